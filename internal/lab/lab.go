@@ -1,0 +1,383 @@
+package lab
+
+import (
+	"net/netip"
+	"time"
+)
+
+// A Lab is one resolved lab file. It is immutable: readers share it without locks, and a reload makes a new one.
+// All slices are sorted by name, so that everything derived from a Lab is reproducible.
+type Lab struct {
+	Name   string   // shown to people
+	Domain string   // without a final dot; hosts of no cluster are <host>.<Domain>
+	Dir    string   // absolute folder of the lab file; relative paths start here
+	Files  []string // the files that were read, absolute, in the order they were merged
+
+	Appliance   Appliance
+	Networks    []*Network
+	Profiles    []*Profile
+	Hosts       []*Host
+	Clusters    []*Cluster
+	Hypervisors []*Hypervisor
+	DNS         DNS
+	Zones       []*Zone     // authored and derived, sorted by Origin
+	Balancers   []*Balancer // authored and derived from clusters, sorted by Name
+	Warnings    Problems    // what is not an error (yet): files that are not there
+
+	index index
+}
+
+// An Appliance is what the daemon itself needs; a change takes effect at the next start.
+type Appliance struct {
+	State       string // absolute folder of learned state
+	Store       StoreConfig
+	Files       string // absolute root of images, documents, templates and public/
+	HTTP        string // host:port of the boot plane
+	HTTPPort    uint16
+	TFTP        string
+	DNS         string
+	Admin       string // host:port of the people plane
+	AdminSocket string // absolute path
+	User        string // to drop to when started as root; empty: stay root
+}
+
+// A StoreConfig names where learned state is kept. No etcd endpoints means bbolt below Appliance.State.
+type StoreConfig struct {
+	Etcd   []string
+	Prefix string
+	CAFile string // absolute, or empty
+}
+
+// DHCPMode says what the DHCP server does in a network.
+type DHCPMode string
+
+// The DHCP modes of a network.
+const (
+	DHCPServer DHCPMode = "server" // gives addresses and boot information
+	DHCPProxy  DHCPMode = "proxy"  // boot information only, beside another server
+	DHCPOff    DHCPMode = "off"    // silent
+)
+
+// A Network is one IPv4 subnet that machines boot in.
+type Network struct {
+	Pos       Pos
+	Name      string
+	Subnet    netip.Prefix // masked
+	Interface string       // empty: reached through a DHCP relay only
+	Address   netip.Addr   // the appliance in this network; invalid where it is not known before the interface is up
+	Router    netip.Addr   // option 3; invalid: none
+	DNS       []netip.Addr // option 6; Address by default
+	Search    []string     // option 119
+	NTP       []netip.Addr // option 42
+	MTU       int          // option 26; 0: not sent
+	Lease     time.Duration
+	DHCP      DHCPMode
+	Routes    []Route // as written; the default route is added by the server (RFC 3442)
+	Options   []Option
+	Pools     []*Pool // sorted by name
+	BaseURL   string  // "http://ADDRESS:PORT", no final slash; empty while Address is unknown
+}
+
+// A Pool gives addresses to machines without a reservation.
+type Pool struct {
+	Pos     Pos
+	Name    string
+	Network *Network
+	Range   Range
+	MACs    []MACPattern // empty: anyone
+	Routes  []Route      // nil: the network's
+	Lease   time.Duration
+	Profile *Profile // nil: such a machine boots nothing from here
+}
+
+// A Range is an inclusive range of IPv4 addresses.
+type Range struct{ First, Last netip.Addr }
+
+// Contains reports whether a is in the range.
+func (r Range) Contains(a netip.Addr) bool { return r.First.Compare(a) <= 0 && a.Compare(r.Last) <= 0 }
+
+// String returns "FIRST-LAST".
+func (r Range) String() string { return r.First.String() + "-" + r.Last.String() }
+
+// A Route is a classless static route (RFC 3442).
+type Route struct {
+	To  netip.Prefix
+	Via netip.Addr
+}
+
+// An Option is a DHCP option sent as it is.
+type Option struct {
+	Code uint8
+	Data []byte
+}
+
+// OS names a built-in recipe.
+type OS string
+
+// The operating systems that have a recipe. OSNone leaves kernel arguments to the profile.
+const (
+	OSNone      OS = ""
+	OSCoreOS    OS = "coreos"
+	OSFlatcar   OS = "flatcar"
+	OSTalos     OS = "talos"
+	OSAnaconda  OS = "anaconda"
+	OSDebian    OS = "debian"
+	OSUbuntu    OS = "ubuntu"
+	OSCloudInit OS = "cloud-init"
+)
+
+// InstallMode says when a profile's installer runs.
+type InstallMode string
+
+// The install modes. InstallDefault leaves the choice to the recipe.
+const (
+	InstallDefault InstallMode = ""
+	InstallOnce    InstallMode = "once"
+	InstallAlways  InstallMode = "always"
+	InstallNever   InstallMode = "never"
+)
+
+// A Profile is what a machine boots. Kernel, Initrd, Rootfs, Image, Config and IPXE are slash-separated paths relative to
+// Appliance.Files and may hold template actions.
+type Profile struct {
+	Pos         Pos
+	Name        string
+	OS          OS
+	Kernel      string
+	Initrd      []string
+	Rootfs      string
+	Image       string
+	Args        []string // templates, appended to the recipe's kernel arguments
+	Config      string   // template of the path of the config document, itself a template
+	ConfigReads int      // complete reads that one boot may make; 0: the recipe knows
+	InstallTo   string
+	Install     InstallMode
+	IPXE        string // a whole iPXE script as a template instead of kernel and initrd
+}
+
+// A Host is one machine. Fields that the lab file leaves out are zero.
+type Host struct {
+	Pos     Pos
+	Name    string
+	FQDN    string // without a final dot
+	Domain  string // what FQDN ends in: the cluster's or the lab's domain
+	MACs    []MAC  // the first is the one it boots from unless firmware says otherwise
+	IP      netip.Addr
+	IP6     netip.Addr
+	Network *Network
+	Cluster *Cluster
+	Role    string
+	Profile *Profile // nil: this machine boots nothing from here
+	Aliases []string // absolute names without a final dot
+	Routes  []Route  // nil: the network's
+	Options []Option // nil: the network's
+	Lease   time.Duration
+	Vars    map[string]any
+	Serial  string // of a VM: its name; of bare metal: unknown until it boots
+	VM      *VM
+	BMC     *BMC
+	Pool    *Pool // set only for a Guest: the pool whose profile it boots
+}
+
+// A VM is what a host needs to be a virtual machine.
+type VM struct {
+	Hypervisor *Hypervisor
+	CPUs       int
+	Memory     Size
+	Disks      []Disk
+	Firmware   Firmware
+	CPU        string // libvirt cpu mode or model; empty: the hypervisor's default
+	Machine    string // libvirt machine type; q35 by default
+}
+
+// A Disk is one disk of a VM.
+type Disk struct {
+	Size  Size
+	Bus   string // virtio (default), scsi, sata, ide …
+	Cache string // libvirt's driver cache mode; empty: its default
+}
+
+// Firmware is what a VM starts with.
+type Firmware string
+
+// The firmware of a VM.
+const (
+	FirmwareBIOS       Firmware = "bios"
+	FirmwareUEFI       Firmware = "uefi"
+	FirmwareUEFISecure Firmware = "uefi-secure"
+)
+
+// A Size is a number of bytes.
+type Size uint64
+
+// A BMC is how to reach a machine's management controller: one of Redfish and IPMI.
+type BMC struct {
+	Redfish      string
+	IPMI         string
+	Username     string
+	PasswordFile string // absolute
+}
+
+// ClusterKind says which names and balancers a cluster brings along.
+type ClusterKind string
+
+// The kinds of cluster.
+const (
+	OpenShift  ClusterKind = "openshift"  // api, api-int, *.apps; 6443, 22623, 443, 80
+	Kubernetes ClusterKind = "kubernetes" // api; 6443
+	Plain      ClusterKind = "plain"      // a domain for its hosts, no more
+)
+
+// A Cluster groups hosts under one domain.
+type Cluster struct {
+	Pos     Pos
+	Name    string
+	Kind    ClusterKind
+	Base    string     // the domain as written
+	Domain  string     // <Name>.<Base>
+	Address netip.Addr // api, api-int; invalid: the cluster has no balancers
+	Ingress netip.Addr // *.apps; Address by default
+	EtcdSRV bool
+	SNI     bool    // shares Address with other clusters, told apart by TLS server name and HTTP host
+	Hosts   []*Host // sorted by name
+}
+
+// DNS is the part of the lab file about recursion and transfers. Zones stand in Lab.Zones.
+type DNS struct {
+	Forward      []netip.AddrPort
+	ForwardZones []ForwardZone  // sorted by Domain
+	Allow        []netip.Prefix // may use the forwarder, beside the lab's networks
+	Transfer     []netip.Prefix // may AXFR
+}
+
+// A ForwardZone sends questions below Domain to its own servers.
+type ForwardZone struct {
+	Domain  string
+	Servers []netip.AddrPort
+}
+
+// A Zone is one DNS zone. A derived zone is not the whole truth about its domain: a name that it does not hold goes to
+// the forwarder where there is one, so that a lab can live under a real domain.
+type Zone struct {
+	Pos     Pos
+	Origin  string // lower case, with a final dot
+	Derived bool
+	Records []Record // sorted by Name, then Type
+	Lines   []Line   // zone-file lines as authored, relative to Origin
+	File    string   // absolute path of a zone file; empty: none
+}
+
+// A Line is one authored zone-file line.
+type Line struct {
+	Pos  Pos
+	Text string
+}
+
+// A Record is one derived resource record.
+type Record struct {
+	Name   string // owner, lower case, absolute with a final dot; may start with "*."
+	Type   string // A, AAAA, PTR, SRV, CNAME, NS
+	Addr   netip.Addr
+	Target string // absolute with a final dot, for PTR, SRV, CNAME, NS
+	// Priority, Weight and Port are of SRV records (RFC 2782).
+	Priority, Weight, Port uint16
+	Source                 string // what it was derived from, such as "host master-0": for people
+}
+
+// BalanceMode is the layer that a balancer works on.
+type BalanceMode string
+
+// The modes of a balancer.
+const (
+	ModeTCP  BalanceMode = "tcp"
+	ModeHTTP BalanceMode = "http"
+)
+
+// Algorithm is how a balancer picks a backend.
+type Algorithm string
+
+// The algorithms of a balancer.
+const (
+	RoundRobin Algorithm = "roundrobin"
+	LeastConn  Algorithm = "leastconn"
+	SourceHash Algorithm = "source"
+)
+
+// A Balancer is one frontend and its backends.
+type Balancer struct {
+	Pos            Pos
+	Name           string         // a derived one is "<cluster>-<service>", such as mycluster-api
+	Cluster        *Cluster       // nil: authored
+	Listen         netip.AddrPort // an unspecified address listens on all
+	Mode           BalanceMode
+	Balance        Algorithm
+	Check          Check
+	Backends       []Backend
+	Match          Match
+	SendProxy      int            // PROXY protocol version to backends: 0 off, 1, 2
+	AcceptProxy    []netip.Prefix // peers whose PROXY header is believed
+	MaxConnections int            // 0: no limit
+	Timeouts       Timeouts
+}
+
+// A Backend is one member of a balancer.
+type Backend struct {
+	Name   string // the host's name where it is a host, else the address
+	Host   *Host  // nil: an address from outside the lab
+	Addr   netip.AddrPort
+	Backup bool // used only while every other member is down
+}
+
+// Match says which connections of a shared listen address are this balancer's. Empty matches everything that no other
+// balancer of the address matches. Patterns are lower case, "*.example.com" matches any name below example.com.
+type Match struct {
+	SNI  []string
+	Host []string
+}
+
+// CheckKind is how a backend's health is asked.
+type CheckKind string
+
+// The kinds of health check.
+const (
+	CheckNone  CheckKind = "none"
+	CheckTCP   CheckKind = "tcp"
+	CheckTLS   CheckKind = "tls" // a handshake, certificate not verified
+	CheckHTTP  CheckKind = "http"
+	CheckHTTPS CheckKind = "https"
+)
+
+// A Check is a health check.
+type Check struct {
+	Kind     CheckKind
+	Path     string
+	Port     uint16 // 0: the backend's own
+	Expect   int    // status; 0: any 2xx or 3xx
+	Interval time.Duration
+	Timeout  time.Duration
+	Rise     int // successes in a row that make a member healthy
+	Fall     int // failures in a row that make it unhealthy
+}
+
+// Timeouts are a balancer's.
+type Timeouts struct {
+	Connect time.Duration
+	Idle    time.Duration // no byte in either direction
+}
+
+// A Hypervisor is a libvirt connection.
+type Hypervisor struct {
+	Pos        Pos
+	Name       string
+	URI        string
+	Bridges    []Attachment // sorted by Network name
+	Pool       string
+	DomainType string // kvm or qemu
+}
+
+// An Attachment maps a lab network to what carries it on a hypervisor: exactly one of Bridge and LibvirtNetwork is set.
+type Attachment struct {
+	Network        *Network
+	Bridge         string
+	LibvirtNetwork string
+}

@@ -1,0 +1,34 @@
+package lab
+
+// The boot plane has one layout for TFTP and HTTP, decided here. Every path of a boot carries the machine's MAC, so that
+// a request tells whose boot it belongs to:
+//
+//	boot/<mac>/<file>            firmware (undionly.kpxe, ipxe.efi, snponly.efi) and scripts (boot.ipxe, autoexec.ipxe)
+//	config/<mac>/<token>/<name>  the config document, HTTP only
+//	done/<mac>/<token>           "the install is done", HTTP only
+//	files/<path>                 what profiles name, and files/public/
+//
+// <mac> is written with hyphens. By TFTP a leading slash is allowed, and files/ may be left out.
+const (
+	PathBoot   = "boot/"
+	PathConfig = "config/"
+	PathDone   = "done/"
+	PathFiles  = "files/"
+
+	// ScriptName is the iPXE script that a machine is sent to.
+	ScriptName = "boot.ipxe"
+	// AutoexecName is the script that iPXE 2.0 fetches by itself from where it was loaded.
+	AutoexecName = "autoexec.ipxe"
+)
+
+// BootPath returns "boot/<mac>/<file>", the path of file in the boot plane of one machine.
+func BootPath(m MAC, file string) string { return PathBoot + m.Hyphens() + "/" + file }
+
+// BootURL returns the URL of file in the boot plane of one machine of this network.
+func (n *Network) BootURL(m MAC, file string) string { return n.BaseURL + "/" + BootPath(m, file) }
+
+// ScriptURL returns where a machine of this network fetches its iPXE script.
+func (n *Network) ScriptURL(m MAC) string { return n.BootURL(m, ScriptName) }
+
+// FilesURL returns where files are served, without a final slash.
+func (n *Network) FilesURL() string { return n.BaseURL + "/files" }

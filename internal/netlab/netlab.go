@@ -1,0 +1,135 @@
+// Package netlab lays small networks in Linux network namespaces, for tests that need real interfaces.
+//
+// A test binary that calls Main from TestMain runs, when started as root, in a network namespace of its own, so nothing
+// it does can be seen outside, and nothing is left behind when it ends:
+//
+//	func TestMain(m *testing.M) { netlab.Main(m) }
+//
+//	func TestLease(t *testing.T) {
+//		netlab.Need(t, "root", "udhcpc")
+//		seg := netlab.NewSegment(t, "10.77.0.1/24")
+//		client := seg.NewClient(t)                     // a namespace of its own, joined by a veth pair
+//		client.Command(ctx, "udhcpc", "-i", "eth0", "-n", "-q").Run()
+//	}
+package netlab
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+)
+
+const isolated = "BOOTLAB_NETLAB_ISOLATED"
+
+// Main runs the tests of m, in a network namespace of their own where the user is root, and exits.
+func Main(m *testing.M) {
+	if os.Geteuid() != 0 || os.Getenv(isolated) != "" {
+		os.Exit(m.Run())
+	}
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Env = append(os.Environ(), isolated+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		// A mount namespace too, so that names given by "ip netns add" vanish with the process.
+		Unshareflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS,
+		Pdeathsig:    syscall.SIGKILL,
+	}
+	err := cmd.Run()
+	if cmd.ProcessState == nil {
+		fmt.Fprintf(os.Stderr, "netlab: run the tests in a network namespace: %v\n", err)
+		os.Exit(1)
+	}
+	os.Exit(cmd.ProcessState.ExitCode())
+}
+
+// Need skips the test unless everything it needs is there: "root", or the name of a program. What BOOTLAB_REQUIRE lists
+// (comma-separated; "all" for everything) fails the test instead, so that CI cannot skip in silence.
+func Need(t testing.TB, needs ...string) {
+	t.Helper()
+	for _, need := range needs {
+		if missing := lacking(need); missing != "" {
+			required := strings.Split(os.Getenv("BOOTLAB_REQUIRE"), ",")
+			if slices.Contains(required, need) || slices.Contains(required, "all") {
+				t.Fatalf("needs %s: %s", need, missing)
+			}
+			t.Skipf("needs %s: %s", need, missing)
+		}
+	}
+}
+
+func lacking(need string) string {
+	if need == "root" {
+		if os.Geteuid() != 0 {
+			return "not started as root"
+		}
+		return ""
+	}
+	if _, err := exec.LookPath(need); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// Run runs a command and fails the test with its output unless it succeeds.
+func Run(t testing.TB, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+var serial atomic.Uint32
+
+// A Segment is a bridge in the test's own namespace.
+type Segment struct {
+	Bridge string
+}
+
+// NewSegment makes a bridge with that address (CIDR). It is up, without spanning tree, and taken away with the test.
+func NewSegment(t testing.TB, cidr string) *Segment {
+	t.Helper()
+	Need(t, "root", "ip")
+	s := &Segment{Bridge: fmt.Sprintf("lab%d", serial.Add(1))}
+	Run(t, "ip", "link", "set", "lo", "up")
+	Run(t, "ip", "link", "add", s.Bridge, "type", "bridge", "stp_state", "0", "forward_delay", "0")
+	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", s.Bridge).Run() })
+	Run(t, "ip", "addr", "add", cidr, "dev", s.Bridge)
+	Run(t, "ip", "link", "set", s.Bridge, "up")
+	return s
+}
+
+// A Client is a namespace whose eth0 is joined to a segment.
+type Client struct {
+	Name string // of the namespace
+	NIC  string // of the segment's end of the pair
+}
+
+// NewClient makes a client without an address. mac may set its MAC.
+func (s *Segment) NewClient(t testing.TB, mac ...string) *Client {
+	t.Helper()
+	n := serial.Add(1)
+	c := &Client{Name: fmt.Sprintf("client%d-%d", os.Getpid(), n), NIC: fmt.Sprintf("veth%d", n)}
+	Run(t, "ip", "netns", "add", c.Name)
+	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", c.Name).Run() })
+	Run(t, "ip", "link", "add", c.NIC, "type", "veth", "peer", "name", "eth0", "netns", c.Name)
+	Run(t, "ip", "link", "set", c.NIC, "master", s.Bridge, "up")
+	Run(t, "ip", "-n", c.Name, "link", "set", "lo", "up")
+	for _, m := range mac {
+		Run(t, "ip", "-n", c.Name, "link", "set", "eth0", "address", m)
+	}
+	Run(t, "ip", "-n", c.Name, "link", "set", "eth0", "up")
+	return c
+}
+
+// Command returns a command that will run inside the client's namespace.
+func (c *Client) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", c.Name, name}, args...)...)
+}

@@ -1,0 +1,61 @@
+// Package store keeps what bootlab learned: leases, install states, drains.
+//
+// A Store is a flat, ordered map of keys to small values with conditional transactions, the common ground of bbolt and
+// etcd. It knows none of what it stores.
+//
+//	err := s.Commit(ctx, store.Txn{
+//		If:   []store.Cond{{Key: "lease/192.168.16.130", Absent: true}},
+//		Then: []store.Op{{Key: "lease/192.168.16.130", Value: b}},
+//	})
+//	if errors.Is(err, store.ErrConflict) { … somebody else was first … }
+package store
+
+import (
+	"context"
+	"errors"
+)
+
+// ErrNotFound is returned by Get for a key that is not there.
+var ErrNotFound = errors.New("store: key not found")
+
+// ErrConflict is returned by Commit when a condition does not hold. Nothing was written.
+var ErrConflict = errors.New("store: condition does not hold")
+
+// A Store keeps learned state. Implementations are safe for concurrent use and pass storetest.Run.
+type Store interface {
+	// Get returns the value of key, which the caller may keep, or ErrNotFound.
+	Get(ctx context.Context, key string) ([]byte, error)
+	// Scan calls fn for every key that starts with prefix, in order. fn must not keep or change value, nor call the
+	// store. An error from fn ends the scan and is returned.
+	Scan(ctx context.Context, prefix string, fn func(key string, value []byte) error) error
+	// Commit applies t whole or not at all. When it returns nil, t is durable. Concurrent commits share one sync.
+	Commit(ctx context.Context, t Txn) error
+	// Close waits for commits under way and releases the store.
+	Close() error
+}
+
+// A Txn is a set of writes under conditions.
+type Txn struct {
+	If   []Cond // all must hold
+	Then []Op   // in order
+}
+
+// A Cond is a condition on one key: it is absent, or its value is Value.
+type Cond struct {
+	Key    string
+	Absent bool
+	Value  []byte
+}
+
+// An Op writes one key, or deletes it; deleting an absent key is no error.
+type Op struct {
+	Key    string
+	Value  []byte
+	Delete bool
+}
+
+// Put returns a transaction that writes one key unconditionally.
+func Put(key string, value []byte) Txn { return Txn{Then: []Op{{Key: key, Value: value}}} }
+
+// Delete returns a transaction that deletes one key unconditionally.
+func Delete(key string) Txn { return Txn{Then: []Op{{Key: key, Delete: true}}} }
