@@ -1,0 +1,129 @@
+package firmware
+
+import (
+	"cmp"
+	"embed"
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+)
+
+// The names of the programs, as they stand in the paths of the boot plane.
+const (
+	BIOS    = "undionly.kpxe"     // x86 BIOS, on top of the card's own PXE stack
+	UEFI    = "ipxe.efi"          // UEFI x86-64, with drivers of its own
+	UEFISNP = "snponly.efi"       // UEFI x86-64, on top of the firmware's driver
+	ARM64   = "snponly-arm64.efi" // UEFI 64-bit Arm, on top of the firmware's driver
+)
+
+// Names returns the names of all programs, sorted.
+func Names() []string { return []string{ARM64, BIOS, UEFI, UEFISNP} }
+
+//go:embed all:assets
+var assets embed.FS
+
+// debianDir is where Debian's package ipxe puts its builds. They lack HTTPS and 64-bit Arm, and bear our names.
+const debianDir = "/usr/lib/ipxe"
+
+// FS returns the programs as one flat file system. A file of dir comes before one that is embedded, and that before one
+// of Debian's. An empty dir means no folder of the user's; such a folder may hold further files, which are served too.
+// Links that lead out of a folder are not followed. Opened files can seek.
+func FS(dir string) fs.FS {
+	embedded, err := fs.Sub(assets, "assets")
+	if err != nil {
+		panic(err) // the folder is part of this package
+	}
+	layers := layered{{embedded, Names()}, {folder(debianDir), Names()}}
+	if dir != "" {
+		layers = slices.Insert(layers, 0, layer{fsys: folder(dir)})
+	}
+	return layers
+}
+
+// A File is one program that is there.
+type File struct {
+	Name string
+	Size int64 // bytes
+}
+
+// Files returns the files of fsys, sorted by name.
+func Files(fsys fs.FS) ([]File, error) {
+	entries, err := fs.ReadDir(fsys, ".")
+	if err != nil {
+		return nil, err
+	}
+	var files []File
+	for _, e := range entries {
+		if info, err := fs.Stat(fsys, e.Name()); err == nil && info.Mode().IsRegular() {
+			files = append(files, File{Name: e.Name(), Size: info.Size()})
+		}
+	}
+	return files, nil
+}
+
+// Missing returns the names of the programs that fsys lacks, sorted.
+func Missing(fsys fs.FS) []string {
+	return slices.DeleteFunc(Names(), func(name string) bool {
+		info, err := fs.Stat(fsys, name)
+		return err == nil && info.Mode().IsRegular()
+	})
+}
+
+// A layer is a file system of which only some names are shown.
+type layer struct {
+	fsys fs.FS
+	only []string // nil: all
+}
+
+// layered shows the first layer that has a file.
+type layered []layer
+
+// Open implements fs.FS. The root can be read with fs.ReadDir only.
+func (ls layered) Open(name string) (fs.File, error) {
+	if !fs.ValidPath(name) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
+	}
+	for _, l := range ls {
+		if l.only != nil && !slices.Contains(l.only, name) {
+			continue
+		}
+		f, err := l.fsys.Open(name)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return f, err
+		}
+	}
+	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+}
+
+// ReadDir implements fs.ReadDirFS.
+func (ls layered) ReadDir(name string) ([]fs.DirEntry, error) {
+	var all []fs.DirEntry
+	for _, l := range ls {
+		entries, err := fs.ReadDir(l.fsys, name)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		for _, e := range entries {
+			if l.only == nil || slices.Contains(l.only, e.Name()) {
+				all = append(all, e)
+			}
+		}
+	}
+	byName := func(a, b fs.DirEntry) int { return cmp.Compare(a.Name(), b.Name()) }
+	slices.SortStableFunc(all, byName)
+	return slices.CompactFunc(all, func(a, b fs.DirEntry) bool { return a.Name() == b.Name() }), nil
+}
+
+// folder is a folder that may come and go while the daemon runs. Nothing outside of it can be opened.
+type folder string
+
+// Open implements fs.FS.
+func (f folder) Open(name string) (fs.File, error) {
+	root, err := os.OpenRoot(string(f))
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close() // a file that is open outlives its root
+	return root.FS().Open(name)
+}
