@@ -1,0 +1,187 @@
+package serving
+
+import (
+	"io/fs"
+	"net/netip"
+	"path"
+	"path/filepath"
+	"strings"
+	"text/template"
+
+	"bootlab/internal/lab"
+)
+
+// compiler collects what Compile finds.
+type compiler struct {
+	lab      *lab.Lab
+	files    *Files
+	users    map[*lab.Profile][]*lab.Host
+	problems lab.Problems
+}
+
+// usersOf returns the hosts that boot each profile with a template in a path.
+func usersOf(l *lab.Lab) map[*lab.Profile][]*lab.Host {
+	users := map[*lab.Profile][]*lab.Host{}
+	for _, h := range l.Hosts {
+		if h.Profile != nil && templated(h.Profile) {
+			users[h.Profile] = append(users[h.Profile], h)
+		}
+	}
+	return users
+}
+
+func templated(p *lab.Profile) bool {
+	found := false
+	eachPath(p, func(_, text string, _ bool) { found = found || strings.Contains(text, "{{") })
+	return found
+}
+
+// eachPath calls fn for every path of p with its key in the lab file and whether it is served.
+func eachPath(p *lab.Profile, fn func(key, text string, served bool)) {
+	fn("kernel", p.Kernel, true)
+	for _, initrd := range p.Initrd {
+		fn("initrd", initrd, true)
+	}
+	fn("rootfs", p.Rootfs, true)
+	fn("image", p.Image, true)
+	fn("config", p.Config, false)
+	fn("ipxe", p.IPXE, false)
+}
+
+func (c *compiler) profile(p *lab.Profile) {
+	eachPath(p, func(key, text string, served bool) {
+		set := c.files.named
+		if !served {
+			set = c.files.denied
+		}
+		switch {
+		case text == "":
+		case !strings.Contains(text, "{{"):
+			c.add(set, p, key, text)
+		case served || mayBePublic(text):
+			c.render(set, p, key, text)
+		}
+	})
+}
+
+// mayBePublic reports whether a template can render to a path below public/. The paths of config documents hold actions
+// more often than not, and only those need rendering for every host.
+func mayBePublic(text string) bool {
+	literal, _, _ := strings.Cut(text, "{{")
+	literal = strings.TrimPrefix(literal, "./")
+	return strings.HasPrefix(literal, Public+"/") || strings.HasPrefix(Public+"/", literal)
+}
+
+func (c *compiler) add(set map[string]struct{}, p *lab.Profile, key, text string) bool {
+	name := path.Clean(text)
+	if !fs.ValidPath(name) || name == "." {
+		c.problems.Addf(p.Pos, "profiles."+p.Name+"."+key, "%q is not below the files folder: want a path relative to it", text)
+		return false
+	}
+	set[name] = struct{}{}
+	return true
+}
+
+// A hostData is lab.Host as templates see it, with the MAC that it boots from.
+type hostData struct {
+	*lab.Host
+	MAC lab.MAC
+}
+
+// A pathData is what the template of a path sees.
+type pathData struct {
+	Host    hostData
+	Cluster *lab.Cluster
+	Network *lab.Network
+	Profile *lab.Profile
+}
+
+func dataOf(h *lab.Host) pathData {
+	d := pathData{Host: hostData{Host: h}, Cluster: h.Cluster, Network: h.Network, Profile: h.Profile}
+	if len(h.MACs) > 0 {
+		d.Host.MAC = h.MACs[0]
+	}
+	return d
+}
+
+// render adds what text renders to for every machine that boots p.
+func (c *compiler) render(set map[string]struct{}, p *lab.Profile, key, text string) {
+	where := "profiles." + p.Name + "." + key
+	tmpl, err := template.New(where).Option("missingkey=error").Parse(text)
+	if err != nil {
+		c.problems.Addf(p.Pos, where, "%q is not a template: %v", text, err)
+		return
+	}
+	var b strings.Builder
+	for _, h := range c.users[p] {
+		b.Reset()
+		if err := tmpl.Execute(&b, dataOf(h)); err != nil {
+			c.problems.Addf(p.Pos, where, "%q does not render for host %s: %v", text, h.Name, err)
+			return
+		}
+		if !c.add(set, p, key, b.String()) {
+			return
+		}
+	}
+	c.renderGuests(set, tmpl, p, key, text)
+}
+
+// renderGuests adds what text renders to for the guests of pools that boot p. Guests are not known before they come, so
+// the path must be the same for all of a pool: two that share nothing stand for them.
+func (c *compiler) renderGuests(set map[string]struct{}, tmpl *template.Template, p *lab.Profile, key, text string) {
+	for _, pool := range c.poolsOf(p) {
+		var got [2]strings.Builder
+		for i, m := range []lab.MAC{{0x02, 0, 0, 0, 0, 1}, {0x52, 0x54, 0x11, 0x22, 0x33, 0x44}} {
+			guest := guestOf(pool, m, []netip.Addr{pool.Range.First, pool.Range.Last}[i])
+			if err := tmpl.Execute(&got[i], dataOf(guest)); err != nil {
+				c.problems.Addf(p.Pos, "profiles."+p.Name+"."+key, "%q does not render for guests of pool %s: %v", text, pool.Name, err)
+				return
+			}
+		}
+		if got[0].String() != got[1].String() {
+			c.problems.Addf(p.Pos, "profiles."+p.Name+"."+key,
+				"%q differs from guest to guest of pool %s: want a path that is the same for all of them", text, pool.Name)
+			return
+		}
+		c.add(set, p, key, got[0].String())
+	}
+}
+
+func (c *compiler) poolsOf(p *lab.Profile) (pools []*lab.Pool) {
+	for _, n := range c.lab.Networks {
+		for _, pool := range n.Pools {
+			if pool.Profile == p {
+				pools = append(pools, pool)
+			}
+		}
+	}
+	return pools
+}
+
+// guestOf mirrors lab.Lab.MachineOf for a machine that is not known yet.
+func guestOf(p *lab.Pool, m lab.MAC, a netip.Addr) *lab.Host {
+	return &lab.Host{
+		Name: m.Hyphens(), FQDN: m.Hyphens(), MACs: []lab.MAC{m}, IP: a, Network: p.Network,
+		Role: "guest", Profile: p.Profile, Pool: p, Vars: map[string]any{},
+	}
+}
+
+// secrets denies the files that *_file keys name, where they stand below the files folder.
+func (c *compiler) secrets() {
+	c.deny(c.lab.Appliance.Store.CAFile)
+	for _, h := range c.lab.Hosts {
+		if h.BMC != nil {
+			c.deny(h.BMC.PasswordFile)
+		}
+	}
+}
+
+func (c *compiler) deny(file string) {
+	if file == "" {
+		return
+	}
+	rel, err := filepath.Rel(c.lab.Appliance.Files, file)
+	if err == nil && filepath.IsLocal(rel) {
+		c.files.denied[filepath.ToSlash(rel)] = struct{}{}
+	}
+}

@@ -1,0 +1,149 @@
+package serving
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"bootlab/internal/lab"
+)
+
+// Public is the folder below the lab's files whose content anyone may fetch.
+const Public = "public"
+
+// Files is what one lab allows to be fetched. It is immutable and safe for concurrent use.
+type Files struct {
+	dir    string
+	named  map[string]struct{} // what profiles name
+	denied map[string]struct{} // config documents, templates and secrets that stand below public/ or are named, too
+	folded map[string]string   // lower case -> named
+}
+
+// Compile returns what l allows to be fetched. It does no I/O. A template in a path that does not render for a host that
+// boots the profile, or renders to a path outside the files folder, is a lab.Problem at the profile.
+func Compile(l *lab.Lab) (*Files, error) {
+	c := &compiler{
+		lab:   l,
+		files: &Files{dir: l.Appliance.Files, named: map[string]struct{}{}, denied: map[string]struct{}{}, folded: map[string]string{}},
+		users: usersOf(l),
+	}
+	for _, p := range l.Profiles {
+		c.profile(p)
+	}
+	c.secrets()
+	for name := range c.files.named {
+		c.files.folded[strings.ToLower(name)] = name
+	}
+	return c.files, c.problems.Err()
+}
+
+// Allowed reports whether name, a slash-separated path relative to the files folder, may be fetched. Whether the file is
+// there is another question.
+func (f *Files) Allowed(name string) bool {
+	if !fs.ValidPath(name) {
+		return false
+	}
+	if _, no := f.denied[name]; no {
+		return false
+	}
+	if _, yes := f.named[name]; yes {
+		return true
+	}
+	return strings.HasPrefix(name, Public+"/")
+}
+
+// Open opens the regular file name, which the caller closes. The error is a *fs.PathError that matches fs.ErrPermission
+// where the file is not to be served (or is a folder, a device, a pipe, or a link that leaves the files folder), and
+// fs.ErrNotExist where it is to be served but is not there.
+func (f *Files) Open(name string) (*os.File, error) {
+	if !f.Allowed(name) {
+		return nil, refuse(name, fs.ErrPermission)
+	}
+	root, err := os.OpenRoot(f.dir)
+	if err != nil {
+		return nil, refuse(name, reason(err))
+	}
+	defer root.Close()
+	// O_NONBLOCK: to open a named pipe must not wait for its writer. It means nothing for a regular file.
+	file, err := root.OpenFile(filepath.FromSlash(name), os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, refuse(name, reason(err))
+	}
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%w: not a regular file", fs.ErrPermission)
+	}
+	if err != nil {
+		file.Close()
+		return nil, refuse(name, err)
+	}
+	return file, nil
+}
+
+// Fold returns the path that may be fetched and equals name but for the case of its letters, or name where there is none:
+// Windows and ESXi loaders do not keep to the case of names. An exact match comes first.
+func (f *Files) Fold(name string) string {
+	if !fs.ValidPath(name) {
+		return name
+	}
+	if _, ok := f.named[name]; ok {
+		return name
+	}
+	if exact, ok := f.folded[strings.ToLower(name)]; ok {
+		return exact
+	}
+	first, _, _ := strings.Cut(name, "/")
+	if !strings.EqualFold(first, Public) {
+		return name
+	}
+	return f.foldPublic(name)
+}
+
+// foldPublic walks down public/ and takes, level by level, the entry of that name or the first that differs in case only.
+func (f *Files) foldPublic(name string) string {
+	root, err := os.OpenRoot(f.dir)
+	if err != nil {
+		return name
+	}
+	defer root.Close()
+	at := Public
+	for part := range strings.SplitSeq(name[len(Public)+1:], "/") {
+		next, ok := foldEntry(root, at, part)
+		if !ok {
+			return name
+		}
+		at = path.Join(at, next)
+	}
+	return at
+}
+
+func foldEntry(root *os.Root, dir, part string) (string, bool) {
+	if _, err := root.Lstat(path.Join(dir, part)); err == nil {
+		return part, true
+	}
+	entries, err := fs.ReadDir(root.FS(), dir)
+	if err != nil {
+		return "", false
+	}
+	for _, e := range entries {
+		if strings.EqualFold(e.Name(), part) {
+			return e.Name(), true
+		}
+	}
+	return "", false
+}
+
+// reason keeps fs.ErrNotExist and takes everything else, such as a link that leaves the folder, for a refusal: the
+// caller's answer must not tell what else stands on this machine.
+func reason(err error) error {
+	if os.IsNotExist(err) {
+		return fs.ErrNotExist
+	}
+	return fmt.Errorf("%w: %w", fs.ErrPermission, err)
+}
+
+func refuse(name string, err error) error { return &fs.PathError{Op: "serve", Path: name, Err: err} }
