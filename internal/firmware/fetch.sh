@@ -4,7 +4,7 @@
 # that module is compiled.
 set -eu
 cd "$(dirname "$0")"
-if (cd assets && sha256sum --quiet --check ../SHA256SUMS) 2>/dev/null; then
+if (cd assets && sha256sum --quiet --check ../SHA256SUMS) >/dev/null 2>&1; then
 	exit 0
 fi
 dir=$(cd /tmp && go mod download -json github.com/tinkerbell/tinkerbell@v0.25.0 | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')

@@ -1,0 +1,15 @@
+// Package guest builds the small operating system that the end-to-end tests and the demonstration boot and install.
+//
+// It is Debian's cloud kernel and busybox. Booted from the network it is an installer: it takes a lease, asks names,
+// fetches its config document, writes a disk image and says that it is done. The disk image holds the same kernel and
+// initrd, boots on BIOS and UEFI, and says on the console that it was booted from disk. Everything it says there begins
+// with the word GUEST.
+//
+//	files, err := guest.Build(ctx, ".cache")       // fetches two Debian packages the first time
+//	… serve files.Kernel, files.Initrd, and files.Disk …
+//
+// The kernel arguments it knows: bootlab.config=URL of the config document, bootlab.done=URL, bootlab.image=URL of the
+// disk image, bootlab.names=A,B names to resolve, BOOTIF=01-MAC. The config document holds lines KEY=VALUE with the same
+// keys without "bootlab.", and disk= the disk to write to, message= a word that the installed system repeats, check= a URL that
+// the installed system fetches, then= what the installed system does at last: stay (default), poweroff, reboot.
+package guest
