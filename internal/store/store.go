@@ -21,6 +21,9 @@ var ErrNotFound = errors.New("store: key not found")
 // ErrConflict is returned by Commit when a condition does not hold. Nothing was written.
 var ErrConflict = errors.New("store: condition does not hold")
 
+// ErrClosed is returned by every method of a store after Close.
+var ErrClosed = errors.New("store: closed")
+
 // A Store keeps learned state. Implementations are safe for concurrent use and pass storetest.Run.
 type Store interface {
 	// Get returns the value of key, which the caller may keep, or ErrNotFound.
