@@ -1,0 +1,168 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"bootlab/internal/daemon"
+	"bootlab/internal/lab"
+	"bootlab/internal/plan"
+	"bootlab/internal/snapshot"
+)
+
+func checkCommand(o *options) *cobra.Command {
+	var strict bool
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Load the lab file and report every error; exit 1 if there is any",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return check(cmd, o, strict) },
+	}
+	cmd.Flags().BoolVar(&strict, "strict", false, "warnings, such as a file that is not there, are errors")
+	return cmd
+}
+
+// verdict is what check says, for scripts.
+type verdict struct {
+	OK       bool           `json:"ok"`
+	Errors   []*lab.Problem `json:"errors"`
+	Warnings []*lab.Problem `json:"warnings"`
+}
+
+var errCheck = errors.New("the lab file has errors")
+
+func check(cmd *cobra.Command, o *options, strict bool) error {
+	l, err := lab.Load(o.lab, lab.Options{Strict: strict, InterfaceAddr: daemon.InterfaceAddr})
+	if err == nil {
+		_, err = snapshot.Compile(l)
+	}
+	v := verdict{OK: err == nil, Errors: []*lab.Problem{}, Warnings: []*lab.Problem{}}
+	if l != nil {
+		v.Warnings = append(v.Warnings, l.Warnings...)
+	}
+	var problems lab.Problems
+	if errors.As(err, &problems) {
+		v.Errors = problems
+	} else if err != nil {
+		return err
+	}
+	if err := o.print(cmd, v, func() error { return checkText(cmd, l, v) }); err != nil {
+		return err
+	}
+	if !v.OK {
+		return fmt.Errorf("%w: %d of them; nothing was changed", errCheck, len(v.Errors))
+	}
+	return nil
+}
+
+func checkText(cmd *cobra.Command, l *lab.Lab, v verdict) error {
+	for _, p := range v.Errors {
+		fmt.Fprintln(cmd.ErrOrStderr(), p)
+	}
+	for _, p := range v.Warnings {
+		fmt.Fprintln(cmd.ErrOrStderr(), "warning:", p)
+	}
+	if v.OK {
+		fmt.Fprintf(cmd.OutOrStdout(), "lab %s is good: %s\n", l.Name, count(l))
+	}
+	return nil
+}
+
+// count says in a few words what a lab holds.
+func count(l *lab.Lab) string {
+	parts := []string{plural(len(l.Hosts), "host"), plural(len(l.Networks), "network")}
+	for _, more := range []struct {
+		n    int
+		noun string
+	}{{len(l.Clusters), "cluster"}, {len(l.Profiles), "profile"}, {len(l.Balancers), "balancer"}, {len(l.Zones), "zone"}} {
+		if more.n > 0 {
+			parts = append(parts, plural(more.n, more.noun))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+func planCommand(o *options) *cobra.Command {
+	var diff bool
+	cmd := &cobra.Command{
+		Use:   "plan [HOST]",
+		Short: "Show everything derived from the lab file: reservations, zones, scripts, balancers, domain XML",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			host := strings.Join(args, "")
+			if diff {
+				return planDiff(cmd, o, host)
+			}
+			p, err := o.plan(host)
+			if err != nil {
+				return err
+			}
+			return o.print(cmd, p, func() error { return p.WriteText(cmd.OutOrStdout()) })
+		},
+	}
+	cmd.Flags().BoolVar(&diff, "diff", false, "show what would change in the running daemon")
+	return cmd
+}
+
+func (o *options) plan(host string) (*plan.Plan, error) {
+	l, err := lab.Load(o.lab, lab.Options{InterfaceAddr: daemon.InterfaceAddr})
+	if err != nil {
+		return nil, err
+	}
+	s, err := snapshot.Compile(l)
+	if err != nil {
+		return nil, err
+	}
+	return plan.Of(s, host)
+}
+
+// planDiff compares the plan of the running daemon with that of the lab file. It exits with an error if they differ, as
+// diff does.
+func planDiff(cmd *cobra.Command, o *options, host string) error {
+	c, err := o.client()
+	if err != nil {
+		return err
+	}
+	running, err := c.Plan(cmd.Context(), host)
+	if err != nil {
+		return err
+	}
+	p, err := o.plan(host)
+	if err != nil {
+		return err
+	}
+	var next strings.Builder
+	if err := p.WriteText(&next); err != nil {
+		return err
+	}
+	changes := plan.Diff(running, next.String())
+	if err := o.print(cmd, changes, func() error { return plan.WriteDiff(cmd.OutOrStdout(), changes) }); err != nil {
+		return err
+	}
+	if len(changes) > 0 {
+		return errors.New("the lab file differs from what is running; to apply it: bootlab reload")
+	}
+	return nil
+}
+
+func schemaCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "schema",
+		Short: "Print the JSON Schema of the lab file, for editors",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := cmd.OutOrStdout().Write(lab.Schema())
+			return err
+		},
+	}
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"bootlab/internal/api"
+	"bootlab/internal/lab"
+)
+
+const (
+	defaultLab    = "/etc/bootlab/lab.yaml"
+	defaultSocket = "/run/bootlab/admin.sock"
+)
+
+// options are the flags that every command takes.
+type options struct {
+	lab    string
+	server string
+	token  string
+	json   bool
+}
+
+func (o *options) flags(f *pflag.FlagSet) {
+	f.StringVar(&o.lab, "lab", defaultLab, "lab `file`, or folder of *.yaml files")
+	f.BoolVar(&o.json, "json", false, "write JSON, for scripts")
+	f.StringVar(&o.server, "server", os.Getenv("BOOTLAB_SERVER"), "`address` of the daemon: its Unix socket, or http://host:port (default: the lab file's admin_socket)")
+	f.StringVar(&o.token, "token", os.Getenv("BOOTLAB_TOKEN"), "`token` of the daemon, for http:// (see bootlab token)")
+}
+
+// client returns a client of the daemon. Where no address is given, the lab file says where its socket is; a lab file that
+// is broken must not keep anyone from asking the daemon that still runs the last good one.
+func (o *options) client() (*api.Client, error) {
+	server := o.server
+	if server == "" {
+		server = defaultSocket
+		if l, err := lab.Load(o.lab, lab.Options{}); err == nil {
+			server = l.Appliance.AdminSocket
+		}
+	}
+	return api.NewClient(server, o.token)
+}
+
+// print writes v as JSON if that was asked for, else as text.
+func (o *options) print(cmd *cobra.Command, v any, text func() error) error {
+	if !o.json {
+		return text()
+	}
+	enc := json.NewEncoder(cmd.OutOrStdout())
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+// version is that of the module, or of the commit that the binary was built from.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
+			return s.Value[:12]
+		}
+	}
+	return info.Main.Version
+}

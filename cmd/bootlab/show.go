@@ -1,0 +1,152 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"bootlab/internal/api"
+	"bootlab/internal/lab"
+)
+
+// table writes aligned columns under a header whose words are the columns' names.
+func table(cmd *cobra.Command, header string, rows [][]string) error {
+	t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, strings.ReplaceAll(header, " ", "\t"))
+	for _, row := range rows {
+		for i := range row {
+			row[i] = cmp.Or(row[i], "-")
+		}
+		fmt.Fprintln(t, strings.Join(row, "\t"))
+	}
+	return t.Flush()
+}
+
+// ask runs a question to the daemon and prints its answer.
+func ask[T any](o *options, question func(*cobra.Command, *api.Client, []string) (T, error), text func(*cobra.Command, T) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		c, err := o.client()
+		if err != nil {
+			return err
+		}
+		answer, err := question(cmd, c, args)
+		if err != nil {
+			return err
+		}
+		return o.print(cmd, answer, func() error { return text(cmd, answer) })
+	}
+}
+
+func statusCommand(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Show what is running, and how the last reload went",
+		Args:  cobra.NoArgs,
+		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) (api.Status, error) {
+			return c.Status(cmd.Context())
+		}, statusText),
+	}
+}
+
+func statusText(cmd *cobra.Command, s api.Status) error {
+	w := cmd.OutOrStdout()
+	fmt.Fprintf(w, "lab %s, generation %d, up since %s, bootlab %s\n", s.Lab, s.Generation, s.Started.Local().Format(time.DateTime), s.Version)
+	if r := s.Reload; r.Err != "" {
+		fmt.Fprintf(w, "\nthe reload of %s was refused, generation %d stays in force:\n%s\n", r.At.Local().Format(time.DateTime), r.Generation, indent(r.Err))
+	} else if !r.At.IsZero() {
+		fmt.Fprintf(w, "last reload %s: %s\n", r.At.Local().Format(time.DateTime), r.Detail)
+	}
+	for _, warning := range s.Warnings {
+		fmt.Fprintln(w, "warning:", warning)
+	}
+	fmt.Fprintln(w)
+	var rows [][]string
+	for _, srv := range s.Servers {
+		state := "serving"
+		if !srv.Serving {
+			state = "not serving: " + cmp.Or(srv.Err, "starting")
+		}
+		rows = append(rows, []string{srv.Name, state, strings.Join(srv.Addrs, " ")})
+	}
+	return table(cmd, "SERVER STATE LISTENS", rows)
+}
+
+func indent(s string) string { return "  " + strings.ReplaceAll(s, "\n", "\n  ") }
+
+func hostsCommand(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "hosts",
+		Short: "Show each host's boot and install state",
+		Args:  cobra.NoArgs,
+		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) ([]api.Host, error) {
+			return c.Hosts(cmd.Context())
+		}, hostsText),
+	}
+}
+
+func hostsText(cmd *cobra.Command, hosts []api.Host) error {
+	var rows [][]string
+	for _, h := range hosts {
+		last := ""
+		if h.Last != nil {
+			last = fmt.Sprintf("%s %s ago", h.Last.Kind, time.Since(h.Last.At).Round(time.Second))
+		}
+		stage := string(h.Stage)
+		if h.Failed {
+			stage += " (failed)"
+		}
+		rows = append(rows, []string{h.Name, addr(h.IP), macs(h.MACs), h.Profile, h.Install, h.VM, stage, last})
+	}
+	return table(cmd, "HOST IP MAC PROFILE INSTALL VM STAGE LAST", rows)
+}
+
+func addr(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
+}
+
+func macs(ms []lab.MAC) string {
+	if len(ms) == 0 {
+		return ""
+	}
+	if len(ms) > 1 {
+		return fmt.Sprintf("%s +%d", ms[0], len(ms)-1)
+	}
+	return ms[0].String()
+}
+
+func leasesCommand(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "leases",
+		Short: "Show the lease book",
+		Args:  cobra.NoArgs,
+		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) ([]api.Lease, error) {
+			return c.Leases(cmd.Context())
+		}, leasesText),
+	}
+}
+
+func leasesText(cmd *cobra.Command, leases []api.Lease) error {
+	var rows [][]string
+	for _, l := range leases {
+		rows = append(rows, []string{l.IP.String(), l.MAC.String(), cmp.Or(l.Host, l.Name), l.Network, cmp.Or(l.Pool, "reserved"), expiry(l.Expires)})
+	}
+	return table(cmd, "IP MAC HOST NETWORK POOL EXPIRES", rows)
+}
+
+func expiry(t time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	if left := time.Until(t); left > 0 {
+		return "in " + left.Round(time.Second).String()
+	}
+	return "expired"
+}

@@ -1,0 +1,124 @@
+package boot
+
+import (
+	"cmp"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"bootlab/internal/lab"
+	"bootlab/internal/recipe"
+)
+
+// A Table is what the desk answers from. It is immutable.
+type Table struct {
+	lab     *lab.Lab
+	recipes map[*lab.Profile]*recipe.Recipe
+}
+
+// Compile parses the templates of every profile and renders them for one host of every kind, so that a missing value is
+// found now and not at boot. Documents are read from the files folder, where they are already there; a document that
+// changes later is read as it is then.
+func Compile(l *lab.Lab) (*Table, error) {
+	t := &Table{lab: l, recipes: make(map[*lab.Profile]*recipe.Recipe, len(l.Profiles))}
+	files := os.DirFS(l.Appliance.Files)
+	var problems lab.Problems
+	for _, p := range l.Profiles {
+		r, err := recipe.Compile(p, files)
+		collect(&problems, err)
+		t.recipes[p] = r
+	}
+	if len(problems) > 0 {
+		return nil, problems.Err()
+	}
+	for _, h := range samples(l.Hosts) {
+		collect(&problems, t.check(h))
+	}
+	if err := problems.Err(); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// check renders everything for one host.
+func (t *Table) check(h *lab.Host) error {
+	r := t.recipes[h.Profile]
+	d, err := r.Data(t.lab, h, h.MACs[0], "TOKEN")
+	if err != nil {
+		return lab.Problems{{Pos: h.Profile.Pos, Key: "profiles." + h.Profile.Name + ".config", Message: err.Error()}}
+	}
+	return r.Check(d)
+}
+
+func collect(to *lab.Problems, err error) {
+	switch err := err.(type) {
+	case nil:
+	case lab.Problems:
+		*to = append(*to, err...)
+	default:
+		to.Addf(lab.Pos{}, "", "%v", err)
+	}
+}
+
+// A sort of hosts is all that templates can tell apart by more than a plain value: hosts of one sort render alike but
+// for names and addresses, so that one of them stands for all. It keeps a lab of 10,000 hosts cheap to check.
+type sort struct {
+	profile *lab.Profile
+	cluster *lab.Cluster
+	network *lab.Network
+	role    string
+	vars    string
+}
+
+func samples(hosts []*lab.Host) []*lab.Host {
+	seen := map[sort]bool{}
+	var out []*lab.Host
+	for _, h := range hosts {
+		if h.Profile == nil || len(h.MACs) == 0 {
+			continue
+		}
+		s := sort{h.Profile, h.Cluster, h.Network, h.Role, strings.Join(slices.Sorted(maps.Keys(h.Vars)), ",")}
+		if !seen[s] {
+			seen[s] = true
+			out = append(out, h)
+		}
+	}
+	slices.SortFunc(out, func(a, b *lab.Host) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+// Preview is what one host would get, for people who plan. The token in it is a placeholder.
+type Preview struct {
+	Script []byte
+	Config *Document // nil: no config document, or not there yet
+	Reason string    // why Config is nil though the profile has one
+}
+
+// Preview renders what h gets while it is not installed.
+func (t *Table) Preview(h *lab.Host) (Preview, error) {
+	if h.Profile == nil || len(h.MACs) == 0 {
+		return Preview{}, nil
+	}
+	r := t.recipes[h.Profile]
+	d, err := r.Data(t.lab, h, h.MACs[0], "TOKEN")
+	if err != nil {
+		return Preview{}, err
+	}
+	var p Preview
+	if h.Profile.Kernel != "" || h.Profile.IPXE != "" {
+		if p.Script, err = r.Script(d); err != nil {
+			return Preview{}, err
+		}
+	}
+	if h.Profile.Config == "" {
+		return p, nil
+	}
+	doc, err := r.Config(d, "")
+	if err != nil {
+		p.Reason = err.Error()
+		return p, nil
+	}
+	p.Config = &Document{ContentType: doc.ContentType, Body: doc.Body}
+	return p, nil
+}

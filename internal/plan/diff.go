@@ -1,0 +1,70 @@
+package plan
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// A Change is one line that a plan gains or loses.
+type Change struct {
+	Section string `json:"section"` // the heading that the line stands below
+	Op      string `json:"op"`      // "+" or "-"
+	Line    string `json:"line"`
+}
+
+// line is a line of a plan below its heading. Lines of a plan tell by themselves what they are about, so that a
+// difference of sets says all that an edit script would, whatever the order.
+type line struct{ section, text string }
+
+// Diff returns what must change to get from one plan's text to the other's: what goes first, then what comes.
+func Diff(from, to string) []Change {
+	have, want := lines(from), lines(to)
+	return append(missing("-", have, want), missing("+", want, have)...)
+}
+
+// missing returns the lines of a that b has not, or not as often.
+func missing(op string, a, b []line) (changes []Change) {
+	count := make(map[line]int, len(b))
+	for _, l := range b {
+		count[l]++
+	}
+	for _, l := range a {
+		if count[l]--; count[l] < 0 {
+			changes = append(changes, Change{Section: l.section, Op: op, Line: l.text})
+		}
+	}
+	return changes
+}
+
+func lines(text string) (ls []line) {
+	section := ""
+	for s := range strings.Lines(text) {
+		s = strings.TrimRight(s, "\n")
+		switch {
+		case s == "":
+		case !strings.HasPrefix(s, " "):
+			section = s
+		default:
+			ls = append(ls, line{section, strings.Join(strings.Fields(s), " ")}) // columns move when a name is longer
+		}
+	}
+	return ls
+}
+
+// WriteDiff writes changes for people, grouped by section.
+func WriteDiff(w io.Writer, changes []Change) error {
+	section := ""
+	for _, c := range changes {
+		if c.Section != section {
+			section = c.Section
+			if _, err := fmt.Fprintf(w, "%s\n", section); err != nil {
+				return err
+			}
+		}
+		if _, err := fmt.Fprintf(w, "%s %s\n", c.Op, c.Line); err != nil {
+			return err
+		}
+	}
+	return nil
+}

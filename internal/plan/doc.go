@@ -1,0 +1,8 @@
+// Package plan shows everything that is derived from a lab, to people as text and to programs as JSON: reservations,
+// pools, zones, balancers, boot scripts, config documents and domain XML.
+//
+// It decides nothing: it prints what the servers answer from.
+//
+//	p, err := plan.Of(snap, "master-0") // or "" for the whole lab
+//	err = p.WriteText(os.Stdout)
+package plan

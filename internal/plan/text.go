@@ -1,0 +1,134 @@
+package plan
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+// WriteText writes the plan for people, and for `diff`: the same lab gives the same text.
+func (p *Plan) WriteText(w io.Writer) error {
+	out := &printer{Writer: bufio.NewWriter(w)}
+	out.title(p)
+	out.networks(p.Networks)
+	out.reservations(p.Reservations)
+	out.records(p.Records)
+	out.balancers(p.Balancers)
+	for _, m := range p.Machines {
+		out.machine(m)
+	}
+	return out.Flush()
+}
+
+// A printer writes sections. Errors stay in the bufio.Writer until Flush.
+type printer struct {
+	*bufio.Writer
+}
+
+func (w *printer) printf(format string, args ...any) { fmt.Fprintf(w, format, args...) }
+
+func (w *printer) title(p *Plan) {
+	if p.Host != "" {
+		w.printf("host %s of lab %s\n", p.Host, p.Lab)
+		return
+	}
+	w.printf("lab %s (%s)\n", p.Lab, cmp.Or(p.Domain, "no domain"))
+}
+
+// table writes one section of aligned columns, or nothing if it has no rows.
+func (w *printer) table(title, header string, rows [][]string) {
+	if len(rows) == 0 {
+		return
+	}
+	w.printf("\n%s\n", title)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "  %s\n", strings.ReplaceAll(header, " ", "\t"))
+	for _, row := range rows {
+		fmt.Fprintf(t, "  %s\n", strings.TrimRight(strings.Join(row, "\t"), "\t "))
+	}
+	_ = t.Flush() // its errors are those of w
+}
+
+func dash(s string) string { return cmp.Or(s, "-") }
+
+func (w *printer) networks(ns []Network) {
+	var rows, pools [][]string
+	for _, n := range ns {
+		address, router := "unknown until its interface is up", "-"
+		if n.Address.IsValid() {
+			address = n.Address.String()
+		}
+		if n.Router.IsValid() {
+			router = n.Router.String()
+		}
+		rows = append(rows, []string{n.Name, n.Subnet.String(), dash(n.Interface), address, router, string(n.DHCP)})
+		for _, p := range n.Pools {
+			pools = append(pools, []string{n.Name, p.Name, p.Range, dash(strings.Join(p.MACs, ",")), dash(p.Profile)})
+		}
+	}
+	w.table("NETWORKS", "NAME SUBNET INTERFACE ADDRESS ROUTER DHCP", rows)
+	w.table("POOLS", "NETWORK NAME RANGE MAC PROFILE", pools)
+}
+
+func (w *printer) reservations(rs []Reservation) {
+	var rows [][]string
+	for _, r := range rs {
+		ip := "from a pool"
+		if r.IP.IsValid() {
+			ip = r.IP.String()
+		}
+		rows = append(rows, []string{r.MAC.String(), ip, r.Host, r.FQDN, dash(r.Network), dash(r.Role), dash(r.Profile)})
+	}
+	w.table("RESERVATIONS", "MAC IP HOST FQDN NETWORK ROLE PROFILE", rows)
+}
+
+func (w *printer) records(rs []Record) {
+	var rows [][]string
+	for _, r := range rs {
+		rows = append(rows, []string{r.Name, r.Type, r.Data, "; " + r.Source})
+	}
+	w.table("DNS", "NAME TYPE DATA FROM", rows)
+}
+
+func (w *printer) balancers(bs []Balancer) {
+	if len(bs) == 0 {
+		return
+	}
+	w.printf("\nBALANCERS\n")
+	for _, b := range bs {
+		w.printf("  %s  %s  %s, %s, check %s\n", b.Name, b.Listen, b.Mode, b.Balance, b.Check)
+		if len(b.Match) > 0 {
+			w.printf("    for %s\n", strings.Join(b.Match, ", "))
+		}
+		for _, m := range b.Members {
+			backup := ""
+			if m.Backup {
+				backup = "  backup"
+			}
+			w.printf("    %s  %s%s\n", m.Addr, m.Name, backup)
+		}
+	}
+}
+
+func (w *printer) machine(m Machine) {
+	w.block("SCRIPT "+m.Host, m.Script)
+	w.block("CONFIG "+m.Host, m.Config)
+	if m.ConfigNote != "" {
+		w.block("CONFIG "+m.Host, "not there yet: "+m.ConfigNote)
+	}
+	w.block("DOMAIN "+m.Host, m.DomainXML)
+}
+
+// block writes a section of verbatim, indented text, or nothing.
+func (w *printer) block(title, text string) {
+	if text == "" {
+		return
+	}
+	w.printf("\n%s\n", title)
+	for line := range strings.Lines(strings.TrimRight(text, "\n") + "\n") {
+		w.printf("  %s", line)
+	}
+}

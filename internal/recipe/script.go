@@ -1,0 +1,101 @@
+package recipe
+
+import (
+	"fmt"
+	"strings"
+
+	"bootlab/internal/lab"
+)
+
+// Script renders the iPXE script that boots d's host from the network.
+func (r *Recipe) Script(d Data) ([]byte, error) {
+	if r.profile.IPXE != "" {
+		return r.renderFile(r.profile.IPXE, d)
+	}
+	kernel, err := execute(r.kernel, d)
+	if err != nil {
+		return nil, err
+	}
+	initrds, err := executeAll(r.initrd, d)
+	if err != nil {
+		return nil, err
+	}
+	args, err := r.Args(d)
+	if err != nil {
+		return nil, err
+	}
+	return bootScript(d, kernel, initrds, args), nil
+}
+
+// Args returns the kernel's arguments: the recipe's, then the profile's.
+func (r *Recipe) Args(d Data) ([]string, error) {
+	resolved := *r.profile
+	var err error
+	if resolved.Rootfs, err = execute(r.rootfs, d); err != nil {
+		return nil, err
+	}
+	if resolved.Image, err = execute(r.image, d); err != nil {
+		return nil, err
+	}
+	own, err := executeAll(r.args, d)
+	if err != nil {
+		return nil, err
+	}
+	return append(r.system.args(&resolved, d), own...), nil
+}
+
+// bootScript loads kernel and initrds and starts them. Kernels that start through the EFI stub find their initrds by
+// name only, so each is named on the command line; BIOS kernels ignore that. Old iPXE (QEMU's ROMs of 2019) has all
+// commands used here.
+func bootScript(d Data, kernel string, initrds, args []string) []byte {
+	var b strings.Builder
+	begin(&b, d.Host.Name, "boots "+d.Profile.Name)
+	fmt.Fprintf(&b, "kernel --name kernel %s", fileURL(d, kernel))
+	for i := range initrds {
+		fmt.Fprintf(&b, " initrd=initrd%d", i)
+	}
+	for _, a := range args {
+		b.WriteString(" " + a)
+	}
+	b.WriteString(" || goto failed\n")
+	for i, path := range initrds {
+		fmt.Fprintf(&b, "initrd --name initrd%d %s || goto failed\n", i, fileURL(d, path))
+	}
+	b.WriteString("boot || goto failed\n")
+	failed(&b, d.Host.Name)
+	return []byte(b.String())
+}
+
+// LocalBoot returns the script that sends a machine to its own disk. On UEFI only leaving iPXE with an error makes
+// firmware go on to the next boot option (exit 0 drops many into their setup); on BIOS the first disk is started by
+// iPXE itself, because a BIOS whose network boot returns often stops there.
+func LocalBoot(host, why string) []byte {
+	var b strings.Builder
+	begin(&b, host, why)
+	b.WriteString("iseq ${platform} efi && exit 1 ||\n")
+	b.WriteString("sanboot --no-describe --drive 0x80 || exit 1\n")
+	return []byte(b.String())
+}
+
+// Nothing returns the script for a machine that the lab has no profile for: it says so on its screen and goes on to the
+// next boot device.
+func Nothing(mac lab.MAC) []byte {
+	var b strings.Builder
+	begin(&b, mac.String(), "is not in the lab file, or has no profile")
+	b.WriteString("sleep 5\n")
+	b.WriteString("exit 1\n")
+	return []byte(b.String())
+}
+
+func begin(b *strings.Builder, host, what string) {
+	b.WriteString("#!ipxe\n")
+	fmt.Fprintf(b, "echo bootlab: %s %s\n", host, what)
+}
+
+// failed says on the machine's screen where to look, and tries the whole boot again.
+func failed(b *strings.Builder, host string) {
+	b.WriteString(":failed\n")
+	fmt.Fprintf(b, "echo bootlab: %s could not boot; on the appliance: bootlab timeline %s\n", host, host)
+	b.WriteString("sleep 10\n")
+	b.WriteString("reboot || exit 1\n")
+}

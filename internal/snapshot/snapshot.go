@@ -1,0 +1,75 @@
+// Package snapshot compiles one lab into what every server answers from: the six lenses, and the desk's.
+//
+// A Snapshot is immutable and is put in force by one atomic store of a pointer, so that no two servers ever answer from
+// different labs for longer than that store takes.
+package snapshot
+
+import (
+	"errors"
+	"time"
+
+	"bootlab/dhcpd"
+	"bootlab/dnsd"
+	"bootlab/internal/boot"
+	"bootlab/internal/lab"
+	"bootlab/internal/serving"
+	"bootlab/lbproxy"
+	"bootlab/tftpd"
+	"bootlab/virt"
+)
+
+// A Snapshot is one lab as all servers see it.
+type Snapshot struct {
+	Gen uint64    // counts the labs that were in force since the daemon started, from 1
+	At  time.Time // when it was compiled
+	Lab *lab.Lab
+
+	DHCP  *dhcpd.Table
+	TFTP  *tftpd.Table
+	DNS   *dnsd.Table
+	Files *serving.Files // for httpd
+	LB    *lbproxy.Table
+	Virt  *virt.Table
+	Boot  *boot.Table
+}
+
+// Compile makes the snapshot of l. All problems of all servers are reported at once, as lab.Problems where they have a
+// place in the lab file.
+func Compile(l *lab.Lab) (*Snapshot, error) {
+	s := &Snapshot{Lab: l}
+	var errs [7]error
+	s.DHCP, errs[0] = dhcpd.Compile(l)
+	s.TFTP, errs[1] = tftpd.Compile(l)
+	s.DNS, errs[2] = dnsd.Compile(l)
+	s.Files, errs[3] = serving.Compile(l)
+	s.LB, errs[4] = lbproxy.Compile(l)
+	s.Virt, errs[5] = virt.Compile(l)
+	s.Boot, errs[6] = boot.Compile(l)
+	if err := join(errs[:]); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// join returns all problems in the order of the file, once each, followed by errors of another kind.
+func join(errs []error) error {
+	var problems lab.Problems
+	var others []error
+	seen := map[string]bool{}
+	for _, err := range errs {
+		var ps lab.Problems
+		switch {
+		case err == nil:
+		case !errors.As(err, &ps):
+			others = append(others, err)
+		default:
+			for _, p := range ps {
+				if !seen[p.Error()] {
+					seen[p.Error()] = true
+					problems = append(problems, p)
+				}
+			}
+		}
+	}
+	return errors.Join(append([]error{problems.Err()}, others...)...)
+}
