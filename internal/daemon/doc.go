@@ -1,0 +1,10 @@
+// Package daemon is the composition: it alone knows all servers.
+//
+// Run loads the lab, opens every socket, drops privileges, starts the servers on one snapshot and keeps that snapshot
+// true to the lab file until its context ends:
+//
+//	err := daemon.Run(ctx, daemon.Config{Lab: "/etc/bootlab/lab.yaml", Log: logger})
+//
+// How a lab comes into force (Apply): parse and resolve, compile, stage the listeners that are new; any failure up to
+// here leaves everything as it was. Then one atomic store flips all servers, and the listeners that are gone are closed.
+package daemon

@@ -1,0 +1,134 @@
+package walls
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A wall says what one package may import of ours. Test support (testOnly) may be imported by tests alone.
+type wall struct {
+	pkg    string
+	may    []string
+	reason string
+}
+
+// servers is what every server may see: the lab that it compiles, the bus it tells, the paths it may serve.
+var servers = []string{"internal/lab", "internal/event"}
+
+// rooms is the plan of the house. Arrows only point from a package to what stands in `may`.
+var rooms = []wall{
+	{"cmd/bootlab", []string{"internal/daemon", "internal/api", "internal/lab", "internal/plan", "internal/snapshot", "internal/timeline", "internal/event"}, "a table of contents: it asks the daemon or the lab, never a server"},
+	{"internal/daemon", []string{"*"}, "the composition: alone in knowing all servers"},
+	{"internal/snapshot", []string{"dhcpd", "tftpd", "dnsd", "httpd", "lbproxy", "virt", "internal/boot", "internal/lab", "internal/serving"}, "compiles the lab for every server"},
+	{"internal/plan", []string{"internal/snapshot", "internal/lab"}, "prints what the servers answer from"},
+
+	{"dhcpd", append(servers, "internal/store"), "keeps the lease book; knows no other server"},
+	{"tftpd", append(servers, "internal/serving"), "knows no other server"},
+	{"dnsd", servers, "asks for leases through an interface of its own"},
+	{"httpd", append(servers, "internal/serving", "internal/boot", "internal/api"), "serves what the desk says; knows no other server"},
+	{"lbproxy", servers, "knows no other server"},
+	{"virt", servers, "knows no other server"},
+
+	{"internal/boot", []string{"internal/lab", "internal/event", "internal/install", "internal/recipe"}, "joins who, when and how; knows no server"},
+	{"internal/recipe", []string{"internal/lab"}, "writes scripts and documents; knows no state"},
+	{"internal/install", []string{"internal/lab", "internal/event", "internal/store"}, "a state machine; renders nothing"},
+	{"internal/timeline", []string{"internal/lab", "internal/event", "internal/store"}, "a recorder"},
+	{"internal/metrics", []string{"internal/event"}, "a recorder"},
+	{"internal/logs", []string{"internal/event"}, "a recorder"},
+	{"internal/api", []string{"internal/event", "internal/lab"}, "the admin plane's words, shared by server and client"},
+	{"internal/serving", []string{"internal/lab"}, "one rule for TFTP and HTTP"},
+	{"internal/event", []string{"internal/lab"}, "news; every room may tell them"},
+	{"internal/store/bolt", []string{"internal/store"}, "one store"},
+	{"internal/store/storetest", []string{"internal/store"}, "one suite for all stores"},
+	{"internal/store", nil, "knows none of what it stores"},
+	{"internal/lab", nil, "every decision, no server, no socket"},
+	{"internal/firmware", nil, "bytes"},
+	{"internal/privilege", nil, "of the operating system alone"},
+	{"internal/portowner", nil, "of the operating system alone"},
+	{"internal/netlab", nil, "test support"},
+	{"internal/libvirtlab", nil, "test support"},
+}
+
+// owners are the wire libraries and the one package that may import each: what they get wrong is mended in one place.
+var owners = map[string]string{
+	"github.com/insomniacslk/dhcp": "dhcpd",
+	"github.com/miekg/dns":         "dnsd",
+	"github.com/pin/tftp":          "tftpd",
+	"libvirt.org/go/libvirt":       "virt",
+	"go.etcd.io/bbolt":             "internal/store/bolt",
+	"go.yaml.in/yaml":              "internal/lab",
+}
+
+const module = "bootlab/"
+
+type goPackage struct {
+	ImportPath string
+	Imports    []string
+}
+
+func packages(t *testing.T) (ps []goPackage) {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-e", "-tags", "libvirt_dlopen", "-json=ImportPath,Imports", "./...")
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p goPackage
+		err := dec.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			return ps
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(p.ImportPath, module+"test/") { // tests may see everything
+			ps = append(ps, p)
+		}
+	}
+}
+
+func TestWalls(t *testing.T) {
+	t.Parallel()
+	table := map[string]wall{}
+	for _, w := range rooms {
+		table[module+w.pkg] = w
+	}
+	ps := packages(t)
+	if len(ps) < len(rooms)/2 {
+		t.Fatalf("go list found %d packages: the test does not see the house", len(ps))
+	}
+	for _, p := range ps {
+		w, ok := table[p.ImportPath]
+		if !ok {
+			t.Errorf("%s is not in the table of walls: say what it may import, and why", p.ImportPath)
+			continue
+		}
+		delete(table, p.ImportPath)
+		w.check(t, p)
+	}
+	for name := range table {
+		t.Errorf("%s stands in the table of walls, but is no package", name)
+	}
+}
+
+func (w wall) check(t *testing.T, p goPackage) {
+	t.Helper()
+	for _, imported := range p.Imports {
+		if ours, ok := strings.CutPrefix(imported, module); ok && !slices.Contains(w.may, "*") && !slices.Contains(w.may, ours) {
+			t.Errorf("%s imports %s, but %s", w.pkg, ours, w.reason)
+		}
+		for library, owner := range owners {
+			if w.pkg != owner && (imported == library || strings.HasPrefix(imported, library+"/")) {
+				t.Errorf("%s imports %s, which only %s may", w.pkg, imported, owner)
+			}
+		}
+	}
+}
