@@ -19,21 +19,30 @@ type compiler struct {
 	problems lab.Problems
 }
 
-// usersOf returns the hosts that boot each profile with a template in a path.
+// usersOf returns the hosts of each profile that has a path to render.
 func usersOf(l *lab.Lab) map[*lab.Profile][]*lab.Host {
 	users := map[*lab.Profile][]*lab.Host{}
+	for _, p := range l.Profiles {
+		eachPath(p, func(_, text string, served bool) {
+			if rendered(text, served) {
+				users[p] = nil
+			}
+		})
+	}
+	if len(users) == 0 {
+		return nil
+	}
 	for _, h := range l.Hosts {
-		if h.Profile != nil && templated(h.Profile) {
-			users[h.Profile] = append(users[h.Profile], h)
+		if hosts, ok := users[h.Profile]; ok {
+			users[h.Profile] = append(hosts, h)
 		}
 	}
 	return users
 }
 
-func templated(p *lab.Profile) bool {
-	found := false
-	eachPath(p, func(_, text string, _ bool) { found = found || strings.Contains(text, "{{") })
-	return found
+// rendered reports whether a path has to be rendered for every host.
+func rendered(text string, served bool) bool {
+	return strings.Contains(text, "{{") && (served || mayBePublic(text))
 }
 
 // eachPath calls fn for every path of p with its key in the lab file and whether it is served.
@@ -58,7 +67,7 @@ func (c *compiler) profile(p *lab.Profile) {
 		case text == "":
 		case !strings.Contains(text, "{{"):
 			c.add(set, p, key, text)
-		case served || mayBePublic(text):
+		case rendered(text, served):
 			c.render(set, p, key, text)
 		}
 	})
