@@ -1,0 +1,124 @@
+package virt
+
+import (
+	"slices"
+	"strings"
+
+	"bootlab/internal/lab"
+)
+
+// compileMachine resolves one virtual machine and adds what is wrong with it to problems.
+func compileMachine(labName string, h *lab.Host, problems *lab.Problems) *machine {
+	m := &machine{lab: labName, host: h, vm: h.VM, uuid: domainUUID(labName, h.Name)}
+	bad := func(key, format string, args ...any) {
+		problems.Addf(h.Pos, "hosts."+h.Name+key, format, args...)
+	}
+	if len(h.MACs) == 0 {
+		bad(".mac", "a virtual machine needs a MAC address: write one such as 52:54:00:00:00:01")
+	}
+	if h.VM.CPUs <= 0 {
+		bad(".vm.cpus", "%d is not a number of CPUs: want 1 or more", h.VM.CPUs)
+	}
+	if h.VM.Memory < 1<<20 {
+		bad(".vm.memory", "%d bytes are not enough for any machine: want a size such as 4GiB", h.VM.Memory)
+	}
+	m.compileDisks(bad)
+	m.compileFirmware(bad)
+	m.compileAttachment(bad)
+	return m
+}
+
+type complain func(key, format string, args ...any)
+
+// busOf returns the bus that a disk is on.
+func busOf(d lab.Disk) string {
+	if d.Bus == "" {
+		return "virtio"
+	}
+	return d.Bus
+}
+
+// devicePrefix returns what the device names of disks on a bus start with, or "" for a bus that there is not.
+func devicePrefix(bus string) string {
+	switch bus {
+	case "virtio":
+		return "vd"
+	case "scsi", "sata", "usb":
+		return "sd"
+	case "ide":
+		return "hd"
+	}
+	return ""
+}
+
+func (m *machine) compileDisks(bad complain) {
+	m.targets = make([]string, 0, len(m.vm.Disks))
+	for _, d := range m.vm.Disks {
+		bus := busOf(d)
+		prefix := devicePrefix(bus)
+		letter := m.nextLetter(prefix)
+		switch {
+		case prefix == "":
+			bad(".vm.disks", "unknown bus %q: want virtio, scsi, sata or usb", d.Bus)
+		case bus == "ide" && m.isQ35():
+			bad(".vm.disks", "machine q35 has no ide bus: want sata, or machine: pc")
+		case letter > 'z':
+			bad(".vm.disks", "too many disks: want at most 26 of a kind")
+		}
+		if d.Size == 0 {
+			bad(".vm.disks", "a disk of no size: want one such as 20GiB")
+		}
+		if !slices.Contains([]string{"", "default", "none", "writethrough", "writeback", "directsync", "unsafe"}, d.Cache) {
+			bad(".vm.disks", "unknown cache mode %q: want none, writethrough, writeback, directsync or unsafe", d.Cache)
+		}
+		m.targets = append(m.targets, prefix+string(letter))
+	}
+}
+
+// nextLetter returns the letter of the next device of that prefix.
+func (m *machine) nextLetter(prefix string) rune {
+	next := 'a'
+	for _, t := range m.targets {
+		if strings.HasPrefix(t, prefix) {
+			next++
+		}
+	}
+	return next
+}
+
+func (m *machine) compileFirmware(bad complain) {
+	switch m.vm.Firmware {
+	case "", lab.FirmwareBIOS, lab.FirmwareUEFI:
+	case lab.FirmwareUEFISecure:
+		if !m.isQ35() {
+			bad(".vm.firmware", "secure boot needs machine q35, not %q", m.vm.Machine)
+		}
+	default:
+		bad(".vm.firmware", "unknown firmware %q: want bios, uefi or uefi-secure", m.vm.Firmware)
+	}
+}
+
+// isQ35 reports whether the machine type is q35 or a version of it, such as pc-q35-7.2.
+func (m *machine) isQ35() bool {
+	return m.vm.Machine == "" || strings.Contains(m.vm.Machine, "q35")
+}
+
+func (m *machine) compileAttachment(bad complain) {
+	hv := m.vm.Hypervisor
+	if hv == nil {
+		bad(".vm.hypervisor", "no hypervisor: want the name of one under hypervisors")
+		return
+	}
+	n := m.host.Network
+	if n == nil {
+		bad(".network", "a virtual machine needs a network: give the host an ip, or a network")
+		return
+	}
+	i := slices.IndexFunc(hv.Bridges, func(a lab.Attachment) bool { return a.Network == n })
+	if i < 0 {
+		bad(".vm.hypervisor", "hypervisor %q has no bridge for network %q: add %q to hypervisors.%s.bridges",
+			hv.Name, n.Name, n.Name+": BRIDGE", hv.Name)
+		return
+	}
+	m.attach = hv.Bridges[i]
+}

@@ -1,0 +1,244 @@
+package virt_test
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/prometheus/client_golang/prometheus"
+	"libvirt.org/go/libvirtxml"
+
+	"bootlab/internal/event"
+	"bootlab/internal/lab"
+	"bootlab/virt"
+)
+
+// A fake is a driver and hypervisor in memory. It stands in for the other end of libvirt's wire.
+type fake struct {
+	mu      sync.Mutex
+	domains map[string]*fakeDomain // by UUID
+	volumes map[string]bool        // by name
+	calls   []string
+	dials   int
+	dead    bool          // the connection is broken
+	hang    chan struct{} // not nil: Domains blocks until it is closed
+	fail    map[string]error
+	deaf    bool // guests do not react to Shutdown
+}
+
+type fakeDomain struct {
+	name, xml string
+	state     virt.State
+}
+
+func newFake() *fake {
+	return &fake{domains: map[string]*fakeDomain{}, volumes: map[string]bool{}, fail: map[string]error{}}
+}
+
+func (f *fake) Dial(string) (virt.Hypervisor, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dials++
+	f.dead = false
+	return f, f.fail["dial"]
+}
+
+func (f *fake) Close() {}
+
+func (f *fake) Alive() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !f.dead
+}
+
+func (f *fake) Domains() ([]virt.Domain, error) {
+	f.mu.Lock()
+	hang := f.hang
+	f.mu.Unlock()
+	if hang != nil {
+		<-hang
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var all []virt.Domain
+	for uuid, d := range f.domains {
+		var x libvirtxml.Domain
+		if err := x.Unmarshal(d.xml); err != nil {
+			return nil, err
+		}
+		mark := ""
+		if x.Metadata != nil {
+			mark = x.Metadata.XML
+		}
+		all = append(all, virt.Domain{Name: d.name, UUID: uuid, State: d.state, Mark: mark})
+	}
+	return all, f.fail["list"]
+}
+
+// change notes a call that changes something, and does it unless the call is to fail.
+func (f *fake) change(call, what string, do func() error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls = append(f.calls, call+" "+what)
+	if err := f.fail[call]; err != nil {
+		return err
+	}
+	return do()
+}
+
+func (f *fake) XML(uuid string) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.domains[uuid].xml, nil
+}
+
+func (f *fake) Define(xml string) error {
+	var x libvirtxml.Domain
+	if err := x.Unmarshal(xml); err != nil {
+		return err
+	}
+	return f.change("define", x.Name, func() error {
+		f.domains[x.UUID] = &fakeDomain{name: x.Name, xml: xml, state: virt.StateOff}
+		return nil
+	})
+}
+
+func (f *fake) set(call, uuid string, s virt.State) error {
+	return f.change(call, f.name(uuid), func() error {
+		f.domains[uuid].state = s
+		return nil
+	})
+}
+
+func (f *fake) name(uuid string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.domains[uuid].name
+}
+
+func (f *fake) Start(uuid string) error   { return f.set("start", uuid, virt.StateRunning) }
+func (f *fake) Destroy(uuid string) error { return f.set("destroy", uuid, virt.StateOff) }
+func (f *fake) Shutdown(uuid string) error {
+	if f.deaf {
+		return f.set("shutdown", uuid, virt.StateRunning)
+	}
+	return f.set("shutdown", uuid, virt.StateOff)
+}
+
+func (f *fake) Undefine(uuid string) error {
+	return f.change("undefine", f.name(uuid), func() error {
+		delete(f.domains, uuid)
+		return nil
+	})
+}
+
+func (f *fake) VolumePath(pool, name string) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if pool != "default" {
+		return "", errors.New("no storage pool " + pool)
+	}
+	if f.volumes[name] {
+		return "/pool/" + name, nil
+	}
+	return "", nil
+}
+
+func (f *fake) CreateVolume(_, xml string) (string, error) {
+	var v libvirtxml.StorageVolume
+	if err := v.Unmarshal(xml); err != nil {
+		return "", err
+	}
+	return "/pool/" + v.Name, f.change("create-volume", v.Name, func() error {
+		f.volumes[v.Name] = true
+		return nil
+	})
+}
+
+func (f *fake) DeleteVolume(_, name string) error {
+	return f.change("delete-volume", name, func() error {
+		delete(f.volumes, name)
+		return nil
+	})
+}
+
+// takeCalls returns the calls that changed something since the last time.
+func (f *fake) takeCalls() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	calls := f.calls
+	f.calls = nil
+	return calls
+}
+
+// A recorder keeps events.
+type recorder struct {
+	mu     sync.Mutex
+	events []event.Event
+}
+
+func (r *recorder) Record(e event.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, e)
+}
+
+// take returns the kinds recorded since the last time.
+func (r *recorder) take() []event.Kind {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var kinds []event.Kind
+	for _, e := range r.events {
+		kinds = append(kinds, e.Kind)
+	}
+	r.events = nil
+	return kinds
+}
+
+// A bench is a Server with its lab, which a test may exchange.
+type bench struct {
+	*virt.Server
+	events *recorder
+	table  *virt.Table
+}
+
+func (b *bench) use(t *testing.T, l *lab.Lab) {
+	t.Helper()
+	table, err := virt.Compile(l)
+	check(t, err)
+	b.table = table
+}
+
+func newBench(t *testing.T, l *lab.Lab, d virt.Driver, cfg virt.Config) *bench {
+	t.Helper()
+	b := &bench{events: &recorder{}}
+	b.use(t, l)
+	s, err := virt.New(cfg, virt.Deps{
+		Table: func() *virt.Table { return b.table }, Events: b.events, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Registerer: prometheus.NewRegistry(), Now: time.Now, Driver: d,
+	})
+	check(t, err)
+	b.Server = s
+	return b
+}
+
+func (b *bench) wantEvents(t *testing.T, want ...event.Kind) {
+	t.Helper()
+	if diff := cmp.Diff(want, b.events.take(), cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("events (-want +got)\n%s", diff)
+	}
+}
+
+func wantCalls(t *testing.T, f *fake, want ...string) {
+	t.Helper()
+	got := f.takeCalls()
+	if !slices.Equal(got, want) {
+		t.Errorf("calls (-want +got)\n%s", cmp.Diff(want, got))
+	}
+}

@@ -1,0 +1,64 @@
+package virt_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"bootlab/internal/lab"
+	"bootlab/internal/netlab"
+)
+
+func TestMain(m *testing.M) { netlab.Main(m) }
+
+const gib = lab.Size(1 << 30)
+
+// oneHost returns a lab with one virtual machine on one hypervisor, which change may change.
+func oneHost(change ...func(*lab.Host)) *lab.Lab {
+	n := &lab.Network{Name: "baremetal", Subnet: netip.MustParsePrefix("10.77.0.0/24")}
+	hv := &lab.Hypervisor{Name: "kvm1", URI: "test:///default", Pool: "default", DomainType: "kvm",
+		Bridges: []lab.Attachment{{Network: n, Bridge: "br0"}}}
+	h := &lab.Host{
+		Pos: lab.Pos{File: "lab.yaml", Line: 7, Column: 3}, Name: "master-0", FQDN: "master-0.our.pretty.lab", Serial: "master-0",
+		MACs: []lab.MAC{{0x52, 0x54, 0, 0, 2, 1}}, IP: netip.MustParseAddr("10.77.0.21"), Network: n,
+		VM: &lab.VM{Hypervisor: hv, CPUs: 2, Memory: 4 * gib, Disks: []lab.Disk{{Size: 20 * gib, Bus: "virtio"}},
+			Firmware: lab.FirmwareBIOS, Machine: "q35"},
+	}
+	for _, c := range change {
+		c(h)
+	}
+	return &lab.Lab{Name: "telco", Networks: []*lab.Network{n}, Hosts: []*lab.Host{h}, Hypervisors: []*lab.Hypervisor{hv}}
+}
+
+// hosts are the virtual machines whose XML is golden.
+func hosts() map[string]*lab.Lab {
+	return map[string]*lab.Lab{
+		"bios": oneHost(),
+		"uefi": oneHost(func(h *lab.Host) { h.VM.Firmware = lab.FirmwareUEFI }),
+		"uefi-secure": oneHost(func(h *lab.Host) {
+			h.VM.Firmware = lab.FirmwareUEFISecure
+			h.VM.Disks[0].Bus = "sata"
+		}),
+		"several": oneHost(func(h *lab.Host) {
+			h.MACs = append(h.MACs, lab.MAC{0x52, 0x54, 0, 0, 2, 2})
+			h.Network.MTU = 9000
+			h.VM.CPU = "host-model"
+			h.VM.Disks = []lab.Disk{
+				{Size: 42 * gib, Bus: "scsi", Cache: "unsafe"}, {Size: 150 * gib, Bus: "scsi"}, {Size: gib, Bus: "sata"}, {Size: gib},
+			}
+		}),
+		"emulated": oneHost(func(h *lab.Host) {
+			h.VM.Hypervisor.DomainType = "qemu"
+			h.VM.CPU = "host-passthrough"
+			h.VM.Hypervisor.Bridges[0] = lab.Attachment{Network: h.Network, LibvirtNetwork: "lab-net"}
+			h.VM.Disks = nil
+		}),
+		"cpu-model": oneHost(func(h *lab.Host) { h.VM.CPU, h.VM.Machine, h.VM.Disks[0].Bus = "Westmere", "pc", "ide" }),
+	}
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,340 @@
+//go:build cgo && libvirt_dlopen
+
+package virt
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"libvirt.org/go/libvirt"
+)
+
+// A libvirtDriver connects through libvirt's own library, which is looked for when the process starts.
+type libvirtDriver struct {
+	mu      sync.Mutex
+	started bool // the library is there and its event loop runs
+
+	stopping atomic.Bool
+	loop     sync.WaitGroup
+}
+
+func newLibvirt() Driver { return &libvirtDriver{} }
+
+// The remote side is asked for a sign of life after keepAliveSeconds of silence; keepAliveCount unanswered ones break the
+// connection, and every call that waits for it.
+const (
+	keepAliveSeconds = 5
+	keepAliveCount   = 4
+)
+
+// Dial implements Driver.
+func (d *libvirtDriver) Dial(uri string) (Hypervisor, error) {
+	if err := d.start(); err != nil {
+		return nil, err
+	}
+	c, err := libvirt.NewConnect(uri)
+	if err != nil {
+		return nil, plain(err)
+	}
+	// Drivers that live in the library itself have no connection that could break, and refuse.
+	_ = c.SetKeepAlive(keepAliveSeconds, keepAliveCount)
+	return &connection{c: c}, nil
+}
+
+// start makes sure that the library is there and its event loop, which keeps connections alive, runs.
+func (d *libvirtDriver) start() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.started {
+		return nil
+	}
+	if err := libvirt.EventRegisterDefaultImpl(); err != nil {
+		return fmt.Errorf("no libvirt library on this machine (%w): install libvirt0 (Debian) or libvirt-libs (Fedora) "+
+			"and restart bootlab", plain(err))
+	}
+	warmUp()
+	d.started = true
+	d.loop.Go(func() {
+		for !d.stopping.Load() {
+			if err := libvirt.EventRunDefaultImpl(); err != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
+// warmUp calls everything that a connection uses once, without a connection. The binding looks each function up in the
+// library at its first call, without a lock: two first calls at once could find it half looked up.
+func warmUp() {
+	if c, err := libvirt.NewConnect("test:///default"); err == nil {
+		_, _ = c.Close()
+	}
+	var (
+		c libvirt.Connect
+		d libvirt.Domain
+		p libvirt.StoragePool
+		v libvirt.StorageVol
+	)
+	_ = c.SetKeepAlive(keepAliveSeconds, keepAliveCount)
+	_, _ = c.IsAlive()
+	_, _ = c.ListAllDomains(0)
+	_, _ = c.ListAllStoragePools(0)
+	_, _ = c.LookupDomainByUUIDString(domainUUID("", ""))
+	_, _ = c.LookupStoragePoolByName("")
+	_, _ = c.DomainDefineXML("")
+	_, _ = d.GetName()
+	_, _ = d.GetUUIDString()
+	_, _, _ = d.GetState()
+	_, _ = d.GetMetadata(libvirt.DOMAIN_METADATA_ELEMENT, "", 0)
+	_, _ = d.GetXMLDesc(0)
+	_ = d.Create()
+	_ = d.Shutdown()
+	_ = d.Destroy()
+	_ = d.UndefineFlags(0)
+	_, _ = p.GetName()
+	_, _ = p.StorageVolCreateXML("", 0)
+	_, _ = p.LookupStorageVolByName("")
+	_, _ = v.GetPath()
+	_ = v.Delete(0)
+	_, _, _ = d.Free(), p.Free(), v.Free()
+}
+
+// Close implements Driver. It ends the event loop by giving it something to do.
+func (d *libvirtDriver) Close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.started {
+		return
+	}
+	d.stopping.Store(true)
+	if timer, err := libvirt.EventAddTimeout(0, func(int) {}); err == nil {
+		d.loop.Wait()
+		_ = libvirt.EventRemoveTimeout(timer)
+	}
+}
+
+// A connection is a Hypervisor behind libvirt.
+type connection struct{ c *libvirt.Connect }
+
+// Alive implements Hypervisor.
+func (c *connection) Alive() bool {
+	alive, err := c.c.IsAlive()
+	return err == nil && alive
+}
+
+// Close implements Hypervisor.
+func (c *connection) Close() { _, _ = c.c.Close() }
+
+// Domains implements Hypervisor.
+func (c *connection) Domains() ([]Domain, error) {
+	list, err := c.c.ListAllDomains(0)
+	if err != nil {
+		return nil, plain(err)
+	}
+	domains := make([]Domain, 0, len(list))
+	for i := range list {
+		d, err := describe(&list[i])
+		_ = list[i].Free()
+		switch {
+		case code(err) == libvirt.ERR_NO_DOMAIN: // gone since the list was made
+		case err != nil:
+			return nil, plain(err)
+		default:
+			domains = append(domains, d)
+		}
+	}
+	return domains, nil
+}
+
+func describe(d *libvirt.Domain) (Domain, error) {
+	name, err := d.GetName()
+	if err != nil {
+		return Domain{}, err
+	}
+	uuid, err := d.GetUUIDString()
+	if err != nil {
+		return Domain{}, err
+	}
+	state, _, err := d.GetState()
+	if err != nil {
+		return Domain{}, err
+	}
+	element, err := d.GetMetadata(libvirt.DOMAIN_METADATA_ELEMENT, markURI, libvirt.DOMAIN_AFFECT_CURRENT)
+	if err != nil {
+		element = "" // has none: not ours
+	}
+	return Domain{Name: name, UUID: uuid, State: stateOf(state), Mark: element}, nil
+}
+
+func stateOf(s libvirt.DomainState) State {
+	switch s {
+	case libvirt.DOMAIN_RUNNING, libvirt.DOMAIN_BLOCKED:
+		return StateRunning
+	case libvirt.DOMAIN_PAUSED, libvirt.DOMAIN_PMSUSPENDED:
+		return StatePaused
+	case libvirt.DOMAIN_SHUTDOWN:
+		return StateStopping
+	case libvirt.DOMAIN_SHUTOFF:
+		return StateOff
+	case libvirt.DOMAIN_CRASHED:
+		return StateCrashed
+	default:
+		return StateUnknown
+	}
+}
+
+// XML implements Hypervisor.
+func (c *connection) XML(uuid string) (xml string, err error) {
+	err = c.with(uuid, func(d *libvirt.Domain) error {
+		xml, err = d.GetXMLDesc(libvirt.DOMAIN_XML_INACTIVE)
+		return err
+	})
+	return xml, err
+}
+
+// Define implements Hypervisor.
+func (c *connection) Define(xml string) error {
+	d, err := c.c.DomainDefineXML(xml)
+	if err != nil {
+		return plain(err)
+	}
+	return d.Free()
+}
+
+// Start implements Hypervisor.
+func (c *connection) Start(uuid string) error { return c.with(uuid, (*libvirt.Domain).Create) }
+
+// Shutdown implements Hypervisor.
+func (c *connection) Shutdown(uuid string) error { return c.with(uuid, (*libvirt.Domain).Shutdown) }
+
+// Destroy implements Hypervisor.
+func (c *connection) Destroy(uuid string) error { return c.with(uuid, (*libvirt.Domain).Destroy) }
+
+// Undefine implements Hypervisor. Not every driver and version knows every flag.
+func (c *connection) Undefine(uuid string) error {
+	const basic = libvirt.DOMAIN_UNDEFINE_MANAGED_SAVE | libvirt.DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
+	const full = basic | libvirt.DOMAIN_UNDEFINE_NVRAM | libvirt.DOMAIN_UNDEFINE_CHECKPOINTS_METADATA
+	return c.with(uuid, func(d *libvirt.Domain) error {
+		err := d.UndefineFlags(full)
+		if code(err) == libvirt.ERR_INVALID_ARG {
+			err = d.UndefineFlags(basic)
+		}
+		return err
+	})
+}
+
+// with looks a domain up and hands it to fn.
+func (c *connection) with(uuid string, fn func(*libvirt.Domain) error) error {
+	d, err := c.c.LookupDomainByUUIDString(uuid)
+	if err != nil {
+		return plain(err)
+	}
+	defer func() { _ = d.Free() }()
+	return plain(fn(d))
+}
+
+// VolumePath implements Hypervisor.
+func (c *connection) VolumePath(pool, name string) (string, error) {
+	p, err := c.pool(pool)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = p.Free() }()
+	v, err := p.LookupStorageVolByName(name)
+	if code(err) == libvirt.ERR_NO_STORAGE_VOL {
+		return "", nil
+	}
+	if err != nil {
+		return "", plain(err)
+	}
+	return pathOf(v)
+}
+
+// CreateVolume implements Hypervisor.
+func (c *connection) CreateVolume(pool, xml string) (string, error) {
+	p, err := c.pool(pool)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = p.Free() }()
+	v, err := p.StorageVolCreateXML(xml, 0)
+	if err != nil {
+		return "", plain(err)
+	}
+	return pathOf(v)
+}
+
+func pathOf(v *libvirt.StorageVol) (string, error) {
+	defer func() { _ = v.Free() }()
+	path, err := v.GetPath()
+	return path, plain(err)
+}
+
+// DeleteVolume implements Hypervisor.
+func (c *connection) DeleteVolume(pool, name string) error {
+	p, err := c.pool(pool)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = p.Free() }()
+	v, err := p.LookupStorageVolByName(name)
+	if code(err) == libvirt.ERR_NO_STORAGE_VOL {
+		return nil
+	}
+	if err != nil {
+		return plain(err)
+	}
+	defer func() { _ = v.Free() }()
+	return plain(v.Delete(0))
+}
+
+// pool returns the storage pool of that name. The error of one that is not there names those that are.
+func (c *connection) pool(name string) (*libvirt.StoragePool, error) {
+	p, err := c.c.LookupStoragePoolByName(name)
+	if err == nil {
+		return p, nil
+	}
+	if code(err) != libvirt.ERR_NO_STORAGE_POOL {
+		return nil, plain(err)
+	}
+	pools, err := c.c.ListAllStoragePools(0)
+	if err != nil {
+		return nil, plain(err)
+	}
+	var names []string
+	for i := range pools {
+		if n, err := pools[i].GetName(); err == nil {
+			names = append(names, n)
+		}
+		_ = pools[i].Free()
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("no storage pool %q: there are none; make one "+
+			"(virsh pool-create-as %s dir --target /var/lib/libvirt/images)", name, name)
+	}
+	slices.Sort(names)
+	return nil, fmt.Errorf("no storage pool %q: there is %s", name, strings.Join(names, ", "))
+}
+
+// code returns libvirt's number of an error.
+func code(err error) libvirt.ErrorNumber {
+	var e libvirt.Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return libvirt.ERR_OK
+}
+
+// plain returns an error that reads as libvirt's own tools would say it.
+func plain(err error) error {
+	var e libvirt.Error
+	if errors.As(err, &e) {
+		return errors.New(e.Message)
+	}
+	return err
+}

@@ -1,0 +1,275 @@
+//go:build cgo && libvirt_dlopen
+
+package virt_test
+
+import (
+	"bufio"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"bootlab/internal/event"
+	"bootlab/internal/lab"
+	"bootlab/internal/libvirtlab"
+	"bootlab/internal/netlab"
+	"bootlab/virt"
+)
+
+// serve runs b until the test ends and checks that it ends then.
+func serve(t *testing.T, b *bench) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- b.Serve(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		select {
+		case err := <-done:
+			check(t, err)
+		case <-time.After(20 * time.Second):
+			t.Error("Serve does not end")
+		}
+	})
+}
+
+// TestLibvirtTestDriver goes through a machine's life with libvirt's own test driver, which lives in the library.
+func TestLibvirtTestDriver(t *testing.T) {
+	ctx := t.Context()
+	l := oneHost(func(h *lab.Host) { h.VM.Hypervisor.DomainType = "test"; h.VM.Hypervisor.Pool = "default-pool" })
+	b := newBench(t, l, nil, virt.Config{})
+	serve(t, b)
+	check(t, b.Create(ctx, "master-0"))
+	check(t, b.Create(ctx, "master-0"))
+	check(t, b.Start(ctx, "master-0"))
+	wantState(t, b, virt.StateRunning)
+	check(t, b.Stop(ctx, "master-0", virt.StopAsk))
+	wantState(t, b, virt.StateOff)
+	check(t, b.Restart(ctx, "master-0"))
+	check(t, b.Delete(ctx, "master-0"))
+	wantState(t, b, virt.StateAbsent)
+	b.wantEvents(t, event.VMCreated, event.VMStarted, event.VMStopped, event.VMStarted, event.VMDeleted)
+
+	b.use(t, oneHost(func(h *lab.Host) { h.VM.Hypervisor.Pool = "fast" }))
+	wantErr(t, b.Create(ctx, "master-0"), `no storage pool "fast": there is default-pool`)
+	// The driver starts with a domain of that name.
+	b.use(t, oneHost(func(h *lab.Host) { h.Name = "test" }))
+	wantErr(t, b.Delete(ctx, "test"), `a domain "test"`, "not made from lab")
+}
+
+func wantState(t *testing.T, b *bench, want virt.State) {
+	t.Helper()
+	for _, st := range b.List(t.Context()) {
+		if st.State != want || st.Err != "" {
+			t.Errorf("%s is %s (%s), want %s", st.Host, st.State, st.Err, want)
+		}
+	}
+}
+
+// TestMachinesAskTheNetworkFirst starts machines of each firmware on a real libvirtd and waits for the DHCPDISCOVER that
+// they broadcast; then deletes them and looks for what is left.
+func TestMachinesAskTheNetworkFirst(t *testing.T) {
+	netlab.Need(t, append(libvirtlab.Needs(), "tcpdump")...)
+	ctx := t.Context()
+	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	dir := t.TempDir()
+	d, err := libvirtlab.Start(ctx, libvirtlab.Config{Dir: dir})
+	check(t, err)
+	t.Cleanup(func() { check(t, d.Stop()) })
+
+	l := oneHost()
+	hv := l.Hypervisors[0]
+	*hv = lab.Hypervisor{Name: "local", URI: d.URI, Pool: libvirtlab.Pool, DomainType: "qemu",
+		Bridges: []lab.Attachment{{Network: l.Networks[0], Bridge: seg.Bridge}}}
+	proto := l.Hosts[0]
+	l.Hosts = nil
+	for i, fw := range []lab.Firmware{lab.FirmwareBIOS, lab.FirmwareUEFI, lab.FirmwareUEFISecure} {
+		h, vm := *proto, *proto.VM
+		h.Name, h.Serial, h.MACs = string(fw), string(fw), []lab.MAC{{0x52, 0x54, 0, 0, 9, byte(i)}}
+		vm.Firmware, vm.Memory, vm.CPUs = fw, gib/2, 1
+		vm.Disks = []lab.Disk{{Size: gib, Bus: "virtio", Cache: "unsafe"}, {Size: gib, Bus: "scsi"}}
+		h.VM = &vm
+		l.Hosts = append(l.Hosts, &h)
+	}
+	b := newBench(t, l, nil, virt.Config{})
+	serve(t, b)
+	seen := discovers(t, seg.Bridge)
+	for _, h := range l.Hosts {
+		check(t, b.Create(ctx, h.Name))
+		check(t, b.Create(ctx, h.Name))
+	}
+	for _, h := range l.Hosts {
+		check(t, b.Start(ctx, h.Name))
+	}
+	wantState(t, b, virt.StateRunning)
+	waitDiscovers(t, seen, l.Hosts)
+
+	wantErr(t, b.Create(ctx, "nobody"), "not a virtual machine")
+	for _, h := range l.Hosts {
+		check(t, b.Delete(ctx, h.Name))
+	}
+	wantState(t, b, virt.StateAbsent)
+	leftovers(t, d, dir)
+}
+
+// discovers returns the MACs that DHCPDISCOVERs come from.
+func discovers(t *testing.T, bridge string) <-chan string {
+	t.Helper()
+	cmd := exec.Command("tcpdump", "-i", bridge, "-l", "-n", "-e", "-U", "udp", "src", "port", "68")
+	out, err := cmd.StdoutPipe()
+	check(t, err)
+	ready, err := cmd.StderrPipe()
+	check(t, err)
+	check(t, cmd.Start())
+	for sc := bufio.NewScanner(ready); sc.Scan() && !strings.Contains(sc.Text(), "listening on"); {
+	}
+	macs := make(chan string)
+	go func() {
+		defer close(macs)
+		for sc := bufio.NewScanner(out); sc.Scan(); {
+			if f := strings.Fields(sc.Text()); len(f) > 1 {
+				macs <- f[1]
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		for range macs {
+		}
+		_ = cmd.Wait()
+	})
+	return macs
+}
+
+func waitDiscovers(t *testing.T, seen <-chan string, hosts []*lab.Host) {
+	t.Helper()
+	missing := map[string]string{}
+	for _, h := range hosts {
+		missing[h.MACs[0].String()] = h.Name
+	}
+	deadline := time.After(90 * time.Second)
+	start := time.Now()
+	for len(missing) > 0 {
+		select {
+		case mac := <-seen:
+			if name := missing[mac]; name != "" {
+				t.Logf("%s asked the network after %s", name, time.Since(start).Round(100*time.Millisecond))
+				delete(missing, mac)
+			}
+		case <-deadline:
+			t.Fatalf("no DHCPDISCOVER from %v", missing)
+		}
+	}
+}
+
+// leftovers fails the test for anything that deleted machines left behind: volumes, firmware variables, definitions.
+func leftovers(t *testing.T, d *libvirtlab.Daemon, dir string) {
+	t.Helper()
+	for _, pattern := range []string{d.Images + "/*", dir + "/lib/qemu/nvram/*", dir + "/etc/qemu/*.xml"} {
+		left, err := filepath.Glob(pattern)
+		check(t, err)
+		if len(left) > 0 {
+			t.Errorf("left behind: %v", left)
+		}
+	}
+	if _, err := os.Stat(dir + "/lib/qemu/nvram"); err != nil {
+		t.Errorf("firmware variables are not where this test looks: %v", err)
+	}
+}
+
+func TestRealRefusals(t *testing.T) {
+	netlab.Need(t, libvirtlab.Needs()...)
+	ctx := t.Context()
+	d, err := libvirtlab.Start(ctx, libvirtlab.Config{Dir: t.TempDir()})
+	check(t, err)
+	t.Cleanup(func() { check(t, d.Stop()) })
+	with := func(change func(*lab.Hypervisor)) *lab.Lab {
+		return oneHost(func(h *lab.Host) {
+			hv := h.VM.Hypervisor
+			hv.URI, hv.Pool, hv.DomainType = d.URI, libvirtlab.Pool, "qemu"
+			h.VM.Memory, h.VM.CPUs = gib/4, 1
+			change(hv)
+		})
+	}
+	b := newBench(t, with(func(*lab.Hypervisor) {}), nil, virt.Config{})
+	serve(t, b)
+	check(t, b.Create(ctx, "master-0"))
+	wantErr(t, b.Start(ctx, "master-0"), "make bridge br0 on that machine, or name another in hypervisors.kvm1.bridges")
+	check(t, b.Delete(ctx, "master-0"))
+
+	b.use(t, with(func(hv *lab.Hypervisor) { hv.Pool = "fast" }))
+	wantErr(t, b.Create(ctx, "master-0"), `no storage pool "fast": there is default`)
+
+	b.use(t, with(func(hv *lab.Hypervisor) {
+		hv.Bridges[0] = lab.Attachment{Network: hv.Bridges[0].Network, LibvirtNetwork: "lan"}
+	}))
+	check(t, b.Create(ctx, "master-0"))
+	wantErr(t, b.Start(ctx, "master-0"), "virsh net-start lan")
+	check(t, b.Delete(ctx, "master-0"))
+
+	b.use(t, with(func(hv *lab.Hypervisor) { hv.URI = "qemu+unix:///system?socket=/nowhere/libvirt-sock" }))
+	wantErr(t, b.Create(ctx, "master-0"), "systemctl start libvirtd", "/nowhere/libvirt-sock")
+}
+
+// TestConnectionComesBack restarts libvirtd under a Server.
+func TestConnectionComesBack(t *testing.T) {
+	netlab.Need(t, libvirtlab.Needs()...)
+	dir := t.TempDir()
+	d, err := libvirtlab.Start(t.Context(), libvirtlab.Config{Dir: dir})
+	check(t, err)
+	b := newBench(t, oneHost(func(h *lab.Host) { h.VM.Hypervisor.URI = d.URI }), nil, virt.Config{})
+	serve(t, b)
+	wantState(t, b, virt.StateAbsent)
+	check(t, d.Stop())
+	if st := b.List(t.Context()); st[0].State != virt.StateUnknown || st[0].Err == "" {
+		t.Errorf("without libvirtd: %+v", st)
+	}
+	check(t, os.RemoveAll(dir))
+	check(t, os.Mkdir(dir, 0o755))
+	d, err = libvirtlab.Start(t.Context(), libvirtlab.Config{Dir: dir})
+	check(t, err)
+	t.Cleanup(func() { check(t, d.Stop()) })
+	wantState(t, b, virt.StateAbsent)
+}
+
+const hidden = "BOOTLAB_TEST_LIBVIRT_HIDDEN"
+
+// TestWithoutLibvirt runs itself on a machine without the library.
+func TestWithoutLibvirt(t *testing.T) {
+	if os.Getenv(hidden) != "" {
+		b := newBench(t, oneHost(), nil, virt.Config{})
+		serve(t, b)
+		for range 2 {
+			wantErr(t, b.Create(t.Context(), "master-0"), "no libvirt library on this machine", "install libvirt0")
+		}
+		return
+	}
+	netlab.Need(t, "root", "unshare")
+	cmd := exec.Command("unshare", "--mount", "sh", "-ec", `mount --bind /dev/null "$1"; exec "$2" -test.run '^TestWithoutLibvirt$' -test.v`,
+		"sh", library(t), "/proc/self/exe")
+	self, err := os.Executable()
+	check(t, err)
+	cmd.Args[len(cmd.Args)-1] = self
+	cmd.Env = append(os.Environ(), hidden+"=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "PASS: TestWithoutLibvirt") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// library returns the file of libvirt's library that this process has loaded.
+func library(t *testing.T) string {
+	t.Helper()
+	maps, err := os.ReadFile("/proc/self/maps")
+	check(t, err)
+	for line := range strings.Lines(string(maps)) {
+		if i := strings.Index(line, "/"); i > 0 && strings.Contains(line, "/libvirt.so.0") {
+			return strings.TrimSpace(line[i:])
+		}
+	}
+	t.Fatal("libvirt is not loaded")
+	return ""
+}

@@ -1,0 +1,94 @@
+package virt
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+
+	"bootlab/internal/lab"
+)
+
+// A Status is what is known of one virtual machine of the lab.
+type Status struct {
+	Host       string `json:"host"`
+	Hypervisor string `json:"hypervisor"`
+	UUID       string `json:"uuid"`
+	State      State  `json:"state"`
+	Changed    bool   `json:"changed,omitempty"` // the lab file says otherwise than the domain
+	Orphan     bool   `json:"orphan,omitempty"`  // made from this lab, and gone from the lab file
+	Err        string `json:"err,omitempty"`     // why State is unknown
+}
+
+// List returns every virtual machine of the lab, sorted by host: those that are still to be created and those that are
+// gone from the lab file too. A hypervisor that does not answer costs its machines their state, and nobody else.
+func (s *Server) List(ctx context.Context) []Status {
+	t := s.deps.Table()
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	defer cancel()
+	lists := make([][]Status, len(t.hypervisors))
+	var asked sync.WaitGroup
+	for i, hv := range t.hypervisors {
+		asked.Go(func() { lists[i] = s.listOn(ctx, t, hv) })
+	}
+	asked.Wait()
+	all := slices.Concat(lists...)
+	slices.SortFunc(all, func(a, b Status) int { return cmp.Compare(a.Host, b.Host) })
+	return all
+}
+
+func (s *Server) listOn(ctx context.Context, t *Table, hv *lab.Hypervisor) []Status {
+	var mine []*machine
+	for _, m := range t.machines {
+		if m.vm.Hypervisor == hv {
+			mine = append(mine, m)
+		}
+	}
+	found := make(chan []Domain, 1)
+	err := s.links.do(ctx, hv, func(_ context.Context, h Hypervisor) error {
+		domains, err := h.Domains()
+		found <- domains
+		return err
+	})
+	if err != nil {
+		return unknown(mine, advise(err, lab.Attachment{}, hv))
+	}
+	return statuses(t, hv, mine, <-found)
+}
+
+func unknown(machines []*machine, err error) []Status {
+	all := make([]Status, len(machines))
+	for i, m := range machines {
+		all[i] = m.status(StateUnknown)
+		all[i].Err = err.Error()
+	}
+	return all
+}
+
+func (m *machine) status(s State) Status {
+	return Status{Host: m.host.Name, Hypervisor: m.vm.Hypervisor.Name, UUID: m.uuid, State: s}
+}
+
+// statuses compares what should be with what is.
+func statuses(t *Table, hv *lab.Hypervisor, mine []*machine, domains []Domain) []Status {
+	byUUID := make(map[string]Domain, len(domains))
+	for _, d := range domains {
+		byUUID[d.UUID] = d
+	}
+	all := make([]Status, 0, len(mine))
+	for _, m := range mine {
+		st := m.status(StateAbsent)
+		if d, ok := byUUID[m.uuid]; ok {
+			st.State = d.State
+			st.Changed = parseMark(d.Mark) != parseMark(m.domain().Metadata.XML)
+		}
+		all = append(all, st)
+	}
+	for _, d := range domains {
+		k := parseMark(d.Mark)
+		if m := t.byHost[k.Host]; k.Lab == t.lab && (m == nil || m.vm.Hypervisor != hv) {
+			all = append(all, Status{Host: k.Host, Hypervisor: hv.Name, UUID: d.UUID, State: d.State, Orphan: true})
+		}
+	}
+	return all
+}

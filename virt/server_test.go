@@ -1,0 +1,268 @@
+package virt_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"bootlab/internal/event"
+	"bootlab/internal/lab"
+	"bootlab/virt"
+)
+
+const volume = "master-0-vda.qcow2"
+
+func wantErr(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error, want %q", parts)
+	}
+	for _, p := range parts {
+		if !strings.Contains(err.Error(), p) {
+			t.Errorf("error %q does not say %q", err, p)
+		}
+	}
+}
+
+func TestLifeOfAMachine(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	f := newFake()
+	b := newBench(t, oneHost(), f, virt.Config{})
+	wantErr(t, b.Start(ctx, "master-0"), "start VM master-0 on hypervisor kvm1", "create it first")
+	b.wantEvents(t, event.VMFailed)
+
+	check(t, b.Create(ctx, "master-0"))
+	wantCalls(t, f, "create-volume "+volume, "define master-0")
+	b.wantEvents(t, event.VMCreated)
+	check(t, b.Create(ctx, "master-0"))
+	check(t, b.Start(ctx, "master-0"))
+	check(t, b.Start(ctx, "master-0"))
+	wantCalls(t, f, "start master-0")
+	b.wantEvents(t, event.VMStarted)
+
+	check(t, b.Restart(ctx, "master-0"))
+	wantCalls(t, f, "destroy master-0", "start master-0")
+	check(t, b.Stop(ctx, "master-0", virt.StopAsk))
+	check(t, b.Stop(ctx, "master-0", virt.StopForce))
+	wantCalls(t, f, "shutdown master-0")
+	check(t, b.Start(ctx, "master-0"))
+	check(t, b.Delete(ctx, "master-0"))
+	wantCalls(t, f, "start master-0", "destroy master-0", "undefine master-0", "delete-volume "+volume)
+	b.wantEvents(t, event.VMStarted, event.VMStopped, event.VMStarted, event.VMDeleted)
+	if f.dials != 1 {
+		t.Errorf("%d connections, want 1", f.dials)
+	}
+	if err := b.Delete(ctx, "master-0"); !errors.Is(err, virt.ErrAbsent) {
+		t.Errorf("second delete: %v, want ErrAbsent", err)
+	}
+}
+
+func TestCreateFollowsTheLab(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	f := newFake()
+	b := newBench(t, oneHost(), f, virt.Config{})
+	check(t, b.Create(ctx, "master-0"))
+	check(t, b.Start(ctx, "master-0"))
+	f.takeCalls()
+
+	bigger := func(h *lab.Host) {
+		h.VM.CPUs = 16
+		h.VM.Disks = append(h.VM.Disks, lab.Disk{Size: gib})
+	}
+	b.use(t, oneHost(bigger))
+	wantErr(t, b.Create(ctx, "master-0"), "running", "stop it, then create it again")
+	wantCalls(t, f)
+	if st := b.List(ctx); !st[0].Changed {
+		t.Error("List does not tell that the lab file has changed")
+	}
+	check(t, b.Stop(ctx, "master-0", virt.StopForce))
+	check(t, b.Create(ctx, "master-0"))
+	wantCalls(t, f, "destroy master-0", "create-volume master-0-vdb.qcow2", "define master-0")
+	if st := b.List(ctx); st[0].Changed {
+		t.Error("List still says changed")
+	}
+}
+
+func TestCreateTakesNothingOver(t *testing.T) {
+	t.Parallel()
+	const other = "00000000-0000-4000-8000-000000000001"
+	foreign := `<domain type="kvm"><name>master-0</name><uuid>` + other + `</uuid></domain>`
+	t.Run("domain", func(t *testing.T) {
+		t.Parallel()
+		f := newFake()
+		f.domains[other] = &fakeDomain{name: "master-0", xml: foreign, state: virt.StateRunning}
+		b := newBench(t, oneHost(), f, virt.Config{})
+		for name, do := range map[string]func() error{
+			"create": func() error { return b.Create(t.Context(), "master-0") },
+			"start":  func() error { return b.Start(t.Context(), "master-0") },
+			"stop":   func() error { return b.Stop(t.Context(), "master-0", virt.StopForce) },
+			"delete": func() error { return b.Delete(t.Context(), "master-0") },
+		} {
+			wantErr(t, do(), name, other, `not made from lab "telco"`, "rename")
+		}
+		wantCalls(t, f)
+	})
+	t.Run("volume", func(t *testing.T) {
+		t.Parallel()
+		f := newFake()
+		f.volumes[volume] = true
+		b := newBench(t, oneHost(), f, virt.Config{})
+		wantErr(t, b.Create(t.Context(), "master-0"), volume, "virsh vol-delete --pool default "+volume)
+		wantCalls(t, f)
+	})
+}
+
+func TestCreateLeavesNothingHalf(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.fail["define"] = errors.New("unsupported configuration")
+	b := newBench(t, oneHost(), f, virt.Config{})
+	wantErr(t, b.Create(t.Context(), "master-0"), "unsupported configuration")
+	wantCalls(t, f, "create-volume "+volume, "define master-0", "delete-volume "+volume)
+	b.wantEvents(t, event.VMFailed)
+}
+
+func TestDeleteKeepsWhatItDidNotMake(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	b := newBench(t, oneHost(), f, virt.Config{})
+	check(t, b.Create(t.Context(), "master-0"))
+	for _, d := range f.domains { // somebody attaches disks: one elsewhere, one of another host
+		d.xml = strings.Replace(d.xml, "<interface", `<disk type="file"><source file="/data/master-0-vdb.qcow2"/><target dev="vdb"/></disk>`+
+			`<disk type="file"><source file="/pool/worker-0-vdc.qcow2"/><target dev="vdc"/></disk><interface`, 1)
+	}
+	f.volumes["worker-0-vdc.qcow2"], f.volumes["master-0-vdb.qcow2"] = true, true
+	f.takeCalls()
+	check(t, b.Delete(t.Context(), "master-0"))
+	wantCalls(t, f, "undefine master-0", "delete-volume "+volume)
+}
+
+func TestOrphansAreListedAndDeleted(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	f := newFake()
+	b := newBench(t, oneHost(), f, virt.Config{})
+	check(t, b.Create(ctx, "master-0"))
+	b.use(t, oneHost(func(h *lab.Host) { h.Name = "worker-0" }))
+	want := []virt.Status{
+		{Host: "master-0", Hypervisor: "kvm1", State: virt.StateOff, Orphan: true},
+		{Host: "worker-0", Hypervisor: "kvm1", State: virt.StateAbsent},
+	}
+	if diff := cmp.Diff(want, b.List(ctx), cmpopts.IgnoreFields(virt.Status{}, "UUID")); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	f.takeCalls()
+	check(t, b.Delete(ctx, "master-0"))
+	wantCalls(t, f, "undefine master-0", "delete-volume "+volume)
+	wantErr(t, b.Delete(ctx, "master-0"), `host "master-0" is not in the lab and no hypervisor has a VM of it`)
+	wantErr(t, b.Create(ctx, "nobody"), `host "nobody" is not a virtual machine`)
+}
+
+func TestGuestThatDoesNotListen(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.deaf = true
+		b := newBench(t, oneHost(), f, virt.Config{ShutdownWait: 30 * time.Second})
+		check(t, b.Create(t.Context(), "master-0"))
+		check(t, b.Start(t.Context(), "master-0"))
+		before := time.Now()
+		wantErr(t, b.Stop(t.Context(), "master-0", virt.StopAsk), "has not within 30s", "force it")
+		if waited := time.Since(before); waited != 30*time.Second {
+			t.Errorf("waited %s", waited)
+		}
+	})
+}
+
+func TestHypervisorThatHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.hang = make(chan struct{})
+		b := newBench(t, oneHost(), f, virt.Config{Timeout: 10 * time.Second, Calls: 1})
+		wantErr(t, b.Create(t.Context(), "master-0"), "no answer from test:///default")
+		// The one slot is still taken by the call that hangs.
+		st := b.List(t.Context())
+		if len(st) != 1 || st[0].State != virt.StateUnknown || !strings.Contains(st[0].Err, "1 calls are under way") {
+			t.Errorf("list: %+v", st)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		before := time.Now()
+		check(t, b.Serve(ctx))
+		if waited := time.Since(before); waited != 5*time.Second {
+			t.Errorf("Serve waited %s for the call that hangs, want 5s", waited)
+		}
+		wantErr(t, b.Start(t.Context(), "master-0"), "the daemon is stopping")
+		close(f.hang)
+		synctest.Wait()
+		wantCalls(t, f) // the create that was given up changed nothing when it came back
+	})
+}
+
+func TestTwoAtOnceOnOneHost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.hang = make(chan struct{})
+		b := newBench(t, oneHost(), f, virt.Config{})
+		first := make(chan error)
+		go func() { first <- b.Create(t.Context(), "master-0") }()
+		synctest.Wait()
+		wantErr(t, b.Delete(t.Context(), "master-0"), `"create" of it is under way`)
+		close(f.hang)
+		check(t, <-first)
+	})
+}
+
+func TestBrokenConnectionIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	b := newBench(t, oneHost(), f, virt.Config{})
+	check(t, b.Create(t.Context(), "master-0"))
+	f.mu.Lock()
+	f.dead = true
+	f.mu.Unlock()
+	check(t, b.Start(t.Context(), "master-0"))
+	if f.dials != 2 {
+		t.Errorf("%d connections, want 2", f.dials)
+	}
+}
+
+func TestAdvice(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ name, says, advice string }{
+		{"group", "Failed to connect socket to '/var/run/libvirt/libvirt-sock': Permission denied", "usermod -aG libvirt bootlab"},
+		{"polkit", "authentication unavailable: no polkit agent available to authenticate action 'org.libvirt.unix.manage'", "usermod -aG libvirt bootlab"},
+		{"not running", "Failed to connect socket to '/var/run/libvirt/libvirt-sock': No such file or directory", "systemctl start libvirtd"},
+		{"ssh key", "Cannot recv data: Permission denied (publickey).: Connection reset by peer", "log in with \"ssh\" and no password"},
+		{"bridge", "Cannot get interface MTU on 'br0': No such device", "hypervisors.kvm1.bridges"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake()
+			f.fail["dial"] = errors.New(tt.says)
+			b := newBench(t, oneHost(), f, virt.Config{})
+			wantErr(t, b.Start(t.Context(), "master-0"), tt.says, tt.advice)
+		})
+	}
+}
+
+func TestNewPanicsWithoutItsDeps(t *testing.T) {
+	t.Parallel()
+	defer func() {
+		if r := recover(); r != "virt: Deps.Table is nil" {
+			t.Errorf("panic %v", r)
+		}
+	}()
+	_, _ = virt.New(virt.Config{}, virt.Deps{})
+}

@@ -1,0 +1,118 @@
+package virt
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"fmt"
+	"slices"
+
+	"bootlab/internal/lab"
+)
+
+// A Table says which virtual machines there should be. It is immutable.
+type Table struct {
+	lab         string
+	machines    []*machine // sorted by host name
+	byHost      map[string]*machine
+	hypervisors []*lab.Hypervisor
+}
+
+// A machine is one host that is a virtual machine, with what it needs to be written as XML at any time.
+type machine struct {
+	lab     string
+	host    *lab.Host
+	vm      *lab.VM
+	attach  lab.Attachment // what its NICs are plugged into
+	uuid    string
+	targets []string // device name of each disk, such as vda
+}
+
+// Compile reads the virtual machines of l. What libvirt would refuse only later, when a machine is created or started, is
+// found here: the error is lab.Problems.
+func Compile(l *lab.Lab) (*Table, error) {
+	t := &Table{lab: l.Name, byHost: map[string]*machine{}, hypervisors: l.Hypervisors}
+	var problems lab.Problems
+	for _, h := range l.Hosts {
+		if h.VM == nil {
+			continue
+		}
+		m := compileMachine(l.Name, h, &problems)
+		t.machines = append(t.machines, m)
+		t.byHost[h.Name] = m
+	}
+	if err := problems.Err(); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// Hosts returns the names of the hosts that are virtual machines, sorted.
+func (t *Table) Hosts() []string {
+	names := make([]string, len(t.machines))
+	for i, m := range t.machines {
+		names[i] = m.host.Name
+	}
+	return names
+}
+
+// XML returns the domain of a host as libvirt gets it, except that its disks are named by pool and volume: the path of a
+// volume is known once it is made. It is an error if the host is no virtual machine.
+func (t *Table) XML(host string) (string, error) {
+	m, err := t.machine(host)
+	if err != nil {
+		return "", err
+	}
+	return m.domain().Marshal()
+}
+
+// VolumeXML returns the volumes of a host as libvirt gets them, in the order of its disks.
+func (t *Table) VolumeXML(host string) ([]string, error) {
+	m, err := t.machine(host)
+	if err != nil {
+		return nil, err
+	}
+	xmls := make([]string, len(m.vm.Disks))
+	for i := range m.vm.Disks {
+		if xmls[i], err = m.volume(i).Marshal(); err != nil {
+			return nil, err
+		}
+	}
+	return xmls, nil
+}
+
+func (t *Table) machine(host string) (*machine, error) {
+	m := t.byHost[host]
+	if m == nil {
+		return nil, fmt.Errorf("host %q is not a virtual machine of lab %q: give it a vm in the lab file", host, t.lab)
+	}
+	return m, nil
+}
+
+// hypervisor returns the hypervisor of that name, or nil.
+func (t *Table) hypervisor(name string) *lab.Hypervisor {
+	i := slices.IndexFunc(t.hypervisors, func(h *lab.Hypervisor) bool { return h.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return t.hypervisors[i]
+}
+
+// namespace is the name space of the UUIDs of virtual machines (RFC 9562, section 5.5). It was drawn once; changing it
+// would orphan every virtual machine there is.
+const namespace = "\x8f\x1b\x5c\x0e\x3a\x74\x4d\x62\x9c\x07\x2e\x51\xd6\xb8\xf3\x94"
+
+// domainUUID returns the UUID of a host's domain: the same for the same lab and host, for ever and on every hypervisor.
+func domainUUID(labName, host string) string {
+	sum := sha1.Sum([]byte(namespace + labName + "\x00" + host))
+	u := sum[:16]
+	u[6] = u[6]&0x0f | 0x50 // version 5
+	u[8] = u[8]&0x3f | 0x80 // variant of RFC 9562
+	b := make([]byte, 0, 36)
+	for i, part := range [][]byte{u[:4], u[4:6], u[6:8], u[8:10], u[10:]} {
+		if i > 0 {
+			b = append(b, '-')
+		}
+		b = hex.AppendEncode(b, part)
+	}
+	return string(b)
+}

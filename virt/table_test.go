@@ -1,0 +1,178 @@
+package virt_test
+
+import (
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"bootlab/internal/lab"
+	"bootlab/internal/netlab"
+	"bootlab/virt"
+)
+
+var update = flag.Bool("update", false, "rewrite golden files")
+
+func TestXMLIsGolden(t *testing.T) {
+	t.Parallel()
+	for name, l := range hosts() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			table, err := virt.Compile(l)
+			check(t, err)
+			domain, err := table.XML("master-0")
+			check(t, err)
+			volumes, err := table.VolumeXML("master-0")
+			check(t, err)
+			golden(t, filepath.Join("testdata", name+".xml"), domain+"\n")
+			golden(t, filepath.Join("testdata", name+".volumes.xml"), strings.Join(volumes, "\n")+"\n")
+		})
+	}
+}
+
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		check(t, os.WriteFile(file, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(file)
+	check(t, err)
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s differs; if that is right: go test ./virt -update (-want +got)\n%s", file, diff)
+	}
+}
+
+func TestXMLFollowsTheSchema(t *testing.T) {
+	t.Parallel()
+	netlab.Need(t, "virt-xml-validate", "xmllint")
+	domains, err := filepath.Glob("testdata/*.xml")
+	check(t, err)
+	if len(domains) < 2*len(hosts()) {
+		t.Fatalf("%d golden files, want %d", len(domains), 2*len(hosts()))
+	}
+	for _, file := range domains {
+		if strings.HasSuffix(file, ".volumes.xml") {
+			validateVolumes(t, file)
+			continue
+		}
+		validate(t, file, "domain")
+	}
+}
+
+// validateVolumes cuts a file of several documents into one each.
+func validateVolumes(t *testing.T, file string) {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	check(t, err)
+	for _, doc := range strings.SplitAfter(string(b), "</volume>\n") {
+		if strings.TrimSpace(doc) == "" {
+			continue
+		}
+		one := filepath.Join(t.TempDir(), "volume.xml")
+		check(t, os.WriteFile(one, []byte(doc), 0o600))
+		validate(t, one, "storagevol")
+	}
+}
+
+func validate(t *testing.T, file, schema string) {
+	t.Helper()
+	if out, err := exec.Command("virt-xml-validate", file, schema).CombinedOutput(); err != nil {
+		t.Errorf("%s is no %s: %v\n%s", file, schema, err, out)
+	}
+}
+
+func TestCompileRefuses(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name   string
+		change func(*lab.Host)
+		want   string
+	}{
+		{"no MAC", func(h *lab.Host) { h.MACs = nil }, "hosts.master-0.mac: a virtual machine needs a MAC address: write one such as 52:54:00:00:00:01"},
+		{"no CPU", func(h *lab.Host) { h.VM.CPUs = 0 }, "hosts.master-0.vm.cpus: 0 is not a number of CPUs: want 1 or more"},
+		{"no memory", func(h *lab.Host) { h.VM.Memory = 512 }, "hosts.master-0.vm.memory: 512 bytes are not enough for any machine: want a size such as 4GiB"},
+		{"bus", func(h *lab.Host) { h.VM.Disks[0].Bus = "nvme" }, `hosts.master-0.vm.disks: unknown bus "nvme": want virtio, scsi, sata or usb`},
+		{"ide", func(h *lab.Host) { h.VM.Disks[0].Bus = "ide" }, "hosts.master-0.vm.disks: machine q35 has no ide bus: want sata, or machine: pc"},
+		{"empty disk", func(h *lab.Host) { h.VM.Disks[0].Size = 0 }, "hosts.master-0.vm.disks: a disk of no size: want one such as 20GiB"},
+		{"cache", func(h *lab.Host) { h.VM.Disks[0].Cache = "fast" }, `hosts.master-0.vm.disks: unknown cache mode "fast": want none, writethrough, writeback, directsync or unsafe`},
+		{"disks", func(h *lab.Host) {
+			for len(h.VM.Disks) < 27 {
+				h.VM.Disks = append(h.VM.Disks, h.VM.Disks[0])
+			}
+		}, "hosts.master-0.vm.disks: too many disks: want at most 26 of a kind"},
+		{"firmware", func(h *lab.Host) { h.VM.Firmware = "efi" }, `hosts.master-0.vm.firmware: unknown firmware "efi": want bios, uefi or uefi-secure`},
+		{"secure pc", func(h *lab.Host) { h.VM.Firmware, h.VM.Machine = lab.FirmwareUEFISecure, "pc" }, `hosts.master-0.vm.firmware: secure boot needs machine q35, not "pc"`},
+		{"network", func(h *lab.Host) { h.Network = nil }, "hosts.master-0.network: a virtual machine needs a network: give the host an ip, or a network"},
+		{"bridge", func(h *lab.Host) { h.VM.Hypervisor.Bridges = nil }, `hosts.master-0.vm.hypervisor: hypervisor "kvm1" has no bridge for network "baremetal": add "baremetal: BRIDGE" to hypervisors.kvm1.bridges`},
+		{"hypervisor", func(h *lab.Host) { h.VM.Hypervisor = nil }, "hosts.master-0.vm.hypervisor: no hypervisor: want the name of one under hypervisors"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := virt.Compile(oneHost(tt.change))
+			if err == nil {
+				t.Fatal("no error")
+			}
+			if diff := cmp.Diff("lab.yaml:7:3: "+tt.want, err.Error()); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestUUIDIsStableAndOnesOwn(t *testing.T) {
+	t.Parallel()
+	uuid := func(labName, host string) string {
+		l := oneHost(func(h *lab.Host) { h.Name = host })
+		l.Name = labName
+		table, err := virt.Compile(l)
+		check(t, err)
+		xml, err := table.XML(host)
+		check(t, err)
+		_, rest, _ := strings.Cut(xml, "<uuid>")
+		id, _, _ := strings.Cut(rest, "</uuid>")
+		return id
+	}
+	// Written down: machines in the field are found by it.
+	if got, want := uuid("telco", "master-0"), "99abe911-3eed-5cac-89f8-7fb8248d77ee"; got != want {
+		t.Errorf("UUID %s, want %s", got, want)
+	}
+	seen := map[string]bool{}
+	for _, pair := range [][2]string{{"telco", "master-0"}, {"telco", "master-1"}, {"telcom", "aster-0"}, {"lab2", "master-0"}} {
+		seen[uuid(pair[0], pair[1])] = true
+	}
+	if len(seen) != 4 {
+		t.Errorf("four machines share %d UUIDs", len(seen))
+	}
+}
+
+func TestHostThatIsNoMachine(t *testing.T) {
+	t.Parallel()
+	l := oneHost(func(h *lab.Host) { h.VM = nil })
+	table, err := virt.Compile(l)
+	check(t, err)
+	if hosts := table.Hosts(); len(hosts) != 0 {
+		t.Errorf("hosts %v, want none", hosts)
+	}
+	if _, err := table.XML("master-0"); err == nil || !strings.Contains(err.Error(), "give it a vm") {
+		t.Errorf("got %v, want an error that says what to do", err)
+	}
+}
+
+func BenchmarkCompile(b *testing.B) {
+	l := oneHost()
+	h := l.Hosts[0]
+	for len(l.Hosts) < 10_000 {
+		l.Hosts = append(l.Hosts, h)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := virt.Compile(l); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

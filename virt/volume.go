@@ -1,0 +1,64 @@
+package virt
+
+import (
+	"libvirt.org/go/libvirtxml"
+)
+
+// pool returns the storage pool that the machine's volumes are in.
+func (m *machine) pool() string {
+	if m.vm.Hypervisor.Pool == "" {
+		return "default"
+	}
+	return m.vm.Hypervisor.Pool
+}
+
+// volumeName returns the name of the volume behind a disk. Beside the host it names the device, so that it can be told
+// what it is by looking at the pool.
+func (m *machine) volumeName(disk int) string { return m.host.Name + "-" + m.targets[disk] + ".qcow2" }
+
+// volume returns the volume behind a disk: a qcow2 file that takes space only as it is written.
+func (m *machine) volume(disk int) *libvirtxml.StorageVolume {
+	return &libvirtxml.StorageVolume{
+		Name:       m.volumeName(disk),
+		Allocation: &libvirtxml.StorageVolumeSize{Value: 0},
+		Capacity:   &libvirtxml.StorageVolumeSize{Value: uint64(m.vm.Disks[disk].Size), Unit: "bytes"},
+		Target: &libvirtxml.StorageVolumeTarget{
+			Format:   &libvirtxml.StorageVolumeTargetFormat{Type: "qcow2"},
+			Features: []libvirtxml.StorageVolumeTargetFeature{{LazyRefcounts: &struct{}{}}},
+			Compat:   "1.1",
+		},
+	}
+}
+
+// disks returns the disks, named by pool and volume; order is the place of the first in the boot order.
+func (m *machine) disks(order uint) []libvirtxml.DomainDisk {
+	disks := make([]libvirtxml.DomainDisk, len(m.vm.Disks))
+	for i, d := range m.vm.Disks {
+		disks[i] = libvirtxml.DomainDisk{
+			Device: "disk",
+			Driver: &libvirtxml.DomainDiskDriver{Name: "qemu", Type: "qcow2", Cache: d.Cache, Discard: "unmap"},
+			Source: &libvirtxml.DomainDiskSource{Volume: &libvirtxml.DomainDiskSourceVolume{
+				Pool: m.pool(), Volume: m.volumeName(i),
+			}},
+			Target: &libvirtxml.DomainDiskTarget{Dev: m.targets[i], Bus: busOf(d)},
+		}
+	}
+	if order > 0 && len(disks) > 0 {
+		disks[0].Boot = &libvirtxml.DomainDeviceBoot{Order: order}
+	}
+	return disks
+}
+
+// placeDisks replaces pool and volume by the paths of the volumes. AppArmor's helper for libvirt does not follow a pool,
+// so a disk that is named by one cannot be opened on Debian and Ubuntu.
+func placeDisks(d *libvirtxml.Domain, paths map[string]string) {
+	for i := range d.Devices.Disks {
+		src := d.Devices.Disks[i].Source
+		if src.Volume == nil {
+			continue
+		}
+		if path := paths[src.Volume.Volume]; path != "" {
+			*src = libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: path}}
+		}
+	}
+}
