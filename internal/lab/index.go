@@ -2,33 +2,13 @@ package lab
 
 import "net/netip"
 
-// An index finds parts of a Lab by their key. It is built once, by resolve.
+// An index finds parts of a Lab by their key. It grows while resolve looks for duplicates, and never changes after.
 type index struct {
 	hosts     map[string]*Host
 	hostByMAC map[MAC]*Host
 	hostByIP  map[netip.Addr]*Host
 	networks  map[string]*Network
-}
-
-func (l *Lab) buildIndex() {
-	l.index = index{
-		hosts:     make(map[string]*Host, len(l.Hosts)),
-		hostByMAC: make(map[MAC]*Host, len(l.Hosts)),
-		hostByIP:  make(map[netip.Addr]*Host, len(l.Hosts)),
-		networks:  make(map[string]*Network, len(l.Networks)),
-	}
-	for _, n := range l.Networks {
-		l.index.networks[n.Name] = n
-	}
-	for _, h := range l.Hosts {
-		l.index.hosts[h.Name] = h
-		if h.IP.IsValid() {
-			l.index.hostByIP[h.IP] = h
-		}
-		for _, m := range h.MACs {
-			l.index.hostByMAC[m] = h
-		}
-	}
+	bySubnet  []*Network // sorted by first address
 }
 
 // Host returns the host of that name, or nil.
@@ -37,21 +17,14 @@ func (l *Lab) Host(name string) *Host { return l.index.hosts[name] }
 // HostByMAC returns the host that has that NIC, or nil.
 func (l *Lab) HostByMAC(m MAC) *Host { return l.index.hostByMAC[m] }
 
-// HostByIP returns the host that that address is reserved for, or nil.
+// HostByIP returns the host that has that address (IPv4 or IPv6), or nil.
 func (l *Lab) HostByIP(a netip.Addr) *Host { return l.index.hostByIP[a] }
 
 // Network returns the network of that name, or nil.
 func (l *Lab) Network(name string) *Network { return l.index.networks[name] }
 
 // NetworkOf returns the network whose subnet holds a, or nil. Subnets never overlap.
-func (l *Lab) NetworkOf(a netip.Addr) *Network {
-	for _, n := range l.Networks {
-		if n.Subnet.Contains(a) {
-			return n
-		}
-	}
-	return nil
-}
+func (l *Lab) NetworkOf(a netip.Addr) *Network { return networkOf(l.index.bySubnet, a) }
 
 // PoolOf returns the pool of n that serves a machine without a reservation: of all pools that match m the one whose
 // pattern is most specific, the first by name among equals, or nil.

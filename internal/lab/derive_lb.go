@@ -1,0 +1,112 @@
+package lab
+
+import (
+	"net/netip"
+)
+
+// The ports of a Kubernetes API, of OpenShift's machine configuration, of ingress, and of the ingress router's health.
+const (
+	portAPI           = 6443
+	portMachineConfig = 22623
+	portHTTPS         = 443
+	portHTTP          = 80
+	portRouterHealth  = 1936
+)
+
+// deriveBalancers adds the balancers that clusters bring along.
+func (r *resolver) deriveBalancers() {
+	for _, c := range r.lab.Clusters {
+		if c.Kind == Plain {
+			continue
+		}
+		r.deriveAPI(c)
+		if c.Kind == OpenShift {
+			r.deriveMachineConfig(c)
+			r.deriveIngress(c)
+		}
+	}
+}
+
+// ours reports whether the appliance can listen on a cluster's address. It can unless the address is reserved for a
+// host: then traffic goes straight to that machine (a single-node cluster, or ingress on its only worker). The host
+// with role appliance is the daemon itself.
+func (r *resolver) ours(a netip.Addr) bool {
+	if !a.IsValid() {
+		return false
+	}
+	h := r.lab.index.hostByIP[a]
+	return h == nil || h.Role == RoleAppliance
+}
+
+// members returns the backends of c with a role; backup marks them as used only while no other is up.
+func members(c *Cluster, role string, port uint16, backup bool) []Backend {
+	var out []Backend
+	for _, h := range c.Hosts {
+		if h.Role == role && h.IP.IsValid() {
+			out = append(out, Backend{Name: h.Name, Host: h, Addr: netip.AddrPortFrom(h.IP, port), Backup: backup})
+		}
+	}
+	return out
+}
+
+// derive adds one balancer of c if it has members.
+func (r *resolver) derive(c *Cluster, service string, listen netip.Addr, port uint16, b Balancer) {
+	if len(b.Backends) == 0 || !r.ours(listen) {
+		return
+	}
+	b.Pos, b.Name, b.Cluster, b.Listen = c.Pos, c.Name+"-"+service, c, netip.AddrPortFrom(listen, port)
+	b.Timeouts = Timeouts{Connect: connectTimeout, Idle: idleTimeout}
+	b.Check.Interval, b.Check.Timeout, b.Check.Rise, b.Check.Fall = checkInterval, checkTimeout, checkRise, checkFall
+	if b.Mode == "" {
+		b.Mode = ModeTCP
+	}
+	r.lab.Balancers = append(r.lab.Balancers, &b)
+}
+
+// deriveAPI checks /readyz, not the port: an API server accepts connections long before it serves and long after it
+// stopped.
+func (r *resolver) deriveAPI(c *Cluster) {
+	r.derive(c, "api", c.Address, portAPI, Balancer{
+		Balance: RoundRobin, Match: c.sni("api", "api-int"),
+		Check:    Check{Kind: CheckHTTPS, Path: "/readyz", Expect: 200},
+		Backends: append(members(c, RoleControlPlane, portAPI, false), members(c, RoleBootstrap, portAPI, true)...),
+	})
+}
+
+func (r *resolver) deriveMachineConfig(c *Cluster) {
+	r.derive(c, "machine-config", c.Address, portMachineConfig, Balancer{
+		Balance: RoundRobin, Match: c.sni("api-int", "api"),
+		Check:    Check{Kind: CheckHTTPS, Path: "/healthz", Expect: 200},
+		Backends: append(members(c, RoleControlPlane, portMachineConfig, false), members(c, RoleBootstrap, portMachineConfig, true)...),
+	})
+}
+
+// deriveIngress sends to the workers, or to the control plane where there are none. The router answers for its health
+// on a port of its own, so that a node without a router takes no traffic.
+func (r *resolver) deriveIngress(c *Cluster) {
+	role := RoleWorker
+	if len(members(c, RoleWorker, portHTTPS, false)) == 0 {
+		role = RoleControlPlane
+	}
+	check := Check{Kind: CheckHTTP, Path: "/healthz/ready", Port: portRouterHealth, Expect: 200}
+	r.derive(c, "ingress-https", c.Ingress, portHTTPS, Balancer{
+		Balance: SourceHash, Match: c.sni("*.apps"), Check: check, Backends: members(c, role, portHTTPS, false),
+	})
+	plain := Balancer{Balance: SourceHash, Check: check, Backends: members(c, role, portHTTP, false)}
+	if c.SNI {
+		plain.Mode, plain.Match.Host = ModeHTTP, []string{"*.apps." + c.Domain}
+	}
+	r.derive(c, "ingress-http", c.Ingress, portHTTP, plain)
+}
+
+// sni returns the match of a balancer of c: of nothing in particular, unless c shares its address.
+func (c *Cluster) sni(names ...string) Match {
+	if !c.SNI {
+		return Match{}
+	}
+	var m Match
+	for _, name := range names {
+		m.SNI = append(m.SNI, name+"."+c.Domain)
+	}
+	return m
+}

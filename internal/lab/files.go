@@ -1,0 +1,141 @@
+package lab
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/template/parse"
+)
+
+// filePath returns a path below appliance.files as a profile writes it, checked and cleaned. Templates are only checked
+// to be templates: what they become is known per host.
+func (r *resolver) filePath(v *scalar[text], key string) string {
+	if !v.ok() {
+		return ""
+	}
+	p := string(v.V)
+	switch {
+	case strings.Contains(p, "{{"):
+		r.template(v, key)
+		return p
+	case strings.HasPrefix(p, "/"):
+		r.fail(v.spot, key, "%q is absolute: want a path relative to appliance.files", p)
+	case strings.Contains(p, "\\") || strings.ContainsRune(p, 0):
+		r.fail(v.spot, key, "%q is not a path: want one with slashes, relative to appliance.files", p)
+	case path.Clean(p) == ".." || strings.HasPrefix(path.Clean(p), "../"):
+		r.fail(v.spot, key, "%q leaves appliance.files: want a path below it", p)
+	}
+	return path.Clean(p)
+}
+
+// template complains about text that is not a template. Names are looked up when it is rendered.
+func (r *resolver) template(v *scalar[text], key string) {
+	if !v.ok() || !strings.Contains(string(v.V), "{{") {
+		return
+	}
+	t := parse.New(key)
+	t.Mode = parse.SkipFuncCheck
+	if _, err := t.Parse(string(v.V), "", "", map[string]*parse.Tree{}); err != nil {
+		_, reason, _ := strings.Cut(strings.TrimPrefix(err.Error(), "template: "), ":1: ")
+		r.fail(v.spot, key, "%q is not a template: %s", v.V, reason)
+	}
+}
+
+// filesThere warns of files that are not there: those of profiles, zones and secrets.
+func (r *resolver) filesThere() {
+	for i, e := range r.raw.Profiles.Entries {
+		r.profileFiles(e, r.lab.Profiles[i])
+	}
+	for _, e := range r.raw.DNS.Zones.Entries {
+		r.fileThere(&e.V.File, "dns.zones."+e.Name+".file", r.path(string(e.V.File.V)))
+	}
+	if store := r.raw.Appliance.Store.Long; store != nil {
+		r.fileThere(&store.CAFile, "appliance.store.ca_file", r.lab.Appliance.Store.CAFile)
+	}
+	r.secretsThere()
+}
+
+// secretsThere asks once for each file, as many hosts share one.
+func (r *resolver) secretsThere() {
+	asked := map[string]bool{}
+	for i, e := range r.raw.Hosts.Entries {
+		if e.V.BMC.V == nil || asked[r.lab.Hosts[i].BMC.PasswordFile] {
+			continue
+		}
+		name := r.lab.Hosts[i].BMC.PasswordFile
+		asked[name] = true
+		r.fileThere(&e.V.BMC.V.PasswordFile, hostKey(e, "bmc.password_file"), name)
+	}
+}
+
+func (r *resolver) profileFiles(e *entry[rawProfile], p *Profile) {
+	raw, key := &e.V, "profiles."+e.Name
+	for _, f := range []struct {
+		name string
+		v    *scalar[text]
+	}{{"kernel", &raw.Kernel}, {"rootfs", &raw.Rootfs}, {"image", &raw.Image}, {"ipxe", &raw.IPXE}, {"config", &raw.Config}} {
+		r.profileFile(f.v, key+"."+f.name, p)
+	}
+	for i := range raw.Initrd.Items {
+		r.profileFile(&raw.Initrd.Items[i], fmt.Sprintf("%s.initrd[%d]", key, i), p)
+	}
+}
+
+// profileFile asks for the files that one path stands for: one, or one for each role where it names nothing else.
+func (r *resolver) profileFile(v *scalar[text], key string, p *Profile) {
+	if !v.ok() {
+		return
+	}
+	plain := strings.NewReplacer("{{.Host.Role}}", "{{.Host.Role}}", "{{ .Host.Role }}", "{{.Host.Role}}").Replace(string(v.V))
+	names := []string{plain}
+	if strings.Contains(plain, "{{.Host.Role}}") {
+		names = names[:0]
+		for _, role := range r.rolesOf(p) {
+			names = append(names, strings.ReplaceAll(plain, "{{.Host.Role}}", role))
+		}
+	}
+	for _, name := range names {
+		if !strings.Contains(name, "{{") {
+			r.fileThere(v, key, filepath.Join(r.lab.Appliance.Files, filepath.FromSlash(name)))
+		}
+	}
+}
+
+// rolesOf returns the roles of the hosts that boot p, sorted.
+func (r *resolver) rolesOf(p *Profile) []string {
+	roles := map[string]bool{}
+	for _, h := range r.lab.Hosts {
+		if h.Profile == p && h.Role != "" {
+			roles[h.Role] = true
+		}
+	}
+	return slices.Sorted(func(yield func(string) bool) {
+		for role := range roles {
+			if !yield(role) {
+				return
+			}
+		}
+	})
+}
+
+func (r *resolver) fileThere(v *scalar[text], key, name string) {
+	if !v.ok() || r.exists(name) {
+		return
+	}
+	to := &r.lab.Warnings
+	if r.o.Strict {
+		to = &r.problems
+	}
+	to.Addf(r.pos(v.spot), key, "%s is not there: what needs it is refused until it is", name)
+}
+
+func (r *resolver) exists(name string) bool {
+	if r.o.FileExists != nil {
+		return r.o.FileExists(name)
+	}
+	_, err := os.Stat(name)
+	return err == nil
+}

@@ -1,0 +1,158 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// Options say what a lab is loaded against. The zero value needs no interfaces and no root.
+type Options struct {
+	// InterfaceAddr returns the address of an interface of this machine inside subnet. Nil, or false: not known here.
+	InterfaceAddr func(iface string, subnet netip.Prefix) (netip.Addr, bool)
+	// Strict makes an error of every file that the lab names and that is not there. Other warnings stay warnings.
+	Strict bool
+	// FileExists tells whether a file is there. Nil asks the file system.
+	FileExists func(path string) bool
+}
+
+// Load reads a lab file, or a folder whose *.yaml and *.yml files are merged in the order of their names; the same key
+// in two of them is an error. What is wrong in the files is returned as Problems, all at once, with positions; any other
+// error is one of reading them.
+func Load(path string, o Options) (*Lab, error) {
+	names, err := labFiles(path)
+	if err != nil {
+		return nil, err
+	}
+	d := newDecoder()
+	raw := new(rawLab)
+	for _, name := range names {
+		data, err := readLimited(name)
+		if err != nil {
+			return nil, err
+		}
+		d.decodeFile(name, data, raw)
+	}
+	return finish(d, raw, o)
+}
+
+// Parse reads one lab file from memory. Relative paths in it start at the folder of name; positions are reported under
+// name as it is. The error is always Problems.
+func Parse(name string, data []byte, o Options) (*Lab, error) {
+	d := newDecoder()
+	raw := new(rawLab)
+	d.decodeFile(name, data, raw)
+	return finish(d, raw, o)
+}
+
+// labFiles returns the files that path stands for.
+func labFiles(path string) ([]string, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read lab: %w", err)
+	case !info.IsDir():
+		return []string{path}, nil
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, fmt.Errorf("read lab: %w", err)
+	}
+	var names []string
+	for _, e := range entries {
+		ext := filepath.Ext(e.Name())
+		if !e.IsDir() && e.Name()[0] != '.' && (ext == ".yaml" || ext == ".yml") {
+			names = append(names, filepath.Join(path, e.Name()))
+		}
+	}
+	switch {
+	case len(names) == 0:
+		return nil, fmt.Errorf("read lab: no *.yaml or *.yml file in %s", path)
+	case len(names) > maxFiles:
+		return nil, fmt.Errorf("read lab: %d files in %s: want at most %d", len(names), path, maxFiles)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// readLimited reads a file of up to one byte more than decodeFile accepts.
+func readLimited(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("read lab: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("read lab: %w", err)
+	}
+	data := make([]byte, 0, min(info.Size(), maxFileSize)+512)
+	for {
+		n, err := f.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		switch {
+		case errors.Is(err, io.EOF) || len(data) > maxFileSize:
+			return data, nil
+		case err != nil:
+			return nil, fmt.Errorf("read lab: %w", err)
+		}
+		data = slices.Grow(data, 512)
+	}
+}
+
+// decodeFile decodes one file into raw. Whatever is wrong becomes a problem, a bug of a parser included.
+func (d *decoder) decodeFile(name string, data []byte, raw *rawLab) {
+	d.files = append(d.files, name)
+	d.file = uint16(len(d.files) - 1)
+	top := &yaml.Node{Line: 1, Column: 1}
+	defer func() {
+		if p := recover(); p != nil {
+			d.path, d.alias, d.depth = nil, nil, 0
+			d.problem(top, "cannot be read: %v", p)
+		}
+	}()
+	if len(data) > maxFileSize {
+		d.problem(top, "is larger than %d MiB", maxFileSize>>20)
+		return
+	}
+	var doc yaml.Node
+	if err := yaml.Load(data, &doc, yaml.WithUniqueKeys(false)); err != nil {
+		d.syntax(err)
+		return
+	}
+	if len(doc.Content) > 0 {
+		d.into(doc.Content[0], raw)
+	}
+}
+
+// syntax reports an error of the YAML parser where it stands.
+func (d *decoder) syntax(err error) {
+	at := &yaml.Node{Line: 1, Column: 1}
+	var load *yaml.LoadError
+	switch {
+	case errors.Is(err, io.EOF): // an empty file: what it lacks is reported later
+		return
+	case errors.As(err, &load):
+		if load.Mark.Line > 0 {
+			at.Line, at.Column = load.Mark.Line, load.Mark.Column
+		}
+		d.problem(at, "not YAML: %s", load.Message)
+	default:
+		d.problem(at, "not YAML: %v", err)
+	}
+}
+
+// finish resolves what was decoded. A lab with problems is not returned.
+func finish(d *decoder, raw *rawLab, o Options) (*Lab, error) {
+	r := newResolver(d, raw, o)
+	if err := r.run(); err != nil {
+		return nil, err
+	}
+	return r.lab, nil
+}

@@ -1,0 +1,239 @@
+package lab
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+func (r *resolver) balancerList() {
+	for _, e := range r.raw.Balancers.Entries {
+		r.lab.Balancers = append(r.lab.Balancers, r.balancer(e))
+	}
+}
+
+func (r *resolver) balancer(e *entry[rawBalancer]) *Balancer {
+	raw, key := &e.V, "balancers."+e.Name
+	r.identName(e.spot, key, e.Name)
+	b := &Balancer{
+		Pos: r.pos(e.spot), Name: e.Name, Listen: raw.Listen.V.addr, Mode: raw.Mode.or(ModeTCP), Balance: raw.Balance.or(RoundRobin),
+		Check: r.check(&raw.Check, key+".check"), Backends: r.backends(e, key), SendProxy: raw.SendProxy.V.number(),
+		Match: Match{
+			SNI: r.patterns(raw.Match.SNI), Host: r.patterns(raw.Match.Host),
+		},
+		AcceptProxy:    values(raw.AcceptProxy, func(s source) netip.Prefix { return s.Prefix }),
+		MaxConnections: int(raw.MaxConnections.V),
+		Timeouts: Timeouts{
+			Connect: time.Duration(raw.Timeouts.Connect.or(span(connectTimeout))), Idle: time.Duration(raw.Timeouts.Idle.or(span(idleTimeout))),
+		},
+	}
+	if missing(r, &raw.Listen, e.spot, key+".listen", "an address such as 192.168.16.10:80") && b.Listen.Port() == 0 {
+		r.fail(raw.Listen.spot, key+".listen", "%q has port 0: want 1 to 65535", raw.Listen.V.text)
+	}
+	switch {
+	case len(b.Match.SNI) > 0 && b.Mode == ModeHTTP:
+		r.fail(raw.Match.SNI.spot, key+".match.sni", "is read from TLS, which mode http does not see: want mode: tcp, or host")
+	case len(b.Match.Host) > 0 && b.Mode == ModeTCP:
+		r.fail(raw.Match.Host.spot, key+".match.host", "is read from HTTP, which mode tcp does not see: want mode: http, or sni")
+	}
+	return b
+}
+
+func (r *resolver) patterns(l scalars[domain]) []string {
+	return values(l, func(d domain) string { return strings.TrimSuffix(string(d), ".") })
+}
+
+func (r *resolver) check(raw *rawCheck, key string) Check {
+	c := Check{
+		Kind: raw.Kind.or(CheckTCP), Path: string(raw.Path.V), Port: uint16(raw.Port.V), Expect: int(raw.Expect.V),
+		Interval: time.Duration(raw.Interval.or(span(checkInterval))), Timeout: time.Duration(raw.Timeout.or(span(checkTimeout))),
+		Rise: int(raw.Rise.or(checkRise)), Fall: int(raw.Fall.or(checkFall)),
+	}
+	http := c.Kind == CheckHTTP || c.Kind == CheckHTTPS
+	switch {
+	case raw.Kind.bad():
+	case raw.Path.set() && !http:
+		r.fail(raw.Path.spot, key+".path", "is for checks of kind http and https: this one is %s", c.Kind)
+	case raw.Expect.set() && !http:
+		r.fail(raw.Expect.spot, key+".expect", "is for checks of kind http and https: this one is %s", c.Kind)
+	case raw.Path.ok() && c.Path[0] != '/':
+		r.fail(raw.Path.spot, key+".path", "%q is not a path: want one like /healthz", c.Path)
+	case raw.Expect.ok() && (c.Expect < 100 || c.Expect > 599):
+		r.fail(raw.Expect.spot, key+".expect", "%d is not an HTTP status: want one like 200", c.Expect)
+	}
+	if http && c.Path == "" {
+		c.Path = "/"
+	}
+	for name, v := range map[string]*scalar[count]{"rise": &raw.Rise, "fall": &raw.Fall} {
+		if v.ok() && v.V == 0 {
+			r.fail(v.spot, key+"."+name, "0 times in a row is never: want 1 or more")
+		}
+	}
+	return c
+}
+
+func (r *resolver) backends(e *entry[rawBalancer], key string) []Backend {
+	var out []Backend
+	raw := &e.V.Backends
+	for i := range raw.Items {
+		m := &raw.Items[i]
+		if !m.ok() {
+			continue
+		}
+		at := fmt.Sprintf("%s.backends[%d]", key, i)
+		b, ok := r.backend(m, at)
+		if !ok {
+			continue
+		}
+		for _, other := range out {
+			if other.Addr == b.Addr {
+				r.fail(m.spot, at, "%s is here twice", b.Addr)
+			}
+			if other.Name == b.Name {
+				b.Name = b.Addr.String()
+			}
+		}
+		out = append(out, b)
+	}
+	if len(raw.Items) == 0 && !raw.bad() {
+		at := raw.spot
+		if !raw.set() {
+			at = e.spot
+		}
+		r.fail(at, key+".backends", "is missing: want a list such as [worker-0:80, 10.0.0.7:80]")
+	}
+	return out
+}
+
+// backend finds the host or address of a member.
+func (r *resolver) backend(m *scalar[member], key string) (Backend, bool) {
+	number, err := strconv.ParseUint(m.V.port, 10, 16)
+	if err != nil {
+		return Backend{}, false // parse let no such thing pass
+	}
+	if a, err := netip.ParseAddr(m.V.host); err == nil {
+		b := Backend{Name: m.V.host, Addr: netip.AddrPortFrom(a.Unmap(), uint16(number)), Host: r.lab.index.hostByIP[a.Unmap()]}
+		if b.Host != nil {
+			b.Name = b.Host.Name
+		}
+		if a.IsUnspecified() || a.IsMulticast() {
+			r.fail(m.spot, key, "%s is no machine's address: want host:port like worker-0:80 or 10.0.0.7:80", a)
+		}
+		return b, true
+	}
+	h := r.lab.index.hosts[m.V.host]
+	if h == nil {
+		h = r.names[strings.ToLower(strings.TrimSuffix(m.V.host, "."))].host
+	}
+	switch {
+	case h == nil:
+		r.unknownName(m.spot, key, "host", m.V.host, r.raw.Hosts.names())
+		return Backend{}, false
+	case !h.IP.IsValid() && !h.IP6.IsValid():
+		r.fail(m.spot, key, "host %s (%s) has no ip: want one there, or an address here", h.Name, h.Pos)
+		return Backend{}, false
+	}
+	a := h.IP
+	if !a.IsValid() {
+		a = h.IP6
+	}
+	return Backend{Name: h.Name, Host: h, Addr: netip.AddrPortFrom(a, uint16(number))}, true
+}
+
+// listeners sorts the balancers and complains about those that cannot listen side by side.
+func (r *resolver) listeners() {
+	slices.SortStableFunc(r.lab.Balancers, func(a, b *Balancer) int { return strings.Compare(a.Name, b.Name) })
+	r.sharedNames()
+	for i, b := range r.lab.Balancers {
+		if b.Listen.Port() == 0 {
+			continue
+		}
+		r.applianceListens(b)
+		for _, other := range r.lab.Balancers[:i] {
+			if other.Listen.Port() == b.Listen.Port() {
+				r.sideBySide(other, b)
+			}
+		}
+	}
+}
+
+// sharedNames complains about a balancer of the file that is named like one that a cluster brings along.
+func (r *resolver) sharedNames() {
+	for i, b := range r.lab.Balancers[min(1, len(r.lab.Balancers)):] {
+		first := r.lab.Balancers[i]
+		if first.Name != b.Name {
+			continue
+		}
+		authored, derived := first, b
+		if authored.Cluster != nil {
+			authored, derived = derived, authored
+		}
+		if derived.Cluster == nil {
+			continue
+		}
+		r.failAt(authored.Pos, "balancers."+b.Name, "cluster %s (%s) brings a balancer of this name along: want another name", derived.Cluster.Name, derived.Pos)
+	}
+}
+
+// applianceListens complains about a balancer on a port of the appliance itself.
+func (r *resolver) applianceListens(b *Balancer) {
+	a := &r.raw.Appliance
+	for _, own := range []struct {
+		key      string
+		v        *scalar[listen]
+		fallback listen
+	}{
+		{"http", &a.HTTP, listen{addr: netip.AddrPortFrom(netip.IPv4Unspecified(), 8080)}},
+		{"dns", &a.DNS, listen{addr: netip.AddrPortFrom(netip.IPv4Unspecified(), 53)}},
+		{"admin", &a.Admin, listen{addr: netip.MustParseAddrPort(defaultAdmin)}},
+	} {
+		l := own.v.or(own.fallback).addr
+		if l.Port() == b.Listen.Port() && sameAddr(l.Addr(), b.Listen.Addr()) {
+			r.failAt(b.Pos, balancerKey(b, "listen"), "%s is where the appliance listens (appliance.%s): want another address or port", b.Listen, own.key)
+		}
+	}
+}
+
+func balancerKey(b *Balancer, key string) string {
+	if b.Cluster != nil {
+		return "clusters." + b.Cluster.Name + ".address"
+	}
+	return "balancers." + b.Name + "." + key
+}
+
+// sameAddr reports whether two sockets of one port would meet.
+func sameAddr(a, b netip.Addr) bool { return a == b || a.IsUnspecified() || b.IsUnspecified() }
+
+// sideBySide complains about two balancers of one port that cannot be told apart.
+func (r *resolver) sideBySide(a, b *Balancer) {
+	key := balancerKey(b, "listen")
+	where := fmt.Sprintf("balancer %s (%s)", a.Name, a.Pos)
+	switch {
+	case a.Listen != b.Listen && sameAddr(a.Listen.Addr(), b.Listen.Addr()):
+		r.failAt(b.Pos, key, "%s and %s of %s cannot both be bound: want one address for both, or two apart", b.Listen, a.Listen, where)
+	case a.Listen != b.Listen:
+	case a.Mode != b.Mode:
+		r.failAt(b.Pos, key, "%s is shared with %s, which has mode %s: want one mode on one address", b.Listen, where, a.Mode)
+	case empty(a.Match) && empty(b.Match):
+		r.failAt(b.Pos, key, "%s is taken by %s: want another address, or match to tell them apart", b.Listen, where)
+	default:
+		if p := common(a.Match, b.Match); p != "" {
+			r.failAt(b.Pos, balancerKey(b, "match"), "%s on %s is matched by %s too: want patterns apart", p, b.Listen, where)
+		}
+	}
+}
+
+func empty(m Match) bool { return len(m.SNI) == 0 && len(m.Host) == 0 }
+
+// common returns a pattern that stands in both, or "".
+func common(a, b Match) string {
+	for _, p := range append(slices.Clone(a.SNI), a.Host...) {
+		if slices.Contains(b.SNI, p) || slices.Contains(b.Host, p) {
+			return p
+		}
+	}
+	return ""
+}

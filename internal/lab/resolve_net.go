@@ -1,0 +1,340 @@
+package lab
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+)
+
+func (r *resolver) networkList() {
+	slab := make([]Network, len(r.raw.Networks.Entries))
+	r.lab.index.networks = make(map[string]*Network, len(slab))
+	for i, e := range r.raw.Networks.Entries {
+		n := &slab[i]
+		r.network(e, n)
+		r.lab.index.networks[e.Name] = n
+		r.lab.Networks = append(r.lab.Networks, n)
+		if n.Subnet.IsValid() {
+			r.bySubnet = append(r.bySubnet, n)
+		} else {
+			r.noSubnets = true
+		}
+	}
+	slices.SortStableFunc(r.bySubnet, func(a, b *Network) int { return a.Subnet.Addr().Compare(b.Subnet.Addr()) })
+	r.overlappingSubnets()
+}
+
+func (r *resolver) network(e *entry[rawNetwork], n *Network) {
+	raw, key := &e.V, "networks."+e.Name
+	r.identName(e.spot, key, e.Name)
+	*n = Network{
+		Pos: r.pos(e.spot), Name: e.Name, Subnet: raw.Subnet.V.Prefix, Interface: string(raw.Interface.or("")),
+		Address: raw.Address.V.Addr, Router: raw.Router.V.Addr,
+		DNS: values(raw.DNS, addr4.addr), NTP: values(raw.NTP, addr4.addr),
+		MTU: int(raw.MTU.or(0)), DHCP: raw.DHCP.or(DHCPServer),
+		Lease:  r.lease(&raw.Lease, defaultLease, key),
+		Routes: r.routes(&raw.Routes, key), Options: r.options(&raw.Options, key, networkOptionKey),
+	}
+	for i := range raw.Search.Items {
+		if s := &raw.Search.Items[i]; s.ok() {
+			n.Search = append(n.Search, r.plainDomain(s, fmt.Sprintf("%s.search[%d]", key, i)))
+		}
+	}
+	if !raw.Search.set() && r.lab.Domain != "" {
+		n.Search = []string{r.lab.Domain}
+	}
+	if missing(r, &raw.Subnet, e.spot, key+".subnet", "a prefix such as 192.168.16.0/24") {
+		r.subnet(e, n, key)
+	}
+	if raw.MTU.ok() && (n.MTU < 576 || n.MTU > 65535) {
+		r.fail(raw.MTU.spot, key+".mtu", "%d is not an MTU: want 576 to 65535 bytes", n.MTU)
+	}
+}
+
+func (a addr4) addr() netip.Addr { return a.Addr }
+
+func (r *resolver) subnet(e *entry[rawNetwork], n *Network, key string) {
+	raw := &e.V
+	if bits := n.Subnet.Bits(); bits < 8 || bits > 30 {
+		r.fail(raw.Subnet.spot, key+".subnet", "%s has the length /%d: want /8 to /30", n.Subnet, bits)
+	}
+	for _, own := range []struct {
+		name string
+		v    *scalar[addr4]
+	}{{"address", &raw.Address}, {"router", &raw.Router}} {
+		if own.v.ok() {
+			r.hostAddress(n, own.v.V.Addr, own.v.spot, key+"."+own.name)
+		}
+	}
+}
+
+// hostAddress complains about an address that no machine of n can have.
+func (r *resolver) hostAddress(n *Network, a netip.Addr, s spot, key string) bool {
+	switch {
+	case !n.Subnet.Contains(a):
+		r.fail(s, key, "%s is outside network %s: want one inside %s", a, n.Name, n.Subnet)
+	case a == n.Subnet.Addr():
+		r.fail(s, key, "%s is the address of network %s itself: want one between it and %s", a, n.Name, lastAddr(n.Subnet))
+	case a == lastAddr(n.Subnet):
+		r.fail(s, key, "%s is the broadcast address of network %s: want one before it", a, n.Name)
+	default:
+		return true
+	}
+	return false
+}
+
+// lastAddr returns the broadcast address of an IPv4 prefix.
+func lastAddr(p netip.Prefix) netip.Addr {
+	b := p.Addr().As4()
+	n := binary.BigEndian.Uint32(b[:]) | uint32(1<<(32-p.Bits())-1)
+	binary.BigEndian.PutUint32(b[:], n)
+	return netip.AddrFrom4(b)
+}
+
+func (r *resolver) overlappingSubnets() {
+	var widest *Network // the one that reaches furthest so far
+	for _, n := range r.bySubnet {
+		if widest != nil && widest.Subnet.Overlaps(n.Subnet) {
+			r.failAt(n.Pos, "networks."+n.Name+".subnet", "%s overlaps %s of network %s (%s): want subnets apart", n.Subnet, widest.Subnet, widest.Name, widest.Pos)
+		}
+		if widest == nil || lastAddr(widest.Subnet).Less(lastAddr(n.Subnet)) {
+			widest = n
+		}
+	}
+}
+
+// networkOf returns the network whose subnet holds a, or nil.
+func networkOf(bySubnet []*Network, a netip.Addr) *Network {
+	i, found := slices.BinarySearchFunc(bySubnet, a, func(n *Network, a netip.Addr) int { return n.Subnet.Addr().Compare(a) })
+	if !found {
+		i--
+	}
+	if i < 0 || i >= len(bySubnet) || !bySubnet[i].Subnet.Contains(a) {
+		return nil
+	}
+	return bySubnet[i]
+}
+
+func (r *resolver) lease(v *scalar[span], fallback time.Duration, key string) time.Duration {
+	d := time.Duration(v.or(span(fallback)))
+	if v.ok() && (d < time.Second || d > math.MaxUint32*time.Second) {
+		r.fail(v.spot, key+".lease", "%s is not a lease time: want 1s or more, such as 12h", d)
+	}
+	return d
+}
+
+func (r *resolver) routes(raw *list[rawRoute], key string) []Route {
+	if !raw.set() {
+		return nil
+	}
+	routes := make([]Route, 0, len(raw.Items))
+	for i := range raw.Items {
+		item, at := &raw.Items[i], ""
+		if !item.To.set() || !item.Via.set() {
+			at = fmt.Sprintf("%s.routes[%d]", key, i)
+		}
+		to := missing(r, &item.To, raw.spot, at+".to", "a destination such as 10.0.0.0/19")
+		via := missing(r, &item.Via, raw.spot, at+".via", "a gateway such as 192.168.16.101")
+		if to && via {
+			routes = append(routes, Route{To: item.To.V.Prefix, Via: item.Via.V.Addr})
+		}
+	}
+	return routes
+}
+
+// options returns DHCP options sorted by code. ownKey names the key that an option has of its own.
+func (r *resolver) options(raw *dict[scalar[payload]], key string, ownKey func(code uint64) string) []Option {
+	if !raw.set() {
+		return nil
+	}
+	options := make([]Option, 0, len(raw.Entries))
+	seen := map[uint64]*entry[scalar[payload]]{}
+	for _, e := range raw.Entries {
+		at := key + ".options." + e.Name
+		code, err := strconv.ParseUint(e.Name, 10, 8)
+		switch {
+		case err != nil || code == 0 || code == 255:
+			r.fail(e.spot, at, "%q is not the number of a DHCP option: want 1 to 254", e.Name)
+			continue
+		case seen[code] != nil:
+			r.fail(e.spot, at, "option %d is here and at %s: want it once", code, r.pos(seen[code].spot))
+		case protocolOption(code):
+			r.fail(e.spot, at, "option %d belongs to the protocol and is set by the server: want it left out", code)
+		case ownKey(code) != "":
+			r.fail(e.spot, at, "option %d has a key of its own: want %s", code, ownKey(code))
+		}
+		seen[code] = e
+		options = append(options, Option{Code: uint8(code), Data: e.V.V})
+	}
+	slices.SortFunc(options, func(a, b Option) int { return int(a.Code) - int(b.Code) })
+	return options
+}
+
+// protocolOption reports whether an option carries the exchange itself: overload, message type, server identifier,
+// parameter list, message, maximum size, client identifier (RFC 2132 section 9), rapid commit, relay information.
+func protocolOption(code uint64) bool {
+	switch code {
+	case 50, 52, 53, 54, 55, 56, 57, 61, 80, 82:
+		return true
+	}
+	return false
+}
+
+func networkOptionKey(code uint64) string {
+	switch code {
+	case 3:
+		return "router"
+	case 6:
+		return "dns"
+	case 26:
+		return "mtu"
+	case 42:
+		return "ntp"
+	case 119:
+		return "search"
+	}
+	return hostOptionKey(code)
+}
+
+func hostOptionKey(code uint64) string {
+	switch code {
+	case 1:
+		return "subnet"
+	case 12:
+		return "the host's name"
+	case 51:
+		return "lease"
+	case 121, 249:
+		return "routes"
+	}
+	return ""
+}
+
+// poolLists resolves the pools of all networks; profiles are known by then.
+func (r *resolver) poolLists() {
+	for i, e := range r.raw.Networks.Entries {
+		n := r.lab.Networks[i]
+		for _, p := range e.V.Pools.Entries {
+			n.Pools = append(n.Pools, r.pool(p, n))
+		}
+		r.overlappingPools(e, n)
+	}
+}
+
+func (r *resolver) pool(e *entry[rawPool], n *Network) *Pool {
+	raw, key := &e.V, "networks."+n.Name+".pools."+e.Name
+	r.identName(e.spot, key, e.Name)
+	p := &Pool{
+		Pos: r.pos(e.spot), Name: e.Name, Network: n, Range: raw.Range.V, Routes: r.routes(&raw.Routes, key),
+		MACs: values(raw.MAC.scalars, func(p MACPattern) MACPattern { return p }), Lease: r.lease(&raw.Lease, n.Lease, key),
+	}
+	if raw.Profile.ok() {
+		if p.Profile = r.profiles[string(raw.Profile.V)]; p.Profile == nil {
+			r.unknownName(raw.Profile.spot, key+".profile", "profile", string(raw.Profile.V), r.raw.Profiles.names())
+		}
+	}
+	if missing(r, &raw.Range, e.spot, key+".range", "two addresses such as 192.168.16.130-192.168.16.135") && n.Subnet.IsValid() {
+		r.poolRange(p, raw.Range.spot, key+".range")
+	}
+	if raw.MAC.set() && len(raw.MAC.Items) == 0 {
+		r.fail(raw.MAC.spot, key+".mac", "is an empty list: leave it out to serve anyone")
+	}
+	return p
+}
+
+func (r *resolver) poolRange(p *Pool, s spot, key string) {
+	n := p.Network
+	if !n.Subnet.Contains(p.Range.First) || !n.Subnet.Contains(p.Range.Last) {
+		r.fail(s, key, "%s is outside network %s: want addresses inside %s", p.Range, n.Name, n.Subnet)
+		return
+	}
+	for _, taken := range []struct {
+		addr netip.Addr
+		what string
+	}{{n.Subnet.Addr(), "the network address"}, {lastAddr(n.Subnet), "the broadcast address"}, {n.Router, "the router"}, {n.Address, "the appliance's address"}} {
+		if taken.addr.IsValid() && p.Range.Contains(taken.addr) {
+			r.fail(s, key, "%s holds %s, %s: want a range without it", p.Range, taken.addr, taken.what)
+		}
+	}
+}
+
+func (r *resolver) overlappingPools(e *entry[rawNetwork], n *Network) {
+	for i, p := range n.Pools {
+		for j, q := range n.Pools[:i] {
+			if !p.Range.First.IsValid() || !q.Range.First.IsValid() {
+				continue
+			}
+			if p.Range.First.Compare(q.Range.Last) <= 0 && q.Range.First.Compare(p.Range.Last) <= 0 {
+				r.fail(e.V.Pools.Entries[i].V.Range.spot, "networks."+n.Name+".pools."+p.Name+".range", "%s overlaps %s of pool %s (%s): want ranges apart",
+					p.Range, q.Range, q.Name, r.pos(e.V.Pools.Entries[j].V.Range.spot))
+			}
+		}
+	}
+}
+
+// addresses settles the appliance's address in each network, and what follows from it.
+func (r *resolver) addresses() {
+	for i, e := range r.raw.Networks.Entries {
+		n := r.lab.Networks[i]
+		if n.Subnet.IsValid() && !e.V.Address.set() {
+			r.findAddress(e, n)
+		}
+		r.hostsAt(n)
+		if !n.Address.IsValid() {
+			continue
+		}
+		if !e.V.DNS.set() {
+			n.DNS = []netip.Addr{n.Address}
+		}
+		n.BaseURL = fmt.Sprintf("http://%s:%d", n.Address, r.lab.Appliance.HTTPPort)
+	}
+}
+
+// hostsAt complains about a machine that is given the appliance's or the router's address.
+func (r *resolver) hostsAt(n *Network) {
+	if h := r.lab.index.hostByIP[n.Address]; h != nil && h.Role != RoleAppliance {
+		r.failAt(h.Pos, "hosts."+h.Name+".ip", "%s is the appliance's address in network %s (%s): want another one, or role: appliance", h.IP, n.Name, n.Pos)
+	}
+	h := r.lab.index.hostByIP[n.Router]
+	if h != nil && n.Router != n.Address && len(h.MACs) > 0 && h.Role != "router" && h.Role != RoleAppliance {
+		r.failAt(h.Pos, "hosts."+h.Name+".ip", "%s is the router of network %s (%s): want another one, or role: router", h.IP, n.Name, n.Pos)
+	}
+}
+
+func (r *resolver) findAddress(e *entry[rawNetwork], n *Network) {
+	if n.Interface != "" && r.o.InterfaceAddr != nil {
+		if a, ok := r.o.InterfaceAddr(n.Interface, n.Subnet); ok && n.Subnet.Contains(a) {
+			n.Address = a
+			r.addressTaken(e, n)
+			return
+		}
+	}
+	for _, h := range r.lab.Hosts {
+		if h.Role == RoleAppliance && h.IP.IsValid() && n.Subnet.Contains(h.IP) {
+			n.Address = h.IP
+			r.addressTaken(e, n)
+			return
+		}
+	}
+	key := "networks." + n.Name + ".address"
+	switch {
+	case n.DHCP == DHCPOff:
+	case n.Interface == "":
+		r.fail(e.spot, key, "is missing: want the appliance's address in %s, or interface, or dhcp: off", n.Subnet)
+	default:
+		r.lab.Warnings.Addf(n.Pos, key, "the address of interface %s in %s is not known here: want address, or a host with role: appliance", n.Interface, n.Subnet)
+	}
+}
+
+// addressTaken checks an address that the network did not write itself against its pools.
+func (r *resolver) addressTaken(e *entry[rawNetwork], n *Network) {
+	for i, p := range n.Pools {
+		if p.Range.First.IsValid() && p.Range.Contains(n.Address) {
+			r.fail(e.V.Pools.Entries[i].V.Range.spot, "networks."+n.Name+".pools."+p.Name+".range", "%s holds %s, the appliance's address: want a range without it", p.Range, n.Address)
+		}
+	}
+}
