@@ -1,0 +1,283 @@
+package httpd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"bootlab/internal/boot"
+	"bootlab/internal/event"
+	"bootlab/internal/lab"
+	"bootlab/internal/serving"
+)
+
+// A Desk says what a machine gets. Its errors may carry a status in a method HTTPStatus() int; without one they are
+// answered with 500. "Not yet" must be 503: Ignition takes everything below 500 as final.
+type Desk interface {
+	// Script renders an iPXE script for the machine that asks from that address, and emits that it did or did not.
+	Script(ctx context.Context, mac lab.MAC, from netip.Addr, name string) ([]byte, error)
+	// Config returns a config document for a request that carries token.
+	Config(ctx context.Context, mac lab.MAC, token, name string, from netip.Addr) (*boot.Document, error)
+	// ConfigRead tells that the whole document, n bytes, was handed to the network in dur. It is never called for HEAD.
+	ConfigRead(ctx context.Context, mac lab.MAC, token, name string, from netip.Addr, n int64, dur time.Duration) error
+	// Done takes "the install is done".
+	Done(ctx context.Context, mac lab.MAC, token string, from netip.Addr) error
+}
+
+// Leases tell whose an address is.
+type Leases interface {
+	MACOf(netip.Addr) (lab.MAC, bool)
+}
+
+// A Table is what the boot plane answers from, beside its Desk. It is immutable.
+type Table struct {
+	files *serving.Files
+}
+
+// Compile makes the table of l. It is pure; its errors are lab.Problems.
+func Compile(l *lab.Lab) (*Table, error) {
+	files, err := serving.Compile(l)
+	if err != nil {
+		return nil, err
+	}
+	return &Table{files: files}, nil
+}
+
+// BootConfig is how the boot plane behaves; the zero value is right.
+type BootConfig struct {
+	Limits Limits
+}
+
+// BootDeps is what the boot plane needs. All fields are required.
+type BootDeps struct {
+	Table    func() *Table // never returns nil
+	Desk     Desk
+	Firmware fs.FS // network boot programs, by file name
+	Leases   Leases
+	Events   event.Recorder
+	Metrics  prometheus.Registerer
+	Log      *slog.Logger
+	Now      func() time.Time
+}
+
+func (d BootDeps) mustBeComplete() {
+	switch {
+	case d.Table == nil:
+		panic("httpd: BootDeps.Table is nil")
+	case d.Desk == nil:
+		panic("httpd: BootDeps.Desk is nil")
+	case d.Firmware == nil:
+		panic("httpd: BootDeps.Firmware is nil")
+	case d.Leases == nil:
+		panic("httpd: BootDeps.Leases is nil")
+	case d.Events == nil:
+		panic("httpd: BootDeps.Events is nil")
+	case d.Metrics == nil:
+		panic("httpd: BootDeps.Metrics is nil")
+	case d.Log == nil:
+		panic("httpd: BootDeps.Log is nil")
+	case d.Now == nil:
+		panic("httpd: BootDeps.Now is nil")
+	}
+}
+
+// Boot is the boot plane.
+type Boot struct {
+	limits  Limits
+	deps    BootDeps
+	metrics *metrics
+}
+
+// NewBoot returns a boot plane. The error is that its metrics are registered already.
+func NewBoot(cfg BootConfig, deps BootDeps) (*Boot, error) {
+	deps.mustBeComplete()
+	m, err := newMetrics(deps.Metrics, "boot", routeNames())
+	if err != nil {
+		return nil, fmt.Errorf("new boot plane: %w", err)
+	}
+	deps.Log = deps.Log.With("server", "httpd", "plane", "boot")
+	return &Boot{limits: cfg.Limits.withDefaults(), deps: deps, metrics: m}, nil
+}
+
+// Serve answers on all listeners until ctx ends, then lets transfers finish for Limits.Drain. It closes the listeners and
+// returns nil when ctx ended.
+func (b *Boot) Serve(ctx context.Context, listeners ...net.Listener) error {
+	bindings := make([]binding, len(listeners))
+	for i, l := range listeners {
+		bindings[i] = binding{listener: l, handler: b}
+	}
+	// A transfer may outlive ctx, and so may what the desk writes down for it.
+	return runner{limits: b.limits, log: b.deps.Log}.run(ctx, context.WithoutCancel(ctx), bindings)
+}
+
+// A request is one request of the boot plane while it is answered.
+type request struct {
+	*http.Request
+	target target
+	table  *Table
+	from   netip.Addr
+	start  time.Time
+}
+
+// ServeHTTP implements http.Handler.
+func (b *Boot) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	q := &request{Request: r, table: b.deps.Table(), target: parsePath(r.URL.Path), from: peer(r), start: b.deps.Now()}
+	reply := newReply(w, b.limits.Stall)
+	b.metrics.inFlight.Inc()
+	defer func() {
+		took := since(b.deps.Now, q.start)
+		b.metrics.inFlight.Dec()
+		b.metrics.count(int(q.target.route), reply, took)
+		b.log(q, reply, took)
+	}()
+	guard(b.deps.Log, reply, q.target.token, func() { b.answer(reply, q) })
+}
+
+// peer returns who asks; the zero address where the transport has none.
+func peer(r *http.Request) netip.Addr {
+	ap, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return ap.Addr().Unmap().WithZone("")
+}
+
+func (b *Boot) log(q *request, w *reply, took time.Duration) {
+	if !b.deps.Log.Enabled(q.Context(), slog.LevelDebug) {
+		return
+	}
+	b.deps.Log.LogAttrs(q.Context(), slog.LevelDebug, "boot request",
+		slog.String(keyMethod, q.Method), slog.String(keyPath, q.target.String()), slog.Any(keyAddr, q.from),
+		slog.Int(keyStatus, w.code), slog.Int64(keyBytes, w.sent), slog.Duration(keyDur, took))
+}
+
+func (b *Boot) answer(w *reply, q *request) {
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if q.target.route == routeNone {
+		refuse(w, http.StatusNotFound)
+		return
+	}
+	if !allow(w, q) {
+		return
+	}
+	switch q.target.route {
+	case routeScript:
+		b.script(w, q)
+	case routeFirmware:
+		b.firmware(w, q)
+	case routeFile:
+		b.file(w, q)
+	case routeConfig:
+		b.config(w, q)
+	case routeDone:
+		b.done(w, q)
+	}
+}
+
+// allow answers 405 to methods that the route does not have. HEAD of done/ would look like a report and be none.
+func allow(w http.ResponseWriter, q *request) bool {
+	methods := []string{http.MethodGet, http.MethodHead}
+	if q.target.route == routeDone {
+		methods = []string{http.MethodGet, http.MethodPost}
+	}
+	if slices.Contains(methods, q.Method) {
+		return true
+	}
+	w.Header().Set("Allow", strings.Join(methods, ", "))
+	refuse(w, http.StatusMethodNotAllowed)
+	return false
+}
+
+// refuse answers a machine, which reads the status and nothing else. Reasons go to the timeline.
+func refuse(w http.ResponseWriter, code int) {
+	if code == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "5") // iPXE keeps to it
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	http.Error(w, http.StatusText(code), code)
+}
+
+// refuseErr answers what the desk refused. An error without a status is the desk's trouble, not the machine's fault: 500,
+// which clients try again.
+func (b *Boot) refuseErr(w http.ResponseWriter, q *request, err error) {
+	code := statusOf(err)
+	if code >= http.StatusInternalServerError {
+		b.deps.Log.Warn("request not answered", keyMAC, q.target.mac, keyAddr, q.from, keyPath, q.target.String(), keyErr,
+			redact(err.Error(), q.target.token))
+	}
+	refuse(w, code)
+}
+
+// redact takes a token out of a text that is to be logged.
+func redact(text, token string) string {
+	if token == "" {
+		return text
+	}
+	return strings.ReplaceAll(text, token, "…")
+}
+
+func (b *Boot) script(w *reply, q *request) {
+	body, err := b.deps.Desk.Script(q.Context(), q.target.mac, q.from, q.target.name)
+	if err != nil {
+		b.refuseErr(w, q, err)
+		return
+	}
+	b.send(w, q, &boot.Document{ContentType: "text/plain; charset=utf-8", Body: body})
+}
+
+func (b *Boot) config(w *reply, q *request) {
+	t := q.target
+	doc, err := b.deps.Desk.Config(q.Context(), t.mac, t.token, t.name, q.from)
+	if err != nil {
+		b.refuseErr(w, q, err)
+		return
+	}
+	if !b.send(w, q, doc) || q.Method == http.MethodHead {
+		return
+	}
+	took := since(b.deps.Now, q.start)
+	if err := b.deps.Desk.ConfigRead(q.Context(), t.mac, t.token, t.name, q.from, int64(len(doc.Body)), took); err != nil {
+		b.deps.Log.Warn("config document served but not booked", keyMAC, t.mac, keyAddr, q.from, keyErr, redact(err.Error(), t.token))
+	}
+}
+
+// send answers with a rendered document and reports whether all of it left. It is never cached: the next one differs.
+func (b *Boot) send(w *reply, q *request, doc *boot.Document) bool {
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Type", doc.ContentType)
+	h.Set("Content-Length", strconv.Itoa(len(doc.Body)))
+	w.WriteHeader(http.StatusOK)
+	if q.Method == http.MethodHead {
+		return true
+	}
+	_, _ = w.Write(doc.Body) // finish returns its error
+	if err := w.finish(); err != nil {
+		b.aborted(w, q, err)
+		return false
+	}
+	return true
+}
+
+func (b *Boot) done(w *reply, q *request) {
+	// Installers post reports that nobody reads; a body left unread could reset the connection before our answer arrives.
+	_ = w.control.SetReadDeadline(time.Now().Add(b.limits.Stall))
+	_, _ = io.Copy(io.Discard, http.MaxBytesReader(w, q.Body, maxBody))
+	_ = w.control.SetReadDeadline(time.Time{})
+	if err := b.deps.Desk.Done(q.Context(), q.target.mac, q.target.token, q.from); err != nil {
+		b.refuseErr(w, q, err)
+		return
+	}
+	b.send(w, q, &boot.Document{ContentType: "text/plain; charset=utf-8", Body: []byte("ok\n")})
+}

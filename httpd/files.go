@@ -1,0 +1,161 @@
+package httpd
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"bootlab/internal/event"
+	"bootlab/internal/lab"
+)
+
+const maxDetail = 200 // bytes of a path in an event: strangers choose it
+
+// firmware serves a network boot program, below the path of the machine that asked for it.
+func (b *Boot) firmware(w *reply, q *request) {
+	f, err := b.deps.Firmware.Open(q.target.name)
+	if err != nil {
+		b.missing(w, q, err)
+		return
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%w: not a regular file", fs.ErrPermission)
+	}
+	content, ok := f.(io.ReadSeeker)
+	if err == nil && !ok {
+		content, err = inMemory(f)
+	}
+	if err != nil {
+		b.missing(w, q, err)
+		return
+	}
+	b.transfer(w, q, content, info, event.FirmwareServed)
+}
+
+// inMemory is for a file system whose files cannot seek. Network boot programs are small.
+func inMemory(f fs.File) (io.ReadSeeker, error) {
+	all, err := io.ReadAll(f)
+	return bytes.NewReader(all), err
+}
+
+// file serves what profiles name and files/public/.
+func (b *Boot) file(w *reply, q *request) {
+	f, err := q.table.files.Open(q.target.name)
+	if err != nil {
+		// Loaders of Windows and ESXi do not keep to the case of names.
+		if exact := q.table.files.Fold(q.target.name); exact != q.target.name {
+			f, err = q.table.files.Open(exact)
+		}
+	}
+	if err != nil {
+		b.missing(w, q, err)
+		return
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		b.missing(w, q, err)
+		return
+	}
+	b.transfer(w, q, f, info, event.FileServed)
+}
+
+// transfer sends content, or the range of it that was asked for, and emits what became of it. One event tells of one
+// complete GET: a range counts when it ends the file, so a download in parts is told once.
+func (b *Boot) transfer(w *reply, q *request, content io.ReadSeeker, info fs.FileInfo, kind event.Kind) {
+	h := w.Header()
+	h.Set("Content-Type", contentType(info.Name()))
+	if mod := info.ModTime(); !mod.IsZero() {
+		h.Set("Etag", fmt.Sprintf(`"%x-%x"`, info.Size(), mod.UnixNano()))
+	}
+	http.ServeContent(w, q.Request, "", info.ModTime(), content)
+	if q.Method == http.MethodHead || (w.code != http.StatusOK && w.code != http.StatusPartialContent) {
+		return
+	}
+	err := w.finish()
+	if err == nil && strconv.FormatInt(w.sent, 10) != h.Get("Content-Length") {
+		err = errors.New("the file changed while it was sent")
+	}
+	switch {
+	case err != nil:
+		b.aborted(w, q, err)
+	case w.code == http.StatusOK || endsFile(h.Get("Content-Range"), info.Size()):
+		b.record(q, event.Event{Kind: kind, Bytes: w.sent})
+	}
+}
+
+// endsFile reports whether a Content-Range, "bytes 0-99/100", reaches the end of a file of that size.
+func endsFile(contentRange string, size int64) bool {
+	return strings.HasSuffix(contentRange, fmt.Sprintf("-%d/%d", size-1, size))
+}
+
+// contentType goes by the name alone: to look into an image costs a read, and the machine's mime.types is not ours.
+// UEFI HTTP boot tells programs from disk images by it (UEFI 2.10, section 24.7.2.3.1).
+func contentType(name string) string {
+	switch strings.ToLower(path.Ext(name)) {
+	case ".efi":
+		return "application/efi"
+	case ".iso":
+		return "application/vnd.efi-iso"
+	case ".img":
+		return "application/vnd.efi-img"
+	case ".json", ".ign":
+		return "application/json"
+	case ".txt", ".cfg", ".conf", ".ks", ".ipxe", ".yaml", ".yml", ".toml", ".sh", ".sha256", ".sig", ".asc":
+		return "text/plain; charset=utf-8"
+	case ".xml":
+		return "application/xml"
+	}
+	return "application/octet-stream"
+}
+
+// missing answers for a file that is not there (404) or not to be served (403), which the timeline tells apart.
+func (b *Boot) missing(w *reply, q *request, err error) {
+	code, why := http.StatusNotFound, "not there"
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrInvalid):
+		code, why = http.StatusForbidden, "not to be served"
+	default:
+		code, why = http.StatusInternalServerError, err.Error()
+	}
+	refuse(w, code)
+	b.record(q, event.Event{Kind: event.FileMissing, Err: why})
+}
+
+func (b *Boot) aborted(w *reply, q *request, err error) {
+	why := err.Error()
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		why = "the reader took nothing for " + b.limits.Stall.String()
+	}
+	b.record(q, event.Event{Kind: event.FileAborted, Bytes: w.sent, Err: why})
+}
+
+// record emits e with whose it is, what it was and how long it took.
+func (b *Boot) record(q *request, e event.Event) {
+	e.MAC, e.Addr, e.Detail, e.Dur = q.target.mac, q.from, q.target.String(), b.took(q)
+	if e.MAC.IsZero() {
+		e.MAC = b.whose(q)
+	}
+	if len(e.Detail) > maxDetail {
+		e.Detail = strings.ToValidUTF8(e.Detail[:maxDetail], "") + "…"
+	}
+	b.deps.Events.Record(e)
+}
+
+func (b *Boot) whose(q *request) lab.MAC {
+	mac, _ := b.deps.Leases.MACOf(q.from)
+	return mac
+}
+
+func (b *Boot) took(q *request) time.Duration { return since(b.deps.Now, q.start) }

@@ -1,0 +1,28 @@
+package httpd
+
+import (
+	"cmp"
+	"time"
+)
+
+// Limits bound what one connection may cost. The zero value means the defaults.
+type Limits struct {
+	Header time.Duration // to send a request's header; default 10 s
+	Idle   time.Duration // between two requests of a connection; default 60 s
+	Stall  time.Duration // without a byte of progress until a transfer is given up; default 60 s
+	Drain  time.Duration // for transfers under way when the server stops; default 30 s
+}
+
+const (
+	maxHeader = 16 << 10 // Anaconda sends one header a NIC; nobody sends 16 KiB
+	maxBody   = 1 << 20  // of what an installer reports
+)
+
+func (l Limits) withDefaults() Limits {
+	return Limits{
+		Header: cmp.Or(l.Header, 10*time.Second),
+		Idle:   cmp.Or(l.Idle, time.Minute),
+		Stall:  cmp.Or(l.Stall, time.Minute),
+		Drain:  cmp.Or(l.Drain, 30*time.Second),
+	}
+}

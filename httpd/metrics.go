@@ -1,0 +1,65 @@
+package httpd
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// The names of the metrics. Each has the label plane (boot, admin); route and code are from closed sets.
+const (
+	MetricRequests = "bootlab_httpd_requests_total"
+	MetricBytes    = "bootlab_httpd_response_bytes_total"
+	MetricInFlight = "bootlab_httpd_requests_in_flight"
+	MetricDuration = "bootlab_httpd_request_duration_seconds"
+)
+
+const classes = 6 // of status codes; 0 is what net/http would not send
+
+type metrics struct {
+	requests [][classes]prometheus.Counter // by route, class
+	duration []prometheus.Observer         // by route
+	bytes    prometheus.Counter
+	inFlight prometheus.Gauge
+}
+
+// newMetrics registers the metrics of one plane. routes are the values of the label route.
+func newMetrics(reg prometheus.Registerer, plane string, routes []string) (*metrics, error) {
+	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: MetricRequests, Help: "HTTP requests answered, by route and class of status code.",
+	}, []string{"route", "code"})
+	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: MetricDuration, Help: "Time from a request's header to the end of its answer.",
+		Buckets: []float64{0.001, 0.01, 0.1, 1, 10, 60, 600},
+	}, []string{"route"})
+	m := &metrics{
+		bytes:    prometheus.NewCounter(prometheus.CounterOpts{Name: MetricBytes, Help: "Bytes of HTTP bodies sent."}),
+		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{Name: MetricInFlight, Help: "HTTP requests being answered now."}),
+	}
+	reg = prometheus.WrapRegistererWith(prometheus.Labels{"plane": plane}, reg)
+	for _, c := range []prometheus.Collector{requests, duration, m.bytes, m.inFlight} {
+		if err := reg.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	for _, route := range routes {
+		var byClass [classes]prometheus.Counter
+		for i, class := range [classes]string{"none", "1xx", "2xx", "3xx", "4xx", "5xx"} {
+			byClass[i] = requests.WithLabelValues(route, class)
+		}
+		m.requests = append(m.requests, byClass)
+		m.duration = append(m.duration, duration.WithLabelValues(route))
+	}
+	return m, nil
+}
+
+// count books one answered request. route is an index into the routes of newMetrics.
+func (m *metrics) count(route int, w *reply, took time.Duration) {
+	class := w.code / 100
+	if class < 0 || class >= classes {
+		class = 0
+	}
+	m.requests[route][class].Inc()
+	m.duration[route].Observe(took.Seconds())
+	m.bytes.Add(float64(w.sent))
+}

@@ -1,0 +1,102 @@
+package httpd
+
+import (
+	"io/fs"
+	"strings"
+
+	"bootlab/internal/lab"
+)
+
+// A route is what a path of the boot plane asks for.
+type route int
+
+const (
+	routeNone route = iota
+	routeScript
+	routeFirmware
+	routeFile
+	routeConfig
+	routeDone
+)
+
+// routeNames are the routes in metrics.
+func routeNames() []string { return []string{"none", "script", "firmware", "file", "config", "done"} }
+
+// A target is a parsed path of the boot plane.
+type target struct {
+	route route
+	mac   lab.MAC // zero for a file
+	token string  // of config and done
+	name  string  // the rest: of a file, a script or a document; valid by fs.ValidPath
+}
+
+// parsePath reads the path of a URL, percent-encoding undone. What is no path of the boot plane has routeNone. MACs may be
+// written with hyphens or colons in either case; repeated slashes count as one, because GRUB and old firmware join paths
+// so; "." and ".." are refused, not resolved.
+func parsePath(p string) target {
+	p = strings.TrimLeft(p, "/")
+	for strings.Contains(p, "//") {
+		p = strings.ReplaceAll(p, "//", "/")
+	}
+	switch kind, rest, _ := strings.Cut(p, "/"); kind + "/" {
+	case lab.PathFiles:
+		return named(target{route: routeFile, name: rest})
+	case lab.PathBoot:
+		return parseBoot(rest)
+	case lab.PathConfig:
+		t := parseToken(routeConfig, rest)
+		return named(t)
+	case lab.PathDone:
+		t := parseToken(routeDone, rest)
+		if t.name != "" {
+			return target{}
+		}
+		return t
+	}
+	return target{}
+}
+
+func parseBoot(rest string) target {
+	first, name, _ := strings.Cut(rest, "/")
+	mac, err := lab.ParseMAC(first)
+	if err != nil {
+		return target{}
+	}
+	if name == lab.ScriptName || name == lab.AutoexecName {
+		return target{route: routeScript, mac: mac, name: name}
+	}
+	return named(target{route: routeFirmware, mac: mac, name: name})
+}
+
+func parseToken(r route, rest string) target {
+	first, rest, _ := strings.Cut(rest, "/")
+	token, name, _ := strings.Cut(rest, "/")
+	mac, err := lab.ParseMAC(first)
+	if err != nil || token == "" {
+		return target{}
+	}
+	return target{route: r, mac: mac, token: token, name: name}
+}
+
+// named refuses a target whose name would not stay where it belongs.
+func named(t target) target {
+	if t.route == routeNone || t.name == "." || !fs.ValidPath(t.name) {
+		return target{}
+	}
+	return t
+}
+
+// String returns the path in its one spelling, the token left out: what logs and events may hold.
+func (t target) String() string {
+	switch t.route {
+	case routeFile:
+		return lab.PathFiles + t.name
+	case routeScript, routeFirmware:
+		return lab.BootPath(t.mac, t.name)
+	case routeConfig:
+		return lab.PathConfig + t.mac.Hyphens() + "/…/" + t.name
+	case routeDone:
+		return lab.PathDone + t.mac.Hyphens() + "/…"
+	}
+	return "…" // it may hold anything, even a token
+}

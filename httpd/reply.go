@@ -1,0 +1,133 @@
+package httpd
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"time"
+)
+
+const (
+	smallFile = 4 << 10  // below this, header and body leave in one write; above, sendfile pays
+	chunk     = 64 << 10 // of a body from memory that must show progress before Limits.Stall
+)
+
+// A reply is a ResponseWriter that knows what was sent and gives up on a reader that stalls.
+//
+// It keeps sendfile(2) within reach: net/http uses it only if every wrapper passes ReadFrom on.
+type reply struct {
+	http.ResponseWriter
+	control *http.ResponseController
+	stall   time.Duration
+	code    int   // 0: the answer has not begun
+	sent    int64 // bytes of the body
+	err     error // the first that broke the body
+}
+
+func newReply(w http.ResponseWriter, stall time.Duration) *reply {
+	r := &reply{ResponseWriter: w, control: http.NewResponseController(w), stall: stall}
+	r.extend()
+	return r
+}
+
+// Unwrap is for http.ResponseController.
+func (w *reply) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter.
+func (w *reply) WriteHeader(code int) {
+	if w.code == 0 && code >= http.StatusOK {
+		w.code = code
+	}
+	w.ResponseWriter.WriteHeader(code)
+}
+
+// Write implements http.ResponseWriter. Each piece of 64 KiB has Limits.Stall to leave.
+func (w *reply) Write(b []byte) (n int, err error) {
+	if w.code == 0 {
+		w.code = http.StatusOK
+	}
+	for {
+		piece := b[n:min(n+chunk, len(b))]
+		w.extend()
+		m, err := w.ResponseWriter.Write(piece)
+		n += m
+		w.sent += int64(m)
+		if err != nil {
+			return n, w.fail(err)
+		}
+		if n == len(b) {
+			return n, nil
+		}
+	}
+}
+
+// ReadFrom implements io.ReaderFrom: a part of a file goes out by sendfile(2), anything else through Write.
+func (w *reply) ReadFrom(src io.Reader) (int64, error) {
+	part, file := filePart(src)
+	to, ok := w.ResponseWriter.(io.ReaderFrom)
+	if !ok || file == nil || part.N <= smallFile {
+		n, err := io.Copy(struct{ io.Writer }{w}, src)
+		return n, w.fail(err)
+	}
+	if w.code == 0 {
+		w.code = http.StatusOK
+	}
+	n, err := w.sendFile(to, part, file)
+	w.sent += n
+	return n, w.fail(err)
+}
+
+func filePart(src io.Reader) (*io.LimitedReader, *os.File) {
+	part, ok := src.(*io.LimitedReader)
+	if !ok {
+		return nil, nil
+	}
+	file, _ := part.R.(*os.File)
+	return part, file
+}
+
+// sendFile sends part until it ends or the reader takes nothing for Limits.Stall. A deadline that passes while bytes
+// flow is no failure: it is set anew, and the file wound to the first byte that did not leave.
+func (w *reply) sendFile(to io.ReaderFrom, part *io.LimitedReader, file *os.File) (n int64, err error) {
+	start, err := file.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return 0, err
+	}
+	// The header must be out: a deadline that broke it could not be told from one that broke the body.
+	if err := w.control.Flush(); err != nil {
+		return 0, err
+	}
+	size := part.N
+	for {
+		w.extend()
+		m, err := to.ReadFrom(part)
+		n += m
+		if !errors.Is(err, os.ErrDeadlineExceeded) || m == 0 {
+			return n, err
+		}
+		if _, err := file.Seek(start+n, io.SeekStart); err != nil {
+			return n, err
+		}
+		part.N = size - n
+	}
+}
+
+// finish pushes out what is buffered and returns the first error of the body.
+func (w *reply) finish() error {
+	if w.err == nil {
+		w.extend()
+		w.fail(w.control.Flush())
+	}
+	return w.err
+}
+
+// extend gives the next write Limits.Stall. A recorder in a test has no deadline, which is no harm.
+func (w *reply) extend() { _ = w.control.SetWriteDeadline(time.Now().Add(w.stall)) }
+
+func (w *reply) fail(err error) error {
+	if w.err == nil {
+		w.err = err
+	}
+	return err
+}

@@ -1,0 +1,282 @@
+package httpd_test
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"bootlab/httpd"
+	"bootlab/internal/event"
+	"bootlab/internal/netlab"
+)
+
+const big = 24 << 20 // more than the buffers of both ends of a connection hold
+
+// ask sends a request and returns the connection, with as little room for the answer as the kernel allows.
+func (w *world) ask(t *testing.T, path string) *net.TCPConn {
+	t.Helper()
+	c, err := net.Dial("tcp", w.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	conn := c.(*net.TCPConn)
+	if err := conn.SetReadBuffer(128 << 10); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", path, w.addr); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// TestStalledReader gives up on a reader that takes nothing, and tells so.
+func TestStalledReader(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, httpd.Limits{Stall: 200 * time.Millisecond}, map[string][]byte{"images/vmlinuz": image(big)})
+	w.ask(t, "/files/images/vmlinuz")
+	e := w.events.next(t)
+	if e.Kind != event.FileAborted || e.Err != "the reader took nothing for 200ms" || e.Bytes == 0 || e.Bytes == big {
+		t.Errorf("event %+v", e)
+	}
+}
+
+// TestSlowReader leaves a reader alone that is slow beyond the limit but steady, and keeps every byte in its place
+// although deadlines pass in the middle of sendfile.
+func TestSlowReader(t *testing.T) {
+	t.Parallel()
+	const stall = 150 * time.Millisecond
+	want := image(big)
+	w := newWorld(t, httpd.Limits{Stall: stall}, map[string][]byte{"images/vmlinuz": want})
+	conn := w.ask(t, "/files/images/vmlinuz")
+	pace := time.NewTicker(25 * time.Millisecond)
+	defer pace.Stop()
+	start := time.Now()
+	resp, err := http.ReadResponse(bufio.NewReaderSize(conn, 4096), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.New()
+	for time.Since(start) < 6*stall {
+		<-pace.C
+		if _, err := io.CopyN(sum, resp.Body, 256<<10); err != nil {
+			t.Fatalf("after %s: %v", time.Since(start), err)
+		}
+	}
+	if _, err := io.Copy(sum, resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	if w := sha256.Sum256(want); !bytes.Equal(sum.Sum(nil), w[:]) {
+		t.Error("the bytes differ")
+	}
+	if e := w.events.next(t); e.Kind != event.FileServed || e.Bytes != big || e.Dur < 5*stall {
+		t.Errorf("event %+v", e)
+	}
+}
+
+// TestAbort hangs up in the middle of an image and of a config document. A document that was not read whole is no read.
+func TestAbort(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, httpd.Limits{}, map[string][]byte{"images/vmlinuz": image(big)})
+	w.desk.document = image(big)
+	for path, detail := range map[string]string{
+		"/files/images/vmlinuz":                           "files/images/vmlinuz",
+		"/config/" + hyphens + "/" + testToken + "/m.ign": "config/" + hyphens + "/…/m.ign",
+	} {
+		conn := w.ask(t, path)
+		if _, err := io.CopyN(io.Discard, conn, 100_000); err != nil {
+			t.Fatal(err)
+		}
+		conn.Close()
+		if e := w.events.next(t); e.Kind != event.FileAborted || e.Detail != detail || e.Err == "" || e.Bytes < 90_000 || e.Bytes >= big {
+			t.Errorf("event %+v", e)
+		}
+	}
+	w.end(t)()
+	if calls := w.desk.noted(); !slices.Equal(calls, []string{"config " + testMAC + " m.ign"}) {
+		t.Errorf("desk %q", calls)
+	}
+}
+
+// TestStopLetsTransfersFinish stops the server under a transfer, which ends whole.
+func TestStopLetsTransfersFinish(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, httpd.Limits{}, map[string][]byte{"images/vmlinuz": image(big)})
+	resp, err := http.ReadResponse(bufio.NewReader(w.ask(t, "/files/images/vmlinuz")), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.stop()
+	for { // until the listener is gone, so that the stop is under way for sure
+		c, err := net.Dial("tcp", w.addr)
+		if err != nil {
+			break
+		}
+		c.Close()
+	}
+	n, err := io.Copy(io.Discard, resp.Body)
+	if n != big || err != nil {
+		t.Errorf("read %d, %v", n, err)
+	}
+	if e := w.events.next(t); e.Kind != event.FileServed {
+		t.Errorf("event %+v", e)
+	}
+}
+
+// TestStopCutsWhatNeverEnds gives transfers no more than Limits.Drain.
+func TestStopCutsWhatNeverEnds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, httpd.Limits{Drain: 100 * time.Millisecond}, map[string][]byte{"images/vmlinuz": image(big)})
+	if _, err := io.CopyN(io.Discard, w.ask(t, "/files/images/vmlinuz"), 1000); err != nil {
+		t.Fatal(err)
+	}
+	w.end(t)()
+	if e := w.events.next(t); e.Kind != event.FileAborted {
+		t.Errorf("event %+v", e)
+	}
+}
+
+// TestConfigIsReadAfterItsBody asserts the order: the whole document first, then the desk is told.
+func TestConfigIsReadAfterItsBody(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, httpd.Limits{}, nil)
+	w.desk.document = image(big)
+	conn := w.ask(t, "/config/"+hyphens+"/"+testToken+"/m.ign")
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.CopyN(io.Discard, resp.Body, big/4); err != nil {
+		t.Fatal(err)
+	}
+	if calls := w.desk.noted(); len(calls) != 1 {
+		t.Errorf("before the end: %q", calls)
+	}
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"config " + testMAC + " m.ign", fmt.Sprintf("read %s m.ign %d", testMAC, big)}
+	if calls := w.desk.settled(t, 0, 2); !slices.Equal(calls, want) {
+		t.Errorf("desk %q", calls)
+	}
+}
+
+const helperEnv = "BOOTLAB_HTTPD_SENDFILE"
+
+// TestSendfile starts this test binary under strace and asserts that an image leaves by sendfile(2) alone.
+func TestSendfile(t *testing.T) {
+	if os.Getenv(helperEnv) != "" {
+		serveOneImage(t)
+		return
+	}
+	t.Parallel()
+	netlab.Need(t, "strace")
+	trace := filepath.Join(t.TempDir(), "trace")
+	cmd := exec.Command("strace", "-f", "-e", "trace=sendfile", "-o", trace, "/proc/self/exe", "-test.run=^TestSendfile$")
+	cmd.Args[6] = mustExecutable(t)
+	cmd.Env = append(os.Environ(), helperEnv+"=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		if bytes.Contains(out, []byte("PTRACE")) {
+			t.Skipf("strace may not trace here: %s", out)
+		}
+		t.Fatalf("%v\n%s", err, out)
+	}
+	b, err := os.ReadFile(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sent int
+	for _, m := range regexp.MustCompile(`(?m)sendfile.* = (\d+)$`).FindAllStringSubmatch(string(b), -1) {
+		n, _ := strconv.Atoi(m[1])
+		sent += n
+	}
+	if sent != big {
+		t.Errorf("%d of %d bytes left by sendfile:\n%.2000s", sent, big, b)
+	}
+}
+
+func mustExecutable(t *testing.T) string {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return exe
+}
+
+func serveOneImage(t *testing.T) {
+	w := newWorld(t, httpd.Limits{}, map[string][]byte{"images/vmlinuz": image(big)})
+	resp, err := http.Get(w.url("/files/images/vmlinuz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if n, err := io.Copy(io.Discard, resp.Body); n != big || err != nil {
+		t.Fatalf("read %d, %v", n, err)
+	}
+}
+
+// TestPartsInOneAnswer asks for two ranges at once, which no boot client does but HTTP allows.
+func TestPartsInOneAnswer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, httpd.Limits{}, map[string][]byte{"images/vmlinuz": []byte("0123456789")})
+	header, body := curl(t, "-r", "0-1,8-9", w.url("/files/images/vmlinuz"))
+	if !strings.Contains(header, "206") || !strings.Contains(body, "\r\n\r\n01\r\n") || !strings.Contains(body, "\r\n\r\n89\r\n") {
+		t.Errorf("%s\n%s", header, body)
+	}
+	w.end(t)()
+	if lines := w.events.tell(); lines != nil {
+		t.Errorf("events %q", lines)
+	}
+}
+
+// TestRequestsAfterAnother keeps a connection alive over answers of every sort.
+func TestRequestsAfterAnother(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, httpd.Limits{Stall: 300 * time.Millisecond}, map[string][]byte{"images/vmlinuz": image(1 << 20)})
+	conn, err := net.Dial("tcp", w.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	r := bufio.NewReader(conn)
+	for _, path := range []string{"/files/images/vmlinuz", "/files/nothing", "/boot/" + hyphens + "/boot.ipxe", "/files/images/vmlinuz"} {
+		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path)
+		resp, err := http.ReadResponse(r, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		<-time.After(350 * time.Millisecond) // longer than Stall: the deadline of one answer must not break the next
+	}
+}
+
+// TestServeReportsABrokenListener ends with the listener's error.
+func TestServeReportsABrokenListener(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, httpd.Limits{}, nil)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	if err := w.boot.Serve(t.Context(), l); !errors.Is(err, net.ErrClosed) || !strings.Contains(err.Error(), "serve http on 127.0.0.1:") {
+		t.Errorf("Serve: %v", err)
+	}
+}

@@ -1,0 +1,302 @@
+package httpd_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"bootlab/httpd"
+	"bootlab/internal/boot"
+	"bootlab/internal/event"
+	"bootlab/internal/lab"
+	"bootlab/internal/netlab"
+)
+
+const (
+	testMAC   = "52:54:00:00:02:01"
+	testToken = "s3cr3t-t0ken-0f-0ne-b00t"
+	patience  = 10 * time.Second // for what happens at once unless the machine is busy
+)
+
+// A refusal is a desk's error with a status.
+type refusal struct {
+	status int
+	text   string
+}
+
+func (r refusal) Error() string   { return r.text }
+func (r refusal) HTTPStatus() int { return r.status }
+
+// A desk is a boot.Desk at the edge: one machine, one token.
+type desk struct {
+	document []byte
+
+	mu    sync.Mutex
+	calls []string
+}
+
+func (d *desk) note(format string, args ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.calls = append(d.calls, fmt.Sprintf(format, args...))
+}
+
+func (d *desk) noted() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.calls)
+}
+
+// settled waits for n calls after the first ones and returns them.
+func (d *desk) settled(t *testing.T, before, n int) []string {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for len(d.noted()) < before+n && time.Now().Before(deadline) {
+		runtime.Gosched()
+	}
+	if calls := d.noted()[before:]; len(calls) > 0 {
+		return calls
+	}
+	return nil
+}
+
+func (d *desk) Script(_ context.Context, mac lab.MAC, from netip.Addr, name string) ([]byte, error) {
+	d.note("script %s %s %s", mac, from, name)
+	if mac.String() != testMAC {
+		return nil, refusal{404, "no machine " + mac.String()}
+	}
+	return []byte("#!ipxe\n# " + name + "\n"), nil
+}
+
+func (d *desk) Config(_ context.Context, mac lab.MAC, token, name string, from netip.Addr) (*boot.Document, error) {
+	d.note("config %s %s", mac, name)
+	switch {
+	case name == "panic":
+		panic("the desk fell over " + token)
+	case name == "early.ign":
+		return nil, refusal{503, "not yet, " + token}
+	case name == "broken.ign":
+		return nil, fmt.Errorf("render with %s: out of ink", token)
+	case mac.String() != testMAC || token != testToken:
+		return nil, refusal{403, "wrong token " + token}
+	}
+	return &boot.Document{ContentType: "application/vnd.coreos.ignition+json", Body: d.document}, nil
+}
+
+func (d *desk) ConfigRead(_ context.Context, mac lab.MAC, _, name string, _ netip.Addr, n int64, _ time.Duration) error {
+	d.note("read %s %s %d", mac, name, n)
+	return nil
+}
+
+func (d *desk) Done(_ context.Context, mac lab.MAC, token string, _ netip.Addr) error {
+	d.note("done %s", mac)
+	if token != testToken {
+		return refusal{403, "wrong token " + token}
+	}
+	return nil
+}
+
+// leases know one address.
+type leases struct{}
+
+func (leases) MACOf(a netip.Addr) (lab.MAC, bool) {
+	m, _ := lab.ParseMAC(testMAC)
+	return m, a.IsLoopback()
+}
+
+// A recorder keeps events.
+type recorder struct {
+	mu     sync.Mutex
+	events []event.Event
+	news   chan event.Event
+}
+
+func (r *recorder) Record(e event.Event) {
+	r.mu.Lock()
+	r.events = append(r.events, e)
+	r.mu.Unlock()
+	r.news <- e
+}
+
+// next waits for one event.
+func (r *recorder) next(t *testing.T) event.Event {
+	t.Helper()
+	select {
+	case e := <-r.news:
+		return e
+	case <-time.After(patience):
+		t.Fatal("no event came")
+		return event.Event{}
+	}
+}
+
+// settled waits for n events and returns what came, as "kind mac detail bytes err": a server's event may come a moment
+// after its answer.
+func (r *recorder) settled(t *testing.T, n int) (lines []string) {
+	t.Helper()
+	for range n {
+		lines = append(lines, line(r.next(t)))
+	}
+	return append(lines, r.tell()...)
+}
+
+// tell returns what came until now.
+func (r *recorder) tell() (lines []string) {
+	for {
+		select {
+		case e := <-r.news:
+			lines = append(lines, line(e))
+		default:
+			return lines
+		}
+	}
+}
+
+func line(e event.Event) string {
+	return strings.TrimSpace(fmt.Sprintf("%s %s %s %d %s", e.Kind, e.MAC, e.Detail, e.Bytes, e.Err))
+}
+
+// A world is a boot plane on loopback.
+type world struct {
+	dir    string
+	desk   *desk
+	events *recorder
+	logs   *logBuffer
+	reg    *prometheus.Registry
+	addr   string
+	boot   *httpd.Boot
+	stop   context.CancelFunc
+	ended  chan error
+}
+
+func (w *world) url(path string) string { return "http://" + w.addr + path }
+
+// image is content that cannot be guessed, so that a byte out of place shows.
+func image(n int) []byte {
+	b := make([]byte, n)
+	r := rand.NewChaCha8(sha256.Sum256([]byte("image")))
+	_, _ = r.Read(b)
+	return b
+}
+
+func newWorld(t testing.TB, limits httpd.Limits, files map[string][]byte) *world {
+	t.Helper()
+	w := &world{
+		dir: t.TempDir(), desk: &desk{document: []byte(`{"ignition":{"version":"3.4.0"}}`)}, logs: &logBuffer{},
+		events: &recorder{news: make(chan event.Event, 1000)}, reg: prometheus.NewRegistry(), ended: make(chan error, 1),
+	}
+	for name, content := range files {
+		write(t, filepath.Join(w.dir, name), content)
+	}
+	table, err := httpd.Compile(&lab.Lab{
+		Appliance: lab.Appliance{Files: w.dir},
+		Profiles: []*lab.Profile{{
+			Name: "p", Kernel: "images/vmlinuz", Initrd: []string{"images/initrd.img", "images/gone.img"}, Rootfs: "images/link",
+			Config: "public/secret.ign",
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := httpd.NewBoot(httpd.BootConfig{Limits: limits}, httpd.BootDeps{
+		Table: func() *httpd.Table { return table }, Desk: w.desk, Leases: leases{}, Events: w.events, Metrics: w.reg,
+		Firmware: firmware(), Now: time.Now,
+		Log: slog.New(slog.NewTextHandler(w.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.addr, w.boot = l.Addr().String(), b
+	ctx, cancel := context.WithCancel(context.Background())
+	w.stop = cancel
+	go func() { w.ended <- b.Serve(ctx, l) }()
+	t.Cleanup(w.end(t))
+	return w
+}
+
+// end stops the server and fails the test unless it ends well.
+func (w *world) end(t testing.TB) func() {
+	return func() {
+		w.stop()
+		select {
+		case err := <-w.ended:
+			if err != nil {
+				t.Errorf("Serve: %v", err)
+			}
+			w.ended <- nil
+		case <-time.After(patience):
+			t.Error("Serve does not end")
+		}
+	}
+}
+
+func firmware() fs.FS {
+	return fstest.MapFS{
+		"ipxe.efi":         {Data: bytes.Repeat([]byte("MZ"), 5000), ModTime: time.Unix(1700000000, 0)},
+		"undionly.kpxe":    {Data: []byte("PXE")},
+		"grub/x/grubx.efi": {Data: []byte("MZ grub")},
+	}
+}
+
+func write(t testing.TB, path string, content []byte) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, content, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A logBuffer is a log that can be read while it is written.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// curl asks as a stranger does and returns the answer, header first.
+func curl(t *testing.T, args ...string) (header, body string) {
+	t.Helper()
+	netlab.Need(t, "curl")
+	cmd := exec.Command("curl", append([]string{"-q", "-sS", "--noproxy", "*", "--path-as-is", "--max-time", "20", "-D", "/dev/stderr"}, args...)...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("curl %s: %v\n%s", strings.Join(args, " "), err, errs.String())
+	}
+	return strings.ReplaceAll(errs.String(), "\r\n", "\n"), out.String()
+}

@@ -1,0 +1,275 @@
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+
+	"bootlab/internal/event"
+)
+
+// Prefix is where the API lives on the admin plane.
+const Prefix = "/api/v1/"
+
+const (
+	dialTimeout = 5 * time.Second
+	maxLine     = 1 << 20 // of a stream of events
+)
+
+// A Client asks one daemon. It is safe for concurrent use.
+type Client struct {
+	http  *http.Client
+	base  string // URL up to Prefix
+	where string // as people name it
+	token string
+}
+
+// NewClient returns a client of the daemon at target: the absolute path of its Unix socket, or "http://host:port" (the
+// scheme may be left out) with the token that "bootlab token" shows there. Nothing is dialled yet.
+func NewClient(target, token string) (*Client, error) {
+	dialer := &net.Dialer{Timeout: dialTimeout}
+	c := &Client{where: target, token: token}
+	transport := &http.Transport{DialContext: dialer.DialContext, IdleConnTimeout: time.Minute}
+	switch socket := strings.TrimPrefix(target, "unix://"); {
+	case strings.HasPrefix(socket, "/"):
+		c.base, c.where = "http://bootlab", socket
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "unix", socket)
+		}
+	default:
+		u, err := parseTarget(target)
+		if err != nil {
+			return nil, err
+		}
+		c.base = u
+	}
+	c.http = &http.Client{Transport: transport}
+	return c, nil
+}
+
+func parseTarget(target string) (string, error) {
+	if !strings.Contains(target, "://") {
+		target = "http://" + target
+	}
+	u, err := url.Parse(target)
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return "", fmt.Errorf("%q is no address of a daemon: want /path/of/a.sock or http://host:port", target)
+	}
+	return u.Scheme + "://" + u.Host + strings.TrimSuffix(u.Path, "/"), nil
+}
+
+// Status returns how the daemon is.
+func (c *Client) Status(ctx context.Context) (s Status, err error) {
+	return s, c.get(ctx, "status", &s)
+}
+
+// Hosts returns the lab's machines and the guests of its pools, by name.
+func (c *Client) Hosts(ctx context.Context) (hosts []Host, err error) {
+	return hosts, c.get(ctx, "hosts", &hosts)
+}
+
+// Leases returns the lease book, by address.
+func (c *Client) Leases(ctx context.Context) (leases []Lease, err error) {
+	return leases, c.get(ctx, "leases", &leases)
+}
+
+// Boots returns the boots that are remembered of a host (its name, or the MAC of a stranger), the oldest first.
+func (c *Client) Boots(ctx context.Context, host string) (boots []Boot, err error) {
+	return boots, c.get(ctx, "timeline/"+url.PathEscape(host), &boots)
+}
+
+// Why returns where the last boot of a host stopped, the likely cause and the evidence.
+func (c *Client) Why(ctx context.Context, host string) (v Verdict, err error) {
+	return v, c.get(ctx, "why/"+url.PathEscape(host), &v)
+}
+
+// Follow calls fn for every event of host from now on, until ctx ends, the daemon stops (nil) or fn returns an error,
+// which is returned.
+func (c *Client) Follow(ctx context.Context, host string, fn func(event.Event) error) error {
+	resp, err := c.do(ctx, http.MethodGet, "timeline/"+url.PathEscape(host), url.Values{"follow": {"1"}})
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, maxLine)
+	for lines.Scan() {
+		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
+			continue // a sign of life
+		}
+		var e event.Event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			return fmt.Errorf("read events of %s: %w", host, err)
+		}
+		if err := fn(e); err != nil {
+			return err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return lines.Err()
+}
+
+// Install arms the installation of host at its next boot. With cycle the machine is power-cycled now.
+func (c *Client) Install(ctx context.Context, host string, cycle Cycle) (a Arming, err error) {
+	q := url.Values{}
+	if cycle == CycleNow {
+		q.Set("now", "1")
+	}
+	return a, c.post(ctx, "install/"+url.PathEscape(host), q, &a)
+}
+
+// VMs returns the virtual machines of the lab, by host.
+func (c *Client) VMs(ctx context.Context) (vms []VM, err error) {
+	return vms, c.get(ctx, "vms", &vms)
+}
+
+// VM does action to the virtual machine of host and returns how it is afterwards.
+func (c *Client) VM(ctx context.Context, host string, action VMAction) (vm VM, err error) {
+	return vm, c.post(ctx, "vms/"+url.PathEscape(host), url.Values{"action": {string(action)}}, &vm)
+}
+
+// Balancers returns the balancers, by name, and the health of their members.
+func (c *Client) Balancers(ctx context.Context) (bs []Balancer, err error) {
+	return bs, c.get(ctx, "balancers", &bs)
+}
+
+// Backend takes a member of a balancer out, or back in, and returns how it is afterwards.
+func (c *Client) Backend(ctx context.Context, balancer, backend string, action BackendAction) (b Backend, err error) {
+	path := "backends/" + url.PathEscape(balancer) + "/" + url.PathEscape(backend)
+	return b, c.post(ctx, path, url.Values{"action": {string(action)}}, &b)
+}
+
+// Reload makes the daemon read its lab again. A lab that is refused is an *Error with the reason. Forced applies even
+// a lab that drops more than half of the hosts.
+func (c *Client) Reload(ctx context.Context, force Force) (r Reload, err error) {
+	q := url.Values{}
+	if force == Forced {
+		q.Set("force", "1")
+	}
+	return r, c.post(ctx, "reload", q, &r)
+}
+
+// Plan returns everything derived from the lab in force as text, for one host or, with an empty name, for all.
+func (c *Client) Plan(ctx context.Context, host string) (string, error) {
+	q := url.Values{}
+	if host != "" {
+		q.Set("host", host)
+	}
+	resp, err := c.do(ctx, http.MethodGet, "lab", q)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	return string(b), err
+}
+
+// Token returns the token that the admin plane asks for over TCP. Only the Unix socket tells it.
+func (c *Client) Token(ctx context.Context) (string, error) {
+	var t Token
+	err := c.get(ctx, "token", &t)
+	return t.Token, err
+}
+
+// Cycle says whether an installation waits for the machine's next boot.
+type Cycle int
+
+// The ways to start an installation.
+const (
+	CycleLater Cycle = iota // at the next boot, whenever it comes
+	CycleNow                // power-cycle the machine
+)
+
+// Force says whether a reload may drop more than half of the hosts.
+type Force int
+
+// The ways to reload.
+const (
+	Careful Force = iota
+	Forced
+)
+
+func (c *Client) get(ctx context.Context, path string, into any) error {
+	return c.call(ctx, http.MethodGet, path, nil, into)
+}
+
+func (c *Client) post(ctx context.Context, path string, q url.Values, into any) error {
+	return c.call(ctx, http.MethodPost, path, q, into)
+}
+
+func (c *Client) call(ctx context.Context, method, path string, q url.Values, into any) error {
+	resp, err := c.do(ctx, method, path, q)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
+		return fmt.Errorf("read the daemon's answer to %s: %w", path, err)
+	}
+	return nil
+}
+
+// do returns a 200 answer, whose body the caller closes, or an error.
+func (c *Client) do(ctx context.Context, method, path string, q url.Values) (*http.Response, error) {
+	u := c.base + Prefix + path
+	if len(q) > 0 {
+		u += "?" + q.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, u, nil)
+	if err != nil {
+		return nil, fmt.Errorf("ask the daemon: %w", err)
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.explain(err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		defer resp.Body.Close()
+		return nil, c.refusal(resp)
+	}
+	return resp, nil
+}
+
+// explain says in the user's words why the daemon was not reached.
+func (c *Client) explain(err error) error {
+	var ue *url.Error
+	if errors.As(err, &ue) {
+		err = ue.Err
+	}
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w at %s: is it running? (bootlab serve)", ErrNoDaemon, c.where)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("open %s: %w: run as root or as a member of the socket's group", c.where, fs.ErrPermission)
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	default:
+		return fmt.Errorf("%w at %s: %w", ErrNoDaemon, c.where, err)
+	}
+}
+
+func (c *Client) refusal(resp *http.Response) error {
+	b, _ := io.ReadAll(io.LimitReader(resp.Body, maxLine))
+	e := &Error{Status: resp.StatusCode}
+	if json.Unmarshal(b, e) == nil && e.Message != "" {
+		return e
+	}
+	e.Message = fmt.Sprintf("%s answered %s, which is no answer of bootlab", c.where, resp.Status)
+	return e
+}

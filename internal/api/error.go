@@ -1,0 +1,52 @@
+package api
+
+import (
+	"errors"
+	"net/http"
+)
+
+// ErrNoDaemon is wrapped by the error of a Client that found nobody at its address.
+var ErrNoDaemon = errors.New("no bootlab daemon answers")
+
+// An Error is an answer that is not what was asked for. It travels as {"error": …, "hint": …}.
+type Error struct {
+	Status  int    `json:"-"`               // the HTTP status; 0 means 500
+	Message string `json:"error"`           // what went wrong, lower case
+	Hint    string `json:"hint,omitempty"`  // what to do about it
+	Reason  string `json:"reason,omitzero"` // more lines, such as the problems of a refused lab
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	s := e.Message
+	if e.Reason != "" {
+		s += "\n" + e.Reason
+	}
+	if e.Hint != "" {
+		s += " (" + e.Hint + ")"
+	}
+	return s
+}
+
+// HTTPStatus returns the status that the error is answered with.
+func (e *Error) HTTPStatus() int {
+	if e.Status == 0 {
+		return http.StatusInternalServerError
+	}
+	return e.Status
+}
+
+// AsError returns err as it travels: itself where it is an *Error, else an Error with its text and, where it has a method
+// HTTPStatus() int, that status.
+func AsError(err error) *Error {
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
+	e = &Error{Message: err.Error()}
+	var s interface{ HTTPStatus() int }
+	if errors.As(err, &s) {
+		e.Status = s.HTTPStatus()
+	}
+	return e
+}

@@ -1,0 +1,184 @@
+package api
+
+import (
+	"net/netip"
+	"time"
+
+	"bootlab/internal/event"
+	"bootlab/internal/lab"
+)
+
+// A Status is how the daemon is.
+type Status struct {
+	Lab        string    `json:"lab"`
+	Version    string    `json:"version"`
+	Generation uint64    `json:"generation"` // of the lab in force; counts from 1
+	Started    time.Time `json:"started"`
+	Servers    []Server  `json:"servers"`
+	Reload     Reload    `json:"reload"`             // the last one; zero At: none since the start
+	Warnings   []string  `json:"warnings,omitempty"` // of the lab in force: files that are not there
+}
+
+// Ready reports whether every server answers.
+func (s Status) Ready() bool { return len(s.Servers) > 0 && len(s.Unready()) == 0 }
+
+// Unready returns the names of the servers that do not answer (yet).
+func (s Status) Unready() (names []string) {
+	for _, srv := range s.Servers {
+		if !srv.Serving {
+			names = append(names, srv.Name)
+		}
+	}
+	return names
+}
+
+// A Server is one of the daemon's servers.
+type Server struct {
+	Name    string   `json:"name"`            // dhcpd, tftpd, dnsd, httpd, lbproxy, virt
+	Serving bool     `json:"serving"`         // it answers, or has nothing to do
+	Addrs   []string `json:"addrs,omitempty"` // where it listens
+	Err     string   `json:"err,omitempty"`   // why it does not serve
+}
+
+// A Reload is the outcome of an attempt to bring a lab into force.
+type Reload struct {
+	At         time.Time `json:"at,omitzero"`
+	Generation uint64    `json:"generation"`       // in force afterwards
+	Err        string    `json:"err,omitempty"`    // why the lab was refused, one problem a line; empty: it was applied
+	Detail     string    `json:"detail,omitempty"` // what changed, in a few words
+	Warnings   []string  `json:"warnings,omitempty"`
+}
+
+// A Host is one machine of the lab, or a guest of a pool, as it stands.
+type Host struct {
+	Name    string       `json:"name"`
+	FQDN    string       `json:"fqdn,omitempty"`
+	MACs    []lab.MAC    `json:"macs,omitempty"`
+	IP      netip.Addr   `json:"ip,omitzero"` // reserved or leased
+	Network string       `json:"network,omitempty"`
+	Cluster string       `json:"cluster,omitempty"`
+	Role    string       `json:"role,omitempty"`
+	Profile string       `json:"profile,omitempty"`
+	Install string       `json:"install,omitempty"` // armed, booting, installing, installed, held; empty: nothing to install
+	Stage   event.Stage  `json:"stage,omitempty"`   // where its last boot is or stopped; empty: never seen
+	Failed  bool         `json:"failed,omitempty"`  // its last boot stopped with an error
+	Last    *event.Event `json:"last,omitempty"`    // nil: never seen
+	VM      string       `json:"vm,omitempty"`      // running, stopped, absent, unknown; empty: bare metal
+}
+
+// A Lease is one line of the lease book.
+type Lease struct {
+	IP      netip.Addr `json:"ip"`
+	MAC     lab.MAC    `json:"mac"`
+	Host    string     `json:"host,omitempty"`     // of the lab; empty: a stranger
+	Name    string     `json:"hostname,omitempty"` // what the machine calls itself
+	Network string     `json:"network,omitempty"`
+	Pool    string     `json:"pool,omitempty"` // empty: a reservation
+	Expires time.Time  `json:"expires,omitzero"`
+}
+
+// A Boot is one boot of one machine, as it happened.
+type Boot struct {
+	Host    string        `json:"host,omitempty"`
+	MAC     lab.MAC       `json:"mac"`
+	Started time.Time     `json:"started"`
+	Ended   time.Time     `json:"ended,omitzero"`  // of the last event
+	Stage   event.Stage   `json:"stage,omitempty"` // the furthest it came
+	Outcome string        `json:"outcome"`         // booting, done, failed
+	Reason  string        `json:"reason,omitempty"`
+	Events  []event.Event `json:"events"`
+}
+
+// A Verdict says where a boot stopped and why.
+type Verdict struct {
+	Host     string      `json:"host"`
+	Stage    event.Stage `json:"stage,omitempty"`
+	OK       bool        `json:"ok"`                // nothing is wrong
+	Summary  string      `json:"summary"`           // one sentence
+	Cause    string      `json:"cause,omitempty"`   // the likely one
+	Advice   string      `json:"advice,omitempty"`  // what to do
+	Evidence []string    `json:"evidence,omitzero"` // what it was concluded from
+}
+
+// An Arming is the answer to a request to install a machine.
+type Arming struct {
+	Host    string `json:"host"`
+	State   string `json:"state"`            // of the install afterwards, such as armed
+	Cycled  bool   `json:"cycled,omitempty"` // it was power-cycled
+	Message string `json:"message,omitempty"`
+}
+
+// A VM is one virtual machine of the lab.
+type VM struct {
+	Host       string `json:"host"`
+	Hypervisor string `json:"hypervisor"`
+	State      string `json:"state"` // running, stopped, absent, unknown
+	Err        string `json:"err,omitempty"`
+	Console    string `json:"console,omitempty"` // how to reach its console, such as a libvirt command line
+}
+
+// VMAction is what can be done to a virtual machine.
+type VMAction string
+
+// The actions on a virtual machine.
+const (
+	VMCreate VMAction = "create"
+	VMStart  VMAction = "start"
+	VMStop   VMAction = "stop"
+	VMDelete VMAction = "delete"
+)
+
+// A Balancer is one frontend and the health of its members.
+type Balancer struct {
+	Name        string    `json:"name"`
+	Listen      string    `json:"listen"`
+	Mode        string    `json:"mode"`
+	Connections int64     `json:"connections"` // open now
+	Backends    []Backend `json:"backends"`
+}
+
+// Healthy counts the members that take connections.
+func (b Balancer) Healthy() (n int) {
+	for _, m := range b.Backends {
+		if m.State == BackendUp {
+			n++
+		}
+	}
+	return n
+}
+
+// A Backend is one member of a balancer.
+type Backend struct {
+	Name        string       `json:"name"`
+	Addr        string       `json:"addr"`
+	State       BackendState `json:"state"`
+	Backup      bool         `json:"backup,omitempty"`
+	Reason      string       `json:"reason,omitempty"` // of the last failed check
+	Since       time.Time    `json:"since,omitzero"`   // in this state
+	Connections int64        `json:"connections"`
+}
+
+// BackendState is how a member is.
+type BackendState string
+
+// The states of a member.
+const (
+	BackendUp       BackendState = "up"
+	BackendDown     BackendState = "down"
+	BackendDraining BackendState = "draining" // taken out by hand
+	BackendUnknown  BackendState = "unknown"  // not checked yet
+)
+
+// BackendAction is what can be done to a member.
+type BackendAction string
+
+// The actions on a member.
+const (
+	BackendDrain BackendAction = "drain"
+	BackendReady BackendAction = "ready"
+)
+
+// A Token is the secret that the admin plane asks for over TCP.
+type Token struct {
+	Token string `json:"token"`
+}
