@@ -1,0 +1,53 @@
+package dhcpd
+
+// Keys of log attributes.
+const (
+	keyMAC     = "mac"
+	keyAddr    = "addr"
+	keyErr     = "err"
+	keyDur     = "dur"
+	keyIface   = "iface"
+	keyNetwork = "network"
+)
+
+// Names of metrics.
+const (
+	MetricReceived = "bootlab_dhcpd_packets_received_total"
+	MetricSent     = "bootlab_dhcpd_packets_sent_total"
+	MetricDropped  = "bootlab_dhcpd_packets_dropped_total"
+	MetricCommit   = "bootlab_dhcpd_commit_duration_seconds"
+	MetricLeases   = "bootlab_dhcpd_leases"
+	MetricFree     = "bootlab_dhcpd_pool_free_addresses"
+	MetricRA       = "bootlab_dhcpd_router_advertisements_total"
+)
+
+// A dropReason says why a packet got no answer. The set is closed: it is a label.
+type dropReason uint8
+
+const (
+	dropNone        dropReason = iota
+	dropMalformed              // not a DHCP packet
+	dropNotRequest             // a reply, or no message type (BOOTP)
+	dropHardware               // not an Ethernet address
+	dropHops                   // RFC 1542 section 4.1.1: more than 16 relays
+	dropNoNetwork              // from a subnet that the lab does not know
+	dropOff                    // the network is silent by configuration
+	dropNoServer               // the appliance has no address in this network yet
+	dropUnknownType            // a message that a server does not answer
+	dropRefused                // no address for this machine
+	dropNotOurs                // meant for another server
+	dropNotBoot                // proxy mode: not a machine that boots from here
+	dropBusy                   // the queue of commits is full
+	dropCommit                 // the commit failed: silence, the client asks again
+	dropSend                   // the kernel refused the reply
+	dropPanic                  // our bug, contained
+	dropReasons
+)
+
+// String returns the value of the label.
+func (r dropReason) String() string {
+	return [dropReasons]string{
+		"none", "malformed", "not_request", "hardware", "hops", "no_network", "off", "no_server", "unknown_type", "refused",
+		"not_ours", "not_boot", "busy", "commit", "send", "panic",
+	}[r]
+}

@@ -1,0 +1,381 @@
+package dhcpd
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"bootlab/internal/lab"
+)
+
+const defaultLease = 12 * time.Hour
+
+// A Table is everything that the server answers from, made from one lab. It is immutable.
+type Table struct {
+	domain       string
+	scopes       []*scope // in the lab's order
+	byIface      map[string][]*scope
+	reservations map[lab.MAC]*Reservation
+	reserved     map[netip.Addr]*Reservation
+	taken        map[netip.Addr]struct{} // never handed out by a pool: network, broadcast, routers, appliance, clusters …
+	machineOf    func(lab.MAC, netip.Addr) *lab.Host
+}
+
+// A Reservation is the address of one host, for all its NICs.
+type Reservation struct {
+	Host    *lab.Host
+	scope   *scope
+	options *Options
+	lease   time.Duration
+}
+
+// A Pool gives addresses to machines without a reservation.
+type Pool struct {
+	pool    *lab.Pool
+	options *Options
+	lease   time.Duration
+	first   uint32
+	size    uint32
+	usable  int // size without what the lab gave away already
+}
+
+// A scope is one network as this server sees it.
+type scope struct {
+	network *lab.Network
+	options *Options
+	lease   time.Duration
+	pools   []*Pool
+}
+
+// Compile re-indexes a lab for answering DHCP. It does no I/O. Its error is a lab.Problems with all that a packet could
+// not carry.
+func Compile(l *lab.Lab) (*Table, error) {
+	t := &Table{
+		domain:       l.Domain,
+		byIface:      map[string][]*scope{},
+		reservations: make(map[lab.MAC]*Reservation, len(l.Hosts)),
+		reserved:     make(map[netip.Addr]*Reservation, len(l.Hosts)),
+		taken:        map[netip.Addr]struct{}{},
+		machineOf:    l.MachineOf,
+	}
+	var problems lab.Problems
+	byNetwork := make(map[*lab.Network]*scope, len(l.Networks))
+	for _, n := range l.Networks {
+		if s := t.addScope(n, &problems); s != nil {
+			byNetwork[n] = s
+		}
+	}
+	t.addHosts(l.Hosts, byNetwork, &problems)
+	if err := problems.Err(); err != nil {
+		return nil, err
+	}
+	t.take(l)
+	t.countUsable()
+	return t, nil
+}
+
+func (t *Table) addScope(n *lab.Network, problems *lab.Problems) *scope {
+	before := len(*problems)
+	checkNetwork(n, problems)
+	if len(*problems) > before {
+		return nil
+	}
+	s := &scope{network: n, options: commonOptions(n, n.Routes, n.Options), lease: n.Lease}
+	if s.lease <= 0 {
+		s.lease = defaultLease
+	}
+	for _, p := range n.Pools {
+		s.pools = append(s.pools, newPool(s, p))
+	}
+	t.scopes = append(t.scopes, s)
+	if n.Interface != "" && n.DHCP != lab.DHCPOff {
+		t.byIface[n.Interface] = append(t.byIface[n.Interface], s)
+	}
+	return s
+}
+
+func newPool(s *scope, p *lab.Pool) *Pool {
+	out := &Pool{pool: p, options: s.options, lease: p.Lease, first: toUint32(p.Range.First)}
+	out.size = toUint32(p.Range.Last) - out.first + 1
+	if out.lease <= 0 {
+		out.lease = s.lease
+	}
+	if p.Routes != nil {
+		out.options = commonOptions(s.network, p.Routes, s.network.Options)
+	}
+	return out
+}
+
+func (t *Table) addHosts(hosts []*lab.Host, byNetwork map[*lab.Network]*scope, problems *lab.Problems) {
+	all := make([]Reservation, 0, len(hosts)) // one allocation for all; never grows, so pointers into it stay good
+	for _, h := range hosts {
+		s := byNetwork[h.Network]
+		if s == nil || len(h.MACs) == 0 || !h.IP.IsValid() {
+			continue // a name without a NIC, or in a network that is itself wrong
+		}
+		checkHost(h, problems)
+		all = append(all, Reservation{Host: h, scope: s, options: s.options, lease: h.Lease})
+		r := &all[len(all)-1]
+		if r.lease <= 0 {
+			r.lease = s.lease
+		}
+		if h.Routes != nil || h.Options != nil {
+			r.options = hostOptions(s.network, h)
+		}
+		t.reserved[h.IP] = r
+		for _, m := range h.MACs {
+			t.reservations[m] = r
+		}
+	}
+}
+
+// hostOptions encodes what a host has of its own; what it leaves out (nil) is the network's.
+func hostOptions(n *lab.Network, h *lab.Host) *Options {
+	routes, custom := n.Routes, n.Options
+	if h.Routes != nil {
+		routes = h.Routes
+	}
+	if h.Options != nil {
+		custom = h.Options
+	}
+	if !routesEncodable(routes) {
+		routes = nil // already reported
+	}
+	return commonOptions(n, routes, custom)
+}
+
+// take collects the addresses that no pool may give away although its range covers them.
+func (t *Table) take(l *lab.Lab) {
+	mark := func(addrs ...netip.Addr) {
+		for _, a := range addrs {
+			if a.Is4() {
+				t.taken[a] = struct{}{}
+			}
+		}
+	}
+	for _, s := range t.scopes {
+		n := s.network
+		if n.Subnet.Bits() < 31 { // RFC 3021: a /31 has neither
+			mark(n.Subnet.Masked().Addr(), lastAddr(n.Subnet))
+		}
+		mark(n.Address, n.Router)
+		mark(n.DNS...)
+		mark(n.NTP...)
+		for _, r := range n.Routes {
+			mark(r.Via)
+		}
+	}
+	for _, c := range l.Clusters {
+		mark(c.Address, c.Ingress)
+	}
+	for _, b := range l.Balancers {
+		mark(b.Listen.Addr())
+	}
+}
+
+func (t *Table) countUsable() {
+	for _, s := range t.scopes {
+		for _, p := range s.pools {
+			p.usable = int(p.size)
+			for a := range t.taken {
+				if p.contains(a) && t.reserved[a] == nil {
+					p.usable--
+				}
+			}
+			for a := range t.reserved {
+				if p.contains(a) {
+					p.usable--
+				}
+			}
+		}
+	}
+}
+
+// Interfaces returns the interfaces to serve, sorted. A lab whose networks are all reached through relays has the one
+// interface "", which stands for any.
+func (t *Table) Interfaces() []string {
+	var names []string
+	relayed := false
+	for _, s := range t.scopes {
+		if s.network.DHCP == lab.DHCPOff {
+			continue
+		}
+		if s.network.Interface == "" {
+			relayed = true
+			continue
+		}
+		names = append(names, s.network.Interface)
+	}
+	if len(names) == 0 && relayed {
+		return []string{""}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// advertises reports whether router solicitations are answered on the interface: where we alone give out addresses.
+func (t *Table) advertises(iface string) bool {
+	return slices.ContainsFunc(t.byIface[iface], func(s *scope) bool { return s.network.DHCP == lab.DHCPServer })
+}
+
+// locate returns the network that a request belongs to, or nil.
+func (t *Table) locate(r *request, iface string) *scope {
+	if r.subnet.IsValid() {
+		return t.scopeOf(t.scopes, r.subnet)
+	}
+	here := t.byIface[iface]
+	if len(here) < 2 {
+		if len(here) == 1 {
+			return here[0]
+		}
+		return t.scopeOf(t.scopes, r.ciaddr) // a renewal sent straight to us by a client behind a relay
+	}
+	return t.locateShared(r, here)
+}
+
+// locateShared picks among several networks on one wire: where the client lives, where it has a reservation, where it
+// wants to live, where a pool takes it, in this order.
+func (t *Table) locateShared(r *request, here []*scope) *scope {
+	if s := t.scopeOf(here, r.ciaddr); s != nil {
+		return s
+	}
+	if res := t.reservations[r.mac]; res != nil && slices.Contains(here, res.scope) {
+		return res.scope
+	}
+	if s := t.scopeOf(here, r.requested); s != nil && s.poolOf(r.mac) != nil {
+		return s
+	}
+	for _, s := range here {
+		if s.poolOf(r.mac) != nil {
+			return s
+		}
+	}
+	return here[0]
+}
+
+func (t *Table) scopeOf(scopes []*scope, a netip.Addr) *scope {
+	if !a.IsValid() {
+		return nil
+	}
+	for _, s := range scopes {
+		if s.network.Subnet.Contains(a) {
+			return s
+		}
+	}
+	return nil
+}
+
+// ownAddress reports whether a is the appliance's in any network.
+func (t *Table) ownAddress(a netip.Addr) bool {
+	return slices.ContainsFunc(t.scopes, func(s *scope) bool { return s.network.Address == a })
+}
+
+// poolMayGive reports whether a pool may give a away: nobody has a reservation for it, and it is no infrastructure.
+func (t *Table) poolMayGive(a netip.Addr) bool {
+	if t.reserved[a] != nil {
+		return false
+	}
+	_, taken := t.taken[a]
+	return !taken
+}
+
+// poolOf returns the pool of s for a machine without a reservation, or nil.
+func (s *scope) poolOf(m lab.MAC) *Pool {
+	if len(s.pools) == 0 {
+		return nil
+	}
+	p := s.network.PoolOf(m)
+	for _, mine := range s.pools {
+		if mine.pool == p {
+			return mine
+		}
+	}
+	return nil
+}
+
+func (p *Pool) contains(a netip.Addr) bool { return a.Is4() && toUint32(a)-p.first < p.size }
+
+func checkNetwork(n *lab.Network, problems *lab.Problems) {
+	key := "networks." + n.Name
+	if !n.Subnet.IsValid() || !n.Subnet.Addr().Is4() {
+		problems.Addf(n.Pos, key+".subnet", "%s: want an IPv4 prefix such as 192.168.16.0/24", n.Subnet)
+		return
+	}
+	checkAddrs(n.Pos, key+".address", problems, n.Address)
+	checkAddrs(n.Pos, key+".router", problems, n.Router)
+	checkAddrs(n.Pos, key+".dns", problems, n.DNS...)
+	checkAddrs(n.Pos, key+".ntp", problems, n.NTP...)
+	if n.MTU != 0 && (n.MTU < 68 || n.MTU > 65535) {
+		problems.Addf(n.Pos, key+".mtu", "%d: want 68 to 65535 (RFC 2132 section 5.1)", n.MTU)
+	}
+	for _, d := range n.Search {
+		if !validDomain(d) {
+			problems.Addf(n.Pos, key+".search", "%q is not a domain name: want labels of 1 to 63 bytes", d)
+		}
+	}
+	checkRoutes(n.Pos, key+".routes", n.Routes, problems)
+	checkOptions(n.Pos, key+".options", n.Options, problems)
+	for _, p := range n.Pools {
+		checkPool(n, p, problems)
+	}
+}
+
+func checkPool(n *lab.Network, p *lab.Pool, problems *lab.Problems) {
+	key := fmt.Sprintf("networks.%s.pools.%s", n.Name, p.Name)
+	r := p.Range
+	if !n.Subnet.Contains(r.First) || !n.Subnet.Contains(r.Last) || r.Last.Less(r.First) {
+		problems.Addf(p.Pos, key+".range", "%s: want first and last address inside %s, in this order", r, n.Subnet)
+	}
+	checkRoutes(p.Pos, key+".routes", p.Routes, problems)
+}
+
+func checkHost(h *lab.Host, problems *lab.Problems) {
+	key := "hosts." + h.Name
+	if !h.IP.Is4() || !h.Network.Subnet.Contains(h.IP) {
+		problems.Addf(h.Pos, key+".ip", "%s: want an address inside %s", h.IP, h.Network.Subnet)
+	}
+	if len(h.Name) > 255 || len(h.Domain) > 255 {
+		problems.Addf(h.Pos, key, "a name of %d bytes: want at most 255", max(len(h.Name), len(h.Domain)))
+	}
+	if h.Routes != nil {
+		checkRoutes(h.Pos, key+".routes", h.Routes, problems)
+	}
+	if h.Options != nil {
+		checkOptions(h.Pos, key+".options", h.Options, problems)
+	}
+}
+
+// checkAddrs accepts addresses that are absent; an IPv6 address where the packet has four bytes would be cut in silence.
+func checkAddrs(pos lab.Pos, key string, problems *lab.Problems, addrs ...netip.Addr) {
+	for _, a := range addrs {
+		if a.IsValid() && !a.Is4() {
+			problems.Addf(pos, key, "%s: want an IPv4 address", a)
+		}
+	}
+}
+
+func checkRoutes(pos lab.Pos, key string, routes []lab.Route, problems *lab.Problems) {
+	for _, r := range routes {
+		if !routesEncodable([]lab.Route{r}) {
+			problems.Addf(pos, key, "%s via %s: want an IPv4 prefix and an IPv4 address", r.To, r.Via)
+		}
+	}
+	if len(routes) > maxOptionSize/9 {
+		problems.Addf(pos, key, "%d routes: want at most %d, more do not fit a packet", len(routes), maxOptionSize/9)
+	}
+}
+
+func routesEncodable(routes []lab.Route) bool {
+	return !slices.ContainsFunc(routes, func(r lab.Route) bool {
+		return !r.To.IsValid() || !r.To.Addr().Is4() || !r.Via.Is4()
+	})
+}
+
+func checkOptions(pos lab.Pos, key string, options []lab.Option, problems *lab.Problems) {
+	for _, o := range options {
+		if why := checkCustom(o); why != "" {
+			problems.Addf(pos, key, "%s", why)
+		}
+	}
+}
