@@ -1,0 +1,160 @@
+package privilege
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"slices"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+	"kernel.org/pub/linux/libs/security/libcap/cap"
+)
+
+// A Capability is one part of what root may do; see capabilities(7).
+type Capability = cap.Value
+
+// The capabilities that a network server may want to keep.
+const (
+	NetBindService Capability = cap.NET_BIND_SERVICE // listen on ports below 1024
+	NetRaw         Capability = cap.NET_RAW          // raw frames, and binding a socket to an interface
+	NetAdmin       Capability = cap.NET_ADMIN        // neighbour table
+)
+
+// A User is whom to become.
+type User struct {
+	Name   string
+	UID    int
+	GID    int
+	Groups []int // supplementary, such as libvirt's
+}
+
+// Lookup finds a user of this machine. The error for one that is not there says how to make it.
+func Lookup(name string) (*User, error) {
+	u, err := user.Lookup(name)
+	var unknown user.UnknownUserError
+	if errors.As(err, &unknown) {
+		return nil, fmt.Errorf("there is no user %q: make it with \"useradd --system --user-group --home-dir /nonexistent "+
+			"--shell /usr/sbin/nologin %s\", or set appliance.user to another; \"\" stays root", name, name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up user %q: %w", name, err)
+	}
+	groups, err := u.GroupIds()
+	if err != nil {
+		return nil, fmt.Errorf("look up groups of user %q: %w", name, err)
+	}
+	var errs [3]error
+	found := &User{Name: name}
+	found.UID, errs[0] = strconv.Atoi(u.Uid)
+	found.GID, errs[1] = strconv.Atoi(u.Gid)
+	for _, g := range groups {
+		id, err := strconv.Atoi(g)
+		errs[2] = errors.Join(errs[2], err)
+		found.Groups = append(found.Groups, id)
+	}
+	return found, errors.Join(errs[:]...)
+}
+
+// Own makes each folder, if it is not there, and gives it with all that is in it to the user. Symbolic links are not
+// followed, and files that have a second name elsewhere are left alone: the user may have put them there to be given
+// somebody else's.
+func (u *User) Own(dirs ...string) error {
+	for _, dir := range dirs {
+		if err := os.MkdirAll(dir, 0o750); err != nil {
+			return err
+		}
+		if err := u.own(dir); err != nil {
+			return fmt.Errorf("give %s to user %s: %w", dir, u.Name, err)
+		}
+	}
+	return nil
+}
+
+func (u *User) own(dir string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	return fs.WalkDir(root.FS(), ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		st, ok := info.Sys().(*syscall.Stat_t)
+		if !ok || !info.IsDir() && st.Nlink > 1 || int(st.Uid) == u.UID && int(st.Gid) == u.GID {
+			return nil
+		}
+		return root.Lchown(path, u.UID, u.GID)
+	})
+}
+
+// Drop makes the whole process, every thread of it, run as the user with no capability but those to keep. There is no way
+// back: programs that it starts have no capability at all and cannot gain any, not even by set-user-ID. It needs root; an
+// error leaves the process in a state that it should not go on in.
+func (u *User) Drop(keep ...Capability) error {
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("become user %s: not root", u.Name)
+	}
+	if u.UID == 0 {
+		return fmt.Errorf("become user %s: that is root; set appliance.user to \"\" to stay root", u.Name)
+	}
+	steps := []struct {
+		what string
+		do   func() error
+	}{
+		{"shrink the bounding set", func() error { return shrinkBounds(keep) }},
+		{"clear ambient capabilities", cap.ResetAmbient},
+		{"set groups", func() error { return cap.SetGroups(u.GID, u.Groups...) }},
+		{"set user", func() error { return cap.SetUID(u.UID) }}, // keeps what is permitted
+		{"set capabilities", func() error { return setCapabilities(keep) }},
+		{"set no_new_privs", noNewPrivileges},
+		// A process that changed its user is not dumpable, and must not even read /proc/self/fd, which metrics count.
+		{"become dumpable", func() error { return unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0) }},
+	}
+	for _, step := range steps {
+		if err := step.do(); err != nil {
+			return fmt.Errorf("become user %s: %s: %w", u.Name, step.what, err)
+		}
+	}
+	return nil
+}
+
+// shrinkBounds takes away what no program started from here may ever regain.
+func shrinkBounds(keep []Capability) error {
+	for c := Capability(0); c < cap.MaxBits(); c++ {
+		has, err := cap.GetBound(c)
+		if err != nil {
+			return err
+		}
+		if !has || slices.Contains(keep, c) {
+			continue
+		}
+		if err := cap.DropBound(c); err != nil {
+			return fmt.Errorf("%s: %w", c, err)
+		}
+	}
+	return nil
+}
+
+func setCapabilities(keep []Capability) error {
+	set := cap.NewSet()
+	for _, flag := range []cap.Flag{cap.Permitted, cap.Effective} {
+		if err := set.SetFlag(flag, true, keep...); err != nil {
+			return err
+		}
+	}
+	return set.SetProc()
+}
+
+func noNewPrivileges() error {
+	_, err := cap.Prctlw(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	return err
+}
