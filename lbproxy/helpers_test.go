@@ -1,0 +1,277 @@
+package lbproxy
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"bootlab/internal/event"
+	"bootlab/internal/lab"
+	"bootlab/internal/netlab"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+func TestMain(m *testing.M) { netlab.Main(m) }
+
+var (
+	loopbackUp = sync.OnceFunc(func() {
+		if os.Geteuid() == 0 {
+			_ = exec.Command("ip", "link", "set", "lo", "up").Run()
+		}
+	})
+	places atomic.Uint32
+)
+
+// addr returns a loopback address and port that no other test uses.
+func addr(t testing.TB) netip.AddrPort {
+	t.Helper()
+	loopbackUp()
+	n := places.Add(1)
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 78, byte(n >> 8), byte(n)}), 8000)
+}
+
+// eventually waits until ok returns true.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+		if ok() {
+			return
+		}
+	}
+	t.Fatalf("did not happen within 5s: %s", what)
+}
+
+// news keeps events.
+type news struct {
+	mu  sync.Mutex
+	all []event.Event
+}
+
+func (n *news) Record(e event.Event) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.all = append(n.all, e)
+}
+
+func (n *news) of(kind event.Kind) []event.Event {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var out []event.Event
+	for _, e := range n.all {
+		if e.Kind == kind {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// A rig is a Server that serves.
+type rig struct {
+	*Server
+	news *news
+	reg  *prometheus.Registry
+	stop func()
+}
+
+func compile(t testing.TB, bs ...*lab.Balancer) *Table {
+	t.Helper()
+	table, err := Compile(&lab.Lab{Balancers: bs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+func newRig(t testing.TB, cfg Config, bs ...*lab.Balancer) *rig {
+	t.Helper()
+	return newRigWith(t, cfg, Deps{}, bs...)
+}
+
+func newRigWith(t testing.TB, cfg Config, deps Deps, bs ...*lab.Balancer) *rig {
+	t.Helper()
+	r := &rig{news: &news{}, reg: prometheus.NewRegistry()}
+	table := compile(t, bs...)
+	deps.Table, deps.Events, deps.Registerer, deps.Now = func() *Table { return table }, r.news, r.reg, time.Now
+	deps.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	if testing.Verbose() && os.Getenv("LBPROXY_LOG") != "" {
+		deps.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	if cfg.Drain == 0 {
+		cfg.Drain = 100 * time.Millisecond
+	}
+	s, err := New(cfg, deps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Server = s
+	staged, err := s.Stage(table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	staged.Commit()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx) }()
+	r.stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("Serve = %v, want nil when its context ends", err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Error("Serve does not return")
+		}
+	})
+	t.Cleanup(r.stop)
+	return r
+}
+
+// apply stages and commits another table.
+func (r *rig) apply(t testing.TB, bs ...*lab.Balancer) {
+	t.Helper()
+	staged, err := r.Stage(compile(t, bs...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	staged.Commit()
+}
+
+// condition waits until a backend is in that condition.
+func (r *rig) condition(t testing.TB, backend netip.AddrPort, want Condition) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("backend %s %s", backend, want), func() bool {
+		for _, b := range r.States() {
+			for _, m := range b.Backends {
+				if m.Addr == backend && m.Condition == want {
+					return true
+				}
+			}
+		}
+		return false
+	})
+}
+
+// balancer makes a balancer over backends that nothing checks.
+func balancer(name string, listen netip.AddrPort, backends ...netip.AddrPort) *lab.Balancer {
+	b := &lab.Balancer{
+		Pos: lab.Pos{File: "lab.yaml", Line: len(name)}, Name: name, Listen: listen,
+		Check: lab.Check{Kind: lab.CheckNone},
+	}
+	for _, a := range backends {
+		b.Backends = append(b.Backends, lab.Backend{Name: a.String(), Addr: a})
+	}
+	return b
+}
+
+// with changes a balancer.
+func with(b *lab.Balancer, change func(*lab.Balancer)) *lab.Balancer {
+	change(b)
+	return b
+}
+
+// serveTCP runs handle for every connection to a new address until the test ends.
+func serveTCP(t testing.TB, handle func(net.Conn)) netip.AddrPort {
+	t.Helper()
+	at := addr(t)
+	serveTCPAt(t, at, handle)
+	return at
+}
+
+// serveTCPAt is serveTCP at an address; it returns what stops it.
+func serveTCPAt(t testing.TB, at netip.AddrPort, handle func(net.Conn)) (stop func()) {
+	t.Helper()
+	l, err := net.Listen("tcp", at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tasks sync.WaitGroup
+	var mu sync.Mutex
+	open := make(map[net.Conn]bool)
+	tasks.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			open[c] = true
+			mu.Unlock()
+			tasks.Go(func() {
+				defer func() {
+					_ = c.Close()
+					mu.Lock()
+					delete(open, c)
+					mu.Unlock()
+				}()
+				handle(c)
+			})
+		}
+	})
+	stop = sync.OnceFunc(func() {
+		_ = l.Close()
+		mu.Lock()
+		for c := range open {
+			_ = c.Close()
+		}
+		mu.Unlock()
+		tasks.Wait()
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// namer answers every connection with a name and echoes what follows.
+func namer(name string) func(net.Conn) {
+	return func(c net.Conn) {
+		_, _ = io.WriteString(c, name+"\n")
+		_, _ = io.Copy(c, c)
+	}
+}
+
+func dial(t testing.TB, to netip.AddrPort) *net.TCPConn {
+	t.Helper()
+	c, err := net.DialTimeout("tcp", to.String(), 5*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	return c.(*net.TCPConn)
+}
+
+// line reads one line.
+func line(t testing.TB, c net.Conn) string {
+	t.Helper()
+	var out []byte
+	for b := make([]byte, 1); ; {
+		if _, err := io.ReadFull(c, b); err != nil {
+			t.Fatalf("read a line: %v (had %q)", err, out)
+		}
+		if b[0] == '\n' {
+			return string(out)
+		}
+		out = append(out, b[0])
+	}
+}
+
+// readAll connects and reads to the end. A reset may come before the connection is even seen to be made.
+func readAll(from netip.AddrPort) ([]byte, error) {
+	c, err := net.DialTimeout("tcp", from.String(), 5*time.Second)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = c.Close() }()
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	return io.ReadAll(c)
+}

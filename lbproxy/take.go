@@ -1,0 +1,208 @@
+package lbproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"runtime/debug"
+	"time"
+
+	"bootlab/internal/lab"
+)
+
+// A guest is one connection that was accepted.
+type guest struct {
+	conn   net.Conn
+	l      *listener
+	src    netip.AddrPort // the client, as the PROXY header of a believed peer names it
+	dst    netip.AddrPort // what the client connected to
+	prefix []byte         // bytes that were read while peeking
+}
+
+// maxPeek is how many first bytes are looked at.
+const maxPeek = 16 << 10
+
+// take hands a connection to its balancer. It does not block.
+func (s *Server) take(ctx context.Context, l *listener, conn net.Conn) {
+	g := &guest{conn: conn, l: l, src: addrPort(conn.RemoteAddr()), dst: addrPort(conn.LocalAddr())}
+	p := s.live.Load().sites[l.addr]
+	switch {
+	case p == nil:
+		abort(conn)
+	case p.direct() && p.solo.Mode == lab.ModeHTTP:
+		p.solo.pool.enter()
+		s.web.take(p, p.solo, g)
+	case p.direct():
+		p.solo.pool.enter()
+		s.conns.Go(func() { s.guard(g, func() { s.carry(ctx, p.solo, g) }) })
+	case p.onlyHTTP() && !p.trusts(g.src.Addr()):
+		s.web.take(p, p.enterSolo(), g)
+	default:
+		s.conns.Go(func() { s.guard(g, func() { s.tellApart(ctx, p, g) }) })
+	}
+}
+
+// enterSolo counts a connection in where the address has one balancer only, and returns that.
+func (p *place) enterSolo() *front {
+	if p.solo != nil {
+		p.solo.pool.enter()
+	}
+	return p.solo
+}
+
+// guard runs a handler; a panic ends its connection and nothing else.
+func (s *Server) guard(g *guest, handle func()) {
+	defer func() {
+		if r := recover(); r != nil {
+			abort(g.conn)
+			s.reject("", rejectPanic, g.src, nil)
+			s.log.Error("handler panicked", keyAddr, g.src, keyErr, fmt.Sprint(r), "stack", string(debug.Stack()))
+		}
+	}()
+	handle()
+}
+
+// tellApart reads the first bytes of a connection and hands it to the balancer that they ask for.
+func (s *Server) tellApart(ctx context.Context, p *place, g *guest) {
+	f, why, err := s.identify(ctx, p, g)
+	if f == nil && why == "" {
+		s.web.take(p, nil, g) // every balancer here is HTTP: told apart request by request
+		return
+	}
+	if f != nil && f != p.solo && f.full() {
+		why, err = rejectLimit, fmt.Errorf("%d connections, the most that balancer %s takes", f.MaxConnections, f.Name)
+	}
+	if why != "" {
+		name := ""
+		if f != nil {
+			name = f.Name
+		}
+		s.reject(name, why, g.src, err)
+		abort(g.conn)
+		return
+	}
+	f.pool.enter()
+	if f.Mode == lab.ModeHTTP {
+		s.web.take(p, f, g)
+		return
+	}
+	s.carry(ctx, f, g)
+}
+
+// identify finds the balancer of a connection, and its client where a believed peer names one. No balancer and no
+// reason means HTTP.
+func (s *Server) identify(ctx context.Context, p *place, g *guest) (*front, reason, error) {
+	defer s.pending.Add(-1)
+	if s.pending.Add(1) > int64(s.cfg.Pending) {
+		return nil, rejectPending, fmt.Errorf("%d connections wait for their first bytes", s.cfg.Pending)
+	}
+	_ = g.conn.SetReadDeadline(time.Now().Add(s.cfg.Peek))
+	stop := context.AfterFunc(ctx, func() { _ = g.conn.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	defer func() { _ = g.conn.SetReadDeadline(time.Time{}) }()
+	if p.trusts(g.src.Addr()) {
+		if why, err := g.readHeader(); why != "" {
+			return nil, why, err
+		}
+	}
+	if p.solo != nil {
+		return p.solo, "", nil
+	}
+	if p.onlyHTTP() {
+		return nil, "", nil
+	}
+	f, err := g.match(p.site)
+	switch {
+	case err != nil:
+		return nil, rejectSlow, err
+	case f == nil:
+		return nil, rejectNoMatch, errors.New("no balancer of this address wants the name that the client asks for")
+	}
+	return p.front(f), "", nil
+}
+
+// readHeader takes the PROXY header off the connection of a believed peer. A peer that sends none speaks for itself:
+// also one that sends nothing at all in time, since in some protocols the server speaks first.
+func (g *guest) readHeader() (reason, error) {
+	for {
+		h, n, err := readProxyHeader(g.prefix)
+		switch {
+		case err == nil:
+			g.prefix = g.prefix[n:]
+			if h.src.IsValid() {
+				g.src, g.dst = h.src, h.dst
+			}
+			return "", nil
+		case errors.Is(err, errForeign):
+			return "", nil
+		case !errors.Is(err, errShort):
+			return rejectHeader, err
+		}
+		if err := g.more(); err != nil {
+			if len(g.prefix) == 0 {
+				return "", nil
+			}
+			return rejectSlow, err
+		}
+	}
+}
+
+// match reads on until the first bytes tell which frontend is asked for; nil: none. Bytes that are neither TLS nor HTTP,
+// or whose beginning is too long, ask for no name. The error says that the client did not send enough.
+func (g *guest) match(s *site) (*Frontend, error) {
+	for {
+		name, find := "", s.byName
+		err := errShort
+		if len(g.prefix) > 0 {
+			name, err = helloName(g.prefix)
+			if g.prefix[0] != recordHandshake {
+				find = s.byHost
+				name, err = headHost(g.prefix)
+			}
+		}
+		if err == nil {
+			return find(name), nil
+		}
+		if !errors.Is(err, errShort) || len(g.prefix) >= maxPeek {
+			return s.fallback, nil
+		}
+		if err := g.more(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// more reads more first bytes.
+func (g *guest) more() error {
+	if cap(g.prefix)-len(g.prefix) < 512 {
+		grown := make([]byte, len(g.prefix), max(1024, 4*cap(g.prefix)))
+		copy(grown, g.prefix)
+		g.prefix = grown
+	}
+	n, err := g.conn.Read(g.prefix[len(g.prefix):cap(g.prefix)])
+	g.prefix = g.prefix[:len(g.prefix)+n]
+	if n > 0 {
+		return nil
+	}
+	return err
+}
+
+// addrPort returns the address of a TCP connection, an IPv4 one as such.
+func addrPort(a net.Addr) netip.AddrPort {
+	t, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.AddrPort{}
+	}
+	ap := t.AddrPort()
+	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+}
+
+// abort closes a connection with a reset, so that the other side cannot take it for an orderly end.
+func abort(c net.Conn) {
+	if t, ok := c.(*net.TCPConn); ok {
+		_ = t.SetLinger(0)
+	}
+	_ = c.Close()
+}

@@ -1,0 +1,433 @@
+package lbproxy
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"bootlab/internal/event"
+	"bootlab/internal/lab"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+func TestBytesPassBothWays(t *testing.T) {
+	t.Parallel()
+	back := serveTCP(t, func(c net.Conn) { _, _ = io.Copy(c, c) })
+	front := addr(t)
+	r := newRig(t, Config{}, balancer("echo", front, back))
+
+	c := dial(t, front)
+	sent := make([]byte, 3<<20)
+	_, _ = rand.Read(sent)
+	go func() {
+		_, _ = c.Write(sent)
+		_ = c.CloseWrite() // the echo ends only when the half-close arrives
+	}()
+	got, err := io.ReadAll(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, sent) {
+		t.Errorf("%d bytes came back changed, of %d", len(got), len(sent))
+	}
+	for _, direction := range []string{"in", "out"} {
+		eventually(t, "bytes counted "+direction, func() bool {
+			return testutil.ToFloat64(r.metrics.bytes.WithLabelValues("echo", direction)) == float64(len(sent))
+		})
+	}
+	eventually(t, "connection gone", func() bool { return r.States()[0].Connections == 0 && r.States()[0].Backends[0].Connections == 0 })
+}
+
+func TestAnswerAfterHalfCloseOfBackendFirst(t *testing.T) {
+	t.Parallel()
+	rest := make(chan string, 1)
+	back := serveTCP(t, func(c net.Conn) {
+		_, _ = io.WriteString(c, "bye")
+		_ = c.(*net.TCPConn).CloseWrite()
+		got, _ := io.ReadAll(c)
+		rest <- string(got)
+	})
+	front := addr(t)
+	newRig(t, Config{}, balancer("half", front, back))
+	c := dial(t, front)
+	if got, err := io.ReadAll(c); string(got) != "bye" || err != nil {
+		t.Fatalf("read %q, %v, want bye and a clean end", got, err)
+	}
+	_, _ = io.WriteString(c, "still here")
+	_ = c.CloseWrite()
+	if got := <-rest; got != "still here" {
+		t.Errorf("backend read %q after its half-close, want %q", got, "still here")
+	}
+}
+
+func TestResetOfBackendReachesClient(t *testing.T) {
+	t.Parallel()
+	back := serveTCP(t, func(c net.Conn) {
+		_, _ = io.WriteString(c, "half of an ans")
+		time.Sleep(20 * time.Millisecond) // let it arrive: a reset overtakes what is queued
+		_ = c.(*net.TCPConn).SetLinger(0)
+	})
+	front := addr(t)
+	newRig(t, Config{}, balancer("reset", front, back))
+	if got, err := io.ReadAll(dial(t, front)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("client read %q, %v, want a reset: a clean end would pass for a whole answer", got, err)
+	}
+}
+
+func TestEarlyAnswerSurvivesUpload(t *testing.T) {
+	t.Parallel()
+	back := serveTCP(t, func(c net.Conn) {
+		_, _ = io.ReadFull(c, make([]byte, 1000))
+		_, _ = io.WriteString(c, "too large")
+		_ = c.(*net.TCPConn).CloseWrite()
+		time.Sleep(50 * time.Millisecond) // then it closes with bytes unread, which resets
+	})
+	front := addr(t)
+	newRig(t, Config{}, balancer("upload", front, back))
+	c := dial(t, front)
+	go func() {
+		chunk := make([]byte, 64<<10)
+		for range 100 {
+			if _, err := c.Write(chunk); err != nil {
+				return
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+	}()
+	if got, _ := io.ReadAll(c); string(got) != "too large" {
+		t.Errorf("client read %q, want %q", got, "too large")
+	}
+}
+
+func TestNoBackendResets(t *testing.T) {
+	t.Parallel()
+	closed := addr(t)
+	tests := []struct {
+		name string
+		b    *lab.Balancer
+		want reason
+	}{
+		{"no members", balancer("b", addr(t)), rejectNoBackend},
+		{"refused", balancer("b", addr(t), closed), rejectConnect},
+		{"check says down", with(balancer("b", addr(t), closed), func(b *lab.Balancer) { b.Check.Kind = lab.CheckTCP }), rejectNoBackend},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, Config{}, test.b)
+			if test.b.Check.Kind == lab.CheckTCP {
+				r.condition(t, closed, Down)
+			}
+			if got, err := readAll(test.b.Listen); !errors.Is(err, syscall.ECONNRESET) || len(got) > 0 {
+				t.Errorf("client read %q, %v, want a reset and not a byte", got, err)
+			}
+			eventually(t, "rejection counted", func() bool {
+				return testutil.ToFloat64(r.metrics.rejected.WithLabelValues("b", string(test.want))) == 1
+			})
+		})
+	}
+}
+
+func TestRefusedBackendIsPassedOver(t *testing.T) {
+	t.Parallel()
+	gone, alive := addr(t), serveTCP(t, namer("alive"))
+	front := addr(t)
+	r := newRig(t, Config{Ejection: time.Hour}, balancer("b", front, gone, alive))
+	for range 10 {
+		if got := line(t, dial(t, front)); got != "alive" {
+			t.Fatalf("answered by %q", got)
+		}
+	}
+	r.condition(t, gone, Down)
+	events := r.news.of(event.BackendDown)
+	if len(events) != 1 || !strings.Contains(events[0].Err, "refused") || events[0].Detail != "b "+gone.String() {
+		t.Errorf("events = %+v, want one that says refused", events)
+	}
+	if got := testutil.ToFloat64(r.metrics.retries.WithLabelValues("b")); got != ejectAfter {
+		t.Errorf("%v retries, want %d: the member is out after that", got, ejectAfter)
+	}
+}
+
+func TestEjectedBackendComesBack(t *testing.T) {
+	t.Parallel()
+	flaky, alive := addr(t), serveTCP(t, namer("alive"))
+	front := addr(t)
+	r := newRig(t, Config{Ejection: 50 * time.Millisecond}, balancer("b", front, flaky, alive))
+	for range 4 {
+		line(t, dial(t, front))
+	}
+	eventually(t, "ejected", func() bool { return len(r.news.of(event.BackendDown)) > 0 })
+	serveTCPAt(t, flaky, namer("flaky"))
+	eventually(t, "used again", func() bool { return line(t, dial(t, front)) == "flaky" })
+}
+
+func TestSilentBackendIsRaced(t *testing.T) {
+	t.Parallel()
+	silent, alive := addr(t), serveTCP(t, namer("alive"))
+	deps := Deps{Dial: func(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+		if to == silent {
+			<-ctx.Done() // as behind a cut cable
+			return nil, ctx.Err()
+		}
+		return dialTCP(ctx, to)
+	}}
+	front := addr(t)
+	r := newRigWith(t, Config{Hedge: 20 * time.Millisecond, Ejection: time.Hour}, deps, balancer("b", front, silent, alive))
+	for range 8 {
+		began := time.Now()
+		if got := line(t, dial(t, front)); got != "alive" {
+			t.Fatalf("answered by %q", got)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("a client waited %s, want about the hedge", took)
+		}
+	}
+	r.condition(t, silent, Down)
+	if got := r.States()[0].Backends[0].Connections; got != 0 {
+		t.Errorf("the silent member has %d connections", got)
+	}
+}
+
+func TestAllSilentEndsInTime(t *testing.T) {
+	t.Parallel()
+	deps := Deps{Dial: func(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}}
+	b := with(balancer("b", addr(t), addr(t), addr(t), addr(t)), func(b *lab.Balancer) { b.Timeouts.Connect = 100 * time.Millisecond })
+	r := newRigWith(t, Config{Hedge: 10 * time.Millisecond}, deps, b)
+	began := time.Now()
+	if _, err := readAll(b.Listen); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("client saw %v, want a reset", err)
+	}
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("took %s, want about the connect timeout of 100ms", took)
+	}
+	for _, m := range r.States()[0].Backends {
+		if m.Connections != 0 {
+			t.Errorf("member %s has %d connections", m.Addr, m.Connections)
+		}
+	}
+}
+
+func TestIdleConnectionEnds(t *testing.T) {
+	t.Parallel()
+	back := serveTCP(t, namer("b"))
+	b := with(balancer("b", addr(t), back), func(b *lab.Balancer) { b.Timeouts.Idle = 300 * time.Millisecond })
+	newRig(t, Config{Sweep: 20 * time.Millisecond}, b)
+	c := dial(t, b.Listen)
+	line(t, c)
+	for range 8 { // traffic in one direction at a time keeps it alive for far longer than the timeout
+		time.Sleep(100 * time.Millisecond)
+		if _, err := io.WriteString(c, "x\n"); err != nil {
+			t.Fatalf("an active connection was ended: %v", err)
+		}
+		line(t, c)
+	}
+	began := time.Now()
+	if _, err := c.Read(make([]byte, 1)); err == nil {
+		t.Fatal("read a byte that nobody sent")
+	}
+	if took := time.Since(began); took < 250*time.Millisecond || took > 3*time.Second {
+		t.Errorf("an idle connection lived %s, want about 300ms", took)
+	}
+}
+
+func TestLongConnectionIsCountedWhileItRuns(t *testing.T) {
+	t.Parallel()
+	back := serveTCP(t, namer("b"))
+	b := balancer("b", addr(t), back)
+	r := newRig(t, Config{Sweep: 10 * time.Millisecond}, b)
+	c := dial(t, b.Listen)
+	line(t, c)
+	_, _ = c.Write(make([]byte, 1000))
+	_, _ = io.ReadFull(c, make([]byte, 1000))
+	eventually(t, "bytes seen by a sweep", func() bool {
+		return testutil.ToFloat64(r.metrics.bytes.WithLabelValues("b", "in")) >= 1000
+	})
+	_ = c.CloseWrite()
+	_, _ = io.ReadAll(c)
+	eventually(t, "ended", func() bool { return r.States()[0].Connections == 0 })
+	if got := testutil.ToFloat64(r.metrics.bytes.WithLabelValues("b", "in")); got > 1001 {
+		t.Errorf("%v bytes counted, want 1000: nothing twice", got)
+	}
+}
+
+func TestMaxConnectionsWait(t *testing.T) {
+	t.Parallel()
+	b := with(balancer("b", addr(t), serveTCP(t, namer("b"))), func(b *lab.Balancer) { b.MaxConnections = 2 })
+	r := newRig(t, Config{}, b)
+	one, two := dial(t, b.Listen), dial(t, b.Listen)
+	line(t, one)
+	line(t, two)
+	three := dial(t, b.Listen) // the kernel takes it into the backlog
+	_ = three.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+	if n, err := three.Read(make([]byte, 8)); err == nil {
+		t.Fatalf("the third connection got %d bytes while two are open", n)
+	}
+	_ = one.Close()
+	_ = three.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if got := line(t, three); got != "b" {
+		t.Errorf("the third connection got %q once there was room", got)
+	}
+	four := dial(t, b.Listen)
+	r.apply(t, with(balancer("b", b.Listen, b.Backends[0].Addr), func(b *lab.Balancer) { b.MaxConnections = 3 }))
+	if got := line(t, four); got != "b" {
+		t.Errorf("the fourth connection got %q after the limit was raised", got)
+	}
+}
+
+func TestReloadKeepsStreams(t *testing.T) {
+	t.Parallel()
+	const streams = 100
+	back, other := serveTCP(t, namer("back")), serveTCP(t, namer("other"))
+	front, second := addr(t), addr(t)
+	r := newRig(t, Config{Drain: 5 * time.Second}, balancer("keep", front, back), balancer("go", second, back))
+	before := r.listeners[front]
+
+	stop := make(chan struct{})
+	var tasks sync.WaitGroup
+	for i := range streams {
+		c := dial(t, []netip.AddrPort{front, second}[i%2])
+		line(t, c)
+		tasks.Go(func() {
+			buf := make([]byte, 1000)
+			for rounds := 0; ; rounds++ {
+				if _, err := c.Write(buf); err != nil {
+					t.Errorf("stream %d broke after %d rounds: %v", i, rounds, err)
+					return
+				}
+				if _, err := io.ReadFull(c, buf); err != nil {
+					t.Errorf("stream %d broke after %d rounds: %v", i, rounds, err)
+					return
+				}
+				select {
+				case <-stop:
+					_ = c.CloseWrite()
+					if _, err := io.ReadAll(c); err != nil {
+						t.Errorf("stream %d did not end well: %v", i, err)
+					}
+					return
+				default:
+				}
+			}
+		})
+	}
+	for range 20 {
+		r.apply(t, balancer("keep", front, back)) // "go" goes, its connections stay
+		r.apply(t, balancer("keep", front, back, other), balancer("go", second, other))
+	}
+	r.apply(t, balancer("keep", front, other))
+	if r.listeners[front] != before {
+		t.Error("the listener of an unchanged address was replaced")
+	}
+	if c, err := net.Dial("tcp", second.String()); err == nil {
+		_ = c.Close()
+		t.Error("the listener of a balancer that is gone still accepts")
+	}
+	if got := line(t, dial(t, front)); got != "other" {
+		t.Errorf("a new connection went to %q, want the new table's member", got)
+	}
+	close(stop)
+	tasks.Wait()
+}
+
+func TestLearnedStateSurvivesReload(t *testing.T) {
+	t.Parallel()
+	gone, alive := addr(t), serveTCP(t, namer("alive"))
+	front := addr(t)
+	make1 := func() *lab.Balancer {
+		return with(balancer("b", front, gone, alive), func(b *lab.Balancer) { b.Check = lab.Check{Kind: lab.CheckTCP, Interval: time.Hour} })
+	}
+	r := newRig(t, Config{}, make1())
+	r.condition(t, gone, Down)
+	r.condition(t, alive, Up)
+	if err := r.Drain(t.Context(), "b", alive.String()); err != nil {
+		t.Fatal(err)
+	}
+	want := r.States()
+	for range 3 {
+		r.apply(t, make1(), balancer("new", addr(t), alive))
+	}
+	if diff := cmp.Diff(want[0], r.States()[0], cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" {
+		t.Errorf("state changed by a reload (-want +got):\n%s", diff)
+	}
+}
+
+func TestTakenPortNamesBalancer(t *testing.T) {
+	t.Parallel()
+	taken, free := addr(t), addr(t)
+	serveTCPAt(t, taken, namer("stranger"))
+	r := newRig(t, Config{}, balancer("old", addr(t)))
+	_, err := r.Stage(compile(t, balancer("a-free", free), balancer("b-taken", taken)))
+	if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "balancer b-taken: listen on "+taken.String()) {
+		t.Errorf("Stage = %v, want EADDRINUSE with balancer and address", err)
+	}
+	if c, err := net.Dial("tcp", free.String()); err == nil {
+		_ = c.Close()
+		t.Error("Stage failed and left a listener open")
+	}
+	if got := len(r.States()); got != 1 {
+		t.Errorf("%d balancers in force, want the old one", got)
+	}
+	staged, err := r.Stage(compile(t, balancer("a-free", free)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	staged.Discard()
+	staged.Commit() // comes too late and does nothing
+	if _, err := net.Dial("tcp", free.String()); err == nil {
+		t.Error("Discard left a listener open")
+	}
+}
+
+func TestAddressNeedNotBeThereYet(t *testing.T) {
+	t.Parallel()
+	l, err := ListenFree(t.Context(), netip.MustParseAddrPort("192.0.2.77:8443"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+}
+
+func TestDrainEndsInTime(t *testing.T) {
+	t.Parallel()
+	b := balancer("b", addr(t), serveTCP(t, namer("b")))
+	r := newRig(t, Config{Drain: 200 * time.Millisecond}, b)
+	c := dial(t, b.Listen)
+	line(t, c)
+	began := time.Now()
+	stopped := make(chan struct{})
+	go func() { defer close(stopped); r.stop() }()
+	eventually(t, "listener closed", func() bool {
+		c, err := net.Dial("tcp", b.Listen.String())
+		if err == nil {
+			_ = c.Close()
+		}
+		return err != nil
+	})
+	if _, err := io.WriteString(c, "during\n"); err != nil {
+		t.Fatal(err)
+	}
+	if got := line(t, c); got != "during" {
+		t.Errorf("read %q while draining", got)
+	}
+	<-stopped
+	if took := time.Since(began); took < 200*time.Millisecond || took > 3*time.Second {
+		t.Errorf("drained for %s, want 200ms", took)
+	}
+	if _, err := c.Read(make([]byte, 1)); err == nil {
+		t.Error("the connection outlived the drain")
+	}
+}
