@@ -1,0 +1,164 @@
+package portowner
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// A Process is one that holds a port.
+type Process struct {
+	PID     int
+	Command string // as the kernel knows it: at most 15 bytes
+}
+
+// An inUse is "address already in use" with a name to it.
+type inUse struct {
+	err  error
+	text string
+}
+
+func (e *inUse) Error() string { return e.text }
+func (e *inUse) Unwrap() error { return e.err }
+
+// Explain adds to an error of net.Listen or net.ListenPacket which process holds the port, and what is usually done about
+// that one. network and address are those of the call. An error that is not "address already in use" is returned as it
+// is; errors.Is still finds what it found.
+func Explain(err error, network, address string) error {
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		return err
+	}
+	text := fmt.Sprintf("listen %s %s: address already in use", network, address)
+	holders := Holders(network, address)
+	if len(holders) == 0 {
+		return &inUse{err, text + " by a process that this one may not see (sudo ss -lptun shows it)"}
+	}
+	var names []string
+	for _, p := range holders {
+		names = append(names, fmt.Sprintf("%s (pid %d)", p.Command, p.PID))
+	}
+	return &inUse{err, text + " by " + strings.Join(names, ", ") + remedy(holders[0])}
+}
+
+// remedy returns what to do about the usual holders of a port that we want.
+func remedy(p Process) string {
+	switch p.Command {
+	case "systemd-resolve":
+		return ": set DNSStubListener=no in /etc/systemd/resolved.conf and restart systemd-resolved, or give appliance.dns an address"
+	case "dnsmasq":
+		cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.PID))
+		if strings.Contains(string(cmdline), "libvirt") {
+			return ": it belongs to a libvirt network; take <dns> and <dhcp> out of that one, or give ours an address"
+		}
+		return ": stop it; \"bootlab import dnsmasq\" carries its configuration over"
+	case "bootlab":
+		return ": bootlab runs already"
+	}
+	return ""
+}
+
+// Holders returns the processes that have a socket on the port of address, as far as this process may see: all for root,
+// its user's otherwise. network is tcp or udp, with or without 4 or 6.
+func Holders(network, address string) []Process {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil
+	}
+	number, err := net.LookupPort(strings.TrimRight(network, "46"), port)
+	if err != nil {
+		return nil
+	}
+	want, _ := netip.ParseAddr(hostOf(address)) // a name, or none: any address
+	var inodes []string
+	for _, table := range []string{strings.TrimRight(network, "46"), strings.TrimRight(network, "46") + "6"} {
+		b, err := os.ReadFile("/proc/net/" + table)
+		if err != nil {
+			continue
+		}
+		inodes = append(inodes, sockets(string(b), want, uint16(number))...)
+	}
+	return owners(inodes)
+}
+
+func hostOf(address string) string {
+	host, _, _ := net.SplitHostPort(address)
+	return host
+}
+
+const listening = "0A" // TCP_LISTEN in the kernel's tcp_states.h; UDP sockets are all 07
+
+// sockets returns the inodes of the sockets in a table of /proc/net that stand in the way of one on addr and port.
+func sockets(table string, addr netip.Addr, port uint16) (inodes []string) {
+	for line := range strings.Lines(table) {
+		f := strings.Fields(line)
+		if len(f) < 10 || f[3] != listening && f[3] != "07" {
+			continue
+		}
+		local, ok := parseLocal(f[1])
+		if !ok || local.Port() != port {
+			continue
+		}
+		a := local.Addr().Unmap()
+		if !addr.IsValid() || addr.IsUnspecified() || a.IsUnspecified() || a == addr.Unmap() {
+			inodes = append(inodes, f[9])
+		}
+	}
+	return inodes
+}
+
+// parseLocal reads "0100007F:0035": words of 32 bits in the machine's own order, then the port.
+func parseLocal(s string) (netip.AddrPort, bool) {
+	words, port, _ := strings.Cut(s, ":")
+	p, err := strconv.ParseUint(port, 16, 16)
+	if err != nil {
+		return netip.AddrPort{}, false
+	}
+	var b []byte
+	for word := range slices.Chunk([]byte(words), 8) {
+		w, err := strconv.ParseUint(string(word), 16, 32)
+		if err != nil {
+			return netip.AddrPort{}, false
+		}
+		b = binary.NativeEndian.AppendUint32(b, uint32(w))
+	}
+	a, ok := netip.AddrFromSlice(b)
+	return netip.AddrPortFrom(a, uint16(p)), ok
+}
+
+// owners returns the processes that have one of the sockets open, by PID.
+func owners(inodes []string) []Process {
+	if len(inodes) == 0 {
+		return nil
+	}
+	want := map[string]bool{}
+	for _, inode := range inodes {
+		want["socket:["+inode+"]"] = true
+	}
+	links, _ := filepath.Glob("/proc/[0-9]*/fd/*") // the only error is a bad pattern
+	found := map[int]Process{}
+	for _, link := range links {
+		if target, err := os.Readlink(link); err != nil || !want[target] {
+			continue
+		}
+		pid, err := strconv.Atoi(strings.Split(link, "/")[2])
+		if err != nil {
+			continue
+		}
+		comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+		found[pid] = Process{PID: pid, Command: strings.TrimSpace(string(comm))}
+	}
+	ps := make([]Process, 0, len(found))
+	for _, p := range found {
+		ps = append(ps, p)
+	}
+	slices.SortFunc(ps, func(a, b Process) int { return a.PID - b.PID })
+	return ps
+}
