@@ -1,0 +1,272 @@
+package dnsd
+
+import (
+	"encoding/binary"
+	"net/netip"
+)
+
+// maxChain bounds a chain of CNAMEs.
+const maxChain = 12
+
+// An outcome is how far the table got with a question.
+type outcome uint8
+
+const (
+	answered  outcome = iota // the reply is complete
+	foreign                  // the name is in no zone
+	absent                   // a derived zone does not hold the name: the reply says NXDOMAIN, the forwarder may know better
+	delegated                // the reply is a referral
+)
+
+// A zoneKind is what a reply came from, for the metrics.
+type zoneKind uint8
+
+const (
+	kindNone zoneKind = iota
+	kindAuthored
+	kindDerived
+	kindLease
+	kindForward
+	zoneKinds
+)
+
+// A request is one question on its way to a reply.
+type request struct {
+	t    *Table
+	from netip.Addr
+	tcp  bool
+	q    query
+	w    writer
+
+	cur     *name // what is looked for: the question's name, or at the end of a chain of CNAMEs next
+	next    name
+	owner   int  // where cur stands in the message
+	chained bool // cur is not the question's name
+	kept    mark // behind the chain: what stays if the forwarder is asked about cur
+	side    name // scratch
+
+	recurse bool // this client may use the forwarder, and asked for recursion
+	flags   uint16
+	code    rcode
+	kind    zoneKind
+}
+
+// begin readies a parsed request for its reply.
+func (r *request) begin() {
+	r.w = writer{b: r.w.b[:r.q.end], limit: r.q.limit}
+	if r.tcp {
+		r.w.limit = maxTCP
+	}
+	if r.q.edns {
+		r.w.limit -= optLen
+	}
+	r.cur, r.owner, r.chained, r.kept = &r.q.name, question, false, r.w.mark()
+	r.flags, r.code, r.kind, r.recurse = 0, noError, kindNone, false
+	if r.t.mayRecurse(r.from) {
+		r.flags = flagRA
+		r.recurse = r.q.flags&flagRD != 0
+	}
+}
+
+// answer writes what the table and the leases say.
+func (r *request) answer(leases Leases) outcome {
+	for range maxChain {
+		m := r.t.match(r.cur)
+		if m.zone >= 0 && r.forwardedBelow(m) {
+			m.zone = -1
+		}
+		if m.zone < 0 || m.node < 0 && m.cut < 0 {
+			return r.missing(m, leases)
+		}
+		r.note(m.zone)
+		switch {
+		case m.cut == 0 && r.q.qtype == typeDS: // lives above the cut, RFC 4034 section 5
+			r.negative(m)
+		case m.cut >= 0:
+			r.refer(m)
+			return delegated
+		case r.follow(&r.t.nodes[m.node]):
+			continue
+		case !r.records(&r.t.nodes[m.node]):
+			r.negative(m)
+		}
+		return answered
+	}
+	return answered // what there is of an endless chain
+}
+
+// note marks the reply as an authoritative one of a zone.
+func (r *request) note(zone int) {
+	if r.chained {
+		return
+	}
+	r.flags |= flagAA
+	if r.kind = kindAuthored; r.t.zones[zone].derived {
+		r.kind = kindDerived
+	}
+}
+
+// forwardedBelow reports whether a part of an authored zone is to be forwarded, and the name is in it.
+func (r *request) forwardedBelow(m match) bool {
+	if len(r.t.forwards) == 0 || r.t.zones[m.zone].derived {
+		return false
+	}
+	servers, at := r.t.upstreams(r.cur)
+	return len(servers) > 0 && at < m.at
+}
+
+// missing answers for a name that no zone holds.
+func (r *request) missing(m match, leases Leases) outcome {
+	if m.zone >= 0 && r.t.zones[m.zone].broken {
+		r.code, r.kind = servFail, kindAuthored
+		return answered
+	}
+	if leases != nil && r.lease(m, leases) {
+		return answered
+	}
+	if m.zone < 0 {
+		return foreign
+	}
+	r.note(m.zone)
+	r.code = nxDomain
+	r.negative(m)
+	if r.t.zones[m.zone].derived {
+		return absent
+	}
+	return answered
+}
+
+// follow writes the CNAME of a node, if it has one and was not asked for it, and goes on with its target.
+func (r *request) follow(nd *node) bool {
+	if r.q.qtype == typeCNAME || r.q.qtype == typeANY {
+		return false
+	}
+	set := r.t.set(nd, typeCNAME)
+	if set == nil {
+		return false
+	}
+	rdata, _ := r.t.next(set.data)
+	at := r.w.rr(answers, r.owner, typeCNAME, set.ttl, rdata)
+	if _, err := r.next.parse(rdata); err != nil || r.w.full {
+		return false
+	}
+	r.cur, r.owner, r.chained, r.kept = &r.next, at, true, r.w.mark()
+	return true
+}
+
+// records writes the records that were asked for. It reports false if there are none.
+func (r *request) records(nd *node) bool {
+	set := r.t.set(nd, r.q.qtype)
+	if r.q.qtype == typeANY && nd.sets > 0 {
+		set = &r.t.sets[nd.first] // one RRset is answer enough, RFC 8482 section 4.1
+	}
+	if set == nil {
+		return false
+	}
+	first := len(r.w.b)
+	r.set(answers, r.owner, set)
+	if r.w.full {
+		return true
+	}
+	switch set.rtype {
+	case typeSRV:
+		r.addresses(first, 6)
+	case typeMX:
+		r.addresses(first, 2)
+	}
+	return true
+}
+
+// set writes one RRset.
+func (r *request) set(s section, owner int, set *rrset) {
+	off := set.data
+	for range set.n {
+		var rdata []byte
+		rdata, off = r.t.next(off)
+		at := r.w.rr(s, owner, set.rtype, set.ttl, rdata)
+		if set.rtype == typeSOA && !r.w.full {
+			r.stampSerial(r.w.b[at:])
+		}
+	}
+}
+
+// stampSerial writes the table's serial into a SOA whose own is 0, as that of every synthesised SOA is.
+func (r *request) stampSerial(rdata []byte) {
+	if serial := rdata[len(rdata)-20:]; binary.BigEndian.Uint32(serial) == 0 {
+		binary.BigEndian.PutUint32(serial, r.t.serial)
+	}
+}
+
+// addresses adds the addresses of the hosts that the records from offset first on point to, as far as the table has them
+// and they fit. The host's name stands skip octets into the data.
+func (r *request) addresses(first, skip int) {
+	end := len(r.w.b)
+	for off := first; off < end; {
+		h, ok := parseHeader(r.w.b, off)
+		if !ok || h.data+skip >= h.end {
+			return
+		}
+		r.glue(h.data + skip)
+		off = h.end
+	}
+}
+
+// glue adds the A and AAAA records of the name at an offset of the message. It reports false if they did not fit.
+func (r *request) glue(at int) bool {
+	if _, err := r.side.parse(r.w.b[at:]); err != nil {
+		return true
+	}
+	z, _ := r.t.zoneOf(&r.side)
+	if z < 0 {
+		return true
+	}
+	i := r.t.find(z, r.side.hash[0], r.side.bytes())
+	if i < 0 {
+		return true
+	}
+	m := r.w.mark()
+	for _, rtype := range [...]uint16{typeA, typeAAAA} {
+		if set := r.t.set(&r.t.nodes[i], rtype); set != nil {
+			r.set(additional, at, set)
+		}
+	}
+	if r.w.full {
+		r.w.rewind(m)
+		return false
+	}
+	return true
+}
+
+// negative writes the SOA that says for how long there is nothing (RFC 2308 section 3).
+func (r *request) negative(m match) {
+	z := &r.t.zones[m.zone]
+	set := r.t.set(&r.t.nodes[z.apex], typeSOA)
+	rdata, _ := r.t.next(set.data)
+	ttl := min(set.ttl, binary.BigEndian.Uint32(rdata[len(rdata)-4:]))
+	at := r.w.rr(authority, r.owner+int(r.cur.off[m.at]), typeSOA, ttl, rdata)
+	if !r.w.full {
+		r.stampSerial(r.w.b[at:])
+	}
+}
+
+// refer writes the NS records of a delegation and the addresses below it, without which they could not be reached.
+func (r *request) refer(m match) {
+	if !r.chained {
+		r.flags &^= flagAA
+	}
+	i := r.t.find(m.zone, r.cur.hash[m.cut], r.cur.suffix(m.cut))
+	first := len(r.w.b)
+	r.set(authority, r.owner+int(r.cur.off[m.cut]), r.t.set(&r.t.nodes[i], typeNS))
+	if r.w.full {
+		return
+	}
+	end := len(r.w.b)
+	for off := first; off < end; {
+		h, _ := parseHeader(r.w.b, off)
+		if !r.glue(h.data) {
+			r.w.full = true // RFC 9471: a referral without its glue is truncated
+			return
+		}
+		off = h.end
+	}
+}

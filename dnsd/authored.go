@@ -1,0 +1,195 @@
+package dnsd
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+
+	"bootlab/internal/lab"
+
+	"github.com/miekg/dns"
+)
+
+// maxZoneRecords bounds what the authored part of one zone may expand to, as $GENERATE can.
+const maxZoneRecords = 500_000
+
+var (
+	errRecordType = errors.New("not a type that a derived record can have")
+	errTooMany    = fmt.Errorf("the zone has more than %d records", maxZoneRecords)
+	errClass      = errors.New("only class IN is served")
+	errDNAME      = errors.New("DNAME is not served: write the CNAMEs")
+)
+
+// A parser reads the authored part of one zone. It carries from line to line what a zone file does: $ORIGIN, $TTL and the
+// last owner.
+type parser struct {
+	b      *builder
+	zone   int
+	ttl    uint32
+	origin string
+	owner  string
+	count  int
+}
+
+// line adds the records of one authored line.
+func (p *parser) line(line lab.Line, key string) {
+	b := p.b
+	b.lines = append(b.lines, line)
+	text := line.Text
+	switch {
+	case strings.TrimSpace(text) == "":
+		return
+	case text[0] == ' ' || text[0] == '\t':
+		text = p.owner + text // an empty owner is the last one, RFC 1035 section 5.1
+	}
+	if p.directive(text) {
+		return
+	}
+	if err := p.read(text, "", int32(len(b.lines)-1), line.Pos); err != nil {
+		b.probs.Addf(line.Pos, key, "%q: %s", line.Text, explain(err))
+	}
+}
+
+// directive takes the $ORIGIN or $TTL of a line of its own. What it does not understand is left to the real parser.
+func (p *parser) directive(text string) bool {
+	f := strings.Fields(text)
+	if len(f) < 2 || f[0][0] != '$' {
+		return false
+	}
+	switch strings.ToUpper(f[0]) {
+	case "$ORIGIN":
+		if _, ok := dns.IsDomainName(f[1]); !ok {
+			return false
+		}
+		if p.origin = strings.ToLower(f[1]); !dns.IsFqdn(p.origin) {
+			p.origin += "." + strings.TrimPrefix(p.b.t.zones[p.zone].text, ".")
+		}
+		return true
+	case "$TTL":
+		// A record without TTL is the cheapest way to ask the real parser what a TTL means.
+		rr, err := dns.NewRR("$TTL " + f[1] + "\n. A 127.0.0.1\n")
+		if err != nil || rr == nil {
+			return false
+		}
+		p.ttl = rr.Header().Ttl
+		return true
+	}
+	return false
+}
+
+// file adds the records of a zone file, or marks the zone as broken if it cannot be read.
+func (p *parser) file(path string, readFile func(string) ([]byte, error)) {
+	z := &p.b.t.zones[p.zone]
+	key := "dns.zones." + strings.TrimSuffix(z.text, ".") + ".file"
+	text, err := []byte(nil), errors.New("zone files are not read here")
+	if readFile != nil {
+		text, err = readFile(path)
+	}
+	if err != nil {
+		z.broken = true
+		p.b.t.warnings.Addf(z.source.Pos, key, "zone %s answers SERVFAIL: %v", z.text, err)
+		return
+	}
+	p.b.lines = append(p.b.lines, lab.Line{Pos: z.source.Pos})
+	if err := p.read(string(text), path, int32(len(p.b.lines)-1), z.source.Pos); err != nil {
+		p.b.probs.Addf(p.filePos(path, err), key, "%s", explain(err))
+	}
+}
+
+// filePos returns the place in a zone file that a parser's error speaks of.
+func (p *parser) filePos(path string, err error) lab.Pos {
+	pos := lab.Pos{File: path, Line: 1, Column: 1}
+	text := err.Error()
+	if i := strings.LastIndex(text, " at line: "); i >= 0 {
+		_, _ = fmt.Sscanf(text[i:], " at line: %d:%d", &pos.Line, &pos.Column)
+	}
+	return pos
+}
+
+// read adds all records of a text. A panic of the parser, which has had some, is an error of the text.
+func (p *parser) read(text, file string, line int32, pos lab.Pos) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("cannot be read: %v", r)
+		}
+	}()
+	zp := dns.NewZoneParser(strings.NewReader(text), p.origin, file)
+	zp.SetDefaultTTL(p.ttl)
+	zp.SetIncludeAllowed(false)
+	for rr, ok := zp.Next(); ok; rr, ok = zp.Next() {
+		if p.count++; p.count > maxZoneRecords {
+			return errTooMany
+		}
+		if err := p.add(rr, line, pos); err != nil {
+			return err
+		}
+	}
+	return zp.Err()
+}
+
+// add adds one parsed record.
+func (p *parser) add(rr dns.RR, line int32, pos lab.Pos) error {
+	h := rr.Header()
+	switch {
+	case h.Class != dns.ClassINET:
+		return errClass
+	case h.Rrtype == dns.TypeDNAME:
+		return errDNAME
+	case isMeta(h.Rrtype):
+		return fmt.Errorf("%s is not a type that a zone can hold", dns.TypeToString[h.Rrtype])
+	}
+	p.owner = h.Name
+	buf := make([]byte, dns.Len(rr)+16)
+	end, err := dns.PackRR(rr, buf, 0, nil, false)
+	if err != nil {
+		return err
+	}
+	owner, err := p.b.n.parse(buf[:end])
+	if err != nil {
+		return err
+	}
+	z := &p.b.t.zones[p.zone]
+	apex := p.b.t.nameOf(&p.b.t.nodes[z.apex])
+	if p.b.n.hasSuffix(apex, int(z.labels)) < 0 {
+		return fmt.Errorf("%s is not in the zone %s", h.Name, z.text)
+	}
+	p.b.add(p.zone, line, pos, h.Rrtype, h.Ttl, buf[owner+10:end])
+	return nil
+}
+
+// isMeta reports whether a type is for questions and transactions only (RFC 6895 section 3.1).
+func isMeta(rtype uint16) bool {
+	return rtype == 0 || rtype == typeOPT || rtype >= 249 && rtype <= typeANY
+}
+
+// explain returns what a parser says, without its name.
+func explain(err error) string {
+	text := strings.TrimPrefix(err.Error(), "dns: ")
+	if strings.Contains(text, "$INCLUDE") {
+		return "$INCLUDE is not allowed: put the records into one file"
+	}
+	return text
+}
+
+// nameText returns a name in wire form as text, with escapes where it needs them.
+func nameText(wire []byte) string {
+	text, _, err := dns.UnpackDomainName(wire, 0)
+	if err != nil {
+		return fmt.Sprintf("%x", wire)
+	}
+	return text
+}
+
+// recordText returns one record as a zone file has it.
+func recordText(owner []byte, rtype uint16, ttl uint32, rdata []byte) (string, error) {
+	msg := bytes.Clone(owner)
+	msg = append(msg, byte(rtype>>8), byte(rtype), 0, classIN)
+	msg = append(msg, byte(ttl>>24), byte(ttl>>16), byte(ttl>>8), byte(ttl))
+	msg = append(msg, byte(len(rdata)>>8), byte(len(rdata)))
+	rr, _, err := dns.UnpackRR(append(msg, rdata...), 0)
+	if err != nil {
+		return "", fmt.Errorf("show %s: %w", nameText(owner), err)
+	}
+	return rr.String(), nil
+}

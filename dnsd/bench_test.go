@@ -1,0 +1,91 @@
+package dnsd
+
+import (
+	"fmt"
+	"net/netip"
+	"runtime"
+	"testing"
+
+	"bootlab/internal/lab"
+
+	"github.com/miekg/dns"
+)
+
+// labOf returns a lab of n hosts with A and PTR records.
+func labOf(n int) *lab.Lab {
+	forward, reverse := &lab.Zone{Origin: "c.example.com.", Derived: true}, &lab.Zone{Origin: "10.in-addr.arpa.", Derived: true}
+	for i := range n {
+		name := fmt.Sprintf("node-%05d.c.example.com.", i)
+		a := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
+		forward.Records = append(forward.Records, lab.Record{Name: name, Type: "A", Addr: a})
+		reverse.Records = append(reverse.Records, lab.Record{Type: "PTR", Target: name,
+			Name: fmt.Sprintf("%d.%d.%d.10.in-addr.arpa.", byte(i), byte(i>>8), byte(i>>16))})
+	}
+	forward.Records = append(forward.Records, lab.Record{Name: "*.apps.c.example.com.", Type: "A", Addr: netip.MustParseAddr("10.0.0.1")})
+	authored := zoneOfLines("z.test.", "www A 192.0.2.1")
+	return &lab.Lab{Domain: "example.com", Zones: []*lab.Zone{reverse, forward, authored},
+		Networks: []*lab.Network{{Subnet: netip.MustParsePrefix("10.0.0.0/8"), Address: netip.MustParseAddr("10.0.0.1")}}}
+}
+
+func BenchmarkAnswer(b *testing.B) {
+	s := newServer(b, compile(b, labOf(10_000)), nil)
+	for _, q := range []struct {
+		name, owner string
+		qtype       uint16
+	}{
+		{"A", "node-00042.c.example.com.", dns.TypeA},
+		{"PTR", "42.0.0.10.in-addr.arpa.", dns.TypePTR},
+		{"wildcard", "console.apps.c.example.com.", dns.TypeA},
+		{"nodata", "console.apps.c.example.com.", dns.TypeAAAA},
+		{"nxdomain", "nobody.z.test.", dns.TypeA},
+		{"refused", "www.example.org.", dns.TypeA},
+	} {
+		b.Run(q.name, func(b *testing.B) {
+			m := new(dns.Msg).SetQuestion(q.owner, q.qtype)
+			m.SetEdns0(1232, false)
+			packed, _ := m.Pack()
+			r := &request{from: netip.MustParseAddr("10.0.0.9")}
+			buf := make([]byte, 0, udpBuffer)
+			b.ReportAllocs()
+			for b.Loop() {
+				r.w.b = append(buf, packed...)
+				if s.handle(r) != ready {
+					b.Fatal("no reply")
+				}
+			}
+		})
+	}
+}
+
+// TestAnswerDoesNotAllocate keeps what BenchmarkAnswer shows.
+func TestAnswerDoesNotAllocate(t *testing.T) {
+	s := newServer(t, compile(t, labOf(10)), nil)
+	for _, owner := range []string{"node-00004.c.example.com.", "x.apps.c.example.com.", "nobody.z.test.", "www.example.org."} {
+		packed, _ := new(dns.Msg).SetQuestion(owner, dns.TypeA).Pack()
+		r := &request{from: netip.MustParseAddr("10.0.0.9")}
+		buf := make([]byte, 0, udpBuffer)
+		if n := testing.AllocsPerRun(100, func() { r.w.b = append(buf, packed...); s.handle(r) }); n != 0 {
+			t.Errorf("%s: %v allocations", owner, n)
+		}
+	}
+}
+
+func BenchmarkCompile(b *testing.B) {
+	for _, hosts := range []int{1000, 10_000} {
+		l := labOf(hosts)
+		b.Run(fmt.Sprint(hosts), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				compile(b, l)
+			}
+		})
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		table := compile(b, l)
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		b.Logf("%d hosts: %d KiB", hosts, (int(after.HeapAlloc)-int(before.HeapAlloc))>>10)
+		runtime.KeepAlive(table)
+	}
+}

@@ -1,0 +1,508 @@
+package dnsd
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"math"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"bootlab/internal/lab"
+)
+
+// The numbers of what the house itself makes, in seconds.
+const (
+	derivedTTL  = 60  // a change of the lab shows within a minute
+	authoredTTL = 300 // of authored lines that carry none
+	leaseTTL    = 30
+
+	soaRefresh = 3600
+	soaRetry   = 600
+	soaExpire  = 7 * 86400
+	soaMinimum = 60
+)
+
+// The record types that this package looks into.
+const (
+	typeA     = 1
+	typeNS    = 2
+	typeCNAME = 5
+	typeSOA   = 6
+	typePTR   = 12
+	typeMX    = 15
+	typeTXT   = 16
+	typeAAAA  = 28
+	typeSRV   = 33
+	typeDNAME = 39
+	typeOPT   = 41
+	typeDS    = 43
+	typeHTTPS = 65
+	typeTSIG  = 250
+	typeIXFR  = 251
+	typeAXFR  = 252
+	typeANY   = 255
+
+	classIN = 1
+)
+
+// Compile returns the table of a lab without reading any file: a zone that stands in a file answers SERVFAIL. The error is
+// a lab.Problems with the place of every bad line.
+func Compile(l *lab.Lab) (*Table, error) { return CompileWith(l, nil) }
+
+// CompileWith returns the table of a lab. readFile returns the content of a zone file, given its absolute path, as
+// os.ReadFile does. A file that cannot be read is a warning of the table, and its zone answers SERVFAIL; what is wrong
+// inside a file is an error.
+func CompileWith(l *lab.Lab, readFile func(name string) ([]byte, error)) (*Table, error) {
+	b := newBuilder(l)
+	for _, z := range l.Zones {
+		b.addZone(z)
+	}
+	b.addDomain(l)
+	for i := range b.t.zones {
+		b.fill(i, readFile)
+	}
+	for i := range b.t.zones {
+		b.addApex(i)
+	}
+	b.layOut()
+	b.addPolicy(l)
+	if err := b.probs.Err(); err != nil {
+		return nil, err
+	}
+	return b.t, nil
+}
+
+// A builder makes one table.
+type builder struct {
+	t     *Table
+	recs  []record
+	heads []int32 // by node: the first of its records in recs, or -1
+	tails []int32
+	lines []lab.Line // authored: what records point to
+	probs lab.Problems
+	n     name   // scratch
+	buf   []byte // scratch
+
+	primary []byte // the appliance's name; nil: it has none
+}
+
+// A record is one resource record before it has its place.
+type record struct {
+	next  int32 // of the same node, or -1
+	line  int32 // index in lines, or -1: derived
+	ttl   uint32
+	data  uint32 // in Table.blob: length and data
+	rtype uint16
+}
+
+func newBuilder(l *lab.Lab) *builder {
+	records := 4
+	for _, z := range l.Zones {
+		records += len(z.Records) + len(z.Lines) + 4
+	}
+	size := 64
+	for size < records*2 {
+		size *= 2
+	}
+	return &builder{
+		t: &Table{
+			lab: l, slots: make([]uint32, size), nodes: make([]node, 0, records+records/16),
+			blob: make([]byte, 0, records*52), zones: make([]zone, 0, len(l.Zones)+1),
+		},
+		recs: make([]record, 0, records), heads: make([]int32, 0, records+records/16), tails: make([]int32, 0, records+records/16),
+	}
+}
+
+// addZone makes an empty zone. What is no domain name, or is there already, is a problem.
+func (b *builder) addZone(z *lab.Zone) {
+	key := "dns.zones." + strings.TrimSuffix(z.Origin, ".")
+	if !b.name(z.Pos, key, z.Origin) {
+		return
+	}
+	if at, i := b.t.zoneOf(&b.n); at >= 0 && i == 0 {
+		b.probs.Addf(z.Pos, key, "zone %s is there twice: merge its records", z.Origin)
+		return
+	}
+	if len(b.t.zones) >= originZone {
+		b.probs.Addf(z.Pos, key, "more than %d zones", originZone)
+		return
+	}
+	i := len(b.t.zones)
+	origin := b.store(b.n.bytes())
+	b.t.zones = append(b.t.zones, zone{origin: origin, labels: uint8(b.n.labels), derived: z.Derived, text: z.Origin, source: z})
+	b.t.depth = max(b.t.depth, b.n.labels)
+	b.insert(node{hash: slotHash(-1, b.n.hash[0]), name: origin, first: uint32(i), zone: originZone})
+	b.t.zones[i].apex = uint32(b.node(i, 0, origin))
+}
+
+// addDomain notes where DHCP clients get their names and, as NS records want one, the name of the appliance: the host that
+// stands at its address, else bootlab.<domain>.
+func (b *builder) addDomain(l *lab.Lab) {
+	for _, n := range l.Networks {
+		b.t.networks = append(b.t.networks, n.Subnet)
+	}
+	if l.Domain == "" || !b.name(lab.Pos{}, "domain", l.Domain) {
+		return
+	}
+	b.t.domain = bytes.Clone(b.n.bytes())
+	b.t.domainText = strings.ToLower(strings.TrimSuffix(l.Domain, ".")) + "."
+	b.primary = append([]byte("\x07bootlab"), b.t.domain...)
+	if len(b.primary) > maxName {
+		b.primary = b.t.domain
+	}
+	for _, h := range l.Hosts {
+		if !h.IP.IsValid() || h.Network == nil || h.IP != h.Network.Address {
+			continue
+		}
+		if wire, err := appendName(nil, h.FQDN); err == nil {
+			b.primary = wire
+			return
+		}
+	}
+}
+
+// fill adds what the lab has for a zone.
+func (b *builder) fill(i int, readFile func(string) ([]byte, error)) {
+	z := b.t.zones[i].source
+	for j := range z.Records {
+		b.addDerived(i, z.Pos, &z.Records[j])
+	}
+	if len(z.Lines) == 0 && z.File == "" {
+		return
+	}
+	p := parser{b: b, zone: i, ttl: authoredTTL, origin: z.Origin, owner: z.Origin}
+	for j, line := range z.Lines {
+		p.line(line, "dns.zones."+strings.TrimSuffix(z.Origin, ".")+".records["+strconv.Itoa(j)+"]")
+	}
+	if z.File != "" {
+		p.file(z.File, readFile)
+	}
+}
+
+// addDerived adds a record of the lab's own.
+func (b *builder) addDerived(i int, pos lab.Pos, r *lab.Record) {
+	var rtype uint16
+	wire, err := appendName(b.buf[:0], r.Name)
+	if err == nil {
+		b.setOwner(wire)
+		rtype, b.buf, err = derivedData(wire[:0], r)
+	}
+	if err != nil {
+		b.probs.Addf(pos, "zone "+b.t.zones[i].text, "%s %s from %s: %v", r.Name, r.Type, r.Source, err)
+		return
+	}
+	b.add(i, -1, pos, rtype, derivedTTL, b.buf)
+}
+
+// name parses text into b.n and reports whether it is a name.
+func (b *builder) name(pos lab.Pos, key, text string) bool {
+	wire, err := appendName(b.buf[:0], text)
+	if err != nil {
+		b.probs.Addf(pos, key, "%v", err)
+		return false
+	}
+	b.buf = wire
+	if _, err := b.n.parse(wire); err != nil {
+		b.probs.Addf(pos, key, "%q is not a domain name", text)
+		return false
+	}
+	return true
+}
+
+// add adds a record whose owner is in b.n.
+func (b *builder) add(i int, line int32, pos lab.Pos, rtype uint16, ttl uint32, rdata []byte) {
+	z := &b.t.zones[i]
+	if at := b.n.hasSuffix(b.t.nameOf(&b.t.nodes[z.apex]), int(z.labels)); at < 0 {
+		b.probs.Addf(pos, "zone "+z.text, "%s is not in the zone", nameText(b.n.bytes()))
+		return
+	}
+	nd := b.node(i, 0, 0)
+	r := record{next: -1, line: line, ttl: ttl, rtype: rtype, data: uint32(len(b.t.blob))}
+	b.t.blob = binary.BigEndian.AppendUint16(b.t.blob, uint16(len(rdata)))
+	b.t.blob = append(b.t.blob, rdata...)
+	b.recs = append(b.recs, r)
+	if last := int32(len(b.recs) - 1); b.heads[nd] < 0 {
+		b.heads[nd], b.tails[nd] = last, last
+	} else {
+		b.recs[b.tails[nd]].next = last
+		b.tails[nd] = last
+	}
+}
+
+// node returns the node of b.n without its first labels, and makes it and its ancestors up to the apex if it is not there.
+// stored is where that name stands in the blob; 0: nowhere yet.
+func (b *builder) node(z, label int, stored uint32) int {
+	if i := b.t.find(z, b.n.hash[label], b.n.suffix(label)); i >= 0 {
+		return i
+	}
+	if stored == 0 {
+		stored = b.store(b.n.suffix(label))
+	}
+	i := b.insert(node{hash: slotHash(z, b.n.hash[label]), name: stored, zone: uint16(z)})
+	if b.n.labels-label > int(b.t.zones[z].labels) {
+		b.node(z, label+1, stored+1+uint32(b.n.wire[b.n.off[label]]))
+	}
+	return i
+}
+
+func (b *builder) store(wire []byte) uint32 {
+	if len(b.t.blob) == 0 {
+		b.t.blob = append(b.t.blob, 0) // so that no name stands at 0
+	}
+	b.t.blob = append(b.t.blob, wire...)
+	return uint32(len(b.t.blob) - len(wire))
+}
+
+func (b *builder) insert(nd node) int {
+	t := b.t
+	if 4*len(t.nodes) >= 3*len(t.slots) {
+		t.slots = make([]uint32, 2*len(t.slots))
+		for i := range t.nodes {
+			t.place(i)
+		}
+	}
+	t.nodes = append(t.nodes, nd)
+	b.heads, b.tails = append(b.heads, -1), append(b.tails, -1)
+	t.place(len(t.nodes) - 1)
+	return len(t.nodes) - 1
+}
+
+func (t *Table) place(nd int) {
+	mask := uint32(len(t.slots) - 1)
+	i := t.nodes[nd].hash & mask
+	for t.slots[i] != 0 {
+		i = (i + 1) & mask
+	}
+	t.slots[i] = uint32(nd + 1)
+}
+
+// addApex adds the NS and SOA records that a zone lacks.
+func (b *builder) addApex(i int) {
+	z := &b.t.zones[i]
+	if z.broken {
+		return
+	}
+	ns, soa := b.first(z.apex, typeNS), b.first(z.apex, typeSOA)
+	apex := bytes.Clone(b.t.nameOf(&b.t.nodes[z.apex]))
+	primary := b.primary
+	if primary == nil {
+		primary = apex
+	}
+	if ns != nil {
+		primary = bytes.Clone(ns)
+	} else {
+		b.setOwner(apex)
+		b.add(i, -1, z.source.Pos, typeNS, derivedTTL, primary)
+		b.addPrimary(i, primary)
+	}
+	if soa != nil {
+		return
+	}
+	b.setOwner(apex)
+	b.add(i, -1, z.source.Pos, typeSOA, derivedTTL, soaData(primary, apex))
+}
+
+// addPrimary gives the appliance's name its addresses, in the zone that it is in, unless it has some already.
+func (b *builder) addPrimary(i int, primary []byte) {
+	b.setOwner(primary)
+	if z, _ := b.t.zoneOf(&b.n); z != i {
+		return
+	}
+	if nd := b.t.find(i, b.n.hash[0], b.n.bytes()); nd >= 0 && b.heads[nd] >= 0 && uint32(nd) != b.t.zones[i].apex {
+		return
+	}
+	for _, n := range b.t.lab.Networks {
+		if n.Address.IsValid() && n.Address.Is4() {
+			b.add(i, -1, n.Pos, typeA, derivedTTL, n.Address.AsSlice())
+		}
+	}
+}
+
+// setOwner makes wire, which is well-formed, the owner of what is added next.
+func (b *builder) setOwner(wire []byte) { _, _ = b.n.parse(wire) }
+
+// first returns the data of the first record of a type at a node, or nil.
+func (b *builder) first(nd uint32, rtype uint16) []byte {
+	for r := b.heads[nd]; r >= 0; r = b.recs[r].next {
+		if b.recs[r].rtype == rtype {
+			rdata, _ := b.t.next(b.recs[r].data)
+			return rdata
+		}
+	}
+	return nil
+}
+
+// soaData returns the data of a synthesised SOA record, with serial 0.
+func soaData(primary, origin []byte) []byte {
+	b := slices.Concat(primary, []byte("\x0ahostmaster"), origin)
+	if len(origin)+11 > maxName {
+		b = slices.Concat(primary, origin)
+	}
+	for _, n := range []uint32{0, soaRefresh, soaRetry, soaExpire, soaMinimum} {
+		b = binary.BigEndian.AppendUint32(b, n)
+	}
+	return b
+}
+
+// layOut gives every node its RRsets.
+func (b *builder) layOut() {
+	b.t.sets = make([]rrset, 0, len(b.recs))
+	var of []int32
+	for nd := range b.t.nodes {
+		if b.t.nodes[nd].zone == originZone {
+			continue
+		}
+		of = of[:0]
+		for r := b.heads[nd]; r >= 0; r = b.recs[r].next {
+			of = append(of, r)
+		}
+		b.t.nodes[nd].first = uint32(len(b.t.sets))
+		if len(of) > 1 {
+			slices.SortStableFunc(of, func(x, y int32) int { return cmp.Compare(b.recs[x].rtype, b.recs[y].rtype) })
+		}
+		for len(of) > 0 {
+			n := b.layOutSet(nd, of)
+			of = of[n:]
+		}
+		b.checkNode(nd)
+	}
+	h := stableHash(b.t.blob)
+	b.t.serial = max(1, uint32(h)&math.MaxInt32)
+}
+
+// layOutSet makes one RRset of the leading records of one type and returns how many those are.
+func (b *builder) layOutSet(nd int, of []int32) int {
+	first := b.recs[of[0]]
+	n := 1
+	for n < len(of) && b.recs[of[n]].rtype == first.rtype {
+		n++
+	}
+	set := rrset{data: first.data, ttl: first.ttl, rtype: first.rtype, n: 1}
+	if n > 1 {
+		set = b.join(of[:n])
+	}
+	if b.t.nodes[nd].sets == math.MaxUint8 {
+		b.problemAt(nd, "more than 255 types of records")
+		return len(of)
+	}
+	b.t.sets = append(b.t.sets, set)
+	b.t.nodes[nd].sets++
+	return n
+}
+
+// join puts the data of several records of one type side by side, each once. An RRset has one TTL, the smallest
+// (RFC 2181 section 5.2).
+func (b *builder) join(of []int32) rrset {
+	set := rrset{data: uint32(len(b.t.blob)), ttl: math.MaxUint32, rtype: b.recs[of[0]].rtype}
+	for i, r := range of {
+		rdata, _ := b.t.next(b.recs[r].data)
+		twice := slices.ContainsFunc(of[:i], func(o int32) bool {
+			other, _ := b.t.next(b.recs[o].data)
+			return bytes.Equal(other, rdata)
+		})
+		set.ttl = min(set.ttl, b.recs[r].ttl)
+		if twice || set.n == math.MaxUint16 {
+			continue
+		}
+		b.t.blob = binary.BigEndian.AppendUint16(b.t.blob, uint16(len(rdata)))
+		b.t.blob = append(b.t.blob, rdata...)
+		set.n++
+	}
+	return set
+}
+
+// checkNode finds what may not stand together at one name.
+func (b *builder) checkNode(i int) {
+	nd := &b.t.nodes[i]
+	z := &b.t.zones[nd.zone]
+	if cname := b.t.set(nd, typeCNAME); cname != nil && (nd.sets > 1 || cname.n > 1) {
+		b.problemAt(i, "a name with a CNAME has no other record (RFC 1034 section 3.6.2)")
+	}
+	if soa := b.t.set(nd, typeSOA); soa != nil && (uint32(i) != z.apex || soa.n > 1) {
+		b.problemAt(i, "a zone has one SOA, at its origin %s", z.text)
+	}
+	if b.t.set(nd, typeNS) == nil || uint32(i) == z.apex {
+		return
+	}
+	if bytes.HasPrefix(b.t.blob[nd.name:], []byte(wildcardLabel)) {
+		b.problemAt(i, "a wildcard cannot be delegated (RFC 4592 section 4.2)")
+	}
+	nd.cut, z.cuts = true, true
+}
+
+// problemAt reports a problem at the last authored line of a node.
+func (b *builder) problemAt(nd int, format string, args ...any) {
+	z := b.t.zones[b.t.nodes[nd].zone]
+	pos := z.source.Pos
+	for r := b.heads[nd]; r >= 0; r = b.recs[r].next {
+		if line := b.recs[r].line; line >= 0 {
+			pos = b.lines[line].Pos
+		}
+	}
+	owner := nameText(b.t.nameOf(&b.t.nodes[nd]))
+	b.probs.Addf(pos, "zone "+z.text, owner+": "+format, args...)
+}
+
+// addPolicy notes who is forwarded where, and who may transfer.
+func (b *builder) addPolicy(l *lab.Lab) {
+	t := b.t
+	t.allow = slices.Concat(t.networks, l.DNS.Allow)
+	t.transfer = l.DNS.Transfer
+	for _, f := range l.DNS.ForwardZones {
+		if b.name(lab.Pos{}, "dns.forward_zones", f.Domain) {
+			t.forwards = append(t.forwards, forwardZone{bytes.Clone(b.n.bytes()), b.n.labels, f.Servers})
+		}
+	}
+	if len(l.DNS.Forward) > 0 {
+		t.forwards = append(t.forwards, forwardZone{[]byte{0}, 0, l.DNS.Forward})
+	}
+	slices.SortStableFunc(t.forwards, func(x, y forwardZone) int { return y.labels - x.labels })
+	var sig []byte
+	for _, f := range t.forwards {
+		sig = append(sig, f.domain...)
+		for _, s := range f.servers {
+			sig = append(append(sig, s.String()...), ' ')
+		}
+	}
+	t.forwardSig = stableHash(sig)
+}
+
+// stableHash returns a hash that is the same in every process for the same bytes.
+func stableHash(b []byte) uint64 { return hashLabel(hashSeed, b) }
+
+// derivedData appends the type and data of a derived record.
+func derivedData(b []byte, r *lab.Record) (rtype uint16, rdata []byte, err error) {
+	switch r.Type {
+	case "A":
+		a := r.Addr.As16()
+		return typeA, append(b, a[12:]...), wantAddr(r.Addr.Unmap().Is4(), r.Addr)
+	case "AAAA":
+		a := r.Addr.As16()
+		return typeAAAA, append(b, a[:]...), wantAddr(r.Addr.Is6() && !r.Addr.Is4In6(), r.Addr)
+	case "PTR":
+		rtype = typePTR
+	case "CNAME":
+		rtype = typeCNAME
+	case "NS":
+		rtype = typeNS
+	case "SRV":
+		rtype = typeSRV
+		b = binary.BigEndian.AppendUint16(b, r.Priority)
+		b = binary.BigEndian.AppendUint16(b, r.Weight)
+		b = binary.BigEndian.AppendUint16(b, r.Port)
+	default:
+		return 0, b, errRecordType
+	}
+	rdata, err = appendName(b, r.Target)
+	return rtype, rdata, err
+}
+
+func wantAddr(ok bool, a netip.Addr) error {
+	if !ok {
+		return &lab.Problem{Message: "address " + a.String() + " does not fit the type"}
+	}
+	return nil
+}

@@ -1,0 +1,185 @@
+package dnsd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"bootlab/internal/lab"
+	"bootlab/internal/netlab"
+
+	"github.com/miekg/dns"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+func TestMain(m *testing.M) { netlab.Main(m) }
+
+// upOnce makes the loopback of the test's namespace work.
+var upOnce = sync.OnceFunc(func() {
+	if os.Geteuid() == 0 {
+		_ = exec.Command("ip", "link", "set", "lo", "up").Run()
+	}
+})
+
+// zoneOfLines returns an authored zone whose lines stand in lab.yaml from line 10 on.
+func zoneOfLines(origin string, lines ...string) *lab.Zone {
+	z := &lab.Zone{Origin: origin, Pos: lab.Pos{File: "lab.yaml", Line: 9, Column: 5}}
+	for i, text := range lines {
+		z.Lines = append(z.Lines, lab.Line{Pos: lab.Pos{File: "lab.yaml", Line: 10 + i, Column: 9}, Text: text})
+	}
+	return z
+}
+
+// derived returns a derived zone of records written "NAME TYPE DATA".
+func derived(origin string, records ...string) *lab.Zone {
+	z := &lab.Zone{Origin: origin, Derived: true}
+	for _, text := range records {
+		f := strings.Fields(text)
+		r := lab.Record{Name: f[0], Type: f[1], Source: "host " + strings.SplitN(f[0], ".", 2)[0]}
+		switch f[1] {
+		case "A", "AAAA":
+			r.Addr = netip.MustParseAddr(f[2])
+		case "SRV":
+			_, _ = fmt.Sscan(strings.Join(f[2:5], " "), &r.Priority, &r.Weight, &r.Port)
+			r.Target = f[5]
+		default:
+			r.Target = f[2]
+		}
+		z.Records = append(z.Records, r)
+	}
+	return z
+}
+
+func compile(t testing.TB, l *lab.Lab) *Table {
+	t.Helper()
+	table, err := Compile(l)
+	if err != nil {
+		t.Fatalf("compile: %v", err)
+	}
+	return table
+}
+
+// newServer returns a server of a table for tests that need no socket.
+func newServer(t testing.TB, table *Table, leases Leases) *Server {
+	t.Helper()
+	s, err := New(Config{ForwardTimeout: 300 * time.Millisecond}, Deps{
+		Table: func() *Table { return table }, Leases: leases, Now: time.Now,
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// exchange hands a message to the server as a reader would, and the forwarder's work too.
+func exchange(t testing.TB, s *Server, m *dns.Msg, from string) *dns.Msg {
+	t.Helper()
+	packed, err := m.Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &request{from: netip.MustParseAddr(from)}
+	r.w.b = append(make([]byte, 0, udpBuffer), packed...)
+	switch s.handle(r) {
+	case dropped:
+		return nil
+	case pending:
+		r = r.clone()
+		s.await(context.Background(), r)
+	}
+	var reply dns.Msg
+	if err := reply.Unpack(r.w.b); err != nil {
+		t.Fatalf("unpack the reply: %v\n%x", err, r.w.b)
+	}
+	return &reply
+}
+
+// lookup returns the reply to "NAME TYPE", asked with RD from an address.
+func lookup(t testing.TB, s *Server, question, from string) *dns.Msg {
+	t.Helper()
+	owner, qtype, _ := strings.Cut(question, " ")
+	return exchange(t, s, new(dns.Msg).SetQuestion(owner, dns.StringToType[qtype]), from)
+}
+
+// show returns a reply as text: code, flags, and the records of each section without TTL.
+func show(m *dns.Msg) string {
+	if m == nil {
+		return "none"
+	}
+	var b strings.Builder
+	b.WriteString(dns.RcodeToString[m.Rcode])
+	for _, f := range []struct {
+		set  bool
+		name string
+	}{{m.Authoritative, "aa"}, {m.Truncated, "tc"}, {m.RecursionAvailable, "ra"}} {
+		if f.set {
+			b.WriteString(" " + f.name)
+		}
+	}
+	for i, rrs := range [][]dns.RR{m.Answer, m.Ns, m.Extra} {
+		for _, rr := range rrs {
+			if rr.Header().Rrtype == dns.TypeOPT {
+				continue
+			}
+			fields := strings.Fields(rr.String())
+			if rr.Header().Rrtype == dns.TypeSOA {
+				fields = fields[:5] // serials follow from the content
+			}
+			b.WriteString("\n" + []string{"an ", "ns ", "ar "}[i] + strings.Join(slices.Concat(fields[:1], fields[3:]), " "))
+		}
+	}
+	return b.String()
+}
+
+// leaseMap is a book of DHCP clients.
+type leaseMap map[string]netip.Addr
+
+func (l leaseMap) AddrOf(name string) (netip.Addr, bool) { a, ok := l[name]; return a, ok }
+
+func (l leaseMap) NameOf(addr netip.Addr) (string, bool) {
+	for n, a := range l {
+		if a == addr {
+			return n, true
+		}
+	}
+	return "", false
+}
+
+// serve runs a server on sockets of the given host and returns their address. It ends with the test.
+func serve(t testing.TB, s *Server, host string) netip.AddrPort {
+	t.Helper()
+	upOnce()
+	tcp, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ap := netip.MustParseAddrPort(tcp.Addr().String())
+	udp, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(ap))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx, []*net.UDPConn{udp}, []net.Listener{tcp}) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+	})
+	return ap
+}
+
+var errNoFile = errors.New("no such file")

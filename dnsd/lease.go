@@ -1,0 +1,116 @@
+package dnsd
+
+import (
+	"bytes"
+	"net/netip"
+	"strings"
+)
+
+// Leases are the DHCP clients that have no reservation. Both methods answer from memory and are safe for concurrent use.
+type Leases interface {
+	// NameOf returns the host name, a single label, that the client at an address sent.
+	NameOf(addr netip.Addr) (string, bool)
+	// AddrOf returns the address of the client that sent that host name; the name is one label in lower case.
+	AddrOf(name string) (netip.Addr, bool)
+}
+
+const (
+	arpa4       = "\x07in-addr\x04arpa\x00"
+	arpa4Labels = 6 // of the name of an address: four octets, in-addr, arpa
+)
+
+// lease answers for the name, or the address, of a DHCP client. It reports false if it is none.
+func (r *request) lease(m match, leases Leases) bool {
+	if addr, ok := addrOf(r.cur); ok {
+		return r.leaseName(m, leases, addr)
+	}
+	if r.t.domain == nil || r.cur.labels < 2 || !bytes.Equal(r.cur.suffix(1), r.t.domain) {
+		return false
+	}
+	addr, ok := leases.AddrOf(string(r.cur.wire[1 : 1+r.cur.wire[0]]))
+	if !ok || !addr.IsValid() {
+		return false
+	}
+	r.fromLease()
+	addr = addr.Unmap()
+	switch b := addr.As16(); {
+	case addr.Is4() && (r.q.qtype == typeA || r.q.qtype == typeANY):
+		r.w.rr(answers, r.owner, typeA, leaseTTL, b[12:])
+	case addr.Is6() && (r.q.qtype == typeAAAA || r.q.qtype == typeANY):
+		r.w.rr(answers, r.owner, typeAAAA, leaseTTL, b[:])
+	case m.zone >= 0:
+		r.negative(m)
+	}
+	return true
+}
+
+// leaseName answers for the reverse name of an address of the lab.
+func (r *request) leaseName(m match, leases Leases, addr netip.Addr) bool {
+	if r.t.domain == nil || !contains(r.t.networks, addr) {
+		return false
+	}
+	label, ok := leases.NameOf(addr)
+	if label = hostLabel(label); !ok || label == "" {
+		return false
+	}
+	r.fromLease()
+	target, err := appendName(make([]byte, 0, maxName), label+"."+r.t.domainText)
+	switch {
+	case err == nil && (r.q.qtype == typePTR || r.q.qtype == typeANY):
+		r.w.rr(answers, r.owner, typePTR, leaseTTL, target)
+	case m.zone >= 0:
+		r.negative(m)
+	}
+	return true
+}
+
+func (r *request) fromLease() {
+	r.kind, r.code = kindLease, noError
+	if !r.chained {
+		r.flags |= flagAA
+	}
+}
+
+// hostLabel makes a label of what a client calls itself: its first label, in lower case, of letters, digits and inner
+// hyphens. It returns "" if nothing is left.
+func hostLabel(s string) string {
+	s, _, _ = strings.Cut(strings.ToLower(s), ".")
+	s = strings.Map(func(c rune) rune {
+		switch {
+		case 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '-':
+			return c
+		case c == '_' || c == ' ':
+			return '-'
+		}
+		return -1
+	}, s)
+	return strings.Trim(s[:min(len(s), maxLabel)], "-")
+}
+
+// addrOf returns the address whose reverse name (RFC 1035 section 3.5) n is.
+func addrOf(n *name) (netip.Addr, bool) {
+	if n.labels != arpa4Labels || string(n.suffix(4)) != arpa4 {
+		return netip.Addr{}, false
+	}
+	var a [4]byte
+	for i := range a {
+		octet, ok := decimal(n.wire[n.off[i]+1 : n.off[i+1]])
+		if !ok {
+			return netip.Addr{}, false
+		}
+		a[3-i] = octet
+	}
+	return netip.AddrFrom4(a), true
+}
+
+// decimal reads an octet, as an address has it.
+func decimal(b []byte) (byte, bool) {
+	n := 0
+	for _, c := range b {
+		if c < '0' || c > '9' || len(b) > 3 || len(b) > 1 && b[0] == '0' {
+			return 0, false
+		}
+		n = 10*n + int(c-'0')
+	}
+	return byte(n), len(b) > 0 && n <= 255
+}

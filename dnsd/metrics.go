@@ -1,0 +1,145 @@
+package dnsd
+
+import (
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// The metrics' names.
+const (
+	metricQueries      = "bootlab_dnsd_queries_total"
+	metricDropped      = "bootlab_dnsd_dropped_total"
+	metricForward      = "bootlab_dnsd_forward_duration_seconds"
+	metricFailures     = "bootlab_dnsd_upstream_failures_total"
+	metricCache        = "bootlab_dnsd_cache_lookups_total"
+	metricCacheEntries = "bootlab_dnsd_cache_entries"
+	metricCacheBytes   = "bootlab_dnsd_cache_bytes"
+	metricTransfers    = "bootlab_dnsd_transfers_total"
+	metricTCP          = "bootlab_dnsd_tcp_connections"
+)
+
+// A dropReason is why a message got no reply.
+type dropReason uint8
+
+const (
+	dropMalformed dropReason = iota // no query at all
+	dropBusy                        // too many questions wait for the forwarder, or too many connections
+	dropPanic                       // our bug
+	dropReasons
+)
+
+// numTypes and numCodes are the sizes of the closed sets of labels.
+const (
+	numTypes = 12
+	numCodes = 8
+)
+
+// metrics count what the server does. Queries are counted in a flat array, as a counter each would be mostly unused.
+type metrics struct {
+	queries  [zoneKinds][numTypes][numCodes]atomic.Uint64
+	desc     *prometheus.Desc
+	dropped  [dropReasons]prometheus.Counter
+	forward  prometheus.Histogram
+	failures prometheus.Counter
+	hits     prometheus.Counter
+	misses   prometheus.Counter
+	entries  prometheus.Gauge
+	bytes    prometheus.Gauge
+	sent     prometheus.Counter
+	refused  prometheus.Counter
+	tcp      prometheus.Gauge
+}
+
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	m := &metrics{desc: prometheus.NewDesc(metricQueries, "Queries answered, by what the answer came from, type and response code.",
+		[]string{"zone", "type", "rcode"}, nil)}
+	drops := vec(metricDropped, "Messages that got no reply.", "reason")
+	for i, reason := range [dropReasons]string{"malformed", "busy", "panic"} {
+		m.dropped[i] = drops.WithLabelValues(reason)
+	}
+	cache := vec(metricCache, "Questions for the forwarder, by whether its cache had the answer.", "result")
+	m.hits, m.misses = cache.WithLabelValues("hit"), cache.WithLabelValues("miss")
+	transfers := vec(metricTransfers, "Zone transfers asked for.", "result")
+	m.sent, m.refused = transfers.WithLabelValues("sent"), transfers.WithLabelValues("refused")
+	m.forward = prometheus.NewHistogram(prometheus.HistogramOpts{Name: metricForward,
+		Help: "How long the forwarder took for questions that it had to ask others.", Buckets: []float64{.001, .005, .02, .1, .5, 1, 5}})
+	m.failures = prometheus.NewCounter(prometheus.CounterOpts{Name: metricFailures, Help: "Tries at a server of the forwarder that failed."})
+	m.entries = prometheus.NewGauge(prometheus.GaugeOpts{Name: metricCacheEntries, Help: "Answers in the forwarder's cache."})
+	m.bytes = prometheus.NewGauge(prometheus.GaugeOpts{Name: metricCacheBytes, Help: "Octets in the forwarder's cache."})
+	m.tcp = prometheus.NewGauge(prometheus.GaugeOpts{Name: metricTCP, Help: "TCP connections that are open."})
+	for _, c := range []prometheus.Collector{m, drops, cache, transfers, m.forward, m.failures, m.entries, m.bytes, m.tcp} {
+		if err := reg.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func vec(name, help, label string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
+}
+
+// count counts one reply.
+func (m *metrics) count(kind zoneKind, qtype uint16, code rcode) {
+	m.queries[kind][typeClass(qtype)][codeClass(code)].Add(1)
+}
+
+// Describe implements prometheus.Collector.
+func (m *metrics) Describe(ch chan<- *prometheus.Desc) { ch <- m.desc }
+
+// Collect implements prometheus.Collector. Only what has been counted is shown.
+func (m *metrics) Collect(ch chan<- prometheus.Metric) {
+	kinds := [zoneKinds]string{"none", "authored", "derived", "lease", "forward"}
+	types := [numTypes]string{"other", "A", "NS", "CNAME", "SOA", "PTR", "MX", "TXT", "AAAA", "SRV", "HTTPS", "ANY"}
+	codes := [numCodes]string{"noerror", "formerr", "servfail", "nxdomain", "notimp", "refused", "notauth", "badvers"}
+	for k := range m.queries {
+		for t := range m.queries[k] {
+			for c := range m.queries[k][t] {
+				if n := m.queries[k][t][c].Load(); n > 0 {
+					ch <- prometheus.MustNewConstMetric(m.desc, prometheus.CounterValue, float64(n), kinds[k], types[t], codes[c])
+				}
+			}
+		}
+	}
+}
+
+func typeClass(qtype uint16) int {
+	switch qtype {
+	case typeA:
+		return 1
+	case typeNS:
+		return 2
+	case typeCNAME:
+		return 3
+	case typeSOA:
+		return 4
+	case typePTR:
+		return 5
+	case typeMX:
+		return 6
+	case typeTXT:
+		return 7
+	case typeAAAA:
+		return 8
+	case typeSRV:
+		return 9
+	case typeHTTPS:
+		return 10
+	case typeANY:
+		return 11
+	}
+	return 0
+}
+
+func codeClass(code rcode) int {
+	switch code {
+	case noError, formErr, servFail, nxDomain, notImp, refused:
+		return int(code)
+	case notAuth:
+		return 6
+	case badVers:
+		return 7
+	}
+	return int(servFail) // of a forwarder's server, such as YXDOMAIN
+}

@@ -1,0 +1,167 @@
+package dnsd
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+const (
+	maxName   = 255 // octets of a name in wire form, RFC 1035 section 2.3.4
+	maxLabel  = 63
+	maxLabels = 127 // of one octet each, and the root
+
+	hashSeed  = 0x9e3779b97f4a7c15
+	hashPrime = 0xff51afd7ed558ccd
+)
+
+// wildcardLabel is the label "*" in wire form (RFC 4592 section 2.1.1).
+const wildcardLabel = "\x01*"
+
+var errName = errors.New("malformed name")
+
+// A name is a domain name in wire form, in lower case, with the place and the hash of each of its suffixes. It is large and
+// meant to be used again and again.
+type name struct {
+	wire   [maxName]byte
+	n      int // octets in wire, the root's included
+	labels int // without the root
+	off    [maxLabels + 1]uint8
+	hash   [maxLabels + 1]uint64
+}
+
+// bytes returns the name in wire form.
+func (n *name) bytes() []byte { return n.wire[:n.n] }
+
+// suffix returns the name without its first i labels.
+func (n *name) suffix(i int) []byte { return n.wire[n.off[i]:n.n] }
+
+// parse reads an uncompressed name from the start of b and returns how many octets it took.
+func (n *name) parse(b []byte) (int, error) {
+	n.n, n.labels = 0, 0
+	for {
+		if n.n >= len(b) || n.n >= maxName {
+			return 0, errName
+		}
+		l := int(b[n.n])
+		end := n.n + 1 + l
+		if l > maxLabel || end > len(b) || end > maxName {
+			return 0, errName // a pointer has no place in a question
+		}
+		n.off[n.labels] = uint8(n.n)
+		n.wire[n.n] = byte(l)
+		for i := n.n + 1; i < end; i++ {
+			n.wire[i] = lower(b[i])
+		}
+		n.n = end
+		if l == 0 {
+			break
+		}
+		n.labels++
+	}
+	n.rehash()
+	return n.n, nil
+}
+
+// rehash fills in the hashes, from the root to the left, so that each continues the hash of its parent.
+func (n *name) rehash() {
+	h := uint64(hashSeed)
+	n.hash[n.labels] = h
+	for i := n.labels - 1; i >= 0; i-- {
+		h = hashLabel(h, n.wire[n.off[i]:n.off[i+1]])
+		n.hash[i] = h
+	}
+}
+
+// hashLabel continues the hash of a parent with one label, its length octet included.
+func hashLabel(h uint64, b []byte) uint64 {
+	for ; len(b) >= 8; b = b[8:] {
+		h = (h ^ binary.LittleEndian.Uint64(b)) * hashPrime
+		h ^= h >> 29
+	}
+	tail := uint64(len(b)) << 56
+	for i, c := range b {
+		tail |= uint64(c) << (8 * i)
+	}
+	h = (h ^ tail) * hashPrime
+	return h ^ h>>32
+}
+
+// hasSuffix returns at which label of n the suffix starts, or -1 if n does not end in it.
+func (n *name) hasSuffix(wire []byte, labels int) int {
+	i := n.labels - labels
+	if i < 0 || !bytes.Equal(n.suffix(i), wire) {
+		return -1
+	}
+	return i
+}
+
+func lower(c byte) byte {
+	if 'A' <= c && c <= 'Z' {
+		return c + 'a' - 'A'
+	}
+	return c
+}
+
+// appendName appends a name that is written as text, without escapes and with or without a final dot, in wire form and
+// lower case.
+func appendName(b []byte, text string) ([]byte, error) {
+	start := len(b)
+	rest := strings.TrimSuffix(text, ".")
+	for more := rest != ""; more; {
+		var label string
+		label, rest, more = strings.Cut(rest, ".")
+		if label == "" || len(label) > maxLabel {
+			return b[:start], fmt.Errorf("%q is not a domain name: a label has 1 to 63 characters", text)
+		}
+		b = append(b, byte(len(label)))
+		for i := range len(label) {
+			b = append(b, lower(label[i]))
+		}
+	}
+	b = append(b, 0)
+	if len(b)-start > maxName {
+		return b[:start], fmt.Errorf("%q is not a domain name: it is longer than 255 octets", text)
+	}
+	return b, nil
+}
+
+// nameEnd returns the offset behind the name at off in a message, whose compression pointers are not followed.
+func nameEnd(b []byte, off int) (int, error) {
+	for off < len(b) {
+		switch l := int(b[off]); {
+		case l == 0:
+			return off + 1, nil
+		case l >= 0xc0:
+			if off+2 > len(b) {
+				return 0, errName
+			}
+			return off + 2, nil
+		case l > maxLabel:
+			return 0, errName
+		default:
+			off += 1 + l
+		}
+	}
+	return 0, errName
+}
+
+// wireLen returns the length of the uncompressed name at the start of b, which is known to be well-formed.
+func wireLen(b []byte) int {
+	n := 0
+	for b[n] != 0 {
+		n += 1 + int(b[n])
+	}
+	return n + 1
+}
+
+// countLabels returns the labels of a well-formed uncompressed name, without the root.
+func countLabels(b []byte) int {
+	labels := 0
+	for i := 0; b[i] != 0; i += 1 + int(b[i]) {
+		labels++
+	}
+	return labels
+}

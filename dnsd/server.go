@@ -1,0 +1,230 @@
+package dnsd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// The attribute keys of log lines.
+const (
+	keyAddr = "addr"
+	keyErr  = "err"
+	keyZone = "zone"
+)
+
+// A Config is what a Server can be told. The zero Config is the documented default.
+type Config struct {
+	MaxTCP         int           // connections at a time; 64
+	MaxForwards    int           // questions that wait for the forwarder at a time; 256
+	CacheEntries   int           // answers of the forwarder that are kept; 4096
+	CacheBytes     int           // memory for them, in octets; 2 MiB
+	IdleTimeout    time.Duration // of a TCP connection; 10s
+	ForwardTimeout time.Duration // for one try at one server; 1s. A question gets 4.5 times as long in all
+}
+
+// Deps are what a Server needs. All but Leases are required.
+type Deps struct {
+	Table      func() *Table // the table in force
+	Leases     Leases        // names of DHCP clients; nil: they have none
+	Now        func() time.Time
+	Log        *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// A Server answers DNS over UDP and TCP.
+type Server struct {
+	cfg     Config
+	deps    Deps
+	log     *slog.Logger
+	metrics *metrics
+	forward *forwarder
+	slots   chan struct{} // one for each question that waits for the forwarder
+}
+
+// New returns a server. It panics if a required dependency is nil.
+func New(cfg Config, deps Deps) (*Server, error) {
+	switch {
+	case deps.Table == nil:
+		panic("dnsd: Deps.Table is nil")
+	case deps.Now == nil:
+		panic("dnsd: Deps.Now is nil")
+	case deps.Log == nil:
+		panic("dnsd: Deps.Log is nil")
+	case deps.Registerer == nil:
+		panic("dnsd: Deps.Registerer is nil")
+	}
+	cfg = cfg.withDefaults()
+	m, err := newMetrics(deps.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("register metrics of dnsd: %w", err)
+	}
+	return &Server{
+		cfg: cfg, deps: deps, log: deps.Log.With("server", "dnsd"), metrics: m,
+		forward: newForwarder(cfg, deps.Now, m), slots: make(chan struct{}, cfg.MaxForwards),
+	}, nil
+}
+
+func (c Config) withDefaults() Config {
+	setDefault(&c.MaxTCP, 64)
+	setDefault(&c.MaxForwards, 256)
+	setDefault(&c.CacheEntries, 4096)
+	setDefault(&c.CacheBytes, 2<<20)
+	setDefault(&c.IdleTimeout, 10*time.Second)
+	setDefault(&c.ForwardTimeout, time.Second)
+	return c
+}
+
+func setDefault[T int | time.Duration](v *T, d T) {
+	if *v <= 0 {
+		*v = d
+	}
+}
+
+// Serve answers on all sockets until ctx ends, then waits for what is under way and returns nil. Any other error is that of
+// a socket. The sockets belong to Serve, which closes them.
+func (s *Server) Serve(ctx context.Context, udp []*net.UDPConn, tcp []net.Listener) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	for _, c := range udp {
+		wg.Go(func() { cancel(s.serveUDP(ctx, c)) })
+	}
+	for _, l := range tcp {
+		wg.Go(func() { cancel(s.serveTCP(ctx, l)) })
+	}
+	<-ctx.Done()
+	for _, c := range udp {
+		_ = c.SetReadDeadline(time.Unix(1, 0)) // wakes the reader; replies under way still leave
+	}
+	for _, l := range tcp {
+		_ = l.Close()
+	}
+	wg.Wait()
+	for _, c := range udp {
+		_ = c.Close()
+	}
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return nil
+}
+
+// A verdict is what becomes of a message.
+type verdict uint8
+
+const (
+	dropped verdict = iota // no reply
+	ready                  // the reply stands in the request's writer
+	pending                // the forwarder has to be asked: finish it with await
+)
+
+// handle answers the message in r.w.b, in place, from memory alone. The caller has set r.from and r.tcp.
+func (s *Server) handle(r *request) verdict {
+	r.t = s.deps.Table()
+	code, reply := r.q.parse(r.w.b)
+	if !reply {
+		return dropped
+	}
+	r.begin()
+	if code == noError {
+		code = r.acceptable()
+	}
+	if code != noError {
+		r.code = code
+		return s.finish(r)
+	}
+	out := r.answer(s.deps.Leases)
+	if out == answered {
+		return s.finish(r)
+	}
+	return s.elsewhere(r, out)
+}
+
+// acceptable refuses what is not answered at all, and makes an IXFR over UDP the question for the SOA that it may be
+// answered with (RFC 1995 section 2).
+func (r *request) acceptable() rcode {
+	switch {
+	case r.q.qclass != classIN:
+		return refused // version.bind too
+	case r.q.qtype == typeIXFR && r.t.mayTransfer(r.from):
+		r.q.qtype = typeSOA
+	case r.q.qtype == typeAXFR || r.q.qtype == typeIXFR:
+		return refused
+	case r.q.qtype != typeANY && isMeta(r.q.qtype):
+		return notImp
+	}
+	return noError
+}
+
+// elsewhere decides about a question that the table does not answer for good.
+func (s *Server) elsewhere(r *request, out outcome) verdict {
+	servers, _ := r.t.upstreams(r.cur)
+	if !r.recurse || len(servers) == 0 {
+		if out == foreign && !r.chained {
+			r.code = refused
+		}
+		return s.finish(r)
+	}
+	r.w.rewind(r.kept)
+	r.code = noError
+	if r.chained {
+		return pending
+	}
+	r.flags &^= flagAA
+	r.kind = kindForward
+	if !s.forward.cached(r) {
+		return pending
+	}
+	return s.finish(r)
+}
+
+// await asks the forwarder and finishes the reply.
+func (s *Server) await(ctx context.Context, r *request) {
+	e, err := s.forward.resolve(ctx, r)
+	switch {
+	case err != nil:
+		r.code = servFail
+	case r.chained:
+		err = r.join(e, s.deps.Now())
+	default:
+		r.fromCache(e, s.deps.Now())
+	}
+	if err != nil {
+		s.log.Debug("forwarding failed", keyAddr, r.from, keyErr, err)
+		r.code = servFail
+	}
+	s.finish(r)
+}
+
+func (s *Server) finish(r *request) verdict {
+	r.w.finish(&r.q, r.flags, r.code)
+	s.metrics.count(r.kind, r.q.qtype, r.code)
+	return ready
+}
+
+// clone returns a copy of a request with a buffer of its own.
+func (r *request) clone() *request {
+	c := *r
+	c.cur = &c.q.name
+	if r.chained {
+		c.cur = &c.next
+	}
+	c.w.b = append(make([]byte, 0, len(r.w.b)+256), r.w.b...)
+	return &c
+}
+
+// tookPanic keeps a panic of a handler from ending the process, and logs it as the bug that it is.
+func (s *Server) tookPanic() {
+	if p := recover(); p != nil {
+		s.metrics.dropped[dropPanic].Inc()
+		s.log.Error("panic in a handler", keyErr, fmt.Sprint(p), "stack", string(debug.Stack()))
+	}
+}

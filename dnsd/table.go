@@ -1,0 +1,229 @@
+package dnsd
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net/netip"
+
+	"bootlab/internal/lab"
+)
+
+// A Table is everything that dnsd answers from: the zones, and who may use the forwarder and transfer zones. It is
+// immutable and safe for concurrent use.
+type Table struct {
+	serial uint32 // of SOA records that have none
+	blob   []byte // names, and record data as (length, data) pairs
+	zones  []zone
+	nodes  []node
+	sets   []rrset
+	slots  []uint32 // open-addressed hash of nodes: index + 1, or 0
+	depth  int      // labels of the longest origin
+
+	domain     []byte // of DHCP clients, in wire form; nil: they get no names
+	domainText string
+	networks   []netip.Prefix // the lab's
+	allow      []netip.Prefix // may use the forwarder: the networks and dns.allow
+	transfer   []netip.Prefix
+	forwards   []forwardZone // longest domain first
+	forwardSig uint64        // changes with forwards, so that the cache can be dropped
+
+	lab      *lab.Lab
+	warnings lab.Problems
+}
+
+// A zone is one DNS zone.
+type zone struct {
+	origin  uint32 // in Table.blob
+	labels  uint8
+	derived bool
+	broken  bool // its file could not be read: SERVFAIL
+	cuts    bool // holds delegations
+	apex    uint32
+	text    string
+	source  *lab.Zone
+}
+
+// A node is a name of a zone. A node without RRsets is an empty non-terminal (RFC 4592 section 2.2.2).
+type node struct {
+	hash  uint32
+	name  uint32 // in Table.blob
+	first uint32 // in Table.sets
+	zone  uint16
+	sets  uint8
+	cut   bool // NS below the apex
+}
+
+// An rrset is what a node holds of one type: n pairs of length (two octets) and data from data on.
+type rrset struct {
+	data  uint32
+	ttl   uint32
+	rtype uint16
+	n     uint16
+}
+
+// A forwardZone sends what lies below domain to servers.
+type forwardZone struct {
+	domain  []byte
+	labels  int
+	servers []netip.AddrPort
+}
+
+// Warnings returns what is wrong without being an error, such as a zone file that is not there.
+func (t *Table) Warnings() lab.Problems { return t.warnings }
+
+// WithSerial returns a table that gives its synthesised SOA records that serial (RFC 1912 section 2.2) instead of one that
+// follows from their content. Secondaries notice a change only if serials grow, as generations and clocks do.
+func (t *Table) WithSerial(serial uint32) *Table {
+	c := *t
+	c.serial = serial
+	return &c
+}
+
+// slotHash is the hash of a name inside a zone.
+func slotHash(zone int, h uint64) uint32 {
+	return uint32((h ^ uint64(zone+1)*hashSeed) * hashPrime >> 32)
+}
+
+// find returns the index of a node, or -1. h is the hash of the name.
+func (t *Table) find(zone int, h uint64, wire []byte) int {
+	want, mask := slotHash(zone, h), uint32(len(t.slots)-1)
+	for i := want & mask; t.slots[i] != 0; i = (i + 1) & mask {
+		nd := &t.nodes[t.slots[i]-1]
+		if nd.hash == want && int(nd.zone) == zone && bytes.HasPrefix(t.blob[nd.name:], wire) {
+			return int(t.slots[i] - 1)
+		}
+	}
+	return -1
+}
+
+// findJoined is find for a label in front of a parent, as "*" in front of the closest encloser.
+func (t *Table) findJoined(zone int, label string, h uint64, parent []byte) int {
+	want, mask := slotHash(zone, h), uint32(len(t.slots)-1)
+	for i := want & mask; t.slots[i] != 0; i = (i + 1) & mask {
+		nd := &t.nodes[t.slots[i]-1]
+		if nd.hash != want || int(nd.zone) != zone {
+			continue
+		}
+		name := t.blob[nd.name:]
+		if string(name[:min(len(label), len(name))]) == label && bytes.HasPrefix(name[len(label):], parent) {
+			return int(t.slots[i] - 1)
+		}
+	}
+	return -1
+}
+
+// zoneOf returns the zone with the longest origin that n ends in and the label of n where that starts, or -1.
+func (t *Table) zoneOf(n *name) (zone, at int) {
+	for i := max(0, n.labels-t.depth); i <= n.labels; i++ {
+		h, suffix := n.hash[i], n.suffix(i)
+		want, mask := slotHash(-1, h), uint32(len(t.slots)-1)
+		for s := want & mask; t.slots[s] != 0; s = (s + 1) & mask {
+			nd := &t.nodes[t.slots[s]-1]
+			if nd.hash == want && nd.zone == originZone && bytes.HasPrefix(t.blob[nd.name:], suffix) {
+				return int(nd.first), i
+			}
+		}
+	}
+	return -1, 0
+}
+
+// originZone marks a node that is no name of a zone but says which zone has this origin: its index is in first.
+const originZone = 0xffff
+
+// set returns the RRset of a type, or nil.
+func (t *Table) set(nd *node, rtype uint16) *rrset {
+	sets := t.sets[nd.first : nd.first+uint32(nd.sets)]
+	for i := range sets {
+		if sets[i].rtype == rtype {
+			return &sets[i]
+		}
+	}
+	return nil
+}
+
+// next returns the record data at off and the offset of the one behind it.
+func (t *Table) next(off uint32) (rdata []byte, behind uint32) {
+	n := uint32(binary.BigEndian.Uint16(t.blob[off:]))
+	return t.blob[off+2 : off+2+n], off + 2 + n
+}
+
+// nameOf returns the name of a node in wire form.
+func (t *Table) nameOf(nd *node) []byte {
+	b := t.blob[nd.name:]
+	return b[:wireLen(b)]
+}
+
+// A match is where a name leads.
+type match struct {
+	zone int // -1: to no zone of the table
+	at   int // the label of the name where the zone's origin starts
+	node int // its own node, or the wildcard that it is synthesised from; -1: no such name
+	cut  int // the label where a delegated zone starts; -1: not delegated
+}
+
+// match finds the place of n: RFC 1034 section 4.3.2, with the wildcards of RFC 4592 section 3.3.
+func (t *Table) match(n *name) match {
+	z, at := t.zoneOf(n)
+	m := match{zone: z, at: at, node: -1, cut: -1}
+	if z < 0 || t.zones[z].broken {
+		return m
+	}
+	if t.zones[z].cuts {
+		if m.cut = t.cutAbove(z, at, n); m.cut >= 0 {
+			return m
+		}
+	}
+	if m.node = t.find(z, n.hash[0], n.bytes()); m.node >= 0 {
+		return m
+	}
+	for i := 1; i <= at; i++ {
+		if t.find(z, n.hash[i], n.suffix(i)) < 0 {
+			continue
+		}
+		h := hashLabel(n.hash[i], []byte(wildcardLabel))
+		m.node = t.findJoined(z, wildcardLabel, h, n.suffix(i))
+		return m
+	}
+	return m
+}
+
+// cutAbove returns the label of n, seen from the apex, where the zone delegates, or -1.
+func (t *Table) cutAbove(z, at int, n *name) int {
+	for i := at - 1; i >= 0; i-- {
+		nd := t.find(z, n.hash[i], n.suffix(i))
+		if nd < 0 {
+			return -1
+		}
+		if t.nodes[nd].cut {
+			return i
+		}
+	}
+	return -1
+}
+
+// upstreams returns the servers to ask about n and the label where their domain starts; none: nobody is to be asked.
+func (t *Table) upstreams(n *name) (servers []netip.AddrPort, at int) {
+	for i := range t.forwards {
+		if at := n.hasSuffix(t.forwards[i].domain, t.forwards[i].labels); at >= 0 {
+			return t.forwards[i].servers, at
+		}
+	}
+	return nil, 0
+}
+
+// mayRecurse reports whether a client may use the forwarder.
+func (t *Table) mayRecurse(a netip.Addr) bool {
+	return len(t.forwards) > 0 && (a.IsLoopback() || contains(t.allow, a))
+}
+
+// mayTransfer reports whether a client may transfer zones.
+func (t *Table) mayTransfer(a netip.Addr) bool { return contains(t.transfer, a) }
+
+func contains(ps []netip.Prefix, a netip.Addr) bool {
+	for _, p := range ps {
+		if p.Contains(a) {
+			return true
+		}
+	}
+	return false
+}

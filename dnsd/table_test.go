@@ -1,0 +1,321 @@
+package dnsd
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"bootlab/internal/lab"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const outside = "203.0.113.9" // no client of the lab
+
+// TestRFC4592 asks the questions of RFC 4592 section 2.2.1 of the zone there, and some around them.
+func TestRFC4592(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, compile(t, &lab.Lab{Zones: []*lab.Zone{zoneOfLines("example.",
+		"$TTL 3600",
+		"@ SOA ns hostmaster 1 2 3 4 5",
+		"@ NS ns.example.com.",
+		"@ NS ns.example.net.",
+		`* TXT "this is a wildcard"`,
+		"* MX 10 host1.example.",
+		`sub.* TXT "this is not a wildcard"`,
+		"host1 A 192.0.2.1",
+		"_ssh._tcp.host1 SRV 1 0 22 host1",
+		"_ssh._tcp.host2 SRV 1 0 22 host2",
+		"subdel NS ns.example.com.",
+		"subdel NS ns.example.net.",
+	)}}), nil)
+	const soa = "\nns example. SOA ns.example."
+	for _, tt := range []struct{ question, want string }{
+		{"host3.example. MX", "NOERROR aa\nan host3.example. MX 10 host1.example.\nar host1.example. A 192.0.2.1"},
+		{"host3.example. A", "NOERROR aa" + soa},
+		{"foo.bar.example. TXT", `NOERROR aa` + "\n" + `an foo.bar.example. TXT "this is a wildcard"`},
+		{"host1.example. MX", "NOERROR aa" + soa},
+		{"sub.*.example. MX", "NOERROR aa" + soa},
+		{"_telnet._tcp.host1.example. SRV", "NXDOMAIN aa" + soa},
+		{"host.subdel.example. A", "NOERROR\nns subdel.example. NS ns.example.com.\nns subdel.example. NS ns.example.net."},
+		{"ghost.*.example. MX", "NXDOMAIN aa" + soa},
+		{"*.example. TXT", "NOERROR aa\n" + `an *.example. TXT "this is a wildcard"`},
+		// An empty non-terminal exists: neither NXDOMAIN nor the wildcard.
+		{"_tcp.host1.example. TXT", "NOERROR aa" + soa},
+		{"host2.example. MX", "NOERROR aa" + soa},
+		{"HoSt1.EXAMPLE. A", "NOERROR aa\nan HoSt1.EXAMPLE. A 192.0.2.1"},
+		{"_ssh._tcp.host1.example. SRV", "NOERROR aa\nan _ssh._tcp.host1.example. SRV 1 0 22 host1.example.\nar host1.example. A 192.0.2.1"},
+		{"subdel.example. DS", "NOERROR aa" + soa},
+		{"host1.example. ANY", "NOERROR aa\nan host1.example. A 192.0.2.1"},
+		{"example. NS", "NOERROR aa\nan example. NS ns.example.com.\nan example. NS ns.example.net."},
+	} {
+		if diff := cmp.Diff(tt.want, show(lookup(t, s, tt.question, outside))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.question, diff)
+		}
+	}
+}
+
+// openshift is what labs/openshift-upi.yaml derives, by hand.
+func openshift() *lab.Lab {
+	return &lab.Lab{
+		Domain: "example.com",
+		Networks: []*lab.Network{{Name: "cluster", Subnet: netip.MustParsePrefix("192.168.131.0/24"),
+			Address: netip.MustParseAddr("192.168.131.10")}},
+		Zones: []*lab.Zone{
+			derived("131.168.192.in-addr.arpa.",
+				"10.131.168.192.in-addr.arpa. PTR loadbalancer.mycluster.example.com.",
+				"12.131.168.192.in-addr.arpa. PTR master.mycluster.example.com.",
+				"13.131.168.192.in-addr.arpa. PTR worker-1.mycluster.example.com."),
+			derived("example.com."),
+			derived("mycluster.example.com.",
+				"*.apps.mycluster.example.com. A 192.168.131.10",
+				"_etcd-server-ssl._tcp.mycluster.example.com. SRV 0 10 2380 etcd-0.mycluster.example.com.",
+				"api.mycluster.example.com. A 192.168.131.10",
+				"api-int.mycluster.example.com. A 192.168.131.10",
+				"etcd-0.mycluster.example.com. A 192.168.131.12",
+				"loadbalancer.mycluster.example.com. A 192.168.131.10",
+				"master.mycluster.example.com. A 192.168.131.12",
+				"worker-1.mycluster.example.com. A 192.168.131.13"),
+		},
+	}
+}
+
+func TestOpenShift(t *testing.T) {
+	t.Parallel()
+	leases := leaseMap{"laptop": netip.MustParseAddr("192.168.131.77"), "master": netip.MustParseAddr("192.168.131.78")}
+	s := newServer(t, compile(t, openshift()), leases)
+	const soa = "\nns mycluster.example.com. SOA bootlab.example.com."
+	for _, tt := range []struct{ question, want string }{
+		{"api.mycluster.example.com. A", "NOERROR aa\nan api.mycluster.example.com. A 192.168.131.10"},
+		{"console.apps.mycluster.example.com. A", "NOERROR aa\nan console.apps.mycluster.example.com. A 192.168.131.10"},
+		{"a.b.apps.mycluster.example.com. A", "NOERROR aa\nan a.b.apps.mycluster.example.com. A 192.168.131.10"},
+		// musl and glibc ask for AAAA too: anything but NODATA breaks or misleads them.
+		{"console.apps.mycluster.example.com. AAAA", "NOERROR aa" + soa},
+		{"apps.mycluster.example.com. A", "NOERROR aa" + soa},
+		{"nobody.mycluster.example.com. A", "NXDOMAIN aa" + soa},
+		{"_etcd-server-ssl._tcp.mycluster.example.com. SRV", "NOERROR aa\nan _etcd-server-ssl._tcp.mycluster.example.com. SRV 0 10 2380 " +
+			"etcd-0.mycluster.example.com.\nar etcd-0.mycluster.example.com. A 192.168.131.12"},
+		{"12.131.168.192.in-addr.arpa. PTR", "NOERROR aa\nan 12.131.168.192.in-addr.arpa. PTR master.mycluster.example.com."},
+		{"12.131.168.192.in-addr.arpa. A", "NOERROR aa\nns 131.168.192.in-addr.arpa. SOA bootlab.example.com."},
+		{"99.131.168.192.in-addr.arpa. PTR", "NXDOMAIN aa\nns 131.168.192.in-addr.arpa. SOA bootlab.example.com."},
+		// DHCP clients: only what the table does not hold.
+		{"laptop.example.com. A", "NOERROR aa\nan laptop.example.com. A 192.168.131.77"},
+		{"laptop.example.com. AAAA", "NOERROR aa\nns example.com. SOA bootlab.example.com."},
+		{"77.131.168.192.in-addr.arpa. PTR", "NOERROR aa\nan 77.131.168.192.in-addr.arpa. PTR laptop.example.com."},
+		{"master.mycluster.example.com. A", "NOERROR aa\nan master.mycluster.example.com. A 192.168.131.12"},
+		{"bootlab.example.com. A", "NOERROR aa\nan bootlab.example.com. A 192.168.131.10"},
+		{"www.example.org. A", "REFUSED"},
+		{"example.com. TYPE65", "NOERROR aa\nns example.com. SOA bootlab.example.com."},
+	} {
+		question := strings.Replace(tt.question, "TYPE65", "HTTPS", 1)
+		if diff := cmp.Diff(tt.want, show(lookup(t, s, question, outside))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.question, diff)
+		}
+	}
+}
+
+// TestRouterZone is labs/wildcard-router.yaml.
+func TestRouterZone(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, compile(t, &lab.Lab{Zones: []*lab.Zone{
+		zoneOfLines("demo.kuryr.org.", "@ NS ns", "ns A 127.0.0.1", "* 300 A 172.24.4.2")}}), nil)
+	for _, tt := range []struct{ question, want string }{
+		{"foo.demo.kuryr.org. A", "NOERROR aa\nan foo.demo.kuryr.org. A 172.24.4.2"},
+		{"foo.demo.kuryr.org. AAAA", "NOERROR aa\nns demo.kuryr.org. SOA ns.demo.kuryr.org."},
+		{"ns.demo.kuryr.org. A", "NOERROR aa\nan ns.demo.kuryr.org. A 127.0.0.1"},
+		{"demo.kuryr.org. SOA", "NOERROR aa\nan demo.kuryr.org. SOA ns.demo.kuryr.org."},
+		{"demo.kuryr.org. A", "NOERROR aa\nns demo.kuryr.org. SOA ns.demo.kuryr.org."},
+		{"kuryr.org. A", "REFUSED"},
+	} {
+		if diff := cmp.Diff(tt.want, show(lookup(t, s, tt.question, outside))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.question, diff)
+		}
+	}
+	m := lookup(t, s, "foo.demo.kuryr.org. A", outside)
+	if ttl := m.Answer[0].Header().Ttl; ttl != 300 {
+		t.Errorf("TTL %d, want 300", ttl)
+	}
+}
+
+// TestChains follows CNAMEs inside the table, through wildcards and zones, into nothing and round in circles.
+func TestChains(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, compile(t, &lab.Lab{Zones: []*lab.Zone{
+		zoneOfLines("a.test.", "www CNAME web.b.test.", "* CNAME www", "loop CNAME pool", "pool CNAME loop",
+			"dead CNAME nobody.b.test.", "out CNAME www.example.org.", "below CNAME x.sub.b.test.",
+			"nodata CNAME web.b.test.", "mail 5m MX 5 web.b.test."),
+		zoneOfLines("b.test.", "web 1h A 192.0.2.7", "web 2h A 192.0.2.8", "sub NS ns.sub", "ns.sub A 192.0.2.53", "ns.sub AAAA 2001:db8::53"),
+	}}), nil)
+	const soaB = "\nns b.test. SOA b.test."
+	for _, tt := range []struct{ question, want string }{
+		{"www.a.test. A", "NOERROR aa\nan www.a.test. CNAME web.b.test.\nan web.b.test. A 192.0.2.7\nan web.b.test. A 192.0.2.8"},
+		{"any.a.test. A", "NOERROR aa\nan any.a.test. CNAME www.a.test.\nan www.a.test. CNAME web.b.test.\n" +
+			"an web.b.test. A 192.0.2.7\nan web.b.test. A 192.0.2.8"},
+		{"www.a.test. CNAME", "NOERROR aa\nan www.a.test. CNAME web.b.test."},
+		{"dead.a.test. A", "NXDOMAIN aa\nan dead.a.test. CNAME nobody.b.test." + strings.Replace(soaB, "SOA b.test.", "SOA b.test.", 1)},
+		{"nodata.a.test. AAAA", "NOERROR aa\nan nodata.a.test. CNAME web.b.test." + soaB},
+		{"out.a.test. A", "NOERROR aa\nan out.a.test. CNAME www.example.org."},
+		{"below.a.test. A", "NOERROR aa\nan below.a.test. CNAME x.sub.b.test.\nns sub.b.test. NS ns.sub.b.test.\n" +
+			"ar ns.sub.b.test. A 192.0.2.53\nar ns.sub.b.test. AAAA 2001:db8::53"},
+		{"ns.sub.b.test. A", "NOERROR\nns sub.b.test. NS ns.sub.b.test.\nar ns.sub.b.test. A 192.0.2.53\nar ns.sub.b.test. AAAA 2001:db8::53"},
+		{"mail.a.test. MX", "NOERROR aa\nan mail.a.test. MX 5 web.b.test.\nar web.b.test. A 192.0.2.7\nar web.b.test. A 192.0.2.8"},
+	} {
+		if diff := cmp.Diff(tt.want, show(lookup(t, s, tt.question, outside))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.question, diff)
+		}
+	}
+	m := lookup(t, s, "loop.a.test. A", outside)
+	if m.Rcode != 0 || len(m.Answer) != maxChain {
+		t.Errorf("a circle of CNAMEs: %s with %d records, want NOERROR with %d", show(m), len(m.Answer), maxChain)
+	}
+	if m := lookup(t, s, "web.b.test. A", outside); m.Answer[1].Header().Ttl != 3600 {
+		t.Errorf("TTL of a set of 1h and 2h is %d, want 3600", m.Answer[1].Header().Ttl)
+	}
+}
+
+// TestLongestZone nests zones: the inner one answers, whatever the outer has.
+func TestLongestZone(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, compile(t, &lab.Lab{Zones: []*lab.Zone{
+		derived("test.", "inner.test. A 192.0.2.1", "x.inner.test. A 192.0.2.1"),
+		zoneOfLines("inner.test.", "@ A 192.0.2.2"),
+		zoneOfLines(".", "arpa A 192.0.2.9"),
+	}}), nil)
+	for _, tt := range []struct{ question, want string }{
+		{"inner.test. A", "NOERROR aa\nan inner.test. A 192.0.2.2"},
+		{"x.inner.test. A", "NXDOMAIN aa\nns inner.test. SOA inner.test."},
+		{"y.test. A", "NXDOMAIN aa\nns test. SOA test."},
+		{"arpa. A", "NOERROR aa\nan arpa. A 192.0.2.9"},
+		{"org. A", "NXDOMAIN aa\nns . SOA ."},
+	} {
+		if diff := cmp.Diff(tt.want, show(lookup(t, s, tt.question, outside))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.question, diff)
+		}
+	}
+}
+
+func TestZoneFile(t *testing.T) {
+	t.Parallel()
+	// The shape of the BIND sample in OpenShift's documentation: units, parentheses, absolute owners, two PTRs.
+	const file = `$TTL 1W
+@	IN	SOA	ns1.example.com.	root (
+			2019070700	; serial
+			3H		; refresh
+			30M		; retry
+			2W		; expiry
+			1W )		; minimum
+	IN	NS	ns1.example.com.
+ns1.example.com.	IN	A	192.168.1.5
+*.apps.ocp4		IN	A	192.168.1.5
+$GENERATE 0-2 control-plane$ A 192.168.1.9$
+`
+	read := func(path string) ([]byte, error) {
+		if path != "/lab/zones/example.com" {
+			return nil, errNoFile
+		}
+		return []byte(file), nil
+	}
+	table, err := CompileWith(&lab.Lab{Zones: []*lab.Zone{
+		{Origin: "example.com.", File: "/lab/zones/example.com"},
+		{Origin: "gone.test.", File: "/lab/zones/gone"},
+	}}, read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newServer(t, table, nil)
+	for _, tt := range []struct{ question, want string }{
+		{"control-plane2.example.com. A", "NOERROR aa\nan control-plane2.example.com. A 192.168.1.92"},
+		{"x.apps.ocp4.example.com. A", "NOERROR aa\nan x.apps.ocp4.example.com. A 192.168.1.5"},
+		{"www.gone.test. A", "SERVFAIL"},
+	} {
+		if diff := cmp.Diff(tt.want, show(lookup(t, s, tt.question, outside))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.question, diff)
+		}
+	}
+	if got := lookup(t, s, "example.com. SOA", outside).Answer[0].String(); !strings.Contains(got, "2019070700 10800 1800 1209600 604800") {
+		t.Errorf("SOA of the file: %s", got)
+	}
+	want := "lab: dns.zones.gone.test.file: zone gone.test. answers SERVFAIL: no such file"
+	if diff := cmp.Diff(want, table.Warnings().Error()); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+}
+
+// TestProblems are lines that are refused, with their exact message.
+func TestProblems(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, line, want string }{
+		{"no type", "www 10.0.0.1", `lab.yaml:10:9: dns.zones.z.test.records[0]: "www 10.0.0.1": not a TTL: "10.0.0.1" at line: 1:12`},
+		{"bad address", "www A 10.0.0.256", `lab.yaml:10:9: dns.zones.z.test.records[0]: "www A 10.0.0.256": bad A A: "10.0.0.256" at line: 1:16`},
+		{"outside", "www.example.org. A 10.0.0.1",
+			`lab.yaml:10:9: dns.zones.z.test.records[0]: "www.example.org. A 10.0.0.1": www.example.org. is not in the zone z.test.`},
+		{"include", "$INCLUDE /etc/passwd",
+			`lab.yaml:10:9: dns.zones.z.test.records[0]: "$INCLUDE /etc/passwd": $INCLUDE is not allowed: put the records into one file`},
+		{"class", "www CH A 10.0.0.1", `lab.yaml:10:9: dns.zones.z.test.records[0]: "www CH A 10.0.0.1": only class IN is served`},
+		{"dname", "www DNAME x.", `lab.yaml:10:9: dns.zones.z.test.records[0]: "www DNAME x.": DNAME is not served: write the CNAMEs`},
+		{"cname and more", "www CNAME a\nwww A 10.0.0.1",
+			"lab.yaml:10:9: zone z.test.: www.z.test.: a name with a CNAME has no other record (RFC 1034 section 3.6.2)"},
+		{"cname at apex", "@ CNAME a", "lab.yaml:10:9: zone z.test.: z.test.: a name with a CNAME has no other record (RFC 1034 section 3.6.2)"},
+		{"wildcard NS", "* NS ns", "lab.yaml:10:9: zone z.test.: *.z.test.: a wildcard cannot be delegated (RFC 4592 section 4.2)"},
+		{"soa below", "www SOA a b 1 2 3 4 5", "lab.yaml:10:9: zone z.test.: www.z.test.: a zone has one SOA, at its origin z.test."},
+		{"generate", "$GENERATE 1-99999999 h$ A 10.0.0.1", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := Compile(&lab.Lab{Zones: []*lab.Zone{zoneOfLines("z.test.", tt.line)}})
+			switch {
+			case err == nil:
+				t.Fatal("compiled")
+			case tt.want == "" && strings.HasPrefix(err.Error(), "lab.yaml:10:9: "):
+			default:
+				if diff := cmp.Diff(tt.want, err.Error()); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+			}
+		})
+	}
+}
+
+// TestLines reads lines as people write them.
+func TestLines(t *testing.T) {
+	t.Parallel()
+	table := compile(t, &lab.Lab{Zones: []*lab.Zone{zoneOfLines("z.test.",
+		"$TTL 2h", "www A 192.0.2.1", "  AAAA 2001:db8::1", "$ORIGIN sub", "www 1m IN A 192.0.2.2", "@ TXT \"a b\" c",
+		"abs.z.test. IN 7 CAA 0 issue \"x\"", "t TYPE65400 \\# 2 abcd", "; a comment", "")}})
+	var b strings.Builder
+	if err := table.WithSerial(7).WriteZones(&b); err != nil {
+		t.Fatal(err)
+	}
+	want := `; zone z.test. (authored)
+z.test.	60	IN	SOA	z.test. hostmaster.z.test. 7 3600 600 604800 60
+z.test.	60	IN	NS	z.test.
+abs.z.test.	7	IN	CAA	0 issue "x"
+sub.z.test.	7200	IN	TXT	"a b" "c"
+t.sub.z.test.	7200	CLASS1	TYPE65400	\# 2 abcd
+www.sub.z.test.	60	IN	A	192.0.2.2
+www.z.test.	7200	IN	A	192.0.2.1
+www.z.test.	7200	IN	AAAA	2001:db8::1
+`
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestWriteZones shows where derived records come from, and that the same lab gives the same text.
+func TestWriteZones(t *testing.T) {
+	t.Parallel()
+	var one, two strings.Builder
+	if err := compile(t, openshift()).WriteZones(&one); err != nil {
+		t.Fatal(err)
+	}
+	if err := compile(t, openshift()).WriteZones(&two); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(one.String(), two.String()); diff != "" {
+		t.Errorf("two compilations differ:\n%s", diff)
+	}
+	want := "master.mycluster.example.com.\t60\tIN\tA\t192.168.131.12\t; host master\n"
+	if !strings.Contains(one.String(), want) {
+		t.Errorf("no line %q in\n%s", want, one.String())
+	}
+}

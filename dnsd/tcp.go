@@ -1,0 +1,173 @@
+package dnsd
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// tcpPipeline bounds the questions of one connection that wait for the forwarder.
+const tcpPipeline = 16
+
+// acceptPause is how long accepting rests when the process has no file left.
+const acceptPause = 50 * time.Millisecond
+
+func (s *Server) serveTCP(ctx context.Context, l net.Listener) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	places := make(chan struct{}, s.cfg.MaxTCP)
+	for {
+		conn, err := l.Accept()
+		switch {
+		case ctx.Err() != nil:
+			if conn != nil {
+				_ = conn.Close()
+			}
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return fmt.Errorf("accept on %s: %w", l.Addr(), err)
+		case err != nil:
+			s.log.Warn("accept failed", keyErr, err)
+			pause(ctx, acceptPause)
+			continue
+		}
+		select {
+		case places <- struct{}{}:
+		default:
+			s.metrics.dropped[dropBusy].Inc()
+			_ = conn.Close()
+			continue
+		}
+		wg.Go(func() {
+			defer func() { <-places }()
+			s.serveConn(ctx, conn)
+		})
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// A tcpConn is one connection. Replies may leave in another order than their questions came (RFC 7766 section 6.2.1.1).
+type tcpConn struct {
+	s    *Server
+	conn net.Conn
+	in   *bufio.Reader
+	from netip.Addr
+	wg   sync.WaitGroup
+	wait chan struct{} // one for each question that waits for the forwarder
+
+	mu sync.Mutex // one reply at a time
+}
+
+func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
+	defer conn.Close()
+	defer s.tookPanic()
+	s.metrics.tcp.Inc()
+	defer s.metrics.tcp.Dec()
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	c := &tcpConn{s: s, conn: conn, in: bufio.NewReaderSize(conn, 512), from: addrOfConn(conn), wait: make(chan struct{}, tcpPipeline)}
+	defer c.wg.Wait()
+	r := &request{tcp: true, from: c.from}
+	var buf []byte
+	for {
+		var err error
+		if buf, err = c.read(ctx, buf); err != nil {
+			return
+		}
+		r.w.b = buf
+		if !c.answer(ctx, r) {
+			return
+		}
+		buf = r.w.b[:0]
+	}
+}
+
+func addrOfConn(conn net.Conn) netip.Addr {
+	ap, err := netip.ParseAddrPort(conn.RemoteAddr().String())
+	if err != nil {
+		return netip.Addr{}
+	}
+	return ap.Addr().Unmap()
+}
+
+// read reads one message into buf.
+func (c *tcpConn) read(ctx context.Context, buf []byte) ([]byte, error) {
+	_ = c.conn.SetReadDeadline(time.Now().Add(c.s.cfg.IdleTimeout)) // the kernel's clock, not the house's
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	var length [2]byte
+	if _, err := io.ReadFull(c.in, length[:]); err != nil {
+		return nil, err
+	}
+	n := int(binary.BigEndian.Uint16(length[:]))
+	if cap(buf) < n {
+		buf = make([]byte, n, n+512)
+	}
+	_, err := io.ReadFull(c.in, buf[:n])
+	return buf[:n], err
+}
+
+// answer answers the message in r. It reports false if the connection is to be closed.
+func (c *tcpConn) answer(ctx context.Context, r *request) bool {
+	if r.transferAsked() {
+		return c.s.transfer(r, c.send) == nil
+	}
+	switch c.s.handle(r) {
+	case ready:
+		return c.send(r.w.b) == nil
+	case pending:
+		return c.handOn(ctx, r)
+	}
+	c.s.metrics.dropped[dropMalformed].Inc()
+	return false
+}
+
+// handOn lets a question wait for the forwarder while the next is read.
+func (c *tcpConn) handOn(ctx context.Context, r *request) bool {
+	select {
+	case c.s.slots <- struct{}{}:
+	default:
+		c.s.metrics.dropped[dropBusy].Inc()
+		return false
+	}
+	select {
+	case c.wait <- struct{}{}:
+	case <-ctx.Done():
+		<-c.s.slots
+		return false
+	}
+	r = r.clone()
+	c.wg.Go(func() {
+		defer func() { <-c.wait; <-c.s.slots }()
+		defer c.s.tookPanic()
+		c.s.await(ctx, r)
+		_ = c.send(r.w.b)
+	})
+	return true
+}
+
+// send writes one message.
+func (c *tcpConn) send(b []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_ = c.conn.SetWriteDeadline(time.Now().Add(c.s.cfg.IdleTimeout))
+	framed := net.Buffers{binary.BigEndian.AppendUint16(nil, uint16(len(b))), b}
+	_, err := framed.WriteTo(c.conn)
+	return err
+}

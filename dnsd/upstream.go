@@ -1,0 +1,164 @@
+package dnsd
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+var (
+	errTruncated = errors.New("reply is truncated")
+	errCase      = errors.New("reply spells the name differently")
+	errMismatch  = errors.New("reply is to another question")
+)
+
+// askOne asks one server: over UDP first and, where that is not to be had whole or not to be trusted, over TCP.
+func (f *forwarder) askOne(ctx context.Context, a ask, server netip.AddrPort) (*entry, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.try)
+	defer cancel()
+	e, err := a.over(ctx, "udp", server)
+	if errors.Is(err, errTruncated) || errors.Is(err, errCase) {
+		return a.over(ctx, "tcp", server)
+	}
+	return e, err
+}
+
+// over asks a server over one transport, from a port of the kernel's choice.
+func (a *ask) over(ctx context.Context, network string, server netip.AddrPort) (*entry, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, network, server.String())
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	deadline, _ := ctx.Deadline()
+	if err := conn.SetDeadline(deadline); err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	q := a.query()
+	var reply []byte
+	if network == "udp" {
+		reply, err = exchangeUDP(conn, q)
+	} else {
+		reply, err = exchangeTCP(conn, q)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return a.read(reply)
+}
+
+// query returns the message to send. The ID, the port and the case of the name's letters are what an attacker who does not
+// see it would have to guess (RFC 5452).
+func (a *ask) query() []byte {
+	var random [2 + maxName]byte
+	_, _ = rand.Read(random[:2+a.name.n]) // never fails
+	flags := uint16(flagRD)
+	if a.cd {
+		flags |= flagCD
+	}
+	b := append(make([]byte, 0, headerLen+a.name.n+4+optLen), random[0], random[1])
+	b = binary.BigEndian.AppendUint16(b, flags)
+	b = append(b, 0, 1, 0, 0, 0, 0, 0, 1)
+	b = append(b, a.name.bytes()...)
+	mixCase(b[headerLen:], random[2:])
+	b = append(b, byte(a.qtype>>8), byte(a.qtype), 0, classIN)
+	do := byte(0)
+	if a.do {
+		do = 0x80
+	}
+	return append(b, 0, 0, typeOPT, maxUDP>>8, maxUDP&0xff, 0, 0, do, 0, 0, 0)
+}
+
+// mixCase makes letters of a name capital where bits says so.
+func mixCase(wire, bits []byte) {
+	for off := 0; off < len(wire) && wire[off] != 0; off += 1 + int(wire[off]) {
+		for i := off + 1; i <= off+int(wire[off]); i++ {
+			if 'a' <= wire[i] && wire[i] <= 'z' && bits[i]&1 != 0 {
+				wire[i] -= 'a' - 'A'
+			}
+		}
+	}
+}
+
+// exchangeUDP sends a query and returns the first reply to it. What does not match is somebody else's, and is passed over.
+func exchangeUDP(conn net.Conn, q []byte) ([]byte, error) {
+	if _, err := conn.Write(q); err != nil {
+		return nil, err
+	}
+	b := make([]byte, 4096)
+	for {
+		n, err := conn.Read(b)
+		if err != nil {
+			return nil, err
+		}
+		err = check(q, b[:n])
+		if err == nil && b[2]&(flagTC>>8) != 0 {
+			return nil, errTruncated
+		}
+		if !errors.Is(err, errMismatch) {
+			return b[:n], err
+		}
+	}
+}
+
+func exchangeTCP(conn net.Conn, q []byte) ([]byte, error) {
+	if _, err := conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(q))), q...)); err != nil {
+		return nil, err
+	}
+	var length [2]byte
+	if _, err := io.ReadFull(conn, length[:]); err != nil {
+		return nil, err
+	}
+	b := make([]byte, binary.BigEndian.Uint16(length[:]))
+	if _, err := io.ReadFull(conn, b); err != nil {
+		return nil, err
+	}
+	if err := check(q, b); !errors.Is(err, errCase) {
+		return b, err
+	}
+	return b, nil // nobody forges a TCP stream by guessing
+}
+
+// check reports whether a message is the reply to a query.
+func check(q, reply []byte) error {
+	end := len(q) - optLen
+	if len(reply) < headerLen || reply[0] != q[0] || reply[1] != q[1] || reply[2]&(flagQR>>8) == 0 {
+		return errMismatch
+	}
+	if binary.BigEndian.Uint16(reply[4:]) == 0 && reply[3]&0xf != 0 {
+		return nil // an error may come without the question
+	}
+	switch {
+	case len(reply) < end || reply[4] != 0 || reply[5] != 1 || !bytes.EqualFold(reply[headerLen:end], q[headerLen:end]):
+		return errMismatch
+	case !bytes.Equal(reply[headerLen:end], q[headerLen:end]):
+		return errCase
+	}
+	return nil
+}
+
+// read makes an entry of a reply. What the codec makes of bad bytes stays in here.
+func (a *ask) read(reply []byte) (e *entry, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			e, err = nil, fmt.Errorf("unpack the reply: %v", p)
+		}
+	}()
+	var m dns.Msg
+	if err := m.Unpack(reply); err != nil {
+		return nil, fmt.Errorf("unpack the reply: %w", err)
+	}
+	return a.toEntry(&m)
+}
