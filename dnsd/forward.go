@@ -200,6 +200,11 @@ func (a *ask) toEntry(m *dns.Msg) (*entry, error) {
 		out.Ns = slices.DeleteFunc(m.Ns, func(rr dns.RR) bool { return !provesNothing(rr, a.do) })
 		e.ttl = negativeTTL(out.Ns)
 	}
+	for _, rr := range slices.Concat(out.Answer, out.Ns) {
+		// The letters' case was our own secret; in lower case the question's owner is compressed to a pointer, so that every
+		// client sees its own spelling.
+		rr.Header().Name = dns.CanonicalName(rr.Header().Name)
+	}
 	for _, rr := range out.Answer {
 		e.ttl = min(e.ttl, time.Duration(rr.Header().Ttl)*time.Second)
 	}

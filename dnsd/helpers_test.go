@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -183,3 +184,23 @@ func serve(t testing.TB, s *Server, host string) netip.AddrPort {
 }
 
 var errNoFile = errors.New("no such file")
+
+// dnsmasq returns a command that answers DNS, and nothing else, on a port of the loopback.
+func dnsmasq(ctx context.Context, port int, args ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, "dnsmasq", append([]string{"--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts",
+		"--user=root", "--pid-file=", "--bind-interfaces", "--listen-address=127.0.0.1", fmt.Sprintf("--port=%d", port)}, args...)...)
+}
+
+// waitFor asks until somebody answers.
+func waitFor(t testing.TB, addr string) {
+	t.Helper()
+	c := &dns.Client{Timeout: 100 * time.Millisecond}
+	for range 50 {
+		if _, _, err := c.Exchange(new(dns.Msg).SetQuestion("version.example.", dns.TypeA), addr); err == nil {
+			return
+		} else if errors.Is(err, syscall.ECONNREFUSED) {
+			time.Sleep(20 * time.Millisecond) // the program is starting
+		}
+	}
+	t.Fatalf("nobody answers at %s", addr)
+}
