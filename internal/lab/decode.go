@@ -14,7 +14,7 @@ import (
 const (
 	maxFileSize = 64 << 20 // bytes
 	maxDepth    = 100      // nested collections
-	maxAliased  = 4 << 20  // nodes visited below aliases, against alias bombs
+	maxAliased  = 2 << 20  // nodes visited below aliases, against alias bombs
 	maxFiles    = 1<<15 - 1
 )
 
@@ -48,6 +48,8 @@ type decoder struct {
 	alias    *yaml.Node          // the outermost alias that leads here, or nil
 	aliased  int                 // nodes visited below aliases
 	depth    int
+	stopped  bool // a limit was reached: the rest is not looked at
+	broken   bool // a file is not YAML: what it lacks means nothing
 }
 
 // A step is one key or one list index of a path.
@@ -121,7 +123,7 @@ func (d *decoder) fields(n *yaml.Node, v reflect.Value, p *plan, seen *uint64) {
 		case !known:
 			d.unknown(k, p.keys)
 		case own&bit != 0:
-			d.problemKey(k, "is here twice, first in %s", d.firstKey(n, k.Value))
+			d.problemKey(k, "is here and at %s: want it once", d.firstKey(n, k.Value))
 		case *seen&bit != 0: // the key beside "<<" wins
 		default:
 			d.path = append(d.path, step{k.Value, -1})
@@ -177,13 +179,15 @@ func (d *decoder) enter(n *yaml.Node) (before, target *yaml.Node) {
 		d.aliased++
 	}
 	switch {
+	case d.stopped:
+		return before, nil
 	case d.depth > maxDepth:
+		d.stopped = true
 		d.problem(n, "is nested deeper than %d levels", maxDepth)
 		return before, nil
 	case d.aliased > maxAliased:
-		if d.aliased == maxAliased+1 {
-			d.problem(n, "aliases expand to more than %d values", maxAliased)
-		}
+		d.stopped = true
+		d.problem(n, "aliases expand to more than %d values", maxAliased)
 		return before, nil
 	}
 	return before, n
@@ -223,13 +227,14 @@ func (d *decoder) isKey(k *yaml.Node) bool {
 	return false
 }
 
-func (d *decoder) firstKey(n *yaml.Node, key string) string {
+// firstKey returns where key stands first in n.
+func (d *decoder) firstKey(n *yaml.Node, key string) Pos {
 	for i := 0; i < len(n.Content); i += 2 {
 		if n.Content[i].Value == key {
-			return "line " + strconv.Itoa(n.Content[i].Line)
+			return d.pos(d.spot(n.Content[i]))
 		}
 	}
-	return "another place"
+	return Pos{}
 }
 
 func (d *decoder) unknown(k *yaml.Node, known []string) {

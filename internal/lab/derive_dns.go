@@ -14,7 +14,8 @@ func (r *resolver) deriveZones() {
 		r.zone(r.lab.Domain+".", r.top())
 	}
 	for _, c := range r.lab.Clusters {
-		r.zone(c.Domain+".", c.Pos)
+		z := r.zone(c.Domain+".", c.Pos)
+		z.Records = slices.Grow(z.Records, len(c.Hosts)+4)
 	}
 	for _, n := range r.lab.Networks {
 		for _, origin := range reverseZones(n.Subnet) {
@@ -28,13 +29,31 @@ func (r *resolver) deriveZones() {
 		r.clusterRecords(c)
 	}
 	for _, z := range r.zones {
-		slices.SortFunc(z.Records, compareRecords)
+		sortRecords(z)
 		r.lab.Zones = append(r.lab.Zones, z)
 	}
 	slices.SortFunc(r.lab.Zones, func(a, b *Zone) int { return strings.Compare(a.Origin, b.Origin) })
 }
 
-func compareRecords(a, b Record) int {
+// sortRecords sorts pointers first and moves each record once, as records are wide.
+func sortRecords(z *Zone) {
+	if slices.IsSortedFunc(z.Records, func(a, b Record) int { return compareRecords(&a, &b) }) {
+		z.Records = slices.Clip(z.Records)
+		return
+	}
+	order := make([]*Record, len(z.Records))
+	for i := range z.Records {
+		order[i] = &z.Records[i]
+	}
+	slices.SortFunc(order, compareRecords)
+	sorted := make([]Record, len(order))
+	for i, rec := range order {
+		sorted[i] = *rec
+	}
+	z.Records = sorted
+}
+
+func compareRecords(a, b *Record) int {
 	if c := strings.Compare(a.Name, b.Name); c != 0 {
 		return c
 	}
@@ -159,16 +178,17 @@ func (r *resolver) clusterRecords(c *Cluster) {
 // clusterName adds a name that a cluster reserves. A host may carry it as an alias if it has the same address.
 func (r *resolver) clusterName(c *Cluster, label string, a netip.Addr, source string) {
 	name := label + "." + c.Domain
-	first, taken := r.names[name]
-	switch {
-	case !taken:
-		r.names[name] = claim{who: source, at: c.Pos, addr: a}
+	if first := r.reserved[name]; first != nil {
+		r.failAt(c.Pos, "clusters."+c.Name, "the name %s is reserved by cluster %s too (%s): want another name or domain", name, first.Name, first.Pos)
+		return
+	}
+	r.reserved[name] = c
+	switch h := r.names[name]; {
+	case h == nil:
 		r.addressRecords(c.Pos, name+".", source, a)
-	case first.host != nil && first.host.IP == a: // its record is there already
-	case first.host != nil:
-		r.failAt(first.host.Pos, "hosts."+first.host.Name, "the name %s is reserved by cluster %s (%s): want another name or alias", name, c.Name, c.Pos)
+	case h.IP == a: // its record is there already
 	default:
-		r.failAt(c.Pos, "clusters."+c.Name, "the name %s is reserved by %s too (%s): want another name or domain", name, first.who, first.at)
+		r.failAt(h.Pos, "hosts."+h.Name, "the name %s is reserved by cluster %s (%s): want another name or alias", name, c.Name, c.Pos)
 	}
 }
 

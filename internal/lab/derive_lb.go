@@ -2,6 +2,7 @@ package lab
 
 import (
 	"net/netip"
+	"slices"
 )
 
 // The ports of a Kubernetes API, of OpenShift's machine configuration, of ingress, and of the ingress router's health.
@@ -40,7 +41,13 @@ func (r *resolver) ours(a netip.Addr) bool {
 
 // members returns the backends of c with a role; backup marks them as used only while no other is up.
 func members(c *Cluster, role string, port uint16, backup bool) []Backend {
-	var out []Backend
+	n := 0
+	for _, h := range c.Hosts {
+		if h.Role == role && h.IP.IsValid() {
+			n++
+		}
+	}
+	out := make([]Backend, 0, n)
 	for _, h := range c.Hosts {
 		if h.Role == role && h.IP.IsValid() {
 			out = append(out, Backend{Name: h.Name, Host: h, Addr: netip.AddrPortFrom(h.IP, port), Backup: backup})
@@ -84,9 +91,9 @@ func (r *resolver) deriveMachineConfig(c *Cluster) {
 // deriveIngress sends to the workers, or to the control plane where there are none. The router answers for its health
 // on a port of its own, so that a node without a router takes no traffic.
 func (r *resolver) deriveIngress(c *Cluster) {
-	role := RoleWorker
-	if len(members(c, RoleWorker, portHTTPS, false)) == 0 {
-		role = RoleControlPlane
+	role := RoleControlPlane
+	if slices.ContainsFunc(c.Hosts, func(h *Host) bool { return h.Role == RoleWorker && h.IP.IsValid() }) {
+		role = RoleWorker
 	}
 	check := Check{Kind: CheckHTTP, Path: "/healthz/ready", Port: portRouterHealth, Expect: 200}
 	r.derive(c, "ingress-https", c.Ingress, portHTTPS, Balancer{

@@ -38,7 +38,8 @@ type Appliance struct {
 	DNS         string
 	Admin       string // host:port of the people plane
 	AdminSocket string // absolute path
-	User        string // to drop to when started as root; empty: stay root
+	User        string // to drop to when started as root; "root": stay
+	UserDefault bool   // User was not asked for: a machine that has no such user stays root, with a warning
 }
 
 // A StoreConfig names where learned state is kept. No etcd endpoints means bbolt below Appliance.State.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"go.yaml.in/yaml/v4"
 )
@@ -20,6 +21,9 @@ type Options struct {
 	Strict bool
 	// FileExists tells whether a file is there. Nil asks the file system.
 	FileExists func(path string) bool
+	// Appliance is the one that a running daemon was started with. It stays in force, whatever the file says; a difference
+	// is a warning. Nil: the file's.
+	Appliance *Appliance
 }
 
 // Load reads a lab file, or a folder whose *.yaml and *.yml files are merged in the order of their names; the same key
@@ -113,11 +117,12 @@ func (d *decoder) decodeFile(name string, data []byte, raw *rawLab) {
 	top := &yaml.Node{Line: 1, Column: 1}
 	defer func() {
 		if p := recover(); p != nil {
-			d.path, d.alias, d.depth = nil, nil, 0
+			d.path, d.alias, d.depth, d.broken = nil, nil, 0, true
 			d.problem(top, "cannot be read: %v", p)
 		}
 	}()
 	if len(data) > maxFileSize {
+		d.broken = true
 		d.problem(top, "is larger than %d MiB", maxFileSize>>20)
 		return
 	}
@@ -133,23 +138,27 @@ func (d *decoder) decodeFile(name string, data []byte, raw *rawLab) {
 
 // syntax reports an error of the YAML parser where it stands.
 func (d *decoder) syntax(err error) {
+	if errors.Is(err, io.EOF) { // an empty file: what it lacks is reported later
+		return
+	}
+	d.broken = true
 	at := &yaml.Node{Line: 1, Column: 1}
 	var load *yaml.LoadError
-	switch {
-	case errors.Is(err, io.EOF): // an empty file: what it lacks is reported later
+	if !errors.As(err, &load) {
+		d.problem(at, "not YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
 		return
-	case errors.As(err, &load):
-		if load.Mark.Line > 0 {
-			at.Line, at.Column = load.Mark.Line, load.Mark.Column
-		}
-		d.problem(at, "not YAML: %s", load.Message)
-	default:
-		d.problem(at, "not YAML: %v", err)
 	}
+	if load.Mark.Line > 0 {
+		at.Line, at.Column = load.Mark.Line, load.Mark.Column
+	}
+	d.problem(at, "not YAML: %s", strings.TrimPrefix(load.Message, "yaml: "))
 }
 
 // finish resolves what was decoded. A lab with problems is not returned.
 func finish(d *decoder, raw *rawLab, o Options) (*Lab, error) {
+	if d.broken || d.stopped {
+		return nil, d.problems.Err()
+	}
 	r := newResolver(d, raw, o)
 	if err := r.run(); err != nil {
 		return nil, err

@@ -27,7 +27,7 @@ type rawAppliance struct {
 	DNS         scalar[listen]             `yaml:"dns" def:":53" doc:"DNS, UDP and TCP."`
 	Admin       scalar[listen]             `yaml:"admin" def:"127.0.0.1:9680" doc:"People plane: dashboard, API, /metrics, /healthz, /readyz."`
 	AdminSocket scalar[text]               `yaml:"admin_socket" def:"/run/bootlab/admin.sock" doc:"Unix socket that the command line uses."`
-	User        scalar[text]               `yaml:"user" def:"none: stay" doc:"User to drop to once the sockets are open, when started as root."`
+	User        scalar[text]               `yaml:"user" def:"bootlab, where there is such a user" doc:"User to drop to once the sockets are open, when started as root. root: stay."`
 }
 
 type rawStore struct {

@@ -284,7 +284,7 @@ func (d *decoder) freeMap(n *yaml.Node, m map[string]any) {
 			continue
 		}
 		if own[k.Value] {
-			d.problemKey(k, "is here twice, first in %s", d.firstKey(n, k.Value))
+			d.problemKey(k, "is here and at %s: want it once", d.firstKey(n, k.Value))
 			continue
 		}
 		own[k.Value] = true

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"time"
 )
@@ -15,6 +16,7 @@ const (
 	defaultFiles       = "files"
 	defaultAdmin       = "127.0.0.1:9680"
 	defaultAdminSocket = "/run/bootlab/admin.sock"
+	defaultUser        = "bootlab"
 	defaultEtcdPrefix  = "/bootlab"
 	defaultLease       = 12 * time.Hour
 	defaultCPUs        = 2
@@ -53,26 +55,18 @@ type resolver struct {
 	clusters    map[string]*Cluster
 	profiles    map[string]*Profile
 	hypervisors map[string]*Hypervisor
-	bySubnet    []*Network // sorted by first address
-	noSubnets   bool       // a subnet is unknown, so nothing can be said about what is outside all
-	names       map[string]claim
-	zones       map[string]*Zone
-	bound       map[string][]*Balancer // by the text of their listen address
-}
-
-// A claim is what a DNS name stands for.
-type claim struct {
-	host *Host
-	who  string // where it is no host
-	at   Pos
-	addr netip.Addr
+	bySubnet    []*Network          // sorted by first address
+	noSubnets   bool                // a subnet is unknown, so nothing can be said about what is outside all
+	names       map[string]*Host    // hosts by FQDN and alias
+	reserved    map[string]*Cluster // names that clusters bring along
+	zones       map[string]*Zone    // by origin
 }
 
 func newResolver(d *decoder, raw *rawLab, o Options) *resolver {
 	r := &resolver{
 		decoder: d, o: o, raw: raw, lab: &Lab{},
 		clusters: map[string]*Cluster{}, profiles: map[string]*Profile{}, hypervisors: map[string]*Hypervisor{},
-		names: make(map[string]claim, len(raw.Hosts.Entries)+len(raw.Hosts.Entries)/4),
+		names: make(map[string]*Host, len(raw.Hosts.Entries)), reserved: map[string]*Cluster{},
 		zones: map[string]*Zone{},
 	}
 	return r
@@ -187,7 +181,7 @@ func (r *resolver) appliance() {
 	a.State = r.path(string(raw.State.or(defaultState)))
 	a.Files = r.path(string(raw.Files.or(defaultFiles)))
 	a.AdminSocket = r.path(string(raw.AdminSocket.or(defaultAdminSocket)))
-	a.User = string(raw.User.or(""))
+	a.User, a.UserDefault = string(raw.User.or(defaultUser)), !raw.User.ok()
 	a.HTTP = raw.HTTP.or(listen{text: ":8080"}).text
 	a.TFTP = raw.TFTP.or(listen{text: ":69"}).text
 	a.DNS = raw.DNS.or(listen{text: ":53"}).text
@@ -200,6 +194,18 @@ func (r *resolver) appliance() {
 		r.fail(raw.HTTP.spot, "appliance.http", "%q has port 0: want one that machines can be told, such as :8080", a.HTTP)
 	}
 	r.store(&raw.Store, &a.Store)
+	r.applianceInForce()
+}
+
+// applianceInForce keeps the appliance of a running daemon: what the file changes of it waits for the next start.
+func (r *resolver) applianceInForce() {
+	if r.o.Appliance == nil {
+		return
+	}
+	if !reflect.DeepEqual(*r.o.Appliance, r.lab.Appliance) {
+		r.lab.Warnings.Addf(r.top(), "appliance", "was changed: restart the daemon to bring that into force")
+	}
+	r.lab.Appliance = *r.o.Appliance
 }
 
 func (r *resolver) store(raw *either[boltWord, rawStore], s *StoreConfig) {
@@ -323,7 +329,7 @@ func (r *resolver) clusterList() {
 	slab := make([]Cluster, len(r.raw.Clusters.Entries))
 	for i, e := range r.raw.Clusters.Entries {
 		c, key := &slab[i], "clusters."+e.Name
-		if err := checkDomain(e.Name); err != nil || strings.HasPrefix(e.Name, "*") || strings.HasSuffix(e.Name, ".") {
+		if !isLabels(e.Name) {
 			r.fail(e.spot, key, "%q is not a cluster's name: want letters, digits and '-', as it becomes part of DNS names", e.Name)
 		}
 		base := r.lab.Domain

@@ -49,7 +49,7 @@ func (r *resolver) macs(e *entry[rawHost], h *Host, slab []MAC) []MAC {
 			continue
 		}
 		if other := r.lab.index.hostByMAC[m.V]; other != nil {
-			r.fail(m.spot, hostKey(e, "mac"), "%s is host %s's too (%s): want a MAC of its own", m.V, other.Name, other.Pos)
+			r.fail(m.spot, hostKey(e, "mac"), "%s is host %s's too (%s): want a MAC of its own", m.V, other.Name, r.pos(r.raw.Hosts.byName[other.Name].V.MAC.spot))
 		}
 		r.lab.index.hostByMAC[m.V] = h
 		slab = append(slab, m.V)
@@ -70,7 +70,11 @@ func (r *resolver) hostAddresses(e *entry[rawHost], h *Host) {
 			continue
 		}
 		if other := r.lab.index.hostByIP[a.addr]; other != nil {
-			r.fail(a.s, hostKey(e, a.key), "%s is host %s's too (%s): want an address of its own", a.addr, other.Name, other.Pos)
+			at := r.raw.Hosts.byName[other.Name].V.IP.spot
+			if a.addr.Is6() {
+				at = r.raw.Hosts.byName[other.Name].V.IP6.spot
+			}
+			r.fail(a.s, hostKey(e, a.key), "%s is host %s's too (%s): want an address of its own", a.addr, other.Name, r.pos(at))
 		}
 		r.lab.index.hostByIP[a.addr] = h
 	}
@@ -246,7 +250,7 @@ func (r *resolver) hostNames(e *entry[rawHost], h *Host) {
 	if len(h.FQDN) > 253 {
 		r.fail(e.spot, "hosts."+e.Name, "its name %s is longer than 253 characters", h.FQDN)
 	}
-	r.claimName(h.FQDN, e.spot, "hosts."+e.Name, claim{host: h})
+	r.claimName(h.FQDN, e.spot, "hosts."+e.Name, h)
 	for i := range e.V.Aliases.Items {
 		if a := &e.V.Aliases.Items[i]; a.ok() {
 			name, absolute := strings.CutSuffix(string(a.V), ".")
@@ -254,17 +258,16 @@ func (r *resolver) hostNames(e *entry[rawHost], h *Host) {
 				name += "." + h.Domain
 			}
 			h.Aliases = append(h.Aliases, name)
-			r.claimName(name, a.spot, fmt.Sprintf("hosts.%s.aliases[%d]", e.Name, i), claim{host: h})
+			r.claimName(name, a.spot, fmt.Sprintf("hosts.%s.aliases[%d]", e.Name, i), h)
 		}
 	}
 }
 
-// claimName notes what a name stands for, and complains if it stands for something else already.
-func (r *resolver) claimName(name string, s spot, key string, c claim) {
-	first, taken := r.names[name]
-	if !taken {
-		r.names[name] = c
+// claimName notes whose name it is, and complains if it is another host's already.
+func (r *resolver) claimName(name string, s spot, key string, h *Host) {
+	if first := r.names[name]; first != nil {
+		r.fail(s, key, "the name %s is host %s's too (%s): want a name of its own", name, first.Name, first.Pos)
 		return
 	}
-	r.fail(s, key, "the name %s is host %s's too (%s): want a name of its own", name, first.host.Name, first.host.Pos)
+	r.names[name] = h
 }

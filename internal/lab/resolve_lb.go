@@ -126,7 +126,7 @@ func (r *resolver) backend(m *scalar[member], key string) (Backend, bool) {
 	}
 	h := r.lab.index.hosts[m.V.host]
 	if h == nil {
-		h = r.names[strings.ToLower(strings.TrimSuffix(m.V.host, "."))].host
+		h = r.names[strings.ToLower(strings.TrimSuffix(m.V.host, "."))]
 	}
 	switch {
 	case h == nil:
@@ -209,19 +209,18 @@ func sameAddr(a, b netip.Addr) bool { return a == b || a.IsUnspecified() || b.Is
 
 // sideBySide complains about two balancers of one port that cannot be told apart.
 func (r *resolver) sideBySide(a, b *Balancer) {
-	key := balancerKey(b, "listen")
-	where := fmt.Sprintf("balancer %s (%s)", a.Name, a.Pos)
+	where := func() string { return fmt.Sprintf("balancer %s (%s)", a.Name, a.Pos) }
 	switch {
 	case a.Listen != b.Listen && sameAddr(a.Listen.Addr(), b.Listen.Addr()):
-		r.failAt(b.Pos, key, "%s and %s of %s cannot both be bound: want one address for both, or two apart", b.Listen, a.Listen, where)
+		r.failAt(b.Pos, balancerKey(b, "listen"), "%s and %s of %s cannot both be bound: want one address for both, or two apart", b.Listen, a.Listen, where())
 	case a.Listen != b.Listen:
 	case a.Mode != b.Mode:
-		r.failAt(b.Pos, key, "%s is shared with %s, which has mode %s: want one mode on one address", b.Listen, where, a.Mode)
+		r.failAt(b.Pos, balancerKey(b, "listen"), "%s is shared with %s, which has mode %s: want one mode on one address", b.Listen, where(), a.Mode)
 	case empty(a.Match) && empty(b.Match):
-		r.failAt(b.Pos, key, "%s is taken by %s: want another address, or match to tell them apart", b.Listen, where)
+		r.failAt(b.Pos, balancerKey(b, "listen"), "%s is taken by %s: want another address, or match to tell them apart", b.Listen, where())
 	default:
 		if p := common(a.Match, b.Match); p != "" {
-			r.failAt(b.Pos, balancerKey(b, "match"), "%s on %s is matched by %s too: want patterns apart", p, b.Listen, where)
+			r.failAt(b.Pos, balancerKey(b, "match"), "%s on %s is matched by %s too: want patterns apart", p, b.Listen, where())
 		}
 	}
 }

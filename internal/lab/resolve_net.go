@@ -137,8 +137,15 @@ func (r *resolver) routes(raw *list[rawRoute], key string) []Route {
 		if !item.To.set() || !item.Via.set() {
 			at = fmt.Sprintf("%s.routes[%d]", key, i)
 		}
-		to := missing(r, &item.To, raw.spot, at+".to", "a destination such as 10.0.0.0/19")
-		via := missing(r, &item.Via, raw.spot, at+".via", "a gateway such as 192.168.16.101")
+		near := item.To.spot
+		if !near.set() {
+			near = item.Via.spot
+		}
+		if !near.set() {
+			near = raw.spot
+		}
+		to := missing(r, &item.To, near, at+".to", "a destination such as 10.0.0.0/19")
+		via := missing(r, &item.Via, near, at+".via", "a gateway such as 192.168.16.101")
 		if to && via {
 			routes = append(routes, Route{To: item.To.V.Prefix, Via: item.Via.V.Addr})
 		}
@@ -284,6 +291,9 @@ func (r *resolver) addresses() {
 			r.findAddress(e, n)
 		}
 		r.hostsAt(n)
+		if len(n.Pools) > 0 {
+			r.clustersNotPooled(e, n)
+		}
 		if !n.Address.IsValid() {
 			continue
 		}
@@ -297,11 +307,11 @@ func (r *resolver) addresses() {
 // hostsAt complains about a machine that is given the appliance's or the router's address.
 func (r *resolver) hostsAt(n *Network) {
 	if h := r.lab.index.hostByIP[n.Address]; h != nil && h.Role != RoleAppliance {
-		r.failAt(h.Pos, "hosts."+h.Name+".ip", "%s is the appliance's address in network %s (%s): want another one, or role: appliance", h.IP, n.Name, n.Pos)
+		r.fail(r.raw.Hosts.byName[h.Name].V.IP.spot, "hosts."+h.Name+".ip", "%s is the appliance's address in network %s (%s): want another one, or role: appliance", h.IP, n.Name, n.Pos)
 	}
 	h := r.lab.index.hostByIP[n.Router]
 	if h != nil && n.Router != n.Address && len(h.MACs) > 0 && h.Role != "router" && h.Role != RoleAppliance {
-		r.failAt(h.Pos, "hosts."+h.Name+".ip", "%s is the router of network %s (%s): want another one, or role: router", h.IP, n.Name, n.Pos)
+		r.fail(r.raw.Hosts.byName[h.Name].V.IP.spot, "hosts."+h.Name+".ip", "%s is the router of network %s (%s): want another one, or role: router", h.IP, n.Name, n.Pos)
 	}
 }
 
@@ -309,14 +319,14 @@ func (r *resolver) findAddress(e *entry[rawNetwork], n *Network) {
 	if n.Interface != "" && r.o.InterfaceAddr != nil {
 		if a, ok := r.o.InterfaceAddr(n.Interface, n.Subnet); ok && n.Subnet.Contains(a) {
 			n.Address = a
-			r.addressTaken(e, n)
+			r.notPooled(e, n, a, "the appliance's address")
 			return
 		}
 	}
 	for _, h := range r.lab.Hosts {
 		if h.Role == RoleAppliance && h.IP.IsValid() && n.Subnet.Contains(h.IP) {
 			n.Address = h.IP
-			r.addressTaken(e, n)
+			r.notPooled(e, n, h.IP, "the appliance's address")
 			return
 		}
 	}
@@ -330,11 +340,22 @@ func (r *resolver) findAddress(e *entry[rawNetwork], n *Network) {
 	}
 }
 
-// addressTaken checks an address that the network did not write itself against its pools.
-func (r *resolver) addressTaken(e *entry[rawNetwork], n *Network) {
+// notPooled complains about pools that would give away an address that is the appliance's or a cluster's.
+func (r *resolver) notPooled(e *entry[rawNetwork], n *Network, a netip.Addr, whose string) {
 	for i, p := range n.Pools {
-		if p.Range.First.IsValid() && p.Range.Contains(n.Address) {
-			r.fail(e.V.Pools.Entries[i].V.Range.spot, "networks."+n.Name+".pools."+p.Name+".range", "%s holds %s, the appliance's address: want a range without it", p.Range, n.Address)
+		if p.Range.First.IsValid() && p.Range.Contains(a) {
+			r.fail(e.V.Pools.Entries[i].V.Range.spot, "networks."+n.Name+".pools."+p.Name+".range", "%s holds %s, %s: want a range without it", p.Range, a, whose)
+		}
+	}
+}
+
+// clustersNotPooled looks at the cluster addresses that no host has; a host's is skipped by the pool.
+func (r *resolver) clustersNotPooled(e *entry[rawNetwork], n *Network) {
+	for _, c := range r.lab.Clusters {
+		for i, a := range [...]netip.Addr{c.Address, c.Ingress} {
+			if a.IsValid() && a != n.Address && r.lab.index.hostByIP[a] == nil && (i == 0 || a != c.Address) {
+				r.notPooled(e, n, a, "an address of cluster "+c.Name)
+			}
 		}
 	}
 }

@@ -90,6 +90,16 @@ func isLabel(s string) bool {
 	return s != "" && len(s) <= 63
 }
 
+// isLabels reports whether s is host-name labels with dots between.
+func isLabels(s string) bool {
+	for label := range strings.SplitSeq(s, ".") {
+		if !isLabel(label) {
+			return false
+		}
+	}
+	return len(s) <= 200
+}
+
 // A domain is a DNS name in lower case; "*." in front and a final dot are kept.
 type domain string
 
@@ -504,7 +514,8 @@ func parseOneOf[T ~string](v *T, s string, allowed []T) error {
 	for i, a := range allowed {
 		names[i] = string(a)
 	}
-	return fmt.Errorf("%q is not known%s: want %s", s, didYouMean(s, names), orList(names))
+	hint := strings.Replace(didYouMean(s, names), ":", ";", 1)
+	return fmt.Errorf("%q is not known: want %s%s", s, orList(names), hint)
 }
 
 func oneOf[T ~string](allowed []T) spec {

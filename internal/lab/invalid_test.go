@@ -1,0 +1,46 @@
+package lab_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"bootlab/internal/lab"
+	"github.com/google/go-cmp/cmp"
+)
+
+const wantMark = "# want: "
+
+// TestInvalid loads every testdata/invalid-*.yaml and compares the problems with the "# want: " lines at its end.
+func TestInvalid(t *testing.T) {
+	names, err := filepath.Glob("testdata/invalid-*.yaml")
+	if err != nil || len(names) < 30 {
+		t.Fatalf("invalid labs: %d, %v", len(names), err)
+	}
+	for _, name := range names {
+		t.Run(strings.TrimSuffix(filepath.Base(name), ".yaml"), func(t *testing.T) {
+			data, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, _, _ := strings.Cut(string(data), wantMark)
+			_, err = lab.Parse(filepath.Base(name), []byte(body), lab.Options{FileExists: noFiles})
+			var problems lab.Problems
+			if !errors.As(err, &problems) {
+				t.Fatalf("error %v, want Problems", err)
+			}
+			got := wantMark + strings.ReplaceAll(err.Error(), "\n", "\n"+wantMark) + "\n"
+			if *update {
+				if err := os.WriteFile(name, []byte(body+got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if diff := cmp.Diff(string(data[len(body):]), got); diff != "" {
+				t.Errorf("problems (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
