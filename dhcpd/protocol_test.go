@@ -153,7 +153,9 @@ func TestSilence(t *testing.T) {
 		{name: "another server's offer taken", iface: "lab0", kinds: []event.Kind{event.DHCPForeign}, data: func(t *testing.T) []byte {
 			return message(t, req, mac(t, master0), ovmf, withRequested("10.77.0.50"), withServer("10.77.0.66"))
 		}},
-		{name: "no message type", iface: "lab0", data: func(t *testing.T) []byte { return message(t, disc, mac(t, master0), nil, dhcpv4.WithoutOption(dhcpv4.OptionDHCPMessageType)) }},
+		{name: "no message type", iface: "lab0", data: func(t *testing.T) []byte {
+			return message(t, disc, mac(t, master0), nil, dhcpv4.WithoutOption(dhcpv4.OptionDHCPMessageType))
+		}},
 		{name: "a reply", iface: "lab0", data: func(t *testing.T) []byte {
 			return message(t, disc, mac(t, master0), nil, func(d *dhcpv4.DHCPv4) { d.OpCode = dhcpv4.OpcodeBootReply })
 		}},

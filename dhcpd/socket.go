@@ -106,7 +106,28 @@ func listenUDP(iface string, number uint16) (*net.UDPConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return conn.(*net.UDPConn), nil
+	udp := conn.(*net.UDPConn)
+	if iface == "" {
+		return udp, nil
+	}
+	if err := letOthersBind(udp); err != nil {
+		_ = udp.Close()
+		return nil, err
+	}
+	return udp, nil
+}
+
+// letOthersBind sets SO_REUSEADDR, now that this socket is bound. dnsmasq, as libvirt starts it for a network of its own,
+// binds the wildcard address first and its interface afterwards; the kernel lets it only if both sockets have the option.
+// Set before bind it would let us share an interface with another server in silence; set after, our own bind was still
+// refused where it had to be, and so is that of a second bootlab.
+func letOthersBind(conn *net.UDPConn) error {
+	c, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	ctl := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) })
+	return errors.Join(ctl, err)
 }
 
 // Close closes all of it. A reader gets net.ErrClosed.

@@ -235,7 +235,7 @@ func (t *Table) locate(r *request, iface string) *scope {
 }
 
 // locateShared picks among several networks on one wire: where the client lives, where it has a reservation, where it
-// wants to live, where a pool takes it, in this order.
+// wants to live, where the most specific pool takes it, in this order.
 func (t *Table) locateShared(r *request, here []*scope) *scope {
 	if s := t.scopeOf(here, r.ciaddr); s != nil {
 		return s
@@ -246,12 +246,13 @@ func (t *Table) locateShared(r *request, here []*scope) *scope {
 	if s := t.scopeOf(here, r.requested); s != nil && s.poolOf(r.mac) != nil {
 		return s
 	}
+	best, bestBits := here[0], -1
 	for _, s := range here {
-		if s.poolOf(r.mac) != nil {
-			return s
+		if p := s.poolOf(r.mac); p != nil && p.bits(r.mac) > bestBits {
+			best, bestBits = s, p.bits(r.mac)
 		}
 	}
-	return here[0]
+	return best
 }
 
 func (t *Table) scopeOf(scopes []*scope, a netip.Addr) *scope {
@@ -294,6 +295,17 @@ func (s *scope) poolOf(m lab.MAC) *Pool {
 	return nil
 }
 
+// bits says how specific the pool's match of a machine is, 0 for a pool open to anyone.
+func (p *Pool) bits(m lab.MAC) int {
+	best := 0
+	for _, pattern := range p.pool.MACs {
+		if pattern.Match(m) {
+			best = max(best, pattern.Bits())
+		}
+	}
+	return best
+}
+
 func (p *Pool) contains(a netip.Addr) bool { return a.Is4() && toUint32(a)-p.first < p.size }
 
 func checkNetwork(n *lab.Network, problems *lab.Problems) {
@@ -331,18 +343,17 @@ func checkPool(n *lab.Network, p *lab.Pool, problems *lab.Problems) {
 }
 
 func checkHost(h *lab.Host, problems *lab.Problems) {
-	key := "hosts." + h.Name
 	if !h.IP.Is4() || !h.Network.Subnet.Contains(h.IP) {
-		problems.Addf(h.Pos, key+".ip", "%s: want an address inside %s", h.IP, h.Network.Subnet)
+		problems.Addf(h.Pos, "hosts."+h.Name+".ip", "%s: want an address inside %s", h.IP, h.Network.Subnet)
 	}
 	if len(h.Name) > 255 || len(h.Domain) > 255 {
-		problems.Addf(h.Pos, key, "a name of %d bytes: want at most 255", max(len(h.Name), len(h.Domain)))
+		problems.Addf(h.Pos, "hosts."+h.Name, "a name of %d bytes: want at most 255", max(len(h.Name), len(h.Domain)))
 	}
 	if h.Routes != nil {
-		checkRoutes(h.Pos, key+".routes", h.Routes, problems)
+		checkRoutes(h.Pos, "hosts."+h.Name+".routes", h.Routes, problems)
 	}
 	if h.Options != nil {
-		checkOptions(h.Pos, key+".options", h.Options, problems)
+		checkOptions(h.Pos, "hosts."+h.Name+".options", h.Options, problems)
 	}
 }
 

@@ -1,0 +1,403 @@
+package dhcpd
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"bootlab/internal/lab"
+	"bootlab/internal/netlab"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+	"github.com/insomniacslk/dhcp/dhcpv4/nclient4"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"golang.org/x/sys/unix"
+)
+
+// A live is a server on real interfaces.
+type live struct {
+	*bench
+	stop     func()
+	setTable func(*Table)
+}
+
+// startLive serves the test lab with network main on the segment's bridge.
+func startLive(t *testing.T, seg *netlab.Segment) *live {
+	t.Helper()
+	b := newBench(t)
+	b.lab.Networks[2].Interface = seg.Bridge
+	b.lab.Networks[0].Interface = "" // the proxied network is elsewhere
+	b.table = compile(t, b.lab)
+	book, err := OpenBook(t.Context(), b.store, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table atomic.Pointer[Table]
+	table.Store(b.table)
+	b.Server = New(Config{}, Deps{
+		Table: table.Load, Book: book, Boots: b.local, Events: b.events,
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: prometheus.NewRegistry(), Now: time.Now, Listen: Listen,
+	})
+	st, err := b.Stage(b.table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st.Commit()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- b.Serve(ctx) }()
+	l := &live{bench: b, setTable: table.Store, stop: func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+		done <- nil
+	}}
+	t.Cleanup(l.stop)
+	return l
+}
+
+// run runs a command in a client's namespace with a deadline and returns its output.
+func run(t *testing.T, c *netlab.Client, name string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	out, err := c.Command(ctx, name, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+func script(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestUdhcpc: BusyBox asks without the broadcast flag and hears the raw unicast reply.
+func TestUdhcpc(t *testing.T) {
+	netlab.Need(t, "root", "udhcpc")
+	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	l := startLive(t, seg)
+	client := seg.NewClient(t, guest)
+	out := run(t, client, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-O", "staticroutes", "-O", "search", "-s",
+		script(t, `[ "$1" = bound ] && echo "ip=$ip mask=$mask router=$router dns=$dns routes=$staticroutes search=$search lease=$lease"; exit 0`))
+	re := regexp.MustCompile(`ip=10\.77\.0\.13[0-5] mask=24 router=10\.77\.0\.254 dns=10\.77\.0\.1 ` +
+		`routes=10\.0\.0\.0/19 10\.77\.0\.101 0\.0\.0\.0/0 10\.77\.0\.254 search=c1\.lab\.test lab\.test lease=3600`)
+	if !re.MatchString(out) {
+		t.Errorf("udhcpc got:\n%s\nwant a line matching %s", out, re)
+	}
+	if _, ok := l.deps.Book.ByMAC(mac(t, guest)); !ok {
+		t.Error("no lease in the book")
+	}
+}
+
+// TestDhclient gets a lease, and gives it back.
+func TestDhclient(t *testing.T) {
+	netlab.Need(t, "root", "dhclient")
+	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	l := startLive(t, seg)
+	client := seg.NewClient(t, master0)
+	dir := t.TempDir()
+	log := filepath.Join(dir, "env")
+	hook := script(t, `env >> `+log+`; [ -n "$new_ip_address" ] && ip addr replace $new_ip_address/24 dev eth0; exit 0`)
+	args := []string{"-4", "-v", "-sf", hook, "-lf", filepath.Join(dir, "leases"), "-pf", filepath.Join(dir, "pid"), "-cf", "/dev/null"}
+	run(t, client, "dhclient", append(args, "-1", "eth0")...)
+	env, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"new_ip_address=10.77.0.21", "new_host_name=master-0", "new_domain_name=c1.lab.test", "new_routers=10.77.0.254",
+		"new_dhcp_lease_time=43200",
+	} {
+		if !strings.Contains(string(env), want) {
+			t.Errorf("dhclient did not get %s", want)
+		}
+	}
+	run(t, client, "dhclient", append(args, "-r", "eth0")...)
+	waitFor(t, "the release", func() bool {
+		_, ok := l.deps.Book.ByAddr(ip("10.77.0.21"))
+		return !ok
+	})
+}
+
+func waitFor(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for !ok() {
+		if !sleep(ctx, 5*time.Millisecond) {
+			t.Fatalf("waited 10 s for %s", what)
+		}
+	}
+}
+
+// TestRenewUnicast: a client with its address renews by unicast, and a machine whose place is gone is told so at once.
+func TestRenewUnicast(t *testing.T) {
+	netlab.Need(t, "root", "udhcpc", "tcpdump")
+	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	l := startLive(t, seg)
+	client := seg.NewClient(t, master0)
+	log := filepath.Join(t.TempDir(), "log")
+	hook := script(t, `echo "$1 $ip" >> `+log+`; [ "$1" = bound ] && ip addr replace $ip/24 dev eth0; exit 0`)
+	cmd := client.Command(t.Context(), "udhcpc", "-i", "eth0", "-f", "-s", hook)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	said := func(line string) func() bool {
+		return func() bool {
+			b, _ := os.ReadFile(log)
+			return strings.Contains(string(b), line)
+		}
+	}
+	waitFor(t, "the lease", said("bound 10.77.0.21"))
+	_ = cmd.Process.Signal(syscall.SIGUSR1)
+	waitFor(t, "the renewal", said("renew 10.77.0.21"))
+	moved := *l.lab.Hosts[2]
+	moved.IP = ip("10.77.0.22")
+	changed := *l.lab
+	changed.Hosts = []*lab.Host{&moved}
+	l.setTable(compile(t, &changed))
+	_ = cmd.Process.Signal(syscall.SIGUSR1)
+	waitFor(t, "the new address", said("bound 10.77.0.22"))
+}
+
+// TestNclient4 runs the codec's own client on a NIC without an address, and declines what it got.
+func TestNclient4(t *testing.T) {
+	netlab.Need(t, "root")
+	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	l := startLive(t, seg)
+	// The client lives in the server's namespace, on a veth pair whose other end is on the bridge.
+	netlab.Run(t, "ip", "link", "add", "vcl", "type", "veth", "peer", "name", "vbr")
+	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", "vcl").Run() })
+	netlab.Run(t, "ip", "link", "set", "vcl", "address", other, "up")
+	netlab.Run(t, "ip", "link", "set", "vbr", "master", seg.Bridge, "up")
+	for _, broadcast := range []bool{false, true} {
+		c, err := nclient4.New("vcl", nclient4.WithTimeout(2*time.Second), nclient4.WithRetry(3))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease, err := c.Request(t.Context(), dhcpv4.WithBroadcast(broadcast))
+		_ = c.Close()
+		if err != nil {
+			t.Fatalf("broadcast %v: %v", broadcast, err)
+		}
+		if a, ok := l.deps.Book.ByMAC(mac(t, other)); !ok || a.Addr.String() != lease.ACK.YourIPAddr.String() {
+			t.Errorf("broadcast %v: book has %v, the client %s", broadcast, a, lease.ACK.YourIPAddr)
+		}
+	}
+}
+
+// TestPortTaken: a second server on the same interface fails and says why; on another interface it does not.
+func TestPortTaken(t *testing.T) {
+	netlab.Need(t, "root")
+	one, two := netlab.NewSegment(t, "10.77.0.1/24"), netlab.NewSegment(t, "10.78.0.1/24")
+	l := startLive(t, one)
+	if _, err := Listen(one.Bridge); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("second server on the same interface: got %v, want EADDRINUSE", err)
+	}
+	s, err := Listen(two.Bridge)
+	if err != nil {
+		t.Fatalf("second server on another interface: %v", err)
+	}
+	_ = s.Close()
+	l.stop()
+	s, err = Listen(one.Bridge)
+	if err != nil {
+		t.Fatalf("after the first server stopped: %v", err)
+	}
+	_ = s.Close()
+	if _, err := Listen("nosuch0"); !errors.Is(err, unix.ENODEV) {
+		t.Errorf("an interface that is not there: got %v, want ENODEV", err)
+	}
+}
+
+// TestBesideDnsmasq: a dnsmasq on another bridge, started as libvirt does, is no clash, whoever starts first.
+func TestBesideDnsmasq(t *testing.T) {
+	netlab.Need(t, "root", "dnsmasq", "udhcpc")
+	for _, first := range []string{"we", "they"} {
+		t.Run(first+" start first", func(t *testing.T) {
+			ours, theirs := netlab.NewSegment(t, "10.77.0.1/24"), netlab.NewSegment(t, "192.168.122.1/24")
+			if first == "we" {
+				startLive(t, ours)
+			}
+			startDnsmasq(t, theirs.Bridge)
+			hook := script(t, `[ "$1" = bound ] && echo "ip=$ip"; exit 0`)
+			ask := func(seg *netlab.Segment, want string) {
+				client := seg.NewClient(t, other)
+				out := run(t, client, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "20", "-T", "1", "-s", hook)
+				if !strings.Contains(out, want) {
+					t.Errorf("want %s…, got:\n%s", want, out)
+				}
+			}
+			ask(theirs, "ip=192.168.122.")
+			if first == "they" {
+				startLive(t, ours)
+			}
+			ask(ours, "ip=10.77.0.")
+		})
+	}
+}
+
+func startDnsmasq(t *testing.T, bridge string) {
+	t.Helper()
+	dir := t.TempDir()
+	cmd := exec.Command("dnsmasq", "-k", "--conf-file=/dev/null", "--port=0", "--bind-dynamic", "--interface="+bridge,
+		"--except-interface=lo", "--dhcp-range=192.168.122.2,192.168.122.254", "--no-ping", "--user=root", "--group=root",
+		"--pid-file="+filepath.Join(dir, "pid"), "--dhcp-leasefile="+filepath.Join(dir, "leases"), "--log-facility="+filepath.Join(dir, "log"))
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+}
+
+// TestStageFollowsTheLab: interfaces come and go with reloads, and a stage that fails leaves everything as it was.
+func TestStageFollowsTheLab(t *testing.T) {
+	netlab.Need(t, "root", "udhcpc")
+	one, two := netlab.NewSegment(t, "10.77.0.1/24"), netlab.NewSegment(t, "10.79.0.1/24")
+	l := startLive(t, one)
+	client := one.NewClient(t, master0)
+	ask := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		return client.Command(ctx, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "2", "-T", "1", "-s", "/bin/true").Run()
+	}
+	both := *l.lab.Networks[0]
+	both.Interface = two.Bridge
+	more := *l.lab
+	more.Networks = []*lab.Network{&both, l.lab.Networks[1], l.lab.Networks[2], l.lab.Networks[3]}
+	more.Hosts = l.lab.Hosts[2:]
+	table := compile(t, &more)
+	blocker, err := Listen(two.Bridge)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Stage(table); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Fatalf("stage beside a blocker: got %v, want EADDRINUSE", err)
+	}
+	_ = blocker.Close()
+	if err := ask(); err != nil {
+		t.Fatalf("after a failed stage: %v", err)
+	}
+	st, err := l.Stage(table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st.Discard()
+	if st, err = l.Stage(table); err != nil {
+		t.Fatalf("after a discarded stage: %v", err)
+	}
+	st.Commit()
+	if _, err := Listen(two.Bridge); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("the new interface is not served: %v", err)
+	}
+	if st, err = l.Stage(l.table); err != nil {
+		t.Fatal(err)
+	}
+	st.Commit()
+	waitFor(t, "the retired interface", func() bool {
+		s, err := Listen(two.Bridge)
+		if err == nil {
+			_ = s.Close()
+		}
+		return err == nil
+	})
+	if err := ask(); err != nil {
+		t.Errorf("the interface that stayed is not served: %v", err)
+	}
+}
+
+// TestFlappingInterface: down and up, and away and back, do not end the service.
+func TestFlappingInterface(t *testing.T) {
+	netlab.Need(t, "root", "udhcpc")
+	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	startLive(t, seg)
+	netlab.Run(t, "ip", "link", "set", seg.Bridge, "down")
+	netlab.Run(t, "ip", "link", "set", seg.Bridge, "up")
+	client := seg.NewClient(t, master0)
+	run(t, client, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "5", "-T", "1", "-s", "/bin/true")
+	netlab.Run(t, "ip", "link", "del", seg.Bridge)
+	netlab.Run(t, "ip", "link", "add", seg.Bridge, "type", "bridge", "stp_state", "0", "forward_delay", "0")
+	netlab.Run(t, "ip", "addr", "add", "10.77.0.1/24", "dev", seg.Bridge)
+	netlab.Run(t, "ip", "link", "set", seg.Bridge, "up")
+	netlab.Run(t, "ip", "link", "set", client.NIC, "master", seg.Bridge)
+	run(t, client, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "10", "-T", "1", "-s", "/bin/true")
+}
+
+// TestRouterSolicitation: a client that asks for a router is told at once that there is none.
+func TestRouterSolicitation(t *testing.T) {
+	netlab.Need(t, "root")
+	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	l := startLive(t, seg)
+	netlab.Run(t, "ip", "link", "add", "vcl", "type", "veth", "peer", "name", "vbr")
+	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", "vcl").Run() })
+	netlab.Run(t, "ip", "link", "set", "vbr", "master", seg.Bridge, "up")
+	netlab.Run(t, "ip", "link", "set", "vcl", "up")
+	ra := listenRA(t, "vcl")
+	var got []byte
+	waitFor(t, "a router advertisement", func() bool { got = solicit(t, ra, "vcl"); return got != nil })
+	if len(got) != 24 || got[0] != 134 || got[5] != 0 || got[6] != 0 || got[7] != 0 || got[16] != 1 {
+		t.Errorf("advertisement % x: want type 134 without flags and lifetime, and our link address", got)
+	}
+	if n := testutil.ToFloat64(l.m.advertisements); n < 1 {
+		t.Errorf("%s is %v, want at least 1", MetricRA, n)
+	}
+}
+
+// listenRA opens a raw ICMPv6 socket that hears advertisements.
+func listenRA(t *testing.T, iface string) net.PacketConn {
+	t.Helper()
+	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var err error
+		_ = c.Control(func(fd uintptr) {
+			err = errors.Join(unix.BindToDevice(int(fd), iface),
+				unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, 255))
+		})
+		return err
+	}}
+	conn, err := lc.ListenPacket(t.Context(), "ip6:ipv6-icmp", "::")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// solicit asks once and returns the advertisement, or nil.
+func solicit(t *testing.T, conn net.PacketConn, iface string) []byte {
+	t.Helper()
+	to := &net.IPAddr{IP: net.ParseIP(allRouters), Zone: iface}
+	if _, err := conn.WriteTo([]byte{133, 0, 0, 0, 0, 0, 0, 0}, to); err != nil {
+		return nil // the link-local address is not ready yet
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+	buf := make([]byte, 1500)
+	for {
+		n, _, err := conn.ReadFrom(buf)
+		if err != nil {
+			return nil
+		}
+		if buf[0] == 134 {
+			return buf[:n]
+		}
+	}
+}
