@@ -30,6 +30,7 @@ type User struct {
 	UID    int
 	GID    int
 	Groups []int // supplementary, such as libvirt's
+	Home   string
 }
 
 // Lookup finds a user of this machine. The error for one that is not there says how to make it.
@@ -37,7 +38,7 @@ func Lookup(name string) (*User, error) {
 	u, err := user.Lookup(name)
 	var unknown user.UnknownUserError
 	if errors.As(err, &unknown) {
-		return nil, fmt.Errorf("there is no user %q: make it with \"useradd --system --user-group --home-dir /nonexistent "+
+		return nil, fmt.Errorf("there is no user %q: make it with \"useradd --system --user-group --home-dir /var/lib/bootlab "+
 			"--shell /usr/sbin/nologin %s\", or set appliance.user to another; \"\" stays root", name, name)
 	}
 	if err != nil {
@@ -48,7 +49,7 @@ func Lookup(name string) (*User, error) {
 		return nil, fmt.Errorf("look up groups of user %q: %w", name, err)
 	}
 	var errs [3]error
-	found := &User{Name: name}
+	found := &User{Name: name, Home: u.HomeDir}
 	found.UID, errs[0] = strconv.Atoi(u.Uid)
 	found.GID, errs[1] = strconv.Atoi(u.Gid)
 	for _, g := range groups {
@@ -96,9 +97,9 @@ func (u *User) own(dir string) error {
 	})
 }
 
-// Drop makes the whole process, every thread of it, run as the user with no capability but those to keep. There is no way
-// back: programs that it starts have no capability at all and cannot gain any, not even by set-user-ID. It needs root; an
-// error leaves the process in a state that it should not go on in.
+// Drop makes the whole process, every thread of it, run as the user, in the user's name and home folder, with no
+// capability but those to keep. There is no way back: programs that it starts have no capability at all and cannot gain
+// any, not even by set-user-ID. It needs root; an error leaves the process in a state that it should not go on in.
 func (u *User) Drop(keep ...Capability) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("become user %s: not root", u.Name)
@@ -124,7 +125,8 @@ func (u *User) Drop(keep ...Capability) error {
 			return fmt.Errorf("become user %s: %s: %w", u.Name, step.what, err)
 		}
 	}
-	return nil
+	// ssh and libvirt look for keys and certificates in the home folder.
+	return errors.Join(os.Setenv("HOME", u.Home), os.Setenv("USER", u.Name), os.Setenv("LOGNAME", u.Name))
 }
 
 // shrinkBounds takes away what no program started from here may ever regain.

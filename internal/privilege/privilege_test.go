@@ -42,6 +42,7 @@ type report struct {
 	Back    string
 	FDs     string
 	Caps    string // of a program that it started
+	Home    string
 }
 
 // child drops to the user labrat, with threads that were there before and threads that come after.
@@ -86,6 +87,7 @@ func child() (r report) {
 	r.FDs = text(err)
 	out, _ := exec.Command("grep", "CapEff", "/proc/self/status").Output()
 	r.Caps = strings.Join(strings.Fields(string(out)), " ")
+	r.Home = os.Getenv("USER") + " " + os.Getenv("HOME")
 	return r
 }
 
@@ -121,7 +123,7 @@ func asChild(t *testing.T) (r report) {
 	t.Helper()
 	netlab.Need(t, "root", "unshare", "mount", "ip")
 	dir := t.TempDir()
-	account(t, "/etc/passwd", filepath.Join(dir, "passwd"), "labrat:x:7654:7654::/nonexistent:/usr/sbin/nologin\n")
+	account(t, "/etc/passwd", filepath.Join(dir, "passwd"), "labrat:x:7654:7654::/home/labrat:/usr/sbin/nologin\n")
 	account(t, "/etc/group", filepath.Join(dir, "group"), "labrat:x:7654:\nlibvirt:x:7655:labrat\n")
 	self, err := os.Executable()
 	if err != nil {
@@ -175,7 +177,7 @@ func TestDropReachesEveryThread(t *testing.T) {
 	got.Threads, got.Drop = nil, ""
 	if diff := cmp.Diff(report{
 		Port80: "ok", Raw: "ok", FDs: "ok", Shadow: "open /etc/shadow: permission denied", Back: "operation not permitted",
-		Caps: "CapEff: 0000000000000000",
+		Caps: "CapEff: 0000000000000000", Home: "labrat /home/labrat",
 	}, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}

@@ -1,0 +1,80 @@
+package configs_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"bootlab/internal/netlab"
+)
+
+// instructions returns those of the Dockerfile, with continued lines joined and comments left out.
+func instructions(t *testing.T) (all [][]string) {
+	t.Helper()
+	b, err := os.ReadFile("../../Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	joined := ""
+	for line := range strings.Lines(string(b)) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "#") || line == "" {
+			continue
+		}
+		joined += " " + strings.TrimSuffix(line, "\\")
+		if !strings.HasSuffix(line, "\\") {
+			all = append(all, strings.Fields(joined))
+			joined = ""
+		}
+	}
+	return all
+}
+
+// TestDockerfile stands in for an image build where there is no engine: instructions that exist, files that exist, shell
+// that parses, Debian packages that exist.
+func TestDockerfile(t *testing.T) {
+	t.Parallel()
+	known := []string{"FROM", "WORKDIR", "COPY", "RUN", "ARG", "VOLUME", "EXPOSE", "HEALTHCHECK", "STOPSIGNAL", "ENTRYPOINT", "CMD"}
+	stages := 0
+	for _, in := range instructions(t) {
+		rest := strings.Join(in[1:], " ")
+		switch {
+		case !slices.Contains(known, in[0]):
+			t.Errorf("unknown instruction %s", in[0])
+		case in[0] == "FROM":
+			stages++
+		case in[0] == "RUN":
+			if out, err := exec.Command("sh", "-n", "-c", rest).CombinedOutput(); err != nil {
+				t.Errorf("RUN %s: %v\n%s", rest, err, out)
+			}
+			checkPackages(t, rest)
+		case in[0] == "COPY" && !strings.HasPrefix(in[1], "--from"):
+			for _, file := range in[1 : len(in)-1] {
+				if _, err := os.Stat(filepath.Join("../..", file)); err != nil {
+					t.Errorf("COPY %s: %v", rest, err)
+				}
+			}
+		}
+	}
+	if stages != 2 {
+		t.Errorf("%d stages, want 2", stages)
+	}
+}
+
+func checkPackages(t *testing.T, shell string) {
+	t.Helper()
+	_, list, ok := strings.Cut(shell, "apt-get install --yes --no-install-recommends ")
+	if !ok {
+		return
+	}
+	netlab.Need(t, "apt-cache")
+	list, _, _ = strings.Cut(list, "&&")
+	for _, p := range strings.Fields(list) {
+		if out, err := exec.Command("apt-cache", "show", "--no-all-versions", p).CombinedOutput(); err != nil {
+			t.Errorf("package %s: %s", p, out)
+		}
+	}
+}
