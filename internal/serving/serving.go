@@ -96,29 +96,32 @@ func (f *Files) Fold(name string) string {
 	if exact, ok := f.folded[strings.ToLower(name)]; ok {
 		return exact
 	}
-	first, _, _ := strings.Cut(name, "/")
-	if !strings.EqualFold(first, Public) {
+	first, rest, below := strings.Cut(name, "/")
+	if !below || !strings.EqualFold(first, Public) {
 		return name
 	}
-	return f.foldPublic(name)
+	if at, ok := f.foldPublic(rest); ok {
+		return at
+	}
+	return name
 }
 
 // foldPublic walks down public/ and takes, level by level, the entry of that name or the first that differs in case only.
-func (f *Files) foldPublic(name string) string {
+func (f *Files) foldPublic(rest string) (at string, ok bool) {
 	root, err := os.OpenRoot(f.dir)
 	if err != nil {
-		return name
+		return "", false
 	}
 	defer root.Close()
-	at := Public
-	for part := range strings.SplitSeq(name[len(Public)+1:], "/") {
+	at = Public
+	for part := range strings.SplitSeq(rest, "/") {
 		next, ok := foldEntry(root, at, part)
 		if !ok {
-			return name
+			return "", false
 		}
 		at = path.Join(at, next)
 	}
-	return at
+	return at, true
 }
 
 func foldEntry(root *os.Root, dir, part string) (string, bool) {

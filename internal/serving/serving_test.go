@@ -144,6 +144,8 @@ func TestFold(t *testing.T) {
 		"Public/none":     "Public/none",
 		"other":           "other",
 		"../x":            "../x",
+		"public":          "public",
+		"PUBLIC":          "PUBLIC",
 	} {
 		if got := files.Fold(name); got != want {
 			t.Errorf("Fold(%q) = %q, want %q", name, got, want)

@@ -1,0 +1,211 @@
+package tftpd
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"bootlab/internal/lab"
+)
+
+// Requests as real clients send them.
+var seeds = map[string]string{
+	"OVMF probe":  "\x00\x01boot/52-54-00-00-02-01/ipxe.efi\x00octet\x00tsize\x000\x00blksize\x001468\x00windowsize\x004\x00",
+	"shim":        "\x00\x01boot\\52-54-00-00-02-01\\grubx64.efi\x00octet\x00blksize\x00512\x00windowsize\x004\x00",
+	"iPXE":        "\x00\x01autoexec.ipxe\x00octet\x00blksize\x001432\x00tsize\x000\x00",
+	"GRUB":        "\x00\x01/grub/x86_64-efi/command.lst\x00octet\x00blksize\x001024\x00tsize\x000\x00",
+	"PXELINUX":    "\x00\x01ldlinux.c32\x00octet\x00tsize\x000\x00blksize\x001408\x00",
+	"RPi 3":       "\x00\x01bootcode.bin\x00octet\x00",
+	"curl":        "\x00\x01undionly.kpxe\x00octet\x00tsize\x000\x00blksize\x00512\x00timeout\x001\x00",
+	"atftp":       "\x00\x01f\x00octet\x00blksize\x001428\x00windowsize\x0016\x00",
+	"write":       "\x00\x02f\x00netascii\x00",
+	"shouting":    "\x00\x01F.EFI\x00OCTET\x00BLKSIZE\x001024\x00TSIZE\x000\x00",
+	"cut short":   "\x00\x01f\x00octet",
+	"0xff behind": "\x00\x01pxelinux.0\xff\x00octet\x00",
+}
+
+func TestParseRequest(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name, packet string
+		want         Request
+		err          string
+	}{
+		{name: "OVMF", packet: seeds["OVMF probe"], want: Request{Name: "boot/52-54-00-00-02-01/ipxe.efi", Mode: "octet",
+			Options: []Option{{"tsize", "0"}, {"blksize", "1468"}, {"windowsize", "4"}}}},
+		{name: "upper case", packet: seeds["shouting"], want: Request{Name: "F.EFI", Mode: "octet", Options: []Option{{"blksize", "1024"}, {"tsize", "0"}}}},
+		{name: "no options", packet: seeds["RPi 3"], want: Request{Name: "bootcode.bin", Mode: "octet"}},
+		{name: "no last zero", packet: seeds["cut short"], want: Request{Name: "f", Mode: "octet"}},
+		{name: "last value without zero", packet: "\x00\x01f\x00octet\x00tsize\x000", want: Request{Name: "f", Mode: "octet", Options: []Option{{"tsize", "0"}}}},
+		{name: "option twice", packet: "\x00\x01f\x00octet\x00tsize\x000\x00TSIZE\x001\x00", want: Request{Name: "f", Mode: "octet", Options: []Option{{"tsize", "0"}}}},
+		{name: "option without value", packet: "\x00\x01f\x00octet\x00tsize\x00", want: Request{Name: "f", Mode: "octet"}},
+		{name: "padding", packet: "\x00\x01f\x00octet\x00\x00\x00\x00", want: Request{Name: "f", Mode: "octet"}},
+		{name: "write", packet: seeds["write"], want: Request{Write: true, Name: "f", Mode: "netascii"}},
+		{name: "empty", packet: "", err: "packet of 0 bytes: neither a read nor a write request"},
+		{name: "ack", packet: "\x00\x04\x00\x01", err: "opcode 4: neither a read nor a write request"},
+		{name: "no name", packet: "\x00\x01\x00octet\x00", err: "request without a file name"},
+		{name: "name without zero", packet: "\x00\x01fff", err: "request without a file name"},
+		{name: "no mode", packet: "\x00\x01f\x00", err: "request without a mode"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			got, err := ParseRequest([]byte(tt.packet))
+			if err != nil && err.Error() != tt.err || err == nil && tt.err != "" {
+				t.Fatalf("error = %v, want %q", err, tt.err)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("request (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// FuzzRequest asserts that what was understood survives the wire: parse, format, parse is the same request.
+func FuzzRequest(f *testing.F) {
+	for _, s := range seeds {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := ParseRequest(b)
+		if err != nil {
+			return
+		}
+		again, err := ParseRequest(r.Append(nil))
+		if err != nil {
+			t.Fatalf("%q was understood as %+v, but not once formatted: %v", b, r, err)
+		}
+		if diff := cmp.Diff(r, again, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("formatted and parsed again (-want +got):\n%s", diff)
+		}
+		terms := negotiate(r.Options, limits{block: 1468, window: 64, timeout: time.Second, size: 1})
+		if terms.block < minBlock || terms.block > 1468 || terms.window < 1 || terms.window > 64 || terms.timeout < time.Second {
+			t.Errorf("options %v gave terms %+v", r.Options, terms)
+		}
+		if len(terms.oack) > len(r.Options) {
+			t.Errorf("acknowledged %v, asked for only %v", terms.oack, r.Options)
+		}
+		if got, ok := resolve(r.Name); ok && (strings.Contains(got.name, `\`) || strings.HasPrefix(got.name, "/") ||
+			strings.Contains("/"+got.name+"/", "/../")) {
+			t.Errorf("name %q resolved to %q", r.Name, got.name)
+		}
+	})
+}
+
+// FuzzReply asserts that replies never carry more than a log line can.
+func FuzzReply(f *testing.F) {
+	f.Add([]byte("\x00\x04\x00\x01"))
+	f.Add([]byte("\x00\x05\x00\x08User aborted the transfer\x00"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, ok := parseReply(b)
+		if !ok {
+			return
+		}
+		if r.op != opACK && r.op != opERROR {
+			t.Errorf("opcode %d is a reply", r.op)
+		}
+		if len(r.text) > 128 || strings.ContainsFunc(r.text, func(c rune) bool { return c < ' ' || c > '~' }) {
+			t.Errorf("text %q is not fit for a log", r.text)
+		}
+	})
+}
+
+func TestNegotiate(t *testing.T) {
+	t.Parallel()
+	l := limits{block: 1468, window: 64, timeout: time.Second, size: 4711}
+	tests := []struct {
+		name    string
+		options []Option
+		limits  limits
+		want    terms
+	}{
+		{"nothing asked", nil, l, terms{block: 512, window: 1, timeout: time.Second}},
+		{"OVMF", []Option{{"tsize", "0"}, {"blksize", "1468"}, {"windowsize", "4"}}, l,
+			terms{1468, 4, time.Second, []Option{{"tsize", "4711"}, {"blksize", "1468"}, {"windowsize", "4"}}}},
+		{"larger than the MTU", []Option{{"blksize", "65464"}}, l, terms{1468, 1, time.Second, []Option{{"blksize", "1468"}}}},
+		{"larger than the protocol's", []Option{{"blksize", "70000"}}, limits{window: 1, timeout: time.Second}, terms{65464, 1, time.Second, []Option{{"blksize", "65464"}}}},
+		{"smallest", []Option{{"blksize", "8"}}, l, terms{8, 1, time.Second, []Option{{"blksize", "8"}}}},
+		{"too small", []Option{{"blksize", "7"}}, l, terms{512, 1, time.Second, nil}},
+		{"window too large", []Option{{"windowsize", "65535"}}, l, terms{512, 64, time.Second, []Option{{"windowsize", "64"}}}},
+		{"no window", []Option{{"windowsize", "0"}}, l, terms{512, 1, time.Second, nil}},
+		{"timeout", []Option{{"timeout", "3"}}, l, terms{512, 1, 3 * time.Second, []Option{{"timeout", "3"}}}},
+		{"timeout out of range", []Option{{"timeout", "256"}}, l, terms{512, 1, time.Second, nil}},
+		{"size unknown", []Option{{"tsize", "0"}}, limits{window: 1, timeout: time.Second, size: -1}, terms{512, 1, time.Second, nil}},
+		{"unknown", []Option{{"utimeout", "5000"}, {"multicast", ""}, {"blksize", "x"}}, l, terms{512, 1, time.Second, nil}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			got := negotiate(tt.options, tt.limits)
+			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(terms{})); diff != "" {
+				t.Errorf("terms (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestResolve(t *testing.T) {
+	t.Parallel()
+	mac := lab.MAC{0x52, 0x54, 0, 0, 2, 1}
+	tests := []struct {
+		name string
+		want target
+		ok   bool
+	}{
+		{"boot/52-54-00-00-02-01/ipxe.efi", target{wantFirmware, "ipxe.efi", mac}, true},
+		{"/boot/52-54-00-00-02-01/ipxe.efi", target{wantFirmware, "ipxe.efi", mac}, true},
+		{`\boot\52-54-00-00-02-01\ipxe.efi`, target{wantFirmware, "ipxe.efi", mac}, true},
+		{"BOOT/52-54-00-00-02-01/IPXE.EFI", target{wantFirmware, "IPXE.EFI", mac}, true},
+		{"boot/52:54:00:00:02:01/boot.ipxe", target{wantScript, "boot.ipxe", mac}, true},
+		{"boot/52-54-00-00-02-01/autoexec.ipxe", target{wantScript, "autoexec.ipxe", mac}, true},
+		{"autoexec.ipxe", target{what: wantScript, name: "autoexec.ipxe"}, true},
+		{"/boot.ipxe", target{what: wantScript, name: "boot.ipxe"}, true},
+		{"undionly.kpxe\xff", target{what: wantFirmware, name: "undionly.kpxe"}, true},
+		{"files/images/vmlinuz", target{what: wantFile, name: "images/vmlinuz"}, true},
+		{"images//vmlinuz", target{what: wantFile, name: "images/vmlinuz"}, true},
+		{"./images/vmlinuz", target{what: wantFile, name: "images/vmlinuz"}, true},
+		{"boot/not-a-mac/ipxe.efi", target{what: wantFile, name: "boot/not-a-mac/ipxe.efi"}, true},
+		{"boot/52-54-00-00-02-01/a/b", target{what: wantFile, name: "boot/52-54-00-00-02-01/a/b"}, true},
+		{"../etc/passwd", target{}, false},
+		{"images/../../etc/passwd", target{}, false},
+		{`images\..\x`, target{}, false},
+		{"/", target{}, false},
+		{".", target{}, false},
+		{"\xff", target{}, false},
+	}
+	for _, tt := range tests {
+		t.Run(strings.ReplaceAll(tt.name, "/", "|"), func(t *testing.T) {
+			t.Parallel()
+			got, ok := resolve(tt.name)
+			if ok != tt.ok {
+				t.Fatalf("resolve = %+v, %v, want %v", got, ok, tt.ok)
+			}
+			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(target{})); diff != "" {
+				t.Errorf("target (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestFill(t *testing.T) {
+	t.Parallel()
+	data := bytes.Repeat([]byte("0123456789"), 10)[:97]
+	tr := &transfer{content: held(data), terms: terms{block: 8, window: 16}, buf: make([]byte, 16*12)}
+	tr.base = 1
+	got, err := tr.fill(11, 3) // blocks 11 and 12 are whole, 13 has one byte
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []byte("\x00\x03\x00\x0b" + string(data[80:88]) + "\x00\x03\x00\x0c" + string(data[88:96]) + "\x00\x03\x00\x0d" + string(data[96:]))
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("packets (-want +got):\n%s", diff)
+	}
+	tr.content = held(data[:96])
+	if got, err = tr.fill(13, 1); err != nil || string(got) != "\x00\x03\x00\x0d" {
+		t.Errorf("the last block of a file of whole blocks = %q, %v, want an empty one", got, err)
+	}
+}

@@ -1,0 +1,83 @@
+package tftpd
+
+import (
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"bootlab/internal/lab"
+	"bootlab/internal/serving"
+)
+
+// A Table is what the server answers from: which files of the lab may be fetched. It is immutable.
+type Table struct {
+	files *serving.Files
+}
+
+// Compile makes the table of a lab. It does no I/O. Errors are lab.Problems.
+func Compile(l *lab.Lab) (*Table, error) {
+	files, err := serving.Compile(l)
+	if err != nil {
+		return nil, err
+	}
+	return &Table{files: files}, nil
+}
+
+// Files returns the files of the lab that may be fetched.
+func (t *Table) Files() *serving.Files { return t.files }
+
+// A what is the sort of thing that a name asks for.
+type what int
+
+const (
+	wantFile     what = iota // of the lab
+	wantFirmware             // a network boot program
+	wantScript               // rendered for the machine
+)
+
+// A target is a name understood.
+type target struct {
+	what what
+	name string  // of the file, the firmware or the script
+	mac  lab.MAC // zero where the name does not tell
+}
+
+// resolve understands a name as clients write it: with a leading slash (GRUB), with backslashes (Windows, shim), with
+// 0xff behind it (NICs that take the option's end for a part of the name). ok is false for a name that leads nowhere.
+func resolve(name string) (t target, ok bool) {
+	name = strings.TrimRight(strings.ReplaceAll(name, `\`, "/"), "\xff")
+	if slices.Contains(strings.Split(name, "/"), "..") {
+		return target{}, false
+	}
+	name = strings.TrimPrefix(path.Clean("/"+name), "/")
+	if !fs.ValidPath(name) || name == "." || name == "" {
+		return target{}, false
+	}
+	if mac, file, ok := cutBootPath(name); ok {
+		return bootTarget(mac, file), true
+	}
+	if !strings.Contains(name, "/") {
+		return bootTarget(lab.MAC{}, name), true
+	}
+	return target{what: wantFile, name: strings.TrimPrefix(name, lab.PathFiles)}, true
+}
+
+// cutBootPath takes "boot/<mac>/<file>" apart.
+func cutBootPath(name string) (mac lab.MAC, file string, ok bool) {
+	parts := strings.Split(name, "/")
+	if len(parts) != 3 || !strings.EqualFold(parts[0]+"/", lab.PathBoot) {
+		return lab.MAC{}, "", false
+	}
+	mac, err := lab.ParseMAC(parts[1])
+	return mac, parts[2], err == nil
+}
+
+func bootTarget(mac lab.MAC, file string) target {
+	for _, script := range []string{lab.ScriptName, lab.AutoexecName} {
+		if strings.EqualFold(file, script) {
+			return target{what: wantScript, name: script, mac: mac}
+		}
+	}
+	return target{what: wantFirmware, name: file, mac: mac}
+}
