@@ -1,0 +1,309 @@
+package httpd
+
+import (
+	"context"
+	"fmt"
+	"html/template"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"bootlab/internal/api"
+	"bootlab/internal/event"
+)
+
+// A Statuser tells how the daemon is.
+type Statuser interface {
+	Status(ctx context.Context) api.Status
+}
+
+// An Inventory tells what is in the lab. Lists come sorted: hosts by name, leases by address.
+type Inventory interface {
+	Hosts(ctx context.Context) []api.Host
+	Leases(ctx context.Context) []api.Lease
+	// Plan returns everything derived from the lab in force as text, for one host or, with "", for all.
+	Plan(ctx context.Context, host string) (string, error)
+}
+
+// Timelines tell the story of a host's boots. host is a name of the lab, or the MAC of a stranger with colons.
+type Timelines interface {
+	// Boots returns the boots that are remembered, the oldest first.
+	Boots(ctx context.Context, host string) ([]api.Boot, error)
+	// Why says where the last boot stopped.
+	Why(ctx context.Context, host string) (api.Verdict, error)
+	// Follow returns the host's events from now on. The channel is closed when ctx ends, or when the reader is too slow.
+	Follow(ctx context.Context, host string) (<-chan event.Event, error)
+}
+
+// An Installer arms installations.
+type Installer interface {
+	Install(ctx context.Context, host string, cycle api.Cycle) (api.Arming, error)
+}
+
+// Machines are the virtual machines of the lab.
+type Machines interface {
+	VMs(ctx context.Context) ([]api.VM, error)
+	// VM does action to the machine of host and returns how it is afterwards.
+	VM(ctx context.Context, host string, action api.VMAction) (api.VM, error)
+}
+
+// Balancers tell how the balancers are, by name, and take members out and in.
+type Balancers interface {
+	Balancers(ctx context.Context) []api.Balancer
+	Backend(ctx context.Context, balancer, backend string, action api.BackendAction) (api.Backend, error)
+}
+
+// A Reloader reads the lab again. Its error tells why the lab was refused; the last good one stays in force.
+type Reloader interface {
+	Reload(ctx context.Context, force api.Force) (api.Reload, error)
+}
+
+// AdminConfig is how the admin plane behaves. Token is required.
+type AdminConfig struct {
+	Token  string // asked for over TCP; see LoadToken
+	Limits Limits // Drain is not used: nobody dies of a page that breaks off
+}
+
+// AdminDeps is what the admin plane needs. All fields but Machines are required. An error of any of them may be an
+// *api.Error, or carry a status in a method HTTPStatus() int; otherwise it is answered with 500.
+type AdminDeps struct {
+	Status    Statuser
+	Inventory Inventory
+	Timelines Timelines
+	Installer Installer
+	Machines  Machines // nil: this daemon was built or configured without virtual machines
+	Balancers Balancers
+	Reloader  Reloader
+	Gatherer  prometheus.Gatherer // what /metrics shows
+	Metrics   prometheus.Registerer
+	Log       *slog.Logger
+	Now       func() time.Time
+}
+
+func (d AdminDeps) mustBeComplete() {
+	for _, field := range []struct {
+		name    string
+		missing bool
+	}{
+		{"Status", d.Status == nil}, {"Inventory", d.Inventory == nil}, {"Timelines", d.Timelines == nil},
+		{"Installer", d.Installer == nil}, {"Balancers", d.Balancers == nil}, {"Reloader", d.Reloader == nil},
+		{"Gatherer", d.Gatherer == nil}, {"Metrics", d.Metrics == nil}, {"Log", d.Log == nil}, {"Now", d.Now == nil},
+	} {
+		if field.missing {
+			panic("httpd: AdminDeps." + field.name + " is nil")
+		}
+	}
+}
+
+// Admin is the admin plane.
+type Admin struct {
+	limits  Limits
+	deps    AdminDeps
+	keys    keys
+	pages   *template.Template
+	metrics *metrics
+	cross   *http.CrossOriginProtection
+}
+
+// NewAdmin returns an admin plane. The error is that its metrics are registered already, or that there is no token.
+func NewAdmin(cfg AdminConfig, deps AdminDeps) (*Admin, error) {
+	deps.mustBeComplete()
+	if len(cfg.Token) < minToken {
+		return nil, fmt.Errorf("new admin plane: a token of %d characters is too short: want %d or more", len(cfg.Token), minToken)
+	}
+	m, err := newMetrics(deps.Metrics, "admin", areaNames())
+	if err != nil {
+		return nil, fmt.Errorf("new admin plane: %w", err)
+	}
+	pages, err := parsePages(deps.Now)
+	if err != nil {
+		return nil, fmt.Errorf("new admin plane: %w", err)
+	}
+	deps.Log = deps.Log.With("server", "httpd", "plane", "admin")
+	if deps.Machines == nil {
+		deps.Machines = noMachines{}
+	}
+	return &Admin{
+		limits: cfg.Limits.withDefaults(), deps: deps, keys: newKeys(cfg.Token), pages: pages, metrics: m,
+		cross: http.NewCrossOriginProtection(),
+	}, nil
+}
+
+// Serve answers on all listeners until ctx ends. Who comes by a Unix socket was let in by its permissions; everybody else
+// needs the token. It closes the listeners and returns nil when ctx ended.
+func (a *Admin) Serve(ctx context.Context, listeners ...net.Listener) error {
+	bindings := make([]binding, len(listeners))
+	for i, l := range listeners {
+		why := byToken
+		if l.Addr().Network() == "unix" {
+			why = bySocket
+		}
+		bindings[i] = binding{listener: l, handler: a.handler(why)}
+	}
+	limits := a.limits
+	limits.Drain = time.Second
+	return runner{limits: limits, log: a.deps.Log}.run(ctx, ctx, bindings)
+}
+
+// A trust is why a caller may see the admin plane.
+type trust int
+
+// The kinds of trust.
+const (
+	byToken  trust = iota // the caller must show the token
+	bySocket              // the caller could open the Unix socket
+)
+
+// An area is a part of the admin plane, for metrics.
+type area int
+
+const (
+	areaOther area = iota
+	areaAPI
+	areaPage
+	areaStatic
+	areaMetrics
+	areaHealth
+)
+
+func areaNames() []string { return []string{"other", "api", "page", "static", "metrics", "health"} }
+
+func areaOf(path string) area {
+	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	switch first {
+	case "api":
+		return areaAPI
+	case "", "hosts", "login", "logout", "do":
+		return areaPage
+	case "static":
+		return areaStatic
+	case "metrics":
+		return areaMetrics
+	case "healthz", "readyz":
+		return areaHealth
+	}
+	return areaOther
+}
+
+// open reports whether an area needs no token: none of it tells a secret or a host.
+func (p area) open() bool { return p == areaStatic || p == areaMetrics || p == areaHealth }
+
+// handler returns the whole admin plane for callers of that trust.
+func (a *Admin) handler(why trust) http.Handler {
+	mux := a.routes(why)
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		start, where := a.deps.Now(), areaOf(r.URL.Path)
+		w := newReply(rw, a.limits.Stall)
+		a.metrics.inFlight.Inc()
+		defer func() {
+			a.metrics.inFlight.Dec()
+			a.metrics.count(int(where), w, since(a.deps.Now, start))
+		}()
+		guard(a.deps.Log, w, a.keys.token, func() { a.admit(w, r, mux, why, where) })
+	})
+}
+
+// admit lets a request through to mux, or says what it lacks.
+func (a *Admin) admit(w http.ResponseWriter, r *http.Request, mux http.Handler, why trust, where area) {
+	secure(w.Header())
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	switch {
+	case a.cross.Check(r) != nil:
+		a.refuse(w, r, &api.Error{Status: http.StatusForbidden, Message: "this request comes from another site",
+			Hint: "open the dashboard itself and try again"})
+	case why == bySocket, where.open(), r.URL.Path == "/login", a.keys.known(r):
+		mux.ServeHTTP(w, r)
+	case where == areaPage && (r.Method == http.MethodGet || r.Method == http.MethodHead):
+		a.loginPage(w, http.StatusUnauthorized, "")
+	default:
+		w.Header().Set("WWW-Authenticate", `Bearer realm="bootlab"`)
+		a.refuse(w, r, &api.Error{Status: http.StatusUnauthorized, Message: "the token is missing or wrong",
+			Hint: "bootlab token shows it on the machine of the daemon"})
+	}
+}
+
+const maxForm = 64 << 10
+
+// secure sets what keeps a page from being framed, scripted or cached.
+func secure(h http.Header) {
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; "+
+		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+}
+
+func (a *Admin) routes(why trust) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/healthz", get(a.healthz))
+	mux.Handle("/readyz", get(a.readyz))
+	mux.Handle("/metrics", get(promhttp.HandlerFor(a.deps.Gatherer, promhttp.HandlerOpts{
+		ErrorLog: slog.NewLogLogger(a.deps.Log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError,
+	}).ServeHTTP))
+	a.apiRoutes(mux, why)
+	a.pageRoutes(mux, why)
+	return mux
+}
+
+// get answers 405 to everything but GET and HEAD.
+func get(h http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET, HEAD")
+			http.Error(w, http.StatusText(http.StatusMethodNotAllowed), http.StatusMethodNotAllowed)
+			return
+		}
+		h(w, r)
+	})
+}
+
+func (a *Admin) healthz(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	fmt.Fprintln(w, "ok")
+}
+
+// readyz is open to anyone, so it names servers and nothing of the lab. A refused reload does not make it unready: the last
+// good lab is served.
+func (a *Admin) readyz(w http.ResponseWriter, r *http.Request) {
+	s := a.deps.Status.Status(r.Context())
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if !s.Ready() {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	if len(s.Servers) == 0 {
+		fmt.Fprintln(w, "starting: no server answers yet")
+	}
+	for _, srv := range s.Servers {
+		state := "ok"
+		if !srv.Serving {
+			state = "not serving"
+		}
+		fmt.Fprintf(w, "%s: %s\n", srv.Name, state)
+	}
+	if s.Reload.Err != "" {
+		fmt.Fprintln(w, "reload: the last one was refused, the lab before stays in force (bootlab status tells why)")
+	}
+}
+
+// noMachines stands for a daemon without virtual machines.
+type noMachines struct{}
+
+func (noMachines) refusal() error {
+	return &api.Error{Status: http.StatusNotImplemented, Message: "this daemon has no virtual machines",
+		Hint: "the lab file names no hypervisor, or libvirt is not installed"}
+}
+
+// VMs implements Machines.
+func (n noMachines) VMs(context.Context) ([]api.VM, error) { return nil, n.refusal() }
+
+// VM implements Machines.
+func (n noMachines) VM(context.Context, string, api.VMAction) (api.VM, error) {
+	return api.VM{}, n.refusal()
+}

@@ -1,0 +1,259 @@
+package httpd
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"bootlab/internal/api"
+	"bootlab/internal/event"
+	"bootlab/internal/lab"
+)
+
+const heartbeat = 15 * time.Second // of a stream without news
+
+// An endpoint answers one question with something that travels as JSON.
+type endpoint func(r *http.Request) (any, error)
+
+func (a *Admin) apiRoutes(mux *http.ServeMux, why trust) {
+	handle := func(path, method string, h http.HandlerFunc) {
+		mux.Handle(api.Prefix+path, a.only(method, h))
+	}
+	ask := func(path string, e endpoint) { handle(path, http.MethodGet, a.json(e)) }
+	do := func(path string, e endpoint) { handle(path, http.MethodPost, a.json(e)) }
+
+	ask("status", func(r *http.Request) (any, error) { return a.deps.Status.Status(r.Context()), nil })
+	ask("hosts", func(r *http.Request) (any, error) { return list(a.deps.Inventory.Hosts(r.Context())), nil })
+	ask("leases", func(r *http.Request) (any, error) { return list(a.deps.Inventory.Leases(r.Context())), nil })
+	ask("balancers", func(r *http.Request) (any, error) { return list(a.deps.Balancers.Balancers(r.Context())), nil })
+	ask("vms", a.getVMs)
+	ask("why/{host}", a.getWhy)
+	handle("timeline/{host}", http.MethodGet, a.getTimeline)
+	handle("lab", http.MethodGet, a.getLab)
+	do("install/{host}", a.postInstall)
+	do("vms/{host}", a.postVM)
+	do("backends/{balancer}/{backend}", a.postBackend)
+	do("reload", a.postReload)
+	ask("token", func(*http.Request) (any, error) { return a.getToken(why) })
+	mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
+		a.refuse(w, r, &api.Error{Status: http.StatusNotFound, Message: "there is no " + r.URL.Path, Hint: "docs/admin.md lists the API"})
+	})
+}
+
+// list makes an empty list of none, so that clients need not know of null.
+func list[T any](items []T) []T {
+	if items == nil {
+		return []T{}
+	}
+	return items
+}
+
+func (a *Admin) only(method string, h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != method && (method != http.MethodGet || r.Method != http.MethodHead) {
+			w.Header().Set("Allow", method)
+			a.refuse(w, r, &api.Error{Status: http.StatusMethodNotAllowed, Message: r.Method + " is not for " + r.URL.Path, Hint: "want " + method})
+			return
+		}
+		h(w, r)
+	}
+}
+
+func (a *Admin) json(e endpoint) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		v, err := e(r)
+		if err != nil {
+			a.refuse(w, r, err)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(v) // an error is a reader that went away
+	}
+}
+
+// refuse answers with an error: JSON below /api/, a page elsewhere.
+func (a *Admin) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	e := api.AsError(err)
+	if e.HTTPStatus() >= http.StatusInternalServerError && e.HTTPStatus() != http.StatusNotImplemented {
+		a.deps.Log.Warn("request not answered", keyMethod, r.Method, keyErr, redact(err.Error(), a.keys.token))
+	}
+	if areaOf(r.URL.Path) == areaPage {
+		a.errorPage(w, e)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(e.HTTPStatus())
+	_ = json.NewEncoder(w).Encode(e)
+}
+
+// hostOf returns the {host} of a path: a name, or a MAC in its one spelling.
+func hostOf(r *http.Request) (string, error) { return parseHost(r.PathValue("host")) }
+
+// parseHost accepts what can be the name of a host, letters, digits, '-', '_' and '.', or a MAC.
+func parseHost(s string) (string, error) {
+	if m, err := lab.ParseMAC(s); err == nil {
+		return m.String(), nil
+	}
+	bad := func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '.' || r == '_')
+	}
+	if s == "" || len(s) > 253 || strings.ContainsFunc(s, bad) || strings.Trim(s, ".") == "" {
+		return "", &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("%.60q is not the name of a host", s), Hint: "want a name of the lab or a MAC"}
+	}
+	return s, nil
+}
+
+// choose returns the parameter name where it is one of the choices.
+func choose[T ~string](r *http.Request, name string, choices ...T) (T, error) {
+	v := T(r.FormValue(name))
+	if slices.Contains(choices, v) {
+		return v, nil
+	}
+	return v, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("%s=%.60q is not known", name, string(v)), Hint: fmt.Sprintf("want one of %v", choices)}
+}
+
+func (a *Admin) getVMs(r *http.Request) (any, error) {
+	vms, err := a.deps.Machines.VMs(r.Context())
+	return list(vms), err
+}
+
+func (a *Admin) getWhy(r *http.Request) (any, error) {
+	host, err := hostOf(r)
+	if err != nil {
+		return nil, err
+	}
+	return a.deps.Timelines.Why(r.Context(), host)
+}
+
+func (a *Admin) getTimeline(w http.ResponseWriter, r *http.Request) {
+	host, err := hostOf(r)
+	if err != nil {
+		a.refuse(w, r, err)
+		return
+	}
+	if r.FormValue("follow") == "1" && r.Method == http.MethodGet {
+		a.follow(w, r, host)
+		return
+	}
+	a.json(func(r *http.Request) (any, error) {
+		boots, err := a.deps.Timelines.Boots(r.Context(), host)
+		return list(boots), err
+	})(w, r)
+}
+
+// follow streams events, one JSON object a line, each flushed. An empty line now and then is a sign of life.
+func (a *Admin) follow(w http.ResponseWriter, r *http.Request, host string) {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	events, err := a.deps.Timelines.Follow(ctx, host)
+	if err != nil {
+		a.refuse(w, r, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.WriteHeader(http.StatusOK)
+	flush := http.NewResponseController(w).Flush
+	alive := time.NewTicker(heartbeat)
+	defer alive.Stop()
+	for err = flush(); err == nil; err = flush() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-alive.C:
+			_, err = io.WriteString(w, "\n")
+		case e, ok := <-events:
+			if !ok {
+				return
+			}
+			err = writeEvent(w, e)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func writeEvent(w io.Writer, e event.Event) error { return json.NewEncoder(w).Encode(e) }
+
+func (a *Admin) getLab(w http.ResponseWriter, r *http.Request) {
+	host := r.FormValue("host")
+	if host != "" {
+		var err error
+		if host, err = parseHost(host); err != nil {
+			a.refuse(w, r, err)
+			return
+		}
+	}
+	text, err := a.deps.Inventory.Plan(r.Context(), host)
+	if err != nil {
+		a.refuse(w, r, err)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = io.WriteString(w, text)
+}
+
+func (a *Admin) postInstall(r *http.Request) (any, error) {
+	host, err := hostOf(r)
+	if err != nil {
+		return nil, err
+	}
+	cycle := api.CycleLater
+	if r.FormValue("now") == "1" {
+		cycle = api.CycleNow
+	}
+	return a.deps.Installer.Install(r.Context(), host, cycle)
+}
+
+func (a *Admin) postVM(r *http.Request) (any, error) {
+	host, err := hostOf(r)
+	if err != nil {
+		return nil, err
+	}
+	action, err := choose(r, "action", api.VMCreate, api.VMStart, api.VMStop, api.VMDelete)
+	if err != nil {
+		return nil, err
+	}
+	return a.deps.Machines.VM(r.Context(), host, action)
+}
+
+func (a *Admin) postBackend(r *http.Request) (any, error) {
+	action, err := choose(r, "action", api.BackendDrain, api.BackendReady)
+	if err != nil {
+		return nil, err
+	}
+	return a.deps.Balancers.Backend(r.Context(), r.PathValue("balancer"), r.PathValue("backend"), action)
+}
+
+func (a *Admin) postReload(r *http.Request) (any, error) {
+	force := api.Careful
+	if r.FormValue("force") == "1" {
+		force = api.Forced
+	}
+	reload, err := a.deps.Reloader.Reload(r.Context(), force)
+	if err != nil {
+		return nil, refusedReload(err)
+	}
+	return reload, nil
+}
+
+// refusedReload makes an answer of a refused lab: the caller's fault, not the daemon's, unless the error says otherwise.
+func refusedReload(err error) error {
+	if statusOf(err) != http.StatusInternalServerError {
+		return err
+	}
+	return &api.Error{Status: http.StatusUnprocessableEntity, Message: "the lab was refused, the last good one stays in force", Reason: err.Error()}
+}
+
+// getToken tells the token to who came by the socket alone: a page that found a way in must not carry it off.
+func (a *Admin) getToken(why trust) (any, error) {
+	if why != bySocket {
+		return nil, &api.Error{Status: http.StatusForbidden, Message: "the token is told over the Unix socket only", Hint: "run bootlab token on the machine of the daemon"}
+	}
+	return api.Token{Token: a.keys.token}, nil
+}

@@ -1,0 +1,254 @@
+package httpd_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"bootlab/httpd"
+	"bootlab/internal/api"
+	"bootlab/internal/event"
+	"bootlab/internal/lab"
+)
+
+const adminToken = "ADM1N-T0KEN-ADM1N-T0KEN-ADM1N"
+
+// noon is when the house was looked at.
+func noon() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) }
+
+func macOf(n byte) lab.MAC { return lab.MAC{0x52, 0x54, 0, 0, 2, n} }
+
+// A house is a daemon at the edge: what the admin plane asks it, and what it was told to do.
+type house struct {
+	status    api.Status
+	hosts     []api.Host
+	leases    []api.Lease
+	boots     []api.Boot
+	verdict   api.Verdict
+	balancers []api.Balancer
+	reloadErr error
+	news      chan event.Event
+
+	mu   sync.Mutex
+	done []string
+}
+
+func (h *house) note(format string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.done = append(h.done, fmt.Sprintf(format, args...))
+}
+
+func (h *house) Status(context.Context) api.Status           { return h.status }
+func (h *house) Hosts(context.Context) []api.Host            { return h.hosts }
+func (h *house) Leases(context.Context) []api.Lease          { return h.leases }
+func (h *house) Balancers(context.Context) []api.Balancer    { return h.balancers }
+func (h *house) VMs(context.Context) (vms []api.VM, _ error) { return vms, nil }
+
+func (h *house) Plan(_ context.Context, host string) (string, error) {
+	if host == "nobody" {
+		return "", unknown(host)
+	}
+	return "plan of " + host + "\n", nil
+}
+
+func unknown(host string) error {
+	return &api.Error{Status: 404, Message: "no host " + host, Hint: "bootlab hosts lists them"}
+}
+
+func (h *house) Boots(_ context.Context, host string) ([]api.Boot, error) {
+	if host == "nobody" {
+		return nil, unknown(host)
+	}
+	if host != "master-1" && host != macOf(2).String() {
+		return nil, nil
+	}
+	return h.boots, nil
+}
+
+func (h *house) Why(_ context.Context, host string) (api.Verdict, error) {
+	if host == "nobody" {
+		return api.Verdict{}, unknown(host)
+	}
+	return h.verdict, nil
+}
+
+func (h *house) Follow(ctx context.Context, host string) (<-chan event.Event, error) {
+	if host == "nobody" {
+		return nil, unknown(host)
+	}
+	h.note("follow %s", host)
+	context.AfterFunc(ctx, func() { h.note("unfollow %s", host) })
+	return h.news, nil
+}
+
+func (h *house) Install(_ context.Context, host string, cycle api.Cycle) (api.Arming, error) {
+	h.note("install %s %d", host, cycle)
+	if host == "nobody" {
+		return api.Arming{}, unknown(host)
+	}
+	return api.Arming{Host: host, State: "armed", Cycled: cycle == api.CycleNow}, nil
+}
+
+func (h *house) VM(_ context.Context, host string, action api.VMAction) (api.VM, error) {
+	h.note("vm %s %s", host, action)
+	return api.VM{Host: host, State: "running"}, nil
+}
+
+func (h *house) Backend(_ context.Context, balancer, backend string, action api.BackendAction) (api.Backend, error) {
+	h.note("backend %s %s %s", balancer, backend, action)
+	return api.Backend{Name: backend, State: api.BackendDraining}, nil
+}
+
+func (h *house) Reload(_ context.Context, force api.Force) (api.Reload, error) {
+	h.note("reload %d", force)
+	return api.Reload{At: noon(), Generation: 8}, h.reloadErr
+}
+
+// newHouse is a small OpenShift in the middle of its installation.
+func newHouse() *house {
+	at := func(d time.Duration) time.Time { return noon().Add(d) }
+	boots := []api.Boot{tale("master-1", noon().Add(-26*time.Hour), "done"), tale("master-1", noon().Add(-4*time.Minute), "failed")}
+	last := boots[1].Events[len(boots[1].Events)-1]
+	ok := boots[0].Events[len(boots[0].Events)-1]
+	ok.At = at(-90 * time.Second)
+	h := &house{news: make(chan event.Event), boots: boots}
+	h.status = api.Status{
+		Lab: "openshift-upi", Version: "v0.1.0", Generation: 7, Started: at(-50 * time.Hour),
+		Reload: api.Reload{At: at(-3 * time.Minute), Generation: 7, Detail: "2 hosts added"},
+	}
+	for _, name := range []string{"dhcpd", "tftpd", "dnsd", "httpd", "lbproxy", "virt"} {
+		h.status.Servers = append(h.status.Servers, api.Server{Name: name, Serving: true, Addrs: []string{"0.0.0.0:67"}})
+	}
+	states := []struct {
+		name, role, profile, install, vm string
+		stage                            event.Stage
+		failed                           bool
+		last                             *event.Event
+	}{
+		{"bootstrap", "bootstrap", "rhcos", "installed", "running", event.StageInstall, false, &ok},
+		{"loadbalancer", "appliance", "", "", "", "", false, nil},
+		{"master-0", "control-plane", "rhcos", "installing", "running", event.StageConfig, false, &ok},
+		{"master-1", "control-plane", "rhcos", "booting", "", event.StageFiles, true, &last},
+		{"master-2", "control-plane", "rhcos", "armed", "", "", false, nil},
+		{"worker-0", "worker", "rhcos", "held", "stopped", event.StageScript, true, &last},
+	}
+	for i, s := range states {
+		h.hosts = append(h.hosts, api.Host{
+			Name: s.name, FQDN: s.name + ".mycluster.example.com", MACs: []lab.MAC{macOf(byte(i))}, IP: netip.AddrFrom4([4]byte{192, 168, 131, byte(10 + i)}),
+			Network: "cluster", Cluster: "mycluster", Role: s.role, Profile: s.profile, Install: s.install, VM: s.vm, Stage: s.stage, Failed: s.failed, Last: s.last,
+		})
+		h.leases = append(h.leases, api.Lease{IP: h.hosts[i].IP, MAC: macOf(byte(i)), Host: s.name, Name: s.name, Network: "cluster", Expires: at(11 * time.Hour)})
+	}
+	h.leases = append(h.leases, api.Lease{IP: netip.MustParseAddr("192.168.131.203"), MAC: lab.MAC{0xde, 0xad, 0xbe, 0xef, 0, 1}, Name: "printer", Network: "cluster", Pool: "guests", Expires: at(40 * time.Minute)})
+	h.balancers = []api.Balancer{
+		{Name: "mycluster-api", Listen: "192.168.131.10:6443", Mode: "tcp", Connections: 14, Backends: []api.Backend{
+			{Name: "bootstrap", Addr: "192.168.131.11:6443", State: api.BackendUp, Since: at(-40 * time.Minute), Connections: 14},
+			{Name: "master-0", Addr: "192.168.131.12:6443", State: api.BackendDown, Since: at(-41 * time.Minute), Reason: "GET /readyz: connection refused"},
+			{Name: "master-1", Addr: "192.168.131.13:6443", State: api.BackendDraining, Since: at(-2 * time.Minute)},
+		}},
+		{Name: "mycluster-ingress-http", Listen: "192.168.131.10:80", Mode: "http", Backends: []api.Backend{
+			{Name: "worker-0", Addr: "192.168.131.20:80", State: api.BackendUnknown, Backup: true},
+		}},
+	}
+	h.verdict = api.Verdict{
+		Host: "master-1", Stage: event.StageFiles, Summary: "The kernel was never fetched.", Cause: "images/rhcos-live-kernel-x86_64 is not below the files folder.",
+		Advice: "Put the image there: bootlab images pull.", Evidence: []string{"12:00:03 file_missing files/images/rhcos-live-kernel-x86_64: not there"},
+	}
+	return h
+}
+
+// tale is one boot, told.
+func tale(host string, start time.Time, outcome string) api.Boot {
+	e := func(after time.Duration, k event.Kind, detail string, n int64, dur time.Duration, err string) event.Event {
+		return event.Event{Seq: uint64(after), At: start.Add(after), Gen: 7, Kind: k, MAC: macOf(3), Host: host, Detail: detail, Bytes: n, Dur: dur, Err: err}
+	}
+	const mac = "boot/52-54-00-00-02-03/"
+	events := []event.Event{
+		e(0, event.DHCPDiscover, "PXEClient, x64 UEFI", 0, 0, ""),
+		e(2*time.Millisecond, event.DHCPOffer, "192.168.131.13, ipxe.efi", 0, 0, ""),
+		e(4*time.Second, event.DHCPAck, "192.168.131.13", 0, 3*time.Millisecond, ""),
+		e(4020*time.Millisecond, event.TFTPServed, mac+"ipxe.efi", 1042432, 210*time.Millisecond, ""),
+		e(5100*time.Millisecond, event.ScriptServed, "boot.ipxe", 612, time.Millisecond, ""),
+	}
+	b := api.Boot{Host: host, MAC: macOf(3), Started: start, Outcome: outcome}
+	if outcome == "failed" {
+		b.Stage, b.Reason = event.StageFiles, "the kernel is not there"
+		b.Events = append(events, e(5200*time.Millisecond, event.FileMissing, "files/images/rhcos-live-kernel-x86_64", 0, 0, "not there"))
+	} else {
+		b.Stage = event.StageInstall
+		b.Events = append(events,
+			e(7*time.Second, event.FileServed, "files/images/rhcos-live-kernel-x86_64", 12582912, 400*time.Millisecond, ""),
+			e(9*time.Second, event.FileServed, "files/images/rhcos-live-rootfs.x86_64.img", 1090519040, 9100*time.Millisecond, ""),
+			e(31*time.Second, event.ConfigServed, "master.ign", 1722, 2*time.Millisecond, ""),
+			e(6*time.Minute, event.InstallDone, "", 0, 0, ""))
+	}
+	b.Ended = b.Events[len(b.Events)-1].At
+	return b
+}
+
+// A hall is the admin plane of a house, on loopback and on a Unix socket.
+type hall struct {
+	*house
+	admin  *httpd.Admin
+	logs   *logBuffer
+	url    string
+	socket string
+	stop   context.CancelFunc
+	ended  chan error
+}
+
+func newAdmin(t testing.TB, h *house, logs *logBuffer, change func(*httpd.AdminDeps)) *httpd.Admin {
+	t.Helper()
+	reg := prometheus.NewRegistry()
+	deps := httpd.AdminDeps{
+		Status: h, Inventory: h, Timelines: h, Installer: h, Machines: h, Balancers: h, Reloader: h, Gatherer: reg, Metrics: reg, Now: noon,
+		Log: slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}
+	if change != nil {
+		change(&deps)
+	}
+	a, err := httpd.NewAdmin(httpd.AdminConfig{Token: adminToken}, deps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func newHall(t testing.TB, change func(*httpd.AdminDeps)) *hall {
+	t.Helper()
+	h := &hall{house: newHouse(), logs: &logBuffer{}, ended: make(chan error, 1), socket: filepath.Join(t.TempDir(), "admin.sock")}
+	h.admin = newAdmin(t, h.house, h.logs, change)
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix, err := httpd.ListenUnix(h.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.url = "http://" + tcp.Addr().String()
+	ctx, cancel := context.WithCancel(context.Background())
+	h.stop = cancel
+	go func() { h.ended <- h.admin.Serve(ctx, tcp, unix) }()
+	t.Cleanup(func() {
+		h.stop()
+		select {
+		case err := <-h.ended:
+			if err != nil {
+				t.Errorf("Serve: %v", err)
+			}
+		case <-time.After(patience):
+			t.Error("Serve does not end")
+		}
+	})
+	return h
+}

@@ -1,0 +1,349 @@
+package httpd
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"bootlab/internal/api"
+	"bootlab/internal/event"
+)
+
+// embedded holds the templates and what they link to. It is never written to.
+//
+//go:embed pages
+var embedded embed.FS
+
+const (
+	maxRows  = 200 // of a table; who looks for more filters
+	maxBoots = 20  // of a host's page
+)
+
+// parsePages parses the templates of the dashboard.
+func parsePages(now func() time.Time) (*template.Template, error) {
+	return template.New("").Funcs(template.FuncMap{
+		"ago":     func(t time.Time) string { return ago(now().Sub(t)) },
+		"until":   func(t time.Time) string { return until(t.Sub(now())) },
+		"clock":   func(t time.Time) string { return t.Local().Format("2 Jan 15:04:05") },
+		"iso":     func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+		"size":    size,
+		"took":    took,
+		"offset":  func(from, to time.Time) string { return "+" + took(to.Sub(from)) },
+		"steps":   steps,
+		"words":   func(k fmt.Stringer) string { return strings.ReplaceAll(k.String(), "_", " ") },
+		"pathesc": url.PathEscape,
+	}).ParseFS(embedded, "pages/*.html")
+}
+
+func (a *Admin) pageRoutes(mux *http.ServeMux, why trust) {
+	mux.Handle("/{$}", a.only(http.MethodGet, a.overview))
+	mux.Handle("/hosts/{host}", a.only(http.MethodGet, a.hostPage))
+	mux.Handle("GET /login", http.RedirectHandler("/", http.StatusSeeOther))
+	mux.Handle("POST /login", http.HandlerFunc(a.login))
+	mux.Handle("POST /logout", http.HandlerFunc(a.logout))
+	mux.Handle("GET /static/{file}", http.HandlerFunc(a.static))
+	act := func(path string, e endpoint, back func(*http.Request) string) {
+		mux.Handle("/do/"+path, a.only(http.MethodPost, a.act(e, back)))
+	}
+	toHost := func(r *http.Request) string { return "/hosts/" + url.PathEscape(r.PathValue("host")) }
+	act("install/{host}", a.postInstall, toHost)
+	act("vms/{host}", a.postVM, toHost)
+	act("backends/{balancer}/{backend}", a.postBackend, func(*http.Request) string { return "/#balancers" })
+	act("reload", a.postReload, func(*http.Request) string { return "/" })
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		a.errorPage(w, &api.Error{Status: http.StatusNotFound, Message: "there is no such page"})
+	})
+}
+
+// act does what a form asks for and sends the browser back to where it shows.
+func (a *Admin) act(e endpoint, back func(*http.Request) string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if _, err := e(r); err != nil {
+			a.refuse(w, r, err)
+			return
+		}
+		http.Redirect(w, r, back(r), http.StatusSeeOther)
+	}
+}
+
+func (a *Admin) login(w http.ResponseWriter, r *http.Request) {
+	if !a.keys.isToken(strings.TrimSpace(r.PostFormValue("token"))) {
+		a.loginPage(w, http.StatusForbidden, "That is not the token.")
+		return
+	}
+	a.keys.setCookie(w)
+	http.Redirect(w, r, "/", http.StatusSeeOther)
+}
+
+func (a *Admin) logout(w http.ResponseWriter, r *http.Request) {
+	a.keys.clearCookie(w)
+	http.Redirect(w, r, "/", http.StatusSeeOther)
+}
+
+// static serves the style, the script and the icon, which hold nothing of the lab.
+func (a *Admin) static(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("file")
+	b, err := embedded.ReadFile(path.Join("pages/static", name))
+	if err != nil || !fs.ValidPath(name) {
+		http.NotFound(w, r)
+		return
+	}
+	types := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+	sum := sha256.Sum256(b)
+	w.Header().Set("Content-Type", cmp.Or(types[path.Ext(name)], "application/octet-stream"))
+	w.Header().Set("Etag", `"`+hex.EncodeToString(sum[:8])+`"`)
+	w.Header().Set("Cache-Control", "no-cache") // ask again: an upgrade shows at once
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(b))
+}
+
+// A page is what every page of the dashboard knows.
+type page struct {
+	Title  string
+	Status api.Status
+	Live   bool // refreshes itself
+}
+
+func (a *Admin) page(r *http.Request, title string) page {
+	return page{Title: title, Status: a.deps.Status.Status(r.Context()), Live: true}
+}
+
+// render writes a page whole or not at all.
+func (a *Admin) render(w http.ResponseWriter, code int, name string, data any) {
+	var b bytes.Buffer
+	if err := a.pages.ExecuteTemplate(&b, name, data); err != nil {
+		a.deps.Log.Error("page not rendered", keyPath, name, keyErr, err)
+		http.Error(w, http.StatusText(http.StatusInternalServerError), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(code)
+	_, _ = w.Write(b.Bytes())
+}
+
+// loginPage tells nothing of the lab, not even its name.
+func (a *Admin) loginPage(w http.ResponseWriter, code int, wrong string) {
+	a.render(w, code, "login.html", map[string]string{"Wrong": wrong})
+}
+
+func (a *Admin) errorPage(w http.ResponseWriter, e *api.Error) {
+	a.render(w, e.HTTPStatus(), "error.html", map[string]any{"Error": e, "Code": http.StatusText(e.HTTPStatus())})
+}
+
+// An overviewPage is the dashboard's first page.
+type overviewPage struct {
+	page
+	Query     string
+	Hosts     []api.Host
+	Matching  int // hosts that match Query; more than are shown, perhaps
+	Total     int
+	Counts    []count
+	Leases    []api.Lease
+	AllLeases int
+	Balancers []api.Balancer
+}
+
+// A count is how many hosts are in an install state.
+type count struct {
+	State string
+	N     int
+}
+
+func (a *Admin) overview(w http.ResponseWriter, r *http.Request) {
+	ctx := r.Context()
+	p := overviewPage{page: a.page(r, "Overview"), Query: strings.TrimSpace(r.FormValue("q")), Balancers: a.deps.Balancers.Balancers(ctx)}
+	hosts, leases := a.deps.Inventory.Hosts(ctx), a.deps.Inventory.Leases(ctx)
+	p.Total, p.Counts, p.AllLeases = len(hosts), countStates(hosts), len(leases)
+	hosts = filter(hosts, func(h api.Host) bool { return matches(p.Query, hostWords(h)...) })
+	leases = filter(leases, func(l api.Lease) bool {
+		return matches(p.Query, l.IP.String(), l.MAC.String(), l.Host, l.Name, l.Network, l.Pool)
+	})
+	p.Matching = len(hosts)
+	p.Hosts, p.Leases = hosts[:min(maxRows, len(hosts))], leases[:min(maxRows, len(leases))]
+	a.render(w, http.StatusOK, "overview.html", p)
+}
+
+func filter[T any](items []T, keep func(T) bool) (kept []T) {
+	for _, item := range items {
+		if keep(item) {
+			kept = append(kept, item)
+		}
+	}
+	return kept
+}
+
+func hostWords(h api.Host) []string {
+	words := []string{h.Name, h.FQDN, h.IP.String(), h.Network, h.Cluster, h.Role, h.Profile, h.Install, h.VM}
+	for _, m := range h.MACs {
+		words = append(words, m.String())
+	}
+	return words
+}
+
+func matches(query string, words ...string) bool {
+	for _, part := range strings.Fields(strings.ToLower(query)) {
+		if !slices.ContainsFunc(words, func(w string) bool { return strings.Contains(strings.ToLower(w), part) }) {
+			return false
+		}
+	}
+	return true
+}
+
+func countStates(hosts []api.Host) (counts []count) {
+	n := map[string]int{}
+	for _, h := range hosts {
+		n[h.Install]++
+	}
+	for state, hosts := range n {
+		if state != "" {
+			counts = append(counts, count{state, hosts})
+		}
+	}
+	slices.SortFunc(counts, func(a, b count) int { return cmp.Compare(a.State, b.State) })
+	return counts
+}
+
+// A hostPage is one machine: how it is, what it did, what can be done.
+type hostPage struct {
+	page
+	Host    api.Host
+	Known   bool // in the lab, or a guest
+	Verdict api.Verdict
+	Boots   []api.Boot // the newest first
+	VM      *api.VM
+}
+
+func (a *Admin) hostPage(w http.ResponseWriter, r *http.Request) {
+	name, err := hostOf(r)
+	if err != nil {
+		a.refuse(w, r, err)
+		return
+	}
+	p := hostPage{page: a.page(r, name), Host: api.Host{Name: name}}
+	hosts := a.deps.Inventory.Hosts(r.Context())
+	if i := slices.IndexFunc(hosts, func(h api.Host) bool { return h.Name == name }); i >= 0 {
+		p.Host, p.Known = hosts[i], true
+	}
+	boots, err := a.deps.Timelines.Boots(r.Context(), name)
+	if err != nil && (!p.Known || statusOf(err) != http.StatusNotFound) {
+		a.refuse(w, r, err)
+		return
+	}
+	if p.Verdict, err = a.deps.Timelines.Why(r.Context(), name); err != nil {
+		p.Verdict = api.Verdict{}
+	}
+	boots = slices.Clone(boots)
+	slices.Reverse(boots)
+	p.Boots = boots[:min(maxBoots, len(boots))]
+	p.VM = a.vmOf(r, p.Host)
+	a.render(w, http.StatusOK, "host.html", p)
+}
+
+// vmOf returns the virtual machine of a host, nil for bare metal.
+func (a *Admin) vmOf(r *http.Request, h api.Host) *api.VM {
+	if h.VM == "" {
+		return nil
+	}
+	vms, err := a.deps.Machines.VMs(r.Context())
+	if err != nil {
+		return &api.VM{Host: h.Name, State: h.VM, Err: api.AsError(err).Message}
+	}
+	if i := slices.IndexFunc(vms, func(v api.VM) bool { return v.Host == h.Name }); i >= 0 {
+		return &vms[i]
+	}
+	return nil
+}
+
+// A step is one stage of a boot as it is drawn: done, here, failed or ahead.
+type step struct {
+	Stage event.Stage
+	Class string
+}
+
+// steps draws how far a boot came. outcome is done, failed or anything else for "under way".
+func steps(stage event.Stage, outcome string) []step {
+	order := []event.Stage{event.StageAddress, event.StageFirmware, event.StageScript, event.StageFiles, event.StageConfig, event.StageInstall}
+	at := slices.Index(order, stage)
+	drawn := make([]step, len(order))
+	for i, s := range order {
+		drawn[i] = step{s, "ahead"}
+		switch {
+		case i < at, i == at && outcome == "done":
+			drawn[i].Class = "done"
+		case i == at && outcome == "failed":
+			drawn[i].Class = "failed"
+		case i == at:
+			drawn[i].Class = "here"
+		}
+	}
+	return drawn
+}
+
+// Outcome is the word that steps takes for a host.
+func (p overviewPage) Outcome(h api.Host) string { return outcome(h) }
+
+// Outcome is the word that steps takes for a host.
+func (p hostPage) Outcome(h api.Host) string { return outcome(h) }
+
+func outcome(h api.Host) string {
+	switch {
+	case h.Failed:
+		return "failed"
+	case h.Install == "installed":
+		return "done"
+	}
+	return "booting"
+}
+
+func ago(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return "now"
+	case d < time.Minute:
+		return fmt.Sprintf("%ds ago", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm ago", d/time.Minute)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh ago", d/time.Hour)
+	}
+	return fmt.Sprintf("%dd ago", d/(24*time.Hour))
+}
+
+func until(d time.Duration) string {
+	if d <= 0 {
+		return "expired"
+	}
+	return "in " + strings.TrimSuffix(ago(max(d, time.Second)), " ago")
+}
+
+func took(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%dms", d.Milliseconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	}
+	return d.Round(time.Second).String()
+}
+
+func size(n int64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	f, i := float64(n), 0
+	for f >= 1024 && i < len(units)-1 {
+		f, i = f/1024, i+1
+	}
+	if i == 0 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %s", f, units[i])
+}

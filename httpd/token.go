@@ -1,0 +1,113 @@
+package httpd
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+const minToken = 16
+
+// LoadToken returns the token kept in the file path, which it makes, readable to its owner alone, where there is none. A
+// file that anybody may read holds no secret and is refused.
+func LoadToken(path string) (string, error) {
+	b, err := readToken(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := makeToken(path); err != nil {
+			return "", fmt.Errorf("make token %s: %w", path, err)
+		}
+		b, err = readToken(path)
+	}
+	if err != nil {
+		return "", fmt.Errorf("read token %s: %w", path, err)
+	}
+	token := strings.TrimSpace(string(b))
+	if len(token) < minToken {
+		return "", fmt.Errorf("read token %s: %d characters are too few, want %d: delete the file and a new one is made", path, len(token), minToken)
+	}
+	return token, nil
+}
+
+func readToken(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if mode := info.Mode().Perm(); mode&0o007 != 0 {
+		return nil, fmt.Errorf("anybody may read or change it (mode %#o): chmod 600 it, or delete it if it was seen", mode)
+	}
+	return os.ReadFile(path)
+}
+
+// makeToken writes a token under another name first: two daemons that start at once agree on one, and a crash leaves none
+// or a whole one.
+func makeToken(path string) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".token-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	if _, err := f.WriteString(rand.Text() + rand.Text() + "\n"); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// keys are the token and what is derived from it.
+type keys struct {
+	token   string
+	session string // the cookie of who logged in; worth nothing as a token
+	cookie  string // its name; of this daemon alone, because cookies do not tell ports apart
+}
+
+func newKeys(token string) keys {
+	derive := func(what string) string {
+		mac := hmac.New(sha256.New, []byte(token))
+		mac.Write([]byte(what))
+		return hex.EncodeToString(mac.Sum(nil))
+	}
+	return keys{token: token, session: derive("session"), cookie: "bootlab-" + derive("cookie")[:8]}
+}
+
+// isToken and isSession compare in constant time, whatever the lengths.
+func (k keys) isToken(s string) bool   { return same(s, k.token) }
+func (k keys) isSession(s string) bool { return same(s, k.session) }
+
+func same(a, b string) bool {
+	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
+	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
+}
+
+// known reports whether a request shows the token, or the cookie of who showed it before.
+func (k keys) known(r *http.Request) bool {
+	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
+		return k.isToken(strings.TrimSpace(token))
+	}
+	c, err := r.Cookie(k.cookie)
+	return err == nil && k.isSession(c.Value)
+}
+
+// setCookie logs the caller in for as long as the browser runs.
+func (k keys) setCookie(w http.ResponseWriter) {
+	http.SetCookie(w, &http.Cookie{Name: k.cookie, Value: k.session, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+}
+
+func (k keys) clearCookie(w http.ResponseWriter) {
+	http.SetCookie(w, &http.Cookie{Name: k.cookie, Path: "/", MaxAge: -1, HttpOnly: true, SameSite: http.SameSiteStrictMode})
+}
