@@ -17,6 +17,7 @@ const maxZoneRecords = 500_000
 var (
 	errRecordType = errors.New("not a type that a derived record can have")
 	errTooMany    = fmt.Errorf("the zone has more than %d records", maxZoneRecords)
+	errIncomplete = errors.New("the record's data is incomplete")
 	errClass      = errors.New("only class IN is served")
 	errDNAME      = errors.New("DNAME is not served: write the CNAMEs")
 )
@@ -149,6 +150,9 @@ func (p *parser) add(rr dns.RR, line int32, pos lab.Pos) error {
 	if err != nil {
 		return err
 	}
+	if !survives(buf[:end], owner) {
+		return errIncomplete // the parser takes less than a record needs: empty data is a dynamic update's
+	}
 	z := &p.b.t.zones[p.zone]
 	apex := p.b.t.nameOf(&p.b.t.nodes[z.apex])
 	if p.b.n.hasSuffix(apex, int(z.labels)) < 0 {
@@ -156,6 +160,27 @@ func (p *parser) add(rr dns.RR, line int32, pos lab.Pos) error {
 	}
 	p.b.add(p.zone, line, pos, h.Rrtype, h.Ttl, buf[owner+10:end])
 	return nil
+}
+
+// survives reports whether the record that was packed into b can be read, shown and read again. Addresses come in bulk and
+// are simple enough.
+func survives(b []byte, owner int) bool {
+	rdata := b[owner+10:]
+	rr, _, err := dns.UnpackRR(b, 0)
+	if err != nil || len(rdata) == 0 {
+		return false
+	}
+	switch rr.Header().Rrtype {
+	case dns.TypeA, dns.TypeAAAA:
+		return true
+	}
+	again, err := dns.NewRR(rr.String())
+	if err != nil || again == nil {
+		return false
+	}
+	buf := make([]byte, dns.Len(again)+16)
+	end, err := dns.PackRR(again, buf, 0, nil, false)
+	return err == nil && bytes.HasSuffix(buf[:end], rdata)
 }
 
 // isMeta reports whether a type is for questions and transactions only (RFC 6895 section 3.1).
