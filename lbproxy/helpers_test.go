@@ -19,6 +19,7 @@ import (
 	"bootlab/internal/netlab"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
 func TestMain(m *testing.M) { netlab.Main(m) }
@@ -133,7 +134,12 @@ func newRigWith(t testing.TB, cfg Config, deps Deps, bs ...*lab.Balancer) *rig {
 			t.Error("Serve does not return")
 		}
 	})
-	t.Cleanup(r.stop)
+	t.Cleanup(func() {
+		r.stop()
+		if got := testutil.ToFloat64(s.metrics.rejected.WithLabelValues("", string(rejectPanic))); got != 0 {
+			t.Errorf("%v handlers panicked", got)
+		}
+	})
 	return r
 }
 

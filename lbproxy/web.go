@@ -230,6 +230,7 @@ func (w *web) handle(proxy *httputil.ReverseProxy, rw http.ResponseWriter, r *ht
 		refuse(rw, "balancer "+f.Name+" has its most connections")
 		return
 	}
+	_ = http.NewResponseController(rw).EnableFullDuplex() // a backend may answer while it still reads
 	x := &visit{front: f, src: v.guest.src, dst: v.guest.dst}
 	defer x.leave()
 	counted := &statusCounter{ResponseWriter: rw}
@@ -269,6 +270,7 @@ func rewrite(r *httputil.ProxyRequest) {
 	r.Out.URL.Scheme = "http"
 	r.Out.URL.Host = r.In.Host
 	r.Out.Host = r.In.Host
+	r.Out.URL.RawQuery = r.In.URL.RawQuery // as it is, also what net/url would drop: the backend judges
 	r.SetXForwarded()
 }
 

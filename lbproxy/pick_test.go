@@ -1,0 +1,178 @@
+package lbproxy
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"testing"
+	"time"
+
+	"bootlab/internal/lab"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// newFront makes a front of members named a, b, c…; those in backups are.
+func newFront(algorithm lab.Algorithm, members int, backups ...int) *front {
+	b := &lab.Balancer{Name: "x", Listen: netip.MustParseAddrPort("10.0.0.1:1"), Balance: algorithm}
+	for i := range members {
+		b.Backends = append(b.Backends, lab.Backend{Name: string(rune('a' + i)), Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, 0, byte(i)}), 80)})
+	}
+	for _, i := range backups {
+		b.Backends[i].Backup = true
+	}
+	f := newFrontend(b)
+	out := &front{Frontend: f, pool: &pool{freed: make(chan struct{}, 1)}, seats: make([]seat, members)}
+	for i := range f.Backends {
+		out.seats[i] = seat{&f.Backends[i], &member{}, newHealth(healthKey{addr: f.Backends[i].Addr, check: f.Check}, time.Time{})}
+	}
+	return out
+}
+
+func (f *front) setDown(members ...int) {
+	for i := range f.seats {
+		f.seats[i].health.down.Store(false)
+	}
+	for _, i := range members {
+		f.seats[i].health.down.Store(true)
+	}
+}
+
+func client(i int) netip.Addr { return netip.AddrFrom4([4]byte{192, 168, byte(i >> 8), byte(i)}) }
+
+func TestRoundRobinIsEven(t *testing.T) {
+	t.Parallel()
+	f := newFront(lab.RoundRobin, 4)
+	f.setDown(1)
+	got := make(map[string]int)
+	for range 300 {
+		got[f.pick(client(1), nil).Name]++
+	}
+	// The successor of the member that is down takes no more than the others.
+	if diff := cmp.Diff(map[string]int{"a": 100, "c": 100, "d": 100}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestLeastConnFillsTheEmptiest(t *testing.T) {
+	t.Parallel()
+	f := newFront(lab.LeastConn, 3)
+	f.seats[0].member.active.Store(5)
+	f.seats[1].member.active.Store(3)
+	for range 16 {
+		f.pick(client(1), nil)
+	}
+	for i := range f.seats {
+		if got := f.seats[i].member.active.Load(); got != 8 {
+			t.Errorf("member %d has %d connections, want 8 like all", i, got)
+		}
+	}
+}
+
+func TestSourceHashMovesOnlyWhoMust(t *testing.T) {
+	t.Parallel()
+	const clients = 4000
+	f := newFront(lab.SourceHash, 5)
+	before := make([]string, clients)
+	count := make(map[string]int)
+	for i := range clients {
+		before[i] = f.pick(client(i), nil).Name
+		count[before[i]]++
+		if again := f.pick(client(i), nil).Name; again != before[i] {
+			t.Fatalf("client %d goes to %s, then to %s", i, before[i], again)
+		}
+	}
+	for name, n := range maps.All(count) {
+		if n < clients/5*8/10 || n > clients/5*12/10 {
+			t.Errorf("member %s has %d of %d clients, want about a fifth", name, n, clients)
+		}
+	}
+	f.setDown(2)
+	moved := make(map[string]int)
+	for i := range clients {
+		after := f.pick(client(i), nil).Name
+		if before[i] != "c" && after != before[i] {
+			t.Fatalf("client %d moved from %s to %s when only c went down", i, before[i], after)
+		}
+		if before[i] == "c" {
+			moved[after]++
+		}
+	}
+	if len(moved) != 4 {
+		t.Errorf("the clients of c went to %v, want to all four others", moved)
+	}
+}
+
+func TestBackupOnlyWhileAllOthersAreDown(t *testing.T) {
+	t.Parallel()
+	for _, algorithm := range []lab.Algorithm{lab.RoundRobin, lab.LeastConn, lab.SourceHash} {
+		tests := []struct {
+			name    string
+			down    []int
+			drained []int
+			want    string
+		}{
+			{"all up", nil, nil, "ab"},
+			{"one up", []int{0}, nil, "b"},
+			{"one up, one drained", []int{0}, []int{1}, "c"},
+			{"none up", []int{0, 1}, nil, "c"},
+			{"backup down too", []int{0, 1, 2}, nil, ""},
+			{"backup drained", []int{0, 1}, []int{2}, ""},
+		}
+		for _, test := range tests {
+			t.Run(fmt.Sprintf("%s/%s", algorithm, test.name), func(t *testing.T) {
+				t.Parallel()
+				f := newFront(algorithm, 3, 2)
+				f.setDown(test.down...)
+				for _, i := range test.drained {
+					f.seats[i].member.drained.Store(true)
+				}
+				got := make(map[byte]bool)
+				for i := range 50 {
+					if s := f.pick(client(i), nil); s != nil {
+						got[s.Name[0]] = true
+					}
+				}
+				var names string
+				for i := range f.seats {
+					if name := f.seats[i].Name; got[name[0]] {
+						names += name
+					}
+				}
+				if names != test.want {
+					t.Errorf("used %q, want %q", names, test.want)
+				}
+			})
+		}
+	}
+}
+
+func TestPickNeverTwice(t *testing.T) {
+	t.Parallel()
+	for _, algorithm := range []lab.Algorithm{lab.RoundRobin, lab.LeastConn, lab.SourceHash} {
+		f := newFront(algorithm, 20, 19)
+		var done tried
+		for {
+			s := f.pick(client(7), done)
+			if s == nil {
+				break
+			}
+			done = append(done, s)
+		}
+		if len(done) != 20 || done[19].Name != "t" {
+			t.Errorf("%s tried %d members, want all 20 and the backup last", algorithm, len(done))
+		}
+	}
+}
+
+func BenchmarkPick(b *testing.B) {
+	for _, algorithm := range []lab.Algorithm{lab.RoundRobin, lab.LeastConn, lab.SourceHash} {
+		b.Run(string(algorithm), func(b *testing.B) {
+			f := newFront(algorithm, 5)
+			b.ReportAllocs()
+			for b.Loop() {
+				f.pick(client(1), nil).member.active.Add(-1)
+			}
+		})
+	}
+}

@@ -1,0 +1,175 @@
+package lbproxy
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"bootlab/internal/lab"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func matching(name, listen string, mode lab.BalanceMode, m lab.Match) *lab.Balancer {
+	return &lab.Balancer{Name: name, Listen: netip.MustParseAddrPort(listen), Mode: mode, Match: m, Pos: lab.Pos{File: "lab.yaml", Line: 1}}
+}
+
+func TestCompileProblems(t *testing.T) {
+	t.Parallel()
+	sni := func(names ...string) lab.Match { return lab.Match{SNI: names} }
+	tests := []struct {
+		name string
+		in   []*lab.Balancer
+		want string
+	}{
+		{"told apart by name", []*lab.Balancer{
+			matching("a", "10.0.0.1:443", lab.ModeTCP, sni("*.apps.a.lab")),
+			matching("b", "10.0.0.1:443", lab.ModeTCP, sni("*.apps.b.lab")),
+			matching("c", "10.0.0.1:443", lab.ModeTCP, lab.Match{}),
+		}, ""},
+		{"told apart by port", []*lab.Balancer{
+			matching("a", "10.0.0.1:443", lab.ModeTCP, lab.Match{}),
+			matching("b", "10.0.0.1:80", lab.ModeTCP, lab.Match{}),
+		}, ""},
+		{"two without a match", []*lab.Balancer{
+			matching("a", "10.0.0.1:443", lab.ModeTCP, lab.Match{}),
+			matching("b", "10.0.0.1:443", lab.ModeTCP, lab.Match{}),
+		}, "lab.yaml:1:0: balancers.b.match: balancer a listens on 10.0.0.1:443 without a match too; tell them apart by match.sni or match.host"},
+		{"one name twice", []*lab.Balancer{
+			matching("a", "10.0.0.1:443", lab.ModeTCP, sni("*.Apps.lab.")),
+			matching("b", "10.0.0.1:443", lab.ModeTCP, sni("*.apps.lab")),
+		}, `lab.yaml:1:0: balancers.b.match.sni: "*.apps.lab" belongs to balancer a on 10.0.0.1:443 already`},
+		{"covered by all addresses", []*lab.Balancer{
+			matching("a", "0.0.0.0:443", lab.ModeTCP, lab.Match{}),
+			matching("b", "10.0.0.1:443", lab.ModeTCP, lab.Match{}),
+		}, "lab.yaml:1:0: balancers.b.listen: 10.0.0.1:443 is covered by 0.0.0.0:443 of balancer a; give both the same address, or each its own"},
+		{"one balancer name twice", []*lab.Balancer{
+			matching("a", "10.0.0.1:443", lab.ModeTCP, lab.Match{}),
+			matching("a", "10.0.0.1:444", lab.ModeTCP, lab.Match{}),
+		}, "lab.yaml:1:0: balancers.a: a balancer of this name is already there; give it another name"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := Compile(&lab.Lab{Balancers: test.in})
+			got := ""
+			if err != nil {
+				got = err.Error()
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if problems := (lab.Problems)(nil); err != nil && !errors.As(err, &problems) {
+				t.Errorf("error is %T, want lab.Problems", err)
+			}
+		})
+	}
+}
+
+func TestCompileFillsZeroValues(t *testing.T) {
+	t.Parallel()
+	host := &lab.Host{Name: "worker-0"}
+	l := &lab.Lab{Balancers: []*lab.Balancer{{
+		Name: "web", Listen: netip.MustParseAddrPort("10.0.0.1:80"),
+		Backends: []lab.Backend{
+			{Name: "worker-0", Host: host, Addr: netip.MustParseAddrPort("10.0.0.2:80")},
+			{Name: "worker-0", Host: host, Addr: netip.MustParseAddrPort("10.0.0.2:81")},
+			{Addr: netip.MustParseAddrPort("10.0.0.3:80"), Backup: true},
+		},
+	}}}
+	table, err := Compile(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &Frontend{
+		Name: "web", Listen: netip.MustParseAddrPort("10.0.0.1:80"), Mode: lab.ModeTCP, Balance: lab.RoundRobin,
+		Check:    lab.Check{Kind: lab.CheckTCP, Path: "/", Interval: 5 * time.Second, Timeout: 5 * time.Second, Rise: 2, Fall: 3},
+		Timeouts: lab.Timeouts{Connect: 5 * time.Second, Idle: 10 * time.Minute},
+		Backends: []Backend{
+			{Name: "worker-0", Label: "worker-0:80", Host: "worker-0", Addr: netip.MustParseAddrPort("10.0.0.2:80")},
+			{Name: "worker-0", Label: "worker-0:81", Host: "worker-0", Addr: netip.MustParseAddrPort("10.0.0.2:81")},
+			{Name: "10.0.0.3:80", Label: "10.0.0.3:80", Addr: netip.MustParseAddrPort("10.0.0.3:80"), Backup: true},
+		},
+	}
+	got := table.Frontends[0]
+	for i := range got.Backends {
+		if got.Backends[i].seed == 0 {
+			t.Errorf("backend %d has no seed", i)
+		}
+		got.Backends[i].seed = 0
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Frontend{}, Backend{}), cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestNamesMostSpecificFirst(t *testing.T) {
+	t.Parallel()
+	patterns := []string{"api.a.lab", "*.a.lab", "*.apps.a.lab", "x.apps.a.lab", "*"}
+	var n names
+	for _, p := range patterns {
+		n.add(p, &Frontend{Name: p})
+	}
+	tests := []struct{ name, want string }{
+		{"api.a.lab", "api.a.lab"},
+		{"other.a.lab", "*.a.lab"},
+		{"deep.other.a.lab", "*.a.lab"},
+		{"x.apps.a.lab", "x.apps.a.lab"},
+		{"y.apps.a.lab", "*.apps.a.lab"},
+		{"z.y.apps.a.lab", "*.apps.a.lab"},
+		{"apps.a.lab", "*.a.lab"},
+		{"a.lab", "*"},
+		{"elsewhere", "*"},
+	}
+	for _, test := range tests {
+		if f := n.find(test.name); f == nil || f.Name != test.want {
+			t.Errorf("find(%q) = %+v, want the owner of %q", test.name, f, test.want)
+		}
+	}
+	if f := n.find(""); f != nil {
+		t.Errorf("a client that names nothing belongs to %q, want nobody", f.Name)
+	}
+	if f := (&names{}).find("a.lab"); f != nil {
+		t.Errorf("empty names found %+v", f)
+	}
+}
+
+func TestHostname(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ in, want string }{
+		{"Example.COM", "example.com"},
+		{"example.com:8080", "example.com"},
+		{"example.com.", "example.com"},
+		{"[fd00::1]:80", "fd00::1"},
+		{"[fd00::1]", "fd00::1"},
+		{"10.0.0.1:80", "10.0.0.1"},
+		{"", ""},
+	}
+	for _, test := range tests {
+		if got := hostname(test.in); got != test.want {
+			t.Errorf("hostname(%q) = %q, want %q", test.in, got, test.want)
+		}
+	}
+}
+
+func BenchmarkCompile(b *testing.B) {
+	// A large lab: 10,000 hosts in 100 clusters, each behind four balancers.
+	l := &lab.Lab{}
+	for c := range 100 {
+		for _, port := range []int{80, 443, 6443, 22623} {
+			bal := &lab.Balancer{Name: fmt.Sprintf("c%d-%d", c, port), Listen: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(c), 1}), uint16(port))}
+			for h := range 100 {
+				bal.Backends = append(bal.Backends, lab.Backend{Name: fmt.Sprintf("h%d", h), Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(c), byte(h)}), uint16(port))})
+			}
+			l.Balancers = append(l.Balancers, bal)
+		}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Compile(l); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,371 @@
+package lbproxy
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"bootlab/internal/lab"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+// serveHTTP runs a handler on a new address until the test ends.
+func serveHTTP(t testing.TB, h http.HandlerFunc) netip.AddrPort {
+	t.Helper()
+	at := addr(t)
+	l, err := net.Listen("tcp", at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: h}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = server.Serve(l) }()
+	t.Cleanup(func() { _ = server.Close(); <-done })
+	return at
+}
+
+func says(what string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, what) }
+}
+
+func httpBalancer(name string, listen netip.AddrPort, backends ...netip.AddrPort) *lab.Balancer {
+	return with(balancer(name, listen, backends...), func(b *lab.Balancer) { b.Mode = lab.ModeHTTP })
+}
+
+// browser is a client of its own, with connections of its own.
+func browser(t testing.TB) *http.Client {
+	tr := &http.Transport{}
+	t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr, Timeout: 10 * time.Second}
+}
+
+func fetch(t testing.TB, c *http.Client, at netip.AddrPort, host string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequest(http.MethodGet, "http://"+at.String()+"/path?q=1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Host = host
+	resp, err := c.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+func TestHTTPForwards(t *testing.T) {
+	t.Parallel()
+	seen := make(chan *http.Request, 1)
+	back := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) { seen <- r.Clone(context.Background()) })
+	b := httpBalancer("web", addr(t), back)
+	newRig(t, Config{}, b)
+	r, _ := http.NewRequest(http.MethodGet, "http://"+b.Listen.String()+"/a%2Fb?q=1;2", nil)
+	r.Host = "shop.lab"
+	r.Header.Set("X-Forwarded-For", "6.6.6.6") // a lie
+	resp, err := browser(t).Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	got := <-seen
+	want := map[string]string{
+		"host": "shop.lab", "uri": "/a%2Fb?q=1;2", "for": "127.0.0.1", "proto": "http", "fhost": "shop.lab",
+	}
+	h := got.Header
+	if diff := cmp.Diff(want, map[string]string{
+		"host": got.Host, "uri": got.RequestURI, "for": h.Get("X-Forwarded-For"), "proto": h.Get("X-Forwarded-Proto"), "fhost": h.Get("X-Forwarded-Host"),
+	}); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestHTTPBalancesRequestsAndKeepsConnections(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	conns := make(map[string]bool)
+	one := func(name string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			conns[name+r.RemoteAddr] = true
+			mu.Unlock()
+			_, _ = io.WriteString(w, name)
+		}
+	}
+	b := httpBalancer("web", addr(t), serveHTTP(t, one("a")), serveHTTP(t, one("b")))
+	r := newRig(t, Config{}, b)
+	count := make(map[string]int)
+	c := browser(t)
+	for range 20 {
+		_, body := fetch(t, c, b.Listen, "x")
+		count[body]++
+	}
+	if diff := cmp.Diff(map[string]int{"a": 10, "b": 10}, count); diff != "" {
+		t.Errorf("requests of one connection (-want +got):\n%s", diff)
+	}
+	if len(conns) > 4 {
+		t.Errorf("%d connections to backends for 20 requests in turn, want about 2", len(conns))
+	}
+	if got := testutil.ToFloat64(r.metrics.connections.WithLabelValues("web")); got != 1 {
+		t.Errorf("%v connections counted, want 1", got)
+	}
+	if got := testutil.ToFloat64(r.metrics.requests.WithLabelValues("web", "2xx")); got != 20 {
+		t.Errorf("%v requests counted, want 20", got)
+	}
+}
+
+func TestHTTPByHost(t *testing.T) {
+	t.Parallel()
+	at := addr(t)
+	host := func(name string, back netip.AddrPort, patterns ...string) *lab.Balancer {
+		return with(httpBalancer(name, at, back), func(b *lab.Balancer) { b.Match.Host = patterns })
+	}
+	bs := []*lab.Balancer{
+		host("apps", serveHTTP(t, says("apps")), "*.apps.lab"),
+		host("one", serveHTTP(t, says("one")), "one.apps.lab"),
+	}
+	r := newRig(t, Config{}, bs...)
+	c := browser(t)
+	tests := []struct {
+		host, want string
+		status     int
+	}{
+		{"one.apps.lab", "one", 200},
+		{"TWO.apps.lab:80", "apps", 200},
+		{"other.lab", "no balancer here wants this host\n", 503},
+		{"three.apps.lab", "apps", 200},
+	}
+	for _, test := range tests {
+		if status, body := fetch(t, c, at, test.host); body != test.want || status != test.status {
+			t.Errorf("%s: %d %q, want %d %q", test.host, status, body, test.status, test.want)
+		}
+	}
+	r.apply(t, append(bs, host("rest", serveHTTP(t, says("rest"))))...)
+	if _, body := fetch(t, c, at, "other.lab"); body != "rest" {
+		t.Errorf("after a reload: %q, want the balancer without a match", body)
+	}
+}
+
+func TestHTTPWithoutBackend(t *testing.T) {
+	t.Parallel()
+	gone, alive := addr(t), serveHTTP(t, says("alive"))
+	b := httpBalancer("web", addr(t), gone)
+	r := newRig(t, Config{Ejection: time.Hour}, b)
+	for range 3 {
+		if status, body := fetch(t, browser(t), b.Listen, "x"); status != 503 || !strings.Contains(body, "balancer web") {
+			t.Errorf("%d %q, want 503 that names the balancer", status, body)
+		}
+	}
+	r.apply(t, httpBalancer("web", b.Listen, gone, alive))
+	for range 4 {
+		if status, body := fetch(t, browser(t), b.Listen, "x"); status != 200 || body != "alive" {
+			t.Errorf("%d %q, want alive", status, body)
+		}
+	}
+}
+
+func TestHTTPRetryKeepsBody(t *testing.T) {
+	t.Parallel()
+	alive := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		_, _ = io.Copy(w, r.Body)
+	})
+	b := httpBalancer("web", addr(t), addr(t), addr(t), alive)
+	newRig(t, Config{Ejection: time.Hour}, b)
+	body := strings.Repeat("0123456789", 100_000)
+	for range 3 {
+		resp, err := browser(t).Post("http://"+b.Listen.String()+"/", "text/plain", io.MultiReader(strings.NewReader(body)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if string(got) != body {
+			t.Errorf("%d bytes came back, want %d", len(got), len(body))
+		}
+	}
+}
+
+func TestHTTPSilentBackendIsPassedOver(t *testing.T) {
+	t.Parallel()
+	silent, alive := addr(t), serveHTTP(t, says("alive"))
+	deps := Deps{Dial: func(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+		if to == silent {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return dialTCP(ctx, to)
+	}}
+	b := httpBalancer("web", addr(t), silent, alive)
+	newRigWith(t, Config{Hedge: 20 * time.Millisecond}, deps, b)
+	for range 6 {
+		began := time.Now()
+		if _, body := fetch(t, browser(t), b.Listen, "x"); body != "alive" {
+			t.Errorf("body %q", body)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("took %s, want about 20ms", took)
+		}
+	}
+}
+
+func TestHTTPStreams(t *testing.T) {
+	t.Parallel()
+	next := make(chan string)
+	back := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+		for s := range next {
+			_, _ = io.WriteString(w, s+"\n")
+			_ = http.NewResponseController(w).Flush()
+		}
+	})
+	b := httpBalancer("web", addr(t), back)
+	newRig(t, Config{}, b)
+	go func() { next <- "0" }()
+	resp, err := browser(t).Get("http://" + b.Listen.String() + "/watch")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	lines := bufio.NewScanner(resp.Body)
+	for i := range 3 {
+		if i > 0 {
+			next <- fmt.Sprint(i) // only once the line before has arrived
+		}
+		if !lines.Scan() || lines.Text() != fmt.Sprint(i) {
+			t.Fatalf("line %d did not come while the response was open", i)
+		}
+	}
+	close(next)
+}
+
+func TestHTTPUpgrade(t *testing.T) {
+	t.Parallel()
+	back := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") != "websocket" {
+			http.Error(w, "upgrade", http.StatusUpgradeRequired)
+			return
+		}
+		c, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer func() { _ = c.Close() }()
+		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+		_, _ = io.Copy(c, rw)
+	})
+	b := httpBalancer("web", addr(t), back)
+	r := newRig(t, Config{Drain: 200 * time.Millisecond}, b)
+	c := dial(t, b.Listen)
+	_, _ = io.WriteString(c, "GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+	if got := line(t, c); got != "HTTP/1.1 101 Switching Protocols\r" {
+		t.Fatalf("status %q", got)
+	}
+	for got := ""; got != "\r"; {
+		got = line(t, c)
+	}
+	for _, word := range []string{"one", "two"} {
+		_, _ = io.WriteString(c, word+"\n")
+		if got := line(t, c); got != word {
+			t.Errorf("echoed %q, want %q", got, word)
+		}
+	}
+	if got := r.States()[0].Backends[0].Connections; got != 1 {
+		t.Errorf("%d requests under way, want the upgraded one", got)
+	}
+	began := time.Now()
+	r.stop() // an upgraded connection is drained like any other
+	if took := time.Since(began); took < 200*time.Millisecond || took > 3*time.Second {
+		t.Errorf("stopped after %s, want the drain of 200ms", took)
+	}
+}
+
+func TestHTTPIdleUpgradeEnds(t *testing.T) {
+	t.Parallel()
+	back := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(200)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done() // a watch on which nothing ever happens
+	})
+	b := with(httpBalancer("web", addr(t), back), func(b *lab.Balancer) { b.Timeouts.Idle = 200 * time.Millisecond })
+	r := newRig(t, Config{Sweep: 20 * time.Millisecond}, b)
+	resp, err := browser(t).Get("http://" + b.Listen.String() + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if _, err := io.ReadAll(resp.Body); err == nil {
+		t.Error("an idle watch ended as if it were whole")
+	}
+	eventually(t, "request gone", func() bool { return r.States()[0].Backends[0].Connections == 0 })
+}
+
+func TestHTTPBackendBreaksOff(t *testing.T) {
+	t.Parallel()
+	back := serveTCP(t, func(c net.Conn) { _, _ = http.ReadRequest(bufio.NewReader(c)) })
+	b := httpBalancer("web", addr(t), back)
+	newRig(t, Config{}, b)
+	if status, body := fetch(t, browser(t), b.Listen, "x"); status != 502 {
+		t.Errorf("%d %q, want 502", status, body)
+	}
+}
+
+func TestHTTPSendsProxyHeader(t *testing.T) {
+	t.Parallel()
+	first := make(chan string, 8)
+	back := serveTCP(t, func(c net.Conn) {
+		first <- line(t, c)
+		_, _ = http.ReadRequest(bufio.NewReader(c))
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+	})
+	b := with(httpBalancer("web", addr(t), back), func(b *lab.Balancer) { b.SendProxy = 1 })
+	newRig(t, Config{}, b)
+	for range 2 { // two clients never share a connection whose header names one of them
+		c := dial(t, b.Listen)
+		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		_, _ = io.ReadAll(c)
+		want := fmt.Sprintf("PROXY TCP4 127.0.0.1 %s %d 8000\r", b.Listen.Addr(), addrPort(c.LocalAddr()).Port())
+		if got := <-first; got != want {
+			t.Errorf("header %q, want %q", got, want)
+		}
+	}
+}
+
+func TestHTTPRetiredListenerClosesKeepAlive(t *testing.T) {
+	t.Parallel()
+	b := httpBalancer("web", addr(t), serveHTTP(t, says("web")))
+	r := newRig(t, Config{}, b)
+	c := dial(t, b.Listen)
+	in := bufio.NewReader(c)
+	for _, want := range []bool{false, true} {
+		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		if string(body) != "web" || resp.Close != want {
+			t.Errorf("body %q, close %t, want web and %t", body, resp.Close, want)
+		}
+		r.apply(t)
+	}
+	if _, err := net.Dial("tcp", b.Listen.String()); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("dial = %v, want refused", err)
+	}
+}
