@@ -360,30 +360,45 @@ type change struct {
 	err      error // the outcome
 }
 
-// commit makes changes durable, in one transaction where it can, then visible. Each change has its own outcome.
+// txnSize bounds one transaction: etcd takes 128 operations, and a lease needs up to two.
+const txnSize = 50
+
+// A group is some changes and the transaction that makes them durable.
+type group struct {
+	txn     store.Txn
+	changes []*change
+}
+
+// commit makes changes durable, as many in one transaction as the store takes, then visible. Transactions run side by
+// side, so that a store which groups commits pays one sync for all. Each change has its own outcome.
 func (b *Book) commit(ctx context.Context, changes []*change) {
 	for len(changes) > 0 {
-		txn, now, later := b.prepare(changes)
-		if len(now) > 0 {
-			b.settle(ctx, txn, now)
+		groups, later := b.prepare(changes)
+		var wg sync.WaitGroup
+		for _, g := range groups[1:] {
+			wg.Go(func() { b.settle(ctx, g) })
 		}
+		b.settle(ctx, groups[0])
+		wg.Wait()
 		changes = later
 	}
 }
 
-// prepare builds one transaction of as many changes as do not touch the same addresses or machines. Those refused have
-// their outcome set and are in neither list.
-func (b *Book) prepare(changes []*change) (txn store.Txn, now, later []*change) {
+// prepare groups the changes that do not touch the same addresses or machines; the rest must wait. Those refused have
+// their outcome set and are in neither. There is at least one group, maybe empty.
+func (b *Book) prepare(changes []*change) (groups []*group, later []*change) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	touched := make(map[netip.Addr]struct{}, 2*len(changes))
+	addrs := make(map[netip.Addr]struct{}, 2*len(changes))
 	machines := make(map[lab.MAC]struct{}, len(changes))
+	g := &group{}
+	groups = append(groups, g)
 	for _, c := range changes {
 		old := b.bindingLocked(c.lease.MAC, c.subnet)
-		_, clash := touched[c.lease.Addr]
+		_, clash := addrs[c.lease.Addr]
 		_, again := machines[c.lease.MAC]
 		if old != nil && !clash {
-			_, clash = touched[old.Addr]
+			_, clash = addrs[old.Addr]
 		}
 		if clash || again {
 			later = append(later, c)
@@ -393,14 +408,18 @@ func (b *Book) prepare(changes []*change) (txn store.Txn, now, later []*change) 
 			c.err = errTaken
 			continue
 		}
-		touched[c.lease.Addr], machines[c.lease.MAC] = struct{}{}, struct{}{}
-		b.addToTxnLocked(&txn, c, old)
+		addrs[c.lease.Addr], machines[c.lease.MAC] = struct{}{}, struct{}{}
 		if old != nil {
-			touched[old.Addr] = struct{}{}
+			addrs[old.Addr] = struct{}{}
 		}
-		now = append(now, c)
+		if len(g.changes) == txnSize {
+			g = &group{}
+			groups = append(groups, g)
+		}
+		b.addToTxnLocked(&g.txn, c, old)
+		g.changes = append(g.changes, c)
 	}
-	return txn, now, later
+	return groups, later
 }
 
 // refusedLocked asks the last time, now that all earlier commits are known.
@@ -430,15 +449,18 @@ func unchanged(key string, e *entry) store.Cond {
 
 // settle commits and makes visible. On a conflict (another daemon was first) each change is tried alone, after memory has
 // learned what the store says.
-func (b *Book) settle(ctx context.Context, txn store.Txn, changes []*change) {
-	err := b.store.Commit(ctx, txn)
+func (b *Book) settle(ctx context.Context, g *group) {
+	if len(g.changes) == 0 {
+		return
+	}
+	err := b.store.Commit(ctx, g.txn)
 	if errors.Is(err, store.ErrConflict) {
-		for _, c := range changes {
+		for _, c := range g.changes {
 			c.err = b.alone(ctx, c)
 		}
 		return
 	}
-	for _, c := range changes {
+	for _, c := range g.changes {
 		if c.err = err; err == nil {
 			b.apply(c)
 		}
@@ -449,11 +471,11 @@ func (b *Book) alone(ctx context.Context, c *change) error {
 	if err := b.refresh(ctx, c); err != nil {
 		return err
 	}
-	txn, now, _ := b.prepare([]*change{c})
-	if len(now) == 0 {
+	groups, _ := b.prepare([]*change{c})
+	if len(groups[0].changes) == 0 {
 		return c.err
 	}
-	err := b.store.Commit(ctx, txn)
+	err := b.store.Commit(ctx, groups[0].txn)
 	if errors.Is(err, store.ErrConflict) {
 		return fmt.Errorf("%w: %s", errStale, c.lease.Addr)
 	}

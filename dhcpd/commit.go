@@ -6,8 +6,9 @@ import (
 )
 
 const (
-	// batchSize bounds one transaction: etcd takes 128 operations, and a lease needs up to two.
-	batchSize = 50
+	// batchSize is how many leases share a sync at most: enough to make the sync cheap for each, few enough that the first
+	// does not wait long for the last.
+	batchSize = 400
 	// commitTimeout: a client gives up on a request after about a minute, and has asked again long before.
 	commitTimeout = 5 * time.Second
 )
@@ -28,12 +29,12 @@ func (s *Server) enqueue(j *job) dropReason {
 	}
 }
 
-// commitLoop makes leases durable, all that wait in one transaction: while one sync runs, the packet loops fill the next
-// batch, so a boot storm costs a few syncs.
+// commitLoop makes leases durable, all that wait at once: while one sync runs, the packet loops fill the next batch, so a
+// boot storm costs a few syncs.
 func (s *Server) commitLoop(ctx context.Context) {
 	out := make([]byte, 0, frameHeadroom+maxDatagram)
-	jobs := make([]*job, 0, batchSize)
-	changes := make([]*change, 0, batchSize)
+	var jobs []*job
+	var changes []*change
 	for {
 		select {
 		case <-ctx.Done():

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -18,6 +19,7 @@ import (
 
 	"bootlab/internal/lab"
 	"bootlab/internal/netlab"
+	"bootlab/internal/store"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/insomniacslk/dhcp/dhcpv4/nclient4"
@@ -40,33 +42,52 @@ func startLive(t *testing.T, seg *netlab.Segment) *live {
 	b.lab.Networks[2].Interface = seg.Bridge
 	b.lab.Networks[0].Interface = "" // the proxied network is elsewhere
 	b.table = compile(t, b.lab)
-	book, err := OpenBook(t.Context(), b.store, time.Now)
+	var table atomic.Pointer[Table]
+	table.Store(b.table)
+	b.Server = newServer(t, table.Load, b.store, b.local, b.events)
+	return &live{bench: b, setTable: table.Store, stop: serve(t, b.Server)}
+}
+
+// startServer serves a lab from a store.
+func startServer(t *testing.T, l *lab.Lab, s store.Store) *Server {
+	t.Helper()
+	table := compile(t, l)
+	srv := newServer(t, func() *Table { return table }, s, localBoots{}, &events{})
+	serve(t, srv)
+	return srv
+}
+
+func newServer(t *testing.T, table func() *Table, s store.Store, boots localBoots, ev *events) *Server {
+	t.Helper()
+	book, err := OpenBook(t.Context(), s, time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var table atomic.Pointer[Table]
-	table.Store(b.table)
-	b.Server = New(Config{}, Deps{
-		Table: table.Load, Book: book, Boots: b.local, Events: b.events,
+	return New(Config{}, Deps{
+		Table: table, Book: book, Boots: boots, Events: ev,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: prometheus.NewRegistry(), Now: time.Now, Listen: Listen,
 	})
-	st, err := b.Stage(b.table)
+}
+
+// serve opens the sockets and serves until the test ends, or the returned function is called.
+func serve(t *testing.T, s *Server) (stop func()) {
+	t.Helper()
+	st, err := s.Stage(s.deps.Table())
 	if err != nil {
 		t.Fatal(err)
 	}
 	st.Commit()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- b.Serve(ctx) }()
-	l := &live{bench: b, setTable: table.Store, stop: func() {
+	go func() { done <- s.Serve(ctx) }()
+	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Errorf("Serve: %v", err)
 		}
-		done <- nil
-	}}
-	t.Cleanup(l.stop)
-	return l
+	})
+	t.Cleanup(stop)
+	return stop
 }
 
 // run runs a command in a client's namespace with a deadline and returns its output.

@@ -107,6 +107,7 @@ func listenUDP(iface string, number uint16) (*net.UDPConn, error) {
 		return nil, err
 	}
 	udp := conn.(*net.UDPConn)
+	growBuffer(udp)
 	if iface == "" {
 		return udp, nil
 	}
@@ -115,6 +116,20 @@ func listenUDP(iface string, number uint16) (*net.UDPConn, error) {
 		return nil, err
 	}
 	return udp, nil
+}
+
+// receiveBuffer holds the packets of a rack that is switched on at once, some 800 of them; the kernel's default holds 200.
+// It is a limit, not memory in use.
+const receiveBuffer = 1 << 20
+
+// growBuffer is best effort: above the system's limit it needs CAP_NET_ADMIN.
+func growBuffer(conn *net.UDPConn) {
+	_ = conn.SetReadBuffer(receiveBuffer)
+	if c, err := conn.SyscallConn(); err == nil {
+		_ = c.Control(func(fd uintptr) {
+			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer)
+		})
+	}
 }
 
 // letOthersBind sets SO_REUSEADDR, now that this socket is bound. dnsmasq, as libvirt starts it for a network of its own,

@@ -1,0 +1,57 @@
+package dhcpd
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"bootlab/internal/lab"
+	"bootlab/internal/netlab"
+	"bootlab/internal/store/bolt"
+)
+
+// TestStorm: perfdhcp, as a relay for thousands of machines, gets a lease for each from a book on disk. Without
+// BOOTLAB_PERFDHCP_RATE it offers a rate that a busy machine can follow; with it, that rate, and the log tells the rest.
+func TestStorm(t *testing.T) {
+	netlab.Need(t, "root", "perfdhcp")
+	seg := netlab.NewSegment(t, "10.76.0.1/16")
+	network := &lab.Network{
+		Name: "storm", Subnet: netip.MustParsePrefix("10.76.0.0/16"), Interface: seg.Bridge, Address: ip("10.76.0.1"),
+		Router: ip("10.76.0.254"), DNS: []netip.Addr{ip("10.76.0.1")}, Lease: time.Hour, DHCP: lab.DHCPServer,
+	}
+	network.Pools = []*lab.Pool{{Name: "all", Network: network, Range: lab.Range{First: ip("10.76.1.0"), Last: ip("10.76.250.255")}}}
+	s, err := bolt.Open(filepath.Join(t.TempDir(), "book.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	srv := startServer(t, &lab.Lab{Domain: "lab.test", Networks: []*lab.Network{network}}, s)
+	client := seg.NewClient(t)
+	run(t, client, "ip", "addr", "add", "10.76.0.9/16", "dev", "eth0")
+	rate, machines := 300, 600
+	if v := os.Getenv("BOOTLAB_PERFDHCP_RATE"); v != "" {
+		if rate, err = strconv.Atoi(v); err != nil {
+			t.Fatal(err)
+		}
+		machines = 20_000
+	}
+	out := run(t, client, "perfdhcp", "-4", "-l", "10.76.0.9", "-r", strconv.Itoa(rate), "-R", strconv.Itoa(machines), "-p", "2",
+		"-W", "500000", "-g", "single", "10.76.0.1")
+	t.Log(out)
+	m := regexp.MustCompile(`(?s)REQUEST-ACK.*?sent packets: (\d+)\s+received packets: (\d+)`).FindStringSubmatch(out)
+	if m == nil {
+		t.Fatal("perfdhcp says nothing about acknowledgements")
+	}
+	sent, _ := strconv.Atoi(m[1])
+	got, _ := strconv.Atoi(m[2])
+	if sent < rate || (os.Getenv("BOOTLAB_PERFDHCP_RATE") == "" && got < sent*99/100) {
+		t.Errorf("%d of %d requests acknowledged at %d a second", got, sent, rate)
+	}
+	if stored := len(srv.deps.Book.All()); stored < got/2 || stored > machines {
+		t.Errorf("%d leases in the book after %d acknowledgements", stored, got)
+	}
+}
