@@ -133,6 +133,14 @@ func (h *Health) hurry() {
 	}
 }
 
+// calm forgets that a check was asked for.
+func (h *Health) calm() {
+	select {
+	case <-h.kick:
+	default:
+	}
+}
+
 // snapshot returns what is believed, why and since when.
 func (h *Health) snapshot() (Condition, string, time.Time) {
 	h.mu.Lock()
@@ -159,6 +167,7 @@ func (s *Server) watch(ctx context.Context, h *Health) {
 			if !sleep(ctx, min(interval, hurryDelay)) {
 				return
 			}
+			h.calm()
 		case <-ctx.Done():
 			timer.Stop()
 			return

@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -20,7 +22,7 @@ func (s *Server) probe(ctx context.Context, k healthKey) (connected time.Duratio
 	ctx, cancel := context.WithTimeout(ctx, k.check.Timeout)
 	defer cancel()
 	defer func() {
-		if err != nil && ctx.Err() == context.DeadlineExceeded {
+		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
 			err = fmt.Errorf("no answer within %s: %w", k.check.Timeout, err)
 		}
 	}()

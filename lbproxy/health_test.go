@@ -1,0 +1,262 @@
+package lbproxy
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"bootlab/internal/event"
+	"bootlab/internal/lab"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+func TestHealthCountsRiseAndFall(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name    string
+		results string // + a check passed, - it failed, d a connection failed, c one was made
+		want    string // u up, d down, ? unchecked, after each
+	}{
+		{"the first result counts at once", "+", "u"},
+		{"also a bad one", "-", "d"},
+		{"fall 3", "+---", "uuud"},
+		{"a pass in between starts over", "+--+---", "uuuuuud"},
+		{"rise 2", "-++", "ddu"},
+		{"a failure in between starts over", "-+-++", "ddddu"},
+		{"two failed connections eject", "+dd", "uud"},
+		{"not two that are apart", "+dcd", "uuuu"},
+		{"unchecked members are ejected too", "dd", "?d"},
+		{"checks bring an ejected member back", "+dd++", "uuddu"},
+		{"failed connections do not count against rise", "ddddd+d+", "?ddddddu"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			h := newHealth(healthKey{check: withDefaults(lab.Check{})}, time.Time{})
+			var got strings.Builder
+			for _, r := range test.results {
+				switch r {
+				case '+':
+					h.checked(nil, 0, time.Time{})
+				case '-':
+					h.checked(errors.New("bad"), 0, time.Time{})
+				case 'd':
+					h.dialFailed(errors.New("refused"), time.Time{})
+				case 'c':
+					h.dialed(0)
+				}
+				condition, _, _ := h.snapshot()
+				got.WriteString(map[Condition]string{Up: "u", Down: "d", Unchecked: "?"}[condition])
+				if h.usable() == (condition == Down) {
+					t.Errorf("condition %s, usable %t", condition, h.usable())
+				}
+			}
+			if got.String() != test.want {
+				t.Errorf("%s became %s, want %s", test.results, got.String(), test.want)
+			}
+		})
+	}
+}
+
+// dialer answers probes without a network, so that time can be synthetic.
+type dialer struct {
+	mu   sync.Mutex
+	err  error
+	hang bool
+	at   []time.Time
+}
+
+func (d *dialer) set(hang bool, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.hang, d.err = hang, err
+}
+
+func (d *dialer) Dial(ctx context.Context, _ netip.AddrPort) (net.Conn, error) {
+	d.mu.Lock()
+	hang, err := d.hang, d.err
+	d.at = append(d.at, time.Now())
+	d.mu.Unlock()
+	if hang {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	if err != nil {
+		return nil, err
+	}
+	a, b := net.Pipe()
+	_ = b.Close()
+	return a, nil
+}
+
+func noListener(context.Context, netip.AddrPort) (net.Listener, error) {
+	return &arrivals{conns: make(chan net.Conn), done: make(chan struct{})}, nil
+}
+
+func TestChecksKeepTheirTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &dialer{}
+		member := netip.MustParseAddrPort("10.0.0.2:6443")
+		b := with(balancer("api", netip.MustParseAddrPort("10.0.0.1:6443"), member), func(b *lab.Balancer) {
+			b.Check = lab.Check{Kind: lab.CheckTCP, Interval: 10 * time.Second, Timeout: 2 * time.Second, Rise: 2, Fall: 3}
+			b.Backends[0].Host = &lab.Host{Name: "master-0"}
+		})
+		r := newRigWith(t, Config{}, Deps{Dial: d.Dial, Listen: noListener}, b)
+		began := time.Now()
+		synctest.Wait()
+		if got := r.States()[0].Backends[0].Condition; got != Up {
+			t.Fatalf("condition %s right after the start, want up", got)
+		}
+		d.set(true, nil)
+		time.Sleep(15 * time.Second)
+		if got := r.States()[0].Backends[0]; got.Condition != Up {
+			t.Fatalf("down after one or two failed checks: %+v", got)
+		}
+		time.Sleep(30 * time.Second)
+		got := r.States()[0].Backends[0]
+		if got.Condition != Down || !strings.HasPrefix(got.Reason, "no answer within 2s") {
+			t.Fatalf("state %+v, want down because there was no answer", got)
+		}
+		d.set(false, nil)
+		time.Sleep(35 * time.Second)
+		r.stop()
+		var kinds []string
+		for _, e := range r.news.all {
+			kinds = append(kinds, fmt.Sprintf("%s %s %s %s", e.Kind, e.Host, e.Addr, e.Detail))
+		}
+		what := " master-0 10.0.0.2 api 10.0.0.2:6443"
+		if diff := cmp.Diff([]string{event.BackendUp.String() + what, event.BackendDown.String() + what, event.BackendUp.String() + what}, kinds); diff != "" {
+			t.Errorf("events (-want +got):\n%s", diff)
+		}
+		if !d.at[0].Equal(began) {
+			t.Errorf("first check %s after the start, want at once", d.at[0].Sub(began))
+		}
+		for i := 1; i < len(d.at); i++ {
+			if gap := d.at[i].Sub(d.at[i-1]); gap < 9*time.Second || gap > 13*time.Second {
+				t.Errorf("check %d came %s after the one before, want 10s give or take a tenth, and the timeout", i, gap)
+			}
+		}
+	})
+}
+
+func TestFailedConnectionHurriesTheCheck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &dialer{}
+		member := netip.MustParseAddrPort("10.0.0.2:80")
+		b := with(balancer("web", netip.MustParseAddrPort("10.0.0.1:80"), member), func(b *lab.Balancer) {
+			b.Check = lab.Check{Kind: lab.CheckTCP, Interval: time.Hour, Rise: 2}
+		})
+		r := newRigWith(t, Config{}, Deps{Dial: d.Dial, Listen: noListener}, b)
+		synctest.Wait()
+		h := r.live.Load().fronts[0].seats[0].health
+		for range 2 {
+			r.announce(h, h.dialFailed(errors.New("refused"), time.Now()))
+		}
+		if h.usable() {
+			t.Fatal("still used after two failed connections")
+		}
+		time.Sleep(time.Second)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if got := len(d.at); got != 2 {
+			t.Errorf("%d checks a second after connections failed, want 2: one at the start, one in a hurry", got)
+		}
+	})
+}
+
+func TestProbes(t *testing.T) {
+	t.Parallel()
+	answer := func(status int) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/readyz" || r.Host == "" {
+				status = http.StatusTeapot
+			}
+			w.WriteHeader(status)
+		}
+	}
+	secure := func(status int) netip.AddrPort {
+		s := httptest.NewUnstartedServer(answer(status))
+		s.TLS = &tls.Config{GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
+			if h.ServerName != "" {
+				return nil, fmt.Errorf("server name %q in a check", h.ServerName)
+			}
+			return nil, nil
+		}}
+		s.StartTLS()
+		t.Cleanup(s.Close)
+		return netip.MustParseAddrPort(s.Listener.Addr().String())
+	}
+	loopbackUp()
+	echo := serveTCP(t, func(c net.Conn) { _, _ = io.Copy(c, c) })
+	mute := serveTCP(t, func(c net.Conn) { _, _ = io.ReadAll(c) })
+	tests := []struct {
+		name   string
+		kind   lab.CheckKind
+		at     netip.AddrPort
+		expect int
+		want   string // part of the error; empty: passes
+	}{
+		{"tcp", lab.CheckTCP, mute, 0, ""},
+		{"tcp refused", lab.CheckTCP, addr(t), 0, "connection refused"},
+		{"tls", lab.CheckTLS, secure(200), 0, ""},
+		{"tls where none is spoken", lab.CheckTLS, echo, 0, "tls handshake with"},
+		{"tls without an answer", lab.CheckTLS, mute, 0, "no answer within"},
+		{"https", lab.CheckHTTPS, secure(200), 0, ""},
+		{"https redirect", lab.CheckHTTPS, secure(302), 0, ""},
+		{"https not ready", lab.CheckHTTPS, secure(500), 0, "status 500, want 2xx or 3xx"},
+		{"https against http", lab.CheckHTTPS, serveHTTP(t, answer(200)), 0, "tls handshake with"},
+		{"http", lab.CheckHTTP, serveHTTP(t, answer(204)), 0, ""},
+		{"http 404", lab.CheckHTTP, serveHTTP(t, answer(404)), 0, "status 404, want 2xx or 3xx"},
+		{"http expected 404", lab.CheckHTTP, serveHTTP(t, answer(404)), 404, ""},
+		{"http expected 200", lab.CheckHTTP, serveHTTP(t, answer(204)), 200, "status 204, want 200"},
+		{"http without an answer", lab.CheckHTTP, mute, 0, "no answer within"},
+		{"http from an echo", lab.CheckHTTP, echo, 0, "not a status line"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s := &Server{deps: Deps{Dial: dialTCP}}
+			check := withDefaults(lab.Check{Kind: test.kind, Path: "/readyz", Expect: test.expect, Timeout: 300 * time.Millisecond})
+			_, err := s.probe(t.Context(), healthKey{addr: test.at, check: check})
+			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+				t.Errorf("probe = %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestProbeOfAnotherPort(t *testing.T) {
+	t.Parallel()
+	at := addr(t)
+	status := netip.AddrPortFrom(at.Addr(), 1936)
+	stop := serveTCPAt(t, status, namer("router"))
+	b := with(balancer("web", addr(t), at), func(b *lab.Balancer) {
+		b.Check = lab.Check{Kind: lab.CheckTCP, Port: 1936, Interval: 20 * time.Millisecond, Rise: 1, Fall: 1}
+	})
+	r := newRig(t, Config{}, b)
+	r.condition(t, at, Up)
+	gauge := r.metrics.up.WithLabelValues("web", at.String())
+	if got := testutil.ToFloat64(gauge); got != 1 {
+		t.Errorf("backend_up = %v, want 1", got)
+	}
+	stop()
+	r.condition(t, at, Down)
+	eventually(t, "backend_up 0", func() bool { return testutil.ToFloat64(gauge) == 0 })
+	r.apply(t)
+	if got := testutil.CollectAndCount(r.metrics.up); got != 0 {
+		t.Errorf("%d series of backends, want none once the balancer is gone", got)
+	}
+}
