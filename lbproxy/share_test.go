@@ -39,7 +39,7 @@ func sayHello(t testing.TB, at netip.AddrPort, name string, cut int) string {
 	for len(b) > 0 {
 		n := min(cut, len(b))
 		if _, err := c.Write(b[:n]); err != nil {
-			break // was reset; the read says so
+			return wasReset // the error is told once only; a read would see an end
 		}
 		b = b[n:]
 		if cut < 1000 {
