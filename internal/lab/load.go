@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -126,8 +127,8 @@ func (d *decoder) decodeFile(name string, data []byte, raw *rawLab) {
 		d.problem(top, "is larger than %d MiB", maxFileSize>>20)
 		return
 	}
-	var doc yaml.Node
-	if err := yaml.Load(data, &doc, yaml.WithUniqueKeys(false)); err != nil {
+	doc, err := oneDocument(data)
+	if err != nil {
 		d.syntax(err)
 		return
 	}
@@ -136,11 +137,30 @@ func (d *decoder) decodeFile(name string, data []byte, raw *rawLab) {
 	}
 }
 
+// oneDocument parses data. An empty file, or one of comments alone, is an empty document.
+func oneDocument(data []byte) (*yaml.Node, error) {
+	doc := new(yaml.Node)
+	loader, err := yaml.NewLoader(bytes.NewReader(data), yaml.WithUniqueKeys(false))
+	if err != nil {
+		return nil, err
+	}
+	switch err := loader.Load(doc); {
+	case errors.Is(err, io.EOF):
+		return doc, nil
+	case err != nil:
+		return nil, err
+	}
+	switch err := loader.Load(new(yaml.Node)); {
+	case err == nil:
+		return nil, errors.New("there is a second document below ---: want one in a file")
+	case !errors.Is(err, io.EOF):
+		return nil, err
+	}
+	return doc, nil
+}
+
 // syntax reports an error of the YAML parser where it stands.
 func (d *decoder) syntax(err error) {
-	if errors.Is(err, io.EOF) { // an empty file: what it lacks is reported later
-		return
-	}
 	d.broken = true
 	at := &yaml.Node{Line: 1, Column: 1}
 	var load *yaml.LoadError

@@ -5,7 +5,7 @@ package lab
 // req marks a key that must be there.
 
 type rawLab struct {
-	Version     scalar[count]       `yaml:"version" req:"yes" doc:"Version of the format: 1. May stand in every file of a folder."`
+	Version     repeated[count]     `yaml:"version" req:"yes" doc:"Version of the format: 1. May stand in every file of a folder."`
 	Lab         scalar[text]        `yaml:"lab" def:"the domain" doc:"Name of the lab, shown in the dashboard and in metrics' build info."`
 	Domain      scalar[domain]      `yaml:"domain" req:"yes" doc:"Domain of the hosts that belong to no cluster: they are <host>.<domain>."`
 	Appliance   rawAppliance        `yaml:"appliance" doc:"The daemon itself. A change takes effect at the next start."`

@@ -42,6 +42,20 @@ func (s *scalar[T]) or(fallback T) T {
 	return fallback
 }
 
+// A repeated is a scalar that several files may hold, if they agree.
+type repeated[T comparable] struct{ scalar[T] }
+
+func (r *repeated[T]) decode(d *decoder, n *yaml.Node) {
+	var again scalar[T]
+	again.decode(d, n)
+	switch {
+	case !r.set():
+		r.scalar = again
+	case again.ok() && r.ok() && again.V != r.V:
+		d.twice(n, r.spot)
+	}
+}
+
 // A list is a list of raw values.
 type list[T any] struct {
 	Items []T

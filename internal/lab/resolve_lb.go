@@ -125,8 +125,12 @@ func (r *resolver) backend(m *scalar[member], key string) (Backend, bool) {
 		return b, true
 	}
 	h := r.lab.index.hosts[m.V.host]
+	name := strings.ToLower(strings.TrimSuffix(m.V.host, "."))
 	if h == nil {
-		h = r.names[strings.ToLower(strings.TrimSuffix(m.V.host, "."))]
+		h = r.names[name]
+	}
+	if h == nil {
+		h = r.names[name+"."+r.lab.Domain]
 	}
 	switch {
 	case h == nil:
