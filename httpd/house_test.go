@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"path/filepath"
 	"sync"
@@ -225,7 +227,13 @@ func newAdmin(t testing.TB, h *house, logs *logBuffer, change func(*httpd.AdminD
 
 func newHall(t testing.TB, change func(*httpd.AdminDeps)) *hall {
 	t.Helper()
-	h := &hall{house: newHouse(), logs: &logBuffer{}, ended: make(chan error, 1), socket: filepath.Join(t.TempDir(), "admin.sock")}
+	return newHallOf(t, newHouse(), change)
+}
+
+// newHallOf opens the admin plane of a house, which must not change any more.
+func newHallOf(t testing.TB, house *house, change func(*httpd.AdminDeps)) *hall {
+	t.Helper()
+	h := &hall{house: house, logs: &logBuffer{}, ended: make(chan error, 1), socket: filepath.Join(t.TempDir(), "admin.sock")}
 	h.admin = newAdmin(t, h.house, h.logs, change)
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -251,4 +259,11 @@ func newHall(t testing.TB, change func(*httpd.AdminDeps)) *hall {
 		}
 	})
 	return h
+}
+
+// serve asks a handler without a network.
+func serve(h http.Handler, path string) string {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	return w.Body.String()
 }

@@ -42,11 +42,12 @@ type Server struct {
 
 // A Reload is the outcome of an attempt to bring a lab into force.
 type Reload struct {
-	At         time.Time `json:"at,omitzero"`
-	Generation uint64    `json:"generation"`       // in force afterwards
-	Err        string    `json:"err,omitempty"`    // why the lab was refused, one problem a line; empty: it was applied
-	Detail     string    `json:"detail,omitempty"` // what changed, in a few words
-	Warnings   []string  `json:"warnings,omitempty"`
+	At         time.Time     `json:"at,omitzero"`
+	Generation uint64        `json:"generation"`       // in force afterwards
+	Err        string        `json:"err,omitempty"`    // why the lab was refused, one problem a line; empty: it was applied
+	Detail     string        `json:"detail,omitempty"` // what changed, in a few words
+	Dur        time.Duration `json:"dur,omitempty"`    // from the request to the flip, in nanoseconds
+	Warnings   []string      `json:"warnings,omitempty"`
 }
 
 // A Host is one machine of the lab, or a guest of a pool, as it stands.
