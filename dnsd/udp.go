@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"strconv"
 	"sync"
 	"syscall"
@@ -65,7 +64,7 @@ func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn) error {
 		u.reset()
 		err := raw.Read(read)
 		switch {
-		case ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed):
+		case ctx.Err() != nil:
 			return nil
 		case err == nil && u.errno == 0:
 		case err == nil && transient(u.errno):
@@ -130,8 +129,11 @@ func (u *udpReader) reset() {
 
 // recv is called by the poller when there may be something to read; false waits.
 func (u *udpReader) recv(fd uintptr) bool {
-	n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&u.in)), udpBatch, unix.MSG_DONTWAIT, 0, 0)
-	if errno == unix.EAGAIN || errno == unix.EINTR {
+	n, errno := uintptr(0), unix.EINTR
+	for errno == unix.EINTR {
+		n, _, errno = unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&u.in)), udpBatch, unix.MSG_DONTWAIT, 0, 0)
+	}
+	if errno == unix.EAGAIN {
 		return false
 	}
 	if u.errno = errno; errno == 0 {
@@ -148,7 +150,7 @@ func (u *udpReader) send(fd uintptr) bool {
 		u.sent += int(n)
 	case unix.EAGAIN:
 		return false
-	case unix.EINTR:
+	case unix.EINTR: // again, by the caller's loop
 	default:
 		u.sent++
 	}

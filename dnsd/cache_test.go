@@ -1,0 +1,127 @@
+package dnsd
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/miekg/dns"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// TestCacheAges lets time pass over cached answers: TTLs shrink, then the answer is gone. A negative answer lives as long
+// as its SOA says, a failure five seconds.
+func TestCacheAges(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		table := compile(t, forwardingLab(netip.MustParseAddrPort("127.0.0.1:1")))
+		s, err := New(Config{}, Deps{Table: func() *Table { return table }, Now: time.Now,
+			Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: prometheus.NewRegistry()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		learn(t, s, table, "www.example.org.", "www.example.org. 300 IN A 198.51.100.7")
+		learn(t, s, table, "nobody.example.org.")
+		time.Sleep(100*time.Second + 900*time.Millisecond)
+		m := lookup(t, s, "WWW.example.org. A", inside)
+		if m.Answer[0].Header().Ttl != 200 || m.Answer[0].Header().Name != "WWW.example.org." {
+			t.Errorf("after 100s: %v, want a TTL of 200 and the client's spelling", m.Answer[0])
+		}
+		if m := lookup(t, s, "nobody.example.org. A", inside); m.Rcode != dns.RcodeNameError || m.Ns[0].Header().Ttl != 800 {
+			t.Errorf("negative after 100s: %v, want NXDOMAIN with a SOA of 800", m)
+		}
+		time.Sleep(199 * time.Second)
+		if !known(s, table, "www.example.org.") || known(s, table, "nobody.example.org.") {
+			t.Error("after 299.9s: want the positive answer, which lives 300s, and no negative one, whose SOA has a minimum of 299s")
+		}
+		time.Sleep(time.Second)
+		if known(s, table, "www.example.org.") {
+			t.Error("after 300.9s the answer is still there")
+		}
+	})
+}
+
+// learn puts a reply into the cache as if a server had sent it.
+func learn(t *testing.T, s *Server, table *Table, owner string, records ...string) {
+	t.Helper()
+	var n name
+	wire, _ := appendName(nil, owner)
+	if _, err := n.parse(wire); err != nil {
+		t.Fatal(err)
+	}
+	a := ask{name: &n, qtype: typeA}
+	m := reply(new(dns.Msg).SetQuestion(owner, dns.TypeA), records...)
+	for _, rr := range m.Ns {
+		rr.(*dns.SOA).Minttl = 299
+	}
+	e, err := a.toEntry(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.key, e.at = string(appendKey(nil, &n, typeA, false, false)), s.deps.Now()
+	s.forward.cache.put(table.forwardSig, e)
+}
+
+func known(s *Server, table *Table, owner string) bool {
+	var n name
+	wire, _ := appendName(nil, owner)
+	_, _ = n.parse(wire)
+	return s.forward.cache.get(table.forwardSig, appendKey(nil, &n, typeA, false, false), s.deps.Now()) != nil
+}
+
+// TestCacheBounds fills the cache beyond its bounds: what was used last stays.
+func TestCacheBounds(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1, 0)
+	c := cache{maxEntries: 3, maxBytes: 4 * entryOverhead}
+	put := func(key string, size int) {
+		c.put(1, &entry{key: key, rest: make([]byte, size), at: now, ttl: time.Minute})
+	}
+	has := func() string {
+		got := ""
+		for _, key := range []string{"a", "b", "c", "d", "e"} {
+			if _, ok := c.entries[key]; ok {
+				got += key
+			}
+		}
+		return got
+	}
+	put("a", 0)
+	put("b", 0)
+	put("c", 0)
+	c.get(1, []byte("a"), now)
+	put("d", 0)
+	if got := has(); got != "acd" {
+		t.Errorf("after four of three: %q, want acd: b was used least", got)
+	}
+	put("e", 2*entryOverhead)
+	if got := has(); got != "e" || c.bytes > c.maxBytes {
+		t.Errorf("after a large one: %q with %d octets, want only e, as a second would exceed %d", got, c.bytes, c.maxBytes)
+	}
+	put("a", 5*entryOverhead)
+	if got := has(); got != "e" {
+		t.Errorf("after one that is too large: %q, want e", got)
+	}
+	put("e", 1)
+	if len(c.entries) != 1 || c.bytes != entryOverhead+2 {
+		t.Errorf("replaced: %d entries of %d octets", len(c.entries), c.bytes)
+	}
+	if c.get(2, []byte("e"), now) != nil || c.bytes != 0 {
+		t.Error("an answer outlived the forwarding rules that it was learned under")
+	}
+	for i := range 50 {
+		put(fmt.Sprint(i), i)
+		c.get(1, []byte(fmt.Sprint(i/2)), now)
+	}
+	n := 0
+	for e := c.newest; e != nil; e = e.older {
+		n++
+	}
+	if n != len(c.entries) || n > 3 {
+		t.Errorf("%d entries in the list, %d in the map", n, len(c.entries))
+	}
+}

@@ -1,0 +1,170 @@
+package dnsd
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// frame returns a query for an A record with that ID, as it goes over TCP.
+func frame(t testing.TB, id uint16, owner string) []byte {
+	t.Helper()
+	m := new(dns.Msg).SetQuestion(owner, dns.TypeA)
+	m.Id = id
+	packed, err := m.Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(binary.BigEndian.AppendUint16(nil, uint16(len(packed))), packed...)
+}
+
+func readFrame(conn net.Conn) (*dns.Msg, error) {
+	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	var length [2]byte
+	if _, err := io.ReadFull(conn, length[:]); err != nil {
+		return nil, err
+	}
+	b := make([]byte, binary.BigEndian.Uint16(length[:]))
+	if _, err := io.ReadFull(conn, b); err != nil {
+		return nil, err
+	}
+	m := new(dns.Msg)
+	return m, m.Unpack(b)
+}
+
+func dial(t testing.TB, ap netip.AddrPort) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", ap.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// TestPipeline sends questions without waiting: what the table answers does not wait for what the forwarder is asked.
+func TestPipeline(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	up := newUpstream(t, func(q *dns.Msg, _ string) *dns.Msg {
+		<-release
+		return reply(q, q.Question[0].Name+" 60 IN A 10.0.0.1")
+	})
+	ap := serve(t, newServer(t, compile(t, forwardingLab(up.addr)), nil), "127.0.0.1")
+	conn := dial(t, ap)
+	all := append(frame(t, 1, "www.example.org."), frame(t, 2, "api.mycluster.example.com.")...)
+	all = append(all, frame(t, 3, "master.mycluster.example.com.")...)
+	for _, part := range [][]byte{all[:1], all[1:20], all[20:]} { // as the wind blows
+		if _, err := conn.Write(part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []uint16{2, 3, 1} {
+		m, err := readFrame(conn)
+		if err != nil || m.Id != want || len(m.Answer) != 1 {
+			t.Fatalf("got %v, %v; want the reply to %d", m, err, want)
+		}
+		if want == 3 {
+			close(release)
+		}
+	}
+}
+
+// TestTCPLimits: no more connections than allowed, none that idles, none that sends rubbish.
+func TestTCPLimits(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, compile(t, openshift()), nil)
+	s.cfg.MaxTCP, s.cfg.IdleTimeout = 2, 500*time.Millisecond
+	ap := serve(t, s, "127.0.0.1")
+	one, two := dial(t, ap), dial(t, ap)
+	for _, conn := range []net.Conn{one, two} {
+		_, _ = conn.Write(frame(t, 7, "api.mycluster.example.com."))
+		if m, err := readFrame(conn); err != nil || len(m.Answer) != 1 {
+			t.Fatalf("%v %v", m, err)
+		}
+	}
+	three := dial(t, ap)
+	if _, err := readFrame(three); err == nil || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("third connection of two: %v, want it closed", err)
+	}
+	if _, err := readFrame(one); !errors.Is(err, io.EOF) {
+		t.Errorf("idle connection: %v, want it closed", err)
+	}
+	if _, err := readFrame(two); !errors.Is(err, io.EOF) {
+		t.Errorf("idle connection: %v, want it closed", err)
+	}
+	rubbish := dial(t, ap)
+	_, _ = rubbish.Write([]byte{0, 3, 1, 2, 3})
+	if _, err := readFrame(rubbish); !errors.Is(err, io.EOF) {
+		t.Errorf("after rubbish: %v, want the connection closed", err)
+	}
+}
+
+// TestServeEnds: nil when ctx ends, with a question under way; an error when a socket is taken away.
+func TestServeEnds(t *testing.T) {
+	t.Parallel()
+	up := newUpstream(t, func(*dns.Msg, string) *dns.Msg { return nil })
+	s := newServer(t, compile(t, forwardingLab(up.addr)), nil)
+	listen := func() (*net.UDPConn, net.Listener) {
+		udp, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tcp, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return udp, tcp
+	}
+	udp, tcp := listen()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx, []*net.UDPConn{udp}, []net.Listener{tcp}) }()
+	conn, err := net.Dial("udp", udp.LocalAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, _ = conn.Write(frame(t, 9, "www.example.org.")[2:])
+	<-up.asked
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("after ctx: %v", err)
+	}
+	udp, tcp = listen()
+	_ = udp.Close()
+	if err := s.Serve(t.Context(), []*net.UDPConn{udp}, []net.Listener{tcp}); err == nil {
+		t.Error("a closed socket is no error")
+	}
+}
+
+// TestPanic: a bug of ours costs one reply, not the process.
+func TestPanic(t *testing.T) {
+	t.Parallel()
+	table := compile(t, openshift())
+	s := newServer(t, table, nil)
+	calls := 0
+	s.deps.Table = func() *Table {
+		if calls++; calls == 1 {
+			panic("bug")
+		}
+		return table
+	}
+	ap := serve(t, s, "127.0.0.1")
+	c := &dns.Client{Timeout: 300 * time.Millisecond}
+	q := new(dns.Msg).SetQuestion("api.mycluster.example.com.", dns.TypeA)
+	if m, _, err := c.Exchange(q, ap.String()); err == nil {
+		t.Errorf("a panic was answered: %v", m)
+	}
+	c.Timeout = 5 * time.Second
+	if m, _, err := c.Exchange(q, ap.String()); err != nil || len(m.Answer) != 1 {
+		t.Errorf("after a panic: %v %v", m, err)
+	}
+}
