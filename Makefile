@@ -1,0 +1,102 @@
+# "make" prints what there is. Everything works as root on a fresh Debian 12 with Go, git and make.
+
+export GOFLAGS += -tags=libvirt_dlopen -buildvcs=false
+export CGO_ENABLED = 1
+
+VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+STAMP      := $(shell git rev-parse HEAD >/dev/null 2>&1 && echo true || echo false)
+STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+FUZZTIME    = 30s
+
+# What boots real machines comes last, and alone: emulation wants both cores.
+E2E   = ./test/e2e/... ./test/demo/...
+UNITS = $$(go list ./... | grep -v -e /test/e2e -e /test/demo)
+
+.PHONY: help
+help: ## print this
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+.PHONY: build
+build: assets ## bin/bootlab
+	go build -trimpath -buildvcs=$(STAMP) -o bin/bootlab ./cmd/bootlab
+
+.PHONY: assets
+assets: ## the network boot programs that are embedded
+	@cd internal/firmware && go run fetch.go
+
+.PHONY: deps
+deps: ## Debian's packages that tests and demo need
+	@test/deps.sh
+
+.PHONY: test
+test: assets deps ## every test, with the race detector, real boots included
+	BOOTLAB_REQUIRE=all go test -race -timeout 10m $(UNITS)
+	BOOTLAB_REQUIRE=all go test -race -timeout 20m -p 1 $(E2E)
+
+.PHONY: race
+race: assets ## the tests that need no installed programs, with the race detector; others skip
+	go test -race -timeout 10m $(UNITS)
+
+.PHONY: e2e
+e2e: assets deps ## real machines boot from the real daemon
+	BOOTLAB_REQUIRE=all go test -v -timeout 20m -p 1 $(E2E)
+
+.PHONY: lint
+lint: ## gofmt, vet, staticcheck
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -d $$(git ls-files '*.go'); exit 1; }
+	go vet ./...
+	go run $(STATICCHECK) ./...
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME
+	@set -e; git grep -lE '^func Fuzz' -- '*_test.go' | xargs -n1 dirname | sort -u | while read -r dir; do \
+		for target in $$(grep -hoE '^func Fuzz[A-Za-z0-9_]*' $$dir/*_test.go | cut -c6-); do \
+			echo "== $$dir $$target"; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) ./$$dir </dev/null; \
+		done; \
+	done
+
+.PHONY: golden
+golden: ## rewrite the golden files; read the diff
+	@set -e; git grep -l 'flag.Bool("update"' -- '*_test.go' | xargs -n1 dirname | sort -u | while read -r dir; do \
+		go test ./$$dir -update </dev/null; \
+	done
+
+.PHONY: bench
+bench: assets ## benchmarks beside the code
+	go test -run '^$$' -bench . -benchmem $(UNITS)
+
+.PHONY: demo
+demo: build deps ## a machine installs itself over the network, live; takes everything away again
+	@go run ./test/demo
+
+.PHONY: docs
+docs: ## rewrite the pages that are generated
+	go generate ./...
+
+.PHONY: check
+check: lint test ## all that CI runs, and lint
+	git diff --exit-code
+
+.PHONY: image
+image: ## the container image
+	docker build -t bootlab:$(VERSION) .
+
+.PHONY: lab-up
+lab-up: ## a bridge lab0 with 10.77.0.1/24 in the network namespace bootlab, to try things in by hand
+	ip netns add bootlab
+	ip -n bootlab link set lo up
+	ip -n bootlab link add lab0 type bridge stp_state 0 forward_delay 0
+	ip -n bootlab addr add 10.77.0.1/24 dev lab0
+	ip -n bootlab link set lab0 up
+	@echo "ip netns exec bootlab bin/bootlab serve --lab FILE"
+
+.PHONY: lab-down
+lab-down: ## take it away
+	-ip netns del bootlab
+
+.PHONY: clean
+clean: ## all that was built or fetched
+	rm -rf bin .cache
+	find internal/firmware/assets -type f ! -name README.md ! -name COPYING.GPLv2 -delete
+	go clean -testcache

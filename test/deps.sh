@@ -1,0 +1,53 @@
+#!/bin/sh
+# Installs the Debian packages that tests and demo need and that are not there yet. Starts no service and leaves none running.
+# Run by "make deps", as root.
+set -eu
+
+packages="
+	gcc libc6-dev iproute2 procps util-linux mount busybox-static curl strace systemd
+	udhcpc isc-dhcp-client dnsmasq-base kea-admin tcpdump
+	bind9-dnsutils knot-dnsutils dnsperf
+	atftp tftp-hpa haproxy nginx-light wrk chromium
+	qemu-system-x86 qemu-utils ovmf seabios ipxe ipxe-qemu
+	libvirt0 libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients libxml2-utils
+	syslinux syslinux-common mtools dosfstools
+"
+
+missing=
+for p in $packages; do
+	[ "$(dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null)" = installed ] || missing="$missing $p"
+done
+# The kernel of the tests' guest is downloaded, not installed: that too needs the package lists.
+if [ -z "$missing" ] && apt-cache show systemd-boot-efi >/dev/null 2>&1; then
+	exit 0
+fi
+if [ "$(id -u)" != 0 ]; then
+	echo "make deps: not root, and these packages are missing:$missing" >&2
+	exit 1
+fi
+
+log=$(mktemp)
+quietly() {
+	if ! "$@" >"$log" 2>&1 </dev/null; then
+		cat "$log" >&2
+		echo "make deps: failed: $*" >&2
+		exit 1
+	fi
+}
+
+# Debian's own switch against services that start while they are installed.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e $policy ]; then
+	printf '#!/bin/sh\nexit 101\n' >$policy
+	chmod 755 $policy
+	trap 'rm -f $policy "$log"' EXIT
+else
+	trap 'rm -f "$log"' EXIT
+fi
+echo "apt-get install$missing"
+quietly apt-get update -q
+[ -z "$missing" ] || quietly env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing
+# Nor shall they start with the next boot.
+for unit in haproxy nginx kea-dhcp4-server libvirtd; do
+	case " $missing " in *" $unit"*) systemctl disable --quiet "$unit" 2>/dev/null || true ;; esac
+done
