@@ -1,0 +1,191 @@
+package timeline
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"bootlab/internal/event"
+	"bootlab/internal/lab"
+)
+
+// The outcomes of a boot.
+const (
+	Booting = "booting" // under way, or given up without a word
+	Done    = "done"    // installed, sent to its disk, running, or serving
+	Failed  = "failed"  // the last that was heard of it is an error
+)
+
+// A Boot is one boot of one machine, as it happened. It converts to api.Boot.
+type Boot struct {
+	Host    string
+	MAC     lab.MAC
+	Started time.Time
+	Ended   time.Time   // of the last event
+	Stage   event.Stage // the furthest it came
+	Outcome string      // Booting, Done or Failed
+	Reason  string      // why it failed
+	Events  []event.Event
+}
+
+// A Summary says in a few words how a machine stands.
+type Summary struct {
+	Key     string      // the host's name, or the MAC of a stranger
+	Started time.Time   // of its last boot
+	Stage   event.Stage // the furthest that boot came
+	Outcome string
+	Reason  string
+	Last    event.Event
+}
+
+// A sketch is what is known of a boot without its events: enough to show it in a list, and to tell which events belong
+// to it. It stands in the store as JSON.
+type sketch struct {
+	Started time.Time   `json:"started"`
+	Last    time.Time   `json:"last"`
+	Stage   event.Stage `json:"stage,omitempty"`
+	Outcome string      `json:"outcome"`
+	Reason  string      `json:"reason,omitempty"`
+	Events  int         `json:"events"`
+	MAC     lab.MAC     `json:"mac,omitzero"`
+
+	Asked      bool `json:"asked,omitempty"`      // for an address
+	Fetched    bool `json:"fetched,omitempty"`    // a program, a script, a file or a document
+	Scripted   bool `json:"scripted,omitempty"`   // it has its script …
+	Loaded     bool `json:"loaded,omitempty"`     // … and a file or a document since
+	Installing bool `json:"installing,omitempty"` // an installer runs: an address is no sign that it is done
+	Installed  bool `json:"installed,omitempty"`  // the installer is done
+}
+
+// How long a machine is silent before its next question starts a new boot.
+const (
+	firmwarePause = time.Minute
+	systemPause   = 10 * time.Minute
+)
+
+// starts reports whether e is the first of a new boot, after s.
+func (s *sketch) starts(e event.Event) bool {
+	switch e.Kind {
+	case event.VMStarted, event.InstallArmed:
+		return s.Asked || s.Fetched
+	case event.DHCPDiscover:
+		return s.startsByAsking(e)
+	case event.ScriptServed, event.ScriptRefused:
+		return s.Loaded || s.Installed
+	}
+	return false
+}
+
+func (s *sketch) startsByAsking(e event.Event) bool {
+	silent := e.At.Sub(s.Last)
+	switch asker, _, _ := strings.Cut(e.Detail, " "); asker {
+	case "pxe", "http":
+		return s.Fetched || s.Asked && silent > firmwarePause
+	case "ipxe":
+		return s.Scripted || s.Asked && silent > firmwarePause
+	}
+	return s.Installed || s.Asked && silent > systemPause
+}
+
+// add takes e into s.
+func (s *sketch) add(e event.Event) {
+	if s.Started.IsZero() {
+		s.Started, s.Outcome = e.At, Booting
+	}
+	s.Last = e.At
+	s.Events++
+	if s.MAC.IsZero() {
+		s.MAC = e.MAC
+	}
+	if stage := reached(e); order(stage) > order(s.Stage) {
+		s.Stage = stage
+	}
+	s.note(e)
+	s.judge(e)
+}
+
+// note remembers what the next event will be judged by.
+func (s *sketch) note(e event.Event) {
+	switch e.Kind {
+	case event.DHCPDiscover:
+		s.Asked = true
+	case event.TFTPServed, event.TFTPFailed, event.TFTPProbe, event.FirmwareServed:
+		s.Fetched = true
+	case event.ScriptServed:
+		s.Fetched, s.Scripted, s.Loaded = true, true, false
+	case event.FileServed, event.FileAborted, event.ConfigServed:
+		s.Fetched, s.Loaded = true, s.Scripted
+	case event.InstallBooting, event.InstallStarted:
+		s.Installing = true
+	case event.InstallDone:
+		s.Installed = true
+	}
+}
+
+// judge decides the outcome as far as e tells. What is done stays done: an error afterwards is another story.
+func (s *sketch) judge(e event.Event) {
+	switch {
+	case s.Outcome == Done:
+	case finishes(e, s):
+		s.Outcome, s.Reason = Done, ""
+	case failure(e):
+		s.Outcome, s.Reason = Failed, reason(e)
+	case order(reached(e)) > 0:
+		s.Outcome, s.Reason = Booting, ""
+	}
+}
+
+func finishes(e event.Event, s *sketch) bool {
+	switch e.Kind {
+	case event.InstallDone, event.InstallLocalBoot, event.BackendUp:
+		return true
+	case event.DHCPAck:
+		return s.Loaded && !s.Installing && strings.HasPrefix(e.Detail, "os")
+	}
+	return false
+}
+
+// failure reports whether a boot whose last event is e has failed.
+func failure(e event.Event) bool {
+	switch e.Kind {
+	case event.TFTPFailed, event.TFTPRefused, event.ScriptRefused, event.FileAborted, event.FileMissing, event.ConfigRefused,
+		event.DHCPRefused, event.DHCPForeign, event.DHCPDecline, event.DHCPNak, event.InstallLoop, event.VMFailed:
+		return true
+	}
+	return false
+}
+
+func reason(e event.Event) string {
+	parts := []string{e.Kind.Help()}
+	for _, part := range []string{e.Detail, e.Err} {
+		if part != "" {
+			parts = append(parts, part)
+		}
+	}
+	return strings.Join(parts, ": ")
+}
+
+// reached returns the stage that e shows the machine to be at. That an installation is armed or that a backend is away
+// shows nothing.
+func reached(e event.Event) event.Stage {
+	switch e.Kind {
+	case event.InstallArmed, event.BackendDown, event.BackendDrained, event.BackendReady, event.VMStopped, event.VMDeleted:
+		return ""
+	case event.InstallBooting, event.InstallLocalBoot, event.InstallLoop:
+		return event.StageScript
+	}
+	return e.Kind.Stage()
+}
+
+// order returns the place of a stage in a boot, from 1; 0 for a stage that is none.
+func order(s event.Stage) int {
+	return 1 + slices.Index([]event.Stage{
+		event.StageVM, event.StageAddress, event.StageFirmware, event.StageScript, event.StageFiles, event.StageConfig,
+		event.StageInstall, event.StageBalancer,
+	}, s)
+}
+
+// matters reports whether e is kept when a boot has more events than are kept of one.
+func matters(e event.Event) bool {
+	return failure(e) || e.Kind.Stage() == event.StageInstall || e.Kind == event.ScriptServed || e.Kind == event.ConfigServed
+}
