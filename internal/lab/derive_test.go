@@ -314,3 +314,32 @@ func TestNetworkAddress(t *testing.T) {
 		})
 	}
 }
+
+// TestApplianceInForce reloads a file whose appliance has changed: the daemon's own stays.
+func TestApplianceInForce(t *testing.T) {
+	t.Parallel()
+	const net = head + "networks: {lan: {subnet: 10.1.2.0/24, address: 10.1.2.1}}\n"
+	started, err := lab.Parse("lab.yaml", []byte(net), lab.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name, text string
+		warnings   int
+	}{
+		{"same", net, 0},
+		{"port changed", net + "appliance: {http: ':80'}\n", 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			l, err := lab.Parse("lab.yaml", []byte(tt.text), lab.Options{Appliance: &started.Appliance})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := l.Networks[0].BaseURL; got != "http://10.1.2.1:8080" || len(l.Warnings) != tt.warnings {
+				t.Errorf("base URL %s, warnings %v, want port 8080 and %d", got, l.Warnings, tt.warnings)
+			}
+		})
+	}
+}

@@ -208,6 +208,15 @@ func (r *resolver) applianceInForce() {
 	r.lab.Appliance = *r.o.Appliance
 }
 
+// listens returns where the appliance listens, as far as its text can be read.
+func (r *resolver) listens(text string) netip.AddrPort {
+	var l listen
+	if err := l.parse(text); err != nil {
+		return netip.AddrPort{} // reported where it was decoded
+	}
+	return l.addr
+}
+
 func (r *resolver) store(raw *either[boltWord, rawStore], s *StoreConfig) {
 	if raw.Long == nil {
 		return
@@ -405,7 +414,7 @@ func (r *resolver) dns() {
 func (r *resolver) forwardsToItself(l scalars[nameserver], key string) {
 	for i := range l.Items {
 		n := &l.Items[i]
-		if !n.ok() || n.V.Port() != r.dnsPort() {
+		if !n.ok() || n.V.Port() != r.listens(r.lab.Appliance.DNS).Port() {
 			continue
 		}
 		for _, net := range r.lab.Networks {
@@ -414,10 +423,6 @@ func (r *resolver) forwardsToItself(l scalars[nameserver], key string) {
 			}
 		}
 	}
-}
-
-func (r *resolver) dnsPort() uint16 {
-	return r.raw.Appliance.DNS.or(listen{addr: netip.AddrPortFrom(netip.Addr{}, 53)}).addr.Port()
 }
 
 // zoneName checks the name of a zone and returns it in lower case without a final dot.

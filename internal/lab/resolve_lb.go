@@ -184,17 +184,9 @@ func (r *resolver) sharedNames() {
 
 // applianceListens complains about a balancer on a port of the appliance itself.
 func (r *resolver) applianceListens(b *Balancer) {
-	a := &r.raw.Appliance
-	for _, own := range []struct {
-		key      string
-		v        *scalar[listen]
-		fallback listen
-	}{
-		{"http", &a.HTTP, listen{addr: netip.AddrPortFrom(netip.IPv4Unspecified(), 8080)}},
-		{"dns", &a.DNS, listen{addr: netip.AddrPortFrom(netip.IPv4Unspecified(), 53)}},
-		{"admin", &a.Admin, listen{addr: netip.MustParseAddrPort(defaultAdmin)}},
-	} {
-		l := own.v.or(own.fallback).addr
+	a := &r.lab.Appliance
+	for _, own := range []struct{ key, text string }{{"http", a.HTTP}, {"dns", a.DNS}, {"admin", a.Admin}} {
+		l := r.listens(own.text)
 		if l.Port() == b.Listen.Port() && sameAddr(l.Addr(), b.Listen.Addr()) {
 			r.failAt(b.Pos, balancerKey(b, "listen"), "%s is where the appliance listens (appliance.%s): want another address or port", b.Listen, own.key)
 		}
