@@ -1,7 +1,3 @@
-// Package logs writes the log line of every event.
-//
-// The message is the kind's name and never changes; what happened stands in the attributes, whose keys are the same in
-// the whole house.
 package logs
 
 import (
@@ -11,24 +7,24 @@ import (
 	"bootlab/internal/event"
 )
 
-// The keys of attributes.
+// The keys of attributes. They are the same in all of bootlab's log.
 const (
 	KeyMAC    = "mac"
 	KeyAddr   = "addr"
 	KeyHost   = "host"
 	KeyGen    = "gen"
 	KeyDetail = "detail"
-	KeyErr    = "err"
 	KeyBytes  = "bytes"
+	KeyErr    = "err"
 	KeyDur    = "dur"
 )
 
-// A Recorder logs events at the level of their kind. It implements event.Recorder.
+// A Recorder writes events to a log.
 type Recorder struct {
 	log *slog.Logger
 }
 
-// New returns a recorder that writes to log.
+// New returns a recorder that writes to log. A nil log is a bug and panics.
 func New(log *slog.Logger) *Recorder {
 	if log == nil {
 		panic("logs: log is nil")
@@ -36,30 +32,41 @@ func New(log *slog.Logger) *Recorder {
 	return &Recorder{log: log}
 }
 
-// Record implements event.Recorder.
+// Record implements event.Recorder. An event below the handler's level costs next to nothing.
 func (r *Recorder) Record(e event.Event) {
-	ctx := context.Background() // a log line outlives whoever caused it
-	if !r.log.Enabled(ctx, e.Kind.Level()) {
+	ctx, handler := context.Background(), r.log.Handler()
+	if !handler.Enabled(ctx, e.Kind.Level()) {
 		return
 	}
-	var attrs [8]slog.Attr
-	r.log.LogAttrs(ctx, e.Kind.Level(), e.Kind.String(), attributes(attrs[:0], e)...)
+	line := slog.NewRecord(e.At, e.Kind.Level(), e.Kind.String(), 0)
+	line.AddAttrs(attrs(e)...)
+	// A log that cannot be written to has nobody to complain to.
+	_ = handler.Handle(ctx, line)
 }
 
-// attributes appends what is known of e.
-func attributes(to []slog.Attr, e event.Event) []slog.Attr {
-	add := func(known bool, a slog.Attr) {
-		if known {
-			to = append(to, a)
-		}
+// attrs returns the fields of e that are set, who first.
+func attrs(e event.Event) []slog.Attr {
+	as := make([]slog.Attr, 0, 8)
+	if e.Host != "" {
+		as = append(as, slog.String(KeyHost, e.Host))
 	}
-	add(e.Host != "", slog.String(KeyHost, e.Host))
-	add(!e.MAC.IsZero(), slog.String(KeyMAC, e.MAC.String()))
-	add(e.Addr.IsValid(), slog.String(KeyAddr, e.Addr.String()))
-	add(e.Detail != "", slog.String(KeyDetail, e.Detail))
-	add(e.Err != "", slog.String(KeyErr, e.Err))
-	add(e.Bytes != 0, slog.Int64(KeyBytes, e.Bytes))
-	add(e.Dur != 0, slog.Duration(KeyDur, e.Dur))
-	add(e.Gen != 0, slog.Uint64(KeyGen, e.Gen))
-	return to
+	if !e.MAC.IsZero() {
+		as = append(as, slog.String(KeyMAC, e.MAC.String()))
+	}
+	if e.Addr.IsValid() {
+		as = append(as, slog.String(KeyAddr, e.Addr.String()))
+	}
+	if e.Detail != "" {
+		as = append(as, slog.String(KeyDetail, e.Detail))
+	}
+	if e.Bytes != 0 {
+		as = append(as, slog.Int64(KeyBytes, e.Bytes))
+	}
+	if e.Dur != 0 {
+		as = append(as, slog.Duration(KeyDur, e.Dur))
+	}
+	if e.Err != "" {
+		as = append(as, slog.String(KeyErr, e.Err))
+	}
+	return append(as, slog.Uint64(KeyGen, e.Gen))
 }

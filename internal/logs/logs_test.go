@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"bootlab/internal/event"
 	"bootlab/internal/lab"
 	"bootlab/internal/logs"
@@ -14,31 +16,46 @@ import (
 
 func TestRecord(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
+	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	tests := []struct {
 		name  string
 		event event.Event
 		want  string
 	}{
-		{"whole", event.Event{
-			Kind: event.FileServed, Host: "worker-0", MAC: lab.MAC{0x52, 0x54, 0, 0, 2, 4}, Addr: netip.MustParseAddr("10.0.0.2"),
-			Detail: "images/kernel", Bytes: 12, Dur: time.Second, Gen: 3,
-		}, "level=INFO msg=file_served host=worker-0 mac=52:54:00:00:02:04 addr=10.0.0.2 detail=images/kernel bytes=12 dur=1s gen=3\n"},
-		{"what is not known is left out", event.Event{Kind: event.LabRefused, Err: "no such host"}, "level=ERROR msg=lab_refused err=\"no such host\"\n"},
-		{"below the level", event.Event{Kind: event.DHCPDiscover}, ""},
-	} {
+		{"everything", event.Event{At: at, Gen: 3, Kind: event.TFTPFailed, MAC: lab.MAC{0x52, 0x54, 0, 0, 2, 1}, Addr: netip.MustParseAddr("192.168.16.21"),
+			Host: "master-0", Detail: "ipxe.efi", Err: "the client stopped answering", Bytes: 512, Dur: 2 * time.Second},
+			"time=2026-11-21T10:00:00.000Z level=WARN msg=tftp_failed host=master-0 mac=52:54:00:00:02:01 addr=192.168.16.21 " +
+				"detail=ipxe.efi bytes=512 dur=2s err=\"the client stopped answering\" gen=3\n"},
+		{"next to nothing", event.Event{At: at, Kind: event.LabApplied}, "time=2026-11-21T10:00:00.000Z level=INFO msg=lab_applied gen=0\n"},
+		{"below the level", event.Event{At: at, Kind: event.DHCPDiscover}, ""},
+		{"a line in a line", event.Event{At: at, Kind: event.FileMissing, Detail: "a\nlevel=ERROR msg=forged"},
+			"time=2026-11-21T10:00:00.000Z level=WARN msg=file_missing detail=\"a\\nlevel=ERROR msg=forged\" gen=0\n"},
+	}
+	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			var b bytes.Buffer
-			noTime := func(_ []string, a slog.Attr) slog.Attr {
-				if a.Key == slog.TimeKey {
-					return slog.Attr{}
-				}
-				return a
-			}
-			logs.New(slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{ReplaceAttr: noTime}))).Record(tt.event)
-			if b.String() != tt.want {
-				t.Errorf("logged %q, want %q", b.String(), tt.want)
+			var got bytes.Buffer
+			logs.New(slog.New(slog.NewTextHandler(&got, nil))).Record(tt.event)
+			if diff := cmp.Diff(tt.want, got.String()); diff != "" {
+				t.Errorf("log (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestLoggersAttributesStay(t *testing.T) {
+	t.Parallel()
+	var got bytes.Buffer
+	logs.New(slog.New(slog.NewTextHandler(&got, nil)).With("server", "bus")).Record(event.Event{Kind: event.DaemonReady})
+	if want := "level=INFO msg=daemon_ready server=bus gen=0\n"; got.String() != want {
+		t.Errorf("log = %q, want %q", got.String(), want)
+	}
+}
+
+func BenchmarkBelowLevel(b *testing.B) {
+	r := logs.New(slog.New(slog.NewTextHandler(&bytes.Buffer{}, nil)))
+	b.ReportAllocs()
+	for b.Loop() {
+		r.Record(event.Event{Kind: event.DHCPDiscover, Host: "master-0"})
 	}
 }

@@ -1,11 +1,6 @@
-// Package metrics counts events by kind and tells how reloads went.
-//
-// A boot fact is counted here, from the same event that is logged and put on the timeline; how often a server is asked it
-// counts itself.
 package metrics
 
 import (
-	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,80 +10,122 @@ import (
 
 // The names of the metrics.
 const (
-	Events               = "bootlab_events_total"
-	BuildInfo            = "bootlab_build_info"
-	LabGeneration        = "bootlab_lab_generation"
-	LabHosts             = "bootlab_lab_hosts"
-	ReloadSuccessful     = "bootlab_lab_reload_last_successful"
-	ReloadSuccessSeconds = "bootlab_lab_reload_last_success_timestamp_seconds"
-	Reloads              = "bootlab_lab_reloads_total"
+	Events        = "bootlab_events_total"
+	BuildInfo     = "bootlab_build_info"
+	LabSuccess    = "bootlab_lab_last_reload_successful"
+	LabReloadTime = "bootlab_lab_last_reload_timestamp_seconds"
+	LabApplyTime  = "bootlab_lab_last_applied_timestamp_seconds"
+	LabDuration   = "bootlab_lab_reload_duration_seconds"
+	LabGeneration = "bootlab_lab_generation"
+	LabHosts      = "bootlab_lab_hosts"
+	LabReloads    = "bootlab_lab_reloads_total"
 )
 
-// A Recorder counts events. It implements event.Recorder.
+// A Recorder counts events by kind. It is safe for concurrent use.
 type Recorder struct {
-	kinds []prometheus.Counter // by event.Kind
+	kinds []prometheus.Counter // by event.Kind; the first counts what is unknown
+
+	build    *prometheus.GaugeVec
+	success  prometheus.Gauge
+	reload   prometheus.Gauge
+	applied  prometheus.Gauge
+	duration prometheus.Gauge
+	gen      prometheus.Gauge
+	hosts    prometheus.Gauge
+	reloads  map[string]prometheus.Counter
 }
 
-// NewRecorder registers a counter for every kind of event, so that each is there from the start. The error is a metric
-// that is registered already.
-func NewRecorder(reg prometheus.Registerer) (*Recorder, error) {
-	events := prometheus.NewCounterVec(prometheus.CounterOpts{Name: Events, Help: "Events by kind; docs/events.md says what each means."}, []string{"kind"})
-	r := &Recorder{kinds: []prometheus.Counter{events.WithLabelValues(event.Unknown.String())}}
+// Labels of LabReloads.
+const (
+	resultApplied = "applied"
+	resultRefused = "refused"
+)
+
+// New registers the metrics. A nil registerer, or one that has them already, is a bug and panics.
+func New(registerer prometheus.Registerer) *Recorder {
+	if registerer == nil {
+		panic("metrics: registerer is nil")
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+		registerer.MustRegister(g)
+		return g
+	}
+	r := &Recorder{
+		build: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: BuildInfo, Help: "Always 1; what is running is in the labels."},
+			[]string{"version", "revision", "goversion", "lab"}),
+		success:  gauge(LabSuccess, "1 if the last attempt to bring a lab into force succeeded, 0 if the one before it is still in force."),
+		reload:   gauge(LabReloadTime, "When the last attempt to bring a lab into force was made."),
+		applied:  gauge(LabApplyTime, "When the lab in force came into force."),
+		duration: gauge(LabDuration, "How long the last attempt to bring a lab into force took."),
+		gen:      gauge(LabGeneration, "The generation of the lab in force; it counts from 1 at each start."),
+		hosts:    gauge(LabHosts, "Hosts of the lab in force."),
+		reloads:  map[string]prometheus.Counter{},
+	}
+	events := prometheus.NewCounterVec(prometheus.CounterOpts{Name: Events, Help: "What happened, by kind of event."}, []string{"kind"})
+	reloads := prometheus.NewCounterVec(prometheus.CounterOpts{Name: LabReloads, Help: "Attempts to bring a lab into force, by result."}, []string{"result"})
+	registerer.MustRegister(r.build, events, reloads)
+	r.kinds = append(r.kinds, events.WithLabelValues(event.Unknown.String()))
 	for _, k := range event.Kinds() {
 		r.kinds = append(r.kinds, events.WithLabelValues(k.String()))
 	}
-	return r, reg.Register(events)
+	for _, result := range []string{resultApplied, resultRefused} {
+		r.reloads[result] = reloads.WithLabelValues(result)
+	}
+	return r
 }
 
 // Record implements event.Recorder.
 func (r *Recorder) Record(e event.Event) {
-	k := e.Kind
-	if int(k) >= len(r.kinds) {
-		k = event.Unknown
+	k := int(e.Kind)
+	if k >= len(r.kinds) {
+		k = int(event.Unknown)
 	}
 	r.kinds[k].Inc()
 }
 
-// Lab tells which lab is in force and how the last reload went. Its methods are safe for concurrent use.
-type Lab struct {
-	generation, hosts, successful, success prometheus.Gauge
-	applied, refused                       prometheus.Counter
+// A Build is what is running.
+type Build struct {
+	Version  string
+	Revision string
+	Go       string // version of Go
+	Lab      string // name of the lab
 }
 
-// NewLab registers the metrics of the lab in force and of the build. The error is a metric that is registered already.
-func NewLab(reg prometheus.Registerer, version, name string) (*Lab, error) {
-	gauge := func(name, help string) prometheus.Gauge {
-		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
-	}
-	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: BuildInfo, Help: "Always 1; the version, and the lab that was loaded at the start."}, []string{"version", "lab"})
-	build.WithLabelValues(version, name).Set(1)
-	reloads := prometheus.NewCounterVec(prometheus.CounterOpts{Name: Reloads, Help: "Labs that were to come into force, by result."}, []string{"result"})
-	l := &Lab{
-		generation: gauge(LabGeneration, "How many labs came into force since the start."),
-		hosts:      gauge(LabHosts, "Hosts of the lab in force."),
-		successful: gauge(ReloadSuccessful, "1 if the last lab came into force, 0 if it was refused."),
-		success:    gauge(ReloadSuccessSeconds, "When a lab last came into force."),
-		applied:    reloads.WithLabelValues("applied"),
-		refused:    reloads.WithLabelValues("refused"),
-	}
-	var errs []error
-	for _, c := range []prometheus.Collector{build, reloads, l.generation, l.hosts, l.successful, l.success} {
-		errs = append(errs, reg.Register(c))
-	}
-	return l, errors.Join(errs...)
+// Build tells what is running. A later call, as after the lab was renamed, replaces what an earlier one told.
+func (r *Recorder) Build(b Build) {
+	r.build.Reset()
+	r.build.WithLabelValues(b.Version, b.Revision, b.Go, b.Lab).Set(1)
+}
+
+// A Lab is an attempt to bring a lab into force.
+type Lab struct {
+	At         time.Time
+	Took       time.Duration
+	Generation uint64 // in force afterwards
+	Hosts      int    // of the lab in force afterwards
 }
 
 // Applied tells that a lab came into force.
-func (l *Lab) Applied(gen uint64, hosts int, at time.Time) {
-	l.generation.Set(float64(gen))
-	l.hosts.Set(float64(hosts))
-	l.success.Set(float64(at.UnixMilli()) / 1000)
-	l.successful.Set(1)
-	l.applied.Inc()
+func (r *Recorder) Applied(l Lab) {
+	r.attempt(l, resultApplied)
+	r.success.Set(1)
+	r.applied.Set(seconds(l.At))
+	r.gen.Set(float64(l.Generation))
+	r.hosts.Set(float64(l.Hosts))
 }
 
-// Refused tells that a lab was refused.
-func (l *Lab) Refused() {
-	l.successful.Set(0)
-	l.refused.Inc()
+// Refused tells that a lab was refused, so that the one before it stays in force. Of l only At and Took count.
+func (r *Recorder) Refused(l Lab) {
+	r.attempt(l, resultRefused)
+	r.success.Set(0)
 }
+
+func (r *Recorder) attempt(l Lab, result string) {
+	r.reload.Set(seconds(l.At))
+	r.duration.Set(l.Took.Seconds())
+	r.reloads[result].Inc()
+}
+
+// seconds since 1970, as Prometheus counts time.
+func seconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }

@@ -1,6 +1,7 @@
 package metrics_test
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 	"time"
@@ -12,64 +13,112 @@ import (
 	"bootlab/internal/metrics"
 )
 
-func TestRecorder(t *testing.T) {
+func TestEveryKindIsCounted(t *testing.T) {
 	t.Parallel()
-	reg := prometheus.NewRegistry()
-	r, err := metrics.NewRecorder(reg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 3 {
-		r.Record(event.Event{Kind: event.DHCPAck})
-	}
-	r.Record(event.Event{Kind: 250}) // from a newer version
-	n, err := testutil.GatherAndCount(reg, metrics.Events)
-	if err != nil || n != len(event.Kinds())+1 {
-		t.Errorf("%d series, %v; want one for every kind and one for unknown ones: %d", n, err, len(event.Kinds())+1)
-	}
-	got := map[string]float64{}
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range families[0].GetMetric() {
-		got[m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
-	}
-	for kind, want := range map[string]float64{"dhcp_ack": 3, "unknown": 1, "dhcp_nak": 0} {
-		if got[kind] != want {
-			t.Errorf("%s counted %v times, want %v", kind, got[kind], want)
+	registry := prometheus.NewPedanticRegistry()
+	m := metrics.New(registry)
+	for _, k := range event.Kinds() {
+		for range int(k) {
+			m.Record(event.Event{Kind: k})
 		}
 	}
-	if _, err := metrics.NewRecorder(reg); err == nil {
-		t.Error("registered twice without an error")
+	m.Record(event.Event{})
+	m.Record(event.Event{Kind: 250})
+	got := map[string]float64{}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, c := range f.GetMetric() {
+			if f.GetName() == metrics.Events {
+				got[c.GetLabel()[0].GetValue()] = c.GetCounter().GetValue()
+			}
+		}
+	}
+	for _, k := range event.Kinds() {
+		if got[k.String()] != float64(k) {
+			t.Errorf("%s was counted %v times, want %d", k, got[k.String()], k)
+		}
+	}
+	if got["unknown"] != 2 {
+		t.Errorf("unknown kinds were counted %v times, want 2", got["unknown"])
 	}
 }
 
 func TestLab(t *testing.T) {
 	t.Parallel()
-	reg := prometheus.NewRegistry()
-	l, err := metrics.NewLab(reg, "v1", "telco")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Applied(2, 8, time.Unix(1700000000, 0))
-	l.Refused()
+	registry := prometheus.NewPedanticRegistry()
+	m := metrics.New(registry)
+	m.Build(metrics.Build{Version: "v0", Lab: "old"})
+	m.Build(metrics.Build{Version: "v1", Revision: "abc", Go: "go1", Lab: "telco"})
+	m.Applied(metrics.Lab{At: time.Unix(100, 5e8), Took: 250 * time.Millisecond, Generation: 1, Hosts: 7})
+	m.Refused(metrics.Lab{At: time.Unix(200, 0), Took: time.Second})
 	want := `
-# HELP bootlab_lab_generation How many labs came into force since the start.
+# HELP bootlab_build_info Always 1; what is running is in the labels.
+# TYPE bootlab_build_info gauge
+bootlab_build_info{goversion="go1",lab="telco",revision="abc",version="v1"} 1
+# HELP bootlab_lab_generation The generation of the lab in force; it counts from 1 at each start.
 # TYPE bootlab_lab_generation gauge
-bootlab_lab_generation 2
+bootlab_lab_generation 1
 # HELP bootlab_lab_hosts Hosts of the lab in force.
 # TYPE bootlab_lab_hosts gauge
-bootlab_lab_hosts 8
-# HELP bootlab_lab_reload_last_successful 1 if the last lab came into force, 0 if it was refused.
-# TYPE bootlab_lab_reload_last_successful gauge
-bootlab_lab_reload_last_successful 0
-# HELP bootlab_lab_reloads_total Labs that were to come into force, by result.
+bootlab_lab_hosts 7
+# HELP bootlab_lab_last_applied_timestamp_seconds When the lab in force came into force.
+# TYPE bootlab_lab_last_applied_timestamp_seconds gauge
+bootlab_lab_last_applied_timestamp_seconds 100.5
+# HELP bootlab_lab_last_reload_successful 1 if the last attempt to bring a lab into force succeeded, 0 if the one before it is still in force.
+# TYPE bootlab_lab_last_reload_successful gauge
+bootlab_lab_last_reload_successful 0
+# HELP bootlab_lab_last_reload_timestamp_seconds When the last attempt to bring a lab into force was made.
+# TYPE bootlab_lab_last_reload_timestamp_seconds gauge
+bootlab_lab_last_reload_timestamp_seconds 200
+# HELP bootlab_lab_reload_duration_seconds How long the last attempt to bring a lab into force took.
+# TYPE bootlab_lab_reload_duration_seconds gauge
+bootlab_lab_reload_duration_seconds 1
+# HELP bootlab_lab_reloads_total Attempts to bring a lab into force, by result.
 # TYPE bootlab_lab_reloads_total counter
 bootlab_lab_reloads_total{result="applied"} 1
 bootlab_lab_reloads_total{result="refused"} 1
 `
-	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), metrics.LabGeneration, metrics.LabHosts, metrics.ReloadSuccessful, metrics.Reloads); err != nil {
+	names := []string{metrics.BuildInfo, metrics.LabSuccess, metrics.LabReloadTime, metrics.LabApplyTime, metrics.LabDuration,
+		metrics.LabGeneration, metrics.LabHosts, metrics.LabReloads}
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), names...); err != nil {
 		t.Error(err)
+	}
+	problems, err := testutil.GatherAndLint(registry)
+	if err != nil || len(problems) > 0 {
+		t.Errorf("lint: %v, %v", problems, err)
+	}
+}
+
+func TestDoc(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	metrics.New(registry)
+	registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "process_something", Help: "Not ours."}))
+	var out bytes.Buffer
+	if err := metrics.Doc(&out, registry); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"| `bootlab_events_total` | counter | `kind` | What happened, by kind of event. |\n",
+		"| `bootlab_lab_reloads_total` | counter | `result`: applied, refused | Attempts to bring a lab into force, by result. |\n",
+		"| `tftp_probe` | firmware | debug | firmware asked for a file's size and hung up, as UEFI does |\n",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no line %q in\n%s", want, out.String())
+		}
+	}
+	if strings.Contains(out.String(), "process_something") {
+		t.Error("a stranger's metric is described")
+	}
+}
+
+func BenchmarkRecord(b *testing.B) {
+	m := metrics.New(prometheus.NewRegistry())
+	b.ReportAllocs()
+	for b.Loop() {
+		m.Record(event.Event{Kind: event.DHCPAck})
 	}
 }
