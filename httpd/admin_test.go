@@ -2,6 +2,7 @@ package httpd_test
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -44,7 +47,8 @@ func TestAdminAsStranger(t *testing.T) {
 		{"GET", "/", false, "200", "<b>master-0</b>", true},
 		{"GET", "/?q=control-plane+held", false, "200", "No host matches", true},
 		{"GET", "/hosts/master-1", false, "200", "The kernel was never fetched.", true},
-		{"GET", "/hosts/52-54-00-00-02-02", false, "200", "52:54:00:00:02:02", true},
+		{"GET", "/hosts/52-54-00-00-02-03", false, "200", "<h1>master-1</h1>", true},
+		{"GET", "/hosts/DE:AD:BE:EF:00:01", false, "200", "<h1>de:ad:be:ef:00:01</h1>", true},
 		{"GET", "/hosts/nobody", false, "404", "no host nobody", true},
 		{"GET", "/hosts/%3Cscript%3E", false, "400", "is not the name of a host", true},
 		{"POST", "/do/install/master-1", false, "303", "", false},
@@ -382,6 +386,23 @@ func TestStreamIsFlushed(t *testing.T) {
 	if rest, err := io.ReadAll(lines); len(rest) != 0 || err != nil {
 		t.Errorf("after the stop: %q, %v", rest, err)
 	}
+}
+
+// TestFollowShowsSignsOfLife keeps a stream without news from looking dead.
+func TestFollowShowsSignsOfLife(t *testing.T) {
+	t.Parallel()
+	h := newHouse()
+	admin := newAdmin(t, h, &logBuffer{}, nil).Trusted()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+		defer cancel()
+		h.news = make(chan event.Event)
+		w := httptest.NewRecorder()
+		admin.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/api/v1/timeline/a?follow=1", nil))
+		if got := w.Body.String(); got != "\n\n" {
+			t.Errorf("in 40 s: %q", got)
+		}
+	})
 }
 
 func TestNewAdminNeedsAToken(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 
 	"bootlab/internal/api"
 	"bootlab/internal/event"
+	"bootlab/internal/lab"
 )
 
 // embedded holds the templates and what they link to. It is never written to.
@@ -229,11 +230,12 @@ func (a *Admin) hostPage(w http.ResponseWriter, r *http.Request) {
 		a.refuse(w, r, err)
 		return
 	}
-	p := hostPage{page: a.page(r, name), Host: api.Host{Name: name}}
+	p := hostPage{Host: api.Host{Name: name}}
 	hosts := a.deps.Inventory.Hosts(r.Context())
-	if i := slices.IndexFunc(hosts, func(h api.Host) bool { return h.Name == name }); i >= 0 {
-		p.Host, p.Known = hosts[i], true
+	if i := slices.IndexFunc(hosts, func(h api.Host) bool { return h.Name == name || hasMAC(h, name) }); i >= 0 {
+		p.Host, p.Known, name = hosts[i], true, hosts[i].Name
 	}
+	p.page = a.page(r, name)
 	boots, err := a.deps.Timelines.Boots(r.Context(), name)
 	if err != nil && (!p.Known || statusOf(err) != http.StatusNotFound) {
 		a.refuse(w, r, err)
@@ -247,6 +249,10 @@ func (a *Admin) hostPage(w http.ResponseWriter, r *http.Request) {
 	p.Boots = boots[:min(maxBoots, len(boots))]
 	p.VM = a.vmOf(r, p.Host)
 	a.render(w, http.StatusOK, "host.html", p)
+}
+
+func hasMAC(h api.Host, mac string) bool {
+	return slices.ContainsFunc(h.MACs, func(m lab.MAC) bool { return m.String() == mac })
 }
 
 // vmOf returns the virtual machine of a host, nil for bare metal.
