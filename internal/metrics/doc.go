@@ -4,9 +4,9 @@
 // registry that the daemon hands to all. It never labels by a machine, a name or an address.
 //
 //	registry := prometheus.NewPedanticRegistry()
-//	m := metrics.New(registry)
-//	m.Build(metrics.Build{Version: version, Revision: revision, Go: runtime.Version(), Lab: l.Name})
-//	bus := event.NewBus(event.BusConfig{Recorders: []event.Recorder{m}})
-//	m.Applied(metrics.Lab{At: time.Now(), Generation: 3, Hosts: len(l.Hosts), Took: took})
+//	counts, err := metrics.NewRecorder(registry)
+//	bus := event.NewBus(event.BusConfig{Recorders: []event.Recorder{counts}})
+//	m, err := metrics.NewLab(registry, version, l.Name)
+//	m.Applied(gen, len(l.Hosts), time.Now())
 //	err := metrics.Doc(os.Stdout, registry) // docs/metrics.md
 package metrics

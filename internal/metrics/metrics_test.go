@@ -2,6 +2,7 @@ package metrics_test
 
 import (
 	"bytes"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -13,10 +14,28 @@ import (
 	"bootlab/internal/metrics"
 )
 
+func newRecorder(t testing.TB, r prometheus.Registerer) *metrics.Recorder {
+	t.Helper()
+	m, err := metrics.NewRecorder(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func TestRegisteredTwice(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	newRecorder(t, registry)
+	if _, err := metrics.NewRecorder(registry); err == nil {
+		t.Error("a second recorder at the same registry is no error")
+	}
+}
+
 func TestEveryKindIsCounted(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewPedanticRegistry()
-	m := metrics.New(registry)
+	m := newRecorder(t, registry)
 	for _, k := range event.Kinds() {
 		for range int(k) {
 			m.Record(event.Event{Kind: k})
@@ -49,15 +68,16 @@ func TestEveryKindIsCounted(t *testing.T) {
 func TestLab(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewPedanticRegistry()
-	m := metrics.New(registry)
-	m.Build(metrics.Build{Version: "v0", Lab: "old"})
-	m.Build(metrics.Build{Version: "v1", Revision: "abc", Go: "go1", Lab: "telco"})
-	m.Applied(metrics.Lab{At: time.Unix(100, 5e8), Took: 250 * time.Millisecond, Generation: 1, Hosts: 7})
-	m.Refused(metrics.Lab{At: time.Unix(200, 0), Took: time.Second})
+	l, err := metrics.NewLab(registry, "v1", "telco")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Applied(1, 7, time.Unix(100, 5e8))
+	l.Refused()
 	want := `
 # HELP bootlab_build_info Always 1; what is running is in the labels.
 # TYPE bootlab_build_info gauge
-bootlab_build_info{goversion="go1",lab="telco",revision="abc",version="v1"} 1
+bootlab_build_info{goversion="` + runtime.Version() + `",lab="telco",version="v1"} 1
 # HELP bootlab_lab_generation The generation of the lab in force; it counts from 1 at each start.
 # TYPE bootlab_lab_generation gauge
 bootlab_lab_generation 1
@@ -70,19 +90,12 @@ bootlab_lab_last_applied_timestamp_seconds 100.5
 # HELP bootlab_lab_last_reload_successful 1 if the last attempt to bring a lab into force succeeded, 0 if the one before it is still in force.
 # TYPE bootlab_lab_last_reload_successful gauge
 bootlab_lab_last_reload_successful 0
-# HELP bootlab_lab_last_reload_timestamp_seconds When the last attempt to bring a lab into force was made.
-# TYPE bootlab_lab_last_reload_timestamp_seconds gauge
-bootlab_lab_last_reload_timestamp_seconds 200
-# HELP bootlab_lab_reload_duration_seconds How long the last attempt to bring a lab into force took.
-# TYPE bootlab_lab_reload_duration_seconds gauge
-bootlab_lab_reload_duration_seconds 1
 # HELP bootlab_lab_reloads_total Attempts to bring a lab into force, by result.
 # TYPE bootlab_lab_reloads_total counter
 bootlab_lab_reloads_total{result="applied"} 1
 bootlab_lab_reloads_total{result="refused"} 1
 `
-	names := []string{metrics.BuildInfo, metrics.LabSuccess, metrics.LabReloadTime, metrics.LabApplyTime, metrics.LabDuration,
-		metrics.LabGeneration, metrics.LabHosts, metrics.LabReloads}
+	names := []string{metrics.BuildInfo, metrics.LabSuccess, metrics.LabApplyTime, metrics.LabGeneration, metrics.LabHosts, metrics.LabReloads}
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), names...); err != nil {
 		t.Error(err)
 	}
@@ -95,7 +108,10 @@ bootlab_lab_reloads_total{result="refused"} 1
 func TestDoc(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
-	metrics.New(registry)
+	newRecorder(t, registry)
+	if _, err := metrics.NewLab(registry, "v1", "telco"); err != nil {
+		t.Fatal(err)
+	}
 	registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "process_something", Help: "Not ours."}))
 	var out bytes.Buffer
 	if err := metrics.Doc(&out, registry); err != nil {
@@ -116,7 +132,7 @@ func TestDoc(t *testing.T) {
 }
 
 func BenchmarkRecord(b *testing.B) {
-	m := metrics.New(prometheus.NewRegistry())
+	m := newRecorder(b, prometheus.NewRegistry())
 	b.ReportAllocs()
 	for b.Loop() {
 		m.Record(event.Event{Kind: event.DHCPAck})
