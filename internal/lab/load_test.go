@@ -113,8 +113,8 @@ dns: {zones: {z.example: {file: z.zone}}}
 		}
 	}
 	want := []string{
-		"profiles.p.kernel: DIR/files/k", "profiles.p.config: DIR/files/worker.ign", "profiles.p.initrd[1]: DIR/files/gone",
-		"dns.zones.z.example.file: DIR/z.zone", "hosts.b.bmc.password_file: DIR/secret",
+		"profiles.p.kernel: DIR/files/k", "profiles.p.initrd[1]: DIR/files/gone", "profiles.p.config: DIR/files/worker.ign",
+		"hosts.b.bmc.password_file: DIR/secret", "dns.zones.z.example.file: DIR/z.zone",
 	}
 	l, err := lab.Load(filepath.Join(dir, "lab.yaml"), lab.Options{})
 	if err != nil {

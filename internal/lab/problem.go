@@ -53,6 +53,12 @@ func (ps Problems) Err() error {
 	if len(ps) == 0 {
 		return nil
 	}
+	ps.sort()
+	return ps
+}
+
+// sort puts the problems in the order of the files.
+func (ps Problems) sort() {
 	slices.SortStableFunc(ps, func(a, b *Problem) int {
 		if c := strings.Compare(a.Pos.File, b.Pos.File); c != 0 {
 			return c
@@ -62,7 +68,6 @@ func (ps Problems) Err() error {
 		}
 		return a.Pos.Column - b.Pos.Column
 	})
-	return ps
 }
 
 // Addf adds a problem.

@@ -35,6 +35,9 @@ const (
 	idleTimeout    = 4 * time.Hour // logs, exec and watches are quiet for long
 )
 
+// maxName is the length of the longest DNS name as text without its final dot (RFC 1035 section 2.3.4).
+const maxName = 253
+
 // RoleAppliance is the role of the host that is this daemon itself.
 const RoleAppliance = "appliance"
 
@@ -95,6 +98,7 @@ func (r *resolver) run() (err error) {
 	r.listeners()
 	r.deriveZones()
 	r.filesThere()
+	r.lab.Warnings.sort()
 	return r.problems.Err()
 }
 
@@ -352,10 +356,23 @@ func (r *resolver) clusterList() {
 		if e.V.Ingress.ok() && !e.V.Address.set() {
 			r.fail(e.V.Ingress.spot, key+".ingress", "stands without an address: want address beside it")
 		}
+		r.clusterDomain(e, c)
 		r.clusters[e.Name] = c
 		r.lab.Clusters = append(r.lab.Clusters, c)
 	}
 	r.sharedAddresses()
+}
+
+// clusterDomain complains about a domain that is another cluster's, or leaves no room for the names that follow from it.
+func (r *resolver) clusterDomain(e *entry[rawCluster], c *Cluster) {
+	if longest := "_etcd-server-ssl._tcp." + c.Domain; len(longest) > maxName {
+		r.fail(e.spot, "clusters."+e.Name, "the name %s has %d characters: want at most %d", longest, len(longest), maxName)
+	}
+	for _, other := range r.lab.Clusters {
+		if other.Domain == c.Domain {
+			r.fail(e.spot, "clusters."+e.Name, "the domain %s is cluster %s's too (%s): want another name or domain", c.Domain, other.Name, other.Pos)
+		}
+	}
 }
 
 // sharedAddresses complains about an address that two clusters claim, unless both say sni.

@@ -148,7 +148,7 @@ func (r *resolver) hostRest(e *entry[rawHost], h *Host) {
 		h.Options = r.options(&raw.Options, "hosts."+e.Name, hostOptionKey)
 	}
 	h.Vars = raw.Vars.V
-	if !raw.MAC.set() {
+	if len(raw.MAC.Items) == 0 && !raw.MAC.bad() {
 		r.withoutMAC(e)
 	}
 	if raw.VM.set() {
@@ -247,9 +247,6 @@ func (r *resolver) hostNames(e *entry[rawHost], h *Host) {
 		return
 	}
 	h.FQDN = strings.ToLower(h.Name) + "." + h.Domain
-	if len(h.FQDN) > 253 {
-		r.fail(e.spot, "hosts."+e.Name, "its name %s is longer than 253 characters", h.FQDN)
-	}
 	r.claimName(h.FQDN, e.spot, "hosts."+e.Name, h)
 	for i := range e.V.Aliases.Items {
 		if a := &e.V.Aliases.Items[i]; a.ok() {
@@ -265,6 +262,9 @@ func (r *resolver) hostNames(e *entry[rawHost], h *Host) {
 
 // claimName notes whose name it is, and complains if it is another host's already.
 func (r *resolver) claimName(name string, s spot, key string, h *Host) {
+	if len(name) > maxName {
+		r.fail(s, key, "the name %s has %d characters: want at most %d", name, len(name), maxName)
+	}
 	if first := r.names[name]; first != nil {
 		r.fail(s, key, "the name %s is host %s's too (%s): want a name of its own", name, first.Name, first.Pos)
 		return
