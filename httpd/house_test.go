@@ -239,7 +239,7 @@ func newHallOf(t testing.TB, house *house, change func(*httpd.AdminDeps)) *hall 
 	if err != nil {
 		t.Fatal(err)
 	}
-	unix, err := httpd.ListenUnix(h.socket)
+	unix, err := net.Listen("unix", h.socket)
 	if err != nil {
 		t.Fatal(err)
 	}

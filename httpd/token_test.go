@@ -68,33 +68,3 @@ func TestLoadTokenRefuses(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
-
-// TestListenUnix opens a socket for owner and group, takes a dead daemon's away and leaves a live one alone.
-func TestListenUnix(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "run", "admin.sock")
-	l, err := httpd.ListenUnix(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o660 {
-		t.Errorf("mode %v, %v", info.Mode(), err)
-	}
-	if _, err := httpd.ListenUnix(path); err == nil || !strings.Contains(err.Error(), "another bootlab daemon answers there") {
-		t.Errorf("a second daemon: %v", err)
-	}
-	l.(interface{ SetUnlinkOnClose(bool) }).SetUnlinkOnClose(false)
-	l.Close() // as a daemon that was killed
-	again, err := httpd.ListenUnix(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again.Close()
-	write(t, path, []byte("a file of somebody's"))
-	if _, err := httpd.ListenUnix(path); err == nil {
-		t.Error("took a file for a socket")
-	}
-	if b, _ := os.ReadFile(path); string(b) != "a file of somebody's" {
-		t.Error("removed a file that is no socket")
-	}
-}
