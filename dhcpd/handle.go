@@ -24,6 +24,7 @@ type inbound struct {
 	iface string
 	port  uint16
 	from  netip.AddrPort
+	local netip.Addr // where it was sent to; known on the socket for any interface only
 	data  []byte
 	link  link
 	out   []byte // scratch for the reply, empty
@@ -44,6 +45,7 @@ type exchange struct {
 	start  time.Time
 	req    *request
 	scope  *scope
+	home   *lab.Network // the scope's network, with our address as seen from there
 	server netip.Addr   // what we call ourselves in option 54
 	res    *Reservation // in this network; nil: none
 	pool   *Pool        // for a machine without a reservation; nil: none
@@ -76,8 +78,10 @@ func (s *Server) dispatch(t *Table, in *inbound, r *request) dropReason {
 	if scope == nil {
 		return dropNoNetwork
 	}
+	home := t.home(scope, in.iface, in.local)
 	x := &exchange{
-		t: t, link: in.link, from: in.from, port: in.port, start: s.deps.Now(), req: r, scope: scope, server: scope.network.Address,
+		t: t, link: in.link, from: in.from, port: in.port, start: s.deps.Now(), req: r, scope: scope, home: home,
+		server: home.Address,
 	}
 	if r.override.IsValid() {
 		x.server = r.override
@@ -299,7 +303,7 @@ func (s *Server) bootServer(x *exchange, out []byte) dropReason {
 }
 
 func (s *Server) boot(x *exchange, out []byte, kind dhcpv4.MessageType, host *lab.Host) dropReason {
-	info := s.bootFor(x.req, x.scope.network, host)
+	info := s.bootFor(x.req, x.home, host)
 	if info == (bootInfo{}) {
 		return dropNotBoot
 	}
@@ -335,11 +339,11 @@ func (s *Server) answer(x *exchange, kind dhcpv4.MessageType, addr netip.Addr, l
 	switch {
 	case x.res != nil:
 		a.options, a.name, a.domain = x.res.options, x.res.Host.Name, x.res.Host.Domain
-		a.boot = s.bootFor(x.req, x.scope.network, x.res.Host)
+		a.boot = s.bootFor(x.req, x.home, x.res.Host)
 	case x.pool != nil:
 		a.options = x.pool.options
 		if x.pool.pool.Profile != nil && x.req.stage != StageOS {
-			a.boot = s.bootFor(x.req, x.scope.network, x.t.machineOf(x.req.mac, addr))
+			a.boot = s.bootFor(x.req, x.home, x.t.machineOf(x.req.mac, addr))
 		}
 	}
 	return a
@@ -358,7 +362,7 @@ func (s *Server) send(x *exchange, a *answer, out []byte) dropReason {
 // destination follows RFC 2131 section 4.1.
 func (x *exchange) destination(a *answer) destination {
 	r := x.req
-	d := destination{source: x.scope.network.Address, port: x.port}
+	d := destination{source: x.home.Address, port: x.port}
 	if x.port == portPXE && x.from.Addr().IsValid() && !x.from.Addr().IsUnspecified() {
 		d.to = x.from
 		return d

@@ -5,10 +5,10 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
+	"os"
 	"slices"
-	"sort"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,85 +16,35 @@ import (
 	"bootlab/internal/lab"
 	"bootlab/internal/netlab"
 	"bootlab/internal/store"
+	"bootlab/internal/store/storetest"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
 func TestMain(m *testing.M) { netlab.Main(m) }
 
-// A memStore is a store in memory that can be told to fail.
+// A memStore is a store in memory that counts its commits.
 type memStore struct {
-	mu      sync.Mutex
-	data    map[string][]byte
-	err     error // what Commit returns
-	commits int
+	*storetest.Mem
+	commits atomic.Int64
 }
 
-func newMemStore() *memStore { return &memStore{data: map[string][]byte{}} }
+func newMemStore() *memStore { return &memStore{Mem: storetest.Memory()} }
 
-func (s *memStore) Get(_ context.Context, key string) ([]byte, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	v, ok := s.data[key]
-	if !ok {
-		return nil, store.ErrNotFound
-	}
-	return slices.Clone(v), nil
+func (s *memStore) Commit(ctx context.Context, t store.Txn) error {
+	s.commits.Add(1)
+	return s.Mem.Commit(ctx, t)
 }
 
-func (s *memStore) Scan(_ context.Context, prefix string, fn func(string, []byte) error) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var keys []string
-	for k := range s.data {
-		if strings.HasPrefix(k, prefix) {
-			keys = append(keys, k)
-		}
-	}
-	sort.Strings(keys)
-	for _, k := range keys {
-		if err := fn(k, s.data[k]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (s *memStore) count() int { return int(s.commits.Load()) }
 
-func (s *memStore) Commit(_ context.Context, t store.Txn) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.commits++
-	if s.err != nil {
-		return s.err
+// leases counts what is stored.
+func (s *memStore) leases(t *testing.T) (n int) {
+	t.Helper()
+	if err := s.Scan(t.Context(), leasePrefix, func(string, []byte) error { n++; return nil }); err != nil {
+		t.Fatal(err)
 	}
-	for _, c := range t.If {
-		v, ok := s.data[c.Key]
-		if c.Absent == ok || (!c.Absent && string(v) != string(c.Value)) {
-			return store.ErrConflict
-		}
-	}
-	for _, op := range t.Then {
-		if op.Delete {
-			delete(s.data, op.Key)
-		} else {
-			s.data[op.Key] = slices.Clone(op.Value)
-		}
-	}
-	return nil
-}
-
-func (s *memStore) Close() error { return nil }
-
-func (s *memStore) fail(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.err = err
-}
-
-func (s *memStore) count() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.commits
+	return n
 }
 
 // A clock is set by hand.
@@ -156,65 +106,22 @@ func mac(t testing.TB, s string) lab.MAC {
 
 func ip(s string) netip.Addr { return netip.MustParseAddr(s) }
 
-func pattern(t testing.TB, s string) lab.MACPattern {
+// testLab is a lab with a served, a relayed, a proxied and a silent network, in this order: beside, far, main, silent.
+// It has two things that lab files may not: the cluster's address lies in the range of a pool, to see that the pool keeps
+// off it, and the appliance has no address in the relayed network.
+func testLab(t testing.TB) *lab.Lab {
 	t.Helper()
-	p, err := lab.ParseMACPattern(s)
+	b, err := os.ReadFile("testdata/lab.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p
-}
-
-// testLab is a lab with a served, a relayed and a proxied network.
-func testLab(t testing.TB) *lab.Lab {
-	profile := &lab.Profile{Name: "rhcos", Kernel: "images/kernel"}
-	route := lab.Route{To: netip.MustParsePrefix("10.0.0.0/19"), Via: ip("10.77.0.101")}
-	main := &lab.Network{
-		Name: "main", Subnet: netip.MustParsePrefix("10.77.0.0/24"), Interface: "lab0", Address: ip("10.77.0.1"),
-		Router: ip("10.77.0.254"), DNS: []netip.Addr{ip("10.77.0.1")}, Search: []string{"c1.lab.test", "lab.test"},
-		NTP: []netip.Addr{ip("10.77.0.1")}, MTU: 1500, Lease: 12 * time.Hour, DHCP: lab.DHCPServer,
-		BaseURL: "http://10.77.0.1:8080",
+	l, err := lab.Parse("testdata/lab.yaml", b, lab.Options{FileExists: func(string) bool { return true }})
+	if err != nil {
+		t.Fatal(err)
 	}
-	main.Pools = []*lab.Pool{
-		{
-			Name: "bootstrap", Network: main, Range: lab.Range{First: ip("10.77.0.130"), Last: ip("10.77.0.135")},
-			MACs: []lab.MACPattern{pattern(t, "52:54:00:*:*:*")}, Routes: []lab.Route{route}, Lease: time.Hour, Profile: profile,
-		},
-		{Name: "guests", Network: main, Range: lab.Range{First: ip("10.77.0.200"), Last: ip("10.77.0.203")}},
-	}
-	far := &lab.Network{
-		Name: "far", Subnet: netip.MustParsePrefix("10.78.0.0/16"), Address: ip("10.77.0.1"), Router: ip("10.78.0.254"),
-		DNS: []netip.Addr{ip("10.77.0.1")}, Lease: time.Hour, DHCP: lab.DHCPServer, BaseURL: "http://10.77.0.1:8080",
-	}
-	far.Pools = []*lab.Pool{{Name: "all", Network: far, Range: lab.Range{First: ip("10.78.0.1"), Last: ip("10.78.255.254")}}}
-	beside := &lab.Network{
-		Name: "beside", Subnet: netip.MustParsePrefix("10.79.0.0/24"), Interface: "lab1", Address: ip("10.79.0.1"),
-		DHCP: lab.DHCPProxy, BaseURL: "http://10.79.0.1:8080",
-	}
-	silent := &lab.Network{Name: "silent", Subnet: netip.MustParsePrefix("10.80.0.0/24"), DHCP: lab.DHCPOff}
-	return &lab.Lab{
-		Name: "test", Domain: "lab.test",
-		Networks: []*lab.Network{beside, far, main, silent},
-		Hosts: []*lab.Host{
-			{
-				Name: "bare", Domain: "lab.test", MACs: []lab.MAC{mac(t, "52:54:00:00:00:09")}, IP: ip("10.77.0.29"), Network: main,
-			},
-			{
-				Name: "beside-0", Domain: "lab.test", MACs: []lab.MAC{mac(t, "52:54:00:00:09:01")}, IP: ip("10.79.0.21"),
-				Network: beside, Profile: profile,
-			},
-			{
-				Name: "master-0", Domain: "c1.lab.test", IP: ip("10.77.0.21"), Network: main, Profile: profile,
-				MACs: []lab.MAC{mac(t, "52:54:00:00:02:01"), mac(t, "52:54:00:00:02:02")},
-			},
-			{
-				Name: "master-1", Domain: "c1.lab.test", MACs: []lab.MAC{mac(t, "52:54:00:00:02:03")}, IP: ip("10.77.0.131"),
-				Network: main, Profile: profile, Routes: []lab.Route{route},
-				Options: []lab.Option{{Code: 150, Data: []byte{10, 77, 0, 1}}},
-			},
-		},
-		Clusters: []*lab.Cluster{{Name: "c1", Address: ip("10.77.0.200")}},
-	}
+	l.Clusters[0].Address = ip("10.77.0.200")
+	l.Networks[1].Address, l.Networks[1].BaseURL = netip.Addr{}, ""
+	return l
 }
 
 // A bench is a server without sockets.
@@ -280,7 +187,12 @@ func (w *wire) send(d destination, frame []byte) error {
 // exchange gives a packet to the server, commits what it wants committed, and returns the replies.
 func (b *bench) exchange(iface string, port uint16, from string, data []byte) []packetOut {
 	b.wire.sent = nil
+	var local netip.Addr
+	if iface == "" {
+		local = ip("192.0.2.77")
+	}
 	b.handle(&inbound{
+		local: local,
 		iface: iface, port: port, from: netip.MustParseAddrPort(from), data: data, link: b.wire,
 		out: make([]byte, 0, frameHeadroom+maxDatagram),
 	})

@@ -192,7 +192,7 @@ func TestRenewUnicast(t *testing.T) {
 	waitFor(t, "the lease", said("bound 10.77.0.21"))
 	_ = cmd.Process.Signal(syscall.SIGUSR1)
 	waitFor(t, "the renewal", said("renew 10.77.0.21"))
-	moved := *l.lab.Hosts[2]
+	moved := *l.lab.Host("master-0")
 	moved.IP = ip("10.77.0.22")
 	changed := *l.lab
 	changed.Hosts = []*lab.Host{&moved}
@@ -306,7 +306,7 @@ func TestStageFollowsTheLab(t *testing.T) {
 	both.Interface = two.Bridge
 	more := *l.lab
 	more.Networks = []*lab.Network{&both, l.lab.Networks[1], l.lab.Networks[2], l.lab.Networks[3]}
-	more.Hosts = l.lab.Hosts[2:]
+	more.Hosts = []*lab.Host{l.lab.Host("master-0")}
 	table := compile(t, &more)
 	blocker, err := Listen(two.Bridge)
 	if err != nil {

@@ -27,6 +27,7 @@ const (
 	guest   = "52:54:00:aa:bb:01" // pool bootstrap, which boots a profile
 	other   = "02:00:00:00:00:07" // pool guests
 	besideH = "52:54:00:00:09:01" // in the proxied network
+	farHost = "52:54:00:00:78:01" // in the relayed network
 	client0 = "0.0.0.0:68"
 )
 
@@ -94,6 +95,10 @@ func TestReplies(t *testing.T) {
 		{name: "relay", kind: disc, mac: other, who: udhcpc, more: []dhcpv4.Modifier{
 			withGiaddr("10.78.0.254"), raw(82, "\x01\x04port\x02\x02sw"),
 		}, from: "10.78.0.254:67"},
+		{name: "relay-ipxe", kind: disc, mac: farHost, who: ipxe, more: []dhcpv4.Modifier{withGiaddr("10.78.0.254")}, from: "10.78.0.254:67"},
+		{name: "relay-ipxe-any-interface", kind: disc, mac: farHost, who: ipxe, iface: "any", more: []dhcpv4.Modifier{
+			withGiaddr("10.78.0.254"),
+		}, from: "10.78.0.254:67"},
 		{name: "relay-link-selection-and-port", kind: disc, mac: other, who: udhcpc, more: []dhcpv4.Modifier{
 			withGiaddr("192.0.2.1"), raw(82, "\x05\x04\x0a\x4e\x00\x00\x0b\x04\xc0\x00\x02\x09\x13\x00"),
 		}, from: "192.0.2.1:1067"},
@@ -114,8 +119,11 @@ func TestReplies(t *testing.T) {
 			if tc.setup != nil {
 				tc.setup(b)
 			}
-			if tc.iface == "" && !strings.HasPrefix(tc.name, "relay") {
+			switch tc.iface {
+			case "":
 				tc.iface = "lab0"
+			case "any":
+				tc.iface = ""
 			}
 			if tc.port == 0 {
 				tc.port = 67
@@ -306,14 +314,14 @@ func TestRefusedIsToldOnceAMinute(t *testing.T) {
 func TestSilentUnlessDurable(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.store.fail(errors.New("disk full"))
+	b.store.FailCommits(errors.New("disk full"))
 	if a := b.lease(t, master0, ovmf); a != "" {
 		t.Fatalf("got %s although the store failed", a)
 	}
 	if all := b.deps.Book.All(); len(all) != 0 {
 		t.Fatalf("book has %v, want nothing", all)
 	}
-	b.store.fail(nil)
+	b.store.FailCommits(nil)
 	if a := b.lease(t, master0, ovmf); a != "10.77.0.21" {
 		t.Fatalf("got %q once the store is well, want 10.77.0.21", a)
 	}
@@ -480,7 +488,7 @@ func TestTwoDaemons(t *testing.T) {
 	if len(got) != 3 {
 		t.Errorf("%d of 3 addresses given: %v", len(got), got)
 	}
-	if n := len(a.store.data); n != 3 {
+	if n := a.store.leases(t); n != 3 {
 		t.Errorf("%d leases stored, want 3", n)
 	}
 }
@@ -490,9 +498,9 @@ func TestReservationMoves(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.lease(t, master0, udhcpc)
-	moved := *b.lab.Hosts[2]
+	moved := *b.lab.Host("master-0")
 	moved.IP = ip("10.77.0.22")
-	b.lab.Hosts[2] = &moved
+	b.lab.Hosts = []*lab.Host{&moved}
 	b.table = compile(t, b.lab)
 	out := b.exchange("lab0", 67, "10.77.0.21:68", message(t, dhcpv4.MessageTypeRequest, mac(t, master0), udhcpc, withCiaddr("10.77.0.21")))
 	if len(out) != 1 || decode(t, out[0].data).MessageType() != dhcpv4.MessageTypeNak {

@@ -232,7 +232,7 @@ func (s *Server) receive(ctx context.Context, sock *Socket, p port) {
 	buf := make([]byte, 2*maxDatagram)
 	wait := minBackoff
 	for {
-		n, from, err := p.conn.ReadFromUDPAddrPort(buf)
+		n, from, local, err := p.read(buf)
 		if err != nil {
 			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 				return
@@ -246,7 +246,7 @@ func (s *Server) receive(ctx context.Context, sock *Socket, p port) {
 			continue
 		}
 		wait = minBackoff
-		in.data, in.from = buf[:n], from
+		in.data, in.from, in.local = buf[:n], from, local
 		s.handle(in)
 	}
 }

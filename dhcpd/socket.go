@@ -54,6 +54,25 @@ type Socket struct {
 type port struct {
 	number uint16
 	conn   *net.UDPConn
+	any    bool // on any interface: tell where a packet was sent to
+}
+
+// read returns one packet, who sent it and, on any interface, to which of our addresses.
+func (p port) read(buf []byte) (n int, from netip.AddrPort, local netip.Addr, err error) {
+	if !p.any {
+		n, from, err = p.conn.ReadFromUDPAddrPort(buf)
+		return n, from, netip.Addr{}, err
+	}
+	var oob [64]byte
+	n, size, _, from, err := p.conn.ReadMsgUDPAddrPort(buf, oob[:])
+	if err != nil {
+		return 0, from, netip.Addr{}, err
+	}
+	var cm ipv4.ControlMessage
+	if cm.Parse(oob[:size]) == nil {
+		local = addrOf(cm.Dst.To4())
+	}
+	return n, from, local, nil
 }
 
 // Listen opens the sockets of an interface, or with "" those for packets that relays send to any interface. It needs
@@ -109,7 +128,7 @@ func listenUDP(iface string, number uint16) (*net.UDPConn, error) {
 	udp := conn.(*net.UDPConn)
 	growBuffer(udp)
 	if iface == "" {
-		return udp, nil
+		return udp, ipv4.NewPacketConn(udp).SetControlMessage(ipv4.FlagDst, true)
 	}
 	if err := letOthersBind(udp); err != nil {
 		_ = udp.Close()
@@ -159,7 +178,10 @@ func (s *Socket) Close() error {
 	return errors.Join(errs...)
 }
 
-func (s *Socket) ports() []port { return []port{{portServer, s.main}, {portPXE, s.pxe}} }
+func (s *Socket) ports() []port {
+	any := s.iface == ""
+	return []port{{portServer, s.main, any}, {portPXE, s.pxe, any}}
+}
 
 // stale reports whether the interface was taken away and made again, which leaves this socket deaf. While it is away the
 // socket waits.

@@ -14,6 +14,7 @@ const defaultLease = 12 * time.Hour
 // A Table is everything that the server answers from, made from one lab. It is immutable.
 type Table struct {
 	domain       string
+	httpPort     uint16
 	scopes       []*scope // in the lab's order
 	byIface      map[string][]*scope
 	reservations map[lab.MAC]*Reservation
@@ -53,6 +54,7 @@ type scope struct {
 func Compile(l *lab.Lab) (*Table, error) {
 	t := &Table{
 		domain:       l.Domain,
+		httpPort:     l.Appliance.HTTPPort,
 		byIface:      map[string][]*scope{},
 		reservations: make(map[lab.MAC]*Reservation, len(l.Hosts)),
 		reserved:     make(map[netip.Addr]*Reservation, len(l.Hosts)),
@@ -267,9 +269,30 @@ func (t *Table) scopeOf(scopes []*scope, a netip.Addr) *scope {
 	return nil
 }
 
+// home returns the network with the appliance's address as its machines see it. In a network behind a relay the appliance
+// has no address: there it is known by that of the interface that the relay reaches, or, where packets come in on any
+// interface, by the address that the relay sent to (local).
+func (t *Table) home(s *scope, iface string, local netip.Addr) *lab.Network {
+	if s.network.Address.IsValid() {
+		return s.network
+	}
+	for _, here := range t.byIface[iface] {
+		if here.network.Address.IsValid() {
+			local = here.network.Address
+			break
+		}
+	}
+	if !local.IsValid() {
+		return s.network
+	}
+	n := *s.network
+	n.Address, n.BaseURL = local, fmt.Sprintf("http://%s:%d", local, t.httpPort)
+	return &n
+}
+
 // ownAddress reports whether a is the appliance's in any network.
 func (t *Table) ownAddress(a netip.Addr) bool {
-	return slices.ContainsFunc(t.scopes, func(s *scope) bool { return s.network.Address == a })
+	return a.IsValid() && slices.ContainsFunc(t.scopes, func(s *scope) bool { return s.network.Address == a })
 }
 
 // poolMayGive reports whether a pool may give a away: nobody has a reservation for it, and it is no infrastructure.

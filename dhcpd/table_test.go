@@ -30,10 +30,10 @@ func TestCompileRefuses(t *testing.T) {
 			l.Networks[2].Routes = []lab.Route{{To: netip.MustParsePrefix("fd00::/64"), Via: ip("10.77.0.1")}}
 		}, "networks.main.routes: fd00::/64 via 10.77.0.1: want an IPv4 prefix"},
 		{"route via", func(l *lab.Lab) {
-			l.Hosts[3].Routes = []lab.Route{{To: netip.MustParsePrefix("10.0.0.0/8"), Via: six}}
+			l.Host("master-1").Routes = []lab.Route{{To: netip.MustParsePrefix("10.0.0.0/8"), Via: six}}
 		}, "hosts.master-1.routes: 10.0.0.0/8 via fd00::1: want"},
 		{"option of ours", func(l *lab.Lab) { l.Networks[2].Options = []lab.Option{{Code: 53}} }, "networks.main.options: option 53 is written by the server itself"},
-		{"option too long", func(l *lab.Lab) { l.Hosts[3].Options = []lab.Option{{Code: 200, Data: make([]byte, 2000)}} }, "option 200 has 2000 bytes; want at most 900"},
+		{"option too long", func(l *lab.Lab) { l.Host("master-1").Options = []lab.Option{{Code: 200, Data: make([]byte, 2000)}} }, "option 200 has 2000 bytes; want at most 900"},
 		{"pool", func(l *lab.Lab) { l.Networks[2].Pools[0].Range.Last = ip("10.77.1.5") }, "networks.main.pools.bootstrap.range: 10.77.0.130-10.77.1.5: want first and last"},
 		{"pool backwards", func(l *lab.Lab) { l.Networks[2].Pools[0].Range.Last = ip("10.77.0.5") }, "networks.main.pools.bootstrap.range"},
 		{"host elsewhere", func(l *lab.Lab) { l.Hosts[0].IP = ip("10.1.1.1") }, "hosts.bare.ip: 10.1.1.1: want an address inside 10.77.0.0/24"},
