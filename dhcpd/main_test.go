@@ -134,6 +134,8 @@ type bench struct {
 	events *events
 	local  localBoots
 	wire   *wire
+
+	registry *prometheus.Registry
 }
 
 func compile(t testing.TB, l *lab.Lab) *Table {
@@ -162,9 +164,10 @@ func (b *bench) reopen(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	b.registry = prometheus.NewRegistry()
 	b.Server = New(Config{}, Deps{
 		Table: func() *Table { return b.table }, Book: book, Boots: b.local, Events: b.events,
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: prometheus.NewRegistry(), Now: b.clock.now,
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: b.registry, Now: b.clock.now,
 		Listen: func(string) (*Socket, error) { panic("no sockets here") },
 	})
 }

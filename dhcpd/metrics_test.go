@@ -1,0 +1,84 @@
+package dhcpd
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"bootlab/internal/lab"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.lease(t, master0, ovmf)
+	b.lease(t, other, udhcpc)
+	b.exchange("lab0", 67, client0, []byte("noise"))
+	want := `
+# HELP bootlab_dhcpd_leases Live leases.
+# TYPE bootlab_dhcpd_leases gauge
+bootlab_dhcpd_leases{network="beside"} 0
+bootlab_dhcpd_leases{network="far"} 0
+bootlab_dhcpd_leases{network="main"} 2
+bootlab_dhcpd_leases{network="silent"} 0
+# HELP bootlab_dhcpd_pool_free_addresses Addresses that a pool could still give.
+# TYPE bootlab_dhcpd_pool_free_addresses gauge
+bootlab_dhcpd_pool_free_addresses{network="far",pool="all"} 65277
+bootlab_dhcpd_pool_free_addresses{network="main",pool="bootstrap"} 5
+bootlab_dhcpd_pool_free_addresses{network="main",pool="guests"} 2
+`
+	if err := testutil.GatherAndCompare(b.registry, strings.NewReader(want), MetricLeases, MetricFree); err != nil {
+		t.Error(err)
+	}
+	for name, got := range map[string]float64{
+		"received discover": testutil.ToFloat64(b.m.received[dhcpv4.MessageTypeDiscover]) - 2,
+		"sent ack":          testutil.ToFloat64(b.m.sent[dhcpv4.MessageTypeAck]) - 2,
+		"dropped malformed": testutil.ToFloat64(b.m.dropped[dropMalformed]) - 1,
+		"dropped panic":     testutil.ToFloat64(b.m.dropped[dropPanic]),
+	} {
+		if got != 0 {
+			t.Errorf("%s is off by %v", name, got)
+		}
+	}
+}
+
+// TestDocumented: every metric and every reason stands in the page that users read.
+func TestDocumented(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/dhcp.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := []string{MetricReceived, MetricSent, MetricDropped, MetricCommit, MetricLeases, MetricFree, MetricRA}
+	for r := dropNone + 1; r < dropReasons; r++ {
+		names = append(names, r.String())
+	}
+	for _, name := range names {
+		if !strings.Contains(string(page), "`"+name+"`") {
+			t.Errorf("docs/dhcp.md does not mention `%s`", name)
+		}
+	}
+}
+
+// TestPanicIsContained: a bug in what the server leans on costs one packet.
+func TestPanicIsContained(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.deps.Boots = broken{}
+	if out := b.exchange("lab0", 67, client0, message(t, dhcpv4.MessageTypeDiscover, mac(t, master0), ovmf)); len(out) != 0 {
+		t.Errorf("%d replies, want none", len(out))
+	}
+	if n := testutil.ToFloat64(b.m.dropped[dropPanic]); n != 1 {
+		t.Errorf("%v panics counted, want 1", n)
+	}
+	if got := b.lease(t, master0, udhcpc); got != "10.77.0.21" {
+		t.Errorf("the next packet got %q", got)
+	}
+}
+
+type broken struct{}
+
+func (broken) LocalBoot(*lab.Host) bool { panic("a bug") }
