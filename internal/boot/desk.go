@@ -17,8 +17,6 @@ import (
 type Leases interface {
 	// AddrOf returns the address that mac holds.
 	AddrOf(mac lab.MAC) (netip.Addr, bool)
-	// MACOf returns who holds addr.
-	MACOf(addr netip.Addr) (lab.MAC, bool)
 }
 
 // Deps are what the desk needs; all are required.

@@ -173,7 +173,11 @@ func (p *Plan) records(l *lab.Lab, hosts []*lab.Host) {
 }
 
 func concerns(r lab.Record, h *lab.Host) bool {
-	return r.Source == "host "+h.Name || r.Addr.IsValid() && (r.Addr == h.IP || r.Addr == h.IP6) || r.Target == h.FQDN+"."
+	if r.Target != "" {
+		name := strings.TrimSuffix(r.Target, ".")
+		return name == h.FQDN || slices.Contains(h.Aliases, name)
+	}
+	return r.Addr.IsValid() && (r.Addr == h.IP || r.Addr == h.IP6)
 }
 
 // authored lists the lines that stand in the lab file as they are.

@@ -10,9 +10,9 @@ import (
 
 	"bootlab/dhcpd"
 	"bootlab/dnsd"
+	"bootlab/httpd"
 	"bootlab/internal/boot"
 	"bootlab/internal/lab"
-	"bootlab/internal/serving"
 	"bootlab/lbproxy"
 	"bootlab/tftpd"
 	"bootlab/virt"
@@ -24,13 +24,13 @@ type Snapshot struct {
 	At  time.Time // when it was compiled
 	Lab *lab.Lab
 
-	DHCP  *dhcpd.Table
-	TFTP  *tftpd.Table
-	DNS   *dnsd.Table
-	Files *serving.Files // for httpd
-	LB    *lbproxy.Table
-	Virt  *virt.Table
-	Boot  *boot.Table
+	DHCP *dhcpd.Table
+	TFTP *tftpd.Table
+	DNS  *dnsd.Table
+	HTTP *httpd.Table
+	LB   *lbproxy.Table
+	Virt *virt.Table
+	Boot *boot.Table
 }
 
 // Compile makes the snapshot of l. All problems of all servers are reported at once, as lab.Problems where they have a
@@ -41,7 +41,7 @@ func Compile(l *lab.Lab) (*Snapshot, error) {
 	s.DHCP, errs[0] = dhcpd.Compile(l)
 	s.TFTP, errs[1] = tftpd.Compile(l)
 	s.DNS, errs[2] = dnsd.Compile(l)
-	s.Files, errs[3] = serving.Compile(l)
+	s.HTTP, errs[3] = httpd.Compile(l)
 	s.LB, errs[4] = lbproxy.Compile(l)
 	s.Virt, errs[5] = virt.Compile(l)
 	s.Boot, errs[6] = boot.Compile(l)

@@ -1,0 +1,225 @@
+package boot_test
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"bootlab/internal/boot"
+	"bootlab/internal/event"
+	"bootlab/internal/install"
+	"bootlab/internal/lab"
+	"bootlab/internal/store/storetest"
+)
+
+var (
+	mac    = lab.MAC{0x52, 0x54, 0, 0, 2, 4}
+	addr   = netip.MustParseAddr("192.168.16.24")
+	intrud = netip.MustParseAddr("192.168.16.66")
+)
+
+const labFile = `
+version: 1
+lab: test
+domain: lab.test
+appliance: {files: files}
+networks:
+  n:
+    subnet: 192.168.16.0/24
+    interface: br0
+    address: 192.168.16.1
+    pools: {guests: {range: 192.168.16.200-192.168.16.210, profile: live}}
+profiles:
+  disk: {kernel: k, initrd: [i], config: "{{.Host.Role}}.cfg", install_to: /dev/vda}
+  live: {kernel: k, initrd: [i]}
+hosts:
+  worker-0: {mac: "52:54:00:00:02:04", ip: 192.168.16.24, role: worker, profile: disk, vars: {secret: s3}}
+  switch: {mac: "52:54:00:00:02:05", ip: 192.168.16.25}
+`
+
+// A rig is a desk over real rooms.
+type rig struct {
+	*boot.Desk
+	installs *install.Machine
+	lab      *lab.Lab
+	events   []event.Event
+	leases   map[lab.MAC]netip.Addr
+}
+
+func (r *rig) Record(e event.Event) { r.events = append(r.events, e) }
+
+func (r *rig) AddrOf(m lab.MAC) (netip.Addr, bool) { a, ok := r.leases[m]; return a, ok }
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "files", "worker.cfg"), "secret={{.Host.Vars.secret}} done={{.DoneURL}}")
+	write(t, filepath.Join(dir, "lab.yaml"), labFile)
+	l, err := lab.Load(filepath.Join(dir, "lab.yaml"), lab.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := boot.Compile(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{lab: l, leases: map[lab.MAC]netip.Addr{mac: addr}}
+	r.installs, err = install.Open(t.Context(), install.Config{}, install.Deps{Store: storetest.Memory(), Events: r, Now: time.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Desk = boot.New(boot.Deps{Table: func() *boot.Table { return table }, Installs: r.installs, Leases: r, Events: r})
+	return r
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// token asks for the script of worker-0 and returns the token in it.
+func (r *rig) token(t *testing.T) string {
+	t.Helper()
+	if _, err := r.Script(t.Context(), mac, addr, lab.ScriptName); err != nil {
+		t.Fatal(err)
+	}
+	doc, err := r.script(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return doc
+}
+
+func (r *rig) script(t *testing.T) (string, error) {
+	t.Helper()
+	h := r.lab.Host("worker-0")
+	ticket, err := r.installs.Boot(t.Context(), h, true) // the same boot: the same token
+	return ticket.Token, err
+}
+
+// TestConfigIsForOneMachineAlone tries every way to get at a document that is another's.
+func TestConfigIsForOneMachineAlone(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		mac    lab.MAC
+		token  string // empty: the right one
+		from   netip.Addr
+		doc    string
+		status int // 0: served
+	}{
+		{"its own", mac, "", addr, "worker.cfg", 0},
+		{"wrong address", mac, "", intrud, "worker.cfg", 403},
+		{"wrong token", mac, "guess", addr, "worker.cfg", 403},
+		{"wrong MAC", lab.MAC{0x52, 0x54, 0, 0, 2, 5}, "", addr, "worker.cfg", 403},
+		{"unknown MAC", lab.MAC{2}, "", addr, "worker.cfg", 403},
+		{"wrong name", mac, "", addr, "master.cfg", 404},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			token := r.token(t)
+			if tt.token != "" {
+				token = tt.token
+			}
+			doc, err := r.Config(t.Context(), tt.mac, token, tt.doc, tt.from)
+			if tt.status == 0 {
+				if err != nil || !strings.HasPrefix(string(doc.Body), "secret=s3 done=http://192.168.16.1:8080/done/52-54-00-00-02-04/") {
+					t.Fatalf("document %v, %v", doc, err)
+				}
+				return
+			}
+			var status interface{ HTTPStatus() int }
+			if !errors.As(err, &status) || status.HTTPStatus() != tt.status {
+				t.Errorf("error %v, want status %d", err, tt.status)
+			}
+			if last := r.events[len(r.events)-1]; last.Kind != event.ConfigRefused || last.Err == "" {
+				t.Errorf("last event %+v, want a refusal with its reason", last)
+			}
+		})
+	}
+}
+
+func TestSecondReaderIsRefused(t *testing.T) {
+	t.Parallel()
+	r, ctx := newRig(t), context.Background()
+	token := r.token(t)
+	if _, err := r.Config(ctx, mac, token, "worker.cfg", addr); err != nil {
+		t.Fatal(err)
+	}
+	// A read that broke off is not counted, a complete one is.
+	if _, err := r.Config(ctx, mac, token, "worker.cfg", addr); err != nil {
+		t.Fatalf("after a read that broke off: %v", err)
+	}
+	if err := r.ConfigRead(ctx, mac, token, "worker.cfg", addr, 10, time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Config(ctx, mac, token, "worker.cfg", addr); !errors.Is(err, install.ErrReads) {
+		t.Errorf("second reader: %v, want ErrReads", err)
+	}
+}
+
+func TestDone(t *testing.T) {
+	t.Parallel()
+	r, ctx := newRig(t), context.Background()
+	token := r.token(t)
+	if err := r.Done(ctx, mac, token, intrud); err == nil {
+		t.Error("done from a stranger's address was believed")
+	}
+	if err := r.Done(ctx, mac, token, addr); err != nil {
+		t.Fatal(err)
+	}
+	script, err := r.Script(ctx, mac, addr, lab.ScriptName)
+	if err != nil || !strings.Contains(string(script), "sanboot") {
+		t.Errorf("script after the install:\n%s%v, want local boot", script, err)
+	}
+}
+
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	guest := lab.MAC{0x52, 0x54, 0, 0xff, 0, 1}
+	for _, tt := range []struct {
+		name string
+		mac  lab.MAC
+		from string
+		want string
+	}{
+		{"host", mac, "192.168.16.24", "echo bootlab: worker-0 boots disk"},
+		{"guest of a pool", guest, "192.168.16.200", "echo bootlab: 52-54-00-ff-00-01 boots live"},
+		{"stranger", guest, "192.168.16.66", "is not in the lab file"},
+		{"host without profile", lab.MAC{0x52, 0x54, 0, 0, 2, 5}, "192.168.16.25", "is not in the lab file, or has no profile"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			got, err := newRig(t).Script(t.Context(), tt.mac, netip.MustParseAddr(tt.from), lab.ScriptName)
+			if err != nil || !strings.HasPrefix(string(got), "#!ipxe\n") || !strings.Contains(string(got), tt.want) {
+				t.Errorf("script:\n%s%v, want %q", got, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestCompileReportsAtCheck(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "lab.yaml")
+	write(t, path, strings.Replace(labFile, "secret: s3", "other: s3", 1))
+	write(t, filepath.Join(dir, "files", "worker.cfg"), "{{.Host.Vars.secret}}")
+	l, err := lab.Load(path, lab.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := boot.Compile(l); err == nil || !strings.Contains(err.Error(), `no entry for key "secret"`) {
+		t.Errorf("error %v, want the missing value", err)
+	}
+}

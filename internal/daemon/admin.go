@@ -1,0 +1,295 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"bootlab/httpd"
+	"bootlab/internal/api"
+	"bootlab/internal/install"
+	"bootlab/internal/lab"
+	"bootlab/internal/plan"
+	"bootlab/lbproxy"
+	"bootlab/virt"
+)
+
+// tokenFile holds the secret of the admin plane, below appliance.state.
+const tokenFile = "token"
+
+// newAdmin makes the admin plane over the other servers.
+func (d *Daemon) newAdmin(s *servers) (*httpd.Admin, error) {
+	token, err := httpd.LoadToken(filepath.Join(d.current.Load().Lab.Appliance.State, tokenFile))
+	if err != nil {
+		return nil, err
+	}
+	desk := &counter{Daemon: d, servers: s}
+	return httpd.NewAdmin(httpd.AdminConfig{Token: token}, httpd.AdminDeps{
+		Status: desk, Inventory: desk, Timelines: desk, Installer: desk, Machines: desk, Balancers: desk, Reloader: desk,
+		Gatherer: d.registry, Metrics: d.registry, Log: d.log, Now: time.Now,
+	})
+}
+
+// A counter is where people ask: it answers what the admin plane wants to know, each question from one snapshot.
+type counter struct {
+	*Daemon
+	servers *servers
+}
+
+// Status implements httpd.Statuser.
+func (c *counter) Status(context.Context) api.Status {
+	s := c.current.Load()
+	last, up := c.reloads.state()
+	return api.Status{
+		Lab: s.Lab.Name, Version: c.cfg.Version, Generation: s.Gen, Started: c.started,
+		Servers: serverStates(s.Lab, up), Reload: last, Warnings: warnings(s.Lab),
+	}
+}
+
+func serverStates(l *lab.Lab, up bool) []api.Server {
+	a := l.Appliance
+	var interfaces, listens []string
+	for _, n := range l.Networks {
+		if n.Interface != "" && n.DHCP != lab.DHCPOff {
+			interfaces = append(interfaces, n.Interface)
+		}
+	}
+	seen := map[netip.AddrPort]bool{}
+	for _, b := range l.Balancers {
+		if !seen[b.Listen] {
+			seen[b.Listen] = true
+			listens = append(listens, b.Listen.String())
+		}
+	}
+	var machines []string
+	for _, h := range l.Hypervisors {
+		machines = append(machines, h.URI)
+	}
+	return []api.Server{
+		{Name: "dhcpd", Serving: up, Addrs: interfaces},
+		{Name: "tftpd", Serving: up, Addrs: []string{a.TFTP}},
+		{Name: "dnsd", Serving: up, Addrs: []string{a.DNS}},
+		{Name: "httpd", Serving: up, Addrs: []string{a.HTTP, a.Admin}},
+		{Name: "lbproxy", Serving: up, Addrs: listens},
+		{Name: "virt", Serving: up, Addrs: machines},
+	}
+}
+
+// Leases implements httpd.Inventory.
+func (c *counter) Leases(context.Context) []api.Lease {
+	l := c.current.Load().Lab
+	var out []api.Lease
+	for _, lease := range c.book.All() {
+		if !lease.Live(time.Now()) {
+			continue
+		}
+		a := api.Lease{IP: lease.Addr, MAC: lease.MAC, Name: lease.Hostname, Expires: lease.Expiry}
+		if h := l.HostByMAC(lease.MAC); h != nil {
+			a.Host = h.Name
+		}
+		if n := l.NetworkOf(lease.Addr); n != nil {
+			a.Network = n.Name
+			if p := n.PoolOf(lease.MAC); p != nil && a.Host == "" {
+				a.Pool = p.Name
+			}
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+// Hosts implements httpd.Inventory.
+func (c *counter) Hosts(ctx context.Context) []api.Host {
+	l := c.current.Load().Lab
+	vms := map[string]virt.State{}
+	for _, vm := range c.servers.virt.List(ctx) {
+		vms[vm.Host] = vm.State
+	}
+	out := make([]api.Host, 0, len(l.Hosts))
+	for _, h := range l.Hosts {
+		out = append(out, c.host(h, vms))
+	}
+	return out
+}
+
+func (c *counter) host(h *lab.Host, vms map[string]virt.State) api.Host {
+	a := api.Host{Name: h.Name, FQDN: h.FQDN, MACs: h.MACs, IP: h.IP, Role: h.Role, Install: installState(c.installs.Status(h))}
+	if h.Network != nil {
+		a.Network = h.Network.Name
+	}
+	if h.Cluster != nil {
+		a.Cluster = h.Cluster.Name
+	}
+	if h.Profile != nil {
+		a.Profile = h.Profile.Name
+	}
+	if !a.IP.IsValid() && len(h.MACs) > 0 {
+		a.IP, _ = who{c.Daemon}.AddrOf(h.MACs[0])
+	}
+	if h.VM != nil {
+		a.VM = string(vmState(vms[h.Name]))
+	}
+	c.lastSeen(&a)
+	return a
+}
+
+// installState is empty for a host that installs nothing.
+func installState(s install.Status) string {
+	switch {
+	case s.Held:
+		return "held"
+	case s.State == install.Live:
+		return ""
+	default:
+		return string(s.State)
+	}
+}
+
+// Plan implements httpd.Inventory.
+func (c *counter) Plan(_ context.Context, host string) (string, error) {
+	p, err := plan.Of(c.current.Load(), host)
+	if err != nil {
+		return "", &api.Error{Status: http.StatusNotFound, Message: err.Error()}
+	}
+	var b strings.Builder
+	err = p.WriteText(&b)
+	return b.String(), err
+}
+
+// errNoHost is the answer to a name that the lab does not have.
+func errNoHost(l *lab.Lab, name string) error {
+	return &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("no host %q in lab %s", name, l.Name), Hint: "bootlab hosts lists them"}
+}
+
+// Install implements httpd.Installer.
+func (c *counter) Install(ctx context.Context, name string, cycle api.Cycle) (api.Arming, error) {
+	l := c.current.Load().Lab
+	h := l.Host(name)
+	if h == nil {
+		return api.Arming{}, errNoHost(l, name)
+	}
+	if cycle == api.CycleNow && h.VM == nil {
+		return api.Arming{}, &api.Error{Status: http.StatusNotImplemented, Message: name + " is no virtual machine, and bootlab does not speak to BMCs yet", Hint: "arm it without --now and power-cycle it by hand"}
+	}
+	if err := c.installs.Arm(ctx, h); err != nil {
+		return api.Arming{}, &api.Error{Status: http.StatusConflict, Message: err.Error()}
+	}
+	a := api.Arming{Host: name, State: string(install.Armed), Message: "its next boot installs it"}
+	if cycle == api.CycleNow {
+		if err := c.servers.virt.Restart(ctx, name); err != nil {
+			return a, err
+		}
+		a.Cycled, a.Message = true, "it was power-cycled"
+	}
+	return a, nil
+}
+
+// VMs implements httpd.Machines.
+func (c *counter) VMs(ctx context.Context) ([]api.VM, error) {
+	vms := []api.VM{}
+	for _, s := range c.servers.virt.List(ctx) {
+		vms = append(vms, vm(s))
+	}
+	return vms, nil
+}
+
+func vm(s virt.Status) api.VM {
+	return api.VM{Host: s.Host, Hypervisor: s.Hypervisor, State: string(vmState(s.State)), Err: s.Err}
+}
+
+// vmState says "stopped" for a machine that is off, as people do.
+func vmState(s virt.State) virt.State {
+	if s == virt.StateOff {
+		return "stopped"
+	}
+	return cmp.Or(s, virt.StateUnknown)
+}
+
+// VM implements httpd.Machines. A machine that is created is started too, since it is created to boot.
+func (c *counter) VM(ctx context.Context, host string, action api.VMAction) (api.VM, error) {
+	v := c.servers.virt
+	var err error
+	switch action {
+	case api.VMCreate:
+		if err = v.Create(ctx, host); err == nil {
+			err = v.Start(ctx, host)
+		}
+	case api.VMStart:
+		err = v.Start(ctx, host)
+	case api.VMStop:
+		err = v.Stop(ctx, host, virt.StopForce)
+	case api.VMDelete:
+		err = v.Delete(ctx, host)
+	}
+	if err != nil {
+		return api.VM{}, &api.Error{Status: http.StatusConflict, Message: err.Error()}
+	}
+	for _, s := range v.List(ctx) {
+		if s.Host == host {
+			return vm(s), nil
+		}
+	}
+	return api.VM{Host: host, State: string(virt.StateAbsent)}, nil
+}
+
+// Balancers implements httpd.Balancers.
+func (c *counter) Balancers(context.Context) []api.Balancer {
+	out := []api.Balancer{}
+	for _, s := range c.servers.lb.States() {
+		b := api.Balancer{Name: s.Name, Listen: s.Listen.String(), Mode: string(s.Mode), Connections: s.Connections}
+		for _, m := range s.Backends {
+			b.Backends = append(b.Backends, backend(m))
+		}
+		out = append(out, b)
+	}
+	return out
+}
+
+func backend(m lbproxy.BackendState) api.Backend {
+	b := api.Backend{Name: m.Name, Addr: m.Addr.String(), Backup: m.Backup, Reason: m.Reason, Since: m.Since, Connections: m.Connections}
+	switch {
+	case m.Drained:
+		b.State = api.BackendDraining
+	case m.Condition == lbproxy.Up:
+		b.State = api.BackendUp
+	case m.Condition == lbproxy.Down:
+		b.State = api.BackendDown
+	default:
+		b.State = api.BackendUnknown
+	}
+	return b
+}
+
+// Backend implements httpd.Balancers.
+func (c *counter) Backend(ctx context.Context, balancer, member string, action api.BackendAction) (api.Backend, error) {
+	do := c.servers.lb.Ready
+	if action == api.BackendDrain {
+		do = c.servers.lb.Drain
+	}
+	if err := do(ctx, balancer, member); err != nil {
+		return api.Backend{}, &api.Error{Status: http.StatusNotFound, Message: err.Error(), Hint: "bootlab backend list shows balancers and members"}
+	}
+	for _, b := range c.Balancers(ctx) {
+		for _, m := range b.Backends {
+			if b.Name == balancer && (m.Name == member || m.Addr == member) {
+				return m, nil
+			}
+		}
+	}
+	return api.Backend{Name: member}, nil
+}
+
+// Reload implements httpd.Reloader.
+func (c *counter) Reload(_ context.Context, force api.Force) (api.Reload, error) {
+	err := c.Daemon.Reload(force)
+	last, _ := c.reloads.state()
+	if err != nil {
+		return last, &api.Error{Status: http.StatusUnprocessableEntity, Message: "the lab was refused; the last good one stays in force", Reason: err.Error()}
+	}
+	return last, nil
+}

@@ -1,0 +1,168 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+
+	"bootlab/dhcpd"
+	"bootlab/internal/api"
+	"bootlab/internal/event"
+	"bootlab/internal/lab"
+	"bootlab/internal/snapshot"
+	"bootlab/lbproxy"
+)
+
+// load reads and compiles a lab. inForce is the appliance that the daemon started with, which a reload does not change;
+// nil at the start.
+func load(path string, inForce *lab.Appliance) (*snapshot.Snapshot, error) {
+	l, err := lab.Load(path, lab.Options{InterfaceAddr: InterfaceAddr, Appliance: inForce})
+	if err != nil {
+		return nil, err
+	}
+	s, err := snapshot.Compile(l)
+	if err != nil {
+		return nil, err
+	}
+	s.At = time.Now()
+	return s, nil
+}
+
+// A change is a snapshot whose new listeners are open and that is not in force yet.
+type change struct {
+	d    *Daemon
+	snap *snapshot.Snapshot
+	lb   *lbproxy.Staged
+	dhcp *dhcpd.Staged
+}
+
+// stage opens the listeners that s needs and nobody has open, or none of them.
+func (d *Daemon) stage(s *snapshot.Snapshot) (*change, error) {
+	lb, err := d.lb.Stage(s.LB)
+	if err != nil {
+		return nil, err
+	}
+	dhcp, err := d.dhcp.Stage(s.DHCP)
+	if err != nil {
+		lb.Discard()
+		return nil, err
+	}
+	return &change{d: d, snap: s, lb: lb, dhcp: dhcp}, nil
+}
+
+// commit brings the snapshot into force: one store, then the listeners that are gone are closed.
+func (c *change) commit() {
+	c.d.current.Store(c.snap)
+	c.lb.Commit()
+	c.dhcp.Commit()
+}
+
+// reloads remembers how reloads went. Only one runs at a time.
+type reloads struct {
+	running sync.Mutex
+
+	mu   sync.Mutex
+	last api.Reload
+	up   bool // every server answers
+}
+
+func (r *reloads) applied(s *snapshot.Snapshot, took time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last = api.Reload{At: s.At, Generation: s.Gen, Detail: summary(s.Lab), Dur: took, Warnings: warnings(s.Lab)}
+}
+
+func (r *reloads) refused(at time.Time, gen uint64, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last = api.Reload{At: at, Generation: gen, Err: err.Error()}
+}
+
+func (r *reloads) ready() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.up = true
+}
+
+// state returns how the last reload went, and whether every server answers.
+func (r *reloads) state() (last api.Reload, up bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.last, r.up
+}
+
+func warnings(l *lab.Lab) (ws []string) {
+	for _, p := range l.Warnings {
+		ws = append(ws, p.Error())
+	}
+	return ws
+}
+
+// reloadBecause reloads carefully; the outcome is an event.
+func (d *Daemon) reloadBecause(why string) {
+	d.log.Debug("reloading the lab", "because", why)
+	_, _ = daemon.SdNotify(false, daemon.SdNotifyReloading)
+	_ = d.Reload(api.Careful) // told as an event
+	_, _ = daemon.SdNotify(false, daemon.SdNotifyReady)
+}
+
+// Reload brings the lab file into force. Whatever goes wrong, the lab in force stays, and the reason is told on the log,
+// in a metric and by the status. The error is for who asked.
+func (d *Daemon) Reload(force api.Force) error {
+	d.reloads.running.Lock()
+	defer d.reloads.running.Unlock()
+	start := time.Now()
+	before := d.current.Load()
+	change, err := d.prepare(before, force)
+	if err != nil {
+		d.reloads.refused(start, before.Gen, err)
+		d.reloadMetrics.Refused()
+		d.bus.Record(event.Event{Kind: event.LabRefused, Detail: d.cfg.Lab, Err: err.Error(), Dur: time.Since(start)})
+		return err
+	}
+	change.commit()
+	d.applied(change.snap, time.Since(start))
+	return nil
+}
+
+// applied tells that a snapshot came into force.
+func (d *Daemon) applied(s *snapshot.Snapshot, took time.Duration) {
+	d.reloads.applied(s, took)
+	d.reloadMetrics.Applied(s.Gen, len(s.Lab.Hosts), s.At)
+	d.bus.Record(event.Event{Kind: event.LabApplied, Detail: summary(s.Lab), Dur: took})
+	for _, w := range warnings(s.Lab) {
+		d.log.Warn("lab file", "warning", w)
+	}
+}
+
+// prepare does all of a reload that may fail.
+func (d *Daemon) prepare(before *snapshot.Snapshot, force api.Force) (*change, error) {
+	s, err := load(d.cfg.Lab, &before.Lab.Appliance)
+	if err != nil {
+		return nil, err
+	}
+	if err := halved(before.Lab, s.Lab); err != nil && force != api.Forced {
+		return nil, err
+	}
+	s.Gen = before.Gen + 1
+	return d.stage(s)
+}
+
+// errHalved guards against a lab file that lost its end.
+var errHalved = errors.New("the new lab drops more than half of the hosts; if that is meant: bootlab reload --force")
+
+func halved(before, after *lab.Lab) error {
+	kept := 0
+	for _, h := range before.Hosts {
+		if after.Host(h.Name) != nil {
+			kept++
+		}
+	}
+	if 2*kept < len(before.Hosts) {
+		return fmt.Errorf("%w (%d of %d are left)", errHalved, kept, len(before.Hosts))
+	}
+	return nil
+}

@@ -1,0 +1,140 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"bootlab/internal/event"
+	"bootlab/internal/lab"
+	"bootlab/internal/logs"
+	"bootlab/internal/metrics"
+	"bootlab/internal/snapshot"
+)
+
+// A Config is what Run needs to start.
+type Config struct {
+	Lab      string // path of the lab file or folder
+	Version  string // shown to people and in metrics
+	Firmware string // folder of network boot programs that replace the built-in ones; empty: none
+	Log      *slog.Logger
+}
+
+// A Daemon holds all servers over one snapshot.
+type Daemon struct {
+	cfg      Config
+	log      *slog.Logger
+	registry *prometheus.Registry
+	started  time.Time
+	current  atomic.Pointer[snapshot.Snapshot] // what every server answers from
+	reloads  reloads
+
+	*learned
+	*servers
+	bus           *event.Bus
+	reloadMetrics *metrics.Lab
+	story         *story
+}
+
+// Run loads the lab and serves it until ctx ends. It returns an error if the lab is bad, a port is taken, or a server
+// cannot go on; what was learned until then is kept.
+func Run(ctx context.Context, cfg Config) error {
+	debug.SetGCPercent(gcPercent)
+	d := &Daemon{cfg: cfg, log: cfg.Log, story: &story{}, registry: newRegistry(), started: time.Now()}
+
+	// The lab and what is derived from it. A broken lab starts nothing.
+	snap, err := load(cfg.Lab, nil)
+	if err != nil {
+		return err
+	}
+	snap.Gen = 1
+	d.current.Store(snap)
+	if err := d.newBus(); err != nil {
+		return err
+	}
+
+	// Everything that needs root: folders, ports. Then no more root.
+	appliance := snap.Lab.Appliance
+	if err := makeFolders(appliance); err != nil {
+		return err
+	}
+	socks, err := openSockets(ctx, appliance)
+	if err != nil {
+		return err
+	}
+	defer socks.close()
+	if d.learned, err = d.openLearned(ctx, appliance); err != nil {
+		return err
+	}
+	defer d.learned.close(d.log)
+	if d.servers, err = d.build(); err != nil {
+		return err
+	}
+	change, err := d.stage(snap)
+	if err != nil {
+		return err
+	}
+	if err := dropPrivileges(appliance, d.log); err != nil {
+		return err
+	}
+	watch, err := newWatcher(cfg.Lab, d.log)
+	if err != nil {
+		return err
+	}
+	change.commit()
+	d.reloadMetrics.Applied(snap.Gen, len(snap.Lab.Hosts), snap.At)
+
+	// Serve, and say so.
+	tasks := d.tasks(socks, watch)
+	return tasks.run(ctx, d.ready, d.stopping)
+}
+
+// newBus makes the bus that every server tells its events.
+func (d *Daemon) newBus() error {
+	counts, err := metrics.NewRecorder(d.registry)
+	if err != nil {
+		return err
+	}
+	if d.reloadMetrics, err = metrics.NewLab(d.registry, d.cfg.Version, d.current.Load().Lab.Name); err != nil {
+		return err
+	}
+	d.bus = event.NewBus(event.BusConfig{
+		Now: time.Now, Gen: func() uint64 { return d.current.Load().Gen }, Identify: d.identify,
+		Recorders: []event.Recorder{logs.New(d.log), counts, d.story},
+	})
+	return nil
+}
+
+// gcPercent keeps the heap small: bootlab's is a few MiB, which is collected in a millisecond.
+const gcPercent = 50
+
+// ready is called once every server answers.
+func (d *Daemon) ready() {
+	debug.FreeOSMemory() // what reading the lab took
+	d.reloads.ready()
+	d.bus.Record(event.Event{Kind: event.DaemonReady, Detail: summary(d.current.Load().Lab), Dur: time.Since(d.started)})
+	_, _ = daemon.SdNotify(false, daemon.SdNotifyReady) // without systemd there is nobody to tell
+}
+
+// stopping is called once, before the first server is stopped.
+func (d *Daemon) stopping() {
+	_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping)
+	d.bus.Record(event.Event{Kind: event.DaemonStopping})
+}
+
+// summary says in a few words what a lab holds.
+func summary(l *lab.Lab) string {
+	return fmt.Sprintf("lab %s: %d hosts, %d networks, %d clusters, %d balancers, %d zones",
+		l.Name, len(l.Hosts), len(l.Networks), len(l.Clusters), len(l.Balancers), len(l.Zones))
+}
+
+// table returns a function that gives one server's part of the snapshot in force.
+func table[T any](d *Daemon, part func(*snapshot.Snapshot) *T) func() *T {
+	return func() *T { return part(d.current.Load()) }
+}

@@ -1,0 +1,80 @@
+package daemon
+
+import (
+	"net/netip"
+	"time"
+
+	"bootlab/dhcpd"
+	"bootlab/internal/event"
+	"bootlab/internal/lab"
+)
+
+// who answers "whose is this?" for every room: reservation first, then lease.
+type who struct{ d *Daemon }
+
+// AddrOf returns the address that mac holds; of a machine that did not ask for it by DHCP, the reserved one.
+func (w who) AddrOf(mac lab.MAC) (netip.Addr, bool) {
+	if l, ok := w.d.book.ByMAC(mac); ok {
+		return l.Addr, true
+	}
+	if h := w.d.current.Load().Lab.HostByMAC(mac); h != nil && h.IP.IsValid() {
+		return h.IP, true
+	}
+	return netip.Addr{}, false
+}
+
+// MACOf returns which NIC has that address. A lease beats a reservation here: of a host with several NICs it knows which.
+func (w who) MACOf(addr netip.Addr) (lab.MAC, bool) {
+	addr = addr.Unmap()
+	if l, ok := w.d.book.ByAddr(addr); ok {
+		return l.MAC, true
+	}
+	if h := w.d.current.Load().Lab.HostByIP(addr); h != nil && len(h.MACs) > 0 {
+		return h.MACs[0], true
+	}
+	return lab.MAC{}, false
+}
+
+// MAC is MACOf under the name that tftpd knows.
+func (w who) MAC(addr netip.Addr) (lab.MAC, bool) { return w.MACOf(addr) }
+
+// identify fills what an event leaves open of MAC and host.
+func (d *Daemon) identify(e *event.Event) {
+	e.Addr = e.Addr.Unmap()
+	if e.Host != "" || e.MAC.IsZero() && !e.Addr.IsValid() {
+		return
+	}
+	if e.MAC.IsZero() {
+		e.MAC, _ = who{d}.MACOf(e.Addr)
+	}
+	addr := e.Addr
+	if !addr.IsValid() {
+		addr, _ = who{d}.AddrOf(e.MAC)
+	}
+	if h := d.current.Load().Lab.MachineOf(e.MAC, addr); h != nil {
+		e.Host = h.Name
+	}
+}
+
+// guests are the names of DHCP clients without a reservation, for dnsd.
+type guests struct{ d *Daemon }
+
+// NameOf returns the name that the client at an address sent.
+func (g guests) NameOf(addr netip.Addr) (string, bool) {
+	l, ok := g.d.book.ByAddr(addr)
+	if !ok || l.Hostname == "" || g.d.current.Load().Lab.HostByMAC(l.MAC) != nil {
+		return "", false
+	}
+	return l.Hostname, true
+}
+
+// AddrOf returns the address of the client that sent a name: of several the one that came last.
+func (g guests) AddrOf(name string) (netip.Addr, bool) {
+	var found dhcpd.Lease
+	for _, l := range g.d.book.All() {
+		if l.Hostname == name && l.Live(time.Now()) && l.Start.After(found.Start) && g.d.current.Load().Lab.HostByMAC(l.MAC) == nil {
+			found = l
+		}
+	}
+	return found.Addr, found.Addr.IsValid()
+}

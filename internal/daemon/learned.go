@@ -1,0 +1,98 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"bootlab/dhcpd"
+	"bootlab/internal/install"
+	"bootlab/internal/lab"
+	"bootlab/internal/store"
+	"bootlab/internal/store/bolt"
+	"bootlab/lbproxy"
+)
+
+// stateFile is the embedded store, below appliance.state.
+const stateFile = "state.db"
+
+// learned is what outlives the daemon.
+type learned struct {
+	store    store.Store
+	book     *dhcpd.Book
+	installs *install.Machine
+}
+
+// openStore opens the store that the lab names.
+func openStore(a lab.Appliance) (store.Store, error) {
+	if len(a.Store.Etcd) > 0 {
+		return nil, errors.New("appliance.store: etcd is not supported yet: leave the key out to keep state in " + filepath.Join(a.State, stateFile))
+	}
+	return bolt.Open(filepath.Join(a.State, stateFile))
+}
+
+// openLearned reads what former lives of the daemon learned.
+func (d *Daemon) openLearned(ctx context.Context, a lab.Appliance) (_ *learned, err error) {
+	l := &learned{}
+	if l.store, err = openStore(a); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = l.store.Close()
+		}
+	}()
+	if l.book, err = dhcpd.OpenBook(ctx, l.store, time.Now); err != nil {
+		return nil, err
+	}
+	l.installs, err = install.Open(ctx, install.Config{}, install.Deps{Store: l.store, Events: d.bus, Now: time.Now})
+	return l, err
+}
+
+// close releases the store, once nobody writes any more.
+func (l *learned) close(log *slog.Logger) {
+	if err := l.store.Close(); err != nil {
+		log.Error("close the store", "err", err)
+	}
+}
+
+// drains keeps the members that were taken out by hand, below "drain/".
+type drains struct{ store store.Store }
+
+const drainPrefix = "drain/"
+
+func drainKey(d lbproxy.Drain) string { return drainPrefix + d.Balancer + "/" + d.Backend.String() }
+
+// Load implements lbproxy.Drains.
+func (s drains) Load(ctx context.Context) (ds []lbproxy.Drain, err error) {
+	err = s.store.Scan(ctx, drainPrefix, func(key string, _ []byte) error {
+		balancer, backend, _ := strings.Cut(strings.TrimPrefix(key, drainPrefix), "/")
+		addr, err := netip.ParseAddrPort(backend)
+		if err != nil {
+			return fmt.Errorf("read drain %q: %w", key, err)
+		}
+		ds = append(ds, lbproxy.Drain{Balancer: balancer, Backend: addr})
+		return nil
+	})
+	return ds, err
+}
+
+// Put implements lbproxy.Drains. The value says when, for people who look.
+func (s drains) Put(ctx context.Context, d lbproxy.Drain) error {
+	since, err := json.Marshal(time.Now().UTC())
+	if err != nil {
+		return err
+	}
+	return s.store.Commit(ctx, store.Put(drainKey(d), since))
+}
+
+// Delete implements lbproxy.Drains.
+func (s drains) Delete(ctx context.Context, d lbproxy.Drain) error {
+	return s.store.Commit(ctx, store.Delete(drainKey(d)))
+}

@@ -1,0 +1,94 @@
+package daemon
+
+import (
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"bootlab/dhcpd"
+	"bootlab/dnsd"
+	"bootlab/httpd"
+	"bootlab/internal/boot"
+	"bootlab/internal/firmware"
+	"bootlab/internal/snapshot"
+	"bootlab/lbproxy"
+	"bootlab/tftpd"
+	"bootlab/virt"
+)
+
+// servers are the six, in the order in which a boot meets them. httpd has two planes.
+type servers struct {
+	dhcp      *dhcpd.Server
+	tftp      *tftpd.Server
+	dns       *dnsd.Server
+	bootPlane *httpd.Boot
+	admin     *httpd.Admin
+	lb        *lbproxy.Server
+	virt      *virt.Server
+}
+
+// build makes all servers. Each is handed a function that gives its part of the snapshot in force, and nothing of the
+// others.
+func (d *Daemon) build() (*servers, error) {
+	s := &servers{}
+	nbps := firmware.FS(d.cfg.Firmware)
+	d.warnMissing(nbps)
+	desk := boot.New(boot.Deps{
+		Table:    table(d, func(s *snapshot.Snapshot) *boot.Table { return s.Boot }),
+		Installs: d.installs, Leases: who{d}, Events: d.bus,
+	})
+	s.dhcp = dhcpd.New(dhcpd.Config{}, dhcpd.Deps{
+		Table: table(d, func(s *snapshot.Snapshot) *dhcpd.Table { return s.DHCP }),
+		Book:  d.book, Boots: d.installs, Events: d.bus, Log: d.log, Registerer: d.registry, Now: time.Now, Listen: listenDHCP,
+	})
+	var errs [6]error
+	s.tftp, errs[0] = tftpd.New(tftpd.Config{}, tftpd.Deps{
+		Table:    table(d, func(s *snapshot.Snapshot) *tftpd.Table { return s.TFTP }),
+		Firmware: nbps, Scripts: desk, Leases: who{d}, Events: d.bus, Log: d.log, Metrics: d.registry,
+	})
+	s.dns, errs[1] = dnsd.New(dnsd.Config{}, dnsd.Deps{
+		Table:  table(d, func(s *snapshot.Snapshot) *dnsd.Table { return s.DNS }),
+		Leases: guests{d}, Now: time.Now, Log: d.log, Registerer: d.registry,
+	})
+	s.bootPlane, errs[2] = httpd.NewBoot(httpd.BootConfig{}, httpd.BootDeps{
+		Table: table(d, func(s *snapshot.Snapshot) *httpd.Table { return s.HTTP }),
+		Desk:  desk, Firmware: nbps, Leases: who{d}, Events: d.bus, Metrics: d.registry, Log: d.log, Now: time.Now,
+	})
+	s.lb, errs[3] = lbproxy.New(lbproxy.Config{}, lbproxy.Deps{
+		Table:  table(d, func(s *snapshot.Snapshot) *lbproxy.Table { return s.LB }),
+		Events: d.bus, Log: d.log, Registerer: d.registry, Now: time.Now, Listen: listenBalancer, Drains: drains{d.store},
+	})
+	s.virt, errs[4] = virt.New(virt.Config{}, virt.Deps{
+		Table:  table(d, func(s *snapshot.Snapshot) *virt.Table { return s.Virt }),
+		Events: d.bus, Log: d.log, Registerer: d.registry, Now: time.Now,
+	})
+	s.admin, errs[5] = d.newAdmin(s)
+	for _, err := range errs {
+		if err != nil {
+			return nil, fmt.Errorf("set up the servers: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// warnMissing says which network boot programs the binary was built without, since their machines cannot boot.
+func (d *Daemon) warnMissing(nbps fs.FS) {
+	if missing := firmware.Missing(nbps); len(missing) > 0 {
+		d.log.Warn("network boot programs are missing: build with make, or name a folder that has them with --firmware",
+			slog.Any("files", missing))
+	}
+}
+
+// newRegistry returns a registry with the metrics of the process itself.
+func newRegistry() *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	return r
+}

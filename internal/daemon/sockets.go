@@ -1,0 +1,121 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"bootlab/internal/lab"
+	"bootlab/internal/portowner"
+)
+
+// sockets are the ports of the appliance itself. Those of DHCP and the balancers follow the lab and are opened by their
+// servers.
+type sockets struct {
+	tftp      *net.UDPConn
+	dnsUDP    *net.UDPConn
+	dnsTCP    net.Listener
+	http      net.Listener
+	admin     net.Listener
+	adminUnix net.Listener
+}
+
+// openSockets opens all ports, or none. The error of a taken port names who holds it.
+func openSockets(ctx context.Context, a lab.Appliance) (*sockets, error) {
+	s := &sockets{}
+	var errs []error
+	add := func(err error) { errs = append(errs, err) }
+	var err error
+	s.tftp, err = listenUDP(ctx, a.TFTP)
+	add(describe(err, "tftp", "udp", a.TFTP))
+	s.dnsUDP, err = listenUDP(ctx, a.DNS)
+	add(describe(err, "dns", "udp", a.DNS))
+	s.dnsTCP, err = listenTCP(ctx, a.DNS)
+	add(describe(err, "dns", "tcp", a.DNS))
+	s.http, err = listenTCP(ctx, a.HTTP)
+	add(describe(err, "http", "tcp", a.HTTP))
+	s.admin, err = listenTCP(ctx, a.Admin)
+	add(describe(err, "admin", "tcp", a.Admin))
+	s.adminUnix, err = listenUnix(ctx, a.AdminSocket)
+	add(err)
+	if err := errors.Join(errs...); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// describe says which key of the lab file an address is from, and who holds the port.
+func describe(err error, key, network, address string) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("appliance.%s: %w", key, portowner.Explain(err, network, address))
+}
+
+func listenUDP(ctx context.Context, address string) (*net.UDPConn, error) {
+	var lc net.ListenConfig
+	c, err := lc.ListenPacket(ctx, "udp", address)
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.UDPConn), nil
+}
+
+func listenTCP(ctx context.Context, address string) (net.Listener, error) {
+	var lc net.ListenConfig
+	return lc.Listen(ctx, "tcp", address)
+}
+
+// listenUnix opens the socket of the command line. One that a killed daemon left behind is replaced; one that answers is
+// another daemon's.
+func listenUnix(ctx context.Context, path string) (net.Listener, error) {
+	var d net.Dialer
+	if c, err := d.DialContext(ctx, "unix", path); err == nil {
+		_ = c.Close()
+		return nil, fmt.Errorf("appliance.admin_socket: another bootlab answers at %s: stop it first", path)
+	} else if errors.Is(err, syscall.ECONNREFUSED) {
+		_ = os.Remove(path)
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("appliance.admin_socket: %w", err)
+	}
+	if err := os.Chmod(path, 0o660); err != nil {
+		_ = l.Close()
+		return nil, fmt.Errorf("appliance.admin_socket: %w", err)
+	}
+	return l, nil
+}
+
+// close closes what is open; what a server has closed already stays closed.
+func (s *sockets) close() {
+	for _, c := range []io.Closer{s.tftp, s.dnsUDP, s.dnsTCP, s.http, s.admin, s.adminUnix} {
+		switch c := c.(type) {
+		case nil:
+		case *net.UDPConn:
+			if c != nil {
+				_ = c.Close()
+			}
+		default:
+			_ = c.Close()
+		}
+	}
+}
+
+// makeFolders makes the folders of learned state and of the admin socket.
+func makeFolders(a lab.Appliance) error {
+	if err := os.MkdirAll(a.State, 0o750); err != nil {
+		return fmt.Errorf("appliance.state: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(a.AdminSocket), 0o755); err != nil {
+		return fmt.Errorf("appliance.admin_socket: %w", err)
+	}
+	return nil
+}

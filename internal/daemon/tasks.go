@@ -1,0 +1,76 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+)
+
+// A task is one server, or the watcher.
+type task struct {
+	name string
+	run  func(context.Context) error // nil when its context ends
+
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error // valid once done is closed
+}
+
+// tasks are all that runs, in the order in which it is stopped.
+type tasks []*task
+
+// tasks lists what runs. It is stopped from the top, and the order has its reasons.
+func (d *Daemon) tasks(socks *sockets, watch *watcher) tasks {
+	return tasks{
+		// Nothing may change any more.
+		{name: "watch", run: func(ctx context.Context) error { return watch.run(ctx, d.reloadBecause) }},
+		// People first: their connections drain while everything else still answers.
+		{name: "lbproxy", run: d.lb.Serve},
+		// No virtual machine is touched any more.
+		{name: "virt", run: d.virt.Serve},
+		// Transfers end up to a limit: half a kernel is a dead boot.
+		{name: "httpd", run: func(ctx context.Context) error { return d.bootPlane.Serve(ctx, socks.http) }},
+		{name: "tftpd", run: func(ctx context.Context) error { return d.tftp.Serve(ctx, socks.tftp) }},
+		// Machines that go on booting elsewhere still want names, and renew their addresses last.
+		{name: "dnsd", run: func(ctx context.Context) error {
+			return d.dns.Serve(ctx, []*net.UDPConn{socks.dnsUDP}, []net.Listener{socks.dnsTCP})
+		}},
+		{name: "dhcpd", run: d.dhcp.Serve},
+		// Whoever asks how the stop goes gets an answer until the end.
+		{name: "admin", run: func(ctx context.Context) error { return d.admin.Serve(ctx, socks.admin, socks.adminUnix) }},
+	}
+}
+
+// run starts all tasks, calls ready, waits for ctx to end or a task to fail, calls stopping, and stops all in order.
+func (ts tasks) run(ctx context.Context, ready, stopping func()) error {
+	ended := make(chan *task, len(ts))
+	for _, t := range ts {
+		t.start(context.WithoutCancel(ctx), ended)
+	}
+	ready()
+	select {
+	case <-ctx.Done():
+	case <-ended: // before anyone asked it to
+	}
+	stopping()
+	var errs []error
+	for _, t := range ts {
+		t.cancel()
+		<-t.done
+		if t.err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", t.name, t.err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (t *task) start(ctx context.Context, ended chan<- *task) {
+	ctx, t.cancel = context.WithCancel(ctx)
+	t.done = make(chan struct{})
+	go func() {
+		defer close(t.done)
+		t.err = t.run(ctx)
+		ended <- t
+	}()
+}
