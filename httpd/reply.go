@@ -19,16 +19,17 @@ const (
 type reply struct {
 	http.ResponseWriter
 	control *http.ResponseController
+	queued  func() int64 // bytes that were written and that the reader has not taken yet
 	stall   time.Duration
 	code    int   // 0: the answer has not begun
 	sent    int64 // bytes of the body
 	err     error // the first that broke the body
 }
 
-func newReply(w http.ResponseWriter, stall time.Duration) *reply {
-	r := &reply{ResponseWriter: w, control: http.NewResponseController(w), stall: stall}
-	r.extend()
-	return r
+func newReply(w http.ResponseWriter, r *http.Request, stall time.Duration) *reply {
+	reply := &reply{ResponseWriter: w, control: http.NewResponseController(w), queued: queueOf(r.Context()), stall: stall}
+	reply.extend()
+	return reply
 }
 
 // Unwrap is for http.ResponseController.
@@ -98,12 +99,18 @@ func (w *reply) sendFile(to io.ReaderFrom, part *io.LimitedReader, file *os.File
 	if err := w.control.Flush(); err != nil {
 		return 0, err
 	}
-	size := part.N
+	size, taken := part.N, -w.queued()
 	for {
 		w.extend()
 		m, err := to.ReadFrom(part)
 		n += m
-		if !errors.Is(err, os.ErrDeadlineExceeded) || m == 0 {
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, err
+		}
+		// The kernel wakes a writer only when a third of its buffer, often megabytes, is free again. So what a slow reader
+		// took must be asked of the connection; what we could write tells too little.
+		before := taken
+		if taken = n - w.queued(); taken <= before {
 			return n, err
 		}
 		if _, err := file.Seek(start+n, io.SeekStart); err != nil {
