@@ -252,6 +252,15 @@ balancers:
 `,
 			want: []string{"web 0.0.0.0:80 tcp: w0 w1 10.1.2.5:81 w2 10.1.2.6:82 fd00::9"},
 		},
+		{
+			name: "in mode http a server name is a host",
+			text: `
+balancers:
+  a: {listen: "10.0.0.1:80", mode: http, backends: ["10.0.0.9:80"], match: {sni: ["*.Apps.example."], host: [b.example]}}
+  b: {listen: "10.0.0.1:80", mode: http, backends: ["10.0.0.8:80"]}
+`,
+			want: []string{"a 10.0.0.1:80 http: 10.0.0.9 for b.example *.apps.example", "b 10.0.0.1:80 http: 10.0.0.8"},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

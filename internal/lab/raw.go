@@ -166,7 +166,7 @@ type rawCheck struct {
 }
 
 type rawMatch struct {
-	SNI  scalars[domain] `yaml:"sni" def:"none" doc:"TLS server names (mode tcp); *.example.com is any name below example.com."`
+	SNI  scalars[domain] `yaml:"sni" def:"none" doc:"TLS server names; *.example.com is any name below example.com. In mode http they are hosts."`
 	Host scalars[domain] `yaml:"host" def:"none" doc:"HTTP hosts (mode http), as in sni."`
 }
 

@@ -34,9 +34,9 @@ func (r *resolver) balancer(e *entry[rawBalancer]) *Balancer {
 		r.fail(raw.Listen.spot, key+".listen", "%q has port 0: want 1 to 65535", raw.Listen.V.text)
 	}
 	switch {
-	case len(b.Match.SNI) > 0 && b.Mode == ModeHTTP:
-		r.fail(raw.Match.SNI.spot, key+".match.sni", "is read from TLS, which mode http does not see: want mode: tcp, or host")
-	case len(b.Match.Host) > 0 && b.Mode == ModeTCP:
+	case b.Mode == ModeHTTP: // a name is a name: what TLS calls SNI, HTTP calls host
+		b.Match = Match{Host: append(b.Match.Host, b.Match.SNI...)}
+	case len(b.Match.Host) > 0:
 		r.fail(raw.Match.Host.spot, key+".match.host", "is read from HTTP, which mode tcp does not see: want mode: http, or sni")
 	}
 	return b

@@ -473,7 +473,7 @@ func (v *payload) parse(s string) error {
 }
 
 func (payload) spec() spec {
-	return what("addresses (four bytes each), hex:…, text:…, or u8:, u16:, u32: with a number", `^([0-9., ]+|hex:[0-9A-Fa-f: ]+|text:[\s\S]+|u(8|16|32):[0-9]+)$`)
+	return what("value of an option, such as 192.168.16.1, hex:0104c0a81001, text:word or u16:1400", `^([0-9., ]+|hex:[0-9A-Fa-f: ]+|text:[\s\S]+|u(8|16|32):[0-9]+)$`)
 }
 
 func (v *payload) addresses(s string) error {
