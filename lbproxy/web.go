@@ -385,7 +385,10 @@ type dialError struct {
 	err  error
 }
 
+// Error implements error.
 func (e *dialError) Error() string { return fmt.Sprintf("connect to backend %s: %v", e.addr, e.err) }
+
+// Unwrap returns why the connection could not be made.
 func (e *dialError) Unwrap() error { return e.err }
 
 func isDial(err error) bool { return errors.As(err, new(*dialError)) }

@@ -1,0 +1,42 @@
+package lbproxy
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"bootlab/internal/lab"
+)
+
+// TestExampleOfDocs loads the example of docs/balancer.md as it stands there.
+func TestExampleOfDocs(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join("..", "docs", "balancer.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(page), "```yaml\n")
+	example, _, closed := strings.Cut(rest, "```")
+	if !found || !closed {
+		t.Fatal("docs/balancer.md holds no example")
+	}
+	file := filepath.Join(t.TempDir(), "lab.yaml")
+	if err := os.WriteFile(file, []byte(example), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := lab.Load(file, lab.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := Compile(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(table.Frontends) != 2 || len(table.sites) != 1 {
+		t.Errorf("%d balancers on %d addresses, want 2 on 1", len(table.Frontends), len(table.sites))
+	}
+	if f := table.sites[0].byName("api.west.example.com"); f == nil || f.Name != "west-api" {
+		t.Errorf("api.west.example.com goes to %+v, want west-api", f)
+	}
+}
