@@ -1,7 +1,7 @@
 #!/bin/busybox sh
 # The first and only process of the guest: installer or installed system.
 export PATH=/bin
-busybox --install -s /bin
+/bin/busybox --install -s /bin
 mkdir -p /proc /sys /dev /tmp
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys

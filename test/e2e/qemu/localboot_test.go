@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,9 +19,10 @@ import (
 func BenchmarkLocalBoot(b *testing.B) {
 	// dhcpd's localDiskMenu: discovery off, a menu whose first item is "boot from the local disk", and a prompt of 0 seconds.
 	menu := []string{
-		"dhcp-option-force=60,PXEClient",
-		"dhcp-option-force=43,06:01:03:09:0d:00:00:0a:4c:6f:63:61:6c:20:64:69:73:6b:0a:0b:00:4c:6f:63:61:6c:20:64:69:73:6b:ff",
+		"dhcp-option-force=tag:!http,60,PXEClient",
+		"dhcp-option-force=tag:!http,43,06:01:03:09:0d:00:00:0a:4c:6f:63:61:6c:20:64:69:73:6b:0a:0b:00:4c:6f:63:61:6c:20:64:69:73:6b:ff",
 	}
+	menuAndHTTP := append(slices.Clone(menu), "dhcp-option-force=tag:http,60,HTTPClient", "dhcp-boot=tag:http,http://"+address+":8080/ipxe.efi")
 	silent := []string{"dhcp-ignore=tag:!known"}
 	tests := []struct {
 		name     string
@@ -35,11 +38,12 @@ func BenchmarkLocalBoot(b *testing.B) {
 		{"uefi-pxe/no boot file", qemu.UEFIPXE, nil, ""},
 		{"uefi-pxe/ipxe exit 1", qemu.UEFIPXE, bootTags(), "#!ipxe\nexit 1\n"},
 		{"uefi-pxe/menu type 0", qemu.UEFIPXE, menu, ""},
+		{"uefi-pxe/menu type 0, ipxe exit 1 by HTTP", qemu.UEFIPXE, menuAndHTTP, "#!ipxe\nexit 1\n"},
 		{"uefi-pxe/no answer", qemu.UEFIPXE, silent, ""},
 		{"uefi-http/no boot file", qemu.UEFIHTTP, nil, ""},
 		{"uefi-http/ipxe exit 1", qemu.UEFIHTTP, bootTags(), "#!ipxe\nexit 1\n"},
-		{"disk first, for comparison/bios", qemu.BIOS, nil, ""},
-		{"disk first, for comparison/uefi", qemu.UEFIPXE, nil, ""},
+		{"disk first/bios", qemu.BIOS, nil, ""},
+		{"disk first/uefi", qemu.UEFIPXE, nil, ""},
 	}
 	for _, tt := range tests {
 		b.Run(tt.name, func(b *testing.B) {
@@ -47,9 +51,9 @@ func BenchmarkLocalBoot(b *testing.B) {
 				s := newStandIn(b, tt.dhcp...)
 				s.script = func(w http.ResponseWriter) { _, _ = io.WriteString(w, tt.script) }
 				disk := installedDisk(b, s.files)
-				first := len(tt.name) > 4 && tt.name[:4] == "disk"
+				first := strings.HasPrefix(tt.name, "disk first")
 				m := qemu.Start(b, qemu.Config{Bridge: s.seg.Bridge, MAC: mac, Firmware: tt.firmware, Disk: disk, DiskFirst: first})
-				line := m.Await(b, 100*time.Second, "GUEST installed system booted from disk")
+				line := m.Await(b, 240*time.Second, "GUEST installed system booted from disk")
 				m.Kill()
 				b.ReportMetric(line.At.Seconds(), "s/boot")
 			}

@@ -83,7 +83,12 @@ func NewDisk(t testing.TB, bytes int64) string {
 func Start(t testing.TB, cfg Config) *Machine {
 	t.Helper()
 	netlab.Need(t, Needs()...)
-	m := &Machine{cfg: cfg, dir: t.TempDir(), exited: make(chan struct{}), grown: make(chan struct{})}
+	dir, err := os.MkdirTemp("", "qemu") // not t.TempDir: its name may be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	m := &Machine{cfg: cfg, dir: dir, exited: make(chan struct{}), grown: make(chan struct{})}
 	args := m.args(t)
 	m.cmd = exec.Command("qemu-system-x86_64", args...)
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -132,7 +137,7 @@ func (m *Machine) args(t testing.TB) []string {
 	}
 	args = append(args, "-netdev", m.netdev(t), "-device", card)
 	if cfg.Disk != "" {
-		args = append(args, "-drive", "if=none,id=d0,cache=unsafe,format="+imageFormat(cfg.Disk)+",file="+cfg.Disk,
+		args = append(args, "-drive", "if=none,id=d0,cache=unsafe,format="+imageFormat(cfg.Disk)+",file="+strings.ReplaceAll(cfg.Disk, ",", ",,"),
 			"-device", fmt.Sprintf("virtio-blk-pci,drive=d0,bootindex=%d", diskOrder))
 	}
 	return append(args, cfg.Args...)
