@@ -184,6 +184,7 @@ func (f *forwarder) note(server netip.AddrPort, failed bool) {
 // An rcodeError is a reply that is no answer.
 type rcodeError struct{ code int }
 
+// Error implements error.
 func (e *rcodeError) Error() string { return "replied " + dns.RcodeToString[e.code] }
 
 // toEntry makes an entry of a server's reply. Of the reply are kept the records that answer the question and, where there

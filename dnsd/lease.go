@@ -8,9 +8,10 @@ import (
 
 // Leases are the DHCP clients that have no reservation. Both methods answer from memory and are safe for concurrent use.
 type Leases interface {
-	// NameOf returns the host name, a single label, that the client at an address sent.
+	// NameOf returns the host name that the client at an address sent, as it sent it.
 	NameOf(addr netip.Addr) (string, bool)
-	// AddrOf returns the address of the client that sent that host name; the name is one label in lower case.
+	// AddrOf returns the address of the client that sent a host name of which HostLabel makes that name. It is called for
+	// every name that the lab's domain does not hold, so it must not search long.
 	AddrOf(name string) (netip.Addr, bool)
 }
 
@@ -50,7 +51,7 @@ func (r *request) leaseName(m match, leases Leases, addr netip.Addr) bool {
 		return false
 	}
 	label, ok := leases.NameOf(addr)
-	if label = hostLabel(label); !ok || label == "" {
+	if label = HostLabel(label); !ok || label == "" {
 		return false
 	}
 	r.fromLease()
@@ -71,9 +72,9 @@ func (r *request) fromLease() {
 	}
 }
 
-// hostLabel makes a label of what a client calls itself: its first label, in lower case, of letters, digits and inner
-// hyphens. It returns "" if nothing is left.
-func hostLabel(s string) string {
+// HostLabel makes a label of what a DHCP client calls itself: its first label, in lower case, of letters, digits and inner
+// hyphens. It returns "" if nothing is left. Leases compare by it, so that the name in a PTR is one that has an address.
+func HostLabel(s string) string {
 	s, _, _ = strings.Cut(strings.ToLower(s), ".")
 	s = strings.Map(func(c rune) rune {
 		switch {

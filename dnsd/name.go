@@ -156,12 +156,3 @@ func wireLen(b []byte) int {
 	}
 	return n + 1
 }
-
-// countLabels returns the labels of a well-formed uncompressed name, without the root.
-func countLabels(b []byte) int {
-	labels := 0
-	for i := 0; b[i] != 0; i += 1 + int(b[i]) {
-		labels++
-	}
-	return labels
-}

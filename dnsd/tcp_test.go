@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
 // frame returns a query for an A record with that ID, as it goes over TCP.
@@ -104,6 +105,48 @@ func TestTCPLimits(t *testing.T) {
 	_, _ = rubbish.Write([]byte{0, 3, 1, 2, 3})
 	if _, err := readFrame(rubbish); !errors.Is(err, io.EOF) {
 		t.Errorf("after rubbish: %v, want the connection closed", err)
+	}
+}
+
+// TestBusy: with all places taken by questions that wait, others for the forwarder are dropped, and the table still answers.
+func TestBusy(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	up := newUpstream(t, func(q *dns.Msg, _ string) *dns.Msg {
+		<-release
+		return reply(q, q.Question[0].Name+" 60 IN A 10.0.0.1")
+	})
+	s := newServer(t, compile(t, forwardingLab(up.addr)), nil)
+	s.slots = make(chan struct{}, 1)
+	ap := serve(t, s, "127.0.0.1")
+	conn, err := net.Dial("udp", ap.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ids := []struct {
+		id    uint16
+		owner string
+	}{{1, "one.example.org."}, {2, "two.example.org."}, {3, "api.mycluster.example.com."}}
+	for i, q := range ids {
+		_, _ = conn.Write(frame(t, q.id, q.owner)[2:])
+		if i == 0 {
+			<-up.asked
+		}
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	b := make([]byte, 512)
+	for _, want := range []byte{3, 1} {
+		n, err := conn.Read(b)
+		if err != nil || n < headerLen || b[1] != want {
+			t.Fatalf("got %x, %v; want the reply to %d", b[:n], err, want)
+		}
+		if want == 3 {
+			close(release)
+		}
+	}
+	if n := testutil.ToFloat64(s.metrics.dropped[dropBusy]); n != 1 {
+		t.Errorf("%v messages dropped, want 1", n)
 	}
 }
 

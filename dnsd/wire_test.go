@@ -163,8 +163,8 @@ func TestHostLabel(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{"Laptop": "laptop", "a.b": "a", "my pc": "my-pc", "-x-": "x", "ü": "", "": "",
 		strings.Repeat("a", 70): strings.Repeat("a", 63), "x\x00y": "xy", "*": ""} {
-		if got := hostLabel(in); got != want {
-			t.Errorf("hostLabel(%q) = %q, want %q", in, got, want)
+		if got := HostLabel(in); got != want {
+			t.Errorf("HostLabel(%q) = %q, want %q", in, got, want)
 		}
 	}
 }
@@ -242,4 +242,65 @@ func FuzzZoneLines(f *testing.F) {
 			t.Fatalf("shown, read and shown again (-first +second):\n%s", cmp.Diff(shown.String(), again.String()))
 		}
 	})
+}
+
+// FuzzReply: whatever a server of the forwarder replies, what a client gets of it is a message that a stranger's library
+// reads, with the client's question and with records of that name or of what its CNAMEs lead to, also at the end of a chain.
+func FuzzReply(f *testing.F) {
+	q := new(dns.Msg).SetQuestion("www.example.org.", dns.TypeA)
+	for _, records := range [][]string{nil, {"www.example.org. 60 IN A 192.0.2.1"},
+		{"WWW.example.org. 60 IN CNAME a.example.net.", "a.example.net. 30 IN A 192.0.2.1", "other.test. 30 IN A 6.6.6.6"},
+		{"www.example.org. 0 IN TXT x", "example.org. 60 IN DNAME example.net."}} {
+		m := reply(q, records...)
+		m.SetEdns0(1232, true)
+		packed, _ := m.Pack()
+		f.Add(packed)
+	}
+	table := compile(f, forwardingLab(netip.MustParseAddrPort("127.0.0.1:1")))
+	s := newServer(f, table, nil)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, question := range []string{"Www.example.org.", "out.z.test."} {
+			r := &request{from: netip.MustParseAddr(inside)}
+			packed, _ := new(dns.Msg).SetQuestion(question, dns.TypeA).Pack()
+			r.w.b = append(make([]byte, 0, udpBuffer), packed...)
+			if s.handle(r) != pending {
+				t.Fatalf("%s is not for the forwarder", question)
+			}
+			a := ask{name: r.cur, qtype: typeA}
+			e, err := a.read(b)
+			if err != nil {
+				return
+			}
+			if r.chained {
+				err = r.join(e, s.deps.Now())
+			} else {
+				r.fromCache(e, s.deps.Now())
+			}
+			if err != nil {
+				t.Fatalf("%s: join %x: %v", question, e.rest, err)
+			}
+			s.finish(r)
+			checkReply(t, r.w.b, question)
+		}
+	})
+}
+
+func checkReply(t *testing.T, b []byte, question string) {
+	t.Helper()
+	var m dns.Msg
+	if err := m.Unpack(b); err != nil {
+		t.Fatalf("%s: unpack %x: %v", question, b, err)
+	}
+	if len(b) > minUDP || m.Question[0].Name != question {
+		t.Fatalf("%s: %d octets about %s", question, len(b), m.Question[0].Name)
+	}
+	names := map[string]bool{dns.CanonicalName(question): true}
+	for _, rr := range m.Answer {
+		if cname, ok := rr.(*dns.CNAME); ok {
+			names[dns.CanonicalName(cname.Target)] = true
+		}
+		if !names[dns.CanonicalName(rr.Header().Name)] && rr.Header().Rrtype != dns.TypeDNAME {
+			t.Fatalf("%s: a stranger's record: %s", question, rr)
+		}
+	}
 }
