@@ -27,7 +27,8 @@ const (
 	useBootFile = "\x06\x01\x08\xff"
 	// localDiskMenu: discovery off (bits 0 and 1), a menu (tag 9) whose first item has type 0, which is "boot from the local
 	// disk", and a prompt (tag 10) that waits 0 seconds. EDK2 takes the first item and returns EFI_ABORTED, on which the
-	// boot manager goes on to the next boot option (PxeBcBoot.c, PxeBcDiscoverBootFile).
+	// boot manager goes on to the next boot option (PxeBcBoot.c, PxeBcDiscoverBootFile). TestOVMF sees it: "PXE-E21: Remote
+	// boot cancelled" right after the acknowledgement.
 	localDiskMenu = "\x06\x01\x03" + "\x09\x0d\x00\x00\x0aLocal disk" + "\x0a\x0b\x00Local disk" + "\xff"
 	// noPXEDHCP, in option 175: iPXE need not wait for a second, proxy DHCP server; saves 2 to 3 seconds a boot.
 	noPXEDHCP = "\xb0\x01\x01"
@@ -91,7 +92,7 @@ func httpBoot(r *request, n *lab.Network) bootInfo {
 
 // pxeBoot says PXEClient together with useBootFile. EDK2 then takes the offer at its highest rank (DhcpPxe10 in
 // PxeBcDhcp4.c), above any proxy on the wire, and boots the file without asking port 4011; a plain offer without option
-// 60 would boot too, but ranks below every proxy. Both ways were seen to work with OVMF.
+// 60 would boot too, but ranks below every proxy. TestOVMF sees it with real firmware.
 func pxeBoot(r *request, n *lab.Network) bootInfo {
 	nbp := nbpOf(r)
 	if nbp == "" {

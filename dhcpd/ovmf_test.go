@@ -1,0 +1,89 @@
+package dhcpd
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"bootlab/internal/netlab"
+)
+
+const ovmfCode = "/usr/share/OVMF/OVMF_CODE_4M.fd"
+
+// TestOVMF lets real UEFI firmware boot: with a profile it must ask for its boot program at once, and to boot its disk it
+// must give the network up at once. It takes half a minute of emulation, so it runs only where BOOTLAB_REQUIRE has ovmf or
+// all.
+func TestOVMF(t *testing.T) {
+	if r := os.Getenv("BOOTLAB_REQUIRE"); !strings.Contains(r, "ovmf") && !strings.Contains(r, "all") {
+		t.Skip("needs BOOTLAB_REQUIRE=ovmf: half a minute of emulation")
+	}
+	netlab.Need(t, "root", "qemu-system-x86_64")
+	for _, tc := range []struct {
+		name  string
+		local bool
+		want  string // on the serial console
+	}{
+		{"boot program", false, "NBP filename is boot/52-54-00-00-02-01/ipxe.efi"},
+		{"local disk", true, "PXE-E21"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			seg := netlab.NewSegment(t, "10.77.0.1/24")
+			l := startLive(t, seg)
+			l.local["master-0"] = tc.local
+			console := startOVMF(t, seg.Bridge, master0)
+			var text strings.Builder
+			for start := time.Now(); ; {
+				line, err := console.ReadString('\n')
+				text.WriteString(line)
+				if line = strings.TrimSpace(line); line != "" {
+					t.Logf("%5.1fs %q", time.Since(start).Seconds(), line)
+				}
+				if strings.Contains(line, tc.want) {
+					break
+				}
+				if err != nil {
+					t.Fatalf("the machine stopped without %q: %v", tc.want, err)
+				}
+			}
+			for _, e := range l.events.take() {
+				t.Logf("%s %s %s %s", e.Kind, e.Addr, e.Detail, e.Err)
+			}
+		})
+	}
+}
+
+// startOVMF starts a machine that boots from the network, and returns its console. The machine is stopped after a minute.
+func startOVMF(t *testing.T, bridge, mac string) *bufio.Reader {
+	t.Helper()
+	netlab.Run(t, "ip", "tuntap", "add", "tap0", "mode", "tap")
+	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", "tap0").Run() })
+	netlab.Run(t, "ip", "link", "set", "tap0", "master", bridge, "up")
+	vars, err := os.ReadFile("/usr/share/OVMF/OVMF_VARS_4M.fd")
+	if err != nil {
+		t.Skip(err)
+	}
+	varsCopy := filepath.Join(t.TempDir(), "vars.fd")
+	if err := os.WriteFile(varsCopy, vars, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("qemu-system-x86_64", "-accel", "tcg", "-machine", "q35", "-m", "512", "-display", "none", "-nodefaults",
+		"-serial", "stdio", "-no-reboot", "-drive", "if=pflash,format=raw,unit=0,readonly=on,file="+ovmfCode,
+		"-drive", "if=pflash,format=raw,unit=1,file="+varsCopy, "-netdev", "tap,id=n0,ifname=tap0,script=no,downscript=no",
+		"-device", "virtio-net-pci,netdev=n0,mac="+mac+",bootindex=1,romfile=", "-device", "virtio-rng-pci")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdin = nil
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kill := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+	t.Cleanup(func() { kill.Stop(); _ = cmd.Process.Kill(); _, _ = io.Copy(io.Discard, out); _ = cmd.Wait() })
+	return bufio.NewReader(out)
+}
