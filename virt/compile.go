@@ -52,8 +52,8 @@ func devicePrefix(bus string) string {
 }
 
 func (m *machine) compileDisks(bad complain) {
-	m.targets = make([]string, 0, len(m.vm.Disks))
-	for _, d := range m.vm.Disks {
+	m.targets = make([]string, 0, len(m.disksOf()))
+	for _, d := range m.disksOf() {
 		bus := busOf(d)
 		prefix := devicePrefix(bus)
 		letter := m.nextLetter(prefix)
@@ -65,7 +65,7 @@ func (m *machine) compileDisks(bad complain) {
 		case letter > 'z':
 			bad(".vm.disks", "too many disks: want at most 26 of a kind")
 		}
-		if d.Size == 0 {
+		if d.Size == 0 && !m.fromImage() {
 			bad(".vm.disks", "a disk of no size: want one such as 20GiB")
 		}
 		if !slices.Contains([]string{"", "default", "none", "writethrough", "writeback", "directsync", "unsafe"}, d.Cache) {

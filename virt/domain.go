@@ -64,9 +64,6 @@ func (m *machine) bootOrder() (nic, disk uint) {
 	return 1, 2
 }
 
-// fromImage reports whether the first disk starts as an image instead of empty.
-func (m *machine) fromImage() bool { return m.host.Profile != nil && m.host.Profile.Image != "" }
-
 func (m *machine) domainType() string {
 	if m.vm.Hypervisor.DomainType == "" {
 		return "kvm"
@@ -161,7 +158,7 @@ func source(a lab.Attachment) *libvirtxml.DomainInterfaceSource {
 // controllers returns the controllers that libvirt would not choose as we want: for scsi disks virtio-scsi, which every
 // installer has a driver for, instead of an emulated LSI.
 func (m *machine) controllers() []libvirtxml.DomainController {
-	for _, d := range m.vm.Disks {
+	for _, d := range m.disksOf() {
 		if d.Bus == "scsi" {
 			return []libvirtxml.DomainController{{Type: "scsi", Index: new(uint), Model: "virtio-scsi"}}
 		}

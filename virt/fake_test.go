@@ -24,6 +24,8 @@ type fake struct {
 	mu      sync.Mutex
 	domains map[string]*fakeDomain // by UUID
 	volumes map[string]bool        // by name
+	lengths map[string]uint64      // of volumes that were uploaded
+	uploads []string
 	calls   []string
 	dials   int
 	dead    bool          // the connection is broken
@@ -38,7 +40,7 @@ type fakeDomain struct {
 }
 
 func newFake() *fake {
-	return &fake{domains: map[string]*fakeDomain{}, volumes: map[string]bool{}, fail: map[string]error{}}
+	return &fake{domains: map[string]*fakeDomain{}, volumes: map[string]bool{}, lengths: map[string]uint64{}, fail: map[string]error{}}
 }
 
 func (f *fake) Dial(string) (virt.Hypervisor, error) {
@@ -157,6 +159,28 @@ func (f *fake) CreateVolume(_, xml string) (string, error) {
 	}
 	return "/pool/" + v.Name, f.change("create-volume", v.Name, func() error {
 		f.volumes[v.Name] = true
+		return nil
+	})
+}
+
+func (f *fake) VolumeBytes(_, name string) (uint64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lengths[name], nil
+}
+
+func (f *fake) UploadVolume(pool, xml string, content io.Reader, n uint64) (string, error) {
+	b, err := io.ReadAll(content)
+	if err != nil {
+		return "", err
+	}
+	var v libvirtxml.StorageVolume
+	if err := v.Unmarshal(xml); err != nil {
+		return "", err
+	}
+	return "/pool/" + v.Name, f.change("upload", v.Name, func() error {
+		f.volumes[v.Name], f.lengths[v.Name] = true, uint64(len(b))
+		f.uploads = append(f.uploads, string(b))
 		return nil
 	})
 }

@@ -52,6 +52,7 @@ func hosts() map[string]*lab.Lab {
 			h.VM.Hypervisor.Bridges[0] = lab.Attachment{Network: h.Network, LibvirtNetwork: "lab-net"}
 			h.VM.Disks = nil
 		}),
+		"image":     oneHost(fromImage),
 		"cpu-model": oneHost(func(h *lab.Host) { h.VM.CPU, h.VM.Machine, h.VM.Disks[0].Bus = "Westmere", "pc", "ide" }),
 	}
 }

@@ -1,5 +1,7 @@
 package virt
 
+import "io"
+
 // A Driver opens connections to hypervisors. libvirt is the one that Deps gets by default.
 type Driver interface {
 	// Dial connects to the hypervisor at a libvirt URI. It may block for as long as the network lets it.
@@ -27,8 +29,13 @@ type Hypervisor interface {
 	Undefine(uuid string) error
 	// VolumePath returns where a volume lies, or "" if the pool has none of that name.
 	VolumePath(pool, name string) (string, error)
+	// VolumeBytes returns the length of a volume as it lies on disk.
+	VolumeBytes(pool, name string) (uint64, error)
 	// CreateVolume makes a volume and returns where it lies.
 	CreateVolume(pool, xml string) (path string, err error)
+	// UploadVolume makes a volume, writes n bytes of content into it and returns where it lies. If that fails there is no
+	// volume.
+	UploadVolume(pool, xml string, content io.Reader, n uint64) (path string, err error)
 	// DeleteVolume deletes a volume; one that is not there is no error.
 	DeleteVolume(pool, name string) error
 	// Alive reports whether the connection still stands, as far as is known without asking.

@@ -5,6 +5,7 @@ package virt
 import (
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -79,6 +80,7 @@ func warmUp() {
 		d libvirt.Domain
 		p libvirt.StoragePool
 		v libvirt.StorageVol
+		s libvirt.Stream
 	)
 	_ = c.SetKeepAlive(keepAliveSeconds, keepAliveCount)
 	_, _ = c.IsAlive()
@@ -99,8 +101,14 @@ func warmUp() {
 	_, _ = p.GetName()
 	_, _ = p.StorageVolCreateXML("", 0)
 	_, _ = p.LookupStorageVolByName("")
+	_ = p.Refresh(0)
 	_, _ = v.GetPath()
+	_, _ = v.GetInfoFlags(0)
+	_ = v.Upload(&s, 0, 0, 0)
 	_ = v.Delete(0)
+	_, _ = c.NewStream(0)
+	_ = s.SendAll(func(*libvirt.Stream, int) ([]byte, error) { return nil, nil })
+	_, _, _ = s.Finish(), s.Abort(), s.Free()
 	_, _, _ = d.Free(), p.Free(), v.Free()
 }
 
@@ -255,6 +263,25 @@ func (c *connection) VolumePath(pool, name string) (string, error) {
 	return pathOf(v)
 }
 
+// VolumeBytes implements Hypervisor.
+func (c *connection) VolumeBytes(pool, name string) (uint64, error) {
+	p, err := c.pool(pool)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = p.Free() }()
+	v, err := p.LookupStorageVolByName(name)
+	if err != nil {
+		return 0, plain(err)
+	}
+	defer func() { _ = v.Free() }()
+	info, err := v.GetInfoFlags(libvirt.STORAGE_VOL_GET_PHYSICAL)
+	if err != nil {
+		return 0, plain(err)
+	}
+	return info.Allocation, nil // with that flag it is the length
+}
+
 // CreateVolume implements Hypervisor.
 func (c *connection) CreateVolume(pool, xml string) (string, error) {
 	p, err := c.pool(pool)
@@ -273,6 +300,56 @@ func pathOf(v *libvirt.StorageVol) (string, error) {
 	defer func() { _ = v.Free() }()
 	path, err := v.GetPath()
 	return path, plain(err)
+}
+
+// UploadVolume implements Hypervisor.
+func (c *connection) UploadVolume(pool, xml string, content io.Reader, n uint64) (string, error) {
+	p, err := c.pool(pool)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = p.Free() }()
+	v, err := p.StorageVolCreateXML(xml, 0)
+	if err != nil {
+		return "", plain(err)
+	}
+	if err := c.upload(v, content, n); err != nil {
+		err = errors.Join(err, plain(v.Delete(0)))
+		_ = v.Free()
+		return "", err
+	}
+	// What libvirt knows of the volume is what it made, not what was written into it.
+	if err := p.Refresh(0); err != nil {
+		_ = v.Free()
+		return "", plain(err)
+	}
+	return pathOf(v)
+}
+
+func (c *connection) upload(v *libvirt.StorageVol, content io.Reader, n uint64) error {
+	stream, err := c.c.NewStream(0)
+	if err != nil {
+		return plain(err)
+	}
+	defer func() { _ = stream.Free() }()
+	if err := v.Upload(stream, 0, n, 0); err != nil {
+		return plain(err)
+	}
+	var failed error // of content, which libvirt reports as its own
+	buf := make([]byte, 256<<10)
+	err = stream.SendAll(func(_ *libvirt.Stream, most int) ([]byte, error) {
+		k, err := content.Read(buf[:min(most, len(buf))])
+		if k == 0 && err != nil && !errors.Is(err, io.EOF) {
+			failed = err
+			return nil, err
+		}
+		return buf[:k], nil
+	})
+	if err != nil {
+		_ = stream.Abort()
+		return errors.Join(failed, plain(err))
+	}
+	return plain(stream.Finish())
 }
 
 // DeleteVolume implements Hypervisor.

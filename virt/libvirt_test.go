@@ -4,6 +4,7 @@ package virt_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"os"
 	"os/exec"
@@ -212,6 +213,61 @@ func TestRealRefusals(t *testing.T) {
 
 	b.use(t, with(func(hv *lab.Hypervisor) { hv.URI = "qemu+unix:///system?socket=/nowhere/libvirt-sock" }))
 	wantErr(t, b.Create(ctx, "master-0"), "systemctl start libvirtd", "/nowhere/libvirt-sock")
+}
+
+// TestRealMachineFromImage makes two machines over one uploaded image, with an Ignition config in fw_cfg.
+func TestRealMachineFromImage(t *testing.T) {
+	netlab.Need(t, append(libvirtlab.Needs(), "qemu-img")...)
+	ctx := t.Context()
+	seg := netlab.NewSegment(t, "10.78.0.1/24")
+	d, err := libvirtlab.Start(ctx, libvirtlab.Config{Dir: t.TempDir()})
+	check(t, err)
+	t.Cleanup(func() { check(t, d.Stop()) })
+	files := t.TempDir()
+	check(t, os.Mkdir(filepath.Join(files, "images"), 0o755))
+	original := filepath.Join(files, "images", "base.qcow2")
+	raw := filepath.Join(files, "disk")
+	check(t, os.WriteFile(raw, bytes.Repeat([]byte("bootlab\n"), 1<<17), 0o600))
+	netlab.Run(t, "qemu-img", "convert", "-f", "raw", "-O", "qcow2", raw, original)
+
+	change := func(h *lab.Host) {
+		fromImage(h)
+		*h.VM.Hypervisor = lab.Hypervisor{Name: "local", URI: d.URI, DomainType: "qemu",
+			Bridges: []lab.Attachment{{Network: h.Network, Bridge: seg.Bridge}}}
+		h.VM.Memory, h.VM.CPUs = gib/8, 1
+	}
+	b := newImageBench(t, oneHost(change), nil, &images{file: os.DirFS(files), config: ignition})
+	serve(t, b)
+	check(t, b.Create(ctx, "master-0"))
+	check(t, b.Start(ctx, "master-0"))
+	wantState(t, b, virt.StateRunning)
+	b.use(t, oneHost(change, func(h *lab.Host) { h.Name = "worker-0"; h.VM.Disks = []lab.Disk{{Size: gib}} }))
+	check(t, b.Create(ctx, "worker-0"))
+
+	overlay := filepath.Join(d.Images, "worker-0-vda.qcow2")
+	info := netlab.Run(t, "qemu-img", "info", overlay)
+	bases, err := filepath.Glob(d.Images + "/bootlab-base-*")
+	check(t, err)
+	if len(bases) != 1 || !strings.Contains(info, "backing file: "+bases[0]) || !strings.Contains(info, "virtual size: 1 GiB") {
+		t.Errorf("bases %v, overlay\n%s", bases, info)
+	}
+	netlab.Run(t, "cmp", original, bases[0])
+	netlab.Run(t, "qemu-img", "check", overlay)
+	config, err := os.ReadFile(filepath.Join(d.Images, "worker-0.ign"))
+	check(t, err)
+	if string(config) != ignition {
+		t.Errorf("config document %q", config)
+	}
+	if mode, err := os.Stat(filepath.Join(d.Images, "worker-0.ign")); err != nil || mode.Mode().Perm() != 0o600 {
+		t.Errorf("config document has mode %v (%v), want 0600", mode.Mode(), err)
+	}
+	check(t, b.Delete(ctx, "worker-0"))
+	check(t, b.Delete(ctx, "master-0"))
+	left, err := filepath.Glob(d.Images + "/*")
+	check(t, err)
+	if len(left) != 1 || left[0] != bases[0] {
+		t.Errorf("left behind: %v, want the image alone", left)
+	}
 }
 
 // TestConnectionComesBack restarts libvirtd under a Server.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"strings"
 	"time"
 
 	"libvirt.org/go/libvirtxml"
@@ -17,10 +16,17 @@ import (
 // Create makes the volumes and the domain of a host. What is there already stays: a domain that differs from the lab file
 // is redefined if it is off, volumes are never touched. It refuses to take over a domain or a volume that it did not make.
 func (s *Server) Create(ctx context.Context, host string) error {
-	return s.run(ctx, host, operation{name: "create", kind: event.VMCreated, do: create})
+	return s.run(ctx, host, operation{name: "create", kind: event.VMCreated, do: s.create, timeout: s.createTime})
 }
 
-func create(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
+func (s *Server) createTime(m *machine) time.Duration {
+	if m.fromImage() {
+		return s.cfg.UploadWait
+	}
+	return s.cfg.Timeout
+}
+
+func (s *Server) create(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
 	old, err := find(hv, m)
 	if err != nil && !errors.Is(err, ErrAbsent) {
 		return false, err
@@ -33,15 +39,29 @@ func create(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
 	case old.UUID != "" && old.State.active():
 		return false, errors.New("it is running and the lab file has changed: stop it, then create it again")
 	}
-	paths, made, err := createVolumes(ctx, hv, m, old.UUID != "")
+	return true, s.make(ctx, hv, m, d, old.UUID != "")
+}
+
+// make makes what is missing of a machine, and takes it back if not all of it can be made. known says that its domain is
+// there, in an older form.
+func (s *Server) make(ctx context.Context, hv Hypervisor, m *machine, d *libvirtxml.Domain, known bool) error {
+	var base *libvirtxml.StorageVolumeBackingStore
+	var made []string
+	var err error
+	if m.fromImage() {
+		if base, made, err = s.prepare(ctx, hv, m, d); err != nil {
+			return err
+		}
+	}
+	paths, volumes, err := createVolumes(ctx, hv, m, base, known)
 	if err == nil {
 		placeDisks(d, paths)
 		err = define(ctx, hv, d)
 	}
 	if err != nil {
-		return false, errors.Join(err, deleteVolumes(hv, m.pool(), made))
+		return errors.Join(err, deleteVolumes(hv, m.pool(), append(made, volumes...)))
 	}
-	return true, nil
+	return nil
 }
 
 func define(ctx context.Context, hv Hypervisor, d *libvirtxml.Domain) error {
@@ -57,10 +77,12 @@ func define(ctx context.Context, hv Hypervisor, d *libvirtxml.Domain) error {
 
 // createVolumes makes the volumes that are missing. It returns the paths of all, and the names of those that it made.
 // A volume that is there although its machine is not is somebody's data.
-func createVolumes(ctx context.Context, hv Hypervisor, m *machine, known bool) (paths map[string]string, made []string, err error) {
+func createVolumes(ctx context.Context, hv Hypervisor, m *machine, base *libvirtxml.StorageVolumeBackingStore, known bool) (
+	paths map[string]string, made []string, err error,
+) {
 	pool := m.pool()
 	paths = map[string]string{}
-	for i := range m.vm.Disks {
+	for i := range m.disksOf() {
 		if err := ctx.Err(); err != nil {
 			return nil, made, err
 		}
@@ -73,18 +95,30 @@ func createVolumes(ctx context.Context, hv Hypervisor, m *machine, known bool) (
 			return nil, made, fmt.Errorf("volume %s is in pool %s already and belongs to no VM of this lab: "+
 				"move it away, or delete it (virsh vol-delete --pool %s %s)", name, pool, pool, name)
 		case file == "":
-			xml, err := m.volume(i).Marshal()
-			if err != nil {
-				return nil, made, err
+			v := m.volume(i)
+			if v.BackingStore != nil {
+				v.BackingStore = base
 			}
-			if file, err = hv.CreateVolume(pool, xml); err != nil {
-				return nil, made, fmt.Errorf("create volume %s: %w", name, err)
+			if file, err = createVolume(hv, pool, v); err != nil {
+				return nil, made, err
 			}
 			made = append(made, name)
 		}
 		paths[name] = file
 	}
 	return paths, made, nil
+}
+
+func createVolume(hv Hypervisor, pool string, v *libvirtxml.StorageVolume) (string, error) {
+	xml, err := v.Marshal()
+	if err != nil {
+		return "", err
+	}
+	file, err := hv.CreateVolume(pool, xml)
+	if err != nil {
+		return "", fmt.Errorf("create volume %s: %w", v.Name, err)
+	}
+	return file, nil
 }
 
 func deleteVolumes(hv Hypervisor, pool string, names []string) error {
@@ -146,7 +180,8 @@ const (
 // loader and most installers do not; the error then says so.
 func (s *Server) Stop(ctx context.Context, host string, mode StopMode) error {
 	return s.run(ctx, host, operation{
-		name: "stop", kind: event.VMStopped, timeout: s.cfg.Timeout + s.cfg.ShutdownWait,
+		name: "stop", kind: event.VMStopped,
+		timeout: func(*machine) time.Duration { return s.cfg.Timeout + s.cfg.ShutdownWait },
 		do: func(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
 			d, err := find(hv, m)
 			switch {
@@ -263,7 +298,7 @@ func remove(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
 }
 
 // ownVolumes returns the names of the volumes that Create made for the domain that is there, which need not be the one of
-// today's lab file: a disk whose name is that of a volume of this host, in our pool.
+// today's lab file: a file in our pool whose name is that of a disk, or of the config document, of this host.
 func ownVolumes(hv Hypervisor, m *machine) ([]string, error) {
 	xml, err := hv.XML(m.uuid)
 	if err != nil {
@@ -273,25 +308,42 @@ func ownVolumes(hv Hypervisor, m *machine) ([]string, error) {
 	if err := d.Unmarshal(xml); err != nil {
 		return nil, fmt.Errorf("read domain: %w", err)
 	}
-	if d.Devices == nil {
-		return nil, nil
-	}
 	var names []string
-	for _, disk := range d.Devices.Disks {
-		if disk.Source == nil || disk.Source.File == nil || disk.Target == nil {
-			continue
-		}
-		name := path.Base(disk.Source.File.File)
-		if !strings.HasPrefix(name, m.host.Name+"-"+disk.Target.Dev+".") {
-			continue
-		}
-		file, err := hv.VolumePath(m.pool(), name)
+	for _, file := range ownFiles(&d, m) {
+		name := path.Base(file)
+		have, err := hv.VolumePath(m.pool(), name)
 		if err != nil {
 			return nil, err
 		}
-		if file == disk.Source.File.File {
+		if have == file {
 			names = append(names, name)
 		}
 	}
 	return names, nil
+}
+
+// ownFiles returns the files of a domain that are named as those of this host.
+func ownFiles(d *libvirtxml.Domain, m *machine) (files []string) {
+	for _, info := range d.SysInfo {
+		if info.FWCfg == nil {
+			continue
+		}
+		for _, entry := range info.FWCfg.Entry {
+			if path.Base(entry.File) == m.configVolume() {
+				files = append(files, entry.File)
+			}
+		}
+	}
+	if d.Devices == nil {
+		return files
+	}
+	for _, disk := range d.Devices.Disks {
+		if disk.Source == nil || disk.Source.File == nil || disk.Target == nil {
+			continue
+		}
+		if file := disk.Source.File.File; path.Base(file) == m.host.Name+"-"+disk.Target.Dev+".qcow2" {
+			files = append(files, file)
+		}
+	}
+	return files
 }

@@ -18,6 +18,7 @@ import (
 type Config struct {
 	Timeout      time.Duration // of one operation on one machine; default 1 minute
 	ShutdownWait time.Duration // how long Stop waits for a guest that was asked to power off; default 1 minute
+	UploadWait   time.Duration // of the creation of a machine whose image has to be uploaded; default 30 minutes
 	Calls        int           // at a time to one hypervisor; default 4
 }
 
@@ -29,6 +30,7 @@ type Deps struct {
 	Registerer prometheus.Registerer
 	Now        func() time.Time
 	Driver     Driver // nil: libvirt
+	Images     Images // nil: machines that are made from an image are refused
 }
 
 // MetricOperationSeconds is how long operations took, by operation and result ("ok" or "failed").
@@ -41,6 +43,8 @@ type Server struct {
 	deps    Deps
 	links   *links
 	seconds *prometheus.HistogramVec
+
+	uploading chan struct{} // holds one while an image is uploaded
 
 	mu   sync.Mutex
 	busy map[string]string // host -> operation under way
@@ -65,10 +69,11 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	}
 	cfg = cfg.withDefaults()
 	s := &Server{
-		cfg:   cfg,
-		deps:  deps,
-		links: &links{driver: deps.Driver, limit: cfg.Calls, byURI: map[string]*link{}},
-		busy:  map[string]string{},
+		cfg:       cfg,
+		deps:      deps,
+		uploading: make(chan struct{}, 1),
+		links:     &links{driver: deps.Driver, limit: cfg.Calls, byURI: map[string]*link{}},
+		busy:      map[string]string{},
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    MetricOperationSeconds,
 			Help:    "How long operations on virtual machines took.",
@@ -87,6 +92,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.ShutdownWait == 0 {
 		c.ShutdownWait = time.Minute
+	}
+	if c.UploadWait == 0 {
+		c.UploadWait = 30 * time.Minute
 	}
 	if c.Calls == 0 {
 		c.Calls = 4
@@ -110,9 +118,10 @@ func (s *Server) Serve(ctx context.Context) error {
 
 // An operation is one thing to do with one machine.
 type operation struct {
-	name    string
-	kind    event.Kind    // recorded when it changed something
-	timeout time.Duration // 0: Config.Timeout
+	name string
+	kind event.Kind // recorded when it changed something
+	// timeout returns how long it may take; nil: Config.Timeout.
+	timeout func(*machine) time.Duration
 	// do works on the machine and reports whether it changed anything.
 	do func(context.Context, Hypervisor, *machine) (changed bool, err error)
 }
@@ -133,9 +142,9 @@ func (s *Server) runOn(ctx context.Context, m *machine, hv *lab.Hypervisor, op o
 		return err
 	}
 	defer s.release(host)
-	timeout := op.timeout
-	if timeout == 0 {
-		timeout = s.cfg.Timeout
+	timeout := s.cfg.Timeout
+	if op.timeout != nil {
+		timeout = op.timeout(m)
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

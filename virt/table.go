@@ -71,8 +71,8 @@ func (t *Table) VolumeXML(host string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	xmls := make([]string, len(m.vm.Disks))
-	for i := range m.vm.Disks {
+	xmls := make([]string, len(m.disksOf()))
+	for i := range m.disksOf() {
 		if xmls[i], err = m.volume(i).Marshal(); err != nil {
 			return nil, err
 		}

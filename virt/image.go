@@ -1,0 +1,204 @@
+package virt
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+
+	"libvirt.org/go/libvirtxml"
+
+	"bootlab/internal/lab"
+)
+
+// Images hands out what a machine that is made from an image starts with.
+type Images interface {
+	// Image opens the image of the host's profile; the caller closes it.
+	Image(ctx context.Context, h *lab.Host) (fs.File, error)
+	// Config returns the config document of the host, rendered for it alone; nil if its profile has none.
+	Config(ctx context.Context, h *lab.Host) ([]byte, error)
+}
+
+// ignitionEntry is where Ignition finds its config on QEMU, in fw_cfg.
+const ignitionEntry = "opt/com.coreos/config"
+
+// fromImage reports whether the first disk starts as an image instead of empty. A profile with a kernel boots that, and
+// what it calls an image is for the installer to fetch.
+func (m *machine) fromImage() bool {
+	p := m.host.Profile
+	return p != nil && p.Image != "" && p.Kernel == "" && p.IPXE == ""
+}
+
+// An image is the content of a base volume, read once from its start.
+type image struct {
+	name    string // of the base volume
+	format  string // qcow2 or raw
+	content io.Reader
+	bytes   uint64 // of the content
+	virtual uint64 // bytes that a machine sees
+}
+
+// readImage looks at the head of an image. The volume's name changes with the file, so that machines made from an older
+// one keep what they stand on.
+func readImage(f fs.File) (*image, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	head := make([]byte, 32)
+	n, err := io.ReadFull(f, head)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	head = head[:n]
+	size := uint64(info.Size())
+	i := &image{format: "raw", bytes: size, virtual: size, content: io.MultiReader(bytes.NewReader(head), f)}
+	switch {
+	case bytes.HasPrefix(head, []byte("QFI\xfb")) && n == 32:
+		i.format, i.virtual = "qcow2", binary.BigEndian.Uint64(head[24:])
+	case bytes.HasPrefix(head, []byte("\xfd7zXZ\x00")), bytes.HasPrefix(head, []byte("\x1f\x8b")), bytes.HasPrefix(head, []byte("\x28\xb5\x2f\xfd")):
+		return nil, fmt.Errorf("image %s is compressed: unpack it", info.Name())
+	case size == 0:
+		return nil, fmt.Errorf("image %s is empty", info.Name())
+	}
+	sum := fnv.New32a()
+	fmt.Fprintf(sum, "%d %d", size, info.ModTime().UnixNano())
+	stem := strings.TrimSuffix(path.Base(info.Name()), path.Ext(info.Name()))
+	i.name = "bootlab-base-" + stem + "-" + hex.EncodeToString(sum.Sum(nil)) + "." + i.format
+	return i, nil
+}
+
+// volume returns the volume that an image is put into. It is made as qcow2 whatever the image is: such a volume starts
+// small, so that its length tells whether the content is all there.
+func (i *image) volume() *libvirtxml.StorageVolume {
+	return &libvirtxml.StorageVolume{
+		Name:     i.name,
+		Capacity: &libvirtxml.StorageVolumeSize{Value: i.virtual, Unit: "bytes"},
+		Target:   &libvirtxml.StorageVolumeTarget{Format: &libvirtxml.StorageVolumeTargetFormat{Type: "qcow2"}},
+	}
+}
+
+// place makes sure that the image is in the pool, whole, and returns where.
+func (i *image) place(ctx context.Context, hv Hypervisor, pool string) (string, error) {
+	file, err := hv.VolumePath(pool, i.name)
+	if err != nil {
+		return "", err
+	}
+	if file != "" {
+		have, err := hv.VolumeBytes(pool, i.name)
+		switch {
+		case err != nil:
+			return "", err
+		case have == i.bytes:
+			return file, nil
+		}
+		// An upload broke off with the process that made it.
+		if err := hv.DeleteVolume(pool, i.name); err != nil {
+			return "", err
+		}
+	}
+	return upload(ctx, hv, pool, i.volume(), i.content, i.bytes)
+}
+
+func upload(ctx context.Context, hv Hypervisor, pool string, v *libvirtxml.StorageVolume, content io.Reader, n uint64) (string, error) {
+	xml, err := v.Marshal()
+	if err != nil {
+		return "", err
+	}
+	file, err := hv.UploadVolume(pool, xml, &untilDone{ctx, content}, n)
+	if err != nil {
+		return "", fmt.Errorf("upload volume %s: %w", v.Name, err)
+	}
+	return file, nil
+}
+
+// untilDone is a reader that ends with its context, because libvirt's transfer does not.
+type untilDone struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (u *untilDone) Read(p []byte) (int, error) {
+	if err := u.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return u.r.Read(p)
+}
+
+// configVolume returns the name of the volume that holds the host's config document.
+func (m *machine) configVolume() string { return m.host.Name + ".ign" }
+
+// prepare puts what a machine made from an image needs beside its disks into the pool: the image, whose path and format it
+// returns for the overlay, and the config document, which it adds to the domain. It returns the volumes that it made for
+// this machine alone.
+func (s *Server) prepare(ctx context.Context, hv Hypervisor, m *machine, d *libvirtxml.Domain) (base *libvirtxml.StorageVolumeBackingStore, made []string, err error) {
+	if s.deps.Images == nil {
+		return nil, nil, fmt.Errorf("profile %s makes machines from an image, which this daemon cannot yet", m.host.Profile.Name)
+	}
+	// One at a time: two machines of one image must not both upload it.
+	select {
+	case s.uploading <- struct{}{}:
+		defer func() { <-s.uploading }()
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	}
+	config, err := s.deps.Images.Config(ctx, m.host)
+	if err != nil {
+		return nil, nil, fmt.Errorf("config document: %w", err)
+	}
+	if os := m.host.Profile.OS; config != nil && os != lab.OSCoreOS && os != lab.OSFlatcar {
+		return nil, nil, fmt.Errorf("profile %s has a config document, and only Ignition (os: coreos, flatcar) reads one from the "+
+			"firmware: take config out, or install over the network", m.host.Profile.Name)
+	}
+	f, err := s.deps.Images.Image(ctx, m.host)
+	if err != nil {
+		return nil, nil, fmt.Errorf("image: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	i, err := readImage(f)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(m.vm.Disks) > 0 && m.vm.Disks[0].Size != 0 && uint64(m.vm.Disks[0].Size) < i.virtual {
+		return nil, nil, fmt.Errorf("the first disk has %d bytes and the image needs %d: make it larger", m.vm.Disks[0].Size, i.virtual)
+	}
+	file, err := i.place(ctx, hv, m.pool())
+	if err != nil {
+		return nil, nil, err
+	}
+	base = &libvirtxml.StorageVolumeBackingStore{Path: file, Format: &libvirtxml.StorageVolumeTargetFormat{Type: i.format}}
+	if config == nil {
+		return base, nil, nil
+	}
+	file, err = placeConfig(ctx, hv, m, config)
+	if err != nil {
+		return nil, nil, err
+	}
+	d.SysInfo = append(d.SysInfo, libvirtxml.DomainSysInfo{FWCfg: &libvirtxml.DomainSysInfoFWCfg{
+		Entry: []libvirtxml.DomainSysInfoEntry{{Name: ignitionEntry, File: file}},
+	}})
+	return base, []string{m.configVolume()}, nil
+}
+
+// placeConfig puts the config document into the pool, readable for nobody but root and the emulator.
+func placeConfig(ctx context.Context, hv Hypervisor, m *machine, config []byte) (string, error) {
+	if err := hv.DeleteVolume(m.pool(), m.configVolume()); err != nil {
+		return "", err
+	}
+	n := uint64(len(config))
+	return upload(ctx, hv, m.pool(), &libvirtxml.StorageVolume{
+		Name:     m.configVolume(),
+		Capacity: &libvirtxml.StorageVolumeSize{Value: n, Unit: "bytes"},
+		Target: &libvirtxml.StorageVolumeTarget{
+			Format:      &libvirtxml.StorageVolumeTargetFormat{Type: "raw"},
+			Permissions: &libvirtxml.StorageVolumeTargetPermissions{Mode: "0600"},
+		},
+	}, bytes.NewReader(config), n)
+}

@@ -1,0 +1,161 @@
+package virt_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"io/fs"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"bootlab/internal/lab"
+	"bootlab/virt"
+)
+
+// images hands out one image and one config document.
+type images struct {
+	file   fs.FS
+	config string
+}
+
+func (i *images) Image(_ context.Context, h *lab.Host) (fs.File, error) {
+	return i.file.Open(h.Profile.Image)
+}
+
+func (i *images) Config(context.Context, *lab.Host) ([]byte, error) {
+	if i.config == "" {
+		return nil, nil
+	}
+	return []byte(i.config), nil
+}
+
+func fromImage(h *lab.Host) {
+	h.Profile = &lab.Profile{Name: "base", OS: lab.OSCoreOS, Image: "images/base.qcow2", Config: "base.ign"}
+	h.VM.Disks = nil
+}
+
+// qcow2 returns the head of an image that a machine sees as n bytes.
+func qcow2(n uint64) []byte {
+	b := make([]byte, 512)
+	copy(b, "QFI\xfb")
+	binary.BigEndian.PutUint64(b[24:], n)
+	return b
+}
+
+func newImageBench(t *testing.T, l *lab.Lab, d virt.Driver, i virt.Images) *bench {
+	t.Helper()
+	b := &bench{events: &recorder{}}
+	b.use(t, l)
+	s, err := virt.New(virt.Config{}, virt.Deps{
+		Table: func() *virt.Table { return b.table }, Events: b.events, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Registerer: prometheus.NewRegistry(), Now: time.Now, Driver: d, Images: i,
+	})
+	check(t, err)
+	b.Server = s
+	return b
+}
+
+const (
+	baseVolume = "bootlab-base-base-4ec3be56.qcow2"
+	ignition   = `{"ignition":{"version":"3.4.0"}}`
+)
+
+func TestMachineFromImage(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	f := newFake()
+	i := &images{file: fstest.MapFS{"images/base.qcow2": {Data: qcow2(1 << 30)}}, config: ignition}
+	b := newImageBench(t, oneHost(fromImage), f, i)
+	check(t, b.Create(ctx, "master-0"))
+	wantCalls(t, f, "upload "+baseVolume, "delete-volume master-0.ign", "upload master-0.ign", "create-volume "+volume, "define master-0")
+	if diff := cmp.Diff([]string{string(qcow2(1 << 30)), ignition}, f.uploads); diff != "" {
+		t.Errorf("uploads (-want +got)\n%s", diff)
+	}
+	for _, d := range f.domains {
+		for _, want := range []string{`<entry name="opt/com.coreos/config" file="/pool/master-0.ign">`, `file="/pool/` + volume + `"`, `<boot order="1">`} {
+			if !strings.Contains(d.xml, want) {
+				t.Errorf("domain has no %s:\n%s", want, d.xml)
+			}
+		}
+		if strings.Count(d.xml, "<boot ") != 1 {
+			t.Errorf("it boots from more than its disk:\n%s", d.xml)
+		}
+	}
+
+	// The second machine of the image finds it there.
+	b.use(t, oneHost(fromImage, func(h *lab.Host) { h.Name = "worker-0" }))
+	check(t, b.Create(ctx, "worker-0"))
+	wantCalls(t, f, "delete-volume worker-0.ign", "upload worker-0.ign", "create-volume worker-0-vda.qcow2", "define worker-0")
+	check(t, b.Delete(ctx, "worker-0"))
+	wantCalls(t, f, "undefine worker-0", "delete-volume worker-0.ign", "delete-volume worker-0-vda.qcow2")
+
+	// What an upload that broke off left is replaced.
+	f.lengths[baseVolume] = 100
+	check(t, b.Create(ctx, "worker-0"))
+	wantCalls(t, f, "delete-volume "+baseVolume, "upload "+baseVolume, "delete-volume worker-0.ign", "upload worker-0.ign",
+		"create-volume worker-0-vda.qcow2", "define worker-0")
+}
+
+func TestMachineFromImageRefusals(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name   string
+		data   []byte
+		change func(*lab.Host)
+		none   bool
+		want   string
+	}{
+		{"none wired", nil, func(*lab.Host) {}, true, "profile base makes machines from an image, which this daemon cannot yet"},
+		{"missing", nil, func(h *lab.Host) { h.Profile.Image = "gone" }, false, "file does not exist"},
+		{"empty", []byte{}, func(*lab.Host) {}, false, "is empty"},
+		{"compressed", []byte("\xfd7zXZ\x00 and so on"), func(*lab.Host) {}, false, "base.qcow2 is compressed: unpack it"},
+		{"too large", qcow2(2 << 30), func(h *lab.Host) { h.VM.Disks = []lab.Disk{{Size: gib}} }, false, "the first disk has 1073741824 bytes and the image needs 2147483648"},
+		{"no Ignition", qcow2(1 << 30), func(h *lab.Host) { h.Profile.OS = lab.OSCloudInit }, false, "only Ignition"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake()
+			var i virt.Images
+			if !tt.none {
+				i = &images{file: fstest.MapFS{"images/base.qcow2": {Data: tt.data}}, config: ignition}
+			}
+			b := newImageBench(t, oneHost(fromImage, tt.change), f, i)
+			wantErr(t, b.Create(t.Context(), "master-0"), tt.want)
+			wantCalls(t, f)
+		})
+	}
+}
+
+func TestMachineFromImageIsTakenBack(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.fail["define"] = errors.New("no")
+	i := &images{file: fstest.MapFS{"images/base.qcow2": {Data: []byte("a raw disk")}}, config: ignition}
+	b := newImageBench(t, oneHost(fromImage), f, i)
+	wantErr(t, b.Create(t.Context(), "master-0"), "no")
+	calls := f.takeCalls()
+	if len(calls) != 7 || calls[5] != "delete-volume master-0.ign" || calls[6] != "delete-volume "+volume {
+		t.Errorf("calls %v: want the machine's own volumes deleted, and the image kept", calls)
+	}
+}
+
+// An image beside a kernel is for the installer, not for the disk.
+func TestImageBesideAKernelIsNotTheDisk(t *testing.T) {
+	t.Parallel()
+	l := oneHost(func(h *lab.Host) { h.Profile = &lab.Profile{Name: "ubuntu", Kernel: "vmlinuz", Image: "ubuntu.iso"} })
+	table, err := virt.Compile(l)
+	check(t, err)
+	xml, err := table.XML("master-0")
+	check(t, err)
+	if !strings.Contains(xml, `<boot order="2">`) {
+		t.Errorf("the network is not first:\n%s", xml)
+	}
+}
