@@ -55,6 +55,14 @@ func (o *options) print(cmd *cobra.Command, v any, text func() error) error {
 	return enc.Encode(v)
 }
 
+// printLine writes v as one line of JSON if that was asked for, else as text: for answers that never end.
+func (o *options) printLine(cmd *cobra.Command, v any, text func() error) error {
+	if !o.json {
+		return text()
+	}
+	return json.NewEncoder(cmd.OutOrStdout()).Encode(v)
+}
+
 // version is that of the module, or of the commit that the binary was built from.
 func version() string {
 	info, ok := debug.ReadBuildInfo()

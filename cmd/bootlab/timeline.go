@@ -1,36 +1,88 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"bootlab/internal/api"
 	"bootlab/internal/event"
+	"bootlab/internal/timeline"
 )
 
 func timelineCommand(o *options) *cobra.Command {
-	var follow bool
-	cmd := &cobra.Command{Use: "timeline HOST", Args: cobra.ExactArgs(1)}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what happens from now on")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		c, err := o.client()
-		if err != nil {
+	var follow, all bool
+	cmd := &cobra.Command{
+		Use:   "timeline HOST",
+		Short: "Show the last boot of a host as it happened, or of a stranger by its MAC",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if follow {
+				return followTimeline(cmd, o, args[0])
+			}
+			return showTimeline(o, all)(cmd, args)
+		},
+	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what happens from now on, until interrupted")
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "all boots that are remembered")
+	return cmd
+}
+
+func showTimeline(o *options, all bool) func(*cobra.Command, []string) error {
+	return ask(o, func(cmd *cobra.Command, c *api.Client, args []string) ([]api.Boot, error) {
+		boots, err := c.Boots(cmd.Context(), args[0])
+		if !all && len(boots) > 1 {
+			boots = boots[len(boots)-1:]
+		}
+		return boots, err
+	}, bootsText)
+}
+
+func bootsText(cmd *cobra.Command, boots []api.Boot) error {
+	if len(boots) == 0 {
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), "it was never heard of")
+		return err
+	}
+	for i, b := range boots {
+		if i > 0 {
+			fmt.Fprintln(cmd.OutOrStdout())
+		}
+		if err := timeline.Format(cmd.OutOrStdout(), timeline.Boot(b), formatOptions()); err != nil {
 			return err
 		}
-		if follow {
-			return c.Follow(cmd.Context(), args[0], func(e event.Event) error { fmt.Println(e.Kind, e.Detail, e.Err); return nil })
-		}
-		return ask(o, func(cmd *cobra.Command, c *api.Client, args []string) ([]api.Boot, error) {
-			return c.Boots(cmd.Context(), args[0])
-		}, func(cmd *cobra.Command, b []api.Boot) error {
-			for _, x := range b {
-				for _, e := range x.Events {
-					fmt.Println(e.At, e.Kind, e.Detail, e.Err)
-				}
-			}
-			return nil
-		})(cmd, args)
 	}
-	return cmd
+	return nil
+}
+
+// followTimeline shows the boot under way, then every event as it comes. An interrupt is the way out, no error.
+func followTimeline(cmd *cobra.Command, o *options, host string) error {
+	c, err := o.client()
+	if err != nil {
+		return err
+	}
+	if !o.json {
+		if err := showTimeline(o, false)(cmd, []string{host}); err != nil {
+			return err
+		}
+	}
+	err = c.Follow(cmd.Context(), host, func(e event.Event) error {
+		return o.printLine(cmd, e, func() error { return timeline.FormatEvent(cmd.OutOrStdout(), e, formatOptions()) })
+	})
+	if errors.Is(err, cmd.Context().Err()) {
+		return nil
+	}
+	return err
+}
+
+// formatOptions colours what goes to a terminal whose user did not ask for none.
+func formatOptions() timeline.Options {
+	o := timeline.Options{Location: time.Local}
+	if term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == "" {
+		o.Style = timeline.Coloured
+	}
+	return o
 }

@@ -16,6 +16,8 @@ import (
 	"bootlab/internal/logs"
 	"bootlab/internal/metrics"
 	"bootlab/internal/snapshot"
+	"bootlab/internal/store"
+	"bootlab/internal/timeline"
 )
 
 // A Config is what Run needs to start.
@@ -39,14 +41,14 @@ type Daemon struct {
 	*servers
 	bus           *event.Bus
 	reloadMetrics *metrics.Lab
-	story         *story
+	story         *timeline.Recorder
 }
 
 // Run loads the lab and serves it until ctx ends. It returns an error if the lab is bad, a port is taken, or a server
 // cannot go on; what was learned until then is kept.
 func Run(ctx context.Context, cfg Config) error {
 	debug.SetGCPercent(gcPercent)
-	d := &Daemon{cfg: cfg, log: cfg.Log, story: &story{}, registry: newRegistry(), started: time.Now()}
+	d := &Daemon{cfg: cfg, log: cfg.Log, registry: newRegistry(), started: time.Now()}
 
 	// The lab and what is derived from it. A broken lab starts nothing.
 	snap, err := load(cfg.Lab, nil)
@@ -55,9 +57,6 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	snap.Gen = 1
 	d.current.Store(snap)
-	if err := d.newBus(); err != nil {
-		return err
-	}
 
 	// Everything that needs root: folders, ports. Then no more root.
 	appliance := snap.Lab.Appliance
@@ -69,10 +68,17 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer socks.close()
-	if d.learned, err = d.openLearned(ctx, appliance); err != nil {
+	store, err := openStore(appliance)
+	if err != nil {
 		return err
 	}
-	defer d.learned.close(d.log)
+	defer closeStore(store, d.log)
+	if err := d.newBus(ctx, store); err != nil {
+		return err
+	}
+	if d.learned, err = d.openLearned(ctx, store); err != nil {
+		return err
+	}
 	if d.servers, err = d.build(); err != nil {
 		return err
 	}
@@ -96,12 +102,16 @@ func Run(ctx context.Context, cfg Config) error {
 }
 
 // newBus makes the bus that every server tells its events.
-func (d *Daemon) newBus() error {
+func (d *Daemon) newBus(ctx context.Context, s store.Store) error {
 	counts, err := metrics.NewRecorder(d.registry)
 	if err != nil {
 		return err
 	}
 	if d.reloadMetrics, err = metrics.NewLab(d.registry, d.cfg.Version, d.current.Load().Lab.Name); err != nil {
+		return err
+	}
+	d.story, err = timeline.Open(ctx, timeline.Config{}, timeline.Deps{Store: s, Log: d.log, Metrics: d.registry})
+	if err != nil {
 		return err
 	}
 	d.bus = event.NewBus(event.BusConfig{

@@ -37,29 +37,21 @@ func openStore(a lab.Appliance) (store.Store, error) {
 	return bolt.Open(filepath.Join(a.State, stateFile))
 }
 
-// openLearned reads what former lives of the daemon learned.
-func (d *Daemon) openLearned(ctx context.Context, a lab.Appliance) (_ *learned, err error) {
-	l := &learned{}
-	if l.store, err = openStore(a); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			_ = l.store.Close()
-		}
-	}()
-	if l.book, err = dhcpd.OpenBook(ctx, l.store, time.Now); err != nil {
-		return nil, err
-	}
-	l.installs, err = install.Open(ctx, install.Config{}, install.Deps{Store: l.store, Events: d.bus, Now: time.Now})
-	return l, err
-}
-
-// close releases the store, once nobody writes any more.
-func (l *learned) close(log *slog.Logger) {
-	if err := l.store.Close(); err != nil {
+// closeStore releases the store, once nobody writes any more.
+func closeStore(s store.Store, log *slog.Logger) {
+	if err := s.Close(); err != nil {
 		log.Error("close the store", "err", err)
 	}
+}
+
+// openLearned reads what former lives of the daemon learned.
+func (d *Daemon) openLearned(ctx context.Context, s store.Store) (*learned, error) {
+	book, err := dhcpd.OpenBook(ctx, s, time.Now)
+	if err != nil {
+		return nil, err
+	}
+	installs, err := install.Open(ctx, install.Config{}, install.Deps{Store: s, Events: d.bus, Now: time.Now})
+	return &learned{store: s, book: book, installs: installs}, err
 }
 
 // drains keeps the members that were taken out by hand, below "drain/".

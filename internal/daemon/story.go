@@ -2,58 +2,69 @@ package daemon
 
 import (
 	"context"
-	"sync"
+	"net/http"
 
 	"bootlab/internal/api"
 	"bootlab/internal/event"
+	"bootlab/internal/lab"
+	"bootlab/internal/timeline"
 )
 
-type story struct {
-	mu     sync.Mutex
-	events map[string][]event.Event
-	subs   map[chan event.Event]string
-}
-
-func (s *story) Record(e event.Event) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	k := e.Host
-	if k == "" {
-		k = e.MAC.String()
+// key returns the name under which the timeline keeps a machine: a host of the lab, or a stranger's MAC.
+func (c *counter) key(machine string) (string, error) {
+	l := c.current.Load().Lab
+	if l.Host(machine) != nil {
+		return machine, nil
 	}
-	if s.events == nil {
-		s.events = map[string][]event.Event{}
-		s.subs = map[chan event.Event]string{}
+	mac, err := lab.ParseMAC(machine)
+	if err != nil {
+		return "", errNoHost(l, machine)
 	}
-	s.events[k] = append(s.events[k], e)
-	for c, h := range s.subs {
-		if h == k {
-			select {
-			case c <- e:
-			default:
-			}
+	if h := l.HostByMAC(mac); h != nil {
+		return h.Name, nil
+	}
+	if addr, ok := (who{c.Daemon}).AddrOf(mac); ok {
+		if guest := l.MachineOf(mac, addr); guest != nil {
+			return guest.Name, nil
 		}
 	}
+	return mac.String(), nil
 }
 
-func (c *counter) Boots(_ context.Context, host string) ([]api.Boot, error) {
-	c.story.mu.Lock()
-	defer c.story.mu.Unlock()
-	return []api.Boot{{Host: host, Events: c.story.events[host]}}, nil
+// Boots implements httpd.Timelines.
+func (c *counter) Boots(ctx context.Context, machine string) ([]api.Boot, error) {
+	key, err := c.key(machine)
+	if err != nil {
+		return nil, err
+	}
+	boots, err := c.story.Boots(ctx, key)
+	out := make([]api.Boot, len(boots))
+	for i, b := range boots {
+		out[i] = api.Boot(b)
+	}
+	return out, err
 }
-func (c *counter) Why(context.Context, string) (api.Verdict, error) { return api.Verdict{}, nil }
-func (c *counter) Follow(ctx context.Context, host string) (<-chan event.Event, error) {
-	ch := make(chan event.Event, 100)
-	c.story.mu.Lock()
-	c.story.subs[ch] = host
-	c.story.mu.Unlock()
-	go func() {
-		<-ctx.Done()
-		c.story.mu.Lock()
-		delete(c.story.subs, ch)
-		c.story.mu.Unlock()
-		close(ch)
-	}()
-	return ch, nil
+
+// Follow implements httpd.Timelines.
+func (c *counter) Follow(ctx context.Context, machine string) (<-chan event.Event, error) {
+	key, err := c.key(machine)
+	if err != nil {
+		return nil, err
+	}
+	return c.story.Follow(ctx, key), nil
 }
-func (c *counter) lastSeen(*api.Host) {}
+
+// Why implements httpd.Timelines.
+func (c *counter) Why(context.Context, string) (api.Verdict, error) {
+	return api.Verdict{}, &api.Error{Status: http.StatusNotImplemented, Message: "bootlab cannot say yet why a boot stopped", Hint: "bootlab timeline HOST shows how far it came"}
+}
+
+// lastSeen adds to a what the timeline knows of the host.
+func (c *counter) lastSeen(a *api.Host) {
+	s, ok := c.story.Last(a.Name)
+	if !ok {
+		return
+	}
+	last := s.Last
+	a.Stage, a.Last, a.Failed = s.Stage, &last, s.Outcome == timeline.Failed
+}

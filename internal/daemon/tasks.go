@@ -39,6 +39,8 @@ func (d *Daemon) tasks(socks *sockets, watch *watcher) tasks {
 		{name: "dhcpd", run: d.dhcp.Serve},
 		// Whoever asks how the stop goes gets an answer until the end.
 		{name: "admin", run: func(ctx context.Context) error { return d.admin.Serve(ctx, socks.admin, socks.adminUnix) }},
+		// The last events are saved.
+		{name: "timeline", run: d.story.Run},
 	}
 }
 
