@@ -71,6 +71,9 @@ func (r *request) begin() {
 // answer writes what the table and the leases say.
 func (r *request) answer(leases Leases) outcome {
 	for range maxChain {
+		if r.chained && r.circles() {
+			return answered
+		}
 		m := r.t.match(r.cur)
 		if m.zone >= 0 && r.forwardedBelow(m) {
 			m.zone = -1
@@ -92,7 +95,7 @@ func (r *request) answer(leases Leases) outcome {
 		}
 		return answered
 	}
-	return answered // what there is of an endless chain
+	return answered // what there is of a chain that is too long
 }
 
 // note marks the reply as an authoritative one of a zone.
@@ -152,6 +155,24 @@ func (r *request) follow(nd *node) bool {
 	}
 	r.cur, r.owner, r.chained, r.kept = &r.next, at, true, r.w.mark()
 	return true
+}
+
+// circles reports whether the chain of CNAMEs has come to a name that it has been at.
+func (r *request) circles() bool {
+	if r.cur.isAt(r.w.b[question:]) {
+		return true
+	}
+	for off := r.q.end; off < len(r.w.b); {
+		h, ok := parseHeader(r.w.b, off)
+		if !ok || h.data == r.owner {
+			return false
+		}
+		if r.cur.isAt(r.w.b[h.data:]) {
+			return true
+		}
+		off = h.end
+	}
+	return false
 }
 
 // records writes the records that were asked for. It reports false if there are none.

@@ -195,7 +195,7 @@ func dnsmasq(ctx context.Context, port int, args ...string) *exec.Cmd {
 func waitFor(t testing.TB, addr string) {
 	t.Helper()
 	c := &dns.Client{Timeout: 100 * time.Millisecond}
-	for range 50 {
+	for range 250 {
 		if _, _, err := c.Exchange(new(dns.Msg).SetQuestion("version.example.", dns.TypeA), addr); err == nil {
 			return
 		} else if errors.Is(err, syscall.ECONNREFUSED) {
@@ -203,4 +203,15 @@ func waitFor(t testing.TB, addr string) {
 		}
 	}
 	t.Fatalf("nobody answers at %s", addr)
+}
+
+// freePort returns a port of the loopback that nobody has, for a program that cannot be given a socket.
+func freePort(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
 }

@@ -98,6 +98,19 @@ func (n *name) hasSuffix(wire []byte, labels int) int {
 	return i
 }
 
+// isAt reports whether b starts with the name, in whatever case.
+func (n *name) isAt(b []byte) bool {
+	if len(b) < n.n {
+		return false
+	}
+	for i, c := range n.bytes() {
+		if lower(b[i]) != c {
+			return false
+		}
+	}
+	return true
+}
+
 func lower(c byte) byte {
 	if 'A' <= c && c <= 'Z' {
 		return c + 'a' - 'A'

@@ -432,14 +432,16 @@ func TestDnsmasqUpstream(t *testing.T) {
 	upOnce()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	cmd := dnsmasq(ctx, 5399, "--address=/kuryr.example/172.24.4.2", "--host-record=one.example.net,192.0.2.1", "--local=/example.net/",
+	port := freePort(t)
+	server := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(port))
+	cmd := dnsmasq(ctx, port, "--address=/kuryr.example/172.24.4.2", "--host-record=one.example.net,192.0.2.1", "--local=/example.net/",
 		"--cname=alias.example.net,one.example.net", "--txt-record=big.example.net,"+strings.Repeat("0123456789", 20))
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { cancel(); _ = cmd.Wait() }()
-	s := newServer(t, compile(t, forwardingLab(netip.MustParseAddrPort("127.0.0.1:5399"))), nil)
-	waitFor(t, "127.0.0.1:5399")
+	s := newServer(t, compile(t, forwardingLab(server)), nil)
+	waitFor(t, server.String())
 	for _, tt := range []struct{ question, want string }{
 		{"x.kuryr.example. A", "NOERROR ra\nan x.kuryr.example. A 172.24.4.2"},
 		{"one.example.net. A", "NOERROR ra\nan one.example.net. A 192.0.2.1"},

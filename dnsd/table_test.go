@@ -158,15 +158,12 @@ func TestChains(t *testing.T) {
 		{"below.a.test. A", "NOERROR aa\nan below.a.test. CNAME x.sub.b.test.\nns sub.b.test. NS ns.sub.b.test.\n" +
 			"ar ns.sub.b.test. A 192.0.2.53\nar ns.sub.b.test. AAAA 2001:db8::53"},
 		{"ns.sub.b.test. A", "NOERROR\nns sub.b.test. NS ns.sub.b.test.\nar ns.sub.b.test. A 192.0.2.53\nar ns.sub.b.test. AAAA 2001:db8::53"},
+		{"LOOP.a.test. A", "NOERROR aa\nan LOOP.a.test. CNAME pool.a.test.\nan pool.a.test. CNAME loop.a.test."},
 		{"mail.a.test. MX", "NOERROR aa\nan mail.a.test. MX 5 web.b.test.\nar web.b.test. A 192.0.2.7\nar web.b.test. A 192.0.2.8"},
 	} {
 		if diff := cmp.Diff(tt.want, show(lookup(t, s, tt.question, outside))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.question, diff)
 		}
-	}
-	m := lookup(t, s, "loop.a.test. A", outside)
-	if m.Rcode != 0 || len(m.Answer) != maxChain {
-		t.Errorf("a circle of CNAMEs: %s with %d records, want NOERROR with %d", show(m), len(m.Answer), maxChain)
 	}
 	if m := lookup(t, s, "web.b.test. A", outside); m.Answer[1].Header().Ttl != 3600 {
 		t.Errorf("TTL of a set of 1h and 2h is %d, want 3600", m.Answer[1].Header().Ttl)
