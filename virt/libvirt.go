@@ -14,7 +14,7 @@ import (
 	"libvirt.org/go/libvirt"
 )
 
-// A libvirtDriver connects through libvirt's own library, which is looked for when the process starts.
+// A libvirtDriver connects through libvirt's own library, which is loaded when it is first needed.
 type libvirtDriver struct {
 	mu      sync.Mutex
 	started bool // the library is there and its event loop runs
@@ -53,9 +53,11 @@ func (d *libvirtDriver) start() error {
 	if d.started {
 		return nil
 	}
+	if err := openLibrary(); err != nil {
+		return err
+	}
 	if err := libvirt.EventRegisterDefaultImpl(); err != nil {
-		return fmt.Errorf("no libvirt library on this machine (%w): install libvirt0 (Debian) or libvirt-libs (Fedora) "+
-			"and restart bootlab", plain(err))
+		return plain(err)
 	}
 	warmUp()
 	d.started = true
