@@ -133,7 +133,7 @@ type request struct {
 // ServeHTTP implements http.Handler.
 func (b *Boot) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := &request{Request: r, table: b.deps.Table(), target: parsePath(r.URL.Path), from: peer(r), start: b.deps.Now()}
-	reply := newReply(w, r, b.limits.Stall)
+	reply := newReply(w, b.limits.Stall)
 	b.metrics.inFlight.Inc()
 	defer func() {
 		took := since(b.deps.Now, q.start)

@@ -19,17 +19,16 @@ const (
 type reply struct {
 	http.ResponseWriter
 	control *http.ResponseController
-	queued  func() int64 // bytes that were written and that the reader has not taken yet
 	stall   time.Duration
 	code    int   // 0: the answer has not begun
 	sent    int64 // bytes of the body
 	err     error // the first that broke the body
 }
 
-func newReply(w http.ResponseWriter, r *http.Request, stall time.Duration) *reply {
-	reply := &reply{ResponseWriter: w, control: http.NewResponseController(w), queued: queueOf(r.Context()), stall: stall}
-	reply.extend()
-	return reply
+func newReply(w http.ResponseWriter, stall time.Duration) *reply {
+	r := &reply{ResponseWriter: w, control: http.NewResponseController(w), stall: stall}
+	r.extend()
+	return r
 }
 
 // Unwrap is for http.ResponseController.
@@ -89,7 +88,8 @@ func filePart(src io.Reader) (*io.LimitedReader, *os.File) {
 }
 
 // sendFile sends part until it ends or the reader takes nothing for Limits.Stall. A deadline that passes while bytes
-// flow is no failure: it is set anew, and the file wound to the first byte that did not leave.
+// flow is no failure: it is set anew, and the file wound to the first byte that did not leave. The next try writes what the
+// connection has room for at once, so a reader is given up only if it took less than one segment in all that time.
 func (w *reply) sendFile(to io.ReaderFrom, part *io.LimitedReader, file *os.File) (n int64, err error) {
 	start, err := file.Seek(0, io.SeekCurrent)
 	if err != nil {
@@ -99,18 +99,12 @@ func (w *reply) sendFile(to io.ReaderFrom, part *io.LimitedReader, file *os.File
 	if err := w.control.Flush(); err != nil {
 		return 0, err
 	}
-	size, taken := part.N, -w.queued()
+	size := part.N
 	for {
 		w.extend()
 		m, err := to.ReadFrom(part)
 		n += m
-		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			return n, err
-		}
-		// The kernel wakes a writer only when a third of its buffer, often megabytes, is free again. So what a slow reader
-		// took must be asked of the connection; what we could write tells too little.
-		before := taken
-		if taken = n - w.queued(); taken <= before {
+		if !errors.Is(err, os.ErrDeadlineExceeded) || m == 0 {
 			return n, err
 		}
 		if _, err := file.Seek(start+n, io.SeekStart); err != nil {
