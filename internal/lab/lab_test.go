@@ -23,7 +23,7 @@ func labs(t testing.TB) []string {
 
 func noFiles(string) bool { return true }
 
-// onBr1 plays interfaces that have the first address of every subnet.
+// firstAddr plays interfaces that have the first address of every subnet.
 func firstAddr(_ string, subnet netip.Prefix) (netip.Addr, bool) { return subnet.Addr().Next(), true }
 
 // summary writes what was derived, one line each.

@@ -1,0 +1,57 @@
+package lab
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+func (s *Size) parse(text string) error {
+	number := strings.TrimRight(text, "KMGTPiB")
+	unit, ok := sizeUnit(text[len(number):])
+	n, err := strconv.ParseUint(number, 10, 64)
+	if err != nil || !ok || n == 0 || n > math.MaxInt64/uint64(unit) {
+		return fmt.Errorf("%q is not a size: want a number and a unit, like 512MiB or 42GiB", text)
+	}
+	*s = Size(n) * unit
+	return nil
+}
+
+func (Size) spec() spec { return what("size, such as 512MiB or 42GiB", `^[0-9]+([KMGTP]i?)?B$`) }
+
+// sizeUnit knows binary (KiB) and decimal (KB) units.
+func sizeUnit(s string) (Size, bool) {
+	prefix, ok := strings.CutSuffix(s, "B")
+	if !ok || prefix == "i" {
+		return 1, false
+	}
+	prefix, binary := strings.CutSuffix(prefix, "i")
+	power := strings.Index("KMGTP", prefix)
+	switch {
+	case prefix == "":
+		return 1, true
+	case power < 0 || len(prefix) != 1:
+		return 1, false
+	}
+	unit := Size(1)
+	for range power + 1 {
+		if binary {
+			unit *= 1024
+		} else {
+			unit *= 1000
+		}
+	}
+	return unit, true
+}
+
+// String returns the size in the largest binary unit that divides it, as the lab file writes it.
+func (s Size) String() string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
+	i := 0
+	for i < len(units)-1 && s >= 1024 && s%1024 == 0 {
+		s /= 1024
+		i++
+	}
+	return strconv.FormatUint(uint64(s), 10) + units[i]
+}
