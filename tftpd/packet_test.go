@@ -2,6 +2,7 @@ package tftpd
 
 import (
 	"bytes"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"bootlab/internal/lab"
+	"bootlab/internal/netlab"
 )
 
 // Requests as real clients send them.
@@ -145,6 +147,22 @@ func TestNegotiate(t *testing.T) {
 				t.Errorf("terms (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestBlockLimit asks the kernel for routes; nothing is sent.
+func TestBlockLimit(t *testing.T) {
+	t.Parallel()
+	netlab.Need(t, "root", "ip")
+	netlab.NewSegment(t, "10.78.0.1/24")
+	routed := netlab.NewSegment(t, "10.79.0.1/24")
+	netlab.Run(t, "ip", "route", "add", "10.80.0.0/24", "via", "10.79.0.9", "dev", routed.Bridge, "mtu", "1400")
+	for client, want := range map[string]int{
+		"127.0.0.1:69": 65535 - 32, "10.78.0.9:2070": 1468, "10.80.0.9:2070": 1368, "[::1]:69": 65536 - 52, "203.0.113.1:69": 0,
+	} {
+		if got := blockLimit(netip.MustParseAddrPort(client)); got != want {
+			t.Errorf("blockLimit(%s) = %d, want %d", client, got, want)
+		}
 	}
 }
 
