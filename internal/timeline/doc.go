@@ -1,8 +1,8 @@
 // Package timeline keeps the story of each machine's boots.
 //
 // It is an event.Recorder: it sorts events by machine, groups them into boots and remembers a bounded number of both, so
-// that people can see what happened. It never decides anything, and nothing correct depends on it. In memory it holds a
-// few hundred bytes for each machine; the events themselves are in the store and are read when somebody asks. A writer
+// that people can see what happened. It never decides anything, and nothing correct depends on it. In memory it holds some
+// 2 KiB for a machine with ten boots; the events themselves are in the store and are read when somebody asks. A writer
 // behind a bounded queue saves them once a second, so that a crash loses the last second at most.
 //
 //	tl, err := timeline.Open(ctx, timeline.Config{}, timeline.Deps{Store: s, Log: log, Metrics: registry})

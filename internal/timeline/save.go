@@ -99,6 +99,9 @@ func (r *Recorder) write(ctx context.Context, batch []page) error {
 		m.unsaved = slices.Delete(m.unsaved, 0, len(p.events))
 		m.forget = slices.Delete(m.forget, 0, len(p.forget))
 		r.queue -= len(p.events)
+		if len(m.unsaved) == 0 {
+			m.unsaved = nil // most machines are quiet most of the time: keep no room for what may come
+		}
 	}
 	return err
 }
