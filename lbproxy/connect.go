@@ -16,11 +16,9 @@ var errNoBackend = errors.New("every backend is down or drained")
 func dialTCP(ctx context.Context, addr netip.AddrPort) (net.Conn, error) {
 	d := net.Dialer{KeepAlive: -1}
 	d.SetMultipathTCP(false)
-	c, err := d.DialTCP(ctx, "tcp", netip.AddrPort{}, addr)
-	if err != nil {
-		return nil, err // not c: a nil *net.TCPConn would pass for a connection
-	}
-	return c, nil
+	// Not Dialer.DialTCP: its zero local address is bound before connecting (Go 1.26), which takes an ephemeral port from
+	// every destination at once, and runs out of them where connect alone would not.
+	return d.DialContext(ctx, "tcp", addr.String())
 }
 
 // connect connects to a backend of f for a client. A member that refuses is passed over at once; one that does not

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,6 +17,7 @@ import (
 
 	"bootlab/internal/event"
 	"bootlab/internal/lab"
+	"bootlab/internal/netlab"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -429,5 +431,31 @@ func TestDrainEndsInTime(t *testing.T) {
 	}
 	if _, err := c.Read(make([]byte, 1)); err == nil {
 		t.Error("the connection outlived the drain")
+	}
+}
+
+// TestConnectionsDoNotRunOutOfPorts has ten local ports and five destinations: a port that is bound before connecting is
+// taken for all of them, one that connect picks only for its own.
+func TestConnectionsDoNotRunOutOfPorts(t *testing.T) {
+	netlab.Need(t, "root")
+	loopbackUp()
+	const file = "/proc/sys/net/ipv4/ip_local_port_range" // of this network namespace
+	before, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("40000 40009"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.WriteFile(file, before, 0o600) })
+	for range 5 {
+		back := serveTCP(t, namer("b"))
+		for i := range 4 {
+			c, err := dialTCP(t.Context(), back)
+			if err != nil {
+				t.Fatalf("connection %d to %s: %v", i, back, err)
+			}
+			t.Cleanup(func() { _ = c.Close() })
+		}
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
+	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -303,44 +305,44 @@ func newTransport(s *Server) *transport {
 	return t
 }
 
-// RoundTrip sends a request to a backend of its balancer, and to another as long as no connection can be made.
+// RoundTrip sends a request to a backend of its balancer, and to another as long as no connection can be made. A member
+// that is silent for its patience is passed over for the next, and tried again with four times that once all were.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	a, _ := r.Context().Value(attemptKey).(*attempt)
 	x := a.visit
-	last := errNoBackend
-	for done := (tried)(nil); ; {
+	var done, refused tried
+	last, wait := errNoBackend, t.firstWait(x.front)
+	for first := true; ; first = false {
 		seat := x.front.pick(x.src.Addr(), done)
-		if seat == nil {
+		if seat == nil && (wait >= x.front.Timeouts.Connect || len(done) == len(refused)) {
 			return nil, last
 		}
-		x.seat = seat
-		if len(done) > 0 {
+		if seat == nil {
+			wait, done = 4*wait, slices.Clone(refused)
+			continue
+		}
+		if !first {
 			x.front.pool.m.retries.Inc()
 		}
-		done = append(done, seat)
-		resp, err := t.try(r, &attempt{visit: x, seat: seat, timeout: t.patience(x, done)})
-		if err == nil || !isDial(err) {
+		x.seat, done = seat, append(done, seat)
+		resp, err := t.try(r, &attempt{visit: x, seat: seat, timeout: min(seat.patience(wait), x.front.Timeouts.Connect)})
+		if err == nil || !isDial(err) || r.Context().Err() != nil {
 			return resp, err
 		}
-		x.seat = nil
-		last = err
-		if r.Context().Err() != nil {
-			seat.member.active.Add(-1)
-			return nil, err
-		}
+		last, x.seat = err, nil
 		t.s.lost(seat, err)
+		if !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, context.DeadlineExceeded) {
+			refused = append(refused, seat)
+		}
 	}
 }
 
-// patience returns how long a backend may take to be connected to: not long while there is another.
-func (t *transport) patience(x *visit, done tried) time.Duration {
-	for i := range x.front.seats {
-		other := &x.front.seats[i]
-		if other != done[len(done)-1] && other.open() {
-			return min(done[len(done)-1].patience(t.s.cfg.Hedge), x.front.Timeouts.Connect)
-		}
+// firstWait returns how long a backend may be silent at first: not long where there is another.
+func (t *transport) firstWait(f *front) time.Duration {
+	if len(f.seats) == 1 {
+		return f.Timeouts.Connect
 	}
-	return x.front.Timeouts.Connect
+	return t.s.cfg.Hedge
 }
 
 // try sends the request to one backend.
