@@ -1,7 +1,7 @@
 # syntax=docker/dockerfile:1
 #
 # docker build -t bootlab .
-# docker run --network host --cap-add NET_ADMIN -v /etc/bootlab:/etc/bootlab:ro -v bootlab:/var/lib/bootlab bootlab
+# docker run --network host -v /etc/bootlab:/etc/bootlab:ro -v bootlab:/var/lib/bootlab bootlab
 #
 # DHCP lives on broadcasts, which no port mapping carries: the container needs the host's network (--network host) or an
 # interface of its own in the lab's network (macvlan). Rootless engines cannot give it ports 53, 67 and 69.

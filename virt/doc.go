@@ -13,6 +13,6 @@
 //	err = s.Create(ctx, "master-0") // volumes and domain; once more changes nothing
 //	err = s.Start(ctx, "master-0")
 //
-// libvirt is loaded when the process starts, if it is installed; without it everything works but the virtual machines,
-// and the error of the first that is asked for says so.
+// libvirt's library is loaded when the first virtual machine is asked for. Without it everything works but the virtual
+// machines, and the error says so.
 package virt

@@ -304,6 +304,7 @@ func TestWithoutLibvirt(t *testing.T) {
 		return
 	}
 	netlab.Need(t, "root", "unshare")
+	newBench(t, oneHost(), nil, virt.Config{}).List(t.Context()) // loads the library, so that its place is known
 	cmd := exec.Command("unshare", "--mount", "sh", "-ec", `mount --bind /dev/null "$1"; exec "$2" -test.run '^TestWithoutLibvirt$' -test.v`,
 		"sh", library(t), "/proc/self/exe")
 	self, err := os.Executable()
