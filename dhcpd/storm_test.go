@@ -55,3 +55,23 @@ func TestStorm(t *testing.T) {
 		t.Errorf("%d leases in the book after %d acknowledgements", stored, got)
 	}
 }
+
+// TestAnyInterface: a lab that is all behind relays is served on whatever interface the relay reaches, under the address
+// that it reached.
+func TestAnyInterface(t *testing.T) {
+	netlab.Need(t, "root", "perfdhcp")
+	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	network := &lab.Network{
+		Name: "far", Subnet: netip.MustParsePrefix("10.76.0.0/16"), Router: ip("10.76.0.254"), Lease: time.Hour, DHCP: lab.DHCPServer,
+	}
+	network.Pools = []*lab.Pool{{Name: "all", Network: network, Range: lab.Range{First: ip("10.76.1.0"), Last: ip("10.76.1.255")}}}
+	startServer(t, &lab.Lab{Domain: "lab.test", Networks: []*lab.Network{network}}, newMemStore())
+	client := seg.NewClient(t)
+	run(t, client, "ip", "addr", "add", "10.77.0.9/24", "dev", "eth0")
+	run(t, client, "ip", "addr", "add", "10.76.0.9/32", "dev", "eth0") // the relay's foot in the far network
+	netlab.Run(t, "ip", "route", "add", "10.76.0.9/32", "via", "10.77.0.9")
+	out := run(t, client, "perfdhcp", "-4", "-l", "10.76.0.9", "-r", "50", "-n", "20", "-R", "20", "-W", "200000", "-g", "single", "10.77.0.1")
+	if !regexp.MustCompile(`(?s)REQUEST-ACK.*?sent packets: (19|20)\s+received packets: (19|20)\s`).MatchString(out) {
+		t.Errorf("want every request acknowledged:\n%s", out)
+	}
+}
