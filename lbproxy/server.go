@@ -141,9 +141,9 @@ func (s *Server) Serve(ctx context.Context) error {
 	if err := s.first(); err != nil {
 		return err
 	}
-	var tasks sync.WaitGroup
+	var tasks, web sync.WaitGroup
 	tasks.Go(func() { s.sweep(ctx) })
-	tasks.Go(s.web.serve)
+	web.Go(s.web.serve)
 	running := newRunning(s, &tasks)
 	for ctx.Err() == nil {
 		running.reconcile(ctx)
@@ -154,8 +154,9 @@ func (s *Server) Serve(ctx context.Context) error {
 	}
 	s.closeListeners()
 	running.stop()
+	tasks.Wait() // nobody accepts any more, so that what drain waits for can only shrink
 	s.drain()
-	tasks.Wait()
+	web.Wait()
 	return nil
 }
 
@@ -187,12 +188,12 @@ func (s *Server) drain() {
 	}()
 	select {
 	case <-done:
-		return
 	case <-ctx.Done():
 	}
 	s.sessions.abort()
 	s.web.close()
 	<-done
+	s.web.handlers.Wait()
 }
 
 // running are the goroutines of Serve: one for each listener and one for each backend that is checked.
