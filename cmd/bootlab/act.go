@@ -81,7 +81,7 @@ func vmCommand(o *options) *cobra.Command {
 	}{
 		{api.VMCreate, "Create the virtual machine of a host and start it: it boots from the network until it is installed"},
 		{api.VMStart, "Start a virtual machine"},
-		{api.VMStop, "Stop a virtual machine"},
+		{api.VMStop, "Ask a virtual machine to power off; pull its plug if it does not listen"},
 		{api.VMDelete, "Delete a virtual machine and its disks"},
 	} {
 		cmd.AddCommand(&cobra.Command{

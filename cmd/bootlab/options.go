@@ -12,10 +12,7 @@ import (
 	"bootlab/internal/lab"
 )
 
-const (
-	defaultLab    = "/etc/bootlab/lab.yaml"
-	defaultSocket = "/run/bootlab/admin.sock"
-)
+const defaultLab = "/etc/bootlab/lab.yaml"
 
 // options are the flags that every command takes.
 type options struct {
@@ -37,10 +34,7 @@ func (o *options) flags(f *pflag.FlagSet) {
 func (o *options) client() (*api.Client, error) {
 	server := o.server
 	if server == "" {
-		server = defaultSocket
-		if l, err := lab.Load(o.lab, lab.Options{}); err == nil {
-			server = l.Appliance.AdminSocket
-		}
+		server = lab.LoadAppliance(o.lab).AdminSocket
 	}
 	return api.NewClient(server, o.token)
 }

@@ -125,7 +125,7 @@ type VMAction string
 const (
 	VMCreate VMAction = "create"
 	VMStart  VMAction = "start"
-	VMStop   VMAction = "stop"
+	VMStop   VMAction = "stop" // ask the guest, and pull the plug if it does not listen
 	VMDelete VMAction = "delete"
 )
 

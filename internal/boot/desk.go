@@ -76,6 +76,9 @@ func (d *Desk) script(ctx context.Context, t *Table, mac lab.MAC, from netip.Add
 	if h.Profile.Kernel == "" && h.Profile.IPXE == "" {
 		return recipe.LocalBoot(h.Name, "has nothing to boot from the network: starting from its own disk"), "local boot", nil
 	}
+	if err := d.mayAsk(h, mac, from); err != nil {
+		return nil, "", err
+	}
 	r := t.recipes[h.Profile]
 	ticket, err := d.deps.Installs.Boot(ctx, h, r.CallsBack())
 	switch {
@@ -142,14 +145,27 @@ func (d *Desk) owner(t *Table, mac lab.MAC, from netip.Addr) (*lab.Host, *recipe
 	if h == nil || h.Profile == nil {
 		return nil, nil, forbidden("no machine of the lab has this MAC", nil)
 	}
-	holds, ok := d.deps.Leases.AddrOf(mac)
-	if from != holds && from != h.IP && from != h.IP6 {
-		if !ok {
-			return nil, nil, forbidden(h.Name+" holds no address", nil)
-		}
-		return nil, nil, forbidden("asked from "+from.String()+", but "+h.Name+" holds "+holds.String(), nil)
+	if err := d.mayAsk(h, mac, from); err != nil {
+		return nil, nil, err
 	}
 	return h, t.recipes[h.Profile], nil
+}
+
+// mayAsk reports whether a request from that address can be the machine's own. A script carries the boot's token, so it
+// is held to this too. In a network whose addresses another DHCP server gives, nobody knows who holds which.
+func (d *Desk) mayAsk(h *lab.Host, mac lab.MAC, from netip.Addr) error {
+	if h.Network != nil && h.Network.DHCP != lab.DHCPServer {
+		return nil
+	}
+	holds, ok := d.deps.Leases.AddrOf(mac)
+	switch {
+	case from == holds || from == h.IP || from == h.IP6:
+		return nil
+	case !ok:
+		return forbidden(h.Name+" holds no address", nil)
+	default:
+		return forbidden("asked from "+from.String()+", but "+h.Name+" holds "+holds.String(), nil)
+	}
 }
 
 // ConfigRead is called after the whole of a document was sent: n bytes in dur. It is durable when it returns.

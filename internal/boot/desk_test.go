@@ -150,6 +150,20 @@ func TestConfigIsForOneMachineAlone(t *testing.T) {
 	}
 }
 
+// TestScriptIsForOneMachineAlone is about the token that a script carries.
+func TestScriptIsForOneMachineAlone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	script, err := r.Script(t.Context(), mac, intrud, lab.ScriptName)
+	var status interface{ HTTPStatus() int }
+	if !errors.As(err, &status) || status.HTTPStatus() != 403 || len(script) > 0 {
+		t.Errorf("a stranger got %q, %v; want 403", script, err)
+	}
+	if got := r.installs.Status(r.lab.Host("worker-0")).State; got != install.Armed {
+		t.Errorf("a stranger's request began a boot: %s", got)
+	}
+}
+
 func TestSecondReaderIsRefused(t *testing.T) {
 	t.Parallel()
 	r, ctx := newRig(t), context.Background()

@@ -222,7 +222,9 @@ func (c *counter) VM(ctx context.Context, host string, action api.VMAction) (api
 	case api.VMStart:
 		err = v.Start(ctx, host)
 	case api.VMStop:
-		err = v.Stop(ctx, host, virt.StopForce)
+		if err = v.Stop(ctx, host, virt.StopAsk); err != nil { // firmware and most installers do not listen
+			err = v.Stop(ctx, host, virt.StopForce)
+		}
 	case api.VMDelete:
 		err = v.Delete(ctx, host)
 	}

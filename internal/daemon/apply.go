@@ -3,6 +3,8 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +21,9 @@ import (
 // load reads and compiles a lab. inForce is the appliance that the daemon started with, which a reload does not change;
 // nil at the start.
 func load(path string, inForce *lab.Appliance) (*snapshot.Snapshot, error) {
+	// Reading a lab makes much garbage at once, and nobody else makes any: collecting it meanwhile is half of the work.
+	debug.SetGCPercent(gcPercentLoading)
+	defer debug.SetGCPercent(gcPercent)
 	l, err := lab.Load(path, lab.Options{InterfaceAddr: InterfaceAddr, Appliance: inForce})
 	if err != nil {
 		return nil, err
@@ -78,7 +83,7 @@ func (r *reloads) applied(s *snapshot.Snapshot, took time.Duration) {
 func (r *reloads) refused(at time.Time, gen uint64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.last = api.Reload{At: at, Generation: gen, Err: err.Error()}
+	r.last = api.Reload{At: at, Generation: gen, Err: brief(err)}
 }
 
 func (r *reloads) ready() {
@@ -92,6 +97,16 @@ func (r *reloads) state() (last api.Reload, up bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.last, r.up
+}
+
+// brief returns the first lines of a long error: "bootlab check" shows all of them.
+func brief(err error) string {
+	const few = 20
+	lines := strings.Split(err.Error(), "\n")
+	if len(lines) <= few {
+		return err.Error()
+	}
+	return fmt.Sprintf("%s\n… and %d more: bootlab check shows them", strings.Join(lines[:few], "\n"), len(lines)-few)
 }
 
 func warnings(l *lab.Lab) (ws []string) {
@@ -120,7 +135,7 @@ func (d *Daemon) Reload(force api.Force) error {
 	if err != nil {
 		d.reloads.refused(start, before.Gen, err)
 		d.reloadMetrics.Refused()
-		d.bus.Record(event.Event{Kind: event.LabRefused, Detail: d.cfg.Lab, Err: err.Error(), Dur: time.Since(start)})
+		d.bus.Record(event.Event{Kind: event.LabRefused, Detail: d.cfg.Lab, Err: brief(err), Dur: time.Since(start)})
 		return err
 	}
 	change.commit()
@@ -130,6 +145,7 @@ func (d *Daemon) Reload(force api.Force) error {
 
 // applied tells that a snapshot came into force.
 func (d *Daemon) applied(s *snapshot.Snapshot, took time.Duration) {
+	debug.FreeOSMemory() // what reading the lab, and the lab before it, took
 	d.reloads.applied(s, took)
 	d.reloadMetrics.Applied(s.Gen, len(s.Lab.Hosts), s.At)
 	d.bus.Record(event.Event{Kind: event.LabApplied, Detail: summary(s.Lab), Dur: took})

@@ -47,7 +47,6 @@ type Daemon struct {
 // Run loads the lab and serves it until ctx ends. It returns an error if the lab is bad, a port is taken, or a server
 // cannot go on; what was learned until then is kept.
 func Run(ctx context.Context, cfg Config) error {
-	debug.SetGCPercent(gcPercent)
 	d := &Daemon{cfg: cfg, log: cfg.Log, registry: newRegistry(), started: time.Now()}
 
 	// The lab and what is derived from it. A broken lab starts nothing.
@@ -122,7 +121,10 @@ func (d *Daemon) newBus(ctx context.Context, s store.Store) error {
 }
 
 // gcPercent keeps the heap small: bootlab's is a few MiB, which is collected in a millisecond.
-const gcPercent = 50
+const (
+	gcPercent        = 50
+	gcPercentLoading = 400
+)
 
 // ready is called once every server answers.
 func (d *Daemon) ready() {

@@ -62,7 +62,7 @@ func (d *Daemon) build() (*servers, error) {
 		Table:  table(d, func(s *snapshot.Snapshot) *lbproxy.Table { return s.LB }),
 		Events: d.bus, Log: d.log, Registerer: d.registry, Now: time.Now, Listen: listenBalancer, Drains: drains{d.store},
 	})
-	s.virt, errs[4] = virt.New(virt.Config{}, virt.Deps{
+	s.virt, errs[4] = virt.New(virt.Config{ShutdownWait: shutdownWait}, virt.Deps{
 		Table:  table(d, func(s *snapshot.Snapshot) *virt.Table { return s.Virt }),
 		Events: d.bus, Log: d.log, Registerer: d.registry, Now: time.Now,
 	})
@@ -74,6 +74,9 @@ func (d *Daemon) build() (*servers, error) {
 	}
 	return s, nil
 }
+
+// shutdownWait is how long a guest has to power off by itself.
+const shutdownWait = 20 * time.Second
 
 // warnMissing says which network boot programs the binary was built without, since their machines cannot boot.
 func (d *Daemon) warnMissing(nbps fs.FS) {

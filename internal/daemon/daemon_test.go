@@ -1,0 +1,247 @@
+package daemon_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"bootlab/internal/api"
+	"bootlab/internal/daemon"
+	"bootlab/internal/metrics"
+	"bootlab/internal/netlab"
+)
+
+func TestMain(m *testing.M) { netlab.Main(m) }
+
+// A rig is a whole daemon in the test's own network namespace.
+type rig struct {
+	t      *testing.T
+	lab    string // path
+	client *api.Client
+	log    *buffer
+	stop   func() error
+}
+
+// A buffer is a log that many write.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) { b.mu.Lock(); defer b.mu.Unlock(); return b.b.Write(p) }
+func (b *buffer) String() string              { b.mu.Lock(); defer b.mu.Unlock(); return b.b.String() }
+
+const labFile = `
+version: 1
+lab: t
+domain: lab.test
+appliance: {state: state, admin_socket: admin.sock, user: root, http: "%[1]s:8080", tftp: "%[1]s:69", dns: "%[1]s:53", admin: "%[1]s:9680"}
+networks:
+  n: {subnet: %[1]s/24, interface: %[2]s, address: %[1]s}
+hosts:
+  a: {mac: "52:54:00:00:00:01", ip: %[1]s1}
+  b: {mac: "52:54:00:00:00:02", ip: %[1]s2}
+  c: {mac: "52:54:00:00:00:03", ip: %[1]s3}
+`
+
+// newRig writes a lab for a segment of its own.
+func newRig(t *testing.T, address string) *rig {
+	t.Helper()
+	seg := netlab.NewSegment(t, address+"/24")
+	r := &rig{t: t, lab: filepath.Join(t.TempDir(), "lab.yaml"), log: &buffer{}}
+	subnet := strings.Replace(labFile, "%[1]s/24", address+"/24", 1)
+	r.write(strings.Replace(fmt.Sprintf(subnet, address, seg.Bridge), address+"/24", address[:strings.LastIndex(address, ".")]+".0/24", 1))
+	var err error
+	if r.client, err = api.NewClient(filepath.Join(filepath.Dir(r.lab), "admin.sock"), ""); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *rig) write(text string) {
+	r.t.Helper()
+	if err := os.WriteFile(r.lab, []byte(text), 0o644); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) read() string {
+	r.t.Helper()
+	b, err := os.ReadFile(r.lab)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return string(b)
+}
+
+// start runs the daemon until the test ends, and waits until it answers.
+func (r *rig) start() {
+	r.t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.t.Context()))
+	ended := make(chan error, 1)
+	go func() {
+		ended <- daemon.Run(ctx, daemon.Config{Lab: r.lab, Version: "test", Log: slog.New(slog.NewTextHandler(r.log, nil))})
+	}()
+	r.stop = sync.OnceValue(func() error { cancel(); return <-ended })
+	r.t.Cleanup(func() {
+		if err := r.stop(); err != nil {
+			r.t.Errorf("the daemon ended with: %v", err)
+		}
+	})
+	r.until("the daemon answers", func() bool { _, err := r.client.Status(ctx); return err == nil })
+}
+
+// until waits for something that the daemon does by itself.
+func (r *rig) until(what string, ok func() bool) {
+	r.t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			r.t.Fatalf("%s: not within 10 s; log:\n%s", what, r.log)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func (r *rig) status() api.Status {
+	r.t.Helper()
+	s, err := r.client.Status(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return s
+}
+
+func (r *rig) get(url string) string {
+	r.t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return string(b)
+}
+
+// TestReload is the life of a lab file: changed, broken, mended, cut in half.
+func TestReload(t *testing.T) {
+	netlab.Need(t, "root", "ip")
+	r := newRig(t, "10.71.0.1")
+	r.start()
+	good := r.read()
+
+	r.write(strings.Replace(good, "  c: {mac: \"52:54:00:00:00:03\"", "  added: {mac: \"52:54:00:00:00:03\"", 1))
+	r.until("a changed file reloads", func() bool { return r.status().Generation == 2 })
+
+	r.write(good + "  d: {mac: nonsense}\n")
+	r.until("a broken file is refused", func() bool { return r.status().Reload.Err != "" })
+	if s := r.status(); s.Generation != 2 || !strings.Contains(s.Reload.Err, "nonsense") {
+		t.Errorf("after a broken file: generation %d, reason %q", s.Generation, s.Reload.Err)
+	}
+	if m := r.get("http://10.71.0.1:9680/metrics"); !strings.Contains(m, "\n"+metrics.LabSuccess+" 0\n") {
+		t.Error("no metric says that the last lab was refused")
+	}
+	if !strings.Contains(r.log.String(), "lab_refused") {
+		t.Error("no log line says that the lab was refused")
+	}
+
+	r.write(good[:strings.Index(good, "  b: {mac")])
+	r.until("half of a lab is refused", func() bool { return strings.Contains(r.status().Reload.Err, "--force") })
+	if _, err := r.client.Reload(t.Context(), api.Forced); err != nil {
+		t.Errorf("a forced reload: %v", err)
+	}
+	if s := r.status(); s.Generation != 3 || s.Reload.Err != "" {
+		t.Errorf("after a forced reload: %+v", s)
+	}
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	r.until("SIGHUP reloads", func() bool { return r.status().Generation == 4 })
+}
+
+// TestApplianceNeedsRestart is about keys that a running daemon cannot change.
+func TestApplianceNeedsRestart(t *testing.T) {
+	netlab.Need(t, "root", "ip")
+	r := newRig(t, "10.72.0.1")
+	r.start()
+	r.write(strings.Replace(r.read(), ":8080", ":8081", 1))
+	r.until("the change is noticed", func() bool { return r.status().Generation == 2 })
+	if s := r.status(); len(s.Warnings) == 0 || !strings.Contains(s.Warnings[0], "restart") {
+		t.Errorf("warnings %q, want one that says to restart", s.Warnings)
+	}
+	p, err := r.client.Plan(t.Context(), "")
+	if err != nil || !strings.Contains(p, "10.72.0.11") {
+		t.Errorf("plan: %v\n%s", err, p)
+	}
+}
+
+// TestTakenPort wants to know who holds the port.
+func TestTakenPort(t *testing.T) {
+	netlab.Need(t, "root", "ip")
+	r := newRig(t, "10.73.0.1")
+	l, err := net.Listen("tcp", "10.73.0.1:8080")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	err = daemon.Run(t.Context(), daemon.Config{Lab: r.lab, Log: slog.New(slog.DiscardHandler)})
+	self := fmt.Sprintf("(pid %d)", os.Getpid())
+	if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "appliance.http") || !strings.Contains(err.Error(), self) {
+		t.Errorf("error %v, want one that names appliance.http and %s", err, self)
+	}
+}
+
+// TestBrokenLabStartsNothing wants every problem, and no port open.
+func TestBrokenLabStartsNothing(t *testing.T) {
+	netlab.Need(t, "root", "ip")
+	r := newRig(t, "10.74.0.1")
+	r.write(r.read() + "  d: {mac: nonsense}\n  e: {ip: 1.2.3.4, colour: red}\n")
+	err := daemon.Run(t.Context(), daemon.Config{Lab: r.lab, Log: slog.New(slog.DiscardHandler)})
+	if err == nil || !strings.Contains(err.Error(), "nonsense") || !strings.Contains(err.Error(), "colour") {
+		t.Errorf("error %v, want both problems", err)
+	}
+}
+
+// TestStateOutlivesTheDaemon arms, drains nothing, and comes back.
+func TestStateOutlivesTheDaemon(t *testing.T) {
+	netlab.Need(t, "root", "ip")
+	r := newRig(t, "10.75.0.1")
+	r.write(strings.Replace(r.read(), "hosts:\n  a: {", "profiles:\n  p: {kernel: k, install_to: /dev/vda}\nhosts:\n  a: {profile: p, ", 1))
+	r.start()
+	if got := r.get("http://10.75.0.1:8080/boot/52-54-00-00-00-01/boot.ipxe"); strings.Contains(got, "kernel") {
+		t.Errorf("a stranger got the script of a:\n%s", got)
+	}
+	hosts, err := r.client.Hosts(t.Context())
+	if err != nil || hosts[0].Install != "armed" {
+		t.Fatalf("hosts %+v, %v; want a armed", hosts, err)
+	}
+	if _, err := r.client.Install(t.Context(), "b", api.CycleLater); err == nil {
+		t.Error("b was armed, with nothing to install")
+	}
+	if _, err := r.client.Install(t.Context(), "a", api.CycleLater); err != nil {
+		t.Error(err)
+	}
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	r.start()
+	boots, err := r.client.Boots(t.Context(), "a")
+	if err != nil || len(boots) == 0 {
+		t.Errorf("after a restart the timeline of a is empty: %v", err)
+	}
+}
