@@ -142,11 +142,7 @@ func (f *front) leastConn(candidates []*seat) *seat {
 
 // sourceHash returns the seat that wins the client's rendezvous: the loss of a seat moves only the clients it had.
 func sourceHash(candidates []*seat, client netip.Addr) *seat {
-	c := client.As16()
-	var seed uint64
-	for _, b := range c {
-		seed = (seed ^ uint64(b)) * 0x100000001b3
-	}
+	seed := hash(client)
 	best, bestScore := candidates[0], uint64(0)
 	for _, s := range candidates {
 		if score := mix(seed ^ bits.RotateLeft64(s.seed, 32)); score >= bestScore {

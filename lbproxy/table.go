@@ -2,7 +2,6 @@ package lbproxy
 
 import (
 	"cmp"
-	"hash/fnv"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -136,8 +135,9 @@ func newFrontend(b *lab.Balancer) *Frontend {
 	f.Timeouts.Connect = cmp.Or(f.Timeouts.Connect, defaultConnect)
 	f.Timeouts.Idle = cmp.Or(f.Timeouts.Idle, defaultIdle)
 	f.Check = withDefaults(f.Check)
+	of := countMembers(b.Backends)
 	for i, m := range b.Backends {
-		f.Backends[i] = newBackend(b, m)
+		f.Backends[i] = newBackend(m, of)
 	}
 	return f
 }
@@ -152,29 +152,50 @@ func withDefaults(c lab.Check) lab.Check {
 	return c
 }
 
-func newBackend(b *lab.Balancer, m lab.Backend) Backend {
-	out := Backend{Name: cmp.Or(m.Name, m.Addr.String()), Addr: m.Addr, Backup: m.Backup}
+func newBackend(m lab.Backend, of count) Backend {
+	out := Backend{Name: m.Name, Addr: m.Addr, Backup: m.Backup}
+	if out.Name == "" {
+		out.Name = m.Addr.String()
+	}
 	if m.Host != nil {
 		out.Host = m.Host.Name
 	}
 	out.Label = out.Name
+	if of.names[m.Name] > 1 {
+		out.Label = out.Name + ":" + strconv.Itoa(int(m.Addr.Port()))
+	}
 	// The hash is over the address alone, so that a client finds the same machine on 80 and on 443.
-	hashed := m.Addr.Addr().String()
-	for _, other := range b.Backends {
-		if other.Addr == m.Addr {
-			continue
-		}
-		if other.Name == m.Name {
-			out.Label = out.Name + ":" + strconv.Itoa(int(m.Addr.Port()))
-		}
-		if other.Addr.Addr() == m.Addr.Addr() {
-			hashed = m.Addr.String()
+	out.seed = hash(m.Addr.Addr())
+	if of.addrs[m.Addr.Addr()] > 1 {
+		out.seed = mix(out.seed + uint64(m.Addr.Port()))
+	}
+	return out
+}
+
+// A count says how many members of a balancer have one name or address.
+type count struct {
+	names map[string]int
+	addrs map[netip.Addr]int
+}
+
+func countMembers(members []lab.Backend) count {
+	c := count{names: make(map[string]int, len(members)), addrs: make(map[netip.Addr]int, len(members))}
+	for _, m := range members {
+		c.addrs[m.Addr.Addr()]++
+		if m.Name != "" {
+			c.names[m.Name]++
 		}
 	}
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(hashed))
-	out.seed = h.Sum64()
-	return out
+	return c
+}
+
+// hash returns a number for an address that is the same in every process (FNV-1a).
+func hash(a netip.Addr) uint64 {
+	h := uint64(0xcbf29ce484222325)
+	for _, b := range a.As16() {
+		h = (h ^ uint64(b)) * 0x100000001b3
+	}
+	return h
 }
 
 // add makes f one of the frontends of the address.
