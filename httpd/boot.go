@@ -51,8 +51,11 @@ func Compile(l *lab.Lab) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Table{files: files}, nil
+	return NewTable(files), nil
 }
+
+// NewTable makes a table of files that were compiled already, for who serves them by TFTP too.
+func NewTable(files *serving.Files) *Table { return &Table{files: files} }
 
 // BootConfig is how the boot plane behaves; the zero value is right.
 type BootConfig struct {

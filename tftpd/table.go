@@ -21,8 +21,11 @@ func Compile(l *lab.Lab) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Table{files: files}, nil
+	return NewTable(files), nil
 }
+
+// NewTable makes a table of files that were compiled already, for who serves them by HTTP too.
+func NewTable(files *serving.Files) *Table { return &Table{files: files} }
 
 // Files returns the files of the lab that may be fetched.
 func (t *Table) Files() *serving.Files { return t.files }

@@ -13,6 +13,7 @@ import (
 	"bootlab/httpd"
 	"bootlab/internal/boot"
 	"bootlab/internal/lab"
+	"bootlab/internal/serving"
 	"bootlab/lbproxy"
 	"bootlab/tftpd"
 	"bootlab/virt"
@@ -37,14 +38,15 @@ type Snapshot struct {
 // place in the lab file.
 func Compile(l *lab.Lab) (*Snapshot, error) {
 	s := &Snapshot{Lab: l}
-	var errs [7]error
+	var errs [6]error
 	s.DHCP, errs[0] = dhcpd.Compile(l)
-	s.TFTP, errs[1] = tftpd.Compile(l)
+	files, err := serving.Compile(l) // one rule for two servers
+	errs[1] = err
+	s.TFTP, s.HTTP = tftpd.NewTable(files), httpd.NewTable(files)
 	s.DNS, errs[2] = dnsd.Compile(l)
-	s.HTTP, errs[3] = httpd.Compile(l)
-	s.LB, errs[4] = lbproxy.Compile(l)
-	s.Virt, errs[5] = virt.Compile(l)
-	s.Boot, errs[6] = boot.Compile(l)
+	s.LB, errs[3] = lbproxy.Compile(l)
+	s.Virt, errs[4] = virt.Compile(l)
+	s.Boot, errs[5] = boot.Compile(l)
 	if err := join(errs[:]); err != nil {
 		return nil, err
 	}
