@@ -47,6 +47,7 @@ type Book struct {
 	mu        sync.Mutex
 	byAddr    map[netip.Addr]*entry
 	byMAC     map[lab.MAC]*entry // a chain: one for each subnet
+	byName    map[string]*entry  // by Hostname: of several the one that came last
 	offers    map[lab.MAC]offer
 	offered   map[netip.Addr]lab.MAC
 	full      map[netip.Addr]time.Time // first address of a pool -> full until
@@ -76,7 +77,7 @@ func OpenBook(ctx context.Context, s store.Store, now func() time.Time) (*Book, 
 	}
 	b := &Book{
 		store: s, now: now,
-		byAddr: map[netip.Addr]*entry{}, byMAC: map[lab.MAC]*entry{},
+		byAddr: map[netip.Addr]*entry{}, byMAC: map[lab.MAC]*entry{}, byName: map[string]*entry{},
 		offers: map[lab.MAC]offer{}, offered: map[netip.Addr]lab.MAC{}, full: map[netip.Addr]time.Time{},
 	}
 	err := s.Scan(ctx, leasePrefix, func(key string, value []byte) error {
@@ -120,6 +121,17 @@ func (b *Book) ByAddr(a netip.Addr) (Lease, bool) {
 	return e.Lease, true
 }
 
+// ByHostname returns the live lease of the client that calls itself that, in lower case; of several the one that came last.
+func (b *Book) ByHostname(name string) (Lease, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e := b.byName[name]
+	if e == nil || !e.Live(b.now()) {
+		return Lease{}, false
+	}
+	return e.Lease, true
+}
+
 // All returns every lease, expired, released and declined ones too, by address.
 func (b *Book) All() []Lease {
 	b.mu.Lock()
@@ -142,6 +154,9 @@ func (b *Book) putLocked(l Lease) {
 	}
 	e.next = b.byMAC[l.MAC]
 	b.byMAC[l.MAC] = e
+	if l.Hostname != "" {
+		b.byName[l.Hostname] = e
+	}
 }
 
 func (b *Book) dropLocked(a netip.Addr) {
@@ -150,6 +165,9 @@ func (b *Book) dropLocked(a netip.Addr) {
 		return
 	}
 	delete(b.byAddr, a)
+	if b.byName[old.Hostname] == old {
+		delete(b.byName, old.Hostname)
+	}
 	head := b.byMAC[old.MAC]
 	for at := &head; *at != nil; at = &(*at).next {
 		if *at == old {

@@ -36,13 +36,14 @@ var errCheck = errors.New("the lab file has errors")
 
 func check(cmd *cobra.Command, o *options, strict bool) error {
 	l, err := lab.Load(o.lab, lab.Options{Strict: strict, InterfaceAddr: daemon.InterfaceAddr})
+	v := verdict{Errors: []*lab.Problem{}, Warnings: []*lab.Problem{}}
 	if err == nil {
-		_, err = snapshot.Compile(l)
+		var s *snapshot.Snapshot
+		if s, err = snapshot.Compile(l); err == nil {
+			v.Warnings = append(v.Warnings, s.Warnings()...)
+		}
 	}
-	v := verdict{OK: err == nil, Errors: []*lab.Problem{}, Warnings: []*lab.Problem{}}
-	if l != nil {
-		v.Warnings = append(v.Warnings, l.Warnings...)
-	}
+	v.OK = err == nil
 	var problems lab.Problems
 	if errors.As(err, &problems) {
 		v.Errors = problems

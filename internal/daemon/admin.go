@@ -47,7 +47,7 @@ func (c *counter) Status(context.Context) api.Status {
 	last, up := c.reloads.state()
 	return api.Status{
 		Lab: s.Lab.Name, Version: c.cfg.Version, Generation: s.Gen, Started: c.started,
-		Servers: serverStates(s.Lab, up), Reload: last, Warnings: warnings(s.Lab),
+		Servers: serverStates(s.Lab, up), Reload: last, Warnings: warnings(s),
 	}
 }
 

@@ -77,7 +77,7 @@ type reloads struct {
 func (r *reloads) applied(s *snapshot.Snapshot, took time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.last = api.Reload{At: s.At, Generation: s.Gen, Detail: summary(s.Lab), Dur: took, Warnings: warnings(s.Lab)}
+	r.last = api.Reload{At: s.At, Generation: s.Gen, Detail: summary(s.Lab), Dur: took, Warnings: warnings(s)}
 }
 
 func (r *reloads) refused(at time.Time, gen uint64, err error) {
@@ -109,8 +109,8 @@ func brief(err error) string {
 	return fmt.Sprintf("%s\n… and %d more: bootlab check shows them", strings.Join(lines[:few], "\n"), len(lines)-few)
 }
 
-func warnings(l *lab.Lab) (ws []string) {
-	for _, p := range l.Warnings {
+func warnings(s *snapshot.Snapshot) (ws []string) {
+	for _, p := range s.Warnings() {
 		ws = append(ws, p.Error())
 	}
 	return ws
@@ -149,7 +149,7 @@ func (d *Daemon) applied(s *snapshot.Snapshot, took time.Duration) {
 	d.reloads.applied(s, took)
 	d.reloadMetrics.Applied(s.Gen, len(s.Lab.Hosts), s.At)
 	d.bus.Record(event.Event{Kind: event.LabApplied, Detail: summary(s.Lab), Dur: took})
-	for _, w := range warnings(s.Lab) {
+	for _, w := range warnings(s) {
 		d.log.Warn("lab file", "warning", w)
 	}
 }

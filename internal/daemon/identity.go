@@ -2,9 +2,7 @@ package daemon
 
 import (
 	"net/netip"
-	"time"
 
-	"bootlab/dhcpd"
 	"bootlab/internal/event"
 	"bootlab/internal/lab"
 )
@@ -68,13 +66,11 @@ func (g guests) NameOf(addr netip.Addr) (string, bool) {
 	return l.Hostname, true
 }
 
-// AddrOf returns the address of the client that sent a name: of several the one that came last.
+// AddrOf returns the address of the client that calls itself that. A host of the lab has its own records.
 func (g guests) AddrOf(name string) (netip.Addr, bool) {
-	var found dhcpd.Lease
-	for _, l := range g.d.book.All() {
-		if l.Hostname == name && l.Live(time.Now()) && l.Start.After(found.Start) && g.d.current.Load().Lab.HostByMAC(l.MAC) == nil {
-			found = l
-		}
+	l, ok := g.d.book.ByHostname(name)
+	if !ok || g.d.current.Load().Lab.HostByMAC(l.MAC) != nil {
+		return netip.Addr{}, false
 	}
-	return found.Addr, found.Addr.IsValid()
+	return l.Addr, true
 }

@@ -6,6 +6,7 @@ package snapshot
 
 import (
 	"errors"
+	"os"
 	"time"
 
 	"bootlab/dhcpd"
@@ -43,7 +44,10 @@ func Compile(l *lab.Lab) (*Snapshot, error) {
 	files, err := serving.Compile(l) // one rule for two servers
 	errs[1] = err
 	s.TFTP, s.HTTP = tftpd.NewTable(files), httpd.NewTable(files)
-	s.DNS, errs[2] = dnsd.Compile(l)
+	if s.DNS, errs[2] = dnsd.CompileWith(l, os.ReadFile); errs[2] == nil {
+		// Serials must grow over restarts too, for secondaries to notice (RFC 1912 section 2.2).
+		s.DNS = s.DNS.WithSerial(uint32(time.Now().Unix()))
+	}
 	s.LB, errs[3] = lbproxy.Compile(l)
 	s.Virt, errs[4] = virt.Compile(l)
 	s.Boot, errs[5] = boot.Compile(l)
@@ -51,6 +55,11 @@ func Compile(l *lab.Lab) (*Snapshot, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// Warnings are what is not an error (yet), of the lab and of its zones.
+func (s *Snapshot) Warnings() lab.Problems {
+	return append(s.Lab.Warnings[:len(s.Lab.Warnings):len(s.Lab.Warnings)], s.DNS.Warnings()...)
 }
 
 // join returns all problems in the order of the file, once each, followed by errors of another kind.
