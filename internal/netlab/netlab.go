@@ -29,23 +29,36 @@ const isolated = "BOOTLAB_NETLAB_ISOLATED"
 
 // Main runs the tests of m, in a network namespace of their own where the user is root, and exits.
 func Main(m *testing.M) {
-	if os.Geteuid() != 0 || os.Getenv(isolated) != "" {
+	if os.Geteuid() != 0 || Inside() {
 		os.Exit(m.Run())
 	}
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	code, err := Isolate(context.Background())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "netlab:", err)
+	}
+	os.Exit(code)
+}
+
+// Inside reports whether this process was started by Isolate.
+func Inside() bool { return os.Getenv(isolated) != "" }
+
+// Isolate runs this program again, with its arguments, in network and mount namespaces of its own, and returns its exit
+// code. When ctx ends the program is asked to end. The error is that it could not be started.
+func Isolate(ctx context.Context) (exitCode int, err error) {
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", os.Args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), isolated+"=1")
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		// A mount namespace too, so that names given by "ip netns add" vanish with the process.
 		Unshareflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS,
 		Pdeathsig:    syscall.SIGKILL,
 	}
-	err := cmd.Run()
+	err = cmd.Run()
 	if cmd.ProcessState == nil {
-		fmt.Fprintf(os.Stderr, "netlab: run the tests in a network namespace: %v\n", err)
-		os.Exit(1)
+		return 1, fmt.Errorf("run in a network namespace: %w", err)
 	}
-	os.Exit(cmd.ProcessState.ExitCode())
+	return cmd.ProcessState.ExitCode(), nil
 }
 
 // Need skips the test unless everything it needs is there: "root", or the name of a program. What BOOTLAB_REQUIRE lists

@@ -19,9 +19,9 @@ import (
 	"slices"
 	"syscall"
 	"time"
-)
 
-const inside = "BOOTLAB_BENCH_INSIDE"
+	"bootlab/internal/netlab"
+)
 
 func main() {
 	rounds := flag.Int("rounds", 5, "rounds of each measurement; the median is shown, with the range")
@@ -36,8 +36,12 @@ func main() {
 }
 
 func run(ctx context.Context, binary string, rounds int) error {
-	if os.Getenv(inside) == "" {
-		return isolate(ctx)
+	if !netlab.Inside() {
+		code, err := netlab.Isolate(ctx)
+		if err == nil && code != 0 {
+			err = fmt.Errorf("exit code %d", code)
+		}
+		return err
 	}
 	binary, err := filepath.Abs(binary)
 	if err != nil {
@@ -64,15 +68,6 @@ type bench struct {
 	dir    string // scratch
 	binary string
 	rounds int
-}
-
-// isolate runs this program again in network and mount namespaces of its own.
-func isolate(ctx context.Context) error {
-	cmd := exec.CommandContext(ctx, "/proc/self/exe", os.Args[1:]...)
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	cmd.Env = append(os.Environ(), inside+"=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGTERM}
-	return cmd.Run()
 }
 
 // network makes the segment that everything is served on.
