@@ -15,7 +15,16 @@ doc() { sed -n "s/^$1=//p" /tmp/config 2>/dev/null | tail -n 1; }
 value() { v=$(doc "$1"); echo "${v:-$(arg "bootlab.$1")}"; }
 fail() { say "failed: $*"; sync; sleep 1; poweroff -f; }
 
-# The network boot must not outrun the disk: the installer's word for it lies here, in the gap before the first partition.
+# get FILE URL fetches and tries again for a while, as installers do: the appliance may be restarting.
+get() {
+	for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+		timeout 120 wget -q -O "$1" "$2" && return 0
+		sleep 1
+	done
+	return 1
+}
+
+# What the installer leaves to the installed system lies here, in the gap before the first partition.
 note_at=1000 # in sectors of 512 bytes
 note_write() { { cat /tmp/config; echo; } | dd of="$1" bs=512 seek=$note_at count=8 conv=sync,notrunc 2>/dev/null; }
 note_read() { dd if="$1" bs=512 skip=$note_at count=8 2>/dev/null | tr -d '\000' >/tmp/config; }
@@ -51,12 +60,14 @@ resolve() {
 installer() {
 	config=$(arg bootlab.config)
 	if [ -n "$config" ]; then
-		wget -q -O /tmp/config "$config" || fail "config $config"
+		get /tmp/config "$config" || fail "config $config"
 		say "config bytes=$(wc -c </tmp/config)"
 	fi
 	resolve
 	message=$(doc message)
 	[ -z "$message" ] || say "message $message"
+	pause=$(doc pause)
+	[ -z "$pause" ] || sleep "$pause"
 	image=$(value image)
 	if [ -z "$image" ]; then
 		say "nothing to install"
@@ -65,13 +76,13 @@ installer() {
 	disk=$(value disk)
 	[ -b "${disk:=/dev/vda}" ] || fail "no disk $disk"
 	say "writing $disk"
-	wget -q -O /tmp/image "$image" || fail "image $image"
+	get /tmp/image "$image" || fail "image $image"
 	dd if=/tmp/image of="$disk" bs=1M conv=fsync 2>/dev/null || fail "write $disk"
 	[ ! -e /tmp/config ] || note_write "$disk"
 	sync
 	say "written $disk bytes=$(wc -c </tmp/image)"
 	done=$(value done)
-	[ -z "$done" ] || wget -q -O /dev/null "$done" || fail "done $done"
+	[ -z "$done" ] || get /dev/null "$done" || fail "done $done"
 	say "install done"
 	sync
 	reboot -f

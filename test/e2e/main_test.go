@@ -1,0 +1,47 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"bootlab/internal/netlab"
+	"bootlab/test/guest"
+)
+
+const (
+	binaryVar  = "BOOTLAB_E2E_BINARY"  // the daemon under test
+	backendVar = "BOOTLAB_E2E_BACKEND" // set: this process is a server behind a balancer
+)
+
+func TestMain(m *testing.M) {
+	if name := os.Getenv(backendVar); name != "" {
+		serveBackend(name)
+		return
+	}
+	if os.Getenv(binaryVar) == "" && os.Geteuid() == 0 {
+		if err := prepare(); err != nil {
+			fmt.Fprintln(os.Stderr, "e2e:", err)
+			os.Exit(1)
+		}
+	}
+	netlab.Main(m)
+}
+
+// prepare does what needs the world outside: it builds the daemon, and the guest from Debian's packages. A guest that cannot
+// be built shows in the tests that need it.
+func prepare() error {
+	binary := filepath.Join(guest.CacheDir(), "e2e", "bootlab")
+	args := []string{"build", "-tags=libvirt_dlopen", "-buildvcs=false", "-o", binary}
+	if raceEnabled {
+		args = append(args, "-race")
+	}
+	if out, err := exec.Command("go", append(args, "bootlab/cmd/bootlab")...).CombinedOutput(); err != nil {
+		return fmt.Errorf("build the daemon: %w\n%s", err, out)
+	}
+	_, _ = guest.Build(context.Background(), guest.CacheDir())
+	return os.Setenv(binaryVar, binary)
+}

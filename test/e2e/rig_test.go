@@ -1,0 +1,298 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"bootlab/internal/api"
+	"bootlab/internal/event"
+	"bootlab/internal/netlab"
+	"bootlab/test/guest"
+)
+
+// The network that every test's lab lives in.
+const (
+	cidr      = "10.77.0.1/24"
+	appliance = "10.77.0.1"
+)
+
+// A rig is one lab with a running daemon.
+type rig struct {
+	dir    string // of the lab file; socket, state and files are below it
+	seg    *netlab.Segment
+	daemon *daemon
+}
+
+// A daemon is one run of bootlab serve.
+type daemon struct {
+	cmd  *exec.Cmd
+	done chan struct{}
+
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+// Write takes what the daemon logs.
+func (d *daemon) Write(p []byte) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.log.Write(p)
+}
+
+func (d *daemon) text() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.log.String()
+}
+
+// start bounds how long the daemon may take until it says that it is ready; it takes a fraction of a second.
+const start = 20 * time.Second
+
+// newRig lays out a lab and starts the daemon on it. In the lab file, BRIDGE stands for the segment and DIR for the folder.
+func newRig(t *testing.T, labFile string, files map[string]string) *rig {
+	t.Helper()
+	netlab.Need(t, "root", "ip")
+	netlab.Need(t, guest.Programs()...)
+	g, err := guest.Build(t.Context(), guest.CacheDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "e2e") // short, for the sockets, and open to the user that the daemon becomes
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	r := &rig{dir: dir, seg: netlab.NewSegment(t, cidr)}
+	labFile = strings.NewReplacer("BRIDGE", r.seg.Bridge, "DIR", dir).Replace(labFile)
+	put(t, filepath.Join(dir, "lab.yaml"), []byte(labFile))
+	for name, body := range files {
+		put(t, filepath.Join(dir, "files", name), []byte(body))
+	}
+	for name, from := range map[string]string{"images/vmlinuz": g.Kernel, "images/initrd.img": g.Initrd, "public/disk.img": g.Disk} {
+		body, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(t, filepath.Join(dir, "files", name), body)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r.start(t)
+	t.Cleanup(func() { r.stop(t) })
+	return r
+}
+
+func put(t *testing.T, path string, body []byte) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, body, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// start runs the daemon and waits until it has told its supervisor that it is ready.
+func (r *rig) start(t *testing.T) {
+	t.Helper()
+	notify := filepath.Join(r.dir, "notify")
+	_ = os.Remove(notify)
+	sock, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: notify, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sock.Close()
+	if err := os.Chmod(notify, 0o666); err != nil { // the daemon is no longer root when it is ready
+		t.Fatal(err)
+	}
+	d := &daemon{done: make(chan struct{})}
+	d.cmd = exec.Command(os.Getenv(binaryVar), "serve", "--lab", filepath.Join(r.dir, "lab.yaml"), "--log-level", "debug")
+	d.cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+notify)
+	d.cmd.Stdout, d.cmd.Stderr = d, d
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := d.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r.daemon = d
+	go func() {
+		_ = d.cmd.Wait()
+		sock.Close() // a daemon that is gone will not be ready any more
+		close(d.done)
+	}()
+	if err := sock.SetReadDeadline(time.Now().Add(start)); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 256)
+	for {
+		n, err := sock.Read(buf)
+		if err != nil {
+			t.Fatalf("the daemon does not say that it is ready: %v\n%s", err, d.text())
+		}
+		if bytes.Contains(buf[:n], []byte("READY=1")) {
+			return
+		}
+	}
+}
+
+// kill ends the daemon without a word, as a power cut does.
+func (r *rig) kill(t *testing.T) {
+	t.Helper()
+	if err := r.daemon.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-r.daemon.done
+}
+
+// stop ends the daemon as its supervisor does; it must obey, and end well.
+func (r *rig) stop(t *testing.T) {
+	d := r.daemon
+	_ = d.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-d.done:
+	case <-time.After(start):
+		t.Error("the daemon does not stop")
+		_ = d.cmd.Process.Kill()
+		<-d.done
+	}
+	if code := d.cmd.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("the daemon ended with %d", code)
+	}
+	log := d.text()
+	for _, bad := range []string{"DATA RACE", "panic:", "level=ERROR"} {
+		if strings.Contains(log, bad) {
+			t.Errorf("the daemon's log holds %q", bad)
+		}
+	}
+	if t.Failed() {
+		const tail = 12000
+		t.Logf("the daemon's log, the end:\n%s", log[max(0, len(log)-tail):])
+	}
+}
+
+// client returns a client of the daemon's socket.
+func (r *rig) client(t *testing.T) *api.Client {
+	t.Helper()
+	c, err := api.NewClient(filepath.Join(r.dir, "admin.sock"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// bootlab runs a command of bootlab and returns what it prints.
+func (r *rig) bootlab(t *testing.T, args ...string) []byte {
+	t.Helper()
+	out, err := r.try(args...)
+	if err != nil {
+		t.Fatalf("bootlab %s: %v", strings.Join(args, " "), err)
+	}
+	return out
+}
+
+func (r *rig) try(args ...string) ([]byte, error) {
+	cmd := exec.Command(os.Getenv(binaryVar), append(args, "--lab", filepath.Join(r.dir, "lab.yaml"))...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		err = fmt.Errorf("%w\n%s", err, stderr.Bytes())
+	}
+	return out, err
+}
+
+// ask runs a command of bootlab with --json and decodes what it prints.
+func ask[T any](t *testing.T, r *rig, args ...string) (v T) {
+	t.Helper()
+	out := r.bootlab(t, append(args, "--json")...)
+	if err := json.Unmarshal(out, &v); err != nil {
+		t.Fatalf("bootlab %s --json: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return v
+}
+
+// host returns what the daemon says about a host.
+func (r *rig) host(t *testing.T, name string) api.Host {
+	t.Helper()
+	hosts := ask[[]api.Host](t, r, "hosts")
+	i := slices.IndexFunc(hosts, func(h api.Host) bool { return h.Name == name })
+	if i < 0 {
+		t.Fatalf("bootlab hosts has no %s: %+v", name, hosts)
+	}
+	return hosts[i]
+}
+
+// wantKinds holds that the timeline of a host has these kinds of event in this order; others may stand between them.
+func (r *rig) wantKinds(t *testing.T, host string, want ...event.Kind) {
+	t.Helper()
+	var seen []event.Event
+	for _, b := range ask[[]api.Boot](t, r, "timeline", host, "--all") {
+		seen = append(seen, b.Events...)
+	}
+	slices.SortFunc(seen, func(a, b event.Event) int { return a.At.Compare(b.At) })
+	rest := seen
+	for _, kind := range want {
+		i := slices.IndexFunc(rest, func(e event.Event) bool { return e.Kind == kind })
+		if i < 0 {
+			t.Errorf("the timeline of %s has no %s where it should; it has:\n%s", host, kind, story(seen))
+			return
+		}
+		rest = rest[i+1:]
+	}
+}
+
+func story(events []event.Event) string {
+	var b strings.Builder
+	for _, e := range events {
+		fmt.Fprintf(&b, "%s %-18s %s %s\n", e.At.Format("15:04:05.000"), e.Kind, e.Detail, e.Err)
+	}
+	return b.String()
+}
+
+// follow calls fn with the events of a host until fn returns true, and fails the test after within.
+func (r *rig) follow(t *testing.T, host string, within time.Duration, fn func(event.Event) bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	found := errors.New("found")
+	var seen []event.Event
+	err := r.client(t).Follow(ctx, host, func(e event.Event) error {
+		seen = append(seen, e)
+		if fn(e) {
+			return found
+		}
+		return nil
+	})
+	if !errors.Is(err, found) {
+		t.Fatalf("follow %s: %v; seen:\n%s", host, err, story(seen))
+	}
+}
+
+// eventually calls fn until it returns nil, and fails the test with its last error after within.
+func eventually(t *testing.T, within time.Duration, fn func() error) {
+	t.Helper()
+	deadline := time.Now().Add(within)
+	for {
+		err := fn()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("still after %v: %v", within, err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
