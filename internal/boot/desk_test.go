@@ -237,3 +237,32 @@ func TestCompileReportsAtCheck(t *testing.T) {
 		t.Errorf("error %v, want the missing value", err)
 	}
 }
+
+// TestImage is about machines that boot without asking us: their hypervisor hands over the document.
+func TestImage(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "lab.yaml")
+	write(t, filepath.Join(dir, "files", "worker.ign"), `{"host":"{{.Host.FQDN}}"}`)
+	write(t, path, strings.NewReplacer(`kernel: k, initrd: [i], config: "{{.Host.Role}}.cfg", install_to: /dev/vda`,
+		`os: coreos, image: "{{.Host.Role}}.qcow2", config: "{{.Host.Role}}.ign"`).Replace(labFile))
+	l, err := lab.Load(path, lab.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := boot.Compile(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if image, err := table.Image("worker-0"); err != nil || image != "worker.qcow2" {
+		t.Errorf("image %q, %v", image, err)
+	}
+	if doc, err := table.ImageConfig("worker-0"); err != nil || string(doc) != `{"host":"worker-0.lab.test"}` {
+		t.Errorf("document %q, %v", doc, err)
+	}
+	for _, name := range []string{"switch", "gone"} {
+		if _, err := table.Image(name); err == nil {
+			t.Errorf("%s has an image", name)
+		}
+	}
+}

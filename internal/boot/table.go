@@ -2,6 +2,7 @@ package boot
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -93,6 +94,38 @@ type Preview struct {
 	Script []byte
 	Config *Document // nil: no config document, or not there yet
 	Reason string    // why Config is nil though the profile has one
+}
+
+// Image returns the path of the image that the virtual machine of that host is made from, relative to the files folder.
+func (t *Table) Image(host string) (string, error) {
+	r, d, err := t.machine(host)
+	if err != nil {
+		return "", err
+	}
+	return r.Image(d)
+}
+
+// ImageConfig renders the config document of a virtual machine that is made from an image and gets its document handed
+// over by its hypervisor: there is no boot to fetch it in, and no token. It is nil if the profile has none.
+func (t *Table) ImageConfig(host string) ([]byte, error) {
+	r, d, err := t.machine(host)
+	if err != nil || !r.HasConfig() {
+		return nil, err
+	}
+	doc, err := r.Config(d, "")
+	return doc.Body, err
+}
+
+// machine returns what a host that boots without us is rendered from. It goes by name, because who asks may still work
+// with the lab before this one.
+func (t *Table) machine(host string) (*recipe.Recipe, recipe.Data, error) {
+	h := t.lab.Host(host)
+	if h == nil || h.Profile == nil || len(h.MACs) == 0 {
+		return nil, recipe.Data{}, fmt.Errorf("%s has no profile in this lab", host)
+	}
+	r := t.recipes[h.Profile]
+	d, err := r.Data(t.lab, h, h.MACs[0], "")
+	return r, d, err
 }
 
 // Preview renders what h gets while it is not installed.

@@ -64,7 +64,7 @@ func (d *Daemon) build() (*servers, error) {
 	})
 	s.virt, errs[4] = virt.New(virt.Config{ShutdownWait: shutdownWait}, virt.Deps{
 		Table:  table(d, func(s *snapshot.Snapshot) *virt.Table { return s.Virt }),
-		Events: d.bus, Log: d.log, Registerer: d.registry, Now: time.Now,
+		Events: d.bus, Log: d.log, Registerer: d.registry, Now: time.Now, Images: images{d},
 	})
 	s.admin, errs[5] = d.newAdmin(s)
 	for _, err := range errs {

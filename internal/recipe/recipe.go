@@ -143,6 +143,12 @@ func seedDocument(d Data, name string) (Document, error) {
 	return doc, nil
 }
 
+// HasConfig reports whether the profile has a config document.
+func (r *Recipe) HasConfig() bool { return r.config != nil }
+
+// Image returns the path of the profile's image for one host; empty if it has none.
+func (r *Recipe) Image(d Data) (string, error) { return execute(r.image, d) }
+
 // renderFile renders a document below files for one host.
 func (r *Recipe) renderFile(file string, d Data) ([]byte, error) {
 	text, err := fs.ReadFile(r.files, path.Clean(file))

@@ -1,0 +1,26 @@
+package daemon
+
+import (
+	"context"
+	"io/fs"
+
+	"bootlab/internal/lab"
+)
+
+// images hands out what virtual machines are made from, for virt.
+type images struct{ d *Daemon }
+
+// Image opens the image of a host's profile.
+func (i images) Image(_ context.Context, h *lab.Host) (fs.File, error) {
+	s := i.d.current.Load()
+	name, err := s.Boot.Image(h.Name)
+	if err != nil {
+		return nil, err
+	}
+	return s.TFTP.Files().Open(name)
+}
+
+// Config returns the config document of a host, which its hypervisor hands over.
+func (i images) Config(_ context.Context, h *lab.Host) ([]byte, error) {
+	return i.d.current.Load().Boot.ImageConfig(h.Name)
+}
