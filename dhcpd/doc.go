@@ -5,7 +5,7 @@
 // and never answers before what it says is durable.
 //
 //	book, err := dhcpd.OpenBook(ctx, store, time.Now)
-//	srv := dhcpd.New(dhcpd.Config{}, dhcpd.Deps{Table: table, Book: book, Boots: machine, Events: bus, Log: log, …})
+//	srv := dhcpd.New(dhcpd.Config{}, dhcpd.Deps{Table: table, Book: book, Events: bus, Log: log, …})
 //	staged, err := srv.Stage(t) // opens the sockets: a taken port fails here
 //	staged.Commit()
 //	err = srv.Serve(ctx)

@@ -303,7 +303,7 @@ func (s *Server) bootServer(x *exchange, out []byte) dropReason {
 }
 
 func (s *Server) boot(x *exchange, out []byte, kind dhcpv4.MessageType, host *lab.Host) dropReason {
-	info := s.bootFor(x.req, x.home, host)
+	info := bootFor(x.req, x.home, host)
 	if info == (bootInfo{}) {
 		return dropNotBoot
 	}
@@ -339,11 +339,11 @@ func (s *Server) answer(x *exchange, kind dhcpv4.MessageType, addr netip.Addr, l
 	switch {
 	case x.res != nil:
 		a.options, a.name, a.domain = x.res.options, x.res.Host.Name, x.res.Host.Domain
-		a.boot = s.bootFor(x.req, x.home, x.res.Host)
+		a.boot = bootFor(x.req, x.home, x.res.Host)
 	case x.pool != nil:
 		a.options = x.pool.options
 		if x.pool.pool.Profile != nil && x.req.stage != StageOS {
-			a.boot = s.bootFor(x.req, x.home, x.t.machineOf(x.req.mac, addr))
+			a.boot = bootFor(x.req, x.home, x.t.machineOf(x.req.mac, addr))
 		}
 	}
 	return a
@@ -425,13 +425,10 @@ func (x *exchange) asker() string {
 
 // told is the stage and the boot file, if any: "os", "pxe boot/52-54-…/ipxe.efi".
 func (x *exchange) told(a *answer) string {
-	switch {
-	case a.boot.file != "":
-		return string(x.req.stage) + " " + a.boot.file
-	case a.boot.pxe == localDiskMenu:
-		return string(x.req.stage) + " local disk"
+	if a.boot.file == "" {
+		return string(x.req.stage)
 	}
-	return string(x.req.stage)
+	return string(x.req.stage) + " " + a.boot.file
 }
 
 func (s *Server) record(x *exchange, e event.Event) {

@@ -91,10 +91,6 @@ func (e *events) take() []event.Event {
 	return out
 }
 
-type localBoots map[string]bool
-
-func (l localBoots) LocalBoot(h *lab.Host) bool { return l[h.Name] }
-
 func mac(t testing.TB, s string) lab.MAC {
 	t.Helper()
 	m, err := lab.ParseMAC(s)
@@ -132,7 +128,6 @@ type bench struct {
 	store  *memStore
 	clock  *clock
 	events *events
-	local  localBoots
 	wire   *wire
 
 	registry *prometheus.Registry
@@ -150,7 +145,7 @@ func compile(t testing.TB, l *lab.Lab) *Table {
 func newBench(t testing.TB) *bench {
 	t.Helper()
 	b := &bench{
-		lab: testLab(t), store: newMemStore(), clock: newClock(), events: &events{}, local: localBoots{}, wire: &wire{},
+		lab: testLab(t), store: newMemStore(), clock: newClock(), events: &events{}, wire: &wire{},
 	}
 	b.table = compile(t, b.lab)
 	b.reopen(t)
@@ -166,7 +161,7 @@ func (b *bench) reopen(t testing.TB) {
 	}
 	b.registry = prometheus.NewRegistry()
 	b.Server = New(Config{}, Deps{
-		Table: func() *Table { return b.table }, Book: book, Boots: b.local, Events: b.events,
+		Table: func() *Table { return b.table }, Book: book, Events: b.events,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: b.registry, Now: b.clock.now,
 		Listen: func(string) (*Socket, error) { panic("no sockets here") },
 	})

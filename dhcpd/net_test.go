@@ -44,7 +44,7 @@ func startLive(t *testing.T, seg *netlab.Segment) *live {
 	b.table = compile(t, b.lab)
 	var table atomic.Pointer[Table]
 	table.Store(b.table)
-	b.Server = newServer(t, table.Load, b.store, b.local, b.events)
+	b.Server = newServer(t, table.Load, b.store, b.events)
 	return &live{bench: b, setTable: table.Store, stop: serve(t, b.Server)}
 }
 
@@ -52,19 +52,19 @@ func startLive(t *testing.T, seg *netlab.Segment) *live {
 func startServer(t *testing.T, l *lab.Lab, s store.Store) *Server {
 	t.Helper()
 	table := compile(t, l)
-	srv := newServer(t, func() *Table { return table }, s, localBoots{}, &events{})
+	srv := newServer(t, func() *Table { return table }, s, &events{})
 	serve(t, srv)
 	return srv
 }
 
-func newServer(t *testing.T, table func() *Table, s store.Store, boots localBoots, ev *events) *Server {
+func newServer(t *testing.T, table func() *Table, s store.Store, ev *events) *Server {
 	t.Helper()
 	book, err := OpenBook(t.Context(), s, time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return New(Config{}, Deps{
-		Table: table, Book: book, Boots: boots, Events: ev,
+		Table: table, Book: book, Events: ev,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: prometheus.NewRegistry(), Now: time.Now, Listen: Listen,
 	})
 }

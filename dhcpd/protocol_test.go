@@ -57,7 +57,6 @@ func TestReplies(t *testing.T) {
 		inf  = dhcpv4.MessageTypeInform
 	)
 	selecting := func(a string) []dhcpv4.Modifier { return []dhcpv4.Modifier{withRequested(a), withServer("10.77.0.1")} }
-	local := func(b *bench) { b.local["master-0"] = true }
 	for _, tc := range []struct {
 		name  string
 		kind  dhcpv4.MessageType
@@ -83,10 +82,6 @@ func TestReplies(t *testing.T) {
 		{name: "pool-with-profile-ipxe", kind: disc, mac: guest, who: ipxe},
 		{name: "pool-with-routes", kind: disc, mac: guest, who: networkd},
 		{name: "pool-anyone", kind: disc, mac: other, who: udhcpc},
-		{name: "local-boot-ovmf", kind: disc, mac: master0, who: ovmf, setup: local},
-		{name: "local-boot-ovmf-http", kind: disc, mac: master0, who: ovmfHTTP, setup: local},
-		{name: "local-boot-bios", kind: disc, mac: master0, who: bios, setup: local},
-		{name: "local-boot-ipxe", kind: disc, mac: master0, who: ipxe, setup: local},
 		{name: "nak-wrong-network", kind: req, mac: master0, who: dhclient, more: []dhcpv4.Modifier{withRequested("192.168.1.5")}},
 		{name: "nak-not-the-reserved", kind: req, mac: master0, who: dhclient, more: []dhcpv4.Modifier{withRequested("10.77.0.99")}},
 		{name: "renew-unicast", kind: req, mac: master0, who: networkd, more: []dhcpv4.Modifier{withCiaddr("10.77.0.21")}, from: "10.77.0.21:68"},

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"bootlab/internal/event"
-	"bootlab/internal/lab"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -26,12 +25,8 @@ const defaultQueue = 1024
 
 // Deps are what a server works with. All are required.
 type Deps struct {
-	Table func() *Table
-	Book  *Book
-	Boots interface {
-		// LocalBoot reports whether the machine is to boot its own disk. It must not block.
-		LocalBoot(*lab.Host) bool
-	}
+	Table      func() *Table
+	Book       *Book
 	Events     event.Recorder
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
@@ -62,7 +57,7 @@ type line struct {
 // New returns a server that has no sockets yet: see Stage.
 func New(cfg Config, deps Deps) *Server {
 	for name, missing := range map[string]bool{
-		"Table": deps.Table == nil, "Book": deps.Book == nil, "Boots": deps.Boots == nil, "Events": deps.Events == nil,
+		"Table": deps.Table == nil, "Book": deps.Book == nil, "Events": deps.Events == nil,
 		"Log": deps.Log == nil, "Registerer": deps.Registerer == nil, "Now": deps.Now == nil, "Listen": deps.Listen == nil,
 	} {
 		if missing {
