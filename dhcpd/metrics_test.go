@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"bootlab/internal/lab"
-
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
