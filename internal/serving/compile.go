@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"text/template"
 
@@ -62,6 +63,7 @@ func (c *compiler) profile(p *lab.Profile) {
 		set := c.files.named
 		if !served {
 			set = c.files.denied
+			c.secret(text)
 		}
 		switch {
 		case text == "":
@@ -71,6 +73,25 @@ func (c *compiler) profile(p *lab.Profile) {
 			c.render(set, p, key, text)
 		}
 	})
+}
+
+var action = regexp.MustCompile(`\{\{.*?\}\}`)
+
+// secret keeps what the paths that a template renders to look like. One that could be any path is no help.
+func (c *compiler) secret(text string) {
+	if action.ReplaceAllString(text, "") == "" {
+		return
+	}
+	var pattern strings.Builder
+	pattern.WriteString("^")
+	for i, literal := range action.Split(strings.TrimPrefix(text, "./"), -1) {
+		if i > 0 {
+			pattern.WriteString(".*")
+		}
+		pattern.WriteString(regexp.QuoteMeta(literal))
+	}
+	pattern.WriteString("$")
+	c.files.secret = append(c.files.secret, regexp.MustCompile(pattern.String()))
 }
 
 // mayBePublic reports whether a template can render to a path below public/. The paths of config documents hold actions

@@ -12,5 +12,6 @@
 //	case errors.Is(err, fs.ErrPermission):    // not to be served: 403
 //	}
 //
-// Symbolic links are followed as long as they stay inside the files folder: who may write there decides what they show.
+// Symbolic links are followed as long as they stay inside the files folder and do not lead to a document, a template or a
+// secret.
 package serving

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -21,6 +23,7 @@ type Files struct {
 	named  map[string]struct{} // what profiles name
 	denied map[string]struct{} // config documents, templates and secrets that stand below public/ or are named, too
 	folded map[string]string   // lower case -> named
+	secret []*regexp.Regexp    // what paths of config documents and scripts look like, for links that lead to them
 }
 
 // Compile returns what l allows to be fetched. It does no I/O. A template in a path that does not render for a host that
@@ -74,14 +77,39 @@ func (f *Files) Open(name string) (*os.File, error) {
 		return nil, refuse(name, reason(err))
 	}
 	info, err := file.Stat()
-	if err == nil && !info.Mode().IsRegular() {
+	switch {
+	case err != nil:
+	case !info.Mode().IsRegular():
 		err = fmt.Errorf("%w: not a regular file", fs.ErrPermission)
+	case f.leadsToSecret(name):
+		err = fmt.Errorf("%w: a link to what is never served raw", fs.ErrPermission)
 	}
 	if err != nil {
 		file.Close()
 		return nil, refuse(name, err)
 	}
 	return file, nil
+}
+
+// leadsToSecret reports whether name is a link to a config document, a template or a secret of the lab. It is no wall
+// against who may write to the files folder, but keeps a careless link from telling secrets.
+func (f *Files) leadsToSecret(name string) bool {
+	real, err := filepath.EvalSymlinks(filepath.Join(f.dir, filepath.FromSlash(name)))
+	if err != nil {
+		return true
+	}
+	dir, err := filepath.EvalSymlinks(f.dir)
+	if err != nil {
+		return true
+	}
+	at, err := filepath.Rel(dir, real)
+	if at = filepath.ToSlash(at); err != nil || at == name {
+		return err != nil
+	}
+	if _, no := f.denied[at]; no {
+		return true
+	}
+	return !f.Allowed(at) && slices.ContainsFunc(f.secret, func(r *regexp.Regexp) bool { return r.MatchString(at) })
 }
 
 // Fold returns the path that may be fetched and equals name but for the case of its letters, or name where there is none:

@@ -53,6 +53,7 @@ func TestOpen(t *testing.T) {
 		"public/bmc-password", "ignition/worker.ign", "images/worker/root.img", "ipxe/menu.ipxe")
 	for name, target := range map[string]string{
 		"public/leak": filepath.Join(outside, "secret"), "public/up": "../../etc/passwd", "public/inside": "a.txt",
+		"public/document": "../ignition/worker.ign", "public/other": "../images/other", "public/folder": "../ignition",
 	} {
 		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
@@ -80,6 +81,9 @@ func TestOpen(t *testing.T) {
 		{"public/a.txt", nil},
 		{"public/b/c.txt", nil},
 		{"public/inside", nil},
+		{"public/other", nil},
+		{"public/document", fs.ErrPermission},
+		{"public/folder/worker.ign", fs.ErrPermission},
 		{"images/not-yet", fs.ErrNotExist},
 		{"images/control-plane/root.img", fs.ErrNotExist},
 		{"public/nothing", fs.ErrNotExist},
