@@ -59,6 +59,10 @@ func Run(ctx context.Context, cfg Config) error {
 
 	// Everything that needs root: folders, ports. Then no more root.
 	appliance := snap.Lab.Appliance
+	user, err := whom(appliance, d.log)
+	if err != nil {
+		return err
+	}
 	if err := makeFolders(appliance); err != nil {
 		return err
 	}
@@ -85,7 +89,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	if err := dropPrivileges(appliance, d.log); err != nil {
+	if err := dropPrivileges(user, appliance, cfg.Lab); err != nil {
 		return err
 	}
 	watch, err := newWatcher(cfg.Lab, d.log)

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -15,24 +16,40 @@ import (
 	"bootlab/lbproxy"
 )
 
-// dropPrivileges becomes the user that the lab names, where the daemon was started as root. Two capabilities stay: a
-// reload may bring balancers on ports below 1024, and interfaces to answer DHCP on.
-func dropPrivileges(a lab.Appliance, log *slog.Logger) error {
+// whom returns the user to become, where the daemon was started as root; nil: it stays who it is.
+func whom(a lab.Appliance, log *slog.Logger) (*privilege.User, error) {
 	if os.Geteuid() != 0 || a.User == "root" {
-		return nil
+		return nil, nil
 	}
 	u, err := privilege.Lookup(a.User)
 	if err != nil && a.UserDefault {
 		log.Warn("staying root, since nobody said whom to become", "err", err)
+		return nil, nil
+	}
+	return u, err
+}
+
+// dropPrivileges becomes u, unless it is nil. Two capabilities stay: a reload may bring balancers on ports below 1024,
+// and interfaces to answer DHCP on.
+func dropPrivileges(u *privilege.User, a lab.Appliance, labPath string) error {
+	if u == nil {
 		return nil
 	}
-	if err != nil {
+	if err := u.Own(a.State); err != nil {
 		return err
 	}
-	if err := u.Own(a.State, filepath.Dir(a.AdminSocket)); err != nil {
+	if err := u.OwnSocket(a.AdminSocket); err != nil {
 		return err
 	}
-	return u.Drop(privilege.NetBindService, privilege.NetRaw)
+	if err := u.Drop(privilege.NetBindService, privilege.NetRaw); err != nil {
+		return err
+	}
+	// What root alone may read could be loaded once, and never again.
+	if _, err := load(labPath, &a); err != nil {
+		dir := filepath.Dir(labPath)
+		return fmt.Errorf("user %s cannot read the lab again, so no reload would work: chown -R :%d %s && chmod -R g+rX %s: %w", u.Name, u.GID, dir, dir, err)
+	}
+	return nil
 }
 
 // listenDHCP is dhcpd.Listen; the error of a taken port names who holds it.

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"os/user"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"syscall"
@@ -39,7 +40,7 @@ func Lookup(name string) (*User, error) {
 	var unknown user.UnknownUserError
 	if errors.As(err, &unknown) {
 		return nil, fmt.Errorf("there is no user %q: make it with \"useradd --system --user-group --home-dir /var/lib/bootlab "+
-			"--shell /usr/sbin/nologin %s\", or set appliance.user to another; \"\" stays root", name, name)
+			"--shell /usr/sbin/nologin %s\", or set appliance.user to another; \"root\" stays root", name, name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("look up user %q: %w", name, err)
@@ -97,6 +98,23 @@ func (u *User) own(dir string) error {
 	})
 }
 
+// OwnSocket gives the Unix socket at path to the user, with its folder if nothing else is in it: what others keep beside
+// it, in /run say, stays theirs. In such a folder the user cannot take the socket away when it ends.
+func (u *User) OwnSocket(path string) error {
+	if err := os.Lchown(path, u.UID, u.GID); err != nil {
+		return fmt.Errorf("give %s to user %s: %w", path, u.Name, err)
+	}
+	dir := filepath.Dir(path)
+	beside, err := os.ReadDir(dir)
+	if err != nil || len(beside) > 1 {
+		return err
+	}
+	if err := os.Lchown(dir, u.UID, u.GID); err != nil {
+		return fmt.Errorf("give %s to user %s: %w", dir, u.Name, err)
+	}
+	return nil
+}
+
 // Drop makes the whole process, every thread of it, run as the user, in the user's name and home folder, with no
 // capability but those to keep. There is no way back: programs that it starts have no capability at all and cannot gain
 // any, not even by set-user-ID. It needs root; an error leaves the process in a state that it should not go on in.
@@ -105,7 +123,7 @@ func (u *User) Drop(keep ...Capability) error {
 		return fmt.Errorf("become user %s: not root", u.Name)
 	}
 	if u.UID == 0 {
-		return fmt.Errorf("become user %s: that is root; set appliance.user to \"\" to stay root", u.Name)
+		return fmt.Errorf("become user %s: that is root; set appliance.user to \"root\" to stay root", u.Name)
 	}
 	steps := []struct {
 		what string

@@ -186,7 +186,7 @@ func TestDropReachesEveryThread(t *testing.T) {
 func TestLookupSaysHowToMakeTheUser(t *testing.T) {
 	t.Parallel()
 	_, err := privilege.Lookup("no-such-user")
-	if err == nil || !strings.Contains(err.Error(), "useradd --system") || !strings.Contains(err.Error(), "nologin no-such-user") {
+	if err == nil || !strings.Contains(err.Error(), "useradd --system") || !strings.Contains(err.Error(), "nologin no-such-user") || !strings.HasSuffix(err.Error(), `"root" stays root`) {
 		t.Errorf("got %v, want the command", err)
 	}
 }
@@ -244,5 +244,47 @@ func TestOwnGivesNothingElseAway(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("given away (-want +got)\n%s", diff)
+	}
+}
+
+// TestOwnSocketLeavesTheNeighbours is about a socket in /run, or in any folder that is not its own.
+func TestOwnSocketLeavesTheNeighbours(t *testing.T) {
+	t.Parallel()
+	netlab.Need(t, "root")
+	u := &privilege.User{Name: "labrat", UID: 7654, GID: 7655}
+	for _, tt := range []struct {
+		name      string
+		neighbour string
+		dir       bool // given away
+	}{{"alone", "", true}, {"with others", "other.pid", false}} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			socket := filepath.Join(dir, "admin.sock")
+			for _, name := range []string{socket, filepath.Join(dir, tt.neighbour)} {
+				if name == dir {
+					continue
+				}
+				if err := os.WriteFile(name, nil, 0o660); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := u.OwnSocket(socket); err != nil {
+				t.Fatal(err)
+			}
+			want := map[string]bool{dir: tt.dir, socket: true}
+			if tt.neighbour != "" {
+				want[filepath.Join(dir, tt.neighbour)] = false
+			}
+			for name, given := range want {
+				info, err := os.Lstat(name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := info.Sys().(*syscall.Stat_t).Uid == 7654; got != given {
+					t.Errorf("%s given away: %v, want %v", name, got, given)
+				}
+			}
+		})
 	}
 }
