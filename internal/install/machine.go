@@ -104,9 +104,6 @@ func (m *Machine) All() map[string]Status {
 	return all
 }
 
-// LocalBoot reports whether h starts from its own disk at its next boot. It changes nothing and reads memory only.
-func (m *Machine) LocalBoot(h *lab.Host) bool { return m.status(h).localBoot(h) }
-
 // status returns what is known of h, adjusted to what its profile says today.
 func (m *Machine) status(h *lab.Host) Status {
 	m.mu.RLock()

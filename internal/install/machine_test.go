@@ -104,13 +104,13 @@ func TestOnce(t *testing.T) {
 	if err := r.Authorize(h, ticket.Token, 0); !errors.Is(err, install.ErrState) {
 		t.Errorf("a read after the install: %v, want ErrState", err)
 	}
-	if !r.LocalBoot(h) || !r.boot(h).LocalBoot {
+	if !r.boot(h).LocalBoot {
 		t.Error("an installed host does not start from its disk")
 	}
 	if err := r.Arm(ctx, h); err != nil {
 		t.Fatal(err)
 	}
-	if r.LocalBoot(h) || r.boot(h).LocalBoot {
+	if r.boot(h).LocalBoot {
 		t.Error("an armed host starts from its disk")
 	}
 }
@@ -196,7 +196,7 @@ func TestModes(t *testing.T) {
 					t.Fatal(err)
 				}
 				r.want(h, tt.state)
-				if got := r.LocalBoot(h); got != tt.local {
+				if got := r.boot(h).LocalBoot; got != tt.local {
 					t.Fatalf("local boot %v, want %v", got, tt.local)
 				}
 				if tt.local {
