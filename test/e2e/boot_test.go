@@ -99,7 +99,7 @@ func TestInstall(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(string(tt.firmware), func(t *testing.T) {
 			netlab.Need(t, qemu.Needs()...)
-			r := newRig(t, bootLab, bootFiles)
+			r := newRig(t, bootLab, withGuest(t, bootFiles))
 			m := qemu.Start(t, qemu.Config{Bridge: r.seg.Bridge, MAC: nodeMAC, Firmware: tt.firmware, Disk: qemu.NewDisk(t, 1<<30)})
 
 			m.Await(t, patience, "GUEST kernel")
@@ -132,7 +132,7 @@ func TestInstall(t *testing.T) {
 // TestInstallAgain holds that a machine installs itself again when, and only when, it is told to.
 func TestInstallAgain(t *testing.T) {
 	netlab.Need(t, qemu.Needs()...)
-	r := newRig(t, bootLab, bootFiles)
+	r := newRig(t, bootLab, withGuest(t, bootFiles))
 	m := qemu.Start(t, qemu.Config{Bridge: r.seg.Bridge, MAC: nodeMAC, Firmware: qemu.BIOS, Disk: qemu.NewDisk(t, 1<<30)})
 	m.Await(t, patience, "GUEST install done")
 	awaitInstalled(t, m)
@@ -151,7 +151,7 @@ func TestKill(t *testing.T) {
 	netlab.Need(t, qemu.Needs()...)
 	files := map[string]string{"public/greeting.txt": bootFiles["public/greeting.txt"]}
 	files["config/guest.conf"] = bootFiles["config/guest.conf"] + "pause=3\n"
-	r := newRig(t, bootLab, files)
+	r := newRig(t, bootLab, withGuest(t, files))
 	m := qemu.Start(t, qemu.Config{Bridge: r.seg.Bridge, MAC: nodeMAC, Firmware: qemu.BIOS, Disk: qemu.NewDisk(t, 1<<30)})
 	m.Await(t, patience, "GUEST message node-sesame")
 	r.kill(t)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -65,11 +66,6 @@ const start = 20 * time.Second
 func newRig(t *testing.T, labFile string, files map[string]string) *rig {
 	t.Helper()
 	netlab.Need(t, "root", "ip")
-	netlab.Need(t, guest.Programs()...)
-	g, err := guest.Build(t.Context(), guest.CacheDir())
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir, err := os.MkdirTemp("", "e2e") // short, for the sockets, and open to the user that the daemon becomes
 	if err != nil {
 		t.Fatal(err)
@@ -81,19 +77,31 @@ func newRig(t *testing.T, labFile string, files map[string]string) *rig {
 	for name, body := range files {
 		put(t, filepath.Join(dir, "files", name), []byte(body))
 	}
-	for name, from := range map[string]string{"images/vmlinuz": g.Kernel, "images/initrd.img": g.Initrd, "public/disk.img": g.Disk} {
-		body, err := os.ReadFile(from)
-		if err != nil {
-			t.Fatal(err)
-		}
-		put(t, filepath.Join(dir, "files", name), body)
-	}
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	r.start(t)
 	t.Cleanup(func() { r.stop(t) })
 	return r
+}
+
+// withGuest returns files and the guest's beside them.
+func withGuest(t *testing.T, files map[string]string) map[string]string {
+	t.Helper()
+	netlab.Need(t, guest.Programs()...)
+	g, err := guest.Build(t.Context(), guest.CacheDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := maps.Clone(files)
+	for name, from := range map[string]string{"images/vmlinuz": g.Kernel, "images/initrd.img": g.Initrd, "public/disk.img": g.Disk} {
+		body, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[name] = string(body)
+	}
+	return all
 }
 
 func put(t *testing.T, path string, body []byte) {

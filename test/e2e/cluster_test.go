@@ -1,0 +1,208 @@
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"bootlab/internal/api"
+	"bootlab/internal/netlab"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// clusterLab is a cluster of five nodes. The balancer asks for their health every 5 seconds.
+const clusterLab = `
+version: 1
+lab: e2e
+domain: lab.test
+appliance: {state: DIR/state, files: files, admin_socket: DIR/admin.sock, user: nobody}
+networks:
+  inner: {subnet: 10.77.0.0/24, interface: BRIDGE, address: 10.77.0.1}
+clusters:
+  prod: {kind: openshift, domain: lab.test, address: 10.77.0.10, ingress: 10.77.0.11, etcd_srv: true}
+hosts:
+  bootstrap: {mac: "52:54:00:77:00:30", ip: 10.77.0.30, cluster: prod, role: bootstrap}
+  master-0: {mac: "52:54:00:77:00:31", ip: 10.77.0.31, cluster: prod, role: control-plane}
+  master-1: {mac: "52:54:00:77:00:32", ip: 10.77.0.32, cluster: prod, role: control-plane, aliases: [etcd-1]}
+  worker-0: {mac: "52:54:00:77:00:41", ip: 10.77.0.41, cluster: prod, role: worker}
+  worker-1: {mac: "52:54:00:77:00:42", ip: 10.77.0.42, cluster: prod, role: worker}
+`
+
+// verdict bounds how long the balancer may take to notice a change: three checks, and some.
+const verdict = 40 * time.Second
+
+// TestClusterNames asks for everything that a cluster's installer and its users ask for, with dig, from another machine.
+func TestClusterNames(t *testing.T) {
+	netlab.Need(t, "root", "dig")
+	r := newRig(t, clusterLab, nil)
+	outside := r.seg.NewClient(t)
+	netlab.Run(t, "ip", "-n", outside.Name, "addr", "add", "10.77.0.99/24", "dev", "eth0")
+	tests := []struct {
+		name     string
+		question []string
+		want     []string
+	}{
+		{"api", []string{"api.prod.lab.test"}, []string{"10.77.0.10"}},
+		{"api-int", []string{"api-int.prod.lab.test"}, []string{"10.77.0.10"}},
+		{"any application", []string{"console.apps.prod.lab.test"}, []string{"10.77.0.11"}},
+		{"deeper", []string{"a.b.apps.prod.lab.test"}, []string{"10.77.0.11"}},
+		{"over TCP", []string{"+tcp", "API.prod.lab.test"}, []string{"10.77.0.10"}},
+		{"node", []string{"master-1.prod.lab.test"}, []string{"10.77.0.32"}},
+		{"reverse", []string{"-x", "10.77.0.41"}, []string{"worker-0.prod.lab.test."}},
+		{"etcd", []string{"_etcd-server-ssl._tcp.prod.lab.test", "SRV"}, []string{"0 10 2380 master-0.prod.lab.test.", "0 10 2380 master-1.prod.lab.test."}},
+		{"another name", []string{"etcd-1.prod.lab.test"}, []string{"10.77.0.32"}},
+		{"nobody", []string{"nobody.prod.lab.test"}, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			args := append([]string{"@" + appliance, "+short", "+tries=1", "+time=5"}, tt.question...)
+			out, err := outside.Command(t.Context(), "dig", args...).CombinedOutput()
+			if err != nil {
+				t.Fatalf("dig: %v\n%s", err, out)
+			}
+			got := strings.Fields(string(out))
+			if len(tt.question) > 1 && tt.question[1] == "SRV" {
+				got = strings.Split(strings.TrimSpace(string(out)), "\n")
+			}
+			slices.Sort(got)
+			if diff := cmp.Diff(tt.want, got, equalEmpty); diff != "" {
+				t.Errorf("dig %v: (-want +got)\n%s", tt.question, diff)
+			}
+		})
+	}
+}
+
+// equalEmpty takes nil and empty for the same.
+var equalEmpty = cmp.Transformer("set", func(s []string) map[string]bool {
+	m := map[string]bool{}
+	for _, e := range s {
+		m[e] = true
+	}
+	return m
+})
+
+// TestClusterBalancers runs the nodes of a cluster, takes some away, and looks who answers.
+func TestClusterBalancers(t *testing.T) {
+	netlab.Need(t, "root", "curl")
+	r := newRig(t, clusterLab, nil)
+	for _, vip := range []string{"10.77.0.10/24", "10.77.0.11/24"} {
+		netlab.Run(t, "ip", "addr", "add", vip, "dev", r.seg.Bridge)
+	}
+	outside := r.seg.NewClient(t)
+	netlab.Run(t, "ip", "-n", outside.Name, "addr", "add", "10.77.0.99/24", "dev", "eth0")
+	nodes := map[string]*backend{}
+	for name, cidr := range map[string]string{
+		"bootstrap": "10.77.0.30/24", "master-0": "10.77.0.31/24", "master-1": "10.77.0.32/24",
+		"worker-0": "10.77.0.41/24", "worker-1": "10.77.0.42/24",
+	} {
+		nodes[name] = newBackend(t, r.seg, name, cidr)
+	}
+	const (
+		apiURL     = "https://10.77.0.10:6443/version"
+		configURL  = "https://10.77.0.10:22623/config/worker"
+		secureURL  = "https://10.77.0.11/"
+		ingressURL = "http://10.77.0.11/"
+	)
+	// The masters share the API and the machine configs, the workers the applications. The bootstrap node is a backup.
+	r.wantUp(t, "prod-api", "bootstrap", "master-0", "master-1")
+	r.wantUp(t, "prod-ingress-http", "worker-0", "worker-1")
+	wantAnswers(t, outside, apiURL, "master-0", "master-1")
+	wantAnswers(t, outside, configURL, "master-0", "master-1")
+	wantSome(t, outside, secureURL, "worker-0", "worker-1")
+
+	// One caller stays with its worker; the worker taken out by hand gets nothing more.
+	first := slices.Collect(maps.Keys(answers(t, outside, ingressURL)))
+	if len(first) != 1 {
+		t.Fatalf("one address reached %v by a balancer of kind source, want one of them", first)
+	}
+	other := map[string]string{"worker-0": "worker-1", "worker-1": "worker-0"}[first[0]]
+	r.bootlab(t, "backend", "drain", "prod-ingress-http", first[0])
+	wantAnswers(t, outside, ingressURL, other)
+	r.bootlab(t, "backend", "ready", "prod-ingress-http", first[0])
+	wantAnswers(t, outside, ingressURL, first[0])
+
+	// A master that dies is left out; the last one leaves the API to the backup, and gets it back.
+	nodes["master-0"].stop()
+	r.wantUp(t, "prod-api", "bootstrap", "master-1")
+	wantAnswers(t, outside, apiURL, "master-1")
+	nodes["master-1"].stop()
+	r.wantUp(t, "prod-api", "bootstrap")
+	wantAnswers(t, outside, apiURL, "bootstrap")
+	nodes["master-0"].start(t)
+	r.wantUp(t, "prod-api", "bootstrap", "master-0")
+	wantAnswers(t, outside, apiURL, "master-0")
+}
+
+// wantUp waits until exactly these members of a balancer are healthy.
+func (r *rig) wantUp(t *testing.T, balancer string, want ...string) {
+	t.Helper()
+	eventually(t, verdict, func() error {
+		balancers, err := r.client(t).Balancers(t.Context())
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(balancers, func(b api.Balancer) bool { return b.Name == balancer })
+		if i < 0 {
+			return fmt.Errorf("no balancer %s", balancer)
+		}
+		var up []string
+		for _, b := range balancers[i].Backends {
+			if b.State == api.BackendUp {
+				up = append(up, b.Name)
+			}
+		}
+		slices.Sort(up)
+		if diff := cmp.Diff(want, up); diff != "" {
+			return fmt.Errorf("healthy members of %s: (-want +got)\n%s", balancer, diff)
+		}
+		return nil
+	})
+}
+
+// answers asks a URL ten times, each by a connection of its own, and counts who answered.
+func answers(t *testing.T, from *netlab.Client, url string) map[string]int {
+	t.Helper()
+	const asks = 10
+	got := map[string]int{}
+	for range asks {
+		out, err := curl(t, from, "--fail", url)
+		if err != nil {
+			t.Fatalf("curl %s: %v\n%s", url, err, out)
+		}
+		got[strings.TrimSpace(out)]++
+	}
+	return got
+}
+
+func curl(t *testing.T, from *netlab.Client, args ...string) (string, error) {
+	cmd := from.Command(t.Context(), "curl", append([]string{"--silent", "--show-error", "--insecure", "--max-time", "10"}, args...)...)
+	out, err := cmd.CombinedOutput()
+	if _, exited := err.(*exec.ExitError); err != nil && !exited {
+		t.Fatal(err)
+	}
+	return string(out), err
+}
+
+// wantAnswers holds that exactly these nodes answer.
+func wantAnswers(t *testing.T, from *netlab.Client, url string, want ...string) {
+	t.Helper()
+	got := slices.Sorted(maps.Keys(answers(t, from, url)))
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("who answers for %s: (-want +got)\n%s", url, diff)
+	}
+}
+
+// wantSome holds that only these nodes answer, if not all of them.
+func wantSome(t *testing.T, from *netlab.Client, url string, may ...string) {
+	t.Helper()
+	for name := range answers(t, from, url) {
+		if !slices.Contains(may, name) {
+			t.Errorf("%s answers for %s, want one of %v", name, url, may)
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package e2e
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"bootlab/internal/event"
+	"bootlab/internal/libvirtlab"
+	"bootlab/internal/netlab"
+)
+
+// vmLab is bootLab with the machine as a virtual one.
+func vmLab(uri, firmware string) string {
+	return strings.NewReplacer(
+		"vars: {word: sesame}}", "vars: {word: sesame}, vm: {hypervisor: here, cpus: 1, memory: 512MiB, disks: [1GiB], firmware: "+firmware+"}}",
+		"clusters:", "hypervisors:\n  here: {uri: \""+uri+"\", bridges: {inner: BRIDGE}, domain_type: qemu}\nclusters:",
+	).Replace(bootLab)
+}
+
+// TestVM creates a virtual machine through libvirt, and sees it install itself and come up from its disk; then it is taken
+// away.
+func TestVM(t *testing.T) {
+	for _, firmware := range []string{"bios", "uefi"} {
+		t.Run(firmware, func(t *testing.T) {
+			netlab.Need(t, libvirtlab.Needs()...)
+			dir, err := os.MkdirTemp("", "vm") // short, for libvirt's sockets
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { os.RemoveAll(dir) })
+			if err := os.Chmod(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			libvirt, err := libvirtlab.Start(t.Context(), libvirtlab.Config{Dir: dir, Group: "nogroup"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = libvirt.Stop() })
+			r := newRig(t, vmLab(libvirt.URI, firmware), withGuest(t, bootFiles))
+
+			r.bootlab(t, "vm", "create", "node")
+			r.follow(t, "node", patience, func(e event.Event) bool { return e.Kind == event.InstallDone })
+			// Only the installed system, up from the disk, fetches the greeting.
+			r.follow(t, "node", patience, func(e event.Event) bool {
+				return e.Kind == event.FileServed && strings.HasSuffix(e.Detail, "greeting.txt")
+			})
+			r.wantKinds(t, "node", event.VMCreated, event.DHCPAck, event.ScriptServed, event.InstallStarted, event.InstallDone,
+				event.InstallLocalBoot, event.FileServed)
+			if h := r.host(t, "node"); h.VM != "running" || h.Install != "installed" {
+				t.Errorf("after the install: VM %q, install %q; want running, installed", h.VM, h.Install)
+			}
+			r.bootlab(t, "vm", "delete", "node")
+			if h := r.host(t, "node"); h.VM != "absent" {
+				t.Errorf("after it was deleted: VM %q", h.VM)
+			}
+		})
+	}
+}
