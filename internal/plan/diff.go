@@ -20,7 +20,8 @@ type line struct{ section, text string }
 // Diff returns what must change to get from one plan's text to the other's: what goes first, then what comes.
 func Diff(from, to string) []Change {
 	have, want := lines(from), lines(to)
-	return append(missing("-", have, want), missing("+", want, have)...)
+	changes := append([]Change{}, missing("-", have, want)...)
+	return append(changes, missing("+", want, have)...)
 }
 
 // missing returns the lines of a that b has not, or not as often.
@@ -38,13 +39,18 @@ func missing(op string, a, b []line) (changes []Change) {
 }
 
 func lines(text string) (ls []line) {
-	section := ""
+	section, balancer := "", ""
 	for s := range strings.Lines(text) {
 		s = strings.TrimRight(s, "\n")
 		switch {
 		case s == "":
 		case !strings.HasPrefix(s, " "):
 			section = s
+		case section == "BALANCERS" && strings.HasPrefix(s, "    "): // a member, which many balancers have
+			ls = append(ls, line{section, balancer + ": " + strings.Join(strings.Fields(s), " ")})
+		case section == "BALANCERS":
+			balancer = strings.Fields(s)[0]
+			fallthrough
 		default:
 			ls = append(ls, line{section, strings.Join(strings.Fields(s), " ")}) // columns move when a name is longer
 		}

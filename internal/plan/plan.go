@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"bootlab/dhcpd"
 	"bootlab/internal/lab"
 	"bootlab/internal/snapshot"
 )
@@ -17,6 +18,7 @@ type Plan struct {
 	Host         string        `json:"host,omitempty"` // empty: the whole lab
 	Networks     []Network     `json:"networks"`
 	Reservations []Reservation `json:"reservations"`
+	Settings     []Setting     `json:"settings"`
 	Records      []Record      `json:"records"`
 	Balancers    []Balancer    `json:"balancers"`
 	Machines     []Machine     `json:"machines"`
@@ -80,11 +82,18 @@ type Member struct {
 
 // A Machine is what one host boots and, where it is virtual, is. The token in its script is a placeholder.
 type Machine struct {
-	Host       string `json:"host"`
-	Script     string `json:"script,omitempty"`
-	Config     string `json:"config,omitempty"`
-	ConfigNote string `json:"config_note,omitempty"` // why there is no config document yet
-	DomainXML  string `json:"domain_xml,omitempty"`
+	Host       string     `json:"host"`
+	Boot       []BootFile `json:"boot,omitempty"` // by the order of a boot: firmware first, then iPXE
+	Script     string     `json:"script,omitempty"`
+	Config     string     `json:"config,omitempty"`
+	ConfigNote string     `json:"config_note,omitempty"` // why there is no config document yet
+	DomainXML  string     `json:"domain_xml,omitempty"`
+}
+
+// A BootFile is what DHCP tells one kind of firmware to fetch.
+type BootFile struct {
+	Firmware string `json:"firmware"` // "BIOS", "UEFI x64", "iPXE" …
+	File     string `json:"file"`     // a path by TFTP, or a URL
 }
 
 // Of returns the plan of host, or of the whole lab where host is empty.
@@ -97,9 +106,14 @@ func Of(s *snapshot.Snapshot, host string) (*Plan, error) {
 		}
 		hosts = []*lab.Host{h}
 	}
-	p := &Plan{Lab: s.Lab.Name, Domain: s.Lab.Domain, Host: host}
+	p := &Plan{
+		Lab: s.Lab.Name, Domain: s.Lab.Domain, Host: host,
+		Networks: []Network{}, Reservations: []Reservation{}, Settings: []Setting{},
+		Records: []Record{}, Balancers: []Balancer{}, Machines: []Machine{}, // lists for programs, if empty ones
+	}
 	p.networks(s.Lab, hosts)
 	p.reservations(hosts)
+	p.settings(s.Lab, hosts)
 	p.records(s.Lab, hosts)
 	p.balancers(s.Lab, hosts)
 	return p, p.machines(s, hosts)
@@ -172,10 +186,14 @@ func (p *Plan) records(l *lab.Lab, hosts []*lab.Host) {
 	}
 }
 
+// concerns reports whether r is derived from h, leads to it, or is a name of its cluster.
 func concerns(r lab.Record, h *lab.Host) bool {
 	if r.Target != "" {
 		name := strings.TrimSuffix(r.Target, ".")
 		return name == h.FQDN || slices.Contains(h.Aliases, name)
+	}
+	if h.Cluster != nil && r.Source == "cluster "+h.Cluster.Name {
+		return true
 	}
 	return r.Addr.IsValid() && (r.Addr == h.IP || r.Addr == h.IP6)
 }
@@ -204,18 +222,22 @@ func data(r lab.Record) string {
 
 func (p *Plan) balancers(l *lab.Lab, hosts []*lab.Host) {
 	for _, b := range l.Balancers {
-		if p.Host != "" && !slices.ContainsFunc(b.Backends, func(m lab.Backend) bool { return m.Host == hosts[0] }) {
+		if p.Host != "" && !sendsTo(b, hosts[0]) {
 			continue
 		}
 		out := Balancer{
 			Name: b.Name, Listen: b.Listen.String(), Mode: b.Mode, Balance: b.Balance, Check: check(b.Check),
-			Match: append(slices.Clone(b.Match.SNI), b.Match.Host...),
+			Match: append(slices.Clone(b.Match.SNI), b.Match.Host...), Members: []Member{},
 		}
 		for _, m := range b.Backends {
 			out.Members = append(out.Members, Member{Name: m.Name, Addr: m.Addr, Backup: m.Backup})
 		}
 		p.Balancers = append(p.Balancers, out)
 	}
+}
+
+func sendsTo(b *lab.Balancer, h *lab.Host) bool {
+	return slices.ContainsFunc(b.Backends, func(m lab.Backend) bool { return m.Host == h })
 }
 
 func check(c lab.Check) string {
@@ -227,7 +249,7 @@ func check(c lab.Check) string {
 		s += fmt.Sprintf(" port %d", c.Port)
 	}
 	if c.Kind != lab.CheckNone {
-		s += fmt.Sprintf(" every %v, rise %d, fall %d", c.Interval, c.Rise, c.Fall)
+		s += fmt.Sprintf(" every %s, rise %d, fall %d", span(c.Interval), c.Rise, c.Fall)
 	}
 	return s
 }
@@ -238,7 +260,7 @@ func (p *Plan) machines(s *snapshot.Snapshot, hosts []*lab.Host) error {
 		if err != nil {
 			return fmt.Errorf("plan %s: %w", h.Name, err)
 		}
-		if m != (Machine{Host: h.Name}) {
+		if m.Script != "" || m.Config != "" || m.ConfigNote != "" || m.DomainXML != "" || m.Boot != nil {
 			p.Machines = append(p.Machines, m)
 		}
 	}
@@ -246,7 +268,7 @@ func (p *Plan) machines(s *snapshot.Snapshot, hosts []*lab.Host) error {
 }
 
 func machine(s *snapshot.Snapshot, h *lab.Host) (Machine, error) {
-	m := Machine{Host: h.Name}
+	m := Machine{Host: h.Name, Boot: bootFiles(h)}
 	preview, err := s.Boot.Preview(h)
 	if err != nil {
 		return m, err
@@ -261,4 +283,21 @@ func machine(s *snapshot.Snapshot, h *lab.Host) (Machine, error) {
 		}
 	}
 	return m, nil
+}
+
+// bootFiles lists what each firmware that h can have is told to fetch. A virtual machine is known to be an x64 one.
+func bootFiles(h *lab.Host) (files []BootFile) {
+	for _, f := range dhcpd.BootFiles(h) {
+		if h.VM == nil || f.Firmware == "iPXE" || strings.HasPrefix(f.Firmware, vmFirmware(h.VM)) {
+			files = append(files, BootFile(f))
+		}
+	}
+	return files
+}
+
+func vmFirmware(vm *lab.VM) string {
+	if vm.Firmware == lab.FirmwareBIOS {
+		return "BIOS"
+	}
+	return "UEFI x64"
 }

@@ -15,6 +15,7 @@ func (p *Plan) WriteText(w io.Writer) error {
 	out.title(p)
 	out.networks(p.Networks)
 	out.reservations(p.Reservations)
+	out.settings(p.Settings)
 	out.records(p.Records)
 	out.balancers(p.Balancers)
 	for _, m := range p.Machines {
@@ -85,6 +86,14 @@ func (w *printer) reservations(rs []Reservation) {
 	w.table("RESERVATIONS", "MAC IP HOST FQDN NETWORK ROLE PROFILE", rows)
 }
 
+func (w *printer) settings(ss []Setting) {
+	var rows [][]string
+	for _, s := range ss {
+		rows = append(rows, []string{s.Of, s.Name, s.Value})
+	}
+	w.table("SETTINGS", "OF NAME VALUE", rows)
+}
+
 func (w *printer) records(rs []Record) {
 	var rows [][]string
 	for _, r := range rs {
@@ -114,6 +123,11 @@ func (w *printer) balancers(bs []Balancer) {
 }
 
 func (w *printer) machine(m Machine) {
+	var rows [][]string
+	for _, f := range m.Boot {
+		rows = append(rows, []string{f.Firmware, f.File})
+	}
+	w.table("BOOT "+m.Host, "FIRMWARE FILE", rows)
 	w.block("SCRIPT "+m.Host, m.Script)
 	w.block("CONFIG "+m.Host, m.Config)
 	if m.ConfigNote != "" {
