@@ -133,6 +133,10 @@ type request struct {
 	start  time.Time
 }
 
+// booking returns the context in which the desk writes down what the request did: a machine that hangs up as soon as it has
+// its document, or has said that it is done, did so all the same.
+func (q *request) booking() context.Context { return context.WithoutCancel(q.Context()) }
+
 // ServeHTTP implements http.Handler.
 func (b *Boot) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := &request{Request: r, table: b.deps.Table(), target: parsePath(r.URL.Path), from: peer(r), start: b.deps.Now()}
@@ -231,7 +235,7 @@ func redact(text, token string) string {
 }
 
 func (b *Boot) script(w *reply, q *request) {
-	body, err := b.deps.Desk.Script(q.Context(), q.target.mac, q.from, q.target.name)
+	body, err := b.deps.Desk.Script(q.booking(), q.target.mac, q.from, q.target.name)
 	if err != nil {
 		b.refuseErr(w, q, err)
 		return
@@ -250,7 +254,7 @@ func (b *Boot) config(w *reply, q *request) {
 		return
 	}
 	took := since(b.deps.Now, q.start)
-	if err := b.deps.Desk.ConfigRead(q.Context(), t.mac, t.token, t.name, q.from, int64(len(doc.Body)), took); err != nil {
+	if err := b.deps.Desk.ConfigRead(q.booking(), t.mac, t.token, t.name, q.from, int64(len(doc.Body)), took); err != nil {
 		b.deps.Log.Warn("config document served but not booked", keyMAC, t.mac, keyAddr, q.from, keyErr, redact(err.Error(), t.token))
 	}
 }
@@ -278,7 +282,7 @@ func (b *Boot) done(w *reply, q *request) {
 	_ = w.control.SetReadDeadline(time.Now().Add(b.limits.Stall))
 	_, _ = io.Copy(io.Discard, http.MaxBytesReader(w, q.Body, maxBody))
 	_ = w.control.SetReadDeadline(time.Time{})
-	if err := b.deps.Desk.Done(q.Context(), q.target.mac, q.target.token, q.from); err != nil {
+	if err := b.deps.Desk.Done(q.booking(), q.target.mac, q.target.token, q.from); err != nil {
 		b.refuseErr(w, q, err)
 		return
 	}

@@ -3,6 +3,7 @@ package httpd_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -172,6 +173,49 @@ func TestConfigIsReadAfterItsBody(t *testing.T) {
 	want := []string{"config " + testMAC + " m.ign", fmt.Sprintf("read %s m.ign %d", testMAC, big)}
 	if calls := w.desk.settled(t, 0, 2); !slices.Equal(calls, want) {
 		t.Errorf("desk %q", calls)
+	}
+}
+
+// TestBookedThoughTheReaderHungUp is about machines that close the connection as soon as they have the document, or have
+// said that they are done: what they did is written down all the same, or a second reader would get the document.
+func TestBookedThoughTheReaderHungUp(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ path, until string }{
+		{"/config/" + testMAC + "/" + testToken + "/master.ign", "}}"},
+		{"/done/" + testMAC + "/" + testToken, ""},
+	} {
+		t.Run(strings.Split(tt.path, "/")[1], func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, httpd.Limits{}, nil)
+			hungUp, verdict := make(chan struct{}), make(chan error, 1)
+			w.desk.booking = func(ctx context.Context) {
+				<-hungUp
+				select {
+				case <-ctx.Done():
+				case <-time.After(200 * time.Millisecond): // the server notices sooner
+				}
+				verdict <- ctx.Err()
+			}
+			c, err := net.Dial("tcp", w.addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", tt.path); err != nil {
+				t.Fatal(err)
+			}
+			if tt.until != "" {
+				for got, buf := "", make([]byte, 1); !strings.HasSuffix(got, tt.until); got += string(buf) {
+					if _, err := c.Read(buf); err != nil {
+						t.Fatalf("after %q: %v", got, err)
+					}
+				}
+			}
+			_ = c.Close()
+			close(hungUp)
+			if err := <-verdict; err != nil {
+				t.Errorf("the desk was told to give up: %v", err)
+			}
+		})
 	}
 }
 

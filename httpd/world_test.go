@@ -48,6 +48,7 @@ func (r refusal) HTTPStatus() int { return r.status }
 // A desk is a boot.Desk at the edge: one machine, one token.
 type desk struct {
 	document []byte
+	booking  func(context.Context) // what takes time while a read or a "done" is written down; nil: nothing
 
 	mu    sync.Mutex
 	calls []string
@@ -101,12 +102,18 @@ func (d *desk) Config(_ context.Context, mac lab.MAC, token, name string, from n
 	return &boot.Document{ContentType: "application/vnd.coreos.ignition+json", Body: d.document}, nil
 }
 
-func (d *desk) ConfigRead(_ context.Context, mac lab.MAC, _, name string, _ netip.Addr, n int64, _ time.Duration) error {
+func (d *desk) ConfigRead(ctx context.Context, mac lab.MAC, _, name string, _ netip.Addr, n int64, _ time.Duration) error {
+	if d.booking != nil {
+		d.booking(ctx)
+	}
 	d.note("read %s %s %d", mac, name, n)
 	return nil
 }
 
-func (d *desk) Done(_ context.Context, mac lab.MAC, token string, _ netip.Addr) error {
+func (d *desk) Done(ctx context.Context, mac lab.MAC, token string, _ netip.Addr) error {
+	if d.booking != nil {
+		d.booking(ctx)
+	}
 	d.note("done %s", mac)
 	if token != testToken {
 		return refusal{403, "wrong token " + token}
