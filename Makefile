@@ -72,7 +72,8 @@ demo: build deps ## a machine installs itself over the network, live; takes ever
 
 .PHONY: docs
 docs: ## rewrite the pages that are generated
-	go generate ./...
+	go test ./internal/daemon -run MetricsPage -update
+	go test ./internal/lab -run Doc -update
 
 .PHONY: check
 check: lint test ## all that CI runs, and lint

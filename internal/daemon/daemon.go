@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"bootlab/internal/event"
 	"bootlab/internal/lab"
@@ -26,6 +28,7 @@ type Config struct {
 	Version  string // shown to people and in metrics
 	Firmware string // folder of network boot programs that replace the built-in ones; empty: none
 	Log      *slog.Logger
+	Registry *prometheus.Registry // what /metrics shows; nil: one of its own
 }
 
 // A Daemon holds all servers over one snapshot.
@@ -47,7 +50,9 @@ type Daemon struct {
 // Run loads the lab and serves it until ctx ends. It returns an error if the lab is bad, a port is taken, or a server
 // cannot go on; what was learned until then is kept.
 func Run(ctx context.Context, cfg Config) error {
-	d := &Daemon{cfg: cfg, log: cfg.Log, registry: newRegistry(), started: time.Now()}
+	d := &Daemon{cfg: cfg, log: cfg.Log, registry: cmp.Or(cfg.Registry, prometheus.NewRegistry()), started: time.Now()}
+
+	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
 	// The lab and what is derived from it. A broken lab starts nothing.
 	snap, err := load(cfg.Lab, nil)

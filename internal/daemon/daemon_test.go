@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"bootlab/internal/api"
 	"bootlab/internal/daemon"
 	"bootlab/internal/metrics"
@@ -32,6 +34,8 @@ type rig struct {
 	client *api.Client
 	log    *buffer
 	stop   func() error
+
+	registry *prometheus.Registry // nil: the daemon's own
 }
 
 // A buffer is a log that many write.
@@ -92,7 +96,7 @@ func (r *rig) start() {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.t.Context()))
 	ended := make(chan error, 1)
 	go func() {
-		ended <- daemon.Run(ctx, daemon.Config{Lab: r.lab, Version: "test", Log: slog.New(slog.NewTextHandler(r.log, nil))})
+		ended <- daemon.Run(ctx, daemon.Config{Lab: r.lab, Version: "test", Log: slog.New(slog.NewTextHandler(r.log, nil)), Registry: r.registry})
 	}()
 	r.stop = sync.OnceValue(func() error { cancel(); return <-ended })
 	r.t.Cleanup(func() {

@@ -6,9 +6,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-
 	"bootlab/dhcpd"
 	"bootlab/dnsd"
 	"bootlab/httpd"
@@ -84,14 +81,4 @@ func (d *Daemon) warnMissing(nbps fs.FS) {
 		d.log.Warn("network boot programs are missing: build with make, or name a folder that has them with --firmware",
 			slog.Any("files", missing))
 	}
-}
-
-// newRegistry returns a registry with the metrics of the process itself.
-func newRegistry() *prometheus.Registry {
-	r := prometheus.NewRegistry()
-	r.MustRegister(
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	)
-	return r
 }

@@ -113,6 +113,7 @@ func TestDoc(t *testing.T) {
 		t.Fatal(err)
 	}
 	registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "process_something", Help: "Not ours."}))
+	registry.MustRegister(prometheus.NewCounterVec(prometheus.CounterOpts{Name: "bootlab_unseen_total", Help: "No \"value\" yet."}, []string{"a", "b"}))
 	var out bytes.Buffer
 	if err := metrics.Doc(&out, registry); err != nil {
 		t.Fatal(err)
@@ -120,6 +121,7 @@ func TestDoc(t *testing.T) {
 	for _, want := range []string{
 		"| `bootlab_events_total` | counter | `kind` | What happened, by kind of event. |\n",
 		"| `bootlab_lab_reloads_total` | counter | `result`: applied, refused | Attempts to bring a lab into force, by result. |\n",
+		"| `bootlab_unseen_total` | counter | `a`; `b` | No \"value\" yet. |\n",
 		"| `tftp_probe` | firmware | debug | firmware asked for a file's size and hung up, as UEFI does |\n",
 	} {
 		if !strings.Contains(out.String(), want) {
