@@ -17,6 +17,9 @@ func TestLoadAppliance(t *testing.T) {
 		{"unknown key", "version: 1\nlab: x\nappliance: {admin_socket: /tmp/a.sock}\nfoo: 1\n", "/tmp/a.sock"},
 		{"wrong host", "version: 1\nlab: x\nappliance: {admin_socket: /tmp/a.sock}\nhosts: {a: {mac: nonsense}}\n", "/tmp/a.sock"},
 		{"not YAML", "version: 1\nappliance: {admin_socket\n", fallback},
+		{"not YAML below", "version: 1\nappliance:\n  # where we are\n  admin_socket: /tmp/a.sock\n\n  user: root\nhosts: [\n", "/tmp/a.sock"},
+		{"not YAML above", "hosts: [\nappliance: {admin_socket: /tmp/a.sock} # one line\nbad\n", "/tmp/a.sock"},
+		{"a tab", "version: 1\nappliance: {admin_socket: /tmp/a.sock}\nhosts:\n\tx: 1\n", "/tmp/a.sock"},
 		{"empty", "", fallback},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -76,7 +76,11 @@ func ParseMACPattern(s string) (MACPattern, error) {
 		return parseMACPrefix(s, addr, bits)
 	}
 	var p MACPattern
-	parts := strings.FieldsFunc(s, func(r rune) bool { return r == ':' || r == '-' })
+	separator := ":"
+	if !strings.Contains(s, separator) {
+		separator = "-"
+	}
+	parts := strings.Split(s, separator)
 	if len(parts) != 6 {
 		return MACPattern{}, fmt.Errorf("%q is not a MAC pattern: want 52:54:00:*:*:* or 52:54:00:00:00:00/24", s)
 	}
@@ -85,8 +89,8 @@ func ParseMACPattern(s string) (MACPattern, error) {
 			continue
 		}
 		b, err := strconv.ParseUint(part, 16, 8)
-		if err != nil {
-			return MACPattern{}, fmt.Errorf("%q is not a MAC pattern: %q is neither * nor a hexadecimal byte", s, part)
+		if err != nil || len(part) != 2 {
+			return MACPattern{}, fmt.Errorf("%q is not a MAC pattern: want * or two hexadecimal digits, not %q", s, part)
 		}
 		p.value[i], p.mask[i] = byte(b), 0xff
 	}

@@ -8,9 +8,9 @@ import (
 
 // A Pos is a place in a lab file. Line and Column count from 1; the zero Pos is "nowhere in particular".
 type Pos struct {
-	File   string
-	Line   int
-	Column int
+	File   string `json:"file"`
+	Line   int    `json:"line"`
+	Column int    `json:"column"`
 }
 
 // String returns "file:line:column", as compilers and editors understand it.
@@ -23,14 +23,17 @@ func (p Pos) String() string {
 
 // A Problem is one thing wrong in a lab file: where, which key and value, and what would be right.
 type Problem struct {
-	Pos     Pos
-	Key     string // path of keys, such as hosts.master-0.mac
-	Message string // lower case, names the value and what would be right
+	Pos     Pos    `json:"pos,omitzero"`
+	Key     string `json:"key,omitempty"` // path of keys, such as hosts.master-0.mac
+	Message string `json:"message"`       // lower case, names the value and what would be right
 }
 
 // Error implements error: "file:line:column: key: message".
 func (p *Problem) Error() string {
-	if p.Key == "" {
+	switch {
+	case p.Key == "" && p.Pos == Pos{}:
+		return p.Message
+	case p.Key == "":
 		return fmt.Sprintf("%s: %s", p.Pos, p.Message)
 	}
 	return fmt.Sprintf("%s: %s: %s", p.Pos, p.Key, p.Message)

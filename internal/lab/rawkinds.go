@@ -74,6 +74,7 @@ func (l *list[T]) decode(d *decoder, n *yaml.Node) {
 		return
 	}
 	if n.Kind != yaml.SequenceNode {
+		l.file |= badBit
 		d.problem(n, "is %s: want a list, such as [a, b]", describe(n))
 		return
 	}

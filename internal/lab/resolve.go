@@ -91,6 +91,7 @@ func (r *resolver) run() (err error) {
 	r.clusterList()
 	r.poolLists()
 	r.hostList()
+	r.gateways()
 	r.addresses()
 	r.dns()
 	r.balancerList()
@@ -228,7 +229,7 @@ func (r *resolver) store(raw *either[boltWord, rawStore], s *StoreConfig) {
 	s.Etcd = values(raw.Long.Etcd, func(u weblink) string { return string(u) })
 	s.Prefix = string(raw.Long.Prefix.or(defaultEtcdPrefix))
 	s.CAFile = r.path(string(raw.Long.CAFile.or("")))
-	if len(raw.Long.Etcd.Items) == 0 {
+	if len(raw.Long.Etcd.Items) == 0 && !raw.Long.Etcd.bad() {
 		r.fail(raw.spot, "appliance.store.etcd", "is missing: want the endpoints of etcd, such as [https://10.0.0.1:2379], or store: bolt")
 	}
 }
@@ -357,10 +358,27 @@ func (r *resolver) clusterList() {
 			r.fail(e.V.Ingress.spot, key+".ingress", "stands without an address: want address beside it")
 		}
 		r.clusterDomain(e, c)
+		r.clusterAddress(c, &e.V.Address, key+".address")
+		r.clusterAddress(c, &e.V.Ingress, key+".ingress")
 		r.clusters[e.Name] = c
 		r.lab.Clusters = append(r.lab.Clusters, c)
 	}
 	r.sharedAddresses()
+}
+
+// clusterAddress complains about an address of c that nothing in the lab's networks can have.
+func (r *resolver) clusterAddress(c *Cluster, v *scalar[addr4], key string) {
+	if !v.ok() || r.noSubnets || len(r.bySubnet) == 0 {
+		return // a lab of names alone may name what it likes
+	}
+	a := v.V.Addr
+	switch n := networkOf(r.bySubnet, a); {
+	case n == nil:
+		r.fail(v.spot, key, "%s is outside every network: want an address inside %s, or a network around it (dhcp: off, if it only has to be known)", a, r.subnets())
+	case !r.hostAddress(n, a, v.spot, key):
+	case a == n.Router && a != n.Address && c.Kind != Plain:
+		r.fail(v.spot, key, "%s is the router of network %s (%s): want another one", a, n.Name, n.Pos)
+	}
 }
 
 // clusterDomain complains about a domain that is another cluster's, or leaves no room for the names that follow from it.

@@ -156,6 +156,7 @@ func (r *resolver) listeners() {
 			continue
 		}
 		r.applianceListens(b)
+		r.hostListens(b)
 		for _, other := range r.lab.Balancers[:i] {
 			if other.Listen.Port() == b.Listen.Port() {
 				r.sideBySide(other, b)
@@ -190,6 +191,14 @@ func (r *resolver) applianceListens(b *Balancer) {
 		if l.Port() == b.Listen.Port() && sameAddr(l.Addr(), b.Listen.Addr()) {
 			r.failAt(b.Pos, balancerKey(b, "listen"), "%s is where the appliance listens (appliance.%s): want another address or port", b.Listen, own.key)
 		}
+	}
+}
+
+// hostListens complains about a balancer on the address of another machine. Clusters bring none along there.
+func (r *resolver) hostListens(b *Balancer) {
+	h := r.lab.index.hostByIP[b.Listen.Addr()]
+	if b.Cluster == nil && h != nil && h.Role != RoleAppliance && len(h.MACs) > 0 {
+		r.failAt(b.Pos, balancerKey(b, "listen"), "%s is host %s's (%s): want an address of the appliance", b.Listen.Addr(), h.Name, h.Pos)
 	}
 }
 

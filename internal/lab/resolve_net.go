@@ -153,6 +153,32 @@ func (r *resolver) routes(raw *list[rawRoute], key string) []Route {
 	return routes
 }
 
+// gateways complains about routes by gateways that no machine of the lab's networks can reach.
+func (r *resolver) gateways() {
+	if r.noSubnets {
+		return // said elsewhere
+	}
+	for _, n := range r.raw.Networks.Entries {
+		r.gatewaysOf(&n.V.Routes, "networks", n.Name)
+		for _, p := range n.V.Pools.Entries {
+			r.gatewaysOf(&p.V.Routes, "networks."+n.Name+".pools", p.Name)
+		}
+	}
+	for _, h := range r.raw.Hosts.Entries {
+		r.gatewaysOf(&h.V.Routes, "hosts", h.Name)
+	}
+}
+
+// gatewaysOf knows 0.0.0.0 too, which says that the destination is on the link itself (RFC 3442).
+func (r *resolver) gatewaysOf(raw *list[rawRoute], section, name string) {
+	for i := range raw.Items {
+		via := &raw.Items[i].Via
+		if via.ok() && !via.V.IsUnspecified() && networkOf(r.bySubnet, via.V.Addr) == nil {
+			r.fail(via.spot, fmt.Sprintf("%s.%s.routes[%d].via", section, name, i), "%s is outside every network: want a gateway inside %s", via.V.Addr, r.subnets())
+		}
+	}
+}
+
 // options returns DHCP options sorted by code. ownKey names the key that an option has of its own.
 func (r *resolver) options(raw *dict[scalar[payload]], key string, ownKey func(code uint64) string) []Option {
 	if !raw.set() {

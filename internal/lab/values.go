@@ -37,6 +37,7 @@ const (
 	domainPattern = `^(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)*\.?$`
 	ipv4Pattern   = `^[0-9]{1,3}(\.[0-9]{1,3}){3}$`
 	ipPattern     = `^[0-9A-Fa-f:.]+$`
+	macByte       = `([0-9A-Fa-f]{2}|\*)`
 	macPattern    = `^[0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){5}$`
 )
 
@@ -301,7 +302,7 @@ func (p *MACPattern) parse(s string) (err error) {
 }
 
 func (MACPattern) spec() spec {
-	return what("MAC pattern, such as 52:54:00:*:*:* or 52:54:00:00:00:00/24", `^[0-9A-Fa-f*]{1,2}([:-][0-9A-Fa-f*]{1,2}){5}(/[0-9]{1,2})?$`)
+	return what("MAC pattern, such as 52:54:00:*:*:* or 52:54:00:00:00:00/24", `^(`+macByte+`(:`+macByte+`){5}|`+macByte+`(-`+macByte+`){5}|[0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){5}/[0-9]{1,2})$`)
 }
 
 // A listen is a host:port to listen on; an empty host is every address.
