@@ -77,7 +77,7 @@ type reloads struct {
 func (r *reloads) applied(s *snapshot.Snapshot, took time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.last = api.Reload{At: s.At, Generation: s.Gen, Detail: summary(s.Lab), Dur: took, Warnings: warnings(s)}
+	r.last = api.Reload{At: s.At, Generation: s.Gen, Detail: s.Lab.Summary(), Dur: took, Warnings: warnings(s)}
 }
 
 func (r *reloads) refused(at time.Time, gen uint64, err error) {
@@ -148,7 +148,7 @@ func (d *Daemon) applied(s *snapshot.Snapshot, took time.Duration) {
 	debug.FreeOSMemory() // what reading the lab, and the lab before it, took
 	d.reloads.applied(s, took)
 	d.reloadMetrics.Applied(s.Gen, len(s.Lab.Hosts), s.At)
-	d.bus.Record(event.Event{Kind: event.LabApplied, Detail: summary(s.Lab), Dur: took})
+	d.bus.Record(event.Event{Kind: event.LabApplied, Detail: s.Lab.Summary(), Dur: took})
 	for _, w := range warnings(s) {
 		d.log.Warn("lab file", "warning", w)
 	}

@@ -3,7 +3,6 @@ package daemon
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"sync/atomic"
@@ -14,7 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"bootlab/internal/event"
-	"bootlab/internal/lab"
 	"bootlab/internal/logs"
 	"bootlab/internal/metrics"
 	"bootlab/internal/snapshot"
@@ -139,7 +137,7 @@ const (
 func (d *Daemon) ready() {
 	debug.FreeOSMemory() // what reading the lab took
 	d.reloads.ready()
-	d.bus.Record(event.Event{Kind: event.DaemonReady, Detail: summary(d.current.Load().Lab), Dur: time.Since(d.started)})
+	d.bus.Record(event.Event{Kind: event.DaemonReady, Detail: d.current.Load().Lab.Summary(), Dur: time.Since(d.started)})
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyReady) // without systemd there is nobody to tell
 }
 
@@ -147,12 +145,6 @@ func (d *Daemon) ready() {
 func (d *Daemon) stopping() {
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping)
 	d.bus.Record(event.Event{Kind: event.DaemonStopping})
-}
-
-// summary says in a few words what a lab holds.
-func summary(l *lab.Lab) string {
-	return fmt.Sprintf("lab %s: %d hosts, %d networks, %d clusters, %d balancers, %d zones",
-		l.Name, len(l.Hosts), len(l.Networks), len(l.Clusters), len(l.Balancers), len(l.Zones))
 }
 
 // table returns a function that gives one server's part of the snapshot in force.
