@@ -33,10 +33,10 @@ func Compile(l *lab.Lab) (*Table, error) {
 	if len(problems) > 0 {
 		return nil, problems.Err()
 	}
-	for _, h := range samples(l.Hosts) {
+	for _, h := range append(samples(l.Hosts), guests(l)...) {
 		collect(&problems, t.check(h))
 	}
-	if err := problems.Err(); err != nil {
+	if err := onceEach(problems).Err(); err != nil {
 		return nil, err
 	}
 	return t, nil
@@ -47,9 +47,23 @@ func (t *Table) check(h *lab.Host) error {
 	r := t.recipes[h.Profile]
 	d, err := r.Data(t.lab, h, h.MACs[0], "TOKEN")
 	if err != nil {
-		return lab.Problems{{Pos: h.Profile.Pos, Key: "profiles." + h.Profile.Name + ".config", Message: err.Error()}}
+		return lab.Problems{{Pos: h.Profile.Pos, Key: "profiles." + h.Profile.Name + ".config", Message: recipe.For(h.Name, err)}}
 	}
 	return r.Check(d)
+}
+
+// onceEach leaves of problems that differ in the host alone the first.
+func onceEach(problems lab.Problems) (out lab.Problems) {
+	type same struct{ key, message string }
+	seen := map[same]bool{}
+	for _, p := range problems {
+		_, message, _ := strings.Cut(p.Message, ": ") // behind "for host x"
+		if s := (same{p.Key, message}); !seen[s] {
+			seen[s] = true
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 func collect(to *lab.Problems, err error) {
@@ -62,6 +76,9 @@ func collect(to *lab.Problems, err error) {
 	}
 }
 
+// fewHosts is up to how many hosts all of them are checked, whatever they have in common.
+const fewHosts = 500
+
 // A sort of hosts is all that templates can tell apart by more than a plain value: hosts of one sort render alike but
 // for names and addresses, so that one of them stands for all. It keeps a lab of 10,000 hosts cheap to check.
 type sort struct {
@@ -70,8 +87,10 @@ type sort struct {
 	network *lab.Network
 	role    string
 	vars    string
+	ip, ip6 bool
 }
 
+// samples returns the hosts that are checked: all of a small lab, one of each sort of a large one.
 func samples(hosts []*lab.Host) []*lab.Host {
 	seen := map[sort]bool{}
 	var out []*lab.Host
@@ -79,13 +98,25 @@ func samples(hosts []*lab.Host) []*lab.Host {
 		if h.Profile == nil || len(h.MACs) == 0 {
 			continue
 		}
-		s := sort{h.Profile, h.Cluster, h.Network, h.Role, strings.Join(slices.Sorted(maps.Keys(h.Vars)), ",")}
-		if !seen[s] {
+		s := sort{h.Profile, h.Cluster, h.Network, h.Role, strings.Join(slices.Sorted(maps.Keys(h.Vars)), ","), h.IP.IsValid(), h.IP6.IsValid()}
+		if len(hosts) <= fewHosts || !seen[s] {
 			seen[s] = true
 			out = append(out, h)
 		}
 	}
 	slices.SortFunc(out, func(a, b *lab.Host) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+// guests returns a machine without a reservation for each pool that boots a profile.
+func guests(l *lab.Lab) (out []*lab.Host) {
+	for _, n := range l.Networks {
+		for _, p := range n.Pools {
+			if p.Profile != nil {
+				out = append(out, l.Guest(p, lab.MAC{0x02}, p.Range.First)) // a MAC of nobody's
+			}
+		}
+	}
 	return out
 }
 

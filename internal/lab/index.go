@@ -67,9 +67,14 @@ func (l *Lab) MachineOf(m MAC, a netip.Addr) *Host {
 	if p == nil || p.Profile == nil || !p.Range.Contains(a) {
 		return nil
 	}
+	return l.Guest(p, m, a)
+}
+
+// Guest returns the host made up for a machine with that MAC and that address of the pool, which boots a profile.
+func (l *Lab) Guest(p *Pool, m MAC, a netip.Addr) *Host {
 	name := m.Hyphens()
 	return &Host{
-		Pos: p.Pos, Name: name, FQDN: name + "." + l.Domain, Domain: l.Domain, MACs: []MAC{m}, IP: a, Network: n,
+		Pos: p.Pos, Name: name, FQDN: name + "." + l.Domain, Domain: l.Domain, MACs: []MAC{m}, IP: a, Network: p.Network,
 		Role: "guest", Profile: p.Profile, Lease: p.Lease, Routes: p.Routes, Pool: p, Vars: map[string]any{},
 	}
 }

@@ -1,8 +1,10 @@
 package recipe
 
 import (
+	"fmt"
 	"net/netip"
 	"path"
+	"strings"
 
 	"bootlab/internal/lab"
 )
@@ -23,7 +25,7 @@ type Data struct {
 type HostData struct {
 	Name, FQDN, Role string
 	MAC              lab.MAC // the NIC that boots
-	IP, IP6          netip.Addr
+	IP, IP6          Address
 	Serial           string
 	Vars             map[string]any
 }
@@ -31,14 +33,15 @@ type HostData struct {
 // ClusterData is a cluster as templates see it.
 type ClusterData struct {
 	Name, Domain string
-	Address      netip.Addr
+	Address      Address
 }
 
 // NetworkData is a network as templates see it.
 type NetworkData struct {
-	Name            string
-	Subnet          netip.Prefix
-	Address, Router netip.Addr
+	Name    string
+	Subnet  netip.Prefix
+	Address netip.Addr // unknown where its interface is not up, as at a check elsewhere
+	Router  Address
 }
 
 // ProfileData is a profile as templates see it.
@@ -51,27 +54,56 @@ type ProfileData struct {
 type ApplianceData struct {
 	Lab     string
 	Domain  string
-	Address netip.Addr // in the host's network
+	Address netip.Addr // in the host's network, as in NetworkData
+}
+
+// An Address is an address that the lab file may leave out. A template may ask whether it IsValid; to write one that is
+// not set is an error, as with every missing value.
+type Address struct {
+	netip.Addr
+	name string // as templates call it
+}
+
+// String returns the address, or what makes the rendering fail.
+func (a Address) String() string {
+	if !a.IsValid() {
+		return unset + a.name + unset
+	}
+	return a.Addr.String()
+}
+
+// unset is around the name of a value that was written although it is not set. No document holds it.
+const unset = "\x00"
+
+// checkUnset returns an error that names the first value that was written although it is not set.
+func checkUnset(rendered string) error {
+	if _, rest, found := strings.Cut(rendered, unset); found {
+		name, _, _ := strings.Cut(rest, unset)
+		return fmt.Errorf("{{%s}} is not set: set it in the lab file, or ask {{if %s.IsValid}} before", name, name)
+	}
+	return nil
 }
 
 // Data returns what templates of h see in a boot from mac with that token.
 func (r *Recipe) Data(l *lab.Lab, h *lab.Host, mac lab.MAC, token string) (Data, error) {
 	d := Data{
 		Host: HostData{
-			Name: h.Name, FQDN: h.FQDN, Role: h.Role, MAC: mac, IP: h.IP, IP6: h.IP6, Serial: h.Serial, Vars: h.Vars,
+			Name: h.Name, FQDN: h.FQDN, Role: h.Role, MAC: mac,
+			IP: Address{h.IP, ".Host.IP"}, IP6: Address{h.IP6, ".Host.IP6"}, Serial: h.Serial, Vars: h.Vars,
 		},
 		Profile:   ProfileData{Name: h.Profile.Name, InstallTo: h.Profile.InstallTo, OS: h.Profile.OS},
 		Appliance: ApplianceData{Lab: l.Name, Domain: l.Domain},
 	}
 	if c := h.Cluster; c != nil {
-		d.Cluster = &ClusterData{Name: c.Name, Domain: c.Domain, Address: c.Address}
+		d.Cluster = &ClusterData{Name: c.Name, Domain: c.Domain, Address: Address{c.Address, ".Cluster.Address"}}
 	}
+	d.Network.Router.name = ".Network.Router"
 	n := h.Network
 	if n == nil {
 		return d, nil
 	}
-	d.Network = NetworkData{Name: n.Name, Subnet: n.Subnet, Address: n.Address, Router: n.Router}
-	d.Appliance.Address = n.Address
+	d.Network.Name, d.Network.Subnet = n.Name, n.Subnet
+	d.Network.Address, d.Network.Router.Addr, d.Appliance.Address = n.Address, n.Router, n.Address
 	d.FilesURL = n.FilesURL()
 	d.DoneURL = n.BaseURL + "/" + lab.PathDone + mac.Hyphens() + "/" + token
 	config, err := r.configName(d)

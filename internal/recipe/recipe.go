@@ -73,7 +73,7 @@ func (r *Recipe) Check(d Data) error {
 	var problems lab.Problems
 	add := func(key string, err error) {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			problems.Addf(r.profile.Pos, "profiles."+r.profile.Name+"."+key, "for host %s: %v", d.Host.Name, err)
+			problems.Addf(r.profile.Pos, "profiles."+r.profile.Name+"."+key, "%s", For(d.Host.Name, err))
 		}
 	}
 	if r.profile.IPXE != "" || r.profile.Kernel != "" {
@@ -86,6 +86,9 @@ func (r *Recipe) Check(d Data) error {
 	}
 	return problems.Err()
 }
+
+// For says for which host something failed.
+func For(host string, err error) string { return fmt.Sprintf("for host %s: %v", host, err) }
 
 // A Document is a rendered config document.
 type Document struct {
@@ -163,7 +166,7 @@ func (r *Recipe) renderFile(file string, d Data) ([]byte, error) {
 	if err := t.Execute(&b, d); err != nil {
 		return nil, err
 	}
-	return b.Bytes(), nil
+	return b.Bytes(), checkUnset(b.String())
 }
 
 // execute renders a template of one line; a nil template is an empty one.
@@ -175,7 +178,7 @@ func execute(t *template.Template, d Data) (string, error) {
 	if err := t.Execute(&b, d); err != nil {
 		return "", err
 	}
-	return b.String(), nil
+	return b.String(), checkUnset(b.String())
 }
 
 func executeAll(ts []*template.Template, d Data) ([]string, error) {

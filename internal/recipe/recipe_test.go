@@ -174,3 +174,31 @@ func TestCompileRefuses(t *testing.T) {
 		t.Errorf("error %v, want two problems", err)
 	}
 }
+
+// TestUnset: an address that the lab file leaves out is never written as what Go writes for none.
+func TestUnset(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name, arg, want string // want: the argument, or what the error holds
+		err             bool
+	}{
+		{"set", "ip={{.Host.IP}}", "ip=192.168.16.24", false},
+		{"formatted", `{{printf "ip=%s" .Host.IP}}`, "ip=192.168.16.24", false},
+		{"part of it", "{{.Host.IP.Is4}}", "true", false},
+		{"asked for", "gw={{if .Network.Router.IsValid}}{{.Network.Router}}{{else}}none{{end}}", "gw=none", false},
+		{"no router", "gw={{.Network.Router}}", "{{.Network.Router}} is not set", true},
+		{"no IPv6", `{{printf "%v" .Host.IP6}}`, "{{.Host.IP6}} is not set", true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			r, d := compile(t, &lab.Profile{Name: "p", Kernel: "k", Args: []string{tc.arg}}, fstest.MapFS{})
+			args, err := r.Args(d)
+			switch {
+			case tc.err && (err == nil || !strings.Contains(err.Error(), tc.want)):
+				t.Errorf("error %v, want %q", err, tc.want)
+			case !tc.err && (err != nil || strings.Join(args, " ") != tc.want):
+				t.Errorf("got %q, %v, want %q", args, err, tc.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,66 @@
+package boot_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"bootlab/internal/boot"
+	"bootlab/internal/lab"
+)
+
+// TestMissingValues: what would fail when some machine boots fails when the lab is compiled, once for each cause.
+func TestMissingValues(t *testing.T) {
+	t.Parallel()
+	many := &strings.Builder{}
+	for i := range 600 {
+		fmt.Fprintf(many, "  m%d: {mac: '52:54:00:01:%02x:%02x', ip: 192.168.%d.%d, profile: p}\n", i, i>>8, i&255, 18+i/200, 1+i%200)
+	}
+	for _, tc := range []struct {
+		name, arg, hosts string
+		want             []string // of each problem
+	}{
+		{"all there", "{{.Host.Vars.a}}", "  x: {mac: '52:54:00:00:00:01', ip: 192.168.16.11, profile: p, vars: {a: 1}}\n", nil},
+		{"one host of two", "{{.Host.Vars.a.b}}", "  x: {mac: '52:54:00:00:00:01', ip: 192.168.16.11, profile: p, vars: {a: {b: 1}}}\n" +
+			"  y: {mac: '52:54:00:00:00:02', ip: 192.168.16.12, profile: p, vars: {a: {c: 1}}}\n", []string{"for host y: "}},
+		{"both hosts, one problem", "{{.Host.Vars.z}}", "  x: {mac: '52:54:00:00:00:01', ip: 192.168.16.11, profile: p}\n" +
+			"  y: {mac: '52:54:00:00:00:02', ip: 192.168.16.12, profile: p}\n", []string{"for host x: "}},
+		{"a document of one host", "x", "  x: {mac: '52:54:00:00:00:01', ip: 192.168.16.11, profile: own}\n" +
+			"  y: {mac: '52:54:00:00:00:02', ip: 192.168.16.12, profile: own}\n", []string{"for host y: "}},
+		{"a guest of a pool", "x", "  x: {mac: '52:54:00:00:00:01', ip: 192.168.16.11, profile: p}\nnetworks: {n: {subnet: 192.168.16.0/20, address: 192.168.16.1, " +
+			"interface: br0, pools: {g: {range: 192.168.30.1-192.168.30.9, profile: guest}}}}\n", []string{"for host 02-00-00-00-00-00: "}},
+		{"an address from a pool", "{{.Host.IP}}", "  x: {mac: '52:54:00:00:00:01', profile: p}\n", []string{"{{.Host.IP}} is not set"}},
+		{"one of many", "{{.Host.IP}}", many.String() + "  x: {mac: '52:54:00:00:00:01', profile: p}\n", []string{"for host x: {{.Host.IP}} is not set"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			for name, text := range map[string]string{"x.cfg": "fine", "y.cfg": "{{.Host.Vars.nope}}"} {
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			text := fmt.Sprintf("version: 1\ndomain: lab.test\nappliance: {files: .}\nprofiles:\n  p: {kernel: k, args: ['%s']}\n"+
+				"  own: {kernel: k, config: '{{.Host.Name}}.cfg'}\n  guest: {kernel: k, args: ['{{.Host.Vars.a}}']}\n", tc.arg)
+			if !strings.Contains(tc.hosts, "networks:") {
+				text += "networks: {n: {subnet: 192.168.16.0/20, address: 192.168.16.1, interface: br0}}\n"
+			}
+			l, err := lab.Parse(filepath.Join(dir, "lab.yaml"), []byte(text+"hosts:\n"+tc.hosts), lab.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = boot.Compile(l)
+			problems, _ := err.(lab.Problems)
+			if len(problems) != len(tc.want) || (err != nil) != (tc.want != nil) {
+				t.Fatalf("%d problems, want %d: %v", len(problems), len(tc.want), err)
+			}
+			for i, p := range problems {
+				if !strings.Contains(p.Message, tc.want[i]) || p.Pos.Line == 0 {
+					t.Errorf("%v, want %q", p, tc.want[i])
+				}
+			}
+		})
+	}
+}
