@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"regexp"
 	"strings"
 
 	"bootlab/internal/lab"
@@ -203,7 +204,13 @@ func netascii(c content) (content, error) {
 }
 
 // label is how events name the file: as the client asked for it, made printable.
-func label(name string) string { return printable(strings.TrimRight(name, "\xff")) }
+func label(name string) string { return redact(printable(strings.TrimRight(name, "\xff"))) }
+
+// token is what the one-time secret of a boot looks like (crypto/rand.Text).
+var token = regexp.MustCompile(`(?i)[A-Z2-7]{26,}`)
+
+// redact takes out what may be a token: a machine that fetches its config document by TFTP, where there is none, shows it.
+func redact(text string) string { return token.ReplaceAllString(text, "…") }
 
 // macOf returns the MAC that a name carries, or zero.
 func macOf(name string) lab.MAC {

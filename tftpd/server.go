@@ -21,7 +21,7 @@ import (
 type Config struct {
 	Timeout      time.Duration // first wait for an answer, unless the client asks for another; 1 s
 	Retries      int           // how often a packet is sent again before the client counts as gone; 5
-	MaxTransfers int           // at the same time; requests beyond are dropped, and clients ask again; 512
+	MaxTransfers int           // at the same time; beyond, who never answered makes room, or the request is dropped; 512
 	MaxWindow    int           // most packets before an ACK (RFC 7440), whatever is asked for; 64
 	Drain        time.Duration // how long transfers may go on once the server is to stop; 10 s
 }
@@ -153,7 +153,7 @@ func (s *Server) drain(abort context.CancelCauseFunc) {
 
 // accept takes a request up, unless it is one that is being answered already, or there is too much to do.
 func (s *Server) accept(ctx context.Context, packet []byte, client netip.AddrPort, local netip.Addr) {
-	t := &transfer{key: string(packet), client: client, retries: s.cfg.Retries, stats: s.stats}
+	t := &transfer{key: string(packet), client: client, started: time.Now(), retries: s.cfg.Retries, stats: s.stats}
 	ctx, t.cancel = context.WithCancelCause(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,7 +164,7 @@ func (s *Server) accept(ctx context.Context, packet []byte, client netip.AddrPor
 		s.stats.dropped[reasonDuplicate].Inc()
 		t.cancel(nil)
 		return
-	case s.running >= s.cfg.MaxTransfers:
+	case s.running >= s.cfg.MaxTransfers && !s.makeRoomLocked():
 		s.stats.dropped[reasonBusy].Inc()
 		t.cancel(nil)
 		return
@@ -178,6 +178,23 @@ func (s *Server) accept(ctx context.Context, packet []byte, client netip.AddrPor
 		defer s.forget(t)
 		s.handle(ctx, t, local)
 	})
+}
+
+// makeRoomLocked ends the transfer that has waited longest for the first sign of its client, if a client that is there
+// would have given one by now: requests under false addresses, or from ports that are closed, must not keep machines out.
+func (s *Server) makeRoomLocked() bool {
+	var oldest *transfer
+	for _, t := range s.active {
+		if !t.touched.Load() && (oldest == nil || t.started.Before(oldest.started)) {
+			oldest = t
+		}
+	}
+	if oldest == nil || time.Since(oldest.started) < s.cfg.Timeout {
+		return false
+	}
+	oldest.cancel(errCrowded)
+	delete(s.active, oldest.client)
+	return true
 }
 
 func (s *Server) forget(t *transfer) {
@@ -262,7 +279,7 @@ func (s *Server) conclude(t *transfer, r Request, err error, took time.Duration)
 	case errors.Is(err, errProbe):
 		result, e.Kind = resultProbe, event.TFTPProbe
 	case errors.As(err, &refused) && t.base == 0:
-		result, e.Kind, e.Err = resultRefused, event.TFTPRefused, err.Error()
+		result, e.Kind, e.Err = resultRefused, event.TFTPRefused, redact(err.Error())
 		s.tell(t, refused.code, refused.message)
 	default:
 		e.Kind, e.Bytes, e.Err = event.TFTPFailed, t.acked(), err.Error()

@@ -634,6 +634,56 @@ func TestTooManyTransfers(t *testing.T) {
 	}
 }
 
+// TestSilentClientsMakeRoom is about a flood of requests that nobody waits for the answers to.
+func TestSilentClientsMakeRoom(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, siteConfig{Config: tftpd.Config{MaxTransfers: 2, Timeout: 50 * time.Millisecond, Retries: 100, Drain: time.Millisecond}})
+	busy := newClient(t, s.addr)
+	busy.send(request("images/whole", "octet"))
+	busy.data(1)
+	busy.ack(1)
+	busy.data(2)
+	silent := newClient(t, s.addr)
+	silent.send(request("images/window", "octet"))
+	silent.data(1)
+	c := newClient(t, s.addr)
+	for deadline := time.Now().Add(5 * time.Second); ; {
+		c.send(request("images/one", "octet"))
+		if b := c.receive(60 * time.Millisecond); b != nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("a client that does not answer keeps others out")
+		}
+	}
+	c.ack(1)
+	if e := s.notes.next(t); !strings.Contains(e.Err, "never answered") {
+		t.Errorf("event %+v, want why the silent one was ended", e)
+	}
+	busy.ack(2)
+	for {
+		b := busy.receive(5 * time.Second) // block 2 may come again first
+		if b == nil {
+			t.Fatal("a transfer under way was ended")
+		}
+		if binary.BigEndian.Uint16(b[2:]) == 3 {
+			break
+		}
+	}
+}
+
+// TestTokensAreNotTold is about a machine that takes the URL of its document for a TFTP name.
+func TestTokensAreNotTold(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, siteConfig{})
+	c := newClient(t, s.addr)
+	c.send(request("config/52-54-00-00-00-01/TSABOVZ2BFSNHX3QTQAMRH2CUE/worker.ign", "octet"))
+	c.errorPacket()
+	if e := s.notes.next(t); e.Detail != "config/52-54-00-00-00-01/…/worker.ign" || strings.Contains(e.Err, "TSABO") || e.Err == "" {
+		t.Errorf("event %+v", e)
+	}
+}
+
 func TestStrayPacketsGetNoAnswer(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, siteConfig{})

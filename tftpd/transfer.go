@@ -23,6 +23,7 @@ const (
 type transfer struct {
 	key     string // the packet that asked for it, to know a duplicate
 	client  netip.AddrPort
+	started time.Time
 	cancel  context.CancelCauseFunc
 	touched atomic.Bool // the client has answered: the same request again is a new one
 
@@ -49,6 +50,7 @@ var (
 	errSilent   = errors.New("the client stopped answering")
 	errGone     = errors.New("the client closed its port")
 	errReplaced = errors.New("the client started over")
+	errCrowded  = errors.New("the client never answered, and others want its place")
 	errStopping = errors.New("the server is stopping")
 )
 
