@@ -364,6 +364,21 @@ func TestFlappingInterface(t *testing.T) {
 	run(t, client, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "10", "-T", "1", "-s", "/bin/true")
 }
 
+// TestInterfaceComesLater starts before somebody else, such as libvirt, has made the bridge.
+func TestInterfaceComesLater(t *testing.T) {
+	netlab.Need(t, "root", "ip", "udhcpc")
+	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	netlab.Run(t, "ip", "link", "del", seg.Bridge)
+	l := startLive(t, seg)
+	netlab.Run(t, "ip", "link", "add", seg.Bridge, "type", "bridge", "stp_state", "0", "forward_delay", "0")
+	netlab.Run(t, "ip", "addr", "add", "10.77.0.1/24", "dev", seg.Bridge)
+	netlab.Run(t, "ip", "link", "set", seg.Bridge, "up")
+	run(t, seg.NewClient(t, master0), "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "10", "-T", "1", "-s", "/bin/true")
+	if lease, ok := l.deps.Book.ByMAC(mac(t, master0)); !ok || lease.Addr.String() != "10.77.0.21" {
+		t.Errorf("lease %+v, want 10.77.0.21", lease)
+	}
+}
+
 // TestRouterSolicitation: a client that asks for a router is told at once that there is none.
 func TestRouterSolicitation(t *testing.T) {
 	netlab.Need(t, "root")

@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"bootlab/internal/event"
@@ -78,11 +79,12 @@ func New(cfg Config, deps Deps) *Server {
 // A Staged is a set of sockets that is open but not yet served. Either Commit or Discard must follow.
 type Staged struct {
 	server *Server
-	opened map[string]*Socket
+	opened map[string]*Socket // nil: of an interface that is not there yet
 	wanted []string
 }
 
-// Stage opens the sockets that t needs and the server does not have. An error wraps syscall.EADDRINUSE where another
+// Stage opens the sockets that t needs and the server does not have. An interface that is not there, such as a bridge that
+// somebody else makes later, is waited for. An error wraps syscall.EADDRINUSE where another
 // program holds a port; then nothing stays open.
 func (s *Server) Stage(t *Table) (*Staged, error) {
 	st := &Staged{server: s, opened: map[string]*Socket{}, wanted: t.Interfaces()}
@@ -95,7 +97,9 @@ func (s *Server) Stage(t *Table) (*Staged, error) {
 			continue
 		}
 		sock, err := s.deps.Listen(iface)
-		if err != nil {
+		if errors.Is(err, syscall.ENODEV) {
+			s.log.Warn("interface is not there yet; it is served as soon as it is", keyIface, iface)
+		} else if err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -111,7 +115,9 @@ func (s *Server) Stage(t *Table) (*Staged, error) {
 // Discard closes what Stage opened.
 func (st *Staged) Discard() {
 	for _, sock := range st.opened {
-		_ = sock.Close()
+		if sock != nil {
+			_ = sock.Close()
+		}
 	}
 	st.opened = nil
 }
@@ -143,7 +149,9 @@ func (l *line) close() {
 		l.stop()
 		return
 	}
-	_ = l.sock.Close()
+	if l.sock != nil {
+		_ = l.sock.Close()
+	}
 }
 
 // Serve answers until ctx ends, then closes all sockets and returns nil. It may be called once.
@@ -182,6 +190,9 @@ const (
 
 // serveLine serves one interface through all its lives.
 func (s *Server) serveLine(ctx context.Context, iface string, sock *Socket) {
+	if sock == nil {
+		sock = s.reopen(ctx, iface)
+	}
 	for sock != nil {
 		s.serveSocket(ctx, sock)
 		if ctx.Err() != nil {

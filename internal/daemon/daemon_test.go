@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -247,5 +248,24 @@ func TestStateOutlivesTheDaemon(t *testing.T) {
 	boots, err := r.client.Boots(t.Context(), "a")
 	if err != nil || len(boots) == 0 {
 		t.Errorf("after a restart the timeline of a is empty: %v", err)
+	}
+}
+
+// TestAddressComesLater starts before somebody else has made the bridge whose address is the appliance's.
+func TestAddressComesLater(t *testing.T) {
+	netlab.Need(t, "root", "ip")
+	r := newRig(t, "10.70.0.1")
+	r.write(strings.Replace(r.read(), ", address: 10.70.0.1", "", 1))
+	bridge := regexp.MustCompile(`interface: (\w+)`).FindStringSubmatch(r.read())[1]
+	netlab.Run(t, "ip", "addr", "del", "10.70.0.1/24", "dev", bridge)
+	r.write(strings.NewReplacer(`"10.70.0.1:`, `"127.0.0.1:`).Replace(r.read()))
+	r.start()
+	if s := r.status(); len(s.Warnings) == 0 {
+		t.Error("no warning that the address is not known")
+	}
+	netlab.Run(t, "ip", "addr", "add", "10.70.0.1/24", "dev", bridge)
+	r.until("the address is noticed", func() bool { return r.status().Generation == 2 })
+	if p, err := r.client.Plan(t.Context(), ""); err != nil || !strings.Contains(p, "10.70.0.1 ") {
+		t.Errorf("plan: %v\n%s", err, p)
 	}
 }

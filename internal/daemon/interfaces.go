@@ -23,3 +23,17 @@ func InterfaceAddr(name string, subnet netip.Prefix) (netip.Addr, bool) {
 	}
 	return netip.Addr{}, false
 }
+
+// addressFound reports whether a network of the lab in force, that takes its address from its interface and has none,
+// could have one now: its bridge may be made after us.
+func (d *Daemon) addressFound() bool {
+	for _, n := range d.current.Load().Lab.Networks {
+		if n.Interface == "" || n.Address.IsValid() {
+			continue
+		}
+		if _, ok := InterfaceAddr(n.Interface, n.Subnet); ok {
+			return true
+		}
+	}
+	return false
+}

@@ -24,7 +24,7 @@ type tasks []*task
 func (d *Daemon) tasks(socks *sockets, watch *watcher) tasks {
 	return tasks{
 		// Nothing may change any more.
-		{name: "watch", run: func(ctx context.Context) error { return watch.run(ctx, d.reloadBecause) }},
+		{name: "watch", run: func(ctx context.Context) error { return watch.run(ctx, d.reloadBecause, d.addressFound) }},
 		// People first: their connections drain while everything else still answers.
 		{name: "lbproxy", run: d.lb.Serve},
 		// No virtual machine is touched any more.

@@ -67,9 +67,15 @@ func (w *watcher) close() {
 	_ = w.files.Close()
 }
 
-// run calls reload after every change, one at a time, until ctx ends.
-func (w *watcher) run(ctx context.Context, reload func(why string)) error {
+// lookEvery is how often interfaces are looked at whose address the lab does not know yet.
+const lookEvery = 2 * time.Second
+
+// run calls reload after every change, one at a time, until ctx ends. found reports whether an address that the lab in
+// force lacks is there now.
+func (w *watcher) run(ctx context.Context, reload func(why string), found func() bool) error {
 	defer w.close()
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
 	timer := time.NewTimer(0)
 	if !timer.Stop() {
 		<-timer.C
@@ -81,6 +87,10 @@ func (w *watcher) run(ctx context.Context, reload func(why string)) error {
 			return nil
 		case <-w.hup:
 			reload("SIGHUP")
+		case <-look.C:
+			if found() {
+				reload("an interface has its address now")
+			}
 		case e := <-w.files.Events:
 			if w.changed(e.Name) && e.Op != fsnotify.Chmod {
 				timer.Reset(settle)

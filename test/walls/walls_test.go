@@ -26,7 +26,7 @@ var rooms = []wall{
 	{"cmd/bootlab", []string{"internal/daemon", "internal/api", "internal/lab", "internal/plan", "internal/snapshot", "internal/timeline", "internal/event"}, "a table of contents: it asks the daemon or the lab, never a server"},
 	{"internal/daemon", []string{"*"}, "the composition: alone in knowing all servers"},
 	{"internal/snapshot", []string{"dhcpd", "tftpd", "dnsd", "httpd", "lbproxy", "virt", "internal/boot", "internal/lab", "internal/serving"}, "compiles the lab for every server"},
-	{"internal/plan", []string{"internal/snapshot", "internal/lab"}, "prints what the servers answer from"},
+	{"internal/plan", []string{"internal/snapshot", "internal/lab", "dhcpd"}, "prints what the servers answer from; dhcpd says which boot file goes to which firmware"},
 
 	{"dhcpd", append(servers, "internal/store"), "keeps the lease book; knows no other server"},
 	{"tftpd", append(servers, "internal/serving"), "knows no other server"},
