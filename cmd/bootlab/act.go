@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -51,30 +52,49 @@ func installCommand(o *options) *cobra.Command {
 		Use:   "install HOST...",
 		Short: "Arm the installation of hosts at their next boot",
 		Args:  cobra.MinimumNArgs(1),
-		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, hosts []string) (armed []api.Arming, err error) {
-			for _, host := range hosts {
-				a, err := c.Install(cmd.Context(), host, cycle(now))
-				if err != nil {
-					return armed, err
-				}
-				armed = append(armed, a)
-			}
-			return armed, nil
-		}, armedText),
+		RunE:  func(cmd *cobra.Command, hosts []string) error { return arm(cmd, o, hosts, cycle(now)) },
 	}
 	cmd.Flags().BoolVar(&now, "now", false, "power-cycle them, through libvirt or their BMC")
 	return cmd
 }
 
+// arm arms one host after the other, and tells of those that were armed before one that could not be.
+func arm(cmd *cobra.Command, o *options, hosts []string, cycle api.Cycle) error {
+	c, err := o.client()
+	if err != nil {
+		return err
+	}
+	armed := []api.Arming{}
+	var failed error
+	for _, host := range hosts {
+		a, err := c.Install(cmd.Context(), host, cycle)
+		if err != nil {
+			failed = err
+			break
+		}
+		armed = append(armed, a)
+	}
+	if len(armed) == 0 {
+		return failed
+	}
+	return errors.Join(o.print(cmd, armed, func() error { return armedText(cmd, armed) }), failed)
+}
+
 func armedText(cmd *cobra.Command, armed []api.Arming) error {
 	for _, a := range armed {
-		fmt.Fprintf(cmd.OutOrStdout(), "%s is %s %s\n", a.Host, a.State, a.Message)
+		line := a.Host + " is " + a.State
+		if a.Message != "" {
+			line += ": " + a.Message
+		}
+		if _, err := fmt.Fprintln(cmd.OutOrStdout(), line); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
 func vmCommand(o *options) *cobra.Command {
-	cmd := &cobra.Command{Use: "vm", Short: "Manage the lab's virtual machines"}
+	cmd := &cobra.Command{Use: "vm", Short: "Manage the lab's virtual machines", Args: subcommand, RunE: help}
 	for _, c := range []struct {
 		action api.VMAction
 		short  string
@@ -118,7 +138,7 @@ func vmsText(cmd *cobra.Command, vms []api.VM) error {
 }
 
 func backendCommand(o *options) *cobra.Command {
-	cmd := &cobra.Command{Use: "backend", Short: "Show members of load balancers, take them out or back in"}
+	cmd := &cobra.Command{Use: "backend", Short: "Show members of load balancers, take them out or back in", Args: subcommand, RunE: help}
 	for _, c := range []struct {
 		action api.BackendAction
 		short  string

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -21,7 +22,7 @@ func checkCommand(o *options) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return check(cmd, o, strict) },
 	}
-	cmd.Flags().BoolVar(&strict, "strict", false, "warnings, such as a file that is not there, are errors")
+	cmd.Flags().BoolVar(&strict, "strict", false, "a file that is not there, or a zone that cannot be read, is an error")
 	return cmd
 }
 
@@ -41,15 +42,14 @@ func check(cmd *cobra.Command, o *options, strict bool) error {
 		var s *snapshot.Snapshot
 		if s, err = snapshot.Compile(l); err == nil {
 			v.Warnings = append(v.Warnings, s.Warnings()...)
+			if strict {
+				err = s.DNS.Warnings().Err()
+				v.Warnings = v.Warnings[:len(l.Warnings)]
+			}
 		}
 	}
+	v.Errors = append(v.Errors, problemsOf(err)...)
 	v.OK = err == nil
-	var problems lab.Problems
-	if errors.As(err, &problems) {
-		v.Errors = problems
-	} else if err != nil {
-		return err
-	}
 	if err := o.print(cmd, v, func() error { return checkText(cmd, l, v) }); err != nil {
 		return err
 	}
@@ -59,6 +59,31 @@ func check(cmd *cobra.Command, o *options, strict bool) error {
 	return nil
 }
 
+// problemsOf returns what err tells, as problems: without a place where it is about no line of the lab file.
+func problemsOf(err error) lab.Problems {
+	switch err := err.(type) {
+	case nil:
+		return nil
+	case lab.Problems:
+		return err
+	case interface{ Unwrap() []error }:
+		var all lab.Problems
+		for _, e := range err.Unwrap() {
+			all = append(all, problemsOf(e)...)
+		}
+		return all
+	}
+	return lab.Problems{{Message: whichLab(err).Error()}}
+}
+
+// whichLab says what to do about a lab file that is not there.
+func whichLab(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w; name the lab file with --lab", err)
+	}
+	return err
+}
+
 func checkText(cmd *cobra.Command, l *lab.Lab, v verdict) error {
 	for _, p := range v.Errors {
 		fmt.Fprintln(cmd.ErrOrStderr(), p)
@@ -66,31 +91,11 @@ func checkText(cmd *cobra.Command, l *lab.Lab, v verdict) error {
 	for _, p := range v.Warnings {
 		fmt.Fprintln(cmd.ErrOrStderr(), "warning:", p)
 	}
-	if v.OK {
-		fmt.Fprintf(cmd.OutOrStdout(), "lab %s is good: %s\n", l.Name, count(l))
+	if !v.OK {
+		return nil
 	}
-	return nil
-}
-
-// count says in a few words what a lab holds.
-func count(l *lab.Lab) string {
-	parts := []string{plural(len(l.Hosts), "host"), plural(len(l.Networks), "network")}
-	for _, more := range []struct {
-		n    int
-		noun string
-	}{{len(l.Clusters), "cluster"}, {len(l.Profiles), "profile"}, {len(l.Balancers), "balancer"}, {len(l.Zones), "zone"}} {
-		if more.n > 0 {
-			parts = append(parts, plural(more.n, more.noun))
-		}
-	}
-	return strings.Join(parts, ", ")
-}
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "lab %s is good: %s\n", l.Name, l.Summary())
+	return err
 }
 
 func planCommand(o *options) *cobra.Command {
@@ -118,7 +123,7 @@ func planCommand(o *options) *cobra.Command {
 func (o *options) plan(host string) (*plan.Plan, error) {
 	l, err := lab.Load(o.lab, lab.Options{InterfaceAddr: daemon.InterfaceAddr})
 	if err != nil {
-		return nil, err
+		return nil, whichLab(err)
 	}
 	s, err := snapshot.Compile(l)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -32,6 +33,8 @@ func root() *cobra.Command {
 		Version:       version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
+		Args:          subcommand,
+		RunE:          help,
 	}
 	o.flags(cmd.PersistentFlags())
 	cmd.AddCommand(
@@ -53,5 +56,39 @@ func root() *cobra.Command {
 		vmCommand(o),
 		backendCommand(o),
 	)
+	sayUsage(cmd)
 	return cmd
 }
+
+// sayUsage lets the errors of all commands' arguments and flags say what would be right.
+func sayUsage(cmd *cobra.Command) {
+	cmd.SuggestionsMinimumDistance = 2
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
+	})
+	for _, c := range cmd.Commands() {
+		sayUsage(c)
+	}
+	if args := cmd.Args; !cmd.HasSubCommands() {
+		cmd.Args = func(cmd *cobra.Command, a []string) error {
+			if err := args(cmd, a); err != nil {
+				return fmt.Errorf("%w; usage: %s", err, cmd.UseLine())
+			}
+			return nil
+		}
+	}
+}
+
+// subcommand refuses what is no command of cmd, where cobra would print the help and succeed.
+func subcommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := "see " + cmd.CommandPath() + " --help"
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = "did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return fmt.Errorf("unknown command %q for %q; %s", args[0], cmd.CommandPath(), hint)
+}
+
+func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }

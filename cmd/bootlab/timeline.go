@@ -72,8 +72,11 @@ func followTimeline(cmd *cobra.Command, o *options, host string) error {
 	err = c.Follow(cmd.Context(), host, func(e event.Event) error {
 		return o.printLine(cmd, e, func() error { return timeline.FormatEvent(cmd.OutOrStdout(), e, formatOptions()) })
 	})
-	if errors.Is(err, cmd.Context().Err()) {
+	switch {
+	case cmd.Context().Err() != nil:
 		return nil
+	case err == nil:
+		return errors.New("the daemon has ended, or has closed the connection: nothing more is heard")
 	}
 	return err
 }

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// TestUsage: whatever is wrong with a command line, the error says what would be right, and nothing succeeds.
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	for _, s := range []step{
+		{args: "", out: []string{"Usage:", "Available Commands:", "timeline"}},
+		{args: "--help", out: []string{"--lab file", "--json"}},
+		{args: "--version", out: []string{"bootlab version"}},
+		{args: "nope", err: `unknown command "nope" for "bootlab"; see bootlab --help`},
+		{args: "stauts", err: `unknown command "stauts" for "bootlab"; did you mean status?`},
+		{args: "vm", out: []string{"create", "delete", "list"}},
+		{args: "vm lits", err: `unknown command "lits" for "bootlab vm"; did you mean list?`},
+		{args: "vm create", err: "received 0; usage: bootlab vm create HOST"},
+		{args: "backend", out: []string{"drain", "ready", "list"}},
+		{args: "backend dran a b", err: "did you mean drain?"},
+		{args: "backend drain a", err: "received 1; usage: bootlab backend drain BALANCER BACKEND"},
+		{args: "plan a b", err: "received 2; usage: bootlab plan [HOST]"},
+		{args: "plan --nope", err: "unknown flag: --nope; see bootlab plan --help"},
+		{args: "plan --lab", err: "flag needs an argument: --lab; see bootlab plan --help"},
+		{args: "install", err: "usage: bootlab install HOST..."},
+		{args: "timeline", err: "usage: bootlab timeline HOST"},
+		{args: "schema x", err: "usage: bootlab schema"},
+		{args: "serve --log-level loud", err: "see bootlab serve --help"},
+		{args: "plan --lab NOWHERE", err: "no such file or directory; name the lab file with --lab"},
+		{args: "check --lab NOWHERE", err: "errors: 1 of them", out: []string{"name the lab file with --lab"}},
+		{args: "check --json --lab NOWHERE", err: "errors: 1 of them", out: []string{`"ok": false`, "name the lab file with --lab"}},
+		{args: "plan master-9 --lab " + contract, err: `no host "master-9" in lab telco; it has master-0, worker-0, worker-1`},
+		{args: "plan master-9 --json --lab " + contract, err: `no host "master-9"`},
+		{args: "serve --lab NOWHERE", err: "no such file or directory"},
+	} {
+		t.Run(s.args, func(t *testing.T) {
+			t.Parallel()
+			nowhere := filepath.Join(t.TempDir(), "nowhere.yaml")
+			s.check(t, run(t.Context(), strings.Fields(strings.ReplaceAll(s.args, "NOWHERE", nowhere))...))
+		})
+	}
+}
+
+// TestHelp: each command says what it does, in one line that begins with a capital, and how it is called.
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		short := cmd.Short
+		if short == "" || strings.HasSuffix(short, ".") || strings.ToUpper(short[:1]) != short[:1] {
+			t.Errorf("%s: %q", cmd.CommandPath(), short)
+		}
+		a := run(t.Context(), append(strings.Fields(cmd.CommandPath())[1:], "--help")...)
+		if a.err != nil || !strings.Contains(a.out, cmd.UseLine()) && !cmd.HasSubCommands() {
+			t.Errorf("%s --help: %v\n%s", cmd.CommandPath(), a.err, a.out)
+		}
+		for _, c := range cmd.Commands() {
+			walk(c)
+		}
+	}
+	walk(root())
+}
+
+// TestNoDaemon: every command that asks the daemon says that there is none, and what to do.
+func TestNoDaemon(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "admin.sock")
+	for _, args := range []string{
+		"status", "hosts", "leases", "timeline a", "timeline -f a", "reload", "reload --force", "token", "install a", "vm list", "vm create a",
+		"vm start a", "vm stop a", "vm delete a", "backend list", "backend drain a b", "backend ready a b", "plan --diff --lab " + contract,
+	} {
+		for _, more := range []string{"", " --json"} {
+			a := run(t.Context(), strings.Fields(args+more+" --server "+socket)...)
+			step{args: args + more, err: "no bootlab daemon answers at " + socket + ": is it running? (bootlab serve)"}.check(t, a)
+			if a.out != "" {
+				t.Errorf("%s: %s", args+more, a.out)
+			}
+		}
+	}
+}
+
+// TestProcess is about what only a process has: exit codes, and pipes that nobody reads.
+func TestProcess(t *testing.T) {
+	t.Parallel()
+	broken := filepath.Join(t.TempDir(), "lab.yaml")
+	if err := os.WriteFile(broken, []byte("hosts: [\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name, args string
+		code       int
+		stderr     string
+	}{
+		{"good", "check --lab " + contract, 0, ""},
+		{"bad", "check --lab " + broken, 1, broken + ":2:1: not YAML"},
+		{"bad, in JSON", "check --json --lab " + broken, 1, "bootlab: the lab file has errors"},
+		{"wrong use", "plan a b", 1, "bootlab: accepts at most 1 arg(s)"},
+		{"no daemon", "status --server /nowhere.sock", 1, "bootlab: no bootlab daemon answers"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			var stderr bytes.Buffer
+			cmd := bootlab(t.Context(), strings.Fields(tc.args)...)
+			cmd.Stderr = &stderr
+			err := cmd.Run()
+			if cmd.ProcessState.ExitCode() != tc.code {
+				t.Errorf("exit code %d, want %d (%v)", cmd.ProcessState.ExitCode(), tc.code, err)
+			}
+			if !strings.Contains(stderr.String(), tc.stderr) {
+				t.Errorf("stderr %q, want %q", stderr.String(), tc.stderr)
+			}
+		})
+	}
+	t.Run("a full disk", func(t *testing.T) {
+		t.Parallel()
+		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+		if err != nil {
+			t.Skip(err)
+		}
+		defer full.Close()
+		for _, args := range []string{"check --lab " + contract, "plan --lab " + contract, "plan --json --lab " + contract, "schema"} {
+			cmd := bootlab(t.Context(), strings.Fields(args)...)
+			cmd.Stdout = full
+			if err := cmd.Run(); err == nil {
+				t.Errorf("%s: success, though nothing was written", args)
+			}
+		}
+	})
+	t.Run("a broken pipe", func(t *testing.T) {
+		t.Parallel()
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Close() // as head does that has seen enough
+		defer w.Close()
+		cmd := bootlab(t.Context(), "plan", "--lab", contract)
+		cmd.Stdout = w
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		var exit *exec.ExitError
+		if err := cmd.Run(); !errors.As(err, &exit) || strings.Contains(stderr.String(), "panic") {
+			t.Errorf("%v: %s", err, stderr.String())
+		}
+	})
+}

@@ -1,0 +1,279 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"bootlab/internal/event"
+	"bootlab/internal/netlab"
+)
+
+const running = `
+version: 1
+lab: cli
+domain: lab.example
+appliance: {state: state, admin_socket: admin.sock, user: root, http: "10.88.0.1:8080", tftp: "10.88.0.1:69", dns: "10.88.0.1:53", admin: "10.88.0.1:9680"}
+networks:
+  n:
+    subnet: 10.88.0.0/24
+    interface: %s
+    address: 10.88.0.1
+    pools: {guests: {range: 10.88.0.100-10.88.0.110}}
+profiles: {p: {kernel: k, install_to: /dev/vda}}
+hosts:
+  a: {mac: "52:54:00:00:00:01", ip: 10.88.0.11, profile: p}
+  b: {mac: ["52:54:00:00:00:02", "52:54:00:00:00:12"], ip: 10.88.0.12}
+  c: {mac: "52:54:00:00:00:03", ip: 10.88.0.13}
+balancers:
+  web: {listen: "10.88.0.1:80", check: {kind: none}, backends: ["a:80", "10.88.0.14:80"]}
+`
+
+// A house is a daemon under `bootlab serve` in the test's own network namespace.
+type house struct {
+	t   *testing.T
+	lab string // path of the lab file
+	ctx context.Context
+}
+
+// serve runs the daemon until the test ends.
+func serve(t *testing.T) *house {
+	t.Helper()
+	netlab.Need(t, "root")
+	seg := netlab.NewSegment(t, "10.88.0.1/24")
+	h := &house{t: t, lab: filepath.Join(t.TempDir(), "lab.yaml"), ctx: t.Context()}
+	h.write(fmt.Sprintf(running, seg.Bridge))
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan answer, 1)
+	go func() { ended <- run(ctx, "serve", "--log-level", "error", "--lab", h.lab) }()
+	t.Cleanup(func() {
+		cancel()
+		if a := <-ended; a.err != nil {
+			t.Errorf("bootlab serve: %v", a.err)
+		}
+	})
+	h.until("all servers serve", func() bool { a := h.run("status"); return a.err == nil && !strings.Contains(a.out, "not serving") })
+	return h
+}
+
+func (h *house) run(args ...string) answer { return run(h.ctx, append(args, "--lab", h.lab)...) }
+
+func (h *house) steps(steps ...step) {
+	h.t.Helper()
+	for _, s := range steps {
+		s.check(h.t, h.run(strings.Fields(s.args)...))
+	}
+}
+
+func (h *house) write(text string) {
+	h.t.Helper()
+	// In one go: the daemon may look at any time.
+	if err := os.WriteFile(h.lab+".new", []byte(text), 0o644); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := os.Rename(h.lab+".new", h.lab); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *house) edit(old, new string) {
+	h.t.Helper()
+	text, err := os.ReadFile(h.lab)
+	if err != nil || !strings.Contains(string(text), old) {
+		h.t.Fatalf("%q is not in the lab file (%v)", old, err)
+	}
+	h.write(strings.Replace(string(text), old, new, 1))
+}
+
+func (h *house) until(what string, ok func() bool) {
+	h.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			h.t.Fatalf("%s: not within 10 s", what)
+		}
+	}
+}
+
+// TestDaemon asks a running daemon everything that there is a command for.
+func TestDaemon(t *testing.T) {
+	h := serve(t)
+	h.steps(
+		step{args: "status", out: []string{"lab cli, generation 1", "SERVER STATE LISTENS", "dhcpd serving", "httpd serving 10.88.0.1:8080"}},
+		step{args: "status --json", json: true, out: []string{`"generation": 1`}},
+		step{args: "hosts", out: []string{"HOST IP MAC PROFILE INSTALL VM STAGE LAST", "a 10.88.0.11 52:54:00:00:00:01 p armed - - -", "b 10.88.0.12 52:54:00:00:00:02 +1 - - - - -"}},
+		step{args: "hosts --json", json: true, out: []string{`"name": "a"`}},
+		step{args: "leases", out: []string{"IP MAC HOST NETWORK POOL EXPIRES"}},
+		step{args: "leases --json", json: true, out: []string{"[]"}},
+		step{args: "vm list", out: []string{"HOST HYPERVISOR STATE ERROR"}},
+		step{args: "vm list --json", json: true, out: []string{"[]"}},
+		step{args: "vm start a", err: `host "a" is not a virtual machine`},
+		step{args: "vm stop nobody", err: "nobody"},
+		step{args: "vm create nobody", err: "nobody"},
+		step{args: "vm delete nobody", err: "nobody"},
+		step{args: "timeline nobody", err: `no host "nobody" in lab cli (bootlab hosts lists them)`},
+		step{args: "timeline -f nobody", err: `no host "nobody" in lab cli (bootlab hosts lists them)`},
+		step{args: "timeline b", out: []string{"never heard of"}},
+		step{args: "timeline b --json", json: true, out: []string{"[]"}},
+		step{args: "timeline 52:54:00:99:99:99", out: []string{"never heard of"}},
+		step{args: "install nobody", err: `no host "nobody" in lab cli`},
+		step{args: "install a", out: []string{"a is armed: "}},
+		step{args: "install a nobody", err: `no host "nobody"`, out: []string{"a is armed: "}},
+		step{args: "install a --json", json: true, out: []string{`"state": "armed"`}},
+		step{args: "timeline a", out: []string{"a (52:54:00:00:00:01)", "install armed"}},
+		step{args: "timeline 52-54-00-00-00-01", out: []string{"install armed"}},
+		step{args: "timeline a --all --json", json: true, out: []string{`"kind": "install_armed"`}},
+		step{args: "plan --diff", not: []string{"+", "-"}},
+		step{args: "plan --diff --json", json: true, out: []string{"[]"}},
+		step{args: "plan --diff nobody", err: `no host "nobody"`},
+	)
+}
+
+func TestBackend(t *testing.T) {
+	h := serve(t)
+	h.steps(
+		step{args: "backend list", out: []string{"BALANCER LISTEN BACKEND ADDR STATE CONNECTIONS REASON", "web 10.88.0.1:80 a 10.88.0.11:80 unknown 0 -"}},
+		step{args: "backend list --json", json: true, out: []string{`"name": "web"`}},
+		step{args: "backend drain web nobody", err: "bootlab backend list shows"},
+		step{args: "backend drain nobody a", err: "bootlab backend list shows"},
+		step{args: "backend drain web a", out: []string{"a 10.88.0.11:80 is drain", "0 connections open"}},
+		step{args: "backend drain web 10.88.0.14:80 --json", json: true, out: []string{`"state": "drain`}},
+		step{args: "backend list", out: []string{"a 10.88.0.11:80 drain"}},
+		step{args: "backend ready web a", out: []string{"a 10.88.0.11:80 is unknown"}},
+	)
+}
+
+// TestReload changes the lab file under a running daemon.
+func TestReload(t *testing.T) {
+	h := serve(t)
+	h.edit("10.88.0.13}", "10.88.0.23}")
+	if h.run("status").out == "" { // before any watcher brings it into force, or after: both are right
+		t.Error("no status")
+	}
+	h.steps(
+		step{args: "reload", out: []string{"is in force"}},
+		step{args: "reload --json", json: true, out: []string{`"generation"`}},
+		step{args: "plan --diff"},
+		step{args: "hosts", out: []string{"c 10.88.0.23"}},
+	)
+	good, err := os.ReadFile(h.lab)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.write(strings.NewReplacer("  b: {mac", "  #", "  c: {mac", "  #").Replace(string(good)))
+	h.steps(
+		step{args: "plan --diff", err: "the lab file differs from what is running; to apply it: bootlab reload", out: []string{"RESERVATIONS - 52:54:00:00:00:02 10.88.0.12 b b.lab.example n - -"}},
+		step{args: "plan --diff --json", err: "differs", json: true, out: []string{`"op": "-"`}},
+		step{args: "plan --diff a", not: []string{"+ ", "- "}},
+		step{args: "reload", err: "bootlab reload --force"},
+		step{args: "hosts", out: []string{"b 10.88.0.12"}},
+		step{args: "reload --force", out: []string{"is in force"}},
+		step{args: "hosts", not: []string{"10.88.0.12"}},
+	)
+	h.write(string(good) + "hosts: {mac: [\n") // which is not even YAML, yet the daemon is found
+	h.steps(
+		step{args: "reload", err: "not YAML"},
+		step{args: "status", out: []string{"was refused", "not YAML"}},
+		step{args: "hosts", out: []string{"a 10.88.0.11"}},
+		step{args: "plan --diff", err: "not YAML"},
+	)
+	h.write(string(good))
+	h.steps(step{args: "reload", out: []string{"is in force"}})
+}
+
+// TestToken asks over TCP, with and without the token.
+func TestToken(t *testing.T) {
+	h := serve(t)
+	token := strings.TrimSpace(h.run("token").out)
+	if len(token) < 20 {
+		t.Fatalf("token %q", token)
+	}
+	for _, s := range []step{
+		{args: "status --server http://10.88.0.1:9680", err: "bootlab token"},
+		{args: "status --server http://10.88.0.1:9680 --token wrong", err: "bootlab token"},
+		{args: "status --server http://10.88.0.1:9680 --token " + token, out: []string{"lab cli"}},
+		{args: "token --json --lab " + h.lab, json: true, out: []string{token}},
+		{args: "token --server http://10.88.0.1:9680 --token wrong", err: "bootlab token"},
+	} {
+		s.check(t, run(t.Context(), strings.Fields(s.args)...))
+	}
+}
+
+// TestFollow: timeline -f shows what happens as it happens, and an interrupt is the way out of it.
+func TestFollow(t *testing.T) {
+	h := serve(t)
+	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+		cmd := bootlab(t.Context(), "timeline", "-f", "a", "--json", "--lab", h.lab)
+		cmd.Stderr = os.Stderr
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(out)
+		heard := make(chan event.Event, 1)
+		go func() {
+			var e event.Event
+			if lines.Scan() && json.Unmarshal(lines.Bytes(), &e) == nil {
+				heard <- e
+			}
+			close(heard)
+		}()
+		h.until("an event is heard", func() bool {
+			h.steps(step{args: "install a"}) // until the follower has begun to listen
+			select {
+			case e := <-heard:
+				if e.Kind != event.InstallArmed || e.Host != "a" || e.Seq == 0 {
+					t.Errorf("heard %+v", e)
+				}
+				return true
+			default:
+				return false
+			}
+		})
+		if err := cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("after %v: %v, want exit code 0", sig, err)
+		}
+	}
+}
+
+// TestFollowEnds: who follows a daemon that ends is told so.
+func TestFollowEnds(t *testing.T) {
+	ended := make(chan answer, 1)
+	t.Run("daemon", func(t *testing.T) {
+		h := serve(t)
+		ctx := context.WithoutCancel(t.Context())
+		go func() { ended <- run(ctx, "timeline", "-f", "a", "--lab", h.lab) }()
+		h.until("someone follows", func() bool {
+			h.steps(step{args: "install a"})
+			return len(ended) == 0 && followers(h) > 0
+		})
+	})
+	step{args: "timeline -f a", err: "the daemon has ended"}.check(t, <-ended)
+}
+
+// followers counts the connections to the admin socket that stay open: this process' own are closed once answered.
+func followers(h *house) int {
+	sockets, err := os.ReadFile("/proc/net/unix")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	n := 0
+	for line := range strings.Lines(string(sockets)) {
+		if strings.Contains(line, filepath.Join(filepath.Dir(h.lab), "admin.sock")) && strings.Contains(line, " 0001 03 ") {
+			n++
+		}
+	}
+	return n
+}

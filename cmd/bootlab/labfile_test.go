@@ -1,0 +1,304 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.yaml.in/yaml/v4"
+
+	"bootlab/internal/plan"
+)
+
+const contract = "testdata/contract/lab.yaml" // the example of the lab file's contract, with all files that it names
+
+// labs returns the five labs, one for each seed, and the contract's example, by name.
+func labs(t *testing.T) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob("../../internal/lab/testdata/labs/*.yaml")
+	if err != nil || len(files) < 5 {
+		t.Fatalf("%d labs, want 5 (%v)", len(files), err)
+	}
+	all := map[string]string{"contract": contract}
+	for _, f := range files {
+		all[strings.TrimSuffix(filepath.Base(f), ".yaml")] = f
+	}
+	return all
+}
+
+func isJSON(t *testing.T, args, out string) {
+	t.Helper()
+	dec := json.NewDecoder(strings.NewReader(out))
+	for n := 0; ; n++ {
+		var v any
+		switch err := dec.Decode(&v); {
+		case err == io.EOF && n > 0:
+			return
+		case err != nil:
+			t.Errorf("bootlab %s: not JSON: %v:\n%s", args, err, out)
+			return
+		case v == nil:
+			t.Errorf("bootlab %s: says null: want [] or {}", args)
+		}
+	}
+}
+
+// TestPlanGolden shows everything that is derived from the labs, for review.
+func TestPlanGolden(t *testing.T) {
+	t.Parallel()
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, file := range labs(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := run(t.Context(), "plan", "--lab", file)
+			if a.err != nil {
+				t.Fatal(a.err)
+			}
+			golden(t, "plan-"+name+".txt", strings.ReplaceAll(a.out, here, "HERE"))
+			asJSON := run(t.Context(), "plan", "--json", "--lab", file)
+			isJSON(t, "plan --json", asJSON.out)
+			var p plan.Plan
+			if err := json.Unmarshal([]byte(asJSON.out), &p); err != nil {
+				t.Fatal(err)
+			}
+			var text strings.Builder
+			if err := p.WriteText(&text); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(a.out, text.String()); diff != "" {
+				t.Errorf("--json says something else (-text +json):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestSchema: every lab passes the schema that editors check it with.
+func TestSchema(t *testing.T) {
+	t.Parallel()
+	a := run(t.Context(), "schema")
+	if a.err != nil {
+		t.Fatal(a.err)
+	}
+	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(a.out))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("lab.json", doc); err != nil {
+		t.Fatal(err)
+	}
+	schema, err := c.Compile("lab.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, file := range labs(t) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, bad := range map[string]bool{string(text): false, string(text) + "\nbalancerz: {}\n": true} {
+			var v any
+			if err := yaml.Unmarshal([]byte(what), &v); err != nil {
+				t.Fatal(err)
+			}
+			if err := schema.Validate(v); (err != nil) != bad {
+				t.Errorf("%s: %v, want an error: %t", name, err, bad)
+			}
+		}
+	}
+}
+
+// write writes a lab file that the contract's example becomes by the edits.
+func write(t *testing.T, edit ...string) string {
+	t.Helper()
+	data, err := os.ReadFile(contract)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(edit); i += 2 {
+		if !strings.Contains(string(data), edit[i]) {
+			t.Fatalf("%s does not hold %q", contract, edit[i])
+		}
+	}
+	files, err := filepath.Abs("testdata/contract/files")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "lab.yaml")
+	text := strings.NewReplacer(append(edit, "files: ./files", "files: "+files)...).Replace(string(data))
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestContract: what the comments of the contract's example promise is accepted, and shown by plan; what is wrong is
+// refused with what would be right.
+func TestContract(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name  string
+		edit  []string
+		err   string // of check, on stderr
+		shows string // by plan
+	}{
+		{"MAC with hyphens, upper case", []string{"mac: 52:54:00:00:02:01", "mac: 52-54-00-AB-CD-EF"}, "", "52:54:00:ab:cd:ef 192.168.16.21 master-0"},
+		{"MAC with both separators", []string{"mac: 52:54:00:00:02:01", "mac: 52:54-00:AB:CD:EF"}, "want one separator, ':' or '-', throughout", ""},
+		{"MAC prefix", []string{`"52:54:00:*:*:*"`, "52:54:00:00:00:00/24"}, "", "52:54:00:*:*:*"},
+		{"MAC prefix inside a byte", []string{`"52:54:00:*:*:*"`, "52:54:00:A0:00:00/28"}, "", "52:54:00:a0:00:00/28"},
+		{"MAC pattern with hyphens", []string{`"52:54:00:*:*:*"`, "52-54-00-*-*-*"}, "", "52:54:00:*:*:*"},
+		{"MAC pattern with both", []string{`"52:54:00:*:*:*"`, `"52-54:00:*:*:*"`}, "is not a MAC pattern: want", ""},
+		{"MAC pattern with a hole", []string{`"52:54:00:*:*:*"`, `"52::54:00:*:*:*"`}, "is not a MAC pattern: want", ""},
+		{"MAC pattern with half a byte", []string{`"52:54:00:*:*:*"`, `"52:54:0:*:*:*"`}, "is not a MAC pattern: want", ""},
+		{"store in etcd", []string{"store: bolt ", "store: {etcd: [https://10.0.0.1:2379, https://10.0.0.2:2379], prefix: /x} #"}, "", "lab telco"},
+		{"store of another kind", []string{"store: bolt ", "store: redis #"}, `"redis" is not known: want bolt`, ""},
+		{"store in etcd, no list", []string{"store: bolt ", "store: {etcd: https://10.0.0.1:2379} #"}, "errors: 1 of them", ""},
+		{"duration", []string{"lease: 12h", "lease: 90m"}, "", "network baremetal lease 1h30m"},
+		{"duration without unit", []string{"lease: 12h", "lease: 12"}, "want a number and a unit, like 30s, 5m or 12h", ""},
+		{"size", []string{"memory: 16GiB", "memory: 512MiB"}, "", `<memory unit="KiB">524288</memory>`},
+		{"size without unit", []string{"memory: 16GiB", "memory: 16"}, "want a number and a unit, like 512MiB or 42GiB", ""},
+		{"option in hex", []string{"hex:0104c0a81001", "hex:01:04:c0"}, "", "option 43 hex:0104c0"},
+		{"option as text", []string{`"66": "text:192.168.16.1"`, `"66": "text:hello"`}, "", "option 66 text:hello"},
+		{"option as bare number", []string{`"150": 192.168.16.1`, `"150": 7`}, "want addresses, hex:0104c0a81001, text:7", ""},
+		{"option with a key", []string{`"150": 192.168.16.1`, `"3": 192.168.16.1`}, "option 3 has a key of its own: want router", ""},
+		{"uefi", []string{"firmware: bios", "firmware: uefi"}, "", "UEFI x64 boot/52-54-00-00-02-01/ipxe.efi"},
+		{"uefi-secure", []string{"firmware: bios", "firmware: uefi-secure"}, "", "secure-boot"},
+		{"efi", []string{"firmware: bios", "firmware: efi"}, `want bios, uefi or uefi-secure; did you mean "uefi"?`, ""},
+		{"ipmi", []string{`redfish: "https://10.0.9.21"`, "ipmi: 10.0.9.21"}, "", "host master-0 ipmi 10.0.9.21"},
+		{"both BMCs", []string{`redfish: "https://10.0.9.21"`, `redfish: "https://10.0.9.21", ipmi: 10.0.9.21`}, "want one of the two", ""},
+		{"password in the file", []string{"password_file: secrets/bmc", "password: secret"}, `unknown key "password": want`, ""},
+		{"libvirt network", []string{"bridges: {baremetal: br0}", "bridges: {baremetal: {network: lab}}"}, "", `<source network="lab">`},
+		{"bridge of no network", []string{"bridges: {baremetal: br0}", "bridges: {baremetall: br0}"}, `did you mean "baremetal"?`, ""},
+		{"absolute alias", []string{"aliases: [etcd-0]", "aliases: [etcd-0, www.example.org.]"}, "", "www.example.org. A 192.168.16.21"},
+		{"send_proxy", []string{"send_proxy: off", "send_proxy: v2"}, "", "balancer router-http send_proxy v2"},
+		{"no such profile", []string{"profile: discover", "profile: discovery"}, `did you mean "discover"?`, ""},
+		{"no such hypervisor", []string{"hypervisor: kvm1", "hypervisor: kvm2"}, `did you mean "kvm1"?`, ""},
+		{"no such backend", []string{"worker-0:80", "worker-7:80"}, `did you mean "worker-0"?`, ""},
+		{"overlapping pools", []string{"192.168.16.200-", "192.168.16.135-"}, "overlaps 192.168.16.130-192.168.16.135 of pool bootstrap", ""},
+		{"pool over a reservation", []string{"ip: 192.168.16.24", "ip: 192.168.16.131"}, "", "192.168.16.131 worker-0"},
+		{"host outside", []string{"ip: 192.168.16.24", "ip: 192.168.17.24"}, "192.168.17.24 is outside every network: want an address inside 192.168.16.0/24", ""},
+		{"cluster outside", []string{"    address: 192.168.16.10 ", "    address: 192.168.17.10 "}, "192.168.17.10 is outside every network: want an address inside 192.168.16.0/24", ""},
+		{"ingress outside", []string{"    ingress: 192.168.16.11 ", "    ingress: 192.168.17.11 "}, "192.168.17.11 is outside every network: want an address inside 192.168.16.0/24", ""},
+		{"cluster on the router", []string{"    address: 192.168.16.10 ", "    address: 192.168.16.254 "}, "192.168.16.254 is the router of network baremetal", ""},
+		{"cluster on the broadcast address", []string{"    address: 192.168.16.10 ", "    address: 192.168.16.255 "}, "192.168.16.255 is the broadcast address of network baremetal", ""},
+		{"route by nowhere", []string{"    routes: []", "    routes: [{to: 10.7.0.0/16, via: 10.1.1.1}]"}, "10.1.1.1 is outside every network", ""},
+		{"balancer on a host", []string{"listen: 192.168.16.10:80", "listen: 192.168.16.21:80"}, "192.168.16.21 is host master-0's", ""},
+		{"one MAC twice", []string{"mac: 52-54-00-00-02-0A", "mac: 52-54-00-00-02-01"}, "52:54:00:00:02:01 is host master-0's too", ""},
+		{"one IP twice", []string{"ip: 192.168.16.24", "ip: 192.168.16.25"}, "192.168.16.25 is host worker-0's too", ""},
+		{"one name twice", []string{"aliases: [etcd-0]", "aliases: [worker-0]"}, "want a name of its own", ""},
+		{"two clusters, one address", []string{"\ndns:\n", "\n  second: {kind: kubernetes, address: 192.168.16.10}\n\ndns:\n"}, "want another one, or sni: true in both", ""},
+		{"no such value in an argument", []string{"args: [console=ttyS0]\n    config", "args: [\"{{.Host.Vars.nope}}\"]\n    config"}, `map has no entry for key "nope"`, ""},
+		{"no such value for a guest", []string{"args: [console=ttyS0]}", "args: [\"{{.Host.Vars.rack}}\"]}"}, "profiles.discover", ""},
+		{"an address that is not set", []string{"args: [console=ttyS0]\n    config", "args: [\"{{.Host.IP6}}\"]\n    config"}, ".Host.IP6", ""},
+		{"everything at once", []string{"subnet:", "subnett:", "cpus: 8", "cpus: many", "roundrobin", "rr"}, "errors: 4 of them", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			file := write(t, tc.edit...)
+			a := run(t.Context(), "check", "--lab", file)
+			if tc.err == "" {
+				step{args: "check"}.check(t, a)
+				step{args: "plan", out: []string{tc.shows}}.check(t, run(t.Context(), "plan", "--lab", file))
+				return
+			}
+			if a.err == nil || !strings.Contains(a.stderr+a.err.Error(), tc.err) {
+				t.Errorf("check says:\n%s%v\nwant %q", a.stderr, a.err, tc.err)
+			}
+			if !strings.Contains(a.stderr, file+":") {
+				t.Errorf("check names no place:\n%s", a.stderr)
+			}
+		})
+	}
+}
+
+// TestDocumentsOfEachHost: a document that one host alone boots is rendered at check too.
+func TestDocumentsOfEachHost(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"lab.yaml": `
+version: 1
+domain: a.example
+networks: {n: {subnet: 10.0.0.0/24, interface: br0, address: 10.0.0.1}}
+profiles: {p: {kernel: k, config: "{{.Host.Name}}.ign"}}
+hosts:
+  x: {mac: 52:54:00:00:00:01, ip: 10.0.0.5, role: w, profile: p}
+  y: {mac: 52:54:00:00:00:02, ip: 10.0.0.6, role: w, profile: p}
+`, "files/k": "", "files/x.ign": "{}", "files/y.ign": `{"a": "{{.Host.Vars.nope}}"}`,
+	} {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	step{args: "check", err: "errors: 1 of them", out: []string{"for host y", "nope"}}.check(t, run(t.Context(), "check", "--lab", dir))
+}
+
+// TestStrict: a file that is not there is a warning, and an error under --strict.
+func TestStrict(t *testing.T) {
+	t.Parallel()
+	if a := run(t.Context(), "check", "--strict", "--lab", contract); a.err != nil || a.stderr != "" {
+		t.Errorf("the example has all its files: %v\n%s", a.err, a.stderr)
+	}
+	file := write(t) // whose zones and secrets are not beside it
+	for _, want := range []string{"zones/legacy.example.zone is not there", "secrets/bmc is not there"} {
+		step{args: "check", out: []string{"warning: " + file, want, "is good"}}.check(t, run(t.Context(), "check", "--lab", file))
+		step{args: "check --strict", err: "nothing was changed", out: []string{want}, not: []string{"warning", "is good"}}.check(t, run(t.Context(), "check", "--strict", "--lab", file))
+	}
+}
+
+func TestCheckJSON(t *testing.T) {
+	t.Parallel()
+	type problem struct {
+		Pos struct {
+			File         string
+			Line, Column int
+		}
+		Key, Message string
+	}
+	type verdict struct {
+		OK               bool
+		Errors, Warnings []problem
+	}
+	for _, tc := range []struct {
+		name, file string
+		ok         bool
+		errors     int
+		key        string
+	}{
+		{"good", contract, true, 0, ""},
+		{"two errors", write(t, "cpus: 8", "cpus: many", "firmware: bios", "firmware: x"), false, 2, "hosts.master-0.vm.cpus"},
+		{"no file", "/nowhere/lab.yaml", false, 1, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			a := run(t.Context(), "check", "--json", "--lab", tc.file)
+			if (a.err == nil) != tc.ok {
+				t.Errorf("error %v", a.err)
+			}
+			var v verdict
+			dec := json.NewDecoder(strings.NewReader(a.out))
+			dec.DisallowUnknownFields()
+			if err := dec.Decode(&v); err != nil {
+				t.Fatalf("%v: %s", err, a.out)
+			}
+			if v.OK != tc.ok || len(v.Errors) != tc.errors || strings.Contains(a.out, `"Key"`) || strings.Contains(a.out, "null") {
+				t.Fatalf("%s", a.out)
+			}
+			if tc.key != "" && (v.Errors[0].Key != tc.key || v.Errors[0].Pos.File != tc.file || v.Errors[0].Pos.Line == 0 || v.Errors[0].Message == "") {
+				t.Errorf("%s", a.out)
+			}
+		})
+	}
+}
