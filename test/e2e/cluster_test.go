@@ -27,7 +27,7 @@ clusters:
   prod: {kind: openshift, domain: lab.test, address: 10.77.0.10, ingress: 10.77.0.11, etcd_srv: true}
 hosts:
   bootstrap: {mac: "52:54:00:77:00:30", ip: 10.77.0.30, cluster: prod, role: bootstrap}
-  master-0: {mac: "52:54:00:77:00:31", ip: 10.77.0.31, cluster: prod, role: control-plane}
+  master-0: {mac: "52:54:00:77:00:31", ip: 10.77.0.31, cluster: prod, role: control-plane, aliases: [etcd-0]}
   master-1: {mac: "52:54:00:77:00:32", ip: 10.77.0.32, cluster: prod, role: control-plane, aliases: [etcd-1]}
   worker-0: {mac: "52:54:00:77:00:41", ip: 10.77.0.41, cluster: prod, role: worker}
   worker-1: {mac: "52:54:00:77:00:42", ip: 10.77.0.42, cluster: prod, role: worker}
@@ -54,7 +54,7 @@ func TestClusterNames(t *testing.T) {
 		{"over TCP", []string{"+tcp", "API.prod.lab.test"}, []string{"10.77.0.10"}},
 		{"node", []string{"master-1.prod.lab.test"}, []string{"10.77.0.32"}},
 		{"reverse", []string{"-x", "10.77.0.41"}, []string{"worker-0.prod.lab.test."}},
-		{"etcd", []string{"_etcd-server-ssl._tcp.prod.lab.test", "SRV"}, []string{"0 10 2380 master-0.prod.lab.test.", "0 10 2380 master-1.prod.lab.test."}},
+		{"etcd", []string{"_etcd-server-ssl._tcp.prod.lab.test", "SRV"}, []string{"0 10 2380 etcd-0.prod.lab.test.", "0 10 2380 etcd-1.prod.lab.test."}},
 		{"another name", []string{"etcd-1.prod.lab.test"}, []string{"10.77.0.32"}},
 		{"nobody", []string{"nobody.prod.lab.test"}, nil},
 	}
