@@ -122,6 +122,9 @@ func Of(s *snapshot.Snapshot, host string) (*Plan, error) {
 // some names a few hosts, for an error message.
 func some(hosts []*lab.Host) string {
 	const few = 8
+	if len(hosts) == 0 {
+		return "none"
+	}
 	var names []string
 	for _, h := range hosts[:min(len(hosts), few)] {
 		names = append(names, h.Name)

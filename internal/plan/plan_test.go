@@ -122,9 +122,21 @@ func TestHostTellsAll(t *testing.T) {
 
 func TestUnknownHost(t *testing.T) {
 	t.Parallel()
-	_, err := plan.Of(compile(t), "cp-9")
-	if want := `no host "cp-9" in lab plan; it has cname, cp-0, printer, worker-0`; err == nil || err.Error() != want {
-		t.Errorf("got %v, want %s", err, want)
+	bare, err := lab.Parse("lab.yaml", []byte("version: 1\nlab: bare\ndomain: lab.example\n"), lab.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	empty, err := snapshot.Compile(bare)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, s := range map[string]*snapshot.Snapshot{
+		`no host "cp-9" in lab plan; it has cname, cp-0, printer, worker-0`: compile(t),
+		`no host "cp-9" in lab bare; it has none`:                           empty,
+	} {
+		if _, err := plan.Of(s, "cp-9"); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
 	}
 }
 

@@ -88,7 +88,12 @@ func (r *Recipe) Check(d Data) error {
 }
 
 // For says for which host something failed.
-func For(host string, err error) string { return fmt.Sprintf("for host %s: %v", host, err) }
+func For(host string, err error) string {
+	if strings.Contains(err.Error(), "nil pointer evaluating *recipe.ClusterData") {
+		return fmt.Sprintf("for host %s: %v: it belongs to no cluster: want {{if .Cluster}} around it, or cluster there", host, err)
+	}
+	return fmt.Sprintf("for host %s: %v", host, err)
+}
 
 // A Document is a rendered config document.
 type Document struct {
