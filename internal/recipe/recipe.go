@@ -131,6 +131,9 @@ func (r *Recipe) Config(d Data, name string) (Document, error) {
 		return Document{}, fmt.Errorf("the config document of %s is %s, not %q: %w", d.Host.Name, base, name, fs.ErrNotExist)
 	}
 	body, err := r.renderFile(file, d)
+	if err == nil && isButane(file) {
+		body, err = ignitionFromButane(file, body)
+	}
 	if err != nil {
 		return Document{}, err
 	}
@@ -201,7 +204,7 @@ func executeAll(ts []*template.Template, d Data) ([]string, error) {
 // contentType is by the file's ending: Ignition and Talos do not care, browsers and curl users do.
 func contentType(file string) string {
 	switch path.Ext(file) {
-	case ".ign":
+	case ".ign", ".bu", ".butane":
 		return "application/vnd.coreos.ignition+json"
 	case ".json":
 		return "application/json"

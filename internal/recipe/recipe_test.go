@@ -132,6 +132,26 @@ func TestConfig(t *testing.T) {
 	}
 }
 
+func TestButane(t *testing.T) {
+	t.Parallel()
+	files := fstest.MapFS{
+		"good.bu": {Data: []byte("variant: fcos\nversion: 1.5.0\nstorage:\n  files:\n    - path: /etc/hostname\n      contents: {inline: \"{{.Host.Name}}\"}\n")},
+		"typo.bu": {Data: []byte("variant: fcos\nversion: 1.5.0\nstorage:\n  flies: []\n")},
+		"none.bu": {Data: []byte("hello")},
+	}
+	r, d := compile(t, &lab.Profile{Name: "p", Config: "good.bu"}, files)
+	doc, err := r.Config(d, "good.bu")
+	if err != nil || !strings.Contains(string(doc.Body), `"source": "data:,worker-0"`) || doc.ContentType != "application/vnd.coreos.ignition+json" {
+		t.Errorf("document %s %s, %v", doc.ContentType, doc.Body, err)
+	}
+	for file, want := range map[string]string{"typo.bu": "flies", "none.bu": "none.bu is not Butane"} {
+		r, d := compile(t, &lab.Profile{Name: "p", Config: file}, files)
+		if _, err := r.Config(d, ""); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", file, err, want)
+		}
+	}
+}
+
 // TestCheck is about templates that would fail at boot.
 func TestCheck(t *testing.T) {
 	t.Parallel()

@@ -63,6 +63,7 @@ var owners = map[string]string{
 	"libvirt.org/go/libvirt":       "virt",
 	"go.etcd.io/bbolt":             "internal/store/bolt",
 	"go.yaml.in/yaml":              "internal/lab",
+	"github.com/coreos/butane":     "internal/recipe",
 }
 
 const module = "bootlab/"
