@@ -30,8 +30,10 @@ deps: ## Debian's packages that tests and demo need
 
 .PHONY: test
 test: assets deps ## every test, with the race detector, real boots included
-	BOOTLAB_REQUIRE=all go test -race -timeout 10m $(UNITS)
-	BOOTLAB_REQUIRE=all go test -race -timeout 20m -p 1 $(E2E)
+	@rc=0; export BOOTLAB_REQUIRE=all; \
+	go test -race -timeout 10m $(UNITS) || rc=1; \
+	go test -race -timeout 20m -p 1 $(E2E) || rc=1; \
+	exit $$rc
 
 .PHONY: race
 race: assets ## the tests that need no installed programs, with the race detector; others skip
