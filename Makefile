@@ -65,8 +65,9 @@ golden: ## rewrite the golden files; read the diff
 	done
 
 .PHONY: bench
-bench: assets ## benchmarks beside the code
+bench: build deps ## benchmarks beside the code, then bootlab beside the daemons that it replaces
 	go test -run '^$$' -bench . -benchmem $(UNITS)
+	go run ./test/bench
 
 .PHONY: demo
 demo: build deps ## a machine installs itself over the network, live; takes everything away again

@@ -53,7 +53,7 @@ func BenchmarkLocalBoot(b *testing.B) {
 				disk := installedDisk(b, s.files)
 				first := strings.HasPrefix(tt.name, "disk first")
 				m := qemu.Start(b, qemu.Config{Bridge: s.seg.Bridge, MAC: mac, Firmware: tt.firmware, Disk: disk, DiskFirst: first})
-				line := m.Await(b, 240*time.Second, "GUEST installed system booted from disk")
+				line := m.Await(b, 400*time.Second, "GUEST installed system booted from disk")
 				m.Kill()
 				b.ReportMetric(line.At.Seconds(), "s/boot")
 			}
