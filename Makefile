@@ -17,19 +17,23 @@ help: ## print this
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 .PHONY: build
-build: assets ## bin/bootlab
+build: toolchain assets ## bin/bootlab
 	go build -trimpath -buildvcs=$(STAMP) -o bin/bootlab ./cmd/bootlab
 
 .PHONY: assets
 assets: ## the network boot programs that are embedded
 	@cd internal/firmware && go run fetch.go
 
+.PHONY: toolchain
+toolchain: ## the C compiler that the libvirt binding is built with
+	@test/deps.sh build
+
 .PHONY: deps
-deps: ## Debian's packages that tests and demo need
-	@test/deps.sh
+deps: ## Debian's packages that tests need
+	@test/deps.sh test
 
 .PHONY: test
-test: assets deps ## every test, with the race detector, real boots included
+test: deps assets ## every test, with the race detector, real boots included
 	@rc=0; export BOOTLAB_REQUIRE=all; \
 	go test -race -timeout 10m $(UNITS) || rc=1; \
 	go test -race -timeout 20m -p 1 $(E2E) || rc=1; \
@@ -40,7 +44,7 @@ race: assets ## the tests that need no installed programs, with the race detecto
 	go test -race -timeout 10m $(UNITS)
 
 .PHONY: e2e
-e2e: assets deps ## real machines boot from the real daemon
+e2e: deps assets ## real machines boot from the real daemon
 	BOOTLAB_REQUIRE=all go test -v -timeout 20m -p 1 $(E2E)
 
 .PHONY: lint
@@ -70,7 +74,8 @@ bench: build deps ## benchmarks beside the code, then bootlab beside the daemons
 	go run ./test/bench
 
 .PHONY: demo
-demo: build deps ## a machine installs itself over the network, live; takes everything away again
+demo: build ## a machine installs itself over the network, live; takes everything away again
+	@test/deps.sh demo
 	@go run ./test/demo
 
 .PHONY: docs

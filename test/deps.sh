@@ -1,17 +1,30 @@
 #!/bin/sh
-# Installs the Debian packages that tests and demo need and that are not there yet. Starts no service and leaves none running.
-# Run by "make deps", as root.
+# Installs the Debian packages that are needed and not there yet: "deps.sh build" for building, "deps.sh demo" for that and the
+# demo, "deps.sh test" for all. Starts no service and leaves none running. Run by make; needs root only if a package is missing.
 set -eu
 
-packages="
-	gcc libc6-dev iproute2 procps util-linux mount busybox-static curl strace systemd
-	udhcpc isc-dhcp-client dnsmasq-base kea-admin tcpdump
-	bind9-dnsutils knot-dnsutils dnsperf
-	atftp tftp-hpa haproxy nginx-light wrk chromium
-	qemu-system-x86 qemu-utils ovmf seabios ipxe ipxe-qemu
-	libvirt0 libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients libxml2-utils
+build="gcc libc6-dev"
+demo="
+	iproute2 procps util-linux mount busybox-static bind9-dnsutils
+	qemu-system-x86 qemu-utils ovmf seabios ipxe-qemu
+	libvirt0 libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients
 	syslinux syslinux-common mtools dosfstools
 "
+test="
+	curl strace systemd ipxe libxml2-utils
+	udhcpc isc-dhcp-client dnsmasq-base kea-admin tcpdump
+	knot-dnsutils dnsperf
+	atftp tftp-hpa haproxy nginx-light wrk chromium
+"
+case "${1:-test}" in
+build)
+	# Any C compiler will do, also where there is no dpkg.
+	if command -v gcc >/dev/null; then exit 0; fi
+	packages=$build ;;
+demo) packages="$build $demo" ;;
+test) packages="$build $demo $test" ;;
+*) echo "usage: $0 build|demo|test" >&2; exit 2 ;;
+esac
 
 missing=
 for p in $packages; do
