@@ -1,0 +1,155 @@
+package interop
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"bootlab/internal/netlab"
+)
+
+// acknowledged is what the daemon told machines, and must not forget.
+type acknowledged struct {
+	mu      sync.Mutex
+	leases  map[string]string // MAC -> address
+	states  map[string]string // host -> booting or installed
+	tickets map[string]string // host -> path of the document that its boot may still fetch
+}
+
+func (a *acknowledged) do(f func()) { a.mu.Lock(); defer a.mu.Unlock(); f() }
+
+// TestPowerCuts kills the daemon at random moments, in the middle of leases and installs, and wants all it had said to be
+// true afterwards.
+func TestPowerCuts(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "10.90.1")
+	const hosts, rounds = 24, 4
+	for i := range hosts {
+		l.hosts += fmt.Sprintf("  m%[1]d: {mac: \"52:54:00:00:01:%02[1]x\", ip: NET.%[2]d, role: worker, profile: install, vars: {secret: s}}\n", i, 20+i)
+	}
+	l.more = ""
+	l.write()
+	d := start(t, l)
+	var own []string
+	for i := range hosts {
+		own = append(own, fmt.Sprintf("%s.%d", l.net, 20+i))
+	}
+	m := d.machine(t, "52:54:00:00:ff:01", append(own, l.net+".2")...)
+	relay := m.relay(t, l.net+".2")
+	said := &acknowledged{leases: map[string]string{}, states: map[string]string{}, tickets: map[string]string{}}
+	for round := range rounds {
+		ctx, cancel := context.WithCancel(t.Context())
+		var load sync.WaitGroup
+		for w := range 4 {
+			load.Go(func() { leases(ctx, relay, said, round*1000+w*30) })
+		}
+		for i := round; i < hosts; i += rounds {
+			load.Go(func() { install(ctx, m, said, i, own[i]) })
+		}
+		time.Sleep(time.Duration(100+rand.IntN(400)) * time.Millisecond)
+		d.kill()
+		cancel()
+		load.Wait()
+		d.start()
+		said.check(t, d, m)
+	}
+	if len(said.leases) < rounds || len(said.states) < rounds {
+		t.Errorf("only %d leases and %d installs were acknowledged: the test proves nothing", len(said.leases), len(said.states))
+	}
+	t.Logf("%d leases, %d hosts, %d documents read after a power cut", len(said.leases), len(said.states), len(said.tickets))
+}
+
+func leases(ctx context.Context, r *relay, said *acknowledged, first int) {
+	for n := first; n < first+30 && ctx.Err() == nil; n++ {
+		mac := numbered(n)
+		if addr, err := r.lease(mac, 300*time.Millisecond); err == nil {
+			said.do(func() { said.leases[mac.String()] = addr })
+		}
+	}
+}
+
+// install plays the installer of a host; every other one is slow and has only its script when the power goes.
+func install(ctx context.Context, m *machine, said *acknowledged, i int, addr string) {
+	host, mac := fmt.Sprintf("m%d", i), fmt.Sprintf("52-54-00-00-01-%02x", i)
+	for ctx.Err() == nil {
+		config, done, err := m.script(addr, mac)
+		if err != nil {
+			continue
+		}
+		said.do(func() { said.states[host] = "booting" })
+		if i%2 == 1 {
+			said.do(func() { said.tickets[host] = addr + " " + config })
+			return
+		}
+		if status, _ := m.get(addr, config); status != http.StatusOK {
+			return
+		}
+		if status, _ := m.get(addr, done); status == http.StatusOK {
+			said.do(func() { said.states[host] = "installed" })
+		}
+		return
+	}
+}
+
+func (a *acknowledged) check(t *testing.T, d *daemon, m *machine) {
+	t.Helper()
+	leases, err := d.client.Leases(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	book := map[string]string{}
+	for _, l := range leases {
+		book[l.MAC.String()] = l.IP.String()
+	}
+	for mac, addr := range a.leases {
+		if book[mac] != addr {
+			t.Errorf("%s was given %s; the book has %q", mac, addr, book[mac])
+		}
+	}
+	order := []string{"armed", "booting", "installing", "installed"}
+	hosts, err := d.client.Hosts(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range hosts {
+		if said, ok := a.states[h.Name]; ok && slices.Index(order, h.Install) < slices.Index(order, said) {
+			t.Errorf("%s was %s and is %s", h.Name, said, h.Install)
+		}
+	}
+	for host, ticket := range a.tickets {
+		if a.states[host] == "installing" {
+			continue
+		}
+		addr, config, _ := strings.Cut(ticket, " ")
+		if status, body := m.get(addr, config); status != http.StatusOK {
+			t.Errorf("%s has the token of its boot and gets %d %s", host, status, body)
+		}
+		d.until(host+" installs", func() bool { return strings.Contains(d.log.String(), "install_started host="+host+" ") })
+		a.states[host] = "installing"
+	}
+}
+
+// TestTimelineOutlivesPowerCuts gives the daemon the second that it takes to save a timeline.
+func TestTimelineOutlivesPowerCuts(t *testing.T) {
+	t.Parallel()
+	netlab.Need(t, "udhcpc")
+	d := start(t, newLab(t, "10.90.2"))
+	m := d.machine(t, "52:54:00:00:00:10")
+	addr := m.lease(t)
+	if _, _, err := m.script(addr, "52-54-00-00-00-10"); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(1500 * time.Millisecond)
+	d.kill()
+	d.start()
+	out, err := d.bootlab("timeline", "w0")
+	if err != nil || !strings.Contains(out, "dhcp ack") || !strings.Contains(out, "script served") {
+		t.Errorf("timeline after a power cut: %v\n%s", err, out)
+	}
+}

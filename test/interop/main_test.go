@@ -1,0 +1,48 @@
+package interop
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"bootlab/internal/netlab"
+)
+
+const binaryVar = "BOOTLAB_INTEROP_BINARY" // the daemon under test
+
+func TestMain(m *testing.M) {
+	if os.Geteuid() != 0 || netlab.Inside() || os.Getenv(binaryVar) != "" {
+		netlab.Main(m)
+	}
+	// What needs the world outside comes before the namespace.
+	dir, err := os.MkdirTemp("", "interop")
+	if err == nil {
+		err = build(filepath.Join(dir, "bootlab"))
+	}
+	code := 1
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "interop:", err)
+	} else {
+		code, err = netlab.Isolate(context.Background())
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "interop:", err)
+		}
+	}
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// build leaves the daemon at path, where any user may start it.
+func build(path string) error {
+	out, err := exec.Command("go", "build", "-tags=libvirt_dlopen", "-buildvcs=false", "-o", path, "bootlab/cmd/bootlab").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("build the daemon: %w\n%s", err, out)
+	}
+	if err := os.Chmod(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.Setenv(binaryVar, path)
+}

@@ -1,0 +1,173 @@
+package interop
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"bootlab/internal/netlab"
+)
+
+// nobody returns the ids of the user that the daemon becomes.
+func nobody(t *testing.T) (uid, gid int) {
+	t.Helper()
+	u, err := user.Lookup("nobody")
+	if err != nil {
+		t.Skip(err)
+	}
+	uid, err = strconv.Atoi(u.Uid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gid, err = strconv.Atoi(u.Gid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return uid, gid
+}
+
+func owner(t *testing.T, path string) (uid int, mode fs.FileMode) {
+	t.Helper()
+	info, err := os.Lstat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(info.Sys().(*syscall.Stat_t).Uid), info.Mode().Perm()
+}
+
+// TestPrivileges looks at a daemon that root started, from the outside.
+func TestPrivileges(t *testing.T) {
+	t.Parallel()
+	uid, gid := nobody(t)
+	l := newLab(t, "10.94.1")
+	d := start(t, l)
+	const keeps = "0000000000002400" // CAP_NET_BIND_SERVICE, CAP_NET_RAW
+	want := []string{
+		fmt.Sprintf("Uid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d\n", uid), fmt.Sprintf("Gid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d\n", gid),
+		"CapPrm:\t" + keeps, "CapEff:\t" + keeps, "CapBnd:\t" + keeps, "CapInh:\t0000000000000000", "CapAmb:\t0000000000000000", "NoNewPrivs:\t1",
+	}
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", d.cmd.Process.Pid))
+	if err != nil || len(threads) < 2 {
+		t.Fatalf("%d threads, %v", len(threads), err)
+	}
+	for _, thread := range threads {
+		b, err := os.ReadFile(thread)
+		if err != nil {
+			continue // it has ended
+		}
+		for _, line := range want {
+			if !strings.Contains(string(b), line) {
+				t.Errorf("%s: want %q\n%s", thread, line, b)
+			}
+		}
+	}
+	for name, mode := range map[string]fs.FileMode{"state": 0o750, "state/state.db": 0o600, "state/token": 0o600, "run/admin.sock": 0o660} {
+		if got, perm := owner(t, filepath.Join(l.dir, name)); got != uid || perm != mode {
+			t.Errorf("%s: owner %d, mode %o; want %d, %o", name, got, perm, uid, mode)
+		}
+	}
+	if got, _ := owner(t, l.path()); got == uid {
+		t.Error("the lab file was given away")
+	}
+	if out, err := exec.Command("setpriv", "--reuid=12345", "--regid=12345", "--clear-groups",
+		os.Getenv(binaryVar), "token", "--lab", l.path()).CombinedOutput(); err == nil {
+		t.Errorf("somebody got the token: %s", out)
+	}
+	// As root, and back: what one leaves behind, the other can go on with.
+	token, err := d.bootlab("token")
+	if err != nil {
+		t.Fatal(token)
+	}
+	for _, as := range []string{"root", "nobody"} {
+		d.kill()
+		l.user = as
+		l.write()
+		d.start()
+		if again, _ := d.bootlab("token"); again != token {
+			t.Errorf("as %s the token is %q, was %q", as, again, token)
+		}
+	}
+	if got, _ := owner(t, filepath.Join(l.dir, "state/state.db")); got != uid {
+		t.Error("after a start as root the state belongs to root")
+	}
+}
+
+// TestSharedFolderOfTheSocket wants what stands beside the admin socket to stay whose it is.
+func TestSharedFolderOfTheSocket(t *testing.T) {
+	t.Parallel()
+	uid, _ := nobody(t)
+	l := newLab(t, "10.94.2")
+	l.file("run/other.pid", []byte("1\n"))
+	start(t, l)
+	for name, want := range map[string]bool{"run": false, "run/other.pid": false, "run/admin.sock": true} {
+		if got, _ := owner(t, filepath.Join(l.dir, name)); (got == uid) != want {
+			t.Errorf("%s belongs to %d", name, got)
+		}
+	}
+}
+
+// TestStartRefused lists what ends a start at once, with the way out.
+func TestStartRefused(t *testing.T) {
+	t.Parallel()
+	for i, tt := range []struct {
+		name    string
+		prepare func(l *labFile)
+		want    string
+	}{
+		{"no such user", func(l *labFile) { l.user = "no-such-user"; l.write() }, "useradd --system"},
+		{"a lab for root alone", func(l *labFile) { _ = os.Chmod(l.path(), 0o600) }, "chmod -R g+rX"},
+		{"a document for root alone", func(l *labFile) { _ = os.Chmod(filepath.Join(l.dir, "files/ignition/worker.ign"), 0o600) }, "chmod -R g+rX"},
+		{"a broken lab", func(l *labFile) { l.more = "  d: {mac: nonsense}\n"; l.write() }, `"nonsense"`},
+		{"state that cannot be written", func(l *labFile) { l.appliance = "  state: /proc/state\n"; l.write() }, "appliance.state: mkdir /proc/state"},
+		{"two daemons", func(l *labFile) { start(l.t, l) }, "bootlab runs already"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l := newLab(t, fmt.Sprintf("10.95.%d", i))
+			tt.prepare(l)
+			d := &daemon{labFile: l, log: &output{}}
+			d.launch()
+			if code := d.exit(5 * time.Second); code != 1 || !strings.Contains(d.log.String(), tt.want) {
+				t.Errorf("exit code %d, want 1 and %q:\n%s", code, tt.want, d.log)
+			}
+			if tt.name == "no such user" {
+				if _, err := os.Stat(filepath.Join(l.dir, "state")); err == nil {
+					t.Error("state was made for nobody")
+				}
+			}
+		})
+	}
+}
+
+// TestWithoutRoot runs the daemon as a user, on high ports and without DHCP.
+func TestWithoutRoot(t *testing.T) {
+	t.Parallel()
+	netlab.Need(t, "setpriv", "dig")
+	uid, gid := nobody(t)
+	l := newLab(t, "10.94.3")
+	if err := os.Chown(l.dir, uid, gid); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.NewReplacer(":69\"", ":6969\"", ":53\"", ":5353\"", "interface: "+l.seg.Bridge, "dhcp: off", "    pools: {guests: {range: 10.94.3.100-10.94.3.250}}\n", "").Replace(l.text())
+	l.replace(text)
+	d := start(t, l)
+	d.kill()
+	if err := os.RemoveAll(filepath.Join(l.dir, "state")); err != nil {
+		t.Fatal(err)
+	}
+	d.start("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--bounding-set=-all")
+	if err := d.reload(); err != nil {
+		t.Error(err)
+	}
+	out, err := exec.Command("dig", "+short", "-p", "5353", "@10.94.3.1", "w0.lab.test").CombinedOutput()
+	if err != nil || strings.TrimSpace(string(out)) != "10.94.3.10" {
+		t.Errorf("dig: %v\n%s", err, out)
+	}
+}

@@ -1,0 +1,263 @@
+package interop
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"bootlab/internal/netlab"
+)
+
+// A crowd is clients that go on until they are told to stop, and what they counted.
+type crowd struct {
+	t      *testing.T
+	ctx    context.Context
+	wg     sync.WaitGroup
+	mu     sync.Mutex
+	counts map[string]int
+}
+
+func newCrowd(t *testing.T) (c *crowd, stop func() map[string]int) {
+	ctx, cancel := context.WithCancel(t.Context())
+	c = &crowd{t: t, ctx: ctx, counts: map[string]int{}}
+	stop = sync.OnceValue(func() map[string]int { cancel(); c.wg.Wait(); return c.counts })
+	return c, stop
+}
+
+// join adds a client that asks again and again. An error fails the test, since somebody was not served.
+func (c *crowd) join(who string, ask func(n int) error) {
+	c.wg.Go(func() {
+		for n := 0; c.ctx.Err() == nil; n++ {
+			if err := ask(n); err != nil {
+				c.t.Errorf("%s, time %d: %v", who, n, err)
+				return
+			}
+			c.mu.Lock()
+			c.counts[who]++
+			c.mu.Unlock()
+		}
+	})
+}
+
+// echo is a backend: it sends back what it is sent.
+func echo(t *testing.T, addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conns sync.WaitGroup
+	conns.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conns.Go(func() { _, _ = io.Copy(c, c); _ = c.Close() })
+		}
+	})
+	t.Cleanup(func() { _ = l.Close(); conns.Wait() })
+}
+
+// exchange sends a line and wants it back.
+func exchange(c net.Conn, n int) error {
+	line := fmt.Sprintf("line %d\n", n)
+	if err := c.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		return err
+	}
+	if _, err := io.WriteString(c, line); err != nil {
+		return err
+	}
+	got := make([]byte, len(line))
+	if _, err := io.ReadFull(c, got); err != nil {
+		return err
+	}
+	if string(got) != line {
+		return fmt.Errorf("sent %q, got back %q", line, got)
+	}
+	return nil
+}
+
+// variant is the lab at the n-th reload: networks, hosts, balancers and interfaces come and go.
+func (l *labFile) variant(n int, extra *netlab.Segment) {
+	l.networks, l.hosts, l.balancers = "", "", "  echo: {listen: \"NET.1:7000\", backends: [\"NET.1:7001\"]}\n"
+	if n%2 == 1 {
+		l.networks = fmt.Sprintf("  extra: {subnet: 10.91.99.0/24, interface: %s, address: 10.91.99.1, pools: {all: {range: 10.91.99.100-10.91.99.200}}}\n", extra.Bridge)
+		l.balancers += "  low: {listen: \"NET.1:81\", backends: [\"NET.1:7001\"]}\n"
+	}
+	for i := range n % 3 {
+		l.hosts += fmt.Sprintf("  x%[1]d: {mac: \"52:54:00:00:09:%02[1]x\", ip: NET.%[2]d}\n", i, 50+i)
+	}
+}
+
+// TestReloadUnderLoad reloads twenty times, with broken labs in between, while every server is asked.
+func TestReloadUnderLoad(t *testing.T) {
+	t.Parallel()
+	netlab.Need(t, "root", "dnsperf")
+	l := newLab(t, "10.91.1")
+	extra := netlab.NewSegment(t, "10.91.99.1/24")
+	l.variant(0, extra)
+	l.write()
+	echo(t, "10.91.1.1:7001")
+	d := start(t, l)
+	m := d.machine(t, "52:54:00:00:ff:02", "10.91.1.2", "10.91.1.10")
+
+	c, stop := newCrowd(t)
+	defer stop()
+	m.everybody(t, c)
+	held, err := net.Listen("tcp", "10.91.1.1:82") // somebody else's port
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = held.Close() }()
+	for n := 1; n <= 20; n++ {
+		time.Sleep(150 * time.Millisecond) // for the clients to get at each lab
+		l.variant(n, extra)
+		l.write()
+		d.until("a changed lab comes into force", func() bool {
+			return d.status().Reload.Err == "" && d.status().Generation >= uint64(n+1) || d.reload() == nil
+		})
+		gen := d.status().Generation
+		switch n % 4 {
+		case 1:
+			l.replace(l.text() + "nonsense: [\n")
+		case 2:
+			l.replace(strings.Replace(l.text(), "balancers:\n", "balancers:\n  new: {listen: \"10.91.1.1:83\", backends: [\"10.91.1.1:7001\"]}\n  taken: {listen: \"10.91.1.1:82\", backends: [\"10.91.1.1:7001\"]}\n", 1))
+		default:
+			continue
+		}
+		err := d.reload()
+		if err == nil {
+			t.Fatalf("reload %d: a broken lab came into force", n)
+		}
+		if n%4 == 2 {
+			d.refusedWhole(t, err)
+		}
+		if got := d.status().Generation; got != gen {
+			t.Errorf("reload %d: generation %d after a broken lab, want %d", n, got, gen)
+		}
+	}
+	counts := stop()
+	t.Logf("served: %v", counts)
+	for _, who := range []string{"dns", "dhcp", "tftp", "http", "file", "stream", "connect", "admin"} {
+		if counts[who] < 2 {
+			t.Errorf("%s asked only %d times: the test proves nothing", who, counts[who])
+		}
+	}
+}
+
+// refusedWhole wants a lab with one taken port to have opened none. Who holds the port cannot be told by a daemon that is
+// no longer root, which says so.
+func (d *daemon) refusedWhole(t *testing.T, err error) {
+	t.Helper()
+	if !strings.Contains(err.Error(), "balancer taken: listen on 10.91.1.1:82") || !strings.Contains(err.Error(), "ss -lptun") {
+		t.Errorf("error %v, want the balancer, its port and how to learn who holds it", err)
+	}
+	if c, err := net.Dial("tcp", "10.91.1.1:83"); err == nil {
+		_ = c.Close()
+		t.Error("a balancer of a refused lab answers")
+	}
+}
+
+// everybody lets clients of every server ask.
+func (m *machine) everybody(t *testing.T, c *crowd) {
+	relay := m.relay(t, "10.91.1.2")
+	dial := func(port string) (conn net.Conn, err error) {
+		err = m.inside(func() error {
+			conn, err = (&net.Dialer{Timeout: 5 * time.Second}).Dial("tcp", m.d.addr+":"+port)
+			return err
+		})
+		return conn, err
+	}
+	stream, err := dial("7000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = stream.Close() })
+	kernel := fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Repeat("kernel\n", 1_000_000))))
+	download := func(args ...string) error {
+		out, err := m.run("sh", "-c", "curl -sS --fail "+strings.Join(args, " ")+" | sha256sum")
+		if err != nil || !strings.HasPrefix(out, kernel) {
+			return fmt.Errorf("%w: %s", errors.Join(err), out)
+		}
+		return nil
+	}
+	m.d.file("queries", []byte("w0.lab.test A\nw1.lab.test A\n10.1.91.10.in-addr.arpa PTR\nnone.lab.test A\n"))
+	var mac atomic.Int64
+	c.join("dns", func(int) error {
+		out, err := m.run("dnsperf", "-s", m.d.addr, "-d", filepath.Join(m.d.dir, "queries"), "-l", "1", "-Q", "500", "-t", "2")
+		if err != nil || !strings.Contains(out, "Queries lost:         0 ") {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+		return nil
+	})
+	c.join("dhcp", func(int) error {
+		_, err := relay.lease(numbered(int(mac.Add(1)%100)), 2*time.Second)
+		return err
+	})
+	c.join("tftp", func(int) error { return download("--tftp-blksize", "1468", "tftp://"+m.d.addr+"/files/images/k") })
+	c.join("http", func(int) error { return download("--limit-rate", "7M", "http://"+m.d.addr+":8080/files/images/k") })
+	c.join("file", func(int) error {
+		if status, body := m.get("10.91.1.2", "files/public/motd"); status != 200 || body != "hello\n" {
+			return fmt.Errorf("status %d, %q", status, body)
+		}
+		return nil
+	})
+	c.join("stream", func(n int) error { return exchange(stream, n) })
+	c.join("connect", func(n int) error {
+		conn, err := dial("7000")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = conn.Close() }()
+		return exchange(conn, n)
+	})
+	c.join("admin", func(int) error { _, err := m.d.client.Hosts(t.Context()); return err })
+}
+
+// TestAfterTheDrop wants what needs privileges to work in a reload: a balancer on a low port, DHCP on another interface.
+func TestAfterTheDrop(t *testing.T) {
+	t.Parallel()
+	netlab.Need(t, "udhcpc")
+	l := newLab(t, "10.91.2")
+	d := start(t, l)
+	echo(t, "10.91.2.1:7001")
+	extra := netlab.NewSegment(t, "10.91.98.1/24")
+	l.networks = fmt.Sprintf("  extra: {subnet: 10.91.98.0/24, interface: %s, address: 10.91.98.1, pools: {all: {range: 10.91.98.100-10.91.98.200}}}\n", extra.Bridge)
+	l.balancers = "  low: {listen: \"NET.1:81\", backends: [\"NET.1:7001\"]}\n"
+	l.write()
+	if err := d.reload(); err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial("tcp", "10.91.2.1:81")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	if err := exchange(c, 1); err != nil {
+		t.Error(err)
+	}
+	m := &machine{Client: extra.NewClient(t), d: d}
+	if addr := m.lease(t); !strings.HasPrefix(addr, "10.91.98.1") {
+		t.Errorf("on the new interface a machine got %q", addr)
+	}
+	// An interface that is made again has another index, and the same name.
+	_ = exec.Command("ip", "link", "del", extra.Bridge).Run()
+	netlab.Run(t, "ip", "link", "add", extra.Bridge, "type", "bridge", "stp_state", "0")
+	netlab.Run(t, "ip", "addr", "add", "10.91.98.1/24", "dev", extra.Bridge)
+	netlab.Run(t, "ip", "link", "set", extra.Bridge, "up")
+	m = &machine{Client: extra.NewClient(t), d: d}
+	if addr := m.lease(t); !strings.HasPrefix(addr, "10.91.98.1") {
+		t.Errorf("on the interface that was made again a machine got %q", addr)
+	}
+}

@@ -1,0 +1,348 @@
+package interop
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"bootlab/internal/api"
+	"bootlab/internal/netlab"
+)
+
+// A labFile is a lab that the test writes, in a folder of its own that any user may read, on a segment of its own.
+type labFile struct {
+	t    *testing.T
+	dir  string
+	net  string // the first three bytes of the subnet, as in "10.90.1"
+	seg  *netlab.Segment
+	user string
+
+	appliance, networks, profiles, hosts, balancers, more string // lines to add to the sections
+}
+
+// newLab writes a lab whose appliance is NET.1, with a pool NET.100 to NET.250 and two machines that can be installed.
+func newLab(t *testing.T, subnet string) *labFile {
+	t.Helper()
+	netlab.Need(t, "root", "ip", "curl")
+	l := &labFile{t: t, dir: t.TempDir(), net: subnet, seg: netlab.NewSegment(t, subnet+".1/24"), user: "nobody"}
+	for _, dir := range []string{filepath.Dir(l.dir), l.dir} {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.file("files/images/k", bytes.Repeat([]byte("kernel\n"), 1_000_000))
+	l.file("files/images/i", bytes.Repeat([]byte("initrd\n"), 100_000))
+	l.file("files/ignition/worker.ign", []byte(`{"ignition":{"version":"3.3.0"},"x":"{{.Host.Vars.secret}}"}`))
+	l.file("files/public/motd", []byte("hello\n"))
+	l.write()
+	return l
+}
+
+func (l *labFile) path() string { return filepath.Join(l.dir, "lab.yaml") }
+
+// file writes a file below the lab's folder.
+func (l *labFile) file(name string, body []byte) {
+	l.t.Helper()
+	path := filepath.Join(l.dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		l.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, body, 0o644); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// write writes the lab file, in one step as careful editors do.
+func (l *labFile) write() {
+	l.t.Helper()
+	l.replace(l.text())
+}
+
+// replace writes text in place of the lab file.
+func (l *labFile) replace(text string) {
+	l.t.Helper()
+	l.file(".lab.yaml.new", []byte(text))
+	if err := os.Rename(filepath.Join(l.dir, ".lab.yaml.new"), l.path()); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func (l *labFile) text() string {
+	text := `version: 1
+lab: interop
+domain: lab.test
+appliance:
+  user: USER
+  admin_socket: run/admin.sock
+  http: "NET.1:8080"
+  tftp: "NET.1:69"
+  dns: "NET.1:53"
+  admin: "NET.1:9680"
+` + state(l.appliance) + l.appliance + `networks:
+  lan:
+    subnet: NET.0/24
+    interface: BRIDGE
+    address: NET.1
+    pools: {guests: {range: NET.100-NET.250}}
+` + l.networks + `profiles:
+  install: {os: coreos, kernel: images/k, initrd: [images/i], config: "ignition/{{.Host.Role}}.ign", install_to: /dev/vda}
+` + l.profiles + `hosts:
+  w0: {mac: "52:54:00:00:00:10", ip: NET.10, role: worker, profile: install, vars: {secret: treasure-of-w0}}
+  w1: {mac: "52:54:00:00:00:11", ip: NET.11, role: worker, profile: install, vars: {secret: treasure-of-w1}}
+` + l.hosts
+	if l.balancers != "" {
+		text += "balancers:\n" + l.balancers
+	}
+	return strings.NewReplacer("NET", l.net, "BRIDGE", l.seg.Bridge, "USER", l.user).Replace(text + l.more)
+}
+
+// state is where learned state goes, unless the appliance's lines say so.
+func state(appliance string) string {
+	if strings.Contains(appliance, "state:") {
+		return ""
+	}
+	return "  state: state\n"
+}
+
+// A daemon is a process that serves a lab.
+type daemon struct {
+	*labFile
+	addr   string // of the appliance
+	log    *output
+	cmd    *exec.Cmd
+	ended  chan struct{}
+	client *api.Client // by the admin socket
+}
+
+// An output is what a process writes.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) { o.mu.Lock(); defer o.mu.Unlock(); return o.b.Write(p) }
+func (o *output) String() string              { o.mu.Lock(); defer o.mu.Unlock(); return o.b.String() }
+
+// start runs the daemon and waits until it answers. The test ends it.
+func start(t *testing.T, l *labFile) *daemon {
+	t.Helper()
+	d := &daemon{labFile: l, addr: l.net + ".1", log: &output{}}
+	var err error
+	if d.client, err = api.NewClient(filepath.Join(l.dir, "run", "admin.sock"), ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		d.kill()
+		if t.Failed() {
+			t.Logf("log of the daemon:\n%s", tail(d.log.String()))
+		}
+		if s := d.log.String(); strings.Contains(s, "panic") || strings.Contains(s, "goroutine ") {
+			t.Errorf("the daemon panicked:\n%s", tail(s))
+		}
+	})
+	d.start()
+	return d
+}
+
+func tail(s string) string { return s[max(0, len(s)-6000):] }
+
+// start runs the daemon, once more if it ended. wrap is a command to run it under.
+func (d *daemon) start(wrap ...string) {
+	d.t.Helper()
+	d.launch(wrap...)
+	d.until("the daemon answers", func() bool {
+		select {
+		case <-d.ended:
+			d.t.Fatalf("the daemon ended at once: %v\n%s", d.cmd.ProcessState, tail(d.log.String()))
+		default:
+		}
+		_, err := d.client.Status(context.Background())
+		return err == nil
+	})
+}
+
+func (d *daemon) launch(wrap ...string) {
+	d.t.Helper()
+	args := append(wrap, os.Getenv(binaryVar), "serve", "--log-level", "debug", "--lab", d.path())
+	d.cmd = exec.Command(args[0], args[1:]...)
+	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log
+	if err := d.cmd.Start(); err != nil {
+		d.t.Fatal(err)
+	}
+	d.ended = make(chan struct{})
+	go func(cmd *exec.Cmd, ended chan struct{}) {
+		defer close(ended)
+		_ = cmd.Wait() // its state tells
+	}(d.cmd, d.ended)
+}
+
+// kill ends the daemon as a power cut does.
+func (d *daemon) kill() {
+	_ = d.cmd.Process.Kill()
+	<-d.ended
+}
+
+func (d *daemon) signal(s syscall.Signal) {
+	d.t.Helper()
+	if err := d.cmd.Process.Signal(s); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// exit waits for the end of the process and returns its exit code.
+func (d *daemon) exit(within time.Duration) int {
+	d.t.Helper()
+	select {
+	case <-d.ended:
+	case <-time.After(within):
+		d.t.Fatalf("the daemon did not end within %v", within)
+	}
+	return d.cmd.ProcessState.ExitCode()
+}
+
+func (d *daemon) alive() bool {
+	select {
+	case <-d.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+func (d *daemon) until(what string, ok func() bool) {
+	d.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			d.t.Fatalf("%s: not within 10 s; log:\n%s", what, tail(d.log.String()))
+		}
+	}
+}
+
+// bootlab runs the command line beside the daemon.
+func (d *daemon) bootlab(args ...string) (string, error) {
+	out, err := exec.Command(os.Getenv(binaryVar), append(args, "--lab", d.path())...).CombinedOutput()
+	return string(out), err
+}
+
+func (d *daemon) status() api.Status {
+	d.t.Helper()
+	s, err := d.client.Status(context.Background())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return s
+}
+
+// reload brings the lab into force.
+func (d *daemon) reload() error {
+	_, err := d.client.Reload(context.Background(), api.Careful)
+	return err
+}
+
+// metrics returns the page of metrics.
+func (d *daemon) metrics() string {
+	d.t.Helper()
+	resp, err := http.Get("http://" + d.addr + ":9680/metrics")
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return string(b)
+}
+
+// metric returns the value of one series, 0 where there is none.
+func (d *daemon) metric(series string) float64 {
+	d.t.Helper()
+	found := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(series) + ` (\S+)$`).FindStringSubmatch(d.metrics())
+	if found == nil {
+		return 0
+	}
+	v, err := strconv.ParseFloat(found[1], 64)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return v
+}
+
+// A machine is a namespace on the lab's segment.
+type machine struct {
+	*netlab.Client
+	d *daemon
+}
+
+// machine makes one with that MAC and addresses, which may be none.
+func (d *daemon) machine(t *testing.T, mac string, addrs ...string) *machine {
+	t.Helper()
+	m := &machine{Client: d.seg.NewClient(t, mac), d: d}
+	for _, a := range addrs {
+		netlab.Run(t, "ip", "-n", m.Name, "addr", "add", a+"/24", "dev", "eth0")
+	}
+	return m
+}
+
+// run runs a command in the machine and returns what it printed.
+func (m *machine) run(name string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	out, err := m.Command(ctx, name, args...).CombinedOutput()
+	return string(out), err
+}
+
+// get fetches a path of the boot plane from an address of the machine; a status of 0 means that nobody answered.
+func (m *machine) get(from, path string, args ...string) (status int, body string) {
+	args = append([]string{"-s", "--path-as-is", "-m", "10", "--interface", from, "-w", "\n%{http_code}", "http://" + m.d.addr + ":8080/" + path}, args...)
+	out, _ := m.run("curl", args...) // 000 tells
+	at := strings.LastIndexByte(out, '\n')
+	status, err := strconv.Atoi(out[at+1:])
+	if err != nil {
+		return 0, out
+	}
+	return status, out[:max(at, 0)]
+}
+
+var configPath = regexp.MustCompile(`config/(\S+)/([A-Z0-9]{20,})/\S+`)
+
+// script fetches a machine's script and returns the path of its document, and that of its "done".
+func (m *machine) script(from, mac string) (config, done string, err error) {
+	status, body := m.get(from, "boot/"+mac+"/boot.ipxe")
+	found := configPath.FindStringSubmatch(body)
+	if status != http.StatusOK || found == nil {
+		return "", "", fmt.Errorf("script of %s for %s: status %d\n%s", mac, from, status, body)
+	}
+	return found[0], "done/" + found[1] + "/" + found[2], nil
+}
+
+// udhcpcScript configures what udhcpc is given.
+const udhcpcScript = `#!/bin/sh
+case $1 in bound|renew) ip addr flush dev $interface; ip addr add $ip/24 dev $interface; echo "bound $ip";; esac
+`
+
+// lease runs udhcpc in the machine and returns the address that it got.
+func (m *machine) lease(t *testing.T) string {
+	t.Helper()
+	netlab.Need(t, "udhcpc")
+	m.d.file("udhcpc.sh", []byte(udhcpcScript))
+	script := filepath.Join(m.d.dir, "udhcpc.sh")
+	if err := os.Chmod(script, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	out, _ := m.run("udhcpc", "-i", "eth0", "-n", "-q", "-t", "5", "-T", "1", "-s", script) // no address tells
+	_, addr, _ := strings.Cut(out, "bound ")
+	return strings.TrimSpace(addr)
+}

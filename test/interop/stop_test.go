@@ -1,0 +1,213 @@
+package interop
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"bootlab/internal/netlab"
+)
+
+// TestNotify plays systemd.
+func TestNotify(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "10.96.1")
+	path := filepath.Join(l.dir, "notify")
+	s, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	if err := os.Chmod(path, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	next := func() string {
+		t.Helper()
+		b := make([]byte, 4096)
+		_ = s.SetReadDeadline(time.Now().Add(10 * time.Second))
+		n, err := s.Read(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b[:n])
+	}
+	d := start(t, l)
+	d.kill()
+	d.start("env", "NOTIFY_SOCKET="+path)
+	if got := next(); got != "READY=1" {
+		t.Errorf("at the start: %q", got)
+	}
+	d.signal(syscall.SIGHUP)
+	if got := next(); !strings.HasPrefix(got, "RELOADING=1") {
+		t.Errorf("at SIGHUP: %q", got)
+	}
+	if got := next(); got != "READY=1" {
+		t.Errorf("after the reload: %q", got)
+	}
+	d.signal(syscall.SIGTERM)
+	if got := next(); got != "STOPPING=1" {
+		t.Errorf("at SIGTERM: %q", got)
+	}
+	if code := d.exit(10 * time.Second); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// TestStop asks the daemon to end in the middle of a download, which goes on to its end, while names are still answered
+// and nobody new is let in. The second time it is not asked but told.
+func TestStop(t *testing.T) {
+	t.Parallel()
+	netlab.Need(t, "dig")
+	l := newLab(t, "10.96.2")
+	const image = "files/public/image"
+	l.file(image, nil)
+	if err := os.Truncate(filepath.Join(l.dir, image), 40<<20); err != nil { // more than the kernel's buffers take at once
+		t.Fatal(err)
+	}
+	d := start(t, l)
+	m := d.machine(t, "52:54:00:00:ff:06", "10.96.2.2")
+	download := func(rate string) (end func() error) {
+		cmd := m.Command(t.Context(), "sh", "-c", fmt.Sprintf("curl -sS --limit-rate %s http://%s:8080/%s | cmp - %s", rate, d.addr, image, filepath.Join(l.dir, image)))
+		out := &output{}
+		cmd.Stdout, cmd.Stderr = out, out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		d.until("the download begins", func() bool { return d.metric(`bootlab_httpd_requests_in_flight{plane="boot"}`) == 1 })
+		return func() error {
+			if err := cmd.Wait(); err != nil {
+				return fmt.Errorf("%w: %s", err, out)
+			}
+			return nil
+		}
+	}
+	end := download("20M")
+	d.signal(syscall.SIGTERM)
+	d.until("new machines are refused", func() bool {
+		c, err := net.Dial("tcp", d.addr+":8080")
+		if err == nil {
+			_ = c.Close()
+		}
+		return err != nil
+	})
+	if out, err := m.run("dig", "+short", "+tries=1", "@"+d.addr, "w0.lab.test"); err != nil || strings.TrimSpace(out) != "10.96.2.10" {
+		t.Errorf("while the transfer ends, names are not answered: %v %s", err, out)
+	}
+	if !d.alive() {
+		t.Error("the daemon ended before the transfer")
+	}
+	if err := end(); err != nil {
+		t.Errorf("the transfer: %v", err)
+	}
+	if code := d.exit(10 * time.Second); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if _, err := os.Stat(filepath.Join(l.dir, "run/admin.sock")); err == nil {
+		t.Error("the admin socket was left behind")
+	}
+
+	d.start()
+	end = download("100k -m 5")
+	d.signal(syscall.SIGTERM)
+	d.until("it stops", func() bool { return strings.Count(d.log.String(), "daemon_stopping") == 2 })
+	d.signal(syscall.SIGTERM)
+	d.exit(2 * time.Second) // the transfer would take minutes
+	if err := end(); err == nil {
+		t.Error("the transfer ended well")
+	}
+}
+
+// TestDiskFull wants silence rather than a lease that is not written down, from a daemon that lives and says why; and
+// leases again, once there is room.
+func TestDiskFull(t *testing.T) {
+	t.Parallel()
+	netlab.Need(t, "mount", "dig")
+	l := newLab(t, "10.96.3")
+	full := filepath.Join(l.dir, "full")
+	if err := os.Mkdir(full, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	netlab.Run(t, "mount", "-t", "tmpfs", "-o", "size=1m,mode=755", "none", full)
+	t.Cleanup(func() { _ = exec.Command("umount", "-l", full).Run() })
+	l.appliance = "  state: full\n"
+	l.write()
+	d := start(t, l)
+	filler := filepath.Join(full, "filler")
+	_ = os.WriteFile(filler, make([]byte, 1<<20), 0o644) // as much as fits
+	m := d.machine(t, "52:54:00:00:ff:07", "10.96.3.2")
+	r := m.relay(t, "10.96.3.2")
+	acked, silent := map[string]string{}, 0
+	for n := range 60 {
+		mac := numbered(n)
+		addr, err := r.lease(mac, 100*time.Millisecond)
+		if err != nil {
+			if silent++; silent == 5 {
+				break
+			}
+			continue
+		}
+		acked[mac.String()] = addr
+	}
+	if silent == 0 {
+		t.Fatal("the disk never was full: the test proves nothing")
+	}
+	if d.metric(`bootlab_dhcpd_packets_dropped_total{reason="commit"}`) == 0 || !strings.Contains(d.log.String(), "no space left on device") {
+		t.Error("neither metric nor log says why there are no leases")
+	}
+	if out, err := m.run("dig", "+short", "@"+d.addr, "w0.lab.test"); err != nil || strings.TrimSpace(out) != "10.96.3.10" {
+		t.Errorf("names are not answered: %v %s", err, out)
+	}
+	d.kill()
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	d.start()
+	leases, err := d.client.Leases(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, lease := range leases {
+		delete(acked, lease.MAC.String())
+	}
+	if len(acked) > 0 {
+		t.Errorf("given away and forgotten: %v", acked)
+	}
+	if _, err := r.lease(numbered(99), 2*time.Second); err != nil {
+		t.Errorf("with room on the disk: %v", err)
+	}
+}
+
+// TestWithoutLibvirt hides libvirt from the daemon.
+func TestWithoutLibvirt(t *testing.T) {
+	t.Parallel()
+	netlab.Need(t, "unshare", "mount")
+	l := newLab(t, "10.96.4")
+	l.hosts = "  vm: {mac: \"52:54:00:00:00:12\", ip: NET.12, profile: install, role: worker, vars: {secret: s}, vm: {hypervisor: kvm1}}\n"
+	l.more = "hypervisors:\n  kvm1: {uri: \"qemu:///system\", bridges: {lan: BRIDGE}}\n"
+	l.write()
+	d := start(t, l)
+	d.kill()
+	d.log = &output{}
+	d.start("unshare", "-m", "sh", "-ec",
+		`for f in $(ldconfig -p | grep -o '/.*/libvirt[^ ]*\.so[^ ]*$'); do mount --bind /dev/null "$(readlink -f "$f")"; done; exec "$@"`, "sh")
+	if strings.Contains(d.log.String(), "no libvirt library") {
+		t.Errorf("nobody asked for a virtual machine yet:\n%s", d.log)
+	}
+	for _, args := range [][]string{{"vm", "list"}, {"vm", "create", "vm"}} {
+		if out, _ := d.bootlab(args...); !strings.Contains(out, "install libvirt") {
+			t.Errorf("bootlab %v does not say what to install:\n%s", args, out)
+		}
+	}
+	if out, err := d.bootlab("vm", "create", "vm"); err == nil {
+		t.Errorf("a virtual machine was made of nothing: %s", out)
+	}
+	if out, err := d.bootlab("status"); err != nil {
+		t.Errorf("status: %v\n%s", err, out)
+	}
+}
