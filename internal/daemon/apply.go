@@ -149,6 +149,11 @@ func (d *Daemon) applied(s *snapshot.Snapshot, took time.Duration) {
 	d.reloads.applied(s, took)
 	d.reloadMetrics.Applied(s.Gen, len(s.Lab.Hosts), s.At)
 	d.bus.Record(event.Event{Kind: event.LabApplied, Detail: s.Lab.Summary(), Dur: took})
+	d.warn(s)
+}
+
+// warn tells what the lab in force warns of.
+func (d *Daemon) warn(s *snapshot.Snapshot) {
 	for _, w := range warnings(s) {
 		d.log.Warn("lab file", "warning", w)
 	}

@@ -137,6 +137,7 @@ const (
 func (d *Daemon) ready() {
 	debug.FreeOSMemory() // what reading the lab took
 	d.reloads.ready()
+	d.warn(d.current.Load())
 	d.bus.Record(event.Event{Kind: event.DaemonReady, Detail: d.current.Load().Lab.Summary(), Dur: time.Since(d.started)})
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyReady) // without systemd there is nobody to tell
 }

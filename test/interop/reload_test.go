@@ -261,3 +261,13 @@ func TestAfterTheDrop(t *testing.T) {
 		t.Errorf("on the interface that was made again a machine got %q", addr)
 	}
 }
+
+// TestWarningsAtTheStart wants what the lab warns of on the log, at the start as after a reload.
+func TestWarningsAtTheStart(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "10.91.3")
+	l.profiles = "  gone: {kernel: images/not-there}\n"
+	l.write()
+	d := start(t, l)
+	d.until("a warning is on the log", func() bool { return strings.Contains(d.log.String(), "images/not-there is not there") })
+}
