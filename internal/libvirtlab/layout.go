@@ -32,8 +32,8 @@ const libvirtdConf = `unix_sock_dir = %q
 unix_sock_group = %q
 unix_sock_rw_perms = "0770"
 auth_unix_rw = "none"
-# The usual source, SMBIOS, is not there in containers.
-host_uuid_source = "machine-id"
+# The usual sources, SMBIOS and machine-id, are not there in every container.
+host_uuid = "6ba7b810-9dad-41d1-80b4-00c04fd430c8"
 log_outputs = "3:file:%s"
 `
 
