@@ -16,6 +16,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // the second signal ends the process at once: nothing learned is lost by that
+	context.AfterFunc(ctx, stop) // a second interrupt ends what does not heed the first
 	err := root().ExecuteContext(ctx)
 	stop()
 	if err != nil {

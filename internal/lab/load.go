@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"go.yaml.in/yaml/v4"
 )
@@ -88,7 +89,8 @@ func labFiles(path string) ([]string, error) {
 
 // readLimited reads a file of up to one byte more than decodeFile accepts.
 func readLimited(name string) ([]byte, error) {
-	f, err := os.Open(name)
+	// Not to wait for ever at a pipe into which nobody writes.
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("read lab: %w", err)
 	}
