@@ -113,10 +113,10 @@ type rawDisk struct {
 }
 
 type rawBMC struct {
-	Redfish      scalar[weblink] `yaml:"redfish" doc:"URL of a Redfish service."`
-	IPMI         scalar[text]    `yaml:"ipmi" doc:"Address of an IPMI controller, or host:port (623 by default)."`
-	Username     scalar[text]    `yaml:"username" def:"none" doc:"User name."`
-	PasswordFile scalar[text]    `yaml:"password_file" def:"none" doc:"File that holds the password."`
+	Redfish      scalar[weblink]    `yaml:"redfish" doc:"URL of a Redfish service."`
+	IPMI         scalar[controller] `yaml:"ipmi" doc:"Address of an IPMI controller, or host:port (623 by default)."`
+	Username     scalar[text]       `yaml:"username" def:"none" doc:"User name."`
+	PasswordFile scalar[text]       `yaml:"password_file" def:"none" doc:"File that holds the password."`
 }
 
 type rawCluster struct {

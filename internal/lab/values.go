@@ -380,6 +380,27 @@ func (v *weblink) parse(s string) error {
 
 func (weblink) spec() spec { return what("URL", `^https?://.+$`) }
 
+// A controller is a host, or host:port, that speaks IPMI.
+type controller string
+
+func (v *controller) parse(s string) error {
+	host := s
+	if h, number, ok := cutPort(s); ok {
+		host = h
+		var p port
+		if err := p.parse(number); err != nil {
+			return err
+		}
+	}
+	if _, err := netip.ParseAddr(host); err != nil && (checkDomain(host) != nil || strings.HasPrefix(host, "*")) {
+		return fmt.Errorf("%q is not the address of a controller: want one like 10.0.9.21, or host:port", s)
+	}
+	*v = controller(s)
+	return nil
+}
+
+func (controller) spec() spec { return what("address, or host:port", `^[0-9A-Za-z._:\[\]-]+$`) }
+
 // A member is host:port of a backend.
 type member struct{ host, port string }
 
