@@ -204,7 +204,7 @@ func netascii(c content) (content, error) {
 }
 
 // label is how events name the file: as the client asked for it, made printable.
-func label(name string) string { return redact(printable(strings.TrimRight(name, "\xff"))) }
+func label(name string) string { return redact(printable(withoutEnd(name))) }
 
 // token is what the one-time secret of a boot looks like (crypto/rand.Text).
 var token = regexp.MustCompile(`(?i)[A-Z2-7]{26,}`)

@@ -111,6 +111,12 @@ type siteConfig struct {
 
 func newSite(t testing.TB, c siteConfig) *site {
 	t.Helper()
+	if c.Timeout == 0 {
+		c.Timeout = 10 * time.Second // no timer interferes with a test that is not about timers, on a busy machine either
+	}
+	if c.Drain == 0 {
+		c.Drain = 100 * time.Millisecond // transfers that a test leaves in the middle are not waited for
+	}
 	files := map[string][]byte{
 		"images/kernel": noise(300_001), "images/empty": {}, "images/whole": noise(512 * 4), "images/one": {1},
 		"images/window": noise(512 * 64), "public/text": []byte("one\ntwo\r\nthree\r"),
@@ -388,6 +394,20 @@ func (c *client) data(block int) string {
 	return string(b[4:])
 }
 
+// dataAtLast takes blocks until the one that is wanted comes; those before it were sent again.
+func (c *client) dataAtLast(block int) {
+	c.t.Helper()
+	for {
+		b := c.receive(5 * time.Second)
+		if len(b) < 4 || b[1] != 3 || binary.BigEndian.Uint16(b[2:]) > uint16(block) {
+			c.t.Fatalf("got %.20q, want block %d", b, block)
+		}
+		if binary.BigEndian.Uint16(b[2:]) == uint16(block) {
+			return
+		}
+	}
+}
+
 // oack returns the options of the next packet, which must be an OACK.
 func (c *client) oack() string {
 	c.t.Helper()
@@ -502,17 +522,18 @@ func TestTimeoutOptionIsHonoured(t *testing.T) {
 	}
 }
 
-// TestSorcerersApprentice doubles every ACK: no block may come twice.
+// TestSorcerersApprentice doubles every ACK. In lock-step no block may come twice. In windows a doubled ACK can also mean
+// that a block was lost, so that a machine too busy to answer in time may see a window again, but not every window.
 func TestSorcerersApprentice(t *testing.T) {
 	t.Parallel()
-	for _, window := range []int{1, 4} {
+	for window, most := range map[int]float64{1: 0, 4: 20} {
 		s := newSite(t, siteConfig{})
 		c := newClient(t, s.addr)
 		c.send(request("images/window", "octet", "windowsize", fmt.Sprint(window)))
 		c.oack()
 		c.ack(0)
 		for block := 1; block <= 65; block++ {
-			c.data(block)
+			c.dataAtLast(block)
 			if block%window == 0 || block == 65 {
 				c.ack(block)
 				c.ack(block)
@@ -520,6 +541,9 @@ func TestSorcerersApprentice(t *testing.T) {
 		}
 		if e := s.notes.next(t); e.Kind != event.TFTPServed {
 			t.Errorf("window %d: event %+v", window, e)
+		}
+		if n := testutil.ToFloat64(counter(t, s, tftpd.MetricResent, "")); n > most {
+			t.Errorf("window %d: %v of 65 blocks came twice, want at most %v", window, n, most)
 		}
 	}
 }
@@ -547,7 +571,7 @@ func TestWindowRewindsToTheGap(t *testing.T) {
 	for block := 12; block <= 19; block++ {
 		c.data(block)
 	}
-	if took := time.Since(at); took > 500*time.Millisecond {
+	if took := time.Since(at); took > 5*time.Second {
 		t.Errorf("the first block of a window came again after %v, want sooner than by the timer", took)
 	}
 }

@@ -46,10 +46,18 @@ type target struct {
 	mac  lab.MAC // zero where the name does not tell
 }
 
+// withoutEnd cuts off the bytes 0xff that some NICs send behind a name: the end mark of the option that it came in.
+func withoutEnd(name string) string {
+	for strings.HasSuffix(name, "\xff") {
+		name = name[:len(name)-1]
+	}
+	return name
+}
+
 // resolve understands a name as clients write it: with a leading slash (GRUB), with backslashes (Windows, shim), with
 // 0xff behind it (NICs that take the option's end for a part of the name). ok is false for a name that leads nowhere.
 func resolve(name string) (t target, ok bool) {
-	name = strings.TrimRight(strings.ReplaceAll(name, `\`, "/"), "\xff")
+	name = strings.ReplaceAll(withoutEnd(name), `\`, "/")
 	if slices.Contains(strings.Split(name, "/"), "..") {
 		return target{}, false
 	}

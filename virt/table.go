@@ -4,7 +4,6 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"fmt"
-	"slices"
 
 	"bootlab/internal/lab"
 )
@@ -86,15 +85,6 @@ func (t *Table) machine(host string) (*machine, error) {
 		return nil, fmt.Errorf("host %q is not a virtual machine of lab %q: give it a vm in the lab file", host, t.lab)
 	}
 	return m, nil
-}
-
-// hypervisor returns the hypervisor of that name, or nil.
-func (t *Table) hypervisor(name string) *lab.Hypervisor {
-	i := slices.IndexFunc(t.hypervisors, func(h *lab.Hypervisor) bool { return h.Name == name })
-	if i < 0 {
-		return nil
-	}
-	return t.hypervisors[i]
 }
 
 // namespace is the name space of the UUIDs of virtual machines (RFC 9562, section 5.5). It was drawn once; changing it

@@ -279,6 +279,8 @@ func (r *resolver) pool(e *entry[rawPool], n *Network) *Pool {
 	return p
 }
 
+// poolRange holds a range against its network. It may cover addresses that are somebody's: hosts', clusters', the router's,
+// the appliance's. Those are never handed out.
 func (r *resolver) poolRange(p *Pool, s spot, key string) {
 	n := p.Network
 	if !n.Subnet.Contains(p.Range.First) || !n.Subnet.Contains(p.Range.Last) {
@@ -288,8 +290,8 @@ func (r *resolver) poolRange(p *Pool, s spot, key string) {
 	for _, taken := range []struct {
 		addr netip.Addr
 		what string
-	}{{n.Subnet.Addr(), "the network address"}, {lastAddr(n.Subnet), "the broadcast address"}, {n.Router, "the router"}, {n.Address, "the appliance's address"}} {
-		if taken.addr.IsValid() && p.Range.Contains(taken.addr) {
+	}{{n.Subnet.Addr(), "the network address"}, {lastAddr(n.Subnet), "the broadcast address"}} {
+		if p.Range.Contains(taken.addr) {
 			r.fail(s, key, "%s holds %s, %s: want a range without it", p.Range, taken.addr, taken.what)
 		}
 	}
@@ -317,9 +319,6 @@ func (r *resolver) addresses() {
 			r.findAddress(e, n)
 		}
 		r.hostsAt(n)
-		if len(n.Pools) > 0 {
-			r.clustersNotPooled(e, n)
-		}
 		if !n.Address.IsValid() {
 			continue
 		}
@@ -345,14 +344,12 @@ func (r *resolver) findAddress(e *entry[rawNetwork], n *Network) {
 	if n.Interface != "" && r.o.InterfaceAddr != nil {
 		if a, ok := r.o.InterfaceAddr(n.Interface, n.Subnet); ok && n.Subnet.Contains(a) {
 			n.Address = a
-			r.notPooled(e, n, a, "the appliance's address")
 			return
 		}
 	}
 	for _, h := range r.lab.Hosts {
 		if h.Role == RoleAppliance && h.IP.IsValid() && n.Subnet.Contains(h.IP) {
 			n.Address = h.IP
-			r.notPooled(e, n, h.IP, "the appliance's address")
 			return
 		}
 	}
@@ -363,25 +360,5 @@ func (r *resolver) findAddress(e *entry[rawNetwork], n *Network) {
 		r.fail(e.spot, key, "is missing: want the appliance's address in %s, or interface, or dhcp: off", n.Subnet)
 	default:
 		r.lab.Warnings.Addf(n.Pos, key, "the address of interface %s in %s is not known here: want address, or a host with role: appliance", n.Interface, n.Subnet)
-	}
-}
-
-// notPooled complains about pools that would give away an address that is the appliance's or a cluster's.
-func (r *resolver) notPooled(e *entry[rawNetwork], n *Network, a netip.Addr, whose string) {
-	for i, p := range n.Pools {
-		if p.Range.First.IsValid() && p.Range.Contains(a) {
-			r.fail(e.V.Pools.Entries[i].V.Range.spot, "networks."+n.Name+".pools."+p.Name+".range", "%s holds %s, %s: want a range without it", p.Range, a, whose)
-		}
-	}
-}
-
-// clustersNotPooled looks at the cluster addresses that no host has; a host's is skipped by the pool.
-func (r *resolver) clustersNotPooled(e *entry[rawNetwork], n *Network) {
-	for _, c := range r.lab.Clusters {
-		for i, a := range [...]netip.Addr{c.Address, c.Ingress} {
-			if a.IsValid() && a != n.Address && r.lab.index.hostByIP[a] == nil && (i == 0 || a != c.Address) {
-				r.notPooled(e, n, a, "an address of cluster "+c.Name)
-			}
-		}
 	}
 }

@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -184,7 +185,7 @@ func (p *Plan) records(l *lab.Lab, hosts []*lab.Host) {
 			}
 		}
 		if p.Host == "" {
-			p.authored(z)
+			p.authored(l, z)
 		}
 	}
 }
@@ -202,13 +203,21 @@ func concerns(r lab.Record, h *lab.Host) bool {
 }
 
 // authored lists the lines that stand in the lab file as they are.
-func (p *Plan) authored(z *lab.Zone) {
+func (p *Plan) authored(l *lab.Lab, z *lab.Zone) {
 	for _, line := range z.Lines {
 		p.Records = append(p.Records, Record{Name: z.Origin, Type: "line", Data: line.Text, Source: "dns.zones"})
 	}
 	if z.File != "" {
-		p.Records = append(p.Records, Record{Name: z.Origin, Type: "file", Data: z.File, Source: "dns.zones"})
+		p.Records = append(p.Records, Record{Name: z.Origin, Type: "file", Data: relative(l.Dir, z.File), Source: "dns.zones"})
 	}
+}
+
+// relative returns path as it stands in the lab file, so that a plan reads the same wherever the lab's folder is.
+func relative(dir, path string) string {
+	if rel, err := filepath.Rel(dir, path); err == nil && filepath.IsLocal(rel) {
+		return rel
+	}
+	return path
 }
 
 // data returns the record's data as it stands in a zone file.

@@ -145,7 +145,7 @@ func TestDiskFull(t *testing.T) {
 	acked, silent := map[string]string{}, 0
 	for n := range 60 {
 		mac := numbered(n)
-		addr, err := r.lease(mac, 100*time.Millisecond)
+		addr, err := r.lease(mac, time.Second)
 		if err != nil {
 			if silent++; silent == 5 {
 				break

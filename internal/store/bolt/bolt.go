@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
 
 	"bootlab/internal/store"
 )
@@ -221,7 +222,7 @@ func do(b *bbolt.Bucket, ops []store.Op) (err error) {
 }
 
 func closedOr(err error) error {
-	if errors.Is(err, bbolt.ErrDatabaseNotOpen) {
+	if errors.Is(err, berrors.ErrDatabaseNotOpen) {
 		return store.ErrClosed
 	}
 	return err

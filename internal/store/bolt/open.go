@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
 )
 
 // lockWait is how long Open waits for another process to let go of the file, as at a restart.
@@ -109,10 +110,10 @@ func walkBucket(name string, b *bbolt.Bucket) error {
 // explain says what can be done about err.
 func explain(path string, err error) error {
 	switch {
-	case errors.Is(err, bbolt.ErrTimeout):
+	case errors.Is(err, berrors.ErrTimeout):
 		return fmt.Errorf("open store %s: in use by %s: stop it, or give this one its own appliance.state: %w", path, holder(path), err)
-	case errors.Is(err, errDamaged), errors.Is(err, bbolt.ErrInvalid), errors.Is(err, bbolt.ErrChecksum),
-		errors.Is(err, bbolt.ErrVersionMismatch):
+	case errors.Is(err, errDamaged), errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrChecksum),
+		errors.Is(err, berrors.ErrVersionMismatch):
 		return fmt.Errorf("open store %s: %w: put back a copy, or move the file away and start again: "+
 			"leases and install states are then learned anew", path, err)
 	}
