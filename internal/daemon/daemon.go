@@ -136,6 +136,7 @@ const (
 // ready is called once every server answers.
 func (d *Daemon) ready() {
 	debug.FreeOSMemory() // what reading the lab took
+	giveBack()
 	d.reloads.ready()
 	d.warn(d.current.Load())
 	d.bus.Record(event.Event{Kind: event.DaemonReady, Detail: d.current.Load().Lab.Summary(), Dur: time.Since(d.started)})

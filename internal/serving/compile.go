@@ -134,6 +134,24 @@ func dataOf(h *lab.Host) pathData {
 	return d
 }
 
+// distinct returns one host for each path that text can render to. Most templates name a host by its role alone, and
+// rendering one of those for 10,000 workers would be a tenth of a reload.
+func distinct(hosts []*lab.Host, text string) []*lab.Host {
+	other := strings.ReplaceAll(text, "{{.Host.Role}}", "")
+	if strings.Contains(other, "{{") {
+		return hosts
+	}
+	var one []*lab.Host
+	seen := map[string]bool{}
+	for _, h := range hosts {
+		if !seen[h.Role] {
+			seen[h.Role] = true
+			one = append(one, h)
+		}
+	}
+	return one
+}
+
 // render adds what text renders to for every machine that boots p.
 func (c *compiler) render(set map[string]struct{}, p *lab.Profile, key, text string) {
 	where := "profiles." + p.Name + "." + key
@@ -143,7 +161,7 @@ func (c *compiler) render(set map[string]struct{}, p *lab.Profile, key, text str
 		return
 	}
 	var b strings.Builder
-	for _, h := range c.users[p] {
+	for _, h := range distinct(c.users[p], text) {
 		b.Reset()
 		if err := tmpl.Execute(&b, dataOf(h)); err != nil {
 			c.problems.Addf(p.Pos, where, "%q does not render for host %s: %v", text, h.Name, err)

@@ -45,7 +45,7 @@ func lab(dir string, hosts int) (string, error) {
 	fmt.Fprintf(&b, `version: 1
 lab: bench
 domain: test
-appliance: {state: state, admin_socket: admin.sock, user: root}
+appliance: {state: state, admin_socket: admin.sock, user: nobody}
 networks:
   n: {subnet: 10.0.0.0/8, interface: br0, address: 10.0.0.1, pools: {guests: {range: 10.250.0.1-10.250.255.254}}}
 profiles:

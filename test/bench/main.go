@@ -52,6 +52,9 @@ func run(ctx context.Context, binary string, rounds int) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
+	if err := os.Chmod(dir, 0o755); err != nil { // the daemon becomes another user
+		return err
+	}
 	if err := network(ctx); err != nil {
 		return err
 	}
