@@ -92,7 +92,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	if err := dropPrivileges(user, appliance, cfg.Lab); err != nil {
+	if err := dropPrivileges(user, snap.Lab, cfg.Lab); err != nil {
 		return err
 	}
 	watch, err := newWatcher(cfg.Lab, d.log)

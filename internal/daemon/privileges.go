@@ -8,8 +8,10 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"bootlab/dhcpd"
+	"bootlab/internal/boot"
 	"bootlab/internal/lab"
 	"bootlab/internal/portowner"
 	"bootlab/internal/privilege"
@@ -31,10 +33,11 @@ func whom(a lab.Appliance, log *slog.Logger) (*privilege.User, error) {
 
 // dropPrivileges becomes u, unless it is nil. Two capabilities stay: a reload may bring balancers on ports below 1024,
 // and interfaces to answer DHCP on.
-func dropPrivileges(u *privilege.User, a lab.Appliance, labPath string) error {
+func dropPrivileges(u *privilege.User, l *lab.Lab, labPath string) error {
 	if u == nil {
 		return nil
 	}
+	a := l.Appliance
 	if err := u.Own(a.State); err != nil {
 		return err
 	}
@@ -45,11 +48,25 @@ func dropPrivileges(u *privilege.User, a lab.Appliance, labPath string) error {
 		return err
 	}
 	// What root alone may read could be loaded once, and never again.
-	if _, err := load(labPath, &a); err != nil {
+	if err := readable(l, labPath); err != nil {
 		dir := filepath.Dir(labPath)
 		return fmt.Errorf("user %s cannot read the lab again, so no reload would work: chown -R :%d %s && chmod -R g+rX %s: %w", u.Name, u.GID, dir, dir, err)
 	}
 	return nil
+}
+
+// readable reports whether the lab and its documents, which were all read before, can be read by who we are now. It opens
+// the lab without parsing it again.
+func readable(l *lab.Lab, labPath string) error {
+	for _, name := range append([]string{labPath}, l.Files...) {
+		f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for a writer
+		if err != nil {
+			return err
+		}
+		_ = f.Close()
+	}
+	_, err := boot.Compile(l)
+	return err
 }
 
 // listenDHCP is dhcpd.Listen; the error of a taken port names who holds it.
