@@ -1,12 +1,14 @@
 package main
 
 import (
+	"io"
 	"log/slog"
 	"os"
 
 	"github.com/spf13/cobra"
 
 	"bootlab/internal/daemon"
+	"bootlab/internal/logs"
 )
 
 func serveCommand(o *options) *cobra.Command {
@@ -17,11 +19,13 @@ func serveCommand(o *options) *cobra.Command {
 		Short: "Run the daemon; SIGHUP or a changed lab file reloads it",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			lines := logs.NewWriter(os.Stderr)
+			defer lines.Close()
 			return daemon.Run(cmd.Context(), daemon.Config{
 				Lab:      o.lab,
 				Version:  version(),
 				Firmware: firmware,
-				Log:      newLogger(format, level),
+				Log:      newLogger(lines, format, level),
 			})
 		},
 	}
@@ -31,16 +35,16 @@ func serveCommand(o *options) *cobra.Command {
 	return cmd
 }
 
-// newLogger logs to stderr; under systemd the journal adds the time itself.
-func newLogger(format string, level slog.Level) *slog.Logger {
+// newLogger logs to w; under systemd the journal adds the time itself.
+func newLogger(w io.Writer, format string, level slog.Level) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: level}
 	if os.Getenv("JOURNAL_STREAM") != "" {
 		opts.ReplaceAttr = dropTime
 	}
 	if format == "json" {
-		return slog.New(slog.NewJSONHandler(os.Stderr, opts))
+		return slog.New(slog.NewJSONHandler(w, opts))
 	}
-	return slog.New(slog.NewTextHandler(os.Stderr, opts))
+	return slog.New(slog.NewTextHandler(w, opts))
 }
 
 func dropTime(groups []string, a slog.Attr) slog.Attr {

@@ -8,14 +8,14 @@ import (
 
 // A reader follows the events of one machine, or of all.
 type reader struct {
-	key    string // empty: all
+	who    ident // the zero ident: all
 	events chan event.Event
 }
 
 // Follow returns the events of a machine from now on; an empty key follows everything, the house included. A reader that
 // is too slow misses events, which are counted. The channel is closed when ctx ends.
 func (r *Recorder) Follow(ctx context.Context, key string) <-chan event.Event {
-	f := &reader{key: key, events: make(chan event.Event, r.cfg.Follow)}
+	f := &reader{who: identOfKey(key), events: make(chan event.Event, r.cfg.Follow)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.readers[f] = struct{}{}
@@ -28,9 +28,9 @@ func (r *Recorder) Follow(ctx context.Context, key string) <-chan event.Event {
 	return f.events
 }
 
-func (r *Recorder) tellLocked(key string, e event.Event) {
+func (r *Recorder) tellLocked(id ident, e event.Event) {
 	for f := range r.readers {
-		if f.key != "" && f.key != key {
+		if f.who != (ident{}) && f.who != id {
 			continue
 		}
 		select {

@@ -68,16 +68,17 @@ type page struct {
 func (r *Recorder) nextBatch() (batch []page) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for key, m := range r.dirty {
+	for id, m := range r.dirty {
 		if len(batch)*3 >= maxOps { // a head, the events of a boot, often of one more
 			break
 		}
 		head, err := json.Marshal(m.head)
 		if err != nil {
-			panic(fmt.Sprintf("timeline: marshal the head of %s: %v", key, err))
+			panic(fmt.Sprintf("timeline: marshal the head of %s: %v", m.key, err))
 		}
 		batch = append(batch, page{m, head, slices.Clone(m.unsaved), slices.Clone(m.forget)})
-		delete(r.dirty, key)
+		delete(r.dirty, id)
+		m.stored = true // from here on: it may be forgotten while the write is under way
 	}
 	return batch
 }
@@ -89,11 +90,11 @@ func (r *Recorder) write(ctx context.Context, batch []page) error {
 	defer r.mu.Unlock()
 	for _, p := range batch {
 		m := p.machine
-		if r.machines[m.key] != m {
+		if r.machines[m.ident] != m {
 			continue // forgotten meanwhile
 		}
 		if err != nil {
-			r.dirty[m.key] = m
+			r.dirty[m.ident] = m
 			continue
 		}
 		m.unsaved = slices.Delete(m.unsaved, 0, len(p.events))
@@ -230,7 +231,7 @@ func (r *Recorder) Boots(ctx context.Context, key string) ([]Boot, error) {
 func (r *Recorder) snapshot(key string) ([]sketch, []saved) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m := r.machines[key]
+	m := r.machines[identOfKey(key)]
 	if m == nil {
 		return nil, nil
 	}
@@ -253,7 +254,7 @@ func (s sketch) boot(key string, events []event.Event) Boot {
 	slices.SortStableFunc(events, compareEvents)
 	events = slices.CompactFunc(events, func(a, b event.Event) bool { return compareEvents(a, b) == 0 })
 	b := Boot{MAC: s.MAC, Started: s.Started, Ended: s.Last, Stage: s.Stage, Outcome: s.Outcome, Reason: s.Reason, Events: events}
-	if !newMachine(key).stranger {
+	if newMachine(identOfKey(key)).sort == hosts {
 		b.Host = key
 	}
 	return b

@@ -1,6 +1,7 @@
 package timeline
 
 import (
+	"container/list"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -57,20 +58,55 @@ type Recorder struct {
 	log     *slog.Logger
 	dropped map[string]prometheus.Counter
 
-	mu        sync.Mutex
-	machines  map[string]*machine
-	strangers int
-	queue     int // events that are not saved
-	dirty     map[string]*machine
-	gone      []string // keys of machines to be deleted from the store
-	readers   map[*reader]struct{}
+	mu       sync.Mutex
+	machines map[ident]*machine
+	heard    [2]list.List // machines by when they were last heard of, the longest silent first: hosts, strangers
+	queue    int          // events that are not saved
+	dirty    map[ident]*machine
+	gone     []string // keys of machines to be deleted from the store
+	readers  map[*reader]struct{}
+}
+
+// An ident names a machine: a host of the lab, or else a MAC. Events are sorted by it without being formatted, since in a
+// storm of strangers that is most of the work.
+type ident struct {
+	host string
+	mac  lab.MAC
+}
+
+// identOf returns the machine that e is about; the zero ident: none.
+func identOf(e event.Event) ident {
+	if e.Host != "" {
+		return ident{host: e.Host}
+	}
+	return ident{mac: e.MAC}
+}
+
+// identOfKey reads what key writes.
+func identOfKey(key string) ident {
+	if strings.Contains(key, ":") {
+		if m, err := lab.ParseMAC(key); err == nil {
+			return ident{mac: m}
+		}
+	}
+	return ident{host: key}
+}
+
+// key is the machine's name for people and in the store.
+func (id ident) key() string {
+	if id.host != "" || id.mac.IsZero() {
+		return id.host
+	}
+	return id.mac.String()
 }
 
 // A machine is what is kept in memory of one.
 type machine struct {
-	key      string
-	stranger bool
-	heard    time.Time // when its last event came
+	ident
+	key    string
+	sort   int           // index of Recorder.heard
+	heard  *list.Element // its place there
+	stored bool          // the store has something of it
 
 	head    head
 	unsaved []saved // events that the store does not have yet, oldest first
@@ -114,7 +150,7 @@ func Open(ctx context.Context, cfg Config, deps Deps) (*Recorder, error) {
 	}
 	r := &Recorder{
 		cfg: cfg.withDefaults(), deps: deps, log: deps.Log, dropped: map[string]prometheus.Counter{},
-		machines: map[string]*machine{}, dirty: map[string]*machine{}, readers: map[*reader]struct{}{},
+		machines: map[ident]*machine{}, dirty: map[ident]*machine{}, readers: map[*reader]struct{}{},
 	}
 	dropped := prometheus.NewCounterVec(prometheus.CounterOpts{Name: MetricDropped,
 		Help: "Events that were not saved, not shown to a reader, or too many for one boot."}, []string{"queue"})
@@ -126,60 +162,65 @@ func Open(ctx context.Context, cfg Config, deps Deps) (*Recorder, error) {
 }
 
 func (r *Recorder) load(ctx context.Context) error {
+	var all []*machine
 	err := r.deps.Store.Scan(ctx, headPrefix, func(key string, value []byte) error {
-		m := newMachine(strings.TrimPrefix(key, headPrefix))
+		m := newMachine(identOfKey(strings.TrimPrefix(key, headPrefix)))
 		if err := json.Unmarshal(value, &m.head); err != nil || len(m.head.Boots) == 0 {
 			r.log.Warn("timeline forgotten", "host", m.key, "err", err)
 			return nil
 		}
-		m.heard = m.head.Last.At
-		r.machines[m.key] = m
-		if m.stranger {
-			r.strangers++
-		}
+		m.stored = true
+		all = append(all, m)
 		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("load timelines: %w", err)
 	}
+	slices.SortFunc(all, func(a, b *machine) int { return a.head.Last.At.Compare(b.head.Last.At) })
+	for _, m := range all {
+		r.addLocked(m)
+	}
 	return nil
 }
 
-func newMachine(key string) *machine {
-	_, err := lab.ParseMAC(key)
-	return &machine{key: key, stranger: err == nil}
+// The sorts of machines, each with a bound of its own.
+const (
+	hosts = iota
+	strangers
+)
+
+// newMachine knows a stranger by its name: a pool's machine is called by its MAC, too.
+func newMachine(id ident) *machine {
+	m := &machine{ident: id, key: id.key()}
+	if _, err := lab.ParseMAC(m.key); err == nil {
+		m.sort = strangers
+	}
+	return m
 }
 
-// keyOf returns the machine that e is about: the host, or else the MAC. Empty: none.
-func keyOf(e event.Event) string {
-	switch {
-	case e.Host != "":
-		return e.Host
-	case !e.MAC.IsZero():
-		return e.MAC.String()
-	}
-	return ""
+// addLocked takes a machine in as the one heard of last.
+func (r *Recorder) addLocked(m *machine) {
+	r.machines[m.ident] = m
+	m.heard = r.heard[m.sort].PushBack(m)
 }
 
 // Record implements event.Recorder. It works in memory only.
 func (r *Recorder) Record(e event.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	key := keyOf(e)
-	r.tellLocked(key, e)
-	if key == "" {
+	id := identOf(e)
+	r.tellLocked(id, e)
+	if id == (ident{}) {
 		return
 	}
-	m := r.machines[key]
+	m := r.machines[id]
 	if m == nil {
-		m = newMachine(key)
-		r.makeRoomLocked(m.stranger)
-		r.machines[key] = m
-		if m.stranger {
-			r.strangers++
-		}
+		m = newMachine(id)
+		r.makeRoomLocked(m.sort)
+		r.addLocked(m)
+	} else {
+		r.heard[m.sort].MoveToBack(m.heard)
 	}
-	m.heard = e.At
 	r.keepLocked(m, e)
 }
 
@@ -194,7 +235,7 @@ func (r *Recorder) keepLocked(m *machine, e event.Event) {
 	boot := &m.head.Boots[n-1]
 	boot.add(e)
 	m.head.Last = e
-	r.dirty[m.key] = m
+	r.dirty[m.ident] = m
 	switch {
 	case boot.Events > 2*r.cfg.Events || boot.Events > r.cfg.Events && !matters(e):
 		r.dropped[dropBoot].Inc()
@@ -218,30 +259,20 @@ func (r *Recorder) forgetLocked(m *machine) {
 }
 
 // makeRoomLocked forgets the machine that was not heard of for longest, if there are too many of its sort.
-func (r *Recorder) makeRoomLocked(stranger bool) {
-	have, most := len(r.machines)-r.strangers, r.cfg.Hosts
-	if stranger {
-		have, most = r.strangers, r.cfg.Strangers
+func (r *Recorder) makeRoomLocked(sort int) {
+	most := [...]int{hosts: r.cfg.Hosts, strangers: r.cfg.Strangers}[sort]
+	if known := &r.heard[sort]; known.Len() >= most {
+		r.removeLocked(known.Front().Value.(*machine))
 	}
-	if have < most {
-		return
-	}
-	var oldest *machine
-	for _, m := range r.machines {
-		if m.stranger == stranger && (oldest == nil || m.heard.Before(oldest.heard)) {
-			oldest = m
-		}
-	}
-	r.removeLocked(oldest)
 }
 
 func (r *Recorder) removeLocked(m *machine) {
-	delete(r.machines, m.key)
-	delete(r.dirty, m.key)
+	delete(r.machines, m.ident)
+	delete(r.dirty, m.ident)
+	r.heard[m.sort].Remove(m.heard)
 	r.queue -= len(m.unsaved)
-	r.gone = append(r.gone, m.key)
-	if m.stranger {
-		r.strangers--
+	if m.stored {
+		r.gone = append(r.gone, m.key)
 	}
 }
 
@@ -249,7 +280,7 @@ func (r *Recorder) removeLocked(m *machine) {
 func (r *Recorder) Forget(key string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if m := r.machines[key]; m != nil {
+	if m := r.machines[identOfKey(key)]; m != nil {
 		r.removeLocked(m)
 	}
 }
@@ -258,7 +289,7 @@ func (r *Recorder) Forget(key string) {
 func (r *Recorder) Last(key string) (s Summary, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m := r.machines[key]
+	m := r.machines[identOfKey(key)]
 	if m == nil {
 		return Summary{}, false
 	}
