@@ -1,6 +1,7 @@
 package dhcpd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,8 @@ const (
 	// offerTTL is how long an offered address is kept for who was offered it. Firmware collects offers for 4 s and
 	// retries after 4, 8, 16 and 32 s.
 	offerTTL = 90 * time.Second
+	// minOffer is how long an offer is kept in any case: firmware collects offers for 4 s before it takes one.
+	minOffer = 6 * time.Second
 	// quarantine is how long a declined address is not handed out.
 	quarantine = 10 * time.Minute
 	// fullMemory is how long a pool found full is not searched again: a machine that finds no address asks every few
@@ -51,6 +54,7 @@ type Book struct {
 	offers    map[lab.MAC]offer
 	offered   map[netip.Addr]lab.MAC
 	full      map[netip.Addr]time.Time // first address of a pool -> full until
+	usage     map[*Pool]usage          // what freeSoon remembers
 	lastSweep time.Time
 }
 
@@ -63,7 +67,15 @@ type entry struct {
 // An offer keeps an address for one machine, in memory only: losing it costs the client a retry.
 type offer struct {
 	addr  netip.Addr
+	since time.Time // of the first question
 	until time.Time
+}
+
+// A usage is how many addresses of a pool were free at some time, and how many were offered to newcomers since.
+type usage struct {
+	at    time.Time
+	free  int
+	given int
 }
 
 // OpenBook reads the leases in s. The book does not own s. An unreadable record is an error: to overlook it could give
@@ -78,7 +90,7 @@ func OpenBook(ctx context.Context, s store.Store, now func() time.Time) (*Book, 
 	b := &Book{
 		store: s, now: now,
 		byAddr: map[netip.Addr]*entry{}, byMAC: map[lab.MAC]*entry{}, byName: map[string]*entry{},
-		offers: map[lab.MAC]offer{}, offered: map[netip.Addr]lab.MAC{}, full: map[netip.Addr]time.Time{},
+		offers: map[lab.MAC]offer{}, offered: map[netip.Addr]lab.MAC{}, full: map[netip.Addr]time.Time{}, usage: map[*Pool]usage{},
 	}
 	err := s.Scan(ctx, leasePrefix, func(key string, value []byte) error {
 		l, err := decodeLease(key, value)
@@ -254,8 +266,86 @@ func (b *Book) keepLocked(m lab.MAC, a netip.Addr, now time.Time) {
 	if other, ok := b.offered[a]; ok && other != m {
 		delete(b.offers, other) // its time was over
 	}
-	b.offers[m] = offer{addr: a, until: now.Add(offerTTL)}
+	since := now
+	if old, ok := b.offers[m]; ok && old.addr == a {
+		since = old.since
+	}
+	b.offers[m] = offer{addr: a, since: since, until: now.Add(offerTTL)}
 	b.offered[a] = m
+}
+
+// recycleLocked takes back the oldest offer of a pool that nobody came for, so that somebody who asks under ever new
+// hardware addresses, and never takes what is offered, cannot keep a pool from those who need it.
+func (b *Book) recycleLocked(p *Pool, now time.Time) (netip.Addr, bool) {
+	var oldest lab.MAC
+	best := now.Add(-minOffer)
+	found := false
+	for m, o := range b.offers {
+		if p.contains(o.addr) && o.since.Before(best) && b.byAddr[o.addr] == nil {
+			oldest, best, found = m, o.since, true
+		}
+	}
+	if !found {
+		return netip.Addr{}, false
+	}
+	a := b.offers[oldest].addr
+	b.withdrawLocked(oldest)
+	return a, true
+}
+
+// remembers reports whether the machine has or had an address in the subnet, or is offered one.
+func (b *Book) remembers(m lab.MAC, subnet netip.Prefix) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.bindingLocked(m, subnet) != nil {
+		return true
+	}
+	o, ok := b.offers[m]
+	return ok && subnet.Contains(o.addr) && b.now().Before(o.until)
+}
+
+// freeSoon is free at the price of a look: counted once a second, less what was given since.
+func (b *Book) freeSoon(t *Table, p *Pool) int {
+	b.mu.Lock()
+	u, ok := b.usage[p]
+	now := b.now()
+	if ok && now.Sub(u.at) < time.Second {
+		b.mu.Unlock()
+		return max(u.free-u.given, 0)
+	}
+	b.mu.Unlock()
+	free := b.free(t, p)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.usage) > 1024 { // pools of tables that are gone
+		clear(b.usage)
+	}
+	b.usage[p] = usage{at: now, free: free}
+	return free
+}
+
+// spend counts an address that a newcomer was let to.
+func (b *Book) spend(p *Pool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	u := b.usage[p]
+	u.given++
+	b.usage[p] = u
+}
+
+// holders returns who keeps addresses of a pool from newcomers, those whose time ends first in front.
+func (b *Book) holders(p *Pool) []Lease {
+	b.mu.Lock()
+	now := b.now()
+	var all []Lease
+	for a, e := range b.byAddr {
+		if p.contains(a) && e.State != Released && now.Before(e.Expiry) {
+			all = append(all, e.Lease)
+		}
+	}
+	b.mu.Unlock()
+	slices.SortFunc(all, func(x, y Lease) int { return cmp.Or(x.Expiry.Compare(y.Expiry), x.Addr.Compare(y.Addr)) })
+	return all
 }
 
 // withdraw forgets what is kept for a machine: it took another server's offer, or has its lease.
@@ -329,6 +419,9 @@ func (b *Book) pickLocked(m lab.MAC, t *Table, p *Pool, now time.Time) (netip.Ad
 		}
 	}
 	if best == nil {
+		if a, ok := b.recycleLocked(p, now); ok {
+			return a, true
+		}
 		b.full[first] = now.Add(fullMemory)
 		return netip.Addr{}, false
 	}

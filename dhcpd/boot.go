@@ -13,6 +13,10 @@ const (
 	nbpBIOS  = "undionly.kpxe"
 	nbpX64   = "ipxe.efi"
 	nbpARM64 = "snponly-arm64.efi"
+	// Not built in: served from the folder of --firmware, and missed loudly where it has none.
+	nbpIA32    = "ipxe-ia32.efi"
+	nbpARM32   = "ipxe-arm32.efi"
+	nbpRISCV64 = "ipxe-riscv64.efi"
 )
 
 const (
@@ -51,6 +55,12 @@ func nbpOf(r *request) string {
 		return nbpX64
 	case iana.EFI_ARM64, iana.EFI_ARM64_HTTP:
 		return nbpARM64
+	case iana.EFI_IA32, iana.EFI_X86_HTTP:
+		return nbpIA32
+	case iana.EFI_ARM32, iana.EFI_ARM32_HTTP:
+		return nbpARM32
+	case iana.EFI_RISCV64, iana.EFI_RISCV64_HTTP:
+		return nbpRISCV64
 	}
 	return ""
 }

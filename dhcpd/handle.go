@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"bootlab/internal/event"
@@ -127,14 +128,17 @@ func (s *Server) discover(x *exchange, out []byte) dropReason {
 	case x.res != nil:
 		addr = x.res.Host.IP
 	case x.pool != nil:
+		if why := s.admit(x); why != dropNone {
+			return why
+		}
 		var ok bool
 		if addr, ok = s.deps.Book.offer(x.req.mac, x.t, x.scope, x.pool, x.req.requested); !ok {
-			return s.refuse(x, fmt.Sprintf("pool %s of network %s is full", x.pool.pool.Name, x.scope.network.Name))
+			return s.refuse(x, func() string { return s.whyFull(x) })
 		}
 	default:
-		return s.refuse(x, x.whyNobody())
+		return s.refuse(x, x.whyNobody)
 	}
-	a := s.answer(x, dhcpv4.MessageTypeOffer, addr, x.leaseTime())
+	a := s.answer(x, dhcpv4.MessageTypeOffer, addr, s.leaseTime(x))
 	if why := s.send(x, a, out); why != dropNone {
 		return why
 	}
@@ -184,13 +188,13 @@ func (s *Server) grant(x *exchange, out []byte, addr netip.Addr, ours bool) drop
 	case x.res != nil && addr != x.res.Host.IP:
 		return s.nak(x, out, addr, "address reserved for this machine is "+x.res.Host.IP.String())
 	case x.res == nil && x.pool == nil && !ours:
-		return s.refuse(x, x.whyNobody())
+		return s.refuse(x, x.whyNobody)
 	case x.res == nil && x.pool == nil:
 		return s.nak(x, out, addr, x.whyNobody())
 	case x.res == nil && !s.deps.Book.mayHave(mac, x.t, x.pool, addr):
 		return s.nak(x, out, addr, "address is not free for this machine")
 	}
-	want := x.leaseTime()
+	want := s.leaseTime(x)
 	if left, ok := s.deps.Book.lazy(mac, addr, want); ok {
 		s.deps.Book.withdraw(mac)
 		return s.ack(x, out, addr, left)
@@ -220,7 +224,19 @@ func (s *Server) ack(x *exchange, out []byte, addr netip.Addr, lease time.Durati
 		return why
 	}
 	s.record(x, event.Event{Kind: event.DHCPAck, Addr: addr, Detail: x.told(a), Dur: s.deps.Now().Sub(x.start)})
+	s.watchLoop(x, a)
 	return dropNone
+}
+
+// watchLoop finds machines that never come further than iPXE. Their operating system's first word ends the suspicion.
+func (s *Server) watchLoop(x *exchange, a *answer) {
+	switch {
+	case x.req.stage == StageOS:
+		s.loops.progress(x.req.mac)
+	case x.req.stage == StageIPXE && a.boot.file != "" && s.loops.round(x.req.mac, x.req.xid):
+		s.record(x, event.Event{Kind: event.DHCPLoop, Addr: a.yiaddr, Detail: x.told(a), Err: fmt.Sprintf(
+			"%d times within %s; no boot file for %s: look at its script and at what the script loads", loopCount, loopWindow, loopHold)})
+	}
 }
 
 func (s *Server) nak(x *exchange, out []byte, addr netip.Addr, message string) dropReason {
@@ -279,11 +295,59 @@ func (s *Server) foreign(x *exchange) dropReason {
 	return dropNotOurs
 }
 
-func (s *Server) refuse(x *exchange, why string) dropReason {
+func (s *Server) refuse(x *exchange, why func() string) dropReason {
 	if s.quiet.first(event.DHCPRefused, x.req.mac) {
-		s.record(x, event.Event{Kind: event.DHCPRefused, Addr: x.req.requested, Detail: x.asker(), Err: why})
+		s.record(x, event.Event{Kind: event.DHCPRefused, Addr: x.req.requested, Detail: x.asker(), Err: why()})
 	}
 	return dropRefused
+}
+
+// admit rations newcomers, see ration.
+func (s *Server) admit(x *exchange) dropReason {
+	if s.deps.Book.remembers(x.req.mac, x.scope.network.Subnet) {
+		return dropNone
+	}
+	free := s.deps.Book.freeSoon(x.t, x.pool)
+	if free == 0 { // then the book says who has them
+		return dropNone
+	}
+	if s.ration.allow(x.scope.network.Name, x.req.line(), free, x.pool.usable) {
+		s.deps.Book.spend(x.pool)
+		return dropNone
+	}
+	if s.quiet.first(event.DHCPLimited, x.req.mac) {
+		s.record(x, event.Event{Kind: event.DHCPLimited, Detail: x.asker(), Err: fmt.Sprintf(
+			"%d of %d addresses of pool %s are left, and too many newcomers ask for them at once; it may ask again",
+			free, x.pool.usable, x.pool.pool.Name)})
+	}
+	return dropLimited
+}
+
+// maxNamed is how many holders of a full pool are named.
+const maxNamed = 6
+
+// whyFull names those who hold a pool, since somebody has to decide who does without.
+func (s *Server) whyFull(x *exchange) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "pool %s of network %s is full", x.pool.pool.Name, x.scope.network.Name)
+	holders := s.deps.Book.holders(x.pool)
+	for i, l := range holders {
+		switch {
+		case i == 0:
+			fmt.Fprintf(&b, ": its %d addresses are held by ", x.pool.usable)
+		case i == maxNamed:
+			fmt.Fprintf(&b, " and %d more", len(holders)-i)
+			return b.String()
+		default:
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%s (%s", l.MAC, l.Addr)
+		if l.Hostname != "" {
+			fmt.Fprintf(&b, ", %s", l.Hostname)
+		}
+		fmt.Fprintf(&b, ", %s for %s)", l.State, l.Expiry.Sub(x.start).Round(time.Second))
+	}
+	return b.String()
 }
 
 // proxy answers beside another DHCP server: boot information without an address, to firmware and iPXE only.
@@ -346,6 +410,9 @@ func (s *Server) answer(x *exchange, kind dhcpv4.MessageType, addr netip.Addr, l
 			a.boot = bootFor(x.req, x.home, x.t.machineOf(x.req.mac, addr))
 		}
 	}
+	if x.req.stage == StageIPXE && s.loops.held(x.req.mac) {
+		a.boot = bootInfo{ipxe: noPXEDHCP}
+	}
 	return a
 }
 
@@ -385,12 +452,14 @@ func (x *exchange) destination(a *answer) destination {
 	return d
 }
 
-func (x *exchange) leaseTime() time.Duration {
+func (s *Server) leaseTime(x *exchange) time.Duration {
 	switch {
 	case x.res != nil:
 		return x.res.lease
-	case x.pool != nil:
+	case x.pool != nil && s.deps.Book.remembers(x.req.mac, x.scope.network.Subnet):
 		return x.pool.lease
+	case x.pool != nil:
+		return newcomerLease(x.pool.lease, s.deps.Book.freeSoon(x.t, x.pool), x.pool.usable)
 	}
 	return x.scope.lease
 }

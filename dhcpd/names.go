@@ -35,6 +35,7 @@ const (
 	dropNoServer               // the appliance has no address in this network yet
 	dropUnknownType            // a message that a server does not answer
 	dropRefused                // no address for this machine
+	dropLimited                // a newcomer beyond the ration of a pool that runs short
 	dropNotOurs                // meant for another server
 	dropNotBoot                // proxy mode: not a machine that boots from here
 	dropBusy                   // the queue of commits is full
@@ -48,6 +49,6 @@ const (
 func (r dropReason) String() string {
 	return [dropReasons]string{
 		"none", "malformed", "not_request", "hardware", "hops", "no_network", "off", "no_server", "unknown_type", "refused",
-		"not_ours", "not_boot", "busy", "commit", "send", "panic",
+		"limited", "not_ours", "not_boot", "busy", "commit", "send", "panic",
 	}[r]
 }

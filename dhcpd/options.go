@@ -19,6 +19,7 @@ const (
 	always    condition = iota
 	onRequest           // only who lists it in option 55, or sends no list
 	notToNBP            // as onRequest, and to operating systems unasked
+	onlyOS              // only operating systems that list it
 )
 
 // Options are the options that all machines of a network, a pool or a host have in common, encoded once. They are
@@ -62,9 +63,25 @@ func commonOptions(n *lab.Network, routes []lab.Route, custom []lab.Option) *Opt
 	}
 	for _, c := range custom {
 		o.list = slices.DeleteFunc(o.list, func(e encoded) bool { return e.code == c.Code })
-		o.add(c.Code, always, c.Data)
+		o.add(c.Code, authored(c.Code), c.Data)
 	}
 	return o
+}
+
+// optV6Only asks a machine to do without IPv4 (RFC 8925). To firmware, iPXE or an installer that is the end of its boot.
+const optV6Only = 108
+
+// authored says to whom an option goes that the author of the lab wrote. What firmware and boot loaders live on, what this
+// server sends anyhow and what is private to a site go to everybody: boot loaders do not ask for all that they read.
+func authored(code uint8) condition {
+	switch {
+	case code == optV6Only:
+		return onlyOS
+	case slices.Contains([]uint8{1, 3, 6, 12, 15, 28, 43, 60, 66, 67, 121, 150, optIPXE}, code), // ours, PXE, iPXE
+		code >= 128 && code <= 135, code >= 208 && code <= 211, code >= 224: // PXE vendors, PXELINUX, site
+		return always
+	}
+	return onRequest
 }
 
 // has reports whether the option was authored or derived here.

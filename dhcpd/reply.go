@@ -3,6 +3,7 @@ package dhcpd
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
@@ -30,6 +31,7 @@ type answer struct {
 	domain  string        // option 15
 	boot    bootInfo
 	message string // option 56
+	dropped int    // set by append: options that found no room
 }
 
 // append writes the reply behind b. It is written by hand and not with the codec, because what matters most must come
@@ -39,8 +41,11 @@ func (a *answer) append(b []byte) []byte {
 	start := len(b)
 	b = a.appendHeader(b)
 	w := optionWriter{b: b, limit: start + a.limit() - 1 - a.agentSize()}
+	if a.mayOverload() {
+		w.limit -= 3 // option 52
+	}
 	a.writeOptions(&w)
-	b = w.b
+	b = a.overload(&w, start)
 	if len(a.req.agentInfo) > 0 {
 		b = appendOption(b, 82, a.req.agentInfo) // RFC 3046 section 2.1: last, and as it came
 	}
@@ -49,6 +54,41 @@ func (a *answer) append(b []byte) []byte {
 		b = append(b, 0)
 	}
 	return b
+}
+
+// mayOverload reports whether options may stand in the fields for file and server name. Firmware and iPXE read the file
+// name there whatever option 52 says, or take it for options where they should not; systems read it right.
+func (a *answer) mayOverload() bool { return a.req.stage == StageOS && a.boot.file == "" }
+
+// overload puts what found no room into the fields file and sname (RFC 2131 section 4.1), and returns the message.
+func (a *answer) overload(w *optionWriter, start int) []byte {
+	if !a.mayOverload() || len(w.left) == 0 {
+		a.dropped = len(w.left)
+		return w.b
+	}
+	var used byte
+	for _, field := range []struct {
+		bit         byte
+		first, last int
+	}{{1, 108, 236}, {2, 44, 108}} {
+		at, end := start+field.first, start+field.last-1 // one byte is the end mark
+		w.left = slices.DeleteFunc(w.left, func(tlv []byte) bool {
+			if at+len(tlv) > end {
+				return false
+			}
+			at += copy(w.b[at:], tlv)
+			used |= field.bit
+			return true
+		})
+		if used&field.bit != 0 {
+			w.b[at] = 255
+		}
+	}
+	a.dropped = len(w.left)
+	if used == 0 {
+		return w.b
+	}
+	return append(w.b, optOverload, 1, used)
 }
 
 // limit is how long the DHCP message may be. Option 57 counts the datagram's headers for some clients and not for
@@ -127,6 +167,9 @@ func (a *answer) writeOptions(w *optionWriter) {
 			w.put(15, []byte(a.domain))
 		}
 	}
+	if a.options != nil && len(a.req.fqdn) > 0 && !a.custom(12) {
+		w.put(optFQDN, answerFQDN(a.req.fqdn, a.name, a.domain))
+	}
 	w.put(56, []byte(a.message))
 }
 
@@ -136,6 +179,8 @@ func (a *answer) sends(o encoded) bool {
 		return true
 	case notToNBP:
 		return a.req.stage == StageOS || a.req.asks(o.code)
+	case onlyOS:
+		return a.req.stage == StageOS && !a.req.wantsAll && a.req.asks(o.code)
 	default:
 		return a.req.asks(o.code)
 	}
@@ -167,11 +212,14 @@ func (a *answer) writeBoot(w *optionWriter) {
 type optionWriter struct {
 	b     []byte
 	limit int
+	left  [][]byte // what found no room
 }
 
 func (w *optionWriter) raw(tlv []byte) {
 	if len(w.b)+len(tlv) <= w.limit {
 		w.b = append(w.b, tlv...)
+	} else if len(tlv) > 1 {
+		w.left = append(w.left, tlv)
 	}
 }
 
@@ -179,6 +227,8 @@ func (w *optionWriter) raw(tlv []byte) {
 func (w *optionWriter) put(code uint8, value []byte) {
 	if n := len(value); n > 0 && len(w.b)+n+2*(n/255+1) <= w.limit {
 		w.b = appendOption(w.b, code, value)
+	} else if n > 0 {
+		w.left = append(w.left, appendOption(nil, code, value))
 	}
 }
 

@@ -16,10 +16,14 @@ import (
 
 // Option codes that the codec knows only as numbers.
 const (
+	optOverload        = 52  // RFC 2132 section 9.3
+	optFQDN            = 81  // RFC 4702
 	optSubnetSelection = 118 // RFC 3011
 	optIPXE            = 175 // iPXE's encapsulated options
 	optMSRoutes        = 249 // option 121 under Microsoft's number
 
+	agentCircuitID      = 1  // RFC 3046 section 3.1
+	agentRemoteID       = 2  // RFC 3046 section 3.2
 	agentLinkSelection  = 5  // RFC 3527
 	agentServerOverride = 11 // RFC 5107
 	agentSourcePort     = 19 // RFC 8357
@@ -60,6 +64,7 @@ type request struct {
 	hostname  string
 
 	clientID, agentInfo, uuid []byte
+	fqdn                      []byte    // option 81
 	wants                     [4]uint64 // option 55 as a set
 	wantsAll                  bool      // no option 55: everything there is
 }
@@ -77,6 +82,7 @@ func parse(b []byte) (*request, dropReason) {
 	if err != nil {
 		return nil, dropMalformed
 	}
+	readOverload(p.Options, b)
 	if p.OpCode != dhcpv4.OpcodeBootRequest || len(p.Options[53]) != 1 {
 		return nil, dropNotRequest
 	}
@@ -95,7 +101,10 @@ func parse(b []byte) (*request, dropReason) {
 		ciaddr: addrOf(p.ClientIPAddr), giaddr: addrOf(p.GatewayIPAddr),
 		requested: addrOf(p.Options[50]), server: addrOf(p.Options[54]),
 		clientID: p.Options[61], agentInfo: p.Options[82], uuid: p.Options[97],
-		hostname: cleanHostname(p.Options[12]),
+		hostname: cleanHostname(p.Options[12]), fqdn: p.Options[optFQDN],
+	}
+	if r.hostname == "" {
+		r.hostname = cleanHostname(fqdnName(r.fqdn))
 	}
 	if v := p.Options[57]; len(v) == 2 {
 		r.maxSize = int(binary.BigEndian.Uint16(v))
@@ -163,6 +172,56 @@ func (r *request) parseRelay(subnet []byte) {
 	}
 	if !r.subnet.IsValid() {
 		r.subnet = r.giaddr
+	}
+}
+
+// line names the relay's port that the machine sits behind; empty without a relay that tells. It is made of bytes of the
+// relay's and only compared.
+func (r *request) line() string {
+	if len(r.agentInfo) == 0 {
+		return ""
+	}
+	var b []byte
+	for code, value := range suboptions(r.agentInfo) {
+		if code == agentCircuitID || code == agentRemoteID {
+			b = append(append(b, code, byte(len(value))), value...)
+		}
+	}
+	return string(b)
+}
+
+// readOverload adds the options that stand in the fields file and sname, where option 52 says so. The codec leaves them
+// out. An option that goes on from one field into the next is put together again (RFC 2131 section 4.1, RFC 3396).
+func readOverload(options dhcpv4.Options, b []byte) {
+	where := options[optOverload]
+	if len(where) != 1 || len(b) < headerSize {
+		return
+	}
+	for _, field := range []struct {
+		bit         byte
+		first, last int
+	}{{1, 108, 236}, {2, 44, 108}} { // file before sname
+		if where[0]&field.bit != 0 {
+			readOptions(options, b[field.first:field.last])
+		}
+	}
+}
+
+// readOptions reads options up to the end mark, or up to one that is cut short.
+func readOptions(options dhcpv4.Options, b []byte) {
+	for len(b) > 0 && b[0] != 255 {
+		if b[0] == 0 {
+			b = b[1:]
+			continue
+		}
+		if len(b) < 2 || len(b) < 2+int(b[1]) {
+			return
+		}
+		value := b[2 : 2+int(b[1])]
+		if b[0] != optOverload {
+			options[b[0]] = append(options[b[0]], value...)
+		}
+		b = b[2+len(value):]
 	}
 }
 

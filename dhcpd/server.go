@@ -37,11 +37,13 @@ type Deps struct {
 
 // A Server answers DHCP on the interfaces of its table.
 type Server struct {
-	deps  Deps
-	log   *slog.Logger
-	m     *metrics
-	jobs  chan *job
-	quiet *limiter
+	deps   Deps
+	log    *slog.Logger
+	m      *metrics
+	jobs   chan *job
+	quiet  *limiter
+	ration *ration
+	loops  *loopGuard
 
 	mu    sync.Mutex
 	lines map[string]*line
@@ -70,7 +72,7 @@ func New(cfg Config, deps Deps) *Server {
 	}
 	s := &Server{
 		deps: deps, log: deps.Log.With("server", "dhcpd"), jobs: make(chan *job, cfg.Queue),
-		quiet: newLimiter(deps.Now), lines: map[string]*line{},
+		quiet: newLimiter(deps.Now), ration: newRation(deps.Now), loops: newLoopGuard(deps.Now), lines: map[string]*line{},
 	}
 	s.m = newMetrics(deps.Registerer, s)
 	return s

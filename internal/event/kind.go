@@ -21,6 +21,8 @@ const (
 	DHCPRefused
 	DHCPForeign
 	DHCPProxyOffer
+	DHCPLimited
+	DHCPLoop
 
 	TFTPProbe
 	TFTPServed
@@ -106,6 +108,8 @@ var table = [kinds]description{
 	DHCPRefused:    {"dhcp_refused", StageAddress, slog.LevelWarn, "no address for this machine: no reservation, no pool, or the pool is full"},
 	DHCPForeign:    {"dhcp_foreign", StageAddress, slog.LevelWarn, "a machine took the offer of another DHCP server"},
 	DHCPProxyOffer: {"dhcp_proxy_offer", StageAddress, slog.LevelDebug, "boot information was given beside another DHCP server"},
+	DHCPLimited:    {"dhcp_limited", StageAddress, slog.LevelWarn, "newcomers come faster than a pool that is no longer half empty gives to them"},
+	DHCPLoop:       {"dhcp_loop", StageAddress, slog.LevelWarn, "iPXE gets its script again and again; it gets no boot file for some minutes"},
 
 	TFTPProbe:   {"tftp_probe", StageFirmware, slog.LevelDebug, "firmware asked for a file's size and hung up, as UEFI does"},
 	TFTPServed:  {"tftp_served", StageFirmware, slog.LevelInfo, "a file was fetched by TFTP"},

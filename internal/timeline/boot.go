@@ -149,7 +149,7 @@ func finishes(e event.Event, s *sketch) bool {
 func failure(e event.Event) bool {
 	switch e.Kind {
 	case event.TFTPFailed, event.TFTPRefused, event.ScriptRefused, event.FileAborted, event.FileMissing, event.ConfigRefused,
-		event.DHCPRefused, event.DHCPForeign, event.DHCPDecline, event.DHCPNak, event.InstallLoop, event.VMFailed:
+		event.DHCPRefused, event.DHCPForeign, event.DHCPDecline, event.DHCPNak, event.DHCPLimited, event.DHCPLoop, event.InstallLoop, event.VMFailed:
 		return true
 	}
 	return false

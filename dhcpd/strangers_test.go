@@ -1,0 +1,287 @@
+package dhcpd
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"bootlab/internal/event"
+	"bootlab/internal/lab"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+)
+
+// smallPool makes the pool "guests" as small as a test needs, and compiles the lab again.
+func (b *bench) smallPool(t *testing.T, last string) *Pool {
+	t.Helper()
+	for _, n := range b.lab.Networks {
+		for _, p := range n.Pools {
+			if p.Name == "guests" {
+				p.Range.Last = ip(last)
+			}
+		}
+	}
+	b.table = compile(t, b.lab)
+	p := b.table.byIface["lab0"][0].poolOf(mac(t, other))
+	if p == nil || p.pool.Name != "guests" {
+		t.Fatal("the lab has no pool guests for strangers")
+	}
+	return p
+}
+
+func madeUp(n int) lab.MAC {
+	m := lab.MAC{2, 0xbe, 0xef}
+	binary.BigEndian.PutUint16(m[4:], uint16(n))
+	return m
+}
+
+func (b *bench) ask(t *testing.T, m lab.MAC) (offered string) {
+	t.Helper()
+	out := b.exchange("lab0", 67, client0, message(t, dhcpv4.MessageTypeDiscover, m, udhcpc))
+	if len(out) == 0 {
+		return ""
+	}
+	return decode(t, out[0].data).YourIPAddr.String()
+}
+
+func (b *bench) take(t *testing.T, m lab.MAC) (leased string) {
+	t.Helper()
+	addr := b.ask(t, m)
+	if addr == "" {
+		return ""
+	}
+	out := b.exchange("lab0", 67, client0, message(t, dhcpv4.MessageTypeRequest, m, udhcpc, withRequested(addr), withServer("10.77.0.1")))
+	if len(out) != 1 || decode(t, out[0].data).MessageType() != dhcpv4.MessageTypeAck {
+		t.Fatalf("%s was offered %s and does not get it", m, addr)
+	}
+	return addr
+}
+
+func (b *bench) kinds(k event.Kind) (found []event.Event) {
+	for _, e := range b.events.take() {
+		if e.Kind == k {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+func TestFullPoolNamesItsHolders(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	pool := b.smallPool(t, "10.77.0.211")
+	for i := range pool.usable {
+		if b.take(t, madeUp(i)) == "" {
+			t.Fatalf("machine %d of %d gets no address", i, pool.usable)
+		}
+		b.clock.advance(time.Minute) // slower than any ration
+	}
+	b.events.take()
+	if got := b.ask(t, madeUp(999)); got != "" {
+		t.Fatalf("one more than fits got %s", got)
+	}
+	refused := b.kinds(event.DHCPRefused)
+	if len(refused) != 1 {
+		t.Fatalf("%d refusals, want 1", len(refused))
+	}
+	for _, want := range []string{"guests", "full", fmt.Sprint(pool.usable), madeUp(0).String(), "more"} {
+		if !strings.Contains(refused[0].Err, want) {
+			t.Errorf("the refusal does not say %q: %s", want, refused[0].Err)
+		}
+	}
+}
+
+// A flood of questions under ever new addresses holds every address of a pool for an offer that nobody takes. Who really
+// wants one still gets one.
+func TestDiscoverFloodStarvesNobody(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	pool := b.smallPool(t, "10.77.0.250")
+	for i := range 2000 {
+		b.ask(t, madeUp(i))
+		b.clock.advance(20 * time.Millisecond)
+	}
+	if n := len(b.deps.Book.offers); n > int(pool.size)+1 {
+		t.Errorf("%d offers are kept of a pool of %d", n, pool.size)
+	}
+	var got string
+	real := mac(t, "52:5f:00:00:00:01")
+	for range 10 { // a client asks again after some seconds
+		if got = b.take(t, real); got != "" {
+			break
+		}
+		b.clock.advance(2 * time.Second)
+	}
+	if got == "" {
+		t.Error("a real machine gets no address")
+	}
+	if b.ask(t, mac(t, master0)) != "10.77.0.21" {
+		t.Error("a reservation is not served")
+	}
+}
+
+// Somebody who takes every lease, behind one port of a relay, is slowed down once the pool is half empty. Who has an
+// address is not, nor who sits behind another port.
+func TestLeaseFloodIsRationed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.lab.Networks[1].Pools[0].Range.Last = ip("10.78.1.200")
+	b.table = compile(t, b.lab)
+	ask := func(m lab.MAC, port string) bool {
+		behind := []dhcpv4.Modifier{withGiaddr("10.78.0.254"), raw(82, "\x01\x02"+port)}
+		out := b.exchange("lab0", 67, "10.78.0.254:67", message(t, dhcpv4.MessageTypeDiscover, m, udhcpc, behind...))
+		if len(out) == 0 {
+			return false
+		}
+		addr := decode(t, out[0].data).YourIPAddr.String()
+		behind = append(behind, withRequested(addr), withServer("10.77.0.1"))
+		out = b.exchange("lab0", 67, "10.78.0.254:67", message(t, dhcpv4.MessageTypeRequest, m, udhcpc, behind...))
+		return len(out) == 1 && decode(t, out[0].data).MessageType() == dhcpv4.MessageTypeAck
+	}
+	taken := 0
+	for i := range 1000 {
+		if ask(madeUp(i), "p7") {
+			taken++
+		}
+		b.clock.advance(10 * time.Millisecond)
+	}
+	if least, most := 100, 100+portBurst+4; taken < least || taken > most {
+		t.Errorf("%d leases in ten seconds, want %d to %d", taken, least, most)
+	}
+	if len(b.kinds(event.DHCPLimited)) == 0 {
+		t.Error("nobody was told")
+	}
+	if !ask(madeUp(0), "p7") {
+		t.Error("a machine that has an address already is taken for a newcomer")
+	}
+	if !ask(madeUp(2000), "p8") {
+		t.Error("a machine behind another port pays for it")
+	}
+}
+
+func TestLoopIsStopped(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	m := mac(t, master0)
+	round := func(n byte) string {
+		out := b.exchange("lab0", 67, client0, message(t, dhcpv4.MessageTypeRequest, m, ipxe, withRequested("10.77.0.21"), withServer("10.77.0.1"),
+			dhcpv4.WithTransactionID(dhcpv4.TransactionID{1, 2, 3, n})))
+		b.clock.advance(time.Second)
+		return decode(t, out[0].data).BootFileName
+	}
+	for i := range loopCount {
+		if round(byte(i)) == "" {
+			t.Fatalf("round %d gets no boot file", i)
+		}
+	}
+	if found := b.kinds(event.DHCPLoop); len(found) != 1 {
+		t.Errorf("%d loops reported, want 1", len(found))
+	}
+	if got := round(100); got != "" {
+		t.Errorf("the loop goes on with %s", got)
+	}
+	b.clock.advance(loopHold)
+	if round(101) == "" {
+		t.Error("it is never let go")
+	}
+}
+
+// A system that takes small packets gets the rest of its options in the fields for file and server name.
+func TestOverload(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 100)
+	for _, tt := range []struct {
+		name string
+		who  client
+		want bool
+	}{{"system", udhcpc, true}, {"firmware", bios, false}, {"ipxe", ipxe, false}} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			for i := range 4 {
+				b.lab.Networks[2].Options = append(b.lab.Networks[2].Options, lab.Option{Code: uint8(224 + i), Data: []byte(long)})
+			}
+			b.table = compile(t, b.lab)
+			out := b.exchange("lab0", 67, client0, message(t, dhcpv4.MessageTypeDiscover, mac(t, master0), tt.who, raw(57, "\x02\x40")))
+			data := out[0].data
+			if len(data) > 576-udpOverhead {
+				t.Errorf("%d bytes, more than the client takes", len(data))
+			}
+			p := decode(t, data)
+			overloaded := len(p.Options[optOverload]) == 1
+			if overloaded != tt.want {
+				t.Fatalf("overloaded: %v, want %v", overloaded, tt.want)
+			}
+			readOverload(p.Options, data)
+			found := 0
+			for i := range 4 {
+				if string(p.Options[uint8(224+i)]) == long {
+					found++
+				}
+			}
+			if min := 1; tt.want && found <= min {
+				t.Errorf("%d of the long options arrive, want more than %d", found, min)
+			}
+		})
+	}
+}
+
+func TestReadOverload(t *testing.T) {
+	t.Parallel()
+	b := message(t, dhcpv4.MessageTypeDiscover, madeUp(1), udhcpc, raw(optOverload, "\x03"))
+	copy(b[108:], "\x0c\x03far\x00\x3d\x02ab\xff")
+	copy(b[44:], "\x3d\x01c\xff")
+	r, why := parse(b)
+	if why != dropNone {
+		t.Fatal(why)
+	}
+	if r.hostname != "far" || !strings.HasSuffix(string(r.clientID), "abc") {
+		t.Errorf("host name %q, client id %q", r.hostname, r.clientID)
+	}
+}
+
+func TestFQDN(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, asked, host, domain, want, client string }{
+		{"the client wants the server to", "\x01\x00\x00node", "m0", "lab", "\x01\xff\xffm0.lab", "node"},
+		{"the client would do it itself", "\x00\x00\x00node", "m0", "lab", "\x03\xff\xffm0.lab", "node"},
+		{"nobody shall", "\x08\x00\x00node", "m0", "lab", "\x08\xff\xffm0.lab", "node"},
+		{"in labels", "\x05\x00\x00\x04node\x03lab\x00", "", "lab", "\x05\xff\xff\x04node\x03lab\x00", "node.lab"},
+		{"cut short", "\x05\x00\x00\x09node", "m0", "", "\x05\xff\xff\x02m0\x00", ""},
+		{"nothing", "\x01", "m0", "lab", "", ""},
+	} {
+		if got := string(answerFQDN([]byte(tt.asked), tt.host, tt.domain)); got != tt.want {
+			t.Errorf("%s: answer %q, want %q", tt.name, got, tt.want)
+		}
+		if got := string(fqdnName([]byte(tt.asked))); got != tt.client {
+			t.Errorf("%s: name %q, want %q", tt.name, got, tt.client)
+		}
+	}
+}
+
+// IPv6-only (RFC 8925) goes to systems that ask for it by name, and to nobody who would be cut off by it.
+func TestV6OnlyIsForSystems(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		who  client
+		more []dhcpv4.Modifier
+		want bool
+	}{
+		{"system that asks", networkd, []dhcpv4.Modifier{raw(55, "\x01\x03\x6c")}, true},
+		{"system that does not", networkd, nil, false},
+		{"system without a list", networkd, []dhcpv4.Modifier{raw(55, "")}, false},
+		{"iPXE that asks", ipxe, []dhcpv4.Modifier{raw(55, "\x01\x03\x6c")}, false},
+	} {
+		b := newBench(t)
+		b.lab.Networks[2].Options = append(b.lab.Networks[2].Options, lab.Option{Code: optV6Only, Data: []byte{0, 0, 1, 44}})
+		b.table = compile(t, b.lab)
+		out := b.exchange("lab0", 67, client0, message(t, dhcpv4.MessageTypeDiscover, mac(t, master0), tt.who, tt.more...))
+		_, got := decode(t, out[0].data).Options[optV6Only]
+		if got != tt.want {
+			t.Errorf("%s: option 108 sent: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
