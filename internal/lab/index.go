@@ -26,45 +26,16 @@ func (l *Lab) Network(name string) *Network { return l.index.networks[name] }
 // NetworkOf returns the network whose subnet holds a, or nil. Subnets never overlap.
 func (l *Lab) NetworkOf(a netip.Addr) *Network { return networkOf(l.index.bySubnet, a) }
 
-// PoolOf returns the pool of n that serves a machine without a reservation: of all pools that match m the one whose
-// pattern is most specific, the first by name among equals, or nil.
-func (n *Network) PoolOf(m MAC) *Pool {
-	var best *Pool
-	bestBits := -1
-	for _, p := range n.Pools {
-		if bits := p.matchBits(m); bits > bestBits {
-			best, bestBits = p, bits
-		}
-	}
-	return best
-}
-
-// matchBits returns the bits of the most specific pattern that matches m: 0 for a pool open to anyone, -1 for none.
-func (p *Pool) matchBits(m MAC) int {
-	if len(p.MACs) == 0 {
-		return 0
-	}
-	best := -1
-	for _, pattern := range p.MACs {
-		if pattern.Match(m) {
-			best = max(best, pattern.Bits())
-		}
-	}
-	return best
-}
-
 // MachineOf returns the host that has that NIC or, for an address inside a pool that boots a profile, a guest: a host
-// made up for this MAC. It returns nil for a machine that the lab has nothing for.
+// made up for this MAC. What pool a machine was put in may depend on what it said of itself, and its firmware and its
+// system say different things: it stays a guest of the pool that holds its address, unless that is not for its MAC. It
+// returns nil for a machine that the lab has nothing for.
 func (l *Lab) MachineOf(m MAC, a netip.Addr) *Host {
 	if h := l.HostByMAC(m); h != nil {
 		return h
 	}
-	n := l.NetworkOf(a)
-	if n == nil || m.IsZero() {
-		return nil
-	}
-	p := n.PoolOf(m)
-	if p == nil || p.Profile == nil || !p.Range.Contains(a) {
+	p := l.PoolAt(a)
+	if p == nil || p.Profile == nil || m.IsZero() || !p.Admits(m) {
 		return nil
 	}
 	return l.Guest(p, m, a)
@@ -75,6 +46,6 @@ func (l *Lab) Guest(p *Pool, m MAC, a netip.Addr) *Host {
 	name := m.Hyphens()
 	return &Host{
 		Pos: p.Pos, Name: name, FQDN: name + "." + l.Domain, Domain: l.Domain, MACs: []MAC{m}, IP: a, Network: p.Network,
-		Role: "guest", Profile: p.Profile, Lease: p.Lease, Routes: p.Routes, Pool: p, Vars: map[string]any{},
+		Role: "guest", Profile: p.Profile, Lease: p.Lease, Routes: p.Routes, Options: p.Options, Pool: p, Vars: map[string]any{},
 	}
 }

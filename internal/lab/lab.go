@@ -73,21 +73,35 @@ type Network struct {
 	MTU       int          // option 26; 0: not sent
 	Lease     time.Duration
 	DHCP      DHCPMode
+	Probe     bool    // addresses of pools are probed for conflicts before they are offered
 	Routes    []Route // as written; the default route is added by the server (RFC 3442)
 	Options   []Option
 	Pools     []*Pool // sorted by name
 	BaseURL   string  // "http://ADDRESS:PORT", no final slash; empty while Address is unknown
+
+	pools *poolIndex // of Pools
 }
 
-// A Pool gives addresses to machines without a reservation.
+// A Pool gives addresses to machines without a reservation: those that match all criteria that are given, and of each list
+// any. See Network.PoolFor.
 type Pool struct {
 	Pos     Pos
 	Name    string
 	Network *Network
 	Range   Range
-	MACs    []MACPattern // empty: anyone
-	Routes  []Route      // nil: the network's
+
+	// The criteria. Empty lists ask for nothing.
+	MACs          []MACPattern
+	Archs         []Arch    // option 93
+	VendorClasses []Pattern // option 60
+	UserClasses   []Pattern // option 77
+	CircuitIDs    []Pattern // option 82 sub-option 1
+	RemoteIDs     []Pattern // option 82 sub-option 2
+
+	Routes  []Route  // nil: the network's
+	Options []Option // nil: the network's
 	Lease   time.Duration
+	PerPort int      // most addresses that machines behind one port of a relay may hold; 0: no limit
 	Profile *Profile // nil: such a machine boots nothing from here
 }
 
@@ -106,10 +120,11 @@ type Route struct {
 	Via netip.Addr
 }
 
-// An Option is a DHCP option sent as it is.
+// An Option is a DHCP option sent as it is to machines that ask for it in option 55, or that send no option 55.
 type Option struct {
-	Code uint8
-	Data []byte
+	Code  uint8
+	Data  []byte // up to 900 bytes; above 255 it travels in parts (RFC 3396)
+	Force bool   // send it even to machines that do not ask for it
 }
 
 // OS names a built-in recipe.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"fmt"
+	"math/bits"
 	"strconv"
 	"strings"
 )
@@ -64,16 +65,22 @@ func (m MAC) format(sep byte) string {
 	return string(b[:])
 }
 
-// A MACPattern matches the MACs that agree with it in its leading or wildcarded bits.
+// bits returns the address as a number, its first byte in bits 47 to 40.
+func (m MAC) bits() uint64 {
+	return uint64(m[0])<<40 | uint64(m[1])<<32 | uint64(m[2])<<24 | uint64(m[3])<<16 | uint64(m[4])<<8 | uint64(m[5])
+}
+
+// A MACPattern matches the MACs that agree with it in its leading or wildcarded bits. It is comparable: equal patterns
+// match the same addresses, however they were written.
 type MACPattern struct {
-	value, mask MAC
+	value, mask uint64 // as MAC.bits; value holds no bit that mask does not
 }
 
 // ParseMACPattern reads "52:54:00:*:*:*" (whole bytes) or "52:54:00:00:00:00/24" (a prefix of 0 to 48 bits).
 func ParseMACPattern(s string) (MACPattern, error) {
-	addr, bits, isPrefix := strings.Cut(s, "/")
+	addr, length, isPrefix := strings.Cut(s, "/")
 	if isPrefix {
-		return parseMACPrefix(s, addr, bits)
+		return parseMACPrefix(s, addr, length)
 	}
 	var p MACPattern
 	separator := ":"
@@ -84,7 +91,8 @@ func ParseMACPattern(s string) (MACPattern, error) {
 	if len(parts) != 6 {
 		return MACPattern{}, fmt.Errorf("%q is not a MAC pattern: want 52:54:00:*:*:* or 52:54:00:00:00:00/24", s)
 	}
-	for i, part := range parts {
+	for _, part := range parts {
+		p.value, p.mask = p.value<<8, p.mask<<8
 		if part == "*" {
 			continue
 		}
@@ -92,65 +100,46 @@ func ParseMACPattern(s string) (MACPattern, error) {
 		if err != nil || len(part) != 2 {
 			return MACPattern{}, fmt.Errorf("%q is not a MAC pattern: want * or two hexadecimal digits, not %q", s, part)
 		}
-		p.value[i], p.mask[i] = byte(b), 0xff
+		p.value, p.mask = p.value|b, p.mask|0xff
 	}
 	return p, nil
 }
 
-func parseMACPrefix(s, addr, bits string) (MACPattern, error) {
-	n, err := strconv.Atoi(bits)
-	if err != nil || n < 0 || n > 48 {
+func parseMACPrefix(s, addr, length string) (MACPattern, error) {
+	n, err := strconv.Atoi(length)
+	if err != nil || n < 0 || n > macBits {
 		return MACPattern{}, fmt.Errorf("%q is not a MAC prefix: want /0 to /48", s)
 	}
 	m, err := ParseMAC(addr)
 	if err != nil {
 		return MACPattern{}, err
 	}
-	var p MACPattern
-	for i := range p.mask {
-		switch left := n - 8*i; {
-		case left >= 8:
-			p.mask[i] = 0xff
-		case left > 0:
-			p.mask[i] = 0xff << (8 - left)
-		}
-		p.value[i] = m[i] & p.mask[i]
-	}
-	return p, nil
+	mask := uint64(1)<<macBits - uint64(1)<<(macBits-n)
+	return MACPattern{value: m.bits() & mask, mask: mask}, nil
 }
+
+const macBits = 48
 
 // Match reports whether m agrees with the pattern.
-func (p MACPattern) Match(m MAC) bool {
-	for i := range m {
-		if m[i]&p.mask[i] != p.value[i] {
-			return false
-		}
-	}
-	return true
-}
+func (p MACPattern) Match(m MAC) bool { return m.bits()&p.mask == p.value }
 
-// Bits returns how many bits the pattern fixes; of several matching patterns the one with most bits wins.
-func (p MACPattern) Bits() int {
-	n := 0
-	for _, b := range p.mask {
-		for ; b != 0; b &= b - 1 {
-			n++
-		}
-	}
-	return n
-}
+// Bits returns how many bits the pattern fixes, 0 to 48; of several matching patterns the one with most bits wins.
+func (p MACPattern) Bits() int { return bits.OnesCount64(p.mask) }
 
 // String returns the pattern with '*' for free bytes, or as a prefix where it ends inside a byte.
 func (p MACPattern) String() string {
 	var parts [6]string
-	for i := range p.mask {
-		switch p.mask[i] {
+	var value MAC
+	for i := range value {
+		shift := 8 * (5 - i)
+		value[i] = byte(p.value >> shift)
+		switch byte(p.mask >> shift) {
 		case 0xff:
-			parts[i] = fmt.Sprintf("%02x", p.value[i])
+			parts[i] = fmt.Sprintf("%02x", value[i])
 		case 0:
 			parts[i] = "*"
-		default:
-			return fmt.Sprintf("%s/%d", p.value, p.Bits())
+		default: // the bytes after it are 0 in value
+			return fmt.Sprintf("%s/%d", value, p.Bits())
 		}
 	}
 	return strings.Join(parts[:], ":")

@@ -7,6 +7,10 @@ import (
 	"strings"
 )
 
+// maxOptionData is the longest value of an option: in parts of 255 bytes (RFC 3396) it leaves room for the rest in a message
+// of 1472 bytes.
+const maxOptionData = 900
+
 // A payload is the data of a DHCP option. Text is read by its form: addresses separated by commas are four bytes each;
 // "hex:", "text:", "u8:", "u16:" and "u32:" say what follows. Anything else is refused, as its width is anyone's guess.
 type payload []byte
@@ -29,8 +33,8 @@ func (v *payload) parse(s string) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("%q is not the value of an option: want addresses, hex:0104c0a81001, text:%s or u8:, u16:, u32: with a number", s, s)
-	case len(*v) == 0 || len(*v) > 255:
-		return fmt.Errorf("%q has %d bytes: want 1 to 255", s, len(*v))
+	case len(*v) == 0 || len(*v) > maxOptionData:
+		return fmt.Errorf("%.60q has %d bytes: want 1 to %d", s, len(*v), maxOptionData)
 	}
 	return nil
 }

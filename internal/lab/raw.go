@@ -37,19 +37,25 @@ type rawStore struct {
 }
 
 type rawNetwork struct {
-	Subnet    scalar[prefix4]       `yaml:"subnet" req:"yes" doc:"The subnet, /8 to /30. Subnets must not overlap."`
-	Interface scalar[text]          `yaml:"interface" def:"none: reached through a DHCP relay" doc:"Interface that this network is served on."`
-	Address   scalar[addr4]         `yaml:"address" def:"the interface's address inside subnet, else the ip of the host with role appliance" doc:"The appliance in this network."`
-	Router    scalar[addr4]         `yaml:"router" def:"none" doc:"Default gateway (option 3)."`
-	DNS       scalars[addr4]        `yaml:"dns" def:"[address]" doc:"Name servers (option 6)."`
-	Search    scalars[domain]       `yaml:"search" def:"[domain]" doc:"Search domains (option 119)."`
-	NTP       scalars[addr4]        `yaml:"ntp" def:"none" doc:"Time servers (option 42)."`
-	MTU       scalar[count]         `yaml:"mtu" def:"not sent" doc:"MTU in bytes (option 26), 576 to 65535."`
-	Lease     scalar[span]          `yaml:"lease" def:"12h" doc:"Lease time, at least 1s."`
-	DHCP      scalar[DHCPMode]      `yaml:"dhcp" def:"server" doc:"server; proxy: boot information only, beside another DHCP server; off: silent."`
-	Routes    list[rawRoute]        `yaml:"routes" def:"none" doc:"Static routes (options 121 and 249). The router is added as 0.0.0.0/0, as RFC 3442 asks."`
-	Options   dict[scalar[payload]] `yaml:"options" def:"none" doc:"Any other DHCP option by its number: addresses, hex:…, text:…, or u8:, u16:, u32: with a number. A bare number is refused, as its width is unknown."`
-	Pools     dict[rawPool]         `yaml:"pools" def:"none: reserved hosts only" doc:"Addresses for machines without a reservation, by name. The most specific mac wins."`
+	Subnet    scalar[prefix4]                  `yaml:"subnet" req:"yes" doc:"The subnet, /8 to /30. Subnets must not overlap."`
+	Interface scalar[text]                     `yaml:"interface" def:"none: reached through a DHCP relay" doc:"Interface that this network is served on."`
+	Address   scalar[addr4]                    `yaml:"address" def:"the interface's address inside subnet, else the ip of the host with role appliance" doc:"The appliance in this network."`
+	Router    scalar[addr4]                    `yaml:"router" def:"none" doc:"Default gateway (option 3)."`
+	DNS       scalars[addr4]                   `yaml:"dns" def:"[address]" doc:"Name servers (option 6)."`
+	Search    scalars[domain]                  `yaml:"search" def:"[domain]" doc:"Search domains (option 119)."`
+	NTP       scalars[addr4]                   `yaml:"ntp" def:"none" doc:"Time servers (option 42)."`
+	MTU       scalar[count]                    `yaml:"mtu" def:"not sent" doc:"MTU in bytes (option 26), 576 to 65535."`
+	Lease     scalar[span]                     `yaml:"lease" def:"12h" doc:"Lease time, at least 1s."`
+	DHCP      scalar[DHCPMode]                 `yaml:"dhcp" def:"server" doc:"server; proxy: boot information only, beside another DHCP server; off: silent."`
+	Routes    list[rawRoute]                   `yaml:"routes" def:"none" doc:"Static routes (options 121 and 249). The router is added as 0.0.0.0/0, as RFC 3442 asks."`
+	Options   dict[either[payload, rawOption]] `yaml:"options" def:"none" doc:"Any other DHCP option by its number: addresses, hex:…, text:…, or u8:, u16:, u32: with a number. A bare number is refused, as its width is unknown. Sent to machines that ask for it, or {value: …, force: true} to all."`
+	Pools     dict[rawPool]                    `yaml:"pools" def:"none: reserved hosts only" doc:"Addresses for machines without a reservation, by name. The most specific one that a machine matches wins."`
+	Probe     scalar[flag]                     `yaml:"probe" def:"true" doc:"Probe an address of a pool for machines that use it already (ARP, or ICMP behind a relay) before it is offered. Reservations are never delayed."`
+}
+
+type rawOption struct {
+	Value scalar[payload] `yaml:"value" req:"yes" doc:"The value."`
+	Force scalar[flag]    `yaml:"force" def:"false" doc:"Send it even to machines that do not ask for it in option 55."`
 }
 
 type rawRoute struct {
@@ -58,11 +64,18 @@ type rawRoute struct {
 }
 
 type rawPool struct {
-	Range   scalar[Range]         `yaml:"range" req:"yes" doc:"First and last address. Reserved addresses inside are skipped."`
-	MAC     oneOrMore[MACPattern] `yaml:"mac" def:"anyone" doc:"Only machines with such a MAC: 52:54:00:*:*:*, or 52:54:00:00:00:00/24."`
-	Routes  list[rawRoute]        `yaml:"routes" def:"the network's" doc:"Static routes, as in networks."`
-	Lease   scalar[span]          `yaml:"lease" def:"the network's" doc:"Lease time."`
-	Profile scalar[ident]         `yaml:"profile" def:"none: boots nothing" doc:"What such a machine boots."`
+	Range       scalar[Range]                    `yaml:"range" req:"yes" doc:"First and last address. Reserved addresses inside are skipped."`
+	MAC         oneOrMore[MACPattern]            `yaml:"mac" def:"anyone" doc:"Only machines with such a MAC: 52:54:00:*:*:*, or 52:54:00:00:00:00/24."`
+	Arch        oneOrMore[Arch]                  `yaml:"arch" def:"any" doc:"Only firmware of such an architecture (option 93): bios, uefi-ia32, uefi-x64, uefi-arm32, uefi-arm64, uefi-riscv64, …, whether it asks for PXE or HTTP boot; or the number of one code."`
+	VendorClass oneOrMore[Pattern]               `yaml:"vendor_class" def:"any" doc:"Only machines that send such a vendor class (option 60): HTTPClient*."`
+	UserClass   oneOrMore[Pattern]               `yaml:"user_class" def:"any" doc:"Only machines that send such a user class (option 77), alone or in a list."`
+	CircuitID   oneOrMore[Pattern]               `yaml:"circuit_id" def:"any" doc:"Only machines behind such a port of a relay (option 82 sub-option 1): eth0/7, or hex:0001ff."`
+	RemoteID    oneOrMore[Pattern]               `yaml:"remote_id" def:"any" doc:"Only machines behind such a relay (option 82 sub-option 2): sw-7*."`
+	Routes      list[rawRoute]                   `yaml:"routes" def:"the network's" doc:"Static routes, as in networks."`
+	Options     dict[either[payload, rawOption]] `yaml:"options" def:"the network's" doc:"DHCP options by number, as in networks."`
+	Lease       scalar[span]                     `yaml:"lease" def:"the network's" doc:"Lease time."`
+	PerPort     scalar[count]                    `yaml:"per_port" def:"0: no limit" doc:"Most addresses that machines behind one port of a relay may hold."`
+	Profile     scalar[ident]                    `yaml:"profile" def:"none: boots nothing" doc:"What such a machine boots."`
 }
 
 type rawProfile struct {
@@ -80,20 +93,20 @@ type rawProfile struct {
 }
 
 type rawHost struct {
-	MAC     oneOrMore[MAC]        `yaml:"mac" def:"none: DNS only" doc:"MAC address, or a list: several NICs are one machine."`
-	IP      scalar[addr4]         `yaml:"ip" def:"from a pool" doc:"Reserved address."`
-	IP6     scalar[addr6]         `yaml:"ip6" def:"none" doc:"IPv6 address, for AAAA and ip6.arpa."`
-	Network scalar[ident]         `yaml:"network" def:"the network whose subnet holds ip" doc:"Network that it boots in."`
-	Cluster scalar[ident]         `yaml:"cluster" def:"none" doc:"Cluster that it belongs to."`
-	Role    scalar[ident]         `yaml:"role" def:"none" doc:"bootstrap, control-plane, worker, appliance (this daemon), or any word of yours."`
-	Profile scalar[ident]         `yaml:"profile" def:"none: boots nothing" doc:"What it boots."`
-	Aliases scalars[domain]       `yaml:"aliases" def:"none" doc:"More names, in the host's domain; a name with a dot at the end is absolute."`
-	Routes  list[rawRoute]        `yaml:"routes" def:"the network's" doc:"Static routes, as in networks."`
-	Options dict[scalar[payload]] `yaml:"options" def:"the network's" doc:"DHCP options by number, as in networks."`
-	Lease   scalar[span]          `yaml:"lease" def:"the network's" doc:"Lease time."`
-	Vars    vars                  `yaml:"vars" def:"none" doc:"Free values for templates: .Host.Vars."`
-	VM      opt[rawVM]            `yaml:"vm" def:"bare metal" doc:"This host is a virtual machine."`
-	BMC     opt[rawBMC]           `yaml:"bmc" def:"none" doc:"Management controller: redfish or ipmi."`
+	MAC     oneOrMore[MAC]                   `yaml:"mac" def:"none: DNS only" doc:"MAC address, or a list: several NICs are one machine."`
+	IP      scalar[addr4]                    `yaml:"ip" def:"from a pool" doc:"Reserved address."`
+	IP6     scalar[addr6]                    `yaml:"ip6" def:"none" doc:"IPv6 address, for AAAA and ip6.arpa."`
+	Network scalar[ident]                    `yaml:"network" def:"the network whose subnet holds ip" doc:"Network that it boots in."`
+	Cluster scalar[ident]                    `yaml:"cluster" def:"none" doc:"Cluster that it belongs to."`
+	Role    scalar[ident]                    `yaml:"role" def:"none" doc:"bootstrap, control-plane, worker, appliance (this daemon), or any word of yours."`
+	Profile scalar[ident]                    `yaml:"profile" def:"none: boots nothing" doc:"What it boots."`
+	Aliases scalars[domain]                  `yaml:"aliases" def:"none" doc:"More names, in the host's domain; a name with a dot at the end is absolute."`
+	Routes  list[rawRoute]                   `yaml:"routes" def:"the network's" doc:"Static routes, as in networks."`
+	Options dict[either[payload, rawOption]] `yaml:"options" def:"the network's" doc:"DHCP options by number, as in networks."`
+	Lease   scalar[span]                     `yaml:"lease" def:"the network's" doc:"Lease time."`
+	Vars    vars                             `yaml:"vars" def:"none" doc:"Free values for templates: .Host.Vars."`
+	VM      opt[rawVM]                       `yaml:"vm" def:"bare metal" doc:"This host is a virtual machine."`
+	BMC     opt[rawBMC]                      `yaml:"bmc" def:"none" doc:"Management controller: redfish or ipmi."`
 }
 
 type rawVM struct {

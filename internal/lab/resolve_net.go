@@ -6,7 +6,6 @@ import (
 	"math"
 	"net/netip"
 	"slices"
-	"strconv"
 	"time"
 )
 
@@ -35,7 +34,7 @@ func (r *resolver) network(e *entry[rawNetwork], n *Network) {
 		Pos: r.pos(e.spot), Name: e.Name, Subnet: raw.Subnet.V.Prefix, Interface: string(raw.Interface.or("")),
 		Address: raw.Address.V.Addr, Router: raw.Router.V.Addr,
 		DNS: values(raw.DNS, addr4.addr), NTP: values(raw.NTP, addr4.addr),
-		MTU: int(raw.MTU.or(0)), DHCP: raw.DHCP.or(DHCPServer),
+		MTU: int(raw.MTU.or(0)), DHCP: raw.DHCP.or(DHCPServer), Probe: bool(raw.Probe.or(true)),
 		Lease:  r.lease(&raw.Lease, defaultLease, key),
 		Routes: r.routes(&raw.Routes, key), Options: r.options(&raw.Options, key, networkOptionKey),
 	}
@@ -175,138 +174,6 @@ func (r *resolver) gatewaysOf(raw *list[rawRoute], section, name string) {
 		via := &raw.Items[i].Via
 		if via.ok() && !via.V.IsUnspecified() && networkOf(r.bySubnet, via.V.Addr) == nil {
 			r.fail(via.spot, fmt.Sprintf("%s.%s.routes[%d].via", section, name, i), "%s is outside every network: want a gateway inside %s", via.V.Addr, r.subnets())
-		}
-	}
-}
-
-// options returns DHCP options sorted by code. ownKey names the key that an option has of its own.
-func (r *resolver) options(raw *dict[scalar[payload]], key string, ownKey func(code uint64) string) []Option {
-	if !raw.set() {
-		return nil
-	}
-	options := make([]Option, 0, len(raw.Entries))
-	seen := map[uint64]*entry[scalar[payload]]{}
-	for _, e := range raw.Entries {
-		at := key + ".options." + e.Name
-		code, err := strconv.ParseUint(e.Name, 10, 8)
-		switch {
-		case err != nil || code == 0 || code == 255:
-			r.fail(e.spot, at, "%q is not the number of a DHCP option: want 1 to 254", e.Name)
-			continue
-		case seen[code] != nil:
-			r.fail(e.spot, at, "option %d is here and at %s: want it once", code, r.pos(seen[code].spot))
-		case protocolOption(code):
-			r.fail(e.spot, at, "option %d belongs to the protocol and is set by the server: want it left out", code)
-		case ownKey(code) != "":
-			r.fail(e.spot, at, "option %d has a key of its own: want %s", code, ownKey(code))
-		}
-		seen[code] = e
-		options = append(options, Option{Code: uint8(code), Data: e.V.V})
-	}
-	slices.SortFunc(options, func(a, b Option) int { return int(a.Code) - int(b.Code) })
-	return options
-}
-
-// protocolOption reports whether an option carries the exchange itself: overload, message type, server identifier,
-// parameter list, message, maximum size, client identifier (RFC 2132 section 9), rapid commit, relay information.
-func protocolOption(code uint64) bool {
-	switch code {
-	case 50, 52, 53, 54, 55, 56, 57, 61, 80, 82:
-		return true
-	}
-	return false
-}
-
-func networkOptionKey(code uint64) string {
-	switch code {
-	case 3:
-		return "router"
-	case 6:
-		return "dns"
-	case 26:
-		return "mtu"
-	case 42:
-		return "ntp"
-	case 119:
-		return "search"
-	}
-	return hostOptionKey(code)
-}
-
-func hostOptionKey(code uint64) string {
-	switch code {
-	case 1:
-		return "subnet"
-	case 12:
-		return "the host's name"
-	case 51:
-		return "lease"
-	case 121, 249:
-		return "routes"
-	}
-	return ""
-}
-
-// poolLists resolves the pools of all networks; profiles are known by then.
-func (r *resolver) poolLists() {
-	for i, e := range r.raw.Networks.Entries {
-		n := r.lab.Networks[i]
-		for _, p := range e.V.Pools.Entries {
-			n.Pools = append(n.Pools, r.pool(p, n))
-		}
-		r.overlappingPools(e, n)
-	}
-}
-
-func (r *resolver) pool(e *entry[rawPool], n *Network) *Pool {
-	raw, key := &e.V, "networks."+n.Name+".pools."+e.Name
-	r.identName(e.spot, key, e.Name)
-	p := &Pool{
-		Pos: r.pos(e.spot), Name: e.Name, Network: n, Range: raw.Range.V, Routes: r.routes(&raw.Routes, key),
-		MACs: values(raw.MAC.scalars, func(p MACPattern) MACPattern { return p }), Lease: r.lease(&raw.Lease, n.Lease, key),
-	}
-	if raw.Profile.ok() {
-		if p.Profile = r.profiles[string(raw.Profile.V)]; p.Profile == nil {
-			r.unknownName(raw.Profile.spot, key+".profile", "profile", string(raw.Profile.V), r.raw.Profiles.names())
-		}
-	}
-	if missing(r, &raw.Range, e.spot, key+".range", "two addresses such as 192.168.16.130-192.168.16.135") && n.Subnet.IsValid() {
-		r.poolRange(p, raw.Range.spot, key+".range")
-	}
-	if raw.MAC.set() && len(raw.MAC.Items) == 0 {
-		r.fail(raw.MAC.spot, key+".mac", "is an empty list: leave it out to serve anyone")
-	}
-	return p
-}
-
-// poolRange holds a range against its network. It may cover addresses that are somebody's: hosts', clusters', the router's,
-// the appliance's. Those are never handed out.
-func (r *resolver) poolRange(p *Pool, s spot, key string) {
-	n := p.Network
-	if !n.Subnet.Contains(p.Range.First) || !n.Subnet.Contains(p.Range.Last) {
-		r.fail(s, key, "%s is outside network %s: want addresses inside %s", p.Range, n.Name, n.Subnet)
-		return
-	}
-	for _, taken := range []struct {
-		addr netip.Addr
-		what string
-	}{{n.Subnet.Addr(), "the network address"}, {lastAddr(n.Subnet), "the broadcast address"}} {
-		if p.Range.Contains(taken.addr) {
-			r.fail(s, key, "%s holds %s, %s: want a range without it", p.Range, taken.addr, taken.what)
-		}
-	}
-}
-
-func (r *resolver) overlappingPools(e *entry[rawNetwork], n *Network) {
-	for i, p := range n.Pools {
-		for j, q := range n.Pools[:i] {
-			if !p.Range.First.IsValid() || !q.Range.First.IsValid() {
-				continue
-			}
-			if p.Range.First.Compare(q.Range.Last) <= 0 && q.Range.First.Compare(p.Range.Last) <= 0 {
-				r.fail(e.V.Pools.Entries[i].V.Range.spot, "networks."+n.Name+".pools."+p.Name+".range", "%s overlaps %s of pool %s (%s): want ranges apart",
-					p.Range, q.Range, q.Name, r.pos(e.V.Pools.Entries[j].V.Range.spot))
-			}
 		}
 	}
 }
