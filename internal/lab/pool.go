@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // An Asker is what a DHCP message tells of its machine. The slices may point into the packet: nothing keeps them.
@@ -44,8 +45,8 @@ func (p *Pool) Admits(m MAC) bool {
 	return len(p.MACs) == 0 || slices.ContainsFunc(p.MACs, func(pattern MACPattern) bool { return pattern.Match(m) })
 }
 
-// Criteria returns what a machine must be for this pool, as the lab file may hold it, key by key: "mac=52:54:00:*:*:*".
-// Empty: anyone.
+// Criteria returns what a machine must be for this pool, a line for each key: "circuit_id=eth0/7 or hex:0001ff". Empty:
+// anyone.
 func (p *Pool) Criteria() (all []string) {
 	all = appendCriteria(all, "mac", p.MACs)
 	all = appendCriteria(all, "arch", p.Archs)
@@ -56,10 +57,14 @@ func (p *Pool) Criteria() (all []string) {
 }
 
 func appendCriteria[T interface{ String() string }](all []string, key string, patterns []T) []string {
-	for _, p := range patterns {
-		all = append(all, key+"="+p.String())
+	if len(patterns) == 0 {
+		return all
 	}
-	return all
+	words := make([]string, len(patterns))
+	for i, p := range patterns {
+		words[i] = p.String()
+	}
+	return append(all, key+"="+strings.Join(words, " or "))
 }
 
 // A trait is something that a machine may tell of itself and a pool may ask for, beside the MAC that all tell.

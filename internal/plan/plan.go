@@ -40,7 +40,9 @@ type Network struct {
 type Pool struct {
 	Name    string   `json:"name"`
 	Range   string   `json:"range"`
-	MACs    []string `json:"mac,omitempty"` // empty: anyone
+	For     []string `json:"for,omitempty"` // what a machine must be, all of it; empty: anyone
+	MACs    []string `json:"mac,omitempty"` // the patterns of For's mac
+	PerPort int      `json:"per_port,omitempty"`
 	Profile string   `json:"profile,omitempty"`
 }
 
@@ -150,7 +152,7 @@ func (p *Plan) networks(l *lab.Lab, hosts []*lab.Host) {
 }
 
 func planPool(p *lab.Pool) Pool {
-	out := Pool{Name: p.Name, Range: p.Range.String(), Profile: profileName(p.Profile)}
+	out := Pool{Name: p.Name, Range: p.Range.String(), For: p.Criteria(), PerPort: p.PerPort, Profile: profileName(p.Profile)}
 	for _, m := range p.MACs {
 		out.MACs = append(out.MACs, m.String())
 	}

@@ -193,6 +193,19 @@ func TestDiff(t *testing.T) {
 			{Section: "SETTINGS", Op: "-", Line: "network metal option 66 text:tftp.example"},
 			{Section: "SETTINGS", Op: "+", Line: "network metal option 66 text:boot.example"},
 		}},
+		{"criteria", []string{"arch: [uefi-arm64, 64]", "arch: uefi-x64"}, []plan.Change{
+			{Section: "POOLS", Op: "-", Line: "metal arm 192.168.16.140-192.168.16.149 arch=uefi-arm64 or 64, vendor_class=HTTPClient* -"},
+			{Section: "POOLS", Op: "+", Line: "metal arm 192.168.16.140-192.168.16.149 arch=uefi-x64, vendor_class=HTTPClient* -"},
+		}},
+		{"forced option", []string{"x/y\", force: true", "x/y\", force: false"}, []plan.Change{
+			{Section: "SETTINGS", Op: "-", Line: "pool metal/arm option 67 text:http://x/y, forced"},
+			{Section: "SETTINGS", Op: "+", Line: "pool metal/arm option 67 text:http://x/y"},
+		}},
+		{"probe", []string{"probe: false, ", ""}, []plan.Change{{Section: "SETTINGS", Op: "-", Line: "network quiet probe off"}}},
+		{"per port", []string{"per_port: 2", "per_port: 3"}, []plan.Change{
+			{Section: "SETTINGS", Op: "-", Line: "pool metal/rack7 per_port 2"},
+			{Section: "SETTINGS", Op: "+", Line: "pool metal/rack7 per_port 3"},
+		}},
 		{"member", []string{"[worker-0:80, 10.0.0.7:80]", "[worker-0:80]"}, []plan.Change{{Section: "BALANCERS", Op: "-", Line: "web: 10.0.0.7:80 10.0.0.7"}}},
 		{"longer name", []string{"printer", "a-printer-with-a-long-name"}, []plan.Change{
 			{Section: "RESERVATIONS", Op: "-", Line: "52:54:00:00:02:04 from a pool printer printer.lab.example metal - -"},

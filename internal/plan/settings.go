@@ -68,12 +68,16 @@ func (p *Plan) networkSettings(n *lab.Network) {
 	p.set(of, "ntp", join(n.NTP))
 	p.set(of, "mtu", n.MTU)
 	p.dhcp(of, n.Routes, n.Options)
+	if !n.Probe && len(n.Pools) > 0 {
+		p.set(of, "probe", "off")
+	}
 	for _, pool := range n.Pools {
 		of := "pool " + n.Name + "/" + pool.Name
 		if pool.Lease != n.Lease {
 			p.set(of, "lease", pool.Lease)
 		}
-		p.dhcp(of, pool.Routes, nil)
+		p.set(of, "per_port", pool.PerPort)
+		p.dhcp(of, pool.Routes, pool.Options)
 	}
 }
 
@@ -86,7 +90,11 @@ func (p *Plan) dhcp(of string, routes []lab.Route, options []lab.Option) {
 		p.set(of, "route", "none")
 	}
 	for _, o := range options {
-		p.set(of, "option "+strconv.Itoa(int(o.Code)), payload(o.Data))
+		forced := ""
+		if o.Force {
+			forced = ", forced"
+		}
+		p.set(of, "option "+strconv.Itoa(int(o.Code)), payload(o.Data)+forced)
 	}
 	if options != nil && len(options) == 0 {
 		p.set(of, "options", "none")

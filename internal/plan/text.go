@@ -67,11 +67,11 @@ func (w *printer) networks(ns []Network) {
 		}
 		rows = append(rows, []string{n.Name, n.Subnet.String(), dash(n.Interface), address, router, string(n.DHCP)})
 		for _, p := range n.Pools {
-			pools = append(pools, []string{n.Name, p.Name, p.Range, dash(strings.Join(p.MACs, ",")), dash(p.Profile)})
+			pools = append(pools, []string{n.Name, p.Name, p.Range, cmp.Or(strings.Join(p.For, ", "), "anyone"), dash(p.Profile)})
 		}
 	}
 	w.table("NETWORKS", "NAME SUBNET INTERFACE ADDRESS ROUTER DHCP", rows)
-	w.table("POOLS", "NETWORK NAME RANGE MAC PROFILE", pools)
+	w.table("POOLS", "NETWORK NAME RANGE FOR PROFILE", pools)
 }
 
 func (w *printer) reservations(rs []Reservation) {
