@@ -29,6 +29,7 @@ var rooms = []wall{
 	{"internal/plan", []string{"internal/snapshot", "internal/lab", "dhcpd"}, "prints what the servers answer from; dhcpd says which boot file goes to which firmware"},
 
 	{"dhcpd", append(servers, "internal/store"), "keeps the lease book; knows no other server"},
+	{"dhcpd/segment", []string{"internal/lab"}, "sockets and frames; knows no lease and no lab"},
 	{"tftpd", append(servers, "internal/serving"), "knows no other server"},
 	{"dnsd", servers, "asks for leases through an interface of its own"},
 	{"httpd", append(servers, "internal/serving", "internal/boot", "internal/api"), "serves what the desk says; knows no other server"},

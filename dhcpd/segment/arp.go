@@ -1,0 +1,63 @@
+package segment
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"bootlab/internal/lab"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// arpSize is an Ethernet header and an ARP packet for IPv4 (RFC 826).
+const arpSize = ethernetHeader + 28
+
+// packetOtherHost is PACKET_OTHERHOST: a frame for somebody else, or of a VLAN that this machine has no interface for.
+const packetOtherHost = 3
+
+// arpFilter lets requests and replies of IPv4 over Ethernet pass.
+func arpFilter() []bpf.RawInstruction {
+	return assemble([]bpf.Instruction{
+		bpf.LoadExtension{Num: bpf.ExtType},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: packetOtherHost, SkipTrue: 7},
+		bpf.LoadAbsolute{Off: ethernetHeader, Size: 4}, // hardware type, protocol type
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 1<<16 | unix.ETH_P_IP, SkipTrue: 5},
+		bpf.LoadAbsolute{Off: ethernetHeader + 4, Size: 2}, // lengths
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0x0604, SkipTrue: 3},
+		bpf.LoadAbsolute{Off: ethernetHeader + 14, Size: 4}, // sender address: a probe has none and says nothing (RFC 5227)
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 1},
+		bpf.RetConstant{Val: arpSize},
+		bpf.RetConstant{Val: 0},
+	})
+}
+
+// parseARP returns who says to have which address: the sender of a request or a reply. ok is false where the frame says
+// nothing of the kind.
+func parseARP(frame []byte) (addr netip.Addr, mac lab.MAC, ok bool) {
+	if len(frame) < arpSize {
+		return addr, mac, false
+	}
+	a := frame[ethernetHeader:]
+	op := binary.BigEndian.Uint16(a[6:])
+	if binary.BigEndian.Uint64(a)>>16 != 1<<32|unix.ETH_P_IP<<16|0x0604 || op != 1 && op != 2 {
+		return addr, mac, false
+	}
+	addr, mac = netip.AddrFrom4([4]byte(a[14:])), lab.MAC(a[8:14])
+	if !addr.IsGlobalUnicast() && !addr.IsLinkLocalUnicast() || mac.IsZero() || mac[0]&1 != 0 {
+		return netip.Addr{}, lab.MAC{}, false
+	}
+	return addr, mac, true
+}
+
+// arpProbe asks who has addr, without saying that anybody has another (RFC 5227 section 1.1: sender address 0.0.0.0).
+func arpProbe(hw lab.MAC, addr netip.Addr) (f [arpSize]byte) {
+	copy(f[0:], broadcastMAC[:])
+	copy(f[6:], hw[:])
+	binary.BigEndian.PutUint16(f[12:], unix.ETH_P_ARP)
+	copy(f[ethernetHeader:], []byte{0, 1, 8, 0, 6, 4, 0, 1})
+	copy(f[ethernetHeader+8:], hw[:])
+	a := addr.As4()
+	copy(f[ethernetHeader+24:], a[:])
+	return f
+}

@@ -1,0 +1,98 @@
+package segment
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+
+	"bootlab/internal/lab"
+
+	"golang.org/x/sys/unix"
+)
+
+// Discover asks on an interface which DHCP servers there are, as a machine that nobody knows, and returns everyone who
+// offers something before the timeout. It needs CAP_NET_RAW and no running server; one of this machine on the same
+// interface does not hear it. Nothing is leased, but each server holds an address for a little while.
+func Discover(ctx context.Context, iface string, timeout time.Duration) ([]Rogue, error) {
+	found, err := discover(ctx, iface, timeout)
+	if err != nil {
+		return nil, fmt.Errorf("look for DHCP servers on interface %q: %w", iface, err)
+	}
+	return found, nil
+}
+
+func discover(ctx context.Context, iface string, timeout time.Duration) ([]Rogue, error) {
+	ifi, err := net.InterfaceByName(iface)
+	if err != nil {
+		return nil, err
+	}
+	t, err := openTap(ifi, unix.ETH_P_IP, replyFilter())
+	if err != nil {
+		return nil, err
+	}
+	defer t.conn.Close()
+	me := strangersMAC()
+	to := &unix.SockaddrLinklayer{Ifindex: ifi.Index, Halen: uint8(len(me)), Protocol: 0x0008} // ETH_P_IP in network order
+	copy(to.Addr[:], broadcastMAC[:])
+	if err := t.write(discoverFrame(me), to); err != nil {
+		return nil, err
+	}
+	if err := t.conn.SetReadDeadline(time.Now().Add(timeout)); err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = t.conn.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	return collect(t, iface, me)
+}
+
+// collect reads offers for a machine until the deadline.
+func collect(t *tap, iface string, me lab.MAC) (found []Rogue, err error) {
+	w := watch{seen: map[rogueKey]*server{}}
+	buf := make([]byte, replySpace)
+	for {
+		n, err := t.read(buf)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return found, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		r, ok := parseReply(buf[:n])
+		if ok && r.ClientMAC == me && r.Kind == Offer && w.due(&r, time.Now()) {
+			r.Interface = iface
+			found = append(found, r)
+		}
+	}
+}
+
+// strangersMAC makes up a MAC that no vendor gives: locally administered, unicast.
+func strangersMAC() (m lab.MAC) {
+	var b [8]byte
+	binary.NativeEndian.PutUint64(b[:], rand.Uint64())
+	copy(m[:], b[:])
+	m[0] = m[0]&^1 | 2
+	return m
+}
+
+// discoverFrame is a DISCOVER that asks for a broadcast answer, which is heard whoever it is for.
+func discoverFrame(me lab.MAC) []byte {
+	const options = "\x63\x82\x53\x63" + "\x35\x01\x01" + "\x37\x03\x01\x03\x06" + "\xff"
+	const shortest = 300 // RFC 1542 section 2.1
+	frame := make([]byte, FrameHeadroom+shortest)
+	m := frame[FrameHeadroom:]
+	m[0], m[1], m[2] = 1, 1, 6
+	binary.BigEndian.PutUint32(m[4:], rand.Uint32())
+	m[10] = 0x80
+	copy(m[28:], me[:])
+	copy(m[bootpFixed:], options)
+	putHeaders(frame, me, &Dest{
+		Source: netip.IPv4Unspecified(), Port: PortClient, To: netip.AddrPortFrom(broadcastIP, PortServer), MAC: broadcastMAC,
+	})
+	return frame
+}

@@ -1,0 +1,160 @@
+package segment
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"bootlab/internal/lab"
+
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv4"
+	"golang.org/x/sys/unix"
+)
+
+// Serve lets the prober hear and ask on a socket's segment, and past its relays, until ctx ends or the socket is closed.
+func (p *Prober) Serve(ctx context.Context, s *Socket) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { p.servePings(ctx, s) })
+	if s.arp != nil {
+		p.serveARP(ctx, s)
+	}
+}
+
+func (p *Prober) serveARP(ctx context.Context, s *Socket) {
+	defer p.attach(Path{Interface: s.iface}, arpWire{s})()
+	stop := context.AfterFunc(ctx, func() { _ = s.arp.conn.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	buf := make([]byte, arpSize)
+	listen(ctx, s.arp, buf, maxARP, func(n int) {
+		if addr, mac, ok := parseARP(buf[:n]); ok && mac != s.MAC() {
+			p.hear(addr, mac)
+		}
+	})
+}
+
+// attach makes a wire the way to a segment until the returned function is called.
+func (p *Prober) attach(path Path, w wire) (detach func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wires[path] = w
+	if s := p.surveys[path]; s != nil {
+		s.next = time.Time{} // it rested, since nobody could be asked
+	}
+	p.rouse()
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.wires[path] == w {
+			delete(p.wires, path)
+		}
+	}
+}
+
+const (
+	// maxARP bounds what a flood costs: so many frames are read a second, the kernel drops the rest.
+	maxARP   = 4000
+	maxReply = 1000 // the same for other servers' answers
+)
+
+// listen calls f for each frame of a tap, at most perSecond times a second, until ctx ends or the tap is closed.
+func listen(ctx context.Context, t *tap, buf []byte, perSecond int, f func(n int)) {
+	budget := perSecond / 10
+	wait := minWait
+	for since := time.Now(); ctx.Err() == nil; {
+		n, err := t.read(buf)
+		if err != nil {
+			// The interface flaps, or ctx ended, which the pause notices.
+			if errors.Is(err, net.ErrClosed) || !sleep(ctx, wait) {
+				return
+			}
+			wait = min(2*wait, maxWait)
+			continue
+		}
+		wait = minWait
+		f(n)
+		if budget--; budget > 0 {
+			continue
+		}
+		budget = perSecond / 10
+		now := time.Now()
+		if now.Sub(since) < time.Second/10 && !sleep(ctx, time.Second/10-now.Sub(since)) {
+			return
+		}
+		since = time.Now()
+	}
+}
+
+// arpWire asks on a segment.
+type arpWire struct{ sock *Socket }
+
+func (w arpWire) ask(addr netip.Addr) error {
+	f := arpProbe(w.sock.MAC(), addr)
+	to := &unix.SockaddrLinklayer{Ifindex: w.sock.index, Halen: uint8(len(lab.MAC{}))}
+	copy(to.Addr[:], broadcastMAC[:])
+	return w.sock.arp.write(f[:], to)
+}
+
+// icmpWire asks past relays.
+type icmpWire struct {
+	conn *ipv4.PacketConn
+	id   uint16 // tells our answers from those to other programs of this machine
+}
+
+func (w icmpWire) ask(addr netip.Addr) error {
+	f := echoRequest(w.id)
+	_, err := w.conn.WriteTo(f[:], nil, &net.IPAddr{IP: addr.AsSlice()})
+	return err
+}
+
+func (p *Prober) servePings(ctx context.Context, s *Socket) {
+	w := icmpWire{s.icmp, uint16(rand.Uint32())}
+	defer p.attach(Path{Interface: s.iface, Relay: true}, w)()
+	stop := context.AfterFunc(ctx, func() { _ = s.icmp.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	buf := make([]byte, 128)
+	for wait := minWait; ctx.Err() == nil; {
+		n, _, from, err := s.icmp.ReadFrom(buf)
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) || !sleep(ctx, wait) {
+				return
+			}
+			wait = min(2*wait, maxWait)
+			continue
+		}
+		wait = minWait
+		if ip, ok := from.(*net.IPAddr); ok && isEchoReply(buf[:n], w.id) {
+			if addr, ok := netip.AddrFromSlice(ip.IP.To4()); ok {
+				p.hearEcho(addr)
+			}
+		}
+	}
+}
+
+// echoSize is an echo request with the eight bytes that the smallest ping has.
+const echoSize = 16
+
+// echoRequest is an ICMP echo request (RFC 792).
+func echoRequest(id uint16) (b [echoSize]byte) {
+	b[0] = byte(ipv4.ICMPTypeEcho)
+	b[4], b[5] = byte(id>>8), byte(id)
+	copy(b[8:], "bootlab?")
+	sum := ^sum16(0, b[:])
+	b[2], b[3] = byte(sum>>8), byte(sum)
+	return b
+}
+
+// isEchoReply reports whether b is an answer to echoRequest.
+func isEchoReply(b []byte, id uint16) bool {
+	m, err := icmp.ParseMessage(1, b)
+	if err != nil || m.Type != ipv4.ICMPTypeEchoReply || m.Code != 0 || sum16(0, b) != 0xffff {
+		return false
+	}
+	e, ok := m.Body.(*icmp.Echo)
+	return ok && e.ID == int(id) && string(e.Data) == "bootlab?"
+}

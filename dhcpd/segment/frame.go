@@ -1,0 +1,105 @@
+package segment
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"bootlab/internal/lab"
+
+	"golang.org/x/sys/unix"
+)
+
+// The ports of DHCP (RFC 2131 section 4.1) and of the PXE boot server (PXE 2.1 section 2.2.1).
+const (
+	PortServer = 67
+	PortClient = 68
+	PortPXE    = 4011
+)
+
+const (
+	ethernetHeader = 14
+	ipv4Header     = 20
+	udpHeader      = 8
+	// FrameHeadroom is how many bytes a frame leaves free in front of the DHCP message, for the headers of a raw frame.
+	FrameHeadroom = ethernetHeader + ipv4Header + udpHeader
+)
+
+var (
+	broadcastIP  = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+	broadcastMAC = lab.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+)
+
+// A Dest is where a message goes, and as whom.
+type Dest struct {
+	Source netip.Addr     // our address in the network; invalid: the kernel chooses
+	Port   uint16         // our port: PortServer or PortPXE
+	To     netip.AddrPort // the receiver
+	MAC    lab.MAC        // of a receiver that has no address yet and cannot be found by ARP; zero: To is reached by IP
+}
+
+// Broadcast turns d to everybody on the segment (RFC 2131 section 4.1).
+func (d *Dest) Broadcast() {
+	d.To = netip.AddrPortFrom(broadcastIP, PortClient)
+	d.MAC = broadcastMAC
+}
+
+// putHeaders writes Ethernet, IPv4 and UDP headers into the headroom of a frame.
+func putHeaders(frame []byte, hw lab.MAC, d *Dest) {
+	copy(frame[0:], d.MAC[:])
+	copy(frame[6:], hw[:])
+	binary.BigEndian.PutUint16(frame[12:], unix.ETH_P_IP)
+	putIPv4(frame[ethernetHeader:], d)
+}
+
+func putIPv4(ip []byte, d *Dest) {
+	src, dst := [4]byte{}, d.To.Addr().As4()
+	if d.Source.Is4() {
+		src = d.Source.As4()
+	}
+	clear(ip[:ipv4Header])
+	ip[0] = 4<<4 | ipv4Header/4
+	ip[1] = 0x10 // low delay, as other servers do
+	binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
+	ip[6] = 0x40 // do not fragment
+	ip[8] = 64
+	ip[9] = unix.IPPROTO_UDP
+	copy(ip[12:], src[:])
+	copy(ip[16:], dst[:])
+	binary.BigEndian.PutUint16(ip[10:], ^sum16(0, ip[:ipv4Header]))
+	putUDP(ip[ipv4Header:], src, dst, d)
+}
+
+// putUDP computes the checksum: it may be left out in IPv4, but some firmware drops what has none.
+func putUDP(udp []byte, src, dst [4]byte, d *Dest) {
+	binary.BigEndian.PutUint16(udp[0:], d.Port)
+	binary.BigEndian.PutUint16(udp[2:], d.To.Port())
+	binary.BigEndian.PutUint16(udp[4:], uint16(len(udp)))
+	udp[6], udp[7] = 0, 0
+	sum := sum16(0, src[:])
+	sum = sum16(sum, dst[:])
+	sum = sum16(sum, []byte{0, unix.IPPROTO_UDP, udp[4], udp[5]})
+	sum = ^sum16(sum, udp)
+	if sum == 0 {
+		sum = 0xffff // zero would say "no checksum" (RFC 768)
+	}
+	binary.BigEndian.PutUint16(udp[6:], sum)
+}
+
+// sum16 adds b to a ones' complement sum (RFC 1071). Words of four bytes give the same sum once their carries are folded.
+func sum16(sum uint16, b []byte) uint16 {
+	s := uint64(sum)
+	for ; len(b) >= 4; b = b[4:] {
+		s += uint64(binary.BigEndian.Uint32(b))
+	}
+	if len(b) >= 2 {
+		s += uint64(binary.BigEndian.Uint16(b))
+		b = b[2:]
+	}
+	if len(b) == 1 {
+		s += uint64(b[0]) << 8
+	}
+	for s > 0xffff {
+		s = s&0xffff + s>>16
+	}
+	return uint16(s)
+}

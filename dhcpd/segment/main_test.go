@@ -1,0 +1,113 @@
+package segment
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"bootlab/internal/lab"
+	"bootlab/internal/netlab"
+)
+
+func TestMain(m *testing.M) { netlab.Main(m) }
+
+func ip(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+func mac(t testing.TB, s string) lab.MAC {
+	t.Helper()
+	m, err := lab.ParseMAC(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// open listens on an interface until the test ends.
+func open(t testing.TB, iface string) *Socket {
+	t.Helper()
+	s, err := Listen(iface)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// background runs f until the test ends, and waits for it.
+func background(t testing.TB, f func(context.Context)) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { f(ctx) })
+	t.Cleanup(func() { cancel(); wg.Wait() })
+}
+
+// run runs a command in a client's namespace with a deadline and returns its output.
+func run(t testing.TB, c *netlab.Client, name string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	out, err := c.Command(ctx, name, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// start runs a daemon in a client's namespace until the test ends.
+func start(t testing.TB, c *netlab.Client, name string, args ...string) {
+	t.Helper()
+	log := filepath.Join(t.TempDir(), "log")
+	f, err := os.Create(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := c.Command(context.Background(), name, args...)
+	cmd.Stdout, cmd.Stderr = f, f
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		_ = f.Close()
+		if text, _ := os.ReadFile(log); t.Failed() {
+			t.Logf("%s said:\n%s", name, text)
+		}
+	})
+}
+
+func waitFor(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for !ok() {
+		if !sleep(ctx, 5*time.Millisecond) {
+			t.Fatalf("waited 10 s for %s", what)
+		}
+	}
+}
+
+// pair makes two joined interfaces in the test's own namespace, one of them a port of the segment.
+func pair(t testing.TB, seg *netlab.Segment, name string) {
+	t.Helper()
+	netlab.Run(t, "ip", "link", "add", name, "type", "veth", "peer", "name", name+"p")
+	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", name).Run() })
+	netlab.Run(t, "ip", "link", "set", name+"p", "master", seg.Bridge, "up")
+	netlab.Run(t, "ip", "link", "set", name, "up")
+}
+
+func script(t testing.TB, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

@@ -1,0 +1,309 @@
+package segment
+
+import (
+	"context"
+	"encoding/binary"
+	"net/netip"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"bootlab/internal/lab"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+var (
+	alice = lab.MAC{2, 0, 0, 0, 0, 1}
+	bob   = lab.MAC{2, 0, 0, 0, 0, 2}
+	here  = Path{Interface: "br0"}
+	there = Path{Interface: "br0", Relay: true}
+)
+
+// A fakeWire keeps the times of what it is asked.
+type fakeWire struct {
+	mu    sync.Mutex
+	asked map[netip.Addr][]time.Time
+	err   error
+}
+
+func (w *fakeWire) ask(a netip.Addr) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.asked[a] = append(w.asked[a], time.Now())
+	return w.err
+}
+
+func (w *fakeWire) times(a netip.Addr) []time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.asked[a])
+}
+
+// newProber runs a prober with a fake wire for both paths until the test ends. It must be called in a bubble.
+func newProber(t testing.TB, cfg ProberConfig) (*Prober, *fakeWire) {
+	t.Helper()
+	p := NewProber(cfg, ProberDeps{Now: time.Now, Wanted: netip.MustParsePrefix("10.77.0.0/16").Contains})
+	w := &fakeWire{asked: map[netip.Addr][]time.Time{}}
+	p.attach(here, w)
+	p.attach(there, w)
+	background(t, p.Run)
+	return p, w
+}
+
+// answers collects results and when they came.
+type answers struct {
+	mu    sync.Mutex
+	start time.Time
+	got   []answer
+}
+
+type answer struct {
+	State State
+	MAC   lab.MAC
+	After time.Duration
+}
+
+func newAnswers() *answers { return &answers{start: time.Now()} }
+
+func (a *answers) done(r Result) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.got = append(a.got, answer{r.State, r.MAC, time.Since(a.start)})
+}
+
+func (a *answers) want(t *testing.T, want ...answer) {
+	t.Helper()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if diff := cmp.Diff(want, a.got, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("results (-want +got):\n%s", diff)
+	}
+}
+
+const ms = time.Millisecond
+
+func TestProbe(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name    string
+		path    Path
+		answers map[time.Duration]lab.MAC // who says to have the address, and when
+		want    answer
+		blocks  bool // alice, who asks
+	}{
+		{"silence", here, nil, answer{Free, lab.MAC{}, 200 * ms}, false},
+		{"another machine", here, map[time.Duration]lab.MAC{50 * ms: bob}, answer{InUse, bob, 50 * ms}, true},
+		{"just in time", here, map[time.Duration]lab.MAC{199 * ms: bob}, answer{InUse, bob, 199 * ms}, true},
+		{"its own machine", here, map[time.Duration]lab.MAC{50 * ms: alice}, answer{InUse, alice, 200 * ms}, false},
+		{"both", here, map[time.Duration]lab.MAC{10 * ms: alice, 50 * ms: bob}, answer{InUse, bob, 50 * ms}, true},
+		{"past a relay", there, map[time.Duration]lab.MAC{50 * ms: {}}, answer{InUse, lab.MAC{}, 50 * ms}, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				p, w := newProber(t, ProberConfig{})
+				a, addr := newAnswers(), ip("10.77.0.9")
+				p.Probe(tt.path, addr, alice, a.done)
+				for after, m := range tt.answers {
+					time.AfterFunc(after, func() { p.hear(addr, m) })
+				}
+				time.Sleep(time.Second)
+				a.want(t, tt.want)
+				if r := p.Known(addr); r.Blocks(alice) != tt.blocks || r.State != tt.want.State {
+					t.Errorf("known: %+v, want %v", r, tt.want.State)
+				}
+				if n := len(w.times(addr)); n != 2 && tt.want.After > 100*ms {
+					t.Errorf("asked %d times, want twice", n)
+				}
+			})
+		})
+	}
+}
+
+// TestProbeOfTheKnown asks nobody, until the knowledge is old.
+func TestProbeOfTheKnown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, w := newProber(t, ProberConfig{})
+		p.hear(ip("10.77.0.9"), bob)
+		p.hear(ip("10.99.0.9"), bob) // nobody cares
+		a := newAnswers()
+		p.Probe(here, ip("10.77.0.9"), alice, a.done)
+		a.want(t, answer{InUse, bob, 0})
+		if r := p.Known(ip("10.99.0.9")); r.State != Unknown {
+			t.Errorf("unwanted address: %+v", r)
+		}
+		p.Forget(ip("10.77.0.9"))
+		if r := p.Known(ip("10.77.0.9")); r.State != Unknown {
+			t.Errorf("forgotten: %+v", r)
+		}
+		p.hear(ip("10.77.0.9"), bob)
+		time.Sleep(10*time.Minute - 1)
+		if r := p.Known(ip("10.77.0.9")); r.State != InUse {
+			t.Errorf("after almost ten minutes: %+v", r)
+		}
+		time.Sleep(1)
+		if r := p.Known(ip("10.77.0.9")); r.State != Unknown {
+			t.Errorf("after ten minutes: %+v", r)
+		}
+		if n := len(w.times(ip("10.77.0.9"))); n != 0 {
+			t.Errorf("asked %d times", n)
+		}
+	})
+}
+
+// TestProbesAreBounded: beyond the bound, without a way to ask, and at the end, the answer is Unknown, and it always comes.
+func TestProbesAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, w := newProber(t, ProberConfig{Probes: 2})
+		a, b := newAnswers(), newAnswers()
+		for _, addr := range []string{"10.77.0.1", "10.77.0.2", "10.77.0.1"} {
+			p.Probe(here, ip(addr), alice, a.done)
+		}
+		p.Probe(here, ip("10.77.0.3"), alice, b.done)
+		p.Probe(Path{Interface: "nosuch0"}, ip("10.77.0.1"), alice, b.done) // joins the one that is under way
+		p.Probe(here, ip("fd00::1"), alice, b.done)
+		b.want(t, answer{}, answer{})
+		time.Sleep(time.Second)
+		free := answer{State: Free, After: 200 * ms}
+		a.want(t, free, free, free)
+		b.want(t, answer{}, answer{}, free)
+		w.err = syscall.ENETDOWN
+		c := newAnswers()
+		p.Probe(here, ip("10.77.0.4"), alice, c.done)
+		p.Probe(Path{Interface: "nosuch0"}, ip("10.77.0.5"), alice, c.done)
+		c.want(t, answer{}, answer{})
+		want := ProberStats{Asked: 2, Silent: 2, Unprobed: 4}
+		if diff := cmp.Diff(want, p.Stats()); diff != "" {
+			t.Errorf("stats (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestProbeEndsWithRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := NewProber(ProberConfig{}, ProberDeps{Now: time.Now, Wanted: netip.Addr.IsValid})
+		p.attach(here, &fakeWire{asked: map[netip.Addr][]time.Time{}})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); p.Run(ctx) }()
+		a := newAnswers()
+		p.Probe(here, ip("10.77.0.1"), alice, a.done)
+		cancel()
+		<-done
+		p.Probe(here, ip("10.77.0.2"), alice, a.done)
+		a.want(t, answer{}, answer{})
+	})
+}
+
+// TestSurvey: addresses that may be offered next are known before anybody asks, at a bounded rate, and stay known.
+func TestSurvey(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, w := newProber(t, ProberConfig{})
+		var addrs []netip.Addr
+		for i := range byte(100) {
+			addrs = append(addrs, netip.AddrFrom4([4]byte{10, 77, 1, i}))
+		}
+		start := time.Now()
+		p.hear(addrs[3], bob)
+		p.Survey(here, addrs)
+		time.Sleep(time.Second)
+		if n := p.Stats().Surveyed; n < 45 || n > 51 {
+			t.Errorf("%d addresses in the first second, want 50", n)
+		}
+		p.Survey(here, slices.Clone(addrs)) // no news
+		time.Sleep(2 * time.Second)
+		if s := p.Stats(); s.Surveyed != 99 || s.Silent != 99 {
+			t.Errorf("after a round: %+v, want 99 asked", s)
+		}
+		if len(w.times(addrs[3])) != 0 || len(w.times(addrs[4])) != 2 {
+			t.Errorf("asked %d times for one that is known, %d for one that is not", len(w.times(addrs[3])), len(w.times(addrs[4])))
+		}
+		// An hour: each stays known, and is asked for no oftener than every 2.5 minutes.
+		for range 3600 {
+			time.Sleep(time.Second)
+			for _, a := range addrs {
+				if p.Known(a).State == Unknown {
+					t.Fatalf("%s is unknown after %s", a, time.Since(start))
+				}
+			}
+		}
+		if n := p.Stats().Surveyed; n > 100*60*2/5+100 {
+			t.Errorf("%d questions in an hour for 100 addresses", n)
+		}
+		p.Survey(here, nil)
+		before := p.Stats().Surveyed
+		time.Sleep(time.Hour)
+		if n := p.Stats().Surveyed; n != before {
+			t.Errorf("%d questions while nothing is wanted", n-before)
+		}
+	})
+}
+
+// TestSurveyWaitsForTheWire: an interface that comes later is surveyed at once when it is there.
+func TestSurveyWaitsForTheWire(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, w := newProber(t, ProberConfig{})
+		late := Path{Interface: "late0"}
+		p.Survey(late, []netip.Addr{ip("10.77.0.1")})
+		time.Sleep(time.Second)
+		detach := p.attach(late, w)
+		time.Sleep(time.Second)
+		if r := p.Known(ip("10.77.0.1")); r.State != Free {
+			t.Errorf("after the interface came: %+v", r)
+		}
+		detach()
+		time.Sleep(time.Hour)
+		if n := len(w.times(ip("10.77.0.1"))); n != 2 {
+			t.Errorf("asked %d times, want 2", n)
+		}
+	})
+}
+
+// TestTableIsBounded: a flood pushes out what is old, and no more is kept than was said.
+func TestTableIsBounded(t *testing.T) {
+	t.Parallel()
+	tb, now := newTable(100), time.Now()
+	kept := ip("10.77.0.1")
+	for i := range uint32(10000) {
+		tb.put(kept, InUse, alice, now)
+		var a [4]byte
+		binary.BigEndian.PutUint32(a[:], i)
+		tb.put(netip.AddrFrom4(a), InUse, bob, now)
+		if tb.len() > 100 {
+			t.Fatalf("%d entries", tb.len())
+		}
+	}
+	if s, ok := tb.get(kept); !ok || s.mac != alice {
+		t.Errorf("an address that is heard all the time is forgotten: %+v", s)
+	}
+	if _, ok := tb.get(ip("0.0.0.1")); ok {
+		t.Error("an old address is still there")
+	}
+}
+
+func BenchmarkKnown(b *testing.B) {
+	p := NewProber(ProberConfig{}, ProberDeps{Now: time.Now, Wanted: netip.Addr.IsValid})
+	for i := range uint32(8000) {
+		var a [4]byte
+		binary.BigEndian.PutUint32(a[:], 10<<24+i)
+		p.hear(netip.AddrFrom4(a), bob)
+	}
+	addr := ip("10.0.1.1")
+	b.ReportAllocs()
+	for b.Loop() {
+		if p.Known(addr).State != InUse {
+			b.Fatal("forgotten")
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package segment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"bootlab/internal/lab"
+
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv6"
+	"golang.org/x/sys/unix"
+)
+
+// iPXE asks for an IPv6 router when it brings a NIC up and waits some 13 seconds for an answer, in every boot of every
+// machine. The answer "here is a router that routes nothing and knows no prefix" (RFC 4861 section 4.2, router lifetime 0)
+// ends the wait at once and configures nobody: no default route, no address, no change to what a real router says.
+
+const (
+	allNodes   = "ff02::1"
+	allRouters = "ff02::2"
+	ndHops     = 255 // RFC 4861 section 6.1.1: anything less came from another network
+)
+
+// Advertise answers router solicitations on a socket's segment, while wanted says so, until ctx ends or the socket is
+// closed. answered is called after each answer, with what went wrong. The error is that the interface does without, for
+// want of IPv6: iPXE may boot 13 s slower there.
+func Advertise(ctx context.Context, s *Socket, wanted func() bool, answered func(error)) error {
+	if s.nd == nil {
+		if s.ndFail != nil {
+			return fmt.Errorf("answer router solicitations on interface %q: %w", s.iface, s.ndFail)
+		}
+		return nil
+	}
+	stop := context.AfterFunc(ctx, func() { _ = s.nd.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	buf := make([]byte, 512)
+	for wait := minWait; ctx.Err() == nil; {
+		n, cm, from, err := s.nd.ReadFrom(buf)
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) || !sleep(ctx, wait) {
+				return nil
+			}
+			wait = min(2*wait, maxWait)
+			continue
+		}
+		wait = minWait
+		if isSolicitation(buf[:n], cm) && wanted() {
+			_, err := s.nd.WriteTo(noRouter(s.MAC()), nil, advertiseTo(from, s.iface))
+			answered(err)
+		}
+	}
+	return nil
+}
+
+// listenND opens a raw ICMPv6 socket that hears router solicitations of one interface.
+func listenND(ifi *net.Interface) (*ipv6.PacketConn, error) {
+	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		return control(c, func(fd int) error { return unix.BindToDevice(fd, ifi.Name) })
+	}}
+	raw, err := lc.ListenPacket(context.Background(), "ip6:ipv6-icmp", "::")
+	if err != nil {
+		return nil, err
+	}
+	conn := ipv6.NewPacketConn(raw)
+	var filter ipv6.ICMPFilter
+	filter.SetAll(true)
+	filter.Accept(ipv6.ICMPTypeRouterSolicitation)
+	err = errors.Join(
+		conn.SetICMPFilter(&filter),
+		conn.SetControlMessage(ipv6.FlagHopLimit, true),
+		conn.SetHopLimit(ndHops),
+		conn.SetMulticastHopLimit(ndHops),
+		conn.SetMulticastInterface(ifi),
+		conn.JoinGroup(ifi, &net.IPAddr{IP: net.ParseIP(allRouters)}),
+	)
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// isSolicitation makes the checks of RFC 4861 section 6.1.1 that the kernel has not made.
+func isSolicitation(b []byte, cm *ipv6.ControlMessage) bool {
+	return len(b) >= 8 && b[0] == byte(ipv6.ICMPTypeRouterSolicitation) && b[1] == 0 && cm != nil && cm.HopLimit == ndHops
+}
+
+// noRouter is a router advertisement without router, flags, timers or prefixes; the kernel fills in the checksum.
+func noRouter(hw lab.MAC) []byte {
+	body := make([]byte, 12, 20)
+	body = append(body, 1, 1) // source link-layer address, in units of 8 bytes
+	body = append(body, hw[:]...)
+	b, err := (&icmp.Message{Type: ipv6.ICMPTypeRouterAdvertisement, Body: &icmp.RawBody{Data: body}}).Marshal(nil)
+	if err != nil {
+		panic(err) // a fixed message
+	}
+	return b
+}
+
+// advertiseTo is who asked, or all nodes where the asker has no address yet (RFC 4861 section 6.2.6).
+func advertiseTo(from net.Addr, iface string) net.Addr {
+	if ip, ok := from.(*net.IPAddr); ok {
+		if a, valid := netip.AddrFromSlice(ip.IP); valid && !a.IsUnspecified() {
+			return ip
+		}
+	}
+	return &net.IPAddr{IP: net.ParseIP(allNodes), Zone: iface}
+}

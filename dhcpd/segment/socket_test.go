@@ -1,0 +1,375 @@
+package segment
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"bootlab/internal/lab"
+	"bootlab/internal/netlab"
+
+	"golang.org/x/sys/unix"
+)
+
+// giveOne answers DISCOVER and REQUEST with one address, as a server would: in the packet loop, by batches.
+func giveOne(s *Socket, in *Inbox, out *Outbox, self, addr netip.Addr) {
+	for {
+		n, err := s.Receive(PortServer, in)
+		if err != nil {
+			return
+		}
+		for i := range n {
+			p := in.At(i)
+			if len(p.Data) < bootpFixed+7 {
+				continue
+			}
+			reply, to := append(out.Frame(), p.Data[:bootpFixed]...), addr.As4()
+			m := reply[FrameHeadroom:]
+			m[0] = 2
+			copy(m[16:], to[:])
+			kind := byte(Offer)
+			if bytes.Contains(p.Data[bootpFixed:], []byte{53, 1, 3}) {
+				kind = byte(Ack)
+			}
+			id := self.As4()
+			reply = append(reply, 0x63, 0x82, 0x53, 0x63, 53, 1, kind, 54, 4, id[0], id[1], id[2], id[3], 51, 4, 0, 0, 14, 16, 1, 4, 255, 255, 255, 0, 255)
+			out.Queue(s, Dest{Source: self, Port: PortServer, To: netip.AddrPortFrom(addr, PortClient), MAC: lab.MAC(m[28:34])}, reply)
+		}
+		out.Flush()
+	}
+}
+
+const hook = `[ "$1" = bound ] && echo "ip=$ip"; exit 0`
+
+func ask(t *testing.T, c *netlab.Client, want string) {
+	t.Helper()
+	out := run(t, c, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "20", "-T", "1", "-s", script(t, hook))
+	if !strings.Contains(out, want) {
+		t.Errorf("want %s…, got:\n%s", want, out)
+	}
+}
+
+// serveOne gives one address on an interface through all its lives.
+func serveOne(t *testing.T, iface string, first *Socket, self, addr string) {
+	t.Helper()
+	k := Keeper{Listen: Listen, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	background(t, func(ctx context.Context) {
+		k.Keep(ctx, iface, first, func(_ context.Context, s *Socket) {
+			giveOne(s, NewInbox(8), NewOutbox(8, nil), ip(self), ip(addr))
+		})
+	})
+}
+
+// TestRawReply: BusyBox, without the broadcast flag, hears the raw unicast reply: also where the interface has several
+// addresses and is a VLAN.
+func TestRawReply(t *testing.T) {
+	netlab.Need(t, "root", "udhcpc")
+	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	netlab.Run(t, "ip", "addr", "add", "10.78.0.1/24", "dev", seg.Bridge)
+	serveOne(t, seg.Bridge, open(t, seg.Bridge), "10.78.0.1", "10.78.0.9")
+	ask(t, seg.NewClient(t), "ip=10.78.0.9")
+}
+
+func TestVLAN(t *testing.T) {
+	netlab.Need(t, "root", "udhcpc")
+	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	if out, err := exec.Command("ip", "link", "add", "link", seg.Bridge, "name", "vlan100", "type", "vlan", "id", "100").CombinedOutput(); err != nil {
+		t.Skipf("needs a kernel with VLANs: %s", out)
+	}
+	netlab.Run(t, "ip", "addr", "add", "10.79.0.1/24", "dev", "vlan100")
+	netlab.Run(t, "ip", "link", "set", "vlan100", "up")
+	serveOne(t, seg.Bridge, open(t, seg.Bridge), "10.77.0.1", "10.77.0.9")
+	serveOne(t, "vlan100", open(t, "vlan100"), "10.79.0.1", "10.79.0.9")
+	client := seg.NewClient(t)
+	ask(t, client, "ip=10.77.0.9")
+	run(t, client, "ip", "link", "set", "eth0", "down")
+	run(t, client, "ip", "link", "set", "eth0", "name", "trunk")
+	run(t, client, "ip", "link", "set", "trunk", "up")
+	run(t, client, "ip", "link", "add", "link", "trunk", "name", "eth0", "type", "vlan", "id", "100")
+	run(t, client, "ip", "link", "set", "eth0", "up")
+	ask(t, client, "ip=10.79.0.9")
+}
+
+// TestPortTaken: a second server on the same interface fails and says why; on another interface it does not.
+func TestPortTaken(t *testing.T) {
+	netlab.Need(t, "root")
+	one, two := netlab.NewSegment(t, "10.77.0.1/24"), netlab.NewSegment(t, "10.78.0.1/24")
+	first := open(t, one.Bridge)
+	if _, err := Listen(one.Bridge); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("second server on the same interface: got %v, want EADDRINUSE", err)
+	}
+	open(t, two.Bridge)
+	if err := first.Close(); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	open(t, one.Bridge)
+	if _, err := Listen("nosuch0"); !errors.Is(err, unix.ENODEV) {
+		t.Errorf("an interface that is not there: got %v, want ENODEV", err)
+	}
+	if _, err := Listen("lo"); err == nil {
+		t.Errorf("lo is no Ethernet, and was opened")
+	}
+}
+
+// TestBesideDnsmasq: a dnsmasq on another bridge, started as libvirt does, is no clash, whoever starts first.
+func TestBesideDnsmasq(t *testing.T) {
+	netlab.Need(t, "root", "dnsmasq", "udhcpc")
+	for _, first := range []string{"we", "they"} {
+		t.Run(first+" start first", func(t *testing.T) {
+			ours, theirs := netlab.NewSegment(t, "10.77.0.1/24"), netlab.NewSegment(t, "192.168.122.1/24")
+			if first == "we" {
+				serveOne(t, ours.Bridge, open(t, ours.Bridge), "10.77.0.1", "10.77.0.9")
+			}
+			libvirtDnsmasq(t, theirs.Bridge)
+			ask(t, theirs.NewClient(t), "ip=192.168.122.")
+			if first == "they" {
+				serveOne(t, ours.Bridge, open(t, ours.Bridge), "10.77.0.1", "10.77.0.9")
+			}
+			ask(t, ours.NewClient(t), "ip=10.77.0.9")
+		})
+	}
+}
+
+func libvirtDnsmasq(t *testing.T, bridge string) {
+	t.Helper()
+	dir := t.TempDir()
+	cmd := exec.Command("dnsmasq", "-k", "--conf-file=/dev/null", "--port=0", "--bind-dynamic", "--interface="+bridge,
+		"--except-interface=lo", "--dhcp-range=192.168.122.2,192.168.122.254", "--no-ping", "--user=root", "--group=root",
+		"--pid-file="+filepath.Join(dir, "pid"), "--dhcp-leasefile="+filepath.Join(dir, "leases"), "--log-facility="+filepath.Join(dir, "log"))
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+}
+
+// TestFlappingInterface: down and up, and away and back, do not end the service.
+func TestFlappingInterface(t *testing.T) {
+	netlab.Need(t, "root", "udhcpc")
+	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	first := open(t, seg.Bridge)
+	serveOne(t, seg.Bridge, first, "10.77.0.1", "10.77.0.9")
+	netlab.Run(t, "ip", "link", "set", seg.Bridge, "down")
+	netlab.Run(t, "ip", "link", "set", seg.Bridge, "up")
+	client := seg.NewClient(t)
+	ask(t, client, "ip=10.77.0.9")
+	if first.Stale() {
+		t.Error("stale after down and up")
+	}
+	netlab.Run(t, "ip", "link", "del", seg.Bridge)
+	if first.Stale() {
+		t.Error("stale while the interface is away")
+	}
+	netlab.Run(t, "ip", "link", "add", seg.Bridge, "type", "bridge", "stp_state", "0", "forward_delay", "0")
+	netlab.Run(t, "ip", "addr", "add", "10.77.0.1/24", "dev", seg.Bridge)
+	netlab.Run(t, "ip", "link", "set", seg.Bridge, "up")
+	netlab.Run(t, "ip", "link", "set", client.NIC, "master", seg.Bridge)
+	ask(t, client, "ip=10.77.0.9")
+}
+
+// TestInterfaceComesLater starts before somebody else, such as libvirt, has made the bridge.
+func TestInterfaceComesLater(t *testing.T) {
+	netlab.Need(t, "root", "udhcpc")
+	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	netlab.Run(t, "ip", "link", "del", seg.Bridge)
+	serveOne(t, seg.Bridge, nil, "10.77.0.1", "10.77.0.9")
+	netlab.Run(t, "ip", "link", "add", seg.Bridge, "type", "bridge", "stp_state", "0", "forward_delay", "0")
+	netlab.Run(t, "ip", "addr", "add", "10.77.0.1/24", "dev", seg.Bridge)
+	netlab.Run(t, "ip", "link", "set", seg.Bridge, "up")
+	ask(t, seg.NewClient(t), "ip=10.77.0.9")
+}
+
+// TestBridgeTakesAnotherMAC: without an address of its own a bridge has the lowest of its ports'.
+func TestBridgeTakesAnotherMAC(t *testing.T) {
+	netlab.Need(t, "root")
+	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	s := open(t, seg.Bridge)
+	before := s.MAC()
+	pair(t, seg, "low0")
+	netlab.Run(t, "ip", "link", "set", "low0p", "nomaster")
+	netlab.Run(t, "ip", "link", "set", "low0p", "address", "02:00:00:00:00:01")
+	netlab.Run(t, "ip", "link", "set", "low0p", "master", seg.Bridge)
+	if s.Stale() || s.MAC() == before || s.MAC() != mac(t, "02:00:00:00:00:01") {
+		t.Errorf("MAC %s, was %s, want that of the port", s.MAC(), before)
+	}
+}
+
+// TestBatches: what came while nobody looked is received at once, in order, and cut-off packets have no data; on any
+// interface it is known where they arrived.
+func TestBatches(t *testing.T) {
+	netlab.Need(t, "root")
+	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	netlab.Run(t, "ip", "addr", "add", "10.77.0.2/24", "dev", seg.Bridge)
+	s := open(t, "")
+	conn, err := net.Dial("udp4", "10.77.0.2:4011")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for _, m := range []string{"a", "bb", strings.Repeat("c", maxMessage+1), "", "dd"} {
+		if _, err := conn.Write([]byte(m)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in := NewInbox(4)
+	var got []string
+	for _, want := range []int{4, 1} {
+		n, err := s.Receive(PortPXE, in)
+		if err != nil || n != want {
+			t.Fatalf("received %d, %v, want %d", n, err, want)
+		}
+		for i := range n {
+			p := in.At(i)
+			got = append(got, string(p.Data))
+			if p.From.String() != conn.LocalAddr().String() || p.Local != ip("10.77.0.2") || p.IfIndex == 0 {
+				t.Errorf("packet from %s to %s on interface %d", p.From, p.Local, p.IfIndex)
+			}
+		}
+	}
+	if strings.Join(got, ",") != "a,bb,,,dd" {
+		t.Errorf("received %q", got)
+	}
+	out := NewOutbox(2, func(_ *Socket, _ Dest, _ []byte, err error) { t.Error(err) })
+	for _, m := range []string{"x", "y", "z"} { // more than it holds
+		out.Queue(s, Dest{Source: ip("10.77.0.2"), Port: PortPXE, To: in.At(0).From}, append(out.Frame(), m...))
+	}
+	out.Flush()
+	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	for _, want := range []string{"x", "y", "z"} {
+		buf := make([]byte, 9)
+		if n, err := conn.Read(buf); err != nil || string(buf[:n]) != want { // connected: it hears nobody but 10.77.0.2:4011
+			t.Errorf("got %q, %v, want %q", buf[:n], err, want)
+		}
+	}
+	_ = s.Close()
+	if _, err := s.Receive(PortPXE, in); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("receive from a closed socket: %v", err)
+	}
+}
+
+// TestFailuresStaySingle: what cannot be sent does not keep the rest of the batch from being sent.
+func TestFailuresStaySingle(t *testing.T) {
+	netlab.Need(t, "root")
+	one, two := netlab.NewSegment(t, "10.77.0.1/24"), netlab.NewSegment(t, "10.78.0.1/24")
+	pair(t, one, "fail0")
+	good, down := open(t, one.Bridge), open(t, two.Bridge)
+	hear := hearClient(t, "fail0")
+	netlab.Run(t, "ip", "link", "set", two.Bridge, "down")
+	var failed []string
+	out := NewOutbox(8, func(_ *Socket, _ Dest, m []byte, err error) { failed = append(failed, string(m)+": "+err.Error()) })
+	raw := Dest{Source: ip("10.77.0.1"), Port: PortServer, To: netip.MustParseAddrPort("10.77.0.9:68"), MAC: broadcastMAC}
+	loud := Dest{Source: ip("10.77.0.1"), Port: PortServer, To: netip.AddrPortFrom(broadcastIP, PortClient)}
+	moved, lost := loud, loud
+	moved.Source = ip("10.99.0.1")                   // not ours any more: sent from another address
+	lost.To = netip.MustParseAddrPort("10.77.0.9:0") // no such port
+	for _, m := range []struct {
+		s *Socket
+		d Dest
+		m string
+	}{{good, lost, "lost"}, {good, raw, "raw1"}, {down, raw, "down"}, {good, moved, "moved"}, {good, lost, "lost"}, {good, raw, "raw2"}, {good, loud, "loud"}} {
+		out.Queue(m.s, m.d, append(out.Frame(), m.m...))
+	}
+	out.Flush()
+	if len(failed) != 3 || !strings.Contains(strings.Join(failed, "\n"), "down: ") {
+		t.Errorf("failed: %q, want lost twice and down once", failed)
+	}
+	want := map[string]bool{"raw1": true, "raw2": true, "moved": true, "loud": true}
+	for len(want) > 0 {
+		m, ok := hear()
+		if !ok {
+			t.Fatalf("not heard: %v", want)
+		}
+		delete(want, m)
+	}
+}
+
+// hearClient returns a function that returns the next datagram for port 68 that arrives at an interface.
+func hearClient(t *testing.T, iface string) func() (string, bool) {
+	t.Helper()
+	ifi, err := net.InterfaceByName(iface)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tap, err := openTap(ifi, unix.ETH_P_IP, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tap.conn.Close() })
+	_ = tap.conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	buf := make([]byte, 2048)
+	return func() (string, bool) {
+		n, err := tap.read(buf)
+		return string(buf[min(FrameHeadroom, n):n]), err == nil
+	}
+}
+
+// TestRouterSolicitation: a client that asks for a router is told at once that there is none.
+func TestRouterSolicitation(t *testing.T) {
+	netlab.Need(t, "root")
+	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	s := open(t, seg.Bridge)
+	var answered atomic.Int32
+	background(t, func(ctx context.Context) {
+		if err := Advertise(ctx, s, func() bool { return true }, func(error) { answered.Add(1) }); err != nil {
+			t.Error(err)
+		}
+	})
+	pair(t, seg, "vcl")
+	ra := listenRA(t, "vcl")
+	var got []byte
+	waitFor(t, "a router advertisement", func() bool { got = solicit(t, ra, "vcl"); return got != nil })
+	if len(got) != 24 || got[0] != 134 || got[5] != 0 || got[6] != 0 || got[7] != 0 || got[16] != 1 || lab.MAC(got[18:24]) != s.MAC() {
+		t.Errorf("advertisement % x: want type 134 without flags and lifetime, and our link address", got)
+	}
+	if answered.Load() == 0 {
+		t.Error("no answer was counted")
+	}
+}
+
+// listenRA opens a raw ICMPv6 socket that hears advertisements.
+func listenRA(t *testing.T, iface string) net.PacketConn {
+	t.Helper()
+	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		return control(c, func(fd int) error {
+			return errors.Join(unix.BindToDevice(fd, iface), unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, 255))
+		})
+	}}
+	conn, err := lc.ListenPacket(t.Context(), "ip6:ipv6-icmp", "::")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// solicit asks once and returns the advertisement, or nil.
+func solicit(t *testing.T, conn net.PacketConn, iface string) []byte {
+	t.Helper()
+	to := &net.IPAddr{IP: net.ParseIP(allRouters), Zone: iface}
+	if _, err := conn.WriteTo([]byte{133, 0, 0, 0, 0, 0, 0, 0}, to); err != nil {
+		return nil // the link-local address is not ready yet
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+	buf := make([]byte, 1500)
+	for {
+		n, _, err := conn.ReadFrom(buf)
+		if err != nil {
+			return nil
+		}
+		if buf[0] == 134 {
+			return buf[:n]
+		}
+	}
+}
