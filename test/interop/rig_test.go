@@ -29,7 +29,7 @@ type labFile struct {
 	seg  *netlab.Segment
 	user string
 
-	appliance, networks, profiles, hosts, balancers, more string // lines to add to the sections
+	appliance, lan, networks, profiles, hosts, balancers, more string // lines to add to the sections; lan is network lan's own
 }
 
 // newLab writes a lab whose appliance is NET.1, with a pool NET.100 to NET.250 and two machines that can be installed.
@@ -95,8 +95,7 @@ appliance:
     subnet: NET.0/24
     interface: BRIDGE
     address: NET.1
-    pools: {guests: {range: NET.100-NET.250}}
-` + l.networks + `profiles:
+` + pools(l.lan) + l.lan + l.networks + `profiles:
   install: {os: coreos, kernel: images/k, initrd: [images/i], config: "ignition/{{.Host.Role}}.ign", install_to: /dev/vda}
 ` + l.profiles + `hosts:
   w0: {mac: "52:54:00:00:00:10", ip: NET.10, role: worker, profile: install, vars: {secret: treasure-of-w0}}
@@ -106,6 +105,14 @@ appliance:
 		text += "balancers:\n" + l.balancers
 	}
 	return strings.NewReplacer("NET", l.net, "BRIDGE", l.seg.Bridge, "USER", l.user).Replace(text + l.more)
+}
+
+// pools is who may have an address without being in the lab, unless the network's lines say so.
+func pools(lan string) string {
+	if strings.Contains(lan, "pools:") || strings.Contains(lan, "dhcp: proxy") {
+		return ""
+	}
+	return "    pools: {guests: {range: NET.100-NET.250}}\n"
 }
 
 // state is where learned state goes, unless the appliance's lines say so.

@@ -1,0 +1,349 @@
+package interop
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+	"github.com/mdlayher/packet"
+	"golang.org/x/sys/unix"
+)
+
+// patience is how long a test waits for what must come.
+const patience = 10 * time.Second
+
+// A wire is a raw socket on a machine's card. It speaks with any MAC and any address, and hears everything that passes,
+// what the machine's own programs send included.
+type wire struct {
+	t    testing.TB
+	m    *machine
+	conn *packet.Conn
+	hw   net.HardwareAddr
+	done chan struct{} // closed with the socket
+
+	mu    sync.Mutex
+	heard []heard
+	grown chan struct{} // closed and renewed with every packet
+	owns  map[netip.Addr]resident
+}
+
+// A heard is one DHCP message that passed.
+type heard struct {
+	*dhcpv4.DHCPv4
+	At       time.Time
+	Eth      net.HardwareAddr // where the frame was sent to
+	From, To netip.AddrPort
+	Size     int // of the message
+}
+
+func (h heard) String() string {
+	if h.DHCPv4 == nil {
+		return "nothing"
+	}
+	return fmt.Sprintf("%s %s > %s (%s) chaddr %s ciaddr %s yiaddr %s giaddr %s asks %s names %s", h.MessageType(), h.From, h.To, h.Eth,
+		h.ClientHWAddr, h.ClientIPAddr, h.YourIPAddr, h.GatewayIPAddr, h.RequestedIPAddress(), h.ServerIdentifier())
+}
+
+// A resident answers ARP requests for an address.
+type resident struct {
+	mac net.HardwareAddr
+	to  net.HardwareAddr // nobody else is answered; nil: everybody
+}
+
+// wire opens one, in the machine or, if it is nil, on iface of the test's own namespace.
+func newWire(t testing.TB, m *machine, iface string) *wire {
+	t.Helper()
+	w := &wire{t: t, m: m, grown: make(chan struct{}), done: make(chan struct{}), owns: map[netip.Addr]resident{}}
+	open := func() error {
+		ifi, err := net.InterfaceByName(iface)
+		if err != nil {
+			return err
+		}
+		w.hw = ifi.HardwareAddr
+		w.conn, err = packet.Listen(ifi, packet.Raw, unix.ETH_P_ALL, nil)
+		return err
+	}
+	var err error
+	if m == nil {
+		err = open()
+	} else {
+		err = m.inside(open)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reading sync.WaitGroup
+	reading.Go(w.read)
+	t.Cleanup(func() {
+		close(w.done)
+		_ = w.conn.Close()
+		reading.Wait()
+		if t.Failed() {
+			t.Logf("%s heard:\n%s", iface, w.tail())
+		}
+	})
+	return w
+}
+
+func (m *machine) wire(t testing.TB) *wire { t.Helper(); return newWire(t, m, "eth0") }
+
+func (w *wire) tail() string {
+	var b strings.Builder
+	all := w.all()
+	for _, h := range all[max(0, len(all)-40):] {
+		fmt.Fprintf(&b, "%s %s\n", h.At.Format("05.000"), h)
+	}
+	return b.String()
+}
+
+func (w *wire) read() {
+	buf := make([]byte, 65536)
+	for {
+		n, _, err := w.conn.ReadFrom(buf)
+		if err != nil {
+			select {
+			case <-w.done:
+				return
+			case <-time.After(time.Millisecond):
+				continue // the card goes down and comes up
+			}
+		}
+		w.frame(buf[:n])
+	}
+}
+
+const ethernet = 14 // bytes of an untagged header
+
+func (w *wire) frame(b []byte) {
+	if len(b) < ethernet+20 {
+		return
+	}
+	switch binary.BigEndian.Uint16(b[12:]) {
+	case unix.ETH_P_ARP:
+		w.arp(b)
+	case unix.ETH_P_IP:
+		w.ip(b)
+	}
+}
+
+// ip notes a DHCP message.
+func (w *wire) ip(b []byte) {
+	ip := b[ethernet:]
+	head := int(ip[0]&0xf) * 4
+	if ip[9] != unix.IPPROTO_UDP || len(ip) < head+8 {
+		return
+	}
+	udp := ip[head:]
+	length := int(binary.BigEndian.Uint16(udp[4:]))
+	if length < 8 || length > len(udp) {
+		return
+	}
+	p, err := dhcpv4.FromBytes(slices.Clone(udp[8:length]))
+	if err != nil {
+		return
+	}
+	at := func(addr []byte, port []byte) netip.AddrPort {
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(addr)), binary.BigEndian.Uint16(port))
+	}
+	h := heard{DHCPv4: p, At: time.Now(), Eth: slices.Clone(b[:6]), From: at(ip[12:16], udp), To: at(ip[16:20], udp[2:]), Size: length - 8}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.heard = append(w.heard, h)
+	close(w.grown)
+	w.grown = make(chan struct{})
+}
+
+// arp answers who asks for an address that lives here.
+func (w *wire) arp(b []byte) {
+	a := b[ethernet:]
+	if len(a) < 28 || binary.BigEndian.Uint16(a[6:]) != 1 {
+		return
+	}
+	target := netip.AddrFrom4([4]byte(a[24:28]))
+	w.mu.Lock()
+	r, ok := w.owns[target]
+	w.mu.Unlock()
+	if !ok || (r.to != nil && !slices.Equal(r.to, a[8:14])) {
+		return
+	}
+	out := slices.Concat(b[6:12], r.mac, []byte{8, 6, 0, 1, 8, 0, 6, 4, 0, 2}, r.mac, a[24:28], a[8:14], a[14:18], make([]byte, 18))
+	w.raw(out)
+}
+
+// own lets an address live here. Who asks for it by ARP is answered with mac; with to, only that card is.
+func (w *wire) own(addr string, mac, to net.HardwareAddr) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.owns[netip.MustParseAddr(addr)] = resident{mac, to}
+}
+
+func (w *wire) raw(frame []byte) {
+	// An error is an interface that is just going away; who waits for the answer finds out.
+	_, _ = w.conn.WriteTo(frame, &packet.Addr{HardwareAddr: net.HardwareAddr(frame[:6])})
+}
+
+var (
+	everybody   = net.HardwareAddr{255, 255, 255, 255, 255, 255}
+	newClient   = netip.MustParseAddrPort("0.0.0.0:68")
+	allOfTheNet = netip.MustParseAddrPort("255.255.255.255:67")
+)
+
+// send sends a message with the client's own MAC as the frame's source, to every card.
+func (w *wire) send(p *dhcpv4.DHCPv4, from, to netip.AddrPort) {
+	w.sendBytes(p.ClientHWAddr, from, to, p.ToBytes())
+}
+
+func (w *wire) sendBytes(src net.HardwareAddr, from, to netip.AddrPort, payload []byte) {
+	udp := make([]byte, 8, 8+len(payload))
+	binary.BigEndian.PutUint16(udp, from.Port())
+	binary.BigEndian.PutUint16(udp[2:], to.Port())
+	binary.BigEndian.PutUint16(udp[4:], uint16(8+len(payload)))
+	ip := []byte{0x45, 0, 0, 0, 0, 0, 0, 0, 64, unix.IPPROTO_UDP, 0, 0}
+	binary.BigEndian.PutUint16(ip[2:], uint16(28+len(payload)))
+	f, d := from.Addr().As4(), to.Addr().As4()
+	ip = slices.Concat(ip, f[:], d[:])
+	var sum uint32
+	for i := 0; i < len(ip); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(ip[i:]))
+	}
+	for sum > 0xffff {
+		sum = sum&0xffff + sum>>16
+	}
+	binary.BigEndian.PutUint16(ip[10:], ^uint16(sum))
+	w.raw(slices.Concat(everybody, src[:6], []byte{8, 0}, ip, udp, payload))
+}
+
+func (w *wire) all() []heard { w.mu.Lock(); defer w.mu.Unlock(); return slices.Clone(w.heard) }
+
+// mark returns a place in what was heard, for since.
+func (w *wire) mark() int { w.mu.Lock(); defer w.mu.Unlock(); return len(w.heard) }
+
+// since waits for a message after that place that ok likes, and returns it and the place behind it.
+func (w *wire) since(mark int, within time.Duration, ok func(heard) bool) (heard, int, bool) {
+	deadline := time.NewTimer(within)
+	defer deadline.Stop()
+	for {
+		w.mu.Lock()
+		fresh, grown := w.heard[mark:], w.grown
+		w.mu.Unlock()
+		for i, h := range fresh {
+			if ok(h) {
+				return h, mark + i + 1, true
+			}
+		}
+		select {
+		case <-grown:
+		case <-deadline.C:
+			return heard{}, mark, false
+		}
+	}
+}
+
+// await is since for what must come.
+func (w *wire) await(what string, mark int, within time.Duration, ok func(heard) bool) (heard, int) {
+	w.t.Helper()
+	h, next, found := w.since(mark, within, ok)
+	if !found {
+		w.t.Fatalf("%s: not within %v; heard\n%s", what, within, w.tail())
+	}
+	return h, next
+}
+
+func answers(p *dhcpv4.DHCPv4) func(heard) bool {
+	return func(h heard) bool {
+		return h.OpCode == dhcpv4.OpcodeBootReply && h.TransactionID == p.TransactionID && slices.Equal(h.ClientHWAddr, p.ClientHWAddr)
+	}
+}
+
+// ask broadcasts a message as a client without an address does, and returns the answer.
+func (w *wire) ask(p *dhcpv4.DHCPv4) heard {
+	w.t.Helper()
+	return w.askFrom(p, newClient, allOfTheNet)
+}
+
+func (w *wire) askFrom(p *dhcpv4.DHCPv4, from, to netip.AddrPort) heard {
+	w.t.Helper()
+	h, ok := w.tryFrom(p, from, to, patience)
+	if !ok {
+		w.t.Fatalf("no answer to %s", heard{DHCPv4: p, From: from, To: to})
+	}
+	return h
+}
+
+func (w *wire) tryFrom(p *dhcpv4.DHCPv4, from, to netip.AddrPort, within time.Duration) (heard, bool) {
+	mark := w.mark()
+	w.send(p, from, to)
+	h, _, ok := w.since(mark, within, answers(p))
+	return h, ok
+}
+
+// silent wants no answer: the server answers what it can, in the order in which it came, so once it has answered probe,
+// which it must, it has passed p over.
+func (w *wire) silent(p, probe *dhcpv4.DHCPv4) {
+	w.t.Helper()
+	mark := w.mark()
+	w.send(p, newClient, allOfTheNet)
+	w.ask(probe)
+	if h, _, ok := w.since(mark, 50*time.Millisecond, answers(p)); ok {
+		w.t.Errorf("want no answer to %s of %s, got %s", p.MessageType(), p.ClientHWAddr, h)
+	}
+}
+
+// bind gets an address for a machine in SELECTING, and fails the test unless it is granted. tell is added to both messages.
+func (w *wire) bind(mac net.HardwareAddr, tell ...dhcpv4.Modifier) heard {
+	w.t.Helper()
+	offer := w.ask(discover(mac, tell...))
+	if offer.MessageType() != dhcpv4.MessageTypeOffer {
+		w.t.Fatalf("want an offer for %s, got %s", mac, offer)
+	}
+	ack := w.ask(selecting(offer, tell...))
+	if ack.MessageType() != dhcpv4.MessageTypeAck || !ack.YourIPAddr.Equal(offer.YourIPAddr) {
+		w.t.Fatalf("want %s for %s, got %s", offer.YourIPAddr, mac, ack)
+	}
+	return ack
+}
+
+func mac(s string) net.HardwareAddr {
+	m, err := net.ParseMAC(s)
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
+// message builds one from a client, with a transaction id of its own.
+func message(kind dhcpv4.MessageType, mac net.HardwareAddr, tell ...dhcpv4.Modifier) *dhcpv4.DHCPv4 {
+	p, err := dhcpv4.New(append([]dhcpv4.Modifier{dhcpv4.WithHwAddr(mac), dhcpv4.WithMessageType(kind)}, tell...)...)
+	if err != nil {
+		panic(err) // there is no entropy
+	}
+	return p
+}
+
+func discover(mac net.HardwareAddr, tell ...dhcpv4.Modifier) *dhcpv4.DHCPv4 {
+	return message(dhcpv4.MessageTypeDiscover, mac, tell...)
+}
+
+// selecting is the request that takes an offer (RFC 2131 section 4.3.2).
+func selecting(offer heard, tell ...dhcpv4.Modifier) *dhcpv4.DHCPv4 {
+	return message(dhcpv4.MessageTypeRequest, offer.ClientHWAddr, append([]dhcpv4.Modifier{
+		dhcpv4.WithOption(dhcpv4.OptRequestedIPAddress(offer.YourIPAddr)), dhcpv4.WithOption(dhcpv4.OptServerIdentifier(offer.ServerIdentifier())),
+	}, tell...)...)
+}
+
+// rebooting is the request of a machine that remembers its address.
+func rebooting(mac net.HardwareAddr, addr string, tell ...dhcpv4.Modifier) *dhcpv4.DHCPv4 {
+	return message(dhcpv4.MessageTypeRequest, mac, append([]dhcpv4.Modifier{dhcpv4.WithOption(dhcpv4.OptRequestedIPAddress(net.ParseIP(addr)))}, tell...)...)
+}
+
+// with adds an option by number.
+func with(code uint8, value string) dhcpv4.Modifier {
+	return dhcpv4.WithGeneric(dhcpv4.GenericOptionCode(code), []byte(value))
+}
