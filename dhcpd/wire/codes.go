@@ -1,0 +1,169 @@
+package wire
+
+import (
+	"iter"
+	"math/bits"
+	"strconv"
+	"strings"
+)
+
+// A MessageType is the value of option 53 (RFC 2132 section 9.6).
+type MessageType uint8
+
+// The message types of RFC 2131.
+const (
+	Discover MessageType = 1 + iota
+	Offer
+	Ask // DHCPREQUEST; Request is the type of all that clients send
+	Decline
+	Ack
+	Nak
+	Release
+	Inform
+)
+
+// String returns the type in lower case, such as "discover": a label from a closed set, "unknown" for what RFC 2131 does
+// not name.
+func (m MessageType) String() string {
+	switch m {
+	case Discover:
+		return "discover"
+	case Offer:
+		return "offer"
+	case Ask:
+		return "request"
+	case Decline:
+		return "decline"
+	case Ack:
+		return "ack"
+	case Nak:
+		return "nak"
+	case Release:
+		return "release"
+	case Inform:
+		return "inform"
+	}
+	return "unknown"
+}
+
+// A Stage is who speaks with a machine's hardware address: they come one after the other in one boot and get the same
+// address, but not the same boot file.
+type Stage string
+
+// The stages of a boot.
+const (
+	StagePXE  Stage = "pxe"  // firmware that loads by TFTP: option 60 starts with PXEClient
+	StageHTTP Stage = "http" // firmware that loads by HTTP: option 60 starts with HTTPClient
+	StageIPXE Stage = "ipxe" // iPXE
+	StageOS   Stage = "os"   // an installer or an installed system
+)
+
+// An Arch is a processor architecture as firmware names it in option 93 (RFC 4578 section 2.1, and IANA's registry of
+// processor architecture types, which RFC 5970 opened).
+type Arch uint16
+
+// The architectures that a lab meets. Others are numbers without a name here.
+const (
+	ArchBIOS        Arch = 0
+	ArchIA32        Arch = 6
+	ArchX64         Arch = 7
+	ArchEBC         Arch = 9 // what some x64 firmware says: RFC 4578 as first published had 7 and 9 the wrong way round
+	ArchARM32       Arch = 10
+	ArchARM64       Arch = 11
+	ArchIA32HTTP    Arch = 15
+	ArchX64HTTP     Arch = 16
+	ArchEBCHTTP     Arch = 17
+	ArchARM32HTTP   Arch = 18
+	ArchARM64HTTP   Arch = 19
+	ArchBIOSHTTP    Arch = 20
+	ArchRISCV32     Arch = 25
+	ArchRISCV32HTTP Arch = 26
+	ArchRISCV64     Arch = 27
+	ArchRISCV64HTTP Arch = 28
+)
+
+// Option codes (RFC 2132, and as said). Only what this package or the server acts on has a name.
+const (
+	optMask          = 1
+	optRouter        = 3
+	optDNS           = 6
+	optHostname      = 12
+	optDomain        = 15
+	optMTU           = 26
+	optBroadcast     = 28
+	optNTP           = 42
+	optVendorInfo    = 43
+	optRequested     = 50
+	optLease         = 51
+	optOverload      = 52
+	optMessageType   = 53
+	optServer        = 54
+	optWants         = 55
+	optMessage       = 56
+	optMaxSize       = 57
+	optRenew         = 58
+	optRebind        = 59
+	optVendorClass   = 60
+	optClientID      = 61
+	optTFTPName      = 66
+	optBootFile      = 67
+	optUserClass     = 77  // RFC 3004
+	optRapidCommit   = 80  // RFC 4039
+	optFQDN          = 81  // RFC 4702
+	optAgentInfo     = 82  // RFC 3046
+	optArch          = 93  // RFC 4578
+	optNDI           = 94  // RFC 4578
+	optUUID          = 97  // RFC 4578
+	optV6Only        = 108 // RFC 8925
+	optSubnetSelect  = 118 // RFC 3011
+	optSearch        = 119 // RFC 3397
+	optRoutes        = 121 // RFC 3442
+	optTFTPAddresses = 150 // RFC 5859
+	optIPXE          = 175 // iPXE's encapsulated options
+	optMSRoutes      = 249 // option 121 under Microsoft's number
+	optPad           = 0
+	optEnd           = 255
+
+	agentCircuitID      = 1
+	agentRemoteID       = 2
+	agentLinkSelection  = 5  // RFC 3527
+	agentServerOverride = 11 // RFC 5107
+	agentSourcePort     = 19 // RFC 8357
+)
+
+// Codes is a set of option codes. The zero value is empty.
+type Codes [4]uint64
+
+// Add puts a code into the set.
+func (c *Codes) Add(code uint8) { c[code>>6] |= 1 << (code & 63) }
+
+// Has reports whether the code is in the set.
+func (c *Codes) Has(code uint8) bool { return c[code>>6]&(1<<(code&63)) != 0 }
+
+// Len returns how many codes are in the set.
+func (c *Codes) Len() int {
+	return bits.OnesCount64(c[0]) + bits.OnesCount64(c[1]) + bits.OnesCount64(c[2]) + bits.OnesCount64(c[3])
+}
+
+// All yields the codes in ascending order.
+func (c Codes) All() iter.Seq[uint8] {
+	return func(yield func(uint8) bool) {
+		for code := range 256 {
+			if c.Has(uint8(code)) && !yield(uint8(code)) {
+				return
+			}
+		}
+	}
+}
+
+// String returns the codes as people write them: "12, 15, 119".
+func (c Codes) String() string {
+	var b strings.Builder
+	for code := range c.All() {
+		if b.Len() > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(strconv.Itoa(int(code)))
+	}
+	return b.String()
+}

@@ -1,0 +1,59 @@
+// Package wire reads what DHCPv4 clients say and writes what they are told (RFC 2131, RFC 2132 and their heirs).
+//
+// It owns the bytes of both, and knows no socket, no lab and no lease: who gets which address, and what it boots, is
+// decided elsewhere.
+//
+//	options, err := wire.Builder{Subnet: subnet, Router: router, DNS: dns}.Build() // once per network, pool or host
+//
+//	var req wire.Request // one per worker, used for packet after packet
+//	if err := req.Parse(packet); err != nil {
+//		return err // a wire.ParseError, which is a metric's label too
+//	}
+//	reply := wire.Reply{Req: &req, Kind: wire.Ack, Server: self, YIAddr: addr, Lease: 12 * time.Hour, Options: options}
+//	out = reply.Append(out[:0])
+//	if reply.LeftOut.Len() > 0 {
+//		log.Warn("options left out", "options", reply.LeftOut.String())
+//	}
+//
+// # Who gets which option
+//
+//	always                          53 54 51 58 59; 61 and 82 as they came; 1 3 6; 43 60 66 67 175 where there is something to
+//	                                boot; 97 to firmware and iPXE; authored: 43 60 66 67 128-135 150 175 208-211, and any with Force
+//	to systems, and to who asks     12 15 28 121
+//	to who asks, or sends no list   26 42 119 249; authored: all others, such as 114, 120 or 252
+//	to who lists it                 150
+//	to systems that list it         108 (RFC 8925 section 3.3), Force or not
+//	to who sends it                 81 (RFC 4702)
+//	in a refusal                    53 54 56 61 82 (RFC 2131 table 3)
+//
+// An authored option that has a line of its own above goes to whom that line says. "Asks" is to list the option in
+// option 55.
+//
+// Options stand in the order of their worth: what every client needs, what it boots, what it lists in its order (RFC
+// 2132 section 9.8), what it gets unasked. What a client cannot take (option 57, 576 bytes without it) goes on in the
+// header's file and sname for systems (option 52), and is left out and reported for firmware and iPXE, which look for a
+// file name there.
+//
+// # Names
+//
+// The DNS server of this daemon answers for the names of leases, so a client has nothing to update itself: option 81 is
+// answered with S, and with O for who wanted it otherwise (RFC 4702 section 4).
+//
+// # Why not a codec
+//
+// A packet to the codec (github.com/insomniacslk/dhcp) is a map of copies. On one core of an AMD EPYC, Go 1.26, "go test
+// -bench . -cpu 1", packets of real clients:
+//
+//	parse  perfdhcp   106 ns, 0 allocations   codec  1.6 µs, 16 allocations
+//	       OVMF       141 ns, 0                      1.7 µs, 20
+//	       iPXE       119 ns, 0                      1.6 µs, 26
+//	       udhcpc     158 ns, 0                      2.4 µs, 20
+//	write  perfdhcp   145 ns, 0                      6.9 µs, 25
+//	       OVMF       300 ns, 0                      5.2 µs, 24
+//	       iPXE       247 ns, 0                     10.8 µs, 25
+//
+// There is no cache of whole option blocks by request list: it could not save more than a part of those 300 ns, and
+// would cost a look-up, a lock and a bound. The codec also leaves out option 52, puts option 53 behind 51, refuses a
+// packet without option 255, which dnsmasq and Kea take, and panics on an address that is not IPv4. It is still the
+// judge: the fuzz targets hold this package to it, both ways.
+package wire

@@ -1,0 +1,200 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"bootlab/internal/lab"
+)
+
+// A condition says to whom an option goes. The package's documentation holds the table.
+type condition uint8
+
+const (
+	always    condition = iota
+	onRequest           // who lists it in option 55, or sends no list
+	osToo               // as onRequest, and to operating systems unasked
+	listedOS            // operating systems that list it
+)
+
+// Options are the options that all machines of a network, a pool or a host have in common, encoded once by a Builder.
+// They are immutable and may be used by any number of goroutines.
+type Options struct {
+	list    []encoded  // in the order of their worth; those that go to everybody come first
+	must    []byte     // those, one behind the other
+	musts   int        // how many they are
+	mustSet Codes      // which they are
+	index   [256]uint8 // where in list a code is, plus one
+	file    string     // an authored option 67
+}
+
+type encoded struct {
+	code uint8
+	when condition
+	tlv  []byte // code, length, value; several of them above 255 bytes (RFC 3396)
+}
+
+// An Option is one that the author of a lab wrote by its number. It replaces what a Builder would say under that number.
+type Option struct {
+	Code  uint8
+	Data  []byte
+	Force bool // to everybody, asked for or not
+}
+
+// maxOption leaves room for the rest in a message of 1472 bytes.
+const maxOption = 900
+
+// Check says why an authored option cannot be sent: its number is the server's own, or it is too long.
+func (o Option) Check() error {
+	switch o.Code {
+	case optPad, optRequested, optLease, optOverload, optMessageType, optServer, optWants, optMessage, optMaxSize, optRenew, optRebind,
+		optClientID, optRapidCommit, optFQDN, optAgentInfo, optArch, optNDI, optUUID, optEnd:
+		return fmt.Errorf("option %d is written by the server itself; leave it out", o.Code)
+	}
+	if len(o.Data) > maxOption {
+		return fmt.Errorf("option %d has %d bytes; want at most %d", o.Code, len(o.Data), maxOption)
+	}
+	return nil
+}
+
+// condition says to whom an authored option goes: to whom ours under that number would, and what firmware and boot
+// loaders need to boot to everybody, since they leave it out of option 55 more often than not. A client that gets option
+// 108 unasked may go without IPv4, so nothing forces that (RFC 8925 section 3.3).
+func (o Option) condition() condition {
+	switch o.Code {
+	case optV6Only:
+		return listedOS
+	case optMask, optRouter, optDNS:
+		return always
+	}
+	if o.Force || bootOption(o.Code) {
+		return always
+	}
+	switch o.Code {
+	case optHostname, optDomain, optBroadcast, optRoutes:
+		return osToo
+	}
+	return onRequest
+}
+
+// bootOption: PXE (43, 60, 66, 67, and 128 to 135 by RFC 4578 section 2.4), TFTP servers (150), iPXE (175), PXELINUX (208
+// to 211, RFC 5071).
+func bootOption(code uint8) bool {
+	switch code {
+	case optVendorInfo, optVendorClass, optTFTPName, optBootFile, optTFTPAddresses, optIPXE:
+		return true
+	}
+	return code >= 128 && code <= 135 || code >= 208 && code <= 211
+}
+
+// A Builder says what Options are made of. The zero value of a field leaves its option out.
+type Builder struct {
+	Subnet netip.Prefix // options 1 and 28
+	Router netip.Addr   // 3
+	DNS    []netip.Addr // 6
+	NTP    []netip.Addr // 42
+	MTU    int          // 26, in bytes, 68 to 65535
+	Search []string     // 119
+	Routes []lab.Route  // 121 and 249; the router is added as the default route unless there is one
+	Custom []Option     // later ones win
+}
+
+// Build encodes the options. The error joins all that is wrong: an address or prefix that is not IPv4, an MTU or a
+// domain that cannot be written, and what Option.Check says.
+func (b Builder) Build() (*Options, error) {
+	if err := b.check(); err != nil {
+		return nil, err
+	}
+	var list []encoded
+	add := func(code uint8, when condition, value []byte) {
+		if len(value) > 0 {
+			list = append(list, encoded{code, when, appendTLV(nil, code, value)})
+		}
+	}
+	if b.Subnet.IsValid() {
+		mask, last := maskOf(b.Subnet), lastOf(b.Subnet)
+		add(optMask, always, mask[:])
+		add(optBroadcast, osToo, last[:])
+	}
+	add(optRouter, always, addrs(b.Router))
+	add(optDNS, always, addrs(b.DNS...))
+	if len(b.Routes) > 0 {
+		routes := encodeRoutes(b.Routes, b.Router)
+		add(optRoutes, osToo, routes)
+		add(optMSRoutes, onRequest, routes)
+	}
+	if b.MTU > 0 {
+		add(optMTU, onRequest, []byte{byte(b.MTU >> 8), byte(b.MTU)})
+	}
+	add(optNTP, onRequest, addrs(b.NTP...))
+	add(optSearch, onRequest, encodeSearch(b.Search))
+	return newOptions(list, b.Custom), nil
+}
+
+func newOptions(list []encoded, custom []Option) *Options {
+	o := &Options{}
+	for _, c := range custom {
+		list = slices.DeleteFunc(list, func(e encoded) bool { return e.code == c.Code })
+		e := encoded{c.Code, c.condition(), appendTLV(nil, c.Code, c.Data)}
+		if c.Code == optBootFile {
+			o.file = strings.TrimRight(string(c.Data), "\x00")
+			e.tlv = append(e.tlv, optPad) // see appendBoot
+		}
+		list = append(list, e)
+	}
+	slices.SortStableFunc(list, func(a, b encoded) int { return rank(a) - rank(b) })
+	o.list = list
+	for i, e := range list {
+		o.index[e.code] = uint8(i + 1)
+		if e.when == always {
+			o.must = append(o.must, e.tlv...)
+			o.mustSet.Add(e.code)
+			o.musts++
+		}
+	}
+	return o
+}
+
+// rank puts what goes to everybody first.
+func rank(e encoded) int {
+	if e.when == always {
+		return 0
+	}
+	return 1
+}
+
+// Has reports whether the option is among these.
+func (o *Options) Has(code uint8) bool { return o != nil && o.index[code] != 0 }
+
+func (b Builder) check() error {
+	var errs []error
+	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if b.Subnet.IsValid() && !b.Subnet.Addr().Is4() {
+		refuse("subnet %s: want an IPv4 prefix", b.Subnet)
+	}
+	for _, a := range slices.Concat([]netip.Addr{b.Router}, b.DNS, b.NTP) {
+		if a.IsValid() && !a.Is4() {
+			refuse("%s: want an IPv4 address", a)
+		}
+	}
+	if b.MTU != 0 && (b.MTU < 68 || b.MTU > 0xffff) {
+		refuse("mtu %d: want 68 to 65535", b.MTU)
+	}
+	for _, d := range b.Search {
+		if !validDomain(d) {
+			refuse("%q is not a domain name", d)
+		}
+	}
+	for _, r := range b.Routes {
+		if !r.To.IsValid() || !r.To.Addr().Is4() || !r.Via.Is4() {
+			refuse("route %s via %s: want an IPv4 prefix and address", r.To, r.Via)
+		}
+	}
+	for _, o := range b.Custom {
+		errs = append(errs, o.Check())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,158 @@
+package wire
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"bootlab/internal/lab"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/insomniacslk/dhcp/dhcpv4"
+	"github.com/insomniacslk/dhcp/rfc1035label"
+)
+
+func TestBuildRefuses(t *testing.T) {
+	t.Parallel()
+	six := ip("fd00::1")
+	route := func(to string, via netip.Addr) []lab.Route {
+		return []lab.Route{{To: netip.MustParsePrefix(to), Via: via}}
+	}
+	for _, tc := range []struct {
+		name string
+		in   Builder
+		want string
+	}{
+		{"subnet", Builder{Subnet: netip.MustParsePrefix("fd00::/64")}, "subnet fd00::/64: want an IPv4 prefix"},
+		{"router", Builder{Router: six}, "fd00::1: want an IPv4 address"},
+		{"dns", Builder{DNS: []netip.Addr{six}}, "fd00::1: want an IPv4 address"},
+		{"ntp", Builder{NTP: []netip.Addr{six}}, "fd00::1: want an IPv4 address"},
+		{"mtu", Builder{MTU: 67}, "mtu 67: want 68 to 65535"},
+		{"search", Builder{Search: []string{"a..b"}}, `"a..b" is not a domain name`},
+		{"route to", Builder{Routes: route("fd00::/64", ip("10.0.0.1"))}, "route fd00::/64 via 10.0.0.1: want an IPv4 prefix and address"},
+		{"route via", Builder{Routes: route("10.0.0.0/8", six)}, "route 10.0.0.0/8 via fd00::1: want"},
+		{"ours", Builder{Custom: []Option{{Code: 53}}}, "option 53 is written by the server itself; leave it out"},
+		{"too long", Builder{Custom: []Option{{Code: 200, Data: make([]byte, 901)}}}, "option 200 has 901 bytes; want at most 900"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			if _, err := tc.in.Build(); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want an error with %q", err, tc.want)
+			}
+		})
+	}
+}
+
+// TestBuild: each derived option in bytes.
+func TestBuild(t *testing.T) {
+	t.Parallel()
+	o := build(t, network())
+	for _, tc := range []struct {
+		rfc  string
+		code uint8
+		want string
+	}{
+		{"RFC 2132 3.3", 1, "\xff\xff\xff\x00"},
+		{"RFC 2132 3.5", 3, "\x0a\x4d\x00\xfe"},
+		{"RFC 2132 3.8", 6, "\x0a\x4d\x00\x01"},
+		{"RFC 2132 5.1", 26, "\x23\x28"},
+		{"RFC 2132 5.3", 28, "\x0a\x4d\x00\xff"},
+		{"RFC 2132 8.3", 42, "\x0a\x4d\x00\x01"},
+		{"RFC 3397", 119, "\x02c1\x03lab\x04test\x00\xc0\x03"},
+		{"RFC 3442, default route added", 121, "\x13\x0a\x00\x00\x0a\x4d\x00\x65\x00\x0a\x4d\x00\xfe"},
+		{"MS-DHCPE 2.2.8", 249, "\x13\x0a\x00\x00\x0a\x4d\x00\x65\x00\x0a\x4d\x00\xfe"},
+	} {
+		if !o.Has(tc.code) {
+			t.Errorf("%s: option %d is missing", tc.rfc, tc.code)
+			continue
+		}
+		if got := string(unTLV(o.list[o.index[tc.code]-1].tlv)); got != tc.want {
+			t.Errorf("%s: option %d is % x, want % x", tc.rfc, tc.code, got, tc.want)
+		}
+	}
+}
+
+// TestCustomReplaces: what the author wrote replaces ours, and goes to whom ours would have gone.
+func TestCustomReplaces(t *testing.T) {
+	t.Parallel()
+	b := network()
+	b.Custom = []Option{
+		{Code: 6, Data: []byte{1}}, {Code: 42, Data: []byte{2}}, {Code: 42, Data: []byte{3}}, {Code: 121, Data: []byte{4}}, {Code: 12, Data: []byte{5}},
+	}
+	for list, want := range map[string][][]byte{"\x02": {{1}, nil, {4}, {5}}, "\x2a\x0c": {{1}, {3}, {4}, {5}}} {
+		a := answer(t, parsed(t, message(t, Ask, bare, raw(55, list))))
+		a.Options = build(t, b)
+		o := decode(t, a.Append(nil)).Options
+		if diff := cmp.Diff(want, [][]byte{o[6], o[42], o[121], o[12]}); diff != "" {
+			t.Errorf("options 6, 42, 121 and 12 to who lists %q (-want +got):\n%s", list, diff)
+		}
+	}
+}
+
+// TestRoutes: the examples of RFC 3442.
+func TestRoutes(t *testing.T) {
+	t.Parallel()
+	for to, want := range map[string]string{
+		"0.0.0.0/0": "\x00", "10.0.0.0/8": "\x08\x0a", "10.0.0.0/24": "\x18\x0a\x00\x00", "10.17.0.0/16": "\x10\x0a\x11", "10.27.129.0/24": "\x18\x0a\x1b\x81",
+		"10.229.0.128/25": "\x19\x0a\xe5\x00\x80", "10.198.122.47/32": "\x20\x0a\xc6\x7a\x2f",
+	} {
+		got := encodeRoutes([]lab.Route{{To: netip.MustParsePrefix(to), Via: ip("10.0.0.1")}}, netip.Addr{})
+		if string(got) != want+"\x0a\x00\x00\x01" {
+			t.Errorf("%s: got % x, want % x and the router", to, got, want)
+		}
+	}
+}
+
+// FuzzRoutes: what is written as options 121 and 249 is read back as the same routes, and there is one default route.
+func FuzzRoutes(f *testing.F) {
+	f.Add([]byte{10, 0, 0, 0}, uint8(19), []byte{10, 77, 0, 101}, true)
+	f.Add([]byte{0, 0, 0, 0}, uint8(0), []byte{10, 77, 0, 254}, false)
+	f.Add([]byte{192, 0, 2, 1}, uint8(32), []byte{10, 77, 0, 254}, true)
+	f.Fuzz(func(t *testing.T, to []byte, bits uint8, via []byte, hasRouter bool) {
+		if len(to) != 4 || len(via) != 4 || bits > 32 {
+			return
+		}
+		route := lab.Route{To: netip.PrefixFrom(netip.AddrFrom4([4]byte(to)), int(bits)), Via: netip.AddrFrom4([4]byte(via))}
+		var router netip.Addr
+		if hasRouter {
+			router = ip("10.77.0.254")
+		}
+		var got dhcpv4.Routes
+		if err := got.FromBytes(encodeRoutes([]lab.Route{route}, router)); err != nil {
+			t.Fatal(err)
+		}
+		if hasRouter && bits != 0 {
+			last := got[len(got)-1]
+			if ones, _ := last.Dest.Mask.Size(); ones != 0 || last.Router.String() != router.String() {
+				t.Errorf("default route is %s", last)
+			}
+			got = got[:len(got)-1]
+		}
+		if len(got) != 1 || got[0].Dest.String() != route.To.Masked().String() || got[0].Router.String() != route.Via.String() {
+			t.Errorf("wrote %v, read %v", route, got)
+		}
+	})
+}
+
+// FuzzSearch: a search list is read back by the codec's decoder.
+func FuzzSearch(f *testing.F) {
+	f.Add("c1.lab.test lab.test other.test a.c1.lab.test")
+	f.Add("a a.a a.a.a A. a")
+	f.Fuzz(func(t *testing.T, text string) {
+		domains := strings.Fields(text)
+		var want []string
+		for _, d := range domains {
+			if !validDomain(d) {
+				return
+			}
+			want = append(want, strings.ToLower(strings.TrimSuffix(d, ".")))
+		}
+		got, err := rfc1035label.FromBytes(encodeSearch(domains))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got.Labels); diff != "" && len(want) > 0 {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}

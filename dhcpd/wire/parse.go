@@ -1,0 +1,309 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net/netip"
+	"time"
+
+	"bootlab/internal/lab"
+)
+
+const (
+	headerSize = 236 // RFC 2131 section 2, up to the magic cookie
+	optionsAt  = headerSize + len(magicCookie)
+	snameAt    = 44
+	fileAt     = 108
+
+	opRequest, opReply = 1, 2
+	ethernet           = 1  // htype
+	maxHops            = 16 // RFC 1542 section 4.1.1
+)
+
+const magicCookie = "\x63\x82\x53\x63"
+
+// A ParseError is why a packet gets no answer. The values are the constants below and no others, so that they may be
+// compared, and be labels of a metric.
+type ParseError string
+
+// The errors of Parse.
+const (
+	ErrShort      ParseError = "malformed"   // shorter than a header, or without the cookie of RFC 2131
+	ErrNotRequest ParseError = "not_request" // a reply, or BOOTP: without one byte of option 53
+	ErrHardware   ParseError = "hardware"    // not Ethernet, or a hardware address that no single machine can have
+	ErrHops       ParseError = "hops"        // through more relays than RFC 1542 allows
+)
+
+// Error implements error.
+func (e ParseError) Error() string { return "parse DHCP packet: " + string(e) }
+
+// Label returns the error as a metric's label.
+func (e ParseError) Label() string { return string(e) }
+
+// ParseErrors returns all errors of Parse.
+func ParseErrors() []ParseError { return []ParseError{ErrShort, ErrNotRequest, ErrHardware, ErrHops} }
+
+// Parse reads a packet into r, forgetting what was there. The error is a ParseError, and r is then of no use.
+//
+// It takes what real servers take. A packet may end without option 255, and an option that is cut short ends the options
+// and spoils none before it: so do dnsmasq and Kea, only ISC dhcpd refuses such a packet whole. An option that comes
+// several times is one in parts (RFC 3396), also across the fields that option 52 opens (RFC 2131 section 4.1: options
+// field, file, sname).
+func (r *Request) Parse(b []byte) error {
+	joined := r.parts.joined
+	*r = Request{}
+	r.parts.joined = joined[:0]
+	if len(b) < optionsAt || string(b[headerSize:optionsAt]) != magicCookie {
+		return ErrShort
+	}
+	if b[0] != opRequest {
+		return ErrNotRequest
+	}
+	r.parseOptions(b)
+	if len(r.parts.kind) != 1 {
+		return ErrNotRequest
+	}
+	if b[1] != ethernet || b[2] != 6 {
+		return ErrHardware
+	}
+	r.MAC = lab.MAC(b[28:34])
+	if r.MAC.IsZero() || r.MAC[0]&1 != 0 { // a group address is no client's, and an answer to it would reach everybody
+		return ErrHardware
+	}
+	if b[3] > maxHops {
+		return ErrHops
+	}
+	r.header(b)
+	r.fields()
+	r.stage()
+	r.relay()
+	return nil
+}
+
+func (r *Request) header(b []byte) {
+	r.Hops = b[3]
+	r.XID = [4]byte(b[4:8])
+	r.Secs = binary.BigEndian.Uint16(b[8:])
+	r.Flags = binary.BigEndian.Uint16(b[10:])
+	r.CIAddr = addrOf(b[12:16])
+	r.GIAddr = addrOf(b[24:28])
+}
+
+// parseOptions walks once over the options where each comes once, as in nearly every packet.
+func (r *Request) parseOptions(b []byte) {
+	r.walk(b[optionsAt:])
+	if v := r.parts.overload; len(v) == 1 {
+		if v[0]&1 != 0 {
+			r.parts.file = b[fileAt:headerSize]
+			r.walk(r.parts.file)
+		}
+		if v[0]&2 != 0 && v[0] < 4 {
+			r.parts.sname = b[snameAt:fileAt]
+			r.walk(r.parts.sname)
+		}
+	}
+	if r.parts.again != (Codes{}) {
+		r.join(b)
+	}
+}
+
+// walk takes the options of one field. Of those that come again it keeps the last part, and notes that there are more.
+func (r *Request) walk(b []byte) {
+	for len(b) > 0 {
+		code := b[0]
+		if code == optPad {
+			b = b[1:]
+			continue
+		}
+		if code == optEnd {
+			return
+		}
+		if len(b) < 2 || len(b) < 2+int(b[1]) {
+			r.parts.malformedOption = true
+			return
+		}
+		end := 2 + int(b[1])
+		if p := r.slot(code); p != nil {
+			if r.parts.seen.Has(code) {
+				r.parts.again.Add(code)
+			}
+			r.parts.seen.Add(code)
+			*p = b[2:end:end]
+		}
+		b = b[end:]
+	}
+}
+
+// slot returns where an option's value goes, nil for options that a server does not read.
+func (r *Request) slot(code uint8) *[]byte {
+	switch code {
+	case optHostname:
+		return &r.hostname
+	case optRequested:
+		return &r.parts.requested
+	case optLease:
+		return &r.parts.lease
+	case optOverload:
+		return &r.parts.overload
+	case optMessageType:
+		return &r.parts.kind
+	case optServer:
+		return &r.parts.server
+	case optWants:
+		return &r.Wants
+	case optMessage:
+		return &r.Message
+	case optMaxSize:
+		return &r.parts.maxSize
+	case optVendorClass:
+		return &r.VendorClass
+	case optClientID:
+		return &r.ClientID
+	case optUserClass:
+		return &r.UserClass
+	case optRapidCommit:
+		return &r.parts.rapid
+	case optFQDN:
+		return &r.fqdn
+	case optAgentInfo:
+		return &r.AgentInfo
+	case optArch:
+		return &r.parts.arch
+	case optUUID:
+		return &r.UUID
+	case optSubnetSelect:
+		return &r.parts.subnet
+	case optIPXE:
+		return &r.parts.ipxe
+	}
+	return nil
+}
+
+// join puts together the options that came in parts. It walks once for each of them, which are few, so that no packet
+// costs more than its length allows, and their memory is no more than the packet's.
+func (r *Request) join(b []byte) {
+	for code := range r.parts.again.All() {
+		start := len(r.parts.joined)
+		r.gather(code, b[optionsAt:])
+		if code != optOverload { // which counts in the options field alone, and is no use in parts
+			r.gather(code, r.parts.file)
+			r.gather(code, r.parts.sname)
+		}
+		end := len(r.parts.joined)
+		*r.slot(code) = r.parts.joined[start:end:end]
+	}
+}
+
+func (r *Request) gather(code uint8, b []byte) {
+	for len(b) > 0 && b[0] != optEnd {
+		if b[0] == optPad {
+			b = b[1:]
+			continue
+		}
+		if len(b) < 2 || len(b) < 2+int(b[1]) {
+			return
+		}
+		end := 2 + int(b[1])
+		if b[0] == code {
+			r.parts.joined = append(r.parts.joined, b[2:end]...)
+		}
+		b = b[end:]
+	}
+}
+
+func (r *Request) fields() {
+	p := &r.parts
+	r.Kind = MessageType(p.kind[0])
+	r.Requested = addrOf(p.requested)
+	r.Server = addrOf(p.server)
+	r.RapidCommit = p.seen.Has(optRapidCommit)
+	if len(p.maxSize) == 2 {
+		r.MaxSize = int(binary.BigEndian.Uint16(p.maxSize))
+	}
+	if len(p.lease) == 4 {
+		r.Lease = time.Duration(binary.BigEndian.Uint32(p.lease)) * time.Second
+	}
+}
+
+// stage tells firmware, iPXE and systems apart. iPXE also calls itself PXEClient, so it is looked for first; it writes
+// its user class raw, against RFC 3004, and the builds that Tinkerbell ships say its name there.
+func (r *Request) stage() {
+	switch {
+	case r.parts.seen.Has(optIPXE), bytes.Contains(r.UserClass, []byte("iPXE")), bytes.Contains(r.UserClass, []byte("Tinkerbell")):
+		r.Stage = StageIPXE
+	case bytes.HasPrefix(r.VendorClass, []byte("HTTPClient")):
+		r.Stage = StageHTTP
+	case bytes.HasPrefix(r.VendorClass, []byte("PXEClient")):
+		r.Stage = StagePXE
+	default:
+		r.Stage = StageOS
+	}
+	if v := r.parts.arch; len(v) >= 2 { // a list; the first is what asks now (RFC 4578 section 2.1)
+		r.Arch, r.HasArch = Arch(binary.BigEndian.Uint16(v)), true
+		return
+	}
+	r.Arch, r.HasArch = archOf(r.VendorClass)
+}
+
+// archOf reads "PXEClient:Arch:00007:UNDI:003000", for firmware that leaves option 93 out.
+func archOf(vendor []byte) (Arch, bool) {
+	_, rest, found := bytes.Cut(vendor, []byte(":Arch:"))
+	if !found {
+		return 0, false
+	}
+	n, digits := 0, 0
+	for ; digits < len(rest) && rest[digits] >= '0' && rest[digits] <= '9'; digits++ {
+		if n = n*10 + int(rest[digits]-'0'); n > 0xffff {
+			return 0, false
+		}
+	}
+	if digits == 0 || digits < len(rest) && rest[digits] != ':' {
+		return 0, false
+	}
+	return Arch(n), true
+}
+
+func (r *Request) relay() {
+	r.Subnet = addrOf(r.parts.subnet)
+	for code, value := range SubOptions(r.AgentInfo) {
+		switch code {
+		case agentCircuitID:
+			r.CircuitID = value
+		case agentRemoteID:
+			r.RemoteID = value
+		case agentLinkSelection:
+			if a := addrOf(value); a.IsValid() {
+				r.Subnet = a
+			}
+		case agentServerOverride:
+			r.Override = addrOf(value)
+		case agentSourcePort:
+			r.RelayPort = true
+		}
+	}
+	if !r.Subnet.IsValid() {
+		r.Subnet = r.GIAddr
+	}
+}
+
+// SubOptions yields the sub-options of option 82 (RFC 3046 section 2.0) up to the first that is cut short. The values
+// alias b.
+func SubOptions(b []byte) func(yield func(code uint8, value []byte) bool) {
+	return func(yield func(uint8, []byte) bool) {
+		for len(b) >= 2 {
+			end := 2 + int(b[1])
+			if len(b) < end || !yield(b[0], b[2:end:end]) {
+				return
+			}
+			b = b[end:]
+		}
+	}
+}
+
+// addrOf returns the IPv4 address in b, invalid unless b holds exactly one that is not 0.0.0.0.
+func addrOf(b []byte) netip.Addr {
+	if len(b) != 4 || binary.BigEndian.Uint32(b) == 0 {
+		return netip.Addr{}
+	}
+	return netip.AddrFrom4([4]byte(b))
+}

@@ -1,0 +1,286 @@
+package wire
+
+import (
+	"bytes"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/insomniacslk/dhcp/dhcpv4"
+)
+
+func edit(b []byte, at int, v ...byte) []byte {
+	b = bytes.Clone(b)
+	copy(b[at:], v)
+	return b
+}
+
+// TestParseRefuses: what gets no answer, and the reason that is counted.
+func TestParseRefuses(t *testing.T) {
+	t.Parallel()
+	good := message(t, Discover, bare)
+	for _, tc := range []struct {
+		name string
+		data []byte
+		want error
+	}{
+		{"nothing", nil, ErrShort},
+		{"header alone", good[:headerSize], ErrShort},
+		{"no cookie", edit(good, headerSize, 0), ErrShort},
+		{"reply", edit(good, 0, opReply), ErrNotRequest},
+		{"BOOTP: no option 53", overloaded("\xff", "", ""), ErrNotRequest},
+		{"cookie and nothing else", overloaded("", "", ""), ErrNotRequest},
+		{"option 53 empty", overloaded("\x35\x00\xff", "", ""), ErrNotRequest},
+		{"option 53 twice", overloaded("\x35\x01\x01\x35\x01\x01\xff", "", ""), ErrNotRequest},
+		{"option 53 in a field that is not open", overloaded("\xff", "\x35\x01\x01\xff", ""), ErrNotRequest},
+		{"option 53 behind the end", overloaded("\xff\x35\x01\x01", "", ""), ErrNotRequest},
+		{"option 53 behind one cut short", overloaded("\x35\x05\x01", "", ""), ErrNotRequest},
+		{"not Ethernet", edit(good, 1, 32), ErrHardware},
+		{"InfiniBand, RFC 4390", edit(good, 1, 32, 0), ErrHardware},
+		{"hardware address of 16 bytes", edit(good, 2, 16), ErrHardware},
+		{"no hardware address", edit(good, 28, 0, 0, 0, 0, 0, 0), ErrHardware},
+		{"multicast hardware address", edit(good, 28, 1), ErrHardware},
+		{"broadcast hardware address", edit(good, 28, 255, 255, 255, 255, 255, 255), ErrHardware},
+		{"17 hops", edit(good, 3, 17), ErrHops},
+		{"16 hops", edit(good, 3, 16), nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			if err := new(Request).Parse(tc.data); err != tc.want {
+				t.Errorf("got %v, want %v", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestParseErrorsAreLabels(t *testing.T) {
+	t.Parallel()
+	var labels []string
+	for _, e := range ParseErrors() {
+		labels = append(labels, e.Label())
+		if !strings.Contains(e.Error(), e.Label()) {
+			t.Errorf("%q does not say %q", e.Error(), e.Label())
+		}
+	}
+	if diff := cmp.Diff([]string{"malformed", "not_request", "hardware", "hops"}, labels); diff != "" {
+		t.Errorf("labels (-want +got):\n%s", diff)
+	}
+}
+
+// TestParseOptions: odd packets, and what is read of them.
+func TestParseOptions(t *testing.T) {
+	t.Parallel()
+	const discover = "\x35\x01\x01"
+	for _, tc := range []struct {
+		name string
+		data []byte
+		read func(r *Request) any
+		want any
+	}{
+		{"no end option", overloaded(discover+"\x0c\x01a", "", ""), func(r *Request) any { return r.Hostname() }, "a"},
+		{"pads between", overloaded("\x00\x00"+discover+"\x00\x0c\x01a\x00\xff", "", ""), func(r *Request) any { return r.Hostname() }, "a"},
+		{"one cut short does not spoil the rest", overloaded(discover+"\x0c\x01a\x3d\x07\x01", "", ""), func(r *Request) any { return [2]any{r.Hostname(), r.Truncated()} }, [2]any{"a", true}},
+		{"code without length", overloaded(discover+"\x0c", "", ""), func(r *Request) any { return [2]any{r.Hostname(), r.Truncated()} }, [2]any{"", true}},
+		{"of no length", overloaded(discover+"\x32\x00\x3d\x00\x37\x00\x5d\x00\x52\x00\xff", "", ""), func(r *Request) any {
+			return [4]any{r.Requested.IsValid(), len(r.ClientID), r.HasArch, r.Asks(3)}
+		}, [4]any{false, 0, false, true}},
+		{"RFC 3396: in two parts", overloaded("\x3d\x02ab"+discover+"\x3d\x02cd\xff", "", ""), func(r *Request) any { return string(r.ClientID) }, "abcd"},
+		{"RFC 3396: two options in parts, mixed", overloaded("\x3d\x01a\x3c\x01x\x3d\x01b\x3c\x01y"+discover+"\xff", "", ""), func(r *Request) any {
+			return string(r.ClientID) + string(r.VendorClass)
+		}, "abxy"},
+		{"RFC 2131 4.1: file", overloaded("\x34\x01\x01\xff", discover+"\x0c\x01a\xff", "\x0c\x01b"), func(r *Request) any { return r.Hostname() }, "a"},
+		{"RFC 2131 4.1: sname", overloaded("\x34\x01\x02\xff", "\x0c\x01a", discover+"\x0c\x01b\xff"), func(r *Request) any { return r.Hostname() }, "b"},
+		{"RFC 2131 4.1: options, file, sname in this order", overloaded("\x34\x01\x03\x3d\x01a\xff", "\x3d\x01b\xff"+"\x3d\x01x", "\x3d\x01c"+discover+"\xff"), func(r *Request) any {
+			return string(r.ClientID)
+		}, "abc"},
+		{"option 52 counts in the options field alone", overloaded("\x34\x01\x01"+discover+"\xff", "\x34\x01\x02\x0c\x01a", "\x0c\x01b\xff"), func(r *Request) any { return r.Hostname() }, "a"},
+		{"option 52 of no known value", overloaded("\x34\x01\x06"+discover+"\xff", "", "\x0c\x01b\xff"), func(r *Request) any { return r.Hostname() }, ""},
+		{"architectures as a list", overloaded(discover+"\x5d\x04\x00\x10\x00\x07\xff", "", ""), func(r *Request) any { return r.Arch }, ArchX64HTTP},
+		{"architecture of one byte", overloaded(discover+"\x5d\x01\x07\xff", "", ""), func(r *Request) any { return r.HasArch }, false},
+		{"architecture in option 60 alone", overloaded(discover+"\x3c\x20PXEClient:Arch:00011:UNDI:003000\xff", "", ""), func(r *Request) any { return [2]any{r.Arch, r.HasArch} }, [2]any{ArchARM64, true}},
+		{"architecture that is no number", overloaded(discover+"\x3c\x10PXEClient:Arch:x\xff", "", ""), func(r *Request) any { return r.HasArch }, false},
+		{"lease time", overloaded(discover+"\x33\x04\x00\x00\x0e\x10\xff", "", ""), func(r *Request) any { return r.Lease }, time.Hour},
+		{"maximum size", overloaded(discover+"\x39\x02\x05\xdc\xff", "", ""), func(r *Request) any { return r.MaxSize }, 1500},
+		{"rapid commit", overloaded(discover+"\x50\x00\xff", "", ""), func(r *Request) any { return r.RapidCommit }, true},
+		{"why declined", overloaded(discover+"\x38\x03dup\xff", "", ""), func(r *Request) any { return string(r.Message) }, "dup"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			if diff := cmp.Diff(tc.want, tc.read(parsed(t, tc.data))); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestParseReuse: nothing of one packet is seen in the next.
+func TestParseReuse(t *testing.T) {
+	t.Parallel()
+	r := parsed(t, message(t, Ask, ipxe, raw(82, "\x01\x01x\x13\x00"), withGIAddr("10.0.0.1"), raw(50, "\x0a\x00\x00\x02")))
+	if err := r.Parse(message(t, Discover, bare)); err != nil {
+		t.Fatal(err)
+	}
+	want := parsed(t, message(t, Discover, bare))
+	r.parts, want.parts = parts{}, parts{}
+	if diff := cmp.Diff(want, r, cmp.AllowUnexported(Request{}, parts{}), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+		t.Errorf("(-fresh +reused):\n%s", diff)
+	}
+}
+
+func TestStage(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name string
+		who  client
+		more dhcpv4.Modifier
+		want Stage
+	}{
+		{"UEFI", ovmf, nil, StagePXE},
+		{"UEFI, HTTP", ovmfHTTP, nil, StageHTTP},
+		{"iPXE, user class raw", ipxe, nil, StageIPXE},
+		{"iPXE, user class by RFC 3004", ovmf, raw(77, "\x04iPXE"), StageIPXE},
+		{"iPXE by option 175 alone", ovmf, raw(175, "\xb0\x01\x01"), StageIPXE},
+		{"iPXE by option 175 of no length", ovmf, raw(175, ""), StageIPXE},
+		{"Tinkerbell's build", ovmf, raw(77, "Tinkerbell"), StageIPXE},
+		{"system", networkd, nil, StageOS},
+		{"Debian's installer", bare, raw(60, "d-i"), StageOS},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			var more []dhcpv4.Modifier
+			if tc.more != nil {
+				more = append(more, tc.more)
+			}
+			if got := parsed(t, message(t, Discover, tc.who, more...)).Stage; got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestRelay: where the client is, by RFC 3527, RFC 3011 and giaddr, in this order; RFC 5107; RFC 8357; cut short.
+func TestRelay(t *testing.T) {
+	t.Parallel()
+	type said struct {
+		Subnet, Override string
+		Port             bool
+		Circuit, Remote  string
+	}
+	const zero = "invalid IP"
+	for _, tc := range []struct {
+		name string
+		more []dhcpv4.Modifier
+		want said
+	}{
+		{"none", nil, said{zero, zero, false, "", ""}},
+		{"giaddr", []dhcpv4.Modifier{withGIAddr("192.0.2.1")}, said{"192.0.2.1", zero, false, "", ""}},
+		{"RFC 3011", []dhcpv4.Modifier{withGIAddr("192.0.2.1"), raw(118, "\x0a\x01\x00\x00")}, said{"10.1.0.0", zero, false, "", ""}},
+		{"RFC 3527", []dhcpv4.Modifier{withGIAddr("192.0.2.1"), raw(118, "\x0a\x01\x00\x00"), raw(82, "\x05\x04\x0a\x02\x00\x00")}, said{"10.2.0.0", zero, false, "", ""}},
+		{"RFC 3527 of zeros", []dhcpv4.Modifier{withGIAddr("192.0.2.1"), raw(82, "\x05\x04\x00\x00\x00\x00")}, said{"192.0.2.1", zero, false, "", ""}},
+		{"all", []dhcpv4.Modifier{raw(82, "\x01\x04port\x02\x02sw\x0b\x04\xc0\x00\x02\x09\x13\x00")}, said{zero, "192.0.2.9", true, "port", "sw"}},
+		{"cut short", []dhcpv4.Modifier{raw(82, "\x01\x04port\x05\x04\x0a\x02\x00")}, said{zero, zero, false, "port", ""}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			r := parsed(t, message(t, Discover, bare, tc.more...))
+			got := said{r.Subnet.String(), r.Override.String(), r.RelayPort, string(r.CircuitID), string(r.RemoteID)}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestHostname(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ name, twelve, fqdn, want string }{
+		{"none", "", "", ""},
+		{"label", "box", "", "box"},
+		{"domain is dropped, case too", "Box.Lab.Test", "", "box"},
+		{"NUL at the end", "box\x00\x00", "", "box"},
+		{"underscore", "my_box", "", ""},
+		{"hyphen in front", "-box", "", ""},
+		{"markup", "<b>", "", ""},
+		{"NUL inside", "a\x00b", "", ""},
+		{"63", strings.Repeat("a", 63), "", strings.Repeat("a", 63)},
+		{"64", strings.Repeat("a", 64), "", ""},
+		{"RFC 4702, text", "", "\x00\x00\x00Win.ad.test", "win"},
+		{"RFC 4702, DNS", "", "\x04\x00\x00\x03Win\x02ad\x04test\x00", "win"},
+		{"RFC 4702, DNS, a part of a name", "", "\x04\x00\x00\x03win", "win"},
+		{"RFC 4702 3.1: before option 12", "twelve", "\x04\x00\x00\x03win\x00", "win"},
+		{"RFC 4702, empty", "twelve", "\x05\x00\x00", "twelve"},
+		{"RFC 4702, label beyond the end", "twelve", "\x04\x00\x00\x09win", "twelve"},
+		{"RFC 4702, cut short", "twelve", "\x04\x00", "twelve"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			var more []dhcpv4.Modifier
+			if tc.twelve != "" {
+				more = append(more, raw(12, tc.twelve))
+			}
+			if tc.fqdn != "" {
+				more = append(more, raw(81, tc.fqdn))
+			}
+			if got := parsed(t, message(t, Discover, bare, more...)).Hostname(); got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestFQDNString(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"\x00a.b.test.": "a.b.test", "\x04\x01a\x01b\x04test\x00": "a.b.test", "\x04\x01a": "a", "\x04\x01a\x40b": "a", "\x04": "",
+	} {
+		if got := (FQDN{Flags: in[0], Name: []byte(in[1:])}).String(); got != want {
+			t.Errorf("%q: got %q, want %q", in, got, want)
+		}
+	}
+}
+
+// TestUserClasses: by RFC 3004, and as iPXE writes it.
+func TestUserClasses(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string][]string{
+		"":                  nil,
+		"iPXE":              {"iPXE"},
+		"\x04iPXE":          {"iPXE"},
+		"\x01a\x02bc":       {"a", "bc"},
+		"\x01a\x02b":        {"\x01a\x02b"},
+		"\x00":              {"\x00"},
+		"\x04iPXE\x00\x01a": {"\x04iPXE\x00\x01a"},
+	} {
+		var got []string
+		for c := range (&Request{UserClass: []byte(in)}).UserClasses {
+			got = append(got, string(c))
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", in, diff)
+		}
+	}
+}
+
+// TestCaptured: what real clients said.
+func TestCaptured(t *testing.T) {
+	t.Parallel()
+	packets := captured(t)
+	var got []string
+	for _, name := range slices.Sorted(maps.Keys(packets)) {
+		r := parsed(t, packets[name])
+		arch := "-"
+		if r.HasArch {
+			arch = strconv.Itoa(int(r.Arch))
+		}
+		got = append(got, strings.TrimRight(strings.Join([]string{
+			name, r.Kind.String(), string(r.Stage), arch, string(r.VendorClass), r.Hostname(),
+		}, " "), " "))
+	}
+	golden(t, "captured.want", strings.Join(got, "\n")+"\n")
+}

@@ -1,0 +1,289 @@
+package wire
+
+import (
+	"encoding/binary"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	minMessage  = 300 // RFC 951; some relays and firmware drop less
+	minDatagram = 576 // what every client takes (RFC 2131 section 2)
+	maxDatagram = 1500
+	udpOverhead = 28 // IPv4 and UDP headers
+	maxMessage  = maxDatagram - udpOverhead
+	fixedRoom   = 64 // what options 53, 54, 51, 58 and 59 take, and then some
+)
+
+// A Reply is an answer before it is bytes. A Reply may be used again and again; it must not be used by two goroutines at
+// a time.
+type Reply struct {
+	Req     *Request      // what is answered; never nil
+	Kind    MessageType   // Offer, Ack or Nak
+	Server  netip.Addr    // option 54
+	YIAddr  netip.Addr    // the client's address; not sent in a refusal, nor to Inform
+	Next    netip.Addr    // the TFTP server: siaddr, and options 66 and 150; invalid: none
+	Lease   time.Duration // options 51, 58 and 59; 0: no lease is given or told. What 32 bits of seconds cannot say is infinite
+	Options *Options      // nil: none, and neither Name nor Domain
+	Name    string        // option 12
+	Domain  string        // option 15
+	FQDN    string        // what the client is called in DNS, without a final dot; empty: nothing. For option 81
+
+	BootFile string // header field and option 67: a path by TFTP, or a URL. Never for an operating system: some take it for theirs
+	Vendor   string // option 60, which goes with PXE43
+	PXE43    string // option 43, encoded
+	IPXE175  string // option 175, encoded
+	Message  string // option 56
+
+	// LeftOut is set by Append: the options that found no room in what the client takes.
+	LeftOut Codes
+}
+
+// Append writes the reply behind b and returns it. It allocates only where b has less than 1472 bytes of room.
+//
+// It is written by hand and not with a codec, because what matters most must come first (old firmware reads no further
+// than it needs), must stay within what the client takes, and no bad address may bring the server down.
+func (a *Reply) Append(b []byte) []byte {
+	w := writer{b: slices.Grow(b, maxMessage)}
+	start := len(b)
+	a.write(&w, start, false)
+	if w.left != (Codes{}) && !a.Req.Booting() && a.Kind != Nak {
+		// EDK2 and other firmware read a boot file name where options stand, so only systems get options there.
+		closed := w.left.Len()
+		if a.write(&w, start, true); w.left.Len() >= closed {
+			a.write(&w, start, false)
+		}
+	}
+	a.LeftOut = w.left
+	return w.b
+}
+
+// write writes the message at start, over what is there.
+func (a *Reply) write(w *writer, start int, overload bool) {
+	*w = writer{b: a.appendHeader(w.b[:start])}
+	total, agent := a.limits()
+	w.end = start + total - agent - 1
+	if agent == 0 && len(a.Req.AgentInfo) > 0 {
+		w.left.Add(optAgentInfo)
+	}
+	a.fixed(w)
+	if overload {
+		w.openFields(start, a.file() == "")
+	}
+	a.options(w)
+	w.closeFields(start)
+	if agent > 0 {
+		w.b = appendTLV(w.b, optAgentInfo, a.Req.AgentInfo) // RFC 3046 section 2.2: last, and as it came
+	}
+	w.b = append(w.b, optEnd)
+	if n := len(w.b) - start; n < minMessage {
+		w.b = w.b[:start+minMessage]
+		clear(w.b[start+n:])
+	}
+}
+
+// limits returns how long the message may be, and how much of it option 82 takes.
+//
+// Option 57 counts the datagram's headers for some clients and not for others; counting them is safe with both. A relay
+// takes option 82 off again (RFC 3046 section 2.1), so with a relay it does not count as the client's. If there is no
+// room for it at all it is left out (section 2.2).
+func (a *Reply) limits() (total, agent int) {
+	total = min(max(a.Req.MaxSize, minDatagram), maxDatagram) - udpOverhead
+	n := len(a.Req.AgentInfo)
+	if n == 0 {
+		return total, 0
+	}
+	agent = tlvSize(n)
+	with := total
+	if a.Req.GIAddr.IsValid() {
+		with = min(total+agent, maxMessage)
+	}
+	if with-agent-1 < optionsAt+fixedRoom {
+		return total, 0
+	}
+	return with, agent
+}
+
+func (a *Reply) appendHeader(b []byte) []byte {
+	r := a.Req
+	b = b[:len(b)+optionsAt]
+	h := b[len(b)-optionsAt:]
+	clear(h)
+	h[0], h[1], h[2] = opReply, ethernet, 6
+	copy(h[4:], r.XID[:])
+	binary.BigEndian.PutUint16(h[10:], a.flags())
+	copy(h[28:], r.MAC[:])
+	putAddr(h[24:], r.GIAddr)
+	copy(h[headerSize:], magicCookie)
+	if a.Kind == Nak { // RFC 2131 table 3: no other field
+		return b
+	}
+	if a.Kind == Ack {
+		putAddr(h[12:], r.CIAddr)
+	}
+	if r.Kind != Inform {
+		putAddr(h[16:], a.YIAddr)
+	}
+	putAddr(h[20:], a.Next)
+	// shim finds its second stage only by the header, so both header and option 67.
+	if file := a.file(); len(file) < headerSize-fileAt {
+		copy(h[fileAt:], file)
+	}
+	return b
+}
+
+// file is what the header names: as option 67. The author's boot file stays away from systems there, because Debian's
+// installer takes a URL in the header for its preseed file.
+func (a *Reply) file() string {
+	if !a.Options.Has(optBootFile) {
+		return a.BootFile
+	}
+	if a.Req.Booting() {
+		return a.Options.file
+	}
+	return ""
+}
+
+// flags: a relay must broadcast a refusal, since the client has no address to send it to (RFC 2131 section 4.3.2).
+func (a *Reply) flags() uint16 {
+	if a.Kind == Nak && a.Req.GIAddr.IsValid() {
+		return a.Req.Flags | 0x8000
+	}
+	return a.Req.Flags
+}
+
+// fixed writes what comes first and always has room.
+func (a *Reply) fixed(w *writer) {
+	w.b = append(w.b, optMessageType, 1, byte(a.Kind))
+	if a.Server.Is4() {
+		v := a.Server.As4()
+		w.b = append(w.b, optServer, 4, v[0], v[1], v[2], v[3])
+	}
+	if a.Lease <= 0 || a.Kind == Nak || a.Req.Kind == Inform { // RFC 2131 section 4.3.5
+		return
+	}
+	s := seconds(a.Lease)
+	w.b = binary.BigEndian.AppendUint32(append(w.b, optLease, 4), s)
+	if s == math.MaxUint32 {
+		return // who has it for ever need not renew it
+	}
+	w.b = binary.BigEndian.AppendUint32(append(w.b, optRenew, 4), s/2)
+	w.b = binary.BigEndian.AppendUint32(append(w.b, optRebind, 4), s/8*7+s%8*7/8) // RFC 2131 section 4.4.5: 0.5 and 0.875
+}
+
+// options writes the rest by its worth, so that what finds no room is what the client can best do without.
+func (a *Reply) options(w *writer) {
+	if a.Kind == Nak { // RFC 2131 table 3 and RFC 6842: nothing else
+		put(w, optClientID, a.Req.ClientID)
+		put(w, optMessage, a.Message)
+		return
+	}
+	a.boot(w)
+	put(w, optClientID, a.Req.ClientID) // RFC 6842
+	if a.Req.Booting() {
+		put(w, optUUID, a.Req.UUID) // PXE firmware drops what comes without it (RFC 4578 section 2.3)
+	}
+	if o := a.Options; o != nil {
+		a.common(w, o)
+	}
+	if f, ok := a.Req.FQDN(); ok && a.Options != nil {
+		a.fqdn(w, f)
+	}
+	put(w, optMessage, a.Message)
+}
+
+// boot leaves to the author of the lab what the author wrote: options 43, 60, 66, 67 and 175 may be theirs.
+func (a *Reply) boot(w *writer) {
+	o := a.Options
+	if a.Vendor != "" && !o.Has(optVendorClass) && !o.Has(optVendorInfo) {
+		put(w, optVendorClass, a.Vendor)
+		put(w, optVendorInfo, a.PXE43)
+	}
+	if a.BootFile != "" && !o.Has(optBootFile) {
+		if b := w.room(optBootFile, tlvSize(len(a.BootFile))+1); b != nil {
+			*b = appendTLV(*b, optBootFile, a.BootFile)
+			*b = append(*b, optPad) // some EFI firmware reads the name as a C string, on into the next option
+		}
+	}
+	if a.Next.Is4() && !o.Has(optTFTPName) {
+		var text [15]byte
+		put(w, optTFTPName, a.Next.AppendTo(text[:0]))
+	}
+	if a.Next.Is4() && a.Req.Lists(optTFTPAddresses) && !o.Has(optTFTPAddresses) {
+		v := a.Next.As4()
+		put(w, optTFTPAddresses, v[:])
+	}
+	if !o.Has(optIPXE) {
+		put(w, optIPXE, a.IPXE175)
+	}
+}
+
+// common writes what the network says: first what everybody needs, then what the client lists, in its order (RFC 2132
+// section 9.8), then what it gets unasked.
+func (a *Reply) common(w *writer, o *Options) {
+	if len(w.b)+len(o.must) <= w.end {
+		w.b = append(w.b, o.must...)
+	} else {
+		for _, e := range o.list[:o.musts] {
+			w.raw(e)
+		}
+	}
+	done := o.mustSet
+	for _, code := range a.Req.Wants {
+		if !done.Has(code) {
+			done.Add(code)
+			a.listed(w, o, code)
+		}
+	}
+	unlisted := len(a.Req.Wants) == 0
+	system := !a.Req.Booting()
+	for _, e := range o.list[o.musts:] {
+		if !done.Has(e.code) && (e.when == onRequest && unlisted || e.when == osToo && (unlisted || system)) {
+			w.raw(e)
+		}
+	}
+	if unlisted || system {
+		for _, code := range [...]uint8{optHostname, optDomain} {
+			if !done.Has(code) && !o.Has(code) {
+				a.listed(w, o, code)
+			}
+		}
+	}
+}
+
+// listed writes an option that the client lists.
+func (a *Reply) listed(w *writer, o *Options, code uint8) {
+	if i := o.index[code]; i != 0 {
+		if e := o.list[i-1]; e.when != listedOS || !a.Req.Booting() {
+			w.raw(e)
+		}
+		return
+	}
+	switch code {
+	case optHostname:
+		put(w, optHostname, a.Name)
+	case optDomain:
+		put(w, optDomain, a.Domain)
+	}
+}
+
+// fqdn answers option 81 (RFC 4702 section 4).
+func (a *Reply) fqdn(w *writer, f FQDN) {
+	var v [3 + 255 + 1]byte
+	name := strings.TrimSuffix(a.FQDN, ".")
+	if !validDomain(name) {
+		name = ""
+	}
+	put(w, optFQDN, f.append(v[:0], name))
+}
+
+// putAddr writes four bytes, zeros for an address that is absent.
+func putAddr(b []byte, a netip.Addr) {
+	if a.Is4() {
+		v := a.As4()
+		copy(b, v[:])
+	}
+}

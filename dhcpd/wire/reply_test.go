@@ -1,0 +1,414 @@
+package wire
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"bootlab/internal/lab"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/insomniacslk/dhcp/dhcpv4"
+)
+
+// network is what most tests answer from.
+func network() Builder {
+	return Builder{
+		Subnet: netip.MustParsePrefix("10.77.0.0/24"), Router: ip("10.77.0.254"), DNS: []netip.Addr{ip("10.77.0.1")},
+		NTP: []netip.Addr{ip("10.77.0.1")}, MTU: 9000, Search: []string{"c1.lab.test", "lab.test"},
+		Routes: []lab.Route{{To: netip.MustParsePrefix("10.0.0.0/19"), Via: ip("10.77.0.101")}},
+	}
+}
+
+func build(t testing.TB, b Builder) *Options {
+	t.Helper()
+	o, err := b.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// answer is an acknowledgement with everything there is.
+func answer(t testing.TB, r *Request) *Reply {
+	return &Reply{
+		Req: r, Kind: Ack, Server: ip("10.77.0.1"), YIAddr: ip("10.77.0.21"), Lease: time.Hour,
+		Options: build(t, network()), Name: "master-0", Domain: "c1.lab.test", FQDN: "master-0.c1.lab.test",
+	}
+}
+
+// TestOrder: options 53, 54, 51, 58 and 59 first, 82 last (RFC 3046 section 2.2), the client's order between (RFC 2132
+// section 9.8).
+func TestOrder(t *testing.T) {
+	t.Parallel()
+	agent := raw(82, "\x01\x04port")
+	for _, tc := range []struct {
+		name string
+		who  client
+		edit func(*Reply)
+		want []uint8
+	}{
+		{"system", networkd, nil, []uint8{53, 54, 51, 58, 59, 61, 1, 3, 6, 12, 15, 42, 121, 28, 82}},
+		{"no list: all but what must be asked for", bare, nil, []uint8{53, 54, 51, 58, 59, 1, 3, 6, 28, 121, 249, 26, 42, 119, 12, 15, 82}},
+		{"firmware", ovmf, func(a *Reply) {
+			a.BootFile, a.Vendor, a.PXE43, a.Next = "ipxe.efi", "PXEClient", "\x06\x01\x08\xff", ip("10.77.0.1")
+		},
+			[]uint8{53, 54, 51, 58, 59, 60, 43, 67, 66, 97, 1, 3, 6, 12, 15, 28, 42, 82}},
+		{"iPXE", ipxe, func(a *Reply) { a.BootFile, a.IPXE175 = "http://10.77.0.1/x", "\xb0\x01\x01" },
+			[]uint8{53, 54, 51, 58, 59, 67, 175, 61, 97, 1, 3, 6, 12, 15, 26, 119, 82}},
+		{"proxy", ovmf, func(a *Reply) { a.Options, a.Lease = nil, 0; a.Vendor, a.PXE43 = "PXEClient", "\x06\x01\x08\xff" }, []uint8{53, 54, 60, 43, 97, 82}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			a := answer(t, parsed(t, message(t, Ask, tc.who, agent)))
+			if tc.edit != nil {
+				tc.edit(a)
+			}
+			out := a.Append(nil)
+			if diff := cmp.Diff(fmt.Sprint(tc.want), fmt.Sprint(order(out))); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if a.LeftOut.Len() > 0 {
+				t.Errorf("left out: %s", a.LeftOut)
+			}
+		})
+	}
+}
+
+// TestHeader: RFC 2131 table 3, and section 4.3.2 for refusals through a relay.
+func TestHeader(t *testing.T) {
+	t.Parallel()
+	relayed := withGIAddr("10.78.0.254")
+	for _, tc := range []struct {
+		name string
+		kind MessageType
+		req  []byte
+		want string
+	}{
+		{"offer: no ciaddr", Offer, message(t, Discover, bare, withCIAddr("10.77.0.21")), "flags 0000 ciaddr 0.0.0.0 yiaddr 10.77.0.21 siaddr 10.77.0.1 giaddr 0.0.0.0 file \"f\""},
+		{"acknowledgement: ciaddr of the request", Ack, message(t, Ask, bare, withCIAddr("10.77.0.21")), "flags 0000 ciaddr 10.77.0.21 yiaddr 10.77.0.21 siaddr 10.77.0.1 giaddr 0.0.0.0 file \"f\""},
+		{"to inform: no yiaddr", Ack, message(t, Inform, bare, withCIAddr("10.77.0.77")), "flags 0000 ciaddr 10.77.0.77 yiaddr 0.0.0.0 siaddr 10.77.0.1 giaddr 0.0.0.0 file \"f\""},
+		{"flags and giaddr come back", Offer, message(t, Discover, bare, relayed, dhcpv4.WithBroadcast(true)), "flags 8000 ciaddr 0.0.0.0 yiaddr 10.77.0.21 siaddr 10.77.0.1 giaddr 10.78.0.254 file \"f\""},
+		{"refusal: nothing", Nak, message(t, Ask, bare, withCIAddr("10.77.0.21")), "flags 0000 ciaddr 0.0.0.0 yiaddr 0.0.0.0 siaddr 0.0.0.0 giaddr 0.0.0.0 file \"\""},
+		{"refusal through a relay: to be broadcast", Nak, message(t, Ask, bare, relayed), "flags 8000 ciaddr 0.0.0.0 yiaddr 0.0.0.0 siaddr 0.0.0.0 giaddr 10.78.0.254 file \"\""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			a := answer(t, parsed(t, tc.req))
+			a.Kind, a.BootFile, a.Next = tc.kind, "f", ip("10.77.0.1")
+			p := decode(t, a.Append(nil))
+			got := fmt.Sprintf("flags %04x ciaddr %s yiaddr %s siaddr %s giaddr %s file %q", p.Flags, p.ClientIPAddr, p.YourIPAddr, p.ServerIPAddr, p.GatewayIPAddr, p.BootFileName)
+			if got != tc.want {
+				t.Errorf("got  %s\nwant %s", got, tc.want)
+			}
+			if p.TransactionID != [4]byte{0xde, 0xad, 0xbe, 0xef} || p.ClientHWAddr.String() != testMAC().String() || p.HopCount != 0 || p.NumSeconds != 0 {
+				t.Errorf("header %s", p.Summary())
+			}
+		})
+	}
+}
+
+// TestNak: options of a refusal (RFC 2131 table 3, RFC 6842, RFC 3046).
+func TestNak(t *testing.T) {
+	t.Parallel()
+	a := answer(t, parsed(t, message(t, Ask, ipxe, raw(82, "\x01\x01x"), raw(81, "\x01\x00\x00a"))))
+	a.Kind, a.Message, a.Vendor, a.BootFile, a.IPXE175 = Nak, "not here", "PXEClient", "f", "x"
+	if got, want := fmt.Sprint(order(a.Append(nil))), "[53 54 61 56 82]"; got != want {
+		t.Errorf("options %s, want %s", got, want)
+	}
+}
+
+// TestLease: RFC 2131 section 4.4.5 (T1, T2), 3.3 (for ever), 4.3.5 (Inform).
+func TestLease(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name  string
+		kind  MessageType
+		lease time.Duration
+		want  string
+	}{
+		{"an hour", Ask, time.Hour, "[0 0 14 16] [0 0 7 8] [0 0 12 78]"},
+		{"none", Ask, 0, "[] [] []"},
+		{"one second less than for ever", Ask, (math.MaxUint32 - 1) * time.Second, "[255 255 255 254] [127 255 255 255] [223 255 255 254]"},
+		{"for ever", Ask, math.MaxInt64, "[255 255 255 255] [] []"},
+		{"inform", Inform, time.Hour, "[] [] []"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			a := answer(t, parsed(t, message(t, tc.kind, bare)))
+			a.Lease = tc.lease
+			p := decode(t, a.Append(nil))
+			if got := fmt.Sprint(p.Options[51], p.Options[58], p.Options[59]); got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestSends: the table of who gets what, see the package's documentation.
+func TestSends(t *testing.T) {
+	t.Parallel()
+	custom := []Option{
+		{Code: 108, Data: []byte{0, 0, 7, 8}, Force: true}, {Code: 114, Data: []byte("http://portal")}, {Code: 120, Data: []byte{1, 10, 0, 0, 1}},
+		{Code: 209, Data: []byte("conf")}, {Code: 210, Data: []byte("pre/")}, {Code: 128, Data: []byte("x")}, {Code: 200, Data: []byte("forced"), Force: true},
+	}
+	always := []uint8{53, 54, 51, 58, 59, 1, 3, 6, 209, 210, 128, 200}
+	for _, tc := range []struct {
+		name string
+		who  client
+		list string
+		want []uint8 // beside always
+	}{
+		{"system that lists nothing of it", bare, "\x02", []uint8{28, 121, 12, 15}},
+		{"system without a list", bare, "", []uint8{28, 121, 249, 26, 42, 119, 114, 120, 12, 15}},
+		{"system that lists all", bare, "\x6c\x72\x78\x1a\x2a\x77\xf9\x79", []uint8{108, 114, 120, 26, 42, 119, 249, 121, 28, 12, 15}},
+		{"firmware that lists nothing of it", ovmf, "\x02", nil},
+		{"firmware that lists all", ovmf, "\x6c\x72\x78\x1a\x2a\x77\xf9\x79\x0c\x0f\x1c", []uint8{114, 120, 26, 42, 119, 249, 121, 12, 15, 28}},
+		{"the same twice", bare, "\x1a\x1a\x0c\x1a\x01\x01", []uint8{26, 12, 28, 121, 15}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			r := parsed(t, message(t, Ask, tc.who))
+			r.Wants, r.UUID, r.MaxSize = []byte(tc.list), nil, 1500
+			a := answer(t, r)
+			b := network()
+			b.Custom = custom
+			a.Options = build(t, b)
+			if diff := cmp.Diff(fmt.Sprint(slices.Concat(always, tc.want)), fmt.Sprint(order(a.Append(nil)))); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestEchoes: what a client says and hears again.
+func TestEchoes(t *testing.T) {
+	t.Parallel()
+	agent := "\x01\x04port\x05" // cut short, and yet as it came
+	for _, tc := range []struct {
+		name string
+		who  client
+		code uint8
+		want string
+	}{
+		{"RFC 6842: client identifier", networkd, 61, "\xff\x12\x34\x56\x78\x00\x02\x00\x00\xab\x11\x01\x02\x03\x04\x05\x06\x07\x08"},
+		{"RFC 4578: UUID", ovmf, 97, uuid17},
+		{"RFC 4578: UUID, none", networkd, 97, ""},
+		{"RFC 3046: relay information", ovmf, 82, agent},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			for _, kind := range []MessageType{Offer, Ack} {
+				a := answer(t, parsed(t, message(t, Ask, tc.who, raw(82, agent))))
+				a.Kind = kind
+				if got := string(decode(t, a.Append(nil)).Options[tc.code]); got != tc.want {
+					t.Errorf("%s: got %q, want %q", kind, got, tc.want)
+				}
+			}
+		})
+	}
+}
+
+// TestBootFile: in the header and in option 67, which a NUL follows.
+func TestBootFile(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 128)
+	authored := func(s string) *Options { return build(t, Builder{Custom: []Option{{Code: 67, Data: []byte(s)}}}) }
+	for _, tc := range []struct {
+		name           string
+		who            client
+		file           string
+		options        *Options
+		header, option string
+	}{
+		{"fits", ovmf, "ipxe.efi", nil, "ipxe.efi", "ipxe.efi"},
+		{"127 bytes", ovmf, long[1:], nil, long[1:], long[1:]},
+		{"too long for the header", ovmf, long, nil, "", long},
+		{"RFC 3396: too long for one option", ovmf, long + long, nil, "", long + long},
+		{"the author's", ovmf, "ours", authored("theirs\x00"), "theirs", "theirs\x00"},
+		{"the author's, to a system", bare, "", authored("http://theirs"), "", "http://theirs"},
+		{"none", ovmf, "", nil, "", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			a := Reply{Req: parsed(t, message(t, Discover, tc.who)), Kind: Offer, BootFile: tc.file, Options: tc.options}
+			out := a.Append(nil)
+			p := decode(t, out)
+			if p.BootFileName != tc.header || string(p.Options[67]) != tc.option {
+				t.Errorf("header %q, option 67 %q; want %q and %q", p.BootFileName, p.Options[67], tc.header, tc.option)
+			}
+			if tc.option == "" {
+				return
+			}
+			last := tc.option[len(tc.option)-len(tc.option)%255:] // of its parts
+			if i := bytes.LastIndex(out, []byte(last)); out[i+len(last)] != 0 {
+				t.Error("no NUL behind option 67: old EFI firmware reads on into the next option")
+			}
+		})
+	}
+}
+
+// TestBootOptions: 43 and 60 go together, and what the author wrote stays.
+func TestBootOptions(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name   string
+		custom []Option
+		list   string
+		want   string
+	}{
+		{"ours", nil, "", `60="PXEClient" 43="43" 66="10.77.0.1" 150="" 175="175"`},
+		{"RFC 5859: option 150 to who lists it", nil, "\x96", `60="PXEClient" 43="43" 66="10.77.0.1" 150="\nM\x00\x01" 175="175"`},
+		{"author's 60", []Option{{Code: 60, Data: []byte("a")}}, "", `60="a" 43="" 66="10.77.0.1" 150="" 175="175"`},
+		{"author's 43", []Option{{Code: 43, Data: []byte("a")}}, "", `60="" 43="a" 66="10.77.0.1" 150="" 175="175"`},
+		{"author's 66, 150, 175", []Option{{Code: 66, Data: []byte("a")}, {Code: 150, Data: []byte("b")}, {Code: 175, Data: []byte("c")}}, "\x96", `60="PXEClient" 43="43" 66="a" 150="b" 175="c"`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			r := parsed(t, message(t, Discover, ovmf))
+			r.Wants = []byte(tc.list)
+			a := Reply{Req: r, Kind: Offer, Next: ip("10.77.0.1"), Vendor: "PXEClient", PXE43: "43", IPXE175: "175", Options: build(t, Builder{Custom: tc.custom})}
+			o := decode(t, a.Append(nil)).Options
+			if got := fmt.Sprintf("60=%q 43=%q 66=%q 150=%q 175=%q", o[60], o[43], o[66], o[150], o[175]); got != tc.want {
+				t.Errorf("got  %s\nwant %s", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestFQDN: RFC 4702 section 4. This server keeps the names itself.
+func TestFQDN(t *testing.T) {
+	t.Parallel()
+	const encoded = "\x08master-0\x02c1\x03lab\x04test\x00"
+	for _, tc := range []struct{ name, said, fqdn, want string }{
+		{"asks the server to", "\x05\x00\x00\x03box\x00", "master-0.c1.lab.test", "\x05\xff\xff" + encoded},
+		{"would do it itself: overridden", "\x04\x00\x00\x03box\x00", "master-0.c1.lab.test.", "\x07\xff\xff" + encoded},
+		{"wants none: overridden", "\x0c\x00\x00\x03box\x00", "master-0.c1.lab.test", "\x07\xff\xff" + encoded},
+		{"text comes back as text", "\x01\x00\x00box", "master-0.c1.lab.test", "\x01\xff\xffmaster-0.c1.lab.test"},
+		{"no name here", "\x04\x00\x00\x03box\x00", "", "\x0c\xff\xff\x00"},
+		{"no name here, though it asks", "\x05\x00\x00\x03box\x00", "", "\x0e\xff\xff\x00"},
+		{"a name that cannot be", "\x04\x00\x00\x03box\x00", "a..b", "\x0c\xff\xff\x00"},
+		{"not said", "", "master-0.c1.lab.test", ""},
+		{"cut short", "\x04\x00", "master-0.c1.lab.test", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			var more []dhcpv4.Modifier
+			if tc.said != "" {
+				more = append(more, raw(81, tc.said))
+			}
+			a := answer(t, parsed(t, message(t, Ask, networkd, more...)))
+			a.FQDN = tc.fqdn
+			if got := string(decode(t, a.Append(nil)).Options[81]); got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestSizes: no client gets more than it takes, and what it cannot do without stays.
+func TestSizes(t *testing.T) {
+	t.Parallel()
+	options := func(sizes ...int) []Option {
+		var list []Option
+		for i, n := range sizes {
+			list = append(list, Option{Code: uint8(220 + i), Data: bytes.Repeat([]byte{1}, n)})
+		}
+		return list
+	}
+	size := func(n int) dhcpv4.Modifier { return raw(57, string([]byte{byte(n >> 8), byte(n)})) }
+	relay, agent := withGIAddr("10.77.0.254"), raw(82, "\x01\x40"+strings.Repeat("x", 64))
+	huge := raw(82, strings.Repeat("\x01\x62"+strings.Repeat("x", 98), 13))
+	for _, tc := range []struct {
+		name     string
+		who      client
+		more     []dhcpv4.Modifier
+		custom   []Option
+		max      int
+		left     string
+		overload int
+	}{
+		{"fits", bare, nil, options(20), 548, "", 0},
+		{"RFC 2131 2: 576 without option 57", bare, nil, options(300), 548, "220", 0},
+		{"option 57 below 576 is 576", bare, []dhcpv4.Modifier{size(100)}, options(300), 548, "220", 0},
+		{"option 57 of 1500", bare, []dhcpv4.Modifier{size(1500)}, options(300, 250), 1472, "", 0},
+		{"option 57 beyond Ethernet", bare, []dhcpv4.Modifier{size(9000)}, options(300, 250, 250, 250, 250), 1472, "224", 0},
+		{"RFC 2131 4.1: the rest in file", bare, nil, options(100, 100), 548, "", 1},
+		{"RFC 2131 4.1: the rest in file and sname", bare, nil, options(150, 120, 50), 548, "", 3},
+		{"RFC 2131 4.1: and what fits nowhere is left out", bare, nil, options(150, 120, 50, 60), 548, "223", 3},
+		{"netboot-facts C3: not for firmware", ovmf, []dhcpv4.Modifier{size(576), raw(55, "\xdc\xdd\xde")}, options(150, 100, 20), 548, "221", 0},
+		{"not for iPXE", ipxe, []dhcpv4.Modifier{size(576), raw(55, "\xdc\xdd\xde")}, options(150, 100, 20), 548, "221", 0},
+		{"RFC 3046 2.1: a relay takes option 82 off again", bare, []dhcpv4.Modifier{relay, agent}, options(120), 548 + 68, "", 0},
+		{"without a relay it counts", bare, []dhcpv4.Modifier{agent}, options(120), 548, "", 1},
+		{"RFC 3046 2.2: no room for option 82", bare, []dhcpv4.Modifier{relay, huge}, nil, 548, "82", 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			a := answer(t, parsed(t, message(t, Ask, tc.who, tc.more...)))
+			b := network()
+			b.Custom = tc.custom
+			a.Options = build(t, b)
+			out := a.Append(nil)
+			p := decode(t, out)
+			if len(out) > tc.max {
+				t.Errorf("%d bytes, want at most %d", len(out), tc.max)
+			}
+			if got := a.LeftOut.String(); got != tc.left {
+				t.Errorf("left out %q, want %q", got, tc.left)
+			}
+			if over := p.Options[52]; tc.overload == 0 && over != nil || tc.overload != 0 && !bytes.Equal(over, []byte{byte(tc.overload)}) {
+				t.Errorf("option 52 is %d, want %d", over, tc.overload)
+			}
+			for _, code := range []uint8{1, 3, 6, 51, 53, 54} {
+				if p.Options[code] == nil {
+					t.Errorf("option %d is missing", code)
+				}
+			}
+			for _, c := range tc.custom {
+				if got := p.Options[c.Code]; !a.LeftOut.Has(c.Code) && !bytes.Equal(got, c.Data) {
+					t.Errorf("option %d: %d bytes, want %d", c.Code, len(got), len(c.Data))
+				}
+			}
+		})
+	}
+}
+
+// TestBootFileIsNotOverwritten: with a file name in the header, options go to sname alone.
+func TestBootFileIsNotOverwritten(t *testing.T) {
+	t.Parallel()
+	a := answer(t, parsed(t, message(t, Ask, bare)))
+	b := network()
+	b.Custom = []Option{{Code: 220, Data: make([]byte, 150)}, {Code: 221, Data: make([]byte, 50)}}
+	a.Options, a.BootFile = build(t, b), "file"
+	p := decode(t, a.Append(nil))
+	if p.BootFileName != "file" || !bytes.Equal(p.Options[52], []byte{2}) || len(p.Options[221]) != 50 {
+		t.Errorf("file %q, option 52 %d, option 221 of %d bytes; left out %s", p.BootFileName, p.Options[52], len(p.Options[221]), a.LeftOut.String())
+	}
+}
+
+// TestPadding: 300 bytes at least, zeros behind option 255, and nothing else of a buffer that was used before.
+func TestPadding(t *testing.T) {
+	t.Parallel()
+	a := Reply{Req: parsed(t, message(t, Ask, bare)), Kind: Nak, Server: ip("10.77.0.1")}
+	out := a.Append(bytes.Repeat([]byte{0xaa}, 2000)[:0])
+	if len(out) != 300 || out[optionsAt+9] != optEnd || !isZero(out[optionsAt+10:]) || !isZero(out[34:headerSize]) {
+		t.Errorf("%d bytes: % x", len(out), out)
+	}
+}
+
+func TestCodes(t *testing.T) {
+	t.Parallel()
+	var c Codes
+	for _, code := range []uint8{255, 0, 64, 12} {
+		c.Add(code)
+		c.Add(code)
+	}
+	if c.String() != "0, 12, 64, 255" || c.Len() != 4 || c.Has(1) {
+		t.Errorf("got %s, %d of them", c, c.Len())
+	}
+}
