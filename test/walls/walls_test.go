@@ -30,6 +30,7 @@ var rooms = []wall{
 
 	{"dhcpd", append(servers, "internal/store"), "keeps the lease book; knows no other server"},
 	{"dhcpd/segment", []string{"internal/lab"}, "sockets and frames; knows no lease and no lab"},
+	{"dhcpd/wire", []string{"internal/lab"}, "bytes; of the lab only how a MAC, a route and an option are written"},
 	{"tftpd", append(servers, "internal/serving"), "knows no other server"},
 	{"dnsd", servers, "asks for leases through an interface of its own"},
 	{"httpd", append(servers, "internal/serving", "internal/boot", "internal/api"), "serves what the desk says; knows no other server"},
