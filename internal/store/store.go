@@ -33,6 +33,10 @@ type Store interface {
 	Scan(ctx context.Context, prefix string, fn func(key string, value []byte) error) error
 	// Commit applies t whole or not at all. When it returns nil, t is durable. Concurrent commits share one sync.
 	Commit(ctx context.Context, t Txn) error
+	// CommitAll applies transactions that do not depend on each other, in order, each whole or not at all, and returns the
+	// outcome of each, as Commit would; there are as many as txns. All that succeeded share one sync. It is for a caller
+	// who has many changes at hand and must not lose all of them to the conflict of one.
+	CommitAll(ctx context.Context, txns []Txn) []error
 	// Close waits for commits under way and releases the store.
 	Close() error
 }

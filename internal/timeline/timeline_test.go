@@ -502,4 +502,7 @@ func (discard) Scan(context.Context, string, func(string, []byte) error) error {
 	return nil
 }
 func (discard) Commit(context.Context, store.Txn) error { return nil }
-func (discard) Close() error                            { return nil }
+func (discard) CommitAll(_ context.Context, txns []store.Txn) []error {
+	return make([]error, len(txns))
+}
+func (discard) Close() error { return nil }

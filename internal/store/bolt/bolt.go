@@ -1,12 +1,12 @@
 package bolt
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
@@ -14,54 +14,95 @@ import (
 	"bootlab/internal/store"
 )
 
-// maxGroup is how many transactions share one sync at most, to bound the time that the first of them waits.
-const maxGroup = 1024
+const hardLimit = 4 << 20
 
-var bucketName = []byte("bootlab")
-
-// A Store is a store.Store in one file.
-type Store struct {
-	db       *bbolt.DB
-	requests chan *request // unbuffered: what was sent is in the writer's hands and will be answered
-	quit     chan struct{}
-	stopped  chan struct{} // the writer has returned
-	close    func() error
+// limits say when the journal is emptied into the database; the tests have smaller ones.
+type limits struct {
+	soft   int64         // bytes of journal at which a checkpoint begins, if none is running
+	assist int64         // … at which committers help with the one that is running
+	hard   int64         // … at which they wait for its end
+	step   int           // keys in one transaction of a running store
+	drain  time.Duration // from the first commit to a checkpoint where few come
+	retry  time.Duration // after a checkpoint that failed
 }
 
-// A request is one transaction on its way to the writer.
-type request struct {
-	ctx  context.Context // ends the wait before the writer took it up, never after
-	txn  store.Txn
-	done chan error // of one, so that the writer never waits
-}
-
-// start makes a store of an open database.
-func start(db *bbolt.DB) *Store {
-	s := &Store{
-		db:       db,
-		requests: make(chan *request),
-		quit:     make(chan struct{}),
-		stopped:  make(chan struct{}),
+func defaultLimits() limits {
+	return limits{
+		soft: 2 << 20, assist: 3 << 20, hard: hardLimit, step: 128,
+		drain: 5 * time.Second, retry: time.Second,
 	}
-	s.close = sync.OnceValue(func() error {
-		close(s.quit)
-		<-s.stopped
-		return s.db.Close()
-	})
-	go s.write()
-	return s
 }
 
-// Close waits for the commits under way and gives the file free. A second call returns what the first did.
+var (
+	bucketName    = []byte("bootlab")
+	journalBucket = []byte("journal")
+	epochKey      = []byte("epoch") // 8 bytes, big endian: all up to this epoch is in the database
+)
+
+// A Store is a store.Store in one file, with a journal beside it.
+type Store struct {
+	db     *bbolt.DB
+	limits limits
+	queue  queue
+
+	// writing is held from the conditions of a group to its outcome, and to change the epoch. Locks are taken in the
+	// order writing, copying, mu.
+	writing sync.Mutex
+	journal journal
+
+	copying sync.Mutex // held for one transaction of a checkpoint
+	copy    *copying   // the checkpoint under way
+
+	mu     sync.Mutex
+	live   *layer // the epoch that commits go to
+	frozen *layer // the epoch before while it is copied to the database, or nil
+	drops  int    // how often frozen became nil
+
+	kick    chan struct{} // of one: there is work for the checkpointer
+	quit    chan struct{}
+	stopped chan struct{} // the checkpointer has returned
+	close   func() error
+}
+
+// Close waits for the commits under way, brings the journal into the database, deletes it, and gives the files free. A
+// second call returns what the first did. After an error the journal is still there and will be read by the next Open.
 func (s *Store) Close() error { return s.close() }
 
+func (s *Store) shut() error {
+	s.queue.shut()
+	close(s.quit)
+	<-s.stopped
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	err := s.settleLocked()
+	if err != nil {
+		err = fmt.Errorf("close store %s: its journal stays and is read at the next start: %w", s.db.Path(), err)
+		err = errors.Join(err, s.journal.close())
+	} else {
+		err = s.journal.remove()
+	}
+	s.mu.Lock()
+	s.live, s.frozen = newLayer(0), nil
+	s.mu.Unlock()
+	return errors.Join(err, s.db.Close())
+}
+
 // Get returns a copy of the value of key, store.ErrNotFound, or store.ErrClosed.
-func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
+func (s *Store) Get(ctx context.Context, key string) (value []byte, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	var value []byte
-	err := s.db.View(func(tx *bbolt.Tx) error {
+	s.mu.Lock()
+	e := findLocked(key, s.live, s.live.durable, s.frozen)
+	s.mu.Unlock()
+	if e != nil {
+		if e.value == nil {
+			return nil, store.ErrNotFound
+		}
+		return append([]byte{}, e.value...), nil
+	}
+	// What was not in the layers is in the database, or newer than this call.
+	err = s.db.View(func(tx *bbolt.Tx) error {
 		v := tx.Bucket(bucketName).Get([]byte(key))
 		if v == nil {
 			return store.ErrNotFound
@@ -72,153 +113,80 @@ func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
 	return value, closedOr(err)
 }
 
-// Scan implements store.Store. It sees the store as it was when it began. Commits go on meanwhile, but one that makes the
-// file outgrow its mapping waits for the scan to end.
+// findLocked returns the newest write of key among the first n of live and all of frozen, or nil.
+func findLocked(key string, live *layer, n int, frozen *layer) *entry {
+	if e := live.find(key, n); e != nil || frozen == nil {
+		return e
+	}
+	return frozen.find(key, frozen.durable)
+}
+
+// Scan implements store.Store. It sees the store as it was when it began. Commits go on meanwhile.
 func (s *Store) Scan(ctx context.Context, prefix string, fn func(key string, value []byte) error) error {
-	return closedOr(s.db.View(func(tx *bbolt.Tx) error {
-		c := tx.Bucket(bucketName).Cursor()
-		for k, v := c.Seek([]byte(prefix)); k != nil && strings.HasPrefix(string(k), prefix); k, v = c.Next() {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			if err := fn(string(k), v); err != nil {
-				return err
-			}
-		}
-		return ctx.Err()
-	}))
-}
-
-// Commit implements store.Store. Once the writer has taken t up, the end of ctx no longer matters: the outcome that
-// Commit returns is the one on the disk.
-func (s *Store) Commit(ctx context.Context, t store.Txn) error {
-	if err := validate(t); err != nil {
-		return err
-	}
-	r := &request{ctx: ctx, txn: t, done: make(chan error, 1)}
-	select {
-	case s.requests <- r:
-		return <-r.done
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-s.quit:
-		return store.ErrClosed
-	}
-}
-
-// validate refuses what bbolt would refuse in the middle of a transaction that others share.
-func validate(t store.Txn) error {
-	for _, op := range t.Then {
-		switch {
-		case op.Key == "":
-			return errors.New("commit: a key is empty")
-		case len(op.Key) > bbolt.MaxKeySize:
-			return fmt.Errorf("commit: key %.32q… has %d bytes, more than %d", op.Key, len(op.Key), bbolt.MaxKeySize)
-		case len(op.Value) > bbolt.MaxValueSize:
-			return fmt.Errorf("commit: the value of %q has %d bytes, more than %d", op.Key, len(op.Value), bbolt.MaxValueSize)
-		}
-	}
-	return nil
-}
-
-// write is the writer: it takes all transactions that wait and gives them one sync.
-func (s *Store) write() {
-	defer close(s.stopped)
-	group := make([]*request, 0, maxGroup)
-	for {
-		select {
-		case r := <-s.requests:
-			group = s.drain(append(group[:0], r))
-			s.commit(group)
-			clear(group)
-		case <-s.quit:
-			return
-		}
-	}
-}
-
-func (s *Store) drain(group []*request) []*request {
-	for len(group) < maxGroup {
-		select {
-		case r := <-s.requests:
-			group = append(group, r)
-		default:
-			return group
-		}
-	}
-	return group
-}
-
-// commit applies a group in one bbolt transaction and tells everybody. An error of the disk is everybody's.
-func (s *Store) commit(group []*request) {
-	outcomes := make([]error, len(group))
-	err := s.apply(group, outcomes)
-	for i, r := range group {
-		if err != nil {
-			r.done <- fmt.Errorf("commit to %s: %w", s.db.Path(), err)
-			continue
-		}
-		r.done <- outcomes[i]
-	}
-}
-
-// apply runs the group in order, so that a transaction sees those before it. bbolt panics where it finds its file
-// damaged; that must not end the process.
-func (s *Store) apply(group []*request, outcomes []error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("bbolt panicked: %v", p)
-		}
-	}()
-	tx, err := s.db.Begin(true)
+	tx, snaps, err := s.snapshot()
 	if err != nil {
-		return err
+		return closedOr(err)
 	}
-	defer tx.Rollback() // no more than an error once it is committed
-	dirty := false
-	for i, r := range group {
-		outcomes[i] = outcome(tx.Bucket(bucketName), r)
-		if outcomes[i] != nil || len(r.txn.Then) == 0 {
-			continue
+	defer tx.Rollback()
+	m := newMerge(prefix, snaps...)
+	e := m.next()
+	visit := func(key string, value []byte) error {
+		if err := ctx.Err(); err != nil || value == nil {
+			return err
 		}
-		dirty = true
-		if err := do(tx.Bucket(bucketName), r.txn.Then); err != nil {
+		return fn(key, value)
+	}
+	c := tx.Bucket(bucketName).Cursor()
+	for k, v := c.Seek([]byte(prefix)); k != nil && strings.HasPrefix(string(k), prefix); k, v = c.Next() {
+		key := string(k)
+		for ; e != nil && e.key < key; e = m.next() {
+			if err := visit(e.key, e.value); err != nil {
+				return err
+			}
+		}
+		if e != nil && e.key == key {
+			v, e = e.value, m.next()
+		} else if v == nil {
+			v = []byte{}
+		}
+		if err := visit(key, v); err != nil {
 			return err
 		}
 	}
-	if !dirty {
-		return nil
-	}
-	return tx.Commit()
-}
-
-// outcome returns why r must not be applied, or nil.
-func outcome(b *bbolt.Bucket, r *request) error {
-	if err := r.ctx.Err(); err != nil {
-		return err
-	}
-	for _, c := range r.txn.If {
-		v := b.Get([]byte(c.Key))
-		if c.Absent != (v == nil) || !c.Absent && !bytes.Equal(v, c.Value) {
-			return fmt.Errorf("%w: key %q", store.ErrConflict, c.Key)
+	for ; e != nil; e = m.next() {
+		if err := visit(e.key, e.value); err != nil {
+			return err
 		}
 	}
-	return nil
+	return ctx.Err()
 }
 
-func do(b *bbolt.Bucket, ops []store.Op) (err error) {
-	for _, op := range ops {
-		if op.Delete {
-			err = b.Delete([]byte(op.Key))
-		} else {
-			// bbolt reads the value until the commit: the caller waits for just that.
-			err = b.Put([]byte(op.Key), op.Value)
-		}
+// snapshot returns the database and the layers above it at one moment. A layer that was dropped in between would be in
+// neither; then it looks again. (To begin a transaction may take long while bbolt maps its file anew: not under mu.)
+func (s *Store) snapshot() (*bbolt.Tx, []snapshot, error) {
+	for {
+		s.mu.Lock()
+		drops := s.drops
+		s.mu.Unlock()
+		tx, err := s.db.Begin(false)
 		if err != nil {
-			return err
+			return nil, nil, err
+		}
+		var snaps []snapshot
+		s.mu.Lock()
+		same := drops == s.drops
+		if s.frozen != nil {
+			snaps = append(snaps, s.frozen.snapshot())
+		}
+		snaps = append(snaps, s.live.snapshot())
+		s.mu.Unlock()
+		if same {
+			return tx, snaps, nil
+		}
+		if err := tx.Rollback(); err != nil {
+			return nil, nil, err
 		}
 	}
-	return nil
 }
 
 func closedOr(err error) error {

@@ -1,12 +1,15 @@
 package bolt
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -17,9 +20,19 @@ import (
 // lockWait is how long Open waits for another process to let go of the file, as at a restart.
 const lockWait = time.Second
 
-// Open opens the store in that file and makes the file, readable by its owner only, if it is not there. The error names
-// who holds the file if somebody does, and says what to do if the file is damaged.
-func Open(path string) (*Store, error) {
+// mapSize is how much of the file bbolt maps at once. As long as the file is smaller, no transaction waits until those who
+// read have ended. It is address space, not memory.
+const mapSize = 64 << 20
+
+// growth is by how much the file grows; without it, mapSize would make it grow by 16 MiB.
+const growth = 256 << 10
+
+// Open opens the store in that file and makes the file, readable by its owner only, if it is not there. What a journal
+// beside it knows more is brought into it. The error names who holds the file if somebody does, and says what to do if the
+// file or the journal is damaged.
+func Open(path string) (*Store, error) { return openWith(path, defaultLimits(), openDisk) }
+
+func openWith(path string, l limits, disks func(string) (disk, error)) (*Store, error) {
 	if err := examine(path); err != nil {
 		return nil, explain(path, err)
 	}
@@ -27,19 +40,79 @@ func Open(path string) (*Store, error) {
 		Timeout:      lockWait,
 		FreelistType: bbolt.FreelistMapType,
 		// The list of free pages is found again at the next open, so that a commit need not write it.
-		NoFreelistSync: true,
+		NoFreelistSync:  true,
+		InitialMmapSize: mapSize,
 	})
 	if err != nil {
 		return nil, explain(path, err)
 	}
-	err = db.Update(func(tx *bbolt.Tx) error {
-		_, err := tx.CreateBucketIfNotExists(bucketName)
-		return err
-	})
+	db.AllocSize = growth
+	s, err := start(db, l, disks)
 	if err != nil {
 		return nil, errors.Join(explain(path, err), db.Close())
 	}
-	return start(db), nil
+	return s, nil
+}
+
+// start makes a store of an open database and the journal beside it.
+func start(db *bbolt.DB, l limits, disks func(string) (disk, error)) (*Store, error) {
+	done, err := prepare(db)
+	if err != nil {
+		return nil, err
+	}
+	old, err := recoverJournal(db.Path(), done)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{
+		db: db, limits: l, frozen: old,
+		journal: journal{path: db.Path(), open: disks, epoch: done},
+		kick:    make(chan struct{}, 1),
+		quit:    make(chan struct{}),
+		stopped: make(chan struct{}),
+	}
+	s.queue.init()
+	if old != nil {
+		s.journal.epoch = old.epoch
+	}
+	s.journal.next()
+	s.live = newLayer(s.journal.epoch)
+	if err = s.finish(settleStep); err == nil {
+		err = s.journal.remove()
+	}
+	if err != nil {
+		// A full disk, most likely. What was learned can be read all the same, and the next commit tries again.
+		s.journal.broken = fmt.Errorf("the old journal could not be copied to the database: %w", err)
+		s.wakeCheckpointer()
+	}
+	s.close = sync.OnceValue(s.shut)
+	go s.checkpointer()
+	return s, nil
+}
+
+// prepare makes the buckets of a new database, and of one that an older bootlab wrote, and returns the last epoch that is
+// wholly in the database. The first one is drawn by lot, so that no journal is taken for another database's.
+func prepare(db *bbolt.DB) (epoch uint64, err error) {
+	err = db.View(func(tx *bbolt.Tx) error {
+		if b := tx.Bucket(journalBucket); b != nil && tx.Bucket(bucketName) != nil {
+			if v := b.Get(epochKey); len(v) == 8 {
+				epoch = binary.BigEndian.Uint64(v)
+			}
+		}
+		return nil
+	})
+	if err != nil || epoch != 0 {
+		return epoch, err
+	}
+	epoch = 1 + rand.Uint64N(1<<62)
+	return epoch, db.Update(func(tx *bbolt.Tx) error {
+		for _, name := range [][]byte{bucketName, journalBucket} {
+			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+				return err
+			}
+		}
+		return putEpoch(tx, epoch)
+	})
 }
 
 // errDamaged marks what bbolt stumbled over.
@@ -112,6 +185,9 @@ func explain(path string, err error) error {
 	switch {
 	case errors.Is(err, berrors.ErrTimeout):
 		return fmt.Errorf("open store %s: in use by %s: stop it, or give this one its own appliance.state: %w", path, holder(path), err)
+	case errors.Is(err, errJournal):
+		return fmt.Errorf("open store %s: %w: put back a copy of the database with its journal, or move the files %s-journal.* away "+
+			"and start again: the changes of the last seconds are then lost", path, err, path)
 	case errors.Is(err, errDamaged), errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrChecksum),
 		errors.Is(err, berrors.ErrVersionMismatch):
 		return fmt.Errorf("open store %s: %w: put back a copy, or move the file away and start again: "+

@@ -106,6 +106,15 @@ func (m *Mem) Commit(ctx context.Context, t store.Txn) error {
 	return nil
 }
 
+// CommitAll implements store.Store.
+func (m *Mem) CommitAll(ctx context.Context, txns []store.Txn) []error {
+	outcomes := make([]error, len(txns))
+	for i, t := range txns {
+		outcomes[i] = m.Commit(ctx, t)
+	}
+	return outcomes
+}
+
 // Close implements store.Store.
 func (m *Mem) Close() error {
 	m.mu.Lock()

@@ -33,6 +33,8 @@ func Run(t *testing.T, fresh func(t testing.TB) Open) {
 		{"values are copies", testCopies},
 		{"bad keys", testBadKeys},
 		{"cancelled", testCancelled},
+		{"commit all", testCommitAll},
+		{"commit all, cancelled", testCommitAllCancelled},
 		{"one winner", testOneWinner},
 		{"counter", testCounter},
 	}
@@ -256,6 +258,66 @@ func testCancelled(t *testing.T, s store.Store) {
 	}
 }
 
+// testCommitAll: each transaction has an outcome of its own, and sees those before it.
+func testCommitAll(t *testing.T, s store.Store) {
+	if got := s.CommitAll(t.Context(), nil); len(got) != 0 {
+		t.Errorf("commit of nothing = %v", got)
+	}
+	commit(t, s, store.Put("old", []byte("1")))
+	when := func(c store.Cond, ops ...store.Op) store.Txn { return store.Txn{If: []store.Cond{c}, Then: ops} }
+	tests := []struct {
+		name string
+		txn  store.Txn
+		want error
+	}{
+		{"absent", when(store.Cond{Key: "a", Absent: true}, store.Op{Key: "a", Value: []byte("1")}), nil},
+		{"no longer absent", when(store.Cond{Key: "a", Absent: true}, store.Op{Key: "b"}, store.Op{Key: "a"}), store.ErrConflict},
+		{"written just now", when(store.Cond{Key: "a", Value: []byte("1")}, store.Op{Key: "a", Value: []byte("2")}), nil},
+		{"unconditional", store.Put("c", []byte("3")), nil},
+		{"delete", when(store.Cond{Key: "old", Value: []byte("1")}, store.Op{Key: "old", Delete: true}), nil},
+		{"deleted just now", when(store.Cond{Key: "old", Value: []byte("1")}, store.Op{Key: "old", Value: []byte("2")}), store.ErrConflict},
+		{"nothing to do", store.Txn{}, nil},
+		{"bad key", store.Txn{Then: []store.Op{{Key: "d"}, {Key: ""}}}, errBadKey},
+		{"after the bad one", store.Put("e", nil), nil},
+	}
+	var txns []store.Txn
+	for _, tt := range tests {
+		txns = append(txns, tt.txn)
+	}
+	got := s.CommitAll(t.Context(), txns)
+	if len(got) != len(txns) {
+		t.Fatalf("%d outcomes, want %d", len(got), len(txns))
+	}
+	for i, tt := range tests {
+		if tt.want == errBadKey {
+			if got[i] == nil {
+				t.Errorf("%s: succeeded", tt.name)
+			}
+		} else if !errors.Is(got[i], tt.want) {
+			t.Errorf("%s: %v, want %v", tt.name, got[i], tt.want)
+		}
+	}
+	if diff := cmp.Diff(map[string]string{"a": "2", "c": "3", "e": ""}, content(t, s)); diff != "" {
+		t.Errorf("content (-want +got):\n%s", diff)
+	}
+}
+
+// errBadKey stands for whatever error a store has for a bad key.
+var errBadKey = errors.New("any error")
+
+func testCommitAllCancelled(t *testing.T, s store.Store) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for i, err := range s.CommitAll(ctx, []store.Txn{store.Put("a", nil), store.Put("b", nil)}) {
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("outcome %d = %v, want canceled", i, err)
+		}
+	}
+	if got := content(t, s); len(got) != 0 {
+		t.Errorf("content = %v, want none", got)
+	}
+}
+
 // testOneWinner lets many callers take each key if it is absent: exactly one may succeed.
 func testOneWinner(t *testing.T, s store.Store) {
 	const callers, keys = 16, 20
@@ -351,6 +413,11 @@ func testClosed(t *testing.T, s store.Store) {
 	}
 	if err := s.Commit(t.Context(), store.Put("a", nil)); !errors.Is(err, store.ErrClosed) {
 		t.Errorf("commit = %v, want ErrClosed", err)
+	}
+	for i, err := range s.CommitAll(t.Context(), []store.Txn{store.Put("a", nil), store.Put("b", nil)}) {
+		if !errors.Is(err, store.ErrClosed) {
+			t.Errorf("outcome %d of many = %v, want ErrClosed", i, err)
+		}
 	}
 	if _, err := s.Get(t.Context(), "a"); !errors.Is(err, store.ErrClosed) {
 		t.Errorf("get = %v, want ErrClosed", err)
