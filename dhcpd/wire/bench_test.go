@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"bootlab/internal/lab"
+
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )
 
@@ -89,7 +91,7 @@ func BenchmarkAppend(b *testing.B) {
 // BenchmarkOverload is the slow way: three passes.
 func BenchmarkOverload(b *testing.B) {
 	build3 := network()
-	build3.Custom = []Option{{Code: 220, Data: make([]byte, 150)}, {Code: 221, Data: make([]byte, 100)}}
+	build3.Custom = []lab.Option{{Code: 220, Data: make([]byte, 150)}, {Code: 221, Data: make([]byte, 100)}}
 	a := answer(b, parsed(b, message(b, Ask, bare)))
 	a.Options = build(b, build3)
 	out := make([]byte, 0, maxMessage)

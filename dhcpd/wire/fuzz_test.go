@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"bootlab/internal/lab"
+
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )
 
@@ -161,8 +163,8 @@ func fuzzOptions(b []byte) *Options {
 	}
 	for len(b) >= 2 {
 		n := min(3*int(b[1]), len(b)-2)
-		c := Option{Code: b[0], Data: b[2 : 2+n], Force: b[1]&1 != 0}
-		if c.Check() == nil {
+		c := lab.Option{Code: b[0], Data: b[2 : 2+n], Force: b[1]&1 != 0}
+		if CheckOption(c) == nil {
 			build.Custom = append(build.Custom, c)
 		}
 		b = b[2+n:]

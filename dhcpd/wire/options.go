@@ -37,18 +37,11 @@ type encoded struct {
 	tlv  []byte // code, length, value; several of them above 255 bytes (RFC 3396)
 }
 
-// An Option is one that the author of a lab wrote by its number. It replaces what a Builder would say under that number.
-type Option struct {
-	Code  uint8
-	Data  []byte
-	Force bool // to everybody, asked for or not
-}
-
 // maxOption leaves room for the rest in a message of 1472 bytes.
 const maxOption = 900
 
-// Check says why an authored option cannot be sent: its number is the server's own, or it is too long.
-func (o Option) Check() error {
+// CheckOption says why an authored option cannot be sent: its number is the server's own, or it is too long.
+func CheckOption(o lab.Option) error {
 	switch o.Code {
 	case optPad, optRequested, optLease, optOverload, optMessageType, optServer, optWants, optMessage, optMaxSize, optRenew, optRebind,
 		optClientID, optRapidCommit, optFQDN, optAgentInfo, optArch, optNDI, optUUID, optEnd:
@@ -60,10 +53,10 @@ func (o Option) Check() error {
 	return nil
 }
 
-// condition says to whom an authored option goes: to whom ours under that number would, and what firmware and boot
+// conditionOf says to whom an authored option goes: to whom ours under that number would, and what firmware and boot
 // loaders need to boot to everybody, since they leave it out of option 55 more often than not. A client that gets option
 // 108 unasked may go without IPv4, so nothing forces that (RFC 8925 section 3.3).
-func (o Option) condition() condition {
+func conditionOf(o lab.Option) condition {
 	switch o.Code {
 	case optV6Only:
 		return listedOS
@@ -99,11 +92,11 @@ type Builder struct {
 	MTU    int          // 26, in bytes, 68 to 65535
 	Search []string     // 119
 	Routes []lab.Route  // 121 and 249; the router is added as the default route unless there is one
-	Custom []Option     // later ones win
+	Custom []lab.Option // by number; they replace what stands here otherwise, and the later the earlier
 }
 
 // Build encodes the options. The error joins all that is wrong: an address or prefix that is not IPv4, an MTU or a
-// domain that cannot be written, and what Option.Check says.
+// domain that cannot be written, and what CheckOption says.
 func (b Builder) Build() (*Options, error) {
 	if err := b.check(); err != nil {
 		return nil, err
@@ -134,11 +127,11 @@ func (b Builder) Build() (*Options, error) {
 	return newOptions(list, b.Custom), nil
 }
 
-func newOptions(list []encoded, custom []Option) *Options {
+func newOptions(list []encoded, custom []lab.Option) *Options {
 	o := &Options{}
 	for _, c := range custom {
 		list = slices.DeleteFunc(list, func(e encoded) bool { return e.code == c.Code })
-		e := encoded{c.Code, c.condition(), appendTLV(nil, c.Code, c.Data)}
+		e := encoded{c.Code, conditionOf(c), appendTLV(nil, c.Code, c.Data)}
 		if c.Code == optBootFile {
 			o.file = strings.TrimRight(string(c.Data), "\x00")
 			e.tlv = append(e.tlv, optPad) // see appendBoot
@@ -194,7 +187,7 @@ func (b Builder) check() error {
 		}
 	}
 	for _, o := range b.Custom {
-		errs = append(errs, o.Check())
+		errs = append(errs, CheckOption(o))
 	}
 	return errors.Join(errs...)
 }

@@ -31,8 +31,8 @@ func TestBuildRefuses(t *testing.T) {
 		{"search", Builder{Search: []string{"a..b"}}, `"a..b" is not a domain name`},
 		{"route to", Builder{Routes: route("fd00::/64", ip("10.0.0.1"))}, "route fd00::/64 via 10.0.0.1: want an IPv4 prefix and address"},
 		{"route via", Builder{Routes: route("10.0.0.0/8", six)}, "route 10.0.0.0/8 via fd00::1: want"},
-		{"ours", Builder{Custom: []Option{{Code: 53}}}, "option 53 is written by the server itself; leave it out"},
-		{"too long", Builder{Custom: []Option{{Code: 200, Data: make([]byte, 901)}}}, "option 200 has 901 bytes; want at most 900"},
+		{"ours", Builder{Custom: []lab.Option{{Code: 53}}}, "option 53 is written by the server itself; leave it out"},
+		{"too long", Builder{Custom: []lab.Option{{Code: 200, Data: make([]byte, 901)}}}, "option 200 has 901 bytes; want at most 900"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -76,7 +76,7 @@ func TestBuild(t *testing.T) {
 func TestCustomReplaces(t *testing.T) {
 	t.Parallel()
 	b := network()
-	b.Custom = []Option{
+	b.Custom = []lab.Option{
 		{Code: 6, Data: []byte{1}}, {Code: 42, Data: []byte{2}}, {Code: 42, Data: []byte{3}}, {Code: 121, Data: []byte{4}}, {Code: 12, Data: []byte{5}},
 	}
 	for list, want := range map[string][][]byte{"\x02": {{1}, nil, {4}, {5}}, "\x2a\x0c": {{1}, {3}, {4}, {5}}} {

@@ -153,7 +153,7 @@ func TestLease(t *testing.T) {
 // TestSends: the table of who gets what, see the package's documentation.
 func TestSends(t *testing.T) {
 	t.Parallel()
-	custom := []Option{
+	custom := []lab.Option{
 		{Code: 108, Data: []byte{0, 0, 7, 8}, Force: true}, {Code: 114, Data: []byte("http://portal")}, {Code: 120, Data: []byte{1, 10, 0, 0, 1}},
 		{Code: 209, Data: []byte("conf")}, {Code: 210, Data: []byte("pre/")}, {Code: 128, Data: []byte("x")}, {Code: 200, Data: []byte("forced"), Force: true},
 	}
@@ -218,7 +218,7 @@ func TestEchoes(t *testing.T) {
 func TestBootFile(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 128)
-	authored := func(s string) *Options { return build(t, Builder{Custom: []Option{{Code: 67, Data: []byte(s)}}}) }
+	authored := func(s string) *Options { return build(t, Builder{Custom: []lab.Option{{Code: 67, Data: []byte(s)}}}) }
 	for _, tc := range []struct {
 		name           string
 		who            client
@@ -258,15 +258,15 @@ func TestBootOptions(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name   string
-		custom []Option
+		custom []lab.Option
 		list   string
 		want   string
 	}{
 		{"ours", nil, "", `60="PXEClient" 43="43" 66="10.77.0.1" 150="" 175="175"`},
 		{"RFC 5859: option 150 to who lists it", nil, "\x96", `60="PXEClient" 43="43" 66="10.77.0.1" 150="\nM\x00\x01" 175="175"`},
-		{"author's 60", []Option{{Code: 60, Data: []byte("a")}}, "", `60="a" 43="" 66="10.77.0.1" 150="" 175="175"`},
-		{"author's 43", []Option{{Code: 43, Data: []byte("a")}}, "", `60="" 43="a" 66="10.77.0.1" 150="" 175="175"`},
-		{"author's 66, 150, 175", []Option{{Code: 66, Data: []byte("a")}, {Code: 150, Data: []byte("b")}, {Code: 175, Data: []byte("c")}}, "\x96", `60="PXEClient" 43="43" 66="a" 150="b" 175="c"`},
+		{"author's 60", []lab.Option{{Code: 60, Data: []byte("a")}}, "", `60="a" 43="" 66="10.77.0.1" 150="" 175="175"`},
+		{"author's 43", []lab.Option{{Code: 43, Data: []byte("a")}}, "", `60="" 43="a" 66="10.77.0.1" 150="" 175="175"`},
+		{"author's 66, 150, 175", []lab.Option{{Code: 66, Data: []byte("a")}, {Code: 150, Data: []byte("b")}, {Code: 175, Data: []byte("c")}}, "\x96", `60="PXEClient" 43="43" 66="a" 150="b" 175="c"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -314,10 +314,10 @@ func TestFQDN(t *testing.T) {
 // TestSizes: no client gets more than it takes, and what it cannot do without stays.
 func TestSizes(t *testing.T) {
 	t.Parallel()
-	options := func(sizes ...int) []Option {
-		var list []Option
+	options := func(sizes ...int) []lab.Option {
+		var list []lab.Option
 		for i, n := range sizes {
-			list = append(list, Option{Code: uint8(220 + i), Data: bytes.Repeat([]byte{1}, n)})
+			list = append(list, lab.Option{Code: uint8(220 + i), Data: bytes.Repeat([]byte{1}, n)})
 		}
 		return list
 	}
@@ -328,7 +328,7 @@ func TestSizes(t *testing.T) {
 		name     string
 		who      client
 		more     []dhcpv4.Modifier
-		custom   []Option
+		custom   []lab.Option
 		max      int
 		left     string
 		overload int
@@ -383,7 +383,7 @@ func TestBootFileIsNotOverwritten(t *testing.T) {
 	t.Parallel()
 	a := answer(t, parsed(t, message(t, Ask, bare)))
 	b := network()
-	b.Custom = []Option{{Code: 220, Data: make([]byte, 150)}, {Code: 221, Data: make([]byte, 50)}}
+	b.Custom = []lab.Option{{Code: 220, Data: make([]byte, 150)}, {Code: 221, Data: make([]byte, 50)}}
 	a.Options, a.BootFile = build(t, b), "file"
 	p := decode(t, a.Append(nil))
 	if p.BootFileName != "file" || !bytes.Equal(p.Options[52], []byte{2}) || len(p.Options[221]) != 50 {
