@@ -206,7 +206,7 @@ func (b *Book) bindingLocked(m lab.MAC, subnet netip.Prefix) *entry {
 
 // offer finds an address in a pool for a machine and keeps it for a while: the one that the client asks for or had
 // before, else one that depends on its MAC, so that a lost book gives most machines what they had.
-func (b *Book) offer(m lab.MAC, t *Table, s *scope, p *Pool, wish netip.Addr) (netip.Addr, bool) {
+func (b *Book) offer(m lab.MAC, t *Table, s *scope, p *Pool, wish netip.Addr, inUse func(netip.Addr) bool) (netip.Addr, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.now()
@@ -215,15 +215,15 @@ func (b *Book) offer(m lab.MAC, t *Table, s *scope, p *Pool, wish netip.Addr) (n
 		b.keepLocked(m, o.addr, now)
 		return o.addr, true // a retransmission gets the same answer
 	}
-	if e := b.bindingLocked(m, s.network.Subnet); e != nil && b.mayHaveLocked(m, t, p, e.Addr, now) {
+	if e := b.bindingLocked(m, s.network.Subnet); e != nil && b.mayHaveLocked(m, t, p, e.Addr, now) && (e.Live(now) || !inUse(e.Addr)) {
 		b.keepLocked(m, e.Addr, now)
 		return e.Addr, true
 	}
-	if wish.IsValid() && b.mayHaveLocked(m, t, p, wish, now) {
+	if wish.IsValid() && b.mayHaveLocked(m, t, p, wish, now) && !inUse(wish) {
 		b.keepLocked(m, wish, now)
 		return wish, true
 	}
-	a, ok := b.pickLocked(m, t, p, now)
+	a, ok := b.pickLocked(m, t, p, now, inUse)
 	if ok {
 		b.keepLocked(m, a, now)
 	}
@@ -302,6 +302,55 @@ func (b *Book) remembers(m lab.MAC, subnet netip.Prefix) bool {
 	}
 	o, ok := b.offers[m]
 	return ok && subnet.Contains(o.addr) && b.now().Before(o.until)
+}
+
+// holds reports whether the machine has an address in the subnet now, or one is kept for it.
+func (b *Book) holds(m lab.MAC, subnet netip.Prefix) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.now()
+	if e := b.bindingLocked(m, subnet); e != nil && e.Live(now) {
+		return true
+	}
+	o, ok := b.offers[m]
+	return ok && subnet.Contains(o.addr) && now.Before(o.until)
+}
+
+// binding returns the live lease of a machine in a subnet.
+func (b *Book) binding(m lab.MAC, subnet netip.Prefix) (Lease, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if e := b.bindingLocked(m, subnet); e != nil && e.Live(b.now()) {
+		return e.Lease, true
+	}
+	return Lease{}, false
+}
+
+// behind counts the live leases of a pool behind a relay's port.
+func (b *Book) behind(p *Pool, line string) (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.now()
+	for a, e := range b.byAddr {
+		if e.Line == line && p.contains(a) && e.Live(now) {
+			n++
+		}
+	}
+	return n
+}
+
+// freeAddrs returns up to most addresses of a pool that it could give.
+func (b *Book) freeAddrs(t *Table, p *Pool, most int) (free []netip.Addr) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.now()
+	for i := uint32(0); i < p.size && len(free) < most; i++ {
+		a := fromUint32(p.first + i)
+		if e := b.byAddr[a]; t.poolMayGive(a) && (e == nil || now.After(e.Expiry) || e.State == Released) {
+			free = append(free, a)
+		}
+	}
+	return free
 }
 
 // freeSoon is free at the price of a look: counted once a second, less what was given since.
@@ -394,7 +443,7 @@ func (b *Book) sweepLocked(now time.Time) {
 
 // pickLocked walks the pool from a place given by the MAC: an address never used is best, else the one whose lease ended
 // longest ago among those near.
-func (b *Book) pickLocked(m lab.MAC, t *Table, p *Pool, now time.Time) (netip.Addr, bool) {
+func (b *Book) pickLocked(m lab.MAC, t *Table, p *Pool, now time.Time, inUse func(netip.Addr) bool) (netip.Addr, bool) {
 	first := fromUint32(p.first)
 	if now.Before(b.full[first]) {
 		return netip.Addr{}, false
@@ -406,7 +455,7 @@ func (b *Book) pickLocked(m lab.MAC, t *Table, p *Pool, now time.Time) (netip.Ad
 	seen := 0
 	for i := uint64(0); i < uint64(p.size) && seen < scanLimit; i++ {
 		a := fromUint32(p.first + uint32((start+i)%uint64(p.size)))
-		if !b.mayHaveLocked(m, t, p, a, now) {
+		if !b.mayHaveLocked(m, t, p, a, now) || inUse(a) {
 			continue
 		}
 		e := b.byAddr[a]

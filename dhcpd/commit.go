@@ -3,6 +3,8 @@ package dhcpd
 import (
 	"context"
 	"time"
+
+	"bootlab/dhcpd/segment"
 )
 
 const (
@@ -16,7 +18,7 @@ const (
 // A job is a lease to be made durable, and what to do then. finish runs on the committer's goroutine.
 type job struct {
 	change *change
-	finish func(out []byte, err error)
+	finish func(out outbox, err error)
 }
 
 // enqueue hands a job to the committer without waiting.
@@ -32,7 +34,7 @@ func (s *Server) enqueue(j *job) dropReason {
 // commitLoop makes leases durable, all that wait at once: while one sync runs, the packet loops fill the next batch, so a
 // boot storm costs a few syncs.
 func (s *Server) commitLoop(ctx context.Context) {
-	out := make([]byte, 0, frameHeadroom+maxDatagram)
+	out := segment.NewOutbox(batch, s.sendFailed)
 	var jobs []*job
 	var changes []*change
 	for {
@@ -51,6 +53,7 @@ func (s *Server) commitLoop(ctx context.Context) {
 		for _, j := range jobs {
 			s.finish(j, out)
 		}
+		out.Flush()
 		clear(jobs) // what was answered is not kept alive by the batch
 	}
 }
@@ -81,7 +84,7 @@ func (s *Server) commitBatch(ctx context.Context, changes []*change) {
 	}
 }
 
-func (s *Server) finish(j *job, out []byte) {
+func (s *Server) finish(j *job, out outbox) {
 	defer s.contain()
 	j.finish(out, j.change.err)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"bootlab/dhcpd/segment"
 	"bootlab/internal/event"
 	"bootlab/internal/lab"
 
@@ -15,9 +16,9 @@ import (
 )
 
 const (
-	portServer = 67
-	portClient = 68
-	portPXE    = 4011 // PXE 2.1 section 2.2.1: the boot server asked a second time, by unicast
+	portServer = segment.PortServer
+	portClient = segment.PortClient
+	portPXE    = segment.PortPXE // the boot server asked a second time, by unicast
 )
 
 // An inbound is one packet and where it came from. The packet loop reuses it.
@@ -27,20 +28,21 @@ type inbound struct {
 	from  netip.AddrPort
 	local netip.Addr // where it was sent to; known on the socket for any interface only
 	data  []byte
-	link  link
-	out   []byte // scratch for the reply, empty
+	sock  *segment.Socket // nil in tests
+	out   outbox
 }
 
-// A link sends replies.
-type link interface {
-	// send sends frame[frameHeadroom:], the DHCP message. It may write into the headroom.
-	send(d destination, frame []byte) error
+// An outbox takes replies: segment.Outbox, or a test's.
+type outbox interface {
+	// Frame returns an empty message behind its headroom, to be appended to and handed to Queue.
+	Frame() []byte
+	Queue(s *segment.Socket, d segment.Dest, frame []byte)
 }
 
 // An exchange is one request and everything it is answered from.
 type exchange struct {
 	t      *Table
-	link   link
+	sock   *segment.Socket
 	from   netip.AddrPort
 	port   uint16
 	start  time.Time
@@ -50,6 +52,7 @@ type exchange struct {
 	server netip.Addr   // what we call ourselves in option 54
 	res    *Reservation // in this network; nil: none
 	pool   *Pool        // for a machine without a reservation; nil: none
+	tries  int          // addresses that a probe found in use
 }
 
 // handle answers one packet, or counts why not.
@@ -81,7 +84,7 @@ func (s *Server) dispatch(t *Table, in *inbound, r *request) dropReason {
 	}
 	home := t.home(scope, in.iface, in.local)
 	x := &exchange{
-		t: t, link: in.link, from: in.from, port: in.port, start: s.deps.Now(), req: r, scope: scope, home: home,
+		t: t, sock: in.sock, from: in.from, port: in.port, start: s.deps.Now(), req: r, scope: scope, home: home,
 		server: home.Address,
 	}
 	if r.override.IsValid() {
@@ -90,7 +93,7 @@ func (s *Server) dispatch(t *Table, in *inbound, r *request) dropReason {
 	if res := t.reservations[r.mac]; res != nil && res.scope == scope {
 		x.res = res
 	} else {
-		x.pool = scope.poolOf(r.mac)
+		x.pool = s.poolFor(scope, r)
 	}
 	switch {
 	case scope.network.DHCP == lab.DHCPOff:
@@ -105,7 +108,20 @@ func (s *Server) dispatch(t *Table, in *inbound, r *request) dropReason {
 	return s.serve(x, in.out)
 }
 
-func (s *Server) serve(x *exchange, out []byte) dropReason {
+// poolFor returns the pool of a machine without a reservation: the one that its lease is from, as long as that may keep it,
+// else the one that what it says of itself leads to.
+func (s *Server) poolFor(sc *scope, r *request) *Pool {
+	who := r.asker()
+	pool := sc.poolFor(&who)
+	if l, ok := s.deps.Book.binding(r.mac, sc.network.Subnet); ok {
+		if held := sc.poolHolding(l.Addr); held != nil && held.keeps(&who) {
+			return held
+		}
+	}
+	return pool
+}
+
+func (s *Server) serve(x *exchange, out outbox) dropReason {
 	switch x.req.kind {
 	case dhcpv4.MessageTypeDiscover:
 		return s.discover(x, out)
@@ -121,33 +137,29 @@ func (s *Server) serve(x *exchange, out []byte) dropReason {
 	return dropUnknownType
 }
 
-func (s *Server) discover(x *exchange, out []byte) dropReason {
+func (s *Server) discover(x *exchange, out outbox) dropReason {
 	s.record(x, event.Event{Kind: event.DHCPDiscover, Detail: x.asker()})
-	var addr netip.Addr
 	switch {
 	case x.res != nil:
-		addr = x.res.Host.IP
-	case x.pool != nil:
-		if why := s.admit(x); why != dropNone {
-			return why
-		}
-		var ok bool
-		if addr, ok = s.deps.Book.offer(x.req.mac, x.t, x.scope, x.pool, x.req.requested); !ok {
-			return s.refuse(x, func() string { return s.whyFull(x) })
-		}
-	default:
+		return s.offer(x, x.res.Host.IP, out)
+	case x.pool == nil:
 		return s.refuse(x, x.whyNobody)
 	}
-	a := s.answer(x, dhcpv4.MessageTypeOffer, addr, s.leaseTime(x))
-	if why := s.send(x, a, out); why != dropNone {
+	if why := s.admit(x); why != dropNone {
 		return why
 	}
+	return s.offerFromPool(x, out)
+}
+
+func (s *Server) offer(x *exchange, addr netip.Addr, out outbox) dropReason {
+	a := s.answer(x, dhcpv4.MessageTypeOffer, addr, s.leaseTime(x))
+	s.send(x, a, out)
 	s.record(x, event.Event{Kind: event.DHCPOffer, Addr: addr, Detail: x.told(a)})
 	return dropNone
 }
 
 // request tells the four meanings of DHCPREQUEST apart (RFC 2131 section 4.3.2).
-func (s *Server) request(x *exchange, out []byte) dropReason {
+func (s *Server) request(x *exchange, out outbox) dropReason {
 	r := x.req
 	switch {
 	case r.server.IsValid() && !s.isUs(x, r.server):
@@ -180,7 +192,7 @@ func (s *Server) knows(x *exchange, a netip.Addr) bool {
 // grant leases addr to the machine, or refuses it. ours says that the client speaks of an address that we gave or
 // offered; of somebody else's client without a place in the lab we say nothing (RFC 2131 section 4.3.2), unless it is in
 // the wrong network, where no server could let it be.
-func (s *Server) grant(x *exchange, out []byte, addr netip.Addr, ours bool) dropReason {
+func (s *Server) grant(x *exchange, out outbox, addr netip.Addr, ours bool) dropReason {
 	mac := x.req.mac
 	switch {
 	case !x.scope.network.Subnet.Contains(addr):
@@ -199,13 +211,13 @@ func (s *Server) grant(x *exchange, out []byte, addr netip.Addr, ours bool) drop
 		s.deps.Book.withdraw(mac)
 		return s.ack(x, out, addr, left)
 	}
-	return s.enqueue(&job{change: x.lease(addr, Active, want), finish: func(out []byte, err error) {
+	return s.enqueue(&job{change: x.lease(addr, Active, want), finish: func(out outbox, err error) {
 		s.granted(x, out, addr, want, err)
 	}})
 }
 
 // granted answers once the lease is durable, or stays silent. Only one who lost the address to another machine is told.
-func (s *Server) granted(x *exchange, out []byte, addr netip.Addr, lease time.Duration, err error) {
+func (s *Server) granted(x *exchange, out outbox, addr netip.Addr, lease time.Duration, err error) {
 	why := dropCommit
 	switch {
 	case err == nil:
@@ -218,11 +230,9 @@ func (s *Server) granted(x *exchange, out []byte, addr netip.Addr, lease time.Du
 	}
 }
 
-func (s *Server) ack(x *exchange, out []byte, addr netip.Addr, lease time.Duration) dropReason {
+func (s *Server) ack(x *exchange, out outbox, addr netip.Addr, lease time.Duration) dropReason {
 	a := s.answer(x, dhcpv4.MessageTypeAck, addr, lease)
-	if why := s.send(x, a, out); why != dropNone {
-		return why
-	}
+	s.send(x, a, out)
 	s.record(x, event.Event{Kind: event.DHCPAck, Addr: addr, Detail: x.told(a), Dur: s.deps.Now().Sub(x.start)})
 	s.watchLoop(x, a)
 	return dropNone
@@ -239,20 +249,18 @@ func (s *Server) watchLoop(x *exchange, a *answer) {
 	}
 }
 
-func (s *Server) nak(x *exchange, out []byte, addr netip.Addr, message string) dropReason {
+func (s *Server) nak(x *exchange, out outbox, addr netip.Addr, message string) dropReason {
 	s.deps.Book.withdraw(x.req.mac)
 	a := &answer{req: x.req, kind: dhcpv4.MessageTypeNak, server: x.server, message: message}
-	if why := s.send(x, a, out); why != dropNone {
-		return why
-	}
+	s.send(x, a, out)
 	s.record(x, event.Event{Kind: event.DHCPNak, Addr: addr, Err: message})
 	return dropNone
 }
 
 // inform tells a machine that has its address from elsewhere everything but an address (RFC 2131 section 4.3.5).
-func (s *Server) inform(x *exchange, out []byte) dropReason {
-	a := s.answer(x, dhcpv4.MessageTypeAck, netip.Addr{}, 0)
-	return s.send(x, a, out)
+func (s *Server) inform(x *exchange, out outbox) dropReason {
+	s.send(x, s.answer(x, dhcpv4.MessageTypeAck, netip.Addr{}, 0), out)
+	return dropNone
 }
 
 // decline takes an address out of use for a while. A reservation stays: whoever sits on a reserved address is found by
@@ -271,7 +279,7 @@ func (s *Server) decline(x *exchange) dropReason {
 	}
 	s.record(x, e)
 	s.deps.Book.withdraw(r.mac)
-	return s.enqueue(&job{change: x.lease(r.requested, Declined, quarantine), finish: func([]byte, error) {}})
+	return s.enqueue(&job{change: x.lease(r.requested, Declined, quarantine), finish: func(outbox, error) {}})
 }
 
 func (s *Server) release(x *exchange) dropReason {
@@ -279,7 +287,7 @@ func (s *Server) release(x *exchange) dropReason {
 	if (r.server.IsValid() && !s.isUs(x, r.server)) || !s.knows(x, r.ciaddr) {
 		return dropNotOurs
 	}
-	return s.enqueue(&job{change: x.lease(r.ciaddr, Released, 0), finish: func(_ []byte, err error) {
+	return s.enqueue(&job{change: x.lease(r.ciaddr, Released, 0), finish: func(_ outbox, err error) {
 		if err == nil {
 			s.record(x, event.Event{Kind: event.DHCPRelease, Addr: r.ciaddr})
 		}
@@ -307,11 +315,18 @@ func (s *Server) admit(x *exchange) dropReason {
 	if s.deps.Book.remembers(x.req.mac, x.scope.network.Subnet) {
 		return dropNone
 	}
+	line := x.req.line()
+	if most := x.pool.pool.PerPort; most > 0 && line != "" && s.deps.Book.behind(x.pool, line) >= most {
+		return s.refuse(x, func() string {
+			return fmt.Sprintf("machines behind this relay port (%s) have %d addresses of pool %s already, and it allows no more (per_port)",
+				line, most, x.pool.pool.Name)
+		})
+	}
 	free := s.deps.Book.freeSoon(x.t, x.pool)
 	if free == 0 { // then the book says who has them
 		return dropNone
 	}
-	if s.ration.allow(x.scope.network.Name, x.req.line(), free, x.pool.usable) {
+	if s.ration.allow(x.scope.network.Name, line, free, x.pool.usable) {
 		s.deps.Book.spend(x.pool)
 		return dropNone
 	}
@@ -351,7 +366,7 @@ func (s *Server) whyFull(x *exchange) string {
 }
 
 // proxy answers beside another DHCP server: boot information without an address, to firmware and iPXE only.
-func (s *Server) proxy(x *exchange, out []byte) dropReason {
+func (s *Server) proxy(x *exchange, out outbox) dropReason {
 	if x.req.kind != dhcpv4.MessageTypeDiscover {
 		return dropNotBoot
 	}
@@ -359,14 +374,14 @@ func (s *Server) proxy(x *exchange, out []byte) dropReason {
 }
 
 // bootServer answers on port 4011, in server mode too: some firmware asks there although the offer said all.
-func (s *Server) bootServer(x *exchange, out []byte) dropReason {
+func (s *Server) bootServer(x *exchange, out outbox) dropReason {
 	if x.req.kind != dhcpv4.MessageTypeRequest && x.req.kind != dhcpv4.MessageTypeInform {
 		return dropNotBoot
 	}
 	return s.boot(x, out, dhcpv4.MessageTypeAck, x.proxyMachine())
 }
 
-func (s *Server) boot(x *exchange, out []byte, kind dhcpv4.MessageType, host *lab.Host) dropReason {
+func (s *Server) boot(x *exchange, out outbox, kind dhcpv4.MessageType, host *lab.Host) dropReason {
 	info := bootFor(x.req, x.home, host)
 	if info == (bootInfo{}) {
 		return dropNotBoot
@@ -375,9 +390,7 @@ func (s *Server) boot(x *exchange, out []byte, kind dhcpv4.MessageType, host *la
 		info.vendor, info.pxe = vendorPXE, useBootFile
 	}
 	a := &answer{req: x.req, kind: kind, server: x.server, boot: info}
-	if why := s.send(x, a, out); why != dropNone {
-		return why
-	}
+	s.send(x, a, out)
 	s.record(x, event.Event{Kind: event.DHCPProxyOffer, Detail: x.told(a)})
 	return dropNone
 }
@@ -416,38 +429,36 @@ func (s *Server) answer(x *exchange, kind dhcpv4.MessageType, addr netip.Addr, l
 	return a
 }
 
-func (s *Server) send(x *exchange, a *answer, out []byte) dropReason {
-	frame := a.append(out[:frameHeadroom])
-	if err := x.link.send(x.destination(a), frame); err != nil {
-		s.log.Warn("send reply", keyMAC, x.req.mac, keyAddr, a.yiaddr, keyErr, err)
-		return dropSend
-	}
+func (s *Server) send(x *exchange, a *answer, out outbox) {
+	out.Queue(x.sock, x.destination(a), a.append(out.Frame()))
 	s.m.sent[typeIndex(a.kind)].Inc()
-	return dropNone
+	if a.dropped > 0 {
+		s.m.truncated.Add(float64(a.dropped))
+	}
 }
 
 // destination follows RFC 2131 section 4.1.
-func (x *exchange) destination(a *answer) destination {
+func (x *exchange) destination(a *answer) segment.Dest {
 	r := x.req
-	d := destination{source: x.home.Address, port: x.port}
+	d := segment.Dest{Source: x.home.Address, Port: x.port}
 	if x.port == portPXE && x.from.Addr().IsValid() && !x.from.Addr().IsUnspecified() {
-		d.to = x.from
+		d.To = x.from
 		return d
 	}
 	switch {
 	case r.giaddr.IsValid():
-		d.to = netip.AddrPortFrom(r.giaddr, portServer)
+		d.To = netip.AddrPortFrom(r.giaddr, portServer)
 		if r.relayPort && x.from.IsValid() {
-			d.to = netip.AddrPortFrom(r.giaddr, x.from.Port())
+			d.To = netip.AddrPortFrom(r.giaddr, x.from.Port())
 		}
 	case a.kind == dhcpv4.MessageTypeNak:
-		d.broadcast()
+		d.Broadcast()
 	case r.ciaddr.IsValid():
-		d.to = netip.AddrPortFrom(r.ciaddr, portClient)
+		d.To = netip.AddrPortFrom(r.ciaddr, portClient)
 	case r.broadcast() || !a.yiaddr.IsValid():
-		d.broadcast()
+		d.Broadcast()
 	default: // the client has no address yet, so nobody could find it by ARP
-		d.to, d.mac = netip.AddrPortFrom(a.yiaddr, portClient), r.mac
+		d.To, d.MAC = netip.AddrPortFrom(a.yiaddr, portClient), r.mac
 	}
 	return d
 }
@@ -471,7 +482,7 @@ func (x *exchange) lease(addr netip.Addr, state State, d time.Duration) *change 
 		subnet: x.scope.network.Subnet, reserved: x.res != nil,
 		lease: Lease{
 			Addr: addr, MAC: x.req.mac, State: state, Start: start, Expiry: start.Add(d), Hostname: x.req.hostname,
-			ClientID: x.req.clientID,
+			ClientID: x.req.clientID, Line: x.req.line(),
 		},
 	}
 }

@@ -29,6 +29,7 @@ type Lease struct {
 	Expiry   time.Time
 	Hostname string // what the client calls itself, one lower-case label; empty: nothing
 	ClientID []byte // option 61 as sent; for people, never for identity. Not to be changed
+	Line     string // the relay's port, circuit and remote id in hexadecimal digits, "6574/"; empty: no relay told
 }
 
 // Live reports whether the lease holds at now.
@@ -49,6 +50,7 @@ type record struct {
 	Expiry   int64   `json:"end"`
 	Hostname string  `json:"name,omitempty"`
 	ClientID []byte  `json:"id,omitempty"`
+	Line     string  `json:"line,omitempty"`
 }
 
 func leaseKey(a netip.Addr) string { return leasePrefix + a.String() }
@@ -58,7 +60,7 @@ func leaseKey(a netip.Addr) string { return leasePrefix + a.String() }
 func encodeLease(l *Lease) []byte {
 	b, err := json.Marshal(record{
 		Version: recordVersion, MAC: l.MAC, State: l.State, Start: l.Start.Unix(), Expiry: l.Expiry.Unix(),
-		Hostname: l.Hostname, ClientID: l.ClientID,
+		Hostname: l.Hostname, ClientID: l.ClientID, Line: l.Line,
 	})
 	if err != nil {
 		panic(err) // no field can fail
@@ -85,6 +87,6 @@ func decodeLease(key string, value []byte) (Lease, error) {
 	}
 	return Lease{
 		Addr: addr, MAC: r.MAC, State: r.State, Start: time.Unix(r.Start, 0), Expiry: time.Unix(r.Expiry, 0),
-		Hostname: r.Hostname, ClientID: r.ClientID,
+		Hostname: r.Hostname, ClientID: r.ClientID, Line: r.Line,
 	}, nil
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"bootlab/dhcpd/segment"
 	"bootlab/internal/event"
 	"bootlab/internal/lab"
 	"bootlab/internal/netlab"
@@ -163,7 +164,7 @@ func (b *bench) reopen(t testing.TB) {
 	b.Server = New(Config{}, Deps{
 		Table: func() *Table { return b.table }, Book: book, Events: b.events,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: b.registry, Now: b.clock.now,
-		Listen: func(string) (*Socket, error) { panic("no sockets here") },
+		Listen: func(string) (*segment.Socket, error) { panic("no sockets here") },
 	})
 }
 
@@ -173,13 +174,16 @@ type wire struct {
 }
 
 type packetOut struct {
-	to   destination
+	to   segment.Dest
 	data []byte
 }
 
-func (w *wire) send(d destination, frame []byte) error {
-	w.sent = append(w.sent, packetOut{d, slices.Clone(frame[frameHeadroom:])})
-	return nil
+func (w *wire) Frame() []byte {
+	return make([]byte, segment.FrameHeadroom, segment.FrameHeadroom+maxDatagram)
+}
+
+func (w *wire) Queue(_ *segment.Socket, d segment.Dest, frame []byte) {
+	w.sent = append(w.sent, packetOut{d, slices.Clone(frame[segment.FrameHeadroom:])})
 }
 
 // exchange gives a packet to the server, commits what it wants committed, and returns the replies.
@@ -191,8 +195,7 @@ func (b *bench) exchange(iface string, port uint16, from string, data []byte) []
 	}
 	b.handle(&inbound{
 		local: local,
-		iface: iface, port: port, from: netip.MustParseAddrPort(from), data: data, link: b.wire,
-		out: make([]byte, 0, frameHeadroom+maxDatagram),
+		iface: iface, port: port, from: netip.MustParseAddrPort(from), data: data, out: b.wire,
 	})
 	b.commitQueued()
 	return b.wire.sent
@@ -210,7 +213,7 @@ func (b *bench) commitQueued() {
 		}
 		b.commitBatch(context.Background(), changes)
 		for _, j := range jobs {
-			b.finish(j, make([]byte, 0, frameHeadroom+maxDatagram))
+			b.finish(j, b.wire)
 		}
 	}
 }

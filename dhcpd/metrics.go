@@ -3,6 +3,8 @@ package dhcpd
 import (
 	"time"
 
+	"bootlab/dhcpd/segment"
+
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -28,6 +30,8 @@ type metrics struct {
 	dropped        [dropReasons]prometheus.Counter
 	commit         prometheus.Histogram
 	advertisements prometheus.Counter
+	rogue          prometheus.Counter
+	truncated      prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
@@ -49,6 +53,22 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 			Name: MetricRA, Help: "Router solicitations answered with \"no router here\".",
 		}),
 	}
+	m.rogue = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: MetricRogue, Help: "Answers of other DHCP servers seen where this one gives the addresses.",
+	})
+	m.truncated = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: MetricTrunc, Help: "Options left out because the client takes no longer message.",
+	})
+	for result, value := range map[string]func(segment.ProberStats) uint64{
+		"in_use":   func(p segment.ProberStats) uint64 { return p.Found },
+		"free":     func(p segment.ProberStats) uint64 { return p.Silent },
+		"unprobed": func(p segment.ProberStats) uint64 { return p.Unprobed + s.probes.skipped.Load() },
+	} {
+		reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: MetricProbes, Help: "Addresses asked for on the wire before a pool gives them, by result.",
+			ConstLabels: prometheus.Labels{"result": result},
+		}, func() float64 { return float64(value(s.prober.Stats())) }))
+	}
 	for i := range m.received {
 		m.received[i] = received.WithLabelValues(typeName(dhcpv4.MessageType(i)))
 		m.sent[i] = sent.WithLabelValues(typeName(dhcpv4.MessageType(i)))
@@ -56,7 +76,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 	for i := dropNone + 1; i < dropReasons; i++ {
 		m.dropped[i] = dropped.WithLabelValues(i.String())
 	}
-	reg.MustRegister(received, sent, dropped, m.commit, m.advertisements, &bookCollector{
+	reg.MustRegister(received, sent, dropped, m.commit, m.advertisements, m.rogue, m.truncated, &bookCollector{
 		table: s.deps.Table, book: s.deps.Book, now: s.deps.Now,
 		leases: prometheus.NewDesc(MetricLeases, "Live leases.", []string{"network"}, nil),
 		free:   prometheus.NewDesc(MetricFree, "Addresses that a pool could still give.", []string{"network", "pool"}, nil),

@@ -18,6 +18,9 @@ const (
 	MetricCommit   = "bootlab_dhcpd_commit_duration_seconds"
 	MetricLeases   = "bootlab_dhcpd_leases"
 	MetricFree     = "bootlab_dhcpd_pool_free_addresses"
+	MetricProbes   = "bootlab_dhcpd_probes_total"
+	MetricRogue    = "bootlab_dhcpd_rogue_replies_total"
+	MetricTrunc    = "bootlab_dhcpd_options_dropped_total"
 	MetricRA       = "bootlab_dhcpd_router_advertisements_total"
 )
 

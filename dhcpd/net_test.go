@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"bootlab/dhcpd/segment"
 	"bootlab/internal/lab"
 	"bootlab/internal/netlab"
 	"bootlab/internal/store"
@@ -65,7 +66,7 @@ func newServer(t *testing.T, table func() *Table, s store.Store, ev *events) *Se
 	}
 	return New(Config{}, Deps{
 		Table: table, Book: book, Events: ev,
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: prometheus.NewRegistry(), Now: time.Now, Listen: Listen,
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: prometheus.NewRegistry(), Now: time.Now, Listen: segment.Listen,
 	})
 }
 
@@ -232,21 +233,21 @@ func TestPortTaken(t *testing.T) {
 	netlab.Need(t, "root")
 	one, two := netlab.NewSegment(t, "10.77.0.1/24"), netlab.NewSegment(t, "10.78.0.1/24")
 	l := startLive(t, one)
-	if _, err := Listen(one.Bridge); !errors.Is(err, syscall.EADDRINUSE) {
+	if _, err := segment.Listen(one.Bridge); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("second server on the same interface: got %v, want EADDRINUSE", err)
 	}
-	s, err := Listen(two.Bridge)
+	s, err := segment.Listen(two.Bridge)
 	if err != nil {
 		t.Fatalf("second server on another interface: %v", err)
 	}
 	_ = s.Close()
 	l.stop()
-	s, err = Listen(one.Bridge)
+	s, err = segment.Listen(one.Bridge)
 	if err != nil {
 		t.Fatalf("after the first server stopped: %v", err)
 	}
 	_ = s.Close()
-	if _, err := Listen("nosuch0"); !errors.Is(err, unix.ENODEV) {
+	if _, err := segment.Listen("nosuch0"); !errors.Is(err, unix.ENODEV) {
 		t.Errorf("an interface that is not there: got %v, want ENODEV", err)
 	}
 }
@@ -308,7 +309,7 @@ func TestStageFollowsTheLab(t *testing.T) {
 	more.Networks = []*lab.Network{&both, l.lab.Networks[1], l.lab.Networks[2], l.lab.Networks[3]}
 	more.Hosts = []*lab.Host{l.lab.Host("master-0")}
 	table := compile(t, &more)
-	blocker, err := Listen(two.Bridge)
+	blocker, err := segment.Listen(two.Bridge)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,7 +329,7 @@ func TestStageFollowsTheLab(t *testing.T) {
 		t.Fatalf("after a discarded stage: %v", err)
 	}
 	st.Commit()
-	if _, err := Listen(two.Bridge); !errors.Is(err, syscall.EADDRINUSE) {
+	if _, err := segment.Listen(two.Bridge); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("the new interface is not served: %v", err)
 	}
 	if st, err = l.Stage(l.table); err != nil {
@@ -336,7 +337,7 @@ func TestStageFollowsTheLab(t *testing.T) {
 	}
 	st.Commit()
 	waitFor(t, "the retired interface", func() bool {
-		s, err := Listen(two.Bridge)
+		s, err := segment.Listen(two.Bridge)
 		if err == nil {
 			_ = s.Close()
 		}
@@ -421,7 +422,7 @@ func listenRA(t *testing.T, iface string) net.PacketConn {
 // solicit asks once and returns the advertisement, or nil.
 func solicit(t *testing.T, conn net.PacketConn, iface string) []byte {
 	t.Helper()
-	to := &net.IPAddr{IP: net.ParseIP(allRouters), Zone: iface}
+	to := &net.IPAddr{IP: net.ParseIP("ff02::2"), Zone: iface}
 	if _, err := conn.WriteTo([]byte{133, 0, 0, 0, 0, 0, 0, 0}, to); err != nil {
 		return nil // the link-local address is not ready yet
 	}

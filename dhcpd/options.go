@@ -63,7 +63,11 @@ func commonOptions(n *lab.Network, routes []lab.Route, custom []lab.Option) *Opt
 	}
 	for _, c := range custom {
 		o.list = slices.DeleteFunc(o.list, func(e encoded) bool { return e.code == c.Code })
-		o.add(c.Code, authored(c.Code), c.Data)
+		when := authored(c.Code)
+		if c.Force {
+			when = always
+		}
+		o.add(c.Code, when, c.Data)
 	}
 	return o
 }

@@ -116,10 +116,10 @@ func text(t testing.TB, out packetOut) string {
 	p := decode(t, out.data)
 	var b strings.Builder
 	via := "udp"
-	if !out.to.mac.IsZero() {
-		via = out.to.mac.String()
+	if !out.to.MAC.IsZero() {
+		via = out.to.MAC.String()
 	}
-	fmt.Fprintf(&b, "%s to %s (%s) from %s:%d, %d bytes\n", p.MessageType(), out.to.to, via, out.to.source, out.to.port, len(out.data))
+	fmt.Fprintf(&b, "%s to %s (%s) from %s:%d, %d bytes\n", p.MessageType(), out.to.To, via, out.to.Source, out.to.Port, len(out.data))
 	fmt.Fprintf(&b, "flags %04x ciaddr %s yiaddr %s siaddr %s giaddr %s file %q\n",
 		p.Flags, p.ClientIPAddr, p.YourIPAddr, p.ServerIPAddr, p.GatewayIPAddr, p.BootFileName)
 	opts := out.data[headerSize+4:]

@@ -33,7 +33,7 @@ func (s *Server) Release(ctx context.Context, addr netip.Addr) (Lease, error) {
 	given := l
 	given.State, given.Start, given.Expiry = Released, now.Truncate(time.Second), now.Truncate(time.Second)
 	done := make(chan error, 1)
-	why := s.enqueue(&job{change: &change{lease: given, subnet: subnet}, finish: func(_ []byte, err error) { done <- err }})
+	why := s.enqueue(&job{change: &change{lease: given, subnet: subnet}, finish: func(_ outbox, err error) { done <- err }})
 	if why != dropNone {
 		return l, errBusy
 	}

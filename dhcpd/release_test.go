@@ -22,7 +22,7 @@ func TestReleaseByHand(t *testing.T) {
 		req: &request{mac: mac(t, other)}, scope: b.table.byIface["lab0"][0], start: b.clock.now(),
 	}).lease(ip("10.77.0.201"), Active, time.Hour)}
 	done := make(chan error, 1)
-	leased.finish = func(_ []byte, err error) { done <- err }
+	leased.finish = func(_ outbox, err error) { done <- err }
 	b.enqueue(leased)
 	if err := <-done; err != nil {
 		t.Fatal(err)

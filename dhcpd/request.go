@@ -3,6 +3,7 @@ package dhcpd
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/hex"
 	"net"
 	"net/netip"
 	"strconv"
@@ -65,6 +66,8 @@ type request struct {
 
 	clientID, agentInfo, uuid []byte
 	fqdn                      []byte    // option 81
+	vendor, user              []byte    // options 60 and 77
+	circuit, remote           []byte    // of option 82
 	wants                     [4]uint64 // option 55 as a set
 	wantsAll                  bool      // no option 55: everything there is
 }
@@ -102,6 +105,7 @@ func parse(b []byte) (*request, dropReason) {
 		requested: addrOf(p.Options[50]), server: addrOf(p.Options[54]),
 		clientID: p.Options[61], agentInfo: p.Options[82], uuid: p.Options[97],
 		hostname: cleanHostname(p.Options[12]), fqdn: p.Options[optFQDN],
+		vendor: p.Options[60], user: p.Options[77],
 	}
 	if r.hostname == "" {
 		r.hostname = cleanHostname(fqdnName(r.fqdn))
@@ -160,6 +164,10 @@ func (r *request) parseRelay(subnet []byte) {
 	r.subnet = addrOf(subnet)
 	for code, value := range suboptions(r.agentInfo) {
 		switch code {
+		case agentCircuitID:
+			r.circuit = value
+		case agentRemoteID:
+			r.remote = value
 		case agentLinkSelection:
 			if a := addrOf(value); a.IsValid() {
 				r.subnet = a
@@ -175,19 +183,21 @@ func (r *request) parseRelay(subnet []byte) {
 	}
 }
 
-// line names the relay's port that the machine sits behind; empty without a relay that tells. It is made of bytes of the
-// relay's and only compared.
+// line names the relay's port that the machine sits behind, circuit and remote id in hexadecimal digits; empty without a
+// relay that tells.
 func (r *request) line() string {
-	if len(r.agentInfo) == 0 {
+	if len(r.circuit)+len(r.remote) == 0 {
 		return ""
 	}
-	var b []byte
-	for code, value := range suboptions(r.agentInfo) {
-		if code == agentCircuitID || code == agentRemoteID {
-			b = append(append(b, code, byte(len(value))), value...)
-		}
+	return hex.EncodeToString(r.circuit) + "/" + hex.EncodeToString(r.remote)
+}
+
+// asker is what pools are chosen by.
+func (r *request) asker() lab.Asker {
+	return lab.Asker{
+		MAC: r.mac, Arch: uint16(r.arch), HasArch: r.hasArch, VendorClass: r.vendor, UserClass: r.user,
+		CircuitID: r.circuit, RemoteID: r.remote,
 	}
-	return string(b)
 }
 
 // readOverload adds the options that stand in the fields file and sname, where option 52 says so. The codec leaves them

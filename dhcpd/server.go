@@ -7,11 +7,13 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"syscall"
 	"time"
 
+	"bootlab/dhcpd/segment"
 	"bootlab/internal/event"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -32,7 +34,7 @@ type Deps struct {
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
 	Now        func() time.Time
-	Listen     func(iface string) (*Socket, error) // Listen, or a test's
+	Listen     func(iface string) (*segment.Socket, error) // segment.Listen, or a test's
 }
 
 // A Server answers DHCP on the interfaces of its table.
@@ -44,6 +46,10 @@ type Server struct {
 	quiet  *limiter
 	ration *ration
 	loops  *loopGuard
+	prober *segment.Prober
+	probes *probeBudget
+
+	squatters squatters
 
 	mu    sync.Mutex
 	lines map[string]*line
@@ -53,7 +59,7 @@ type Server struct {
 // A line is one interface that is served.
 type line struct {
 	iface string
-	sock  *Socket
+	sock  *segment.Socket
 	stop  context.CancelFunc // nil until it runs
 }
 
@@ -74,6 +80,10 @@ func New(cfg Config, deps Deps) *Server {
 		deps: deps, log: deps.Log.With("server", "dhcpd"), jobs: make(chan *job, cfg.Queue),
 		quiet: newLimiter(deps.Now), ration: newRation(deps.Now), loops: newLoopGuard(deps.Now), lines: map[string]*line{},
 	}
+	s.prober = segment.NewProber(segment.ProberConfig{Probes: maxProbes}, segment.ProberDeps{
+		Now: deps.Now, Wanted: func(a netip.Addr) bool { return deps.Table().gives(a) },
+	})
+	s.probes = newProbeBudget(deps.Now)
 	s.m = newMetrics(deps.Registerer, s)
 	return s
 }
@@ -81,7 +91,7 @@ func New(cfg Config, deps Deps) *Server {
 // A Staged is a set of sockets that is open but not yet served. Either Commit or Discard must follow.
 type Staged struct {
 	server *Server
-	opened map[string]*Socket // nil: of an interface that is not there yet
+	opened map[string]*segment.Socket // nil: of an interface that is not there yet
 	wanted []string
 }
 
@@ -89,7 +99,7 @@ type Staged struct {
 // somebody else makes later, is waited for. An error wraps syscall.EADDRINUSE where another
 // program holds a port; then nothing stays open.
 func (s *Server) Stage(t *Table) (*Staged, error) {
-	st := &Staged{server: s, opened: map[string]*Socket{}, wanted: t.Interfaces()}
+	st := &Staged{server: s, opened: map[string]*segment.Socket{}, wanted: t.Interfaces()}
 	s.mu.Lock()
 	have := slices.Collect(maps.Keys(s.lines))
 	s.mu.Unlock()
@@ -159,17 +169,20 @@ func (l *line) close() {
 // Serve answers until ctx ends, then closes all sockets and returns nil. It may be called once.
 func (s *Server) Serve(ctx context.Context) error {
 	var wg sync.WaitGroup
+	keeper := segment.Keeper{Listen: s.deps.Listen, Log: s.log}
 	s.mu.Lock()
 	s.run = func(l *line) {
 		var lineCtx context.Context
 		lineCtx, l.stop = context.WithCancel(ctx)
-		wg.Go(func() { s.serveLine(lineCtx, l.iface, l.sock) })
+		wg.Go(func() { keeper.Keep(lineCtx, l.iface, l.sock, s.serveSocket) })
 	}
 	for _, l := range s.lines {
 		s.run(l)
 	}
 	s.mu.Unlock()
 	wg.Go(func() { s.commitLoop(ctx) })
+	wg.Go(func() { s.prober.Run(ctx) })
+	wg.Go(func() { s.surveyLoop(ctx) })
 	<-ctx.Done()
 	s.mu.Lock()
 	s.run = nil
@@ -185,68 +198,47 @@ func (s *Server) Serve(ctx context.Context) error {
 const (
 	minBackoff = 50 * time.Millisecond
 	maxBackoff = 5 * time.Second
-	// watchEvery is how often an interface is looked at: one that was taken away and made again under the same name, as
-	// libvirt does with its bridges, leaves a socket that hears nothing and reports no error.
-	watchEvery = 3 * time.Second
+	// batch is how many packets are taken, and answered, with one system call. More gain nothing measurable.
+	batch = 16
 )
 
-// serveLine serves one interface through all its lives.
-func (s *Server) serveLine(ctx context.Context, iface string, sock *Socket) {
-	if sock == nil {
-		sock = s.reopen(ctx, iface)
-	}
-	for sock != nil {
-		s.serveSocket(ctx, sock)
-		if ctx.Err() != nil {
-			return
-		}
-		s.log.Warn("interface was replaced, opening it again", keyIface, iface)
-		sock = s.reopen(ctx, iface)
-	}
-}
-
-func (s *Server) reopen(ctx context.Context, iface string) *Socket {
-	for wait := minBackoff; ; wait = min(2*wait, maxBackoff) {
-		sock, err := s.deps.Listen(iface)
-		if err == nil {
-			return sock
-		}
-		s.log.Debug("interface is not back yet", keyIface, iface, keyErr, err)
-		if !sleep(ctx, wait) {
-			return nil
-		}
-	}
-}
-
-// serveSocket reads from a socket until ctx ends or the interface under it was replaced, and closes it.
-func (s *Server) serveSocket(ctx context.Context, sock *Socket) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+// serveSocket serves one life of an interface, until ctx ends and the socket is closed.
+func (s *Server) serveSocket(ctx context.Context, sock *segment.Socket) {
 	var wg sync.WaitGroup
-	for _, p := range sock.ports() {
-		wg.Go(func() { s.receive(ctx, sock, p) })
-	}
+	wg.Go(func() { s.receive(ctx, sock, segment.PortServer, batch) })
+	wg.Go(func() { s.receive(ctx, sock, segment.PortPXE, 1) })
 	wg.Go(func() { s.advertise(ctx, sock) })
-	for sleep(ctx, watchEvery) && !sock.stale() {
-	}
-	cancel()
-	_ = sock.Close()
+	wg.Go(func() { s.prober.Serve(ctx, sock) })
+	wg.Go(func() { segment.Watch(ctx, sock, s.isOurServer, s.rogue) })
 	wg.Wait()
 }
 
+// advertise answers router solicitations.
+func (s *Server) advertise(ctx context.Context, sock *segment.Socket) {
+	iface := sock.Interface()
+	wanted := func() bool { return s.deps.Table().advertises(iface) }
+	err := segment.Advertise(ctx, sock, wanted, func(err error) {
+		if err == nil {
+			s.m.advertisements.Inc()
+		}
+	})
+	if err != nil {
+		s.log.Info("iPXE may boot 13 s slower", keyIface, iface, keyErr, err)
+	}
+}
+
 // receive is the packet loop of one port. It answers in place; only what must first be durable is handed on.
-func (s *Server) receive(ctx context.Context, sock *Socket, p port) {
-	in := &inbound{iface: sock.iface, port: p.number, link: sock, out: make([]byte, 0, frameHeadroom+maxDatagram)}
-	buf := make([]byte, 2*maxDatagram)
+func (s *Server) receive(ctx context.Context, sock *segment.Socket, port uint16, batch int) {
+	in, out := segment.NewInbox(batch), segment.NewOutbox(batch, s.sendFailed)
 	wait := minBackoff
 	for {
-		n, from, local, err := p.read(buf)
+		n, err := sock.Receive(port, in)
 		if err != nil {
 			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 				return
 			}
 			// A NIC that flaps gives ENETDOWN; the socket is good again when the NIC is.
-			s.log.Warn("read from interface", keyIface, sock.iface, keyErr, err)
+			s.log.Warn("read from interface", keyIface, sock.Interface(), keyErr, err)
 			if !sleep(ctx, wait) {
 				return
 			}
@@ -254,9 +246,18 @@ func (s *Server) receive(ctx context.Context, sock *Socket, p port) {
 			continue
 		}
 		wait = minBackoff
-		in.data, in.from, in.local = buf[:n], from, local
-		s.handle(in)
+		for i := range n {
+			p := in.At(i)
+			s.handle(&inbound{iface: sock.Interface(), port: port, from: p.From, local: p.Local, data: p.Data, sock: sock, out: out})
+		}
+		out.Flush()
 	}
+}
+
+// sendFailed counts a reply that the kernel refused.
+func (s *Server) sendFailed(_ *segment.Socket, d segment.Dest, message []byte, err error) {
+	s.m.dropped[dropSend].Inc()
+	s.log.Warn("send reply", keyAddr, d.To, keyErr, err)
 }
 
 // sleep waits for d and reports whether ctx still holds.

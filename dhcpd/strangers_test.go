@@ -24,7 +24,7 @@ func (b *bench) smallPool(t *testing.T, last string) *Pool {
 		}
 	}
 	b.table = compile(t, b.lab)
-	p := b.table.byIface["lab0"][0].poolOf(mac(t, other))
+	p := b.table.byIface["lab0"][0].poolFor(&lab.Asker{MAC: mac(t, other)})
 	if p == nil || p.pool.Name != "guests" {
 		t.Fatal("the lab has no pool guests for strangers")
 	}

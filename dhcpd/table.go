@@ -103,8 +103,15 @@ func newPool(s *scope, p *lab.Pool) *Pool {
 	if out.lease <= 0 {
 		out.lease = s.lease
 	}
-	if p.Routes != nil {
-		out.options = commonOptions(s.network, p.Routes, s.network.Options)
+	if p.Routes != nil || p.Options != nil {
+		routes, custom := s.network.Routes, s.network.Options
+		if p.Routes != nil {
+			routes = p.Routes
+		}
+		if p.Options != nil {
+			custom = p.Options
+		}
+		out.options = commonOptions(s.network, routes, custom)
 	}
 	return out
 }
@@ -216,9 +223,12 @@ func (t *Table) Interfaces() []string {
 	return slices.Compact(names)
 }
 
+// serves reports whether the network's machines get their addresses from here.
+func (t *Table) serves(s *scope) bool { return s.network.DHCP == lab.DHCPServer }
+
 // advertises reports whether router solicitations are answered on the interface: where we alone give out addresses.
 func (t *Table) advertises(iface string) bool {
-	return slices.ContainsFunc(t.byIface[iface], func(s *scope) bool { return s.network.DHCP == lab.DHCPServer })
+	return slices.ContainsFunc(t.byIface[iface], t.serves)
 }
 
 // locate returns the network that a request belongs to, or nil.
@@ -245,12 +255,13 @@ func (t *Table) locateShared(r *request, here []*scope) *scope {
 	if res := t.reservations[r.mac]; res != nil && slices.Contains(here, res.scope) {
 		return res.scope
 	}
-	if s := t.scopeOf(here, r.requested); s != nil && s.poolOf(r.mac) != nil {
+	who := r.asker()
+	if s := t.scopeOf(here, r.requested); s != nil && s.poolFor(&who) != nil {
 		return s
 	}
 	best, bestBits := here[0], -1
 	for _, s := range here {
-		if p := s.poolOf(r.mac); p != nil && p.bits(r.mac) > bestBits {
+		if p := s.poolFor(&who); p != nil && p.bits(r.mac) > bestBits {
 			best, bestBits = s, p.bits(r.mac)
 		}
 	}
@@ -304,18 +315,45 @@ func (t *Table) poolMayGive(a netip.Addr) bool {
 	return !taken
 }
 
-// poolOf returns the pool of s for a machine without a reservation, or nil.
-func (s *scope) poolOf(m lab.MAC) *Pool {
+// poolFor returns the pool of s for a machine without a reservation, or nil.
+func (s *scope) poolFor(who *lab.Asker) *Pool {
 	if len(s.pools) == 0 {
 		return nil
 	}
-	p := s.network.PoolOf(m)
+	p := s.network.PoolFor(who)
 	for _, mine := range s.pools {
 		if mine.pool == p {
 			return mine
 		}
 	}
 	return nil
+}
+
+// poolHolding returns the pool of s whose range holds a, or nil.
+func (s *scope) poolHolding(a netip.Addr) *Pool {
+	for _, p := range s.pools {
+		if p.contains(a) {
+			return p
+		}
+	}
+	return nil
+}
+
+// keeps reports whether a machine that has an address of the pool may keep it. Firmware, iPXE and system of one machine
+// say different things of themselves and must not be sent from pool to pool in one boot; its MAC and where it is plugged
+// in stay the same.
+func (p *Pool) keeps(who *lab.Asker) bool {
+	return p.pool.Admits(who.MAC) && matchesAny(p.pool.CircuitIDs, who.CircuitID) && matchesAny(p.pool.RemoteIDs, who.RemoteID)
+}
+
+func matchesAny(patterns []lab.Pattern, value []byte) bool {
+	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p lab.Pattern) bool { return p.Match(value) })
+}
+
+// gives reports whether some pool may give a away.
+func (t *Table) gives(a netip.Addr) bool {
+	s := t.scopeOf(t.scopes, a)
+	return s != nil && s.poolHolding(a) != nil && t.poolMayGive(a)
 }
 
 // bits says how specific the pool's match of a machine is, 0 for a pool open to anyone.
@@ -363,6 +401,7 @@ func checkPool(n *lab.Network, p *lab.Pool, problems *lab.Problems) {
 		problems.Addf(p.Pos, key+".range", "%s: want first and last address inside %s, in this order", r, n.Subnet)
 	}
 	checkRoutes(p.Pos, key+".routes", p.Routes, problems)
+	checkOptions(p.Pos, key+".options", p.Options, problems)
 }
 
 func checkHost(h *lab.Host, problems *lab.Problems) {

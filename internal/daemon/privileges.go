@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"bootlab/dhcpd"
+	"bootlab/dhcpd/segment"
 	"bootlab/internal/boot"
 	"bootlab/internal/lab"
 	"bootlab/internal/portowner"
@@ -69,9 +69,9 @@ func readable(l *lab.Lab, labPath string) error {
 	return err
 }
 
-// listenDHCP is dhcpd.Listen; the error of a taken port names who holds it.
-func listenDHCP(iface string) (*dhcpd.Socket, error) {
-	s, err := dhcpd.Listen(iface)
+// listenDHCP is segment.Listen; the error of a taken port names who holds it.
+func listenDHCP(iface string) (*segment.Socket, error) {
+	s, err := segment.Listen(iface)
 	if err != nil {
 		return nil, portowner.Explain(err, "udp", ":67")
 	}

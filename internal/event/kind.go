@@ -22,6 +22,8 @@ const (
 	DHCPForeign
 	DHCPProxyOffer
 	DHCPLimited
+	DHCPConflict
+	DHCPRogue
 	DHCPLoop
 
 	TFTPProbe
@@ -109,6 +111,8 @@ var table = [kinds]description{
 	DHCPForeign:    {"dhcp_foreign", StageAddress, slog.LevelWarn, "a machine took the offer of another DHCP server"},
 	DHCPProxyOffer: {"dhcp_proxy_offer", StageAddress, slog.LevelDebug, "boot information was given beside another DHCP server"},
 	DHCPLimited:    {"dhcp_limited", StageAddress, slog.LevelWarn, "newcomers come faster than a pool that is no longer half empty gives to them"},
+	DHCPConflict:   {"dhcp_conflict", StageAddress, slog.LevelWarn, "an address of a pool is used by a machine that did not get it here"},
+	DHCPRogue:      {"dhcp_rogue", StageAddress, slog.LevelWarn, "another DHCP server answers where this one gives the addresses"},
 	DHCPLoop:       {"dhcp_loop", StageAddress, slog.LevelWarn, "iPXE gets its script again and again; it gets no boot file for some minutes"},
 
 	TFTPProbe:   {"tftp_probe", StageFirmware, slog.LevelDebug, "firmware asked for a file's size and hung up, as UEFI does"},

@@ -1,0 +1,115 @@
+package dhcpd
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"bootlab/internal/event"
+	"bootlab/internal/netlab"
+)
+
+const bindOnly = `[ "$1" = bound ] && echo "ip=$ip"; exit 0`
+
+// seen waits for an event.
+func (l *live) seen(t *testing.T, k event.Kind) (found event.Event) {
+	t.Helper()
+	waitFor(t, k.String(), func() bool {
+		for _, e := range l.events.take() {
+			if e.Kind == k {
+				found = e
+				return true
+			}
+		}
+		return false
+	})
+	return found
+}
+
+// TestSquatters: addresses of a pool that machines use which did not get them here are given to nobody; a reservation does
+// not wait for any of it.
+func TestSquatters(t *testing.T) {
+	netlab.Need(t, "root", "udhcpc")
+	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	squatter := seg.NewClient(t, "02:00:00:00:00:99")
+	for _, addr := range []string{"10.77.0.201/24", "10.77.0.202/24"} {
+		run(t, squatter, "ip", "addr", "add", addr, "dev", "eth0")
+	}
+	l := startLive(t, seg)
+	ask := func(mac string) (string, error) {
+		client := seg.NewClient(t, mac)
+		out, err := client.Command(t.Context(), "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "6", "-T", "1", "-s", script(t, bindOnly)).CombinedOutput()
+		return string(out), err
+	}
+	if out, err := ask(other); err != nil || !strings.Contains(out, "ip=10.77.0.203") {
+		t.Fatalf("want the one address that nobody uses, got %v:\n%s", err, out)
+	}
+	if out, err := ask("02:00:00:00:00:08"); err == nil {
+		t.Errorf("the pool has no address left, got:\n%s", out)
+	}
+	if e := l.seen(t, event.DHCPConflict); e.MAC != mac(t, "02:00:00:00:00:99") || !strings.Contains(e.Err, "10.77.0.20") {
+		t.Errorf("conflict %+v, want the squatter's name and an address of it", e)
+	}
+	start := time.Now()
+	if out, err := ask(master0); err != nil || !strings.Contains(out, "ip=10.77.0.21") {
+		t.Errorf("a reservation: %v\n%s", err, out)
+	}
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("a reservation took %s", took)
+	}
+	for _, a := range []string{"10.77.0.201", "10.77.0.202"} {
+		if lease, ok := l.deps.Book.ByAddr(ip(a)); ok {
+			t.Errorf("%s was leased to %s", a, lease.MAC)
+		}
+	}
+}
+
+// TestRogue: a dnsmasq on the same segment is noticed, and named.
+func TestRogue(t *testing.T) {
+	netlab.Need(t, "root", "dnsmasq", "udhcpc")
+	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	l := startLive(t, seg)
+	theirs := seg.NewClient(t, "02:00:00:00:00:66")
+	run(t, theirs, "ip", "addr", "add", "10.77.0.66/24", "dev", "eth0")
+	dir := t.TempDir()
+	cmd := theirs.Command(t.Context(), "dnsmasq", "-k", "--conf-file=/dev/null", "--port=0", "--interface=eth0", "--bind-interfaces",
+		"--dhcp-range=10.77.0.70,10.77.0.80", "--no-ping", "--dhcp-broadcast", "--user=root", "--group=root",
+		"--pid-file="+dir+"/pid", "--dhcp-leasefile="+dir+"/leases", "--log-facility="+dir+"/log")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	client := seg.NewClient(t, "02:00:00:00:00:07")
+	ask := client.Command(t.Context(), "udhcpc", "-i", "eth0", "-f", "-t", "20", "-T", "1", "-B", "-s", "/bin/true")
+	if err := ask.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ask.Process.Kill(); _ = ask.Wait() })
+	e := l.seen(t, event.DHCPRogue)
+	if e.Addr != ip("10.77.0.66") || !strings.Contains(e.Detail, "02:00:00:00:00:66") {
+		t.Errorf("rogue %+v, want 10.77.0.66 with its MAC", e)
+	}
+}
+
+// TestVLAN: a VLAN interface is an interface like any other.
+func TestVLAN(t *testing.T) {
+	netlab.Need(t, "root", "udhcpc")
+	seg := netlab.NewSegment(t, "192.0.2.1/24")
+	client := seg.NewClient(t, master0)
+	if out, err := exec.Command("ip", "link", "add", "link", seg.Bridge, "name", "lab.100", "type", "vlan", "id", "100").CombinedOutput(); err != nil {
+		t.Skipf("this kernel has no VLAN interfaces: %s", out)
+	}
+	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", "lab.100").Run() })
+	netlab.Run(t, "ip", "addr", "add", "10.77.0.1/24", "dev", "lab.100")
+	netlab.Run(t, "ip", "link", "set", "lab.100", "up")
+	b := newBench(t)
+	b.lab.Networks[2].Interface, b.lab.Networks[0].Interface = "lab.100", ""
+	startServer(t, b.lab, b.store)
+	run(t, client, "ip", "link", "add", "link", "eth0", "name", "eth0.100", "type", "vlan", "id", "100")
+	run(t, client, "ip", "link", "set", "eth0.100", "address", master0, "up")
+	out := run(t, client, "udhcpc", "-i", "eth0.100", "-n", "-q", "-f", "-t", "5", "-T", "1", "-s", script(t, bindOnly))
+	if !strings.Contains(out, "ip=10.77.0.21") {
+		t.Errorf("got:\n%s", out)
+	}
+}
