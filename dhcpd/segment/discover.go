@@ -18,7 +18,7 @@ import (
 
 // Discover asks on an interface which DHCP servers there are, as a machine that nobody knows, and returns everyone who
 // offers something before the timeout. It needs CAP_NET_RAW and no running server; one of this machine on the same
-// interface does not hear it. Nothing is leased, but each server holds an address for a little while.
+// interface does not hear it. The interface is promiscuous meanwhile, so that a Watch on it hears what is found, too. Nothing is leased, but each server holds an address for a little while.
 func Discover(ctx context.Context, iface string, timeout time.Duration) ([]Rogue, error) {
 	found, err := discover(ctx, iface, timeout)
 	if err != nil {
@@ -37,6 +37,10 @@ func discover(ctx context.Context, iface string, timeout time.Duration) ([]Rogue
 		return nil, err
 	}
 	defer t.conn.Close()
+	// Kea sends its broadcasts in a frame for the client's MAC alone, and that MAC is not ours.
+	if err := t.conn.SetPromiscuous(true); err != nil {
+		return nil, err
+	}
 	me := strangersMAC()
 	to := &unix.SockaddrLinklayer{Ifindex: ifi.Index, Halen: uint8(len(me)), Protocol: 0x0008} // ETH_P_IP in network order
 	copy(to.Addr[:], broadcastMAC[:])

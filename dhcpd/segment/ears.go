@@ -31,11 +31,12 @@ func (p *Prober) serveARP(ctx context.Context, s *Socket) {
 	stop := context.AfterFunc(ctx, func() { _ = s.arp.conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	buf := make([]byte, arpSize)
-	listen(ctx, s.arp, buf, maxARP, func(n int) {
+	hear := func(n int) {
 		if addr, mac, ok := parseARP(buf[:n]); ok && mac != s.MAC() {
 			p.hear(addr, mac)
 		}
-	})
+	}
+	listen(ctx, s.arp, buf, maxARP, hear, func() { p.deafened(Path{Interface: s.iface}) })
 }
 
 // attach makes a wire the way to a segment until the returned function is called.
@@ -62,10 +63,10 @@ const (
 	maxReply = 1000 // the same for other servers' answers
 )
 
-// listen calls f for each frame of a tap, at most perSecond times a second, until ctx ends or the tap is closed.
-func listen(ctx context.Context, t *tap, buf []byte, perSecond int, f func(n int)) {
-	budget := perSecond / 10
-	wait := minWait
+// listen calls f for each frame of a tap until ctx ends or the tap is closed, at most perSecond times a second: after a
+// pause, in which the kernel may have dropped frames, it calls paused.
+func listen(ctx context.Context, t *tap, buf []byte, perSecond int, f func(n int), paused func()) {
+	budget, wait := perSecond/10, minWait
 	for since := time.Now(); ctx.Err() == nil; {
 		n, err := t.read(buf)
 		if err != nil {
@@ -82,9 +83,9 @@ func listen(ctx context.Context, t *tap, buf []byte, perSecond int, f func(n int
 			continue
 		}
 		budget = perSecond / 10
-		now := time.Now()
-		if now.Sub(since) < time.Second/10 && !sleep(ctx, time.Second/10-now.Sub(since)) {
-			return
+		if early := time.Second/10 - time.Since(since); early > 0 {
+			sleep(ctx, early)
+			paused()
 		}
 		since = time.Now()
 	}

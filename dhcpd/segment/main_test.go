@@ -101,6 +101,22 @@ func pair(t testing.TB, seg *netlab.Segment, name string) {
 	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", name).Run() })
 	netlab.Run(t, "ip", "link", "set", name+"p", "master", seg.Bridge, "up")
 	netlab.Run(t, "ip", "link", "set", name, "up")
+	forwarding(t, name+"p")
+}
+
+// newClient is netlab's, whose port carries frames already: the kernel may take a second to notice that a link is up.
+func newClient(t testing.TB, seg *netlab.Segment, mac ...string) *netlab.Client {
+	t.Helper()
+	c := seg.NewClient(t, mac...)
+	forwarding(t, c.NIC)
+	return c
+}
+
+func forwarding(t testing.TB, port string) {
+	t.Helper()
+	waitFor(t, port+" to forward", func() bool {
+		return strings.Contains(netlab.Run(t, "bridge", "link", "show", "dev", port), "state forwarding")
+	})
 }
 
 func script(t testing.TB, text string) string {

@@ -15,7 +15,7 @@ type State uint8
 
 // The states of an address.
 const (
-	Unknown State = iota // nothing, or nothing recent; as the result of a probe: it was not probed
+	Unknown State = iota // nothing, or nothing recent; as the result of a probe: it was not probed, or in a flood
 	Free                 // probed, and nobody answered
 	InUse                // somebody answered, or spoke with it unasked
 )
@@ -87,6 +87,7 @@ type ProberStats struct {
 	Surveyed uint64 // probes that were started ahead
 	Found    uint64 // probes that somebody answered
 	Silent   uint64 // probes that nobody answered
+	Deaf     uint64 // probes that nobody was heard to answer, in a flood
 	Unprobed uint64 // requests for a probe that were refused: too many at a time, or no way to send
 }
 
@@ -97,7 +98,7 @@ type Prober struct {
 	deps ProberDeps
 	wake chan struct{} // of Run: an earlier deadline, or work
 
-	heard, asked, surveyed, found, silent, unprobed atomic.Uint64
+	heard, asked, surveyed, found, silent, deafs, unprobed atomic.Uint64
 
 	mu      sync.Mutex
 	seen    *table
@@ -105,6 +106,7 @@ type Prober struct {
 	onCall  int // probes that somebody waits for, or did
 	wires   map[Path]wire
 	surveys map[Path]*survey
+	deaf    map[Path]time.Time // when frames were last lost in a flood: silence until then means nothing
 	stopped bool
 }
 
@@ -128,6 +130,7 @@ type probe struct {
 	onCall  bool
 	mac     lab.MAC // who answered, though it blocks nobody who waits
 	met     bool    // somebody answered
+	deaf    bool    // an answer may have been lost
 	waiters []waiter
 }
 
@@ -154,7 +157,7 @@ func NewProber(cfg ProberConfig, deps ProberDeps) *Prober {
 	cfg = cfg.withDefaults()
 	return &Prober{
 		cfg: cfg, deps: deps, wake: make(chan struct{}, 1), seen: newTable(cfg.Addresses),
-		probes: map[uint32]*probe{}, wires: map[Path]wire{}, surveys: map[Path]*survey{},
+		probes: map[uint32]*probe{}, wires: map[Path]wire{}, surveys: map[Path]*survey{}, deaf: map[Path]time.Time{},
 	}
 }
 
@@ -162,7 +165,7 @@ func NewProber(cfg ProberConfig, deps ProberDeps) *Prober {
 func (p *Prober) Stats() ProberStats {
 	return ProberStats{
 		Heard: p.heard.Load(), Asked: p.asked.Load(), Surveyed: p.surveyed.Load(), Found: p.found.Load(),
-		Silent: p.silent.Load(), Unprobed: p.unprobed.Load(),
+		Silent: p.silent.Load(), Deaf: p.deafs.Load(), Unprobed: p.unprobed.Load(),
 	}
 }
 
@@ -361,10 +364,7 @@ func (p *Prober) tick(now time.Time) time.Duration {
 	}
 	p.mu.Unlock()
 	for _, pr := range ended {
-		r := Result{Addr: pr.addr, State: Free, At: now}
-		if pr.met {
-			r.State, r.MAC = InUse, pr.mac
-		}
+		r := pr.result(now)
 		for _, w := range pr.waiters {
 			w.done(r)
 		}
@@ -379,14 +379,8 @@ func (p *Prober) tick(now time.Time) time.Duration {
 func (p *Prober) dueLocked(now time.Time) (ended []*probe) {
 	for _, pr := range p.probes {
 		if !now.Before(pr.until) {
-			p.endLocked(pr)
+			p.concludeLocked(pr, now)
 			ended = append(ended, pr)
-			if pr.met {
-				p.found.Add(1)
-				continue
-			}
-			p.silent.Add(1)
-			p.seen.put(pr.addr, Free, lab.MAC{}, now)
 		} else if !pr.again.IsZero() && !now.Before(pr.again) {
 			pr.again = time.Time{}
 			if w := p.wires[pr.path]; w != nil {
@@ -395,6 +389,40 @@ func (p *Prober) dueLocked(now time.Time) (ended []*probe) {
 		}
 	}
 	return ended
+}
+
+// concludeLocked ends a probe whose wait is over.
+func (p *Prober) concludeLocked(pr *probe, now time.Time) {
+	p.endLocked(pr)
+	pr.deaf = !p.deaf[pr.path].Before(pr.until.Add(-p.cfg.Wait))
+	switch {
+	case pr.met:
+		p.found.Add(1)
+	case pr.deaf:
+		p.deafs.Add(1)
+	default:
+		p.silent.Add(1)
+		p.seen.put(pr.addr, Free, lab.MAC{}, now)
+	}
+}
+
+// result is what a probe whose wait is over has found.
+func (pr *probe) result(now time.Time) Result {
+	switch {
+	case pr.met:
+		return Result{Addr: pr.addr, State: InUse, MAC: pr.mac, At: now}
+	case pr.deaf:
+		return Result{Addr: pr.addr}
+	}
+	return Result{Addr: pr.addr, State: Free, At: now}
+}
+
+// deafened takes note that frames may have been lost on a path.
+func (p *Prober) deafened(path Path) {
+	now := p.deps.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.deaf[path] = now
 }
 
 // earlier returns the earlier of two times, where zero is never.

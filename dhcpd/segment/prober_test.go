@@ -187,6 +187,25 @@ func TestProbesAreBounded(t *testing.T) {
 	})
 }
 
+// TestSilenceInAFlood means nothing, and is not remembered.
+func TestSilenceInAFlood(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, _ := newProber(t, ProberConfig{})
+		for _, lost := range []time.Duration{0, 199 * ms} {
+			a := newAnswers()
+			time.AfterFunc(lost, func() { p.deafened(here) })
+			p.Probe(here, ip("10.77.0.1"), alice, a.done)
+			time.Sleep(300 * ms)
+			a.want(t, answer{After: 200 * ms})
+		}
+		a := newAnswers()
+		p.Probe(here, ip("10.77.0.1"), alice, a.done)
+		time.Sleep(300 * ms)
+		a.want(t, answer{State: Free, After: 200 * ms})
+	})
+}
+
 func TestProbeEndsWithRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

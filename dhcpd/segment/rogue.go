@@ -61,8 +61,8 @@ const (
 // the segment. A server is reported at once, and then every ten seconds while it answers; of more than 64 at a time the
 // rest is not reported.
 //
-// Broadcast answers are always seen. An answer to one machine alone is seen only where it is flooded, or the interface is
-// promiscuous. The kernel lets only DHCP answers through, however much else there is on the interface.
+// Broadcast answers are always seen. An answer in a frame for one machine alone, as Kea sends even its broadcasts, is seen
+// only where the interface is promiscuous, as during Discover; that a client chose another server, its REQUEST tells. The kernel lets only DHCP answers through, however much else there is on the interface.
 func Watch(ctx context.Context, s *Socket, ours func(netip.Addr) bool, report func(Rogue)) {
 	if s.rogue == nil {
 		return
@@ -71,7 +71,7 @@ func Watch(ctx context.Context, s *Socket, ours func(netip.Addr) bool, report fu
 	defer stop()
 	w := watch{seen: map[rogueKey]*server{}}
 	buf := make([]byte, replySpace)
-	listen(ctx, s.rogue, buf, maxReply, func(n int) {
+	hear := func(n int) {
 		r, ok := parseReply(buf[:n])
 		if !ok || r.SourceMAC == s.MAC() || r.ServerID.IsValid() && ours(r.ServerID) {
 			return
@@ -80,7 +80,8 @@ func Watch(ctx context.Context, s *Socket, ours func(netip.Addr) bool, report fu
 		if w.due(&r, time.Now()) {
 			report(r)
 		}
-	})
+	}
+	listen(ctx, s.rogue, buf, maxReply, hear, func() {})
 }
 
 type rogueKey struct {

@@ -29,7 +29,7 @@ var rooms = []wall{
 	{"internal/plan", []string{"internal/snapshot", "internal/lab", "dhcpd"}, "prints what the servers answer from; dhcpd says which boot file goes to which firmware"},
 
 	{"dhcpd", append(servers, "internal/store", "dhcpd/segment", "dhcpd/wire", "dhcpd/leases"), "keeps the lease book; knows no other server"},
-	{"dhcpd/segment", []string{"internal/lab"}, "sockets and frames; knows no lease and no lab"},
+	{"dhcpd/segment", []string{"internal/lab"}, "sockets and frames; of the lab only how a MAC is written"},
 	{"dhcpd/wire", []string{"internal/lab"}, "bytes; of the lab only how a MAC, a route and an option are written"},
 	{"tftpd", append(servers, "internal/serving"), "knows no other server"},
 	{"dnsd", servers, "asks for leases through an interface of its own"},

@@ -1,0 +1,99 @@
+package segment
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+
+	"bootlab/internal/netlab"
+)
+
+var batches = []int{1, 8, 32}
+
+// BenchmarkReceive takes packets out of a full socket buffer: what batching gives under load. Putting them in is not timed.
+func BenchmarkReceive(b *testing.B) {
+	netlab.Need(b, "root")
+	seg := netlab.NewSegment(b, "10.77.0.1/24")
+	s := open(b, seg.Bridge)
+	pair(b, seg, "bench0")
+	ifi, err := net.InterfaceByName("bench0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	client, err := openTap(ifi, 0, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = client.conn.Close() })
+	sender := &Socket{iface: "bench0", index: ifi.Index, main: s.main, raw: client}
+	sender.setMAC(alice) // a bridge drops frames of nobody
+	d := Dest{Source: ip("10.77.0.9"), Port: PortClient, To: netip.MustParseAddrPort("255.255.255.255:67"), MAC: broadcastMAC}
+	frame := append(make([]byte, FrameHeadroom), make([]byte, 300)...)
+	for _, size := range batches {
+		b.Run(fmt.Sprint("batch=", size), func(b *testing.B) {
+			in, out := NewInbox(size), NewOutbox(MaxBatch, func(_ *Socket, _ Dest, _ []byte, err error) { b.Error(err) })
+			b.ReportAllocs()
+			for left, queued := b.N, 0; left > 0; {
+				if queued == 0 {
+					b.StopTimer()
+					for queued < min(left, 256) {
+						out.Queue(sender, d, append(out.Frame(), frame[FrameHeadroom:]...))
+						queued++
+					}
+					out.Flush()
+					b.StartTimer()
+				}
+				n, err := s.Receive(PortServer, in)
+				if err != nil {
+					b.Fatal(err)
+				}
+				for i := range n {
+					if len(in.At(i).Data) != 300 {
+						b.Fatal("not the packet that was sent")
+					}
+				}
+				queued -= n
+				left -= n
+			}
+		})
+	}
+}
+
+// BenchmarkSend sends over a bridge to a namespace whose kernel drops the packets: as raw frames and by UDP.
+func BenchmarkSend(b *testing.B) {
+	netlab.Need(b, "root")
+	seg := netlab.NewSegment(b, "10.77.0.1/24")
+	s := open(b, seg.Bridge)
+	client := newClient(b, seg, "02:00:00:00:00:09")
+	run := func(args ...string) { netlab.Run(b, "ip", append([]string{"-n", client.Name}, args...)...) }
+	run("addr", "add", "10.77.0.9/24", "dev", "eth0")
+	netlab.Run(b, "ip", "neigh", "replace", "10.77.0.9", "lladdr", "02:00:00:00:00:09", "dev", seg.Bridge)
+	udp := Dest{Source: ip("10.77.0.1"), Port: PortServer, To: netip.MustParseAddrPort("10.77.0.9:68")}
+	raw := udp
+	raw.MAC = mac(b, "02:00:00:00:00:09")
+	message := make([]byte, 300)
+	for _, kind := range []struct {
+		name string
+		dest Dest
+	}{{"raw", raw}, {"udp", udp}} {
+		b.Run(kind.name+"/single", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := s.Send(kind.dest, append(make([]byte, FrameHeadroom, frameSpace), message...)); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		for _, size := range batches {
+			b.Run(fmt.Sprint(kind.name, "/batch=", size), func(b *testing.B) {
+				out := NewOutbox(size, func(_ *Socket, _ Dest, _ []byte, err error) { b.Error(err) })
+				b.ReportAllocs()
+				for b.Loop() {
+					out.Queue(s, kind.dest, append(out.Frame(), message...))
+				}
+				out.Flush()
+			})
+		}
+	}
+}
