@@ -73,6 +73,10 @@ bench: build deps ## benchmarks beside the code, then bootlab beside the daemons
 	go test -run '^$$' -bench . -benchmem $(UNITS)
 	go run ./test/bench
 
+.PHONY: bench-dhcp
+bench-dhcp: build deps ## DHCP beside Kea, ISC dhcpd and dnsmasq, in one run of a quarter of an hour
+	go run ./test/bench -only dhcp
+
 .PHONY: demo
 demo: build ## a machine installs itself over the network, live; takes everything away again
 	@test/deps.sh demo

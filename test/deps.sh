@@ -12,7 +12,7 @@ demo="
 "
 test="
 	curl openssl strace systemd ipxe libxml2-utils
-	udhcpc isc-dhcp-client dhcpcd-base isc-dhcp-relay iputils-arping dnsmasq-base kea-admin tcpdump
+	udhcpc isc-dhcp-client dhcpcd-base isc-dhcp-relay iputils-arping dnsmasq-base kea-admin kea-dhcp4-server isc-dhcp-server tcpdump
 	knot knot-dnsutils dnsperf
 	atftp tftp-hpa tftpd-hpa haproxy nginx-light wrk chromium
 "
@@ -61,6 +61,6 @@ echo "apt-get install$missing"
 quietly apt-get update -q
 [ -z "$missing" ] || quietly env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing
 # Nor shall they start with the next boot.
-for unit in haproxy nginx kea-dhcp4-server isc-dhcp-relay libvirtd tftpd-hpa knot; do
+for unit in haproxy nginx kea-dhcp4-server isc-dhcp-server isc-dhcp-relay libvirtd tftpd-hpa knot; do
 	case " $missing " in *" $unit"*) systemctl disable --quiet "$unit" 2>/dev/null || true ;; esac
 done

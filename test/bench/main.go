@@ -1,10 +1,12 @@
 // Command bench measures bootlab beside the daemons that it replaces, in one run, in a network namespace of its own.
 //
-//	go run ./test/bench            # everything, as a table
-//	go run ./test/bench -rounds 5
+//	go run ./test/bench                          # footprint and reload, as tables
+//	go run ./test/bench -only dhcp               # DHCP beside its peers, which takes a quarter of an hour
+//	go run ./test/bench -only dhcp -quick        # a few minutes, to see that it works; the numbers mean nothing
+//	go run ./test/bench -only dhcp -tests loop,growth -contenders bootlab,kea -rounds 5
 //
-// It needs root, bin/bootlab, and dnsmasq, haproxy, nginx and tftpd-hpa from Debian. "Ready" is when every port answers, polled
-// every half millisecond; memory is the resident set of all processes once they are ready and idle.
+// It needs root, bin/bootlab, and dnsmasq, haproxy, nginx, tftpd-hpa, Kea and ISC dhcpd from Debian. "Ready" is when every port
+// answers, polled every half millisecond; memory is the resident set of all processes once they are ready and idle.
 package main
 
 import (
@@ -17,6 +19,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -24,18 +27,59 @@ import (
 )
 
 func main() {
-	rounds := flag.Int("rounds", 5, "rounds of each measurement; the median is shown, with the range")
-	binary := flag.String("bootlab", "bin/bootlab", "the daemon")
+	b := &bench{}
+	only := flag.String("only", "footprint,reload", "measure only `these`, with commas between: footprint, reload, dhcp")
+	flag.IntVar(&b.rounds, "rounds", 0, "rounds of each measurement, of which the median is shown with the range; 0: 5, of dhcp 3")
+	flag.StringVar(&b.binary, "bootlab", "bin/bootlab", "the daemon")
+	flag.BoolVar(&b.quick, "quick", false, "dhcp: one round of little, undisturbed or not, to see that it works")
+	flag.BoolVar(&b.json, "json", false, "dhcp: write all samples as JSON")
+	flag.BoolVar(&b.probe, "probe", false, "dhcp: peers look whether an address is in use before they offer it, which they do by default and which makes them slow")
+	flag.BoolVar(&b.silent, "silent", false, "dhcp: all contenders log only what goes wrong; each logs every lease by default")
+	flag.BoolVar(&b.keep, "keep", false, "dhcp: leave what servers and perfdhcp wrote")
+	flag.Var((*names)(&b.only), "contenders", "dhcp: only `these`, with commas between: bootlab, kea, isc, dnsmasq; and fake, which answers without a memory, to see what can be measured at all")
+	flag.Var((*names)(&b.tests), "tests", "dhcp: only `these`, with commas between: loop, written, growth, perfdhcp, mixed, avalanche")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *binary, *rounds); err != nil {
+	err := b.check()
+	switch {
+	case err != nil:
+	case flag.Arg(0) == loadCommand:
+		err = beLoader(ctx, os.Stdin, os.Stdout)
+	case flag.Arg(0) == fakeCommand:
+		err = beFake(ctx)
+	default:
+		err = run(ctx, b, *only)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, binary string, rounds int) error {
+// names are the values of a flag, with commas between.
+type names []string
+
+// String implements flag.Value.
+func (n *names) String() string { return strings.Join(*n, ",") }
+
+// Set implements flag.Value.
+func (n *names) Set(s string) error {
+	*n = strings.Split(s, ",")
+	return nil
+}
+
+// A measurement is one of the tables.
+type measurement struct {
+	name string
+	run  func(context.Context, *bench) error
+}
+
+func measurements() []measurement {
+	return []measurement{{"footprint", footprint}, {"reload", reload}, {"dhcp", dhcp}}
+}
+
+func run(ctx context.Context, b *bench, only string) error {
 	if !netlab.Inside() {
 		code, err := netlab.Isolate(ctx)
 		if err == nil && code != 0 {
@@ -43,23 +87,29 @@ func run(ctx context.Context, binary string, rounds int) error {
 		}
 		return err
 	}
-	binary, err := filepath.Abs(binary)
-	if err != nil {
+	var err error
+	if b.binary, err = filepath.Abs(b.binary); err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "bootlab-bench-")
-	if err != nil {
+	if b.dir, err = os.MkdirTemp("", "bootlab-bench-"); err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	if err := os.Chmod(dir, 0o755); err != nil { // the daemon becomes another user
+	if b.keep {
+		fmt.Fprintln(os.Stderr, "what they wrote stays in", b.dir)
+	} else {
+		defer os.RemoveAll(b.dir)
+	}
+	if err := os.Chmod(b.dir, 0o755); err != nil { // the daemon becomes another user
 		return err
 	}
 	if err := network(ctx); err != nil {
 		return err
 	}
-	for _, measure := range []func(context.Context, *bench) error{footprint, reload} {
-		if err := measure(ctx, &bench{dir: dir, binary: binary, rounds: rounds}); err != nil {
+	for _, m := range measurements() {
+		if !slices.Contains(strings.Split(only, ","), m.name) {
+			continue
+		}
+		if err := m.run(ctx, b.of(m)); err != nil {
 			return err
 		}
 	}
@@ -71,6 +121,34 @@ type bench struct {
 	dir    string // scratch
 	binary string
 	rounds int
+
+	// of dhcp
+	quick, json, probe, silent, keep bool
+	only, tests                      []string // none: all
+}
+
+// check finds what was misspelled before anything is started.
+func (b *bench) check() error {
+	for _, t := range b.tests {
+		if !slices.ContainsFunc(dhcpTests(), func(d dhcpTest) bool { return d.name == t }) {
+			return fmt.Errorf("there is no test %q", t)
+		}
+	}
+	return nil
+}
+
+// of returns b with the rounds that a measurement has where nobody said.
+func (b bench) of(m measurement) *bench {
+	switch {
+	case b.rounds > 0:
+	case b.quick:
+		b.rounds = 1
+	case m.name == "dhcp":
+		b.rounds = 3
+	default:
+		b.rounds = 5
+	}
+	return &b
 }
 
 // network makes the segment that everything is served on.
@@ -96,9 +174,11 @@ func (s sample) String() string {
 	if len(s) == 0 {
 		return "-"
 	}
-	sorted := slices.Sorted(slices.Values(s))
-	return fmt.Sprintf("%.1f [%.1f–%.1f]", sorted[len(sorted)/2], sorted[0], sorted[len(sorted)-1])
+	return fmt.Sprintf("%.1f [%.1f–%.1f]", s.median(), slices.Min(s), slices.Max(s))
 }
+
+// median returns the middle of what is at least one value.
+func (s sample) median() float64 { return slices.Sorted(slices.Values(s))[len(s)/2] }
 
 // until calls ok every half millisecond until it is true.
 func until(ctx context.Context, limit time.Duration, ok func() bool) error {

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const serverSpace = "dhcp-server" // the namespace of the server; the bench's own is the relay's
+
+// sizes are how much of everything is measured.
+type sizes struct {
+	machines int // of the closed loop, and of each step of growth
+	renewed  int // machines that renew
+	renewals int // that they make
+	full     int // leases at the end of growth
+	storm    int // machines of the avalanche
+	patience time.Duration
+	growing  time.Duration
+}
+
+func sizesFor(quick bool) sizes {
+	if quick {
+		return sizes{machines: 2000, renewed: 500, renewals: 4000, full: 10_000, storm: 200, patience: 5 * time.Second, growing: 10 * time.Second}
+	}
+	return sizes{machines: 10_000, renewed: 2000, renewals: 20_000, full: 100_000, storm: 1000, patience: 20 * time.Second, growing: 40 * time.Second}
+}
+
+// A rig is two namespaces joined by a veth pair: the server's, on one CPU, and the relay's, on another.
+type rig struct {
+	*bench
+	size    sizes
+	cpus    [2]string // of the server, of the load
+	load    *loader
+	started int
+}
+
+func newRig(ctx context.Context, b *bench) (*rig, error) {
+	r := &rig{bench: b, size: sizesFor(b.quick)}
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return nil, fmt.Errorf("which CPUs there are: %w", err)
+	}
+	found := 0
+	for cpu := 0; cpu < 8*len(set)*8 && found < len(r.cpus); cpu++ {
+		if set.IsSet(cpu) {
+			r.cpus[found] = strconv.Itoa(cpu)
+			found++
+		}
+	}
+	if found < len(r.cpus) {
+		return nil, errors.New("DHCP is measured with the server on one CPU and the load on another; there is only one")
+	}
+	if err := r.wire(ctx); err != nil {
+		return nil, err
+	}
+	var err error
+	r.load, err = startLoader(ctx, r.cpus[1])
+	return r, err
+}
+
+func (r *rig) wire(ctx context.Context) error {
+	steps := [][]string{
+		{"netns", "add", serverSpace},
+		{"-n", serverSpace, "link", "set", "lo", "up"},
+		{"link", "add", "relay0", "type", "veth", "peer", "name", serverNIC, "netns", serverSpace},
+		{"-n", serverSpace, "addr", "add", dhcpAddress + "/12", "dev", serverNIC},
+		{"-n", serverSpace, "link", "set", serverNIC, "up"},
+		{"link", "set", "relay0", "up"},
+	}
+	for _, a := range relays() {
+		steps = append(steps, []string{"addr", "add", a + "/12", "dev", "relay0"})
+	}
+	for _, args := range steps {
+		if out, err := exec.CommandContext(ctx, "ip", args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("ip %v: %w: %s", args, err, out)
+		}
+	}
+	return nil
+}
+
+func (r *rig) close() {
+	r.load.close()
+	_ = exec.Command("ip", "netns", "del", serverSpace).Run()
+}
+
+// A server is a contender that runs.
+type server struct {
+	rig       *rig
+	contender *dhcpServer
+	args, env []string
+	dir       string
+	cmd       *exec.Cmd
+	log       *os.File
+}
+
+// start starts a contender without leases and waits until it offers an address.
+func (r *rig) start(ctx context.Context, c *dhcpServer, lease time.Duration) (*server, error) {
+	r.started++
+	dir := filepath.Join(r.dir, fmt.Sprintf("%s-%d", c.name, r.started))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return nil, err
+	}
+	args, env, err := c.args(r.binary, dir, serverOptions{lease: lease, probe: r.probe, quiet: r.silent})
+	if err != nil {
+		return nil, err
+	}
+	s := &server{rig: r, contender: c, args: args, env: env, dir: dir}
+	if err := r.load.reset(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.again(ctx); err != nil {
+		return nil, errors.Join(err, s.stop())
+	}
+	return s, nil
+}
+
+// again starts it on what is on disk. taskset and ip netns exec become the server, so it has its one CPU from the start.
+func (s *server) again(ctx context.Context) (err error) {
+	s.log, err = os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	args := append([]string{"-c", s.rig.cpus[0], "ip", "netns", "exec", serverSpace}, s.args...)
+	s.cmd = exec.Command("taskset", args...)
+	s.cmd.Env = append(os.Environ(), s.env...)
+	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := s.cmd.Start(); err != nil {
+		s.cmd = nil
+		return err
+	}
+	for range 15 {
+		if ok, err := s.rig.load.answers(ctx); ok || err != nil {
+			return err
+		}
+	}
+	text, _ := os.ReadFile(s.log.Name())
+	return fmt.Errorf("%s gives no address: %.600s", s.contender.name, text)
+}
+
+// cpu returns the CPU time that the server has used, to the nanosecond: what /proc tells is too coarse for a short run.
+func (s *server) cpu() time.Duration {
+	const schedulerClock = 2 // the kernel's CPUCLOCK_SCHED, of all threads of a process, see clock_getcpuclockid(3)
+	var t unix.Timespec
+	if err := unix.ClockGettime(int32(^s.cmd.Process.Pid<<3|schedulerClock), &t); err != nil {
+		return 0
+	}
+	return time.Duration(t.Nano())
+}
+
+// resident returns MiB.
+func (s *server) resident() float64 { return float64(residentOf(s.cmd.Process.Pid)) / (1 << 20) }
+
+// kill ends it without a chance to write anything.
+func (s *server) kill() {
+	if s.cmd == nil {
+		return
+	}
+	_ = s.cmd.Process.Kill()
+	_ = s.cmd.Wait()
+	s.cmd = nil
+	_ = s.log.Close()
+}
+
+// stop ends it and removes what it wrote.
+func (s *server) stop() error {
+	if s.cmd != nil {
+		stop([]*exec.Cmd{s.cmd})
+		s.cmd = nil
+		_ = s.log.Close()
+	}
+	if s.rig.keep {
+		return nil
+	}
+	return os.RemoveAll(s.dir)
+}
