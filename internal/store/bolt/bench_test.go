@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"bootlab/internal/store"
+	"bootlab/internal/store/bolt"
 )
 
 // cpuTime returns what this process has used of the CPUs, in user and kernel.
@@ -148,6 +149,28 @@ func BenchmarkGet(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := s.Get(b.Context(), "a"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkOpen opens and closes a small store.
+func BenchmarkOpen(b *testing.B) {
+	path := filepath.Join(b.TempDir(), "store.db")
+	s := mustOpen(b, path)
+	if err := s.Commit(b.Context(), store.Txn{Then: leaseOps(100, rand.New(rand.NewPCG(1, 2)))}); err != nil {
+		b.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		s, err := bolt.Open(path)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
 			b.Fatal(err)
 		}
 	}

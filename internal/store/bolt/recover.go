@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 )
 
@@ -19,23 +20,29 @@ type found struct {
 	whole           bool   // it has a header
 }
 
-// recover reads what the journal beside the database knows more than the database, which has everything up to the epoch
-// done. It returns nil if there is nothing.
-//
-// Two epochs may be there, one being copied and one that took commits. A record that is not whole ends its epoch: its
-// commit was cut off by the end of the power and never acknowledged. It is damage if records follow it, or if the next epoch
-// tells that more were there.
+// recoverJournal reads what the journal beside the database knows more than the database, which has everything up to the
+// epoch done. It returns nil if there is nothing.
 func recoverJournal(path string, done uint64) (*layer, error) {
 	var files [2]found
 	for slot := range files {
-		f, err := readJournal(journalPath(path, slot), done)
-		if err != nil {
+		f := &files[slot]
+		f.path = journalPath(path, slot)
+		var err error
+		if f.b, err = os.ReadFile(f.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
-		if f.whole && f.epoch > done && f.epoch%2 != uint64(slot) {
-			return nil, fmt.Errorf("%w: %s holds epoch %d, which belongs in the other file", errJournal, f.path, f.epoch)
+	}
+	return replayJournal(files, done)
+}
+
+// replayJournal replays two files, found in their slots. Two epochs may be there, one being copied and one that took
+// commits. A record that is not whole ends its epoch: its commit was cut off with the power and never acknowledged. It is
+// damage if records follow it, or if the next epoch tells that more were there.
+func replayJournal(files [2]found, done uint64) (*layer, error) {
+	for slot := range files {
+		if err := files[slot].examine(done, uint64(slot)); err != nil {
+			return nil, err
 		}
-		files[slot] = f
 	}
 	first, second := &files[(done+1)%2], &files[(done+2)%2]
 	if !second.whole || second.epoch != done+2 {
@@ -48,42 +55,41 @@ func recoverJournal(path string, done uint64) (*layer, error) {
 		return nil, fmt.Errorf("%w: %s begins after what %s should hold", errJournal, second.path, first.path)
 	}
 	l := newLayer(first.epoch)
-	n, err := first.replay(l)
-	if err != nil || second == nil {
+	if second == nil {
+		_, err := first.replay(l, math.MaxUint64)
 		return l, err
+	}
+	n, err := first.replay(l, second.previous)
+	if err != nil {
+		return nil, err
 	}
 	if n < second.previous {
 		return nil, fmt.Errorf("%w: %s has %d whole records and should have %d", errJournal, first.path, n, second.previous)
 	}
 	l.epoch = second.epoch
-	_, err = second.replay(l)
+	_, err = second.replay(l, math.MaxUint64)
 	return l, err
 }
 
-// readJournal reads one file. A file that does not belong to the database is an error.
-func readJournal(path string, done uint64) (f found, err error) {
-	f.path = path
-	if f.b, err = os.ReadFile(path); errors.Is(err, fs.ErrNotExist) {
-		return f, nil
-	}
-	if err != nil {
-		return f, err
-	}
+// examine reads the header. A file that does not belong to the database, or to this slot, is an error.
+func (f *found) examine(done, slot uint64) error {
 	f.epoch, f.previous, f.whole = parseHeader(f.b)
 	switch {
 	case !f.whole && (f.holds(0, done+1, 0) || f.holds(0, done+2, 0)):
-		return f, fmt.Errorf("%w: the head of %s cannot be read, and records follow it", errJournal, path)
-	case f.whole && f.epoch+1 < done, f.whole && f.epoch > done+2:
-		return f, fmt.Errorf("%w: %s holds epoch %d, but the database ends with %d: they do not belong together",
-			errJournal, path, f.epoch, done)
+		return fmt.Errorf("%w: the head of %s cannot be read, and records follow it", errJournal, f.path)
+	case f.whole && (f.epoch+1 < done || f.epoch > done+2):
+		return fmt.Errorf("%w: %s holds epoch %d, but the database ends with %d: they do not belong together",
+			errJournal, f.path, f.epoch, done)
+	case f.whole && f.epoch%2 != slot:
+		return fmt.Errorf("%w: %s holds epoch %d, which belongs in the other file", errJournal, f.path, f.epoch)
 	}
-	return f, nil
+	return nil
 }
 
-// replay adds what the records wrote to l and returns how many there are.
-func (f *found) replay(l *layer) (n uint64, err error) {
+// replay adds what the records wrote to l, as far as most, and returns how many there are.
+func (f *found) replay(l *layer, most uint64) (n uint64, err error) {
 	at := headerSize
-	for at < len(f.b) {
+	for n < most && at < len(f.b) {
 		seq, payload, size, ok := parseRecord(f.b[at:], f.epoch)
 		if !ok || seq != n+1 {
 			break
@@ -93,7 +99,7 @@ func (f *found) replay(l *layer) (n uint64, err error) {
 		}
 		n, at = seq, at+size
 	}
-	if f.holds(at, f.epoch, n+1) {
+	if n < most && f.holds(at, f.epoch, n+1) {
 		return n, fmt.Errorf("%w: record %d of %s, at byte %d, cannot be read, and newer ones follow it", errJournal, n+1, f.path, at)
 	}
 	l.publish()
