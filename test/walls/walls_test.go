@@ -30,6 +30,7 @@ var rooms = []wall{
 
 	{"dhcpd", append(servers, "internal/store", "dhcpd/segment", "dhcpd/wire", "dhcpd/leases"), "keeps the lease book; knows no other server"},
 	{"dhcpd/segment", []string{"internal/lab"}, "sockets and frames; of the lab only how a MAC is written"},
+	{"dhcpd/leases", []string{"internal/lab", "internal/store"}, "who has which address, durably; of the lab only what a MAC is"},
 	{"dhcpd/wire", []string{"internal/lab"}, "bytes; of the lab only how a MAC, a route and an option are written"},
 	{"tftpd", append(servers, "internal/serving"), "knows no other server"},
 	{"dnsd", servers, "asks for leases through an interface of its own"},

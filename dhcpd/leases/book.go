@@ -1,0 +1,468 @@
+package leases
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"hash/maphash"
+	"math/bits"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"bootlab/internal/lab"
+	"bootlab/internal/store"
+)
+
+// A Book is the truth about leases. What it says is in the store, but for conflicts. It is safe for concurrent use.
+type Book struct {
+	store store.Store
+	now   func() time.Time
+	seed  [2]uint64 // so that nobody can choose hardware addresses that share a hash
+	names maphash.Seed
+
+	// Commits come one after another, so what a commit found in memory is still there when it is durable. commits is taken
+	// before mu, never after it.
+	commits   sync.Mutex
+	committer committer
+
+	mu      sync.Mutex
+	entries slab[entry]
+	texts   texts
+	byAddr  index // all entries
+	byMAC   index // entries of machines: all but declined ones; one for each subnet
+	byName  index // of those with the same host name the one that came last
+	wheel   wheel // entries whose time runs
+	shelves []*shelf
+	rest    shelf // without a pool
+
+	offers      slab[offer]
+	offerByMAC  index
+	offerByAddr index
+
+	conflicts    map[uint32]conflict
+	conflictsEnd uint32 // no conflict ends before
+}
+
+// An entry is a lease in memory.
+type entry struct {
+	links        // on the wheel while its time runs, then among the spares of a shelf
+	addr  uint32 // 0: a free slot
+	mac   lab.MAC
+	state State
+	flags uint8
+	start uint32 // Unix seconds
+	// expiry decides; the flag lapsed follows when the wheel gets there.
+	expiry uint32
+	text   uint32 // its blob among the texts
+}
+
+// What else is known of an entry.
+const (
+	lapsed  uint8 = 1 << iota // its time is over, or it was released; it is off the wheel
+	onShelf                   // it is among the spares of its shelf
+	legacy                    // the store has it in version 1
+	counted                   // it is among those of its shelf's relay port
+)
+
+func (e *entry) stamp() stamp {
+	return stamp{mac: e.mac, state: e.state, start: e.start, expiry: e.expiry}
+}
+
+// hasMachine reports whether the address was its machine's, and is found by it.
+func (e *entry) hasMachine() bool { return e.state == Active || e.state == Released }
+
+func (e *entry) live(now uint32) bool { return e.state == Active && now < e.expiry }
+
+// Open reads the leases in s, which it does not own. now is the clock; it is asked without a lock held. An unreadable
+// record is an error, ErrRecord: to overlook it could give one address to two machines.
+func Open(ctx context.Context, s store.Store, now func() time.Time) (*Book, error) {
+	if s == nil {
+		panic("leases: Open: store is nil")
+	}
+	if now == nil {
+		panic("leases: Open: now is nil")
+	}
+	b := &Book{
+		store: s, now: now, seed: [2]uint64{rand.Uint64(), rand.Uint64() | 1}, names: maphash.MakeSeed(),
+		conflicts: map[uint32]conflict{},
+	}
+	b.committer.touched = map[uint64]struct{}{}
+	t := seconds(now())
+	b.wheel.swept = t
+	var ended []uint32
+	err := s.Scan(ctx, keyPrefix, func(key string, value []byte) error {
+		a, err := parseKey(key)
+		if err != nil {
+			return err
+		}
+		st, blob, old, err := parseRecord(key, value)
+		if err != nil {
+			return err
+		}
+		i := b.storeLocked(a, st, blob, old)
+		if !b.startLocked(i, t) {
+			ended = append(ended, i)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open lease book: %w", err)
+	}
+	b.refileLocked(ended)
+	return b, nil
+}
+
+func (b *Book) mix(v uint64) uint32 {
+	hi, lo := bits.Mul64(v^b.seed[0], b.seed[1])
+	return uint32((hi ^ lo) >> 16)
+}
+
+func (b *Book) hashAddr(a uint32) uint32 { return b.mix(uint64(a)) }
+
+func (b *Book) hashMAC(m lab.MAC) uint32 {
+	return b.mix(uint64(m[0])<<40 | uint64(m[1])<<32 | uint64(m[2])<<24 | uint64(m[3])<<16 | uint64(m[4])<<8 | uint64(m[5]))
+}
+
+func (b *Book) hashName(name []byte) uint32 { return uint32(maphash.Bytes(b.names, name)) }
+
+// findLocked returns the entry of an address, 0 if there is none.
+func (b *Book) findLocked(a uint32) uint32 {
+	i, at := b.byAddr.first(b.hashAddr(a))
+	for i != 0 && b.entries.at(i).addr != a {
+		i, at = b.byAddr.after(b.hashAddr(a), at)
+	}
+	return i
+}
+
+// bindingLocked returns what is remembered of a machine in a subnet, live or not, 0 for nothing.
+func (b *Book) bindingLocked(m lab.MAC, subnet net4) uint32 {
+	h := b.hashMAC(m)
+	for i, at := b.byMAC.first(h); i != 0; i, at = b.byMAC.after(h, at) {
+		if e := b.entries.at(i); e.mac == m && subnet.contains(e.addr) {
+			return i
+		}
+	}
+	return 0
+}
+
+// namedLocked returns the entry that has a host name, 0 if there is none.
+func (b *Book) namedLocked(name []byte) uint32 {
+	h := b.hashName(name)
+	i, at := b.byName.first(h)
+	for i != 0 && !bytes.Equal(nameOf(b.texts.get(b.entries.at(i).text)), name) {
+		i, at = b.byName.after(h, at)
+	}
+	return i
+}
+
+// storeLocked makes a lease that of its address and returns its entry, which is then neither on the wheel nor on a shelf.
+func (b *Book) storeLocked(a uint32, s stamp, blob []byte, old bool) uint32 {
+	i := b.findLocked(a)
+	if i == 0 {
+		i = b.entries.take()
+		b.entries.at(i).addr = a
+		b.byAddr.add(b.hashAddr(a), i)
+	} else {
+		b.unfileLocked(i)
+	}
+	e := b.entries.at(i)
+	was := *e
+	e.mac, e.state, e.start, e.expiry, e.flags = s.mac, s.state, s.start, s.expiry, 0
+	if old {
+		e.flags = legacy
+	}
+	if was.mac != e.mac || was.hasMachine() != e.hasMachine() {
+		if was.hasMachine() {
+			b.byMAC.remove(b.hashMAC(was.mac), i)
+		}
+		if e.hasMachine() {
+			b.byMAC.add(b.hashMAC(e.mac), i)
+		}
+	}
+	if text := b.texts.get(was.text); !bytes.Equal(text, blob) || !e.hasMachine() {
+		b.unnameLocked(i)
+		b.texts.drop(was.text)
+		e.text = b.texts.put(blob)
+	}
+	b.nameLocked(i)
+	return i
+}
+
+// startLocked lets the time of an entry run, and reports whether it runs.
+func (b *Book) startLocked(i, now uint32) bool {
+	e := b.entries.at(i)
+	if e.state == Released || e.expiry <= now {
+		e.flags |= lapsed
+		return false
+	}
+	b.wheelPutLocked(i)
+	return true
+}
+
+// putLocked makes a lease that of its address.
+func (b *Book) putLocked(a uint32, s stamp, blob []byte, old bool, now uint32) {
+	b.startLocked(b.storeLocked(a, s, blob, old), now)
+	b.reclassLocked(a)
+}
+
+// dropLocked forgets what is known of an address.
+func (b *Book) dropLocked(a uint32) {
+	i := b.findLocked(a)
+	if i == 0 {
+		return
+	}
+	b.unfileLocked(i)
+	e := b.entries.at(i)
+	b.unnameLocked(i)
+	if e.hasMachine() {
+		b.byMAC.remove(b.hashMAC(e.mac), i)
+	}
+	b.byAddr.remove(b.hashAddr(a), i)
+	b.texts.drop(e.text)
+	b.entries.give(i)
+	b.reclassLocked(a)
+}
+
+// unfileLocked takes an entry off the wheel or its shelf, before it changes.
+func (b *Book) unfileLocked(i uint32) {
+	b.countLocked(b.shelfLocked(b.entries.at(i).addr), i, false)
+	switch e := b.entries.at(i); {
+	case e.flags&onShelf != 0:
+		b.unshelveLocked(b.shelfLocked(e.addr), i)
+	case e.flags&lapsed == 0:
+		b.wheelRemoveLocked(i)
+	}
+}
+
+// nameLocked makes an entry the one found by its host name, unless one that came later has the name.
+func (b *Book) nameLocked(i uint32) {
+	e := b.entries.at(i)
+	name := nameOf(b.texts.get(e.text))
+	if len(name) == 0 || !e.hasMachine() {
+		return
+	}
+	h := b.hashName(name)
+	other := b.namedLocked(name)
+	if other == i {
+		return
+	}
+	if other != 0 {
+		if b.entries.at(other).start > e.start {
+			return
+		}
+		b.byName.remove(h, other)
+	}
+	b.byName.add(h, i)
+}
+
+func (b *Book) unnameLocked(i uint32) {
+	if name := nameOf(b.texts.get(b.entries.at(i).text)); len(name) > 0 {
+		b.byName.remove(b.hashName(name), i)
+	}
+}
+
+func (b *Book) leaseLocked(i uint32) Lease {
+	e := b.entries.at(i)
+	return e.stamp().lease(e.addr, b.texts.get(e.text))
+}
+
+// ByMAC returns the live lease of a machine, the youngest if it has one in several subnets.
+func (b *Book) ByMAC(m lab.MAC) (Lease, bool) {
+	now := seconds(b.now())
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	best := uint32(0)
+	h := b.hashMAC(m)
+	for i, at := b.byMAC.first(h); i != 0; i, at = b.byMAC.after(h, at) {
+		e := b.entries.at(i)
+		if e.mac == m && e.live(now) && (best == 0 || e.start > b.entries.at(best).start) {
+			best = i
+		}
+	}
+	if best == 0 {
+		return Lease{}, false
+	}
+	return b.leaseLocked(best), true
+}
+
+// ByAddr returns the live lease of an address.
+func (b *Book) ByAddr(a netip.Addr) (Lease, bool) {
+	n, _ := addr4(a)
+	now := seconds(b.now())
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := b.findLocked(n)
+	if i == 0 || !b.entries.at(i).live(now) {
+		return Lease{}, false
+	}
+	return b.leaseLocked(i), true
+}
+
+// ByHostname returns the live lease of the client that calls itself that, in lower case; of several the one that came last.
+func (b *Book) ByHostname(name string) (Lease, bool) {
+	now := seconds(b.now())
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := b.namedLocked([]byte(name))
+	if i == 0 || !b.entries.at(i).live(now) {
+		return Lease{}, false
+	}
+	return b.leaseLocked(i), true
+}
+
+// Known returns what is remembered of an address, live or not.
+func (b *Book) Known(a netip.Addr) (Lease, bool) {
+	n, _ := addr4(a)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := b.findLocked(n)
+	if i == 0 {
+		return Lease{}, false
+	}
+	return b.leaseLocked(i), true
+}
+
+// Bound returns what is remembered of a machine in a subnet, live or not.
+func (b *Book) Bound(m lab.MAC, subnet netip.Prefix) (Lease, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := b.bindingLocked(m, netOf(subnet))
+	if i == 0 {
+		return Lease{}, false
+	}
+	return b.leaseLocked(i), true
+}
+
+// Remembers reports whether the machine has or had an address in the subnet, or is offered one: then it is no newcomer.
+func (b *Book) Remembers(m lab.MAC, subnet netip.Prefix) bool {
+	net, now := netOf(subnet), b.now().UnixMilli()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.bindingLocked(m, net) != 0 {
+		return true
+	}
+	i := b.offerToLocked(m)
+	return i != 0 && b.offers.at(i).valid(now) && net.contains(b.offers.at(i).addr)
+}
+
+// Has reports whether the machine has a live lease for that address.
+func (b *Book) Has(m lab.MAC, a netip.Addr) bool {
+	n, _ := addr4(a)
+	now := seconds(b.now())
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := b.findLocked(n)
+	return i != 0 && b.entries.at(i).mac == m && b.entries.at(i).live(now)
+}
+
+// renewalShare: a renewal that comes before this part of the lease has passed is answered with the time that is left,
+// without a commit. What the client was told is what is stored, so nothing can be lost; firmware, iPXE and system of one
+// boot ask within a minute, and two of the three need no sync.
+const renewalShare = 4
+
+// Renewal returns the time left of a lease that needs no commit to be confirmed: the machine has it, it was stored for
+// the time wanted, and less than a quarter of that has passed.
+func (b *Book) Renewal(m lab.MAC, a netip.Addr, want time.Duration) (left time.Duration, ok bool) {
+	n, _ := addr4(a)
+	now := b.now()
+	b.mu.Lock()
+	i := b.findLocked(n)
+	if i == 0 || b.entries.at(i).mac != m || !b.entries.at(i).live(seconds(now)) {
+		b.mu.Unlock()
+		return 0, false
+	}
+	e := b.entries.at(i)
+	start, expiry := e.start, e.expiry
+	b.mu.Unlock()
+	since := now.Sub(timeOf(start))
+	granted := time.Duration(expiry-start) * time.Second
+	// Times are stored in whole seconds; a changed lease time must not wait for the next renewal.
+	if (granted-want).Abs() > time.Second || since >= want/renewalShare || since < 0 {
+		return 0, false
+	}
+	return granted - since, true
+}
+
+// Named reports whether the host name kept with an address is that one. A renewal that brings another name is worth a
+// commit although its time is not: firmware has no name, the system that it boots has.
+func (b *Book) Named(a netip.Addr, name string) bool {
+	n, _ := addr4(a)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := b.findLocked(n)
+	return i != 0 && string(nameOf(b.texts.get(b.entries.at(i).text))) == name
+}
+
+// eachBatch is how many leases are looked at before others may use the book.
+const eachBatch = 256
+
+// Each calls fn for every stored lease, expired, released and declined ones too, in no order. fn may call the book and keep
+// the lease. What changes meanwhile may be seen as it was, as it is, or, if it changes its address, twice or not at all.
+func (b *Book) Each(fn func(*Lease)) {
+	var batch []Lease
+	b.walk(func(i uint32, _ *entry) { batch = append(batch, b.leaseLocked(i)) }, func() {
+		for k := range batch {
+			fn(&batch[k])
+		}
+		batch = nil
+	})
+}
+
+// walk calls visit with the lock held for every entry, and between without it after every few.
+func (b *Book) walk(visit func(uint32, *entry), between func()) {
+	for next, more := uint32(1), true; more; {
+		b.mu.Lock()
+		end := min(next+eachBatch-1, b.entries.last)
+		for i := next; i <= end; i++ {
+			if e := b.entries.at(i); e.addr != 0 {
+				visit(i, e)
+			}
+		}
+		next, more = end+1, end < b.entries.last
+		b.mu.Unlock()
+		between()
+	}
+}
+
+// All returns every lease, expired, released and declined ones too, and the conflicts, by address. A conflict stands for
+// what is remembered of its address, a live lease beside it.
+func (b *Book) All() []Lease {
+	b.mu.Lock()
+	all := make([]Lease, 0, b.entries.len()+len(b.conflicts))
+	b.mu.Unlock()
+	b.Each(func(l *Lease) { all = append(all, *l) })
+	now := b.now()
+	conflicts := b.conflictsAt(now)
+	all = slices.DeleteFunc(all, func(l Lease) bool { return !l.Live(now) && conflicts[l.Addr].State == Conflict })
+	for _, l := range conflicts {
+		all = append(all, l)
+	}
+	slices.SortFunc(all, func(x, y Lease) int {
+		if c := x.Addr.Compare(y.Addr); c != 0 {
+			return c
+		}
+		return int(x.State) - int(y.State)
+	})
+	return slices.CompactFunc(all, func(x, y Lease) bool { return x.Addr == y.Addr && (x.State == Conflict) == (y.State == Conflict) })
+}
+
+// CountLive returns how many live leases there are in each of some subnets that do not overlap.
+func (b *Book) CountLive(subnets ...netip.Prefix) []int {
+	counts := make([]int, len(subnets))
+	nets := make([]net4, len(subnets))
+	for i, p := range subnets {
+		nets[i] = netOf(p)
+	}
+	now := seconds(b.now())
+	b.walk(func(_ uint32, e *entry) {
+		if e.live(now) {
+			if i := slices.IndexFunc(nets, func(n net4) bool { return n.contains(e.addr) }); i >= 0 {
+				counts[i]++
+			}
+		}
+	}, func() {})
+	return counts
+}

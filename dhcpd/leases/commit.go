@@ -1,0 +1,304 @@
+package leases
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"bootlab/internal/lab"
+	"bootlab/internal/store"
+)
+
+// A Change is one lease to be made durable.
+type Change struct {
+	// Lease is what shall be so: Active, Released or Declined. Times are cut to whole seconds.
+	Lease
+	// Subnet is where the machine has one address at most: when it gets one, another of it there is given up.
+	Subnet netip.Prefix
+	// Reserved says that the address is this machine's whoever has it: the lab says so. The MACs of one host may take turns
+	// on it.
+	Reserved bool
+	// Err is the outcome: nil once the lease is durable and visible; ErrTaken, ErrStale, or the store's.
+	Err error
+}
+
+// lockedChanges is how many changes are worked on before others may use the book.
+const lockedChanges = 32
+
+// A committer has what Commit needs again and again.
+type committer struct {
+	touched map[uint64]struct{} // addresses and machines of this round
+	planned []planned
+	later   []*Change
+	txns    []store.Txn // of planned, one by one
+	conds   []store.Cond
+	ops     []store.Op
+	buf     []byte // what conds and ops consist of
+}
+
+// A planned change waits for the store.
+type planned struct {
+	*Change // nil: what is known of the address is to be forgotten
+	addr    uint32
+	old     uint32 // another address that goes, 0: none
+	value   []byte // the record; nil: none is to be
+	raw     []byte // what the store has, if it was asked; nil: what memory says
+	settled bool   // visible, or failed
+}
+
+// Commit makes changes durable, all with one sync, then visible, and sets the outcome of each. Concurrent calls take turns.
+// Changes of one call that touch the same machine or address happen in their order, and take a sync each.
+func (b *Book) Commit(ctx context.Context, changes []*Change) {
+	b.commits.Lock()
+	defer b.commits.Unlock()
+	for _, c := range changes {
+		c.Err = c.check()
+	}
+	for len(changes) > 0 {
+		later := append([]*Change(nil), b.plan(changes)...)
+		_ = b.carryOut(ctx) // each change has its outcome
+		changes = later
+	}
+}
+
+func (c *Change) check() error {
+	switch {
+	case !c.Addr.Unmap().Is4():
+		return fmt.Errorf("commit lease: %s is not an IPv4 address", c.Addr)
+	case !c.State.stored():
+		return fmt.Errorf("commit lease of %s: %s is not stored", c.Addr, c.State)
+	}
+	return nil
+}
+
+// plan decides about changes and returns what must wait for those before it. Changes that are refused, or change nothing,
+// have their outcome and are in neither.
+func (b *Book) plan(changes []*Change) []*Change {
+	k := &b.committer
+	clear(k.touched)
+	now := seconds(b.now())
+	for rest := changes; len(rest) > 0; {
+		n := min(lockedChanges, len(rest))
+		b.mu.Lock()
+		for _, c := range rest[:n] {
+			b.planLocked(c, now)
+		}
+		b.mu.Unlock()
+		rest = rest[n:]
+	}
+	return k.later
+}
+
+func (b *Book) planLocked(c *Change, now uint32) {
+	if c.Err != nil {
+		return
+	}
+	k := &b.committer
+	p := planned{Change: c}
+	p.addr, _ = addr4(c.Addr)
+	b.decideLocked(k, &p)
+	switch {
+	case !k.touch(p.addr, p.old, c.MAC):
+		k.later = append(k.later, c)
+	case b.takenLocked(c, p.addr, now):
+		c.Err = ErrTaken
+	case p.old == 0 && b.saysLocked(p.addr, p.value):
+		b.applyLocked(&p, now) // a request that came twice
+	default:
+		k.planned = append(k.planned, p)
+	}
+}
+
+// decideLocked finds out what a change does besides.
+func (b *Book) decideLocked(k *committer, p *planned) {
+	p.old = 0
+	if p.State != Declined { // which the machine does not have
+		if i := b.bindingLocked(p.MAC, netOf(p.Subnet)); i != 0 && b.entries.at(i).addr != p.addr {
+			p.old = b.entries.at(i).addr
+		}
+	}
+	if p.State == Released && p.old != 0 { // what the machine has is what is remembered of it
+		p.old, p.value = 0, nil
+		return
+	}
+	from := len(k.buf)
+	k.buf = appendTexts(appendStamp(k.buf, stampOf(&p.Lease)), &p.Lease)
+	p.value = k.buf[from:len(k.buf):len(k.buf)]
+}
+
+// touch marks what a change touches. It reports false if some of that was touched already.
+func (k *committer) touch(a, old uint32, m lab.MAC) bool {
+	machine := uint64(1) << 63
+	for i, c := range m {
+		machine |= uint64(c) << (8 * i)
+	}
+	before := len(k.touched)
+	k.touched[uint64(a)], k.touched[machine] = struct{}{}, struct{}{}
+	want := before + 2
+	if old != 0 {
+		k.touched[uint64(old)] = struct{}{}
+		want++
+	}
+	return len(k.touched) == want
+}
+
+// takenLocked asks the last time whether another machine has the address, now that all earlier commits are known.
+func (b *Book) takenLocked(c *Change, a, now uint32) bool {
+	i := b.findLocked(a)
+	if i == 0 || c.Reserved {
+		return false
+	}
+	e := b.entries.at(i)
+	if e.state == Released || now >= e.expiry {
+		return false
+	}
+	return e.mac != c.MAC || e.state == Declined && c.State == Active
+}
+
+// saysLocked reports whether the book says just that already.
+func (b *Book) saysLocked(a uint32, value []byte) bool {
+	i := b.findLocked(a)
+	if i == 0 || value == nil {
+		return i == 0 && value == nil
+	}
+	e := b.entries.at(i)
+	s, _, _, err := parseRecord("", value)
+	return err == nil && e.flags&legacy == 0 && s == e.stamp() && bytes.Equal(value[headSize:], b.texts.get(e.text))
+}
+
+// carryOut commits what is planned and makes visible what is durable. It returns what the store said.
+func (b *Book) carryOut(ctx context.Context) error {
+	k := &b.committer
+	b.addTxns(k.planned)
+	var errs []error
+	if len(k.txns) > 0 {
+		errs = b.store.CommitAll(ctx, k.txns)
+	}
+	for i, err := range errs {
+		p := &k.planned[i]
+		if errors.Is(err, store.ErrConflict) { // another daemon was first
+			err = b.alone(ctx, p)
+			p.settled = true
+		}
+		if errs[i] = err; err != nil {
+			p.settled = true
+			p.fail(err)
+		}
+	}
+	b.apply(k.planned)
+	err := errors.Join(errs...)
+	k.reset(err != nil)
+	return err
+}
+
+// reset forgets what was done. A store that failed may still hold on to what it was given.
+func (k *committer) reset(failed bool) {
+	clear(k.planned)
+	clear(k.later)
+	clear(k.txns)
+	clear(k.conds)
+	clear(k.ops)
+	k.planned, k.later, k.txns, k.conds, k.ops, k.buf = k.planned[:0], k.later[:0], k.txns[:0], k.conds[:0], k.ops[:0], k.buf[:0]
+	if failed {
+		k.txns, k.conds, k.ops, k.buf = nil, nil, nil, nil
+	}
+}
+
+// addTxns makes a transaction of each change: it writes the lease if the store still has what memory has, and removes the
+// machine's other address.
+func (b *Book) addTxns(all []planned) {
+	k := &b.committer
+	if need := 2 * len(all); cap(k.conds) < need { // what transactions point to must not move
+		k.conds, k.ops = make([]store.Cond, 0, need), make([]store.Op, 0, need)
+	}
+	for len(all) > 0 {
+		n := min(lockedChanges, len(all))
+		b.mu.Lock()
+		for i := range all[:n] {
+			b.addTxnLocked(&all[i])
+		}
+		b.mu.Unlock()
+		all = all[n:]
+	}
+}
+
+func (b *Book) addTxnLocked(p *planned) {
+	k := &b.committer
+	from := len(k.conds)
+	key := leaseKey(p.addr)
+	cond := b.unchangedLocked(p.addr, key)
+	if p.raw != nil {
+		cond = store.Cond{Key: key, Value: p.raw}
+	}
+	k.conds = append(k.conds, cond)
+	k.ops = append(k.ops, store.Op{Key: key, Value: p.value, Delete: p.value == nil})
+	if p.old != 0 {
+		key := leaseKey(p.old)
+		k.conds = append(k.conds, b.unchangedLocked(p.old, key))
+		k.ops = append(k.ops, store.Op{Key: key, Delete: true})
+	}
+	to := len(k.conds)
+	k.txns = append(k.txns, store.Txn{If: k.conds[from:to:to], Then: k.ops[from:to:to]})
+}
+
+// unchangedLocked is the condition that the store has what the book has.
+func (b *Book) unchangedLocked(a uint32, key string) store.Cond {
+	i := b.findLocked(a)
+	if i == 0 {
+		return store.Cond{Key: key, Absent: true}
+	}
+	k, e := &b.committer, b.entries.at(i)
+	from := len(k.buf)
+	if blob := b.texts.get(e.text); e.flags&legacy != 0 {
+		k.buf = appendRecord1(k.buf, e.stamp(), blob)
+	} else {
+		k.buf = append(appendStamp(k.buf, e.stamp()), blob...)
+	}
+	return store.Cond{Key: key, Value: k.buf[from:len(k.buf):len(k.buf)]}
+}
+
+// fail sets the outcome. A lease to be forgotten has nobody to tell it.
+func (p *planned) fail(err error) {
+	if p.Change != nil {
+		p.Err = err
+	}
+}
+
+// apply makes visible what is durable.
+func (b *Book) apply(all []planned) {
+	now := seconds(b.now())
+	for len(all) > 0 {
+		n := min(lockedChanges, len(all))
+		b.mu.Lock()
+		for i := range all[:n] {
+			if p := &all[i]; !p.settled {
+				b.applyLocked(p, now)
+			}
+		}
+		b.mu.Unlock()
+		all = all[n:]
+	}
+}
+
+func (b *Book) applyLocked(p *planned, now uint32) {
+	if p.old != 0 {
+		b.dropLocked(p.old)
+	}
+	if p.value == nil {
+		b.dropLocked(p.addr)
+		return
+	}
+	s, blob, _, err := parseRecord("", p.value)
+	if err != nil {
+		panic(err) // we wrote it
+	}
+	b.putLocked(p.addr, s, blob, false, now)
+	if p.State == Active {
+		b.endConflictLocked(p.addr)
+	}
+	if i := b.offerToLocked(p.MAC); i != 0 && b.offers.at(i).addr == p.addr {
+		b.forgetOfferLocked(i)
+	}
+}

@@ -1,0 +1,33 @@
+// Package leases is the lease book: which machine has which address, durably.
+//
+// It owns the records in the store, the choice of an address for a machine, and the addresses that are held for those who
+// were offered one. It never sees a packet or a socket, and knows nothing of the lab but pools, which it is handed.
+//
+//	book, err := leases.Open(ctx, store, time.Now)
+//	pool := leases.NewPool(first, last, table.Reserved)
+//	book.Serve(pool)
+//
+//	addr, fresh, err := book.Offer(leases.Ask{MAC: mac, Subnet: subnet, Pool: pool, Wish: requested}) // DISCOVER
+//	if book.MayHave(mac, pool, addr) {                                                               // REQUEST
+//		c := &leases.Change{Lease: leases.Lease{Addr: addr, MAC: mac, State: leases.Active, …}, Subnet: subnet}
+//		book.Commit(ctx, []*leases.Change{c}) // once c.Err is nil, the ACK may leave
+//	}
+//	book.Reclaim(ctx, 256) // now and then
+//
+// # Rules
+//
+// One machine (MAC) has at most one address in a subnet, and one address has at most one machine, whatever client
+// identifiers firmware, iPXE and system send (RFC 2131 section 4.2 would tell them apart, and split one machine in three).
+// A lease is durable before it is visible. An offer is only a promise: it is kept in memory, and two promises of one
+// address are never valid at a time. What makes two leases of one address impossible is the commit, which asks again.
+//
+// # Memory
+//
+// A lease costs about 100 bytes, in a few large blocks that the garbage collector need not look into. Numbers stand for
+// pointers: an entry of 32 bytes, three cells of 8 bytes in open-addressing indexes, and the texts in blocks of matching
+// sizes. All grow in steps too small to be felt by a packet. Time runs on a wheel of one-second slots, so leases that end
+// are found without a search, and the numbers of [Book.Usage] are kept, not counted.
+//
+// The book never holds more than one lease for each address of the pools and reservations, and what is outside of them
+// only for as long as leases are remembered. Offers are bounded by the size of their pool and by a constant.
+package leases

@@ -1,0 +1,295 @@
+package leases
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"bootlab/internal/lab"
+	"bootlab/internal/store"
+	"bootlab/internal/store/storetest"
+)
+
+func ip(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+var subnet = netip.MustParsePrefix("10.0.0.0/16")
+
+// mac is the n-th machine.
+func mac(n int) lab.MAC { return lab.MAC{2, 0, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)} }
+
+// A clock is set by hand.
+type clock struct {
+	mu sync.Mutex
+	t  time.Time
+}
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.t
+}
+
+func (c *clock) add(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.t = c.t.Add(d)
+}
+
+// A desk is a book with what a test needs beside it.
+type desk struct {
+	*Book
+	t     testing.TB
+	clock *clock
+	store *storetest.Mem
+}
+
+func newDesk(t testing.TB) *desk {
+	t.Helper()
+	d := &desk{t: t, clock: &clock{t: time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)}, store: storetest.Memory()}
+	d.reopen()
+	return d
+}
+
+// reopen is a restart.
+func (d *desk) reopen() {
+	d.t.Helper()
+	d.store = d.store.Reopen()
+	d.Book = openBook(d.t, d.store, d.clock.now)
+}
+
+func openBook(t testing.TB, s store.Store, now func() time.Time) *Book {
+	t.Helper()
+	b, err := Open(t.Context(), s, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// pool is 10.0.0.first to 10.0.0.last.
+func pool(first, last byte) *Pool {
+	return NewPool(netip.AddrFrom4([4]byte{10, 0, 0, first}), netip.AddrFrom4([4]byte{10, 0, 0, last}), nil)
+}
+
+// change is machine n leasing addr for an hour.
+func (d *desk) change(n int, addr string) *Change {
+	return &Change{Subnet: subnet, Lease: Lease{
+		Addr: ip(addr), MAC: mac(n), State: Active, Start: d.clock.now(), Expiry: d.clock.now().Add(time.Hour),
+	}}
+}
+
+func (d *desk) commit(changes ...*Change) {
+	d.Commit(context.Background(), changes)
+}
+
+// lease makes machine n have addr.
+func (d *desk) lease(n int, addr string) {
+	d.t.Helper()
+	c := d.change(n, addr)
+	d.commit(c)
+	if c.Err != nil {
+		d.t.Fatalf("lease %s to machine %d: %v", addr, n, c.Err)
+	}
+}
+
+func (d *desk) release(n int, addr string) {
+	d.t.Helper()
+	c := d.change(n, addr)
+	c.State, c.Expiry = Released, c.Start
+	d.commit(c)
+	if c.Err != nil {
+		d.t.Fatal(c.Err)
+	}
+}
+
+func (d *desk) decline(n int, addr string, quarantine time.Duration) {
+	d.t.Helper()
+	c := d.change(n, addr)
+	c.State, c.Expiry = Declined, c.Start.Add(quarantine)
+	d.commit(c)
+	if c.Err != nil {
+		d.t.Fatal(c.Err)
+	}
+}
+
+// ask is a DISCOVER of machine n.
+func (d *desk) ask(n int, p *Pool, wish string) (string, bool, error) {
+	q := Ask{MAC: mac(n), Subnet: subnet, Pool: p}
+	if wish != "" {
+		q.Wish = ip(wish)
+	}
+	a, fresh, err := d.Offer(q)
+	if err != nil {
+		return "", false, err
+	}
+	return a.String(), fresh, nil
+}
+
+// wantOffer asks and says what came instead.
+func (d *desk) wantOffer(n int, p *Pool, wish, want string, fresh bool) {
+	d.t.Helper()
+	got, isFresh, err := d.ask(n, p, wish)
+	if err != nil || got != want || isFresh != fresh {
+		d.t.Errorf("machine %d is offered %q, fresh %v, %v; want %q, fresh %v", n, got, isFresh, err, want, fresh)
+	}
+}
+
+func (d *desk) wantUsage(p *Pool, live, held, free int) {
+	d.t.Helper()
+	l, h, f := d.Usage(p)
+	if l != live || h != held || f != free {
+		d.t.Errorf("usage: %d live, %d held, %d free; want %d, %d, %d", l, h, f, live, held, free)
+	}
+}
+
+// check compares all that the book keeps twice.
+func (b *Book) check() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, step := range []func() error{b.checkEntries, b.checkOffers, b.checkShelves, b.checkWheel, b.checkIndexes} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *Book) checkEntries() error {
+	homes := map[string]netip.Addr{}
+	for i := uint32(1); i <= b.entries.last; i++ {
+		e := b.entries.at(i)
+		if e.addr == 0 {
+			continue
+		}
+		if b.findLocked(e.addr) != i {
+			return fmt.Errorf("%s is not found by address", addrOf(e.addr))
+		}
+		if !e.hasMachine() {
+			continue
+		}
+		if !subnet.Contains(addrOf(e.addr)) {
+			continue
+		}
+		if j := b.bindingLocked(e.mac, netOf(subnet)); j != i {
+			return fmt.Errorf("%s of %s is not found by MAC", addrOf(e.addr), e.mac)
+		}
+		if other, twice := homes[e.mac.String()]; twice {
+			return fmt.Errorf("%s has %s and %s", e.mac, other, addrOf(e.addr))
+		}
+		homes[e.mac.String()] = addrOf(e.addr)
+	}
+	return nil
+}
+
+func (b *Book) checkOffers() error {
+	n := 0
+	for i := uint32(1); i <= b.offers.last; i++ {
+		o := b.offers.at(i)
+		if o.addr == 0 {
+			continue
+		}
+		n++
+		if b.offerOnLocked(o.addr) != i || b.offerToLocked(o.mac) != i {
+			return fmt.Errorf("offer of %s to %s is not found", addrOf(o.addr), o.mac)
+		}
+	}
+	for _, s := range append([]*shelf{&b.rest}, b.shelves...) {
+		last := int64(0)
+		for i := s.offers.head; i != 0; i = b.offers.at(i).next {
+			n--
+			if b.shelfLocked(b.offers.at(i).addr) != s {
+				return fmt.Errorf("offer of %s is on the wrong shelf", addrOf(b.offers.at(i).addr))
+			}
+			if b.offers.at(i).asked < last {
+				return fmt.Errorf("offer of %s is out of order", addrOf(b.offers.at(i).addr))
+			}
+			last = b.offers.at(i).asked
+		}
+	}
+	if n != 0 {
+		return fmt.Errorf("%d offers are on no shelf", n)
+	}
+	return nil
+}
+
+func (b *Book) checkShelves() error {
+	for _, s := range b.shelves {
+		var count [classes]int
+		for k := range s.pool.size {
+			a := s.pool.first + uint32(k)
+			want := blocked
+			if s.pool.gives(a) {
+				want = b.classifyLocked(a, b.findLocked(a))
+			}
+			count[want]++
+			got := free
+			if chunk := s.class[k/classChunk]; chunk != nil {
+				got = chunk[k%classChunk]
+			} else if !s.pool.gives(a) {
+				got = blocked
+			}
+			if isFree := s.free.words[k/64]>>(k%64)&1 != 0; got != want || isFree != (want == free) {
+				return fmt.Errorf("%s is of class %d, want %d; free %v", addrOf(a), got, want, isFree)
+			}
+		}
+		if count != s.count {
+			return fmt.Errorf("counts are %v, want %v", s.count, count)
+		}
+		if n := count[spare]; s.spares.n != n {
+			return fmt.Errorf("%d spares on the list, want %d", s.spares.n, n)
+		}
+	}
+	return nil
+}
+
+func (b *Book) checkWheel() error {
+	on := map[uint32]bool{}
+	for slot, i := range b.wheel.heads {
+		for ; i != 0; i = b.entries.at(i).next {
+			if on[i] || b.entries.at(i).expiry%wheelSize != uint32(slot) {
+				return fmt.Errorf("entry %d is twice on the wheel or in the wrong slot", i)
+			}
+			on[i] = true
+		}
+	}
+	for i := uint32(1); i <= b.entries.last; i++ {
+		e := b.entries.at(i)
+		if e.addr != 0 && on[i] == (e.flags&lapsed != 0) {
+			return fmt.Errorf("%s: on the wheel %v, flags %b", addrOf(e.addr), on[i], e.flags)
+		}
+	}
+	return nil
+}
+
+func (b *Book) checkIndexes() error {
+	for name, x := range map[string]*index{"address": &b.byAddr, "MAC": &b.byMAC, "name": &b.byName} {
+		n := 0
+		for k := range x.shards {
+			s := &x.shards[k]
+			used := len(s.cells) - countFunc(s.cells, func(c cell) bool { return c.slot == 0 })
+			if used != s.n {
+				return fmt.Errorf("index by %s: shard %d has %d cells, says %d", name, k, used, s.n)
+			}
+			for _, c := range s.cells {
+				if c.slot != 0 && b.entries.at(c.slot).addr == 0 {
+					return fmt.Errorf("index by %s knows a dropped entry", name)
+				}
+			}
+			n += used
+		}
+		if name == "address" && n != b.entries.len() {
+			return fmt.Errorf("%d entries, %d in the index by address", b.entries.len(), n)
+		}
+	}
+	return nil
+}
+
+func countFunc[T any](s []T, f func(T) bool) int {
+	return len(s) - len(slices.DeleteFunc(slices.Clone(s), f))
+}
+
+func sameAddr(x, y netip.Addr) bool { return x == y }

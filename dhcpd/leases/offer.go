@@ -1,0 +1,336 @@
+package leases
+
+import (
+	"net/netip"
+	"time"
+
+	"bootlab/internal/lab"
+)
+
+const (
+	// offerHold is how long an offered address is kept for who was offered it, counted from the last time that it asked.
+	// Firmware collects offers for 4 s and retries after 4, 8, 16 and 32 s.
+	offerHold = 90 * time.Second
+	// minOffer is how long an offer is kept in any case. After it an offer may be taken back if the pool has nothing else,
+	// the one not asked for longest first: who asks under ever new hardware addresses and never takes what it is offered
+	// cannot keep a pool from those who do.
+	minOffer = 6 * time.Second
+	// maxOffers bounds the memory of the offers of one pool, some 60 bytes each.
+	maxOffers = 1 << 15
+	// maxTries is how many addresses that are seen in use are passed by in one search, at each of its steps.
+	maxTries = 256
+	// tickBudget is how many leases that end one packet pays for, sweepBudget how many one that finds no address does.
+	tickBudget  = 32
+	sweepBudget = 4096
+)
+
+// An offer is an address promised to a machine, in memory only: to lose it costs the client a retry.
+type offer struct {
+	links // among the offers of a shelf
+	asked int64
+	addr  uint32 // 0: a free slot
+	mac   lab.MAC
+}
+
+// valid reports whether the offer holds at now, in Unix milliseconds. One from the future was made before the clock was
+// set back.
+func (o *offer) valid(now int64) bool {
+	return o.asked <= now && now-o.asked < offerHold.Milliseconds()
+}
+
+// An Ask is a machine that wants an address.
+type Ask struct {
+	MAC    lab.MAC
+	Subnet netip.Prefix // in which the machine has one address at most
+	Pool   *Pool        // that takes the machine
+	Wish   netip.Addr   // what the client asks for (RFC 2132 section 9.1), maybe invalid
+	// InUse reports whether an address was seen in use by another machine than this one: it is not offered. nil: nothing was
+	// seen. It is called with the book locked and must not call it.
+	InUse func(netip.Addr) bool
+}
+
+// An asking is an Ask under way.
+type asking struct {
+	*Ask
+	shelf *shelf
+	now   time.Time
+	sec   uint32
+	milli int64
+	net   net4
+}
+
+// Offer finds an address for a machine and holds it: what is held for it already, what it has or had (RFC 2131 section
+// 4.3.1), what it wishes, a place in the pool that follows from its MAC, so that a lost book gives most machines what they
+// had, or the next one never used; the one whose lease ended longest ago; an offer that nobody came for. fresh reports
+// whether the address may need a probe: not if the machine had it last, or it is held for it. The error is ErrFull.
+func (b *Book) Offer(q Ask) (addr netip.Addr, fresh bool, err error) {
+	now := b.now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	x := asking{Ask: &q, now: now, sec: seconds(now), milli: now.UnixMilli(), net: netOf(q.Subnet)}
+	b.tickLocked(x.sec)
+	if x.shelf = b.useLocked(q.Pool); x.shelf == nil {
+		return netip.Addr{}, false, ErrFull
+	}
+	if a, ok := b.knownLocked(&x); ok {
+		b.holdLocked(x.shelf, q.MAC, a, x.milli)
+		return addrOf(a), false, nil
+	}
+	if !b.roomLocked(x.shelf, x.milli) {
+		return netip.Addr{}, false, ErrFull
+	}
+	a, ok := b.chooseLocked(&x)
+	if !ok {
+		// The wheel may be behind after a storm.
+		b.advanceLocked(x.sec, sweepBudget)
+		a, ok = b.chooseLocked(&x)
+	}
+	if !ok {
+		return netip.Addr{}, false, ErrFull
+	}
+	b.holdLocked(x.shelf, q.MAC, a, x.milli)
+	return addrOf(a), true, nil
+}
+
+// tickLocked does a little of what time asks for.
+func (b *Book) tickLocked(now uint32) {
+	b.advanceLocked(now, tickBudget)
+	if len(b.conflicts) > 0 && now >= b.conflictsEnd {
+		b.endConflictsLocked(now)
+	}
+}
+
+// knownLocked returns the address that the machine is known by.
+func (b *Book) knownLocked(x *asking) (uint32, bool) {
+	if i := b.offerToLocked(x.MAC); i != 0 {
+		if o := b.offers.at(i); o.valid(x.milli) && b.fitsLocked(x, o.addr) {
+			return o.addr, true // a retransmission gets the same answer
+		}
+	}
+	if i := b.bindingLocked(x.MAC, x.net); i != 0 {
+		if a := b.entries.at(i).addr; b.fitsLocked(x, a) {
+			return a, true
+		}
+	}
+	return 0, false
+}
+
+// fitsLocked reports whether a may be offered. Who is seen at the address of a live lease is taken for its machine.
+func (b *Book) fitsLocked(x *asking, a uint32) bool {
+	if !b.mayHaveLocked(x.MAC, x.shelf, a, x.sec, x.milli) {
+		return false
+	}
+	i := b.findLocked(a)
+	return i != 0 && b.entries.at(i).live(x.sec) || !x.seen(a)
+}
+
+func (x *asking) seen(a uint32) bool { return x.InUse != nil && x.InUse(addrOf(a)) }
+
+func (b *Book) chooseLocked(x *asking) (uint32, bool) {
+	if a, ok := addr4(x.Wish); ok && b.fitsLocked(x, a) {
+		return a, true
+	}
+	if a, ok := x.next(); ok {
+		return a, true
+	}
+	if a, ok := b.oldestSpareLocked(x); ok {
+		return a, true
+	}
+	return b.takeBackLocked(x)
+}
+
+// next returns the first address never leased, from the place of the machine on.
+func (x *asking) next() (uint32, bool) {
+	s := x.shelf
+	from := int(place(x.MAC) % uint32(s.pool.size))
+	for range maxTries {
+		i, ok := s.free.around(from)
+		if !ok {
+			return 0, false
+		}
+		if a := s.pool.first + uint32(i); !x.seen(a) {
+			return a, true
+		}
+		from = i + 1
+	}
+	return 0, false
+}
+
+// place is where a machine belongs: its MAC under FNV-1a, the same in every process for all time.
+func place(m lab.MAC) uint32 {
+	h := uint32(2166136261)
+	for _, c := range m {
+		h = (h ^ uint32(c)) * 16777619
+	}
+	return h
+}
+
+// oldestSpareLocked returns the address whose lease ended longest ago.
+func (b *Book) oldestSpareLocked(x *asking) (uint32, bool) {
+	i := x.shelf.spares.head
+	for n := 0; i != 0 && n < maxTries; n++ {
+		e := b.entries.at(i)
+		next := e.next
+		if e.state != Released && x.sec < e.expiry { // it ended before the clock was set back
+			b.unfileLocked(i)
+			e.flags &^= lapsed
+			b.wheelPutLocked(i)
+			b.reclassLocked(e.addr)
+		} else if !x.seen(e.addr) {
+			return e.addr, true
+		}
+		i = next
+	}
+	return 0, false
+}
+
+// takeBackLocked takes an address from the machine that did not ask for it longest.
+func (b *Book) takeBackLocked(x *asking) (uint32, bool) {
+	for range maxTries {
+		i := x.shelf.offers.head
+		if i == 0 || !b.offers.at(i).stale(x.milli) {
+			return 0, false
+		}
+		a := b.offers.at(i).addr
+		b.forgetOfferLocked(i)
+		if b.fitsLocked(x, a) {
+			return a, true
+		}
+	}
+	return 0, false
+}
+
+func (o *offer) stale(now int64) bool { return !o.valid(now) || now-o.asked >= minOffer.Milliseconds() }
+
+// roomLocked makes room for one more offer of a pool. Offers whose time is over go on the way.
+func (b *Book) roomLocked(s *shelf, now int64) bool {
+	for range 4 {
+		i := s.offers.head
+		if i == 0 || b.offers.at(i).valid(now) {
+			break
+		}
+		b.forgetOfferLocked(i)
+	}
+	if s.offers.n < min(maxOffers, s.pool.size) {
+		return true
+	}
+	i := s.offers.head
+	if !b.offers.at(i).stale(now) {
+		return false
+	}
+	b.forgetOfferLocked(i)
+	return true
+}
+
+// MayHave reports whether the machine may have that address of a pool, and holds it if so, for the time of the commit.
+func (b *Book) MayHave(m lab.MAC, p *Pool, addr netip.Addr) bool {
+	a, ok := addr4(addr)
+	now := b.now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.tickLocked(seconds(now))
+	s := b.useLocked(p)
+	if !ok || s == nil || !b.mayHaveLocked(m, s, a, seconds(now), now.UnixMilli()) {
+		return false
+	}
+	b.holdLocked(s, m, a, now.UnixMilli())
+	return true
+}
+
+func (b *Book) mayHaveLocked(m lab.MAC, s *shelf, a, now uint32, milli int64) bool {
+	if !s.pool.gives(a) {
+		return false
+	}
+	if i := b.offerOnLocked(a); i != 0 && b.offers.at(i).mac != m && b.offers.at(i).valid(milli) {
+		return false
+	}
+	if c, ok := b.conflictLocked(a, now); ok && c.by != m {
+		return false
+	}
+	i := b.findLocked(a)
+	if i == 0 {
+		return true
+	}
+	e := b.entries.at(i)
+	return now >= e.expiry || e.state == Released || e.state == Active && e.mac == m
+}
+
+// Held returns the address that is held for a machine.
+func (b *Book) Held(m lab.MAC) (netip.Addr, bool) {
+	now := b.now().UnixMilli()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := b.offerToLocked(m)
+	if i == 0 || !b.offers.at(i).valid(now) {
+		return netip.Addr{}, false
+	}
+	return addrOf(b.offers.at(i).addr), true
+}
+
+// Withdraw forgets what is held for a machine: it took another server's offer, or has its lease.
+func (b *Book) Withdraw(m lab.MAC) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if i := b.offerToLocked(m); i != 0 {
+		b.forgetOfferLocked(i)
+	}
+}
+
+// offerToLocked returns the offer to a machine, maybe no longer valid, 0 for none.
+func (b *Book) offerToLocked(m lab.MAC) uint32 {
+	h := b.hashMAC(m)
+	i, at := b.offerByMAC.first(h)
+	for i != 0 && b.offers.at(i).mac != m {
+		i, at = b.offerByMAC.after(h, at)
+	}
+	return i
+}
+
+// offerOnLocked returns the offer of an address, maybe no longer valid, 0 for none.
+func (b *Book) offerOnLocked(a uint32) uint32 {
+	h := b.hashAddr(a)
+	i, at := b.offerByAddr.first(h)
+	for i != 0 && b.offers.at(i).addr != a {
+		i, at = b.offerByAddr.after(h, at)
+	}
+	return i
+}
+
+// holdLocked keeps an address for a machine, and lets go of what was kept for it before. A pool whose offers are all taken
+// keeps nothing: then the commit alone decides.
+func (b *Book) holdLocked(s *shelf, m lab.MAC, a uint32, now int64) {
+	if i := b.offerToLocked(m); i != 0 {
+		if o := b.offers.at(i); o.addr == a {
+			o.asked = now
+			if s.offers.tail != i {
+				unlink(&b.offers, &s.offers, i)
+				insert(&b.offers, &s.offers, i, 0)
+			}
+			return
+		}
+		b.forgetOfferLocked(i)
+	}
+	if i := b.offerOnLocked(a); i != 0 {
+		b.forgetOfferLocked(i) // its time was over
+	}
+	if !b.roomLocked(s, now) {
+		return
+	}
+	i := b.offers.take()
+	o := b.offers.at(i)
+	o.mac, o.addr, o.asked = m, a, now
+	b.offerByMAC.add(b.hashMAC(m), i)
+	b.offerByAddr.add(b.hashAddr(a), i)
+	insert(&b.offers, &s.offers, i, 0)
+	b.reclassLocked(a)
+}
+
+func (b *Book) forgetOfferLocked(i uint32) {
+	o := b.offers.at(i)
+	a := o.addr
+	b.offerByMAC.remove(b.hashMAC(o.mac), i)
+	b.offerByAddr.remove(b.hashAddr(a), i)
+	unlink(&b.offers, &b.shelfLocked(a).offers, i)
+	b.offers.give(i)
+	b.reclassLocked(a)
+}

@@ -1,0 +1,373 @@
+package leases
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"bootlab/internal/lab"
+)
+
+// TestOffer: which address a machine is offered (RFC 2131 section 4.3.1), each case on a book of its own. Pools are small
+// enough that the place of a machine in them does not matter.
+func TestOffer(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		run  func(d *desk)
+	}{
+		{"a retransmission gets the same", func(d *desk) {
+			p := pool(10, 200)
+			first, fresh, err := d.ask(1, p, "")
+			if err != nil || !fresh {
+				d.t.Fatalf("%s, fresh %v, %v", first, fresh, err)
+			}
+			d.clock.add(30 * time.Second)
+			d.wantOffer(1, p, "10.0.0.77", first, false)
+			d.clock.add(offerHold - time.Second) // counted from the last question
+			d.wantOffer(1, p, "", first, false)
+		}},
+		{"the wish", func(d *desk) {
+			p := pool(10, 200)
+			d.wantOffer(1, p, "10.0.0.77", "10.0.0.77", true)
+			if got, _, _ := d.ask(2, p, "10.0.0.77"); got == "10.0.0.77" {
+				d.t.Error("an offered address is offered again")
+			}
+			if got, _, _ := d.ask(3, p, "10.0.0.9"); got == "10.0.0.9" {
+				d.t.Error("an address outside of the pool is offered")
+			}
+		}},
+		{"a lease comes before the wish", func(d *desk) {
+			d.lease(1, "10.0.0.20")
+			d.wantOffer(1, pool(10, 200), "10.0.0.77", "10.0.0.20", false)
+		}},
+		{"an expired lease too", func(d *desk) {
+			d.lease(1, "10.0.0.20")
+			d.clock.add(48 * time.Hour)
+			d.wantOffer(1, pool(10, 200), "10.0.0.77", "10.0.0.20", false)
+		}},
+		{"a released one too, whatever others do", func(d *desk) {
+			p := pool(20, 23)
+			d.lease(1, "10.0.0.20")
+			d.release(1, "10.0.0.20")
+			for n := 2; n <= 4; n++ {
+				if got, _, _ := d.ask(n, p, ""); got == "10.0.0.20" {
+					d.t.Errorf("machine %d is offered a remembered address while there are others", n)
+				}
+			}
+			d.wantOffer(1, p, "", "10.0.0.20", false)
+		}},
+		{"a lease of another subnet is none here", func(d *desk) {
+			d.lease(1, "10.0.0.20")
+			p := NewPool(ip("10.1.0.20"), ip("10.1.0.20"), nil)
+			a, fresh, err := d.Offer(Ask{MAC: mac(1), Subnet: netip.MustParsePrefix("10.1.0.0/16"), Pool: p})
+			if err != nil || a != ip("10.1.0.20") || !fresh {
+				d.t.Errorf("offered %s, fresh %v, %v", a, fresh, err)
+			}
+		}},
+		{"longest expired", func(d *desk) {
+			p := pool(20, 22)
+			for n, addr := range []string{"10.0.0.21", "10.0.0.22", "10.0.0.20"} {
+				d.lease(n+1, addr)
+				d.clock.add(time.Minute)
+			}
+			d.clock.add(2 * time.Hour)
+			d.wantOffer(4, p, "", "10.0.0.21", true)
+			d.wantOffer(5, p, "", "10.0.0.22", true)
+			d.wantOffer(6, p, "", "10.0.0.20", true)
+		}},
+		{"a held address comes back to its place", func(d *desk) {
+			p := pool(20, 22)
+			for n, addr := range []string{"10.0.0.21", "10.0.0.22", "10.0.0.20"} {
+				d.lease(n+1, addr)
+				d.clock.add(time.Minute)
+			}
+			d.clock.add(2 * time.Hour)
+			d.wantOffer(4, p, "", "10.0.0.21", true)
+			d.Withdraw(mac(4))
+			d.wantOffer(5, p, "", "10.0.0.21", true)
+		}},
+		{"full", func(d *desk) {
+			p := pool(20, 21)
+			d.lease(1, "10.0.0.20")
+			d.clock.add(time.Second)
+			d.lease(2, "10.0.0.21")
+			if got, _, err := d.ask(3, p, ""); !errors.Is(err, ErrFull) {
+				d.t.Errorf("offered %s, %v; want ErrFull", got, err)
+			}
+			d.clock.add(time.Hour)
+			d.wantOffer(3, p, "", "10.0.0.20", true)
+		}},
+		{"blocked", func(d *desk) {
+			p := NewPool(ip("10.0.0.20"), ip("10.0.0.21"), func(a netip.Addr) bool { return a == ip("10.0.0.20") })
+			d.lease(1, "10.0.0.20") // reserved later
+			d.wantOffer(1, p, "10.0.0.20", "10.0.0.21", true)
+			if d.MayHave(mac(1), p, ip("10.0.0.20")) {
+				d.t.Error("may have a blocked address")
+			}
+		}},
+		{"declined", func(d *desk) {
+			p := pool(20, 21)
+			d.wantOffer(1, p, "10.0.0.20", "10.0.0.20", true)
+			d.decline(1, "10.0.0.20", 10*time.Minute)
+			d.wantUsage(p, 0, 0, 1)
+			d.wantOffer(1, p, "10.0.0.20", "10.0.0.21", true)
+			if _, _, err := d.ask(2, p, "10.0.0.20"); !errors.Is(err, ErrFull) {
+				d.t.Errorf("error is %v, want ErrFull", err)
+			}
+			d.clock.add(10 * time.Minute)
+			d.wantOffer(2, p, "", "10.0.0.21", true) // that of machine 1 was kept 90 s
+			d.wantOffer(3, p, "", "10.0.0.20", true)
+		}},
+		{"in conflict", func(d *desk) {
+			p := pool(20, 21)
+			d.wantOffer(1, p, "10.0.0.20", "10.0.0.20", true)
+			d.Conflict(ip("10.0.0.20"), mac(9), d.clock.now().Add(time.Hour))
+			d.wantOffer(1, p, "10.0.0.20", "10.0.0.21", true)
+			d.wantUsage(p, 0, 1, 0)
+			if d.MayHave(mac(2), p, ip("10.0.0.20")) {
+				d.t.Error("a machine may have an address that another was found at")
+			}
+			d.wantOffer(9, p, "10.0.0.20", "10.0.0.20", true) // it has it anyway
+			d.Withdraw(mac(9))
+			d.clock.add(time.Hour)
+			d.wantUsage(p, 0, 0, 2)
+			d.wantOffer(2, p, "10.0.0.20", "10.0.0.20", true)
+		}},
+		{"seen in use", func(d *desk) {
+			p := pool(20, 22)
+			d.lease(3, "10.0.0.21")
+			d.clock.add(2 * time.Hour)
+			seen := func(addrs ...string) func(netip.Addr) bool {
+				return func(a netip.Addr) bool {
+					for _, s := range addrs {
+						if a == ip(s) {
+							return true
+						}
+					}
+					return false
+				}
+			}
+			for _, tt := range []struct {
+				inUse func(netip.Addr) bool
+				want  string
+			}{
+				{seen("10.0.0.20"), "10.0.0.22"},
+				{seen("10.0.0.20", "10.0.0.22"), "10.0.0.21"},
+				{seen("10.0.0.20", "10.0.0.21"), "10.0.0.22"},
+			} {
+				a, _, err := d.Offer(Ask{MAC: mac(1), Subnet: subnet, Pool: p, Wish: ip("10.0.0.20"), InUse: tt.inUse})
+				if err != nil || a != ip(tt.want) {
+					d.t.Errorf("offered %s, %v; want %s", a, err, tt.want)
+				}
+				d.Withdraw(mac(1))
+			}
+			q := Ask{MAC: mac(1), Subnet: subnet, Pool: p, InUse: func(netip.Addr) bool { return true }}
+			if a, _, err := d.Offer(q); !errors.Is(err, ErrFull) {
+				d.t.Errorf("offered %s, %v; want ErrFull", a, err)
+			}
+		}},
+		{"a pool of nothing", func(d *desk) {
+			if _, _, err := d.ask(1, NewPool(netip.Addr{}, netip.Addr{}, nil), ""); !errors.Is(err, ErrFull) {
+				d.t.Errorf("error is %v, want ErrFull", err)
+			}
+		}},
+		{"the clock is set back", func(d *desk) {
+			p := pool(20, 20)
+			d.lease(1, "10.0.0.20")
+			d.clock.add(2 * time.Hour)
+			d.wantUsage(p, 0, 0, 1)
+			d.clock.add(-90 * time.Minute)
+			if got, _, err := d.ask(2, p, ""); !errors.Is(err, ErrFull) {
+				d.t.Errorf("offered %s, %v; want ErrFull: machine 1 has it", got, err)
+			}
+			d.wantUsage(p, 1, 0, 0)
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			tt.run(d)
+			if err := d.check(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A lost book gives a machine the address that it had: its place in the pool follows from its MAC, as in version 1.
+func TestPlaceIsLasting(t *testing.T) {
+	t.Parallel()
+	p := pool(0, 255)
+	m := lab.MAC{0x52, 0x54, 0, 0x2c, 1, 0x10}
+	for range 2 {
+		d := newDesk(t)
+		a, _, err := d.Offer(Ask{MAC: m, Subnet: subnet, Pool: p})
+		if want := ip("10.0.0.254"); err != nil || a != want {
+			t.Errorf("offered %s, %v; want %s", a, err, want)
+		}
+	}
+}
+
+// A flood of made-up machines takes every address, but none for longer than it takes a real one to ask twice; and the
+// promise made to anybody holds for minOffer.
+func TestFlood(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	p := pool(10, 109)
+	given := map[string]time.Time{}
+	n := 0
+	flood := func(times int) {
+		for range times {
+			n++
+			if a, _, err := d.ask(n, p, ""); err == nil {
+				if since := d.clock.now().Sub(given[a]); since < minOffer {
+					t.Fatalf("%s is given away %s after it was promised", a, since)
+				}
+				given[a] = d.clock.now()
+			}
+		}
+	}
+	flood(1000)
+	d.wantUsage(p, 0, 100, 0)
+	const real = 1_000_000
+	if a, _, err := d.ask(real, p, ""); !errors.Is(err, ErrFull) {
+		t.Fatalf("offered %s, %v; want ErrFull: all were promised just now", a, err)
+	}
+	d.clock.add(minOffer)
+	a, fresh, err := d.ask(real, p, "")
+	if err != nil || !fresh || !d.MayHave(mac(real), p, ip(a)) {
+		t.Fatalf("the real machine is offered %q, fresh %v, %v", a, fresh, err)
+	}
+	flood(1000)
+	d.lease(real, a)
+	flood(1000)
+	d.wantUsage(p, 1, 99, 0)
+	d.clock.add(2 * time.Minute)
+	for range 4 { // Usage forgets a few at a time
+		d.Usage(p)
+	}
+	d.wantUsage(p, 1, 0, 99)
+	if err := d.check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The oldest promise goes first; who asked again is not oldest.
+func TestOldestPromiseFirst(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	p := pool(20, 22)
+	for n, addr := range []string{"10.0.0.20", "10.0.0.21", "10.0.0.22"} {
+		d.wantOffer(n+1, p, addr, addr, true)
+		d.clock.add(2 * time.Second)
+	}
+	d.wantOffer(1, p, "", "10.0.0.20", false)
+	d.clock.add(3 * time.Second)
+	d.wantOffer(4, p, "", "10.0.0.21", true)
+	if a, ok := d.Held(mac(2)); ok {
+		t.Errorf("machine 2 is still promised %s", a)
+	}
+	if d.MayHave(mac(2), p, ip("10.0.0.21")) {
+		t.Error("machine 2 may have what was promised to machine 4 since")
+	}
+}
+
+// The memory of promises is bounded, and a pool whose promises are all made still serves those that it knows.
+func TestOffersAreBounded(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	p := NewPool(ip("10.0.0.0"), ip("10.0.255.255"), nil)
+	d.lease(1_000_000, "10.0.1.1")
+	refused := 0
+	for n := range maxOffers + 100 {
+		if _, _, err := d.ask(n, p, ""); err != nil {
+			refused++
+		}
+	}
+	if _, held, _ := d.Usage(p); held != maxOffers || refused != 100 {
+		t.Errorf("%d held, %d refused; want %d and 100", held, refused, maxOffers)
+	}
+	d.wantOffer(1_000_000, p, "", "10.0.1.1", false)
+	d.clock.add(minOffer)
+	for n := range 5000 {
+		if _, _, err := d.ask(100_000+n, p, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := d.offers.len(); got > maxOffers {
+		t.Errorf("%d promises are kept, want at most %d", got, maxOffers)
+	}
+}
+
+func TestHeld(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	p := pool(20, 29)
+	if a, ok := d.Held(mac(1)); ok {
+		t.Errorf("held %s for a stranger", a)
+	}
+	d.wantOffer(1, p, "10.0.0.20", "10.0.0.20", true)
+	if a, ok := d.Held(mac(1)); !ok || a != ip("10.0.0.20") || !d.Remembers(mac(1), subnet) {
+		t.Errorf("held %s, %v", a, ok)
+	}
+	if d.MayHave(mac(2), p, ip("10.0.0.20")) || !d.MayHave(mac(1), p, ip("10.0.0.20")) {
+		t.Error("the wrong machine may have a held address")
+	}
+	if !d.MayHave(mac(1), p, ip("10.0.0.21")) {
+		t.Error("a machine may change its mind")
+	}
+	d.wantOffer(2, p, "10.0.0.20", "10.0.0.20", true)
+	d.Withdraw(mac(1))
+	if a, ok := d.Held(mac(1)); ok || d.Remembers(mac(1), subnet) {
+		t.Errorf("held %s after it was withdrawn", a)
+	}
+	d.clock.add(offerHold)
+	if a, ok := d.Held(mac(2)); ok {
+		t.Errorf("held %s after %s", a, offerHold)
+	}
+	d.wantOffer(3, p, "10.0.0.20", "10.0.0.20", true)
+	d.wantUsage(p, 0, 1, 9)
+}
+
+func TestConflictsAreShownAndBounded(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	p := NewPool(ip("10.0.0.0"), ip("10.0.255.255"), nil)
+	d.lease(1, "10.0.0.1")
+	d.lease(2, "10.0.0.2")
+	d.release(2, "10.0.0.2")
+	end := d.clock.now().Add(time.Minute)
+	for _, a := range []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"} {
+		d.Conflict(ip(a), mac(9), end)
+	}
+	d.Conflict(ip("10.0.0.4"), mac(9), d.clock.now()) // over already
+	type row struct {
+		addr  string
+		state State
+	}
+	var got []row
+	for _, l := range d.All() {
+		got = append(got, row{l.Addr.String(), l.State})
+	}
+	want := []row{{"10.0.0.1", Active}, {"10.0.0.1", Conflict}, {"10.0.0.2", Conflict}, {"10.0.0.3", Conflict}}
+	if len(got) != len(want) || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] || got[3] != want[3] {
+		t.Errorf("the book shows %v, want %v", got, want)
+	}
+	for n := range 2 * maxConflicts {
+		d.Conflict(addrOf(10<<24|1<<12+uint32(n)), mac(9), end.Add(time.Hour))
+	}
+	if n := len(d.conflicts); n > maxConflicts {
+		t.Errorf("%d conflicts are kept, want at most %d", n, maxConflicts)
+	}
+	d.clock.add(2 * time.Hour)
+	d.Usage(p)
+	d.wantUsage(p, 0, 0, p.Size())
+	if n := len(d.conflicts); n != 0 {
+		t.Errorf("%d conflicts are kept for ever", n)
+	}
+	if err := d.check(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,158 @@
+package leases
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"bootlab/internal/store"
+	"bootlab/internal/store/storetest"
+)
+
+const (
+	key1      = "lease/10.0.0.7"
+	oldRecord = `{"v":1,"mac":"52:54:00:2c:01:10","state":"active","start":1795251600,"end":1795255200,"name":"laptop","id":"AVJUACwBEA=="}`
+)
+
+func full() Lease {
+	return Lease{
+		Addr: ip("10.0.0.7"), MAC: mac(7), State: Active, Start: time.Unix(1_800_000_000, 0), Expiry: time.Unix(1_800_043_200, 0),
+		Hostname: "node-7", ClientID: []byte{1, 2, 0, 0, 0, 0, 7}, Vendor: "PXEClient:Arch:00007:UNDI:003016", Line: "sw1/ge-0/0/7",
+	}
+}
+
+func encode(l Lease) []byte { return appendTexts(appendStamp(nil, stampOf(&l)), &l) }
+
+func TestRecord(t *testing.T) {
+	t.Parallel()
+	long := full()
+	long.Hostname, long.Vendor, long.Line = strings.Repeat("h", 300), strings.Repeat("v", 300), strings.Repeat("l", 300)
+	long.ClientID = bytes.Repeat([]byte{1}, 300)
+	cut := long
+	cut.Hostname, cut.Vendor, cut.Line, cut.ClientID = long.Hostname[:255], long.Vendor[:255], long.Line[:255], long.ClientID[:255]
+	bare := Lease{Addr: ip("10.0.0.7"), State: Released, Start: time.Unix(0, 0), Expiry: time.Unix(0, 0)}
+	far := full()
+	far.Expiry = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
+	end := far
+	end.Expiry = time.Unix(1<<32-1, 0)
+	for _, tt := range []struct {
+		name      string
+		put, want Lease
+	}{{"all", full(), full()}, {"too long", long, cut}, {"bare", bare, bare}, {"after 2106", far, end}} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s, blob, old, err := parseRecord(key1, encode(tt.put))
+			if err != nil || old {
+				t.Fatal(old, err)
+			}
+			a, _ := addr4(tt.put.Addr)
+			if diff := cmp.Diff(tt.want, s.lease(a, blob), cmp.Comparer(sameAddr)); diff != "" {
+				t.Errorf("read back (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestRecordGolden(t *testing.T) {
+	t.Parallel()
+	l := full()
+	l.Vendor, l.Line = "pxe", ""
+	want := "\x02\x01\x02\x00\x00\x00\x00\x07\x6b\x49\xd2\x00\x6b\x4a\x7a\xc0\x06node-7\x07\x01\x02\x00\x00\x00\x00\x07\x03pxe\x00"
+	if got := encode(l); string(got) != want {
+		t.Errorf("record is %q, want %q: stores in the field have the latter", got, want)
+	}
+}
+
+func TestRecordRefused(t *testing.T) {
+	t.Parallel()
+	good := string(encode(full()))
+	for _, tt := range []struct{ name, key, value, want string }{
+		{"nothing", key1, "", "cut short"},
+		{"head only", key1, good[:headSize], "cut short"},
+		{"cut short", key1, good[:len(good)-1], "cut short"},
+		{"too long", key1, good + "x", "too long"},
+		{"version 3", key1, "\x03" + good[1:], "version 3"},
+		{"state 0", key1, good[:1] + "\x00" + good[2:], "state 0"},
+		{"conflict", key1, good[:1] + "\x04" + good[2:], "conflict"},
+		{"no address", "lease/", good, "want lease/<IPv4 address>"},
+		{"IPv6", "lease/::1", good, "want lease/<IPv4 address>"},
+		{"old, version 2", key1, strings.Replace(oldRecord, `"v":1`, `"v":2`, 1), "version 2"},
+		{"old, no JSON", key1, oldRecord[:20], "unexpected EOF"},
+		{"old, state", key1, strings.Replace(oldRecord, "active", "abandoned", 1), "unknown state"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := storetest.Memory()
+			if err := s.Commit(t.Context(), store.Put(tt.key, []byte(tt.value))); err != nil {
+				t.Fatal(err)
+			}
+			_, err := Open(t.Context(), s, time.Now)
+			if !errors.Is(err, ErrRecord) || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), tt.key) {
+				t.Errorf("open: %v; want ErrRecord about %s and %q", err, tt.key, tt.want)
+			}
+		})
+	}
+}
+
+// What version 1 wrote is read, serves as the condition of the first change, and is then written anew.
+func TestOldRecord(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, stored string }{
+		{"as it was written", oldRecord},
+		{"as nobody wrote it", strings.Replace(oldRecord, `"v":1`, ` "v": 1`, 1)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			if err := d.store.Commit(t.Context(), store.Put(key1, []byte(tt.stored))); err != nil {
+				t.Fatal(err)
+			}
+			d.reopen()
+			l, ok := d.ByHostname("laptop")
+			if !ok || l.Addr != ip("10.0.0.7") || l.MAC.String() != "52:54:00:2c:01:10" || string(l.ClientID) != "\x01\x52\x54\x00\x2c\x01\x10" {
+				t.Fatalf("read %+v, %v", l, ok)
+			}
+			l.Start, l.Expiry = d.clock.now(), d.clock.now().Add(2*time.Hour)
+			c := &Change{Lease: l, Subnet: subnet}
+			d.commit(c)
+			value, err := d.store.Get(t.Context(), key1)
+			if c.Err != nil || err != nil || !bytes.Equal(value, encode(l)) {
+				t.Errorf("renewed: %v; stored % x, %v; want % x", c.Err, value, err, encode(l))
+			}
+		})
+	}
+}
+
+// FuzzRecord: no bytes bring the decoder down, and what it takes is written again as the same bytes.
+func FuzzRecord(f *testing.F) {
+	f.Add(encode(full()))
+	f.Add(encode(Lease{State: Declined}))
+	f.Add([]byte(oldRecord))
+	f.Add([]byte{2, 1})
+	f.Fuzz(func(t *testing.T, value []byte) {
+		s, blob, old, err := parseRecord(key1, value)
+		if err != nil {
+			if !errors.Is(err, ErrRecord) {
+				t.Errorf("error is %v, want ErrRecord", err)
+			}
+			return
+		}
+		again := append(appendStamp(nil, s), blob...)
+		if !old && !bytes.Equal(again, value) {
+			t.Errorf("read % x, wrote % x", value, again)
+		}
+		if l := s.lease(1, blob); !bytes.Equal(encode(l), again) {
+			t.Errorf("lease %+v is written as % x, want % x", l, encode(l), again)
+		}
+		if old {
+			s2, blob2, _, err := parseRecord(key1, appendRecord1(nil, s, blob))
+			if err != nil || s2 != s || !bytes.Equal(blob, blob2) {
+				t.Errorf("version 1: read %+v % x, again %+v % x, %v", s, blob, s2, blob2, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,141 @@
+package leases
+
+import (
+	"cmp"
+	"hash/maphash"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Usage returns how many addresses of a pool are leased, how many are held for machines that were offered one and have no
+// lease, and how many a newcomer could get without taking another's offer. What is missing to [Pool.Usable] was declined
+// or is in conflict. The numbers are kept, not counted: Usage is as cheap as a look-up, and an offer that was made is in
+// them at once. After a storm of leases that end together they may lag by a few calls, on the side of too little free.
+func (b *Book) Usage(p *Pool) (live, held, free int) {
+	now := b.now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.advanceLocked(seconds(now), sweepBudget)
+	b.tickLocked(seconds(now))
+	s := b.useLocked(p)
+	if s == nil {
+		return 0, 0, 0
+	}
+	for range tickBudget {
+		i := s.offers.head
+		if i == 0 || b.offers.at(i).valid(now.UnixMilli()) {
+			break
+		}
+		b.forgetOfferLocked(i)
+	}
+	return s.usage()
+}
+
+func (s *shelf) usage() (int, int, int) {
+	return s.count[live], s.count[held], s.count[free] + s.count[spare]
+}
+
+// Behind returns how many live leases of a pool there are behind a relay port. It is kept, too.
+func (b *Book) Behind(p *Pool, line string) int {
+	now := b.now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.advanceLocked(seconds(now), sweepBudget)
+	s := b.useLocked(p)
+	if s == nil || line == "" {
+		return 0
+	}
+	return int(s.ports[maphash.String(b.names, line[:min(len(line), maxText)])])
+}
+
+// countLocked makes an entry be among those of its relay port, or not.
+func (b *Book) countLocked(s *shelf, i uint32, want bool) {
+	e := b.entries.at(i)
+	if is := e.flags&counted != 0; is == want || e.text == 0 {
+		return
+	}
+	line := lineOf(b.texts.get(e.text))
+	if len(line) == 0 {
+		return
+	}
+	e.flags ^= counted
+	h := maphash.Bytes(b.names, line)
+	if want {
+		s.ports[h]++
+	} else if s.ports[h]--; s.ports[h] == 0 {
+		delete(s.ports, h)
+	}
+}
+
+// FreeAddrs returns up to most addresses of a pool that a newcomer could get: those never leased, then those whose lease
+// ended longest ago.
+func (b *Book) FreeAddrs(p *Pool, most int) []netip.Addr {
+	var all []netip.Addr
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.useLocked(p)
+	if s == nil {
+		return nil
+	}
+	for i, ok := s.free.next(0); ok && len(all) < most; i, ok = s.free.next(i + 1) {
+		all = append(all, addrOf(p.first+uint32(i)))
+	}
+	for i := s.spares.head; i != 0 && len(all) < most; i = b.entries.at(i).next {
+		all = append(all, addrOf(b.entries.at(i).addr))
+	}
+	return all
+}
+
+// holdersKept is how long an answer of Holders serves for the next question: to find it takes a look at every lease, and a
+// full pool is asked for by many.
+const holdersKept = 2 * time.Second
+
+// Holders returns who keeps a pool full, leased and declined addresses: those whose time ends first, at most n. It may be
+// some seconds old.
+func (b *Book) Holders(p *Pool, n int) []Lease {
+	now := b.now()
+	b.mu.Lock()
+	s := b.useLocked(p)
+	if s == nil || n <= 0 {
+		b.mu.Unlock()
+		return nil
+	}
+	if age := now.Sub(s.holdersAt); age >= 0 && age < holdersKept && len(s.holders) >= min(n, s.count[live]) {
+		defer b.mu.Unlock()
+		return slices.Clone(s.holders[:min(n, len(s.holders))])
+	}
+	b.mu.Unlock()
+	found := b.endingFirst(p, n, seconds(now))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s.holders, s.holdersAt = found, now
+	return slices.Clone(found)
+}
+
+// endingFirst looks at all leases, with pauses for others.
+func (b *Book) endingFirst(p *Pool, n int, now uint32) []Lease {
+	type end struct{ expiry, addr, entry uint32 }
+	order := func(x, y end) int { return cmp.Or(cmp.Compare(x.expiry, y.expiry), cmp.Compare(x.addr, y.addr)) }
+	var ends []end
+	b.walk(func(i uint32, e *entry) {
+		if e.state == Released || now >= e.expiry || !p.gives(e.addr) {
+			return
+		}
+		x := end{e.expiry, e.addr, i}
+		if len(ends) == n && order(x, ends[n-1]) >= 0 {
+			return
+		}
+		at, _ := slices.BinarySearchFunc(ends, x, order)
+		ends = slices.Insert(ends, at, x)[:min(n, len(ends)+1)]
+	}, func() {})
+	var found []Lease
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, x := range ends {
+		if b.entries.at(x.entry).addr == x.addr { // it may be gone by now
+			found = append(found, b.leaseLocked(x.entry))
+		}
+	}
+	return found
+}

@@ -1,0 +1,71 @@
+package leases
+
+// A wheel finds leases that end: slot s has all whose last second is s, modulo the size of the wheel. A lease longer than
+// one turn is passed by once a turn. The entries are tied together by their links.
+type wheel struct {
+	heads  [wheelSize]uint32
+	swept  uint32 // all that ends until this second was found
+	cursor uint32 // the next entry of the slot under way, 0: none is
+}
+
+// wheelSize is a little more than two hours: a lease of twelve hours is touched six times, and the slots cost 32 KiB.
+const wheelSize = 8192
+
+func (b *Book) wheelPutLocked(i uint32) {
+	e := b.entries.at(i)
+	head := &b.wheel.heads[e.expiry%wheelSize]
+	e.links = links{next: *head}
+	if *head != 0 {
+		b.entries.at(*head).prev = i
+	}
+	*head = i
+}
+
+func (b *Book) wheelRemoveLocked(i uint32) {
+	e := b.entries.at(i)
+	if b.wheel.cursor == i {
+		b.wheel.cursor = e.next
+	}
+	if e.prev != 0 {
+		b.entries.at(e.prev).next = e.next
+	} else {
+		b.wheel.heads[e.expiry%wheelSize] = e.next
+	}
+	if e.next != 0 {
+		b.entries.at(e.next).prev = e.prev
+	}
+	e.links = links{}
+}
+
+// advanceLocked turns the wheel to now, but looks at no more than budget entries: a boot storm's leases end within the
+// same seconds, and no packet shall wait for all of them. It reports whether it is done.
+func (b *Book) advanceLocked(now uint32, budget int) bool {
+	w := &b.wheel
+	switch {
+	case now < w.swept: // the clock was set back
+		w.swept, w.cursor = now, 0
+	case now-w.swept > wheelSize:
+		w.swept, w.cursor = now-wheelSize, 0
+	}
+	for w.swept < now {
+		if w.cursor == 0 {
+			w.cursor = w.heads[(w.swept+1)%wheelSize]
+		}
+		for w.cursor != 0 {
+			if budget == 0 {
+				return false
+			}
+			budget--
+			i := w.cursor
+			e := b.entries.at(i)
+			w.cursor = e.next
+			if e.expiry <= now {
+				b.wheelRemoveLocked(i)
+				e.flags |= lapsed
+				b.reclassLocked(e.addr)
+			}
+		}
+		w.swept++
+	}
+	return true
+}
