@@ -191,6 +191,7 @@ func checkReply(t *testing.T, a *Reply, out []byte) {
 	if p == nil {
 		t.Fatalf("file or sname holds no options: %x", out)
 	}
+	checkFields(t, out)
 	if p.TransactionID != r.XID || !bytes.Equal(p.ClientHWAddr, r.MAC[:]) || p.MessageType() != dhcpv4.MessageType(a.Kind) {
 		t.Errorf("header of %s to %+v", p.Summary(), r)
 	}

@@ -92,7 +92,7 @@ func (r *Request) header(b []byte) {
 // parseOptions walks once over the options where each comes once, as in nearly every packet.
 func (r *Request) parseOptions(b []byte) {
 	r.walk(b[optionsAt:])
-	if v := r.parts.overload; len(v) == 1 {
+	if v := r.parts.overload; len(v) == 1 && !r.parts.again.Has(optOverload) {
 		if v[0]&1 != 0 {
 			r.parts.file = b[fileAt:headerSize]
 			r.walk(r.parts.file)
@@ -185,10 +185,8 @@ func (r *Request) join(b []byte) {
 	for code := range r.parts.again.All() {
 		start := len(r.parts.joined)
 		r.gather(code, b[optionsAt:])
-		if code != optOverload { // which counts in the options field alone, and is no use in parts
-			r.gather(code, r.parts.file)
-			r.gather(code, r.parts.sname)
-		}
+		r.gather(code, r.parts.file)
+		r.gather(code, r.parts.sname)
 		end := len(r.parts.joined)
 		*r.slot(code) = r.parts.joined[start:end:end]
 	}

@@ -100,6 +100,7 @@ func TestParseOptions(t *testing.T) {
 			return string(r.ClientID)
 		}, "abc"},
 		{"option 52 counts in the options field alone", overloaded("\x34\x01\x01"+discover+"\xff", "\x34\x01\x02\x0c\x01a", "\x0c\x01b\xff"), func(r *Request) any { return r.Hostname() }, "a"},
+		{"option 52 twice", overloaded("\x34\x01\x01\x34\x01\x01"+discover+"\xff", "\x0c\x01a\xff", ""), func(r *Request) any { return r.Hostname() }, ""},
 		{"option 52 of no known value", overloaded("\x34\x01\x06"+discover+"\xff", "", "\x0c\x01b\xff"), func(r *Request) any { return r.Hostname() }, ""},
 		{"architectures as a list", overloaded(discover+"\x5d\x04\x00\x10\x00\x07\xff", "", ""), func(r *Request) any { return r.Arch }, ArchX64HTTP},
 		{"architecture of one byte", overloaded(discover+"\x5d\x01\x07\xff", "", ""), func(r *Request) any { return r.HasArch }, false},
@@ -183,6 +184,7 @@ func TestRelay(t *testing.T) {
 		{"RFC 3011", []dhcpv4.Modifier{withGIAddr("192.0.2.1"), raw(118, "\x0a\x01\x00\x00")}, said{"10.1.0.0", zero, false, "", ""}},
 		{"RFC 3527", []dhcpv4.Modifier{withGIAddr("192.0.2.1"), raw(118, "\x0a\x01\x00\x00"), raw(82, "\x05\x04\x0a\x02\x00\x00")}, said{"10.2.0.0", zero, false, "", ""}},
 		{"RFC 3527 of zeros", []dhcpv4.Modifier{withGIAddr("192.0.2.1"), raw(82, "\x05\x04\x00\x00\x00\x00")}, said{"192.0.2.1", zero, false, "", ""}},
+		{"RFC 3527 of zeros, RFC 3011", []dhcpv4.Modifier{raw(118, "\x0a\x01\x00\x00"), raw(82, "\x05\x04\x00\x00\x00\x00")}, said{"10.1.0.0", zero, false, "", ""}},
 		{"all", []dhcpv4.Modifier{raw(82, "\x01\x04port\x02\x02sw\x0b\x04\xc0\x00\x02\x09\x13\x00")}, said{zero, "192.0.2.9", true, "port", "sw"}},
 		{"cut short", []dhcpv4.Modifier{raw(82, "\x01\x04port\x05\x04\x0a\x02\x00")}, said{zero, zero, false, "port", ""}},
 	} {

@@ -52,8 +52,8 @@ func (a *Reply) Append(b []byte) []byte {
 	a.write(&w, start, false)
 	if w.left != (Codes{}) && !a.Req.Booting() && a.Kind != Nak {
 		// EDK2 and other firmware read a boot file name where options stand, so only systems get options there.
-		closed := w.left.Len()
-		if a.write(&w, start, true); w.left.Len() >= closed {
+		closed := w.left
+		if a.write(&w, start, true); w.left == closed || !closed.contains(w.left) { // option 52 itself may cost one that is worth more
 			a.write(&w, start, false)
 		}
 	}

@@ -25,7 +25,7 @@ func (w *writer) openFields(start int, fileFree bool) {
 	w.sname = w.b[start+snameAt : start+snameAt : start+fileAt-1]
 }
 
-// closeFields ends what was written in the header's fields, and says so in option 52; if nothing was, option 52 goes.
+// closeFields ends what was written in the header's fields, and says so in option 52.
 func (w *writer) closeFields(start int) {
 	if w.overload == 0 {
 		return
@@ -40,9 +40,6 @@ func (w *writer) closeFields(start int) {
 		used |= 2
 	}
 	w.b[w.overload] = used
-	if used == 0 {
-		clear(w.b[w.overload-2 : w.overload+1]) // three pads
-	}
 }
 
 // room returns what n bytes of an option are to be appended to, nil if they fit nowhere.
