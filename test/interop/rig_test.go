@@ -28,6 +28,7 @@ type labFile struct {
 	net  string // the first three bytes of the subnet, as in "10.90.1"
 	seg  *netlab.Segment
 	user string
+	ns   string // the namespace that the daemon lives in; empty: the tests' own, see apart
 
 	appliance, lan, networks, profiles, hosts, balancers, more string // lines to add to the sections; lan is network lan's own
 }
@@ -104,7 +105,24 @@ appliance:
 	if l.balancers != "" {
 		text += "balancers:\n" + l.balancers
 	}
-	return strings.NewReplacer("NET", l.net, "BRIDGE", l.seg.Bridge, "USER", l.user).Replace(text + l.more)
+	card := l.seg.Bridge
+	if l.ns != "" {
+		card = "eth0"
+	}
+	return strings.NewReplacer("NET", l.net, "BRIDGE", card, "USER", l.user).Replace(text + l.more)
+}
+
+// apart gives the daemon a namespace of its own, where it may have port 67 of every interface; BRIDGE is eth0 there. The
+// tests' own namespace keeps NET.254, to look at its pages from.
+func (l *labFile) apart() *netlab.Client {
+	l.t.Helper()
+	c := l.seg.NewClient(l.t)
+	netlab.Run(l.t, "ip", "addr", "flush", "dev", l.seg.Bridge)
+	netlab.Run(l.t, "ip", "addr", "add", l.net+".254/24", "dev", l.seg.Bridge)
+	netlab.Run(l.t, "ip", "-n", c.Name, "addr", "add", l.net+".1/24", "dev", "eth0")
+	l.ns = c.Name
+	l.write()
+	return c
 }
 
 // pools is who may have an address without being in the lab, unless the network's lines say so.
@@ -182,6 +200,9 @@ func (d *daemon) start(wrap ...string) {
 
 func (d *daemon) launch(wrap ...string) {
 	d.t.Helper()
+	if d.ns != "" {
+		wrap = append([]string{"ip", "netns", "exec", d.ns}, wrap...)
+	}
 	args := append(wrap, os.Getenv(binaryVar), "serve", "--log-level", "debug", "--lab", d.path())
 	d.cmd = exec.Command(args[0], args[1:]...)
 	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log
@@ -341,7 +362,9 @@ case $1 in bound|renew) ip addr flush dev $interface; ip addr add $ip/24 dev $in
 `
 
 // lease runs udhcpc in the machine and returns the address that it got.
-func (m *machine) lease(t *testing.T) string {
+func (m *machine) lease(t *testing.T) string { t.Helper(); return m.leaseOn(t, "eth0") }
+
+func (m *machine) leaseOn(t *testing.T, card string) string {
 	t.Helper()
 	netlab.Need(t, "udhcpc")
 	m.d.file("udhcpc.sh", []byte(udhcpcScript))
@@ -349,7 +372,7 @@ func (m *machine) lease(t *testing.T) string {
 	if err := os.Chmod(script, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	out, _ := m.run("udhcpc", "-i", "eth0", "-n", "-q", "-t", "5", "-T", "1", "-s", script) // no address tells
+	out, _ := m.run("udhcpc", "-i", card, "-n", "-q", "-t", "5", "-T", "1", "-s", script) // no address tells
 	_, addr, _ := strings.Cut(out, "bound ")
 	return strings.TrimSpace(addr)
 }

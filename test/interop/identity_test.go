@@ -1,0 +1,265 @@
+package interop
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/insomniacslk/dhcp/dhcpv4"
+
+	"bootlab/internal/netlab"
+)
+
+// stages are what one machine calls itself in one boot, one after the other.
+func stages(card net.HardwareAddr) []struct {
+	name string
+	tell []dhcpv4.Modifier
+} {
+	return []struct {
+		name string
+		tell []dhcpv4.Modifier
+	}{
+		{"the ROM", []dhcpv4.Modifier{with(60, "PXEClient:Arch:00000:UNDI:002001"), with(93, "\x00\x00"), with(97, "\x00 a machine's id.")}},
+		{"iPXE", []dhcpv4.Modifier{with(61, "\x01"+string(card)), with(60, "PXEClient:Arch:00000:UNDI:002001"), with(77, "iPXE"), with(175, "\xb1\x01\x01")}},
+		{"the initramfs", []dhcpv4.Modifier{with(61, "\xff\x00\x00\x00\x01\x00\x01\x00\x01\x2a\x00\x00\x00"+string(card)), with(60, "dracut")}},
+		{"the system", []dhcpv4.Modifier{with(61, "\xff\x33\x22\x11\x00\x00\x02\x00\x00\xab\x11\x01\x02\x03\x04\x05\x06\x07\x08"), with(12, "node")}},
+	}
+}
+
+// TestOneMachineManyNames: who keys leases on client identifiers ends with four addresses for one machine.
+func TestOneMachineManyNames(t *testing.T) {
+	t.Parallel()
+	d := start(t, newLab(t, "10.103.1"))
+	w := d.machine(t, "52:54:00:00:ff:20").wire(t)
+	for _, tt := range []struct{ name, mac, want string }{{"reservation", "52:54:00:00:00:10", "10.103.1.10"}, {"pool", "52:54:00:00:02:01", "10.103.1."}} {
+		t.Run(tt.name, func(t *testing.T) {
+			want := tt.want
+			for _, s := range stages(mac(tt.mac)) {
+				ack := w.bind(mac(tt.mac), s.tell...)
+				got := ack.YourIPAddr.String()
+				if !strings.HasPrefix(got, want) {
+					t.Errorf("%s got %s, want %s", s.name, got, want)
+				}
+				want = got
+				asked := message(dhcpv4.MessageTypeDiscover, mac(tt.mac), s.tell...)
+				if diff := cmp.Diff(asked.Options.Get(dhcpv4.OptionClientIdentifier), ack.Options.Get(dhcpv4.OptionClientIdentifier)); diff != "" {
+					t.Errorf("%s: client identifier is not echoed (RFC 6842) (-asked +answered)\n%s", s.name, diff)
+				}
+			}
+		})
+	}
+	if leases, err := d.client.Leases(t.Context()); err != nil || len(leases) != 2 {
+		t.Errorf("%d leases, %v; want one for each machine", len(leases), err)
+	}
+}
+
+// TestTwoCardsOfOneHost: whichever card a host boots from, it is that host, and the other card is not told off.
+func TestTwoCardsOfOneHost(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "10.103.2")
+	l.hosts = "  two: {mac: [\"52:54:00:00:00:41\", \"52:54:00:00:00:42\"], ip: NET.41}\n"
+	l.write()
+	d := start(t, l)
+	w := d.machine(t, "52:54:00:00:ff:21").wire(t)
+	for round := range 2 {
+		for _, card := range []string{"52:54:00:00:00:41", "52:54:00:00:00:42"} {
+			if ack := w.bind(mac(card)); ack.YourIPAddr.String() != "10.103.2.41" {
+				t.Errorf("round %d: %s got %s, want 10.103.2.41", round, card, ack.YourIPAddr)
+			}
+			if holder := d.holder("10.103.2.41"); holder != card {
+				t.Errorf("round %d: the book has %s for the address that %s just got", round, holder, card)
+			}
+		}
+	}
+}
+
+// TestOffersAreHeld: two addresses, three machines that ask all at once. Nobody is offered what another is about to take.
+func TestOffersAreHeld(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "10.103.3")
+	l.lan = "    pools: {two: {range: NET.100-NET.101}}\n"
+	l.write()
+	d := start(t, l)
+	w := d.machine(t, "52:54:00:00:ff:22").wire(t)
+	a, b := w.ask(discover(numbered(1))), w.ask(discover(numbered(2)))
+	if a.YourIPAddr.Equal(b.YourIPAddr) {
+		t.Fatalf("both are offered %s", a.YourIPAddr)
+	}
+	w.silent(discover(numbered(3)), discover(mac("52:54:00:00:00:10")))
+	// Takes from under another's nose, and asks in vain.
+	thief := selecting(a)
+	thief.ClientHWAddr = numbered(4)
+	if h := w.ask(thief); h.MessageType() != dhcpv4.MessageTypeNak {
+		t.Errorf("a stranger takes what is held for another: want a NAK, got %s", h)
+	}
+	for _, offer := range []heard{b, a} { // in the other order
+		if h := w.ask(selecting(offer)); h.MessageType() != dhcpv4.MessageTypeAck || !h.YourIPAddr.Equal(offer.YourIPAddr) {
+			t.Errorf("want an ACK of %s, got %s", offer.YourIPAddr, h)
+		}
+	}
+	if again := w.ask(discover(numbered(1))); !again.YourIPAddr.Equal(a.YourIPAddr) {
+		t.Errorf("a machine that has %s is offered %s", a.YourIPAddr, again.YourIPAddr)
+	}
+}
+
+// TestWhenToRefuse: a NAK sends a machine back to the start of its boot, so it must be right; silence leaves a machine that
+// is ours to nobody.
+func TestWhenToRefuse(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "10.103.4")
+	l.lan = "    pools: {two: {range: NET.100-NET.101, mac: [\"52:54:aa:*:*:*\"]}}\n"
+	l.write()
+	d := start(t, l)
+	w := d.machine(t, "52:54:00:00:ff:23").wire(t)
+	reserved, stranger, guest, other := mac("52:54:00:00:00:10"), mac("02:00:00:00:00:01"), numbered(1), numbered(2)
+	held := w.bind(guest)
+	w.own(held.YourIPAddr.String(), guest, nil)
+	notHeld := map[bool]string{true: "10.103.4.101", false: "10.103.4.100"}[held.YourIPAddr.String() == "10.103.4.100"]
+	at := func(a string) dhcpv4.Modifier { return dhcpv4.WithClientIP(net.ParseIP(a)) }
+	for _, tt := range []struct {
+		name string
+		p    *dhcpv4.DHCPv4
+		want dhcpv4.MessageType // none: silence
+	}{
+		{"INIT-REBOOT with the reserved address", rebooting(reserved, "10.103.4.10"), dhcpv4.MessageTypeAck},
+		{"INIT-REBOOT with another address", rebooting(reserved, "10.103.4.99"), dhcpv4.MessageTypeNak},
+		{"INIT-REBOOT with an address of another network", rebooting(reserved, "192.0.2.7"), dhcpv4.MessageTypeNak},
+		{"INIT-REBOOT of a stranger with an address of another network", rebooting(stranger, "192.0.2.7"), dhcpv4.MessageTypeNak},
+		{"INIT-REBOOT of a stranger, who may be another server's", rebooting(stranger, "10.103.4.77"), dhcpv4.MessageTypeNone},
+		{"INIT-REBOOT with another's lease", rebooting(other, held.YourIPAddr.String()), dhcpv4.MessageTypeNak},
+		{"INIT-REBOOT with a free address of the pool", rebooting(other, notHeld), dhcpv4.MessageTypeAck},
+		{"RENEWING", message(dhcpv4.MessageTypeRequest, guest, at(held.YourIPAddr.String())), dhcpv4.MessageTypeAck},
+		{"RENEWING another's lease", message(dhcpv4.MessageTypeRequest, reserved, at(held.YourIPAddr.String())), dhcpv4.MessageTypeNak},
+		{"REBINDING of a stranger, who may be another server's", message(dhcpv4.MessageTypeRequest, stranger, at("10.103.4.77")), dhcpv4.MessageTypeNone},
+		{"SELECTING another server", message(dhcpv4.MessageTypeRequest, reserved, with(50, quad("10.103.4.10")), with(54, quad("10.103.4.9"))), dhcpv4.MessageTypeNone},
+		{"DISCOVER of a stranger", discover(stranger), dhcpv4.MessageTypeNone},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.want == dhcpv4.MessageTypeNone {
+				w.silent(tt.p, discover(mac("52:54:00:00:00:11")))
+				return
+			}
+			from := newClient
+			if a, ok := netip.AddrFromSlice(tt.p.ClientIPAddr.To4()); ok && !a.IsUnspecified() {
+				from = netip.AddrPortFrom(a, 68)
+			}
+			h := w.askFrom(tt.p, from, allOfTheNet)
+			if h.MessageType() != tt.want {
+				t.Errorf("want %s, got %s", tt.want, h)
+			}
+			if tt.want == dhcpv4.MessageTypeNak && (h.To.String() != "255.255.255.255:68" || !h.YourIPAddr.IsUnspecified()) {
+				t.Errorf("a NAK is broadcast and gives nothing (RFC 2131 table 3), got %s", h)
+			}
+		})
+	}
+	t.Run("a client that says everything twice", func(t *testing.T) {
+		mark := w.mark()
+		offer := w.ask(discover(guest))
+		for range 2 {
+			w.send(selecting(offer), newClient, allOfTheNet)
+			w.send(discover(guest), newClient, allOfTheNet)
+		}
+		acks := 0
+		for acks < 2 {
+			var h heard
+			if h, mark = w.await("both answers", mark, patience, func(h heard) bool { return h.OpCode == dhcpv4.OpcodeBootReply }); h.MessageType() == dhcpv4.MessageTypeAck {
+				acks++
+			} else if h.MessageType() == dhcpv4.MessageTypeNak {
+				t.Fatalf("a client that raced is refused: %s", h)
+			}
+		}
+	})
+}
+
+// TestAddressing holds replies against RFC 2131 section 4.1: to whom, how, and from where.
+func TestAddressing(t *testing.T) {
+	t.Parallel()
+	d := start(t, newLab(t, "10.103.5"))
+	w := d.machine(t, "52:54:00:00:ff:24").wire(t)
+	card, addr := mac("52:54:00:00:00:10"), "10.103.5.10"
+	w.own(addr, card, nil)
+	broadcast, everywhere := dhcpv4.WithBroadcast(true), "255.255.255.255:68"
+	for _, tt := range []struct {
+		name     string
+		p        *dhcpv4.DHCPv4
+		from, to string
+		eth      net.HardwareAddr
+	}{
+		{"a client without an address", discover(card), "0.0.0.0:68", addr + ":68", card},
+		{"one that cannot hear unicast", discover(card, broadcast), "0.0.0.0:68", everywhere, everybody},
+		{"one that renews", message(dhcpv4.MessageTypeRequest, card, dhcpv4.WithClientIP(net.ParseIP(addr))), addr + ":68", addr + ":68", card},
+		{"one that rebinds and has the flag", message(dhcpv4.MessageTypeRequest, card, dhcpv4.WithClientIP(net.ParseIP(addr)), broadcast), addr + ":68", addr + ":68", card},
+		{"INFORM", message(dhcpv4.MessageTypeInform, card, dhcpv4.WithClientIP(net.ParseIP(addr))), addr + ":68", addr + ":68", card},
+		{"INFORM by a static stranger", message(dhcpv4.MessageTypeInform, mac("02:00:00:00:00:09"), dhcpv4.WithClientIP(net.ParseIP(addr))), addr + ":68", addr + ":68", card},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := w.askFrom(tt.p, netip.MustParseAddrPort(tt.from), allOfTheNet)
+			if h.To.String() != tt.to || h.Eth.String() != tt.eth.String() || h.From.String() != d.addr+":67" {
+				t.Errorf("want the answer from %s:67 to %s (%s), got %s", d.addr, tt.to, tt.eth, h)
+			}
+			if tt.p.MessageType() == dhcpv4.MessageTypeInform {
+				if h.MessageType() != dhcpv4.MessageTypeAck || !h.YourIPAddr.IsUnspecified() || h.Options.Has(dhcpv4.OptionIPAddressLeaseTime) || h.SubnetMask() == nil {
+					t.Errorf("INFORM wants options but no lease (RFC 2131 section 4.3.5), got %s\n%s", h, h.Summary())
+				}
+			}
+			if h.Size < 300 {
+				t.Errorf("%d bytes; BOOTP wants 300 (RFC 1542 section 2.1)", h.Size)
+			}
+		})
+	}
+}
+
+// TestDecline lets another machine answer for an address, but only when the client asks who has it, as behind a
+// firewall that the server cannot look through: the client finds out, says no, and gets another one.
+func TestDecline(t *testing.T) {
+	t.Parallel()
+	for i, p := range []program{decliningUdhcpc(), decliningDhcpcd()} {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			netlab.Need(t, p.needs...)
+			l := newLab(t, fmt.Sprintf("10.103.%d", 10+i))
+			l.lan = "    pools: {two: {range: NET.100-NET.101}}\n"
+			l.write()
+			d := start(t, l)
+			const card = "52:54:00:00:03:01"
+			m := d.machine(t, card)
+			w, squatter := m.wire(t), d.machine(t, "52:54:00:00:ff:25").wire(t)
+			r := m.runs(t, p)
+			r.start()
+			ack, mark := w.await("the first address", 0, 20*time.Second, func(h heard) bool { return h.MessageType() == dhcpv4.MessageTypeOffer })
+			first := ack.YourIPAddr.String()
+			squatter.own(first, squatter.hw, mac(card))
+			_, mark = w.await("DECLINE", mark, 20*time.Second, func(h heard) bool {
+				return h.MessageType() == dhcpv4.MessageTypeDecline && h.RequestedIPAddress().String() == first
+			})
+			again, _ := w.await("another address", mark, 30*time.Second, func(h heard) bool { return h.MessageType() == dhcpv4.MessageTypeAck })
+			if again.YourIPAddr.String() == first {
+				t.Errorf("%s is given away again", first)
+			}
+			if log := d.log.String(); !strings.Contains(log, "dhcp_decline") || !strings.Contains(log, "addr="+first) {
+				t.Error("the log does not say which address another machine sits on")
+			}
+			d.until("the address is shown as set aside, not as leased", func() bool { return d.holder(first) == "" })
+			// It is nobody's: the pool has no more.
+			probe := d.machine(t, "52:54:00:00:ff:26").wire(t)
+			probe.silent(discover(numbered(7)), discover(mac("52:54:00:00:00:10")))
+		})
+	}
+}
+
+func decliningUdhcpc() program {
+	return program{
+		name: "udhcpc", needs: []string{"udhcpc", "busybox"}, config: "#!/bin/sh\nexec /etc/udhcpc/default.script \"$@\"\n", prepare: "chmod 755 DIR/conf",
+		command: "exec udhcpc -f -a -i eth0 -s DIR/conf -t 10 -T 1 -A 1",
+	}
+}
+
+func decliningDhcpcd() program {
+	p := programs()[2]
+	p.config = strings.Replace(p.config, "noarp\n", "", 1)
+	return p
+}
