@@ -89,16 +89,14 @@ func (b *bench) contenders(all []*dhcpServer) (wanted []*dhcpServer, err error) 
 	return wanted, err
 }
 
-const (
-	retakes  = 3    // of a sample that others disturbed
-	disturbs = 0.10 // of one CPU
-)
+// disturbs is the part of one CPU that others may use during a sample.
+const disturbs = 0.10
 
 // measure takes one sample, again if others used the machine meanwhile, and keeps the least disturbed.
 func (r *rig) measure(ctx context.Context, out *report, t dhcpTest, c *dhcpServer, round int) {
 	var best values
 	least := 0.0
-	for try := range 1 + retakes {
+	for try := range 1 + r.retakes {
 		r.load.noise = noise{}
 		limited, cancel := context.WithTimeout(ctx, t.limit)
 		got, err := t.run(limited, r, c)
@@ -113,7 +111,7 @@ func (r *rig) measure(ctx context.Context, out *report, t dhcpTest, c *dhcpServe
 		if try == 0 || foreign < least {
 			best, least = got, foreign
 		}
-		if foreign <= disturbs || r.quick {
+		if foreign <= disturbs {
 			break
 		}
 	}
@@ -163,8 +161,11 @@ func closedLoop(ctx context.Context, r *rig, c *dhcpServer) (v values, err error
 	v["offer-p99"], v["ack-p99"] = ms(dora.OfferP99), ms(dora.AckP99)
 	v["dora-failed"] = float64(dora.Failed)
 	r.complain(c, &dora)
+	if dora.Done == 0 {
+		return v, nil // nobody has anything to renew
+	}
 	before = s.cpu()
-	renewed, err := r.load.renew(ctx, dhcpload.Machines{Count: min(r.size.renewed, dora.Done)}, r.size.renewals, r.size.patience)
+	renewed, err := r.load.renew(ctx, dhcpload.Machines{Count: r.size.renewed}, r.size.renewals, r.size.patience)
 	if err != nil {
 		return nil, err
 	}
@@ -244,7 +245,7 @@ func writtenRenewals(ctx context.Context, r *rig, c *dhcpServer) (v values, err 
 		}
 	}
 	before := s.cpu()
-	renewed, err := r.load.renew(ctx, dhcpload.Machines{Count: dora.Done}, dora.Done, lazyPart)
+	renewed, err := r.load.renew(ctx, dhcpload.Machines{Count: r.size.renewed * 2}, dora.Done, lazyPart)
 	if err != nil {
 		return nil, err
 	}

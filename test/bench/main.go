@@ -2,7 +2,7 @@
 //
 //	go run ./test/bench                          # footprint and reload, as tables
 //	go run ./test/bench -only dhcp               # DHCP beside its peers, which takes a quarter of an hour
-//	go run ./test/bench -only dhcp -quick        # a few minutes, to see that it works; the numbers mean nothing
+//	go run ./test/bench -only dhcp -quick -retakes 0 # a few minutes, to see that it works; the numbers mean nothing
 //	go run ./test/bench -only dhcp -tests loop,growth -contenders bootlab,kea -rounds 5
 //
 // It needs root, bin/bootlab, and dnsmasq, haproxy, nginx, tftpd-hpa, Kea and ISC dhcpd from Debian. "Ready" is when every port
@@ -31,7 +31,8 @@ func main() {
 	only := flag.String("only", "footprint,reload", "measure only `these`, with commas between: footprint, reload, dhcp")
 	flag.IntVar(&b.rounds, "rounds", 0, "rounds of each measurement, of which the median is shown with the range; 0: 5, of dhcp 3")
 	flag.StringVar(&b.binary, "bootlab", "bin/bootlab", "the daemon")
-	flag.BoolVar(&b.quick, "quick", false, "dhcp: one round of little, undisturbed or not, to see that it works")
+	flag.IntVar(&b.retakes, "retakes", 3, "dhcp: how often a sample is taken again because others used the machine meanwhile")
+	flag.BoolVar(&b.quick, "quick", false, "dhcp: one round of little, to see that it works")
 	flag.BoolVar(&b.json, "json", false, "dhcp: write all samples as JSON")
 	flag.BoolVar(&b.probe, "probe", false, "dhcp: peers look whether an address is in use before they offer it, which they do by default and which makes them slow")
 	flag.BoolVar(&b.silent, "silent", false, "dhcp: all contenders log only what goes wrong; each logs every lease by default")
@@ -123,6 +124,7 @@ type bench struct {
 	rounds int
 
 	// of dhcp
+	retakes                          int // of a sample that others disturbed
 	quick, json, probe, silent, keep bool
 	only, tests                      []string // none: all
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -87,15 +86,26 @@ func (c *Client) Leases() map[string]netip.Addr {
 // exchanges under way have ended; that is no error.
 func (c *Client) DORA(ctx context.Context, m Machines) (Result, error) {
 	c.leases = append(c.leases, make([]uint32, max(0, m.First+m.Count-len(c.leases)))...)
-	return c.load(ctx, discover, m, m.Count)
+	all := make([]int, m.Count)
+	for i := range all {
+		all[i] = m.First + i
+	}
+	return c.load(ctx, discover, all, m.Count)
 }
 
-// Renew renews the leases of machines, that DORA got, one after the other and again, count times in all, through the relay.
+// Renew renews the leases that machines have from DORA, one after the other and again, count times in all, through the relay.
+// Those without one are left out.
 func (c *Client) Renew(ctx context.Context, m Machines, count int) (Result, error) {
-	if m.First+m.Count > len(c.leases) || slices.Contains(c.leases[m.First:m.First+m.Count], 0) {
-		return Result{}, fmt.Errorf("dhcpload: renew machines %d to %d: not all of them have a lease", m.First, m.First+m.Count)
+	var leased []int
+	for machine := m.First; machine < min(m.First+m.Count, len(c.leases)); machine++ {
+		if c.leases[machine] != 0 {
+			leased = append(leased, machine)
+		}
 	}
-	return c.load(ctx, request, m, count)
+	if len(leased) == 0 {
+		return Result{}, fmt.Errorf("dhcpload: renew machines %d to %d: none of them has a lease", m.First, m.First+m.Count)
+	}
+	return c.load(ctx, request, leased, count)
 }
 
 // Answers asks again and again, without taking it, for an address, and reports whether the server offered one before ctx ended.
@@ -127,8 +137,8 @@ const askAgain = 20 * time.Millisecond
 const probeMachine = 1<<24 - 1
 
 // load runs one socket's loop per source and joins what they saw.
-func (c *Client) load(ctx context.Context, first kind, m Machines, count int) (Result, error) {
-	w := &work{client: c, first: first, machines: m, count: int64(count)}
+func (c *Client) load(ctx context.Context, first kind, machines []int, count int) (Result, error) {
+	w := &work{client: c, first: first, machines: machines, count: int64(count)}
 	loops := make([]*loop, 0, len(c.cfg.Sources))
 	defer func() {
 		for _, l := range loops {
@@ -157,7 +167,7 @@ func (c *Client) load(ctx context.Context, first kind, m Machines, count int) (R
 type work struct {
 	client   *Client
 	first    kind // of an exchange: discover, or request for a renewal
-	machines Machines
+	machines []int
 	count    int64
 	begun    atomic.Int64
 }
@@ -165,5 +175,8 @@ type work struct {
 // next returns the machine of the next exchange, false when there are no more.
 func (w *work) next() (int, bool) {
 	n := w.begun.Add(1) - 1
-	return w.machines.First + int(n)%max(w.machines.Count, 1), n < w.count
+	if n >= w.count {
+		return 0, false
+	}
+	return w.machines[n%int64(len(w.machines))], true
 }

@@ -85,7 +85,10 @@ func TestLoad(t *testing.T) {
 	if r, err = c.Renew(ctx, Machines{First: 10, Count: 100}, 1000); err != nil || r.Done != 1000 || r.Failed != 0 {
 		t.Errorf("renew: %+v, %v", r, err)
 	}
-	if _, err = c.Renew(ctx, Machines{First: 0, Count: 100}, 1000); err == nil {
+	if r, err = c.Renew(ctx, Machines{First: 505, Count: 100}, 10); err != nil || r.Done != 10 {
+		t.Errorf("renew five of a hundred: %+v, %v", r, err)
+	}
+	if _, err = c.Renew(ctx, Machines{First: 510, Count: 100}, 1000); err == nil {
 		t.Error("renewed what is not leased")
 	}
 }
