@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -25,6 +26,7 @@ type Statuser interface {
 // An Inventory tells what is in the lab. Lists come sorted: hosts by name, leases by address.
 type Inventory interface {
 	Hosts(ctx context.Context) []api.Host
+	// Leases returns the whole book, expired and released leases too; who asks picks what is wanted.
 	Leases(ctx context.Context) []api.Lease
 	// Plan returns everything derived from the lab in force as text, for one host or, with "", for all.
 	Plan(ctx context.Context, host string) (string, error)
@@ -58,6 +60,15 @@ type Balancers interface {
 	Backend(ctx context.Context, balancer, backend string, action api.BackendAction) (api.Backend, error)
 }
 
+// A Leaser gives leases back by hand, and tells how full pools are.
+type Leaser interface {
+	// Release gives the lease of an address back as if its machine had, or frees an address that was set aside. The error
+	// says why not.
+	Release(ctx context.Context, addr netip.Addr) error
+	// Pools returns all pools, by network and name.
+	Pools(ctx context.Context) []api.Pool
+}
+
 // A Reloader reads the lab again. Its error tells why the lab was refused; the last good one stays in force.
 type Reloader interface {
 	Reload(ctx context.Context, force api.Force) (api.Reload, error)
@@ -78,6 +89,7 @@ type AdminDeps struct {
 	Installer Installer
 	Machines  Machines // nil: this daemon was built or configured without virtual machines
 	Balancers Balancers
+	Leases    Leaser
 	Reloader  Reloader
 	Gatherer  prometheus.Gatherer // what /metrics shows
 	Metrics   prometheus.Registerer
@@ -91,7 +103,7 @@ func (d AdminDeps) mustBeComplete() {
 		missing bool
 	}{
 		{"Status", d.Status == nil}, {"Inventory", d.Inventory == nil}, {"Timelines", d.Timelines == nil},
-		{"Installer", d.Installer == nil}, {"Balancers", d.Balancers == nil}, {"Reloader", d.Reloader == nil},
+		{"Installer", d.Installer == nil}, {"Balancers", d.Balancers == nil}, {"Leases", d.Leases == nil}, {"Reloader", d.Reloader == nil},
 		{"Gatherer", d.Gatherer == nil}, {"Metrics", d.Metrics == nil}, {"Log", d.Log == nil}, {"Now", d.Now == nil},
 	} {
 		if field.missing {

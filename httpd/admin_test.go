@@ -57,6 +57,19 @@ func TestAdminAsStranger(t *testing.T) {
 		{"POST", "/api/v1/status", false, "405", `"error":"POST is not for /api/v1/status"`, false},
 		{"GET", "/api/v1/hosts", false, "200", `"name":"master-0"`, false},
 		{"GET", "/api/v1/leases", false, "200", `"hostname":"printer"`, false},
+		{"GET", "/api/v1/leases?pool=guests&state=conflict", false, "200", `[{"ip":"192.168.131.204","mac":"00:00:00:00:00:00","network":"cluster","pool":"guests","state":"conflict","expires":"2026-11-21T12:01:00Z"}]`, false},
+		{"GET", "/api/v1/leases?network=nowhere", false, "200", "[]", false},
+		{"GET", "/api/v1/leases?state=gone", false, "400", `\"gone\" is not the state of a lease`, false},
+		{"POST", "/api/v1/leases/192.168.131.203/release", false, "200", `"state":"released"`, false},
+		{"POST", "/api/v1/leases/192.168.131.10/release", false, "200", "in 11h0m0s at the latest; the address stays reserved for bootstrap", false},
+		{"POST", "/api/v1/leases/192.168.131.204/release", false, "200", "may be handed out again", false},
+		{"GET", "/api/v1/leases/192.168.131.203/release", false, "405", `want POST`, false},
+		{"POST", "/api/v1/leases/192.168.131.199/release", false, "404", `nobody holds 192.168.131.199`, false},
+		{"POST", "/api/v1/leases/192.168.131.205/release", false, "409", `the store is full`, false},
+		{"POST", "/api/v1/leases/printer/release", false, "400", `\"printer\" is not an address`, false},
+		{"GET", "/api/v1/pools", false, "200", `"name":"guests","range":"192.168.131.200-192.168.131.205","size":3,"free":0`, false},
+		{"GET", "/?q=guests", false, "200", `<span class="chip conflict">conflict</span>`, true},
+		{"GET", "/", false, "200", "A pool is full", true},
 		{"GET", "/api/v1/timeline/master-1", false, "200", `"kind":"file_missing"`, false},
 		{"GET", "/api/v1/timeline/nobody", false, "404", `{"error":"no host nobody","hint":"bootlab hosts lists them"}`, false},
 		{"GET", "/api/v1/timeline/nobody?follow=1", false, "404", `"error":"no host nobody"`, false},
@@ -105,7 +118,7 @@ func TestAdminAsStranger(t *testing.T) {
 			}
 		})
 	}
-	want := []string{"install master-1 0", "install master-1 1", "install nobody 0", "vm master-1 start", "backend mycluster-api 192.168.131.11:6443 drain", "reload 0", "reload 1"}
+	want := []string{"install master-1 0", "install master-1 1", "install nobody 0", "vm master-1 start", "backend mycluster-api 192.168.131.11:6443 drain", "release 192.168.131.10", "release 192.168.131.203", "release 192.168.131.204", "release 192.168.131.205", "reload 0", "reload 1"}
 	slices.Sort(want)
 	if diff := cmp.Diff(want, h.told()); diff != "" {
 		t.Errorf("told to do (-want +got):\n%s", diff)
@@ -290,6 +303,11 @@ func TestClientRoundTrip(t *testing.T) {
 			same(t, h.status)(c.Status(t.Context()))
 			same(t, h.hosts)(c.Hosts(t.Context()))
 			same(t, h.leases)(c.Leases(t.Context()))
+			same(t, h.leases[7:8])(c.FindLeases(t.Context(), api.LeaseFilter{States: []api.LeaseState{api.LeaseConflict}}))
+			same(t, h.pools)(c.Pools(t.Context()))
+			back := api.GivenBack{Lease: h.leases[6], Message: "its machine is not told: it keeps using the address until it renews, in 40m0s at the latest; reboot it, or renew its lease there, to be sure before somebody else gets it"}
+			back.Lease.State = api.LeaseReleased
+			same(t, back)(c.ReleaseLease(t.Context(), h.leases[6].IP))
 			same(t, h.boots)(c.Boots(t.Context(), "master-1"))
 			same(t, h.verdict)(c.Why(t.Context(), "master-1"))
 			same(t, h.balancers)(c.Balancers(t.Context()))

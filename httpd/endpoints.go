@@ -29,7 +29,8 @@ func (a *Admin) apiRoutes(mux *http.ServeMux, why trust) {
 
 	ask("status", func(r *http.Request) (any, error) { return a.deps.Status.Status(r.Context()), nil })
 	ask("hosts", func(r *http.Request) (any, error) { return list(a.deps.Inventory.Hosts(r.Context())), nil })
-	ask("leases", func(r *http.Request) (any, error) { return list(a.deps.Inventory.Leases(r.Context())), nil })
+	ask("leases", a.getLeases)
+	ask("pools", func(r *http.Request) (any, error) { return list(a.deps.Leases.Pools(r.Context())), nil })
 	ask("balancers", func(r *http.Request) (any, error) { return list(a.deps.Balancers.Balancers(r.Context())), nil })
 	ask("vms", a.getVMs)
 	ask("why/{host}", a.getWhy)
@@ -38,6 +39,7 @@ func (a *Admin) apiRoutes(mux *http.ServeMux, why trust) {
 	do("install/{host}", a.postInstall)
 	do("vms/{host}", a.postVM)
 	do("backends/{balancer}/{backend}", a.postBackend)
+	do("leases/{addr}/release", a.postRelease)
 	do("reload", a.postReload)
 	ask("token", func(*http.Request) (any, error) { return a.getToken(why) })
 	mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {

@@ -33,6 +33,7 @@ type house struct {
 	status    api.Status
 	hosts     []api.Host
 	leases    []api.Lease
+	pools     []api.Pool
 	boots     []api.Boot
 	verdict   api.Verdict
 	balancers []api.Balancer
@@ -53,6 +54,7 @@ func (h *house) Status(context.Context) api.Status           { return h.status }
 func (h *house) Hosts(context.Context) []api.Host            { return h.hosts }
 func (h *house) Leases(context.Context) []api.Lease          { return h.leases }
 func (h *house) Balancers(context.Context) []api.Balancer    { return h.balancers }
+func (h *house) Pools(context.Context) []api.Pool            { return h.pools }
 func (h *house) VMs(context.Context) (vms []api.VM, _ error) { return vms, nil }
 
 func (h *house) Plan(_ context.Context, host string) (string, error) {
@@ -110,6 +112,14 @@ func (h *house) Backend(_ context.Context, balancer, backend string, action api.
 	return api.Backend{Name: backend, State: api.BackendDraining}, nil
 }
 
+func (h *house) Release(_ context.Context, addr netip.Addr) error {
+	h.note("release %s", addr)
+	if addr.As4()[3] == 205 {
+		return &api.Error{Status: 409, Message: "the store is full"}
+	}
+	return nil
+}
+
 func (h *house) Reload(_ context.Context, force api.Force) (api.Reload, error) {
 	h.note("reload %d", force)
 	return api.Reload{At: noon(), Generation: 8}, h.reloadErr
@@ -150,7 +160,12 @@ func newHouse() *house {
 		})
 		h.leases = append(h.leases, api.Lease{IP: h.hosts[i].IP, MAC: macOf(byte(i)), Host: s.name, Name: s.name, Network: "cluster", Expires: at(11 * time.Hour)})
 	}
-	h.leases = append(h.leases, api.Lease{IP: netip.MustParseAddr("192.168.131.203"), MAC: lab.MAC{0xde, 0xad, 0xbe, 0xef, 0, 1}, Name: "printer", Network: "cluster", Pool: "guests", Expires: at(40 * time.Minute)})
+	h.leases = append(h.leases, api.Lease{IP: netip.MustParseAddr("192.168.131.203"), MAC: lab.MAC{0xde, 0xad, 0xbe, 0xef, 0, 1}, Name: "printer", Network: "cluster", Pool: "guests", Expires: at(40 * time.Minute),
+		Since: at(-20 * time.Minute), VendorClass: "udhcp 1.36", Line: "sw-7 eth0/7"})
+	for i, s := range []api.LeaseState{api.LeaseConflict, api.LeaseOffered} {
+		h.leases = append(h.leases, api.Lease{IP: netip.AddrFrom4([4]byte{192, 168, 131, byte(204 + i)}), MAC: lab.MAC{0xde * byte(i)}, State: s, Network: "cluster", Pool: "guests", Expires: at(time.Minute)})
+	}
+	h.pools = []api.Pool{{Network: "cluster", Name: "bootstrap", Range: "192.168.131.130-192.168.131.135", Size: 6, Free: 2}, {Network: "cluster", Name: "guests", Range: "192.168.131.200-192.168.131.205", Size: 3}}
 	h.balancers = []api.Balancer{
 		{Name: "mycluster-api", Listen: "192.168.131.10:6443", Mode: "tcp", Connections: 14, Backends: []api.Backend{
 			{Name: "bootstrap", Addr: "192.168.131.11:6443", State: api.BackendUp, Since: at(-40 * time.Minute), Connections: 14},
@@ -212,7 +227,7 @@ func newAdmin(t testing.TB, h *house, logs *logBuffer, change func(*httpd.AdminD
 	t.Helper()
 	reg := prometheus.NewRegistry()
 	deps := httpd.AdminDeps{
-		Status: h, Inventory: h, Timelines: h, Installer: h, Machines: h, Balancers: h, Reloader: h, Gatherer: reg, Metrics: reg, Now: noon,
+		Status: h, Inventory: h, Timelines: h, Installer: h, Machines: h, Balancers: h, Leases: h, Reloader: h, Gatherer: reg, Metrics: reg, Now: noon,
 		Log: slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	if change != nil {

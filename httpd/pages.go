@@ -149,8 +149,10 @@ type overviewPage struct {
 	Matching  int // hosts that match Query; more than are shown, perhaps
 	Total     int
 	Counts    []count
-	Leases    []api.Lease
+	Leases    []api.Lease // those that hold an address
+	Held      int         // leases that match Query; more than are shown, perhaps
 	AllLeases int
+	Full      []api.Pool // pools without a free address
 	Balancers []api.Balancer
 }
 
@@ -163,13 +165,14 @@ type count struct {
 func (a *Admin) overview(w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context()
 	p := overviewPage{page: a.page(r, "Overview"), Query: strings.TrimSpace(r.FormValue("q")), Balancers: a.deps.Balancers.Balancers(ctx)}
-	hosts, leases := a.deps.Inventory.Hosts(ctx), a.deps.Inventory.Leases(ctx)
+	hosts, leases := a.deps.Inventory.Hosts(ctx), filter(a.deps.Inventory.Leases(ctx), api.Lease.Holds)
+	p.Full = filter(a.deps.Leases.Pools(ctx), api.Pool.Full)
 	p.Total, p.Counts, p.AllLeases = len(hosts), countStates(hosts), len(leases)
 	hosts = filter(hosts, func(h api.Host) bool { return matches(p.Query, hostWords(h)...) })
 	leases = filter(leases, func(l api.Lease) bool {
-		return matches(p.Query, l.IP.String(), l.MAC.String(), l.Host, l.Name, l.Network, l.Pool)
+		return matches(p.Query, l.IP.String(), l.MAC.String(), l.Host, l.Name, l.Network, l.Pool, string(l.Status()), l.Line)
 	})
-	p.Matching = len(hosts)
+	p.Matching, p.Held = len(hosts), len(leases)
 	p.Hosts, p.Leases = hosts[:min(maxRows, len(hosts))], leases[:min(maxRows, len(leases))]
 	a.render(w, http.StatusOK, "overview.html", p)
 }

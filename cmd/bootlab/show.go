@@ -121,32 +121,3 @@ func macs(ms []lab.MAC) string {
 	}
 	return ms[0].String()
 }
-
-func leasesCommand(o *options) *cobra.Command {
-	return &cobra.Command{
-		Use:   "leases",
-		Short: "Show the lease book",
-		Args:  cobra.NoArgs,
-		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) ([]api.Lease, error) {
-			return c.Leases(cmd.Context())
-		}, leasesText),
-	}
-}
-
-func leasesText(cmd *cobra.Command, leases []api.Lease) error {
-	var rows [][]string
-	for _, l := range leases {
-		rows = append(rows, []string{l.IP.String(), l.MAC.String(), cmp.Or(l.Host, l.Name), l.Network, cmp.Or(l.Pool, "reserved"), expiry(l.Expires)})
-	}
-	return table(cmd, "IP MAC HOST NETWORK POOL EXPIRES", rows)
-}
-
-func expiry(t time.Time) string {
-	if t.IsZero() {
-		return "never"
-	}
-	if left := time.Until(t); left > 0 {
-		return "in " + left.Round(time.Second).String()
-	}
-	return "expired"
-}

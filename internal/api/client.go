@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"syscall"
@@ -79,9 +80,24 @@ func (c *Client) Hosts(ctx context.Context) (hosts []Host, err error) {
 	return hosts, c.get(ctx, "hosts", &hosts)
 }
 
-// Leases returns the lease book, by address.
-func (c *Client) Leases(ctx context.Context) (leases []Lease, err error) {
-	return leases, c.get(ctx, "leases", &leases)
+// Leases returns the leases that hold an address now, by address.
+func (c *Client) Leases(ctx context.Context) ([]Lease, error) {
+	return c.FindLeases(ctx, LeaseFilter{})
+}
+
+// FindLeases returns the leases that pass the filter, by address.
+func (c *Client) FindLeases(ctx context.Context, f LeaseFilter) (leases []Lease, err error) {
+	return leases, c.call(ctx, http.MethodGet, "leases", f.Values(), &leases)
+}
+
+// ReleaseLease gives the lease of an address back, as if its machine had done so.
+func (c *Client) ReleaseLease(ctx context.Context, addr netip.Addr) (g GivenBack, err error) {
+	return g, c.post(ctx, "leases/"+addr.String()+"/release", nil, &g)
+}
+
+// Pools returns how full the pools are, by network and name.
+func (c *Client) Pools(ctx context.Context) (pools []Pool, err error) {
+	return pools, c.get(ctx, "pools", &pools)
 }
 
 // Boots returns the boots that are remembered of a host (its name, or the MAC of a stranger), the oldest first.

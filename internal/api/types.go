@@ -67,17 +67,6 @@ type Host struct {
 	VM      string       `json:"vm,omitempty"`      // running, stopped, absent, unknown; empty: bare metal
 }
 
-// A Lease is one line of the lease book.
-type Lease struct {
-	IP      netip.Addr `json:"ip"`
-	MAC     lab.MAC    `json:"mac"`
-	Host    string     `json:"host,omitempty"`     // of the lab; empty: a stranger
-	Name    string     `json:"hostname,omitempty"` // what the machine calls itself
-	Network string     `json:"network,omitempty"`
-	Pool    string     `json:"pool,omitempty"` // empty: a reservation
-	Expires time.Time  `json:"expires,omitzero"`
-}
-
 // A Boot is one boot of one machine, as it happened.
 type Boot struct {
 	Host    string        `json:"host,omitempty"`

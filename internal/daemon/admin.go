@@ -30,7 +30,7 @@ func (d *Daemon) newAdmin(s *servers) (*httpd.Admin, error) {
 	}
 	desk := &counter{Daemon: d, servers: s}
 	return httpd.NewAdmin(httpd.AdminConfig{Token: token}, httpd.AdminDeps{
-		Status: desk, Inventory: desk, Timelines: desk, Installer: desk, Machines: desk, Balancers: desk, Reloader: desk,
+		Status: desk, Inventory: desk, Timelines: desk, Installer: desk, Machines: desk, Balancers: desk, Leases: desk, Reloader: desk,
 		Gatherer: d.registry, Metrics: d.registry, Log: d.log, Now: time.Now,
 	})
 }
@@ -78,29 +78,6 @@ func serverStates(l *lab.Lab, up bool) []api.Server {
 		{Name: "lbproxy", Serving: up, Addrs: listens},
 		{Name: "virt", Serving: up, Addrs: machines},
 	}
-}
-
-// Leases implements httpd.Inventory.
-func (c *counter) Leases(context.Context) []api.Lease {
-	l := c.current.Load().Lab
-	var out []api.Lease
-	for _, lease := range c.book.All() {
-		if !lease.Live(time.Now()) {
-			continue
-		}
-		a := api.Lease{IP: lease.Addr, MAC: lease.MAC, Name: lease.Hostname, Expires: lease.Expiry}
-		if h := l.HostByMAC(lease.MAC); h != nil {
-			a.Host = h.Name
-		}
-		if n := l.NetworkOf(lease.Addr); n != nil {
-			a.Network = n.Name
-			if p := n.PoolOf(lease.MAC); p != nil && a.Host == "" {
-				a.Pool = p.Name
-			}
-		}
-		out = append(out, a)
-	}
-	return out
 }
 
 // Hosts implements httpd.Inventory.

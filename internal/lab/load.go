@@ -31,7 +31,11 @@ type Options struct {
 // Load reads a lab file, or a folder whose *.yaml and *.yml files are merged in the order of their names; the same key
 // in two of them is an error. What is wrong in the files is returned as Problems, all at once, with positions; any other
 // error is one of reading them.
-func Load(path string, o Options) (*Lab, error) {
+func Load(path string, o Options) (*Lab, error) { return LoadWith(path, "", nil, o) }
+
+// LoadWith is Load of what path would be with one more file of that name and text: a way to try lines before they are
+// written. Without a text it is Load.
+func LoadWith(path, name string, text []byte, o Options) (*Lab, error) {
 	names, err := labFiles(path)
 	if err != nil {
 		return nil, err
@@ -44,6 +48,9 @@ func Load(path string, o Options) (*Lab, error) {
 			return nil, err
 		}
 		d.decodeFile(name, data, raw)
+	}
+	if len(text) > 0 {
+		d.decodeFile(name, text, raw)
 	}
 	return finish(d, raw, o)
 }

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"bootlab/internal/api"
+	"bootlab/internal/lab"
+)
+
+func leasesCommand(o *options) *cobra.Command {
+	var f leaseFlags
+	cmd := &cobra.Command{
+		Use:   "leases",
+		Short: "Show the lease book, give a lease back, make one a reservation",
+		Args:  subcommand,
+		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) ([]api.Lease, error) {
+			filter, err := f.filter()
+			if err != nil {
+				return nil, err
+			}
+			return c.FindLeases(cmd.Context(), filter)
+		}, func(cmd *cobra.Command, leases []api.Lease) error { return leasesText(cmd, leases, f.wide) }),
+	}
+	f.flags(cmd)
+	cmd.AddCommand(
+		&cobra.Command{
+			Use:   "release ADDR|MAC|NAME...",
+			Short: "Give leases back, as if their machines had",
+			Args:  cobra.MinimumNArgs(1),
+			RunE:  func(cmd *cobra.Command, args []string) error { return release(cmd, o, args) },
+		},
+		&cobra.Command{
+			Use:   "reserve ADDR|MAC|NAME...",
+			Short: "Print the lines for the lab file that make reservations of leases; nothing is written",
+			Args:  cobra.MinimumNArgs(1),
+			RunE:  func(cmd *cobra.Command, args []string) error { return reserve(cmd, o, args) },
+		},
+	)
+	return cmd
+}
+
+// leaseFlags say which leases are shown, and how.
+type leaseFlags struct {
+	network, pool, host string
+	macs, states        []string
+	expiring            time.Duration
+	wide                bool
+}
+
+func (f *leaseFlags) flags(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVar(&f.network, "network", "", "only leases of this network")
+	fs.StringVar(&f.pool, "pool", "", "only leases of this pool")
+	fs.StringVar(&f.host, "host", "", "only leases of this host of the lab, or of machines that call themselves that")
+	fs.StringSliceVar(&f.macs, "mac", nil, "only such `MACs`: whole, 52:54:00:*:*:*, 52:54:00:00:00:00/20 or just 52:54:00")
+	fs.StringSliceVar(&f.states, "state", nil, "only such `states`: active, expired, released, declined, conflict, offered, or all (default: those that hold an address)")
+	fs.DurationVar(&f.expiring, "expiring", 0, "only active leases that end within this `time`, such as 1h")
+	fs.BoolVar(&f.wide, "wide", false, "show the vendor class, the relay's port and the time of the last renewal, too")
+}
+
+func (f *leaseFlags) filter() (api.LeaseFilter, error) {
+	v := url.Values{"mac": f.macs, "state": f.states}
+	for key, text := range map[string]string{"network": f.network, "pool": f.pool, "host": f.host} {
+		v.Set(key, text)
+	}
+	if f.expiring != 0 {
+		v.Set("expiring", f.expiring.String())
+	}
+	return api.ParseLeaseFilter(v)
+}
+
+func leasesText(cmd *cobra.Command, leases []api.Lease, wide bool) error {
+	header := "IP MAC NAME NETWORK POOL STATE EXPIRES"
+	if wide {
+		header += " SINCE VENDOR LINE"
+	}
+	var rows [][]string
+	for _, l := range leases {
+		row := []string{l.IP.String(), macText(l.MAC), leaseName(l), l.Network, cmp.Or(l.Pool, "reserved"), string(l.Status()), expiry(l.Expires)}
+		if wide {
+			since := ""
+			if !l.Since.IsZero() {
+				since = l.Since.Local().Format(time.DateTime)
+			}
+			row = append(row, since, l.VendorClass, l.Line)
+		}
+		rows = append(rows, row)
+	}
+	return table(cmd, header, rows)
+}
+
+// leaseName is the host of the lab or, in parentheses, what a stranger calls itself.
+func leaseName(l api.Lease) string {
+	if l.Host == "" && l.Name != "" {
+		return "(" + l.Name + ")"
+	}
+	return l.Host
+}
+
+func macText(m lab.MAC) string {
+	if m.IsZero() {
+		return ""
+	}
+	return m.String()
+}
+
+func expiry(t time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	if left := time.Until(t); left > 0 {
+		return "in " + left.Round(time.Second).String()
+	}
+	return "expired"
+}
+
+// pickLease returns the one lease that a person means by an address, a MAC, the name of a host or what a machine calls
+// itself. A host of the lab goes before strangers that claim its name.
+func pickLease(leases []api.Lease, what string) (api.Lease, error) {
+	addr, notAddr := netip.ParseAddr(what)
+	mac, notMAC := lab.ParseMAC(what)
+	var found, strangers []api.Lease
+	for _, l := range leases {
+		switch {
+		case notAddr == nil && l.IP == addr.Unmap(), notMAC == nil && l.MAC == mac, strings.EqualFold(l.Host, what):
+			found = append(found, l)
+		case notAddr != nil && notMAC != nil && l.Host == "" && strings.EqualFold(l.Name, what):
+			strangers = append(strangers, l)
+		}
+	}
+	if len(found) == 0 {
+		found = strangers
+	}
+	switch len(found) {
+	case 0:
+		return api.Lease{}, fmt.Errorf("no lease of %q; bootlab leases lists them", what)
+	case 1:
+		return found[0], nil
+	}
+	var addrs []string
+	for _, l := range found {
+		addrs = append(addrs, l.IP.String())
+	}
+	return api.Lease{}, fmt.Errorf("%q has %d leases: name one of %s", what, len(found), strings.Join(addrs, ", "))
+}
+
+// pickLeases returns what all the words mean, or what is wrong with any of them: nothing is done by halves.
+func pickLeases(ctx context.Context, c *api.Client, f api.LeaseFilter, words []string) ([]api.Lease, error) {
+	all, err := c.FindLeases(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	var picked []api.Lease
+	var errs []error
+	for _, what := range words {
+		l, err := pickLease(all, what)
+		picked, errs = append(picked, l), append(errs, err)
+	}
+	return picked, errors.Join(errs...)
+}
+
+func release(cmd *cobra.Command, o *options, words []string) error {
+	c, err := o.client()
+	if err != nil {
+		return err
+	}
+	leases, err := pickLeases(cmd.Context(), c, api.LeaseFilter{}, words)
+	if err != nil {
+		return err
+	}
+	var back []api.GivenBack
+	var failed error
+	for _, l := range leases {
+		g, err := c.ReleaseLease(cmd.Context(), l.IP)
+		if err != nil {
+			failed = fmt.Errorf("release %s: %w", l.IP, err)
+			break
+		}
+		back = append(back, g)
+	}
+	if len(back) == 0 {
+		return failed
+	}
+	return errors.Join(o.print(cmd, back, func() error { return releasedText(cmd, back) }), failed)
+}
+
+func releasedText(cmd *cobra.Command, back []api.GivenBack) error {
+	for _, g := range back {
+		who := cmp.Or(g.Lease.Host, g.Lease.Name, "a machine without a name")
+		if !g.Lease.MAC.IsZero() {
+			who += " (" + g.Lease.MAC.String() + ")"
+		}
+		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s of %s is free: %s\n", g.Lease.IP, who, g.Message); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"bootlab/internal/api"
+	"bootlab/internal/daemon"
+	"bootlab/internal/lab"
+)
+
+// A reservation is what a lease becomes in the lab file. The network needs no word: it is the one whose subnet holds the
+// address, and subnets never overlap.
+type reservation struct {
+	Host string     `json:"host"`
+	MAC  lab.MAC    `json:"mac,omitzero"` // zero: the host is in the lab already, and knows its own
+	IP   netip.Addr `json:"ip"`
+}
+
+func (r reservation) yaml() string {
+	text := "  " + r.Host + ":\n"
+	if !r.MAC.IsZero() {
+		text += "    mac: " + r.MAC.String() + "\n"
+	}
+	return text + "    ip: " + r.IP.String() + "\n"
+}
+
+// reserve prints lines for the lab file. Where the lab file can be read here, they are tried against it first.
+func reserve(cmd *cobra.Command, o *options, words []string) error {
+	c, err := o.client()
+	if err != nil {
+		return err
+	}
+	leases, err := pickLeases(cmd.Context(), c, api.LeaseFilter{States: api.LeaseStates()}, words)
+	if err != nil {
+		return err
+	}
+	t, err := newTrial(cmd.Context(), c, o.lab)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, l := range leases {
+		errs = append(errs, t.add(l))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return o.print(cmd, append(t.news, t.known...), func() error { return t.print(cmd) })
+}
+
+// A trial collects reservations that the lab takes.
+type trial struct {
+	lab   string          // path of the lab file; empty: it cannot be read here, or is not good
+	taken map[string]bool // names of hosts
+	news  []reservation   // hosts to be
+	known []reservation   // hosts that are in the lab, and have no address of their own
+}
+
+func newTrial(ctx context.Context, c *api.Client, path string) (*trial, error) {
+	hosts, err := c.Hosts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t := &trial{lab: path, taken: map[string]bool{}}
+	for _, h := range hosts {
+		t.taken[h.Name] = true
+	}
+	if _, err := t.load(""); err != nil {
+		t.lab = ""
+	}
+	return t, nil
+}
+
+func (t *trial) load(text string) (*lab.Lab, error) {
+	return lab.LoadWith(t.lab, "reservations", []byte(text), lab.Options{InterfaceAddr: daemon.InterfaceAddr})
+}
+
+func (t *trial) add(l api.Lease) error {
+	switch {
+	case l.MAC.IsZero() || l.Status() == api.LeaseDeclined || l.Status() == api.LeaseConflict:
+		return fmt.Errorf("%s is set aside (%s): nobody has it who could get it for good", l.IP, l.Status())
+	case l.Host != "" && l.Pool == "":
+		return fmt.Errorf("%s is reserved already, for %s", l.IP, l.Host)
+	case l.Network == "":
+		return fmt.Errorf("%s is in no network of the lab", l.IP)
+	case l.Host != "":
+		t.known = append(t.known, reservation{Host: l.Host, IP: l.IP})
+		return nil
+	}
+	var err error
+	for _, name := range []string{strings.ToLower(l.Name), l.MAC.Hyphens()} {
+		if name == "" || t.taken[name] {
+			continue
+		}
+		r := reservation{Host: name, MAC: l.MAC, IP: l.IP}
+		if err = t.try(r); err == nil {
+			t.taken[name] = true
+			t.news = append(t.news, r)
+			return nil
+		}
+	}
+	if err == nil {
+		err = errors.New("its names are taken by other hosts")
+	}
+	return fmt.Errorf("reserve %s for %s: %w", l.IP, l.MAC, err)
+}
+
+// try holds a reservation, and those before it, against the lab. Without a lab only the name can be wrong.
+func (t *trial) try(r reservation) error {
+	text := reservationsText(append(slices.Clone(t.news), r))
+	var err error
+	if t.lab == "" {
+		_, err = lab.Parse("reservations", []byte("version: 1\ndomain: lab.example\nnetworks: {n: {subnet: "+netip.PrefixFrom(r.IP, 24).Masked().String()+", dhcp: off}}\n"+reservationsText([]reservation{r})), lab.Options{})
+	} else {
+		_, err = t.load(text)
+	}
+	return err
+}
+
+func reservationsText(rs []reservation) string {
+	text := "hosts:\n"
+	for _, r := range rs {
+		text += r.yaml()
+	}
+	return text
+}
+
+func (t *trial) print(cmd *cobra.Command) error {
+	var b strings.Builder
+	if len(t.news) > 0 {
+		b.WriteString("# Into the lab file, below hosts; or, as it stands, a file of its own in the lab's folder.\n" + reservationsText(t.news))
+	}
+	if len(t.known) > 0 {
+		b.WriteString("# Hosts that are in the lab file: add the ip to them.\n" + reservationsText(t.known))
+	}
+	_, err := fmt.Fprint(cmd.OutOrStdout(), b.String())
+	return err
+}

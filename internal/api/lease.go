@@ -1,0 +1,181 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"bootlab/internal/lab"
+)
+
+// A Lease is one line of the lease book.
+type Lease struct {
+	IP          netip.Addr `json:"ip"`
+	MAC         lab.MAC    `json:"mac"`                // who has it; of an address set aside, who said so. May be unknown
+	Host        string     `json:"host,omitempty"`     // of the lab; empty: a stranger
+	Name        string     `json:"hostname,omitempty"` // what the machine calls itself
+	Network     string     `json:"network,omitempty"`
+	Pool        string     `json:"pool,omitempty"`  // that holds the address; empty: a reservation
+	State       LeaseState `json:"state,omitempty"` // empty: active
+	Since       time.Time  `json:"since,omitzero"`  // leased, or last renewed durably
+	Expires     time.Time  `json:"expires,omitzero"`
+	VendorClass string     `json:"vendor_class,omitempty"` // option 60
+	Line        string     `json:"line,omitempty"`         // the relay's port behind which the machine is; empty: on the segment
+}
+
+// LeaseState is what is known of an address.
+type LeaseState string
+
+// The states of a lease.
+const (
+	LeaseActive   LeaseState = "active"   // its machine has it
+	LeaseOffered  LeaseState = "offered"  // kept for a machine that has not asked for it yet
+	LeaseExpired  LeaseState = "expired"  // remembered, so that the machine gets the same address again
+	LeaseReleased LeaseState = "released" // given back; remembered as above
+	LeaseDeclined LeaseState = "declined" // a client found it in use by somebody unknown: set aside until Expires
+	LeaseConflict LeaseState = "conflict" // the daemon found it in use by somebody unknown: set aside until Expires
+)
+
+// LeaseStates returns all states.
+func LeaseStates() []LeaseState {
+	return []LeaseState{LeaseActive, LeaseExpired, LeaseReleased, LeaseDeclined, LeaseConflict, LeaseOffered}
+}
+
+// Status returns the state, active where it is empty.
+func (l Lease) Status() LeaseState {
+	if l.State == "" {
+		return LeaseActive
+	}
+	return l.State
+}
+
+// Holds reports whether nobody else can get the address now.
+func (l Lease) Holds() bool { return l.Status() != LeaseExpired && l.Status() != LeaseReleased }
+
+// GivenBack is the answer to a release by hand.
+type GivenBack struct {
+	Lease   Lease  `json:"lease"`   // as it is now
+	Message string `json:"message"` // what this means for its machine
+}
+
+// A Pool is how full a pool is.
+type Pool struct {
+	Network string `json:"network"`
+	Name    string `json:"name"`
+	Range   string `json:"range"` // FIRST-LAST
+	Size    int    `json:"size"`  // addresses that can be handed out: reserved and taken ones are left out
+	Free    int    `json:"free"`  // of these, now
+}
+
+// Full reports whether a newcomer would get no address. A pool without any is misconfigured rather than full.
+func (p Pool) Full() bool { return p.Size > 0 && p.Free <= 0 }
+
+// A LeaseFilter says which leases are wanted. The zero filter wants those that hold an address now, in whatever state.
+type LeaseFilter struct {
+	Network  string
+	Pool     string
+	Host     string           // of the lab, or what a machine calls itself
+	MACs     []lab.MACPattern // any of them; empty: all
+	States   []LeaseState     // any of them; empty: all that hold an address
+	Expiring time.Duration    // active ones that end within this time; 0: all
+}
+
+// anyState stands for all states in a query.
+const anyState = "all"
+
+// Keep reports whether a lease is wanted at now.
+func (f *LeaseFilter) Keep(l Lease, now time.Time) bool {
+	is := func(want string, have ...string) bool { return want == "" || slices.Contains(have, want) }
+	return is(f.Network, l.Network) && is(f.Pool, l.Pool) && is(strings.ToLower(f.Host), strings.ToLower(l.Host), strings.ToLower(l.Name)) &&
+		(len(f.MACs) == 0 || slices.ContainsFunc(f.MACs, func(p lab.MACPattern) bool { return p.Match(l.MAC) })) &&
+		(len(f.States) == 0 && l.Holds() || slices.Contains(f.States, l.Status())) &&
+		(f.Expiring <= 0 || f.expires(l, now))
+}
+
+// expires reports whether an active lease ends soon.
+func (f *LeaseFilter) expires(l Lease, now time.Time) bool {
+	return l.Status() == LeaseActive && !l.Expires.IsZero() && l.Expires.Sub(now) <= f.Expiring
+}
+
+// Values returns the filter as the parameters of GET leases.
+func (f *LeaseFilter) Values() url.Values {
+	v := url.Values{}
+	for key, text := range map[string]string{"network": f.Network, "pool": f.Pool, "host": f.Host} {
+		if text != "" {
+			v.Set(key, text)
+		}
+	}
+	for _, m := range f.MACs {
+		v.Add("mac", m.String())
+	}
+	for _, s := range f.States {
+		v.Add("state", string(s))
+	}
+	if f.Expiring > 0 {
+		v.Set("expiring", f.Expiring.String())
+	}
+	return v
+}
+
+// ParseLeaseFilter reads the parameters of GET leases. Several values of one parameter may stand in one, with commas
+// between; state=all wants all states. The error is an *Error that says what would be right.
+func ParseLeaseFilter(v url.Values) (LeaseFilter, error) {
+	f := LeaseFilter{Network: v.Get("network"), Pool: v.Get("pool"), Host: v.Get("host")}
+	for _, s := range split(v["mac"]) {
+		p, err := parseMACs(s)
+		if err != nil {
+			return f, &Error{Status: http.StatusBadRequest, Message: err.Error(), Hint: "52:54:00 alone is every MAC that begins so"}
+		}
+		f.MACs = append(f.MACs, p)
+	}
+	for _, s := range split(v["state"]) {
+		switch state := LeaseState(s); {
+		case s == anyState:
+			f.States = LeaseStates()
+		case slices.Contains(LeaseStates(), state):
+			f.States = append(f.States, state)
+		default:
+			return f, &Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("%.60q is not the state of a lease", s), Hint: fmt.Sprintf("want %s or any of %v", anyState, LeaseStates())}
+		}
+	}
+	if s := v.Get("expiring"); s != "" {
+		d, err := time.ParseDuration(s)
+		if err != nil || d <= 0 {
+			return f, &Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("expiring=%.60q is not a duration", s), Hint: "want one such as 30m or 1h"}
+		}
+		f.Expiring = d
+	}
+	return f, nil
+}
+
+func split(values []string) (parts []string) {
+	for _, v := range values {
+		for part := range strings.SplitSeq(v, ",") {
+			if part = strings.TrimSpace(part); part != "" {
+				parts = append(parts, part)
+			}
+		}
+	}
+	return parts
+}
+
+// parseMACs reads a MAC, a pattern, or the first bytes of either.
+func parseMACs(s string) (lab.MACPattern, error) {
+	sep := ":"
+	if !strings.Contains(s, sep) && strings.Contains(s, "-") {
+		sep = "-"
+	}
+	full := strings.TrimSuffix(s, sep)
+	if missing := 5 - strings.Count(full, sep); !strings.Contains(s, "/") && missing > 0 {
+		full += strings.Repeat(sep+"*", missing)
+	}
+	p, err := lab.ParseMACPattern(full)
+	if err != nil {
+		return p, fmt.Errorf("%.60q is no MAC, or pattern of MACs: want 52:54:00:2c:01:10, 52:54:00:*:*:*, 52:54:00:00:00:00/20 or 52:54:00", s)
+	}
+	return p, nil
+}
