@@ -1,0 +1,325 @@
+package leases
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"bootlab/internal/store"
+	"bootlab/internal/store/bolt"
+	"bootlab/internal/store/storetest"
+)
+
+var big = netip.MustParsePrefix("10.0.0.0/8")
+
+// sink is a store that keeps nothing, for the book's own work.
+type sink struct {
+	store.Store
+	errs []error
+}
+
+func (s *sink) CommitAll(_ context.Context, txns []store.Txn) []error {
+	if len(s.errs) < len(txns) {
+		s.errs = make([]error, len(txns))
+	}
+	return s.errs[:len(txns)]
+}
+
+func benchBook(b testing.TB) (*Book, *clock) {
+	c := &clock{t: time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)}
+	return openBook(b, &sink{Store: storetest.Memory()}, c.now), c
+}
+
+// fill gives n machines a lease as real ones have it: a client id of 7 bytes, a host name of 10.
+func fill(t testing.TB, b *Book, p *Pool, from, n int, now time.Time) {
+	changes := make([]*Change, 0, 400)
+	for i := from; i < from+n; i++ {
+		changes = append(changes, benchChange(p, i, now))
+		if len(changes) == cap(changes) || i == from+n-1 {
+			b.Commit(context.Background(), changes)
+			for _, c := range changes {
+				if c.Err != nil {
+					t.Fatal(c.Err)
+				}
+			}
+			changes = changes[:0]
+		}
+	}
+}
+
+func benchChange(p *Pool, i int, now time.Time) *Change {
+	m := mac(i)
+	return &Change{Subnet: big, Lease: Lease{
+		Addr: addrOf(p.first + uint32(i)), MAC: m, State: Active, Start: now, Expiry: now.Add(12 * time.Hour),
+		Hostname: fmt.Sprintf("node%06d", i), ClientID: append([]byte{1}, m[:]...),
+	}}
+}
+
+func benchPool(n int) *Pool { return NewPool(addrOf(10<<24), addrOf(10<<24+uint32(n)-1), nil) }
+
+func sizes(b *testing.B, run func(b *testing.B, n int)) {
+	for _, n := range []int{1000, 10_000, 100_000, 200_000} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) { run(b, n) })
+	}
+}
+
+// BenchmarkOffer is a DISCOVER of a newcomer, and its withdrawal, beside so many leases.
+func BenchmarkOffer(b *testing.B) {
+	sizes(b, func(b *testing.B, n int) {
+		book, c := benchBook(b)
+		p := benchPool(2 * n)
+		fill(b, book, p, 0, n, c.now())
+		b.ReportAllocs()
+		for i := n; b.Loop(); i++ {
+			q := Ask{MAC: mac(i), Subnet: big, Pool: p}
+			if _, _, err := book.Offer(q); err != nil {
+				b.Fatal(err)
+			}
+			book.Withdraw(q.MAC)
+		}
+	})
+}
+
+// BenchmarkOfferFull is a DISCOVER at a pool that has nothing, beside so many leases.
+func BenchmarkOfferFull(b *testing.B) {
+	sizes(b, func(b *testing.B, n int) {
+		book, c := benchBook(b)
+		p := benchPool(n)
+		fill(b, book, p, 0, n, c.now())
+		b.ReportAllocs()
+		for i := n; b.Loop(); i++ {
+			if _, _, err := book.Offer(Ask{MAC: mac(i), Subnet: big, Pool: p}); err == nil {
+				b.Fatal("an offer from a full pool")
+			}
+		}
+	})
+}
+
+// BenchmarkOfferFlood is a flood of machines that never come back, at a pool of which all was offered.
+func BenchmarkOfferFlood(b *testing.B) {
+	book, c := benchBook(b)
+	p := benchPool(1000)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		if i%1000 == 0 {
+			c.add(minOffer)
+		}
+		if _, _, err := book.Offer(Ask{MAC: mac(i), Subnet: big, Pool: p}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkOfferKnown is a DISCOVER of a machine that has a lease.
+func BenchmarkOfferKnown(b *testing.B) {
+	sizes(b, func(b *testing.B, n int) {
+		book, c := benchBook(b)
+		p := benchPool(n)
+		fill(b, book, p, 0, n, c.now())
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			m := mac(i * 7919 % n)
+			if _, fresh, err := book.Offer(Ask{MAC: m, Subnet: big, Pool: p}); err != nil || fresh {
+				b.Fatal(fresh, err)
+			}
+			book.Withdraw(m)
+		}
+	})
+}
+
+// BenchmarkRenewal is a renewal that needs no commit.
+func BenchmarkRenewal(b *testing.B) {
+	sizes(b, func(b *testing.B, n int) {
+		book, c := benchBook(b)
+		p := benchPool(n)
+		fill(b, book, p, 0, n, c.now())
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			k := i * 7919 % n
+			if _, ok := book.Renewal(mac(k), addrOf(p.first+uint32(k)), 12*time.Hour); !ok {
+				b.Fatal("no")
+			}
+		}
+	})
+}
+
+// BenchmarkCommit renews leases in batches; the store does nothing.
+func BenchmarkCommit(b *testing.B) {
+	const batch = 100
+	sizes(b, func(b *testing.B, n int) {
+		book, c := benchBook(b)
+		p := benchPool(n)
+		fill(b, book, p, 0, n, c.now())
+		changes := make([]*Change, batch)
+		for i := range changes {
+			changes[i] = benchChange(p, i*7919%n, c.now())
+		}
+		b.ReportAllocs()
+		for b.Loop() {
+			c.add(time.Second)
+			for _, x := range changes {
+				x.Start, x.Expiry = c.t, c.t.Add(12*time.Hour)
+			}
+			book.Commit(context.Background(), changes)
+		}
+		perLease(b, batch)
+	})
+}
+
+// BenchmarkCommitNew makes new leases, up to 200,000; the store does nothing.
+func BenchmarkCommitNew(b *testing.B) {
+	const batch, most = 100, 200_000
+	p := benchPool(most)
+	book, c := benchBook(b)
+	changes := make([]*Change, batch)
+	b.ReportAllocs()
+	for n := 0; b.Loop(); n += batch {
+		b.StopTimer()
+		if n%most == 0 {
+			book, c = benchBook(b)
+			book.Serve(p)
+		}
+		for i := range changes {
+			changes[i] = benchChange(p, (n+i)%most, c.now())
+		}
+		b.StartTimer()
+		book.Commit(context.Background(), changes)
+	}
+	perLease(b, batch)
+}
+
+func perLease(b *testing.B, batch int) {
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*batch), "ns/lease")
+}
+
+// BenchmarkCommitDisk makes new leases durable, so many at once.
+func BenchmarkCommitDisk(b *testing.B) {
+	for _, batch := range []int{1, 32, 400} {
+		b.Run(strconv.Itoa(batch), func(b *testing.B) {
+			s, err := bolt.Open(filepath.Join(b.TempDir(), "book.db"))
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer s.Close()
+			book := openBook(b, s, time.Now)
+			p := benchPool(1 << 20)
+			changes := make([]*Change, batch)
+			for n := 0; b.Loop(); n += batch {
+				for i := range changes {
+					changes[i] = benchChange(p, n+i, time.Now())
+				}
+				book.Commit(b.Context(), changes)
+				if changes[0].Err != nil {
+					b.Fatal(changes[0].Err)
+				}
+			}
+			perLease(b, batch)
+		})
+	}
+}
+
+// TestMemory: a lease costs at most 150 bytes, at any number of them.
+func TestMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("measures the whole process")
+	}
+	for _, n := range []int{20_000, 50_000, 100_000, 150_000, 200_000} {
+		p := benchPool(n)
+		book, c := benchBook(t)
+		book.Serve(p)
+		before, rss := heap(), resident()
+		fill(t, book, p, 0, n, c.now())
+		book.committer = committer{}
+		after, rss2 := heap(), resident()
+		per := float64(after-before) / float64(n)
+		t.Logf("%d leases: %.0f bytes each by MemStats; resident %.0f bytes each", n, per, float64(rss2-rss)/float64(n))
+		if per > 150 {
+			t.Errorf("%d leases cost %.0f bytes each, want at most 150", n, per)
+		}
+		runtime.KeepAlive(book)
+	}
+}
+
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// resident returns the anonymous memory of the process in bytes, 0 where nobody says.
+func resident() int64 {
+	b, _ := os.ReadFile("/proc/self/status")
+	for line := range strings.Lines(string(b)) {
+		if rest, ok := strings.CutPrefix(line, "RssAnon:"); ok {
+			kib, _ := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			return kib << 10
+		}
+	}
+	return 0
+}
+
+// BenchmarkGrow tells the longest single call while a book grows to 200,000 leases: no packet waits for the tables.
+func BenchmarkGrow(b *testing.B) {
+	const most = 200_000
+	var offer, commit []time.Duration
+	for b.Loop() {
+		book, c := benchBook(b)
+		p := benchPool(2 * most)
+		book.Serve(p)
+		for i := range most {
+			x := benchChange(p, i, c.t)
+			start := time.Now()
+			a, _, err := book.Offer(Ask{MAC: x.MAC, Subnet: big, Pool: p})
+			offered := time.Now()
+			if err != nil {
+				b.Fatal(err)
+			}
+			x.Addr = a
+			one := []*Change{x}
+			begun := time.Now()
+			book.Commit(context.Background(), one)
+			commit = append(commit, time.Since(begun))
+			offer = append(offer, offered.Sub(start))
+		}
+	}
+	for name, all := range map[string][]time.Duration{"offer": offer, "commit": commit} {
+		slices.Sort(all)
+		b.ReportMetric(float64(all[len(all)-1].Microseconds()), name+"-max-µs")
+		b.ReportMetric(float64(all[len(all)*9999/10000].Microseconds()), name+"-p99.99-µs")
+	}
+}
+
+// BenchmarkServe is a reload of the lab that changes a pool with so many leases.
+func BenchmarkServe(b *testing.B) {
+	sizes(b, func(b *testing.B, n int) {
+		book, c := benchBook(b)
+		all := benchPool(n)
+		fill(b, book, all, 0, n, c.now())
+		one := NewPool(addrOf(all.first), addrOf(all.first+uint32(n)-1), func(a netip.Addr) bool { return a == addrOf(all.first) })
+		for i := 0; b.Loop(); i++ {
+			book.Serve([]*Pool{one, all}[i%2])
+		}
+	})
+}
+
+// BenchmarkOpen reads a book of so many leases.
+func BenchmarkOpen(b *testing.B) {
+	sizes(b, func(b *testing.B, n int) {
+		s := storetest.Memory()
+		c := &clock{t: time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)}
+		fill(b, openBook(b, s, c.now), benchPool(n), 0, n, c.now())
+		for b.Loop() {
+			openBook(b, s, c.now)
+		}
+	})
+}

@@ -1,0 +1,128 @@
+package leases
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"bootlab/internal/store/bolt"
+)
+
+// leaserFile, set to the path of a store, makes the test binary a server without a network that is killed by TestKill.
+const leaserFile = "BOOTLAB_TEST_LEASER"
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(leaserFile); path != "" {
+		if err := leaseForever(path); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(2)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+func killPool() *Pool { return NewPool(ip("10.0.0.0"), ip("10.0.7.255"), nil) }
+
+// leaseForever gives leases to ever new machines and prints each that was acknowledged.
+func leaseForever(path string) error {
+	s, err := bolt.Open(path)
+	if err != nil {
+		return err
+	}
+	b, err := Open(context.Background(), s, time.Now)
+	if err != nil {
+		return err
+	}
+	p := killPool()
+	for batch := range 1000 {
+		var changes []*Change
+		for range 20 {
+			n := os.Getpid()<<10 + batch*20 + len(changes)
+			a, _, err := b.Offer(Ask{MAC: mac(n), Subnet: subnet, Pool: p})
+			if err != nil {
+				break
+			}
+			changes = append(changes, &Change{Subnet: subnet, Lease: Lease{
+				Addr: a, MAC: mac(n), State: Active, Start: time.Now(), Expiry: time.Now().Add(time.Hour), Hostname: fmt.Sprint("node-", n),
+			}})
+		}
+		b.Commit(context.Background(), changes)
+		for _, c := range changes {
+			if c.Err != nil {
+				return c.Err
+			}
+			os.Stdout.WriteString(c.Addr.String() + " " + c.MAC.String() + "\n") // one write(2): what is read whole was said
+		}
+	}
+	select {} // the pool is full
+}
+
+// TestKill kills a server at any moment: what it acknowledged is in the book afterwards, and no address is given twice.
+func TestKill(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "book.db")
+	acked := map[string]string{}
+	for range 5 {
+		before := len(acked)
+		for _, line := range runAndKill(t, path) {
+			addr, mac, _ := strings.Cut(line, " ")
+			if other, twice := acked[addr]; twice {
+				t.Errorf("%s was acknowledged to %s and %s", addr, other, mac)
+			}
+			acked[addr] = mac
+		}
+		if len(acked) == before && len(acked) < killPool().Size() {
+			t.Error("nothing was acknowledged: the round showed nothing")
+		}
+	}
+	s, err := bolt.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	b := openBook(t, s, time.Now)
+	for addr, mac := range acked {
+		if l, ok := b.ByAddr(netip.MustParseAddr(addr)); !ok || l.MAC.String() != mac {
+			t.Errorf("%s was acknowledged to %s, the book says %s, %v", addr, mac, l.MAC, ok)
+		}
+	}
+	if err := b.check(); err != nil {
+		t.Error(err)
+	}
+	t.Logf("%d leases acknowledged, %d in the book", len(acked), len(b.All()))
+}
+
+// runAndKill returns the lines that a server said until it was killed.
+func runAndKill(t *testing.T, path string) (lines []string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), leaserFile+"="+path)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r := bufio.NewReader(out)
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			break
+		}
+		lines = append(lines, strings.TrimSuffix(line, "\n"))
+		if len(lines) == 250 { // in the middle of a batch
+			_ = cmd.Process.Kill()
+		}
+	}
+	_ = cmd.Wait()
+	return lines
+}

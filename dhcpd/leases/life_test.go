@@ -1,0 +1,275 @@
+package leases
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestLookups(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	put := func(n int, name string) {
+		c := d.change(n, fmt.Sprintf("10.0.0.%d", n))
+		c.Hostname = name
+		d.clock.add(time.Second)
+		d.commit(c)
+	}
+	want := func(name, addr string) {
+		t.Helper()
+		l, ok := d.ByHostname(name)
+		if got := l.Addr.String(); ok != (addr != "") || ok && got != addr {
+			t.Errorf("%s is at %s, %v; want %q", name, got, ok, addr)
+		}
+	}
+	put(1, "laptop")
+	put(2, "laptop")
+	want("laptop", "10.0.0.2") // of two the one that came last
+	d.reopen()
+	want("laptop", "10.0.0.2")
+	put(1, "laptop")
+	want("laptop", "10.0.0.1")
+	put(1, "desktop")
+	want("desktop", "10.0.0.1")
+	want("laptop", "") // until machine 2 asks again
+	want("nobody", "")
+	want("", "")
+	if !d.Named(ip("10.0.0.1"), "desktop") || d.Named(ip("10.0.0.1"), "laptop") || d.Named(ip("10.0.0.9"), "") {
+		t.Error("Named is wrong about desktop")
+	}
+	if !d.Has(mac(1), ip("10.0.0.1")) || d.Has(mac(2), ip("10.0.0.1")) || d.Has(mac(1), netip.Addr{}) {
+		t.Error("Has is wrong about machine 1")
+	}
+	elsewhere := d.change(1, "10.1.0.1")
+	elsewhere.Subnet = netip.MustParsePrefix("10.1.0.0/16")
+	d.clock.add(time.Second)
+	d.commit(elsewhere)
+	if l, ok := d.ByMAC(mac(1)); !ok || l.Addr != elsewhere.Addr {
+		t.Errorf("machine 1 is at %s, want its youngest lease", l.Addr)
+	}
+	if l, ok := d.Bound(mac(1), subnet); !ok || l.Addr != ip("10.0.0.1") {
+		t.Errorf("machine 1 is bound to %s in %s", l.Addr, subnet)
+	}
+	if got := d.CountLive(subnet, elsewhere.Subnet, netip.MustParsePrefix("10.2.0.0/16")); !cmp.Equal(got, []int{2, 1, 0}) {
+		t.Errorf("live leases of three networks: %v, want 2, 1, 0", got)
+	}
+	d.clock.add(2 * time.Hour)
+	want("desktop", "")
+	if _, ok := d.ByMAC(mac(1)); ok || d.Has(mac(1), ip("10.0.0.1")) {
+		t.Error("an expired lease is live")
+	}
+	if l, ok := d.Known(ip("10.0.0.1")); !ok || l.Hostname != "desktop" || !d.Remembers(mac(1), subnet) {
+		t.Errorf("an expired lease is forgotten: %+v", l)
+	}
+}
+
+// TestRenewal: early renewals need no commit, and get the time that is left (RFC 2131 section 4.3.2 leaves both to us).
+func TestRenewal(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		n     int
+		addr  string
+		after time.Duration
+		want  time.Duration
+		left  time.Duration // 0: a commit is needed
+	}{
+		{"at once", 1, "10.0.0.20", 0, time.Hour, time.Hour},
+		{"within the same boot", 1, "10.0.0.20", time.Minute, time.Hour, 59 * time.Minute},
+		{"not quite a quarter", 1, "10.0.0.20", 15*time.Minute - time.Second, time.Hour, 45*time.Minute + time.Second},
+		{"a quarter", 1, "10.0.0.20", 15 * time.Minute, time.Hour, 0},
+		{"over", 1, "10.0.0.20", 2 * time.Hour, time.Hour, 0},
+		{"before it began", 1, "10.0.0.20", -time.Minute, time.Hour, 0},
+		{"another lease time", 1, "10.0.0.20", time.Minute, 2 * time.Hour, 0},
+		{"another machine", 2, "10.0.0.20", 0, time.Hour, 0},
+		{"another address", 1, "10.0.0.21", 0, time.Hour, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			d.lease(1, "10.0.0.20")
+			d.clock.add(tt.after)
+			left, ok := d.Renewal(mac(tt.n), ip(tt.addr), tt.want)
+			if left != tt.left || ok != (tt.left > 0) {
+				t.Errorf("left %s, %v; want %s", left, ok, tt.left)
+			}
+		})
+	}
+}
+
+// TestReclaim: what ended long ago leaves the store and the book, in batches; what ended lately, and what runs, stays.
+func TestReclaim(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	p := pool(10, 109)
+	d.Serve(p)
+	for n := range 100 {
+		d.lease(n, fmt.Sprintf("10.0.0.%d", 10+n))
+		d.lease(1000+n, fmt.Sprintf("10.0.1.%d", n)) // reservations
+	}
+	d.clock.add(remembered / 2)
+	d.lease(7, "10.0.0.17")
+	d.release(8, "10.0.0.18")
+	d.decline(9, "10.0.0.19", time.Minute)
+	d.clock.add(remembered/2 + time.Hour + time.Minute)
+	d.lease(6, "10.0.0.16")
+	total := 0
+	for range 100 {
+		n, err := d.Reclaim(t.Context(), 30)
+		if err != nil || n > 30 {
+			t.Fatal(n, err)
+		}
+		if total += n; n < 30 {
+			break
+		}
+	}
+	if total != 196 {
+		t.Errorf("%d leases are reclaimed, want 196", total)
+	}
+	d.wantUsage(p, 1, 0, 99)
+	d.wantRows("10.0.0.16 6 active", "10.0.0.17 7 active", "10.0.0.18 8 released", "10.0.0.19 9 declined")
+}
+
+// Memory is bounded by the addresses there are, whoever comes and goes.
+func TestStrangersDoNotAddUp(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	p := pool(10, 109)
+	for n := range 5000 {
+		a, _, err := d.ask(n, p, "")
+		if err != nil {
+			t.Fatalf("machine %d: %v", n, err)
+		}
+		d.lease(n, a)
+		d.clock.add(time.Minute)
+	}
+	if n := len(d.All()); n != 100 {
+		t.Errorf("%d leases for 100 addresses", n)
+	}
+	if blocks := d.texts.classes[1].last; blocks > 100 || d.entries.last > 101 {
+		t.Errorf("%d entries and %d texts were made", d.entries.last, blocks)
+	}
+	if err := d.check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestServe: pools come, go and change with the lab; leases and promises stay, and are counted where they belong.
+func TestServe(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	one, two := pool(10, 19), pool(20, 29)
+	d.Serve(one, two)
+	for n := range 10 {
+		c := d.change(n, fmt.Sprintf("10.0.0.%d", 15+n))
+		c.Line = "port-1"
+		d.commit(c)
+	}
+	d.release(1, "10.0.0.16")
+	d.wantOffer(50, one, "10.0.0.10", "10.0.0.10", true)
+	step := func(name string, p *Pool, live, held, free, behind int) {
+		t.Helper()
+		t.Log(name)
+		d.wantUsage(p, live, held, free)
+		if got := d.Behind(p, "port-1"); got != behind {
+			t.Errorf("%d behind port-1, want %d", got, behind)
+		}
+		if err := d.check(); err != nil {
+			t.Error(err)
+		}
+	}
+	step("as it began", one, 4, 1, 5, 4)
+	step("the other", two, 5, 0, 5, 5)
+	same := pool(10, 19)
+	d.Serve(same, two)
+	step("the same again", same, 4, 1, 5, 4)
+	step("under its old name", one, 4, 1, 5, 4)
+	wide := pool(5, 40)
+	d.Serve(wide)
+	step("one for both", wide, 9, 1, 26, 9)
+	d.wantOffer(50, wide, "", "10.0.0.10", false)
+	reserved := NewPool(ip("10.0.0.10"), ip("10.0.0.29"), func(a netip.Addr) bool { return a == ip("10.0.0.17") || a == ip("10.0.0.10") })
+	step("not told of it, with reservations", reserved, 8, 0, 10, 8)
+	d.Serve()
+	step("none", reserved, 8, 0, 10, 8)
+	if a, ok := d.Held(mac(50)); !ok || a != ip("10.0.0.10") {
+		t.Errorf("the promise is lost: %s, %v", a, ok)
+	}
+}
+
+func TestHolders(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	p := pool(20, 29)
+	for n := range 10 {
+		d.lease(n, fmt.Sprintf("10.0.0.%d", 29-n))
+		d.clock.add(time.Minute)
+	}
+	d.lease(20, "10.0.0.99") // not of the pool
+	d.release(3, "10.0.0.26")
+	d.decline(50, "10.0.0.26", time.Minute)
+	var got []string
+	for _, l := range d.Holders(p, 3) {
+		got = append(got, fmt.Sprint(l.Addr, " ", l.State))
+	}
+	if want := []string{"10.0.0.26 declined", "10.0.0.29 active", "10.0.0.28 active"}; !cmp.Equal(got, want) {
+		t.Errorf("holders are %v, want %v", got, want)
+	}
+	d.release(0, "10.0.0.29")
+	if n := len(d.Holders(p, 3)); n != 3 {
+		t.Errorf("%d holders, want the three of just now", n)
+	}
+	if n := len(d.Holders(p, 100)); n != 9 {
+		t.Errorf("%d holders, want 9", n)
+	}
+	d.clock.add(holdersKept)
+	if l := d.Holders(p, 2); len(l) != 2 || l[1].Addr != ip("10.0.0.28") {
+		t.Errorf("holders are %v", l)
+	}
+	if l := d.Holders(p, 0); len(l) != 0 {
+		t.Errorf("holders are %v, want none", l)
+	}
+}
+
+func TestFreeAddrs(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	p := pool(20, 24)
+	d.lease(1, "10.0.0.20")
+	d.release(1, "10.0.0.20")
+	d.lease(2, "10.0.0.21")
+	d.wantOffer(3, p, "10.0.0.22", "10.0.0.22", true)
+	for most, want := range [][]netip.Addr{nil, {ip("10.0.0.23")}, {ip("10.0.0.23"), ip("10.0.0.24")}, {ip("10.0.0.23"), ip("10.0.0.24"), ip("10.0.0.20")}} {
+		if got := d.FreeAddrs(p, most); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%d free addresses: %v, want %v", most, got, want)
+		}
+	}
+}
+
+// A day's leases that end in one second are found a few at a time, and none is lost when the clock jumps over weeks.
+func TestManyEndAtOnce(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	p := NewPool(ip("10.0.0.0"), ip("10.0.127.255"), nil)
+	var changes []*Change
+	for n := range 2 * sweepBudget {
+		changes = append(changes, d.change(n, addrOf(p.first+uint32(n)).String()))
+	}
+	d.commit(changes...)
+	d.wantUsage(p, 2*sweepBudget, 0, p.Size()-2*sweepBudget)
+	d.clock.add(3 * 7 * 24 * time.Hour)
+	live, _, _ := d.Usage(p)
+	if want := sweepBudget - tickBudget; live != want {
+		t.Errorf("one look finds all but %d, want %d", live, want)
+	}
+	for range 3 {
+		d.Usage(p)
+	}
+	d.wantUsage(p, 0, 0, p.Size())
+	if err := d.check(); err != nil {
+		t.Error(err)
+	}
+}

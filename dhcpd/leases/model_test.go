@@ -1,0 +1,248 @@
+package leases
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"time"
+
+	"bootlab/internal/lab"
+)
+
+// A model is what must be true of the book, written down the slow way.
+type model struct {
+	*desk
+	rand     *rand.Rand
+	pools    []*Pool
+	leases   map[netip.Addr]Lease
+	promised map[netip.Addr]promise
+}
+
+type promise struct {
+	to lab.MAC
+	at time.Time
+}
+
+// TestModel does everything to a book in no order, and compares it with the model: no address is promised to two or leased
+// to two, nobody has two, nothing is lost, and what the book keeps twice agrees.
+func TestModel(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(8) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			m := &model{
+				desk: newDesk(t), rand: rand.New(rand.NewPCG(seed, 9)), leases: map[netip.Addr]Lease{}, promised: map[netip.Addr]promise{},
+			}
+			m.pools = []*Pool{pool(10, 40), NewPool(ip("10.0.0.60"), ip("10.0.0.79"), func(a netip.Addr) bool { return a.As4()[3]%7 == 0 })}
+			for step := range 4000 {
+				what := m.step()
+				if err := m.check(); err != nil {
+					t.Fatalf("step %d, %s: %v", step, what, err)
+				}
+				if step%50 == 0 {
+					m.compare(step)
+				}
+				if t.Failed() {
+					t.Fatalf("step %d, %s", step, what)
+				}
+			}
+		})
+	}
+}
+
+func (m *model) step() string {
+	n, p := m.rand.IntN(60), m.pools[m.rand.IntN(len(m.pools))]
+	addr := addrOf(p.first + uint32(m.rand.IntN(p.size)))
+	switch roll := m.rand.IntN(100); {
+	case roll < 40:
+		m.discover(n, p, addr)
+		return "discover"
+	case roll < 60:
+		m.request(n, p, addr)
+		return "request"
+	case roll < 65:
+		return m.end(n, Released)
+	case roll < 68:
+		return m.end(n, Declined)
+	case roll < 70:
+		m.Conflict(addr, mac(100), m.clock.now().Add(time.Duration(m.rand.IntN(3000))*time.Second))
+		return "conflict"
+	case roll < 72:
+		m.reserved(n, addr)
+		return "reserved"
+	case roll < 74:
+		m.Withdraw(mac(n))
+		maps.DeleteFunc(m.promised, func(_ netip.Addr, p promise) bool { return p.to == mac(n) })
+		return "withdraw"
+	case roll < 75:
+		m.reopen()
+		clear(m.promised)
+		return "restart"
+	case roll < 76:
+		m.pools[0] = pool(10, byte(30+m.rand.IntN(25)))
+		if m.rand.IntN(2) == 0 {
+			m.Serve(m.pools...)
+		}
+		return "reload"
+	case roll < 77:
+		m.clock.add(remembered / 10)
+		return "some days"
+	case roll < 79:
+		m.reclaim()
+		return "reclaim"
+	}
+	m.clock.add(time.Duration(m.rand.IntN(60_000)) * time.Millisecond)
+	return "time"
+}
+
+func (m *model) discover(n int, p *Pool, wish netip.Addr) {
+	a, _, err := m.Offer(Ask{MAC: mac(n), Subnet: subnet, Pool: p, Wish: wish})
+	if err != nil {
+		if !errors.Is(err, ErrFull) {
+			m.t.Error(err)
+		}
+		return
+	}
+	if !p.MayGive(a) {
+		m.t.Errorf("offered %s, which the pool does not give", a)
+	}
+	m.promise(n, a)
+}
+
+// promise notes what the book promised, if it could.
+func (m *model) promise(n int, a netip.Addr) {
+	now := m.clock.now()
+	if old, ok := m.promised[a]; ok && old.to != mac(n) && now.Sub(old.at) < minOffer {
+		m.t.Errorf("%s is promised to machine %d, and was to %s %s ago", a, n, old.to, now.Sub(old.at))
+	}
+	if l, ok := m.leases[a]; ok && l.Live(now) && l.MAC != mac(n) {
+		m.t.Errorf("%s is promised to machine %d, and leased to %s", a, n, l.MAC)
+	} else if ok && l.State == Declined && now.Before(l.Expiry) {
+		m.t.Errorf("%s is promised to machine %d, and declined", a, n)
+	}
+	maps.DeleteFunc(m.promised, func(_ netip.Addr, p promise) bool { return p.to == mac(n) })
+	m.promised[a] = promise{mac(n), now}
+}
+
+func (m *model) request(n int, p *Pool, wish netip.Addr) {
+	a, ok := m.Held(mac(n))
+	if !ok {
+		a = wish
+	}
+	if !m.MayHave(mac(n), p, a) {
+		return
+	}
+	m.promise(n, a)
+	c := m.change(n, a.String())
+	if m.rand.IntN(2) == 0 {
+		c.Hostname, c.Line = fmt.Sprint("host-", m.rand.IntN(20)), fmt.Sprint("port-", n%5)
+	}
+	c.ClientID = make([]byte, m.rand.IntN(40))
+	m.store1(c, nil)
+}
+
+// store1 commits a change and notes it.
+func (m *model) store1(c *Change, want error) {
+	m.commit(c)
+	if !errors.Is(c.Err, want) {
+		m.t.Errorf("commit of %s to %s: %v, want %v", c.Addr, c.MAC, c.Err, want)
+	}
+	if c.Err != nil {
+		return
+	}
+	other := netip.Addr{}
+	for a, l := range m.leases {
+		if l.MAC == c.MAC && l.State != Declined && a != c.Addr {
+			other = a
+		}
+	}
+	if other.IsValid() && c.State == Active {
+		delete(m.leases, other)
+	}
+	if m.promised[c.Addr].to == c.MAC {
+		delete(m.promised, c.Addr)
+	}
+	if other.IsValid() && c.State == Released {
+		delete(m.leases, c.Addr)
+		return
+	}
+	m.leases[c.Addr] = c.Lease
+}
+
+// end is a machine that gives its address back, or finds it in use.
+func (m *model) end(n int, state State) string {
+	for a, l := range m.leases {
+		if l.MAC == mac(n) && (l.Live(m.clock.now()) || l.State == Declined && state == Released) {
+			c := m.change(n, a.String())
+			c.State, c.Expiry = state, c.Start
+			if state == Declined {
+				c.Expiry = c.Start.Add(10 * time.Minute)
+			}
+			m.store1(c, nil)
+			break
+		}
+	}
+	return state.String()
+}
+
+func (m *model) reserved(n int, a netip.Addr) {
+	c := m.change(n, a.String())
+	c.Reserved = true
+	m.store1(c, nil)
+}
+
+func (m *model) reclaim() {
+	if _, err := m.Reclaim(m.t.Context(), 1+m.rand.IntN(100)); err != nil {
+		m.t.Error(err)
+	}
+	for a, l := range m.leases {
+		if _, ok := m.Known(a); !ok {
+			if age := m.clock.now().Sub(l.Expiry); age < remembered {
+				m.t.Errorf("%s is forgotten %s after its end", a, age)
+			}
+			delete(m.leases, a)
+		}
+	}
+}
+
+// compare holds the book against the model.
+func (m *model) compare(step int) {
+	now := m.clock.now()
+	for a, want := range m.leases {
+		got, ok := m.Known(a)
+		if !ok || got.MAC != want.MAC || got.State != want.State || got.Hostname != want.Hostname || got.Line != want.Line ||
+			string(got.ClientID) != string(want.ClientID) || got.Expiry.Unix() != want.Expiry.Unix() {
+			m.t.Fatalf("step %d: %s is %+v, want %+v", step, a, got, want)
+		}
+		if l, ok := m.ByMAC(want.MAC); want.Live(now) && (!ok || l.Addr != a) {
+			m.t.Errorf("step %d: %s of %s is not found", step, a, want.MAC)
+		}
+	}
+	if n := m.entries.len(); n != len(m.leases) {
+		m.t.Errorf("step %d: the book has %d leases, want %d", step, n, len(m.leases))
+	}
+	for _, p := range m.pools {
+		for m.wheel.swept < seconds(now) {
+			m.Usage(p)
+		}
+		live, lines := 0, map[string]int{}
+		for a, l := range m.leases {
+			if l.Live(now) && p.MayGive(a) {
+				live++
+				lines[l.Line]++
+			}
+		}
+		if got, _, _ := m.Usage(p); got != live {
+			m.t.Errorf("step %d: %d live, want %d", step, got, live)
+		}
+		for i := range 5 {
+			line := fmt.Sprint("port-", i)
+			if got := m.Behind(p, line); got != lines[line] {
+				m.t.Errorf("step %d: %d behind %s, want %d", step, got, line, lines[line])
+			}
+		}
+	}
+}
