@@ -42,16 +42,14 @@ func discover(ctx context.Context, iface string, timeout time.Duration) ([]Rogue
 		return nil, err
 	}
 	me := strangersMAC()
-	to := &unix.SockaddrLinklayer{Ifindex: ifi.Index, Halen: uint8(len(me)), Protocol: 0x0008} // ETH_P_IP in network order
+	to := &unix.SockaddrLinklayer{Ifindex: ifi.Index, Halen: uint8(len(me))}
 	copy(to.Addr[:], broadcastMAC[:])
 	if err := t.write(discoverFrame(me), to); err != nil {
 		return nil, err
 	}
-	if err := t.conn.SetReadDeadline(time.Now().Add(timeout)); err != nil {
-		return nil, err
-	}
-	stop := context.AfterFunc(ctx, func() { _ = t.conn.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	defer readUntil(ctx, t.conn)()
 	return collect(t, iface, me)
 }
 

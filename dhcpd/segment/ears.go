@@ -28,8 +28,7 @@ func (p *Prober) Serve(ctx context.Context, s *Socket) {
 
 func (p *Prober) serveARP(ctx context.Context, s *Socket) {
 	defer p.attach(Path{Interface: s.iface}, arpWire{s})()
-	stop := context.AfterFunc(ctx, func() { _ = s.arp.conn.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
+	defer readUntil(ctx, s.arp.conn)()
 	buf := make([]byte, arpSize)
 	hear := func(n int) {
 		if addr, mac, ok := parseARP(buf[:n]); ok && mac != s.MAC() {
@@ -55,6 +54,12 @@ func (p *Prober) attach(path Path, w wire) (detach func()) {
 			delete(p.wires, path)
 		}
 	}
+}
+
+// readUntil lets reads fail from the end of ctx on, until the returned function is called.
+func readUntil(ctx context.Context, c interface{ SetReadDeadline(time.Time) error }) (stop func() bool) {
+	_ = c.SetReadDeadline(time.Time{}) // a reader before this one may have ended by it
+	return context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })
 }
 
 const (
@@ -116,8 +121,7 @@ func (w icmpWire) ask(addr netip.Addr) error {
 func (p *Prober) servePings(ctx context.Context, s *Socket) {
 	w := icmpWire{s.icmp, uint16(rand.Uint32())}
 	defer p.attach(Path{Interface: s.iface, Relay: true}, w)()
-	stop := context.AfterFunc(ctx, func() { _ = s.icmp.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
+	defer readUntil(ctx, s.icmp)()
 	buf := make([]byte, 128)
 	for wait := minWait; ctx.Err() == nil; {
 		n, _, from, err := s.icmp.ReadFrom(buf)

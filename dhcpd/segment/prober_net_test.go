@@ -185,6 +185,9 @@ func TestPingProbe(t *testing.T) {
 	netlab.Run(t, "ip", "route", "add", "10.78.0.0/24", "via", "10.77.0.254")
 	for _, iface := range []string{"", seg.Bridge} {
 		s := open(t, iface)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		NewProber(ProberConfig{}, ProberDeps{Now: time.Now, Wanted: netip.Addr.IsValid}).Serve(ended, s) // one that served before
 		p, path := liveProber(t, s), Path{Interface: iface, Relay: true}
 		if r, took := askNow(t, p, path, "10.78.0.9", alice); r.State != InUse || took > 150*time.Millisecond {
 			t.Errorf("on %q: %+v after %s", iface, r, took)
@@ -195,7 +198,7 @@ func TestPingProbe(t *testing.T) {
 		if r, took := askNow(t, p, path, "10.99.0.1", alice); r.State != Unknown || took > 50*time.Millisecond {
 			t.Errorf("on %q: no route: %+v after %s, want unknown at once", iface, r, took)
 		}
-		_ = s.Close()
+		_ = s.Close() // one for any interface and one for this cannot be at the same time
 	}
 }
 

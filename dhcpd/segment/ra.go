@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"syscall"
-	"time"
 
 	"bootlab/internal/lab"
 
@@ -36,8 +35,7 @@ func Advertise(ctx context.Context, s *Socket, wanted func() bool, answered func
 		}
 		return nil
 	}
-	stop := context.AfterFunc(ctx, func() { _ = s.nd.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
+	defer readUntil(ctx, s.nd)()
 	buf := make([]byte, 512)
 	for wait := minWait; ctx.Err() == nil; {
 		n, cm, from, err := s.nd.ReadFrom(buf)

@@ -67,8 +67,7 @@ func Watch(ctx context.Context, s *Socket, ours func(netip.Addr) bool, report fu
 	if s.rogue == nil {
 		return
 	}
-	stop := context.AfterFunc(ctx, func() { _ = s.rogue.conn.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
+	defer readUntil(ctx, s.rogue.conn)()
 	w := watch{seen: map[rogueKey]*server{}}
 	buf := make([]byte, replySpace)
 	hear := func(n int) {

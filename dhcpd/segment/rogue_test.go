@@ -160,6 +160,38 @@ func TestOwnAnswersAreNoRogue(t *testing.T) {
 	}
 }
 
+// TestReflectedAnswersAreNoRogue: a loop or a switch may bring back what we sent.
+func TestReflectedAnswersAreNoRogue(t *testing.T) {
+	netlab.Need(t, "root")
+	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	pair(t, seg, "refl0")
+	netlab.Run(t, "ip", "link", "set", "refl0p", "nomaster")
+	s := open(t, "refl0")
+	ifi, err := net.InterfaceByName("refl0p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mirror, err := openTap(ifi, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mirror.conn.Close()
+	var seen reports
+	background(t, func(ctx context.Context) { Watch(ctx, s, func(netip.Addr) bool { return false }, seen.add) })
+	for _, from := range []lab.MAC{s.MAC(), bob} {
+		f := reply(53, 1, 2, 255)
+		d := Dest{Source: ip("10.77.0.253"), Port: PortServer, To: netip.AddrPortFrom(broadcastIP, PortClient), MAC: broadcastMAC}
+		putHeaders(f, from, &d)
+		if err := mirror.write(f, &unix.SockaddrLinklayer{Ifindex: ifi.Index, Halen: 6}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waitFor(t, "the stranger", func() bool { return len(seen.all()) > 0 })
+	if got := seen.all(); len(got) != 1 || got[0].SourceMAC != bob {
+		t.Errorf("reported %+v, want the stranger alone", got)
+	}
+}
+
 // TestReportsAreLimited: one server is reported every ten seconds, and a crowd not at all.
 func TestReportsAreLimited(t *testing.T) {
 	t.Parallel()

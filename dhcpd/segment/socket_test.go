@@ -259,6 +259,40 @@ func TestBatches(t *testing.T) {
 	}
 }
 
+// TestBroadcastOnAnyInterface: where a packet went to everybody, our address is that of the interface.
+func TestBroadcastOnAnyInterface(t *testing.T) {
+	netlab.Need(t, "root")
+	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	pair(t, seg, "all0")
+	s := open(t, "")
+	bridge, err := net.InterfaceByName(seg.Bridge)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := net.InterfaceByName("all0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tap, err := openTap(client, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tap.conn.Close()
+	frame := append(make([]byte, FrameHeadroom), "hello"...)
+	d := Dest{Source: ip("10.77.0.9"), Port: PortClient, To: netip.AddrPortFrom(broadcastIP, PortServer), MAC: broadcastMAC}
+	putHeaders(frame, alice, &d)
+	if err := tap.write(frame, &unix.SockaddrLinklayer{Ifindex: client.Index, Halen: 6}); err != nil {
+		t.Fatal(err)
+	}
+	in := NewInbox(4)
+	if n, err := s.Receive(PortServer, in); err != nil || n != 1 {
+		t.Fatalf("received %d, %v", n, err)
+	}
+	if p := in.At(0); p.Local != ip("10.77.0.1") || p.IfIndex != bridge.Index || p.From.String() != "10.77.0.9:68" {
+		t.Errorf("from %s to %s on interface %d, want 10.77.0.1 on %d", p.From, p.Local, p.IfIndex, bridge.Index)
+	}
+}
+
 // TestFailuresStaySingle: what cannot be sent does not keep the rest of the batch from being sent.
 func TestFailuresStaySingle(t *testing.T) {
 	netlab.Need(t, "root")
