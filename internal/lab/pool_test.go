@@ -83,6 +83,7 @@ func TestPoolFor(t *testing.T) {
 		{"circuit before remote", []string{"a: remote_id: sw-71", "b: circuit_id: eth0/7"}, lab.Asker{MAC: m, CircuitID: []byte("eth0/7"), RemoteID: []byte("sw-71")}, "b"},
 		{"exact remote before circuit", []string{"a: remote_id: sw-71", `b: circuit_id: "eth0/*"`}, lab.Asker{MAC: m, CircuitID: []byte("eth0/7"), RemoteID: []byte("sw-71")}, "a"},
 		{"only one id came", []string{"a:", `b: circuit_id: "eth*", remote_id: "sw-7*"`}, lab.Asker{MAC: m, CircuitID: []byte("eth0/7")}, "a"},
+		{"the first, though the other could be better", []string{"a: mac: 52:54:00:*:*:*", `b: mac: ["52:54:00:ff:ff:ff/48", "52:54:00:*:*:*"]`}, lab.Asker{MAC: m}, "a"},
 		{"the first among equals", []string{"b: mac: 52:54:00:*:*:*", "a: mac: 52:*:00:12:*:*", "c: mac: 52:54:00:*:*:*, arch: bios"}, lab.Asker{MAC: m}, "a"},
 	}
 	for _, tt := range tests {
