@@ -64,6 +64,7 @@ const (
 	lapsed  uint8 = 1 << iota // its time is over, or it was released; it is off the wheel
 	onShelf                   // it is among the spares of its shelf
 	legacy                    // the store has it in version 1
+	lined                     // its texts have a relay port
 	counted                   // it is among those of its shelf's relay port
 )
 
@@ -111,7 +112,7 @@ func Open(ctx context.Context, s store.Store, now func() time.Time) (*Book, erro
 	if err != nil {
 		return nil, fmt.Errorf("open lease book: %w", err)
 	}
-	b.refileLocked(ended)
+	b.refileAllLocked(ended)
 	return b, nil
 }
 
@@ -135,6 +136,14 @@ func (b *Book) findLocked(a uint32) uint32 {
 		i, at = b.byAddr.after(b.hashAddr(a), at)
 	}
 	return i
+}
+
+// findNearLocked is findLocked with a guess, which spares the index when it is right.
+func (b *Book) findNearLocked(a, guess uint32) uint32 {
+	if guess != 0 && b.entries.at(guess).addr == a {
+		return guess
+	}
+	return b.findLocked(a)
 }
 
 // bindingLocked returns what is remembered of a machine in a subnet, live or not, 0 for nothing.
@@ -172,7 +181,10 @@ func (b *Book) storeLocked(a uint32, s stamp, blob []byte, old bool) uint32 {
 	was := *e
 	e.mac, e.state, e.start, e.expiry, e.flags = s.mac, s.state, s.start, s.expiry, 0
 	if old {
-		e.flags = legacy
+		e.flags |= legacy
+	}
+	if len(lineOf(blob)) > 0 {
+		e.flags |= lined
 	}
 	if was.mac != e.mac || was.hasMachine() != e.hasMachine() {
 		if was.hasMachine() {
@@ -204,8 +216,9 @@ func (b *Book) startLocked(i, now uint32) bool {
 
 // putLocked makes a lease that of its address.
 func (b *Book) putLocked(a uint32, s stamp, blob []byte, old bool, now uint32) {
-	b.startLocked(b.storeLocked(a, s, blob, old), now)
-	b.reclassLocked(a)
+	i := b.storeLocked(a, s, blob, old)
+	b.startLocked(i, now)
+	b.refileLocked(a, i)
 }
 
 // dropLocked forgets what is known of an address.

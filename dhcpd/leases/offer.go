@@ -29,6 +29,7 @@ type offer struct {
 	links // among the offers of a shelf
 	asked int64
 	addr  uint32 // 0: a free slot
+	entry uint32 // of the address when it was offered; a guess
 	mac   lab.MAC
 }
 
@@ -72,8 +73,8 @@ func (b *Book) Offer(q Ask) (addr netip.Addr, fresh bool, err error) {
 	if x.shelf = b.useLocked(q.Pool); x.shelf == nil {
 		return netip.Addr{}, false, ErrFull
 	}
-	if a, ok := b.knownLocked(&x); ok {
-		b.holdLocked(x.shelf, q.MAC, a, x.milli)
+	if a, i, ok := b.knownLocked(&x); ok {
+		b.holdLocked(x.shelf, q.MAC, a, i, x.milli)
 		return addrOf(a), false, nil
 	}
 	if !b.roomLocked(x.shelf, x.milli) {
@@ -88,7 +89,7 @@ func (b *Book) Offer(q Ask) (addr netip.Addr, fresh bool, err error) {
 	if !ok {
 		return netip.Addr{}, false, ErrFull
 	}
-	b.holdLocked(x.shelf, q.MAC, a, x.milli)
+	b.holdLocked(x.shelf, q.MAC, a, b.findLocked(a), x.milli)
 	return addrOf(a), true, nil
 }
 
@@ -100,34 +101,36 @@ func (b *Book) tickLocked(now uint32) {
 	}
 }
 
-// knownLocked returns the address that the machine is known by.
-func (b *Book) knownLocked(x *asking) (uint32, bool) {
+// knownLocked returns the address that the machine is known by, and its entry.
+func (b *Book) knownLocked(x *asking) (a, entry uint32, ok bool) {
 	if i := b.offerToLocked(x.MAC); i != 0 {
-		if o := b.offers.at(i); o.valid(x.milli) && b.fitsLocked(x, o.addr) {
-			return o.addr, true // a retransmission gets the same answer
+		if o := b.offers.at(i); o.valid(x.milli) {
+			if entry = b.findNearLocked(o.addr, o.entry); b.fitsLocked(x, o.addr, entry) {
+				return o.addr, entry, true // a retransmission gets the same answer
+			}
 		}
 	}
-	if i := b.bindingLocked(x.MAC, x.net); i != 0 {
-		if a := b.entries.at(i).addr; b.fitsLocked(x, a) {
-			return a, true
+	if entry = b.bindingLocked(x.MAC, x.net); entry != 0 {
+		if a = b.entries.at(entry).addr; b.fitsLocked(x, a, entry) {
+			return a, entry, true
 		}
 	}
-	return 0, false
+	return 0, 0, false
 }
 
-// fitsLocked reports whether a may be offered. Who is seen at the address of a live lease is taken for its machine.
-func (b *Book) fitsLocked(x *asking, a uint32) bool {
-	if !b.mayHaveLocked(x.MAC, x.shelf, a, x.sec, x.milli) {
+// fitsLocked reports whether a, with its entry, may be offered. Who is seen at the address of a live lease is taken for its
+// machine.
+func (b *Book) fitsLocked(x *asking, a, entry uint32) bool {
+	if !b.mayHaveLocked(x.MAC, x.shelf, a, entry, x.sec, x.milli) {
 		return false
 	}
-	i := b.findLocked(a)
-	return i != 0 && b.entries.at(i).live(x.sec) || !x.seen(a)
+	return entry != 0 && b.entries.at(entry).live(x.sec) || !x.seen(a)
 }
 
 func (x *asking) seen(a uint32) bool { return x.InUse != nil && x.InUse(addrOf(a)) }
 
 func (b *Book) chooseLocked(x *asking) (uint32, bool) {
-	if a, ok := addr4(x.Wish); ok && b.fitsLocked(x, a) {
+	if a, ok := addr4(x.Wish); ok && b.fitsLocked(x, a, b.findLocked(a)) {
 		return a, true
 	}
 	if a, ok := x.next(); ok {
@@ -193,7 +196,7 @@ func (b *Book) takeBackLocked(x *asking) (uint32, bool) {
 		}
 		a := b.offers.at(i).addr
 		b.forgetOfferLocked(i)
-		if b.fitsLocked(x, a) {
+		if b.fitsLocked(x, a, b.findLocked(a)) {
 			return a, true
 		}
 	}
@@ -230,14 +233,15 @@ func (b *Book) MayHave(m lab.MAC, p *Pool, addr netip.Addr) bool {
 	defer b.mu.Unlock()
 	b.tickLocked(seconds(now))
 	s := b.useLocked(p)
-	if !ok || s == nil || !b.mayHaveLocked(m, s, a, seconds(now), now.UnixMilli()) {
+	i := b.findLocked(a)
+	if !ok || s == nil || !b.mayHaveLocked(m, s, a, i, seconds(now), now.UnixMilli()) {
 		return false
 	}
-	b.holdLocked(s, m, a, now.UnixMilli())
+	b.holdLocked(s, m, a, i, now.UnixMilli())
 	return true
 }
 
-func (b *Book) mayHaveLocked(m lab.MAC, s *shelf, a, now uint32, milli int64) bool {
+func (b *Book) mayHaveLocked(m lab.MAC, s *shelf, a, entry, now uint32, milli int64) bool {
 	if !s.pool.gives(a) {
 		return false
 	}
@@ -247,11 +251,10 @@ func (b *Book) mayHaveLocked(m lab.MAC, s *shelf, a, now uint32, milli int64) bo
 	if c, ok := b.conflictLocked(a, now); ok && c.by != m {
 		return false
 	}
-	i := b.findLocked(a)
-	if i == 0 {
+	if entry == 0 {
 		return true
 	}
-	e := b.entries.at(i)
+	e := b.entries.at(entry)
 	return now >= e.expiry || e.state == Released || e.state == Active && e.mac == m
 }
 
@@ -298,7 +301,7 @@ func (b *Book) offerOnLocked(a uint32) uint32 {
 
 // holdLocked keeps an address for a machine, and lets go of what was kept for it before. A pool whose offers are all taken
 // keeps nothing: then the commit alone decides.
-func (b *Book) holdLocked(s *shelf, m lab.MAC, a uint32, now int64) {
+func (b *Book) holdLocked(s *shelf, m lab.MAC, a, entry uint32, now int64) {
 	if i := b.offerToLocked(m); i != 0 {
 		if o := b.offers.at(i); o.addr == a {
 			o.asked = now
@@ -318,19 +321,19 @@ func (b *Book) holdLocked(s *shelf, m lab.MAC, a uint32, now int64) {
 	}
 	i := b.offers.take()
 	o := b.offers.at(i)
-	o.mac, o.addr, o.asked = m, a, now
+	o.mac, o.addr, o.entry, o.asked = m, a, entry, now
 	b.offerByMAC.add(b.hashMAC(m), i)
 	b.offerByAddr.add(b.hashAddr(a), i)
 	insert(&b.offers, &s.offers, i, 0)
-	b.reclassLocked(a)
+	b.refileLocked(a, entry)
 }
 
 func (b *Book) forgetOfferLocked(i uint32) {
 	o := b.offers.at(i)
-	a := o.addr
+	a, entry := o.addr, b.findNearLocked(o.addr, o.entry)
 	b.offerByMAC.remove(b.hashMAC(o.mac), i)
 	b.offerByAddr.remove(b.hashAddr(a), i)
 	unlink(&b.offers, &b.shelfLocked(a).offers, i)
 	b.offers.give(i)
-	b.reclassLocked(a)
+	b.refileLocked(a, entry)
 }

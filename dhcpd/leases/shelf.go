@@ -1,10 +1,6 @@
 package leases
 
-import (
-	"cmp"
-	"slices"
-	"time"
-)
+import "time"
 
 // A class is what can be done with an address of a pool.
 type class uint8
@@ -50,8 +46,8 @@ func newShelf(p *Pool) *shelf {
 	return s
 }
 
-// setClass files the address at place i under c.
-func (s *shelf) setClass(i int, c class) {
+// classAt returns where the class of place i is kept.
+func (s *shelf) classAt(i int) *class {
 	chunk := s.class[i/classChunk]
 	if chunk == nil {
 		chunk = make([]class, min(classChunk, s.pool.size-i/classChunk*classChunk))
@@ -63,7 +59,12 @@ func (s *shelf) setClass(i int, c class) {
 		}
 		s.class[i/classChunk] = chunk
 	}
-	was := &chunk[i%classChunk]
+	return &chunk[i%classChunk]
+}
+
+// setClass files the address at place i under c.
+func (s *shelf) setClass(i int, c class) {
+	was := s.classAt(i)
 	if *was == c {
 		return
 	}
@@ -108,8 +109,10 @@ func shelfIn(shelves []*shelf, a uint32) *shelf {
 }
 
 // reclassLocked is called after anything happened to an address. It finds out what the address is now, and files it.
-func (b *Book) reclassLocked(a uint32) {
-	i := b.findLocked(a)
+func (b *Book) reclassLocked(a uint32) { b.refileLocked(a, b.findLocked(a)) }
+
+// refileLocked is reclassLocked where the entry of the address is known.
+func (b *Book) refileLocked(a, i uint32) {
 	s := b.shelfLocked(a)
 	c := b.classifyLocked(a, i)
 	if s.pool != nil {
@@ -168,98 +171,4 @@ func (b *Book) shelveLocked(s *shelf, i uint32) {
 func (b *Book) unshelveLocked(s *shelf, i uint32) {
 	b.entries.at(i).flags &^= onShelf
 	unlink(&b.entries, &s.spares, i)
-}
-
-// Serve says which pools there are, after each reload of the lab. Others are forgotten; their leases are not. A pool that
-// is the same as before costs nothing, another one a look at its leases. Serve is not needed: a pool that the book was not
-// told of is served from its first use on, instead of those that overlap it.
-func (b *Book) Serve(pools ...*Pool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.serveLocked(pools)
-}
-
-// useLocked returns the shelf of a pool.
-func (b *Book) useLocked(p *Pool) *shelf {
-	if s := b.poolShelfLocked(p.first); s != nil && s.pool.same(p) {
-		s.pool = p
-		return s
-	}
-	pools := []*Pool{p}
-	for _, s := range b.shelves {
-		if !s.pool.overlaps(p) {
-			pools = append(pools, s.pool)
-		}
-	}
-	b.serveLocked(pools)
-	return shelfIn(b.shelves, p.first)
-}
-
-func (b *Book) serveLocked(pools []*Pool) {
-	shelves := make([]*shelf, 0, len(pools))
-	kept := map[*shelf]bool{&b.rest: true}
-	for _, p := range pools {
-		if p.size == 0 || slices.ContainsFunc(shelves, func(s *shelf) bool { return s.pool.overlaps(p) }) {
-			continue
-		}
-		s := b.poolShelfLocked(p.first)
-		if s == nil || !s.pool.same(p) {
-			s = newShelf(p)
-		} else {
-			s.pool = p
-			kept[s] = true
-		}
-		shelves = append(shelves, s)
-	}
-	slices.SortFunc(shelves, func(x, y *shelf) int { return cmp.Compare(x.pool.first, y.pool.first) })
-	if len(shelves) != len(b.shelves) || len(kept) != len(shelves)+1 {
-		b.moveLocked(shelves, kept)
-	}
-}
-
-// moveLocked files on new shelves what lay on those that go, or belongs on those that come.
-func (b *Book) moveLocked(shelves []*shelf, kept map[*shelf]bool) {
-	stays := func(a uint32) bool {
-		if !kept[b.shelfLocked(a)] {
-			return false
-		}
-		s := shelfIn(shelves, a)
-		return s == nil || !s.pool.gives(a) || kept[s]
-	}
-	var moved, offers []uint32
-	for i := uint32(1); i <= b.entries.last; i++ {
-		if e := b.entries.at(i); e.addr != 0 && !stays(e.addr) {
-			s := b.shelfLocked(e.addr)
-			b.countLocked(s, i, false)
-			if e.flags&onShelf != 0 {
-				b.unshelveLocked(s, i)
-			}
-			moved = append(moved, i)
-		}
-	}
-	for i := uint32(1); i <= b.offers.last; i++ {
-		if o := b.offers.at(i); o.addr != 0 && !stays(o.addr) {
-			unlink(&b.offers, &b.shelfLocked(o.addr).offers, i)
-			offers = append(offers, i)
-		}
-	}
-	b.shelves = shelves
-	slices.SortFunc(offers, func(x, y uint32) int { return cmp.Compare(b.offers.at(x).asked, b.offers.at(y).asked) })
-	for _, i := range offers {
-		o := b.offers.at(i)
-		insert(&b.offers, &b.shelfLocked(o.addr).offers, i, 0)
-		b.reclassLocked(o.addr)
-	}
-	b.refileLocked(moved)
-	for a := range b.conflicts {
-		b.reclassLocked(a)
-	}
-}
-
-// refileLocked files entries that are on no shelf, those that ended longest ago first.
-func (b *Book) refileLocked(entries []uint32) {
-	slices.SortFunc(entries, func(x, y uint32) int { return cmp.Compare(b.entries.at(x).expiry, b.entries.at(y).expiry) })
-	for _, i := range entries {
-		b.reclassLocked(b.entries.at(i).addr)
-	}
 }

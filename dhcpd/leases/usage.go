@@ -52,15 +52,11 @@ func (b *Book) Behind(p *Pool, line string) int {
 // countLocked makes an entry be among those of its relay port, or not.
 func (b *Book) countLocked(s *shelf, i uint32, want bool) {
 	e := b.entries.at(i)
-	if is := e.flags&counted != 0; is == want || e.text == 0 {
-		return
-	}
-	line := lineOf(b.texts.get(e.text))
-	if len(line) == 0 {
+	if is := e.flags&counted != 0; is == want || e.flags&lined == 0 {
 		return
 	}
 	e.flags ^= counted
-	h := maphash.Bytes(b.names, line)
+	h := maphash.Bytes(b.names, lineOf(b.texts.get(e.text)))
 	if want {
 		s.ports[h]++
 	} else if s.ports[h]--; s.ports[h] == 0 {

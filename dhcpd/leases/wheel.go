@@ -62,7 +62,7 @@ func (b *Book) advanceLocked(now uint32, budget int) bool {
 			if e.expiry <= now {
 				b.wheelRemoveLocked(i)
 				e.flags |= lapsed
-				b.reclassLocked(e.addr)
+				b.refileLocked(e.addr, i)
 			}
 		}
 		w.swept++
