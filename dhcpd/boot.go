@@ -3,9 +3,8 @@ package dhcpd
 import (
 	"net/netip"
 
+	"bootlab/dhcpd/wire"
 	"bootlab/internal/lab"
-
-	"github.com/insomniacslk/dhcp/iana"
 )
 
 // Network boot programs, by name in the boot plane.
@@ -44,22 +43,22 @@ type bootInfo struct {
 
 // nbpOf returns the network boot program for an architecture, or "" where there is none. Some firmware says 9 (EBC) for
 // x64, because RFC 4578 as published had 7 and 9 the wrong way round.
-func nbpOf(r *request) string {
-	if !r.hasArch {
+func nbpOf(r *wire.Request) string {
+	if !r.HasArch {
 		return nbpBIOS
 	}
-	switch r.arch {
-	case iana.INTEL_X86PC:
+	switch r.Arch {
+	case wire.ArchBIOS:
 		return nbpBIOS
-	case iana.EFI_BC, iana.EFI_X86_64, iana.EFI_X86_64_HTTP, iana.EFI_BC_HTTP:
+	case wire.ArchEBC, wire.ArchX64, wire.ArchX64HTTP, wire.ArchEBCHTTP:
 		return nbpX64
-	case iana.EFI_ARM64, iana.EFI_ARM64_HTTP:
+	case wire.ArchARM64, wire.ArchARM64HTTP:
 		return nbpARM64
-	case iana.EFI_IA32, iana.EFI_X86_HTTP:
+	case wire.ArchIA32, wire.ArchIA32HTTP:
 		return nbpIA32
-	case iana.EFI_ARM32, iana.EFI_ARM32_HTTP:
+	case wire.ArchARM32, wire.ArchARM32HTTP:
 		return nbpARM32
-	case iana.EFI_RISCV64, iana.EFI_RISCV64_HTTP:
+	case wire.ArchRISCV64, wire.ArchRISCV64HTTP:
 		return nbpRISCV64
 	}
 	return ""
@@ -71,14 +70,14 @@ func nbpOf(r *request) string {
 // A machine that is to boot its own disk gets the same as ever: its script sends it there. With OVMF and the network before
 // the disk that takes 16 s, against 221 s without a boot file and 219 s with a PXE boot menu whose one item is the local
 // disk, because the firmware then tries IPv6 and HTTP for minutes (test/e2e/qemu BenchmarkLocalBoot).
-func bootFor(r *request, n *lab.Network, host *lab.Host) bootInfo {
-	if r.stage == StageOS || host == nil || host.Profile == nil || !n.Address.IsValid() {
+func bootFor(r *wire.Request, n *lab.Network, host *lab.Host) bootInfo {
+	if r.Stage == wire.StageOS || host == nil || host.Profile == nil || !n.Address.IsValid() {
 		return bootInfo{}
 	}
-	switch r.stage {
-	case StageIPXE:
-		return bootInfo{file: n.ScriptURL(r.mac), next: n.Address, ipxe: noPXEDHCP}
-	case StageHTTP:
+	switch r.Stage {
+	case wire.StageIPXE:
+		return bootInfo{file: n.ScriptURL(r.MAC), next: n.Address, ipxe: noPXEDHCP}
+	case wire.StageHTTP:
 		return httpBoot(r, n)
 	default:
 		return pxeBoot(r, n)
@@ -86,21 +85,21 @@ func bootFor(r *request, n *lab.Network, host *lab.Host) bootInfo {
 }
 
 // httpBoot: UEFI takes an offer for HTTP boot only if option 60 says HTTPClient in offer and acknowledgement.
-func httpBoot(r *request, n *lab.Network) bootInfo {
+func httpBoot(r *wire.Request, n *lab.Network) bootInfo {
 	nbp := nbpOf(r)
 	if nbp == "" || nbp == nbpBIOS || n.BaseURL == "" {
 		return bootInfo{}
 	}
-	return bootInfo{file: n.BootURL(r.mac, nbp), vendor: vendorHTTP}
+	return bootInfo{file: n.BootURL(r.MAC, nbp), vendor: vendorHTTP}
 }
 
 // pxeBoot says PXEClient together with useBootFile. EDK2 then takes the offer at its highest rank (DhcpPxe10 in
 // PxeBcDhcp4.c), above any proxy on the wire, and boots the file without asking port 4011; a plain offer without option
 // 60 would boot too, but ranks below every proxy. TestOVMF sees it with real firmware.
-func pxeBoot(r *request, n *lab.Network) bootInfo {
+func pxeBoot(r *wire.Request, n *lab.Network) bootInfo {
 	nbp := nbpOf(r)
 	if nbp == "" {
 		return bootInfo{}
 	}
-	return bootInfo{file: lab.BootPath(r.mac, nbp), next: n.Address, vendor: vendorPXE, pxe: useBootFile}
+	return bootInfo{file: lab.BootPath(r.MAC, nbp), next: n.Address, vendor: vendorPXE, pxe: useBootFile}
 }

@@ -1,9 +1,8 @@
 package dhcpd
 
 import (
+	"bootlab/dhcpd/wire"
 	"bootlab/internal/lab"
-
-	"github.com/insomniacslk/dhcp/iana"
 )
 
 // A BootFile is what one kind of firmware is told to fetch.
@@ -21,17 +20,17 @@ func BootFiles(h *lab.Host) []BootFile {
 	var files []BootFile
 	for _, as := range []struct {
 		firmware string
-		stage    Stage
-		arch     iana.Arch
+		stage    wire.Stage
+		arch     wire.Arch
 	}{
-		{"BIOS", StagePXE, iana.INTEL_X86PC},
-		{"UEFI x64", StagePXE, iana.EFI_X86_64},
-		{"UEFI x64 HTTP", StageHTTP, iana.EFI_X86_64_HTTP},
-		{"UEFI arm64", StagePXE, iana.EFI_ARM64},
-		{"UEFI arm64 HTTP", StageHTTP, iana.EFI_ARM64_HTTP},
-		{"iPXE", StageIPXE, iana.INTEL_X86PC},
+		{"BIOS", wire.StagePXE, wire.ArchBIOS},
+		{"UEFI x64", wire.StagePXE, wire.ArchX64},
+		{"UEFI x64 HTTP", wire.StageHTTP, wire.ArchX64HTTP},
+		{"UEFI arm64", wire.StagePXE, wire.ArchARM64},
+		{"UEFI arm64 HTTP", wire.StageHTTP, wire.ArchARM64HTTP},
+		{"iPXE", wire.StageIPXE, wire.ArchBIOS},
 	} {
-		boot := bootFor(&request{mac: h.MACs[0], stage: as.stage, arch: as.arch, hasArch: true}, h.Network, h)
+		boot := bootFor(&wire.Request{MAC: h.MACs[0], Stage: as.stage, Arch: as.arch, HasArch: true}, h.Network, h)
 		if boot.file != "" {
 			files = append(files, BootFile{Firmware: as.firmware, File: boot.file})
 		}

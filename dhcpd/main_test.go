@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"bootlab/dhcpd/leases"
 	"bootlab/dhcpd/segment"
 	"bootlab/internal/event"
 	"bootlab/internal/lab"
@@ -32,6 +33,11 @@ type memStore struct {
 
 func newMemStore() *memStore { return &memStore{Mem: storetest.Memory()} }
 
+func (s *memStore) CommitAll(ctx context.Context, txns []store.Txn) []error {
+	s.commits.Add(1)
+	return s.Mem.CommitAll(ctx, txns)
+}
+
 func (s *memStore) Commit(ctx context.Context, t store.Txn) error {
 	s.commits.Add(1)
 	return s.Mem.Commit(ctx, t)
@@ -42,7 +48,7 @@ func (s *memStore) count() int { return int(s.commits.Load()) }
 // leases counts what is stored.
 func (s *memStore) leases(t *testing.T) (n int) {
 	t.Helper()
-	if err := s.Scan(t.Context(), leasePrefix, func(string, []byte) error { n++; return nil }); err != nil {
+	if err := s.Scan(t.Context(), "lease/", func(string, []byte) error { n++; return nil }); err != nil {
 		t.Fatal(err)
 	}
 	return n
@@ -129,7 +135,7 @@ type bench struct {
 	store  *memStore
 	clock  *clock
 	events *events
-	wire   *wire
+	wire   *capture
 
 	registry *prometheus.Registry
 }
@@ -146,7 +152,7 @@ func compile(t testing.TB, l *lab.Lab) *Table {
 func newBench(t testing.TB) *bench {
 	t.Helper()
 	b := &bench{
-		lab: testLab(t), store: newMemStore(), clock: newClock(), events: &events{}, wire: &wire{},
+		lab: testLab(t), store: newMemStore(), clock: newClock(), events: &events{}, wire: &capture{},
 	}
 	b.table = compile(t, b.lab)
 	b.reopen(t)
@@ -156,7 +162,7 @@ func newBench(t testing.TB) *bench {
 // reopen starts over with what is in the store, as after kill -9.
 func (b *bench) reopen(t testing.TB) {
 	t.Helper()
-	book, err := OpenBook(t.Context(), b.store, b.clock.now)
+	book, err := leases.Open(t.Context(), b.store, b.clock.now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,8 +174,8 @@ func (b *bench) reopen(t testing.TB) {
 	})
 }
 
-// A wire keeps what was sent.
-type wire struct {
+// A capture keeps what was sent.
+type capture struct {
 	sent []packetOut
 }
 
@@ -178,11 +184,11 @@ type packetOut struct {
 	data []byte
 }
 
-func (w *wire) Frame() []byte {
+func (w *capture) Frame() []byte {
 	return make([]byte, segment.FrameHeadroom, segment.FrameHeadroom+maxDatagram)
 }
 
-func (w *wire) Queue(_ *segment.Socket, d segment.Dest, frame []byte) {
+func (w *capture) Queue(_ *segment.Socket, d segment.Dest, frame []byte) {
 	w.sent = append(w.sent, packetOut{d, slices.Clone(frame[segment.FrameHeadroom:])})
 }
 
@@ -207,9 +213,9 @@ func (b *bench) commitQueued() {
 		if len(jobs) == 0 {
 			return
 		}
-		var changes []*change
+		var changes []*leases.Change
 		for _, j := range jobs {
-			changes = append(changes, j.change)
+			changes = append(changes, &j.change)
 		}
 		b.commitBatch(context.Background(), changes)
 		for _, j := range jobs {

@@ -1,23 +1,25 @@
 package dhcpd
 
 import (
-	"time"
+	"net/netip"
 
+	"bootlab/dhcpd/leases"
 	"bootlab/dhcpd/segment"
+	"bootlab/dhcpd/wire"
 
-	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
 const messageTypes = 9 // 0 stands for what RFC 2131 does not know
 
-func typeName(t dhcpv4.MessageType) string {
-	return [messageTypes]string{
-		"other", "discover", "offer", "request", "decline", "ack", "nak", "release", "inform",
-	}[typeIndex(t)]
+func typeName(t wire.MessageType) string {
+	if t == 0 {
+		return "other"
+	}
+	return t.String()
 }
 
-func typeIndex(t dhcpv4.MessageType) int {
+func typeIndex(t wire.MessageType) int {
 	if int(t) >= messageTypes {
 		return 0
 	}
@@ -70,14 +72,14 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		}, func() float64 { return float64(value(s.prober.Stats())) }))
 	}
 	for i := range m.received {
-		m.received[i] = received.WithLabelValues(typeName(dhcpv4.MessageType(i)))
-		m.sent[i] = sent.WithLabelValues(typeName(dhcpv4.MessageType(i)))
+		m.received[i] = received.WithLabelValues(typeName(wire.MessageType(i)))
+		m.sent[i] = sent.WithLabelValues(typeName(wire.MessageType(i)))
 	}
 	for i := dropNone + 1; i < dropReasons; i++ {
 		m.dropped[i] = dropped.WithLabelValues(i.String())
 	}
 	reg.MustRegister(received, sent, dropped, m.commit, m.advertisements, m.rogue, m.truncated, &bookCollector{
-		table: s.deps.Table, book: s.deps.Book, now: s.deps.Now,
+		table: s.deps.Table, book: s.deps.Book,
 		leases: prometheus.NewDesc(MetricLeases, "Live leases.", []string{"network"}, nil),
 		free:   prometheus.NewDesc(MetricFree, "Addresses that a pool could still give.", []string{"network", "pool"}, nil),
 	})
@@ -87,8 +89,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 // A bookCollector counts leases when it is asked. Networks and pools are the lab's, so the labels are a closed set.
 type bookCollector struct {
 	table        func() *Table
-	book         *Book
-	now          func() time.Time
+	book         *leases.Book
 	leases, free *prometheus.Desc
 }
 
@@ -101,24 +102,16 @@ func (c *bookCollector) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c *bookCollector) Collect(ch chan<- prometheus.Metric) {
 	t := c.table()
-	live := make([]int, len(t.scopes))
-	now := c.now()
-	c.book.each(func(l *Lease) {
-		if !l.Live(now) {
-			return
-		}
-		for i, s := range t.scopes {
-			if s.network.Subnet.Contains(l.Addr) {
-				live[i]++
-				return
-			}
-		}
-	})
+	subnets := make([]netip.Prefix, len(t.scopes))
+	for i, s := range t.scopes {
+		subnets[i] = s.network.Subnet
+	}
+	live := c.book.CountLive(subnets...)
 	for i, s := range t.scopes {
 		ch <- prometheus.MustNewConstMetric(c.leases, prometheus.GaugeValue, float64(live[i]), s.network.Name)
 		for _, p := range s.pools {
-			n := float64(c.book.free(t, p))
-			ch <- prometheus.MustNewConstMetric(c.free, prometheus.GaugeValue, n, s.network.Name, p.pool.Name)
+			_, _, free := c.book.Usage(p.range_)
+			ch <- prometheus.MustNewConstMetric(c.free, prometheus.GaugeValue, float64(free), s.network.Name, p.pool.Name)
 		}
 	}
 }

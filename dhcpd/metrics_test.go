@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"bootlab/dhcpd/wire"
+
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
@@ -32,8 +34,8 @@ bootlab_dhcpd_pool_free_addresses{network="main",pool="guests"} 2
 		t.Error(err)
 	}
 	for name, got := range map[string]float64{
-		"received discover": testutil.ToFloat64(b.m.received[dhcpv4.MessageTypeDiscover]) - 2,
-		"sent ack":          testutil.ToFloat64(b.m.sent[dhcpv4.MessageTypeAck]) - 2,
+		"received discover": testutil.ToFloat64(b.m.received[wire.Discover]) - 2,
+		"sent ack":          testutil.ToFloat64(b.m.sent[wire.Ack]) - 2,
 		"dropped malformed": testutil.ToFloat64(b.m.dropped[dropMalformed]) - 1,
 		"dropped panic":     testutil.ToFloat64(b.m.dropped[dropPanic]),
 	} {

@@ -1,5 +1,7 @@
 package dhcpd
 
+import "bootlab/dhcpd/wire"
+
 // Keys of log attributes.
 const (
 	keyMAC     = "mac"
@@ -54,4 +56,17 @@ func (r dropReason) String() string {
 		"none", "malformed", "not_request", "hardware", "hops", "no_network", "off", "no_server", "unknown_type", "refused",
 		"limited", "not_ours", "not_boot", "busy", "commit", "send", "panic",
 	}[r]
+}
+
+// dropOf returns the reason for a packet that cannot be read.
+func dropOf(err error) dropReason {
+	switch err {
+	case wire.ErrNotRequest:
+		return dropNotRequest
+	case wire.ErrHardware:
+		return dropHardware
+	case wire.ErrHops:
+		return dropHops
+	}
+	return dropMalformed
 }

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"bootlab/dhcpd/leases"
 	"bootlab/dhcpd/segment"
 	"bootlab/internal/lab"
 	"bootlab/internal/netlab"
@@ -60,7 +61,7 @@ func startServer(t *testing.T, l *lab.Lab, s store.Store) *Server {
 
 func newServer(t *testing.T, table func() *Table, s store.Store, ev *events) *Server {
 	t.Helper()
-	book, err := OpenBook(t.Context(), s, time.Now)
+	book, err := leases.Open(t.Context(), s, time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -122,7 +122,7 @@ func text(t testing.TB, out packetOut) string {
 	fmt.Fprintf(&b, "%s to %s (%s) from %s:%d, %d bytes\n", p.MessageType(), out.to.To, via, out.to.Source, out.to.Port, len(out.data))
 	fmt.Fprintf(&b, "flags %04x ciaddr %s yiaddr %s siaddr %s giaddr %s file %q\n",
 		p.Flags, p.ClientIPAddr, p.YourIPAddr, p.ServerIPAddr, p.GatewayIPAddr, p.BootFileName)
-	opts := out.data[headerSize+4:]
+	opts := out.data[236+4:]
 	for len(opts) > 1 && opts[0] != 255 {
 		if opts[0] == 0 {
 			opts = opts[1:]

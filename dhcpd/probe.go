@@ -8,8 +8,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"bootlab/dhcpd/leases"
 	"bootlab/dhcpd/segment"
 	"bootlab/internal/event"
+	"bootlab/internal/lab"
 )
 
 const (
@@ -21,6 +23,9 @@ const (
 	probeRate  = 2 // a second
 	// maxTries is how many addresses are tried for one question before the machine has to ask again.
 	maxTries = 4
+
+	// conflictFor is how long an address that somebody uses is given to nobody else; while he is heard of, it goes on.
+	conflictFor = 10 * time.Minute
 
 	surveyEvery = 5 * time.Second
 	// surveyed is how many free addresses of a network are looked at ahead: on the segment, and by ping past a relay.
@@ -51,52 +56,43 @@ func (p *probeBudget) take() bool {
 	return false
 }
 
-// offerFromPool finds an address for a machine without a reservation and offers it: at once where the machine has it
-// already or the wire is known to be silent about it, else after a probe.
-func (s *Server) offerFromPool(x *exchange, out outbox) dropReason {
-	mac := x.req.mac
-	held := s.deps.Book.holds(mac, x.scope.network.Subnet)
-	addr, ok := s.deps.Book.offer(mac, x.t, x.scope, x.pool, x.req.requested, func(a netip.Addr) bool {
-		return s.prober.Known(a).Blocks(mac)
-	})
-	switch {
-	case !ok:
-		return s.refuse(x, func() string { return s.whyFull(x) })
-	case held || !s.mustProbe(x, addr):
-		return s.offer(x, addr, out)
-	}
-	s.prober.Probe(x.path(), addr, mac, func(r segment.Result) { s.probed(x, addr, r) })
-	return dropNone
-}
-
 func (s *Server) mustProbe(x *exchange, addr netip.Addr) bool {
-	return x.sock != nil && x.scope.network.Probe && s.prober.Known(addr).State == segment.Unknown && s.probes.take()
+	return x.in.sock != nil && x.scope.network.Probe && s.prober.Known(addr).State == segment.Unknown && s.probes.take()
 }
 
-// path is the way to the machines of the exchange's network.
-func (x *exchange) path() segment.Path {
-	return segment.Path{Interface: x.sock.Interface(), Relay: x.req.giaddr.IsValid()}
+// probe asks for an address before it is offered, and goes on with the offer when the answer is there.
+func (s *Server) probe(x *exchange, addr netip.Addr) {
+	in, tries := x.in.keep(direct{s}), x.tries
+	path := segment.Path{Interface: in.sock.Interface(), Relay: x.req.GIAddr.IsValid()}
+	s.prober.Probe(path, addr, x.req.MAC, func(r segment.Result) { s.probed(in, addr, r, tries) })
 }
 
 // probed goes on with an offer after its probe. It runs on a goroutine of the prober's, or of the packet loop's.
-func (s *Server) probed(x *exchange, addr netip.Addr, r segment.Result) {
+func (s *Server) probed(in *inbound, addr netip.Addr, r segment.Result, tries int) {
 	defer s.contain()
-	if !r.Blocks(x.req.mac) {
-		s.offer(x, addr, direct{s})
-		return
+	x, why := s.open(in)
+	if why == dropNone {
+		why = s.place(x)
 	}
-	s.deps.Book.withdraw(x.req.mac)
-	s.conflict(x.pool, r)
-	if x.tries++; x.tries >= maxTries {
-		return
+	switch {
+	case why != dropNone: // the lab has changed meanwhile
+	case !r.Blocks(x.req.MAC):
+		why = s.offer(x, addr)
+	case x.pool != nil:
+		s.deps.Book.Withdraw(x.req.MAC)
+		s.conflict(x.pool, r)
+		if x.tries = tries + 1; x.tries < maxTries {
+			why = s.offerFromPool(x)
+		}
 	}
-	if why := s.offerFromPool(x, direct{s}); why != dropNone {
+	if why != dropNone {
 		s.m.dropped[why].Inc()
 	}
 }
 
 // conflict tells of somebody who uses an address of a pool, once in a while for each.
 func (s *Server) conflict(p *Pool, r segment.Result) {
+	s.deps.Book.Conflict(r.Addr, r.MAC, s.deps.Now().Add(conflictFor))
 	if !s.squatters.first(r) {
 		return
 	}
@@ -168,7 +164,8 @@ func (s *Server) tellSquatters(p *Pool, free []netip.Addr) {
 		if r.State != segment.InUse {
 			continue
 		}
-		if last, ok := s.deps.Book.anyByAddr(a); ok && last.MAC == r.MAC {
+		n := p.pool.Network
+		if last, ok := s.deps.Book.Bound(r.MAC, n.Subnet); ok && last.Addr == a {
 			continue // its last holder lingers
 		}
 		s.conflict(p, r)
@@ -195,10 +192,20 @@ func (s *Server) candidates(t *Table) map[segment.Path][]netip.Addr {
 			continue
 		}
 		for _, p := range sc.pools {
-			free := s.deps.Book.freeAddrs(t, p, most-len(all[path]))
+			free := s.freeAddrs(p.range_, p.pool, most-len(all[path]))
 			s.tellSquatters(p, free)
 			all[path] = append(all[path], free...)
 		}
 	}
 	return all
+}
+
+// freeAddrs returns up to most addresses of a pool that nobody has leased.
+func (s *Server) freeAddrs(p *leases.Pool, r *lab.Pool, most int) (free []netip.Addr) {
+	for a := r.Range.First; r.Range.Contains(a) && len(free) < most; a = a.Next() {
+		if _, leased := s.deps.Book.ByAddr(a); !leased && p.MayGive(a) {
+			free = append(free, a)
+		}
+	}
+	return free
 }

@@ -49,12 +49,8 @@ func newRation(now func() time.Time) *ration {
 	return &ration{now: now, buckets: map[bucketKey]*bucket{}}
 }
 
-// allow reports whether a newcomer from that network and relay port may have an address of a pool of which free of usable
-// addresses are left.
-func (r *ration) allow(network, port string, free, usable int) bool {
-	if 2*free >= usable {
-		return true
-	}
+// allow reports whether a newcomer from that network and relay port may have an address of a pool that runs short.
+func (r *ration) allow(network, port string) bool {
 	burst, rate := float64(segmentBurst), float64(segmentRate)
 	if port != "" {
 		burst, rate = portBurst, portRate
@@ -105,12 +101,4 @@ func (b *bucket) take(now time.Time, burst, rate float64) bool {
 	}
 	b.tokens--
 	return true
-}
-
-// newcomerLease shortens a lease while the pool is scarce.
-func newcomerLease(lease time.Duration, free, usable int) time.Duration {
-	if scarceShare*free < usable {
-		return min(lease, scarceLease)
-	}
-	return lease
 }

@@ -5,56 +5,53 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"time"
+	"slices"
 
+	"bootlab/dhcpd/leases"
 	"bootlab/internal/event"
 )
 
 // ErrNoLease is returned by Release for an address that nobody holds.
 var ErrNoLease = errors.New("dhcpd: no lease")
 
-// errBusy: the committer has more to do than it can.
-var errBusy = errors.New("dhcpd: too many leases wait to be stored; try again")
-
 // Release gives a lease back by hand, durably, and returns what it was. Its machine is not told: it keeps using the address
 // until it asks again, at half of the lease time, and is then refused if the address is another's by then. A declined
-// address is free again at once. The error is ErrNoLease, the store's, or ctx's.
-func (s *Server) Release(ctx context.Context, addr netip.Addr) (Lease, error) {
-	l, ok := s.deps.Book.anyByAddr(addr)
-	now := s.deps.Now()
-	if !ok || l.State == Released || !now.Before(l.Expiry) {
-		return Lease{}, fmt.Errorf("%w for %s", ErrNoLease, addr)
-	}
-	t := s.deps.Table()
-	subnet := netip.PrefixFrom(addr, addr.BitLen()) // of a network that the lab has no more
-	if scope := t.scopeOf(t.scopes, addr); scope != nil {
-		subnet = scope.network.Subnet
-	}
-	given := l
-	given.State, given.Start, given.Expiry = Released, now.Truncate(time.Second), now.Truncate(time.Second)
-	done := make(chan error, 1)
-	why := s.enqueue(&job{change: &change{lease: given, subnet: subnet}, finish: func(_ outbox, err error) { done <- err }})
-	if why != dropNone {
-		return l, errBusy
-	}
-	select {
-	case err := <-done:
-		if err == nil {
-			s.deps.Events.Record(event.Event{Kind: event.DHCPRelease, MAC: l.MAC, Addr: addr, Detail: "by hand"})
-		}
+// address, or one that was found in use, is free again at once. The error is ErrNoLease, the store's, or ctx's.
+func (s *Server) Release(ctx context.Context, addr netip.Addr) (leases.Lease, error) {
+	l, err := s.setAside(addr)
+	if err != nil {
 		return l, err
-	case <-ctx.Done():
-		return l, ctx.Err()
 	}
+	if l.State == leases.Active {
+		c := &leases.Change{Lease: l, Subnet: netip.PrefixFrom(addr, addr.BitLen())}
+		c.State, c.Start, c.Expiry = leases.Released, s.deps.Now(), s.deps.Now()
+		if scope := s.deps.Table().scopeOf(s.deps.Table().scopes, addr); scope != nil {
+			c.Subnet = scope.network.Subnet
+		}
+		s.deps.Book.Commit(ctx, []*leases.Change{c})
+		err = c.Err
+	} else {
+		err = s.deps.Book.Forget(ctx, addr)
+	}
+	if err == nil {
+		s.prober.Forget(addr)
+		s.deps.Events.Record(event.Event{Kind: event.DHCPRelease, MAC: l.MAC, Addr: addr, Detail: "by hand"})
+	}
+	return l, err
 }
 
-// anyByAddr returns the lease of an address, live or not.
-func (b *Book) anyByAddr(a netip.Addr) (Lease, bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	e := b.byAddr[a]
-	if e == nil {
-		return Lease{}, false
+// setAside returns what keeps an address from others now.
+func (s *Server) setAside(addr netip.Addr) (leases.Lease, error) {
+	if l, ok := s.deps.Book.ByAddr(addr); ok {
+		return l, nil
 	}
-	return e.Lease, true
+	now := s.deps.Now()
+	all := s.deps.Book.All()
+	i := slices.IndexFunc(all, func(l leases.Lease) bool {
+		return l.Addr == addr && l.State != leases.Released && l.State != leases.Active && now.Before(l.Expiry)
+	})
+	if i < 0 {
+		return leases.Lease{}, fmt.Errorf("%w for %s", ErrNoLease, addr)
+	}
+	return all[i], nil
 }

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"bootlab/dhcpd/leases"
 	"bootlab/dhcpd/segment"
 	"bootlab/internal/event"
 
@@ -29,7 +30,7 @@ const defaultQueue = 1024
 // Deps are what a server works with. All are required.
 type Deps struct {
 	Table      func() *Table
-	Book       *Book
+	Book       *leases.Book
 	Events     event.Recorder
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
@@ -43,6 +44,7 @@ type Server struct {
 	log    *slog.Logger
 	m      *metrics
 	jobs   chan *job
+	free   *sync.Pool // of jobs
 	quiet  *limiter
 	ration *ration
 	loops  *loopGuard
@@ -77,7 +79,7 @@ func New(cfg Config, deps Deps) *Server {
 		cfg.Queue = defaultQueue
 	}
 	s := &Server{
-		deps: deps, log: deps.Log.With("server", "dhcpd"), jobs: make(chan *job, cfg.Queue),
+		deps: deps, log: deps.Log.With("server", "dhcpd"), jobs: make(chan *job, cfg.Queue), free: newJobs(),
 		quiet: newLimiter(deps.Now), ration: newRation(deps.Now), loops: newLoopGuard(deps.Now), lines: map[string]*line{},
 	}
 	s.prober = segment.NewProber(segment.ProberConfig{Probes: maxProbes}, segment.ProberDeps{
@@ -93,13 +95,14 @@ type Staged struct {
 	server *Server
 	opened map[string]*segment.Socket // nil: of an interface that is not there yet
 	wanted []string
+	pools  []*leases.Pool
 }
 
 // Stage opens the sockets that t needs and the server does not have. An interface that is not there, such as a bridge that
 // somebody else makes later, is waited for. An error wraps syscall.EADDRINUSE where another
 // program holds a port; then nothing stays open.
 func (s *Server) Stage(t *Table) (*Staged, error) {
-	st := &Staged{server: s, opened: map[string]*segment.Socket{}, wanted: t.Interfaces()}
+	st := &Staged{server: s, opened: map[string]*segment.Socket{}, wanted: t.Interfaces(), pools: t.ranges()}
 	s.mu.Lock()
 	have := slices.Collect(maps.Keys(s.lines))
 	s.mu.Unlock()
@@ -137,6 +140,7 @@ func (st *Staged) Discard() {
 // Commit serves the new sockets, now or as soon as Serve runs, and closes those of interfaces that are gone.
 func (st *Staged) Commit() {
 	s := st.server
+	s.deps.Book.Serve(st.pools...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for iface, l := range s.lines {
@@ -183,6 +187,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	wg.Go(func() { s.commitLoop(ctx) })
 	wg.Go(func() { s.prober.Run(ctx) })
 	wg.Go(func() { s.surveyLoop(ctx) })
+	wg.Go(func() { s.reclaimLoop(ctx) })
 	<-ctx.Done()
 	s.mu.Lock()
 	s.run = nil
@@ -230,6 +235,7 @@ func (s *Server) advertise(ctx context.Context, sock *segment.Socket) {
 // receive is the packet loop of one port. It answers in place; only what must first be durable is handed on.
 func (s *Server) receive(ctx context.Context, sock *segment.Socket, port uint16, batch int) {
 	in, out := segment.NewInbox(batch), segment.NewOutbox(batch, s.sendFailed)
+	packet := &inbound{iface: sock.Interface(), port: port, sock: sock, out: out}
 	wait := minBackoff
 	for {
 		n, err := sock.Receive(port, in)
@@ -248,7 +254,8 @@ func (s *Server) receive(ctx context.Context, sock *segment.Socket, port uint16,
 		wait = minBackoff
 		for i := range n {
 			p := in.At(i)
-			s.handle(&inbound{iface: sock.Interface(), port: port, from: p.From, local: p.Local, data: p.Data, sock: sock, out: out})
+			packet.from, packet.local, packet.data = p.From, p.Local, p.Data
+			s.handle(packet)
 		}
 		out.Flush()
 	}

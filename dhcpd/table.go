@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
+	"bootlab/dhcpd/leases"
+	"bootlab/dhcpd/wire"
 	"bootlab/internal/lab"
 )
 
@@ -27,26 +30,25 @@ type Table struct {
 type Reservation struct {
 	Host    *lab.Host
 	scope   *scope
-	options *Options
+	options *wire.Options
 	lease   time.Duration
 }
 
 // A Pool gives addresses to machines without a reservation.
 type Pool struct {
 	pool    *lab.Pool
-	options *Options
+	options *wire.Options
 	lease   time.Duration
-	first   uint32
-	size    uint32
-	usable  int // size without what the lab gave away already
+	range_  *leases.Pool // its addresses, without what the lab gave away already
 }
 
 // A scope is one network as this server sees it.
 type scope struct {
 	network *lab.Network
-	options *Options
+	options *wire.Options
 	lease   time.Duration
 	pools   []*Pool
+	away    atomic.Pointer[lab.Network] // what home made last
 }
 
 // Compile re-indexes a lab for answering DHCP. It does no I/O. Its error is a lab.Problems with all that a packet could
@@ -73,7 +75,7 @@ func Compile(l *lab.Lab) (*Table, error) {
 		return nil, err
 	}
 	t.take(l)
-	t.countUsable()
+	t.fence()
 	return t, nil
 }
 
@@ -83,7 +85,7 @@ func (t *Table) addScope(n *lab.Network, problems *lab.Problems) *scope {
 	if len(*problems) > before {
 		return nil
 	}
-	s := &scope{network: n, options: commonOptions(n, n.Routes, n.Options), lease: n.Lease}
+	s := &scope{network: n, options: optionsOf(n, n.Routes, n.Options), lease: n.Lease}
 	if s.lease <= 0 {
 		s.lease = defaultLease
 	}
@@ -98,8 +100,7 @@ func (t *Table) addScope(n *lab.Network, problems *lab.Problems) *scope {
 }
 
 func newPool(s *scope, p *lab.Pool) *Pool {
-	out := &Pool{pool: p, options: s.options, lease: p.Lease, first: toUint32(p.Range.First)}
-	out.size = toUint32(p.Range.Last) - out.first + 1
+	out := &Pool{pool: p, options: s.options, lease: p.Lease}
 	if out.lease <= 0 {
 		out.lease = s.lease
 	}
@@ -111,7 +112,7 @@ func newPool(s *scope, p *lab.Pool) *Pool {
 		if p.Options != nil {
 			custom = p.Options
 		}
-		out.options = commonOptions(s.network, routes, custom)
+		out.options = optionsOf(s.network, routes, custom)
 	}
 	return out
 }
@@ -140,7 +141,7 @@ func (t *Table) addHosts(hosts []*lab.Host, byNetwork map[*lab.Network]*scope, p
 }
 
 // hostOptions encodes what a host has of its own; what it leaves out (nil) is the network's.
-func hostOptions(n *lab.Network, h *lab.Host) *Options {
+func hostOptions(n *lab.Network, h *lab.Host) *wire.Options {
 	routes, custom := n.Routes, n.Options
 	if h.Routes != nil {
 		routes = h.Routes
@@ -148,10 +149,7 @@ func hostOptions(n *lab.Network, h *lab.Host) *Options {
 	if h.Options != nil {
 		custom = h.Options
 	}
-	if !routesEncodable(routes) {
-		routes = nil // already reported
-	}
-	return commonOptions(n, routes, custom)
+	return optionsOf(n, routes, custom)
 }
 
 // take collects the addresses that no pool may give away although its range covers them.
@@ -183,22 +181,24 @@ func (t *Table) take(l *lab.Lab) {
 	}
 }
 
-func (t *Table) countUsable() {
+// fence makes the ranges of the pools, once it is known what they must keep off.
+func (t *Table) fence() {
 	for _, s := range t.scopes {
 		for _, p := range s.pools {
-			p.usable = int(p.size)
-			for a := range t.taken {
-				if p.contains(a) && t.reserved[a] == nil {
-					p.usable--
-				}
-			}
-			for a := range t.reserved {
-				if p.contains(a) {
-					p.usable--
-				}
-			}
+			r := p.pool.Range
+			p.range_ = leases.NewPool(r.First, r.Last, func(a netip.Addr) bool { return !t.poolMayGive(a) })
 		}
 	}
+}
+
+// ranges returns the ranges of all pools.
+func (t *Table) ranges() (all []*leases.Pool) {
+	for _, s := range t.scopes {
+		for _, p := range s.pools {
+			all = append(all, p.range_)
+		}
+	}
+	return all
 }
 
 // Interfaces returns the interfaces to serve, sorted. A lab whose networks are all reached through relays has the one
@@ -232,37 +232,37 @@ func (t *Table) advertises(iface string) bool {
 }
 
 // locate returns the network that a request belongs to, or nil.
-func (t *Table) locate(r *request, iface string) *scope {
-	if r.subnet.IsValid() {
-		return t.scopeOf(t.scopes, r.subnet)
+func (t *Table) locate(r *wire.Request, iface string) *scope {
+	if r.Subnet.IsValid() {
+		return t.scopeOf(t.scopes, r.Subnet)
 	}
 	here := t.byIface[iface]
 	if len(here) < 2 {
 		if len(here) == 1 {
 			return here[0]
 		}
-		return t.scopeOf(t.scopes, r.ciaddr) // a renewal sent straight to us by a client behind a relay
+		return t.scopeOf(t.scopes, r.CIAddr) // a renewal sent straight to us by a client behind a relay
 	}
 	return t.locateShared(r, here)
 }
 
 // locateShared picks among several networks on one wire: where the client lives, where it has a reservation, where it
 // wants to live, where the most specific pool takes it, in this order.
-func (t *Table) locateShared(r *request, here []*scope) *scope {
-	if s := t.scopeOf(here, r.ciaddr); s != nil {
+func (t *Table) locateShared(r *wire.Request, here []*scope) *scope {
+	if s := t.scopeOf(here, r.CIAddr); s != nil {
 		return s
 	}
-	if res := t.reservations[r.mac]; res != nil && slices.Contains(here, res.scope) {
+	if res := t.reservations[r.MAC]; res != nil && slices.Contains(here, res.scope) {
 		return res.scope
 	}
-	who := r.asker()
-	if s := t.scopeOf(here, r.requested); s != nil && s.poolFor(&who) != nil {
+	who := askerOf(r)
+	if s := t.scopeOf(here, r.Requested); s != nil && s.poolFor(&who) != nil {
 		return s
 	}
 	best, bestBits := here[0], -1
 	for _, s := range here {
-		if p := s.poolFor(&who); p != nil && p.bits(r.mac) > bestBits {
-			best, bestBits = s, p.bits(r.mac)
+		if p := s.poolFor(&who); p != nil && p.bits(r.MAC) > bestBits {
+			best, bestBits = s, p.bits(r.MAC)
 		}
 	}
 	return best
@@ -296,8 +296,12 @@ func (t *Table) home(s *scope, iface string, local netip.Addr) *lab.Network {
 	if !local.IsValid() {
 		return s.network
 	}
+	if known := s.away.Load(); known != nil && known.Address == local {
+		return known
+	}
 	n := *s.network
 	n.Address, n.BaseURL = local, fmt.Sprintf("http://%s:%d", local, t.httpPort)
+	s.away.Store(&n)
 	return &n
 }
 
@@ -332,7 +336,7 @@ func (s *scope) poolFor(who *lab.Asker) *Pool {
 // poolHolding returns the pool of s whose range holds a, or nil.
 func (s *scope) poolHolding(a netip.Addr) *Pool {
 	for _, p := range s.pools {
-		if p.contains(a) {
+		if p.range_.Contains(a) {
 			return p
 		}
 	}
@@ -365,90 +369,4 @@ func (p *Pool) bits(m lab.MAC) int {
 		}
 	}
 	return best
-}
-
-func (p *Pool) contains(a netip.Addr) bool { return a.Is4() && toUint32(a)-p.first < p.size }
-
-func checkNetwork(n *lab.Network, problems *lab.Problems) {
-	key := "networks." + n.Name
-	if !n.Subnet.IsValid() || !n.Subnet.Addr().Is4() {
-		problems.Addf(n.Pos, key+".subnet", "%s: want an IPv4 prefix such as 192.168.16.0/24", n.Subnet)
-		return
-	}
-	checkAddrs(n.Pos, key+".address", problems, n.Address)
-	checkAddrs(n.Pos, key+".router", problems, n.Router)
-	checkAddrs(n.Pos, key+".dns", problems, n.DNS...)
-	checkAddrs(n.Pos, key+".ntp", problems, n.NTP...)
-	if n.MTU != 0 && (n.MTU < 68 || n.MTU > 65535) {
-		problems.Addf(n.Pos, key+".mtu", "%d: want 68 to 65535 (RFC 2132 section 5.1)", n.MTU)
-	}
-	for _, d := range n.Search {
-		if !validDomain(d) {
-			problems.Addf(n.Pos, key+".search", "%q is not a domain name: want labels of 1 to 63 bytes", d)
-		}
-	}
-	checkRoutes(n.Pos, key+".routes", n.Routes, problems)
-	checkOptions(n.Pos, key+".options", n.Options, problems)
-	for _, p := range n.Pools {
-		checkPool(n, p, problems)
-	}
-}
-
-func checkPool(n *lab.Network, p *lab.Pool, problems *lab.Problems) {
-	key := fmt.Sprintf("networks.%s.pools.%s", n.Name, p.Name)
-	r := p.Range
-	if !n.Subnet.Contains(r.First) || !n.Subnet.Contains(r.Last) || r.Last.Less(r.First) {
-		problems.Addf(p.Pos, key+".range", "%s: want first and last address inside %s, in this order", r, n.Subnet)
-	}
-	checkRoutes(p.Pos, key+".routes", p.Routes, problems)
-	checkOptions(p.Pos, key+".options", p.Options, problems)
-}
-
-func checkHost(h *lab.Host, problems *lab.Problems) {
-	if !h.IP.Is4() || !h.Network.Subnet.Contains(h.IP) {
-		problems.Addf(h.Pos, "hosts."+h.Name+".ip", "%s: want an address inside %s", h.IP, h.Network.Subnet)
-	}
-	if len(h.Name) > 255 || len(h.Domain) > 255 {
-		problems.Addf(h.Pos, "hosts."+h.Name, "a name of %d bytes: want at most 255", max(len(h.Name), len(h.Domain)))
-	}
-	if h.Routes != nil {
-		checkRoutes(h.Pos, "hosts."+h.Name+".routes", h.Routes, problems)
-	}
-	if h.Options != nil {
-		checkOptions(h.Pos, "hosts."+h.Name+".options", h.Options, problems)
-	}
-}
-
-// checkAddrs accepts addresses that are absent; an IPv6 address where the packet has four bytes would be cut in silence.
-func checkAddrs(pos lab.Pos, key string, problems *lab.Problems, addrs ...netip.Addr) {
-	for _, a := range addrs {
-		if a.IsValid() && !a.Is4() {
-			problems.Addf(pos, key, "%s: want an IPv4 address", a)
-		}
-	}
-}
-
-func checkRoutes(pos lab.Pos, key string, routes []lab.Route, problems *lab.Problems) {
-	for _, r := range routes {
-		if !routesEncodable([]lab.Route{r}) {
-			problems.Addf(pos, key, "%s via %s: want an IPv4 prefix and an IPv4 address", r.To, r.Via)
-		}
-	}
-	if len(routes) > maxOptionSize/9 {
-		problems.Addf(pos, key, "%d routes: want at most %d, more do not fit a packet", len(routes), maxOptionSize/9)
-	}
-}
-
-func routesEncodable(routes []lab.Route) bool {
-	return !slices.ContainsFunc(routes, func(r lab.Route) bool {
-		return !r.To.IsValid() || !r.To.Addr().Is4() || !r.Via.Is4()
-	})
-}
-
-func checkOptions(pos lab.Pos, key string, options []lab.Option, problems *lab.Problems) {
-	for _, o := range options {
-		if why := checkCustom(o); why != "" {
-			problems.Addf(pos, key, "%s", why)
-		}
-	}
 }

@@ -11,7 +11,6 @@ import (
 	"bootlab/internal/lab"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/insomniacslk/dhcp/rfc1035label"
 )
 
 func TestCompileRefuses(t *testing.T) {
@@ -64,23 +63,6 @@ func TestInterfaces(t *testing.T) {
 	l.Networks[0].DHCP = lab.DHCPOff
 	if got := compile(t, l).Interfaces(); len(got) != 0 {
 		t.Errorf("interfaces of a silent lab: %q, want none", got)
-	}
-}
-
-// TestSearch checks the compressed list with the codec's decoder.
-func TestSearch(t *testing.T) {
-	t.Parallel()
-	want := []string{"c1.lab.test", "lab.test", "other.test", "a.c1.lab.test"}
-	b := encodeSearch(want)
-	got, err := rfc1035label.FromBytes(b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, got.Labels); diff != "" {
-		t.Errorf("search list (-want +got):\n%s", diff)
-	}
-	if plain := len(strings.Join(want, ".")) + 2*len(want); len(b) >= plain {
-		t.Errorf("%d bytes, not shorter than %d uncompressed", len(b), plain)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"bootlab/dhcpd"
+	"bootlab/dhcpd/leases"
 	"bootlab/internal/install"
 	"bootlab/internal/lab"
 	"bootlab/internal/store"
@@ -25,7 +25,7 @@ const stateFile = "state.db"
 // learned is what outlives the daemon.
 type learned struct {
 	store    store.Store
-	book     *dhcpd.Book
+	book     *leases.Book
 	installs *install.Machine
 }
 
@@ -46,7 +46,7 @@ func closeStore(s store.Store, log *slog.Logger) {
 
 // openLearned reads what former lives of the daemon learned.
 func (d *Daemon) openLearned(ctx context.Context, s store.Store) (*learned, error) {
-	book, err := dhcpd.OpenBook(ctx, s, time.Now)
+	book, err := leases.Open(ctx, s, time.Now)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,38 @@
+package dhcpd
+
+import (
+	"bootlab/dhcpd/wire"
+	"bootlab/internal/event"
+)
+
+// proxy answers beside another DHCP server: boot information without an address, to firmware and iPXE only.
+func (s *Server) proxy(x *exchange) dropReason {
+	if x.req.Kind != wire.Discover {
+		return dropNotBoot
+	}
+	return s.boot(x, wire.Offer)
+}
+
+// bootServer answers on port 4011, in server mode too: some firmware asks there although the offer said all.
+func (s *Server) bootServer(x *exchange) dropReason {
+	if x.req.Kind != wire.Ask && x.req.Kind != wire.Inform {
+		return dropNotBoot
+	}
+	return s.boot(x, wire.Ack)
+}
+
+func (s *Server) boot(x *exchange, kind wire.MessageType) dropReason {
+	info := bootFor(&x.req, x.home, x.proxyMachine())
+	if info == (bootInfo{}) {
+		return dropNotBoot
+	}
+	if x.req.Stage == wire.StageIPXE { // which takes a proxy's word only from a PXE server
+		info.vendor, info.pxe = vendorPXE, useBootFile
+	}
+	a := &x.reply
+	*a = wire.Reply{Req: &x.req, Kind: kind, Server: x.server}
+	info.tell(a)
+	s.send(x, a)
+	s.record(x, event.Event{Kind: event.DHCPProxyOffer, Detail: x.told(a)})
+	return dropNone
+}
