@@ -2,12 +2,14 @@ package daemon
 
 import (
 	"context"
-	"encoding/binary"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"time"
 
 	"bootlab/dhcpd"
+	"bootlab/dhcpd/leases"
 	"bootlab/internal/api"
 	"bootlab/internal/lab"
 )
@@ -24,8 +26,8 @@ func (c *counter) Leases(context.Context) []api.Lease {
 
 // leaseOf tells a lease with what the lab knows of it. A reservation is an address that a host of the lab has for its own;
 // any other comes from the pool that holds it, whatever led its machine there.
-func leaseOf(l *lab.Lab, lease dhcpd.Lease, now time.Time) api.Lease {
-	a := api.Lease{IP: lease.Addr, MAC: lease.MAC, Name: lease.Hostname, State: leaseState(lease, now), Since: lease.Start, Expires: lease.Expiry}
+func leaseOf(l *lab.Lab, lease leases.Lease, now time.Time) api.Lease {
+	a := api.Lease{IP: lease.Addr, MAC: lease.MAC, Name: lease.Hostname, State: leaseState(lease, now), Since: lease.Start, Expires: lease.Expiry, VendorClass: lease.Vendor, Line: lease.Line}
 	h := l.HostByMAC(lease.MAC)
 	if h != nil {
 		a.Host = h.Name
@@ -41,44 +43,27 @@ func leaseOf(l *lab.Lab, lease dhcpd.Lease, now time.Time) api.Lease {
 
 // leaseState is what a lease is at now: one whose time is over is expired, and so is an address that was set aside long
 // enough.
-func leaseState(lease dhcpd.Lease, now time.Time) api.LeaseState {
-	if lease.State != dhcpd.Released && !now.Before(lease.Expiry) {
+func leaseState(lease leases.Lease, now time.Time) api.LeaseState {
+	if lease.State != leases.Released && !now.Before(lease.Expiry) {
 		return api.LeaseExpired
 	}
-	return api.LeaseState(lease.State)
+	return api.LeaseState(lease.State.String())
 }
 
 // Release implements httpd.Leaser.
-func (c *counter) Release(context.Context, netip.Addr) error {
-	return &api.Error{Status: http.StatusNotImplemented, Message: "this daemon cannot give leases back by hand yet", Hint: "the lease ends by itself; bootlab leases shows when"}
+func (c *counter) Release(ctx context.Context, addr netip.Addr) error {
+	_, err := c.servers.dhcp.Release(ctx, addr)
+	if errors.Is(err, dhcpd.ErrNoLease) {
+		return &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("nobody holds %s", addr), Hint: "bootlab leases shows who holds what"}
+	}
+	return err
 }
 
 // Pools implements httpd.Leaser.
 func (c *counter) Pools(context.Context) []api.Pool {
-	l, now := c.current.Load().Lab, time.Now()
-	held := map[*lab.Pool]int{}
-	for _, lease := range c.book.All() {
-		if p := l.PoolAt(lease.Addr); p != nil && l.HostByIP(lease.Addr) == nil && leaseOf(l, lease, now).Holds() {
-			held[p]++
-		}
-	}
-	reserved := map[*lab.Pool]int{}
-	for _, h := range l.Hosts {
-		if p := l.PoolAt(h.IP); p != nil {
-			reserved[p]++
-		}
-	}
 	var out []api.Pool
-	for _, n := range l.Networks {
-		for _, p := range n.Pools {
-			size := int(number(p.Range.Last)-number(p.Range.First)) + 1 - reserved[p]
-			out = append(out, api.Pool{Network: n.Name, Name: p.Name, Range: p.Range.String(), Size: size, Free: size - held[p]})
-		}
+	for _, p := range c.servers.dhcp.Pools() {
+		out = append(out, api.Pool{Network: p.Network, Name: p.Name, Range: p.Range, Size: p.Usable, Free: p.Free})
 	}
 	return out
-}
-
-func number(a netip.Addr) uint32 {
-	b := a.As4()
-	return binary.BigEndian.Uint32(b[:])
 }
