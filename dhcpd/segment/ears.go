@@ -57,9 +57,18 @@ func (p *Prober) attach(path Path, w wire) (detach func()) {
 }
 
 // readUntil lets reads fail from the end of ctx on, until the returned function is called.
-func readUntil(ctx context.Context, c interface{ SetReadDeadline(time.Time) error }) (stop func() bool) {
+func readUntil(ctx context.Context, c interface{ SetReadDeadline(time.Time) error }) (stop func()) {
 	_ = c.SetReadDeadline(time.Time{}) // a reader before this one may have ended by it
-	return context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })
+	done := make(chan struct{})
+	cancel := context.AfterFunc(ctx, func() {
+		defer close(done)
+		_ = c.SetReadDeadline(time.Unix(1, 0))
+	})
+	return func() {
+		if !cancel() {
+			<-done // else it might end the next reader
+		}
+	}
 }
 
 const (

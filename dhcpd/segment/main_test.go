@@ -109,7 +109,15 @@ func newClient(t testing.TB, seg *netlab.Segment, mac ...string) *netlab.Client 
 	t.Helper()
 	c := seg.NewClient(t, mac...)
 	forwarding(t, c.NIC)
+	up(t, c, "eth0")
 	return c
+}
+
+func up(t testing.TB, c *netlab.Client, iface string) {
+	t.Helper()
+	waitFor(t, iface+" to be up", func() bool {
+		return strings.Contains(netlab.Run(t, "ip", "-n", c.Name, "link", "show", "dev", iface), "state UP")
+	})
 }
 
 func forwarding(t testing.TB, port string) {

@@ -182,6 +182,8 @@ func TestPingProbe(t *testing.T) {
 	run(t, host, "ip", "addr", "add", "10.78.0.9/24", "dev", "eth0")
 	run(t, host, "ip", "link", "set", "eth0", "up")
 	run(t, host, "ip", "route", "add", "default", "via", "10.78.0.1")
+	up(t, router, "far0")
+	up(t, host, "eth0")
 	netlab.Run(t, "ip", "route", "add", "10.78.0.0/24", "via", "10.77.0.254")
 	for _, iface := range []string{"", seg.Bridge} {
 		s := open(t, iface)
