@@ -52,7 +52,7 @@ func (r *report) print(b *bench, tests []dhcpTest) error {
 	}
 	fmt.Printf("\n%s; scratch on %s; rounds: %d\n\n%s", machine(), filesystem(b.dir), b.rounds, r.table(tests))
 	if len(r.noisy) > 0 {
-		fmt.Printf("\nDisturbed although retaken (others used over %.0f %% of a CPU): %v of %d samples.\n", 100*disturbs, r.noisy, r.taken)
+		fmt.Printf("\nDisturbed (others used over %.0f %% of a CPU): %v of %d samples.\n", 100*disturbs, r.noisy, r.taken)
 	}
 	for _, f := range r.failures {
 		fmt.Printf("\nNot measured: %s\n", f)
