@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"bootlab/internal/api"
+
 	"github.com/insomniacslk/dhcp/dhcpv4"
 
 	"bootlab/internal/netlab"
@@ -303,7 +305,7 @@ func (d *daemon) holder(addr string) string {
 		d.t.Fatal(err)
 	}
 	for _, l := range leases {
-		if l.IP.String() == addr {
+		if l.IP.String() == addr && l.State == api.LeaseActive { // not one that was set aside
 			return l.MAC.String()
 		}
 	}
