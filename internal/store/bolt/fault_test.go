@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -59,21 +60,109 @@ func TestDiskErrors(t *testing.T) {
 // TestFailedSyncIsNotRepeated: the kernel forgets what it could not write, so the file is not used again.
 func TestFailedSyncIsNotRepeated(t *testing.T) {
 	t.Parallel()
-	f := &faults{}
+	for _, cut := range []bool{false, true} {
+		t.Run(fmt.Sprintf("cutting fails too: %v", cut), func(t *testing.T) {
+			t.Parallel()
+			f := &faults{}
+			s := begin(t, filepath.Join(t.TempDir(), "store.db"), idle(), f.disk)
+			put(t, s, "a", "1")
+			failed := journalPath(s.db.Path(), int(s.journal.epoch%2))
+			f.set(func(f *faults) { f.sync, f.cut = true, cut })
+			if err := s.Commit(t.Context(), store.Put("b", []byte("2"))); !errors.Is(err, errDisk) {
+				t.Fatalf("commit = %v, want %v", err, errDisk)
+			}
+			f.set(func(f *faults) { f.sync, f.cut = false, false })
+			put(t, s, "c", "3")
+			if _, err := os.Stat(failed); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the file whose sync failed: %v, want none", err)
+			}
+			want := map[string]string{"a": "1", "c": "3"}
+			wantContent(t, s, want)
+			wantContent(t, begin(t, crashed(t, s), idle(), openDisk), want)
+		})
+	}
+}
+
+// TestDatasync: a pipe cannot be synced, and says so.
+func TestDatasync(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	if err := (journalDisk{w}).Datasync(); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("sync of a pipe = %v, want %v", err, syscall.EINVAL)
+	}
+}
+
+// TestInFlight: nobody sees what is not durable, and who waits for the disk can stop waiting.
+func TestInFlight(t *testing.T) {
+	t.Parallel()
+	syncing, done := make(chan struct{}), make(chan struct{})
+	f := &faults{during: func() { syncing <- struct{}{}; <-done }}
 	s := begin(t, filepath.Join(t.TempDir(), "store.db"), idle(), f.disk)
-	put(t, s, "a", "1")
-	f.set(func(f *faults) { f.sync, f.cut = true, true }) // not even cutting
-	if err := s.Commit(t.Context(), store.Put("b", []byte("2"))); !errors.Is(err, errDisk) {
-		t.Fatalf("commit = %v, want %v", err, errDisk)
+	commit := func(ctx context.Context, txn store.Txn) chan error {
+		outcome := make(chan error, 1)
+		go func() { outcome <- s.Commit(ctx, txn) }()
+		return outcome
 	}
-	f.set(func(f *faults) { f.sync, f.cut = false, false })
-	put(t, s, "c", "3")
-	if f.opened != 2 {
-		t.Errorf("%d files were made, want a second one after the first failed", f.opened)
+	first := commit(t.Context(), store.Put("a", []byte("1")))
+	<-syncing
+	wantContent(t, s, map[string]string{})
+	if v, err := s.Get(t.Context(), "a"); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("get = %q, %v, want ErrNotFound: it is not durable yet", v, err)
 	}
-	want := map[string]string{"a": "1", "c": "3"}
-	wantContent(t, s, want)
-	wantContent(t, begin(t, crashed(t, s), idle(), openDisk), want)
+	ctx, cancel := context.WithCancel(t.Context())
+	given := commit(ctx, store.Put("b", []byte("2")))
+	later := commit(t.Context(), store.Txn{
+		If: []store.Cond{{Key: "a", Value: []byte("1")}}, Then: []store.Op{{Key: "a", Value: []byte("3")}},
+	})
+	cancel()
+	if err := <-given; !errors.Is(err, context.Canceled) {
+		t.Errorf("commit = %v, want canceled", err)
+	}
+	done <- struct{}{}
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+	<-syncing
+	if v, err := s.Get(t.Context(), "a"); err != nil || string(v) != "1" {
+		t.Errorf("get = %q, %v, want 1", v, err)
+	}
+	done <- struct{}{}
+	if err := <-later; err != nil {
+		t.Error(err)
+	}
+	wantContent(t, s, map[string]string{"a": "3"})
+}
+
+// TestQueue: who has the lead cannot leave.
+func TestQueue(t *testing.T) {
+	t.Parallel()
+	var q queue
+	q.init()
+	a, b, c := q.get(t.Context()), q.get(t.Context()), q.get(t.Context())
+	if err := q.enter(a); err != nil || len(q.take()) != 1 {
+		t.Fatalf("enter: %v", err)
+	}
+	q.waiting = append(q.waiting, b, c)
+	q.release(a)
+	if q.leave(b) {
+		t.Error("the leader left")
+	}
+	if !q.leave(c) {
+		t.Error("one who waits could not leave")
+	}
+	if got := q.take(); len(got) != 1 || got[0] != b {
+		t.Errorf("the group is %v, want the leader", got)
+	}
+	q.release(b)
+	q.shut()
+	if err := q.enter(c); !errors.Is(err, store.ErrClosed) {
+		t.Errorf("enter = %v, want ErrClosed", err)
+	}
 }
 
 // TestHealsAlone: nobody needs to commit for it.

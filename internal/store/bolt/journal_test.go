@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -174,6 +175,9 @@ func TestRecoverForeign(t *testing.T) {
 	swapped[0], swapped[1] = swapped[1], swapped[0]
 	firstGone, headGone := h.files, h.files
 	firstGone[h.slot(1)] = nil
+	twice := h.files
+	ends := h.ends[h.slot(1)]
+	twice[h.slot(1)] = slices.Concat(h.files[h.slot(1)][:padded(ends[0])], h.files[h.slot(1)][headerSize:])
 	headGone[h.slot(1)] = append(make([]byte, headerSize), h.files[h.slot(1)][headerSize:]...)
 	tests := []struct {
 		name  string
@@ -186,6 +190,7 @@ func TestRecoverForeign(t *testing.T) {
 		{"files exchanged", h.done, swapped, "belongs in the other file"},
 		{"first one gone", h.done, firstGone, "begins after"},
 		{"head gone", h.done, headGone, "head of"},
+		{"a record twice", h.done, twice, "cannot be read"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -70,6 +70,11 @@ func wantContent(t testing.TB, s *Store, want map[string]string) {
 	if diff := cmp.Diff(want, content(t, s, "")); diff != "" {
 		t.Fatalf("content (-want +got):\n%s", diff)
 	}
+	for key, value := range want {
+		if got, err := s.Get(context.WithoutCancel(t.Context()), key); err != nil || string(got) != value {
+			t.Fatalf("get %q = %q, %v, want %q", key, got, err, value)
+		}
+	}
 }
 
 // crashed returns the path of a copy of the store's files, as kill -9 at this moment would leave them.
@@ -104,6 +109,7 @@ type faults struct {
 	mu                     sync.Mutex
 	open, write, sync, cut bool
 	opened                 int
+	during                 func() // each sync; set before the store is opened
 }
 
 func (f *faults) set(fn func(*faults)) {
@@ -140,6 +146,9 @@ func (d faultyDisk) WriteAt(b []byte, at int64) (int, error) {
 }
 
 func (d faultyDisk) Datasync() error {
+	if hook := d.faults.during; hook != nil {
+		hook()
+	}
 	if d.faults.failing(func(f *faults) bool { return f.sync }) {
 		return errDisk
 	}
