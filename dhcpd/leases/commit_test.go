@@ -304,7 +304,12 @@ func TestStale(t *testing.T) {
 // A meter counts what a store is asked for.
 type meter struct {
 	*storetest.Mem
-	calls, txns int
+	calls, txns, gets int
+}
+
+func (m *meter) Get(ctx context.Context, key string) ([]byte, error) {
+	m.gets++
+	return m.Mem.Get(ctx, key)
 }
 
 func (m *meter) CommitAll(ctx context.Context, txns []store.Txn) []error {

@@ -32,6 +32,8 @@ func TestLookups(t *testing.T) {
 	want("laptop", "10.0.0.2")
 	put(1, "laptop")
 	want("laptop", "10.0.0.1")
+	d.reopen()
+	want("laptop", "10.0.0.1") // although machine 2 is read later
 	put(1, "desktop")
 	want("desktop", "10.0.0.1")
 	want("laptop", "") // until machine 2 asks again
@@ -193,10 +195,35 @@ func TestServe(t *testing.T) {
 	d.wantOffer(50, wide, "", "10.0.0.10", false)
 	reserved := NewPool(ip("10.0.0.10"), ip("10.0.0.29"), func(a netip.Addr) bool { return a == ip("10.0.0.17") || a == ip("10.0.0.10") })
 	step("not told of it, with reservations", reserved, 8, 0, 10, 8)
+	early := NewPool(ip("10.0.0.10"), ip("10.0.0.29"), func(a netip.Addr) bool { return a == ip("10.0.0.16") || a == ip("10.0.0.18") })
+	d.Serve(early)
+	step("other reservations", early, 8, 0, 10, 8)
+	d.Serve(reserved)
+	d.wantOffer(50, reserved, "10.0.0.11", "10.0.0.11", true)
+	step("the first again, and a promise", reserved, 8, 1, 9, 8)
 	d.Serve()
-	step("none", reserved, 8, 0, 10, 8)
-	if a, ok := d.Held(mac(50)); !ok || a != ip("10.0.0.10") {
+	step("none", reserved, 8, 1, 9, 8)
+	if a, ok := d.Held(mac(50)); !ok || a != ip("10.0.0.11") {
 		t.Errorf("the promise is lost: %s, %v", a, ok)
+	}
+}
+
+// An address of a pool that nobody has looked at yet is reserved.
+func TestServeUntouched(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.Serve(pool(10, 19))
+	p := NewPool(ip("10.0.0.10"), ip("10.0.0.19"), func(a netip.Addr) bool { return a == ip("10.0.0.12") })
+	d.Serve(p)
+	d.wantUsage(p, 0, 0, 9)
+	if err := d.check(); err != nil {
+		t.Error(err)
+	}
+	d.wantOffer(1, p, "10.0.0.19", "10.0.0.19", true)
+	d.Serve(pool(10, 19))
+	d.wantUsage(pool(10, 19), 0, 1, 9)
+	if err := d.check(); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -271,5 +298,49 @@ func TestManyEndAtOnce(t *testing.T) {
 	d.wantUsage(p, 0, 0, p.Size())
 	if err := d.check(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A lease that is renewed while the leases of its second are looked at does not hide those behind it.
+func TestRenewedAsItEnds(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	p := NewPool(ip("10.0.0.0"), ip("10.0.127.255"), nil)
+	var changes []*Change
+	for n := range 2 * sweepBudget {
+		changes = append(changes, d.change(n, addrOf(p.first+uint32(n)).String()))
+	}
+	d.commit(changes...)
+	d.clock.add(2 * time.Hour)
+	d.Usage(p)
+	next := d.wheel.cursor
+	if next == 0 {
+		t.Fatal("the wheel is done; it should have more to do")
+	}
+	l := d.entries.at(next)
+	c := &Change{Subnet: subnet, Lease: Lease{
+		Addr: addrOf(l.addr), MAC: l.mac, State: Active, Start: d.clock.now(), Expiry: d.clock.now().Add(time.Hour),
+	}}
+	d.commit(c)
+	d.Usage(p)
+	d.wantUsage(p, 1, 0, p.Size()-1)
+	if err := d.check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A machine without a battery begins in 1970.
+func TestClockIsSetFromNothing(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.clock.t = time.Unix(10, 0)
+	d.reopen()
+	p := pool(20, 29)
+	d.lease(1, "10.0.0.20")
+	d.clock.add(56 * 365 * 24 * time.Hour)
+	start := time.Now()
+	d.wantUsage(p, 0, 0, 10)
+	if took := time.Since(start); took > time.Second {
+		t.Errorf("the jump to today took %s", took)
 	}
 }

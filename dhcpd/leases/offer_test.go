@@ -88,6 +88,27 @@ func TestOffer(t *testing.T) {
 			d.Withdraw(mac(4))
 			d.wantOffer(5, p, "", "10.0.0.21", true)
 		}},
+		{"in the middle, too", func(d *desk) {
+			p := pool(20, 22)
+			for n, addr := range []string{"10.0.0.21", "10.0.0.22", "10.0.0.20"} {
+				d.lease(n+1, addr)
+				d.clock.add(time.Minute)
+			}
+			d.clock.add(2 * time.Hour)
+			d.wantOffer(2, p, "", "10.0.0.22", false)
+			d.Withdraw(mac(2))
+			d.wantOffer(4, p, "", "10.0.0.21", true)
+			d.wantOffer(5, p, "", "10.0.0.22", true)
+		}},
+		{"one conflict after the other ends", func(d *desk) {
+			p := pool(20, 21)
+			d.Conflict(ip("10.0.0.20"), mac(9), d.clock.now().Add(time.Minute))
+			d.Conflict(ip("10.0.0.21"), mac(9), d.clock.now().Add(2*time.Minute))
+			for n := range 3 {
+				d.wantUsage(p, 0, 0, n)
+				d.clock.add(time.Minute)
+			}
+		}},
 		{"full", func(d *desk) {
 			p := pool(20, 21)
 			d.lease(1, "10.0.0.20")
