@@ -45,11 +45,7 @@ func (d *desk) wantRows(want ...string) {
 
 func TestCommit(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
-		name string
-		run  func(d *desk)
-		want []string
-	}{
+	runCases(t, []deskCase{
 		{"one machine has one address in a subnet", func(d *desk) {
 			d.lease(1, "10.0.0.20")
 			d.lease(1, "10.0.0.21")
@@ -87,6 +83,13 @@ func TestCommit(t *testing.T) {
 			gone.State, gone.Expiry = Released, gone.Start
 			d.commit(d.change(1, "10.0.0.20"), gone, d.change(2, "10.0.0.20"), d.change(1, "10.0.0.21"), d.change(1, "10.0.0.22"))
 		}, []string{"10.0.0.20 2 active", "10.0.0.22 1 active"}},
+	})
+}
+
+// TestCommitBesides: reserved, declined and impossible changes.
+func TestCommitBesides(t *testing.T) {
+	t.Parallel()
+	runCases(t, []deskCase{
 		{"a reserved address is its host's", func(d *desk) {
 			d.lease(1, "10.0.0.20")
 			c := d.change(2, "10.0.0.20")
@@ -171,14 +174,7 @@ func TestCommit(t *testing.T) {
 				}
 			}
 		}, []string{"10.0.0.23 4 active"}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			d := newDesk(t)
-			tt.run(d)
-			d.wantRows(tt.want...)
-		})
-	}
+	})
 }
 
 // A lease is visible once it is durable, and never if it is not.

@@ -293,3 +293,26 @@ func countFunc[T any](s []T, f func(T) bool) int {
 }
 
 func sameAddr(x, y netip.Addr) bool { return x == y }
+
+// A deskCase is something to happen at a desk of its own, and what the book says then.
+type deskCase struct {
+	name string
+	run  func(d *desk)
+	want []string // rows; nil: not asked
+}
+
+func runCases(t *testing.T, cases []deskCase) {
+	for _, tt := range cases {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			tt.run(d)
+			if err := d.check(); err != nil {
+				t.Error(err)
+			}
+			if tt.want != nil {
+				d.wantRows(tt.want...)
+			}
+		})
+	}
+}

@@ -13,10 +13,7 @@ import (
 // enough that the place of a machine in them does not matter.
 func TestOffer(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
-		name string
-		run  func(d *desk)
-	}{
+	runCases(t, []deskCase{
 		{"a retransmission gets the same", func(d *desk) {
 			p := pool(10, 200)
 			first, fresh, err := d.ask(1, p, "")
@@ -27,7 +24,7 @@ func TestOffer(t *testing.T) {
 			d.wantOffer(1, p, "10.0.0.77", first, false)
 			d.clock.add(offerHold - time.Second) // counted from the last question
 			d.wantOffer(1, p, "", first, false)
-		}},
+		}, nil},
 		{"the wish", func(d *desk) {
 			p := pool(10, 200)
 			d.wantOffer(1, p, "10.0.0.77", "10.0.0.77", true)
@@ -37,16 +34,16 @@ func TestOffer(t *testing.T) {
 			if got, _, _ := d.ask(3, p, "10.0.0.9"); got == "10.0.0.9" {
 				d.t.Error("an address outside of the pool is offered")
 			}
-		}},
+		}, nil},
 		{"a lease comes before the wish", func(d *desk) {
 			d.lease(1, "10.0.0.20")
 			d.wantOffer(1, pool(10, 200), "10.0.0.77", "10.0.0.20", false)
-		}},
+		}, nil},
 		{"an expired lease too", func(d *desk) {
 			d.lease(1, "10.0.0.20")
 			d.clock.add(48 * time.Hour)
 			d.wantOffer(1, pool(10, 200), "10.0.0.77", "10.0.0.20", false)
-		}},
+		}, nil},
 		{"a released one too, whatever others do", func(d *desk) {
 			p := pool(20, 23)
 			d.lease(1, "10.0.0.20")
@@ -57,7 +54,7 @@ func TestOffer(t *testing.T) {
 				}
 			}
 			d.wantOffer(1, p, "", "10.0.0.20", false)
-		}},
+		}, nil},
 		{"a lease of another subnet is none here", func(d *desk) {
 			d.lease(1, "10.0.0.20")
 			p := NewPool(ip("10.1.0.20"), ip("10.1.0.20"), nil)
@@ -65,7 +62,14 @@ func TestOffer(t *testing.T) {
 			if err != nil || a != ip("10.1.0.20") || !fresh {
 				d.t.Errorf("offered %s, fresh %v, %v", a, fresh, err)
 			}
-		}},
+		}, nil},
+	})
+}
+
+// TestOfferWhenScarce: what a pool gives when all of it was leased once.
+func TestOfferWhenScarce(t *testing.T) {
+	t.Parallel()
+	runCases(t, []deskCase{
 		{"longest expired", func(d *desk) {
 			p := pool(20, 22)
 			for n, addr := range []string{"10.0.0.21", "10.0.0.22", "10.0.0.20"} {
@@ -76,7 +80,7 @@ func TestOffer(t *testing.T) {
 			d.wantOffer(4, p, "", "10.0.0.21", true)
 			d.wantOffer(5, p, "", "10.0.0.22", true)
 			d.wantOffer(6, p, "", "10.0.0.20", true)
-		}},
+		}, nil},
 		{"a held address comes back to its place", func(d *desk) {
 			p := pool(20, 22)
 			for n, addr := range []string{"10.0.0.21", "10.0.0.22", "10.0.0.20"} {
@@ -87,7 +91,7 @@ func TestOffer(t *testing.T) {
 			d.wantOffer(4, p, "", "10.0.0.21", true)
 			d.Withdraw(mac(4))
 			d.wantOffer(5, p, "", "10.0.0.21", true)
-		}},
+		}, nil},
 		{"in the middle, too", func(d *desk) {
 			p := pool(20, 22)
 			for n, addr := range []string{"10.0.0.21", "10.0.0.22", "10.0.0.20"} {
@@ -99,7 +103,7 @@ func TestOffer(t *testing.T) {
 			d.Withdraw(mac(2))
 			d.wantOffer(4, p, "", "10.0.0.21", true)
 			d.wantOffer(5, p, "", "10.0.0.22", true)
-		}},
+		}, nil},
 		{"one conflict after the other ends", func(d *desk) {
 			p := pool(20, 21)
 			d.Conflict(ip("10.0.0.20"), mac(9), d.clock.now().Add(time.Minute))
@@ -108,7 +112,7 @@ func TestOffer(t *testing.T) {
 				d.wantUsage(p, 0, 0, n)
 				d.clock.add(time.Minute)
 			}
-		}},
+		}, nil},
 		{"full", func(d *desk) {
 			p := pool(20, 21)
 			d.lease(1, "10.0.0.20")
@@ -119,7 +123,14 @@ func TestOffer(t *testing.T) {
 			}
 			d.clock.add(time.Hour)
 			d.wantOffer(3, p, "", "10.0.0.20", true)
-		}},
+		}, nil},
+	})
+}
+
+// TestOfferNever: what no machine is offered, and for how long.
+func TestOfferNever(t *testing.T) {
+	t.Parallel()
+	runCases(t, []deskCase{
 		{"blocked", func(d *desk) {
 			p := NewPool(ip("10.0.0.20"), ip("10.0.0.21"), func(a netip.Addr) bool { return a == ip("10.0.0.20") })
 			d.lease(1, "10.0.0.20") // reserved later
@@ -127,7 +138,7 @@ func TestOffer(t *testing.T) {
 			if d.MayHave(mac(1), p, ip("10.0.0.20")) {
 				d.t.Error("may have a blocked address")
 			}
-		}},
+		}, nil},
 		{"declined", func(d *desk) {
 			p := pool(20, 21)
 			d.wantOffer(1, p, "10.0.0.20", "10.0.0.20", true)
@@ -140,7 +151,7 @@ func TestOffer(t *testing.T) {
 			d.clock.add(10 * time.Minute)
 			d.wantOffer(2, p, "", "10.0.0.21", true) // that of machine 1 was kept 90 s
 			d.wantOffer(3, p, "", "10.0.0.20", true)
-		}},
+		}, nil},
 		{"in conflict", func(d *desk) {
 			p := pool(20, 21)
 			d.wantOffer(1, p, "10.0.0.20", "10.0.0.20", true)
@@ -155,7 +166,7 @@ func TestOffer(t *testing.T) {
 			d.clock.add(time.Hour)
 			d.wantUsage(p, 0, 0, 2)
 			d.wantOffer(2, p, "10.0.0.20", "10.0.0.20", true)
-		}},
+		}, nil},
 		{"seen in use", func(d *desk) {
 			p := pool(20, 22)
 			d.lease(3, "10.0.0.21")
@@ -188,12 +199,12 @@ func TestOffer(t *testing.T) {
 			if a, _, err := d.Offer(q); !errors.Is(err, ErrFull) {
 				d.t.Errorf("offered %s, %v; want ErrFull", a, err)
 			}
-		}},
+		}, nil},
 		{"a pool of nothing", func(d *desk) {
 			if _, _, err := d.ask(1, NewPool(netip.Addr{}, netip.Addr{}, nil), ""); !errors.Is(err, ErrFull) {
 				d.t.Errorf("error is %v, want ErrFull", err)
 			}
-		}},
+		}, nil},
 		{"the clock is set back", func(d *desk) {
 			p := pool(20, 20)
 			d.lease(1, "10.0.0.20")
@@ -204,17 +215,8 @@ func TestOffer(t *testing.T) {
 				d.t.Errorf("offered %s, %v; want ErrFull: machine 1 has it", got, err)
 			}
 			d.wantUsage(p, 1, 0, 0)
-		}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			d := newDesk(t)
-			tt.run(d)
-			if err := d.check(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
+		}, nil},
+	})
 }
 
 // A lost book gives a machine the address that it had: its place in the pool follows from its MAC, as in version 1.
