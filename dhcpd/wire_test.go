@@ -81,7 +81,8 @@ func TestRogue(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	client := seg.NewClient(t, "02:00:00:00:00:07")
-	ask := client.Command(t.Context(), "udhcpc", "-i", "eth0", "-f", "-t", "20", "-T", "1", "-B", "-s", "/bin/true")
+	// It asks until the other server is up, too.
+	ask := client.Command(t.Context(), "sh", "-c", "for i in 1 2 3 4 5 6 7 8 9 10; do udhcpc -i eth0 -f -n -q -t 1 -T 1 -B -s /bin/true; sleep 0.5; done")
 	if err := ask.Start(); err != nil {
 		t.Fatal(err)
 	}
