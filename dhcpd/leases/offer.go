@@ -21,7 +21,7 @@ const (
 	maxTries = 256
 	// tickBudget is how many leases that end one packet pays for, sweepBudget how many one that finds no address does.
 	tickBudget  = 32
-	sweepBudget = 4096
+	sweepBudget = 1024
 )
 
 // An offer is an address promised to a machine, in memory only: to lose it costs the client a retry.
