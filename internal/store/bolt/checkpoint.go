@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// settleStep is how many keys one transaction copies while nobody waits for a packet: at Open and Close.
+	// settleStep is how many keys one transaction copies where everybody waits for the last of them.
 	settleStep = 4096
 	// stepSize bounds the bytes of one transaction.
 	stepSize = 1 << 20
@@ -127,7 +127,7 @@ func (s *Store) makeRoom() error {
 	busy := s.frozen != nil
 	s.mu.Unlock()
 	if busy && at >= s.limits.hard {
-		if err := s.finish(s.limits.step); err != nil {
+		if err := s.finish(settleStep); err != nil { // many small steps would only make the wait longer
 			return fmt.Errorf("the journal is full and cannot be copied to the database: %w", err)
 		}
 		busy = false

@@ -22,7 +22,6 @@ const (
 	recordAlign  = 8
 	opOverhead   = 2 * binary.MaxVarintLen32 // at most, beside key and value
 	maxTxnSize   = 1 << 30
-	firstRecord  = 1 // sequence number
 	crcSize      = 4
 	deleted      = 1
 	headerSumEnd = len(magic) + crcSize
