@@ -38,6 +38,12 @@ func newLab(t *testing.T, subnet string) *labFile {
 	t.Helper()
 	netlab.Need(t, "root", "ip", "curl")
 	l := &labFile{t: t, dir: t.TempDir(), net: subnet, seg: netlab.NewSegment(t, subnet+".1/24"), user: "nobody"}
+	// A bridge takes the lowest MAC among its ports for its own, unless it is told one, as in networks that people set up.
+	var a, b, c byte
+	if _, err := fmt.Sscanf(subnet, "%d.%d.%d", &a, &b, &c); err != nil {
+		t.Fatal(err)
+	}
+	netlab.Run(t, "ip", "link", "set", l.seg.Bridge, "address", fmt.Sprintf("02:b0:%02x:%02x:%02x:01", a, b, c))
 	for _, dir := range []string{filepath.Dir(l.dir), l.dir} {
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
@@ -317,7 +323,15 @@ type machine struct {
 // machine makes one with that MAC and addresses, which may be none.
 func (d *daemon) machine(t *testing.T, mac string, addrs ...string) *machine {
 	t.Helper()
-	m := &machine{Client: d.seg.NewClient(t, mac), d: d}
+	m := d.labFile.machine(t, mac, addrs...)
+	m.d = d
+	return m
+}
+
+// machine is one that is there before the daemon.
+func (l *labFile) machine(t *testing.T, mac string, addrs ...string) *machine {
+	t.Helper()
+	m := &machine{Client: l.seg.NewClient(t, mac)}
 	for _, a := range addrs {
 		netlab.Run(t, "ip", "-n", m.Name, "addr", "add", a+"/24", "dev", "eth0")
 	}

@@ -41,6 +41,7 @@ type heard struct {
 	Eth      net.HardwareAddr // where the frame was sent to
 	From, To netip.AddrPort
 	Size     int // of the message
+	raw      []byte
 }
 
 func (h heard) String() string {
@@ -145,14 +146,15 @@ func (w *wire) ip(b []byte) {
 	if length < 8 || length > len(udp) {
 		return
 	}
-	p, err := dhcpv4.FromBytes(slices.Clone(udp[8:length]))
+	raw := slices.Clone(udp[8:length])
+	p, err := dhcpv4.FromBytes(raw)
 	if err != nil {
 		return
 	}
 	at := func(addr []byte, port []byte) netip.AddrPort {
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(addr)), binary.BigEndian.Uint16(port))
 	}
-	h := heard{DHCPv4: p, At: time.Now(), Eth: slices.Clone(b[:6]), From: at(ip[12:16], udp), To: at(ip[16:20], udp[2:]), Size: length - 8}
+	h := heard{DHCPv4: p, At: time.Now(), Eth: slices.Clone(b[:6]), From: at(ip[12:16], udp), To: at(ip[16:20], udp[2:]), Size: length - 8, raw: raw}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.heard = append(w.heard, h)

@@ -1,0 +1,167 @@
+package interop
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+
+	"bootlab/internal/netlab"
+)
+
+// wide is a lab with one more network, on the same wire, that has addresses for thousands.
+func wide(t *testing.T, subnet string, second int) *labFile {
+	t.Helper()
+	l := newLab(t, subnet)
+	big := fmt.Sprintf("10.%d", second)
+	l.networks = fmt.Sprintf("  wide: {subnet: %[1]s.0.0/16, interface: BRIDGE, address: %[1]s.0.1, pools: {all: {range: %[1]s.16.0-%[1]s.250.255}}}\n", big)
+	l.write()
+	netlab.Run(t, "ip", "addr", "add", big+".0.1/16", "dev", l.seg.Bridge)
+	return l
+}
+
+// perfdhcp runs Kea's load generator as a relay at addr, and returns its report.
+func (m *machine) perfdhcp(t *testing.T, addr, server string, args ...string) string {
+	t.Helper()
+	netlab.Need(t, "perfdhcp")
+	args = append([]string{"-4", "-l", addr, "-g", "single"}, args...)
+	out, err := m.run("perfdhcp", append(args, server)...)
+	if err != nil && !strings.Contains(err.Error(), "exit status 3") { // 3: some exchanges were not answered, which the report shows
+		t.Fatalf("perfdhcp %v: %v\n%s", args, err, out)
+	}
+	return out
+}
+
+var (
+	perfSection = regexp.MustCompile(`^\*\*\*(?:Statistics for: )?(.*)\*\*\*$`)
+	perfCount   = regexp.MustCompile(`(?m)^(sent packets|received packets|drops|orphans|rejected leases|non unique addresses): (\d+)`)
+)
+
+// counts reads a report: section and counter, as in "DISCOVER-OFFER drops".
+func counts(report string) map[string]int {
+	found, section := map[string]int{}, ""
+	for line := range strings.Lines(report) {
+		if m := perfSection.FindStringSubmatch(strings.TrimSpace(line)); m != nil {
+			section = m[1]
+		}
+		if m := perfCount.FindStringSubmatch(line); m != nil {
+			found[section+" "+m[1]], _ = strconv.Atoi(m[2])
+		}
+	}
+	return found
+}
+
+// TestPerfdhcp wants no failure from a stranger who asks, renews and releases at a lab's pace, behind a relay.
+func TestPerfdhcp(t *testing.T) {
+	t.Parallel()
+	d := start(t, wide(t, "10.105.1", 110))
+	m := d.machine(t, "52:54:00:00:ff:40")
+	netlab.Run(t, "ip", "-n", m.Name, "addr", "add", "10.110.0.2/16", "dev", "eth0")
+	for _, tt := range []struct {
+		name  string
+		args  []string
+		least map[string]int // of what must have been received
+	}{
+		{"new leases", []string{"-r", "300", "-R", "600", "-n", "600"}, map[string]int{"DISCOVER-OFFER": 600, "REQUEST-ACK": 600}},
+		{"again", []string{"-r", "300", "-R", "100", "-n", "300"}, map[string]int{"REQUEST-ACK": 300}},
+		{"renewals and releases", []string{"-r", "200", "-f", "60", "-F", "30", "-R", "2000", "-p", "3"}, map[string]int{"REQUEST-ACK (renewal)": 50}},
+		{"option 82", []string{"-r", "200", "-R", "200", "-n", "200", "-o", "82,0106706f72742037"}, map[string]int{"REQUEST-ACK": 200}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			report := m.perfdhcp(t, "10.110.0.2", "10.110.0.1", append(tt.args, "-W", "1000000")...)
+			got := counts(report)
+			for name, n := range got {
+				// A release has no answer; and the acknowledgement of a renewal is first looked for among those of new leases.
+				excused := strings.HasPrefix(name, "RELEASE ") || name == "REQUEST-ACK orphans" || strings.HasSuffix(name, " packets")
+				if !excused && n != 0 {
+					t.Errorf("%s: %d", name, n)
+				}
+			}
+			for section, least := range tt.least {
+				if got[section+" received packets"] < least {
+					t.Errorf("%s: %d answers, want at least %d", section, got[section+" received packets"], least)
+				}
+			}
+			if t.Failed() {
+				t.Logf("report:\n%s", report)
+			}
+		})
+	}
+}
+
+// TestAvalanche switches a rack on at once: everybody asks, and those who are not answered ask again, less and less often.
+func TestAvalanche(t *testing.T) {
+	t.Parallel()
+	d := start(t, wide(t, "10.105.2", 111))
+	m := d.machine(t, "52:54:00:00:ff:41")
+	netlab.Run(t, "ip", "-n", m.Name, "addr", "add", "10.111.0.2/16", "dev", "eth0")
+	const machines = 200
+	began := time.Now()
+	report := m.perfdhcp(t, "10.111.0.2", "10.111.0.1", "--scenario", "avalanche", "-R", strconv.Itoa(machines))
+	leases, err := d.client.Leases(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := map[string]bool{}
+	for _, l := range leases {
+		held[l.IP.String()] = true
+	}
+	if len(leases) != machines || len(held) != machines {
+		t.Errorf("%d leases of %d addresses after an avalanche of %d\n%s", len(leases), len(held), machines, report)
+	}
+	t.Logf("everybody has an address after %v", time.Since(began).Round(time.Millisecond))
+}
+
+// TestFlood pretends to be ten thousand machines that only ask. A machine of the lab has its address as if nothing were, a
+// guest gets one, and the daemon does not grow.
+func TestFlood(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "10.105.3")
+	d := start(t, l)
+	w := d.machine(t, "02:00:00:00:ff:42").wire(t)
+	w.bind(mac("52:54:00:00:00:10"))
+	before := d.metric("process_resident_memory_bytes")
+	const flood = 10_000
+	for n := range flood {
+		w.send(discover(numbered(n)), newClient, allOfTheNet)
+		if n%1000 == 0 {
+			if ack := w.bind(mac("52:54:00:00:00:11")); ack.YourIPAddr.String() != l.net+".11" {
+				t.Errorf("in the flood a reserved machine gets %s", ack.YourIPAddr)
+			}
+		}
+	}
+	received := func() float64 { return d.metric(`bootlab_dhcpd_packets_received_total{type="discover"}`) }
+	d.until("the flood is over", func() bool { n := received(); w.bind(mac("52:54:00:00:00:10")); return received() == n+1 })
+	if n := received(); n < flood/4 {
+		t.Fatalf("only %v packets arrived: the test proves nothing", n)
+	}
+	if grown := d.metric("process_resident_memory_bytes") - before; grown > 48<<20 {
+		t.Errorf("the daemon has grown by %v MiB", grown/(1<<20))
+	}
+	// What was offered to nobody comes free by itself.
+	guest, began := mac("52:54:00:77:77:77"), time.Now()
+	var offer heard
+	for deadline := time.Now().Add(90 * time.Second); ; {
+		var ok bool
+		if offer, ok = w.tryFrom(discover(guest), newClient, allOfTheNet, time.Second); ok {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("after the flood a guest gets no address")
+		}
+	}
+	if ack := w.ask(selecting(offer)); ack.MessageType() != dhcpv4.MessageTypeAck {
+		t.Errorf("after the flood a guest is told %s", ack)
+	}
+	t.Logf("%v of %d packets arrived; a guest waited %v", received(), flood, time.Since(began).Round(time.Millisecond))
+	t.Run("the log", func(t *testing.T) {
+		pending(t, "each made-up machine that is turned away costs a warning")
+		if lines := strings.Count(d.log.String(), "level=WARN"); lines > 500 {
+			t.Errorf("%d warnings for a flood", lines)
+		}
+	})
+}

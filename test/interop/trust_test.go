@@ -1,0 +1,342 @@
+package interop
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+
+	"bootlab/internal/api"
+	"bootlab/internal/netlab"
+)
+
+// TestSquatters: five of six addresses of a pool are used by machines that somebody configured by hand. The one that is free
+// is given; the others are never offered, and who sits on them is shown. A reservation does not wait for any of this.
+func TestSquatters(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "10.106.1")
+	l.lan = "    pools: {six: {range: NET.100-NET.105}}\n"
+	l.write()
+	neighbours := l.machine(t, "02:00:00:00:ff:51").wire(t)
+	for i := 100; i <= 104; i++ {
+		neighbours.own(fmt.Sprintf("%s.%d", l.net, i), mac(fmt.Sprintf("02:00:00:00:51:%02x", i)), nil)
+	}
+	d := start(t, l)
+	w := d.machine(t, "02:00:00:00:ff:50").wire(t)
+	began := time.Now()
+	if ack := w.bind(mac("52:54:00:00:00:10")); ack.YourIPAddr.String() != l.net+".10" || time.Since(began) > 100*time.Millisecond {
+		t.Errorf("a reserved machine got %s after %v", ack.YourIPAddr, time.Since(began))
+	}
+	var offer heard
+	d.until("the free address is found", func() bool {
+		var ok bool
+		offer, ok = w.tryFrom(discover(numbered(1)), newClient, allOfTheNet, 2*time.Second)
+		return ok
+	})
+	if offer.YourIPAddr.String() != l.net+".105" {
+		t.Errorf("offered %s, which another machine uses", offer.YourIPAddr)
+	}
+	if ack := w.ask(selecting(offer)); ack.MessageType() != dhcpv4.MessageTypeAck {
+		t.Errorf("want an ACK, got %s", ack)
+	}
+	// Others find nothing, and are told nothing, however often they ask.
+	for n := 2; n < 5; n++ {
+		if h, ok := w.tryFrom(discover(numbered(n)), newClient, allOfTheNet, time.Second); ok {
+			t.Errorf("%s", h)
+		}
+	}
+	for _, h := range w.all() {
+		if n := h.YourIPAddr.To4()[3]; h.OpCode == dhcpv4.OpcodeBootReply && n >= 100 && n <= 104 {
+			t.Errorf("an address in use was given: %s", h)
+		}
+	}
+	conflict := regexpLine(d.log.String(), "dhcp_conflict")
+	if !strings.Contains(conflict, "addr="+l.net+".10") || !strings.Contains(d.log.String(), "02:00:00:00:51:") {
+		t.Errorf("the log does not say who sits where: %q", conflict)
+	}
+	out, err := d.bootlab("leases", "--state", "conflict")
+	if err != nil || !strings.Contains(out, l.net+".10") {
+		t.Errorf("bootlab leases does not show the addresses that cannot be given: %v\n%s", err, out)
+	}
+}
+
+func regexpLine(log, word string) string {
+	_, rest, _ := strings.Cut(log, word)
+	line, _, _ := strings.Cut(rest, "\n")
+	return line
+}
+
+// TestBridgeWithAnotherMAC lets the bridge take another MAC while the daemon runs, as one does that nobody gave a MAC when a port
+// with a lower one comes. Who uses an address answers to the new one.
+func TestBridgeWithAnotherMAC(t *testing.T) {
+	t.Parallel()
+	pending(t, "probes go on with the interface's old MAC, so their answers do not arrive")
+	l := newLab(t, "10.106.7")
+	l.lan = "    pools: {one: {range: NET.110-NET.110}}\n"
+	l.write()
+	neighbours := l.machine(t, "02:00:00:00:ff:59").wire(t)
+	d := start(t, l)
+	netlab.Run(t, "ip", "link", "set", l.seg.Bridge, "address", "02:b0:00:00:00:07")
+	neighbours.own(l.net+".100", mac("02:00:00:00:51:64"), nil)
+	w := d.machine(t, "02:00:00:00:ff:5a").wire(t)
+	if ack := w.bind(mac("52:54:00:00:00:10")); ack.YourIPAddr.String() != l.net+".10" {
+		t.Errorf("a reserved machine got %s", ack.YourIPAddr)
+	}
+	l.lan = strings.ReplaceAll(l.lan, "110", "100") // of which nothing is known yet
+	l.write()
+	if err := d.reload(); err != nil {
+		t.Fatal(err)
+	}
+	if h, ok := w.tryFrom(discover(numbered(1)), newClient, allOfTheNet, 2*time.Second); ok {
+		t.Errorf("an address in use is offered: %s", h)
+	}
+}
+
+// TestSquatterPastRelay is the same where ARP does not reach: the squatter is a real machine behind a real router.
+func TestSquatterPastRelay(t *testing.T) {
+	t.Parallel()
+	pending(t, "addresses past a relay are surveyed by ARP on the wire of their interface, where nobody answers")
+	l := newLab(t, "10.106.2")
+	l.networks = "  far: {subnet: 10.106.60.0/24, interface: BRIDGE, router: 10.106.60.1, pools: {two: {range: 10.106.60.100-10.106.60.101}}}\n"
+	l.write()
+	router := l.machine(t, "52:54:00:00:ff:52", l.net+".2")
+	netlab.Run(t, "ip", "route", "add", "10.106.60.0/24", "via", l.net+".2")
+	seg := netlab.NewSegment(t, "10.106.61.254/24") // only the wire is wanted
+	join(t, seg, router, "eth1")
+	netlab.Run(t, "ip", "-n", router.Name, "addr", "add", "10.106.60.1/24", "dev", "eth1")
+	netlab.Run(t, "ip", "netns", "exec", router.Name, "sysctl", "-qw", "net.ipv4.ip_forward=1")
+	squatter := seg.NewClient(t, "52:54:00:00:ff:53")
+	netlab.Run(t, "ip", "-n", squatter.Name, "addr", "add", "10.106.60.100/24", "dev", "eth0")
+	netlab.Run(t, "ip", "-n", squatter.Name, "route", "add", "default", "via", "10.106.60.1")
+	d := start(t, l)
+	w := router.wire(t)
+	gi, server := netip.MustParseAddrPort("10.106.60.1:67"), netip.MustParseAddrPort(d.addr+":67")
+	via := dhcpv4.WithRelay(net.ParseIP("10.106.60.1"))
+	for n := range 2 {
+		var offer heard
+		d.until("an offer", func() bool {
+			var ok bool
+			offer, ok = w.tryFrom(discover(numbered(n), via), gi, server, 2*time.Second)
+			return ok || n > 0
+		})
+		switch {
+		case n == 0 && offer.YourIPAddr.String() != "10.106.60.101":
+			t.Errorf("offered %s, which answers pings", offer)
+		case n > 0 && offer.DHCPv4 != nil && offer.YourIPAddr.String() == "10.106.60.100":
+			t.Errorf("offered %s, which answers pings", offer)
+		}
+		if n == 0 {
+			w.askFrom(selecting(offer, via), gi, server)
+		}
+	}
+}
+
+// TestRogue starts somebody's dnsmasq on the wire. People are told which server and where, once, and can count it.
+func TestRogue(t *testing.T) {
+	t.Parallel()
+	netlab.Need(t, "dnsmasq")
+	l := newLab(t, "10.106.3")
+	d := start(t, l)
+	rogue := d.machine(t, "02:00:00:00:ff:54", l.net+".9")
+	log := rogue.daemonize(t, "dnsmasq", "-k", "--conf-file=/dev/null", "--port=0", "--interface=eth0", "--except-interface=lo", "--bind-interfaces", "--no-ping",
+		"--dhcp-range="+l.net+".60,"+l.net+".70", "--dhcp-authoritative", "--user=root", "--pid-file=", "--dhcp-leasefile="+filepath.Join(t.TempDir(), "leases"), "--log-facility=-", "--log-dhcp")
+	d.until("dnsmasq listens", func() bool { return strings.Contains(log.String(), "DHCP, sockets bound") })
+	// A server is seen by what it broadcasts, and by what a bridge floods because it does not know the client yet.
+	w := d.machine(t, "02:00:00:00:ff:55").wire(t)
+	const victim = "02:00:00:00:66:01"
+	mark := w.mark()
+	w.send(discover(mac(victim), dhcpv4.WithBroadcast(true)), newClient, allOfTheNet)
+	w.await("the other server's offer", mark, patience, func(h heard) bool {
+		return h.OpCode == dhcpv4.OpcodeBootReply && h.From.Addr().String() == l.net+".9"
+	})
+	d.until("the other server is noticed", func() bool { return strings.Contains(d.log.String(), "dhcp_rogue") })
+	line := regexpLine(d.log.String(), "dhcp_rogue")
+	for _, want := range []string{l.net + ".9", "02:00:00:00:ff:54", l.seg.Bridge} {
+		if !strings.Contains(line, want) {
+			t.Errorf("the event does not name %s: %s", want, line)
+		}
+	}
+	if n := d.metric("bootlab_dhcpd_rogue_replies_total"); n < 1 {
+		t.Errorf("bootlab_dhcpd_rogue_replies_total is %v", n)
+	}
+	out, err := d.bootlab("timeline", victim)
+	if err != nil || !strings.Contains(out, l.net+".9") {
+		t.Errorf("the timeline of the machine that was answered does not say so: %v\n%s", err, out)
+	}
+	for range 20 {
+		mark := w.mark()
+		p := discover(mac(victim), dhcpv4.WithBroadcast(true))
+		w.send(p, newClient, allOfTheNet)
+		w.await("the other server's offer", mark, patience, func(h heard) bool { return answers(p)(h) && h.From.Addr().String() == l.net+".9" })
+	}
+	if n := strings.Count(d.log.String(), "dhcp_rogue"); n > 2 {
+		t.Errorf("told %d times of one server", n)
+	}
+	for _, h := range w.all() {
+		if h.From.Addr().String() == l.addr() && h.ServerIdentifier().String() != l.addr() {
+			t.Errorf("our own answer is odd: %s", h)
+		}
+	}
+}
+
+func (l *labFile) addr() string { return l.net + ".1" }
+
+// TestLoop plays an iPXE that gets its script over and over.
+func TestLoop(t *testing.T) {
+	t.Parallel()
+	d := start(t, newLab(t, "10.106.4"))
+	w := d.machine(t, "02:00:00:00:ff:56").wire(t)
+	card := mac("52:54:00:00:00:10")
+	ipxe := []dhcpv4.Modifier{with(60, "PXEClient:Arch:00007:UNDI:003010"), with(93, "\x00\x07"), with(77, "iPXE"), with(175, "\xb1\x01\x01"), with(55, "\x01\x03\x06\x42\x43\xaf")}
+	const most = 40
+	rounds := 0
+	for ; rounds < most; rounds++ {
+		if ack := w.bind(card, ipxe...); ack.BootFileName == "" && !ack.Options.Has(dhcpv4.OptionBootfileName) {
+			break
+		}
+	}
+	if rounds == most || rounds < 3 {
+		t.Errorf("%d rounds until it gets no boot file", rounds)
+	}
+	if line := regexpLine(d.log.String(), "dhcp_loop"); !strings.Contains(line, "host=w0") {
+		t.Errorf("nobody is told: %q", line)
+	}
+	out, err := d.bootlab("timeline", "w0")
+	if err != nil || !strings.Contains(out, "no boot file") {
+		t.Errorf("its timeline does not say that it goes in circles: %v\n%s", err, out)
+	}
+	if ack := w.bind(card, with(12, "w0")); ack.YourIPAddr.String() != "10.106.4.10" {
+		t.Errorf("the system gets %s", ack)
+	}
+	if ack := w.bind(mac("52:54:00:00:00:11"), ipxe...); ack.BootFileName == "" {
+		t.Error("another machine gets no boot file")
+	}
+}
+
+// TestLeasesByHand releases a lease, and makes another one a reservation that the lab takes as it was printed.
+func TestLeasesByHand(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "10.106.5")
+	d := start(t, l)
+	w := d.machine(t, "02:00:00:00:ff:57").wire(t)
+	one, two := w.bind(numbered(1), with(12, "one")), w.bind(numbered(2), with(12, "two"))
+	if out, err := d.bootlab("leases", "release", one.YourIPAddr.String()); err != nil {
+		t.Fatalf("release: %v\n%s", err, out)
+	}
+	if holder := d.holder(one.YourIPAddr.String()); holder != "" {
+		t.Errorf("the book still has %s for it", holder)
+	}
+	at := dhcpv4.WithClientIP(one.YourIPAddr)
+	w.own(one.YourIPAddr.String(), numbered(1), nil)
+	h, ok := w.tryFrom(message(dhcpv4.MessageTypeRequest, numbered(1), at), netip.AddrPortFrom(netip.MustParseAddr(one.YourIPAddr.String()), 68), allOfTheNet, patience)
+	if !ok || (h.MessageType() != dhcpv4.MessageTypeAck && h.MessageType() != dhcpv4.MessageTypeNak) {
+		t.Errorf("the machine that had it renews: %s", h)
+	}
+	cmd := exec.Command(os.Getenv(binaryVar), "leases", "reserve", two.YourIPAddr.String(), "--lab", l.path())
+	lines, err := cmd.Output() // what is for people may be on the other stream
+	if err != nil {
+		t.Fatalf("reserve: %v\n%s", err, lines)
+	}
+	for line := range strings.Lines(string(lines)) {
+		if text := strings.TrimSpace(line); text != "" && text != "hosts:" && !strings.HasPrefix(text, "#") {
+			l.hosts += line
+		}
+	}
+	l.write()
+	if err := d.reload(); err != nil {
+		t.Fatalf("the lab with the printed lines: %v\n%s", err, lines)
+	}
+	leases, err := d.client.Leases(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(leases, func(l api.Lease) bool {
+		return l.IP.String() == two.YourIPAddr.String() && l.Host == "two" && l.Pool == ""
+	}) {
+		t.Errorf("the lease is no reservation: %+v", leases)
+	}
+	if again := w.bind(numbered(2)); !again.YourIPAddr.Equal(two.YourIPAddr) {
+		t.Errorf("the reserved machine gets %s, had %s", again.YourIPAddr, two.YourIPAddr)
+	}
+	if h := w.ask(discover(numbered(3), with(50, string(two.YourIPAddr.To4())))); h.YourIPAddr.Equal(two.YourIPAddr) {
+		t.Errorf("%s is offered what is reserved for another", h.ClientHWAddr)
+	}
+}
+
+// TestDiskFullRecovers fills the disk under the lease book while machines ask, and empties it again, without a restart. Whoever
+// was told that an address is his has it in the book; nobody has another's.
+func TestDiskFullRecovers(t *testing.T) {
+	t.Parallel()
+	netlab.Need(t, "mount")
+	l := newLab(t, "10.106.6")
+	full := filepath.Join(l.dir, "full")
+	if err := os.Mkdir(full, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	netlab.Run(t, "mount", "-t", "tmpfs", "-o", "size=4m,mode=755", "none", full)
+	t.Cleanup(func() { _ = exec.Command("umount", "-l", full).Run() })
+	l.appliance = "  state: full\n"
+	l.write()
+	d := start(t, l)
+	r := d.machine(t, "52:54:00:00:ff:58", l.net+".2").relay(t, l.net+".2")
+	acked := map[string]string{}
+	ask := func(n int, within time.Duration) bool {
+		addr, err := r.lease(numbered(n), within)
+		if err == nil {
+			acked[numbered(n).String()] = addr
+		}
+		return err == nil
+	}
+	for n := range 5 {
+		if !ask(n, patience) {
+			t.Fatal("no lease before the disk is full")
+		}
+	}
+	filler := filepath.Join(full, "filler")
+	_ = os.WriteFile(filler, make([]byte, 4<<20), 0o644) // as much as fits
+	silent := 0
+	for n := 5; n < 100 && silent < 3; n++ {
+		if !ask(n, 500*time.Millisecond) {
+			silent++
+		}
+	}
+	if silent == 0 {
+		t.Log("95 leases found room on the full disk")
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	d.until("leases are given again, without a restart", func() bool { return ask(100, 500*time.Millisecond) })
+	for restart := range 2 {
+		leases, err := d.client.Leases(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		book, holders := map[string]string{}, map[string]string{}
+		for _, lease := range leases {
+			book[lease.MAC.String()] = lease.IP.String()
+			if other := holders[lease.IP.String()]; other != "" {
+				t.Errorf("%s belongs to %s and %s", lease.IP, other, lease.MAC)
+			}
+			holders[lease.IP.String()] = lease.MAC.String()
+		}
+		for mac, addr := range acked {
+			if book[mac] != addr {
+				t.Errorf("restarted %d times: %s was given %s; the book has %q", restart, mac, addr, book[mac])
+			}
+		}
+		if restart == 0 {
+			d.kill()
+			d.start()
+		}
+	}
+}
