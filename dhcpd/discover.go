@@ -80,12 +80,8 @@ func (s *Server) portFull(x *exchange) dropReason {
 	if most == 0 || len(x.req.CircuitID)+len(x.req.RemoteID) == 0 {
 		return dropNone
 	}
-	line, have, now := lineOf(&x.req), 0, x.start
-	s.deps.Book.Each(func(l *leases.Lease) {
-		if l.Line == line && x.pool.range_.Contains(l.Addr) && l.Live(now) {
-			have++
-		}
-	})
+	line := lineOf(&x.req)
+	have := s.deps.Book.Behind(x.pool.range_, line)
 	if have < most {
 		return dropNone
 	}

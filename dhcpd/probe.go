@@ -8,10 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"bootlab/dhcpd/leases"
 	"bootlab/dhcpd/segment"
 	"bootlab/internal/event"
-	"bootlab/internal/lab"
 )
 
 const (
@@ -192,20 +190,10 @@ func (s *Server) candidates(t *Table) map[segment.Path][]netip.Addr {
 			continue
 		}
 		for _, p := range sc.pools {
-			free := s.freeAddrs(p.range_, p.pool, most-len(all[path]))
+			free := s.deps.Book.FreeAddrs(p.range_, most-len(all[path]))
 			s.tellSquatters(p, free)
 			all[path] = append(all[path], free...)
 		}
 	}
 	return all
-}
-
-// freeAddrs returns up to most addresses of a pool that nobody has leased.
-func (s *Server) freeAddrs(p *leases.Pool, r *lab.Pool, most int) (free []netip.Addr) {
-	for a := r.Range.First; r.Range.Contains(a) && len(free) < most; a = a.Next() {
-		if _, leased := s.deps.Book.ByAddr(a); !leased && p.MayGive(a) {
-			free = append(free, a)
-		}
-	}
-	return free
 }
