@@ -1,10 +1,14 @@
 package interop
 
 import (
+	"context"
 	"fmt"
+	"math/rand/v2"
+	"net"
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -164,4 +168,83 @@ func TestFlood(t *testing.T) {
 			t.Errorf("%d warnings for a flood", lines)
 		}
 	})
+}
+
+// TestKilledUnderLoad kills the daemon again and again while four relays ask in the name of 2000 machines, until all have an
+// address. Nothing that was said is lost, and nobody has another's.
+func TestKilledUnderLoad(t *testing.T) {
+	t.Parallel()
+	d := start(t, wide(t, "10.105.4", 113))
+	m := d.machine(t, "52:54:00:00:ff:43")
+	const machines, relays = 2000, 4
+	said := &acknowledged{leases: map[string]string{}}
+	var asking []*relay
+	for i := range relays {
+		addr := fmt.Sprintf("10.113.0.%d", 2+i)
+		netlab.Run(t, "ip", "-n", m.Name, "addr", "add", addr+"/16", "dev", "eth0")
+		r := m.relay(t, addr)
+		r.server.IP = net.ParseIP("10.113.0.1")
+		asking = append(asking, r)
+	}
+	count := func() (n int) { said.do(func() { n = len(said.leases) }); return n }
+	kills := 0
+	for deadline := time.Now().Add(60 * time.Second); count() < machines; {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d leases in a minute and %d kills", count(), kills)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var load sync.WaitGroup
+		for i, r := range asking {
+			load.Go(func() { leaseAll(ctx, r, said, i, relays, machines) })
+		}
+		want := min(machines, count()+100+rand.IntN(200))
+		d.until("leases", func() bool { return count() >= want })
+		d.kill()
+		kills++
+		cancel()
+		load.Wait()
+		d.start()
+		said.heldBy(t, d)
+	}
+	t.Logf("%d leases, %d kills", count(), kills)
+	if kills < 5 {
+		t.Errorf("only %d kills: the test proves little", kills)
+	}
+}
+
+// leaseAll asks for every n-th machine that has no address yet.
+func leaseAll(ctx context.Context, r *relay, said *acknowledged, first, step, machines int) {
+	for n := first; n < machines && ctx.Err() == nil; n += step {
+		mac := numbered(n)
+		var has bool
+		said.do(func() { has = said.leases[mac.String()] != "" })
+		if has {
+			continue
+		}
+		if addr, err := r.lease(mac, 300*time.Millisecond); err == nil {
+			said.do(func() { said.leases[mac.String()] = addr })
+		}
+	}
+}
+
+// heldBy holds the book against what was said.
+func (a *acknowledged) heldBy(t *testing.T, d *daemon) {
+	t.Helper()
+	leases, err := d.client.Leases(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	book, holders := map[string]string{}, map[string]string{}
+	for _, l := range leases {
+		book[l.MAC.String()] = l.IP.String()
+		if other := holders[l.IP.String()]; other != "" {
+			t.Errorf("%s belongs to %s and %s", l.IP, other, l.MAC)
+		}
+		holders[l.IP.String()] = l.MAC.String()
+	}
+	for mac, addr := range a.leases {
+		if book[mac] != addr {
+			t.Errorf("%s was given %s; the book has %q", mac, addr, book[mac])
+		}
+	}
 }

@@ -1,7 +1,6 @@
 package interop
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"net/netip"
@@ -277,17 +276,20 @@ func TestLeasesByHand(t *testing.T) {
 func TestDiskFullRecovers(t *testing.T) {
 	t.Parallel()
 	netlab.Need(t, "mount")
-	l := newLab(t, "10.106.6")
+	l := wide(t, "10.106.6", 112)
 	full := filepath.Join(l.dir, "full")
 	if err := os.Mkdir(full, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	netlab.Run(t, "mount", "-t", "tmpfs", "-o", "size=4m,mode=755", "none", full)
+	netlab.Run(t, "mount", "-t", "tmpfs", "-o", "size=8m,mode=755", "none", full)
 	t.Cleanup(func() { _ = exec.Command("umount", "-l", full).Run() })
 	l.appliance = "  state: full\n"
 	l.write()
 	d := start(t, l)
-	r := d.machine(t, "52:54:00:00:ff:58", l.net+".2").relay(t, l.net+".2")
+	m := d.machine(t, "52:54:00:00:ff:58")
+	netlab.Run(t, "ip", "-n", m.Name, "addr", "add", "10.112.0.2/16", "dev", "eth0")
+	r := m.relay(t, "10.112.0.2")
+	r.server.IP = net.ParseIP("10.112.0.1")
 	acked := map[string]string{}
 	ask := func(n int, within time.Duration) bool {
 		addr, err := r.lease(numbered(n), within)
@@ -302,41 +304,28 @@ func TestDiskFullRecovers(t *testing.T) {
 		}
 	}
 	filler := filepath.Join(full, "filler")
-	_ = os.WriteFile(filler, make([]byte, 4<<20), 0o644) // as much as fits
-	silent := 0
-	for n := 5; n < 100 && silent < 3; n++ {
+	_ = os.WriteFile(filler, make([]byte, 8<<20), 0o644) // as much as fits
+	// A store may have set room aside; it is used up, or folded together, sooner or later.
+	n, silent := 5, 0
+	for deadline := time.Now().Add(15 * time.Second); silent < 3 && time.Now().Before(deadline); n++ {
 		if !ask(n, 500*time.Millisecond) {
 			silent++
 		}
 	}
-	if silent == 0 {
-		t.Log("95 leases found room on the full disk")
+	t.Logf("%d leases were given on a full disk before the server fell silent", n-8)
+	if silent < 3 {
+		t.Errorf("%d leases, and the disk was never full: the test proves nothing", n)
+	}
+	if d.metric(`bootlab_dhcpd_packets_dropped_total{reason="commit"}`) == 0 || !strings.Contains(d.log.String(), "no space left on device") {
+		t.Error("neither metric nor log says why there are no leases")
 	}
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	d.until("leases are given again, without a restart", func() bool { return ask(100, 500*time.Millisecond) })
-	for restart := range 2 {
-		leases, err := d.client.Leases(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
-		book, holders := map[string]string{}, map[string]string{}
-		for _, lease := range leases {
-			book[lease.MAC.String()] = lease.IP.String()
-			if other := holders[lease.IP.String()]; other != "" {
-				t.Errorf("%s belongs to %s and %s", lease.IP, other, lease.MAC)
-			}
-			holders[lease.IP.String()] = lease.MAC.String()
-		}
-		for mac, addr := range acked {
-			if book[mac] != addr {
-				t.Errorf("restarted %d times: %s was given %s; the book has %q", restart, mac, addr, book[mac])
-			}
-		}
-		if restart == 0 {
-			d.kill()
-			d.start()
-		}
-	}
+	d.until("leases are given again, without a restart", func() bool { return ask(n+1, 500*time.Millisecond) })
+	said := &acknowledged{leases: acked}
+	said.heldBy(t, d)
+	d.kill()
+	d.start()
+	said.heldBy(t, d)
 }
