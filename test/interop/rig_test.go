@@ -257,10 +257,26 @@ func (d *daemon) alive() bool {
 
 func (d *daemon) until(what string, ok func() bool) {
 	d.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+	waitUntil(d.t, what, ok, d.log)
+}
+
+// waitUntil waits for what must become so, or fails the test with the end of the logs.
+func waitUntil(t *testing.T, what string, ok func() bool, logs ...*output) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			d.t.Fatalf("%s: not within 10 s; log:\n%s", what, tail(d.log.String()))
+			for _, log := range logs {
+				t.Logf("log:\n%s", tail(log.String()))
+			}
+			t.Fatalf("%s: not within %v", what, patience)
 		}
+	}
+}
+
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
 	}
 }
 
