@@ -260,6 +260,7 @@ func TestClients(t *testing.T) {
 			r.renewNow()
 			_, mark = w.await("a NAK for the old address", mark, 20*time.Second, func(h heard) bool { return h.MessageType() == dhcpv4.MessageTypeNak })
 			_, mark = r.configured(w, mark, is(second))
+			time.Sleep(500 * time.Millisecond) // dhcpcd forgets what it is told while it still takes its ACK in
 			r.giveBack()
 			w.await("RELEASE", mark, patience, func(h heard) bool {
 				return h.MessageType() == dhcpv4.MessageTypeRelease && h.ClientIPAddr.String() == second
