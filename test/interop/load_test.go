@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"regexp"
 	"strconv"
 	"strings"
@@ -168,6 +169,49 @@ func TestFlood(t *testing.T) {
 			t.Errorf("%d warnings for a flood", lines)
 		}
 	})
+}
+
+// TestGreed lets made-up machines go all the way and take addresses as fast as they are given. Who has an address keeps it,
+// who has a reservation gets it, people are told, and what was taken last comes back soon.
+func TestGreed(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "10.105.5")
+	d := start(t, l)
+	w := d.machine(t, "02:00:00:00:ff:44").wire(t)
+	honest := w.bind(mac("52:54:00:77:77:01"))
+	w.own(honest.YourIPAddr.String(), honest.ClientHWAddr, nil)
+	var last heard
+	taken := 0
+	for n := range 300 {
+		offer, ok := w.tryFrom(discover(numbered(n)), newClient, allOfTheNet, 5*time.Millisecond)
+		if !ok {
+			continue
+		}
+		if last = w.ask(selecting(offer)); last.MessageType() == dhcpv4.MessageTypeAck {
+			taken++
+		}
+	}
+	if taken < 50 {
+		t.Fatalf("only %d addresses taken: the test proves nothing", taken)
+	}
+	if taken > 145 {
+		t.Errorf("%d of 150 addresses taken in a second or two", taken)
+	}
+	if lease := last.IPAddressLeaseTime(0); lease == 0 || lease > 10*time.Minute {
+		t.Errorf("the last of them has a lease of %v", lease)
+	}
+	d.until("people are told", func() bool { return strings.Contains(d.log.String(), "dhcp_limited") })
+	if ack := w.bind(mac("52:54:00:00:00:10")); ack.YourIPAddr.String() != l.net+".10" {
+		t.Errorf("a reserved machine gets %s", ack)
+	}
+	from := netip.AddrPortFrom(netip.MustParseAddr(honest.YourIPAddr.String()), 68)
+	if h := w.askFrom(message(dhcpv4.MessageTypeRequest, honest.ClientHWAddr, dhcpv4.WithClientIP(honest.YourIPAddr)), from, allOfTheNet); h.MessageType() != dhcpv4.MessageTypeAck {
+		t.Errorf("who had an address before is told %s", h)
+	}
+	if again := w.bind(honest.ClientHWAddr); !again.YourIPAddr.Equal(honest.YourIPAddr) {
+		t.Errorf("who had %s before gets %s", honest.YourIPAddr, again.YourIPAddr)
+	}
+	t.Logf("%d addresses taken", taken)
 }
 
 // TestKilledUnderLoad kills the daemon again and again while four relays ask in the name of 2000 machines, until all have an

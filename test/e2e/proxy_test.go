@@ -1,0 +1,69 @@
+package e2e
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"bootlab/internal/event"
+	"bootlab/internal/netlab"
+	"bootlab/test/e2e/qemu"
+)
+
+// proxyLab leaves the addresses to another DHCP server, and says only what to boot.
+const proxyLab = `
+version: 1
+lab: e2e
+domain: lab.test
+appliance: {state: DIR/state, files: files, admin_socket: DIR/admin.sock, user: nobody}
+networks:
+  inner: {subnet: 10.77.0.0/24, interface: BRIDGE, address: 10.77.0.1, dhcp: proxy}
+profiles:
+  shell: {ipxe: ipxe/shell.ipxe}
+hosts:
+  node: {mac: "52:54:00:77:00:21", ip: 10.77.0.21, profile: shell}
+`
+
+// TestProxy boots machines beside a dnsmasq that gives the addresses and knows nothing of booting.
+func TestProxy(t *testing.T) {
+	for _, tt := range []struct {
+		firmware qemu.Firmware
+		program  []event.Kind // how its network boot program is told of
+	}{
+		{qemu.BIOS, nil}, // its ROM is iPXE already
+		{qemu.BIOSPlain, []event.Kind{event.TFTPServed}},
+		{qemu.UEFIPXE, []event.Kind{event.TFTPServed}},
+	} {
+		t.Run(string(tt.firmware), func(t *testing.T) {
+			netlab.Need(t, append(qemu.Needs(), "dnsmasq")...)
+			r := newRig(t, proxyLab, map[string]string{"ipxe/shell.ipxe": "#!ipxe\necho SCRIPT of {{.Host.Name}} for ${netX/ip} from ${netX/dhcp-server}\nsleep 600\n"})
+			beside(t, r.seg)
+			m := qemu.Start(t, qemu.Config{Bridge: r.seg.Bridge, MAC: nodeMAC, Firmware: tt.firmware})
+			line := m.Await(t, patience, "SCRIPT of node")
+			if !strings.Contains(line.Text, "for 10.77.0.21 from 10.77.0.5") {
+				t.Errorf("the address is not the other server's: %s", line.Text)
+			}
+			kinds := append([]event.Kind{event.DHCPProxyOffer}, tt.program...)
+			r.wantKinds(t, "node", append(kinds, event.ScriptServed)...)
+			t.Logf("script after %.1fs", line.At.Seconds())
+		})
+	}
+}
+
+// beside starts the other server, on a machine of its own.
+func beside(t *testing.T, seg *netlab.Segment) {
+	t.Helper()
+	c := seg.NewClient(t)
+	netlab.Run(t, "ip", "-n", c.Name, "addr", "add", "10.77.0.5/24", "dev", "eth0")
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := c.Command(ctx, "dnsmasq", "-k", "--conf-file=/dev/null", "--port=0", "--interface=eth0", "--except-interface=lo", "--bind-interfaces",
+		"--dhcp-range=10.77.0.100,10.77.0.120", "--dhcp-host="+nodeMAC+",10.77.0.21", "--dhcp-authoritative", "--no-ping", "--user=root", "--pid-file=",
+		"--dhcp-leasefile="+filepath.Join(t.TempDir(), "leases"), "--log-facility=-")
+	cmd.WaitDelay = time.Second
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cancel(); _ = cmd.Wait() })
+}
