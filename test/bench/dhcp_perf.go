@@ -105,22 +105,40 @@ var (
 	resent      = regexp.MustCompile(`Requests resent: (\d+)`)
 )
 
+// storms is of how many avalanches one sample is the median: perfdhcp looks every 200 ms whether all have an address, and
+// its back-off is random.
+const storms = 5
+
 // avalanche: perfdhcp sends all DISCOVERs at once and backs off as firmware does.
 func avalanche(ctx context.Context, r *rig, c *dhcpServer) (values, error) {
-	p, err := r.perf(ctx, c, "--scenario", "avalanche", "-R", strconv.Itoa(r.size.storm))
-	if err != nil {
-		return nil, err
+	var took, again sample
+	for range storms {
+		p, err := r.perf(ctx, c, "--scenario", "avalanche", "-R", strconv.Itoa(r.size.storm))
+		if err != nil {
+			return nil, err
+		}
+		t, n, err := p.provisioned()
+		if err != nil {
+			return nil, err
+		}
+		took, again = append(took, t), append(again, n)
 	}
-	took, again := provisioned.FindStringSubmatch(p.text), resent.FindStringSubmatch(p.text)
-	if took == nil || again == nil {
-		return nil, fmt.Errorf("perfdhcp avalanche did not end: %.300s", p.text)
+	return values{"avalanche": took.median(), "avalanche-resent": again.median()}, nil
+}
+
+// provisioned returns after how many seconds the last machine of an avalanche had its address, and how many messages were
+// sent again.
+func (p *perfOutput) provisioned() (took, again float64, err error) {
+	clock, n := provisioned.FindStringSubmatch(p.text), resent.FindStringSubmatch(p.text)
+	if clock == nil || n == nil {
+		return 0, 0, fmt.Errorf("perfdhcp avalanche did not end: %.300s", p.text)
 	}
-	parts := [3]float64{}
-	for i := range parts {
-		parts[i], _ = strconv.ParseFloat(took[1+i], 64)
+	for _, part := range clock[1:4] {
+		v, _ := strconv.ParseFloat(part, 64)
+		took = took*60 + v
 	}
-	n, _ := strconv.ParseFloat(again[1], 64)
-	return values{"avalanche": parts[0]*3600 + parts[1]*60 + parts[2], "avalanche-resent": n}, nil
+	again, _ = strconv.ParseFloat(n[1], 64)
+	return took, again, nil
 }
 
 // perf runs perfdhcp against a contender that has no leases. As a relay it always is.
