@@ -80,7 +80,11 @@ func (d *Desk) script(ctx context.Context, t *Table, mac lab.MAC, from netip.Add
 		return nil, "", err
 	}
 	r := t.recipes[h.Profile]
-	ticket, err := d.deps.Installs.Boot(ctx, h, r.CallsBack())
+	data, err := r.Data(t.lab, h, mac, "")
+	if err != nil {
+		return nil, "", later("render the script of "+h.Name, err)
+	}
+	ticket, err := d.deps.Installs.Boot(ctx, h, r.Done(data).Has(recipe.Callback))
 	switch {
 	case err != nil:
 		return nil, "", later("keep the state of this boot", err)
@@ -89,7 +93,7 @@ func (d *Desk) script(ctx context.Context, t *Table, mac lab.MAC, from netip.Add
 	case ticket.LocalBoot:
 		return recipe.LocalBoot(h.Name, "is installed: starting from its own disk"), "local boot", nil
 	}
-	data, err := r.Data(t.lab, h, mac, ticket.Token)
+	data, err = r.Data(t.lab, h, mac, ticket.Token)
 	if err == nil {
 		script, err = r.Script(data)
 	}

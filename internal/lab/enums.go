@@ -36,7 +36,10 @@ func dhcpModes() []DHCPMode              { return []DHCPMode{DHCPServer, DHCPPro
 func (m *DHCPMode) parse(s string) error { return parseOneOf(m, s, dhcpModes()) }
 func (DHCPMode) spec() spec              { return oneOf(dhcpModes()) }
 func operatingSystems() []OS {
-	return []OS{OSCoreOS, OSFlatcar, OSTalos, OSAnaconda, OSDebian, OSUbuntu, OSCloudInit}
+	return []OS{
+		OSCoreOS, OSOpenShiftAgent, OSFlatcar, OSTalos, OSAnaconda, OSDebian, OSUbuntu, OSAutoYaST, OSAgama,
+		OSHarvester, OSKairos, OSESXi, OSProxmox, OSWindows, OSCloudInit,
+	}
 }
 func (o *OS) parse(s string) error          { return parseOneOf(o, s, operatingSystems()) }
 func (OS) spec() spec                       { return oneOf(operatingSystems()) }

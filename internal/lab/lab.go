@@ -130,16 +130,24 @@ type Option struct {
 // OS names a built-in recipe.
 type OS string
 
-// The operating systems that have a recipe. OSNone leaves kernel arguments to the profile.
+// The operating systems that have a recipe. OSNone leaves kernel arguments to the profile. docs/os has a page for each.
 const (
-	OSNone      OS = ""
-	OSCoreOS    OS = "coreos"
-	OSFlatcar   OS = "flatcar"
-	OSTalos     OS = "talos"
-	OSAnaconda  OS = "anaconda"
-	OSDebian    OS = "debian"
-	OSUbuntu    OS = "ubuntu"
-	OSCloudInit OS = "cloud-init"
+	OSNone           OS = ""
+	OSCoreOS         OS = "coreos" // Fedora CoreOS, RHCOS, SCOS
+	OSOpenShiftAgent OS = "openshift-agent"
+	OSFlatcar        OS = "flatcar"
+	OSTalos          OS = "talos"
+	OSAnaconda       OS = "anaconda" // Fedora, RHEL, Alma, Rocky
+	OSDebian         OS = "debian"
+	OSUbuntu         OS = "ubuntu"
+	OSAutoYaST       OS = "autoyast" // openSUSE Leap 15, SLE 15
+	OSAgama          OS = "agama"    // openSUSE Leap 16, SLES 16
+	OSHarvester      OS = "harvester"
+	OSKairos         OS = "kairos"
+	OSESXi           OS = "esxi"
+	OSProxmox        OS = "proxmox"
+	OSWindows        OS = "windows" // Windows PE by wimboot
+	OSCloudInit      OS = "cloud-init"
 )
 
 // InstallMode says when a profile's installer runs.

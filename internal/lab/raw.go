@@ -79,13 +79,13 @@ type rawPool struct {
 }
 
 type rawProfile struct {
-	OS          scalar[OS]          `yaml:"os" def:"none: args alone" doc:"Built-in recipe for the kernel arguments."`
+	OS          scalar[OS]          `yaml:"os" def:"none: args alone" doc:"Operating system: what its installer is told, how it fetches its documents and how it says that it is done; see docs/os."`
 	Kernel      scalar[text]        `yaml:"kernel" doc:"Kernel, below files."`
 	Initrd      scalars[text]       `yaml:"initrd" def:"none" doc:"Initial RAM disks, below files, in order."`
 	Rootfs      scalar[text]        `yaml:"rootfs" def:"none" doc:"Root file system, below files."`
-	Image       scalar[text]        `yaml:"image" def:"none" doc:"Disk image that VMs get an overlay of, below files."`
+	Image       scalar[text]        `yaml:"image" def:"none" doc:"Disk image that VMs get an overlay of, or beside a kernel the ISO that the installer loads (ubuntu, agama); below files."`
 	Args        scalars[text]       `yaml:"args" def:"none" doc:"More kernel arguments; templates."`
-	Config      scalar[text]        `yaml:"config" def:"none" doc:"Config document (ignition, butane, kickstart, preseed, cloud-init, Talos), below files; the path is a template, and the document too."`
+	Config      scalar[text]        `yaml:"config" def:"none" doc:"Config document (Ignition, Butane, kickstart, preseed, cloud-init, AutoYaST, Talos …), below files; the path is a template, and the document too."`
 	ConfigReads scalar[count]       `yaml:"config_reads" def:"the recipe's" doc:"Complete reads of the config document that one boot may make."`
 	InstallTo   scalar[text]        `yaml:"install_to" def:"none" doc:"Disk to install to, such as /dev/vda."`
 	Install     scalar[InstallMode] `yaml:"install" def:"once where the recipe installs or install_to is set, else never" doc:"When the installer runs."`

@@ -271,8 +271,12 @@ func (r *resolver) profile(e *entry[rawProfile], p *Profile) {
 // defaultInstall is once where something is installed: by the recipe, or because there is a disk to install to.
 func defaultInstall(p *Profile) InstallMode {
 	switch p.OS {
-	case OSAnaconda, OSDebian, OSUbuntu, OSTalos:
+	case OSOpenShiftAgent, OSTalos, OSAnaconda, OSDebian, OSUbuntu, OSAutoYaST, OSAgama, OSHarvester, OSKairos, OSESXi, OSProxmox:
 		return InstallOnce
+	case OSWindows:
+		if p.Config != "" { // without an answer file it is a rescue system
+			return InstallOnce
+		}
 	}
 	if p.InstallTo != "" {
 		return InstallOnce

@@ -64,9 +64,6 @@ func (r *Recipe) Reads() int {
 	return r.system.reads
 }
 
-// CallsBack reports whether the installer makes the "done" call.
-func (r *Recipe) CallsBack() bool { return r.system.callsBack }
-
 // Check renders everything for d and returns what would fail at boot: all problems, at the position of the profile. A
 // document that is not there yet is none of them.
 func (r *Recipe) Check(d Data) error {
@@ -175,6 +172,12 @@ func (r *Recipe) renderFile(file string, d Data) ([]byte, error) {
 		return nil, err
 	}
 	return b.Bytes(), checkUnset(b.String())
+}
+
+// fileNames reports whether a document, as it is before it is rendered, holds text. One that is not there does not.
+func (r *Recipe) fileNames(file, text string) bool {
+	b, err := fs.ReadFile(r.files, path.Clean(file))
+	return err == nil && bytes.Contains(b, []byte(text))
 }
 
 // execute renders a template of one line; a nil template is an empty one.

@@ -59,6 +59,12 @@ func TestScripts(t *testing.T) {
 		{Name: "debian", OS: lab.OSDebian, Kernel: "debian/linux", Initrd: []string{"debian/initrd.gz"}, Config: "preseed.cfg"},
 		{Name: "ubuntu", OS: lab.OSUbuntu, Kernel: "ubuntu/vmlinuz", Initrd: []string{"ubuntu/initrd"}, Image: "ubuntu/live.iso", Config: "autoinstall.yaml"},
 		{Name: "cloud-init", OS: lab.OSCloudInit, Kernel: "vmlinuz", Initrd: []string{"a.img", "b.img"}, Config: "user-data"},
+		{Name: "openshift-agent", OS: lab.OSOpenShiftAgent, Kernel: "agent.x86_64-vmlinuz", Initrd: []string{"agent.x86_64-initrd.img"}, Rootfs: "agent.x86_64-rootfs.img"},
+		{Name: "autoyast", OS: lab.OSAutoYaST, Kernel: "leap/linux", Initrd: []string{"leap/initrd"}, Config: "autoinst.xml"},
+		{Name: "agama", OS: lab.OSAgama, Kernel: "leap16/linux", Initrd: []string{"leap16/initrd"}, Image: "leap16/installer.iso", Config: "profile.json"},
+		{Name: "harvester", OS: lab.OSHarvester, Kernel: "harvester/vmlinuz", Initrd: []string{"harvester/initrd"}, Rootfs: "harvester/rootfs.squashfs", Config: "harvester.yaml"},
+		{Name: "kairos", OS: lab.OSKairos, Kernel: "kairos/kernel", Initrd: []string{"kairos/initrd"}, Rootfs: "kairos/rootfs.squashfs", Config: "kairos.yaml"},
+		{Name: "kairos-ram", OS: lab.OSKairos, Kernel: "kairos/kernel", Initrd: []string{"kairos/initrd"}, Rootfs: "kairos/rootfs.squashfs", Config: "kairos.yaml", Install: lab.InstallNever},
 		{Name: "own-args", Kernel: "vmlinuz-{{.Host.Role}}", Initrd: []string{"initrd"}, Args: []string{"rack={{.Host.Vars.rack}}", "done={{.DoneURL}}"}},
 	} {
 		t.Run(p.Name, func(t *testing.T) {
