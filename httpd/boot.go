@@ -27,10 +27,12 @@ import (
 type Desk interface {
 	// Script renders an iPXE script for the machine that asks from that address, and emits that it did or did not.
 	Script(ctx context.Context, mac lab.MAC, from netip.Addr, name string) ([]byte, error)
-	// Config returns a config document for a request that carries token.
+	// Config returns a config document for a request that carries token. Its Release is called once it was sent or not.
 	Config(ctx context.Context, mac lab.MAC, token, name string, from netip.Addr) (*boot.Document, error)
 	// ConfigRead tells that the whole document, n bytes, was handed to the network in dur. It is never called for HEAD.
 	ConfigRead(ctx context.Context, mac lab.MAC, token, name string, from netip.Addr, n int64, dur time.Duration) error
+	// Report takes what a machine tells of itself, in the query of a URL as it came.
+	Report(ctx context.Context, mac lab.MAC, query string, from netip.Addr) error
 	// Done takes "the install is done".
 	Done(ctx context.Context, mac lab.MAC, token string, from netip.Addr) error
 }
@@ -189,13 +191,15 @@ func (b *Boot) answer(w *reply, q *request) {
 		b.config(w, q)
 	case routeDone:
 		b.done(w, q)
+	case routeReport:
+		b.report(w, q)
 	}
 }
 
 // allow answers 405 to methods that the route does not have. HEAD of done/ would look like a report and be none.
 func allow(w http.ResponseWriter, q *request) bool {
 	methods := []string{http.MethodGet, http.MethodHead}
-	if q.target.route == routeDone {
+	if q.target.route == routeDone || q.target.route == routeReport {
 		methods = []string{http.MethodGet, http.MethodPost}
 	}
 	if slices.Contains(methods, q.Method) {
@@ -250,6 +254,9 @@ func (b *Boot) config(w *reply, q *request) {
 		b.refuseErr(w, q, err)
 		return
 	}
+	if doc.Release != nil {
+		defer doc.Release()
+	}
 	if !b.send(w, q, doc) || q.Method == http.MethodHead {
 		return
 	}
@@ -277,11 +284,25 @@ func (b *Boot) send(w *reply, q *request, doc *boot.Document) bool {
 	return true
 }
 
-func (b *Boot) done(w *reply, q *request) {
-	// Installers post reports that nobody reads; a body left unread could reset the connection before our answer arrives.
+func (b *Boot) report(w *reply, q *request) {
+	b.drain(w, q)
+	if err := b.deps.Desk.Report(q.booking(), q.target.mac, q.URL.RawQuery, q.from); err != nil {
+		b.refuseErr(w, q, err)
+		return
+	}
+	b.send(w, q, &boot.Document{ContentType: "text/plain; charset=utf-8", Body: []byte("ok\n")})
+}
+
+// drain throws a body away: installers post reports that nobody reads, and one left unread could reset the connection
+// before our answer arrives.
+func (b *Boot) drain(w *reply, q *request) {
 	_ = w.control.SetReadDeadline(time.Now().Add(b.limits.Stall))
 	_, _ = io.Copy(io.Discard, http.MaxBytesReader(w, q.Body, maxBody))
 	_ = w.control.SetReadDeadline(time.Time{})
+}
+
+func (b *Boot) done(w *reply, q *request) {
+	b.drain(w, q)
 	if err := b.deps.Desk.Done(q.booking(), q.target.mac, q.target.token, q.from); err != nil {
 		b.refuseErr(w, q, err)
 		return

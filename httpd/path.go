@@ -17,10 +17,13 @@ const (
 	routeFile
 	routeConfig
 	routeDone
+	routeReport
 )
 
 // routeNames are the routes in metrics.
-func routeNames() []string { return []string{"none", "script", "firmware", "file", "config", "done"} }
+func routeNames() []string {
+	return []string{"none", "script", "firmware", "file", "config", "done", "report"}
+}
 
 // A target is a parsed path of the boot plane.
 type target struct {
@@ -52,6 +55,10 @@ func parsePath(p string) target {
 			return target{}
 		}
 		return t
+	case lab.PathReport:
+		if mac, err := lab.ParseMAC(rest); err == nil {
+			return target{route: routeReport, mac: mac}
+		}
 	}
 	return target{}
 }
@@ -97,6 +104,8 @@ func (t target) String() string {
 		return lab.PathConfig + t.mac.Hyphens() + "/…/" + t.name
 	case routeDone:
 		return lab.PathDone + t.mac.Hyphens() + "/…"
+	case routeReport:
+		return lab.PathReport + t.mac.Hyphens()
 	}
 	return "…" // it may hold anything, even a token
 }

@@ -110,6 +110,14 @@ func (d *desk) ConfigRead(ctx context.Context, mac lab.MAC, _, name string, _ ne
 	return nil
 }
 
+func (d *desk) Report(_ context.Context, mac lab.MAC, query string, _ netip.Addr) error {
+	d.note("report %s %s", mac, query)
+	if query == "" {
+		return refusal{403, "nothing told"}
+	}
+	return nil
+}
+
 func (d *desk) Done(ctx context.Context, mac lab.MAC, token string, _ netip.Addr) error {
 	if d.booking != nil {
 		d.booking(ctx)

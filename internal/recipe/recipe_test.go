@@ -77,7 +77,10 @@ func TestScripts(t *testing.T) {
 			golden(t, p.Name+".ipxe", string(got))
 		})
 	}
-	golden(t, "local-boot.ipxe", string(recipe.LocalBoot("worker-0", "is installed: starting from its own disk")))
+	golden(t, "local-boot.ipxe", string(recipe.LocalBoot("worker-0", "is installed: starting from its own disk", "")))
+	golden(t, "local-boot-exit.ipxe", string(recipe.LocalBoot("worker-0", "is installed: starting from its own disk", lab.LocalBootExit)))
+	golden(t, "local-boot-sanboot.ipxe", string(recipe.LocalBoot("worker-0", "is installed: starting from its own disk", lab.LocalBootSanboot)))
+	golden(t, "discover.ipxe", string(recipe.Discover(lab.MAC{0x52, 0x54, 0, 0, 2, 4}, "http://192.168.16.1:8080")))
 	golden(t, "nothing.ipxe", string(recipe.Nothing(lab.MAC{0x52, 0x54, 0, 0, 2, 4})))
 }
 

@@ -68,12 +68,19 @@ func bootScript(d Data, kernel string, initrds, args []string) []byte {
 
 // LocalBoot returns the script that sends a machine to its own disk. On UEFI only leaving iPXE with an error makes
 // firmware go on to the next boot option (exit 0 drops many into their setup); on BIOS the first disk is started by
-// iPXE itself, because a BIOS whose network boot returns often stops there.
-func LocalBoot(host, why string) []byte {
+// iPXE itself, because a BIOS whose network boot returns often stops there. Firmware that is neither is told how.
+func LocalBoot(host, why string, how lab.LocalBoot) []byte {
+	const sanboot = "sanboot --no-describe --drive 0x80 || exit 1\n"
 	var b strings.Builder
 	begin(&b, host, why)
-	b.WriteString("iseq ${platform} efi && exit 1 ||\n")
-	b.WriteString("sanboot --no-describe --drive 0x80 || exit 1\n")
+	switch how {
+	case lab.LocalBootExit, lab.LocalBootNone: // none: it came here all the same, so it had a boot file from elsewhere
+		b.WriteString("exit 1\n")
+	case lab.LocalBootSanboot:
+		b.WriteString(sanboot)
+	default:
+		b.WriteString("iseq ${platform} efi && exit 1 ||\n" + sanboot)
+	}
 	return []byte(b.String())
 }
 
