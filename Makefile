@@ -77,11 +77,6 @@ bench: build deps ## benchmarks beside the code, then bootlab beside the daemons
 bench-dhcp: build deps ## DHCP beside Kea, ISC dhcpd and dnsmasq, in one run of a quarter of an hour
 	go run ./test/bench -only dhcp
 
-.PHONY: bench-tftp
-bench-tftp: build deps ## TFTP beside dnsmasq, tftpd-hpa and atftpd, in one run of some ten minutes
-	@test/deps.sh unpack
-	go run ./test/bench -only tftp
-
 .PHONY: demo
 demo: build ## a machine installs itself over the network, live; takes everything away again
 	@test/deps.sh demo

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"io/fs"
 	"net/netip"
+	"strings"
 	"time"
 
 	"bootlab/internal/event"
 	"bootlab/internal/install"
 	"bootlab/internal/lab"
 	"bootlab/internal/recipe"
+	"bootlab/internal/unknown"
 )
 
 // Leases say who holds which address.
@@ -23,6 +25,7 @@ type Leases interface {
 type Deps struct {
 	Table    func() *Table
 	Installs *install.Machine
+	Unknown  *unknown.Book
 	Leases   Leases
 	Events   event.Recorder
 }
@@ -39,6 +42,8 @@ func New(deps Deps) *Desk {
 		panic("boot: Deps.Table is nil")
 	case deps.Installs == nil:
 		panic("boot: Deps.Installs is nil")
+	case deps.Unknown == nil:
+		panic("boot: Deps.Unknown is nil")
 	case deps.Leases == nil:
 		panic("boot: Deps.Leases is nil")
 	case deps.Events == nil:
@@ -73,8 +78,12 @@ func (d *Desk) script(ctx context.Context, t *Table, mac lab.MAC, from netip.Add
 	if h == nil || h.Profile == nil {
 		return recipe.Nothing(mac), "nothing in the lab for this machine", nil
 	}
-	if h.Profile.Kernel == "" && h.Profile.IPXE == "" {
-		return recipe.LocalBoot(h.Name, "has nothing to boot from the network: starting from its own disk"), "local boot", nil
+	local := func(why string) []byte { return recipe.LocalBoot(h.Name, why+": starting from its own disk", h.Local) }
+	switch {
+	case h.Profile.OS == lab.OSDiscover && h.Network != nil:
+		return recipe.Discover(mac, h.Network.BaseURL), "discovery", nil
+	case h.Profile.Kernel == "" && h.Profile.IPXE == "":
+		return local("has nothing to boot from the network"), "local boot", nil
 	}
 	if err := d.mayAsk(h, mac, from); err != nil {
 		return nil, "", err
@@ -84,14 +93,14 @@ func (d *Desk) script(ctx context.Context, t *Table, mac lab.MAC, from netip.Add
 	if err != nil {
 		return nil, "", later("render the script of "+h.Name, err)
 	}
-	ticket, err := d.deps.Installs.Boot(ctx, h, r.Done(data).Has(recipe.Callback))
+	ticket, err := d.deps.Installs.Boot(ctx, h, install.Ask{NIC: mac, Signs: signs(r.Done(data))})
 	switch {
 	case err != nil:
 		return nil, "", later("keep the state of this boot", err)
 	case ticket.Held:
-		return recipe.LocalBoot(h.Name, "keeps installing and is held: starting from its own disk"), "local boot, held", nil
+		return local("keeps installing and is held"), "local boot, held", nil
 	case ticket.LocalBoot:
-		return recipe.LocalBoot(h.Name, "is installed: starting from its own disk"), "local boot", nil
+		return local("is installed"), "local boot", nil
 	}
 	data, err = r.Data(t.lab, h, mac, ticket.Token)
 	if err == nil {
@@ -103,26 +112,80 @@ func (d *Desk) script(ctx context.Context, t *Table, mac lab.MAC, from netip.Add
 	return script, "profile " + h.Profile.Name, nil
 }
 
-// Config renders the config document for a request that comes from `from` and carries token. Every error is a *Refusal
-// and was told to the event bus.
+// signs are the recipe's, in the words of the state machine.
+func signs(d recipe.Done) (s install.Signs) {
+	for _, pair := range []struct {
+		done recipe.Done
+		sign install.Signs
+	}{{recipe.Callback, install.Call}, {recipe.NextBoot, install.NextBoot}, {recipe.SystemLease, install.SystemLease}} {
+		if d.Has(pair.done) {
+			s |= pair.sign
+		}
+	}
+	return s
+}
+
+// Config renders the config document for a request that comes from `from` and carries token. Its Release must be called
+// once it was sent or not, after ConfigRead where that is called. Every error is a *Refusal and was told to the event bus.
 func (d *Desk) Config(_ context.Context, mac lab.MAC, token, name string, from netip.Addr) (*Document, error) {
 	t := d.deps.Table()
 	doc, err := d.config(t, mac, token, name, from)
 	if err != nil {
-		d.deps.Events.Record(event.Event{Kind: event.ConfigRefused, MAC: mac, Addr: from, Detail: name, Err: err.Error()})
+		d.refused(mac, from, name, err, token)
 		return nil, err
 	}
-	return &Document{ContentType: doc.ContentType, Body: doc.Body}, nil
+	return doc, nil
 }
 
-func (d *Desk) config(t *Table, mac lab.MAC, token, name string, from netip.Addr) (recipe.Document, error) {
+// refused tells of a request for what a boot alone may have. What a stranger chose is cut short and printable, and the
+// token is not in it.
+func (d *Desk) refused(mac lab.MAC, from netip.Addr, what string, err error, token string) {
+	hide := func(s string) string {
+		if token != "" {
+			s = strings.ReplaceAll(s, token, "…")
+		}
+		return unknown.Tidy(s, maxDetail)
+	}
+	d.deps.Events.Record(event.Event{Kind: event.ConfigRefused, MAC: mac, Addr: from, Detail: hide(what), Err: hide(err.Error())})
+}
+
+// maxDetail is how many bytes of what a stranger asked for an event holds.
+const maxDetail = 200
+
+func (d *Desk) config(t *Table, mac lab.MAC, token, name string, from netip.Addr) (*Document, error) {
 	h, r, err := d.owner(t, mac, from)
 	if err != nil {
-		return recipe.Document{}, err
+		return nil, err
 	}
-	if err := d.deps.Installs.Authorize(h, token, r.Reads()); err != nil {
-		return recipe.Document{}, forbidden("not for this boot of "+h.Name, err)
+	release, err := d.authorize(h, r, token, name)
+	if err != nil {
+		return nil, err
 	}
+	doc, err := d.render(t, h, r, mac, token, name)
+	if err != nil {
+		release()
+		return nil, err
+	}
+	return &Document{ContentType: doc.ContentType, Body: doc.Body, Release: release}, nil
+}
+
+// authorize keeps a read of that document for the caller.
+func (d *Desk) authorize(h *lab.Host, r *recipe.Recipe, token, name string) (release func(), err error) {
+	if r.Counts(name) {
+		release, err = d.deps.Installs.Read(h, token, r.Reads())
+	} else {
+		release, err = func() {}, d.deps.Installs.Authorize(h, token, r.Reads())
+	}
+	switch {
+	case errors.Is(err, install.ErrBusy):
+		return nil, later("not for this boot of "+h.Name+" yet", err)
+	case err != nil:
+		return nil, forbidden("not for this boot of "+h.Name, err)
+	}
+	return release, nil
+}
+
+func (d *Desk) render(t *Table, h *lab.Host, r *recipe.Recipe, mac lab.MAC, token, name string) (recipe.Document, error) {
 	data, err := r.Data(t.lab, h, mac, token)
 	if err != nil {
 		return recipe.Document{}, later("render the config document of "+h.Name, err)
@@ -193,7 +256,7 @@ func (d *Desk) Done(ctx context.Context, mac lab.MAC, token string, from netip.A
 		err = d.done(ctx, h, token)
 	}
 	if err != nil {
-		d.deps.Events.Record(event.Event{Kind: event.ConfigRefused, MAC: mac, Addr: from, Detail: "done", Err: err.Error()})
+		d.refused(mac, from, "done", err, token)
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package boot_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"bootlab/internal/install"
 	"bootlab/internal/lab"
 	"bootlab/internal/store/storetest"
+	"bootlab/internal/unknown"
 )
 
 var (
@@ -46,6 +48,7 @@ hosts:
 type rig struct {
 	*boot.Desk
 	installs *install.Machine
+	unknown  *unknown.Book
 	lab      *lab.Lab
 	events   []event.Event
 	leases   map[lab.MAC]netip.Addr
@@ -73,7 +76,10 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Desk = boot.New(boot.Deps{Table: func() *boot.Table { return table }, Installs: r.installs, Leases: r, Events: r})
+	if r.unknown, err = unknown.Open(t.Context(), unknown.Config{}, unknown.Deps{Store: storetest.Memory(), Log: slog.New(slog.DiscardHandler), Now: time.Now}); err != nil {
+		t.Fatal(err)
+	}
+	r.Desk = boot.New(boot.Deps{Table: func() *boot.Table { return table }, Installs: r.installs, Unknown: r.unknown, Leases: r, Events: r})
 	return r
 }
 
@@ -103,7 +109,7 @@ func (r *rig) token(t *testing.T) string {
 func (r *rig) script(t *testing.T) (string, error) {
 	t.Helper()
 	h := r.lab.Host("worker-0")
-	ticket, err := r.installs.Boot(t.Context(), h, true) // the same boot: the same token
+	ticket, err := r.installs.Boot(t.Context(), h, install.Ask{}) // the same boot: the same token
 	return ticket.Token, err
 }
 
@@ -168,13 +174,21 @@ func TestSecondReaderIsRefused(t *testing.T) {
 	t.Parallel()
 	r, ctx := newRig(t), context.Background()
 	token := r.token(t)
-	if _, err := r.Config(ctx, mac, token, "worker.cfg", addr); err != nil {
+	doc, err := r.Config(ctx, mac, token, "worker.cfg", addr)
+	if err != nil {
 		t.Fatal(err)
 	}
+	// Of two at a time only one can be the last: the other waits.
+	var status interface{ HTTPStatus() int }
+	if _, err := r.Config(ctx, mac, token, "worker.cfg", addr); !errors.As(err, &status) || status.HTTPStatus() != 503 {
+		t.Fatalf("two readers at a time: %v, want 503", err)
+	}
+	doc.Release()
 	// A read that broke off is not counted, a complete one is.
-	if _, err := r.Config(ctx, mac, token, "worker.cfg", addr); err != nil {
+	if doc, err = r.Config(ctx, mac, token, "worker.cfg", addr); err != nil {
 		t.Fatalf("after a read that broke off: %v", err)
 	}
+	defer doc.Release()
 	if err := r.ConfigRead(ctx, mac, token, "worker.cfg", addr, 10, time.Second); err != nil {
 		t.Fatal(err)
 	}

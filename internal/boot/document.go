@@ -9,6 +9,7 @@ import (
 type Document struct {
 	ContentType string
 	Body        []byte
+	Release     func() // to be called once it was sent or not; nil: nothing to do
 }
 
 // A Refusal is a request that the desk turns down. Its message says why, for the log and the timeline; the machine is

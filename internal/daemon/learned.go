@@ -16,6 +16,7 @@ import (
 	"bootlab/internal/lab"
 	"bootlab/internal/store"
 	"bootlab/internal/store/bolt"
+	"bootlab/internal/unknown"
 	"bootlab/lbproxy"
 )
 
@@ -27,6 +28,7 @@ type learned struct {
 	store    store.Store
 	book     *leases.Book
 	installs *install.Machine
+	unknown  *unknown.Book
 }
 
 // openStore opens the store that the lab names.
@@ -51,7 +53,11 @@ func (d *Daemon) openLearned(ctx context.Context, s store.Store) (*learned, erro
 		return nil, err
 	}
 	installs, err := install.Open(ctx, install.Config{}, install.Deps{Store: s, Events: d.bus, Now: time.Now})
-	return &learned{store: s, book: book, installs: installs}, err
+	if err != nil {
+		return nil, err
+	}
+	strangers, err := unknown.Open(ctx, unknown.Config{}, unknown.Deps{Store: s, Log: d.log, Now: time.Now})
+	return &learned{store: s, book: book, installs: installs, unknown: strangers}, err
 }
 
 // drains keeps the members that were taken out by hand, below "drain/".

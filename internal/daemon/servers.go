@@ -36,7 +36,7 @@ func (d *Daemon) build() (*servers, error) {
 	d.warnMissing(nbps)
 	desk := boot.New(boot.Deps{
 		Table:    table(d, func(s *snapshot.Snapshot) *boot.Table { return s.Boot }),
-		Installs: d.installs, Leases: who{d}, Events: d.bus,
+		Installs: d.installs, Unknown: d.unknown, Leases: who{d}, Events: d.bus,
 	})
 	s.dhcp = dhcpd.New(dhcpd.Config{}, dhcpd.Deps{
 		Table: table(d, func(s *snapshot.Snapshot) *dhcpd.Table { return s.DHCP }),

@@ -46,6 +46,9 @@ const (
 	InstallDone
 	InstallLocalBoot
 	InstallLoop
+	InstallTimeout
+
+	MachineReported
 
 	BackendUp
 	BackendDown
@@ -132,9 +135,13 @@ var table = [kinds]description{
 	InstallArmed:     {"install_armed", StageInstall, slog.LevelInfo, "the next boot installs this machine"},
 	InstallBooting:   {"install_booting", StageInstall, slog.LevelInfo, "an installer is booting"},
 	InstallStarted:   {"install_started", StageInstall, slog.LevelInfo, "an installer has its config document"},
-	InstallDone:      {"install_done", StageInstall, slog.LevelInfo, "the installer says that it is done"},
+	InstallDone:      {"install_done", StageInstall, slog.LevelInfo, "the install is done: its installer says so, or what the detail tells"},
 	InstallLocalBoot: {"install_local_boot", StageInstall, slog.LevelInfo, "an installed machine was sent to its own disk"},
 	InstallLoop:      {"install_loop", StageInstall, slog.LevelWarn, "a machine keeps installing and never finishes; held until armed again"},
+
+	InstallTimeout: {"install_timeout", StageInstall, slog.LevelWarn, "an installer said nothing for too long; its machine counts as installed until somebody says otherwise"},
+
+	MachineReported: {"machine_reported", StageScript, slog.LevelInfo, "a machine that is not in the lab told what it is"},
 
 	BackendUp:      {"backend_up", StageBalancer, slog.LevelInfo, "a backend became healthy"},
 	BackendDown:    {"backend_down", StageBalancer, slog.LevelWarn, "a backend became unhealthy"},

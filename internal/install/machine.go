@@ -3,7 +3,6 @@ package install
 import (
 	"context"
 	"crypto/rand"
-	"crypto/subtle"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -27,8 +26,10 @@ type Config struct {
 	// autoexec.ipxe first does (default 20 s).
 	SameBoot time.Duration
 	// MinInstall is the shortest install: a host whose installer cannot call back counts as installed when it asks for
-	// its script again later than that after it read its config document (default 60 s).
+	// its script again, or its system for an address, later than that after it read its config document (default 60 s).
 	MinInstall time.Duration
+	// TokenLife is for how long after its script a boot may read its config document (default 24 h).
+	TokenLife time.Duration
 }
 
 // Deps are what the machine needs; all are required.
@@ -45,8 +46,10 @@ type Machine struct {
 
 	transition sync.Mutex // one transition at a time, commit included
 
-	mu     sync.RWMutex
-	states map[string]Status // by host name
+	mu      sync.RWMutex
+	states  map[string]Status // by host name
+	clear   map[string]string // the token that a boot's script holds, by host name; not in the store
+	reading map[sum]int       // counted reads under way, by the first token of their boot
 }
 
 // Open reads all states from the store.
@@ -59,7 +62,7 @@ func Open(ctx context.Context, cfg Config, deps Deps) (*Machine, error) {
 	case deps.Now == nil:
 		panic("install: Deps.Now is nil")
 	}
-	m := &Machine{cfg: cfg.withDefaults(), deps: deps, states: map[string]Status{}}
+	m := &Machine{cfg: cfg.withDefaults(), deps: deps, states: map[string]Status{}, clear: map[string]string{}, reading: map[sum]int{}}
 	err := deps.Store.Scan(ctx, keyPrefix, func(key string, value []byte) error {
 		host := strings.TrimPrefix(key, keyPrefix)
 		s, err := decode(host, value)
@@ -76,21 +79,19 @@ func (c Config) withDefaults() Config {
 	if c.Attempts == 0 {
 		c.Attempts = 5
 	}
-	if c.SameBoot == 0 {
-		c.SameBoot = 20 * time.Second
-	}
-	if c.MinInstall == 0 {
-		c.MinInstall = time.Minute
+	for _, d := range []struct {
+		value *time.Duration
+		def   time.Duration
+	}{{&c.SameBoot, 20 * time.Second}, {&c.MinInstall, time.Minute}, {&c.TokenLife, 24 * time.Hour}} {
+		if *d.value == 0 {
+			*d.value = d.def
+		}
 	}
 	return c
 }
 
-// Status returns the status of h, without its token.
-func (m *Machine) Status(h *lab.Host) Status {
-	s := m.status(h)
-	s.Token = ""
-	return s
-}
+// Status returns the status of h, without its tokens.
+func (m *Machine) Status(h *lab.Host) Status { return m.status(h).public() }
 
 // All returns the status of every host that ever booted or was armed, without tokens.
 func (m *Machine) All() map[string]Status {
@@ -98,8 +99,7 @@ func (m *Machine) All() map[string]Status {
 	defer m.mu.RUnlock()
 	all := maps.Clone(m.states)
 	for host, s := range all {
-		s.Token = ""
-		all[host] = s
+		all[host] = s.public()
 	}
 	return all
 }
@@ -115,6 +115,12 @@ func (m *Machine) status(h *lab.Host) Status {
 	return s
 }
 
+// An Ask is what is known of a boot that begins.
+type Ask struct {
+	NIC   lab.MAC // that asks for the script
+	Signs Signs   // by which this install will be known to be over
+}
+
 // A Ticket says what a boot gets.
 type Ticket struct {
 	LocalBoot bool   // start from the disk; there is no token
@@ -123,15 +129,14 @@ type Ticket struct {
 }
 
 // Boot is called when h asks for its script. It decides between installer and disk, mints the token of the boot and is
-// durable when it returns. callsBack says whether the installer will call Done; one that cannot counts as done when the
-// machine comes back for another script.
-func (m *Machine) Boot(ctx context.Context, h *lab.Host, callsBack bool) (Ticket, error) {
+// durable when it returns. A host whose installer was at work counts as installed if nothing else could have told.
+func (m *Machine) Boot(ctx context.Context, h *lab.Host, ask Ask) (Ticket, error) {
 	m.transition.Lock()
 	defer m.transition.Unlock()
 	s := m.status(h)
-	if !callsBack && s.State == Installing && m.deps.Now().Sub(s.Since) >= m.cfg.MinInstall {
+	if why, end := m.over(h, s); end != goesOn {
 		var err error
-		if s, err = m.finish(ctx, h, s, "it came back after its install"); err != nil {
+		if s, err = m.finish(ctx, h, s, end, why); err != nil {
 			return Ticket{}, err
 		}
 	}
@@ -139,43 +144,70 @@ func (m *Machine) Boot(ctx context.Context, h *lab.Host, callsBack bool) (Ticket
 		m.emit(event.InstallLocalBoot, h, "")
 		return Ticket{LocalBoot: true, Held: s.Held}, nil
 	}
-	if m.sameBoot(s) {
-		return Ticket{Token: s.Token}, nil
+	if m.sameBoot(s, ask.NIC) {
+		return m.again(ctx, h, s)
 	}
-	return m.begin(ctx, h, s)
+	return m.begin(ctx, h, s, ask)
 }
 
-// sameBoot reports whether a script asked for now belongs to the boot that s is in.
-func (m *Machine) sameBoot(s Status) bool {
-	underWay := s.State == Booting || s.State == Live && s.Token != ""
-	return underWay && s.Reads == 0 && m.deps.Now().Sub(s.Minted) < m.cfg.SameBoot
+// sameBoot reports whether a script asked for now belongs to the boot that s is in: firmware that asks twice, or another
+// NIC of the machine that tries as well.
+func (m *Machine) sameBoot(s Status, nic lab.MAC) bool {
+	if !s.underWay() || len(s.Tokens) == 0 || m.deps.Now().Sub(s.Minted) >= m.cfg.SameBoot {
+		return false
+	}
+	return s.Reads == 0 || nic != s.NIC
+}
+
+// again returns the ticket of a boot that has one. A daemon that died since then knows its tokens no more and adds one: the
+// script before it may be the one that runs.
+func (m *Machine) again(ctx context.Context, h *lab.Host, s Status) (Ticket, error) {
+	m.mu.RLock()
+	token := m.clear[h.Name]
+	m.mu.RUnlock()
+	if token == "" {
+		token = rand.Text()
+		if err := m.put(ctx, h, s, s.withToken(token), token); err != nil {
+			return Ticket{}, err
+		}
+	}
+	return Ticket{Token: token}, nil
 }
 
 // begin starts one more boot of an installer, or holds the host after too many.
-func (m *Machine) begin(ctx context.Context, h *lab.Host, s Status) (Ticket, error) {
+func (m *Machine) begin(ctx context.Context, h *lab.Host, s Status, ask Ask) (Ticket, error) {
 	if m.loops(s) {
-		s.Held = true
-		if err := m.put(ctx, h.Name, s); err != nil {
-			return Ticket{}, err
-		}
-		m.emit(event.InstallLoop, h, fmt.Sprintf("%d boots and not installed; arm it again with: bootlab install %s", s.Attempts, h.Name))
-		return Ticket{LocalBoot: true, Held: true}, nil
+		return m.hold(ctx, h, s)
 	}
-	now := m.deps.Now()
 	if s.State == Installed { // install: always
 		s.Attempts = 0
 	}
-	next := Status{State: Booting, Since: now, Attempts: s.Attempts + 1, Token: rand.Text(), Minted: now}
+	now, token := m.deps.Now(), rand.Text()
+	next := Status{State: Booting, Since: now, Attempts: s.Attempts + 1, Signs: ask.Signs, Minted: now, NIC: ask.NIC}.withToken(token)
 	if s.State == Live {
 		next.State, next.Attempts = Live, 0
 	}
-	if err := m.put(ctx, h.Name, next); err != nil {
+	if next.runs(h) {
+		next.Deadline = deadline(h, now)
+	}
+	if err := m.put(ctx, h, s, next, token); err != nil {
 		return Ticket{}, err
 	}
 	if next.State == Booting {
 		m.emit(event.InstallBooting, h, h.Profile.Name)
 	}
-	return Ticket{Token: next.Token}, nil
+	return Ticket{Token: token}, nil
+}
+
+// hold stops a host that installs again and again.
+func (m *Machine) hold(ctx context.Context, h *lab.Host, s Status) (Ticket, error) {
+	held := s
+	held.Held, held.Deadline = true, time.Time{}
+	if err := m.put(ctx, h, s, held, ""); err != nil {
+		return Ticket{}, err
+	}
+	m.emit(event.InstallLoop, h, fmt.Sprintf("%d boots and not installed; arm it again with: bootlab install %s", s.Attempts, h.Name))
+	return Ticket{LocalBoot: true, Held: true}, nil
 }
 
 // loops reports whether one more boot would only go on with an endless install. A live system boots as often as it likes.
@@ -183,101 +215,56 @@ func (m *Machine) loops(s Status) bool {
 	return s.State != Installed && s.Attempts >= m.cfg.Attempts
 }
 
-// Authorize reports whether token may read the config document of h now; reads is how many complete reads one boot may
-// make, 0 for any number. It returns ErrState, ErrToken or ErrReads.
-func (m *Machine) Authorize(h *lab.Host, token string, reads int) error {
-	s := m.status(h)
-	if s.Token == "" || s.State == Armed || s.State == Installed {
-		return ErrState
+// deadline is when waiting for an installer of h that begins now ends.
+func deadline(h *lab.Host, now time.Time) time.Time {
+	if h.Profile == nil || h.Profile.InstallTimeout <= 0 {
+		return time.Time{}
 	}
-	if !sameToken(s.Token, token) {
-		return ErrToken
-	}
-	if reads > 0 && s.Reads >= reads {
-		return ErrReads
-	}
-	return nil
+	return now.Add(h.Profile.InstallTimeout)
 }
 
-// ConfigRead is called after a complete read of the config document: the install has begun.
-func (m *Machine) ConfigRead(ctx context.Context, h *lab.Host, token string) error {
-	m.transition.Lock()
-	defer m.transition.Unlock()
-	s := m.status(h)
-	if !sameToken(s.Token, token) {
-		return ErrToken
-	}
-	s.Reads++
-	began := s.State == Booting
-	if began {
-		s.State, s.Since = Installing, m.deps.Now()
-	}
-	if err := m.put(ctx, h.Name, s); err != nil {
+// Arm makes the next boot of h install it, whatever came before. An installer that is at work gets nothing any more.
+func (m *Machine) Arm(ctx context.Context, h *lab.Host) error {
+	if err := installs(h); err != nil {
 		return err
 	}
-	if began {
-		m.emit(event.InstallStarted, h, h.Profile.Name)
-	}
-	return nil
-}
-
-// Done is called when the installer says that it is done. Saying it twice is no error.
-func (m *Machine) Done(ctx context.Context, h *lab.Host, token string) error {
 	m.transition.Lock()
 	defer m.transition.Unlock()
-	s := m.status(h)
-	if s.Token == "" {
-		return ErrState
-	}
-	if !sameToken(s.Token, token) {
-		return ErrToken
-	}
-	if s.State == Installed || s.State == Live {
-		return nil
-	}
-	_, err := m.finish(ctx, h, s, "")
-	return err
-}
-
-// finish makes the host installed. Its token stays, so that a repeated call is recognised, but reads nothing any more.
-func (m *Machine) finish(ctx context.Context, h *lab.Host, s Status, why string) (Status, error) {
-	done := Status{State: Installed, Since: m.deps.Now(), Token: s.Token}
-	if err := m.put(ctx, h.Name, done); err != nil {
-		return s, err
-	}
-	m.emit(event.InstallDone, h, why)
-	return done, nil
-}
-
-// Arm makes the next boot of h install it, whatever came before.
-func (m *Machine) Arm(ctx context.Context, h *lab.Host) error {
-	if h.Profile == nil {
-		return fmt.Errorf("%s has no profile: nothing to install", h.Name)
-	}
-	if h.Profile.Install == lab.InstallNever {
-		return fmt.Errorf("%s boots profile %s, which installs nothing (install: never)", h.Name, h.Profile.Name)
-	}
-	m.transition.Lock()
-	defer m.transition.Unlock()
-	if err := m.put(ctx, h.Name, Status{State: Armed, Since: m.deps.Now()}); err != nil {
+	if err := m.put(ctx, h, m.status(h), Status{State: Armed, Since: m.deps.Now()}, ""); err != nil {
 		return err
 	}
 	m.emit(event.InstallArmed, h, h.Profile.Name)
 	return nil
 }
 
-// put makes s durable, then visible.
-func (m *Machine) put(ctx context.Context, host string, s Status) error {
-	b, err := json.Marshal(s)
-	if err != nil {
-		return fmt.Errorf("encode install state of %s: %w", host, err)
+// installs returns an error for a host that has nothing to install.
+func installs(h *lab.Host) error {
+	switch {
+	case h.Profile == nil:
+		return fmt.Errorf("%s has no profile: nothing to install", h.Name)
+	case h.Profile.Install == lab.InstallNever:
+		return fmt.Errorf("%s boots profile %s, which installs nothing (install: never)", h.Name, h.Profile.Name)
 	}
-	if err := m.deps.Store.Commit(ctx, store.Put(keyPrefix+host, b)); err != nil {
-		return fmt.Errorf("keep install state of %s: %w", host, err)
+	return nil
+}
+
+// put makes the step from s to next durable, then visible. token is what the script of next holds; empty: nothing any
+// more. A step that the table of transitions does not have is refused with ErrState.
+func (m *Machine) put(ctx context.Context, h *lab.Host, s, next Status, token string) error {
+	if !s.State.may(next.State) {
+		return fmt.Errorf("%s cannot become %s, it is %s: %w", h.Name, next.State, s.State, ErrState)
+	}
+	b, err := json.Marshal(next)
+	if err != nil {
+		return fmt.Errorf("encode install state of %s: %w", h.Name, err)
+	}
+	if err := m.deps.Store.Commit(ctx, store.Put(keyPrefix+h.Name, b)); err != nil {
+		return fmt.Errorf("keep install state of %s: %w", h.Name, err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.states[host] = s
+	m.states[h.Name] = next
+	m.clear[h.Name] = token
 	return nil
 }
 
@@ -287,9 +274,4 @@ func (m *Machine) emit(k event.Kind, h *lab.Host, detail string) {
 		e.MAC = h.MACs[0]
 	}
 	m.deps.Events.Record(e)
-}
-
-// sameToken compares in constant time; an empty token matches nothing.
-func sameToken(want, got string) bool {
-	return want != "" && subtle.ConstantTimeCompare([]byte(want), []byte(got)) == 1
 }

@@ -51,7 +51,7 @@ func (r *rig) reopen() {
 
 func (r *rig) boot(h *lab.Host) install.Ticket {
 	r.t.Helper()
-	t, err := r.Boot(r.t.Context(), h, true)
+	t, err := r.Boot(r.t.Context(), h, install.Ask{Signs: install.Call})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -163,12 +163,15 @@ func TestComesBack(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			r, h := newRig(t), host(lab.InstallOnce)
-			ticket := r.boot(h)
+			ticket, err := r.Boot(t.Context(), h, install.Ask{Signs: install.NextBoot})
+			if err != nil {
+				t.Fatal(err)
+			}
 			if err := r.ConfigRead(t.Context(), h, ticket.Token); err != nil {
 				t.Fatal(err)
 			}
 			r.now = r.now.Add(tt.after)
-			got, err := r.Boot(t.Context(), h, false)
+			got, err := r.Boot(t.Context(), h, install.Ask{Signs: install.NextBoot})
 			if err != nil || got.LocalBoot != tt.local {
 				t.Errorf("Boot after %v = %+v, %v; want local boot %v", tt.after, got, err, tt.local)
 			}

@@ -38,7 +38,7 @@ func (DHCPMode) spec() spec              { return oneOf(dhcpModes()) }
 func operatingSystems() []OS {
 	return []OS{
 		OSCoreOS, OSOpenShiftAgent, OSFlatcar, OSTalos, OSAnaconda, OSDebian, OSUbuntu, OSAutoYaST, OSAgama,
-		OSHarvester, OSKairos, OSESXi, OSProxmox, OSWindows, OSCloudInit,
+		OSHarvester, OSKairos, OSESXi, OSProxmox, OSWindows, OSCloudInit, OSDiscover,
 	}
 }
 func (o *OS) parse(s string) error          { return parseOneOf(o, s, operatingSystems()) }
@@ -46,6 +46,11 @@ func (OS) spec() spec                       { return oneOf(operatingSystems()) }
 func installModes() []InstallMode           { return []InstallMode{InstallOnce, InstallAlways, InstallNever} }
 func (m *InstallMode) parse(s string) error { return parseOneOf(m, s, installModes()) }
 func (InstallMode) spec() spec              { return oneOf(installModes()) }
+func localBoots() []LocalBoot {
+	return []LocalBoot{LocalBootAuto, LocalBootExit, LocalBootSanboot, LocalBootNone}
+}
+func (b *LocalBoot) parse(s string) error   { return parseOneOf(b, s, localBoots()) }
+func (LocalBoot) spec() spec                { return oneOf(localBoots()) }
 func firmwares() []Firmware                 { return []Firmware{FirmwareBIOS, FirmwareUEFI, FirmwareUEFISecure} }
 func (f *Firmware) parse(s string) error    { return parseOneOf(f, s, firmwares()) }
 func (Firmware) spec() spec                 { return oneOf(firmwares()) }

@@ -60,14 +60,15 @@ func (r *resolver) filesThere() {
 
 // secretsThere asks once for each file, as many hosts share one.
 func (r *resolver) secretsThere() {
-	asked := map[string]bool{}
+	asked := map[[2]string]bool{}
 	for i, e := range r.raw.Hosts.Entries {
-		if e.V.BMC.V == nil || asked[r.lab.Hosts[i].BMC.PasswordFile] {
+		raw, b := e.V.BMC.V, r.lab.Hosts[i].BMC
+		if raw == nil || asked[[2]string{b.PasswordFile, b.CAFile}] {
 			continue
 		}
-		name := r.lab.Hosts[i].BMC.PasswordFile
-		asked[name] = true
-		r.fileThere(&e.V.BMC.V.PasswordFile, hostKey(e, "bmc.password_file"), name)
+		asked[[2]string{b.PasswordFile, b.CAFile}] = true
+		r.fileThere(&raw.PasswordFile, hostKey(e, "bmc.password_file"), b.PasswordFile)
+		r.fileThere(&raw.CAFile, hostKey(e, "bmc.ca_file"), b.CAFile)
 	}
 }
 
@@ -76,16 +77,11 @@ func (r *resolver) profileFiles(e *entry[rawProfile], p *Profile) {
 	for _, f := range []struct {
 		name string
 		v    *scalar[text]
-	}{
-		{"tree", &raw.Tree}, {"kernel", &raw.Kernel}, {"rootfs", &raw.Rootfs}, {"image", &raw.Image}, {"ipxe", &raw.IPXE}, {"config", &raw.Config},
-	} {
+	}{{"kernel", &raw.Kernel}, {"rootfs", &raw.Rootfs}, {"image", &raw.Image}, {"ipxe", &raw.IPXE}, {"config", &raw.Config}} {
 		r.profileFile(f.v, key+"."+f.name, p)
 	}
 	for i := range raw.Initrd.Items {
 		r.profileFile(&raw.Initrd.Items[i], fmt.Sprintf("%s.initrd[%d]", key, i), p)
-	}
-	for i := range raw.Documents.Items {
-		r.profileFile(&raw.Documents.Items[i], fmt.Sprintf("%s.documents[%d]", key, i), p)
 	}
 }
 

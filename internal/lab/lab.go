@@ -148,6 +148,7 @@ const (
 	OSProxmox        OS = "proxmox"
 	OSWindows        OS = "windows" // Windows PE by wimboot
 	OSCloudInit      OS = "cloud-init"
+	OSDiscover       OS = "discover" // no system at all: the machine tells what it is, and waits to be adopted
 )
 
 // InstallMode says when a profile's installer runs.
@@ -161,34 +162,35 @@ const (
 	InstallNever   InstallMode = "never"
 )
 
-// A Profile is what a machine boots. Kernel, Initrd, Rootfs, Image, Config, Documents and IPXE are slash-separated paths
-// relative to Appliance.Files and may hold template actions; Tree is such a path without any.
+// LocalBoot says how a machine is sent to its own disk.
+type LocalBoot string
+
+// The ways to a machine's own disk.
+const (
+	LocalBootAuto    LocalBoot = "auto"    // by its firmware: UEFI as exit, a BIOS as sanboot
+	LocalBootExit    LocalBoot = "exit"    // iPXE ends with an error, and the firmware goes on with its boot order
+	LocalBootSanboot LocalBoot = "sanboot" // iPXE starts the first disk
+	LocalBootNone    LocalBoot = "none"    // DHCP gives no boot file
+)
+
+// A Profile is what a machine boots. Kernel, Initrd, Rootfs, Image, Config and IPXE are slash-separated paths relative to
+// Appliance.Files and may hold template actions.
 type Profile struct {
 	Pos         Pos
 	Name        string
 	OS          OS
-	Tree        string // folder of an unpacked installation medium; all of it is served
 	Kernel      string
 	Initrd      []string
 	Rootfs      string
 	Image       string
 	Args        []string // templates, appended to the recipe's kernel arguments
 	Config      string   // template of the path of the config document, itself a template
-	Documents   []string // more of the kind, served beside Config under their base names
 	ConfigReads int      // complete reads that one boot may make; 0: the recipe knows
 	InstallTo   string
 	Install     InstallMode
-	IPXE        string // a whole iPXE script as a template instead of kernel and initrd
-
-	keys map[string]Pos // where each key stands
-}
-
-// PosOf returns where a key of the profile stands, such as "kernel" or "args[1]"; Pos where it is not in the file.
-func (p *Profile) PosOf(key string) Pos {
-	if pos, ok := p.keys[key]; ok {
-		return pos
-	}
-	return p.Pos
+	// InstallTimeout is how long an installer may say nothing before its machine counts as installed; 0: for ever.
+	InstallTimeout time.Duration
+	IPXE           string // a whole iPXE script as a template instead of kernel and initrd
 }
 
 // A Host is one machine. Fields that the lab file leaves out are zero.
@@ -209,7 +211,8 @@ type Host struct {
 	Options []Option // nil: the network's
 	Lease   time.Duration
 	Vars    map[string]any
-	Serial  string // of a VM: its name; of bare metal: unknown until it boots
+	Serial  string    // of a VM: its name; of bare metal: unknown until it boots
+	Local   LocalBoot // empty for hosts that no lab file has: as auto
 	VM      *VM
 	BMC     *BMC
 	Pool    *Pool // set only for a Guest: the pool whose profile it boots
@@ -252,6 +255,8 @@ type BMC struct {
 	IPMI         string
 	Username     string
 	PasswordFile string // absolute
+	CAFile       string // absolute; empty: the system's authorities
+	Insecure     bool   // take any certificate
 }
 
 // ClusterKind says which names and balancers a cluster brings along.

@@ -7,6 +7,7 @@ package lab
 //	config/<mac>/<token>/<name>  the config document, HTTP only
 //	done/<mac>/<token>           "the install is done", HTTP only
 //	files/<path>                 what profiles name, and files/public/
+//	report/<mac>?…               what a machine that is not in the lab tells of itself, HTTP only
 //
 // <mac> is written with hyphens. By TFTP a leading slash is allowed, and files/ may be left out.
 const (
@@ -14,6 +15,7 @@ const (
 	PathConfig = "config/"
 	PathDone   = "done/"
 	PathFiles  = "files/"
+	PathReport = "report/"
 
 	// ScriptName is the iPXE script that a machine is sent to.
 	ScriptName = "boot.ipxe"

@@ -79,18 +79,17 @@ type rawPool struct {
 }
 
 type rawProfile struct {
-	OS          scalar[OS]          `yaml:"os" def:"none: args alone" doc:"Operating system: what its installer is told, how it fetches its documents and how it says that it is done; see docs/os."`
-	Tree        scalar[text]        `yaml:"tree" def:"none" doc:"Folder of the unpacked installation medium, below files: all of it is served, and kernel and initrd are found there where the recipe knows where."`
-	Kernel      scalar[text]        `yaml:"kernel" def:"that of tree" doc:"Kernel, below files."`
-	Initrd      scalars[text]       `yaml:"initrd" def:"those of tree, else none" doc:"Initial RAM disks, below files, in order."`
+	OS          scalar[OS]          `yaml:"os" def:"none: args alone" doc:"Operating system: what its installer is told, how it fetches its documents and how it says that it is done; see docs/os. discover boots nothing: an unknown machine says what it is, and waits to be adopted."`
+	Kernel      scalar[text]        `yaml:"kernel" doc:"Kernel, below files."`
+	Initrd      scalars[text]       `yaml:"initrd" def:"none" doc:"Initial RAM disks, below files, in order."`
 	Rootfs      scalar[text]        `yaml:"rootfs" def:"none" doc:"Root file system, below files."`
 	Image       scalar[text]        `yaml:"image" def:"none" doc:"Disk image that VMs get an overlay of, or beside a kernel the ISO that the installer loads (ubuntu, agama); below files."`
 	Args        scalars[text]       `yaml:"args" def:"none" doc:"More kernel arguments; templates."`
 	Config      scalar[text]        `yaml:"config" def:"none" doc:"Config document (Ignition, Butane, kickstart, preseed, cloud-init, AutoYaST, Talos …), below files; the path is a template, and the document too."`
-	Documents   scalars[text]       `yaml:"documents" def:"none" doc:"More documents, rendered like config and served beside it under their own names: .DocumentsURL."`
 	ConfigReads scalar[count]       `yaml:"config_reads" def:"the recipe's" doc:"Complete reads of the config document that one boot may make."`
 	InstallTo   scalar[text]        `yaml:"install_to" def:"none" doc:"Disk to install to, such as /dev/vda."`
 	Install     scalar[InstallMode] `yaml:"install" def:"once where the recipe installs or install_to is set, else never" doc:"When the installer runs."`
+	Timeout     scalar[limit]       `yaml:"install_timeout" def:"2h" doc:"How long an installer may say nothing. Then its machine counts as installed, with a warning: it starts from its own disk until somebody says otherwise. never: wait for ever."`
 	IPXE        scalar[text]        `yaml:"ipxe" def:"none" doc:"A whole iPXE script as a template, below files, instead of kernel."`
 }
 
@@ -107,6 +106,7 @@ type rawHost struct {
 	Options dict[either[payload, rawOption]] `yaml:"options" def:"the network's" doc:"DHCP options by number, as in networks."`
 	Lease   scalar[span]                     `yaml:"lease" def:"the network's" doc:"Lease time."`
 	Vars    vars                             `yaml:"vars" def:"none" doc:"Free values for templates: .Host.Vars."`
+	Local   scalar[LocalBoot]                `yaml:"local_boot" def:"auto" doc:"How it is sent to its own disk when it is installed. auto: UEFI leaves iPXE with an error, a BIOS starts the disk from iPXE; exit, sanboot: that one; none: DHCP gives it no boot file at all."`
 	VM      opt[rawVM]                       `yaml:"vm" def:"bare metal" doc:"This host is a virtual machine."`
 	BMC     opt[rawBMC]                      `yaml:"bmc" def:"none" doc:"Management controller: redfish or ipmi."`
 }
@@ -132,6 +132,8 @@ type rawBMC struct {
 	IPMI         scalar[controller] `yaml:"ipmi" doc:"Address of an IPMI controller, or host:port (623 by default)."`
 	Username     scalar[text]       `yaml:"username" def:"none" doc:"User name."`
 	PasswordFile scalar[text]       `yaml:"password_file" def:"none" doc:"File that holds the password."`
+	CAFile       scalar[text]       `yaml:"ca_file" def:"the system's" doc:"File of the certificate authorities, or of the controller's own certificate, that redfish is checked against."`
+	Insecure     scalar[flag]       `yaml:"insecure" def:"false" doc:"Take any certificate from redfish: who sits in between learns the password."`
 }
 
 type rawCluster struct {

@@ -32,7 +32,9 @@ const (
 	checkFall     = 3
 
 	connectTimeout = 5 * time.Second
-	idleTimeout    = 4 * time.Hour // logs, exec and watches are quiet for long
+	installTimeout = 2 * time.Hour // longer than any installer takes that still does something
+
+	idleTimeout = 4 * time.Hour // logs, exec and watches are quiet for long
 )
 
 // maxName is the length of the longest DNS name as text without its final dot (RFC 1035 section 2.3.4).
@@ -253,6 +255,7 @@ func (r *resolver) profile(e *entry[rawProfile], p *Profile) {
 		Image: r.filePath(&raw.Image, key+".image"), Config: r.filePath(&raw.Config, key+".config"),
 		IPXE: r.filePath(&raw.IPXE, key+".ipxe"), Args: values(raw.Args, func(t text) string { return string(t) }),
 		ConfigReads: int(raw.ConfigReads.or(0)), InstallTo: string(raw.InstallTo.or("")), Install: raw.Install.or(InstallDefault),
+		InstallTimeout: time.Duration(raw.Timeout.or(limit(installTimeout))),
 	}
 	for i := range raw.Initrd.Items {
 		if path := r.filePath(&raw.Initrd.Items[i], fmt.Sprintf("%s.initrd[%d]", key, i)); path != "" {
@@ -262,7 +265,6 @@ func (r *resolver) profile(e *entry[rawProfile], p *Profile) {
 	for i := range raw.Args.Items {
 		r.template(&raw.Args.Items[i], fmt.Sprintf("%s.args[%d]", key, i))
 	}
-	r.profileMedium(e, p)
 	if p.Install == InstallDefault {
 		p.Install = defaultInstall(p)
 	}
@@ -295,17 +297,34 @@ func (r *resolver) profileMakesSense(e *entry[rawProfile], key string) {
 		}
 		return
 	}
-	r.systemMakesSense(e, key)
+	if raw.OS.V == OSDiscover {
+		r.discoverMakesSense(raw, key)
+		return
+	}
 	switch {
-	case mediumOf(raw.OS.V).kernel != "" && raw.Tree.set(): // that is where they are
 	case !raw.Kernel.set() && raw.Initrd.set():
 		r.fail(raw.Initrd.spot, key+".initrd", "stands without a kernel: want kernel beside it")
 	case !raw.Kernel.set() && raw.Rootfs.set():
 		r.fail(raw.Rootfs.spot, key+".rootfs", "stands without a kernel: want kernel beside it")
 	case !raw.Kernel.set() && !raw.Image.set():
-		r.fail(e.spot, key, "boots nothing: want kernel, image or ipxe%s", mediumHint(raw.OS.V))
+		r.fail(e.spot, key, "boots nothing: want kernel, image or ipxe")
 	case raw.ConfigReads.ok() && raw.ConfigReads.V == 0:
 		r.fail(raw.ConfigReads.spot, key+".config_reads", "0 would keep the machine from its document: want 1 or more")
+	}
+}
+
+// discoverMakesSense: a machine that only tells what it is loads nothing and installs nothing.
+func (r *resolver) discoverMakesSense(raw *rawProfile, key string) {
+	for _, v := range []struct {
+		name string
+		s    spot
+	}{
+		{"kernel", raw.Kernel.spot}, {"initrd", raw.Initrd.spot}, {"rootfs", raw.Rootfs.spot}, {"image", raw.Image.spot}, {"args", raw.Args.spot},
+		{"config", raw.Config.spot}, {"install_to", raw.InstallTo.spot}, {"install", raw.Install.spot},
+	} {
+		if v.s.set() {
+			r.fail(v.s, key+"."+v.name, "stands beside os: discover, which boots nothing: want one of the two")
+		}
 	}
 }
 

@@ -155,6 +155,7 @@ func (r *resolver) hostRest(e *entry[rawHost], h *Host) {
 		h.Serial = h.Name
 		h.VM = r.vm(e, h)
 	}
+	h.Local = raw.Local.or(LocalBootAuto)
 	if raw.BMC.set() {
 		h.BMC = r.bmc(e)
 	}
@@ -229,10 +230,12 @@ func (r *resolver) bmc(e *entry[rawHost]) *BMC {
 		r.fail(raw.IPMI.spot, key+".ipmi", "stands beside redfish (%s): want one of the two", r.pos(raw.Redfish.spot))
 	case !raw.Redfish.set() && !raw.IPMI.set():
 		r.fail(e.V.BMC.spot, key, "names no controller: want redfish: https://… or ipmi: ADDRESS")
+	case raw.CAFile.set() && bool(raw.Insecure.V):
+		r.fail(raw.Insecure.spot, key+".insecure", "stands beside ca_file (%s): want one of the two", r.pos(raw.CAFile.spot))
 	}
 	return &BMC{
 		Redfish: string(raw.Redfish.V), IPMI: string(raw.IPMI.V), Username: string(raw.Username.V),
-		PasswordFile: r.path(string(raw.PasswordFile.V)),
+		PasswordFile: r.path(string(raw.PasswordFile.V)), CAFile: r.path(string(raw.CAFile.V)), Insecure: bool(raw.Insecure.V),
 	}
 }
 

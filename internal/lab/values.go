@@ -195,6 +195,26 @@ func (span) spec() spec {
 	return what("duration, such as 30s, 5m or 12h", `^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))*$`)
 }
 
+// A limit is a duration, or never, which is 0.
+type limit time.Duration
+
+func (v *limit) parse(s string) error {
+	var d span
+	if s == "never" {
+		*v = 0
+		return nil
+	}
+	if err := d.parse(s); err != nil || time.Duration(d) < time.Minute {
+		return fmt.Errorf("%q is not a time-out: want 1m or more, such as 2h, or never", s)
+	}
+	*v = limit(d)
+	return nil
+}
+
+func (limit) spec() spec {
+	return what("duration of 1m or more, such as 2h, or never", `^(never|[0-9.hms]+)$`)
+}
+
 // An addr4 is an IPv4 address.
 type addr4 struct{ netip.Addr }
 

@@ -117,7 +117,7 @@ func (s *sketch) note(e event.Event) {
 		s.Fetched, s.Loaded = true, s.Scripted
 	case event.InstallBooting, event.InstallStarted:
 		s.Installing = true
-	case event.InstallDone:
+	case event.InstallDone, event.InstallTimeout:
 		s.Installed = true
 	}
 }

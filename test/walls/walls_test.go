@@ -38,9 +38,10 @@ var rooms = []wall{
 	{"lbproxy", servers, "knows no other server"},
 	{"virt", servers, "knows no other server"},
 
-	{"internal/boot", []string{"internal/lab", "internal/event", "internal/install", "internal/recipe"}, "joins who, when and how; knows no server"},
+	{"internal/boot", []string{"internal/lab", "internal/event", "internal/install", "internal/recipe", "internal/unknown"}, "joins who, when and how; knows no server"},
 	{"internal/recipe", []string{"internal/lab"}, "writes scripts and documents; knows no state"},
 	{"internal/install", []string{"internal/lab", "internal/event", "internal/store"}, "a state machine; renders nothing"},
+	{"internal/unknown", []string{"internal/lab", "internal/store"}, "what strangers told; of the lab only what a MAC is"},
 	{"internal/timeline", []string{"internal/lab", "internal/event", "internal/store"}, "a recorder"},
 	{"internal/metrics", []string{"internal/event"}, "a recorder"},
 	{"internal/logs", []string{"internal/event"}, "a recorder"},
