@@ -170,18 +170,22 @@ func (s *Server) tellSquatters(p *Pool, free []netip.Addr) {
 	}
 }
 
-// candidates returns the free addresses of each segment. A network behind relays is looked at through all interfaces that
-// are served, since nobody says by which one its relay is reached.
+// candidates returns the free addresses of each segment. A network in which the appliance has no address is behind relays:
+// it is asked by ping, which the kernel routes, whatever interface that goes through.
 func (s *Server) candidates(t *Table) map[segment.Path][]netip.Addr {
 	all := map[segment.Path][]netip.Addr{}
+	served := ""
+	if names := t.Interfaces(); len(names) > 0 {
+		served = names[0]
+	}
 	for _, sc := range t.scopes {
 		n := sc.network
 		path, most := segment.Path{Interface: n.Interface}, surveyed
-		if n.Interface == "" {
+		if !n.Address.IsValid() {
 			path.Relay, most = true, surveyedRelay
-			if served := t.Interfaces(); len(served) > 0 {
-				path.Interface = served[0]
-			}
+		}
+		if n.Interface == "" {
+			path.Interface = served
 		}
 		if _, ok := all[path]; !ok {
 			all[path] = nil // what was surveyed before is over

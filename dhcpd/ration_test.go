@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"bootlab/internal/event"
+	"bootlab/internal/lab"
 )
 
 func TestRation(t *testing.T) {
@@ -54,5 +57,40 @@ func TestRationIsBounded(t *testing.T) {
 	now = now.Add(time.Hour)
 	if !r.allow("lab", "a real port") || len(r.buckets) > 2 {
 		t.Errorf("an hour later: %d buckets are kept, or a real port is refused", len(r.buckets))
+	}
+}
+
+// People are told of a rack by name, and of a flood of machines by its beginning.
+func TestLimiter(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1000, 0)
+	l := newLimiter(func() time.Time { return now })
+	told := func(from, n int) (got int) {
+		for i := range n {
+			m := from + i
+			if l.first(event.DHCPRefused, lab.MAC{2, 0, 0, byte(m >> 16), byte(m >> 8), byte(m)}) {
+				got++
+			}
+		}
+		return got
+	}
+	for _, tt := range []struct {
+		what          string
+		from, n, want int
+		later         time.Duration
+	}{
+		{"a rack", 0, toldBurst / 2, toldBurst / 2, 0},
+		{"the same machines again", 0, toldBurst / 2, 0, 0},
+		{"a flood", 1000, 10_000, toldBurst - toldBurst/2, 0},
+		{"it goes on", 20_000, 10_000, 10 * toldRate, 10 * time.Second},
+		{"the rack, after a minute", 0, toldBurst / 2, toldBurst / 2, quietFor},
+	} {
+		now = now.Add(tt.later)
+		if got := told(tt.from, tt.n); got != tt.want {
+			t.Errorf("%s: told of %d, want %d", tt.what, got, tt.want)
+		}
+	}
+	if !l.first(event.DHCPLimited, lab.MAC{2}) {
+		t.Error("a flood of one kind silences another")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"bootlab/dhcpd/leases"
 	"bootlab/internal/event"
 )
 
@@ -26,5 +27,18 @@ func TestReleaseByHand(t *testing.T) {
 	}
 	if _, err := b.Release(t.Context(), ip(leased)); !errors.Is(err, ErrNoLease) {
 		t.Errorf("released twice: %v", err)
+	}
+}
+
+// An offer that nobody came for can be taken back, too.
+func TestReleaseOfAnOffer(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	offered := b.ask(t, mac(t, other))
+	if l, err := b.Release(t.Context(), ip(offered)); err != nil || l.MAC != mac(t, other) || l.State != leases.Offered {
+		t.Fatalf("released %+v, %v", l, err)
+	}
+	if held, ok := b.deps.Book.Held(mac(t, other)); ok {
+		t.Errorf("%s is still held", held)
 	}
 }

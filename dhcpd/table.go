@@ -237,11 +237,14 @@ func (t *Table) locate(r *wire.Request, iface string) *scope {
 		return t.scopeOf(t.scopes, r.Subnet)
 	}
 	here := t.byIface[iface]
-	if len(here) < 2 {
-		if len(here) == 1 {
-			return here[0]
-		}
-		return t.scopeOf(t.scopes, r.CIAddr) // a renewal sent straight to us by a client behind a relay
+	if s := t.scopeOf(t.scopes, r.CIAddr); s != nil && (len(here) == 0 || s.network.Interface == "") {
+		return s // a renewal sent straight to us by a client behind a relay
+	}
+	switch len(here) {
+	case 0:
+		return nil
+	case 1:
+		return here[0]
 	}
 	return t.locateShared(r, here)
 }

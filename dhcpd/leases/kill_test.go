@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func killPool() *Pool { return NewPool(ip("10.0.0.0"), ip("10.0.7.255"), nil) }
+func killPool() *Pool { return NewPool(ip("10.0.0.0"), ip("10.0.63.255"), nil) }
 
 // leaseForever gives leases to ever new machines and prints each that was acknowledged.
 func leaseForever(path string) error {
@@ -61,7 +61,8 @@ func leaseForever(path string) error {
 			os.Stdout.WriteString(c.Addr.String() + " " + c.MAC.String() + "\n") // one write(2): what is read whole was said
 		}
 	}
-	select {} // the pool is full
+	time.Sleep(time.Hour) // the pool is full; killed before
+	return nil
 }
 
 // TestKill kills a server at any moment: what it acknowledged is in the book afterwards, and no address is given twice.

@@ -27,6 +27,9 @@ const (
 	// Conflict is an address that a probe of ours found in use. MAC is who answered, zero if the probe cannot tell;
 	// nobody else gets it until Expiry. It is not stored, see [Book.Conflict].
 	Conflict
+	// Offered is an address that is held for a machine that has not asked for it yet, until Expiry. It is not stored, see
+	// [Book.Offers].
+	Offered
 )
 
 // String returns the state as people and the first version of the stored record write it: "active".
@@ -40,6 +43,8 @@ func (s State) String() string {
 		return "declined"
 	case Conflict:
 		return "conflict"
+	case Offered:
+		return "offered"
 	}
 	return fmt.Sprintf("state %d", uint8(s))
 }
@@ -49,7 +54,7 @@ func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler. It refuses what is no state.
 func (s *State) UnmarshalText(b []byte) error {
-	for _, known := range []State{Active, Released, Declined, Conflict} {
+	for _, known := range []State{Active, Released, Declined, Conflict, Offered} {
 		if string(b) == known.String() {
 			*s = known
 			return nil

@@ -2,6 +2,7 @@ package leases
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"bootlab/internal/lab"
@@ -268,6 +269,22 @@ func (b *Book) Held(m lab.MAC) (netip.Addr, bool) {
 		return netip.Addr{}, false
 	}
 	return addrOf(b.offers.at(i).addr), true
+}
+
+// Offers returns the addresses that are held for machines, by address. A machine that asks again for what it has holds both.
+func (b *Book) Offers() []Lease {
+	now := b.now().UnixMilli()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := make([]Lease, 0, b.offers.len())
+	for i := uint32(1); i <= b.offers.last; i++ {
+		if o := b.offers.at(i); o.addr != 0 && o.valid(now) {
+			asked := time.UnixMilli(o.asked)
+			all = append(all, Lease{Addr: addrOf(o.addr), MAC: o.mac, State: Offered, Start: asked, Expiry: asked.Add(offerHold)})
+		}
+	}
+	slices.SortFunc(all, func(x, y Lease) int { return x.Addr.Compare(y.Addr) })
+	return all
 }
 
 // Withdraw forgets what is held for a machine: it took another server's offer, or has its lease.

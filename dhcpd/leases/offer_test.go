@@ -2,7 +2,9 @@ package leases
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -342,6 +344,14 @@ func TestHeld(t *testing.T) {
 		t.Error("a machine may change its mind")
 	}
 	d.wantOffer(2, p, "10.0.0.20", "10.0.0.20", true)
+	var offered []string
+	for _, l := range d.Offers() {
+		offered = append(offered, fmt.Sprintf("%s %s %s %s", l.Addr, l.MAC, l.State, l.Expiry.Sub(l.Start)))
+	}
+	want := []string{"10.0.0.20 " + mac(2).String() + " offered 1m30s", "10.0.0.21 " + mac(1).String() + " offered 1m30s"}
+	if !slices.Equal(offered, want) {
+		t.Errorf("offers are %q, want %q", offered, want)
+	}
 	d.Withdraw(mac(1))
 	if a, ok := d.Held(mac(1)); ok || d.Remembers(mac(1), subnet) {
 		t.Errorf("held %s after it was withdrawn", a)
@@ -349,6 +359,9 @@ func TestHeld(t *testing.T) {
 	d.clock.add(offerHold)
 	if a, ok := d.Held(mac(2)); ok {
 		t.Errorf("held %s after %s", a, offerHold)
+	}
+	if l := d.Offers(); len(l) != 0 {
+		t.Errorf("offers after %s: %v", offerHold, l)
 	}
 	d.wantOffer(3, p, "10.0.0.20", "10.0.0.20", true)
 	d.wantUsage(p, 0, 1, 9)

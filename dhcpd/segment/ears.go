@@ -108,7 +108,9 @@ func listen(ctx context.Context, t *tap, buf []byte, perSecond int, f func(n int
 // arpWire asks on a segment.
 type arpWire struct{ sock *Socket }
 
+// ask says where the answer is to go, so it wants the interface's MAC as it is now.
 func (w arpWire) ask(addr netip.Addr) error {
+	_ = w.sock.arp.sys.Control(w.sock.learnMAC)
 	f := arpProbe(w.sock.MAC(), addr)
 	to := &unix.SockaddrLinklayer{Ifindex: w.sock.index, Halen: uint8(len(lab.MAC{}))}
 	copy(to.Addr[:], broadcastMAC[:])

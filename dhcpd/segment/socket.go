@@ -159,13 +159,18 @@ func (s *Socket) Stale() (stale bool) {
 		if index, stale = s.replaced(int(fd)); stale || index == 0 {
 			return
 		}
-		var ifr ifreqHW
-		copy(ifr.name[:unix.IFNAMSIZ-1], s.iface)
-		if ifr.ioctl(fd, unix.SIOCGIFHWADDR) == nil {
-			s.setMAC(lab.MAC(ifr.addr[:6]))
-		}
+		s.learnMAC(fd)
 	})
 	return stale
+}
+
+// learnMAC reads the interface's MAC by any socket. Where it cannot be read the last one holds.
+func (s *Socket) learnMAC(fd uintptr) {
+	var ifr ifreqHW
+	copy(ifr.name[:unix.IFNAMSIZ-1], s.iface)
+	if ifr.ioctl(fd, unix.SIOCGIFHWADDR) == nil {
+		s.setMAC(lab.MAC(ifr.addr[:6]))
+	}
 }
 
 // replaced looks the name up: index 0 says that there is no such interface now.

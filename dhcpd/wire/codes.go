@@ -140,11 +140,6 @@ func (c *Codes) Add(code uint8) { c[code>>6] |= 1 << (code & 63) }
 // Has reports whether the code is in the set.
 func (c *Codes) Has(code uint8) bool { return c[code>>6]&(1<<(code&63)) != 0 }
 
-// contains reports whether all codes of o are in the set.
-func (c *Codes) contains(o Codes) bool {
-	return o[0]&^c[0]|o[1]&^c[1]|o[2]&^c[2]|o[3]&^c[3] == 0
-}
-
 // Len returns how many codes are in the set.
 func (c *Codes) Len() int {
 	return bits.OnesCount64(c[0]) + bits.OnesCount64(c[1]) + bits.OnesCount64(c[2]) + bits.OnesCount64(c[3])

@@ -18,7 +18,7 @@
 // # Who gets which option
 //
 //	always                          53 54 51 58 59; 61 and 82 as they came; 1 3 6; 43 60 66 67 175 where there is something to
-//	                                boot; 97 to firmware and iPXE; authored: 43 60 66 67 128-135 150 175 208-211, and any with Force
+//	                                boot; 93 94 97 to firmware and iPXE; authored: 43 60 66 67 128-135 150 175 208-211, and any with Force
 //	to systems, and to who asks     12 15 28 121
 //	to who asks, or sends no list   26 42 119 249; authored: all others, such as 114, 120 or 252
 //	to who lists it                 150

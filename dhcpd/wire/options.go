@@ -37,6 +37,15 @@ type encoded struct {
 	tlv  []byte // code, length, value; several of them above 255 bytes (RFC 3396)
 }
 
+// appendValue appends the value without what divides it.
+func (e encoded) appendValue(b []byte) []byte {
+	for tlv := e.tlv; len(tlv) >= 2 && tlv[0] == e.code; {
+		n := 2 + int(tlv[1])
+		b, tlv = append(b, tlv[2:n]...), tlv[n:]
+	}
+	return b
+}
+
 // maxOption leaves room for the rest in a message of 1472 bytes.
 const maxOption = 900
 

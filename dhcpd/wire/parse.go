@@ -169,6 +169,8 @@ func (r *Request) slot(code uint8) *[]byte {
 		return &r.AgentInfo
 	case optArch:
 		return &r.parts.arch
+	case optNDI:
+		return &r.parts.ndi
 	case optUUID:
 		return &r.UUID
 	case optSubnetSelect:

@@ -52,8 +52,8 @@ func (a *Reply) Append(b []byte) []byte {
 	a.write(&w, start, false)
 	if w.left != (Codes{}) && !a.Req.Booting() && a.Kind != Nak {
 		// EDK2 and other firmware read a boot file name where options stand, so only systems get options there.
-		closed := w.left
-		if a.write(&w, start, true); w.left == closed || !closed.contains(w.left) { // option 52 itself may cost one that is worth more
+		closed := w
+		if a.write(&w, start, true); !w.better(&closed) { // option 52 itself takes room
 			a.write(&w, start, false)
 		}
 	}
@@ -67,7 +67,7 @@ func (a *Reply) write(w *writer, start int, overload bool) {
 	total, agent := a.limits()
 	w.end = start + total - agent - 1
 	if agent == 0 && len(a.Req.AgentInfo) > 0 {
-		w.left.Add(optAgentInfo)
+		w.lose(optAgentInfo)
 	}
 	a.fixed(w)
 	if overload {
@@ -193,6 +193,10 @@ func (a *Reply) options(w *writer) {
 		a.fqdn(w, f)
 	}
 	put(w, optMessage, a.Message)
+	if a.Req.Booting() { // RFC 4578 sections 2.1 and 2.2 want them in servers' packets too; no firmware that we saw misses them
+		put(w, optArch, a.Req.parts.arch)
+		put(w, optNDI, a.Req.parts.ndi)
+	}
 }
 
 // boot leaves to the author of the lab what the author wrote: options 43, 60, 66, 67 and 175 may be theirs.
@@ -203,9 +207,12 @@ func (a *Reply) boot(w *writer) {
 		put(w, optVendorInfo, a.PXE43)
 	}
 	if a.BootFile != "" && !o.Has(optBootFile) {
-		if b := w.room(optBootFile, tlvSize(len(a.BootFile))+1); b != nil {
+		w.tried++
+		if b := w.room(tlvSize(len(a.BootFile)) + 1); b != nil {
 			*b = appendTLV(*b, optBootFile, a.BootFile)
 			*b = append(*b, optPad) // some EFI firmware reads the name as a C string, on into the next option
+		} else {
+			w.lose(optBootFile)
 		}
 	}
 	if a.Next.Is4() && !o.Has(optTFTPName) {
@@ -225,7 +232,7 @@ func (a *Reply) boot(w *writer) {
 // section 9.8), then what it gets unasked.
 func (a *Reply) common(w *writer, o *Options) {
 	if len(w.b)+len(o.must) <= w.end {
-		w.b = append(w.b, o.must...)
+		w.b, w.tried = append(w.b, o.must...), w.tried+o.musts
 	} else {
 		for _, e := range o.list[:o.musts] {
 			w.raw(e)

@@ -58,10 +58,10 @@ func TestOrder(t *testing.T) {
 		{"firmware", ovmf, func(a *Reply) {
 			a.BootFile, a.Vendor, a.PXE43, a.Next = "ipxe.efi", "PXEClient", "\x06\x01\x08\xff", ip("10.77.0.1")
 		},
-			[]uint8{53, 54, 51, 58, 59, 60, 43, 67, 66, 97, 1, 3, 6, 12, 15, 28, 42, 82}},
+			[]uint8{53, 54, 51, 58, 59, 60, 43, 67, 66, 97, 1, 3, 6, 12, 15, 28, 42, 93, 94, 82}},
 		{"iPXE", ipxe, func(a *Reply) { a.BootFile, a.IPXE175 = "http://10.77.0.1/x", "\xb0\x01\x01" },
-			[]uint8{53, 54, 51, 58, 59, 67, 175, 61, 97, 1, 3, 6, 12, 15, 26, 119, 82}},
-		{"proxy", ovmf, func(a *Reply) { a.Options, a.Lease = nil, 0; a.Vendor, a.PXE43 = "PXEClient", "\x06\x01\x08\xff" }, []uint8{53, 54, 60, 43, 97, 82}},
+			[]uint8{53, 54, 51, 58, 59, 67, 175, 61, 97, 1, 3, 6, 12, 15, 26, 119, 93, 94, 82}},
+		{"proxy", ovmf, func(a *Reply) { a.Options, a.Lease = nil, 0; a.Vendor, a.PXE43 = "PXEClient", "\x06\x01\x08\xff" }, []uint8{53, 54, 60, 43, 97, 93, 94, 82}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -111,6 +111,67 @@ func TestHeader(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSplit: a value that is longer than what is left of the message, and than each field of the header, goes over all of
+// them (RFC 3396 section 5) as long as it fits as a whole.
+func TestSplit(t *testing.T) {
+	t.Parallel()
+	fitted := 0
+	for n := 150; n <= 560; n++ {
+		b := network()
+		want := make([]byte, n)
+		for i := range want {
+			want[i] = byte(i)
+		}
+		b.Custom = []lab.Option{{Code: 230, Data: want}}
+		a := answer(t, parsed(t, message(t, Ask, bare, raw(55, "\x01\xe6"), raw(57, "\x02\x40"))))
+		a.Options = build(t, b)
+		out := a.Append(nil)
+		if len(out) > minDatagram-udpOverhead {
+			t.Fatalf("%d bytes for a client that takes %d", len(out), minDatagram-udpOverhead)
+		}
+		got := joined(out, 230)
+		switch {
+		case a.LeftOut.Has(230) && len(got) == 0:
+		case bytes.Equal(got, want) && !a.LeftOut.Has(230):
+			fitted = n
+		default:
+			t.Fatalf("of %d bytes the client reads %d", n, len(got))
+		}
+	}
+	if fitted < 350 {
+		t.Errorf("the longest value that fitted has %d bytes: the header's fields are not used", fitted)
+	}
+}
+
+// joined puts the parts of an option together as RFC 3396 section 7 says: the options, then file, then sname.
+func joined(message []byte, code uint8) (value []byte) {
+	over := byte(0)
+	read := func(b []byte) {
+		for len(b) > 1 && b[0] != optEnd {
+			if b[0] == optPad {
+				b = b[1:]
+				continue
+			}
+			v := b[2 : 2+int(b[1])]
+			if b[0] == code {
+				value = append(value, v...)
+			}
+			if b[0] == optOverload {
+				over = v[0]
+			}
+			b = b[2+len(v):]
+		}
+	}
+	read(message[optionsAt:])
+	if over&1 != 0 {
+		read(message[fileAt:headerSize])
+	}
+	if over&2 != 0 {
+		read(message[snameAt:fileAt])
+	}
+	return value
 }
 
 // TestNak: options of a refusal (RFC 2131 table 3, RFC 6842, RFC 3046).
@@ -167,8 +228,8 @@ func TestSends(t *testing.T) {
 		{"system that lists nothing of it", bare, "\x02", []uint8{28, 121, 12, 15}},
 		{"system without a list", bare, "", []uint8{28, 121, 249, 26, 42, 119, 114, 120, 12, 15}},
 		{"system that lists all", bare, "\x6c\x72\x78\x1a\x2a\x77\xf9\x79", []uint8{108, 114, 120, 26, 42, 119, 249, 121, 28, 12, 15}},
-		{"firmware that lists nothing of it", ovmf, "\x02", nil},
-		{"firmware that lists all", ovmf, "\x6c\x72\x78\x1a\x2a\x77\xf9\x79\x0c\x0f\x1c", []uint8{114, 120, 26, 42, 119, 249, 121, 12, 15, 28}},
+		{"firmware that lists nothing of it", ovmf, "\x02", []uint8{93, 94}},
+		{"firmware that lists all", ovmf, "\x6c\x72\x78\x1a\x2a\x77\xf9\x79\x0c\x0f\x1c", []uint8{114, 120, 26, 42, 119, 249, 121, 12, 15, 28, 93, 94}},
 		{"the same twice", bare, "\x1a\x1a\x0c\x1a\x01\x01", []uint8{26, 12, 28, 121, 15}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -198,6 +259,9 @@ func TestEchoes(t *testing.T) {
 	}{
 		{"RFC 6842: client identifier", networkd, 61, "\xff\x12\x34\x56\x78\x00\x02\x00\x00\xab\x11\x01\x02\x03\x04\x05\x06\x07\x08"},
 		{"RFC 4578: UUID", ovmf, 97, uuid17},
+		{"RFC 4578: architecture", ovmf, 93, "\x00\x07"},
+		{"RFC 4578: architecture, of a system", networkd, 93, ""},
+		{"RFC 4578: network interface", ovmf, 94, "\x01\x03\x00"},
 		{"RFC 4578: UUID, none", networkd, 97, ""},
 		{"RFC 3046: relay information", ovmf, 82, agent},
 	} {

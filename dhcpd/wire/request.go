@@ -51,7 +51,7 @@ type Request struct {
 
 // parts are the options that Parse reads into fields of other types, and the memory for what came in several parts.
 type parts struct {
-	kind, requested, server, subnet, maxSize, lease, overload, arch, ipxe, rapid []byte
+	kind, requested, server, subnet, maxSize, lease, overload, arch, ndi, ipxe, rapid []byte
 
 	file, sname     []byte // the header's fields where option 52 says that they hold options
 	seen, again     Codes

@@ -1,5 +1,7 @@
 package wire
 
+import "math"
+
 // A writer appends options while there is room. What finds none is noted and left out: options come in the order of
 // their worth.
 type writer struct {
@@ -9,6 +11,23 @@ type writer struct {
 	file, sname []byte // the header's fields as far as they are written, nil unless open for options
 	overload    int    // where in b the value of option 52 is, 0: the fields are closed
 	left        Codes
+	tried, lost int // how many options there were, and which of them was the first that found no room; 0: none
+}
+
+// lose notes an option that finds no room.
+func (w *writer) lose(code uint8) {
+	w.left.Add(code)
+	if w.lost == 0 {
+		w.lost = w.tried
+	}
+}
+
+// better reports whether more of worth found room than in another try at the same message.
+func (w *writer) better(o *writer) bool {
+	if w.lost == 0 || o.lost == 0 || w.lost == o.lost {
+		return w.left.Len() < o.left.Len()
+	}
+	return w.lost > o.lost
 }
 
 // openFields lets options that find no room go on in the header's fields (RFC 2131 section 4.1). One byte of each is
@@ -42,8 +61,8 @@ func (w *writer) closeFields(start int) {
 	w.b[w.overload] = used
 }
 
-// room returns what n bytes of an option are to be appended to, nil if they fit nowhere.
-func (w *writer) room(code uint8, n int) *[]byte {
+// room returns what n bytes of an option are to be appended to, nil if they fit nowhere in one piece.
+func (w *writer) room(n int) *[]byte {
 	switch {
 	case len(w.b)+n <= w.end:
 		return &w.b
@@ -52,13 +71,48 @@ func (w *writer) room(code uint8, n int) *[]byte {
 	case len(w.sname)+n <= cap(w.sname):
 		return &w.sname
 	}
-	w.left.Add(code)
 	return nil
 }
 
+// split writes a value in parts over what is left of the message and the header's fields, in the order in which a client
+// joins them (RFC 3396 section 5). Without room for all of it, it writes nothing.
+func (w *writer) split(code uint8, value []byte) bool {
+	places := [...]struct {
+		b    *[]byte
+		room int
+	}{{&w.b, w.end - len(w.b)}, {&w.file, cap(w.file) - len(w.file)}, {&w.sname, cap(w.sname) - len(w.sname)}}
+	fits := 0
+	for _, p := range places {
+		fits += valueRoom(p.room)
+	}
+	if w.overload == 0 || fits < len(value) {
+		return false
+	}
+	for _, p := range places {
+		n := min(valueRoom(p.room), len(value))
+		if n > 0 {
+			*p.b = appendTLV(*p.b, code, value[:n])
+			value = value[n:]
+		}
+	}
+	return true
+}
+
+// valueRoom is how much of a value goes into n bytes.
+func valueRoom(n int) int {
+	const whole = 2 + math.MaxUint8
+	return max(0, n/whole*math.MaxUint8+max(0, n%whole-2))
+}
+
 func (w *writer) raw(e encoded) {
-	if b := w.room(e.code, len(e.tlv)); b != nil {
+	w.tried++
+	if b := w.room(len(e.tlv)); b != nil {
 		*b = append(*b, e.tlv...)
+		return
+	}
+	var value [maxOption]byte
+	if !w.split(e.code, e.appendValue(value[:0])) {
+		w.lose(e.code)
 	}
 }
 
@@ -67,7 +121,10 @@ func put[T ~string | ~[]byte](w *writer, code uint8, value T) {
 	if len(value) == 0 {
 		return
 	}
-	if b := w.room(code, tlvSize(len(value))); b != nil {
+	w.tried++
+	if b := w.room(tlvSize(len(value))); b != nil {
 		*b = appendTLV(*b, code, value)
+		return
 	}
+	w.lose(code)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 	"time"
 
 	"bootlab/dhcpd"
@@ -21,6 +22,12 @@ func (c *counter) Leases(context.Context) []api.Lease {
 	for _, lease := range c.book.All() {
 		out = append(out, leaseOf(l, lease, now))
 	}
+	for _, offer := range c.book.Offers() {
+		if have, ok := c.book.ByAddr(offer.Addr); !ok || have.MAC != offer.MAC { // who asks for what it has is no news
+			out = append(out, leaseOf(l, offer, now))
+		}
+	}
+	slices.SortStableFunc(out, func(x, y api.Lease) int { return x.IP.Compare(y.IP) })
 	return out
 }
 

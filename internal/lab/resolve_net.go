@@ -183,16 +183,37 @@ func (r *resolver) addresses() {
 	for i, e := range r.raw.Networks.Entries {
 		n := r.lab.Networks[i]
 		if n.Subnet.IsValid() && !e.V.Address.set() {
-			r.findAddress(e, n)
+			r.findAddress(n)
 		}
 		r.hostsAt(n)
 		if !n.Address.IsValid() {
 			continue
 		}
-		if !e.V.DNS.set() {
-			n.DNS = []netip.Addr{n.Address}
+		r.servedFrom(e, n, n.Address)
+	}
+	r.pastRelays()
+}
+
+func (r *resolver) servedFrom(e *entry[rawNetwork], n *Network, appliance netip.Addr) {
+	if !e.V.DNS.set() {
+		n.DNS = []netip.Addr{appliance}
+	}
+	n.BaseURL = fmt.Sprintf("http://%s:%d", appliance, r.lab.Appliance.HTTPPort)
+}
+
+// pastRelays settles the networks in which the appliance has no address: their machines reach it through their router, at
+// the address that it has in the first network where it has one.
+func (r *resolver) pastRelays() {
+	here := slices.IndexFunc(r.lab.Networks, func(n *Network) bool { return n.Address.IsValid() })
+	for i, e := range r.raw.Networks.Entries {
+		n := r.lab.Networks[i]
+		switch {
+		case n.Address.IsValid() || !n.Subnet.IsValid() || e.V.Address.set():
+		case here >= 0:
+			r.servedFrom(e, n, r.lab.Networks[here].Address)
+		case n.DHCP != DHCPOff && n.Interface == "":
+			r.fail(e.spot, "networks."+n.Name+".address", "is missing: want the appliance's address in %s, or in another network, or interface, or dhcp: off", n.Subnet)
 		}
-		n.BaseURL = fmt.Sprintf("http://%s:%d", n.Address, r.lab.Appliance.HTTPPort)
 	}
 }
 
@@ -207,7 +228,7 @@ func (r *resolver) hostsAt(n *Network) {
 	}
 }
 
-func (r *resolver) findAddress(e *entry[rawNetwork], n *Network) {
+func (r *resolver) findAddress(n *Network) {
 	if n.Interface != "" && r.o.InterfaceAddr != nil {
 		if a, ok := r.o.InterfaceAddr(n.Interface, n.Subnet); ok && n.Subnet.Contains(a) {
 			n.Address = a
@@ -220,12 +241,7 @@ func (r *resolver) findAddress(e *entry[rawNetwork], n *Network) {
 			return
 		}
 	}
-	key := "networks." + n.Name + ".address"
-	switch {
-	case n.DHCP == DHCPOff:
-	case n.Interface == "":
-		r.fail(e.spot, key, "is missing: want the appliance's address in %s, or interface, or dhcp: off", n.Subnet)
-	default:
-		r.lab.Warnings.Addf(n.Pos, key, "the address of interface %s in %s is not known here: want address, or a host with role: appliance", n.Interface, n.Subnet)
+	if n.DHCP != DHCPOff && n.Interface != "" {
+		r.lab.Warnings.Addf(n.Pos, "networks."+n.Name+".address", "the address of interface %s in %s is not known here: want address, or a host with role: appliance", n.Interface, n.Subnet)
 	}
 }

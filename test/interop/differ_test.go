@@ -28,6 +28,8 @@ const (
 func explanations() []explanation {
 	return []explanation{
 		{facts: "61", kind: "only we", why: "the client identifier is echoed, so that two clients with one MAC can tell their answers apart", source: "RFC 6842 section 3"},
+		{facts: "93", kind: "only we", who: boots, why: "what the client said of its architecture is said back to firmware", source: "RFC 4578 section 2.1"},
+		{facts: "94", kind: "only we", who: boots, why: "and of its network interface", source: "RFC 4578 section 2.2"},
 		{facts: "97", kind: "only we", who: boots, why: "the machine identifier is echoed to firmware; some drops answers without it", source: "PXE 2.1 section 2.2.1 table 2-1; RFC 4578 section 2.3"},
 		{facts: "56", kind: "both", questions: "a wrong address", why: "the words of a refusal are each server's own", source: "RFC 2131 section 4.3.2"},
 		{facts: "flags", kind: "both", questions: "a wrong address", why: "dnsmasq raises the broadcast flag in a NAK on the wire, too; it is for relays, and both send to everybody", source: "RFC 2131 section 4.3.2"},

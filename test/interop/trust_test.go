@@ -78,7 +78,6 @@ func regexpLine(log, word string) string {
 // with a lower one comes. Who uses an address answers to the new one.
 func TestBridgeWithAnotherMAC(t *testing.T) {
 	t.Parallel()
-	pending(t, "probes go on with the interface's old MAC, so their answers do not arrive")
 	l := newLab(t, "10.106.7")
 	l.lan = "    pools: {one: {range: NET.110-NET.110}}\n"
 	l.write()
@@ -103,7 +102,6 @@ func TestBridgeWithAnotherMAC(t *testing.T) {
 // TestSquatterPastRelay is the same where ARP does not reach: the squatter is a real machine behind a real router.
 func TestSquatterPastRelay(t *testing.T) {
 	t.Parallel()
-	pending(t, "addresses past a relay are surveyed by ARP on the wire of their interface, where nobody answers")
 	l := newLab(t, "10.106.2")
 	l.networks = "  far: {subnet: 10.106.60.0/24, interface: BRIDGE, router: 10.106.60.1, pools: {two: {range: 10.106.60.100-10.106.60.101}}}\n"
 	l.write()
