@@ -77,6 +77,10 @@ bench: build deps ## benchmarks beside the code, then bootlab beside the daemons
 bench-dhcp: build deps ## DHCP beside Kea, ISC dhcpd and dnsmasq, in one run of a quarter of an hour
 	go run ./test/bench -only dhcp
 
+.PHONY: bench-http
+bench-http: build deps ## 500 machines boot at once, beside dnsmasq and nginx
+	go run ./test/bench -only storm
+
 .PHONY: demo
 demo: build ## a machine installs itself over the network, live; takes everything away again
 	@test/deps.sh demo

@@ -3,6 +3,7 @@
 //	go run ./test/bench                          # footprint and reload, as tables
 //	go run ./test/bench -only dhcp               # DHCP beside its peers, which takes a quarter of an hour
 //	go run ./test/bench -only dhcp -quick -retakes 0 # a few minutes, to see that it works; the numbers mean nothing
+//	go run ./test/bench -only storm              # 500 machines boot at once, beside dnsmasq and nginx
 //	go run ./test/bench -only dhcp -tests loop,growth -contenders bootlab,kea -rounds 5
 //
 // It needs root, bin/bootlab, and dnsmasq, haproxy, nginx, tftpd-hpa, Kea and ISC dhcpd from Debian. "Ready" is when every port
@@ -24,12 +25,13 @@ import (
 	"time"
 
 	"bootlab/internal/netlab"
+	"bootlab/test/bench/bootload"
 )
 
 func main() {
 	b := &bench{}
-	only := flag.String("only", "footprint,reload", "measure only `these`, with commas between: footprint, reload, dhcp")
-	flag.IntVar(&b.rounds, "rounds", 0, "rounds of each measurement, of which the median is shown with the range; 0: 5, of dhcp 3")
+	only := flag.String("only", "footprint,reload", "measure only `these`, with commas between: footprint, reload, dhcp, storm")
+	flag.IntVar(&b.rounds, "rounds", 0, "rounds of each measurement, of which the median is shown with the range; 0: 5, of dhcp and storm 3")
 	flag.StringVar(&b.binary, "bootlab", "bin/bootlab", "the daemon")
 	flag.IntVar(&b.retakes, "retakes", 3, "dhcp: how often a sample is taken again because others used the machine meanwhile")
 	flag.BoolVar(&b.quick, "quick", false, "dhcp: one round of little, to see that it works")
@@ -47,6 +49,8 @@ func main() {
 	case err != nil:
 	case flag.Arg(0) == loadCommand:
 		err = beLoader(ctx, os.Stdin, os.Stdout)
+	case flag.Arg(0) == bootCommand:
+		err = bootload.Serve(ctx, os.Stdin, os.Stdout)
 	case flag.Arg(0) == fakeCommand:
 		err = beFake(ctx)
 	default:
@@ -77,7 +81,7 @@ type measurement struct {
 }
 
 func measurements() []measurement {
-	return []measurement{{"footprint", footprint}, {"reload", reload}, {"dhcp", dhcp}}
+	return []measurement{{"footprint", footprint}, {"reload", reload}, {"dhcp", dhcp}, {"storm", storm}}
 }
 
 func run(ctx context.Context, b *bench, only string) error {
@@ -145,7 +149,7 @@ func (b bench) of(m measurement) *bench {
 	case b.rounds > 0:
 	case b.quick:
 		b.rounds = 1
-	case m.name == "dhcp":
+	case m.name == "dhcp", m.name == "storm":
 		b.rounds = 3
 	default:
 		b.rounds = 5
