@@ -77,11 +77,16 @@ func (r *resolver) profileFiles(e *entry[rawProfile], p *Profile) {
 	for _, f := range []struct {
 		name string
 		v    *scalar[text]
-	}{{"kernel", &raw.Kernel}, {"rootfs", &raw.Rootfs}, {"image", &raw.Image}, {"ipxe", &raw.IPXE}, {"config", &raw.Config}} {
+	}{
+		{"tree", &raw.Tree}, {"kernel", &raw.Kernel}, {"rootfs", &raw.Rootfs}, {"image", &raw.Image}, {"ipxe", &raw.IPXE}, {"config", &raw.Config},
+	} {
 		r.profileFile(f.v, key+"."+f.name, p)
 	}
 	for i := range raw.Initrd.Items {
 		r.profileFile(&raw.Initrd.Items[i], fmt.Sprintf("%s.initrd[%d]", key, i), p)
+	}
+	for i := range raw.Documents.Items {
+		r.profileFile(&raw.Documents.Items[i], fmt.Sprintf("%s.documents[%d]", key, i), p)
 	}
 }
 

@@ -80,12 +80,14 @@ type rawPool struct {
 
 type rawProfile struct {
 	OS          scalar[OS]          `yaml:"os" def:"none: args alone" doc:"Operating system: what its installer is told, how it fetches its documents and how it says that it is done; see docs/os. discover boots nothing: an unknown machine says what it is, and waits to be adopted."`
-	Kernel      scalar[text]        `yaml:"kernel" doc:"Kernel, below files."`
-	Initrd      scalars[text]       `yaml:"initrd" def:"none" doc:"Initial RAM disks, below files, in order."`
+	Tree        scalar[text]        `yaml:"tree" def:"none" doc:"Folder of the unpacked installation medium, below files: all of it is served, and kernel and initrd are found there where the recipe knows where."`
+	Kernel      scalar[text]        `yaml:"kernel" def:"that of tree" doc:"Kernel, below files."`
+	Initrd      scalars[text]       `yaml:"initrd" def:"those of tree, else none" doc:"Initial RAM disks, below files, in order."`
 	Rootfs      scalar[text]        `yaml:"rootfs" def:"none" doc:"Root file system, below files."`
 	Image       scalar[text]        `yaml:"image" def:"none" doc:"Disk image that VMs get an overlay of, or beside a kernel the ISO that the installer loads (ubuntu, agama); below files."`
 	Args        scalars[text]       `yaml:"args" def:"none" doc:"More kernel arguments; templates."`
 	Config      scalar[text]        `yaml:"config" def:"none" doc:"Config document (Ignition, Butane, kickstart, preseed, cloud-init, AutoYaST, Talos …), below files; the path is a template, and the document too."`
+	Documents   scalars[text]       `yaml:"documents" def:"none" doc:"More documents, rendered like config and served beside it under their own names: .DocumentsURL."`
 	ConfigReads scalar[count]       `yaml:"config_reads" def:"the recipe's" doc:"Complete reads of the config document that one boot may make."`
 	InstallTo   scalar[text]        `yaml:"install_to" def:"none" doc:"Disk to install to, such as /dev/vda."`
 	Install     scalar[InstallMode] `yaml:"install" def:"once where the recipe installs or install_to is set, else never" doc:"When the installer runs."`

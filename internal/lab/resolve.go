@@ -265,6 +265,7 @@ func (r *resolver) profile(e *entry[rawProfile], p *Profile) {
 	for i := range raw.Args.Items {
 		r.template(&raw.Args.Items[i], fmt.Sprintf("%s.args[%d]", key, i))
 	}
+	r.profileMedium(e, p)
 	if p.Install == InstallDefault {
 		p.Install = defaultInstall(p)
 	}
@@ -301,13 +302,15 @@ func (r *resolver) profileMakesSense(e *entry[rawProfile], key string) {
 		r.discoverMakesSense(raw, key)
 		return
 	}
+	r.systemMakesSense(e, key)
 	switch {
+	case mediumOf(raw.OS.V).kernel != "" && raw.Tree.set(): // that is where they are
 	case !raw.Kernel.set() && raw.Initrd.set():
 		r.fail(raw.Initrd.spot, key+".initrd", "stands without a kernel: want kernel beside it")
 	case !raw.Kernel.set() && raw.Rootfs.set():
 		r.fail(raw.Rootfs.spot, key+".rootfs", "stands without a kernel: want kernel beside it")
 	case !raw.Kernel.set() && !raw.Image.set():
-		r.fail(e.spot, key, "boots nothing: want kernel, image or ipxe")
+		r.fail(e.spot, key, "boots nothing: want kernel, image or ipxe%s", mediumHint(raw.OS.V))
 	case raw.ConfigReads.ok() && raw.ConfigReads.V == 0:
 		r.fail(raw.ConfigReads.spot, key+".config_reads", "0 would keep the machine from its document: want 1 or more")
 	}

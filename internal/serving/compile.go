@@ -6,6 +6,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"text/template"
 
@@ -55,10 +56,16 @@ func eachPath(p *lab.Profile, fn func(key, text string, served bool)) {
 	fn("rootfs", p.Rootfs, true)
 	fn("image", p.Image, true)
 	fn("config", p.Config, false)
+	for _, document := range p.Documents {
+		fn("documents", document, false)
+	}
 	fn("ipxe", p.IPXE, false)
 }
 
 func (c *compiler) profile(p *lab.Profile) {
+	if p.Tree != "" && !slices.Contains(c.files.trees, p.Tree) {
+		c.files.trees = append(c.files.trees, p.Tree)
+	}
 	eachPath(p, func(key, text string, served bool) {
 		set := c.files.named
 		if !served {

@@ -1,9 +1,9 @@
 // Package serving decides which files of the lab may be fetched raw.
 //
 // It owns one rule that TFTP and HTTP share: every file that a profile names as kernel, initrd, rootfs or image, and
-// everything below public/, each under its path relative to the lab's files folder. Documents named as config, templates
-// and secrets are never served raw, not even below public/. It never lists a folder to a stranger and never serves what
-// is not a regular file.
+// everything below its tree and below public/, each under its path relative to the lab's files folder. Documents named as
+// config, templates and secrets are never served raw, not even below public/ or a tree. It never lists a folder to a
+// stranger and never serves what is not a regular file.
 //
 //	files, err := serving.Compile(l)          // pure: the folder need not be there yet
 //	f, err := files.Open("images/vmlinuz")    // confined by os.Root

@@ -23,6 +23,7 @@ type Files struct {
 	named  map[string]struct{} // what profiles name
 	denied map[string]struct{} // config documents, templates and secrets that stand below public/ or are named, too
 	folded map[string]string   // lower case -> named
+	trees  []string            // folders of installation media: everything below is served, but what looks like a document
 	secret []*regexp.Regexp    // what paths of config documents and scripts look like, for links that lead to them
 }
 
@@ -56,7 +57,20 @@ func (f *Files) Allowed(name string) bool {
 	if _, yes := f.named[name]; yes {
 		return true
 	}
-	return strings.HasPrefix(name, Public+"/")
+	if strings.HasPrefix(name, Public+"/") {
+		return true
+	}
+	return f.inTree(name) && !f.looksSecret(name)
+}
+
+// inTree reports whether name is below the folder of an installation medium.
+func (f *Files) inTree(name string) bool {
+	return slices.ContainsFunc(f.trees, func(tree string) bool { return strings.HasPrefix(name, tree+"/") })
+}
+
+// looksSecret reports whether the path of a config document or a script can render to name.
+func (f *Files) looksSecret(name string) bool {
+	return slices.ContainsFunc(f.secret, func(r *regexp.Regexp) bool { return r.MatchString(name) })
 }
 
 // Open opens the regular file name, which the caller closes. The error is a *fs.PathError that matches fs.ErrPermission
@@ -109,7 +123,7 @@ func (f *Files) leadsToSecret(name string) bool {
 	if _, no := f.denied[at]; no {
 		return true
 	}
-	return !f.Allowed(at) && slices.ContainsFunc(f.secret, func(r *regexp.Regexp) bool { return r.MatchString(at) })
+	return !f.Allowed(at) && f.looksSecret(at)
 }
 
 // Fold returns the path that may be fetched and equals name but for the case of its letters, or name where there is none:
@@ -118,30 +132,32 @@ func (f *Files) Fold(name string) string {
 	if !fs.ValidPath(name) {
 		return name
 	}
-	if _, ok := f.named[name]; ok {
+	if _, ok := f.named[name]; ok && !f.inTree(name) { // what a recipe names on a medium is written as most media have it
 		return name
 	}
-	if exact, ok := f.folded[strings.ToLower(name)]; ok {
+	if exact, ok := f.folded[strings.ToLower(name)]; ok && !f.inTree(exact) {
 		return exact
 	}
-	first, rest, below := strings.Cut(name, "/")
-	if !below || !strings.EqualFold(first, Public) {
-		return name
-	}
-	if at, ok := f.foldPublic(rest); ok {
-		return at
+	for _, dir := range append([]string{Public}, f.trees...) {
+		n := len(dir)
+		if len(name) <= n+1 || name[n] != '/' || !strings.EqualFold(name[:n], dir) {
+			continue
+		}
+		if at, ok := f.foldBelow(dir, name[n+1:]); ok {
+			return at
+		}
 	}
 	return name
 }
 
-// foldPublic walks down public/ and takes, level by level, the entry of that name or the first that differs in case only.
-func (f *Files) foldPublic(rest string) (at string, ok bool) {
+// foldBelow walks down from dir and takes, level by level, the entry of that name or the first that differs in case only.
+func (f *Files) foldBelow(dir, rest string) (at string, ok bool) {
 	root, err := os.OpenRoot(f.dir)
 	if err != nil {
 		return "", false
 	}
 	defer root.Close()
-	at = Public
+	at = dir
 	for part := range strings.SplitSeq(rest, "/") {
 		next, ok := foldEntry(root, at, part)
 		if !ok {

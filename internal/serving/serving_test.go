@@ -229,3 +229,36 @@ func BenchmarkCompile10kHosts(b *testing.B) {
 		}
 	}
 }
+
+// TestTree: all of a medium is served, in whatever case its loaders write it, but no document that stands in it.
+func TestTree(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "media/win/Boot/BCD", "media/win/sources/boot.wim", "media/win/unattend.xml", "media/win/ks/worker.ks", "media/other/x")
+	l := labWith(t, dir, &lab.Profile{Name: "win", Kernel: "wimboot", Tree: "media/win", Initrd: []string{"media/win/boot/bcd"},
+		Config: "media/win/unattend.xml", Documents: []string{"media/win/ks/{{.Host.Role}}.ks"}})
+	files, err := serving.Compile(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ask, want := range map[string]string{
+		"media/win/boot/bcd": "", "MEDIA/WIN/BOOT/BCD": "", "media/win/sources/boot.wim": "",
+		"media/win/unattend.xml": "permission", "media/win/ks/worker.ks": "permission", "media/win/KS/Worker.ks": "permission",
+		"media/other/x": "permission", "media/win": "permission", "media/win/gone": "exist", "media/win/../other/x": "permission",
+	} {
+		f, err := files.Open(files.Fold(ask))
+		if err == nil {
+			f.Close()
+		}
+		got := ""
+		switch {
+		case errors.Is(err, fs.ErrPermission):
+			got = "permission"
+		case errors.Is(err, fs.ErrNotExist):
+			got = "exist"
+		}
+		if got != want {
+			t.Errorf("%s: %q (%v), want %q", ask, got, err, want)
+		}
+	}
+}
