@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 
 	"go.yaml.in/yaml/v4"
@@ -172,15 +171,11 @@ func oneDocument(data []byte) (*yaml.Node, error) {
 func (d *decoder) syntax(err error) {
 	d.broken = true
 	at := &yaml.Node{Line: 1, Column: 1}
-	var load *yaml.LoadError
-	if !errors.As(err, &load) {
-		d.problem(at, "not YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
-		return
+	line, column, reason := yamlReason(err)
+	if line > 0 {
+		at.Line, at.Column = line, column
 	}
-	if load.Mark.Line > 0 {
-		at.Line, at.Column = load.Mark.Line, load.Mark.Column
-	}
-	d.problem(at, "not YAML: %s", strings.TrimPrefix(load.Message, "yaml: "))
+	d.problem(at, "not YAML: %s", reason)
 }
 
 // finish resolves what was decoded. A lab with problems is not returned.
