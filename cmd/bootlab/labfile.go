@@ -36,18 +36,9 @@ type verdict struct {
 var errCheck = errors.New("the lab file has errors")
 
 func check(cmd *cobra.Command, o *options, strict bool) error {
-	l, err := lab.Load(o.lab, lab.Options{Strict: strict, InterfaceAddr: daemon.InterfaceAddr})
 	v := verdict{Errors: []*lab.Problem{}, Warnings: []*lab.Problem{}}
-	if err == nil {
-		var s *snapshot.Snapshot
-		if s, err = snapshot.Compile(l); err == nil {
-			v.Warnings = append(v.Warnings, s.Warnings()...)
-			if strict {
-				err = s.DNS.Warnings().Err()
-				v.Warnings = v.Warnings[:len(l.Warnings)]
-			}
-		}
-	}
+	l, warnings, err := checked(o, strict)
+	v.Warnings = append(v.Warnings, warnings...)
 	v.Errors = append(v.Errors, problemsOf(err)...)
 	v.OK = err == nil
 	if err := o.print(cmd, v, func() error { return checkText(cmd, l, v) }); err != nil {
@@ -57,6 +48,22 @@ func check(cmd *cobra.Command, o *options, strict bool) error {
 		return fmt.Errorf("%w: %d of them; nothing was changed", errCheck, len(v.Errors))
 	}
 	return nil
+}
+
+// checked loads the lab, and renders what every host boots: the daemon would run with a template that fails for one of them,
+// and refuse that host.
+func checked(o *options, strict bool) (l *lab.Lab, warnings lab.Problems, err error) {
+	if l, err = lab.Load(o.lab, lab.Options{Strict: strict, InterfaceAddr: daemon.InterfaceAddr}); err != nil {
+		return nil, nil, err
+	}
+	s, err := snapshot.Compile(l)
+	if err != nil {
+		return l, nil, err
+	}
+	if strict {
+		return l, l.Warnings, append(s.DNS.Warnings(), s.CheckHosts()...).Err()
+	}
+	return l, append(l.Warnings, s.DNS.Warnings()...), s.CheckHosts().Err()
 }
 
 // problemsOf returns what err tells, as problems: without a place where it is about no line of the lab file.

@@ -232,7 +232,7 @@ profiles: {p: {kernel: k, config: "{{.Host.Name}}.ign"}}
 hosts:
   x: {mac: 52:54:00:00:00:01, ip: 10.0.0.5, role: w, profile: p}
   y: {mac: 52:54:00:00:00:02, ip: 10.0.0.6, role: w, profile: p}
-`, "files/k": "", "files/x.ign": "{}", "files/y.ign": `{"a": "{{.Host.Vars.nope}}"}`,
+`, "files/k": "", "files/x.ign": `{"ignition": {"version": "3.4.0"}}`, "files/y.ign": `{"a": "{{.Host.Vars.nope}}"}`,
 	} {
 		file := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
@@ -242,7 +242,7 @@ hosts:
 			t.Fatal(err)
 		}
 	}
-	step{args: "check", err: "errors: 1 of them", out: []string{"for host y", "nope"}}.check(t, run(t.Context(), "check", "--lab", dir))
+	step{args: "check", err: "errors: 1 of them", out: []string{"files/y.ign:1:15: ", "for host y", "nope"}}.check(t, run(t.Context(), "check", "--lab", dir))
 }
 
 // TestStrict: a file that is not there is a warning, and an error under --strict.

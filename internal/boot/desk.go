@@ -90,8 +90,11 @@ func (d *Desk) script(ctx context.Context, t *Table, mac lab.MAC, from netip.Add
 	}
 	r := t.recipes[h.Profile]
 	data, err := r.Data(t.lab, h, mac, "")
+	if err == nil {
+		err = firstFault(r, data)
+	}
 	if err != nil {
-		return nil, "", later("render the script of "+h.Name, err)
+		return nil, "", later("render what "+h.Name+" boots", err)
 	}
 	ticket, err := d.deps.Installs.Boot(ctx, h, install.Ask{NIC: mac, Signs: signs(r.Done(data))})
 	switch {
@@ -110,6 +113,15 @@ func (d *Desk) script(ctx context.Context, t *Table, mac lab.MAC, from netip.Add
 		return nil, "", later("render the script of "+h.Name, err)
 	}
 	return script, "profile " + h.Profile.Name, nil
+}
+
+// firstFault returns why the machine would not get far: its script, or a document of its boot, cannot be rendered or is
+// broken. It must not begin a boot, let alone wipe its disk. A document that is not there yet may come meanwhile.
+func firstFault(r *recipe.Recipe, data recipe.Data) error {
+	if faults := r.Faults(data); len(faults) > 0 {
+		return faults[0].Err
+	}
+	return nil
 }
 
 // signs are the recipe's, in the words of the state machine.
@@ -157,11 +169,15 @@ func (d *Desk) config(t *Table, mac lab.MAC, token, name string, from netip.Addr
 	if err != nil {
 		return nil, err
 	}
-	release, err := d.authorize(h, r, token, name)
+	data, err := r.Data(t.lab, h, mac, token)
+	if err != nil {
+		return nil, later("render the config document of "+h.Name, err)
+	}
+	release, err := d.authorize(h, r, token, r.Counts(data, name))
 	if err != nil {
 		return nil, err
 	}
-	doc, err := d.render(t, h, r, mac, token, name)
+	doc, err := render(r, data, name)
 	if err != nil {
 		release()
 		return nil, err
@@ -169,12 +185,13 @@ func (d *Desk) config(t *Table, mac lab.MAC, token, name string, from netip.Addr
 	return &Document{ContentType: doc.ContentType, Body: doc.Body, Release: release}, nil
 }
 
-// authorize keeps a read of that document for the caller.
-func (d *Desk) authorize(h *lab.Host, r *recipe.Recipe, token, name string) (release func(), err error) {
-	if r.Counts(name) {
+// authorize keeps a read of the config document for the caller. What else belongs to the boot may be read as often as its
+// installer likes, before and after.
+func (d *Desk) authorize(h *lab.Host, r *recipe.Recipe, token string, counts bool) (release func(), err error) {
+	if counts {
 		release, err = d.deps.Installs.Read(h, token, r.Reads())
 	} else {
-		release, err = func() {}, d.deps.Installs.Authorize(h, token, r.Reads())
+		release, err = func() {}, d.deps.Installs.Authorize(h, token, 0)
 	}
 	switch {
 	case errors.Is(err, install.ErrBusy):
@@ -185,25 +202,17 @@ func (d *Desk) authorize(h *lab.Host, r *recipe.Recipe, token, name string) (rel
 	return release, nil
 }
 
-func (d *Desk) render(t *Table, h *lab.Host, r *recipe.Recipe, mac lab.MAC, token, name string) (recipe.Document, error) {
-	data, err := r.Data(t.lab, h, mac, token)
-	if err != nil {
-		return recipe.Document{}, later("render the config document of "+h.Name, err)
-	}
+// render renders one document. One that is not there yet may come.
+func render(r *recipe.Recipe, data recipe.Data, name string) (recipe.Document, error) {
 	doc, err := r.Config(data, name)
 	switch {
 	case err == nil:
 		return doc, nil
-	case errors.Is(err, fs.ErrNotExist) && !knownName(r, data, name):
+	case errors.Is(err, fs.ErrNotExist) && name != "" && !r.Knows(data, name):
 		return recipe.Document{}, missing("no such document", err)
 	default:
-		return recipe.Document{}, later("render the config document of "+h.Name, err)
+		return recipe.Document{}, later("render the config document of "+data.Host.Name, err)
 	}
-}
-
-// knownName reports whether name is that of the document itself, which only is not there yet.
-func knownName(r *recipe.Recipe, d recipe.Data, name string) bool {
-	return name == "" || r.IsConfig(d, name)
 }
 
 // owner returns the machine with that MAC if the request comes from the address that it holds.
@@ -243,8 +252,9 @@ func (d *Desk) ConfigRead(ctx context.Context, mac lab.MAC, token, name string, 
 		return err
 	}
 	d.deps.Events.Record(event.Event{Kind: event.ConfigServed, MAC: mac, Addr: from, Host: h.Name, Detail: name, Bytes: n, Dur: dur})
-	if !r.Counts(name) {
-		return nil
+	data, err := r.Data(t.lab, h, mac, token)
+	if err != nil || !r.Counts(data, name) {
+		return nil // it was rendered a moment ago
 	}
 	return d.deps.Installs.ConfigRead(ctx, h, token)
 }

@@ -71,7 +71,13 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return rigOf(t, l, table)
+}
+
+func rigOf(t *testing.T, l *lab.Lab, table *boot.Table) *rig {
+	t.Helper()
 	r := &rig{lab: l, leases: map[lab.MAC]netip.Addr{mac: addr}}
+	var err error
 	r.installs, err = install.Open(t.Context(), install.Config{}, install.Deps{Store: storetest.Memory(), Events: r, Now: time.Now})
 	if err != nil {
 		t.Fatal(err)
@@ -237,18 +243,41 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-func TestCompileReportsAtCheck(t *testing.T) {
+// TestOneHostFails: a template that fails for one host refuses that host, with the reason, and no other.
+func TestOneHostFails(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "lab.yaml")
-	write(t, path, strings.Replace(labFile, "secret: s3", "other: s3", 1))
-	write(t, filepath.Join(dir, "files", "worker.cfg"), "{{.Host.Vars.secret}}")
+	other := "  worker-1: {mac: \"52:54:00:00:02:06\", ip: 192.168.16.26, role: worker, profile: disk}\n"
+	write(t, path, labFile+other)
+	document := filepath.Join(dir, "files", "worker.cfg")
+	write(t, document, "first\nsecret={{.Host.Vars.secret}}")
 	l, err := lab.Load(path, lab.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := boot.Compile(l); err == nil || !strings.Contains(err.Error(), `no entry for key "secret"`) {
-		t.Errorf("error %v, want the missing value", err)
+	table, err := boot.Compile(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := document + ":2:15: profiles.disk.config: for host worker-1: at <.Host.Vars.secret>: map has no entry for key \"secret\""
+	if got := table.Problems().Error(); got != want {
+		t.Errorf("problems %s\nwant %s", got, want)
+	}
+	r := rigOf(t, l, table)
+	if _, err := r.Script(t.Context(), mac, addr, lab.ScriptName); err != nil {
+		t.Errorf("the host beside it: %v", err)
+	}
+	_, err = r.Script(t.Context(), lab.MAC{0x52, 0x54, 0, 0, 2, 6}, netip.MustParseAddr("192.168.16.26"), lab.ScriptName)
+	var status interface{ HTTPStatus() int }
+	if !errors.As(err, &status) || status.HTTPStatus() != 503 || !strings.Contains(err.Error(), "no entry for key") {
+		t.Errorf("error %v, want 503 and the missing value", err)
+	}
+	if last := r.events[len(r.events)-1]; last.Kind != event.ScriptRefused || !strings.Contains(last.Err, "no entry for key") {
+		t.Errorf("last event %+v, want a refusal with its reason", last)
+	}
+	if got := r.installs.Status(l.Host("worker-1")).State; got != install.Armed {
+		t.Errorf("it is %s, want armed: nothing began", got)
 	}
 }
 

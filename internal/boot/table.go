@@ -16,11 +16,16 @@ import (
 type Table struct {
 	lab     *lab.Lab
 	recipes map[*lab.Profile]*recipe.Recipe
+
+	problems lab.Problems
 }
 
 // Compile parses the templates of every profile and renders them for one host of every kind, so that a missing value is
 // found now and not at boot. Documents are read from the files folder, where they are already there; a document that
 // changes later is read as it is then.
+//
+// The error is lab.Problems: what is wrong in the lab file, for every host alike. What keeps some hosts from booting is no
+// error, those hosts are refused when they ask: see Problems.
 func Compile(l *lab.Lab) (*Table, error) {
 	t := &Table{lab: l, recipes: make(map[*lab.Profile]*recipe.Recipe, len(l.Profiles))}
 	files := os.DirFS(l.Appliance.Files)
@@ -33,47 +38,22 @@ func Compile(l *lab.Lab) (*Table, error) {
 	if len(problems) > 0 {
 		return nil, problems.Err()
 	}
-	for _, h := range append(samples(l.Hosts), guests(l)...) {
-		collect(&problems, t.check(h))
-	}
-	if err := onceEach(problems).Err(); err != nil {
-		return nil, err
-	}
-	return t, nil
+	all, some := t.check(append(samples(l.Hosts), guests(l)...))
+	t.problems = some
+	return t, all.Err()
 }
 
-// check renders everything for one host.
-func (t *Table) check(h *lab.Host) error {
-	r := t.recipes[h.Profile]
-	d, err := r.Data(t.lab, h, h.MACs[0], "TOKEN")
-	if err != nil {
-		return lab.Problems{{Pos: h.Profile.Pos, Key: "profiles." + h.Profile.Name + ".config", Message: recipe.For(h.Name, err)}}
-	}
-	return r.Check(d)
-}
+// Problems are what keeps hosts from booting that were looked at when the table was made, once for each cause, with the
+// place in the lab file or in the document.
+func (t *Table) Problems() lab.Problems { return t.problems }
 
-// onceEach leaves of problems that differ in the host alone the first.
-func onceEach(problems lab.Problems) (out lab.Problems) {
-	type same struct{ key, message string }
-	seen := map[same]bool{}
-	for _, p := range problems {
-		_, message, _ := strings.Cut(p.Message, ": ") // behind "for host x"
-		if s := (same{p.Key, message}); !seen[s] {
-			seen[s] = true
-			out = append(out, p)
-		}
-	}
-	return out
-}
-
-func collect(to *lab.Problems, err error) {
-	switch err := err.(type) {
-	case nil:
-	case lab.Problems:
-		*to = append(*to, err...)
-	default:
-		to.Addf(lab.Pos{}, "", "%v", err)
-	}
+// CheckAll renders everything for every host and returns what would keep one from booting. Compile looks at one host of
+// each kind where there are many.
+func (t *Table) CheckAll() lab.Problems {
+	all, some := t.check(append(bootable(t.lab.Hosts), guests(t.lab)...))
+	problems := append(all, some...)
+	_ = problems.Err() // sorts
+	return problems
 }
 
 // fewHosts is up to how many hosts all of them are checked, whatever they have in common.
@@ -94,10 +74,7 @@ type sort struct {
 func samples(hosts []*lab.Host) []*lab.Host {
 	seen := map[sort]bool{}
 	var out []*lab.Host
-	for _, h := range hosts {
-		if h.Profile == nil || len(h.MACs) == 0 {
-			continue
-		}
+	for _, h := range bootable(hosts) {
 		s := sort{h.Profile, h.Cluster, h.Network, h.Role, strings.Join(slices.Sorted(maps.Keys(h.Vars)), ","), h.IP.IsValid(), h.IP6.IsValid()}
 		if len(hosts) <= fewHosts || !seen[s] {
 			seen[s] = true
@@ -106,6 +83,11 @@ func samples(hosts []*lab.Host) []*lab.Host {
 	}
 	slices.SortFunc(out, func(a, b *lab.Host) int { return cmp.Compare(a.Name, b.Name) })
 	return out
+}
+
+// bootable returns the hosts that boot something.
+func bootable(hosts []*lab.Host) []*lab.Host {
+	return slices.DeleteFunc(slices.Clone(hosts), func(h *lab.Host) bool { return h.Profile == nil || len(h.MACs) == 0 })
 }
 
 // guests returns a machine without a reservation for each pool that boots a profile.

@@ -11,7 +11,7 @@ import (
 	"bootlab/internal/lab"
 )
 
-// TestMissingValues: what would fail when some machine boots fails when the lab is compiled, once for each cause.
+// TestMissingValues: what would fail when some machine boots is known when the lab is compiled, once for each cause.
 func TestMissingValues(t *testing.T) {
 	t.Parallel()
 	many := &strings.Builder{}
@@ -52,10 +52,16 @@ func TestMissingValues(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = boot.Compile(l)
-			problems, _ := err.(lab.Problems)
-			if len(problems) != len(tc.want) || (err != nil) != (tc.want != nil) {
-				t.Fatalf("%d problems, want %d: %v", len(problems), len(tc.want), err)
+			table, err := boot.Compile(l)
+			if err != nil {
+				t.Fatal(err)
+			}
+			problems := table.Problems()
+			if len(problems) != len(tc.want) {
+				t.Fatalf("%d problems, want %d: %v", len(problems), len(tc.want), problems)
+			}
+			if all := table.CheckAll(); len(all) != len(tc.want) {
+				t.Errorf("%d problems when every host is looked at, want %d: %v", len(all), len(tc.want), all)
 			}
 			for i, p := range problems {
 				if !strings.Contains(p.Message, tc.want[i]) || p.Pos.Line == 0 {
@@ -63,5 +69,21 @@ func TestMissingValues(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestUnknownField: what no host can boot is an error of the lab file, at the place where it stands.
+func TestUnknownField(t *testing.T) {
+	t.Parallel()
+	text := "version: 1\ndomain: lab.test\nnetworks: {n: {subnet: 192.168.16.0/24, address: 192.168.16.1, interface: br0}}\n" +
+		"profiles:\n  p:\n    kernel: k\n    args: [a, '{{.Host.Colour}}']\nhosts: {x: {mac: '52:54:00:00:00:01', profile: p}}\n"
+	l, err := lab.Parse("lab.yaml", []byte(text), lab.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = boot.Compile(l)
+	want := "lab.yaml:7:15: profiles.p.args[1]: for host x: at <.Host.Colour>: can't evaluate field Colour in type recipe.HostData"
+	if err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
 	}
 }

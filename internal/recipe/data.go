@@ -17,8 +17,12 @@ type Data struct {
 	Profile   ProfileData
 	Appliance ApplianceData
 	FilesURL  string // where files are served, without a final slash
+	TreeURL   URL    // the profile's tree, without a final slash
 	ConfigURL string // this host's config document, token included
 	DoneURL   string // to be called when the install is done, token included
+	// DocumentsURL is the folder of this host's documents, token included, without a final slash: the config document, the
+	// profile's other documents under their base names, and what the recipe adds.
+	DocumentsURL string
 }
 
 // HostData is one host as templates see it.
@@ -46,8 +50,8 @@ type NetworkData struct {
 
 // ProfileData is a profile as templates see it.
 type ProfileData struct {
-	Name, InstallTo string
-	OS              lab.OS
+	Name, InstallTo, Tree string
+	OS                    lab.OS
 }
 
 // ApplianceData is the appliance as templates see it.
@@ -72,6 +76,17 @@ func (a Address) String() string {
 	return a.Addr.String()
 }
 
+// A URL is one that a profile may have or not, as Address is.
+type URL string
+
+// String returns the URL, or what makes the rendering fail.
+func (u URL) String() string {
+	if u == "" {
+		return unset + ".TreeURL" + unset
+	}
+	return string(u)
+}
+
 // unset is around the name of a value that was written although it is not set. No document holds it.
 const unset = "\x00"
 
@@ -79,6 +94,9 @@ const unset = "\x00"
 func checkUnset(rendered string) error {
 	if _, rest, found := strings.Cut(rendered, unset); found {
 		name, _, _ := strings.Cut(rest, unset)
+		if name == ".TreeURL" {
+			return fmt.Errorf("{{%s}} is not set: want tree in the profile", name)
+		}
 		return fmt.Errorf("{{%s}} is not set: set it in the lab file, or ask {{if %s.IsValid}} before", name, name)
 	}
 	return nil
@@ -91,7 +109,7 @@ func (r *Recipe) Data(l *lab.Lab, h *lab.Host, mac lab.MAC, token string) (Data,
 			Name: h.Name, FQDN: h.FQDN, Role: h.Role, MAC: mac,
 			IP: Address{h.IP, ".Host.IP"}, IP6: Address{h.IP6, ".Host.IP6"}, Serial: h.Serial, Vars: h.Vars,
 		},
-		Profile:   ProfileData{Name: h.Profile.Name, InstallTo: h.Profile.InstallTo, OS: h.Profile.OS},
+		Profile:   ProfileData{Name: h.Profile.Name, InstallTo: h.Profile.InstallTo, Tree: h.Profile.Tree, OS: h.Profile.OS},
 		Appliance: ApplianceData{Lab: l.Name, Domain: l.Domain},
 	}
 	if c := h.Cluster; c != nil {
@@ -105,9 +123,13 @@ func (r *Recipe) Data(l *lab.Lab, h *lab.Host, mac lab.MAC, token string) (Data,
 	d.Network.Name, d.Network.Subnet = n.Name, n.Subnet
 	d.Network.Address, d.Network.Router.Addr, d.Appliance.Address = n.Address, n.Router, n.Address
 	d.FilesURL = n.FilesURL()
+	if h.Profile.Tree != "" {
+		d.TreeURL = URL(d.FilesURL + "/" + h.Profile.Tree)
+	}
 	d.DoneURL = n.BaseURL + "/" + lab.PathDone + mac.Hyphens() + "/" + token
+	d.DocumentsURL = n.BaseURL + "/" + lab.PathConfig + mac.Hyphens() + "/" + token
 	config, err := r.configName(d)
-	d.ConfigURL = n.BaseURL + "/" + lab.PathConfig + mac.Hyphens() + "/" + token + "/" + config
+	d.ConfigURL = d.DocumentsURL + "/" + config
 	return d, err
 }
 

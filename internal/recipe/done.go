@@ -38,10 +38,13 @@ func (d Done) String() string {
 	return strings.Join(signs, " or ")
 }
 
-// Done returns by which signs the install of d's host is known to be over: the callback alone if its document makes it.
-// A document that is not there yet is asked again at the next boot.
+// Done returns by which signs the install of d's host is known to be over: the callback alone if its document makes it
+// before the machine starts from its disk. A document that is not there yet is asked again at the next boot.
 func (r *Recipe) Done(d Data) Done {
-	if r.makesCall() || r.namesDoneURL(d) {
+	switch calls := r.makesCall() || r.namesDoneURL(d); {
+	case calls && r.system.callsLate:
+		return Callback | r.system.done
+	case calls:
 		return Callback
 	}
 	return r.system.done
@@ -60,9 +63,13 @@ func (r *Recipe) namesDoneURL(d Data) bool {
 			return true
 		}
 	}
-	if r.profile.IPXE != "" && r.fileNames(r.profile.IPXE, doneField) {
+	if r.profile.IPXE != "" && r.files.names(r.profile.IPXE, doneField) {
 		return true
 	}
-	file, err := execute(r.config, d)
-	return err == nil && file != "" && r.fileNames(file, doneField)
+	for _, s := range r.list(d) {
+		if s.err == nil && s.file != "" && r.files.names(s.file, doneField) {
+			return true
+		}
+	}
+	return false
 }

@@ -27,6 +27,8 @@ func TestDone(t *testing.T) {
 		{"Talos cannot", lab.Profile{OS: lab.OSTalos, Config: "mute.cfg"}, "next boot or system lease"},
 		{"argument that says where", lab.Profile{Args: []string{"done={{ .DoneURL }}"}}, "callback"},
 		{"script that says where", lab.Profile{IPXE: "calls.cfg"}, "callback"},
+		{"CoreOS, which the recipe makes call", lab.Profile{OS: lab.OSCoreOS, Config: "mute.cfg", InstallTo: "/dev/vda"}, "callback"},
+		{"Windows calls after it was on its disk", lab.Profile{OS: lab.OSWindows, Config: "calls.cfg"}, "callback or next boot"},
 		{"no document", lab.Profile{OS: lab.OSOpenShiftAgent}, "next boot"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

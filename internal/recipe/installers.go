@@ -6,9 +6,12 @@ import (
 	"bootlab/internal/lab"
 )
 
-// anacondaArgs are of Fedora, RHEL, Alma and Rocky; the kickstart names the installation source.
+// anacondaArgs are of Fedora, RHEL, Alma and Rocky; without a tree the kickstart names the installation source.
 func anacondaArgs(p *lab.Profile, d Data) []string {
 	args := []string{"ip=dhcp", bootif(d)}
+	if p.Tree != "" {
+		args = append(args, "inst.repo="+d.TreeURL.String())
+	}
 	if p.Config != "" {
 		args = append(args, "inst.ks="+d.ConfigURL, "inst.ks.sendmac")
 	}
@@ -50,6 +53,9 @@ func cloudInitArgs(p *lab.Profile, d Data) []string {
 // to YaST, which reads it again.
 func autoyastArgs(p *lab.Profile, d Data) []string {
 	args := []string{"netsetup=dhcp", bootif(d)}
+	if p.Tree != "" {
+		args = append(args, "install="+d.TreeURL.String())
+	}
 	if p.Config != "" {
 		args = append(args, "autoyast="+d.ConfigURL)
 	}

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 
 	"bootlab/internal/lab"
 	"bootlab/internal/recipe"
+	"bootlab/internal/syntax"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -65,6 +67,12 @@ func TestScripts(t *testing.T) {
 		{Name: "harvester", OS: lab.OSHarvester, Kernel: "harvester/vmlinuz", Initrd: []string{"harvester/initrd"}, Rootfs: "harvester/rootfs.squashfs", Config: "harvester.yaml"},
 		{Name: "kairos", OS: lab.OSKairos, Kernel: "kairos/kernel", Initrd: []string{"kairos/initrd"}, Rootfs: "kairos/rootfs.squashfs", Config: "kairos.yaml"},
 		{Name: "kairos-ram", OS: lab.OSKairos, Kernel: "kairos/kernel", Initrd: []string{"kairos/initrd"}, Rootfs: "kairos/rootfs.squashfs", Config: "kairos.yaml", Install: lab.InstallNever},
+		{Name: "flatcar-install", OS: lab.OSFlatcar, Kernel: "flatcar.vmlinuz", Initrd: []string{"flatcar.cpio.gz"}, Image: "flatcar_production_image.bin.bz2", Config: "flatcar.ign", InstallTo: "/dev/vda"},
+		{Name: "anaconda-tree", OS: lab.OSAnaconda, Tree: "media/rocky9", Kernel: "media/rocky9/images/pxeboot/vmlinuz", Initrd: []string{"media/rocky9/images/pxeboot/initrd.img"}, Config: "ks.cfg"},
+		{Name: "autoyast-tree", OS: lab.OSAutoYaST, Tree: "media/leap15", Kernel: "media/leap15/boot/x86_64/loader/linux", Initrd: []string{"media/leap15/boot/x86_64/loader/initrd"}, Config: "autoinst.xml", Args: []string{"textmode=1"}},
+		{Name: "esxi", OS: lab.OSESXi, Tree: "media/esxi8", Kernel: "media/esxi8/efi/boot/bootx64.efi", Config: "esxi/ks.cfg", Args: []string{"allowLegacyCPU=true"}},
+		{Name: "proxmox", OS: lab.OSProxmox, Kernel: "pve/vmlinuz", Initrd: []string{"pve/initrd.img"}, Image: "pve/proxmox-ve-auto.iso", Config: "pve/answer.toml"},
+		{Name: "windows", OS: lab.OSWindows, Tree: "media/win11", Kernel: "wimboot", Initrd: []string{"media/win11/boot/bcd", "media/win11/boot/boot.sdi", "media/win11/sources/boot.wim"}, Args: []string{"gui"}, Config: "win/unattend.xml", Documents: []string{"win/startnet.cmd"}},
 		{Name: "own-args", Kernel: "vmlinuz-{{.Host.Role}}", Initrd: []string{"initrd"}, Args: []string{"rack={{.Host.Vars.rack}}", "done={{.DoneURL}}"}},
 	} {
 		t.Run(p.Name, func(t *testing.T) {
@@ -104,11 +112,13 @@ func golden(t *testing.T, name, got string) {
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	files := fstest.MapFS{
-		"ignition/worker.ign": {Data: []byte(`{"host":"{{.Host.FQDN}}","done":"{{.DoneURL}}"}`)},
-		"user-data":           {Data: []byte("#cloud-config\nhostname: {{.Host.Name}}\n")},
+		"ignition/worker.ign":       {Data: []byte(`{"host":"{{.Host.FQDN}}","done":"{{.DoneURL}}"}`)},
+		"net/worker/network-config": {Data: []byte("version: 2\n")},
+		"user-data":                 {Data: []byte("#cloud-config\nhostname: {{.Host.Name}}\n")},
 	}
 	ignition := &lab.Profile{Name: "rhcos", OS: lab.OSCoreOS, Config: "ignition/{{.Host.Role}}.ign"}
 	seed := &lab.Profile{Name: "cloud", OS: lab.OSCloudInit, Config: "user-data"}
+	more := &lab.Profile{Name: "more", OS: lab.OSCloudInit, Config: "user-data", Documents: []string{"net/{{.Host.Role}}/network-config"}}
 	document := `{"host":"worker-0.server.our.pretty.lab","done":"http://192.168.16.1:8080/done/52-54-00-00-02-04/TOKEN"}`
 	for _, tt := range []struct {
 		name    string
@@ -125,6 +135,8 @@ func TestConfig(t *testing.T) {
 		{"seed", seed, "user-data", "#cloud-config\nhostname: worker-0\n", nil},
 		{"seed meta-data", seed, "meta-data", "instance-id: worker-0-52-54-00-00-02-04\nlocal-hostname: worker-0\n", nil},
 		{"seed vendor-data", seed, "vendor-data", "", nil},
+		{"a seed's own network-config", more, "network-config", "version: 2\n", nil},
+		{"its folder is no name", more, "net/worker/network-config", "", fs.ErrNotExist},
 		{"seed other", seed, "passwords", "", fs.ErrNotExist},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -145,51 +157,101 @@ func TestButane(t *testing.T) {
 	t.Parallel()
 	files := fstest.MapFS{
 		"good.bu": {Data: []byte("variant: fcos\nversion: 1.5.0\nstorage:\n  files:\n    - path: /etc/hostname\n      contents: {inline: \"{{.Host.Name}}\"}\n")},
-		"typo.bu": {Data: []byte("variant: fcos\nversion: 1.5.0\nstorage:\n  flies: []\n")},
-		"none.bu": {Data: []byte("hello")},
 	}
 	r, d := compile(t, &lab.Profile{Name: "p", Config: "good.bu"}, files)
 	doc, err := r.Config(d, "good.bu")
 	if err != nil || !strings.Contains(string(doc.Body), `"source": "data:,worker-0"`) || doc.ContentType != "application/vnd.coreos.ignition+json" {
 		t.Errorf("document %s %s, %v", doc.ContentType, doc.Body, err)
 	}
-	for file, want := range map[string]string{"typo.bu": "flies", "none.bu": "none.bu is not Butane"} {
-		r, d := compile(t, &lab.Profile{Name: "p", Config: file}, files)
-		if _, err := r.Config(d, ""); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: error %v, want %q", file, err, want)
-		}
+}
+
+// TestParts holds what recipes make by themselves against golden files.
+func TestParts(t *testing.T) {
+	t.Parallel()
+	files := fstest.MapFS{"media/esxi8/boot.cfg": {Data: []byte("bootstate=0\r\ntitle=Loading ESXi installer\r\ntimeout=5\r\nprefix=\r\n" +
+		"kernel=/b.b00\r\nkernelopt=runweasel cdromBoot\r\nmodules=/jumpstrt.gz --- /useropts.gz --- /features.gz\r\nbuild=8.0.3-0.0.1\r\nupdated=0\r\n")}}
+	for _, tt := range []struct {
+		golden, name string
+		profile      lab.Profile
+	}{
+		{"coreos-live.ign", "bootlab-live.ign", lab.Profile{OS: lab.OSCoreOS, InstallTo: "/dev/vda", Config: "x.ign"}},
+		{"flatcar-install.ign", "bootlab-install.ign", lab.Profile{OS: lab.OSFlatcar, InstallTo: "/dev/vda", Config: "x.ign"}},
+		{"flatcar-install-image.ign", "bootlab-install.ign", lab.Profile{OS: lab.OSFlatcar, InstallTo: "/dev/vda", Image: "flatcar/flatcar_production_image.bin.bz2"}},
+		{"esxi-boot.cfg", "boot.cfg", lab.Profile{OS: lab.OSESXi, Tree: "media/esxi8", Kernel: "k", Config: "ks.cfg", Args: []string{"allowLegacyCPU=true"}}},
+	} {
+		t.Run(tt.golden, func(t *testing.T) {
+			t.Parallel()
+			r, d := compile(t, &tt.profile, files)
+			doc, err := r.Config(d, tt.name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, tt.golden, string(doc.Body))
+			if path.Ext(tt.name) == ".ign" {
+				if broken := syntax.Check(syntax.Ignition, doc.Body); broken != nil {
+					t.Error(broken)
+				}
+			}
+			if r.Counts(d, tt.name) {
+				t.Error("it counts as a read of the config document")
+			}
+		})
 	}
 }
 
-// TestCheck is about templates that would fail at boot.
-func TestCheck(t *testing.T) {
+// TestFaults is about what would fail at boot.
+func TestFaults(t *testing.T) {
 	t.Parallel()
-	files := fstest.MapFS{"bad.ign": {Data: []byte(`{{.Host.Vars.shelf}}`)}}
-	pos := lab.Pos{File: "lab.yaml", Line: 12, Column: 3}
+	files := fstest.MapFS{
+		"bad.cfg":     {Data: []byte("first\nrack {{.Host.Vars.shelf}}\n")},
+		"syntax.cfg":  {Data: []byte("a\n{{if}}\n")},
+		"unset.cfg":   {Data: []byte("gw {{.Network.Router}}")},
+		"bad.ign":     {Data: []byte("{\n  \"ignition\": {\"version\": \"3.4.0\"},\n  \"storage\": {\"files\": [{\"path\": \"etc/{{.Host.Name}}\"}]}\n}\n")},
+		"longer.ign":  {Data: []byte("{{\"\\n\\n\"}}{\n")},
+		"bad.bu":      {Data: []byte("variant: fcos\nversion: 1.5.0\nstorage:\n  flies: []\n")},
+		"bad.yaml":    {Data: []byte("machine:\n  type: worker\n type: x\n")},
+		"ok.ign":      {Data: []byte(`{"ignition": {"version": "3.4.0"}}`)},
+		"partial.tpl": {Data: []byte("{{.Host.Vars.shelf}}")},
+		"user-data":   {Data: []byte("hostname: x\n")},
+	}
 	for _, tt := range []struct {
-		name    string
-		profile lab.Profile
-		want    string // in the error; empty: none
+		name     string
+		profile  lab.Profile
+		want     string // key and error; empty: no fault
+		everyone bool
 	}{
-		{"good", lab.Profile{Kernel: "k", Args: []string{"{{.Host.Vars.rack}}"}}, ""},
-		{"missing var", lab.Profile{Kernel: "k", Args: []string{"{{.Host.Vars.shelf}}"}}, `map has no entry for key "shelf"`},
-		{"missing var in document", lab.Profile{Config: "bad.ign"}, `map has no entry for key "shelf"`},
-		{"unknown field", lab.Profile{Kernel: "{{.Host.Colour}}"}, "can't evaluate field Colour"},
-		{"document to come", lab.Profile{Config: "later.ign"}, ""},
+		{"good", lab.Profile{Kernel: "k", Args: []string{"{{.Host.Vars.rack}}"}, Config: "ok.ign", OS: lab.OSCoreOS}, "", false},
+		{"missing value", lab.Profile{Kernel: "k", Args: []string{"a", "{{.Host.Vars.shelf}}"}},
+			`args[1] at <.Host.Vars.shelf>: map has no entry for key "shelf"`, false},
+		{"unknown field", lab.Profile{Kernel: "{{.Host.Colour}}"},
+			`kernel at <.Host.Colour>: can't evaluate field Colour in type recipe.HostData`, true},
+		{"missing value in a document", lab.Profile{Config: "bad.cfg"}, `config bad.cfg:2:13: at <.Host.Vars.shelf>: map has no entry for key "shelf"`, false},
+		{"syntax of a document", lab.Profile{Config: "syntax.cfg"}, "config syntax.cfg:2: missing value for if", false},
+		{"unset", lab.Profile{Config: "unset.cfg"}, "config unset.cfg: {{.Network.Router}} is not set: set it in the lab file, or ask {{if .Network.Router.IsValid}} before", false},
+		{"no tree", lab.Profile{Args: []string{"x={{.TreeURL}}"}}, "args[0] {{.TreeURL}} is not set: want tree in the profile", false},
+		{"broken Ignition", lab.Profile{Config: "bad.ign", OS: lab.OSCoreOS}, "config bad.ign:3:34: not good Ignition: path not absolute ($.storage.files.0.path)", false},
+		{"lines that moved", lab.Profile{Config: "longer.ign"}, "config longer.ign: line 4 of what it renders to: not JSON: unexpected EOF", false},
+		{"Butane", lab.Profile{Config: "bad.bu"}, "config bad.bu:4:3: not good Butane: unused key flies ($.storage.flies)", false},
+		{"YAML of Talos", lab.Profile{Config: "bad.yaml", OS: lab.OSTalos}, "config bad.yaml:3:2: not YAML: did not find expected key", false},
+		{"user-data", lab.Profile{Config: "user-data", OS: lab.OSUbuntu},
+			"config user-data:1:1: not user-data: cloud-init goes by the first line: want #cloud-config, #! or another of its headers", false},
+		{"another document", lab.Profile{Config: "ok.ign", Documents: []string{"partial.tpl"}},
+			`documents[0] partial.tpl:1:8: at <.Host.Vars.shelf>: map has no entry for key "shelf"`, false},
+		{"document to come", lab.Profile{Config: "later.ign", Documents: []string{"later"}}, "", false},
+		{"medium to come", lab.Profile{OS: lab.OSESXi, Tree: "esxi", Kernel: "k"}, "", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			tt.profile.Name, tt.profile.Pos = "p", pos
 			r, d := compile(t, &tt.profile, files)
-			err := r.Check(d)
-			if tt.want == "" {
-				if err != nil {
-					t.Fatal(err)
+			var got []string
+			for _, f := range r.Faults(d) {
+				got = append(got, f.Key+" "+f.Err.Error())
+				if f.Everyone() != tt.everyone {
+					t.Errorf("%v: everyone %v, want %v", f, f.Everyone(), tt.everyone)
 				}
-				return
 			}
-			if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.HasPrefix(err.Error(), "lab.yaml:12:3: profiles.p.") {
-				t.Errorf("error %v, want %q at lab.yaml:12:3", err, tt.want)
+			if diff := cmp.Diff(tt.want, strings.Join(got, "\n")); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}

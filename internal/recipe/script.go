@@ -10,60 +10,67 @@ import (
 // Script renders the iPXE script that boots d's host from the network.
 func (r *Recipe) Script(d Data) ([]byte, error) {
 	if r.profile.IPXE != "" {
-		return r.renderFile(r.profile.IPXE, d)
+		return r.files.render(r.profile.IPXE, d)
 	}
-	kernel, err := execute(r.kernel, d)
+	p, err := r.resolved(d)
 	if err != nil {
 		return nil, err
 	}
-	initrds, err := executeAll(r.initrd, d)
-	if err != nil {
+	if p.Args, err = r.Args(d); err != nil {
 		return nil, err
 	}
-	args, err := r.Args(d)
-	if err != nil {
-		return nil, err
+	var b strings.Builder
+	begin(&b, d.Host.Name, "boots "+d.Profile.Name)
+	if r.system.script != nil {
+		r.system.script(&b, r, p, d)
+	} else {
+		linux(&b, p, d, nil)
 	}
-	return bootScript(d, kernel, initrds, args), nil
+	failed(&b, d.Host.Name)
+	return []byte(b.String()), nil
 }
 
 // Args returns the kernel's arguments: the recipe's, then the profile's.
 func (r *Recipe) Args(d Data) ([]string, error) {
-	resolved := *r.profile
-	var err error
-	if resolved.Rootfs, err = execute(r.rootfs, d); err != nil {
-		return nil, err
-	}
-	if resolved.Image, err = execute(r.image, d); err != nil {
+	p, err := r.resolved(d)
+	if err != nil {
 		return nil, err
 	}
 	own, err := executeAll(r.args, d)
 	if err != nil {
 		return nil, err
 	}
-	return append(r.system.args(&resolved, d), own...), nil
+	return append(r.system.args(p, d), own...), nil
 }
 
-// bootScript loads kernel and initrds and starts them. Kernels that start through the EFI stub find their initrds by
-// name only, so each is named on the command line; BIOS kernels ignore that. Old iPXE (QEMU's ROMs of 2019) has all
-// commands used here.
-func bootScript(d Data, kernel string, initrds, args []string) []byte {
-	var b strings.Builder
-	begin(&b, d.Host.Name, "boots "+d.Profile.Name)
-	fmt.Fprintf(&b, "kernel --name kernel %s", fileURL(d, kernel))
-	for i := range initrds {
-		fmt.Fprintf(&b, " initrd=initrd%d", i)
+// A module is a file that is loaded beside a kernel under a name, which programs other than Linux look for.
+type module struct{ name, url string }
+
+// linux loads kernel, initrds and modules and starts them. Kernels that start through the EFI stub find their initrds by
+// name only, so each is named on the command line; BIOS kernels ignore that. A module becomes a file of that name in the
+// initial root file system. Old iPXE (QEMU's ROMs of 2019) has all commands used here.
+func linux(b *strings.Builder, p *lab.Profile, d Data, modules []module) {
+	fmt.Fprintf(b, "kernel --name kernel %s", fileURL(d, p.Kernel))
+	for i := range p.Initrd {
+		fmt.Fprintf(b, " initrd=initrd%d", i)
 	}
-	for _, a := range args {
+	for _, a := range p.Args {
 		b.WriteString(" " + a)
 	}
 	b.WriteString(" || goto failed\n")
-	for i, path := range initrds {
-		fmt.Fprintf(&b, "initrd --name initrd%d %s || goto failed\n", i, fileURL(d, path))
+	for i, path := range p.Initrd {
+		fmt.Fprintf(b, "initrd --name initrd%d %s || goto failed\n", i, fileURL(d, path))
 	}
+	load(b, modules)
 	b.WriteString("boot || goto failed\n")
-	failed(&b, d.Host.Name)
-	return []byte(b.String())
+}
+
+// load loads modules. iPXE passes the last word to what it starts: a name in the initial root file system, or in the
+// volume that wimboot makes.
+func load(b *strings.Builder, modules []module) {
+	for _, m := range modules {
+		fmt.Fprintf(b, "initrd --name %s %s %s || goto failed\n", m.name, m.url, m.name)
+	}
 }
 
 // LocalBoot returns the script that sends a machine to its own disk. On UEFI only leaving iPXE with an error makes

@@ -7,6 +7,7 @@ package snapshot
 import (
 	"errors"
 	"os"
+	"slices"
 	"time"
 
 	"bootlab/dhcpd"
@@ -57,10 +58,15 @@ func Compile(l *lab.Lab) (*Snapshot, error) {
 	return s, nil
 }
 
-// Warnings are what is not an error (yet), of the lab and of its zones.
+// Warnings are what is not an error (yet), of the lab and of its zones, and what keeps some hosts from booting: those are
+// refused, with the reason, and all others boot.
 func (s *Snapshot) Warnings() lab.Problems {
-	return append(s.Lab.Warnings[:len(s.Lab.Warnings):len(s.Lab.Warnings)], s.DNS.Warnings()...)
+	return slices.Concat(s.Lab.Warnings, s.DNS.Warnings(), s.Boot.Problems())
 }
+
+// CheckHosts renders what every host boots, and returns whatever would keep one from it. It takes longer than Compile, which
+// looks at one host of each kind where there are many.
+func (s *Snapshot) CheckHosts() lab.Problems { return s.Boot.CheckAll() }
 
 // join returns all problems in the order of the file, once each, followed by errors of another kind.
 func join(errs []error) error {

@@ -1,13 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -27,7 +25,7 @@ const (
 	stormLimit    = 2 * time.Minute
 )
 
-var rackRows = []row{
+var stormRows = []row{
 	{"done", "machines that finished", false},
 	{"last", "the last is done after, s", true},
 	{"p50", "half of them are done after, s", true},
@@ -43,12 +41,8 @@ var rackRows = []row{
 	{"peak", "resident, most, MiB", true},
 }
 
-// bootStorm switches many machines on at once and lets them boot from bootlab, then from dnsmasq and nginx.
-func bootStorm(ctx context.Context, b *bench) error {
-	contenders, err := b.stormContenders(stormServers())
-	if err != nil {
-		return err
-	}
+// storm switches many machines on at once and lets them boot from bootlab, then from dnsmasq and nginx.
+func storm(ctx context.Context, b *bench) error {
 	r, err := newRig(ctx, b)
 	if err != nil {
 		return err
@@ -61,54 +55,34 @@ func bootStorm(ctx context.Context, b *bench) error {
 	if err := s.lay(ctx); err != nil {
 		return err
 	}
-	var lineup []string
-	for _, c := range contenders {
-		lineup = append(lineup, c.name)
+	var names []*dhcpServer
+	for _, c := range stormServers() {
+		names = append(names, &dhcpServer{name: c.name, program: c.program})
 	}
-	out := newReport(lineup)
+	contenders, err := b.contenders(names)
+	if err != nil {
+		return err
+	}
+	out := newReport(contenders)
+	test := dhcpTest{name: "storm", rows: stormRows, limit: stormLimit, run: s.run}
 	for round := range b.rounds {
 		for _, c := range contenders {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			b.measure(out, turn{"storm", c.name, round}, rackRows, func() (values, float64, error) { return s.run(ctx, c) })
+			r.measure(ctx, out, test, c, round)
 		}
 	}
-	return out.print(b, rackRows)
-}
-
-// stormContenders returns those that are asked for and installed.
-func (b *bench) stormContenders(all []stormContender) (wanted []stormContender, err error) {
-	for _, name := range b.only {
-		if !slices.ContainsFunc(all, func(c stormContender) bool { return c.name == name }) {
-			return nil, fmt.Errorf("there is no contender %q", name)
-		}
-	}
-	for _, c := range all {
-		if len(b.only) > 0 && !slices.Contains(b.only, c.name) {
-			continue
-		}
-		if _, err := exec.LookPath(cmp.Or(c.program, b.binary)); err != nil {
-			fmt.Fprintf(os.Stderr, "%s is skipped: %v\n", c.name, err)
-			continue
-		}
-		wanted = append(wanted, c)
-	}
-	return wanted, nil
+	return out.print(b, []dhcpTest{test})
 }
 
 // run starts a contender without a memory of anything and lets all machines boot from it.
-func (s *stormRig) run(ctx context.Context, c stormContender) (got values, foreign float64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, stormLimit)
-	defer cancel()
+func (s *stormRig) run(ctx context.Context, _ *rig, name *dhcpServer) (got values, err error) {
+	c := stormServer(name.name)
 	running, err := s.start(ctx, c)
-	defer func() {
-		for _, p := range running {
-			p.end()
-		}
-	}()
+	defer stop(running)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	pids := tree(running)
 	before := memory(pids, "VmRSS")
@@ -117,15 +91,14 @@ func (s *stormRig) run(ctx context.Context, c stormContender) (got values, forei
 	}
 	used := cpuOf(pids)
 	var result bootload.Result
-	var n noise
-	n.during(func() { result, err = s.boot(ctx) })
+	s.load.noise.during(func() { result, err = s.boot(ctx) })
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	if len(result.Failed) > 0 || s.quick {
 		fmt.Fprintln(os.Stderr, result)
 	}
-	return stormValues(result, (cpuOf(pids) - used).Seconds(), before, memory(pids, "VmHWM")), n.share(), nil
+	return stormValues(result, (cpuOf(pids) - used).Seconds(), before, memory(pids, "VmHWM")), nil
 }
 
 func stormValues(r bootload.Result, cpu, before, peak float64) values {

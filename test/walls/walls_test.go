@@ -39,7 +39,8 @@ var rooms = []wall{
 	{"virt", servers, "knows no other server"},
 
 	{"internal/boot", []string{"internal/lab", "internal/event", "internal/install", "internal/recipe", "internal/unknown"}, "joins who, when and how; knows no server"},
-	{"internal/recipe", []string{"internal/lab"}, "writes scripts and documents; knows no state"},
+	{"internal/syntax", []string{"internal/lab"}, "what documents must look like; of the lab only its reader of YAML"},
+	{"internal/recipe", []string{"internal/lab", "internal/syntax"}, "writes scripts and documents; knows no state"},
 	{"internal/install", []string{"internal/lab", "internal/event", "internal/store"}, "a state machine; renders nothing"},
 	{"internal/unknown", []string{"internal/lab", "internal/store"}, "what strangers told; of the lab only what a MAC is"},
 	{"internal/timeline", []string{"internal/lab", "internal/event", "internal/store"}, "a recorder"},
@@ -67,7 +68,8 @@ var owners = map[string]string{
 	"libvirt.org/go/libvirt":       "virt",
 	"go.etcd.io/bbolt":             "internal/store/bolt",
 	"go.yaml.in/yaml":              "internal/lab",
-	"github.com/coreos/butane":     "internal/recipe",
+	"github.com/coreos/butane":     "internal/syntax",
+	"github.com/coreos/ignition":   "internal/syntax",
 }
 
 const module = "bootlab/"

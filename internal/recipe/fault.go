@@ -1,0 +1,133 @@
+package recipe
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"text/template"
+)
+
+// A DocumentError is what is wrong in a document. Line and Column count from 1 in the file as it is written; 0 is
+// somewhere in it.
+type DocumentError struct {
+	File         string // slash-separated, below the files folder
+	Line, Column int
+	Err          error
+}
+
+// Error returns "file:line:column: reason".
+func (e *DocumentError) Error() string {
+	switch {
+	case e.Line == 0:
+		return fmt.Sprintf("%s: %v", e.File, e.Err)
+	case e.Column == 0:
+		return fmt.Sprintf("%s:%d: %v", e.File, e.Line, e.Err)
+	}
+	return fmt.Sprintf("%s:%d:%d: %v", e.File, e.Line, e.Column, e.Err)
+}
+
+// Unwrap returns the reason.
+func (e *DocumentError) Unwrap() error { return e.Err }
+
+// templatePlace is how text/template begins its errors, behind the name: a line, a column (from 0) unless it is a mistake
+// of syntax, and what it was about.
+var templatePlace = regexp.MustCompile(`^:(\d+)(?::(\d+))?: (?s:(.*))$`)
+
+// templateError finds where in a document a template failed.
+func templateError(file string, err error) error {
+	e := &DocumentError{File: file, Err: err}
+	rest, ok := strings.CutPrefix(err.Error(), "template: "+file)
+	m := templatePlace.FindStringSubmatch(rest)
+	if !ok || m == nil {
+		return e
+	}
+	e.Line, _ = strconv.Atoi(m[1])
+	if column, err := strconv.Atoi(m[2]); err == nil {
+		e.Column = column + 1
+	}
+	e.Err = &templateFault{strings.TrimPrefix(m[3], fmt.Sprintf("executing %q ", file)), err}
+	return e
+}
+
+// keyError takes from an error of a template of one key what the key says already.
+func keyError(key string, err error) error {
+	if e, ok := templateError(key, err).(*DocumentError); ok && e.Line > 0 {
+		return e.Err
+	}
+	return err
+}
+
+// A templateFault is an error of text/template without the place, which is told once.
+type templateFault struct {
+	reason string
+	err    error
+}
+
+func (f *templateFault) Error() string { return f.reason }
+func (f *templateFault) Unwrap() error { return f.err }
+
+// A Fault is why a host would not boot.
+type Fault struct {
+	Key string // of the profile: "args[1]", "config", or "script" for what the recipe makes of all of them
+	Err error  // a *DocumentError where a document is at fault
+}
+
+// Everyone reports whether the lab file itself is at fault, for every host alike: it names what templates do not have.
+// Otherwise it is a value that some host lacks, or a document, which is not part of the lab file and may be mended at any
+// time.
+func (f Fault) Everyone() bool {
+	var document *DocumentError
+	return !errors.As(f.Err, &document) && strings.Contains(f.Err.Error(), "in type recipe.")
+}
+
+// Faults renders everything for d and returns what would fail at boot. A document that is not there yet is none of it.
+func (r *Recipe) Faults(d Data) (faults []Fault) {
+	add := func(key string, err error) {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			faults = append(faults, Fault{key, err})
+		}
+	}
+	for _, t := range r.templates() {
+		_, err := execute(t, d)
+		add(t.Name(), err)
+	}
+	if len(faults) > 0 {
+		return faults // the script would only say so again
+	}
+	if r.boots() {
+		_, err := r.Script(d)
+		add(r.scriptKey(), err)
+	}
+	for _, doc := range r.list(d) {
+		add(doc.key, doc.check(r, d))
+	}
+	return faults
+}
+
+// templates returns those of the lab file, under the names of their keys.
+func (r *Recipe) templates() []*template.Template {
+	all := append([]*template.Template{r.kernel, r.rootfs, r.image, r.config}, slices.Concat(r.initrd, r.args, r.documents)...)
+	return slices.DeleteFunc(all, func(t *template.Template) bool { return t == nil })
+}
+
+// boots reports whether there is anything to boot from the network: a profile may be of an image alone.
+func (r *Recipe) boots() bool { return r.profile.IPXE != "" || r.profile.Kernel != "" }
+
+func (r *Recipe) scriptKey() string {
+	if r.profile.IPXE != "" {
+		return "ipxe"
+	}
+	return "script"
+}
+
+// For says for which host something failed.
+func For(host string, err error) string {
+	if strings.Contains(err.Error(), "nil pointer evaluating *recipe.ClusterData") {
+		return fmt.Sprintf("for host %s: %v: it belongs to no cluster: want {{if .Cluster}} around it, or cluster there", host, err)
+	}
+	return fmt.Sprintf("for host %s: %v", host, err)
+}

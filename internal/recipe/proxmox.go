@@ -1,0 +1,18 @@
+package recipe
+
+import (
+	"strings"
+
+	"bootlab/internal/lab"
+)
+
+// proxmoxArgs are of the automated installer, as proxmox-auto-install-assistant writes them. It learns where its answer is
+// from DHCP (lab.AnswerOption), not from here.
+func proxmoxArgs(*lab.Profile, Data) []string {
+	return []string{"ro", "ramdisk_size=16777216", "rw", "quiet", "splash=silent", "proxmox-start-auto-installer"}
+}
+
+// proxmoxScript loads the ISO beside the initrd, which mounts it as the medium by that name.
+func proxmoxScript(b *strings.Builder, _ *Recipe, p *lab.Profile, d Data) {
+	linux(b, p, d, []module{{"proxmox.iso", fileURL(d, p.Image)}})
+}

@@ -1,0 +1,32 @@
+package syntax
+
+import (
+	"github.com/coreos/butane/config"
+	"github.com/coreos/butane/config/common"
+	"github.com/coreos/vcontext/report"
+)
+
+// Butane translates a document to Ignition, which Butane validates by the way. Whatever Butane remarks is an error, an
+// unknown key included: a machine must not boot with half of what was meant. Local files cannot be embedded.
+func Butane(text []byte) (ignition []byte, broken *Error) {
+	ign, report, err := config.TranslateBytes(text, common.TranslateBytesOptions{Pretty: true})
+	if len(report.Entries) > 0 {
+		return nil, reported("not good Butane: ", report.Entries[0])
+	}
+	if err != nil {
+		return nil, &Error{Reason: "not Butane: " + err.Error()}
+	}
+	return ign, nil
+}
+
+// reported turns an entry of a report into an error with the place where it says it is.
+func reported(what string, entry report.Entry) *Error {
+	e := &Error{Reason: what + entry.Message}
+	if path := entry.Context.String(); path != "$" && path != "" {
+		e.Reason += " (" + path + ")"
+	}
+	if at := entry.Marker.StartP; at != nil {
+		e.Line, e.Column = int(at.Line), int(at.Column)
+	}
+	return e
+}
