@@ -47,15 +47,17 @@ func FuzzPacket(f *testing.F) {
 		}
 		b.events.take()
 		for _, out := range b.exchange(iface, port, "10.77.0.21:4011", data) {
-			req, err := dhcpv4.FromBytes(data)
-			if err != nil {
-				t.Fatalf("an answer to what is no packet: %v", err)
-			}
 			reply, err := dhcpv4.FromBytes(out.data)
 			if err != nil {
 				t.Fatalf("the reply is no packet: %v", err)
 			}
-			checkReply(t, req, reply, len(out.data))
+			req, err := dhcpv4.FromBytes(data)
+			if err == nil {
+				checkReply(t, req, reply, len(out.data))
+			} else if !bytes.Equal(reply.TransactionID[:], data[4:8]) || !bytes.Equal(reply.ClientHWAddr, data[28:34]) {
+				// The codec is stricter: it refuses what breaks off in its last option, which Kea and dnsmasq take, too.
+				t.Errorf("the reply is for somebody else: %s", reply)
+			}
 		}
 		if testutil.ToFloat64(b.m.dropped[dropPanic]) != 0 {
 			t.Fatal("panic")
