@@ -81,6 +81,11 @@ bench-dhcp: build deps ## DHCP beside Kea, ISC dhcpd and dnsmasq, in one run of 
 bench-http: build deps ## 500 machines boot at once, beside dnsmasq and nginx
 	go run ./test/bench -only storm
 
+.PHONY: bench-tftp
+bench-tftp: build deps ## TFTP beside dnsmasq, tftpd-hpa and atftpd, in one run of some ten minutes
+	@test/deps.sh unpack
+	go run ./test/bench -only tftp
+
 .PHONY: demo
 demo: build ## a machine installs itself over the network, live; takes everything away again
 	@test/deps.sh demo

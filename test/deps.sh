@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs the Debian packages that are needed and not there yet: "deps.sh build" for building, "deps.sh demo" for that and the
 # demo, "deps.sh test" for all. Starts no service and leaves none running. Run by make; needs root only if a package is missing.
+# "deps.sh unpack" leaves in .cache what is only measured against, and cannot be installed beside the others.
 set -eu
 
 build="gcc libc6-dev"
@@ -14,16 +15,25 @@ test="
 	curl openssl strace systemd ipxe libxml2-utils
 	udhcpc isc-dhcp-client dhcpcd-base isc-dhcp-relay iputils-arping dnsmasq-base kea-admin kea-dhcp4-server isc-dhcp-server tcpdump
 	knot knot-dnsutils dnsperf
-	atftp tftp-hpa tftpd-hpa haproxy nginx-light wrk chromium
+	atftp tftp-hpa tftpd-hpa nftables haproxy nginx-light wrk chromium
 "
 case "${1:-test}" in
+unpack)
+	# tftpd-hpa and atftpd are in conflict: both want to be in.tftpd.
+	[ -x .cache/atftpd/usr/sbin/atftpd ] && exit 0
+	mkdir -p .cache
+	cd .cache
+	apt-get download -q atftpd >/dev/null 2>&1 || { echo "make deps: cannot download atftpd" >&2; exit 1; }
+	dpkg-deb -x atftpd_*.deb atftpd
+	rm -f atftpd_*.deb
+	exit 0 ;;
 build)
 	# Any C compiler will do, also where there is no dpkg.
 	if command -v gcc >/dev/null; then exit 0; fi
 	packages=$build ;;
 demo) packages="$build $demo" ;;
 test) packages="$build $demo $test" ;;
-*) echo "usage: $0 build|demo|test" >&2; exit 2 ;;
+*) echo "usage: $0 build|demo|test|unpack" >&2; exit 2 ;;
 esac
 
 missing=
@@ -61,6 +71,6 @@ echo "apt-get install$missing"
 quietly apt-get update -q
 [ -z "$missing" ] || quietly env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing
 # Nor shall they start with the next boot.
-for unit in haproxy nginx kea-dhcp4-server isc-dhcp-server isc-dhcp-relay libvirtd tftpd-hpa knot; do
+for unit in haproxy nginx kea-dhcp4-server isc-dhcp-server isc-dhcp-relay libvirtd tftpd-hpa nftables knot; do
 	case " $missing " in *" $unit"*) systemctl disable --quiet "$unit" 2>/dev/null || true ;; esac
 done

@@ -14,15 +14,26 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // the second signal ends the process at once: nothing learned is lost by that
-	context.AfterFunc(ctx, stop) // a second interrupt ends what does not heed the first
-	err := root().ExecuteContext(ctx)
-	stop()
-	if err != nil {
+	if err := root().ExecuteContext(interruptible()); err != nil {
 		fmt.Fprintln(os.Stderr, "bootlab:", err)
 		os.Exit(1)
 	}
+}
+
+// interruptible returns a context that the first interrupt or SIGTERM ends. The second ends the process as if it had never
+// been caught: nothing learned is lost by that.
+func interruptible() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2) // so that the second is not missed, however close it comes
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		cancel()
+		second := <-signals
+		signal.Reset(second)
+		_ = syscall.Kill(os.Getpid(), second.(syscall.Signal))
+	}()
+	return ctx
 }
 
 // root is the table of contents.

@@ -6,17 +6,10 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"bootlab/test/bench/dhcpload"
 )
-
-// A row is one line of the table: what a test measured, by key.
-type row struct {
-	key, title string
-	lower      bool // is better
-}
 
 // A dhcpTest is one measurement of one contender, from an empty lease book. It returns its values by row.
 type dhcpTest struct {
@@ -25,9 +18,6 @@ type dhcpTest struct {
 	limit time.Duration // for one contender in one round
 	run   func(ctx context.Context, r *rig, c *dhcpServer) (values, error)
 }
-
-// values are what one run measured, by key of the row. What a contender cannot do, or not in time, is left out.
-type values map[string]float64
 
 func dhcpTests() []dhcpTest {
 	return []dhcpTest{
@@ -40,6 +30,13 @@ func dhcpTests() []dhcpTest {
 	}
 }
 
+func dhcpTestNames() (all []string) {
+	for _, t := range dhcpTests() {
+		all = append(all, t.name)
+	}
+	return all
+}
+
 // dhcp measures bootlab's DHCP beside Kea, ISC dhcpd and dnsmasq: contenders in turn within each round.
 func dhcp(ctx context.Context, b *bench) error {
 	r, err := newRig(ctx, b)
@@ -47,12 +44,20 @@ func dhcp(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer r.close()
-	contenders, err := b.contenders(dhcpServers())
+	contenders, err := b.dhcpContenders(dhcpServers())
 	if err != nil {
 		return err
 	}
-	tests := slices.DeleteFunc(dhcpTests(), func(t dhcpTest) bool { return len(b.tests) > 0 && !slices.Contains(b.tests, t.name) })
-	out := newReport(contenders)
+	tests := slices.DeleteFunc(dhcpTests(), func(t dhcpTest) bool { return !b.wants(t.name) })
+	var rows []row
+	for _, t := range tests {
+		rows = append(rows, t.rows...)
+	}
+	var lineup []string
+	for _, c := range contenders {
+		lineup = append(lineup, c.name)
+	}
+	out := newReport(lineup)
 	for _, t := range tests {
 		for round := range b.rounds {
 			for _, c := range contenders {
@@ -63,11 +68,11 @@ func dhcp(ctx context.Context, b *bench) error {
 			}
 		}
 	}
-	return out.print(b, tests)
+	return out.print(b, rows)
 }
 
-// contenders returns those that are asked for and installed, and says why another is not there.
-func (b *bench) contenders(all []*dhcpServer) (wanted []*dhcpServer, err error) {
+// dhcpContenders returns those that are asked for and installed, and says why another is not there.
+func (b *bench) dhcpContenders(all []*dhcpServer) (wanted []*dhcpServer, err error) {
 	for _, name := range b.only {
 		if !slices.ContainsFunc(all, func(c *dhcpServer) bool { return c.name == name }) {
 			return nil, fmt.Errorf("there is no contender %q", name)
@@ -89,43 +94,15 @@ func (b *bench) contenders(all []*dhcpServer) (wanted []*dhcpServer, err error) 
 	return wanted, err
 }
 
-// disturbs is the part of one CPU that others may use during a sample.
-const disturbs = 0.10
-
-// measure takes one sample, again if others used the machine meanwhile, and keeps the least disturbed.
+// measure takes a test's sample of one contender.
 func (r *rig) measure(ctx context.Context, out *report, t dhcpTest, c *dhcpServer, round int) {
-	var best values
-	least := 0.0
-	for try := range 1 + r.retakes {
+	r.bench.measure(out, turn{t.name, c.name, round}, t.rows, func() (values, float64, error) {
 		r.load.noise = noise{}
 		limited, cancel := context.WithTimeout(ctx, t.limit)
+		defer cancel()
 		got, err := t.run(limited, r, c)
-		cancel()
-		if err != nil {
-			out.fail(t, c, round, err)
-			fmt.Fprintf(os.Stderr, "%-9s round %d %-8s %v\n", t.name, round+1, c.name, err)
-			return
-		}
-		foreign := r.load.noise.share()
-		fmt.Fprintf(os.Stderr, "%-9s round %d %-8s %s(others %.0f %%)\n", t.name, round+1, c.name, got.short(t.rows), 100*foreign)
-		if try == 0 || foreign < least {
-			best, least = got, foreign
-		}
-		if foreign <= disturbs {
-			break
-		}
-	}
-	out.add(c, best, least > disturbs)
-}
-
-func (v values) short(rows []row) string {
-	var b strings.Builder
-	for _, r := range rows {
-		if x, ok := v[r.key]; ok {
-			fmt.Fprintf(&b, "%s %s, ", r.key, figure(x))
-		}
-	}
-	return b.String()
+		return got, r.load.noise.share(), err
+	})
 }
 
 var loopRows = []row{

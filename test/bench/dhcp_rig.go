@@ -7,11 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 const serverSpace = "dhcp-server" // the namespace of the server; the bench's own is the relay's
@@ -45,24 +41,13 @@ type rig struct {
 
 func newRig(ctx context.Context, b *bench) (*rig, error) {
 	r := &rig{bench: b, size: sizesFor(b.quick)}
-	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err != nil {
-		return nil, fmt.Errorf("which CPUs there are: %w", err)
-	}
-	found := 0
-	for cpu := 0; cpu < 8*len(set)*8 && found < len(r.cpus); cpu++ {
-		if set.IsSet(cpu) {
-			r.cpus[found] = strconv.Itoa(cpu)
-			found++
-		}
-	}
-	if found < len(r.cpus) {
-		return nil, errors.New("DHCP is measured with the server on one CPU and the load on another; there is only one")
+	var err error
+	if r.cpus, err = twoCPUs(); err != nil {
+		return nil, err
 	}
 	if err := r.wire(ctx); err != nil {
 		return nil, err
 	}
-	var err error
 	r.load, err = startLoader(ctx, r.cpus[1])
 	return r, err
 }
@@ -94,12 +79,11 @@ func (r *rig) close() {
 
 // A server is a contender that runs.
 type server struct {
+	process
 	rig       *rig
 	contender *dhcpServer
 	args, env []string
 	dir       string
-	cmd       *exec.Cmd
-	log       *os.File
 }
 
 // start starts a contender without leases and waits until it offers an address.
@@ -123,19 +107,10 @@ func (r *rig) start(ctx context.Context, c *dhcpServer, lease time.Duration) (*s
 	return s, nil
 }
 
-// again starts it on what is on disk. taskset and ip netns exec become the server, so it has its one CPU from the start.
-func (s *server) again(ctx context.Context) (err error) {
-	s.log, err = os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	args := append([]string{"-c", s.rig.cpus[0], "ip", "netns", "exec", serverSpace}, s.args...)
-	s.cmd = exec.Command("taskset", args...)
-	s.cmd.Env = append(os.Environ(), s.env...)
-	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := s.cmd.Start(); err != nil {
-		s.cmd = nil
+// again starts it on what is on disk.
+func (s *server) again(ctx context.Context) error {
+	log := filepath.Join(s.dir, "log")
+	if err := s.begin(s.rig.cpus[0], serverSpace, s.args, s.env, log); err != nil {
 		return err
 	}
 	for range 15 {
@@ -143,41 +118,13 @@ func (s *server) again(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	text, _ := os.ReadFile(s.log.Name())
+	text, _ := os.ReadFile(log)
 	return fmt.Errorf("%s gives no address: %.600s", s.contender.name, text)
-}
-
-// cpu returns the CPU time that the server has used, to the nanosecond: what /proc tells is too coarse for a short run.
-func (s *server) cpu() time.Duration {
-	const schedulerClock = 2 // the kernel's CPUCLOCK_SCHED, of all threads of a process, see clock_getcpuclockid(3)
-	var t unix.Timespec
-	if err := unix.ClockGettime(int32(^s.cmd.Process.Pid<<3|schedulerClock), &t); err != nil {
-		return 0
-	}
-	return time.Duration(t.Nano())
-}
-
-// resident returns MiB.
-func (s *server) resident() float64 { return float64(residentOf(s.cmd.Process.Pid)) / (1 << 20) }
-
-// kill ends it without a chance to write anything.
-func (s *server) kill() {
-	if s.cmd == nil {
-		return
-	}
-	_ = s.cmd.Process.Kill()
-	_ = s.cmd.Wait()
-	s.cmd = nil
-	_ = s.log.Close()
 }
 
 // stop ends it and removes what it wrote.
 func (s *server) stop() error {
-	if s.cmd != nil {
-		stop([]*exec.Cmd{s.cmd})
-		s.cmd = nil
-		_ = s.log.Close()
-	}
+	s.end()
 	if s.rig.keep {
 		return nil
 	}

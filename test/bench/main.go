@@ -5,8 +5,9 @@
 //	go run ./test/bench -only dhcp -quick -retakes 0 # a few minutes, to see that it works; the numbers mean nothing
 //	go run ./test/bench -only storm              # 500 machines boot at once, beside dnsmasq and nginx
 //	go run ./test/bench -only dhcp -tests loop,growth -contenders bootlab,kea -rounds 5
+//	go run ./test/bench -only tftp               # TFTP beside its peers, which takes some ten minutes
 //
-// It needs root, bin/bootlab, and dnsmasq, haproxy, nginx, tftpd-hpa, Kea and ISC dhcpd from Debian. "Ready" is when every port
+// It needs root, bin/bootlab, and dnsmasq, haproxy, nginx, tftpd-hpa, atftpd, Kea and ISC dhcpd from Debian. "Ready" is when every port
 // answers, polled every half millisecond; memory is the resident set of all processes once they are ready and idle.
 package main
 
@@ -30,17 +31,17 @@ import (
 
 func main() {
 	b := &bench{}
-	only := flag.String("only", "footprint,reload", "measure only `these`, with commas between: footprint, reload, dhcp, storm")
-	flag.IntVar(&b.rounds, "rounds", 0, "rounds of each measurement, of which the median is shown with the range; 0: 5, of dhcp and storm 3")
+	only := flag.String("only", "footprint,reload", "measure only `these`, with commas between: footprint, reload, dhcp, tftp, storm")
+	flag.IntVar(&b.rounds, "rounds", 0, "rounds of each measurement, of which the median is shown with the range; 0: 5, of dhcp, tftp and storm 3")
 	flag.StringVar(&b.binary, "bootlab", "bin/bootlab", "the daemon")
-	flag.IntVar(&b.retakes, "retakes", 3, "dhcp: how often a sample is taken again because others used the machine meanwhile")
-	flag.BoolVar(&b.quick, "quick", false, "dhcp: one round of little, to see that it works")
-	flag.BoolVar(&b.json, "json", false, "dhcp: write all samples as JSON")
+	flag.IntVar(&b.retakes, "retakes", 3, "dhcp, tftp: how often a sample is taken again because others used the machine meanwhile")
+	flag.BoolVar(&b.quick, "quick", false, "dhcp, tftp: one round of little, to see that it works")
+	flag.BoolVar(&b.json, "json", false, "dhcp, tftp: write all samples as JSON")
 	flag.BoolVar(&b.probe, "probe", false, "dhcp: peers look whether an address is in use before they offer it, which they do by default and which makes them slow")
 	flag.BoolVar(&b.silent, "silent", false, "dhcp: all contenders log only what goes wrong; each logs every lease by default")
-	flag.BoolVar(&b.keep, "keep", false, "dhcp: leave what servers and perfdhcp wrote")
-	flag.Var((*names)(&b.only), "contenders", "dhcp: only `these`, with commas between: bootlab, kea, isc, dnsmasq; and fake, which answers without a memory, to see what can be measured at all")
-	flag.Var((*names)(&b.tests), "tests", "dhcp: only `these`, with commas between: loop, written, growth, perfdhcp, mixed, avalanche")
+	flag.BoolVar(&b.keep, "keep", false, "dhcp, tftp: leave what servers and perfdhcp wrote")
+	flag.Var((*names)(&b.only), "contenders", "dhcp, tftp: only `these`, with commas between: bootlab, kea, isc, dnsmasq; and fake, which answers without a memory, to see what can be measured at all; of tftp: bootlab, dnsmasq, hpa, atftpd; of storm: bootlab, bootlab-10k, dnsmasq+nginx")
+	flag.Var((*names)(&b.tests), "tests", "dhcp, tftp: only `these`, with commas between: loop, written, growth, perfdhcp, mixed, avalanche; of tftp: lockstep, window, far, storm, loss")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -53,6 +54,10 @@ func main() {
 		err = bootload.Serve(ctx, os.Stdin, os.Stdout)
 	case flag.Arg(0) == fakeCommand:
 		err = beFake(ctx)
+	case flag.Arg(0) == tftpLoadCommand:
+		err = beTFTPLoad(ctx, os.Stdin, os.Stdout)
+	case flag.Arg(0) == wireCommand:
+		err = beWire(ctx, flag.Args()[1:])
 	default:
 		err = run(ctx, b, *only)
 	}
@@ -81,7 +86,7 @@ type measurement struct {
 }
 
 func measurements() []measurement {
-	return []measurement{{"footprint", footprint}, {"reload", reload}, {"dhcp", dhcp}, {"storm", storm}}
+	return []measurement{{"footprint", footprint}, {"reload", reload}, {"dhcp", dhcp}, {"tftp", tftp}, {"storm", bootStorm}}
 }
 
 func run(ctx context.Context, b *bench, only string) error {
@@ -127,7 +132,7 @@ type bench struct {
 	binary string
 	rounds int
 
-	// of dhcp
+	// of dhcp and tftp
 	retakes                          int // of a sample that others disturbed
 	quick, json, probe, silent, keep bool
 	only, tests                      []string // none: all
@@ -135,13 +140,17 @@ type bench struct {
 
 // check finds what was misspelled before anything is started.
 func (b *bench) check() error {
+	known := slices.Concat(dhcpTestNames(), tftpTestNames())
 	for _, t := range b.tests {
-		if !slices.ContainsFunc(dhcpTests(), func(d dhcpTest) bool { return d.name == t }) {
+		if !slices.Contains(known, t) {
 			return fmt.Errorf("there is no test %q", t)
 		}
 	}
 	return nil
 }
+
+// wants reports whether a test is asked for.
+func (b *bench) wants(test string) bool { return len(b.tests) == 0 || slices.Contains(b.tests, test) }
 
 // of returns b with the rounds that a measurement has where nobody said.
 func (b bench) of(m measurement) *bench {
@@ -149,7 +158,7 @@ func (b bench) of(m measurement) *bench {
 	case b.rounds > 0:
 	case b.quick:
 		b.rounds = 1
-	case m.name == "dhcp", m.name == "storm":
+	case m.name == "dhcp", m.name == "tftp", m.name == "storm":
 		b.rounds = 3
 	default:
 		b.rounds = 5

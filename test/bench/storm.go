@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -25,7 +27,7 @@ const (
 	stormLimit    = 2 * time.Minute
 )
 
-var stormRows = []row{
+var rackRows = []row{
 	{"done", "machines that finished", false},
 	{"last", "the last is done after, s", true},
 	{"p50", "half of them are done after, s", true},
@@ -41,8 +43,12 @@ var stormRows = []row{
 	{"peak", "resident, most, MiB", true},
 }
 
-// storm switches many machines on at once and lets them boot from bootlab, then from dnsmasq and nginx.
-func storm(ctx context.Context, b *bench) error {
+// bootStorm switches many machines on at once and lets them boot from bootlab, then from dnsmasq and nginx.
+func bootStorm(ctx context.Context, b *bench) error {
+	contenders, err := b.stormContenders(stormServers())
+	if err != nil {
+		return err
+	}
 	r, err := newRig(ctx, b)
 	if err != nil {
 		return err
@@ -55,34 +61,54 @@ func storm(ctx context.Context, b *bench) error {
 	if err := s.lay(ctx); err != nil {
 		return err
 	}
-	var names []*dhcpServer
-	for _, c := range stormServers() {
-		names = append(names, &dhcpServer{name: c.name, program: c.program})
+	var lineup []string
+	for _, c := range contenders {
+		lineup = append(lineup, c.name)
 	}
-	contenders, err := b.contenders(names)
-	if err != nil {
-		return err
-	}
-	out := newReport(contenders)
-	test := dhcpTest{name: "storm", rows: stormRows, limit: stormLimit, run: s.run}
+	out := newReport(lineup)
 	for round := range b.rounds {
 		for _, c := range contenders {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			r.measure(ctx, out, test, c, round)
+			b.measure(out, turn{"storm", c.name, round}, rackRows, func() (values, float64, error) { return s.run(ctx, c) })
 		}
 	}
-	return out.print(b, []dhcpTest{test})
+	return out.print(b, rackRows)
+}
+
+// stormContenders returns those that are asked for and installed.
+func (b *bench) stormContenders(all []stormContender) (wanted []stormContender, err error) {
+	for _, name := range b.only {
+		if !slices.ContainsFunc(all, func(c stormContender) bool { return c.name == name }) {
+			return nil, fmt.Errorf("there is no contender %q", name)
+		}
+	}
+	for _, c := range all {
+		if len(b.only) > 0 && !slices.Contains(b.only, c.name) {
+			continue
+		}
+		if _, err := exec.LookPath(cmp.Or(c.program, b.binary)); err != nil {
+			fmt.Fprintf(os.Stderr, "%s is skipped: %v\n", c.name, err)
+			continue
+		}
+		wanted = append(wanted, c)
+	}
+	return wanted, nil
 }
 
 // run starts a contender without a memory of anything and lets all machines boot from it.
-func (s *stormRig) run(ctx context.Context, _ *rig, name *dhcpServer) (got values, err error) {
-	c := stormServer(name.name)
+func (s *stormRig) run(ctx context.Context, c stormContender) (got values, foreign float64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, stormLimit)
+	defer cancel()
 	running, err := s.start(ctx, c)
-	defer stop(running)
+	defer func() {
+		for _, p := range running {
+			p.end()
+		}
+	}()
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	pids := tree(running)
 	before := memory(pids, "VmRSS")
@@ -91,14 +117,15 @@ func (s *stormRig) run(ctx context.Context, _ *rig, name *dhcpServer) (got value
 	}
 	used := cpuOf(pids)
 	var result bootload.Result
-	s.load.noise.during(func() { result, err = s.boot(ctx) })
+	var n noise
+	n.during(func() { result, err = s.boot(ctx) })
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if len(result.Failed) > 0 || s.quick {
 		fmt.Fprintln(os.Stderr, result)
 	}
-	return stormValues(result, (cpuOf(pids) - used).Seconds(), before, memory(pids, "VmHWM")), nil
+	return stormValues(result, (cpuOf(pids) - used).Seconds(), before, memory(pids, "VmHWM")), n.share(), nil
 }
 
 func stormValues(r bootload.Result, cpu, before, peak float64) values {

@@ -11,10 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"bootlab/test/bench/bootload"
 )
@@ -95,15 +92,6 @@ func stormServers() []stormContender {
 	}
 }
 
-func stormServer(name string) stormContender {
-	for _, c := range stormServers() {
-		if c.name == name {
-			return c
-		}
-	}
-	panic("no contender " + name)
-}
-
 // bootlab knows so many machines, of which those of the rack are the first.
 func (s *stormRig) bootlab(dir string, hosts int) ([][]string, error) {
 	var b bytes.Buffer
@@ -163,7 +151,7 @@ http { sendfile on; tcp_nopush on; access_log %[1]s/access.log;
 }
 
 // start starts a contender on its one CPU and waits until it gives addresses and serves files.
-func (s *stormRig) start(ctx context.Context, c stormContender) (running []*exec.Cmd, err error) {
+func (s *stormRig) start(ctx context.Context, c stormContender) (running []*process, err error) {
 	s.started++
 	dir := filepath.Join(s.dir, c.name+"-"+strconv.Itoa(s.started))
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -173,22 +161,16 @@ func (s *stormRig) start(ctx context.Context, c stormContender) (running []*exec
 	if err != nil {
 		return nil, err
 	}
-	log, err := os.Create(filepath.Join(dir, "log"))
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
+	log := filepath.Join(dir, "log")
 	for _, args := range commands {
-		cmd := exec.Command("taskset", append([]string{"-c", s.cpus[0], "ip", "netns", "exec", serverSpace}, args...)...)
-		cmd.Stdout, cmd.Stderr = log, log
-		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-		if err := cmd.Start(); err != nil {
+		p := &process{}
+		if err := p.begin(s.cpus[0], serverSpace, args, nil, log); err != nil {
 			return running, err
 		}
-		running = append(running, cmd)
+		running = append(running, p)
 	}
 	if err := s.ready(ctx); err != nil {
-		text, _ := os.ReadFile(log.Name())
+		text, _ := os.ReadFile(log)
 		return running, fmt.Errorf("%s: %w: %.600s", c.name, err, text)
 	}
 	return running, nil
@@ -209,9 +191,9 @@ func (s *stormRig) ready(ctx context.Context) error {
 }
 
 // tree returns the processes that were started, and their children.
-func tree(running []*exec.Cmd) (pids []int) {
-	for _, cmd := range running {
-		pids = append(pids, cmd.Process.Pid)
+func tree(running []*process) (pids []int) {
+	for _, p := range running {
+		pids = append(pids, p.cmd.Process.Pid)
 	}
 	for i := 0; i < len(pids); i++ {
 		children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pids[i], pids[i]))
@@ -238,14 +220,10 @@ func memory(pids []int, line string) (mib float64) {
 	return mib
 }
 
-// cpuOf sums the CPU time of processes, as server.cpu does.
+// cpuOf sums the CPU time of processes.
 func cpuOf(pids []int) (total time.Duration) {
-	const schedulerClock = 2
 	for _, pid := range pids {
-		var t unix.Timespec
-		if unix.ClockGettime(int32(^pid<<3|schedulerClock), &t) == nil {
-			total += time.Duration(t.Nano())
-		}
+		total += cpuTime(pid)
 	}
 	return total
 }

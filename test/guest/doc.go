@@ -12,4 +12,7 @@
 // disk image, bootlab.names=A,B names to resolve, BOOTIF=01-MAC. The config document holds lines KEY=VALUE with the same
 // keys without "bootlab.", and disk= the disk to write to, message= a word that the installed system repeats, check= a URL that
 // the installed system fetches, pause= seconds to rest between document and image, then= what the installed system does at last: stay (default), poweroff, reboot.
+//
+// Run is something else: it runs a command with programs of this machine under the same kernel, for what the kernel of this machine
+// cannot do.
 package guest

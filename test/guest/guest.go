@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 //go:embed init.sh
@@ -57,7 +58,7 @@ func Build(ctx context.Context, cache string) (Files, error) {
 
 // build makes the three files. The disk comes last and appears whole, so that it stands for all three.
 func (f Files) build(ctx context.Context, kernelDeb, loaderDeb string) error {
-	kernel, err := unpackKernel(ctx, kernelDeb)
+	kernel, err := unpackKernel(ctx, kernelDeb, strings.Fields(wantModules))
 	if err != nil {
 		return fmt.Errorf("unpack %s: %w", kernelDeb, err)
 	}

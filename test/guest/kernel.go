@@ -125,7 +125,7 @@ type module struct {
 	body []byte
 }
 
-func unpackKernel(ctx context.Context, deb string) (kernel, error) {
+func unpackKernel(ctx context.Context, deb string, want []string) (kernel, error) {
 	files, err := unpack(ctx, deb, func(name string) bool {
 		return strings.HasPrefix(name, "./boot/vmlinuz-") || strings.HasSuffix(name, ".ko")
 	})
@@ -144,7 +144,7 @@ func unpackKernel(ctx context.Context, deb string) (kernel, error) {
 	if k.image == nil {
 		return kernel{}, errors.New("no boot/vmlinuz")
 	}
-	k.modules, err = inOrder(modules, strings.Fields(wantModules))
+	k.modules, err = inOrder(modules, want)
 	return k, err
 }
 

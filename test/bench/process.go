@@ -1,0 +1,93 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// twoCPUs returns the numbers of two CPUs that we may use: the server's and the load's.
+func twoCPUs() (cpus [2]string, err error) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return cpus, fmt.Errorf("which CPUs there are: %w", err)
+	}
+	found := 0
+	for cpu := 0; cpu < 8*len(set)*8 && found < len(cpus); cpu++ {
+		if set.IsSet(cpu) {
+			cpus[found] = strconv.Itoa(cpu)
+			found++
+		}
+	}
+	if found < len(cpus) {
+		return cpus, errors.New("the server is measured on one CPU and the load on another; there is only one")
+	}
+	return cpus, nil
+}
+
+// A process is a server that runs. The zero process does not run.
+type process struct {
+	cmd *exec.Cmd
+	log *os.File
+}
+
+// begin starts a server on one CPU, in a namespace. taskset and ip netns exec become the server, so it has its CPU from the
+// start. What it writes is added to the file log.
+func (p *process) begin(cpu, space string, args, env []string, log string) (err error) {
+	p.log, err = os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	p.cmd = exec.Command("taskset", append([]string{"-c", cpu, "ip", "netns", "exec", space}, args...)...)
+	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := p.cmd.Start(); err != nil {
+		p.cmd = nil
+		return errors.Join(err, p.log.Close())
+	}
+	return nil
+}
+
+// cpu returns the CPU time that the server has used.
+func (p *process) cpu() time.Duration { return cpuTime(p.cmd.Process.Pid) }
+
+// cpuTime returns the CPU time of a process, to the nanosecond: what /proc tells is too coarse for a short run.
+func cpuTime(pid int) time.Duration {
+	const schedulerClock = 2 // the kernel's CPUCLOCK_SCHED, of all threads of a process, see clock_getcpuclockid(3)
+	var t unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|schedulerClock), &t); err != nil {
+		return 0
+	}
+	return time.Duration(t.Nano())
+}
+
+// resident returns MiB, of the server and its children.
+func (p *process) resident() float64 { return float64(residentOf(p.cmd.Process.Pid)) / (1 << 20) }
+
+// kill ends it without a chance to write anything.
+func (p *process) kill() {
+	if p.cmd == nil {
+		return
+	}
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Wait()
+	p.cmd = nil
+	_ = p.log.Close()
+}
+
+// end asks it to end, and waits.
+func (p *process) end() {
+	if p.cmd == nil {
+		return
+	}
+	stop([]*exec.Cmd{p.cmd})
+	p.cmd = nil
+	_ = p.log.Close()
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// A tftpServer is a contender. args may write below dir; all serve the folder root.
+type tftpServer struct {
+	name    string
+	program string // "": bootlab
+	args    func(binary, dir, root string) ([]string, error)
+}
+
+// tftpServers are all contenders, bootlab first: the others are compared with it.
+func tftpServers() []*tftpServer {
+	return []*tftpServer{
+		{name: bootlabName, args: bootlabTFTP},
+		{name: "dnsmasq", program: "dnsmasq", args: dnsmasqTFTP},
+		{name: "hpa", program: "in.tftpd", args: hpaTFTP},
+		{name: "atftpd", program: unpacked, args: atftpdTFTP},
+	}
+}
+
+func (c *tftpServer) installed(binary string) error {
+	if c.program == "" {
+		_, err := os.Stat(binary)
+		return err
+	}
+	_, err := exec.LookPath(c.program)
+	return err
+}
+
+// unpacked is where test/deps.sh leaves atftpd, which cannot be installed beside tftpd-hpa.
+const unpacked = ".cache/atftpd/usr/sbin/atftpd"
+
+// tftpMost is how many transfers each contender may have at once: 50 and 100 are the defaults of dnsmasq and atftpd.
+const tftpMost = 1000
+
+func bootlabTFTP(binary, dir, root string) ([]string, error) {
+	text := fmt.Sprintf(`version: 1
+lab: bench
+domain: test
+appliance: {state: state, admin_socket: admin.sock, user: root, files: %q, http: "127.0.0.1:8080", tftp: ":69", dns: "127.0.0.1:53"}
+`, root)
+	path := filepath.Join(dir, "lab.yaml")
+	return []string{binary, "serve", "--lab", path}, os.WriteFile(path, []byte(text), 0o644)
+}
+
+func dnsmasqTFTP(_, dir, root string) ([]string, error) {
+	return []string{
+		"dnsmasq", "-k", "-C", "/dev/null", "--user=root", "--pid-file=", "--port=0", "--enable-tftp", "--tftp-root=" + root,
+		fmt.Sprintf("--tftp-max=%d", tftpMost), "--log-facility=" + filepath.Join(dir, "dnsmasq.log"),
+	}, nil
+}
+
+func hpaTFTP(_, _, root string) ([]string, error) {
+	return []string{"in.tftpd", "-L", "-4", "-u", "root", "-s", root}, nil
+}
+
+func atftpdTFTP(_, dir, root string) ([]string, error) {
+	program, err := filepath.Abs(unpacked)
+	return []string{
+		program, "--daemon", "--no-fork", "--user=root", fmt.Sprintf("--maxthread=%d", tftpMost), "--logfile=" + filepath.Join(dir, "atftpd.log"),
+		"--verbose=3", root,
+	}, err
+}

@@ -1,0 +1,50 @@
+package e2e
+
+import (
+	"context"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"bootlab/internal/netlab"
+	"bootlab/test/guest"
+)
+
+// TestVLAN runs tests of other packages that need 802.1Q under Debian's kernel, because a container's or a small machine's
+// kernel may have none: a server on a VLAN and on the interface below it, and the daemon with one network tagged and one not.
+func TestVLAN(t *testing.T) {
+	t.Parallel()
+	netlab.Need(t, "root", "qemu-system-x86_64", "busybox", "ip", "bridge", "curl", "udhcpc", "arping", "dpkg-deb")
+	dir := t.TempDir()
+	segment, interop, daemon := filepath.Join(dir, "segment"), filepath.Join(dir, "interop"), filepath.Join(dir, "bootlab")
+	compile(t, "test", "-c", "-o", segment, "bootlab/dhcpd/segment")
+	compile(t, "test", "-c", "-o", interop, "bootlab/test/interop")
+	compile(t, "build", "-o", daemon, "bootlab/cmd/bootlab")
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	out, err := guest.Run(ctx, guest.CacheDir(), guest.Job{
+		Modules:  strings.Fields("8021q veth bridge dummy af_packet"),
+		Programs: []string{segment, interop, daemon, "ip", "bridge", "curl", "udhcpc", "arping", "sh"},
+		Files:    map[string][]byte{"/etc/passwd": []byte("root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n"), "/etc/group": []byte("root:x:0:\nnogroup:x:65534:\n")},
+		Script: "export BOOTLAB_REQUIRE=all BOOTLAB_INTEROP_BINARY=" + daemon + "\n" +
+			segment + " -test.v -test.run '^TestVLAN$' && " + interop + " -test.v -test.run '^TestVLAN$'",
+	})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if n := strings.Count(out, "--- PASS: TestVLAN"); n != 2 || strings.Contains(out, "--- SKIP") {
+		t.Errorf("%d tests passed, want 2:\n%s", n, out)
+	}
+	t.Log(out)
+}
+
+// compile calls go, for a program that runs under another kernel: without the race detector, which emulation makes too slow.
+func compile(t *testing.T, args ...string) {
+	t.Helper()
+	args = append([]string{args[0], "-tags=libvirt_dlopen", "-buildvcs=false"}, args[1:]...)
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
