@@ -16,6 +16,7 @@ import (
 
 	"bootlab/internal/api"
 	"bootlab/internal/event"
+	"bootlab/internal/lab"
 )
 
 // A Statuser tells how the daemon is.
@@ -45,6 +46,16 @@ type Timelines interface {
 // An Installer arms installations.
 type Installer interface {
 	Install(ctx context.Context, host string, cycle api.Cycle) (api.Arming, error)
+	// MarkInstalled makes host count as installed, because somebody says so.
+	MarkInstalled(ctx context.Context, host string) (api.Arming, error)
+}
+
+// Strangers are the machines that are not in the lab.
+type Strangers interface {
+	// Unknown returns those that were heard of, the one heard of last first.
+	Unknown(ctx context.Context) []api.Unknown
+	// Adoption says how one of them could become a host.
+	Adoption(ctx context.Context, mac lab.MAC) (api.Adoption, error)
 }
 
 // Machines are the virtual machines of the lab.
@@ -87,6 +98,7 @@ type AdminDeps struct {
 	Inventory Inventory
 	Timelines Timelines
 	Installer Installer
+	Strangers Strangers
 	Machines  Machines // nil: this daemon was built or configured without virtual machines
 	Balancers Balancers
 	Leases    Leaser
@@ -103,7 +115,7 @@ func (d AdminDeps) mustBeComplete() {
 		missing bool
 	}{
 		{"Status", d.Status == nil}, {"Inventory", d.Inventory == nil}, {"Timelines", d.Timelines == nil},
-		{"Installer", d.Installer == nil}, {"Balancers", d.Balancers == nil}, {"Leases", d.Leases == nil}, {"Reloader", d.Reloader == nil},
+		{"Installer", d.Installer == nil}, {"Strangers", d.Strangers == nil}, {"Balancers", d.Balancers == nil}, {"Leases", d.Leases == nil}, {"Reloader", d.Reloader == nil},
 		{"Gatherer", d.Gatherer == nil}, {"Metrics", d.Metrics == nil}, {"Log", d.Log == nil}, {"Now", d.Now == nil},
 	} {
 		if field.missing {

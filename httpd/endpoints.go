@@ -33,6 +33,8 @@ func (a *Admin) apiRoutes(mux *http.ServeMux, why trust) {
 	ask("pools", func(r *http.Request) (any, error) { return list(a.deps.Leases.Pools(r.Context())), nil })
 	ask("balancers", func(r *http.Request) (any, error) { return list(a.deps.Balancers.Balancers(r.Context())), nil })
 	ask("vms", a.getVMs)
+	ask("unknown", func(r *http.Request) (any, error) { return list(a.deps.Strangers.Unknown(r.Context())), nil })
+	ask("unknown/{mac}", a.getAdoption)
 	ask("why/{host}", a.getWhy)
 	handle("timeline/{host}", http.MethodGet, a.getTimeline)
 	handle("lab", http.MethodGet, a.getLab)
@@ -205,11 +207,22 @@ func (a *Admin) postInstall(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if r.FormValue("done") == "1" {
+		return a.deps.Installer.MarkInstalled(r.Context(), host)
+	}
 	cycle := api.CycleLater
 	if r.FormValue("now") == "1" {
 		cycle = api.CycleNow
 	}
 	return a.deps.Installer.Install(r.Context(), host, cycle)
+}
+
+func (a *Admin) getAdoption(r *http.Request) (any, error) {
+	mac, err := lab.ParseMAC(r.PathValue("mac"))
+	if err != nil {
+		return nil, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("%.60q is not a MAC", r.PathValue("mac")), Hint: "want one such as 52-54-00-2c-01-10"}
+	}
+	return a.deps.Strangers.Adoption(r.Context(), mac)
 }
 
 func (a *Admin) postVM(r *http.Request) (any, error) {

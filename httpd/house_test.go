@@ -36,6 +36,7 @@ type house struct {
 	pools     []api.Pool
 	boots     []api.Boot
 	verdict   api.Verdict
+	unknown   []api.Unknown
 	balancers []api.Balancer
 	reloadErr error
 	news      chan event.Event
@@ -100,6 +101,20 @@ func (h *house) Install(_ context.Context, host string, cycle api.Cycle) (api.Ar
 		return api.Arming{}, unknown(host)
 	}
 	return api.Arming{Host: host, State: "armed", Cycled: cycle == api.CycleNow}, nil
+}
+
+func (h *house) MarkInstalled(_ context.Context, host string) (api.Arming, error) {
+	h.note("mark %s", host)
+	return api.Arming{Host: host, State: "installed"}, nil
+}
+
+func (h *house) Unknown(context.Context) []api.Unknown { return h.unknown }
+
+func (h *house) Adoption(_ context.Context, mac lab.MAC) (api.Adoption, error) {
+	if mac != h.unknown[0].MAC {
+		return api.Adoption{}, unknown(mac.String())
+	}
+	return api.Adoption{Unknown: h.unknown[0], Names: []string{"j8k2p53"}}, nil
 }
 
 func (h *house) VM(_ context.Context, host string, action api.VMAction) (api.VM, error) {
@@ -176,6 +191,11 @@ func newHouse() *house {
 			{Name: "worker-0", Addr: "192.168.131.20:80", State: api.BackendUnknown, Backup: true},
 		}},
 	}
+	h.unknown = []api.Unknown{
+		{MAC: lab.MAC{0xde, 0xad, 0xbe, 0xef, 0, 2}, IP: netip.MustParseAddr("192.168.131.204"), Network: "cluster", Pool: "guests", Last: at(-time.Minute), Stage: event.StageScript,
+			Serial: "J8K2P53", Manufacturer: "Dell Inc.", Product: "<b>R640</b>", UUID: "4c4c4544-004a-3810-804b-b8c04f503533"},
+		{MAC: lab.MAC{0xde, 0xad, 0xbe, 0xef, 0, 3}, Last: at(-time.Hour), Stage: event.StageAddress, Reason: "no pool takes this machine"},
+	}
 	h.verdict = api.Verdict{
 		Host: "master-1", Stage: event.StageFiles, Summary: "The kernel was never fetched.", Cause: "images/rhcos-live-kernel-x86_64 is not below the files folder.",
 		Advice: "Put the image there: bootlab images pull.", Evidence: []string{"12:00:03 file_missing files/images/rhcos-live-kernel-x86_64: not there"},
@@ -227,7 +247,7 @@ func newAdmin(t testing.TB, h *house, logs *logBuffer, change func(*httpd.AdminD
 	t.Helper()
 	reg := prometheus.NewRegistry()
 	deps := httpd.AdminDeps{
-		Status: h, Inventory: h, Timelines: h, Installer: h, Machines: h, Balancers: h, Leases: h, Reloader: h, Gatherer: reg, Metrics: reg, Now: noon,
+		Status: h, Inventory: h, Timelines: h, Installer: h, Strangers: h, Machines: h, Balancers: h, Leases: h, Reloader: h, Gatherer: reg, Metrics: reg, Now: noon,
 		Log: slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	if change != nil {

@@ -15,7 +15,7 @@ test="
 	curl openssl strace systemd ipxe libxml2-utils
 	udhcpc isc-dhcp-client dhcpcd-base isc-dhcp-relay iputils-arping dnsmasq-base kea-admin kea-dhcp4-server isc-dhcp-server tcpdump
 	knot knot-dnsutils dnsperf
-	atftp tftp-hpa tftpd-hpa nftables haproxy nginx-light wrk chromium
+	atftp tftp-hpa tftpd-hpa nftables haproxy nginx-light wrk chromium ignition ipmitool openipmi
 "
 case "${1:-test}" in
 unpack)

@@ -47,19 +47,29 @@ func tokenCommand(o *options) *cobra.Command {
 }
 
 func installCommand(o *options) *cobra.Command {
-	var now bool
+	var now, done bool
 	cmd := &cobra.Command{
 		Use:   "install HOST...",
 		Short: "Arm the installation of hosts at their next boot",
 		Args:  cobra.MinimumNArgs(1),
-		RunE:  func(cmd *cobra.Command, hosts []string) error { return arm(cmd, o, hosts, cycle(now)) },
+		RunE: func(cmd *cobra.Command, hosts []string) error {
+			return arm(cmd, o, hosts, func(c *api.Client, host string) (api.Arming, error) {
+				if done {
+					return c.MarkInstalled(cmd.Context(), host)
+				}
+				return c.Install(cmd.Context(), host, cycle(now))
+			})
+		},
 	}
 	cmd.Flags().BoolVar(&now, "now", false, "power-cycle them, through libvirt or their BMC")
+	cmd.Flags().BoolVar(&done, "done", false, "install nothing: they are installed, and start from their own disks from now on")
+	cmd.MarkFlagsMutuallyExclusive("now", "done")
 	return cmd
 }
 
-// arm arms one host after the other, and tells of those that were armed before one that could not be.
-func arm(cmd *cobra.Command, o *options, hosts []string, cycle api.Cycle) error {
+// arm does what is asked for one host after the other, and tells of those for which it was done before one for which it
+// could not be.
+func arm(cmd *cobra.Command, o *options, hosts []string, do func(*api.Client, string) (api.Arming, error)) error {
 	c, err := o.client()
 	if err != nil {
 		return err
@@ -67,7 +77,7 @@ func arm(cmd *cobra.Command, o *options, hosts []string, cycle api.Cycle) error 
 	armed := []api.Arming{}
 	var failed error
 	for _, host := range hosts {
-		a, err := c.Install(cmd.Context(), host, cycle)
+		a, err := do(c, host)
 		if err != nil {
 			failed = err
 			break

@@ -61,6 +61,7 @@ func root() *cobra.Command {
 		// What it knows.
 		statusCommand(o),
 		hostsCommand(o),
+		adoptCommand(o),
 		leasesCommand(o),
 		timelineCommand(o),
 		// What it does.

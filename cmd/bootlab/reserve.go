@@ -18,17 +18,35 @@ import (
 // A reservation is what a lease becomes in the lab file. The network needs no word: it is the one whose subnet holds the
 // address, and subnets never overlap.
 type reservation struct {
-	Host string     `json:"host"`
-	MAC  lab.MAC    `json:"mac,omitzero"` // zero: the host is in the lab already, and knows its own
-	IP   netip.Addr `json:"ip"`
+	Host    string     `json:"host"`
+	MAC     lab.MAC    `json:"mac,omitzero"`        // zero: the host is in the lab already, and knows its own
+	More    []lab.MAC  `json:"more_macs,omitempty"` // of its other NICs
+	IP      netip.Addr `json:"ip"`
+	Profile string     `json:"profile,omitempty"`
+	Note    string     `json:"note,omitempty"` // for a comment
 }
 
 func (r reservation) yaml() string {
-	text := "  " + r.Host + ":\n"
-	if !r.MAC.IsZero() {
+	text := "  " + r.Host + ":"
+	if r.Note != "" {
+		text += " # " + r.Note
+	}
+	text += "\n"
+	switch {
+	case len(r.More) > 0:
+		macs := r.MAC.String()
+		for _, m := range r.More {
+			macs += ", " + m.String()
+		}
+		text += "    mac: [" + macs + "]\n"
+	case !r.MAC.IsZero():
 		text += "    mac: " + r.MAC.String() + "\n"
 	}
-	return text + "    ip: " + r.IP.String() + "\n"
+	text += "    ip: " + r.IP.String() + "\n"
+	if r.Profile != "" {
+		text += "    profile: " + r.Profile + "\n"
+	}
+	return text
 }
 
 // reserve prints lines for the lab file. Where the lab file can be read here, they are tried against it first.
@@ -117,11 +135,19 @@ func (t *trial) try(r reservation) error {
 	text := reservationsText(append(slices.Clone(t.news), r))
 	var err error
 	if t.lab == "" {
-		_, err = lab.Parse("reservations", []byte("version: 1\ndomain: lab.example\nnetworks: {n: {subnet: "+netip.PrefixFrom(r.IP, 24).Masked().String()+", dhcp: off}}\n"+reservationsText([]reservation{r})), lab.Options{})
+		_, err = lab.Parse("reservations", []byte("version: 1\ndomain: lab.example\nnetworks: {n: {subnet: "+netip.PrefixFrom(r.IP, 24).Masked().String()+", dhcp: off}}\n"+profileText(r.Profile)+reservationsText([]reservation{r})), lab.Options{})
 	} else {
 		_, err = t.load(text)
 	}
 	return err
+}
+
+// profileText stands for a profile whose lab cannot be read here.
+func profileText(name string) string {
+	if name == "" {
+		return ""
+	}
+	return "profiles: {" + name + ": {kernel: k}}\n"
 }
 
 func reservationsText(rs []reservation) string {

@@ -79,14 +79,38 @@ func statusText(cmd *cobra.Command, s api.Status) error {
 func indent(s string) string { return "  " + strings.ReplaceAll(s, "\n", "\n  ") }
 
 func hostsCommand(o *options) *cobra.Command {
-	return &cobra.Command{
+	var unknown bool
+	known := ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) ([]api.Host, error) {
+		return c.Hosts(cmd.Context())
+	}, hostsText)
+	strangers := ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) ([]api.Unknown, error) {
+		return c.Unknown(cmd.Context())
+	}, unknownText)
+	cmd := &cobra.Command{
 		Use:   "hosts",
-		Short: "Show each host's boot and install state",
+		Short: "Show each host's boot and install state, or the machines that are not in the lab",
 		Args:  cobra.NoArgs,
-		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) ([]api.Host, error) {
-			return c.Hosts(cmd.Context())
-		}, hostsText),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if unknown {
+				return strangers(cmd, args)
+			}
+			return known(cmd, args)
+		},
 	}
+	cmd.Flags().BoolVar(&unknown, "unknown", false, "machines that are not in the lab and were heard of; bootlab adopt makes hosts of them")
+	return cmd
+}
+
+func unknownText(cmd *cobra.Command, ms []api.Unknown) error {
+	var rows [][]string
+	for _, m := range ms {
+		last := time.Since(m.Last).Round(time.Second).String() + " ago"
+		if m.Event != "" {
+			last = m.Event + " " + last
+		}
+		rows = append(rows, []string{m.MAC.String(), addr(m.IP), m.Network, m.Name, m.Serial, m.Model(), m.Platform, m.UUID, last, m.Reason})
+	}
+	return table(cmd, "MAC IP NETWORK NAME SERIAL MODEL FIRMWARE UUID LAST REASON", rows)
 }
 
 func hostsText(cmd *cobra.Command, hosts []api.Host) error {
@@ -100,7 +124,11 @@ func hostsText(cmd *cobra.Command, hosts []api.Host) error {
 		if h.Failed {
 			stage += " (failed)"
 		}
-		rows = append(rows, []string{h.Name, addr(h.IP), macs(h.MACs), h.Profile, h.Install, h.VM, stage, last})
+		install := h.Install
+		if h.Assumed {
+			install += " (assumed)"
+		}
+		rows = append(rows, []string{h.Name, addr(h.IP), macs(h.MACs), h.Profile, install, h.VM, stage, last})
 	}
 	return table(cmd, "HOST IP MAC PROFILE INSTALL VM STAGE LAST", rows)
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"bootlab/internal/event"
+	"bootlab/internal/lab"
 )
 
 // Prefix is where the API lives on the admin plane.
@@ -145,6 +146,21 @@ func (c *Client) Install(ctx context.Context, host string, cycle Cycle) (a Armin
 		q.Set("now", "1")
 	}
 	return a, c.post(ctx, "install/"+url.PathEscape(host), q, &a)
+}
+
+// MarkInstalled makes host count as installed, because the caller says so.
+func (c *Client) MarkInstalled(ctx context.Context, host string) (a Arming, err error) {
+	return a, c.post(ctx, "install/"+url.PathEscape(host), url.Values{"done": {"1"}}, &a)
+}
+
+// Unknown returns the machines that are not in the lab and were heard of, the one heard of last first.
+func (c *Client) Unknown(ctx context.Context) (ms []Unknown, err error) {
+	return ms, c.get(ctx, "unknown", &ms)
+}
+
+// Adoption returns how a machine that is not in the lab could become a host of it.
+func (c *Client) Adoption(ctx context.Context, mac lab.MAC) (a Adoption, err error) {
+	return a, c.get(ctx, "unknown/"+mac.Hyphens(), &a)
 }
 
 // VMs returns the virtual machines of the lab, by host.

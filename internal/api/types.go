@@ -60,11 +60,13 @@ type Host struct {
 	Cluster string       `json:"cluster,omitempty"`
 	Role    string       `json:"role,omitempty"`
 	Profile string       `json:"profile,omitempty"`
-	Install string       `json:"install,omitempty"` // armed, booting, installing, installed, held; empty: nothing to install
-	Stage   event.Stage  `json:"stage,omitempty"`   // where its last boot is or stopped; empty: never seen
-	Failed  bool         `json:"failed,omitempty"`  // its last boot stopped with an error
-	Last    *event.Event `json:"last,omitempty"`    // nil: never seen
-	VM      string       `json:"vm,omitempty"`      // running, stopped, absent, unknown; empty: bare metal
+	Install string       `json:"install,omitempty"`         // armed, booting, installing, installed, held; empty: nothing to install
+	Assumed bool         `json:"install_assumed,omitempty"` // installed as far as the time-out can tell
+	Note    string       `json:"install_note,omitempty"`    // how it came to count as installed, where its installer did not say so
+	Stage   event.Stage  `json:"stage,omitempty"`           // where its last boot is or stopped; empty: never seen
+	Failed  bool         `json:"failed,omitempty"`          // its last boot stopped with an error
+	Last    *event.Event `json:"last,omitempty"`            // nil: never seen
+	VM      string       `json:"vm,omitempty"`              // running, stopped, absent, unknown; empty: bare metal
 }
 
 // A Boot is one boot of one machine, as it happened.

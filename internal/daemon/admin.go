@@ -30,7 +30,7 @@ func (d *Daemon) newAdmin(s *servers) (*httpd.Admin, error) {
 	}
 	desk := &counter{Daemon: d, servers: s}
 	return httpd.NewAdmin(httpd.AdminConfig{Token: token}, httpd.AdminDeps{
-		Status: desk, Inventory: desk, Timelines: desk, Installer: desk, Machines: desk, Balancers: desk, Leases: desk, Reloader: desk,
+		Status: desk, Inventory: desk, Timelines: desk, Installer: desk, Strangers: desk, Machines: desk, Balancers: desk, Leases: desk, Reloader: desk,
 		Gatherer: d.registry, Metrics: d.registry, Log: d.log, Now: time.Now,
 	})
 }
@@ -95,7 +95,9 @@ func (c *counter) Hosts(ctx context.Context) []api.Host {
 }
 
 func (c *counter) host(h *lab.Host, vms map[string]virt.State) api.Host {
-	a := api.Host{Name: h.Name, FQDN: h.FQDN, MACs: h.MACs, IP: h.IP, Role: h.Role, Install: installState(c.installs.Status(h))}
+	a := api.Host{Name: h.Name, FQDN: h.FQDN, MACs: h.MACs, IP: h.IP, Role: h.Role}
+	status := c.installs.Status(h)
+	a.Install, a.Assumed, a.Note = installState(status), status.Assumed, status.Why
 	if h.Network != nil {
 		a.Network = h.Network.Name
 	}
@@ -141,29 +143,6 @@ func (c *counter) Plan(_ context.Context, host string) (string, error) {
 // errNoHost is the answer to a name that the lab does not have.
 func errNoHost(l *lab.Lab, name string) error {
 	return &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("no host %q in lab %s", name, l.Name), Hint: "bootlab hosts lists them"}
-}
-
-// Install implements httpd.Installer.
-func (c *counter) Install(ctx context.Context, name string, cycle api.Cycle) (api.Arming, error) {
-	l := c.current.Load().Lab
-	h := l.Host(name)
-	if h == nil {
-		return api.Arming{}, errNoHost(l, name)
-	}
-	if cycle == api.CycleNow && h.VM == nil {
-		return api.Arming{}, &api.Error{Status: http.StatusNotImplemented, Message: name + " is no virtual machine, and bootlab does not speak to BMCs yet", Hint: "arm it without --now and power-cycle it by hand"}
-	}
-	if err := c.installs.Arm(ctx, h); err != nil {
-		return api.Arming{}, &api.Error{Status: http.StatusConflict, Message: err.Error()}
-	}
-	a := api.Arming{Host: name, State: string(install.Armed), Message: "its next boot installs it"}
-	if cycle == api.CycleNow {
-		if err := c.servers.virt.Restart(ctx, name); err != nil {
-			return a, err
-		}
-		a.Cycled, a.Message = true, "it was power-cycled"
-	}
-	return a, nil
 }
 
 // VMs implements httpd.Machines.

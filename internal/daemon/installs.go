@@ -2,9 +2,13 @@ package daemon
 
 import (
 	"context"
+	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
+	"bootlab/internal/api"
+	"bootlab/internal/bmc"
 	"bootlab/internal/event"
 	"bootlab/internal/install"
 	"bootlab/internal/lab"
@@ -74,4 +78,61 @@ func (d *Daemon) machineNamed(name string) *lab.Host {
 		return nil
 	}
 	return l.MachineOf(mac, addr)
+}
+
+// Install implements httpd.Installer.
+func (c *counter) Install(ctx context.Context, name string, cycle api.Cycle) (api.Arming, error) {
+	l := c.current.Load().Lab
+	h := l.Host(name)
+	if h == nil {
+		return api.Arming{}, errNoHost(l, name)
+	}
+	if cycle == api.CycleNow && h.VM == nil && h.BMC == nil {
+		return api.Arming{}, &api.Error{Status: http.StatusConflict, Message: name + " is no virtual machine and has no bmc, so nothing can power-cycle it",
+			Hint: "name its controller in the lab file (bmc), or arm it without --now and power-cycle it by hand"}
+	}
+	if err := c.installs.Arm(ctx, h); err != nil {
+		return api.Arming{}, &api.Error{Status: http.StatusConflict, Message: err.Error()}
+	}
+	a := api.Arming{Host: name, State: string(install.Armed), Message: "its next boot installs it"}
+	if cycle != api.CycleNow {
+		return a, nil
+	}
+	if err := c.cycle(ctx, h); err != nil {
+		return a, &api.Error{Status: http.StatusBadGateway, Message: name + " is armed, but was not power-cycled: " + err.Error(), Hint: "its next boot installs it"}
+	}
+	a.Cycled, a.Message = true, "it was power-cycled"
+	return a, nil
+}
+
+// cycle makes h boot from the network now: through libvirt where it is a virtual machine, else through its controller.
+func (c *counter) cycle(ctx context.Context, h *lab.Host) error {
+	if h.VM != nil {
+		return c.servers.virt.Restart(ctx, h.Name)
+	}
+	start := time.Now()
+	e := event.Event{Kind: event.MachineCycled, Host: h.Name, Detail: h.BMC.Redfish + h.BMC.IPMI}
+	err := bmc.Cycle(ctx, h.BMC)
+	e.Dur = time.Since(start)
+	if err != nil {
+		e.Kind, e.Err = event.MachineNotCycled, err.Error()
+	}
+	if len(h.MACs) > 0 {
+		e.MAC = h.MACs[0]
+	}
+	c.bus.Record(e)
+	return err
+}
+
+// MarkInstalled implements httpd.Installer.
+func (c *counter) MarkInstalled(ctx context.Context, name string) (api.Arming, error) {
+	l := c.current.Load().Lab
+	h := l.Host(name)
+	if h == nil {
+		return api.Arming{}, errNoHost(l, name)
+	}
+	if err := c.installs.MarkInstalled(ctx, h); err != nil {
+		return api.Arming{}, &api.Error{Status: http.StatusConflict, Message: err.Error()}
+	}
+	return api.Arming{Host: name, State: string(install.Installed), Message: fmt.Sprintf("it starts from its own disk; bootlab install %s arms it again", name)}, nil
 }

@@ -49,6 +49,8 @@ const (
 	InstallTimeout
 
 	MachineReported
+	MachineCycled
+	MachineNotCycled
 
 	BackendUp
 	BackendDown
@@ -142,6 +144,9 @@ var table = [kinds]description{
 	InstallTimeout: {"install_timeout", StageInstall, slog.LevelWarn, "an installer said nothing for too long; its machine counts as installed until somebody says otherwise"},
 
 	MachineReported: {"machine_reported", StageScript, slog.LevelInfo, "a machine that is not in the lab told what it is"},
+
+	MachineCycled:    {"machine_cycled", StageVM, slog.LevelInfo, "a machine was power-cycled through its controller, to boot from the network"},
+	MachineNotCycled: {"machine_not_cycled", StageVM, slog.LevelWarn, "a machine's controller did not power-cycle it"},
 
 	BackendUp:      {"backend_up", StageBalancer, slog.LevelInfo, "a backend became healthy"},
 	BackendDown:    {"backend_down", StageBalancer, slog.LevelWarn, "a backend became unhealthy"},

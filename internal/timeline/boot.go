@@ -66,7 +66,7 @@ const (
 // starts reports whether e is the first of a new boot, after s.
 func (s *sketch) starts(e event.Event) bool {
 	switch e.Kind {
-	case event.VMStarted, event.InstallArmed:
+	case event.VMStarted, event.InstallArmed, event.MachineCycled:
 		return s.Asked || s.Fetched
 	case event.DHCPDiscover:
 		return s.startsByAsking(e)
@@ -149,7 +149,7 @@ func finishes(e event.Event, s *sketch) bool {
 func failure(e event.Event) bool {
 	switch e.Kind {
 	case event.TFTPFailed, event.TFTPRefused, event.ScriptRefused, event.FileAborted, event.FileMissing, event.ConfigRefused,
-		event.DHCPRefused, event.DHCPForeign, event.DHCPDecline, event.DHCPNak, event.DHCPLimited, event.DHCPLoop, event.InstallLoop, event.VMFailed:
+		event.DHCPRefused, event.DHCPForeign, event.DHCPDecline, event.DHCPNak, event.DHCPLimited, event.DHCPLoop, event.InstallLoop, event.VMFailed, event.MachineNotCycled:
 		return true
 	}
 	return false
@@ -169,7 +169,8 @@ func reason(e event.Event) string {
 // shows nothing.
 func reached(e event.Event) event.Stage {
 	switch e.Kind {
-	case event.InstallArmed, event.BackendDown, event.BackendDrained, event.BackendReady, event.VMStopped, event.VMDeleted:
+	case event.InstallArmed, event.BackendDown, event.BackendDrained, event.BackendReady, event.VMStopped, event.VMDeleted,
+		event.MachineNotCycled:
 		return ""
 	case event.InstallBooting, event.InstallLocalBoot, event.InstallLoop:
 		return event.StageScript

@@ -43,6 +43,7 @@ var rooms = []wall{
 	{"internal/recipe", []string{"internal/lab", "internal/syntax"}, "writes scripts and documents; knows no state"},
 	{"internal/install", []string{"internal/lab", "internal/event", "internal/store"}, "a state machine; renders nothing"},
 	{"internal/unknown", []string{"internal/lab", "internal/store"}, "what strangers told; of the lab only what a MAC is"},
+	{"internal/bmc", []string{"internal/lab"}, "controllers of machines; knows no server"},
 	{"internal/timeline", []string{"internal/lab", "internal/event", "internal/store"}, "a recorder"},
 	{"internal/metrics", []string{"internal/event"}, "a recorder"},
 	{"internal/logs", []string{"internal/event"}, "a recorder"},

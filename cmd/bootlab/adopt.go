@@ -1,0 +1,122 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"bootlab/internal/api"
+	"bootlab/internal/lab"
+)
+
+// adoptFlags are what a person knows better than the machine's own word.
+type adoptFlags struct{ name, profile, ip string }
+
+func adoptCommand(o *options) *cobra.Command {
+	var f adoptFlags
+	cmd := &cobra.Command{
+		Use:   "adopt MAC",
+		Short: "Print the lines that make a host of a machine that is not in the lab",
+		Args:  cobra.ExactArgs(1),
+		RunE:  func(cmd *cobra.Command, args []string) error { return adopt(cmd, o, args[0], f) },
+	}
+	cmd.Flags().StringVar(&f.name, "name", "", "its `name`; default: after its serial number, what it calls itself, its UUID or its MAC")
+	cmd.Flags().StringVar(&f.profile, "profile", "", "`profile` that it boots; default: none")
+	cmd.Flags().StringVar(&f.ip, "ip", "", "its `address`; default: that of its lease, or the next that nobody has")
+	return cmd
+}
+
+// adopt prints lines for the lab file. Where the lab file can be read here, they are tried against it first.
+func adopt(cmd *cobra.Command, o *options, what string, f adoptFlags) error {
+	mac, err := lab.ParseMAC(what)
+	if err != nil {
+		return fmt.Errorf("%w; bootlab hosts --unknown lists who was heard of", err)
+	}
+	c, err := o.client()
+	if err != nil {
+		return err
+	}
+	a, err := c.Adoption(cmd.Context(), mac)
+	if err != nil {
+		return err
+	}
+	r, err := f.reservation(a)
+	if err != nil {
+		return err
+	}
+	t, err := newTrial(cmd.Context(), c, o.lab)
+	if err != nil {
+		return err
+	}
+	if err := t.adopt(r, f.names(a)); err != nil {
+		return fmt.Errorf("adopt %s: %w", mac, err)
+	}
+	return o.print(cmd, t.news[0], func() error { return t.print(cmd) })
+}
+
+// names returns what it may be called.
+func (f adoptFlags) names(a api.Adoption) []string {
+	if f.name != "" {
+		return []string{f.name}
+	}
+	return a.Names
+}
+
+// reservation returns the host that a machine becomes, without its name.
+func (f adoptFlags) reservation(a api.Adoption) (reservation, error) {
+	r := reservation{MAC: a.MAC, IP: a.Wanted, Profile: f.profile, Note: note(a)}
+	for _, m := range a.MACs {
+		if m != a.MAC {
+			r.More = append(r.More, m)
+		}
+	}
+	if f.ip != "" {
+		var err error
+		a.From = ""
+		r.Note = note(a)
+		if r.IP, err = netip.ParseAddr(f.ip); err != nil {
+			return r, fmt.Errorf("--ip %.60q is not an address", f.ip)
+		}
+	}
+	if !r.IP.IsValid() {
+		return r, errors.New("it holds no address, and none is free in a network that it is known to be in: name one with --ip")
+	}
+	return r, nil
+}
+
+// note is what the lines' comment says: what the machine says that it is, and where its address is from.
+func note(a api.Adoption) string {
+	var parts []string
+	for _, part := range [][2]string{{"", a.Model()}, {"serial ", a.Serial}, {"UUID ", a.UUID}, {"", memory(a.MemoryMiB)}, {"address: ", a.From}} {
+		if part[1] != "" {
+			parts = append(parts, part[0]+part[1])
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func memory(mib int) string {
+	switch {
+	case mib == 0:
+		return ""
+	case mib%1024 == 0:
+		return fmt.Sprintf("%d GiB or more", mib/1024)
+	}
+	return fmt.Sprintf("%d MiB or more", mib)
+}
+
+// adopt takes the first of the names that the lab takes.
+func (t *trial) adopt(r reservation, names []string) error {
+	err := errors.New("its names are taken by other hosts: name it with --name")
+	for _, name := range names {
+		r.Host = name
+		if err = t.try(r); err == nil {
+			t.news = append(t.news, r)
+			return nil
+		}
+	}
+	return err
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"bootlab/internal/api"
+	"bootlab/internal/lab"
+)
+
+const adoptiveLab = `version: 1
+domain: lab.example
+networks:
+  lan: {subnet: 10.0.0.0/24, address: 10.0.0.1, pools: {guests: {range: 10.0.0.10-10.0.0.20, profile: discover}}}
+profiles:
+  discover: {os: discover}
+  debian: {os: debian, kernel: linux}
+hosts:
+  web: {mac: 52:54:00:00:00:01, ip: 10.0.0.5, aliases: [j8k2p53]}
+`
+
+// strangers are what a daemon of that lab heard of.
+func strangers() map[string]api.Adoption {
+	dell := api.Unknown{
+		MAC: lab.MAC{2, 0, 0, 0, 0, 1}, MACs: []lab.MAC{{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}}, IP: netip.MustParseAddr("10.0.0.11"), Network: "lan", Pool: "guests",
+		Last: time.Now().Add(-time.Minute), Serial: "J8K2P53", Manufacturer: "Dell Inc.", Product: "PowerEdge R640", UUID: "4c4c4544-004a", Platform: "efi", MemoryMiB: 8192,
+		Event: "script_served",
+	}
+	mute := api.Unknown{MAC: lab.MAC{2, 0, 0, 0, 0, 3}, Last: time.Now().Add(-time.Hour), Event: "dhcp_refused", Reason: "no pool takes this machine"}
+	return map[string]api.Adoption{
+		dell.MAC.Hyphens(): {Unknown: dell, Names: []string{"j8k2p53", "node-004a", "02-00-00-00-00-01"}, Wanted: dell.IP, From: "its lease"},
+		mute.MAC.Hyphens(): {Unknown: mute, Names: []string{"02-00-00-00-00-03"}},
+	}
+}
+
+func adoptingDaemon(t *testing.T) string {
+	t.Helper()
+	mux := http.NewServeMux()
+	answer := func(w http.ResponseWriter, v any) { _ = json.NewEncoder(w).Encode(v) }
+	mux.HandleFunc("GET "+api.Prefix+"hosts", func(w http.ResponseWriter, _ *http.Request) { answer(w, []api.Host{{Name: "web"}}) })
+	mux.HandleFunc("GET "+api.Prefix+"unknown", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, []api.Unknown{strangers()["02-00-00-00-00-01"].Unknown, strangers()["02-00-00-00-00-03"].Unknown})
+	})
+	mux.HandleFunc("GET "+api.Prefix+"unknown/{mac}", func(w http.ResponseWriter, r *http.Request) {
+		a, ok := strangers()[r.PathValue("mac")]
+		if !ok {
+			w.WriteHeader(http.StatusNotFound)
+			answer(w, api.Error{Message: "nothing was heard of it"})
+			return
+		}
+		answer(w, a)
+	})
+	mux.HandleFunc("POST "+api.Prefix+"install/{host}", func(w http.ResponseWriter, r *http.Request) {
+		a := api.Arming{Host: r.PathValue("host"), State: "armed"}
+		if r.FormValue("done") == "1" {
+			a.State = "installed"
+		}
+		answer(w, a)
+	})
+	srv := httptest.NewServer(mux)
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+func TestUnknown(t *testing.T) {
+	t.Parallel()
+	server := adoptingDaemon(t)
+	for _, s := range []step{
+		{args: "hosts --unknown", out: []string{
+			"MAC IP NETWORK NAME SERIAL MODEL FIRMWARE UUID LAST REASON",
+			"02:00:00:00:00:01 10.0.0.11 lan - J8K2P53 Dell Inc. PowerEdge R640 efi 4c4c4544-004a script_served 1m0s ago -", "dhcp_refused 1h0m0s ago no pool takes this machine",
+		}},
+		{args: "hosts --unknown --json", json: true, out: []string{`"serial": "J8K2P53"`, `"reason": "no pool takes this machine"`}},
+		{args: "adopt", err: "usage: bootlab adopt MAC"},
+		{args: "adopt printer", err: `"printer" is not a MAC address`},
+		{args: "adopt 02:00:00:00:00:09", err: "nothing was heard of it"},
+		{args: "adopt 02:00:00:00:00:03", err: "name one with --ip"},
+		{args: "adopt 02:00:00:00:00:03 --ip nowhere", err: `--ip "nowhere" is not an address`},
+		{args: "install web --done", out: []string{"web is installed"}},
+		{args: "install web --done --now", err: "[done now]"},
+	} {
+		t.Run(s.args, func(t *testing.T) {
+			t.Parallel()
+			s.check(t, run(t.Context(), append(strings.Fields(s.args), "--server", server)...))
+		})
+	}
+}
+
+// TestAdopt loads the lab with the lines that adopt prints.
+func TestAdopt(t *testing.T) {
+	t.Parallel()
+	server := adoptingDaemon(t)
+	for _, tt := range []struct {
+		name, args string
+		err        string
+		host, want string // the lines below its name
+	}{
+		{"its serial number is another's alias", "02:00:00:00:00:01", "", "node-004a",
+			" # Dell Inc. PowerEdge R640, serial J8K2P53, UUID 4c4c4544-004a, 8 GiB or more, address: its lease\n    mac: [02:00:00:00:00:01, 02:00:00:00:00:02]\n    ip: 10.0.0.11\n"},
+		{"all given", "02-00-00-00-00-01 --name db --ip 10.0.0.7 --profile debian", "", "db",
+			" # Dell Inc. PowerEdge R640, serial J8K2P53, UUID 4c4c4544-004a, 8 GiB or more, address: its lease\n    mac: [02:00:00:00:00:01, 02:00:00:00:00:02]\n    ip: 10.0.0.7\n    profile: debian\n"},
+		{"by its MAC", "02:00:00:00:00:03 --ip 10.0.0.8", "", "02-00-00-00-00-03", "\n    mac: 02:00:00:00:00:03\n    ip: 10.0.0.8\n"},
+		{"a name that is taken", "02:00:00:00:00:01 --name web", "hosts.web", "", ""},
+		{"an address that is taken", "02:00:00:00:00:01 --ip 10.0.0.5", "10.0.0.5 is host", "", ""},
+		{"an address of nowhere", "02:00:00:00:00:01 --ip 10.9.0.5", "is outside every network", "", ""},
+		{"no such profile", "02:00:00:00:00:01 --profile debain", `did you mean "debian"`, "", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "lab.yaml")
+			if err := os.WriteFile(path, []byte(adoptiveLab), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			a := run(t.Context(), append(strings.Fields("adopt "+tt.args), "--server", server, "--lab", path)...)
+			step{args: tt.args, err: tt.err}.check(t, a)
+			if tt.err != "" {
+				return
+			}
+			_, lines, _ := strings.Cut(a.out, "hosts:\n")
+			if strings.Contains(tt.args, "--ip") {
+				tt.want = strings.Replace(tt.want, ", address: its lease", "", 1)
+			}
+			if want := "  " + tt.host + ":" + tt.want; lines != want {
+				t.Errorf("lines:\n%s\nwant:\n%s", lines, want)
+			}
+			l, err := lab.Parse("lab.yaml", []byte(adoptiveLab+lines), lab.Options{})
+			if err != nil || l.Host(tt.host) == nil {
+				t.Errorf("pasted: %v", err)
+			}
+		})
+	}
+	far := run(t.Context(), "adopt", "02:00:00:00:00:01", "--profile", "any", "--json", "--server", server, "--lab", filepath.Join(t.TempDir(), "lab.yaml"))
+	if far.err != nil || !strings.Contains(far.out, `"host": "j8k2p53"`) || !strings.Contains(far.out, `"profile": "any"`) {
+		t.Errorf("far away: %v\n%s", far.err, far.out)
+	}
+}

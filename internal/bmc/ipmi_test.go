@@ -1,0 +1,150 @@
+package bmc_test
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"bootlab/internal/bmc"
+	"bootlab/internal/lab"
+	"bootlab/internal/netlab"
+)
+
+// A simulator is OpenIPMI's ipmi_sim: a controller that speaks RMCP+ and runs a program where a real one switches power.
+type simulator struct{ dir, addr string }
+
+const chassis = `#!/bin/sh
+# ADDRESS get|set NAME [VALUE]...
+dir=$(dirname "$0")
+shift; op=$1; shift
+while [ $# -gt 0 ]; do
+	if [ "$op" = get ]; then
+		case $1 in power) echo "power:$(cat "$dir/power")" ;; *) echo "$1:none" ;; esac
+		shift
+	else
+		echo "$1 $2" >>"$dir/done"
+		shift 2
+	fi
+done
+`
+
+const lanConf = `name "sim"
+set_working_mc 0x20
+  startlan 1
+    addr 127.0.0.1 PORT
+    priv_limit admin
+    allowed_auths_admin none md2 md5 straight
+    guid a123456789abcdefa123456789abcdef
+  endlan
+  chassis_control "DIR/chassis 0x20"
+  user 2 true "admin" "calvin" admin 10 none md2 md5 straight
+`
+
+func simulate(t *testing.T, power string) *simulator {
+	t.Helper()
+	netlab.Need(t, "ipmitool", "ipmi_sim")
+	spare, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &simulator{dir: t.TempDir(), addr: spare.LocalAddr().String()}
+	spare.Close()
+	_, port, _ := net.SplitHostPort(s.addr)
+	for name, text := range map[string]string{
+		"chassis": chassis, "lan.conf": strings.NewReplacer("DIR", s.dir, "PORT", port).Replace(lanConf), "power": power,
+		"sim.emu": "mc_setbmc 0x20\nmc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02\nmc_enable 0x20\n",
+	} {
+		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command("ipmi_sim", "-c", "lan.conf", "-f", "sim.emu", "-s", s.dir)
+	cmd.Dir = s.dir
+	var log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &log, &log
+	stdin, err := cmd.StdinPipe() // it ends with its standard input
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stdin.Close()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("ipmi_sim:\n%s", log.String())
+		}
+	})
+	s.await(t)
+	return s
+}
+
+// await waits until the port is taken.
+func (s *simulator) await(t *testing.T) {
+	t.Helper()
+	for range 500 {
+		c, err := net.ListenPacket("udp4", s.addr)
+		if err != nil {
+			return
+		}
+		c.Close()
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("ipmi_sim does not listen")
+}
+
+func (s *simulator) done(t *testing.T) []string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(s.dir, "done"))
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return strings.FieldsFunc(string(b), func(r rune) bool { return r == '\n' })
+}
+
+// TestIPMI lets ipmitool speak to a controller that is no fake of ours. A power cycle switches off, and on again by itself
+// some time later, which this does not wait for. The simulator knows no question that ipmitool begins with, so that each
+// of its runs waits for some seconds.
+func TestIPMI(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, power, password string
+		want                  []string
+		err                   string
+	}{
+		{"on", "1", "calvin", []string{"boot pxe", "power 0"}, ""},
+		{"off", "0", "calvin", []string{"boot pxe", "power 1"}, ""},
+		{"wrong password", "1", "hobbes", nil, "ipmitool chassis bootdev pxe: exit status 1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := simulate(t, tt.power)
+			err := bmc.Cycle(t.Context(), &lab.BMC{IPMI: s.addr, Username: "admin", PasswordFile: file(t, tt.password+"\n")})
+			if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {
+				t.Errorf("error %v, want %q", err, tt.err)
+			}
+			if diff := cmp.Diff(strings.Join(tt.want, ", "), strings.Join(s.done(t), ", ")); diff != "" {
+				t.Errorf("done (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestNoIPMItool: without the program the error says what to install.
+func TestNoIPMItool(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	err := bmc.Cycle(t.Context(), &lab.BMC{IPMI: "192.0.2.1"})
+	if err == nil || !strings.Contains(fmt.Sprint(err), "apt install ipmitool") {
+		t.Errorf("error %v", err)
+	}
+}

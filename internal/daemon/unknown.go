@@ -1,0 +1,226 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"bootlab/dhcpd/leases"
+	"bootlab/internal/api"
+	"bootlab/internal/lab"
+	"bootlab/internal/timeline"
+	"bootlab/internal/unknown"
+)
+
+// maxUnknown is how many unknown machines are told of: those heard of last.
+const maxUnknown = 500
+
+// Unknown implements httpd.Strangers. A machine is unknown if no host of the lab has its MAC, and was heard of if it told
+// what it is, holds an address, or has a timeline. All three are bounded, and survive a restart.
+func (c *counter) Unknown(context.Context) []api.Unknown {
+	found := map[lab.MAC]*api.Unknown{}
+	l := c.current.Load().Lab
+	of := func(m lab.MAC) *api.Unknown {
+		if m.IsZero() || l.HostByMAC(m) != nil {
+			return nil
+		}
+		if found[m] == nil {
+			found[m] = &api.Unknown{MAC: m}
+		}
+		return found[m]
+	}
+	for _, s := range c.story.All() {
+		if m, err := lab.ParseMAC(s.Key); err == nil {
+			addStory(of(m), s)
+		}
+	}
+	for _, m := range c.unknown.All() {
+		addReport(of(m.MAC), m)
+	}
+	for _, lease := range c.book.All() {
+		addLease(of(lease.MAC), lease)
+	}
+	all := make([]api.Unknown, 0, len(found))
+	for _, u := range found {
+		all = append(all, place(l, *u))
+	}
+	slices.SortFunc(all, func(a, b api.Unknown) int { return cmp.Or(b.Last.Compare(a.Last), a.MAC.Compare(b.MAC)) })
+	return all[:min(len(all), maxUnknown)]
+}
+
+func addStory(u *api.Unknown, s timeline.Summary) {
+	if u == nil {
+		return
+	}
+	u.Last, u.Stage, u.Event = s.Last.At, s.Stage, s.Last.Kind.String()
+	u.IP = s.Last.Addr
+	if s.Outcome == timeline.Failed {
+		u.Reason = unknown.Tidy(cmp.Or(s.Last.Err, s.Reason), 200)
+	}
+}
+
+func addReport(u *api.Unknown, m unknown.Machine) {
+	if u == nil {
+		return
+	}
+	f := m.Facts
+	u.First, u.IP, u.MACs = m.First, m.Addr, f.MACs
+	if m.Last.After(u.Last) {
+		u.Last = m.Last
+	}
+	u.UUID, u.Serial, u.Asset, u.Board, u.Manufacturer, u.Product = f.UUID, f.Serial, f.Asset, f.Board, f.Manufacturer, f.Product
+	u.Arch, u.Platform, u.IPXE, u.NIC, u.MemoryMiB = f.Arch, f.Platform, f.IPXE, f.NIC, f.MemoryMiB
+}
+
+func addLease(u *api.Unknown, lease leases.Lease) {
+	if u == nil || lease.State == leases.Declined || lease.State == leases.Conflict {
+		return
+	}
+	u.IP, u.Name = lease.Addr, unknown.Tidy(lease.Hostname, 253)
+	if lease.Start.After(u.Last) {
+		u.Last = lease.Start
+	}
+}
+
+// place says where in the lab a machine is.
+func place(l *lab.Lab, u api.Unknown) api.Unknown {
+	if n := l.NetworkOf(u.IP); n != nil {
+		u.Network = n.Name
+		if p := n.PoolHolding(u.IP); p != nil {
+			u.Pool = p.Name
+		}
+	}
+	return u
+}
+
+// Adoption implements httpd.Strangers.
+func (c *counter) Adoption(ctx context.Context, mac lab.MAC) (api.Adoption, error) {
+	l := c.current.Load().Lab
+	if h := l.HostByMAC(mac); h != nil {
+		return api.Adoption{}, &api.Error{Status: http.StatusConflict, Message: fmt.Sprintf("%s is in the lab: it is host %s", mac, h.Name), Hint: "bootlab hosts lists them"}
+	}
+	all := c.Unknown(ctx)
+	i := slices.IndexFunc(all, func(u api.Unknown) bool { return u.MAC == mac || slices.Contains(u.MACs, mac) })
+	if i < 0 {
+		return api.Adoption{}, &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("nothing was heard of %s", mac), Hint: "bootlab hosts --unknown lists who was heard of"}
+	}
+	a := api.Adoption{Unknown: all[i], Names: names(l, all[i])}
+	a.MACs = slices.DeleteFunc(slices.Clone(a.MACs), func(m lab.MAC) bool { return l.HostByMAC(m) != nil })
+	a.Wanted, a.From = c.wanted(l, all[i])
+	return a, nil
+}
+
+// names returns what a machine could be called, as far as nobody is: by its serial number, by what it calls itself, by
+// its UUID (whose last part differs from machine to machine; Dell's all begin alike), by its MAC.
+func names(l *lab.Lab, u api.Unknown) (free []string) {
+	uuid := u.UUID[strings.LastIndexByte(u.UUID, '-')+1:]
+	if uuid != "" {
+		uuid = "node-" + uuid
+	}
+	for _, name := range []string{label(serial(u.Serial)), label(u.Name), label(uuid), u.MAC.Hyphens()} {
+		if name != "" && l.Host(name) == nil && !slices.Contains(free, name) {
+			free = append(free, name)
+		}
+	}
+	return free
+}
+
+// serial leaves out what makers write who did not write a serial number.
+func serial(s string) string {
+	switch low := strings.ToLower(s); {
+	case len(s) < 4, strings.HasPrefix(low, "to be filled"), strings.HasPrefix(low, "not "), strings.Contains(low, "default"), strings.Contains(low, "serial"),
+		strings.Contains(low, "o.e.m"), strings.Trim(low, "0123456789") == "" && strings.HasPrefix("0123456789012345", low), strings.Trim(low, "0-. x") == "", low == "none", low == "invalid":
+		return ""
+	}
+	return s
+}
+
+// label makes a host's name of a text, or nothing where that leaves too little.
+func label(s string) string {
+	s = strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r - 'A' + 'a'
+		case r == '-' || r == ' ' || r == '_' || r == '.':
+			return '-'
+		}
+		return -1
+	}, s)
+	s = strings.Trim(s[:min(len(s), 63)], "-")
+	if len(s) < 3 {
+		return ""
+	}
+	return s
+}
+
+// wanted is the address that a machine could have for good: that of its lease, or one that nobody has in its network.
+func (c *counter) wanted(l *lab.Lab, u api.Unknown) (netip.Addr, string) {
+	if lease, ok := c.book.ByMAC(u.MAC); ok && l.NetworkOf(lease.Addr) != nil && l.HostByIP(lease.Addr) == nil {
+		return lease.Addr, "its lease"
+	}
+	n := l.NetworkOf(u.IP)
+	if n == nil && len(l.Networks) == 1 {
+		n = l.Networks[0]
+	}
+	if n == nil {
+		return netip.Addr{}, ""
+	}
+	if a := c.nextFree(l, n); a.IsValid() {
+		return a, "the next that nobody has in network " + n.Name
+	}
+	return netip.Addr{}, ""
+}
+
+// maxTries bounds the search for a free address in a large subnet.
+const maxTries = 1 << 16
+
+// nextFree returns the address behind the highest reserved one that no pool and nobody has, or the first such.
+func (c *counter) nextFree(l *lab.Lab, n *lab.Network) netip.Addr {
+	taken := c.takenIn(l, n)
+	start := n.Subnet.Addr()
+	for a := range maps.Keys(taken) {
+		if a.Compare(start) > 0 && l.HostByIP(a) != nil && n.PoolHolding(a) == nil && a != n.Router && a != n.Address {
+			start = a
+		}
+	}
+	free := func(from netip.Addr) netip.Addr {
+		for a, tries := from.Next(), 0; n.Subnet.Contains(a) && tries < maxTries; a, tries = a.Next(), tries+1 {
+			if !taken[a] && n.PoolHolding(a) == nil && n.Subnet.Contains(a.Next()) { // the last is the broadcast address
+				return a
+			}
+		}
+		return netip.Addr{}
+	}
+	if a := free(start); a.IsValid() {
+		return a
+	}
+	return free(n.Subnet.Addr())
+}
+
+// takenIn returns the addresses of n that are somebody's.
+func (c *counter) takenIn(l *lab.Lab, n *lab.Network) map[netip.Addr]bool {
+	taken := map[netip.Addr]bool{n.Address: true, n.Router: true}
+	for _, h := range l.Hosts {
+		taken[h.IP] = true
+	}
+	for _, cl := range l.Clusters {
+		taken[cl.Address], taken[cl.Ingress] = true, true
+	}
+	for _, b := range l.Balancers {
+		taken[b.Listen.Addr()] = true
+	}
+	for _, lease := range c.book.All() {
+		taken[lease.Addr] = true
+	}
+	for _, r := range n.Routes {
+		taken[r.Via] = true
+	}
+	return taken
+}

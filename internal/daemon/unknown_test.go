@@ -1,0 +1,84 @@
+package daemon
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"bootlab/dhcpd/leases"
+	"bootlab/internal/api"
+	"bootlab/internal/lab"
+	"bootlab/internal/store/storetest"
+)
+
+func TestNames(t *testing.T) {
+	t.Parallel()
+	l, err := lab.Parse("lab.yaml", []byte("version: 1\ndomain: d.example\nhosts: {taken: {ip: 10.0.0.9}}\nnetworks: {n: {subnet: 10.0.0.0/24, dhcp: off}}\n"), lab.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		u    api.Unknown
+		want string
+	}{
+		{api.Unknown{Serial: "J8K2P53", UUID: "4c4c4544-004a-3810-804b-b8c04f503533"}, "j8k2p53 node-b8c04f503533 02-00-00-00-00-01"},
+		{api.Unknown{Serial: "To Be Filled By O.E.M.", Name: "Printer.lan"}, "printer-lan 02-00-00-00-00-01"},
+		{api.Unknown{Serial: "Not Specified"}, "02-00-00-00-00-01"},
+		{api.Unknown{Serial: "System Serial Number"}, "02-00-00-00-00-01"},
+		{api.Unknown{Serial: "0123456789"}, "02-00-00-00-00-01"},
+		{api.Unknown{Serial: "00000000"}, "02-00-00-00-00-01"},
+		{api.Unknown{Serial: "Default string"}, "02-00-00-00-00-01"},
+		{api.Unknown{Serial: "taken"}, "02-00-00-00-00-01"},
+		{api.Unknown{Serial: "VMware-56 4d 8e 1c"}, "vmware-56-4d-8e-1c 02-00-00-00-00-01"},
+		{api.Unknown{Serial: "ünïcode\x1b[31m"}, "ncode31m 02-00-00-00-00-01"},
+		{api.Unknown{Serial: strings.Repeat("a-", 60)}, strings.Repeat("a-", 31) + "a 02-00-00-00-00-01"},
+	} {
+		tt.u.MAC = lab.MAC{2, 0, 0, 0, 0, 1}
+		if diff := cmp.Diff(tt.want, strings.Join(names(l, tt.u), " ")); diff != "" {
+			t.Errorf("%+v (-want +got):\n%s", tt.u, diff)
+		}
+	}
+}
+
+func TestNextFree(t *testing.T) {
+	t.Parallel()
+	const text = `version: 1
+domain: d.example
+networks:
+  n: {subnet: 10.0.0.0/28, address: 10.0.0.1, router: 10.0.0.2, dhcp: off, pools: {p: {range: 10.0.0.9-10.0.0.12}}, routes: [{to: 10.9.0.0/24, via: 10.0.0.6}]}
+hosts:
+`
+	for _, tt := range []struct{ name, hosts, want string }{
+		{"behind the last", "  a: {ip: 10.0.0.5}\n", "10.0.0.7"},
+		{"over the pool", "  a: {ip: 10.0.0.8}\n", "10.0.0.13"},
+		{"from the start, if nothing is behind", "  a: {ip: 10.0.0.14}\n", "10.0.0.3"},
+		{"none", "  a: {ip: 10.0.0.3}\n  b: {ip: 10.0.0.4}\n  c: {ip: 10.0.0.5}\n  d: {ip: 10.0.0.7}\n  e: {ip: 10.0.0.8}\n  f: {ip: 10.0.0.13}\n  g: {ip: 10.0.0.14}\n", "invalid IP"},
+		{"no hosts", "", "10.0.0.3"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			hosts := tt.hosts
+			if hosts == "" {
+				hosts = "  {}\n"
+			}
+			l, err := lab.Parse("lab.yaml", []byte(text+hosts), lab.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			book, err := leases.Open(t.Context(), storetest.Memory(), time.Now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := &counter{Daemon: &Daemon{learned: &learned{book: book}}}
+			if got := c.nextFree(l, l.Networks[0]); got.String() != tt.want {
+				t.Errorf("%s, want %s", got, tt.want)
+			}
+			if got := c.nextFree(l, l.Networks[0]); got != (netip.Addr{}) && !l.Networks[0].Subnet.Contains(got) {
+				t.Errorf("%s is outside", got)
+			}
+		})
+	}
+}
