@@ -9,32 +9,18 @@ import (
 	"slices"
 )
 
-// The names of the programs, as they stand in the paths of the boot plane.
-const (
-	BIOS    = "undionly.kpxe"     // x86 BIOS, on top of the card's own PXE stack
-	UEFI    = "ipxe.efi"          // UEFI x86-64, with drivers of its own
-	UEFISNP = "snponly.efi"       // UEFI x86-64, on top of the firmware's driver
-	ARM64   = "snponly-arm64.efi" // UEFI 64-bit Arm, on top of the firmware's driver
-)
-
-// Names returns the names of all programs, sorted.
-func Names() []string { return []string{ARM64, BIOS, UEFI, UEFISNP} }
-
 //go:embed all:assets
 var assets embed.FS
 
-// debianDir is where Debian's package ipxe puts its builds. They lack HTTPS and 64-bit Arm, and bear our names.
-const debianDir = "/usr/lib/ipxe"
-
 // FS returns the programs as one flat file system. A file of dir comes before one that is embedded, and that before one
-// of Debian's. An empty dir means no folder of the user's; such a folder may hold further files, which are served too.
+// that a package of Debian's has installed. An empty dir means no folder of the user's; such a folder may hold further files, which are served too.
 // Links that lead out of a folder are not followed. Opened files can seek.
 func FS(dir string) fs.FS {
 	embedded, err := fs.Sub(assets, "assets")
 	if err != nil {
 		panic(err) // the folder is part of this package
 	}
-	layers := layered{{embedded, Names()}, {folder(debianDir), Names()}}
+	layers := layered{{embedded, Names()}, {debian(), Names()}}
 	if dir != "" {
 		layers = slices.Insert(layers, 0, layer{fsys: folder(dir)})
 	}
@@ -62,9 +48,15 @@ func Files(fsys fs.FS) ([]File, error) {
 	return files, nil
 }
 
-// Missing returns the names of the programs that fsys lacks, sorted.
-func Missing(fsys fs.FS) []string {
-	return slices.DeleteFunc(Names(), func(name string) bool {
+// Missing returns the names of the programs that fsys lacks and every lab may need, sorted.
+func Missing(fsys fs.FS) []string { return missing(fsys, BIOS, UEFI, UEFISNP, ARM64) }
+
+// MissingSigned returns the names of the programs that fsys lacks and labs with Secure Boot need, sorted.
+func MissingSigned(fsys fs.FS) []string { return missing(fsys, ShimX64, GRUBX64) }
+
+func missing(fsys fs.FS, names ...string) []string {
+	slices.Sort(names)
+	return slices.DeleteFunc(names, func(name string) bool {
 		info, err := fs.Stat(fsys, name)
 		return err == nil && info.Mode().IsRegular()
 	})

@@ -1,0 +1,63 @@
+package firmware
+
+import "slices"
+
+// The names of the programs, as they stand in the paths of the boot plane.
+const (
+	BIOS    = "undionly.kpxe"     // x86 BIOS, on top of the card's own PXE stack
+	UEFI    = "ipxe.efi"          // UEFI x86-64, with drivers of its own
+	UEFISNP = "snponly.efi"       // UEFI x86-64, on top of the firmware's driver
+	ARM64   = "snponly-arm64.efi" // UEFI 64-bit Arm, on top of the firmware's driver
+
+	// Signed by a distribution, for Secure Boot. shim loads GRUB from beside itself, under that name.
+	ShimX64   = "shimx64.efi"
+	GRUBX64   = "grubx64.efi"
+	ShimARM64 = "shimaa64.efi"
+	GRUBARM64 = "grubaa64.efi"
+)
+
+// A kind is a sort of program: who wrote it, and what it is for.
+type kind struct {
+	what    string
+	licence string // SPDX
+	source  string
+}
+
+// A program is one network boot program that bootlab knows by its name.
+type program struct {
+	kind
+	name     string
+	runs     string // the firmware that runs it
+	about    string
+	system   string // where Debian's package puts it; empty: in none
+	pkg      string // Debian's package
+	optional bool   // no machine needs it unless the lab says so
+}
+
+// programs returns all of them, in the order in which people look for them.
+func programs() []program {
+	ipxe := kind{"iPXE", "GPL-2.0-or-later", "https://github.com/ipxe/ipxe"}
+	shim := kind{"shim", "BSD-2-Clause", "https://github.com/rhboot/shim"}
+	grub := kind{"GRUB", "GPL-3.0-or-later", "https://www.gnu.org/software/grub"}
+	const x64, arm64 = "UEFI x64", "UEFI arm64"
+	return []program{
+		{ipxe, BIOS, "BIOS", "on the card's own PXE stack", "/usr/lib/ipxe/undionly.kpxe", "ipxe", false},
+		{ipxe, UEFI, x64, "with drivers of its own", "/boot/ipxe.efi", "ipxe", false},
+		{ipxe, UEFISNP, x64, "on the firmware's driver", "/usr/lib/ipxe/snponly.efi", "ipxe", false},
+		{ipxe, ARM64, arm64, "on the firmware's driver", "", "", false},
+		{shim, ShimX64, x64, "Secure Boot: starts GRUB", "/usr/lib/shim/shimx64.efi.signed", "shim-signed", true},
+		{grub, GRUBX64, x64, "Secure Boot: starts kernels", "/usr/lib/grub/x86_64-efi-signed/grubnetx64.efi.signed", "grub-efi-amd64-signed", true},
+		{shim, ShimARM64, arm64, "Secure Boot: starts GRUB", "/usr/lib/shim/shimaa64.efi.signed", "shim-signed:arm64", true},
+		{grub, GRUBARM64, arm64, "Secure Boot: starts kernels", "/usr/lib/grub/arm64-efi-signed/grubnetaa64.efi.signed", "grub-efi-arm64-signed:arm64", true},
+	}
+}
+
+// Names returns the names of all programs, sorted.
+func Names() []string {
+	var names []string
+	for _, p := range programs() {
+		names = append(names, p.name)
+	}
+	slices.Sort(names)
+	return names
+}
