@@ -16,6 +16,9 @@ const (
 	nbpIA32    = "ipxe-ia32.efi"
 	nbpARM32   = "ipxe-arm32.efi"
 	nbpRISCV64 = "ipxe-riscv64.efi"
+	// Signed, for Secure Boot; each loads grubx64.efi or grubaa64.efi from beside itself.
+	nbpShimX64   = "shimx64.efi"
+	nbpShimARM64 = "shimaa64.efi"
 )
 
 const (
@@ -64,6 +67,17 @@ func nbpOf(r *wire.Request) string {
 	return ""
 }
 
+// signed returns the shim for an architecture that there is Secure Boot for, or nbp.
+func signed(nbp string) string {
+	switch nbp {
+	case nbpX64:
+		return nbpShimX64
+	case nbpARM64:
+		return nbpShimARM64
+	}
+	return nbp
+}
+
 // bootFor decides what a machine in this stage boots. An operating system never gets a boot file: Debian's installer,
 // for one, takes any URL there for its preseed file.
 //
@@ -78,16 +92,17 @@ func bootFor(r *wire.Request, n *lab.Network, host *lab.Host) bootInfo {
 	case wire.StageIPXE:
 		return bootInfo{file: n.ScriptURL(r.MAC), next: n.Address, ipxe: noPXEDHCP}
 	case wire.StageHTTP:
-		return httpBoot(r, n)
+		return httpBoot(r, n, host.Chain)
 	default:
-		return pxeBoot(r, n)
+		return pxeBoot(r, n, host.Chain)
 	}
 }
 
-// httpBoot: UEFI takes an offer for HTTP boot only if option 60 says HTTPClient in offer and acknowledgement.
-func httpBoot(r *wire.Request, n *lab.Network) bootInfo {
+// httpBoot: UEFI takes an offer for HTTP boot only if option 60 says HTTPClient in offer and acknowledgement. GRUB that was
+// loaded by HTTP knows no network, as Debian builds it, and stops at its prompt: such a machine is left to PXE.
+func httpBoot(r *wire.Request, n *lab.Network, chain lab.Chain) bootInfo {
 	nbp := nbpOf(r)
-	if nbp == "" || nbp == nbpBIOS || n.BaseURL == "" {
+	if nbp == "" || nbp == nbpBIOS || n.BaseURL == "" || chain == lab.ChainGRUB && signed(nbp) != nbp {
 		return bootInfo{}
 	}
 	return bootInfo{file: n.BootURL(r.MAC, nbp), vendor: vendorHTTP}
@@ -96,8 +111,11 @@ func httpBoot(r *wire.Request, n *lab.Network) bootInfo {
 // pxeBoot says PXEClient together with useBootFile. EDK2 then takes the offer at its highest rank (DhcpPxe10 in
 // PxeBcDhcp4.c), above any proxy on the wire, and boots the file without asking port 4011; a plain offer without option
 // 60 would boot too, but ranks below every proxy. TestOVMF sees it with real firmware.
-func pxeBoot(r *wire.Request, n *lab.Network) bootInfo {
+func pxeBoot(r *wire.Request, n *lab.Network, chain lab.Chain) bootInfo {
 	nbp := nbpOf(r)
+	if chain == lab.ChainGRUB {
+		nbp = signed(nbp)
+	}
 	if nbp == "" {
 		return bootInfo{}
 	}

@@ -69,7 +69,7 @@ func parseBoot(rest string) target {
 	if err != nil {
 		return target{}
 	}
-	if name == lab.ScriptName || name == lab.AutoexecName {
+	if name == lab.ScriptName || name == lab.AutoexecName || name == lab.GRUBName {
 		return target{route: routeScript, mac: mac, name: name}
 	}
 	return named(target{route: routeFirmware, mac: mac, name: name})

@@ -50,6 +50,15 @@ var (
 
 // open finds what t names. The error is always a *refusal.
 func (s *Server) open(ctx context.Context, table *Table, t target, from netip.Addr) (content, error) {
+	c, err := s.find(ctx, table, t, from)
+	var r *refusal
+	if errors.As(err, &r) && t.what != wantScript && optional(t.name) {
+		r.code, r.message, r.told = CodeNotFound, "file not found", true
+	}
+	return c, err
+}
+
+func (s *Server) find(ctx context.Context, table *Table, t target, from netip.Addr) (content, error) {
 	switch t.what {
 	case wantScript:
 		return s.openScript(ctx, t, from)

@@ -188,6 +188,16 @@ func TestResolve(t *testing.T) {
 		{"./images/vmlinuz", target{what: wantFile, name: "images/vmlinuz"}, true},
 		{"boot/not-a-mac/ipxe.efi", target{what: wantFile, name: "boot/not-a-mac/ipxe.efi"}, true},
 		{"boot/52-54-00-00-02-01/a/b", target{what: wantFile, name: "boot/52-54-00-00-02-01/a/b"}, true},
+		{"/grub/grub.cfg", target{what: wantScript, name: "grub.cfg"}, true},
+		{"/debian-installer/amd64/grub/grub.cfg", target{what: wantScript, name: "grub.cfg"}, true},
+		{"boot/52-54-00-00-02-01/grub.cfg", target{wantScript, "grub.cfg", mac}, true},
+		{"boot/52-54-00-00-02-01/grub/grub.cfg", target{wantScript, "grub.cfg", mac}, true},
+		{"grub.cfg", target{what: wantScript, name: "grub.cfg"}, true},
+		{"/EFI/redhat/GRUB.cfg-01-52-54-00-00-02-01", target{wantScript, "grub.cfg", mac}, true},
+		{"/grub/grub.cfg-0A4D0015", target{what: wantFile, name: "grub/grub.cfg-0A4D0015"}, true},
+		{"/grub/x86_64-efi/fs.lst", target{what: wantFile, name: "grub/x86_64-efi/fs.lst"}, true},
+		{"public/grub/grub.cfg", target{what: wantFile, name: "public/grub/grub.cfg"}, true},
+		{"/files/public/grub/grub.cfg", target{what: wantFile, name: "public/grub/grub.cfg"}, true},
 		{"../etc/passwd", target{}, false},
 		{"images/../../etc/passwd", target{}, false},
 		{`images\..\x`, target{}, false},
@@ -206,6 +216,19 @@ func TestResolve(t *testing.T) {
 				t.Errorf("target (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestOptional: what shim and GRUB ask for and can do without is no news.
+func TestOptional(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]bool{
+		"revocations_sku.efi": true, "revocations_sbat.efi": true, "shim_certificate_0.efi": true, "grub/x86_64-efi/command.lst": true,
+		"debian-installer/amd64/grub/x86_64-efi/http.mod": true, "grubx64.efi": false, "images/vmlinuz": false, "public/files.lst": false,
+	} {
+		if got := optional(name); got != want {
+			t.Errorf("optional(%q) = %v, want %v", name, got, want)
+		}
 	}
 }
 

@@ -68,6 +68,9 @@ func resolve(name string) (t target, ok bool) {
 	if mac, file, ok := cutBootPath(name); ok {
 		return bootTarget(mac, file), true
 	}
+	if mac, ok := grubConfig(name); ok {
+		return target{what: wantScript, name: lab.GRUBName, mac: mac}, true
+	}
 	if !strings.Contains(name, "/") {
 		return bootTarget(lab.MAC{}, name), true
 	}
@@ -76,7 +79,13 @@ func resolve(name string) (t target, ok bool) {
 
 // cutBootPath takes "boot/<mac>/<file>" apart.
 func cutBootPath(name string) (mac lab.MAC, file string, ok bool) {
-	parts := strings.Split(name, "/")
+	mac, file, ok = cutMAC(name)
+	return mac, file, ok && file != "" && !strings.Contains(file, "/")
+}
+
+// cutMAC takes "boot/<mac>/<rest>" apart.
+func cutMAC(name string) (mac lab.MAC, rest string, ok bool) {
+	parts := strings.SplitN(name, "/", 3)
 	if len(parts) != 3 || !strings.EqualFold(parts[0]+"/", lab.PathBoot) {
 		return lab.MAC{}, "", false
 	}
@@ -84,8 +93,42 @@ func cutBootPath(name string) (mac lab.MAC, file string, ok bool) {
 	return mac, parts[2], err == nil
 }
 
+// grubConfig reports whether a name is that of GRUB's configuration, and for which machine: zero where the name does not
+// tell. Whoever builds GRUB chooses the folder: "/grub" with Debian, "/debian-installer/amd64/grub" with its installer, that
+// of GRUB itself with Red Hat, which asks for "grub.cfg-01-<mac>" first. Lab files keep their names.
+func grubConfig(name string) (mac lab.MAC, ok bool) {
+	first, _, _ := strings.Cut(name, "/")
+	if strings.EqualFold(first+"/", lab.PathFiles) || strings.EqualFold(first, serving.Public) {
+		return lab.MAC{}, false
+	}
+	dir, base := path.Split(name)
+	if len(base) < len(lab.GRUBName) || !strings.EqualFold(base[:len(lab.GRUBName)], lab.GRUBName) {
+		return lab.MAC{}, false
+	}
+	switch rest := base[len(lab.GRUBName):]; {
+	case rest == "":
+		mac, _, _ = cutMAC(dir)
+		return mac, true
+	case strings.HasPrefix(rest, "-01-"):
+		mac, err := lab.ParseMAC(rest[len("-01-"):])
+		return mac, err == nil
+	}
+	return lab.MAC{}, false
+}
+
+// optional reports whether a file of that name, which is not there, is missed by nobody: shim asks for revocations and
+// certificates beside itself, GRUB for lists of modules and, where it has none built in, for modules.
+func optional(name string) bool {
+	base := strings.ToLower(path.Base(name))
+	switch path.Ext(base) {
+	case ".lst", ".mod":
+		return strings.Contains(strings.ToLower(name), "grub/")
+	}
+	return strings.HasPrefix(base, "revocations_") || strings.HasPrefix(base, "shim_certificate_")
+}
+
 func bootTarget(mac lab.MAC, file string) target {
-	for _, script := range []string{lab.ScriptName, lab.AutoexecName} {
+	for _, script := range []string{lab.ScriptName, lab.AutoexecName, lab.GRUBName} {
 		if strings.EqualFold(file, script) {
 			return target{what: wantScript, name: script, mac: mac}
 		}

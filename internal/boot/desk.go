@@ -61,10 +61,11 @@ func (d *Desk) machine(t *Table, mac lab.MAC, from netip.Addr) *lab.Host {
 }
 
 // Script renders the script for the machine with that MAC: its installer, its own disk, or the reason why there is
-// nothing for it. Asking for it begins a boot, which is durable when Script returns. name is only told to people.
+// nothing for it. Asking for it begins a boot, which is durable when Script returns. name says for which boot loader:
+// lab.GRUBName is GRUB's, any other iPXE's.
 func (d *Desk) Script(ctx context.Context, mac lab.MAC, from netip.Addr, name string) ([]byte, error) {
 	t := d.deps.Table()
-	script, detail, err := d.script(ctx, t, mac, from)
+	script, detail, err := d.script(ctx, t, mac, from, loaderOf(name))
 	e := event.Event{Kind: event.ScriptServed, MAC: mac, Addr: from, Detail: name + ": " + detail, Bytes: int64(len(script))}
 	if err != nil {
 		e.Kind, e.Detail, e.Err = event.ScriptRefused, name, err.Error()
@@ -73,15 +74,15 @@ func (d *Desk) Script(ctx context.Context, mac lab.MAC, from netip.Addr, name st
 	return script, err
 }
 
-func (d *Desk) script(ctx context.Context, t *Table, mac lab.MAC, from netip.Addr) (script []byte, detail string, err error) {
+func (d *Desk) script(ctx context.Context, t *Table, mac lab.MAC, from netip.Addr, l loader) (script []byte, detail string, err error) {
 	h := d.machine(t, mac, from)
 	if h == nil || h.Profile == nil {
-		return recipe.Nothing(mac), "nothing in the lab for this machine", nil
+		return l.nothing(mac), "nothing in the lab for this machine", nil
 	}
-	local := func(why string) []byte { return recipe.LocalBoot(h.Name, why+": starting from its own disk", h.Local) }
+	local := func(why string) []byte { return l.localBoot(h.Name, why+": starting from its own disk", h.Local) }
 	switch {
 	case h.Profile.OS == lab.OSDiscover && h.Network != nil:
-		return recipe.Discover(mac, h.Network.BaseURL), "discovery", nil
+		return l.discover(mac, h.Network.BaseURL), "discovery", nil
 	case h.Profile.Kernel == "" && h.Profile.IPXE == "":
 		return local("has nothing to boot from the network"), "local boot", nil
 	}
@@ -107,7 +108,7 @@ func (d *Desk) script(ctx context.Context, t *Table, mac lab.MAC, from netip.Add
 	}
 	data, err = r.Data(t.lab, h, mac, ticket.Token)
 	if err == nil {
-		script, err = r.Script(data)
+		script, err = l.script(r, data)
 	}
 	if err != nil {
 		return nil, "", later("render the script of "+h.Name, err)

@@ -243,6 +243,33 @@ func TestScripts(t *testing.T) {
 	}
 }
 
+// TestGRUB: who asks for grub.cfg gets what GRUB understands, of the same boot.
+func TestGRUB(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ask := func(mac lab.MAC, from netip.Addr) string {
+		t.Helper()
+		got, err := r.Script(t.Context(), mac, from, lab.GRUBName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(got)
+	}
+	if got := ask(mac, addr); !strings.Contains(got, "if linux $from/files/k;") {
+		t.Errorf("while it is armed:\n%s", got)
+	}
+	if got := ask(lab.MAC{2}, intrud); !strings.Contains(got, "is not in the lab file") || strings.Contains(got, "#!ipxe") {
+		t.Errorf("a stranger got:\n%s", got)
+	}
+	token := r.token(t)
+	if err := r.Done(t.Context(), mac, token, addr); err != nil {
+		t.Fatal(err)
+	}
+	if got := ask(mac, addr); !strings.Contains(got, "is installed") || !strings.Contains(got, "chainloader") {
+		t.Errorf("once it is installed:\n%s", got)
+	}
+}
+
 // TestOneHostFails: a template that fails for one host refuses that host, with the reason, and no other.
 func TestOneHostFails(t *testing.T) {
 	t.Parallel()

@@ -153,7 +153,7 @@ func (t *Table) Preview(h *lab.Host) (Preview, error) {
 	}
 	var p Preview
 	if h.Profile.Kernel != "" || h.Profile.IPXE != "" {
-		if p.Script, err = r.Script(d); err != nil {
+		if p.Script, err = loaderFor(h.Chain).script(r, d); err != nil {
 			return Preview{}, err
 		}
 	}

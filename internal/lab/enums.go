@@ -46,6 +46,9 @@ func (OS) spec() spec                       { return oneOf(operatingSystems()) }
 func installModes() []InstallMode           { return []InstallMode{InstallOnce, InstallAlways, InstallNever} }
 func (m *InstallMode) parse(s string) error { return parseOneOf(m, s, installModes()) }
 func (InstallMode) spec() spec              { return oneOf(installModes()) }
+func chains() []Chain                       { return []Chain{ChainIPXE, ChainGRUB} }
+func (c *Chain) parse(s string) error       { return parseOneOf(c, s, chains()) }
+func (Chain) spec() spec                    { return oneOf(chains()) }
 func localBoots() []LocalBoot {
 	return []LocalBoot{LocalBootAuto, LocalBootExit, LocalBootSanboot, LocalBootNone}
 }

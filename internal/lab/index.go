@@ -1,6 +1,9 @@
 package lab
 
-import "net/netip"
+import (
+	"cmp"
+	"net/netip"
+)
 
 // An index finds parts of a Lab by their key. It grows while resolve looks for duplicates, and never changes after.
 type index struct {
@@ -47,5 +50,6 @@ func (l *Lab) Guest(p *Pool, m MAC, a netip.Addr) *Host {
 	return &Host{
 		Pos: p.Pos, Name: name, FQDN: name + "." + l.Domain, Domain: l.Domain, MACs: []MAC{m}, IP: a, Network: p.Network,
 		Role: "guest", Profile: p.Profile, Lease: p.Lease, Routes: p.Routes, Options: p.Options, Pool: p, Vars: map[string]any{},
+		Chain: cmp.Or(p.Profile.Chain, ChainIPXE),
 	}
 }

@@ -151,6 +151,16 @@ const (
 	OSDiscover       OS = "discover" // no system at all: the machine tells what it is, and waits to be adopted
 )
 
+// Chain is what a machine's UEFI firmware starts, to start the rest. BIOS firmware starts iPXE whatever the chain is.
+type Chain string
+
+// The chains. ChainDefault, which only a profile may have, leaves the choice to the host.
+const (
+	ChainDefault Chain = ""
+	ChainIPXE    Chain = "ipxe"
+	ChainGRUB    Chain = "grub" // shim and GRUB, which a distribution signed: for Secure Boot
+)
+
 // InstallMode says when a profile's installer runs.
 type InstallMode string
 
@@ -192,6 +202,7 @@ type Profile struct {
 	Install     InstallMode
 	// InstallTimeout is how long an installer may say nothing before its machine counts as installed; 0: for ever.
 	InstallTimeout time.Duration
+	Chain          Chain
 	IPXE           string // a whole iPXE script as a template instead of kernel and initrd
 
 	keys map[string]Pos // where each key stands
@@ -218,6 +229,7 @@ type Host struct {
 	Cluster *Cluster
 	Role    string
 	Profile *Profile // nil: this machine boots nothing from here
+	Chain   Chain    // empty for hosts that no lab file has: iPXE
 	Aliases []string // absolute names without a final dot
 	Routes  []Route  // nil: the network's
 	Options []Option // nil: the network's

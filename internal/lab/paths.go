@@ -3,7 +3,7 @@ package lab
 // The boot plane has one layout for TFTP and HTTP, decided here. Every path of a boot carries the machine's MAC, so that
 // a request tells whose boot it belongs to:
 //
-//	boot/<mac>/<file>            firmware (undionly.kpxe, ipxe.efi, snponly.efi) and scripts (boot.ipxe, autoexec.ipxe)
+//	boot/<mac>/<file>            firmware (undionly.kpxe, ipxe.efi, shimx64.efi …) and scripts (boot.ipxe, autoexec.ipxe, grub.cfg)
 //	config/<mac>/<token>/<name>  the config document, HTTP only
 //	done/<mac>/<token>           "the install is done", HTTP only
 //	files/<path>                 what profiles name, and files/public/
@@ -21,6 +21,8 @@ const (
 	ScriptName = "boot.ipxe"
 	// AutoexecName is the script that iPXE 2.0 fetches by itself from where it was loaded.
 	AutoexecName = "autoexec.ipxe"
+	// GRUBName is the configuration of GRUB, which it asks for beside itself or in a folder that its builder chose.
+	GRUBName = "grub.cfg"
 )
 
 // BootPath returns "boot/<mac>/<file>", the path of file in the boot plane of one machine.

@@ -92,6 +92,7 @@ type rawProfile struct {
 	InstallTo   scalar[text]        `yaml:"install_to" def:"none" doc:"Disk to install to, such as /dev/vda."`
 	Install     scalar[InstallMode] `yaml:"install" def:"once where the recipe installs or install_to is set, else never" doc:"When the installer runs."`
 	Timeout     scalar[limit]       `yaml:"install_timeout" def:"2h" doc:"How long an installer may say nothing. Then its machine counts as installed, with a warning: it starts from its own disk until somebody says otherwise. never: wait for ever."`
+	Chain       scalar[Chain]       `yaml:"chain" def:"grub for VMs with firmware uefi-secure, else ipxe" doc:"What UEFI firmware starts: ipxe; or grub: shim and GRUB as a distribution signed them, for Secure Boot. BIOS starts iPXE in any case."`
 	IPXE        scalar[text]        `yaml:"ipxe" def:"none" doc:"A whole iPXE script as a template, below files, instead of kernel."`
 }
 
@@ -103,6 +104,7 @@ type rawHost struct {
 	Cluster scalar[ident]                    `yaml:"cluster" def:"none" doc:"Cluster that it belongs to."`
 	Role    scalar[ident]                    `yaml:"role" def:"none" doc:"bootstrap, control-plane, worker, appliance (this daemon), or any word of yours."`
 	Profile scalar[ident]                    `yaml:"profile" def:"none: boots nothing" doc:"What it boots."`
+	Chain   scalar[Chain]                    `yaml:"chain" def:"the profile's" doc:"What its UEFI firmware starts, as in profiles."`
 	Aliases scalars[domain]                  `yaml:"aliases" def:"none" doc:"More names, in the host's domain; a name with a dot at the end is absolute."`
 	Routes  list[rawRoute]                   `yaml:"routes" def:"the network's" doc:"Static routes, as in networks."`
 	Options dict[either[payload, rawOption]] `yaml:"options" def:"the network's" doc:"DHCP options by number, as in networks."`

@@ -255,6 +255,7 @@ func (r *resolver) profile(e *entry[rawProfile], p *Profile) {
 		Image: r.filePath(&raw.Image, key+".image"), Config: r.filePath(&raw.Config, key+".config"),
 		IPXE: r.filePath(&raw.IPXE, key+".ipxe"), Args: values(raw.Args, func(t text) string { return string(t) }),
 		ConfigReads: int(raw.ConfigReads.or(0)), InstallTo: string(raw.InstallTo.or("")), Install: raw.Install.or(InstallDefault),
+		Chain:          raw.Chain.or(ChainDefault),
 		InstallTimeout: time.Duration(raw.Timeout.or(limit(installTimeout))),
 	}
 	for i := range raw.Initrd.Items {
@@ -295,6 +296,9 @@ func (r *resolver) profileMakesSense(e *entry[rawProfile], key string) {
 			if s.set() {
 				r.fail(s, key+"."+name, "stands beside ipxe (%s), which is a whole script: want one of the two", r.pos(raw.IPXE.spot))
 			}
+		}
+		if raw.Chain.V == ChainGRUB {
+			r.fail(raw.Chain.spot, key+".chain", "GRUB cannot run the iPXE script (%s): want kernel instead, or chain: ipxe", r.pos(raw.IPXE.spot))
 		}
 		return
 	}

@@ -159,6 +159,28 @@ func (r *resolver) hostRest(e *entry[rawHost], h *Host) {
 	if raw.BMC.set() {
 		h.BMC = r.bmc(e)
 	}
+	r.hostChain(e, h)
+}
+
+// hostChain settles what the firmware of h starts: as the host says, else its profile, else what its firmware can start.
+func (r *resolver) hostChain(e *entry[rawHost], h *Host) {
+	h.Chain = ChainIPXE
+	if h.VM != nil && h.VM.Firmware == FirmwareUEFISecure {
+		h.Chain = ChainGRUB
+	}
+	p := h.Profile
+	if p != nil && p.Chain != ChainDefault {
+		h.Chain = p.Chain
+	}
+	h.Chain = e.V.Chain.or(h.Chain)
+	if h.Chain != ChainGRUB || p == nil || p.IPXE == "" || p.Chain == ChainGRUB {
+		return
+	}
+	if e.V.Chain.set() {
+		r.fail(e.V.Chain.spot, hostKey(e, "chain"), "GRUB cannot run the iPXE script of profile %s (%s): want a profile with a kernel, or chain: ipxe", p.Name, p.Pos)
+	} else {
+		r.fail(e.V.Profile.spot, hostKey(e, "profile"), "%s is an iPXE script (%s), and firmware uefi-secure starts GRUB: want a profile with a kernel, or chain: ipxe and an iPXE that is signed", p.Name, p.Pos)
+	}
 }
 
 // withoutMAC complains about what a host cannot do that has no MAC.

@@ -23,6 +23,8 @@ type Data struct {
 	// DocumentsURL is the folder of this host's documents, token included, without a final slash: the config document, the
 	// profile's other documents under their base names, and what the recipe adds.
 	DocumentsURL string
+
+	chain lab.Chain // no business of templates
 }
 
 // HostData is one host as templates see it.
@@ -111,6 +113,7 @@ func (r *Recipe) Data(l *lab.Lab, h *lab.Host, mac lab.MAC, token string) (Data,
 		},
 		Profile:   ProfileData{Name: h.Profile.Name, InstallTo: h.Profile.InstallTo, Tree: h.Profile.Tree, OS: h.Profile.OS},
 		Appliance: ApplianceData{Lab: l.Name, Domain: l.Domain},
+		chain:     h.Chain,
 	}
 	if c := h.Cluster; c != nil {
 		d.Cluster = &ClusterData{Name: c.Name, Domain: c.Domain, Address: Address{c.Address, ".Cluster.Address"}}

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"text/template"
+
+	"bootlab/internal/lab"
 )
 
 // A DocumentError is what is wrong in a document. Line and Column count from 1 in the file as it is written; 0 is
@@ -101,6 +103,10 @@ func (r *Recipe) Faults(d Data) (faults []Fault) {
 	if r.boots() {
 		_, err := r.Script(d)
 		add(r.scriptKey(), err)
+		if err == nil && d.chain == lab.ChainGRUB {
+			_, err := r.GRUB(d)
+			add("chain", err)
+		}
 	}
 	for _, doc := range r.list(d) {
 		add(doc.key, doc.check(r, d))

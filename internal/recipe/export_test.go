@@ -1,0 +1,4 @@
+package recipe
+
+// KernelWords is kernelWords.
+var KernelWords = kernelWords
