@@ -29,6 +29,8 @@ type Desk interface {
 	Script(ctx context.Context, mac lab.MAC, from netip.Addr, name string) ([]byte, error)
 	// Config returns a config document for a request that carries token. Its Release is called once it was sent or not.
 	Config(ctx context.Context, mac lab.MAC, token, name string, from netip.Addr) (*boot.Document, error)
+	// Answer returns the config document of the machine that has these MACs and asks from that address.
+	Answer(ctx context.Context, macs []lab.MAC, from netip.Addr) (*boot.Answer, error)
 	// ConfigRead tells that the whole document, n bytes, was handed to the network in dur. It is never called for HEAD.
 	ConfigRead(ctx context.Context, mac lab.MAC, token, name string, from netip.Addr, n int64, dur time.Duration) error
 	// Report takes what a machine tells of itself, in the query of a URL as it came.
@@ -193,14 +195,19 @@ func (b *Boot) answer(w *reply, q *request) {
 		b.done(w, q)
 	case routeReport:
 		b.report(w, q)
+	case routeAnswer:
+		b.post(w, q)
 	}
 }
 
 // allow answers 405 to methods that the route does not have. HEAD of done/ would look like a report and be none.
 func allow(w http.ResponseWriter, q *request) bool {
 	methods := []string{http.MethodGet, http.MethodHead}
-	if q.target.route == routeDone || q.target.route == routeReport {
+	switch q.target.route {
+	case routeDone, routeReport:
 		methods = []string{http.MethodGet, http.MethodPost}
+	case routeAnswer:
+		methods = []string{http.MethodPost}
 	}
 	if slices.Contains(methods, q.Method) {
 		return true
@@ -257,11 +264,15 @@ func (b *Boot) config(w *reply, q *request) {
 	if doc.Release != nil {
 		defer doc.Release()
 	}
-	if !b.send(w, q, doc) || q.Method == http.MethodHead {
-		return
+	if b.send(w, q, doc) && q.Method != http.MethodHead {
+		b.read(q, t, int64(len(doc.Body)))
 	}
+}
+
+// read books that the whole of a document, n bytes, was sent.
+func (b *Boot) read(q *request, t target, n int64) {
 	took := since(b.deps.Now, q.start)
-	if err := b.deps.Desk.ConfigRead(q.booking(), t.mac, t.token, t.name, q.from, int64(len(doc.Body)), took); err != nil {
+	if err := b.deps.Desk.ConfigRead(q.booking(), t.mac, t.token, t.name, q.from, n, took); err != nil {
 		b.deps.Log.Warn("config document served but not booked", keyMAC, t.mac, keyAddr, q.from, keyErr, redact(err.Error(), t.token))
 	}
 }

@@ -18,11 +18,12 @@ const (
 	routeConfig
 	routeDone
 	routeReport
+	routeAnswer
 )
 
 // routeNames are the routes in metrics.
 func routeNames() []string {
-	return []string{"none", "script", "firmware", "file", "config", "done", "report"}
+	return []string{"none", "script", "firmware", "file", "config", "done", "report", "answer"}
 }
 
 // A target is a parsed path of the boot plane.
@@ -58,6 +59,10 @@ func parsePath(p string) target {
 	case lab.PathReport:
 		if mac, err := lab.ParseMAC(rest); err == nil {
 			return target{route: routeReport, mac: mac}
+		}
+	case lab.PathAnswer + "/":
+		if rest == "" {
+			return target{route: routeAnswer}
 		}
 	}
 	return target{}
@@ -106,6 +111,8 @@ func (t target) String() string {
 		return lab.PathDone + t.mac.Hyphens() + "/…"
 	case routeReport:
 		return lab.PathReport + t.mac.Hyphens()
+	case routeAnswer:
+		return lab.PathAnswer
 	}
 	return "…" // it may hold anything, even a token
 }

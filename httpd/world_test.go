@@ -102,6 +102,15 @@ func (d *desk) Config(_ context.Context, mac lab.MAC, token, name string, from n
 	return &boot.Document{ContentType: "application/vnd.coreos.ignition+json", Body: d.document}, nil
 }
 
+func (d *desk) Answer(_ context.Context, macs []lab.MAC, from netip.Addr) (*boot.Answer, error) {
+	d.note("answer %v %s", macs, from)
+	if len(macs) == 0 || macs[len(macs)-1].String() != testMAC {
+		return nil, refusal{403, "no such NICs"}
+	}
+	doc := boot.Document{ContentType: "application/toml", Body: []byte("[global]\n")}
+	return &boot.Answer{Document: doc, MAC: macs[len(macs)-1], Token: testToken, Name: "answer.toml"}, nil
+}
+
 func (d *desk) ConfigRead(ctx context.Context, mac lab.MAC, _, name string, _ netip.Addr, n int64, _ time.Duration) error {
 	if d.booking != nil {
 		d.booking(ctx)

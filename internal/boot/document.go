@@ -3,6 +3,8 @@ package boot
 import (
 	"fmt"
 	"net/http"
+
+	"bootlab/internal/lab"
 )
 
 // A Document is a rendered config document.
@@ -10,6 +12,14 @@ type Document struct {
 	ContentType string
 	Body        []byte
 	Release     func() // to be called once it was sent or not; nil: nothing to do
+}
+
+// An Answer is a config document for a machine that told its MACs instead of a token, and what its read is booked under.
+type Answer struct {
+	Document
+	MAC   lab.MAC
+	Token string
+	Name  string
 }
 
 // A Refusal is a request that the desk turns down. Its message says why, for the log and the timeline; the machine is

@@ -174,6 +174,19 @@ func (m *Machine) again(ctx context.Context, h *lab.Host, s Status) (Ticket, err
 	return Ticket{Token: token}, nil
 }
 
+// Token returns a token of the boot of h that is under way, for an installer that was told none. It returns ErrState where
+// there is no such boot.
+func (m *Machine) Token(ctx context.Context, h *lab.Host) (string, error) {
+	m.transition.Lock()
+	defer m.transition.Unlock()
+	s := m.status(h)
+	if !s.underWay() || len(s.Tokens) == 0 {
+		return "", ErrState
+	}
+	ticket, err := m.again(ctx, h, s)
+	return ticket.Token, err
+}
+
 // begin starts one more boot of an installer, or holds the host after too many.
 func (m *Machine) begin(ctx context.Context, h *lab.Host, s Status, ask Ask) (Ticket, error) {
 	if m.loops(s) {

@@ -7,6 +7,7 @@ package lab
 //	config/<mac>/<token>/<name>  the config document, HTTP only
 //	done/<mac>/<token>           "the install is done", HTTP only
 //	files/<path>                 what profiles name, and files/public/
+//	answer                       the config document, POSTed for by an installer that tells its MACs instead, HTTP only
 //	report/<mac>?…               what a machine that is not in the lab tells of itself, HTTP only
 //
 // <mac> is written with hyphens. By TFTP a leading slash is allowed, and files/ may be left out.
@@ -16,6 +17,7 @@ const (
 	PathDone   = "done/"
 	PathFiles  = "files/"
 	PathReport = "report/"
+	PathAnswer = "answer"
 
 	// ScriptName is the iPXE script that a machine is sent to.
 	ScriptName = "boot.ipxe"
@@ -33,6 +35,9 @@ func (n *Network) BootURL(m MAC, file string) string { return n.BaseURL + "/" + 
 
 // ScriptURL returns where a machine of this network fetches its iPXE script.
 func (n *Network) ScriptURL(m MAC) string { return n.BootURL(m, ScriptName) }
+
+// AnswerURL returns where installers of this network POST for their config document.
+func (n *Network) AnswerURL() string { return n.BaseURL + "/" + PathAnswer }
 
 // FilesURL returns where files are served, without a final slash.
 func (n *Network) FilesURL() string { return n.BaseURL + "/files" }

@@ -95,6 +95,7 @@ func (r *resolver) run() (err error) {
 	r.hostList()
 	r.gateways()
 	r.addresses()
+	r.answers()
 	r.dns()
 	r.balancerList()
 	r.deriveBalancers()

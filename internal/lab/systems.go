@@ -3,6 +3,7 @@ package lab
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -115,4 +116,42 @@ func (r *resolver) systemMakesSense(e *entry[rawProfile], key string) {
 		need("kernel", raw.Kernel.set(), "the path of wimboot")
 		need("initrd", raw.Initrd.set() || raw.Tree.set(), "BCD, boot.sdi and boot.wim, or tree: the folder of the unpacked ISO")
 	}
+}
+
+// AnswerOption is the DHCP option that tells Proxmox' installer where to POST for its answer.
+const AnswerOption = 250
+
+// answers gives the hosts and pools whose installer asks for its answer by POST the option that says where.
+func (r *resolver) answers() {
+	added := map[*Network][]Option{}
+	with := func(n *Network, own []Option) []Option {
+		if own != nil {
+			return withAnswer(own, n)
+		}
+		if added[n] == nil {
+			added[n] = withAnswer(n.Options, n)
+		}
+		return added[n]
+	}
+	for _, h := range r.lab.Hosts {
+		if h.Profile != nil && h.Profile.OS == OSProxmox && h.Network != nil && h.Network.BaseURL != "" {
+			h.Options = with(h.Network, h.Options)
+		}
+	}
+	for _, n := range r.lab.Networks {
+		for _, p := range n.Pools {
+			if p.Profile != nil && p.Profile.OS == OSProxmox && n.BaseURL != "" {
+				p.Options = with(n, p.Options)
+			}
+		}
+	}
+}
+
+// withAnswer adds the option to a copy of options, unless somebody has set it.
+func withAnswer(options []Option, n *Network) []Option {
+	at, set := slices.BinarySearchFunc(options, AnswerOption, func(o Option, code int) int { return int(o.Code) - code })
+	if set {
+		return options
+	}
+	return slices.Insert(slices.Clone(options), at, Option{Code: AnswerOption, Data: []byte(n.AnswerURL())})
 }

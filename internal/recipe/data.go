@@ -131,14 +131,14 @@ func (r *Recipe) Data(l *lab.Lab, h *lab.Host, mac lab.MAC, token string) (Data,
 	}
 	d.DoneURL = n.BaseURL + "/" + lab.PathDone + mac.Hyphens() + "/" + token
 	d.DocumentsURL = n.BaseURL + "/" + lab.PathConfig + mac.Hyphens() + "/" + token
-	config, err := r.configName(d)
+	config, err := r.ConfigName(d)
 	d.ConfigURL = d.DocumentsURL + "/" + config
 	return d, err
 }
 
-// configName returns what the config URL ends in: the document's own name, since some installers go by its ending, or
+// ConfigName returns what the config URL ends in: the document's own name, since some installers go by its ending, or
 // nothing for a seed, whose readers append the names they want.
-func (r *Recipe) configName(d Data) (string, error) {
+func (r *Recipe) ConfigName(d Data) (string, error) {
 	file, err := execute(r.config, d)
 	if err != nil || file == "" || r.system.seed {
 		return "", err

@@ -16,3 +16,6 @@ func proxmoxArgs(*lab.Profile, Data) []string {
 func proxmoxScript(b *strings.Builder, _ *Recipe, p *lab.Profile, d Data) {
 	linux(b, p, d, []module{{"proxmox.iso", fileURL(d, p.Image)}})
 }
+
+// Answers reports whether the installer asks for its config document by a POST to lab.PathAnswer.
+func (r *Recipe) Answers() bool { return r.profile.OS == lab.OSProxmox }

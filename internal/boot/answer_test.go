@@ -1,0 +1,73 @@
+package boot_test
+
+import (
+	"errors"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"bootlab/internal/boot"
+	"bootlab/internal/event"
+	"bootlab/internal/lab"
+)
+
+// TestAnswer walks Proxmox' installer: it knows where to ask from DHCP and tells its NICs.
+func TestAnswer(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "files", "answer.toml"), "root-password = \"{{.Host.Vars.secret}}\"")
+	text := strings.NewReplacer("live: {kernel: k, initrd: [i]}", "live: {os: proxmox, kernel: k, initrd: [i], image: pve.iso, config: answer.toml}",
+		"profile: disk", "profile: live").Replace(labFile)
+	l, err := lab.Parse(filepath.Join(dir, "lab.yaml"), []byte(text), lab.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := lab.Option{Code: 250, Data: []byte("http://192.168.16.1:8080/answer")}
+	for name, options := range map[string][]lab.Option{"host": l.Host("worker-0").Options, "pool": l.Networks[0].Pools[0].Options} {
+		if len(options) != 1 || options[0].Code != want.Code || string(options[0].Data) != string(want.Data) {
+			t.Errorf("options of the %s: %v, want %v", name, options, want)
+		}
+	}
+	if l.Host("switch").Options != nil {
+		t.Errorf("a host that installs nothing is told %v", l.Host("switch").Options)
+	}
+	table, err := boot.Compile(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rigOf(t, l, table)
+	lo, ctx := lab.MAC{}, t.Context()
+	ask := func(from netip.Addr, macs ...lab.MAC) error {
+		a, err := r.Answer(ctx, macs, from)
+		if err == nil {
+			a.Release()
+			if string(a.Body) != `root-password = "s3"` || a.ContentType != "application/toml" || a.MAC != mac {
+				t.Errorf("answer %s %s for %s", a.ContentType, a.Body, a.MAC)
+			}
+			err = r.ConfigRead(ctx, a.MAC, a.Token, a.Name, from, int64(len(a.Body)), 0)
+		}
+		return err
+	}
+	refused := func(what string, err error) {
+		t.Helper()
+		var status interface{ HTTPStatus() int }
+		if !errors.As(err, &status) || status.HTTPStatus() != 403 {
+			t.Errorf("%s: %v, want 403", what, err)
+		}
+		if last := r.events[len(r.events)-1]; last.Kind != event.ConfigRefused || last.Err == "" {
+			t.Errorf("%s: last event %+v, want a refusal with its reason", what, last)
+		}
+	}
+	refused("before it boots", ask(addr, lo, mac))
+	if _, err := r.Script(ctx, mac, addr, lab.ScriptName); err != nil {
+		t.Fatal(err)
+	}
+	refused("another address", ask(intrud, mac))
+	refused("no NIC of ours", ask(addr, lo))
+	refused("no NIC", ask(addr))
+	if err := ask(addr, lo, mac); err != nil {
+		t.Error(err)
+	}
+	refused("a second reader", ask(addr, mac))
+}
