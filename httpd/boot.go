@@ -19,6 +19,7 @@ import (
 	"bootlab/internal/boot"
 	"bootlab/internal/event"
 	"bootlab/internal/lab"
+	"bootlab/internal/mirror"
 	"bootlab/internal/serving"
 )
 
@@ -44,9 +45,16 @@ type Leases interface {
 	MACOf(netip.Addr) (lab.MAC, bool)
 }
 
+// Mirrors hand out files of upstream archives.
+type Mirrors interface {
+	// Open returns a file of m; path is valid by fs.ValidPath, method GET or HEAD. Its errors carry a status, as a Desk's.
+	Open(ctx context.Context, m *lab.Mirror, path, method string) (*mirror.File, error)
+}
+
 // A Table is what the boot plane answers from, beside its Desk. It is immutable.
 type Table struct {
-	files *serving.Files
+	files   *serving.Files
+	mirrors map[string]*lab.Mirror // by name
 }
 
 // Compile makes the table of l. It is pure; its errors are lab.Problems.
@@ -55,11 +63,17 @@ func Compile(l *lab.Lab) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	return NewTable(files), nil
+	return NewTable(l, files), nil
 }
 
-// NewTable makes a table of files that were compiled already, for who serves them by TFTP too.
-func NewTable(files *serving.Files) *Table { return &Table{files: files} }
+// NewTable makes a table of a lab whose files were compiled already, for who serves them by TFTP too.
+func NewTable(l *lab.Lab, files *serving.Files) *Table {
+	t := &Table{files: files, mirrors: make(map[string]*lab.Mirror, len(l.Mirrors))}
+	for _, m := range l.Mirrors {
+		t.mirrors[m.Name] = m
+	}
+	return t
+}
 
 // BootConfig is how the boot plane behaves; the zero value is right.
 type BootConfig struct {
@@ -72,6 +86,7 @@ type BootDeps struct {
 	Desk     Desk
 	Firmware fs.FS // network boot programs, by file name
 	Leases   Leases
+	Mirrors  Mirrors
 	Events   event.Recorder
 	Metrics  prometheus.Registerer
 	Log      *slog.Logger
@@ -88,6 +103,8 @@ func (d BootDeps) mustBeComplete() {
 		panic("httpd: BootDeps.Firmware is nil")
 	case d.Leases == nil:
 		panic("httpd: BootDeps.Leases is nil")
+	case d.Mirrors == nil:
+		panic("httpd: BootDeps.Mirrors is nil")
 	case d.Events == nil:
 		panic("httpd: BootDeps.Events is nil")
 	case d.Metrics == nil:
@@ -197,6 +214,8 @@ func (b *Boot) answer(w *reply, q *request) {
 		b.report(w, q)
 	case routeAnswer:
 		b.post(w, q)
+	case routeMirror:
+		b.mirror(w, q)
 	}
 }
 

@@ -19,19 +19,21 @@ const (
 	routeDone
 	routeReport
 	routeAnswer
+	routeMirror
 )
 
 // routeNames are the routes in metrics.
 func routeNames() []string {
-	return []string{"none", "script", "firmware", "file", "config", "done", "report", "answer"}
+	return []string{"none", "script", "firmware", "file", "config", "done", "report", "answer", "mirror"}
 }
 
 // A target is a parsed path of the boot plane.
 type target struct {
-	route route
-	mac   lab.MAC // zero for a file
-	token string  // of config and done
-	name  string  // the rest: of a file, a script or a document; valid by fs.ValidPath
+	route  route
+	mac    lab.MAC // zero for a file
+	token  string  // of config and done
+	mirror string  // whose file it is
+	name   string  // the rest: of a file, a script or a document; valid by fs.ValidPath
 }
 
 // parsePath reads the path of a URL, percent-encoding undone. What is no path of the boot plane has routeNone. MACs may be
@@ -45,6 +47,9 @@ func parsePath(p string) target {
 	switch kind, rest, _ := strings.Cut(p, "/"); kind + "/" {
 	case lab.PathFiles:
 		return named(target{route: routeFile, name: rest})
+	case lab.PathMirror:
+		mirror, name, _ := strings.Cut(rest, "/")
+		return named(target{route: routeMirror, mirror: mirror, name: name})
 	case lab.PathBoot:
 		return parseBoot(rest)
 	case lab.PathConfig:
@@ -103,6 +108,8 @@ func (t target) String() string {
 	switch t.route {
 	case routeFile:
 		return lab.PathFiles + t.name
+	case routeMirror:
+		return lab.PathMirror + t.mirror + "/" + t.name
 	case routeScript, routeFirmware:
 		return lab.BootPath(t.mac, t.name)
 	case routeConfig:

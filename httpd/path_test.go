@@ -16,7 +16,7 @@ func FuzzBootPath(f *testing.F) {
 		"/boot/52-54-00-2c-01-10/boot.ipxe", "/boot/52%3A54%3A00%3A2C%3A01%3A10/boot.ipxe", "//boot/52:54:00:2c:01:10//ipxe.efi",
 		"/boot/52-54-00-2c-01-10/autoexec.ipxe", "/boot/52-54-00-2c-01-10/grub/x86_64-efi/core.efi", "/files/images/a+b.img",
 		"/config/52-54-00-2c-01-10/0123456789abcdef/master.ign", "/config/52:54:00:2C:01:10/t/", "/done/52-54-00-2c-01-10/t",
-		"/files/%2e%2e/etc/passwd", "/files/../x", "/files/a//../b", "/boot//x", "/files/", "", "*", "/report/52-54-00-2c-01-10", "/report/52-54-00-2c-01-10/x", "/answer", "/answer/", "/answer/x", "/config/52-54-00-2c-01-10//x",
+		"/files/%2e%2e/etc/passwd", "/files/../x", "/files/a//../b", "/mirror/debian/pool/main/g/g++/g++_4%3a12.deb", "/mirror/debian", "/mirror//x", "/mirror/a/../b", "/boot//x", "/files/", "", "*", "/report/52-54-00-2c-01-10", "/report/52-54-00-2c-01-10/x", "/answer", "/answer/", "/answer/x", "/config/52-54-00-2c-01-10//x",
 	} {
 		f.Add(seed)
 	}
@@ -56,6 +56,8 @@ func spellings(t target) (paths []string) {
 		switch t.route {
 		case routeFile:
 			paths = append(paths, "/files/"+t.name)
+		case routeMirror:
+			paths = append(paths, "/mirror/"+t.mirror+"/"+t.name, "//mirror//"+t.mirror+"//"+t.name)
 		case routeScript, routeFirmware:
 			paths = append(paths, "/boot/"+mac+"/"+t.name, "//boot//"+mac+"/"+t.name)
 		case routeConfig:

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -27,6 +28,7 @@ import (
 	"bootlab/internal/boot"
 	"bootlab/internal/event"
 	"bootlab/internal/lab"
+	"bootlab/internal/mirror"
 	"bootlab/internal/netlab"
 )
 
@@ -203,6 +205,7 @@ type world struct {
 	logs   *logBuffer
 	reg    *prometheus.Registry
 	addr   string
+	table  atomic.Pointer[httpd.Table]
 	boot   *httpd.Boot
 	stop   context.CancelFunc
 	ended  chan error
@@ -227,12 +230,9 @@ func newWorld(t testing.TB, limits httpd.Limits, files map[string][]byte) *world
 	for name, content := range files {
 		write(t, filepath.Join(w.dir, name), content)
 	}
-	table, err := httpd.Compile(&lab.Lab{
-		Appliance: lab.Appliance{Files: w.dir},
-		Profiles: []*lab.Profile{{
-			Name: "p", Kernel: "images/vmlinuz", Initrd: []string{"images/initrd.img", "images/gone.img"}, Rootfs: "images/link",
-			Config: "public/secret.ign",
-		}},
+	w.serve(t)
+	mirrors, err := mirror.New(mirror.Config{Dir: t.TempDir()}, mirror.Deps{
+		Mirrors: func() []*lab.Mirror { return nil }, Events: w.events, Metrics: w.reg, Log: slog.New(slog.DiscardHandler), Now: time.Now,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -242,7 +242,7 @@ func newWorld(t testing.TB, limits httpd.Limits, files map[string][]byte) *world
 		level = slog.LevelInfo
 	}
 	b, err := httpd.NewBoot(httpd.BootConfig{Limits: limits}, httpd.BootDeps{
-		Table: func() *httpd.Table { return table }, Desk: w.desk, Leases: leases{}, Events: w.events, Metrics: w.reg,
+		Table: w.table.Load, Desk: w.desk, Leases: leases{}, Mirrors: mirrors, Events: w.events, Metrics: w.reg,
 		Firmware: firmware(), Now: time.Now,
 		Log: slog.New(slog.NewTextHandler(w.logs, &slog.HandlerOptions{Level: level})),
 	})
@@ -259,6 +259,23 @@ func newWorld(t testing.TB, limits httpd.Limits, files map[string][]byte) *world
 	go func() { w.ended <- b.Serve(ctx, l) }()
 	t.Cleanup(w.end(t))
 	return w
+}
+
+// serve brings a lab into force: one profile, and these mirrors.
+func (w *world) serve(t testing.TB, mirrors ...*lab.Mirror) {
+	t.Helper()
+	table, err := httpd.Compile(&lab.Lab{
+		Appliance: lab.Appliance{Files: w.dir},
+		Profiles: []*lab.Profile{{
+			Name: "p", Kernel: "images/vmlinuz", Initrd: []string{"images/initrd.img", "images/gone.img"}, Rootfs: "images/link",
+			Config: "public/secret.ign",
+		}},
+		Mirrors: mirrors,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.table.Store(table)
 }
 
 // end stops the server and fails the test unless it ends well.

@@ -21,7 +21,7 @@ func TestMetricsPage(t *testing.T) {
 	netlab.Need(t, "root", "ip")
 	r := newRig(t, "10.76.0.1")
 	lab := strings.Replace(r.read(), "networks:\n  n: {", "networks:\n  baremetal: {pools: {guests: {range: 10.76.0.100-10.76.0.110}}, ", 1)
-	r.write(lab + "balancers:\n  web: {listen: \"10.76.0.1:80\", backends: [\"a:80\"], check: {kind: none}}\n")
+	r.write(lab + "mirrors: {debian: \"http://127.0.0.1:9/debian\"}\nbalancers:\n  web: {listen: \"10.76.0.1:80\", backends: [\"a:80\"], check: {kind: none}}\n")
 	r.registry = prometheus.NewRegistry()
 	r.start()
 	var got bytes.Buffer

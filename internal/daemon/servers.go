@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"path/filepath"
 	"time"
 
 	"bootlab/dhcpd"
@@ -11,6 +12,8 @@ import (
 	"bootlab/httpd"
 	"bootlab/internal/boot"
 	"bootlab/internal/firmware"
+	"bootlab/internal/lab"
+	"bootlab/internal/mirror"
 	"bootlab/internal/snapshot"
 	"bootlab/lbproxy"
 	"bootlab/tftpd"
@@ -22,6 +25,7 @@ type servers struct {
 	dhcp      *dhcpd.Server
 	tftp      *tftpd.Server
 	dns       *dnsd.Server
+	mirrors   *mirror.Cache
 	bootPlane *httpd.Boot
 	admin     *httpd.Admin
 	lb        *lbproxy.Server
@@ -42,7 +46,7 @@ func (d *Daemon) build() (*servers, error) {
 		Table: table(d, func(s *snapshot.Snapshot) *dhcpd.Table { return s.DHCP }),
 		Book:  d.book, Events: d.bus, Log: d.log, Registerer: d.registry, Now: time.Now, Listen: listenDHCP,
 	})
-	var errs [6]error
+	var errs [7]error
 	s.tftp, errs[0] = tftpd.New(tftpd.Config{}, tftpd.Deps{
 		Table:    table(d, func(s *snapshot.Snapshot) *tftpd.Table { return s.TFTP }),
 		Firmware: nbps, Scripts: desk, Leases: who{d}, Events: d.bus, Log: d.log, Metrics: d.registry,
@@ -51,9 +55,13 @@ func (d *Daemon) build() (*servers, error) {
 		Table:  table(d, func(s *snapshot.Snapshot) *dnsd.Table { return s.DNS }),
 		Leases: guests{d}, Now: time.Now, Log: d.log, Registerer: d.registry,
 	})
+	s.mirrors, errs[6] = mirror.New(mirror.Config{Dir: filepath.Join(d.current.Load().Lab.Appliance.State, "mirrors")}, mirror.Deps{
+		Mirrors: func() []*lab.Mirror { return d.current.Load().Lab.Mirrors },
+		Events:  d.bus, Metrics: d.registry, Log: d.log, Now: time.Now,
+	})
 	s.bootPlane, errs[2] = httpd.NewBoot(httpd.BootConfig{}, httpd.BootDeps{
 		Table: table(d, func(s *snapshot.Snapshot) *httpd.Table { return s.HTTP }),
-		Desk:  desk, Firmware: nbps, Leases: who{d}, Events: d.bus, Metrics: d.registry, Log: d.log, Now: time.Now,
+		Desk:  desk, Firmware: nbps, Leases: who{d}, Mirrors: s.mirrors, Events: d.bus, Metrics: d.registry, Log: d.log, Now: time.Now,
 	})
 	s.lb, errs[3] = lbproxy.New(lbproxy.Config{}, lbproxy.Deps{
 		Table:  table(d, func(s *snapshot.Snapshot) *lbproxy.Table { return s.LB }),

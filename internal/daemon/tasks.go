@@ -32,6 +32,8 @@ func (d *Daemon) tasks(socks *sockets, watch *watcher) tasks {
 		{name: "virt", run: d.virt.Serve},
 		// Transfers end up to a limit: half a kernel is a dead boot.
 		{name: "httpd", run: func(ctx context.Context) error { return d.bootPlane.Serve(ctx, socks.http) }},
+		// Nobody reads from mirrors any more; what is half fetched is thrown away.
+		{name: "mirror", run: d.mirrors.Run},
 		{name: "tftpd", run: func(ctx context.Context) error { return d.tftp.Serve(ctx, socks.tftp) }},
 		// Machines that go on booting elsewhere still want names, and renew their addresses last.
 		{name: "dnsd", run: func(ctx context.Context) error {

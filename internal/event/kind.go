@@ -40,6 +40,11 @@ const (
 	ConfigServed
 	ConfigRefused
 
+	MirrorDown
+	MirrorUp
+	MirrorUnkept
+	MirrorCorrupt
+
 	InstallArmed
 	InstallBooting
 	InstallStarted
@@ -133,6 +138,11 @@ var table = [kinds]description{
 	FileMissing:    {"file_missing", StageFiles, slog.LevelWarn, "a file is not there or not to be served"},
 	ConfigServed:   {"config_served", StageConfig, slog.LevelInfo, "a machine fetched its config document"},
 	ConfigRefused:  {"config_refused", StageConfig, slog.LevelWarn, "a config document was refused: wrong address, token or time"},
+
+	MirrorDown:    {"mirror_down", StageFiles, slog.LevelWarn, "no upstream of a mirror answers; what is kept is given out, even if it is old"},
+	MirrorUp:      {"mirror_up", StageFiles, slog.LevelInfo, "an upstream of a mirror answers again"},
+	MirrorUnkept:  {"mirror_unkept", StageFiles, slog.LevelWarn, "files of a mirror cannot be kept and are passed through: no room, or the disk refuses"},
+	MirrorCorrupt: {"mirror_corrupt", StageFiles, slog.LevelError, "a file from upstream has a wrong checksum and was thrown away"},
 
 	InstallArmed:     {"install_armed", StageInstall, slog.LevelInfo, "the next boot installs this machine"},
 	InstallBooting:   {"install_booting", StageInstall, slog.LevelInfo, "an installer is booting"},

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -16,6 +17,7 @@ type Lab struct {
 	Appliance   Appliance
 	Networks    []*Network
 	Profiles    []*Profile
+	Mirrors     []*Mirror
 	Hosts       []*Host
 	Clusters    []*Cluster
 	Hypervisors []*Hypervisor
@@ -214,6 +216,22 @@ func (p *Profile) PosOf(key string) Pos {
 		return pos
 	}
 	return p.Pos
+}
+
+// A Mirror is an archive that machines reach through the appliance, which keeps what was fetched.
+type Mirror struct {
+	Pos       Pos
+	Name      string
+	URLs      []string      // upstreams that hold the same files, without a final slash; at least one
+	MaxSize   Size          // room on disk
+	Allow     []Pattern     // of paths; nil: all
+	Immutable []Pattern     // of paths whose content never changes, beside those that are known not to
+	Fresh     time.Duration // how long any other file is given out unasked
+}
+
+// Allows reports whether a path, without a slash in front, may be fetched.
+func (m *Mirror) Allows(path string) bool {
+	return len(m.Allow) == 0 || slices.ContainsFunc(m.Allow, func(p Pattern) bool { return p.Match([]byte(path)) })
 }
 
 // A Host is one machine. Fields that the lab file leaves out are zero.

@@ -9,6 +9,7 @@ package lab
 //	files/<path>                 what profiles name, and files/public/
 //	answer                       the config document, POSTed for by an installer that tells its MACs instead, HTTP only
 //	report/<mac>?…               what a machine that is not in the lab tells of itself, HTTP only
+//	mirror/<name>/<path>         an upstream's file, kept here, HTTP only
 //
 // <mac> is written with hyphens. By TFTP a leading slash is allowed, and files/ may be left out.
 const (
@@ -18,6 +19,7 @@ const (
 	PathFiles  = "files/"
 	PathReport = "report/"
 	PathAnswer = "answer"
+	PathMirror = "mirror/"
 
 	// ScriptName is the iPXE script that a machine is sent to.
 	ScriptName = "boot.ipxe"
@@ -41,3 +43,6 @@ func (n *Network) AnswerURL() string { return n.BaseURL + "/" + PathAnswer }
 
 // FilesURL returns where files are served, without a final slash.
 func (n *Network) FilesURL() string { return n.BaseURL + "/files" }
+
+// MirrorURL returns where a mirror of the lab is served, without a final slash.
+func (n *Network) MirrorURL(name string) string { return n.BaseURL + "/" + PathMirror + name }

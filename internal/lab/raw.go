@@ -5,17 +5,18 @@ package lab
 // req marks a key that must be there.
 
 type rawLab struct {
-	Version     repeated[count]     `yaml:"version" req:"yes" doc:"Version of the format: 1. May stand in every file of a folder."`
-	Lab         scalar[text]        `yaml:"lab" def:"the domain" doc:"Name of the lab, shown in the dashboard and in metrics' build info."`
-	Domain      scalar[domain]      `yaml:"domain" req:"yes" doc:"Domain of the hosts that belong to no cluster: they are <host>.<domain>."`
-	Appliance   rawAppliance        `yaml:"appliance" doc:"The daemon itself. A change takes effect at the next start."`
-	Networks    dict[rawNetwork]    `yaml:"networks" doc:"Networks that machines boot in, by name."`
-	Profiles    dict[rawProfile]    `yaml:"profiles" doc:"What machines boot, by name."`
-	Hosts       dict[rawHost]       `yaml:"hosts" doc:"Machines, by name: one DNS label."`
-	Clusters    dict[rawCluster]    `yaml:"clusters" doc:"Groups of hosts under one domain, by name."`
-	DNS         rawDNS              `yaml:"dns" doc:"Recursion, transfers and zones of your own."`
-	Balancers   dict[rawBalancer]   `yaml:"balancers" doc:"Load balancers beyond those that a cluster's kind brings along, by name."`
-	Hypervisors dict[rawHypervisor] `yaml:"hypervisors" doc:"libvirt connections that virtual machines run on, by name."`
+	Version     repeated[count]                  `yaml:"version" req:"yes" doc:"Version of the format: 1. May stand in every file of a folder."`
+	Lab         scalar[text]                     `yaml:"lab" def:"the domain" doc:"Name of the lab, shown in the dashboard and in metrics' build info."`
+	Domain      scalar[domain]                   `yaml:"domain" req:"yes" doc:"Domain of the hosts that belong to no cluster: they are <host>.<domain>."`
+	Appliance   rawAppliance                     `yaml:"appliance" doc:"The daemon itself. A change takes effect at the next start."`
+	Networks    dict[rawNetwork]                 `yaml:"networks" doc:"Networks that machines boot in, by name."`
+	Profiles    dict[rawProfile]                 `yaml:"profiles" doc:"What machines boot, by name."`
+	Mirrors     dict[either[weblink, rawMirror]] `yaml:"mirrors" def:"none" doc:"Archives of packages and images that machines reach through this appliance, which keeps what was fetched, by name: the upstream's URL, or the keys below. Machines fetch http://APPLIANCE:8080/mirror/NAME/PATH."`
+	Hosts       dict[rawHost]                    `yaml:"hosts" doc:"Machines, by name: one DNS label."`
+	Clusters    dict[rawCluster]                 `yaml:"clusters" doc:"Groups of hosts under one domain, by name."`
+	DNS         rawDNS                           `yaml:"dns" doc:"Recursion, transfers and zones of your own."`
+	Balancers   dict[rawBalancer]                `yaml:"balancers" doc:"Load balancers beyond those that a cluster's kind brings along, by name."`
+	Hypervisors dict[rawHypervisor]              `yaml:"hypervisors" doc:"libvirt connections that virtual machines run on, by name."`
 }
 
 type rawAppliance struct {
@@ -94,6 +95,14 @@ type rawProfile struct {
 	Timeout     scalar[limit]       `yaml:"install_timeout" def:"2h" doc:"How long an installer may say nothing. Then its machine counts as installed, with a warning: it starts from its own disk until somebody says otherwise. never: wait for ever."`
 	Chain       scalar[Chain]       `yaml:"chain" def:"grub for VMs with firmware uefi-secure, else ipxe" doc:"What UEFI firmware starts: ipxe; or grub: shim and GRUB as a distribution signed them, for Secure Boot. BIOS starts iPXE in any case."`
 	IPXE        scalar[text]        `yaml:"ipxe" def:"none" doc:"A whole iPXE script as a template, below files, instead of kernel."`
+}
+
+type rawMirror struct {
+	URL       oneOrMore[weblink] `yaml:"url" req:"yes" doc:"Upstream, or several that hold the same files: the first that answers is used."`
+	MaxSize   scalar[Size]       `yaml:"max_size" def:"20GiB" doc:"Room on disk. What was not asked for longest goes first."`
+	Allow     oneOrMore[Pattern] `yaml:"allow" def:"everything below url" doc:"Only paths that match one of these; * is anything, slashes too: dists/bookworm*, pool/*."`
+	Immutable oneOrMore[Pattern] `yaml:"immutable" def:"none" doc:"Paths of files that never change, beside those that are known not to (pool/, by-hash/, .deb, .udeb, .rpm, .apk, repodata/HASH-*): upstream is never asked for them again."`
+	Fresh     scalar[span]       `yaml:"fresh" def:"30s" doc:"How long any other file is given out without asking upstream whether it changed."`
 }
 
 type rawHost struct {

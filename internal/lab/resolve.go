@@ -25,6 +25,8 @@ const (
 	defaultDiskBus     = "virtio"
 	defaultPool        = "default"
 	defaultDomainType  = "kvm"
+	defaultMirrorSize  = 20 << 30
+	defaultMirrorFresh = 30 * time.Second
 
 	checkInterval = 5 * time.Second
 	checkTimeout  = 3 * time.Second
@@ -89,6 +91,7 @@ func (r *resolver) run() (err error) {
 	r.appliance()
 	r.networkList()
 	r.profileList()
+	r.mirrorList()
 	r.hypervisorList()
 	r.clusterList()
 	r.poolLists()

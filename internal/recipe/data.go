@@ -24,7 +24,9 @@ type Data struct {
 	// profile's other documents under their base names, and what the recipe adds.
 	DocumentsURL string
 
-	chain lab.Chain // no business of templates
+	chain   lab.Chain // no business of templates
+	mirrors []*lab.Mirror
+	network *lab.Network
 }
 
 // HostData is one host as templates see it.
@@ -114,6 +116,7 @@ func (r *Recipe) Data(l *lab.Lab, h *lab.Host, mac lab.MAC, token string) (Data,
 		Profile:   ProfileData{Name: h.Profile.Name, InstallTo: h.Profile.InstallTo, Tree: h.Profile.Tree, OS: h.Profile.OS},
 		Appliance: ApplianceData{Lab: l.Name, Domain: l.Domain},
 		chain:     h.Chain,
+		mirrors:   l.Mirrors, network: h.Network,
 	}
 	if c := h.Cluster; c != nil {
 		d.Cluster = &ClusterData{Name: c.Name, Domain: c.Domain, Address: Address{c.Address, ".Cluster.Address"}}

@@ -32,7 +32,7 @@ func worker(p *lab.Profile) (*lab.Lab, *lab.Host) {
 		Name: "worker-0", FQDN: "worker-0.server.our.pretty.lab", Role: "worker", MACs: []lab.MAC{{0x52, 0x54, 0, 0, 2, 4}},
 		IP: netip.MustParseAddr("192.168.16.24"), Network: n, Cluster: c, Profile: p, Vars: map[string]any{"rack": "r1"},
 	}
-	return &lab.Lab{Name: "telco", Domain: "our.pretty.lab"}, h
+	return &lab.Lab{Name: "telco", Domain: "our.pretty.lab", Mirrors: []*lab.Mirror{{Name: "debian"}, {Name: "epel"}}}, h
 }
 
 func compile(t *testing.T, p *lab.Profile, files fs.FS) (*recipe.Recipe, recipe.Data) {
@@ -291,5 +291,23 @@ func TestUnset(t *testing.T) {
 				t.Errorf("got %q, %v, want %q", args, err, tc.want)
 			}
 		})
+	}
+}
+
+// TestMirrors writes how a host reaches a mirror, and refuses one that the lab does not have.
+func TestMirrors(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`{{.MirrorURL "debian"}}`:                             "http://192.168.16.1:8080/mirror/debian",
+		`{{with .Mirror "debian"}}{{.Host}} {{.Path}}{{end}}`: "192.168.16.1:8080 /mirror/debian",
+		`{{(.Mirror "epel").URL}}/9`:                          "http://192.168.16.1:8080/mirror/epel/9",
+		`{{.MirrorURL "ubuntu"}}`:                             `error calling MirrorURL: mirror "ubuntu" is not in the lab: want one of its mirrors (debian, epel)`,
+	} {
+		p := &lab.Profile{Name: "p", OS: lab.OSDebian, Kernel: "k", Config: "preseed.cfg"}
+		r, d := compile(t, p, fstest.MapFS{"preseed.cfg": {Data: []byte(text)}})
+		doc, err := r.Config(d, "")
+		if got := string(doc.Body); err == nil && got != want || err != nil && !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%s: %q, %v; want %q", text, got, err, want)
+		}
 	}
 }

@@ -34,7 +34,7 @@ var rooms = []wall{
 	{"dhcpd/wire", []string{"internal/lab"}, "bytes; of the lab only how a MAC, a route and an option are written"},
 	{"tftpd", append(servers, "internal/serving"), "knows no other server"},
 	{"dnsd", servers, "asks for leases through an interface of its own"},
-	{"httpd", append(servers, "internal/serving", "internal/boot", "internal/api"), "serves what the desk says; knows no other server"},
+	{"httpd", append(servers, "internal/serving", "internal/boot", "internal/api", "internal/mirror"), "serves what the desk says; knows no other server"},
 	{"lbproxy", servers, "knows no other server"},
 	{"virt", servers, "knows no other server"},
 
@@ -49,6 +49,7 @@ var rooms = []wall{
 	{"internal/logs", []string{"internal/event"}, "a recorder"},
 	{"internal/api", []string{"internal/event", "internal/lab"}, "the admin plane's words, shared by server and client"},
 	{"internal/serving", []string{"internal/lab"}, "one rule for TFTP and HTTP"},
+	{"internal/mirror", []string{"internal/lab", "internal/event"}, "keeps files of archives; of the lab only what a mirror is"},
 	{"internal/event", []string{"internal/lab"}, "news; every room may tell them"},
 	{"internal/store/bolt", []string{"internal/store"}, "one store"},
 	{"internal/store/storetest", []string{"internal/store"}, "one suite for all stores"},

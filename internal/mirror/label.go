@@ -1,0 +1,105 @@
+package mirror
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+)
+
+// A head is what an upstream says of a file, in the words of its header.
+type head struct {
+	Size         int64  `json:"size"` // -1: not told
+	ETag         string `json:"etag,omitempty"`
+	LastModified string `json:"last_modified,omitempty"`
+	Type         string `json:"type,omitempty"`
+	Encoding     string `json:"encoding,omitempty"`
+}
+
+func headOf(r *http.Response) head {
+	h := head{
+		Size: r.ContentLength, ETag: r.Header.Get("Etag"), LastModified: r.Header.Get("Last-Modified"),
+		Type: r.Header.Get("Content-Type"), Encoding: r.Header.Get("Content-Encoding"),
+	}
+	if !validETag(h.ETag) {
+		h.ETag = ""
+	}
+	if h.modTime().IsZero() {
+		h.LastModified = ""
+	}
+	return h
+}
+
+// modTime returns the zero time where upstream tells none.
+func (h head) modTime() time.Time {
+	t, err := http.ParseTime(h.LastModified)
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}
+
+// validator returns what makes a range belong to this very file, for If-Range; empty: nothing does. A weak ETag does not
+// (RFC 9110, section 13.1.5).
+func (h head) validator() string {
+	if h.ETag != "" && !strings.HasPrefix(h.ETag, "W/") {
+		return h.ETag
+	}
+	return h.LastModified
+}
+
+// conditions are the header of "only if it changed".
+func (h head) conditions() http.Header {
+	header := http.Header{}
+	if h.ETag != "" {
+		header.Set("If-None-Match", h.ETag)
+	}
+	if h.LastModified != "" {
+		header.Set("If-Modified-Since", h.LastModified)
+	}
+	return header
+}
+
+// validETag keeps to RFC 9110, section 8.8.3: what is not an entity tag is not handed on.
+func validETag(s string) bool {
+	opaque, ok := strings.CutPrefix(strings.TrimPrefix(s, "W/"), `"`)
+	opaque, quoted := strings.CutSuffix(opaque, `"`)
+	return ok && quoted && !strings.ContainsFunc(opaque, func(r rune) bool { return r <= ' ' || r == '"' || r == 0x7f })
+}
+
+// A label is what is known of a file that is kept. It stands beside the file as JSON, is written last, and a file without
+// one is nothing.
+type label struct {
+	head
+	Path     string    `json:"path"`
+	Upstream string    `json:"upstream"` // the base URL it came from
+	Checked  time.Time `json:"checked"`  // when upstream last said that it is so
+}
+
+func readLabel(name string) (l label, err error) {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return l, err
+	}
+	if err := json.Unmarshal(b, &l); err != nil {
+		return l, fmt.Errorf("label %s: %w", name, err)
+	}
+	if l.Size < 0 || l.Path == "" {
+		return l, fmt.Errorf("label %s is not whole", name)
+	}
+	return l, nil
+}
+
+// write replaces the label at name.
+func (l label) write(name string) error {
+	b, err := json.Marshal(l)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(name+".new", b, 0o640); err != nil {
+		return err
+	}
+	return os.Rename(name+".new", name)
+}
