@@ -50,6 +50,7 @@ type NetworkData struct {
 	Subnet  netip.Prefix
 	Address netip.Addr // unknown where its interface is not up, as at a check elsewhere
 	Router  Address
+	DNS     []netip.Addr // name servers, as the network's machines are told
 }
 
 // ProfileData is a profile as templates see it.
@@ -128,6 +129,7 @@ func (r *Recipe) Data(l *lab.Lab, h *lab.Host, mac lab.MAC, token string) (Data,
 	}
 	d.Network.Name, d.Network.Subnet = n.Name, n.Subnet
 	d.Network.Address, d.Network.Router.Addr, d.Appliance.Address = n.Address, n.Router, n.Address
+	d.Network.DNS = n.DNS
 	d.FilesURL = n.FilesURL()
 	if h.Profile.Tree != "" {
 		d.TreeURL = URL(d.FilesURL + "/" + h.Profile.Tree)

@@ -18,10 +18,19 @@ func anacondaArgs(p *lab.Profile, d Data) []string {
 	return args
 }
 
-// debianArgs are of debian-installer; priority=critical answers what the preseed leaves open.
+// debianArgs are of debian-installer; priority=critical answers what the preseed leaves open. What it would ask even then, before
+// it has its preseed file, is answered here. BOOTIF names the card: with interface=auto alone it takes the first that has a link,
+// and on a machine with several it may stop without an address. In a network without a router, its DHCP script breaks off at the
+// route and never comes to the name servers, so that it asks for both.
 func debianArgs(p *lab.Profile, d Data) []string {
 	name, domain, _ := strings.Cut(d.Host.FQDN, ".")
-	args := []string{"auto=true", "priority=critical", "interface=auto", "hostname=" + name, "domain=" + domain}
+	args := []string{"auto=true", "priority=critical", "interface=auto", bootif(d), "hostname=" + name, "domain=" + domain}
+	if !d.Network.Router.IsValid() {
+		args = append(args, "netcfg/no_default_route=true")
+		if len(d.Network.DNS) > 0 {
+			args = append(args, "netcfg/get_nameservers="+d.Network.DNS[0].String())
+		}
+	}
 	if p.Config != "" {
 		args = append(args, "url="+d.ConfigURL)
 	}

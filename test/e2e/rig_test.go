@@ -246,11 +246,7 @@ func (r *rig) host(t *testing.T, name string) api.Host {
 // wantKinds holds that the timeline of a host has these kinds of event in this order; others may stand between them.
 func (r *rig) wantKinds(t *testing.T, host string, want ...event.Kind) {
 	t.Helper()
-	var seen []event.Event
-	for _, b := range ask[[]api.Boot](t, r, "timeline", host, "--all") {
-		seen = append(seen, b.Events...)
-	}
-	slices.SortFunc(seen, func(a, b event.Event) int { return a.At.Compare(b.At) })
+	seen := r.events(t, host)
 	rest := seen
 	for _, kind := range want {
 		i := slices.IndexFunc(rest, func(e event.Event) bool { return e.Kind == kind })
@@ -260,6 +256,27 @@ func (r *rig) wantKinds(t *testing.T, host string, want ...event.Kind) {
 		}
 		rest = rest[i+1:]
 	}
+}
+
+// events returns the timeline of a host, the oldest first.
+func (r *rig) events(t *testing.T, host string) (seen []event.Event) {
+	t.Helper()
+	for _, b := range ask[[]api.Boot](t, r, "timeline", host, "--all") {
+		seen = append(seen, b.Events...)
+	}
+	slices.SortFunc(seen, func(a, b event.Event) int { return a.At.Compare(b.At) })
+	return seen
+}
+
+// count returns how many events of a kind the timeline of a host has.
+func (r *rig) count(t *testing.T, host string, kind event.Kind) (n int) {
+	t.Helper()
+	for _, e := range r.events(t, host) {
+		if e.Kind == kind {
+			n++
+		}
+	}
+	return n
 }
 
 func story(events []event.Event) string {

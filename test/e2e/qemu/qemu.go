@@ -37,6 +37,7 @@ type Config struct {
 	Disk      string   // image of the only disk, /dev/vda; empty: no disk
 	DiskFirst bool     // boot the disk before the network; an empty disk falls through
 	MemoryMiB int      // 512 by default
+	IdleCard  bool     // before the card that boots stands another, with a link that leads nowhere
 	Args      []string // more for QEMU's command line
 }
 
@@ -134,6 +135,9 @@ func (m *Machine) args(t testing.TB) []string {
 		args = append(args, m.ovmf(t)...)
 	default:
 		t.Fatalf("qemu: no firmware %q", cfg.Firmware)
+	}
+	if cfg.IdleCard {
+		args = append(args, "-netdev", "hubport,hubid=1,id=idle", "-device", "virtio-net-pci,netdev=idle,mac=52:54:00:ff:ff:01,romfile=")
 	}
 	args = append(args, "-netdev", m.netdev(t), "-device", card)
 	if cfg.Disk != "" {
