@@ -8,28 +8,28 @@ import (
 // debconfTypes are the types of questions (debconf-devel(7)), and seen, which marks one.
 var debconfTypes = "string boolean select multiselect note text password title error seen"
 
-// preseed checks what debconf-set-selections reads: owner, question, type and value, in lines that a backslash continues.
-// It would take a wrong line for another question and go on, so that the installer stops and asks.
+// preseed checks what debconf-set-selections reads: owner, question, type and value, in lines that a backslash continues. It
+// would pass over a line that it cannot read, and the installer would stop and ask.
 func preseed(text []byte) *Error {
 	types := strings.Fields(debconfTypes)
-	continued := false
+	inside, comment := false, false // the line before goes on in this one, and is a comment
 	for i, line := range strings.Split(string(text), "\n") {
 		line = strings.TrimRight(line, "\r")
-		inside := continued
-		comment := strings.HasPrefix(strings.TrimLeft(line, " \t"), "#")
-		continued = strings.HasSuffix(line, "\\") && (inside || !comment)
 		fields := strings.Fields(line)
-		if inside || comment || len(fields) == 0 {
-			continue
-		}
+		remark := strings.HasPrefix(strings.TrimLeft(line, " \t"), "#")
 		switch {
+		case inside && comment && !remark && len(fields) > 0:
+			return errorAt(i+1, 1, "not a preseed: the comment before ends in a backslash and takes this line with it")
+		case inside || remark || len(fields) == 0:
 		case len(fields) < 3:
 			return errorAt(i+1, 1, "not a preseed: want owner, question, type and value, such as d-i debian-installer/locale string en_US")
 		case !slices.Contains(types, fields[2]):
 			return errorAt(i+1, strings.Index(line, fields[2])+1, "not a preseed: %q is no type of a question: want one of %s", fields[2], debconfTypes)
-		case fields[2] == "boolean" && (len(fields) != 4 || fields[3] != "true" && fields[3] != "false"):
+		case fields[2] == "boolean" && len(fields) > 3 && fields[3] != "true" && fields[3] != "false":
 			return errorAt(i+1, 1, "not a preseed: %s is boolean: want true or false", fields[1])
 		}
+		comment = remark || inside && comment
+		inside = strings.HasSuffix(line, "\\")
 	}
 	return nil
 }
