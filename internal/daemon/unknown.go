@@ -53,12 +53,13 @@ func (c *counter) Unknown(context.Context) []api.Unknown {
 	return all[:min(len(all), maxUnknown)]
 }
 
+// addStory takes the last that was heard: a machine has two timelines, one of before it had an address of a pool.
 func addStory(u *api.Unknown, s timeline.Summary) {
-	if u == nil {
+	if u == nil || s.Last.At.Before(u.Last) {
 		return
 	}
 	u.Last, u.Stage, u.Event = s.Last.At, s.Stage, s.Last.Kind.String()
-	u.IP = s.Last.Addr
+	u.IP, u.Reason = s.Last.Addr, ""
 	if s.Outcome == timeline.Failed {
 		u.Reason = unknown.Tidy(cmp.Or(s.Last.Err, s.Reason), 200)
 	}
