@@ -30,7 +30,7 @@ type Inventory interface {
 	// Leases returns the whole book, expired and released leases too; who asks picks what is wanted.
 	Leases(ctx context.Context) []api.Lease
 	// Plan returns everything derived from the lab in force as text, for one host or, with "", for all.
-	Plan(ctx context.Context, host string) (string, error)
+	Plan(ctx context.Context, host string, s api.Secrets) (string, error)
 }
 
 // Timelines tell the story of a host's boots. host is a name of the lab, or the MAC of a stranger with colons.

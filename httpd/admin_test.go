@@ -270,7 +270,7 @@ func TestErrorsBecomeAnswers(t *testing.T) {
 			Message: "this daemon has no virtual machines", Hint: "the lab file names no hypervisor, or libvirt is not installed"}},
 		{"refused reload", func() error { _, err := c.Reload(t.Context(), api.Careful); return err }, &api.Error{Status: 422,
 			Message: "the lab was refused, the last good one stays in force", Reason: h.reloadErr.Error()}},
-		{"unknown host", func() error { _, err := c.Plan(t.Context(), "nobody"); return err }, &api.Error{Status: 404,
+		{"unknown host", func() error { _, err := c.Plan(t.Context(), "nobody", api.Hidden); return err }, &api.Error{Status: 404,
 			Message: "no host nobody", Hint: "bootlab hosts lists them"}},
 	}
 	for _, tt := range tests {
@@ -317,7 +317,8 @@ func TestClientRoundTrip(t *testing.T) {
 			same(t, h.verdict)(c.Why(t.Context(), "master-1"))
 			same(t, h.balancers)(c.Balancers(t.Context()))
 			same(t, []api.VM{})(c.VMs(t.Context()))
-			same(t, "plan of \n")(c.Plan(t.Context(), ""))
+			same(t, "plan of \n")(c.Plan(t.Context(), "", api.Hidden))
+			same(t, "plan of a, secrets and all\n")(c.Plan(t.Context(), "a", api.Shown))
 			same(t, api.Arming{Host: "a", State: "armed", Cycled: true})(c.Install(t.Context(), "a", api.CycleNow))
 			same(t, api.VM{Host: "a", State: "running"})(c.VM(t.Context(), "a", api.VMStop))
 			same(t, api.Backend{Name: "[::1]:80", State: api.BackendDraining})(c.Backend(t.Context(), "b", "[::1]:80", api.BackendDrain))

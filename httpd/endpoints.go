@@ -193,7 +193,11 @@ func (a *Admin) getLab(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	text, err := a.deps.Inventory.Plan(r.Context(), host)
+	secrets := api.Hidden
+	if r.FormValue("secrets") == "1" {
+		secrets = api.Shown
+	}
+	text, err := a.deps.Inventory.Plan(r.Context(), host, secrets)
 	if err != nil {
 		a.refuse(w, r, err)
 		return

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -58,11 +59,11 @@ func (h *house) Balancers(context.Context) []api.Balancer    { return h.balancer
 func (h *house) Pools(context.Context) []api.Pool            { return h.pools }
 func (h *house) VMs(context.Context) (vms []api.VM, _ error) { return vms, nil }
 
-func (h *house) Plan(_ context.Context, host string) (string, error) {
+func (h *house) Plan(_ context.Context, host string, s api.Secrets) (string, error) {
 	if host == "nobody" {
 		return "", unknown(host)
 	}
-	return "plan of " + host + "\n", nil
+	return "plan of " + host + strings.Repeat(", secrets and all", int(s)) + "\n", nil
 }
 
 func unknown(host string) error {

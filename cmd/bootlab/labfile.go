@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"bootlab/internal/api"
 	"bootlab/internal/daemon"
 	"bootlab/internal/lab"
 	"bootlab/internal/plan"
@@ -106,23 +107,31 @@ func checkText(cmd *cobra.Command, l *lab.Lab, v verdict) error {
 }
 
 func planCommand(o *options) *cobra.Command {
-	var diff bool
+	var diff, show bool
 	cmd := &cobra.Command{
 		Use:   "plan [HOST]",
 		Short: "Show everything derived from the lab file: reservations, zones, scripts, balancers, domain XML",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			host := strings.Join(args, "")
+			secrets := api.Hidden
+			if show {
+				secrets = api.Shown
+			}
 			if diff {
-				return planDiff(cmd, o, host)
+				return planDiff(cmd, o, host, secrets)
 			}
 			p, err := o.plan(host)
 			if err != nil {
 				return err
 			}
+			if secrets != api.Shown {
+				p.Hide()
+			}
 			return o.print(cmd, p, func() error { return p.WriteText(cmd.OutOrStdout()) })
 		},
 	}
+	cmd.Flags().BoolVar(&show, "secrets", false, "show config documents too, with the keys and passwords in them")
 	cmd.Flags().BoolVar(&diff, "diff", false, "show what would change in the running daemon")
 	return cmd
 }
@@ -141,12 +150,12 @@ func (o *options) plan(host string) (*plan.Plan, error) {
 
 // planDiff compares the plan of the running daemon with that of the lab file. It exits with an error if they differ, as
 // diff does.
-func planDiff(cmd *cobra.Command, o *options, host string) error {
+func planDiff(cmd *cobra.Command, o *options, host string, secrets api.Secrets) error {
 	c, err := o.client()
 	if err != nil {
 		return err
 	}
-	running, err := c.Plan(cmd.Context(), host)
+	running, err := c.Plan(cmd.Context(), host, api.Shown)
 	if err != nil {
 		return err
 	}
@@ -159,6 +168,9 @@ func planDiff(cmd *cobra.Command, o *options, host string) error {
 		return err
 	}
 	changes := plan.Diff(running, next.String())
+	if secrets != api.Shown {
+		changes = plan.HideChanges(changes)
+	}
 	if err := o.print(cmd, changes, func() error { return plan.WriteDiff(cmd.OutOrStdout(), changes) }); err != nil {
 		return err
 	}

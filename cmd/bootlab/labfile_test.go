@@ -58,12 +58,12 @@ func TestPlanGolden(t *testing.T) {
 	for name, file := range labs(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := run(t.Context(), "plan", "--lab", file)
+			a := run(t.Context(), "plan", "--secrets", "--lab", file)
 			if a.err != nil {
 				t.Fatal(a.err)
 			}
 			golden(t, "plan-"+name+".txt", strings.ReplaceAll(a.out, here, "HERE"))
-			asJSON := run(t.Context(), "plan", "--json", "--lab", file)
+			asJSON := run(t.Context(), "plan", "--json", "--secrets", "--lab", file)
 			isJSON(t, "plan --json", asJSON.out)
 			var p plan.Plan
 			if err := json.Unmarshal([]byte(asJSON.out), &p); err != nil {
@@ -299,6 +299,23 @@ func TestCheckJSON(t *testing.T) {
 			if tc.key != "" && (v.Errors[0].Key != tc.key || v.Errors[0].Pos.File != tc.file || v.Errors[0].Pos.Line == 0 || v.Errors[0].Message == "") {
 				t.Errorf("%s", a.out)
 			}
+		})
+	}
+}
+
+// TestPlanHidesDocuments: config documents hold keys and passwords, and are shown to who asks for them by name alone.
+func TestPlanHidesDocuments(t *testing.T) {
+	t.Parallel()
+	for _, s := range []step{
+		{args: "plan master-0", out: []string{"CONFIG master-0 405 bytes, hidden: plan --secrets shows them"}, not: []string{`{"ignition"`}},
+		{args: "plan", out: []string{"CONFIG worker-0 33 bytes, hidden"}, not: []string{`{"ignition"`}},
+		{args: "plan --json", json: true, out: []string{`"config_note": "33 bytes, hidden`}, not: []string{`{\"ignition`}},
+		{args: "plan master-0 --secrets", out: []string{`{"ignition":{"version":"3.2.0"},"x":"master-0`}, not: []string{"hidden"}},
+		{args: "plan --secrets --json", json: true, out: []string{`{\"ignition`}},
+	} {
+		t.Run(s.args, func(t *testing.T) {
+			t.Parallel()
+			s.check(t, run(t.Context(), append(strings.Fields(s.args), "--lab", contract)...))
 		})
 	}
 }

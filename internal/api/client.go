@@ -195,8 +195,11 @@ func (c *Client) Reload(ctx context.Context, force Force) (r Reload, err error) 
 }
 
 // Plan returns everything derived from the lab in force as text, for one host or, with an empty name, for all.
-func (c *Client) Plan(ctx context.Context, host string) (string, error) {
+func (c *Client) Plan(ctx context.Context, host string, s Secrets) (string, error) {
 	q := url.Values{}
+	if s == Shown {
+		q.Set("secrets", "1")
+	}
 	if host != "" {
 		q.Set("host", host)
 	}
@@ -223,6 +226,15 @@ type Cycle int
 const (
 	CycleLater Cycle = iota // at the next boot, whenever it comes
 	CycleNow                // power-cycle the machine
+)
+
+// Secrets says whether config documents, which hold keys and passwords, are told.
+type Secrets int
+
+// The ways to tell of them.
+const (
+	Hidden Secrets = iota
+	Shown
 )
 
 // Force says whether a reload may drop more than half of the hosts.

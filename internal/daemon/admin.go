@@ -130,10 +130,13 @@ func installState(s install.Status) string {
 }
 
 // Plan implements httpd.Inventory.
-func (c *counter) Plan(_ context.Context, host string) (string, error) {
+func (c *counter) Plan(_ context.Context, host string, secrets api.Secrets) (string, error) {
 	p, err := plan.Of(c.current.Load(), host)
 	if err != nil {
 		return "", &api.Error{Status: http.StatusNotFound, Message: err.Error()}
+	}
+	if secrets != api.Shown {
+		p.Hide()
 	}
 	var b strings.Builder
 	err = p.WriteText(&b)

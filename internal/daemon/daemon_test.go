@@ -189,7 +189,7 @@ func TestApplianceNeedsRestart(t *testing.T) {
 	if s := r.status(); len(s.Warnings) == 0 || !strings.Contains(s.Warnings[0], "restart") {
 		t.Errorf("warnings %q, want one that says to restart", s.Warnings)
 	}
-	p, err := r.client.Plan(t.Context(), "")
+	p, err := r.client.Plan(t.Context(), "", api.Hidden)
 	if err != nil || !strings.Contains(p, "10.72.0.11") {
 		t.Errorf("plan: %v\n%s", err, p)
 	}
@@ -265,7 +265,7 @@ func TestAddressComesLater(t *testing.T) {
 	}
 	netlab.Run(t, "ip", "addr", "add", "10.70.0.1/24", "dev", bridge)
 	r.until("the address is noticed", func() bool { return r.status().Generation == 2 })
-	if p, err := r.client.Plan(t.Context(), ""); err != nil || !strings.Contains(p, "10.70.0.1 ") {
+	if p, err := r.client.Plan(t.Context(), "", api.Hidden); err != nil || !strings.Contains(p, "10.70.0.1 ") {
 		t.Errorf("plan: %v\n%s", err, p)
 	}
 }

@@ -9,7 +9,7 @@ import (
 // A Change is one line that a plan gains or loses.
 type Change struct {
 	Section string `json:"section"` // the heading that the line stands below
-	Op      string `json:"op"`      // "+" or "-"
+	Op      string `json:"op"`      // "+" or "-"; "~" for something that is hidden
 	Line    string `json:"line"`
 }
 
@@ -22,6 +22,20 @@ func Diff(from, to string) []Change {
 	have, want := lines(from), lines(to)
 	changes := append([]Change{}, missing("-", have, want)...)
 	return append(changes, missing("+", want, have)...)
+}
+
+// HideChanges leaves of the changes of each config document one, which does not tell what changed.
+func HideChanges(changes []Change) []Change {
+	told, seen := []Change{}, map[string]bool{}
+	for _, c := range changes {
+		if !strings.HasPrefix(c.Section, configSection) {
+			told = append(told, c)
+		} else if !seen[c.Section] {
+			seen[c.Section] = true
+			told = append(told, Change{Section: c.Section, Op: "~", Line: "another document; --secrets shows what changes in it"})
+		}
+	}
+	return told
 }
 
 // missing returns the lines of a that b has not, or not as often.

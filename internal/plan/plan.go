@@ -83,13 +83,14 @@ type Member struct {
 	Backup bool           `json:"backup,omitempty"`
 }
 
-// A Machine is what one host boots and, where it is virtual, is. The token in its script is a placeholder.
+// A Machine is what one host boots and, where it is virtual, is. The token in its script is a placeholder. Config is empty
+// in a plan whose secrets are hidden.
 type Machine struct {
 	Host       string     `json:"host"`
 	Boot       []BootFile `json:"boot,omitempty"` // by the order of a boot: firmware first, then iPXE
 	Script     string     `json:"script,omitempty"`
 	Config     string     `json:"config,omitempty"`
-	ConfigNote string     `json:"config_note,omitempty"` // why there is no config document yet
+	ConfigNote string     `json:"config_note,omitempty"` // why there is no config document here
 	DomainXML  string     `json:"domain_xml,omitempty"`
 }
 
@@ -120,6 +121,17 @@ func Of(s *snapshot.Snapshot, host string) (*Plan, error) {
 	p.records(s.Lab, hosts)
 	p.balancers(s.Lab, hosts)
 	return p, p.machines(s, hosts)
+}
+
+// Hide takes the config documents out, which hold keys and passwords: who wants to see them asks for them by name.
+func (p *Plan) Hide() {
+	for i := range p.Machines {
+		m := &p.Machines[i]
+		if m.Config != "" {
+			m.ConfigNote = fmt.Sprintf("%d bytes, hidden: plan --secrets shows them", len(m.Config))
+			m.Config = ""
+		}
+	}
 }
 
 // some names a few hosts, for an error message.
@@ -287,7 +299,10 @@ func machine(s *snapshot.Snapshot, h *lab.Host) (Machine, error) {
 	if err != nil {
 		return m, err
 	}
-	m.Script, m.ConfigNote = string(preview.Script), preview.Reason
+	m.Script = string(preview.Script)
+	if preview.Reason != "" {
+		m.ConfigNote = "not there yet: " + preview.Reason
+	}
 	if preview.Config != nil {
 		m.Config = string(preview.Config.Body)
 	}

@@ -235,3 +235,16 @@ func TestWriteDiff(t *testing.T) {
 		t.Errorf("got %q, want %q", b.String(), want)
 	}
 }
+
+// TestDiffHides tells that a document changes, and nothing of what is in it.
+func TestDiffHides(t *testing.T) {
+	t.Parallel()
+	before, after := "RESERVATIONS\n  a\nCONFIG w0\n  password: x\n  user: u\nCONFIG w1\n  same\n", "RESERVATIONS\n  b\nCONFIG w0\n  password: y\n  user: u\nCONFIG w1\n  same\n"
+	want := []plan.Change{
+		{Section: "RESERVATIONS", Op: "-", Line: "a"}, {Section: "CONFIG w0", Op: "~", Line: "another document; --secrets shows what changes in it"},
+		{Section: "RESERVATIONS", Op: "+", Line: "b"},
+	}
+	if diff := cmp.Diff(want, plan.HideChanges(plan.Diff(before, after))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

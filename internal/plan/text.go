@@ -122,6 +122,9 @@ func (w *printer) balancers(bs []Balancer) {
 	}
 }
 
+// configSection begins the heading of a config document.
+const configSection = "CONFIG "
+
 func (w *printer) machine(m Machine) {
 	var rows [][]string
 	for _, f := range m.Boot {
@@ -129,9 +132,9 @@ func (w *printer) machine(m Machine) {
 	}
 	w.table("BOOT "+m.Host, "FIRMWARE FILE", rows)
 	w.block("SCRIPT "+m.Host, m.Script)
-	w.block("CONFIG "+m.Host, m.Config)
+	w.block(configSection+m.Host, m.Config)
 	if m.ConfigNote != "" {
-		w.block("CONFIG "+m.Host, "not there yet: "+m.ConfigNote)
+		w.block(configSection+m.Host, m.ConfigNote)
 	}
 	w.block("DOMAIN "+m.Host, m.DomainXML)
 }

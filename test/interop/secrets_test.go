@@ -3,6 +3,7 @@ package interop
 import (
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -76,15 +77,56 @@ func TestDocumentIsForItsMachineAlone(t *testing.T) {
 		t.Errorf("w0 does not get its document: %d %s", status, body)
 	}
 	steal("the second reader", self, w0, config)
+	d.tellsWhy(t, "the config document was already read by this boot", "asked from 10.93.1.66, but w0 holds 10.93.1.10", "the token is not that of this boot")
 	if status, _ := w0.get(self, done); status != http.StatusOK {
 		t.Errorf("done: status %d", status)
 	}
 	steal("a reader after the install", self, w0, config)
+	if out, err := d.bootlab("install", "w0"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	steal("a reader while no boot is under way", self, w0, config)
+	fresh, _, err := w0.script(self, mac)
+	if err != nil || fresh == config {
+		t.Fatalf("the next boot has %q, %v", fresh, err)
+	}
+	steal("a reader with a token of the boot before", self, w0, config)
+	steal("a neighbour with the new one", "10.93.1.66", spy, fresh)
+	if status, _ := w0.get(self, fresh); status != http.StatusOK {
+		t.Errorf("the new boot's own read: status %d", status)
+	}
 	d.tellsNobody(t, token)
+	d.tellsNobody(t, strings.Split(fresh, "/")[2])
+}
+
+// tellsWhy looks for the refusals where people look, and that they are counted.
+func (d *daemon) tellsWhy(t *testing.T, reasons ...string) {
+	t.Helper()
+	story, err := d.bootlab("timeline", "w0", "--all")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, reason := range reasons {
+		if !strings.Contains(story, reason) {
+			t.Errorf("the timeline does not tell of %q:\n%s", reason, story)
+		}
+	}
+	if n := d.metric(`bootlab_events_total{kind="config_refused"}`); n < 5 {
+		t.Errorf("%v refusals are counted", n)
+	}
 }
 
 // tellsNobody looks for a token, and for what stands in documents, in all that people are shown without asking for it.
 func (d *daemon) tellsNobody(t *testing.T, token string) {
+	t.Helper()
+	adminToken, err := os.ReadFile(filepath.Join(d.dir, "state", "token"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.hides(t, token, strings.TrimSpace(string(adminToken)))
+}
+
+func (d *daemon) hides(t *testing.T, token, adminToken string) {
 	t.Helper()
 	shown := map[string]string{"the log": d.log.String(), "metrics": d.metrics()}
 	for _, args := range [][]string{{"status"}, {"hosts"}, {"leases"}, {"timeline", "w0", "--all"}, {"timeline", "w0", "--json"}, {"status", "--json"}, {"hosts", "--json"}} {
@@ -98,19 +140,66 @@ func (d *daemon) tellsNobody(t *testing.T, token string) {
 		out, _ := d.machine(t, "52:54:00:00:ff:05", "10.93.1.67").run("curl", "-s", "http://"+d.addr+":9680"+path)
 		shown["admin plane, without a token, "+path] = out
 	}
-	plan, err := d.bootlab("plan")
-	if err != nil {
-		t.Error(err)
+	for _, args := range [][]string{{"plan"}, {"plan", "w0", "--json"}, {"plan", "--diff"}, {"hosts", "--unknown", "--json"}, {"check"}} {
+		out, err := d.bootlab(args...)
+		if err != nil {
+			t.Errorf("bootlab %v: %v\n%s", args, err, out)
+		}
+		shown[strings.Join(args, " ")] = out
 	}
-	if strings.Contains(plan, token) {
-		t.Error("plan shows the token of a boot")
+	for _, path := range []string{"", "hosts/w0", "api/v1/lab", "api/v1/lab?host=w0", "api/v1/hosts", "api/v1/status", "api/v1/leases", "api/v1/timeline/w0", "api/v1/unknown", "metrics"} {
+		out, err := exec.Command("curl", "-sf", "--unix-socket", filepath.Join(d.dir, "run", "admin.sock"), "http://bootlab/"+path).Output()
+		if err != nil || len(out) == 0 {
+			t.Errorf("GET /%s: %v", path, err)
+		}
+		shown["admin plane, by its socket, /"+path] = string(out)
+	}
+	d.onDisk(t, shown)
+	if plan, err := d.bootlab("plan", "w0", "--secrets"); err != nil || !strings.Contains(plan, "treasure-of-w0") || strings.Contains(plan, token) {
+		t.Errorf("plan --secrets: %v\n%s", err, plan)
 	}
 	for where, text := range shown {
+		if strings.Contains(text, adminToken) && !strings.HasSuffix(where, "/state/token") {
+			t.Errorf("%s shows the token of the admin plane:\n%s", where, text)
+		}
 		if strings.Contains(text, token) {
 			t.Errorf("%s shows the token of a boot:\n%s", where, text)
 		}
 		if strings.Contains(text, "treasure") {
 			t.Errorf("%s shows a document:\n%s", where, text)
 		}
+	}
+}
+
+// onDisk adds all learned state as it stands on the disk, timelines and install states too, and holds its modes.
+func (d *daemon) onDisk(t *testing.T, shown map[string]string) {
+	t.Helper()
+	state := filepath.Join(d.dir, "state")
+	d.until("the timeline is saved", func() bool { // once a second
+		b, err := os.ReadFile(filepath.Join(state, "state.db-journal.0"))
+		more, _ := os.ReadFile(filepath.Join(state, "state.db-journal.1"))
+		db, _ := os.ReadFile(filepath.Join(state, "state.db"))
+		return err == nil && strings.Contains(string(b)+string(more)+string(db), "already read by this boot")
+	})
+	err := filepath.WalkDir(state, func(path string, entry os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		if info.Mode().Perm()&0o007 != 0 {
+			t.Errorf("%s may be read by anybody: %v", path, info.Mode())
+		}
+		if entry.IsDir() {
+			return nil
+		}
+		b, err := os.ReadFile(path)
+		shown[path] = string(b)
+		return err
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
