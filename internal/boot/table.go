@@ -107,6 +107,9 @@ type Preview struct {
 	Script []byte
 	Config *Document // nil: no config document, or not there yet
 	Reason string    // why Config is nil though the profile has one
+	// Documents are all that the machine may fetch by name, the config document first, and what the recipe adds; without
+	// those that are not there yet.
+	Documents []recipe.Document
 }
 
 // Image returns the path of the image that the virtual machine of that host is made from, relative to the files folder.
@@ -155,6 +158,14 @@ func (t *Table) Preview(h *lab.Host) (Preview, error) {
 	if h.Profile.Kernel != "" || h.Profile.IPXE != "" {
 		if p.Script, err = loaderFor(h.Chain).script(r, d); err != nil {
 			return Preview{}, err
+		}
+	}
+	for _, name := range r.Names(d) {
+		doc, err := r.Config(d, name)
+		if err == nil {
+			p.Documents = append(p.Documents, doc)
+		} else if p.Reason == "" {
+			p.Reason = err.Error()
 		}
 	}
 	if h.Profile.Config == "" {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 
 	"bootlab/internal/lab"
 	"bootlab/internal/syntax"
@@ -65,6 +66,16 @@ func (r *Recipe) find(d Data, name string) (source, bool) {
 		}
 	}
 	return source{}, false
+}
+
+// Names returns the names of all documents of d's host, the config document's first.
+func (r *Recipe) Names(d Data) (names []string) {
+	for _, s := range r.list(d) {
+		if s.err == nil && !slices.Contains(names, s.name) {
+			names = append(names, s.name)
+		}
+	}
+	return names
 }
 
 // Knows reports whether d's host has a document of that name, there yet or not.
