@@ -19,11 +19,11 @@ func (s *Server) answer(x *exchange, kind wire.MessageType, addr netip.Addr, lea
 	switch {
 	case x.res != nil:
 		a.Options, a.Name, a.Domain = x.res.options, x.res.Host.Name, x.res.Host.Domain
-		boot = bootFor(&x.req, x.home, x.res.Host)
+		boot = s.bootOf(x, x.res.Host)
 	case x.pool != nil:
 		a.Options = x.pool.options
 		if x.pool.pool.Profile != nil && x.req.Booting() {
-			boot = bootFor(&x.req, x.home, x.t.machineOf(x.req.MAC, addr))
+			boot = s.bootOf(x, x.t.machineOf(x.req.MAC, addr))
 		}
 	}
 	if fqdn, ok := x.req.FQDN(); ok {

@@ -98,6 +98,16 @@ func bootFor(r *wire.Request, n *lab.Network, host *lab.Host) bootInfo {
 	}
 }
 
+// bootOf is bootFor, but gives no boot file to a machine that is to start from its own disk and whose lab file says so
+// (local_boot: none), for firmware that does not come back from a network boot program.
+func (s *Server) bootOf(x *exchange, host *lab.Host) bootInfo {
+	info := bootFor(&x.req, x.home, host)
+	if info.file == "" || host.Local != lab.LocalBootNone || s.deps.FromDisk == nil || !s.deps.FromDisk(host) {
+		return info
+	}
+	return bootInfo{ipxe: info.ipxe}
+}
+
 // httpBoot: UEFI takes an offer for HTTP boot only if option 60 says HTTPClient in offer and acknowledgement. GRUB that was
 // loaded by HTTP knows no network, as Debian builds it, and stops at its prompt: such a machine is left to PXE.
 func httpBoot(r *wire.Request, n *lab.Network, chain lab.Chain) bootInfo {

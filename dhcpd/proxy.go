@@ -22,7 +22,7 @@ func (s *Server) bootServer(x *exchange) dropReason {
 }
 
 func (s *Server) boot(x *exchange, kind wire.MessageType) dropReason {
-	info := bootFor(&x.req, x.home, x.proxyMachine())
+	info := s.bootOf(x, x.proxyMachine())
 	if info == (bootInfo{}) {
 		return dropNotBoot
 	}

@@ -16,6 +16,7 @@ import (
 	"bootlab/dhcpd/leases"
 	"bootlab/dhcpd/segment"
 	"bootlab/internal/event"
+	"bootlab/internal/lab"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -27,7 +28,7 @@ type Config struct {
 
 const defaultQueue = 1024
 
-// Deps are what a server works with. All are required.
+// Deps are what a server works with. All but FromDisk are required.
 type Deps struct {
 	Table      func() *Table
 	Book       *leases.Book
@@ -36,6 +37,7 @@ type Deps struct {
 	Registerer prometheus.Registerer
 	Now        func() time.Time
 	Listen     func(iface string) (*segment.Socket, error) // segment.Listen, or a test's
+	FromDisk   func(*lab.Host) bool                        // whether it starts from its own disk now, for local_boot: none; nil: never
 }
 
 // A Server answers DHCP on the interfaces of its table.

@@ -44,7 +44,7 @@ func (d *Daemon) build() (*servers, error) {
 	})
 	s.dhcp = dhcpd.New(dhcpd.Config{}, dhcpd.Deps{
 		Table: table(d, func(s *snapshot.Snapshot) *dhcpd.Table { return s.DHCP }),
-		Book:  d.book, Events: d.bus, Log: d.log, Registerer: d.registry, Now: time.Now, Listen: listenDHCP,
+		Book:  d.book, Events: d.bus, Log: d.log, Registerer: d.registry, Now: time.Now, Listen: listenDHCP, FromDisk: d.installs.FromDisk,
 	})
 	var errs [7]error
 	s.tftp, errs[0] = tftpd.New(tftpd.Config{}, tftpd.Deps{

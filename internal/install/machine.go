@@ -93,6 +93,9 @@ func (c Config) withDefaults() Config {
 // Status returns the status of h, without its tokens.
 func (m *Machine) Status(h *lab.Host) Status { return m.status(h).public() }
 
+// FromDisk reports whether h starts from its own disk, whatever it asks for now.
+func (m *Machine) FromDisk(h *lab.Host) bool { return m.status(h).localBoot(h) }
+
 // All returns the status of every host that ever booted or was armed, without tokens.
 func (m *Machine) All() map[string]Status {
 	m.mu.RLock()
