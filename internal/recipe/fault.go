@@ -78,10 +78,13 @@ type Fault struct {
 	Err error  // a *DocumentError where a document is at fault
 }
 
-// Everyone reports whether the lab file itself is at fault, for every host alike: it names what templates do not have.
-// Otherwise it is a value that some host lacks, or a document, which is not part of the lab file and may be mended at any
-// time.
+// Everyone reports whether the lab file itself is at fault, for every host alike: it names what templates do not have, or
+// this process may not read what it names. Otherwise it is a value that some host lacks, or a document, which is not part of
+// the lab file and may be mended at any time.
 func (f Fault) Everyone() bool {
+	if errors.Is(f.Err, fs.ErrPermission) {
+		return true
+	}
 	var document *DocumentError
 	return !errors.As(f.Err, &document) && strings.Contains(f.Err.Error(), "in type recipe.")
 }
