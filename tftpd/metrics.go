@@ -25,6 +25,7 @@ const (
 	reasonBusy      = "busy"
 	reasonMalformed = "malformed"
 	reasonDuplicate = "duplicate"
+	reasonStray     = "stray" // a reply for no transfer, at a port that all share
 )
 
 type metrics struct {
@@ -38,7 +39,7 @@ type metrics struct {
 
 func newMetrics(r prometheus.Registerer) *metrics {
 	results := prometheus.NewCounterVec(prometheus.CounterOpts{Name: MetricTransfers, Help: "Requests by how they ended."}, []string{"result"})
-	dropped := prometheus.NewCounterVec(prometheus.CounterOpts{Name: MetricDropped, Help: "Requests that were not answered, by reason."}, []string{"reason"})
+	dropped := prometheus.NewCounterVec(prometheus.CounterOpts{Name: MetricDropped, Help: "Packets that were not taken up, by reason."}, []string{"reason"})
 	m := &metrics{
 		results: map[string]prometheus.Counter{},
 		dropped: map[string]prometheus.Counter{},
@@ -51,7 +52,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	for _, l := range []string{resultServed, resultFailed, resultRefused, resultProbe} {
 		m.results[l] = results.WithLabelValues(l)
 	}
-	for _, l := range []string{reasonBusy, reasonMalformed, reasonDuplicate} {
+	for _, l := range []string{reasonBusy, reasonMalformed, reasonDuplicate, reasonStray} {
 		m.dropped[l] = dropped.WithLabelValues(l)
 	}
 	r.MustRegister(results, dropped, m.active, m.bytes, m.resent, m.duration)

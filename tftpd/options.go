@@ -21,6 +21,8 @@ type terms struct {
 	block   int // bytes of the file in a packet
 	window  int // packets before an ACK (RFC 7440)
 	timeout time.Duration
+	exact   bool // the client asked for the timeout
+	roll    rollover
 	oack    []Option // what to acknowledge; empty: nothing was asked for, so no OACK (RFC 2347)
 }
 
@@ -52,7 +54,10 @@ func negotiate(options []Option, l limits) terms {
 			t.window = int(min(n, int64(l.window)))
 			t.agree(o.Name, int64(t.window))
 		case o.Name == "timeout" && n >= 1 && n <= maxTimeout:
-			t.timeout = time.Duration(n) * time.Second
+			t.timeout, t.exact = time.Duration(n)*time.Second, true
+			t.agree(o.Name, n)
+		case o.Name == "rollover" && (n == 0 || n == 1): // tftp-hpa's
+			t.roll = rollover(n)
 			t.agree(o.Name, n)
 		case o.Name == "tsize" && n >= 0 && l.size >= 0:
 			t.agree(o.Name, l.size)

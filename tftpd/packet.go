@@ -140,10 +140,10 @@ func appendError(b []byte, code ErrorCode, message string) []byte {
 	return append(append(b, message...), 0)
 }
 
-// putHeader writes the header of DATA packet block, which wraps to 0 after 65535.
-func putHeader(b []byte, block int64) {
+// putHeader writes the header of a DATA packet.
+func putHeader(b []byte, number uint16) {
 	binary.BigEndian.PutUint16(b, opDATA)
-	binary.BigEndian.PutUint16(b[2:], uint16(block))
+	binary.BigEndian.PutUint16(b[2:], number)
 }
 
 // A reply is what a client sends in the course of a transfer.

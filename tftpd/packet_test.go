@@ -127,17 +127,17 @@ func TestNegotiate(t *testing.T) {
 	}{
 		{"nothing asked", nil, l, terms{block: 512, window: 1, timeout: time.Second}},
 		{"OVMF", []Option{{"tsize", "0"}, {"blksize", "1468"}, {"windowsize", "4"}}, l,
-			terms{1468, 4, time.Second, []Option{{"tsize", "4711"}, {"blksize", "1468"}, {"windowsize", "4"}}}},
-		{"larger than the MTU", []Option{{"blksize", "65464"}}, l, terms{1468, 1, time.Second, []Option{{"blksize", "1468"}}}},
-		{"larger than the protocol's", []Option{{"blksize", "70000"}}, limits{window: 1, timeout: time.Second}, terms{65464, 1, time.Second, []Option{{"blksize", "65464"}}}},
-		{"smallest", []Option{{"blksize", "8"}}, l, terms{8, 1, time.Second, []Option{{"blksize", "8"}}}},
-		{"too small", []Option{{"blksize", "7"}}, l, terms{512, 1, time.Second, nil}},
-		{"window too large", []Option{{"windowsize", "65535"}}, l, terms{512, 64, time.Second, []Option{{"windowsize", "64"}}}},
-		{"no window", []Option{{"windowsize", "0"}}, l, terms{512, 1, time.Second, nil}},
-		{"timeout", []Option{{"timeout", "3"}}, l, terms{512, 1, 3 * time.Second, []Option{{"timeout", "3"}}}},
-		{"timeout out of range", []Option{{"timeout", "256"}}, l, terms{512, 1, time.Second, nil}},
-		{"size unknown", []Option{{"tsize", "0"}}, limits{window: 1, timeout: time.Second, size: -1}, terms{512, 1, time.Second, nil}},
-		{"unknown", []Option{{"utimeout", "5000"}, {"multicast", ""}, {"blksize", "x"}}, l, terms{512, 1, time.Second, nil}},
+			terms{block: 1468, window: 4, timeout: time.Second, oack: []Option{{"tsize", "4711"}, {"blksize", "1468"}, {"windowsize", "4"}}}},
+		{"larger than the MTU", []Option{{"blksize", "65464"}}, l, terms{block: 1468, window: 1, timeout: time.Second, oack: []Option{{"blksize", "1468"}}}},
+		{"larger than the protocol's", []Option{{"blksize", "70000"}}, limits{window: 1, timeout: time.Second}, terms{block: 65464, window: 1, timeout: time.Second, oack: []Option{{"blksize", "65464"}}}},
+		{"smallest", []Option{{"blksize", "8"}}, l, terms{block: 8, window: 1, timeout: time.Second, oack: []Option{{"blksize", "8"}}}},
+		{"too small", []Option{{"blksize", "7"}}, l, terms{block: 512, window: 1, timeout: time.Second, oack: nil}},
+		{"window too large", []Option{{"windowsize", "65535"}}, l, terms{block: 512, window: 64, timeout: time.Second, oack: []Option{{"windowsize", "64"}}}},
+		{"no window", []Option{{"windowsize", "0"}}, l, terms{block: 512, window: 1, timeout: time.Second, oack: nil}},
+		{"timeout", []Option{{"timeout", "3"}}, l, terms{block: 512, window: 1, timeout: 3 * time.Second, exact: true, oack: []Option{{"timeout", "3"}}}},
+		{"timeout out of range", []Option{{"timeout", "256"}}, l, terms{block: 512, window: 1, timeout: time.Second, oack: nil}},
+		{"size unknown", []Option{{"tsize", "0"}}, limits{window: 1, timeout: time.Second, size: -1}, terms{block: 512, window: 1, timeout: time.Second, oack: nil}},
+		{"unknown", []Option{{"utimeout", "5000"}, {"multicast", ""}, {"blksize", "x"}}, l, terms{block: 512, window: 1, timeout: time.Second, oack: nil}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -232,21 +232,20 @@ func TestOptional(t *testing.T) {
 	}
 }
 
-func TestFill(t *testing.T) {
+func TestShelf(t *testing.T) {
 	t.Parallel()
 	data := bytes.Repeat([]byte("0123456789"), 10)[:97]
-	tr := &transfer{content: held(data), terms: terms{block: 8, window: 16}, buf: make([]byte, 16*12)}
-	tr.base = 1
-	got, err := tr.fill(11, 3) // blocks 11 and 12 are whole, 13 has one byte
-	if err != nil {
-		t.Fatal(err)
+	s := &shelf{content: held(data), block: 8, window: 16}
+	got, n, err := s.take(11, 3) // blocks 11 and 12 are whole, 13 has one byte
+	if err != nil || n != 3 {
+		t.Fatal(n, err)
 	}
 	want := []byte("\x00\x03\x00\x0b" + string(data[80:88]) + "\x00\x03\x00\x0c" + string(data[88:96]) + "\x00\x03\x00\x0d" + string(data[96:]))
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("packets (-want +got):\n%s", diff)
 	}
-	tr.content = held(data[:96])
-	if got, err = tr.fill(13, 1); err != nil || string(got) != "\x00\x03\x00\x0d" {
+	s = &shelf{content: held(data[:96]), block: 8, window: 16}
+	if got, _, err = s.take(13, 1); err != nil || string(got) != "\x00\x03\x00\x0d" {
 		t.Errorf("the last block of a file of whole blocks = %q, %v, want an empty one", got, err)
 	}
 }

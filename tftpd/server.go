@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,6 +25,7 @@ type Config struct {
 	MaxTransfers int           // at the same time; beyond, who never answered makes room, or the request is dropped; 512
 	MaxWindow    int           // most packets before an ACK (RFC 7440), whatever is asked for; 64
 	Drain        time.Duration // how long transfers may go on once the server is to stop; 10 s
+	SinglePort   bool          // answer from the port that was asked, not from one for each transfer: for NAT and containers
 }
 
 func (c Config) withDefaults() Config {
@@ -77,7 +79,7 @@ type Server struct {
 
 	mu      sync.Mutex
 	active  map[netip.AddrPort]*transfer
-	running int // with those that were replaced but have not ended yet
+	running atomic.Int32 // with those that were replaced but have not ended yet; changes with mu held
 	wg      sync.WaitGroup
 }
 
@@ -100,22 +102,38 @@ func New(cfg Config, deps Deps) (*Server, error) {
 // pause is how long the server waits after a read error, so that one that stays does not keep a CPU busy.
 const pause = 10 * time.Millisecond
 
+// requestBuffer is how many bytes of requests may wait in the kernel, if it allows that: a rack that is switched on asks at once.
+const requestBuffer = 1 << 20
+
 // Serve answers requests that arrive at conn until ctx ends, lets transfers under way finish for a while, and returns
 // nil. conn stays the caller's to close. A closed conn is an error.
 func (s *Server) Serve(ctx context.Context, conn *net.UDPConn) error {
 	if err := watchDestination(conn); err != nil {
 		return fmt.Errorf("serve tftp on %s: %w", conn.LocalAddr(), err)
 	}
+	_ = conn.SetReadBuffer(requestBuffer)
+	if s.cfg.SinglePort {
+		_ = fragment(conn)
+	}
 	// Transfers outlive ctx until they are done or the drain is over.
 	work, abort := context.WithCancelCause(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() { conn.SetReadDeadline(time.Unix(1, 0)) })
-	err := s.listen(ctx, work, conn)
-	stop()
-	s.drain(abort)
+	err := s.listen(ctx, conn, func(p packet) { s.take(work, p) })
+	s.drain(abort, conn)
 	return err
 }
 
-func (s *Server) listen(ctx, work context.Context, conn *net.UDPConn) error {
+// A packet is what came to the port that all clients know. Its bytes are good until the next one comes.
+type packet struct {
+	conn   *net.UDPConn
+	bytes  []byte
+	client netip.AddrPort
+	local  netip.Addr // that it was sent to; invalid where the kernel did not tell
+}
+
+// listen hands every packet to take until ctx ends, which is no error.
+func (s *Server) listen(ctx context.Context, conn *net.UDPConn, take func(packet)) error {
+	stop := context.AfterFunc(ctx, func() { conn.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
 	b, oob := make([]byte, maxRequest), make([]byte, 256)
 	for {
 		n, oobn, _, from, err := conn.ReadMsgUDPAddrPort(b, oob)
@@ -130,7 +148,7 @@ func (s *Server) listen(ctx, work context.Context, conn *net.UDPConn) error {
 			continue
 		}
 		client := netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
-		s.accept(work, b[:n], client, destination(oob[:oobn]))
+		take(packet{conn: conn, bytes: b[:n], client: client, local: destination(oob[:oobn])})
 	}
 }
 
@@ -144,158 +162,28 @@ func sleep(ctx context.Context, d time.Duration) {
 }
 
 // drain waits for the transfers, and ends them once that takes too long.
-func (s *Server) drain(abort context.CancelCauseFunc) {
+func (s *Server) drain(abort context.CancelCauseFunc, conn *net.UDPConn) {
 	over := time.AfterFunc(s.cfg.Drain, func() { abort(errStopping) })
+	if s.cfg.SinglePort {
+		defer s.hearOut(conn)()
+	}
 	s.wg.Wait()
 	over.Stop()
 	abort(errStopping)
 }
 
-// accept takes a request up, unless it is one that is being answered already, or there is too much to do.
-func (s *Server) accept(ctx context.Context, packet []byte, client netip.AddrPort, local netip.Addr) {
-	t := &transfer{key: string(packet), client: client, started: time.Now(), retries: s.cfg.Retries, stats: s.stats}
-	ctx, t.cancel = context.WithCancelCause(ctx)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	old := s.active[client]
-	switch {
-	case old != nil && old.key == t.key && !old.touched.Load():
-		// The transfer's own timer will send again what got lost.
-		s.stats.dropped[reasonDuplicate].Inc()
-		t.cancel(nil)
-		return
-	case s.running >= s.cfg.MaxTransfers && !s.makeRoomLocked():
-		s.stats.dropped[reasonBusy].Inc()
-		t.cancel(nil)
-		return
-	case old != nil:
-		old.cancel(errReplaced) // it has restarted, with the same port
-	}
-	s.active[client] = t
-	s.running++
-	s.stats.active.Set(float64(s.running))
-	s.wg.Go(func() {
-		defer s.forget(t)
-		s.handle(ctx, t, local)
+// hearOut goes on to hand transfers what their clients send to the shared port, but takes up no request, until the function that
+// it returns is called.
+func (s *Server) hearOut(conn *net.UDPConn) func() {
+	ctx, cancel := context.WithCancel(context.Background())
+	_ = conn.SetReadDeadline(time.Time{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		_ = s.listen(ctx, conn, func(p packet) { // a closed conn was told already
+			if !isRequest(p.bytes) {
+				s.deliver(p)
+			}
+		})
 	})
-}
-
-// makeRoomLocked ends the transfer that has waited longest for the first sign of its client, if a client that is there
-// would have given one by now: requests under false addresses, or from ports that are closed, must not keep machines out.
-func (s *Server) makeRoomLocked() bool {
-	var oldest *transfer
-	for _, t := range s.active {
-		if !t.touched.Load() && (oldest == nil || t.started.Before(oldest.started)) {
-			oldest = t
-		}
-	}
-	if oldest == nil || time.Since(oldest.started) < s.cfg.Timeout {
-		return false
-	}
-	oldest.cancel(errCrowded)
-	delete(s.active, oldest.client)
-	return true
-}
-
-func (s *Server) forget(t *transfer) {
-	t.cancel(nil)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.active[t.client] == t {
-		delete(s.active, t.client)
-	}
-	s.running--
-	s.stats.active.Set(float64(s.running))
-}
-
-// handle answers one request. Whatever it holds must not end the process.
-func (s *Server) handle(ctx context.Context, t *transfer, local netip.Addr) {
-	table := s.deps.Table()
-	started := time.Now()
-	defer func() {
-		if p := recover(); p != nil {
-			s.log.Error("request handler panicked", "addr", t.client, "err", p)
-		}
-	}()
-	r, err := ParseRequest([]byte(t.key))
-	if err != nil {
-		// A stray ACK or ERROR gets no answer: two servers could go on for ever.
-		s.stats.dropped[reasonMalformed].Inc()
-		s.log.Debug("malformed request", "addr", t.client, "err", err)
-		return
-	}
-	if t.conn, err = dial(local, t.client.Addr()); err != nil {
-		s.log.Error("open transfer", "addr", t.client, "err", err)
-		return
-	}
-	defer t.conn.Close()
-	err = s.prepare(ctx, table, t, r)
-	if err == nil {
-		defer t.content.close()
-		err = t.run(ctx)
-	}
-	s.conclude(t, r, err, time.Since(started))
-}
-
-// prepare finds what was asked for and agrees on terms. The error is a *refusal.
-func (s *Server) prepare(ctx context.Context, table *Table, t *transfer, r Request) (err error) {
-	if r.Write {
-		return &refusal{code: CodeAccess, message: "read-only server", err: errors.New("a write request: the server is read-only")}
-	}
-	if r.Mode != "octet" && r.Mode != "netascii" {
-		return &refusal{code: CodeIllegal, message: "unknown mode", err: fmt.Errorf("mode %q: want octet or netascii", printable(r.Mode))}
-	}
-	target, ok := resolve(r.Name)
-	if !ok {
-		return &refusal{code: CodeAccess, message: "access violation", err: errNoSuchPath}
-	}
-	if t.content, err = s.open(ctx, table, target, t.client.Addr()); err != nil {
-		return err
-	}
-	l := limits{window: s.cfg.MaxWindow, timeout: s.cfg.Timeout, size: t.content.size}
-	if r.Mode == "netascii" {
-		if t.content, err = netascii(t.content); err != nil {
-			return err
-		}
-		l.size = -1 // the size on this disk is not the number of bytes to come
-	}
-	if len(r.Options) > 0 {
-		l.block = blockLimit(t.client)
-	}
-	t.terms = negotiate(r.Options, l)
-	return nil
-}
-
-// conclude tells the client, if it has to be told, and the house how the request ended.
-func (s *Server) conclude(t *transfer, r Request, err error, took time.Duration) {
-	e := event.Event{MAC: macOf(r.Name), Addr: t.client.Addr(), Detail: label(r.Name), Dur: took}
-	var refused *refusal
-	var ce *clientError
-	result := resultFailed
-	switch {
-	case err == nil:
-		result, e.Kind, e.Bytes = resultServed, event.TFTPServed, t.content.size
-		s.stats.duration.Observe(took.Seconds())
-	case errors.Is(err, errProbe):
-		result, e.Kind = resultProbe, event.TFTPProbe
-	case errors.As(err, &refused) && t.base == 0:
-		result, e.Kind, e.Err = resultRefused, event.TFTPRefused, redact(err.Error())
-		s.tell(t, refused.code, refused.message)
-	default:
-		e.Kind, e.Bytes, e.Err = event.TFTPFailed, t.acked(), err.Error()
-		if !errors.As(err, &ce) {
-			s.tell(t, CodeUndefined, "transfer aborted")
-		}
-	}
-	s.stats.results[result].Inc()
-	s.stats.bytes.Add(float64(e.Bytes))
-	if refused == nil || !refused.told {
-		s.deps.Events.Record(e)
-	}
-}
-
-func (s *Server) tell(t *transfer, code ErrorCode, message string) {
-	if err := t.write(appendError(nil, code, message)); err != nil {
-		s.log.Debug("send error packet", "addr", t.client, "err", err)
-	}
+	return func() { cancel(); wg.Wait() }
 }

@@ -408,6 +408,20 @@ func (c *client) dataAtLast(block int) {
 	}
 }
 
+// dataInTheEnd takes blocks, of the transfer before too, until the one that is wanted comes.
+func (c *client) dataInTheEnd(block int) {
+	c.t.Helper()
+	for {
+		b := c.receive(5 * time.Second)
+		if len(b) < 4 || b[1] != 3 {
+			c.t.Fatalf("got %.20q, want block %d", b, block)
+		}
+		if binary.BigEndian.Uint16(b[2:]) == uint16(block) {
+			return
+		}
+	}
+}
+
 // oack returns the options of the next packet, which must be an OACK.
 func (c *client) oack() string {
 	c.t.Helper()
@@ -594,26 +608,41 @@ func TestStrangerIsTurnedAway(t *testing.T) {
 	}
 }
 
+// TestDuplicateRequest is about requests that come again: because the answer was late, because they were on their way for long,
+// or because a machine has started over with the same port.
 func TestDuplicateRequest(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, siteConfig{})
+	s := newSite(t, siteConfig{Config: tftpd.Config{Timeout: 300 * time.Millisecond, Retries: 9}})
 	c := newClient(t, s.addr)
-	c.send(request("images/window", "octet"))
-	c.send(request("images/window", "octet"))
+	ask := func(name string) {
+		t.Helper()
+		if _, err := c.conn.WriteToUDPAddrPort(request(name, "octet"), s.addr); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask("images/window")
+	ask("images/window")
 	c.data(1)
-	if b := c.receive(200 * time.Millisecond); b != nil {
+	if b := c.receive(50 * time.Millisecond); b != nil {
 		t.Errorf("the same request again was answered with %.20q", b)
 	}
 	c.ack(1)
 	c.data(2)
-	// Once the transfer is under way, the same port and request are a machine that has started over.
-	listening := s.addr
-	if _, err := c.conn.WriteToUDPAddrPort(request("images/window", "octet"), listening); err != nil {
-		t.Fatal(err)
-	}
+	ask("images/window") // it was on its way for long
+	c.ack(2)
+	c.data(3)
+	s.notes.none(t)
+	time.Sleep(time.Second) // what a machine needs at least to start over
+	ask("images/window")
 	if e := s.notes.next(t); e.Kind != event.TFTPFailed || e.Err != "the client started over" {
 		t.Errorf("event %+v", e)
 	}
+	c.dataInTheEnd(1)
+	ask("images/one") // one port fetches one file at a time
+	if e := s.notes.next(t); e.Kind != event.TFTPFailed || e.Err != "the client started over" {
+		t.Errorf("event %+v", e)
+	}
+	c.dataInTheEnd(1)
 }
 
 func TestGoneClient(t *testing.T) {

@@ -1,21 +1,12 @@
 package tftpd
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
-)
-
-// maxSegments and maxBatch bound one UDP_SEGMENT send: the kernel takes 64 segments (UDP_MAX_SEGMENTS of older kernels)
-// and no more bytes than fit a UDP datagram.
-const (
-	maxSegments = 64
-	maxBatch    = 65000
 )
 
 // watchDestination asks the kernel to tell to which address of this machine each packet was sent: on a machine with
@@ -72,25 +63,35 @@ func dial(local, client netip.Addr) (*net.UDPConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := tune(conn); err != nil {
+	if err := errors.Join(fragment(conn), hearErrors(conn)); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return conn, nil
 }
 
-// tune lets packets be fragmented on their way, as boot ROMs do not take part in path MTU discovery, and asks to hear
-// that the client's port is closed.
-func tune(conn *net.UDPConn) error {
+// fragment lets packets be fragmented on their way, as boot ROMs do not take part in path MTU discovery.
+func fragment(conn *net.UDPConn) error {
+	return trySockopts(conn, [][3]int{
+		{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DONT}, {unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DONT},
+	})
+}
+
+// hearErrors asks to hear that the client's port is closed.
+func hearErrors(conn *net.UDPConn) error {
+	return trySockopts(conn, [][3]int{{unix.IPPROTO_IP, unix.IP_RECVERR, 1}, {unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1}})
+}
+
+// trySockopts sets options that are not worth a refused boot: level, name and value of each. One of each pair fails, as a socket
+// is of one family.
+func trySockopts(conn *net.UDPConn, options [][3]int) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return err
 	}
 	return raw.Control(func(fd uintptr) {
-		// Neither option is worth a refused boot. One of each pair fails, as a socket is of one family.
-		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DONT)
-		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DONT)
-		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_RECVERR, 1)
-		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1)
+		for _, o := range options {
+			_ = unix.SetsockoptInt(int(fd), o[0], o[1], o[2])
+		}
 	})
 }
 
@@ -115,54 +116,4 @@ func blockLimit(client netip.AddrPort) int {
 		return 0
 	}
 	return max(0, mtu-overhead)
-}
-
-// A batcher sends runs of equally long packets, in one system call where the kernel can cut them apart (UDP_SEGMENT).
-type batcher struct {
-	conn  *net.UDPConn
-	to    netip.AddrPort
-	whole bool // the kernel or the interface cannot: one call for each packet
-}
-
-// send sends b as packets of size bytes, the last of which may be shorter.
-func (s *batcher) send(b []byte, size int) error {
-	if !s.whole && len(b) > size {
-		_, _, err := s.conn.WriteMsgUDPAddrPort(b, segmentMessage(size), s.to)
-		if err == nil {
-			return nil
-		}
-		if !cannotSegment(err) {
-			return err
-		}
-		s.whole = true
-	}
-	for len(b) > 0 {
-		n := min(size, len(b))
-		if _, err := s.conn.WriteToUDPAddrPort(b[:n], s.to); err != nil {
-			return err
-		}
-		b = b[n:]
-	}
-	return nil
-}
-
-// cannotSegment reports whether err says that segments are not to be had: an old kernel, an interface without checksum
-// offload, packets larger than the MTU.
-func cannotSegment(err error) bool {
-	for _, no := range []error{unix.EIO, unix.EINVAL, unix.EMSGSIZE, unix.ENOPROTOOPT, unix.EOPNOTSUPP} {
-		if errors.Is(err, no) {
-			return true
-		}
-	}
-	return false
-}
-
-// segmentMessage is the control message that tells the kernel where to cut.
-func segmentMessage(size int) []byte {
-	b := make([]byte, unix.CmsgSpace(2))
-	h := (*unix.Cmsghdr)(unsafe.Pointer(&b[0]))
-	h.Level, h.Type = unix.SOL_UDP, unix.UDP_SEGMENT
-	h.SetLen(unix.CmsgLen(2))
-	binary.NativeEndian.PutUint16(b[unix.CmsgLen(0):], uint16(size))
-	return b
 }

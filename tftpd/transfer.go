@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/netip"
 	"os"
 	"sync/atomic"
@@ -13,35 +11,32 @@ import (
 	"time"
 )
 
-// maxStrangers is how many packets of strangers one transfer answers, maxPassing how many network errors it survives.
-const (
-	maxStrangers = 16
-	maxPassing   = 256
-)
+// maxPassing is how many network errors a transfer survives.
+const maxPassing = 256
 
 // A transfer sends one file to one client.
 type transfer struct {
-	key     string // the packet that asked for it, to know a duplicate
-	client  netip.AddrPort
-	started time.Time
-	cancel  context.CancelCauseFunc
-	touched atomic.Bool // the client has answered: the same request again is a new one
+	key      string // the packet that asked for it, to know a duplicate
+	client   netip.AddrPort
+	occasion occasion
+	started  time.Time
+	cancel   context.CancelCauseFunc
+	heard    atomic.Int64 // when the client answered last, in nanoseconds since started; 0: not yet
+	asked    atomic.Bool  // it sent its request again meanwhile
 
-	conn    *net.UDPConn
-	out     batcher
-	content content
+	line    line
+	mailbox *mailbox // the line, if the port is shared
+	shelf   shelf
 	terms   terms
 	retries int
 	stats   *metrics
 
-	buf       []byte // one batch of packets
-	base      int64  // the first block that is not acknowledged; blocks count from 1
-	sent      int64  // how many blocks from base on are on their way
-	highest   int64  // the highest block that was ever sent
-	rtt       time.Duration
-	strangers int
-	passed    int   // network errors that did not end the transfer
-	trouble   error // the last of them
+	base    int64 // the first block that is not acknowledged; blocks count from 1
+	sent    int64 // how many blocks from base on are on their way
+	highest int64 // the highest block that was ever sent
+	rtt     time.Duration
+	passed  int   // network errors that did not end the transfer
+	trouble error // the last of them
 }
 
 // Why a transfer ended early.
@@ -64,37 +59,39 @@ func (e *clientError) Error() string {
 	return fmt.Sprintf("the client gave up: error %d %q", e.code, e.text)
 }
 
-// last returns the number of the last block, the first that is not full (RFC 1350 section 6).
-func (t *transfer) last() int64 { return t.content.size/int64(t.terms.block) + 1 }
-
 // acked returns how many bytes the client has acknowledged.
-func (t *transfer) acked() int64 { return min((t.base-1)*int64(t.terms.block), t.content.size) }
+func (t *transfer) acked() int64 {
+	return min((t.base-1)*int64(t.terms.block), t.shelf.content.size)
+}
 
-// run sends the file. It returns nil once the last block is acknowledged, or when only that acknowledgement is missing
-// and the client has closed its port: many do not wait to see whether their last packet arrived.
+// hear takes note that the client has answered what was sent at that time.
+func (t *transfer) hear(sent time.Time) { t.heard.Store(max(1, int64(sent.Sub(t.started)))) }
+
+// touched reports whether the client ever answered.
+func (t *transfer) touched() bool { return t.heard.Load() > 0 }
+
+// silence returns for how long the client has not answered.
+func (t *transfer) silence() time.Duration {
+	return time.Since(t.started) - time.Duration(t.heard.Load())
+}
+
+// run sends the file. It returns nil once the last block is acknowledged, or when only that acknowledgement is missing and the
+// client has closed its port, or asks for another file: many do not wait to see whether their last packet arrived.
 func (t *transfer) run(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, func() { t.conn.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
-	t.base, t.out = 1, batcher{conn: t.conn, to: t.client}
+	t.base = 1
+	t.shelf.block, t.shelf.window, t.shelf.roll = t.terms.block, t.terms.window, t.terms.roll
 	if err := t.agree(ctx); err != nil {
 		return err
 	}
-	t.buf = make([]byte, t.batch()*(headerLen+t.terms.block))
-	for t.base <= t.last() {
+	for last := t.shelf.last(); t.base <= last; {
 		if err := t.sendWindow(ctx); err != nil {
-			if t.base == t.last() && (errors.Is(err, errGone) || errors.Is(err, errSilent)) {
+			if t.base == last && (errors.Is(err, errGone) || errors.Is(err, errSilent) || errors.Is(err, errReplaced)) {
 				return nil
 			}
 			return err
 		}
 	}
 	return nil
-}
-
-// batch returns how many blocks are read and sent at once.
-func (t *transfer) batch() int {
-	n := min(t.terms.window, maxSegments, maxBatch/(headerLen+t.terms.block))
-	return int(max(1, min(int64(n), t.last())))
 }
 
 // agree sends the OACK, if there is anything to acknowledge, and waits for the client's consent: ACK 0.
@@ -104,10 +101,11 @@ func (t *transfer) agree(ctx context.Context) error {
 	}
 	oack := appendOACK(nil, t.terms.oack)
 	for try := range t.retries + 1 {
-		if err := t.write(oack); err != nil {
+		if err := t.sendResult(t.line.ask(oack)); err != nil {
 			return err
 		}
-		deadline := time.Now().Add(t.wait(try))
+		sent := time.Now()
+		deadline := sent.Add(t.wait(try))
 		for {
 			r, err := t.read(ctx, deadline)
 			switch {
@@ -117,7 +115,7 @@ func (t *transfer) agree(ctx context.Context) error {
 			case r.block != 0:
 				continue
 			default:
-				t.touched.Store(true)
+				t.hear(sent)
 				return nil
 			}
 			break
@@ -135,6 +133,19 @@ func (t *transfer) wait(try int) time.Duration {
 	return max(t.terms.timeout, min(t.terms.timeout<<min(try, 16), maxWait))
 }
 
+// shortestWait is the least that a client has for its answer, however quick it was so far: it may be writing to a disk.
+const shortestWait = 200 * time.Millisecond
+
+// early returns how long to wait for the first answer. RFC 1123 section 4.2.3.2 wants the time-out to follow the round trips: a
+// client that has always answered within a millisecond need not wait a second for a block that was lost. Where the client has
+// named its time-out that holds, and where it has not answered yet the default does.
+func (t *transfer) early() time.Duration {
+	if t.terms.exact || t.rtt == 0 {
+		return t.wait(0)
+	}
+	return min(t.wait(0), max(shortestWait, 8*t.rtt))
+}
+
 // sendWindow sends the window that starts at base until the client acknowledges some of it, and moves base there.
 //
 // In lock-step nothing but the timer makes it send again: an answer to every duplicate ACK would double all that follows
@@ -142,18 +153,26 @@ func (t *transfer) wait(try int) time.Duration {
 // says that the first block is missing (RFC 7440 section 4). That shortens the timer to two round trips, in which the
 // ACK of the window arrives if it was just a duplicate.
 func (t *transfer) sendWindow(ctx context.Context) error {
-	for try, gaps := 0, 0; try <= t.retries; {
+	first := true
+	for try, gaps := 0, 0; try <= t.retries; first = false {
 		at := time.Now()
 		if err := t.sendBlocks(); err != nil {
 			return err
 		}
-		err := t.await(ctx, at.Add(t.wait(try)))
+		wait := t.wait(try)
+		if first {
+			wait = t.early()
+		}
+		err := t.await(ctx, at.Add(wait))
 		switch {
-		case err == nil && try+gaps == 0:
-			t.measure(time.Since(at))
-			return nil
 		case err == nil:
+			t.hear(at)
+			if first && t.toMeasure() {
+				t.measure(time.Since(at))
+			}
 			return nil
+		case first && wait < t.wait(0) && errors.Is(err, os.ErrDeadlineExceeded):
+			// An early one more: the retries and their waits are the same as without.
 		case errors.Is(err, errGap) && gaps < maxGaps:
 			gaps++
 		case errors.Is(err, errGap), errors.Is(err, os.ErrDeadlineExceeded):
@@ -183,12 +202,10 @@ func (t *transfer) await(ctx context.Context, deadline time.Time) error {
 		case err != nil:
 			return err
 		}
-		// Block numbers wrap; the window is far smaller than the numbers are.
-		n := int64(r.block - uint16(t.base-1))
+		n := t.terms.roll.after(t.base-1, r.block)
 		switch {
 		case n >= 1 && n <= t.sent:
 			t.base += n
-			t.touched.Store(true)
 			return nil
 		case n == 0 && t.terms.window > 1 && !gap:
 			if hint := time.Now().Add(t.patience()); hint.Before(deadline) {
@@ -197,6 +214,9 @@ func (t *transfer) await(ctx context.Context, deadline time.Time) error {
 		}
 	}
 }
+
+// toMeasure reports whether to look at the clock: always at first, now and then later.
+func (t *transfer) toMeasure() bool { return t.base < 64 || t.base&15 == 0 || t.terms.window > 1 }
 
 // measure takes in how long the client took to acknowledge a window.
 func (t *transfer) measure(d time.Duration) {
@@ -214,86 +234,43 @@ func (t *transfer) patience() time.Duration {
 
 // sendBlocks sends the window from base on.
 func (t *transfer) sendBlocks() error {
-	end := min(t.base+int64(t.terms.window), t.last()+1)
-	if again := t.highest - t.base + 1; again > 0 {
+	end := min(t.base+int64(t.terms.window), t.shelf.last()+1)
+	again := t.highest - t.base + 1
+	if again > 0 {
 		t.stats.resent.Add(float64(min(again, end-t.base)))
 	}
 	for first := t.base; first < end; {
-		n := min(int64(t.batch()), end-first)
-		packets, err := t.fill(first, int(n))
+		packets, n, err := t.shelf.take(first, int(min(end-first, maxSegments)))
 		if err != nil {
 			return err
 		}
-		if err := t.sendResult(t.out.send(packets, headerLen+t.terms.block)); err != nil {
+		if t.terms.window == 1 && again <= 0 {
+			// Nothing that matters can be on its way to us before this packet has left.
+			err = t.line.ask(packets)
+		} else {
+			err = t.line.send(packets, headerLen+t.terms.block)
+		}
+		if err := t.sendResult(err); err != nil {
 			return err
 		}
-		first += n
+		first += int64(n)
 	}
 	t.sent = end - t.base
 	t.highest = max(t.highest, end-1)
 	return nil
 }
 
-// fill makes n packets from block first on. It reads their bytes in one call, to the end of the space that they will
-// need, and moves each forward to behind its header.
-func (t *transfer) fill(first int64, n int) ([]byte, error) {
-	block := t.terms.block
-	at := (first - 1) * int64(block)
-	want := int(min(int64(n*block), t.content.size-at))
-	raw := t.buf[n*headerLen : n*headerLen+want]
-	if got, err := t.content.ReadAt(raw, at); got < want {
-		if err == nil || errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
-		return nil, &refusal{code: CodeUndefined, message: "cannot read file", err: fmt.Errorf("read block %d: %w", first, err)}
-	}
-	for i := range n {
-		packet := t.buf[i*(headerLen+block):]
-		copy(packet[headerLen:], raw[min(i*block, want):min((i+1)*block, want)])
-		putHeader(packet, first+int64(i))
-	}
-	return t.buf[:n*headerLen+want], nil
-}
-
-// read returns the next reply of the client before the deadline. Strangers are told that they are.
+// read returns the next reply of the client before the deadline.
 func (t *transfer) read(ctx context.Context, deadline time.Time) (reply, error) {
-	if err := t.conn.SetReadDeadline(deadline); err != nil {
-		return reply{}, err
-	}
-	var b [512]byte
 	for {
-		if ctx.Err() != nil { // it may have ended before the deadline was set
-			return reply{}, context.Cause(ctx)
-		}
-		n, from, err := t.conn.ReadFromUDPAddrPort(b[:])
+		r, err := t.line.receive(ctx, deadline)
 		switch {
-		case err != nil && ctx.Err() != nil:
-			return reply{}, context.Cause(ctx)
 		case err != nil && t.passing(err):
 			continue
-		case err != nil:
-			return reply{}, t.ending(err)
-		case !t.isClient(from):
-			t.turnAway(from)
-			continue
-		}
-		switch r, ok := parseReply(b[:n]); {
-		case ok && r.op == opERROR:
+		case err == nil && r.op == opERROR:
 			return reply{}, t.clientError(r)
-		case ok:
-			return r, nil
 		}
-	}
-}
-
-func (t *transfer) isClient(from netip.AddrPort) bool {
-	return from.Port() == t.client.Port() && from.Addr().Unmap() == t.client.Addr()
-}
-
-// turnAway answers a stranger with ERROR 5 (RFC 1350 section 4), without disturbing the transfer.
-func (t *transfer) turnAway(from netip.AddrPort) {
-	if t.strangers++; t.strangers <= maxStrangers {
-		_, _ = t.conn.WriteToUDPAddrPort(appendError(nil, CodeUnknownTID, "unknown transfer"), from)
+		return r, err
 	}
 }
 
@@ -307,39 +284,23 @@ func (t *transfer) clientError(r reply) error {
 	return err
 }
 
-func (t *transfer) write(b []byte) error {
-	_, err := t.conn.WriteToUDPAddrPort(b, t.client)
-	return t.sendResult(err)
-}
-
 // sendResult returns the error that ends the transfer. What the network could not take for now counts as lost.
 func (t *transfer) sendResult(err error) error {
 	if err != nil && t.passing(err) {
 		return nil
 	}
-	return t.ending(err)
+	return err
 }
 
 // passing takes note of an error that may go away, as while a machine that restarts answers no ARP; the timer decides.
 func (t *transfer) passing(err error) bool {
 	var no syscall.Errno
-	switch {
-	case !errors.As(err, &no) || no == syscall.EBADF:
+	if !errors.Is(err, errDoubtful) && (!errors.As(err, &no) || no == syscall.EBADF) {
 		return false
-	case no == syscall.ECONNREFUSED && t.strangers == 0:
-		return false // else it may be a stranger's port that is closed
 	}
 	t.passed++
-	t.trouble = no
+	t.trouble = err
 	return t.passed <= maxPassing
-}
-
-// ending turns the kernel's word that the client's port is closed into errGone.
-func (t *transfer) ending(err error) error {
-	if errors.Is(err, syscall.ECONNREFUSED) {
-		return errGone
-	}
-	return err
 }
 
 // silent returns errSilent, with the trouble there was with the network.

@@ -47,7 +47,7 @@ func (d *Daemon) build() (*servers, error) {
 		Book:  d.book, Events: d.bus, Log: d.log, Registerer: d.registry, Now: time.Now, Listen: listenDHCP, FromDisk: d.installs.FromDisk,
 	})
 	var errs [7]error
-	s.tftp, errs[0] = tftpd.New(tftpd.Config{}, tftpd.Deps{
+	s.tftp, errs[0] = tftpd.New(tftpd.Config{SinglePort: d.current.Load().Lab.Appliance.TFTPSingle}, tftpd.Deps{
 		Table:    table(d, func(s *snapshot.Snapshot) *tftpd.Table { return s.TFTP }),
 		Firmware: nbps, Scripts: desk, Leases: who{d}, Events: d.bus, Log: d.log, Metrics: d.registry,
 	})

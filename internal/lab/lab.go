@@ -37,6 +37,7 @@ type Appliance struct {
 	HTTP        string // host:port of the boot plane
 	HTTPPort    uint16
 	TFTP        string
+	TFTPSingle  bool // answers leave from the port of TFTP itself
 	DNS         string
 	Admin       string // host:port of the people plane
 	AdminSocket string // absolute path

@@ -25,6 +25,7 @@ type rawAppliance struct {
 	Files       scalar[text]               `yaml:"files" def:"./files" doc:"Root of images, documents, templates and public/."`
 	HTTP        scalar[listen]             `yaml:"http" def:":8080" doc:"Boot plane: what machines fetch by HTTP."`
 	TFTP        scalar[listen]             `yaml:"tftp" def:":69" doc:"Boot plane by TFTP."`
+	TFTPSingle  scalar[flag]               `yaml:"tftp_single_port" def:"false" doc:"Answer TFTP from the port that was asked, not from one for each transfer: for machines behind NAT, a container's published port, or a firewall that knows no TFTP."`
 	DNS         scalar[listen]             `yaml:"dns" def:":53" doc:"DNS, UDP and TCP."`
 	Admin       scalar[listen]             `yaml:"admin" def:"127.0.0.1:9680" doc:"People plane: dashboard, API, /metrics, /healthz, /readyz."`
 	AdminSocket scalar[text]               `yaml:"admin_socket" def:"/run/bootlab/admin.sock" doc:"Unix socket that the command line uses."`

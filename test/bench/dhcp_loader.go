@@ -45,7 +45,8 @@ func startLoader(ctx context.Context, cpu string) (*loader, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &loader{cmd: exec.CommandContext(ctx, "taskset", "-c", cpu, self, loadCommand)}
+	args := append(pinned(cpu), self, loadCommand)
+	l := &loader{cmd: exec.CommandContext(ctx, args[0], args[1:]...)}
 	l.cmd.Stderr = os.Stderr
 	if l.in, err = l.cmd.StdinPipe(); err != nil {
 		return nil, err

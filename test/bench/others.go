@@ -95,18 +95,3 @@ func (n *noise) share() float64 {
 	}
 	return n.foreign / n.total
 }
-
-// childrenOf returns the CPU time of the children of a process that ended, in steps of 10 ms.
-func childrenOf(pid int) time.Duration {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return 0
-	}
-	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-	if len(fields) < 15 {
-		return 0
-	}
-	user, _ := strconv.Atoi(fields[13])
-	system, _ := strconv.Atoi(fields[14])
-	return time.Duration(user+system) * (time.Second / ticks)
-}

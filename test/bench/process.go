@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -37,14 +38,18 @@ type process struct {
 	log *os.File
 }
 
-// begin starts a server on one CPU, in a namespace. taskset and ip netns exec become the server, so it has its CPU from the
-// start. What it writes is added to the file log.
+// pinned are the words in front of a command that give it one CPU, which others who use the machine meanwhile cannot take from it.
+// taskset and chrt become the command, so it has its CPU from the start.
+func pinned(cpu string) []string { return []string{"taskset", "-c", cpu, "chrt", "--rr", "10"} }
+
+// begin starts a server on one CPU, in a namespace. What it writes is added to the file log.
 func (p *process) begin(cpu, space string, args, env []string, log string) (err error) {
 	p.log, err = os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
-	p.cmd = exec.Command("taskset", append([]string{"-c", cpu, "ip", "netns", "exec", space}, args...)...)
+	args = slices.Concat(pinned(cpu), []string{"ip", "netns", "exec", space}, args)
+	p.cmd = exec.Command(args[0], args[1:]...)
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -121,20 +121,18 @@ func (s *tftpRunning) whole(ctx context.Context, file string, cfg tftpload.Confi
 
 // speed adds MB/s and the server's CPU time for a fetch, unless the server did not agree to the window.
 func (s *tftpRunning) speed(ctx context.Context, v values, key, file string, cfg tftpload.Config) error {
-	before := s.used()
+	before := s.cpu()
 	got, err := s.whole(ctx, file, cfg)
 	if err != nil || got.Window != max(cfg.Window, 1) {
 		return err
 	}
-	if err := wait(ctx, settle); err != nil { // a child that served it is counted once it has ended
-		return err
-	}
 	v[key] = got.PerSecond() / 1e6
-	v[key+"-cpu"] = ms(s.used()-before) / (float64(got.Bytes) / (1 << 20))
+	if s.forks {
+		return nil
+	}
+	v[key+"-cpu"] = ms(s.cpu()-before) / (float64(got.Bytes) / (1 << 20))
 	return nil
 }
-
-const settle = 50 * time.Millisecond
 
 var windowRows = []row{
 	{"w16", "window 16, blksize 1468, MB/s", false},
@@ -162,14 +160,15 @@ func windows(ctx context.Context, s *tftpRunning) (values, error) {
 // atftp returns the MB/s of a stranger, started and ended.
 func (s *tftpRunning) atftp(ctx context.Context, options ...string) (float64, error) {
 	path := filepath.Join(s.dir, "got")
-	args := []string{"-c", s.rig.cpus[1], "atftp", "--get", "-r", "public/big", "-l", path}
+	args := append(pinned(s.rig.cpus[1]), "atftp", "--get", "-r", "public/big", "-l", path)
 	for _, o := range options {
 		args = append(args, "--option", o)
 	}
+	cmd := exec.CommandContext(ctx, args[0], append(args[1:], nearAddr)...)
 	var out []byte
 	var err error
 	start := time.Now()
-	s.rig.noise.during(func() { out, err = exec.CommandContext(ctx, "taskset", append(args, nearAddr)...).CombinedOutput() })
+	s.rig.noise.during(func() { out, err = cmd.CombinedOutput() })
 	took := time.Since(start)
 	if err != nil {
 		return 0, fmt.Errorf("atftp: %w: %s", err, out)
@@ -233,7 +232,7 @@ var stormRows = []row{
 }
 
 func storm(ctx context.Context, s *tftpRunning) (values, error) {
-	before, used := s.resident(), s.used()
+	before, used := s.resident(), s.cpu()
 	peak := s.watch()
 	got, err := s.rig.fetch(ctx, "one", tftpload.Config{Block: 1468, Clients: s.rig.size.clients})
 	most := peak()
@@ -243,14 +242,14 @@ func storm(ctx context.Context, s *tftpRunning) (values, error) {
 	if got.Failed > 0 {
 		fmt.Fprintln(os.Stderr, "a client failed:", got.Why)
 	}
-	if err := wait(ctx, settle); err != nil {
-		return nil, err
-	}
-	return values{
+	v := values{
 		"storm": got.Took.Seconds(), "storm-failed": float64(got.Failed), "storm-resent": float64(got.Resent),
-		"storm-cpu":   ms(s.used()-used) / float64(s.rig.size.clients),
 		"storm-extra": max(0, most-before),
-	}, nil
+	}
+	if !s.forks {
+		v["storm-cpu"] = ms(s.cpu()-used) / float64(s.rig.size.clients)
+	}
+	return v, nil
 }
 
 // watch looks at the server's memory, and its children's, until the function that it returns is called: that returns the most.

@@ -120,7 +120,8 @@ func (r *tftpRig) startWire(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.wire = exec.CommandContext(ctx, "taskset", "-c", r.cpus[1], self, wireCommand, farDelay.String(), "far0", "far1")
+	args := append(pinned(r.cpus[1]), self, wireCommand, farDelay.String(), "far0", "far1")
+	r.wire = exec.CommandContext(ctx, args[0], args[1:]...)
 	r.wire.Stderr = os.Stderr
 	r.wire.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := r.wire.StdoutPipe()
@@ -145,6 +146,7 @@ func (r *tftpRig) close() {
 // A tftpRunning is a contender that runs.
 type tftpRunning struct {
 	process
+	*tftpServer
 	rig *tftpRig
 	dir string
 }
@@ -152,7 +154,7 @@ type tftpRunning struct {
 // start starts a contender and waits until it serves.
 func (r *tftpRig) start(ctx context.Context, c *tftpServer) (*tftpRunning, error) {
 	r.started++
-	s := &tftpRunning{rig: r, dir: filepath.Join(r.dir, fmt.Sprintf("%s-%d", c.name, r.started))}
+	s := &tftpRunning{tftpServer: c, rig: r, dir: filepath.Join(r.dir, fmt.Sprintf("%s-%d", c.name, r.started))}
 	if err := os.Mkdir(s.dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -169,7 +171,7 @@ func (r *tftpRig) start(ctx context.Context, c *tftpServer) (*tftpRunning, error
 		if err != nil || got.Done == 1 {
 			return s, err
 		}
-		if err := wait(ctx, settle); err != nil { // one that is not there says so at once
+		if err := wait(ctx, 50*time.Millisecond); err != nil { // one that is not there says so at once
 			return nil, err
 		}
 	}
@@ -184,11 +186,6 @@ func (s *tftpRunning) stop() error {
 		return nil
 	}
 	return os.RemoveAll(s.dir)
-}
-
-// used returns the CPU time of the server and of its children that ended.
-func (s *tftpRunning) used() time.Duration {
-	return s.cpu() + childrenOf(s.cmd.Process.Pid)
 }
 
 // tftpLoadCommand is the argument that makes this program the load, in a process and on a CPU of its own, for one order.
@@ -214,7 +211,8 @@ func (r *tftpRig) fetch(ctx context.Context, file string, cfg tftpload.Config) (
 	if err != nil {
 		return got, err
 	}
-	cmd := exec.CommandContext(ctx, "taskset", "-c", r.cpus[1], self, tftpLoadCommand)
+	args := append(pinned(r.cpus[1]), self, tftpLoadCommand)
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(order), os.Stderr
 	var out []byte
 	r.noise.during(func() { out, err = cmd.Output() })

@@ -16,7 +16,7 @@ type Wait int
 
 // The ways to wait.
 const (
-	Spin  Wait = iota // look again and again; what many clients at once never do
+	Spin  Wait = iota // look again and again
 	Sleep             // let the kernel wake us
 )
 
@@ -29,7 +29,7 @@ type Config struct {
 	Window  int           // windowsize to ask for; 0: none
 	Clients int           // at once; 0: 1
 	Lose    int64         // a block that is lost when it comes first, in every client; 0: none
-	Wait    Wait          // of a client that is alone
+	Wait    Wait          // how the clients wait
 	Timeout time.Duration // of silence until a client's last packet is sent again; 0: 1 s
 }
 
@@ -71,8 +71,9 @@ func Load(ctx context.Context, cfg Config) (Result, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	start := time.Now()
+	l.now, l.looked = start, start
 	for _, c := range l.clients {
-		c.heard, c.progress = start, start
+		c.progress = start
 		l.say(c, c.last)
 	}
 	err = l.run(ctx)
@@ -148,8 +149,6 @@ func (l *load) close() {
 }
 
 func (l *load) run(ctx context.Context) error {
-	l.now = time.Now()
-	l.looked = l.now
 	for l.open > 0 && ctx.Err() == nil {
 		ready, err := l.wait()
 		if err != nil {
@@ -172,7 +171,7 @@ func (l *load) wait() ([]*client, error) {
 	if l.epoll < 0 {
 		return l.clients, nil
 	}
-	n, err := unix.EpollWait(l.epoll, l.events, int(look/time.Millisecond))
+	n, err := unix.EpollWait(l.epoll, l.events, l.patience())
 	if err != nil && !errors.Is(err, unix.EINTR) {
 		return nil, fmt.Errorf("tftpload: %w", err)
 	}
@@ -267,4 +266,12 @@ func (l *load) again() {
 			l.say(c, c.last)
 		}
 	}
+}
+
+// patience is how long epoll waits, in milliseconds.
+func (l *load) patience() int {
+	if l.cfg.Wait == Spin {
+		return 0
+	}
+	return int(look / time.Millisecond)
 }

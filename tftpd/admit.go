@@ -1,0 +1,243 @@
+package tftpd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"bootlab/internal/event"
+)
+
+// isRequest reports whether a packet asks to read or to write.
+func isRequest(b []byte) bool { return len(b) >= 2 && b[0] == 0 && (b[1] == opRRQ || b[1] == opWRQ) }
+
+// take takes what came to the port that all clients know.
+func (s *Server) take(ctx context.Context, p packet) {
+	switch {
+	case isRequest(p.bytes):
+		s.accept(ctx, p, fresh)
+	case s.cfg.SinglePort:
+		s.deliver(p)
+	default:
+		// A stray ACK or ERROR gets no answer: two servers could go on for ever.
+		s.stats.dropped[reasonMalformed].Inc()
+	}
+}
+
+// deliver hands a reply to the transfer that it is meant for, by the address and port that it came from. One that belongs to no
+// transfer gets ERROR 5 (RFC 1350 section 4), so that its client need not wait for nothing; an ERROR never does.
+func (s *Server) deliver(p packet) {
+	r, ok := parseReply(p.bytes)
+	if !ok {
+		s.stats.dropped[reasonMalformed].Inc()
+		return
+	}
+	s.mu.Lock()
+	t := s.active[p.client]
+	s.mu.Unlock()
+	if t != nil {
+		t.mailbox.put(r)
+		return
+	}
+	s.stats.dropped[reasonStray].Inc()
+	if r.op != opERROR {
+		_, _, _ = p.conn.WriteMsgUDPAddrPort(appendError(nil, CodeUnknownTID, "unknown transfer"), appendSource(nil, p.local), p.client)
+	}
+}
+
+// An occasion is why a request is taken up.
+type occasion int
+
+const (
+	fresh    occasion = iota // it has come
+	repeated                 // it came while the transfer before was ending
+)
+
+// accept takes a request up, unless it is one that is being answered already, or there is too much to do.
+func (s *Server) accept(ctx context.Context, p packet, why occasion) {
+	t := &transfer{key: string(p.bytes), client: p.client, occasion: why, started: time.Now(), retries: s.cfg.Retries, stats: s.stats}
+	if s.cfg.SinglePort {
+		t.mailbox = newMailbox(p.conn, p.local, p.client)
+		t.line = t.mailbox
+	}
+	inner, cancel := context.WithCancelCause(ctx)
+	t.cancel = cancel
+	if drop := s.admit(t); drop != "" {
+		s.stats.dropped[drop].Inc()
+		t.cancel(nil)
+		return
+	}
+	s.wg.Go(func() {
+		err := s.handle(inner, t, p.local)
+		s.forget(t)
+		if errors.Is(err, errProbe) && t.asked.Load() && why == fresh {
+			// The request after a probe was here before the word that the probe is over.
+			p.bytes = []byte(t.key)
+			s.accept(ctx, p, repeated)
+		}
+	})
+}
+
+// admit gives a transfer its place, or says why there is none.
+func (s *Server) admit(t *transfer) (drop string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.active[t.client]
+	switch {
+	case old != nil && old.key == t.key && s.current(old):
+		// The transfer's own timer will send again what got lost.
+		old.asked.Store(true)
+		return reasonDuplicate
+	case int(s.running.Load()) >= s.cfg.MaxTransfers && !s.makeRoomLocked():
+		return reasonBusy
+	case old != nil:
+		old.cancel(errReplaced) // it has restarted, with the same port
+	}
+	s.active[t.client] = t
+	s.stats.active.Set(float64(s.running.Add(1)))
+	return ""
+}
+
+// current reports whether a request that comes again is the same one, on its way for long or sent because the answer was late. A
+// machine that has started over is silent before.
+func (s *Server) current(t *transfer) bool { return !t.touched() || t.silence() < 3*s.cfg.Timeout }
+
+// makeRoomLocked ends the transfer that has waited longest for the first sign of its client, if a client that is there
+// would have given one by now: requests under false addresses, or from ports that are closed, must not keep machines out.
+func (s *Server) makeRoomLocked() bool {
+	var oldest *transfer
+	for _, t := range s.active {
+		if !t.touched() && (oldest == nil || t.started.Before(oldest.started)) {
+			oldest = t
+		}
+	}
+	if oldest == nil || time.Since(oldest.started) < s.cfg.Timeout {
+		return false
+	}
+	oldest.cancel(errCrowded)
+	delete(s.active, oldest.client)
+	return true
+}
+
+func (s *Server) forget(t *transfer) {
+	t.cancel(nil)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.active[t.client] == t {
+		delete(s.active, t.client)
+	}
+	s.stats.active.Set(float64(s.running.Add(-1)))
+}
+
+// handle answers one request and returns how that ended. Whatever it holds must not end the process.
+func (s *Server) handle(ctx context.Context, t *transfer, local netip.Addr) (err error) {
+	table := s.deps.Table()
+	defer func() {
+		if p := recover(); p != nil {
+			s.log.Error("request handler panicked", "addr", t.client, "err", p)
+		}
+	}()
+	r, err := ParseRequest([]byte(t.key))
+	if err != nil {
+		s.stats.dropped[reasonMalformed].Inc()
+		s.log.Debug("malformed request", "addr", t.client, "err", err)
+		return nil
+	}
+	if err := s.join(ctx, t, local); err != nil {
+		s.log.Error("open transfer", "addr", t.client, "err", err)
+		return nil
+	}
+	defer t.line.close()
+	err = s.prepare(ctx, table, t, r)
+	if err == nil {
+		defer t.shelf.content.close()
+		err = t.run(ctx)
+	}
+	s.conclude(t, r, err, time.Since(t.started))
+	return err
+}
+
+// join gives a transfer its line, unless it shares one.
+func (s *Server) join(ctx context.Context, t *transfer, local netip.Addr) error {
+	if t.line != nil {
+		return nil
+	}
+	p, err := newPort(ctx, local, t.client, func() int { return int(s.running.Load()) })
+	if err != nil {
+		return err
+	}
+	t.line = p
+	return nil
+}
+
+// prepare finds what was asked for and agrees on terms. The error is a *refusal.
+func (s *Server) prepare(ctx context.Context, table *Table, t *transfer, r Request) error {
+	if r.Write {
+		return &refusal{code: CodeAccess, message: "read-only server", err: errors.New("a write request: the server is read-only")}
+	}
+	if r.Mode != "octet" && r.Mode != "netascii" {
+		return &refusal{code: CodeIllegal, message: "unknown mode", err: fmt.Errorf("mode %q: want octet or netascii", printable(r.Mode))}
+	}
+	target, ok := resolve(r.Name)
+	if !ok {
+		return &refusal{code: CodeAccess, message: "access violation", err: errNoSuchPath}
+	}
+	c, err := s.open(ctx, table, target, t.client.Addr())
+	if err != nil {
+		return err
+	}
+	l := limits{window: s.cfg.MaxWindow, timeout: s.cfg.Timeout, size: c.size}
+	if r.Mode == "netascii" {
+		if c, err = netascii(c); err != nil {
+			return err
+		}
+		l.size = -1 // the size on this disk is not the number of bytes to come
+	}
+	if len(r.Options) > 0 {
+		l.block = blockLimit(t.client)
+	}
+	t.shelf.content = c
+	t.terms = negotiate(r.Options, l)
+	return nil
+}
+
+// conclude tells the client, if it has to be told, and the house how the request ended.
+func (s *Server) conclude(t *transfer, r Request, err error, took time.Duration) {
+	e := event.Event{MAC: macOf(r.Name), Addr: t.client.Addr(), Detail: label(r.Name), Dur: took}
+	var refused *refusal
+	var ce *clientError
+	result := resultFailed
+	switch {
+	case t.occasion == repeated && !t.touched() && t.base > 0:
+		// The client wanted nothing more than the size, and had only asked for it twice.
+		s.stats.dropped[reasonDuplicate].Inc()
+		return
+	case err == nil:
+		result, e.Kind, e.Bytes = resultServed, event.TFTPServed, t.shelf.content.size
+		s.stats.duration.Observe(took.Seconds())
+	case errors.Is(err, errProbe):
+		result, e.Kind = resultProbe, event.TFTPProbe
+	case errors.As(err, &refused) && t.base == 0:
+		result, e.Kind, e.Err = resultRefused, event.TFTPRefused, redact(err.Error())
+		s.tell(t, refused.code, refused.message)
+	default:
+		e.Kind, e.Bytes, e.Err = event.TFTPFailed, t.acked(), err.Error()
+		if !errors.As(err, &ce) && !errors.Is(err, errReplaced) { // which has the client's next transfer under way
+			s.tell(t, CodeUndefined, "transfer aborted")
+		}
+	}
+	s.stats.results[result].Inc()
+	s.stats.bytes.Add(float64(e.Bytes))
+	if refused == nil || !refused.told {
+		s.deps.Events.Record(e)
+	}
+}
+
+func (s *Server) tell(t *transfer, code ErrorCode, message string) {
+	b := appendError(nil, code, message)
+	if err := t.line.send(b, len(b)); err != nil {
+		s.log.Debug("send error packet", "addr", t.client, "err", err)
+	}
+}

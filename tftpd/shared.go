@@ -1,0 +1,76 @@
+package tftpd
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+)
+
+// A mailbox is the line of a transfer that shares its port with all others: whoever reads that port puts in what comes from
+// the client.
+type mailbox struct {
+	conn   *net.UDPConn // shared
+	client netip.AddrPort
+	batch  batcher
+	source []byte // the control message of the address that was asked
+	cut    []byte // and of the segment size
+	size   int    // that cut was made for
+	in     chan reply
+	timer  *time.Timer
+}
+
+// mailboxSize is how many replies may wait. What does not fit is lost, as on the way.
+const mailboxSize = 8
+
+func newMailbox(conn *net.UDPConn, local netip.Addr, client netip.AddrPort) *mailbox {
+	m := &mailbox{conn: conn, client: client, source: appendSource(nil, local), in: make(chan reply, mailboxSize), timer: time.NewTimer(time.Hour)}
+	m.batch.to = m
+	return m
+}
+
+// put hands the transfer a reply, unless it has too many already.
+func (m *mailbox) put(r reply) {
+	select {
+	case m.in <- r:
+	default:
+	}
+}
+
+func (m *mailbox) send(b []byte, size int) error { return m.batch.send(b, size) }
+func (m *mailbox) ask(b []byte) error            { return m.write(b, 0) }
+func (m *mailbox) close()                        { m.timer.Stop() }
+
+// write implements writer.
+func (m *mailbox) write(b []byte, segment int) error {
+	control := m.source
+	if segment > 0 {
+		if m.size != segment {
+			m.cut, m.size = appendSegment(append(m.cut[:0], m.source...), segment), segment
+		}
+		control = m.cut
+	}
+	_, _, err := m.conn.WriteMsgUDPAddrPort(b, control, m.client)
+	return err
+}
+
+func (m *mailbox) receive(ctx context.Context, deadline time.Time) (reply, error) {
+	if ctx.Err() != nil {
+		return reply{}, context.Cause(ctx)
+	}
+	select {
+	case r := <-m.in:
+		return r, nil
+	default:
+	}
+	m.timer.Reset(time.Until(deadline))
+	select {
+	case r := <-m.in:
+		return r, nil
+	case <-ctx.Done():
+		return reply{}, context.Cause(ctx)
+	case <-m.timer.C:
+		return reply{}, os.ErrDeadlineExceeded
+	}
+}
