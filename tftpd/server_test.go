@@ -630,7 +630,7 @@ func TestDuplicateRequest(t *testing.T) {
 	c.data(2)
 	ask("images/window") // it was on its way for long
 	c.ack(2)
-	c.data(3)
+	c.dataAtLast(3)
 	s.notes.none(t)
 	time.Sleep(time.Second) // what a machine needs at least to start over
 	ask("images/window")
