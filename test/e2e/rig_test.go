@@ -279,6 +279,15 @@ func (r *rig) count(t *testing.T, host string, kind event.Kind) (n int) {
 	return n
 }
 
+// wantNo holds that the timeline of a host has no event of these kinds.
+func (r *rig) wantNo(t *testing.T, host string, kinds ...event.Kind) {
+	t.Helper()
+	seen := r.events(t, host)
+	if slices.ContainsFunc(seen, func(e event.Event) bool { return slices.Contains(kinds, e.Kind) }) {
+		t.Errorf("the timeline of %s has one of %v:\n%s", host, kinds, story(seen))
+	}
+}
+
 func story(events []event.Event) string {
 	var b strings.Builder
 	for _, e := range events {

@@ -21,7 +21,7 @@ func vmLab(uri, firmware string) string {
 // TestVM creates a virtual machine through libvirt, and sees it install itself and come up from its disk; then it is taken
 // away.
 func TestVM(t *testing.T) {
-	for _, firmware := range []string{"bios", "uefi"} {
+	for _, firmware := range []string{"bios", "uefi", "uefi-secure"} {
 		t.Run(firmware, func(t *testing.T) {
 			netlab.Need(t, libvirtlab.Needs()...)
 			dir, err := os.MkdirTemp("", "vm") // short, for libvirt's sockets
@@ -37,7 +37,11 @@ func TestVM(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = libvirt.Stop() })
-			r := newRig(t, vmLab(libvirt.URI, firmware), withGuest(t, bootFiles))
+			files := withGuest
+			if firmware == "uefi-secure" { // its chain is shim and GRUB, without a word in the lab file
+				files = withSignedGuest
+			}
+			r := newRig(t, vmLab(libvirt.URI, firmware), files(t, bootFiles))
 
 			r.bootlab(t, "vm", "create", "node")
 			r.follow(t, "node", patience, func(e event.Event) bool { return e.Kind == event.InstallDone })

@@ -27,6 +27,8 @@ const (
 	BIOSPlain Firmware = "bios-plain" // the same, but on the wire its ROM does not say that it is iPXE: see plainROM
 	UEFIPXE   Firmware = "uefi-pxe"   // OVMF, network boot by PXE
 	UEFIHTTP  Firmware = "uefi-http"  // OVMF, network boot by HTTP
+
+	UEFISecure Firmware = "uefi-secure" // OVMF that enforces Secure Boot with Microsoft's keys, network boot by PXE
 )
 
 // A Config describes a machine. Bridge, MAC and Firmware are required.
@@ -47,6 +49,9 @@ func Needs() []string { return []string{"root", "qemu-system-x86_64", "qemu-img"
 const (
 	ovmfCode = "/usr/share/OVMF/OVMF_CODE_4M.fd"
 	ovmfVars = "/usr/share/OVMF/OVMF_VARS_4M.fd"
+
+	secureCode = "/usr/share/OVMF/OVMF_CODE_4M.ms.fd"
+	secureVars = "/usr/share/OVMF/OVMF_VARS_4M.ms.fd" // Microsoft's keys enrolled
 )
 
 // A Line is a line of the console.
@@ -132,7 +137,12 @@ func (m *Machine) args(t testing.TB) []string {
 	case UEFIPXE, UEFIHTTP:
 		card += ",romfile=" // OVMF's own driver and PXE client, not iPXE's
 		args = append(args, "-machine", "q35")
-		args = append(args, m.ovmf(t)...)
+		args = append(args, m.ovmf(t, ovmfCode, ovmfVars)...)
+	case UEFISecure:
+		card += ",romfile="
+		// Variables can be written from system management mode alone, else a guest could switch Secure Boot off.
+		args = append(args, "-machine", "q35,smm=on", "-global", "driver=cfi.pflash01,property=secure,value=on")
+		args = append(args, m.ovmf(t, secureCode, secureVars)...)
 	default:
 		t.Fatalf("qemu: no firmware %q", cfg.Firmware)
 	}
@@ -149,9 +159,9 @@ func (m *Machine) args(t testing.TB) []string {
 
 // ovmf returns the arguments for UEFI. The client that is not wanted is switched off, else OVMF tries PXE for two minutes
 // before it tries HTTP.
-func (m *Machine) ovmf(t testing.TB) []string {
+func (m *Machine) ovmf(t testing.TB, code, template string) []string {
 	vars := filepath.Join(m.dir, "vars.fd")
-	body, err := os.ReadFile(ovmfVars)
+	body, err := os.ReadFile(template)
 	if err != nil {
 		t.Fatalf("package ovmf: %v", err)
 	}
@@ -159,7 +169,7 @@ func (m *Machine) ovmf(t testing.TB) []string {
 		t.Fatal(err)
 	}
 	args := []string{
-		"-drive", "if=pflash,format=raw,unit=0,readonly=on,file=" + ovmfCode,
+		"-drive", "if=pflash,format=raw,unit=0,readonly=on,file=" + code,
 		"-drive", "if=pflash,format=raw,unit=1,file=" + vars,
 		"-fw_cfg", "name=opt/org.tianocore/IPv6PXESupport,string=n",
 	}
