@@ -54,6 +54,7 @@ func root() *cobra.Command {
 		checkCommand(o),
 		planCommand(o),
 		schemaCommand(),
+		firmwareCommand(o),
 		// The daemon.
 		serveCommand(o),
 		reloadCommand(o),

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"bootlab/dhcpd"
@@ -38,6 +39,7 @@ func (d *Daemon) build() (*servers, error) {
 	s := &servers{}
 	nbps := firmware.FS(d.cfg.Firmware)
 	d.warnMissing(nbps)
+	d.warnUnsigned(d.current.Load().Lab)
 	desk := boot.New(boot.Deps{
 		Table:    table(d, func(s *snapshot.Snapshot) *boot.Table { return s.Boot }),
 		Installs: d.installs, Unknown: d.unknown, Leases: who{d}, Events: d.bus,
@@ -88,5 +90,17 @@ func (d *Daemon) warnMissing(nbps fs.FS) {
 	if missing := firmware.Missing(nbps); len(missing) > 0 {
 		d.log.Warn("network boot programs are missing: build with make, or name a folder that has them with --firmware",
 			slog.Any("files", missing))
+	}
+}
+
+// warnUnsigned says which programs of a distribution are missing that hosts of l start under Secure Boot.
+func (d *Daemon) warnUnsigned(l *lab.Lab) {
+	i := slices.IndexFunc(l.Hosts, func(h *lab.Host) bool { return h.Profile != nil && h.Chain == lab.ChainGRUB })
+	if i < 0 {
+		return
+	}
+	if missing := firmware.MissingSigned(firmware.FS(d.cfg.Firmware)); len(missing) > 0 {
+		d.log.Warn("hosts with chain grub cannot boot: apt-get install shim-signed grub-efi-amd64-signed, or name a folder that has the files with --firmware",
+			slog.Any("files", missing), slog.String("host", l.Hosts[i].Name))
 	}
 }

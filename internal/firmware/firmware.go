@@ -13,9 +13,11 @@ import (
 var assets embed.FS
 
 // FS returns the programs as one flat file system. A file of dir comes before one that is embedded, and that before one
-// that a package of Debian's has installed. An empty dir means no folder of the user's; such a folder may hold further files, which are served too.
-// Links that lead out of a folder are not followed. Opened files can seek.
-func FS(dir string) fs.FS {
+// that a package of Debian's has installed. An empty dir means no folder of the user's; such a folder may hold further
+// files, which are served too. Links that lead out of the folder are not followed. Opened files can seek.
+func FS(dir string) fs.FS { return layersOf(dir) }
+
+func layersOf(dir string) layered {
 	embedded, err := fs.Sub(assets, "assets")
 	if err != nil {
 		panic(err) // the folder is part of this package
