@@ -92,6 +92,14 @@ func (u URL) String() string {
 	return string(u)
 }
 
+// text returns the address, or nothing where it is not set.
+func (a Address) text() string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.Addr.String()
+}
+
 // unset is around the name of a value that was written although it is not set. No document holds it.
 const unset = "\x00"
 

@@ -136,14 +136,28 @@ func isButane(file string) bool { ext := path.Ext(file); return ext == ".bu" || 
 
 // check renders the document and holds it against the syntax of its kind.
 func (s source) check(r *Recipe, d Data) error {
-	body, err := s.render(r, d)
-	if err != nil || s.file == "" || isButane(s.file) {
+	if s.err != nil || s.file == "" {
+		_, err := s.render(r, d)
 		return err
 	}
-	if broken := syntax.Check(s.format(r.profile.OS), body); broken != nil {
+	body, err := r.files.render(s.file, d)
+	if err != nil {
+		return err
+	}
+	broken := r.judged.verdict(d.signature(s.file, body), func() *syntax.Error { return s.broken(r, body) })
+	if broken != nil {
 		return r.place(s.file, body, broken)
 	}
 	return nil
+}
+
+// broken returns what is wrong with a rendered document.
+func (s source) broken(r *Recipe, body []byte) *syntax.Error {
+	if isButane(s.file) {
+		_, broken := syntax.Butane(body)
+		return broken
+	}
+	return syntax.Check(s.format(r.profile.OS), body)
 }
 
 // place says where in a file a rendered document is broken. Its lines are those of the file unless a template made more

@@ -8,11 +8,13 @@ import (
 	"bootlab/internal/lab"
 )
 
-// A Recipe is one profile with its templates parsed. It is immutable and safe for concurrent use.
+// A Recipe is one profile with its templates parsed. It never changes but for what it remembers, and is safe for concurrent
+// use.
 type Recipe struct {
 	profile *lab.Profile
 	system  system
 	files   *library
+	judged  judged
 
 	kernel, rootfs, image, config *template.Template // of paths; nil where the profile has none
 	initrd, documents             []*template.Template

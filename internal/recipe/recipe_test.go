@@ -257,6 +257,24 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// TestVerdictsAreOfOneDocument: what is remembered of one host's document says nothing of another that differs in more than
+// what belongs to the host.
+func TestVerdictsAreOfOneDocument(t *testing.T) {
+	t.Parallel()
+	files := fstest.MapFS{"x.ign": {Data: []byte(`{"ignition": {"version": "3.4.0"}, "storage": {"files": [{"path": "{{.Host.Vars.path}}/{{.Host.Name}}"}]}}`)}}
+	p := &lab.Profile{Name: "p", OS: lab.OSCoreOS, Config: "x.ign"}
+	r, d := compile(t, p, files)
+	for _, tt := range []struct {
+		host, path string
+		good       bool
+	}{{"a", "/etc", true}, {"bb", "/etc", true}, {"a", "etc", false}, {"etc", "/etc", true}, {"b", "etc", false}, {"a", "/etc", true}} {
+		d.Host.Name, d.Host.Vars = tt.host, map[string]any{"path": tt.path}
+		if faults := r.Faults(d); (len(faults) == 0) != tt.good {
+			t.Errorf("%s/%s: %v, want good %v", tt.path, tt.host, faults, tt.good)
+		}
+	}
+}
+
 func TestCompileRefuses(t *testing.T) {
 	t.Parallel()
 	_, err := recipe.Compile(&lab.Profile{Name: "p", Args: []string{"{{.Host", "ok", "{{end}}"}}, fstest.MapFS{})

@@ -27,10 +27,27 @@ hosts:
 			i, i>>16&255, i>>8&255, i&255, 1+i>>16, i>>8&255, i&255)
 	}
 	path := filepath.Join(tb.TempDir(), "lab.yaml")
+	if err := os.Mkdir(filepath.Join(filepath.Dir(path), "files"), 0o755); err != nil {
+		tb.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(filepath.Dir(path), "files", "worker.ign"), document(), 0o644); err != nil {
+		tb.Fatal(err)
+	}
 	if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
 		tb.Fatal(err)
 	}
 	return path
+}
+
+// document is an Ignition document of 20 files, which differs from host to host.
+func document() []byte {
+	var b bytes.Buffer
+	b.WriteString(`{"ignition": {"version": "3.4.0"}, "storage": {"files": [`)
+	for i := range 20 {
+		fmt.Fprintf(&b, `{"path": "/etc/lab/%d", "mode": 420, "contents": {"source": "data:,{{.Host.FQDN}}%%0A{{.Host.IP}}"}},`+"\n", i)
+	}
+	b.WriteString(`{"path": "/etc/hostname", "contents": {"source": "data:,{{.Host.Name}}"}}]}}`)
+	return b.Bytes()
 }
 
 // BenchmarkLoad is what a reload does before the flip.
@@ -45,6 +62,17 @@ func BenchmarkLoad(b *testing.B) {
 			l, err := lab.Load(path, lab.Options{})
 			if err == nil {
 				_, err = snapshot.Compile(l)
+			}
+			return l, err
+		}},
+		{"check", func() (*lab.Lab, error) { // what bootlab check does: every host is rendered, and its document validated
+			l, err := lab.Load(path, lab.Options{})
+			if err != nil {
+				return l, err
+			}
+			s, err := snapshot.Compile(l)
+			if err == nil {
+				err = s.CheckHosts().Err()
 			}
 			return l, err
 		}},
