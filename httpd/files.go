@@ -15,6 +15,7 @@ import (
 
 	"bootlab/internal/event"
 	"bootlab/internal/lab"
+	"bootlab/internal/serving"
 )
 
 const maxDetail = 200 // bytes of a path in an event: strangers choose it
@@ -119,10 +120,12 @@ func contentType(name string) string {
 	return "application/octet-stream"
 }
 
-// missing answers for a file that is not there (404) or not to be served (403), which the timeline tells apart.
+// missing answers for a file that is not there (404), not there yet (503) or not to be served (403), which the timeline tells apart.
 func (b *Boot) missing(w *reply, q *request, err error) {
 	code, why := http.StatusNotFound, "not there"
 	switch {
+	case errors.Is(err, serving.ErrAwaited):
+		code, why = http.StatusServiceUnavailable, serving.ErrAwaited.Error()
 	case errors.Is(err, fs.ErrNotExist):
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrInvalid):
 		code, why = http.StatusForbidden, "not to be served"

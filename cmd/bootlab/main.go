@@ -55,6 +55,7 @@ func root() *cobra.Command {
 		planCommand(o),
 		schemaCommand(),
 		firmwareCommand(o),
+		imagesCommand(o),
 		// The daemon.
 		serveCommand(o),
 		reloadCommand(o),

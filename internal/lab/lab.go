@@ -18,6 +18,7 @@ type Lab struct {
 	Networks    []*Network
 	Profiles    []*Profile
 	Mirrors     []*Mirror
+	Images      []*Image
 	Hosts       []*Host
 	Clusters    []*Cluster
 	Hypervisors []*Hypervisor
@@ -233,6 +234,17 @@ type Mirror struct {
 // Allows reports whether a path, without a slash in front, may be fetched.
 func (m *Mirror) Allows(path string) bool {
 	return len(m.Allow) == 0 || slices.ContainsFunc(m.Allow, func(p Pattern) bool { return p.Match([]byte(path)) })
+}
+
+// An Image is what bootlab images pull fetches: one file from URLs, or the files of a stream's artifact, below Path.
+type Image struct {
+	Pos    Pos
+	Path   string // slash-separated, below Appliance.Files: of the file, or of the folder of a stream's files
+	URLs   []string
+	SHA256 string // 64 hexadecimal digits, lower case; with URLs
+	Stream string // URL, or absolute path; empty: URLs
+	// Arch, Artifact and Format choose from the stream.
+	Arch, Artifact, Format string
 }
 
 // A Host is one machine. Fields that the lab file leaves out are zero.

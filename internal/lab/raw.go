@@ -12,6 +12,7 @@ type rawLab struct {
 	Networks    dict[rawNetwork]                 `yaml:"networks" doc:"Networks that machines boot in, by name."`
 	Profiles    dict[rawProfile]                 `yaml:"profiles" doc:"What machines boot, by name."`
 	Mirrors     dict[either[weblink, rawMirror]] `yaml:"mirrors" def:"none" doc:"Archives of packages and images that machines reach through this appliance, which keeps what was fetched, by name: the upstream's URL, or the keys below. Machines fetch http://APPLIANCE:8080/mirror/NAME/PATH."`
+	Images      dict[rawImage]                   `yaml:"images" def:"none" doc:"Files that bootlab images pull fetches, by their path below appliance.files: from url with its sha256, or the artifact of a CoreOS stream, which becomes a folder. Until it is there, a machine that asks for it is told to ask again (503)."`
 	Hosts       dict[rawHost]                    `yaml:"hosts" doc:"Machines, by name: one DNS label."`
 	Clusters    dict[rawCluster]                 `yaml:"clusters" doc:"Groups of hosts under one domain, by name."`
 	DNS         rawDNS                           `yaml:"dns" doc:"Recursion, transfers and zones of your own."`
@@ -104,6 +105,15 @@ type rawMirror struct {
 	Allow     oneOrMore[Pattern] `yaml:"allow" def:"everything below url" doc:"Only paths that match one of these; * is anything, slashes too: dists/bookworm*, pool/*."`
 	Immutable oneOrMore[Pattern] `yaml:"immutable" def:"none" doc:"Paths of files that never change, beside those that are known not to (pool/, by-hash/, .deb, .udeb, .rpm, .apk, repodata/HASH-*): upstream is never asked for them again."`
 	Fresh     scalar[span]       `yaml:"fresh" def:"30s" doc:"How long any other file is given out without asking upstream whether it changed."`
+}
+
+type rawImage struct {
+	URL      oneOrMore[weblink] `yaml:"url" doc:"Where the file is, or several places that hold the same."`
+	SHA256   scalar[digest]     `yaml:"sha256" doc:"Its SHA-256; required with url."`
+	Stream   scalar[text]       `yaml:"stream" doc:"Stream metadata document instead, with locations and checksums: a URL, such as https://builds.coreos.fedoraproject.org/streams/stable.json, or a file. The path becomes a folder: of kernel, initramfs and rootfs for format pxe, else of disk."`
+	Arch     scalar[text]       `yaml:"arch" def:"x86_64" doc:"Architecture in the stream."`
+	Artifact scalar[text]       `yaml:"artifact" def:"metal" doc:"Artifact in the stream, such as metal, qemu or openstack."`
+	Format   scalar[text]       `yaml:"format" def:"pxe" doc:"Format in the stream, such as pxe, iso, raw.xz or qcow2.xz."`
 }
 
 type rawHost struct {

@@ -92,6 +92,7 @@ func (r *resolver) run() (err error) {
 	r.networkList()
 	r.profileList()
 	r.mirrorList()
+	r.imageList()
 	r.hypervisorList()
 	r.clusterList()
 	r.poolLists()

@@ -8,6 +8,7 @@
 //	files, err := serving.Compile(l)          // pure: the folder need not be there yet
 //	f, err := files.Open("images/vmlinuz")    // confined by os.Root
 //	switch {
+//	case errors.Is(err, serving.ErrAwaited):  // one of the lab's images, not pulled yet: 503
 //	case errors.Is(err, fs.ErrNotExist):      // to be served, but not there: 404
 //	case errors.Is(err, fs.ErrPermission):    // not to be served: 403
 //	}

@@ -1,6 +1,7 @@
 package serving
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -23,6 +24,7 @@ type Files struct {
 	named  map[string]struct{} // what profiles name
 	denied map[string]struct{} // config documents, templates and secrets that stand below public/ or are named, too
 	folded map[string]string   // lower case -> named
+	images []string            // what bootlab images pull brings: files and folders
 	trees  []string            // folders of installation media: everything below is served, but what looks like a document
 	secret []*regexp.Regexp    // what paths of config documents and scripts look like, for links that lead to them
 }
@@ -39,6 +41,9 @@ func Compile(l *lab.Lab) (*Files, error) {
 		c.profile(p)
 	}
 	c.secrets()
+	for _, i := range l.Images {
+		c.files.images = append(c.files.images, i.Path)
+	}
 	for name := range c.files.named {
 		c.files.folded[strings.ToLower(name)] = name
 	}
@@ -48,7 +53,7 @@ func Compile(l *lab.Lab) (*Files, error) {
 // Allowed reports whether name, a slash-separated path relative to the files folder, may be fetched. Whether the file is
 // there is another question.
 func (f *Files) Allowed(name string) bool {
-	if !fs.ValidPath(name) {
+	if !fs.ValidPath(name) || isPart(name) {
 		return false
 	}
 	if _, no := f.denied[name]; no {
@@ -82,13 +87,13 @@ func (f *Files) Open(name string) (*os.File, error) {
 	}
 	root, err := os.OpenRoot(f.dir)
 	if err != nil {
-		return nil, refuse(name, reason(err))
+		return nil, refuse(name, f.missing(name, reason(err)))
 	}
 	defer root.Close()
 	// O_NONBLOCK: to open a named pipe must not wait for its writer. It means nothing for a regular file.
 	file, err := root.OpenFile(filepath.FromSlash(name), os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, refuse(name, reason(err))
+		return nil, refuse(name, f.missing(name, reason(err)))
 	}
 	info, err := file.Stat()
 	switch {
@@ -191,6 +196,29 @@ func reason(err error) error {
 		return fs.ErrNotExist
 	}
 	return fmt.Errorf("%w: %w", fs.ErrPermission, err)
+}
+
+// ErrAwaited is that a file is one of the lab's images, and not pulled yet: who asks should ask again. It comes with
+// fs.ErrNotExist.
+var ErrAwaited = errors.New("not pulled yet: bootlab images pull")
+
+// missing says of a file that is not there whether it will be.
+func (f *Files) missing(name string, err error) error {
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, image := range f.images {
+		if name == image || strings.HasPrefix(name, image+"/") {
+			return fmt.Errorf("%w: %w", ErrAwaited, err)
+		}
+	}
+	return err
+}
+
+// isPart reports whether name is that of a file which is still being pulled.
+func isPart(name string) bool {
+	base := path.Base(name)
+	return strings.HasPrefix(base, ".") && (strings.HasSuffix(base, ".part") || strings.HasSuffix(base, ".part.json"))
 }
 
 func refuse(name string, err error) error { return &fs.PathError{Op: "serve", Path: name, Err: err} }

@@ -23,7 +23,7 @@ var servers = []string{"internal/lab", "internal/event"}
 
 // rooms is the plan of the house. Arrows only point from a package to what stands in `may`.
 var rooms = []wall{
-	{"cmd/bootlab", []string{"internal/daemon", "internal/firmware", "internal/api", "internal/lab", "internal/plan", "internal/snapshot", "internal/timeline", "internal/event", "internal/logs"}, "a table of contents: it asks the daemon or the lab, never a server"},
+	{"cmd/bootlab", []string{"internal/daemon", "internal/firmware", "internal/api", "internal/lab", "internal/plan", "internal/snapshot", "internal/timeline", "internal/event", "internal/logs", "internal/images"}, "a table of contents: it asks the daemon or the lab, never a server"},
 	{"internal/daemon", []string{"*"}, "the composition: alone in knowing all servers"},
 	{"internal/snapshot", []string{"dhcpd", "tftpd", "dnsd", "httpd", "lbproxy", "virt", "internal/boot", "internal/lab", "internal/serving"}, "compiles the lab for every server"},
 	{"internal/plan", []string{"internal/snapshot", "internal/lab", "dhcpd"}, "prints what the servers answer from; dhcpd says which boot file goes to which firmware"},
@@ -49,6 +49,7 @@ var rooms = []wall{
 	{"internal/logs", []string{"internal/event"}, "a recorder"},
 	{"internal/api", []string{"internal/event", "internal/lab"}, "the admin plane's words, shared by server and client"},
 	{"internal/serving", []string{"internal/lab"}, "one rule for TFTP and HTTP"},
+	{"internal/images", []string{"internal/lab"}, "fetches files; of the lab only what an image is"},
 	{"internal/mirror", []string{"internal/lab", "internal/event"}, "keeps files of archives; of the lab only what a mirror is"},
 	{"internal/event", []string{"internal/lab"}, "news; every room may tell them"},
 	{"internal/store/bolt", []string{"internal/store"}, "one store"},

@@ -1,0 +1,278 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"bootlab/internal/daemon"
+	"bootlab/internal/images"
+	"bootlab/internal/lab"
+)
+
+func imagesCommand(o *options) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "images",
+		Short: "Show which of the lab's images are there, missing or wrong",
+		Args:  subcommand,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return listImages(cmd, o) },
+	}
+	cmd.AddCommand(pullCommand(o))
+	return cmd
+}
+
+// imagesOf returns the lab, and the files of its images: all, or those at and below the paths named.
+func (o *options) imagesOf(ctx context.Context, source images.Source, paths []string) (*lab.Lab, []images.Item, error) {
+	l, err := lab.Load(o.lab, lab.Options{InterfaceAddr: daemon.InterfaceAddr})
+	if err != nil {
+		return nil, nil, whichLab(err)
+	}
+	if err := keepImages(l, paths); err != nil {
+		return nil, nil, err
+	}
+	items, err := images.Items(ctx, l, source)
+	return l, items, err
+}
+
+// keepImages leaves those of the lab's images that were asked for.
+func keepImages(l *lab.Lab, paths []string) error {
+	for _, p := range paths {
+		if !slices.ContainsFunc(l.Images, func(i *lab.Image) bool { return i.Path == p }) {
+			return fmt.Errorf("the lab has no image %q: bootlab images shows them", p)
+		}
+	}
+	if len(paths) > 0 {
+		l.Images = slices.DeleteFunc(l.Images, func(i *lab.Image) bool { return !slices.Contains(paths, i.Path) })
+	}
+	return nil
+}
+
+func listImages(cmd *cobra.Command, o *options) error {
+	l, items, err := o.imagesOf(cmd.Context(), images.Saved, nil)
+	if l == nil || err != nil && !errors.Is(err, images.ErrNotPulled) {
+		return err
+	}
+	states := images.Check(cmd.Context(), l.Appliance.Files, items)
+	for _, i := range l.Images { // a stream that nobody pulled yet has no files that could be named
+		if !slices.ContainsFunc(items, func(item images.Item) bool { return item.Image == i.Path }) {
+			states = append(states, images.Status{Item: images.Item{Path: i.Path, Image: i.Path, URLs: []string{i.Stream}}, State: images.Missing})
+		}
+	}
+	return o.print(cmd, states, func() error { return imagesText(cmd, states) })
+}
+
+func imagesText(cmd *cobra.Command, states []images.Status) error {
+	if len(states) == 0 {
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), "the lab names no images")
+		return err
+	}
+	var rows [][]string
+	for _, s := range states {
+		state := string(s.State)
+		if s.Err != "" {
+			state += ": " + s.Err
+		}
+		size := ""
+		if s.Size > 0 {
+			size = bytesText(s.Size)
+		}
+		rows = append(rows, []string{s.Path, state, size, strings.Join(s.URLs, " ")})
+	}
+	return table(cmd, "PATH STATE SIZE FROM", rows)
+}
+
+func pullCommand(o *options) *cobra.Command {
+	parallel := 4
+	cmd := &cobra.Command{
+		Use:   "pull [PATH...]",
+		Short: "Fetch the lab's images, go on where the last pull broke off, and verify them before they are seen",
+		Args:  cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if parallel < 1 {
+				return fmt.Errorf("--parallel %d fetches nothing: want 1 or more", parallel)
+			}
+			return pullImages(cmd, o, args, parallel)
+		},
+	}
+	cmd.Flags().IntVar(&parallel, "parallel", parallel, "`files` to fetch at a time")
+	return cmd
+}
+
+func pullImages(cmd *cobra.Command, o *options, paths []string, parallel int) error {
+	client := images.NewClient()
+	l, items, err := o.imagesOf(cmd.Context(), images.Fetch(client), paths)
+	if l == nil {
+		return err
+	}
+	p := &images.Progress{}
+	show := newShow(cmd, o, items, p)
+	pulled := images.Pull(cmd.Context(), images.Config{Dir: l.Appliance.Files, Parallel: parallel, Client: client}, items, p, show.result)
+	show.end()
+	return errors.Join(err, pulled)
+}
+
+// A show tells how a pull goes: bars on a terminal, a line now and then elsewhere, nothing but results as JSON.
+type show struct {
+	cmd   *cobra.Command
+	o     *options
+	items []images.Item
+	p     *images.Progress
+	bars  bool
+	width int // of the longest path
+	stop  chan struct{}
+	done  sync.WaitGroup
+
+	mu    sync.Mutex
+	drawn int // lines of bars on the screen
+	last  map[string]sighting
+}
+
+// A sighting is how far a file was when it was last told.
+type sighting struct {
+	at   time.Time
+	have int64
+}
+
+func newShow(cmd *cobra.Command, o *options, items []images.Item, p *images.Progress) *show {
+	s := &show{cmd: cmd, o: o, items: items, p: p, stop: make(chan struct{}), last: map[string]sighting{}}
+	f, isFile := cmd.ErrOrStderr().(*os.File)
+	s.bars = isFile && term.IsTerminal(int(f.Fd()))
+	for _, i := range items {
+		s.width = max(s.width, len(i.Path))
+	}
+	every := 200 * time.Millisecond
+	if !s.bars {
+		every = 10 * time.Second
+	}
+	if !o.json {
+		s.done.Go(func() { s.run(every) })
+	}
+	return s
+}
+
+func (s *show) run(every time.Duration) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case now := <-tick.C:
+			s.mu.Lock()
+			s.clear()
+			s.draw(now)
+			s.mu.Unlock()
+		}
+	}
+}
+
+func (s *show) end() {
+	close(s.stop)
+	s.done.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clear()
+}
+
+// result tells what became of one file.
+func (s *show) result(r images.Result) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clear()
+	_ = s.o.printLine(s.cmd, r, func() error {
+		_, err := fmt.Fprintln(s.cmd.OutOrStdout(), resultText(r))
+		return err
+	})
+}
+
+func resultText(r images.Result) string {
+	switch r.Outcome {
+	case images.Failed:
+		return fmt.Sprintf("%s: failed: %s", r.Path, r.Err)
+	case images.Kept:
+		return fmt.Sprintf("%s: is there already, %s", r.Path, bytesText(r.Size))
+	}
+	text := fmt.Sprintf("%s: fetched %s in %s", r.Path, bytesText(r.Fetched), r.Took.Round(100*time.Millisecond))
+	if r.Outcome == images.Resumed {
+		text += fmt.Sprintf(", the rest of %s", bytesText(r.Size))
+	}
+	return text
+}
+
+// clear takes the bars off the screen.
+func (s *show) clear() {
+	if s.drawn > 0 {
+		fmt.Fprintf(s.cmd.ErrOrStderr(), "\x1b[%dA\x1b[J", s.drawn)
+		s.drawn = 0
+	}
+}
+
+// draw writes a line for each file that is on its way.
+func (s *show) draw(now time.Time) {
+	for _, i := range s.items {
+		t := s.p.Of(i.Path)
+		have, total := t.Have.Load(), t.Total.Load()
+		if t.Done.Load() || have == 0 {
+			continue
+		}
+		speed := s.speed(i.Path, now, have)
+		if s.bars {
+			barLine(s.cmd.ErrOrStderr(), s.width, i.Path, have, total, speed)
+			s.drawn++
+			continue
+		}
+		fmt.Fprintf(s.cmd.ErrOrStderr(), "%s: %s, %s/s\n", i.Path, portion(have, total), bytesText(speed))
+	}
+}
+
+// speed is in bytes a second since the last look.
+func (s *show) speed(path string, now time.Time, have int64) int64 {
+	before, seen := s.last[path]
+	s.last[path] = sighting{now, have}
+	took := now.Sub(before.at).Seconds()
+	if !seen || took <= 0 {
+		return 0
+	}
+	return max(0, int64(float64(have-before.have)/took))
+}
+
+const barWidth = 24
+
+func barLine(w io.Writer, width int, path string, have, total, speed int64) {
+	bar := strings.Repeat("·", barWidth)
+	if total > 0 {
+		full := int(min(have, total) * barWidth / total)
+		bar = strings.Repeat("█", full) + strings.Repeat("·", barWidth-full)
+	}
+	fmt.Fprintf(w, "%-*s %s %s %s/s\n", width, path, bar, portion(have, total), bytesText(speed))
+}
+
+func portion(have, total int64) string {
+	if total <= 0 {
+		return bytesText(have)
+	}
+	return fmt.Sprintf("%3d %% of %s", 100*min(have, total)/total, bytesText(total))
+}
+
+// bytesText writes a number of bytes as people do.
+func bytesText(n int64) string {
+	const unit = 1024
+	if n < unit {
+		return fmt.Sprintf("%d B", n)
+	}
+	value, i := float64(n)/unit, 0
+	for value >= unit && i < 4 {
+		value /= unit
+		i++
+	}
+	return fmt.Sprintf("%.1f %ciB", value, "KMGTP"[i])
+}
