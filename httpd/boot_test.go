@@ -23,7 +23,7 @@ func TestBootAsStranger(t *testing.T) {
 	kernel := image(100_000)
 	w := newWorld(t, httpd.Limits{}, map[string][]byte{
 		"images/vmlinuz": kernel, "images/initrd.img": []byte("initrd"), "images/other": []byte("named by nobody"),
-		"public/a b+c.txt": []byte("hello"), "public/secret.ign": []byte("key"), "public/dir/x": nil, "secrets/bmc": []byte("calvin"),
+		"public/a b+c.txt": []byte("hello"), "public/secret.ign": []byte("key"), "public/dir/x": nil, "public/dir/.kernel.part": []byte("half a ke"), "secrets/bmc": []byte("calvin"),
 	})
 	for link, to := range map[string]string{"public/out": "/etc/passwd", "images/link": "../../../../../etc/passwd", "public/in": "dir"} {
 		if err := os.Symlink(to, filepath.Join(w.dir, link)); err != nil {
@@ -91,6 +91,14 @@ func TestBootAsStranger(t *testing.T) {
 			events: []string{"file_missing " + mac + " files/images/gone.img 0 not there"}},
 		{name: "file gone, HEAD", args: []string{"-I"}, path: "/files/images/gone.img", status: "404",
 			events: []string{"file_missing " + mac + " files/images/gone.img 0 not there"}},
+		{name: "image not pulled yet", path: "/files/public/fcos/kernel", status: "503", has: []string{"Retry-After: 5"}, body: "Service Unavailable\n",
+			events: []string{"file_missing " + mac + " files/public/fcos/kernel 0 not pulled yet: bootlab images pull"}},
+		{name: "image being pulled, HEAD", args: []string{"-I"}, path: "/files/public/dir/kernel", status: "503", has: []string{"Retry-After: 5"},
+			events: []string{"file_missing " + mac + " files/public/dir/kernel 0 not pulled yet: bootlab images pull"}},
+		{name: "a part of an image", path: "/files/public/dir/.kernel.part", status: "403", body: "Forbidden\n",
+			events: []string{"file_missing " + mac + " files/public/dir/.kernel.part 0 not to be served"}},
+		{name: "image that is there", path: "/files/images/initrd.img", status: "200", body: "initrd",
+			events: []string{"file_served " + mac + " files/images/initrd.img 6"}},
 		{name: "file PUT", args: []string{"-X", "PUT"}, path: "/files/images/vmlinuz", status: "405", body: "Method Not Allowed\n"},
 
 		{name: "named by nobody", path: "/files/images/other", status: "403", body: "Forbidden\n",

@@ -270,7 +270,7 @@ func (w *world) serve(t testing.TB, mirrors ...*lab.Mirror) {
 			Name: "p", Kernel: "images/vmlinuz", Initrd: []string{"images/initrd.img", "images/gone.img"}, Rootfs: "images/link",
 			Config: "public/secret.ign",
 		}},
-		Mirrors: mirrors,
+		Mirrors: mirrors, Images: []*lab.Image{{Path: "images/initrd.img"}, {Path: "public/fcos"}, {Path: "public/dir"}},
 	})
 	if err != nil {
 		t.Fatal(err)

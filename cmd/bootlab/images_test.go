@@ -1,0 +1,58 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"bootlab/internal/netlab"
+)
+
+// TestImages lists, pulls and lists again: what is there, what is missing, what cannot be had.
+func TestImages(t *testing.T) {
+	if netlab.Inside() {
+		netlab.Run(t, "ip", "link", "set", "lo", "up")
+	}
+	const hello, sum = "hello", "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/hello":
+			fmt.Fprint(w, hello)
+		case "/stable.json":
+			fmt.Fprintf(w, `{"architectures":{"x86_64":{"artifacts":{"metal":{"formats":{"iso":{"disk":{"location":"http://%s/hello","sha256":%q}}}}}}}}`, r.Host, sum)
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	t.Cleanup(up.Close)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "lab.yaml")
+	text := strings.ReplaceAll(`version: 1
+domain: test
+images:
+  images/hello: {url: URL/hello, sha256: SUM}
+  images/gone: {url: URL/gone, sha256: SUM}
+  images/coreos: {stream: URL/stable.json, format: iso}
+`, "URL", up.URL)
+	if err := os.WriteFile(file, []byte(strings.ReplaceAll(text, "SUM", sum)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []step{
+		{args: "images", out: []string{"images/hello missing -", "images/gone missing", "images/coreos missing - " + up.URL + "/stable.json"}},
+		{args: "images pull images/nope", err: `the lab has no image "images/nope"`},
+		{args: "images pull --parallel 0", err: "want 1 or more"},
+		{args: "images pull images/hello", out: []string{"images/hello: fetched 5 B in"}, not: []string{"gone"}},
+		{args: "images pull", err: "1 of 3 images could not be fetched", out: []string{
+			"images/hello: is there already, 5 B", "images/coreos/disk: fetched 5 B", "images/gone: failed: " + up.URL + "/gone: 404 Not Found",
+		}},
+		{args: "images", out: []string{"images/hello present 5 B", "images/gone missing", "images/coreos/disk present 5 B"}},
+		{args: "images --json", out: []string{`"state": "present"`}},
+		{args: "images pull --json images/coreos", out: []string{`"outcome":"kept"`}, json: true},
+	} {
+		s.check(t, run(t.Context(), append(strings.Fields(s.args), "--lab", file)...))
+	}
+}
