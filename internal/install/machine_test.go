@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -217,6 +218,108 @@ func TestArmRefuses(t *testing.T) {
 	for _, h := range []*lab.Host{{Name: "switch"}, host(lab.InstallNever)} {
 		if err := r.Arm(t.Context(), h); err == nil {
 			t.Errorf("%s was armed, with nothing to install", h.Name)
+		}
+	}
+}
+
+// TestTokensOfBefore: a boot that was under way when its daemon was replaced by one that keeps sums of tokens goes on; and
+// what is kept afterwards holds no token.
+func TestTokensOfBefore(t *testing.T) {
+	t.Parallel()
+	r, h, ctx := newRig(t), host(lab.InstallOnce), context.Background()
+	const token = "SGA552YZRJSXRB6C7SD2EDRA6S"
+	old := `{"state":"booting","since":"2026-11-21T09:00:00Z","attempts":1,"token":"` + token + `","minted":"2026-11-21T09:00:00Z"}`
+	if err := r.store.Commit(ctx, store.Put("install/worker-0", []byte(old))); err != nil {
+		t.Fatal(err)
+	}
+	r.reopen()
+	if err := errors.Join(r.Authorize(h, token, 1), r.ConfigRead(ctx, h, token)); err != nil {
+		t.Fatal(err)
+	}
+	kept, err := r.store.Get(ctx, "install/worker-0")
+	if err != nil || strings.Contains(string(kept), token) {
+		t.Errorf("kept: %s, %v", kept, err)
+	}
+	r.reopen()
+	if err := r.Done(ctx, h, token); err != nil {
+		t.Error(err)
+	}
+	r.want(h, install.Installed)
+}
+
+// TestTimeout: silence makes a machine count as installed, with a warning; a call that comes later is believed.
+func TestTimeout(t *testing.T) {
+	t.Parallel()
+	r, h, ctx := newRig(t), host(lab.InstallOnce), context.Background()
+	h.Profile.InstallTimeout = 2 * time.Hour
+	expire := func() {
+		t.Helper()
+		if err := r.Expire(ctx, func(string) *lab.Host { return h }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	token := r.boot(h).Token
+	if err := r.ConfigRead(ctx, h, token); err != nil {
+		t.Fatal(err)
+	}
+	r.now = r.now.Add(2*time.Hour - time.Second)
+	expire()
+	r.want(h, install.Installing)
+	r.now = r.now.Add(time.Second)
+	r.reopen()
+	expire()
+	if s := r.Status(h); s.State != install.Installed || !s.Assumed || !strings.Contains(s.Why, "no word from its installer for 2h0m0s: taken as installed, though it could have called") {
+		t.Errorf("after two hours: %+v", s)
+	}
+	if last := r.events[len(r.events)-1]; last != event.InstallTimeout {
+		t.Errorf("last event is %v, want %v", last, event.InstallTimeout)
+	}
+	n := len(r.events)
+	expire() // tells it once
+	if len(r.events) != n || !r.boot(h).LocalBoot {
+		t.Errorf("told again, or installed again: %v", r.events)
+	}
+	if err := r.Done(ctx, h, token); err != nil {
+		t.Fatal(err)
+	}
+	if s := r.Status(h); s.Assumed || s.Why != "" {
+		t.Errorf("after a late call: %+v", s)
+	}
+}
+
+// TestNoDocument: of a profile without a document, the script is the last that is seen before the install is over.
+func TestNoDocument(t *testing.T) {
+	t.Parallel()
+	r, h := newRig(t), host(lab.InstallOnce)
+	boot := func() install.Ticket {
+		t.Helper()
+		ticket, err := r.Boot(t.Context(), h, install.Ask{Signs: install.NextBoot})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ticket
+	}
+	boot()
+	r.now = r.now.Add(30 * time.Second)
+	if boot().LocalBoot {
+		t.Error("installed within 30 seconds")
+	}
+	r.now = r.now.Add(5 * time.Minute)
+	if !boot().LocalBoot {
+		t.Error("installs again")
+	}
+}
+
+func TestMarkInstalled(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	h := host(lab.InstallOnce)
+	if err := r.MarkInstalled(t.Context(), h); err != nil || !r.boot(h).LocalBoot || !r.FromDisk(h) {
+		t.Errorf("a machine that was there before: %v", err)
+	}
+	for _, h := range []*lab.Host{{Name: "switch"}, host(lab.InstallNever)} {
+		if err := r.MarkInstalled(t.Context(), h); err == nil {
+			t.Errorf("%s was marked, with nothing to install", h.Name)
 		}
 	}
 }

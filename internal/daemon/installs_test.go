@@ -1,0 +1,78 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"bootlab/dhcpd/leases"
+	"bootlab/internal/event"
+	"bootlab/internal/install"
+	"bootlab/internal/lab"
+	"bootlab/internal/snapshot"
+	"bootlab/internal/store/storetest"
+)
+
+// TestInstallWatch: the first word of an installed system ends an install whose installer cannot say that it is done; what
+// firmware and iPXE say does not.
+func TestInstallWatch(t *testing.T) {
+	t.Parallel()
+	l, err := lab.Parse("lab.yaml", []byte(`version: 1
+domain: d.example
+networks: {n: {subnet: 10.0.0.0/24, address: 10.0.0.1, interface: br0}}
+profiles: {p: {os: coreos, kernel: k, config: c.ign, install_to: /dev/vda}}
+hosts: {a: {mac: 52:54:00:00:00:01, ip: 10.0.0.9, profile: p}}
+`), lab.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := storetest.Memory()
+	bus := event.NewBus(event.BusConfig{Now: time.Now})
+	now := time.Now()
+	installs, err := install.Open(t.Context(), install.Config{}, install.Deps{Store: store, Events: bus, Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	book, err := leases.Open(t.Context(), store, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &Daemon{log: slog.New(slog.DiscardHandler), watch: newInstallWatch(), learned: &learned{store: store, book: book, installs: installs}}
+	d.current.Store(&snapshot.Snapshot{Lab: l})
+	h := l.Host("a")
+	ticket, err := installs.Boot(t.Context(), h, install.Ask{Signs: install.NextBoot | install.SystemLease})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := installs.ConfigRead(t.Context(), h, ticket.Token); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(10 * time.Minute)
+
+	for _, asker := range []string{"pxe arch 7", "ipxe arch 0", "http arch 16"} {
+		d.watch.Record(event.Event{Kind: event.DHCPDiscover, Host: "a", Detail: asker})
+	}
+	d.watch.Record(event.Event{Kind: event.DHCPAck, Host: "a", Detail: "os"}) // a renewal, perhaps
+	d.watch.Record(event.Event{Kind: event.DHCPDiscover, Detail: "os"})       // somebody else
+	if n := len(d.watch.asking); n != 0 {
+		t.Errorf("%d signs where there is none", n)
+	}
+	d.watch.Record(event.Event{Kind: event.DHCPDiscover, Host: "gone", Detail: "os"})
+	d.watch.Record(event.Event{Kind: event.DHCPDiscover, Host: "a", Detail: "os"})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- d.watch.run(ctx, d) }()
+	for deadline := time.Now().Add(10 * time.Second); installs.Status(h).State != install.Installed; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("it is %+v", installs.Status(h))
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	for range 3 * maxAsking { // a storm blocks nobody
+		d.watch.Record(event.Event{Kind: event.DHCPDiscover, Host: "a", Detail: "os"})
+	}
+}
