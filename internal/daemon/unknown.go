@@ -61,7 +61,7 @@ func addStory(u *api.Unknown, s timeline.Summary) {
 	u.Last, u.Stage, u.Event = s.Last.At, s.Stage, s.Last.Kind.String()
 	u.IP, u.Reason = s.Last.Addr, ""
 	if s.Outcome == timeline.Failed {
-		u.Reason = unknown.Tidy(cmp.Or(s.Last.Err, s.Reason), 200)
+		u.Reason = unknown.Tidy(s.Reason, 200)
 	}
 }
 

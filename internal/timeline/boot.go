@@ -122,10 +122,11 @@ func (s *sketch) note(e event.Event) {
 	}
 }
 
-// judge decides the outcome as far as e tells. What is done stays done: an error afterwards is another story.
+// judge decides the outcome as far as e tells. What is done stays done: an error afterwards is another story. A machine that
+// was refused and asks again is still refused, until it gets an answer: a refusal that repeats itself is told once.
 func (s *sketch) judge(e event.Event) {
 	switch {
-	case s.Outcome == Done:
+	case s.Outcome == Done, s.Outcome == Failed && e.Kind == event.DHCPDiscover:
 	case finishes(e, s):
 		s.Outcome, s.Reason = Done, ""
 	case failure(e):

@@ -506,3 +506,21 @@ func (discard) CommitAll(_ context.Context, txns []store.Txn) []error {
 	return make([]error, len(txns))
 }
 func (discard) Close() error { return nil }
+
+// TestRefusedStaysRefused: DHCP tells a refusal once, and the machine asks on: that is no progress, an offer is.
+func TestRefusedStaysRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, timeline.Config{}, storetest.Memory())
+	outcome := func(want string) {
+		t.Helper()
+		if s, _ := r.Last("a"); s.Outcome != want || (want == timeline.Failed) != (s.Reason != "") {
+			t.Errorf("outcome %q because of %q, want %q", s.Outcome, s.Reason, want)
+		}
+	}
+	r.tell(0, "a", event.DHCPDiscover, "os")
+	r.tell(time.Millisecond, "a", event.DHCPRefused, "os")
+	r.tell(time.Second, "a", event.DHCPDiscover, "os")
+	outcome(timeline.Failed)
+	r.tell(2*time.Second, "a", event.DHCPOffer, "os")
+	outcome(timeline.Booting)
+}

@@ -1,0 +1,100 @@
+package interop
+
+import (
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"unicode"
+
+	"bootlab/internal/netlab"
+)
+
+// TestUnknownMachines: a machine that no pool takes is seen, with the reason, and gets its address once it was adopted; one
+// of a pool tells what it is, and is believed from its own address alone; and what it tells does nothing to a terminal.
+func TestUnknownMachines(t *testing.T) {
+	t.Parallel()
+	netlab.Need(t, "udhcpc")
+	l := newLab(t, "10.93.3")
+	l.lan = "    pools: {picky: {range: NET.100-NET.110, mac: [\"02:aa:*:*:*:*\"], profile: discover}}\n"
+	l.profiles = "  discover: {os: discover}\n"
+	l.write()
+	d := start(t, l)
+	unknown := func() string {
+		t.Helper()
+		out, err := d.bootlab("hosts", "--unknown")
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return out
+	}
+
+	const mac = "52:54:00:00:ee:01"
+	refused := d.machine(t, mac)
+	if addr := refused.lease(t); addr != "" {
+		t.Fatalf("a machine that no pool takes got %s", addr)
+	}
+	if out := unknown(); !strings.Contains(out, mac) || !strings.Contains(out, "no pool of network lan takes this machine") {
+		t.Errorf("hosts --unknown:\n%s", out)
+	}
+	lines, err := d.bootlab("adopt", mac, "--name", "new", "--profile", "install")
+	if err != nil {
+		t.Fatalf("adopt: %v\n%s", err, lines)
+	}
+	_, lines, _ = strings.Cut(lines, "hosts:\n")
+	if !strings.Contains(lines, "ip: 10.93.3.12\n") { // w1 has .11
+		t.Errorf("adopt:\n%s", lines)
+	}
+	text, err := os.ReadFile(l.path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.replace(string(text) + lines + "    vars: {secret: s}\n    role: worker\n")
+	if err := d.reload(); err != nil {
+		t.Fatal(err)
+	}
+	if addr := refused.lease(t); addr != "10.93.3.12" {
+		t.Errorf("once adopted it got %q", addr)
+	}
+	if out := unknown(); strings.Contains(out, mac) {
+		t.Errorf("still unknown:\n%s", out)
+	}
+	if out, err := d.bootlab("adopt", mac); err == nil || !strings.Contains(out, "it is host new") {
+		t.Errorf("adopted twice: %v\n%s", err, out)
+	}
+
+	guest := d.machine(t, "02:aa:00:00:00:01")
+	self := guest.lease(t)
+	if self == "" {
+		t.Fatal("the guest got no address")
+	}
+	spy := d.machine(t, "02:bb:00:00:00:01", "10.93.3.66")
+	const report = "report/02-aa-00-00-00-01?serial="
+	for _, try := range []struct {
+		who, from string
+		m         *machine
+		path      string
+		status    int
+	}{
+		{"a neighbour for the guest", "10.93.3.66", spy, report + "evil", http.StatusForbidden},
+		{"the guest for another", self, guest, "report/02-aa-00-00-00-02?serial=evil", http.StatusForbidden},
+		{"one without an address for itself", "10.93.3.66", spy, "report/02-bb-00-00-00-01?serial=evil", http.StatusForbidden},
+		{"the guest", self, guest, report + "%1b%5b2J%0aA1B2C3%e2%80%ae" + strings.Repeat("x", 1000) + "&product=%00%ff", http.StatusOK},
+	} {
+		if status, body := try.m.get(try.from, try.path); status != try.status {
+			t.Errorf("%s: %d %s", try.who, status, body)
+		}
+	}
+	out := unknown()
+	if strings.Contains(out, "evil") || !strings.Contains(out, "[2J A1B2C3") || len(out) > 2000 || strings.ContainsFunc(out, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) {
+		t.Errorf("hosts --unknown: %q", out)
+	}
+	if story, err := d.bootlab("timeline", "02:aa:00:00:00:01"); err != nil || !strings.Contains(story, "machine reported") || strings.Contains(story, "\x1b") {
+		t.Errorf("its timeline: %v\n%q", err, story)
+	}
+	d.kill()
+	d.start()
+	if out := unknown(); !strings.Contains(out, "A1B2C3") {
+		t.Errorf("after a kill:\n%s", out)
+	}
+}
