@@ -144,13 +144,16 @@ func (t *Table) machine(host string) (*recipe.Recipe, recipe.Data, error) {
 	return r, d, err
 }
 
-// Preview renders what h gets while it is not installed.
+// Preview renders what h gets while it is not installed. The error is why it would be refused.
 func (t *Table) Preview(h *lab.Host) (Preview, error) {
 	if h.Profile == nil || len(h.MACs) == 0 {
 		return Preview{}, nil
 	}
 	r := t.recipes[h.Profile]
 	d, err := r.Data(t.lab, h, h.MACs[0], "TOKEN")
+	if err == nil {
+		err = firstFault(r, d)
+	}
 	if err != nil {
 		return Preview{}, err
 	}

@@ -87,7 +87,7 @@ type rawProfile struct {
 	Kernel      scalar[text]        `yaml:"kernel" def:"that of tree" doc:"Kernel, below files."`
 	Initrd      scalars[text]       `yaml:"initrd" def:"those of tree, else none" doc:"Initial RAM disks, below files, in order."`
 	Rootfs      scalar[text]        `yaml:"rootfs" def:"none" doc:"Root file system, below files."`
-	Image       scalar[text]        `yaml:"image" def:"none" doc:"Disk image that VMs get an overlay of, or beside a kernel the ISO that the installer loads (ubuntu, agama); below files."`
+	Image       scalar[text]        `yaml:"image" def:"none" doc:"Disk image that VMs get an overlay of, or beside a kernel the ISO that the installer loads (ubuntu, agama, proxmox); below files."`
 	Args        scalars[text]       `yaml:"args" def:"none" doc:"More kernel arguments; templates."`
 	Config      scalar[text]        `yaml:"config" def:"none" doc:"Config document (Ignition, Butane, kickstart, preseed, cloud-init, AutoYaST, Talos …), below files; the path is a template, and the document too."`
 	Documents   scalars[text]       `yaml:"documents" def:"none" doc:"More documents, rendered like config and served beside it under their own names: .DocumentsURL."`

@@ -91,6 +91,7 @@ type Machine struct {
 	Script     string     `json:"script,omitempty"`
 	Config     string     `json:"config,omitempty"`
 	ConfigNote string     `json:"config_note,omitempty"` // why there is no config document here
+	Refused    string     `json:"refused,omitempty"`     // why it would get nothing at all
 	DomainXML  string     `json:"domain_xml,omitempty"`
 }
 
@@ -286,7 +287,7 @@ func (p *Plan) machines(s *snapshot.Snapshot, hosts []*lab.Host) error {
 		if err != nil {
 			return fmt.Errorf("plan %s: %w", h.Name, err)
 		}
-		if m.Script != "" || m.Config != "" || m.ConfigNote != "" || m.DomainXML != "" || m.Boot != nil {
+		if m.Script != "" || m.Refused != "" || m.Config != "" || m.ConfigNote != "" || m.DomainXML != "" || m.Boot != nil {
 			p.Machines = append(p.Machines, m)
 		}
 	}
@@ -296,8 +297,8 @@ func (p *Plan) machines(s *snapshot.Snapshot, hosts []*lab.Host) error {
 func machine(s *snapshot.Snapshot, h *lab.Host) (Machine, error) {
 	m := Machine{Host: h.Name, Boot: bootFiles(h)}
 	preview, err := s.Boot.Preview(h)
-	if err != nil {
-		return m, err
+	if err != nil { // all other hosts boot, and so they are shown
+		m.Refused = err.Error()
 	}
 	m.Script = string(preview.Script)
 	if preview.Reason != "" {

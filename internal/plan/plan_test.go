@@ -120,6 +120,30 @@ func TestHostTellsAll(t *testing.T) {
 	}
 }
 
+// TestRefused: one host that cannot be rendered is shown as what it is, and all others are shown.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	l, err := lab.Parse("lab.yaml", []byte("version: 1\ndomain: lab.example\nnetworks: {n: {subnet: 10.0.0.0/24, interface: br0, address: 10.0.0.1}}\n"+
+		"profiles: {p: {kernel: k, args: ['rack={{.Host.Vars.rack}}']}}\nhosts:\n"+
+		"  good: {mac: '52:54:00:00:00:01', profile: p, vars: {rack: r1}}\n  bad: {mac: '52:54:00:00:00:02', profile: p}\n"), lab.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := snapshot.Compile(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := text(t, of(t, s, ""))
+	for _, want := range []string{"REFUSED bad\n  at <.Host.Vars.rack>: map has no entry for key \"rack\"\n", "SCRIPT good\n", "rack=r1"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the plan lacks %q:\n%s", want, got)
+		}
+	}
+	if strings.Contains(got, "SCRIPT bad") {
+		t.Error("the plan has a script for a host that gets none")
+	}
+}
+
 func TestUnknownHost(t *testing.T) {
 	t.Parallel()
 	bare, err := lab.Parse("lab.yaml", []byte("version: 1\nlab: bare\ndomain: lab.example\n"), lab.Options{})

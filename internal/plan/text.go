@@ -132,6 +132,7 @@ func (w *printer) machine(m Machine) {
 	}
 	w.table("BOOT "+m.Host, "FIRMWARE FILE", rows)
 	w.block("SCRIPT "+m.Host, m.Script)
+	w.block("REFUSED "+m.Host, m.Refused)
 	w.block(configSection+m.Host, m.Config)
 	if m.ConfigNote != "" {
 		w.block(configSection+m.Host, m.ConfigNote)

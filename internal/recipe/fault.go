@@ -86,8 +86,11 @@ func (f Fault) Everyone() bool {
 		return true
 	}
 	var document *DocumentError
-	return !errors.As(f.Err, &document) && strings.Contains(f.Err.Error(), "in type recipe.")
+	return !errors.As(f.Err, &document) && unknownField.MatchString(f.Err.Error())
 }
+
+// unknownField is how text/template says that a type has no such field: one of ours, or of what is in it.
+var unknownField = regexp.MustCompile(`can't evaluate field \w+ in type (recipe|lab|netip)\.`)
 
 // Faults renders everything for d and returns what would fail at boot. A document that is not there yet is none of it.
 func (r *Recipe) Faults(d Data) (faults []Fault) {
@@ -111,7 +114,13 @@ func (r *Recipe) Faults(d Data) (faults []Fault) {
 			add("chain", err)
 		}
 	}
+	names := map[string]string{}
 	for _, doc := range r.list(d) {
+		if first := names[doc.name]; first != "" && doc.file != "" {
+			add(doc.key, fmt.Errorf("%s is called %s as %s is: want a name of its own, since machines fetch it by that", doc.file, doc.name, first))
+			continue
+		}
+		names[doc.name] = doc.key
 		add(doc.key, doc.check(r, d))
 	}
 	return faults

@@ -1,6 +1,7 @@
 package recipe
 
 import (
+	"cmp"
 	"strings"
 
 	"bootlab/internal/lab"
@@ -71,11 +72,12 @@ func autoyastArgs(p *lab.Profile, d Data) []string {
 	return args
 }
 
-// agamaArgs are of openSUSE Leap 16 and SLES 16: dracut fetches the installer's ISO into memory, the profile's image.
+// agamaArgs are of openSUSE Leap 16 and SLES 16: dracut fetches the installer into memory, its ISO (the profile's image) or
+// the live file system in it (rootfs).
 func agamaArgs(p *lab.Profile, d Data) []string {
 	args := []string{"ip=dhcp", "rd.neednet=1", bootif(d)}
-	if p.Image != "" {
-		args = append(args, "root=live:"+fileURL(d, p.Image))
+	if live := cmp.Or(p.Rootfs, p.Image); live != "" {
+		args = append(args, "root=live:"+fileURL(d, live))
 	}
 	if p.Config != "" {
 		args = append(args, "inst.auto="+d.ConfigURL)

@@ -237,6 +237,10 @@ func TestFaults(t *testing.T) {
 			"config user-data:1:1: not user-data: cloud-init goes by the first line: want #cloud-config, #! or another of its headers", false},
 		{"another document", lab.Profile{Config: "ok.ign", Documents: []string{"partial.tpl"}},
 			`documents[0] partial.tpl:1:8: at <.Host.Vars.shelf>: map has no entry for key "shelf"`, false},
+		{"two of one name", lab.Profile{Config: "ok.ign", Documents: []string{"other/ok.ign"}},
+			"documents[0] other/ok.ign is called ok.ign as config is: want a name of its own, since machines fetch it by that", false},
+		{"unknown field of an address", lab.Profile{Args: []string{"{{.Network.Subnet.Nope}}"}},
+			"args[0] at <.Network.Subnet.Nope>: can't evaluate field Nope in type netip.Prefix", true},
 		{"document to come", lab.Profile{Config: "later.ign", Documents: []string{"later"}}, "", false},
 		{"medium to come", lab.Profile{OS: lab.OSESXi, Tree: "esxi", Kernel: "k"}, "", false},
 	} {

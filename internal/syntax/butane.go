@@ -1,6 +1,8 @@
 package syntax
 
 import (
+	"bytes"
+
 	"github.com/coreos/butane/config"
 	"github.com/coreos/butane/config/common"
 	"github.com/coreos/vcontext/report"
@@ -15,6 +17,9 @@ func Butane(text []byte) (ignition []byte, broken *Error) {
 	}
 	if err != nil {
 		return nil, &Error{Reason: "not Butane: " + err.Error()}
+	}
+	if !bytes.HasPrefix(bytes.TrimSpace(ign), []byte("{")) {
+		return nil, &Error{Line: 1, Column: 1, Reason: "not good Butane: variant openshift makes a MachineConfig, which no machine boots with: want variant fcos"}
 	}
 	return ign, nil
 }
