@@ -78,8 +78,8 @@ bench-dhcp: build deps ## DHCP beside Kea, ISC dhcpd and dnsmasq, in one run of 
 	go run ./test/bench -only dhcp
 
 .PHONY: bench-http
-bench-http: build deps ## 500 machines boot at once, beside dnsmasq and nginx
-	go run ./test/bench -only storm
+bench-http: build deps ## HTTP beside nginx and plain net/http, then 500 machines that boot at once
+	go run ./test/bench -only http,storm
 
 .PHONY: bench-tftp
 bench-tftp: build deps ## TFTP beside dnsmasq, tftpd-hpa and atftpd, in one run of some ten minutes

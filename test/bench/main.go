@@ -5,6 +5,7 @@
 //	go run ./test/bench -only dhcp -quick -retakes 0 # a few minutes, to see that it works; the numbers mean nothing
 //	go run ./test/bench -only storm              # 500 machines boot at once, beside dnsmasq and nginx
 //	go run ./test/bench -only dhcp -tests loop,growth -contenders bootlab,kea -rounds 5
+//	go run ./test/bench -only http               # HTTP beside nginx and plain net/http, which takes some five minutes
 //	go run ./test/bench -only tftp               # TFTP beside its peers, which takes some ten minutes
 //
 // It needs root, bin/bootlab, and dnsmasq, haproxy, nginx, tftpd-hpa, atftpd, Kea and ISC dhcpd from Debian. "Ready" is when every port
@@ -31,8 +32,8 @@ import (
 
 func main() {
 	b := &bench{}
-	only := flag.String("only", "footprint,reload", "measure only `these`, with commas between: footprint, reload, dhcp, tftp, storm")
-	flag.IntVar(&b.rounds, "rounds", 0, "rounds of each measurement, of which the median is shown with the range; 0: 5, of dhcp, tftp and storm 3")
+	only := flag.String("only", "footprint,reload", "measure only `these`, with commas between: footprint, reload, dhcp, tftp, http, storm")
+	flag.IntVar(&b.rounds, "rounds", 0, "rounds of each measurement, of which the median is shown with the range; 0: 5, of dhcp, tftp, http and storm 3")
 	flag.StringVar(&b.binary, "bootlab", "bin/bootlab", "the daemon")
 	flag.IntVar(&b.retakes, "retakes", 3, "dhcp, tftp: how often a sample is taken again because others used the machine meanwhile")
 	flag.BoolVar(&b.quick, "quick", false, "dhcp, tftp: one round of little, to see that it works")
@@ -40,8 +41,8 @@ func main() {
 	flag.BoolVar(&b.probe, "probe", false, "dhcp: peers look whether an address is in use before they offer it, which they do by default and which makes them slow")
 	flag.BoolVar(&b.silent, "silent", false, "dhcp: all contenders log only what goes wrong; each logs every lease by default")
 	flag.BoolVar(&b.keep, "keep", false, "dhcp, tftp: leave what servers and perfdhcp wrote")
-	flag.Var((*names)(&b.only), "contenders", "dhcp, tftp: only `these`, with commas between: bootlab, kea, isc, dnsmasq; and fake, which answers without a memory, to see what can be measured at all; of tftp: bootlab, dnsmasq, hpa, atftpd; of storm: bootlab, bootlab-10k, dnsmasq+nginx")
-	flag.Var((*names)(&b.tests), "tests", "dhcp, tftp: only `these`, with commas between: loop, written, growth, perfdhcp, mixed, avalanche; of tftp: lockstep, window, far, storm, loss")
+	flag.Var((*names)(&b.only), "contenders", "dhcp, tftp: only `these`, with commas between: bootlab, kea, isc, dnsmasq; and fake, which answers without a memory, to see what can be measured at all; of tftp: bootlab, dnsmasq, hpa, atftpd; of http: bootlab, nginx, net/http; of storm: bootlab, bootlab-10k, dnsmasq+nginx")
+	flag.Var((*names)(&b.tests), "tests", "dhcp, tftp: only `these`, with commas between: loop, written, growth, perfdhcp, mixed, avalanche; of tftp: lockstep, window, far, storm, loss; of http: bulk, document, small")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -56,6 +57,10 @@ func main() {
 		err = beFake(ctx)
 	case flag.Arg(0) == tftpLoadCommand:
 		err = beTFTPLoad(ctx, os.Stdin, os.Stdout)
+	case flag.Arg(0) == httpLoadCommand:
+		err = beHTTPLoad(ctx, os.Stdin, os.Stdout)
+	case flag.Arg(0) == plainCommand:
+		err = bePlain(ctx)
 	case flag.Arg(0) == wireCommand:
 		err = beWire(ctx, flag.Args()[1:])
 	default:
@@ -86,7 +91,7 @@ type measurement struct {
 }
 
 func measurements() []measurement {
-	return []measurement{{"footprint", footprint}, {"reload", reload}, {"dhcp", dhcp}, {"tftp", tftp}, {"storm", bootStorm}}
+	return []measurement{{"footprint", footprint}, {"reload", reload}, {"dhcp", dhcp}, {"tftp", tftp}, {"http", web}, {"storm", bootStorm}}
 }
 
 func run(ctx context.Context, b *bench, only string) error {
@@ -140,7 +145,7 @@ type bench struct {
 
 // check finds what was misspelled before anything is started.
 func (b *bench) check() error {
-	known := slices.Concat(dhcpTestNames(), tftpTestNames())
+	known := slices.Concat(dhcpTestNames(), tftpTestNames(), httpTestNames())
 	for _, t := range b.tests {
 		if !slices.Contains(known, t) {
 			return fmt.Errorf("there is no test %q", t)
@@ -158,7 +163,7 @@ func (b bench) of(m measurement) *bench {
 	case b.rounds > 0:
 	case b.quick:
 		b.rounds = 1
-	case m.name == "dhcp", m.name == "tftp", m.name == "storm":
+	case m.name == "dhcp", m.name == "tftp", m.name == "http", m.name == "storm":
 		b.rounds = 3
 	default:
 		b.rounds = 5

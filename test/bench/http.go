@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// An httpTest is one measurement of one contender that was just started. It returns its values by row.
+type httpTest struct {
+	name string
+	rows []row
+	run  func(ctx context.Context, s *httpRunning) (values, error)
+}
+
+func httpTests() []httpTest {
+	return []httpTest{{"bulk", bulkRows, bulk}, {"document", documentRows, document}, {"small", smallRows, smallFile}}
+}
+
+func httpTestNames() (all []string) {
+	for _, t := range httpTests() {
+		all = append(all, t.name)
+	}
+	return all
+}
+
+// httpLimit bounds one test of one contender in one round.
+const httpLimit = 2 * time.Minute
+
+// web measures bootlab's boot plane beside nginx and a plain net/http server: contenders in turn within each round.
+func web(ctx context.Context, b *bench) error {
+	contenders, err := b.httpContenders(httpServers())
+	if err != nil {
+		return err
+	}
+	r, err := newHTTPRig(ctx, b)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	var lineup []string
+	for _, c := range contenders {
+		lineup = append(lineup, c.name)
+	}
+	out := newReport(lineup)
+	var rows []row
+	for _, t := range httpTests() {
+		if !b.wants(t.name) {
+			continue
+		}
+		rows = append(rows, t.rows...)
+		for round := range b.rounds {
+			for _, c := range contenders {
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+				r.measure(ctx, out, t, c, round)
+			}
+		}
+	}
+	return out.print(b, rows)
+}
+
+// httpContenders returns those that are asked for and installed, and says why another is not there.
+func (b *bench) httpContenders(all []*httpServer) (wanted []*httpServer, err error) {
+	for _, name := range b.only {
+		if !slices.ContainsFunc(all, func(c *httpServer) bool { return c.name == name }) {
+			return nil, fmt.Errorf("there is no contender %q", name)
+		}
+	}
+	for _, c := range all {
+		if len(b.only) > 0 && !slices.Contains(b.only, c.name) {
+			continue
+		}
+		if err := c.installed(b.binary); err != nil {
+			fmt.Fprintf(os.Stderr, "%s is skipped: %v\n", c.name, err)
+			continue
+		}
+		wanted = append(wanted, c)
+	}
+	if len(wanted) == 0 {
+		err = errors.New("no contender is left")
+	}
+	return wanted, err
+}
+
+// measure takes a test's sample of one contender.
+func (r *httpRig) measure(ctx context.Context, out *report, t httpTest, c *httpServer, round int) {
+	r.bench.measure(out, turn{t.name, c.name, round}, t.rows, func() (values, float64, error) {
+		limited, cancel := context.WithTimeout(ctx, httpLimit)
+		defer cancel()
+		s, err := r.start(limited, c)
+		if err != nil {
+			return nil, 0, err
+		}
+		r.noise = noise{}
+		got, err := t.run(limited, s)
+		return got, r.noise.share(), errors.Join(err, s.stop())
+	})
+}
+
+var bulkRows = []row{
+	{"bulk", "1 GiB file, 8 clients at once, Gbit/s", false},
+	{"bulk-cpu", "1 GiB file, 8 clients, server CPU, s a GiB", true},
+	{"one", "1 GiB file, 1 client, Gbit/s", false},
+	{"one-cpu", "1 GiB file, 1 client, server CPU, s a GiB", true},
+	{"bulk-rss", "resident, after this, MiB", true},
+}
+
+// bulk downloads the image. Its bytes are dropped in the kernel: what is measured is who sends.
+func bulk(ctx context.Context, s *httpRunning) (values, error) {
+	v := values{}
+	for key, clients := range map[string]int{"bulk": 8, "one": 1} {
+		before := s.cpu()
+		got, err := s.rig.load(ctx, httpOrder{Path: s.files + "/" + imageName, Clients: clients})
+		if err != nil {
+			return nil, err
+		}
+		if want := int64(clients) * s.rig.size.image; got.Bytes != want {
+			return nil, fmt.Errorf("%d bytes came, not %d", got.Bytes, want)
+		}
+		gib := float64(got.Bytes) / (1 << 30)
+		v[key] = float64(got.Bytes) * 8 / got.Took.Seconds() / 1e9
+		v[key+"-cpu"] = (s.cpu() - before).Seconds() / gib
+	}
+	v["bulk-rss"] = s.resident()
+	return v, nil
+}
+
+var documentRows = []row{
+	{"document", "iPXE script of one machine, 32 connections, per second", false},
+	{"document-p99", "the same, p99, ms", true},
+	{"document-cpu", "the same, server CPU, µs a request", true},
+}
+
+// document asks for a rendered script again and again. The others hand out the same bytes, which stand in a file or in memory.
+func document(ctx context.Context, s *httpRunning) (values, error) {
+	return s.requests(ctx, "document", s.script)
+}
+
+var smallRows = []row{
+	{"small", "1 KiB file, 32 connections, per second", false},
+	{"small-p99", "the same, p99, ms", true},
+	{"small-cpu", "the same, server CPU, µs a request", true},
+}
+
+func smallFile(ctx context.Context, s *httpRunning) (values, error) {
+	return s.requests(ctx, "small", s.files+"/"+smallName)
+}
+
+var (
+	wrkRequests = regexp.MustCompile(`(\d+) requests in ([\d.]+)(ms|s|m)`)
+	wrkP99      = regexp.MustCompile(`99%\s+([\d.]+)(us|ms|s)`)
+	wrkErrors   = regexp.MustCompile(`(?m)^\s*(Socket errors|Non-2xx).*$`)
+)
+
+// requests has wrk ask for one path, over connections that it keeps.
+func (s *httpRunning) requests(ctx context.Context, key, path string) (values, error) {
+	args := append(pinned(s.rig.cpus[1]), "wrk", "-t1", "-c32", "-d", s.rig.size.asking.String(), "--latency", s.url(path))
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	before := s.cpu()
+	var out []byte
+	var err error
+	s.rig.noise.during(func() { out, err = cmd.CombinedOutput() })
+	used := s.cpu() - before
+	if err != nil {
+		return nil, fmt.Errorf("wrk: %w: %s", err, out)
+	}
+	if bad := wrkErrors.Find(out); bad != nil {
+		return nil, fmt.Errorf("wrk: %s", bad)
+	}
+	requests, p99 := wrkRequests.FindSubmatch(out), wrkP99.FindSubmatch(out)
+	if requests == nil || p99 == nil {
+		return nil, fmt.Errorf("wrk says %s", out)
+	}
+	n, took := number(requests[1]), duration(requests[2], requests[3])
+	return values{
+		key: n / took.Seconds(), key + "-p99": ms(duration(p99[1], p99[2])), key + "-cpu": float64(used.Microseconds()) / n,
+	}, nil
+}
+
+func number(b []byte) float64 {
+	x, _ := strconv.ParseFloat(string(b), 64) // it matched digits
+	return x
+}
+
+func duration(value, unit []byte) time.Duration {
+	d, _ := time.ParseDuration(string(value) + string(unit)) // it matched a number and a unit
+	return d
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+// An httpServer is a contender. Below dir it may write; all serve the folder root, and the script.
+type httpServer struct {
+	name    string
+	program string // "": bootlab, or this program
+	files   string // the path of public/ there
+	script  string // the path of the rendered script there
+	args    func(binary, dir, root string) ([]string, error)
+}
+
+const (
+	imageName  = "image" // below public/
+	smallName  = "small"
+	scriptName = "boot.ipxe" // the same bytes that bootlab renders
+	benchMAC   = "52-54-00-00-00-01"
+)
+
+// httpServers are all contenders, bootlab first: the others are compared with it.
+func httpServers() []*httpServer {
+	return []*httpServer{
+		{name: bootlabName, files: "/files/public", script: "/boot/" + benchMAC + "/boot.ipxe", args: bootlabHTTP},
+		{name: "nginx", program: "nginx", files: "/public", script: "/public/" + scriptName, args: nginxHTTP},
+		{name: "net/http", files: "/public", script: "/script", args: plainHTTP},
+	}
+}
+
+func (c *httpServer) installed(binary string) error {
+	if c.program == "" {
+		_, err := os.Stat(binary)
+		return err
+	}
+	_, err := exec.LookPath(c.program)
+	return err
+}
+
+func bootlabHTTP(binary, dir, root string) ([]string, error) {
+	text := fmt.Sprintf(`version: 1
+lab: bench
+domain: test
+appliance: {state: state, admin_socket: admin.sock, user: root, files: %q, http: "%s:80", tftp: "127.0.0.1:69", dns: "127.0.0.1:53"}
+networks: {n: {subnet: 10.97.0.0/24, address: %s, dhcp: off}}
+profiles: {rescue: {kernel: public/small, initrd: [public/image], args: [console=ttyS0, "host={{.Host.Name}}"], install: never}}
+hosts: {box: {mac: %s, ip: %s, profile: rescue}}
+`, root, httpAddr, httpAddr, benchMAC, httpLoadAddr)
+	path := filepath.Join(dir, "lab.yaml")
+	return []string{binary, "serve", "--log-level", "warn", "--lab", path}, os.WriteFile(path, []byte(text), 0o644)
+}
+
+// nginxHTTP is one worker with what Debian's configuration says of sending files, and no access log: bootlab's is off, too.
+func nginxHTTP(_, dir, root string) ([]string, error) {
+	text := fmt.Sprintf(`user root; daemon off; master_process off; pid %[1]s/pid; error_log %[1]s/error.log;
+events { worker_connections 1024; }
+http {
+ sendfile on; tcp_nopush on; keepalive_requests 1000000000; access_log off; default_type application/octet-stream;
+ client_body_temp_path %[1]s/b; proxy_temp_path %[1]s/p; fastcgi_temp_path %[1]s/f; uwsgi_temp_path %[1]s/u; scgi_temp_path %[1]s/s;
+ server { listen %[2]s:80; root %[3]s; }
+}
+`, dir, httpAddr, root)
+	path := filepath.Join(dir, "nginx.conf")
+	return []string{"nginx", "-c", path, "-e", filepath.Join(dir, "error.log")}, os.WriteFile(path, []byte(text), 0o644)
+}
+
+// plainCommand is the argument that makes this program the plainest web server that Go's library makes.
+const plainCommand = "http-plain"
+
+func plainHTTP(_, _, root string) ([]string, error) {
+	self, err := os.Executable()
+	return []string{self, plainCommand, root}, err
+}
+
+// bePlain serves files by http.ServeContent and writes the script from memory.
+func bePlain(ctx context.Context) error {
+	root := flag.Arg(1)
+	script, err := os.ReadFile(filepath.Join(root, "public", scriptName))
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/script", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.Header().Set("Cache-Control", "no-store")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		_, _ = w.Write(script)
+	})
+	mux.Handle("/public/", http.FileServer(http.Dir(root)))
+	s := &http.Server{Addr: httpAddr + ":80", Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
+	defer stop()
+	return s.ListenAndServe()
+}
+
+// sameScript reports whether a contender hands out the bytes that bootlab rendered.
+func (r *httpRig) sameScript(got []byte) error {
+	want, err := os.ReadFile(filepath.Join(r.root, "public", scriptName))
+	if err == nil && !bytes.Equal(got, want) {
+		err = fmt.Errorf("the script differs: %d bytes, want %d", len(got), len(want))
+	}
+	return err
+}
