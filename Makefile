@@ -86,6 +86,10 @@ bench-tftp: build deps ## TFTP beside dnsmasq, tftpd-hpa and atftpd, in one run 
 	@test/deps.sh unpack
 	go run ./test/bench -only tftp
 
+.PHONY: bench-boot
+bench-boot: deps assets ## from iPXE's DISCOVER to its script, for every way to iPXE, with real firmware
+	BOOTLAB_REQUIRE=all go test -v -count 1 -run TestFastChain ./test/e2e | grep -e '---' -e ' s$$'
+
 .PHONY: demo
 demo: build ## a machine installs itself over the network, live; takes everything away again
 	@test/deps.sh demo

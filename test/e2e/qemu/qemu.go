@@ -27,6 +27,7 @@ const (
 	BIOSPlain Firmware = "bios-plain" // the same, but on the wire its ROM does not say that it is iPXE: see plainROM
 	UEFIPXE   Firmware = "uefi-pxe"   // OVMF, network boot by PXE
 	UEFIHTTP  Firmware = "uefi-http"  // OVMF, network boot by HTTP
+	UEFIROM   Firmware = "uefi-rom"   // OVMF and the card's ROM, which is an iPXE of 2019
 
 	UEFISecure Firmware = "uefi-secure" // OVMF that enforces Secure Boot with Microsoft's keys, network boot by PXE
 )
@@ -134,8 +135,10 @@ func (m *Machine) args(t testing.TB) []string {
 	switch cfg.Firmware {
 	case BIOS, BIOSPlain:
 		args = append(args, "-machine", "q35,graphics=off") // SeaBIOS and iPXE speak on the serial line then
-	case UEFIPXE, UEFIHTTP:
-		card += ",romfile=" // OVMF's own driver and PXE client, not iPXE's
+	case UEFIPXE, UEFIHTTP, UEFIROM:
+		if cfg.Firmware != UEFIROM {
+			card += ",romfile=" // OVMF's own driver and PXE client, not iPXE's
+		}
 		args = append(args, "-machine", "q35")
 		args = append(args, m.ovmf(t, ovmfCode, ovmfVars)...)
 	case UEFISecure:
