@@ -12,6 +12,7 @@ import (
 
 	"bootlab/dhcpd/leases"
 	"bootlab/internal/api"
+	"bootlab/internal/event"
 	"bootlab/internal/lab"
 	"bootlab/internal/timeline"
 	"bootlab/internal/unknown"
@@ -47,7 +48,9 @@ func (c *counter) Unknown(context.Context) []api.Unknown {
 	}
 	all := make([]api.Unknown, 0, len(found))
 	for _, u := range found {
-		all = append(all, place(l, *u))
+		if p := place(l, *u); c.wasHeard(l, p) {
+			all = append(all, p)
+		}
 	}
 	slices.SortFunc(all, func(a, b api.Unknown) int { return cmp.Or(b.Last.Compare(a.Last), a.MAC.Compare(b.MAC)) })
 	return all[:min(len(all), maxUnknown)]
@@ -63,6 +66,14 @@ func addStory(u *api.Unknown, s timeline.Summary) {
 	if s.Outcome == timeline.Failed {
 		u.Reason = unknown.Tidy(s.Reason, 200)
 	}
+}
+
+// wasHeard tells machines from MACs that somebody only named in a URL: a machine has asked for an address here, unless
+// another server gives them.
+func (c *counter) wasHeard(l *lab.Lab, u api.Unknown) bool {
+	_, leased := c.book.ByMAC(u.MAC)
+	n := l.NetworkOf(u.IP)
+	return leased || !u.First.IsZero() || u.Stage == event.StageAddress || n != nil && n.DHCP != lab.DHCPServer
 }
 
 func addReport(u *api.Unknown, m unknown.Machine) {

@@ -11,7 +11,7 @@ import (
 // not wait, and not for ever, since it may be somebody's machine with a system of its own.
 const (
 	discoverPause  = 20 // seconds between two questions
-	discoverRounds = 30 // then it starts from its own disk
+	discoverRounds = 15 // then it starts from its own disk, or UEFI tries the same by HTTP once more
 )
 
 // Discover returns the script of an unknown machine: it tells what it is below base, the boot plane's URL, and asks for

@@ -69,7 +69,7 @@ func (f *Facts) set(key, value string) {
 		key string
 		to  *string
 	}{
-		{"uuid", &f.UUID}, {"serial", &f.Serial}, {"asset", &f.Asset}, {"board", &f.Board}, {"manufacturer", &f.Manufacturer},
+		{"serial", &f.Serial}, {"asset", &f.Asset}, {"board", &f.Board}, {"manufacturer", &f.Manufacturer},
 		{"product", &f.Product}, {"arch", &f.Arch}, {"platform", &f.Platform}, {"ipxe", &f.IPXE}, {"nic", &f.NIC},
 	} {
 		if key == field.key {
@@ -78,6 +78,10 @@ func (f *Facts) set(key, value string) {
 		}
 	}
 	switch {
+	case key == "uuid":
+		if f.UUID = tidy(value); strings.Trim(f.UUID, "0-") == "" || strings.Trim(strings.ToLower(f.UUID), "f-") == "" {
+			f.UUID = "" // a board that was never given one
+		}
 	case strings.HasPrefix(key, "mac"):
 		f.addMAC(value)
 	case key == "memory":

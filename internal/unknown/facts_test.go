@@ -23,6 +23,7 @@ func TestParseFacts(t *testing.T) {
 			"&platform=efi&ipxe=1.21.1+%28g8460%29&nic=nii&memory=&module=0080&mac0=52-54-00-00-00-01&mac1=&mac2=52-54-00-00-00-02",
 			Facts{UUID: "4c4c4544-004a-3810-804b-b8c04f503533", Serial: "J8K2P53", Manufacturer: "Dell Inc.", Product: "PowerEdge R640", Arch: "x86_64",
 				Platform: "efi", IPXE: "1.21.1+(g8460)", NIC: "nii", MACs: []lab.MAC{{0x52, 0x54, 0, 0, 0, 1}, {0x52, 0x54, 0, 0, 0, 2}}}},
+		{"no UUID", "uuid=00000000-0000-0000-0000-000000000000&uuid=FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF", Facts{}},
 		{"memory by module, low byte first", "module=0002", Facts{MemoryMiB: 512}},
 		{"memory, then module", "memory=4096&module=0002", Facts{MemoryMiB: 4096}},
 		{"memory of nobody's", "memory=-1&memory=99999999999999999999&module=ff7f", Facts{}},

@@ -86,6 +86,11 @@ func TestUnknownMachines(t *testing.T) {
 		}
 	}
 	out := unknown()
+	for _, named := range []string{"02:aa:00:00:00:02", "02:bb:00:00:00:01"} {
+		if strings.Contains(out, named) {
+			t.Errorf("%s was only named in a URL, and counts as heard of", named)
+		}
+	}
 	if strings.Contains(out, "evil") || !strings.Contains(out, "[2J A1B2C3") || len(out) > 2000 || strings.ContainsFunc(out, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) {
 		t.Errorf("hosts --unknown: %q", out)
 	}
