@@ -13,6 +13,8 @@
 // keys without "bootlab.", and disk= the disk to write to, message= a word that the installed system repeats, check= a URL that
 // the installed system fetches, pause= seconds to rest between document and image, then= what the installed system does at last: stay (default), poweroff, reboot.
 //
+// With proxmox-start-auto-installer among its arguments it asks for its config document as Proxmox' installer does.
+//
 // Run is something else: it runs a command with programs of this machine under the same kernel, for what the kernel of this machine
 // cannot do.
 package guest

@@ -47,7 +47,7 @@ network() {
 	[ -n "$nic" ] || fail "no network card"
 	ip link set lo up
 	ip link set "$nic" up
-	udhcpc -f -q -n -t 8 -T 2 -i "$nic" -s /lease.sh -O staticroutes -O search -O ntpsrv -O mtu -O hostname ||
+	udhcpc -f -q -n -t 8 -T 2 -i "$nic" -s /lease.sh -O staticroutes -O search -O ntpsrv -O mtu -O hostname -O 250 ||
 		fail "no lease"
 }
 
@@ -57,7 +57,20 @@ resolve() {
 	done
 }
 
+# answer does what Proxmox' installer does for its configuration: it POSTs what it found in the machine to where DHCP says.
+answer() {
+	[ -e /proxmox.iso ] || fail "no proxmox.iso beside the initrd"
+	say "medium bytes=$(wc -c </proxmox.iso)"
+	nics="{\"link\":\"lo\",\"mac\":\"00:00:00:00:00:00\"},{\"link\":\"$nic\",\"mac\":\"$(cat "/sys/class/net/$nic/address")\"}"
+	wget -q -O /tmp/answer --header 'Content-Type: application/json; charset=utf-8' \
+		--post-data "{\"product\":{\"product\":\"pve\"},\"network_interfaces\":[$nics]}" "$(cat /tmp/answer-url)" ||
+		fail "answer $(cat /tmp/answer-url)"
+	sed 's/ = /=/; s/"//g' /tmp/answer >/tmp/config
+	say "answer bytes=$(wc -c </tmp/answer)"
+}
+
 installer() {
+	! grep -q proxmox-start-auto-installer /proc/cmdline || answer
 	config=$(arg bootlab.config)
 	if [ -n "$config" ]; then
 		get /tmp/config "$config" || fail "config $config"

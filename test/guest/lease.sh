@@ -27,6 +27,8 @@ bound | renew)
 		echo "nameserver $s" >>/etc/resolv.conf
 	done
 	[ -z "$hostname" ] || hostname "$hostname"
+	# Option 250 comes as hexadecimal digits: where Proxmox' installer asks for its answer.
+	[ -z "$opt250" ] || printf "$(echo "$opt250" | sed 's/../\\x&/g')" >/tmp/answer-url
 	echo "GUEST lease ip=$ip/$mask router=${router:--} routes='$staticroutes' dns='$dns' domain=${domain:--} search='$search' hostname=${hostname:--} ntp='$ntpsrv' mtu=${mtu:--} server=$serverid lease=$lease"
 	;;
 esac
