@@ -90,7 +90,7 @@ func (s *Server) admit(t *transfer) (drop string) {
 		// The transfer's own timer will send again what got lost.
 		old.asked.Store(true)
 		return reasonDuplicate
-	case int(s.running.Load()) >= s.cfg.MaxTransfers && !s.makeRoomLocked():
+	case !s.roomLocked():
 		return reasonBusy
 	case old != nil:
 		old.cancel(errReplaced) // it has restarted, with the same port
@@ -103,6 +103,12 @@ func (s *Server) admit(t *transfer) (drop string) {
 // current reports whether a request that comes again is the same one, on its way for long or sent because the answer was late. A
 // machine that has started over is silent before.
 func (s *Server) current(t *transfer) bool { return !t.touched() || t.silence() < 3*s.cfg.Timeout }
+
+// roomLocked reports whether there is a place, or one is made. Those that had to make room may take a moment to end.
+func (s *Server) roomLocked() bool {
+	n, most := int(s.running.Load()), s.cfg.MaxTransfers
+	return n < most || n <= most+most/4 && s.makeRoomLocked()
+}
 
 // makeRoomLocked ends the transfer that has waited longest for the first sign of its client, if a client that is there
 // would have given one by now: requests under false addresses, or from ports that are closed, must not keep machines out.
@@ -203,17 +209,17 @@ func (s *Server) prepare(ctx context.Context, table *Table, t *transfer, r Reque
 	return nil
 }
 
-// conclude tells the client, if it has to be told, and the house how the request ended.
+// conclude tells the house and the client, if it has to be told, how the request ended.
 func (s *Server) conclude(t *transfer, r Request, err error, took time.Duration) {
-	e := event.Event{MAC: macOf(r.Name), Addr: t.client.Addr(), Detail: label(r.Name), Dur: took}
-	var refused *refusal
-	var ce *clientError
-	result := resultFailed
-	switch {
-	case t.occasion == repeated && !t.touched() && t.base > 0:
+	if t.occasion == repeated && !t.touched() && t.base > 0 {
 		// The client wanted nothing more than the size, and had only asked for it twice.
 		s.stats.dropped[reasonDuplicate].Inc()
 		return
+	}
+	e := event.Event{MAC: macOf(r.Name), Addr: t.client.Addr(), Detail: label(r.Name), Dur: took}
+	var refused *refusal
+	result := resultFailed
+	switch {
 	case err == nil:
 		result, e.Kind, e.Bytes = resultServed, event.TFTPServed, t.shelf.content.size
 		s.stats.duration.Observe(took.Seconds())
@@ -221,17 +227,26 @@ func (s *Server) conclude(t *transfer, r Request, err error, took time.Duration)
 		result, e.Kind = resultProbe, event.TFTPProbe
 	case errors.As(err, &refused) && t.base == 0:
 		result, e.Kind, e.Err = resultRefused, event.TFTPRefused, redact(err.Error())
-		s.tell(t, refused.code, refused.message)
 	default:
 		e.Kind, e.Bytes, e.Err = event.TFTPFailed, t.acked(), err.Error()
-		if !errors.As(err, &ce) && !errors.Is(err, errReplaced) { // which has the client's next transfer under way
-			s.tell(t, CodeUndefined, "transfer aborted")
-		}
 	}
 	s.stats.results[result].Inc()
 	s.stats.bytes.Add(float64(e.Bytes))
 	if refused == nil || !refused.told {
 		s.deps.Events.Record(e)
+	}
+	s.part(t, result, err)
+}
+
+// part tells the client that it gets nothing more, where it does not know.
+func (s *Server) part(t *transfer, result string, err error) {
+	var refused *refusal
+	var ce *clientError
+	switch {
+	case result == resultRefused && errors.As(err, &refused):
+		s.tell(t, refused.code, refused.message)
+	case result == resultFailed && !errors.As(err, &ce) && !errors.Is(err, errReplaced): // which has the client's next transfer under way
+		s.tell(t, CodeUndefined, "transfer aborted")
 	}
 }
 

@@ -118,10 +118,15 @@ func (p *port) ask(b []byte) error {
 
 // write implements writer.
 func (p *port) write(b []byte, segment int) error {
-	err := p.try(b, segment)
-	if err != unix.EAGAIN {
+	if err := p.try(b, segment); err != unix.EAGAIN {
 		return errnoOf(err)
 	}
+	return p.patient(b, segment)
+}
+
+// patient sends once there is room in the socket.
+func (p *port) patient(b []byte, segment int) error {
+	var err syscall.Errno
 	if e := p.raw.Write(func(uintptr) bool { err = p.try(b, segment); return err != unix.EAGAIN }); e != nil {
 		return e
 	}

@@ -22,7 +22,7 @@ import (
 type Config struct {
 	Timeout      time.Duration // first wait for an answer, unless the client asks for another; 1 s
 	Retries      int           // how often a packet is sent again before the client counts as gone; 5
-	MaxTransfers int           // at the same time; beyond, who never answered makes room, or the request is dropped; 512
+	MaxTransfers int           // at the same time; beyond, who never answered makes room, or the request is dropped; 1024
 	MaxWindow    int           // most packets before an ACK (RFC 7440), whatever is asked for; 64
 	Drain        time.Duration // how long transfers may go on once the server is to stop; 10 s
 	SinglePort   bool          // answer from the port that was asked, not from one for each transfer: for NAT and containers
@@ -36,7 +36,7 @@ func (c Config) withDefaults() Config {
 		c.Retries = 5
 	}
 	if c.MaxTransfers <= 0 {
-		c.MaxTransfers = 512
+		c.MaxTransfers = 1024
 	}
 	if c.MaxWindow <= 0 || c.MaxWindow > maxSegments {
 		c.MaxWindow = maxSegments

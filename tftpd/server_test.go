@@ -96,14 +96,27 @@ func noise(n int) []byte {
 // A site is a running server and what it serves.
 type site struct {
 	addr     netip.AddrPort
+	dir      string // of the files
 	files    map[string][]byte
 	notes    notes
 	registry *prometheus.Registry
 	stop     func() error // cancels and waits for Serve
 }
 
+// eachPort runs a test with a port for each transfer, and with one that all share.
+func eachPort(t *testing.T, test func(t *testing.T, single bool)) {
+	t.Parallel()
+	for name, single := range map[string]bool{"own port": false, "single port": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, single)
+		})
+	}
+}
+
 type siteConfig struct {
 	tftpd.Config
+	single bool // all transfers share the port
 	listen string
 	leases leases
 	big    int // size of images/big
@@ -111,6 +124,7 @@ type siteConfig struct {
 
 func newSite(t testing.TB, c siteConfig) *site {
 	t.Helper()
+	c.SinglePort = c.single
 	if c.Timeout == 0 {
 		c.Timeout = 10 * time.Second // no timer interferes with a test that is not about timers, on a busy machine either
 	}
@@ -142,7 +156,7 @@ func newSite(t testing.TB, c siteConfig) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &site{files: files, notes: notes{make(chan event.Event, 10_000)}, registry: prometheus.NewRegistry()}
+	s := &site{dir: dir, files: files, notes: notes{make(chan event.Event, 10_000)}, registry: prometheus.NewRegistry()}
 	server, err := tftpd.New(c.Config, tftpd.Deps{
 		Table: func() *tftpd.Table { return table }, Firmware: fstest.MapFS{"ipxe.efi": {Data: firmware}},
 		Scripts: desk{}, Leases: c.leases, Events: s.notes, Log: slog.New(slog.DiscardHandler), Metrics: s.registry,
@@ -198,9 +212,10 @@ func (s *site) fetch(t testing.TB, name, mode string, set func(*pin.Client)) ([]
 	return b.Bytes(), err
 }
 
-func TestPinClient(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, siteConfig{})
+func TestPinClient(t *testing.T) { eachPort(t, testPinClient) }
+
+func testPinClient(t *testing.T, single bool) {
+	s := newSite(t, siteConfig{single: single})
 	for name, want := range s.files {
 		if strings.Contains(name, "text") {
 			continue
@@ -226,9 +241,10 @@ func TestPinClient(t *testing.T) {
 	}
 }
 
-func TestNetascii(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, siteConfig{})
+func TestNetascii(t *testing.T) { eachPort(t, testNetascii) }
+
+func testNetascii(t *testing.T, single bool) {
+	s := newSite(t, siteConfig{single: single})
 	c := newClient(t, s.addr)
 	c.send(request("public/text", "NetASCII", "tsize", "0"))
 	if got, want := c.data(1), "one\r\ntwo\r\x00\r\nthree\r\x00"; got != want {
@@ -237,9 +253,10 @@ func TestNetascii(t *testing.T) {
 	c.ack(1)
 }
 
-func TestScripts(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, siteConfig{leases: leases{netip.MustParseAddr("127.0.0.1"): mac}})
+func TestScripts(t *testing.T) { eachPort(t, testScripts) }
+
+func testScripts(t *testing.T, single bool) {
+	s := newSite(t, siteConfig{single: single, leases: leases{netip.MustParseAddr("127.0.0.1"): mac}})
 	for name, want := range map[string]string{
 		"boot/52-54-00-00-02-02/boot.ipxe":     "#!ipxe\n# boot.ipxe for 52:54:00:00:02:02 at 127.0.0.1\n",
 		"boot/52-54-00-00-02-02/autoexec.ipxe": "#!ipxe\n# autoexec.ipxe for 52:54:00:00:02:02 at 127.0.0.1\n",
@@ -319,9 +336,28 @@ func counter(t *testing.T, s *site, name, label string) prometheus.Collector {
 	return nil
 }
 
-func TestHandlerPanicEndsNothing(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, siteConfig{})
+// gauge reads one gauge out of the registry.
+func gauge(t *testing.T, s *site, name string) prometheus.Collector {
+	t.Helper()
+	families, err := s.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "x"})
+	for _, f := range families {
+		if f.GetName() == name {
+			g.Set(f.GetMetric()[0].GetGauge().GetValue())
+			return g
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return nil
+}
+
+func TestHandlerPanicEndsNothing(t *testing.T) { eachPort(t, testHandlerPanicEndsNothing) }
+
+func testHandlerPanicEndsNothing(t *testing.T, single bool) {
+	s := newSite(t, siteConfig{single: single})
 	newClient(t, s.addr).send(request("boot/52-54-00-00-02-fe/boot.ipxe", "octet"))
 	if got, err := s.fetch(t, "images/one", "octet", nil); err != nil || len(got) != 1 {
 		t.Errorf("after a panic: %q, %v", got, err)
@@ -408,8 +444,8 @@ func (c *client) dataAtLast(block int) {
 	}
 }
 
-// dataInTheEnd takes blocks, of the transfer before too, until the one that is wanted comes.
-func (c *client) dataInTheEnd(block int) {
+// dataInTheEnd takes blocks, of the transfer before too, until the one that is wanted comes, and returns its bytes.
+func (c *client) dataInTheEnd(block int) string {
 	c.t.Helper()
 	for {
 		b := c.receive(5 * time.Second)
@@ -417,7 +453,7 @@ func (c *client) dataInTheEnd(block int) {
 			c.t.Fatalf("got %.20q, want block %d", b, block)
 		}
 		if binary.BigEndian.Uint16(b[2:]) == uint16(block) {
-			return
+			return string(b[4:])
 		}
 	}
 }
@@ -441,9 +477,10 @@ func (c *client) errorPacket() string {
 	return fmt.Sprintf("%d %s", binary.BigEndian.Uint16(b[2:]), strings.TrimRight(string(b[4:]), "\x00"))
 }
 
-func TestWholeBlocksEndWithAnEmptyOne(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, siteConfig{})
+func TestWholeBlocksEndWithAnEmptyOne(t *testing.T) { eachPort(t, testWholeBlocksEndWithAnEmptyOne) }
+
+func testWholeBlocksEndWithAnEmptyOne(t *testing.T, single bool) {
+	s := newSite(t, siteConfig{single: single})
 	c := newClient(t, s.addr)
 	c.send(request("images/whole", "octet"))
 	for block := 1; block <= 4; block++ {
@@ -462,9 +499,10 @@ func TestWholeBlocksEndWithAnEmptyOne(t *testing.T) {
 	}
 }
 
-func TestSizeProbe(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, siteConfig{})
+func TestSizeProbe(t *testing.T) { eachPort(t, testSizeProbe) }
+
+func testSizeProbe(t *testing.T, single bool) {
+	s := newSite(t, siteConfig{single: single})
 	c := newClient(t, s.addr)
 	c.send(request("boot/52-54-00-00-02-01/ipxe.efi", "octet", "tsize", "0", "blksize", "1468", "windowsize", "4"))
 	if got, want := c.oack(), "tsize 80000 blksize 1468 windowsize 4 "; got != want {
@@ -477,9 +515,10 @@ func TestSizeProbe(t *testing.T) {
 	}
 }
 
-func TestClientGivesUp(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, siteConfig{})
+func TestClientGivesUp(t *testing.T) { eachPort(t, testClientGivesUp) }
+
+func testClientGivesUp(t *testing.T, single bool) {
+	s := newSite(t, siteConfig{single: single})
 	c := newClient(t, s.addr)
 	c.send(request("images/kernel", "octet"))
 	c.data(1)
@@ -492,10 +531,11 @@ func TestClientGivesUp(t *testing.T) {
 	}
 }
 
-func TestRetransmission(t *testing.T) {
-	t.Parallel()
+func TestRetransmission(t *testing.T) { eachPort(t, testRetransmission) }
+
+func testRetransmission(t *testing.T, single bool) {
 	const base = 40 * time.Millisecond
-	s := newSite(t, siteConfig{Config: tftpd.Config{Timeout: base, Retries: 3}})
+	s := newSite(t, siteConfig{single: single, Config: tftpd.Config{Timeout: base, Retries: 3}})
 	c := newClient(t, s.addr)
 	c.send(request("images/kernel", "octet"))
 	first := c.data(1)
@@ -520,9 +560,10 @@ func TestRetransmission(t *testing.T) {
 	}
 }
 
-func TestTimeoutOptionIsHonoured(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, siteConfig{Config: tftpd.Config{Timeout: 10 * time.Millisecond}})
+func TestTimeoutOptionIsHonoured(t *testing.T) { eachPort(t, testTimeoutOptionIsHonoured) }
+
+func testTimeoutOptionIsHonoured(t *testing.T, single bool) {
+	s := newSite(t, siteConfig{single: single, Config: tftpd.Config{Timeout: 10 * time.Millisecond}})
 	c := newClient(t, s.addr)
 	c.send(request("images/kernel", "octet", "timeout", "1"))
 	if got := c.oack(); got != "timeout 1 " {
@@ -538,10 +579,11 @@ func TestTimeoutOptionIsHonoured(t *testing.T) {
 
 // TestSorcerersApprentice doubles every ACK. In lock-step no block may come twice. In windows a doubled ACK can also mean
 // that a block was lost, so that a machine too busy to answer in time may see a window again, but not every window.
-func TestSorcerersApprentice(t *testing.T) {
-	t.Parallel()
+func TestSorcerersApprentice(t *testing.T) { eachPort(t, testSorcerersApprentice) }
+
+func testSorcerersApprentice(t *testing.T, single bool) {
 	for window, most := range map[int]float64{1: 0, 4: 20} {
-		s := newSite(t, siteConfig{})
+		s := newSite(t, siteConfig{single: single})
 		c := newClient(t, s.addr)
 		c.send(request("images/window", "octet", "windowsize", fmt.Sprint(window)))
 		c.oack()
@@ -562,9 +604,10 @@ func TestSorcerersApprentice(t *testing.T) {
 	}
 }
 
-func TestWindowRewindsToTheGap(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, siteConfig{})
+func TestWindowRewindsToTheGap(t *testing.T) { eachPort(t, testWindowRewindsToTheGap) }
+
+func testWindowRewindsToTheGap(t *testing.T, single bool) {
+	s := newSite(t, siteConfig{single: single})
 	c := newClient(t, s.addr)
 	c.send(request("images/window", "octet", "windowsize", "8"))
 	c.oack()
@@ -590,9 +633,10 @@ func TestWindowRewindsToTheGap(t *testing.T) {
 	}
 }
 
-func TestStrangerIsTurnedAway(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, siteConfig{})
+func TestStrangerIsTurnedAway(t *testing.T) { eachPort(t, testStrangerIsTurnedAway) }
+
+func testStrangerIsTurnedAway(t *testing.T, single bool) {
+	s := newSite(t, siteConfig{single: single})
 	c := newClient(t, s.addr)
 	c.send(request("images/one", "octet"))
 	c.data(1)
@@ -610,9 +654,10 @@ func TestStrangerIsTurnedAway(t *testing.T) {
 
 // TestDuplicateRequest is about requests that come again: because the answer was late, because they were on their way for long,
 // or because a machine has started over with the same port.
-func TestDuplicateRequest(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, siteConfig{Config: tftpd.Config{Timeout: 300 * time.Millisecond, Retries: 9}})
+func TestDuplicateRequest(t *testing.T) { eachPort(t, testDuplicateRequest) }
+
+func testDuplicateRequest(t *testing.T, single bool) {
+	s := newSite(t, siteConfig{single: single, Config: tftpd.Config{Timeout: 300 * time.Millisecond, Retries: 9}})
 	c := newClient(t, s.addr)
 	ask := func(name string) {
 		t.Helper()
@@ -657,9 +702,10 @@ func TestGoneClient(t *testing.T) {
 	}
 }
 
-func TestLastAckMissing(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, siteConfig{Config: tftpd.Config{Timeout: 20 * time.Millisecond}})
+func TestLastAckMissing(t *testing.T) { eachPort(t, testLastAckMissing) }
+
+func testLastAckMissing(t *testing.T, single bool) {
+	s := newSite(t, siteConfig{single: single, Config: tftpd.Config{Timeout: 20 * time.Millisecond}})
 	c := newClient(t, s.addr)
 	c.send(request("images/one", "octet"))
 	c.data(1)
@@ -669,9 +715,10 @@ func TestLastAckMissing(t *testing.T) {
 	}
 }
 
-func TestTooManyTransfers(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, siteConfig{Config: tftpd.Config{MaxTransfers: 2, Drain: time.Millisecond}})
+func TestTooManyTransfers(t *testing.T) { eachPort(t, testTooManyTransfers) }
+
+func testTooManyTransfers(t *testing.T, single bool) {
+	s := newSite(t, siteConfig{single: single, Config: tftpd.Config{MaxTransfers: 2, Drain: time.Millisecond}})
 	for range 2 {
 		c := newClient(t, s.addr)
 		c.send(request("images/window", "octet"))
@@ -688,9 +735,10 @@ func TestTooManyTransfers(t *testing.T) {
 }
 
 // TestSilentClientsMakeRoom is about a flood of requests that nobody waits for the answers to.
-func TestSilentClientsMakeRoom(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, siteConfig{Config: tftpd.Config{MaxTransfers: 2, Timeout: 50 * time.Millisecond, Retries: 100, Drain: time.Millisecond}})
+func TestSilentClientsMakeRoom(t *testing.T) { eachPort(t, testSilentClientsMakeRoom) }
+
+func testSilentClientsMakeRoom(t *testing.T, single bool) {
+	s := newSite(t, siteConfig{single: single, Config: tftpd.Config{MaxTransfers: 2, Timeout: 50 * time.Millisecond, Retries: 100, Drain: time.Millisecond}})
 	busy := newClient(t, s.addr)
 	busy.send(request("images/whole", "octet"))
 	busy.data(1)
@@ -753,9 +801,10 @@ func TestStrayPacketsGetNoAnswer(t *testing.T) {
 	}
 }
 
-func TestStopFinishesTransfers(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, siteConfig{})
+func TestStopFinishesTransfers(t *testing.T) { eachPort(t, testStopFinishesTransfers) }
+
+func testStopFinishesTransfers(t *testing.T, single bool) {
+	s := newSite(t, siteConfig{single: single, Config: tftpd.Config{Drain: 20 * time.Second}})
 	c := newClient(t, s.addr)
 	c.send(request("images/whole", "octet"))
 	c.data(1)
@@ -763,7 +812,7 @@ func TestStopFinishesTransfers(t *testing.T) {
 	go func() { stopped <- s.stop() }()
 	for block := 1; block <= 4; block++ {
 		c.ack(block)
-		c.data(block + 1)
+		c.dataAtLast(block + 1)
 	}
 	select {
 	case <-stopped:
@@ -779,9 +828,10 @@ func TestStopFinishesTransfers(t *testing.T) {
 	}
 }
 
-func TestStopAbortsWhatTakesTooLong(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, siteConfig{Config: tftpd.Config{Drain: 50 * time.Millisecond}})
+func TestStopAbortsWhatTakesTooLong(t *testing.T) { eachPort(t, testStopAbortsWhatTakesTooLong) }
+
+func testStopAbortsWhatTakesTooLong(t *testing.T, single bool) {
+	s := newSite(t, siteConfig{single: single, Config: tftpd.Config{Drain: 50 * time.Millisecond}})
 	c := newClient(t, s.addr)
 	c.send(request("images/whole", "octet"))
 	c.data(1)
@@ -797,10 +847,11 @@ func TestStopAbortsWhatTakesTooLong(t *testing.T) {
 }
 
 // TestAnswersFromTheAddressAsked asks a wildcard socket by each of several addresses.
-func TestAnswersFromTheAddressAsked(t *testing.T) {
-	t.Parallel()
+func TestAnswersFromTheAddressAsked(t *testing.T) { eachPort(t, testAnswersFromTheAddressAsked) }
+
+func testAnswersFromTheAddressAsked(t *testing.T, single bool) {
 	for _, listen := range []string{"0.0.0.0:0", "[::]:0"} {
-		s := newSite(t, siteConfig{listen: listen})
+		s := newSite(t, siteConfig{single: single, listen: listen})
 		for _, addr := range []string{"127.0.0.1", "127.0.0.2", "127.9.8.7"} {
 			asked := netip.AddrPortFrom(netip.MustParseAddr(addr), s.addr.Port())
 			c := newClient(t, asked)
@@ -815,9 +866,10 @@ func TestAnswersFromTheAddressAsked(t *testing.T) {
 	}
 }
 
-func TestIPv6(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, siteConfig{listen: "[::1]:0"})
+func TestIPv6(t *testing.T) { eachPort(t, testIPv6) }
+
+func testIPv6(t *testing.T, single bool) {
+	s := newSite(t, siteConfig{single: single, listen: "[::1]:0"})
 	got, err := s.fetch(t, "images/kernel", "octet", func(c *pin.Client) { c.SetBlockSize(1400) })
 	if err != nil || !bytes.Equal(got, s.files["images/kernel"]) {
 		t.Errorf("%d bytes, %v", len(got), err)
@@ -825,9 +877,10 @@ func TestIPv6(t *testing.T) {
 }
 
 // TestRollover fetches more than 65535 blocks.
-func TestRollover(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, siteConfig{big: 65536*512 + 700})
+func TestRollover(t *testing.T) { eachPort(t, testRollover) }
+
+func testRollover(t *testing.T, single bool) {
+	s := newSite(t, siteConfig{single: single, big: 65536*512 + 700})
 	got, err := windowedGet(t, s.addr, "images/big", 512, 64)
 	if err != nil || !bytes.Equal(got, s.files["images/big"]) {
 		t.Errorf("%d bytes, %v, want %d", len(got), err, len(s.files["images/big"]))

@@ -31,19 +31,18 @@ func watchDestination(conn *net.UDPConn) error {
 
 // destination reads the address of this machine that a packet was sent to. For a broadcast that is the address that an
 // answer should come from. It is invalid if the kernel did not tell.
-func destination(oob []byte) netip.Addr {
-	messages, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
-		return netip.Addr{}
-	}
-	var to netip.Addr
-	for _, m := range messages {
+func destination(oob []byte) (to netip.Addr) {
+	for len(oob) >= unix.SizeofCmsghdr {
+		h, data, rest, err := unix.ParseOneSocketControlMessage(oob)
 		switch {
-		case m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_PKTINFO && len(m.Data) >= unix.SizeofInet4Pktinfo:
-			return netip.AddrFrom4([4]byte(m.Data[4:8])) // ipi_spec_dst
-		case m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_PKTINFO && len(m.Data) >= unix.SizeofInet6Pktinfo:
-			to = netip.AddrFrom16([16]byte(m.Data[:16])).Unmap()
+		case err != nil:
+			return to
+		case h.Level == unix.IPPROTO_IP && h.Type == unix.IP_PKTINFO && len(data) >= unix.SizeofInet4Pktinfo:
+			return netip.AddrFrom4([4]byte(data[4:8])) // ipi_spec_dst
+		case h.Level == unix.IPPROTO_IPV6 && h.Type == unix.IPV6_PKTINFO && len(data) >= unix.SizeofInet6Pktinfo:
+			to = netip.AddrFrom16([16]byte(data[:16])).Unmap()
 		}
+		oob = rest
 	}
 	return to
 }

@@ -1,0 +1,189 @@
+package tftpd_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"bootlab/internal/event"
+	"bootlab/test/bench/tftpload"
+	"bootlab/tftpd"
+)
+
+// load runs tftpload against a site.
+func (s *site) load(t testing.TB, cfg tftpload.Config) tftpload.Result {
+	t.Helper()
+	cfg.Server, cfg.Want = s.addr, s.files[cfg.Name]
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	got, err := tftpload.Load(ctx, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// TestStorm lets 200 machines ask at the same moment, in lock-step and in windows.
+func TestStorm(t *testing.T) { eachPort(t, testStorm) }
+
+func testStorm(t *testing.T, single bool) {
+	s := newSite(t, siteConfig{single: single, Config: tftpd.Config{Timeout: time.Second}})
+	for _, cfg := range []tftpload.Config{{Block: 1468}, {Block: 1468, Window: 8}, {}} {
+		cfg.Name, cfg.Clients, cfg.Wait = "images/window", 200, tftpload.Sleep
+		if got := s.load(t, cfg); got.Done != 200 {
+			t.Errorf("blksize %d, window %d: %d done, %d failed: %s", cfg.Block, cfg.Window, got.Done, got.Failed, got.Why)
+		}
+		for range 200 {
+			if e := s.notes.next(t); e.Kind != event.TFTPServed {
+				t.Errorf("event %+v", e)
+			}
+		}
+	}
+}
+
+// TestHalfOpenTransfers has 10,000 clients ask and never answer. The server stays small, and who comes then is served.
+func TestHalfOpenTransfers(t *testing.T) {
+	for name, single := range map[string]bool{"own port": false, "single port": true} {
+		t.Run(name, func(t *testing.T) { testHalfOpenTransfers(t, single) }) // one after the other: memory is measured
+	}
+}
+
+func testHalfOpenTransfers(t *testing.T, single bool) {
+	const asking, most = 10_000, 24 << 20
+	s := newSite(t, siteConfig{single: single, Config: tftpd.Config{Timeout: 200 * time.Millisecond, Drain: time.Millisecond}})
+	clients := make([]*net.UDPConn, 0, asking)
+	defer func() {
+		for _, c := range clients {
+			_ = c.Close()
+		}
+	}()
+	for i := range asking {
+		c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 1, byte(i>>8), byte(i))})
+		if err != nil {
+			t.Fatalf("client %d: %v", i, err)
+		}
+		clients = append(clients, c)
+	}
+	packets := [][]byte{
+		request("images/kernel", "octet"), request("images/kernel", "octet", "blksize", "65464", "windowsize", "64"),
+		request("boot/52-54-00-00-02-01/ipxe.efi", "octet", "tsize", "0"),
+	}
+	before, routines := memory(), runtime.NumGoroutine()
+	for i, c := range clients {
+		if _, err := c.WriteToUDPAddrPort(packets[i%len(packets)], s.addr); err != nil {
+			t.Fatal(err)
+		}
+		if i%100 == 0 {
+			time.Sleep(time.Millisecond) // the kernel keeps only so many requests
+		}
+	}
+	grown := memory() - before
+	active := testutil.ToFloat64(gauge(t, s, tftpd.MetricActive))
+	t.Logf("%v transfers half open: %d KiB, %d goroutines", active, grown>>10, runtime.NumGoroutine()-routines)
+	if grown > most {
+		t.Errorf("memory grew by %d MiB, want at most %d", grown>>20, most>>20)
+	}
+	if active == 0 || active > 1280 {
+		t.Errorf("%v transfers are under way, want a bound", active)
+	}
+	got := s.load(t, tftpload.Config{Name: "images/window", Block: 1468, Clients: 20, Wait: tftpload.Sleep})
+	if got.Failed > 0 {
+		t.Errorf("among the silent %d of 20 clients failed: %s", got.Failed, got.Why)
+	}
+}
+
+func memory() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapInuse + m.StackInuse)
+}
+
+// TestClientsVanishAtAnyBlock: no client that is gone, at whatever point, leaves anything behind.
+func TestClientsVanishAtAnyBlock(t *testing.T) { eachPort(t, testClientsVanishAtAnyBlock) }
+
+func testClientsVanishAtAnyBlock(t *testing.T, single bool) {
+	s := newSite(t, siteConfig{single: single, Config: tftpd.Config{Timeout: 10 * time.Millisecond, Retries: 2}})
+	for _, window := range []int{0, 4} {
+		for _, leave := range []string{"silent", "closed"} {
+			for at := range 7 {
+				vanish(t, s, window, at, leave)
+			}
+		}
+	}
+	for deadline := time.Now().Add(10 * time.Second); testutil.ToFloat64(gauge(t, s, tftpd.MetricActive)) > 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("transfers go on though their clients are gone")
+		}
+	}
+	if err := s.stop(); err != nil { // waits for every goroutine
+		t.Error(err)
+	}
+}
+
+// vanish fetches a file of 5 blocks and is gone after that many ACKs, the first of which is of the options if there are any.
+func vanish(t *testing.T, s *site, window, acks int, leave string) {
+	t.Helper()
+	c := newClient(t, s.addr)
+	ask := request("images/whole", "octet")
+	if window > 0 {
+		ask = request("images/whole", "octet", "windowsize", fmt.Sprint(window))
+	}
+	c.send(ask)
+	for i := range acks {
+		b := c.receive(5 * time.Second)
+		switch {
+		case len(b) < 4 || b[1] == 5:
+			break
+		case b[1] == 6:
+			c.ack(0)
+		default:
+			c.ack(int(b[2])<<8 | int(b[3]))
+		}
+		if i == 5 || len(b) < 4 || b[1] == 3 && len(b) < 516 {
+			break
+		}
+	}
+	if leave == "closed" {
+		_ = c.conn.Close()
+	}
+	e := s.notes.next(t)
+	if e.Kind != event.TFTPFailed && e.Kind != event.TFTPServed {
+		t.Errorf("window %d, %s after %d: event %+v", window, leave, acks, e)
+	}
+	if e.Kind == event.TFTPFailed && !strings.HasPrefix(e.Err, "the client ") {
+		t.Errorf("window %d, %s after %d: error %q", window, leave, acks, e.Err)
+	}
+}
+
+// TestNothingIsAllocatedForABlock compares a long transfer with a short one.
+func TestNothingIsAllocatedForABlock(t *testing.T) {
+	for _, single := range []bool{false, true} {
+		s := newSite(t, siteConfig{single: single, big: 8 << 20})
+		for _, cfg := range []tftpload.Config{{}, {Block: 1468, Window: 16}} {
+			cfg.Wait = tftpload.Sleep
+			cfg.Name = "images/window"
+			short := mallocs(func() { s.load(t, cfg) })
+			cfg.Name = "images/big"
+			long := mallocs(func() { s.load(t, cfg) })
+			blocks := float64((8 << 20) / max(cfg.Block, 512))
+			if each := (long - short) / blocks; each > 0.05 {
+				t.Errorf("single port %t, window %d: %.2f allocations a block", single, cfg.Window, each)
+			}
+		}
+	}
+}
+
+func mallocs(do func()) float64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	do()
+	runtime.ReadMemStats(&after)
+	return float64(after.Mallocs - before.Mallocs)
+}
