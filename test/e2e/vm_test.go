@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"bootlab/internal/api"
 	"bootlab/internal/event"
 	"bootlab/internal/libvirtlab"
 	"bootlab/internal/netlab"
@@ -53,6 +54,13 @@ func TestVM(t *testing.T) {
 				event.InstallLocalBoot, event.FileServed)
 			if h := r.host(t, "node"); h.VM != "running" || h.Install != "installed" {
 				t.Errorf("after the install: VM %q, install %q; want running, installed", h.VM, h.Install)
+			}
+			if firmware == "bios" { // once is enough: it is the same for both
+				again := ask[[]api.Arming](t, r, "install", "node", "--now")
+				if len(again) != 1 || !again[0].Cycled {
+					t.Errorf("install --now: %+v", again)
+				}
+				r.follow(t, "node", patience, func(e event.Event) bool { return e.Kind == event.InstallDone })
 			}
 			r.bootlab(t, "vm", "delete", "node")
 			if h := r.host(t, "node"); h.VM != "absent" {
