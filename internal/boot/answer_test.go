@@ -17,8 +17,10 @@ func TestAnswer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "files", "answer.toml"), "root-password = \"{{.Host.Vars.secret}}\"")
+	write(t, filepath.Join(dir, "files", "worker.cfg"), "not for a POST")
 	text := strings.NewReplacer("live: {kernel: k, initrd: [i]}", "live: {os: proxmox, kernel: k, initrd: [i], image: pve.iso, config: answer.toml}",
-		"profile: disk", "profile: live").Replace(labFile)
+		"profile: disk", "profile: live").Replace(labFile) +
+		"  other: {mac: \"52:54:00:00:02:07\", ip: 192.168.16.27, role: worker, profile: disk}\n"
 	l, err := lab.Parse(filepath.Join(dir, "lab.yaml"), []byte(text), lab.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -66,6 +68,11 @@ func TestAnswer(t *testing.T) {
 	refused("another address", ask(intrud, mac))
 	refused("no NIC of ours", ask(addr, lo))
 	refused("no NIC", ask(addr))
+	other, at := lab.MAC{0x52, 0x54, 0, 0, 2, 7}, netip.MustParseAddr("192.168.16.27")
+	if _, err := r.Script(ctx, other, at, lab.ScriptName); err != nil {
+		t.Fatal(err)
+	}
+	refused("an installer that is told a token", ask(at, other))
 	if err := ask(addr, lo, mac); err != nil {
 		t.Error(err)
 	}

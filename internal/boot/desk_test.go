@@ -270,6 +270,55 @@ func TestGRUB(t *testing.T) {
 	}
 }
 
+// TestDocuments: what belongs to a boot beside its config document is for this boot alone too, but may be read after it.
+func TestDocuments(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"worker.cfg": "%include {{.DocumentsURL}}/part.ks", "parts/part.ks": "part of {{.Host.Name}}"} {
+		write(t, filepath.Join(dir, "files", name), text)
+	}
+	text := strings.Replace(labFile, "install_to: /dev/vda", "install_to: /dev/vda, documents: [parts/part.ks]", 1)
+	l, err := lab.Parse(filepath.Join(dir, "lab.yaml"), []byte(text), lab.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := boot.Compile(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, ctx := rigOf(t, l, table), t.Context()
+	token := r.token(t)
+	for _, step := range []struct {
+		name, document, token string
+		from                  netip.Addr
+		want                  string // empty: refused
+	}{
+		{"before", "part.ks", token, addr, "part of worker-0"},
+		{"config", "worker.cfg", token, addr, "%include http://192.168.16.1:8080/config/52-54-00-00-02-04/" + token + "/part.ks"},
+		{"config again", "worker.cfg", token, addr, ""},
+		{"after", "part.ks", token, addr, "part of worker-0"},
+		{"after, again", "part.ks", token, addr, "part of worker-0"},
+		{"another address", "part.ks", token, intrud, ""},
+		{"another token", "part.ks", "guess", addr, ""},
+		{"by its path", "parts/part.ks", token, addr, ""},
+	} {
+		doc, err := r.Config(ctx, mac, step.token, step.document, step.from)
+		if err != nil {
+			if step.want != "" {
+				t.Errorf("%s: %v", step.name, err)
+			}
+			continue
+		}
+		if string(doc.Body) != step.want {
+			t.Errorf("%s: got %q, want %q", step.name, doc.Body, step.want)
+		}
+		if err := r.ConfigRead(ctx, mac, step.token, step.document, step.from, int64(len(doc.Body)), 0); err != nil {
+			t.Errorf("%s: %v", step.name, err)
+		}
+		doc.Release()
+	}
+}
+
 // TestOneHostFails: a template that fails for one host refuses that host, with the reason, and no other.
 func TestOneHostFails(t *testing.T) {
 	t.Parallel()
