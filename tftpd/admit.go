@@ -90,7 +90,7 @@ func (s *Server) admit(t *transfer) (drop string) {
 		// The transfer's own timer will send again what got lost.
 		old.asked.Store(true)
 		return reasonDuplicate
-	case !s.roomLocked():
+	case !s.roomLocked(t.client.Addr()):
 		return reasonBusy
 	case old != nil:
 		old.cancel(errReplaced) // it has restarted, with the same port
@@ -104,22 +104,37 @@ func (s *Server) admit(t *transfer) (drop string) {
 // machine that has started over is silent before.
 func (s *Server) current(t *transfer) bool { return !t.touched() || t.silence() < 3*s.cfg.Timeout }
 
-// roomLocked reports whether there is a place, or one is made. Those that had to make room may take a moment to end.
-func (s *Server) roomLocked() bool {
+// roomLocked reports whether there is a place for a client at that address, or one is made. Those that had to make room may take a
+// moment to end.
+func (s *Server) roomLocked(from netip.Addr) bool {
 	n, most := int(s.running.Load()), s.cfg.MaxTransfers
-	return n < most || n <= most+most/4 && s.makeRoomLocked()
+	return n < most || n <= most+most/4 && s.makeRoomLocked(from)
 }
 
-// makeRoomLocked ends the transfer that has waited longest for the first sign of its client, if a client that is there
-// would have given one by now: requests under false addresses, or from ports that are closed, must not keep machines out.
-func (s *Server) makeRoomLocked() bool {
+// makeRoomLocked ends a transfer whose client has never given a sign of life, if one that is there would have by now: requests under
+// false addresses, or from ports that are closed, must not keep machines out. Of the address that has most of them it is the first, soon;
+// where that is not worse than the newcomer's, the oldest of all has to have waited as long as an answer may take.
+func (s *Server) makeRoomLocked(from netip.Addr) bool {
+	silent := map[netip.Addr]int{}
+	worst := from
+	for _, t := range s.active {
+		if a := t.client.Addr(); !t.touched() {
+			if silent[a]++; silent[a] > silent[worst]+1 {
+				worst = a
+			}
+		}
+	}
+	patience := s.cfg.Timeout
+	if worst != from {
+		patience /= 20
+	}
 	var oldest *transfer
 	for _, t := range s.active {
-		if !t.touched() && (oldest == nil || t.started.Before(oldest.started)) {
+		if !t.touched() && (worst == from || t.client.Addr() == worst) && (oldest == nil || t.started.Before(oldest.started)) {
 			oldest = t
 		}
 	}
-	if oldest == nil || time.Since(oldest.started) < s.cfg.Timeout {
+	if oldest == nil || time.Since(oldest.started) < patience {
 		return false
 	}
 	oldest.cancel(errCrowded)

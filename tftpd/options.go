@@ -31,7 +31,7 @@ type limits struct {
 	block   int // 0: no limit beyond the protocol's
 	window  int
 	timeout time.Duration // where the client does not ask for one
-	size    int64         // of the file; negative: not known, as in netascii mode
+	size    int64         // of the file; negative: not known, as in netascii mode; 0 is not told
 }
 
 // negotiate answers the options of a request. It acknowledges only what was asked for, and never more than was asked for:
@@ -59,7 +59,7 @@ func negotiate(options []Option, l limits) terms {
 		case o.Name == "rollover" && (n == 0 || n == 1): // tftp-hpa's
 			t.roll = rollover(n)
 			t.agree(o.Name, n)
-		case o.Name == "tsize" && n >= 0 && l.size >= 0:
+		case o.Name == "tsize" && n >= 0 && l.size > 0: // curl takes a size of 0 for an error
 			t.agree(o.Name, l.size)
 		}
 	}
