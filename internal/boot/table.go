@@ -39,8 +39,11 @@ func Compile(l *lab.Lab) (*Table, error) {
 		return nil, problems.Err()
 	}
 	all, some := t.check(append(samples(l.Hosts), guests(l)...))
+	if len(all) > 0 {
+		return nil, append(all, some...).Err() // whoever mends the one wants to see the other
+	}
 	t.problems = some
-	return t, all.Err()
+	return t, nil
 }
 
 // Problems are what keeps hosts from booting that were looked at when the table was made, once for each cause, with the

@@ -76,13 +76,14 @@ func TestMissingValues(t *testing.T) {
 func TestUnknownField(t *testing.T) {
 	t.Parallel()
 	text := "version: 1\ndomain: lab.test\nnetworks: {n: {subnet: 192.168.16.0/24, address: 192.168.16.1, interface: br0}}\n" +
-		"profiles:\n  p:\n    kernel: k\n    args: [a, '{{.Host.Colour}}']\nhosts: {x: {mac: '52:54:00:00:00:01', profile: p}}\n"
+		"profiles:\n  p:\n    kernel: k\n    args: [a, '{{.Host.Colour}}', '{{.Host.IP}}']\nhosts: {x: {mac: '52:54:00:00:00:01', profile: p}}\n"
 	l, err := lab.Parse("lab.yaml", []byte(text), lab.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = boot.Compile(l)
-	want := "lab.yaml:7:15: profiles.p.args[1]: for host x: at <.Host.Colour>: can't evaluate field Colour in type recipe.HostData"
+	want := "lab.yaml:7:15: profiles.p.args[1]: for host x: at <.Host.Colour>: can't evaluate field Colour in type recipe.HostData\n" +
+		"lab.yaml:7:34: profiles.p.args[2]: for host x: {{.Host.IP}} is not set: set it in the lab file, or ask {{if .Host.IP.IsValid}} before"
 	if err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
