@@ -66,7 +66,11 @@ type Cutter struct {
 	Addr  string       // to connect to
 	After atomic.Int64 // bytes of answers until a connection is closed; 0: it never is
 	Cuts  atomic.Int64 // connections that were closed so
+	close func()
 }
+
+// Close breaks all connections and takes no more.
+func (c *Cutter) Close() { c.close() }
 
 // NewCutter passes connections on to a server. It ends with the test.
 func NewCutter(t testing.TB, server string) *Cutter {
@@ -75,7 +79,8 @@ func NewCutter(t testing.TB, server string) *Cutter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Cutter{Addr: l.Addr().String()}
+	ctx, cancel := context.WithCancel(t.Context())
+	c := &Cutter{Addr: l.Addr().String(), close: func() { cancel(); _ = l.Close() }}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
@@ -83,10 +88,10 @@ func NewCutter(t testing.TB, server string) *Cutter {
 			if err != nil {
 				return
 			}
-			wg.Go(func() { c.pass(t.Context(), conn, server) })
+			wg.Go(func() { c.pass(ctx, conn, server) })
 		}
 	})
-	t.Cleanup(func() { _ = l.Close(); wg.Wait() })
+	t.Cleanup(func() { c.Close(); wg.Wait() })
 	return c
 }
 
