@@ -108,7 +108,18 @@ func (s *Server) current(t *transfer) bool { return !t.touched() || t.silence() 
 // moment to end.
 func (s *Server) roomLocked(from netip.Addr) bool {
 	n, most := int(s.running.Load()), s.cfg.MaxTransfers
-	return n < most || n <= most+most/4 && s.makeRoomLocked(from)
+	if n < most || n > most+most/4 {
+		return n < most
+	}
+	// A flood must not have us look for room for each of its packets: that takes longer than they take to come.
+	if from == s.full.from && time.Since(s.full.at) < s.cfg.Timeout/100 {
+		return false
+	}
+	ok := s.makeRoomLocked(from)
+	if !ok {
+		s.full.from, s.full.at = from, time.Now()
+	}
+	return ok
 }
 
 // makeRoomLocked ends a transfer whose client has never given a sign of life, if one that is there would have by now: requests under

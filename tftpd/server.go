@@ -77,8 +77,12 @@ type Server struct {
 	log   *slog.Logger
 	stats *metrics
 
-	mu      sync.Mutex
-	active  map[netip.AddrPort]*transfer
+	mu     sync.Mutex
+	active map[netip.AddrPort]*transfer
+	full   struct { // when there was no room last, and for whom
+		from netip.Addr
+		at   time.Time
+	}
 	running atomic.Int32 // with those that were replaced but have not ended yet; changes with mu held
 	wg      sync.WaitGroup
 }
