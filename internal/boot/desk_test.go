@@ -74,7 +74,7 @@ func newRig(t *testing.T) *rig {
 	return rigOf(t, l, table)
 }
 
-func rigOf(t *testing.T, l *lab.Lab, table *boot.Table) *rig {
+func rigOf(t testing.TB, l *lab.Lab, table *boot.Table) *rig {
 	t.Helper()
 	r := &rig{lab: l, leases: map[lab.MAC]netip.Addr{mac: addr}}
 	var err error
@@ -89,7 +89,7 @@ func rigOf(t *testing.T, l *lab.Lab, table *boot.Table) *rig {
 	return r
 }
 
-func write(t *testing.T, path, text string) {
+func write(t testing.TB, path, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
