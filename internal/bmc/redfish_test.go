@@ -1,6 +1,7 @@
 package bmc_test
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -181,6 +182,20 @@ func TestTrust(t *testing.T) {
 	b = &lab.BMC{Redfish: s.URL, CAFile: file(t, "nothing")}
 	if err := bmc.Cycle(t.Context(), b); err == nil || !strings.Contains(err.Error(), "holds no certificate: want PEM") {
 		t.Errorf("no certificate: %v", err)
+	}
+}
+
+// TestOldController: one that knows TLS 1.2 with RSA alone is no stranger.
+func TestOldController(t *testing.T) {
+	t.Parallel()
+	c := &controller{systems: 1, power: "On"}
+	s := httptest.NewUnstartedServer(c)
+	s.TLS = &tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_RSA_WITH_AES_128_CBC_SHA}}
+	s.StartTLS()
+	defer s.Close()
+	b := &lab.BMC{Redfish: s.URL, Username: "admin", PasswordFile: file(t, "calvin"), CAFile: file(t, certificate(s))}
+	if err := bmc.Cycle(t.Context(), b); err != nil || len(c.done) != 2 {
+		t.Errorf("%v, done %v", err, c.done)
 	}
 }
 

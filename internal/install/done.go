@@ -7,6 +7,7 @@ import (
 
 	"bootlab/internal/event"
 	"bootlab/internal/lab"
+	"bootlab/internal/store"
 )
 
 // An end is what an install is known to be over by.
@@ -90,22 +91,47 @@ func (m *Machine) MarkInstalled(ctx context.Context, h *lab.Host) error {
 	return err
 }
 
-// Expire ends every install whose installer has said nothing for longer than its profile allows. hostOf returns the host
-// of a name, nil for one that is not in the lab any more. It returns the first error, and goes on after it.
+// Expire ends every install whose installer has said nothing for longer than its profile allows, and forgets live systems
+// whose tokens are too old to be worth anything: guests of pools come and go. hostOf returns the host of a name, nil for
+// one that is not in the lab any more. It returns the first error, and goes on after it.
 func (m *Machine) Expire(ctx context.Context, hostOf func(name string) *lab.Host) (first error) {
 	for name, s := range m.All() {
-		if !late(s, m.deps.Now()) {
-			continue
+		var err error
+		switch h := hostOf(name); {
+		case m.stale(s):
+			err = m.forget(ctx, name)
+		case h != nil && late(s, m.deps.Now()):
+			err = m.expire(ctx, h)
 		}
-		h := hostOf(name)
-		if h == nil {
-			continue
-		}
-		if err := m.expire(ctx, h); err != nil && first == nil {
+		if err != nil && first == nil {
 			first = err
 		}
 	}
 	return first
+}
+
+func (m *Machine) stale(s Status) bool {
+	return s.State == Live && m.deps.Now().Sub(s.Minted) > m.cfg.TokenLife
+}
+
+// forget leaves of a live system what is known of one that never booted.
+func (m *Machine) forget(ctx context.Context, name string) error {
+	m.transition.Lock()
+	defer m.transition.Unlock()
+	m.mu.RLock()
+	s := m.states[name]
+	m.mu.RUnlock()
+	if !m.stale(s) {
+		return nil // it boots, just now
+	}
+	if err := m.deps.Store.Commit(ctx, store.Delete(keyPrefix+name)); err != nil {
+		return fmt.Errorf("forget the last boot of %s: %w", name, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.states, name)
+	delete(m.clear, name)
+	return nil
 }
 
 func (m *Machine) expire(ctx context.Context, h *lab.Host) error {

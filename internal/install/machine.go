@@ -281,6 +281,9 @@ func (m *Machine) put(ctx context.Context, h *lab.Host, s, next Status, token st
 	defer m.mu.Unlock()
 	m.states[h.Name] = next
 	m.clear[h.Name] = token
+	if token == "" {
+		delete(m.clear, h.Name)
+	}
 	return nil
 }
 

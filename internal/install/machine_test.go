@@ -323,3 +323,35 @@ func TestMarkInstalled(t *testing.T) {
 		}
 	}
 }
+
+// TestLiveIsForgotten: a live system leaves nothing behind once its token is worth nothing; an installed host stays known.
+func TestLiveIsForgotten(t *testing.T) {
+	t.Parallel()
+	r, ctx := newRig(t), context.Background()
+	live, once := host(lab.InstallNever), host(lab.InstallOnce)
+	live.Name = "52-54-00-00-00-09"
+	token := r.boot(live).Token
+	if err := r.MarkInstalled(ctx, once); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		after time.Duration
+		known int
+	}{{23 * time.Hour, 2}, {2 * time.Hour, 1}} {
+		r.now = r.now.Add(tt.after)
+		if err := r.Expire(ctx, func(string) *lab.Host { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		r.reopen()
+		if got := len(r.All()); got != tt.known {
+			t.Errorf("%v later %d are known, want %d", tt.after, got, tt.known)
+		}
+	}
+	if err := r.Authorize(live, token, 0); !errors.Is(err, install.ErrState) {
+		t.Errorf("its token: %v", err)
+	}
+	r.want(once, install.Installed)
+	if r.boot(live).LocalBoot {
+		t.Error("it does not boot any more")
+	}
+}
