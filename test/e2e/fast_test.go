@@ -40,14 +40,12 @@ func TestFastChain(t *testing.T) {
 		t.Run(string(fw), func(t *testing.T) {
 			netlab.Need(t, qemu.Needs()...)
 			r := newRig(t, fastLab, map[string]string{"ipxe/stay.ipxe": "#!ipxe\necho SCRIPT of {{.Host.Name}}\nsleep 600\n"})
-			m := qemu.Start(t, qemu.Config{Bridge: r.seg.Bridge, MAC: nodeMAC, Firmware: fw, MemoryMiB: 256})
 			var best time.Duration
 			var l leg
-			for try := range tries {
-				if try > 0 {
-					m.Reset(t)
-				}
+			for range tries {
+				m := qemu.Start(t, qemu.Config{Bridge: r.seg.Bridge, MAC: nodeMAC, Firmware: fw, MemoryMiB: 256})
 				m.Await(t, patience, "SCRIPT of node")
+				m.Kill()
 				l = lastLeg(t, r, l.to)
 				took := l.to.Sub(l.from)
 				t.Logf("from %s to its script %.3f s", l.how, took.Seconds())
