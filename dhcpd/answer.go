@@ -22,8 +22,12 @@ func (s *Server) answer(x *exchange, kind wire.MessageType, addr netip.Addr, lea
 		boot = s.bootOf(x, x.res.Host)
 	case x.pool != nil:
 		a.Options = x.pool.options
-		if x.pool.pool.Profile != nil && x.req.Booting() {
+		switch {
+		case !x.req.Booting():
+		case x.pool.pool.Profile != nil:
 			boot = s.bootOf(x, x.t.machineOf(x.req.MAC, addr))
+		default:
+			boot = s.bootOf(x, x.addressless())
 		}
 	}
 	if fqdn, ok := x.req.FQDN(); ok {
@@ -127,6 +131,14 @@ func (x *exchange) proxyMachine() *lab.Host {
 		return x.t.machineOf(x.req.MAC, x.req.CIAddr)
 	case x.pool != nil:
 		return x.t.machineOf(x.req.MAC, x.pool.pool.Range.First)
+	}
+	return x.addressless()
+}
+
+// addressless returns the host of this network that has a MAC and a profile in the lab file and no address there, or nil.
+func (x *exchange) addressless() *lab.Host {
+	if h := x.t.machineOf(x.req.MAC, netip.Addr{}); h != nil && h.Network == x.scope.network {
+		return h
 	}
 	return nil
 }

@@ -104,6 +104,11 @@ func TestReplies(t *testing.T) {
 			withGiaddr("10.78.0.254"), withRequested("10.77.0.5"),
 		}, from: "10.78.0.254:67"},
 		{name: "proxy-ovmf", kind: disc, mac: besideH, who: ovmf, iface: "lab1"},
+		{name: "pool-host-without-address", kind: disc, mac: "02:00:00:00:77:01", who: ovmf},
+		{name: "proxy-host-without-address", kind: disc, mac: "52:54:00:00:09:02", who: ovmf, iface: "lab1"},
+		// Trap 2 of the facts: shim takes the folder of its GRUB from the header's field alone.
+		{name: "secure-boot", kind: disc, mac: "52:54:00:00:02:30", who: ovmf},
+		{name: "secure-boot-http", kind: disc, mac: "52:54:00:00:02:30", who: ovmfHTTP},
 		{name: "proxy-ipxe", kind: disc, mac: besideH, who: ipxe, iface: "lab1"},
 		{name: "proxy-http", kind: disc, mac: besideH, who: ovmfHTTP, iface: "lab1"},
 		{name: "proxy-4011", kind: req, mac: besideH, who: ovmf, iface: "lab1", port: 4011, more: []dhcpv4.Modifier{withCiaddr("10.79.0.50")}, from: "10.79.0.50:4011"},

@@ -86,12 +86,17 @@ func refuse(err error) error {
 	return &refusal{code: CodeUndefined, message: "cannot read file", err: err}
 }
 
+// grubByMAC is GRUB's configuration for a machine whose address another DHCP server gave: it asks again, by its MAC.
+const grubByMAC = "source ($root)/" + lab.PathBoot + "$net_default_mac/" + lab.GRUBName + "\n"
+
 // openScript has the script of a machine rendered. Where the name does not carry the MAC, the lease does.
 func (s *Server) openScript(ctx context.Context, t target, from netip.Addr) (content, error) {
 	mac := t.mac
 	if mac.IsZero() {
 		var ok bool
-		if mac, ok = s.deps.Leases.MAC(from); !ok {
+		if mac, ok = s.deps.Leases.MAC(from); !ok && t.name == lab.GRUBName {
+			return held([]byte(grubByMAC)), nil
+		} else if !ok {
 			return content{}, &refusal{code: CodeNotFound, message: "file not found", err: errNoLease}
 		}
 	}

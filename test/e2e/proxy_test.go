@@ -52,15 +52,27 @@ func TestProxy(t *testing.T) {
 	}
 }
 
+// TestProxySecureBoot boots through shim and GRUB beside that server. GRUB takes the TFTP server from the lease, so the other
+// server has to name this one there. Nobody here knows the machine's address: GRUB is sent to where it asks by its MAC.
+func TestProxySecureBoot(t *testing.T) {
+	netlab.Need(t, append(qemu.Needs(), "dnsmasq")...)
+	file := strings.NewReplacer("{ipxe: ipxe/shell.ipxe}", "{kernel: k, chain: grub}", "ip: 10.77.0.21, ", "").Replace(proxyLab)
+	r := newRig(t, file, nil)
+	beside(t, r.seg, "--dhcp-boot=none,,"+appliance)
+	m := qemu.Start(t, qemu.Config{Bridge: r.seg.Bridge, MAC: nodeMAC, Firmware: qemu.UEFISecure})
+	m.Await(t, patience, "bootlab: node boots shell")
+	r.wantKinds(t, "node", event.DHCPProxyOffer, event.TFTPServed, event.TFTPServed, event.ScriptServed)
+}
+
 // beside starts the other server, on a machine of its own.
-func beside(t *testing.T, seg *netlab.Segment) {
+func beside(t *testing.T, seg *netlab.Segment, more ...string) {
 	t.Helper()
 	c := seg.NewClient(t)
 	netlab.Run(t, "ip", "-n", c.Name, "addr", "add", "10.77.0.5/24", "dev", "eth0")
 	ctx, cancel := context.WithCancel(context.Background())
-	cmd := c.Command(ctx, "dnsmasq", "-k", "--conf-file=/dev/null", "--port=0", "--interface=eth0", "--except-interface=lo", "--bind-interfaces",
-		"--dhcp-range=10.77.0.100,10.77.0.120", "--dhcp-host="+nodeMAC+",10.77.0.21", "--dhcp-authoritative", "--no-ping", "--user=root", "--pid-file=",
-		"--dhcp-leasefile="+filepath.Join(t.TempDir(), "leases"), "--log-facility=-")
+	cmd := c.Command(ctx, "dnsmasq", append([]string{"-k", "--conf-file=/dev/null", "--port=0", "--interface=eth0", "--except-interface=lo", "--bind-interfaces",
+		"--dhcp-range=10.77.0.100,10.77.0.120", "--dhcp-host=" + nodeMAC + ",10.77.0.21", "--dhcp-authoritative", "--no-ping", "--user=root", "--pid-file=",
+		"--dhcp-leasefile=" + filepath.Join(t.TempDir(), "leases"), "--log-facility=-"}, more...)...)
 	cmd.WaitDelay = time.Second
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
