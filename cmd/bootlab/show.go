@@ -7,6 +7,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -20,11 +21,21 @@ func table(cmd *cobra.Command, header string, rows [][]string) error {
 	fmt.Fprintln(t, strings.ReplaceAll(header, " ", "\t"))
 	for _, row := range rows {
 		for i := range row {
-			row[i] = cmp.Or(row[i], "-")
+			row[i] = cmp.Or(printable(row[i]), "-")
 		}
 		fmt.Fprintln(t, strings.Join(row, "\t"))
 	}
 	return t.Flush()
+}
+
+// printable makes what strangers chose, such as their names, fit for a terminal.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, s)
 }
 
 // ask runs a question to the daemon and prints its answer.

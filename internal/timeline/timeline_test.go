@@ -15,6 +15,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -523,4 +525,18 @@ func TestRefusedStaysRefused(t *testing.T) {
 	outcome(timeline.Failed)
 	r.tell(2*time.Second, "a", event.DHCPOffer, "os")
 	outcome(timeline.Booting)
+}
+
+// TestFormatIsPrintable: strangers choose paths, and what they choose does nothing to a terminal.
+func TestFormatIsPrintable(t *testing.T) {
+	t.Parallel()
+	e := event.Event{At: time.Unix(0, 0), Kind: event.FileMissing, Detail: "files/\x1b[2J\n\u202ex", Err: "\x1b]0;x\a\xff"}
+	var b strings.Builder
+	boot := timeline.Boot{Host: "a", Outcome: timeline.Failed, Reason: "\x1b[31m", Events: []event.Event{e}}
+	if err := errors.Join(timeline.Format(&b, boot, timeline.Options{}), timeline.FormatEvent(&b, e, timeline.Options{})); err != nil {
+		t.Fatal(err)
+	}
+	if strings.ContainsFunc(b.String(), func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) && r != utf8.RuneError }) || strings.Count(b.String(), "\n") != 4 {
+		t.Errorf("%q", b.String())
+	}
 }
