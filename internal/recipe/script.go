@@ -16,10 +16,11 @@ func (r *Recipe) Script(d Data) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.Args, err = r.Args(d); err != nil {
+	if p.Args, err = r.argsOf(p, d); err != nil {
 		return nil, err
 	}
 	var b strings.Builder
+	b.Grow(usualScript)
 	begin(&b, d.Host.Name, "boots "+d.Profile.Name)
 	if r.system.script != nil {
 		r.system.script(&b, r, p, d)
@@ -36,6 +37,14 @@ func (r *Recipe) Args(d Data) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	return r.argsOf(p, d)
+}
+
+// usualScript is room for most scripts.
+const usualScript = 1 << 10
+
+// argsOf is Args for who has the paths already.
+func (r *Recipe) argsOf(p *lab.Profile, d Data) ([]string, error) {
 	own, err := executeAll(r.args, d)
 	if err != nil {
 		return nil, err
