@@ -222,7 +222,7 @@ func (a *Admin) handler(why trust) http.Handler {
 	mux := a.routes(why)
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		start, where := a.deps.Now(), areaOf(r.URL.Path)
-		w := newReply(rw, a.limits.Stall)
+		w := newReply(rw, r, a.limits.Stall)
 		a.metrics.inFlight.Inc()
 		defer func() {
 			a.metrics.inFlight.Dec()

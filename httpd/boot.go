@@ -161,7 +161,7 @@ func (q *request) booking() context.Context { return context.WithoutCancel(q.Con
 // ServeHTTP implements http.Handler.
 func (b *Boot) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := &request{Request: r, table: b.deps.Table(), target: parsePath(r.URL.Path), from: peer(r), start: b.deps.Now()}
-	reply := newReply(w, b.limits.Stall)
+	reply := newReply(w, r, b.limits.Stall)
 	b.metrics.inFlight.Inc()
 	defer func() {
 		took := since(b.deps.Now, q.start)

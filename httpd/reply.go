@@ -1,11 +1,15 @@
 package httpd
 
 import (
+	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -20,13 +24,14 @@ type reply struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	stall   time.Duration
-	code    int   // 0: the answer has not begun
-	sent    int64 // bytes of the body
-	err     error // the first that broke the body
+	code    int          // 0: the answer has not begun
+	sent    int64        // bytes of the body
+	err     error        // the first that broke the body
+	conn    *net.TCPConn // nil: not one of ours, as in a test
 }
 
-func newReply(w http.ResponseWriter, stall time.Duration) *reply {
-	r := &reply{ResponseWriter: w, control: http.NewResponseController(w), stall: stall}
+func newReply(w http.ResponseWriter, q *http.Request, stall time.Duration) *reply {
+	r := &reply{ResponseWriter: w, control: http.NewResponseController(w), stall: stall, conn: connOf(q)}
 	r.extend()
 	return r
 }
@@ -99,6 +104,7 @@ func (w *reply) sendFile(to io.ReaderFrom, part *io.LimitedReader, file *os.File
 	if err := w.control.Flush(); err != nil {
 		return 0, err
 	}
+	defer w.cork()()
 	size := part.N
 	for {
 		w.extend()
@@ -131,4 +137,32 @@ func (w *reply) fail(err error) error {
 		w.err = err
 	}
 	return err
+}
+
+type connKey struct{}
+
+// withConn keeps a request's connection within reach, for cork: net/http has no other way to it.
+func withConn(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, c)
+}
+
+func connOf(q *http.Request) *net.TCPConn {
+	c, _ := q.Context().Value(connKey{}).(*net.TCPConn)
+	return c
+}
+
+// cork lets the kernel send full segments only (TCP_CORK) until the function that it returns is called: each call of
+// sendfile(2) would push out a small one at its end.
+func (w *reply) cork() (uncork func()) {
+	set := func(on int) {
+		raw, err := w.conn.SyscallConn()
+		if err == nil { // else it goes as it did
+			_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_CORK, on) })
+		}
+	}
+	if w.conn == nil {
+		return func() {}
+	}
+	set(1)
+	return func() { set(0) }
 }
