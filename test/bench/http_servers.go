@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
+	"text/template"
 	"time"
 )
 
@@ -25,6 +27,7 @@ const (
 	imageName  = "image" // below public/
 	smallName  = "small"
 	scriptName = "boot.ipxe" // the same bytes that bootlab renders
+	benchHost  = "bench-host-1"
 	benchMAC   = "52-54-00-00-00-01"
 )
 
@@ -34,6 +37,7 @@ func httpServers() []*httpServer {
 		{name: bootlabName, files: "/files/public", script: "/boot/" + benchMAC + "/boot.ipxe", args: bootlabHTTP},
 		{name: "nginx", program: "nginx", files: "/public", script: "/public/" + scriptName, args: nginxHTTP},
 		{name: "net/http", files: "/public", script: "/script", args: plainHTTP},
+		{name: "template", files: "/public", script: "/rendered", args: plainHTTP},
 	}
 }
 
@@ -53,8 +57,8 @@ domain: test
 appliance: {state: state, admin_socket: admin.sock, user: root, files: %q, http: "%s:80", tftp: "127.0.0.1:69", dns: "127.0.0.1:53"}
 networks: {n: {subnet: 10.97.0.0/24, address: %s, dhcp: off}}
 profiles: {rescue: {kernel: public/small, initrd: [public/image], args: [console=ttyS0, "host={{.Host.Name}}"], install: never}}
-hosts: {box: {mac: %s, ip: %s, profile: rescue}}
-`, root, httpAddr, httpAddr, benchMAC, httpLoadAddr)
+hosts: {%s: {mac: %s, ip: %s, profile: rescue}}
+`, root, httpAddr, httpAddr, benchHost, benchMAC, httpLoadAddr)
 	path := filepath.Join(dir, "lab.yaml")
 	return []string{binary, "serve", "--log-level", "warn", "--lab", path}, os.WriteFile(path, []byte(text), 0o644)
 }
@@ -81,25 +85,39 @@ func plainHTTP(_, _, root string) ([]string, error) {
 	return []string{self, plainCommand, root}, err
 }
 
-// bePlain serves files by http.ServeContent and writes the script from memory.
+// bePlain serves files by http.ServeContent, and the script from memory or from a template, which is executed for each request.
 func bePlain(ctx context.Context) error {
 	root := flag.Arg(1)
 	script, err := os.ReadFile(filepath.Join(root, "public", scriptName))
 	if err != nil {
 		return err
 	}
+	rendered, err := template.New("").Parse(strings.ReplaceAll(string(script), benchHost, "{{.Host.Name}}"))
+	if err != nil {
+		return err
+	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("/script", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		w.Header().Set("Cache-Control", "no-store")
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		_, _ = w.Write(script)
+	mux.HandleFunc("/script", func(w http.ResponseWriter, _ *http.Request) { plainScript(w, script) })
+	mux.HandleFunc("/rendered", func(w http.ResponseWriter, _ *http.Request) {
+		var b bytes.Buffer
+		if err := rendered.Execute(&b, struct{ Host struct{ Name string } }{struct{ Name string }{benchHost}}); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		plainScript(w, b.Bytes())
 	})
 	mux.Handle("/public/", http.FileServer(http.Dir(root)))
 	s := &http.Server{Addr: httpAddr + ":80", Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
 	defer stop()
 	return s.ListenAndServe()
+}
+
+func plainScript(w http.ResponseWriter, script []byte) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	_, _ = w.Write(script)
 }
 
 // sameScript reports whether a contender hands out the bytes that bootlab rendered.

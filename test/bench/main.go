@@ -41,7 +41,7 @@ func main() {
 	flag.BoolVar(&b.probe, "probe", false, "dhcp: peers look whether an address is in use before they offer it, which they do by default and which makes them slow")
 	flag.BoolVar(&b.silent, "silent", false, "dhcp: all contenders log only what goes wrong; each logs every lease by default")
 	flag.BoolVar(&b.keep, "keep", false, "dhcp, tftp: leave what servers and perfdhcp wrote")
-	flag.Var((*names)(&b.only), "contenders", "dhcp, tftp: only `these`, with commas between: bootlab, kea, isc, dnsmasq; and fake, which answers without a memory, to see what can be measured at all; of tftp: bootlab, dnsmasq, hpa, atftpd; of http: bootlab, nginx, net/http; of storm: bootlab, bootlab-10k, dnsmasq+nginx")
+	flag.Var((*names)(&b.only), "contenders", "dhcp, tftp: only `these`, with commas between: bootlab, kea, isc, dnsmasq; and fake, which answers without a memory, to see what can be measured at all; of tftp: bootlab, dnsmasq, hpa, atftpd; of http: bootlab, nginx, net/http, template; of storm: bootlab, bootlab-10k, dnsmasq+nginx")
 	flag.Var((*names)(&b.tests), "tests", "dhcp, tftp: only `these`, with commas between: loop, written, growth, perfdhcp, mixed, avalanche; of tftp: lockstep, window, far, storm, loss; of http: bulk, document, small")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
