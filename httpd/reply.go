@@ -141,8 +141,8 @@ func (w *reply) fail(err error) error {
 
 type connKey struct{}
 
-// withConn keeps a request's connection within reach, for cork: net/http has no other way to it.
-func withConn(ctx context.Context, c net.Conn) context.Context {
+// corkable keeps a request's connection within reach of cork: net/http has no other way to it.
+func corkable(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
