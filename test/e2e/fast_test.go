@@ -36,9 +36,12 @@ type leg struct {
 // the machine; a busy one makes any boot slow, so the fastest of a few counts.
 func TestFastChain(t *testing.T) {
 	const limit, tries = 300 * time.Millisecond, 5
-	for _, fw := range []qemu.Firmware{qemu.BIOS, qemu.BIOSPlain, qemu.UEFIROM, qemu.UEFIPXE, qemu.UEFIHTTP} {
+	for _, fw := range []qemu.Firmware{qemu.BIOS, qemu.BIOSPlain, qemu.UEFIROM, qemu.UEFIPXE, qemu.UEFIHTTP, qemu.UEFIARM64} {
 		t.Run(string(fw), func(t *testing.T) {
 			netlab.Need(t, qemu.Needs()...)
+			if fw == qemu.UEFIARM64 {
+				netlab.Need(t, "qemu-system-aarch64")
+			}
 			r := newRig(t, fastLab, map[string]string{"ipxe/stay.ipxe": "#!ipxe\necho SCRIPT of {{.Host.Name}}\nsleep 600\n"})
 			var best time.Duration
 			var l leg

@@ -29,6 +29,7 @@ const (
 	UEFIHTTP  Firmware = "uefi-http"  // OVMF, network boot by HTTP
 	UEFIROM   Firmware = "uefi-rom"   // OVMF and the card's ROM, which is an iPXE of 2019
 
+	UEFIARM64  Firmware = "uefi-arm64"  // the OVMF of 64-bit Arm, network boot by PXE
 	UEFISecure Firmware = "uefi-secure" // OVMF that enforces Secure Boot with Microsoft's keys, network boot by PXE
 )
 
@@ -50,6 +51,9 @@ func Needs() []string { return []string{"root", "qemu-system-x86_64", "qemu-img"
 const (
 	ovmfCode = "/usr/share/OVMF/OVMF_CODE_4M.fd"
 	ovmfVars = "/usr/share/OVMF/OVMF_VARS_4M.fd"
+
+	arm64Code = "/usr/share/AAVMF/AAVMF_CODE.fd"
+	arm64Vars = "/usr/share/AAVMF/AAVMF_VARS.fd"
 
 	secureCode = "/usr/share/OVMF/OVMF_CODE_4M.ms.fd"
 	secureVars = "/usr/share/OVMF/OVMF_VARS_4M.ms.fd" // Microsoft's keys enrolled
@@ -97,7 +101,7 @@ func Start(t testing.TB, cfg Config) *Machine {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	m := &Machine{cfg: cfg, dir: dir, exited: make(chan struct{}), grown: make(chan struct{})}
 	args := m.args(t)
-	m.cmd = exec.Command("qemu-system-x86_64", args...)
+	m.cmd = exec.Command(cfg.Firmware.emulator(), args...)
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	console, w, err := os.Pipe()
 	if err != nil {
@@ -113,6 +117,14 @@ func Start(t testing.TB, cfg Config) *Machine {
 	go m.watch(console)
 	t.Cleanup(func() { m.cleanup(t) })
 	return m
+}
+
+// emulator returns the QEMU that has such firmware.
+func (f Firmware) emulator() string {
+	if f == UEFIARM64 {
+		return "qemu-system-aarch64"
+	}
+	return "qemu-system-x86_64"
 }
 
 // args returns QEMU's command line, and makes what it refers to.
@@ -141,6 +153,10 @@ func (m *Machine) args(t testing.TB) []string {
 		}
 		args = append(args, "-machine", "q35")
 		args = append(args, m.ovmf(t, ovmfCode, ovmfVars)...)
+	case UEFIARM64:
+		card += ",romfile="
+		args = append(args, "-machine", "virt", "-cpu", "cortex-a57")
+		args = append(args, m.ovmf(t, arm64Code, arm64Vars)...)
 	case UEFISecure:
 		card += ",romfile="
 		// Variables can be written from system management mode alone, else a guest could switch Secure Boot off.
