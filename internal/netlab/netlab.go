@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -61,7 +62,7 @@ func Isolate(ctx context.Context) (exitCode int, err error) {
 	return cmd.ProcessState.ExitCode(), nil
 }
 
-// Need skips the test unless everything it needs is there: "root", or the name of a program. What BOOTLAB_REQUIRE lists
+// Need skips the test unless everything it needs is there: "root", the name of a program, or the path of a file. What BOOTLAB_REQUIRE lists
 // (comma-separated; "all" for everything) fails the test instead, so that CI cannot skip in silence.
 func Need(t testing.TB, needs ...string) {
 	t.Helper()
@@ -80,6 +81,12 @@ func lacking(need string) string {
 	if need == "root" {
 		if os.Geteuid() != 0 {
 			return "not started as root"
+		}
+		return ""
+	}
+	if filepath.IsAbs(need) {
+		if _, err := os.Stat(need); err != nil {
+			return err.Error()
 		}
 		return ""
 	}

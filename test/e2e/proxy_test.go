@@ -10,6 +10,7 @@ import (
 	"bootlab/internal/event"
 	"bootlab/internal/netlab"
 	"bootlab/test/e2e/qemu"
+	"bootlab/test/guest"
 )
 
 // proxyLab leaves the addresses to another DHCP server, and says only what to boot.
@@ -56,6 +57,7 @@ func TestProxy(t *testing.T) {
 // server has to name this one there. Nobody here knows the machine's address: GRUB is sent to where it asks by its MAC.
 func TestProxySecureBoot(t *testing.T) {
 	netlab.Need(t, append(qemu.Needs(), "dnsmasq")...)
+	netlab.Need(t, guest.SignedNeeds()...)
 	file := strings.NewReplacer("{ipxe: ipxe/shell.ipxe}", "{kernel: k, chain: grub}", "ip: 10.77.0.21, ", "").Replace(proxyLab)
 	r := newRig(t, file, nil)
 	beside(t, r.seg, "--dhcp-boot=none,,"+appliance)

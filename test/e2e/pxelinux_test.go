@@ -45,9 +45,10 @@ func TestPXELINUX(t *testing.T) {
 		"public/pxelinux/ldlinux.c32": "/usr/lib/syslinux/modules/bios/ldlinux.c32",
 		"public/other/ldlinux.c32":    "/usr/lib/syslinux/modules/bios/ldlinux.c32",
 	} {
+		netlab.Need(t, from)
 		body, err := os.ReadFile(from)
 		if err != nil {
-			t.Skipf("packages pxelinux and syslinux-common: %v", err)
+			t.Fatal(err)
 		}
 		files[name] = string(body)
 	}

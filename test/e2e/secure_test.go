@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"bootlab/internal/event"
-	"bootlab/internal/firmware"
 	"bootlab/internal/netlab"
 	"bootlab/test/e2e/qemu"
 	"bootlab/test/guest"
@@ -21,9 +20,7 @@ func secureLab(chain string) string {
 // withSignedGuest returns files and the guest's beside them, with a disk that starts under Secure Boot.
 func withSignedGuest(t *testing.T, files map[string]string) map[string]string {
 	t.Helper()
-	if missing := firmware.MissingSigned(firmware.FS("")); len(missing) > 0 {
-		t.Skipf("packages shim-signed and grub-efi-amd64-signed: no %s", missing)
-	}
+	netlab.Need(t, guest.SignedNeeds()...)
 	all := maps.Clone(withGuest(t, files))
 	g, err := guest.Build(t.Context(), guest.CacheDir())
 	if err != nil {
