@@ -47,6 +47,10 @@ race: assets ## the tests that need no installed programs, with the race detecto
 e2e: deps assets ## real machines boot from the real daemon
 	BOOTLAB_REQUIRE=all go test -v -timeout 20m -p 1 $(E2E)
 
+.PHONY: e2e-install
+e2e-install: deps assets ## Debian installs itself from its archive, through the cache, twice: an hour in emulation
+	BOOTLAB_REQUIRE=all BOOTLAB_E2E_INSTALL=1 go test -v -timeout 150m -run 'Test(Preseed|Debootstrap)Install$$' ./test/e2e
+
 .PHONY: lint
 lint: ## gofmt, vet, staticcheck
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -d $$(git ls-files '*.go'); exit 1; }

@@ -17,7 +17,7 @@ test="
 	udhcpc isc-dhcp-client dhcpcd-base isc-dhcp-relay iputils-arping dnsmasq-base kea-admin kea-dhcp4-server isc-dhcp-server tcpdump
 	knot knot-dnsutils dnsperf
 	atftp tftp-hpa tftpd-hpa nftables haproxy nginx-light wrk chromium ignition ipmitool openipmi
-	debian-installer-12-netboot-amd64
+	debian-installer-12-netboot-amd64 debootstrap cpio xz-utils
 "
 case "${1:-test}" in
 unpack)

@@ -39,6 +39,7 @@ var rackRows = []row{
 	{"initrd", "all have kernel and initrd after, s", true},
 	{"again", "messages of DHCP and TFTP sent again", true},
 	{"cpu", "server CPU, s", true},
+	{"load", "CPU of the side that plays the machines, s", true},
 	{"before", "resident before, MiB", true},
 	{"peak", "resident, most, MiB", true},
 }
@@ -131,7 +132,7 @@ func (s *stormRig) run(ctx context.Context, c stormContender) (got values, forei
 func stormValues(r bootload.Result, cpu, before, peak float64) values {
 	v := values{
 		"done": float64(r.Done), "first": r.First.Seconds(), "p50": r.P50.Seconds(), "last": r.Last.Seconds(), "fair": r.Fairness(),
-		"again": float64(r.Again), "cpu": cpu, "before": before, "peak": peak,
+		"again": float64(r.Again), "cpu": cpu, "load": r.CPU.Seconds(), "before": before, "peak": peak,
 	}
 	for _, stage := range r.Stages {
 		switch stage.Name {

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -25,6 +26,12 @@ func TestMain(m *testing.M) {
 	if os.Getenv(binaryVar) == "" && os.Geteuid() == 0 {
 		if err := prepare(); err != nil {
 			fmt.Fprintln(os.Stderr, "e2e:", err)
+			os.Exit(1)
+		}
+	}
+	if os.Getenv(installVar) != "" && !netlab.Inside() {
+		if err := errors.Join(carryArchive(), buildInstaller(context.Background())); err != nil {
+			fmt.Fprintln(os.Stderr, "e2e: Debian's archive, an installer:", err)
 			os.Exit(1)
 		}
 	}

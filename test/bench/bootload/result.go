@@ -14,6 +14,7 @@ type Result struct {
 	Failed   map[string]Failure // by stage
 	Again    int                // messages of DHCP and TFTP that were sent again, by the machines
 	Bytes    int64              // of program, kernel and initrd
+	CPU      time.Duration      // that the machines used themselves: near the time that it took, they are the limit
 	Spread                      // of the whole boot
 	Stages   []Stage            // each with the time since the start
 }

@@ -10,6 +10,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // A Config says who boots from where. All but Limit must be set.
@@ -54,16 +56,27 @@ func Run(ctx context.Context, cfg Config) (Result, error) {
 		}
 		walks[i] = &walk{relay: relay, mac: mac, addr: m.Addr, sizes: cfg.Sizes, sink: make([]byte, 256<<10)}
 	}
-	start := time.Now()
+	used, start := cpu(), time.Now()
 	var wg sync.WaitGroup
 	for _, w := range walks {
 		wg.Go(func() { w.boot(ctx, start) })
 	}
 	wg.Wait()
-	return sum(walks), nil
+	r := sum(walks)
+	r.CPU = cpu() - used
+	return r, nil
 }
 
-// Serve reads a Config from in, runs it and writes an Outcome to out, both as JSON: the load as a process of its own.
+// cpu returns the CPU time that this process has used.
+func cpu() time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// Serve reads a Config from in, runs it and writes the Result to out, both as JSON: the load as a process of its own.
 func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	var cfg Config
 	if err := json.NewDecoder(in).Decode(&cfg); err != nil {

@@ -307,6 +307,16 @@ func (m *Machine) AwaitExit(t testing.TB, within time.Duration) {
 	}
 }
 
+// Off reports whether the machine has powered off.
+func (m *Machine) Off() bool {
+	select {
+	case <-m.exited:
+		return true
+	default:
+		return false
+	}
+}
+
 // Kill stops the machine as a power cut does, and waits until it is gone.
 func (m *Machine) Kill() {
 	_ = m.cmd.Process.Kill()

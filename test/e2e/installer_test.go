@@ -1,0 +1,69 @@
+package e2e
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"bootlab/test/guest"
+)
+
+//go:embed testdata/init.sh
+var installerInit []byte
+
+//go:embed testdata/lease.sh
+var installerLease []byte
+
+// installerFile returns where a part of the installer stands: a small Debian in memory with debootstrap, the program by which
+// Debian's own installer makes a base system too. Unlike that one it needs nothing from the archive but packages.
+func installerFile(name string) string { return filepath.Join(guest.CacheDir(), "installer-12", name) }
+
+// buildInstaller makes the installer, unless it is there from an earlier run. It needs the archive, and a minute.
+func buildInstaller(ctx context.Context) error {
+	if _, err := os.Stat(installerFile("initrd.gz")); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	base, err := archiveBase()
+	if err != nil {
+		return err
+	}
+	root := installerFile("root")
+	if err := os.RemoveAll(root); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		return err
+	}
+	err = quietly(ctx, "debootstrap", "--variant=minbase", "--include=debootstrap,linux-image-cloud-amd64,busybox-static,wget,fdisk,kmod",
+		"bookworm", root, base.String())
+	if err != nil {
+		return err
+	}
+	for name, body := range map[string][]byte{"init": installerInit, "lease.sh": installerLease} {
+		if err := os.WriteFile(filepath.Join(root, name), body, 0o755); err != nil {
+			return err
+		}
+	}
+	// The kernel goes out, and what nobody reads.
+	err = quietly(ctx, "sh", "-ec", `
+		cp "$1"/boot/vmlinuz-* "$2"
+		cd "$1"
+		rm -rf boot/* var/cache/apt/* var/lib/apt/lists/* usr/share/doc usr/share/man usr/share/locale lib/modules/*/kernel/drivers/gpu lib/modules/*/kernel/drivers/infiniband
+		find . -xdev | cpio --quiet -o -H newc | gzip -1 >"$3.new"
+		mv "$3.new" "$3"`, "sh", root, installerFile("vmlinuz"), installerFile("initrd.gz"))
+	return errors.Join(err, os.RemoveAll(root))
+}
+
+// quietly runs a command whose output is only of interest when it fails.
+func quietly(ctx context.Context, name string, args ...string) error {
+	if out, err := exec.CommandContext(ctx, name, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, out[max(0, len(out)-2000):])
+	}
+	return nil
+}
