@@ -16,7 +16,7 @@ func Butane(text []byte) (ignition []byte, broken *Error) {
 		return nil, reported("not good Butane: ", report.Entries[0])
 	}
 	if err != nil {
-		return nil, &Error{Reason: "not Butane: " + err.Error()}
+		return nil, &Error{Reason: "not Butane: " + hide(err.Error())}
 	}
 	if !bytes.HasPrefix(bytes.TrimSpace(ign), []byte("{")) {
 		return nil, &Error{Line: 1, Column: 1, Reason: "not good Butane: variant openshift makes a MachineConfig, which no machine boots with: want variant fcos"}
@@ -26,7 +26,7 @@ func Butane(text []byte) (ignition []byte, broken *Error) {
 
 // reported turns an entry of a report into an error with the place where it says it is.
 func reported(what string, entry report.Entry) *Error {
-	e := &Error{Reason: what + entry.Message}
+	e := &Error{Reason: what + hide(entry.Message)}
 	if path := entry.Context.String(); path != "$" && path != "" {
 		e.Reason += " (" + path + ")"
 	}

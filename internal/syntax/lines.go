@@ -24,9 +24,9 @@ func preseed(text []byte) *Error {
 		case len(fields) < 3:
 			return errorAt(i+1, 1, "not a preseed: want owner, question, type and value, such as d-i debian-installer/locale string en_US")
 		case !slices.Contains(types, fields[2]):
-			return errorAt(i+1, strings.Index(line, fields[2])+1, "not a preseed: %q is no type of a question: want one of %s", fields[2], debconfTypes)
+			return errorAt(i+1, strings.Index(line, fields[2])+1, "not a preseed: the third word is no type of a question: want one of %s", debconfTypes)
 		case fields[2] == "boolean" && len(fields) > 3 && fields[3] != "true" && fields[3] != "false":
-			return errorAt(i+1, 1, "not a preseed: %s is boolean: want true or false", fields[1])
+			return errorAt(i+1, 1, "not a preseed: the question is boolean: want true or false")
 		}
 		comment = remark || inside && comment
 		inside = strings.HasSuffix(line, "\\")
@@ -51,7 +51,7 @@ func kickstart(text []byte) *Error {
 			return errorAt(at, 1, "not a kickstart: %s is not closed before %s of line %d: want %%end", open, name, i+1)
 		case open != "" || !strings.HasPrefix(name, "%") || name == "%include" || name == "%ksappend":
 		case !slices.Contains(kickstartSections, name):
-			return errorAt(i+1, 1, "not a kickstart: there is no section %s: want one of %s", name, strings.Join(kickstartSections, " "))
+			return errorAt(i+1, 1, "not a kickstart: there is no such section: want one of %s", strings.Join(kickstartSections, " "))
 		default:
 			open, at = name, i+1
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 
 	"bootlab/internal/lab"
@@ -53,8 +54,22 @@ type Error struct {
 // Error implements error.
 func (e *Error) Error() string { return e.Reason }
 
-// Check returns the first thing that is wrong with text, or nil.
+// Check returns the first thing that is wrong with text, or nil. The reason holds nothing of the document but keys and names
+// of elements: it goes into logs, and documents hold passwords.
 func Check(f Format, text []byte) *Error {
+	e := check(f, text)
+	if e != nil {
+		e.Reason = hide(e.Reason)
+	}
+	return e
+}
+
+// quoted is what parsers tell of a document's values: words in quotes, and the entities that they take a & for.
+var quoted = regexp.MustCompile("'[^']{4,}'|\"[^\"]{4,}\"|`[^`]{4,}`|&[^ ]{4,}")
+
+func hide(reason string) string { return quoted.ReplaceAllString(reason, "…") }
+
+func check(f Format, text []byte) *Error {
 	switch f {
 	case Ignition:
 		return ignition(text)

@@ -67,16 +67,16 @@ func samples() []sample {
 			"\td-i passwd/root-password password r00t me\ntasksel tasksel/first multiselect standard, ssh-server\nd-i x/y boolean true\nd-i x/y seen false\r\n", ""},
 		{"no value and no type", syntax.Preseed, "d-i a/b string x\nd-i c/d\n", "2:1: not a preseed: want owner, question, type and value, such as d-i debian-installer/locale string en_US"},
 		{"no owner", syntax.Preseed, "debian-installer/locale string en_US\n",
-			"1:32: not a preseed: \"en_US\" is no type of a question: want one of string boolean select multiselect note text password title error seen"},
-		{"no such type", syntax.Preseed, "d-i a/b bool true\n", "1:9: not a preseed: \"bool\" is no type of a question: want one of string boolean select multiselect note text password title error seen"},
-		{"yes", syntax.Preseed, "d-i a/b boolean yes\n", "1:1: not a preseed: a/b is boolean: want true or false"},
+			"1:32: not a preseed: the third word is no type of a question: want one of string boolean select multiselect note text password title error seen"},
+		{"no such type", syntax.Preseed, "d-i a/b bool true\n", "1:9: not a preseed: the third word is no type of a question: want one of string boolean select multiselect note text password title error seen"},
+		{"yes", syntax.Preseed, "d-i a/b boolean yes\n", "1:1: not a preseed: the question is boolean: want true or false"},
 		{"swallowed", syntax.Preseed, "# see below \\\nd-i a/b string x\n", "2:1: not a preseed: the comment before ends in a backslash and takes this line with it"},
 
 		{"whole", syntax.Kickstart, "url --url=http://x\n%include /tmp/disk.ks\n%packages --ignoremissing\n@core\n%end\n\n%post --erroronfail\ncurl x\n# %end of it\n%end\n", ""},
 		{"not closed", syntax.Kickstart, "reboot\n%post\ncurl x\n", "2:1: not a kickstart: %post is not closed: want %end"},
 		{"not closed before the next", syntax.Kickstart, "%packages\n@core\n%post\nx\n%end\n", "1:1: not a kickstart: %packages is not closed before %post of line 3: want %end"},
 		{"end of nothing", syntax.Kickstart, "reboot\n%end\n", "2:1: not a kickstart: %end closes no section"},
-		{"no such section", syntax.Kickstart, "%postinstall\n%end\n", "1:1: not a kickstart: there is no section %postinstall: want one of "},
+		{"no such section", syntax.Kickstart, "%postinstall\n%end\n", "1:1: not a kickstart: there is no such section: want one of "},
 		{"anything", syntax.Any, "\x00{{", ""},
 	}
 }
@@ -145,6 +145,37 @@ func debconfRefuses(file string) bool {
 	cmd.Stderr = &said
 	_ = cmd.Run()
 	return strings.Contains(said.String(), "parse error") || strings.Contains(said.String(), "Unknown type")
+}
+
+// TestNothingSecret: what is said of a broken document goes into logs and timelines.
+func TestNothingSecret(t *testing.T) {
+	t.Parallel()
+	const secret = "hunter2secret"
+	for format, texts := range map[syntax.Format][]string{
+		syntax.Preseed:   {"d-i passwd/root-password " + secret, "d-i passwd/root-password boolean " + secret, secret},
+		syntax.Kickstart: {"%" + secret, "%post\nrootpw " + secret},
+		syntax.YAML:      {"password: *" + secret, "password: '" + secret, "a: {" + secret, secret + ": @" + secret, "a: \"" + secret + "\\q\""},
+		syntax.JSON:      {"{\"password\": " + secret, "{\"password\": \"" + secret, "\"" + secret + "\" x"},
+		syntax.XML:       {"<a>x&" + secret + "</a>", "<a b=" + secret + ">", "<a>" + secret, secret},
+		syntax.UserData:  {secret, "#cloud-config\npassword: *" + secret},
+		syntax.Ignition: {"{\"ignition\": {\"version\": \"" + secret + "\"}}", "{\"ignition\": {\"version\": \"3.3.0\"}, \"storage\": {\"files\": [{\"path\": \"/x\", \"contents\": {\"source\": \"" + secret + ":x\"}}]}}",
+			"{\"ignition\": {\"version\": \"3.3.0\"}, \"passwd\": {\"users\": \"" + secret + "\"}}", "{\"ignition\": {\"version\": \"3.3.0\"}, \"storage\": {\"files\": [{\"path\": \"" + secret + "\"}]}}"},
+	} {
+		for _, text := range texts {
+			e := syntax.Check(format, []byte(text))
+			if e == nil {
+				t.Errorf("%s: %q is taken", format, text)
+			} else if strings.Contains(e.Error(), secret) {
+				t.Errorf("%s: %v", format, e)
+			}
+		}
+	}
+	for _, text := range []string{"variant: " + secret, "variant: fcos\nversion: 1.5.0\npasswd: *" + secret, "variant: fcos\nversion: " + secret,
+		"variant: fcos\nversion: 1.5.0\nstorage: {files: [{path: " + secret + "}]}"} {
+		if _, e := syntax.Butane([]byte(text)); e == nil || strings.Contains(e.Error(), secret) {
+			t.Errorf("%q: %v", text, e)
+		}
+	}
 }
 
 func TestOf(t *testing.T) {
