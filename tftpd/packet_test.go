@@ -3,6 +3,7 @@ package tftpd
 import (
 	"bytes"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -88,8 +89,11 @@ func FuzzRequest(f *testing.F) {
 		if terms.block < minBlock || terms.block > 1468 || terms.window < 1 || terms.window > 64 || terms.timeout < time.Second {
 			t.Errorf("options %v gave terms %+v", r.Options, terms)
 		}
-		if len(terms.oack) > len(r.Options) {
-			t.Errorf("acknowledged %v, asked for only %v", terms.oack, r.Options)
+		for _, o := range terms.oack {
+			asked := slices.IndexFunc(r.Options, func(a Option) bool { return a.Name == o.Name })
+			if asked < 0 || len(terms.oack) > len(r.Options) {
+				t.Errorf("acknowledged %v, asked for only %v", terms.oack, r.Options)
+			}
 		}
 		if got, ok := resolve(r.Name); ok && (strings.Contains(got.name, `\`) || strings.HasPrefix(got.name, "/") ||
 			strings.Contains("/"+got.name+"/", "/../")) {

@@ -1,0 +1,163 @@
+package tftpd
+
+import (
+	"context"
+	"encoding/binary"
+	"math"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// A script is a line whose client says what is written down, and then nothing more. It checks everything that is sent.
+type script struct {
+	t       *testing.T
+	replies []byte // of each: silence (0), an ACK so far from the block that is waited for, or an ERROR
+	tr      *transfer
+	sent    int // packets
+	asks    int // sends after which an answer was waited for
+}
+
+func (s *script) close() {}
+
+func (s *script) ask(b []byte) error { return s.send(b, len(b)) }
+
+func (s *script) send(b []byte, size int) error {
+	for len(b) > 0 {
+		n := min(size, len(b))
+		s.packet(b[:n])
+		b = b[n:]
+	}
+	return nil
+}
+
+// packet wants a DATA packet to be a block of the window, with what the file has there.
+func (s *script) packet(b []byte) {
+	s.sent++
+	if b[1] != opDATA {
+		return
+	}
+	number := binary.BigEndian.Uint16(b[2:])
+	ahead := s.tr.terms.roll.after(s.tr.base-1, number)
+	if ahead < 1 || ahead > int64(s.tr.terms.window) {
+		s.t.Fatalf("sent block %d, %d blocks behind %d: the window is %d", number, ahead, s.tr.base-1, s.tr.terms.window)
+	}
+	block := s.tr.base - 1 + ahead
+	at := (block - 1) * int64(s.tr.terms.block)
+	want := make([]byte, min(int64(s.tr.terms.block), s.tr.shelf.content.size-at))
+	if _, err := s.tr.shelf.content.ReadAt(want, at); err != nil && len(want) > 0 {
+		s.t.Fatal(err)
+	}
+	if string(b[headerLen:]) != string(want) {
+		s.t.Fatalf("block %d has %d bytes, and not what the file has there", block, len(b)-headerLen)
+	}
+}
+
+func (s *script) receive(_ context.Context, deadline time.Time) (reply, error) {
+	if len(s.replies) == 0 || s.replies[0] == 0 {
+		s.asks++
+		s.replies = s.replies[min(1, len(s.replies)):]
+		time.Sleep(time.Until(deadline)) // in a bubble
+		return reply{}, os.ErrDeadlineExceeded
+	}
+	said := s.replies[0]
+	s.replies = s.replies[1:]
+	s.asks++
+	if said == 255 {
+		return reply{op: opERROR, block: uint16(CodeUndefined)}, nil
+	}
+	return reply{op: opACK, block: s.tr.terms.roll.number(max(0, s.tr.base-1)) + uint16(said) - 128}, nil
+}
+
+// FuzzTransfer has a client say anything in any order. What is sent is always a block of the window; one answer brings no more than one
+// window, so that nobody can be flooded by the server; and it ends, in bounded time.
+func FuzzTransfer(f *testing.F) {
+	f.Add(uint8(8), uint8(1), uint16(100), false, []byte{129, 129, 129})
+	f.Add(uint8(8), uint8(4), uint16(100), true, []byte{128, 132, 128, 128, 130, 0, 0, 132})
+	f.Add(uint8(9), uint8(64), uint16(65535), false, []byte{128, 192, 0, 255})
+	f.Add(uint8(200), uint8(2), uint16(0), true, []byte{1, 254, 0, 0, 0, 0, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, block, window uint8, size uint16, one bool, replies []byte) {
+		if len(replies) > 200 {
+			return
+		}
+		synctest.Test(t, func(t *testing.T) { playScript(t, block, window, size, one, replies) })
+	})
+}
+
+func playScript(t *testing.T, block, window uint8, size uint16, one bool, replies []byte) {
+	data := make([]byte, size)
+	for i := range data {
+		data[i] = byte(i * 7)
+	}
+	tr := &transfer{started: time.Now(), retries: 5, stats: newMetrics(prometheus.NewRegistry())}
+	tr.shelf.content = held(data)
+	tr.terms = terms{block: max(minBlock, int(block)), window: max(1, min(int(window), maxSegments)), timeout: time.Second}
+	if one {
+		tr.terms.roll = 1
+	}
+	if len(replies)%2 == 0 {
+		tr.terms.oack = []Option{{"blksize", "8"}}
+	}
+	s := &script{t: t, tr: tr, replies: replies}
+	tr.line = s
+	err := tr.run(t.Context())
+	if most := (s.asks + 1) * tr.terms.window; s.sent > most {
+		t.Errorf("%d packets were sent for %d answers or silences in windows of %d", s.sent, s.asks, tr.terms.window)
+	}
+	if took := time.Since(tr.started); took > time.Duration(len(replies)+1)*time.Minute {
+		t.Errorf("it took %v", took)
+	}
+	if err == nil && tr.base <= tr.shelf.last()-1 {
+		t.Errorf("it says that all was sent, and block %d of %d was never acknowledged", tr.base, tr.shelf.last())
+	}
+}
+
+// TestRolloverNumbers has the numbers where they begin again, in both ways.
+func TestRolloverNumbers(t *testing.T) {
+	t.Parallel()
+	for roll, want := range map[rollover][]uint16{0: {65534, 65535, 0, 1, 2}, 1: {65534, 65535, 1, 2, 3}} {
+		for i, w := range want {
+			n := int64(65534 + i)
+			if got := roll.number(n); got != w {
+				t.Errorf("rollover to %d: block %d has number %d, want %d", roll, n, got, w)
+			}
+			for ahead := range int64(maxSegments + 1) {
+				if got := roll.after(n, roll.number(n+ahead)); got != ahead {
+					t.Errorf("rollover to %d: %d blocks after %d are taken for %d", roll, ahead, n, got)
+				}
+			}
+			if got := roll.after(n, roll.number(n-1)); got < math.MaxUint16/2 {
+				t.Errorf("rollover to %d: the block before %d is taken for one %d later", roll, n, got)
+			}
+		}
+	}
+}
+
+// TestWaits: 1, 2, 4, 8 s and no more, one that is early where the client was quick, and exactly what the client asks for.
+func TestWaits(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		tr    *transfer
+		early time.Duration
+		waits []time.Duration
+	}{
+		{"default", &transfer{terms: terms{timeout: time.Second}}, time.Second, []time.Duration{1e9, 2e9, 4e9, 8e9, 8e9}},
+		{"quick client", &transfer{terms: terms{timeout: time.Second}, rtt: time.Millisecond}, 200 * time.Millisecond, []time.Duration{1e9, 2e9, 4e9, 8e9, 8e9}},
+		{"far client", &transfer{terms: terms{timeout: time.Second}, rtt: 80 * time.Millisecond}, 640 * time.Millisecond, []time.Duration{1e9}},
+		{"slow client", &transfer{terms: terms{timeout: time.Second}, rtt: time.Second}, time.Second, []time.Duration{1e9}},
+		{"client's own", &transfer{terms: terms{timeout: 30 * time.Second, exact: true}, rtt: time.Millisecond}, 30 * time.Second, []time.Duration{3e10, 3e10}},
+	} {
+		if got := tt.tr.early(); got != tt.early {
+			t.Errorf("%s: early %v, want %v", tt.name, got, tt.early)
+		}
+		for try, want := range tt.waits {
+			if got := tt.tr.wait(try); got != want {
+				t.Errorf("%s: wait %d is %v, want %v", tt.name, try, got, want)
+			}
+		}
+	}
+}
