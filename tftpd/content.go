@@ -23,11 +23,12 @@ const maxHeld = 32 << 20
 type content struct {
 	io.ReaderAt
 	size  int64
+	near  bool         // in memory: to read it ahead would gain nothing
 	close func() error // never nil
 }
 
 func held(b []byte) content {
-	return content{ReaderAt: bytes.NewReader(b), size: int64(len(b)), close: func() error { return nil }}
+	return content{ReaderAt: bytes.NewReader(b), size: int64(len(b)), near: true, close: func() error { return nil }}
 }
 
 // A refusal is why a request is answered with an ERROR packet. The message goes to the client and tells nothing about
@@ -69,7 +70,7 @@ func (s *Server) find(ctx context.Context, table *Table, t target, from netip.Ad
 		}
 		// A bare name that is no firmware may be a file in the lab's folder.
 	}
-	c, err := openFile(table, t.name)
+	c, err := s.openFile(table, t.name)
 	return c, refuse(err)
 }
 
@@ -159,7 +160,8 @@ func random(f fs.File) (content, error) {
 		return content{}, errors.Join(err, f.Close())
 	}
 	if r, ok := f.(io.ReaderAt); ok {
-		return content{ReaderAt: r, size: info.Size(), close: f.Close}, nil
+		_, far := f.(*os.File)
+		return content{ReaderAt: r, size: info.Size(), near: !far, close: f.Close}, nil
 	}
 	defer f.Close()
 	b, err := readHeld(f)
@@ -175,7 +177,7 @@ func readHeld(r io.Reader) ([]byte, error) {
 }
 
 // openFile opens a file of the lab, by its exact name first.
-func openFile(table *Table, name string) (content, error) {
+func (s *Server) openFile(table *Table, name string) (content, error) {
 	f, err := table.files.Open(name)
 	if err != nil {
 		if folded := table.files.Fold(name); folded != name {
@@ -185,13 +187,12 @@ func openFile(table *Table, name string) (content, error) {
 	if err != nil {
 		return content{}, err
 	}
-	return sized(f)
-}
-
-func sized(f *os.File) (content, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return content{}, errors.Join(err, f.Close())
+	}
+	if crowded(int(s.running.Load())) {
+		return s.cupboard.share(f, info), nil
 	}
 	return content{ReaderAt: f, size: info.Size(), close: f.Close}, nil
 }

@@ -60,5 +60,8 @@ func (h *haste) learn(found bool, took time.Duration) {
 	}
 }
 
-// crowd reports whether there are so many transfers that what each costs matters more than the courtesies.
-func (h *haste) crowd() bool { return h.busy() > 16 }
+// crowd reports whether the transfers are one.
+func (h *haste) crowd() bool { return crowded(h.busy()) }
+
+// crowded reports whether there are so many transfers that what each costs matters more than the courtesies.
+func crowded(transfers int) bool { return transfers > 16 }

@@ -83,8 +83,9 @@ type Server struct {
 		from netip.Addr
 		at   time.Time
 	}
-	running atomic.Int32 // with those that were replaced but have not ended yet; changes with mu held
-	wg      sync.WaitGroup
+	cupboard cupboard
+	running  atomic.Int32 // with those that were replaced but have not ended yet; changes with mu held
+	wg       sync.WaitGroup
 }
 
 // New returns a server. A missing dependency is a bug and panics.
@@ -100,6 +101,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	return &Server{
 		cfg: cfg.withDefaults(), deps: deps, log: deps.Log.With("server", "tftpd"),
 		stats: newMetrics(deps.Metrics), active: map[netip.AddrPort]*transfer{},
+		cupboard: cupboard{files: map[fileID]*shared{}},
 	}, nil
 }
 

@@ -46,7 +46,7 @@ func (s *shelf) room(first int64) int64 {
 	size := headerLen + s.block
 	most := max(1, maxBatch/size)
 	n := min(s.window, most, maxSegments)
-	if first > 1 {
+	if first > 1 && !s.content.near {
 		want := shelfWindows
 		if s.window == 1 {
 			want = shelfLockstep

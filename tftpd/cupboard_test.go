@@ -1,0 +1,66 @@
+package tftpd
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestCupboard(t *testing.T) {
+	t.Parallel()
+	c := &cupboard{files: map[fileID]*shared{}}
+	path := filepath.Join(t.TempDir(), "f")
+	open := func(text string) content {
+		t.Helper()
+		if text != "" {
+			if err := os.WriteFile(path+".new", []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(path+".new", path); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := f.Stat()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.share(f, info)
+	}
+	want := func(k content, text string) {
+		t.Helper()
+		b := make([]byte, k.size)
+		if _, err := k.ReadAt(b, 0); err != nil || string(b) != text {
+			t.Errorf("content %q, %v, want %q", b, err, text)
+		}
+	}
+	one := open("one")
+	two := open("")
+	if len(c.files) != 1 || c.used != 3 || !one.near {
+		t.Errorf("two users of one file: %d files of %d bytes", len(c.files), c.used)
+	}
+	other := open("other") // in place of the file that the first two read
+	want(one, "one")
+	want(two, "one")
+	want(other, "other")
+	for _, k := range []content{one, two, other} {
+		if err := k.close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(c.files) != 0 || c.used != 0 {
+		t.Errorf("nobody is left, and %d files of %d bytes stay", len(c.files), c.used)
+	}
+	c.used = cupboardAll
+	full := open("")
+	if full.near || len(c.files) != 0 {
+		t.Error("there was no room, and the file was taken in")
+	}
+	want(full, "other")
+	if err := full.close(); err != nil {
+		t.Error(err)
+	}
+}
