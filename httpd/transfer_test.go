@@ -221,7 +221,7 @@ func TestBookedThoughTheReaderHungUp(t *testing.T) {
 
 const helperEnv = "BOOTLAB_HTTPD_SENDFILE"
 
-// TestSendfile starts this test binary under strace and asserts that an image leaves by sendfile(2) alone.
+// TestSendfile starts this test binary under strace and asserts that an image leaves by sendfile(2) alone, in full segments.
 func TestSendfile(t *testing.T) {
 	if os.Getenv(helperEnv) != "" {
 		serveOneImage(t)
@@ -230,7 +230,7 @@ func TestSendfile(t *testing.T) {
 	t.Parallel()
 	netlab.Need(t, "strace")
 	trace := filepath.Join(t.TempDir(), "trace")
-	cmd := exec.Command("strace", "-f", "-e", "trace=sendfile", "-o", trace, "/proc/self/exe", "-test.run=^TestSendfile$")
+	cmd := exec.Command("strace", "-f", "-e", "trace=sendfile,setsockopt", "-o", trace, "/proc/self/exe", "-test.run=^TestSendfile$")
 	cmd.Args[6] = mustExecutable(t)
 	cmd.Env = append(os.Environ(), helperEnv+"=1")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -247,6 +247,10 @@ func TestSendfile(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?m)sendfile.* = (\d+)$`).FindAllStringSubmatch(string(b), -1) {
 		n, _ := strconv.Atoi(m[1])
 		sent += n
+	}
+	cork := regexp.MustCompile(`TCP_CORK, \[(\d)\]`).FindAllStringSubmatch(string(b), -1)
+	if len(cork) != 2 || cork[0][1] != "1" || cork[1][1] != "0" {
+		t.Errorf("corked %q, want once, and uncorked at the end", cork)
 	}
 	if sent != big {
 		t.Errorf("%d of %d bytes left by sendfile:\n%.2000s", sent, big, b)

@@ -200,12 +200,26 @@ func TestUpstreamDiesInTheMiddle(t *testing.T) {
 			}
 			dying(body, `"v1"`, 300_000)(rw, r)
 		}, false},
+		{"more than the rest", func(rw http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Range") != "" {
+				rw.Header().Set("Content-Range", "bytes 300000-1048575/1048576")
+				rw.Header().Set("Content-Length", "3000000")
+				rw.WriteHeader(http.StatusPartialContent)
+				_, _ = rw.Write(body[300_000:])
+				_, _ = rw.Write(noise(3_000_000 - len(body) + 300_000))
+				return
+			}
+			dying(body, `"v1"`, 300_000)(rw, r)
+		}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			up := newArchive(t, tt.answer)
 			w := newWorld(t, t.TempDir(), lab.Mirror{URLs: []string{up.URL}})
 			got, _, err := w.get(t, deb)
+			if tt.name == "more than the rest" && (err == nil || !strings.Contains(err.Error(), "another size")) {
+				t.Errorf("%v", err)
+			}
 			switch {
 			case tt.whole && (err != nil || !bytes.Equal(got, body)):
 				t.Errorf("%d bytes, %v", len(got), err)
@@ -339,8 +353,9 @@ func TestBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.want(t, name(2), body, mirror.Hit)
 	w.want(t, name(0), body, mirror.Hit)
-	w.want(t, name(3), body, mirror.Miss) // 2 has to go: 1 is read, 0 was just used
+	w.want(t, name(3), body, mirror.Miss) // 2 has to go: 1 was used before it, but is read
 	w.settle(t, 3)
 	w.want(t, name(1), body, mirror.Hit)
 	w.want(t, name(0), body, mirror.Hit)
