@@ -75,7 +75,7 @@ func (c *Cache) along(ctx context.Context, q *question, fl *flight, how Result) 
 // whole waits for all of the file and returns its size.
 func (f *flight) whole(ctx context.Context) (int64, error) {
 	for {
-		n, done, broken, changed := f.state()
+		n, done, changed, broken := f.state()
 		switch {
 		case broken != nil:
 			return 0, fmt.Errorf("%s: %w", f.path, broken)
@@ -131,7 +131,7 @@ func (s *stream) Seek(offset int64, whence int) (int64, error) {
 // Read implements io.Reader. It waits for bytes.
 func (s *stream) Read(p []byte) (int, error) {
 	for {
-		n, done, broken, changed := s.flight.state()
+		n, done, changed, broken := s.flight.state()
 		switch {
 		case s.at >= s.size:
 			return 0, io.EOF
