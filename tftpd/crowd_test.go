@@ -98,6 +98,50 @@ func testHalfOpenTransfers(t *testing.T, single bool) {
 	}
 }
 
+// TestCrowdIsNotDisturbedByStrangers: in a crowd the kernel turns strangers away, over IPv4 and IPv6.
+func TestCrowdIsNotDisturbedByStrangers(t *testing.T) {
+	t.Parallel()
+	for _, listen := range []string{"127.0.0.1:0", "[::1]:0"} {
+		s := newSite(t, siteConfig{listen: listen})
+		ip := net.UDPAddrFromAddrPort(s.addr).IP
+		crowd := make([]*client, 20)
+		for i := range crowd {
+			conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: ip})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { conn.Close() })
+			crowd[i] = &client{t: t, conn: conn, server: s.addr}
+			crowd[i].send(request("images/window", "octet"))
+			crowd[i].dataAtLast(1)
+		}
+		stranger, err := net.ListenUDP("udp", &net.UDPAddr{IP: ip})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { stranger.Close() })
+		for block := 1; block <= 64; block++ {
+			for _, c := range crowd {
+				if _, err := stranger.WriteToUDPAddrPort([]byte("\x00\x05\x00\x00stop\x00"), c.server); err != nil && block == 1 {
+					t.Fatal(err)
+				}
+				c.ack(block)
+			}
+			for _, c := range crowd {
+				c.dataAtLast(block + 1)
+			}
+		}
+		for _, c := range crowd {
+			c.ack(65)
+		}
+		for range crowd {
+			if e := s.notes.next(t); e.Kind != event.TFTPServed {
+				t.Errorf("on %s: event %+v", listen, e)
+			}
+		}
+	}
+}
+
 func memory() int64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -136,17 +180,17 @@ func vanish(t *testing.T, s *site, window, acks int, leave string) {
 		ask = request("images/whole", "octet", "windowsize", fmt.Sprint(window))
 	}
 	c.send(ask)
-	for i := range acks {
+	for range acks {
 		b := c.receive(5 * time.Second)
-		switch {
-		case len(b) < 4 || b[1] == 5:
+		if len(b) < 4 || b[1] == 5 {
 			break
-		case b[1] == 6:
-			c.ack(0)
-		default:
-			c.ack(int(b[2])<<8 | int(b[3]))
 		}
-		if i == 5 || len(b) < 4 || b[1] == 3 && len(b) < 516 {
+		if b[1] == 6 {
+			c.ack(0)
+			continue
+		}
+		c.ack(int(b[2])<<8 | int(b[3]))
+		if len(b) < 4+512 { // the last
 			break
 		}
 	}

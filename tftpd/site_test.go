@@ -1,0 +1,207 @@
+package tftpd_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	pin "github.com/pin/tftp/v3"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"bootlab/internal/event"
+	"bootlab/internal/lab"
+	"bootlab/tftpd"
+)
+
+var mac = lab.MAC{0x52, 0x54, 0, 0, 2, 1}
+
+// notes is an event.Recorder that keeps what it is told.
+type notes struct{ events chan event.Event }
+
+func (n notes) Record(e event.Event) { n.events <- e }
+
+// next returns the next event without its duration.
+func (n notes) next(t testing.TB) event.Event {
+	t.Helper()
+	select {
+	case e := <-n.events:
+		e.Dur = 0
+		return e
+	case <-time.After(20 * time.Second):
+		t.Fatal("no event")
+		panic("unreachable")
+	}
+}
+
+// none fails if there is an event.
+func (n notes) none(t testing.TB) {
+	t.Helper()
+	select {
+	case e := <-n.events:
+		t.Errorf("event %+v, want none", e)
+	default:
+	}
+}
+
+type desk struct{}
+
+type statusError int
+
+func (e statusError) Error() string   { return fmt.Sprintf("status %d", int(e)) }
+func (e statusError) HTTPStatus() int { return int(e) }
+
+func (desk) Script(_ context.Context, m lab.MAC, from netip.Addr, name string) ([]byte, error) {
+	switch m[5] {
+	case 0xee:
+		return nil, statusError(404)
+	case 0xef:
+		return nil, statusError(403)
+	case 0xfe:
+		panic("a bug of the desk")
+	}
+	return []byte("#!ipxe\n# " + name + " for " + m.String() + " at " + from.String() + "\n"), nil
+}
+
+type leases map[netip.Addr]lab.MAC
+
+func (l leases) MAC(a netip.Addr) (lab.MAC, bool) {
+	m, ok := l[a]
+	return m, ok
+}
+
+// noise returns n bytes that no two blocks of are alike.
+func noise(n int) []byte {
+	b := make([]byte, n)
+	r := rand.NewChaCha8([32]byte{byte(n), byte(n >> 8), 7})
+	_, _ = r.Read(b)
+	return b
+}
+
+// A site is a running server and what it serves.
+type site struct {
+	addr     netip.AddrPort
+	dir      string // of the files
+	files    map[string][]byte
+	notes    notes
+	registry *prometheus.Registry
+	stop     func() error // cancels and waits for Serve
+}
+
+// eachPort runs a test with a port for each transfer, and with one that all share.
+func eachPort(t *testing.T, test func(t *testing.T, single bool)) {
+	t.Parallel()
+	for name, single := range map[string]bool{"own port": false, "single port": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, single)
+		})
+	}
+}
+
+type siteConfig struct {
+	tftpd.Config
+	single bool // all transfers share the port
+	listen string
+	leases leases
+	big    int // size of images/big
+}
+
+func newSite(t testing.TB, c siteConfig) *site {
+	t.Helper()
+	c.SinglePort = c.single
+	if c.Timeout == 0 {
+		c.Timeout = 10 * time.Second // no timer interferes with a test that is not about timers, on a busy machine either
+	}
+	if c.Drain == 0 {
+		c.Drain = 100 * time.Millisecond // transfers that a test leaves in the middle are not waited for
+	}
+	files := map[string][]byte{
+		"images/kernel": noise(300_001), "images/empty": {}, "images/whole": noise(512 * 4), "images/one": {1},
+		"images/window": noise(512 * 64), "public/text": []byte("one\ntwo\r\nthree\r"),
+	}
+	if c.big > 0 {
+		files["images/big"] = noise(c.big)
+	}
+	dir := t.TempDir()
+	for name, b := range files {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	firmware := noise(80_000)
+	files["boot/52-54-00-00-02-01/ipxe.efi"] = firmware
+	l := &lab.Lab{Appliance: lab.Appliance{Files: dir}, Profiles: []*lab.Profile{{Name: "p", Kernel: "images/kernel",
+		Initrd: []string{"images/empty", "images/whole", "images/one", "images/window", "images/big", "images/missing"}, Config: "ignition/x.ign"}}}
+	table, err := tftpd.Compile(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &site{dir: dir, files: files, notes: notes{make(chan event.Event, 10_000)}, registry: prometheus.NewRegistry()}
+	server, err := tftpd.New(c.Config, tftpd.Deps{
+		Table: func() *tftpd.Table { return table }, Firmware: fstest.MapFS{"ipxe.efi": {Data: firmware}},
+		Scripts: desk{}, Leases: c.leases, Events: s.notes, Log: slog.New(slog.DiscardHandler), Metrics: s.registry,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.listen == "" {
+		c.listen = "127.0.0.1:0"
+	}
+	addr, err := net.ResolveUDPAddr("udp", c.listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.ListenUDP("udp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.addr = conn.LocalAddr().(*net.UDPAddr).AddrPort()
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ctx, conn) }()
+	s.stop = sync.OnceValue(func() error {
+		cancel()
+		defer conn.Close()
+		return <-served
+	})
+	t.Cleanup(func() {
+		if err := s.stop(); err != nil {
+			t.Errorf("serve: %v", err)
+		}
+	})
+	return s
+}
+
+// fetch reads a file with pin's client.
+func (s *site) fetch(t testing.TB, name, mode string, set func(*pin.Client)) ([]byte, error) {
+	t.Helper()
+	c, err := pin.NewClient(s.addr.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.SetTimeout(2 * time.Second)
+	if set != nil {
+		set(c)
+	}
+	w, err := c.Receive(name, mode)
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	_, err = w.WriteTo(&b)
+	return b.Bytes(), err
+}
