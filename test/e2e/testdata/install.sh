@@ -9,7 +9,7 @@ echo {{.Host.Name}} >/mnt/etc/hostname
 echo "${disk}1 / ext4 errors=remount-ro 0 1" >/mnt/etc/fstab
 printf '[Match]\nName=en*\n[Network]\nDHCP=yes\n' >/mnt/etc/systemd/network/lan.network
 chroot /mnt systemctl -q enable systemd-networkd
-printf 'GRUB_TIMEOUT=0\nGRUB_CMDLINE_LINUX=console=ttyS0\n' >>/mnt/etc/default/grub
+printf 'GRUB_TIMEOUT=0\nGRUB_TERMINAL=console\nGRUB_CMDLINE_LINUX_DEFAULT=\nGRUB_CMDLINE_LINUX=console=ttyS0\n' >>/mnt/etc/default/grub
 chroot /mnt grub-install $disk
 chroot /mnt update-grub
 echo 'root:{{.Host.Vars.password}}' | chroot /mnt chpasswd
