@@ -17,7 +17,7 @@ import (
 )
 
 // patience is how long a test waits for what must come.
-const patience = 10 * time.Second
+const patience = 20 * time.Second
 
 // A wire is a raw socket on a machine's card. It speaks with any MAC and any address, and hears everything that passes,
 // what the machine's own programs send included.
@@ -270,9 +270,13 @@ func (w *wire) ask(p *dhcpv4.DHCPv4) heard {
 	return w.askFrom(p, newClient, allOfTheNet)
 }
 
+// askFrom asks, and asks again as clients do: a wire that was just plugged in may lose the first frame.
 func (w *wire) askFrom(p *dhcpv4.DHCPv4, from, to netip.AddrPort) heard {
 	w.t.Helper()
-	h, ok := w.tryFrom(p, from, to, patience)
+	h, ok := w.tryFrom(p, from, to, patience/2)
+	if !ok {
+		h, ok = w.tryFrom(p, from, to, patience/2)
+	}
 	if !ok {
 		w.t.Fatalf("no answer to %s", heard{DHCPv4: p, From: from, To: to})
 	}
