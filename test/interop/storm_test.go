@@ -109,7 +109,7 @@ func TestStorm(t *testing.T) {
 	t.Parallel()
 	netlab.Need(t, "root", "ip")
 	const machines = 100
-	l := newLab(t, "10.106.1")
+	l := newLab(t, "10.117.1")
 	rackLab(l, machines)
 	d := start(t, l)
 	r := d.rack(t, machines).on(t)
