@@ -134,7 +134,7 @@ func TestStorm(t *testing.T) {
 	if installed != machines {
 		t.Errorf("%d machines of the rack, want %d", installed, machines)
 	}
-	d.wantStages(t, "rack-0", event.DHCPAck, event.TFTPServed, event.DHCPAck, event.ScriptServed, event.FileServed, event.FileServed,
+	d.wantStages(t, "rack-0", event.DHCPAck, event.TFTPServed, event.ScriptServed, event.FileServed, event.FileServed,
 		event.ConfigServed, event.InstallDone)
 }
 
