@@ -32,11 +32,11 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 		checkMemory(t, r, in)
-		want, codecErr := dhcpv4.FromBytes(data)
-		if codecErr != nil {
+		if _, err := dhcpv4.FromBytes(data); err != nil {
 			return // cut short: the codec refuses what is taken here
 		}
-		if want = decode(t, data); want == nil {
+		want := decode(t, data)
+		if want == nil {
 			return // likewise, in file or sname
 		}
 		if err != nil {

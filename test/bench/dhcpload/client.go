@@ -41,7 +41,6 @@ type Client struct {
 	first  uint32
 	owner  []atomic.Int32 // of each address of the pool: the machine that has it, plus one
 	leases []uint32       // by machine; 0: none
-	server uint32         // what the server called itself
 	serial atomic.Uint32
 }
 
