@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"time"
 
 	"bootlab/test/bench/dhcpload"
@@ -44,65 +43,26 @@ func dhcp(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer r.close()
-	contenders, err := b.dhcpContenders(dhcpServers())
+	contenders, err := entrants(b, dhcpServers())
 	if err != nil {
 		return err
 	}
-	tests := slices.DeleteFunc(dhcpTests(), func(t dhcpTest) bool { return !b.wants(t.name) })
-	var rows []row
-	for _, t := range tests {
-		rows = append(rows, t.rows...)
+	var trials []trial[*dhcpServer]
+	for _, t := range dhcpTests() {
+		trials = append(trials, trial[*dhcpServer]{t.name, t.rows, func(ctx context.Context, c *dhcpServer) (values, float64, error) {
+			return r.sample(ctx, t, c)
+		}})
 	}
-	var lineup []string
-	for _, c := range contenders {
-		lineup = append(lineup, c.name)
-	}
-	out := newReport(lineup)
-	for _, t := range tests {
-		for round := range b.rounds {
-			for _, c := range contenders {
-				if ctx.Err() != nil {
-					return ctx.Err()
-				}
-				r.measure(ctx, out, t, c, round)
-			}
-		}
-	}
-	return out.print(b, rows)
+	return contest(ctx, b, contenders, trials)
 }
 
-// dhcpContenders returns those that are asked for and installed, and says why another is not there.
-func (b *bench) dhcpContenders(all []*dhcpServer) (wanted []*dhcpServer, err error) {
-	for _, name := range b.only {
-		if !slices.ContainsFunc(all, func(c *dhcpServer) bool { return c.name == name }) {
-			return nil, fmt.Errorf("there is no contender %q", name)
-		}
-	}
-	for _, c := range all {
-		if len(b.only) > 0 && !slices.Contains(b.only, c.name) || len(b.only) == 0 && c.unasked {
-			continue
-		}
-		if err := c.installed(b.binary); err != nil {
-			fmt.Fprintf(os.Stderr, "%s is skipped: %v\n", c.name, err)
-			continue
-		}
-		wanted = append(wanted, c)
-	}
-	if len(wanted) == 0 {
-		err = errors.New("no contender is left")
-	}
-	return wanted, err
-}
-
-// measure takes a test's sample of one contender.
-func (r *rig) measure(ctx context.Context, out *report, t dhcpTest, c *dhcpServer, round int) {
-	r.bench.measure(out, turn{t.name, c.name, round}, t.rows, func() (values, float64, error) {
-		r.load.noise = noise{}
-		limited, cancel := context.WithTimeout(ctx, t.limit)
-		defer cancel()
-		got, err := t.run(limited, r, c)
-		return got, r.load.noise.share(), err
-	})
+// sample is one test of one contender.
+func (r *rig) sample(ctx context.Context, t dhcpTest, c *dhcpServer) (values, float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, t.limit)
+	defer cancel()
+	r.load.noise = noise{}
+	got, err := t.run(ctx, r, c)
+	return got, r.load.noise.share(), err
 }
 
 var loopRows = []row{

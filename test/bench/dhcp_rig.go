@@ -33,10 +33,9 @@ func sizesFor(quick bool) sizes {
 // A rig is two namespaces joined by a veth pair: the server's, on one CPU, and the relay's, on another.
 type rig struct {
 	*bench
-	size    sizes
-	cpus    [2]string // of the server, of the load
-	load    *loader
-	started int
+	size sizes
+	cpus [2]string // of the server, of the load
+	load *loader
 }
 
 func newRig(ctx context.Context, b *bench) (*rig, error) {
@@ -64,12 +63,7 @@ func (r *rig) wire(ctx context.Context) error {
 	for _, a := range relays() {
 		steps = append(steps, []string{"addr", "add", a + "/12", "dev", "relay0"})
 	}
-	for _, args := range steps {
-		if out, err := exec.CommandContext(ctx, "ip", args...).CombinedOutput(); err != nil {
-			return fmt.Errorf("ip %v: %w: %s", args, err, out)
-		}
-	}
-	return nil
+	return ip(ctx, steps)
 }
 
 func (r *rig) close() {
@@ -88,9 +82,8 @@ type server struct {
 
 // start starts a contender without leases and waits until it offers an address.
 func (r *rig) start(ctx context.Context, c *dhcpServer, lease time.Duration) (*server, error) {
-	r.started++
-	dir := filepath.Join(r.dir, fmt.Sprintf("%s-%d", c.name, r.started))
-	if err := os.Mkdir(dir, 0o755); err != nil {
+	dir, err := r.scratch(c.name)
+	if err != nil {
 		return nil, err
 	}
 	args, env, err := c.args(r.binary, dir, serverOptions{lease: lease, probe: r.probe, quiet: r.silent})
@@ -122,11 +115,4 @@ func (s *server) again(ctx context.Context) error {
 	return fmt.Errorf("%s gives no address: %.600s", s.contender.name, text)
 }
 
-// stop ends it and removes what it wrote.
-func (s *server) stop() error {
-	s.end()
-	if s.rig.keep {
-		return nil
-	}
-	return os.RemoveAll(s.dir)
-}
+func (s *server) stop() error { return s.rig.leave(&s.process, s.dir) }

@@ -31,12 +31,10 @@ func relays() []string { return []string{"10.64.0.2", "10.64.0.3", "10.64.0.4", 
 
 // A dhcpServer is a contender. It is started in an empty folder, in which it keeps all that it writes.
 type dhcpServer struct {
-	name    string
-	program string // "": bootlab
-	unasked bool   // it takes part only where it is named
-	lazy    bool   // it stores no renewal early in a lease
-	args    func(binary, dir string, o serverOptions) (args, env []string, err error)
-	leases  func(ctx context.Context, r *rig, dir string) (map[string]netip.Addr, error) // by MAC; nil: cannot tell
+	entry
+	lazy   bool // it stores no renewal early in a lease
+	args   func(binary, dir string, o serverOptions) (args, env []string, err error)
+	leases func(ctx context.Context, r *rig, dir string) (map[string]netip.Addr, error) // by MAC; nil: cannot tell
 }
 
 // fakeCommand is the argument that makes this program a server without a memory: what it does is the most that can be measured.
@@ -66,23 +64,14 @@ type serverOptions struct {
 
 func (o serverOptions) seconds() int { return int(o.lease / time.Second) }
 
-func (c *dhcpServer) installed(binary string) error {
-	if c.program == "" {
-		_, err := os.Stat(binary)
-		return err
-	}
-	_, err := exec.LookPath(c.program)
-	return err
-}
-
 // dhcpServers are all contenders, bootlab first: the others are compared with it.
 func dhcpServers() []*dhcpServer {
 	return []*dhcpServer{
-		{name: "bootlab", lazy: true, args: bootlabDHCP, leases: bootlabLeases},
-		{name: "kea", program: "kea-dhcp4", args: keaDHCP},
-		{name: "isc", program: "dhcpd", lazy: true, args: iscDHCP},
-		{name: "dnsmasq", program: "dnsmasq", args: dnsmasqDHCP},
-		{name: "fake", program: "taskset", unasked: true, args: fakeDHCP},
+		{entry: entry{name: bootlabName}, lazy: true, args: bootlabDHCP, leases: bootlabLeases},
+		{entry: entry{name: "kea", program: "kea-dhcp4"}, args: keaDHCP},
+		{entry: entry{name: "isc", program: "dhcpd"}, lazy: true, args: iscDHCP},
+		{entry: entry{name: "dnsmasq", program: "dnsmasq"}, args: dnsmasqDHCP},
+		{entry: entry{name: "fake", program: "taskset", unasked: true}, args: fakeDHCP},
 	}
 }
 

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"regexp"
-	"slices"
 	"strconv"
 	"time"
 )
@@ -35,7 +33,7 @@ const httpLimit = 2 * time.Minute
 
 // web measures bootlab's boot plane beside nginx and a plain net/http server: contenders in turn within each round.
 func web(ctx context.Context, b *bench) error {
-	contenders, err := b.httpContenders(httpServers())
+	contenders, err := entrants(b, httpServers())
 	if err != nil {
 		return err
 	}
@@ -44,68 +42,26 @@ func web(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer r.close()
-	var lineup []string
-	for _, c := range contenders {
-		lineup = append(lineup, c.name)
-	}
-	out := newReport(lineup)
-	var rows []row
+	var trials []trial[*httpServer]
 	for _, t := range httpTests() {
-		if !b.wants(t.name) {
-			continue
-		}
-		rows = append(rows, t.rows...)
-		for round := range b.rounds {
-			for _, c := range contenders {
-				if c.name == "template" && t.name != "document" {
-					continue // it serves files as net/http does
-				}
-				if ctx.Err() != nil {
-					return ctx.Err()
-				}
-				r.measure(ctx, out, t, c, round)
-			}
-		}
+		trials = append(trials, trial[*httpServer]{t.name, t.rows, func(ctx context.Context, c *httpServer) (values, float64, error) {
+			return r.sample(ctx, t, c)
+		}})
 	}
-	return out.print(b, rows)
+	return contest(ctx, b, contenders, trials)
 }
 
-// httpContenders returns those that are asked for and installed, and says why another is not there.
-func (b *bench) httpContenders(all []*httpServer) (wanted []*httpServer, err error) {
-	for _, name := range b.only {
-		if !slices.ContainsFunc(all, func(c *httpServer) bool { return c.name == name }) {
-			return nil, fmt.Errorf("there is no contender %q", name)
-		}
+// sample is one test of one contender.
+func (r *httpRig) sample(ctx context.Context, t httpTest, c *httpServer) (values, float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, httpLimit)
+	defer cancel()
+	s, err := r.start(ctx, c)
+	if err != nil {
+		return nil, 0, err
 	}
-	for _, c := range all {
-		if len(b.only) > 0 && !slices.Contains(b.only, c.name) {
-			continue
-		}
-		if err := c.installed(b.binary); err != nil {
-			fmt.Fprintf(os.Stderr, "%s is skipped: %v\n", c.name, err)
-			continue
-		}
-		wanted = append(wanted, c)
-	}
-	if len(wanted) == 0 {
-		err = errors.New("no contender is left")
-	}
-	return wanted, err
-}
-
-// measure takes a test's sample of one contender.
-func (r *httpRig) measure(ctx context.Context, out *report, t httpTest, c *httpServer, round int) {
-	r.bench.measure(out, turn{t.name, c.name, round}, t.rows, func() (values, float64, error) {
-		limited, cancel := context.WithTimeout(ctx, httpLimit)
-		defer cancel()
-		s, err := r.start(limited, c)
-		if err != nil {
-			return nil, 0, err
-		}
-		r.noise = noise{}
-		got, err := t.run(limited, s)
-		return got, r.noise.share(), errors.Join(err, s.stop())
-	})
+	r.noise = noise{}
+	got, err := t.run(ctx, s)
+	return got, r.noise.share(), errors.Join(err, s.stop())
 }
 
 var bulkRows = []row{

@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -42,11 +41,10 @@ func httpSizesFor(quick bool) httpSizes {
 // An httpRig is two namespaces, the server's on one CPU and the load's on another, and what is fetched.
 type httpRig struct {
 	*bench
-	size    httpSizes
-	cpus    [2]string
-	root    string
-	noise   noise
-	started int
+	size  httpSizes
+	cpus  [2]string
+	root  string
+	noise noise
 }
 
 func newHTTPRig(ctx context.Context, b *bench) (*httpRig, error) {
@@ -118,11 +116,11 @@ type httpRunning struct {
 
 // start starts a contender and waits until it serves what it should.
 func (r *httpRig) start(ctx context.Context, c *httpServer) (*httpRunning, error) {
-	r.started++
-	s := &httpRunning{httpServer: c, rig: r, dir: filepath.Join(r.dir, fmt.Sprintf("%s-%d", strings.ReplaceAll(c.name, "/", "-"), r.started))}
-	if err := os.Mkdir(s.dir, 0o755); err != nil {
+	dir, err := r.scratch(c.name)
+	if err != nil {
 		return nil, err
 	}
+	s := &httpRunning{httpServer: c, rig: r, dir: dir}
 	args, err := c.args(r.binary, s.dir, r.root)
 	if err != nil {
 		return nil, err
@@ -166,14 +164,7 @@ func (s *httpRunning) get(ctx context.Context, path string) ([]byte, error) {
 	return io.ReadAll(resp.Body)
 }
 
-// stop ends it and removes what it wrote.
-func (s *httpRunning) stop() error {
-	s.end()
-	if s.rig.keep {
-		return nil
-	}
-	return os.RemoveAll(s.dir)
-}
+func (s *httpRunning) stop() error { return s.rig.leave(&s.process, s.dir) }
 
 // httpLoadCommand is the argument that makes this program the load, in a process and on a CPU of its own, for one order.
 const httpLoadCommand = "http-load"
@@ -192,23 +183,8 @@ type httpResult struct {
 
 // load has a path fetched by several clients at once.
 func (r *httpRig) load(ctx context.Context, o httpOrder) (got httpResult, err error) {
-	order, err := json.Marshal(o)
-	if err != nil {
-		return got, err
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return got, err
-	}
-	args := append(pinned(r.cpus[1]), self, httpLoadCommand)
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	cmd.Stdin, cmd.Stderr = bytes.NewReader(order), os.Stderr
-	var out []byte
-	r.noise.during(func() { out, err = cmd.Output() })
-	if err != nil {
-		return got, fmt.Errorf("load: %w", err)
-	}
-	return got, json.Unmarshal(out, &got)
+	r.noise.during(func() { err = carryOut(ctx, pinned(r.cpus[1]), httpLoadCommand, o, &got) })
+	return got, err
 }
 
 // beHTTPLoad carries out one order.

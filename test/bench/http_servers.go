@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"text/template"
@@ -16,11 +15,10 @@ import (
 
 // An httpServer is a contender. Below dir it may write; all serve the folder root, and the script.
 type httpServer struct {
-	name    string
-	program string // "": bootlab, or this program
-	files   string // the path of public/ there
-	script  string // the path of the rendered script there
-	args    func(binary, dir, root string) ([]string, error)
+	entry
+	files  string // the path of public/ there
+	script string // the path of the rendered script there
+	args   func(binary, dir, root string) ([]string, error)
 }
 
 const (
@@ -34,20 +32,11 @@ const (
 // httpServers are all contenders, bootlab first: the others are compared with it.
 func httpServers() []*httpServer {
 	return []*httpServer{
-		{name: bootlabName, files: "/files/public", script: "/boot/" + benchMAC + "/boot.ipxe", args: bootlabHTTP},
-		{name: "nginx", program: "nginx", files: "/public", script: "/public/" + scriptName, args: nginxHTTP},
-		{name: "net/http", files: "/public", script: "/script", args: plainHTTP},
-		{name: "template", files: "/public", script: "/rendered", args: plainHTTP},
+		{entry: entry{name: bootlabName}, files: "/files/public", script: "/boot/" + benchMAC + "/boot.ipxe", args: bootlabHTTP},
+		{entry: entry{name: "nginx", program: "nginx"}, files: "/public", script: "/public/" + scriptName, args: nginxHTTP},
+		{entry: entry{name: "net/http"}, files: "/public", script: "/script", args: plainHTTP},
+		{entry: entry{name: "template", only: []string{"document"}}, files: "/public", script: "/rendered", args: plainHTTP},
 	}
-}
-
-func (c *httpServer) installed(binary string) error {
-	if c.program == "" {
-		_, err := os.Stat(binary)
-		return err
-	}
-	_, err := exec.LookPath(c.program)
-	return err
 }
 
 func bootlabHTTP(binary, dir, root string) ([]string, error) {

@@ -141,6 +141,7 @@ type bench struct {
 	retakes                          int // of a sample that others disturbed
 	quick, json, probe, silent, keep bool
 	only, tests                      []string // none: all
+	started                          int      // contenders, of this measurement
 }
 
 // check finds what was misspelled before anything is started.
@@ -173,12 +174,16 @@ func (b bench) of(m measurement) *bench {
 
 // network makes the segment that everything is served on.
 func network(ctx context.Context) error {
-	for _, args := range [][]string{
+	return ip(ctx, [][]string{
 		{"link", "set", "lo", "up"},
 		{"link", "add", "br0", "type", "bridge"},
 		{"addr", "add", "10.0.0.1/8", "dev", "br0"},
 		{"link", "set", "br0", "up"},
-	} {
+	})
+}
+
+func ip(ctx context.Context, steps [][]string) error {
+	for _, args := range steps {
 		if out, err := exec.CommandContext(ctx, "ip", args...).CombinedOutput(); err != nil {
 			return fmt.Errorf("ip %v: %w: %s", args, err, out)
 		}

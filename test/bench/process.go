@@ -1,12 +1,17 @@
 package main
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -95,4 +100,42 @@ func (p *process) end() {
 	stop([]*exec.Cmd{p.cmd})
 	p.cmd = nil
 	_ = p.log.Close()
+}
+
+// scratch makes the folder of a contender that is about to start.
+func (b *bench) scratch(name string) (dir string, err error) {
+	b.started++
+	dir = filepath.Join(b.dir, fmt.Sprintf("%s-%d", strings.ReplaceAll(name, "/", "-"), b.started))
+	return dir, os.Mkdir(dir, 0o755)
+}
+
+// leave ends a contender and removes what it wrote.
+func (b *bench) leave(p *process, dir string) error {
+	p.end()
+	if b.keep {
+		return nil
+	}
+	return os.RemoveAll(dir)
+}
+
+// carryOut makes this program a load, in a process of its own behind the words in front, for one order. Order and answer
+// are JSON.
+func carryOut(ctx context.Context, front []string, command string, order, answer any) error {
+	line, err := json.Marshal(order)
+	if err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	args := slices.Concat(front, []string{self, command})
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Stdin, cmd.Stderr = bytes.NewReader(line), os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("%s: %w", command, err)
+	}
+	return json.Unmarshal(out, answer)
 }

@@ -1,15 +1,9 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
-	"slices"
-	"strings"
-	"syscall"
 	"time"
 
 	"bootlab/test/bench/bootload"
@@ -46,7 +40,7 @@ var rackRows = []row{
 
 // bootStorm switches many machines on at once and lets them boot from bootlab, then from dnsmasq and nginx.
 func bootStorm(ctx context.Context, b *bench) error {
-	contenders, err := b.stormContenders(stormServers())
+	contenders, err := entrants(b, stormServers())
 	if err != nil {
 		return err
 	}
@@ -62,44 +56,12 @@ func bootStorm(ctx context.Context, b *bench) error {
 	if err := s.lay(ctx); err != nil {
 		return err
 	}
-	var lineup []string
-	for _, c := range contenders {
-		lineup = append(lineup, c.name)
-	}
-	out := newReport(lineup)
-	for round := range b.rounds {
-		for _, c := range contenders {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			b.measure(out, turn{"storm", c.name, round}, rackRows, func() (values, float64, error) { return s.run(ctx, c) })
-		}
-	}
-	return out.print(b, rackRows)
-}
-
-// stormContenders returns those that are asked for and installed.
-func (b *bench) stormContenders(all []stormContender) (wanted []stormContender, err error) {
-	for _, name := range b.only {
-		if !slices.ContainsFunc(all, func(c stormContender) bool { return c.name == name }) {
-			return nil, fmt.Errorf("there is no contender %q", name)
-		}
-	}
-	for _, c := range all {
-		if len(b.only) > 0 && !slices.Contains(b.only, c.name) {
-			continue
-		}
-		if _, err := exec.LookPath(cmp.Or(c.program, b.binary)); err != nil {
-			fmt.Fprintf(os.Stderr, "%s is skipped: %v\n", c.name, err)
-			continue
-		}
-		wanted = append(wanted, c)
-	}
-	return wanted, nil
+	b.tests = nil // it has but this one
+	return contest(ctx, b, contenders, []trial[*stormContender]{{"storm", rackRows, s.run}})
 }
 
 // run starts a contender without a memory of anything and lets all machines boot from it.
-func (s *stormRig) run(ctx context.Context, c stormContender) (got values, foreign float64, err error) {
+func (s *stormRig) run(ctx context.Context, c *stormContender) (got values, foreign float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, stormLimit)
 	defer cancel()
 	running, err := s.start(ctx, c)
@@ -147,20 +109,6 @@ func stormValues(r bootload.Result, cpu, before, peak float64) values {
 
 // boot is the rack, in its own process.
 func (s *stormRig) boot(ctx context.Context) (r bootload.Result, err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return r, err
-	}
-	cfg, err := json.Marshal(s.config())
-	if err != nil {
-		return r, err
-	}
-	cmd := exec.CommandContext(ctx, "taskset", "-c", s.cpus[1], self, bootCommand)
-	cmd.Stdin, cmd.Stderr = strings.NewReader(string(cfg)), os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	out, err := cmd.Output()
-	if err != nil {
-		return r, fmt.Errorf("the rack: %w", err)
-	}
-	return r, json.Unmarshal(out, &r)
+	err = carryOut(ctx, []string{"taskset", "-c", s.cpus[1]}, bootCommand, s.config(), &r)
+	return r, err
 }

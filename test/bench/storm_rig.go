@@ -79,16 +79,15 @@ func writeNoise(path string, size int) error {
 
 // A stormContender serves the whole chain.
 type stormContender struct {
-	name     string
-	program  string // "": bootlab
+	entry
 	commands func(s *stormRig, dir string) ([][]string, error)
 }
 
-func stormServers() []stormContender {
-	return []stormContender{
-		{"bootlab", "", func(s *stormRig, dir string) ([][]string, error) { return s.bootlab(dir, s.machines) }},
-		{"bootlab-10k", "", func(s *stormRig, dir string) ([][]string, error) { return s.bootlab(dir, 10_000) }},
-		{"dnsmasq+nginx", "nginx", (*stormRig).dnsmasqNginx},
+func stormServers() []*stormContender {
+	return []*stormContender{
+		{entry{name: bootlabName}, func(s *stormRig, dir string) ([][]string, error) { return s.bootlab(dir, s.machines) }},
+		{entry{name: "bootlab-10k"}, func(s *stormRig, dir string) ([][]string, error) { return s.bootlab(dir, 10_000) }},
+		{entry{name: "dnsmasq+nginx", program: "nginx"}, (*stormRig).dnsmasqNginx},
 	}
 }
 
@@ -151,10 +150,9 @@ http { sendfile on; tcp_nopush on; access_log %[1]s/access.log;
 }
 
 // start starts a contender on its one CPU and waits until it gives addresses and serves files.
-func (s *stormRig) start(ctx context.Context, c stormContender) (running []*process, err error) {
-	s.started++
-	dir := filepath.Join(s.dir, c.name+"-"+strconv.Itoa(s.started))
-	if err := os.Mkdir(dir, 0o755); err != nil {
+func (s *stormRig) start(ctx context.Context, c *stormContender) (running []*process, err error) {
+	dir, err := s.scratch(c.name)
+	if err != nil {
 		return nil, err
 	}
 	commands, err := c.commands(s, dir)

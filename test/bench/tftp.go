@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"bootlab/test/bench/tftpload"
@@ -40,7 +39,7 @@ const tftpLimit = time.Minute
 
 // tftp measures bootlab's TFTP beside dnsmasq, tftpd-hpa and atftpd: contenders in turn within each round.
 func tftp(ctx context.Context, b *bench) error {
-	contenders, err := b.tftpContenders(tftpServers())
+	contenders, err := entrants(b, tftpServers())
 	if err != nil {
 		return err
 	}
@@ -49,65 +48,26 @@ func tftp(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer r.close()
-	var lineup []string
-	for _, c := range contenders {
-		lineup = append(lineup, c.name)
-	}
-	out := newReport(lineup)
-	var rows []row
+	var trials []trial[*tftpServer]
 	for _, t := range tftpTests() {
-		if !b.wants(t.name) {
-			continue
-		}
-		rows = append(rows, t.rows...)
-		for round := range b.rounds {
-			for _, c := range contenders {
-				if ctx.Err() != nil {
-					return ctx.Err()
-				}
-				r.measure(ctx, out, t, c, round)
-			}
-		}
+		trials = append(trials, trial[*tftpServer]{t.name, t.rows, func(ctx context.Context, c *tftpServer) (values, float64, error) {
+			return r.sample(ctx, t, c)
+		}})
 	}
-	return out.print(b, rows)
+	return contest(ctx, b, contenders, trials)
 }
 
-// tftpContenders returns those that are asked for and installed, and says why another is not there.
-func (b *bench) tftpContenders(all []*tftpServer) (wanted []*tftpServer, err error) {
-	for _, name := range b.only {
-		if !slices.ContainsFunc(all, func(c *tftpServer) bool { return c.name == name }) {
-			return nil, fmt.Errorf("there is no contender %q", name)
-		}
+// sample is one test of one contender.
+func (r *tftpRig) sample(ctx context.Context, t tftpTest, c *tftpServer) (values, float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, tftpLimit)
+	defer cancel()
+	s, err := r.start(ctx, c)
+	if err != nil {
+		return nil, 0, err
 	}
-	for _, c := range all {
-		if len(b.only) > 0 && !slices.Contains(b.only, c.name) {
-			continue
-		}
-		if err := c.installed(b.binary); err != nil {
-			fmt.Fprintf(os.Stderr, "%s is skipped: %v\n", c.name, err)
-			continue
-		}
-		wanted = append(wanted, c)
-	}
-	if len(wanted) == 0 {
-		err = errors.New("no contender is left")
-	}
-	return wanted, err
-}
-
-// measure takes a test's sample of one contender.
-func (r *tftpRig) measure(ctx context.Context, out *report, t tftpTest, c *tftpServer, round int) {
-	r.bench.measure(out, turn{t.name, c.name, round}, t.rows, func() (values, float64, error) {
-		limited, cancel := context.WithTimeout(ctx, tftpLimit)
-		defer cancel()
-		s, err := r.start(limited, c)
-		if err != nil {
-			return nil, 0, err
-		}
-		r.noise = noise{}
-		got, err := t.run(limited, s)
-		return got, r.noise.share(), errors.Join(err, s.stop())
-	})
+	r.noise = noise{}
+	got, err := t.run(ctx, s)
+	return got, r.noise.share(), errors.Join(err, s.stop())
 }
 
 // whole fetches a file and refuses a result that is not the whole file.

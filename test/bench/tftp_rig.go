@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -45,12 +44,11 @@ func tftpSizesFor(quick bool) tftpSizes {
 // A tftpRig is two namespaces, the server's on one CPU and the load's on another, and what is fetched.
 type tftpRig struct {
 	*bench
-	size    tftpSizes
-	cpus    [2]string
-	root    string // what is served
-	wire    *exec.Cmd
-	noise   noise
-	started int
+	size  tftpSizes
+	cpus  [2]string
+	root  string // what is served
+	wire  *exec.Cmd
+	noise noise
 }
 
 func newTFTPRig(ctx context.Context, b *bench) (*tftpRig, error) {
@@ -105,15 +103,6 @@ func (r *tftpRig) lay(ctx context.Context) error {
 	return ip(ctx, steps)
 }
 
-func ip(ctx context.Context, steps [][]string) error {
-	for _, args := range steps {
-		if out, err := exec.CommandContext(ctx, "ip", args...).CombinedOutput(); err != nil {
-			return fmt.Errorf("ip %v: %w: %s", args, err, out)
-		}
-	}
-	return nil
-}
-
 // startWire starts the wire on the load's CPU and waits for its devices.
 func (r *tftpRig) startWire(ctx context.Context) error {
 	self, err := os.Executable()
@@ -153,11 +142,11 @@ type tftpRunning struct {
 
 // start starts a contender and waits until it serves.
 func (r *tftpRig) start(ctx context.Context, c *tftpServer) (*tftpRunning, error) {
-	r.started++
-	s := &tftpRunning{tftpServer: c, rig: r, dir: filepath.Join(r.dir, fmt.Sprintf("%s-%d", c.name, r.started))}
-	if err := os.Mkdir(s.dir, 0o755); err != nil {
+	dir, err := r.scratch(c.name)
+	if err != nil {
 		return nil, err
 	}
+	s := &tftpRunning{tftpServer: c, rig: r, dir: dir}
 	args, err := c.args(r.binary, s.dir, r.root)
 	if err != nil {
 		return nil, err
@@ -179,14 +168,7 @@ func (r *tftpRig) start(ctx context.Context, c *tftpServer) (*tftpRunning, error
 	return nil, errors.Join(fmt.Errorf("%s serves nothing: %.600s", c.name, text), s.stop())
 }
 
-// stop ends it and removes what it wrote.
-func (s *tftpRunning) stop() error {
-	s.end()
-	if s.rig.keep {
-		return nil
-	}
-	return os.RemoveAll(s.dir)
-}
+func (s *tftpRunning) stop() error { return s.rig.leave(&s.process, s.dir) }
 
 // tftpLoadCommand is the argument that makes this program the load, in a process and on a CPU of its own, for one order.
 const tftpLoadCommand = "tftp-load"
@@ -203,23 +185,9 @@ func (r *tftpRig) fetch(ctx context.Context, file string, cfg tftpload.Config) (
 		cfg.Server = near()
 	}
 	cfg.Name = "public/" + file
-	order, err := json.Marshal(tftpOrder{File: filepath.Join(r.root, "public", file), Config: cfg})
-	if err != nil {
-		return got, err
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return got, err
-	}
-	args := append(pinned(r.cpus[1]), self, tftpLoadCommand)
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	cmd.Stdin, cmd.Stderr = bytes.NewReader(order), os.Stderr
-	var out []byte
-	r.noise.during(func() { out, err = cmd.Output() })
-	if err != nil {
-		return got, fmt.Errorf("load: %w", err)
-	}
-	return got, json.Unmarshal(out, &got)
+	order := tftpOrder{File: filepath.Join(r.root, "public", file), Config: cfg}
+	r.noise.during(func() { err = carryOut(ctx, pinned(r.cpus[1]), tftpLoadCommand, order, &got) })
+	return got, err
 }
 
 func near() netip.AddrPort { return netip.AddrPortFrom(netip.MustParseAddr(nearAddr), 69) }

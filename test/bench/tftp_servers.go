@@ -3,35 +3,24 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 )
 
 // A tftpServer is a contender. args may write below dir; all serve the folder root.
 type tftpServer struct {
-	name    string
-	program string // "": bootlab
-	forks   bool   // its transfers are other processes, whose CPU time nobody adds up
-	args    func(binary, dir, root string) ([]string, error)
+	entry
+	forks bool // its transfers are other processes, whose CPU time nobody adds up
+	args  func(binary, dir, root string) ([]string, error)
 }
 
 // tftpServers are all contenders, bootlab first: the others are compared with it.
 func tftpServers() []*tftpServer {
 	return []*tftpServer{
-		{name: bootlabName, args: bootlabTFTP},
-		{name: "dnsmasq", program: "dnsmasq", args: dnsmasqTFTP},
-		{name: "hpa", program: "in.tftpd", forks: true, args: hpaTFTP},
-		{name: "atftpd", program: unpacked, args: atftpdTFTP},
+		{entry: entry{name: bootlabName}, args: bootlabTFTP},
+		{entry: entry{name: "dnsmasq", program: "dnsmasq"}, args: dnsmasqTFTP},
+		{entry: entry{name: "hpa", program: "in.tftpd"}, forks: true, args: hpaTFTP},
+		{entry: entry{name: "atftpd", program: unpacked}, args: atftpdTFTP},
 	}
-}
-
-func (c *tftpServer) installed(binary string) error {
-	if c.program == "" {
-		_, err := os.Stat(binary)
-		return err
-	}
-	_, err := exec.LookPath(c.program)
-	return err
 }
 
 // unpacked is where test/deps.sh leaves atftpd, which cannot be installed beside tftpd-hpa.

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+)
+
+// An entry is what every contender has. program is what must be installed for it; "": bootlab, or this program.
+type entry struct {
+	name    string
+	program string
+	unasked bool     // it takes part only where it is named
+	only    []string // the tests that it takes part in; none: all
+}
+
+func (e *entry) entered() *entry { return e }
+
+// An entrant is a contender of some measurement: it embeds an entry.
+type entrant interface{ entered() *entry }
+
+func (e *entry) installed(binary string) error {
+	if e.program == "" {
+		_, err := os.Stat(binary)
+		return err
+	}
+	_, err := exec.LookPath(e.program)
+	return err
+}
+
+func (e *entry) wanted(only []string) bool {
+	if len(only) == 0 {
+		return !e.unasked
+	}
+	return slices.Contains(only, e.name)
+}
+
+// entrants returns those that are asked for and installed, and says why another is not there.
+func entrants[C entrant](b *bench, all []C) (wanted []C, err error) {
+	for _, name := range b.only {
+		if !slices.ContainsFunc(all, func(c C) bool { return c.entered().name == name }) {
+			return nil, fmt.Errorf("there is no contender %q", name)
+		}
+	}
+	for _, c := range all {
+		e := c.entered()
+		if !e.wanted(b.only) {
+			continue
+		}
+		if err := e.installed(b.binary); err != nil {
+			fmt.Fprintf(os.Stderr, "%s is skipped: %v\n", e.name, err)
+			continue
+		}
+		wanted = append(wanted, c)
+	}
+	if len(wanted) == 0 {
+		err = errors.New("no contender is left")
+	}
+	return wanted, err
+}
+
+// A trial is one test of all contenders. take returns what it measured of one, and the part of a CPU that others used.
+type trial[C entrant] struct {
+	name string
+	rows []row
+	take func(context.Context, C) (values, float64, error)
+}
+
+// contest holds the trials that are asked for, contenders in turn within each round, and prints the table.
+func contest[C entrant](ctx context.Context, b *bench, contenders []C, trials []trial[C]) error {
+	var lineup []string
+	for _, c := range contenders {
+		lineup = append(lineup, c.entered().name)
+	}
+	out := newReport(lineup)
+	var rows []row
+	for _, t := range trials {
+		if !b.wants(t.name) {
+			continue
+		}
+		rows = append(rows, t.rows...)
+		if err := t.hold(ctx, b, out, contenders); err != nil {
+			return err
+		}
+	}
+	return out.print(b, rows)
+}
+
+func (t trial[C]) hold(ctx context.Context, b *bench, out *report, contenders []C) error {
+	for round := range b.rounds {
+		for _, c := range contenders {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			e := c.entered()
+			if len(e.only) > 0 && !slices.Contains(e.only, t.name) {
+				continue
+			}
+			b.measure(out, turn{t.name, e.name, round}, t.rows, func() (values, float64, error) { return t.take(ctx, c) })
+		}
+	}
+	return nil
+}
