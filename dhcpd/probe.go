@@ -14,11 +14,11 @@ import (
 
 const (
 	// maxProbes is how many offers may wait for a probe at a time, and probeBurst and probeRate how many newcomers are
-	// made to wait: racks that are switched on at once, not a flood, whose questions would reach every machine of the
-	// segment. The survey ahead goes on all the time, so that in quiet times nobody waits.
-	maxProbes  = 512
-	probeBurst = 256
-	probeRate  = 128 // a second
+	// made to wait: a rack that is switched on is not slowed down. The survey ahead goes on all the time, so that in quiet
+	// times nobody waits and nothing is given away unseen.
+	maxProbes  = 16
+	probeBurst = 8
+	probeRate  = 2 // a second
 	// maxTries is how many addresses are tried for one question before the machine has to ask again.
 	maxTries = 4
 
