@@ -45,7 +45,7 @@ func startLoader(ctx context.Context, cpu string) (*loader, error) {
 	if err != nil {
 		return nil, err
 	}
-	args := append(pinned(cpu), self, loadCommand)
+	args := append(onCPU(cpu), self, loadCommand)
 	l := &loader{cmd: exec.CommandContext(ctx, args[0], args[1:]...)}
 	l.cmd.Stderr = os.Stderr
 	if l.in, err = l.cmd.StdinPipe(); err != nil {

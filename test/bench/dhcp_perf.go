@@ -148,7 +148,7 @@ func (r *rig) perf(ctx context.Context, c *dhcpServer, args ...string) (p *perfO
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
-	args = slices.Concat(pinned(r.cpus[1]), []string{"perfdhcp", "-4", "-l", relays()[0], "-g", "single", "-W", "500000"}, args, []string{dhcpAddress})
+	args = slices.Concat(onCPU(r.cpus[1]), []string{"perfdhcp", "-4", "-l", relays()[0], "-g", "single", "-W", "500000"}, args, []string{dhcpAddress})
 	// Into a file: a pipe would have us read beside it while it measures.
 	path := filepath.Join(s.dir, "perfdhcp")
 	out, err := os.Create(path)

@@ -103,7 +103,7 @@ func (r *rig) start(ctx context.Context, c *dhcpServer, lease time.Duration) (*s
 // again starts it on what is on disk.
 func (s *server) again(ctx context.Context) error {
 	log := filepath.Join(s.dir, "log")
-	if err := s.begin(s.rig.cpus[0], serverSpace, s.args, s.env, log); err != nil {
+	if err := s.begin(onCPU(s.rig.cpus[0]), serverSpace, s.args, s.env, log); err != nil {
 		return err
 	}
 	for range 15 {

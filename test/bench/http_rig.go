@@ -126,7 +126,7 @@ func (r *httpRig) start(ctx context.Context, c *httpServer) (*httpRunning, error
 		return nil, err
 	}
 	log := filepath.Join(s.dir, "log")
-	if err := s.begin(r.cpus[0], httpSpace, args, nil, log); err != nil {
+	if err := s.begin(pinned(r.cpus[0]), httpSpace, args, nil, log); err != nil {
 		return nil, err
 	}
 	for range 200 {

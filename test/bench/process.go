@@ -43,17 +43,21 @@ type process struct {
 	log *os.File
 }
 
-// pinned are the words in front of a command that give it one CPU, which others who use the machine meanwhile cannot take from it.
-// taskset and chrt become the command, so it has its CPU from the start.
-func pinned(cpu string) []string { return []string{"taskset", "-c", cpu, "chrt", "--rr", "10"} }
+// onCPU are the words in front of a command that give it one CPU. taskset becomes the command, so it has its CPU from the
+// start.
+func onCPU(cpu string) []string { return []string{"taskset", "-c", cpu} }
 
-// begin starts a server on one CPU, in a namespace. What it writes is added to the file log.
-func (p *process) begin(cpu, space string, args, env []string, log string) (err error) {
+// pinned are the same for a CPU that others who use the machine meanwhile cannot take from it. It changes how threads of one
+// process take turns: DHCP is measured without.
+func pinned(cpu string) []string { return append(onCPU(cpu), "chrt", "--rr", "10") }
+
+// begin starts a server behind the words in front, in a namespace. What it writes is added to the file log.
+func (p *process) begin(front []string, space string, args, env []string, log string) (err error) {
 	p.log, err = os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
-	args = slices.Concat(pinned(cpu), []string{"ip", "netns", "exec", space}, args)
+	args = slices.Concat(front, []string{"ip", "netns", "exec", space}, args)
 	p.cmd = exec.Command(args[0], args[1:]...)
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log

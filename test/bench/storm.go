@@ -109,6 +109,6 @@ func stormValues(r bootload.Result, cpu, before, peak float64) values {
 
 // boot is the rack, in its own process.
 func (s *stormRig) boot(ctx context.Context) (r bootload.Result, err error) {
-	err = carryOut(ctx, []string{"taskset", "-c", s.cpus[1]}, bootCommand, s.config(), &r)
+	err = carryOut(ctx, onCPU(s.cpus[1]), bootCommand, s.config(), &r)
 	return r, err
 }

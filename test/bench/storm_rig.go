@@ -162,7 +162,7 @@ func (s *stormRig) start(ctx context.Context, c *stormContender) (running []*pro
 	log := filepath.Join(dir, "log")
 	for _, args := range commands {
 		p := &process{}
-		if err := p.begin(s.cpus[0], serverSpace, args, nil, log); err != nil {
+		if err := p.begin(pinned(s.cpus[0]), serverSpace, args, nil, log); err != nil {
 			return running, err
 		}
 		running = append(running, p)

@@ -152,7 +152,7 @@ func (r *tftpRig) start(ctx context.Context, c *tftpServer) (*tftpRunning, error
 		return nil, err
 	}
 	log := filepath.Join(s.dir, "log")
-	if err := s.begin(r.cpus[0], tftpSpace, args, nil, log); err != nil {
+	if err := s.begin(pinned(r.cpus[0]), tftpSpace, args, nil, log); err != nil {
 		return nil, err
 	}
 	for range 40 {

@@ -134,8 +134,9 @@ func TestStorm(t *testing.T) {
 	if installed != machines {
 		t.Errorf("%d machines of the rack, want %d", installed, machines)
 	}
-	d.wantStages(t, "rack-0", event.DHCPAck, event.TFTPServed, event.ScriptServed, event.FileServed, event.FileServed,
+	d.wantStages(t, "rack-0", event.DHCPAck, event.DHCPAck, event.ScriptServed, event.FileServed, event.FileServed,
 		event.ConfigServed, event.InstallDone)
+	d.wantStages(t, "rack-0", event.DHCPAck, event.TFTPServed) // told when the last block is acknowledged: iPXE may be further then
 }
 
 // wantStages holds that these events stand in the timeline of a host, in this order.
