@@ -89,24 +89,17 @@ func (d *Desk) script(ctx context.Context, t *Table, mac lab.MAC, from netip.Add
 	if err := d.mayAsk(h, mac, from); err != nil {
 		return nil, "", err
 	}
-	r := t.recipes[h.Profile]
-	data, err := r.Data(t.lab, h, mac, "")
-	if err == nil {
-		err = firstFault(r, data)
-	}
-	if err != nil {
-		return nil, "", later("render what "+h.Name+" boots", err)
-	}
-	ticket, err := d.deps.Installs.Boot(ctx, h, install.Ask{NIC: mac, Signs: signs(r.Done(data))})
+	ticket, err := d.deps.Installs.Boot(ctx, h, install.Ask{NIC: mac, Prepare: func() (install.Signs, error) { return t.prepare(h, mac) }})
 	switch {
 	case err != nil:
-		return nil, "", later("keep the state of this boot", err)
+		return nil, "", unbooted(err)
 	case ticket.Held:
 		return local("keeps installing and is held"), "local boot, held", nil
 	case ticket.LocalBoot:
 		return local("is installed"), "local boot", nil
 	}
-	data, err = r.Data(t.lab, h, mac, ticket.Token)
+	r := t.recipes[h.Profile]
+	data, err := r.Data(t.lab, h, mac, ticket.Token)
 	if err == nil {
 		script, err = l.script(r, data)
 	}
@@ -116,8 +109,30 @@ func (d *Desk) script(ctx context.Context, t *Table, mac lab.MAC, from netip.Add
 	return script, "profile " + h.Profile.Name, nil
 }
 
-// firstFault returns why the machine would not get far: its script, or a document of its boot, cannot be rendered or is
-// broken. It must not begin a boot, let alone wipe its disk. A document that is not there yet may come meanwhile.
+// prepare returns how the end of an install of h will be known. The error is a *Refusal: the machine would not get far, as its
+// script, or a document of its boot, cannot be rendered or is broken. It must not begin a boot, let alone wipe its disk. A
+// document that is not there yet may come meanwhile.
+func (t *Table) prepare(h *lab.Host, mac lab.MAC) (install.Signs, error) {
+	r := t.recipes[h.Profile]
+	data, err := r.Data(t.lab, h, mac, "")
+	if err == nil {
+		err = firstFault(r, data)
+	}
+	if err != nil {
+		return 0, later("render what "+h.Name+" boots", err)
+	}
+	return signs(r.Done(data)), nil
+}
+
+// unbooted is why a boot did not begin.
+func unbooted(err error) error {
+	if refusal := (*Refusal)(nil); errors.As(err, &refusal) {
+		return refusal
+	}
+	return later("keep the state of this boot", err)
+}
+
+// firstFault returns why a machine would not get far, if anything.
 func firstFault(r *recipe.Recipe, data recipe.Data) error {
 	if faults := r.Faults(data); len(faults) > 0 {
 		return faults[0].Err

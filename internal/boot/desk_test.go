@@ -355,6 +355,13 @@ func TestOneHostFails(t *testing.T) {
 	if got := r.installs.Status(l.Host("worker-1")).State; got != install.Armed {
 		t.Errorf("it is %s, want armed: nothing began", got)
 	}
+	if err := r.installs.MarkInstalled(t.Context(), l.Host("worker-1")); err != nil {
+		t.Fatal(err)
+	}
+	script, err := r.Script(t.Context(), lab.MAC{0x52, 0x54, 0, 0, 2, 6}, netip.MustParseAddr("192.168.16.26"), lab.ScriptName)
+	if err != nil || !strings.Contains(string(script), "its own disk") {
+		t.Errorf("installed, it gets %q, %v; want its own disk, whatever its document says", script, err)
+	}
 }
 
 // TestImage is about machines that boot without asking us: their hypervisor hands over the document.

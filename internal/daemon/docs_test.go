@@ -4,17 +4,30 @@ import (
 	"bytes"
 	"flag"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"bootlab/internal/metrics"
+	"bootlab/internal/mirror"
 	"bootlab/internal/netlab"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/metrics.md")
+
+// shows reports whether a metric has a value already.
+func shows(t *testing.T, g prometheus.Gatherer, name string) bool {
+	t.Helper()
+	families, err := g.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == name })
+}
 
 // TestMetricsPage holds docs/metrics.md against what a whole daemon shows. Run with -update to rewrite it.
 func TestMetricsPage(t *testing.T) {
@@ -24,6 +37,7 @@ func TestMetricsPage(t *testing.T) {
 	r.write(lab + "mirrors: {debian: \"http://127.0.0.1:9/debian\"}\nbalancers:\n  web: {listen: \"10.76.0.1:80\", backends: [\"a:80\"], check: {kind: none}}\n")
 	r.registry = prometheus.NewRegistry()
 	r.start()
+	r.until("the mirror's folder was looked through", func() bool { return shows(t, r.registry, mirror.MetricBytes) })
 	var got bytes.Buffer
 	if err := metrics.Doc(&got, r.registry); err != nil {
 		t.Fatal(err)

@@ -48,7 +48,7 @@ hosts: {a: {mac: 52:54:00:00:00:01, ip: 10.0.0.9, profile: p}}
 	d := &Daemon{log: slog.New(slog.DiscardHandler), watch: newInstallWatch(), learned: &learned{store: store, book: book, installs: installs}}
 	d.current.Store(&snapshot.Snapshot{Lab: l})
 	h := l.Host("a")
-	ticket, err := installs.Boot(t.Context(), h, install.Ask{Signs: install.NextBoot | install.SystemLease})
+	ticket, err := installs.Boot(t.Context(), h, install.Ask{Prepare: func() (install.Signs, error) { return install.NextBoot | install.SystemLease, nil }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -120,8 +120,17 @@ func (m *Machine) status(h *lab.Host) Status {
 
 // An Ask is what is known of a boot that begins.
 type Ask struct {
-	NIC   lab.MAC // that asks for the script
-	Signs Signs   // by which this install will be known to be over
+	NIC lab.MAC // that asks for the script
+	// Prepare is called when a boot is to begin; not where one goes on, nor for a machine that starts from its disk. It
+	// returns by which signs this install will be known to be over. Its error keeps the boot from beginning. Nil: no signs.
+	Prepare func() (Signs, error)
+}
+
+func (a Ask) prepare() (Signs, error) {
+	if a.Prepare == nil {
+		return 0, nil
+	}
+	return a.Prepare()
 }
 
 // A Ticket says what a boot gets.
@@ -132,7 +141,8 @@ type Ticket struct {
 }
 
 // Boot is called when h asks for its script. It decides between installer and disk, mints the token of the boot and is
-// durable when it returns. A host whose installer was at work counts as installed if nothing else could have told.
+// durable when it returns. A host whose installer was at work counts as installed if nothing else could have told. An error
+// of ask.Prepare is returned as it is.
 func (m *Machine) Boot(ctx context.Context, h *lab.Host, ask Ask) (Ticket, error) {
 	m.transition.Lock()
 	defer m.transition.Unlock()
@@ -198,8 +208,12 @@ func (m *Machine) begin(ctx context.Context, h *lab.Host, s Status, ask Ask) (Ti
 	if s.State == Installed { // install: always
 		s.Attempts = 0
 	}
+	signs, err := ask.prepare()
+	if err != nil {
+		return Ticket{}, err
+	}
 	now, token := m.deps.Now(), rand.Text()
-	next := Status{State: Booting, Since: now, Attempts: s.Attempts + 1, Signs: ask.Signs, Minted: now, NIC: ask.NIC}.withToken(token)
+	next := Status{State: Booting, Since: now, Attempts: s.Attempts + 1, Signs: signs, Minted: now, NIC: ask.NIC}.withToken(token)
 	if s.State == Live {
 		next.State, next.Attempts = Live, 0
 	}

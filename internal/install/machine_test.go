@@ -52,11 +52,16 @@ func (r *rig) reopen() {
 
 func (r *rig) boot(h *lab.Host) install.Ticket {
 	r.t.Helper()
-	t, err := r.Boot(r.t.Context(), h, install.Ask{Signs: install.Call})
+	t, err := r.Boot(r.t.Context(), h, install.Ask{Prepare: by(install.Call)})
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	return t
+}
+
+// by prepares a boot whose install will be known to be over by these signs.
+func by(s install.Signs) func() (install.Signs, error) {
+	return func() (install.Signs, error) { return s, nil }
 }
 
 func (r *rig) want(h *lab.Host, s install.State) {
@@ -164,7 +169,7 @@ func TestComesBack(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			r, h := newRig(t), host(lab.InstallOnce)
-			ticket, err := r.Boot(t.Context(), h, install.Ask{Signs: install.NextBoot})
+			ticket, err := r.Boot(t.Context(), h, install.Ask{Prepare: by(install.NextBoot)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -172,7 +177,7 @@ func TestComesBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.now = r.now.Add(tt.after)
-			got, err := r.Boot(t.Context(), h, install.Ask{Signs: install.NextBoot})
+			got, err := r.Boot(t.Context(), h, install.Ask{Prepare: by(install.NextBoot)})
 			if err != nil || got.LocalBoot != tt.local {
 				t.Errorf("Boot after %v = %+v, %v; want local boot %v", tt.after, got, err, tt.local)
 			}
@@ -293,7 +298,7 @@ func TestNoDocument(t *testing.T) {
 	r, h := newRig(t), host(lab.InstallOnce)
 	boot := func() install.Ticket {
 		t.Helper()
-		ticket, err := r.Boot(t.Context(), h, install.Ask{Signs: install.NextBoot})
+		ticket, err := r.Boot(t.Context(), h, install.Ask{Prepare: by(install.NextBoot)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -159,13 +159,14 @@ func (w *walk) signs(sign install.Signs) bool {
 }
 
 func (w *walk) script() {
-	ask := install.Ask{NIC: w.host.MACs[w.r.IntN(2)], Signs: []install.Signs{0, install.Call, install.NextBoot, install.NextBoot | install.SystemLease}[w.r.IntN(4)]}
+	signs := []install.Signs{0, install.Call, install.NextBoot, install.NextBoot | install.SystemLease}[w.r.IntN(4)]
+	ask := install.Ask{NIC: w.host.MACs[w.r.IntN(2)], Prepare: by(signs)}
 	ended := w.lateNow() || w.signs(install.NextBoot)
 	ticket, err := w.machine.Boot(w.t.Context(), w.host, ask)
 	if err != nil {
 		w.fatal("boot: %v", err)
 	}
-	w.note("script %v: %+v", ask, ticket)
+	w.note("script for %v, signs %v: %+v", ask.NIC, signs, ticket)
 	same := w.boot != nil && w.now.Sub(w.boot.at) < 20*time.Second && (w.boot.reads == 0 || w.boot.nic != ask.NIC)
 	switch {
 	case w.over || ended:
@@ -191,7 +192,7 @@ func (w *walk) script() {
 			w.fatal("%d boots, and not held", w.boots)
 		}
 		w.supersede("of another boot")
-		w.boot = &boot{tokens: []string{ticket.Token}, nic: ask.NIC, at: w.now, signs: ask.Signs}
+		w.boot = &boot{tokens: []string{ticket.Token}, nic: ask.NIC, at: w.now, signs: signs}
 	}
 }
 
