@@ -1,8 +1,11 @@
 package dhcpd
 
 import (
+	"context"
+	"errors"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -39,21 +42,33 @@ func TestStorm(t *testing.T) {
 		}
 		machines = 20_000
 	}
-	out := run(t, client, "perfdhcp", "-4", "-l", "10.76.0.9", "-r", strconv.Itoa(rate), "-R", strconv.Itoa(machines), "-p", "2",
-		"-W", "500000", "-g", "single", "10.76.0.1")
-	t.Log(out)
-	m := regexp.MustCompile(`(?s)REQUEST-ACK.*?sent packets: (\d+)\s+received packets: (\d+)`).FindStringSubmatch(out)
-	if m == nil {
-		t.Fatal("perfdhcp says nothing about acknowledgements")
-	}
-	sent, _ := strconv.Atoi(m[1])
-	got, _ := strconv.Atoi(m[2])
+	sent, got := perfdhcp(t, client, "-l", "10.76.0.9", "-r", strconv.Itoa(rate), "-R", strconv.Itoa(machines), "-p", "2", "-W", "500000", "10.76.0.1")
 	if sent < rate || (os.Getenv("BOOTLAB_PERFDHCP_RATE") == "" && got < sent*99/100) {
 		t.Errorf("%d of %d requests acknowledged at %d a second", got, sent, rate)
 	}
 	if stored := len(srv.deps.Book.All()); stored < got/2 || stored > machines {
 		t.Errorf("%d leases in the book after %d acknowledgements", stored, got)
 	}
+}
+
+// perfdhcp asks as many machines do, and returns how many requests it sent and how many were acknowledged.
+func perfdhcp(t *testing.T, c *netlab.Client, args ...string) (sent, got int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	out, err := c.Command(ctx, "perfdhcp", append([]string{"-4", "-g", "single"}, args...)...).CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !(errors.As(err, &exit) && exit.ExitCode() == 3) { // 3: something was not answered
+		t.Fatalf("perfdhcp: %v\n%s", err, out)
+	}
+	t.Logf("%s", out)
+	m := regexp.MustCompile(`(?s)REQUEST-ACK.*?sent packets: (\d+)\s+received packets: (\d+)`).FindSubmatch(out)
+	if m == nil {
+		t.Fatal("perfdhcp says nothing about acknowledgements")
+	}
+	sent, _ = strconv.Atoi(string(m[1]))
+	got, _ = strconv.Atoi(string(m[2]))
+	return sent, got
 }
 
 // TestAnyInterface: a lab that is all behind relays is served on whatever interface the relay reaches, under the address
@@ -70,8 +85,9 @@ func TestAnyInterface(t *testing.T) {
 	run(t, client, "ip", "addr", "add", "10.77.0.9/24", "dev", "eth0")
 	run(t, client, "ip", "addr", "add", "10.76.0.9/32", "dev", "eth0") // the relay's foot in the far network
 	netlab.Run(t, "ip", "route", "add", "10.76.0.9/32", "via", "10.77.0.9")
-	out := run(t, client, "perfdhcp", "-4", "-l", "10.76.0.9", "-r", "50", "-n", "20", "-R", "20", "-W", "200000", "-g", "single", "10.77.0.1")
-	if !regexp.MustCompile(`(?s)REQUEST-ACK.*?sent packets: (19|20)\s+received packets: (19|20)\s`).MatchString(out) {
-		t.Errorf("want every request acknowledged:\n%s", out)
+	// A question about an address (ARP) that gets lost is asked again after a second: that long, nobody is answered.
+	sent, got := perfdhcp(t, client, "-l", "10.76.0.9", "-r", "50", "-n", "150", "-R", "20", "-W", "500000", "10.77.0.1")
+	if sent < 50 || got < sent*9/10 {
+		t.Errorf("%d of %d requests acknowledged", got, sent)
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 )
 
 const isolated = "BOOTLAB_NETLAB_ISOLATED"
@@ -146,7 +147,27 @@ func (s *Segment) NewClient(t testing.TB, mac ...string) *Client {
 		Run(t, "ip", "-n", c.Name, "link", "set", "eth0", "address", m)
 	}
 	Run(t, "ip", "-n", c.Name, "link", "set", "eth0", "up")
+	awaitUp(t, "ip", "-br", "link", "show", "dev", s.Bridge)
+	awaitUp(t, "ip", "-br", "link", "show", "dev", c.NIC)
+	awaitUp(t, "ip", "-n", c.Name, "-br", "link", "show", "dev", "eth0")
 	return c
+}
+
+// awaitUp waits until a link carries frames, which the kernel finds out a moment after it was set up: what is sent before is
+// lost, and a lost ARP request costs a second.
+func awaitUp(t testing.TB, show ...string) {
+	t.Helper()
+	var state string
+	for range 200 {
+		if fields := strings.Fields(Run(t, show[0], show[1:]...)); len(fields) > 1 {
+			state = fields[1]
+		}
+		if state == "UP" {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("%s: %s after 2 s", strings.Join(show, " "), state)
 }
 
 // Command returns a command that will run inside the client's namespace.
