@@ -11,6 +11,7 @@ import (
 	"bootlab/dhcpd/segment"
 	"bootlab/dhcpd/wire"
 	"bootlab/internal/event"
+	"bootlab/internal/pause"
 )
 
 const (
@@ -160,7 +161,7 @@ func (s *Server) finish(j *job, out outbox) {
 
 // reclaimLoop lets go of leases that ended long ago, a few at a time.
 func (s *Server) reclaimLoop(ctx context.Context) {
-	for sleep(ctx, reclaimEvery) {
+	for pause.For(ctx, reclaimEvery) == nil {
 		for n := reclaimStep; n == reclaimStep && ctx.Err() == nil; {
 			var err error
 			if n, err = s.deps.Book.Reclaim(ctx, reclaimStep); err != nil && ctx.Err() == nil {

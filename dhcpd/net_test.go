@@ -21,6 +21,7 @@ import (
 	"bootlab/dhcpd/segment"
 	"bootlab/internal/lab"
 	"bootlab/internal/netlab"
+	"bootlab/internal/pause"
 	"bootlab/internal/store"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
@@ -166,7 +167,7 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	for !ok() {
-		if !sleep(ctx, 5*time.Millisecond) {
+		if pause.For(ctx, 5*time.Millisecond) != nil {
 			t.Fatalf("waited 10 s for %s", what)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"bootlab/dhcpd/segment"
 	"bootlab/internal/event"
+	"bootlab/internal/pause"
 )
 
 const (
@@ -149,7 +150,7 @@ func (s *Server) surveyLoop(ctx context.Context) {
 		for path, addrs := range s.candidates(t) {
 			s.prober.Survey(path, addrs)
 		}
-		if !sleep(ctx, surveyEvery) {
+		if pause.For(ctx, surveyEvery) != nil {
 			return
 		}
 	}

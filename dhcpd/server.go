@@ -17,6 +17,7 @@ import (
 	"bootlab/dhcpd/segment"
 	"bootlab/internal/event"
 	"bootlab/internal/lab"
+	"bootlab/internal/pause"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -247,7 +248,7 @@ func (s *Server) receive(ctx context.Context, sock *segment.Socket, port uint16,
 			}
 			// A NIC that flaps gives ENETDOWN; the socket is good again when the NIC is.
 			s.log.Warn("read from interface", keyIface, sock.Interface(), keyErr, err)
-			if !sleep(ctx, wait) {
+			if pause.For(ctx, wait) != nil {
 				return
 			}
 			wait = min(2*wait, maxBackoff)
@@ -267,16 +268,4 @@ func (s *Server) receive(ctx context.Context, sock *segment.Socket, port uint16,
 func (s *Server) sendFailed(_ *segment.Socket, d segment.Dest, message []byte, err error) {
 	s.m.dropped[dropSend].Inc()
 	s.log.Warn("send reply", keyAddr, d.To, keyErr, err)
-}
-
-// sleep waits for d and reports whether ctx still holds.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }

@@ -11,6 +11,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"bootlab/internal/pause"
 )
 
 // tcpPipeline bounds the questions of one connection that wait for the forwarder.
@@ -35,7 +37,7 @@ func (s *Server) serveTCP(ctx context.Context, l net.Listener) error {
 			return fmt.Errorf("accept on %s: %w", l.Addr(), err)
 		case err != nil:
 			s.log.Warn("accept failed", keyErr, err)
-			pause(ctx, acceptPause)
+			_ = pause.For(ctx, acceptPause)
 			continue
 		}
 		select {
@@ -49,15 +51,6 @@ func (s *Server) serveTCP(ctx context.Context, l net.Listener) error {
 			defer func() { <-places }()
 			s.serveConn(ctx, conn)
 		})
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
 	}
 }
 

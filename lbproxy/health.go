@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"bootlab/internal/lab"
+	"bootlab/internal/pause"
 )
 
 // A Condition is what is believed of a backend.
@@ -164,7 +165,7 @@ func (s *Server) watch(ctx context.Context, h *Health) {
 		case <-h.kick:
 			timer.Stop()
 			// Not at once: many connections may fail in the same moment.
-			if !sleep(ctx, min(interval, hurryDelay)) {
+			if pause.For(ctx, min(interval, hurryDelay)) != nil {
 				return
 			}
 			h.calm()
@@ -189,7 +190,7 @@ func (s *Server) watchUnchecked(ctx context.Context, h *Health) {
 		if h.usable() {
 			continue
 		}
-		if !sleep(ctx, s.cfg.Ejection) {
+		if pause.For(ctx, s.cfg.Ejection) != nil {
 			return
 		}
 		s.announce(h, h.forgive(s.deps.Now()))
@@ -215,16 +216,4 @@ func (s *Server) check(ctx context.Context, h *Health) {
 	}
 	s.metrics.checks.WithLabelValues(string(h.key.check.Kind)).Observe(took.Seconds())
 	s.announce(h, h.checked(err, took, s.deps.Now()))
-}
-
-// sleep waits; it returns false when ctx ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

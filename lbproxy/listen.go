@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"time"
 
+	"bootlab/internal/pause"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -86,7 +88,7 @@ func (l *listener) retired() bool {
 // accept takes connections until the listener is retired. A balancer that has its address to itself and is full leaves
 // new connections in the kernel's backlog, so that clients wait instead of failing.
 func (s *Server) accept(ctx context.Context, l *listener) {
-	var pause time.Duration
+	var rest time.Duration
 	for {
 		p := s.live.Load().sites[l.addr]
 		if p == nil {
@@ -104,12 +106,12 @@ func (s *Server) accept(ctx context.Context, l *listener) {
 		}
 		if err != nil {
 			// Out of descriptors or memory: what is open goes on, and closing frees some.
-			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+			rest = min(max(2*rest, 5*time.Millisecond), time.Second)
 			s.log.Warn("accept connection", keyAddr, l.addr, keyErr, err)
-			sleep(ctx, pause)
+			_ = pause.For(ctx, rest)
 			continue
 		}
-		pause = 0
+		rest = 0
 		s.take(ctx, l, conn)
 	}
 }

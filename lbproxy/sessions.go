@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"bootlab/internal/pause"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -94,7 +96,7 @@ func (t *sessions) all() []*session {
 
 // sweep looks at the long connections again and again until ctx ends.
 func (s *Server) sweep(ctx context.Context) {
-	for sleep(ctx, s.cfg.Sweep) {
+	for pause.For(ctx, s.cfg.Sweep) == nil {
 		now := time.Now()
 		for _, ses := range s.sessions.all() {
 			if now.Sub(ses.born) >= s.cfg.Sweep {

@@ -16,6 +16,7 @@ import (
 
 	"bootlab/internal/event"
 	"bootlab/internal/lab"
+	"bootlab/internal/pause"
 )
 
 // A Config tunes a server. The zero Config is what the documentation says.
@@ -105,8 +106,8 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	}, nil
 }
 
-// pause is how long the server waits after a read error, so that one that stays does not keep a CPU busy.
-const pause = 10 * time.Millisecond
+// readPause is how long the server waits after a read error, so that one that stays does not keep a CPU busy.
+const readPause = 10 * time.Millisecond
 
 // requestBuffer is how many bytes of requests may wait in the kernel, if it allows that: a rack that is switched on asks at once.
 const requestBuffer = 1 << 20
@@ -150,20 +151,11 @@ func (s *Server) listen(ctx context.Context, conn *net.UDPConn, take func(packet
 			return fmt.Errorf("serve tftp on %s: %w", conn.LocalAddr(), err)
 		case err != nil:
 			s.log.Warn("read request", "err", err)
-			sleep(ctx, pause)
+			_ = pause.For(ctx, readPause)
 			continue
 		}
 		client := netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
 		take(packet{conn: conn, bytes: b[:n], client: client, local: destination(oob[:oobn])})
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }
 

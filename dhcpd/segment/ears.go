@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"bootlab/internal/lab"
+	"bootlab/internal/pause"
 
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv4"
@@ -85,7 +86,7 @@ func listen(ctx context.Context, t *tap, buf []byte, perSecond int, f func(n int
 		n, err := t.read(buf)
 		if err != nil {
 			// The interface flaps, or ctx ended, which the pause notices.
-			if errors.Is(err, net.ErrClosed) || !sleep(ctx, wait) {
+			if errors.Is(err, net.ErrClosed) || pause.For(ctx, wait) != nil {
 				return
 			}
 			wait = min(2*wait, maxWait)
@@ -98,7 +99,7 @@ func listen(ctx context.Context, t *tap, buf []byte, perSecond int, f func(n int
 		}
 		budget = perSecond / 10
 		if early := time.Second/10 - time.Since(since); early > 0 {
-			sleep(ctx, early)
+			_ = pause.For(ctx, early)
 			paused()
 		}
 		since = time.Now()
@@ -137,7 +138,7 @@ func (p *Prober) servePings(ctx context.Context, s *Socket) {
 	for wait := minWait; ctx.Err() == nil; {
 		n, _, from, err := s.icmp.ReadFrom(buf)
 		if err != nil {
-			if errors.Is(err, net.ErrClosed) || !sleep(ctx, wait) {
+			if errors.Is(err, net.ErrClosed) || pause.For(ctx, wait) != nil {
 				return
 			}
 			wait = min(2*wait, maxWait)

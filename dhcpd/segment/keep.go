@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"bootlab/internal/pause"
 )
 
 const (
@@ -46,7 +48,7 @@ func (k Keeper) keepOne(ctx context.Context, sock *Socket, serve func(context.Co
 		defer close(done)
 		serve(ctx, sock)
 	}()
-	for sleep(ctx, watchEvery) && !sock.Stale() {
+	for pause.For(ctx, watchEvery) == nil && !sock.Stale() {
 	}
 	cancel()
 	_ = sock.Close()
@@ -60,20 +62,8 @@ func (k Keeper) reopen(ctx context.Context, iface string) *Socket {
 			return sock
 		}
 		k.Log.Debug("interface is not back yet", "iface", iface, "err", err)
-		if !sleep(ctx, wait) {
+		if pause.For(ctx, wait) != nil {
 			return nil
 		}
-	}
-}
-
-// sleep waits for d and reports whether ctx still holds.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"bootlab/internal/lab"
 	"bootlab/internal/netlab"
+	"bootlab/internal/pause"
 )
 
 func TestMain(m *testing.M) { netlab.Main(m) }
@@ -88,7 +89,7 @@ func waitFor(t testing.TB, what string, ok func() bool) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	for !ok() {
-		if !sleep(ctx, 5*time.Millisecond) {
+		if pause.For(ctx, 5*time.Millisecond) != nil {
 			t.Fatalf("waited 10 s for %s", what)
 		}
 	}

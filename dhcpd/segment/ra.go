@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"bootlab/internal/lab"
+	"bootlab/internal/pause"
 
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv6"
@@ -40,7 +41,7 @@ func Advertise(ctx context.Context, s *Socket, wanted func() bool, answered func
 	for wait := minWait; ctx.Err() == nil; {
 		n, cm, from, err := s.nd.ReadFrom(buf)
 		if err != nil {
-			if errors.Is(err, net.ErrClosed) || !sleep(ctx, wait) {
+			if errors.Is(err, net.ErrClosed) || pause.For(ctx, wait) != nil {
 				return nil
 			}
 			wait = min(2*wait, maxWait)

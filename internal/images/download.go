@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"time"
 
+	"bootlab/internal/pause"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -135,7 +137,7 @@ func (d *download) fetch(ctx context.Context) error {
 		if try >= maxTries {
 			return err
 		}
-		if err := pause(ctx, wait); err != nil {
+		if err := pause.For(ctx, wait); err != nil {
 			return err
 		}
 		wait = min(2*wait, 30*time.Second)
@@ -146,17 +148,6 @@ var (
 	errFinal    = errors.New("giving up")
 	errChecksum = errors.New("the checksum is wrong")
 )
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
 
 // once asks one URL for what is missing and writes it down.
 func (d *download) once(ctx context.Context, url string) error {

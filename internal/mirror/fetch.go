@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"bootlab/internal/pause"
 )
 
 // A fetch is a flight with what its own goroutine needs.
@@ -235,7 +237,7 @@ func (t *fetch) resume(ctx context.Context, try int) error {
 	if v == "" || t.head.Size < 0 {
 		return errors.New("upstream tells neither ETag nor date nor size")
 	}
-	if err := pause(ctx, time.Duration(try)*retryWait); err != nil {
+	if err := pause.For(ctx, time.Duration(try)*retryWait); err != nil {
 		return err
 	}
 	_ = t.resp.Body.Close()
@@ -246,17 +248,6 @@ func (t *fetch) resume(ctx context.Context, try int) error {
 	}
 	t.resp = resp
 	return isRest(resp, t.at, t.head.Size)
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // restOf are the header of a request for all bytes from at on, of the file that a validator names.

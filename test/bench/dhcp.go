@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"bootlab/internal/pause"
 	"bootlab/test/bench/dhcpload"
 )
 
@@ -177,7 +178,7 @@ func writtenRenewals(ctx context.Context, r *rig, c *dhcpServer) (v values, err 
 		return nil, err
 	}
 	if c.lazy {
-		if err := wait(ctx, lazyPart); err != nil {
+		if err := pause.For(ctx, lazyPart); err != nil {
 			return nil, err
 		}
 	}
@@ -232,7 +233,7 @@ func growth(ctx context.Context, r *rig, c *dhcpServer) (v values, err error) {
 		}
 	}
 	v["reached"] = float64(have)
-	if err := wait(ctx, 2*time.Second); err != nil { // what is garbage is given back meanwhile
+	if err := pause.For(ctx, 2*time.Second); err != nil { // what is garbage is given back meanwhile
 		return nil, err
 	}
 	v["per-lease"] = (s.resident() - empty) * 1024 / float64(max(have, 1))
@@ -250,13 +251,3 @@ func (r *rig) complain(c *dhcpServer, x *dhcpload.Result) {
 }
 
 func ms(d time.Duration) float64 { return d.Seconds() * 1000 }
-
-// wait waits for d, or until ctx ends, which is an error.
-func wait(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
-}

@@ -16,6 +16,8 @@ import (
 	"sync"
 	"time"
 
+	"bootlab/internal/pause"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -137,7 +139,7 @@ func (r *httpRig) start(ctx context.Context, c *httpServer) (*httpRunning, error
 			}
 			return s, err
 		}
-		if err := wait(ctx, 50*time.Millisecond); err != nil {
+		if err := pause.For(ctx, 50*time.Millisecond); err != nil {
 			return nil, err
 		}
 	}

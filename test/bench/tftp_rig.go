@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"bootlab/internal/pause"
 	"bootlab/test/bench/tftpload"
 )
 
@@ -160,7 +161,7 @@ func (r *tftpRig) start(ctx context.Context, c *tftpServer) (*tftpRunning, error
 		if err != nil || got.Done == 1 {
 			return s, err
 		}
-		if err := wait(ctx, 50*time.Millisecond); err != nil { // one that is not there says so at once
+		if err := pause.For(ctx, 50*time.Millisecond); err != nil { // one that is not there says so at once
 			return nil, err
 		}
 	}
