@@ -137,15 +137,24 @@ type packet struct {
 	local  netip.Addr // that it was sent to; invalid where the kernel did not tell
 }
 
-// listen hands every packet to take until ctx ends, which is no error.
+// listen hands every packet to take until ctx ends, which is no error. What is read is handed on even then; once listen has
+// returned, conn's deadline is another's to set.
 func (s *Server) listen(ctx context.Context, conn *net.UDPConn, take func(packet)) error {
-	stop := context.AfterFunc(ctx, func() { conn.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
+	hushed := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(hushed)
+		_ = conn.SetReadDeadline(time.Unix(1, 0))
+	})
+	defer func() {
+		if !stop() {
+			<-hushed
+		}
+	}()
 	b, oob := make([]byte, maxRequest), make([]byte, 256)
 	for {
 		n, oobn, _, from, err := conn.ReadMsgUDPAddrPort(b, oob)
 		switch {
-		case ctx.Err() != nil:
+		case err != nil && ctx.Err() != nil:
 			return nil
 		case errors.Is(err, net.ErrClosed):
 			return fmt.Errorf("serve tftp on %s: %w", conn.LocalAddr(), err)
