@@ -20,7 +20,7 @@ const (
 // All commands are those of the oldest iPXE that is around, in QEMU's ROMs of 2019; a value that an iPXE does not know is
 // empty. Its texts are escaped by ":uristring"; memory is SMBIOS' type 17, the size of the first module.
 func Discover(mac lab.MAC, base string) []byte {
-	var b strings.Builder
+	var b text
 	begin(&b, mac.String(), "is not in the lab yet")
 	b.WriteString("isset ${round} || set round:int32 0\n")
 	fmt.Fprintf(&b, "set report %s/%s%s\n", base, lab.PathReport, mac.Hyphens())
@@ -38,7 +38,7 @@ func Discover(mac lab.MAC, base string) []byte {
 	b.WriteString(":disk\n")
 	b.WriteString("iseq ${platform} efi && exit 1 ||\n")
 	b.WriteString("sanboot --no-describe --drive 0x80 || exit 1\n")
-	return []byte(b.String())
+	return b.Bytes()
 }
 
 // discoverValues are the parameters of a report and the iPXE settings that they are.

@@ -25,7 +25,7 @@ func esxiArgs(p *lab.Profile, d Data) []string {
 
 // esxiScript starts mboot, which is another program on BIOS. There it needs the MAC by hand, which PXELINUX would give it,
 // and an iPXE that was built with IMAGE_COMBOOT.
-func esxiScript(b *strings.Builder, _ *Recipe, p *lab.Profile, d Data) {
+func esxiScript(b *text, _ *Recipe, p *lab.Profile, d Data) {
 	config := d.DocumentsURL + "/" + bootConfig
 	b.WriteString("iseq ${platform} efi || goto bios\n")
 	fmt.Fprintf(b, "kernel --name mboot %s -c %s || goto failed\n", fileURL(d, p.Kernel), config)

@@ -58,27 +58,27 @@ func grubBoot(d Data, p *lab.Profile, words []string) ([]byte, error) {
 		}
 		then += "; then boot; fi"
 	}
-	var b strings.Builder
+	var b text
 	grubSays(&b, d.Host.Name, "boots "+d.Profile.Name)
 	fmt.Fprintf(&b, "for from in '(http,%s)' '(tftp,%s)'; do\n", base.Host, base.Hostname())
 	fmt.Fprintf(&b, "  if %s; then\n    %s\n  fi\ndone\n", linux, then)
 	grubSays(&b, d.Host.Name, "could not boot; on the appliance: bootlab timeline "+d.Host.Name)
 	b.WriteString("sleep 10\nreboot\n")
-	return []byte(b.String()), nil
+	return b.Bytes(), nil
 }
 
 // GRUBLocalBoot returns the configuration that sends a machine to its own disk. Leaving GRUB, as Debian builds it, tells the
 // firmware that all went well, and OVMF then opens its menu: so GRUB starts the boot loader on the disk by itself, shim
 // first, because what it starts is held to Secure Boot.
 func GRUBLocalBoot(host, why string, how lab.LocalBoot) []byte {
-	var b strings.Builder
+	var b text
 	grubSays(&b, host, why)
 	if how == lab.LocalBootAuto || how == "" {
 		b.WriteString(grubStartDisk)
 		grubSays(&b, host, "has no boot loader on its disk")
 	}
 	b.WriteString("exit 1\n")
-	return []byte(b.String())
+	return b.Bytes()
 }
 
 // grubStartDisk looks for boot loaders on all disks: those of distributions by their names, Windows', the one that
@@ -97,13 +97,13 @@ done
 // GRUBNothing returns the configuration for a machine that the lab has no profile for, or only one that asks what it is,
 // which GRUB cannot tell: it says so on its screen and goes on to its own disk.
 func GRUBNothing(mac lab.MAC) []byte {
-	var b strings.Builder
+	var b text
 	grubSays(&b, mac.String(), "is not in the lab file, or has no profile; on the appliance: bootlab adopt "+mac.String())
 	b.WriteString("sleep 5\n" + grubStartDisk + "exit 1\n")
-	return []byte(b.String())
+	return b.Bytes()
 }
 
-func grubSays(b *strings.Builder, host, what string) {
+func grubSays(b *text, host, what string) {
 	fmt.Fprintf(b, "echo %s\n", grubQuote("bootlab: "+host+" "+what))
 }
 

@@ -14,7 +14,7 @@ type system struct {
 	// reads is how many complete reads of the config document one boot makes; 0: any number, or not known.
 	reads int
 	// script writes what follows the first lines of the iPXE script; nil: it loads a Linux kernel.
-	script func(b *strings.Builder, r *Recipe, p *lab.Profile, d Data)
+	script func(b *text, r *Recipe, p *lab.Profile, d Data)
 	// parts are the documents that the recipe adds to those of the profile.
 	parts func(p *lab.Profile) []part
 	// seed is true for installers that fetch a folder of documents (cloud-init's NoCloud) instead of one.

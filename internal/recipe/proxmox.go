@@ -1,8 +1,6 @@
 package recipe
 
 import (
-	"strings"
-
 	"bootlab/internal/lab"
 )
 
@@ -13,7 +11,7 @@ func proxmoxArgs(*lab.Profile, Data) []string {
 }
 
 // proxmoxScript loads the ISO beside the initrd, which mounts it as the medium by that name.
-func proxmoxScript(b *strings.Builder, _ *Recipe, p *lab.Profile, d Data) {
+func proxmoxScript(b *text, _ *Recipe, p *lab.Profile, d Data) {
 	linux(b, p, d, []module{{"proxmox.iso", fileURL(d, p.Image)}})
 }
 
