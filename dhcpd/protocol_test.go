@@ -109,6 +109,8 @@ func TestReplies(t *testing.T) {
 		// Trap 2 of the facts: shim takes the folder of its GRUB from the header's field alone.
 		{name: "secure-boot", kind: disc, mac: "52:54:00:00:02:30", who: ovmf},
 		{name: "secure-boot-http", kind: disc, mac: "52:54:00:00:02:30", who: ovmfHTTP},
+		{name: "raspberry-pi-3", kind: disc, mac: pi3, who: raspberry3},
+		{name: "raspberry-pi-4-proxy", kind: disc, mac: piProxy, who: raspberry4, iface: "lab1"},
 		{name: "proxy-ipxe", kind: disc, mac: besideH, who: ipxe, iface: "lab1"},
 		{name: "proxy-http", kind: disc, mac: besideH, who: ovmfHTTP, iface: "lab1"},
 		{name: "proxy-4011", kind: req, mac: besideH, who: ovmf, iface: "lab1", port: 4011, more: []dhcpv4.Modifier{withCiaddr("10.79.0.50")}, from: "10.79.0.50:4011"},
