@@ -7,8 +7,8 @@ import (
 
 // A BootFile is what one kind of firmware is told to fetch.
 type BootFile struct {
-	Firmware string // such as "BIOS", "UEFI x64" or "iPXE"
-	File     string // a path by TFTP, or a URL
+	Firmware string // such as "BIOS", "UEFI x64", "iPXE" or "Raspberry Pi"
+	File     string // a path by TFTP, or a URL; a folder for a Raspberry Pi, which knows what it wants
 }
 
 // BootFiles returns what h is told to fetch as each kind of firmware, iPXE last, from its first NIC: for people who plan.
@@ -31,8 +31,11 @@ func BootFiles(h *lab.Host) []BootFile {
 		{"iPXE", wire.StageIPXE, wire.ArchBIOS},
 	} {
 		boot := bootFor(&wire.Request{MAC: h.MACs[0], Stage: as.stage, Arch: as.arch, HasArch: true}, h.Network, h)
-		if boot.file != "" {
+		switch {
+		case boot.file != "":
 			files = append(files, BootFile{Firmware: as.firmware, File: boot.file})
+		case boot.pxe == raspberryBoot && h.Profile.Tree != "":
+			files = append(files, BootFile{Firmware: "Raspberry Pi", File: h.Profile.Tree + "/"})
 		}
 	}
 	return files

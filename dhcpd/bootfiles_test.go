@@ -17,11 +17,12 @@ domain: example
 networks:
   n: {subnet: 10.0.0.0/24, interface: br0, address: 10.0.0.1}
   quiet: {subnet: 10.0.1.0/24, interface: br1, address: 10.0.1.1, dhcp: off}
-profiles: {p: {kernel: k}, signed: {kernel: k, chain: grub}}
+profiles: {p: {kernel: k}, signed: {kernel: k, chain: grub}, rpi: {tree: rpi, kernel: rpi/k}}
 hosts:
   boots: {mac: 52:54:00:00:00:01, ip: 10.0.0.11, profile: p}
   bare: {mac: 52:54:00:00:00:02, ip: 10.0.0.12}
   secure: {mac: 52:54:00:00:00:04, ip: 10.0.0.14, profile: signed}
+  pi: {mac: "dc:a6:32:00:00:05", ip: 10.0.0.15, profile: rpi}
   silent: {mac: 52:54:00:00:00:03, ip: 10.0.1.13, profile: p}
 `), lab.Options{})
 	if err != nil {
@@ -41,6 +42,14 @@ hosts:
 			{Firmware: "UEFI arm64", File: tftp + "snponly-arm64.efi"},
 			{Firmware: "UEFI arm64 HTTP", File: http + "snponly-arm64.efi"},
 			{Firmware: "iPXE", File: http + "boot.ipxe"},
+		}},
+		{"pi", []dhcpd.BootFile{
+			{Firmware: "Raspberry Pi", File: "rpi/"},
+			{Firmware: "UEFI x64", File: "boot/dc-a6-32-00-00-05/ipxe.efi"},
+			{Firmware: "UEFI x64 HTTP", File: "http://10.0.0.1:8080/boot/dc-a6-32-00-00-05/ipxe.efi"},
+			{Firmware: "UEFI arm64", File: "boot/dc-a6-32-00-00-05/snponly-arm64.efi"},
+			{Firmware: "UEFI arm64 HTTP", File: "http://10.0.0.1:8080/boot/dc-a6-32-00-00-05/snponly-arm64.efi"},
+			{Firmware: "iPXE", File: "http://10.0.0.1:8080/boot/dc-a6-32-00-00-05/boot.ipxe"},
 		}},
 		{"secure", []dhcpd.BootFile{
 			{Firmware: "BIOS", File: "boot/52-54-00-00-00-04/undionly.kpxe"},

@@ -23,7 +23,12 @@ type client struct {
 
 func newClient(t testing.TB, server netip.AddrPort) *client {
 	t.Helper()
-	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	return newClientFrom(t, "127.0.0.1", server)
+}
+
+func newClientFrom(t testing.TB, addr string, server netip.AddrPort) *client {
+	t.Helper()
+	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.ParseIP(addr)})
 	if err != nil {
 		t.Fatal(err)
 	}

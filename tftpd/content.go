@@ -71,6 +71,11 @@ func (s *Server) find(ctx context.Context, table *Table, t target, from netip.Ad
 		// A bare name that is no firmware may be a file in the lab's folder.
 	}
 	c, err := s.openFile(table, t.name)
+	if err != nil {
+		if name, ok := s.inOwnTree(table, t.name, from); ok {
+			c, err = s.openFile(table, name)
+		}
+	}
 	return c, refuse(err)
 }
 

@@ -16,6 +16,7 @@
 //	boot/<mac>/boot.ipxe              the script rendered for that machine; a bare boot.ipxe or autoexec.ipxe too, for the
 //	boot/<mac>/autoexec.ipxe          machine that has the address the request comes from
 //	files/<path>, <path>              what profiles name, and files/public/
+//	<serial or mac>/<path>, <path>    else: the same below the tree of what the machine boots (Raspberry Pi)
 //
 // A transfer (transfer.go) takes packets from a shelf, which reads ahead, and talks to its client through a line: a port or a
 // mailbox. A port decides by its haste whether to sleep.

@@ -113,7 +113,8 @@ type siteConfig struct {
 	single bool // all transfers share the port
 	listen string
 	leases leases
-	big    int // size of images/big
+	big    int    // size of images/big
+	lab    string // a lab file instead of the usual lab
 }
 
 func newSite(t testing.TB, c siteConfig) *site {
@@ -146,6 +147,13 @@ func newSite(t testing.TB, c siteConfig) *site {
 	files["boot/52-54-00-00-02-01/ipxe.efi"] = firmware
 	l := &lab.Lab{Appliance: lab.Appliance{Files: dir}, Profiles: []*lab.Profile{{Name: "p", Kernel: "images/kernel",
 		Initrd: []string{"images/empty", "images/whole", "images/one", "images/window", "images/big", "images/missing"}, Config: "ignition/x.ign"}}}
+	if c.lab != "" {
+		var err error
+		if l, err = lab.Parse("lab.yaml", []byte(c.lab), lab.Options{FileExists: func(string) bool { return true }}); err != nil {
+			t.Fatal(err)
+		}
+		l.Appliance.Files = dir
+	}
 	table, err := tftpd.Compile(l)
 	if err != nil {
 		t.Fatal(err)

@@ -10,8 +10,9 @@ import (
 	"bootlab/internal/serving"
 )
 
-// A Table is what the server answers from: which files of the lab may be fetched. It is immutable.
+// A Table is what the server answers from: which files of the lab may be fetched, and what each machine boots. It is immutable.
 type Table struct {
+	lab   *lab.Lab
 	files *serving.Files
 }
 
@@ -21,11 +22,11 @@ func Compile(l *lab.Lab) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	return NewTable(files), nil
+	return NewTable(l, files), nil
 }
 
-// NewTable makes a table of files that were compiled already, for who serves them by HTTP too.
-func NewTable(files *serving.Files) *Table { return &Table{files: files} }
+// NewTable makes a table of a lab whose files were compiled already, for who serves them by HTTP too.
+func NewTable(l *lab.Lab, files *serving.Files) *Table { return &Table{lab: l, files: files} }
 
 // Files returns the files of the lab that may be fetched.
 func (t *Table) Files() *serving.Files { return t.files }
@@ -117,9 +118,13 @@ func grubConfig(name string) (mac lab.MAC, ok bool) {
 }
 
 // optional reports whether a file of that name, which is not there, is missed by nobody: shim asks for revocations and
-// certificates beside itself, GRUB for lists of modules and, where it has none built in, for modules.
+// certificates beside itself, GRUB for lists of modules and, where it has none built in, for modules, a Raspberry Pi for whatever
+// it might use.
 func optional(name string) bool {
 	base := strings.ToLower(path.Base(name))
+	if _, rest := cutOwnFolder(name); raspberryOptional(rest) {
+		return true
+	}
 	switch path.Ext(base) {
 	case ".lst", ".mod":
 		return strings.Contains(strings.ToLower(name), "grub/")

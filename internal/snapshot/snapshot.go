@@ -44,7 +44,7 @@ func Compile(l *lab.Lab) (*Snapshot, error) {
 	s.DHCP, errs[0] = dhcpd.Compile(l)
 	files, err := serving.Compile(l) // one rule for two servers
 	errs[1] = err
-	s.TFTP, s.HTTP = tftpd.NewTable(files), httpd.NewTable(l, files)
+	s.TFTP, s.HTTP = tftpd.NewTable(l, files), httpd.NewTable(l, files)
 	if s.DNS, errs[2] = dnsd.CompileWith(l, os.ReadFile); errs[2] == nil {
 		// Serials must grow over restarts too, for secondaries to notice (RFC 1912 section 2.2).
 		s.DNS = s.DNS.WithSerial(uint32(time.Now().Unix()))
