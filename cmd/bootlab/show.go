@@ -7,12 +7,12 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
 	"bootlab/internal/api"
 	"bootlab/internal/lab"
+	"bootlab/internal/timeline"
 )
 
 // table writes aligned columns under a header whose words are the columns' names.
@@ -21,21 +21,11 @@ func table(cmd *cobra.Command, header string, rows [][]string) error {
 	fmt.Fprintln(t, strings.ReplaceAll(header, " ", "\t"))
 	for _, row := range rows {
 		for i := range row {
-			row[i] = cmp.Or(printable(row[i]), "-")
+			row[i] = cmp.Or(timeline.Printable(row[i]), "-")
 		}
 		fmt.Fprintln(t, strings.Join(row, "\t"))
 	}
 	return t.Flush()
-}
-
-// printable makes what strangers chose, such as their names, fit for a terminal.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return unicode.ReplacementChar
-		}
-		return r
-	}, s)
 }
 
 // ask runs a question to the daemon and prints its answer.

@@ -50,7 +50,7 @@ func Format(w io.Writer, b Boot, o Options) error {
 	var width [4]int
 	stage := event.Stage("")
 	for i, e := range b.Events {
-		rows[i] = [4]string{Since(e.At.Sub(b.Started)), "", words(e.Kind), printable(e.Detail)}
+		rows[i] = [4]string{Since(e.At.Sub(b.Started)), "", words(e.Kind), Printable(e.Detail)}
 		if rows[i][3] == "" && e.Addr.IsValid() {
 			rows[i][3] = e.Addr.String()
 		}
@@ -65,7 +65,7 @@ func Format(w io.Writer, b Boot, o Options) error {
 		writeRow(&out, rows[i], width, e, o)
 	}
 	if b.Outcome == Failed {
-		fmt.Fprintf(&out, "  %s\n", o.paint(red, "failed: "+printable(b.Reason)))
+		fmt.Fprintf(&out, "  %s\n", o.paint(red, "failed: "+Printable(b.Reason)))
 	}
 	_, err := io.WriteString(w, out.String())
 	return err
@@ -75,7 +75,7 @@ func Format(w io.Writer, b Boot, o Options) error {
 func FormatEvent(w io.Writer, e event.Event, o Options) error {
 	at := e.At.In(o.location()).Format("15:04:05.000")
 	var out strings.Builder
-	writeRow(&out, [4]string{at, string(e.Kind.Stage()), words(e.Kind), printable(e.Detail)}, [4]int{12, 8, 16, 0}, e, o)
+	writeRow(&out, [4]string{at, string(e.Kind.Stage()), words(e.Kind), Printable(e.Detail)}, [4]int{12, 8, 16, 0}, e, o)
 	_, err := io.WriteString(w, out.String())
 	return err
 }
@@ -124,13 +124,14 @@ func writeRow(out *strings.Builder, row [4]string, width [4]int, e event.Event, 
 		line += "  " + s
 	}
 	if e.Err != "" {
-		line += "  " + o.paint(red, printable(e.Err))
+		line += "  " + o.paint(red, Printable(e.Err))
 	}
 	fmt.Fprintln(out, strings.TrimRight(line, " "))
 }
 
-// printable makes what strangers chose, such as the path of a request, fit for a terminal.
-func printable(s string) string {
+// Printable makes what strangers chose, such as their names or the path of a request, fit for a terminal: whatever is no
+// printable character becomes U+FFFD.
+func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return utf8.RuneError
