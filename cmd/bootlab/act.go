@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -53,41 +52,22 @@ func installCommand(o *options) *cobra.Command {
 		Short: "Arm the installation of hosts at their next boot",
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, hosts []string) error {
-			return arm(cmd, o, hosts, func(c *api.Client, host string) (api.Arming, error) {
+			c, err := o.client()
+			if err != nil {
+				return err
+			}
+			return oneByOne(cmd, o, hosts, func(host string) (api.Arming, error) {
 				if done {
 					return c.MarkInstalled(cmd.Context(), host)
 				}
 				return c.Install(cmd.Context(), host, cycle(now))
-			})
+			}, armedText)
 		},
 	}
 	cmd.Flags().BoolVar(&now, "now", false, "power-cycle them, through libvirt or their BMC")
 	cmd.Flags().BoolVar(&done, "done", false, "install nothing: they are installed, and start from their own disks from now on")
 	cmd.MarkFlagsMutuallyExclusive("now", "done")
 	return cmd
-}
-
-// arm does what is asked for one host after the other, and tells of those for which it was done before one for which it
-// could not be.
-func arm(cmd *cobra.Command, o *options, hosts []string, do func(*api.Client, string) (api.Arming, error)) error {
-	c, err := o.client()
-	if err != nil {
-		return err
-	}
-	armed := []api.Arming{}
-	var failed error
-	for _, host := range hosts {
-		a, err := do(c, host)
-		if err != nil {
-			failed = err
-			break
-		}
-		armed = append(armed, a)
-	}
-	if len(armed) == 0 {
-		return failed
-	}
-	return errors.Join(o.print(cmd, armed, func() error { return armedText(cmd, armed) }), failed)
 }
 
 func armedText(cmd *cobra.Command, armed []api.Arming) error {

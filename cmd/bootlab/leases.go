@@ -177,20 +177,13 @@ func release(cmd *cobra.Command, o *options, words []string) error {
 	if err != nil {
 		return err
 	}
-	var back []api.GivenBack
-	var failed error
-	for _, l := range leases {
-		g, err := c.ReleaseLease(cmd.Context(), l.IP)
+	return oneByOne(cmd, o, leases, func(l api.Lease) (api.GivenBack, error) {
+		back, err := c.ReleaseLease(cmd.Context(), l.IP)
 		if err != nil {
-			failed = fmt.Errorf("release %s: %w", l.IP, err)
-			break
+			return back, fmt.Errorf("release %s: %w", l.IP, err)
 		}
-		back = append(back, g)
-	}
-	if len(back) == 0 {
-		return failed
-	}
-	return errors.Join(o.print(cmd, back, func() error { return releasedText(cmd, back) }), failed)
+		return back, nil
+	}, releasedText)
 }
 
 func releasedText(cmd *cobra.Command, back []api.GivenBack) error {

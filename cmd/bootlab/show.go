@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -41,6 +42,25 @@ func ask[T any](o *options, question func(*cobra.Command, *api.Client, []string)
 		}
 		return o.print(cmd, answer, func() error { return text(cmd, answer) })
 	}
+}
+
+// oneByOne does something for one after the other. It prints what was done before it returns why the next could not be; those
+// behind it are not tried.
+func oneByOne[T, D any](cmd *cobra.Command, o *options, all []T, do func(T) (D, error), text func(*cobra.Command, []D) error) error {
+	var done []D
+	var failed error
+	for _, one := range all {
+		d, err := do(one)
+		if err != nil {
+			failed = err
+			break
+		}
+		done = append(done, d)
+	}
+	if len(done) == 0 {
+		return failed
+	}
+	return errors.Join(o.print(cmd, done, func() error { return text(cmd, done) }), failed)
 }
 
 func statusCommand(o *options) *cobra.Command {
