@@ -3,13 +3,12 @@ package dhcpd
 import (
 	"errors"
 	"flag"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"bootlab/internal/event"
+	"bootlab/internal/golden"
 	"bootlab/internal/lab"
 
 	"github.com/google/go-cmp/cmp"
@@ -30,23 +29,6 @@ const (
 	farHost = "52:54:00:00:78:01" // in the relayed network
 	client0 = "0.0.0.0:68"
 )
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name+".txt")
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", path, diff)
-	}
-}
 
 // TestReplies holds the whole reply for each kind of client, as text.
 func TestReplies(t *testing.T) {
@@ -137,7 +119,7 @@ func TestReplies(t *testing.T) {
 			if len(out) != 1 {
 				t.Fatalf("%d replies, want 1", len(out))
 			}
-			golden(t, tc.name, text(t, out[0]))
+			golden.Check(t, update, "testdata/"+tc.name+".txt", text(t, out[0]))
 		})
 	}
 }

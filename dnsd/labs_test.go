@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"bootlab/internal/golden"
 	"bootlab/internal/lab"
 
 	"github.com/google/go-cmp/cmp"
@@ -46,19 +47,7 @@ func TestLabs(t *testing.T) {
 			if err := table.WithSerial(1).WriteZones(&b); err != nil {
 				t.Fatal(err)
 			}
-			golden := filepath.Join("testdata", name+".zones")
-			if *update {
-				if err := os.WriteFile(golden, []byte(b.String()), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), b.String()); diff != "" {
-				t.Errorf("%s, rewrite with -update (-want +got):\n%s", golden, diff)
-			}
+			golden.Check(t, update, "testdata/"+name+".zones", b.String())
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"bootlab/internal/golden"
 	"bootlab/internal/lab"
 	"bootlab/internal/netlab"
 	"bootlab/virt"
@@ -28,21 +29,9 @@ func TestXMLIsGolden(t *testing.T) {
 			check(t, err)
 			volumes, err := table.VolumeXML("master-0")
 			check(t, err)
-			golden(t, filepath.Join("testdata", name+".xml"), domain+"\n")
-			golden(t, filepath.Join("testdata", name+".volumes.xml"), strings.Join(volumes, "\n")+"\n")
+			golden.Check(t, update, "testdata/"+name+".xml", domain+"\n")
+			golden.Check(t, update, "testdata/"+name+".volumes.xml", strings.Join(volumes, "\n")+"\n")
 		})
-	}
-}
-
-func golden(t *testing.T, file, got string) {
-	t.Helper()
-	if *update {
-		check(t, os.WriteFile(file, []byte(got), 0o644))
-	}
-	want, err := os.ReadFile(file)
-	check(t, err)
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s differs; if that is right: go test ./virt -update (-want +got)\n%s", file, diff)
 	}
 }
 

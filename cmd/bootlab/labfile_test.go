@@ -12,6 +12,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v4"
 
+	"bootlab/internal/golden"
 	"bootlab/internal/plan"
 )
 
@@ -62,7 +63,7 @@ func TestPlanGolden(t *testing.T) {
 			if a.err != nil {
 				t.Fatal(a.err)
 			}
-			golden(t, "plan-"+name+".txt", strings.ReplaceAll(a.out, here, "HERE"))
+			golden.Check(t, update, "testdata/plan-"+name+".txt", strings.ReplaceAll(a.out, here, "HERE"))
 			asJSON := run(t.Context(), "plan", "--json", "--secrets", "--lab", file)
 			isJSON(t, "plan --json", asJSON.out)
 			var p plan.Plan

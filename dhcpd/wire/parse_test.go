@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"flag"
 	"maps"
 	"net/netip"
 	"slices"
@@ -10,10 +11,14 @@ import (
 	"testing"
 	"time"
 
+	"bootlab/internal/golden"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )
+
+var update = flag.Bool("update", false, "rewrite golden files")
 
 func edit(b []byte, at int, v ...byte) []byte {
 	b = bytes.Clone(b)
@@ -284,5 +289,5 @@ func TestCaptured(t *testing.T) {
 			name, r.Kind.String(), string(r.Stage), arch, string(r.VendorClass), r.Hostname(),
 		}, " "), " "))
 	}
-	golden(t, "captured.want", strings.Join(got, "\n")+"\n")
+	golden.Check(t, update, "testdata/captured.want", strings.Join(got, "\n")+"\n")
 }

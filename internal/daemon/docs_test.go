@@ -3,15 +3,14 @@ package daemon_test
 import (
 	"bytes"
 	"flag"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"bootlab/internal/golden"
 	"bootlab/internal/metrics"
 	"bootlab/internal/mirror"
 	"bootlab/internal/netlab"
@@ -42,17 +41,5 @@ func TestMetricsPage(t *testing.T) {
 	if err := metrics.Doc(&got, r.registry); err != nil {
 		t.Fatal(err)
 	}
-	const page = "../../docs/metrics.md"
-	if *update {
-		if err := os.WriteFile(page, got.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got.String()); diff != "" {
-		t.Errorf("docs/metrics.md is not what the daemon shows; make docs rewrites it (-want +got):\n%s", diff)
-	}
+	golden.Check(t, update, "../../docs/metrics.md", got.String())
 }

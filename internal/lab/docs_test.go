@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"bootlab/internal/golden"
 )
 
 const (
@@ -17,25 +19,8 @@ const (
 
 // TestDocsAreComplete makes the tables of keys from the raw types and holds docs/lab-file.md against them.
 func TestDocsAreComplete(t *testing.T) {
-	data, err := os.ReadFile(docsFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, ok1 := strings.Cut(string(data), docsBegin)
-	old, after, ok2 := strings.Cut(rest, docsEnd)
-	if !ok1 || !ok2 {
-		t.Fatalf("%s has lost the marks around its tables", docsFile)
-	}
-	keys := docKeys()
-	if rewriteGolden() {
-		if err := os.WriteFile(docsFile, []byte(before+docsBegin+keys+docsEnd+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if old != keys {
-		t.Errorf("the tables of %s are old: -update makes them anew", docsFile)
-	}
+	update := rewriteGolden()
+	golden.CheckBetween(t, &update, docsFile, docsBegin, docsEnd, docKeys())
 }
 
 // TestDocsLoad loads the whole labs that stand in the page.

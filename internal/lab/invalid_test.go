@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"bootlab/internal/golden"
 	"bootlab/internal/lab"
-	"github.com/google/go-cmp/cmp"
 )
 
 const wantMark = "# want: "
@@ -32,15 +32,7 @@ func TestInvalid(t *testing.T) {
 				t.Fatalf("error %v, want Problems", err)
 			}
 			got := wantMark + strings.ReplaceAll(err.Error(), "\n", "\n"+wantMark) + "\n"
-			if *update {
-				if err := os.WriteFile(name, []byte(body+got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if diff := cmp.Diff(string(data[len(body):]), got); diff != "" {
-				t.Errorf("problems (-want +got):\n%s", diff)
-			}
+			golden.Check(t, update, name, body+got)
 		})
 	}
 }

@@ -3,11 +3,11 @@ package lab_test
 import (
 	"fmt"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"bootlab/internal/golden"
 	"bootlab/internal/lab"
 )
 
@@ -85,23 +85,6 @@ func TestLabsLoad(t *testing.T) {
 			t.Errorf("%s:\n%v", name, err)
 			continue
 		}
-		golden(t, strings.TrimSuffix(name, ".yaml")+".golden", summary(l))
-	}
-}
-
-// golden compares got with a file, or rewrites it where UPDATE is set.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(want) != got {
-		t.Errorf("%s differs (-update rewrites it); got:\n%s", name, got)
+		golden.Check(t, update, strings.TrimSuffix(name, ".yaml")+".golden", summary(l))
 	}
 }

@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"flag"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"bootlab/internal/golden"
 	"bootlab/internal/lab"
 	"bootlab/internal/plan"
 	"bootlab/internal/snapshot"
@@ -65,19 +65,7 @@ func TestText(t *testing.T) {
 	for name, host := range map[string]string{"lab.txt": "", "cp-0.txt": "cp-0", "worker-0.txt": "worker-0", "cname.txt": "cname"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, file := text(t, of(t, s, host)), filepath.Join("testdata", name)
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", file, diff)
-			}
+			golden.Check(t, update, "testdata/"+name, text(t, of(t, s, host)))
 		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"bootlab/internal/golden"
 	"bootlab/internal/lab"
 	"bootlab/internal/recipe"
 )
@@ -26,12 +27,12 @@ func TestGRUB(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			golden(t, p.Name+".grub", string(got))
+			golden.Check(t, update, "testdata/"+p.Name+".grub", string(got))
 		})
 	}
-	golden(t, "local-boot.grub", string(recipe.GRUBLocalBoot("worker-0", "is installed: starting from its own disk", lab.LocalBootAuto)))
-	golden(t, "local-boot-exit.grub", string(recipe.GRUBLocalBoot("worker-0", "is installed: starting from its own disk", lab.LocalBootExit)))
-	golden(t, "nothing.grub", string(recipe.GRUBNothing(lab.MAC{0x52, 0x54, 0, 0, 2, 4})))
+	golden.Check(t, update, "testdata/local-boot.grub", string(recipe.GRUBLocalBoot("worker-0", "is installed: starting from its own disk", lab.LocalBootAuto)))
+	golden.Check(t, update, "testdata/local-boot-exit.grub", string(recipe.GRUBLocalBoot("worker-0", "is installed: starting from its own disk", lab.LocalBootExit)))
+	golden.Check(t, update, "testdata/nothing.grub", string(recipe.GRUBNothing(lab.MAC{0x52, 0x54, 0, 0, 2, 4})))
 }
 
 func TestGRUBRefuses(t *testing.T) {

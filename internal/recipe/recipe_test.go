@@ -5,15 +5,14 @@ import (
 	"flag"
 	"io/fs"
 	"net/netip"
-	"os"
 	"path"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
 
+	"bootlab/internal/golden"
 	"bootlab/internal/lab"
 	"bootlab/internal/recipe"
 	"bootlab/internal/syntax"
@@ -82,31 +81,14 @@ func TestScripts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			golden(t, p.Name+".ipxe", string(got))
+			golden.Check(t, update, "testdata/"+p.Name+".ipxe", string(got))
 		})
 	}
-	golden(t, "local-boot.ipxe", string(recipe.LocalBoot("worker-0", "is installed: starting from its own disk", "")))
-	golden(t, "local-boot-exit.ipxe", string(recipe.LocalBoot("worker-0", "is installed: starting from its own disk", lab.LocalBootExit)))
-	golden(t, "local-boot-sanboot.ipxe", string(recipe.LocalBoot("worker-0", "is installed: starting from its own disk", lab.LocalBootSanboot)))
-	golden(t, "discover.ipxe", string(recipe.Discover(lab.MAC{0x52, 0x54, 0, 0, 2, 4}, "http://192.168.16.1:8080")))
-	golden(t, "nothing.ipxe", string(recipe.Nothing(lab.MAC{0x52, 0x54, 0, 0, 2, 4})))
-}
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", name, diff)
-	}
+	golden.Check(t, update, "testdata/local-boot.ipxe", string(recipe.LocalBoot("worker-0", "is installed: starting from its own disk", "")))
+	golden.Check(t, update, "testdata/local-boot-exit.ipxe", string(recipe.LocalBoot("worker-0", "is installed: starting from its own disk", lab.LocalBootExit)))
+	golden.Check(t, update, "testdata/local-boot-sanboot.ipxe", string(recipe.LocalBoot("worker-0", "is installed: starting from its own disk", lab.LocalBootSanboot)))
+	golden.Check(t, update, "testdata/discover.ipxe", string(recipe.Discover(lab.MAC{0x52, 0x54, 0, 0, 2, 4}, "http://192.168.16.1:8080")))
+	golden.Check(t, update, "testdata/nothing.ipxe", string(recipe.Nothing(lab.MAC{0x52, 0x54, 0, 0, 2, 4})))
 }
 
 func TestConfig(t *testing.T) {
@@ -186,7 +168,7 @@ func TestParts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			golden(t, tt.golden, string(doc.Body))
+			golden.Check(t, update, "testdata/"+tt.golden, string(doc.Body))
 			if path.Ext(tt.name) == ".ign" {
 				if broken := syntax.Check(syntax.Ignition, doc.Body); broken != nil {
 					t.Error(broken)

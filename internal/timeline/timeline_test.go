@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -23,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"bootlab/internal/event"
+	"bootlab/internal/golden"
 	"bootlab/internal/lab"
 	"bootlab/internal/store"
 	"bootlab/internal/store/storetest"
@@ -200,7 +199,7 @@ func TestFormat(t *testing.T) {
 		if err := timeline.Format(&got, r.boots(t, "master-0")[0], o); err != nil {
 			t.Fatal(err)
 		}
-		golden(t, name, got.Bytes())
+		golden.Check(t, update, "testdata/"+name, got.String())
 	}
 	var got bytes.Buffer
 	for _, e := range r.boots(t, "master-0")[0].Events {
@@ -208,24 +207,7 @@ func TestFormat(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	golden(t, "follow.txt", got.Bytes())
-}
-
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(file, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", name, diff)
-	}
+	golden.Check(t, update, "testdata/follow.txt", got.String())
 }
 
 // TestRestart looks at the same story before it is saved, while some of it is, and after a restart.

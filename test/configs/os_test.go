@@ -12,9 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"bootlab/internal/boot"
+	"bootlab/internal/golden"
 	"bootlab/internal/lab"
 	"bootlab/internal/netlab"
 	"bootlab/internal/recipe"
@@ -145,7 +144,7 @@ func TestOSPages(t *testing.T) {
 					fmt.Fprintf(&b, "== %s (%s)\n%s", doc.Name, doc.ContentType, doc.Body)
 				}
 			}
-			goldenFile(t, filepath.Join("testdata/os", p.name+".txt"), b.String())
+			golden.Check(t, update, "testdata/os/"+p.name+".txt", b.String())
 		})
 	}
 	for _, os := range systems(t) {
@@ -179,30 +178,11 @@ func systems(t *testing.T) (names []string) {
 func TestOSTable(t *testing.T) {
 	t.Parallel()
 	const begin, end = "do not edit -->\n", "<!-- end of table -->\n"
-	file := filepath.Join(osDocs, "README.md")
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, _ := strings.Cut(string(text), begin)
-	_, after, ok := strings.Cut(rest, end)
-	if !ok {
-		t.Fatalf("%s has lost the marks around its table", file)
-	}
 	table := "\n| system | `os` | reads | installs | done, without the call |\n|---|---|---|---|---|\n"
 	for _, p := range pages(t) {
 		table += p.row(t)
 	}
-	want := before + begin + table + "\n" + end + after
-	if *update {
-		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if diff := cmp.Diff(string(text), want); diff != "" {
-		t.Errorf("%s (-is +want):\n%s", file, diff)
-	}
+	golden.CheckBetween(t, update, filepath.Join(osDocs, "README.md"), begin, end, table+"\n")
 }
 
 // row says what the recipe of the first profile of a page is.
@@ -274,24 +254,5 @@ func TestOSDocumentsByStrangers(t *testing.T) {
 				t.Error("no document was seen")
 			}
 		})
-	}
-}
-
-func goldenFile(t *testing.T, file, got string) {
-	t.Helper()
-	if *update {
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", file, diff)
 	}
 }

@@ -61,6 +61,7 @@ var rooms = []wall{
 	{"internal/privilege", nil, "of the operating system alone"},
 	{"internal/portowner", nil, "of the operating system alone"},
 	{"internal/netlab", nil, "test support"},
+	{"internal/golden", nil, "test support"},
 	{"internal/libvirtlab", nil, "test support"},
 }
 
