@@ -67,6 +67,15 @@ func benchChange(p *Pool, i int, now time.Time) *Change {
 
 func benchPool(n int) *Pool { return NewPool(addrOf(10<<24), addrOf(10<<24+uint32(n)-1), nil) }
 
+// benchLeases makes a book that serves a pool of so many addresses, of which the first n are leased.
+func benchLeases(b testing.TB, n, addrs int) (*Book, *Pool, *clock) {
+	book, c := benchBook(b)
+	p := benchPool(addrs)
+	book.Serve(p)
+	fill(b, book, p, 0, n, c.now())
+	return book, p, c
+}
+
 func sizes(b *testing.B, run func(b *testing.B, n int)) {
 	for _, n := range []int{1000, 10_000, 100_000, 200_000} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) { run(b, n) })
@@ -76,10 +85,7 @@ func sizes(b *testing.B, run func(b *testing.B, n int)) {
 // BenchmarkOffer is a DISCOVER of a newcomer, and its withdrawal, beside so many leases.
 func BenchmarkOffer(b *testing.B) {
 	sizes(b, func(b *testing.B, n int) {
-		book, c := benchBook(b)
-		p := benchPool(2 * n)
-		book.Serve(p)
-		fill(b, book, p, 0, n, c.now())
+		book, p, _ := benchLeases(b, n, 2*n)
 		b.ReportAllocs()
 		defer cpu(b, 1)()
 		for i := n; b.Loop(); i++ {
@@ -95,10 +101,7 @@ func BenchmarkOffer(b *testing.B) {
 // BenchmarkOfferFull is a DISCOVER at a pool that has nothing, beside so many leases.
 func BenchmarkOfferFull(b *testing.B) {
 	sizes(b, func(b *testing.B, n int) {
-		book, c := benchBook(b)
-		p := benchPool(n)
-		book.Serve(p)
-		fill(b, book, p, 0, n, c.now())
+		book, p, _ := benchLeases(b, n, n)
 		b.ReportAllocs()
 		defer cpu(b, 1)()
 		for i := n; b.Loop(); i++ {
@@ -128,10 +131,7 @@ func BenchmarkOfferFlood(b *testing.B) {
 // BenchmarkOfferKnown is a DISCOVER of a machine that has a lease.
 func BenchmarkOfferKnown(b *testing.B) {
 	sizes(b, func(b *testing.B, n int) {
-		book, c := benchBook(b)
-		p := benchPool(n)
-		book.Serve(p)
-		fill(b, book, p, 0, n, c.now())
+		book, p, _ := benchLeases(b, n, n)
 		b.ReportAllocs()
 		defer cpu(b, 1)()
 		for i := 0; b.Loop(); i++ {
@@ -147,10 +147,7 @@ func BenchmarkOfferKnown(b *testing.B) {
 // BenchmarkRenewal is a renewal that needs no commit.
 func BenchmarkRenewal(b *testing.B) {
 	sizes(b, func(b *testing.B, n int) {
-		book, c := benchBook(b)
-		p := benchPool(n)
-		book.Serve(p)
-		fill(b, book, p, 0, n, c.now())
+		book, p, _ := benchLeases(b, n, n)
 		b.ReportAllocs()
 		defer cpu(b, 1)()
 		for i := 0; b.Loop(); i++ {
@@ -166,10 +163,7 @@ func BenchmarkRenewal(b *testing.B) {
 func BenchmarkCommit(b *testing.B) {
 	const batch = 100
 	sizes(b, func(b *testing.B, n int) {
-		book, c := benchBook(b)
-		p := benchPool(n)
-		book.Serve(p)
-		fill(b, book, p, 0, n, c.now())
+		book, p, c := benchLeases(b, n, n)
 		changes := make([]*Change, batch)
 		for i := range changes {
 			changes[i] = benchChange(p, i*7919%n, c.now())

@@ -276,16 +276,23 @@ func TestFreeAddrs(t *testing.T) {
 	}
 }
 
-// A day's leases that end in one second are found a few at a time, and none is lost when the clock jumps over weeks.
-func TestManyEndAtOnce(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t)
+// crowd is a pool with twice as many leases as one look goes through; all of them end in the same second.
+func (d *desk) crowd() *Pool {
+	d.t.Helper()
 	p := NewPool(ip("10.0.0.0"), ip("10.0.127.255"), nil)
 	var changes []*Change
 	for n := range 2 * sweepBudget {
 		changes = append(changes, d.change(n, addrOf(p.first+uint32(n)).String()))
 	}
 	d.commit(changes...)
+	return p
+}
+
+// A day's leases that end in one second are found a few at a time, and none is lost when the clock jumps over weeks.
+func TestManyEndAtOnce(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	p := d.crowd()
 	d.wantUsage(p, 2*sweepBudget, 0, p.Size()-2*sweepBudget)
 	d.clock.add(3 * 7 * 24 * time.Hour)
 	live, _, _ := d.Usage(p)
@@ -305,12 +312,7 @@ func TestManyEndAtOnce(t *testing.T) {
 func TestRenewedAsItEnds(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
-	p := NewPool(ip("10.0.0.0"), ip("10.0.127.255"), nil)
-	var changes []*Change
-	for n := range 2 * sweepBudget {
-		changes = append(changes, d.change(n, addrOf(p.first+uint32(n)).String()))
-	}
-	d.commit(changes...)
+	p := d.crowd()
 	d.clock.add(2 * time.Hour)
 	d.Usage(p)
 	next := d.wheel.cursor

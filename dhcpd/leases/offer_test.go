@@ -68,39 +68,35 @@ func TestOffer(t *testing.T) {
 	})
 }
 
+// expired is a pool of three whose leases have ended, that of machine 1 on 10.0.0.21 first, of 2 on .22 next and of 3 on .20 last.
+func (d *desk) expired() *Pool {
+	d.t.Helper()
+	for n, addr := range []string{"10.0.0.21", "10.0.0.22", "10.0.0.20"} {
+		d.lease(n+1, addr)
+		d.clock.add(time.Minute)
+	}
+	d.clock.add(2 * time.Hour)
+	return pool(20, 22)
+}
+
 // TestOfferWhenScarce: what a pool gives when all of it was leased once.
 func TestOfferWhenScarce(t *testing.T) {
 	t.Parallel()
 	runCases(t, []deskCase{
 		{"longest expired", func(d *desk) {
-			p := pool(20, 22)
-			for n, addr := range []string{"10.0.0.21", "10.0.0.22", "10.0.0.20"} {
-				d.lease(n+1, addr)
-				d.clock.add(time.Minute)
-			}
-			d.clock.add(2 * time.Hour)
+			p := d.expired()
 			d.wantOffer(4, p, "", "10.0.0.21", true)
 			d.wantOffer(5, p, "", "10.0.0.22", true)
 			d.wantOffer(6, p, "", "10.0.0.20", true)
 		}, nil},
 		{"a held address comes back to its place", func(d *desk) {
-			p := pool(20, 22)
-			for n, addr := range []string{"10.0.0.21", "10.0.0.22", "10.0.0.20"} {
-				d.lease(n+1, addr)
-				d.clock.add(time.Minute)
-			}
-			d.clock.add(2 * time.Hour)
+			p := d.expired()
 			d.wantOffer(4, p, "", "10.0.0.21", true)
 			d.Withdraw(mac(4))
 			d.wantOffer(5, p, "", "10.0.0.21", true)
 		}, nil},
 		{"in the middle, too", func(d *desk) {
-			p := pool(20, 22)
-			for n, addr := range []string{"10.0.0.21", "10.0.0.22", "10.0.0.20"} {
-				d.lease(n+1, addr)
-				d.clock.add(time.Minute)
-			}
-			d.clock.add(2 * time.Hour)
+			p := d.expired()
 			d.wantOffer(2, p, "", "10.0.0.22", false)
 			d.Withdraw(mac(2))
 			d.wantOffer(4, p, "", "10.0.0.21", true)
