@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -130,19 +129,8 @@ func TestHeadFetchesNothing(t *testing.T) {
 func TestRangeFarAhead(t *testing.T) {
 	t.Parallel()
 	body := noise(12 << 20)
-	gate := make(chan struct{})
-	up := newArchive(t, func(rw http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Range") != "" {
-			content(body, `"v1"`)(rw, r)
-			return
-		}
-		rw.Header().Set("Etag", `"v1"`)
-		rw.Header().Set("Content-Length", strconv.Itoa(len(body)))
-		_, _ = rw.Write(body[:1000])
-		rw.(http.Flusher).Flush()
-		<-gate
-		_, _ = rw.Write(body[1000:])
-	})
+	answer, open := gated(body, 1000)
+	up := newArchive(t, answer)
 	w := newWorld(t, t.TempDir(), lab.Mirror{URLs: []string{up.URL}})
 	f, err := w.cache.Open(t.Context(), w.mirror, deb, http.MethodGet)
 	if err != nil {
@@ -155,7 +143,7 @@ func TestRangeFarAhead(t *testing.T) {
 	if got, err := io.ReadAll(f.Content); err != nil || !bytes.Equal(got, body[len(body)-100:]) {
 		t.Errorf("the end: %d bytes, %v", len(got), err)
 	}
-	close(gate)
+	open()
 	w.settle(t, 1)
 	w.want(t, deb, body, mirror.Hit)
 }
@@ -164,14 +152,8 @@ func TestRangeFarAhead(t *testing.T) {
 func TestReaderLeaves(t *testing.T) {
 	t.Parallel()
 	body := noise(1 << 20)
-	gate := make(chan struct{})
-	up := newArchive(t, func(rw http.ResponseWriter, _ *http.Request) {
-		rw.Header().Set("Content-Length", strconv.Itoa(len(body)))
-		_, _ = rw.Write(body[:1000])
-		rw.(http.Flusher).Flush()
-		<-gate
-		_, _ = rw.Write(body[1000:])
-	})
+	answer, open := gated(body, 1000)
+	up := newArchive(t, answer)
 	w := newWorld(t, t.TempDir(), lab.Mirror{URLs: []string{up.URL}})
 	ctx, leave := context.WithCancel(t.Context())
 	f, err := w.cache.Open(ctx, w.mirror, deb, http.MethodGet)
@@ -183,7 +165,7 @@ func TestReaderLeaves(t *testing.T) {
 		t.Error("its reads go on")
 	}
 	f.Close()
-	close(gate)
+	open()
 	w.settle(t, 1)
 	w.want(t, deb, body, mirror.Hit)
 }

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -99,14 +98,8 @@ func TestStale(t *testing.T) {
 func TestOneFetchForMany(t *testing.T) {
 	t.Parallel()
 	body := noise(1 << 20)
-	half := make(chan struct{})
-	up := newArchive(t, func(rw http.ResponseWriter, _ *http.Request) {
-		rw.Header().Set("Content-Length", strconv.Itoa(len(body)))
-		_, _ = rw.Write(body[:len(body)/2])
-		rw.(http.Flusher).Flush()
-		<-half
-		_, _ = rw.Write(body[len(body)/2:])
-	})
+	answer, open := gated(body, len(body)/2)
+	up := newArchive(t, answer)
 	w := newWorld(t, t.TempDir(), lab.Mirror{URLs: []string{up.URL}})
 	var readers sync.WaitGroup
 	begun := make(chan struct{}, 50)
@@ -133,7 +126,7 @@ func TestOneFetchForMany(t *testing.T) {
 	for range cap(begun) {
 		<-begun
 	}
-	close(half)
+	open()
 	readers.Wait()
 	if asked := up.questions(); len(asked) != 1 {
 		t.Errorf("asked %q", asked)
@@ -298,17 +291,8 @@ func TestLies(t *testing.T) {
 func TestStalledUpstream(t *testing.T) {
 	t.Parallel()
 	body := noise(500_000)
-	up := newArchive(t, func(rw http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Range") != "" {
-			content(body, `"v1"`)(rw, r)
-			return
-		}
-		rw.Header().Set("Etag", `"v1"`)
-		rw.Header().Set("Content-Length", strconv.Itoa(len(body)))
-		_, _ = rw.Write(body[:100_000])
-		rw.(http.Flusher).Flush()
-		<-r.Context().Done()
-	})
+	answer, _ := gated(body, 100_000)
+	up := newArchive(t, answer)
 	w := newPatientWorld(t, t.TempDir(), 300*time.Millisecond, lab.Mirror{URLs: []string{up.URL}})
 	w.want(t, deb, body, mirror.Miss)
 }

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -96,6 +97,27 @@ func content(b []byte, etag string) http.HandlerFunc {
 		w.Header().Set("Content-Type", "application/x-test")
 		http.ServeContent(w, r, "", time.Unix(1700000000, 0), bytes.NewReader(b))
 	}
+}
+
+// gated sends the first n bytes of a file and keeps the rest until open is called, or whoever asked goes away. A question for a
+// range is answered at once.
+func gated(body []byte, n int) (answer http.HandlerFunc, open func()) {
+	gate := make(chan struct{})
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Range") != "" {
+			content(body, `"v1"`)(w, r)
+			return
+		}
+		w.Header().Set("Etag", `"v1"`)
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+		_, _ = w.Write(body[:n])
+		w.(http.Flusher).Flush()
+		select {
+		case <-gate:
+			_, _ = w.Write(body[n:])
+		case <-r.Context().Done():
+		}
+	}, func() { close(gate) }
 }
 
 // noise is content that cannot be guessed, so that a byte out of place shows.
