@@ -20,6 +20,7 @@ import (
 	"bootlab/internal/lab"
 	"bootlab/internal/netlab"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -112,6 +113,19 @@ func lookup(t testing.TB, s *Server, question, from string) *dns.Msg {
 	t.Helper()
 	owner, qtype, _ := strings.Cut(question, " ")
 	return exchange(t, s, new(dns.Msg).SetQuestion(owner, dns.StringToType[qtype]), from)
+}
+
+// A dialogue is a question, "NAME TYPE", and the reply that show must make of it.
+type dialogue struct{ question, want string }
+
+// wantAnswers asks one question after the other, from an address.
+func wantAnswers(t testing.TB, s *Server, from string, all []dialogue) {
+	t.Helper()
+	for _, tt := range all {
+		if diff := cmp.Diff(tt.want, show(lookup(t, s, tt.question, from))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.question, diff)
+		}
+	}
 }
 
 // show returns a reply as text: code, flags, and the records of each section without TTL.

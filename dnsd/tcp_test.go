@@ -53,11 +53,7 @@ func dial(t testing.TB, ap netip.AddrPort) net.Conn {
 // TestPipeline sends questions without waiting: what the table answers does not wait for what the forwarder is asked.
 func TestPipeline(t *testing.T) {
 	t.Parallel()
-	release := make(chan struct{})
-	up := newUpstream(t, func(q *dns.Msg, _ string) *dns.Msg {
-		<-release
-		return reply(q, q.Question[0].Name+" 60 IN A 10.0.0.1")
-	})
+	up, release := heldUpstream(t)
 	ap := serve(t, newServer(t, compile(t, forwardingLab(up.addr)), nil), "127.0.0.1")
 	conn := dial(t, ap)
 	all := append(frame(t, 1, "www.example.org."), frame(t, 2, "api.mycluster.example.com.")...)
@@ -73,7 +69,7 @@ func TestPipeline(t *testing.T) {
 			t.Fatalf("got %v, %v; want the reply to %d", m, err, want)
 		}
 		if want == 3 {
-			close(release)
+			release()
 		}
 	}
 }
@@ -111,11 +107,7 @@ func TestTCPLimits(t *testing.T) {
 // TestBusy: with all places taken by questions that wait, others for the forwarder are dropped, and the table still answers.
 func TestBusy(t *testing.T) {
 	t.Parallel()
-	release := make(chan struct{})
-	up := newUpstream(t, func(q *dns.Msg, _ string) *dns.Msg {
-		<-release
-		return reply(q, q.Question[0].Name+" 60 IN A 10.0.0.1")
-	})
+	up, release := heldUpstream(t)
 	s := newServer(t, compile(t, forwardingLab(up.addr)), nil)
 	s.slots = make(chan struct{}, 1)
 	ap := serve(t, s, "127.0.0.1")
@@ -142,7 +134,7 @@ func TestBusy(t *testing.T) {
 			t.Fatalf("got %x, %v; want the reply to %d", b[:n], err, want)
 		}
 		if want == 3 {
-			close(release)
+			release()
 		}
 	}
 	if n := testutil.ToFloat64(s.metrics.dropped[dropBusy]); n != 1 {
