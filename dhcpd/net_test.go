@@ -93,18 +93,6 @@ func serve(t *testing.T, s *Server) (stop func()) {
 	return stop
 }
 
-// run runs a command in a client's namespace with a deadline and returns its output.
-func run(t *testing.T, c *netlab.Client, name string, args ...string) string {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	out, err := c.Command(ctx, name, args...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
-	}
-	return string(out)
-}
-
 func script(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "script")
@@ -120,7 +108,7 @@ func TestUdhcpc(t *testing.T) {
 	seg := netlab.NewSegment(t, "10.77.0.1/24")
 	l := startLive(t, seg)
 	client := seg.NewClient(t, guest)
-	out := run(t, client, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-O", "staticroutes", "-O", "search", "-s",
+	out := client.Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-O", "staticroutes", "-O", "search", "-s",
 		script(t, `[ "$1" = bound ] && echo "ip=$ip mask=$mask router=$router dns=$dns routes=$staticroutes search=$search lease=$lease"; exit 0`))
 	re := regexp.MustCompile(`ip=10\.77\.0\.13[0-5] mask=24 router=10\.77\.0\.254 dns=10\.77\.0\.1 ` +
 		`routes=10\.0\.0\.0/19 10\.77\.0\.101 0\.0\.0\.0/0 10\.77\.0\.254 search=c1\.lab\.test lab\.test lease=3600`)
@@ -142,7 +130,7 @@ func TestDhclient(t *testing.T) {
 	log := filepath.Join(dir, "env")
 	hook := script(t, `env >> `+log+`; [ -n "$new_ip_address" ] && ip addr replace $new_ip_address/24 dev eth0; exit 0`)
 	args := []string{"-4", "-v", "-sf", hook, "-lf", filepath.Join(dir, "leases"), "-pf", filepath.Join(dir, "pid"), "-cf", "/dev/null"}
-	run(t, client, "dhclient", append(args, "-1", "eth0")...)
+	client.Run(t, "dhclient", append(args, "-1", "eth0")...)
 	env, err := os.ReadFile(log)
 	if err != nil {
 		t.Fatal(err)
@@ -155,7 +143,7 @@ func TestDhclient(t *testing.T) {
 			t.Errorf("dhclient did not get %s", want)
 		}
 	}
-	run(t, client, "dhclient", append(args, "-r", "eth0")...)
+	client.Run(t, "dhclient", append(args, "-r", "eth0")...)
 	waitFor(t, "the release", func() bool {
 		_, ok := l.deps.Book.ByAddr(ip("10.77.0.21"))
 		return !ok
@@ -263,11 +251,11 @@ func TestBesideDnsmasq(t *testing.T) {
 			if first == "we" {
 				startLive(t, ours)
 			}
-			startDnsmasq(t, theirs.Bridge)
+			netlab.LibvirtDnsmasq(t, theirs.Bridge)
 			hook := script(t, `[ "$1" = bound ] && echo "ip=$ip"; exit 0`)
 			ask := func(seg *netlab.Segment, want string) {
 				client := seg.NewClient(t, other)
-				out := run(t, client, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "20", "-T", "1", "-s", hook)
+				out := client.Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "20", "-T", "1", "-s", hook)
 				if !strings.Contains(out, want) {
 					t.Errorf("want %s…, got:\n%s", want, out)
 				}
@@ -279,19 +267,6 @@ func TestBesideDnsmasq(t *testing.T) {
 			ask(ours, "ip=10.77.0.")
 		})
 	}
-}
-
-func startDnsmasq(t *testing.T, bridge string) {
-	t.Helper()
-	dir := t.TempDir()
-	cmd := exec.Command("dnsmasq", "-k", "--conf-file=/dev/null", "--port=0", "--bind-dynamic", "--interface="+bridge,
-		"--except-interface=lo", "--dhcp-range=192.168.122.2,192.168.122.254", "--no-ping", "--user=root", "--group=root",
-		"--pid-file="+filepath.Join(dir, "pid"), "--dhcp-leasefile="+filepath.Join(dir, "leases"), "--log-facility="+filepath.Join(dir, "log"))
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 }
 
 // TestStageFollowsTheLab: interfaces come and go with reloads, and a stage that fails leaves everything as it was.
@@ -358,13 +333,13 @@ func TestFlappingInterface(t *testing.T) {
 	netlab.Run(t, "ip", "link", "set", seg.Bridge, "down")
 	netlab.Run(t, "ip", "link", "set", seg.Bridge, "up")
 	client := seg.NewClient(t, master0)
-	run(t, client, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "5", "-T", "1", "-s", "/bin/true")
+	client.Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "5", "-T", "1", "-s", "/bin/true")
 	netlab.Run(t, "ip", "link", "del", seg.Bridge)
 	netlab.Run(t, "ip", "link", "add", seg.Bridge, "type", "bridge", "stp_state", "0", "forward_delay", "0")
 	netlab.Run(t, "ip", "addr", "add", "10.77.0.1/24", "dev", seg.Bridge)
 	netlab.Run(t, "ip", "link", "set", seg.Bridge, "up")
 	netlab.Run(t, "ip", "link", "set", client.NIC, "master", seg.Bridge)
-	run(t, client, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "10", "-T", "1", "-s", "/bin/true")
+	client.Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "10", "-T", "1", "-s", "/bin/true")
 }
 
 // TestInterfaceComesLater starts before somebody else, such as libvirt, has made the bridge.
@@ -376,7 +351,7 @@ func TestInterfaceComesLater(t *testing.T) {
 	netlab.Run(t, "ip", "link", "add", seg.Bridge, "type", "bridge", "stp_state", "0", "forward_delay", "0")
 	netlab.Run(t, "ip", "addr", "add", "10.77.0.1/24", "dev", seg.Bridge)
 	netlab.Run(t, "ip", "link", "set", seg.Bridge, "up")
-	run(t, seg.NewClient(t, master0), "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "10", "-T", "1", "-s", "/bin/true")
+	seg.NewClient(t, master0).Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "10", "-T", "1", "-s", "/bin/true")
 	if lease, ok := l.deps.Book.ByMAC(mac(t, master0)); !ok || lease.Addr.String() != "10.77.0.21" {
 		t.Errorf("lease %+v, want 10.77.0.21", lease)
 	}

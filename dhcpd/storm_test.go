@@ -34,7 +34,7 @@ func TestStorm(t *testing.T) {
 	defer s.Close()
 	srv := startServer(t, &lab.Lab{Domain: "lab.test", Networks: []*lab.Network{network}}, s)
 	client := seg.NewClient(t)
-	run(t, client, "ip", "addr", "add", "10.76.0.9/16", "dev", "eth0")
+	client.Run(t, "ip", "addr", "add", "10.76.0.9/16", "dev", "eth0")
 	rate, machines := 300, 600
 	if v := os.Getenv("BOOTLAB_PERFDHCP_RATE"); v != "" {
 		if rate, err = strconv.Atoi(v); err != nil {
@@ -82,8 +82,8 @@ func TestAnyInterface(t *testing.T) {
 	network.Pools = []*lab.Pool{{Name: "all", Network: network, Range: lab.Range{First: ip("10.76.1.0"), Last: ip("10.76.1.255")}}}
 	startServer(t, &lab.Lab{Domain: "lab.test", Networks: []*lab.Network{network}}, newMemStore())
 	client := seg.NewClient(t)
-	run(t, client, "ip", "addr", "add", "10.77.0.9/24", "dev", "eth0")
-	run(t, client, "ip", "addr", "add", "10.76.0.9/32", "dev", "eth0") // the relay's foot in the far network
+	client.Run(t, "ip", "addr", "add", "10.77.0.9/24", "dev", "eth0")
+	client.Run(t, "ip", "addr", "add", "10.76.0.9/32", "dev", "eth0") // the relay's foot in the far network
 	netlab.Run(t, "ip", "route", "add", "10.76.0.9/32", "via", "10.77.0.9")
 	// A question about an address (ARP) that gets lost is asked again after a second: that long, nobody is answered.
 	sent, got := perfdhcp(t, client, "-l", "10.76.0.9", "-r", "50", "-n", "150", "-R", "20", "-W", "500000", "10.77.0.1")

@@ -34,7 +34,7 @@ func TestSquatters(t *testing.T) {
 	seg := netlab.NewSegment(t, "10.77.0.1/24")
 	squatter := seg.NewClient(t, "02:00:00:00:00:99")
 	for _, addr := range []string{"10.77.0.201/24", "10.77.0.202/24"} {
-		run(t, squatter, "ip", "addr", "add", addr, "dev", "eth0")
+		squatter.Run(t, "ip", "addr", "add", addr, "dev", "eth0")
 	}
 	l := startLive(t, seg)
 	ask := func(mac string) (string, error) {
@@ -71,7 +71,7 @@ func TestRogue(t *testing.T) {
 	seg := netlab.NewSegment(t, "10.77.0.1/24")
 	l := startLive(t, seg)
 	theirs := seg.NewClient(t, "02:00:00:00:00:66")
-	run(t, theirs, "ip", "addr", "add", "10.77.0.66/24", "dev", "eth0")
+	theirs.Run(t, "ip", "addr", "add", "10.77.0.66/24", "dev", "eth0")
 	dir := t.TempDir()
 	cmd := theirs.Command(t.Context(), "dnsmasq", "-k", "--conf-file=/dev/null", "--port=0", "--interface=eth0", "--bind-interfaces",
 		"--dhcp-range=10.77.0.70,10.77.0.80", "--no-ping", "--dhcp-broadcast", "--user=root", "--group=root",
@@ -107,9 +107,9 @@ func TestVLAN(t *testing.T) {
 	b := newBench(t)
 	b.lab.Networks[2].Interface, b.lab.Networks[0].Interface = "lab.100", ""
 	startServer(t, b.lab, b.store)
-	run(t, client, "ip", "link", "add", "link", "eth0", "name", "eth0.100", "type", "vlan", "id", "100")
-	run(t, client, "ip", "link", "set", "eth0.100", "address", master0, "up")
-	out := run(t, client, "udhcpc", "-i", "eth0.100", "-n", "-q", "-f", "-t", "5", "-T", "1", "-s", script(t, bindOnly))
+	client.Run(t, "ip", "link", "add", "link", "eth0", "name", "eth0.100", "type", "vlan", "id", "100")
+	client.Run(t, "ip", "link", "set", "eth0.100", "address", master0, "up")
+	out := client.Run(t, "udhcpc", "-i", "eth0.100", "-n", "-q", "-f", "-t", "5", "-T", "1", "-s", script(t, bindOnly))
 	if !strings.Contains(out, "ip=10.77.0.21") {
 		t.Errorf("got:\n%s", out)
 	}

@@ -49,18 +49,6 @@ func background(t testing.TB, f func(context.Context)) {
 	t.Cleanup(func() { cancel(); wg.Wait() })
 }
 
-// run runs a command in a client's namespace with a deadline and returns its output.
-func run(t testing.TB, c *netlab.Client, name string, args ...string) string {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	out, err := c.Command(ctx, name, args...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
-	}
-	return string(out)
-}
-
 // start runs a daemon in a client's namespace until the test ends.
 func start(t testing.TB, c *netlab.Client, name string, args ...string) {
 	t.Helper()

@@ -58,8 +58,8 @@ func TestARPProbe(t *testing.T) {
 	netlab.Need(t, "root")
 	seg := netlab.NewSegment(t, "10.77.0.1/24")
 	host := newClient(t, seg, "02:00:00:00:00:09")
-	run(t, host, "ip", "addr", "add", "10.77.0.50/24", "dev", "eth0")
-	run(t, host, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/icmp_echo_ignore_all")
+	host.Run(t, "ip", "addr", "add", "10.77.0.50/24", "dev", "eth0")
+	host.Run(t, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/icmp_echo_ignore_all")
 	p, path := liveProber(t, open(t, seg.Bridge)), Path{Interface: seg.Bridge}
 	r, took := askNow(t, p, path, "10.77.0.50", alice)
 	if !r.Blocks(alice) || r.MAC != mac(t, "02:00:00:00:00:09") || took > 150*time.Millisecond {
@@ -76,8 +76,8 @@ func TestARPProbe(t *testing.T) {
 	if r.State != Free {
 		t.Errorf("our own address: %+v", r)
 	}
-	t.Logf("neighbours: %s", run(t, host, "ip", "neigh"))
-	if n := run(t, host, "ip", "neigh"); strings.Contains(n, "10.77.0.1 ") {
+	t.Logf("neighbours: %s", host.Run(t, "ip", "neigh"))
+	if n := host.Run(t, "ip", "neigh"); strings.Contains(n, "10.77.0.1 ") {
 		t.Errorf("the probe taught the host an address: %s", n)
 	}
 }
@@ -147,9 +147,9 @@ func TestPassiveLearning(t *testing.T) {
 	seg := netlab.NewSegment(t, "10.77.0.1/24")
 	p := liveProber(t, open(t, seg.Bridge))
 	host := newClient(t, seg, "02:00:00:00:00:09")
-	run(t, host, "ip", "addr", "add", "10.77.0.50/24", "dev", "eth0")
-	run(t, host, "ip", "addr", "add", "10.77.0.51/24", "dev", "eth0")
-	run(t, host, "arping", "-U", "-c", "1", "-I", "eth0", "-s", "10.77.0.50", "10.77.0.50")
+	host.Run(t, "ip", "addr", "add", "10.77.0.50/24", "dev", "eth0")
+	host.Run(t, "ip", "addr", "add", "10.77.0.51/24", "dev", "eth0")
+	host.Run(t, "arping", "-U", "-c", "1", "-I", "eth0", "-s", "10.77.0.50", "10.77.0.50")
 	known := func(a string) func() bool {
 		return func() bool { return p.Known(ip(a)).State == InUse }
 	}
@@ -160,8 +160,8 @@ func TestPassiveLearning(t *testing.T) {
 	if known("10.77.0.51")() {
 		t.Error("an address is known that nobody spoke with")
 	}
-	run(t, host, "ip", "route", "add", "10.77.0.200/32", "dev", "eth0", "src", "10.77.0.51")
-	run(t, host, "bash", "-c", "echo > /dev/udp/10.77.0.200/9") // looks for a neighbour
+	host.Run(t, "ip", "route", "add", "10.77.0.200/32", "dev", "eth0", "src", "10.77.0.51")
+	host.Run(t, "bash", "-c", "echo > /dev/udp/10.77.0.200/9") // looks for a neighbour
 	waitFor(t, "the address that looks for a neighbour", known("10.77.0.51"))
 	if s := p.Stats(); s.Asked != 0 {
 		t.Errorf("%d questions", s.Asked)
@@ -175,13 +175,13 @@ func TestPingProbe(t *testing.T) {
 	router, host := newClient(t, seg), newClient(t, seg)
 	netlab.Run(t, "ip", "-n", host.Name, "link", "del", "eth0")
 	netlab.Run(t, "ip", "-n", router.Name, "link", "add", "far0", "type", "veth", "peer", "name", "eth0", "netns", host.Name)
-	run(t, router, "ip", "addr", "add", "10.77.0.254/24", "dev", "eth0")
-	run(t, router, "ip", "addr", "add", "10.78.0.1/24", "dev", "far0")
-	run(t, router, "ip", "link", "set", "far0", "up")
-	run(t, router, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
-	run(t, host, "ip", "addr", "add", "10.78.0.9/24", "dev", "eth0")
-	run(t, host, "ip", "link", "set", "eth0", "up")
-	run(t, host, "ip", "route", "add", "default", "via", "10.78.0.1")
+	router.Run(t, "ip", "addr", "add", "10.77.0.254/24", "dev", "eth0")
+	router.Run(t, "ip", "addr", "add", "10.78.0.1/24", "dev", "far0")
+	router.Run(t, "ip", "link", "set", "far0", "up")
+	router.Run(t, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
+	host.Run(t, "ip", "addr", "add", "10.78.0.9/24", "dev", "eth0")
+	host.Run(t, "ip", "link", "set", "eth0", "up")
+	host.Run(t, "ip", "route", "add", "default", "via", "10.78.0.1")
 	up(t, router, "far0")
 	up(t, host, "eth0")
 	netlab.Run(t, "ip", "route", "add", "10.78.0.0/24", "via", "10.77.0.254")
@@ -210,7 +210,7 @@ func TestARPFlood(t *testing.T) {
 	seg := netlab.NewSegment(t, "10.77.0.1/16")
 	pair(t, seg, "flood0")
 	host := newClient(t, seg)
-	run(t, host, "ip", "addr", "add", "10.77.99.9/16", "dev", "eth0")
+	host.Run(t, "ip", "addr", "add", "10.77.99.9/16", "dev", "eth0")
 	p := liveProber(t, open(t, seg.Bridge))
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()

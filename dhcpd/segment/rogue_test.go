@@ -80,7 +80,7 @@ func TestRogue(t *testing.T) {
 				Watch(ctx, s, func(a netip.Addr) bool { return false }, seen.add)
 			})
 			rogue := newClient(t, seg, "02:00:00:00:00:66")
-			run(t, rogue, "ip", "addr", "add", "10.77.0.254/24", "dev", "eth0")
+			rogue.Run(t, "ip", "addr", "add", "10.77.0.254/24", "dev", "eth0")
 			begin(t, rogue)
 			found := discoverUntil(t, seg.Bridge)
 			want := Rogue{
@@ -224,7 +224,7 @@ func TestBulkDoesNotWake(t *testing.T) {
 	seg := netlab.NewSegment(t, "10.77.0.1/24")
 	s := open(t, seg.Bridge)
 	client := newClient(t, seg)
-	run(t, client, "ip", "addr", "add", "10.77.0.9/24", "dev", "eth0")
+	client.Run(t, "ip", "addr", "add", "10.77.0.9/24", "dev", "eth0")
 	l, err := net.Listen("tcp4", "10.77.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -248,7 +248,7 @@ func TestBulkDoesNotWake(t *testing.T) {
 	}
 	// UDP that looks nearly right: another port, and port 68 without a server's message.
 	for _, to := range []string{"69", "68"} {
-		run(t, client, "bash", "-c", "head -c 300 /dev/zero > /dev/udp/10.77.0.1/"+to)
+		client.Run(t, "bash", "-c", "head -c 300 /dev/zero > /dev/udp/10.77.0.1/"+to)
 	}
 	stats, err := s.rogue.conn.Stats()
 	if err != nil {

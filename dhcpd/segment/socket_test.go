@@ -8,9 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -55,7 +53,7 @@ const hook = `[ "$1" = bound ] && echo "ip=$ip"; exit 0`
 
 func ask(t *testing.T, c *netlab.Client, want string) {
 	t.Helper()
-	out := run(t, c, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "20", "-T", "1", "-s", script(t, hook))
+	out := c.Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "20", "-T", "1", "-s", script(t, hook))
 	if !strings.Contains(out, want) {
 		t.Errorf("want %s…, got:\n%s", want, out)
 	}
@@ -94,11 +92,11 @@ func TestVLAN(t *testing.T) {
 	serveOne(t, "vlan100", open(t, "vlan100"), "10.79.0.1", "10.79.0.9")
 	client := newClient(t, seg)
 	ask(t, client, "ip=10.77.0.9")
-	run(t, client, "ip", "link", "set", "eth0", "down")
-	run(t, client, "ip", "link", "set", "eth0", "name", "trunk")
-	run(t, client, "ip", "link", "set", "trunk", "up")
-	run(t, client, "ip", "link", "add", "link", "trunk", "name", "eth0", "type", "vlan", "id", "100")
-	run(t, client, "ip", "link", "set", "eth0", "up")
+	client.Run(t, "ip", "link", "set", "eth0", "down")
+	client.Run(t, "ip", "link", "set", "eth0", "name", "trunk")
+	client.Run(t, "ip", "link", "set", "trunk", "up")
+	client.Run(t, "ip", "link", "add", "link", "trunk", "name", "eth0", "type", "vlan", "id", "100")
+	client.Run(t, "ip", "link", "set", "eth0", "up")
 	ask(t, client, "ip=10.79.0.9")
 }
 
@@ -132,7 +130,7 @@ func TestBesideDnsmasq(t *testing.T) {
 			if first == "we" {
 				serveOne(t, ours.Bridge, open(t, ours.Bridge), "10.77.0.1", "10.77.0.9")
 			}
-			libvirtDnsmasq(t, theirs.Bridge)
+			netlab.LibvirtDnsmasq(t, theirs.Bridge)
 			ask(t, theirs.NewClient(t), "ip=192.168.122.")
 			if first == "they" {
 				serveOne(t, ours.Bridge, open(t, ours.Bridge), "10.77.0.1", "10.77.0.9")
@@ -140,19 +138,6 @@ func TestBesideDnsmasq(t *testing.T) {
 			ask(t, ours.NewClient(t), "ip=10.77.0.9")
 		})
 	}
-}
-
-func libvirtDnsmasq(t *testing.T, bridge string) {
-	t.Helper()
-	dir := t.TempDir()
-	cmd := exec.Command("dnsmasq", "-k", "--conf-file=/dev/null", "--port=0", "--bind-dynamic", "--interface="+bridge,
-		"--except-interface=lo", "--dhcp-range=192.168.122.2,192.168.122.254", "--no-ping", "--user=root", "--group=root",
-		"--pid-file="+filepath.Join(dir, "pid"), "--dhcp-leasefile="+filepath.Join(dir, "leases"), "--log-facility="+filepath.Join(dir, "log"))
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 }
 
 // TestFlappingInterface: down and up, and away and back, do not end the service.

@@ -174,3 +174,15 @@ func awaitUp(t testing.TB, show ...string) {
 func (c *Client) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", c.Name, name}, args...)...)
 }
+
+// Run runs a command inside the client's namespace, for 30 s at most, and fails the test with its output unless it succeeds.
+func (c *Client) Run(t testing.TB, name string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	out, err := c.Command(ctx, name, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
