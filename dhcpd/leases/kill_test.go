@@ -1,18 +1,17 @@
 package leases
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"bootlab/internal/store/bolt"
+	"bootlab/internal/store/storetest"
 )
 
 // leaserFile, set to the path of a store, makes the test binary a server without a network that is killed by TestKill.
@@ -72,7 +71,7 @@ func TestKill(t *testing.T) {
 	acked := map[string]string{}
 	for range 5 {
 		before := len(acked)
-		for _, line := range runAndKill(t, path) {
+		for _, line := range storetest.Killed(t, leaserFile+"="+path, inABatch) {
 			addr, mac, _ := strings.Cut(line, " ")
 			if other, twice := acked[addr]; twice {
 				t.Errorf("%s was acknowledged to %s and %s", addr, other, mac)
@@ -100,30 +99,9 @@ func TestKill(t *testing.T) {
 	t.Logf("%d leases acknowledged, %d in the book", len(acked), len(b.All()))
 }
 
-// runAndKill returns the lines that a server said until it was killed.
-func runAndKill(t *testing.T, path string) (lines []string) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), leaserFile+"="+path)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
+// inABatch kills a server in the middle of a batch.
+func inABatch(lines int, kill func()) {
+	if lines == 250 {
+		kill()
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	r := bufio.NewReader(out)
-	for {
-		line, err := r.ReadString('\n')
-		if err != nil {
-			break
-		}
-		lines = append(lines, strings.TrimSuffix(line, "\n"))
-		if len(lines) == 250 { // in the middle of a batch
-			_ = cmd.Process.Kill()
-		}
-	}
-	_ = cmd.Wait()
-	return lines
 }

@@ -1,18 +1,16 @@
 package bolt
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"bootlab/internal/store"
+	"bootlab/internal/store/storetest"
 )
 
 // writerFile, set to a path, makes the test binary the writer of TestKill.
@@ -54,7 +52,7 @@ func TestKill(t *testing.T) {
 	var acked []string
 	for round := range 8 {
 		before := len(acked)
-		acked = append(acked, runAndKill(t, path)...)
+		acked = append(acked, storetest.Killed(t, writerFile+"="+path, atWork)...)
 		if len(acked) == before {
 			t.Error("no commit was acknowledged: the round showed nothing")
 		}
@@ -74,31 +72,9 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// runAndKill lets a writer acknowledge some keys, kills it, and returns them.
-func runAndKill(t *testing.T, path string) (acked []string) {
-	t.Helper()
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), writerFile+"="+path)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
+// atWork kills a writer some time after its first line, so that it is at work when the time comes.
+func atWork(lines int, kill func()) {
+	if lines == 1 {
+		time.AfterFunc(time.Duration(1+rand.IntN(200))*time.Millisecond, kill)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	// From the first line on, so that the writer is at work when the time comes.
-	kill := 1 + rand.IntN(200)
-	lines := bufio.NewReader(out)
-	for {
-		line, err := lines.ReadString('\n')
-		if err != nil {
-			break // an unfinished line was never acknowledged to anybody
-		}
-		if acked = append(acked, strings.TrimSpace(line)); len(acked) == 1 {
-			time.AfterFunc(time.Duration(kill)*time.Millisecond, func() { cmd.Process.Kill() })
-		}
-	}
-	cmd.Wait()
-	return acked
 }
