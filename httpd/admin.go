@@ -21,11 +21,13 @@ import (
 
 // A Statuser tells how the daemon is.
 type Statuser interface {
+	// Status returns it as it is now: the generation in force, the last reload, what serves and what is wrong.
 	Status(ctx context.Context) api.Status
 }
 
 // An Inventory tells what is in the lab. Lists come sorted: hosts by name, leases by address.
 type Inventory interface {
+	// Hosts returns the machines of the lab, each with its install state, and how its virtual machine is where it is one.
 	Hosts(ctx context.Context) []api.Host
 	// Leases returns the whole book, expired and released leases too; who asks picks what is wanted.
 	Leases(ctx context.Context) []api.Lease
@@ -45,6 +47,8 @@ type Timelines interface {
 
 // An Installer arms installations.
 type Installer interface {
+	// Install arms host, a name of the lab, for its next boot, and power-cycles it if cycle says so. If only that fails, host
+	// stays armed and the error says it.
 	Install(ctx context.Context, host string, cycle api.Cycle) (api.Arming, error)
 	// MarkInstalled makes host count as installed, because somebody says so.
 	MarkInstalled(ctx context.Context, host string) (api.Arming, error)
@@ -60,6 +64,8 @@ type Strangers interface {
 
 // Machines are the virtual machines of the lab.
 type Machines interface {
+	// VMs returns, by host, those that the lab names, made or not, and those that it names no more. Where a hypervisor does not
+	// answer, its machines are there with the reason.
 	VMs(ctx context.Context) ([]api.VM, error)
 	// VM does action to the machine of host and returns how it is afterwards.
 	VM(ctx context.Context, host string, action api.VMAction) (api.VM, error)
@@ -67,7 +73,9 @@ type Machines interface {
 
 // Balancers tell how the balancers are, by name, and take members out and in.
 type Balancers interface {
+	// Balancers returns all of them, each with its members and what is believed of their health.
 	Balancers(ctx context.Context) []api.Balancer
+	// Backend does action to a member, given by name or address, and returns how it is afterwards.
 	Backend(ctx context.Context, balancer, backend string, action api.BackendAction) (api.Backend, error)
 }
 
@@ -82,6 +90,7 @@ type Leaser interface {
 
 // A Reloader reads the lab again. Its error tells why the lab was refused; the last good one stays in force.
 type Reloader interface {
+	// Reload returns once the lab is in force or refused. Forced applies even one that drops more than half of the hosts.
 	Reload(ctx context.Context, force api.Force) (api.Reload, error)
 }
 

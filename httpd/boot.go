@@ -42,6 +42,7 @@ type Desk interface {
 
 // Leases tell whose an address is.
 type Leases interface {
+	// MACOf returns the NIC that has an address by lease or reservation; false: nobody does.
 	MACOf(netip.Addr) (lab.MAC, bool)
 }
 

@@ -23,8 +23,11 @@ type Drain struct {
 // Drains keeps drains over restarts. Put and Delete return once the change is durable; putting what is there and
 // deleting what is not are no errors.
 type Drains interface {
+	// Load returns all that are kept, in no order.
 	Load(ctx context.Context) ([]Drain, error)
+	// Put keeps d.
 	Put(ctx context.Context, d Drain) error
+	// Delete forgets d.
 	Delete(ctx context.Context, d Drain) error
 }
 

@@ -40,7 +40,10 @@ type refusal struct {
 	told    bool // the desk that renders scripts has told what happened: no second event
 }
 
+// Error is for the operator: message, which the client is told, is not in it.
 func (r *refusal) Error() string { return r.err.Error() }
+
+// Unwrap returns what went wrong here.
 func (r *refusal) Unwrap() error { return r.err }
 
 var (

@@ -57,6 +57,7 @@ type Scripts interface {
 
 // Leases knows which machine has an address.
 type Leases interface {
+	// MAC returns the NIC that has addr by lease or reservation; false: nobody does.
 	MAC(addr netip.Addr) (lab.MAC, bool)
 }
 

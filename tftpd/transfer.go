@@ -55,6 +55,7 @@ type clientError struct {
 	text string
 }
 
+// Error tells the code (RFC 1350 section 5, RFC 2347) and the text as the client sent them, made printable.
 func (e *clientError) Error() string {
 	return fmt.Sprintf("the client gave up: error %d %q", e.code, e.text)
 }

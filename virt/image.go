@@ -125,6 +125,7 @@ type untilDone struct {
 	r   io.Reader
 }
 
+// Read implements io.Reader. Once the context has ended it returns its error; a Read that waits is not woken.
 func (u *untilDone) Read(p []byte) (int, error) {
 	if err := u.ctx.Err(); err != nil {
 		return 0, err

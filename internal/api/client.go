@@ -76,7 +76,7 @@ func (c *Client) Status(ctx context.Context) (s Status, err error) {
 	return s, c.get(ctx, "status", &s)
 }
 
-// Hosts returns the lab's machines and the guests of its pools, by name.
+// Hosts returns the lab's machines, by name.
 func (c *Client) Hosts(ctx context.Context) (hosts []Host, err error) {
 	return hosts, c.get(ctx, "hosts", &hosts)
 }

@@ -232,6 +232,7 @@ type statusError struct {
 	message string
 }
 
+// Error tells the status, and what the controller said about it.
 func (e *statusError) Error() string {
 	text := fmt.Sprintf("%d %s", e.code, http.StatusText(e.code))
 	if e.message != "" {

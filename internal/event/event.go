@@ -27,6 +27,7 @@ type Event struct {
 // A Recorder takes events. Record must not block: a recorder that writes to disk or to a person queues, and drops and
 // counts when its queue is full. The Bus calls its recorders in order, never concurrently.
 type Recorder interface {
+	// Record takes one event, which is the recorder's to keep.
 	Record(Event)
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"time"
 )
 
 // system is what the distribution has installed: programs by our names, and the paths where they stand.
@@ -58,14 +57,11 @@ type renamed struct {
 // Stat implements fs.File.
 func (r renamed) Stat() (fs.FileInfo, error) { return r.entry, nil }
 
+// An entry is what is told of a file, under another name than it has on disk.
 type entry struct {
-	info fs.FileInfo
+	fs.FileInfo
 	name string
 }
 
-func (e entry) Name() string       { return e.name }
-func (e entry) Size() int64        { return e.info.Size() }
-func (e entry) Mode() fs.FileMode  { return e.info.Mode() }
-func (e entry) ModTime() time.Time { return e.info.ModTime() }
-func (e entry) IsDir() bool        { return e.info.IsDir() }
-func (e entry) Sys() any           { return e.info.Sys() }
+// Name returns the name that the file is served under.
+func (e entry) Name() string { return e.name }

@@ -26,7 +26,10 @@ type inUse struct {
 	text string
 }
 
+// Error says who holds the port and what to do about it.
 func (e *inUse) Error() string { return e.text }
+
+// Unwrap returns the error of the listen call.
 func (e *inUse) Unwrap() error { return e.err }
 
 // Explain adds to an error of net.Listen or net.ListenPacket which process holds the port, and what is usually done about

@@ -69,7 +69,10 @@ type templateFault struct {
 	err    error
 }
 
+// Error is the reason alone.
 func (f *templateFault) Error() string { return f.reason }
+
+// Unwrap returns the error as text/template made it.
 func (f *templateFault) Unwrap() error { return f.err }
 
 // A Fault is why a host would not boot.
