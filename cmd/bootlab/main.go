@@ -1,5 +1,3 @@
-// Command bootlab is the lab's network-boot appliance: one lab file, from which DHCP, TFTP, DNS, HTTP, load balancers and
-// virtual machines are derived, and one daemon that serves them all.
 package main
 
 import (

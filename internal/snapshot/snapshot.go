@@ -1,7 +1,3 @@
-// Package snapshot compiles one lab into what every server answers from: the six lenses, and the desk's.
-//
-// A Snapshot is immutable and is put in force by one atomic store of a pointer, so that no two servers ever answer from
-// different labs for longer than that store takes.
 package snapshot
 
 import (
