@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -89,15 +90,18 @@ func simulate(t *testing.T, power string) *simulator {
 	return s
 }
 
-// await waits until the port is taken.
+// await waits until the simulator listens. It looks without binding the port to try it: in that moment ipmi_sim could not.
 func (s *simulator) await(t *testing.T) {
 	t.Helper()
+	listens := fmt.Sprintf("0100007F:%04X 00000000:0000", netip.MustParseAddrPort(s.addr).Port()) // local and remote, as in proc(5)
 	for range 500 {
-		c, err := net.ListenPacket("udp4", s.addr)
+		table, err := os.ReadFile("/proc/self/net/udp")
 		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(table), listens) {
 			return
 		}
-		c.Close()
 		time.Sleep(10 * time.Millisecond)
 	}
 	t.Fatal("ipmi_sim does not listen")
