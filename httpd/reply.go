@@ -24,14 +24,14 @@ type reply struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	stall   time.Duration
-	code    int          // 0: the answer has not begun
-	sent    int64        // bytes of the body
-	err     error        // the first that broke the body
-	conn    *net.TCPConn // nil: not one of ours, as in a test
+	code    int   // 0: the answer has not begun
+	sent    int64 // bytes of the body
+	err     error // the first that broke the body
+	link    *link
 }
 
 func newReply(w http.ResponseWriter, q *http.Request, stall time.Duration) *reply {
-	r := &reply{ResponseWriter: w, control: http.NewResponseController(w), stall: stall, conn: connOf(q)}
+	r := &reply{ResponseWriter: w, control: http.NewResponseController(w), stall: stall, link: linkOf(q)}
 	r.extend()
 	return r
 }
@@ -120,6 +120,15 @@ func (w *reply) sendFile(to io.ReaderFrom, part *io.LimitedReader, file *os.File
 	}
 }
 
+// set sets several headers at once: names, in the spelling of http.CanonicalHeaderKey, and values by turns.
+func set(h http.Header, pairs ...string) {
+	values := make([]string, len(pairs)/2)
+	for i := range values {
+		values[i] = pairs[2*i+1]
+		h[pairs[2*i]] = values[i : i+1 : i+1]
+	}
+}
+
 // finish pushes out what is buffered and returns the first error of the body.
 func (w *reply) finish() error {
 	if w.err == nil {
@@ -129,8 +138,16 @@ func (w *reply) finish() error {
 	return w.err
 }
 
-// extend gives the next write Limits.Stall. A recorder in a test has no deadline, which is no harm.
-func (w *reply) extend() { _ = w.control.SetWriteDeadline(time.Now().Add(w.stall)) }
+// extend gives the next write Limits.Stall, or a little less: a deadline that was set just now stands, even if for the
+// request before. A recorder in a test has no deadline, which is no harm.
+func (w *reply) extend() {
+	now := time.Now()
+	if now.Before(w.link.again) {
+		return
+	}
+	w.link.again = now.Add(w.stall / 16)
+	_ = w.control.SetWriteDeadline(now.Add(w.stall))
+}
 
 func (w *reply) fail(err error) error {
 	if w.err == nil {
@@ -139,28 +156,37 @@ func (w *reply) fail(err error) error {
 	return err
 }
 
-type connKey struct{}
-
-// corkable keeps a request's connection within reach of cork: net/http has no other way to it.
-func corkable(ctx context.Context, c net.Conn) context.Context {
-	return context.WithValue(ctx, connKey{}, c)
+// A link is a connection, for the handlers of its requests, which come one after the other.
+type link struct {
+	conn  *net.TCPConn // nil: not one of ours, as in a test
+	again time.Time    // when the deadline of writes is to be set again
 }
 
-func connOf(q *http.Request) *net.TCPConn {
-	c, _ := q.Context().Value(connKey{}).(*net.TCPConn)
-	return c
+type linkKey struct{}
+
+// withLink keeps a request's connection within reach of its reply: net/http has no other way to it.
+func withLink(ctx context.Context, c net.Conn) context.Context {
+	conn, _ := c.(*net.TCPConn)
+	return context.WithValue(ctx, linkKey{}, &link{conn: conn})
+}
+
+func linkOf(q *http.Request) *link {
+	if l, ok := q.Context().Value(linkKey{}).(*link); ok {
+		return l
+	}
+	return &link{}
 }
 
 // cork lets the kernel send full segments only (TCP_CORK) until the function that it returns is called: each call of
 // sendfile(2) would push out a small one at its end.
 func (w *reply) cork() (uncork func()) {
 	set := func(on int) {
-		raw, err := w.conn.SyscallConn()
+		raw, err := w.link.conn.SyscallConn()
 		if err == nil { // else it goes as it did
 			_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_CORK, on) })
 		}
 	}
-	if w.conn == nil {
+	if w.link.conn == nil {
 		return func() {}
 	}
 	set(1)

@@ -60,7 +60,7 @@ func (r runner) server(base context.Context, h http.Handler, open *sync.WaitGrou
 		Protocols:         protocols,
 		ErrorLog:          slog.NewLogLogger(r.log.Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return base },
-		ConnContext:       corkable,
+		ConnContext:       withLink,
 		ConnState: func(_ net.Conn, state http.ConnState) {
 			switch state {
 			case http.StateNew:
