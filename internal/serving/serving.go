@@ -9,9 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-	"syscall"
 
 	"bootlab/internal/lab"
 )
@@ -86,13 +84,11 @@ func (f *Files) Open(name string) (*os.File, error) {
 	if !f.Allowed(name) {
 		return nil, refuse(name, fs.ErrPermission)
 	}
-	root, err := os.OpenRoot(f.dir)
-	if err != nil {
-		return nil, refuse(name, f.missing(name, reason(err)))
+	file, err := openPlain(f.dir, name)
+	plain := err == nil
+	if errors.Is(err, errNotPlain) {
+		file, err = openConfined(f.dir, name)
 	}
-	defer root.Close()
-	// O_NONBLOCK: to open a named pipe must not wait for its writer. It means nothing for a regular file.
-	file, err := root.OpenFile(filepath.FromSlash(name), os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, refuse(name, f.missing(name, reason(err)))
 	}
@@ -101,7 +97,7 @@ func (f *Files) Open(name string) (*os.File, error) {
 	case err != nil:
 	case !info.Mode().IsRegular():
 		err = fmt.Errorf("%w: not a regular file", fs.ErrPermission)
-	case !f.is(file, name) && f.leadsToSecret(name):
+	case !plain && f.leadsToSecret(name):
 		err = fmt.Errorf("%w: a link to what is never served raw", fs.ErrPermission)
 	}
 	if err != nil {
@@ -109,20 +105,6 @@ func (f *Files) Open(name string) (*os.File, error) {
 		return nil, refuse(name, err)
 	}
 	return file, nil
-}
-
-// is reports whether an open file is the one of that name, no link on the way: the kernel tells at the price of one call
-// what EvalSymlinks asks for folder by folder. Where the files folder is itself behind a link, it reports false.
-func (f *Files) is(file *os.File, name string) bool {
-	raw, err := file.SyscallConn()
-	if err != nil {
-		return false
-	}
-	var real string
-	if raw.Control(func(fd uintptr) { real, err = os.Readlink("/proc/self/fd/" + strconv.Itoa(int(fd))) }) != nil {
-		return false
-	}
-	return err == nil && real == f.dir+"/"+name
 }
 
 // leadsToSecret reports whether name is a link to a config document, a template or a secret of the lab. It is no wall
