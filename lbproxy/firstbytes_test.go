@@ -82,6 +82,20 @@ func TestHelloName(t *testing.T) {
 	}
 }
 
+// settled returns what peek finds in b, and fails the test if it found something else when there was less of b: it may say that
+// it needs more, but not change its mind.
+func settled(t *testing.T, b []byte, peek func([]byte) (string, error)) (string, error) {
+	t.Helper()
+	found, err := peek(b)
+	for cut := range min(len(b), 300) {
+		early, earlyErr := peek(b[:cut])
+		if !errors.Is(earlyErr, errShort) && (early != found || !errors.Is(err, earlyErr)) {
+			t.Fatalf("after %d bytes %q, %v; after %d bytes %q, %v", cut, early, earlyErr, len(b), found, err)
+		}
+	}
+	return found, err
+}
+
 // FuzzClientHello: no bytes break the parser; its answer never changes when more bytes follow, nor with the way the
 // handshake is cut into records; and crypto/tls, where it understands the hello, sees the same name.
 func FuzzClientHello(f *testing.F) {
@@ -94,13 +108,7 @@ func FuzzClientHello(f *testing.F) {
 	openssl, _ := hex.DecodeString("16030100610100005d0302c0ffee00000000000000000000000000000000000000000000000000000000000000000012c00ac0140039c009c01300330035002f00ff01000022000000080006000003612e62000b000403000102000a00060004001700180016000000")
 	f.Add(openssl)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		name, err := helloName(b)
-		for cut := range min(len(b), 300) {
-			early, earlyErr := helloName(b[:cut])
-			if !errors.Is(earlyErr, errShort) && (early != name || !errors.Is(err, earlyErr)) {
-				t.Fatalf("after %d bytes %q, %v; after %d bytes %q, %v", cut, early, earlyErr, len(b), name, err)
-			}
-		}
+		name, err := settled(t, b, helloName)
 		if err != nil {
 			return
 		}
@@ -170,13 +178,7 @@ func FuzzHostPeek(f *testing.F) {
 	f.Add([]byte("OPTIONS * HTTP/1.1\r\nhost:[fd00::1]:80\r\n\r\n"))
 	f.Add([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		host, err := headHost(b)
-		for cut := range min(len(b), 300) {
-			early, earlyErr := headHost(b[:cut])
-			if !errors.Is(earlyErr, errShort) && (early != host || !errors.Is(err, earlyErr)) {
-				t.Fatalf("after %d bytes %q, %v; after %d bytes %q, %v", cut, early, earlyErr, len(b), host, err)
-			}
-		}
+		host, err := settled(t, b, headHost)
 		r, httpErr := http.ReadRequest(bufio.NewReader(bytes.NewReader(b)))
 		// net/http still unfolds header lines (RFC 9112 section 5.2); we answer at the first.
 		folded := bytes.Contains(b, []byte("\n ")) || bytes.Contains(b, []byte("\n\t"))
