@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,7 +20,6 @@ import (
 	"bootlab/dhcpd/segment"
 	"bootlab/internal/lab"
 	"bootlab/internal/netlab"
-	"bootlab/internal/pause"
 	"bootlab/internal/store"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
@@ -144,21 +142,10 @@ func TestDhclient(t *testing.T) {
 		}
 	}
 	client.Run(t, "dhclient", append(args, "-r", "eth0")...)
-	waitFor(t, "the release", func() bool {
+	netlab.WaitFor(t, "the release", func() bool {
 		_, ok := l.deps.Book.ByAddr(ip("10.77.0.21"))
 		return !ok
 	})
-}
-
-func waitFor(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	for !ok() {
-		if pause.For(ctx, 5*time.Millisecond) != nil {
-			t.Fatalf("waited 10 s for %s", what)
-		}
-	}
 }
 
 // TestRenewUnicast: a client with its address renews by unicast, and a machine whose place is gone is told so at once.
@@ -180,16 +167,16 @@ func TestRenewUnicast(t *testing.T) {
 			return strings.Contains(string(b), line)
 		}
 	}
-	waitFor(t, "the lease", said("bound 10.77.0.21"))
+	netlab.WaitFor(t, "the lease", said("bound 10.77.0.21"))
 	_ = cmd.Process.Signal(syscall.SIGUSR1)
-	waitFor(t, "the renewal", said("renew 10.77.0.21"))
+	netlab.WaitFor(t, "the renewal", said("renew 10.77.0.21"))
 	moved := *l.lab.Host("master-0")
 	moved.IP = ip("10.77.0.22")
 	changed := *l.lab
 	changed.Hosts = []*lab.Host{&moved}
 	l.setTable(compile(t, &changed))
 	_ = cmd.Process.Signal(syscall.SIGUSR1)
-	waitFor(t, "the new address", said("bound 10.77.0.22"))
+	netlab.WaitFor(t, "the new address", said("bound 10.77.0.22"))
 }
 
 // TestNclient4 runs the codec's own client on a NIC without an address, and declines what it got.
@@ -313,7 +300,7 @@ func TestStageFollowsTheLab(t *testing.T) {
 		t.Fatal(err)
 	}
 	st.Commit()
-	waitFor(t, "the retired interface", func() bool {
+	netlab.WaitFor(t, "the retired interface", func() bool {
 		s, err := segment.Listen(two.Bridge)
 		if err == nil {
 			_ = s.Close()
@@ -366,52 +353,11 @@ func TestRouterSolicitation(t *testing.T) {
 	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", "vcl").Run() })
 	netlab.Run(t, "ip", "link", "set", "vbr", "master", seg.Bridge, "up")
 	netlab.Run(t, "ip", "link", "set", "vcl", "up")
-	ra := listenRA(t, "vcl")
-	var got []byte
-	waitFor(t, "a router advertisement", func() bool { got = solicit(t, ra, "vcl"); return got != nil })
+	got := netlab.SolicitRouter(t, "vcl")
 	if len(got) != 24 || got[0] != 134 || got[5] != 0 || got[6] != 0 || got[7] != 0 || got[16] != 1 {
 		t.Errorf("advertisement % x: want type 134 without flags and lifetime, and our link address", got)
 	}
 	if n := testutil.ToFloat64(l.m.advertisements); n < 1 {
 		t.Errorf("%s is %v, want at least 1", MetricRA, n)
-	}
-}
-
-// listenRA opens a raw ICMPv6 socket that hears advertisements.
-func listenRA(t *testing.T, iface string) net.PacketConn {
-	t.Helper()
-	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
-		var err error
-		_ = c.Control(func(fd uintptr) {
-			err = errors.Join(unix.BindToDevice(int(fd), iface),
-				unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, 255))
-		})
-		return err
-	}}
-	conn, err := lc.ListenPacket(t.Context(), "ip6:ipv6-icmp", "::")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	return conn
-}
-
-// solicit asks once and returns the advertisement, or nil.
-func solicit(t *testing.T, conn net.PacketConn, iface string) []byte {
-	t.Helper()
-	to := &net.IPAddr{IP: net.ParseIP("ff02::2"), Zone: iface}
-	if _, err := conn.WriteTo([]byte{133, 0, 0, 0, 0, 0, 0, 0}, to); err != nil {
-		return nil // the link-local address is not ready yet
-	}
-	_ = conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
-	buf := make([]byte, 1500)
-	for {
-		n, _, err := conn.ReadFrom(buf)
-		if err != nil {
-			return nil
-		}
-		if buf[0] == 134 {
-			return buf[:n]
-		}
 	}
 }

@@ -15,7 +15,7 @@ const bindOnly = `[ "$1" = bound ] && echo "ip=$ip"; exit 0`
 // seen waits for an event.
 func (l *live) seen(t *testing.T, k event.Kind) (found event.Event) {
 	t.Helper()
-	waitFor(t, k.String(), func() bool {
+	netlab.WaitFor(t, k.String(), func() bool {
 		for _, e := range l.events.take() {
 			if e.Kind == k {
 				found = e

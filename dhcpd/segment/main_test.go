@@ -9,11 +9,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"bootlab/internal/lab"
 	"bootlab/internal/netlab"
-	"bootlab/internal/pause"
 )
 
 func TestMain(m *testing.M) { netlab.Main(m) }
@@ -72,17 +70,6 @@ func start(t testing.TB, c *netlab.Client, name string, args ...string) {
 	})
 }
 
-func waitFor(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	for !ok() {
-		if pause.For(ctx, 5*time.Millisecond) != nil {
-			t.Fatalf("waited 10 s for %s", what)
-		}
-	}
-}
-
 // pair makes two joined interfaces in the test's own namespace, one of them a port of the segment.
 func pair(t testing.TB, seg *netlab.Segment, name string) {
 	t.Helper()
@@ -104,14 +91,14 @@ func newClient(t testing.TB, seg *netlab.Segment, mac ...string) *netlab.Client 
 
 func up(t testing.TB, c *netlab.Client, iface string) {
 	t.Helper()
-	waitFor(t, iface+" to be up", func() bool {
+	netlab.WaitFor(t, iface+" to be up", func() bool {
 		return strings.Contains(netlab.Run(t, "ip", "-n", c.Name, "link", "show", "dev", iface), "state UP")
 	})
 }
 
 func forwarding(t testing.TB, port string) {
 	t.Helper()
-	waitFor(t, port+" to forward", func() bool {
+	netlab.WaitFor(t, port+" to forward", func() bool {
 		return strings.Contains(netlab.Run(t, "bridge", "link", "show", "dev", port), "state forwarding")
 	})
 }

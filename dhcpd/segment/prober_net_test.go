@@ -25,7 +25,7 @@ func liveProber(t *testing.T, socks ...*Socket) *Prober {
 	for _, s := range socks {
 		background(t, func(ctx context.Context) { p.Serve(ctx, s) })
 	}
-	waitFor(t, "the wires", func() bool {
+	netlab.WaitFor(t, "the wires", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		n := len(socks)
@@ -153,7 +153,7 @@ func TestPassiveLearning(t *testing.T) {
 	known := func(a string) func() bool {
 		return func() bool { return p.Known(ip(a)).State == InUse }
 	}
-	waitFor(t, "the announced address", known("10.77.0.50"))
+	netlab.WaitFor(t, "the announced address", known("10.77.0.50"))
 	if r := p.Known(ip("10.77.0.50")); r.MAC != mac(t, "02:00:00:00:00:09") {
 		t.Errorf("announced: %+v", r)
 	}
@@ -162,7 +162,7 @@ func TestPassiveLearning(t *testing.T) {
 	}
 	host.Run(t, "ip", "route", "add", "10.77.0.200/32", "dev", "eth0", "src", "10.77.0.51")
 	host.Run(t, "bash", "-c", "echo > /dev/udp/10.77.0.200/9") // looks for a neighbour
-	waitFor(t, "the address that looks for a neighbour", known("10.77.0.51"))
+	netlab.WaitFor(t, "the address that looks for a neighbour", known("10.77.0.51"))
 	if s := p.Stats(); s.Asked != 0 {
 		t.Errorf("%d questions", s.Asked)
 	}
@@ -235,7 +235,7 @@ func TestARPFlood(t *testing.T) {
 	if results[Free] != 0 {
 		t.Errorf("an address in use was free %d times, because nobody could be heard", results[Free])
 	}
-	waitFor(t, "the flood's end", func() bool {
+	netlab.WaitFor(t, "the flood's end", func() bool {
 		r, _ := askNow(t, p, path, "10.77.99.9", alice)
 		return r.State == InUse
 	})

@@ -101,7 +101,7 @@ func TestRogue(t *testing.T) {
 				t.Fatalf("discovered %+v, want one", found)
 			}
 			check("discovered", found[0])
-			waitFor(t, "the report", func() bool { return len(seen.all()) > 0 })
+			netlab.WaitFor(t, "the report", func() bool { return len(seen.all()) > 0 })
 			check("watched", seen.all()[0])
 			if n := len(seen.all()); n != 1 {
 				t.Errorf("%d reports within seconds, want 1", n)
@@ -113,7 +113,7 @@ func TestRogue(t *testing.T) {
 // discoverUntil asks until somebody answers: the server may still be starting.
 func discoverUntil(t *testing.T, iface string) (found []Rogue) {
 	t.Helper()
-	waitFor(t, "a server", func() bool {
+	netlab.WaitFor(t, "a server", func() bool {
 		var err error
 		if found, err = Discover(t.Context(), iface, 500*time.Millisecond); err != nil {
 			t.Fatal(err)
@@ -154,7 +154,7 @@ func TestOwnAnswersAreNoRogue(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	waitFor(t, "the stranger", func() bool { return len(seen.all()) > 0 })
+	netlab.WaitFor(t, "the stranger", func() bool { return len(seen.all()) > 0 })
 	if got := seen.all(); len(got) != 1 || got[0].ServerID != ip("10.77.0.254") || got[0].SourceMAC != bob {
 		t.Errorf("reported %+v, want the stranger alone", got)
 	}
@@ -186,7 +186,7 @@ func TestReflectedAnswersAreNoRogue(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	waitFor(t, "the stranger", func() bool { return len(seen.all()) > 0 })
+	netlab.WaitFor(t, "the stranger", func() bool { return len(seen.all()) > 0 })
 	if got := seen.all(); len(got) != 1 || got[0].SourceMAC != bob {
 		t.Errorf("reported %+v, want the stranger alone", got)
 	}

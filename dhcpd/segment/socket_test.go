@@ -346,49 +346,11 @@ func TestRouterSolicitation(t *testing.T) {
 		}
 	})
 	pair(t, seg, "vcl")
-	ra := listenRA(t, "vcl")
-	var got []byte
-	waitFor(t, "a router advertisement", func() bool { got = solicit(t, ra, "vcl"); return got != nil })
+	got := netlab.SolicitRouter(t, "vcl")
 	if len(got) != 24 || got[0] != 134 || got[5] != 0 || got[6] != 0 || got[7] != 0 || got[16] != 1 || lab.MAC(got[18:24]) != s.MAC() {
 		t.Errorf("advertisement % x: want type 134 without flags and lifetime, and our link address", got)
 	}
 	if answered.Load() == 0 {
 		t.Error("no answer was counted")
-	}
-}
-
-// listenRA opens a raw ICMPv6 socket that hears advertisements.
-func listenRA(t *testing.T, iface string) net.PacketConn {
-	t.Helper()
-	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
-		return control(c, func(fd int) error {
-			return errors.Join(unix.BindToDevice(fd, iface), unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, 255))
-		})
-	}}
-	conn, err := lc.ListenPacket(t.Context(), "ip6:ipv6-icmp", "::")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	return conn
-}
-
-// solicit asks once and returns the advertisement, or nil.
-func solicit(t *testing.T, conn net.PacketConn, iface string) []byte {
-	t.Helper()
-	to := &net.IPAddr{IP: net.ParseIP(allRouters), Zone: iface}
-	if _, err := conn.WriteTo([]byte{133, 0, 0, 0, 0, 0, 0, 0}, to); err != nil {
-		return nil // the link-local address is not ready yet
-	}
-	_ = conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
-	buf := make([]byte, 1500)
-	for {
-		n, _, err := conn.ReadFrom(buf)
-		if err != nil {
-			return nil
-		}
-		if buf[0] == 134 {
-			return buf[:n]
-		}
 	}
 }

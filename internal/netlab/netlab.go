@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"bootlab/internal/pause"
 )
 
 const isolated = "BOOTLAB_NETLAB_ISOLATED"
@@ -92,6 +94,18 @@ func Run(t testing.TB, name string, args ...string) string {
 		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
 	}
 	return string(out)
+}
+
+// WaitFor asks again and again whether something is so, and fails the test when it is not within 10 s.
+func WaitFor(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for !ok() {
+		if pause.For(ctx, 5*time.Millisecond) != nil {
+			t.Fatalf("waited 10 s for %s", what)
+		}
+	}
 }
 
 var serial atomic.Uint32

@@ -60,7 +60,7 @@ var rooms = []wall{
 	{"internal/pause", nil, "a clock and a context"},
 	{"internal/privilege", nil, "of the operating system alone"},
 	{"internal/portowner", nil, "of the operating system alone"},
-	{"internal/netlab", nil, "test support"},
+	{"internal/netlab", []string{"internal/pause"}, "test support"},
 	{"internal/golden", nil, "test support"},
 	{"internal/libvirtlab", nil, "test support"},
 }
