@@ -33,7 +33,7 @@ func (s *Server) offer(x *exchange, addr netip.Addr) dropReason {
 }
 
 // offerFromPool finds an address for a machine without a reservation and offers it: at once where the machine has it
-// already or the wire is known to be silent about it, else after a probe.
+// already or the wire is known to be silent about it, else after a probe, or in a rush with an eye on it.
 func (s *Server) offerFromPool(x *exchange) dropReason {
 	mac := x.req.MAC
 	addr, fresh, err := s.deps.Book.Offer(leases.Ask{
@@ -43,10 +43,13 @@ func (s *Server) offerFromPool(x *exchange) dropReason {
 	switch {
 	case err != nil:
 		return s.refuse(x, func() string { return s.whyFull(x) })
-	case fresh && s.mustProbe(x, addr):
+	case !fresh || !s.unseen(x, addr):
+		return s.offer(x, addr)
+	case s.probes.take():
 		s.probe(x, addr)
 		return dropNone
 	}
+	s.glance(x, addr)
 	return s.offer(x, addr)
 }
 

@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// maxProbes is how many offers may wait for a probe at a time, and probeBurst and probeRate how many newcomers are
-	// made to wait: a rack that is switched on is not slowed down. The survey ahead goes on all the time, so that in quiet
-	// times nobody waits and nothing is given away unseen.
-	maxProbes  = 16
+	// maxProbes is how many addresses are asked for at a time, and probeBurst and probeRate how many newcomers are made to
+	// wait for it: a rack that is switched on is not slowed down, and a flood is not asked for. The survey ahead goes on all
+	// the time, so that in quiet times nobody waits and nothing is given away unseen.
+	maxProbes  = 64
 	probeBurst = 8
 	probeRate  = 2 // a second
 	// maxTries is how many addresses are tried for one question before the machine has to ask again.
@@ -55,15 +55,37 @@ func (p *probeBudget) take() bool {
 	return false
 }
 
-func (s *Server) mustProbe(x *exchange, addr netip.Addr) bool {
-	return x.in.sock != nil && x.scope.network.Probe && s.prober.Known(addr).State == segment.Unknown && s.probes.take()
+// unseen reports whether nothing is known of an address that should be asked for.
+func (s *Server) unseen(x *exchange, addr netip.Addr) bool {
+	return x.in.sock != nil && x.scope.network.Probe && s.prober.Known(addr).State == segment.Unknown
 }
 
 // probe asks for an address before it is offered, and goes on with the offer when the answer is there.
 func (s *Server) probe(x *exchange, addr netip.Addr) {
 	in, tries := x.in.keep(direct{s}), x.tries
-	path := segment.Path{Interface: in.sock.Interface(), Relay: x.req.GIAddr.IsValid()}
-	s.prober.Probe(path, addr, x.req.MAC, func(r segment.Result) { s.probed(in, addr, r, tries) })
+	s.prober.Probe(x.path(), addr, x.req.MAC, func(r segment.Result) { s.probed(in, addr, r, tries) })
+}
+
+// glance asks for an address that is offered meanwhile. Machines collect offers for a second or more before they come for
+// one: who uses the address has answered by then, and the offer is taken back. Past a relay nobody says who he is, and it
+// might be the machine itself that answers.
+func (s *Server) glance(x *exchange, addr netip.Addr) {
+	pool, mac := x.pool, x.req.MAC
+	if x.path().Relay {
+		return
+	}
+	s.prober.Probe(x.path(), addr, mac, func(r segment.Result) {
+		if r.Blocks(mac) {
+			defer s.contain()
+			s.deps.Book.Withdraw(mac)
+			s.conflict(pool, r)
+		}
+	})
+}
+
+// path is where the addresses of a client are asked for.
+func (x *exchange) path() segment.Path {
+	return segment.Path{Interface: x.in.sock.Interface(), Relay: x.req.GIAddr.IsValid()}
 }
 
 // probed goes on with an offer after its probe. It runs on a goroutine of the prober's, or of the packet loop's.

@@ -68,6 +68,41 @@ func TestSquatters(t *testing.T) {
 	}
 }
 
+// TestRushOfNewcomers: of a rack that asks at once, most get an offer unseen, before anybody could have been asked. Those whose
+// address turns out to be in use are refused when they come for it, a moment later, and never have it.
+func TestRushOfNewcomers(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "10.106.8")
+	l.lan = "    pools: {many: {range: NET.100-NET.249}}\n"
+	l.write()
+	neighbours := l.machine(t, "02:00:00:00:ff:5b").wire(t)
+	for i := 100; i <= 249; i++ {
+		neighbours.own(fmt.Sprintf("%s.%d", l.net, i), mac(fmt.Sprintf("02:00:00:00:51:%02x", i)), nil)
+	}
+	d := start(t, l)
+	w := d.machine(t, "02:00:00:00:ff:5c").wire(t)
+	w.bind(mac("52:54:00:00:00:10"))
+	mark := w.mark()
+	for n := range 40 {
+		w.send(discover(numbered(n)), newClient, allOfTheNet)
+	}
+	time.Sleep(time.Second) // machines take as long: they collect offers
+	offers := 0
+	for _, h := range w.all()[mark:] {
+		if h.MessageType() != dhcpv4.MessageTypeOffer {
+			continue
+		}
+		offers++
+		if answer := w.ask(selecting(h)); answer.MessageType() != dhcpv4.MessageTypeNak {
+			t.Errorf("%s is in use, and got %s", h.YourIPAddr, answer)
+		}
+	}
+	if offers == 0 {
+		t.Error("nobody was offered anything: nothing was seen here")
+	}
+	t.Logf("%d of 40 were offered an address in use, and refused it", offers)
+}
+
 func regexpLine(log, word string) string {
 	_, rest, _ := strings.Cut(log, word)
 	line, _, _ := strings.Cut(rest, "\n")
