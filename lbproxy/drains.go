@@ -17,7 +17,7 @@ var ErrUnknown = errors.New("no such balancer or backend")
 // A Drain is one backend that was taken out of one balancer by hand.
 type Drain struct {
 	Balancer string
-	Backend  netip.AddrPort
+	Backend  netip.AddrPort // its Addr: a name may move
 }
 
 // Drains keeps drains over restarts. Put and Delete return once the change is durable; putting what is there and
@@ -138,8 +138,8 @@ type BackendState struct {
 	Condition   Condition      `json:"condition"`
 	Drained     bool           `json:"drained,omitempty"`
 	Reason      string         `json:"reason,omitempty"` // why it is down, or the last failure that did not put it down yet
-	Since       time.Time      `json:"since"`
-	Connections int64          `json:"connections"` // in HTTP mode: requests
+	Since       time.Time      `json:"since"`            // that Condition is believed
+	Connections int64          `json:"connections"`      // in HTTP mode: requests
 }
 
 // States returns every balancer of the table in force, sorted by name, its backends in the order of the lab.

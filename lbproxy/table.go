@@ -34,10 +34,10 @@ type Frontend struct {
 	Mode           lab.BalanceMode
 	Balance        lab.Algorithm
 	Check          lab.Check
-	Backends       []Backend // in the order of the lab
-	SendProxy      int       // PROXY protocol version to backends: 0 off, 1, 2
-	MaxConnections int       // 0: no limit
-	Timeouts       lab.Timeouts
+	Backends       []Backend    // in the order of the lab
+	SendProxy      int          // PROXY protocol version to backends: 0 off, 1, 2
+	MaxConnections int          // 0: no limit
+	Timeouts       lab.Timeouts // Connect and Idle are never zero
 
 	index int // of this frontend in Table.Frontends
 }

@@ -40,9 +40,9 @@ type Rogue struct {
 	Interface string
 	ServerID  netip.Addr // option 54; invalid where there is none
 	SourceIP  netip.Addr // of the packet: the server, or a relay
-	SourceMAC lab.MAC
-	Kind      Kind
-	ClientMAC lab.MAC
+	SourceMAC lab.MAC    // of the frame; the same
+	Kind      Kind       // of the answer
+	ClientMAC lab.MAC    // of the machine that was answered
 	YIAddr    netip.Addr // the address that it gives; invalid: none
 	Missed    int        // answers of this server since the last report
 }

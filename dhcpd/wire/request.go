@@ -15,13 +15,13 @@ import (
 type Request struct {
 	Kind  MessageType // option 53, as it came: it may be no client's message, or none that RFC 2131 knows
 	XID   [4]byte
-	Secs  uint16 // as it came; iPXE and some firmware write what they like
-	Flags uint16 // see Broadcast
-	Hops  uint8  // at most 16
-	MAC   lab.MAC
+	Secs  uint16  // as it came; iPXE and some firmware write what they like
+	Flags uint16  // see Broadcast
+	Hops  uint8   // at most 16
+	MAC   lab.MAC // of the client, chaddr
 
-	CIAddr    netip.Addr
-	GIAddr    netip.Addr
+	CIAddr    netip.Addr // that the client has and uses
+	GIAddr    netip.Addr // of the relay; invalid: there is none
 	Requested netip.Addr // option 50
 	Server    netip.Addr // option 54
 	Subnet    netip.Addr // where the client is: link selection (RFC 3527), else subnet selection (RFC 3011), else GIAddr
@@ -29,8 +29,8 @@ type Request struct {
 	RelayPort bool       // answer the relay's source port, not 67 (RFC 8357)
 
 	Stage   Stage
-	Arch    Arch // the first of option 93, else what option 60 says; see HasArch
-	HasArch bool
+	Arch    Arch          // the first of option 93, else what option 60 says; see HasArch
+	HasArch bool          // it said one: Arch 0 is BIOS
 	MaxSize int           // option 57 in bytes, 0: absent. Some count IP and UDP headers, some do not
 	Lease   time.Duration // option 51, what the client would like; 0: absent
 

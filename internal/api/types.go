@@ -50,7 +50,7 @@ type Reload struct {
 	Warnings   []string      `json:"warnings,omitempty"`
 }
 
-// A Host is one machine of the lab, or a guest of a pool, as it stands.
+// A Host is one machine of the lab, as it stands.
 type Host struct {
 	Name    string       `json:"name"`
 	FQDN    string       `json:"fqdn,omitempty"`

@@ -11,17 +11,17 @@ import (
 // An Event is one thing that happened. Who emits it fills Kind and what it knows of the rest; the Bus fills Seq, At, Gen
 // and, from MAC or Addr, the identity that is missing.
 type Event struct {
-	Seq    uint64        `json:"seq"`
+	Seq    uint64        `json:"seq"` // counts from 1 since the daemon started, without gaps
 	At     time.Time     `json:"at"`
 	Gen    uint64        `json:"gen"` // the generation of the lab that was in force
 	Kind   Kind          `json:"kind"`
-	MAC    lab.MAC       `json:"mac,omitzero"`
+	MAC    lab.MAC       `json:"mac,omitzero"` // of the machine; zero: there is none, or it is not known
 	Addr   netip.Addr    `json:"addr,omitzero"`
-	Host   string        `json:"host,omitempty"`
+	Host   string        `json:"host,omitempty"`   // its name in the lab; empty: a stranger, or no machine
 	Detail string        `json:"detail,omitempty"` // what: a file name, an address offered, a backend
 	Err    string        `json:"err,omitempty"`    // why it went wrong; empty: it did not
-	Bytes  int64         `json:"bytes,omitempty"`
-	Dur    time.Duration `json:"dur,omitempty"` // nanoseconds
+	Bytes  int64         `json:"bytes,omitempty"`  // that were sent
+	Dur    time.Duration `json:"dur,omitempty"`    // nanoseconds
 }
 
 // A Recorder takes events. Record must not block: a recorder that writes to disk or to a person queues, and drops and
@@ -36,7 +36,7 @@ type BusConfig struct {
 	Now       func() time.Time
 	Gen       func() uint64 // the generation in force; nil: always 0
 	Identify  func(*Event)  // fills MAC and Host where they are missing; nil: leaves them
-	Recorders []Recorder
+	Recorders []Recorder    // called in this order
 }
 
 // A Bus numbers events and hands each to all recorders. It is safe for concurrent use.

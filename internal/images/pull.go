@@ -62,7 +62,7 @@ type Result struct {
 	Outcome Outcome       `json:"outcome"`
 	Size    int64         `json:"size"`    // of the file, bytes
 	Fetched int64         `json:"fetched"` // that came over the network, bytes
-	Took    time.Duration `json:"took"`
+	Took    time.Duration `json:"took"`    // nanoseconds
 	Err     string        `json:"err,omitempty"`
 }
 
@@ -74,10 +74,10 @@ type Progress struct {
 
 // A Track is how far one item is.
 type Track struct {
-	Path  string
+	Path  string       // of the item, below the files folder
 	Total atomic.Int64 // -1: not known
-	Have  atomic.Int64
-	Done  atomic.Bool
+	Have  atomic.Int64 // bytes on disk
+	Done  atomic.Bool  // it is over, well or not
 }
 
 // Of returns the track of an item, which is made when it is first asked for.

@@ -15,12 +15,12 @@ import (
 // A File is one file of a mirror, whole or still coming.
 type File struct {
 	Content io.ReadSeeker // an *os.File where all of it is there; else its reads wait, and end with the context of Open
-	Size    int64
-	ModTime time.Time // zero: not known
-	ETag    string    // empty: none
-	Type    string    // media type; empty: upstream does not tell
-	Coding  string    // Content-Encoding that upstream stores it in; empty: none
-	Result  Result
+	Size    int64         // in bytes; always known
+	ModTime time.Time     // zero: not known
+	ETag    string        // empty: none
+	Type    string        // media type; empty: upstream does not tell
+	Coding  string        // Content-Encoding that upstream stores it in; empty: none
+	Result  Result        // how it is answered
 
 	sent  func(int64)
 	close func()

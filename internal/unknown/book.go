@@ -35,8 +35,8 @@ type Deps struct {
 type Machine struct {
 	MAC   lab.MAC    `json:"mac"`
 	Addr  netip.Addr `json:"addr,omitzero"` // that it reported from
-	First time.Time  `json:"first"`
-	Last  time.Time  `json:"last"`
+	First time.Time  `json:"first"`         // report
+	Last  time.Time  `json:"last"`          // report
 	Facts Facts      `json:"facts"`
 }
 
