@@ -13,7 +13,7 @@ demo="
 "
 test="
 	curl openssl strace systemd ipxe libxml2-utils
-	shim-signed grub-efi-amd64-signed pxelinux qemu-system-arm qemu-efi-aarch64
+	shim-signed grub-efi-amd64-signed pxelinux qemu-system-arm qemu-efi-aarch64 u-boot-qemu
 	udhcpc isc-dhcp-client dhcpcd-base isc-dhcp-relay iputils-arping dnsmasq-base kea-admin kea-dhcp4-server isc-dhcp-server tcpdump
 	knot knot-dnsutils dnsperf
 	atftp tftp-hpa tftpd-hpa nftables haproxy nginx-light wrk chromium ignition ipmitool openipmi

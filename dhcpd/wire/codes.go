@@ -52,7 +52,7 @@ type Stage string
 
 // The stages of a boot.
 const (
-	StagePXE  Stage = "pxe"  // firmware that loads by TFTP: option 60 starts with PXEClient
+	StagePXE  Stage = "pxe"  // firmware that loads by TFTP: option 60 starts with PXEClient, or U-Boot
 	StageHTTP Stage = "http" // firmware that loads by HTTP: option 60 starts with HTTPClient
 	StageIPXE Stage = "ipxe" // iPXE
 	StageOS   Stage = "os"   // an installer or an installed system

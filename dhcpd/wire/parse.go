@@ -233,7 +233,7 @@ func (r *Request) stage() {
 		r.Stage = StageIPXE
 	case bytes.HasPrefix(r.VendorClass, []byte("HTTPClient")):
 		r.Stage = StageHTTP
-	case bytes.HasPrefix(r.VendorClass, []byte("PXEClient")):
+	case bytes.HasPrefix(r.VendorClass, []byte("PXEClient")), bytes.HasPrefix(r.VendorClass, []byte("U-Boot")):
 		r.Stage = StagePXE
 	default:
 		r.Stage = StageOS

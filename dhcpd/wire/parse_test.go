@@ -154,6 +154,7 @@ func TestStage(t *testing.T) {
 		{"iPXE by option 175 alone", ovmf, raw(175, "\xb0\x01\x01"), StageIPXE},
 		{"iPXE by option 175 of no length", ovmf, raw(175, ""), StageIPXE},
 		{"Tinkerbell's build", ovmf, raw(77, "Tinkerbell"), StageIPXE},
+		{"U-Boot", bare, raw(60, "U-Boot.armv8"), StagePXE},
 		{"system", networkd, nil, StageOS},
 		{"Debian's installer", bare, raw(60, "d-i"), StageOS},
 	} {

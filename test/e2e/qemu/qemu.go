@@ -30,6 +30,7 @@ const (
 	UEFIROM   Firmware = "uefi-rom"   // OVMF and the card's ROM, which is an iPXE of 2019
 
 	UEFIARM64  Firmware = "uefi-arm64"  // the OVMF of 64-bit Arm, network boot by PXE
+	UBootARM64 Firmware = "uboot-arm64" // U-Boot, as boards with a 64-bit Arm have it; it brings a UEFI of its own
 	UEFISecure Firmware = "uefi-secure" // OVMF that enforces Secure Boot with Microsoft's keys, network boot by PXE
 )
 
@@ -58,6 +59,9 @@ const (
 	secureCode = "/usr/share/OVMF/OVMF_CODE_4M.ms.fd"
 	secureVars = "/usr/share/OVMF/OVMF_VARS_4M.ms.fd" // Microsoft's keys enrolled
 )
+
+// UBoot is the file that UBootARM64 needs.
+const UBoot = "/usr/lib/u-boot/qemu_arm64/u-boot.bin"
 
 // A Line is a line of the console.
 type Line struct {
@@ -121,7 +125,7 @@ func Start(t testing.TB, cfg Config) *Machine {
 
 // emulator returns the QEMU that has such firmware.
 func (f Firmware) emulator() string {
-	if f == UEFIARM64 {
+	if f == UEFIARM64 || f == UBootARM64 {
 		return "qemu-system-aarch64"
 	}
 	return "qemu-system-x86_64"
@@ -157,6 +161,9 @@ func (m *Machine) args(t testing.TB) []string {
 		card += ",romfile="
 		args = append(args, "-machine", "virt", "-cpu", "cortex-a57")
 		args = append(args, m.ovmf(t, arm64Code, arm64Vars)...)
+	case UBootARM64:
+		card += ",romfile="
+		args = append(args, "-machine", "virt", "-cpu", "cortex-a57", "-bios", UBoot)
 	case UEFISecure:
 		card += ",romfile="
 		// Variables can be written from system management mode alone, else a guest could switch Secure Boot off.
