@@ -33,6 +33,9 @@ const (
 	useBootFile = "\x06\x01\x08\xff"
 	// noPXEDHCP, in option 175: iPXE need not wait for a second, proxy DHCP server; saves 2 to 3 seconds a boot.
 	noPXEDHCP = "\xb0\x01\x01"
+	// firstIPXE, in option 175: what this packet says comes before what others say, 0 being the default. Without it iPXE takes the
+	// boot file of the server that gave the address, where that names one.
+	firstIPXE = "\x01\x01\x01"
 )
 
 // A bootInfo is what a packet says about booting. The zero value says nothing.

@@ -27,7 +27,7 @@ func (s *Server) boot(x *exchange, kind wire.MessageType) dropReason {
 		return dropNotBoot
 	}
 	if x.req.Stage == wire.StageIPXE { // which takes a proxy's word only from a PXE server
-		info.vendor, info.pxe = vendorPXE, useBootFile
+		info.vendor, info.pxe, info.ipxe = vendorPXE, useBootFile, info.ipxe+firstIPXE
 	}
 	a := &x.reply
 	*a = wire.Reply{Req: &x.req, Kind: kind, Server: x.server}

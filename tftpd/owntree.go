@@ -52,3 +52,8 @@ func raspberryOptional(name string) bool {
 		"bootsig.bin", "autoboot.txt", "bootcfg.txt", "dt-blob.bin", "pieeprom.sig", "pieeprom.upd", "recover4.elf", "recovery.bin", "recovery.elf",
 	}, name)
 }
+
+// ubootOptional reports whether U-Boot asks for a file of that name whether it is there or not.
+func ubootOptional(name string) bool {
+	return slices.Contains([]string{"boot.scr.uimg", "boot.scr", "dtb"}, name) || strings.HasPrefix(name, "dtb/")
+}

@@ -229,7 +229,7 @@ func TestOptional(t *testing.T) {
 	for name, want := range map[string]bool{
 		"revocations_sku.efi": true, "revocations_sbat.efi": true, "shim_certificate_0.efi": true, "grub/x86_64-efi/command.lst": true,
 		"debian-installer/amd64/grub/x86_64-efi/http.mod": true, "grubx64.efi": false, "images/vmlinuz": false, "public/files.lst": false,
-		"dtb": true, "dtb/rockchip/rk3399-rockpro64.dtb": true, "public/dtb/a.dtb": false,
+		"boot.scr.uimg": true, "dtb": true, "dtb/rockchip/rk3399-rockpro64.dtb": true, "public/dtb/a.dtb": false,
 		"bootsig.bin": true, "deadbeef/recovery.elf": true, "dc-a6-32-01-02-03/armstub8-gic.bin": true, "start4.elf": false, "images/recovery.elf": false,
 	} {
 		if got := optional(name); got != want {

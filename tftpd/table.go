@@ -118,11 +118,11 @@ func grubConfig(name string) (mac lab.MAC, ok bool) {
 }
 
 // optional reports whether a file of that name, which is not there, is missed by nobody: shim asks for revocations and
-// certificates beside itself, GRUB for lists of modules and, where it has none built in, for modules, U-Boot for a device tree,
+// certificates beside itself, GRUB for lists of modules and, where it has none built in, for modules, U-Boot for a script and a device tree,
 // a Raspberry Pi for whatever it might use.
 func optional(name string) bool {
 	base := strings.ToLower(path.Base(name))
-	if _, rest := cutOwnFolder(name); raspberryOptional(rest) || name == "dtb" || strings.HasPrefix(name, "dtb/") {
+	if _, rest := cutOwnFolder(name); raspberryOptional(rest) || ubootOptional(name) {
 		return true
 	}
 	switch path.Ext(base) {

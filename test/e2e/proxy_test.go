@@ -66,6 +66,37 @@ func TestProxySecureBoot(t *testing.T) {
 	r.wantKinds(t, "node", event.DHCPProxyOffer, event.TFTPServed, event.TFTPServed, event.ScriptServed)
 }
 
+// TestProxyBesideABootFile: the other server names a boot file of its own, as one does that was installed for another purpose. UEFI takes
+// ours by the rank of the offer, iPXE by its priority. U-Boot hears one server alone: that one has to name our program.
+func TestProxyBesideABootFile(t *testing.T) {
+	for _, tt := range []struct {
+		firmware  qemu.Firmware
+		mac, file string
+	}{
+		{qemu.BIOS, nodeMAC, "theirs.0"},
+		{qemu.UEFIPXE, nodeMAC, "theirs.0"},
+		{qemu.UBootARM64, ubootMAC, "snponly-arm64.efi"},
+	} {
+		t.Run(string(tt.firmware), func(t *testing.T) {
+			netlab.Need(t, append(qemu.Needs(), "dnsmasq")...)
+			if tt.firmware == qemu.UBootARM64 {
+				netlab.Need(t, "qemu-system-aarch64", qemu.UBoot)
+			}
+			r := newRig(t, strings.Replace(proxyLab, nodeMAC, tt.mac, 1), map[string]string{"ipxe/shell.ipxe": "#!ipxe\necho SCRIPT of {{.Host.Name}} from ${netX/dhcp-server}\nsleep 600\n"})
+			beside(t, r.seg, "--dhcp-boot="+tt.file+",,"+appliance)
+			m := qemu.Start(t, qemu.Config{Bridge: r.seg.Bridge, MAC: tt.mac, Firmware: tt.firmware})
+			line := m.Await(t, patience, "SCRIPT of node")
+			if !strings.Contains(line.Text, "from 10.77.0.5") {
+				t.Errorf("the address is not the other server's: %s", line.Text)
+			}
+			if n := r.count(t, "node", event.TFTPRefused); n > 0 {
+				t.Errorf("%d files of the other server's were asked for here", n)
+			}
+			t.Logf("script after %.1fs", line.At.Seconds())
+		})
+	}
+}
+
 // beside starts the other server, on a machine of its own.
 func beside(t *testing.T, seg *netlab.Segment, more ...string) {
 	t.Helper()
