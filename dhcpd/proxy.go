@@ -10,7 +10,14 @@ func (s *Server) proxy(x *exchange) dropReason {
 	if x.req.Kind != wire.Discover {
 		return dropNotBoot
 	}
-	return s.boot(x, wire.Offer)
+	if why := s.boot(x, wire.Offer); why != dropNone {
+		if x.req.Stage == wire.StageOS {
+			s.loops.progress(x.req.MAC)
+		}
+		return why
+	}
+	s.watchLoop(x, &x.reply)
+	return dropNone
 }
 
 // bootServer answers on port 4011, in server mode too: some firmware asks there although the offer said all.
@@ -23,7 +30,7 @@ func (s *Server) bootServer(x *exchange) dropReason {
 
 func (s *Server) boot(x *exchange, kind wire.MessageType) dropReason {
 	info := s.bootOf(x, x.proxyMachine())
-	if info == (bootInfo{}) {
+	if info == (bootInfo{}) || x.req.Stage == wire.StageIPXE && s.loops.held(x.req.MAC) {
 		return dropNotBoot
 	}
 	if x.req.Stage == wire.StageIPXE { // which takes a proxy's word only from a PXE server

@@ -188,6 +188,46 @@ func TestLoopIsStopped(t *testing.T) {
 	}
 }
 
+// TestLoopIsStoppedBesideAnotherServer: who only says what to boot sees a machine's questions and no more. Its operating system's
+// question, which is not for us, ends the suspicion.
+func TestLoopIsStoppedBesideAnotherServer(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	ask := func(n byte, who client) int {
+		out := b.exchange("lab1", 67, client0, message(t, dhcpv4.MessageTypeDiscover, mac(t, besideH), who,
+			dhcpv4.WithTransactionID(dhcpv4.TransactionID{1, 2, 3, n})))
+		b.clock.advance(time.Second)
+		return len(out)
+	}
+	for i := range 3 * loopCount {
+		if ask(byte(i), ipxe) != 1 {
+			t.Fatalf("round %d gets no answer", i)
+		}
+		if i%4 == 3 {
+			ask(byte(i), networkd)
+		}
+	}
+	ask(99, networkd)
+	for i := range loopCount {
+		if ask(byte(100+i), ipxe) != 1 {
+			t.Fatalf("round %d gets no answer", i)
+		}
+	}
+	if found := b.kinds(event.DHCPLoop); len(found) != 1 {
+		t.Errorf("%d loops reported, want 1", len(found))
+	}
+	if ask(200, ipxe) != 0 {
+		t.Error("the loop goes on")
+	}
+	if ask(201, ovmf) != 1 {
+		t.Error("its firmware gets no answer")
+	}
+	b.clock.advance(loopHold)
+	if ask(202, ipxe) != 1 {
+		t.Error("it is never let go")
+	}
+}
+
 // A system that takes small packets gets the rest of its options in the fields for file and server name.
 func TestOverload(t *testing.T) {
 	t.Parallel()
