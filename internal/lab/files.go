@@ -18,6 +18,8 @@ func (r *resolver) filePath(v *scalar[text], key string) string {
 	}
 	p := string(v.V)
 	switch {
+	case strings.Contains(p, "://"):
+		r.fail(v.spot, key, "%q is a URL: want a path below appliance.files, and the URL in images, from where bootlab images pull fetches it", p)
 	case strings.Contains(p, "{{"):
 		r.template(v, key)
 		return p

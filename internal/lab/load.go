@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 
 	"go.yaml.in/yaml/v4"
@@ -174,6 +175,9 @@ func (d *decoder) syntax(err error) {
 	line, column, reason := yamlReason(err)
 	if line > 0 {
 		at.Line, at.Column = line, column
+	}
+	if strings.HasPrefix(reason, "found character that cannot start any token") {
+		reason += ": is there a tab? YAML is indented by blanks"
 	}
 	d.problem(at, "not YAML: %s", reason)
 }

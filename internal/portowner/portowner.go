@@ -61,7 +61,7 @@ func remedy(p Process) string {
 		if strings.Contains(string(cmdline), "libvirt") {
 			return ": it belongs to a libvirt network; take <dns> and <dhcp> out of that one, or give ours an address"
 		}
-		return ": stop it; \"bootlab import dnsmasq\" carries its configuration over"
+		return ": stop it; docs/dhcp-migration.md says where its lines go in the lab file"
 	case "bootlab":
 		return ": bootlab runs already"
 	}

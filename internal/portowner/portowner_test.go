@@ -94,7 +94,7 @@ func TestExplainNamesTheProcess(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, network, held, wanted, remedy string }{
 		{"systemd-resolve", "udp", "127.0.0.1:0", ":%s", "DNSStubListener=no"},
-		{"dnsmasq", "tcp", ":0", "127.0.0.1:%s", "bootlab import dnsmasq"},
+		{"dnsmasq", "tcp", ":0", "127.0.0.1:%s", "docs/dhcp-migration.md"},
 		{"bootlab", "udp4", "0.0.0.0:0", "127.0.0.1:%s", "runs already"},
 		{"named", "tcp6", "[::1]:0", "[::1]:%s", ""},
 		{"inetd", "tcp4", "127.0.0.1:0", "localhost:%s", ""},
