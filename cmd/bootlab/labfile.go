@@ -57,6 +57,7 @@ func checked(o *options, strict bool) (l *lab.Lab, warnings lab.Problems, err er
 	if l, err = lab.Load(o.lab, lab.Options{Strict: strict, InterfaceAddr: daemon.InterfaceAddr}); err != nil {
 		return nil, nil, err
 	}
+	l.Warnings = append(l.Warnings, daemon.AddressWarnings(l)...)
 	s, err := snapshot.Compile(l)
 	if err != nil {
 		return l, nil, err

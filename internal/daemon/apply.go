@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -28,6 +29,7 @@ func load(path string, inForce *lab.Appliance) (*snapshot.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.Warnings = slices.Concat(l.Warnings, AddressWarnings(l), unreadable(l))
 	s, err := snapshot.Compile(l)
 	if err != nil {
 		return nil, err

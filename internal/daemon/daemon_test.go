@@ -269,3 +269,18 @@ func TestAddressComesLater(t *testing.T) {
 		t.Errorf("plan: %v\n%s", err, p)
 	}
 }
+
+// TestAddressOfNobody says an address that this machine does not have, and then has it.
+func TestAddressOfNobody(t *testing.T) {
+	netlab.Need(t, "root", "ip")
+	r := newRig(t, "10.76.0.1")
+	r.write(strings.Replace(r.read(), "address: 10.76.0.1", "address: 10.76.0.9", 1))
+	r.start()
+	const want = "networks.n.address: no interface of this machine has 10.76.0.9"
+	if s := r.status(); len(s.Warnings) != 1 || !strings.Contains(s.Warnings[0], want) {
+		t.Errorf("warnings %q, want one with %q", s.Warnings, want)
+	}
+	bridge := regexp.MustCompile(`interface: (\w+)`).FindStringSubmatch(r.read())[1]
+	netlab.Run(t, "ip", "addr", "add", "10.76.0.9/24", "dev", bridge)
+	r.until("the address is noticed", func() bool { s := r.status(); return s.Generation == 2 && len(s.Warnings) == 0 })
+}

@@ -3,6 +3,9 @@ package daemon
 import (
 	"net"
 	"net/netip"
+	"slices"
+
+	"bootlab/internal/lab"
 )
 
 // InterfaceAddr returns the address that the interface has inside subnet: what a network without `address` takes.
@@ -24,10 +27,42 @@ func InterfaceAddr(name string, subnet netip.Prefix) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
+// AddressWarnings warns of networks whose interface is here and whose address no interface of this machine has: their machines
+// would be sent there for all that they boot.
+func AddressWarnings(l *lab.Lab) (warnings lab.Problems) {
+	for _, n := range l.Networks {
+		if !unheld(n) {
+			continue
+		}
+		warnings.Addf(n.Pos, "networks."+n.Name+".address", "no interface of this machine has %[1]s, where machines are told to fetch what they boot: ip addr add %[1]s/%[2]d dev %[3]s, or want the address that it has", n.Address, n.Subnet.Bits(), n.Interface)
+	}
+	return warnings
+}
+
+// unheld reports whether the lab says an address of ours that this machine does not have, though it has the interface.
+func unheld(n *lab.Network) bool {
+	if n.Interface == "" || !n.Address.IsValid() || n.DHCP == lab.DHCPOff {
+		return false
+	}
+	if _, err := net.InterfaceByName(n.Interface); err != nil {
+		return false // another machine's lab, or a bridge that is made after us
+	}
+	addrs, err := net.InterfaceAddrs()
+	return err == nil && !slices.ContainsFunc(addrs, func(a net.Addr) bool {
+		prefix, err := netip.ParsePrefix(a.String())
+		return err == nil && prefix.Addr() == n.Address
+	})
+}
+
 // addressFound reports whether a network of the lab in force, that takes its address from its interface and has none,
-// could have one now: its bridge may be made after us.
+// could have one now, or one that was missed is there: its bridge may be made after us.
 func (d *Daemon) addressFound() bool {
-	for _, n := range d.current.Load().Lab.Networks {
+	l := d.current.Load().Lab
+	for _, n := range l.Networks {
+		missed := slices.ContainsFunc(l.Warnings, func(w *lab.Problem) bool { return w.Pos == n.Pos && w.Key == "networks."+n.Name+".address" })
+		if missed && n.Address.IsValid() && !unheld(n) {
+			return true
+		}
 		if n.Interface == "" || n.Address.IsValid() {
 			continue
 		}

@@ -2,12 +2,19 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
+	"os/user"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"bootlab/dhcpd/segment"
@@ -49,10 +56,46 @@ func dropPrivileges(u *privilege.User, l *lab.Lab, labPath string) error {
 	}
 	// What root alone may read could be loaded once, and never again.
 	if err := readable(l, labPath); err != nil {
-		dir := filepath.Dir(labPath)
-		return fmt.Errorf("user %s cannot read the lab again, so no reload would work: chown -R :%d %s && chmod -R g+rX %s: %w", u.Name, u.GID, dir, dir, err)
+		return fmt.Errorf("user %s cannot read the lab again, so no reload would work: %s: %w", u.Name, letRead(u.GID, labPath, a.Files), err)
 	}
+	l.Warnings = append(l.Warnings, unreadable(l)...) // root could read them
 	return nil
+}
+
+// letRead returns the command that lets a group read the folder of the lab and that of its files.
+func letRead(gid int, labPath, files string) string {
+	group, where := strconv.Itoa(gid), filepath.Dir(labPath)
+	if g, err := user.LookupGroupId(group); err == nil {
+		group = g.Name
+	}
+	if below, err := filepath.Rel(where, files); err != nil || !filepath.IsLocal(below) {
+		where += " " + files
+	}
+	return fmt.Sprintf("chgrp -R %s %s && chmod -R g+rX %s", group, where, where)
+}
+
+// unreadable warns of what profiles send and who we are now may not read: a machine would hear of it first.
+func unreadable(l *lab.Lab) (warnings lab.Problems) {
+	for _, p := range l.Profiles {
+		names := map[string]string{"kernel": p.Kernel, "rootfs": p.Rootfs, "image": p.Image, "tree": p.Tree}
+		for i, name := range p.Initrd {
+			names[fmt.Sprintf("initrd[%d]", i)] = name
+		}
+		for _, key := range slices.Sorted(maps.Keys(names)) {
+			if names[key] == "" || strings.Contains(names[key], "{{") {
+				continue
+			}
+			name := filepath.Join(l.Appliance.Files, filepath.FromSlash(names[key]))
+			f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for a writer
+			switch {
+			case err == nil:
+				_ = f.Close()
+			case errors.Is(err, fs.ErrPermission):
+				warnings.Addf(p.PosOf(key), "profiles."+p.Name+"."+key, "%s may not be read by this user: what needs it is refused; %s", name, letRead(os.Getegid(), name, name))
+			}
+		}
+	}
+	return warnings
 }
 
 // readable reports whether the lab and its documents, which were all read before, can be read by who we are now. It opens

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -55,6 +56,9 @@ func describe(err error, key, network, address string) error {
 	if err == nil {
 		return nil
 	}
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("appliance.%s: %w: start it as root, or with CAP_NET_BIND_SERVICE, or take a port above 1023", key, err)
+	}
 	return fmt.Errorf("appliance.%s: %w", key, portowner.Explain(err, network, address))
 }
 
@@ -84,6 +88,9 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	}
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "unix", path)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("appliance.admin_socket: %w: start it as root, or take a folder that this user may write to", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("appliance.admin_socket: %w", err)
 	}

@@ -146,6 +146,33 @@ func TestStartRefused(t *testing.T) {
 	}
 }
 
+// TestImageForRootAlone tells of an image that the daemon's user may not read before a machine asks for it, and no more once
+// it may.
+func TestImageForRootAlone(t *testing.T) {
+	t.Parallel()
+	nobody(t)
+	l := newLab(t, "10.94.4")
+	image := filepath.Join(l.dir, "files/images/k")
+	if err := os.Chmod(image, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := start(t, l)
+	for _, when := range []string{"at the start", "after a reload"} {
+		if s := d.status(); len(s.Warnings) != 1 || !strings.Contains(s.Warnings[0], "profiles.install.kernel: "+image+" may not be read") {
+			t.Errorf("%s: warnings %q", when, s.Warnings)
+		}
+		if err := d.reload(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(image, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.reload(); err != nil || len(d.status().Warnings) > 0 {
+		t.Errorf("readable again: warnings %q, %v", d.status().Warnings, err)
+	}
+}
+
 // TestWithoutRoot runs the daemon as a user, on high ports and without DHCP.
 func TestWithoutRoot(t *testing.T) {
 	t.Parallel()
