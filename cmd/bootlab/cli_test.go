@@ -39,7 +39,9 @@ func TestUsage(t *testing.T) {
 		{args: "check --json --lab NOWHERE", err: "errors: 1 of them", out: []string{`"ok": false`, "name the lab file with --lab"}},
 		{args: "plan master-9 --lab " + contract, err: `no host "master-9" in lab telco; it has master-0, worker-0, worker-1`},
 		{args: "plan master-9 --json --lab " + contract, err: `no host "master-9"`},
-		{args: "serve --lab NOWHERE", err: "no such file or directory"},
+		{args: "serve --lab NOWHERE", err: "no such file or directory; name the lab file with --lab"},
+		{args: "check lab.yaml", err: "usage: bootlab check --lab lab.yaml"},
+		{args: "serve " + contract, err: "usage: bootlab serve --lab " + contract},
 	} {
 		t.Run(s.args, func(t *testing.T) {
 			t.Parallel()

@@ -113,6 +113,9 @@ func pullImages(cmd *cobra.Command, o *options, paths []string, parallel int) er
 	if l == nil {
 		return err
 	}
+	if err == nil && len(l.Images) == 0 && !o.json {
+		return imagesText(cmd, nil)
+	}
 	p := &images.Progress{}
 	show := newShow(cmd, o, items, p)
 	pulled := images.Pull(cmd.Context(), images.Config{Dir: l.Appliance.Files, Parallel: parallel, Client: client}, items, p, show.result)

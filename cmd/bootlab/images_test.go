@@ -56,3 +56,12 @@ images:
 		s.check(t, run(t.Context(), append(strings.Fields(s.args), "--lab", file)...))
 	}
 }
+
+// TestPullNothing says that there is nothing to do; a script that reads objects gets none.
+func TestPullNothing(t *testing.T) {
+	t.Parallel()
+	step{out: []string{"the lab names no images"}}.check(t, run(t.Context(), "images", "pull", "--lab", contract))
+	if a := run(t.Context(), "images", "pull", "--json", "--lab", contract); a.err != nil || a.out != "" {
+		t.Errorf("with --json: %q, %v", a.out, a.err)
+	}
+}

@@ -85,6 +85,9 @@ func sayUsage(cmd *cobra.Command) {
 	if args := cmd.Args; !cmd.HasSubCommands() {
 		cmd.Args = func(cmd *cobra.Command, a []string) error {
 			if err := args(cmd, a); err != nil {
+				if len(a) == 1 && (strings.HasSuffix(a[0], ".yaml") || strings.HasSuffix(a[0], ".yml")) {
+					return fmt.Errorf("the lab file is named by a flag; usage: %s --lab %s", cmd.CommandPath(), a[0])
+				}
 				return fmt.Errorf("%w; usage: %s", err, cmd.UseLine())
 			}
 			return nil

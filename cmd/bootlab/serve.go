@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 
@@ -21,12 +23,17 @@ func serveCommand(o *options) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			lines := logs.NewWriter(os.Stderr)
 			defer lines.Close()
-			return daemon.Run(cmd.Context(), daemon.Config{
+			err := daemon.Run(cmd.Context(), daemon.Config{
 				Lab:      o.lab,
 				Version:  version(),
 				Firmware: firmware,
 				Log:      newLogger(lines, format, level),
 			})
+			var gone *fs.PathError
+			if errors.As(err, &gone) && gone.Path == o.lab {
+				return whichLab(err)
+			}
+			return err
 		},
 	}
 	cmd.Flags().TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")
