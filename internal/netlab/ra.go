@@ -28,16 +28,16 @@ func SolicitRouter(t testing.TB, iface string) (advertisement []byte) {
 	}
 	defer conn.Close()
 	WaitFor(t, "a router advertisement", func() bool {
-		advertisement = solicit(conn, iface)
+		advertisement = solicit(conn)
 		return advertisement != nil
 	})
 	return advertisement
 }
 
 // solicit asks once; nil: no answer within 200 ms.
-func solicit(conn net.PacketConn, iface string) []byte {
+func solicit(conn net.PacketConn) []byte {
 	const solicitation, advertisement = 133, 134
-	to := &net.IPAddr{IP: net.ParseIP("ff02::2"), Zone: iface}
+	to := &net.IPAddr{IP: net.ParseIP("ff02::2")} // without a zone: package net remembers for a minute which interface had that name
 	if _, err := conn.WriteTo([]byte{solicitation, 0, 0, 0, 0, 0, 0, 0}, to); err != nil {
 		return nil // the link-local address is not ready yet
 	}
