@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"syscall"
 
 	"bootlab/internal/lab"
@@ -49,8 +48,7 @@ func Advertise(ctx context.Context, s *Socket, wanted func() bool, answered func
 		}
 		wait = minWait
 		if isSolicitation(buf[:n], cm) && wanted() {
-			_, err := s.nd.WriteTo(noRouter(s.MAC()), nil, advertiseTo(from, s.iface))
-			answered(err)
+			answered(advertise(s, from))
 		}
 	}
 	return nil
@@ -101,12 +99,13 @@ func noRouter(hw lab.MAC) []byte {
 	return b
 }
 
-// advertiseTo is who asked, or all nodes where the asker has no address yet (RFC 4861 section 6.2.6).
-func advertiseTo(from net.Addr, iface string) net.Addr {
-	if ip, ok := from.(*net.IPAddr); ok {
-		if a, valid := netip.AddrFromSlice(ip.IP); valid && !a.IsUnspecified() {
-			return ip
-		}
+// advertise answers who asked: that one, or all nodes where it has no address yet (RFC 4861 section 6.2.6). The latter names no
+// zone, which package net looks up by the interface's name and remembers for a minute; the socket is bound to its interface.
+func advertise(s *Socket, from net.Addr) error {
+	to := &net.IPAddr{IP: net.ParseIP(allNodes)}
+	if ip, ok := from.(*net.IPAddr); ok && !ip.IP.IsUnspecified() {
+		to = ip
 	}
-	return &net.IPAddr{IP: net.ParseIP(allNodes), Zone: iface}
+	_, err := s.nd.WriteTo(noRouter(s.MAC()), nil, to)
+	return err
 }

@@ -164,6 +164,23 @@ func TestFlappingInterface(t *testing.T) {
 	ask(t, client, "ip=10.77.0.9")
 }
 
+// TestAdvertiseAfterReplacement: who asks for a router and has no address yet is answered on the interface as it is now. Package
+// net remembers for a minute which interface had a name, which such an answer must not rely on.
+func TestAdvertiseAfterReplacement(t *testing.T) {
+	netlab.Need(t, "root")
+	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	for _, life := range []string{"one", "two"} {
+		if life == "two" {
+			netlab.Run(t, "ip", "link", "del", seg.Bridge)
+			netlab.Run(t, "ip", "link", "add", seg.Bridge, "type", "bridge", "stp_state", "0", "forward_delay", "0")
+			netlab.Run(t, "ip", "link", "set", seg.Bridge, "up")
+		}
+		pair(t, seg, "v"+life)
+		s := open(t, seg.Bridge)
+		netlab.WaitFor(t, life+"'s answer to leave", func() bool { return advertise(s, &net.IPAddr{IP: net.IPv6unspecified}) == nil })
+	}
+}
+
 // TestInterfaceComesLater starts before somebody else, such as libvirt, has made the bridge.
 func TestInterfaceComesLater(t *testing.T) {
 	netlab.Need(t, "root", "udhcpc")
