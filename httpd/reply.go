@@ -22,18 +22,22 @@ const (
 // It keeps sendfile(2) within reach: net/http uses it only if every wrapper passes ReadFrom on.
 type reply struct {
 	http.ResponseWriter
-	control *http.ResponseController
-	stall   time.Duration
-	code    int   // 0: the answer has not begun
-	sent    int64 // bytes of the body
-	err     error // the first that broke the body
-	link    *link
+	stall time.Duration
+	code  int   // 0: the answer has not begun
+	sent  int64 // bytes of the body
+	err   error // the first that broke the body
+	link  *link
 }
 
 func newReply(w http.ResponseWriter, q *http.Request, stall time.Duration) *reply {
-	r := &reply{ResponseWriter: w, control: http.NewResponseController(w), stall: stall, link: linkOf(q)}
+	r := &reply{ResponseWriter: w, stall: stall, link: linkOf(q)}
 	r.extend()
 	return r
+}
+
+// control returns what net/http lets one do with a connection.
+func (w *reply) control() *http.ResponseController {
+	return http.NewResponseController(w.ResponseWriter)
 }
 
 // Unwrap is for http.ResponseController.
@@ -101,7 +105,7 @@ func (w *reply) sendFile(to io.ReaderFrom, part *io.LimitedReader, file *os.File
 		return 0, err
 	}
 	// The header must be out: a deadline that broke it could not be told from one that broke the body.
-	if err := w.control.Flush(); err != nil {
+	if err := w.control().Flush(); err != nil {
 		return 0, err
 	}
 	defer w.cork()()
@@ -133,7 +137,7 @@ func set(h http.Header, pairs ...string) {
 func (w *reply) finish() error {
 	if w.err == nil {
 		w.extend()
-		w.fail(w.control.Flush())
+		w.fail(w.control().Flush())
 	}
 	return w.err
 }
@@ -146,7 +150,7 @@ func (w *reply) extend() {
 		return
 	}
 	w.link.again = now.Add(w.stall / 16)
-	_ = w.control.SetWriteDeadline(now.Add(w.stall))
+	_ = w.control().SetWriteDeadline(now.Add(w.stall))
 }
 
 func (w *reply) fail(err error) error {

@@ -12,7 +12,7 @@ func BothWays(line string, d Data) (fast, slowly string, wasQuick bool, err erro
 		return "", "", false, err
 	}
 	_, wasQuick = quick(t, &d)
-	fast, fastErr := execute(t, d)
+	fast, fastErr := execute(t, &d)
 	slowly, slowErr := slow(t, d)
 	if (fastErr == nil) != (slowErr == nil) {
 		return "", "", false, fmt.Errorf("one way %v, the other %v", fastErr, slowErr)

@@ -103,7 +103,7 @@ func (r *Recipe) Faults(d Data) (faults []Fault) {
 		}
 	}
 	for _, t := range r.templates() {
-		_, err := execute(t, d)
+		_, err := execute(t, &d)
 		add(t.Name(), err)
 	}
 	if len(faults) > 0 {

@@ -19,7 +19,7 @@ func (r *Recipe) GRUB(d Data) ([]byte, error) {
 	case r.system.script != nil:
 		return nil, fmt.Errorf("os %s is started in a way that GRUB does not know: want chain: ipxe", r.profile.OS)
 	}
-	p, err := r.resolved(d)
+	p, err := r.resolved(&d)
 	if err != nil {
 		return nil, err
 	}

@@ -71,10 +71,10 @@ func (r *Recipe) Reads() int {
 func (r *Recipe) HasConfig() bool { return r.config != nil }
 
 // Image returns the path of the profile's image for one host; empty if it has none.
-func (r *Recipe) Image(d Data) (string, error) { return execute(r.image, d) }
+func (r *Recipe) Image(d Data) (string, error) { return execute(r.image, &d) }
 
 // resolved returns a copy of the profile with its paths rendered for one host, without arguments.
-func (r *Recipe) resolved(d Data) (*lab.Profile, error) {
+func (r *Recipe) resolved(d *Data) (*lab.Profile, error) {
 	p := *r.profile
 	p.Args, p.Documents = nil, nil
 	var err error

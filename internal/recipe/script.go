@@ -12,7 +12,7 @@ func (r *Recipe) Script(d Data) ([]byte, error) {
 	if r.profile.IPXE != "" {
 		return r.files.render(r.profile.IPXE, d)
 	}
-	p, err := r.resolved(d)
+	p, err := r.resolved(&d)
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +33,7 @@ func (r *Recipe) Script(d Data) ([]byte, error) {
 
 // Args returns the kernel's arguments: the recipe's, then the profile's.
 func (r *Recipe) Args(d Data) ([]string, error) {
-	p, err := r.resolved(d)
+	p, err := r.resolved(&d)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ const usualScript = 1 << 10
 
 // argsOf is Args for who has the paths already.
 func (r *Recipe) argsOf(p *lab.Profile, d Data) ([]string, error) {
-	own, err := executeAll(r.args, d)
+	own, err := executeAll(r.args, &d)
 	if err != nil {
 		return nil, err
 	}

@@ -16,14 +16,14 @@ func newTemplate(name string) *template.Template {
 }
 
 // execute renders a template of one line; a nil template is an empty one.
-func execute(t *template.Template, d Data) (string, error) {
+func execute(t *template.Template, d *Data) (string, error) {
 	if t == nil {
 		return "", nil
 	}
-	if line, ok := quick(t, &d); ok {
+	if line, ok := quick(t, d); ok {
 		return line, nil
 	}
-	return slow(t, d)
+	return slow(t, *d)
 }
 
 func slow(t *template.Template, d Data) (string, error) {
@@ -86,7 +86,7 @@ func (d *Data) field(names []string) (value string, ok bool) {
 	return "", false
 }
 
-func executeAll(ts []*template.Template, d Data) ([]string, error) {
+func executeAll(ts []*template.Template, d *Data) ([]string, error) {
 	out := make([]string, len(ts))
 	for i, t := range ts {
 		s, err := execute(t, d)
