@@ -26,6 +26,9 @@ func TestMain(m *testing.M) {
 	if err == nil {
 		err = build(filepath.Join(dir, "bootlab"))
 	}
+	if err == nil {
+		err = unpackCloudInit(filepath.Join(dir, "cloud-init"))
+	}
 	code := 1
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "interop:", err)
