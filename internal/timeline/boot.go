@@ -54,7 +54,7 @@ type sketch struct {
 	Scripted   bool `json:"scripted,omitempty"`   // it has its script …
 	Loaded     bool `json:"loaded,omitempty"`     // … and a file or a document since
 	Installing bool `json:"installing,omitempty"` // an installer runs: an address is no sign that it is done
-	Installed  bool `json:"installed,omitempty"`  // the installer is done
+	Installed  bool `json:"installed,omitempty"`  // the installer is done, or somebody said so before the machine asked
 }
 
 // How long a machine is silent before its next question starts a new boot.
@@ -80,9 +80,9 @@ func (s *sketch) startsByAsking(e event.Event) bool {
 	silent := e.At.Sub(s.Last)
 	switch asker, _, _ := strings.Cut(e.Detail, " "); asker {
 	case "pxe", "http":
-		return s.Fetched || s.Asked && silent > firmwarePause
+		return s.Fetched || s.Installed || s.Asked && silent > firmwarePause
 	case "ipxe":
-		return s.Scripted || s.Asked && silent > firmwarePause
+		return s.Scripted || s.Installed || s.Asked && silent > firmwarePause
 	}
 	return s.Installed || s.Asked && silent > systemPause
 }
@@ -118,7 +118,8 @@ func (s *sketch) note(e event.Event) {
 	case event.InstallBooting, event.InstallStarted:
 		s.Installing = true
 	case event.InstallDone, event.InstallTimeout:
-		s.Installed = true
+		// Of a machine that asked and has loaded nothing yet this boot is the sign: the installer was that of the boot before.
+		s.Installed = s.Installing || s.Loaded || !s.Asked
 	}
 }
 
