@@ -129,6 +129,9 @@ func (b *Boot) missing(w *reply, q *request, err error) {
 	case errors.Is(err, fs.ErrNotExist):
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrInvalid):
 		code, why = http.StatusForbidden, "not to be served"
+		if reason, ok := errors.AsType[serving.Refusal](err); ok {
+			why = reason.Error()
+		}
 	default:
 		code, why = http.StatusInternalServerError, err.Error()
 	}

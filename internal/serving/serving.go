@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 
 	"bootlab/internal/lab"
 )
@@ -82,7 +83,7 @@ func (f *Files) looksSecret(name string) bool {
 // fs.ErrNotExist where it is to be served but is not there.
 func (f *Files) Open(name string) (*os.File, error) {
 	if !f.Allowed(name) {
-		return nil, refuse(name, fs.ErrPermission)
+		return nil, refuse(name, f.why(name))
 	}
 	file, err := openPlain(f.dir, name)
 	plain := err == nil
@@ -191,6 +192,9 @@ func foldEntry(root *os.Root, dir, part string) (string, bool) {
 func reason(err error) error {
 	if os.IsNotExist(err) {
 		return fs.ErrNotExist
+	}
+	if errors.Is(err, syscall.EACCES) {
+		return ErrUnreadable
 	}
 	return fmt.Errorf("%w: %w", fs.ErrPermission, err)
 }

@@ -150,6 +150,7 @@ func TestStartRefused(t *testing.T) {
 // it may.
 func TestImageForRootAlone(t *testing.T) {
 	t.Parallel()
+	netlab.Need(t, "curl")
 	nobody(t)
 	l := newLab(t, "10.94.4")
 	image := filepath.Join(l.dir, "files/images/k")
@@ -164,6 +165,9 @@ func TestImageForRootAlone(t *testing.T) {
 		if err := d.reload(); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if out, err := exec.Command("curl", "-sfo", os.DevNull, "http://10.94.4.1:8080/files/images/k").CombinedOutput(); err == nil || !strings.Contains(d.log.String(), "the daemon's user may not read it") {
+		t.Errorf("fetched: %v %s; log:\n%s", err, out, d.log)
 	}
 	if err := os.Chmod(image, 0o644); err != nil {
 		t.Fatal(err)
