@@ -224,6 +224,10 @@ func (s *show) draw(now time.Time) {
 	for _, i := range s.items {
 		t := s.p.Of(i.Path)
 		have, total := t.Have.Load(), t.Total.Load()
+		if err := t.Trouble(); err != nil && !t.Done.Load() {
+			s.troubleLine(fmt.Sprintf("%s: tries again: %v", i.Path, err))
+			continue
+		}
 		if t.Done.Load() || have == 0 {
 			continue
 		}
@@ -235,6 +239,17 @@ func (s *show) draw(now time.Time) {
 		}
 		fmt.Fprintf(s.cmd.ErrOrStderr(), "%s: %s, %s/s\n", i.Path, portion(have, total), bytesText(speed))
 	}
+}
+
+// troubleLine writes a line, and on a terminal no more of it than fits: clear counts lines.
+func (s *show) troubleLine(line string) {
+	if f, ok := s.cmd.ErrOrStderr().(*os.File); s.bars && ok {
+		if width, _, err := term.GetSize(int(f.Fd())); err == nil && len(line) >= width {
+			line = line[:max(0, width-1)]
+		}
+		s.drawn++
+	}
+	fmt.Fprintln(s.cmd.ErrOrStderr(), line)
 }
 
 // speed is in bytes a second since the last look.

@@ -46,7 +46,7 @@ images:
 		{args: "images pull images/nope", err: `the lab has no image "images/nope"`},
 		{args: "images pull --parallel 0", err: "want 1 or more"},
 		{args: "images pull images/hello", out: []string{"images/hello: fetched 5 B in"}, not: []string{"gone"}},
-		{args: "images pull", err: "1 of 3 images could not be fetched", out: []string{
+		{args: "images pull", err: "1 of 3 files could not be fetched", out: []string{
 			"images/hello: is there already, 5 B", "images/coreos/disk: fetched 5 B", "images/gone: failed: " + up.URL + "/gone: 404 Not Found",
 		}},
 		{args: "images", out: []string{"images/hello present 5 B", "images/gone missing", "images/coreos/disk present 5 B"}},

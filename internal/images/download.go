@@ -75,13 +75,15 @@ func (d *download) run(ctx context.Context) error {
 
 // openPart opens what an earlier pull left, or nothing, and keeps other pulls away from it.
 func (d *download) openPart(ctx context.Context) error {
-	if err := os.MkdirAll(filepath.Dir(d.name), 0o755); err != nil {
+	if err := makeFolders(d.cfg.Dir, filepath.Dir(d.item.Path)); err != nil {
 		return err
 	}
 	f, err := os.OpenFile(partOf(d.name), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return err
 	}
+	// The daemon reads it as another user, whatever the umask of who pulls. Somebody else's part stays as it is.
+	_ = f.Chmod(0o644)
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		_ = f.Close()
 		return errBusy
@@ -98,6 +100,34 @@ func (d *download) openPart(ctx context.Context) error {
 	}
 	d.track.Have.Store(d.at)
 	return nil
+}
+
+// makeFolders makes dir, and the folders below it on the way to at.
+func makeFolders(dir, at string) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return err
+	}
+	if err := makeFolder(dir); err != nil {
+		return err
+	}
+	for part := range strings.SplitSeq(filepath.ToSlash(at), "/") {
+		dir = filepath.Join(dir, part)
+		if err := makeFolder(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeFolder makes a folder that the daemon's user can enter, whatever the umask of who pulls. One that is there stays as it is.
+func makeFolder(dir string) error {
+	switch err := os.Mkdir(dir, 0o755); {
+	case errors.Is(err, fs.ErrExist):
+		return nil
+	case err != nil:
+		return err
+	}
+	return os.Chmod(dir, 0o755)
 }
 
 // known reports whether the part is of this item, and from where.
@@ -137,9 +167,11 @@ func (d *download) fetch(ctx context.Context) error {
 		if try >= maxTries {
 			return err
 		}
+		d.track.tell(err)
 		if err := pause.For(ctx, wait); err != nil {
 			return err
 		}
+		d.track.tell(nil)
 		wait = min(2*wait, 30*time.Second)
 	}
 }

@@ -78,7 +78,19 @@ type Track struct {
 	Total atomic.Int64 // -1: not known
 	Have  atomic.Int64 // bytes on disk
 	Done  atomic.Bool  // it is over, well or not
+
+	trouble atomic.Pointer[error]
 }
+
+// Trouble returns why the last try broke off, while the next one is waited for; nil otherwise.
+func (t *Track) Trouble() error {
+	if err := t.trouble.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+func (t *Track) tell(err error) { t.trouble.Store(&err) }
 
 // Of returns the track of an item, which is made when it is first asked for.
 func (p *Progress) Of(path string) *Track {
@@ -122,7 +134,7 @@ func Pull(ctx context.Context, cfg Config, items []Item, p *Progress, done func(
 	}
 	_ = group.Wait()
 	if failed > 0 {
-		return fmt.Errorf("%d of %d images could not be fetched; what came of them stays, pull goes on there", failed, len(items))
+		return fmt.Errorf("%d of %d files could not be fetched; what came of them stays, and the next pull goes on there", failed, len(items))
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -333,4 +334,31 @@ func TestStream(t *testing.T) {
 		t.Error(err)
 	}
 	holds(t, filepath.Join(dir, "images/fcos/kernel"), body("kernel"))
+}
+
+// TestPullWithUmask wants what a careful root pulled to be there for the daemon's user. It is not parallel: a umask is the
+// whole process's.
+func TestPullWithUmask(t *testing.T) {
+	body := noise("umask", 100)
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(body) }))
+	defer up.Close()
+	top := t.TempDir()
+	if err := os.Mkdir(filepath.Join(top, "own"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Umask(syscall.Umask(0o077))
+	item := func(path string) images.Item {
+		return images.Item{Path: path, Image: path, URLs: []string{up.URL}, SHA256: sumOf(body)}
+	}
+	if _, _, err := pull(t, filepath.Join(top, "files"), []images.Item{item("a/b/c")}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := pull(t, top, []images.Item{item("own/d")}); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]os.FileMode{"files": 0o755, "files/a": 0o755, "files/a/b": 0o755, "files/a/b/c": 0o644, "own": 0o700, "own/d": 0o644} {
+		if info, err := os.Stat(filepath.Join(top, name)); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v; want %o", name, info.Mode().Perm(), err, want)
+		}
+	}
 }

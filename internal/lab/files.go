@@ -1,7 +1,9 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -133,11 +135,23 @@ func (r *resolver) fileThere(v *scalar[text], key, name string) {
 	if !v.ok() || r.exists(name) {
 		return
 	}
+	so := "what needs it is refused until it is"
+	if r.pulled(name) {
+		so = "bootlab images pull fetches it"
+	}
 	to := &r.lab.Warnings
 	if r.o.Strict {
 		to = &r.problems
 	}
-	to.Addf(r.pos(v.spot), key, "%s is not there: what needs it is refused until it is", name)
+	to.Addf(r.pos(v.spot), key, "%s is not there: %s", name, so)
+}
+
+// pulled reports whether images says where the file name comes from.
+func (r *resolver) pulled(name string) bool {
+	return slices.ContainsFunc(r.lab.Images, func(i *Image) bool {
+		at := filepath.Join(r.lab.Appliance.Files, filepath.FromSlash(i.Path))
+		return name == at || strings.HasPrefix(name, at+string(filepath.Separator))
+	})
 }
 
 func (r *resolver) exists(name string) bool {
@@ -145,5 +159,5 @@ func (r *resolver) exists(name string) bool {
 		return r.o.FileExists(name)
 	}
 	_, err := os.Stat(name)
-	return err == nil
+	return err == nil || errors.Is(err, fs.ErrPermission) // the daemon tells what its user may not read
 }

@@ -103,6 +103,7 @@ hosts:
   b: {mac: 52:54:00:00:00:02, role: master, profile: p, bmc: {ipmi: 10.1.9.9, password_file: secret}}
   c: {mac: 52:54:00:00:00:03, role: master, profile: p, bmc: {ipmi: 10.1.9.8, password_file: secret}}
 dns: {zones: {z.example: {file: z.zone}}}
+images: {gone: {stream: rhcos.json}}
 `})
 	if err := os.Mkdir(filepath.Join(dir, "files"), 0o700); err != nil {
 		t.Fatal(err)
@@ -124,6 +125,9 @@ dns: {zones: {z.example: {file: z.zone}}}
 	for _, w := range l.Warnings {
 		message, _, _ := strings.Cut(w.Message, " is not there")
 		got = append(got, w.Key+": "+strings.ReplaceAll(message, dir, "DIR"))
+		if pulled := strings.HasSuffix(w.Message, "bootlab images pull fetches it"); pulled != strings.HasSuffix(message, "/gone") {
+			t.Errorf("%s: %s", w.Key, w.Message)
+		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
