@@ -166,6 +166,9 @@ func TestSilence(t *testing.T) {
 			return message(t, dhcpv4.MessageTypeDecline, mac(t, other), nil, withRequested("10.77.0.202"), withServer("10.77.0.1"))
 		}},
 		{name: "proxy: an operating system", iface: "lab1", data: func(t *testing.T) []byte { return message(t, disc, mac(t, besideH), udhcpc) }},
+		{name: "proxy: U-Boot, which takes any offer for an address", iface: "lab1", data: func(t *testing.T) []byte {
+			return message(t, disc, mac(t, besideH), nil, raw(60, "U-Boot.armv8"), raw(93, "\x00\x16"))
+		}},
 		{name: "proxy: a machine of nobody", iface: "lab1", data: func(t *testing.T) []byte { return message(t, disc, mac(t, other), ovmf) }},
 		{name: "proxy: a request to the other server", iface: "lab1", data: func(t *testing.T) []byte {
 			return message(t, req, mac(t, besideH), ovmf, withRequested("10.79.0.50"), withServer("10.79.0.254"))
