@@ -1,7 +1,8 @@
 # Installs the smallest Debian that starts from its disk. A template of bootlab: the document of this host alone.
+# It asks nothing, whatever is on the disk already.
 disk={{.Profile.InstallTo}}
-echo 'type=83, bootable' | sfdisk -q $disk
-mkfs.ext4 -q ${disk}1
+echo 'type=83, bootable' | sfdisk -q -w always -W always $disk
+mkfs.ext4 -q -F ${disk}1
 mount ${disk}1 /mnt
 debootstrap --variant=minbase --include=linux-image-cloud-amd64,grub-pc,systemd-sysv bookworm /mnt {{.MirrorURL "debian"}}
 for dir in dev proc sys; do mount --rbind /$dir /mnt/$dir; done
