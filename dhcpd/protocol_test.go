@@ -166,7 +166,7 @@ func TestSilence(t *testing.T) {
 			return message(t, dhcpv4.MessageTypeDecline, mac(t, other), nil, withRequested("10.77.0.202"), withServer("10.77.0.1"))
 		}},
 		{name: "proxy: an operating system", iface: "lab1", data: func(t *testing.T) []byte { return message(t, disc, mac(t, besideH), udhcpc) }},
-		{name: "proxy: U-Boot, which takes any offer for an address", iface: "lab1", data: func(t *testing.T) []byte {
+		{name: "proxy: U-Boot as itself, which there is nothing for", iface: "lab1", data: func(t *testing.T) []byte {
 			return message(t, disc, mac(t, besideH), nil, raw(60, "U-Boot.armv8"), raw(93, "\x00\x16"))
 		}},
 		{name: "proxy: a machine of nobody", iface: "lab1", data: func(t *testing.T) []byte { return message(t, disc, mac(t, other), ovmf) }},
