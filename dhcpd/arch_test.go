@@ -38,7 +38,9 @@ func TestArchitecturesBootTheirPrograms(t *testing.T) {
 		{27, false, "UEFI RISC-V 64", tftp + "ipxe-riscv64.efi"},
 		{28, true, "UEFI RISC-V 64", http + "ipxe-riscv64.efi"},
 		{31, false, "s390", ""},
-		{39, false, "UEFI LoongArch 64", ""},
+		{37, false, "UEFI LoongArch 32", ""},
+		{39, false, "UEFI LoongArch 64", tftp + "ipxe-loong64.efi"},
+		{40, true, "UEFI LoongArch 64", http + "ipxe-loong64.efi"},
 	} {
 		t.Run(fmt.Sprintf("%d %s", tt.code, tt.what), func(t *testing.T) {
 			t.Parallel()

@@ -16,6 +16,7 @@ const (
 	nbpIA32    = "ipxe-ia32.efi"
 	nbpARM32   = "ipxe-arm32.efi"
 	nbpRISCV64 = "ipxe-riscv64.efi"
+	nbpLoong64 = "ipxe-loong64.efi"
 	// Signed, for Secure Boot; each loads grubx64.efi or grubaa64.efi from beside itself.
 	nbpShimX64   = "shimx64.efi"
 	nbpShimARM64 = "shimaa64.efi"
@@ -66,6 +67,8 @@ func nbpOf(r *wire.Request) string {
 		return nbpARM32
 	case wire.ArchRISCV64, wire.ArchRISCV64HTTP:
 		return nbpRISCV64
+	case wire.ArchLoong64, wire.ArchLoong64HTTP:
+		return nbpLoong64
 	}
 	return ""
 }

@@ -80,6 +80,8 @@ const (
 	ArchRISCV32HTTP Arch = 26
 	ArchRISCV64     Arch = 27
 	ArchRISCV64HTTP Arch = 28
+	ArchLoong64     Arch = 39
+	ArchLoong64HTTP Arch = 40
 )
 
 // Option codes (RFC 2132, and as said). Only what this package or the server acts on has a name.
