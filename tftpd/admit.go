@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
+	"strings"
 	"time"
 
 	"bootlab/internal/event"
@@ -252,7 +254,7 @@ func (s *Server) conclude(t *transfer, r Request, err error, took time.Duration)
 	case errors.Is(err, errProbe):
 		result, e.Kind = resultProbe, event.TFTPProbe
 	case errors.As(err, &refused) && t.base == 0:
-		result, e.Kind, e.Err = resultRefused, event.TFTPRefused, redact(err.Error())
+		result, e.Kind, e.Err = resultRefused, event.TFTPRefused, redact(brief(refused.err, e.Detail))
 	default:
 		e.Kind, e.Bytes, e.Err = event.TFTPFailed, t.acked(), err.Error()
 	}
@@ -262,6 +264,14 @@ func (s *Server) conclude(t *transfer, r Request, err error, took time.Duration)
 		s.deps.Events.Record(e)
 	}
 	s.part(t, result, err)
+}
+
+// brief leaves out of err the path that asked, what was asked for, ends with.
+func brief(err error, asked string) string {
+	if p, ok := errors.AsType[*fs.PathError](err); ok && strings.HasSuffix(asked, p.Path) {
+		return p.Err.Error()
+	}
+	return err.Error()
 }
 
 // part tells the client that it gets nothing more, where it does not know.
