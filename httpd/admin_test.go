@@ -55,6 +55,8 @@ func TestAdminAsStranger(t *testing.T) {
 		{"GET", "/hosts/nobody", false, "404", "no host nobody", true},
 		{"GET", "/hosts/%3Cscript%3E", false, "400", "is not the name of a host", true},
 		{"POST", "/do/install/master-1", false, "303", "", false},
+		{"POST", "/do/install/master-1?done=1", false, "303", "", false},
+		{"GET", "/hosts/master-1", false, "200", `name="done" value="1">It is installed<`, true},
 		{"POST", "/do/reload", false, "303", "", false},
 		{"GET", "/api/v1/status", false, "200", `"lab":"openshift-upi"`, false},
 		{"POST", "/api/v1/status", false, "405", `"error":"POST is not for /api/v1/status"`, false},
@@ -126,7 +128,7 @@ func TestAdminAsStranger(t *testing.T) {
 			}
 		})
 	}
-	want := []string{"install master-1 0", "install master-1 1", "install nobody 0", "mark master-1", "vm master-1 start", "backend mycluster-api 192.168.131.11:6443 drain", "release 192.168.131.10", "release 192.168.131.203", "release 192.168.131.204", "release 192.168.131.205", "reload 0", "reload 1"}
+	want := []string{"install master-1 0", "install master-1 1", "install nobody 0", "mark master-1", "mark master-1", "vm master-1 start", "backend mycluster-api 192.168.131.11:6443 drain", "release 192.168.131.10", "release 192.168.131.203", "release 192.168.131.204", "release 192.168.131.205", "reload 0", "reload 1"}
 	slices.Sort(want)
 	if diff := cmp.Diff(want, h.told()); diff != "" {
 		t.Errorf("told to do (-want +got):\n%s", diff)
