@@ -131,7 +131,7 @@ func TestDaemon(t *testing.T) {
 		step{args: "timeline a", out: []string{"a (52:54:00:00:00:01)", "install armed"}},
 		step{args: "timeline 52-54-00-00-00-01", out: []string{"install armed"}},
 		step{args: "timeline a --all --json", json: true, out: []string{`"kind": "install_armed"`}},
-		step{args: "plan --diff", not: []string{"+", "-"}},
+		step{args: "plan --diff", out: []string{"nothing would change"}, not: []string{"+", "-"}},
 		step{args: "plan --diff --json", json: true, out: []string{"[]"}},
 		step{args: "plan --diff nobody", err: `no host "nobody"`},
 	)

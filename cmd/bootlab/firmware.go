@@ -16,6 +16,9 @@ func firmwareCommand(o *options) *cobra.Command {
 		Short: "List the network boot programs that are served: version, origin, licence, checksum; and what is missing",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := firmware.CheckFolder(dir); err != nil {
+				return err
+			}
 			programs, err := firmware.List(dir)
 			if err != nil {
 				return err

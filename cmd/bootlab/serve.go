@@ -10,23 +10,27 @@ import (
 	"github.com/spf13/cobra"
 
 	"bootlab/internal/daemon"
+	"bootlab/internal/firmware"
 	"bootlab/internal/logs"
 )
 
 func serveCommand(o *options) *cobra.Command {
 	var level slog.Level
-	var format, firmware string
+	var format, folder string
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the daemon; SIGHUP or a changed lab file reloads it",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := firmware.CheckFolder(folder); err != nil {
+				return err
+			}
 			lines := logs.NewWriter(os.Stderr)
 			defer lines.Close()
 			err := daemon.Run(cmd.Context(), daemon.Config{
 				Lab:      o.lab,
 				Version:  version(),
-				Firmware: firmware,
+				Firmware: folder,
 				Log:      newLogger(lines, format, level),
 			})
 			var gone *fs.PathError
@@ -38,7 +42,7 @@ func serveCommand(o *options) *cobra.Command {
 	}
 	cmd.Flags().TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	cmd.Flags().StringVar(&format, "log-format", "text", "text or json")
-	cmd.Flags().StringVar(&firmware, "firmware", "", "`folder` of iPXE builds that replace the built-in ones")
+	cmd.Flags().StringVar(&folder, "firmware", "", "`folder` of network boot programs that come before the built-in ones (bootlab firmware lists them)")
 	return cmd
 }
 

@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"os/user"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -77,21 +75,17 @@ func letRead(gid int, labPath, files string) string {
 // unreadable warns of what profiles send and who we are now may not read: a machine would hear of it first.
 func unreadable(l *lab.Lab) (warnings lab.Problems) {
 	for _, p := range l.Profiles {
-		names := map[string]string{"kernel": p.Kernel, "rootfs": p.Rootfs, "image": p.Image, "tree": p.Tree}
-		for i, name := range p.Initrd {
-			names[fmt.Sprintf("initrd[%d]", i)] = name
-		}
-		for _, key := range slices.Sorted(maps.Keys(names)) {
-			if names[key] == "" || strings.Contains(names[key], "{{") {
+		for _, f := range sent(p) {
+			if f.path == "" || strings.Contains(f.path, "{{") {
 				continue
 			}
-			name := filepath.Join(l.Appliance.Files, filepath.FromSlash(names[key]))
-			f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for a writer
+			name := filepath.Join(l.Appliance.Files, filepath.FromSlash(f.path))
+			file, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for a writer
 			switch {
 			case err == nil:
-				_ = f.Close()
+				_ = file.Close()
 			case errors.Is(err, fs.ErrPermission):
-				warnings.Addf(p.PosOf(key), "profiles."+p.Name+"."+key, "%s may not be read by this user: what needs it is refused; %s", name, letRead(os.Getegid(), name, name))
+				warnings.Addf(p.PosOf(f.key), "profiles."+p.Name+"."+f.key, "%s may not be read by the daemon's user: what needs it is refused; %s", name, letRead(os.Getegid(), name, name))
 			}
 		}
 	}
@@ -110,6 +104,17 @@ func readable(l *lab.Lab, labPath string) error {
 	}
 	_, err := boot.Compile(l)
 	return err
+}
+
+// A sentFile is what a machine fetches as it is: a file, or the folder of a medium.
+type sentFile struct{ key, path string }
+
+func sent(p *lab.Profile) []sentFile {
+	files := []sentFile{{"tree", p.Tree}, {"kernel", p.Kernel}}
+	for i, name := range p.Initrd {
+		files = append(files, sentFile{fmt.Sprintf("initrd[%d]", i), name})
+	}
+	return append(files, sentFile{"rootfs", p.Rootfs}, sentFile{"image", p.Image})
 }
 
 // listenDHCP is segment.Listen; the error of a taken port names who holds it.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"embed"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"slices"
@@ -27,6 +28,17 @@ func layersOf(dir string) layered {
 		layers = slices.Insert(layers, 0, layer{fsys: folder(dir)})
 	}
 	return layers
+}
+
+// CheckFolder returns an error where dir cannot be the folder of FS: a name that is mistyped would change nothing, in silence.
+func CheckFolder(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	if _, err := os.ReadDir(dir); err != nil {
+		return fmt.Errorf("--firmware: %w: want a folder of network boot programs", err)
+	}
+	return nil
 }
 
 // A File is one program that is there.

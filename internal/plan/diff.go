@@ -74,6 +74,10 @@ func lines(text string) (ls []line) {
 
 // WriteDiff writes changes for people, grouped by section.
 func WriteDiff(w io.Writer, changes []Change) error {
+	if len(changes) == 0 {
+		_, err := fmt.Fprintln(w, "nothing would change")
+		return err
+	}
 	section := ""
 	for _, c := range changes {
 		if c.Section != section {
