@@ -152,7 +152,7 @@ func (r *Recipe) Data(l *lab.Lab, h *lab.Host, mac lab.MAC, token string) (Data,
 // ConfigName returns what the config URL ends in: the document's own name, since some installers go by its ending, or
 // nothing for a seed, whose readers append the names they want.
 func (r *Recipe) ConfigName(d Data) (string, error) {
-	file, err := execute(r.config, &d)
+	file, err := r.config.render(&d)
 	if err != nil || file == "" || r.system.seed {
 		return "", err
 	}

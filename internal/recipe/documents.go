@@ -37,7 +37,7 @@ type source struct {
 func (r *Recipe) list(d Data) (all []source) {
 	if r.config != nil {
 		s := source{key: "config", config: true}
-		s.file, s.err = execute(r.config, &d)
+		s.file, s.err = r.config.render(&d)
 		if s.name = path.Base(s.file); r.system.seed {
 			s.name = "user-data"
 		}
@@ -45,7 +45,7 @@ func (r *Recipe) list(d Data) (all []source) {
 	}
 	for i, t := range r.documents {
 		s := source{key: fmt.Sprintf("documents[%d]", i)}
-		s.file, s.err = execute(t, &d)
+		s.file, s.err = t.render(&d)
 		s.name = path.Base(s.file)
 		all = append(all, s)
 	}
@@ -97,7 +97,7 @@ func (r *Recipe) Config(d Data, name string) (Document, error) {
 	if name == "" && !r.HasConfig() {
 		return Document{}, fmt.Errorf("profile %s has no config document: %w", r.profile.Name, fs.ErrNotExist)
 	}
-	if _, err := execute(r.config, &d); err != nil {
+	if _, err := r.config.render(&d); err != nil {
 		return Document{}, err
 	}
 	s, ok := r.find(d, name)

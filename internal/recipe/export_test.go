@@ -5,17 +5,16 @@ import "fmt"
 // KernelWords is kernelWords.
 var KernelWords = kernelWords
 
-// BothWays renders a line as execute does, and by text/template alone. quick is whether the first did without.
-func BothWays(line string, d Data) (fast, slowly string, wasQuick bool, err error) {
-	t, err := newTemplate("line").Parse(line)
+// BothWays renders a line as it is rendered, and by text/template alone. plain is whether the first did without.
+func BothWays(text string, d Data) (fast, slow string, plain bool, err error) {
+	l, err := newLine("line", text)
 	if err != nil {
 		return "", "", false, err
 	}
-	_, wasQuick = quick(t, &d)
-	fast, fastErr := execute(t, &d)
-	slowly, slowErr := slow(t, d)
+	fast, fastErr := l.render(&d)
+	slow, slowErr := l.execute(d)
 	if (fastErr == nil) != (slowErr == nil) {
 		return "", "", false, fmt.Errorf("one way %v, the other %v", fastErr, slowErr)
 	}
-	return fast, slowly, wasQuick, nil
+	return fast, slow, l.pieces != nil, nil
 }

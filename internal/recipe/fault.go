@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/template"
 
 	"bootlab/internal/lab"
 )
@@ -102,9 +101,9 @@ func (r *Recipe) Faults(d Data) (faults []Fault) {
 			faults = append(faults, Fault{key, err})
 		}
 	}
-	for _, t := range r.templates() {
-		_, err := execute(t, &d)
-		add(t.Name(), err)
+	for _, l := range r.lines() {
+		_, err := l.render(&d)
+		add(l.key(), err)
 	}
 	if len(faults) > 0 {
 		return faults // the script would only say so again
@@ -129,10 +128,10 @@ func (r *Recipe) Faults(d Data) (faults []Fault) {
 	return faults
 }
 
-// templates returns those of the lab file, under the names of their keys.
-func (r *Recipe) templates() []*template.Template {
-	all := append([]*template.Template{r.kernel, r.rootfs, r.image, r.config}, slices.Concat(r.initrd, r.args, r.documents)...)
-	return slices.DeleteFunc(all, func(t *template.Template) bool { return t == nil })
+// lines returns the templates of the lab file.
+func (r *Recipe) lines() []*line {
+	all := append([]*line{r.kernel, r.rootfs, r.image, r.config}, slices.Concat(r.initrd, r.args, r.documents)...)
+	return slices.DeleteFunc(all, func(l *line) bool { return l == nil })
 }
 
 // boots reports whether there is anything to boot from the network: a profile may be of an image alone.

@@ -3,7 +3,6 @@ package recipe
 import (
 	"fmt"
 	"io/fs"
-	"text/template"
 
 	"bootlab/internal/lab"
 )
@@ -16,9 +15,9 @@ type Recipe struct {
 	files   *library
 	judged  judged
 
-	kernel, rootfs, image, config *template.Template // of paths; nil where the profile has none
-	initrd, documents             []*template.Template
-	args                          []*template.Template
+	kernel, rootfs, image, config *line // of paths; nil where the profile has none
+	initrd, documents             []*line
+	args                          []*line
 }
 
 // Compile parses the templates of p. Files are read from files, which is rooted at the lab's files folder, when a
@@ -40,19 +39,19 @@ type compiler struct {
 	problems lab.Problems
 }
 
-// parse returns the template of one key; nil for an empty text.
-func (c *compiler) parse(key, text string) *template.Template {
+// parse returns the line of one key; nil for an empty text.
+func (c *compiler) parse(key, text string) *line {
 	if text == "" {
 		return nil
 	}
-	t, err := newTemplate(key).Parse(text)
+	t, err := newLine(key, text)
 	if err != nil {
 		c.problems.Addf(c.profile.PosOf(key), "profiles."+c.profile.Name+"."+key, "%q is not a template: %v", text, err)
 	}
 	return t
 }
 
-func (c *compiler) parseAll(key string, texts []string) (ts []*template.Template) {
+func (c *compiler) parseAll(key string, texts []string) (ts []*line) {
 	for i, text := range texts {
 		ts = append(ts, c.parse(fmt.Sprintf("%s[%d]", key, i), text))
 	}
@@ -71,7 +70,7 @@ func (r *Recipe) Reads() int {
 func (r *Recipe) HasConfig() bool { return r.config != nil }
 
 // Image returns the path of the profile's image for one host; empty if it has none.
-func (r *Recipe) Image(d Data) (string, error) { return execute(r.image, &d) }
+func (r *Recipe) Image(d Data) (string, error) { return r.image.render(&d) }
 
 // resolved returns a copy of the profile with its paths rendered for one host, without arguments.
 func (r *Recipe) resolved(d *Data) (*lab.Profile, error) {
@@ -79,13 +78,13 @@ func (r *Recipe) resolved(d *Data) (*lab.Profile, error) {
 	p.Args, p.Documents = nil, nil
 	var err error
 	for _, path := range []struct {
-		t  *template.Template
-		to *string
+		line *line
+		to   *string
 	}{{r.kernel, &p.Kernel}, {r.rootfs, &p.Rootfs}, {r.image, &p.Image}} {
-		if *path.to, err = execute(path.t, d); err != nil {
+		if *path.to, err = path.line.render(d); err != nil {
 			return nil, err
 		}
 	}
-	p.Initrd, err = executeAll(r.initrd, d)
+	p.Initrd, err = renderAll(r.initrd, d)
 	return &p, err
 }

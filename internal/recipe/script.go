@@ -45,7 +45,7 @@ const usualScript = 1 << 10
 
 // argsOf is Args for who has the paths already.
 func (r *Recipe) argsOf(p *lab.Profile, d Data) ([]string, error) {
-	own, err := executeAll(r.args, &d)
+	own, err := renderAll(r.args, &d)
 	if err != nil {
 		return nil, err
 	}
