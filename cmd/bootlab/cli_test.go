@@ -40,6 +40,7 @@ func TestUsage(t *testing.T) {
 		{args: "plan master-9 --lab " + contract, err: `no host "master-9" in lab telco; it has master-0, worker-0, worker-1`},
 		{args: "plan master-9 --json --lab " + contract, err: `no host "master-9"`},
 		{args: "serve --lab NOWHERE", err: "no such file or directory; name the lab file with --lab"},
+		{args: "serve --log-format xml", err: "want text or json"},
 		{args: "serve --firmware NOWHERE --lab " + contract, err: "no such file or directory: want a folder of network boot programs"},
 		{args: "firmware --firmware NOWHERE", err: "--firmware: open"},
 		{args: "check lab.yaml", err: "usage: bootlab check --lab lab.yaml"},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -22,6 +23,9 @@ func serveCommand(o *options) *cobra.Command {
 		Short: "Run the daemon; SIGHUP or a changed lab file reloads it",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if format != "text" && format != "json" {
+				return fmt.Errorf("--log-format %q is not known: want text or json", format)
+			}
 			if err := firmware.CheckFolder(folder); err != nil {
 				return err
 			}
