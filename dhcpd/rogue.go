@@ -13,7 +13,7 @@ func (s *Server) isOurServer(id netip.Addr) bool { return s.deps.Table().ownAddr
 
 // rogue reports another DHCP server. Where this one only adds boot information (dhcp: proxy), the other is the rule.
 func (s *Server) rogue(r segment.Rogue) {
-	if !s.deps.Table().advertises(r.Interface) {
+	if !s.deps.Table().servesOn(r.Interface) {
 		return
 	}
 	s.m.rogue.Add(float64(1 + r.Missed))

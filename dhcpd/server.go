@@ -224,7 +224,7 @@ func (s *Server) serveSocket(ctx context.Context, sock *segment.Socket) {
 // advertise answers router solicitations.
 func (s *Server) advertise(ctx context.Context, sock *segment.Socket) {
 	iface := sock.Interface()
-	wanted := func() bool { return s.deps.Table().advertises(iface) }
+	wanted := func(m lab.MAC) bool { return s.deps.Table().advertises(iface, m) }
 	err := segment.Advertise(ctx, sock, wanted, func(err error) {
 		if err == nil {
 			s.m.advertisements.Inc()

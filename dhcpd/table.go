@@ -226,9 +226,19 @@ func (t *Table) Interfaces() []string {
 // serves reports whether the network's machines get their addresses from here.
 func (t *Table) serves(s *scope) bool { return s.network.DHCP == lab.DHCPServer }
 
-// advertises reports whether router solicitations are answered on the interface: where we alone give out addresses.
-func (t *Table) advertises(iface string) bool {
-	return slices.ContainsFunc(t.byIface[iface], t.serves)
+// servesOn reports whether machines on the interface get their addresses from here.
+func (t *Table) servesOn(iface string) bool { return slices.ContainsFunc(t.byIface[iface], t.serves) }
+
+// advertises reports whether a router solicitation of m is answered on the interface: of anybody where we give out addresses; beside
+// another DHCP server, whose network may have routers, of the hosts that boot from here.
+func (t *Table) advertises(iface string, m lab.MAC) bool {
+	if t.servesOn(iface) {
+		return true
+	}
+	h := t.machineOf(m, netip.Addr{})
+	return h != nil && h.Profile != nil && slices.ContainsFunc(t.byIface[iface], func(s *scope) bool {
+		return s.network == h.Network && s.network.DHCP == lab.DHCPProxy
+	})
 }
 
 // locate returns the network that a request belongs to, or nil.

@@ -126,3 +126,28 @@ func (nowhere) Frame() []byte { return frame[:segment.FrameHeadroom] }
 func (nowhere) Queue(*segment.Socket, segment.Dest, []byte) {}
 
 var frame [segment.FrameHeadroom + maxDatagram]byte
+
+// TestRouterSolicitationsThatAreAnswered: in a network of ours all are; beside another DHCP server those of the hosts that boot from
+// here, which would wait for a router else.
+func TestRouterSolicitationsThatAreAnswered(t *testing.T) {
+	t.Parallel()
+	table := compile(t, testLab(t))
+	for _, tt := range []struct {
+		name, iface string
+		mac         lab.MAC
+		want        bool
+	}{
+		{"a host", "lab0", mac(t, master0), true},
+		{"anybody", "lab0", mac(t, other), true},
+		{"nobody knows who", "lab0", lab.MAC{}, true},
+		{"a host beside another server", "lab1", mac(t, besideH), true},
+		{"anybody beside another server", "lab1", mac(t, other), false},
+		{"nobody knows who, beside another server", "lab1", lab.MAC{}, false},
+		{"a host of another network, beside another server", "lab1", mac(t, master0), false},
+		{"an unknown interface", "eth9", mac(t, master0), false},
+	} {
+		if got := table.advertises(tt.iface, tt.mac); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}

@@ -20,15 +20,16 @@ import (
 // ends the wait at once and configures nobody: no default route, no address, no change to what a real router says.
 
 const (
-	allNodes   = "ff02::1"
-	allRouters = "ff02::2"
-	ndHops     = 255 // RFC 4861 section 6.1.1: anything less came from another network
+	allNodes        = "ff02::1"
+	allRouters      = "ff02::2"
+	sourceLinkLayer = 1   // an option (RFC 4861 section 4.6.1)
+	ndHops          = 255 // RFC 4861 section 6.1.1: anything less came from another network
 )
 
-// Advertise answers router solicitations on a socket's segment, while wanted says so, until ctx ends or the socket is
-// closed. answered is called after each answer, with what went wrong. The error is that the interface does without, for
-// want of IPv6: iPXE may boot 13 s slower there.
-func Advertise(ctx context.Context, s *Socket, wanted func() bool, answered func(error)) error {
+// Advertise answers router solicitations on a socket's segment, of whom wanted says so, until ctx ends or the socket is
+// closed. wanted is asked with the MAC of who solicits, zero where that is not told. answered is called after each answer, with what
+// went wrong. The error is that the interface does without, for want of IPv6: iPXE may boot 13 s slower there.
+func Advertise(ctx context.Context, s *Socket, wanted func(lab.MAC) bool, answered func(error)) error {
 	if s.nd == nil {
 		if s.ndFail != nil {
 			return fmt.Errorf("answer router solicitations on interface %q: %w", s.iface, s.ndFail)
@@ -47,7 +48,7 @@ func Advertise(ctx context.Context, s *Socket, wanted func() bool, answered func
 			continue
 		}
 		wait = minWait
-		if isSolicitation(buf[:n], cm) && wanted() {
+		if isSolicitation(buf[:n], cm) && wanted(solicitor(buf[:n], from)) {
 			answered(advertise(s, from))
 		}
 	}
@@ -87,10 +88,31 @@ func isSolicitation(b []byte, cm *ipv6.ControlMessage) bool {
 	return len(b) >= 8 && b[0] == byte(ipv6.ICMPTypeRouterSolicitation) && b[1] == 0 && cm != nil && cm.HopLimit == ndHops
 }
 
+// solicitor returns the MAC of who sent a solicitation: as it says itself (RFC 4861 section 4.6.1), else as its link-local address was
+// made from it (RFC 4291 appendix A), which iPXE's is; zero where neither tells.
+func solicitor(b []byte, from net.Addr) lab.MAC {
+	for b = b[8:]; len(b) >= 8; {
+		n := 8 * int(b[1])
+		if n == 0 || n > len(b) {
+			break
+		}
+		if b[0] == sourceLinkLayer {
+			return lab.MAC(b[2:8])
+		}
+		b = b[n:]
+	}
+	addr, ok := from.(*net.IPAddr)
+	if !ok || len(addr.IP) != net.IPv6len || !addr.IP.IsLinkLocalUnicast() || addr.IP[11] != 0xff || addr.IP[12] != 0xfe {
+		return lab.MAC{}
+	}
+	id := addr.IP[8:]
+	return lab.MAC{id[0] ^ 2, id[1], id[2], id[5], id[6], id[7]}
+}
+
 // noRouter is a router advertisement without router, flags, timers or prefixes; the kernel fills in the checksum.
 func noRouter(hw lab.MAC) []byte {
 	body := make([]byte, 12, 20)
-	body = append(body, 1, 1) // source link-layer address, in units of 8 bytes
+	body = append(body, sourceLinkLayer, 1) // in units of 8 bytes
 	body = append(body, hw[:]...)
 	b, err := (&icmp.Message{Type: ipv6.ICMPTypeRouterAdvertisement, Body: &icmp.RawBody{Data: body}}).Marshal(nil)
 	if err != nil {

@@ -357,13 +357,17 @@ func TestRouterSolicitation(t *testing.T) {
 	seg := netlab.NewSegment(t, "10.77.0.1/24")
 	s := open(t, seg.Bridge)
 	var answered atomic.Int32
+	var asked atomic.Pointer[lab.MAC]
 	background(t, func(ctx context.Context) {
-		if err := Advertise(ctx, s, func() bool { return true }, func(error) { answered.Add(1) }); err != nil {
+		if err := Advertise(ctx, s, func(m lab.MAC) bool { asked.Store(&m); return true }, func(error) { answered.Add(1) }); err != nil {
 			t.Error(err)
 		}
 	})
 	pair(t, seg, "vcl")
 	got := netlab.SolicitRouter(t, "vcl")
+	if nic, err := net.InterfaceByName("vcl"); err != nil || asked.Load() == nil || lab.MAC(nic.HardwareAddr) != *asked.Load() {
+		t.Errorf("it is taken for %v, want %v (%v)", asked.Load(), nic, err)
+	}
 	if len(got) != 24 || got[0] != 134 || got[5] != 0 || got[6] != 0 || got[7] != 0 || got[16] != 1 || lab.MAC(got[18:24]) != s.MAC() {
 		t.Errorf("advertisement % x: want type 134 without flags and lifetime, and our link address", got)
 	}
