@@ -112,9 +112,12 @@ func brief(err error) string {
 	return fmt.Sprintf("%s\n… and %d more: bootlab check shows them", strings.Join(lines[:few], "\n"), len(lines)-few)
 }
 
+// warnings are those of s that stand now: a file that was missed at the load may have been put there since.
 func warnings(s *snapshot.Snapshot) (ws []string) {
 	for _, p := range s.Warnings() {
-		ws = append(ws, p.Error())
+		if p.Path == "" || !canRead(p.Path) {
+			ws = append(ws, p.Error())
+		}
 	}
 	return ws
 }

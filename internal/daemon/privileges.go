@@ -80,12 +80,9 @@ func unreadable(l *lab.Lab) (warnings lab.Problems) {
 				continue
 			}
 			name := filepath.Join(l.Appliance.Files, filepath.FromSlash(f.path))
-			file, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for a writer
-			switch {
-			case err == nil:
-				_ = file.Close()
-			case errors.Is(err, fs.ErrPermission):
+			if err := open(name); errors.Is(err, fs.ErrPermission) {
 				warnings.Addf(p.PosOf(f.key), "profiles."+p.Name+"."+f.key, "%s may not be read by the daemon's user: what needs it is refused; %s", name, letRead(os.Getegid(), name, name))
+				warnings[len(warnings)-1].Path = name
 			}
 		}
 	}
@@ -96,15 +93,24 @@ func unreadable(l *lab.Lab) (warnings lab.Problems) {
 // the lab without parsing it again.
 func readable(l *lab.Lab, labPath string) error {
 	for _, name := range append([]string{labPath}, l.Files...) {
-		f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for a writer
-		if err != nil {
+		if err := open(name); err != nil {
 			return err
 		}
-		_ = f.Close()
 	}
 	_, err := boot.Compile(l)
 	return err
 }
+
+// open tells whether a file, or a folder, can be opened for reading.
+func open(name string) error {
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for a writer
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+func canRead(name string) bool { return open(name) == nil }
 
 // A sentFile is what a machine fetches as it is: a file, or the folder of a medium.
 type sentFile struct{ key, path string }

@@ -144,6 +144,9 @@ func (r *resolver) fileThere(v *scalar[text], key, name string) {
 		to = &r.problems
 	}
 	to.Addf(r.pos(v.spot), key, "%s is not there: %s", name, so)
+	if !strings.HasPrefix(key, "dns.") { // a zone is read with the lab
+		(*to)[len(*to)-1].Path = name
+	}
 }
 
 // pulled reports whether images says where the file name comes from.

@@ -26,6 +26,8 @@ type Problem struct {
 	Pos     Pos    `json:"pos,omitzero"`
 	Key     string `json:"key,omitempty"` // path of keys, such as hosts.master-0.mac
 	Message string `json:"message"`       // lower case, names the value and what would be right
+	// Path is the file that is missed or cannot be read, where that is all that is wrong, and is mended as soon as it can.
+	Path string `json:"-"`
 }
 
 // Error implements error: "file:line:column: key: message".
