@@ -32,7 +32,8 @@ type Deps struct {
 
 // A Desk answers machines. It is safe for concurrent use.
 type Desk struct {
-	deps Deps
+	deps    Deps
+	scripts scripts
 }
 
 // New returns a desk.
@@ -98,15 +99,29 @@ func (d *Desk) script(ctx context.Context, t *Table, mac lab.MAC, from netip.Add
 	case ticket.LocalBoot:
 		return local("is installed"), "local boot", nil
 	}
+	script, err = d.scriptOf(t, h, mac, ticket.Token, l)
+	return script, "profile " + h.Profile.Name, err
+}
+
+// scriptOf returns the script of a boot, rendered once unless it is a file, which may change at any time.
+func (d *Desk) scriptOf(t *Table, h *lab.Host, mac lab.MAC, token string, l loader) ([]byte, error) {
+	who := asker{mac, h.IP, l.grub}
+	if body, ok := d.scripts.find(t, who, token); ok {
+		return body, nil
+	}
 	r := t.recipes[h.Profile]
-	data, err := r.Data(t.lab, h, mac, ticket.Token)
-	if err == nil {
-		script, err = l.script(r, data)
-	}
+	data, err := r.Data(t.lab, h, mac, token)
 	if err != nil {
-		return nil, "", later("render the script of "+h.Name, err)
+		return nil, later("render the script of "+h.Name, err)
 	}
-	return script, "profile " + h.Profile.Name, nil
+	body, err := l.script(r, data)
+	if err != nil {
+		return nil, later("render the script of "+h.Name, err)
+	}
+	if h.Profile.IPXE == "" {
+		d.scripts.keep(t, who, token, body)
+	}
+	return body, nil
 }
 
 // prepare returns how the end of an install of h will be known. The error is a *Refusal: the machine would not get far, as its

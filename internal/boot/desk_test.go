@@ -50,6 +50,7 @@ type rig struct {
 	installs *install.Machine
 	unknown  *unknown.Book
 	lab      *lab.Lab
+	table    *boot.Table
 	events   []event.Event
 	leases   map[lab.MAC]netip.Addr
 }
@@ -76,7 +77,7 @@ func newRig(t *testing.T) *rig {
 
 func rigOf(t testing.TB, l *lab.Lab, table *boot.Table) *rig {
 	t.Helper()
-	r := &rig{lab: l, leases: map[lab.MAC]netip.Addr{mac: addr}}
+	r := &rig{lab: l, table: table, leases: map[lab.MAC]netip.Addr{mac: addr}}
 	var err error
 	r.installs, err = install.Open(t.Context(), install.Config{}, install.Deps{Store: storetest.Memory(), Events: r, Now: time.Now})
 	if err != nil {
@@ -85,7 +86,7 @@ func rigOf(t testing.TB, l *lab.Lab, table *boot.Table) *rig {
 	if r.unknown, err = unknown.Open(t.Context(), unknown.Config{}, unknown.Deps{Store: storetest.Memory(), Log: slog.New(slog.DiscardHandler), Now: time.Now}); err != nil {
 		t.Fatal(err)
 	}
-	r.Desk = boot.New(boot.Deps{Table: func() *boot.Table { return table }, Installs: r.installs, Unknown: r.unknown, Leases: r, Events: r})
+	r.Desk = boot.New(boot.Deps{Table: func() *boot.Table { return r.table }, Installs: r.installs, Unknown: r.unknown, Leases: r, Events: r})
 	return r
 }
 

@@ -7,6 +7,7 @@ import (
 
 // A loader is what a boot loader has to be told, in its language.
 type loader struct {
+	grub      bool // it is GRUB
 	script    func(*recipe.Recipe, recipe.Data) ([]byte, error)
 	localBoot func(host, why string, how lab.LocalBoot) []byte
 	nothing   func(lab.MAC) []byte
@@ -17,7 +18,7 @@ type loader struct {
 func loaderOf(name string) loader {
 	if name == lab.GRUBName {
 		return loader{
-			script: (*recipe.Recipe).GRUB, localBoot: recipe.GRUBLocalBoot, nothing: recipe.GRUBNothing,
+			grub: true, script: (*recipe.Recipe).GRUB, localBoot: recipe.GRUBLocalBoot, nothing: recipe.GRUBNothing,
 			discover: func(mac lab.MAC, _ string) []byte { return recipe.GRUBNothing(mac) },
 		}
 	}
