@@ -35,8 +35,8 @@ func TestUsage(t *testing.T) {
 		{args: "schema x", err: "usage: bootlab schema"},
 		{args: "serve --log-level loud", err: "see bootlab serve --help"},
 		{args: "plan --lab NOWHERE", err: "no such file or directory; name the lab file with --lab"},
-		{args: "check --lab NOWHERE", err: "errors: 1 of them", out: []string{"name the lab file with --lab"}},
-		{args: "check --json --lab NOWHERE", err: "errors: 1 of them", out: []string{`"ok": false`, "name the lab file with --lab"}},
+		{args: "check --lab NOWHERE", err: "the lab file has 1 error", out: []string{"name the lab file with --lab"}},
+		{args: "check --json --lab NOWHERE", err: "the lab file has 1 error", out: []string{`"ok": false`, "name the lab file with --lab"}},
 		{args: "plan master-9 --lab " + contract, err: `no host "master-9" in lab telco; it has master-0, worker-0, worker-1`},
 		{args: "plan master-9 --json --lab " + contract, err: `no host "master-9"`},
 		{args: "serve --lab NOWHERE", err: "no such file or directory; name the lab file with --lab"},
@@ -106,7 +106,7 @@ func TestProcess(t *testing.T) {
 	}{
 		{"good", "check --lab " + contract, 0, ""},
 		{"bad", "check --lab " + broken, 1, broken + ":2:1: not YAML"},
-		{"bad, in JSON", "check --json --lab " + broken, 1, "bootlab: the lab file has errors"},
+		{"bad, in JSON", "check --json --lab " + broken, 1, "bootlab: the lab file has"},
 		{"wrong use", "plan a b", 1, "bootlab: accepts at most 1 arg(s)"},
 		{"no daemon", "status --server /nowhere.sock", 1, "bootlab: no bootlab daemon answers"},
 	} {

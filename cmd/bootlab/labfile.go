@@ -34,8 +34,6 @@ type verdict struct {
 	Warnings []*lab.Problem `json:"warnings"`
 }
 
-var errCheck = errors.New("the lab file has errors")
-
 func check(cmd *cobra.Command, o *options, strict bool) error {
 	v := verdict{Errors: []*lab.Problem{}, Warnings: []*lab.Problem{}}
 	l, warnings, err := checked(o, strict)
@@ -46,7 +44,10 @@ func check(cmd *cobra.Command, o *options, strict bool) error {
 		return err
 	}
 	if !v.OK {
-		return fmt.Errorf("%w: %d of them; nothing was changed", errCheck, len(v.Errors))
+		if len(v.Errors) == 1 {
+			return errors.New("the lab file has 1 error")
+		}
+		return fmt.Errorf("the lab file has %d errors", len(v.Errors))
 	}
 	return nil
 }

@@ -143,7 +143,7 @@ func hostsText(cmd *cobra.Command, hosts []api.Host) error {
 		}
 		stage := string(h.Stage)
 		if h.Failed {
-			stage += " (failed)"
+			stage = strings.TrimSpace(stage + " (failed)")
 		}
 		install := h.Install
 		if h.Assumed {

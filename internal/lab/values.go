@@ -392,7 +392,7 @@ type weblink string
 func (v *weblink) parse(s string) error {
 	u, err := url.Parse(s)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return fmt.Errorf("%q is not a URL: want one like https://10.0.9.21", s)
+		return fmt.Errorf("%q is not a URL of a web server: want http://HOST/PATH or https://HOST/PATH", s)
 	}
 	*v = weblink(s)
 	return nil

@@ -103,8 +103,12 @@ func title(b Boot, o Options) string {
 		colour = red
 	}
 	at := b.Started.In(o.location()).Format("2006-01-02 15:04:05 MST")
-	return fmt.Sprintf("%s  %s  %s after %s at stage %s", o.paint(bold, name), at,
-		o.paint(colour, b.Outcome), strings.TrimSpace(Since(b.Ended.Sub(b.Started))), b.Stage)
+	where := "at stage " + string(b.Stage)
+	if b.Stage == "" { // armed, or told to restart, say
+		where = "before it asked for anything"
+	}
+	return fmt.Sprintf("%s  %s  %s after %s %s", o.paint(bold, name), at,
+		o.paint(colour, b.Outcome), strings.TrimSpace(Since(b.Ended.Sub(b.Started))), where)
 }
 
 func writeRow(out *strings.Builder, row [4]string, width [4]int, e event.Event, o Options) {

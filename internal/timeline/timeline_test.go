@@ -217,6 +217,21 @@ func TestFormat(t *testing.T) {
 	golden.Check(t, update, "testdata/follow.txt", got.String())
 }
 
+// TestFormatWithoutStage shows what was done to a machine that has not been heard of yet.
+func TestFormatWithoutStage(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, timeline.Config{}, storetest.Memory())
+	r.tell(0, "master-0", event.InstallArmed, "rhcos")
+	r.tell(time.Second, "master-0", event.MachineNotCycled, "10.0.9.24")
+	var got bytes.Buffer
+	if err := timeline.Format(&got, r.boots(t, "master-0")[0], timeline.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if want := "failed after 1.00 s before it asked for anything\n"; !strings.Contains(got.String(), want) {
+		t.Errorf("want %q in\n%s", want, &got)
+	}
+}
+
 // TestRestart looks at the same story before it is saved, while some of it is, and after a restart.
 func TestRestart(t *testing.T) {
 	t.Parallel()
