@@ -161,7 +161,7 @@ func TestContract(t *testing.T) {
 		{"MAC pattern with half a byte", []string{`"52:54:00:*:*:*"`, `"52:54:0:*:*:*"`}, "is not a MAC pattern: want", ""},
 		{"store in etcd", []string{"store: bolt ", "store: {etcd: [https://10.0.0.1:2379, https://10.0.0.2:2379], prefix: /x} #"}, "", "lab telco"},
 		{"store of another kind", []string{"store: bolt ", "store: redis #"}, `"redis" is not known: want bolt`, ""},
-		{"store in etcd, no list", []string{"store: bolt ", "store: {etcd: https://10.0.0.1:2379} #"}, "errors: 1 of them", ""},
+		{"store in etcd, no list", []string{"store: bolt ", "store: {etcd: https://10.0.0.1:2379} #"}, "the lab file has 1 error", ""},
 		{"duration", []string{"lease: 12h", "lease: 90m"}, "", "network baremetal lease 1h30m"},
 		{"duration without unit", []string{"lease: 12h", "lease: 12"}, "want a number and a unit, like 30s, 5m or 12h", ""},
 		{"size", []string{"memory: 16GiB", "memory: 512MiB"}, "", `<memory unit="KiB">524288</memory>`},
@@ -199,7 +199,7 @@ func TestContract(t *testing.T) {
 		{"no such value in an argument", []string{"args: [console=ttyS0]\n    config", "args: [\"{{.Host.Vars.nope}}\"]\n    config"}, `map has no entry for key "nope"`, ""},
 		{"no such value for a guest", []string{"args: [console=ttyS0]}", "args: [\"{{.Host.Vars.rack}}\"]}"}, "profiles.discover", ""},
 		{"an address that is not set", []string{"args: [console=ttyS0]\n    config", "args: [\"{{.Host.IP6}}\"]\n    config"}, ".Host.IP6", ""},
-		{"everything at once", []string{"subnet:", "subnett:", "cpus: 8", "cpus: many", "roundrobin", "rr"}, "errors: 4 of them", ""},
+		{"everything at once", []string{"subnet:", "subnett:", "cpus: 8", "cpus: many", "roundrobin", "rr"}, "the lab file has 4 errors", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -243,7 +243,7 @@ hosts:
 			t.Fatal(err)
 		}
 	}
-	step{args: "check", err: "errors: 1 of them", out: []string{"files/y.ign:1:15: ", "for host y", "nope"}}.check(t, run(t.Context(), "check", "--lab", dir))
+	step{args: "check", err: "the lab file has 1 error", out: []string{"files/y.ign:1:15: ", "for host y", "nope"}}.check(t, run(t.Context(), "check", "--lab", dir))
 }
 
 // TestStrict: a file that is not there is a warning, and an error under --strict.
