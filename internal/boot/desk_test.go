@@ -337,7 +337,7 @@ func TestOneHostFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := document + ":2:15: profiles.disk.config: for host worker-1: at <.Host.Vars.secret>: map has no entry for key \"secret\""
+	want := document + ":2:15: profiles.disk.config: for host worker-1: {{.Host.Vars.secret}} is not set: want vars: {secret: …} for the host"
 	if got := table.Problems().Error(); got != want {
 		t.Errorf("problems %s\nwant %s", got, want)
 	}
@@ -347,10 +347,10 @@ func TestOneHostFails(t *testing.T) {
 	}
 	_, err = r.Script(t.Context(), lab.MAC{0x52, 0x54, 0, 0, 2, 6}, netip.MustParseAddr("192.168.16.26"), lab.ScriptName)
 	var status interface{ HTTPStatus() int }
-	if !errors.As(err, &status) || status.HTTPStatus() != 503 || !strings.Contains(err.Error(), "no entry for key") {
+	if !errors.As(err, &status) || status.HTTPStatus() != 503 || !strings.Contains(err.Error(), "vars: {secret: …}") {
 		t.Errorf("error %v, want 503 and the missing value", err)
 	}
-	if last := r.events[len(r.events)-1]; last.Kind != event.ScriptRefused || !strings.Contains(last.Err, "no entry for key") {
+	if last := r.events[len(r.events)-1]; last.Kind != event.ScriptRefused || !strings.Contains(last.Err, "vars: {secret: …}") {
 		t.Errorf("last event %+v, want a refusal with its reason", last)
 	}
 	if got := r.installs.Status(l.Host("worker-1")).State; got != install.Armed {

@@ -82,7 +82,7 @@ func TestUnknownField(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = boot.Compile(l)
-	want := "lab.yaml:7:15: profiles.p.args[1]: for host x: at <.Host.Colour>: can't evaluate field Colour in type recipe.HostData\n" +
+	want := "lab.yaml:7:15: profiles.p.args[1]: for host x: {{.Host.Colour}} is not known to templates: there is no Colour, want one of FQDN, IP, IP6, MAC, Name, Role, Serial, Vars\n" +
 		"lab.yaml:7:35: profiles.p.args[2]: for host x: {{.Host.IP}} is not set: set it in the lab file, or ask {{if .Host.IP.IsValid}} before"
 	if err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)

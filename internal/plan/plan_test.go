@@ -122,7 +122,7 @@ func TestRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := text(t, of(t, s, ""))
-	for _, want := range []string{"REFUSED bad\n  at <.Host.Vars.rack>: map has no entry for key \"rack\"\n", "SCRIPT good\n", "rack=r1"} {
+	for _, want := range []string{"REFUSED bad\n  {{.Host.Vars.rack}} is not set: want vars: {rack: …} for the host\n", "SCRIPT good\n", "rack=r1"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the plan lacks %q:\n%s", want, got)
 		}

@@ -50,7 +50,7 @@ func templateError(file string, err error) error {
 	if column, err := strconv.Atoi(m[2]); err == nil {
 		e.Column = column + 1
 	}
-	e.Err = &templateFault{strings.TrimPrefix(m[3], fmt.Sprintf("executing %q ", file)), err}
+	e.Err = &templateFault{plainly(strings.TrimPrefix(m[3], fmt.Sprintf("executing %q ", file))), err}
 	return e
 }
 
@@ -88,7 +88,8 @@ func (f Fault) Everyone() bool {
 		return true
 	}
 	var document *DocumentError
-	return !errors.As(f.Err, &document) && unknownField.MatchString(f.Err.Error())
+	var template *templateFault
+	return !errors.As(f.Err, &document) && errors.As(f.Err, &template) && unknownField.MatchString(template.err.Error())
 }
 
 // unknownField is how text/template says that a type has no such field: one of ours, or of what is in it.
