@@ -143,9 +143,13 @@ func (c *counter) Plan(_ context.Context, host string, secrets api.Secrets) (str
 	return b.String(), err
 }
 
-// errNoHost is the answer to a name that the lab does not have.
+// errNoHost is the answer to a name that the lab does not have. What changes a host wants its name, and is told it.
 func errNoHost(l *lab.Lab, name string) error {
-	return &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("no host %q in lab %s", name, l.Name), Hint: "bootlab hosts lists them"}
+	hint := "bootlab hosts lists them"
+	if h := l.Find(name); h != nil {
+		hint = "that is " + h.Name
+	}
+	return &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("no host %q in lab %s", name, l.Name), Hint: hint}
 }
 
 // VMs implements httpd.Machines.

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"net/http"
+	"net/netip"
 
 	"bootlab/internal/api"
 	"bootlab/internal/event"
@@ -10,13 +11,19 @@ import (
 	"bootlab/internal/timeline"
 )
 
-// key returns the name under which the timeline keeps a machine: a host of the lab, or a stranger's MAC.
+// key returns the name under which the timeline keeps a machine: a host of the lab, or a stranger's MAC. It may be asked for
+// by whatever a host is known by, or the address that it leases.
 func (c *counter) key(machine string) (string, error) {
 	l := c.current.Load().Lab
-	if l.Host(machine) != nil {
-		return machine, nil
+	if h := l.Find(machine); h != nil {
+		return h.Name, nil
 	}
 	mac, err := lab.ParseMAC(machine)
+	if addr, no := netip.ParseAddr(machine); no == nil {
+		if holder, ok := (who{c.Daemon}).MACOf(addr); ok {
+			mac, err = holder, nil
+		}
+	}
 	if err != nil {
 		return "", errNoHost(l, machine)
 	}

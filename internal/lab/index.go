@@ -3,6 +3,7 @@ package lab
 import (
 	"cmp"
 	"net/netip"
+	"strings"
 )
 
 // An index finds parts of a Lab by their key. It grows while resolve looks for duplicates, and never changes after.
@@ -16,6 +17,26 @@ type index struct {
 
 // Host returns the host of that name, or nil.
 func (l *Lab) Host(name string) *Host { return l.index.hosts[name] }
+
+// Find returns the host that people mean: by its name or FQDN in any case, by a MAC or an address of it; or nil.
+func (l *Lab) Find(text string) *Host {
+	if h := l.Host(text); h != nil {
+		return h
+	}
+	if m, err := ParseMAC(text); err == nil {
+		return l.HostByMAC(m)
+	}
+	if a, err := netip.ParseAddr(text); err == nil {
+		return l.HostByIP(a)
+	}
+	name := strings.TrimSuffix(text, ".")
+	for _, h := range l.Hosts {
+		if strings.EqualFold(name, h.Name) || strings.EqualFold(name, h.FQDN) {
+			return h
+		}
+	}
+	return nil
+}
 
 // HostByMAC returns the host that has that NIC, or nil.
 func (l *Lab) HostByMAC(m MAC) *Host { return l.index.hostByMAC[m] }
