@@ -279,14 +279,7 @@ func TestDocuments(t *testing.T) {
 		write(t, filepath.Join(dir, "files", name), text)
 	}
 	text := strings.Replace(labFile, "install_to: /dev/vda", "install_to: /dev/vda, documents: [parts/part.ks]", 1)
-	l, err := lab.Parse(filepath.Join(dir, "lab.yaml"), []byte(text), lab.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	table, err := boot.Compile(l)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, table := tableOf(t, dir, text)
 	r, ctx := rigOf(t, l, table), t.Context()
 	token := r.token(t)
 	for _, step := range []struct {

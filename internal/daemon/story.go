@@ -27,13 +27,9 @@ func (c *counter) key(machine string) (string, error) {
 	if err != nil {
 		return "", errNoHost(l, machine)
 	}
-	if h := l.HostByMAC(mac); h != nil {
+	addr, _ := (who{c.Daemon}).AddrOf(mac)
+	if h := l.MachineOf(mac, addr); h != nil { // a guest of a pool, too
 		return h.Name, nil
-	}
-	if addr, ok := (who{c.Daemon}).AddrOf(mac); ok {
-		if guest := l.MachineOf(mac, addr); guest != nil {
-			return guest.Name, nil
-		}
 	}
 	return mac.String(), nil
 }

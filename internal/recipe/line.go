@@ -18,68 +18,38 @@ type line struct {
 // A piece of a plain line is a text or a field of Data.
 type piece struct {
 	text  string
-	field field
-}
-
-// A field is one of those that are a text for every host. It is no function: data that is handed to one that the compiler
-// does not know is put on the heap.
-type field uint8
-
-const (
-	noField field = iota
-	hostName
-	hostFQDN
-	hostRole
-	profileName
-	filesURL
-	configURL
-	documentsURL
-	doneURL
-)
-
-// fieldNamed returns the field that templates call so; noField: it is another one.
-func fieldNamed(name string) field {
-	switch name {
-	case "Host.Name":
-		return hostName
-	case "Host.FQDN":
-		return hostFQDN
-	case "Host.Role":
-		return hostRole
-	case "Profile.Name":
-		return profileName
-	case "FilesURL":
-		return filesURL
-	case "ConfigURL":
-		return configURL
-	case "DocumentsURL":
-		return documentsURL
-	case "DoneURL":
-		return doneURL
-	}
-	return noField
+	field string // as templates call it; empty: it is a text
 }
 
 func (p piece) of(d *Data) string {
-	switch p.field {
-	case hostName:
-		return d.Host.Name
-	case hostFQDN:
-		return d.Host.FQDN
-	case hostRole:
-		return d.Host.Role
-	case profileName:
-		return d.Profile.Name
-	case filesURL:
-		return d.FilesURL
-	case configURL:
-		return d.ConfigURL
-	case documentsURL:
-		return d.DocumentsURL
-	case doneURL:
-		return d.DoneURL
+	if p.field == "" {
+		return p.text
 	}
-	return p.text
+	value, _ := d.text(p.field) // piecesOf has seen that there is one
+	return value
+}
+
+// text returns a field that is a text for every host, by the name that templates have for it; false: it is another one.
+func (d *Data) text(name string) (value string, ok bool) {
+	switch name {
+	case "Host.Name":
+		return d.Host.Name, true
+	case "Host.FQDN":
+		return d.Host.FQDN, true
+	case "Host.Role":
+		return d.Host.Role, true
+	case "Profile.Name":
+		return d.Profile.Name, true
+	case "FilesURL":
+		return d.FilesURL, true
+	case "ConfigURL":
+		return d.ConfigURL, true
+	case "DocumentsURL":
+		return d.DocumentsURL, true
+	case "DoneURL":
+		return d.DoneURL, true
+	}
+	return "", false
 }
 
 func newLine(name, text string) (*line, error) {
@@ -140,11 +110,11 @@ func piecesOf(t *template.Template) (pieces []piece) {
 		case *parse.TextNode:
 			pieces = append(pieces, piece{text: string(n.Text)})
 		case *parse.ActionNode:
-			field := fieldOf(n)
-			if field == noField {
+			name := fieldOf(n)
+			if _, ok := new(Data).text(name); !ok {
 				return nil
 			}
-			pieces = append(pieces, piece{field: field})
+			pieces = append(pieces, piece{field: name})
 		default:
 			return nil
 		}
@@ -152,14 +122,14 @@ func piecesOf(t *template.Template) (pieces []piece) {
 	return pieces
 }
 
-// fieldOf returns the field that an action is, as {{.Host.Name}} is; noField: it is more, or another one.
-func fieldOf(n *parse.ActionNode) field {
+// fieldOf returns the name of the field that an action is, as Host.Name in {{.Host.Name}}; empty: it is more.
+func fieldOf(n *parse.ActionNode) string {
 	if len(n.Pipe.Decl) > 0 || len(n.Pipe.Cmds) != 1 || len(n.Pipe.Cmds[0].Args) != 1 {
-		return noField
+		return ""
 	}
 	f, ok := n.Pipe.Cmds[0].Args[0].(*parse.FieldNode)
 	if !ok {
-		return noField
+		return ""
 	}
-	return fieldNamed(strings.Join(f.Ident, "."))
+	return strings.Join(f.Ident, ".")
 }
