@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"time"
 )
 
 // An entry is what every contender has. program is what must be installed for it; "": bootlab, or this program.
@@ -103,4 +104,40 @@ func (t trial[C]) hold(ctx context.Context, b *bench, out *report, contenders []
 		}
 	}
 	return nil
+}
+
+// A stopper is a contender that was started.
+type stopper interface{ stop() error }
+
+// A freshTest is one measurement of one contender that was just started. It returns its values by row.
+type freshTest[S stopper] struct {
+	name string
+	rows []row
+	run  func(ctx context.Context, s S) (values, error)
+}
+
+func testNames[S stopper](tests []freshTest[S]) (all []string) {
+	for _, t := range tests {
+		all = append(all, t.name)
+	}
+	return all
+}
+
+// afresh returns the trials of tests before each of which the contender is started, and after which it is stopped; limit bounds
+// each for one contender in one round. n is what the rig notes of others meanwhile.
+func afresh[C entrant, S stopper](tests []freshTest[S], limit time.Duration, n *noise, start func(context.Context, C) (S, error)) (trials []trial[C]) {
+	for _, t := range tests {
+		trials = append(trials, trial[C]{t.name, t.rows, func(ctx context.Context, c C) (values, float64, error) {
+			ctx, cancel := context.WithTimeout(ctx, limit)
+			defer cancel()
+			s, err := start(ctx, c)
+			if err != nil {
+				return nil, 0, err
+			}
+			*n = noise{}
+			got, err := t.run(ctx, s)
+			return got, n.share(), errors.Join(err, s.stop())
+		}})
+	}
+	return trials
 }

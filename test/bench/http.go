@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os/exec"
 	"regexp"
@@ -10,22 +9,8 @@ import (
 	"time"
 )
 
-// An httpTest is one measurement of one contender that was just started. It returns its values by row.
-type httpTest struct {
-	name string
-	rows []row
-	run  func(ctx context.Context, s *httpRunning) (values, error)
-}
-
-func httpTests() []httpTest {
-	return []httpTest{{"bulk", bulkRows, bulk}, {"document", documentRows, document}, {"small", smallRows, smallFile}}
-}
-
-func httpTestNames() (all []string) {
-	for _, t := range httpTests() {
-		all = append(all, t.name)
-	}
-	return all
+func httpTests() []freshTest[*httpRunning] {
+	return []freshTest[*httpRunning]{{"bulk", bulkRows, bulk}, {"document", documentRows, document}, {"small", smallRows, smallFile}}
 }
 
 // httpLimit bounds one test of one contender in one round.
@@ -42,26 +27,7 @@ func web(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer r.close()
-	var trials []trial[*httpServer]
-	for _, t := range httpTests() {
-		trials = append(trials, trial[*httpServer]{t.name, t.rows, func(ctx context.Context, c *httpServer) (values, float64, error) {
-			return r.sample(ctx, t, c)
-		}})
-	}
-	return contest(ctx, b, contenders, trials)
-}
-
-// sample is one test of one contender.
-func (r *httpRig) sample(ctx context.Context, t httpTest, c *httpServer) (values, float64, error) {
-	ctx, cancel := context.WithTimeout(ctx, httpLimit)
-	defer cancel()
-	s, err := r.start(ctx, c)
-	if err != nil {
-		return nil, 0, err
-	}
-	r.noise = noise{}
-	got, err := t.run(ctx, s)
-	return got, r.noise.share(), errors.Join(err, s.stop())
+	return contest(ctx, b, contenders, afresh(httpTests(), httpLimit, &r.noise, r.start))
 }
 
 var bulkRows = []row{

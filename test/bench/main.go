@@ -146,7 +146,7 @@ type bench struct {
 
 // check finds what was misspelled before anything is started.
 func (b *bench) check() error {
-	known := slices.Concat(dhcpTestNames(), tftpTestNames(), httpTestNames())
+	known := slices.Concat(dhcpTestNames(), testNames(tftpTests()), testNames(httpTests()))
 	for _, t := range b.tests {
 		if !slices.Contains(known, t) {
 			return fmt.Errorf("there is no test %q", t)

@@ -13,25 +13,11 @@ import (
 	"bootlab/test/bench/tftpload"
 )
 
-// A tftpTest is one measurement of one contender that was just started. It returns its values by row.
-type tftpTest struct {
-	name string
-	rows []row
-	run  func(ctx context.Context, s *tftpRunning) (values, error)
-}
-
-func tftpTests() []tftpTest {
-	return []tftpTest{
+func tftpTests() []freshTest[*tftpRunning] {
+	return []freshTest[*tftpRunning]{
 		{"window", windowRows, windows}, {"lockstep", lockstepRows, lockstep}, {"far", farRows, farAway},
 		{"storm", stormRows, storm}, {"loss", lossRows, losses},
 	}
-}
-
-func tftpTestNames() (all []string) {
-	for _, t := range tftpTests() {
-		all = append(all, t.name)
-	}
-	return all
 }
 
 // tftpLimit bounds one test of one contender in one round.
@@ -48,26 +34,7 @@ func tftp(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer r.close()
-	var trials []trial[*tftpServer]
-	for _, t := range tftpTests() {
-		trials = append(trials, trial[*tftpServer]{t.name, t.rows, func(ctx context.Context, c *tftpServer) (values, float64, error) {
-			return r.sample(ctx, t, c)
-		}})
-	}
-	return contest(ctx, b, contenders, trials)
-}
-
-// sample is one test of one contender.
-func (r *tftpRig) sample(ctx context.Context, t tftpTest, c *tftpServer) (values, float64, error) {
-	ctx, cancel := context.WithTimeout(ctx, tftpLimit)
-	defer cancel()
-	s, err := r.start(ctx, c)
-	if err != nil {
-		return nil, 0, err
-	}
-	r.noise = noise{}
-	got, err := t.run(ctx, s)
-	return got, r.noise.share(), errors.Join(err, s.stop())
+	return contest(ctx, b, contenders, afresh(tftpTests(), tftpLimit, &r.noise, r.start))
 }
 
 // whole fetches a file and refuses a result that is not the whole file.
