@@ -25,10 +25,7 @@ func TestSquatters(t *testing.T) {
 	l := newLab(t, "10.106.1")
 	l.lan = "    pools: {six: {range: NET.100-NET.105}}\n"
 	l.write()
-	neighbours := l.machine(t, "02:00:00:00:ff:51").wire(t)
-	for i := 100; i <= 104; i++ {
-		neighbours.own(fmt.Sprintf("%s.%d", l.net, i), mac(fmt.Sprintf("02:00:00:00:51:%02x", i)), nil)
-	}
+	l.squatted(t, "02:00:00:00:ff:51", 100, 104)
 	d := start(t, l)
 	w := d.machine(t, "02:00:00:00:ff:50").wire(t)
 	began := time.Now()
@@ -68,6 +65,15 @@ func TestSquatters(t *testing.T) {
 	}
 }
 
+// squatted has machines that somebody configured by hand use the addresses from first to last, on the wire of the card with that MAC.
+func (l *labFile) squatted(t *testing.T, card string, first, last int) {
+	t.Helper()
+	neighbours := l.machine(t, card).wire(t)
+	for i := first; i <= last; i++ {
+		neighbours.own(fmt.Sprintf("%s.%d", l.net, i), mac(fmt.Sprintf("02:00:00:00:51:%02x", i)), nil)
+	}
+}
+
 // TestRushOfNewcomers: of a rack that asks at once, most get an offer unseen, before anybody could have been asked. Those whose
 // address turns out to be in use are refused when they come for it, a moment later, and never have it.
 func TestRushOfNewcomers(t *testing.T) {
@@ -75,10 +81,7 @@ func TestRushOfNewcomers(t *testing.T) {
 	l := newLab(t, "10.106.8")
 	l.lan = "    pools: {many: {range: NET.100-NET.249}}\n"
 	l.write()
-	neighbours := l.machine(t, "02:00:00:00:ff:5b").wire(t)
-	for i := 100; i <= 249; i++ {
-		neighbours.own(fmt.Sprintf("%s.%d", l.net, i), mac(fmt.Sprintf("02:00:00:00:51:%02x", i)), nil)
-	}
+	l.squatted(t, "02:00:00:00:ff:5b", 100, 249)
 	d := start(t, l)
 	w := d.machine(t, "02:00:00:00:ff:5c").wire(t)
 	w.bind(mac("52:54:00:00:00:10"))
