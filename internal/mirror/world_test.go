@@ -228,9 +228,9 @@ func (w *world) want(t testing.TB, path string, body []byte, how mirror.Result) 
 // settle waits until fetches are over and n files are kept.
 func (w *world) settle(t testing.TB, n int) {
 	t.Helper()
-	for end := time.Now().Add(patience); len(w.onDisk()) != n || strings.Contains(strings.Join(w.onDisk(), " "), "part-"); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); w.cache.Fetching() > 0 || len(w.onDisk()) != n; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("on disk: %q, want %d files", w.onDisk(), n)
+			t.Fatalf("on disk: %q, want %d files; %d fetches under way", w.onDisk(), n, w.cache.Fetching())
 		}
 	}
 }
