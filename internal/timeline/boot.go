@@ -1,6 +1,7 @@
 package timeline
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -87,16 +88,41 @@ func (s *sketch) startsByAsking(e event.Event) bool {
 	return s.Installed || s.Asked && silent > systemPause
 }
 
-// add takes e into s.
-func (s *sketch) add(e event.Event) {
+// maxAddrs bounds how many addresses are remembered of a machine: one a NIC, and those of a moment ago.
+const maxAddrs = 8
+
+// hold takes an address in that the machine was given.
+func (h *head) hold(a netip.Addr) {
+	if !a.IsValid() || slices.Contains(h.Addrs, a) {
+		return
+	}
+	if len(h.Addrs) == maxAddrs {
+		h.Addrs = slices.Delete(h.Addrs, 0, 1)
+	}
+	h.Addrs = append(h.Addrs, a)
+}
+
+// own reports whether e can be the machine's own doing. What was refused to an address that it was never given, somebody else
+// asked for in its name. IPv6 addresses are not given by us, and a machine that was given none may have one all the same.
+func (h *head) own(e event.Event) bool {
+	refused := e.Kind == event.ConfigRefused || e.Kind == event.ScriptRefused
+	return !refused || !e.Addr.Is4() || len(h.Addrs) == 0 || slices.Contains(h.Addrs, e.Addr)
+}
+
+// count takes e into s as one of its events.
+func (s *sketch) count(e event.Event) {
 	if s.Started.IsZero() {
 		s.Started, s.Outcome = e.At, Booting
 	}
-	s.Last = e.At
 	s.Events++
 	if s.MAC.IsZero() {
 		s.MAC = e.MAC
 	}
+}
+
+// advance notes what e, which s counts already, says of how the machine stands.
+func (s *sketch) advance(e event.Event) {
+	s.Last = e.At
 	if stage := reached(e); order(stage) > order(s.Stage) {
 		s.Stage = stage
 	}

@@ -20,6 +20,7 @@
 //   - when a script is fetched after a file or a document was: iPXE fetches autoexec.ipxe and boot.ipxe in a row;
 //   - when an operating system asks for an address after the installer was done, or after ten minutes of silence.
 //
-// Everything else, such as a renewed lease or a backend that comes up, belongs to the boot before it. Of the boots of a
+// Everything else, such as a renewed lease or a backend that comes up, belongs to the boot before it. So does what was refused to
+// somebody who asked in the machine's name from an address that is not its own; it makes no boot a failed one. Of the boots of a
 // machine the oldest that did not fail is forgotten first.
 package timeline

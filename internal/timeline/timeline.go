@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -115,8 +116,9 @@ type machine struct {
 
 // A head is the part of a machine that is loaded at the start. It stands in the store as JSON.
 type head struct {
-	Boots []sketch    `json:"boots"` // the oldest first
-	Last  event.Event `json:"last"`
+	Boots []sketch     `json:"boots"` // the oldest first
+	Last  event.Event  `json:"last"`
+	Addrs []netip.Addr `json:"addrs,omitempty"` // that it was given, the latest last
 }
 
 // saved is one event on its way to the store.
@@ -224,16 +226,22 @@ func (r *Recorder) Record(e event.Event) {
 	r.keepLocked(m, e)
 }
 
-// keepLocked adds e to the boot it belongs to.
+// keepLocked adds e to the boot it belongs to. What is not the machine's own doing begins no boot, and changes nothing in one.
 func (r *Recorder) keepLocked(m *machine, e event.Event) {
-	n := len(m.head.Boots)
-	if n == 0 || m.head.Boots[n-1].starts(e) {
+	if e.Kind == event.DHCPAck {
+		m.head.hold(e.Addr)
+	}
+	n, own := len(m.head.Boots), m.head.own(e)
+	if n == 0 || own && m.head.Boots[n-1].starts(e) {
 		m.head.Boots = append(m.head.Boots, sketch{})
 		r.forgetLocked(m)
 		n = len(m.head.Boots)
 	}
 	boot := &m.head.Boots[n-1]
-	boot.add(e)
+	boot.count(e)
+	if own {
+		boot.advance(e)
+	}
 	m.head.Last = e
 	r.dirty[m.ident] = m
 	switch {

@@ -187,6 +187,57 @@ func TestGrouping(t *testing.T) {
 	}
 }
 
+// TestAnothersRequest: whoever asks in the name of a machine from an address that is not the machine's is told of, and refused,
+// but it is not this machine whose boot fails, or begins.
+func TestAnothersRequest(t *testing.T) {
+	t.Parallel()
+	own, second, other := netip.MustParseAddr("192.168.16.21"), netip.MustParseAddr("192.168.16.121"), netip.MustParseAddr("192.168.16.99")
+	loaded := []step{{0, event.DHCPAck, "ipxe"}, {0, event.ScriptServed, "boot.ipxe"}, {0, event.FileServed, "k"}}
+	tests := []struct {
+		name  string
+		steps []step
+		kind  event.Kind // what is refused then
+		from  netip.Addr
+		want  []string // of each boot: events, stage, outcome
+	}{
+		{"another's document", loaded, event.ConfigRefused, other, []string{"4 files booting"}},
+		{"another's script", loaded, event.ScriptRefused, other, []string{"4 files booting"}},
+		{"another's script after an install", install, event.ScriptRefused, other, []string{"18 install done"}},
+		{"another's script once it is armed", append(loaded[:3:3], step{0, event.InstallArmed, ""}), event.ScriptRefused, other, []string{"3 files booting", "2  booting"}},
+		{"its own document", loaded, event.ConfigRefused, own, []string{"4 config failed"}},
+		{"its own script", loaded, event.ScriptRefused, own, []string{"3 files booting", "1 script failed"}},
+		{"from another of its NICs", append(loaded[:3:3], step{0, event.DHCPAck, "second"}), event.ConfigRefused, second, []string{"5 config failed"}},
+		{"by IPv6, which DHCP does not tell of", loaded, event.ConfigRefused, netip.MustParseAddr("fd00::21"), []string{"4 config failed"}},
+		{"from an address that we did not give, as none", nil, event.ConfigRefused, other, []string{"1 config failed"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			mem := storetest.Memory()
+			r := newRig(t, timeline.Config{}, mem)
+			for i, s := range tt.steps {
+				r.now = r.now.Add(s.after + time.Millisecond)
+				addr := own
+				if s.detail == "second" {
+					addr = second
+				}
+				r.Record(event.Event{Seq: uint64(i), At: r.now, Kind: s.kind, Host: "master-0", MAC: mac, Addr: addr, Detail: s.detail})
+			}
+			r.save(t)
+			now := r.now.Add(time.Second)
+			r = newRig(t, timeline.Config{}, mem.Reopen()) // what it holds is known after a restart, too
+			r.Record(event.Event{At: now, Kind: tt.kind, Host: "master-0", MAC: mac, Addr: tt.from, Err: "no"})
+			var got []string
+			for _, b := range r.boots(t, "master-0") {
+				got = append(got, fmt.Sprintf("%d %s %s", len(b.Events), b.Stage, b.Outcome))
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("boots (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestFormat(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, timeline.Config{}, storetest.Memory())
