@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"time"
 
 	"bootlab/internal/lab"
 )
@@ -15,9 +14,7 @@ const maxNICs = 64
 // post answers an installer that POSTs what it found in its machine, as Proxmox' does, and takes its config document from
 // the reply.
 func (b *Boot) post(w *reply, q *request) {
-	_ = w.control().SetReadDeadline(time.Now().Add(b.limits.Stall))
 	body, err := io.ReadAll(http.MaxBytesReader(w, q.Body, maxBody))
-	_ = w.control().SetReadDeadline(time.Time{})
 	if err != nil {
 		refuse(w, http.StatusBadRequest)
 		return

@@ -182,12 +182,17 @@ func TestNoEscape(t *testing.T) {
 func TestSlowSenders(t *testing.T) {
 	t.Parallel()
 	const limit = 150 * time.Millisecond
-	w := newWorld(t, httpd.Limits{Header: limit, Idle: limit}, map[string][]byte{"public/a": []byte("a")})
+	w := newWorld(t, httpd.Limits{Header: limit, Idle: limit, Stall: limit}, map[string][]byte{"public/a": []byte("a")})
 	for name, said := range map[string]string{
-		"nothing":        "",
-		"half a header":  "GET /files/public/a HTTP/1.1\r\nHost: x\r\nX-Slow: ",
-		"one and a half": "GET /files/public/a HTTP/1.1\r\nHost: x\r\n\r\nGET /fil",
-		"idle":           "GET /files/public/a HTTP/1.1\r\nHost: x\r\n\r\n",
+		"nothing":                       "",
+		"half a header":                 "GET /files/public/a HTTP/1.1\r\nHost: x\r\nX-Slow: ",
+		"one and a half":                "GET /files/public/a HTTP/1.1\r\nHost: x\r\n\r\nGET /fil",
+		"idle":                          "GET /files/public/a HTTP/1.1\r\nHost: x\r\n\r\n",
+		"a body promised to GET":        "GET /files/public/a HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n",
+		"a body promised to nobody":     "POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n",
+		"half a body":                   "POST /done/" + hyphens + "/x HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n12",
+		"a chunked body without an end": "POST /report/" + hyphens + " HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n12345\r\n",
+		"a body that waits to be asked": "PUT /files/public/a HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

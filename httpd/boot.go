@@ -323,9 +323,7 @@ func (b *Boot) report(w *reply, q *request) {
 // drain throws a body away: installers post reports that nobody reads, and one left unread could reset the connection
 // before our answer arrives.
 func (b *Boot) drain(w *reply, q *request) {
-	_ = w.control().SetReadDeadline(time.Now().Add(b.limits.Stall))
 	_, _ = io.Copy(io.Discard, http.MaxBytesReader(w, q.Body, maxBody))
-	_ = w.control().SetReadDeadline(time.Time{})
 }
 
 func (b *Boot) done(w *reply, q *request) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -53,7 +54,7 @@ func (r runner) server(base context.Context, h http.Handler, open *sync.WaitGrou
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	return &http.Server{
-		Handler:           h,
+		Handler:           r.awaitBodies(h),
 		ReadHeaderTimeout: r.limits.Header,
 		IdleTimeout:       r.limits.Idle,
 		MaxHeaderBytes:    maxHeader,
@@ -70,6 +71,35 @@ func (r runner) server(base context.Context, h http.Handler, open *sync.WaitGrou
 			}
 		},
 	}
+}
+
+// awaitBodies gives the body that a request promises Limits.Stall to come. net/http has no limit of its own, and waits for
+// the rest of a body even where no handler reads it: a connection that never keeps its promise would stay for ever.
+func (r runner) awaitBodies(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if q.Body != http.NoBody {
+			control := http.NewResponseController(w)
+			_ = control.SetReadDeadline(time.Now().Add(r.limits.Stall))
+			q.Body = &awaited{ReadCloser: q.Body, control: control}
+		}
+		h.ServeHTTP(w, q)
+	})
+}
+
+// An awaited body takes its deadline away with its last byte: from then on net/http reads to hear that the client hangs up,
+// and would take the deadline for that.
+type awaited struct {
+	io.ReadCloser
+	control *http.ResponseController
+}
+
+// Read implements io.Reader.
+func (a *awaited) Read(b []byte) (int, error) {
+	n, err := a.ReadCloser.Read(b)
+	if errors.Is(err, io.EOF) {
+		_ = a.control.SetReadDeadline(time.Time{})
+	}
+	return n, err
 }
 
 func (r runner) stop(servers []*http.Server) {
