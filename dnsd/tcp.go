@@ -24,7 +24,7 @@ const acceptPause = 50 * time.Millisecond
 func (s *Server) serveTCP(ctx context.Context, l net.Listener) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	places := make(chan struct{}, s.cfg.MaxTCP)
+	seats := &seats{most: s.cfg.MaxTCP}
 	for {
 		conn, err := l.Accept()
 		switch {
@@ -40,16 +40,14 @@ func (s *Server) serveTCP(ctx context.Context, l net.Listener) error {
 			_ = pause.For(ctx, acceptPause)
 			continue
 		}
-		select {
-		case places <- struct{}{}:
-		default:
+		c := s.newConn(conn, seats)
+		if from := seats.take(c); from != nil {
 			s.metrics.dropped[dropBusy].Inc()
-			_ = conn.Close()
-			continue
+			_ = from.conn.Close()
 		}
 		wg.Go(func() {
-			defer func() { <-places }()
-			s.serveConn(ctx, conn)
+			defer seats.leave(c)
+			c.serve(ctx)
 		})
 	}
 }
@@ -60,20 +58,27 @@ type tcpConn struct {
 	conn net.Conn
 	in   *bufio.Reader
 	from netip.Addr
+	all  *seats
 	wg   sync.WaitGroup
 	wait chan struct{} // one for each question that waits for the forwarder
 
 	mu sync.Mutex // one reply at a time
 }
 
-func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
-	defer conn.Close()
-	defer s.tookPanic()
-	s.metrics.tcp.Inc()
-	defer s.metrics.tcp.Dec()
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+func (s *Server) newConn(conn net.Conn, all *seats) *tcpConn {
+	return &tcpConn{
+		s: s, conn: conn, in: bufio.NewReaderSize(conn, 512), from: addrOfConn(conn), all: all,
+		wait: make(chan struct{}, tcpPipeline),
+	}
+}
+
+func (c *tcpConn) serve(ctx context.Context) {
+	defer c.conn.Close()
+	defer c.s.tookPanic()
+	c.s.metrics.tcp.Inc()
+	defer c.s.metrics.tcp.Dec()
+	stop := context.AfterFunc(ctx, func() { _ = c.conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
-	c := &tcpConn{s: s, conn: conn, in: bufio.NewReaderSize(conn, 512), from: addrOfConn(conn), wait: make(chan struct{}, tcpPipeline)}
 	defer c.wg.Wait()
 	r := &request{tcp: true, from: c.from}
 	var buf []byte
@@ -82,6 +87,7 @@ func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
 		if buf, err = c.read(ctx, buf); err != nil {
 			return
 		}
+		c.all.asked(c)
 		r.w.b = buf
 		if !c.answer(ctx, r) {
 			return

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 
@@ -74,27 +75,42 @@ func TestPipeline(t *testing.T) {
 	}
 }
 
-// TestTCPLimits: no more connections than allowed, none that idles, none that sends rubbish.
+// TestTCPNewcomer: when all connections are taken, the one on which nothing was asked for longest makes room.
+func TestTCPNewcomer(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, compile(t, openshift()), nil)
+	s.cfg.MaxTCP, s.cfg.IdleTimeout = 2, time.Minute
+	ap := serve(t, s, "127.0.0.1")
+	asks := func(id uint16, conn net.Conn) {
+		t.Helper()
+		_, _ = conn.Write(frame(t, id, "api.mycluster.example.com."))
+		if m, err := readFrame(conn); err != nil || m.Id != id || len(m.Answer) != 1 {
+			t.Fatalf("question %d: %v, %v", id, m, err)
+		}
+	}
+	one, two := dial(t, ap), dial(t, ap)
+	asks(1, one)
+	asks(2, two)
+	asks(3, one)
+	three := dial(t, ap)
+	asks(4, three)
+	if _, err := readFrame(two); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the silent one of two, when a third came: %v, want it closed", err)
+	}
+	asks(5, one)
+	asks(6, three)
+	if n := testutil.ToFloat64(s.metrics.dropped[dropBusy]); n != 1 {
+		t.Errorf("%v were counted, want 1", n)
+	}
+}
+
+// TestTCPLimits: no connection that idles, none that sends rubbish.
 func TestTCPLimits(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, compile(t, openshift()), nil)
-	s.cfg.MaxTCP, s.cfg.IdleTimeout = 2, 500*time.Millisecond
+	s.cfg.IdleTimeout = 500 * time.Millisecond
 	ap := serve(t, s, "127.0.0.1")
-	one, two := dial(t, ap), dial(t, ap)
-	for _, conn := range []net.Conn{one, two} {
-		_, _ = conn.Write(frame(t, 7, "api.mycluster.example.com."))
-		if m, err := readFrame(conn); err != nil || len(m.Answer) != 1 {
-			t.Fatalf("%v %v", m, err)
-		}
-	}
-	three := dial(t, ap)
-	if _, err := readFrame(three); err == nil || errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("third connection of two: %v, want it closed", err)
-	}
-	if _, err := readFrame(one); !errors.Is(err, io.EOF) {
-		t.Errorf("idle connection: %v, want it closed", err)
-	}
-	if _, err := readFrame(two); !errors.Is(err, io.EOF) {
+	if _, err := readFrame(dial(t, ap)); !errors.Is(err, io.EOF) {
 		t.Errorf("idle connection: %v, want it closed", err)
 	}
 	rubbish := dial(t, ap)
