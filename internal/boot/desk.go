@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"net/netip"
-	"strings"
 	"time"
 
 	"bootlab/internal/event"
@@ -32,8 +31,9 @@ type Deps struct {
 
 // A Desk answers machines. It is safe for concurrent use.
 type Desk struct {
-	deps    Deps
-	scripts scripts
+	deps     Deps
+	scripts  scripts
+	insisted insisted
 }
 
 // New returns a desk.
@@ -169,7 +169,8 @@ func signs(d recipe.Done) (s install.Signs) {
 }
 
 // Config renders the config document for a request that comes from `from` and carries token. Its Release must be called
-// once it was sent or not, after ConfigRead where that is called. Every error is a *Refusal and was told to the event bus.
+// once it was sent or not, after ConfigRead where that is called. Every error is a *Refusal and was told to the event bus; a
+// read too many of one boot once, however often it is tried.
 func (d *Desk) Config(_ context.Context, mac lab.MAC, token, name string, from netip.Addr) (*Document, error) {
 	t := d.deps.Table()
 	doc, err := d.config(t, mac, token, name, from)
@@ -179,21 +180,6 @@ func (d *Desk) Config(_ context.Context, mac lab.MAC, token, name string, from n
 	}
 	return doc, nil
 }
-
-// refused tells of a request for what a boot alone may have. What a stranger chose is cut short and printable, and the
-// token is not in it.
-func (d *Desk) refused(mac lab.MAC, from netip.Addr, what string, err error, token string) {
-	hide := func(s string) string {
-		if token != "" {
-			s = strings.ReplaceAll(s, token, "…")
-		}
-		return unknown.Tidy(s, maxDetail)
-	}
-	d.deps.Events.Record(event.Event{Kind: event.ConfigRefused, MAC: mac, Addr: from, Detail: hide(what), Err: hide(err.Error())})
-}
-
-// maxDetail is how many bytes of what a stranger asked for an event holds.
-const maxDetail = 200
 
 func (d *Desk) config(t *Table, mac lab.MAC, token, name string, from netip.Addr) (*Document, error) {
 	h, r, err := d.owner(t, mac, from)

@@ -199,9 +199,32 @@ func TestSecondReaderIsRefused(t *testing.T) {
 	if err := r.ConfigRead(ctx, mac, token, "worker.cfg", addr, 10, time.Second); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Config(ctx, mac, token, "worker.cfg", addr); !errors.Is(err, install.ErrReads) {
-		t.Errorf("second reader: %v, want ErrReads", err)
+	for range 11 { // as often as cloud-init asks for what it is refused
+		if _, err := r.Config(ctx, mac, token, "worker.cfg", addr); !errors.Is(err, install.ErrReads) {
+			t.Errorf("second reader: %v, want ErrReads", err)
+		}
 	}
+	if n := r.refusals(install.ErrReads); n != 1 {
+		t.Errorf("a second reader who insists makes %d events, want 1", n)
+	}
+	for range 3 {
+		if _, err := r.Config(ctx, mac, "guess", "worker.cfg", addr); !errors.Is(err, install.ErrToken) {
+			t.Errorf("a guess: %v, want ErrToken", err)
+		}
+	}
+	if n := r.refusals(install.ErrToken); n != 3 {
+		t.Errorf("three guesses make %d events: each is one of its own", n)
+	}
+}
+
+// refusals counts the events that a config document was refused with that error.
+func (r *rig) refusals(why error) (n int) {
+	for _, e := range r.events {
+		if e.Kind == event.ConfigRefused && strings.Contains(e.Err, why.Error()) {
+			n++
+		}
+	}
+	return n
 }
 
 func TestDone(t *testing.T) {

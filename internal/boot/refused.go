@@ -1,0 +1,59 @@
+package boot
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"sync"
+
+	"bootlab/internal/event"
+	"bootlab/internal/install"
+	"bootlab/internal/lab"
+	"bootlab/internal/unknown"
+)
+
+// maxDetail is how many bytes of what a stranger asked for an event holds.
+const maxDetail = 200
+
+// refused tells of a request for what a boot alone may have. What a stranger chose is cut short and printable, and the
+// token is not in it.
+func (d *Desk) refused(mac lab.MAC, from netip.Addr, what string, err error, token string) {
+	if errors.Is(err, install.ErrReads) && token != "" && !d.insisted.first(token, what) {
+		return
+	}
+	hide := func(s string) string {
+		if token != "" {
+			s = strings.ReplaceAll(s, token, "…")
+		}
+		return unknown.Tidy(s, maxDetail)
+	}
+	d.deps.Events.Record(event.Event{Kind: event.ConfigRefused, MAC: mac, Addr: from, Detail: hide(what), Err: hide(err.Error())})
+}
+
+// insisted holds which documents were asked for once too often by the boot that they are for. cloud-init asks eleven times for
+// what it is refused: that is one piece of news. A guess at a token, or another's request, is always one.
+type insisted struct {
+	mu    sync.Mutex
+	reads map[read]struct{}
+}
+
+// A read is of one document by the boot with that token.
+type read struct{ token, name string }
+
+// maxInsisted bounds what is remembered; then it begins anew. The token was right, so no stranger fills it.
+const maxInsisted = 4096
+
+// first reports whether this is the first time that the boot asks for a document too often.
+func (i *insisted) first(token, name string) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	r := read{token, name}
+	if _, again := i.reads[r]; again {
+		return false
+	}
+	if i.reads == nil || len(i.reads) >= maxInsisted {
+		i.reads = map[read]struct{}{}
+	}
+	i.reads[r] = struct{}{}
+	return true
+}
