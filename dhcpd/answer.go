@@ -22,12 +22,13 @@ func (s *Server) answer(x *exchange, kind wire.MessageType, addr netip.Addr, lea
 		boot = s.bootOf(x, x.res.Host)
 	case x.pool != nil:
 		a.Options = x.pool.options
+		x.member.tell(a, x.pool)
 		switch {
 		case !x.req.Booting():
 		case x.pool.pool.Profile != nil:
 			boot = s.bootOf(x, x.t.machineOf(x.req.MAC, addr))
 		default:
-			boot = s.bootOf(x, x.addressless())
+			boot = s.bootOf(x, x.host())
 		}
 	}
 	if fqdn, ok := x.req.FQDN(); ok {
@@ -42,8 +43,8 @@ func (s *Server) answer(x *exchange, kind wire.MessageType, addr netip.Addr, lea
 
 // fqdn is what the machine is called in our DNS: as the lab says, else as it calls itself, in our domain.
 func (x *exchange) fqdn(said wire.FQDN) string {
-	if x.res != nil {
-		return x.res.Host.FQDN
+	if h := x.host(); h != nil {
+		return h.FQDN
 	}
 	if name := x.req.Hostname(); name != "" {
 		return name + "." + x.t.domain
@@ -103,6 +104,8 @@ func (s *Server) leaseTime(x *exchange) time.Duration {
 		return x.res.lease
 	case x.pool == nil:
 		return x.scope.lease
+	case x.member != nil && x.member.host.Lease > 0:
+		return x.member.host.Lease
 	}
 	_, _, free := s.deps.Book.Usage(x.pool.range_)
 	if scarceShare*free >= x.pool.range_.Usable() {
@@ -132,13 +135,5 @@ func (x *exchange) proxyMachine() *lab.Host {
 	case x.pool != nil:
 		return x.t.machineOf(x.req.MAC, x.pool.pool.Range.First)
 	}
-	return x.addressless()
-}
-
-// addressless returns the host of this network that has a MAC and a profile in the lab file and no address there, or nil.
-func (x *exchange) addressless() *lab.Host {
-	if h := x.t.machineOf(x.req.MAC, netip.Addr{}); h != nil && h.Network == x.scope.network {
-		return h
-	}
-	return nil
+	return x.host()
 }

@@ -73,6 +73,11 @@ func checkHost(h *lab.Host, problems *lab.Problems) {
 	if !h.IP.Is4() || !h.Network.Subnet.Contains(h.IP) {
 		problems.Addf(h.Pos, "hosts."+h.Name+".ip", "%s: want an address inside %s", h.IP, h.Network.Subnet)
 	}
+	checkOwn(h, problems)
+}
+
+// checkOwn checks what a host has of its own, with an address or without.
+func checkOwn(h *lab.Host, problems *lab.Problems) {
 	if len(h.Name) > 255 || len(h.Domain) > 255 {
 		problems.Addf(h.Pos, "hosts."+h.Name, "a name of %d bytes: want at most 255", max(len(h.Name), len(h.Domain)))
 	}

@@ -58,6 +58,7 @@ type exchange struct {
 	server netip.Addr   // what we call ourselves in option 54
 	res    *Reservation // in this network; nil: none
 	pool   *Pool        // for a machine without a reservation; nil: none
+	member *member      // the host, where the lab file has it without an address; nil: it has not
 	tries  int          // addresses that a probe found in use
 }
 
@@ -86,7 +87,7 @@ func (s *Server) contain() {
 func (s *Server) open(in *inbound) (*exchange, dropReason) {
 	x := &in.x
 	x.in, x.t, x.start, x.tries = in, s.deps.Table(), s.deps.Now(), 0
-	x.scope, x.home, x.res, x.pool = nil, nil, nil, nil
+	x.scope, x.home, x.res, x.pool, x.member = nil, nil, nil, nil, nil
 	if err := x.req.Parse(in.data); err != nil {
 		return x, dropOf(err)
 	}
@@ -133,7 +134,7 @@ func (s *Server) place(x *exchange) dropReason {
 	if res := x.t.reservations[r.MAC]; res != nil && res.scope == x.scope {
 		x.res = res
 	} else {
-		x.pool = s.poolFor(x.scope, r)
+		x.pool, x.member = s.poolFor(x.scope, r), x.t.memberOf(r.MAC, x.scope)
 	}
 	switch {
 	case x.scope.network.DHCP == lab.DHCPOff:
@@ -185,8 +186,8 @@ func (x *exchange) whyNobody() string {
 
 func (s *Server) record(x *exchange, e event.Event) {
 	e.MAC = x.req.MAC
-	if x.res != nil {
-		e.Host = x.res.Host.Name
+	if h := x.host(); h != nil {
+		e.Host = h.Name
 	}
 	s.deps.Events.Record(e)
 }

@@ -68,7 +68,7 @@ func (s *Server) grant(x *exchange, addr netip.Addr, ours bool) dropReason {
 // sameName reports whether what the machine calls itself is in the book: the name comes with the operating system, after
 // firmware and iPXE have had the address for a while. A host of the lab has its name from there.
 func (s *Server) sameName(x *exchange, addr netip.Addr) bool {
-	if x.res != nil {
+	if x.host() != nil {
 		return true
 	}
 	name := x.req.Hostname()

@@ -22,6 +22,7 @@ type Table struct {
 	byIface      map[string][]*scope
 	reservations map[lab.MAC]*Reservation
 	reserved     map[netip.Addr]*Reservation
+	members      map[lab.MAC]*member     // hosts without an address
 	taken        map[netip.Addr]struct{} // never handed out by a pool: network, broadcast, routers, appliance, clusters …
 	machineOf    func(lab.MAC, netip.Addr) *lab.Host
 }
@@ -60,6 +61,7 @@ func Compile(l *lab.Lab) (*Table, error) {
 		byIface:      map[string][]*scope{},
 		reservations: make(map[lab.MAC]*Reservation, len(l.Hosts)),
 		reserved:     make(map[netip.Addr]*Reservation, len(l.Hosts)),
+		members:      map[lab.MAC]*member{},
 		taken:        map[netip.Addr]struct{}{},
 		machineOf:    l.MachineOf,
 	}
@@ -105,14 +107,7 @@ func newPool(s *scope, p *lab.Pool) *Pool {
 		out.lease = s.lease
 	}
 	if p.Routes != nil || p.Options != nil {
-		routes, custom := s.network.Routes, s.network.Options
-		if p.Routes != nil {
-			routes = p.Routes
-		}
-		if p.Options != nil {
-			custom = p.Options
-		}
-		out.options = optionsOf(s.network, routes, custom)
+		out.options = optionsOf(s.network, either(p.Routes, s.network.Routes), either(p.Options, s.network.Options))
 	}
 	return out
 }
@@ -121,8 +116,12 @@ func (t *Table) addHosts(hosts []*lab.Host, byNetwork map[*lab.Network]*scope, p
 	all := make([]Reservation, 0, len(hosts)) // one allocation for all; never grows, so pointers into it stay good
 	for _, h := range hosts {
 		s := byNetwork[h.Network]
-		if s == nil || len(h.MACs) == 0 || !h.IP.IsValid() {
+		switch {
+		case s == nil || len(h.MACs) == 0:
 			continue // a name without a NIC, or in a network that is itself wrong
+		case !h.IP.IsValid():
+			t.addMember(s, h, problems)
+			continue
 		}
 		checkHost(h, problems)
 		all = append(all, Reservation{Host: h, scope: s, options: s.options, lease: h.Lease})
@@ -131,25 +130,13 @@ func (t *Table) addHosts(hosts []*lab.Host, byNetwork map[*lab.Network]*scope, p
 			r.lease = s.lease
 		}
 		if h.Routes != nil || h.Options != nil {
-			r.options = hostOptions(s.network, h)
+			r.options = optionsOf(s.network, either(h.Routes, s.network.Routes), either(h.Options, s.network.Options))
 		}
 		t.reserved[h.IP] = r
 		for _, m := range h.MACs {
 			t.reservations[m] = r
 		}
 	}
-}
-
-// hostOptions encodes what a host has of its own; what it leaves out (nil) is the network's.
-func hostOptions(n *lab.Network, h *lab.Host) *wire.Options {
-	routes, custom := n.Routes, n.Options
-	if h.Routes != nil {
-		routes = h.Routes
-	}
-	if h.Options != nil {
-		custom = h.Options
-	}
-	return optionsOf(n, routes, custom)
 }
 
 // take collects the addresses that no pool may give away although its range covers them.

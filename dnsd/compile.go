@@ -61,6 +61,7 @@ func CompileWith(l *lab.Lab, readFile func(name string) ([]byte, error)) (*Table
 		b.addZone(z)
 	}
 	b.addDomain(l)
+	b.addPooled(l)
 	for i := range b.t.zones {
 		b.fill(i, readFile)
 	}
@@ -160,6 +161,21 @@ func (b *builder) addDomain(l *lab.Lab) {
 		if wire, err := appendName(nil, h.FQDN); err == nil {
 			b.primary = wire
 			return
+		}
+	}
+}
+
+// addPooled notes the names of hosts whose address is that of a lease.
+func (b *builder) addPooled(l *lab.Lab) {
+	b.t.pooled = map[string][]lab.MAC{}
+	for _, h := range l.Hosts {
+		if h.IP.IsValid() || len(h.MACs) == 0 {
+			continue
+		}
+		for _, text := range append([]string{h.FQDN}, h.Aliases...) {
+			if b.name(h.Pos, "hosts."+h.Name, text) {
+				b.t.pooled[string(b.n.bytes())] = h.MACs
+			}
 		}
 	}
 }

@@ -163,6 +163,9 @@ type leaseMap map[string]netip.Addr
 
 func (l leaseMap) AddrOf(name string) (netip.Addr, bool) { a, ok := l[name]; return a, ok }
 
+// AddrOfNIC finds NICs under their MAC, in the place of a name.
+func (l leaseMap) AddrOfNIC(m lab.MAC) (netip.Addr, bool) { return l.AddrOf(m.String()) }
+
 func (l leaseMap) NameOf(addr netip.Addr) (string, bool) {
 	for n, a := range l {
 		if a == addr {

@@ -4,15 +4,20 @@ import (
 	"bytes"
 	"net/netip"
 	"strings"
+
+	"bootlab/internal/lab"
 )
 
-// Leases are the DHCP clients that have no reservation. Both methods answer from memory and are safe for concurrent use.
+// Leases are the DHCP clients that have no reservation. All methods answer from memory and are safe for concurrent use.
 type Leases interface {
-	// NameOf returns the host name that the client at an address sent, as it sent it.
+	// NameOf returns the host name that the client at an address sent, as it sent it; of a host of the lab its own, whole, with a dot
+	// at the end.
 	NameOf(addr netip.Addr) (string, bool)
 	// AddrOf returns the address of the client that sent a host name of which HostLabel makes that name. It is called for
 	// every name that the lab's domain does not hold, so it must not search long.
 	AddrOf(name string) (netip.Addr, bool)
+	// AddrOfNIC returns the address that a machine holds.
+	AddrOfNIC(mac lab.MAC) (netip.Addr, bool)
 }
 
 const (
@@ -25,10 +30,7 @@ func (r *request) lease(m match, leases Leases) bool {
 	if addr, ok := addrOf(r.cur); ok {
 		return r.leaseName(m, leases, addr)
 	}
-	if r.t.domain == nil || r.cur.labels < 2 || !bytes.Equal(r.cur.suffix(1), r.t.domain) {
-		return false
-	}
-	addr, ok := leases.AddrOf(string(r.cur.wire[1 : 1+r.cur.wire[0]]))
+	addr, ok := r.leased(leases)
 	if !ok || !addr.IsValid() {
 		return false
 	}
@@ -45,17 +47,37 @@ func (r *request) lease(m match, leases Leases) bool {
 	return true
 }
 
+// leased returns the address of the host of the lab, or else of the client, that has the name.
+func (r *request) leased(leases Leases) (netip.Addr, bool) {
+	if nics := r.t.pooled[string(r.cur.bytes())]; nics != nil {
+		for _, mac := range nics {
+			if addr, ok := leases.AddrOfNIC(mac); ok {
+				return addr, true
+			}
+		}
+		return netip.Addr{}, false // it is nobody else's name
+	}
+	if r.t.domain == nil || r.cur.labels < 2 || !bytes.Equal(r.cur.suffix(1), r.t.domain) {
+		return netip.Addr{}, false
+	}
+	return leases.AddrOf(string(r.cur.wire[1 : 1+r.cur.wire[0]]))
+}
+
 // leaseName answers for the reverse name of an address of the lab.
 func (r *request) leaseName(m match, leases Leases, addr netip.Addr) bool {
 	if r.t.domain == nil || !contains(r.t.networks, addr) {
 		return false
 	}
-	label, ok := leases.NameOf(addr)
-	if label = HostLabel(label); !ok || label == "" {
+	called, ok := leases.NameOf(addr)
+	if !strings.HasSuffix(called, ".") {
+		label := HostLabel(called)
+		ok, called = ok && label != "", label+"."+r.t.domainText
+	}
+	if !ok {
 		return false
 	}
 	r.fromLease()
-	target, err := appendName(make([]byte, 0, maxName), label+"."+r.t.domainText)
+	target, err := appendName(make([]byte, 0, maxName), called)
 	switch {
 	case err == nil && (r.q.qtype == typePTR || r.q.qtype == typeANY):
 		r.w.rr(answers, r.owner, typePTR, leaseTTL, target)

@@ -21,8 +21,9 @@ type Table struct {
 
 	domain     []byte // of DHCP clients, in wire form; nil: they get no names
 	domainText string
-	networks   []netip.Prefix // the lab's
-	allow      []netip.Prefix // may use the forwarder: the networks and dns.allow
+	pooled     map[string][]lab.MAC // by name in wire form: hosts without an address of their own
+	networks   []netip.Prefix       // the lab's
+	allow      []netip.Prefix       // may use the forwarder: the networks and dns.allow
 	transfer   []netip.Prefix
 	forwards   []forwardZone // longest domain first
 	forwardSig uint64        // changes with forwards, so that the cache can be dropped

@@ -105,6 +105,32 @@ func TestOpenShift(t *testing.T) {
 	})
 }
 
+// TestHostsWithoutAddress: a host of the lab that has its address from a pool answers to its names, forward and backward, as long as
+// it has the address, whatever it calls itself.
+func TestHostsWithoutAddress(t *testing.T) {
+	t.Parallel()
+	l := openshift()
+	nic, spare := lab.MAC{0x52, 0x54, 0, 0, 0, 0x41}, lab.MAC{0x52, 0x54, 0, 0, 0, 0x42}
+	l.Hosts = append(l.Hosts,
+		&lab.Host{Name: "roaming", FQDN: "roaming.mycluster.example.com", Aliases: []string{"files.example.com"}, MACs: []lab.MAC{spare, nic}},
+		&lab.Host{Name: "away", FQDN: "away.example.com", MACs: []lab.MAC{{2}}})
+	at := netip.MustParseAddr("192.168.131.80")
+	s := newServer(t, compile(t, l), leaseMap{nic.String(): at, "away": netip.MustParseAddr("192.168.131.81")})
+	const soa = "\nns example.com. SOA bootlab.example.com."
+	wantAnswers(t, s, outside, []dialogue{
+		{"Roaming.mycluster.example.com. A", "NOERROR aa\nan Roaming.mycluster.example.com. A 192.168.131.80"},
+		{"roaming.mycluster.example.com. AAAA", "NOERROR aa\nns mycluster.example.com. SOA bootlab.example.com."},
+		{"files.example.com. A", "NOERROR aa\nan files.example.com. A 192.168.131.80"},
+		{"roaming.example.com. A", "NXDOMAIN aa" + soa},
+		{"away.example.com. A", "NXDOMAIN aa" + soa}, // although a client calls itself that
+	})
+	whole := newServer(t, compile(t, l), leaseMap{"roaming.mycluster.example.com.": at})
+	wantAnswers(t, whole, outside, []dialogue{
+		{"80.131.168.192.in-addr.arpa. PTR", "NOERROR aa\nan 80.131.168.192.in-addr.arpa. PTR roaming.mycluster.example.com."},
+		{"roaming.mycluster.example.com. A", "NXDOMAIN aa\nns mycluster.example.com. SOA bootlab.example.com."},
+	})
+}
+
 // TestRouterZone is labs/wildcard-router.yaml.
 func TestRouterZone(t *testing.T) {
 	t.Parallel()

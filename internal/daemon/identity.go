@@ -54,19 +54,31 @@ func (d *Daemon) identify(e *event.Event) {
 	}
 }
 
-// guests are the names of DHCP clients without a reservation, for dnsd.
+// guests are the names of DHCP clients without a reservation, for dnsd. A host of the lab is called as the lab says.
 type guests struct{ d *Daemon }
 
-// NameOf returns the name that the client at an address sent.
+// NameOf returns the name that the client at an address sent, or the full one of a host that has its address from a pool.
 func (g guests) NameOf(addr netip.Addr) (string, bool) {
 	l, ok := g.d.book.ByAddr(addr)
-	if !ok || l.Hostname == "" || g.d.current.Load().Lab.HostByMAC(l.MAC) != nil {
+	if !ok {
 		return "", false
 	}
-	return l.Hostname, true
+	switch h := g.d.current.Load().Lab.HostByMAC(l.MAC); {
+	case h == nil:
+		return l.Hostname, l.Hostname != ""
+	case !h.IP.IsValid():
+		return h.FQDN + ".", true
+	}
+	return "", false
 }
 
-// AddrOf returns the address of the client that calls itself that. A host of the lab has its own records.
+// AddrOfNIC returns the address that is leased to mac.
+func (g guests) AddrOfNIC(mac lab.MAC) (netip.Addr, bool) {
+	l, ok := g.d.book.ByMAC(mac)
+	return l.Addr, ok
+}
+
+// AddrOf returns the address of the client that calls itself that. A host of the lab has names of its own.
 func (g guests) AddrOf(name string) (netip.Addr, bool) {
 	l, ok := g.d.book.ByHostname(name)
 	if !ok || g.d.current.Load().Lab.HostByMAC(l.MAC) != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -54,6 +55,26 @@ func TestOneMachineManyNames(t *testing.T) {
 	}
 	if leases, err := d.client.Leases(t.Context()); err != nil || len(leases) != 2 {
 		t.Errorf("%d leases, %v; want one for each machine", len(leases), err)
+	}
+}
+
+// TestHostFromAPool: a host that the lab file has without an address is still called as the lab file says, by DHCP and by DNS.
+func TestHostFromAPool(t *testing.T) {
+	t.Parallel()
+	netlab.Need(t, "dig")
+	l := newLab(t, "10.103.6")
+	l.hosts = "  printer: {mac: \"52:54:00:00:00:40\", aliases: [lp]}\n"
+	l.write()
+	d := start(t, l)
+	ack := d.machine(t, "52:54:00:00:ff:25").wire(t).bind(mac("52:54:00:00:00:40"), with(12, "NPI1234"), with(55, "\x01\x0c"))
+	if got := ack.HostName(); got != "printer" {
+		t.Errorf("it is told the name %q", got)
+	}
+	for question, want := range map[string]string{"printer.lab.test": ack.YourIPAddr.String(), "lp.lab.test": ack.YourIPAddr.String(), "npi1234.lab.test": "", "-x" + ack.YourIPAddr.String(): "printer.lab.test."} {
+		out, err := exec.Command("dig", append([]string{"+short", "@" + d.addr}, strings.SplitAfter(question, "-x")...)...).CombinedOutput()
+		if got := strings.TrimSpace(string(out)); got != want || err != nil {
+			t.Errorf("dig %s: %q, %v; want %q", question, got, err, want)
+		}
 	}
 }
 

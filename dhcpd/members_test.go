@@ -1,0 +1,72 @@
+package dhcpd
+
+import (
+	"os"
+	"testing"
+
+	"bootlab/internal/lab"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/insomniacslk/dhcp/dhcpv4"
+)
+
+// TestHostsWithoutAddress: a host that is in the lab file without an ip gets an address of a pool, and its name, domain, options,
+// routes and lease from its own line; what that leaves out is the pool's.
+func TestHostsWithoutAddress(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("testdata/lab.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = append(text, `
+  named: {mac: "02:00:00:00:77:11", network: main, cluster: c1}
+  own: {mac: "52:54:00:00:77:12", network: main, lease: 30m, options: {"150": 10.77.0.9}}
+`...)
+	b := newBench(t)
+	l, err := lab.Parse("testdata/lab.yaml", text, lab.Options{FileExists: func(string) bool { return true }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.table = compile(t, l)
+	type told struct {
+		Addr, Name, Domain, FQDN, Lease, Routes, TFTP string
+	}
+	for _, tt := range []struct {
+		name, mac string
+		want      told
+	}{
+		{"a name alone", "02:00:00:00:77:11", told{Addr: "10.77.0.20", Name: "named", Domain: "c1.lab.test", FQDN: "named.c1.lab.test", Lease: "12h0m0s", Routes: "none"}},
+		{"all of its own, routes of its pool", "52:54:00:00:77:12", told{Addr: "10.77.0.13", Name: "own", Domain: "lab.test", FQDN: "own.lab.test", Lease: "30m0s", Routes: "pool", TFTP: "10.77.0.9"}},
+		{"not in the lab", "02:00:00:00:77:13", told{Addr: "10.77.0.20", Domain: "lab.test", FQDN: "mine.lab.test", Lease: "12h0m0s", Routes: "none"}},
+	} {
+		out := b.exchange("lab0", 67, "0.0.0.0:68", message(t, dhcpv4.MessageTypeDiscover, mac(t, tt.mac), udhcpc, raw(12, "mine"), raw(81, "\x05\x00\x00\x04mine"),
+			raw(55, "\x01\x03\x06\x0c\x0f\x79\x96")))
+		if len(out) != 1 {
+			t.Fatalf("%s: %d replies", tt.name, len(out))
+		}
+		p := decode(t, out[0].data)
+		got := told{
+			Addr: p.YourIPAddr.String(), Name: p.HostName(), Domain: p.DomainName(), Lease: p.IPAddressLeaseTime(0).String(), FQDN: fqdnIn(p),
+			Routes: map[int]string{0: "none", 2: "pool"}[len(p.ClasslessStaticRoute())],
+		}
+		got.Addr = got.Addr[:len(got.Addr)-1] // which one of the pool is not of interest
+		if v := p.Options.Get(dhcpv4.GenericOptionCode(150)); v != nil {
+			got.TFTP = value(6, v)
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+}
+
+// fqdnIn reads option 81 in wire form (RFC 4702 section 2.1).
+func fqdnIn(p *dhcpv4.DHCPv4) (name string) {
+	v := p.Options.Get(dhcpv4.OptionFQDN)
+	if len(v) < 4 {
+		return ""
+	}
+	for v = v[3:]; len(v) > 0 && v[0] > 0; v = v[1+v[0]:] {
+		name += "." + string(v[1:1+v[0]])
+	}
+	return name[1:]
+}
