@@ -270,7 +270,12 @@ func (b *Boot) script(w *reply, q *request) {
 		b.refuseErr(w, q, err)
 		return
 	}
-	b.send(w, q, &boot.Document{ContentType: "text/plain; charset=utf-8", Body: body})
+	b.send(w, q, plain(body))
+}
+
+// plain is a document of lines, such as a script.
+func plain(text []byte) *boot.Document {
+	return &boot.Document{ContentType: "text/plain; charset=utf-8", Body: text}
 }
 
 func (b *Boot) config(w *reply, q *request) {
@@ -313,24 +318,25 @@ func (b *Boot) send(w *reply, q *request, doc *boot.Document) bool {
 
 func (b *Boot) report(w *reply, q *request) {
 	b.drain(w, q)
-	if err := b.deps.Desk.Report(q.booking(), q.target.mac, q.URL.RawQuery, q.from); err != nil {
+	b.acknowledge(w, q, b.deps.Desk.Report(q.booking(), q.target.mac, q.URL.RawQuery, q.from))
+}
+
+func (b *Boot) done(w *reply, q *request) {
+	b.drain(w, q)
+	b.acknowledge(w, q, b.deps.Desk.Done(q.booking(), q.target.mac, q.target.token, q.from))
+}
+
+// acknowledge answers what a machine told: that it was taken, or err, which the desk has against it.
+func (b *Boot) acknowledge(w *reply, q *request, err error) {
+	if err != nil {
 		b.refuseErr(w, q, err)
 		return
 	}
-	b.send(w, q, &boot.Document{ContentType: "text/plain; charset=utf-8", Body: []byte("ok\n")})
+	b.send(w, q, plain([]byte("ok\n")))
 }
 
 // drain throws a body away: installers post reports that nobody reads, and one left unread could reset the connection
 // before our answer arrives.
 func (b *Boot) drain(w *reply, q *request) {
 	_, _ = io.Copy(io.Discard, http.MaxBytesReader(w, q.Body, maxBody))
-}
-
-func (b *Boot) done(w *reply, q *request) {
-	b.drain(w, q)
-	if err := b.deps.Desk.Done(q.booking(), q.target.mac, q.target.token, q.from); err != nil {
-		b.refuseErr(w, q, err)
-		return
-	}
-	b.send(w, q, &boot.Document{ContentType: "text/plain; charset=utf-8", Body: []byte("ok\n")})
 }
