@@ -96,14 +96,14 @@ func Run(t testing.TB, name string, args ...string) string {
 	return string(out)
 }
 
-// WaitFor asks again and again whether something is so, and fails the test when it is not within 10 s.
+// WaitFor asks again and again whether something is so, and fails the test when it is not within 20 s.
 func WaitFor(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	for !ok() {
 		if pause.For(ctx, 5*time.Millisecond) != nil {
-			t.Fatalf("waited 10 s for %s", what)
+			t.Fatalf("waited 20 s for %s", what)
 		}
 	}
 }
@@ -158,17 +158,10 @@ func (s *Segment) NewClient(t testing.TB, mac ...string) *Client {
 // lost, and a lost ARP request costs a second.
 func awaitUp(t testing.TB, show ...string) {
 	t.Helper()
-	var state string
-	for range 200 {
-		if fields := strings.Fields(Run(t, show[0], show[1:]...)); len(fields) > 1 {
-			state = fields[1]
-		}
-		if state == "UP" {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatalf("%s: %s after 2 s", strings.Join(show, " "), state)
+	WaitFor(t, strings.Join(show, " ")+": UP", func() bool {
+		fields := strings.Fields(Run(t, show[0], show[1:]...))
+		return len(fields) > 1 && fields[1] == "UP"
+	})
 }
 
 // Command returns a command that will run inside the client's namespace.
