@@ -33,7 +33,7 @@ const ignitionEntry = "opt/com.coreos/config"
 // what it calls an image is for the installer to fetch.
 func (m *machine) fromImage() bool {
 	p := m.host.Profile
-	return p != nil && p.Image != "" && p.Kernel == "" && p.IPXE == ""
+	return p != nil && p.Image != "" && !p.NetBoots()
 }
 
 // An image is the content of a base volume, read once from its start.

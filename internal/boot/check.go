@@ -29,11 +29,10 @@ func (t *Table) check(hosts []*lab.Host) (all, some lab.Problems) {
 	for i, h := range hosts {
 		for _, f := range faults[i] {
 			p := t.problem(h, f)
-			if s := cause(p); seen[s] {
+			if seen[cause(p)] {
 				continue
-			} else {
-				seen[s] = true
 			}
+			seen[cause(p)] = true
 			if f.Everyone() {
 				all = append(all, p)
 			} else {
@@ -44,10 +43,13 @@ func (t *Table) check(hosts []*lab.Host) (all, some lab.Problems) {
 	return all, some
 }
 
+// placeholder stands for the token where nothing boots.
+const placeholder = "TOKEN"
+
 // faults renders everything for one host.
 func (t *Table) faults(h *lab.Host) []recipe.Fault {
 	r := t.recipes[h.Profile]
-	d, err := r.Data(t.lab, h, h.MACs[0], "TOKEN")
+	d, err := r.Data(t.lab, h, h.MACs[0], placeholder)
 	if err != nil {
 		return []recipe.Fault{{Key: "config", Err: err}}
 	}

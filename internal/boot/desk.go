@@ -84,7 +84,7 @@ func (d *Desk) script(ctx context.Context, t *Table, mac lab.MAC, from netip.Add
 	switch {
 	case h.Profile.OS == lab.OSDiscover && h.Network != nil:
 		return l.discover(mac, h.Network.BaseURL), "discovery", nil
-	case h.Profile.Kernel == "" && h.Profile.IPXE == "":
+	case !h.Profile.NetBoots():
 		return local("has nothing to boot from the network"), "local boot", nil
 	}
 	if err := d.mayAsk(h, mac, from); err != nil {

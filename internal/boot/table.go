@@ -153,7 +153,7 @@ func (t *Table) Preview(h *lab.Host) (Preview, error) {
 		return Preview{}, nil
 	}
 	r := t.recipes[h.Profile]
-	d, err := r.Data(t.lab, h, h.MACs[0], "TOKEN")
+	d, err := r.Data(t.lab, h, h.MACs[0], placeholder)
 	if err == nil {
 		err = firstFault(r, d)
 	}
@@ -161,7 +161,7 @@ func (t *Table) Preview(h *lab.Host) (Preview, error) {
 		return Preview{}, err
 	}
 	var p Preview
-	if h.Profile.Kernel != "" || h.Profile.IPXE != "" {
+	if h.Profile.NetBoots() {
 		if p.Script, err = loaderFor(h.Chain).script(r, d); err != nil {
 			return Preview{}, err
 		}

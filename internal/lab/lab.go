@@ -220,6 +220,9 @@ func (p *Profile) PosOf(key string) Pos {
 	return p.Pos
 }
 
+// NetBoots reports whether there is anything to boot from the network: a profile may be of an image alone.
+func (p *Profile) NetBoots() bool { return p.Kernel != "" || p.IPXE != "" }
+
 // A Mirror is an archive that machines reach through the appliance, which keeps what was fetched.
 type Mirror struct {
 	Pos       Pos

@@ -109,7 +109,7 @@ func (r *Recipe) Faults(d Data) (faults []Fault) {
 	if len(faults) > 0 {
 		return faults // the script would only say so again
 	}
-	if r.boots() {
+	if r.profile.NetBoots() {
 		_, err := r.Script(d)
 		add(r.scriptKey(), err)
 		if err == nil && d.chain == lab.ChainGRUB {
@@ -134,9 +134,6 @@ func (r *Recipe) lines() []*line {
 	all := append([]*line{r.kernel, r.rootfs, r.image, r.config}, slices.Concat(r.initrd, r.args, r.documents)...)
 	return slices.DeleteFunc(all, func(l *line) bool { return l == nil })
 }
-
-// boots reports whether there is anything to boot from the network: a profile may be of an image alone.
-func (r *Recipe) boots() bool { return r.profile.IPXE != "" || r.profile.Kernel != "" }
 
 func (r *Recipe) scriptKey() string {
 	if r.profile.IPXE != "" {
