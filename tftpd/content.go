@@ -103,7 +103,7 @@ func (s *Server) openScript(ctx context.Context, t target, from netip.Addr) (con
 	mac := t.mac
 	if mac.IsZero() {
 		var ok bool
-		if mac, ok = s.deps.Leases.MAC(from); !ok && t.name == lab.GRUBName {
+		if mac, ok = s.deps.Leases.MACOf(from); !ok && t.name == lab.GRUBName {
 			return held([]byte(grubByMAC)), nil
 		} else if !ok {
 			return content{}, &refusal{code: CodeNotFound, message: "file not found", err: errNoLease}

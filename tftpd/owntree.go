@@ -16,7 +16,7 @@ import (
 // before it. ok is false for a machine without a tree.
 func (s *Server) inOwnTree(table *Table, name string, from netip.Addr) (own string, ok bool) {
 	mac, rest := cutOwnFolder(name)
-	if known, ok := s.deps.Leases.MAC(from); ok {
+	if known, ok := s.deps.Leases.MACOf(from); ok {
 		mac = known
 	}
 	h := table.lab.MachineOf(mac, from.Unmap())

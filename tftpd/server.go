@@ -57,8 +57,8 @@ type Scripts interface {
 
 // Leases knows which machine has an address.
 type Leases interface {
-	// MAC returns the NIC that has addr by lease or reservation; false: nobody does.
-	MAC(addr netip.Addr) (lab.MAC, bool)
+	// MACOf returns the NIC that has addr by lease or reservation; false: nobody does.
+	MACOf(addr netip.Addr) (lab.MAC, bool)
 }
 
 // Deps are what a server needs. All are required.

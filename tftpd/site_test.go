@@ -74,7 +74,7 @@ func (desk) Script(_ context.Context, m lab.MAC, from netip.Addr, name string) (
 
 type leases map[netip.Addr]lab.MAC
 
-func (l leases) MAC(a netip.Addr) (lab.MAC, bool) {
+func (l leases) MACOf(a netip.Addr) (lab.MAC, bool) {
 	m, ok := l[a]
 	return m, ok
 }

@@ -44,13 +44,13 @@ type Daemon struct {
 	bus           *event.Bus
 	reloadMetrics *metrics.Lab
 	story         *timeline.Recorder
-	watch         *installWatch
+	signs         *installWatch
 }
 
 // Run loads the lab and serves it until ctx ends. It returns an error if the lab is bad, a port is taken, or a server
 // cannot go on; what was learned until then is kept.
 func Run(ctx context.Context, cfg Config) error {
-	d := &Daemon{cfg: cfg, log: cfg.Log, registry: cmp.Or(cfg.Registry, prometheus.NewRegistry()), started: time.Now(), watch: newInstallWatch()}
+	d := &Daemon{cfg: cfg, log: cfg.Log, registry: cmp.Or(cfg.Registry, prometheus.NewRegistry()), started: time.Now(), signs: newInstallWatch()}
 	defer runtime.KeepAlive(make([]byte, ballast))
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
@@ -124,7 +124,7 @@ func (d *Daemon) newBus(ctx context.Context, s store.Store) error {
 	}
 	d.bus = event.NewBus(event.BusConfig{
 		Now: time.Now, Gen: func() uint64 { return d.current.Load().Gen }, Identify: d.identify,
-		Recorders: []event.Recorder{logs.New(d.log), counts, d.story, d.watch},
+		Recorders: []event.Recorder{logs.New(d.log), counts, d.story, d.signs},
 	})
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 	"bootlab/internal/lab"
 )
 
-// who answers "whose is this?" for every room: reservation first, then lease.
+// who answers "whose is this?" for every room. What a machine was leased counts before what is reserved for it.
 type who struct{ d *Daemon }
 
 // AddrOf returns the address that mac holds; of a machine that did not ask for it by DHCP, the reserved one.
@@ -21,7 +21,7 @@ func (w who) AddrOf(mac lab.MAC) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// MACOf returns which NIC has that address. A lease beats a reservation here: of a host with several NICs it knows which.
+// MACOf returns which NIC has that address. Of a host with several only a lease knows which.
 func (w who) MACOf(addr netip.Addr) (lab.MAC, bool) {
 	addr = addr.Unmap()
 	if l, ok := w.d.book.ByAddr(addr); ok {
@@ -32,9 +32,6 @@ func (w who) MACOf(addr netip.Addr) (lab.MAC, bool) {
 	}
 	return lab.MAC{}, false
 }
-
-// MAC is MACOf under the name that tftpd knows.
-func (w who) MAC(addr netip.Addr) (lab.MAC, bool) { return w.MACOf(addr) }
 
 // identify fills what an event leaves open of MAC and host.
 func (d *Daemon) identify(e *event.Event) {

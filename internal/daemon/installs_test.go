@@ -45,7 +45,7 @@ hosts: {a: {mac: 52:54:00:00:00:01, ip: 10.0.0.9, profile: p}}
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Daemon{log: slog.New(slog.DiscardHandler), watch: newInstallWatch(), learned: &learned{store: store, book: book, installs: installs}}
+	d := &Daemon{log: slog.New(slog.DiscardHandler), signs: newInstallWatch(), learned: &learned{store: store, book: book, installs: installs}}
 	d.current.Store(&snapshot.Snapshot{Lab: l})
 	h := l.Host("a")
 	ticket, err := installs.Boot(t.Context(), h, install.Ask{Prepare: func() (install.Signs, error) { return install.NextBoot | install.SystemLease, nil }})
@@ -58,18 +58,18 @@ hosts: {a: {mac: 52:54:00:00:00:01, ip: 10.0.0.9, profile: p}}
 	now = now.Add(10 * time.Minute)
 
 	for _, asker := range []string{"pxe arch 7", "ipxe arch 0", "http arch 16"} {
-		d.watch.Record(event.Event{Kind: event.DHCPDiscover, Host: "a", Detail: asker})
+		d.signs.Record(event.Event{Kind: event.DHCPDiscover, Host: "a", Detail: asker})
 	}
-	d.watch.Record(event.Event{Kind: event.DHCPAck, Host: "a", Detail: "os"}) // a renewal, perhaps
-	d.watch.Record(event.Event{Kind: event.DHCPDiscover, Detail: "os"})       // somebody else
-	if n := len(d.watch.asking); n != 0 {
+	d.signs.Record(event.Event{Kind: event.DHCPAck, Host: "a", Detail: "os"}) // a renewal, perhaps
+	d.signs.Record(event.Event{Kind: event.DHCPDiscover, Detail: "os"})       // somebody else
+	if n := len(d.signs.asking); n != 0 {
 		t.Errorf("%d signs where there is none", n)
 	}
-	d.watch.Record(event.Event{Kind: event.DHCPDiscover, Host: "gone", Detail: "os"})
-	d.watch.Record(event.Event{Kind: event.DHCPDiscover, Host: "a", Detail: "os"})
+	d.signs.Record(event.Event{Kind: event.DHCPDiscover, Host: "gone", Detail: "os"})
+	d.signs.Record(event.Event{Kind: event.DHCPDiscover, Host: "a", Detail: "os"})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
-	go func() { ended <- d.watch.run(ctx, d) }()
+	go func() { ended <- d.signs.run(ctx, d) }()
 	for deadline := time.Now().Add(10 * time.Second); installs.Status(h).State != install.Installed; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("it is %+v", installs.Status(h))
@@ -80,7 +80,7 @@ hosts: {a: {mac: 52:54:00:00:00:01, ip: 10.0.0.9, profile: p}}
 		t.Error(err)
 	}
 	for range 3 * maxAsking { // a storm blocks nobody
-		d.watch.Record(event.Event{Kind: event.DHCPDiscover, Host: "a", Detail: "os"})
+		d.signs.Record(event.Event{Kind: event.DHCPDiscover, Host: "a", Detail: "os"})
 	}
 }
 

@@ -57,23 +57,23 @@ func (d *Daemon) build() (*servers, error) {
 		Table:  table(d, func(s *snapshot.Snapshot) *dnsd.Table { return s.DNS }),
 		Leases: guests{d}, Now: time.Now, Log: d.log, Registerer: d.registry,
 	})
-	s.mirrors, errs[6] = mirror.New(mirror.Config{Dir: filepath.Join(d.current.Load().Lab.Appliance.State, "mirrors")}, mirror.Deps{
+	s.mirrors, errs[2] = mirror.New(mirror.Config{Dir: filepath.Join(d.current.Load().Lab.Appliance.State, "mirrors")}, mirror.Deps{
 		Mirrors: func() []*lab.Mirror { return d.current.Load().Lab.Mirrors },
 		Events:  d.bus, Metrics: d.registry, Log: d.log, Now: time.Now,
 	})
-	s.bootPlane, errs[2] = httpd.NewBoot(httpd.BootConfig{}, httpd.BootDeps{
+	s.bootPlane, errs[3] = httpd.NewBoot(httpd.BootConfig{}, httpd.BootDeps{
 		Table: table(d, func(s *snapshot.Snapshot) *httpd.Table { return s.HTTP }),
 		Desk:  desk, Firmware: nbps, Leases: who{d}, Mirrors: s.mirrors, Events: d.bus, Metrics: d.registry, Log: d.log, Now: time.Now,
 	})
-	s.lb, errs[3] = lbproxy.New(lbproxy.Config{}, lbproxy.Deps{
+	s.lb, errs[4] = lbproxy.New(lbproxy.Config{}, lbproxy.Deps{
 		Table:  table(d, func(s *snapshot.Snapshot) *lbproxy.Table { return s.LB }),
 		Events: d.bus, Log: d.log, Registerer: d.registry, Now: time.Now, Listen: listenBalancer, Drains: drains{d.store},
 	})
-	s.virt, errs[4] = virt.New(virt.Config{ShutdownWait: shutdownWait}, virt.Deps{
+	s.virt, errs[5] = virt.New(virt.Config{ShutdownWait: shutdownWait}, virt.Deps{
 		Table:  table(d, func(s *snapshot.Snapshot) *virt.Table { return s.Virt }),
 		Events: d.bus, Log: d.log, Registerer: d.registry, Now: time.Now, Images: images{d},
 	})
-	s.admin, errs[5] = d.newAdmin(s)
+	s.admin, errs[6] = d.newAdmin(s)
 	for _, err := range errs {
 		if err != nil {
 			return nil, fmt.Errorf("set up the servers: %w", err)

@@ -27,7 +27,7 @@ func (d *Daemon) tasks(socks *sockets, watch *watcher) tasks {
 		{name: "watch", run: func(ctx context.Context) error { return watch.run(ctx, d.reloadBecause, d.addressFound) }},
 		// People first: their connections drain while everything else still answers.
 		{name: "lbproxy", run: d.lb.Serve},
-		{name: "install", run: func(ctx context.Context) error { return d.watch.run(ctx, d) }},
+		{name: "install", run: func(ctx context.Context) error { return d.signs.run(ctx, d) }},
 		// No virtual machine is touched any more.
 		{name: "virt", run: d.virt.Serve},
 		// Transfers end up to a limit: half a kernel is a dead boot.
