@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"bootlab/internal/api"
@@ -29,10 +28,7 @@ func newInstallWatch() *installWatch { return &installWatch{asking: make(chan st
 
 // Record implements event.Recorder.
 func (w *installWatch) Record(e event.Event) {
-	if e.Kind != event.DHCPDiscover || e.Host == "" {
-		return
-	}
-	if asker, _, _ := strings.Cut(e.Detail, " "); asker != "os" {
+	if e.Kind != event.DHCPDiscover || e.Host == "" || e.Asker() != event.AskerOS {
 		return
 	}
 	select {

@@ -2,6 +2,7 @@ package event
 
 import (
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,6 +23,20 @@ type Event struct {
 	Err    string        `json:"err,omitempty"`    // why it went wrong; empty: it did not
 	Bytes  int64         `json:"bytes,omitempty"`  // that were sent
 	Dur    time.Duration `json:"dur,omitempty"`    // nanoseconds
+}
+
+// Who speaks in the events of DHCP.
+const (
+	AskerPXE  = "pxe"  // firmware that loads by TFTP
+	AskerHTTP = "http" // firmware that loads by HTTP
+	AskerIPXE = "ipxe"
+	AskerOS   = "os" // an installer, or an installed system
+)
+
+// Asker returns who speaks in an event of DHCP, which is the first word of its Detail.
+func (e Event) Asker() string {
+	asker, _, _ := strings.Cut(e.Detail, " ")
+	return asker
 }
 
 // A Recorder takes events. Record must not block: a recorder that writes to disk or to a person queues, and drops and

@@ -79,10 +79,10 @@ func (s *sketch) starts(e event.Event) bool {
 
 func (s *sketch) startsByAsking(e event.Event) bool {
 	silent := e.At.Sub(s.Last)
-	switch asker, _, _ := strings.Cut(e.Detail, " "); asker {
-	case "pxe", "http":
+	switch e.Asker() {
+	case event.AskerPXE, event.AskerHTTP:
 		return s.Fetched || s.Installed || s.Asked && silent > firmwarePause
-	case "ipxe":
+	case event.AskerIPXE:
 		return s.Scripted || s.Installed || s.Asked && silent > firmwarePause
 	}
 	return s.Installed || s.Asked && silent > systemPause
@@ -168,7 +168,7 @@ func finishes(e event.Event, s *sketch) bool {
 	case event.InstallDone, event.InstallLocalBoot, event.BackendUp:
 		return true
 	case event.DHCPAck:
-		return s.Loaded && !s.Installing && strings.HasPrefix(e.Detail, "os")
+		return s.Loaded && !s.Installing && e.Asker() == event.AskerOS
 	}
 	return false
 }
