@@ -119,10 +119,11 @@ func (s *Server) leaseTime(x *exchange) time.Duration {
 
 // told is the stage and the boot file, if any: "os", "pxe boot/52-54-…/ipxe.efi".
 func (x *exchange) told(a *wire.Reply) string {
-	if a.BootFile == "" {
+	file := a.File()
+	if file == "" {
 		return string(x.req.Stage)
 	}
-	return string(x.req.Stage) + " " + a.BootFile
+	return string(x.req.Stage) + " " + file
 }
 
 // proxyMachine returns the machine, whose address another server chose.

@@ -29,6 +29,7 @@ type Options struct {
 	mustSet Codes      // which they are
 	index   [256]uint8 // where in list a code is, plus one
 	file    string     // an authored option 67
+	next    netip.Addr // an authored option 66, where that is an address
 }
 
 type encoded struct {
@@ -141,6 +142,9 @@ func newOptions(list []encoded, custom []lab.Option) *Options {
 	for _, c := range custom {
 		list = slices.DeleteFunc(list, func(e encoded) bool { return e.code == c.Code })
 		e := encoded{c.Code, conditionOf(c), appendTLV(nil, c.Code, c.Data)}
+		if c.Code == optTFTPName {
+			o.next, _ = netip.ParseAddr(strings.TrimRight(string(c.Data), "\x00"))
+		}
 		if c.Code == optBootFile {
 			o.file = strings.TrimRight(string(c.Data), "\x00")
 			e.tlv = append(e.tlv, optPad) // see appendBoot

@@ -71,7 +71,7 @@ func (a *Reply) write(w *writer, start int, overload bool) {
 	}
 	a.fixed(w)
 	if overload {
-		w.openFields(start, a.file() == "")
+		w.openFields(start, a.File() == "")
 	}
 	a.options(w)
 	w.closeFields(start)
@@ -127,17 +127,26 @@ func (a *Reply) appendHeader(b []byte) []byte {
 	if r.Kind != Inform {
 		putAddr(h[16:], a.YIAddr)
 	}
-	putAddr(h[20:], a.Next)
+	putAddr(h[20:], a.next())
 	// shim finds its second stage only by the header, so both header and option 67.
-	if file := a.file(); len(file) < headerSize-fileAt {
+	if file := a.File(); len(file) < headerSize-fileAt {
 		copy(h[fileAt:], file)
 	}
 	return b
 }
 
-// file is what the header names: as option 67. The author's boot file stays away from systems there, because Debian's
+// next is the header's next server: where the author names another TFTP server for machines that boot nothing from here, that one.
+// PXE ROMs and iPXE look for the address there and nowhere else.
+func (a *Reply) next() netip.Addr {
+	if a.Next.IsValid() || a.Options == nil {
+		return a.Next
+	}
+	return a.Options.next
+}
+
+// File is what the header names: as option 67. The author's boot file stays away from systems there, because Debian's
 // installer takes a URL in the header for its preseed file.
-func (a *Reply) file() string {
+func (a *Reply) File() string {
 	if !a.Options.Has(optBootFile) {
 		return a.BootFile
 	}

@@ -317,6 +317,31 @@ func TestBootFile(t *testing.T) {
 	}
 }
 
+// TestNextServer: an address in an authored option 66 is the next server too, of machines that boot nothing from here.
+func TestNextServer(t *testing.T) {
+	t.Parallel()
+	authored := func(s string) *Options { return build(t, Builder{Custom: []lab.Option{{Code: 66, Data: []byte(s)}}}) }
+	ours := netip.MustParseAddr("192.168.16.1")
+	for _, tc := range []struct {
+		name    string
+		next    netip.Addr
+		options *Options
+		want    string
+	}{
+		{"nobody's", netip.Addr{}, nil, "0.0.0.0"},
+		{"the author's", netip.Addr{}, authored("192.168.16.9"), "192.168.16.9"},
+		{"the author's, as a C string", netip.Addr{}, authored("192.168.16.9\x00"), "192.168.16.9"},
+		{"a name", netip.Addr{}, authored("pxe.example"), "0.0.0.0"},
+		{"not IPv4", netip.Addr{}, authored("fd00::9"), "0.0.0.0"},
+		{"ours, which serves the boot file", ours, authored("192.168.16.9"), "192.168.16.1"},
+	} {
+		a := Reply{Req: parsed(t, message(t, Discover, ovmf)), Kind: Offer, Next: tc.next, Options: tc.options}
+		if got := decode(t, a.Append(nil)).ServerIPAddr.String(); got != tc.want {
+			t.Errorf("%s: next server %s, want %s", tc.name, got, tc.want)
+		}
+	}
+}
+
 // TestBootOptions: 43 and 60 go together, and what the author wrote stays.
 func TestBootOptions(t *testing.T) {
 	t.Parallel()

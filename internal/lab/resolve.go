@@ -98,6 +98,7 @@ func (r *resolver) run() (err error) {
 	r.poolLists()
 	r.hostList()
 	r.gateways()
+	r.bootFiles()
 	r.addresses()
 	r.answers()
 	r.dns()

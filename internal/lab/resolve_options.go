@@ -1,8 +1,11 @@
 package lab
 
 import (
+	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // options returns DHCP options sorted by code. ownKey names the key that an option has of its own.
@@ -17,7 +20,7 @@ func (r *resolver) options(raw *dict[either[payload, rawOption]], key string, ow
 		code, err := strconv.ParseUint(e.Name, 10, 8)
 		switch {
 		case err != nil || code == 0 || code == 255:
-			r.fail(e.spot, at, "%q is not the number of a DHCP option: want 1 to 254", e.Name)
+			r.fail(e.spot, at, "%q is not the number of a DHCP option: want %s", e.Name, optionNumber(e.Name, ownKey))
 			continue
 		case seen[code] != nil:
 			r.fail(e.spot, at, "option %d is here and at %s: want it once", code, r.pos(seen[code].spot))
@@ -36,10 +39,86 @@ func (r *resolver) options(raw *dict[either[payload, rawOption]], key string, ow
 func (r *resolver) option(e *entry[either[payload, rawOption]], key string, code uint8) Option {
 	long := e.V.Long
 	if long == nil {
+		r.textOption(&e.V.Short, key, code)
 		return Option{Code: code, Data: e.V.Short.V}
 	}
 	missing(r, &long.Value, e.spot, key+".value", "the value of the option, such as text:word")
+	r.textOption(&long.Value, key+".value", code)
 	return Option{Code: code, Data: long.Value.V, Force: bool(long.Force.or(false))}
+}
+
+// textOption complains about an address, in four bytes, where machines look for text.
+func (r *resolver) textOption(v *scalar[payload], key string, code uint8) {
+	if !v.ok() || len(v.V) != 4 || !slices.Contains([]uint8{15, 17, 66, 67, 114}, code) {
+		return
+	}
+	if a := netip.AddrFrom4([4]byte(v.V)); slices.ContainsFunc(v.V, func(c byte) bool { return c < ' ' || c > '~' }) {
+		r.fail(v.spot, key, "option %d is text, and this is an address in four bytes: want text:%s", code, a)
+	}
+}
+
+// optionNumber says which number or key the option has that other DHCP servers call so.
+func optionNumber(name string, ownKey func(code uint64) string) string {
+	name = strings.TrimSuffix(strings.TrimPrefix(strings.ToLower(name), "option:"), "s")
+	code := map[string]uint64{
+		"subnet-mask": 1, "router": 3, "domain-name-server": 6, "dns-server": 6, "host-name": 12, "hostname": 12, "domain-name": 15, "root-path": 17,
+		"mtu": 26, "interface-mtu": 26, "broadcast": 28, "broadcast-addres": 28, "static-route": 33, "ntp-server": 42, "lease-time": 51, "dhcp-lease-time": 51,
+		"vendor-clas": 60, "vendor-class-identifier": 60, "tftp-server": 66, "tftp-server-name": 66, "bootfile-name": 67, "boot-file-name": 67,
+		"domain-search": 119, "classless-static-route": 121, "ms-classless-static-route": 249, "tftp-server-addres": 150, "v4-captive-portal": 114,
+	}[name]
+	switch {
+	case code == 0:
+		return "1 to 254"
+	case ownKey(code) != "":
+		return ownKey(code) + ", which is a key of its own"
+	}
+	return fmt.Sprintf(`"%d"`, code)
+}
+
+const optionBootFile = 67
+
+// bootFiles warns of an option 67 that takes the place of what a profile boots: the machines that get both would never see their
+// scripts.
+func (r *resolver) bootFiles() {
+	for i, e := range r.raw.Networks.Entries {
+		n := r.lab.Networks[i]
+		r.bootFile(&e.V.Options, "networks."+n.Name, r.bootsFrom(n))
+		for j, pool := range e.V.Pools.Entries {
+			p, boots := n.Pools[j], ""
+			if p.Profile != nil {
+				boots = p.Profile.Name
+			}
+			r.bootFile(&pool.V.Options, "networks."+n.Name+".pools."+p.Name, boots)
+		}
+	}
+	for _, h := range r.lab.Hosts {
+		if h.Options != nil && h.Profile != nil {
+			r.bootFile(&r.raw.Hosts.byName[h.Name].V.Options, "hosts."+h.Name, h.Profile.Name)
+		}
+	}
+}
+
+func (r *resolver) bootFile(options *dict[either[payload, rawOption]], at, boots string) {
+	for _, e := range options.Entries {
+		if code, _ := strconv.Atoi(e.Name); code == optionBootFile && boots != "" {
+			r.lab.Warnings.Addf(r.pos(e.spot), at+".options."+e.Name, "takes the place of what profile %s boots, and of its script: want it left out, or with machines that have no profile", boots)
+		}
+	}
+}
+
+// bootsFrom returns a profile that machines of n boot and to which the options of n go, or "".
+func (r *resolver) bootsFrom(n *Network) string {
+	for _, p := range n.Pools {
+		if p.Profile != nil && p.Options == nil {
+			return p.Profile.Name
+		}
+	}
+	for _, h := range r.lab.Hosts {
+		if h.Network == n && h.Profile != nil && h.Options == nil && len(h.MACs) > 0 {
+			return h.Profile.Name
+		}
+	}
+	return ""
 }
 
 // protocolOption reports whether an option carries the exchange itself: overload, message type, server identifier,
