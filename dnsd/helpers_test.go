@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -212,14 +211,10 @@ func dnsmasq(ctx context.Context, port int, args ...string) *exec.Cmd {
 func waitFor(t testing.TB, addr string) {
 	t.Helper()
 	c := &dns.Client{Timeout: 100 * time.Millisecond}
-	for range 250 {
-		if _, _, err := c.Exchange(new(dns.Msg).SetQuestion("version.example.", dns.TypeA), addr); err == nil {
-			return
-		} else if errors.Is(err, syscall.ECONNREFUSED) {
-			time.Sleep(20 * time.Millisecond) // the program is starting
-		}
-	}
-	t.Fatalf("nobody answers at %s", addr)
+	netlab.WaitFor(t, "an answer from "+addr, func() bool {
+		_, _, err := c.Exchange(new(dns.Msg).SetQuestion("version.example.", dns.TypeA), addr)
+		return err == nil
+	})
 }
 
 // freePort returns a port of the loopback that nobody has, for a program that cannot be given a socket.

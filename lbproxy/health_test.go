@@ -18,6 +18,7 @@ import (
 
 	"bootlab/internal/event"
 	"bootlab/internal/lab"
+	"bootlab/internal/netlab"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -254,7 +255,7 @@ func TestProbeOfAnotherPort(t *testing.T) {
 	}
 	stop()
 	r.condition(t, at, Down)
-	eventually(t, "backend_up 0", func() bool { return testutil.ToFloat64(gauge) == 0 })
+	netlab.WaitFor(t, "backend_up 0", func() bool { return testutil.ToFloat64(gauge) == 0 })
 	r.apply(t)
 	if got := testutil.CollectAndCount(r.metrics.up); got != 0 {
 		t.Errorf("%d series of backends, want none once the balancer is gone", got)

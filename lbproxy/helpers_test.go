@@ -41,17 +41,6 @@ func addr(t testing.TB) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 78, byte(n >> 8), byte(n)}), 8000)
 }
 
-// eventually waits until ok returns true.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
-		if ok() {
-			return
-		}
-	}
-	t.Fatalf("did not happen within 5s: %s", what)
-}
-
 // news keeps events.
 type news struct {
 	mu  sync.Mutex
@@ -156,7 +145,7 @@ func (r *rig) apply(t testing.TB, bs ...*lab.Balancer) {
 // condition waits until a backend is in that condition.
 func (r *rig) condition(t testing.TB, backend netip.AddrPort, want Condition) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("backend %s %s", backend, want), func() bool {
+	netlab.WaitFor(t, fmt.Sprintf("backend %s %s", backend, want), func() bool {
 		for _, b := range r.States() {
 			for _, m := range b.Backends {
 				if m.Addr == backend && m.Condition == want {

@@ -16,6 +16,7 @@ import (
 
 	"bootlab/internal/event"
 	"bootlab/internal/lab"
+	"bootlab/internal/netlab"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
@@ -163,7 +164,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 			t.Error("a client may take for ever over its first bytes")
 		})
 	}
-	eventually(t, "all wait", func() bool { return r.pending.Load() == slow })
+	netlab.WaitFor(t, "all wait", func() bool { return r.pending.Load() == slow })
 	if got := sayHello(t, at, "api.east.lab", 5000); got != wasReset {
 		t.Errorf("%q while as many wait as may, want a reset", got)
 	}
@@ -333,7 +334,7 @@ func TestDrainSurvivesRestart(t *testing.T) {
 	r.stop()
 
 	r = newRigWith(t, Config{}, Deps{Drains: store}, make1())
-	eventually(t, "drain loaded", func() bool { return r.States()[0].Backends[0].Drained })
+	netlab.WaitFor(t, "drain loaded", func() bool { return r.States()[0].Backends[0].Drained })
 	only(r, "b")
 	if err := r.Drain(t.Context(), "web", b.String()); err != nil {
 		t.Fatal(err)

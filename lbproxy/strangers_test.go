@@ -42,7 +42,7 @@ func start(t testing.TB, cmd *exec.Cmd, ready netip.AddrPort) *exec.Cmd {
 			<-done
 		}
 	})
-	eventually(t, fmt.Sprintf("%s accepts on %s", cmd.Args, ready), func() bool {
+	netlab.WaitFor(t, fmt.Sprintf("%s accepts on %s", cmd.Args, ready), func() bool {
 		select {
 		case <-done:
 			t.Fatalf("%s ended: %s", cmd.Args, out.String())
@@ -213,7 +213,7 @@ func TestWrk(t *testing.T) {
 				if !strings.Contains(out, "Requests/sec") {
 					t.Errorf("wrk measured nothing:\n%s", out)
 				}
-				eventually(t, "all connections gone", func() bool {
+				netlab.WaitFor(t, "all connections gone", func() bool {
 					s := r.States()[0]
 					return s.Connections == 0 && s.Backends[0].Connections == 0 && s.Backends[1].Connections == 0
 				})

@@ -44,11 +44,11 @@ func TestBytesPassBothWays(t *testing.T) {
 		t.Errorf("%d bytes came back changed, of %d", len(got), len(sent))
 	}
 	for _, direction := range []string{"in", "out"} {
-		eventually(t, "bytes counted "+direction, func() bool {
+		netlab.WaitFor(t, "bytes counted "+direction, func() bool {
 			return testutil.ToFloat64(r.metrics.bytes.WithLabelValues("echo", direction)) == float64(len(sent))
 		})
 	}
-	eventually(t, "connection gone", func() bool { return r.States()[0].Connections == 0 && r.States()[0].Backends[0].Connections == 0 })
+	netlab.WaitFor(t, "connection gone", func() bool { return r.States()[0].Connections == 0 && r.States()[0].Backends[0].Connections == 0 })
 }
 
 func TestAnswerAfterHalfCloseOfBackendFirst(t *testing.T) {
@@ -134,7 +134,7 @@ func TestNoBackendResets(t *testing.T) {
 			if got, err := readAll(test.b.Listen); !errors.Is(err, syscall.ECONNRESET) || len(got) > 0 {
 				t.Errorf("client read %q, %v, want a reset and not a byte", got, err)
 			}
-			eventually(t, "rejection counted", func() bool {
+			netlab.WaitFor(t, "rejection counted", func() bool {
 				return testutil.ToFloat64(r.metrics.rejected.WithLabelValues("b", string(test.want))) == 1
 			})
 		})
@@ -169,9 +169,9 @@ func TestEjectedBackendComesBack(t *testing.T) {
 	for range 4 {
 		line(t, dial(t, front))
 	}
-	eventually(t, "ejected", func() bool { return len(r.news.of(event.BackendDown)) > 0 })
+	netlab.WaitFor(t, "ejected", func() bool { return len(r.news.of(event.BackendDown)) > 0 })
 	serveTCPAt(t, flaky, namer("flaky"))
-	eventually(t, "used again", func() bool { return line(t, dial(t, front)) == "flaky" })
+	netlab.WaitFor(t, "used again", func() bool { return line(t, dial(t, front)) == "flaky" })
 }
 
 func TestSilentBackendIsRaced(t *testing.T) {
@@ -255,12 +255,12 @@ func TestLongConnectionIsCountedWhileItRuns(t *testing.T) {
 	line(t, c)
 	_, _ = c.Write(make([]byte, 1000))
 	_, _ = io.ReadFull(c, make([]byte, 1000))
-	eventually(t, "bytes seen by a sweep", func() bool {
+	netlab.WaitFor(t, "bytes seen by a sweep", func() bool {
 		return testutil.ToFloat64(r.metrics.bytes.WithLabelValues("b", "in")) >= 1000
 	})
 	_ = c.CloseWrite()
 	_, _ = io.ReadAll(c)
-	eventually(t, "ended", func() bool { return r.States()[0].Connections == 0 })
+	netlab.WaitFor(t, "ended", func() bool { return r.States()[0].Connections == 0 })
 	if got := testutil.ToFloat64(r.metrics.bytes.WithLabelValues("b", "in")); got > 1001 {
 		t.Errorf("%v bytes counted, want 1000: nothing twice", got)
 	}
@@ -412,7 +412,7 @@ func TestDrainEndsInTime(t *testing.T) {
 	began := time.Now()
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); r.stop() }()
-	eventually(t, "listener closed", func() bool {
+	netlab.WaitFor(t, "listener closed", func() bool {
 		c, err := net.Dial("tcp", b.Listen.String())
 		if err == nil {
 			_ = c.Close()

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"bootlab/internal/lab"
+	"bootlab/internal/netlab"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -125,7 +126,7 @@ func TestHTTPBalancesRequestsAndKeepsConnections(t *testing.T) {
 	if got := testutil.ToFloat64(r.metrics.connections.WithLabelValues("web")); got != 1 {
 		t.Errorf("%v connections counted, want 1", got)
 	}
-	eventually(t, "20 requests counted", func() bool {
+	netlab.WaitFor(t, "20 requests counted", func() bool {
 		return testutil.ToFloat64(r.metrics.requests.WithLabelValues("web", "2xx")) == 20
 	})
 }
@@ -313,7 +314,7 @@ func TestHTTPIdleUpgradeEnds(t *testing.T) {
 	if _, err := io.ReadAll(resp.Body); err == nil {
 		t.Error("an idle watch ended as if it were whole")
 	}
-	eventually(t, "request gone", func() bool { return r.States()[0].Backends[0].Connections == 0 })
+	netlab.WaitFor(t, "request gone", func() bool { return r.States()[0].Backends[0].Connections == 0 })
 }
 
 func TestHTTPBackendBreaksOff(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"bootlab/internal/event"
+	"bootlab/internal/netlab"
 	"bootlab/tftpd"
 )
 
@@ -88,24 +89,22 @@ func testProbeThenTheSameRequest(t *testing.T, single bool) {
 	s := newSite(t, siteConfig{single: single})
 	ask := request("boot/52-54-00-00-02-01/ipxe.efi", "octet", "tsize", "0", "blksize", "1468")
 	abort := []byte("\x00\x05\x00\x08User aborted the transfer\x00")
-	for name, second := range map[string]bool{"in order": false, "the request overtakes": true} {
+	for name, overtakes := range map[string]bool{"in order": false, "the request overtakes": true} {
 		c := newClient(t, s.addr)
 		c.send(ask)
 		c.oack()
 		probed := c.server
-		if second {
+		if overtakes {
 			if _, err := c.conn.WriteToUDPAddrPort(ask, s.addr); err != nil {
 				t.Fatal(err)
 			}
-			for deadline := time.Now().Add(5 * time.Second); dropped(t, s, "duplicate") == 0 && time.Now().Before(deadline); {
-				time.Sleep(time.Millisecond)
-			}
+			netlab.WaitFor(t, "the second request", func() bool { return dropped(t, s, "duplicate") > 0 })
 		}
 		c.send(abort)
 		if e := s.notes.next(t); e.Kind != event.TFTPProbe {
 			t.Fatalf("%s: event %+v", name, e)
 		}
-		if !second {
+		if !overtakes {
 			c.server = s.addr
 			c.send(ask)
 		}
