@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -33,6 +34,16 @@ func (r *resolver) filePath(v *scalar[text], key string) string {
 		r.fail(v.spot, key, "%q leaves appliance.files: want a path below it", p)
 	}
 	return path.Clean(p)
+}
+
+// filePaths returns the paths of a list, without those that are none.
+func (r *resolver) filePaths(l scalars[text], key string) (paths []string) {
+	for i := range l.Items {
+		if p := r.filePath(&l.Items[i], fmt.Sprintf("%s[%d]", key, i)); p != "" {
+			paths = append(paths, p)
+		}
+	}
+	return paths
 }
 
 // template complains about text that is not a template. Names are looked up when it is rendered.
@@ -122,13 +133,7 @@ func (r *resolver) rolesOf(p *Profile) []string {
 			roles[h.Role] = true
 		}
 	}
-	return slices.Sorted(func(yield func(string) bool) {
-		for role := range roles {
-			if !yield(role) {
-				return
-			}
-		}
-	})
+	return slices.Sorted(maps.Keys(roles))
 }
 
 func (r *resolver) fileThere(v *scalar[text], key, name string) {

@@ -27,11 +27,9 @@ func (r *resolver) profile(e *entry[rawProfile], p *Profile) {
 		Chain:          raw.Chain.or(ChainDefault),
 		InstallTimeout: time.Duration(raw.Timeout.or(limit(installTimeout))),
 	}
-	for i := range raw.Initrd.Items {
-		if path := r.filePath(&raw.Initrd.Items[i], fmt.Sprintf("%s.initrd[%d]", key, i)); path != "" {
-			p.Initrd = append(p.Initrd, path)
-		}
-	}
+	p.Initrd = r.filePaths(raw.Initrd, key+".initrd")
+	p.Documents = r.filePaths(raw.Documents, key+".documents")
+	p.keys = r.profileKeys(raw)
 	for i := range raw.Args.Items {
 		r.template(&raw.Args.Items[i], fmt.Sprintf("%s.args[%d]", key, i))
 	}

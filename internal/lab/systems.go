@@ -46,12 +46,6 @@ func (r *resolver) profileMedium(e *entry[rawProfile], p *Profile) {
 	if strings.Contains(p.Tree, "{{") || p.Tree == "." {
 		r.fail(raw.Tree.spot, key+".tree", "%q is not a folder below appliance.files: want one like media/rocky9, without a template", p.Tree)
 	}
-	for i := range raw.Documents.Items {
-		if name := r.filePath(&raw.Documents.Items[i], fmt.Sprintf("%s.documents[%d]", key, i)); name != "" {
-			p.Documents = append(p.Documents, name)
-		}
-	}
-	p.keys = r.profileKeys(raw)
 	if p.Tree == "" || p.IPXE != "" {
 		return
 	}
