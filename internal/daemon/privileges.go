@@ -76,17 +76,27 @@ func letRead(gid int, labPath, files string) string {
 func unreadable(l *lab.Lab) (warnings lab.Problems) {
 	for _, p := range l.Profiles {
 		for _, f := range sent(p) {
-			if f.path == "" || strings.Contains(f.path, "{{") {
-				continue
-			}
-			name := filepath.Join(l.Appliance.Files, filepath.FromSlash(f.path))
+			name := filepath.Join(l.Appliance.Files, filepath.FromSlash(f.Text))
 			if err := open(name); errors.Is(err, fs.ErrPermission) {
-				warnings.Addf(p.PosOf(f.key), "profiles."+p.Name+"."+f.key, "%s may not be read by the daemon's user: what needs it is refused; %s", name, letRead(os.Getegid(), name, name))
+				warnings.Addf(p.PosOf(f.Key), "profiles."+p.Name+"."+f.Key, "%s may not be read by the daemon's user: what needs it is refused; %s", name, letRead(os.Getegid(), name, name))
 				warnings[len(warnings)-1].Path = name
 			}
 		}
 	}
 	return warnings
+}
+
+// sent returns the files that machines fetch as they are, and the folder of their medium, as far as the lab file tells.
+func sent(p *lab.Profile) (paths []lab.ProfilePath) {
+	if p.Tree != "" {
+		paths = append(paths, lab.ProfilePath{Key: "tree", Text: p.Tree})
+	}
+	for _, f := range p.Paths() {
+		if f.Sent && !strings.Contains(f.Text, "{{") {
+			paths = append(paths, f)
+		}
+	}
+	return paths
 }
 
 // readable reports whether the lab and its documents, which were all read before, can be read by who we are now. It opens
@@ -111,17 +121,6 @@ func open(name string) error {
 }
 
 func canRead(name string) bool { return open(name) == nil }
-
-// A sentFile is what a machine fetches as it is: a file, or the folder of a medium.
-type sentFile struct{ key, path string }
-
-func sent(p *lab.Profile) []sentFile {
-	files := []sentFile{{"tree", p.Tree}, {"kernel", p.Kernel}}
-	for i, name := range p.Initrd {
-		files = append(files, sentFile{fmt.Sprintf("initrd[%d]", i), name})
-	}
-	return append(files, sentFile{"rootfs", p.Rootfs}, sentFile{"image", p.Image})
-}
 
 // listenDHCP is segment.Listen; the error of a taken port names who holds it.
 func listenDHCP(iface string) (*segment.Socket, error) {

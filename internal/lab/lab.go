@@ -187,42 +187,6 @@ const (
 	LocalBootNone    LocalBoot = "none"    // DHCP gives no boot file
 )
 
-// A Profile is what a machine boots. Kernel, Initrd, Rootfs, Image, Config, Documents and IPXE are slash-separated paths
-// relative to Appliance.Files and may hold template actions; Tree is such a path without any.
-type Profile struct {
-	Pos         Pos
-	Name        string
-	OS          OS
-	Tree        string // folder of an unpacked installation medium; all of it is served
-	Kernel      string
-	Initrd      []string
-	Rootfs      string
-	Image       string
-	Args        []string // templates, appended to the recipe's kernel arguments
-	Config      string   // template of the path of the config document, itself a template
-	Documents   []string // more of the kind, served beside Config under their base names
-	ConfigReads int      // complete reads that one boot may make; 0: the recipe knows
-	InstallTo   string
-	Install     InstallMode
-	// InstallTimeout is how long an installer may say nothing before its machine counts as installed; 0: for ever.
-	InstallTimeout time.Duration
-	Chain          Chain
-	IPXE           string // a whole iPXE script as a template instead of kernel and initrd
-
-	keys map[string]Pos // where each key stands
-}
-
-// PosOf returns where a key of the profile stands, such as "kernel" or "args[1]"; Pos where it is not in the file.
-func (p *Profile) PosOf(key string) Pos {
-	if pos, ok := p.keys[key]; ok {
-		return pos
-	}
-	return p.Pos
-}
-
-// NetBoots reports whether there is anything to boot from the network: a profile may be of an image alone.
-func (p *Profile) NetBoots() bool { return p.Kernel != "" || p.IPXE != "" }
-
 // A Mirror is an archive that machines reach through the appliance, which keeps what was fetched.
 type Mirror struct {
 	Pos       Pos

@@ -25,11 +25,9 @@ type compiler struct {
 func usersOf(l *lab.Lab) map[*lab.Profile][]*lab.Host {
 	users := map[*lab.Profile][]*lab.Host{}
 	for _, p := range l.Profiles {
-		eachPath(p, func(_, text string, served bool) {
-			if rendered(text, served) {
-				users[p] = nil
-			}
-		})
+		if slices.ContainsFunc(p.Paths(), rendered) {
+			users[p] = nil
+		}
 	}
 	if len(users) == 0 {
 		return nil
@@ -43,43 +41,27 @@ func usersOf(l *lab.Lab) map[*lab.Profile][]*lab.Host {
 }
 
 // rendered reports whether a path has to be rendered for every host.
-func rendered(text string, served bool) bool {
-	return strings.Contains(text, "{{") && (served || mayBePublic(text))
-}
-
-// eachPath calls fn for every path of p with its key in the lab file and whether it is served.
-func eachPath(p *lab.Profile, fn func(key, text string, served bool)) {
-	fn("kernel", p.Kernel, true)
-	for _, initrd := range p.Initrd {
-		fn("initrd", initrd, true)
-	}
-	fn("rootfs", p.Rootfs, true)
-	fn("image", p.Image, true)
-	fn("config", p.Config, false)
-	for _, document := range p.Documents {
-		fn("documents", document, false)
-	}
-	fn("ipxe", p.IPXE, false)
+func rendered(f lab.ProfilePath) bool {
+	return strings.Contains(f.Text, "{{") && (f.Sent || mayBePublic(f.Text))
 }
 
 func (c *compiler) profile(p *lab.Profile) {
 	if p.Tree != "" && !slices.Contains(c.files.trees, p.Tree) {
 		c.files.trees = append(c.files.trees, p.Tree)
 	}
-	eachPath(p, func(key, text string, served bool) {
+	for _, f := range p.Paths() {
 		set := c.files.named
-		if !served {
+		if !f.Sent {
 			set = c.files.denied
-			c.secret(text)
+			c.secret(f.Text)
 		}
 		switch {
-		case text == "":
-		case !strings.Contains(text, "{{"):
-			c.add(set, p, key, text)
-		case rendered(text, served):
-			c.render(set, p, key, text)
+		case !strings.Contains(f.Text, "{{"):
+			c.add(set, p, f.Key, f.Text)
+		case rendered(f):
+			c.render(set, p, f.Key, f.Text)
 		}
-	})
+	}
 }
 
 var action = regexp.MustCompile(`\{\{.*?\}\}`)
@@ -112,7 +94,7 @@ func mayBePublic(text string) bool {
 func (c *compiler) add(set map[string]struct{}, p *lab.Profile, key, text string) bool {
 	name := path.Clean(text)
 	if !fs.ValidPath(name) || name == "." {
-		c.problems.Addf(p.Pos, "profiles."+p.Name+"."+key, "%q is not below the files folder: want a path relative to it", text)
+		c.problems.Addf(p.PosOf(key), "profiles."+p.Name+"."+key, "%q is not below the files folder: want a path relative to it", text)
 		return false
 	}
 	set[name] = struct{}{}
@@ -164,14 +146,14 @@ func (c *compiler) render(set map[string]struct{}, p *lab.Profile, key, text str
 	where := "profiles." + p.Name + "." + key
 	tmpl, err := template.New(where).Option("missingkey=error").Parse(text)
 	if err != nil {
-		c.problems.Addf(p.Pos, where, "%q is not a template: %v", text, err)
+		c.problems.Addf(p.PosOf(key), where, "%q is not a template: %v", text, err)
 		return
 	}
 	var b strings.Builder
 	for _, h := range distinct(c.users[p], text) {
 		b.Reset()
 		if err := tmpl.Execute(&b, dataOf(h)); err != nil {
-			c.problems.Addf(p.Pos, where, "%q does not render for host %s: %v", text, h.Name, err)
+			c.problems.Addf(p.PosOf(key), where, "%q does not render for host %s: %v", text, h.Name, err)
 			return
 		}
 		if !c.add(set, p, key, b.String()) {
@@ -189,12 +171,12 @@ func (c *compiler) renderGuests(set map[string]struct{}, tmpl *template.Template
 		for i, m := range []lab.MAC{{0x02, 0, 0, 0, 0, 1}, {0x52, 0x54, 0x11, 0x22, 0x33, 0x44}} {
 			guest := guestOf(pool, m, []netip.Addr{pool.Range.First, pool.Range.Last}[i])
 			if err := tmpl.Execute(&got[i], dataOf(guest)); err != nil {
-				c.problems.Addf(p.Pos, "profiles."+p.Name+"."+key, "%q does not render for guests of pool %s: %v", text, pool.Name, err)
+				c.problems.Addf(p.PosOf(key), "profiles."+p.Name+"."+key, "%q does not render for guests of pool %s: %v", text, pool.Name, err)
 				return
 			}
 		}
 		if got[0].String() != got[1].String() {
-			c.problems.Addf(p.Pos, "profiles."+p.Name+"."+key,
+			c.problems.Addf(p.PosOf(key), "profiles."+p.Name+"."+key,
 				"%q differs from guest to guest of pool %s: want a path that is the same for all of them", text, pool.Name)
 			return
 		}
