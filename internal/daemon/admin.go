@@ -70,10 +70,14 @@ func serverStates(l *lab.Lab, up bool) []api.Server {
 	for _, h := range l.Hypervisors {
 		machines = append(machines, h.URI)
 	}
+	var names []string
+	if a.DNS != "" {
+		names = append(names, a.DNS)
+	}
 	return []api.Server{
 		{Name: "dhcpd", Serving: up, Addrs: interfaces},
 		{Name: "tftpd", Serving: up, Addrs: []string{a.TFTP}},
-		{Name: "dnsd", Serving: up, Addrs: []string{a.DNS}},
+		{Name: "dnsd", Serving: up, Addrs: names},
 		{Name: "httpd", Serving: up, Addrs: []string{a.HTTP, a.Admin}},
 		{Name: "lbproxy", Serving: up, Addrs: listens},
 		{Name: "virt", Serving: up, Addrs: machines},

@@ -19,8 +19,8 @@ import (
 // servers.
 type sockets struct {
 	tftp      *net.UDPConn
-	dnsUDP    *net.UDPConn
-	dnsTCP    net.Listener
+	dnsUDP    []*net.UDPConn // none where appliance.dns is off
+	dnsTCP    []net.Listener
 	http      net.Listener
 	admin     net.Listener
 	adminUnix net.Listener
@@ -34,10 +34,7 @@ func openSockets(ctx context.Context, a lab.Appliance) (*sockets, error) {
 	var err error
 	s.tftp, err = listenUDP(ctx, a.TFTP)
 	add(describe(err, "tftp", "udp", a.TFTP))
-	s.dnsUDP, err = listenUDP(ctx, a.DNS)
-	add(describe(err, "dns", "udp", a.DNS))
-	s.dnsTCP, err = listenTCP(ctx, a.DNS)
-	add(describe(err, "dns", "tcp", a.DNS))
+	add(s.openDNS(ctx, a.DNS))
 	s.http, err = listenTCP(ctx, a.HTTP)
 	add(describe(err, "http", "tcp", a.HTTP))
 	s.admin, err = listenTCP(ctx, a.Admin)
@@ -49,6 +46,22 @@ func openSockets(ctx context.Context, a lab.Appliance) (*sockets, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// openDNS opens the ports of DNS, unless it is off.
+func (s *sockets) openDNS(ctx context.Context, address string) error {
+	if address == "" {
+		return nil
+	}
+	udp, errUDP := listenUDP(ctx, address)
+	if errUDP == nil {
+		s.dnsUDP = append(s.dnsUDP, udp)
+	}
+	tcp, errTCP := listenTCP(ctx, address)
+	if errTCP == nil {
+		s.dnsTCP = append(s.dnsTCP, tcp)
+	}
+	return errors.Join(describe(errUDP, "dns", "udp", address), describe(errTCP, "dns", "tcp", address))
 }
 
 // describe says which key of the lab file an address is from, and who holds the port.
@@ -103,7 +116,13 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 
 // close closes what is open; what a server has closed already stays closed.
 func (s *sockets) close() {
-	for _, c := range []io.Closer{s.tftp, s.dnsUDP, s.dnsTCP, s.http, s.admin, s.adminUnix} {
+	for _, c := range s.dnsUDP {
+		_ = c.Close()
+	}
+	for _, l := range s.dnsTCP {
+		_ = l.Close()
+	}
+	for _, c := range []io.Closer{s.tftp, s.http, s.admin, s.adminUnix} {
 		switch c := c.(type) {
 		case nil:
 		case *net.UDPConn:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 )
 
 // A task is one server, or the watcher.
@@ -36,9 +35,7 @@ func (d *Daemon) tasks(socks *sockets, watch *watcher) tasks {
 		{name: "mirror", run: d.mirrors.Run},
 		{name: "tftpd", run: func(ctx context.Context) error { return d.tftp.Serve(ctx, socks.tftp) }},
 		// Machines that go on booting elsewhere still want names, and renew their addresses last.
-		{name: "dnsd", run: func(ctx context.Context) error {
-			return d.dns.Serve(ctx, []*net.UDPConn{socks.dnsUDP}, []net.Listener{socks.dnsTCP})
-		}},
+		{name: "dnsd", run: func(ctx context.Context) error { return d.dns.Serve(ctx, socks.dnsUDP, socks.dnsTCP) }},
 		{name: "dhcpd", run: d.dhcp.Serve},
 		// Whoever asks how the stop goes gets an answer until the end.
 		{name: "admin", run: func(ctx context.Context) error { return d.admin.Serve(ctx, socks.admin, socks.adminUnix) }},

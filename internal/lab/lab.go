@@ -38,8 +38,8 @@ type Appliance struct {
 	HTTP        string // host:port of the boot plane
 	HTTPPort    uint16
 	TFTP        string
-	TFTPSingle  bool // answers leave from the port of TFTP itself
-	DNS         string
+	TFTPSingle  bool   // answers leave from the port of TFTP itself
+	DNS         string // empty: none
 	Admin       string // host:port of the people plane
 	AdminSocket string // absolute path
 	User        string // to drop to when started as root; "root": stay

@@ -3,6 +3,8 @@ package lab_test
 import (
 	"strings"
 	"testing"
+
+	"bootlab/internal/lab"
 )
 
 // TestBootFileBesideProfile: an option 67, as it comes along from another server's configuration, sends every machine that has a
@@ -37,5 +39,28 @@ func TestBootFileBesideProfile(t *testing.T) {
 				t.Errorf("warned of %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestDNSOff: who keeps a name server of their own is not told that this one is there.
+func TestDNSOff(t *testing.T) {
+	t.Parallel()
+	const text = `appliance: {dns: off}
+dns: {forward: [10.0.0.1]}
+networks:
+  a: {subnet: 10.0.0.0/24, address: 10.0.0.1}
+  b: {subnet: 10.0.1.0/24, address: 10.0.1.1, dns: [10.0.0.53]}
+balancers:
+  names: {listen: "10.0.0.1:53", backends: ["10.0.0.2:53"]}
+`
+	l := parse(t, text)
+	if a, b := l.Network("a").DNS, l.Network("b").DNS; len(a) > 0 || len(b) != 1 || l.Appliance.DNS != "" {
+		t.Errorf("name servers %v and %v, DNS at %q; want none, one and none", a, b, l.Appliance.DNS)
+	}
+	if len(l.Warnings) != 1 || l.Warnings[0].Key != "appliance.dns" {
+		t.Errorf("warnings %v, want one of dns that is not served", l.Warnings)
+	}
+	if _, err := lab.Parse("lab.yaml", []byte(head+"appliance: {dns: none}\n"), lab.Options{}); err == nil || !strings.Contains(err.Error(), "or 127.0.0.1:8080, or off") {
+		t.Errorf("a wrong word: %v", err)
 	}
 }

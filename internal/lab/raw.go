@@ -27,7 +27,7 @@ type rawAppliance struct {
 	HTTP        scalar[listen]             `yaml:"http" def:":8080" doc:"Boot plane: what machines fetch by HTTP."`
 	TFTP        scalar[listen]             `yaml:"tftp" def:":69" doc:"Boot plane by TFTP."`
 	TFTPSingle  scalar[flag]               `yaml:"tftp_single_port" def:"false" doc:"Answer TFTP from the port that was asked, not from one for each transfer: for machines behind NAT, a container's published port, or a firewall that knows no TFTP."`
-	DNS         scalar[listen]             `yaml:"dns" def:":53" doc:"DNS, UDP and TCP."`
+	DNS         scalar[listenOrOff]        `yaml:"dns" def:":53" doc:"DNS, UDP and TCP; off: none, where other name servers are to stay. Machines are then told those of their network's dns alone."`
 	Admin       scalar[listen]             `yaml:"admin" def:"127.0.0.1:9680" doc:"People plane: dashboard, API, /metrics, /healthz, /readyz."`
 	AdminSocket scalar[text]               `yaml:"admin_socket" def:"/run/bootlab/admin.sock" doc:"Unix socket that the command line uses."`
 	User        scalar[text]               `yaml:"user" def:"bootlab, where there is such a user" doc:"User to drop to once the sockets are open, when started as root. root: stay."`
@@ -44,7 +44,7 @@ type rawNetwork struct {
 	Interface scalar[text]                     `yaml:"interface" def:"none: reached through a DHCP relay" doc:"Interface that this network is served on."`
 	Address   scalar[addr4]                    `yaml:"address" def:"the interface's address inside subnet, else the ip of the host with role appliance" doc:"The appliance in this network."`
 	Router    scalar[addr4]                    `yaml:"router" def:"none" doc:"Default gateway (option 3)."`
-	DNS       scalars[addr4]                   `yaml:"dns" def:"[address]" doc:"Name servers (option 6)."`
+	DNS       scalars[addr4]                   `yaml:"dns" def:"[address]; none where appliance.dns is off" doc:"Name servers (option 6)."`
 	Search    scalars[domain]                  `yaml:"search" def:"[domain]" doc:"Search domains (option 119)."`
 	NTP       scalars[addr4]                   `yaml:"ntp" def:"none" doc:"Time servers (option 42)."`
 	MTU       scalar[count]                    `yaml:"mtu" def:"not sent" doc:"MTU in bytes (option 26), 576 to 65535."`

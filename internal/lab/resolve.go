@@ -198,7 +198,7 @@ func (r *resolver) appliance() {
 	a.HTTP = raw.HTTP.or(listen{text: ":8080"}).text
 	a.TFTP = raw.TFTP.or(listen{text: ":69"}).text
 	a.TFTPSingle = bool(raw.TFTPSingle.or(false))
-	a.DNS = raw.DNS.or(listen{text: ":53"}).text
+	a.DNS = raw.DNS.or(listenOrOff{listen{text: ":53"}}).text
 	a.Admin = raw.Admin.or(listen{text: defaultAdmin}).text
 	a.HTTPPort = 8080
 	if raw.HTTP.ok() {
@@ -368,6 +368,9 @@ func (r *resolver) sharedAddresses() {
 
 func (r *resolver) dns() {
 	raw, d := &r.raw.DNS, &r.lab.DNS
+	if r.lab.Appliance.DNS == "" && (raw.Forward.set() || raw.ForwardZones.set() || raw.Zones.set()) {
+		r.lab.Warnings.Addf(r.pos(r.raw.Appliance.DNS.spot), "appliance.dns", "is off, so nothing of dns is served")
+	}
 	d.Forward = values(raw.Forward, func(n nameserver) netip.AddrPort { return n.AddrPort })
 	d.Allow = values(raw.Allow, func(s source) netip.Prefix { return s.Prefix })
 	d.Transfer = values(raw.Transfer, func(s source) netip.Prefix { return s.Prefix })
@@ -390,7 +393,7 @@ func (r *resolver) dns() {
 func (r *resolver) forwardsToItself(l scalars[nameserver], key string) {
 	for i := range l.Items {
 		n := &l.Items[i]
-		if !n.ok() || n.V.Port() != r.listens(r.lab.Appliance.DNS).Port() {
+		if !n.ok() || r.lab.Appliance.DNS == "" || n.V.Port() != r.listens(r.lab.Appliance.DNS).Port() {
 			continue
 		}
 		for _, net := range r.lab.Networks {

@@ -188,7 +188,7 @@ func (r *resolver) applianceListens(b *Balancer) {
 	a := &r.lab.Appliance
 	for _, own := range []struct{ key, text string }{{"http", a.HTTP}, {"dns", a.DNS}, {"admin", a.Admin}} {
 		l := r.listens(own.text)
-		if l.Port() == b.Listen.Port() && sameAddr(l.Addr(), b.Listen.Addr()) {
+		if own.text != "" && l.Port() == b.Listen.Port() && sameAddr(l.Addr(), b.Listen.Addr()) {
 			r.failAt(b.Pos, balancerKey(b, "listen"), "%s is where the appliance listens (appliance.%s): want another address or port", b.Listen, own.key)
 		}
 	}

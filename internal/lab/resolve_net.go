@@ -195,7 +195,7 @@ func (r *resolver) addresses() {
 }
 
 func (r *resolver) servedFrom(e *entry[rawNetwork], n *Network, appliance netip.Addr) {
-	if !e.V.DNS.set() {
+	if !e.V.DNS.set() && r.lab.Appliance.DNS != "" {
 		n.DNS = []netip.Addr{appliance}
 	}
 	n.BaseURL = fmt.Sprintf("http://%s:%d", appliance, r.lab.Appliance.HTTPPort)

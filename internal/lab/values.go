@@ -351,6 +351,25 @@ func (listen) spec() spec {
 	return what("address to listen on, such as :8080 or 127.0.0.1:8080", `^([0-9.]+|\[[0-9A-Fa-f:.]+\])?:[0-9]{1,5}$`)
 }
 
+// A listenOrOff is a listen, or the word off, which has no text.
+type listenOrOff struct{ listen }
+
+func (v *listenOrOff) parse(s string) error {
+	if s == "off" {
+		return nil
+	}
+	if err := v.listen.parse(s); err != nil {
+		return fmt.Errorf("%w, or off", err)
+	}
+	return nil
+}
+
+func (listenOrOff) spec() spec {
+	s := what("address to listen on, such as :8080 or 127.0.0.1:8080, or off", `^(off|([0-9.]+|\[[0-9A-Fa-f:.]+\])?:[0-9]{1,5})$`)
+	s["type"] = []string{"string", "number", "boolean"} // what a YAML 1.1 reader makes of an unquoted off
+	return s
+}
+
 // cutPort splits host:port and [host]:port.
 func cutPort(s string) (host, port string, ok bool) {
 	i := strings.LastIndexByte(s, ':')

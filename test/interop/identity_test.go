@@ -78,6 +78,28 @@ func TestHostFromAPool(t *testing.T) {
 	}
 }
 
+// TestWithoutDNS: where another name server has port 53 of the appliance, bootlab does without, and tells no machine that it is one.
+func TestWithoutDNS(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "10.103.7")
+	l.replace(strings.Replace(l.text(), `dns: "10.103.7.1:53"`, "dns: off", 1))
+	theirs, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(10, 103, 7, 1), Port: 53})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	d := start(t, l)
+	ack := d.machine(t, "52:54:00:00:ff:26").wire(t).bind(mac("52:54:00:00:00:10"), with(55, "\x01\x03\x06"))
+	if v := ack.Options.Get(dhcpv4.OptionDomainNameServer); v != nil {
+		t.Errorf("it is told the name servers % x", v)
+	}
+	for _, s := range d.status().Servers {
+		if s.Name == "dnsd" && (len(s.Addrs) > 0 || !s.Serving) {
+			t.Errorf("dnsd says %+v", s)
+		}
+	}
+}
+
 // TestTwoCardsOfOneHost: whichever card a host boots from, it is that host, and the other card is not told off.
 func TestTwoCardsOfOneHost(t *testing.T) {
 	t.Parallel()
