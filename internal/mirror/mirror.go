@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -380,8 +381,9 @@ func (c *Cache) brokeOff(s *shelf, path string, err error) {
 // brief keeps an event small: strangers choose paths, and upstreams what they answer.
 func brief(err error) string {
 	const enough = 300
-	if s := err.Error(); len(s) <= enough {
+	s := err.Error()
+	if len(s) <= enough {
 		return s
 	}
-	return err.Error()[:enough] + "…"
+	return strings.ToValidUTF8(s[:enough], "") + "…"
 }

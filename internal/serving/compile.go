@@ -169,7 +169,7 @@ func (c *compiler) renderGuests(set map[string]struct{}, tmpl *template.Template
 	for _, pool := range c.poolsOf(p) {
 		var got [2]strings.Builder
 		for i, m := range []lab.MAC{{0x02, 0, 0, 0, 0, 1}, {0x52, 0x54, 0x11, 0x22, 0x33, 0x44}} {
-			guest := guestOf(pool, m, []netip.Addr{pool.Range.First, pool.Range.Last}[i])
+			guest := c.lab.Guest(pool, m, []netip.Addr{pool.Range.First, pool.Range.Last}[i])
 			if err := tmpl.Execute(&got[i], dataOf(guest)); err != nil {
 				c.problems.Addf(p.PosOf(key), "profiles."+p.Name+"."+key, "%q does not render for guests of pool %s: %v", text, pool.Name, err)
 				return
@@ -193,14 +193,6 @@ func (c *compiler) poolsOf(p *lab.Profile) (pools []*lab.Pool) {
 		}
 	}
 	return pools
-}
-
-// guestOf mirrors lab.Lab.MachineOf for a machine that is not known yet.
-func guestOf(p *lab.Pool, m lab.MAC, a netip.Addr) *lab.Host {
-	return &lab.Host{
-		Name: m.Hyphens(), FQDN: m.Hyphens(), MACs: []lab.MAC{m}, IP: a, Network: p.Network,
-		Role: "guest", Profile: p.Profile, Pool: p, Vars: map[string]any{},
-	}
 }
 
 // secrets denies the files that *_file keys name, where they stand below the files folder.
