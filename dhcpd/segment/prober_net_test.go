@@ -2,6 +2,7 @@ package segment
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -53,6 +54,20 @@ func askNow(t *testing.T, p *Prober, path Path, addr string, asker lab.MAC) (Res
 	}
 }
 
+// askSoon asks until the answer comes as soon as it should, and returns that one.
+func askSoon(t *testing.T, p *Prober, path Path, addr string, least, most time.Duration) (r Result) {
+	t.Helper()
+	netlab.Tries(t, 5, func(int) string {
+		p.Forget(ip(addr))
+		var took time.Duration
+		if r, took = askNow(t, p, path, addr, alice); least <= took && took <= most {
+			return ""
+		}
+		return fmt.Sprintf("%s: %+v after %s, want that after %s to %s", addr, r, took, least, most)
+	})
+	return r
+}
+
 // TestARPProbe: a host that has the address is found at once, its firewall notwithstanding; a free one takes 200 ms.
 func TestARPProbe(t *testing.T) {
 	netlab.Need(t, "root")
@@ -61,16 +76,15 @@ func TestARPProbe(t *testing.T) {
 	host.Run(t, "ip", "addr", "add", "10.77.0.50/24", "dev", "eth0")
 	host.Run(t, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/icmp_echo_ignore_all")
 	p, path := liveProber(t, open(t, seg.Bridge)), Path{Interface: seg.Bridge}
-	r, took := askNow(t, p, path, "10.77.0.50", alice)
-	if !r.Blocks(alice) || r.MAC != mac(t, "02:00:00:00:00:09") || took > 150*time.Millisecond {
-		t.Errorf("taken address: %+v after %s", r, took)
+	r := askSoon(t, p, path, "10.77.0.50", 0, 150*time.Millisecond)
+	if !r.Blocks(alice) || r.MAC != mac(t, "02:00:00:00:00:09") {
+		t.Errorf("taken address: %+v", r)
 	}
 	if r.Blocks(r.MAC) {
 		t.Error("the machine's own answer keeps it from its address")
 	}
-	r, took = askNow(t, p, path, "10.77.0.51", alice)
-	if r.State != Free || took < 190*time.Millisecond || took > time.Second {
-		t.Errorf("free address: %+v after %s", r, took)
+	if r = askSoon(t, p, path, "10.77.0.51", 190*time.Millisecond, time.Second); r.State != Free {
+		t.Errorf("free address: %+v", r)
 	}
 	r, _ = askNow(t, p, path, "10.77.0.1", alice) // the appliance's own: nobody else has it
 	if r.State != Free {
@@ -100,18 +114,22 @@ func TestSlowARP(t *testing.T) {
 		context.AfterFunc(ctx, func() { _ = ear.conn.Close() })
 		slowStack(ear, ifi.Index)
 	})
-	for addr, want := range map[string][2]time.Duration{
-		"10.77.0.50": {50 * time.Millisecond, 120 * time.Millisecond},
-		"10.77.0.60": {60 * time.Millisecond, 190 * time.Millisecond}, // answers the second question
+	for ten, want := range map[int][2]time.Duration{
+		5: {50 * time.Millisecond, 120 * time.Millisecond},
+		6: {60 * time.Millisecond, 190 * time.Millisecond}, // answers the second question
 	} {
-		r, took := askNow(t, p, Path{Interface: seg.Bridge}, addr, alice)
-		if !r.Blocks(alice) || r.MAC != bob || took < want[0] || took > want[1] {
-			t.Errorf("%s: %+v after %s, want after %s", addr, r, took, want)
-		}
+		netlab.Tries(t, 5, func(i int) string {
+			addr := fmt.Sprintf("10.77.0.%d%d", ten, i)
+			r, took := askNow(t, p, Path{Interface: seg.Bridge}, addr, alice)
+			if !r.Blocks(alice) || r.MAC != bob || took < want[0] || took > want[1] {
+				return fmt.Sprintf("%s: %+v after %s, want after %s", addr, r, took, want)
+			}
+			return ""
+		})
 	}
 }
 
-// slowStack answers for 10.77.0.50 after 50 ms, and for 10.77.0.60 only if asked twice.
+// slowStack answers for 10.77.0.50 to 59 after 50 ms, and for 10.77.0.60 to 69 only if asked twice.
 func slowStack(ear *tap, index int) {
 	buf := make([]byte, 128)
 	asked := map[netip.Addr]int{}
@@ -132,10 +150,10 @@ func slowStack(ear *tap, index int) {
 		answer := func() {
 			_ = ear.write(f[:], &unix.SockaddrLinklayer{Ifindex: index, Halen: 6, Addr: [8]byte(append([]byte{}, f[:8]...))})
 		}
-		switch {
-		case target == ip("10.77.0.50") && asked[target] == 1:
+		switch ten := target.As4()[3] / 10; {
+		case ten == 5 && asked[target] == 1:
 			time.AfterFunc(50*time.Millisecond, answer)
-		case target == ip("10.77.0.60") && asked[target] == 2:
+		case ten == 6 && asked[target] == 2:
 			answer()
 		}
 	}
@@ -191,14 +209,14 @@ func TestPingProbe(t *testing.T) {
 		cancel()
 		NewProber(ProberConfig{}, ProberDeps{Now: time.Now, Wanted: netip.Addr.IsValid}).Serve(ended, s) // one that served before
 		p, path := liveProber(t, s), Path{Interface: iface, Relay: true}
-		if r, took := askNow(t, p, path, "10.78.0.9", alice); r.State != InUse || took > 150*time.Millisecond {
-			t.Errorf("on %q: %+v after %s", iface, r, took)
+		if r := askSoon(t, p, path, "10.78.0.9", 0, 150*time.Millisecond); r.State != InUse {
+			t.Errorf("on %q: %+v", iface, r)
 		}
 		if r, _ := askNow(t, p, path, "10.78.0.10", alice); r.State != Free {
 			t.Errorf("on %q: free address: %+v", iface, r)
 		}
-		if r, took := askNow(t, p, path, "10.99.0.1", alice); r.State != Unknown || took > 50*time.Millisecond {
-			t.Errorf("on %q: no route: %+v after %s, want unknown at once", iface, r, took)
+		if r := askSoon(t, p, path, "10.99.0.1", 0, 50*time.Millisecond); r.State != Unknown {
+			t.Errorf("on %q: no route: %+v, want unknown", iface, r)
 		}
 		_ = s.Close() // one for any interface and one for this cannot be at the same time
 	}

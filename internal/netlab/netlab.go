@@ -108,6 +108,23 @@ func WaitFor(t testing.TB, what string, ok func() bool) {
 	}
 }
 
+// Tries measures something up to n times, until it is as it should be, and fails the test with the last complaint when it
+// never is: a busy machine is late now and then, a fault every time. Empty is no complaint.
+func Tries(t testing.TB, n int, try func(i int) (complaint string)) {
+	t.Helper()
+	for i := 1; ; i++ {
+		complaint := try(i)
+		switch {
+		case complaint == "":
+			return
+		case i == n:
+			t.Errorf("%s, at each of %d tries", complaint, n)
+			return
+		}
+		t.Logf("try %d: %s", i, complaint)
+	}
+}
+
 var serial atomic.Uint32
 
 // A Segment is a bridge in the test's own namespace.

@@ -28,10 +28,13 @@ func TestSquatters(t *testing.T) {
 	l.squatted(t, "02:00:00:00:ff:51", 100, 104)
 	d := start(t, l)
 	w := d.machine(t, "02:00:00:00:ff:50").wire(t)
-	began := time.Now()
-	if ack := w.bind(mac("52:54:00:00:00:10")); ack.YourIPAddr.String() != l.net+".10" || time.Since(began) > 100*time.Millisecond {
-		t.Errorf("a reserved machine got %s after %v", ack.YourIPAddr, time.Since(began))
-	}
+	netlab.Tries(t, 5, func(int) string {
+		began := time.Now()
+		if ack := w.bind(mac("52:54:00:00:00:10")); ack.YourIPAddr.String() != l.net+".10" || time.Since(began) > 100*time.Millisecond {
+			return fmt.Sprintf("a reserved machine got %s after %v", ack.YourIPAddr, time.Since(began))
+		}
+		return ""
+	})
 	var offer heard
 	d.until("the free address is found", func() bool {
 		var ok bool
