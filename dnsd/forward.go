@@ -82,7 +82,6 @@ func (f *forwarder) resolve(ctx context.Context, r *request) (*entry, error) {
 	a.key = string(key)
 	fl, leader := f.join(a.key)
 	if leader {
-		f.metrics.misses.Inc()
 		f.fly(ctx, a, fl)
 	}
 	select {
@@ -113,6 +112,11 @@ func (f *forwarder) fly(ctx context.Context, a ask, fl *flight) {
 		f.mu.Unlock()
 		close(fl.done)
 	}()
+	if fl.entry = f.cache.get(a.sig, []byte(a.key), f.now()); fl.entry != nil {
+		fl.err = nil // another flight landed between the caller's look into the cache and its turn
+		return
+	}
+	f.metrics.misses.Inc()
 	ctx, cancel := context.WithTimeout(ctx, f.total)
 	defer cancel()
 	start := f.now()

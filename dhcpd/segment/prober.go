@@ -63,6 +63,8 @@ const (
 	maxWaiters = 16
 	// againAfter is the part of the wait after which the question is repeated, for a frame that was lost.
 	againAfter = 3
+	// stalled is how late a turn is that was not late for want of a processor alone.
+	stalled = 20 * time.Millisecond
 )
 
 // NewProber returns a prober that knows nothing yet; see Serve and Run.
@@ -297,6 +299,7 @@ func (p *Prober) tick(now time.Time) time.Duration {
 // dueLocked repeats questions and takes out the probes whose wait is over.
 func (p *Prober) dueLocked(now time.Time) (ended []*probe) {
 	for _, pr := range p.probes {
+		pr.excuse(now, p.cfg.Wait)
 		if !now.Before(pr.until) {
 			p.concludeLocked(pr, now)
 			ended = append(ended, pr)
@@ -308,6 +311,18 @@ func (p *Prober) dueLocked(now time.Time) (ended []*probe) {
 		}
 	}
 	return ended
+}
+
+// excuse gives a probe more time if its turn comes so late that this process cannot have run: an answer may lie there
+// unread. After the second question it is as much as always, else enough to read.
+func (pr *probe) excuse(now time.Time, wait time.Duration) {
+	due, more := pr.until, wait/againAfter
+	if !pr.again.IsZero() {
+		due, more = pr.again, wait-wait/againAfter
+	}
+	if now.Sub(due) > stalled {
+		pr.until = now.Add(more)
+	}
 }
 
 // concludeLocked ends a probe whose wait is over.

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -47,7 +48,12 @@ func (w *fakeWire) times(a netip.Addr) []time.Time {
 // newProber runs a prober with a fake wire for both paths until the test ends. It must be called in a bubble.
 func newProber(t testing.TB, cfg ProberConfig) (*Prober, *fakeWire) {
 	t.Helper()
-	p := NewProber(cfg, ProberDeps{Now: time.Now, Wanted: netip.MustParsePrefix("10.77.0.0/16").Contains})
+	return newProberAt(t, cfg, time.Now)
+}
+
+func newProberAt(t testing.TB, cfg ProberConfig, now func() time.Time) (*Prober, *fakeWire) {
+	t.Helper()
+	p := NewProber(cfg, ProberDeps{Now: now, Wanted: netip.MustParsePrefix("10.77.0.0/16").Contains})
 	w := &fakeWire{asked: map[netip.Addr][]time.Time{}}
 	p.attach(here, w)
 	p.attach(there, w)
@@ -204,6 +210,42 @@ func TestSilenceInAFlood(t *testing.T) {
 		time.Sleep(300 * ms)
 		a.want(t, answer{State: Free, After: 200 * ms})
 	})
+}
+
+// TestStalledProcess: while the machine did not run the daemon for a moment (a guest that is not scheduled, a disk that
+// swaps) an answer may have come that is not read yet. That time is not taken for silence.
+func TestStalledProcess(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name     string
+		stall    time.Duration // when the process sleeps for 300 ms, of which this clock does not tell
+		answered time.Duration // 0: never
+		want     answer
+	}{
+		{"before the second question", 10 * ms, 100 * ms, answer{InUse, bob, 100 * ms}},
+		{"after it", 100 * ms, 210 * ms, answer{InUse, bob, 210 * ms}},
+		{"nobody is there", 100 * ms, 0, answer{State: Free, After: 200*ms + 200*ms/againAfter}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var slept atomic.Int64
+				p, w := newProberAt(t, ProberConfig{}, func() time.Time { return time.Now().Add(time.Duration(slept.Load())) })
+				a, addr := newAnswers(), ip("10.77.0.9")
+				p.Probe(here, addr, alice, a.done)
+				time.AfterFunc(tt.stall, func() { slept.Store(int64(300 * ms)) })
+				if tt.answered > 0 {
+					time.AfterFunc(tt.answered, func() { p.hear(addr, bob) })
+				}
+				time.Sleep(time.Second)
+				a.want(t, tt.want)
+				if n := len(w.times(addr)); n != 2 {
+					t.Errorf("asked %d times, want twice", n)
+				}
+			})
+		})
+	}
 }
 
 func TestProbeEndsWithRun(t *testing.T) {
