@@ -65,7 +65,7 @@ func BenchmarkSend(b *testing.B) {
 	netlab.Need(b, "root")
 	seg := netlab.NewSegment(b, "10.77.0.1/24")
 	s := open(b, seg.Bridge)
-	client := newClient(b, seg, "02:00:00:00:00:09")
+	client := seg.NewClient(b, "02:00:00:00:00:09")
 	run := func(args ...string) { netlab.Run(b, "ip", append([]string{"-n", client.Name}, args...)...) }
 	run("addr", "add", "10.77.0.9/24", "dev", "eth0")
 	netlab.Run(b, "ip", "neigh", "replace", "10.77.0.9", "lladdr", "02:00:00:00:00:09", "dev", seg.Bridge)

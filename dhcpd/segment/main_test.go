@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 
@@ -77,30 +76,7 @@ func pair(t testing.TB, seg *netlab.Segment, name string) {
 	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", name).Run() })
 	netlab.Run(t, "ip", "link", "set", name+"p", "master", seg.Bridge, "up")
 	netlab.Run(t, "ip", "link", "set", name, "up")
-	forwarding(t, name+"p")
-}
-
-// newClient is netlab's, whose port carries frames already: the kernel may take a second to notice that a link is up.
-func newClient(t testing.TB, seg *netlab.Segment, mac ...string) *netlab.Client {
-	t.Helper()
-	c := seg.NewClient(t, mac...)
-	forwarding(t, c.NIC)
-	up(t, c, "eth0")
-	return c
-}
-
-func up(t testing.TB, c *netlab.Client, iface string) {
-	t.Helper()
-	netlab.WaitFor(t, iface+" to be up", func() bool {
-		return strings.Contains(netlab.Run(t, "ip", "-n", c.Name, "link", "show", "dev", iface), "state UP")
-	})
-}
-
-func forwarding(t testing.TB, port string) {
-	t.Helper()
-	netlab.WaitFor(t, port+" to forward", func() bool {
-		return strings.Contains(netlab.Run(t, "bridge", "link", "show", "dev", port), "state forwarding")
-	})
+	netlab.AwaitUp(t, seg.Bridge, name, name+"p")
 }
 
 func script(t testing.TB, text string) string {

@@ -72,7 +72,7 @@ func askSoon(t *testing.T, p *Prober, path Path, addr string, least, most time.D
 func TestARPProbe(t *testing.T) {
 	netlab.Need(t, "root")
 	seg := netlab.NewSegment(t, "10.77.0.1/24")
-	host := newClient(t, seg, "02:00:00:00:00:09")
+	host := seg.NewClient(t, "02:00:00:00:00:09")
 	host.Run(t, "ip", "addr", "add", "10.77.0.50/24", "dev", "eth0")
 	host.Run(t, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/icmp_echo_ignore_all")
 	p, path := liveProber(t, open(t, seg.Bridge)), Path{Interface: seg.Bridge}
@@ -164,7 +164,7 @@ func TestPassiveLearning(t *testing.T) {
 	netlab.Need(t, "root", "arping", "bash")
 	seg := netlab.NewSegment(t, "10.77.0.1/24")
 	p := liveProber(t, open(t, seg.Bridge))
-	host := newClient(t, seg, "02:00:00:00:00:09")
+	host := seg.NewClient(t, "02:00:00:00:00:09")
 	host.Run(t, "ip", "addr", "add", "10.77.0.50/24", "dev", "eth0")
 	host.Run(t, "ip", "addr", "add", "10.77.0.51/24", "dev", "eth0")
 	host.Run(t, "arping", "-U", "-c", "1", "-I", "eth0", "-s", "10.77.0.50", "10.77.0.50")
@@ -190,7 +190,7 @@ func TestPassiveLearning(t *testing.T) {
 func TestPingProbe(t *testing.T) {
 	netlab.Need(t, "root")
 	seg := netlab.NewSegment(t, "10.77.0.1/24")
-	router, host := newClient(t, seg), newClient(t, seg)
+	router, host := seg.NewClient(t), seg.NewClient(t)
 	netlab.Run(t, "ip", "-n", host.Name, "link", "del", "eth0")
 	netlab.Run(t, "ip", "-n", router.Name, "link", "add", "far0", "type", "veth", "peer", "name", "eth0", "netns", host.Name)
 	router.Run(t, "ip", "addr", "add", "10.77.0.254/24", "dev", "eth0")
@@ -200,8 +200,8 @@ func TestPingProbe(t *testing.T) {
 	host.Run(t, "ip", "addr", "add", "10.78.0.9/24", "dev", "eth0")
 	host.Run(t, "ip", "link", "set", "eth0", "up")
 	host.Run(t, "ip", "route", "add", "default", "via", "10.78.0.1")
-	up(t, router, "far0")
-	up(t, host, "eth0")
+	router.AwaitUp(t, "far0")
+	host.AwaitUp(t, "eth0")
 	netlab.Run(t, "ip", "route", "add", "10.78.0.0/24", "via", "10.77.0.254")
 	for _, iface := range []string{"", seg.Bridge} {
 		s := open(t, iface)
@@ -227,7 +227,7 @@ func TestARPFlood(t *testing.T) {
 	netlab.Need(t, "root")
 	seg := netlab.NewSegment(t, "10.77.0.1/16")
 	pair(t, seg, "flood0")
-	host := newClient(t, seg)
+	host := seg.NewClient(t)
 	host.Run(t, "ip", "addr", "add", "10.77.99.9/16", "dev", "eth0")
 	p := liveProber(t, open(t, seg.Bridge))
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)

@@ -79,7 +79,7 @@ func TestRogue(t *testing.T) {
 			background(t, func(ctx context.Context) {
 				Watch(ctx, s, func(a netip.Addr) bool { return false }, seen.add)
 			})
-			rogue := newClient(t, seg, "02:00:00:00:00:66")
+			rogue := seg.NewClient(t, "02:00:00:00:00:66")
 			rogue.Run(t, "ip", "addr", "add", "10.77.0.254/24", "dev", "eth0")
 			begin(t, rogue)
 			found := discoverUntil(t, seg.Bridge)
@@ -223,7 +223,7 @@ func TestBulkDoesNotWake(t *testing.T) {
 	netlab.Need(t, "root", "bash")
 	seg := netlab.NewSegment(t, "10.77.0.1/24")
 	s := open(t, seg.Bridge)
-	client := newClient(t, seg)
+	client := seg.NewClient(t)
 	client.Run(t, "ip", "addr", "add", "10.77.0.9/24", "dev", "eth0")
 	l, err := net.Listen("tcp4", "10.77.0.1:0")
 	if err != nil {

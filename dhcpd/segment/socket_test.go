@@ -77,7 +77,7 @@ func TestRawReply(t *testing.T) {
 	seg := netlab.NewSegment(t, "10.77.0.1/24")
 	netlab.Run(t, "ip", "addr", "add", "10.78.0.1/24", "dev", seg.Bridge)
 	serveOne(t, seg.Bridge, open(t, seg.Bridge), "10.78.0.1", "10.78.0.9")
-	ask(t, newClient(t, seg), "ip=10.78.0.9")
+	ask(t, seg.NewClient(t), "ip=10.78.0.9")
 }
 
 func TestVLAN(t *testing.T) {
@@ -90,7 +90,7 @@ func TestVLAN(t *testing.T) {
 	netlab.Run(t, "ip", "link", "set", "vlan100", "up")
 	serveOne(t, seg.Bridge, open(t, seg.Bridge), "10.77.0.1", "10.77.0.9")
 	serveOne(t, "vlan100", open(t, "vlan100"), "10.79.0.1", "10.79.0.9")
-	client := newClient(t, seg)
+	client := seg.NewClient(t)
 	ask(t, client, "ip=10.77.0.9")
 	client.Run(t, "ip", "link", "set", "eth0", "down")
 	client.Run(t, "ip", "link", "set", "eth0", "name", "trunk")
@@ -148,7 +148,7 @@ func TestFlappingInterface(t *testing.T) {
 	serveOne(t, seg.Bridge, first, "10.77.0.1", "10.77.0.9")
 	netlab.Run(t, "ip", "link", "set", seg.Bridge, "down")
 	netlab.Run(t, "ip", "link", "set", seg.Bridge, "up")
-	client := newClient(t, seg)
+	client := seg.NewClient(t)
 	ask(t, client, "ip=10.77.0.9")
 	if first.Stale() {
 		t.Error("stale after down and up")
@@ -190,7 +190,7 @@ func TestInterfaceComesLater(t *testing.T) {
 	netlab.Run(t, "ip", "link", "add", seg.Bridge, "type", "bridge", "stp_state", "0", "forward_delay", "0")
 	netlab.Run(t, "ip", "addr", "add", "10.77.0.1/24", "dev", seg.Bridge)
 	netlab.Run(t, "ip", "link", "set", seg.Bridge, "up")
-	ask(t, newClient(t, seg), "ip=10.77.0.9")
+	ask(t, seg.NewClient(t), "ip=10.77.0.9")
 }
 
 // TestBridgeTakesAnotherMAC: without an address of its own a bridge has the lowest of its ports'.

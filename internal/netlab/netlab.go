@@ -165,20 +165,32 @@ func (s *Segment) NewClient(t testing.TB, mac ...string) *Client {
 		Run(t, "ip", "-n", c.Name, "link", "set", "eth0", "address", m)
 	}
 	Run(t, "ip", "-n", c.Name, "link", "set", "eth0", "up")
-	awaitUp(t, "ip", "-br", "link", "show", "dev", s.Bridge)
-	awaitUp(t, "ip", "-br", "link", "show", "dev", c.NIC)
-	awaitUp(t, "ip", "-n", c.Name, "-br", "link", "show", "dev", "eth0")
+	AwaitUp(t, s.Bridge, c.NIC)
+	c.AwaitUp(t, "eth0")
 	return c
 }
 
-// awaitUp waits until a link carries frames, which the kernel finds out a moment after it was set up: what is sent before is
-// lost, and a lost ARP request costs a second.
-func awaitUp(t testing.TB, show ...string) {
+// AwaitUp waits until links of the test's own namespace carry frames, which the kernel finds out a moment after they were set
+// up: what is sent before is lost, and a lost ARP request costs a second.
+func AwaitUp(t testing.TB, links ...string) {
 	t.Helper()
-	WaitFor(t, strings.Join(show, " ")+": UP", func() bool {
-		fields := strings.Fields(Run(t, show[0], show[1:]...))
-		return len(fields) > 1 && fields[1] == "UP"
-	})
+	awaitUp(t, links, "ip")
+}
+
+// AwaitUp is the same for links of the client.
+func (c *Client) AwaitUp(t testing.TB, links ...string) {
+	t.Helper()
+	awaitUp(t, links, "ip", "-n", c.Name)
+}
+
+func awaitUp(t testing.TB, links []string, ip ...string) {
+	t.Helper()
+	for _, link := range links {
+		WaitFor(t, link+" to carry frames", func() bool {
+			fields := strings.Fields(Run(t, ip[0], append(ip[1:], "-br", "link", "show", "dev", link)...))
+			return len(fields) > 1 && fields[1] == "UP"
+		})
+	}
 }
 
 // Command returns a command that will run inside the client's namespace.
