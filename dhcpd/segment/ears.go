@@ -118,6 +118,11 @@ func (w arpWire) ask(addr netip.Addr) error {
 	return w.sock.arp.write(f[:], to)
 }
 
+func (w arpWire) lost() bool {
+	stats, err := w.sock.arp.conn.Stats()
+	return err == nil && stats.Drops > 0
+}
+
 // icmpWire asks past relays.
 type icmpWire struct {
 	conn *ipv4.PacketConn
@@ -129,6 +134,9 @@ func (w icmpWire) ask(addr netip.Addr) error {
 	_, err := w.conn.WriteTo(f[:], nil, &net.IPAddr{IP: addr.AsSlice()})
 	return err
 }
+
+// lost is always false: what comes past relays is answers to our own questions, of which there are few.
+func (w icmpWire) lost() bool { return false }
 
 func (p *Prober) servePings(ctx context.Context, s *Socket) {
 	w := icmpWire{s.icmp, uint16(rand.Uint32())}

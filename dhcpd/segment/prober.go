@@ -38,12 +38,15 @@ type Path struct {
 // A wire sends a question about an address.
 type wire interface {
 	ask(addr netip.Addr) error
+	// lost reports whether the kernel had no room for what came since the last call.
+	lost() bool
 }
 
 // A probe is one address that is being asked about.
 type probe struct {
 	addr    netip.Addr
 	path    Path
+	since   time.Time
 	again   time.Time // to ask a second time; zero: done
 	until   time.Time
 	onCall  bool
@@ -170,7 +173,7 @@ func (p *Prober) askLocked(path Path, addr netip.Addr, now time.Time) *probe {
 	if w == nil || w.ask(addr) != nil {
 		return nil
 	}
-	pr := &probe{addr: addr, path: path, again: now.Add(p.cfg.Wait / againAfter), until: now.Add(p.cfg.Wait)}
+	pr := &probe{addr: addr, path: path, since: now, again: now.Add(p.cfg.Wait / againAfter), until: now.Add(p.cfg.Wait)}
 	p.probes[tableKey(addr)] = pr
 	p.rouse()
 	return pr
@@ -328,7 +331,10 @@ func (pr *probe) excuse(now time.Time, wait time.Duration) {
 // concludeLocked ends a probe whose wait is over.
 func (p *Prober) concludeLocked(pr *probe, now time.Time) {
 	p.endLocked(pr)
-	pr.deaf = !p.deaf[pr.path].Before(pr.until.Add(-p.cfg.Wait))
+	if w := p.wires[pr.path]; w != nil && w.lost() {
+		p.deaf[pr.path] = now
+	}
+	pr.deaf = !p.deaf[pr.path].Before(pr.since)
 	switch {
 	case pr.met:
 		p.found.Add(1)

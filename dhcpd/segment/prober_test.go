@@ -30,6 +30,14 @@ type fakeWire struct {
 	mu    sync.Mutex
 	asked map[netip.Addr][]time.Time
 	err   error
+	drops bool // since lost was called last
+}
+
+func (w *fakeWire) lost() (lost bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	lost, w.drops = w.drops, false
+	return lost
 }
 
 func (w *fakeWire) ask(a netip.Addr) error {
@@ -197,7 +205,7 @@ func TestProbesAreBounded(t *testing.T) {
 func TestSilenceInAFlood(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p, _ := newProber(t, ProberConfig{})
+		p, w := newProber(t, ProberConfig{})
 		for _, lost := range []time.Duration{0, 199 * ms} {
 			a := newAnswers()
 			time.AfterFunc(lost, func() { p.deafened(here) })
@@ -205,6 +213,16 @@ func TestSilenceInAFlood(t *testing.T) {
 			time.Sleep(300 * ms)
 			a.want(t, answer{After: 200 * ms})
 		}
+		// The kernel counts what it had no room for, and forgets it when it is asked: on behalf of both, who were asked about
+		// when it happened.
+		w.drops = true
+		b, c := newAnswers(), newAnswers()
+		p.Probe(here, ip("10.77.0.2"), alice, b.done)
+		time.Sleep(ms)
+		p.Probe(here, ip("10.77.0.3"), alice, c.done)
+		time.Sleep(300 * ms)
+		b.want(t, answer{After: 200 * ms})
+		c.want(t, answer{After: 201 * ms})
 		a := newAnswers()
 		p.Probe(here, ip("10.77.0.1"), alice, a.done)
 		time.Sleep(300 * ms)
