@@ -3,6 +3,8 @@ package httpd
 import (
 	"cmp"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Limits bound what one connection may cost. The zero value means the defaults.
@@ -11,6 +13,8 @@ type Limits struct {
 	Idle   time.Duration // between two requests of a connection; default 60 s
 	Stall  time.Duration // without a byte of progress until a transfer is given up; default 60 s
 	Drain  time.Duration // for transfers under way when the server stops; default 30 s
+
+	Connections int // open at one time; default 4096, or a quarter of the process's descriptors if that is less
 }
 
 const (
@@ -24,5 +28,17 @@ func (l Limits) withDefaults() Limits {
 		Idle:   cmp.Or(l.Idle, time.Minute),
 		Stall:  cmp.Or(l.Stall, time.Minute),
 		Drain:  cmp.Or(l.Drain, 30*time.Second),
+
+		Connections: cmp.Or(l.Connections, maxConnections()),
 	}
+}
+
+// maxConnections leaves descriptors to the other servers, where the process has few.
+func maxConnections() int {
+	const most = 4096
+	var files unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) != nil {
+		return most
+	}
+	return int(min(most, max(files.Cur/4, 1)))
 }

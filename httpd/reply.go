@@ -1,10 +1,8 @@
 package httpd
 
 import (
-	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"time"
@@ -158,27 +156,6 @@ func (w *reply) fail(err error) error {
 		w.err = err
 	}
 	return err
-}
-
-// A link is a connection, for the handlers of its requests, which come one after the other.
-type link struct {
-	conn  *net.TCPConn // nil: not one of ours, as in a test
-	again time.Time    // when the deadline of writes is to be set again
-}
-
-type linkKey struct{}
-
-// withLink keeps a request's connection within reach of its reply: net/http has no other way to it.
-func withLink(ctx context.Context, c net.Conn) context.Context {
-	conn, _ := c.(*net.TCPConn)
-	return context.WithValue(ctx, linkKey{}, &link{conn: conn})
-}
-
-func linkOf(q *http.Request) *link {
-	if l, ok := q.Context().Value(linkKey{}).(*link); ok {
-		return l
-	}
-	return &link{}
 }
 
 // cork lets the kernel send full segments only (TCP_CORK) until the function that it returns is called: each call of

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -25,6 +26,7 @@ type binding struct {
 type runner struct {
 	limits Limits
 	log    *slog.Logger
+	cut    prometheus.Counter // connections that were cut for want of room
 }
 
 // run serves until ctx ends, lets transfers finish for Limits.Drain, closes what is left and waits for its handlers. It
@@ -32,9 +34,10 @@ type runner struct {
 func (r runner) run(ctx, base context.Context, bindings []binding) error {
 	var open sync.WaitGroup
 	var servers []*http.Server
+	crowd := newCrowd(r.limits.Connections, r.cut)
 	group, ctx := errgroup.WithContext(ctx)
 	for _, b := range bindings {
-		s := r.server(base, b.handler, &open)
+		s := r.server(base, b.handler, crowd, &open)
 		servers = append(servers, s)
 		group.Go(func() error {
 			if err := s.Serve(b.listener); !errors.Is(err, http.ErrServerClosed) {
@@ -50,7 +53,7 @@ func (r runner) run(ctx, base context.Context, bindings []binding) error {
 	return err
 }
 
-func (r runner) server(base context.Context, h http.Handler, open *sync.WaitGroup) *http.Server {
+func (r runner) server(base context.Context, h http.Handler, crowd *crowd, open *sync.WaitGroup) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	return &http.Server{
@@ -61,12 +64,13 @@ func (r runner) server(base context.Context, h http.Handler, open *sync.WaitGrou
 		Protocols:         protocols,
 		ErrorLog:          slog.NewLogLogger(r.log.Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return base },
-		ConnContext:       withLink,
-		ConnState: func(_ net.Conn, state http.ConnState) {
+		ConnContext:       crowd.enter,
+		ConnState: func(conn net.Conn, state http.ConnState) {
 			switch state {
 			case http.StateNew:
 				open.Add(1)
 			case http.StateClosed, http.StateHijacked:
+				crowd.leave(conn)
 				open.Done()
 			}
 		},
@@ -77,6 +81,7 @@ func (r runner) server(base context.Context, h http.Handler, open *sync.WaitGrou
 // the rest of a body even where no handler reads it: a connection that never keeps its promise would stay for ever.
 func (r runner) awaitBodies(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		defer linkOf(q).answering()()
 		if q.Body != http.NoBody {
 			control := http.NewResponseController(w)
 			_ = control.SetReadDeadline(time.Now().Add(r.limits.Stall))

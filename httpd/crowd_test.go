@@ -1,0 +1,92 @@
+package httpd_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"bootlab/httpd"
+)
+
+// from connects from an address of this machine, 127.0.0.N.
+func (w *world) from(t *testing.T, n byte) net.Conn {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, n)}}
+	c, err := d.DialContext(t.Context(), "tcp", w.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// begun asks for a file and reads the head of the answer.
+func begun(t *testing.T, c net.Conn, path string) *http.Response {
+	t.Helper()
+	fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path)
+	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatalf("ask for %s: %v", path, err)
+	}
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	return resp
+}
+
+// isCut fails unless the server closes the connection.
+func isCut(t *testing.T, what string, c net.Conn) {
+	t.Helper()
+	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%s is not hung up on", what)
+	}
+}
+
+// TestSilentConnectionsMakeRoom: who holds many connections and asks nothing keeps nobody out, and no download is cut for it.
+func TestSilentConnectionsMakeRoom(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, httpd.Limits{Connections: 4}, map[string][]byte{"images/vmlinuz": image(big), "public/a": []byte("a")})
+	download := begun(t, w.from(t, 3), "/files/images/vmlinuz")
+	waiting := w.from(t, 1)
+	silent := []net.Conn{w.from(t, 2), w.from(t, 2)}
+	begun(t, w.from(t, 4), "/files/public/a")
+	isCut(t, "the older one of an address that has two", silent[0])
+	begun(t, w.from(t, 5), "/files/public/a")
+	isCut(t, "the one that has waited for longest, as all have one", waiting)
+	if n, err := io.Copy(io.Discard, download.Body); err != nil || n != big {
+		t.Errorf("the download ended after %d bytes: %v", n, err)
+	}
+	want := strings.NewReader(`
+		# HELP bootlab_httpd_connections_cut_total HTTP connections closed to make room for others.
+		# TYPE bootlab_httpd_connections_cut_total counter
+		bootlab_httpd_connections_cut_total{plane="boot"} 2
+`)
+	if err := testutil.GatherAndCompare(w.reg, want, httpd.MetricCut); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestStalledDownloadsMakeRoom: where everybody is being answered, the address that has most gives way, and gets no more.
+func TestStalledDownloadsMakeRoom(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, httpd.Limits{Connections: 2}, map[string][]byte{"images/vmlinuz": image(big)})
+	stalled := []*http.Response{begun(t, w.from(t, 2), "/files/images/vmlinuz"), begun(t, w.from(t, 2), "/files/images/vmlinuz")}
+	another := w.from(t, 2)
+	isCut(t, "the third of an address that has two", another)
+	good := begun(t, w.from(t, 1), "/files/images/vmlinuz")
+	if n, err := io.Copy(io.Discard, stalled[0].Body); err == nil {
+		t.Errorf("the older of the stalled downloads is whole: %d bytes", n)
+	}
+	if n, err := io.Copy(io.Discard, good.Body); err != nil || n != big {
+		t.Errorf("the newcomer's download ended after %d bytes: %v", n, err)
+	}
+}
