@@ -372,6 +372,7 @@ func TestFollow(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("Follow: %v", err)
 	}
+	<-h.unfollowed
 	if told := h.told(); !slices.Equal(told, []string{"follow master-1", "unfollow master-1"}) {
 		t.Errorf("told %q", told)
 	}

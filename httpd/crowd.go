@@ -16,7 +16,8 @@ import (
 // A crowd is the connections that one plane has open, Limits.Connections at most: each takes some 20 KiB and a descriptor,
 // of which one client can open tens of thousands in a second. When there is no room, a newcomer takes the place of one that
 // waits for a request, of the address that has most of them, the longest first. Where all are being answered, the address
-// that has most loses its oldest; if that is the newcomer's own, the newcomer is turned away.
+// that has most loses its oldest; if that is the newcomer's own, the newcomer is turned away. Of many only some are looked
+// at, by lot: in a flood that is as good, and to look at all would be what a flood wants.
 type crowd struct {
 	most int
 	cut  prometheus.Counter
@@ -25,6 +26,8 @@ type crowd struct {
 	open   map[net.Conn]*link
 	byAddr map[netip.Addr]int
 }
+
+const maxLooks = 64
 
 func newCrowd(most int, cut prometheus.Counter) *crowd {
 	return &crowd{most: most, cut: cut, open: map[net.Conn]*link{}, byAddr: map[netip.Addr]int{}}
@@ -78,7 +81,11 @@ func (c *crowd) add(conn net.Conn, l *link) (victim net.Conn) {
 func (c *crowd) victimLocked(newcomer net.Conn) net.Conn {
 	victim := newcomer
 	best := place{busy: true, of: c.byAddr[c.open[newcomer].addr]}
-	for conn, l := range c.open {
+	looks := maxLooks
+	for conn, l := range c.open { // begins somewhere else each time
+		if looks--; looks < 0 {
+			break
+		}
 		p := place{busy: l.busy.Load(), of: c.byAddr[l.addr], since: l.since.Load()}
 		if conn != newcomer && p.compare(best) < 0 {
 			victim, best = conn, p

@@ -42,6 +42,8 @@ type house struct {
 	reloadErr error
 	news      chan event.Event
 
+	unfollowed chan string // the host of each reader that left, once it is noted
+
 	mu   sync.Mutex
 	done []string
 }
@@ -92,7 +94,7 @@ func (h *house) Follow(ctx context.Context, host string) (<-chan event.Event, er
 		return nil, unknown(host)
 	}
 	h.note("follow %s", host)
-	context.AfterFunc(ctx, func() { h.note("unfollow %s", host) })
+	context.AfterFunc(ctx, func() { h.note("unfollow %s", host); h.unfollowed <- host })
 	return h.news, nil
 }
 
@@ -148,7 +150,7 @@ func newHouse() *house {
 	last := boots[1].Events[len(boots[1].Events)-1]
 	ok := boots[0].Events[len(boots[0].Events)-1]
 	ok.At = at(-90 * time.Second)
-	h := &house{news: make(chan event.Event), boots: boots}
+	h := &house{news: make(chan event.Event), unfollowed: make(chan string, 16), boots: boots}
 	h.status = api.Status{
 		Lab: "openshift-upi", Version: "v0.1.0", Generation: 7, Started: at(-50 * time.Hour),
 		Reload: api.Reload{At: at(-3 * time.Minute), Generation: 7, Detail: "2 hosts added"},
