@@ -125,7 +125,7 @@ func (b Builder) Build() (*Options, error) {
 	add(optRouter, always, addrs(b.Router))
 	add(optDNS, always, addrs(b.DNS...))
 	if len(b.Routes) > 0 {
-		routes := encodeRoutes(b.Routes, b.Router)
+		routes := encodeRoutes(b.Routes, b.gateway())
 		add(optRoutes, osToo, routes)
 		add(optMSRoutes, onRequest, routes)
 	}
@@ -135,6 +135,17 @@ func (b Builder) Build() (*Options, error) {
 	add(optNTP, onRequest, addrs(b.NTP...))
 	add(optSearch, onRequest, encodeSearch(b.Search))
 	return newOptions(list, b.Custom), nil
+}
+
+// gateway is the router that goes along with routes: of an authored option 3 the first.
+func (b Builder) gateway() netip.Addr {
+	router := b.Router
+	for _, c := range b.Custom {
+		if c.Code == optRouter && len(c.Data) >= 4 {
+			router = netip.AddrFrom4([4]byte(c.Data))
+		}
+	}
+	return router
 }
 
 func newOptions(list []encoded, custom []lab.Option) *Options {

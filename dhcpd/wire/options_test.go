@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -155,4 +156,16 @@ func FuzzSearch(f *testing.F) {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	})
+}
+
+// TestAuthoredRouter: systems that take routes (121) pass option 3 over, so the author's router is the default route there, too.
+func TestAuthoredRouter(t *testing.T) {
+	t.Parallel()
+	routes := []lab.Route{{To: netip.MustParsePrefix("10.0.0.0/8"), Via: netip.MustParseAddr("192.168.16.101")}}
+	o := build(t, Builder{Router: netip.MustParseAddr("192.168.16.254"), Routes: routes, Custom: []lab.Option{{Code: 3, Data: []byte{192, 168, 16, 253, 192, 168, 16, 252}}}})
+	a := Reply{Req: parsed(t, message(t, Discover, networkd)), Kind: Offer, Options: o}
+	p := decode(t, a.Append(nil))
+	if got, want := fmt.Sprint(p.Router(), p.ClasslessStaticRoute()), "[192.168.16.253 192.168.16.252] [route to 10.0.0.0/8 via 192.168.16.101 route to 0.0.0.0/0 via 192.168.16.253]"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
 }

@@ -147,6 +147,7 @@ func networkOptionKey(code uint64) string {
 	return hostOptionKey(code)
 }
 
+// hostOptionKey is for hosts and pools: router, name servers and the like have keys of their own in networks alone.
 func hostOptionKey(code uint64) string {
 	switch code {
 	case 1:

@@ -23,7 +23,7 @@ func (r *resolver) pool(e *entry[rawPool], n *Network) *Pool {
 	r.identName(e.spot, key, e.Name)
 	p := &Pool{
 		Pos: r.pos(e.spot), Name: e.Name, Network: n, Range: raw.Range.V,
-		Routes: r.routes(&raw.Routes, key), Options: r.options(&raw.Options, key, networkOptionKey),
+		Routes: r.routes(&raw.Routes, key), Options: r.options(&raw.Options, key, hostOptionKey),
 		Lease: r.lease(&raw.Lease, n.Lease, key), PerPort: int(raw.PerPort.or(0)),
 		MACs: criteria(r, &raw.MAC, key+".mac"), Archs: criteria(r, &raw.Arch, key+".arch"),
 		VendorClasses: criteria(r, &raw.VendorClass, key+".vendor_class"), UserClasses: criteria(r, &raw.UserClass, key+".user_class"),
