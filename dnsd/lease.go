@@ -13,7 +13,7 @@ type Leases interface {
 	// NameOf returns the host name that the client at an address sent, as it sent it; of a host of the lab its own, whole, with a dot
 	// at the end.
 	NameOf(addr netip.Addr) (string, bool)
-	// AddrOf returns the address of the client that sent a host name of which HostLabel makes that name. It is called for
+	// AddrOf returns the address of the client that sent a host name of which hostLabel makes that name. It is called for
 	// every name that the lab's domain does not hold, so it must not search long.
 	AddrOf(name string) (netip.Addr, bool)
 	// AddrOfNIC returns the address that a machine holds.
@@ -70,7 +70,7 @@ func (r *request) leaseName(m match, leases Leases, addr netip.Addr) bool {
 	}
 	called, ok := leases.NameOf(addr)
 	if !strings.HasSuffix(called, ".") {
-		label := HostLabel(called)
+		label := hostLabel(called)
 		ok, called = ok && label != "", label+"."+r.t.domainText
 	}
 	if !ok {
@@ -94,9 +94,9 @@ func (r *request) fromLease() {
 	}
 }
 
-// HostLabel makes a label of what a DHCP client calls itself: its first label, in lower case, of letters, digits and inner
+// hostLabel makes a label of what a DHCP client calls itself: its first label, in lower case, of letters, digits and inner
 // hyphens. It returns "" if nothing is left. Leases compare by it, so that the name in a PTR is one that has an address.
-func HostLabel(s string) string {
+func hostLabel(s string) string {
 	s, _, _ = strings.Cut(strings.ToLower(s), ".")
 	s = strings.Map(func(c rune) rune {
 		switch {

@@ -163,8 +163,8 @@ func TestHostLabel(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{"Laptop": "laptop", "a.b": "a", "my pc": "my-pc", "-x-": "x", "ü": "", "": "",
 		strings.Repeat("a", 70): strings.Repeat("a", 63), "x\x00y": "xy", "*": ""} {
-		if got := HostLabel(in); got != want {
-			t.Errorf("HostLabel(%q) = %q, want %q", in, got, want)
+		if got := hostLabel(in); got != want {
+			t.Errorf("hostLabel(%q) = %q, want %q", in, got, want)
 		}
 	}
 }

@@ -281,7 +281,7 @@ func (a *Admin) routes(why trust) http.Handler {
 		ErrorLog: slog.NewLogLogger(a.deps.Log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError,
 	}).ServeHTTP))
 	a.apiRoutes(mux, why)
-	a.pageRoutes(mux, why)
+	a.pageRoutes(mux)
 	return mux
 }
 

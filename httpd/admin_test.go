@@ -29,7 +29,7 @@ import (
 // TestAdminAsStranger asks with curl for every route over TCP: without the token, with a wrong one and with the right one.
 func TestAdminAsStranger(t *testing.T) {
 	t.Parallel()
-	h := newHall(t, nil)
+	h := newHall(t)
 	routes := []struct {
 		method, path string
 		open         bool   // needs no token
@@ -193,7 +193,7 @@ func TestReadyz(t *testing.T) {
 // TestLogin logs in with curl's cookie jar, acts, and logs out.
 func TestLogin(t *testing.T) {
 	t.Parallel()
-	h := newHall(t, nil)
+	h := newHall(t)
 	jar := filepath.Join(t.TempDir(), "jar")
 	header, body := curl(t, "-c", jar, "-d", "token=wrong-wrong-wrong-wrong", h.url+"/login")
 	if !strings.Contains(header, " 403 ") || !strings.Contains(body, "That is not the token.") {
@@ -303,7 +303,7 @@ func socketClient(t *testing.T, h *hall) *api.Client {
 // TestClientRoundTrip asks everything by the typed client, over the socket and over TCP.
 func TestClientRoundTrip(t *testing.T) {
 	t.Parallel()
-	h := newHall(t, nil)
+	h := newHall(t)
 	tcp, err := api.NewClient(h.url, adminToken)
 	if err != nil {
 		t.Fatal(err)
@@ -355,7 +355,7 @@ func same[T any](t *testing.T, want T) func(T, error) {
 // TestFollow reads events as they happen, by the client and by curl, and ends when the daemon does.
 func TestFollow(t *testing.T) {
 	t.Parallel()
-	h := newHall(t, nil)
+	h := newHall(t)
 	got := make(chan event.Event)
 	ended := make(chan error, 1)
 	go func() {
@@ -381,7 +381,7 @@ func TestFollow(t *testing.T) {
 // TestFollowStopsByItself ends a stream when its reader is told so or has had enough.
 func TestFollowStopsByItself(t *testing.T) {
 	t.Parallel()
-	h := newHall(t, nil)
+	h := newHall(t)
 	enough := errors.New("enough")
 	go func() { h.news <- event.Event{Kind: event.DHCPAck} }()
 	if err := socketClient(t, h).Follow(t.Context(), "a", func(event.Event) error { return enough }); !errors.Is(err, enough) {
@@ -396,7 +396,7 @@ func TestFollowStopsByItself(t *testing.T) {
 // TestStreamIsFlushed reads the raw stream: each event is there before the next.
 func TestStreamIsFlushed(t *testing.T) {
 	t.Parallel()
-	h := newHall(t, nil)
+	h := newHall(t)
 	req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, h.url+"/api/v1/timeline/master-1?follow=1", nil)
 	req.Header.Set("Authorization", "Bearer "+adminToken)
 	resp, err := http.DefaultClient.Do(req)

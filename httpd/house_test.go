@@ -263,9 +263,9 @@ func newAdmin(t testing.TB, h *house, logs *logBuffer, change func(*httpd.AdminD
 	return a
 }
 
-func newHall(t testing.TB, change func(*httpd.AdminDeps)) *hall {
+func newHall(t testing.TB) *hall {
 	t.Helper()
-	return newHallOf(t, newHouse(), change)
+	return newHallOf(t, newHouse(), nil)
 }
 
 // newHallOf opens the admin plane of a house, which must not change any more.

@@ -47,7 +47,7 @@ func parsePages(now func() time.Time) (*template.Template, error) {
 	}).ParseFS(embedded, "pages/*.html")
 }
 
-func (a *Admin) pageRoutes(mux *http.ServeMux, why trust) {
+func (a *Admin) pageRoutes(mux *http.ServeMux) {
 	mux.Handle("/{$}", a.only(http.MethodGet, a.overview))
 	mux.Handle("/hosts/{host}", a.only(http.MethodGet, a.hostPage))
 	mux.Handle("GET /login", http.RedirectHandler("/", http.StatusSeeOther))

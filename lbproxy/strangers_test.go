@@ -75,9 +75,9 @@ http {
 	return []string{"-p", dir, "-c", file}
 }
 
-func startNginx(t testing.TB, at netip.AddrPort, server string) *exec.Cmd {
+func startNginx(t testing.TB, at netip.AddrPort, server string) {
 	t.Helper()
-	return start(t, exec.Command("nginx", nginx(t, server)...), at)
+	start(t, exec.Command("nginx", nginx(t, server)...), at)
 }
 
 func startHAProxy(t testing.TB, at netip.AddrPort, sections string) {

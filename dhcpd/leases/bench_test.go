@@ -41,11 +41,11 @@ func benchBook(b testing.TB) (*Book, *clock) {
 }
 
 // fill gives n machines a lease as real ones have it: a client id of 7 bytes, a host name of 10.
-func fill(t testing.TB, b *Book, p *Pool, from, n int, now time.Time) {
+func fill(t testing.TB, b *Book, p *Pool, n int, now time.Time) {
 	changes := make([]*Change, 0, 400)
-	for i := from; i < from+n; i++ {
+	for i := range n {
 		changes = append(changes, benchChange(p, i, now))
-		if len(changes) == cap(changes) || i == from+n-1 {
+		if len(changes) == cap(changes) || i == n-1 {
 			b.Commit(context.Background(), changes)
 			for _, c := range changes {
 				if c.Err != nil {
@@ -72,7 +72,7 @@ func benchLeases(b testing.TB, n, addrs int) (*Book, *Pool, *clock) {
 	book, c := benchBook(b)
 	p := benchPool(addrs)
 	book.Serve(p)
-	fill(b, book, p, 0, n, c.now())
+	fill(b, book, p, n, c.now())
 	return book, p, c
 }
 
@@ -256,7 +256,7 @@ func TestMemory(t *testing.T) {
 		book, c := benchBook(t)
 		book.Serve(p)
 		before, rss := heap(), resident()
-		fill(t, book, p, 0, n, c.now())
+		fill(t, book, p, n, c.now())
 		book.committer = committer{}
 		after, rss2 := heap(), resident()
 		per := float64(after-before) / float64(n)
@@ -336,7 +336,7 @@ func BenchmarkServe(b *testing.B) {
 			sizes(b, func(b *testing.B, n int) {
 				book, c := benchBook(b)
 				all := benchPool(n)
-				fill(b, book, all, 0, n, c.now())
+				fill(b, book, all, n, c.now())
 				other := NewPool(addrOf(all.first), addrOf(all.first+uint32(n)-1), func(a netip.Addr) bool { return a == addrOf(all.first) })
 				if kind == "resize" {
 					other = benchPool(n + 1)
@@ -355,7 +355,7 @@ func BenchmarkOpen(b *testing.B) {
 	sizes(b, func(b *testing.B, n int) {
 		s := storetest.Memory()
 		c := &clock{t: time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)}
-		fill(b, openBook(b, s, c.now), benchPool(n), 0, n, c.now())
+		fill(b, openBook(b, s, c.now), benchPool(n), n, c.now())
 		for b.Loop() {
 			openBook(b, s, c.now)
 		}

@@ -38,8 +38,8 @@ func (b *Book) wheelRemoveLocked(i uint32) {
 }
 
 // advanceLocked turns the wheel to now, but looks at no more than budget entries: a boot storm's leases end within the
-// same seconds, and no packet shall wait for all of them. It reports whether it is done.
-func (b *Book) advanceLocked(now uint32, budget int) bool {
+// same seconds, and no packet shall wait for all of them.
+func (b *Book) advanceLocked(now uint32, budget int) {
 	w := &b.wheel
 	switch {
 	case now < w.swept: // the clock was set back
@@ -53,7 +53,7 @@ func (b *Book) advanceLocked(now uint32, budget int) bool {
 		}
 		for w.cursor != 0 {
 			if budget == 0 {
-				return false
+				return
 			}
 			budget--
 			i := w.cursor
@@ -67,5 +67,4 @@ func (b *Book) advanceLocked(now uint32, budget int) bool {
 		}
 		w.swept++
 	}
-	return true
 }

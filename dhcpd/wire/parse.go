@@ -40,9 +40,6 @@ func (e ParseError) Error() string { return "parse DHCP packet: " + string(e) }
 // Label returns the error as a metric's label.
 func (e ParseError) Label() string { return string(e) }
 
-// ParseErrors returns all errors of Parse.
-func ParseErrors() []ParseError { return []ParseError{ErrShort, ErrNotRequest, ErrHardware, ErrHops} }
-
 // Parse reads a packet into r, forgetting what was there. The error is a ParseError, and r is then of no use.
 //
 // It takes what real servers take. A packet may end without option 255, and an option that is cut short ends the options

@@ -133,7 +133,7 @@ func (r *resolver) addressRecords(pos Pos, name, source string, addrs ...netip.A
 
 // pointer adds a PTR record, in a derived zone of the /24 or the /64 around a where no network has brought one along.
 func (r *resolver) pointer(pos Pos, a netip.Addr, target, source string) {
-	name := ReverseName(a)
+	name := reverseName(a)
 	rec := Record{Name: name, Type: "PTR", Target: target, Source: source}
 	z := r.zones[parent(name)]
 	if z == nil {
@@ -194,7 +194,7 @@ func (r *resolver) clusterName(c *Cluster, label string, a netip.Addr, source st
 
 // hasPointer reports whether a name of a is known: two clusters may share an address, and one name is enough.
 func (r *resolver) hasPointer(a netip.Addr) bool {
-	name := ReverseName(a)
+	name := reverseName(a)
 	z := r.zones[parent(name)]
 	if z == nil {
 		z = r.reverseZone(name, a, Pos{})
@@ -245,9 +245,9 @@ func reverseZones(subnet netip.Prefix) []string {
 	return zones
 }
 
-// ReverseName returns the owner name of an address's PTR record (RFC 1035 section 3.5, RFC 3596 section 2.5), with a
+// reverseName returns the owner name of an address's PTR record (RFC 1035 section 3.5, RFC 3596 section 2.5), with a
 // final dot.
-func ReverseName(a netip.Addr) string {
+func reverseName(a netip.Addr) string {
 	b := make([]byte, 0, 73)
 	if a.Is4() {
 		v4 := a.As4()

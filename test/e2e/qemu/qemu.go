@@ -304,16 +304,6 @@ func (m *Machine) Said(want string) int {
 	return n
 }
 
-// AwaitExit waits until the machine has powered off, and fails the test after within.
-func (m *Machine) AwaitExit(t testing.TB, within time.Duration) {
-	t.Helper()
-	select {
-	case <-m.exited:
-	case <-time.After(within):
-		t.Fatalf("the machine did not power off within %v", within)
-	}
-}
-
 // Off reports whether the machine has powered off.
 func (m *Machine) Off() bool {
 	select {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -16,17 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Discover asks on an interface which DHCP servers there are, as a machine that nobody knows, and returns everyone who
-// offers something before the timeout. It needs CAP_NET_RAW and no running server; one of this machine on the same
-// interface does not hear it. The interface is promiscuous meanwhile, so that a Watch on it hears what is found, too. Nothing is leased, but each server holds an address for a little while.
-func Discover(ctx context.Context, iface string, timeout time.Duration) ([]Rogue, error) {
-	found, err := discover(ctx, iface, timeout)
-	if err != nil {
-		return nil, fmt.Errorf("look for DHCP servers on interface %q: %w", iface, err)
-	}
-	return found, nil
-}
-
+// discover asks on an interface which DHCP servers there are, as a machine that nobody knows, and returns everyone who offers
+// something before the timeout; one of this machine on the same interface does not hear it. The interface is promiscuous
+// meanwhile, so that a Watch on it hears what is found, too. Nothing is leased, but each server holds an address for a while.
 func discover(ctx context.Context, iface string, timeout time.Duration) ([]Rogue, error) {
 	ifi, err := net.InterfaceByName(iface)
 	if err != nil {
