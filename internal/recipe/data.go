@@ -31,11 +31,12 @@ type Data struct {
 
 // HostData is one host as templates see it.
 type HostData struct {
-	Name, FQDN, Role string
-	MAC              lab.MAC // the NIC that boots
-	IP, IP6          Address
-	Serial           string
-	Vars             map[string]any
+	Name, FQDN string
+	Role       Role
+	MAC        lab.MAC // the NIC that boots
+	IP, IP6    Address
+	Serial     Serial
+	Vars       map[string]any
 }
 
 // ClusterData is a cluster as templates see it.
@@ -55,8 +56,10 @@ type NetworkData struct {
 
 // ProfileData is a profile as templates see it.
 type ProfileData struct {
-	Name, InstallTo, Tree string
-	OS                    lab.OS
+	Name      string
+	InstallTo InstallTo
+	Tree      string
+	OS        lab.OS
 }
 
 // ApplianceData is the appliance as templates see it.
@@ -85,11 +88,32 @@ func (a Address) String() string {
 type URL string
 
 // String returns the URL, or what makes the rendering fail.
-func (u URL) String() string {
-	if u == "" {
-		return unset + ".TreeURL" + unset
+func (u URL) String() string { return orUnset(string(u), ".TreeURL") }
+
+// A Role is a host's, which the lab file may leave out, as Address is.
+type Role string
+
+// String returns the role, or what makes the rendering fail.
+func (r Role) String() string { return orUnset(string(r), ".Host.Role") }
+
+// A Serial is a virtual machine's serial number, which others have not, as Address is.
+type Serial string
+
+// String returns the serial number, or what makes the rendering fail.
+func (s Serial) String() string { return orUnset(string(s), ".Host.Serial") }
+
+// An InstallTo is a profile's disk, which it may leave out, as Address is.
+type InstallTo string
+
+// String returns the disk, or what makes the rendering fail.
+func (d InstallTo) String() string { return orUnset(string(d), ".Profile.InstallTo") }
+
+// orUnset returns s, or what makes the rendering fail where it is empty.
+func orUnset(s, name string) string {
+	if s == "" {
+		return unset + name + unset
 	}
-	return string(u)
+	return s
 }
 
 // text returns the address, or nothing where it is not set.
@@ -107,8 +131,15 @@ const unset = "\x00"
 func checkUnset(rendered string) error {
 	if _, rest, found := strings.Cut(rendered, unset); found {
 		name, _, _ := strings.Cut(rest, unset)
-		if name == ".TreeURL" {
+		switch name {
+		case ".TreeURL":
 			return fmt.Errorf("{{%s}} is not set: want tree in the profile", name)
+		case ".Host.Role":
+			return fmt.Errorf("{{%s}} is not set: want a role of the host, or ask {{if %s}} before", name, name)
+		case ".Host.Serial":
+			return fmt.Errorf("{{%s}} is not set, as the host is no virtual machine: want ${serial} in a script, or ask {{if %s}} before", name, name)
+		case ".Profile.InstallTo":
+			return fmt.Errorf("{{%s}} is not set: want install_to in the profile, or ask {{if %s}} before", name, name)
 		}
 		return fmt.Errorf("{{%s}} is not set: set it in the lab file, or ask {{if %s.IsValid}} before", name, name)
 	}
@@ -119,10 +150,10 @@ func checkUnset(rendered string) error {
 func (r *Recipe) Data(l *lab.Lab, h *lab.Host, mac lab.MAC, token string) (Data, error) {
 	d := Data{
 		Host: HostData{
-			Name: h.Name, FQDN: h.FQDN, Role: h.Role, MAC: mac,
-			IP: Address{h.IP, ".Host.IP"}, IP6: Address{h.IP6, ".Host.IP6"}, Serial: h.Serial, Vars: h.Vars,
+			Name: h.Name, FQDN: h.FQDN, Role: Role(h.Role), MAC: mac,
+			IP: Address{h.IP, ".Host.IP"}, IP6: Address{h.IP6, ".Host.IP6"}, Serial: Serial(h.Serial), Vars: h.Vars,
 		},
-		Profile:   ProfileData{Name: h.Profile.Name, InstallTo: h.Profile.InstallTo, Tree: h.Profile.Tree, OS: h.Profile.OS},
+		Profile:   ProfileData{Name: h.Profile.Name, InstallTo: InstallTo(h.Profile.InstallTo), Tree: h.Profile.Tree, OS: h.Profile.OS},
 		Appliance: ApplianceData{Lab: l.Name, Domain: l.Domain},
 		chain:     h.Chain,
 		mirrors:   l.Mirrors, network: h.Network,

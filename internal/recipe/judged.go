@@ -25,7 +25,7 @@ func (d Data) signature(file string, body []byte) [sha256.Size]byte {
 	var pairs []string
 	for _, own := range []string{
 		d.ConfigURL, d.DoneURL, d.DocumentsURL, d.Host.FQDN, d.Host.MAC.Hyphens(), d.Host.MAC.String(), d.Host.IP.text(), d.Host.IP6.text(),
-		d.Host.Serial, d.Host.Name,
+		string(d.Host.Serial), d.Host.Name,
 	} {
 		if own != "" {
 			pairs = append(pairs, own, unset) // a byte that no document holds

@@ -37,7 +37,7 @@ func (d *Data) text(name string) (value string, ok bool) {
 	case "Host.FQDN":
 		return d.Host.FQDN, true
 	case "Host.Role":
-		return d.Host.Role, true
+		return d.Host.Role.String(), true
 	case "Profile.Name":
 		return d.Profile.Name, true
 	case "FilesURL":
@@ -70,13 +70,14 @@ func (l *line) render(d *Data) (string, error) {
 	case l.pieces == nil:
 		return l.execute(*d)
 	case len(l.pieces) == 1:
-		return l.pieces[0].of(d), nil
+		s := l.pieces[0].of(d)
+		return s, checkUnset(s)
 	}
 	var b strings.Builder
 	for _, p := range l.pieces {
 		b.WriteString(p.of(d))
 	}
-	return b.String(), nil
+	return b.String(), checkUnset(b.String())
 }
 
 // execute renders any line.

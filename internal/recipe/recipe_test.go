@@ -211,6 +211,11 @@ func TestFaults(t *testing.T) {
 		{"syntax of a document", lab.Profile{Config: "syntax.cfg"}, "config syntax.cfg:2: missing value for if", false},
 		{"unset", lab.Profile{Config: "unset.cfg"}, "config unset.cfg: {{.Network.Router}} is not set: set it in the lab file, or ask {{if .Network.Router.IsValid}} before", false},
 		{"no tree", lab.Profile{Args: []string{"x={{.TreeURL}}"}}, "args[0] {{.TreeURL}} is not set: want tree in the profile", false},
+		{"no serial number", lab.Profile{Args: []string{"x={{.Host.Serial}}"}},
+			"args[0] {{.Host.Serial}} is not set, as the host is no virtual machine: want ${serial} in a script, or ask {{if .Host.Serial}} before", false},
+		{"no disk", lab.Profile{Args: []string{"x={{.Profile.InstallTo}}"}},
+			"args[0] {{.Profile.InstallTo}} is not set: want install_to in the profile, or ask {{if .Profile.InstallTo}} before", false},
+		{"asked for before", lab.Profile{Args: []string{`{{with .Host.Serial}}{{.}}{{end}}{{with .Profile.InstallTo}}{{.}}{{end}}{{if eq .Host.Role "worker"}}w{{end}}`}}, "", false},
 		{"broken Ignition", lab.Profile{Config: "bad.ign", OS: lab.OSCoreOS}, "config bad.ign:3:34: not good Ignition: path not absolute ($.storage.files.0.path)", false},
 		{"lines that moved", lab.Profile{Config: "longer.ign"}, "config longer.ign: line 4 of what it renders to: not JSON: unexpected EOF", false},
 		{"Butane", lab.Profile{Config: "bad.bu"}, "config bad.bu:4:3: not good Butane: unused key flies ($.storage.flies)", false},
@@ -240,6 +245,20 @@ func TestFaults(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestHostWithoutRole: a path or an argument with the role of a host that has none was a word with a hole in it.
+func TestHostWithoutRole(t *testing.T) {
+	t.Parallel()
+	files := fstest.MapFS{"vmlinuz": {}, ".ign": {Data: []byte(`{"ignition": {"version": "3.4.0"}}`)}}
+	for _, profile := range []lab.Profile{{Config: "{{.Host.Role}}.ign"}, {Args: []string{"role={{.Host.Role}}"}}, {Kernel: "{{.Host.Role}}"}} {
+		r, d := compile(t, &profile, files)
+		d.Host.Role = ""
+		faults := r.Faults(d)
+		if len(faults) != 1 || !strings.HasSuffix(faults[0].Err.Error(), "{{.Host.Role}} is not set: want a role of the host, or ask {{if .Host.Role}} before") {
+			t.Errorf("%+v: faults %v, want one of the role", profile, faults)
+		}
 	}
 }
 
