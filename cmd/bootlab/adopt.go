@@ -51,7 +51,7 @@ func adopt(cmd *cobra.Command, o *options, what string, f adoptFlags) error {
 	if err != nil {
 		return err
 	}
-	if err := t.adopt(r, f.names(a)); err != nil {
+	if err := t.take(r, f.names(a)); err != nil {
 		return fmt.Errorf("adopt %s: %w", mac, err)
 	}
 	return o.print(cmd, t.news[0], func() error { return t.print(cmd) })
@@ -106,17 +106,4 @@ func memory(mib int) string {
 		return fmt.Sprintf("%d GiB or more", mib/1024)
 	}
 	return fmt.Sprintf("%d MiB or more", mib)
-}
-
-// adopt takes the first of the names that the lab takes.
-func (t *trial) adopt(r reservation, names []string) error {
-	err := errors.New("its names are taken by other hosts: name it with --name")
-	for _, name := range names {
-		r.Host = name
-		if err = t.try(r); err == nil {
-			t.news = append(t.news, r)
-			return nil
-		}
-	}
-	return err
 }

@@ -112,22 +112,27 @@ func (t *trial) add(l api.Lease) error {
 		t.known = append(t.known, reservation{Host: l.Host, IP: l.IP})
 		return nil
 	}
-	var err error
-	for _, name := range []string{strings.ToLower(l.Name), l.MAC.Hyphens()} {
-		if name == "" || t.taken[name] {
+	if err := t.take(reservation{MAC: l.MAC, IP: l.IP}, []string{strings.ToLower(l.Name), l.MAC.Hyphens()}); err != nil {
+		return fmt.Errorf("reserve %s for %s: %w", l.IP, l.MAC, err)
+	}
+	return nil
+}
+
+// take makes r a host under the first of the names that the lab takes.
+func (t *trial) take(r reservation, names []string) error {
+	err := errors.New("its names are taken by other hosts")
+	for _, name := range names {
+		if name == "" || t.lab == "" && t.taken[name] { // where there is a lab, it says so itself, and where
 			continue
 		}
-		r := reservation{Host: name, MAC: l.MAC, IP: l.IP}
+		r.Host = name
 		if err = t.try(r); err == nil {
 			t.taken[name] = true
 			t.news = append(t.news, r)
 			return nil
 		}
 	}
-	if err == nil {
-		err = errors.New("its names are taken by other hosts")
-	}
-	return fmt.Errorf("reserve %s for %s: %w", l.IP, l.MAC, err)
+	return err
 }
 
 // try holds a reservation, and those before it, against the lab. Without a lab only the name can be wrong.
