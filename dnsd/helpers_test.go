@@ -8,11 +8,9 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -25,13 +23,6 @@ import (
 )
 
 func TestMain(m *testing.M) { netlab.Main(m) }
-
-// upOnce makes the loopback of the test's namespace work.
-var upOnce = sync.OnceFunc(func() {
-	if os.Geteuid() == 0 {
-		_ = exec.Command("ip", "link", "set", "lo", "up").Run()
-	}
-})
 
 // zoneOfLines returns an authored zone whose lines stand in lab.yaml from line 10 on.
 func zoneOfLines(origin string, lines ...string) *lab.Zone {
@@ -177,7 +168,6 @@ func (l leaseMap) NameOf(addr netip.Addr) (string, bool) {
 // serve runs a server on sockets of the given host and returns their address. It ends with the test.
 func serve(t testing.TB, s *Server, host string) netip.AddrPort {
 	t.Helper()
-	upOnce()
 	tcp, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
 		t.Fatal(err)

@@ -23,7 +23,6 @@ import (
 // wants the same answers from Knot for every name and type.
 func TestBesideKnot(t *testing.T) {
 	netlab.Need(t, "root", "knotd")
-	upOnce()
 	const zones = 40
 	dir, port := t.TempDir(), freePort(t)
 	l := &lab.Lab{}

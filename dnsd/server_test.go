@@ -29,7 +29,6 @@ type upstream struct {
 // newUpstream answers with handler over UDP and TCP until the test ends.
 func newUpstream(t testing.TB, handler func(m *dns.Msg, network string) *dns.Msg) *upstream {
 	t.Helper()
-	upOnce()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -446,7 +445,6 @@ func exchangeTwice(q *dns.Msg, addr string) (m *dns.Msg, err error) {
 // TestDnsmasqUpstream forwards to a stranger.
 func TestDnsmasqUpstream(t *testing.T) {
 	netlab.Need(t, "root", "dnsmasq")
-	upOnce()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	port := freePort(t)

@@ -200,7 +200,6 @@ func TestProbes(t *testing.T) {
 		t.Cleanup(s.Close)
 		return netip.MustParseAddrPort(s.Listener.Addr().String())
 	}
-	loopbackUp()
 	echo := serveTCP(t, func(c net.Conn) { _, _ = io.Copy(c, c) })
 	mute := serveTCP(t, func(c net.Conn) { _, _ = io.ReadAll(c) })
 	tests := []struct {

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -24,19 +23,11 @@ import (
 
 func TestMain(m *testing.M) { netlab.Main(m) }
 
-var (
-	loopbackUp = sync.OnceFunc(func() {
-		if os.Geteuid() == 0 {
-			_ = exec.Command("ip", "link", "set", "lo", "up").Run()
-		}
-	})
-	places atomic.Uint32
-)
+var places atomic.Uint32
 
 // addr returns a loopback address and port that no other test uses.
 func addr(t testing.TB) netip.AddrPort {
 	t.Helper()
-	loopbackUp()
 	n := places.Add(1)
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 78, byte(n >> 8), byte(n)}), 8000)
 }

@@ -438,7 +438,6 @@ func TestDrainEndsInTime(t *testing.T) {
 // taken for all of them, one that connect picks only for its own.
 func TestConnectionsDoNotRunOutOfPorts(t *testing.T) {
 	netlab.Need(t, "root")
-	loopbackUp()
 	const file = "/proc/sys/net/ipv4/ip_local_port_range" // of this network namespace
 	before, err := os.ReadFile(file)
 	if err != nil {

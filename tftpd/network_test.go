@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -14,13 +13,7 @@ import (
 	"bootlab/internal/netlab"
 )
 
-func TestMain(m *testing.M) {
-	// In a namespace of its own the loopback is down; in the first run of Main, outside, this does nothing.
-	if os.Geteuid() == 0 && os.Getenv("BOOTLAB_NETLAB_ISOLATED") != "" {
-		_ = exec.Command("ip", "link", "set", "lo", "up").Run()
-	}
-	netlab.Main(m)
-}
+func TestMain(m *testing.M) { netlab.Main(m) }
 
 // TestOverEthernet fetches from another namespace, over a link of 1,500 bytes: no packet may be larger, the window goes
 // through, and the answer comes from the address that was asked though the bridge has two.

@@ -8,15 +8,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"bootlab/internal/netlab"
 )
 
 // TestImages lists, pulls and lists again: what is there, what is missing, what cannot be had.
 func TestImages(t *testing.T) {
-	if netlab.Inside() {
-		netlab.Run(t, "ip", "link", "set", "lo", "up")
-	}
 	const hello, sum = "hello", "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {

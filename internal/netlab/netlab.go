@@ -13,13 +13,18 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"bootlab/internal/pause"
 )
 
 const isolated = "BOOTLAB_NETLAB_ISOLATED"
 
-// Main runs the tests of m, in a network namespace of their own where the user is root, and exits.
+// Main runs the tests of m and exits: where the user is root in a network namespace of their own, whose loopback is up.
 func Main(m *testing.M) {
+	if Inside() {
+		_ = loopbackUp() // who runs again without the right to has it up already
+	}
 	if os.Geteuid() != 0 || Inside() {
 		os.Exit(m.Run())
 	}
@@ -32,6 +37,21 @@ func Main(m *testing.M) {
 
 // Inside reports whether this process was started by Isolate.
 func Inside() bool { return os.Getenv(isolated) != "" }
+
+// loopbackUp makes 127.0.0.1 work, which a new namespace has and does not answer for.
+func loopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	lo, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	lo.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)
+}
 
 // Isolate runs this program again, with its arguments, in network and mount namespaces of its own, and returns its exit
 // code. When ctx ends the program is asked to end. The error is that it could not be started.
@@ -137,7 +157,6 @@ func NewSegment(t testing.TB, cidr string) *Segment {
 	t.Helper()
 	Need(t, "root", "ip")
 	s := &Segment{Bridge: fmt.Sprintf("lab%d", serial.Add(1))}
-	Run(t, "ip", "link", "set", "lo", "up")
 	Run(t, "ip", "link", "add", s.Bridge, "type", "bridge", "stp_state", "0", "forward_delay", "0")
 	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", s.Bridge).Run() })
 	Run(t, "ip", "addr", "add", cidr, "dev", s.Bridge)

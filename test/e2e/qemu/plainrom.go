@@ -35,7 +35,6 @@ func startPlainROM(t testing.TB, bridge string) string {
 		t.Fatalf("open a tap device: %v", err)
 	}
 	netlab.Run(t, "ip", "link", "set", name, "master", bridge, "up")
-	netlab.Run(t, "ip", "link", "set", "lo", "up")
 	loopback := net.IPv4(127, 0, 0, 1)
 	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: loopback})
 	if err != nil {
