@@ -19,9 +19,10 @@ const settle = 200 * time.Millisecond
 
 // A watcher says when the lab may have changed: a file of it was written, or SIGHUP came.
 type watcher struct {
+	path    string
 	files   *fsnotify.Watcher
 	hup     chan os.Signal
-	dirs    []string
+	dirs    map[string]os.FileInfo // what is watched
 	changed func(name string) bool // whether a file belongs to the lab
 	log     *slog.Logger
 }
@@ -33,33 +34,68 @@ func newWatcher(path string, log *slog.Logger) (*watcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", path, err)
 	}
-	w := &watcher{files: files, hup: make(chan os.Signal, 1), log: log}
-	w.watch(path)
+	w := &watcher{path: path, files: files, hup: make(chan os.Signal, 1), log: log}
 	signal.Notify(w.hup, syscall.SIGHUP)
-	for _, dir := range w.dirs {
-		if err := files.Add(dir); err != nil {
-			w.close()
-			return nil, fmt.Errorf("watch %s: %w", dir, err)
-		}
+	if err := w.watch(); err != nil {
+		w.close()
+		return nil, err
 	}
 	return w, nil
 }
 
-func (w *watcher) watch(path string) {
+// watch begins to watch the folders that the lab is in now.
+func (w *watcher) watch() error {
+	var dirs []string
+	dirs, w.changed = where(w.path)
+	w.dirs = map[string]os.FileInfo{}
+	for _, dir := range dirs {
+		_ = w.files.Remove(dir) // what had this name before, if anything
+		info, err := os.Stat(dir)
+		if err == nil {
+			err = w.files.Add(dir)
+		}
+		if err != nil {
+			w.dirs[dir] = nil // replaced tries again
+			return fmt.Errorf("watch %s: %w", dir, err)
+		}
+		w.dirs[dir] = info
+	}
+	return nil
+}
+
+// where returns the folders in which a change of the lab shows, and which files there belong to it.
+func where(path string) (dirs []string, changed func(name string) bool) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		w.dirs = []string{path}
-		w.changed = func(name string) bool { return slices.Contains([]string{".yaml", ".yml"}, filepath.Ext(name)) }
-		return
+		return []string{path}, func(name string) bool { return slices.Contains([]string{".yaml", ".yml"}, filepath.Ext(name)) }
 	}
 	// A link, as Kubernetes makes for a mounted file, changes where it points: watch both ends.
-	w.dirs = []string{filepath.Dir(path)}
-	if real, err := filepath.EvalSymlinks(path); err == nil && filepath.Dir(real) != w.dirs[0] {
-		w.dirs = append(w.dirs, filepath.Dir(real))
-		w.changed = func(string) bool { return true }
-		return
+	dirs = []string{filepath.Dir(path)}
+	if real, err := filepath.EvalSymlinks(path); err == nil && filepath.Dir(real) != dirs[0] {
+		return append(dirs, filepath.Dir(real)), func(string) bool { return true }
 	}
 	base := filepath.Base(path)
-	w.changed = func(name string) bool { return filepath.Base(name) == base }
+	return dirs, func(name string) bool { return filepath.Base(name) == base }
+}
+
+// replaced watches anew, and reports true, when a folder has given its name to another: moved away, checked out afresh, or
+// behind a link that leads elsewhere now. The kernel tells of the old one only.
+func (w *watcher) replaced() bool {
+	dirs, _ := where(w.path)
+	same := len(dirs) == len(w.dirs)
+	for _, dir := range dirs {
+		info, err := os.Stat(dir)
+		if err != nil {
+			return false // gone for now, perhaps: looked for again
+		}
+		same = same && os.SameFile(w.dirs[dir], info)
+	}
+	if same {
+		return false
+	}
+	if err := w.watch(); err != nil {
+		w.log.Warn("watching the lab file", "err", err)
+	}
+	return true
 }
 
 func (w *watcher) close() {
@@ -67,7 +103,7 @@ func (w *watcher) close() {
 	_ = w.files.Close()
 }
 
-// lookEvery is how often interfaces are looked at whose address the lab does not know yet.
+// lookEvery is how often the lab's folders are looked at, and interfaces whose address the lab does not know yet.
 const lookEvery = 2 * time.Second
 
 // run calls reload after every change, one at a time, until ctx ends. found reports whether an address that the lab in
@@ -88,6 +124,9 @@ func (w *watcher) run(ctx context.Context, reload func(why string), found func()
 		case <-w.hup:
 			reload("SIGHUP")
 		case <-look.C:
+			if w.replaced() {
+				timer.Reset(settle)
+			}
 			if found() {
 				reload("an interface has its address now")
 			}

@@ -1,0 +1,82 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// TestFolderReplaced: the lab is watched also where its folder was moved away and another took its name, or where a link on
+// the way to it leads elsewhere now.
+func TestFolderReplaced(t *testing.T) {
+	t.Parallel()
+	for name, replace := range map[string]func(t *testing.T, dir string){
+		"moved away": func(t *testing.T, dir string) {
+			must(t, os.Rename(filepath.Join(dir, "now"), filepath.Join(dir, "old")))
+			must(t, os.Mkdir(filepath.Join(dir, "now"), 0o755))
+		},
+		"link to the folder": func(t *testing.T, dir string) {
+			must(t, os.Rename(filepath.Join(dir, "now"), filepath.Join(dir, "v1")))
+			must(t, os.Mkdir(filepath.Join(dir, "v2"), 0o755))
+			must(t, os.Symlink("v2", filepath.Join(dir, "now")))
+		},
+		"link to the file": func(t *testing.T, dir string) {
+			must(t, os.Mkdir(filepath.Join(dir, "v2"), 0o755))
+			must(t, os.WriteFile(filepath.Join(dir, "v2", "lab.yaml"), nil, 0o644))
+			must(t, os.Symlink("../v2/lab.yaml", filepath.Join(dir, "now", "link")))
+			must(t, os.Rename(filepath.Join(dir, "now", "link"), filepath.Join(dir, "now", "lab.yaml")))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			path := filepath.Join(dir, "now", "lab.yaml")
+			must(t, os.Mkdir(filepath.Dir(path), 0o755))
+			must(t, os.WriteFile(path, nil, 0o644))
+			reloads := watched(t, path)
+			replace(t, dir)
+			within(t, "the folder was replaced", reloads)
+			must(t, os.WriteFile(path, nil, 0o644))
+			within(t, "a file of the new folder was written", reloads)
+		})
+	}
+}
+
+// watched watches path, and sends for each reload.
+func watched(t *testing.T, path string) <-chan string {
+	t.Helper()
+	w, err := newWatcher(path, slog.New(slog.DiscardHandler))
+	must(t, err)
+	reloads, ended := make(chan string), make(chan struct{})
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		defer close(ended)
+		_ = w.run(ctx, func(why string) {
+			select {
+			case reloads <- why:
+			case <-ctx.Done():
+			}
+		}, func() bool { return false })
+	}()
+	t.Cleanup(func() { cancel(); <-ended })
+	return reloads
+}
+
+func within(t *testing.T, what string, reloads <-chan string) {
+	t.Helper()
+	select {
+	case <-reloads:
+	case <-time.After(20 * time.Second):
+		t.Fatalf("%s, and nothing is reloaded", what)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
