@@ -16,7 +16,7 @@ type Status struct {
 	Started    time.Time `json:"started"`
 	Servers    []Server  `json:"servers"`
 	Reload     Reload    `json:"reload"`             // the last one; zero At: none since the start
-	Warnings   []string  `json:"warnings,omitempty"` // of the lab in force: files that are not there
+	Warnings   []string  `json:"warnings,omitempty"` // of the lab in force: files that are not there; of the store
 }
 
 // Ready reports whether every server answers.

@@ -45,9 +45,13 @@ type counter struct {
 func (c *counter) Status(context.Context) api.Status {
 	s := c.current.Load()
 	last, up := c.reloads.state()
+	warnings := warnings(s)
+	if err := misplaced(c.store); err != nil {
+		warnings = append(warnings, err.Error())
+	}
 	return api.Status{
 		Lab: s.Lab.Name, Version: c.cfg.Version, Generation: s.Gen, Started: c.started,
-		Servers: serverStates(s.Lab, up), Reload: last, Warnings: warnings(s),
+		Servers: serverStates(s.Lab, up), Reload: last, Warnings: warnings,
 	}
 }
 

@@ -45,6 +45,7 @@ type Daemon struct {
 	reloadMetrics *metrics.Lab
 	story         *timeline.Recorder
 	signs         *installWatch
+	storeGone     bool // of watchStore
 }
 
 // Run loads the lab and serves it until ctx ends. It returns an error if the lab is bad, a port is taken, or a server

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -248,6 +249,38 @@ func TestStateOutlivesTheDaemon(t *testing.T) {
 	boots, err := r.client.Boots(t.Context(), "a")
 	if err != nil || len(boots) == 0 {
 		t.Errorf("after a restart the timeline of a is empty: %v", err)
+	}
+}
+
+// TestStateRemovedWhileRunning: somebody cleans up the state folder of a running daemon, which says so and loses nothing in a
+// stop that is in order.
+func TestStateRemovedWhileRunning(t *testing.T) {
+	netlab.Need(t, "root", "ip")
+	r := newRig(t, "10.66.0.1")
+	r.write(strings.Replace(r.read(), "hosts:\n  a: {", "profiles:\n  p: {kernel: k, install_to: /dev/vda}\nhosts:\n  a: {profile: p, ", 1))
+	r.start()
+	if _, err := r.client.MarkInstalled(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(filepath.Dir(r.lab), "state", "state.db*"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no store: %v, %v", files, err)
+	}
+	for _, file := range files {
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := r.status(); !slices.ContainsFunc(s.Warnings, func(w string) bool { return strings.Contains(w, "state.db was removed") }) {
+		t.Errorf("warnings %q, none of the store", s.Warnings)
+	}
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	r.start()
+	hosts, err := r.client.Hosts(t.Context())
+	if err != nil || hosts[0].Install != "installed" {
+		t.Errorf("hosts %+v, %v; want a installed", hosts, err)
 	}
 }
 

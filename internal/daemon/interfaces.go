@@ -54,6 +54,12 @@ func unheld(n *lab.Network) bool {
 	})
 }
 
+// look is called every lookEvery. It reports whether the lab is to be read again for an address that is there now.
+func (d *Daemon) look() bool {
+	d.watchStore()
+	return d.addressFound()
+}
+
 // addressFound reports whether a network of the lab in force, that takes its address from its interface and has none,
 // could have one now, or one that was missed is there: its bridge may be made after us.
 func (d *Daemon) addressFound() bool {

@@ -39,6 +39,23 @@ func openStore(a lab.Appliance) (store.Store, error) {
 	return bolt.Open(filepath.Join(a.State, stateFile))
 }
 
+// misplaced returns an error that says what to do if the store's file is no longer where it was opened.
+func misplaced(s store.Store) error {
+	if file, ok := s.(interface{ Displaced() error }); ok {
+		return file.Displaced()
+	}
+	return nil
+}
+
+// watchStore tells, once, that the store's file is gone: what is learned then would end with the process, which nobody else notices.
+func (d *Daemon) watchStore() {
+	err := misplaced(d.store)
+	if err != nil && !d.storeGone {
+		d.log.Error("what is learned is not safe", "err", err)
+	}
+	d.storeGone = err != nil
+}
+
 // closeStore releases the store, once nobody writes any more.
 func closeStore(s store.Store, log *slog.Logger) {
 	if err := s.Close(); err != nil {

@@ -23,7 +23,7 @@ type tasks []*task
 func (d *Daemon) tasks(socks *sockets, watch *watcher) tasks {
 	return tasks{
 		// Nothing may change any more.
-		{name: "watch", run: func(ctx context.Context) error { return watch.run(ctx, d.reloadBecause, d.addressFound) }},
+		{name: "watch", run: func(ctx context.Context) error { return watch.run(ctx, d.reloadBecause, d.look) }},
 		// People first: their connections drain while everything else still answers.
 		{name: "lbproxy", run: d.lb.Serve},
 		{name: "install", run: func(ctx context.Context) error { return d.signs.run(ctx, d) }},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -42,6 +43,7 @@ var (
 // A Store is a store.Store in one file, with a journal beside it.
 type Store struct {
 	db     *bbolt.DB
+	file   os.FileInfo // of the database, as it was opened
 	limits limits
 	queue  queue
 
@@ -79,7 +81,7 @@ func (s *Store) shut() error {
 		err = fmt.Errorf("close store %s: its journal stays and is read at the next start: %w", s.db.Path(), err)
 		err = errors.Join(err, s.journal.close())
 	} else {
-		err = s.journal.remove()
+		err = errors.Join(s.journal.remove(), s.putBack())
 	}
 	s.mu.Lock()
 	s.live, s.frozen = newLayer(0), nil

@@ -64,8 +64,12 @@ func start(db *bbolt.DB, l limits, disks func(string) (disk, error)) (*Store, er
 	if err != nil {
 		return nil, err
 	}
+	file, err := os.Stat(db.Path())
+	if err != nil {
+		return nil, err
+	}
 	s := &Store{
-		db: db, limits: l, frozen: old,
+		db: db, file: file, limits: l, frozen: old,
 		journal: journal{path: db.Path(), open: disks, epoch: done},
 		kick:    make(chan struct{}, 1),
 		quit:    make(chan struct{}),

@@ -1,0 +1,70 @@
+package bolt
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestRemovedWhileOpen: a store whose files, or whose folder, somebody removes says so, and loses nothing where it is closed.
+func TestRemovedWhileOpen(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "state")
+	path := filepath.Join(dir, "state.db")
+	if err := os.Mkdir(dir, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, s, "before", "before")
+	if err := s.Displaced(); err != nil {
+		t.Errorf("Displaced: %v", err)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	put(t, s, "after", "after")
+	if err := s.Displaced(); err == nil || !strings.Contains(err.Error(), "was removed") {
+		t.Errorf("Displaced: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatalf("Close: %v", err)
+	}
+	if s, err = Open(path); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, key := range []string{"before", "after"} {
+		if v, err := s.Get(t.Context(), key); err != nil || string(v) != key {
+			t.Errorf("%s: %q, %v", key, v, err)
+		}
+	}
+}
+
+// TestReplacedWhileOpen: a file that somebody put in the store's place is left alone.
+func TestReplacedWhileOpen(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "state.db")
+	s, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path+".backup", []byte("backup"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".backup", path); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Displaced(); err == nil || !strings.Contains(err.Error(), "was replaced") {
+		t.Errorf("Displaced: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatalf("Close: %v", err)
+	}
+	if b, err := os.ReadFile(path); err != nil || string(b) != "backup" {
+		t.Errorf("%q, %v", b, err)
+	}
+}
