@@ -255,9 +255,15 @@ func TestKilledUnderLoad(t *testing.T) {
 	}
 }
 
-// leaseAll asks for every n-th machine that has no address yet.
+// leaseAll asks for every n-th machine that has no address yet, until all of them have one.
 func leaseAll(ctx context.Context, r *relay, said *acknowledged, first, step, machines int) {
-	for n := first; n < machines && ctx.Err() == nil; n += step {
+	for n, left := first, 0; ctx.Err() == nil; n += step {
+		if n >= machines { // once more for those that got no answer in time
+			if left == 0 {
+				return
+			}
+			n, left = first, 0
+		}
 		mac := numbered(n)
 		var has bool
 		said.do(func() { has = said.leases[mac.String()] != "" })
@@ -266,6 +272,8 @@ func leaseAll(ctx context.Context, r *relay, said *acknowledged, first, step, ma
 		}
 		if addr, err := r.lease(mac, 300*time.Millisecond); err == nil {
 			said.do(func() { said.leases[mac.String()] = addr })
+		} else {
+			left++
 		}
 	}
 }
