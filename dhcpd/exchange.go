@@ -137,7 +137,7 @@ func (s *Server) place(x *exchange) dropReason {
 		x.pool, x.member = s.poolFor(x.scope, r), x.t.memberOf(r.MAC, x.scope)
 	}
 	switch {
-	case x.scope.network.DHCP == lab.DHCPOff:
+	case x.scope.network.DHCP == lab.DHCPOff || x.t.ignores(r.MAC):
 		return dropOff
 	case !x.server.IsValid():
 		return dropNoServer

@@ -70,3 +70,35 @@ func fqdnIn(p *dhcpv4.DHCPv4) (name string) {
 	}
 	return name[1:]
 }
+
+// TestIgnoredHosts: a host with dhcp: off gets no answer, neither for its address nor from a pool, and nobody else gets its address.
+func TestIgnoredHosts(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("testdata/lab.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = append(text, `
+  fixed: {mac: "02:00:00:00:77:21", ip: 10.77.0.200, dhcp: off}
+  roaming: {mac: ["02:00:00:00:77:22", "02:00:00:00:77:23"], network: beside, profile: rhcos, dhcp: off}
+`...)
+	b := newBench(t)
+	l, err := lab.Parse("testdata/lab.yaml", text, lab.Options{FileExists: func(string) bool { return true }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.table = compile(t, l)
+	for _, tt := range []struct {
+		mac, iface string
+		replies    int
+	}{{"02:00:00:00:77:21", "lab0", 0}, {"02:00:00:00:77:22", "lab0", 0}, {"02:00:00:00:77:23", "lab1", 0}, {"02:00:00:00:77:24", "lab0", 1}} {
+		out := b.exchange(tt.iface, 67, "0.0.0.0:68", message(t, dhcpv4.MessageTypeDiscover, mac(t, tt.mac), ovmf))
+		if len(out) != tt.replies {
+			t.Errorf("%s on %s: %d replies, want %d", tt.mac, tt.iface, len(out), tt.replies)
+		}
+	}
+	asked := b.exchange("lab0", 67, "0.0.0.0:68", message(t, dhcpv4.MessageTypeDiscover, mac(t, "02:00:00:00:77:25"), udhcpc, withRequested("10.77.0.200")))
+	if len(asked) != 1 || decode(t, asked[0].data).YourIPAddr.String() == "10.77.0.200" {
+		t.Errorf("its address: %d replies", len(asked))
+	}
+}

@@ -36,7 +36,7 @@ const (
 	dropHardware               // not an Ethernet address
 	dropHops                   // RFC 1542 section 4.1.1: more than 16 relays
 	dropNoNetwork              // from a subnet that the lab does not know
-	dropOff                    // the network is silent by configuration
+	dropOff                    // the network is silent by configuration, or to this machine
 	dropNoServer               // the appliance has no address in this network yet
 	dropUnknownType            // a message that a server does not answer
 	dropRefused                // no address for this machine

@@ -22,7 +22,8 @@ type Table struct {
 	byIface      map[string][]*scope
 	reservations map[lab.MAC]*Reservation
 	reserved     map[netip.Addr]*Reservation
-	members      map[lab.MAC]*member     // hosts without an address
+	members      map[lab.MAC]*member // hosts without an address
+	ignored      map[lab.MAC]struct{}
 	taken        map[netip.Addr]struct{} // never handed out by a pool: network, broadcast, routers, appliance, clusters …
 	machineOf    func(lab.MAC, netip.Addr) *lab.Host
 }
@@ -62,6 +63,7 @@ func Compile(l *lab.Lab) (*Table, error) {
 		reservations: make(map[lab.MAC]*Reservation, len(l.Hosts)),
 		reserved:     make(map[netip.Addr]*Reservation, len(l.Hosts)),
 		members:      map[lab.MAC]*member{},
+		ignored:      map[lab.MAC]struct{}{},
 		taken:        map[netip.Addr]struct{}{},
 		machineOf:    l.MachineOf,
 	}
@@ -115,6 +117,11 @@ func newPool(s *scope, p *lab.Pool) *Pool {
 func (t *Table) addHosts(hosts []*lab.Host, byNetwork map[*lab.Network]*scope, problems *lab.Problems) {
 	all := make([]Reservation, 0, len(hosts)) // one allocation for all; never grows, so pointers into it stay good
 	for _, h := range hosts {
+		if h.Ignored {
+			for _, m := range h.MACs {
+				t.ignored[m] = struct{}{}
+			}
+		}
 		s := byNetwork[h.Network]
 		switch {
 		case s == nil || len(h.MACs) == 0:
@@ -226,6 +233,12 @@ func (t *Table) advertises(iface string, m lab.MAC) bool {
 	return h != nil && h.Profile != nil && slices.ContainsFunc(t.byIface[iface], func(s *scope) bool {
 		return s.network == h.Network && s.network.DHCP == lab.DHCPProxy
 	})
+}
+
+// ignores reports whether the lab file leaves the machine to others (hosts.NAME.dhcp: off).
+func (t *Table) ignores(m lab.MAC) bool {
+	_, ok := t.ignored[m]
+	return ok
 }
 
 // locate returns the network that a request belongs to, or nil.

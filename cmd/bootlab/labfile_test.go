@@ -170,6 +170,8 @@ func TestContract(t *testing.T) {
 		{"option as text", []string{`"66": "text:192.168.16.1"`, `"66": "text:hello"`}, "", "option 66 text:hello"},
 		{"option as bare number", []string{`"150": 192.168.16.1`, `"150": 7`}, "want addresses, hex:0104c0a81001, text:7", ""},
 		{"option with a key", []string{`"150": 192.168.16.1`, `"3": 192.168.16.1`}, "option 3 has a key of its own: want router", ""},
+		{"host that others serve", []string{"52-54-00-00-02-0A, ip", "52-54-00-00-02-0A, dhcp: off, ip"}, "", "host worker-0 dhcp off"},
+		{"option of a pool with a key", []string{"        lease: 1h", "        lease: 1h\n        options: {\"3\": 192.168.16.253}"}, "", "option 3 192.168.16.253"},
 		{"uefi", []string{"firmware: bios", "firmware: uefi"}, "", "UEFI x64 boot/52-54-00-00-02-01/ipxe.efi"},
 		{"uefi-secure", []string{"firmware: bios", "firmware: uefi-secure"}, "", "secure-boot"},
 		{"efi", []string{"firmware: bios", "firmware: efi"}, `want bios, uefi or uefi-secure; did you mean "uefi"?`, ""},

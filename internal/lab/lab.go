@@ -232,6 +232,7 @@ type Host struct {
 	Routes  []Route  // nil: the network's
 	Options []Option // nil: the network's
 	Lease   time.Duration
+	Ignored bool // DHCP has no answer for it
 	Vars    map[string]any
 	Serial  string    // of a VM: its name; of bare metal: unknown until it boots
 	Local   LocalBoot // empty for hosts that no lab file has: as auto

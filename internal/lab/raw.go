@@ -129,6 +129,7 @@ type rawHost struct {
 	Routes  list[rawRoute]                   `yaml:"routes" def:"the network's" doc:"Static routes, as in networks."`
 	Options dict[either[payload, rawOption]] `yaml:"options" def:"the network's" doc:"DHCP options by number, as in networks."`
 	Lease   scalar[span]                     `yaml:"lease" def:"the network's" doc:"Lease time."`
+	DHCP    scalar[flag]                     `yaml:"dhcp" def:"true" doc:"off: DHCP answers this machine nothing, in no network, where another server is to have it."`
 	Vars    vars                             `yaml:"vars" def:"none" doc:"Free values for templates: .Host.Vars."`
 	Local   scalar[LocalBoot]                `yaml:"local_boot" def:"auto" doc:"How it is sent to its own disk when it is installed. auto: UEFI leaves iPXE with an error, a BIOS starts the disk from iPXE; exit, sanboot: that one; none: DHCP gives it no boot file at all."`
 	VM      opt[rawVM]                       `yaml:"vm" def:"bare metal" doc:"This host is a virtual machine."`

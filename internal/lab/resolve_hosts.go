@@ -111,7 +111,7 @@ func (r *resolver) hostNetwork(e *entry[rawHost], h *Host) {
 	case !h.IP.IsValid():
 	case !named:
 		if h.Network = networkOf(r.bySubnet, h.IP); h.Network == nil && !r.noSubnets {
-			r.fail(e.V.IP.spot, hostKey(e, "ip"), "%s is outside every network: want an address inside %s", h.IP, r.subnets())
+			r.outside(e, h)
 		}
 	}
 	if h.IP.IsValid() && h.Network != nil && h.Network.Subnet.IsValid() {
@@ -120,6 +120,15 @@ func (r *resolver) hostNetwork(e *entry[rawHost], h *Host) {
 			r.hostAddress(h.Network, h.IP, e.V.IP.spot, hostKey(e, "ip"))
 		}
 	}
+}
+
+// outside complains about an address of no network. One without a MAC is only to be a name, which a zone has a place for.
+func (r *resolver) outside(e *entry[rawHost], h *Host) {
+	or := ""
+	if len(h.MACs) == 0 {
+		or = fmt.Sprintf(`, or, for a name alone, dns: {zones: {%s: {records: ["%s A %s"]}}}`, r.lab.Domain, h.Name, h.IP)
+	}
+	r.fail(e.V.IP.spot, hostKey(e, "ip"), "%s is outside every network: want an address inside %s%s", h.IP, r.subnets(), or)
 }
 
 func (r *resolver) subnets() string {
@@ -147,6 +156,7 @@ func (r *resolver) hostRest(e *entry[rawHost], h *Host) {
 	if raw.Options.set() {
 		h.Options = r.options(&raw.Options, "hosts."+e.Name, hostOptionKey)
 	}
+	h.Ignored = !bool(raw.DHCP.or(true))
 	h.Vars = raw.Vars.V
 	if len(raw.MAC.Items) == 0 && !raw.MAC.bad() {
 		r.withoutMAC(e)

@@ -338,6 +338,9 @@ func (v *listen) parse(s string) error {
 		return fmt.Errorf("%q is not an address to listen on: want one like :8080 or 127.0.0.1:8080", s)
 	}
 	a := netip.IPv4Unspecified()
+	if host == "*" {
+		return fmt.Errorf("%q is not an address to listen on: want :%s for every address", s, number)
+	}
 	if host != "" {
 		if a, err = netip.ParseAddr(host); err != nil || a.Zone() != "" {
 			return fmt.Errorf("%q is not an address to listen on: %q is not an IP address", s, host)

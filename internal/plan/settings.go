@@ -107,6 +107,9 @@ func (p *Plan) hostSettings(h *lab.Host) {
 	if h.Lease > 0 {
 		p.set(of, "lease", h.Lease)
 	}
+	if h.Ignored {
+		p.set(of, "dhcp", lab.DHCPOff)
+	}
 	if b := h.BMC; b != nil {
 		p.set(of, "redfish", b.Redfish)
 		p.set(of, "ipmi", b.IPMI)
