@@ -45,7 +45,7 @@ type counter struct {
 func (c *counter) Status(context.Context) api.Status {
 	s := c.current.Load()
 	last, up := c.reloads.state()
-	warnings := warnings(s)
+	warnings := standing(s)
 	if err := misplaced(c.store); err != nil {
 		warnings = append(warnings, err.Error())
 	}

@@ -158,9 +158,30 @@ func (d *Daemon) applied(s *snapshot.Snapshot, took time.Duration) {
 	d.warn(s)
 }
 
-// warn tells what the lab in force warns of.
+// A notice remembers the warnings that the log has, so that each is told once while it stands.
+type notice struct {
+	mu   sync.Mutex
+	told []string
+}
+
+// fresh returns those of now that were not told, and takes now for told.
+func (n *notice) fresh(now []string) []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	before := n.told
+	n.told = now
+	return slices.DeleteFunc(slices.Clone(now), func(w string) bool { return slices.Contains(before, w) })
+}
+
+// warn tells what stands against a lab that has just come into force.
 func (d *Daemon) warn(s *snapshot.Snapshot) {
-	for _, w := range warnings(s) {
+	d.notice.fresh(nil)
+	d.warnNew(s)
+}
+
+// warnNew tells what stands against the lab in force and was not told yet.
+func (d *Daemon) warnNew(s *snapshot.Snapshot) {
+	for _, w := range d.notice.fresh(standing(s)) {
 		d.log.Warn("lab file", "warning", w)
 	}
 }

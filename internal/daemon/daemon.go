@@ -38,6 +38,7 @@ type Daemon struct {
 	started  time.Time
 	current  atomic.Pointer[snapshot.Snapshot] // what every server answers from
 	reloads  reloads
+	notice   notice
 
 	*learned
 	*servers

@@ -303,6 +303,40 @@ func TestAddressComesLater(t *testing.T) {
 	}
 }
 
+// TestInterfaceGoes: a network whose interface, or whose address, is taken away under the running daemon is told, once, and only
+// while it is away.
+func TestInterfaceGoes(t *testing.T) {
+	netlab.Need(t, "root", "ip")
+	r := newRig(t, "10.67.0.1")
+	bridge := regexp.MustCompile(`interface: (\w+)`).FindStringSubmatch(r.read())[1]
+	r.write(strings.NewReplacer(`"10.67.0.1:`, `"127.0.0.1:`).Replace(r.read()))
+	r.start()
+	warned := func(text string) bool {
+		return slices.ContainsFunc(r.status().Warnings, func(w string) bool { return strings.Contains(w, text) })
+	}
+	if s := r.status(); len(s.Warnings) > 0 {
+		t.Errorf("warnings %q, want none", s.Warnings)
+	}
+	netlab.Run(t, "ip", "addr", "del", "10.67.0.1/24", "dev", bridge)
+	if !warned("no interface of this machine has 10.67.0.1") {
+		t.Errorf("the address is gone; warnings %q", r.status().Warnings)
+	}
+	netlab.Run(t, "ip", "addr", "add", "10.67.0.1/24", "dev", bridge)
+	netlab.Run(t, "ip", "link", "set", bridge, "down", "name", bridge+"x")
+	gone := "no interface " + bridge + ","
+	if !warned(gone) {
+		t.Errorf("the interface has another name; warnings %q", r.status().Warnings)
+	}
+	r.until("the log has it", func() bool { return strings.Contains(r.log.String(), gone) })
+	netlab.Run(t, "ip", "link", "set", bridge+"x", "up", "name", bridge)
+	if s := r.status(); len(s.Warnings) > 0 {
+		t.Errorf("warnings %q, want none any more", s.Warnings)
+	}
+	if n := strings.Count(r.log.String(), gone); n != 1 {
+		t.Errorf("the log has it %d times", n)
+	}
+}
+
 // TestAddressOfNobody says an address that this machine does not have, and then has it.
 func TestAddressOfNobody(t *testing.T) {
 	netlab.Need(t, "root", "ip")

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"bootlab/internal/lab"
+	"bootlab/internal/snapshot"
 )
 
 // InterfaceAddr returns the address that the interface has inside subnet: what a network without `address` takes.
@@ -54,9 +55,35 @@ func unheld(n *lab.Network) bool {
 	})
 }
 
-// look is called every lookEvery. It reports whether the lab is to be read again for an address that is there now.
+// interfaceWarnings warns of networks whose interface this machine does not have (any more).
+func interfaceWarnings(l *lab.Lab) (warnings lab.Problems) {
+	for _, n := range l.Networks {
+		if n.Interface == "" || n.DHCP == lab.DHCPOff {
+			continue
+		}
+		if _, err := net.InterfaceByName(n.Interface); err != nil {
+			warnings.Addf(n.Pos, "networks."+n.Name+".interface", "this machine has no interface %s, so nobody of this network gets an answer by DHCP until it has: ip link shows those that it has", n.Interface)
+		}
+	}
+	return warnings
+}
+
+// standing returns the warnings that stand now: those of the load that still hold, and what the machine has lost since.
+func standing(s *snapshot.Snapshot) []string {
+	ws := warnings(s)
+	for _, p := range slices.Concat(AddressWarnings(s.Lab), interfaceWarnings(s.Lab)) {
+		if text := p.Error(); !slices.Contains(ws, text) {
+			ws = append(ws, text)
+		}
+	}
+	return ws
+}
+
+// look is called every lookEvery. It tells what the machine has lost since, and reports whether the lab is to be read again
+// for an address that is there now.
 func (d *Daemon) look() bool {
 	d.watchStore()
+	d.warnNew(d.current.Load())
 	return d.addressFound()
 }
 
