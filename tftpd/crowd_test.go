@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"bootlab/internal/event"
+	"bootlab/internal/netlab"
 	"bootlab/test/bench/tftpload"
 	"bootlab/tftpd"
 )
@@ -162,11 +163,7 @@ func testClientsVanishAtAnyBlock(t *testing.T, single bool) {
 			}
 		}
 	}
-	for deadline := time.Now().Add(10 * time.Second); testutil.ToFloat64(gauge(t, s, tftpd.MetricActive)) > 0; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("transfers go on though their clients are gone")
-		}
-	}
+	netlab.WaitFor(t, "the end of transfers whose clients are gone", func() bool { return testutil.ToFloat64(gauge(t, s, tftpd.MetricActive)) == 0 })
 	if err := s.stop(); err != nil { // waits for every goroutine
 		t.Error(err)
 	}

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"bootlab/internal/event"
 	"bootlab/internal/netlab"
@@ -94,11 +93,7 @@ func (h *house) edit(old, new string) {
 
 func (h *house) until(what string, ok func() bool) {
 	h.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			h.t.Fatalf("%s: not within 10 s", what)
-		}
-	}
+	netlab.WaitFor(h.t, what, ok)
 }
 
 // TestDaemon asks a running daemon everything that there is a command for.

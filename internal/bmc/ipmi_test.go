@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -94,17 +93,13 @@ func simulate(t *testing.T, power string) *simulator {
 func (s *simulator) await(t *testing.T) {
 	t.Helper()
 	listens := fmt.Sprintf("0100007F:%04X 00000000:0000", netip.MustParseAddrPort(s.addr).Port()) // local and remote, as in proc(5)
-	for range 500 {
+	netlab.WaitFor(t, "ipmi_sim to listen", func() bool {
 		table, err := os.ReadFile("/proc/self/net/udp")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(string(table), listens) {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatal("ipmi_sim does not listen")
+		return strings.Contains(string(table), listens)
+	})
 }
 
 func (s *simulator) done(t *testing.T) []string {

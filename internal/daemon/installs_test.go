@@ -17,6 +17,7 @@ import (
 	"bootlab/internal/event"
 	"bootlab/internal/install"
 	"bootlab/internal/lab"
+	"bootlab/internal/netlab"
 	"bootlab/internal/snapshot"
 	"bootlab/internal/store/storetest"
 )
@@ -70,11 +71,7 @@ hosts: {a: {mac: 52:54:00:00:00:01, ip: 10.0.0.9, profile: p}}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- d.signs.run(ctx, d) }()
-	for deadline := time.Now().Add(10 * time.Second); installs.Status(h).State != install.Installed; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("it is %+v", installs.Status(h))
-		}
-	}
+	netlab.WaitFor(t, "the end of the install", func() bool { return installs.Status(h).State == install.Installed })
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
