@@ -28,7 +28,7 @@ func (b *Boot) post(w *reply, q *request) {
 		defer answer.Release()
 	}
 	if b.send(w, q, &answer.Document) {
-		b.read(q, target{route: routeConfig, mac: answer.MAC, token: answer.Token, name: answer.Name}, int64(len(answer.Body)))
+		b.book(q, target{route: routeConfig, mac: answer.MAC, token: answer.Token, name: answer.Name}, int64(len(answer.Body)))
 	}
 }
 

@@ -164,7 +164,7 @@ func (b *Boot) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	reply := newReply(w, r, b.limits.Stall)
 	b.metrics.inFlight.Inc()
 	defer func() {
-		took := since(b.deps.Now, q.start)
+		took := b.took(q)
 		b.metrics.inFlight.Dec()
 		b.metrics.count(int(q.target.route), reply, took)
 		b.log(q, reply, took)
@@ -289,14 +289,13 @@ func (b *Boot) config(w *reply, q *request) {
 		defer doc.Release()
 	}
 	if b.send(w, q, doc) && q.Method != http.MethodHead {
-		b.read(q, t, int64(len(doc.Body)))
+		b.book(q, t, int64(len(doc.Body)))
 	}
 }
 
-// read books that the whole of a document, n bytes, was sent.
-func (b *Boot) read(q *request, t target, n int64) {
-	took := since(b.deps.Now, q.start)
-	if err := b.deps.Desk.ConfigRead(q.booking(), t.mac, t.token, t.name, q.from, n, took); err != nil {
+// book writes down that the whole of a document, n bytes, was sent.
+func (b *Boot) book(q *request, t target, n int64) {
+	if err := b.deps.Desk.ConfigRead(q.booking(), t.mac, t.token, t.name, q.from, n, b.took(q)); err != nil {
 		b.deps.Log.Warn("config document served but not booked", keyMAC, t.mac, keyAddr, q.from, keyErr, redact(err.Error(), t.token))
 	}
 }

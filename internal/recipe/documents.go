@@ -1,6 +1,7 @@
 package recipe
 
 import (
+	"bytes"
 	"fmt"
 	"io/fs"
 	"path"
@@ -171,14 +172,7 @@ func (r *Recipe) place(file string, body []byte, broken *syntax.Error) *Document
 	return e
 }
 
-func lines(text []byte) (n int) {
-	for _, b := range text {
-		if b == '\n' {
-			n++
-		}
-	}
-	return n
-}
+func lines(text []byte) int { return bytes.Count(text, []byte{'\n'}) }
 
 // format returns what a document of the profile is written in: by its name, else by what its installer takes.
 func (s source) format(os lab.OS) syntax.Format {
