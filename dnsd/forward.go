@@ -217,6 +217,10 @@ func (a *ask) toEntry(m *dns.Msg) (*entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("repack the reply: %w", err)
 	}
+	// A record without data (as in updates, RFC 2136) is read as empty fields, and those are written as less than its type has.
+	if err := new(dns.Msg).Unpack(packed); err != nil {
+		return nil, fmt.Errorf("the reply has a broken record: %w", err)
+	}
 	e.rest = slices.Clip(packed[headerLen+a.name.n+4:])
 	e.count = [3]uint16{uint16(len(out.Answer)), uint16(len(out.Ns)), 0}
 	return e, nil
