@@ -102,7 +102,9 @@ func (s *Server) nak(x *exchange, addr netip.Addr, message string) dropReason {
 	s.deps.Book.Withdraw(x.req.MAC)
 	x.reply = wire.Reply{Req: &x.req, Kind: wire.Nak, Server: x.server, Message: message}
 	s.send(x, &x.reply)
-	s.record(x, event.Event{Kind: event.DHCPNak, Addr: addr, Err: message})
+	if x.res != nil || s.quiet.first(event.DHCPNak, x.req.MAC) { // made-up machines would fill the log
+		s.record(x, event.Event{Kind: event.DHCPNak, Addr: addr, Err: message})
+	}
 	return dropNone
 }
 

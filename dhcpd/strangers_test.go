@@ -93,6 +93,22 @@ func TestFullPoolNamesItsHolders(t *testing.T) {
 	}
 }
 
+// Machines under ever new addresses that ask for what they cannot have are refused one and all, and a few are told of by name.
+func TestRefusalsOfAFloodAreNotAllTold(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	const machines = 500
+	for i := range machines {
+		out := b.exchange("lab0", 67, client0, message(t, dhcpv4.MessageTypeRequest, madeUp(i), udhcpc, withRequested("192.168.99.9")))
+		if len(out) != 1 || decode(t, out[0].data).MessageType() != dhcpv4.MessageTypeNak {
+			t.Fatalf("machine %d is not refused", i)
+		}
+	}
+	if n := len(b.kinds(event.DHCPNak)); n == 0 || n > toldBurst {
+		t.Errorf("%d of %d are told of, want 1 to %d", n, machines, toldBurst)
+	}
+}
+
 // A flood of questions under ever new addresses holds every address of a pool for an offer that nobody takes. Who really
 // wants one still gets one.
 func TestDiscoverFloodStarvesNobody(t *testing.T) {
