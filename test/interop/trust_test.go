@@ -58,10 +58,10 @@ func TestSquatters(t *testing.T) {
 			t.Errorf("an address in use was given: %s", h)
 		}
 	}
-	conflict := regexpLine(d.log.String(), "dhcp_conflict")
-	if !strings.Contains(conflict, "addr="+l.net+".10") || !strings.Contains(d.log.String(), "02:00:00:00:51:") {
-		t.Errorf("the log does not say who sits where: %q", conflict)
-	}
+	// What the survey has found is told when it looks the next time.
+	d.until("the log says who sits where", func() bool {
+		return strings.Contains(regexpLine(d.log.String(), "dhcp_conflict"), "addr="+l.net+".10") && strings.Contains(d.log.String(), "02:00:00:00:51:")
+	})
 	out, err := d.bootlab("leases", "--state", "conflict")
 	if err != nil || !strings.Contains(out, l.net+".10") {
 		t.Errorf("bootlab leases does not show the addresses that cannot be given: %v\n%s", err, out)
