@@ -283,7 +283,7 @@ func BenchmarkWindowed(b *testing.B) {
 		b.Run(fmt.Sprintf("windowsize=%d", window), func(b *testing.B) {
 			b.SetBytes(32 << 20)
 			for b.Loop() {
-				if _, err := windowedGet(b, s.addr, "images/big", 1468, window); err != nil {
+				if _, err := windowedGet(b, newClient(b, s.addr), "images/big", 1468, window, 0); err != nil {
 					b.Fatal(err)
 				}
 			}

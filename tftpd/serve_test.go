@@ -120,19 +120,31 @@ func TestRollover(t *testing.T) { eachPort(t, testRollover) }
 
 func testRollover(t *testing.T, single bool) {
 	s := newSite(t, siteConfig{single: single, big: 65536*512 + 700})
-	got, err := windowedGet(t, s.addr, "images/big", 512, 64)
+	got, err := windowedGet(t, newClient(t, s.addr), "images/big", 512, 64, 0)
 	if err != nil || !bytes.Equal(got, s.files["images/big"]) {
 		t.Errorf("%d bytes, %v, want %d", len(got), err, len(s.files["images/big"]))
 	}
 }
 
-// windowedGet is a plain RFC 7440 client.
-func windowedGet(t testing.TB, server netip.AddrPort, name string, block, window int) ([]byte, error) {
-	t.Helper()
-	c := newClient(t, server)
-	if err := c.conn.SetReadBuffer(4 << 20); err != nil {
+// TestSlowReader is a client that has less room than a window needs, and a word about every packet that it did not expect.
+// What it is sent again at once only fills its room once more.
+func TestSlowReader(t *testing.T) { eachPort(t, testSlowReader) }
+
+func testSlowReader(t *testing.T, single bool) {
+	s := newSite(t, siteConfig{single: single, Config: tftpd.Config{Timeout: time.Second}})
+	c := newClient(t, s.addr)
+	if err := c.conn.SetReadBuffer(8 << 10); err != nil {
 		t.Fatal(err)
 	}
+	got, err := windowedGet(t, c, "images/window", 512, 64, time.Millisecond)
+	if err != nil || !bytes.Equal(got, s.files["images/window"]) {
+		t.Errorf("%d bytes, %v, want %d", len(got), err, len(s.files["images/window"]))
+	}
+}
+
+// windowedGet is a plain RFC 7440 client, which needs some time for each packet.
+func windowedGet(t testing.TB, c *client, name string, block, window int, pace time.Duration) ([]byte, error) {
+	t.Helper()
 	c.send(request(name, "octet", "blksize", fmt.Sprint(block), "windowsize", fmt.Sprint(window)))
 	c.oack()
 	c.ack(0)
@@ -146,6 +158,7 @@ func windowedGet(t testing.TB, server netip.AddrPort, name string, block, window
 		if err != nil {
 			return out.Bytes(), err
 		}
+		time.Sleep(pace)
 		if n < 4 || b[1] != 3 {
 			return out.Bytes(), fmt.Errorf("got %.20q", b[:n])
 		}

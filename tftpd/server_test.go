@@ -366,7 +366,7 @@ func testDuplicateRequest(t *testing.T, single bool) {
 		t.Errorf("the same request again was answered with %.20q", b)
 	}
 	c.ack(1)
-	c.data(2)
+	c.dataAtLast(2)
 	ask("images/window") // it was on its way for long
 	c.ack(2)
 	c.dataAtLast(3)

@@ -164,7 +164,7 @@ func (t *transfer) sendWindow(ctx context.Context) error {
 		if first {
 			wait = t.early()
 		}
-		err := t.await(ctx, at.Add(wait))
+		err := t.await(ctx, at.Add(wait), gaps)
 		switch {
 		case err == nil:
 			t.hear(at)
@@ -193,7 +193,7 @@ var errGap = errors.New("the client misses a block")
 
 // await reads until the client acknowledges a block of the window, and moves base behind it. The error is errGap,
 // os.ErrDeadlineExceeded, or the end of the transfer.
-func (t *transfer) await(ctx context.Context, deadline time.Time) error {
+func (t *transfer) await(ctx context.Context, deadline time.Time, gaps int) error {
 	gap := false
 	for {
 		r, err := t.read(ctx, deadline)
@@ -209,7 +209,7 @@ func (t *transfer) await(ctx context.Context, deadline time.Time) error {
 			t.base += n
 			return nil
 		case n == 0 && t.terms.window > 1 && !gap:
-			if hint := time.Now().Add(t.patience()); hint.Before(deadline) {
+			if hint := time.Now().Add(t.patience(gaps)); hint.Before(deadline) {
 				gap, deadline = true, hint
 			}
 		}
@@ -228,9 +228,10 @@ func (t *transfer) measure(d time.Duration) {
 	t.rtt += (d - t.rtt) / 8
 }
 
-// patience is how long a hint of a lost packet may turn out to be a duplicate.
-func (t *transfer) patience() time.Duration {
-	return max(2*t.rtt, 2*time.Millisecond)
+// patience is how long a hint of a lost packet may turn out to be a duplicate. It doubles with each gap in the same window: a
+// client that is slow, and has less room than the window needs, is still busy with what it was sent before.
+func (t *transfer) patience(gaps int) time.Duration {
+	return max(2*t.rtt, 2*time.Millisecond) << min(gaps, 8)
 }
 
 // sendBlocks sends the window from base on.

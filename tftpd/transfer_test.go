@@ -161,3 +161,14 @@ func TestWaits(t *testing.T) {
 		}
 	}
 }
+
+// TestPatience: a client that asks for the same window again and again is given twice the time with each.
+func TestPatience(t *testing.T) {
+	t.Parallel()
+	tr := &transfer{rtt: time.Millisecond}
+	for gaps, want := range map[int]time.Duration{0: 2e6, 1: 4e6, 4: 32e6, 8: 512e6, 31: 512e6} {
+		if got := tr.patience(gaps); got != want {
+			t.Errorf("after %d gaps %v, want %v", gaps, got, want)
+		}
+	}
+}
