@@ -137,11 +137,8 @@ func linkOf(q *http.Request) *link {
 	return &link{}
 }
 
-// answering marks the connection of a request busy until the function that it returns is called.
-func (l *link) answering() (answered func()) {
-	l.busy.Store(true)
-	return func() {
-		l.since.Store(time.Now().UnixNano())
-		l.busy.Store(false)
-	}
+// answered ends what set busy.
+func (l *link) answered() {
+	l.since.Store(time.Now().UnixNano())
+	l.busy.Store(false)
 }

@@ -81,7 +81,9 @@ func (r runner) server(base context.Context, h http.Handler, crowd *crowd, open 
 // the rest of a body even where no handler reads it: a connection that never keeps its promise would stay for ever.
 func (r runner) awaitBodies(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-		defer linkOf(q).answering()()
+		l := linkOf(q)
+		l.busy.Store(true)
+		defer l.answered()
 		if q.Body != http.NoBody {
 			control := http.NewResponseController(w)
 			_ = control.SetReadDeadline(time.Now().Add(r.limits.Stall))
