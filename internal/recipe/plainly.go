@@ -11,6 +11,7 @@ import (
 // How text/template says that a value is missing, behind the place: which expression, and what of it.
 var (
 	missingEntry = regexp.MustCompile(`^at <([^>]*)>: map has no entry for key "(.*)"$`)
+	typedKey     = regexp.MustCompile(`^at <([^>]*)>: error calling index: value has type recipe\.\w+; should be string$`)
 	missingField = regexp.MustCompile(`^at <([^>]*)>: can't evaluate field (\w+) in type \*?recipe\.(\w+)$`)
 )
 
@@ -21,6 +22,9 @@ func plainly(reason string) string {
 			return fmt.Sprintf("{{%s}} is not set: want vars: {%s: …} for the host", m[1], m[2])
 		}
 		return fmt.Sprintf("{{%s}} is not set: there is no %q", m[1], m[2])
+	}
+	if m := typedKey.FindStringSubmatch(reason); m != nil {
+		return fmt.Sprintf("{{%s}}: index wants plain text: want what is looked up as (print …), such as {{index .Host.Vars (print .Host.Role)}}", m[1])
 	}
 	if m := missingField.FindStringSubmatch(reason); m != nil {
 		return fmt.Sprintf("{{%s}} is not known to templates: there is no %s, want one of %s", m[1], m[2], strings.Join(fieldsOf(m[3]), ", "))
