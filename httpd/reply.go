@@ -134,7 +134,9 @@ func set(h http.Header, pairs ...string) {
 // finish pushes out what is buffered and returns the first error of the body.
 func (w *reply) finish() error {
 	if w.err == nil {
-		w.extend()
+		if w.sent > smallFile { // else nothing has left yet, and the deadline is of a moment ago
+			w.extend()
+		}
 		w.fail(w.control().Flush())
 	}
 	return w.err

@@ -57,7 +57,7 @@ func (r runner) server(base context.Context, h http.Handler, crowd *crowd, open 
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	return &http.Server{
-		Handler:           r.awaitBodies(h),
+		Handler:           r.awaitBodies(h, crowd),
 		ReadHeaderTimeout: r.limits.Header,
 		IdleTimeout:       r.limits.Idle,
 		MaxHeaderBytes:    maxHeader,
@@ -79,11 +79,11 @@ func (r runner) server(base context.Context, h http.Handler, crowd *crowd, open 
 
 // awaitBodies gives the body that a request promises Limits.Stall to come. net/http has no limit of its own, and waits for
 // the rest of a body even where no handler reads it: a connection that never keeps its promise would stay for ever.
-func (r runner) awaitBodies(h http.Handler) http.Handler {
+func (r runner) awaitBodies(h http.Handler, crowd *crowd) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		l := linkOf(q)
 		l.busy.Store(true)
-		defer l.answered()
+		defer crowd.answered(l)
 		if q.Body != http.NoBody {
 			control := http.NewResponseController(w)
 			_ = control.SetReadDeadline(time.Now().Add(r.limits.Stall))

@@ -22,8 +22,7 @@ const (
 )
 
 // over reports whether the installer of h must be done, for a host that asks for its script now.
-func (m *Machine) over(h *lab.Host, s Status) (why string, by end) {
-	now := m.deps.Now()
+func (m *Machine) over(h *lab.Host, s Status, now time.Time) (why string, by end) {
 	switch {
 	case !s.runs(h) || s.Held:
 		return "", goesOn

@@ -146,8 +146,8 @@ type Ticket struct {
 func (m *Machine) Boot(ctx context.Context, h *lab.Host, ask Ask) (Ticket, error) {
 	m.transition.Lock()
 	defer m.transition.Unlock()
-	s := m.status(h)
-	if why, end := m.over(h, s); end != goesOn {
+	s, now := m.status(h), m.deps.Now()
+	if why, end := m.over(h, s, now); end != goesOn {
 		var err error
 		if s, err = m.finish(ctx, h, s, end, why); err != nil {
 			return Ticket{}, err
@@ -157,7 +157,7 @@ func (m *Machine) Boot(ctx context.Context, h *lab.Host, ask Ask) (Ticket, error
 		m.emit(event.InstallLocalBoot, h, "")
 		return Ticket{LocalBoot: true, Held: s.Held}, nil
 	}
-	if m.sameBoot(s, ask.NIC) {
+	if m.sameBoot(s, ask.NIC, now) {
 		return m.again(ctx, h, s)
 	}
 	return m.begin(ctx, h, s, ask)
@@ -165,8 +165,8 @@ func (m *Machine) Boot(ctx context.Context, h *lab.Host, ask Ask) (Ticket, error
 
 // sameBoot reports whether a script asked for now belongs to the boot that s is in: firmware that asks twice, or another
 // NIC of the machine that tries as well.
-func (m *Machine) sameBoot(s Status, nic lab.MAC) bool {
-	if !s.underWay() || len(s.Tokens) == 0 || m.deps.Now().Sub(s.Minted) >= m.cfg.SameBoot {
+func (m *Machine) sameBoot(s Status, nic lab.MAC, now time.Time) bool {
+	if !s.underWay() || len(s.Tokens) == 0 || now.Sub(s.Minted) >= m.cfg.SameBoot {
 		return false
 	}
 	return s.Reads == 0 || nic != s.NIC
