@@ -94,6 +94,11 @@ bench-tftp: build deps ## TFTP beside dnsmasq, tftpd-hpa and atftpd, in one run 
 bench-boot: deps assets ## from iPXE's DISCOVER to its script, for every way to iPXE, with real firmware
 	BOOTLAB_REQUIRE=all go test -v -count 1 -run TestFastChain ./test/e2e | grep -e '---' -e ' s$$'
 
+.PHONY: unlucky
+unlucky: assets ## PKG's tests, 10 times, with waits and then with stalls where they hurt: make unlucky PKG=./internal/mirror
+	go run ./test/unlucky $(PKG) -count 10
+	go run ./test/unlucky -stall $(PKG) -count 10
+
 .PHONY: demo
 demo: build ## a machine installs itself over the network, live; takes everything away again
 	@test/deps.sh demo
