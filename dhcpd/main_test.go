@@ -114,16 +114,23 @@ func ip(s string) netip.Addr { return netip.MustParseAddr(s) }
 // off it, and the appliance has no address in the relayed network.
 func testLab(t testing.TB) *lab.Lab {
 	t.Helper()
+	l := labWith(t, "")
+	l.Clusters[0].Address = ip("10.77.0.200")
+	l.Networks[1].Address, l.Networks[1].BaseURL = netip.Addr{}, ""
+	return l
+}
+
+// labWith is the lab file of testLab with more hosts, as it stands there.
+func labWith(t testing.TB, hosts string) *lab.Lab {
+	t.Helper()
 	b, err := os.ReadFile("testdata/lab.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := lab.Parse("testdata/lab.yaml", b, lab.Options{FileExists: func(string) bool { return true }})
+	l, err := lab.Parse("testdata/lab.yaml", append(b, hosts...), lab.Options{FileExists: func(string) bool { return true }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Clusters[0].Address = ip("10.77.0.200")
-	l.Networks[1].Address, l.Networks[1].BaseURL = netip.Addr{}, ""
 	return l
 }
 

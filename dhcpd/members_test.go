@@ -1,10 +1,7 @@
 package dhcpd
 
 import (
-	"os"
 	"testing"
-
-	"bootlab/internal/lab"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/insomniacslk/dhcp/dhcpv4"
@@ -14,20 +11,11 @@ import (
 // routes and lease from its own line; what that leaves out is the pool's.
 func TestHostsWithoutAddress(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("testdata/lab.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text = append(text, `
+	b := newBench(t)
+	b.table = compile(t, labWith(t, `
   named: {mac: "02:00:00:00:77:11", network: main, cluster: c1}
   own: {mac: "52:54:00:00:77:12", network: main, lease: 30m, options: {"150": 10.77.0.9}}
-`...)
-	b := newBench(t)
-	l, err := lab.Parse("testdata/lab.yaml", text, lab.Options{FileExists: func(string) bool { return true }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.table = compile(t, l)
+`))
 	type told struct {
 		Addr, Name, Domain, FQDN, Lease, Routes, TFTP string
 	}
@@ -74,20 +62,11 @@ func fqdnIn(p *dhcpv4.DHCPv4) (name string) {
 // TestIgnoredHosts: a host with dhcp: off gets no answer, neither for its address nor from a pool, and nobody else gets its address.
 func TestIgnoredHosts(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("testdata/lab.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text = append(text, `
+	b := newBench(t)
+	b.table = compile(t, labWith(t, `
   fixed: {mac: "02:00:00:00:77:21", ip: 10.77.0.200, dhcp: off}
   roaming: {mac: ["02:00:00:00:77:22", "02:00:00:00:77:23"], network: beside, profile: rhcos, dhcp: off}
-`...)
-	b := newBench(t)
-	l, err := lab.Parse("testdata/lab.yaml", text, lab.Options{FileExists: func(string) bool { return true }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.table = compile(t, l)
+`))
 	for _, tt := range []struct {
 		mac, iface string
 		replies    int
