@@ -40,7 +40,7 @@ const (
 	dropNoServer               // the appliance has no address in this network yet
 	dropUnknownType            // a message that a server does not answer
 	dropRefused                // no address for this machine
-	dropLimited                // a newcomer beyond the ration of a pool that runs short
+	dropLimited                // a newcomer beyond the ration of a pool that runs short, or one who declines everything
 	dropNotOurs                // meant for another server
 	dropNotBoot                // proxy mode: not a machine that boots from here
 	dropBusy                   // the queue of commits is full

@@ -11,9 +11,6 @@ import (
 	"bootlab/internal/event"
 )
 
-// quarantine is how long a declined address is not handed out.
-const quarantine = 10 * time.Minute
-
 // request tells the four meanings of DHCPREQUEST apart (RFC 2131 section 4.3.2).
 func (s *Server) request(x *exchange) dropReason {
 	r := &x.req
@@ -127,25 +124,6 @@ func (s *Server) granted(j *job, err error) dropReason {
 func (s *Server) inform(x *exchange) dropReason {
 	s.send(x, s.answer(x, wire.Ack, netip.Addr{}, 0))
 	return dropNone
-}
-
-// decline takes an address out of use for a while. A reservation stays: whoever sits on a reserved address is found by
-// the operator, whom the event calls, and not by giving the machine another one.
-func (s *Server) decline(x *exchange) dropReason {
-	r, book := &x.req, s.deps.Book
-	offered, _ := book.Held(r.MAC)
-	if (r.Server.IsValid() && !s.isUs(x, r.Server)) || (!book.Has(r.MAC, r.Requested) && offered != r.Requested) {
-		return dropNotOurs
-	}
-	e := event.Event{Kind: event.DHCPDecline, Addr: r.Requested, Err: "another machine uses this address"}
-	if x.res != nil {
-		e.Err += ", which is reserved; it stays reserved"
-		s.record(x, e)
-		return dropNone
-	}
-	s.record(x, e)
-	book.Withdraw(r.MAC)
-	return s.enqueue(s.newJob(x, r.Requested, leases.Declined, quarantine, jobSilent))
 }
 
 func (s *Server) release(x *exchange) dropReason {

@@ -50,6 +50,7 @@ type Server struct {
 	free   *sync.Pool // of jobs
 	quiet  *limiter
 	ration *ration
+	asides *asides
 	loops  *loopGuard
 	prober *segment.Prober
 	probes *probeBudget
@@ -83,7 +84,7 @@ func New(cfg Config, deps Deps) *Server {
 	}
 	s := &Server{
 		deps: deps, log: deps.Log.With("server", "dhcpd"), jobs: make(chan *job, cfg.Queue), free: newJobs(),
-		quiet: newLimiter(deps.Now), ration: newRation(deps.Now), loops: newLoopGuard(deps.Now), lines: map[string]*line{},
+		quiet: newLimiter(deps.Now), ration: newRation(deps.Now), asides: newAsides(deps.Now), loops: newLoopGuard(deps.Now), lines: map[string]*line{},
 	}
 	s.prober = segment.NewProber(segment.ProberConfig{Probes: maxProbes}, segment.ProberDeps{
 		Now: deps.Now, Wanted: func(a netip.Addr) bool { return deps.Table().gives(a) },
