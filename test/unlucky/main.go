@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"slices"
+	"sync"
 	"syscall"
 )
 
@@ -20,13 +20,15 @@ func main() {
 // run returns go test's exit code.
 func run(args []string) (code int, err error) {
 	if len(args) == 0 {
-		return 2, errors.New("want packages and go test's flags, such as: unlucky [-stall] ./internal/mirror -count 20")
+		return 2, errors.New("want packages and go test's flags, such as: unlucky [-stall|-crowd] ./internal/mirror -count 20")
 	}
-	stall := args[0] == "-stall"
 	given := []string{"test", "-race"}
-	if stall {
-		args = args[1:]
-	} else {
+	switch args[0] {
+	case "-stall":
+		return test(append(given, args[1:]...), stalls)
+	case "-crowd":
+		return test(append(given, args[1:]...), crowd)
+	default:
 		dir, err := os.MkdirTemp("", "unlucky-")
 		if err != nil {
 			return 2, err
@@ -37,12 +39,12 @@ func run(args []string) (code int, err error) {
 			return 2, err
 		}
 		given = append(given, "-overlay", overlay, "-ldflags=-checklinkname=0")
+		return test(append(given, args...), nil)
 	}
-	return test(slices.Concat(given, args), stall)
 }
 
-// test runs go test, with stalls if wanted.
-func test(args []string, stall bool) (code int, err error) {
+// test runs go test, and luck beside it, if any, which is given go's process and ends when done is closed.
+func test(args []string, luck func(root int, done <-chan struct{})) (code int, err error) {
 	cmd := exec.Command("go", args...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -50,11 +52,13 @@ func test(args []string, stall bool) (code int, err error) {
 		return 2, err
 	}
 	done := make(chan struct{})
-	if stall {
-		go stalls(cmd.Process.Pid, done)
+	var wg sync.WaitGroup
+	if luck != nil {
+		wg.Go(func() { luck(cmd.Process.Pid, done) })
 	}
 	err = cmd.Wait()
 	close(done)
+	wg.Wait()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return exit.ExitCode(), nil
 	}
