@@ -30,7 +30,7 @@ func (d *Desk) Answer(ctx context.Context, macs []lab.MAC, from netip.Addr) (*An
 	if len(macs) > 0 {
 		e.MAC = macs[0]
 	}
-	d.deps.Events.Record(e)
+	d.tellRefused(e)
 	return nil, err
 }
 

@@ -67,12 +67,14 @@ func (d *Desk) machine(t *Table, mac lab.MAC, from netip.Addr) *lab.Host {
 func (d *Desk) Script(ctx context.Context, mac lab.MAC, from netip.Addr, name string) ([]byte, error) {
 	t := d.deps.Table()
 	script, detail, err := d.script(ctx, t, mac, from, loaderOf(name))
-	e := event.Event{Kind: event.ScriptServed, MAC: mac, Addr: from, Detail: name + ": " + detail, Bytes: int64(len(script))}
 	if err != nil {
-		e.Kind, e.Detail, e.Err = event.ScriptRefused, name, err.Error()
+		d.tellRefused(event.Event{Kind: event.ScriptRefused, MAC: mac, Addr: from, Detail: name, Err: err.Error()})
+		return nil, err
 	}
-	d.deps.Events.Record(e)
-	return script, err
+	d.deps.Events.Record(event.Event{
+		Kind: event.ScriptServed, MAC: mac, Addr: from, Detail: name + ": " + detail, Bytes: int64(len(script)),
+	})
+	return script, nil
 }
 
 func (d *Desk) script(ctx context.Context, t *Table, mac lab.MAC, from netip.Addr, l loader) (script []byte, detail string, err error) {

@@ -27,7 +27,21 @@ func (d *Desk) refused(mac lab.MAC, from netip.Addr, what string, err error, tok
 		}
 		return unknown.Tidy(s, maxDetail)
 	}
-	d.deps.Events.Record(event.Event{Kind: event.ConfigRefused, MAC: mac, Addr: from, Detail: hide(what), Err: hide(err.Error())})
+	d.tellRefused(event.Event{Kind: event.ConfigRefused, MAC: mac, Addr: from, Detail: hide(what), Err: hide(err.Error())})
+}
+
+// tellRefused tells of a refusal, and whether it was the machine itself that was refused.
+func (d *Desk) tellRefused(e event.Event) {
+	e.Claimed = d.claimed(d.deps.Table(), e.MAC, e.Addr)
+	d.deps.Events.Record(e)
+}
+
+// claimed reports whether a request comes from an address that is not known to be that machine's.
+func (d *Desk) claimed(t *Table, mac lab.MAC, from netip.Addr) bool {
+	if h := d.machine(t, mac, from); h != nil {
+		return d.mayAsk(h, mac, from) != nil
+	}
+	return d.mayReport(t, mac, from) != nil
 }
 
 // insisted holds which documents were asked for once too often by the boot that they are for. cloud-init asks eleven times for

@@ -13,8 +13,8 @@ import (
 // Report is called when a machine tells what it is, in the query of a URL. It is believed of the address that this MAC
 // holds alone; in a network whose addresses another DHCP server gives, of any. News are told to the event bus.
 func (d *Desk) Report(ctx context.Context, mac lab.MAC, query string, from netip.Addr) error {
-	if err := d.mayReport(mac, from); err != nil {
-		d.deps.Events.Record(event.Event{Kind: event.ScriptRefused, MAC: mac, Addr: from, Detail: "report", Err: err.Error()})
+	if err := d.mayReport(d.deps.Table(), mac, from); err != nil {
+		d.tellRefused(event.Event{Kind: event.ScriptRefused, MAC: mac, Addr: from, Detail: "report", Err: err.Error()})
 		return err
 	}
 	facts := unknown.ParseFacts(query)
@@ -28,8 +28,7 @@ func (d *Desk) Report(ctx context.Context, mac lab.MAC, query string, from netip
 	return nil
 }
 
-func (d *Desk) mayReport(mac lab.MAC, from netip.Addr) error {
-	t := d.deps.Table()
+func (d *Desk) mayReport(t *Table, mac lab.MAC, from netip.Addr) error {
 	n := t.lab.NetworkOf(from)
 	if n == nil {
 		return forbidden("asked from "+from.String()+", which is in no network of the lab", nil)

@@ -23,6 +23,8 @@ type Event struct {
 	Err    string        `json:"err,omitempty"`    // why it went wrong; empty: it did not
 	Bytes  int64         `json:"bytes,omitempty"`  // that were sent
 	Dur    time.Duration `json:"dur,omitempty"`    // nanoseconds
+	// Claimed says that somebody asked in the machine's name, and was refused, from an address that is not known to be the machine's.
+	Claimed bool `json:"claimed,omitempty"`
 }
 
 // Who speaks in the events of DHCP.

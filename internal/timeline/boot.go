@@ -43,7 +43,7 @@ type Summary struct {
 // to it. It stands in the store as JSON.
 type sketch struct {
 	Started time.Time   `json:"started"`
-	Last    time.Time   `json:"last"`
+	Last    time.Time   `json:"last"` // zero: all was somebody else's doing
 	Stage   event.Stage `json:"stage,omitempty"`
 	Outcome string      `json:"outcome"`
 	Reason  string      `json:"reason,omitempty"`
@@ -102,11 +102,18 @@ func (h *head) hold(a netip.Addr) {
 	h.Addrs = append(h.Addrs, a)
 }
 
-// own reports whether e can be the machine's own doing. What was refused to an address that it was never given, somebody else
-// asked for in its name. IPv6 addresses are not given by us, and a machine that was given none may have one all the same.
+// own reports whether e can be the machine's own doing. What is only claimed may come from another of its cards, or by IPv6,
+// whose addresses are not given by us; else somebody asked in its name.
 func (h *head) own(e event.Event) bool {
-	refused := e.Kind == event.ConfigRefused || e.Kind == event.ScriptRefused
-	return !refused || !e.Addr.Is4() || len(h.Addrs) == 0 || slices.Contains(h.Addrs, e.Addr)
+	return !e.Claimed || !e.Addr.Is4() || slices.Contains(h.Addrs, e.Addr)
+}
+
+// ended returns when the machine was heard of last, or began.
+func (s *sketch) ended() time.Time {
+	if s.Last.IsZero() {
+		return s.Started
+	}
+	return s.Last
 }
 
 // count takes e into s as one of its events.

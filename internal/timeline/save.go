@@ -253,7 +253,7 @@ func bootOf(key, machine string) (int64, error) {
 func (s sketch) boot(key string, events []event.Event) Boot {
 	slices.SortStableFunc(events, compareEvents)
 	events = slices.CompactFunc(events, func(a, b event.Event) bool { return compareEvents(a, b) == 0 })
-	b := Boot{MAC: s.MAC, Started: s.Started, Ended: s.Last, Stage: s.Stage, Outcome: s.Outcome, Reason: s.Reason, Events: events}
+	b := Boot{MAC: s.MAC, Started: s.Started, Ended: s.ended(), Stage: s.Stage, Outcome: s.Outcome, Reason: s.Reason, Events: events}
 	if newMachine(identOfKey(key)).sort == hosts {
 		b.Host = key
 	}

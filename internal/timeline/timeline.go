@@ -226,13 +226,14 @@ func (r *Recorder) Record(e event.Event) {
 	r.keepLocked(m, e)
 }
 
-// keepLocked adds e to the boot it belongs to. What is not the machine's own doing begins no boot, and changes nothing in one.
+// keepLocked adds e to the boot it belongs to. What is not the machine's own doing begins no boot of it, and changes
+// nothing in one.
 func (r *Recorder) keepLocked(m *machine, e event.Event) {
 	if e.Kind == event.DHCPAck {
 		m.head.hold(e.Addr)
 	}
 	n, own := len(m.head.Boots), m.head.own(e)
-	if n == 0 || own && m.head.Boots[n-1].starts(e) {
+	if n == 0 || own && (m.head.Boots[n-1].Last.IsZero() || m.head.Boots[n-1].starts(e)) {
 		m.head.Boots = append(m.head.Boots, sketch{})
 		r.forgetLocked(m)
 		n = len(m.head.Boots)

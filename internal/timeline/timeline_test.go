@@ -197,8 +197,8 @@ func TestAnothersRequest(t *testing.T) {
 		name  string
 		steps []step
 		kind  event.Kind // what is refused then
-		from  netip.Addr
-		want  []string // of each boot: events, stage, outcome
+		from  netip.Addr // other: only claimed
+		want  []string   // of each boot: events, stage, outcome
 	}{
 		{"another's document", loaded, event.ConfigRefused, other, []string{"4 files booting"}},
 		{"another's script", loaded, event.ScriptRefused, other, []string{"4 files booting"}},
@@ -208,7 +208,9 @@ func TestAnothersRequest(t *testing.T) {
 		{"its own script", loaded, event.ScriptRefused, own, []string{"3 files booting", "1 script failed"}},
 		{"from another of its NICs", append(loaded[:3:3], step{0, event.DHCPAck, "second"}), event.ConfigRefused, second, []string{"5 config failed"}},
 		{"by IPv6, which DHCP does not tell of", loaded, event.ConfigRefused, netip.MustParseAddr("fd00::21"), []string{"4 config failed"}},
-		{"from an address that we did not give, as none", nil, event.ConfigRefused, other, []string{"1 config failed"}},
+		{"its own, at an address that we did not give", nil, event.ConfigRefused, own, []string{"1 config failed"}},
+		{"another's, before the machine was ever heard of", nil, event.ConfigRefused, other, []string{"1  booting"}},
+		{"another's, before the machine has an address", []step{{0, event.DHCPDiscover, "pxe arch 7"}}, event.ScriptRefused, other, []string{"2 address booting"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -226,7 +228,7 @@ func TestAnothersRequest(t *testing.T) {
 			r.save(t)
 			now := r.now.Add(time.Second)
 			r = newRig(t, timeline.Config{}, mem.Reopen()) // what it holds is known after a restart, too
-			r.Record(event.Event{At: now, Kind: tt.kind, Host: "master-0", MAC: mac, Addr: tt.from, Err: "no"})
+			r.Record(event.Event{At: now, Kind: tt.kind, Host: "master-0", MAC: mac, Addr: tt.from, Claimed: tt.from != own, Err: "no"})
 			var got []string
 			for _, b := range r.boots(t, "master-0") {
 				got = append(got, fmt.Sprintf("%d %s %s", len(b.Events), b.Stage, b.Outcome))
