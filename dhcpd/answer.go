@@ -34,7 +34,7 @@ func (s *Server) answer(x *exchange, kind wire.MessageType, addr netip.Addr, lea
 	if fqdn, ok := x.req.FQDN(); ok {
 		a.FQDN = x.fqdn(fqdn)
 	}
-	if x.req.Stage == wire.StageIPXE && s.loops.held(x.req.MAC) {
+	if x.req.Stage == wire.StageIPXE && s.deps.Circles.Unscripted(x.req.MAC) {
 		boot = bootInfo{ipxe: noPXEDHCP}
 	}
 	boot.tell(a)

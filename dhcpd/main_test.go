@@ -14,6 +14,7 @@ import (
 
 	"bootlab/dhcpd/leases"
 	"bootlab/dhcpd/segment"
+	"bootlab/internal/circle"
 	"bootlab/internal/event"
 	"bootlab/internal/lab"
 	"bootlab/internal/netlab"
@@ -176,7 +177,7 @@ func (b *bench) reopen(t testing.TB) {
 	b.registry = prometheus.NewRegistry()
 	b.Server = New(Config{}, Deps{
 		Table: func() *Table { return b.table }, Book: book, Events: b.events,
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: b.registry, Now: b.clock.now,
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: b.registry, Now: b.clock.now, Circles: circle.New(b.clock.now),
 		Listen: func(string) (*segment.Socket, error) { panic("no sockets here") },
 	})
 }

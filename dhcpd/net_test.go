@@ -18,6 +18,7 @@ import (
 
 	"bootlab/dhcpd/leases"
 	"bootlab/dhcpd/segment"
+	"bootlab/internal/circle"
 	"bootlab/internal/lab"
 	"bootlab/internal/netlab"
 	"bootlab/internal/store"
@@ -67,6 +68,7 @@ func newServer(t *testing.T, table func() *Table, s store.Store, ev *events) *Se
 	return New(Config{}, Deps{
 		Table: table, Book: book, Events: ev,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: prometheus.NewRegistry(), Now: time.Now, Listen: segment.Listen,
+		Circles: circle.New(time.Now),
 	})
 }
 

@@ -12,11 +12,11 @@ func (s *Server) proxy(x *exchange) dropReason {
 	}
 	if why := s.boot(x, wire.Offer); why != dropNone {
 		if x.req.Stage == wire.StageOS {
-			s.loops.progress(x.req.MAC)
+			s.deps.Circles.Release(x.req.MAC)
 		}
 		return why
 	}
-	s.watchLoop(x, &x.reply)
+	s.watchCircle(x, &x.reply)
 	return dropNone
 }
 
@@ -30,7 +30,7 @@ func (s *Server) bootServer(x *exchange) dropReason {
 
 func (s *Server) boot(x *exchange, kind wire.MessageType) dropReason {
 	info := s.bootOf(x, x.proxyMachine())
-	if info == (bootInfo{}) || x.req.Stage == wire.StageIPXE && s.loops.held(x.req.MAC) {
+	if info == (bootInfo{}) || x.req.Stage == wire.StageIPXE && s.deps.Circles.Unscripted(x.req.MAC) {
 		return dropNotBoot
 	}
 	if x.req.Stage == wire.StageIPXE { // which takes a proxy's word only from a PXE server

@@ -8,6 +8,7 @@ import (
 
 	"bootlab/dhcpd/leases"
 	"bootlab/dhcpd/wire"
+	"bootlab/internal/circle"
 	"bootlab/internal/event"
 )
 
@@ -81,17 +82,18 @@ func (s *Server) ack(x *exchange, addr netip.Addr, lease time.Duration) dropReas
 
 func (s *Server) acked(x *exchange, a *wire.Reply) {
 	s.record(x, event.Event{Kind: event.DHCPAck, Addr: a.YIAddr, Detail: x.told(a), Dur: s.deps.Now().Sub(x.start)})
-	s.watchLoop(x, a)
+	s.watchCircle(x, a)
 }
 
-// watchLoop finds machines that never come further than iPXE. Their operating system's first word ends the suspicion.
-func (s *Server) watchLoop(x *exchange, a *wire.Reply) {
+// watchCircle finds machines that never come further than iPXE. Their operating system's first word ends the suspicion.
+func (s *Server) watchCircle(x *exchange, a *wire.Reply) {
 	switch {
 	case x.req.Stage == wire.StageOS:
-		s.loops.progress(x.req.MAC)
-	case x.req.Stage == wire.StageIPXE && a.BootFile != "" && s.loops.round(x.req.MAC, x.req.XID):
+		s.deps.Circles.Release(x.req.MAC)
+	case x.req.Stage == wire.StageIPXE && a.BootFile != "" && s.deps.Circles.Leased(x.req.MAC, x.req.XID):
 		s.record(x, event.Event{Kind: event.DHCPLoop, Addr: a.YIAddr, Detail: x.told(a), Err: fmt.Sprintf(
-			"%d times within %s; no boot file for %s: look at its script and at what the script loads", loopCount, loopWindow, loopHold)})
+			"%d times within %s, and its script is not fetched; no boot file for %s: look whether this iPXE can do HTTP and reaches the appliance",
+			circle.MaxLeases, circle.Window, circle.Hold)})
 	}
 }
 

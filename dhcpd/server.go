@@ -15,6 +15,7 @@ import (
 
 	"bootlab/dhcpd/leases"
 	"bootlab/dhcpd/segment"
+	"bootlab/internal/circle"
 	"bootlab/internal/event"
 	"bootlab/internal/lab"
 	"bootlab/internal/pause"
@@ -37,6 +38,7 @@ type Deps struct {
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
 	Now        func() time.Time
+	Circles    *circle.Guard                               // shared with who serves scripts
 	Listen     func(iface string) (*segment.Socket, error) // segment.Listen, or a test's
 	FromDisk   func(*lab.Host) bool                        // whether it starts from its own disk now, for local_boot: none; nil: never
 }
@@ -51,7 +53,6 @@ type Server struct {
 	quiet  *limiter
 	ration *ration
 	asides *asides
-	loops  *loopGuard
 	prober *segment.Prober
 	probes *probeBudget
 
@@ -73,7 +74,7 @@ type line struct {
 func New(cfg Config, deps Deps) *Server {
 	for name, missing := range map[string]bool{
 		"Table": deps.Table == nil, "Book": deps.Book == nil, "Events": deps.Events == nil,
-		"Log": deps.Log == nil, "Registerer": deps.Registerer == nil, "Now": deps.Now == nil, "Listen": deps.Listen == nil,
+		"Log": deps.Log == nil, "Circles": deps.Circles == nil, "Registerer": deps.Registerer == nil, "Now": deps.Now == nil, "Listen": deps.Listen == nil,
 	} {
 		if missing {
 			panic("dhcpd: Deps." + name + " is nil")
@@ -84,7 +85,7 @@ func New(cfg Config, deps Deps) *Server {
 	}
 	s := &Server{
 		deps: deps, log: deps.Log.With("server", "dhcpd"), jobs: make(chan *job, cfg.Queue), free: newJobs(),
-		quiet: newLimiter(deps.Now), ration: newRation(deps.Now), asides: newAsides(deps.Now), loops: newLoopGuard(deps.Now), lines: map[string]*line{},
+		quiet: newLimiter(deps.Now), ration: newRation(deps.Now), asides: newAsides(deps.Now), lines: map[string]*line{},
 	}
 	s.prober = segment.NewProber(segment.ProberConfig{Probes: maxProbes}, segment.ProberDeps{
 		Now: deps.Now, Wanted: func(a netip.Addr) bool { return deps.Table().gives(a) },

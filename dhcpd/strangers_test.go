@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"bootlab/internal/circle"
 	"bootlab/internal/event"
 	"bootlab/internal/lab"
 
@@ -187,7 +188,7 @@ func TestLoopIsStopped(t *testing.T) {
 		b.clock.advance(time.Second)
 		return decode(t, out[0].data).BootFileName
 	}
-	for i := range loopCount {
+	for i := range circle.MaxLeases {
 		if round(byte(i)) == "" {
 			t.Fatalf("round %d gets no boot file", i)
 		}
@@ -198,7 +199,7 @@ func TestLoopIsStopped(t *testing.T) {
 	if got := round(100); got != "" {
 		t.Errorf("the loop goes on with %s", got)
 	}
-	b.clock.advance(loopHold)
+	b.clock.advance(circle.Hold)
 	if round(101) == "" {
 		t.Error("it is never let go")
 	}
@@ -215,7 +216,7 @@ func TestLoopIsStoppedBesideAnotherServer(t *testing.T) {
 		b.clock.advance(time.Second)
 		return len(out)
 	}
-	for i := range 3 * loopCount {
+	for i := range 3 * circle.MaxLeases {
 		if ask(byte(i), ipxe) != 1 {
 			t.Fatalf("round %d gets no answer", i)
 		}
@@ -224,7 +225,7 @@ func TestLoopIsStoppedBesideAnotherServer(t *testing.T) {
 		}
 	}
 	ask(99, networkd)
-	for i := range loopCount {
+	for i := range circle.MaxLeases {
 		if ask(byte(100+i), ipxe) != 1 {
 			t.Fatalf("round %d gets no answer", i)
 		}
@@ -238,7 +239,7 @@ func TestLoopIsStoppedBesideAnotherServer(t *testing.T) {
 	if ask(201, ovmf) != 1 {
 		t.Error("its firmware gets no answer")
 	}
-	b.clock.advance(loopHold)
+	b.clock.advance(circle.Hold)
 	if ask(202, ipxe) != 1 {
 		t.Error("it is never let go")
 	}

@@ -3,10 +3,12 @@ package boot
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net/netip"
 	"time"
 
+	"bootlab/internal/circle"
 	"bootlab/internal/event"
 	"bootlab/internal/install"
 	"bootlab/internal/lab"
@@ -26,6 +28,7 @@ type Deps struct {
 	Installs *install.Machine
 	Unknown  *unknown.Book
 	Leases   Leases
+	Circles  *circle.Guard // shared with who gives addresses
 	Events   event.Recorder
 }
 
@@ -47,6 +50,8 @@ func New(deps Deps) *Desk {
 		panic("boot: Deps.Unknown is nil")
 	case deps.Leases == nil:
 		panic("boot: Deps.Leases is nil")
+	case deps.Circles == nil:
+		panic("boot: Deps.Circles is nil")
 	case deps.Events == nil:
 		panic("boot: Deps.Events is nil")
 	}
@@ -67,15 +72,20 @@ func (d *Desk) machine(t *Table, mac lab.MAC, from netip.Addr) *lab.Host {
 func (d *Desk) Script(ctx context.Context, mac lab.MAC, from netip.Addr, name string) ([]byte, error) {
 	t := d.deps.Table()
 	script, detail, err := d.script(ctx, t, mac, from, loaderOf(name))
-	if err != nil {
+	e := event.Event{Kind: event.ScriptServed, MAC: mac, Addr: from, Detail: name + ": " + detail, Bytes: int64(len(script))}
+	switch {
+	case errors.Is(err, errCircle):
+		e.Kind, e.Detail, e.Err = event.ScriptLoop, name, fmt.Sprintf("%v; it gets one that says so for %s", err, circle.Hold)
+	case err != nil:
 		d.tellRefused(event.Event{Kind: event.ScriptRefused, MAC: mac, Addr: from, Detail: name, Err: err.Error()})
 		return nil, err
 	}
-	d.deps.Events.Record(event.Event{
-		Kind: event.ScriptServed, MAC: mac, Addr: from, Detail: name + ": " + detail, Bytes: int64(len(script)),
-	})
+	d.deps.Events.Record(e)
 	return script, nil
 }
+
+// errCircle comes with the script that says so: to be told is what it is for.
+var errCircle = fmt.Errorf("got its script %d times within %s and no system came; mend the script, or what it loads", circle.MaxScripts, circle.Window)
 
 func (d *Desk) script(ctx context.Context, t *Table, mac lab.MAC, from netip.Addr, l loader) (script []byte, detail string, err error) {
 	h := d.machine(t, mac, from)
@@ -92,6 +102,9 @@ func (d *Desk) script(ctx context.Context, t *Table, mac lab.MAC, from netip.Add
 	if err := d.mayAsk(h, mac, from); err != nil {
 		return nil, "", err
 	}
+	if d.circles(h, mac) {
+		return l.held(h.Name, errCircle.Error()), "", errCircle
+	}
 	ticket, err := d.deps.Installs.Boot(ctx, h, install.Ask{NIC: mac, Prepare: func() (install.Signs, error) { return t.prepare(h, mac) }})
 	switch {
 	case err != nil:
@@ -103,6 +116,12 @@ func (d *Desk) script(ctx context.Context, t *Table, mac lab.MAC, from netip.Add
 	}
 	script, err = d.scriptOf(t, h, mac, ticket.Token, l)
 	return script, "profile " + h.Profile.Name, err
+}
+
+// circles reports whether the machine fetches its script again and again. Where nobody here hears its system ask for an address,
+// nobody knows that.
+func (d *Desk) circles(h *lab.Host, mac lab.MAC) bool {
+	return h.Network != nil && h.Network.DHCP != lab.DHCPOff && d.deps.Circles.Scripted(mac)
 }
 
 // scriptOf returns the script of a boot, rendered once unless it is a file, which may change at any time.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"bootlab/internal/boot"
+	"bootlab/internal/circle"
 	"bootlab/internal/event"
 	"bootlab/internal/install"
 	"bootlab/internal/lab"
@@ -53,9 +54,20 @@ type rig struct {
 	table    *boot.Table
 	events   []event.Event
 	leases   map[lab.MAC]netip.Addr
+	circles  *circle.Guard
 }
 
 func (r *rig) Record(e event.Event) { r.events = append(r.events, e) }
+
+// count returns how many events of that kind were told.
+func (r *rig) count(k event.Kind) (n int) {
+	for _, e := range r.events {
+		if e.Kind == k {
+			n++
+		}
+	}
+	return n
+}
 
 func (r *rig) AddrOf(m lab.MAC) (netip.Addr, bool) { a, ok := r.leases[m]; return a, ok }
 
@@ -77,7 +89,7 @@ func newRig(t *testing.T) *rig {
 
 func rigOf(t testing.TB, l *lab.Lab, table *boot.Table) *rig {
 	t.Helper()
-	r := &rig{lab: l, table: table, leases: map[lab.MAC]netip.Addr{mac: addr}}
+	r := &rig{lab: l, table: table, circles: circle.New(time.Now), leases: map[lab.MAC]netip.Addr{mac: addr}}
 	var err error
 	r.installs, err = install.Open(t.Context(), install.Config{}, install.Deps{Store: storetest.Memory(), Events: r, Now: time.Now})
 	if err != nil {
@@ -86,7 +98,7 @@ func rigOf(t testing.TB, l *lab.Lab, table *boot.Table) *rig {
 	if r.unknown, err = unknown.Open(t.Context(), unknown.Config{}, unknown.Deps{Store: storetest.Memory(), Log: slog.New(slog.DiscardHandler), Now: time.Now}); err != nil {
 		t.Fatal(err)
 	}
-	r.Desk = boot.New(boot.Deps{Table: func() *boot.Table { return r.table }, Installs: r.installs, Unknown: r.unknown, Leases: r, Events: r})
+	r.Desk = boot.New(boot.Deps{Table: func() *boot.Table { return r.table }, Installs: r.installs, Unknown: r.unknown, Leases: r, Circles: r.circles, Events: r})
 	return r
 }
 
@@ -264,6 +276,57 @@ func TestScripts(t *testing.T) {
 				t.Errorf("script:\n%s%v, want %q", got, err, tt.want)
 			}
 		})
+	}
+}
+
+// TestCircle: a script that is fetched again and again gives way to one that says so, and that is told.
+func TestCircle(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{lab.ScriptName, lab.GRUBName} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			ask := func() string {
+				script, err := r.Script(t.Context(), mac, addr, name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return string(script)
+			}
+			const says = "no system came"
+			for range circle.MaxScripts - 1 {
+				if got := ask(); strings.Contains(got, says) {
+					t.Fatalf("held already:\n%s", got)
+				}
+			}
+			for range 3 {
+				if got := ask(); !strings.Contains(got, says) || !strings.Contains(got, "sleep 60") {
+					t.Errorf("the circle goes on with\n%s", got)
+				}
+			}
+			if n, served := r.count(event.ScriptLoop), r.count(event.ScriptServed); n != 3 || served != circle.MaxScripts-1 {
+				t.Errorf("%d times told that it is held, %d times that it got its script", n, served)
+			}
+			r.circles.Release(mac)
+			if got := ask(); strings.Contains(got, says) {
+				t.Errorf("it is never let go:\n%s", got)
+			}
+		})
+	}
+}
+
+// TestCircleUnheard: where nobody here hears a machine's system, nobody says that none comes.
+func TestCircleUnheard(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.lab.Networks[0].DHCP = lab.DHCPOff
+	for range 2 * circle.MaxScripts {
+		if _, err := r.Script(t.Context(), mac, addr, lab.ScriptName); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := r.count(event.ScriptLoop); n != 0 {
+		t.Errorf("told %d times", n)
 	}
 }
 

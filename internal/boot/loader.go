@@ -10,6 +10,7 @@ type loader struct {
 	grub      bool // it is GRUB
 	script    func(*recipe.Recipe, recipe.Data) ([]byte, error)
 	localBoot func(host, why string, how lab.LocalBoot) []byte
+	held      func(host, why string) []byte
 	nothing   func(lab.MAC) []byte
 	discover  func(mac lab.MAC, base string) []byte
 }
@@ -18,11 +19,11 @@ type loader struct {
 func loaderOf(name string) loader {
 	if name == lab.GRUBName {
 		return loader{
-			grub: true, script: (*recipe.Recipe).GRUB, localBoot: recipe.GRUBLocalBoot, nothing: recipe.GRUBNothing,
+			grub: true, script: (*recipe.Recipe).GRUB, localBoot: recipe.GRUBLocalBoot, held: recipe.GRUBHeld, nothing: recipe.GRUBNothing,
 			discover: func(mac lab.MAC, _ string) []byte { return recipe.GRUBNothing(mac) },
 		}
 	}
-	return loader{script: (*recipe.Recipe).Script, localBoot: recipe.LocalBoot, nothing: recipe.Nothing, discover: recipe.Discover}
+	return loader{script: (*recipe.Recipe).Script, localBoot: recipe.LocalBoot, held: recipe.Held, nothing: recipe.Nothing, discover: recipe.Discover}
 }
 
 // loaderFor returns the loader that a host's chain ends in.

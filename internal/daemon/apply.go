@@ -63,6 +63,7 @@ func (d *Daemon) stage(s *snapshot.Snapshot) (*change, error) {
 // commit brings the snapshot into force: one store, then the listeners that are gone are closed.
 func (c *change) commit() {
 	c.d.current.Store(c.snap)
+	c.d.circles.ReleaseAll() // what they boot may be mended
 	c.d.warnUnsigned(c.snap.Lab)
 	c.lb.Commit()
 	c.dhcp.Commit()

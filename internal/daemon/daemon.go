@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"bootlab/internal/circle"
 	"bootlab/internal/event"
 	"bootlab/internal/logs"
 	"bootlab/internal/metrics"
@@ -46,13 +47,15 @@ type Daemon struct {
 	reloadMetrics *metrics.Lab
 	story         *timeline.Recorder
 	signs         *installWatch
+	circles       *circle.Guard
 	storeGone     bool // of watchStore
 }
 
 // Run loads the lab and serves it until ctx ends. It returns an error if the lab is bad, a port is taken, or a server
 // cannot go on; what was learned until then is kept.
 func Run(ctx context.Context, cfg Config) error {
-	d := &Daemon{cfg: cfg, log: cfg.Log, registry: cmp.Or(cfg.Registry, prometheus.NewRegistry()), started: time.Now(), signs: newInstallWatch()}
+	d := &Daemon{cfg: cfg, log: cfg.Log, registry: cmp.Or(cfg.Registry, prometheus.NewRegistry()), started: time.Now(), signs: newInstallWatch(),
+		circles: circle.New(time.Now)}
 	defer runtime.KeepAlive(make([]byte, ballast))
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 

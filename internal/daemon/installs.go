@@ -90,6 +90,7 @@ func (c *counter) Install(ctx context.Context, name string, cycle api.Cycle) (ap
 	if err := c.installs.Arm(ctx, h); err != nil {
 		return api.Arming{}, &api.Error{Status: http.StatusConflict, Message: err.Error()}
 	}
+	c.circles.Release(h.MACs...)
 	a := api.Arming{Host: name, State: string(install.Armed), Message: "its next boot installs it"}
 	if cycle != api.CycleNow {
 		return a, nil

@@ -14,6 +14,7 @@ import (
 
 	"bootlab/dhcpd/leases"
 	"bootlab/internal/api"
+	"bootlab/internal/circle"
 	"bootlab/internal/event"
 	"bootlab/internal/install"
 	"bootlab/internal/lab"
@@ -109,7 +110,7 @@ hosts:
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Daemon{learned: &learned{installs: installs}, bus: bus}
+	d := &Daemon{learned: &learned{installs: installs}, bus: bus, circles: circle.New(time.Now)}
 	d.current.Store(&snapshot.Snapshot{Lab: l})
 	c := &counter{Daemon: d}
 	for _, tt := range []struct {

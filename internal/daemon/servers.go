@@ -42,11 +42,12 @@ func (d *Daemon) build() (*servers, error) {
 	d.warnUnsigned(d.current.Load().Lab)
 	desk := boot.New(boot.Deps{
 		Table:    table(d, func(s *snapshot.Snapshot) *boot.Table { return s.Boot }),
-		Installs: d.installs, Unknown: d.unknown, Leases: who{d}, Events: d.bus,
+		Installs: d.installs, Unknown: d.unknown, Leases: who{d}, Circles: d.circles, Events: d.bus,
 	})
 	s.dhcp = dhcpd.New(dhcpd.Config{}, dhcpd.Deps{
 		Table: table(d, func(s *snapshot.Snapshot) *dhcpd.Table { return s.DHCP }),
 		Book:  d.book, Events: d.bus, Log: d.log, Registerer: d.registry, Now: time.Now, Listen: listenDHCP, FromDisk: d.installs.FromDisk,
+		Circles: d.circles,
 	})
 	var errs [7]error
 	s.tftp, errs[0] = tftpd.New(tftpd.Config{SinglePort: d.current.Load().Lab.Appliance.TFTPSingle}, tftpd.Deps{

@@ -34,6 +34,7 @@ const (
 	FirmwareServed
 	ScriptServed
 	ScriptRefused
+	ScriptLoop
 	FileServed
 	FileAborted
 	FileMissing
@@ -123,7 +124,7 @@ var table = [kinds]description{
 	DHCPLimited:    {"dhcp_limited", StageAddress, slog.LevelWarn, "newcomers come faster than a pool that is no longer half empty gives to them"},
 	DHCPConflict:   {"dhcp_conflict", StageAddress, slog.LevelWarn, "an address of a pool is used by a machine that did not get it here"},
 	DHCPRogue:      {"dhcp_rogue", StageAddress, slog.LevelWarn, "another DHCP server answers where this one gives the addresses"},
-	DHCPLoop:       {"dhcp_loop", StageAddress, slog.LevelWarn, "iPXE gets its script again and again; it gets no boot file for some minutes"},
+	DHCPLoop:       {"dhcp_loop", StageAddress, slog.LevelWarn, "iPXE is told its script's name again and again and never fetches it; it gets no boot file for some minutes"},
 
 	TFTPProbe:   {"tftp_probe", StageFirmware, slog.LevelDebug, "firmware asked for a file's size and hung up, as UEFI does"},
 	TFTPServed:  {"tftp_served", StageFirmware, slog.LevelInfo, "a file was fetched by TFTP"},
@@ -133,6 +134,7 @@ var table = [kinds]description{
 	FirmwareServed: {"firmware_served", StageFirmware, slog.LevelInfo, "firmware fetched its network boot program by HTTP"},
 	ScriptServed:   {"script_served", StageScript, slog.LevelInfo, "a machine fetched its boot script"},
 	ScriptRefused:  {"script_refused", StageScript, slog.LevelWarn, "no boot script for this machine"},
+	ScriptLoop:     {"script_loop", StageScript, slog.LevelWarn, "a machine fetches its script again and again and no system comes; it gets another one, which says so"},
 	FileServed:     {"file_served", StageFiles, slog.LevelInfo, "a file was fetched by HTTP"},
 	FileAborted:    {"file_aborted", StageFiles, slog.LevelWarn, "a machine hung up in the middle of a file"},
 	FileMissing:    {"file_missing", StageFiles, slog.LevelWarn, "a file is not there or not to be served"},

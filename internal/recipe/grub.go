@@ -103,6 +103,14 @@ func GRUBNothing(mac lab.MAC) []byte {
 	return b.Bytes()
 }
 
+// GRUBHeld is Held for GRUB.
+func GRUBHeld(host, why string) []byte {
+	var b text
+	grubSays(&b, host, why)
+	b.WriteString("sleep 60\nexit 1\n")
+	return b.Bytes()
+}
+
 func grubSays(b *text, host, what string) {
 	fmt.Fprintf(b, "echo %s\n", grubQuote("bootlab: "+host+" "+what))
 }

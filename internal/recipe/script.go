@@ -110,6 +110,15 @@ func Nothing(mac lab.MAC) []byte {
 	return b.Bytes()
 }
 
+// Held returns the script for a machine that fetches its own again and again: it says why on its screen, and goes on to the
+// next boot device after a minute, so that a script that tries for ever does so slowly.
+func Held(host, why string) []byte {
+	var b text
+	begin(&b, host, why)
+	b.WriteString("sleep 60\nexit 1\n")
+	return b.Bytes()
+}
+
 func begin(b *text, host, what string) {
 	b.put("#!ipxe\necho bootlab: ", host, " ", what, "\n")
 }

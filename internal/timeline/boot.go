@@ -183,7 +183,7 @@ func finishes(e event.Event, s *sketch) bool {
 // failure reports whether a boot whose last event is e has failed.
 func failure(e event.Event) bool {
 	switch e.Kind {
-	case event.TFTPFailed, event.TFTPRefused, event.ScriptRefused, event.FileAborted, event.FileMissing, event.ConfigRefused,
+	case event.TFTPFailed, event.TFTPRefused, event.ScriptRefused, event.ScriptLoop, event.FileAborted, event.FileMissing, event.ConfigRefused,
 		event.DHCPRefused, event.DHCPForeign, event.DHCPDecline, event.DHCPNak, event.DHCPLimited, event.DHCPLoop, event.InstallLoop, event.VMFailed, event.MachineNotCycled:
 		return true
 	}

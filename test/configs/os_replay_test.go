@@ -18,6 +18,7 @@ import (
 
 	"bootlab/httpd"
 	"bootlab/internal/boot"
+	"bootlab/internal/circle"
 	"bootlab/internal/event"
 	"bootlab/internal/install"
 	"bootlab/internal/lab"
@@ -127,7 +128,7 @@ func newWorld(t *testing.T, l *lab.Lab, table *boot.Table) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	desk := boot.New(boot.Deps{Table: func() *boot.Table { return table }, Installs: w.installs, Unknown: book, Leases: w, Events: w})
+	desk := boot.New(boot.Deps{Table: func() *boot.Table { return table }, Installs: w.installs, Unknown: book, Leases: w, Circles: circle.New(clock), Events: w})
 	files, err := httpd.Compile(l)
 	if err != nil {
 		t.Fatal(err)

@@ -28,7 +28,7 @@ var rooms = []wall{
 	{"internal/snapshot", []string{"dhcpd", "tftpd", "dnsd", "httpd", "lbproxy", "virt", "internal/boot", "internal/lab", "internal/serving"}, "compiles the lab for every server"},
 	{"internal/plan", []string{"internal/snapshot", "internal/lab", "dhcpd"}, "prints what the servers answer from; dhcpd says which boot file goes to which firmware"},
 
-	{"dhcpd", append(servers, "internal/pause", "internal/store", "dhcpd/segment", "dhcpd/wire", "dhcpd/leases"), "keeps the lease book; knows no other server"},
+	{"dhcpd", append(servers, "internal/circle", "internal/pause", "internal/store", "dhcpd/segment", "dhcpd/wire", "dhcpd/leases"), "keeps the lease book; knows no other server"},
 	{"dhcpd/segment", []string{"internal/lab", "internal/pause"}, "sockets and frames; of the lab only how a MAC is written"},
 	{"dhcpd/leases", []string{"internal/lab", "internal/store"}, "who has which address, durably; of the lab only what a MAC is"},
 	{"dhcpd/wire", []string{"internal/lab"}, "bytes; of the lab only how a MAC, a route and an option are written"},
@@ -38,7 +38,8 @@ var rooms = []wall{
 	{"lbproxy", append(servers, "internal/pause"), "knows no other server"},
 	{"virt", servers, "knows no other server"},
 
-	{"internal/boot", []string{"internal/lab", "internal/event", "internal/install", "internal/recipe", "internal/unknown"}, "joins who, when and how; knows no server"},
+	{"internal/boot", []string{"internal/circle", "internal/lab", "internal/event", "internal/install", "internal/recipe", "internal/unknown"}, "joins who, when and how; knows no server"},
+	{"internal/circle", []string{"internal/lab"}, "counts; of the lab only what a MAC is"},
 	{"internal/syntax", []string{"internal/lab"}, "what documents must look like; of the lab only its reader of YAML"},
 	{"internal/recipe", []string{"internal/lab", "internal/syntax"}, "writes scripts and documents; knows no state"},
 	{"internal/install", []string{"internal/lab", "internal/event", "internal/store"}, "a state machine; renders nothing"},
