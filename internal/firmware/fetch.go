@@ -3,9 +3,9 @@
 // Fetch puts the network boot programs into the folder assets and verifies them against SHA256SUMS. "make assets" runs it.
 //
 // They stand as data in a Go module, which the go command fetches and checks against the checksum database; nothing of that
-// module is compiled. In the UEFI programs, the script that their builder embedded is overwritten with embed.ipxe: the
-// builder's ends with success whatever the boot script said, which drops UEFI firmware into its menu instead of letting
-// it go on to the disk. The program for BIOS is compressed and stays as it is.
+// module is compiled. The script that their builder embedded is overwritten with embed.ipxe: the builder's waits for a key, takes
+// two leases of its own, and ends with success whatever the boot script said, which drops UEFI firmware into its menu
+// instead of letting it go on to the disk. The program for BIOS is compressed: package kpxe changes it.
 package main
 
 import (
@@ -21,6 +21,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"bootlab/internal/firmware/kpxe"
 )
 
 const (
@@ -30,13 +32,13 @@ const (
 
 var programs = []struct {
 	from, to string
-	script   bool // holds a script that is to be overwritten
+	replace  func(body, old, new []byte) ([]byte, error) // puts our script in the place of the builder's, which is as long
 }{
-	{from: "undionly.kpxe", to: "undionly.kpxe"},
-	{from: "ipxe.efi", to: "ipxe.efi", script: true},
-	{from: "snp-x86_64.efi", to: "snponly.efi", script: true},
-	{from: "snp-arm64.efi", to: "snponly-arm64.efi", script: true},
-	{from: "script/ipxe.commit", to: "ipxe.commit"},
+	{"undionly.kpxe", "undionly.kpxe", kpxe.Replace},
+	{"ipxe.efi", "ipxe.efi", overwrite},
+	{"snp-x86_64.efi", "snponly.efi", overwrite},
+	{"snp-arm64.efi", "snponly-arm64.efi", overwrite},
+	{"script/ipxe.commit", "ipxe.commit", nil},
 }
 
 func main() {
@@ -89,14 +91,14 @@ func fetch() error {
 	if err != nil {
 		return err
 	}
-	ours, err := os.ReadFile("embed.ipxe")
+	ours, err := script(len(theirs))
 	if err != nil {
 		return err
 	}
 	for _, p := range programs {
 		body, err := os.ReadFile(filepath.Join(from, p.from))
-		if err == nil && p.script {
-			body, err = overwrite(body, theirs, ours)
+		if err == nil && p.replace != nil {
+			body, err = p.replace(body, theirs, ours)
 		}
 		if err == nil {
 			err = os.WriteFile(filepath.Join("assets", p.to), body, 0o644)
@@ -108,14 +110,22 @@ func fetch() error {
 	return nil
 }
 
-// overwrite returns body with theirs, which must stand there once, replaced by ours and newlines.
-func overwrite(body, theirs, ours []byte) ([]byte, error) {
-	if n := bytes.Count(body, theirs); n != 1 {
+// script returns our script with newlines up to size.
+func script(size int) ([]byte, error) {
+	ours, err := os.ReadFile("embed.ipxe")
+	if err != nil {
+		return nil, err
+	}
+	if len(ours) > size {
+		return nil, fmt.Errorf("our script is longer than the builder's: %d > %d bytes", len(ours), size)
+	}
+	return append(ours, bytes.Repeat([]byte("\n"), size-len(ours))...), nil
+}
+
+// overwrite returns body with old, which must stand there once, replaced by new.
+func overwrite(body, old, new []byte) ([]byte, error) {
+	if n := bytes.Count(body, old); n != 1 {
 		return nil, fmt.Errorf("holds the builder's script %d times, want once", n)
 	}
-	if len(ours) > len(theirs) {
-		return nil, fmt.Errorf("our script is longer than the builder's: %d > %d bytes", len(ours), len(theirs))
-	}
-	ours = append(bytes.Clone(ours), bytes.Repeat([]byte("\n"), len(theirs)-len(ours))...)
-	return bytes.Replace(body, theirs, ours, 1), nil
+	return bytes.Replace(body, old, new, 1), nil
 }

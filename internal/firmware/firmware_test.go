@@ -49,6 +49,24 @@ func TestSums(t *testing.T) {
 	}
 }
 
+// TestFirstScript holds that the UEFI programs run our first script, as it stands here; kpxe has a test of the one for BIOS.
+func TestFirstScript(t *testing.T) {
+	t.Parallel()
+	script, err := os.ReadFile("embed.ipxe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{UEFI, UEFISNP, ARM64} {
+		body, err := assets.ReadFile("assets/" + name)
+		if err != nil {
+			t.Skip("no program is embedded; run make assets")
+		}
+		if !bytes.Contains(body, script) {
+			t.Errorf("%s does not hold embed.ipxe; remove it and run make assets", name)
+		}
+	}
+}
+
 func TestLayers(t *testing.T) {
 	t.Parallel()
 	own := t.TempDir()

@@ -21,7 +21,7 @@ type Program struct {
 	Runs    string `json:"runs,omitempty"`    // the firmware that runs it, such as "UEFI x64"
 	What    string `json:"what,omitempty"`    // such as "iPXE, with drivers of its own"
 	Version string `json:"version,omitempty"` // as it says of itself
-	Origin  string `json:"origin,omitempty"`  // "built in", a folder, or a file of a package
+	Origin  string `json:"origin,omitempty"`  // builtIn, a folder, or a file of a package
 	Licence string `json:"licence,omitempty"` // SPDX; what is served from your folder is yours to know
 	Source  string `json:"source,omitempty"`  // where its source is
 	Size    int64  `json:"size,omitempty"`    // bytes
@@ -117,6 +117,9 @@ func (p *Program) read(f fs.File) error {
 	return nil
 }
 
+// builtIn is the origin of what "make assets" embedded: all of these are iPXE, and run embed.ipxe first.
+const builtIn = "built in, first script by bootlab"
+
 // tellOrigin says where a layer has p from.
 func (l layer) tellOrigin(p *Program) {
 	switch fsys := l.fsys.(type) {
@@ -126,7 +129,7 @@ func (l layer) tellOrigin(p *Program) {
 		p.Origin = fsys[p.Name]
 	default:
 		commit := commit()
-		p.Origin, p.Source = "built in", p.Source+"/tree/"+commit
+		p.Origin, p.Source = builtIn, p.Source+"/tree/"+commit
 		p.Version = cmp.Or(p.Version, "commit "+commit[:min(7, len(commit))])
 	}
 }

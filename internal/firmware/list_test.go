@@ -114,7 +114,7 @@ func TestList(t *testing.T) {
 		return // make assets
 	}
 	p := byName[UEFI]
-	if p.Origin != "built in" || p.Licence != "GPL-2.0-or-later" || !strings.HasPrefix(p.Version, "1.21.1+ (") ||
+	if p.Origin != builtIn || p.Licence != "GPL-2.0-or-later" || !strings.HasPrefix(p.Version, "1.21.1+ (") ||
 		!strings.Contains(string(sums), p.SHA256+"  "+UEFI) || !strings.Contains(p.Source, commit()) {
 		t.Errorf("built in: %+v", p)
 	}

@@ -58,6 +58,7 @@ var rooms = []wall{
 	{"internal/store", nil, "knows none of what it stores"},
 	{"internal/lab", nil, "every decision, no server, no socket"},
 	{"internal/firmware", nil, "bytes"},
+	{"internal/firmware/kpxe", nil, "changes bytes where they are fetched; the daemon never does"},
 	{"internal/pause", nil, "a clock and a context"},
 	{"internal/privilege", nil, "of the operating system alone"},
 	{"internal/portowner", nil, "of the operating system alone"},

@@ -304,6 +304,16 @@ func (m *Machine) Said(want string) int {
 	return n
 }
 
+// LastSaid returns when the last line so far that contains want was shown; zero if none was.
+func (m *Machine) LastSaid(want string) (at time.Time) {
+	for _, l := range m.Lines() {
+		if strings.Contains(l.Text, want) {
+			at = m.started.Add(l.At)
+		}
+	}
+	return at
+}
+
 // Off reports whether the machine has powered off.
 func (m *Machine) Off() bool {
 	select {
