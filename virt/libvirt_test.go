@@ -151,7 +151,7 @@ func waitDiscovers(t *testing.T, seen <-chan string, hosts []*lab.Host) {
 	for _, h := range hosts {
 		missing[h.MACs[0].String()] = h.Name
 	}
-	deadline := time.After(90 * time.Second)
+	deadline := time.After(5 * time.Minute)
 	start := time.Now()
 	for len(missing) > 0 {
 		select {

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -57,7 +58,7 @@ check={{.FilesURL}}/public/greeting.txt
 }
 
 // patience bounds each step of a machine. Emulation takes seconds; a busy machine takes more.
-const patience = 3 * time.Minute
+const patience = 5 * time.Minute
 
 // awaitLease holds that the guest got all that the lab file says about its network.
 func awaitLease(t *testing.T, m *qemu.Machine) {
@@ -150,7 +151,7 @@ func TestInstallAgain(t *testing.T) {
 func TestKill(t *testing.T) {
 	netlab.Need(t, qemu.Needs()...)
 	files := map[string]string{"public/greeting.txt": bootFiles["public/greeting.txt"]}
-	files["config/guest.conf"] = bootFiles["config/guest.conf"] + "pause=3\n"
+	files["config/guest.conf"] = bootFiles["config/guest.conf"] + "hold={{.FilesURL}}/public/go\n"
 	r := newRig(t, bootLab, withGuest(t, files))
 	m := qemu.Start(t, qemu.Config{Bridge: r.seg.Bridge, MAC: nodeMAC, Firmware: qemu.BIOS, Disk: qemu.NewDisk(t, 1<<30)})
 	m.Await(t, patience, "GUEST message node-sesame")
@@ -159,6 +160,7 @@ func TestKill(t *testing.T) {
 	if got := r.host(t, "node").Install; got != "installing" {
 		t.Errorf("install state %q after the kill, want installing", got)
 	}
+	put(t, filepath.Join(r.dir, "files/public/go"), nil)
 	m.Await(t, patience, "GUEST install done")
 	r.kill(t)
 	r.start(t)

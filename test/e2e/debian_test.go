@@ -54,7 +54,7 @@ func withInstaller(t *testing.T, files map[string]string) map[string]string {
 }
 
 // installerPatience bounds the way to the preseed file, which takes 80 seconds on a machine that does nothing else.
-const installerPatience = 6 * time.Minute
+const installerPatience = 10 * time.Minute
 
 // TestDebianInstaller boots Debian's installer until it has its preseed file. It must get there without a question, in a network
 // without a router, and on a machine with a second card that comes first, has a link, and leads nowhere.

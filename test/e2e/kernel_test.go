@@ -22,7 +22,7 @@ func TestVLAN(t *testing.T) {
 	compile(t, "test", "-c", "-o", segment, "bootlab/dhcpd/segment")
 	compile(t, "test", "-c", "-o", interop, "bootlab/test/interop")
 	compile(t, "build", "-o", daemon, "bootlab/cmd/bootlab")
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	out, err := guest.Run(ctx, guest.CacheDir(), guest.Job{
 		Modules:  strings.Fields("8021q veth bridge dummy af_packet"),

@@ -11,7 +11,8 @@
 // The kernel arguments it knows: bootlab.config=URL of the config document, bootlab.done=URL, bootlab.image=URL of the
 // disk image, bootlab.names=A,B names to resolve, BOOTIF=01-MAC. The config document holds lines KEY=VALUE with the same
 // keys without "bootlab.", and disk= the disk to write to, message= a word that the installed system repeats, check= a URL that
-// the installed system fetches, pause= seconds to rest between document and image, then= what the installed system does at last: stay (default), poweroff, reboot.
+// the installed system fetches, hold= a URL that has to be there before the image is asked for, then= what the installed system does at last: stay
+// (default), poweroff, reboot.
 //
 // With proxmox-start-auto-installer among its arguments it asks for its config document as Proxmox' installer does.
 //

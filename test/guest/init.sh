@@ -79,8 +79,8 @@ installer() {
 	resolve
 	message=$(doc message)
 	[ -z "$message" ] || say "message $message"
-	pause=$(doc pause)
-	[ -z "$pause" ] || sleep "$pause"
+	hold=$(doc hold)
+	[ -z "$hold" ] || until timeout 120 wget -q -O /dev/null "$hold"; do sleep 1; done
 	image=$(value image)
 	if [ -z "$image" ]; then
 		say "nothing to install"

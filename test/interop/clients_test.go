@@ -39,7 +39,7 @@ func programs() []program {
 	return []program{
 		{
 			name: "dhclient", needs: []string{"dhclient"}, memory: "leases",
-			config:   "initial-interval 1;\nbackoff-cutoff 1;\ninitial-delay 0;\nreboot 3;\n",
+			config:   "initial-interval 1;\nbackoff-cutoff 1;\ninitial-delay 0;\nreboot 15;\n",
 			prepare:  "cat /etc/dhcp/dhclient.conf >> DIR/conf",
 			command:  "exec dhclient -4 -d -v -cf DIR/conf -lf DIR/leases -pf DIR/pid eth0",
 			resolver: "/etc/resolv.conf", names: []string{"search lab.test. deep.lab.test.", "nameserver NET.1"},
@@ -181,7 +181,7 @@ func command(c *exec.Cmd) string { out, _ := c.CombinedOutput(); return string(o
 // configured waits until the machine's system is as the lab says, with an address that ok likes, and returns it.
 func (r *running) configured(w *wire, mark int, ok func(netip.Addr) bool) (string, int) {
 	r.t.Helper()
-	ack, next := w.await("an address for "+r.p.name, mark, 20*time.Second, func(h heard) bool {
+	ack, next := w.await("an address for "+r.p.name, mark, patience, func(h heard) bool {
 		return h.MessageType() == dhcpv4.MessageTypeAck && h.OpCode == dhcpv4.OpcodeBootReply && ok(netip.AddrFrom4([4]byte(h.YourIPAddr.To4())))
 	})
 	var lacks string
@@ -220,7 +220,7 @@ func reboots(h heard) bool {
 // lives is a lab whose lease is so short that every state of a client is seen in seconds.
 func lives(t *testing.T, subnet string) *labFile {
 	l := newLab(t, subnet)
-	l.lan = "    router: NET.254\n    search: [lab.test, deep.lab.test]\n    lease: 10s\n    routes: [{to: 10.55.0.0/16, via: NET.253}]\n"
+	l.lan = "    router: NET.254\n    search: [lab.test, deep.lab.test]\n    lease: 20s\n    routes: [{to: 10.55.0.0/16, via: NET.253}]\n"
 	l.hosts = "  c0: {mac: \"52:54:00:00:00:20\", ip: NET.20}\n"
 	l.write()
 	return l
@@ -258,12 +258,14 @@ func TestClients(t *testing.T) {
 				_, mark = w.await("INIT-REBOOT", mark, patience, reboots)
 			}
 			r.renewNow()
-			_, mark = w.await("a NAK for the old address", mark, 20*time.Second, func(h heard) bool { return h.MessageType() == dhcpv4.MessageTypeNak })
+			_, mark = w.await("a NAK for the old address", mark, patience, func(h heard) bool { return h.MessageType() == dhcpv4.MessageTypeNak })
 			_, mark = r.configured(w, mark, is(second))
-			time.Sleep(500 * time.Millisecond) // dhcpcd forgets what it is told while it still takes its ACK in
-			r.giveBack()
-			w.await("RELEASE", mark, patience, func(h heard) bool {
-				return h.MessageType() == dhcpv4.MessageTypeRelease && h.ClientIPAddr.String() == second
+			d.until("RELEASE", func() bool { // dhcpcd forgets what it is told while it still takes its ACK in
+				r.giveBack()
+				_, _, ok := w.since(mark, 2*time.Second, func(h heard) bool {
+					return h.MessageType() == dhcpv4.MessageTypeRelease && h.ClientIPAddr.String() == second
+				})
+				return ok
 			})
 			d.until("the book knows of the release", func() bool { return d.holder(second) == "" })
 		})
@@ -277,13 +279,15 @@ func (r *running) staysOn(w *wire, mark int, addr string) int {
 	r.renewNow()
 	_, mark = w.await("RENEWING by unicast", mark, patience, renewing(r.m.d.addr))
 	_, mark = w.await("the renewal", mark, patience, acked)
-	time.Sleep(500 * time.Millisecond) // the client tells nobody when it has read what is on the wire; asked earlier, udhcpc starts over
 	if r.p.name == "udhcpc" {
-		return mark // asked to renew twice it starts over every other time; the others show that rebinding works
+		// Asked before it has read what is on the wire, and when it is asked twice, every other time, it starts over. The others show
+		// that rebinding works.
+		r.m.d.until("udhcpc has read that it is renewed", func() bool { return strings.Count(r.log.String(), " obtained") >= 2 })
+		return mark
 	}
 	netlab.Run(r.t, "ip", "-n", r.m.Name, "neigh", "replace", r.m.d.addr, "lladdr", "02:00:00:00:00:01", "nud", "permanent", "dev", "eth0")
 	r.renewNow()
-	_, mark = w.await("REBINDING by broadcast", mark, 20*time.Second, rebinding)
+	_, mark = w.await("REBINDING by broadcast", mark, patience, rebinding)
 	before := r.remembered()
 	_, mark = w.await("the renewal", mark, patience, acked)
 	_ = exec.Command("ip", "-n", r.m.Name, "neigh", "del", r.m.d.addr, "dev", "eth0").Run() // the client may have reset its card

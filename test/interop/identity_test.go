@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/insomniacslk/dhcp/dhcpv4"
@@ -272,14 +271,17 @@ func TestDecline(t *testing.T) {
 			m := d.machine(t, card)
 			w, squatter := m.wire(t), d.machine(t, "52:54:00:00:ff:25").wire(t)
 			r := m.runs(t, p)
+			for _, addr := range []string{".100", ".101"} { // whichever it is offered
+				squatter.own(l.net+addr, squatter.hw, mac(card))
+			}
 			r.start()
-			ack, mark := w.await("the first address", 0, 20*time.Second, func(h heard) bool { return h.MessageType() == dhcpv4.MessageTypeOffer })
+			ack, mark := w.await("the first address", 0, patience, func(h heard) bool { return h.MessageType() == dhcpv4.MessageTypeOffer })
 			first := ack.YourIPAddr.String()
-			squatter.own(first, squatter.hw, mac(card))
-			_, mark = w.await("DECLINE", mark, 20*time.Second, func(h heard) bool {
+			squatter.leave(map[string]string{l.net + ".100": l.net + ".101", l.net + ".101": l.net + ".100"}[first])
+			_, mark = w.await("DECLINE", mark, patience, func(h heard) bool {
 				return h.MessageType() == dhcpv4.MessageTypeDecline && h.RequestedIPAddress().String() == first
 			})
-			again, _ := w.await("another address", mark, 30*time.Second, func(h heard) bool { return h.MessageType() == dhcpv4.MessageTypeAck })
+			again, _ := w.await("another address", mark, patience, func(h heard) bool { return h.MessageType() == dhcpv4.MessageTypeAck })
 			if again.YourIPAddr.String() == first {
 				t.Errorf("%s is given away again", first)
 			}

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"bootlab/internal/netlab"
 )
@@ -134,7 +133,7 @@ func TestStartRefused(t *testing.T) {
 			tt.prepare(l)
 			d := &daemon{labFile: l, log: &output{}}
 			d.launch()
-			if code := d.exit(5 * time.Second); code != 1 || !strings.Contains(d.log.String(), tt.want) {
+			if code := d.exit(patience); code != 1 || !strings.Contains(d.log.String(), tt.want) {
 				t.Errorf("exit code %d, want 1 and %q:\n%s", code, tt.want, d.log)
 			}
 			if tt.name == "no such user" {

@@ -55,7 +55,7 @@ func TestRelayAgent(t *testing.T) {
 			l := newLab(t, fmt.Sprintf("10.101.%d", 1+i))
 			far := fmt.Sprintf("10.101.%d.", 50+i)
 			srv := l.apart()
-			l.networks = fmt.Sprintf("  far: {subnet: %[1]s0/24, %[2]srouter: %[1]s1, lease: 10s, pools: {all: {range: %[1]s100-%[1]s120}}}\n", far, tt.iface)
+			l.networks = fmt.Sprintf("  far: {subnet: %[1]s0/24, %[2]srouter: %[1]s1, lease: 20s, pools: {all: {range: %[1]s100-%[1]s120}}}\n", far, tt.iface)
 			l.hosts = "  c0: {mac: \"52:54:00:00:00:20\", ip: " + far + "20, network: far}\n"
 			l.write()
 			d := start(t, l)
@@ -91,7 +91,7 @@ func (m *machine) livesBehind(t *testing.T, up *wire, card, want string) {
 	mine := func(kind dhcpv4.MessageType) func(heard) bool {
 		return func(h heard) bool { return h.MessageType() == kind && h.ClientHWAddr.String() == card }
 	}
-	ack, mark := w.await("a lease through the relay", 0, 20*time.Second, mine(dhcpv4.MessageTypeAck))
+	ack, mark := w.await("a lease through the relay", 0, patience, mine(dhcpv4.MessageTypeAck))
 	addr := ack.YourIPAddr.String()
 	if !strings.HasPrefix(addr, want) {
 		t.Errorf("got %s, want %s…", addr, want)

@@ -356,7 +356,7 @@ func (l *labFile) machine(t *testing.T, mac string, addrs ...string) *machine {
 
 // run runs a command in the machine and returns what it printed.
 func (m *machine) run(name string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
 	out, err := m.Command(ctx, name, args...).CombinedOutput()
 	return string(out), err
@@ -364,7 +364,7 @@ func (m *machine) run(name string, args ...string) (string, error) {
 
 // get fetches a path of the boot plane from an address of the machine; a status of 0 means that nobody answered.
 func (m *machine) get(from, path string, args ...string) (status int, body string) {
-	args = append([]string{"-s", "--path-as-is", "-m", "10", "--interface", from, "-w", "\n%{http_code}", "http://" + m.d.addr + ":8080/" + path}, args...)
+	args = append([]string{"-s", "--path-as-is", "-m", "60", "--interface", from, "-w", "\n%{http_code}", "http://" + m.d.addr + ":8080/" + path}, args...)
 	out, _ := m.run("curl", args...) // 000 tells
 	at := strings.LastIndexByte(out, '\n')
 	status, err := strconv.Atoi(out[at+1:])
@@ -402,7 +402,7 @@ func (m *machine) leaseOn(t *testing.T, card string) string {
 	if err := os.Chmod(script, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	out, _ := m.run("udhcpc", "-i", card, "-n", "-q", "-t", "5", "-T", "1", "-s", script) // no address tells
+	out, _ := m.run("udhcpc", "-i", card, "-n", "-q", "-t", "10", "-T", "2", "-s", script) // no address tells
 	_, addr, _ := strings.Cut(out, "bound ")
 	return strings.TrimSpace(addr)
 }

@@ -43,7 +43,7 @@ func (d *daemon) rack(t *testing.T, n int) *rack {
 	}
 	r := &rack{machine: d.machine(t, "52:54:00:00:ff:50", d.net+".2")}
 	r.config = bootload.Config{
-		Server: netip.MustParseAddr(d.addr), Relay: netip.MustParseAddr(d.net + ".2"), Limit: time.Minute,
+		Server: netip.MustParseAddr(d.addr), Relay: netip.MustParseAddr(d.net + ".2"), Limit: 5 * time.Minute,
 		Sizes: bootload.Sizes{Program: program.Size(), Kernel: 7_000_000, Initrd: 700_000},
 	}
 	var batch strings.Builder
@@ -82,7 +82,7 @@ func (r *rack) on(t *testing.T) (result bootload.Result) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute)
 	defer cancel()
 	self, err := os.Executable()
 	if err != nil {

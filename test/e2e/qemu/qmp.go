@@ -10,7 +10,7 @@ import (
 )
 
 // qmpTimeout bounds one conversation with the monitor.
-const qmpTimeout = 10 * time.Second
+const qmpTimeout = time.Minute
 
 // Reset pushes the machine's reset button.
 func (m *Machine) Reset(t testing.TB) {
