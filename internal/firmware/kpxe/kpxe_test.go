@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"strings"
 	"testing"
@@ -71,6 +72,30 @@ func TestStranger(t *testing.T) {
 	}
 	if diff := cmp.Diff(stream, again); diff != "" {
 		t.Errorf("stream (-want +got)\n%s", diff)
+	}
+}
+
+// TestLong: in a long stream everything occurs, such as a carry through bytes that are held back, and copies from far away.
+func TestLong(t *testing.T) {
+	t.Parallel()
+	rnd := rand.New(rand.NewPCG(1, 2))
+	var data []byte
+	for len(data) < 1<<14 {
+		for range 1 + rnd.IntN(20) {
+			data = append(data, byte(rnd.NormFloat64()*20))
+		}
+		n := rnd.IntN(min(len(data), 300))
+		from := rnd.IntN(len(data) - n)
+		data = append(data, data[from:from+n]...)
+	}
+	steps := search(data, 0, len(data))
+	stream, err := encode(steps, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, got, err := decode(stream)
+	if err != nil || !bytes.Equal(got, data) {
+		t.Errorf("another %d bytes come out of %d: %v", len(got), len(data), err)
 	}
 }
 
