@@ -12,6 +12,7 @@ import (
 // carry takes a connection of TCP mode to a backend and moves bytes until both sides are done. The pool's count is the
 // caller's, who entered it; carry leaves it.
 func (s *Server) carry(ctx context.Context, f *front, g *guest) {
+	defer g.leave()
 	defer f.pool.leave()
 	defer func() { _ = g.conn.Close() }()
 	backend, seat, err := s.connect(ctx, f, g.src.Addr())
@@ -31,7 +32,7 @@ func (s *Server) carry(ctx context.Context, f *front, g *guest) {
 		abort(g.conn)
 		return
 	}
-	ses := &session{client: g.conn, backend: backend, pool: f.pool, idle: f.Timeouts.Idle, born: time.Now()}
+	ses := &session{client: g.conn, from: g.src.Addr(), backend: backend, pool: f.pool, idle: f.Timeouts.Idle, born: time.Now()}
 	s.sessions.add(ses)
 	in, out := s.relay(g, backend)
 	s.sessions.end(ses, in+int64(len(g.prefix)), out)

@@ -112,6 +112,10 @@ func (s *Server) accept(ctx context.Context, l *listener) {
 			continue
 		}
 		rest = 0
+		if !s.admit(ctx, l) {
+			abort(conn)
+			return
+		}
 		s.take(ctx, l, conn)
 	}
 }

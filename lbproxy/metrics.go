@@ -6,6 +6,9 @@ import "github.com/prometheus/client_golang/prometheus"
 const (
 	MetricConnections = "bootlab_lbproxy_connections_total"
 	MetricActive      = "bootlab_lbproxy_connections_active"
+	MetricMost        = "bootlab_lbproxy_connections_limit"
+	MetricWaits       = "bootlab_lbproxy_connections_waited_total"
+	MetricCut         = "bootlab_lbproxy_connections_cut_total"
 	MetricBytes       = "bootlab_lbproxy_bytes_total"
 	MetricRequests    = "bootlab_lbproxy_requests_total"
 	MetricRetries     = "bootlab_lbproxy_retries_total"
@@ -33,6 +36,8 @@ type metrics struct {
 	connections, bytes, requests, retries, rejected *prometheus.CounterVec
 	active, up                                      *prometheus.GaugeVec
 	checks                                          *prometheus.HistogramVec
+	most                                            prometheus.Gauge
+	waits, cut                                      prometheus.Counter
 }
 
 // poolMetrics are the handles of one balancer.
@@ -49,6 +54,10 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	}
 	m := &metrics{
+		most:  prometheus.NewGauge(prometheus.GaugeOpts{Name: MetricMost, Help: "Connections that all balancers together may have."}),
+		waits: prometheus.NewCounter(prometheus.CounterOpts{Name: MetricWaits, Help: "Times that a new connection waited because there were as many as there may be."}),
+		cut:   prometheus.NewCounter(prometheus.CounterOpts{Name: MetricCut, Help: "Connections broken because their client had more than half of all, and others waited."}),
+
 		connections: counter(MetricConnections, "Connections taken.", "balancer"),
 		bytes:       counter(MetricBytes, "Bytes moved: in is from clients, out is to clients.", "balancer", "direction"),
 		requests:    counter(MetricRequests, "Requests of HTTP mode by class of status.", "balancer", "code"),
@@ -60,7 +69,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: MetricCheck, Help: "How long health checks took.", Buckets: []float64{.001, .005, .02, .1, .5, 2, 10},
 		}, []string{"kind"}),
 	}
-	for _, c := range []prometheus.Collector{m.connections, m.bytes, m.requests, m.retries, m.rejected, m.active, m.up, m.checks} {
+	for _, c := range []prometheus.Collector{m.connections, m.bytes, m.requests, m.retries, m.rejected, m.active, m.up, m.checks, m.most, m.waits, m.cut} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

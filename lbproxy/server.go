@@ -32,6 +32,8 @@ type Config struct {
 	Ejection time.Duration // how long a backend that nothing checks stays down after refused connections; 0: 10s
 	Sweep    time.Duration // how often long connections are looked at for idleness and dead peers; 0: 5s
 	Pending  int           // connections that may wait for their first bytes at one time; 0: 4096
+
+	Connections int // of all balancers at one time; 0: as many as a third of the process's descriptors is enough for
 }
 
 func (c Config) withDefaults() Config {
@@ -41,6 +43,7 @@ func (c Config) withDefaults() Config {
 	c.Ejection = cmp.Or(c.Ejection, 10*time.Second)
 	c.Sweep = cmp.Or(c.Sweep, 5*time.Second)
 	c.Pending = cmp.Or(c.Pending, 4096)
+	c.Connections = cmp.Or(c.Connections, maxConnections())
 	return c
 }
 
@@ -86,6 +89,7 @@ type Server struct {
 
 	live     atomic.Pointer[live] // the table in force; never nil
 	sessions sessions
+	room     room
 	pending  atomic.Int64  // connections that wait for their first bytes
 	changed  chan struct{} // a table was committed
 	conns    sync.WaitGroup
@@ -126,6 +130,8 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		drained:   make(map[memberKey]bool),
 		healths:   make(map[healthKey]*Health),
 	}
+	s.room.most = s.cfg.Connections
+	m.most.Set(float64(s.room.most))
 	s.live.Store(&live{})
 	s.web = newWeb(s)
 	return s, nil

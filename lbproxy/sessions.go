@@ -3,6 +3,7 @@ package lbproxy
 import (
 	"context"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ type session struct {
 	client  net.Conn
 	backend net.Conn // nil in HTTP mode, where backends are the transport's
 	born    time.Time
+	from    netip.Addr // the client, as a believed peer names it
 
 	// Guarded by sessions.mu.
 	pool    *pool         // nil: not known yet

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"bootlab/internal/lab"
@@ -19,18 +20,25 @@ type guest struct {
 	src    netip.AddrPort // the client, as the PROXY header of a believed peer names it
 	dst    netip.AddrPort // what the client connected to
 	prefix []byte         // bytes that were read while peeking
+
+	room *room // that it was counted in
+	left sync.Once
 }
+
+// leave counts the connection out, once it is closed.
+func (g *guest) leave() { g.left.Do(g.room.leave) }
 
 // maxPeek is how many first bytes are looked at.
 const maxPeek = 16 << 10
 
-// take hands a connection to its balancer. It does not block.
+// take hands a connection, which has its place in the room, to its balancer. It does not block.
 func (s *Server) take(ctx context.Context, l *listener, conn net.Conn) {
-	g := &guest{conn: conn, l: l, src: addrPort(conn.RemoteAddr()), dst: addrPort(conn.LocalAddr())}
+	g := &guest{conn: conn, l: l, room: &s.room, src: addrPort(conn.RemoteAddr()), dst: addrPort(conn.LocalAddr())}
 	p := s.live.Load().sites[l.addr]
 	switch {
 	case p == nil:
 		abort(conn)
+		g.leave()
 	case p.direct() && p.solo.Mode == lab.ModeHTTP:
 		p.solo.pool.enter()
 		s.web.take(p, p.solo, g)
@@ -57,6 +65,7 @@ func (s *Server) guard(g *guest, handle func()) {
 	defer func() {
 		if r := recover(); r != nil {
 			abort(g.conn)
+			g.leave()
 			s.reject("", rejectPanic, g.src, nil)
 			s.log.Error("handler panicked", keyAddr, g.src, keyErr, fmt.Sprint(r), "stack", string(debug.Stack()))
 		}
@@ -81,6 +90,7 @@ func (s *Server) tellApart(ctx context.Context, p *place, g *guest) {
 		}
 		s.reject(name, why, g.src, err)
 		abort(g.conn)
+		g.leave()
 		return
 	}
 	f.pool.enter()

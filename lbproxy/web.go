@@ -72,7 +72,7 @@ func (w *web) close() { _ = w.server.Close() }
 // take hands a connection to HTTP mode. f is its balancer where that is known and counted in already.
 func (w *web) take(p *place, f *front, g *guest) {
 	v := &visitor{Conn: g.conn, web: w, guest: g, place: p}
-	v.session = &session{client: g.conn, born: time.Now()}
+	v.session = &session{client: g.conn, from: g.src.Addr(), born: time.Now()}
 	w.s.sessions.add(v.session)
 	if f != nil {
 		v.settle(f)
@@ -177,6 +177,7 @@ func (v *visitor) CloseWrite() error {
 // Close implements net.Conn.
 func (v *visitor) Close() error {
 	v.once.Do(func() {
+		defer v.guest.leave()
 		v.web.s.sessions.end(v.session, v.in.Load(), v.out.Load())
 		v.mu.Lock()
 		defer v.mu.Unlock()
