@@ -192,7 +192,7 @@ func TestNclient4(t *testing.T) {
 	netlab.Run(t, "ip", "link", "set", "vcl", "address", other, "up")
 	netlab.Run(t, "ip", "link", "set", "vbr", "master", seg.Bridge, "up")
 	for _, broadcast := range []bool{false, true} {
-		c, err := nclient4.New("vcl", nclient4.WithTimeout(2*time.Second), nclient4.WithRetry(3))
+		c, err := nclient4.New("vcl", nclient4.WithTimeout(5*time.Second), nclient4.WithRetry(6))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -265,9 +265,9 @@ func TestStageFollowsTheLab(t *testing.T) {
 	l := startLive(t, one)
 	client := one.NewClient(t, master0)
 	ask := func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		return client.Command(ctx, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "2", "-T", "1", "-s", "/bin/true").Run()
+		return client.Command(ctx, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "10", "-T", "2", "-s", "/bin/true").Run()
 	}
 	both := *l.lab.Networks[0]
 	both.Interface = two.Bridge

@@ -65,7 +65,13 @@ func compile(t testing.TB, l *lab.Lab) *Table {
 // newServer returns a server of a table for tests that need no socket.
 func newServer(t testing.TB, table *Table, leases Leases) *Server {
 	t.Helper()
-	s, err := New(Config{ForwardTimeout: 300 * time.Millisecond}, Deps{
+	return newHastyServer(t, table, leases, 20*time.Second) // no timer interferes with a test that is not about timers
+}
+
+// newHastyServer is newServer that gives another server so long for an answer.
+func newHastyServer(t testing.TB, table *Table, leases Leases, timeout time.Duration) *Server {
+	t.Helper()
+	s, err := New(Config{ForwardTimeout: timeout}, Deps{
 		Table: func() *Table { return table }, Leases: leases, Now: time.Now,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: prometheus.NewRegistry(),
 	})
@@ -200,7 +206,7 @@ func dnsmasq(ctx context.Context, port int, args ...string) *exec.Cmd {
 // waitFor asks until somebody answers.
 func waitFor(t testing.TB, addr string) {
 	t.Helper()
-	c := &dns.Client{Timeout: 100 * time.Millisecond}
+	c := &dns.Client{Timeout: time.Second}
 	netlab.WaitFor(t, "an answer from "+addr, func() bool {
 		_, _, err := c.Exchange(new(dns.Msg).SetQuestion("version.example.", dns.TypeA), addr)
 		return err == nil

@@ -47,12 +47,12 @@ func TestBesideKnot(t *testing.T) {
 	}
 	startKnot(t, dir, port)
 	s := newServer(t, table, nil)
-	conn, err := dns.DialTimeout("udp", fmt.Sprintf("127.0.0.1:%d", port), time.Second)
+	conn, err := dns.DialTimeout("udp", fmt.Sprintf("127.0.0.1:%d", port), 20*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	c := &dns.Client{Timeout: 2 * time.Second}
+	c := &dns.Client{Timeout: 20 * time.Second}
 	asked, wrong := 0, 0
 	for i, z := range l.Zones {
 		for _, owner := range randomNames(z.Origin) {

@@ -189,7 +189,7 @@ func TestUpstreamTrouble(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			bad := newUpstream(t, tt.handler)
-			s := newServer(t, compile(t, forwardingLab(bad.addr, good.addr)), nil)
+			s := newHastyServer(t, compile(t, forwardingLab(bad.addr, good.addr)), nil, 2*time.Second)
 			want := "NOERROR ra\nan www.example.org. A 10.0.0.1"
 			if diff := cmp.Diff(want, show(lookup(t, s, "www.example.org. A", inside))); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -200,7 +200,7 @@ func TestUpstreamTrouble(t *testing.T) {
 			if want := "NOERROR ra\nan two.example.org. A 10.0.0.1"; show(lookup(t, s, "two.example.org. A", inside)) != want || len(bad.asked) != 1 {
 				t.Errorf("a server that failed is asked first again")
 			}
-			alone := newServer(t, compile(t, forwardingLab(bad.addr)), nil)
+			alone := newHastyServer(t, compile(t, forwardingLab(bad.addr)), nil, 100*time.Millisecond)
 			if got := show(lookup(t, alone, "www.example.org. A", inside)); got != "SERVFAIL ra" {
 				t.Errorf("alone: %s", got)
 			}
@@ -294,7 +294,7 @@ func TestSockets(t *testing.T) {
 	ap := serve(t, s, "127.0.0.1")
 	port := fmt.Sprint(ap.Port())
 	dig := func(args ...string) string {
-		return netlab.Run(t, "dig", append([]string{"@127.0.0.1", "-p", port, "+tries=1", "+time=2"}, args...)...)
+		return netlab.Run(t, "dig", append([]string{"@127.0.0.1", "-p", port, "+tries=1", "+time=20"}, args...)...)
 	}
 	t.Run("dig", func(t *testing.T) {
 		netlab.Need(t, "dig")
@@ -433,7 +433,7 @@ func TestSourceAddress(t *testing.T) {
 // exchangeTwice asks again if nothing comes back, as every resolver does: Linux now and then loses the first packet to an
 // IPv6 address that is milliseconds old, before any server sees it.
 func exchangeTwice(q *dns.Msg, addr string) (m *dns.Msg, err error) {
-	c := &dns.Client{Timeout: time.Second}
+	c := &dns.Client{Timeout: 5 * time.Second}
 	for range 2 {
 		if m, _, err = c.Exchange(q, addr); err == nil {
 			return m, nil

@@ -28,7 +28,7 @@ func frame(t testing.TB, id uint16, owner string) []byte {
 }
 
 func readFrame(conn net.Conn) (*dns.Msg, error) {
-	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second))
 	var length [2]byte
 	if _, err := io.ReadFull(conn, length[:]); err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ func TestBusy(t *testing.T) {
 			<-up.asked
 		}
 	}
-	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second))
 	b := make([]byte, 512)
 	for _, want := range []byte{3, 1} {
 		n, err := conn.Read(b)
@@ -214,7 +214,7 @@ func TestPanic(t *testing.T) {
 	if m, _, err := c.Exchange(q, ap.String()); err == nil {
 		t.Errorf("a panic was answered: %v", m)
 	}
-	c.Timeout = 5 * time.Second
+	c.Timeout = 30 * time.Second
 	if m, _, err := c.Exchange(q, ap.String()); err != nil || len(m.Answer) != 1 {
 		t.Errorf("after a panic: %v %v", m, err)
 	}

@@ -48,10 +48,10 @@ func (w *world) ask(t *testing.T, path string) *net.TCPConn {
 // TestStalledReader gives up on a reader that takes nothing, and tells so.
 func TestStalledReader(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, httpd.Limits{Stall: 200 * time.Millisecond}, map[string][]byte{"images/vmlinuz": image(big)})
+	w := newWorld(t, httpd.Limits{Stall: time.Second}, map[string][]byte{"images/vmlinuz": image(big)})
 	w.ask(t, "/files/images/vmlinuz")
 	e := w.events.next(t)
-	if e.Kind != event.FileAborted || e.Err != "the reader took nothing for 200ms" || e.Bytes == 0 || e.Bytes == big {
+	if e.Kind != event.FileAborted || e.Err != "the reader took nothing for 1s" || e.Bytes == 0 || e.Bytes == big {
 		t.Errorf("event %+v", e)
 	}
 }
@@ -60,7 +60,7 @@ func TestStalledReader(t *testing.T) {
 // in the middle of sendfile.
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
-	const stall = 500 * time.Millisecond
+	const stall = 1500 * time.Millisecond
 	want := image(big)
 	w := newWorld(t, httpd.Limits{Stall: stall}, map[string][]byte{"images/vmlinuz": want})
 	conn := w.ask(t, "/files/images/vmlinuz")
@@ -72,7 +72,7 @@ func TestSlowReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	sum := sha256.New()
-	for time.Since(start) < 6*stall { // at 650 kB/s
+	for time.Since(start) < 3*stall { // at 650 kB/s
 		<-pace.C
 		if _, err := io.CopyN(sum, resp.Body, 16<<10); err != nil {
 			t.Fatalf("after %s: %v", time.Since(start), err)
@@ -84,7 +84,7 @@ func TestSlowReader(t *testing.T) {
 	if w := sha256.Sum256(want); !bytes.Equal(sum.Sum(nil), w[:]) {
 		t.Error("the bytes differ")
 	}
-	if e := w.events.next(t); e.Kind != event.FileServed || e.Bytes != big || e.Dur < 5*stall {
+	if e := w.events.next(t); e.Kind != event.FileServed || e.Bytes != big || e.Dur < 5*stall/2 {
 		t.Errorf("event %+v", e)
 	}
 }
@@ -295,7 +295,7 @@ func TestPartsInOneAnswer(t *testing.T) {
 // TestRequestsAfterAnother keeps a connection alive over answers of every sort.
 func TestRequestsAfterAnother(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, httpd.Limits{Stall: 300 * time.Millisecond}, map[string][]byte{"images/vmlinuz": image(1 << 20)})
+	w := newWorld(t, httpd.Limits{Stall: time.Second}, map[string][]byte{"images/vmlinuz": image(1 << 20)})
 	conn, err := net.Dial("tcp", w.addr)
 	if err != nil {
 		t.Fatal(err)
@@ -311,7 +311,7 @@ func TestRequestsAfterAnother(t *testing.T) {
 		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
 			t.Fatalf("%s: %v", path, err)
 		}
-		<-time.After(350 * time.Millisecond) // longer than Stall: the deadline of one answer must not break the next
+		<-time.After(1050 * time.Millisecond) // longer than Stall: the deadline of one answer must not break the next
 	}
 }
 

@@ -35,7 +35,7 @@ import (
 const (
 	testMAC   = "52:54:00:00:02:01"
 	testToken = "s3cr3t-t0ken-0f-0ne-b00t"
-	patience  = 10 * time.Second // for what happens at once unless the machine is busy
+	patience  = 30 * time.Second // for what happens at once unless the machine is busy
 )
 
 // A refusal is a desk's error with a status.

@@ -110,7 +110,7 @@ func newRigWith(t testing.TB, cfg Config, deps Deps, bs ...*lab.Balancer) *rig {
 			if err != nil {
 				t.Errorf("Serve = %v, want nil when its context ends", err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Error("Serve does not return")
 		}
 	})
@@ -227,12 +227,12 @@ func namer(name string) func(net.Conn) {
 
 func dial(t testing.TB, to netip.AddrPort) *net.TCPConn {
 	t.Helper()
-	c, err := net.DialTimeout("tcp", to.String(), 5*time.Second)
+	c, err := net.DialTimeout("tcp", to.String(), 20*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	return c.(*net.TCPConn)
 }
 
@@ -253,11 +253,11 @@ func line(t testing.TB, c net.Conn) string {
 
 // readAll connects and reads to the end. A reset may come before the connection is even seen to be made.
 func readAll(from netip.AddrPort) ([]byte, error) {
-	c, err := net.DialTimeout("tcp", from.String(), 5*time.Second)
+	c, err := net.DialTimeout("tcp", from.String(), 20*time.Second)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = c.Close() }()
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	return io.ReadAll(c)
 }

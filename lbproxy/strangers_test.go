@@ -48,7 +48,7 @@ func start(t testing.TB, cmd *exec.Cmd, ready netip.AddrPort) *exec.Cmd {
 			t.Fatalf("%s ended: %s", cmd.Args, out.String())
 		default:
 		}
-		c, err := net.DialTimeout("tcp", ready.String(), 200*time.Millisecond)
+		c, err := net.DialTimeout("tcp", ready.String(), time.Second)
 		if err == nil {
 			_ = c.Close()
 		}
@@ -83,7 +83,7 @@ func startNginx(t testing.TB, at netip.AddrPort, server string) {
 func startHAProxy(t testing.TB, at netip.AddrPort, sections string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "haproxy.cfg")
-	conf := "global\n  maxconn 2000\ndefaults\n  timeout connect 2s\n  timeout client 10s\n  timeout server 10s\n" + sections
+	conf := "global\n  maxconn 2000\ndefaults\n  timeout connect 20s\n  timeout client 60s\n  timeout server 60s\n" + sections
 	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func startHAProxy(t testing.TB, at netip.AddrPort, sections string) {
 
 func run(t testing.TB, name string, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 	if err != nil {
@@ -274,8 +274,9 @@ func failover(t *testing.T, net int, mode lab.BalanceMode, lose func(*testing.T,
 	lose(t, machines[0], servers[0])
 	under.Wait()
 	r.condition(t, b.Backends[0].Addr, Down)
-	// What is being answered at that moment is lost; on a busy machine that is more than one, and some are late anyway.
-	if hit.errors > 2+hit.requests/100 || hit.late > 20+6*calm.late {
+	// What is being answered at that moment is lost; on a busy machine that is more than one, and some are late anyway, all of them
+	// while it stands still. A balancer that noticed by its checks alone would fail two seconds' half: a third of all requests.
+	if hit.errors > 2+hit.requests/20 || hit.late > 20+hit.requests/5+6*calm.late {
 		return fmt.Sprintf("of %d requests %d failed and %d took over 200ms, want next to none", hit.requests, hit.errors, hit.late)
 	}
 	return ""

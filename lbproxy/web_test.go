@@ -49,7 +49,7 @@ func httpBalancer(name string, listen netip.AddrPort, backends ...netip.AddrPort
 func browser(t testing.TB) *http.Client {
 	tr := &http.Transport{}
 	t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, Timeout: 10 * time.Second}
+	return &http.Client{Transport: tr, Timeout: time.Minute}
 }
 
 func fetch(t testing.TB, c *http.Client, at netip.AddrPort, host string) (int, string) {
@@ -292,7 +292,7 @@ func TestHTTPUpgrade(t *testing.T) {
 	}
 	began := time.Now()
 	r.stop() // an upgraded connection is drained like any other
-	if took := time.Since(began); took < 200*time.Millisecond || took > 5*time.Second {
+	if took := time.Since(began); took < 200*time.Millisecond || took > 20*time.Second {
 		t.Errorf("stopped after %s, want the drain of 200ms", took)
 	}
 }
@@ -304,7 +304,7 @@ func TestHTTPIdleUpgradeEnds(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done() // a watch on which nothing ever happens
 	})
-	b := with(httpBalancer("web", addr(t), back), func(b *lab.Balancer) { b.Timeouts.Idle = 200 * time.Millisecond })
+	b := with(httpBalancer("web", addr(t), back), func(b *lab.Balancer) { b.Timeouts.Idle = 2 * time.Second })
 	r := newRig(t, Config{Sweep: 20 * time.Millisecond}, b)
 	resp, err := browser(t).Get("http://" + b.Listen.String() + "/")
 	if err != nil {

@@ -57,6 +57,9 @@ func (c *client) ack(block int) {
 	c.send(binary.BigEndian.AppendUint16([]byte{0, 4}, uint16(block)))
 }
 
+// patience bounds what must come.
+const patience = 30 * time.Second
+
 // receive returns the next packet, or nil after d.
 func (c *client) receive(d time.Duration) []byte {
 	c.t.Helper()
@@ -78,7 +81,7 @@ func (c *client) receive(d time.Duration) []byte {
 // data returns the bytes of the next packet, which must be that block.
 func (c *client) data(block int) string {
 	c.t.Helper()
-	b := c.receive(5 * time.Second)
+	b := c.receive(patience)
 	if len(b) < 4 || b[1] != 3 || binary.BigEndian.Uint16(b[2:]) != uint16(block) {
 		c.t.Fatalf("got %.20q, want block %d", b, block)
 	}
@@ -89,7 +92,7 @@ func (c *client) data(block int) string {
 func (c *client) dataAtLast(block int) {
 	c.t.Helper()
 	for {
-		b := c.receive(5 * time.Second)
+		b := c.receive(patience)
 		if len(b) < 4 || b[1] != 3 || binary.BigEndian.Uint16(b[2:]) > uint16(block) {
 			c.t.Fatalf("got %.20q, want block %d", b, block)
 		}
@@ -103,7 +106,7 @@ func (c *client) dataAtLast(block int) {
 func (c *client) dataInTheEnd(block int) string {
 	c.t.Helper()
 	for {
-		b := c.receive(5 * time.Second)
+		b := c.receive(patience)
 		if len(b) < 4 || b[1] != 3 {
 			c.t.Fatalf("got %.20q, want block %d", b, block)
 		}
@@ -116,7 +119,7 @@ func (c *client) dataInTheEnd(block int) string {
 // oack returns the options of the next packet, which must be an OACK.
 func (c *client) oack() string {
 	c.t.Helper()
-	b := c.receive(5 * time.Second)
+	b := c.receive(patience)
 	if len(b) < 2 || b[1] != 6 {
 		c.t.Fatalf("got %.20q, want an option acknowledgement", b)
 	}
@@ -125,7 +128,7 @@ func (c *client) oack() string {
 
 func (c *client) errorPacket() string {
 	c.t.Helper()
-	b := c.receive(5 * time.Second)
+	b := c.receive(patience)
 	if len(b) < 5 || b[1] != 5 {
 		c.t.Fatalf("got %.20q, want an error", b)
 	}

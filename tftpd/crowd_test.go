@@ -21,7 +21,7 @@ import (
 func (s *site) load(t testing.TB, cfg tftpload.Config) tftpload.Result {
 	t.Helper()
 	cfg.Server, cfg.Want = s.addr, s.files[cfg.Name]
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	got, err := tftpload.Load(ctx, cfg)
 	if err != nil {
@@ -179,7 +179,7 @@ func vanish(t *testing.T, s *site, window, acks int, leave string) {
 	}
 	c.send(ask)
 	for range acks {
-		b := c.receive(5 * time.Second)
+		b := c.receive(patience)
 		if len(b) < 4 || b[1] == 5 {
 			break
 		}

@@ -203,21 +203,24 @@ func TestLostBlockCostsLessThanASecond(t *testing.T) {
 func testLostBlockCostsLessThanASecond(t *testing.T, single bool) {
 	s := newSite(t, siteConfig{single: single, Config: tftpd.Config{Timeout: time.Second}})
 	for _, before := range []int{0, 20} {
-		c := newClient(t, s.addr)
-		c.send(request("images/window", "octet"))
-		for block := 1; block <= before; block++ {
-			c.data(block)
-			c.ack(block)
-		}
-		c.data(before + 1) // is lost
-		at := time.Now()
-		c.data(before + 1)
-		// A machine under load is late now and then; how late is measured by test/bench.
-		if took := time.Since(at); took < 150*time.Millisecond || took > 1500*time.Millisecond {
-			t.Errorf("after %d blocks a lost one came again after %v, want at most 1 s", before, took)
-		}
-		c.ack(before + 1)
-		c.data(before + 2)
+		netlab.Tries(t, 5, func(int) (complaint string) {
+			c := newClient(t, s.addr)
+			c.send(request("images/window", "octet"))
+			for block := 1; block <= before; block++ {
+				c.dataAtLast(block)
+				c.ack(block)
+			}
+			c.dataAtLast(before + 1) // is lost
+			at := time.Now()
+			c.dataAtLast(before + 1)
+			// How late exactly is measured by test/bench. Without its estimate the server would wait for a second each time.
+			if took := time.Since(at); took < 150*time.Millisecond || took > 1500*time.Millisecond {
+				complaint = fmt.Sprintf("after %d blocks a lost one came again after %v, want at most 1 s", before, took)
+			}
+			c.ack(before + 1)
+			c.dataAtLast(before + 2)
+			return complaint
+		})
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
-	"time"
 
 	"bootlab/internal/event"
 	"bootlab/internal/netlab"
@@ -36,7 +35,7 @@ func TestOverEthernet(t *testing.T) {
 					argv[i] = file
 				}
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			out, err := machine.Command(ctx, argv[0], argv[1:]...).CombinedOutput()
 			cancel()
 			got, _ := os.ReadFile(file)

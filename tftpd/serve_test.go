@@ -151,7 +151,7 @@ func windowedGet(t testing.TB, c *client, name string, block, window int, pace t
 	var out bytes.Buffer
 	b := make([]byte, 65536)
 	for expect, inWindow := 1, 0; ; {
-		if err := c.conn.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		if err := c.conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
 			return nil, err
 		}
 		n, _, err := c.conn.ReadFromUDPAddrPort(b)

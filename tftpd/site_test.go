@@ -37,7 +37,7 @@ func (n notes) next(t testing.TB) event.Event {
 	case e := <-n.events:
 		e.Dur = 0
 		return e
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("no event")
 		panic("unreachable")
 	}
@@ -121,7 +121,7 @@ func newSite(t testing.TB, c siteConfig) *site {
 	t.Helper()
 	c.SinglePort = c.single
 	if c.Timeout == 0 {
-		c.Timeout = 10 * time.Second // no timer interferes with a test that is not about timers, on a busy machine either
+		c.Timeout = patience // no timer interferes with a test that is not about timers, on a busy machine either
 	}
 	if c.Drain == 0 {
 		c.Drain = 100 * time.Millisecond // transfers that a test leaves in the middle are not waited for
@@ -201,7 +201,7 @@ func (s *site) fetch(t testing.TB, name, mode string, set func(*pin.Client)) ([]
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.SetTimeout(2 * time.Second)
+	c.SetTimeout(20 * time.Second)
 	if set != nil {
 		set(c)
 	}

@@ -342,7 +342,7 @@ func TestClockIsSetFromNothing(t *testing.T) {
 	d.clock.add(56 * 365 * 24 * time.Hour)
 	start := time.Now()
 	d.wantUsage(p, 0, 0, 10)
-	if took := time.Since(start); took > time.Second {
+	if took := time.Since(start); took > 10*time.Second {
 		t.Errorf("the jump to today took %s", took)
 	}
 }

@@ -48,7 +48,7 @@ func askNow(t *testing.T, p *Prober, path Path, addr string, asker lab.MAC) (Res
 	select {
 	case r := <-got:
 		return r, time.Since(start)
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("no result")
 		return Result{}, 0
 	}
@@ -57,7 +57,7 @@ func askNow(t *testing.T, p *Prober, path Path, addr string, asker lab.MAC) (Res
 // askSoon asks until the answer comes as soon as it should, and returns that one.
 func askSoon(t *testing.T, p *Prober, path Path, addr string, least, most time.Duration) (r Result) {
 	t.Helper()
-	netlab.Tries(t, 5, func(int) string {
+	netlab.Tries(t, 20, func(int) string {
 		p.Forget(ip(addr))
 		var took time.Duration
 		if r, took = askNow(t, p, path, addr, alice); least <= took && took <= most {
@@ -115,10 +115,10 @@ func TestSlowARP(t *testing.T) {
 		slowStack(ear, ifi.Index)
 	})
 	for ten, want := range map[int][2]time.Duration{
-		5: {50 * time.Millisecond, 120 * time.Millisecond},
+		5: {50 * time.Millisecond, 190 * time.Millisecond}, // not only when the time is over, after 200 ms
 		6: {60 * time.Millisecond, 190 * time.Millisecond}, // answers the second question
 	} {
-		netlab.Tries(t, 5, func(i int) string {
+		netlab.Tries(t, 9, func(i int) string {
 			addr := fmt.Sprintf("10.77.0.%d%d", ten, i)
 			r, took := askNow(t, p, Path{Interface: seg.Bridge}, addr, alice)
 			if !r.Blocks(alice) || r.MAC != bob || took < want[0] || took > want[1] {
@@ -240,7 +240,8 @@ func TestARPFlood(t *testing.T) {
 		results[r.State]++
 		p.Forget(r.Addr)
 	}
-	sent, took, s := <-done, time.Since(start), p.Stats()
+	sent, s := <-done, p.Stats()
+	took := time.Since(start) // after the count: a machine may stand still between the two
 	if s.Heard < 100 || float64(s.Heard) > maxARP*(took.Seconds()+0.3) {
 		t.Errorf("heard %d of %d in %s, want some, and no more than %d a second", s.Heard, sent, took, maxARP)
 	}

@@ -112,10 +112,10 @@ func (r *rig) start() {
 // until waits for something that the daemon does by itself.
 func (r *rig) until(what string, ok func() bool) {
 	r.t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for !ok() {
 		if time.Now().After(deadline) {
-			r.t.Fatalf("%s: not within 10 s; log:\n%s", what, r.log)
+			r.t.Fatalf("%s: not within 30 s; log:\n%s", what, r.log)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}

@@ -297,7 +297,7 @@ func TestStalledUpstream(t *testing.T) {
 	body := noise(500_000)
 	answer, _ := gated(body, 100_000)
 	up := newArchive(t, answer)
-	w := newPatientWorld(t, t.TempDir(), 300*time.Millisecond, lab.Mirror{URLs: []string{up.URL}})
+	w := newPatientWorld(t, t.TempDir(), time.Second, lab.Mirror{URLs: []string{up.URL}})
 	w.want(t, deb, body, mirror.Miss)
 }
 

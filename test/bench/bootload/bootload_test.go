@@ -125,7 +125,7 @@ func TestTransfer(t *testing.T) {
 // acked returns the block that the server was sent an ACK of, or -1.
 func acked(t *testing.T, server *net.UDPConn) int {
 	t.Helper()
-	_ = server.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+	_ = server.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
 	b := make([]byte, 16)
 	n, err := server.Read(b)
 	if err != nil || n != 4 || b[1] != opAck {
