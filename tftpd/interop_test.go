@@ -288,7 +288,7 @@ func BenchmarkWindowed(b *testing.B) {
 		b.Run(fmt.Sprintf("windowsize=%d", window), func(b *testing.B) {
 			b.SetBytes(32 << 20)
 			for b.Loop() {
-				if _, err := windowedGet(b, newClient(b, s.addr), "images/big", 1468, window, 0); err != nil {
+				if _, err := windowedGet(b, newClient(b, s.addr), "images/big", 1468, window, habits{}); err != nil {
 					b.Fatal(err)
 				}
 			}
