@@ -15,6 +15,7 @@ const (
 	metricCache        = "bootlab_dnsd_cache_lookups_total"
 	metricCacheEntries = "bootlab_dnsd_cache_entries"
 	metricCacheBytes   = "bootlab_dnsd_cache_bytes"
+	metricLimited      = "bootlab_dnsd_forward_limited_total"
 	metricTransfers    = "bootlab_dnsd_transfers_total"
 	metricTCP          = "bootlab_dnsd_tcp_connections"
 )
@@ -42,6 +43,7 @@ type metrics struct {
 	dropped  [dropReasons]prometheus.Counter
 	forward  prometheus.Histogram
 	failures prometheus.Counter
+	limited  prometheus.Counter
 	hits     prometheus.Counter
 	misses   prometheus.Counter
 	entries  prometheus.Gauge
@@ -65,10 +67,12 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m.forward = prometheus.NewHistogram(prometheus.HistogramOpts{Name: metricForward,
 		Help: "How long the forwarder took for questions that it had to ask others.", Buckets: []float64{.001, .005, .02, .1, .5, 1, 5}})
 	m.failures = prometheus.NewCounter(prometheus.CounterOpts{Name: metricFailures, Help: "Tries at a server of the forwarder that failed."})
+	m.limited = prometheus.NewCounter(prometheus.CounterOpts{Name: metricLimited,
+		Help: "Questions for the forwarder that got SERVFAIL at once, since too many of their client wait already."})
 	m.entries = prometheus.NewGauge(prometheus.GaugeOpts{Name: metricCacheEntries, Help: "Answers in the forwarder's cache."})
 	m.bytes = prometheus.NewGauge(prometheus.GaugeOpts{Name: metricCacheBytes, Help: "Octets in the forwarder's cache."})
 	m.tcp = prometheus.NewGauge(prometheus.GaugeOpts{Name: metricTCP, Help: "TCP connections that are open."})
-	for _, c := range []prometheus.Collector{m, drops, cache, transfers, m.forward, m.failures, m.entries, m.bytes, m.tcp} {
+	for _, c := range []prometheus.Collector{m, drops, cache, transfers, m.forward, m.failures, m.limited, m.entries, m.bytes, m.tcp} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

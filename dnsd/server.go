@@ -23,7 +23,7 @@ const (
 // A Config is what a Server can be told. The zero Config is the documented default.
 type Config struct {
 	MaxTCP         int           // connections at a time; 64
-	MaxForwards    int           // questions that wait for the forwarder at a time; 256
+	MaxForwards    int           // questions that wait for the forwarder at a time, of one client as many as are left; 256
 	CacheEntries   int           // answers of the forwarder that are kept; 4096
 	CacheBytes     int           // memory for them, in octets; 2 MiB
 	IdleTimeout    time.Duration // of a TCP connection; 10s
@@ -46,7 +46,7 @@ type Server struct {
 	log     *slog.Logger
 	metrics *metrics
 	forward *forwarder
-	slots   chan struct{} // one for each question that waits for the forwarder
+	waiting *waiting
 }
 
 // New returns a server. It panics if a required dependency is nil.
@@ -68,7 +68,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	}
 	return &Server{
 		cfg: cfg, deps: deps, log: deps.Log.With("server", "dnsd"), metrics: m,
-		forward: newForwarder(cfg, deps.Now, m), slots: make(chan struct{}, cfg.MaxForwards),
+		forward: newForwarder(cfg, deps.Now, m), waiting: newWaiting(cfg.MaxForwards),
 	}, nil
 }
 

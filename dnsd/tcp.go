@@ -139,21 +139,23 @@ func (c *tcpConn) answer(ctx context.Context, r *request) bool {
 
 // handOn lets a question wait for the forwarder while the next is read.
 func (c *tcpConn) handOn(ctx context.Context, r *request) bool {
-	select {
-	case c.s.slots <- struct{}{}:
-	default:
+	switch c.s.waiting.enter(c.from) {
+	case noTurn:
 		c.s.metrics.dropped[dropBusy].Inc()
 		return false
+	case tooMany:
+		c.s.turnAway(r)
+		return c.send(r.w.b) == nil
 	}
 	select {
 	case c.wait <- struct{}{}:
 	case <-ctx.Done():
-		<-c.s.slots
+		c.s.waiting.leave(c.from)
 		return false
 	}
 	r = r.clone()
 	c.wg.Go(func() {
-		defer func() { <-c.wait; <-c.s.slots }()
+		defer func() { <-c.wait; c.s.waiting.leave(c.from) }()
 		defer c.s.tookPanic()
 		c.s.await(ctx, r)
 		_ = c.send(r.w.b)

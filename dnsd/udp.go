@@ -189,30 +189,34 @@ func (u *udpReader) answer(i int) bool {
 		u.iov[i].SetLen(len(r.w.b))
 		return true
 	case pending:
-		u.handOn(i)
+		return u.handOn(i)
 	default:
 		u.s.metrics.dropped[dropMalformed].Inc()
 	}
 	return false
 }
 
-// handOn hands the question on, with all that its reply needs.
-func (u *udpReader) handOn(i int) {
-	select {
-	case u.s.slots <- struct{}{}:
-	default:
+// handOn hands the question on, with all that its reply needs, and reports whether there is a reply without.
+func (u *udpReader) handOn(i int) bool {
+	switch u.s.waiting.enter(u.req.from) {
+	case noTurn:
 		u.s.metrics.dropped[dropBusy].Inc() // the client asks again
-		return
+		return false
+	case tooMany:
+		u.s.turnAway(&u.req)
+		u.iov[i].SetLen(len(u.req.w.b))
+		return true
 	}
 	r := u.req.clone()
 	to := netip.AddrPortFrom(u.addr(i), u.port(i))
 	oob := append([]byte(nil), u.ctl[i][:int(u.in[i].hdr.Controllen)]...)
 	u.wg.Go(func() {
-		defer func() { <-u.s.slots }()
+		defer u.s.waiting.leave(r.from)
 		defer u.s.tookPanic()
 		u.s.await(u.ctx, r)
 		_, _, _ = u.conn.WriteMsgUDPAddrPort(r.w.b, oob, to) // a client that is gone is no error of ours
 	})
+	return false
 }
 
 // addr returns whom message i is from.

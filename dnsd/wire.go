@@ -12,6 +12,7 @@ const (
 	maxUDP = 1232 // what passes every path unfragmented: the size agreed on at DNS Flag Day 2020
 	maxTCP = 65535
 	optLen = 11 // of an OPT record without options
+	optEDE = 15 // the option of RFC 8914
 )
 
 // The flags of the second header word.
@@ -152,7 +153,8 @@ type writer struct {
 	b     []byte
 	limit int // octets that the reply may have, without the OPT record
 	count [3]uint16
-	full  bool // something did not fit
+	full  bool   // something did not fit
+	why   string // there is no answer, for who speaks EDNS; below 200 octets. Only what leaves room for it may have one
 }
 
 // rr adds a record whose owner stands at offset owner of the message, and returns where its data starts.
@@ -179,6 +181,17 @@ func (w *writer) mark() mark { return mark{len(w.b), w.count} }
 // rewind takes back everything since m.
 func (w *writer) rewind(m mark) { w.b, w.count, w.full = w.b[:m.n], m.count, false }
 
+// extendedError adds why there is no answer to an OPT record that has no option yet (RFC 8914): code 0, "other", and a text.
+func (w *writer) extendedError() {
+	if w.why == "" {
+		return
+	}
+	n := 2 + len(w.why) // octets of the option's data
+	w.b[len(w.b)-1] = byte(4 + n)
+	w.b = append(w.b, 0, optEDE, 0, byte(n), 0, 0)
+	w.b = append(w.b, w.why...)
+}
+
 // finish writes the header, and the OPT record if the client sent one.
 func (w *writer) finish(q *query, flags uint16, code rcode) {
 	if w.full {
@@ -191,6 +204,7 @@ func (w *writer) finish(q *query, flags uint16, code rcode) {
 		if q.do {
 			w.b[len(w.b)-4] = 0x80 // RFC 3225 section 3: copied
 		}
+		w.extendedError()
 		ar++
 	}
 	flags |= flagQR | q.flags&(opcodeMask|flagRD|flagCD) | uint16(code&0xf)
