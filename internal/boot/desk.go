@@ -75,7 +75,8 @@ func (d *Desk) Script(ctx context.Context, mac lab.MAC, from netip.Addr, name st
 	e := event.Event{Kind: event.ScriptServed, MAC: mac, Addr: from, Detail: name + ": " + detail, Bytes: int64(len(script))}
 	switch {
 	case errors.Is(err, errCircle):
-		e.Kind, e.Detail, e.Err = event.ScriptLoop, name, fmt.Sprintf("%v; it gets one that says so for %s", err, circle.Hold)
+		e.Kind, e.Detail, e.Err = event.ScriptLoop, name, fmt.Sprintf("%d times within %s; for %s it gets one that says so: mend the script, or what it loads",
+			circle.MaxScripts, circle.Window, circle.Hold)
 	case err != nil:
 		d.tellRefused(event.Event{Kind: event.ScriptRefused, MAC: mac, Addr: from, Detail: name, Err: err.Error()})
 		return nil, err

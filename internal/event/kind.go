@@ -134,7 +134,7 @@ var table = [kinds]description{
 	FirmwareServed: {"firmware_served", StageFirmware, slog.LevelInfo, "firmware fetched its network boot program by HTTP"},
 	ScriptServed:   {"script_served", StageScript, slog.LevelInfo, "a machine fetched its boot script"},
 	ScriptRefused:  {"script_refused", StageScript, slog.LevelWarn, "no boot script for this machine"},
-	ScriptLoop:     {"script_loop", StageScript, slog.LevelWarn, "a machine fetches its script again and again and no system comes; it gets another one, which says so"},
+	ScriptLoop:     {"script_loop", StageScript, slog.LevelWarn, "a machine fetches its script again and again and no system comes"},
 	FileServed:     {"file_served", StageFiles, slog.LevelInfo, "a file was fetched by HTTP"},
 	FileAborted:    {"file_aborted", StageFiles, slog.LevelWarn, "a machine hung up in the middle of a file"},
 	FileMissing:    {"file_missing", StageFiles, slog.LevelWarn, "a file is not there or not to be served"},
