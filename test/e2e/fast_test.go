@@ -29,6 +29,7 @@ hosts:
 type leg struct {
 	from, to time.Time
 	how      string
+	again    bool // iPXE took a lease of its own, though it had the firmware's
 }
 
 // TestFastChain: iPXE has its script within 0.3 s of its first DISCOVER, or, where it takes over the firmware's lease, of
@@ -53,11 +54,15 @@ func TestFastChain(t *testing.T) {
 				l = lastLeg(t, r, m, l.to)
 				took := l.to.Sub(l.from)
 				t.Logf("from %s to its script %.3f s", l.how, took.Seconds())
+				if l.again {
+					t.Log("but with a lease of its own") // what it asked for came too late; or it never asked
+					continue
+				}
 				if best = min(cmp.Or(best, took), took); best < limit {
 					return
 				}
 			}
-			t.Errorf("at best %v, want less than %v", best, limit)
+			t.Errorf("at best %v, want less than %v, and no second lease", best, limit)
 		})
 	}
 }
@@ -66,7 +71,7 @@ func TestFastChain(t *testing.T) {
 const discover = "DISCOVER"
 
 // lastLeg returns the leg that ends in the first script after since, and begins with iPXE's first DISCOVER, its banner, or
-// the end of the program's transfer. Where it has that from, iPXE takes no lease of its own.
+// the end of the program's transfer.
 func lastLeg(t *testing.T, r *rig, m *qemu.Machine, since time.Time) (l leg) {
 	t.Helper()
 	for _, e := range r.events(t, "node") {
@@ -79,7 +84,7 @@ func lastLeg(t *testing.T, r *rig, m *qemu.Machine, since time.Time) (l leg) {
 		case e.Kind == event.TFTPServed && strings.HasSuffix(e.Detail, ".kpxe"):
 			l.from, l.how = m.LastSaid("iPXE 1."), "its banner"
 		case e.Kind == event.DHCPDiscover && l.how != discover:
-			t.Errorf("after %s, iPXE took a lease of its own", l.how)
+			l.again = true
 		case (e.Kind == event.TFTPServed || e.Kind == event.FirmwareServed) && strings.HasSuffix(e.Detail, ".efi"):
 			l.from, l.how = e.At, "being loaded"
 		case e.Kind == event.ScriptServed && !l.from.IsZero():
