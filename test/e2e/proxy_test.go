@@ -46,6 +46,9 @@ func TestProxy(t *testing.T) {
 			if !strings.Contains(line.Text, "for 10.77.0.21 from 10.77.0.5") {
 				t.Errorf("the address is not the other server's: %s", line.Text)
 			}
+			if m.Said("timed out") > 0 {
+				t.Error("iPXE asked the other server for files, which never answers")
+			}
 			kinds := append([]event.Kind{event.DHCPProxyOffer}, tt.program...)
 			r.wantKinds(t, "node", append(kinds, event.ScriptServed)...)
 			t.Logf("script after %.1fs", line.At.Seconds())
