@@ -191,8 +191,8 @@ func signs(d recipe.Done) (s install.Signs) {
 }
 
 // Config renders the config document for a request that comes from `from` and carries token. Its Release must be called
-// once it was sent or not, after ConfigRead where that is called. Every error is a *Refusal and was told to the event bus; a
-// read too many of one boot once, however often it is tried.
+// once it was sent or not, after ConfigRead where that is called. Every error is a *Refusal and was told to the event bus; what
+// one boot tries in vain once, however often.
 func (d *Desk) Config(_ context.Context, mac lab.MAC, token, name string, from netip.Addr) (*Document, error) {
 	t := d.deps.Table()
 	doc, err := d.config(t, mac, token, name, from)
@@ -210,6 +210,9 @@ func (d *Desk) config(t *Table, mac lab.MAC, token, name string, from netip.Addr
 	}
 	data, err := r.Data(t.lab, h, mac, token)
 	if err != nil {
+		if _, stranger := d.authorize(h, r, token, false); stranger != nil {
+			return nil, stranger
+		}
 		return nil, later("render the config document of "+h.Name, err)
 	}
 	release, err := d.authorize(h, r, token, r.Counts(data, name))

@@ -2,6 +2,7 @@ package boot
 
 import (
 	"errors"
+	"net/http"
 	"net/netip"
 	"strings"
 	"sync"
@@ -18,7 +19,7 @@ const maxDetail = 200
 // refused tells of a request for what a boot alone may have. What a stranger chose is cut short and printable, and the
 // token is not in it.
 func (d *Desk) refused(mac lab.MAC, from netip.Addr, what string, err error, token string) {
-	if errors.Is(err, install.ErrReads) && token != "" && !d.insisted.first(token, what) {
+	if insists(err) && token != "" && !d.insisted.first(read{token, what, err.Error()}) {
 		return
 	}
 	hide := func(s string) string {
@@ -44,24 +45,30 @@ func (d *Desk) claimed(t *Table, mac lab.MAC, from netip.Addr) bool {
 	return d.mayReport(t, mac, from) != nil
 }
 
-// insisted holds which documents were asked for once too often by the boot that they are for. cloud-init asks eleven times for
-// what it is refused: that is one piece of news. A guess at a token, or another's request, is always one.
+// insists reports whether a boot that is refused so asks again in vain: cloud-init eleven times for what it has read already,
+// Ignition every few seconds, for hours, for what is not there yet. That is one piece of news. A guess at a token, or another's
+// request, is always one.
+func insists(err error) bool {
+	var refusal *Refusal
+	return errors.Is(err, install.ErrReads) || errors.As(err, &refusal) && refusal.Status == http.StatusServiceUnavailable
+}
+
+// insisted holds which documents the boots that they are for asked for in vain, and why in vain.
 type insisted struct {
 	mu    sync.Mutex
 	reads map[read]struct{}
 }
 
-// A read is of one document by the boot with that token.
-type read struct{ token, name string }
+// A read is of one document by the boot with that token, refused for that reason.
+type read struct{ token, name, why string }
 
 // maxInsisted bounds what is remembered; then it begins anew. The token was right, so no stranger fills it.
 const maxInsisted = 4096
 
-// first reports whether this is the first time that the boot asks for a document too often.
-func (i *insisted) first(token, name string) bool {
+// first reports whether this is the first time that the boot is refused this document so.
+func (i *insisted) first(r read) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	r := read{token, name}
 	if _, again := i.reads[r]; again {
 		return false
 	}
