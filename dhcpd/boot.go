@@ -128,6 +128,9 @@ func httpBoot(r *wire.Request, n *lab.Network, chain lab.Chain) bootInfo {
 // PxeBcDhcp4.c), above any proxy on the wire, and boots the file without asking port 4011; a plain offer without option
 // 60 would boot too, but ranks below every proxy. TestOVMF sees it with real firmware.
 func pxeBoot(r *wire.Request, n *lab.Network, chain lab.Chain) bootInfo {
+	if n.NoTFTP {
+		return bootInfo{}
+	}
 	if isRaspberry(r) { // which knows by itself what to fetch
 		return bootInfo{next: n.Address, vendor: vendorPXE, pxe: raspberryBoot}
 	}

@@ -74,18 +74,22 @@ func serverStates(l *lab.Lab, up bool) []api.Server {
 	for _, h := range l.Hypervisors {
 		machines = append(machines, h.URI)
 	}
-	var names []string
-	if a.DNS != "" {
-		names = append(names, a.DNS)
-	}
 	return []api.Server{
 		{Name: "dhcpd", Serving: up, Addrs: interfaces},
-		{Name: "tftpd", Serving: up, Addrs: []string{a.TFTP}},
-		{Name: "dnsd", Serving: up, Addrs: names},
+		{Name: "tftpd", Serving: up, Addrs: unlessOff(a.TFTP)},
+		{Name: "dnsd", Serving: up, Addrs: unlessOff(a.DNS)},
 		{Name: "httpd", Serving: up, Addrs: []string{a.HTTP, a.Admin}},
 		{Name: "lbproxy", Serving: up, Addrs: listens},
 		{Name: "virt", Serving: up, Addrs: machines},
 	}
+}
+
+// unlessOff returns the one address that a server listens on, or none.
+func unlessOff(address string) []string {
+	if address == "" {
+		return nil
+	}
+	return []string{address}
 }
 
 // Hosts implements httpd.Inventory.

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"bootlab/internal/lab"
@@ -18,7 +18,7 @@ import (
 // sockets are the ports of the appliance itself. Those of DHCP and the balancers follow the lab and are opened by their
 // servers.
 type sockets struct {
-	tftp      *net.UDPConn
+	tftp      []*net.UDPConn // none where appliance.tftp is off
 	dnsUDP    []*net.UDPConn // none where appliance.dns is off
 	dnsTCP    []net.Listener
 	http      net.Listener
@@ -32,8 +32,7 @@ func openSockets(ctx context.Context, a lab.Appliance) (*sockets, error) {
 	var errs []error
 	add := func(err error) { errs = append(errs, err) }
 	var err error
-	s.tftp, err = listenUDP(ctx, a.TFTP)
-	add(describe(err, "tftp", "udp", a.TFTP))
+	add(s.openTFTP(ctx, a.TFTP))
 	add(s.openDNS(ctx, a.DNS))
 	s.http, err = listenTCP(ctx, a.HTTP)
 	add(describe(err, "http", "tcp", a.HTTP))
@@ -46,6 +45,18 @@ func openSockets(ctx context.Context, a lab.Appliance) (*sockets, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// openTFTP opens the port of TFTP, unless it is off.
+func (s *sockets) openTFTP(ctx context.Context, address string) error {
+	if address == "" {
+		return nil
+	}
+	conn, err := listenUDP(ctx, address)
+	if err == nil {
+		s.tftp = append(s.tftp, conn)
+	}
+	return describe(err, "tftp", "udp", address)
 }
 
 // openDNS opens the ports of DNS, unless it is off.
@@ -116,21 +127,15 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 
 // close closes what is open; what a server has closed already stays closed.
 func (s *sockets) close() {
-	for _, c := range s.dnsUDP {
+	for _, c := range slices.Concat(s.tftp, s.dnsUDP) {
 		_ = c.Close()
 	}
 	for _, l := range s.dnsTCP {
 		_ = l.Close()
 	}
-	for _, c := range []io.Closer{s.tftp, s.http, s.admin, s.adminUnix} {
-		switch c := c.(type) {
-		case nil:
-		case *net.UDPConn:
-			if c != nil {
-				_ = c.Close()
-			}
-		default:
-			_ = c.Close()
+	for _, l := range []net.Listener{s.http, s.admin, s.adminUnix} {
+		if l != nil {
+			_ = l.Close()
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 )
 
 // A task is one server, or the watcher.
@@ -33,7 +34,7 @@ func (d *Daemon) tasks(socks *sockets, watch *watcher) tasks {
 		{name: "httpd", run: func(ctx context.Context) error { return d.bootPlane.Serve(ctx, socks.http) }},
 		// Nobody reads from mirrors any more; what is half fetched is thrown away.
 		{name: "mirror", run: d.mirrors.Run},
-		{name: "tftpd", run: func(ctx context.Context) error { return d.tftp.Serve(ctx, socks.tftp) }},
+		{name: "tftpd", run: func(ctx context.Context) error { return d.serveTFTP(ctx, socks.tftp) }},
 		// Machines that go on booting elsewhere still want names, and renew their addresses last.
 		{name: "dnsd", run: func(ctx context.Context) error { return d.dns.Serve(ctx, socks.dnsUDP, socks.dnsTCP) }},
 		{name: "dhcpd", run: d.dhcp.Serve},
@@ -42,6 +43,15 @@ func (d *Daemon) tasks(socks *sockets, watch *watcher) tasks {
 		// The last events are saved.
 		{name: "timeline", run: d.story.Run},
 	}
+}
+
+// serveTFTP serves TFTP where it is not off.
+func (d *Daemon) serveTFTP(ctx context.Context, on []*net.UDPConn) error {
+	if len(on) == 0 {
+		<-ctx.Done()
+		return nil
+	}
+	return d.tftp.Serve(ctx, on[0])
 }
 
 // run starts all tasks, calls ready, waits for ctx to end or a task to fail, calls stopping, and stops all in order.

@@ -37,7 +37,7 @@ type Appliance struct {
 	Files       string // absolute root of images, documents, templates and public/
 	HTTP        string // host:port of the boot plane
 	HTTPPort    uint16
-	TFTP        string
+	TFTP        string // empty: none
 	TFTPSingle  bool   // answers leave from the port of TFTP itself
 	DNS         string // empty: none
 	Admin       string // host:port of the people plane
@@ -82,6 +82,7 @@ type Network struct {
 	Options   []Option
 	Pools     []*Pool // sorted by name
 	BaseURL   string  // "http://ADDRESS:PORT", no final slash; empty while Address is unknown
+	NoTFTP    bool    // appliance.tftp is off: nothing can be fetched by TFTP
 
 	pools *poolIndex // of Pools
 }

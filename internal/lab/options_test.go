@@ -42,6 +42,43 @@ func TestBootFileBesideProfile(t *testing.T) {
 	}
 }
 
+// TestNoNameServers: an empty list is none, and not the default.
+func TestNoNameServers(t *testing.T) {
+	t.Parallel()
+	const text = `networks:
+  a: {subnet: 10.0.0.0/24, address: 10.0.0.1, dns: []}
+  b: {subnet: 10.0.1.0/24, address: 10.0.1.1}
+`
+	l := parse(t, text)
+	if a, b := l.Network("a").DNS, l.Network("b").DNS; len(a) > 0 || len(b) != 1 {
+		t.Errorf("name servers %v and %v, want none and the appliance", a, b)
+	}
+}
+
+// TestTFTPOff: what only TFTP could do is warned of.
+func TestTFTPOff(t *testing.T) {
+	t.Parallel()
+	const text = `appliance: {tftp: off}
+networks:
+  a: {subnet: 10.0.0.0/24, address: 10.0.0.1}
+profiles:
+  p: {kernel: k}
+hosts:
+  h: {mac: "52:54:00:00:00:01", ip: 10.0.0.9, profile: p}
+  g: {mac: "52:54:00:00:00:02", ip: 10.0.0.10, profile: p, chain: grub}
+`
+	l := parse(t, text)
+	if !l.Network("a").NoTFTP || l.Appliance.TFTP != "" {
+		t.Errorf("TFTP at %q, want none", l.Appliance.TFTP)
+	}
+	if len(l.Warnings) != 1 || l.Warnings[0].Key != "hosts.g.chain" {
+		t.Errorf("warnings %v, want one of GRUB", l.Warnings)
+	}
+	if n := parse(t, strings.Replace(text, "tftp: off", "tftp: \":69\"", 1)); n.Network("a").NoTFTP || len(n.Warnings) > 0 {
+		t.Errorf("with TFTP: %v", n.Warnings)
+	}
+}
+
 // TestDNSOff: who keeps a name server of their own is not told that this one is there.
 func TestDNSOff(t *testing.T) {
 	t.Parallel()

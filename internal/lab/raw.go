@@ -25,7 +25,7 @@ type rawAppliance struct {
 	Store       either[boltWord, rawStore] `yaml:"store" def:"bolt" doc:"Where learned state is kept: bolt (one daemon, below state) or etcd (several daemons share it)."`
 	Files       scalar[text]               `yaml:"files" def:"./files" doc:"Root of images, documents, templates and public/."`
 	HTTP        scalar[listen]             `yaml:"http" def:":8080" doc:"Boot plane: what machines fetch by HTTP."`
-	TFTP        scalar[listen]             `yaml:"tftp" def:":69" doc:"Boot plane by TFTP."`
+	TFTP        scalar[listenOrOff]        `yaml:"tftp" def:":69" doc:"Boot plane by TFTP; off: none, where all firmware boots by HTTP, or another TFTP server is to stay. Firmware that loads by TFTP is then told of no boot file."`
 	TFTPSingle  scalar[flag]               `yaml:"tftp_single_port" def:"false" doc:"Answer TFTP from the port that was asked, not from one for each transfer: for machines behind NAT, a container's published port, or a firewall that knows no TFTP."`
 	DNS         scalar[listenOrOff]        `yaml:"dns" def:":53" doc:"DNS, UDP and TCP; off: none, where other name servers are to stay. Machines are then told those of their network's dns alone."`
 	Admin       scalar[listen]             `yaml:"admin" def:"127.0.0.1:9680" doc:"People plane: dashboard, API, /metrics, /healthz, /readyz."`
@@ -44,7 +44,7 @@ type rawNetwork struct {
 	Interface scalar[text]                     `yaml:"interface" def:"none: reached through a DHCP relay" doc:"Interface that this network is served on."`
 	Address   scalar[addr4]                    `yaml:"address" def:"the interface's address inside subnet, else the ip of the host with role appliance" doc:"The appliance in this network."`
 	Router    scalar[addr4]                    `yaml:"router" def:"none" doc:"Default gateway (option 3)."`
-	DNS       scalars[addr4]                   `yaml:"dns" def:"[address]; none where appliance.dns is off" doc:"Name servers (option 6)."`
+	DNS       scalars[addr4]                   `yaml:"dns" def:"[address]; none where appliance.dns is off" doc:"Name servers (option 6). []: machines are told of none."`
 	Search    scalars[domain]                  `yaml:"search" def:"[domain]" doc:"Search domains (option 119)."`
 	NTP       scalars[addr4]                   `yaml:"ntp" def:"none" doc:"Time servers (option 42)."`
 	MTU       scalar[count]                    `yaml:"mtu" def:"not sent" doc:"MTU in bytes (option 26), 576 to 65535."`

@@ -196,7 +196,7 @@ func (r *resolver) appliance() {
 	a.AdminSocket = r.path(string(raw.AdminSocket.or(defaultAdminSocket)))
 	a.User, a.UserDefault = string(raw.User.or(defaultUser)), !raw.User.ok()
 	a.HTTP = raw.HTTP.or(listen{text: ":8080"}).text
-	a.TFTP = raw.TFTP.or(listen{text: ":69"}).text
+	a.TFTP = raw.TFTP.or(listenOrOff{listen{text: ":69"}}).text
 	a.TFTPSingle = bool(raw.TFTPSingle.or(false))
 	a.DNS = raw.DNS.or(listenOrOff{listen{text: ":53"}}).text
 	a.Admin = raw.Admin.or(listen{text: defaultAdmin}).text

@@ -183,6 +183,9 @@ func (r *resolver) hostChain(e *entry[rawHost], h *Host) {
 		h.Chain = p.Chain
 	}
 	h.Chain = e.V.Chain.or(h.Chain)
+	if h.Chain == ChainGRUB && p != nil && r.lab.Appliance.TFTP == "" {
+		r.lab.Warnings.Addf(h.Pos, hostKey(e, "chain"), "firmware fetches GRUB by TFTP, which is off: want chain: ipxe, or appliance.tftp")
+	}
 	if h.Chain != ChainGRUB || p == nil || p.IPXE == "" || p.Chain == ChainGRUB {
 		return
 	}

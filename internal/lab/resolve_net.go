@@ -33,7 +33,7 @@ func (r *resolver) network(e *entry[rawNetwork], n *Network) {
 	*n = Network{
 		Pos: r.pos(e.spot), Name: e.Name, Subnet: raw.Subnet.V.Prefix, Interface: string(raw.Interface.or("")),
 		Address: raw.Address.V.Addr, Router: raw.Router.V.Addr,
-		DNS: values(raw.DNS, addr4.addr), NTP: values(raw.NTP, addr4.addr),
+		NoTFTP: r.lab.Appliance.TFTP == "", DNS: values(raw.DNS, addr4.addr), NTP: values(raw.NTP, addr4.addr),
 		MTU: int(raw.MTU.or(0)), DHCP: raw.DHCP.or(DHCPServer), Probe: bool(raw.Probe.or(true)),
 		Lease:  r.lease(&raw.Lease, defaultLease, key),
 		Routes: r.routes(&raw.Routes, key), Options: r.options(&raw.Options, key, networkOptionKey),

@@ -5,12 +5,14 @@ import (
 	"net"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/insomniacslk/dhcp/dhcpv4"
 
+	"bootlab/internal/api"
 	"bootlab/internal/netlab"
 )
 
@@ -97,6 +99,24 @@ func TestWithoutDNS(t *testing.T) {
 			t.Errorf("dnsd says %+v", s)
 		}
 	}
+}
+
+// TestWithoutTFTP: where another TFTP server has port 69 of the appliance, bootlab does without, and names no boot file by TFTP.
+func TestWithoutTFTP(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "10.103.8")
+	l.replace(strings.Replace(l.text(), `tftp: "10.103.8.1:69"`, "tftp: off", 1))
+	theirs, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(10, 103, 8, 1), Port: 69})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	d := start(t, l)
+	d.until("tftpd serves, on no address", func() bool {
+		return slices.ContainsFunc(d.status().Servers, func(s api.Server) bool {
+			return s.Name == "tftpd" && s.Serving && len(s.Addrs) == 0
+		})
+	})
 }
 
 // TestTwoCardsOfOneHost: whichever card a host boots from, it is that host, and the other card is not told off.
