@@ -148,8 +148,10 @@ func TestHeaderFromHAProxy(t *testing.T) {
 				t.Errorf("client seen as %q, want 127.99.0.8", got)
 			}
 			// A stranger's header is not interpreted: it is what it looks like, a broken request.
-			got := run(t, "curl", "-s", "--interface", "127.99.0.9", "--haproxy-protocol", "-o", "/dev/null", "-w", "%{http_code}", "http://"+b.Listen.String()+"/")
-			if got != "400" {
+			// The request that follows is not read any more: where it comes late, curl has its status, and is reset.
+			got, _ := exec.CommandContext(t.Context(), "curl", "-s", "-m", "60", "--interface", "127.99.0.9", "--haproxy-protocol", "-o", "/dev/null",
+				"-w", "%{http_code}", "http://"+b.Listen.String()+"/").Output()
+			if string(got) != "400" {
 				t.Errorf("a stranger's header led to status %s, want 400", got)
 			}
 		})
