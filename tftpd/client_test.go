@@ -78,14 +78,20 @@ func (c *client) receive(d time.Duration) []byte {
 	return b[:n]
 }
 
-// data returns the bytes of the next packet, which must be that block.
+// data returns the bytes of the next packet, which must be that block. The one before may come again first: where a machine stands still,
+// the server's patience with a quick client is over before it reads the answer.
 func (c *client) data(block int) string {
 	c.t.Helper()
-	b := c.receive(patience)
-	if len(b) < 4 || b[1] != 3 || binary.BigEndian.Uint16(b[2:]) != uint16(block) {
-		c.t.Fatalf("got %.20q, want block %d", b, block)
+	for again := true; ; again = false {
+		b := c.receive(patience)
+		switch {
+		case len(b) >= 4 && b[1] == 3 && binary.BigEndian.Uint16(b[2:]) == uint16(block):
+			return string(b[4:])
+		case again && len(b) >= 4 && b[1] == 3 && binary.BigEndian.Uint16(b[2:]) == uint16(block-1):
+		default:
+			c.t.Fatalf("got %.20q, want block %d", b, block)
+		}
 	}
-	return string(b[4:])
 }
 
 // dataAtLast takes blocks until the one that is wanted comes; those before it were sent again.

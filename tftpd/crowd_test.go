@@ -57,7 +57,7 @@ func TestHalfOpenTransfers(t *testing.T) {
 
 func testHalfOpenTransfers(t *testing.T, single bool) {
 	const asking, most = 10_000, 24 << 20
-	s := newSite(t, siteConfig{single: single, Config: tftpd.Config{Timeout: 200 * time.Millisecond, Drain: time.Millisecond}})
+	s := newSite(t, siteConfig{single: single, Config: tftpd.Config{Timeout: 500 * time.Millisecond, Drain: time.Millisecond}})
 	clients := make([]*net.UDPConn, 0, asking)
 	defer func() {
 		for _, c := range clients {

@@ -348,7 +348,7 @@ func TestSharedPortAnswersFromIt(t *testing.T) {
 		for block := 0; block < 64; block += 8 {
 			c.ack(block)
 			for i := range 8 {
-				c.data(block + i + 1)
+				c.dataAtLast(block + i + 1)
 				if c.server != asked {
 					t.Fatalf("on %s: a packet came from %s, want %s", listen, c.server, asked)
 				}
