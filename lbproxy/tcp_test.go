@@ -307,9 +307,13 @@ func TestReloadKeepsStreams(t *testing.T) {
 
 	stop := make(chan struct{})
 	var tasks sync.WaitGroup
-	for i := range streams {
+	var conns []*net.TCPConn
+	for i := range streams { // all before the first is busy: together they leave no time to connect in
 		c := dial(t, []netip.AddrPort{front, second}[i%2])
 		line(t, c)
+		conns = append(conns, c)
+	}
+	for i, c := range conns {
 		tasks.Go(func() {
 			buf := make([]byte, 1000)
 			for rounds := 0; ; rounds++ {
