@@ -35,7 +35,7 @@ profiles:
   guest:
     kernel: images/vmlinuz
     initrd: [images/initrd.img]
-    args: [console=ttyS0, quiet, "bootlab.config={{.ConfigURL}}", "bootlab.done={{.DoneURL}}", "bootlab.image={{.FilesURL}}/public/disk.img"]
+    args: [console=ttyS0, quiet, no_timer_check, "bootlab.config={{.ConfigURL}}", "bootlab.done={{.DoneURL}}", "bootlab.image={{.FilesURL}}/public/disk.img"]
     config: guest.conf
     install_to: /dev/vda
     install: once

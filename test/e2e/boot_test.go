@@ -13,7 +13,8 @@ import (
 
 const nodeMAC = "52:54:00:77:00:21"
 
-// bootLab has one machine that installs itself once, and a cluster around it.
+// bootLab has one machine that installs itself once, and a cluster around it. Its kernel takes the timer for good: on an emulated
+// machine that gets no turn while the kernel counts ticks, it would panic (IO-APIC + timer doesn't work).
 const bootLab = `
 version: 1
 lab: e2e
@@ -36,6 +37,7 @@ profiles:
     args:
       - console=ttyS0
       - quiet
+      - no_timer_check
       - bootlab.config={{.ConfigURL}}
       - bootlab.done={{.DoneURL}}
       - bootlab.image={{.FilesURL}}/public/disk.img

@@ -29,7 +29,7 @@ profiles:
     os: debian
     kernel: images/linux
     initrd: [images/initrd.gz]
-    args: [console=ttyS0, DEBIAN_FRONTEND=text]
+    args: [console=ttyS0, DEBIAN_FRONTEND=text, no_timer_check]
     config: preseed.cfg
     install_to: /dev/vda
 hosts:

@@ -65,7 +65,7 @@ func needArchive(t *testing.T) {
 func preseedLab() string {
 	return strings.NewReplacer(
 		"profile: bookworm}", "profile: bookworm, vars: {password: sesame}}",
-		"[console=ttyS0, DEBIAN_FRONTEND=text]", "[DEBIAN_FRONTEND=text, ---, console=ttyS0]",
+		"[console=ttyS0, DEBIAN_FRONTEND=text, no_timer_check]", "[DEBIAN_FRONTEND=text, no_timer_check, ---, console=ttyS0]",
 	).Replace(debianLab) + mirrorLines
 }
 
@@ -73,7 +73,7 @@ const mirrorLines = "mirrors: {debian: \"http://" + archiveAddr + "\"}\n"
 
 // debootstrapLab boots the installer of buildInstaller.
 var debootstrapLab = strings.NewReplacer("    os: debian\n", "", "images/linux", "images/vmlinuz", "preseed.cfg", "install.sh",
-	"[DEBIAN_FRONTEND=text, ---, console=ttyS0]", "[console=ttyS0, \"config={{.ConfigURL}}\"]").Replace(preseedLab())
+	"[DEBIAN_FRONTEND=text, no_timer_check, ---, console=ttyS0]", "[console=ttyS0, no_timer_check, \"config={{.ConfigURL}}\"]").Replace(preseedLab())
 
 //go:embed testdata/install.sh
 var installScript string

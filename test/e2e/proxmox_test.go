@@ -23,7 +23,7 @@ profiles:
     initrd: [images/initrd.img]
     image: images/auto.iso
     config: pve/answer.toml
-    args: [console=ttyS0]
+    args: [console=ttyS0, no_timer_check]
 hosts:
   node: {mac: "52:54:00:77:00:21", ip: 10.77.0.21, profile: pve}
 `

@@ -47,7 +47,7 @@ func Run(ctx context.Context, cache string, job Job) (output string, err error) 
 	}
 	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", "-accel", "tcg", "-machine", "q35", "-cpu", "max", "-m", fmt.Sprint(memory),
 		"-display", "none", "-nodefaults", "-serial", "stdio", "-no-reboot", "-kernel", kernel, "-initrd", initrd,
-		"-append", "console=ttyS0 quiet panic=-1 rdinit=/init random.trust_cpu=on")
+		"-append", "console=ttyS0 quiet no_timer_check panic=-1 rdinit=/init random.trust_cpu=on")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.WaitDelay = time.Second
 	console, err := cmd.CombinedOutput()

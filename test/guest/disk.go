@@ -20,7 +20,7 @@ const (
 	slack        = 2 << 20 // room beside kernel and initrd
 	mbrFile      = "/usr/lib/syslinux/mbr/mbr.bin"
 	espType      = 0xef
-	installedArg = "console=ttyS0 quiet bootlab.installed=1"
+	installedArg = "console=ttyS0 quiet no_timer_check bootlab.installed=1"
 )
 
 // bootConfigs are the configurations of the two boot loaders: syslinux for BIOS, systemd-boot for UEFI.

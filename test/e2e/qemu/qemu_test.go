@@ -203,7 +203,7 @@ func (s *standIn) http(t testing.TB) {
 func (s *standIn) install(w http.ResponseWriter) {
 	base := "http://" + address + ":8080/"
 	fmt.Fprintf(w, `#!ipxe
-kernel %[1]svmlinuz initrd=initrd.img console=ttyS0 quiet BOOTIF=01-${netX/mac:hexhyp} bootlab.config=%[1]sconfig bootlab.done=%[1]sdone
+kernel %[1]svmlinuz initrd=initrd.img console=ttyS0 quiet no_timer_check BOOTIF=01-${netX/mac:hexhyp} bootlab.config=%[1]sconfig bootlab.done=%[1]sdone
 initrd --name initrd.img %[1]sinitrd.img
 boot
 `, base)
