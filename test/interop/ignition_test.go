@@ -92,7 +92,13 @@ func TestIgnition(t *testing.T) {
 	url := "http://" + d.addr + ":8080/" + config
 
 	first := w0.ignite(t, url)
-	d.until("Ignition was told to wait, and comes again", func() bool { return d.metric(`bootlab_events_total{kind="config_refused"}`) >= 2 })
+	const told = `bootlab_events_total{kind="config_refused"}`
+	d.until("Ignition was told to wait, and comes again", func() bool {
+		return d.metric(`bootlab_httpd_requests_total{code="5xx",plane="boot",route="config"}`) >= 2 && d.metric(told) > 0
+	})
+	if n := d.metric(told); n != 1 {
+		t.Errorf("that it waits is told %v times, want once", n)
+	}
 	l.file("files/ignition/later", []byte(`{"ignition":{"version":"3.3.0"},"storage":{"files":[{"path":"/etc/secret","contents":{"source":"data:,{{.Host.Vars.secret}}"}}]}}`))
 	if err := os.Rename(filepath.Join(filepath.Dir(document), "later"), document); err != nil { // in one step: Ignition comes at any time
 		t.Fatal(err)
