@@ -2,7 +2,6 @@ package dhcpd
 
 import (
 	"net"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -125,10 +124,7 @@ func TestDeclinedInVain(t *testing.T) {
 	seg := netlab.NewSegment(t, "10.77.0.1/24")
 	squatter := seg.NewClient(t, "02:00:00:00:00:99")
 	l := startLive(t, seg)
-	netlab.Run(t, "ip", "link", "add", "vcl", "type", "veth", "peer", "name", "vbr")
-	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", "vcl").Run() })
-	netlab.Run(t, "ip", "link", "set", "vcl", "address", other, "up")
-	netlab.Run(t, "ip", "link", "set", "vbr", "master", seg.Bridge, "up")
+	joinHere(t, seg)
 	get := func() string {
 		c, err := nclient4.New("vcl", nclient4.WithTimeout(2*time.Second), nclient4.WithRetry(10))
 		if err != nil {

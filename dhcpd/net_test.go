@@ -181,16 +181,21 @@ func TestRenewUnicast(t *testing.T) {
 	netlab.WaitFor(t, "the new address", said("bound 10.77.0.22"))
 }
 
+// joinHere makes vcl, a NIC for a client that lives in the server's namespace: a veth pair whose other end is on the bridge.
+func joinHere(t *testing.T, seg *netlab.Segment) {
+	t.Helper()
+	netlab.Run(t, "ip", "link", "add", "vcl", "type", "veth", "peer", "name", "vbr")
+	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", "vcl").Run() })
+	netlab.Run(t, "ip", "link", "set", "vcl", "address", other, "up")
+	netlab.Run(t, "ip", "link", "set", "vbr", "master", seg.Bridge, "up")
+}
+
 // TestNclient4 runs the codec's own client on a NIC without an address, and declines what it got.
 func TestNclient4(t *testing.T) {
 	netlab.Need(t, "root")
 	seg := netlab.NewSegment(t, "10.77.0.1/24")
 	l := startLive(t, seg)
-	// The client lives in the server's namespace, on a veth pair whose other end is on the bridge.
-	netlab.Run(t, "ip", "link", "add", "vcl", "type", "veth", "peer", "name", "vbr")
-	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", "vcl").Run() })
-	netlab.Run(t, "ip", "link", "set", "vcl", "address", other, "up")
-	netlab.Run(t, "ip", "link", "set", "vbr", "master", seg.Bridge, "up")
+	joinHere(t, seg)
 	for _, broadcast := range []bool{false, true} {
 		c, err := nclient4.New("vcl", nclient4.WithTimeout(5*time.Second), nclient4.WithRetry(6))
 		if err != nil {
@@ -351,10 +356,7 @@ func TestRouterSolicitation(t *testing.T) {
 	netlab.Need(t, "root")
 	seg := netlab.NewSegment(t, "10.77.0.1/24")
 	l := startLive(t, seg)
-	netlab.Run(t, "ip", "link", "add", "vcl", "type", "veth", "peer", "name", "vbr")
-	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", "vcl").Run() })
-	netlab.Run(t, "ip", "link", "set", "vbr", "master", seg.Bridge, "up")
-	netlab.Run(t, "ip", "link", "set", "vcl", "up")
+	joinHere(t, seg)
 	got := netlab.SolicitRouter(t, "vcl")
 	if len(got) != 24 || got[0] != 134 || got[5] != 0 || got[6] != 0 || got[7] != 0 || got[16] != 1 {
 		t.Errorf("advertisement % x: want type 134 without flags and lifetime, and our link address", got)
