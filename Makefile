@@ -9,8 +9,8 @@ STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME    = 30s
 
 # What boots real machines comes last, and alone: emulation wants both cores.
-E2E   = ./test/e2e/... ./test/demo/...
-UNITS = $$(go list ./... | grep -v -e /test/e2e -e /test/demo)
+E2E   = ./test/e2e/... ./test/demo/... ./test/support/qemu/...
+UNITS = $$(go list ./... | grep -v -e /test/e2e -e /test/demo -e /test/support/qemu)
 
 .PHONY: help
 help: ## print this
@@ -37,6 +37,7 @@ deps: ## Debian's packages that tests need
 test: deps assets ## every test, with the race detector, real boots included
 	@rc=0; export BOOTLAB_REQUIRE=all; \
 	go test -race -timeout 30m $(UNITS) || rc=1; \
+	go test -C bench -race -timeout 30m ./... || rc=1; \
 	go test -race -timeout 60m -p 1 $(E2E) || rc=1; \
 	exit $$rc
 
@@ -56,7 +57,9 @@ e2e-install: deps assets ## Debian installs itself from its archive, through the
 lint: ## gofmt, vet, staticcheck
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -d $$(git ls-files '*.go'); exit 1; }
 	go vet ./...
+	go vet -C bench ./...
 	go run $(STATICCHECK) ./...
+	cd bench && go run $(STATICCHECK) ./...
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME
@@ -73,30 +76,35 @@ golden: ## rewrite the golden files; read the diff
 		go test ./$$dir -update </dev/null; \
 	done
 
+# The benchmarks are a module of their own: what they need is not in the product.
+.PHONY: bin/bench
+bin/bench:
+	go build -C bench -o ../bin/bench .
+
 .PHONY: bench
-bench: build deps ## benchmarks beside the code, then bootlab beside the daemons that it replaces
+bench: build bin/bench deps ## benchmarks beside the code, then bootlab beside the daemons that it replaces
 	go test -run '^$$' -bench . -benchmem $(UNITS)
-	go run ./test/bench
+	bin/bench
 
 .PHONY: bench-dhcp
-bench-dhcp: build deps ## DHCP beside Kea, ISC dhcpd and dnsmasq, in one run of a quarter of an hour
-	go run ./test/bench -only dhcp
+bench-dhcp: build bin/bench deps ## DHCP beside Kea, ISC dhcpd and dnsmasq, in one run of a quarter of an hour
+	bin/bench -only dhcp
 
 .PHONY: bench-http
-bench-http: build deps ## HTTP beside nginx and plain net/http, then 500 machines that boot at once
-	go run ./test/bench -only http,storm
+bench-http: build bin/bench deps ## HTTP beside nginx and plain net/http, then 500 machines that boot at once
+	bin/bench -only http,storm
 
 .PHONY: bench-tftp
-bench-tftp: build deps ## TFTP beside dnsmasq, tftpd-hpa and atftpd, in one run of some ten minutes
+bench-tftp: build bin/bench deps ## TFTP beside dnsmasq, tftpd-hpa and atftpd, in one run of some ten minutes
 	@test/deps.sh unpack
-	go run ./test/bench -only tftp
+	bin/bench -only tftp
 
 .PHONY: bench-boot
 bench-boot: deps assets ## from iPXE's DISCOVER to its script, for every way to iPXE, with real firmware
 	BOOTLAB_REQUIRE=all go test -v -count 1 -run TestFastChain ./test/e2e | grep -e '---' -e ' s$$'
 
 .PHONY: unlucky
-unlucky: assets ## PKG's tests, 10 times each with waits and stalls where they hurt, and in a crowd: make unlucky PKG=./internal/mirror
+unlucky: assets ## PKG's tests, 10 times each with waits and stalls where they hurt, and in a crowd: make unlucky PKG=./internal/content/mirror
 	go run ./test/unlucky $(PKG) -count 10
 	go run ./test/unlucky -stall $(PKG) -count 10
 	go run ./test/unlucky -crowd $(PKG) -count 10

@@ -4,9 +4,9 @@ import (
 	"net/netip"
 	"time"
 
-	"bootlab/dhcpd/segment"
-	"bootlab/dhcpd/wire"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/dhcpd/segment"
+	"github.com/bootlab/bootlab/dhcpd/wire"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // answer fills the exchange's reply, an offer or acknowledgement, with everything this machine is told.

@@ -7,10 +7,10 @@ import (
 	"sync"
 	"time"
 
-	"bootlab/dhcpd/leases"
-	"bootlab/dhcpd/segment"
-	"bootlab/internal/event"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/dhcpd/leases"
+	"github.com/bootlab/bootlab/dhcpd/segment"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 const (

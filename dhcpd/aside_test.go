@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/event"
-	"bootlab/internal/lab"
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/netns"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/insomniacslk/dhcp/dhcpv4/nclient4"
@@ -120,8 +120,8 @@ func TestDeclinersAreBounded(t *testing.T) {
 // TestDeclinedInVain: what a machine declines beyond what it is believed is looked at on the wire. If somebody is there,
 // nobody gets that address.
 func TestDeclinedInVain(t *testing.T) {
-	netlab.Need(t, "root")
-	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	netns.Need(t, "root")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
 	squatter := seg.NewClient(t, "02:00:00:00:00:99")
 	l := startLive(t, seg)
 	joinHere(t, seg)
@@ -151,7 +151,7 @@ func TestDeclinedInVain(t *testing.T) {
 	first := get()
 	decline(first)
 	l.seen(t, event.DHCPDecline)
-	netlab.WaitFor(t, "the address to be set aside", func() bool { _, live := l.deps.Book.ByAddr(ip(first)); return !live })
+	netns.WaitFor(t, "the address to be set aside", func() bool { _, live := l.deps.Book.ByAddr(ip(first)); return !live })
 	second := get()
 	squatter.Run(t, "ip", "addr", "add", second+"/24", "dev", "eth0")
 	decline(second)

@@ -3,8 +3,8 @@ package dhcpd
 import (
 	"net/netip"
 
-	"bootlab/dhcpd/wire"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/dhcpd/wire"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // Network boot programs, by name in the boot plane.
@@ -89,7 +89,7 @@ func signed(nbp string) string {
 //
 // A machine that is to boot its own disk gets the same as ever: its script sends it there. With OVMF and the network before
 // the disk that takes 16 s, against 221 s without a boot file and 219 s with a PXE boot menu whose one item is the local
-// disk, because the firmware then tries IPv6 and HTTP for minutes (test/e2e/qemu BenchmarkLocalBoot).
+// disk, because the firmware then tries IPv6 and HTTP for minutes (test/support/qemu BenchmarkLocalBoot).
 func bootFor(r *wire.Request, n *lab.Network, host *lab.Host) bootInfo {
 	if r.Stage == wire.StageOS || host == nil || host.Profile == nil || !n.Address.IsValid() {
 		return bootInfo{}

@@ -1,8 +1,8 @@
 package dhcpd
 
 import (
-	"bootlab/dhcpd/wire"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/dhcpd/wire"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // A BootFile is what one kind of firmware is told to fetch.

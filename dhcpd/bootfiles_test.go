@@ -5,8 +5,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"bootlab/dhcpd"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/dhcpd"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 func TestBootFiles(t *testing.T) {

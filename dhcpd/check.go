@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"bootlab/dhcpd/wire"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/dhcpd/wire"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // maxRoutes is how many routes fit option 121 of one message.

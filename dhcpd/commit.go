@@ -7,11 +7,11 @@ import (
 	"sync"
 	"time"
 
-	"bootlab/dhcpd/leases"
-	"bootlab/dhcpd/segment"
-	"bootlab/dhcpd/wire"
-	"bootlab/internal/event"
-	"bootlab/internal/pause"
+	"github.com/bootlab/bootlab/dhcpd/leases"
+	"github.com/bootlab/bootlab/dhcpd/segment"
+	"github.com/bootlab/bootlab/dhcpd/wire"
+	"github.com/bootlab/bootlab/internal/host/pause"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 const (

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"bootlab/dhcpd/leases"
-	"bootlab/dhcpd/wire"
-	"bootlab/internal/event"
+	"github.com/bootlab/bootlab/dhcpd/leases"
+	"github.com/bootlab/bootlab/dhcpd/wire"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 func (s *Server) discover(x *exchange) dropReason {

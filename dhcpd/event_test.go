@@ -3,8 +3,8 @@ package dhcpd
 import (
 	"testing"
 
-	"bootlab/dhcpd/wire"
-	"bootlab/internal/event"
+	"github.com/bootlab/bootlab/dhcpd/wire"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 // TestAskers: events call those who speak as the rest of the house reads them.

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"time"
 
-	"bootlab/dhcpd/segment"
-	"bootlab/dhcpd/wire"
-	"bootlab/internal/event"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/dhcpd/segment"
+	"github.com/bootlab/bootlab/dhcpd/wire"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 const (

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"testing"
 
-	"bootlab/dhcpd/wire"
+	"github.com/bootlab/bootlab/dhcpd/wire"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/prometheus/client_golang/prometheus/testutil"

@@ -5,7 +5,7 @@ import (
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // TestLocalBootNone: a host with local_boot: none gets no boot file while it starts from its own disk, whatever firmware

@@ -12,19 +12,19 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/dhcpd/leases"
-	"bootlab/dhcpd/segment"
-	"bootlab/internal/circle"
-	"bootlab/internal/event"
-	"bootlab/internal/lab"
-	"bootlab/internal/netlab"
-	"bootlab/internal/store"
-	"bootlab/internal/store/storetest"
+	"github.com/bootlab/bootlab/dhcpd/leases"
+	"github.com/bootlab/bootlab/dhcpd/segment"
+	"github.com/bootlab/bootlab/internal/boot/bootloop"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/test/support/netns"
+	"github.com/bootlab/bootlab/test/support/storetest"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-func TestMain(m *testing.M) { netlab.Main(m) }
+func TestMain(m *testing.M) { netns.Main(m) }
 
 // A memStore is a store in memory that counts its commits.
 type memStore struct {
@@ -177,7 +177,7 @@ func (b *bench) reopen(t testing.TB) {
 	b.registry = prometheus.NewRegistry()
 	b.Server = New(Config{}, Deps{
 		Table: func() *Table { return b.table }, Book: book, Events: b.events,
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: b.registry, Now: b.clock.now, Circles: circle.New(b.clock.now),
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: b.registry, Now: b.clock.now, Circles: bootloop.New(b.clock.now),
 		Listen: func(string) (*segment.Socket, error) { panic("no sockets here") },
 	})
 }

@@ -1,8 +1,8 @@
 package dhcpd
 
 import (
-	"bootlab/dhcpd/wire"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/dhcpd/wire"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // A member is a host that the lab file has without an address: it gets one from a pool, and is told all else as a host.

@@ -3,9 +3,9 @@ package dhcpd
 import (
 	"net/netip"
 
-	"bootlab/dhcpd/leases"
-	"bootlab/dhcpd/segment"
-	"bootlab/dhcpd/wire"
+	"github.com/bootlab/bootlab/dhcpd/leases"
+	"github.com/bootlab/bootlab/dhcpd/segment"
+	"github.com/bootlab/bootlab/dhcpd/wire"
 
 	"github.com/prometheus/client_golang/prometheus"
 )

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"bootlab/dhcpd/wire"
+	"github.com/bootlab/bootlab/dhcpd/wire"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/prometheus/client_golang/prometheus/testutil"

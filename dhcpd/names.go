@@ -1,6 +1,6 @@
 package dhcpd
 
-import "bootlab/dhcpd/wire"
+import "github.com/bootlab/bootlab/dhcpd/wire"
 
 // Keys of log attributes.
 const (

@@ -16,12 +16,12 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/dhcpd/leases"
-	"bootlab/dhcpd/segment"
-	"bootlab/internal/circle"
-	"bootlab/internal/lab"
-	"bootlab/internal/netlab"
-	"bootlab/internal/store"
+	"github.com/bootlab/bootlab/dhcpd/leases"
+	"github.com/bootlab/bootlab/dhcpd/segment"
+	"github.com/bootlab/bootlab/internal/boot/bootloop"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/test/support/netns"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/insomniacslk/dhcp/dhcpv4/nclient4"
@@ -38,7 +38,7 @@ type live struct {
 }
 
 // startLive serves the test lab with network main on the segment's bridge.
-func startLive(t *testing.T, seg *netlab.Segment) *live {
+func startLive(t *testing.T, seg *netns.Segment) *live {
 	t.Helper()
 	b := newBench(t)
 	b.lab.Networks[2].Interface = seg.Bridge
@@ -68,7 +68,7 @@ func newServer(t *testing.T, table func() *Table, s store.Store, ev *events) *Se
 	return New(Config{}, Deps{
 		Table: table, Book: book, Events: ev,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: prometheus.NewRegistry(), Now: time.Now, Listen: segment.Listen,
-		Circles: circle.New(time.Now),
+		Circles: bootloop.New(time.Now),
 	})
 }
 
@@ -104,8 +104,8 @@ func script(t *testing.T, text string) string {
 
 // TestUdhcpc: BusyBox asks without the broadcast flag and hears the raw unicast reply.
 func TestUdhcpc(t *testing.T) {
-	netlab.Need(t, "root", "udhcpc")
-	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	netns.Need(t, "root", "udhcpc")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
 	l := startLive(t, seg)
 	client := seg.NewClient(t, guest)
 	out := client.Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-O", "staticroutes", "-O", "search", "-s",
@@ -122,8 +122,8 @@ func TestUdhcpc(t *testing.T) {
 
 // TestDhclient gets a lease, and gives it back.
 func TestDhclient(t *testing.T) {
-	netlab.Need(t, "root", "dhclient")
-	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	netns.Need(t, "root", "dhclient")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
 	l := startLive(t, seg)
 	client := seg.NewClient(t, master0)
 	dir := t.TempDir()
@@ -144,7 +144,7 @@ func TestDhclient(t *testing.T) {
 		}
 	}
 	client.Run(t, "dhclient", append(args, "-r", "eth0")...)
-	netlab.WaitFor(t, "the release", func() bool {
+	netns.WaitFor(t, "the release", func() bool {
 		_, ok := l.deps.Book.ByAddr(ip("10.77.0.21"))
 		return !ok
 	})
@@ -152,8 +152,8 @@ func TestDhclient(t *testing.T) {
 
 // TestRenewUnicast: a client with its address renews by unicast, and a machine whose place is gone is told so at once.
 func TestRenewUnicast(t *testing.T) {
-	netlab.Need(t, "root", "udhcpc", "tcpdump")
-	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	netns.Need(t, "root", "udhcpc", "tcpdump")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
 	l := startLive(t, seg)
 	client := seg.NewClient(t, master0)
 	log := filepath.Join(t.TempDir(), "log")
@@ -169,31 +169,31 @@ func TestRenewUnicast(t *testing.T) {
 			return strings.Contains(string(b), line)
 		}
 	}
-	netlab.WaitFor(t, "the lease", said("bound 10.77.0.21"))
+	netns.WaitFor(t, "the lease", said("bound 10.77.0.21"))
 	_ = cmd.Process.Signal(syscall.SIGUSR1)
-	netlab.WaitFor(t, "the renewal", said("renew 10.77.0.21"))
+	netns.WaitFor(t, "the renewal", said("renew 10.77.0.21"))
 	moved := *l.lab.Host("master-0")
 	moved.IP = ip("10.77.0.22")
 	changed := *l.lab
 	changed.Hosts = []*lab.Host{&moved}
 	l.setTable(compile(t, &changed))
 	_ = cmd.Process.Signal(syscall.SIGUSR1)
-	netlab.WaitFor(t, "the new address", said("bound 10.77.0.22"))
+	netns.WaitFor(t, "the new address", said("bound 10.77.0.22"))
 }
 
 // joinHere makes vcl, a NIC for a client that lives in the server's namespace: a veth pair whose other end is on the bridge.
-func joinHere(t *testing.T, seg *netlab.Segment) {
+func joinHere(t *testing.T, seg *netns.Segment) {
 	t.Helper()
-	netlab.Run(t, "ip", "link", "add", "vcl", "type", "veth", "peer", "name", "vbr")
+	netns.Run(t, "ip", "link", "add", "vcl", "type", "veth", "peer", "name", "vbr")
 	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", "vcl").Run() })
-	netlab.Run(t, "ip", "link", "set", "vcl", "address", other, "up")
-	netlab.Run(t, "ip", "link", "set", "vbr", "master", seg.Bridge, "up")
+	netns.Run(t, "ip", "link", "set", "vcl", "address", other, "up")
+	netns.Run(t, "ip", "link", "set", "vbr", "master", seg.Bridge, "up")
 }
 
 // TestNclient4 runs the codec's own client on a NIC without an address, and declines what it got.
 func TestNclient4(t *testing.T) {
-	netlab.Need(t, "root")
-	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	netns.Need(t, "root")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
 	l := startLive(t, seg)
 	joinHere(t, seg)
 	for _, broadcast := range []bool{false, true} {
@@ -214,8 +214,8 @@ func TestNclient4(t *testing.T) {
 
 // TestPortTaken: a second server on the same interface fails and says why; on another interface it does not.
 func TestPortTaken(t *testing.T) {
-	netlab.Need(t, "root")
-	one, two := netlab.NewSegment(t, "10.77.0.1/24"), netlab.NewSegment(t, "10.78.0.1/24")
+	netns.Need(t, "root")
+	one, two := netns.NewSegment(t, "10.77.0.1/24"), netns.NewSegment(t, "10.78.0.1/24")
 	l := startLive(t, one)
 	if _, err := segment.Listen(one.Bridge); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("second server on the same interface: got %v, want EADDRINUSE", err)
@@ -238,16 +238,16 @@ func TestPortTaken(t *testing.T) {
 
 // TestBesideDnsmasq: a dnsmasq on another bridge, started as libvirt does, is no clash, whoever starts first.
 func TestBesideDnsmasq(t *testing.T) {
-	netlab.Need(t, "root", "dnsmasq", "udhcpc")
+	netns.Need(t, "root", "dnsmasq", "udhcpc")
 	for _, first := range []string{"we", "they"} {
 		t.Run(first+" start first", func(t *testing.T) {
-			ours, theirs := netlab.NewSegment(t, "10.77.0.1/24"), netlab.NewSegment(t, "192.168.122.1/24")
+			ours, theirs := netns.NewSegment(t, "10.77.0.1/24"), netns.NewSegment(t, "192.168.122.1/24")
 			if first == "we" {
 				startLive(t, ours)
 			}
-			netlab.LibvirtDnsmasq(t, theirs.Bridge)
+			netns.LibvirtDnsmasq(t, theirs.Bridge)
 			hook := script(t, `[ "$1" = bound ] && echo "ip=$ip"; exit 0`)
-			ask := func(seg *netlab.Segment, want string) {
+			ask := func(seg *netns.Segment, want string) {
 				client := seg.NewClient(t, other)
 				out := client.Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "20", "-T", "1", "-s", hook)
 				if !strings.Contains(out, want) {
@@ -265,8 +265,8 @@ func TestBesideDnsmasq(t *testing.T) {
 
 // TestStageFollowsTheLab: interfaces come and go with reloads, and a stage that fails leaves everything as it was.
 func TestStageFollowsTheLab(t *testing.T) {
-	netlab.Need(t, "root", "udhcpc")
-	one, two := netlab.NewSegment(t, "10.77.0.1/24"), netlab.NewSegment(t, "10.79.0.1/24")
+	netns.Need(t, "root", "udhcpc")
+	one, two := netns.NewSegment(t, "10.77.0.1/24"), netns.NewSegment(t, "10.79.0.1/24")
 	l := startLive(t, one)
 	client := one.NewClient(t, master0)
 	ask := func() error {
@@ -307,7 +307,7 @@ func TestStageFollowsTheLab(t *testing.T) {
 		t.Fatal(err)
 	}
 	st.Commit()
-	netlab.WaitFor(t, "the retired interface", func() bool {
+	netns.WaitFor(t, "the retired interface", func() bool {
 		s, err := segment.Listen(two.Bridge)
 		if err == nil {
 			_ = s.Close()
@@ -321,30 +321,30 @@ func TestStageFollowsTheLab(t *testing.T) {
 
 // TestFlappingInterface: down and up, and away and back, do not end the service.
 func TestFlappingInterface(t *testing.T) {
-	netlab.Need(t, "root", "udhcpc")
-	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	netns.Need(t, "root", "udhcpc")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
 	startLive(t, seg)
-	netlab.Run(t, "ip", "link", "set", seg.Bridge, "down")
-	netlab.Run(t, "ip", "link", "set", seg.Bridge, "up")
+	netns.Run(t, "ip", "link", "set", seg.Bridge, "down")
+	netns.Run(t, "ip", "link", "set", seg.Bridge, "up")
 	client := seg.NewClient(t, master0)
 	client.Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "5", "-T", "1", "-s", "/bin/true")
-	netlab.Run(t, "ip", "link", "del", seg.Bridge)
-	netlab.Run(t, "ip", "link", "add", seg.Bridge, "type", "bridge", "stp_state", "0", "forward_delay", "0")
-	netlab.Run(t, "ip", "addr", "add", "10.77.0.1/24", "dev", seg.Bridge)
-	netlab.Run(t, "ip", "link", "set", seg.Bridge, "up")
-	netlab.Run(t, "ip", "link", "set", client.NIC, "master", seg.Bridge)
+	netns.Run(t, "ip", "link", "del", seg.Bridge)
+	netns.Run(t, "ip", "link", "add", seg.Bridge, "type", "bridge", "stp_state", "0", "forward_delay", "0")
+	netns.Run(t, "ip", "addr", "add", "10.77.0.1/24", "dev", seg.Bridge)
+	netns.Run(t, "ip", "link", "set", seg.Bridge, "up")
+	netns.Run(t, "ip", "link", "set", client.NIC, "master", seg.Bridge)
 	client.Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "10", "-T", "1", "-s", "/bin/true")
 }
 
 // TestInterfaceComesLater starts before somebody else, such as libvirt, has made the bridge.
 func TestInterfaceComesLater(t *testing.T) {
-	netlab.Need(t, "root", "ip", "udhcpc")
-	seg := netlab.NewSegment(t, "10.77.0.1/24")
-	netlab.Run(t, "ip", "link", "del", seg.Bridge)
+	netns.Need(t, "root", "ip", "udhcpc")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
+	netns.Run(t, "ip", "link", "del", seg.Bridge)
 	l := startLive(t, seg)
-	netlab.Run(t, "ip", "link", "add", seg.Bridge, "type", "bridge", "stp_state", "0", "forward_delay", "0")
-	netlab.Run(t, "ip", "addr", "add", "10.77.0.1/24", "dev", seg.Bridge)
-	netlab.Run(t, "ip", "link", "set", seg.Bridge, "up")
+	netns.Run(t, "ip", "link", "add", seg.Bridge, "type", "bridge", "stp_state", "0", "forward_delay", "0")
+	netns.Run(t, "ip", "addr", "add", "10.77.0.1/24", "dev", seg.Bridge)
+	netns.Run(t, "ip", "link", "set", seg.Bridge, "up")
 	seg.NewClient(t, master0).Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "10", "-T", "1", "-s", "/bin/true")
 	if lease, ok := l.deps.Book.ByMAC(mac(t, master0)); !ok || lease.Addr.String() != "10.77.0.21" {
 		t.Errorf("lease %+v, want 10.77.0.21", lease)
@@ -353,14 +353,14 @@ func TestInterfaceComesLater(t *testing.T) {
 
 // TestRouterSolicitation: a client that asks for a router is told at once that there is none.
 func TestRouterSolicitation(t *testing.T) {
-	netlab.Need(t, "root")
-	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	netns.Need(t, "root")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
 	l := startLive(t, seg)
 	joinHere(t, seg)
-	got := netlab.SolicitRouter(t, "vcl")
+	got := netns.SolicitRouter(t, "vcl")
 	if len(got) != 24 || got[0] != 134 || got[5] != 0 || got[6] != 0 || got[7] != 0 || got[16] != 1 {
 		t.Errorf("advertisement % x: want type 134 without flags and lifetime, and our link address", got)
 	}
 	// It is counted after it was sent.
-	netlab.WaitFor(t, MetricRA+" to count it", func() bool { return testutil.ToFloat64(l.m.advertisements) >= 1 })
+	netns.WaitFor(t, MetricRA+" to count it", func() bool { return testutil.ToFloat64(l.m.advertisements) >= 1 })
 }

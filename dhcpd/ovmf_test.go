@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 const ovmfCode = "/usr/share/OVMF/OVMF_CODE_4M.fd"
@@ -21,8 +21,8 @@ func TestOVMF(t *testing.T) {
 	if r := os.Getenv("BOOTLAB_REQUIRE"); !strings.Contains(r, "ovmf") && !strings.Contains(r, "all") {
 		t.Skip("needs BOOTLAB_REQUIRE=ovmf: half a minute of emulation")
 	}
-	netlab.Need(t, "root", "qemu-system-x86_64")
-	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	netns.Need(t, "root", "qemu-system-x86_64")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
 	l := startLive(t, seg)
 	console := startOVMF(t, seg.Bridge, master0)
 	const want = "NBP filename is boot/52-54-00-00-02-01/ipxe.efi"
@@ -41,9 +41,9 @@ func TestOVMF(t *testing.T) {
 // startOVMF starts a machine that boots from the network, and returns its console. The machine is stopped after a minute.
 func startOVMF(t *testing.T, bridge, mac string) *bufio.Reader {
 	t.Helper()
-	netlab.Run(t, "ip", "tuntap", "add", "tap0", "mode", "tap")
+	netns.Run(t, "ip", "tuntap", "add", "tap0", "mode", "tap")
 	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", "tap0").Run() })
-	netlab.Run(t, "ip", "link", "set", "tap0", "master", bridge, "up")
+	netns.Run(t, "ip", "link", "set", "tap0", "master", bridge, "up")
 	vars, err := os.ReadFile("/usr/share/OVMF/OVMF_VARS_4M.fd")
 	if err != nil {
 		t.Skip(err)

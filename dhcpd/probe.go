@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"bootlab/dhcpd/segment"
-	"bootlab/internal/event"
-	"bootlab/internal/pause"
+	"github.com/bootlab/bootlab/dhcpd/segment"
+	"github.com/bootlab/bootlab/internal/host/pause"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 const (

@@ -1,8 +1,8 @@
 package dhcpd
 
 import (
-	"bootlab/dhcpd/wire"
-	"bootlab/internal/event"
+	"github.com/bootlab/bootlab/dhcpd/wire"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 // proxy answers beside another DHCP server: boot information without an address, to firmware and iPXE only.

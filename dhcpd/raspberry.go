@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"slices"
 
-	"bootlab/dhcpd/wire"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/dhcpd/wire"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // raspberryBoot is the value of option 43 that a Raspberry Pi looks for, a PXE boot menu whose one item is "Raspberry Pi Boot": without

@@ -6,7 +6,7 @@ import (
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 const (

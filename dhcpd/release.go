@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"slices"
 
-	"bootlab/dhcpd/leases"
-	"bootlab/internal/event"
+	"github.com/bootlab/bootlab/dhcpd/leases"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 // ErrNoLease is returned by Release for an address that nobody holds.

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"testing"
 
-	"bootlab/dhcpd/leases"
-	"bootlab/internal/event"
+	"github.com/bootlab/bootlab/dhcpd/leases"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 func TestReleaseByHand(t *testing.T) {

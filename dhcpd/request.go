@@ -6,10 +6,10 @@ import (
 	"net/netip"
 	"time"
 
-	"bootlab/dhcpd/leases"
-	"bootlab/dhcpd/wire"
-	"bootlab/internal/circle"
-	"bootlab/internal/event"
+	"github.com/bootlab/bootlab/dhcpd/leases"
+	"github.com/bootlab/bootlab/dhcpd/wire"
+	"github.com/bootlab/bootlab/internal/boot/bootloop"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 // request tells the four meanings of DHCPREQUEST apart (RFC 2131 section 4.3.2).
@@ -93,7 +93,7 @@ func (s *Server) watchCircle(x *exchange, a *wire.Reply) {
 	case x.req.Stage == wire.StageIPXE && a.BootFile != "" && s.deps.Circles.Leased(x.req.MAC, x.req.XID):
 		s.record(x, event.Event{Kind: event.DHCPLoop, Addr: a.YIAddr, Detail: x.told(a), Err: fmt.Sprintf(
 			"%d times within %s, and its script is not fetched; no boot file for %s: look whether this iPXE can do HTTP and reaches the appliance",
-			circle.MaxLeases, circle.Window, circle.Hold)})
+			bootloop.MaxLeases, bootloop.Window, bootloop.Hold)})
 	}
 }
 

@@ -5,7 +5,7 @@ import (
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 
-	"bootlab/dhcpd/segment"
+	"github.com/bootlab/bootlab/dhcpd/segment"
 )
 
 // TestReservedAddressIsOfferedAtOnce: an address that is picked from a pool is probed for before it is offered; one that the lab file

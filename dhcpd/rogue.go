@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 
-	"bootlab/dhcpd/segment"
-	"bootlab/internal/event"
+	"github.com/bootlab/bootlab/dhcpd/segment"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 // isOurServer reports whether a server identifier is one of ours, which a relay may bring back to the segment.

@@ -13,12 +13,12 @@ import (
 	"syscall"
 	"time"
 
-	"bootlab/dhcpd/leases"
-	"bootlab/dhcpd/segment"
-	"bootlab/internal/circle"
-	"bootlab/internal/event"
-	"bootlab/internal/lab"
-	"bootlab/internal/pause"
+	"github.com/bootlab/bootlab/dhcpd/leases"
+	"github.com/bootlab/bootlab/dhcpd/segment"
+	"github.com/bootlab/bootlab/internal/boot/bootloop"
+	"github.com/bootlab/bootlab/internal/host/pause"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -38,7 +38,7 @@ type Deps struct {
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
 	Now        func() time.Time
-	Circles    *circle.Guard                               // shared with who serves scripts
+	Circles    *bootloop.Guard                             // shared with who serves scripts
 	Listen     func(iface string) (*segment.Socket, error) // segment.Listen, or a test's
 	FromDisk   func(*lab.Host) bool                        // whether it starts from its own disk now, for local_boot: none; nil: never
 }

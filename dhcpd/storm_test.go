@@ -12,16 +12,16 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/lab"
-	"bootlab/internal/netlab"
-	"bootlab/internal/store/bolt"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/store/bolt"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 // TestStorm: perfdhcp, as a relay for thousands of machines, gets a lease for each from a book on disk. Without
 // BOOTLAB_PERFDHCP_RATE it offers a rate that a busy machine can follow; with it, that rate, and the log tells the rest.
 func TestStorm(t *testing.T) {
-	netlab.Need(t, "root", "perfdhcp")
-	seg := netlab.NewSegment(t, "10.76.0.1/16")
+	netns.Need(t, "root", "perfdhcp")
+	seg := netns.NewSegment(t, "10.76.0.1/16")
 	network := &lab.Network{
 		Name: "storm", Subnet: netip.MustParsePrefix("10.76.0.0/16"), Interface: seg.Bridge, Address: ip("10.76.0.1"),
 		Router: ip("10.76.0.254"), DNS: []netip.Addr{ip("10.76.0.1")}, Lease: time.Hour, DHCP: lab.DHCPServer,
@@ -52,7 +52,7 @@ func TestStorm(t *testing.T) {
 }
 
 // perfdhcp asks as many machines do, and returns how many requests it sent and how many were acknowledged.
-func perfdhcp(t *testing.T, c *netlab.Client, args ...string) (sent, got int) {
+func perfdhcp(t *testing.T, c *netns.Client, args ...string) (sent, got int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -74,8 +74,8 @@ func perfdhcp(t *testing.T, c *netlab.Client, args ...string) (sent, got int) {
 // TestAnyInterface: a lab that is all behind relays is served on whatever interface the relay reaches, under the address
 // that it reached.
 func TestAnyInterface(t *testing.T) {
-	netlab.Need(t, "root", "perfdhcp")
-	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	netns.Need(t, "root", "perfdhcp")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
 	network := &lab.Network{
 		Name: "far", Subnet: netip.MustParsePrefix("10.76.0.0/16"), Router: ip("10.76.0.254"), Lease: time.Hour, DHCP: lab.DHCPServer,
 	}
@@ -84,7 +84,7 @@ func TestAnyInterface(t *testing.T) {
 	client := seg.NewClient(t)
 	client.Run(t, "ip", "addr", "add", "10.77.0.9/24", "dev", "eth0")
 	client.Run(t, "ip", "addr", "add", "10.76.0.9/32", "dev", "eth0") // the relay's foot in the far network
-	netlab.Run(t, "ip", "route", "add", "10.76.0.9/32", "via", "10.77.0.9")
+	netns.Run(t, "ip", "route", "add", "10.76.0.9/32", "via", "10.77.0.9")
 	// A question about an address (ARP) that gets lost is asked again after a second: that long, nobody is answered.
 	sent, got := perfdhcp(t, client, "-l", "10.76.0.9", "-r", "50", "-n", "150", "-R", "20", "-W", "2000000", "-d", "20", "10.77.0.1")
 	if sent < 50 || got < sent*9/10 {

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/circle"
-	"bootlab/internal/event"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/boot/bootloop"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )
@@ -188,7 +188,7 @@ func TestLoopIsStopped(t *testing.T) {
 		b.clock.advance(time.Second)
 		return decode(t, out[0].data).BootFileName
 	}
-	for i := range circle.MaxLeases {
+	for i := range bootloop.MaxLeases {
 		if round(byte(i)) == "" {
 			t.Fatalf("round %d gets no boot file", i)
 		}
@@ -199,7 +199,7 @@ func TestLoopIsStopped(t *testing.T) {
 	if got := round(100); got != "" {
 		t.Errorf("the loop goes on with %s", got)
 	}
-	b.clock.advance(circle.Hold)
+	b.clock.advance(bootloop.Hold)
 	if round(101) == "" {
 		t.Error("it is never let go")
 	}
@@ -216,7 +216,7 @@ func TestLoopIsStoppedBesideAnotherServer(t *testing.T) {
 		b.clock.advance(time.Second)
 		return len(out)
 	}
-	for i := range 3 * circle.MaxLeases {
+	for i := range 3 * bootloop.MaxLeases {
 		if ask(byte(i), ipxe) != 1 {
 			t.Fatalf("round %d gets no answer", i)
 		}
@@ -225,7 +225,7 @@ func TestLoopIsStoppedBesideAnotherServer(t *testing.T) {
 		}
 	}
 	ask(99, networkd)
-	for i := range circle.MaxLeases {
+	for i := range bootloop.MaxLeases {
 		if ask(byte(100+i), ipxe) != 1 {
 			t.Fatalf("round %d gets no answer", i)
 		}
@@ -239,7 +239,7 @@ func TestLoopIsStoppedBesideAnotherServer(t *testing.T) {
 	if ask(201, ovmf) != 1 {
 		t.Error("its firmware gets no answer")
 	}
-	b.clock.advance(circle.Hold)
+	b.clock.advance(bootloop.Hold)
 	if ask(202, ipxe) != 1 {
 		t.Error("it is never let go")
 	}

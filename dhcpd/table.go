@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"bootlab/dhcpd/leases"
-	"bootlab/dhcpd/wire"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/dhcpd/leases"
+	"github.com/bootlab/bootlab/dhcpd/wire"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 const defaultLease = 12 * time.Hour

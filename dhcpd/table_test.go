@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/dhcpd/segment"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/dhcpd/segment"
+	"github.com/bootlab/bootlab/internal/lab"
 
 	"github.com/google/go-cmp/cmp"
 )

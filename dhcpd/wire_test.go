@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/event"
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 const bindOnly = `[ "$1" = bound ] && echo "ip=$ip"; exit 0`
@@ -15,7 +15,7 @@ const bindOnly = `[ "$1" = bound ] && echo "ip=$ip"; exit 0`
 // seen waits for an event.
 func (l *live) seen(t *testing.T, k event.Kind) (found event.Event) {
 	t.Helper()
-	netlab.WaitFor(t, k.String(), func() bool {
+	netns.WaitFor(t, k.String(), func() bool {
 		for _, e := range l.events.take() {
 			if e.Kind == k {
 				found = e
@@ -30,8 +30,8 @@ func (l *live) seen(t *testing.T, k event.Kind) (found event.Event) {
 // TestSquatters: addresses of a pool that machines use which did not get them here are given to nobody; a reservation does
 // not wait for any of it.
 func TestSquatters(t *testing.T) {
-	netlab.Need(t, "root", "udhcpc")
-	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	netns.Need(t, "root", "udhcpc")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
 	squatter := seg.NewClient(t, "02:00:00:00:00:99")
 	for _, addr := range []string{"10.77.0.201/24", "10.77.0.202/24"} {
 		squatter.Run(t, "ip", "addr", "add", addr, "dev", "eth0")
@@ -67,8 +67,8 @@ func TestSquatters(t *testing.T) {
 
 // TestRogue: a dnsmasq on the same segment is noticed, and named.
 func TestRogue(t *testing.T) {
-	netlab.Need(t, "root", "dnsmasq", "udhcpc")
-	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	netns.Need(t, "root", "dnsmasq", "udhcpc")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
 	l := startLive(t, seg)
 	theirs := seg.NewClient(t, "02:00:00:00:00:66")
 	theirs.Run(t, "ip", "addr", "add", "10.77.0.66/24", "dev", "eth0")
@@ -95,15 +95,15 @@ func TestRogue(t *testing.T) {
 
 // TestVLAN: a VLAN interface is an interface like any other.
 func TestVLAN(t *testing.T) {
-	netlab.Need(t, "root", "udhcpc")
-	seg := netlab.NewSegment(t, "192.0.2.1/24")
+	netns.Need(t, "root", "udhcpc")
+	seg := netns.NewSegment(t, "192.0.2.1/24")
 	client := seg.NewClient(t, master0)
 	if out, err := exec.Command("ip", "link", "add", "link", seg.Bridge, "name", "lab.100", "type", "vlan", "id", "100").CombinedOutput(); err != nil {
 		t.Skipf("this kernel has no VLAN interfaces: %s", out)
 	}
 	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", "lab.100").Run() })
-	netlab.Run(t, "ip", "addr", "add", "10.77.0.1/24", "dev", "lab.100")
-	netlab.Run(t, "ip", "link", "set", "lab.100", "up")
+	netns.Run(t, "ip", "addr", "add", "10.77.0.1/24", "dev", "lab.100")
+	netns.Run(t, "ip", "link", "set", "lab.100", "up")
 	b := newBench(t)
 	b.lab.Networks[2].Interface, b.lab.Networks[0].Interface = "lab.100", ""
 	startServer(t, b.lab, b.store)

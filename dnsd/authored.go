@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 
 	"github.com/miekg/dns"
 )

@@ -6,7 +6,7 @@ import (
 	"runtime"
 	"testing"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 
 	"github.com/miekg/dns"
 )

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // The numbers of what the house itself makes, in seconds.

@@ -14,15 +14,15 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/lab"
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/test/support/netns"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-func TestMain(m *testing.M) { netlab.Main(m) }
+func TestMain(m *testing.M) { netns.Main(m) }
 
 // zoneOfLines returns an authored zone whose lines stand in lab.yaml from line 10 on.
 func zoneOfLines(origin string, lines ...string) *lab.Zone {
@@ -207,7 +207,7 @@ func dnsmasq(ctx context.Context, port int, args ...string) *exec.Cmd {
 func waitFor(t testing.TB, addr string) {
 	t.Helper()
 	c := &dns.Client{Timeout: time.Second}
-	netlab.WaitFor(t, "an answer from "+addr, func() bool {
+	netns.WaitFor(t, "an answer from "+addr, func() bool {
 		_, _, err := c.Exchange(new(dns.Msg).SetQuestion("version.example.", dns.TypeA), addr)
 		return err == nil
 	})

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/lab"
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/test/support/netns"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
@@ -22,7 +22,7 @@ import (
 // TestBesideKnot makes zones of few labels, so that wildcards, empty non-terminals, CNAMEs and delegations meet often, and
 // wants the same answers from Knot for every name and type.
 func TestBesideKnot(t *testing.T) {
-	netlab.Need(t, "root", "knotd")
+	netns.Need(t, "root", "knotd")
 	const zones = 40
 	dir, port := t.TempDir(), freePort(t)
 	l := &lab.Lab{}

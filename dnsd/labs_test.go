@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"bootlab/internal/golden"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/test/support/golden"
 
 	"github.com/google/go-cmp/cmp"
 )

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // Leases are the DHCP clients that have no reservation. All methods answer from memory and are safe for concurrent use.

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/lab"
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/test/support/netns"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
@@ -294,10 +294,10 @@ func TestSockets(t *testing.T) {
 	ap := serve(t, s, "127.0.0.1")
 	port := fmt.Sprint(ap.Port())
 	dig := func(args ...string) string {
-		return netlab.Run(t, "dig", append([]string{"@127.0.0.1", "-p", port, "+tries=1", "+time=20"}, args...)...)
+		return netns.Run(t, "dig", append([]string{"@127.0.0.1", "-p", port, "+tries=1", "+time=20"}, args...)...)
 	}
 	t.Run("dig", func(t *testing.T) {
-		netlab.Need(t, "dig")
+		netns.Need(t, "dig")
 		if got := dig("+short", "x.apps.mycluster.example.com"); got != "192.168.131.10\n" {
 			t.Errorf("wildcard: %q", got)
 		}
@@ -318,7 +318,7 @@ func TestSockets(t *testing.T) {
 		}
 	})
 	t.Run("axfr", func(t *testing.T) {
-		netlab.Need(t, "dig")
+		netns.Need(t, "dig")
 		for _, qtype := range []string{"AXFR", "IXFR=1"} {
 			got := dig("mycluster.example.com", qtype)
 			if strings.Count(got, "\tSOA\t") != 2 || !strings.Contains(got, "*.apps.mycluster.example.com. 60 IN\tA\t192.168.131.10") ||
@@ -331,20 +331,20 @@ func TestSockets(t *testing.T) {
 		}
 	})
 	t.Run("kdig", func(t *testing.T) {
-		netlab.Need(t, "kdig")
-		got := netlab.Run(t, "kdig", "@127.0.0.1", "-p", port, "+tcp", "+edns=0", "+padding", "_etcd-server-ssl._tcp.mycluster.example.com", "SRV")
+		netns.Need(t, "kdig")
+		got := netns.Run(t, "kdig", "@127.0.0.1", "-p", port, "+tcp", "+edns=0", "+padding", "_etcd-server-ssl._tcp.mycluster.example.com", "SRV")
 		if !strings.Contains(got, "0 10 2380 etcd-0.mycluster.example.com.") || strings.Contains(got, "WARNING") {
 			t.Errorf("SRV: %s", got)
 		}
 	})
 	t.Run("dnsperf", func(t *testing.T) {
-		netlab.Need(t, "dnsperf")
+		netns.Need(t, "dnsperf")
 		file := filepath.Join(t.TempDir(), "queries")
 		questions := "x.apps.mycluster.example.com A\nmaster.mycluster.example.com A\n12.131.168.192.in-addr.arpa PTR\n"
 		if err := os.WriteFile(file, []byte(questions), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		got := netlab.Run(t, "dnsperf", "-s", "127.0.0.1", "-p", port, "-d", file, "-n", "2000", "-c", "8", "-Q", "20000")
+		got := netns.Run(t, "dnsperf", "-s", "127.0.0.1", "-p", port, "-d", file, "-n", "2000", "-c", "8", "-Q", "20000")
 		if !strings.Contains(got, "Response codes:       NOERROR 6000 (100.00%)") {
 			t.Errorf("dnsperf: %s", got)
 		}
@@ -389,11 +389,11 @@ func TestBigTransfer(t *testing.T) {
 // TestSourceAddress: on a wildcard socket of both families, a reply leaves from the address that was asked, whichever the
 // kernel would choose.
 func TestSourceAddress(t *testing.T) {
-	netlab.Need(t, "root", "ip")
-	seg := netlab.NewSegment(t, "10.77.0.1/24")
-	netlab.Run(t, "ip", "addr", "add", "10.77.0.2/24", "dev", seg.Bridge)
-	netlab.Run(t, "ip", "addr", "add", "fd77::1/64", "dev", seg.Bridge, "nodad")
-	netlab.Run(t, "ip", "addr", "add", "fd77::2/64", "dev", seg.Bridge, "nodad")
+	netns.Need(t, "root", "ip")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
+	netns.Run(t, "ip", "addr", "add", "10.77.0.2/24", "dev", seg.Bridge)
+	netns.Run(t, "ip", "addr", "add", "fd77::1/64", "dev", seg.Bridge, "nodad")
+	netns.Run(t, "ip", "addr", "add", "fd77::2/64", "dev", seg.Bridge, "nodad")
 	up := newUpstream(t, func(q *dns.Msg, _ string) *dns.Msg { return reply(q, q.Question[0].Name+" 0 IN A 10.0.0.1") })
 	l := forwardingLab(up.addr)
 	l.DNS.Allow = []netip.Prefix{netip.MustParsePrefix("10.77.0.0/24"), netip.MustParsePrefix("fd77::/64")}
@@ -444,7 +444,7 @@ func exchangeTwice(q *dns.Msg, addr string) (m *dns.Msg, err error) {
 
 // TestDnsmasqUpstream forwards to a stranger.
 func TestDnsmasqUpstream(t *testing.T) {
-	netlab.Need(t, "root", "dnsmasq")
+	netns.Need(t, "root", "dnsmasq")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	port := freePort(t)

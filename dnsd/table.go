@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // A Table is everything that dnsd answers from: the zones, and who may use the forwarder and transfer zones. It is

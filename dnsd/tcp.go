@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"bootlab/internal/pause"
+	"github.com/bootlab/bootlab/internal/host/pause"
 )
 
 // tcpPipeline bounds the questions of one connection that wait for the forwarder.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"

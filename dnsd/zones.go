@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // WriteZones writes all zones as zone-file text, sorted by origin and, within a zone, in canonical order; what a record was

@@ -21,9 +21,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"bootlab/httpd"
-	"bootlab/internal/api"
-	"bootlab/internal/event"
+	"github.com/bootlab/bootlab/httpd"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 // TestAdminAsStranger asks with curl for every route over TCP: without the token, with a wrong one and with the right one.

@@ -5,7 +5,7 @@ import (
 	"io"
 	"net/http"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // maxNICs is how many NICs of a machine are looked at.

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/httpd"
+	"github.com/bootlab/bootlab/httpd"
 )
 
 // TestConditions holds files to RFC 9110's conditional requests: what a client has is not sent again, and a part is never

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/httpd"
+	"github.com/bootlab/bootlab/httpd"
 )
 
 // TestInitramfsAsksAgain: dracut's way with curl, which takes 404 for the last word, comes back for an image that is not pulled yet, after

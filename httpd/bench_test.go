@@ -5,7 +5,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"bootlab/httpd"
+	"github.com/bootlab/bootlab/httpd"
 )
 
 // A sink is a ResponseWriter that keeps nothing.

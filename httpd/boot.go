@@ -15,11 +15,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"bootlab/internal/boot"
-	"bootlab/internal/event"
-	"bootlab/internal/lab"
-	"bootlab/internal/mirror"
-	"bootlab/internal/serving"
+	"github.com/bootlab/bootlab/internal/boot"
+	"github.com/bootlab/bootlab/internal/boot/files"
+	"github.com/bootlab/bootlab/internal/content/mirror"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 // A Desk says what a machine gets. Its errors may carry a status in a method HTTPStatus() int; without one they are
@@ -53,13 +53,13 @@ type Mirrors interface {
 
 // A Table is what the boot plane answers from, beside its Desk. It is immutable.
 type Table struct {
-	files   *serving.Files
+	files   *files.Files
 	mirrors map[string]*lab.Mirror // by name
 }
 
 // Compile makes the table of l. It is pure; its errors are lab.Problems.
 func Compile(l *lab.Lab) (*Table, error) {
-	files, err := serving.Compile(l)
+	files, err := files.Compile(l)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func Compile(l *lab.Lab) (*Table, error) {
 }
 
 // NewTable makes a table of a lab whose files were compiled already, for who serves them by TFTP too.
-func NewTable(l *lab.Lab, files *serving.Files) *Table {
+func NewTable(l *lab.Lab, files *files.Files) *Table {
 	t := &Table{files: files, mirrors: make(map[string]*lab.Mirror, len(l.Mirrors))}
 	for _, m := range l.Mirrors {
 		t.mirrors[m.Name] = m

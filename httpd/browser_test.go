@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/httpd"
-	"bootlab/internal/api"
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/httpd"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 // A counter is a daemon whose generation grows each time it is asked.
@@ -31,7 +31,7 @@ func (c *counter) Status(ctx context.Context) api.Status {
 // numbers move without a reload.
 func TestLiveRefresh(t *testing.T) {
 	t.Parallel()
-	netlab.Need(t, "chromium")
+	netns.Need(t, "chromium")
 	c := &counter{house: newHouse()}
 	admin := newAdmin(t, c.house, &logBuffer{}, func(d *httpd.AdminDeps) { d.Status = c })
 	var static atomic.Int32

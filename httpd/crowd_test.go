@@ -14,7 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"bootlab/httpd"
+	"github.com/bootlab/bootlab/httpd"
 )
 
 // from connects from an address of this machine, 127.0.0.N.

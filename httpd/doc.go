@@ -11,7 +11,7 @@
 //	go boot.Serve(ctx, listeners...)
 //	go admin.Serve(ctx, tcp, unix)      // the Unix socket needs no token: its permissions are the guard
 //
-// It decides nothing about a boot: the desk (internal/boot) says what a machine gets, internal/serving which files may be
+// It decides nothing about a boot: the desk (internal/boot) says what a machine gets, internal/boot/files which files may be
 // fetched, and the daemon fills the types of internal/api. It never lists a folder, never serves a document raw, and never
 // writes a token to a log.
 package httpd

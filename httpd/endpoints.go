@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"bootlab/internal/api"
-	"bootlab/internal/event"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 const heartbeat = 15 * time.Second // of a stream without news

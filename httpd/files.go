@@ -13,9 +13,9 @@ import (
 	"strings"
 	"time"
 
-	"bootlab/internal/event"
-	"bootlab/internal/lab"
-	"bootlab/internal/serving"
+	"github.com/bootlab/bootlab/internal/boot/files"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 const maxDetail = 200 // bytes of a path in an event: strangers choose it
@@ -124,12 +124,12 @@ func contentType(name string) string {
 func (b *Boot) missing(w *reply, q *request, err error) {
 	code, why := http.StatusNotFound, "not there"
 	switch {
-	case errors.Is(err, serving.ErrAwaited):
-		code, why = http.StatusServiceUnavailable, serving.ErrAwaited.Error()
+	case errors.Is(err, files.ErrAwaited):
+		code, why = http.StatusServiceUnavailable, files.ErrAwaited.Error()
 	case errors.Is(err, fs.ErrNotExist):
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrInvalid):
 		code, why = http.StatusForbidden, "not to be served"
-		if reason, ok := errors.AsType[serving.Refusal](err); ok {
+		if reason, ok := errors.AsType[files.Refusal](err); ok {
 			why = reason.Error()
 		}
 	default:

@@ -16,10 +16,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"bootlab/httpd"
-	"bootlab/internal/api"
-	"bootlab/internal/event"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/httpd"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 const adminToken = "ADM1N-T0KEN-ADM1N-T0KEN-ADM1N"

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/api"
 )
 
 func (a *Admin) getLeases(r *http.Request) (any, error) {

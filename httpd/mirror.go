@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"path"
 
-	"bootlab/internal/event"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 // mirror serves a file of an upstream archive. An installation fetches hundreds of them, so that only trouble is told.

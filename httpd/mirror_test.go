@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"bootlab/httpd"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/httpd"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // TestMirror fetches through a mirror as a stranger does: whole, in parts, by HEAD, and what may not be fetched.

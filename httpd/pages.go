@@ -16,9 +16,9 @@ import (
 	"strings"
 	"time"
 
-	"bootlab/internal/api"
-	"bootlab/internal/event"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 // embedded holds the templates and what they link to. It is never written to.

@@ -4,7 +4,7 @@ import (
 	"io/fs"
 	"strings"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // A route is what a path of the boot plane asks for.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // FuzzBootPath asserts of every path that is accepted: its name stays inside, its one spelling parses to the same target,

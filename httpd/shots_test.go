@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 // TestScreenshots draws the dashboard with a real browser into the folder BOOTLAB_SHOTS, for eyes and for docs.
@@ -16,7 +16,7 @@ func TestScreenshots(t *testing.T) {
 	if dir == "" {
 		t.Skip("set BOOTLAB_SHOTS to a folder")
 	}
-	netlab.Need(t, "chromium")
+	netns.Need(t, "chromium")
 	h := newHouse()
 	s := httptest.NewServer(newAdmin(t, h, &logBuffer{}, nil).Trusted())
 	defer s.Close()

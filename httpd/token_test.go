@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"bootlab/httpd"
+	"github.com/bootlab/bootlab/httpd"
 )
 
 // TestLoadToken makes a token once, for its owner alone, whoever is first.

@@ -20,9 +20,9 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/httpd"
-	"bootlab/internal/event"
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/httpd"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 const big = 24 << 20 // more than the buffers of both ends of a connection hold
@@ -228,7 +228,7 @@ func TestSendfile(t *testing.T) {
 		return
 	}
 	t.Parallel()
-	netlab.Need(t, "strace")
+	netns.Need(t, "strace")
 	trace := filepath.Join(t.TempDir(), "trace")
 	cmd := exec.Command("strace", "-f", "-e", "trace=sendfile,setsockopt", "-o", trace, "/proc/self/exe", "-test.run=^TestSendfile$")
 	cmd.Args[6] = mustExecutable(t)

@@ -24,12 +24,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"bootlab/httpd"
-	"bootlab/internal/boot"
-	"bootlab/internal/event"
-	"bootlab/internal/lab"
-	"bootlab/internal/mirror"
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/httpd"
+	"github.com/bootlab/bootlab/internal/boot"
+	"github.com/bootlab/bootlab/internal/content/mirror"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 const (
@@ -333,7 +333,7 @@ func (l *logBuffer) String() string {
 // curl asks as a stranger does and returns the answer, header first.
 func curl(t *testing.T, args ...string) (header, body string) {
 	t.Helper()
-	netlab.Need(t, "curl")
+	netns.Need(t, "curl")
 	cmd := exec.Command("curl", append([]string{"-q", "-sS", "--noproxy", "*", "--path-as-is", "--max-time", "20", "-D", "/dev/stderr"}, args...)...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs

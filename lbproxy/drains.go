@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"time"
 
-	"bootlab/internal/event"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 // ErrUnknown is returned for a balancer or backend that the table in force does not have.

@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"bootlab/internal/lab"
-	"bootlab/internal/pause"
+	"github.com/bootlab/bootlab/internal/host/pause"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // A Condition is what is believed of a backend.

@@ -16,9 +16,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"bootlab/internal/event"
-	"bootlab/internal/lab"
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/netns"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -257,7 +257,7 @@ func TestProbeOfAnotherPort(t *testing.T) {
 	}
 	stop()
 	r.condition(t, at, Down)
-	netlab.WaitFor(t, "backend_up 0", func() bool { return testutil.ToFloat64(gauge) == 0 })
+	netns.WaitFor(t, "backend_up 0", func() bool { return testutil.ToFloat64(gauge) == 0 })
 	r.apply(t)
 	if got := testutil.CollectAndCount(r.metrics.up); got != 0 {
 		t.Errorf("%d series of backends, want none once the balancer is gone", got)

@@ -13,15 +13,15 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/event"
-	"bootlab/internal/lab"
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/netns"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-func TestMain(m *testing.M) { netlab.Main(m) }
+func TestMain(m *testing.M) { netns.Main(m) }
 
 var places atomic.Uint32
 
@@ -136,7 +136,7 @@ func (r *rig) apply(t testing.TB, bs ...*lab.Balancer) {
 // condition waits until a backend is in that condition.
 func (r *rig) condition(t testing.TB, backend netip.AddrPort, want Condition) {
 	t.Helper()
-	netlab.WaitFor(t, fmt.Sprintf("backend %s %s", backend, want), func() bool {
+	netns.WaitFor(t, fmt.Sprintf("backend %s %s", backend, want), func() bool {
 		for _, b := range r.States() {
 			for _, m := range b.Backends {
 				if m.Addr == backend && m.Condition == want {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // TestExampleOfDocs loads the example of docs/balancer.md as it stands there.

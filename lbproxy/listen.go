@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"bootlab/internal/pause"
+	"github.com/bootlab/bootlab/internal/host/pause"
 
 	"golang.org/x/sys/unix"
 )

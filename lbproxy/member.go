@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // A memberKey is the stable name of a member.

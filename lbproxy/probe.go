@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // probe runs one check. connected is how long the TCP connection took to be made; 0: it was not.

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/lab"
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/test/support/netns"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
@@ -61,7 +61,7 @@ func TestAllBalancersShareTheRoom(t *testing.T) {
 	}
 	waiting := map[string]net.Conn{"tcp": dialFrom(t, "127.0.0.20", tcp.Listen), "web": dialFrom(t, "127.0.0.21", web.Listen)}
 	_, _ = io.WriteString(waiting["web"], "GET / HTTP/1.0\r\n\r\n")
-	netlab.WaitFor(t, "two wait", func() bool { return testutil.ToFloat64(r.metrics.waits) == 2 })
+	netns.WaitFor(t, "two wait", func() bool { return testutil.ToFloat64(r.metrics.waits) == 2 })
 	if n := inside(); n != 4 {
 		t.Errorf("%d connections are inside, want 4", n)
 	}
@@ -79,7 +79,7 @@ func TestAllBalancersShareTheRoom(t *testing.T) {
 		turnedAway(nobody.Listen)
 		turnedAway(shared.Listen) // it says nothing, and is cut off
 	}
-	netlab.WaitFor(t, "all places to be free again", func() bool { return inside() == 0 })
+	netns.WaitFor(t, "all places to be free again", func() bool { return inside() == 0 })
 	if got := testutil.ToFloat64(r.metrics.cut); got != 0 {
 		t.Errorf("%v connections were cut though nobody had more than half", got)
 	}

@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"bootlab/internal/event"
+	"github.com/bootlab/bootlab/internal/observe/event"
 
 	"github.com/prometheus/client_golang/prometheus"
 )

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"bootlab/internal/pause"
+	"github.com/bootlab/bootlab/internal/host/pause"
 
 	"golang.org/x/sys/unix"
 )

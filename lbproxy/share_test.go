@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/event"
-	"bootlab/internal/lab"
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/netns"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
@@ -163,7 +163,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 			t.Error("a client may take for ever over its first bytes")
 		})
 	}
-	netlab.WaitFor(t, "all wait", func() bool { return r.pending.Load() == slow })
+	netns.WaitFor(t, "all wait", func() bool { return r.pending.Load() == slow })
 	if got := sayHello(t, at, "api.east.lab", 5000); got != wasReset {
 		t.Errorf("%q while as many wait as may, want a reset", got)
 	}
@@ -330,7 +330,7 @@ func TestDrainSurvivesRestart(t *testing.T) {
 	r.stop()
 
 	r = newRigWith(t, Config{}, Deps{Drains: store}, make1())
-	netlab.WaitFor(t, "drain loaded", func() bool { return r.States()[0].Backends[0].Drained })
+	netns.WaitFor(t, "drain loaded", func() bool { return r.States()[0].Backends[0].Drained })
 	only(r, "b")
 	if err := r.Drain(t.Context(), "web", b.String()); err != nil {
 		t.Fatal(err)

@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/lab"
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/test/support/netns"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
@@ -42,7 +42,7 @@ func start(t testing.TB, cmd *exec.Cmd, ready netip.AddrPort) *exec.Cmd {
 			<-done
 		}
 	})
-	netlab.WaitFor(t, fmt.Sprintf("%s accepts on %s", cmd.Args, ready), func() bool {
+	netns.WaitFor(t, fmt.Sprintf("%s accepts on %s", cmd.Args, ready), func() bool {
 		select {
 		case <-done:
 			t.Fatalf("%s ended: %s", cmd.Args, out.String())
@@ -103,7 +103,7 @@ func run(t testing.TB, name string, args ...string) string {
 
 func TestHeaderForStrangers(t *testing.T) {
 	t.Parallel()
-	netlab.Need(t, "nginx", "haproxy", "curl")
+	netns.Need(t, "nginx", "haproxy", "curl")
 	ngx, hap := addr(t), addr(t)
 	startNginx(t, ngx, fmt.Sprintf(`listen %s proxy_protocol; location / { return 200 "$proxy_protocol_addr $proxy_protocol_server_port"; }`, ngx))
 	startHAProxy(t, hap, fmt.Sprintf("frontend f\n  mode http\n  bind %s accept-proxy\n  http-request return status 200 content-type text/plain lf-string \"%%[src] %%[dst_port]\"\n", hap))
@@ -133,7 +133,7 @@ func TestHeaderForStrangers(t *testing.T) {
 
 func TestHeaderFromHAProxy(t *testing.T) {
 	t.Parallel()
-	netlab.Need(t, "nginx", "haproxy", "curl")
+	netns.Need(t, "nginx", "haproxy", "curl")
 	for _, version := range []string{"send-proxy", "send-proxy-v2"} {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
@@ -160,7 +160,7 @@ func TestHeaderFromHAProxy(t *testing.T) {
 
 func TestClustersShareAnAddress(t *testing.T) {
 	t.Parallel()
-	netlab.Need(t, "nginx", "curl", "openssl")
+	netns.Need(t, "nginx", "curl", "openssl")
 	dir := t.TempDir()
 	at := addr(t)
 	var bs []*lab.Balancer
@@ -196,7 +196,7 @@ func TestClustersShareAnAddress(t *testing.T) {
 }
 
 func TestWrk(t *testing.T) {
-	netlab.Need(t, "nginx", "wrk")
+	netns.Need(t, "nginx", "wrk")
 	one, two := addr(t), addr(t)
 	for _, at := range []netip.AddrPort{one, two} {
 		startNginx(t, at, fmt.Sprintf(`listen %s backlog=4096; location / { return 200 "%01024d"; }`, at, 0))
@@ -215,7 +215,7 @@ func TestWrk(t *testing.T) {
 				if !strings.Contains(out, "Requests/sec") {
 					t.Errorf("wrk measured nothing:\n%s", out)
 				}
-				netlab.WaitFor(t, "all connections gone", func() bool {
+				netns.WaitFor(t, "all connections gone", func() bool {
 					s := r.States()[0]
 					return s.Connections == 0 && s.Backends[0].Connections == 0 && s.Backends[1].Connections == 0
 				})
@@ -230,37 +230,37 @@ func TestWrk(t *testing.T) {
 
 // TestFailover loses one of two machines under 200 new connections a second: its process, then its cable.
 func TestFailover(t *testing.T) {
-	netlab.Need(t, "root", "nginx", "ip")
+	netns.Need(t, "root", "nginx", "ip")
 	tests := []struct {
 		name string
-		lose func(t *testing.T, c *netlab.Client, server *exec.Cmd)
+		lose func(t *testing.T, c *netns.Client, server *exec.Cmd)
 	}{
-		{"killed", func(_ *testing.T, _ *netlab.Client, server *exec.Cmd) { _ = server.Process.Kill() }},
-		{"cut", func(t *testing.T, c *netlab.Client, _ *exec.Cmd) { netlab.Run(t, "ip", "link", "set", c.NIC, "down") }},
+		{"killed", func(_ *testing.T, _ *netns.Client, server *exec.Cmd) { _ = server.Process.Kill() }},
+		{"cut", func(t *testing.T, c *netns.Client, _ *exec.Cmd) { netns.Run(t, "ip", "link", "set", c.NIC, "down") }},
 	}
 	for i, test := range tests {
 		for k, mode := range []lab.BalanceMode{lab.ModeTCP, lab.ModeHTTP} {
 			t.Run(test.name+"/"+string(mode), func(t *testing.T) {
-				netlab.Tries(t, 3, func(try int) string { return failover(t, 80+4*try+2*i+k, mode, test.lose) })
+				netns.Tries(t, 3, func(try int) string { return failover(t, 80+4*try+2*i+k, mode, test.lose) })
 			})
 		}
 	}
 }
 
 // failover loses one of two machines in the network 10.net.0.0/24, and complains if clients noticed.
-func failover(t *testing.T, net int, mode lab.BalanceMode, lose func(*testing.T, *netlab.Client, *exec.Cmd)) string {
-	segment := netlab.NewSegment(t, fmt.Sprintf("10.%d.0.1/24", net))
+func failover(t *testing.T, net int, mode lab.BalanceMode, lose func(*testing.T, *netns.Client, *exec.Cmd)) string {
+	segment := netns.NewSegment(t, fmt.Sprintf("10.%d.0.1/24", net))
 	listen := netip.MustParseAddrPort(fmt.Sprintf("10.%d.0.1:80", net))
 	b := with(balancer("web", listen), func(b *lab.Balancer) {
 		b.Mode = mode
 		b.Check = lab.Check{Kind: lab.CheckTCP, Interval: time.Second, Timeout: time.Second, Rise: 2, Fall: 3}
 	})
-	var machines []*netlab.Client
+	var machines []*netns.Client
 	var servers []*exec.Cmd
 	for k := range 2 {
 		at := netip.MustParseAddrPort(fmt.Sprintf("10.%d.0.%d:80", net, 2+k))
 		c := segment.NewClient(t)
-		netlab.Run(t, "ip", "-n", c.Name, "addr", "add", at.Addr().String()+"/24", "dev", "eth0")
+		netns.Run(t, "ip", "-n", c.Name, "addr", "add", at.Addr().String()+"/24", "dev", "eth0")
 		cmd := c.Command(context.Background(), "nginx", nginx(t, fmt.Sprintf(`listen %s; location / { return 200 "ok"; }`, at))...)
 		servers = append(servers, start(t, cmd, at))
 		machines = append(machines, c)

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // What stands in for a zero value. The lab resolves its own defaults; these guard tables made by hand.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 
 	"github.com/google/go-cmp/cmp"
 )

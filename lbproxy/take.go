@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // A guest is one connection that was accepted.

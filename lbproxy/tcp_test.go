@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/event"
-	"bootlab/internal/lab"
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/netns"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -44,11 +44,11 @@ func TestBytesPassBothWays(t *testing.T) {
 		t.Errorf("%d bytes came back changed, of %d", len(got), len(sent))
 	}
 	for _, direction := range []string{"in", "out"} {
-		netlab.WaitFor(t, "bytes counted "+direction, func() bool {
+		netns.WaitFor(t, "bytes counted "+direction, func() bool {
 			return testutil.ToFloat64(r.metrics.bytes.WithLabelValues("echo", direction)) == float64(len(sent))
 		})
 	}
-	netlab.WaitFor(t, "connection gone", func() bool { return r.States()[0].Connections == 0 && r.States()[0].Backends[0].Connections == 0 })
+	netns.WaitFor(t, "connection gone", func() bool { return r.States()[0].Connections == 0 && r.States()[0].Backends[0].Connections == 0 })
 }
 
 func TestAnswerAfterHalfCloseOfBackendFirst(t *testing.T) {
@@ -139,7 +139,7 @@ func TestNoBackendResets(t *testing.T) {
 			if got, err := readAll(test.b.Listen); !errors.Is(err, syscall.ECONNRESET) || len(got) > 0 {
 				t.Errorf("client read %q, %v, want a reset and not a byte", got, err)
 			}
-			netlab.WaitFor(t, "rejection counted", func() bool {
+			netns.WaitFor(t, "rejection counted", func() bool {
 				return testutil.ToFloat64(r.metrics.rejected.WithLabelValues("b", string(test.want))) == 1
 			})
 		})
@@ -174,9 +174,9 @@ func TestEjectedBackendComesBack(t *testing.T) {
 	for range 4 {
 		line(t, dial(t, front))
 	}
-	netlab.WaitFor(t, "ejected", func() bool { return len(r.news.of(event.BackendDown)) > 0 })
+	netns.WaitFor(t, "ejected", func() bool { return len(r.news.of(event.BackendDown)) > 0 })
 	serveTCPAt(t, flaky, namer("flaky"))
-	netlab.WaitFor(t, "used again", func() bool { return line(t, dial(t, front)) == "flaky" })
+	netns.WaitFor(t, "used again", func() bool { return line(t, dial(t, front)) == "flaky" })
 }
 
 func TestSilentBackendIsRaced(t *testing.T) {
@@ -262,12 +262,12 @@ func TestLongConnectionIsCountedWhileItRuns(t *testing.T) {
 	line(t, c)
 	_, _ = c.Write(make([]byte, 1000))
 	_, _ = io.ReadFull(c, make([]byte, 1000))
-	netlab.WaitFor(t, "bytes seen by a sweep", func() bool {
+	netns.WaitFor(t, "bytes seen by a sweep", func() bool {
 		return testutil.ToFloat64(r.metrics.bytes.WithLabelValues("b", "in")) >= 1000
 	})
 	_ = c.CloseWrite()
 	_, _ = io.ReadAll(c)
-	netlab.WaitFor(t, "ended", func() bool { return r.States()[0].Connections == 0 })
+	netns.WaitFor(t, "ended", func() bool { return r.States()[0].Connections == 0 })
 	if got := testutil.ToFloat64(r.metrics.bytes.WithLabelValues("b", "in")); got > 1001 {
 		t.Errorf("%v bytes counted, want 1000: nothing twice", got)
 	}
@@ -424,7 +424,7 @@ func TestDrainEndsInTime(t *testing.T) {
 	began := time.Now()
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); r.stop() }()
-	netlab.WaitFor(t, "listener closed", func() bool {
+	netns.WaitFor(t, "listener closed", func() bool {
 		c, err := net.Dial("tcp", b.Listen.String())
 		if err == nil {
 			_ = c.Close()
@@ -449,7 +449,7 @@ func TestDrainEndsInTime(t *testing.T) {
 // TestConnectionsDoNotRunOutOfPorts has ten local ports and five destinations: a port that is bound before connecting is
 // taken for all of them, one that connect picks only for its own.
 func TestConnectionsDoNotRunOutOfPorts(t *testing.T) {
-	netlab.Need(t, "root")
+	netns.Need(t, "root")
 	const file = "/proc/sys/net/ipv4/ip_local_port_range" // of this network namespace
 	before, err := os.ReadFile(file)
 	if err != nil {

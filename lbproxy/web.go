@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // Timeouts of HTTP mode that no balancer sets.

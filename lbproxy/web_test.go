@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/lab"
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/test/support/netns"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -126,7 +126,7 @@ func TestHTTPBalancesRequestsAndKeepsConnections(t *testing.T) {
 	if got := testutil.ToFloat64(r.metrics.connections.WithLabelValues("web")); got != 1 {
 		t.Errorf("%v connections counted, want 1", got)
 	}
-	netlab.WaitFor(t, "20 requests counted", func() bool {
+	netns.WaitFor(t, "20 requests counted", func() bool {
 		return testutil.ToFloat64(r.metrics.requests.WithLabelValues("web", "2xx")) == 20
 	})
 }
@@ -314,7 +314,7 @@ func TestHTTPIdleUpgradeEnds(t *testing.T) {
 	if _, err := io.ReadAll(resp.Body); err == nil {
 		t.Error("an idle watch ended as if it were whole")
 	}
-	netlab.WaitFor(t, "request gone", func() bool { return r.States()[0].Backends[0].Connections == 0 })
+	netns.WaitFor(t, "request gone", func() bool { return r.States()[0].Backends[0].Connections == 0 })
 }
 
 func TestHTTPBackendBreaksOff(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"bootlab/internal/event"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 // isRequest reports whether a packet asks to read or to write.

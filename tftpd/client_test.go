@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/tftpd"
+	"github.com/bootlab/bootlab/tftpd"
 )
 
 // A client is a TFTP client that does exactly what a test tells it.

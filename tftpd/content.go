@@ -13,7 +13,7 @@ import (
 	"regexp"
 	"strings"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // maxHeld is the most that is held in memory for one transfer: what has no random access, and text in netascii mode.

@@ -11,10 +11,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"bootlab/internal/event"
-	"bootlab/internal/netlab"
-	"bootlab/test/bench/tftpload"
-	"bootlab/tftpd"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/netns"
+	"github.com/bootlab/bootlab/test/support/tftpload"
+	"github.com/bootlab/bootlab/tftpd"
 )
 
 // load runs tftpload against a site.
@@ -163,7 +163,7 @@ func testClientsVanishAtAnyBlock(t *testing.T, single bool) {
 			}
 		}
 	}
-	netlab.WaitFor(t, "the end of transfers whose clients are gone", func() bool { return testutil.ToFloat64(gauge(t, s, tftpd.MetricActive)) == 0 })
+	netns.WaitFor(t, "the end of transfers whose clients are gone", func() bool { return testutil.ToFloat64(gauge(t, s, tftpd.MetricActive)) == 0 })
 	if err := s.stop(); err != nil { // waits for every goroutine
 		t.Error(err)
 	}

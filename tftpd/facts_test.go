@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/event"
-	"bootlab/internal/netlab"
-	"bootlab/tftpd"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/netns"
+	"github.com/bootlab/bootlab/tftpd"
 )
 
 // The tests in this file are named after what firmware does or what the RFCs ask for, one each; those that are about one mechanism
@@ -98,7 +98,7 @@ func testProbeThenTheSameRequest(t *testing.T, single bool) {
 			if _, err := c.conn.WriteToUDPAddrPort(ask, s.addr); err != nil {
 				t.Fatal(err)
 			}
-			netlab.WaitFor(t, "the second request", func() bool { return dropped(t, s, "duplicate") > 0 })
+			netns.WaitFor(t, "the second request", func() bool { return dropped(t, s, "duplicate") > 0 })
 		}
 		c.send(abort)
 		if e := s.notes.next(t); e.Kind != event.TFTPProbe {
@@ -203,7 +203,7 @@ func TestLostBlockCostsLessThanASecond(t *testing.T) {
 func testLostBlockCostsLessThanASecond(t *testing.T, single bool) {
 	s := newSite(t, siteConfig{single: single, Config: tftpd.Config{Timeout: time.Second}})
 	for _, before := range []int{0, 20} {
-		netlab.Tries(t, 5, func(int) (complaint string) {
+		netns.Tries(t, 5, func(int) (complaint string) {
 			c := newClient(t, s.addr)
 			c.send(request("images/window", "octet"))
 			for block := 1; block <= before; block++ {
@@ -213,7 +213,7 @@ func testLostBlockCostsLessThanASecond(t *testing.T, single bool) {
 			c.dataAtLast(before + 1) // is lost
 			at := time.Now()
 			c.dataAtLast(before + 1)
-			// How late exactly is measured by test/bench. Without its estimate the server would wait for a second each time.
+			// How late exactly is measured by bench. Without its estimate the server would wait for a second each time.
 			if took := time.Since(at); took < 150*time.Millisecond || took > 1500*time.Millisecond {
 				complaint = fmt.Sprintf("after %d blocks a lost one came again after %v, want at most 1 s", before, took)
 			}

@@ -18,9 +18,9 @@ import (
 
 	pin "github.com/pin/tftp/v3"
 
-	"bootlab/internal/event"
-	"bootlab/internal/netlab"
-	"bootlab/tftpd"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/netns"
+	"github.com/bootlab/bootlab/tftpd"
 )
 
 // A stranger is somebody else's client. Its arguments fetch name from addr into file.
@@ -76,7 +76,7 @@ func TestStrangers(t *testing.T) {
 	s := newSite(t, siteConfig{})
 	for _, c := range strangers {
 		t.Run(c.name, func(t *testing.T) {
-			netlab.Need(t, c.need)
+			netns.Need(t, c.need)
 			for _, name := range []string{"images/kernel", "images/whole", "images/one", "images/window", "boot/52-54-00-00-02-01/ipxe.efi"} {
 				got, err := c.fetch(t, s.addr, name)
 				if err != nil || !bytes.Equal(got, s.files[name]) {
@@ -105,7 +105,7 @@ func TestLoss(t *testing.T) {
 	for i, c := range clients {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			netlab.Need(t, c.need)
+			netns.Need(t, c.need)
 			name := "images/kernel"
 			if c.need == "curl" {
 				name = "images/window"
@@ -267,7 +267,7 @@ func TestManyAtOnce(t *testing.T) {
 
 // BenchmarkAtftp measures what a stranger gets over loopback.
 func BenchmarkAtftp(b *testing.B) {
-	netlab.Need(b, "atftp")
+	netns.Need(b, "atftp")
 	s := newSite(b, siteConfig{big: 32 << 20})
 	for _, c := range []stranger{atftp(512, 1), atftp(1468, 1), atftp(1468, 4), atftp(1468, 16), atftp(1468, 64)} {
 		b.Run(c.name, func(b *testing.B) {

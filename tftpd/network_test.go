@@ -8,20 +8,20 @@ import (
 	"strconv"
 	"testing"
 
-	"bootlab/internal/event"
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
-func TestMain(m *testing.M) { netlab.Main(m) }
+func TestMain(m *testing.M) { netns.Main(m) }
 
 // TestOverEthernet fetches from another namespace, over a link of 1,500 bytes: no packet may be larger, the window goes
 // through, and the answer comes from the address that was asked though the bridge has two.
 func TestOverEthernet(t *testing.T) {
-	netlab.Need(t, "root", "ip", "curl", "atftp")
-	seg := netlab.NewSegment(t, "10.77.0.1/24")
-	netlab.Run(t, "ip", "addr", "add", "10.77.0.2/24", "dev", seg.Bridge)
+	netns.Need(t, "root", "ip", "curl", "atftp")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
+	netns.Run(t, "ip", "addr", "add", "10.77.0.2/24", "dev", seg.Bridge)
 	machine := seg.NewClient(t)
-	netlab.Run(t, "ip", "-n", machine.Name, "addr", "add", "10.77.0.50/24", "dev", "eth0")
+	netns.Run(t, "ip", "-n", machine.Name, "addr", "add", "10.77.0.50/24", "dev", "eth0")
 	s := newSite(t, siteConfig{listen: "0.0.0.0:0"})
 	port := strconv.Itoa(int(s.addr.Port()))
 	for _, addr := range []string{"10.77.0.1", "10.77.0.2"} {
@@ -47,7 +47,7 @@ func TestOverEthernet(t *testing.T) {
 			}
 		}
 	}
-	fragments := netlab.Run(t, "ip", "netns", "exec", machine.Name, "awk", "/^Ip: [0-9]/ {print $15}", "/proc/net/snmp")
+	fragments := netns.Run(t, "ip", "netns", "exec", machine.Name, "awk", "/^Ip: [0-9]/ {print $15}", "/proc/net/snmp")
 	if fragments != "0\n" {
 		t.Errorf("the machine put together %q fragments, want none: blksize was not capped by the MTU", fragments)
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // Some firmware asks for files by names of its own and cannot be told others: a Raspberry Pi for "config.txt" and "start4.elf", first

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"bootlab/internal/lab"
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 // Requests as real clients send them.
@@ -157,10 +157,10 @@ func TestNegotiate(t *testing.T) {
 // TestBlockLimit asks the kernel for routes; nothing is sent.
 func TestBlockLimit(t *testing.T) {
 	t.Parallel()
-	netlab.Need(t, "root", "ip")
-	netlab.NewSegment(t, "10.78.0.1/24")
-	routed := netlab.NewSegment(t, "10.79.0.1/24")
-	netlab.Run(t, "ip", "route", "add", "10.80.0.0/24", "via", "10.79.0.9", "dev", routed.Bridge, "mtu", "1400")
+	netns.Need(t, "root", "ip")
+	netns.NewSegment(t, "10.78.0.1/24")
+	routed := netns.NewSegment(t, "10.79.0.1/24")
+	netns.Run(t, "ip", "route", "add", "10.80.0.0/24", "via", "10.79.0.9", "dev", routed.Bridge, "mtu", "1400")
 	for client, want := range map[string]int{
 		"127.0.0.1:69": 65535 - 32, "10.78.0.9:2070": 1468, "10.80.0.9:2070": 1368, "[::1]:69": 65536 - 52, "203.0.113.1:69": 0,
 	} {

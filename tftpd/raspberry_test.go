@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"bootlab/internal/event"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 const raspberryLab = `

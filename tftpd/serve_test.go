@@ -11,9 +11,9 @@ import (
 
 	pin "github.com/pin/tftp/v3"
 
-	"bootlab/internal/event"
-	"bootlab/internal/lab"
-	"bootlab/tftpd"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/tftpd"
 )
 
 // TestTokensAreNotTold is about a machine that takes the URL of its document for a TFTP name.

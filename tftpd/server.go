@@ -14,9 +14,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"bootlab/internal/event"
-	"bootlab/internal/lab"
-	"bootlab/internal/pause"
+	"github.com/bootlab/bootlab/internal/host/pause"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 // A Config tunes a server. The zero Config is what the documentation says.

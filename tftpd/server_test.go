@@ -15,9 +15,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"bootlab/internal/event"
-	"bootlab/internal/netlab"
-	"bootlab/tftpd"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/netns"
+	"github.com/bootlab/bootlab/tftpd"
 )
 
 func TestPinClient(t *testing.T) { eachPort(t, testPinClient) }
@@ -281,7 +281,7 @@ func TestSorcerersApprentice(t *testing.T) { eachPort(t, testSorcerersApprentice
 
 func testSorcerersApprentice(t *testing.T, single bool) {
 	for window, most := range map[int]float64{1: 0, 4: 20} {
-		netlab.Tries(t, 3, func(int) string { // who stands still when an answer comes sends again
+		netns.Tries(t, 3, func(int) string { // who stands still when an answer comes sends again
 			s := newSite(t, siteConfig{single: single})
 			c := newClient(t, s.addr)
 			c.send(request("images/window", "octet", "windowsize", fmt.Sprint(window)))

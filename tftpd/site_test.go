@@ -18,9 +18,9 @@ import (
 	pin "github.com/pin/tftp/v3"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"bootlab/internal/event"
-	"bootlab/internal/lab"
-	"bootlab/tftpd"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/tftpd"
 )
 
 var mac = lab.MAC{0x52, 0x54, 0, 0, 2, 1}

@@ -6,19 +6,19 @@ import (
 	"slices"
 	"strings"
 
-	"bootlab/internal/lab"
-	"bootlab/internal/serving"
+	"github.com/bootlab/bootlab/internal/boot/files"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // A Table is what the server answers from: which files of the lab may be fetched, and what each machine boots. It is immutable.
 type Table struct {
 	lab   *lab.Lab
-	files *serving.Files
+	files *files.Files
 }
 
 // Compile makes the table of a lab. It does no I/O. Errors are lab.Problems.
 func Compile(l *lab.Lab) (*Table, error) {
-	files, err := serving.Compile(l)
+	files, err := files.Compile(l)
 	if err != nil {
 		return nil, err
 	}
@@ -26,10 +26,10 @@ func Compile(l *lab.Lab) (*Table, error) {
 }
 
 // NewTable makes a table of a lab whose files were compiled already, for who serves them by HTTP too.
-func NewTable(l *lab.Lab, files *serving.Files) *Table { return &Table{lab: l, files: files} }
+func NewTable(l *lab.Lab, files *files.Files) *Table { return &Table{lab: l, files: files} }
 
 // Files returns the files of the lab that may be fetched.
-func (t *Table) Files() *serving.Files { return t.files }
+func (t *Table) Files() *files.Files { return t.files }
 
 // A what is the sort of thing that a name asks for.
 type what int
@@ -99,7 +99,7 @@ func cutMAC(name string) (mac lab.MAC, rest string, ok bool) {
 // of GRUB itself with Red Hat, which asks for "grub.cfg-01-<mac>" first. Lab files keep their names.
 func grubConfig(name string) (mac lab.MAC, ok bool) {
 	first, _, _ := strings.Cut(name, "/")
-	if strings.EqualFold(first+"/", lab.PathFiles) || strings.EqualFold(first, serving.Public) {
+	if strings.EqualFold(first+"/", lab.PathFiles) || strings.EqualFold(first, files.Public) {
 		return lab.MAC{}, false
 	}
 	dir, base := path.Split(name)

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // advise adds to a hypervisor's error what somebody who runs the lab can do about it. libvirt passes most errors of the

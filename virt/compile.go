@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // compileMachine resolves one virtual machine and adds what is wrong with it to problems.

@@ -8,7 +8,7 @@ import (
 
 	"libvirt.org/go/libvirtxml"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // rebootTimeout is how long SeaBIOS waits, in milliseconds, before it tries its boot devices again: a machine that was

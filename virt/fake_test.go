@@ -14,9 +14,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"libvirt.org/go/libvirtxml"
 
-	"bootlab/internal/event"
-	"bootlab/internal/lab"
-	"bootlab/virt"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/virt"
 )
 
 // A fake is a driver and hypervisor in memory. It stands in for the other end of libvirt's wire.

@@ -4,11 +4,11 @@ import (
 	"net/netip"
 	"testing"
 
-	"bootlab/internal/lab"
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
-func TestMain(m *testing.M) { netlab.Main(m) }
+func TestMain(m *testing.M) { netns.Main(m) }
 
 const gib = lab.Size(1 << 30)
 

@@ -15,7 +15,7 @@ import (
 
 	"libvirt.org/go/libvirtxml"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // Images hands out what a machine that is made from an image starts with.

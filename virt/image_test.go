@@ -15,8 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"bootlab/internal/lab"
-	"bootlab/virt"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/virt"
 )
 
 // images hands out one image and one config document.

@@ -13,11 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/event"
-	"bootlab/internal/lab"
-	"bootlab/internal/libvirtlab"
-	"bootlab/internal/netlab"
-	"bootlab/virt"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/libvirtd"
+	"github.com/bootlab/bootlab/test/support/netns"
+	"github.com/bootlab/bootlab/virt"
 )
 
 // serve runs b until the test ends and checks that it ends then.
@@ -73,17 +73,17 @@ func wantState(t *testing.T, b *bench, want virt.State) {
 // TestMachinesAskTheNetworkFirst starts machines of each firmware on a real libvirtd and waits for the DHCPDISCOVER that
 // they broadcast; then deletes them and looks for what is left.
 func TestMachinesAskTheNetworkFirst(t *testing.T) {
-	netlab.Need(t, append(libvirtlab.Needs(), "tcpdump")...)
+	netns.Need(t, append(libvirtd.Needs(), "tcpdump")...)
 	ctx := t.Context()
-	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
 	dir := t.TempDir()
-	d, err := libvirtlab.Start(ctx, libvirtlab.Config{Dir: dir})
+	d, err := libvirtd.Start(ctx, libvirtd.Config{Dir: dir})
 	check(t, err)
 	t.Cleanup(func() { check(t, d.Stop()) })
 
 	l := oneHost()
 	hv := l.Hypervisors[0]
-	*hv = lab.Hypervisor{Name: "local", URI: d.URI, Pool: libvirtlab.Pool, DomainType: "qemu",
+	*hv = lab.Hypervisor{Name: "local", URI: d.URI, Pool: libvirtd.Pool, DomainType: "qemu",
 		Bridges: []lab.Attachment{{Network: l.Networks[0], Bridge: seg.Bridge}}}
 	proto := l.Hosts[0]
 	l.Hosts = nil
@@ -167,7 +167,7 @@ func waitDiscovers(t *testing.T, seen <-chan string, hosts []*lab.Host) {
 }
 
 // leftovers fails the test for anything that deleted machines left behind: volumes, firmware variables, definitions.
-func leftovers(t *testing.T, d *libvirtlab.Daemon, dir string) {
+func leftovers(t *testing.T, d *libvirtd.Daemon, dir string) {
 	t.Helper()
 	for _, pattern := range []string{d.Images + "/*", dir + "/lib/qemu/nvram/*", dir + "/etc/qemu/*.xml"} {
 		left, err := filepath.Glob(pattern)
@@ -182,15 +182,15 @@ func leftovers(t *testing.T, d *libvirtlab.Daemon, dir string) {
 }
 
 func TestRealRefusals(t *testing.T) {
-	netlab.Need(t, libvirtlab.Needs()...)
+	netns.Need(t, libvirtd.Needs()...)
 	ctx := t.Context()
-	d, err := libvirtlab.Start(ctx, libvirtlab.Config{Dir: t.TempDir()})
+	d, err := libvirtd.Start(ctx, libvirtd.Config{Dir: t.TempDir()})
 	check(t, err)
 	t.Cleanup(func() { check(t, d.Stop()) })
 	with := func(change func(*lab.Hypervisor)) *lab.Lab {
 		return oneHost(func(h *lab.Host) {
 			hv := h.VM.Hypervisor
-			hv.URI, hv.Pool, hv.DomainType = d.URI, libvirtlab.Pool, "qemu"
+			hv.URI, hv.Pool, hv.DomainType = d.URI, libvirtd.Pool, "qemu"
 			h.VM.Memory, h.VM.CPUs = gib/4, 1
 			change(hv)
 		})
@@ -217,10 +217,10 @@ func TestRealRefusals(t *testing.T) {
 
 // TestRealMachineFromImage makes two machines over one uploaded image, with an Ignition config in fw_cfg.
 func TestRealMachineFromImage(t *testing.T) {
-	netlab.Need(t, append(libvirtlab.Needs(), "qemu-img")...)
+	netns.Need(t, append(libvirtd.Needs(), "qemu-img")...)
 	ctx := t.Context()
-	seg := netlab.NewSegment(t, "10.78.0.1/24")
-	d, err := libvirtlab.Start(ctx, libvirtlab.Config{Dir: t.TempDir()})
+	seg := netns.NewSegment(t, "10.78.0.1/24")
+	d, err := libvirtd.Start(ctx, libvirtd.Config{Dir: t.TempDir()})
 	check(t, err)
 	t.Cleanup(func() { check(t, d.Stop()) })
 	files := t.TempDir()
@@ -228,7 +228,7 @@ func TestRealMachineFromImage(t *testing.T) {
 	original := filepath.Join(files, "images", "base.qcow2")
 	raw := filepath.Join(files, "disk")
 	check(t, os.WriteFile(raw, bytes.Repeat([]byte("bootlab\n"), 1<<17), 0o600))
-	netlab.Run(t, "qemu-img", "convert", "-f", "raw", "-O", "qcow2", raw, original)
+	netns.Run(t, "qemu-img", "convert", "-f", "raw", "-O", "qcow2", raw, original)
 
 	change := func(h *lab.Host) {
 		fromImage(h)
@@ -245,14 +245,14 @@ func TestRealMachineFromImage(t *testing.T) {
 	check(t, b.Create(ctx, "worker-0"))
 
 	overlay := filepath.Join(d.Images, "worker-0-vda.qcow2")
-	info := netlab.Run(t, "qemu-img", "info", overlay)
+	info := netns.Run(t, "qemu-img", "info", overlay)
 	bases, err := filepath.Glob(d.Images + "/bootlab-base-*")
 	check(t, err)
 	if len(bases) != 1 || !strings.Contains(info, "backing file: "+bases[0]) || !strings.Contains(info, "virtual size: 1 GiB") {
 		t.Errorf("bases %v, overlay\n%s", bases, info)
 	}
-	netlab.Run(t, "cmp", original, bases[0])
-	netlab.Run(t, "qemu-img", "check", overlay)
+	netns.Run(t, "cmp", original, bases[0])
+	netns.Run(t, "qemu-img", "check", overlay)
 	config, err := os.ReadFile(filepath.Join(d.Images, "worker-0.ign"))
 	check(t, err)
 	if string(config) != ignition {
@@ -272,9 +272,9 @@ func TestRealMachineFromImage(t *testing.T) {
 
 // TestConnectionComesBack restarts libvirtd under a Server.
 func TestConnectionComesBack(t *testing.T) {
-	netlab.Need(t, libvirtlab.Needs()...)
+	netns.Need(t, libvirtd.Needs()...)
 	dir := t.TempDir()
-	d, err := libvirtlab.Start(t.Context(), libvirtlab.Config{Dir: dir})
+	d, err := libvirtd.Start(t.Context(), libvirtd.Config{Dir: dir})
 	check(t, err)
 	b := newBench(t, oneHost(func(h *lab.Host) { h.VM.Hypervisor.URI = d.URI }), nil, virt.Config{})
 	serve(t, b)
@@ -285,7 +285,7 @@ func TestConnectionComesBack(t *testing.T) {
 	}
 	check(t, os.RemoveAll(dir))
 	check(t, os.Mkdir(dir, 0o755))
-	d, err = libvirtlab.Start(t.Context(), libvirtlab.Config{Dir: dir})
+	d, err = libvirtd.Start(t.Context(), libvirtd.Config{Dir: dir})
 	check(t, err)
 	t.Cleanup(func() { check(t, d.Stop()) })
 	wantState(t, b, virt.StateAbsent)
@@ -303,7 +303,7 @@ func TestWithoutLibvirt(t *testing.T) {
 		}
 		return
 	}
-	netlab.Need(t, "root", "unshare")
+	netns.Need(t, "root", "unshare")
 	newBench(t, oneHost(), nil, virt.Config{}).List(t.Context()) // loads the library, so that its place is known
 	cmd := exec.Command("unshare", "--mount", "sh", "-ec", `mount --bind /dev/null "$1"; exec "$2" -test.run '^TestWithoutLibvirt$' -test.v`,
 		"sh", library(t), "/proc/self/exe")

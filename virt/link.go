@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"sync"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // A link is a connection to one hypervisor that is made when it is first needed, and again when it broke.

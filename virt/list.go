@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sync"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // A Status is what is known of one virtual machine of the lab.

@@ -9,8 +9,8 @@ import (
 
 	"libvirt.org/go/libvirtxml"
 
-	"bootlab/internal/event"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 // Create makes the volumes and the domain of a host. What is there already stays: a domain that differs from the lab file

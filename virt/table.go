@@ -5,7 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // A Table says which virtual machines there should be. It is immutable.

@@ -10,10 +10,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"bootlab/internal/golden"
-	"bootlab/internal/lab"
-	"bootlab/internal/netlab"
-	"bootlab/virt"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/test/support/golden"
+	"github.com/bootlab/bootlab/test/support/netns"
+	"github.com/bootlab/bootlab/virt"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -37,7 +37,7 @@ func TestXMLIsGolden(t *testing.T) {
 
 func TestXMLFollowsTheSchema(t *testing.T) {
 	t.Parallel()
-	netlab.Need(t, "virt-xml-validate", "xmllint")
+	netns.Need(t, "virt-xml-validate", "xmllint")
 	domains, err := filepath.Glob("testdata/*.xml")
 	check(t, err)
 	if len(domains) < 2*len(hosts()) {

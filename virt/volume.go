@@ -3,7 +3,7 @@ package virt
 import (
 	"libvirt.org/go/libvirtxml"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // pool returns the storage pool that the machine's volumes are in.

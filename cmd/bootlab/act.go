@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/api"
 )
 
 func reloadCommand(o *options) *cobra.Command {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"bootlab/internal/api"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // adoptFlags are what a person knows better than the machine's own word.

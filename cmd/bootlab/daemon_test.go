@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"testing"
 
-	"bootlab/internal/event"
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 const running = `
@@ -45,8 +45,8 @@ type house struct {
 // serve runs the daemon until the test ends.
 func serve(t *testing.T) *house {
 	t.Helper()
-	netlab.Need(t, "root")
-	seg := netlab.NewSegment(t, "10.88.0.1/24")
+	netns.Need(t, "root")
+	seg := netns.NewSegment(t, "10.88.0.1/24")
 	h := &house{t: t, lab: filepath.Join(t.TempDir(), "lab.yaml"), ctx: t.Context()}
 	h.write(fmt.Sprintf(running, seg.Bridge))
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -93,7 +93,7 @@ func (h *house) edit(old, new string) {
 
 func (h *house) until(what string, ok func() bool) {
 	h.t.Helper()
-	netlab.WaitFor(h.t, what, ok)
+	netns.WaitFor(h.t, what, ok)
 }
 
 // TestDaemon asks a running daemon everything that there is a command for.

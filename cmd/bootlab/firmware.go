@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"bootlab/internal/firmware"
+	"github.com/bootlab/bootlab/internal/firmware"
 )
 
 func firmwareCommand(o *options) *cobra.Command {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"bootlab/internal/firmware"
+	"github.com/bootlab/bootlab/internal/firmware"
 )
 
 // TestFirmware: what a folder of the user's holds comes first, and what is nowhere is listed with how to get it.

@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"bootlab/internal/daemon"
-	"bootlab/internal/images"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/content/images"
+	"github.com/bootlab/bootlab/internal/daemon"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 func imagesCommand(o *options) *cobra.Command {

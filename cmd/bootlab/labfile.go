@@ -8,11 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"bootlab/internal/api"
-	"bootlab/internal/daemon"
-	"bootlab/internal/lab"
-	"bootlab/internal/plan"
-	"bootlab/internal/snapshot"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/daemon"
+	"github.com/bootlab/bootlab/internal/daemon/plan"
+	"github.com/bootlab/bootlab/internal/daemon/snapshot"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 func checkCommand(o *options) *cobra.Command {

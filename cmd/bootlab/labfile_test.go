@@ -12,8 +12,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v4"
 
-	"bootlab/internal/golden"
-	"bootlab/internal/plan"
+	"github.com/bootlab/bootlab/internal/daemon/plan"
+	"github.com/bootlab/bootlab/test/support/golden"
 )
 
 const contract = "testdata/contract/lab.yaml" // the example of the lab file's contract, with all files that it names

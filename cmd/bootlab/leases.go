@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"bootlab/internal/api"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 func leasesCommand(o *options) *cobra.Command {

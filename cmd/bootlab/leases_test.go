@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/api"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 const leasedLab = `version: 1

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	netlab.Main(m)
+	netns.Main(m)
 }
 
 // bootlab is a process of the command line itself.

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"bootlab/internal/api"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 const defaultLab = "/etc/bootlab/lab.yaml"

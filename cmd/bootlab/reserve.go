@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"bootlab/internal/api"
-	"bootlab/internal/daemon"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/daemon"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // A reservation is what a lease becomes in the lab file. The network needs no word: it is the one whose subnet holds the

@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"bootlab/internal/daemon"
-	"bootlab/internal/firmware"
-	"bootlab/internal/logs"
+	"github.com/bootlab/bootlab/internal/daemon"
+	"github.com/bootlab/bootlab/internal/firmware"
+	"github.com/bootlab/bootlab/internal/observe/logs"
 )
 
 func serveCommand(o *options) *cobra.Command {

@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"bootlab/internal/api"
-	"bootlab/internal/lab"
-	"bootlab/internal/timeline"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/timeline"
 )
 
 // table writes aligned columns under a header whose words are the columns' names.

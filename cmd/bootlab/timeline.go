@@ -9,9 +9,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"bootlab/internal/api"
-	"bootlab/internal/event"
-	"bootlab/internal/timeline"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/observe/timeline"
 )
 
 func timelineCommand(o *options) *cobra.Command {

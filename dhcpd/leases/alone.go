@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"bootlab/internal/store"
+	"github.com/bootlab/bootlab/internal/store"
 )
 
 // alone commits one change that the store refused, on the ground of what the store says now, and makes it visible. The

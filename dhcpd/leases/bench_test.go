@@ -15,9 +15,9 @@ import (
 	"time"
 	"unsafe"
 
-	"bootlab/internal/store"
-	"bootlab/internal/store/bolt"
-	"bootlab/internal/store/storetest"
+	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/internal/store/bolt"
+	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
 var big = netip.MustParsePrefix("10.0.0.0/8")

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"bootlab/internal/lab"
-	"bootlab/internal/store"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/store"
 )
 
 // A Book is the truth about leases. What it says is in the store, but for conflicts. It is safe for concurrent use.

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"net/netip"
 
-	"bootlab/internal/lab"
-	"bootlab/internal/store"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/store"
 )
 
 // A Change is one lease to be made durable.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"bootlab/internal/store"
-	"bootlab/internal/store/storetest"
+	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
 // rows is the book in short: "10.0.0.20 02:00:00:00:00:01 active".

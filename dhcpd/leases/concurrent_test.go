@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // A witness sees every acknowledgement, and complains when two machines have one address.

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"time"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // A conflict is an address that somebody uses without a lease.

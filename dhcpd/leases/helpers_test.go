@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/lab"
-	"bootlab/internal/store"
-	"bootlab/internal/store/storetest"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
 func ip(s string) netip.Addr { return netip.MustParseAddr(s) }

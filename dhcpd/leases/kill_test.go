@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/store/bolt"
-	"bootlab/internal/store/storetest"
+	"github.com/bootlab/bootlab/internal/store/bolt"
+	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
 // leaserFile, set to the path of a store, makes the test binary a server without a network that is killed by TestKill.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // ByMAC returns the live lease of a machine, the youngest if it has one in several subnets.

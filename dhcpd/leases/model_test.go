@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // A model is what must be true of the book, written down the slow way.

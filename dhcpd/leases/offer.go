@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 const (

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // TestOffer: which address a machine is offered (RFC 2131 section 4.3.1), each case on a book of its own. Pools are small

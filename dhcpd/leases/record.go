@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // keyPrefix is where the book lives in the store: one key for each address.

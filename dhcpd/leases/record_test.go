@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"bootlab/internal/store"
-	"bootlab/internal/store/storetest"
+	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
 const (

@@ -6,15 +6,15 @@ import (
 	"net/netip"
 	"testing"
 
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 var batches = []int{1, 8, 32}
 
 // BenchmarkReceive takes packets out of a full socket buffer: what batching gives under load. Putting them in is not timed.
 func BenchmarkReceive(b *testing.B) {
-	netlab.Need(b, "root")
-	seg := netlab.NewSegment(b, "10.77.0.1/24")
+	netns.Need(b, "root")
+	seg := netns.NewSegment(b, "10.77.0.1/24")
 	s := open(b, seg.Bridge)
 	pair(b, seg, "bench0")
 	ifi, err := net.InterfaceByName("bench0")
@@ -62,13 +62,13 @@ func BenchmarkReceive(b *testing.B) {
 
 // BenchmarkSend sends over a bridge to a namespace whose kernel drops the packets: as raw frames and by UDP.
 func BenchmarkSend(b *testing.B) {
-	netlab.Need(b, "root")
-	seg := netlab.NewSegment(b, "10.77.0.1/24")
+	netns.Need(b, "root")
+	seg := netns.NewSegment(b, "10.77.0.1/24")
 	s := open(b, seg.Bridge)
 	client := seg.NewClient(b, "02:00:00:00:00:09")
-	run := func(args ...string) { netlab.Run(b, "ip", append([]string{"-n", client.Name}, args...)...) }
+	run := func(args ...string) { netns.Run(b, "ip", append([]string{"-n", client.Name}, args...)...) }
 	run("addr", "add", "10.77.0.9/24", "dev", "eth0")
-	netlab.Run(b, "ip", "neigh", "replace", "10.77.0.9", "lladdr", "02:00:00:00:00:09", "dev", seg.Bridge)
+	netns.Run(b, "ip", "neigh", "replace", "10.77.0.9", "lladdr", "02:00:00:00:00:09", "dev", seg.Bridge)
 	udp := Dest{Source: ip("10.77.0.1"), Port: PortServer, To: netip.MustParseAddrPort("10.77.0.9:68")}
 	raw := udp
 	raw.MAC = mac(b, "02:00:00:00:00:09")

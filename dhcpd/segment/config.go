@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"time"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // A State is what is known of an address.

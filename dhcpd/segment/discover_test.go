@@ -10,7 +10,7 @@ import (
 	"os"
 	"time"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 
 	"golang.org/x/sys/unix"
 )

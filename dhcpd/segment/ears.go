@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"bootlab/internal/lab"
-	"bootlab/internal/pause"
+	"github.com/bootlab/bootlab/internal/host/pause"
+	"github.com/bootlab/bootlab/internal/lab"
 
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv4"

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 
 	"golang.org/x/sys/unix"
 )

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 
 	"golang.org/x/net/ipv4"
 )

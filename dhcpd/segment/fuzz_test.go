@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 func unhex(t testing.TB, s string) []byte {

@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"time"
 
-	"bootlab/internal/pause"
+	"github.com/bootlab/bootlab/internal/host/pause"
 )
 
 const (

@@ -9,11 +9,11 @@ import (
 	"sync"
 	"testing"
 
-	"bootlab/internal/lab"
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
-func TestMain(m *testing.M) { netlab.Main(m) }
+func TestMain(m *testing.M) { netns.Main(m) }
 
 func ip(s string) netip.Addr { return netip.MustParseAddr(s) }
 
@@ -47,7 +47,7 @@ func background(t testing.TB, f func(context.Context)) {
 }
 
 // start runs a daemon in a client's namespace until the test ends.
-func start(t testing.TB, c *netlab.Client, name string, args ...string) {
+func start(t testing.TB, c *netns.Client, name string, args ...string) {
 	t.Helper()
 	log := filepath.Join(t.TempDir(), "log")
 	f, err := os.Create(log)
@@ -70,13 +70,13 @@ func start(t testing.TB, c *netlab.Client, name string, args ...string) {
 }
 
 // pair makes two joined interfaces in the test's own namespace, one of them a port of the segment.
-func pair(t testing.TB, seg *netlab.Segment, name string) {
+func pair(t testing.TB, seg *netns.Segment, name string) {
 	t.Helper()
-	netlab.Run(t, "ip", "link", "add", name, "type", "veth", "peer", "name", name+"p")
+	netns.Run(t, "ip", "link", "add", name, "type", "veth", "peer", "name", name+"p")
 	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", name).Run() })
-	netlab.Run(t, "ip", "link", "set", name+"p", "master", seg.Bridge, "up")
-	netlab.Run(t, "ip", "link", "set", name, "up")
-	netlab.AwaitUp(t, seg.Bridge, name, name+"p")
+	netns.Run(t, "ip", "link", "set", name+"p", "master", seg.Bridge, "up")
+	netns.Run(t, "ip", "link", "set", name, "up")
+	netns.AwaitUp(t, seg.Bridge, name, name+"p")
 }
 
 func script(t testing.TB, text string) string {

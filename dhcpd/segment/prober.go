@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // A Prober knows which addresses are in use: it listens, looks ahead, and asks when it must. One is enough for all

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/lab"
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/test/support/netns"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,7 +26,7 @@ func liveProber(t *testing.T, socks ...*Socket) *Prober {
 	for _, s := range socks {
 		background(t, func(ctx context.Context) { p.Serve(ctx, s) })
 	}
-	netlab.WaitFor(t, "the wires", func() bool {
+	netns.WaitFor(t, "the wires", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		n := len(socks)
@@ -57,7 +57,7 @@ func askNow(t *testing.T, p *Prober, path Path, addr string, asker lab.MAC) (Res
 // askSoon asks until the answer comes as soon as it should, and returns that one.
 func askSoon(t *testing.T, p *Prober, path Path, addr string, least, most time.Duration) (r Result) {
 	t.Helper()
-	netlab.Tries(t, 20, func(int) string {
+	netns.Tries(t, 20, func(int) string {
 		p.Forget(ip(addr))
 		var took time.Duration
 		if r, took = askNow(t, p, path, addr, alice); least <= took && took <= most {
@@ -70,8 +70,8 @@ func askSoon(t *testing.T, p *Prober, path Path, addr string, least, most time.D
 
 // TestARPProbe: a host that has the address is found at once, its firewall notwithstanding; a free one takes 200 ms.
 func TestARPProbe(t *testing.T) {
-	netlab.Need(t, "root")
-	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	netns.Need(t, "root")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
 	host := seg.NewClient(t, "02:00:00:00:00:09")
 	host.Run(t, "ip", "addr", "add", "10.77.0.50/24", "dev", "eth0")
 	host.Run(t, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/icmp_echo_ignore_all")
@@ -98,8 +98,8 @@ func TestARPProbe(t *testing.T) {
 
 // TestSlowARP: a machine that takes 50 ms to answer is found, and one that loses the first question.
 func TestSlowARP(t *testing.T) {
-	netlab.Need(t, "root")
-	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	netns.Need(t, "root")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
 	pair(t, seg, "slow0")
 	ifi, err := net.InterfaceByName("slow0")
 	if err != nil {
@@ -118,7 +118,7 @@ func TestSlowARP(t *testing.T) {
 		5: {50 * time.Millisecond, 190 * time.Millisecond}, // not only when the time is over, after 200 ms
 		6: {60 * time.Millisecond, 190 * time.Millisecond}, // answers the second question
 	} {
-		netlab.Tries(t, 9, func(i int) string {
+		netns.Tries(t, 9, func(i int) string {
 			addr := fmt.Sprintf("10.77.0.%d%d", ten, i)
 			r, took := askNow(t, p, Path{Interface: seg.Bridge}, addr, alice)
 			if !r.Blocks(alice) || r.MAC != bob || took < want[0] || took > want[1] {
@@ -161,8 +161,8 @@ func slowStack(ear *tap, index int) {
 
 // TestPassiveLearning: whoever speaks is known before anybody asks, and costs no question.
 func TestPassiveLearning(t *testing.T) {
-	netlab.Need(t, "root", "arping", "bash")
-	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	netns.Need(t, "root", "arping", "bash")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
 	p := liveProber(t, open(t, seg.Bridge))
 	host := seg.NewClient(t, "02:00:00:00:00:09")
 	host.Run(t, "ip", "addr", "add", "10.77.0.50/24", "dev", "eth0")
@@ -171,7 +171,7 @@ func TestPassiveLearning(t *testing.T) {
 	known := func(a string) func() bool {
 		return func() bool { return p.Known(ip(a)).State == InUse }
 	}
-	netlab.WaitFor(t, "the announced address", known("10.77.0.50"))
+	netns.WaitFor(t, "the announced address", known("10.77.0.50"))
 	if r := p.Known(ip("10.77.0.50")); r.MAC != mac(t, "02:00:00:00:00:09") {
 		t.Errorf("announced: %+v", r)
 	}
@@ -180,7 +180,7 @@ func TestPassiveLearning(t *testing.T) {
 	}
 	host.Run(t, "ip", "route", "add", "10.77.0.200/32", "dev", "eth0", "src", "10.77.0.51")
 	host.Run(t, "bash", "-c", "echo > /dev/udp/10.77.0.200/9") // looks for a neighbour
-	netlab.WaitFor(t, "the address that looks for a neighbour", known("10.77.0.51"))
+	netns.WaitFor(t, "the address that looks for a neighbour", known("10.77.0.51"))
 	if s := p.Stats(); s.Asked != 0 {
 		t.Errorf("%d questions", s.Asked)
 	}
@@ -188,11 +188,11 @@ func TestPassiveLearning(t *testing.T) {
 
 // TestPingProbe: past a relay, machines are found by ICMP.
 func TestPingProbe(t *testing.T) {
-	netlab.Need(t, "root")
-	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	netns.Need(t, "root")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
 	router, host := seg.NewClient(t), seg.NewClient(t)
-	netlab.Run(t, "ip", "-n", host.Name, "link", "del", "eth0")
-	netlab.Run(t, "ip", "-n", router.Name, "link", "add", "far0", "type", "veth", "peer", "name", "eth0", "netns", host.Name)
+	netns.Run(t, "ip", "-n", host.Name, "link", "del", "eth0")
+	netns.Run(t, "ip", "-n", router.Name, "link", "add", "far0", "type", "veth", "peer", "name", "eth0", "netns", host.Name)
 	router.Run(t, "ip", "addr", "add", "10.77.0.254/24", "dev", "eth0")
 	router.Run(t, "ip", "addr", "add", "10.78.0.1/24", "dev", "far0")
 	router.Run(t, "ip", "link", "set", "far0", "up")
@@ -202,7 +202,7 @@ func TestPingProbe(t *testing.T) {
 	host.Run(t, "ip", "route", "add", "default", "via", "10.78.0.1")
 	router.AwaitUp(t, "far0")
 	host.AwaitUp(t, "eth0")
-	netlab.Run(t, "ip", "route", "add", "10.78.0.0/24", "via", "10.77.0.254")
+	netns.Run(t, "ip", "route", "add", "10.78.0.0/24", "via", "10.77.0.254")
 	for _, iface := range []string{"", seg.Bridge} {
 		s := open(t, iface)
 		ended, cancel := context.WithCancel(t.Context())
@@ -224,8 +224,8 @@ func TestPingProbe(t *testing.T) {
 
 // TestARPFlood: a flood costs bounded memory and bounded time, and makes nobody's address free.
 func TestARPFlood(t *testing.T) {
-	netlab.Need(t, "root")
-	seg := netlab.NewSegment(t, "10.77.0.1/16")
+	netns.Need(t, "root")
+	seg := netns.NewSegment(t, "10.77.0.1/16")
 	pair(t, seg, "flood0")
 	host := seg.NewClient(t)
 	host.Run(t, "ip", "addr", "add", "10.77.99.9/16", "dev", "eth0")
@@ -254,7 +254,7 @@ func TestARPFlood(t *testing.T) {
 	if results[Free] != 0 {
 		t.Errorf("an address in use was free %d times, because nobody could be heard", results[Free])
 	}
-	netlab.WaitFor(t, "the flood's end", func() bool {
+	netns.WaitFor(t, "the flood's end", func() bool {
 		r, _ := askNow(t, p, path, "10.77.99.9", alice)
 		return r.State == InUse
 	})
@@ -284,8 +284,8 @@ func flood(ctx context.Context, t *testing.T, iface string) (sent int) {
 
 // TestNothingStaysBehind: when a server ends, its descriptors do.
 func TestNothingStaysBehind(t *testing.T) {
-	netlab.Need(t, "root")
-	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	netns.Need(t, "root")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
 	count := func() int {
 		entries, err := os.ReadDir("/proc/self/fd")
 		if err != nil {

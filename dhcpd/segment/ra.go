@@ -7,8 +7,8 @@ import (
 	"net"
 	"syscall"
 
-	"bootlab/internal/lab"
-	"bootlab/internal/pause"
+	"github.com/bootlab/bootlab/internal/host/pause"
+	"github.com/bootlab/bootlab/internal/lab"
 
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv6"

@@ -5,7 +5,7 @@ import (
 	"net"
 	"testing"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 func TestSolicitor(t *testing.T) {

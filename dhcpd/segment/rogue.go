@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"time"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/lab"
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/test/support/netns"
 
 	"golang.org/x/sys/unix"
 )
@@ -37,13 +37,13 @@ func (r *reports) all() []Rogue {
 }
 
 // strangers are other servers, each a function that starts it on the eth0 of a namespace that has 10.77.0.254.
-var strangers = map[string]func(*testing.T, *netlab.Client){
-	"dnsmasq": func(t *testing.T, c *netlab.Client) {
+var strangers = map[string]func(*testing.T, *netns.Client){
+	"dnsmasq": func(t *testing.T, c *netns.Client) {
 		start(t, c, "dnsmasq", "-k", "--conf-file=/dev/null", "--port=0", "--interface=eth0", "--bind-interfaces", "--no-ping",
 			"--dhcp-range=10.77.0.100,10.77.0.150", "--dhcp-broadcast", "--user=root", "--group=root",
 			"--pid-file="+filepath.Join(t.TempDir(), "pid"), "--dhcp-leasefile="+filepath.Join(t.TempDir(), "leases"))
 	},
-	"kea-dhcp4": func(t *testing.T, c *netlab.Client) {
+	"kea-dhcp4": func(t *testing.T, c *netns.Client) {
 		dir := t.TempDir()
 		conf := filepath.Join(dir, "kea.conf")
 		text := `{"Dhcp4": {"interfaces-config": {"interfaces": ["eth0"]},
@@ -55,7 +55,7 @@ var strangers = map[string]func(*testing.T, *netlab.Client){
 		}
 		start(t, c, "env", "KEA_PIDFILE_DIR="+dir, "KEA_LOCKFILE_DIR=none", "kea-dhcp4", "-c", conf)
 	},
-	"dhcpd": func(t *testing.T, c *netlab.Client) {
+	"dhcpd": func(t *testing.T, c *netns.Client) {
 		dir := t.TempDir()
 		conf, leases := filepath.Join(dir, "conf"), filepath.Join(dir, "leases")
 		text := "authoritative; always-broadcast on; ping-check off; subnet 10.77.0.0 netmask 255.255.255.0 { range 10.77.0.100 10.77.0.150; }\n"
@@ -72,8 +72,8 @@ var strangers = map[string]func(*testing.T, *netlab.Client){
 func TestRogue(t *testing.T) {
 	for name, begin := range strangers {
 		t.Run(name, func(t *testing.T) {
-			netlab.Need(t, "root", name)
-			seg := netlab.NewSegment(t, "10.77.0.1/24")
+			netns.Need(t, "root", name)
+			seg := netns.NewSegment(t, "10.77.0.1/24")
 			s := open(t, seg.Bridge)
 			var seen reports
 			background(t, func(ctx context.Context) {
@@ -101,7 +101,7 @@ func TestRogue(t *testing.T) {
 				t.Fatalf("discovered %+v, want one", found)
 			}
 			check("discovered", found[0])
-			netlab.WaitFor(t, "the report", func() bool { return len(seen.all()) > 0 })
+			netns.WaitFor(t, "the report", func() bool { return len(seen.all()) > 0 })
 			check("watched", seen.all()[0])
 			if n := len(seen.all()); n != 1 {
 				t.Errorf("%d reports within seconds, want 1", n)
@@ -113,7 +113,7 @@ func TestRogue(t *testing.T) {
 // discoverUntil asks until somebody answers: the server may still be starting.
 func discoverUntil(t *testing.T, iface string) (found []Rogue) {
 	t.Helper()
-	netlab.WaitFor(t, "a server", func() bool {
+	netns.WaitFor(t, "a server", func() bool {
 		var err error
 		if found, err = discover(t.Context(), iface, 500*time.Millisecond); err != nil {
 			t.Fatal(err)
@@ -125,8 +125,8 @@ func discoverUntil(t *testing.T, iface string) (found []Rogue) {
 
 // TestOwnAnswersAreNoRogue: neither what we send, nor what a relay brings of ours.
 func TestOwnAnswersAreNoRogue(t *testing.T) {
-	netlab.Need(t, "root")
-	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	netns.Need(t, "root")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
 	pair(t, seg, "relay0")
 	s := open(t, seg.Bridge)
 	var seen reports
@@ -154,7 +154,7 @@ func TestOwnAnswersAreNoRogue(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	netlab.WaitFor(t, "the stranger", func() bool { return len(seen.all()) > 0 })
+	netns.WaitFor(t, "the stranger", func() bool { return len(seen.all()) > 0 })
 	if got := seen.all(); len(got) != 1 || got[0].ServerID != ip("10.77.0.254") || got[0].SourceMAC != bob {
 		t.Errorf("reported %+v, want the stranger alone", got)
 	}
@@ -162,10 +162,10 @@ func TestOwnAnswersAreNoRogue(t *testing.T) {
 
 // TestReflectedAnswersAreNoRogue: a loop or a switch may bring back what we sent.
 func TestReflectedAnswersAreNoRogue(t *testing.T) {
-	netlab.Need(t, "root")
-	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	netns.Need(t, "root")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
 	pair(t, seg, "refl0")
-	netlab.Run(t, "ip", "link", "set", "refl0p", "nomaster")
+	netns.Run(t, "ip", "link", "set", "refl0p", "nomaster")
 	s := open(t, "refl0")
 	ifi, err := net.InterfaceByName("refl0p")
 	if err != nil {
@@ -186,7 +186,7 @@ func TestReflectedAnswersAreNoRogue(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	netlab.WaitFor(t, "the stranger", func() bool { return len(seen.all()) > 0 })
+	netns.WaitFor(t, "the stranger", func() bool { return len(seen.all()) > 0 })
 	if got := seen.all(); len(got) != 1 || got[0].SourceMAC != bob {
 		t.Errorf("reported %+v, want the stranger alone", got)
 	}
@@ -220,8 +220,8 @@ func TestReportsAreLimited(t *testing.T) {
 
 // TestBulkDoesNotWake: what the appliance serves and is sent does not reach either ear.
 func TestBulkDoesNotWake(t *testing.T) {
-	netlab.Need(t, "root", "bash")
-	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	netns.Need(t, "root", "bash")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
 	s := open(t, seg.Bridge)
 	client := seg.NewClient(t)
 	client.Run(t, "ip", "addr", "add", "10.77.0.9/24", "dev", "eth0")

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 
 	"github.com/mdlayher/packet"
 	"golang.org/x/net/ipv4"

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/lab"
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/test/support/netns"
 
 	"golang.org/x/sys/unix"
 )
@@ -51,7 +51,7 @@ func giveOne(s *Socket, in *Inbox, out *Outbox, self, addr netip.Addr) {
 
 const hook = `[ "$1" = bound ] && echo "ip=$ip"; exit 0`
 
-func ask(t *testing.T, c *netlab.Client, want string) {
+func ask(t *testing.T, c *netns.Client, want string) {
 	t.Helper()
 	out := c.Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "20", "-T", "1", "-s", script(t, hook))
 	if !strings.Contains(out, want) {
@@ -73,21 +73,21 @@ func serveOne(t *testing.T, iface string, first *Socket, self, addr string) {
 // TestRawReply: BusyBox, without the broadcast flag, hears the raw unicast reply: also where the interface has several
 // addresses and is a VLAN.
 func TestRawReply(t *testing.T) {
-	netlab.Need(t, "root", "udhcpc")
-	seg := netlab.NewSegment(t, "10.77.0.1/24")
-	netlab.Run(t, "ip", "addr", "add", "10.78.0.1/24", "dev", seg.Bridge)
+	netns.Need(t, "root", "udhcpc")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
+	netns.Run(t, "ip", "addr", "add", "10.78.0.1/24", "dev", seg.Bridge)
 	serveOne(t, seg.Bridge, open(t, seg.Bridge), "10.78.0.1", "10.78.0.9")
 	ask(t, seg.NewClient(t), "ip=10.78.0.9")
 }
 
 func TestVLAN(t *testing.T) {
-	netlab.Need(t, "root", "udhcpc")
-	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	netns.Need(t, "root", "udhcpc")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
 	if out, err := exec.Command("ip", "link", "add", "link", seg.Bridge, "name", "vlan100", "type", "vlan", "id", "100").CombinedOutput(); err != nil {
 		t.Skipf("needs a kernel with VLANs: %s", out)
 	}
-	netlab.Run(t, "ip", "addr", "add", "10.79.0.1/24", "dev", "vlan100")
-	netlab.Run(t, "ip", "link", "set", "vlan100", "up")
+	netns.Run(t, "ip", "addr", "add", "10.79.0.1/24", "dev", "vlan100")
+	netns.Run(t, "ip", "link", "set", "vlan100", "up")
 	serveOne(t, seg.Bridge, open(t, seg.Bridge), "10.77.0.1", "10.77.0.9")
 	serveOne(t, "vlan100", open(t, "vlan100"), "10.79.0.1", "10.79.0.9")
 	client := seg.NewClient(t)
@@ -102,8 +102,8 @@ func TestVLAN(t *testing.T) {
 
 // TestPortTaken: a second server on the same interface fails and says why; on another interface it does not.
 func TestPortTaken(t *testing.T) {
-	netlab.Need(t, "root")
-	one, two := netlab.NewSegment(t, "10.77.0.1/24"), netlab.NewSegment(t, "10.78.0.1/24")
+	netns.Need(t, "root")
+	one, two := netns.NewSegment(t, "10.77.0.1/24"), netns.NewSegment(t, "10.78.0.1/24")
 	first := open(t, one.Bridge)
 	if _, err := Listen(one.Bridge); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("second server on the same interface: got %v, want EADDRINUSE", err)
@@ -123,14 +123,14 @@ func TestPortTaken(t *testing.T) {
 
 // TestBesideDnsmasq: a dnsmasq on another bridge, started as libvirt does, is no clash, whoever starts first.
 func TestBesideDnsmasq(t *testing.T) {
-	netlab.Need(t, "root", "dnsmasq", "udhcpc")
+	netns.Need(t, "root", "dnsmasq", "udhcpc")
 	for _, first := range []string{"we", "they"} {
 		t.Run(first+" start first", func(t *testing.T) {
-			ours, theirs := netlab.NewSegment(t, "10.77.0.1/24"), netlab.NewSegment(t, "192.168.122.1/24")
+			ours, theirs := netns.NewSegment(t, "10.77.0.1/24"), netns.NewSegment(t, "192.168.122.1/24")
 			if first == "we" {
 				serveOne(t, ours.Bridge, open(t, ours.Bridge), "10.77.0.1", "10.77.0.9")
 			}
-			netlab.LibvirtDnsmasq(t, theirs.Bridge)
+			netns.LibvirtDnsmasq(t, theirs.Bridge)
 			ask(t, theirs.NewClient(t), "ip=192.168.122.")
 			if first == "they" {
 				serveOne(t, ours.Bridge, open(t, ours.Bridge), "10.77.0.1", "10.77.0.9")
@@ -142,67 +142,67 @@ func TestBesideDnsmasq(t *testing.T) {
 
 // TestFlappingInterface: down and up, and away and back, do not end the service.
 func TestFlappingInterface(t *testing.T) {
-	netlab.Need(t, "root", "udhcpc")
-	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	netns.Need(t, "root", "udhcpc")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
 	first := open(t, seg.Bridge)
 	serveOne(t, seg.Bridge, first, "10.77.0.1", "10.77.0.9")
-	netlab.Run(t, "ip", "link", "set", seg.Bridge, "down")
-	netlab.Run(t, "ip", "link", "set", seg.Bridge, "up")
+	netns.Run(t, "ip", "link", "set", seg.Bridge, "down")
+	netns.Run(t, "ip", "link", "set", seg.Bridge, "up")
 	client := seg.NewClient(t)
 	ask(t, client, "ip=10.77.0.9")
 	if first.Stale() {
 		t.Error("stale after down and up")
 	}
-	netlab.Run(t, "ip", "link", "del", seg.Bridge)
+	netns.Run(t, "ip", "link", "del", seg.Bridge)
 	if first.Stale() {
 		t.Error("stale while the interface is away")
 	}
-	netlab.Run(t, "ip", "link", "add", seg.Bridge, "type", "bridge", "stp_state", "0", "forward_delay", "0")
-	netlab.Run(t, "ip", "addr", "add", "10.77.0.1/24", "dev", seg.Bridge)
-	netlab.Run(t, "ip", "link", "set", seg.Bridge, "up")
-	netlab.Run(t, "ip", "link", "set", client.NIC, "master", seg.Bridge)
+	netns.Run(t, "ip", "link", "add", seg.Bridge, "type", "bridge", "stp_state", "0", "forward_delay", "0")
+	netns.Run(t, "ip", "addr", "add", "10.77.0.1/24", "dev", seg.Bridge)
+	netns.Run(t, "ip", "link", "set", seg.Bridge, "up")
+	netns.Run(t, "ip", "link", "set", client.NIC, "master", seg.Bridge)
 	ask(t, client, "ip=10.77.0.9")
 }
 
 // TestAdvertiseAfterReplacement: who asks for a router and has no address yet is answered on the interface as it is now. Package
 // net remembers for a minute which interface had a name, which such an answer must not rely on.
 func TestAdvertiseAfterReplacement(t *testing.T) {
-	netlab.Need(t, "root")
-	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	netns.Need(t, "root")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
 	for _, life := range []string{"one", "two"} {
 		if life == "two" {
-			netlab.Run(t, "ip", "link", "del", seg.Bridge)
-			netlab.Run(t, "ip", "link", "add", seg.Bridge, "type", "bridge", "stp_state", "0", "forward_delay", "0")
-			netlab.Run(t, "ip", "link", "set", seg.Bridge, "up")
+			netns.Run(t, "ip", "link", "del", seg.Bridge)
+			netns.Run(t, "ip", "link", "add", seg.Bridge, "type", "bridge", "stp_state", "0", "forward_delay", "0")
+			netns.Run(t, "ip", "link", "set", seg.Bridge, "up")
 		}
 		pair(t, seg, "v"+life)
 		s := open(t, seg.Bridge)
-		netlab.WaitFor(t, life+"'s answer to leave", func() bool { return advertise(s, &net.IPAddr{IP: net.IPv6unspecified}) == nil })
+		netns.WaitFor(t, life+"'s answer to leave", func() bool { return advertise(s, &net.IPAddr{IP: net.IPv6unspecified}) == nil })
 	}
 }
 
 // TestInterfaceComesLater starts before somebody else, such as libvirt, has made the bridge.
 func TestInterfaceComesLater(t *testing.T) {
-	netlab.Need(t, "root", "udhcpc")
-	seg := netlab.NewSegment(t, "10.77.0.1/24")
-	netlab.Run(t, "ip", "link", "del", seg.Bridge)
+	netns.Need(t, "root", "udhcpc")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
+	netns.Run(t, "ip", "link", "del", seg.Bridge)
 	serveOne(t, seg.Bridge, nil, "10.77.0.1", "10.77.0.9")
-	netlab.Run(t, "ip", "link", "add", seg.Bridge, "type", "bridge", "stp_state", "0", "forward_delay", "0")
-	netlab.Run(t, "ip", "addr", "add", "10.77.0.1/24", "dev", seg.Bridge)
-	netlab.Run(t, "ip", "link", "set", seg.Bridge, "up")
+	netns.Run(t, "ip", "link", "add", seg.Bridge, "type", "bridge", "stp_state", "0", "forward_delay", "0")
+	netns.Run(t, "ip", "addr", "add", "10.77.0.1/24", "dev", seg.Bridge)
+	netns.Run(t, "ip", "link", "set", seg.Bridge, "up")
 	ask(t, seg.NewClient(t), "ip=10.77.0.9")
 }
 
 // TestBridgeTakesAnotherMAC: without an address of its own a bridge has the lowest of its ports'.
 func TestBridgeTakesAnotherMAC(t *testing.T) {
-	netlab.Need(t, "root")
-	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	netns.Need(t, "root")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
 	s := open(t, seg.Bridge)
 	before := s.MAC()
 	pair(t, seg, "low0")
-	netlab.Run(t, "ip", "link", "set", "low0p", "nomaster")
-	netlab.Run(t, "ip", "link", "set", "low0p", "address", "02:00:00:00:00:01")
-	netlab.Run(t, "ip", "link", "set", "low0p", "master", seg.Bridge)
+	netns.Run(t, "ip", "link", "set", "low0p", "nomaster")
+	netns.Run(t, "ip", "link", "set", "low0p", "address", "02:00:00:00:00:01")
+	netns.Run(t, "ip", "link", "set", "low0p", "master", seg.Bridge)
 	if s.Stale() || s.MAC() == before || s.MAC() != mac(t, "02:00:00:00:00:01") {
 		t.Errorf("MAC %s, was %s, want that of the port", s.MAC(), before)
 	}
@@ -211,9 +211,9 @@ func TestBridgeTakesAnotherMAC(t *testing.T) {
 // TestBatches: what came while nobody looked is received at once, in order, and cut-off packets have no data; on any
 // interface it is known where they arrived.
 func TestBatches(t *testing.T) {
-	netlab.Need(t, "root")
-	seg := netlab.NewSegment(t, "10.77.0.1/24")
-	netlab.Run(t, "ip", "addr", "add", "10.77.0.2/24", "dev", seg.Bridge)
+	netns.Need(t, "root")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
+	netns.Run(t, "ip", "addr", "add", "10.77.0.2/24", "dev", seg.Bridge)
 	s := open(t, "")
 	conn, err := net.Dial("udp4", "10.77.0.2:4011")
 	if err != nil {
@@ -263,8 +263,8 @@ func TestBatches(t *testing.T) {
 
 // TestBroadcastOnAnyInterface: where a packet went to everybody, our address is that of the interface.
 func TestBroadcastOnAnyInterface(t *testing.T) {
-	netlab.Need(t, "root")
-	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	netns.Need(t, "root")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
 	pair(t, seg, "all0")
 	s := open(t, "")
 	bridge, err := net.InterfaceByName(seg.Bridge)
@@ -297,12 +297,12 @@ func TestBroadcastOnAnyInterface(t *testing.T) {
 
 // TestFailuresStaySingle: what cannot be sent does not keep the rest of the batch from being sent.
 func TestFailuresStaySingle(t *testing.T) {
-	netlab.Need(t, "root")
-	one, two := netlab.NewSegment(t, "10.77.0.1/24"), netlab.NewSegment(t, "10.78.0.1/24")
+	netns.Need(t, "root")
+	one, two := netns.NewSegment(t, "10.77.0.1/24"), netns.NewSegment(t, "10.78.0.1/24")
 	pair(t, one, "fail0")
 	good, down := open(t, one.Bridge), open(t, two.Bridge)
 	hear := hearClient(t, "fail0")
-	netlab.Run(t, "ip", "link", "set", two.Bridge, "down")
+	netns.Run(t, "ip", "link", "set", two.Bridge, "down")
 	var failed []string
 	out := NewOutbox(8, func(_ *Socket, _ Dest, m []byte, err error) { failed = append(failed, string(m)+": "+err.Error()) })
 	raw := Dest{Source: ip("10.77.0.1"), Port: PortServer, To: netip.MustParseAddrPort("10.77.0.9:68"), MAC: broadcastMAC}
@@ -353,8 +353,8 @@ func hearClient(t *testing.T, iface string) func() (string, bool) {
 
 // TestRouterSolicitation: a client that asks for a router is told at once that there is none.
 func TestRouterSolicitation(t *testing.T) {
-	netlab.Need(t, "root")
-	seg := netlab.NewSegment(t, "10.77.0.1/24")
+	netns.Need(t, "root")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
 	s := open(t, seg.Bridge)
 	var answered atomic.Int32
 	var asked atomic.Pointer[lab.MAC]
@@ -364,12 +364,12 @@ func TestRouterSolicitation(t *testing.T) {
 		}
 	})
 	pair(t, seg, "vcl")
-	got := netlab.SolicitRouter(t, "vcl")
+	got := netns.SolicitRouter(t, "vcl")
 	if nic, err := net.InterfaceByName("vcl"); err != nil || asked.Load() == nil || lab.MAC(nic.HardwareAddr) != *asked.Load() {
 		t.Errorf("it is taken for %v, want %v (%v)", asked.Load(), nic, err)
 	}
 	if len(got) != 24 || got[0] != 134 || got[5] != 0 || got[6] != 0 || got[7] != 0 || got[16] != 1 || lab.MAC(got[18:24]) != s.MAC() {
 		t.Errorf("advertisement % x: want type 134 without flags and lifetime, and our link address", got)
 	}
-	netlab.WaitFor(t, "the answer to be counted", func() bool { return answered.Load() > 0 })
+	netns.WaitFor(t, "the answer to be counted", func() bool { return answered.Load() > 0 })
 }

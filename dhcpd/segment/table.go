@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"time"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // A table remembers what was seen of addresses, in a bounded amount of memory: when the young generation is full it

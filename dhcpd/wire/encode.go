@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // tlvSize is how many bytes a value takes as an option, in parts of 255 where it is longer (RFC 3396).

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // A condition says to whom an option goes. The package's documentation holds the table.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )

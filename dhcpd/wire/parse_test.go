@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/golden"
+	"github.com/bootlab/bootlab/test/support/golden"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"

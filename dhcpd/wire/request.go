@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"time"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // A Request is what a client or its relay said, reduced to what a server acts on. Parse fills it, and it may be used for

@@ -17,8 +17,8 @@ import (
 	"syscall"
 	"time"
 
-	"bootlab/internal/event"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 // Prefix is where the API lives on the admin plane.

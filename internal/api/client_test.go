@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/api"
 )
 
 // TestNobodyAnswers checks what the command line prints when there is no daemon.

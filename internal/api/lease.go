@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // A Lease is one line of the lease book.

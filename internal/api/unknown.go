@@ -4,8 +4,8 @@ import (
 	"net/netip"
 	"time"
 
-	"bootlab/internal/event"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 // An Unknown is a machine that is not in the lab and was heard of. What it told of itself is its own word, made printable.

@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // patience is how long all of a power cycle may take: controllers are slow, and some queue requests.

@@ -8,7 +8,7 @@ import (
 	"os/exec"
 	"strings"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // ipmi makes a machine boot from the network by ipmitool, which speaks RMCP+ (IPMI 2.0). The password goes by file, since

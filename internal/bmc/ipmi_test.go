@@ -13,9 +13,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"bootlab/internal/bmc"
-	"bootlab/internal/lab"
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/internal/bmc"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 // A simulator is OpenIPMI's ipmi_sim: a controller that speaks RMCP+ and runs a program where a real one switches power.
@@ -50,7 +50,7 @@ set_working_mc 0x20
 
 func simulate(t *testing.T, power string) *simulator {
 	t.Helper()
-	netlab.Need(t, "ipmitool", "ipmi_sim")
+	netns.Need(t, "ipmitool", "ipmi_sim")
 	spare, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +93,7 @@ func simulate(t *testing.T, power string) *simulator {
 func (s *simulator) await(t *testing.T) {
 	t.Helper()
 	listens := fmt.Sprintf("0100007F:%04X 00000000:0000", netip.MustParseAddrPort(s.addr).Port()) // local and remote, as in proc(5)
-	netlab.WaitFor(t, "ipmi_sim to listen", func() bool {
+	netns.WaitFor(t, "ipmi_sim to listen", func() bool {
 		table, err := os.ReadFile("/proc/self/net/udp")
 		if err != nil {
 			t.Fatal(err)

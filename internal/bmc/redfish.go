@@ -15,7 +15,7 @@ import (
 	"slices"
 	"strings"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 const (

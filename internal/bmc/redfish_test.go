@@ -15,8 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"bootlab/internal/bmc"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/bmc"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // A controller answers as Redfish services do: sushy-tools' emulator, iDRAC and iLO say the same in these few places.

@@ -4,9 +4,9 @@ import (
 	"context"
 	"net/netip"
 
-	"bootlab/internal/event"
-	"bootlab/internal/lab"
-	"bootlab/internal/recipe"
+	"github.com/bootlab/bootlab/internal/boot/recipe"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 // Answer renders the config document of the machine that has one of these MACs and asks from that address. It is for

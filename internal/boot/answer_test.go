@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"bootlab/internal/boot"
-	"bootlab/internal/event"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/boot"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 // TestAnswer walks Proxmox' installer: it knows where to ask from DHCP and tells its NICs.

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"bootlab/internal/boot"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/boot"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // BenchmarkScript is what a machine's request for its script costs in a boot that has begun: once more, and for the first

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"sync"
 
-	"bootlab/internal/lab"
-	"bootlab/internal/recipe"
+	"github.com/bootlab/bootlab/internal/boot/recipe"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // check renders everything for these hosts, on all processors. It returns the faults of the lab file, which keep every host

@@ -4,8 +4,8 @@ import (
 	"net/netip"
 	"testing"
 
-	"bootlab/internal/event"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 // TestOthersAreToldOf: whatever is asked for in a machine's name, people see that it was not the machine.

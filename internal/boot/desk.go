@@ -8,12 +8,12 @@ import (
 	"net/netip"
 	"time"
 
-	"bootlab/internal/circle"
-	"bootlab/internal/event"
-	"bootlab/internal/install"
-	"bootlab/internal/lab"
-	"bootlab/internal/recipe"
-	"bootlab/internal/unknown"
+	"github.com/bootlab/bootlab/internal/boot/bootloop"
+	"github.com/bootlab/bootlab/internal/boot/discovered"
+	"github.com/bootlab/bootlab/internal/boot/install"
+	"github.com/bootlab/bootlab/internal/boot/recipe"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 // Leases say who holds which address.
@@ -26,9 +26,9 @@ type Leases interface {
 type Deps struct {
 	Table    func() *Table
 	Installs *install.Machine
-	Unknown  *unknown.Book
+	Unknown  *discovered.Book
 	Leases   Leases
-	Circles  *circle.Guard // shared with who gives addresses
+	Circles  *bootloop.Guard // shared with who gives addresses
 	Events   event.Recorder
 }
 
@@ -76,7 +76,7 @@ func (d *Desk) Script(ctx context.Context, mac lab.MAC, from netip.Addr, name st
 	switch {
 	case errors.Is(err, errCircle):
 		e.Kind, e.Detail, e.Err = event.ScriptLoop, name, fmt.Sprintf("%d times within %s; for %s it gets one that says so: mend the script, or what it loads",
-			circle.MaxScripts, circle.Window, circle.Hold)
+			bootloop.MaxScripts, bootloop.Window, bootloop.Hold)
 	case err != nil:
 		d.tellRefused(event.Event{Kind: event.ScriptRefused, MAC: mac, Addr: from, Detail: name, Err: err.Error()})
 		return nil, err
@@ -86,7 +86,7 @@ func (d *Desk) Script(ctx context.Context, mac lab.MAC, from netip.Addr, name st
 }
 
 // errCircle comes with the script that says so: to be told is what it is for.
-var errCircle = fmt.Errorf("got its script %d times within %s and no system came; mend the script, or what it loads", circle.MaxScripts, circle.Window)
+var errCircle = fmt.Errorf("got its script %d times within %s and no system came; mend the script, or what it loads", bootloop.MaxScripts, bootloop.Window)
 
 func (d *Desk) script(ctx context.Context, t *Table, mac lab.MAC, from netip.Addr, l loader) (script []byte, detail string, err error) {
 	h := d.machine(t, mac, from)

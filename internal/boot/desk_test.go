@@ -11,13 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/boot"
-	"bootlab/internal/circle"
-	"bootlab/internal/event"
-	"bootlab/internal/install"
-	"bootlab/internal/lab"
-	"bootlab/internal/store/storetest"
-	"bootlab/internal/unknown"
+	"github.com/bootlab/bootlab/internal/boot"
+	"github.com/bootlab/bootlab/internal/boot/bootloop"
+	"github.com/bootlab/bootlab/internal/boot/discovered"
+	"github.com/bootlab/bootlab/internal/boot/install"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
 var (
@@ -49,12 +49,12 @@ hosts:
 type rig struct {
 	*boot.Desk
 	installs *install.Machine
-	unknown  *unknown.Book
+	unknown  *discovered.Book
 	lab      *lab.Lab
 	table    *boot.Table
 	events   []event.Event
 	leases   map[lab.MAC]netip.Addr
-	circles  *circle.Guard
+	circles  *bootloop.Guard
 }
 
 func (r *rig) Record(e event.Event) { r.events = append(r.events, e) }
@@ -89,13 +89,13 @@ func newRig(t *testing.T) *rig {
 
 func rigOf(t testing.TB, l *lab.Lab, table *boot.Table) *rig {
 	t.Helper()
-	r := &rig{lab: l, table: table, circles: circle.New(time.Now), leases: map[lab.MAC]netip.Addr{mac: addr}}
+	r := &rig{lab: l, table: table, circles: bootloop.New(time.Now), leases: map[lab.MAC]netip.Addr{mac: addr}}
 	var err error
 	r.installs, err = install.Open(t.Context(), install.Config{}, install.Deps{Store: storetest.Memory(), Events: r, Now: time.Now})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.unknown, err = unknown.Open(t.Context(), unknown.Config{}, unknown.Deps{Store: storetest.Memory(), Log: slog.New(slog.DiscardHandler), Now: time.Now}); err != nil {
+	if r.unknown, err = discovered.Open(t.Context(), discovered.Config{}, discovered.Deps{Store: storetest.Memory(), Log: slog.New(slog.DiscardHandler), Now: time.Now}); err != nil {
 		t.Fatal(err)
 	}
 	r.Desk = boot.New(boot.Deps{Table: func() *boot.Table { return r.table }, Installs: r.installs, Unknown: r.unknown, Leases: r, Circles: r.circles, Events: r})
@@ -294,7 +294,7 @@ func TestCircle(t *testing.T) {
 				return string(script)
 			}
 			const says = "no system came"
-			for range circle.MaxScripts - 1 {
+			for range bootloop.MaxScripts - 1 {
 				if got := ask(); strings.Contains(got, says) {
 					t.Fatalf("held already:\n%s", got)
 				}
@@ -304,7 +304,7 @@ func TestCircle(t *testing.T) {
 					t.Errorf("the circle goes on with\n%s", got)
 				}
 			}
-			if n, served := r.count(event.ScriptLoop), r.count(event.ScriptServed); n != 3 || served != circle.MaxScripts-1 {
+			if n, served := r.count(event.ScriptLoop), r.count(event.ScriptServed); n != 3 || served != bootloop.MaxScripts-1 {
 				t.Errorf("%d times told that it is held, %d times that it got its script", n, served)
 			}
 			r.circles.Release(mac)
@@ -320,7 +320,7 @@ func TestCircleUnheard(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.lab.Networks[0].DHCP = lab.DHCPOff
-	for range 2 * circle.MaxScripts {
+	for range 2 * bootloop.MaxScripts {
 		if _, err := r.Script(t.Context(), mac, addr, lab.ScriptName); err != nil {
 			t.Fatal(err)
 		}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"net/http"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // A Document is a rendered config document.

@@ -1,8 +1,8 @@
 package boot
 
 import (
-	"bootlab/internal/lab"
-	"bootlab/internal/recipe"
+	"github.com/bootlab/bootlab/internal/boot/recipe"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // A loader is what a boot loader has to be told, in its language.

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"sync"
 
-	"bootlab/internal/event"
-	"bootlab/internal/install"
-	"bootlab/internal/lab"
-	"bootlab/internal/unknown"
+	"github.com/bootlab/bootlab/internal/boot/discovered"
+	"github.com/bootlab/bootlab/internal/boot/install"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 // maxDetail is how many bytes of what a stranger asked for an event holds.
@@ -26,7 +26,7 @@ func (d *Desk) refused(mac lab.MAC, from netip.Addr, what string, err error, tok
 		if token != "" {
 			s = strings.ReplaceAll(s, token, "…")
 		}
-		return unknown.Tidy(s, maxDetail)
+		return discovered.Tidy(s, maxDetail)
 	}
 	d.tellRefused(event.Event{Kind: event.ConfigRefused, MAC: mac, Addr: from, Detail: hide(what), Err: hide(err.Error())})
 }

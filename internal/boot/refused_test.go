@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"bootlab/internal/event"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 // TestDocumentThatIsNotThereYet: Ignition asks every few seconds until a document is there. People are told once for each

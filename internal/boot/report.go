@@ -5,9 +5,9 @@ import (
 	"net/netip"
 	"strings"
 
-	"bootlab/internal/event"
-	"bootlab/internal/lab"
-	"bootlab/internal/unknown"
+	"github.com/bootlab/bootlab/internal/boot/discovered"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 // Report is called when a machine tells what it is, in the query of a URL. It is believed of the address that this MAC
@@ -17,7 +17,7 @@ func (d *Desk) Report(ctx context.Context, mac lab.MAC, query string, from netip
 		d.tellRefused(event.Event{Kind: event.ScriptRefused, MAC: mac, Addr: from, Detail: "report", Err: err.Error()})
 		return err
 	}
-	facts := unknown.ParseFacts(query)
+	facts := discovered.ParseFacts(query)
 	news, err := d.deps.Unknown.Report(ctx, mac, from, facts)
 	switch {
 	case err != nil:
@@ -43,7 +43,7 @@ func (d *Desk) mayReport(t *Table, mac lab.MAC, from netip.Addr) error {
 }
 
 // summary is what people know a machine by.
-func summary(f unknown.Facts) string {
+func summary(f discovered.Facts) string {
 	var parts []string
 	for _, s := range []string{f.Manufacturer, f.Product, f.Serial, f.UUID} {
 		if s != "" {

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"sync"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // scripts are those of the boots that are under way. Firmware asks for its script more than once: iPXE for autoexec.ipxe

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"bootlab/internal/boot"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/boot"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // tableOf compiles a lab file in dir.

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"bootlab/internal/lab"
-	"bootlab/internal/recipe"
+	"github.com/bootlab/bootlab/internal/boot/recipe"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // A Table is what the desk answers from. It is immutable.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"bootlab/internal/boot"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/boot"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // TestMissingValues: what would fail when some machine boots is known when the lab is compiled, once for each cause.

@@ -10,13 +10,13 @@ import (
 	"strings"
 	"time"
 
-	"bootlab/httpd"
-	"bootlab/internal/api"
-	"bootlab/internal/install"
-	"bootlab/internal/lab"
-	"bootlab/internal/plan"
-	"bootlab/lbproxy"
-	"bootlab/virt"
+	"github.com/bootlab/bootlab/httpd"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/boot/install"
+	"github.com/bootlab/bootlab/internal/daemon/plan"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/lbproxy"
+	"github.com/bootlab/bootlab/virt"
 )
 
 // tokenFile holds the secret of the admin plane, below appliance.state.

@@ -11,12 +11,12 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 
-	"bootlab/dhcpd"
-	"bootlab/internal/api"
-	"bootlab/internal/event"
-	"bootlab/internal/lab"
-	"bootlab/internal/snapshot"
-	"bootlab/lbproxy"
+	"github.com/bootlab/bootlab/dhcpd"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/daemon/snapshot"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/lbproxy"
 )
 
 // load reads and compiles a lab. inForce is the appliance that the daemon started with, which a reload does not change;

@@ -13,13 +13,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"bootlab/internal/circle"
-	"bootlab/internal/event"
-	"bootlab/internal/logs"
-	"bootlab/internal/metrics"
-	"bootlab/internal/snapshot"
-	"bootlab/internal/store"
-	"bootlab/internal/timeline"
+	"github.com/bootlab/bootlab/internal/boot/bootloop"
+	"github.com/bootlab/bootlab/internal/daemon/snapshot"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/observe/logs"
+	"github.com/bootlab/bootlab/internal/observe/metrics"
+	"github.com/bootlab/bootlab/internal/observe/timeline"
+	"github.com/bootlab/bootlab/internal/store"
 )
 
 // A Config is what Run needs to start.
@@ -47,7 +47,7 @@ type Daemon struct {
 	reloadMetrics *metrics.Lab
 	story         *timeline.Recorder
 	signs         *installWatch
-	circles       *circle.Guard
+	circles       *bootloop.Guard
 	storeGone     bool // of watchStore
 }
 
@@ -55,7 +55,7 @@ type Daemon struct {
 // cannot go on; what was learned until then is kept.
 func Run(ctx context.Context, cfg Config) error {
 	d := &Daemon{cfg: cfg, log: cfg.Log, registry: cmp.Or(cfg.Registry, prometheus.NewRegistry()), started: time.Now(), signs: newInstallWatch(),
-		circles: circle.New(time.Now)}
+		circles: bootloop.New(time.Now)}
 	defer runtime.KeepAlive(make([]byte, ballast))
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 

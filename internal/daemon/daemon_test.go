@@ -21,13 +21,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"bootlab/internal/api"
-	"bootlab/internal/daemon"
-	"bootlab/internal/metrics"
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/daemon"
+	"github.com/bootlab/bootlab/internal/observe/metrics"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
-func TestMain(m *testing.M) { netlab.Main(m) }
+func TestMain(m *testing.M) { netns.Main(m) }
 
 // A rig is a whole daemon in the test's own network namespace.
 type rig struct {
@@ -65,7 +65,7 @@ hosts:
 // newRig writes a lab for a segment of its own.
 func newRig(t *testing.T, address string) *rig {
 	t.Helper()
-	seg := netlab.NewSegment(t, address+"/24")
+	seg := netns.NewSegment(t, address+"/24")
 	r := &rig{t: t, lab: filepath.Join(t.TempDir(), "lab.yaml"), log: &buffer{}}
 	subnet := strings.Replace(labFile, "%[1]s/24", address+"/24", 1)
 	r.write(strings.Replace(fmt.Sprintf(subnet, address, seg.Bridge), address+"/24", address[:strings.LastIndex(address, ".")]+".0/24", 1))
@@ -146,7 +146,7 @@ func (r *rig) get(url string) string {
 
 // TestReload is the life of a lab file: changed, broken, mended, cut in half.
 func TestReload(t *testing.T) {
-	netlab.Need(t, "root", "ip")
+	netns.Need(t, "root", "ip")
 	r := newRig(t, "10.71.0.1")
 	r.start()
 	good := r.read()
@@ -182,7 +182,7 @@ func TestReload(t *testing.T) {
 
 // TestApplianceNeedsRestart is about keys that a running daemon cannot change.
 func TestApplianceNeedsRestart(t *testing.T) {
-	netlab.Need(t, "root", "ip")
+	netns.Need(t, "root", "ip")
 	r := newRig(t, "10.72.0.1")
 	r.start()
 	r.write(strings.Replace(r.read(), ":8080", ":8081", 1))
@@ -198,7 +198,7 @@ func TestApplianceNeedsRestart(t *testing.T) {
 
 // TestTakenPort wants to know who holds the port.
 func TestTakenPort(t *testing.T) {
-	netlab.Need(t, "root", "ip")
+	netns.Need(t, "root", "ip")
 	r := newRig(t, "10.73.0.1")
 	l, err := net.Listen("tcp", "10.73.0.1:8080")
 	if err != nil {
@@ -214,7 +214,7 @@ func TestTakenPort(t *testing.T) {
 
 // TestBrokenLabStartsNothing wants every problem, and no port open.
 func TestBrokenLabStartsNothing(t *testing.T) {
-	netlab.Need(t, "root", "ip")
+	netns.Need(t, "root", "ip")
 	r := newRig(t, "10.74.0.1")
 	r.write(r.read() + "  d: {mac: nonsense}\n  e: {ip: 1.2.3.4, colour: red}\n")
 	err := daemon.Run(t.Context(), daemon.Config{Lab: r.lab, Log: slog.New(slog.DiscardHandler)})
@@ -225,7 +225,7 @@ func TestBrokenLabStartsNothing(t *testing.T) {
 
 // TestStateOutlivesTheDaemon arms, drains nothing, and comes back.
 func TestStateOutlivesTheDaemon(t *testing.T) {
-	netlab.Need(t, "root", "ip")
+	netns.Need(t, "root", "ip")
 	r := newRig(t, "10.75.0.1")
 	r.write(strings.Replace(r.read(), "hosts:\n  a: {", "profiles:\n  p: {kernel: k, install_to: /dev/vda}\nhosts:\n  a: {profile: p, ", 1))
 	r.start()
@@ -255,7 +255,7 @@ func TestStateOutlivesTheDaemon(t *testing.T) {
 // TestStateRemovedWhileRunning: somebody cleans up the state folder of a running daemon, which says so and loses nothing in a
 // stop that is in order.
 func TestStateRemovedWhileRunning(t *testing.T) {
-	netlab.Need(t, "root", "ip")
+	netns.Need(t, "root", "ip")
 	r := newRig(t, "10.66.0.1")
 	r.write(strings.Replace(r.read(), "hosts:\n  a: {", "profiles:\n  p: {kernel: k, install_to: /dev/vda}\nhosts:\n  a: {profile: p, ", 1))
 	r.start()
@@ -286,17 +286,17 @@ func TestStateRemovedWhileRunning(t *testing.T) {
 
 // TestAddressComesLater starts before somebody else has made the bridge whose address is the appliance's.
 func TestAddressComesLater(t *testing.T) {
-	netlab.Need(t, "root", "ip")
+	netns.Need(t, "root", "ip")
 	r := newRig(t, "10.70.0.1")
 	r.write(strings.Replace(r.read(), ", address: 10.70.0.1", "", 1))
 	bridge := regexp.MustCompile(`interface: (\w+)`).FindStringSubmatch(r.read())[1]
-	netlab.Run(t, "ip", "addr", "del", "10.70.0.1/24", "dev", bridge)
+	netns.Run(t, "ip", "addr", "del", "10.70.0.1/24", "dev", bridge)
 	r.write(strings.NewReplacer(`"10.70.0.1:`, `"127.0.0.1:`).Replace(r.read()))
 	r.start()
 	if s := r.status(); len(s.Warnings) == 0 {
 		t.Error("no warning that the address is not known")
 	}
-	netlab.Run(t, "ip", "addr", "add", "10.70.0.1/24", "dev", bridge)
+	netns.Run(t, "ip", "addr", "add", "10.70.0.1/24", "dev", bridge)
 	r.until("the address is noticed", func() bool { return r.status().Generation == 2 })
 	if p, err := r.client.Plan(t.Context(), "", api.Hidden); err != nil || !strings.Contains(p, "10.70.0.1 ") {
 		t.Errorf("plan: %v\n%s", err, p)
@@ -306,7 +306,7 @@ func TestAddressComesLater(t *testing.T) {
 // TestInterfaceGoes: a network whose interface, or whose address, is taken away under the running daemon is told, once, and only
 // while it is away.
 func TestInterfaceGoes(t *testing.T) {
-	netlab.Need(t, "root", "ip")
+	netns.Need(t, "root", "ip")
 	r := newRig(t, "10.67.0.1")
 	bridge := regexp.MustCompile(`interface: (\w+)`).FindStringSubmatch(r.read())[1]
 	r.write(strings.NewReplacer(`"10.67.0.1:`, `"127.0.0.1:`).Replace(r.read()))
@@ -317,18 +317,18 @@ func TestInterfaceGoes(t *testing.T) {
 	if s := r.status(); len(s.Warnings) > 0 {
 		t.Errorf("warnings %q, want none", s.Warnings)
 	}
-	netlab.Run(t, "ip", "addr", "del", "10.67.0.1/24", "dev", bridge)
+	netns.Run(t, "ip", "addr", "del", "10.67.0.1/24", "dev", bridge)
 	if !warned("no interface of this machine has 10.67.0.1") {
 		t.Errorf("the address is gone; warnings %q", r.status().Warnings)
 	}
-	netlab.Run(t, "ip", "addr", "add", "10.67.0.1/24", "dev", bridge)
-	netlab.Run(t, "ip", "link", "set", bridge, "down", "name", bridge+"x")
+	netns.Run(t, "ip", "addr", "add", "10.67.0.1/24", "dev", bridge)
+	netns.Run(t, "ip", "link", "set", bridge, "down", "name", bridge+"x")
 	gone := "no interface " + bridge + ","
 	if !warned(gone) {
 		t.Errorf("the interface has another name; warnings %q", r.status().Warnings)
 	}
 	r.until("the log has it", func() bool { return strings.Contains(r.log.String(), gone) })
-	netlab.Run(t, "ip", "link", "set", bridge+"x", "up", "name", bridge)
+	netns.Run(t, "ip", "link", "set", bridge+"x", "up", "name", bridge)
 	if s := r.status(); len(s.Warnings) > 0 {
 		t.Errorf("warnings %q, want none any more", s.Warnings)
 	}
@@ -339,7 +339,7 @@ func TestInterfaceGoes(t *testing.T) {
 
 // TestAddressOfNobody says an address that this machine does not have, and then has it.
 func TestAddressOfNobody(t *testing.T) {
-	netlab.Need(t, "root", "ip")
+	netns.Need(t, "root", "ip")
 	r := newRig(t, "10.76.0.1")
 	r.write(strings.Replace(r.read(), "address: 10.76.0.1", "address: 10.76.0.9", 1))
 	r.start()
@@ -348,6 +348,6 @@ func TestAddressOfNobody(t *testing.T) {
 		t.Errorf("warnings %q, want one with %q", s.Warnings, want)
 	}
 	bridge := regexp.MustCompile(`interface: (\w+)`).FindStringSubmatch(r.read())[1]
-	netlab.Run(t, "ip", "addr", "add", "10.76.0.9/24", "dev", bridge)
+	netns.Run(t, "ip", "addr", "add", "10.76.0.9/24", "dev", bridge)
 	r.until("the address is noticed", func() bool { s := r.status(); return s.Generation == 2 && len(s.Warnings) == 0 })
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
-	"bootlab/internal/golden"
-	"bootlab/internal/metrics"
-	"bootlab/internal/mirror"
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/internal/content/mirror"
+	"github.com/bootlab/bootlab/internal/observe/metrics"
+	"github.com/bootlab/bootlab/test/support/golden"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/metrics.md")
@@ -30,7 +30,7 @@ func shows(t *testing.T, g prometheus.Gatherer, name string) bool {
 
 // TestMetricsPage holds docs/metrics.md against what a whole daemon shows. Run with -update to rewrite it.
 func TestMetricsPage(t *testing.T) {
-	netlab.Need(t, "root", "ip")
+	netns.Need(t, "root", "ip")
 	r := newRig(t, "10.76.0.1")
 	lab := strings.Replace(r.read(), "networks:\n  n: {", "networks:\n  baremetal: {pools: {guests: {range: 10.76.0.100-10.76.0.110}}, ", 1)
 	r.write(lab + "mirrors: {debian: \"http://127.0.0.1:9/debian\"}\nbalancers:\n  web: {listen: \"10.76.0.1:80\", backends: [\"a:80\"], check: {kind: none}}\n")

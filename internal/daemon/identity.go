@@ -3,8 +3,8 @@ package daemon
 import (
 	"net/netip"
 
-	"bootlab/internal/event"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 // who answers "whose is this?" for every room. What a machine was leased counts before what is reserved for it.

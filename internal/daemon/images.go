@@ -4,7 +4,7 @@ import (
 	"context"
 	"io/fs"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // images hands out what virtual machines are made from, for virt.

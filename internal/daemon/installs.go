@@ -6,11 +6,11 @@ import (
 	"net/http"
 	"time"
 
-	"bootlab/internal/api"
-	"bootlab/internal/bmc"
-	"bootlab/internal/event"
-	"bootlab/internal/install"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/bmc"
+	"github.com/bootlab/bootlab/internal/boot/install"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 const (

@@ -12,15 +12,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"bootlab/dhcpd/leases"
-	"bootlab/internal/api"
-	"bootlab/internal/circle"
-	"bootlab/internal/event"
-	"bootlab/internal/install"
-	"bootlab/internal/lab"
-	"bootlab/internal/netlab"
-	"bootlab/internal/snapshot"
-	"bootlab/internal/store/storetest"
+	"github.com/bootlab/bootlab/dhcpd/leases"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/boot/bootloop"
+	"github.com/bootlab/bootlab/internal/boot/install"
+	"github.com/bootlab/bootlab/internal/daemon/snapshot"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/netns"
+	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
 // TestInstallWatch: the first word of an installed system ends an install whose installer cannot say that it is done; what
@@ -72,7 +72,7 @@ hosts: {a: {mac: 52:54:00:00:00:01, ip: 10.0.0.9, profile: p}}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- d.signs.run(ctx, d) }()
-	netlab.WaitFor(t, "the end of the install", func() bool { return installs.Status(h).State == install.Installed })
+	netns.WaitFor(t, "the end of the install", func() bool { return installs.Status(h).State == install.Installed })
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
@@ -110,7 +110,7 @@ hosts:
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Daemon{learned: &learned{installs: installs}, bus: bus, circles: circle.New(time.Now)}
+	d := &Daemon{learned: &learned{installs: installs}, bus: bus, circles: bootloop.New(time.Now)}
 	d.current.Store(&snapshot.Snapshot{Lab: l})
 	c := &counter{Daemon: d}
 	for _, tt := range []struct {

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"slices"
 
-	"bootlab/internal/lab"
-	"bootlab/internal/snapshot"
+	"github.com/bootlab/bootlab/internal/daemon/snapshot"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // InterfaceAddr returns the address that the interface has inside subnet: what a network without `address` takes.

@@ -11,13 +11,13 @@ import (
 	"strings"
 	"time"
 
-	"bootlab/dhcpd/leases"
-	"bootlab/internal/install"
-	"bootlab/internal/lab"
-	"bootlab/internal/store"
-	"bootlab/internal/store/bolt"
-	"bootlab/internal/unknown"
-	"bootlab/lbproxy"
+	"github.com/bootlab/bootlab/dhcpd/leases"
+	"github.com/bootlab/bootlab/internal/boot/discovered"
+	"github.com/bootlab/bootlab/internal/boot/install"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/internal/store/bolt"
+	"github.com/bootlab/bootlab/lbproxy"
 )
 
 // stateFile is the embedded store, below appliance.state.
@@ -28,7 +28,7 @@ type learned struct {
 	store    store.Store
 	book     *leases.Book
 	installs *install.Machine
-	unknown  *unknown.Book
+	unknown  *discovered.Book
 }
 
 // openStore opens the store that the lab names.
@@ -73,7 +73,7 @@ func (d *Daemon) openLearned(ctx context.Context, s store.Store) (*learned, erro
 	if err != nil {
 		return nil, err
 	}
-	strangers, err := unknown.Open(ctx, unknown.Config{}, unknown.Deps{Store: s, Log: d.log, Now: time.Now})
+	strangers, err := discovered.Open(ctx, discovered.Config{}, discovered.Deps{Store: s, Log: d.log, Now: time.Now})
 	return &learned{store: s, book: book, installs: installs, unknown: strangers}, err
 }
 

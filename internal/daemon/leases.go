@@ -9,10 +9,10 @@ import (
 	"slices"
 	"time"
 
-	"bootlab/dhcpd"
-	"bootlab/dhcpd/leases"
-	"bootlab/internal/api"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/dhcpd"
+	"github.com/bootlab/bootlab/dhcpd/leases"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // Leases implements httpd.Inventory.

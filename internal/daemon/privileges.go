@@ -15,12 +15,12 @@ import (
 	"strings"
 	"syscall"
 
-	"bootlab/dhcpd/segment"
-	"bootlab/internal/boot"
-	"bootlab/internal/lab"
-	"bootlab/internal/portowner"
-	"bootlab/internal/privilege"
-	"bootlab/lbproxy"
+	"github.com/bootlab/bootlab/dhcpd/segment"
+	"github.com/bootlab/bootlab/internal/boot"
+	"github.com/bootlab/bootlab/internal/host/portowner"
+	"github.com/bootlab/bootlab/internal/host/privilege"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/lbproxy"
 )
 
 // whom returns the user to become, where the daemon was started as root; nil: it stays who it is.

@@ -8,17 +8,17 @@ import (
 	"slices"
 	"time"
 
-	"bootlab/dhcpd"
-	"bootlab/dnsd"
-	"bootlab/httpd"
-	"bootlab/internal/boot"
-	"bootlab/internal/firmware"
-	"bootlab/internal/lab"
-	"bootlab/internal/mirror"
-	"bootlab/internal/snapshot"
-	"bootlab/lbproxy"
-	"bootlab/tftpd"
-	"bootlab/virt"
+	"github.com/bootlab/bootlab/dhcpd"
+	"github.com/bootlab/bootlab/dnsd"
+	"github.com/bootlab/bootlab/httpd"
+	"github.com/bootlab/bootlab/internal/boot"
+	"github.com/bootlab/bootlab/internal/content/mirror"
+	"github.com/bootlab/bootlab/internal/daemon/snapshot"
+	"github.com/bootlab/bootlab/internal/firmware"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/lbproxy"
+	"github.com/bootlab/bootlab/tftpd"
+	"github.com/bootlab/bootlab/virt"
 )
 
 // servers are the six, in the order in which a boot meets them. httpd has two planes.

@@ -11,8 +11,8 @@ import (
 	"slices"
 	"syscall"
 
-	"bootlab/internal/lab"
-	"bootlab/internal/portowner"
+	"github.com/bootlab/bootlab/internal/host/portowner"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // sockets are the ports of the appliance itself. Those of DHCP and the balancers follow the lab and are opened by their

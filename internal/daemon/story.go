@@ -5,10 +5,10 @@ import (
 	"net/http"
 	"net/netip"
 
-	"bootlab/internal/api"
-	"bootlab/internal/event"
-	"bootlab/internal/lab"
-	"bootlab/internal/timeline"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/observe/timeline"
 )
 
 // key returns the name under which the timeline keeps a machine: a host of the lab, or a stranger's MAC. It may be asked for

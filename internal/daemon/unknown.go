@@ -10,12 +10,12 @@ import (
 	"slices"
 	"strings"
 
-	"bootlab/dhcpd/leases"
-	"bootlab/internal/api"
-	"bootlab/internal/event"
-	"bootlab/internal/lab"
-	"bootlab/internal/timeline"
-	"bootlab/internal/unknown"
+	"github.com/bootlab/bootlab/dhcpd/leases"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/boot/discovered"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/observe/timeline"
 )
 
 // maxUnknown is how many unknown machines are told of: those heard of last.
@@ -64,7 +64,7 @@ func addStory(u *api.Unknown, s timeline.Summary) {
 	u.Last, u.Stage, u.Event = s.Last.At, s.Stage, s.Last.Kind.String()
 	u.IP, u.Reason = s.Last.Addr, ""
 	if s.Outcome == timeline.Failed {
-		u.Reason = unknown.Tidy(s.Reason, 200)
+		u.Reason = discovered.Tidy(s.Reason, 200)
 	}
 }
 
@@ -76,7 +76,7 @@ func (c *counter) wasHeard(l *lab.Lab, u api.Unknown) bool {
 	return leased || !u.First.IsZero() || u.Stage == event.StageAddress || n != nil && n.DHCP != lab.DHCPServer
 }
 
-func addReport(u *api.Unknown, m unknown.Machine) {
+func addReport(u *api.Unknown, m discovered.Machine) {
 	if u == nil {
 		return
 	}
@@ -93,7 +93,7 @@ func addLease(u *api.Unknown, lease leases.Lease) {
 	if u == nil || lease.State == leases.Declined || lease.State == leases.Conflict {
 		return
 	}
-	u.IP, u.Name = lease.Addr, unknown.Tidy(lease.Hostname, 253)
+	u.IP, u.Name = lease.Addr, discovered.Tidy(lease.Hostname, 253)
 	if lease.Start.After(u.Last) {
 		u.Last = lease.Start
 	}

@@ -8,10 +8,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"bootlab/dhcpd/leases"
-	"bootlab/internal/api"
-	"bootlab/internal/lab"
-	"bootlab/internal/store/storetest"
+	"github.com/bootlab/bootlab/dhcpd/leases"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
 func TestNames(t *testing.T) {

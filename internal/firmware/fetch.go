@@ -22,7 +22,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"bootlab/internal/firmware/kpxe"
+	"github.com/bootlab/bootlab/internal/firmware/kpxe"
 )
 
 const (

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // TestLoadAppliance is about a command line that must find its daemon while the lab file is broken.

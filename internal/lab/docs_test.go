@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"bootlab/internal/golden"
+	"github.com/bootlab/bootlab/test/support/golden"
 )
 
 const (

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // FuzzParse asserts that nothing panics, that every error is Problems with a file, and that a lab that loads keeps its

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"bootlab/internal/golden"
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/test/support/golden"
 )
 
 // labs returns the whole examples of the lab file.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // TestLimits feeds what is meant to hurt: it must be refused with a place, and soon.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // TestBootFileBesideProfile: an option 67, as it comes along from another server's configuration, sends every machine that has a

@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"testing"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // TestPipe: a pipe into which nobody writes is an empty file, and no reason to wait.

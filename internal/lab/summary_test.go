@@ -3,7 +3,7 @@ package lab_test
 import (
 	"testing"
 
-	"bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 func TestSummary(t *testing.T) {

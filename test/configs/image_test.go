@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 // instructions returns those of the Dockerfile, with continued lines joined and comments left out.
@@ -70,7 +70,7 @@ func checkPackages(t *testing.T, shell string) {
 	if !ok {
 		return
 	}
-	netlab.Need(t, "apt-cache")
+	netns.Need(t, "apt-cache")
 	list, _, _ = strings.Cut(list, "&&")
 	for _, p := range strings.Fields(list) {
 		if out, err := exec.Command("apt-cache", "show", "--no-all-versions", p).CombinedOutput(); err != nil {

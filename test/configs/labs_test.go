@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"bootlab/internal/lab"
-	"bootlab/internal/netlab"
-	"bootlab/virt"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/test/support/netns"
+	"github.com/bootlab/bootlab/virt"
 )
 
 const dir = "../../configs"
@@ -49,7 +49,7 @@ func TestExamplesLoad(t *testing.T) {
 
 func TestUnitVerifies(t *testing.T) {
 	t.Parallel()
-	netlab.Need(t, "systemd-analyze")
+	netns.Need(t, "systemd-analyze")
 	unit, err := os.ReadFile(dir + "/bootlab.service")
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"bootlab/internal/event"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 // inCode returns every metric name that stands in the source as a constant.

@@ -16,15 +16,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"bootlab/httpd"
-	"bootlab/internal/boot"
-	"bootlab/internal/circle"
-	"bootlab/internal/event"
-	"bootlab/internal/install"
-	"bootlab/internal/lab"
-	"bootlab/internal/mirror"
-	"bootlab/internal/store/storetest"
-	"bootlab/internal/unknown"
+	"github.com/bootlab/bootlab/httpd"
+	"github.com/bootlab/bootlab/internal/boot"
+	"github.com/bootlab/bootlab/internal/boot/bootloop"
+	"github.com/bootlab/bootlab/internal/boot/discovered"
+	"github.com/bootlab/bootlab/internal/boot/install"
+	"github.com/bootlab/bootlab/internal/content/mirror"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
 // A replay is what one installer asks for, in its order and with its headers; docs/os says where that is known from.
@@ -124,11 +124,11 @@ func newWorld(t *testing.T, l *lab.Lab, table *boot.Table) *world {
 	if w.installs, err = install.Open(t.Context(), install.Config{}, install.Deps{Store: storetest.Memory(), Events: w, Now: clock}); err != nil {
 		t.Fatal(err)
 	}
-	book, err := unknown.Open(t.Context(), unknown.Config{}, unknown.Deps{Store: storetest.Memory(), Log: quiet, Now: clock})
+	book, err := discovered.Open(t.Context(), discovered.Config{}, discovered.Deps{Store: storetest.Memory(), Log: quiet, Now: clock})
 	if err != nil {
 		t.Fatal(err)
 	}
-	desk := boot.New(boot.Deps{Table: func() *boot.Table { return table }, Installs: w.installs, Unknown: book, Leases: w, Circles: circle.New(clock), Events: w})
+	desk := boot.New(boot.Deps{Table: func() *boot.Table { return table }, Installs: w.installs, Unknown: book, Leases: w, Circles: bootloop.New(clock), Events: w})
 	files, err := httpd.Compile(l)
 	if err != nil {
 		t.Fatal(err)

@@ -12,11 +12,11 @@ import (
 	"strings"
 	"testing"
 
-	"bootlab/internal/boot"
-	"bootlab/internal/golden"
-	"bootlab/internal/lab"
-	"bootlab/internal/netlab"
-	"bootlab/internal/recipe"
+	"github.com/bootlab/bootlab/internal/boot"
+	"github.com/bootlab/bootlab/internal/boot/recipe"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/test/support/golden"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files and the table of docs/os")
@@ -224,7 +224,7 @@ func TestOSDocumentsByStrangers(t *testing.T) {
 	} {
 		t.Run(ext, func(t *testing.T) {
 			t.Parallel()
-			netlab.Need(t, command[0])
+			netns.Need(t, command[0])
 			seen := 0
 			for _, p := range pages(t) {
 				l, table := p.load(t)

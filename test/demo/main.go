@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"time"
 
-	"bootlab/internal/netlab"
-	"bootlab/test/guest"
+	"github.com/bootlab/bootlab/test/support/guest"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 // limit is how long the demo may take; emulation without hardware virtualization needs about a minute.
@@ -38,12 +38,12 @@ func run(ctx context.Context) error {
 	if os.Geteuid() != 0 {
 		return errors.New("needs root, for a network namespace of its own: sudo make demo")
 	}
-	if !netlab.Inside() {
+	if !netns.Inside() {
 		say("the guest: Debian's kernel and busybox as a small installer")
 		if _, err := guest.Build(ctx, guest.CacheDir()); err != nil {
 			return err
 		}
-		code, err := netlab.Isolate(ctx)
+		code, err := netns.Isolate(ctx)
 		if err == nil && code != 0 {
 			err = fmt.Errorf("the play ended with exit code %d", code)
 		}

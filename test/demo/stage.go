@@ -12,11 +12,11 @@ import (
 	"syscall"
 	"time"
 
-	"bootlab/internal/api"
-	"bootlab/internal/event"
-	"bootlab/internal/libvirtlab"
-	"bootlab/internal/timeline"
-	"bootlab/test/guest"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/observe/timeline"
+	"github.com/bootlab/bootlab/test/support/guest"
+	"github.com/bootlab/bootlab/test/support/libvirtd"
 )
 
 // host is the machine of the demo.
@@ -67,7 +67,7 @@ type stage struct {
 	dir     string
 	binary  string
 	began   time.Time
-	libvirt *libvirtlab.Daemon
+	libvirt *libvirtd.Daemon
 	daemon  *exec.Cmd
 	log     bytes.Buffer // of the daemon
 	client  *api.Client
@@ -122,7 +122,7 @@ func (s *stage) startLibvirt(ctx context.Context) (err error) {
 		return err
 	}
 	// Whoever the daemon becomes is in this group.
-	s.libvirt, err = libvirtlab.Start(ctx, libvirtlab.Config{Dir: s.path("libvirt"), Group: "nogroup"})
+	s.libvirt, err = libvirtd.Start(ctx, libvirtd.Config{Dir: s.path("libvirt"), Group: "nogroup"})
 	return err
 }
 

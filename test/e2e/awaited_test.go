@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"bootlab/internal/event"
-	"bootlab/internal/netlab"
-	"bootlab/test/e2e/qemu"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/netns"
+	"github.com/bootlab/bootlab/test/support/qemu"
 )
 
 // TestImageIsAwaited lets iPXE ask for an image that is not pulled yet: 503 with Retry-After makes it ask again until the image is there,
@@ -15,7 +15,7 @@ import (
 func TestImageIsAwaited(t *testing.T) {
 	for _, fw := range []qemu.Firmware{qemu.BIOS, qemu.UEFIPXE} { // iPXE of 2019, and ours
 		t.Run(string(fw), func(t *testing.T) {
-			netlab.Need(t, qemu.Needs()...)
+			netns.Need(t, qemu.Needs()...)
 			file := strings.Replace(fastLab, "profiles:", "images:\n  public/late: {url: \"http://10.77.0.1:1/late\", sha256: "+strings.Repeat("0", 64)+"}\nprofiles:", 1)
 			r := newRig(t, file, map[string]string{
 				"ipxe/stay.ipxe": "#!ipxe\nimgfetch {{.FilesURL}}/public/late && echo LATE is there || echo LATE was given up\nsleep 600\n",

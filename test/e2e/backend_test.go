@@ -15,21 +15,21 @@ import (
 	"syscall"
 	"testing"
 
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 // A backend is a process in a namespace of its own that serves what a node of its kind does.
 type backend struct {
 	name   string
-	client *netlab.Client
+	client *netns.Client
 	cmd    *exec.Cmd
 }
 
 // newBackend makes a node with that address. Its server is the test binary, started again.
-func newBackend(t *testing.T, seg *netlab.Segment, name, cidr string) *backend {
+func newBackend(t *testing.T, seg *netns.Segment, name, cidr string) *backend {
 	t.Helper()
 	b := &backend{name: name, client: seg.NewClient(t)}
-	netlab.Run(t, "ip", "-n", b.client.Name, "addr", "add", cidr, "dev", "eth0")
+	netns.Run(t, "ip", "-n", b.client.Name, "addr", "add", cidr, "dev", "eth0")
 	b.start(t)
 	t.Cleanup(b.stop)
 	return b

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/event"
-	"bootlab/internal/netlab"
-	"bootlab/test/e2e/qemu"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/netns"
+	"github.com/bootlab/bootlab/test/support/qemu"
 )
 
 const nodeMAC = "52:54:00:77:00:21"
@@ -101,7 +101,7 @@ func TestInstall(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(string(tt.firmware), func(t *testing.T) {
-			netlab.Need(t, qemu.Needs()...)
+			netns.Need(t, qemu.Needs()...)
 			r := newRig(t, bootLab, withGuest(t, bootFiles))
 			m := qemu.Start(t, qemu.Config{Bridge: r.seg.Bridge, MAC: nodeMAC, Firmware: tt.firmware, Disk: qemu.NewDisk(t, 1<<30)})
 
@@ -134,7 +134,7 @@ func TestInstall(t *testing.T) {
 
 // TestInstallAgain holds that a machine installs itself again when, and only when, it is told to.
 func TestInstallAgain(t *testing.T) {
-	netlab.Need(t, qemu.Needs()...)
+	netns.Need(t, qemu.Needs()...)
 	r := newRig(t, bootLab, withGuest(t, bootFiles))
 	m := qemu.Start(t, qemu.Config{Bridge: r.seg.Bridge, MAC: nodeMAC, Firmware: qemu.BIOS, Disk: qemu.NewDisk(t, 1<<30)})
 	m.Await(t, patience, "GUEST install done")
@@ -151,7 +151,7 @@ func TestInstallAgain(t *testing.T) {
 // TestKill kills the daemon in the middle of an install. What it promised must hold when it is back: the lease, the token of
 // this boot, and the state of the install.
 func TestKill(t *testing.T) {
-	netlab.Need(t, qemu.Needs()...)
+	netns.Need(t, qemu.Needs()...)
 	files := map[string]string{"public/greeting.txt": bootFiles["public/greeting.txt"]}
 	files["config/guest.conf"] = bootFiles["config/guest.conf"] + "hold={{.FilesURL}}/public/go\n"
 	r := newRig(t, bootLab, withGuest(t, files))

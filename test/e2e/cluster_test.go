@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/api"
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/test/support/netns"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -38,10 +38,10 @@ const verdict = 2 * time.Minute
 
 // TestClusterNames asks for everything that a cluster's installer and its users ask for, with dig, from another machine.
 func TestClusterNames(t *testing.T) {
-	netlab.Need(t, "root", "dig")
+	netns.Need(t, "root", "dig")
 	r := newRig(t, clusterLab, nil)
 	outside := r.seg.NewClient(t)
-	netlab.Run(t, "ip", "-n", outside.Name, "addr", "add", "10.77.0.99/24", "dev", "eth0")
+	netns.Run(t, "ip", "-n", outside.Name, "addr", "add", "10.77.0.99/24", "dev", "eth0")
 	tests := []struct {
 		name     string
 		question []string
@@ -88,13 +88,13 @@ var equalEmpty = cmp.Transformer("set", func(s []string) map[string]bool {
 
 // TestClusterBalancers runs the nodes of a cluster, takes some away, and looks who answers.
 func TestClusterBalancers(t *testing.T) {
-	netlab.Need(t, "root", "curl")
+	netns.Need(t, "root", "curl")
 	r := newRig(t, clusterLab, nil)
 	for _, vip := range []string{"10.77.0.10/24", "10.77.0.11/24"} {
-		netlab.Run(t, "ip", "addr", "add", vip, "dev", r.seg.Bridge)
+		netns.Run(t, "ip", "addr", "add", vip, "dev", r.seg.Bridge)
 	}
 	outside := r.seg.NewClient(t)
-	netlab.Run(t, "ip", "-n", outside.Name, "addr", "add", "10.77.0.99/24", "dev", "eth0")
+	netns.Run(t, "ip", "-n", outside.Name, "addr", "add", "10.77.0.99/24", "dev", "eth0")
 	nodes := map[string]*backend{}
 	for name, cidr := range map[string]string{
 		"bootstrap": "10.77.0.30/24", "master-0": "10.77.0.31/24", "master-1": "10.77.0.32/24",
@@ -167,7 +167,7 @@ func (r *rig) wantUp(t *testing.T, balancer string, want ...string) {
 }
 
 // answers asks a URL ten times, each by a connection of its own, and counts who answered.
-func answers(t *testing.T, from *netlab.Client, url string) map[string]int {
+func answers(t *testing.T, from *netns.Client, url string) map[string]int {
 	t.Helper()
 	const asks = 10
 	got := map[string]int{}
@@ -181,7 +181,7 @@ func answers(t *testing.T, from *netlab.Client, url string) map[string]int {
 	return got
 }
 
-func curl(t *testing.T, from *netlab.Client, args ...string) (string, error) {
+func curl(t *testing.T, from *netns.Client, args ...string) (string, error) {
 	cmd := from.Command(t.Context(), "curl", append([]string{"--silent", "--show-error", "--insecure", "--max-time", "60"}, args...)...)
 	out, err := cmd.CombinedOutput()
 	if _, exited := err.(*exec.ExitError); err != nil && !exited {
@@ -191,7 +191,7 @@ func curl(t *testing.T, from *netlab.Client, args ...string) (string, error) {
 }
 
 // wantAnswers holds that exactly these nodes answer.
-func wantAnswers(t *testing.T, from *netlab.Client, url string, want ...string) {
+func wantAnswers(t *testing.T, from *netns.Client, url string, want ...string) {
 	t.Helper()
 	got := slices.Sorted(maps.Keys(answers(t, from, url)))
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -200,7 +200,7 @@ func wantAnswers(t *testing.T, from *netlab.Client, url string, want ...string) 
 }
 
 // wantSome holds that only these nodes answer, if not all of them.
-func wantSome(t *testing.T, from *netlab.Client, url string, may ...string) {
+func wantSome(t *testing.T, from *netns.Client, url string, may ...string) {
 	t.Helper()
 	for name := range answers(t, from, url) {
 		if !slices.Contains(may, name) {

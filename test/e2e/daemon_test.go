@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 // TestPrivileges holds that every thread of the daemon has become the lab file's user, and that of root's powers only those
@@ -56,10 +56,10 @@ func TestSecondDaemon(t *testing.T) {
 
 // TestDocument holds that a config document, which carries secrets, goes to the machine of this boot and to nobody else.
 func TestDocument(t *testing.T) {
-	netlab.Need(t, "root", "udhcpc", "curl")
+	netns.Need(t, "root", "udhcpc", "curl")
 	r := newRig(t, bootLab, bootFiles)
 	node, thief := r.seg.NewClient(t, nodeMAC), r.seg.NewClient(t)
-	netlab.Run(t, "ip", "-n", thief.Name, "addr", "add", "10.77.0.66/24", "dev", "eth0")
+	netns.Run(t, "ip", "-n", thief.Name, "addr", "add", "10.77.0.66/24", "dev", "eth0")
 	script := filepath.Join(t.TempDir(), "lease.sh")
 	const body = "#!/bin/sh\n[ \"$1\" != bound ] || ip addr add \"$ip/$mask\" dev \"$interface\"\n"
 	if err := os.WriteFile(script, []byte(body), 0o755); err != nil {
@@ -76,13 +76,13 @@ func TestDocument(t *testing.T) {
 	if url == nil {
 		t.Fatalf("no document in the script:\n%s", ipxe)
 	}
-	status := func(who *netlab.Client, url string) string {
+	status := func(who *netns.Client, url string) string {
 		out, _ := curl(t, who, "--output", "/dev/null", "--write-out", "%{http_code}", url)
 		return out
 	}
 	for _, step := range []struct {
 		name string
-		who  *netlab.Client
+		who  *netns.Client
 		url  string
 		want string
 	}{

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/api"
-	"bootlab/internal/event"
-	"bootlab/internal/netlab"
-	"bootlab/test/e2e/qemu"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/netns"
+	"github.com/bootlab/bootlab/test/support/qemu"
 )
 
 // installerDir is where Debian's package debian-installer-12-netboot-amd64 puts the installer for the network.
@@ -46,7 +46,7 @@ func withInstaller(t *testing.T, files map[string]string) map[string]string {
 	for _, name := range []string{"linux", "initrd.gz"} {
 		body, err := os.ReadFile(filepath.Join(installerDir, name))
 		if err != nil {
-			netlab.Need(t, "debian-installer-12-netboot-amd64") // no program: skips, or fails where all is required
+			netns.Need(t, "debian-installer-12-netboot-amd64") // no program: skips, or fails where all is required
 		}
 		all["images/"+name] = string(body)
 	}
@@ -59,7 +59,7 @@ const installerPatience = 10 * time.Minute
 // TestDebianInstaller boots Debian's installer until it has its preseed file. It must get there without a question, in a network
 // without a router, and on a machine with a second card that comes first, has a link, and leads nowhere.
 func TestDebianInstaller(t *testing.T) {
-	netlab.Need(t, qemu.Needs()...)
+	netns.Need(t, qemu.Needs()...)
 	r := newRig(t, debianLab, withInstaller(t, map[string]string{
 		"preseed.cfg": "d-i preseed/early_command string echo; echo \"PRESEED {{.Host.Name}} runs as $(hostname) at $(ip -4 -o addr show scope global | tr -s ' ')\" >/dev/console; sleep 600\n",
 	}))

@@ -8,11 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"bootlab/internal/api"
-	"bootlab/internal/event"
-	"bootlab/internal/lab"
-	"bootlab/internal/netlab"
-	"bootlab/test/e2e/qemu"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/netns"
+	"github.com/bootlab/bootlab/test/support/qemu"
 )
 
 const strangerMAC = "52:54:00:77:00:99"
@@ -28,7 +28,7 @@ func discoverLab() string {
 // TestDiscover lets a machine that nobody knows say what it is, by the iPXE of its ROM; makes a host of it with the lines
 // that adopt prints; and sees it install itself without anybody touching it.
 func TestDiscover(t *testing.T) {
-	netlab.Need(t, qemu.Needs()...)
+	netns.Need(t, qemu.Needs()...)
 	r := newRig(t, discoverLab(), withGuest(t, bootFiles))
 	const uuid = "4c4c4544-004a-3810-804b-b8c04f503533"
 	m := qemu.Start(t, qemu.Config{Bridge: r.seg.Bridge, MAC: strangerMAC, Firmware: qemu.BIOS, Disk: qemu.NewDisk(t, 1<<30), Args: []string{

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/event"
-	"bootlab/internal/netlab"
-	"bootlab/test/e2e/qemu"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/netns"
+	"github.com/bootlab/bootlab/test/support/qemu"
 )
 
 // fastLab has a machine for each way to iPXE, and a script that stays.
@@ -40,9 +40,9 @@ func TestFastChain(t *testing.T) {
 	const limit, tries = 300 * time.Millisecond, 5
 	for _, fw := range []qemu.Firmware{qemu.BIOS, qemu.BIOSPlain, qemu.UEFIROM, qemu.UEFIPXE, qemu.UEFIHTTP, qemu.UEFIARM64} {
 		t.Run(string(fw), func(t *testing.T) {
-			netlab.Need(t, qemu.Needs()...)
+			netns.Need(t, qemu.Needs()...)
 			if fw == qemu.UEFIARM64 {
-				netlab.Need(t, "qemu-system-aarch64")
+				netns.Need(t, "qemu-system-aarch64")
 			}
 			r := newRig(t, fastLab, map[string]string{"ipxe/stay.ipxe": "#!ipxe\necho SCRIPT of {{.Host.Name}}\nsleep 600\n"})
 			var best time.Duration

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/api"
-	"bootlab/internal/event"
-	"bootlab/internal/netlab"
-	"bootlab/test/e2e/qemu"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/netns"
+	"github.com/bootlab/bootlab/test/support/qemu"
 )
 
 // preseed installs the smallest Debian there is, without a question.
@@ -58,7 +58,7 @@ func needArchive(t *testing.T) {
 	if os.Getenv(installVar) == "" {
 		t.Skip("takes half an hour, and Debian's archive: make e2e-install")
 	}
-	netlab.Need(t, qemu.Needs()...)
+	netns.Need(t, qemu.Needs()...)
 }
 
 // preseedLab is debianLab with what the whole install needs.

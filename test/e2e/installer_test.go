@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"bootlab/test/guest"
+	"github.com/bootlab/bootlab/test/support/guest"
 )
 
 //go:embed testdata/init.sh

@@ -8,20 +8,20 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/netlab"
-	"bootlab/test/guest"
+	"github.com/bootlab/bootlab/test/support/guest"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 // TestVLAN runs tests of other packages that need 802.1Q under Debian's kernel, because a container's or a small machine's
 // kernel may have none: a server on a VLAN and on the interface below it, and the daemon with one network tagged and one not.
 func TestVLAN(t *testing.T) {
 	t.Parallel()
-	netlab.Need(t, "root", "qemu-system-x86_64", "busybox", "ip", "bridge", "curl", "udhcpc", "arping", "dpkg-deb")
+	netns.Need(t, "root", "qemu-system-x86_64", "busybox", "ip", "bridge", "curl", "udhcpc", "arping", "dpkg-deb")
 	dir := t.TempDir()
 	segment, interop, daemon := filepath.Join(dir, "segment"), filepath.Join(dir, "interop"), filepath.Join(dir, "bootlab")
-	compile(t, "test", "-c", "-o", segment, "bootlab/dhcpd/segment")
-	compile(t, "test", "-c", "-o", interop, "bootlab/test/interop")
-	compile(t, "build", "-o", daemon, "bootlab/cmd/bootlab")
+	compile(t, "test", "-c", "-o", segment, "github.com/bootlab/bootlab/dhcpd/segment")
+	compile(t, "test", "-c", "-o", interop, "github.com/bootlab/bootlab/test/interop")
+	compile(t, "build", "-o", daemon, "github.com/bootlab/bootlab/cmd/bootlab")
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	out, err := guest.Run(ctx, guest.CacheDir(), guest.Job{

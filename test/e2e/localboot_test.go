@@ -6,14 +6,14 @@ import (
 	"strings"
 	"testing"
 
-	"bootlab/internal/netlab"
-	"bootlab/test/e2e/qemu"
+	"github.com/bootlab/bootlab/test/support/netns"
+	"github.com/bootlab/bootlab/test/support/qemu"
 )
 
 // TestLocalBoot lets an installed machine, the network first in its boot order, come up from its disk in each way that a
 // lab file can ask for. That a UEFI machine does is TestInstall's.
 func TestLocalBoot(t *testing.T) {
-	netlab.Need(t, qemu.Needs()...)
+	netns.Need(t, qemu.Needs()...)
 	r := newRig(t, bootLab, withGuest(t, bootFiles))
 	m := qemu.Start(t, qemu.Config{Bridge: r.seg.Bridge, MAC: nodeMAC, Firmware: qemu.BIOS, Disk: qemu.NewDisk(t, 1<<30)})
 	m.Await(t, patience, "GUEST install done")

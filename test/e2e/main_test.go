@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"bootlab/internal/netlab"
-	"bootlab/test/guest"
+	"github.com/bootlab/bootlab/test/support/guest"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 const (
@@ -29,13 +29,13 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
-	if os.Getenv(installVar) != "" && !netlab.Inside() {
+	if os.Getenv(installVar) != "" && !netns.Inside() {
 		if err := errors.Join(carryArchive(), buildInstaller(context.Background())); err != nil {
 			fmt.Fprintln(os.Stderr, "e2e: Debian's archive, an installer:", err)
 			os.Exit(1)
 		}
 	}
-	netlab.Main(m)
+	netns.Main(m)
 }
 
 // prepare does what needs the world outside: it builds the daemon, and the guest from Debian's packages. A guest that cannot
@@ -46,7 +46,7 @@ func prepare() error {
 	if raceEnabled {
 		args = append(args, "-race")
 	}
-	if out, err := exec.Command("go", append(args, "bootlab/cmd/bootlab")...).CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", append(args, "github.com/bootlab/bootlab/cmd/bootlab")...).CombinedOutput(); err != nil {
 		return fmt.Errorf("build the daemon: %w\n%s", err, out)
 	}
 	_, _ = guest.Build(context.Background(), guest.CacheDir())

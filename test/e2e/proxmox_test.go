@@ -4,9 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"bootlab/internal/event"
-	"bootlab/internal/netlab"
-	"bootlab/test/e2e/qemu"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/netns"
+	"github.com/bootlab/bootlab/test/support/qemu"
 )
 
 // proxmoxLab has one machine that is installed by an answer it POSTs for.
@@ -34,7 +34,7 @@ hosts:
 func TestProxmox(t *testing.T) {
 	for _, firmware := range []qemu.Firmware{qemu.BIOS, qemu.UEFIPXE} {
 		t.Run(string(firmware), func(t *testing.T) {
-			netlab.Need(t, qemu.Needs()...)
+			netns.Need(t, qemu.Needs()...)
 			r := newRig(t, proxmoxLab, withGuest(t, map[string]string{
 				"images/auto.iso": strings.Repeat("iso", 100_001),
 				"pve/answer.toml": "disk = \"/dev/vda\"\nmessage = \"{{.Host.Name}}\"\nimage = \"{{.FilesURL}}/public/disk.img\"\ndone = \"{{.DoneURL}}\"\n",

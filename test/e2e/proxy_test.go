@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/event"
-	"bootlab/internal/netlab"
-	"bootlab/test/e2e/qemu"
-	"bootlab/test/guest"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/guest"
+	"github.com/bootlab/bootlab/test/support/netns"
+	"github.com/bootlab/bootlab/test/support/qemu"
 )
 
 // proxyLab leaves the addresses to another DHCP server, and says only what to boot.
@@ -38,7 +38,7 @@ func TestProxy(t *testing.T) {
 		{qemu.UEFIPXE, []event.Kind{event.TFTPServed}},
 	} {
 		t.Run(string(tt.firmware), func(t *testing.T) {
-			netlab.Need(t, append(qemu.Needs(), "dnsmasq")...)
+			netns.Need(t, append(qemu.Needs(), "dnsmasq")...)
 			r := newRig(t, proxyLab, map[string]string{"ipxe/shell.ipxe": "#!ipxe\necho SCRIPT of {{.Host.Name}} for ${netX/ip} from ${netX/dhcp-server}\nsleep 600\n"})
 			beside(t, r.seg)
 			m := qemu.Start(t, qemu.Config{Bridge: r.seg.Bridge, MAC: nodeMAC, Firmware: tt.firmware})
@@ -59,8 +59,8 @@ func TestProxy(t *testing.T) {
 // TestProxySecureBoot boots through shim and GRUB beside that server. GRUB takes the TFTP server from the lease, so the other
 // server has to name this one there. Nobody here knows the machine's address: GRUB is sent to where it asks by its MAC.
 func TestProxySecureBoot(t *testing.T) {
-	netlab.Need(t, append(qemu.Needs(), "dnsmasq")...)
-	netlab.Need(t, guest.SignedNeeds()...)
+	netns.Need(t, append(qemu.Needs(), "dnsmasq")...)
+	netns.Need(t, guest.SignedNeeds()...)
 	file := strings.NewReplacer("{ipxe: ipxe/shell.ipxe}", "{kernel: k, chain: grub}", "ip: 10.77.0.21, ", "").Replace(proxyLab)
 	r := newRig(t, file, nil)
 	beside(t, r.seg, "--dhcp-boot=none,,"+appliance)
@@ -81,9 +81,9 @@ func TestProxyBesideABootFile(t *testing.T) {
 		{qemu.UBootARM64, ubootMAC, "snponly-arm64.efi"},
 	} {
 		t.Run(string(tt.firmware), func(t *testing.T) {
-			netlab.Need(t, append(qemu.Needs(), "dnsmasq")...)
+			netns.Need(t, append(qemu.Needs(), "dnsmasq")...)
 			if tt.firmware == qemu.UBootARM64 {
-				netlab.Need(t, "qemu-system-aarch64", qemu.UBoot)
+				netns.Need(t, "qemu-system-aarch64", qemu.UBoot)
 			}
 			r := newRig(t, strings.Replace(proxyLab, nodeMAC, tt.mac, 1), map[string]string{"ipxe/shell.ipxe": "#!ipxe\necho SCRIPT of {{.Host.Name}} from ${netX/dhcp-server}\nsleep 600\n"})
 			beside(t, r.seg, "--dhcp-boot="+tt.file+",,"+appliance)
@@ -101,10 +101,10 @@ func TestProxyBesideABootFile(t *testing.T) {
 }
 
 // beside starts the other server, on a machine of its own.
-func beside(t *testing.T, seg *netlab.Segment, more ...string) {
+func beside(t *testing.T, seg *netns.Segment, more ...string) {
 	t.Helper()
 	c := seg.NewClient(t)
-	netlab.Run(t, "ip", "-n", c.Name, "addr", "add", "10.77.0.5/24", "dev", "eth0")
+	netns.Run(t, "ip", "-n", c.Name, "addr", "add", "10.77.0.5/24", "dev", "eth0")
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := c.Command(ctx, "dnsmasq", append([]string{"-k", "--conf-file=/dev/null", "--port=0", "--interface=eth0", "--except-interface=lo", "--bind-interfaces",
 		"--dhcp-range=10.77.0.100,10.77.0.120", "--dhcp-host=" + nodeMAC + ",10.77.0.21", "--dhcp-authoritative", "--no-ping", "--user=root", "--pid-file=",

@@ -4,9 +4,9 @@ import (
 	"os"
 	"testing"
 
-	"bootlab/internal/event"
-	"bootlab/internal/netlab"
-	"bootlab/test/e2e/qemu"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/netns"
+	"github.com/bootlab/bootlab/test/support/qemu"
 )
 
 // pxelinuxLab has machines that go on with PXELINUX, a file of the user's. Options 209 and 210 (RFC 5071) are the config
@@ -31,7 +31,7 @@ hosts:
 // TestPXELINUX: PXELINUX finds its configuration below files/public, as netboot-facts C7 has it: by the machine's MAC, also
 // where the file is written in capitals, by option 209, and below the prefix of option 210.
 func TestPXELINUX(t *testing.T) {
-	netlab.Need(t, qemu.Needs()...)
+	netns.Need(t, qemu.Needs()...)
 	files := map[string]string{
 		"ipxe/script.ipxe": "#!ipxe\nset netX/210:string {{.FilesURL}}/public/pxelinux/\nchain {{.FilesURL}}/public/pxelinux/pxelinux.0\n",
 		"ipxe/lease.ipxe":  "#!ipxe\nchain tftp://{{.Appliance.Address}}/public/pxelinux/pxelinux.0\n",
@@ -45,7 +45,7 @@ func TestPXELINUX(t *testing.T) {
 		"public/pxelinux/ldlinux.c32": "/usr/lib/syslinux/modules/bios/ldlinux.c32",
 		"public/other/ldlinux.c32":    "/usr/lib/syslinux/modules/bios/ldlinux.c32",
 	} {
-		netlab.Need(t, from)
+		netns.Need(t, from)
 		body, err := os.ReadFile(from)
 		if err != nil {
 			t.Fatal(err)

@@ -18,10 +18,10 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/api"
-	"bootlab/internal/event"
-	"bootlab/internal/netlab"
-	"bootlab/test/guest"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/guest"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 // The network that every test's lab lives in.
@@ -33,7 +33,7 @@ const (
 // A rig is one lab with a running daemon.
 type rig struct {
 	dir    string // of the lab file; socket, state and files are below it
-	seg    *netlab.Segment
+	seg    *netns.Segment
 	daemon *daemon
 }
 
@@ -65,13 +65,13 @@ const start = time.Minute
 // newRig lays out a lab and starts the daemon on it. In the lab file, BRIDGE stands for the segment and DIR for the folder.
 func newRig(t *testing.T, labFile string, files map[string]string) *rig {
 	t.Helper()
-	netlab.Need(t, "root", "ip")
+	netns.Need(t, "root", "ip")
 	dir, err := os.MkdirTemp("", "e2e") // short, for the sockets, and open to the user that the daemon becomes
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	r := &rig{dir: dir, seg: netlab.NewSegment(t, cidr)}
+	r := &rig{dir: dir, seg: netns.NewSegment(t, cidr)}
 	labFile = strings.NewReplacer("BRIDGE", r.seg.Bridge, "DIR", dir).Replace(labFile)
 	put(t, filepath.Join(dir, "lab.yaml"), []byte(labFile))
 	for name, body := range files {
@@ -88,7 +88,7 @@ func newRig(t *testing.T, labFile string, files map[string]string) *rig {
 // withGuest returns files and the guest's beside them.
 func withGuest(t *testing.T, files map[string]string) map[string]string {
 	t.Helper()
-	netlab.Need(t, guest.Programs()...)
+	netns.Need(t, guest.Programs()...)
 	g, err := guest.Build(t.Context(), guest.CacheDir())
 	if err != nil {
 		t.Fatal(err)

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"bootlab/internal/event"
-	"bootlab/internal/netlab"
-	"bootlab/test/e2e/qemu"
-	"bootlab/test/guest"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/guest"
+	"github.com/bootlab/bootlab/test/support/netns"
+	"github.com/bootlab/bootlab/test/support/qemu"
 )
 
 // secureLab is bootLab with that chain, and a kernel that says on the console whether Secure Boot is enforced.
@@ -20,7 +20,7 @@ func secureLab(chain string) string {
 // withSignedGuest returns files and the guest's beside them, with a disk that starts under Secure Boot.
 func withSignedGuest(t *testing.T, files map[string]string) map[string]string {
 	t.Helper()
-	netlab.Need(t, guest.SignedNeeds()...)
+	netns.Need(t, guest.SignedNeeds()...)
 	all := maps.Clone(withGuest(t, files))
 	g, err := guest.Build(t.Context(), guest.CacheDir())
 	if err != nil {
@@ -41,7 +41,7 @@ func withSignedGuest(t *testing.T, files map[string]string) map[string]string {
 // TestSecureBoot installs a machine whose firmware enforces Secure Boot with Microsoft's keys: Debian's shim, GRUB and
 // kernel come from the daemon, and the same GRUB starts shim on the disk once the machine is installed.
 func TestSecureBoot(t *testing.T) {
-	netlab.Need(t, qemu.Needs()...)
+	netns.Need(t, qemu.Needs()...)
 	r := newRig(t, secureLab("grub"), withSignedGuest(t, bootFiles))
 	m := qemu.Start(t, qemu.Config{Bridge: r.seg.Bridge, MAC: nodeMAC, Firmware: qemu.UEFISecure, Disk: qemu.NewDisk(t, 1<<30)})
 	m.Await(t, patience, "bootlab: node boots guest")
@@ -64,7 +64,7 @@ func TestSecureBoot(t *testing.T) {
 // TestSecureBootRefusesIPXE holds that the firmware of TestSecureBoot does enforce Secure Boot: it does not start a program
 // that nobody has signed.
 func TestSecureBootRefusesIPXE(t *testing.T) {
-	netlab.Need(t, qemu.Needs()...)
+	netns.Need(t, qemu.Needs()...)
 	r := newRig(t, secureLab("ipxe"), bootFiles)
 	m := qemu.Start(t, qemu.Config{Bridge: r.seg.Bridge, MAC: nodeMAC, Firmware: qemu.UEFISecure})
 	m.Await(t, patience, "NBP filename is boot/52-54-00-77-00-21/ipxe.efi")

@@ -3,8 +3,8 @@ package e2e
 import (
 	"testing"
 
-	"bootlab/internal/event"
-	"bootlab/test/e2e/qemu"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/qemu"
 )
 
 // TestScriptThatChainsToItself: a script of the lab's that loads itself would go round for ever, 75 times a second. It is stopped,

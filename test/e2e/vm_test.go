@@ -5,10 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	"bootlab/internal/api"
-	"bootlab/internal/event"
-	"bootlab/internal/libvirtlab"
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/libvirtd"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 // vmLab is bootLab with the machine as a virtual one.
@@ -24,7 +24,7 @@ func vmLab(uri, firmware string) string {
 func TestVM(t *testing.T) {
 	for _, firmware := range []string{"bios", "uefi", "uefi-secure"} {
 		t.Run(firmware, func(t *testing.T) {
-			netlab.Need(t, libvirtlab.Needs()...)
+			netns.Need(t, libvirtd.Needs()...)
 			dir, err := os.MkdirTemp("", "vm") // short, for libvirt's sockets
 			if err != nil {
 				t.Fatal(err)
@@ -33,7 +33,7 @@ func TestVM(t *testing.T) {
 			if err := os.Chmod(dir, 0o755); err != nil {
 				t.Fatal(err)
 			}
-			libvirt, err := libvirtlab.Start(t.Context(), libvirtlab.Config{Dir: dir, Group: "nogroup"})
+			libvirt, err := libvirtd.Start(t.Context(), libvirtd.Config{Dir: dir, Group: "nogroup"})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -12,11 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/api"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 // A program is a DHCP client from the distribution, as it is installed, script and all.
@@ -92,7 +92,7 @@ rm -f /etc/resolv.conf; : > /etc/resolv.conf; mount -t tmpfs -o mode=755 none /r
 // runs prepares a client in a machine; start starts it.
 func (m *machine) runs(t *testing.T, p program) *running {
 	t.Helper()
-	netlab.Need(t, append(p.needs, "unshare", "mount")...)
+	netns.Need(t, append(p.needs, "unshare", "mount")...)
 	r := &running{t: t, m: m, p: p, dir: t.TempDir(), log: &output{}}
 	if err := os.Chmod(r.dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -285,7 +285,7 @@ func (r *running) staysOn(w *wire, mark int, addr string) int {
 		r.m.d.until("udhcpc has read that it is renewed", func() bool { return strings.Count(r.log.String(), " obtained") >= 2 })
 		return mark
 	}
-	netlab.Run(r.t, "ip", "-n", r.m.Name, "neigh", "replace", r.m.d.addr, "lladdr", "02:00:00:00:00:01", "nud", "permanent", "dev", "eth0")
+	netns.Run(r.t, "ip", "-n", r.m.Name, "neigh", "replace", r.m.d.addr, "lladdr", "02:00:00:00:00:01", "nud", "permanent", "dev", "eth0")
 	r.renewNow()
 	_, mark = w.await("REBINDING by broadcast", mark, patience, rebinding)
 	before := r.remembered()

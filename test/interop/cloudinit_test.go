@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"bootlab/internal/netlab"
-	"bootlab/test/guest"
+	"github.com/bootlab/bootlab/test/support/guest"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 const cloudInitVar = "BOOTLAB_INTEROP_CLOUD_INIT" // the folder that cloud-init was unpacked in
@@ -41,7 +41,7 @@ var seedArgument = regexp.MustCompile(` (ds=nocloud\S+)`)
 func TestCloudInit(t *testing.T) {
 	t.Parallel()
 	modules := os.Getenv(cloudInitVar)
-	netlab.Need(t, "udhcpc", "python3", filepath.Join(modules, "cloudinit"))
+	netns.Need(t, "udhcpc", "python3", filepath.Join(modules, "cloudinit"))
 	l := newLab(t, "10.108.4")
 	l.profiles = "  seed: {os: ubuntu, kernel: images/k, initrd: [images/i], config: seed/user-data}\n"
 	l.hosts = "  u0: {mac: \"52:54:00:00:00:20\", ip: NET.20, profile: seed}\n"

@@ -13,7 +13,7 @@ import (
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 // An asker is somebody who speaks DHCP in a way of its own.
@@ -180,7 +180,7 @@ func differences(who string, ours, theirs map[string]heard) (all []difference) {
 // option by option. Each difference is explained in differ_test.go, and each explanation is still needed.
 func TestBesideDnsmasq(t *testing.T) {
 	t.Parallel()
-	netlab.Need(t, "dnsmasq")
+	netns.Need(t, "dnsmasq")
 	const subnet, card = "10.107.1", "52:54:00:00:00:10"
 	l := newLab(t, subnet)
 	l.lan = `    router: NET.254
@@ -226,9 +226,9 @@ func TestBesideDnsmasq(t *testing.T) {
 // dnsmasqBeside starts a dnsmasq with the lab's settings, in its own words, on a wire of its own.
 func dnsmasqBeside(t *testing.T, subnet, card string) side {
 	t.Helper()
-	seg := netlab.NewSegment(t, "10.107.200.254/24")
+	seg := netns.NewSegment(t, "10.107.200.254/24")
 	server, client := &machine{Client: seg.NewClient(t)}, &machine{Client: seg.NewClient(t)}
-	netlab.Run(t, "ip", "-n", server.Name, "addr", "add", subnet+".1/24", "dev", "eth0")
+	netns.Run(t, "ip", "-n", server.Name, "addr", "add", subnet+".1/24", "dev", "eth0")
 	dir := t.TempDir()
 	conf := []string{
 		"port=0", "interface=eth0", "bind-interfaces", "except-interface=lo", "dhcp-authoritative", "no-ping", "user=root", "pid-file=", "log-facility=-", "log-dhcp",

@@ -13,7 +13,7 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/miekg/dns"
 
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 // seeds are whole packets of every protocol, to be cut and bent.
@@ -90,7 +90,7 @@ func (m *machine) throw(network, addr string, seed []byte) func(int) error {
 // TestGarbage throws garbage at every socket for some seconds, while everybody else is served.
 func TestGarbage(t *testing.T) {
 	t.Parallel()
-	netlab.Need(t, "dig", "udhcpc")
+	netns.Need(t, "dig", "udhcpc")
 	l := newLab(t, "10.92.1")
 	l.balancers = `  tcp: {listen: "NET.1:7000", backends: ["NET.1:7001"]}
   sni: {listen: "NET.1:7443", match: {sni: [a.lab.test]}, backends: ["NET.1:7001"]}

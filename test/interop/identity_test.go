@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/insomniacslk/dhcp/dhcpv4"
 
-	"bootlab/internal/api"
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 // stages are what one machine calls itself in one boot, one after the other.
@@ -62,7 +62,7 @@ func TestOneMachineManyNames(t *testing.T) {
 // TestHostFromAPool: a host that the lab file has without an address is still called as the lab file says, by DHCP and by DNS.
 func TestHostFromAPool(t *testing.T) {
 	t.Parallel()
-	netlab.Need(t, "dig")
+	netns.Need(t, "dig")
 	l := newLab(t, "10.103.6")
 	l.hosts = "  printer: {mac: \"52:54:00:00:00:40\", aliases: [lp]}\n"
 	l.write()
@@ -282,7 +282,7 @@ func TestDecline(t *testing.T) {
 	for i, p := range []program{decliningUdhcpc(), decliningDhcpcd()} {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
-			netlab.Need(t, p.needs...)
+			netns.Need(t, p.needs...)
 			l := newLab(t, fmt.Sprintf("10.103.%d", 10+i))
 			l.lan = "    pools: {two: {range: NET.100-NET.101}}\n"
 			l.write()

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 // ignition is Debian's package of it; the program runs in an initramfs otherwise.
@@ -70,9 +70,9 @@ func (r *ignitionRun) wait(t *testing.T) string {
 // status of 500 and above alone; gets it; and is refused for good when it comes a second time, or from another machine.
 func TestIgnition(t *testing.T) {
 	t.Parallel()
-	netlab.Need(t, "udhcpc", "unshare")
+	netns.Need(t, "udhcpc", "unshare")
 	if _, err := os.Stat(ignition); err != nil {
-		netlab.Need(t, "ignition") // skips, or says what is missing
+		netns.Need(t, "ignition") // skips, or says what is missing
 	}
 	l := newLab(t, "10.93.2")
 	document := filepath.Join(l.dir, "files", "ignition", "worker.ign")

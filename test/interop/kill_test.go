@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 // acknowledged is what the daemon told machines, and must not forget.
@@ -139,10 +139,10 @@ func (a *acknowledged) check(t *testing.T, d *daemon, m *machine) {
 // TestTimelineOutlivesPowerCuts gives the daemon the second that it takes to save a timeline, or more where it is slow.
 func TestTimelineOutlivesPowerCuts(t *testing.T) {
 	t.Parallel()
-	netlab.Need(t, "udhcpc")
+	netns.Need(t, "udhcpc")
 	d := start(t, newLab(t, "10.90.2"))
 	m := d.machine(t, "52:54:00:00:00:10")
-	netlab.Tries(t, 3, func(i int) string {
+	netns.Tries(t, 3, func(i int) string {
 		addr := m.lease(t)
 		if _, _, err := m.script(addr, "52-54-00-00-00-10"); err != nil {
 			t.Fatal(err)

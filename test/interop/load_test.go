@@ -15,7 +15,7 @@ import (
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 // wide is a lab with one more network, on the same wire, that has addresses for thousands.
@@ -25,14 +25,14 @@ func wide(t *testing.T, subnet string, second int) *labFile {
 	big := fmt.Sprintf("10.%d", second)
 	l.networks = fmt.Sprintf("  wide: {subnet: %[1]s.0.0/16, interface: BRIDGE, address: %[1]s.0.1, pools: {all: {range: %[1]s.16.0-%[1]s.250.255}}}\n", big)
 	l.write()
-	netlab.Run(t, "ip", "addr", "add", big+".0.1/16", "dev", l.seg.Bridge)
+	netns.Run(t, "ip", "addr", "add", big+".0.1/16", "dev", l.seg.Bridge)
 	return l
 }
 
 // perfdhcp runs Kea's load generator as a relay at addr, and returns its report.
 func (m *machine) perfdhcp(t *testing.T, addr, server string, args ...string) string {
 	t.Helper()
-	netlab.Need(t, "perfdhcp")
+	netns.Need(t, "perfdhcp")
 	args = append([]string{"-4", "-l", addr, "-g", "single"}, args...)
 	out, err := m.run("perfdhcp", append(args, server)...)
 	if err != nil && !strings.Contains(err.Error(), "exit status 3") { // 3: some exchanges were not answered, which the report shows
@@ -65,7 +65,7 @@ func TestPerfdhcp(t *testing.T) {
 	t.Parallel()
 	d := start(t, wide(t, "10.105.1", 110))
 	m := d.machine(t, "52:54:00:00:ff:40")
-	netlab.Run(t, "ip", "-n", m.Name, "addr", "add", "10.110.0.2/16", "dev", "eth0")
+	netns.Run(t, "ip", "-n", m.Name, "addr", "add", "10.110.0.2/16", "dev", "eth0")
 	for _, tt := range []struct {
 		name  string
 		args  []string
@@ -104,7 +104,7 @@ func TestAvalanche(t *testing.T) {
 	t.Parallel()
 	d := start(t, wide(t, "10.105.2", 111))
 	m := d.machine(t, "52:54:00:00:ff:41")
-	netlab.Run(t, "ip", "-n", m.Name, "addr", "add", "10.111.0.2/16", "dev", "eth0")
+	netns.Run(t, "ip", "-n", m.Name, "addr", "add", "10.111.0.2/16", "dev", "eth0")
 	const machines = 200
 	began := time.Now()
 	report := m.perfdhcp(t, "10.111.0.2", "10.111.0.1", "--scenario", "avalanche", "-R", strconv.Itoa(machines))
@@ -227,7 +227,7 @@ func TestKilledUnderLoad(t *testing.T) {
 	var asking []*relay
 	for i := range relays {
 		addr := fmt.Sprintf("10.113.0.%d", 2+i)
-		netlab.Run(t, "ip", "-n", m.Name, "addr", "add", addr+"/16", "dev", "eth0")
+		netns.Run(t, "ip", "-n", m.Name, "addr", "add", addr+"/16", "dev", "eth0")
 		r := m.relay(t, addr)
 		r.server.IP = net.ParseIP("10.113.0.1")
 		asking = append(asking, r)

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 const binaryVar = "BOOTLAB_INTEROP_BINARY" // the daemon under test
@@ -18,8 +18,8 @@ func TestMain(m *testing.M) {
 		beRack()
 		return
 	}
-	if os.Geteuid() != 0 || netlab.Inside() || os.Getenv(binaryVar) != "" {
-		netlab.Main(m)
+	if os.Geteuid() != 0 || netns.Inside() || os.Getenv(binaryVar) != "" {
+		netns.Main(m)
 	}
 	// What needs the world outside comes before the namespace.
 	dir, err := os.MkdirTemp("", "interop")
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "interop:", err)
 	} else {
-		code, err = netlab.Isolate(context.Background())
+		code, err = netns.Isolate(context.Background())
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "interop:", err)
 		}
@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 
 // build leaves the daemon at path, where any user may start it.
 func build(path string) error {
-	out, err := exec.Command("go", "build", "-tags=libvirt_dlopen", "-buildvcs=false", "-o", path, "bootlab/cmd/bootlab").CombinedOutput()
+	out, err := exec.Command("go", "build", "-tags=libvirt_dlopen", "-buildvcs=false", "-o", path, "github.com/bootlab/bootlab/cmd/bootlab").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("build the daemon: %w\n%s", err, out)
 	}

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 // nobody returns the ids of the user that the daemon becomes.
@@ -149,7 +149,7 @@ func TestStartRefused(t *testing.T) {
 // it may.
 func TestImageForRootAlone(t *testing.T) {
 	t.Parallel()
-	netlab.Need(t, "curl")
+	netns.Need(t, "curl")
 	nobody(t)
 	l := newLab(t, "10.94.4")
 	image := filepath.Join(l.dir, "files/images/k")
@@ -183,7 +183,7 @@ func TestImageForRootAlone(t *testing.T) {
 // TestWithoutRoot runs the daemon as a user, on high ports and without DHCP.
 func TestWithoutRoot(t *testing.T) {
 	t.Parallel()
-	netlab.Need(t, "setpriv", "dig")
+	netns.Need(t, "setpriv", "dig")
 	uid, gid := nobody(t)
 	l := newLab(t, "10.94.3")
 	if err := os.Chown(l.dir, uid, gid); err != nil {

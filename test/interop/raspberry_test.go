@@ -6,7 +6,7 @@ import (
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 // TestRaspberryPi walks as the boot loaders of Raspberry Pis do: a Pi 3 takes what it is offered and asks for no lease, a Pi 4 asks, here
@@ -29,7 +29,7 @@ func TestRaspberryPi(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			netlab.Need(t, "curl")
+			netns.Need(t, "curl")
 			l := newLab(t, tt.subnet)
 			l.lan = tt.lan
 			l.profiles = "  rpi: {tree: media/rpi, kernel: media/rpi/kernel8.img, install: never}\n"

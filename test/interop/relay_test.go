@@ -13,13 +13,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/insomniacslk/dhcp/dhcpv4"
 
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 // daemonize runs a program in the machine until the test ends.
 func (m *machine) daemonize(t *testing.T, name string, args ...string) *output {
 	t.Helper()
-	netlab.Need(t, name)
+	netns.Need(t, name)
 	cmd, log := m.Command(context.Background(), name, args...), &output{}
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = log, log, time.Second
 	if err := cmd.Start(); err != nil {
@@ -36,19 +36,19 @@ func (m *machine) daemonize(t *testing.T, name string, args ...string) *output {
 }
 
 // join gives a machine one more card, on another segment.
-func join(t *testing.T, s *netlab.Segment, m *machine, card string) {
+func join(t *testing.T, s *netns.Segment, m *machine, card string) {
 	t.Helper()
 	end := "x" + m.NIC
-	netlab.Run(t, "ip", "link", "add", end, "type", "veth", "peer", "name", card, "netns", m.Name)
-	netlab.Run(t, "ip", "link", "set", end, "master", s.Bridge, "up")
-	netlab.Run(t, "ip", "-n", m.Name, "link", "set", card, "up")
+	netns.Run(t, "ip", "link", "add", end, "type", "veth", "peer", "name", card, "netns", m.Name)
+	netns.Run(t, "ip", "link", "set", end, "master", s.Bridge, "up")
+	netns.Run(t, "ip", "-n", m.Name, "link", "set", card, "up")
 }
 
 // TestRelayAgent puts ISC's dhcrelay, which adds option 82, between the daemon and a network that the daemon has no address
 // in. A client there gets its lease through the relay, and renews and releases past it.
 func TestRelayAgent(t *testing.T) {
 	t.Parallel()
-	netlab.Need(t, "dhcrelay")
+	netns.Need(t, "dhcrelay")
 	for i, tt := range []struct{ name, iface string }{{"through the interface that leads there", "interface: BRIDGE, "}, {"through any interface", ""}} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -59,7 +59,7 @@ func TestRelayAgent(t *testing.T) {
 			l.hosts = "  c0: {mac: \"52:54:00:00:00:20\", ip: " + far + "20, network: far}\n"
 			l.write()
 			d := start(t, l)
-			netlab.Run(t, "ip", "-n", srv.Name, "route", "add", far+"0/24", "via", l.net+".2")
+			netns.Run(t, "ip", "-n", srv.Name, "route", "add", far+"0/24", "via", l.net+".2")
 			d.behindRelay(t, far, map[string]string{"52:54:00:00:00:20": far + "20", "52:54:00:00:00:21": far + "1"})
 		})
 	}
@@ -68,10 +68,10 @@ func TestRelayAgent(t *testing.T) {
 // behindRelay runs a relay, and a client for every MAC behind it, which must get an address that starts as said.
 func (d *daemon) behindRelay(t *testing.T, far string, want map[string]string) {
 	agent := d.machine(t, "52:54:00:00:ff:10", d.net+".2")
-	seg := netlab.NewSegment(t, far+"254/24")
+	seg := netns.NewSegment(t, far+"254/24")
 	join(t, seg, agent, "eth1")
-	netlab.Run(t, "ip", "-n", agent.Name, "addr", "add", far+"1/24", "dev", "eth1")
-	netlab.Run(t, "ip", "netns", "exec", agent.Name, "sysctl", "-qw", "net.ipv4.ip_forward=1")
+	netns.Run(t, "ip", "-n", agent.Name, "addr", "add", far+"1/24", "dev", "eth1")
+	netns.Run(t, "ip", "netns", "exec", agent.Name, "sysctl", "-qw", "net.ipv4.ip_forward=1")
 	up := agent.wire(t)
 	log := agent.daemonize(t, "dhcrelay", "-4", "-d", "-a", "-m", "append", "-id", "eth1", "-iu", "eth0", "--no-pid", d.addr)
 	d.until("the relay listens", func() bool { return strings.Contains(log.String(), "Sending on   Socket/fallback") })
@@ -139,7 +139,7 @@ func TestRelayFields(t *testing.T) {
 	d := start(t, l)
 	m := d.machine(t, "52:54:00:00:ff:11", "10.102.1.2")
 	for _, subnet := range []string{"10.102.60.0/24", "10.102.61.0/24"} {
-		netlab.Run(t, "ip", "route", "add", subnet, "via", "10.102.1.2")
+		netns.Run(t, "ip", "route", "add", subnet, "via", "10.102.1.2")
 	}
 	w := m.wire(t)
 	server := netip.MustParseAddrPort(d.addr + ":67")
@@ -226,7 +226,7 @@ func TestSharedWire(t *testing.T) {
 	l.networks = "  second: {subnet: 10.102.70.0/24, interface: BRIDGE, address: 10.102.70.1, router: 10.102.70.254, pools: {phones: {range: 10.102.70.100-10.102.70.120, mac: [\"02:70:00:*:*:*\"]}}}\n"
 	l.hosts = "  s0: {mac: \"52:54:00:00:00:31\", ip: 10.102.70.31}\n"
 	l.write()
-	netlab.Run(t, "ip", "addr", "add", "10.102.70.1/24", "dev", l.seg.Bridge)
+	netns.Run(t, "ip", "addr", "add", "10.102.70.1/24", "dev", l.seg.Bridge)
 	d := start(t, l)
 	w := d.machine(t, "52:54:00:00:ff:12").wire(t)
 	for _, tt := range []struct{ name, mac, want, by, router string }{
@@ -257,25 +257,25 @@ func TestSharedWire(t *testing.T) {
 // wire stands in for the tag, under the name that a VLAN has.
 func TestVLAN(t *testing.T) {
 	t.Parallel()
-	netlab.Need(t, "udhcpc", "arping")
+	netns.Need(t, "udhcpc", "arping")
 	const card = "eth0.100"
 	l := newLab(t, "10.102.3")
 	srv := l.apart()
 	l.networks = "  tagged: {subnet: 10.102.80.0/24, interface: eth0.100, address: 10.102.80.1, pools: {all: {range: 10.102.80.100-10.102.80.120}}}\n"
 	l.write()
 	m := &machine{Client: l.seg.NewClient(t, "52:54:00:00:01:40")}
-	var wire *netlab.Segment
-	for _, c := range []*netlab.Client{srv, m.Client} {
+	var wire *netns.Segment
+	for _, c := range []*netns.Client{srv, m.Client} {
 		if exec.Command("ip", "-n", c.Name, "link", "add", "link", "eth0", "name", card, "type", "vlan", "id", "100").Run() == nil {
-			netlab.Run(t, "ip", "-n", c.Name, "link", "set", card, "up")
+			netns.Run(t, "ip", "-n", c.Name, "link", "set", card, "up")
 			continue
 		}
 		if wire == nil {
-			wire = netlab.NewSegment(t, "10.102.80.254/24")
+			wire = netns.NewSegment(t, "10.102.80.254/24")
 		}
 		join(t, wire, &machine{Client: c}, card)
 	}
-	netlab.Run(t, "ip", "-n", srv.Name, "addr", "add", "10.102.80.1/24", "dev", card)
+	netns.Run(t, "ip", "-n", srv.Name, "addr", "add", "10.102.80.1/24", "dev", card)
 	m.d = start(t, l)
 	for card, want := range map[string]string{"eth0": "10.102.3.1", card: "10.102.80.1"} {
 		if got := m.leaseOn(t, card); !strings.HasPrefix(got, want) {

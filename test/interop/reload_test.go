@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 // A crowd is clients that go on until they are told to stop, and what they counted.
@@ -93,7 +93,7 @@ func exchange(c net.Conn, n int) error {
 }
 
 // variant is the lab at the n-th reload: networks, hosts, balancers and interfaces come and go.
-func (l *labFile) variant(n int, extra *netlab.Segment) {
+func (l *labFile) variant(n int, extra *netns.Segment) {
 	l.networks, l.hosts, l.balancers = "", "", "  echo: {listen: \"NET.1:7000\", backends: [\"NET.1:7001\"]}\n"
 	if n%2 == 1 {
 		l.networks = fmt.Sprintf("  extra: {subnet: 10.91.99.0/24, interface: %s, address: 10.91.99.1, pools: {all: {range: 10.91.99.100-10.91.99.200}}}\n", extra.Bridge)
@@ -107,9 +107,9 @@ func (l *labFile) variant(n int, extra *netlab.Segment) {
 // TestReloadUnderLoad reloads twenty times, with broken labs in between, while every server is asked.
 func TestReloadUnderLoad(t *testing.T) {
 	t.Parallel()
-	netlab.Need(t, "root", "dnsperf")
+	netns.Need(t, "root", "dnsperf")
 	l := newLab(t, "10.91.1")
-	extra := netlab.NewSegment(t, "10.91.99.1/24")
+	extra := netns.NewSegment(t, "10.91.99.1/24")
 	l.variant(0, extra)
 	l.write()
 	echo(t, "10.91.1.1:7001")
@@ -229,11 +229,11 @@ func (m *machine) everybody(t *testing.T, c *crowd) {
 // TestAfterTheDrop wants what needs privileges to work in a reload: a balancer on a low port, DHCP on another interface.
 func TestAfterTheDrop(t *testing.T) {
 	t.Parallel()
-	netlab.Need(t, "udhcpc")
+	netns.Need(t, "udhcpc")
 	l := newLab(t, "10.91.2")
 	d := start(t, l)
 	echo(t, "10.91.2.1:7001")
-	extra := netlab.NewSegment(t, "10.91.98.1/24")
+	extra := netns.NewSegment(t, "10.91.98.1/24")
 	l.networks = fmt.Sprintf("  extra: {subnet: 10.91.98.0/24, interface: %s, address: 10.91.98.1, pools: {all: {range: 10.91.98.100-10.91.98.200}}}\n", extra.Bridge)
 	l.balancers = "  low: {listen: \"NET.1:81\", backends: [\"NET.1:7001\"]}\n"
 	l.write()
@@ -254,9 +254,9 @@ func TestAfterTheDrop(t *testing.T) {
 	}
 	// An interface that is made again has another index, and the same name.
 	_ = exec.Command("ip", "link", "del", extra.Bridge).Run()
-	netlab.Run(t, "ip", "link", "add", extra.Bridge, "type", "bridge", "stp_state", "0")
-	netlab.Run(t, "ip", "addr", "add", "10.91.98.1/24", "dev", extra.Bridge)
-	netlab.Run(t, "ip", "link", "set", extra.Bridge, "up")
+	netns.Run(t, "ip", "link", "add", extra.Bridge, "type", "bridge", "stp_state", "0")
+	netns.Run(t, "ip", "addr", "add", "10.91.98.1/24", "dev", extra.Bridge)
+	netns.Run(t, "ip", "link", "set", extra.Bridge, "up")
 	m = &machine{Client: extra.NewClient(t), d: d}
 	if addr := m.lease(t); !strings.HasPrefix(addr, "10.91.98.") {
 		t.Errorf("on the interface that was made again a machine got %q", addr)

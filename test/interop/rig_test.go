@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/api"
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 // A labFile is a lab that the test writes, in a folder of its own that any user may read, on a segment of its own.
@@ -26,7 +26,7 @@ type labFile struct {
 	t    *testing.T
 	dir  string
 	net  string // the first three bytes of the subnet, as in "10.90.1"
-	seg  *netlab.Segment
+	seg  *netns.Segment
 	user string
 	ns   string // the namespace that the daemon lives in; empty: the tests' own, see apart
 
@@ -36,14 +36,14 @@ type labFile struct {
 // newLab writes a lab whose appliance is NET.1, with a pool NET.100 to NET.250 and two machines that can be installed.
 func newLab(t *testing.T, subnet string) *labFile {
 	t.Helper()
-	netlab.Need(t, "root", "ip", "curl")
-	l := &labFile{t: t, dir: t.TempDir(), net: subnet, seg: netlab.NewSegment(t, subnet+".1/24"), user: "nobody"}
+	netns.Need(t, "root", "ip", "curl")
+	l := &labFile{t: t, dir: t.TempDir(), net: subnet, seg: netns.NewSegment(t, subnet+".1/24"), user: "nobody"}
 	// A bridge takes the lowest MAC among its ports for its own, unless it is told one, as in networks that people set up.
 	var a, b, c byte
 	if _, err := fmt.Sscanf(subnet, "%d.%d.%d", &a, &b, &c); err != nil {
 		t.Fatal(err)
 	}
-	netlab.Run(t, "ip", "link", "set", l.seg.Bridge, "address", fmt.Sprintf("02:b0:%02x:%02x:%02x:01", a, b, c))
+	netns.Run(t, "ip", "link", "set", l.seg.Bridge, "address", fmt.Sprintf("02:b0:%02x:%02x:%02x:01", a, b, c))
 	for _, dir := range []string{filepath.Dir(l.dir), l.dir} {
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
@@ -120,12 +120,12 @@ appliance:
 
 // apart gives the daemon a namespace of its own, where it may have port 67 of every interface; BRIDGE is eth0 there. The
 // tests' own namespace keeps NET.254, to look at its pages from.
-func (l *labFile) apart() *netlab.Client {
+func (l *labFile) apart() *netns.Client {
 	l.t.Helper()
 	c := l.seg.NewClient(l.t)
-	netlab.Run(l.t, "ip", "addr", "flush", "dev", l.seg.Bridge)
-	netlab.Run(l.t, "ip", "addr", "add", l.net+".254/24", "dev", l.seg.Bridge)
-	netlab.Run(l.t, "ip", "-n", c.Name, "addr", "add", l.net+".1/24", "dev", "eth0")
+	netns.Run(l.t, "ip", "addr", "flush", "dev", l.seg.Bridge)
+	netns.Run(l.t, "ip", "addr", "add", l.net+".254/24", "dev", l.seg.Bridge)
+	netns.Run(l.t, "ip", "-n", c.Name, "addr", "add", l.net+".1/24", "dev", "eth0")
 	l.ns = c.Name
 	l.write()
 	return c
@@ -332,7 +332,7 @@ func (d *daemon) metric(series string) float64 {
 
 // A machine is a namespace on the lab's segment.
 type machine struct {
-	*netlab.Client
+	*netns.Client
 	d *daemon
 }
 
@@ -349,7 +349,7 @@ func (l *labFile) machine(t *testing.T, mac string, addrs ...string) *machine {
 	t.Helper()
 	m := &machine{Client: l.seg.NewClient(t, mac)}
 	for _, a := range addrs {
-		netlab.Run(t, "ip", "-n", m.Name, "addr", "add", a+"/24", "dev", "eth0")
+		netns.Run(t, "ip", "-n", m.Name, "addr", "add", a+"/24", "dev", "eth0")
 	}
 	return m
 }
@@ -396,7 +396,7 @@ func (m *machine) lease(t *testing.T) string { t.Helper(); return m.leaseOn(t, "
 
 func (m *machine) leaseOn(t *testing.T, card string) string {
 	t.Helper()
-	netlab.Need(t, "udhcpc")
+	netns.Need(t, "udhcpc")
 	m.d.file("udhcpc.sh", []byte(udhcpcScript))
 	script := filepath.Join(m.d.dir, "udhcpc.sh")
 	if err := os.Chmod(script, 0o755); err != nil {

@@ -9,14 +9,14 @@ import (
 	"strings"
 	"testing"
 
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 // TestDocumentIsForItsMachineAlone plays everybody who wants the document of w0: neighbours, readers who come second,
 // people who guess paths. Only w0 gets it, once.
 func TestDocumentIsForItsMachineAlone(t *testing.T) {
 	t.Parallel()
-	netlab.Need(t, "udhcpc")
+	netns.Need(t, "udhcpc")
 	l := newLab(t, "10.93.1")
 	if err := os.Symlink("../ignition/worker.ign", filepath.Join(l.dir, "files/public/link.ign")); err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 // TestNotify plays systemd.
@@ -66,7 +66,7 @@ func TestNotify(t *testing.T) {
 // and nobody new is let in. The second time it is not asked but told.
 func TestStop(t *testing.T) {
 	t.Parallel()
-	netlab.Need(t, "dig")
+	netns.Need(t, "dig")
 	l := newLab(t, "10.96.2")
 	const image = "files/public/image"
 	l.file(image, nil)
@@ -129,13 +129,13 @@ func TestStop(t *testing.T) {
 // leases again, once there is room.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
-	netlab.Need(t, "mount", "dig")
+	netns.Need(t, "mount", "dig")
 	l := newLab(t, "10.96.3")
 	full := filepath.Join(l.dir, "full")
 	if err := os.Mkdir(full, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	netlab.Run(t, "mount", "-t", "tmpfs", "-o", "size=1m,mode=755", "none", full)
+	netns.Run(t, "mount", "-t", "tmpfs", "-o", "size=1m,mode=755", "none", full)
 	t.Cleanup(func() { _ = exec.Command("umount", "-l", full).Run() })
 	l.appliance = "  state: full\n"
 	l.write()
@@ -188,7 +188,7 @@ func TestDiskFull(t *testing.T) {
 // TestWithoutLibvirt hides libvirt from the daemon.
 func TestWithoutLibvirt(t *testing.T) {
 	t.Parallel()
-	netlab.Need(t, "unshare", "mount")
+	netns.Need(t, "unshare", "mount")
 	l := newLab(t, "10.96.4")
 	l.hosts = "  vm: {mac: \"52:54:00:00:00:12\", ip: NET.12, profile: install, role: worker, vars: {secret: s}, vm: {hypervisor: kvm1}}\n"
 	l.more = "hypervisors:\n  kvm1: {uri: \"qemu:///system\", bridges: {lan: BRIDGE}}\n"

@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/event"
-	"bootlab/internal/firmware"
-	"bootlab/internal/netlab"
-	"bootlab/test/bench/bootload"
+	"github.com/bootlab/bootlab/internal/firmware"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/bootload"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 const rackVar = "BOOTLAB_INTEROP_RACK" // set: this process is a rack of machines in a namespace of the test's
@@ -107,7 +107,7 @@ func (r *rack) on(t *testing.T) (result bootload.Result) {
 // it is done. All of them arrive, none is served another's document, and each is marked installed.
 func TestStorm(t *testing.T) {
 	t.Parallel()
-	netlab.Need(t, "root", "ip")
+	netns.Need(t, "root", "ip")
 	const machines = 100
 	l := newLab(t, "10.117.1")
 	rackLab(l, machines)

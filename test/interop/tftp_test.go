@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 // tftpSizes are the sizes of files where something may go wrong: nothing at all, whole blocks and one byte more or less, and more blocks
@@ -122,7 +122,7 @@ func TestTFTPStrangers(t *testing.T) {
 			m := d.machine(t, "52:54:00:00:00:77", l.net+".77")
 			for _, c := range tftpStrangers() {
 				t.Run(c.name, func(t *testing.T) {
-					netlab.Need(t, c.need)
+					netns.Need(t, c.need)
 					for _, size := range tftpSizes() {
 						if err := m.fetches(t, c, d.addr, size); err != nil {
 							t.Error(err)
@@ -141,7 +141,7 @@ func TestTFTPStrangers(t *testing.T) {
 // container's published port does. Without a single port neither can work, which shows that the router is one.
 func TestTFTPThroughNAT(t *testing.T) {
 	t.Parallel()
-	netlab.Need(t, "nft")
+	netns.Need(t, "nft")
 	for i, single := range []bool{false, true} {
 		t.Run(fmt.Sprintf("single port %t", single), func(t *testing.T) {
 			t.Parallel()
@@ -160,7 +160,7 @@ func TestTFTPThroughNAT(t *testing.T) {
 						return
 					}
 					for _, c := range tftpStrangers() {
-						netlab.Need(t, c.need)
+						netns.Need(t, c.need)
 						for _, size := range []int{0, 513, 40 << 20} {
 							if size > 1<<20 && !strings.HasPrefix(c.name, "atftp window 16") && c.name != "curl" {
 								continue // everybody's rollover was seen without a NAT
@@ -180,23 +180,23 @@ func TestTFTPThroughNAT(t *testing.T) {
 func behindNAT(t *testing.T, d *daemon, subnet string) *machine {
 	t.Helper()
 	router := d.machine(t, "52:54:00:00:00:99", d.net+".99")
-	inner := netlab.NewSegment(t, subnet+".254/24")
+	inner := netns.NewSegment(t, subnet+".254/24")
 	m := &machine{Client: inner.NewClient(t), d: d}
 	nic := "in" + m.NIC
-	netlab.Run(t, "ip", "link", "add", nic, "type", "veth", "peer", "name", "in0", "netns", router.Name)
-	netlab.Run(t, "ip", "link", "set", nic, "master", inner.Bridge, "up")
-	netlab.Run(t, "ip", "-n", router.Name, "addr", "add", subnet+".1/24", "dev", "in0")
-	netlab.Run(t, "ip", "-n", router.Name, "link", "set", "in0", "up")
-	netlab.Run(t, "ip", "-n", m.Name, "addr", "add", subnet+".2/24", "dev", "eth0")
-	netlab.Run(t, "ip", "-n", m.Name, "route", "add", "default", "via", subnet+".1")
+	netns.Run(t, "ip", "link", "add", nic, "type", "veth", "peer", "name", "in0", "netns", router.Name)
+	netns.Run(t, "ip", "link", "set", nic, "master", inner.Bridge, "up")
+	netns.Run(t, "ip", "-n", router.Name, "addr", "add", subnet+".1/24", "dev", "in0")
+	netns.Run(t, "ip", "-n", router.Name, "link", "set", "in0", "up")
+	netns.Run(t, "ip", "-n", m.Name, "addr", "add", subnet+".2/24", "dev", "eth0")
+	netns.Run(t, "ip", "-n", m.Name, "route", "add", "default", "via", subnet+".1")
 	rules := filepath.Join(t.TempDir(), "nat")
 	writeFile(t, rules, strings.NewReplacer("SERVER", d.addr, "SELF", subnet+".1").Replace(`table ip nat {
 	chain to { type nat hook prerouting priority -100; iifname in0 ip daddr SELF udp dport 69 dnat to SERVER; }
 	chain from { type nat hook postrouting priority 100; oifname eth0 masquerade; }
 }
 `))
-	netlab.Run(t, "ip", "netns", "exec", router.Name, "nft", "-f", rules)
-	netlab.Run(t, "ip", "netns", "exec", router.Name, "sysctl", "-q", "-w", "net.ipv4.ip_forward=1")
+	netns.Run(t, "ip", "netns", "exec", router.Name, "nft", "-f", rules)
+	netns.Run(t, "ip", "netns", "exec", router.Name, "sysctl", "-q", "-w", "net.ipv4.ip_forward=1")
 	return m
 }
 

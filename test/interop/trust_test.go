@@ -14,8 +14,8 @@ import (
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 
-	"bootlab/internal/api"
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 // TestSquatters: five of six addresses of a pool are used by machines that somebody configured by hand. The one that is free
@@ -29,7 +29,7 @@ func TestSquatters(t *testing.T) {
 	d := start(t, l)
 	w := d.machine(t, "02:00:00:00:ff:50").wire(t)
 	const probe = 190 * time.Millisecond // takes 200 ms
-	netlab.Tries(t, 10, func(int) string {
+	netns.Tries(t, 10, func(int) string {
 		began := time.Now()
 		if ack := w.bind(mac("52:54:00:00:00:10")); ack.YourIPAddr.String() != l.net+".10" || time.Since(began) > probe {
 			return fmt.Sprintf("a reserved machine got %s after %v", ack.YourIPAddr, time.Since(began))
@@ -136,8 +136,8 @@ func TestBridgeWithAnotherMAC(t *testing.T) {
 	l.write()
 	neighbour := l.machine(t, "02:00:00:00:ff:59")
 	d := start(t, l)
-	netlab.Run(t, "ip", "link", "set", l.seg.Bridge, "address", "02:b0:00:00:00:07")
-	netlab.Run(t, "ip", "-n", neighbour.Name, "addr", "add", l.net+".100/24", "dev", "eth0")
+	netns.Run(t, "ip", "link", "set", l.seg.Bridge, "address", "02:b0:00:00:00:07")
+	netns.Run(t, "ip", "-n", neighbour.Name, "addr", "add", l.net+".100/24", "dev", "eth0")
 	w := d.machine(t, "02:00:00:00:ff:5a").wire(t)
 	if ack := w.bind(mac("52:54:00:00:00:10")); ack.YourIPAddr.String() != l.net+".10" {
 		t.Errorf("a reserved machine got %s", ack.YourIPAddr)
@@ -159,14 +159,14 @@ func TestSquatterPastRelay(t *testing.T) {
 	l.networks = "  far: {subnet: 10.106.60.0/24, interface: BRIDGE, router: 10.106.60.1, pools: {two: {range: 10.106.60.100-10.106.60.101}}}\n"
 	l.write()
 	router := l.machine(t, "52:54:00:00:ff:52", l.net+".2")
-	netlab.Run(t, "ip", "route", "add", "10.106.60.0/24", "via", l.net+".2")
-	seg := netlab.NewSegment(t, "10.106.61.254/24") // only the wire is wanted
+	netns.Run(t, "ip", "route", "add", "10.106.60.0/24", "via", l.net+".2")
+	seg := netns.NewSegment(t, "10.106.61.254/24") // only the wire is wanted
 	join(t, seg, router, "eth1")
-	netlab.Run(t, "ip", "-n", router.Name, "addr", "add", "10.106.60.1/24", "dev", "eth1")
-	netlab.Run(t, "ip", "netns", "exec", router.Name, "sysctl", "-qw", "net.ipv4.ip_forward=1")
+	netns.Run(t, "ip", "-n", router.Name, "addr", "add", "10.106.60.1/24", "dev", "eth1")
+	netns.Run(t, "ip", "netns", "exec", router.Name, "sysctl", "-qw", "net.ipv4.ip_forward=1")
 	squatter := seg.NewClient(t, "52:54:00:00:ff:53")
-	netlab.Run(t, "ip", "-n", squatter.Name, "addr", "add", "10.106.60.100/24", "dev", "eth0")
-	netlab.Run(t, "ip", "-n", squatter.Name, "route", "add", "default", "via", "10.106.60.1")
+	netns.Run(t, "ip", "-n", squatter.Name, "addr", "add", "10.106.60.100/24", "dev", "eth0")
+	netns.Run(t, "ip", "-n", squatter.Name, "route", "add", "default", "via", "10.106.60.1")
 	d := start(t, l)
 	w := router.wire(t)
 	gi, server := netip.MustParseAddrPort("10.106.60.1:67"), netip.MustParseAddrPort(d.addr+":67")
@@ -193,7 +193,7 @@ func TestSquatterPastRelay(t *testing.T) {
 // TestRogue starts somebody's dnsmasq on the wire. People are told which server and where, once, and can count it.
 func TestRogue(t *testing.T) {
 	t.Parallel()
-	netlab.Need(t, "dnsmasq")
+	netns.Need(t, "dnsmasq")
 	l := newLab(t, "10.106.3")
 	d := start(t, l)
 	rogue := d.machine(t, "02:00:00:00:ff:54", l.net+".9")
@@ -329,19 +329,19 @@ func TestLeasesByHand(t *testing.T) {
 // was told that an address is his has it in the book; nobody has another's.
 func TestDiskFullRecovers(t *testing.T) {
 	t.Parallel()
-	netlab.Need(t, "mount")
+	netns.Need(t, "mount")
 	l := wide(t, "10.106.6", 112)
 	full := filepath.Join(l.dir, "full")
 	if err := os.Mkdir(full, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	netlab.Run(t, "mount", "-t", "tmpfs", "-o", "size=8m,mode=755", "none", full)
+	netns.Run(t, "mount", "-t", "tmpfs", "-o", "size=8m,mode=755", "none", full)
 	t.Cleanup(func() { _ = exec.Command("umount", "-l", full).Run() })
 	l.appliance = "  state: full\n"
 	l.write()
 	d := start(t, l)
 	m := d.machine(t, "52:54:00:00:ff:58")
-	netlab.Run(t, "ip", "-n", m.Name, "addr", "add", "10.112.0.2/16", "dev", "eth0")
+	netns.Run(t, "ip", "-n", m.Name, "addr", "add", "10.112.0.2/16", "dev", "eth0")
 	r := m.relay(t, "10.112.0.2")
 	r.server.IP = net.ParseIP("10.112.0.1")
 	acked := map[string]string{}

@@ -7,14 +7,14 @@ import (
 	"testing"
 	"unicode"
 
-	"bootlab/internal/netlab"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 // TestUnknownMachines: a machine that no pool takes is seen, with the reason, and gets its address once it was adopted; one
 // of a pool tells what it is, and is believed from its own address alone; and what it tells does nothing to a terminal.
 func TestUnknownMachines(t *testing.T) {
 	t.Parallel()
-	netlab.Need(t, "udhcpc")
+	netns.Need(t, "udhcpc")
 	l := newLab(t, "10.93.3")
 	l.lan = "    pools: {picky: {range: NET.100-NET.110, mac: [\"02:aa:*:*:*:*\"], profile: discover}}\n"
 	l.profiles = "  discover: {os: discover}\n"

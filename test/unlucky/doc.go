@@ -1,7 +1,7 @@
 // Command unlucky runs tests under bad luck, to find those that depend on how soon something happens, and races of the
 // daemon's that the same luck would bring about.
 //
-//	go run ./test/unlucky ./internal/mirror -count 20            # waits at random after unlocks, writes and renames
+//	go run ./test/unlucky ./internal/content/mirror -count 20            # waits at random after unlocks, writes and renames
 //	go run ./test/unlucky -stall ./test/interop -run TestRogue   # stops a test's processes for a moment, now and then
 //	go run ./test/unlucky -crowd ./test/e2e -timeout 1h -p 1     # leaves the tests a third of the machine
 //

@@ -20,7 +20,7 @@ func main() {
 // run returns go test's exit code.
 func run(args []string) (code int, err error) {
 	if len(args) == 0 {
-		return 2, errors.New("want packages and go test's flags, such as: unlucky [-stall|-crowd] ./internal/mirror -count 20")
+		return 2, errors.New("want packages and go test's flags, such as: unlucky [-stall|-crowd] ./internal/content/mirror -count 20")
 	}
 	given := []string{"test", "-race"}
 	switch args[0] {

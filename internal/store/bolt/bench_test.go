@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/store"
-	"bootlab/internal/store/bolt"
+	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/internal/store/bolt"
 )
 
 // cpuTime returns what this process has used of the CPUs, in user and kernel.

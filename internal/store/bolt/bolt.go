@@ -12,7 +12,7 @@ import (
 	"go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
 
-	"bootlab/internal/store"
+	"github.com/bootlab/bootlab/internal/store"
 )
 
 const hardLimit = 4 << 20

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"bootlab/internal/store"
-	"bootlab/internal/store/bolt"
-	"bootlab/internal/store/storetest"
+	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/internal/store/bolt"
+	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
 func TestStore(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"bootlab/internal/store"
+	"github.com/bootlab/bootlab/internal/store"
 )
 
 // Commit implements store.Store. Once t was taken up, the end of ctx no longer matters: the outcome that Commit returns is

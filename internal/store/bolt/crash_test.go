@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"bootlab/internal/store"
-	"bootlab/internal/store/storetest"
+	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
 // writerFile, set to a path, makes the test binary the writer of TestKill.

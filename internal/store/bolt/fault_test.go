@@ -11,7 +11,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"bootlab/internal/store"
+	"github.com/bootlab/bootlab/internal/store"
 )
 
 // TestDiskErrors: what the disk refuses is nowhere, not even after a kill, and service goes on once it no longer does.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"bootlab/internal/store"
+	"github.com/bootlab/bootlab/internal/store"
 )
 
 // A history is two journal files and the states that their records led through.

@@ -13,7 +13,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"bootlab/internal/store"
+	"github.com/bootlab/bootlab/internal/store"
 )
 
 // TestInFlight: nobody sees what is not durable, and who waits for the disk can stop waiting.

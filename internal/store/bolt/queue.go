@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"bootlab/internal/store"
+	"github.com/bootlab/bootlab/internal/store"
 )
 
 const (

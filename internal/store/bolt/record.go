@@ -5,7 +5,7 @@ import (
 	"errors"
 	"hash/crc32"
 
-	"bootlab/internal/store"
+	"github.com/bootlab/bootlab/internal/store"
 )
 
 // A journal file is a header and records; all numbers are little endian.

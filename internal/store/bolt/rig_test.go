@@ -11,15 +11,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"bootlab/internal/netlab"
-	"bootlab/internal/store"
+	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 func TestMain(m *testing.M) {
 	if path := os.Getenv(writerFile); path != "" {
 		writeForever(path)
 	}
-	netlab.Main(m)
+	netns.Main(m)
 }
 
 // small makes epochs change all the time.

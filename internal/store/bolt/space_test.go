@@ -12,8 +12,8 @@ import (
 	"syscall"
 	"testing"
 
-	"bootlab/internal/netlab"
-	"bootlab/internal/store"
+	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 // TestJournalFull: commits go on while the database cannot take them, up to the journal's limit.
@@ -51,7 +51,7 @@ func TestJournalFull(t *testing.T) {
 // TestFullDisk fills a small file system, and empties it again.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
-	netlab.Need(t, "root")
+	netns.Need(t, "root")
 	for name, l := range map[string]limits{"small": small(), "default": defaultLimits()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -116,7 +116,7 @@ func fillUp(t *testing.T, s *Store, want map[string]string) {
 // TestOpenOnFullDisk: what was acknowledged can be read although it cannot be copied to the database.
 func TestOpenOnFullDisk(t *testing.T) {
 	t.Parallel()
-	netlab.Need(t, "root")
+	netns.Need(t, "root")
 	s := begin(t, filepath.Join(t.TempDir(), "store.db"), idle(), openDisk)
 	want := map[string]string{}
 	for i := range 200 {

@@ -1,0 +1,162 @@
+package discovered
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/store"
+)
+
+// keyPrefix is followed by the MAC.
+const keyPrefix = "unknown/"
+
+// A Config bounds a book. The zero Config is the documented default.
+type Config struct {
+	Machines int           // that are remembered; the one not heard of for longest goes (default 256)
+	Save     time.Duration // how old the last word of a machine may be in the store (default 1 min)
+}
+
+// Deps are what a book needs; all are required.
+type Deps struct {
+	Store store.Store
+	Log   *slog.Logger
+	Now   func() time.Time
+}
+
+// A Machine is one that told what it is.
+type Machine struct {
+	MAC   lab.MAC    `json:"mac"`
+	Addr  netip.Addr `json:"addr,omitzero"` // that it reported from
+	First time.Time  `json:"first"`         // report
+	Last  time.Time  `json:"last"`          // report
+	Facts Facts      `json:"facts"`
+}
+
+// A Book remembers machines. It is safe for concurrent use. It owns the keys below "unknown/".
+type Book struct {
+	cfg  Config
+	deps Deps
+
+	mu       sync.Mutex
+	machines map[lab.MAC]*entry
+}
+
+type entry struct {
+	Machine
+	saved time.Time // the Last that the store has
+}
+
+// Open reads what was remembered. What cannot be read is forgotten, and said in the log.
+func Open(ctx context.Context, cfg Config, deps Deps) (*Book, error) {
+	switch {
+	case deps.Store == nil:
+		panic("unknown: Deps.Store is nil")
+	case deps.Log == nil:
+		panic("unknown: Deps.Log is nil")
+	case deps.Now == nil:
+		panic("unknown: Deps.Now is nil")
+	}
+	cfg.Machines, cfg.Save = cmp.Or(cfg.Machines, 256), cmp.Or(cfg.Save, time.Minute)
+	b := &Book{cfg: cfg, deps: deps, machines: map[lab.MAC]*entry{}}
+	err := deps.Store.Scan(ctx, keyPrefix, func(key string, value []byte) error {
+		var m Machine
+		if err := json.Unmarshal(value, &m); err != nil || keyPrefix+m.MAC.String() != key {
+			deps.Log.Warn("unknown machine forgotten", "key", key, "err", err)
+			return nil
+		}
+		b.machines[m.MAC] = &entry{m, m.Last}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read unknown machines: %w", err)
+	}
+	return b, nil
+}
+
+// Report remembers what a machine told. It reports whether that is news: the machine is new, or tells something else. News
+// are durable when Report returns.
+func (b *Book) Report(ctx context.Context, mac lab.MAC, addr netip.Addr, f Facts) (news bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.deps.Now()
+	next := entry{Machine: Machine{MAC: mac, Addr: addr, First: now, Last: now, Facts: f}}
+	before := b.machines[mac]
+	if before != nil {
+		next.First, next.saved = before.First, before.saved
+	}
+	news = before == nil || !before.Facts.Equal(f) || before.Addr != addr
+	if news || now.Sub(next.saved) >= b.cfg.Save {
+		if err := b.saveLocked(ctx, &next); err != nil {
+			return false, err
+		}
+	}
+	b.machines[mac] = &next
+	return news, nil
+}
+
+// saveLocked writes a machine down, and forgets another where there are too many.
+func (b *Book) saveLocked(ctx context.Context, e *entry) error {
+	value, err := json.Marshal(e.Machine)
+	if err != nil {
+		return fmt.Errorf("encode unknown machine %s: %w", e.MAC, err)
+	}
+	txn := store.Put(keyPrefix+e.MAC.String(), value)
+	oldest := b.oldestLocked(e.MAC)
+	if oldest != nil {
+		txn.Then = append(txn.Then, store.Op{Key: keyPrefix + oldest.MAC.String(), Delete: true})
+	}
+	if err := b.deps.Store.Commit(ctx, txn); err != nil {
+		return fmt.Errorf("keep unknown machine %s: %w", e.MAC, err)
+	}
+	if oldest != nil {
+		delete(b.machines, oldest.MAC)
+	}
+	e.saved = e.Last
+	return nil
+}
+
+// oldestLocked returns the machine that has to make room for one of that MAC, or nil.
+func (b *Book) oldestLocked(mac lab.MAC) (oldest *entry) {
+	if b.machines[mac] != nil || len(b.machines) < b.cfg.Machines {
+		return nil
+	}
+	for _, e := range b.machines {
+		if oldest == nil || e.Last.Before(oldest.Last) {
+			oldest = e
+		}
+	}
+	return oldest
+}
+
+// Get returns what a machine told.
+func (b *Book) Get(mac lab.MAC) (Machine, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e := b.machines[mac]
+	if e == nil {
+		return Machine{}, false
+	}
+	return e.Machine, true
+}
+
+// All returns all machines, the one heard of last first.
+func (b *Book) All() []Machine {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := make([]Machine, 0, len(b.machines))
+	for _, e := range b.machines {
+		all = append(all, e.Machine)
+	}
+	slices.SortFunc(all, func(x, y Machine) int {
+		return cmp.Or(y.Last.Compare(x.Last), x.MAC.Compare(y.MAC))
+	})
+	return all
+}

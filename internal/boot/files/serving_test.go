@@ -1,0 +1,264 @@
+package files_test
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/bootlab/bootlab/internal/boot/files"
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+func labWith(t *testing.T, dir string, profiles ...*lab.Profile) *lab.Lab {
+	t.Helper()
+	n := &lab.Network{Name: "lan", Subnet: netip.MustParsePrefix("10.0.0.0/24")}
+	l := &lab.Lab{Appliance: lab.Appliance{Files: dir}, Networks: []*lab.Network{n}, Profiles: profiles}
+	for i, role := range []string{"worker", "control-plane"} {
+		for _, p := range profiles {
+			l.Hosts = append(l.Hosts, &lab.Host{
+				Name: p.Name + "-" + role, Role: role, Network: n, Profile: p, Vars: map[string]any{"rack": "r1"},
+				MACs: []lab.MAC{{0x52, 0x54, 0, 0, 0, byte(i)}},
+			})
+		}
+	}
+	return l
+}
+
+func write(t *testing.T, dir string, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(name), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestOpen(t *testing.T) {
+	t.Parallel()
+	outside, dir := t.TempDir(), t.TempDir()
+	write(t, outside, "secret")
+	write(t, dir, "images/vmlinuz", "images/initrd", "images/other", "public/a.txt", "public/b/c.txt", "public/secret.ign",
+		"public/bmc-password", "ignition/worker.ign", "images/worker/root.img", "ipxe/menu.ipxe")
+	for name, target := range map[string]string{
+		"public/leak": filepath.Join(outside, "secret"), "public/up": "../../etc/passwd", "public/inside": "a.txt",
+		"public/document": "../ignition/worker.ign", "public/other": "../images/other", "public/folder": "../ignition",
+	} {
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.Mkfifo(filepath.Join(dir, "public/pipe"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	l := labWith(t, dir,
+		&lab.Profile{Name: "os", Kernel: "images/vmlinuz", Initrd: []string{"./images/initrd", "images/not-yet"},
+			Rootfs: "images/{{.Host.Role}}/root.img", Config: "ignition/{{.Host.Role}}.ign"},
+		&lab.Profile{Name: "careless", Config: "public/secret.ign", IPXE: "ipxe/menu.ipxe"})
+	l.Hosts[0].BMC = &lab.BMC{PasswordFile: filepath.Join(dir, "public/bmc-password")}
+	files, err := files.Compile(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name string
+		want error
+	}{
+		{"images/vmlinuz", nil},
+		{"images/initrd", nil},
+		{"images/worker/root.img", nil},
+		{"public/a.txt", nil},
+		{"public/b/c.txt", nil},
+		{"public/inside", nil},
+		{"public/other", nil},
+		{"public/document", fs.ErrPermission},
+		{"public/folder/worker.ign", fs.ErrPermission},
+		{"images/not-yet", fs.ErrNotExist},
+		{"images/control-plane/root.img", fs.ErrNotExist},
+		{"public/nothing", fs.ErrNotExist},
+		{"images/other", fs.ErrPermission},
+		{"ignition/worker.ign", fs.ErrPermission},
+		{"ipxe/menu.ipxe", fs.ErrPermission},
+		{"public/secret.ign", fs.ErrPermission},
+		{"public/bmc-password", fs.ErrPermission},
+		{"public", fs.ErrPermission},
+		{"public/b", fs.ErrPermission},
+		{"public/pipe", fs.ErrPermission},
+		{"public/leak", fs.ErrPermission},
+		{"public/up", fs.ErrPermission},
+		{"public/../ignition/worker.ign", fs.ErrPermission},
+		{"../etc/passwd", fs.ErrPermission},
+		{"/images/vmlinuz", fs.ErrPermission},
+		{"images//vmlinuz", fs.ErrPermission},
+		{"", fs.ErrPermission},
+		{".", fs.ErrPermission},
+	}
+	for _, tt := range tests {
+		t.Run(strings.ReplaceAll(tt.name, "/", "|"), func(t *testing.T) {
+			f, err := files.Open(tt.name)
+			if !errors.Is(err, tt.want) {
+				t.Fatalf("Open(%q) = %v, want %v", tt.name, err, tt.want)
+			}
+			if err != nil {
+				return
+			}
+			defer f.Close()
+			if b, err := io.ReadAll(f); err != nil || len(b) == 0 {
+				t.Errorf("read %q: %q, %v", tt.name, b, err)
+			}
+		})
+	}
+}
+
+func TestOpenWithoutFolder(t *testing.T) {
+	t.Parallel()
+	files, err := files.Compile(labWith(t, filepath.Join(t.TempDir(), "none"), &lab.Profile{Name: "os", Kernel: "k"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := files.Open("k"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Open = %v, want not exist", err)
+	}
+}
+
+func TestFold(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "public/Boot/BCD", "public/boot.txt", "EFI/Boot.efi")
+	files, err := files.Compile(labWith(t, dir, &lab.Profile{Name: "win", Kernel: "EFI/Boot.efi"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"efi/boot.EFI":    "EFI/Boot.efi",
+		"EFI/Boot.efi":    "EFI/Boot.efi",
+		"PUBLIC/boot/bcd": "public/Boot/BCD",
+		"public/BOOT.TXT": "public/boot.txt",
+		"Public/none":     "Public/none",
+		"other":           "other",
+		"../x":            "../x",
+		"public":          "public",
+		"PUBLIC":          "PUBLIC",
+	} {
+		if got := files.Fold(name); got != want {
+			t.Errorf("Fold(%q) = %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestCompileProblems(t *testing.T) {
+	t.Parallel()
+	pos := lab.Pos{File: "lab.yaml", Line: 7, Column: 3}
+	tests := []struct {
+		name    string
+		profile lab.Profile
+		pool    bool
+		want    string
+	}{
+		{"no such value", lab.Profile{Kernel: "k/{{.Host.Vars.shelf}}"}, false,
+			`profiles.p.kernel: "k/{{.Host.Vars.shelf}}" does not render for host p-worker: template: profiles.p.kernel:1:9: executing "profiles.p.kernel" at <.Host.Vars.shelf>: map has no entry for key "shelf"`},
+		{"no cluster", lab.Profile{Rootfs: "k/{{.Cluster.Name}}"}, false,
+			`profiles.p.rootfs: "k/{{.Cluster.Name}}" does not render for host p-worker: template: profiles.p.rootfs:1:12: executing "profiles.p.rootfs" at <.Cluster.Name>: nil pointer evaluating *lab.Cluster.Name`},
+		{"not a template", lab.Profile{Image: "k/{{.Host"}, false,
+			`profiles.p.image: "k/{{.Host" is not a template: template: profiles.p.image:1: unclosed action`},
+		{"outside", lab.Profile{Kernel: "../k"}, false, `profiles.p.kernel: "../k" is not below the files folder: want a path relative to it`},
+		{"outside by template", lab.Profile{Kernel: "../{{.Host.Role}}"}, false,
+			`profiles.p.kernel: "../worker" is not below the files folder: want a path relative to it`},
+		{"guest's name", lab.Profile{Kernel: "k/{{.Host.Name}}"}, true,
+			`profiles.p.kernel: "k/{{.Host.Name}}" differs from guest to guest of pool guests: want a path that is the same for all of them`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			p := tt.profile
+			p.Name, p.Pos = "p", pos
+			l := labWith(t, t.TempDir(), &p)
+			if tt.pool {
+				n := l.Networks[0]
+				n.Pools = []*lab.Pool{{Name: "guests", Network: n, Profile: &p,
+					Range: lab.Range{First: netip.MustParseAddr("10.0.0.10"), Last: netip.MustParseAddr("10.0.0.20")}}}
+			}
+			_, err := files.Compile(l)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			if diff := cmp.Diff(pos.String()+": "+tt.want, err.Error()); diff != "" {
+				t.Errorf("error (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestGuestsShareATemplatedPath(t *testing.T) {
+	t.Parallel()
+	p := &lab.Profile{Name: "p", Kernel: "k/{{.Network.Name}}/{{.Host.Role}}"}
+	l := labWith(t, t.TempDir(), p)
+	l.Hosts = nil
+	l.Networks[0].Pools = []*lab.Pool{{Name: "guests", Network: l.Networks[0], Profile: p,
+		Range: lab.Range{First: netip.MustParseAddr("10.0.0.10"), Last: netip.MustParseAddr("10.0.0.20")}}}
+	files, err := files.Compile(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !files.Allowed("k/lan/guest") {
+		t.Error("k/lan/guest is not allowed")
+	}
+}
+
+func BenchmarkCompile10kHosts(b *testing.B) {
+	p := &lab.Profile{Name: "p", Kernel: "images/vmlinuz", Initrd: []string{"images/initrd"}, Config: "ignition/{{.Host.Role}}.ign"}
+	l := &lab.Lab{Appliance: lab.Appliance{Files: "/srv"}, Profiles: []*lab.Profile{p}}
+	for range 10_000 {
+		l.Hosts = append(l.Hosts, &lab.Host{Name: "h", Role: "worker", Profile: p})
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := files.Compile(l); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// TestTree: all of a medium is served, in whatever case its loaders write it, but no document that stands in it.
+func TestTree(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "media/win/Boot/BCD", "media/win/sources/boot.wim", "media/win/unattend.xml", "media/win/ks/worker.ks", "media/other/x")
+	l := labWith(t, dir, &lab.Profile{Name: "win", Kernel: "wimboot", Tree: "media/win", Initrd: []string{"media/win/boot/bcd"},
+		Config: "media/win/unattend.xml", Documents: []string{"media/win/ks/{{.Host.Role}}.ks"}})
+	files, err := files.Compile(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ask, want := range map[string]string{
+		"media/win/boot/bcd": "", "MEDIA/WIN/BOOT/BCD": "", "media/win/sources/boot.wim": "",
+		"media/win/unattend.xml": "permission", "media/win/ks/worker.ks": "permission", "media/win/KS/Worker.ks": "permission",
+		"media/other/x": "permission", "media/win": "permission", "media/win/gone": "exist", "media/win/../other/x": "permission",
+	} {
+		f, err := files.Open(files.Fold(ask))
+		if err == nil {
+			f.Close()
+		}
+		got := ""
+		switch {
+		case errors.Is(err, fs.ErrPermission):
+			got = "permission"
+		case errors.Is(err, fs.ErrNotExist):
+			got = "exist"
+		}
+		if got != want {
+			t.Errorf("%s: %q (%v), want %q", ask, got, err, want)
+		}
+	}
+}

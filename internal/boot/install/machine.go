@@ -1,0 +1,310 @@
+package install
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/store"
+)
+
+// keyPrefix is followed by the name of the host.
+const keyPrefix = "install/"
+
+// A Config tunes the machine; the zero Config is the documented default.
+type Config struct {
+	// Attempts is how many boots may fail to finish an install before the host is held (default 5).
+	Attempts int
+	// SameBoot is how long after its script a machine may ask for it again within one boot, as firmware that tries
+	// autoexec.ipxe first does (default 20 s).
+	SameBoot time.Duration
+	// MinInstall is the shortest install: a host whose installer cannot call back counts as installed when it asks for
+	// its script again, or its system for an address, later than that after it read its config document (default 60 s).
+	MinInstall time.Duration
+	// TokenLife is for how long after its script a boot may read its config document (default 24 h).
+	TokenLife time.Duration
+}
+
+// Deps are what the machine needs; all are required.
+type Deps struct {
+	Store  store.Store
+	Events event.Recorder
+	Now    func() time.Time
+}
+
+// A Machine holds the install status of every host. It is safe for concurrent use. It owns the keys below "install/".
+type Machine struct {
+	cfg  Config
+	deps Deps
+
+	transition sync.Mutex // one transition at a time, commit included
+
+	mu      sync.RWMutex
+	states  map[string]Status // by host name
+	clear   map[string]string // the token that a boot's script holds, by host name; not in the store
+	reading map[sum]int       // counted reads under way, by the first token of their boot
+}
+
+// Open reads all states from the store.
+func Open(ctx context.Context, cfg Config, deps Deps) (*Machine, error) {
+	switch {
+	case deps.Store == nil:
+		panic("install: Deps.Store is nil")
+	case deps.Events == nil:
+		panic("install: Deps.Events is nil")
+	case deps.Now == nil:
+		panic("install: Deps.Now is nil")
+	}
+	m := &Machine{cfg: cfg.withDefaults(), deps: deps, states: map[string]Status{}, clear: map[string]string{}, reading: map[sum]int{}}
+	err := deps.Store.Scan(ctx, keyPrefix, func(key string, value []byte) error {
+		host := strings.TrimPrefix(key, keyPrefix)
+		s, err := decode(host, value)
+		m.states[host] = s
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read install states: %w", err)
+	}
+	return m, nil
+}
+
+func (c Config) withDefaults() Config {
+	if c.Attempts == 0 {
+		c.Attempts = 5
+	}
+	for _, d := range []struct {
+		value *time.Duration
+		def   time.Duration
+	}{{&c.SameBoot, 20 * time.Second}, {&c.MinInstall, time.Minute}, {&c.TokenLife, 24 * time.Hour}} {
+		if *d.value == 0 {
+			*d.value = d.def
+		}
+	}
+	return c
+}
+
+// Status returns the status of h, without its tokens.
+func (m *Machine) Status(h *lab.Host) Status { return m.status(h).public() }
+
+// FromDisk reports whether h starts from its own disk, whatever it asks for now.
+func (m *Machine) FromDisk(h *lab.Host) bool { return m.status(h).localBoot(h) }
+
+// All returns the status of every host that ever booted or was armed, without tokens.
+func (m *Machine) All() map[string]Status {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	all := maps.Clone(m.states)
+	for host, s := range all {
+		all[host] = s.public()
+	}
+	return all
+}
+
+// status returns what is known of h, adjusted to what its profile says today.
+func (m *Machine) status(h *lab.Host) Status {
+	m.mu.RLock()
+	s, known := m.states[h.Name]
+	m.mu.RUnlock()
+	if start := initial(h); !known || (start.State == Live) != (s.State == Live) {
+		return start
+	}
+	return s
+}
+
+// An Ask is what is known of a boot that begins.
+type Ask struct {
+	NIC lab.MAC // that asks for the script
+	// Prepare is called when a boot is to begin; not where one goes on, nor for a machine that starts from its disk. It
+	// returns by which signs this install will be known to be over. Its error keeps the boot from beginning. Nil: no signs.
+	Prepare func() (Signs, error)
+}
+
+func (a Ask) prepare() (Signs, error) {
+	if a.Prepare == nil {
+		return 0, nil
+	}
+	return a.Prepare()
+}
+
+// A Ticket says what a boot gets.
+type Ticket struct {
+	LocalBoot bool   // start from the disk; there is no token
+	Held      bool   // LocalBoot because the loop detector stopped the install
+	Token     string // for the config document and the "done" call of this boot
+}
+
+// Boot is called when h asks for its script. It decides between installer and disk, mints the token of the boot and is
+// durable when it returns. A host whose installer was at work counts as installed if nothing else could have told. An error
+// of ask.Prepare is returned as it is.
+func (m *Machine) Boot(ctx context.Context, h *lab.Host, ask Ask) (Ticket, error) {
+	m.transition.Lock()
+	defer m.transition.Unlock()
+	s, now := m.status(h), m.deps.Now()
+	if why, end := m.over(h, s, now); end != goesOn {
+		var err error
+		if s, err = m.finish(ctx, h, s, end, why); err != nil {
+			return Ticket{}, err
+		}
+	}
+	if s.localBoot(h) {
+		m.emit(event.InstallLocalBoot, h, "")
+		return Ticket{LocalBoot: true, Held: s.Held}, nil
+	}
+	if m.sameBoot(s, ask.NIC, now) {
+		return m.again(ctx, h, s)
+	}
+	return m.begin(ctx, h, s, ask)
+}
+
+// sameBoot reports whether a script asked for now belongs to the boot that s is in: firmware that asks twice, or another
+// NIC of the machine that tries as well.
+func (m *Machine) sameBoot(s Status, nic lab.MAC, now time.Time) bool {
+	if !s.underWay() || len(s.Tokens) == 0 || now.Sub(s.Minted) >= m.cfg.SameBoot {
+		return false
+	}
+	return s.Reads == 0 || nic != s.NIC
+}
+
+// again returns the ticket of a boot that has one. A daemon that died since then knows its tokens no more and adds one: the
+// script before it may be the one that runs.
+func (m *Machine) again(ctx context.Context, h *lab.Host, s Status) (Ticket, error) {
+	m.mu.RLock()
+	token := m.clear[h.Name]
+	m.mu.RUnlock()
+	if token == "" {
+		token = rand.Text()
+		if err := m.put(ctx, h, s, s.withToken(token), token); err != nil {
+			return Ticket{}, err
+		}
+	}
+	return Ticket{Token: token}, nil
+}
+
+// Token returns a token of the boot of h that is under way, for an installer that was told none. It returns ErrState where
+// there is no such boot.
+func (m *Machine) Token(ctx context.Context, h *lab.Host) (string, error) {
+	m.transition.Lock()
+	defer m.transition.Unlock()
+	s := m.status(h)
+	if !s.underWay() || len(s.Tokens) == 0 {
+		return "", ErrState
+	}
+	ticket, err := m.again(ctx, h, s)
+	return ticket.Token, err
+}
+
+// begin starts one more boot of an installer, or holds the host after too many.
+func (m *Machine) begin(ctx context.Context, h *lab.Host, s Status, ask Ask) (Ticket, error) {
+	if m.loops(s) {
+		return m.hold(ctx, h, s)
+	}
+	if s.State == Installed { // install: always
+		s.Attempts = 0
+	}
+	signs, err := ask.prepare()
+	if err != nil {
+		return Ticket{}, err
+	}
+	now, token := m.deps.Now(), rand.Text()
+	next := Status{State: Booting, Since: now, Attempts: s.Attempts + 1, Signs: signs, Minted: now, NIC: ask.NIC}.withToken(token)
+	if s.State == Live {
+		next.State, next.Attempts = Live, 0
+	}
+	if next.runs(h) {
+		next.Deadline = deadline(h, now)
+	}
+	if err := m.put(ctx, h, s, next, token); err != nil {
+		return Ticket{}, err
+	}
+	if next.State == Booting {
+		m.emit(event.InstallBooting, h, h.Profile.Name)
+	}
+	return Ticket{Token: token}, nil
+}
+
+// hold stops a host that installs again and again.
+func (m *Machine) hold(ctx context.Context, h *lab.Host, s Status) (Ticket, error) {
+	held := s
+	held.Held, held.Deadline = true, time.Time{}
+	if err := m.put(ctx, h, s, held, ""); err != nil {
+		return Ticket{}, err
+	}
+	m.emit(event.InstallLoop, h, fmt.Sprintf("%d boots and not installed; arm it again with: bootlab install %s", s.Attempts, h.Name))
+	return Ticket{LocalBoot: true, Held: true}, nil
+}
+
+// loops reports whether one more boot would only go on with an endless install. A live system boots as often as it likes.
+func (m *Machine) loops(s Status) bool {
+	return s.State != Installed && s.Attempts >= m.cfg.Attempts
+}
+
+// deadline is when waiting for an installer of h that begins now ends.
+func deadline(h *lab.Host, now time.Time) time.Time {
+	if h.Profile == nil || h.Profile.InstallTimeout <= 0 {
+		return time.Time{}
+	}
+	return now.Add(h.Profile.InstallTimeout)
+}
+
+// Arm makes the next boot of h install it, whatever came before. An installer that is at work gets nothing any more.
+func (m *Machine) Arm(ctx context.Context, h *lab.Host) error {
+	if err := installs(h); err != nil {
+		return err
+	}
+	m.transition.Lock()
+	defer m.transition.Unlock()
+	if err := m.put(ctx, h, m.status(h), Status{State: Armed, Since: m.deps.Now()}, ""); err != nil {
+		return err
+	}
+	m.emit(event.InstallArmed, h, h.Profile.Name)
+	return nil
+}
+
+// installs returns an error for a host that has nothing to install.
+func installs(h *lab.Host) error {
+	switch {
+	case h.Profile == nil:
+		return fmt.Errorf("%s has no profile: nothing to install", h.Name)
+	case h.Profile.Install == lab.InstallNever:
+		return fmt.Errorf("%s boots profile %s, which installs nothing (install: never)", h.Name, h.Profile.Name)
+	}
+	return nil
+}
+
+// put makes the step from s to next durable, then visible. token is what the script of next holds; empty: nothing any
+// more. A step that the table of transitions does not have is refused with ErrState.
+func (m *Machine) put(ctx context.Context, h *lab.Host, s, next Status, token string) error {
+	if !s.State.may(next.State) {
+		return fmt.Errorf("%s cannot become %s, it is %s: %w", h.Name, next.State, s.State, ErrState)
+	}
+	b, err := json.Marshal(next)
+	if err != nil {
+		return fmt.Errorf("encode install state of %s: %w", h.Name, err)
+	}
+	if err := m.deps.Store.Commit(ctx, store.Put(keyPrefix+h.Name, b)); err != nil {
+		return fmt.Errorf("keep install state of %s: %w", h.Name, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.states[h.Name] = next
+	m.clear[h.Name] = token
+	if token == "" {
+		delete(m.clear, h.Name)
+	}
+	return nil
+}
+
+func (m *Machine) emit(k event.Kind, h *lab.Host, detail string) {
+	e := event.Event{Kind: k, Host: h.Name, Detail: detail}
+	if len(h.MACs) > 0 {
+		e.MAC = h.MACs[0]
+	}
+	m.deps.Events.Record(e)
+}

@@ -1,0 +1,362 @@
+package install_test
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/boot/install"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/internal/store/bolt"
+)
+
+// A rig is a machine over a real store with a clock of its own.
+type rig struct {
+	t      *testing.T
+	now    time.Time
+	events []event.Kind
+	store  store.Store
+	*install.Machine
+}
+
+func (r *rig) Record(e event.Event) { r.events = append(r.events, e.Kind) }
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	s, err := bolt.Open(filepath.Join(t.TempDir(), "state.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	r := &rig{t: t, now: time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC), store: s}
+	r.reopen()
+	return r
+}
+
+// reopen forgets all memory, as a killed daemon does.
+func (r *rig) reopen() {
+	r.t.Helper()
+	m, err := install.Open(r.t.Context(), install.Config{Attempts: 3}, install.Deps{
+		Store: r.store, Events: r, Now: func() time.Time { return r.now },
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.Machine = m
+}
+
+func (r *rig) boot(h *lab.Host) install.Ticket {
+	r.t.Helper()
+	t, err := r.Boot(r.t.Context(), h, install.Ask{Prepare: by(install.Call)})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return t
+}
+
+// by prepares a boot whose install will be known to be over by these signs.
+func by(s install.Signs) func() (install.Signs, error) {
+	return func() (install.Signs, error) { return s, nil }
+}
+
+func (r *rig) want(h *lab.Host, s install.State) {
+	r.t.Helper()
+	if got := r.Status(h).State; got != s {
+		r.t.Fatalf("state of %s is %s, want %s", h.Name, got, s)
+	}
+}
+
+func host(mode lab.InstallMode) *lab.Host {
+	return &lab.Host{Name: "worker-0", Profile: &lab.Profile{Name: "rhcos", Install: mode}}
+}
+
+// TestOnce walks a host through its install, with the daemon killed after every step.
+func TestOnce(t *testing.T) {
+	t.Parallel()
+	r, h, ctx := newRig(t), host(lab.InstallOnce), context.Background()
+	r.want(h, install.Armed)
+	ticket := r.boot(h)
+	r.reopen()
+	r.want(h, install.Booting)
+	if err := r.Authorize(h, "guess", 1); !errors.Is(err, install.ErrToken) {
+		t.Errorf("a guessed token: %v, want ErrToken", err)
+	}
+	if err := r.Authorize(h, ticket.Token, 1); err != nil {
+		t.Errorf("the right token: %v", err)
+	}
+	if err := r.ConfigRead(ctx, h, ticket.Token); err != nil {
+		t.Fatal(err)
+	}
+	r.reopen()
+	r.want(h, install.Installing)
+	if err := r.Authorize(h, ticket.Token, 1); !errors.Is(err, install.ErrReads) {
+		t.Errorf("a second read: %v, want ErrReads", err)
+	}
+	if err := r.Done(ctx, h, "guess"); !errors.Is(err, install.ErrToken) {
+		t.Errorf("done with a guessed token: %v, want ErrToken", err)
+	}
+	for range 2 { // a repeated call is no error
+		if err := r.Done(ctx, h, ticket.Token); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.reopen()
+	r.want(h, install.Installed)
+	if err := r.Authorize(h, ticket.Token, 0); !errors.Is(err, install.ErrState) {
+		t.Errorf("a read after the install: %v, want ErrState", err)
+	}
+	if !r.boot(h).LocalBoot {
+		t.Error("an installed host does not start from its disk")
+	}
+	if err := r.Arm(ctx, h); err != nil {
+		t.Fatal(err)
+	}
+	if r.boot(h).LocalBoot {
+		t.Error("an armed host starts from its disk")
+	}
+}
+
+func TestSameBoot(t *testing.T) {
+	t.Parallel()
+	r, h := newRig(t), host(lab.InstallOnce)
+	first := r.boot(h)
+	if again := r.boot(h); again != first {
+		t.Errorf("a script fetched twice in a boot gives %v, want %v", again, first)
+	}
+	r.now = r.now.Add(time.Minute)
+	if again := r.boot(h); again == first {
+		t.Error("a script fetched a minute later has the token of the boot before")
+	}
+}
+
+func TestLoop(t *testing.T) {
+	t.Parallel()
+	r, h := newRig(t), host(lab.InstallOnce)
+	for range 3 {
+		if r.boot(h).LocalBoot {
+			t.Fatal("held too early")
+		}
+		r.now = r.now.Add(5 * time.Minute)
+	}
+	if ticket := r.boot(h); !ticket.Held || !ticket.LocalBoot {
+		t.Errorf("after 3 boots without an end: %+v, want held", ticket)
+	}
+	if last := r.events[len(r.events)-1]; last != event.InstallLoop {
+		t.Errorf("last event is %v, want %v", last, event.InstallLoop)
+	}
+	if err := r.Arm(t.Context(), h); err != nil {
+		t.Fatal(err)
+	}
+	if r.boot(h).Held {
+		t.Error("still held after it was armed")
+	}
+}
+
+// TestComesBack is about installers that cannot call back: coming back for a script long after the config document was
+// read means done, soon after it means a failed attempt.
+func TestComesBack(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		after time.Duration
+		local bool
+	}{{"soon", 30 * time.Second, false}, {"late", 2 * time.Minute, true}} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r, h := newRig(t), host(lab.InstallOnce)
+			ticket, err := r.Boot(t.Context(), h, install.Ask{Prepare: by(install.NextBoot)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := r.ConfigRead(t.Context(), h, ticket.Token); err != nil {
+				t.Fatal(err)
+			}
+			r.now = r.now.Add(tt.after)
+			got, err := r.Boot(t.Context(), h, install.Ask{Prepare: by(install.NextBoot)})
+			if err != nil || got.LocalBoot != tt.local {
+				t.Errorf("Boot after %v = %+v, %v; want local boot %v", tt.after, got, err, tt.local)
+			}
+		})
+	}
+}
+
+func TestModes(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		mode  lab.InstallMode
+		state install.State // after a whole install
+		local bool          // at the boot after it
+	}{
+		{lab.InstallOnce, install.Installed, true},
+		{lab.InstallAlways, install.Installed, false},
+		{lab.InstallNever, install.Live, false},
+	} {
+		t.Run(string(tt.mode), func(t *testing.T) {
+			t.Parallel()
+			r, h, ctx := newRig(t), host(tt.mode), context.Background()
+			for range 7 { // more often than the loop detector allows without an end
+				token := r.boot(h).Token
+				if err := errors.Join(r.Authorize(h, token, 1), r.ConfigRead(ctx, h, token), r.Done(ctx, h, token)); err != nil {
+					t.Fatal(err)
+				}
+				r.want(h, tt.state)
+				if got := r.boot(h).LocalBoot; got != tt.local {
+					t.Fatalf("local boot %v, want %v", got, tt.local)
+				}
+				if tt.local {
+					return
+				}
+				r.now = r.now.Add(time.Minute)
+			}
+		})
+	}
+}
+
+func TestArmRefuses(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, h := range []*lab.Host{{Name: "switch"}, host(lab.InstallNever)} {
+		if err := r.Arm(t.Context(), h); err == nil {
+			t.Errorf("%s was armed, with nothing to install", h.Name)
+		}
+	}
+}
+
+// TestTokensOfBefore: a boot that was under way when its daemon was replaced by one that keeps sums of tokens goes on; and
+// what is kept afterwards holds no token.
+func TestTokensOfBefore(t *testing.T) {
+	t.Parallel()
+	r, h, ctx := newRig(t), host(lab.InstallOnce), context.Background()
+	const token = "SGA552YZRJSXRB6C7SD2EDRA6S"
+	old := `{"state":"booting","since":"2026-11-21T09:00:00Z","attempts":1,"token":"` + token + `","minted":"2026-11-21T09:00:00Z"}`
+	if err := r.store.Commit(ctx, store.Put("install/worker-0", []byte(old))); err != nil {
+		t.Fatal(err)
+	}
+	r.reopen()
+	if err := errors.Join(r.Authorize(h, token, 1), r.ConfigRead(ctx, h, token)); err != nil {
+		t.Fatal(err)
+	}
+	kept, err := r.store.Get(ctx, "install/worker-0")
+	if err != nil || strings.Contains(string(kept), token) {
+		t.Errorf("kept: %s, %v", kept, err)
+	}
+	r.reopen()
+	if err := r.Done(ctx, h, token); err != nil {
+		t.Error(err)
+	}
+	r.want(h, install.Installed)
+}
+
+// TestTimeout: silence makes a machine count as installed, with a warning; a call that comes later is believed.
+func TestTimeout(t *testing.T) {
+	t.Parallel()
+	r, h, ctx := newRig(t), host(lab.InstallOnce), context.Background()
+	h.Profile.InstallTimeout = 2 * time.Hour
+	expire := func() {
+		t.Helper()
+		if err := r.Expire(ctx, func(string) *lab.Host { return h }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	token := r.boot(h).Token
+	if err := r.ConfigRead(ctx, h, token); err != nil {
+		t.Fatal(err)
+	}
+	r.now = r.now.Add(2*time.Hour - time.Second)
+	expire()
+	r.want(h, install.Installing)
+	r.now = r.now.Add(time.Second)
+	r.reopen()
+	expire()
+	if s := r.Status(h); s.State != install.Installed || !s.Assumed || !strings.Contains(s.Why, "no word from its installer for 2h0m0s: taken as installed, though it could have called") {
+		t.Errorf("after two hours: %+v", s)
+	}
+	if last := r.events[len(r.events)-1]; last != event.InstallTimeout {
+		t.Errorf("last event is %v, want %v", last, event.InstallTimeout)
+	}
+	n := len(r.events)
+	expire() // tells it once
+	if len(r.events) != n || !r.boot(h).LocalBoot {
+		t.Errorf("told again, or installed again: %v", r.events)
+	}
+	if err := r.Done(ctx, h, token); err != nil {
+		t.Fatal(err)
+	}
+	if s := r.Status(h); s.Assumed || s.Why != "" {
+		t.Errorf("after a late call: %+v", s)
+	}
+}
+
+// TestNoDocument: of a profile without a document, the script is the last that is seen before the install is over.
+func TestNoDocument(t *testing.T) {
+	t.Parallel()
+	r, h := newRig(t), host(lab.InstallOnce)
+	boot := func() install.Ticket {
+		t.Helper()
+		ticket, err := r.Boot(t.Context(), h, install.Ask{Prepare: by(install.NextBoot)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ticket
+	}
+	boot()
+	r.now = r.now.Add(30 * time.Second)
+	if boot().LocalBoot {
+		t.Error("installed within 30 seconds")
+	}
+	r.now = r.now.Add(5 * time.Minute)
+	if !boot().LocalBoot {
+		t.Error("installs again")
+	}
+}
+
+func TestMarkInstalled(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	h := host(lab.InstallOnce)
+	if err := r.MarkInstalled(t.Context(), h); err != nil || !r.boot(h).LocalBoot || !r.FromDisk(h) {
+		t.Errorf("a machine that was there before: %v", err)
+	}
+	for _, h := range []*lab.Host{{Name: "switch"}, host(lab.InstallNever)} {
+		if err := r.MarkInstalled(t.Context(), h); err == nil {
+			t.Errorf("%s was marked, with nothing to install", h.Name)
+		}
+	}
+}
+
+// TestLiveIsForgotten: a live system leaves nothing behind once its token is worth nothing; an installed host stays known.
+func TestLiveIsForgotten(t *testing.T) {
+	t.Parallel()
+	r, ctx := newRig(t), context.Background()
+	live, once := host(lab.InstallNever), host(lab.InstallOnce)
+	live.Name = "52-54-00-00-00-09"
+	token := r.boot(live).Token
+	if err := r.MarkInstalled(ctx, once); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		after time.Duration
+		known int
+	}{{23 * time.Hour, 2}, {2 * time.Hour, 1}} {
+		r.now = r.now.Add(tt.after)
+		if err := r.Expire(ctx, func(string) *lab.Host { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		r.reopen()
+		if got := len(r.All()); got != tt.known {
+			t.Errorf("%v later %d are known, want %d", tt.after, got, tt.known)
+		}
+	}
+	if err := r.Authorize(live, token, 0); !errors.Is(err, install.ErrState) {
+		t.Errorf("its token: %v", err)
+	}
+	r.want(once, install.Installed)
+	if r.boot(live).LocalBoot {
+		t.Error("it does not boot any more")
+	}
+}

@@ -1,0 +1,75 @@
+package install
+
+import (
+	"context"
+
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+)
+
+// Authorize reports whether token may read the config document of h now; reads is how many complete reads one boot may
+// make, 0 for any number. It returns ErrState, ErrToken or ErrReads.
+func (m *Machine) Authorize(h *lab.Host, token string, reads int) error {
+	s := m.status(h)
+	switch {
+	case len(s.Tokens) == 0 || !s.underWay():
+		return ErrState
+	case !s.knows(token):
+		return ErrToken
+	case m.deps.Now().Sub(s.Minted) > m.cfg.TokenLife:
+		return ErrState
+	case reads > 0 && s.Reads >= reads:
+		return ErrReads
+	}
+	return nil
+}
+
+// Read is Authorize for a read that is counted. It keeps the read for the caller until release is called, which must
+// follow ConfigRead if there is one: of two readers at the same time only one can be the last. Besides what Authorize
+// returns it returns ErrBusy, which passes.
+func (m *Machine) Read(h *lab.Host, token string, reads int) (release func(), err error) {
+	if err := m.Authorize(h, token, reads); err != nil || reads == 0 {
+		return func() {}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.states[h.Name]
+	boot := s.Tokens[0]
+	if s.Reads+m.reading[boot] >= reads {
+		return nil, ErrBusy
+	}
+	m.reading[boot]++
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.reading[boot]--; m.reading[boot] == 0 {
+			delete(m.reading, boot)
+		}
+	}, nil
+}
+
+// ConfigRead is called after a complete read of the config document: the install has begun.
+func (m *Machine) ConfigRead(ctx context.Context, h *lab.Host, token string) error {
+	m.transition.Lock()
+	defer m.transition.Unlock()
+	s := m.status(h)
+	switch {
+	case !s.underWay():
+		return ErrState
+	case !s.knows(token):
+		return ErrToken
+	}
+	next := s
+	next.Reads++
+	if s.State == Booting {
+		next.State, next.Since = Installing, m.deps.Now()
+		next.Deadline = deadline(h, next.Since)
+	}
+	if err := m.put(ctx, h, s, next, token); err != nil {
+		return err
+	}
+	if s.State == Booting {
+		m.emit(event.InstallStarted, h, h.Profile.Name)
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+package recipe
+
+import (
+	"fmt"
+	"io/fs"
+
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// A Recipe is one profile with its templates parsed. It never changes but for what it remembers, and is safe for concurrent
+// use.
+type Recipe struct {
+	profile *lab.Profile
+	system  system
+	files   *library
+	judged  judged
+
+	kernel, rootfs, image, config *line // of paths; nil where the profile has none
+	initrd, documents             []*line
+	args                          []*line
+}
+
+// Compile parses the templates of p. Files are read from files, which is rooted at the lab's files folder, when a
+// document is rendered: they may change, and come later than the lab file. The error is lab.Problems.
+func Compile(p *lab.Profile, files fs.FS) (*Recipe, error) {
+	c := &compiler{profile: p}
+	r := &Recipe{
+		profile: p, system: systemOf(p.OS), files: newLibrary(files),
+		kernel: c.parse("kernel", p.Kernel), rootfs: c.parse("rootfs", p.Rootfs), image: c.parse("image", p.Image),
+		config: c.parse("config", p.Config), initrd: c.parseAll("initrd", p.Initrd), args: c.parseAll("args", p.Args),
+		documents: c.parseAll("documents", p.Documents),
+	}
+	return r, c.problems.Err()
+}
+
+// A compiler parses the templates of one profile and collects what is wrong.
+type compiler struct {
+	profile  *lab.Profile
+	problems lab.Problems
+}
+
+// parse returns the line of one key; nil for an empty text.
+func (c *compiler) parse(key, text string) *line {
+	if text == "" {
+		return nil
+	}
+	t, err := newLine(key, text)
+	if err != nil {
+		c.problems.Addf(c.profile.PosOf(key), "profiles."+c.profile.Name+"."+key, "%q is not a template: %v", text, err)
+	}
+	return t
+}
+
+func (c *compiler) parseAll(key string, texts []string) (ts []*line) {
+	for i, text := range texts {
+		ts = append(ts, c.parse(fmt.Sprintf("%s[%d]", key, i), text))
+	}
+	return ts
+}
+
+// Reads returns how many complete reads of the config document one boot may make; 0: any number.
+func (r *Recipe) Reads() int {
+	if r.profile.ConfigReads > 0 {
+		return r.profile.ConfigReads
+	}
+	return r.system.reads
+}
+
+// HasConfig reports whether the profile has a config document.
+func (r *Recipe) HasConfig() bool { return r.config != nil }
+
+// Image returns the path of the profile's image for one host; empty if it has none.
+func (r *Recipe) Image(d Data) (string, error) { return r.image.render(&d) }
+
+// resolved returns a copy of the profile with its paths rendered for one host, without arguments.
+func (r *Recipe) resolved(d *Data) (*lab.Profile, error) {
+	p := *r.profile
+	p.Args, p.Documents = nil, nil
+	var err error
+	for _, path := range []struct {
+		line *line
+		to   *string
+	}{{r.kernel, &p.Kernel}, {r.rootfs, &p.Rootfs}, {r.image, &p.Image}} {
+		if *path.to, err = path.line.render(d); err != nil {
+			return nil, err
+		}
+	}
+	p.Initrd, err = renderAll(r.initrd, d)
+	return &p, err
+}

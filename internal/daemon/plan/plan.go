@@ -1,0 +1,333 @@
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/bootlab/bootlab/dhcpd"
+	"github.com/bootlab/bootlab/internal/daemon/snapshot"
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// A Plan is everything derived from a lab, or what of it concerns one host.
+type Plan struct {
+	Lab          string        `json:"lab"`
+	Domain       string        `json:"domain"`
+	Host         string        `json:"host,omitempty"` // empty: the whole lab
+	Networks     []Network     `json:"networks"`
+	Reservations []Reservation `json:"reservations"`
+	Settings     []Setting     `json:"settings"`
+	Records      []Record      `json:"records"`
+	Balancers    []Balancer    `json:"balancers"`
+	Machines     []Machine     `json:"machines"`
+}
+
+// A Network is one served network.
+type Network struct {
+	Name      string       `json:"name"`
+	Subnet    netip.Prefix `json:"subnet"`
+	Interface string       `json:"interface,omitempty"`
+	Address   netip.Addr   `json:"address,omitzero"`
+	Router    netip.Addr   `json:"router,omitzero"`
+	DHCP      lab.DHCPMode `json:"dhcp"`
+	Pools     []Pool       `json:"pools,omitempty"`
+}
+
+// A Pool is a range for machines without a reservation.
+type Pool struct {
+	Name    string   `json:"name"`
+	Range   string   `json:"range"`
+	For     []string `json:"for,omitempty"` // what a machine must be, all of it; empty: anyone
+	MACs    []string `json:"mac,omitempty"` // the patterns of For's mac
+	PerPort int      `json:"per_port,omitempty"`
+	Profile string   `json:"profile,omitempty"`
+}
+
+// A Reservation is one NIC with its address.
+type Reservation struct {
+	MAC     lab.MAC    `json:"mac"`
+	IP      netip.Addr `json:"ip,omitzero"`
+	Host    string     `json:"host"`
+	FQDN    string     `json:"fqdn"`
+	Network string     `json:"network"`
+	Role    string     `json:"role,omitempty"`
+	Profile string     `json:"profile,omitempty"`
+}
+
+// A Record is one DNS record.
+type Record struct {
+	Name   string `json:"name"`
+	Type   string `json:"type"`
+	Data   string `json:"data"`
+	Source string `json:"source"` // what it is derived from
+}
+
+// A Balancer is one frontend with its members.
+type Balancer struct {
+	Name    string          `json:"name"`
+	Listen  string          `json:"listen"`
+	Mode    lab.BalanceMode `json:"mode"`
+	Balance lab.Algorithm   `json:"balance"`
+	Check   string          `json:"check"`
+	Match   []string        `json:"match,omitempty"`
+	Members []Member        `json:"members"`
+}
+
+// A Member is one backend of a balancer.
+type Member struct {
+	Name   string         `json:"name"`
+	Addr   netip.AddrPort `json:"addr"`
+	Backup bool           `json:"backup,omitempty"`
+}
+
+// A Machine is what one host boots and, where it is virtual, is. The token in its script is a placeholder. Config is empty
+// in a plan whose secrets are hidden.
+type Machine struct {
+	Host       string     `json:"host"`
+	Boot       []BootFile `json:"boot,omitempty"` // by the order of a boot: firmware first, then iPXE
+	Script     string     `json:"script,omitempty"`
+	Config     string     `json:"config,omitempty"`
+	ConfigNote string     `json:"config_note,omitempty"` // why there is no config document here
+	Refused    string     `json:"refused,omitempty"`     // why it would get nothing at all
+	DomainXML  string     `json:"domain_xml,omitempty"`
+}
+
+// A BootFile is what DHCP tells one kind of firmware to fetch.
+type BootFile struct {
+	Firmware string `json:"firmware"` // "BIOS", "UEFI x64", "iPXE" …
+	File     string `json:"file"`     // a path by TFTP, or a URL
+}
+
+// Of returns the plan of host, or of the whole lab where host is empty.
+func Of(s *snapshot.Snapshot, host string) (*Plan, error) {
+	hosts := s.Lab.Hosts
+	if host != "" {
+		h := s.Lab.Host(host)
+		if h == nil {
+			return nil, fmt.Errorf("no host %q in lab %s; it has %s", host, s.Lab.Name, some(s.Lab.Hosts))
+		}
+		hosts = []*lab.Host{h}
+	}
+	p := &Plan{
+		Lab: s.Lab.Name, Domain: s.Lab.Domain, Host: host,
+		Networks: []Network{}, Reservations: []Reservation{}, Settings: []Setting{},
+		Records: []Record{}, Balancers: []Balancer{}, Machines: []Machine{}, // lists for programs, if empty ones
+	}
+	p.networks(s.Lab, hosts)
+	p.reservations(hosts)
+	p.settings(s.Lab, hosts)
+	p.records(s.Lab, hosts)
+	p.balancers(s.Lab, hosts)
+	return p, p.machines(s, hosts)
+}
+
+// Hide takes the config documents out, which hold keys and passwords: who wants to see them asks for them by name.
+func (p *Plan) Hide() {
+	for i := range p.Machines {
+		m := &p.Machines[i]
+		if m.Config != "" {
+			m.ConfigNote = fmt.Sprintf("%d bytes, hidden: plan --secrets shows them", len(m.Config))
+			m.Config = ""
+		}
+	}
+}
+
+// some names a few hosts, for an error message.
+func some(hosts []*lab.Host) string {
+	const few = 8
+	if len(hosts) == 0 {
+		return "none"
+	}
+	var names []string
+	for _, h := range hosts[:min(len(hosts), few)] {
+		names = append(names, h.Name)
+	}
+	if len(hosts) > few {
+		names = append(names, fmt.Sprintf("… %d in all", len(hosts)))
+	}
+	return strings.Join(names, ", ")
+}
+
+func (p *Plan) networks(l *lab.Lab, hosts []*lab.Host) {
+	for _, n := range l.Networks {
+		if p.Host != "" && hosts[0].Network != n {
+			continue
+		}
+		out := Network{Name: n.Name, Subnet: n.Subnet, Interface: n.Interface, Address: n.Address, Router: n.Router, DHCP: n.DHCP}
+		for _, pool := range n.Pools {
+			out.Pools = append(out.Pools, planPool(pool))
+		}
+		p.Networks = append(p.Networks, out)
+	}
+}
+
+func planPool(p *lab.Pool) Pool {
+	out := Pool{Name: p.Name, Range: p.Range.String(), For: p.Criteria(), PerPort: p.PerPort, Profile: profileName(p.Profile)}
+	for _, m := range p.MACs {
+		out.MACs = append(out.MACs, m.String())
+	}
+	return out
+}
+
+func profileName(p *lab.Profile) string {
+	if p == nil {
+		return ""
+	}
+	return p.Name
+}
+
+func (p *Plan) reservations(hosts []*lab.Host) {
+	for _, h := range hosts {
+		for _, m := range h.MACs {
+			r := Reservation{MAC: m, IP: h.IP, Host: h.Name, FQDN: h.FQDN, Role: h.Role, Profile: profileName(h.Profile)}
+			if h.Network != nil {
+				r.Network = h.Network.Name
+			}
+			p.Reservations = append(p.Reservations, r)
+		}
+	}
+}
+
+// records lists what the zones derive; of one host what is derived from it or leads to it.
+func (p *Plan) records(l *lab.Lab, hosts []*lab.Host) {
+	for _, z := range l.Zones {
+		for _, r := range z.Records {
+			if p.Host == "" || concerns(r, hosts[0]) {
+				p.Records = append(p.Records, Record{Name: r.Name, Type: r.Type, Data: data(r), Source: r.Source})
+			}
+		}
+		if p.Host == "" {
+			p.authored(l, z)
+		}
+	}
+}
+
+// concerns reports whether r is derived from h, leads to it, or is a name of its cluster.
+func concerns(r lab.Record, h *lab.Host) bool {
+	if r.Target != "" {
+		name := strings.TrimSuffix(r.Target, ".")
+		return name == h.FQDN || slices.Contains(h.Aliases, name)
+	}
+	if h.Cluster != nil && r.Source == "cluster "+h.Cluster.Name {
+		return true
+	}
+	return r.Addr.IsValid() && (r.Addr == h.IP || r.Addr == h.IP6)
+}
+
+// authored lists the lines that stand in the lab file as they are.
+func (p *Plan) authored(l *lab.Lab, z *lab.Zone) {
+	for _, line := range z.Lines {
+		p.Records = append(p.Records, Record{Name: z.Origin, Type: "line", Data: line.Text, Source: "dns.zones"})
+	}
+	if z.File != "" {
+		p.Records = append(p.Records, Record{Name: z.Origin, Type: "file", Data: relative(l.Dir, z.File), Source: "dns.zones"})
+	}
+}
+
+// relative returns path as it stands in the lab file, so that a plan reads the same wherever the lab's folder is.
+func relative(dir, path string) string {
+	if rel, err := filepath.Rel(dir, path); err == nil && filepath.IsLocal(rel) {
+		return rel
+	}
+	return path
+}
+
+// data returns the record's data as it stands in a zone file.
+func data(r lab.Record) string {
+	switch {
+	case r.Type == "SRV":
+		return fmt.Sprintf("%d %d %d %s", r.Priority, r.Weight, r.Port, r.Target)
+	case r.Addr.IsValid():
+		return r.Addr.String()
+	default:
+		return r.Target
+	}
+}
+
+func (p *Plan) balancers(l *lab.Lab, hosts []*lab.Host) {
+	for _, b := range l.Balancers {
+		if p.Host != "" && !sendsTo(b, hosts[0]) {
+			continue
+		}
+		out := Balancer{
+			Name: b.Name, Listen: b.Listen.String(), Mode: b.Mode, Balance: b.Balance, Check: check(b.Check),
+			Match: append(slices.Clone(b.Match.SNI), b.Match.Host...), Members: []Member{},
+		}
+		for _, m := range b.Backends {
+			out.Members = append(out.Members, Member{Name: m.Name, Addr: m.Addr, Backup: m.Backup})
+		}
+		p.Balancers = append(p.Balancers, out)
+	}
+}
+
+func sendsTo(b *lab.Balancer, h *lab.Host) bool {
+	return slices.ContainsFunc(b.Backends, func(m lab.Backend) bool { return m.Host == h })
+}
+
+func check(c lab.Check) string {
+	s := string(c.Kind)
+	if c.Kind == lab.CheckHTTP || c.Kind == lab.CheckHTTPS {
+		s += " " + c.Path
+	}
+	if c.Port != 0 {
+		s += fmt.Sprintf(" port %d", c.Port)
+	}
+	if c.Kind != lab.CheckNone {
+		s += fmt.Sprintf(" every %s, rise %d, fall %d", span(c.Interval), c.Rise, c.Fall)
+	}
+	return s
+}
+
+func (p *Plan) machines(s *snapshot.Snapshot, hosts []*lab.Host) error {
+	for _, h := range hosts {
+		m, err := machine(s, h)
+		if err != nil {
+			return fmt.Errorf("plan %s: %w", h.Name, err)
+		}
+		if m.Script != "" || m.Refused != "" || m.Config != "" || m.ConfigNote != "" || m.DomainXML != "" || m.Boot != nil {
+			p.Machines = append(p.Machines, m)
+		}
+	}
+	return nil
+}
+
+func machine(s *snapshot.Snapshot, h *lab.Host) (Machine, error) {
+	m := Machine{Host: h.Name, Boot: bootFiles(h)}
+	preview, err := s.Boot.Preview(h)
+	if err != nil { // all other hosts boot, and so they are shown
+		m.Refused = err.Error()
+	}
+	m.Script = string(preview.Script)
+	if preview.Reason != "" {
+		m.ConfigNote = "not there yet: " + preview.Reason
+	}
+	if preview.Config != nil {
+		m.Config = string(preview.Config.Body)
+	}
+	if h.VM != nil {
+		if m.DomainXML, err = s.Virt.XML(h.Name); err != nil {
+			return m, err
+		}
+	}
+	return m, nil
+}
+
+// bootFiles lists what each firmware that h can have is told to fetch. A virtual machine is known to be an x64 one.
+func bootFiles(h *lab.Host) (files []BootFile) {
+	for _, f := range dhcpd.BootFiles(h) {
+		if h.VM == nil || f.Firmware == "iPXE" || strings.HasPrefix(f.Firmware, vmFirmware(h.VM)) {
+			files = append(files, BootFile(f))
+		}
+	}
+	return files
+}
+
+func vmFirmware(vm *lab.VM) string {
+	if vm.Firmware == lab.FirmwareBIOS {
+		return "BIOS"
+	}
+	return "UEFI x64"
+}

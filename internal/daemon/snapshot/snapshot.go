@@ -1,0 +1,88 @@
+package snapshot
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/bootlab/bootlab/dhcpd"
+	"github.com/bootlab/bootlab/dnsd"
+	"github.com/bootlab/bootlab/httpd"
+	"github.com/bootlab/bootlab/internal/boot"
+	"github.com/bootlab/bootlab/internal/boot/files"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/lbproxy"
+	"github.com/bootlab/bootlab/tftpd"
+	"github.com/bootlab/bootlab/virt"
+)
+
+// A Snapshot is one lab as all servers see it.
+type Snapshot struct {
+	Gen uint64    // counts the labs that were in force since the daemon started, from 1
+	At  time.Time // when it was compiled
+	Lab *lab.Lab
+
+	DHCP *dhcpd.Table
+	TFTP *tftpd.Table
+	DNS  *dnsd.Table
+	HTTP *httpd.Table
+	LB   *lbproxy.Table
+	Virt *virt.Table
+	Boot *boot.Table
+}
+
+// Compile makes the snapshot of l. All problems of all servers are reported at once, as lab.Problems where they have a
+// place in the lab file.
+func Compile(l *lab.Lab) (*Snapshot, error) {
+	s := &Snapshot{Lab: l}
+	var errs [6]error
+	s.DHCP, errs[0] = dhcpd.Compile(l)
+	files, err := files.Compile(l) // one rule for two servers
+	errs[1] = err
+	s.TFTP, s.HTTP = tftpd.NewTable(l, files), httpd.NewTable(l, files)
+	if s.DNS, errs[2] = dnsd.CompileWith(l, os.ReadFile); errs[2] == nil {
+		// Serials must grow over restarts too, for secondaries to notice (RFC 1912 section 2.2).
+		s.DNS = s.DNS.WithSerial(uint32(time.Now().Unix()))
+	}
+	s.LB, errs[3] = lbproxy.Compile(l)
+	s.Virt, errs[4] = virt.Compile(l)
+	s.Boot, errs[5] = boot.Compile(l)
+	if err := join(errs[:]); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Warnings are what is not an error (yet), of the lab and of its zones, and what keeps some hosts from booting: those are
+// refused, with the reason, and all others boot.
+func (s *Snapshot) Warnings() lab.Problems {
+	return slices.Concat(s.Lab.Warnings, s.DNS.Warnings(), s.Boot.Problems())
+}
+
+// CheckHosts renders what every host boots, and returns whatever would keep one from it. It takes longer than Compile, which
+// looks at one host of each kind where there are many.
+func (s *Snapshot) CheckHosts() lab.Problems { return s.Boot.CheckAll() }
+
+// join returns all problems in the order of the file, once each, followed by errors of another kind.
+func join(errs []error) error {
+	var problems lab.Problems
+	var others []error
+	seen := map[string]bool{}
+	for _, err := range errs {
+		var ps lab.Problems
+		switch {
+		case err == nil:
+		case !errors.As(err, &ps):
+			others = append(others, err)
+		default:
+			for _, p := range ps {
+				if !seen[p.Error()] {
+					seen[p.Error()] = true
+					problems = append(problems, p)
+				}
+			}
+		}
+	}
+	return errors.Join(append([]error{problems.Err()}, others...)...)
+}

@@ -1,0 +1,45 @@
+package snapshot_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/bootlab/bootlab/internal/daemon/snapshot"
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// TestOneHostIsAWarning: a lab with a host that cannot be rendered comes into force, and says so; check says it too.
+func TestOneHostIsAWarning(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "files"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "files/x.cfg"), []byte("{{.Host.Vars.rack}}"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	text := `
+version: 1
+domain: lab.example
+networks: {n: {subnet: 10.0.0.0/24, interface: br0, address: 10.0.0.1}}
+profiles: {p: {kernel: k, config: x.cfg}}
+hosts:
+  good: {mac: 52:54:00:00:00:01, profile: p, vars: {rack: r1}}
+  bad: {mac: 52:54:00:00:00:02, profile: p}
+`
+	l, err := lab.Parse(filepath.Join(dir, "lab.yaml"), []byte(text), lab.Options{FileExists: func(string) bool { return true }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := snapshot.Compile(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, problems := range map[string]lab.Problems{"warnings": s.Warnings(), "check": s.CheckHosts()} {
+		if len(problems) != 1 || !strings.Contains(problems[0].Error(), "files/x.cfg:1:8: profiles.p.config: for host bad: ") {
+			t.Errorf("%s: %v, want the one host", name, problems)
+		}
+	}
+}

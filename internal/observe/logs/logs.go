@@ -1,0 +1,72 @@
+package logs
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/bootlab/bootlab/internal/observe/event"
+)
+
+// The keys of attributes. They are the same in all of bootlab's log.
+const (
+	KeyMAC    = "mac"
+	KeyAddr   = "addr"
+	KeyHost   = "host"
+	KeyGen    = "gen"
+	KeyDetail = "detail"
+	KeyBytes  = "bytes"
+	KeyErr    = "err"
+	KeyDur    = "dur"
+)
+
+// A Recorder writes events to a log.
+type Recorder struct {
+	log *slog.Logger
+}
+
+// New returns a recorder that writes to log. A nil log is a bug and panics.
+func New(log *slog.Logger) *Recorder {
+	if log == nil {
+		panic("logs: log is nil")
+	}
+	return &Recorder{log: log}
+}
+
+// Record implements event.Recorder. An event below the handler's level costs next to nothing.
+func (r *Recorder) Record(e event.Event) {
+	ctx, handler := context.Background(), r.log.Handler()
+	if !handler.Enabled(ctx, e.Kind.Level()) {
+		return
+	}
+	line := slog.NewRecord(e.At, e.Kind.Level(), e.Kind.String(), 0)
+	line.AddAttrs(attrs(e)...)
+	// A log that cannot be written to has nobody to complain to.
+	_ = handler.Handle(ctx, line)
+}
+
+// attrs returns the fields of e that are set, who first.
+func attrs(e event.Event) []slog.Attr {
+	as := make([]slog.Attr, 0, 8)
+	if e.Host != "" {
+		as = append(as, slog.String(KeyHost, e.Host))
+	}
+	if !e.MAC.IsZero() {
+		as = append(as, slog.String(KeyMAC, e.MAC.String()))
+	}
+	if e.Addr.IsValid() {
+		as = append(as, slog.String(KeyAddr, e.Addr.String()))
+	}
+	if e.Detail != "" {
+		as = append(as, slog.String(KeyDetail, e.Detail))
+	}
+	if e.Bytes != 0 {
+		as = append(as, slog.Int64(KeyBytes, e.Bytes))
+	}
+	if e.Dur != 0 {
+		as = append(as, slog.Duration(KeyDur, e.Dur))
+	}
+	if e.Err != "" {
+		as = append(as, slog.String(KeyErr, e.Err))
+	}
+	return append(as, slog.Uint64(KeyGen, e.Gen))
+}

@@ -1,0 +1,61 @@
+package logs_test
+
+import (
+	"bytes"
+	"log/slog"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/observe/logs"
+)
+
+func TestRecord(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	tests := []struct {
+		name  string
+		event event.Event
+		want  string
+	}{
+		{"everything", event.Event{At: at, Gen: 3, Kind: event.TFTPFailed, MAC: lab.MAC{0x52, 0x54, 0, 0, 2, 1}, Addr: netip.MustParseAddr("192.168.16.21"),
+			Host: "master-0", Detail: "ipxe.efi", Err: "the client stopped answering", Bytes: 512, Dur: 2 * time.Second},
+			"time=2026-11-21T10:00:00.000Z level=WARN msg=tftp_failed host=master-0 mac=52:54:00:00:02:01 addr=192.168.16.21 " +
+				"detail=ipxe.efi bytes=512 dur=2s err=\"the client stopped answering\" gen=3\n"},
+		{"next to nothing", event.Event{At: at, Kind: event.LabApplied}, "time=2026-11-21T10:00:00.000Z level=INFO msg=lab_applied gen=0\n"},
+		{"below the level", event.Event{At: at, Kind: event.DHCPDiscover}, ""},
+		{"a line in a line", event.Event{At: at, Kind: event.FileMissing, Detail: "a\nlevel=ERROR msg=forged"},
+			"time=2026-11-21T10:00:00.000Z level=WARN msg=file_missing detail=\"a\\nlevel=ERROR msg=forged\" gen=0\n"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var got bytes.Buffer
+			logs.New(slog.New(slog.NewTextHandler(&got, nil))).Record(tt.event)
+			if diff := cmp.Diff(tt.want, got.String()); diff != "" {
+				t.Errorf("log (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestLoggersAttributesStay(t *testing.T) {
+	t.Parallel()
+	var got bytes.Buffer
+	logs.New(slog.New(slog.NewTextHandler(&got, nil)).With("server", "bus")).Record(event.Event{Kind: event.DaemonReady})
+	if want := "level=INFO msg=daemon_ready server=bus gen=0\n"; got.String() != want {
+		t.Errorf("log = %q, want %q", got.String(), want)
+	}
+}
+
+func BenchmarkBelowLevel(b *testing.B) {
+	r := logs.New(slog.New(slog.NewTextHandler(&bytes.Buffer{}, nil)))
+	b.ReportAllocs()
+	for b.Loop() {
+		r.Record(event.Event{Kind: event.DHCPDiscover, Host: "master-0"})
+	}
+}

@@ -1,0 +1,599 @@
+package timeline_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/observe/timeline"
+	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/test/support/golden"
+	"github.com/bootlab/bootlab/test/support/storetest"
+)
+
+var update = flag.Bool("update", false, "rewrite golden files")
+
+var (
+	mac   = lab.MAC{0x52, 0x54, 0, 0, 2, 1}
+	epoch = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+)
+
+// A rig is a recorder, and a bus that feeds it by a clock that the test sets.
+type rig struct {
+	*timeline.Recorder
+	store    store.Store
+	registry *prometheus.Registry
+	now      time.Time
+	seq      uint64
+}
+
+func newRig(t testing.TB, cfg timeline.Config, s store.Store) *rig {
+	t.Helper()
+	r := &rig{store: s, registry: prometheus.NewRegistry(), now: epoch}
+	var err error
+	r.Recorder, err = timeline.Open(t.Context(), cfg, timeline.Deps{Store: s, Log: slog.New(slog.DiscardHandler), Metrics: r.registry})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// tell records an event of host after a while.
+func (r *rig) tell(after time.Duration, host string, kind event.Kind, detail string) {
+	r.now = r.now.Add(after)
+	r.seq++
+	r.Record(event.Event{Seq: r.seq, At: r.now, Kind: kind, Host: host, MAC: mac, Detail: detail})
+}
+
+// save runs the writer until everything is saved.
+func (r *rig) save(t testing.TB) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r *rig) boots(t testing.TB, key string) []timeline.Boot {
+	t.Helper()
+	boots, err := r.Boots(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return boots
+}
+
+func (r *rig) dropped(t testing.TB, queue string) float64 {
+	t.Helper()
+	families, err := r.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == timeline.MetricDropped && m.GetLabel()[0].GetValue() == queue {
+				return m.GetCounter().GetValue()
+			}
+		}
+	}
+	t.Fatalf("no metric for %s", queue)
+	return 0
+}
+
+// A step is one event of a story.
+type step struct {
+	after  time.Duration
+	kind   event.Kind
+	detail string
+}
+
+// install is a whole PXE installation up to the call that says it is done.
+var install = []step{
+	{0, event.DHCPDiscover, "pxe arch 7"},
+	{2 * time.Millisecond, event.DHCPOffer, "pxe boot/52-54-00-00-02-01/ipxe.efi"},
+	{4 * time.Second, event.DHCPAck, "pxe boot/52-54-00-00-02-01/ipxe.efi"},
+	{20 * time.Millisecond, event.TFTPProbe, "boot/52-54-00-00-02-01/ipxe.efi"},
+	{time.Second, event.TFTPServed, "boot/52-54-00-00-02-01/ipxe.efi"},
+	{2 * time.Second, event.DHCPDiscover, "ipxe arch 7"},
+	{time.Millisecond, event.DHCPAck, "ipxe boot.ipxe"},
+	{time.Second, event.InstallBooting, ""},
+	{0, event.ScriptServed, "autoexec.ipxe: install"},
+	{time.Second, event.ScriptServed, "boot.ipxe: install"},
+	{3 * time.Second, event.FileServed, "images/vmlinuz"},
+	{9 * time.Second, event.FileServed, "images/initrd"},
+	{20 * time.Second, event.DHCPDiscover, "os"},
+	{time.Millisecond, event.DHCPAck, "os"},
+	{5 * time.Second, event.ConfigServed, "master.ign"},
+	{0, event.InstallStarted, ""},
+	{90 * time.Second, event.InstallDone, ""},
+}
+
+func TestGrouping(t *testing.T) {
+	t.Parallel()
+	firmware := []step{{0, event.DHCPDiscover, "pxe arch 7"}, {time.Millisecond, event.DHCPAck, "pxe f"}, {time.Second, event.TFTPServed, "f"}}
+	tests := []struct {
+		name  string
+		steps [][]step
+		want  []string // of each boot: events, stage, outcome
+	}{
+		{"an installation", [][]step{install}, []string{"17 install done"}},
+		{"an installation, then its disk", [][]step{install, {{30 * time.Second, event.DHCPDiscover, "os"}, {0, event.DHCPAck, "os"}}},
+			[]string{"17 install done", "2 address booting"}},
+		{"an installation, then local boot", [][]step{install, {{30 * time.Second, event.DHCPDiscover, "pxe arch 7"}, {0, event.DHCPAck, "pxe"},
+			{0, event.InstallLocalBoot, ""}, {10 * time.Second, event.DHCPDiscover, "os"}, {time.Minute, event.BackendUp, "api"}}},
+			[]string{"17 install done", "5 balancer done"}},
+		{"said to be installed, then its disk", [][]step{{{0, event.InstallArmed, ""}, {0, event.InstallDone, "somebody said so"}},
+			{{9 * time.Minute, event.DHCPDiscover, "pxe arch 7"}, {0, event.DHCPAck, "pxe"}, {0, event.InstallLocalBoot, ""}, {0, event.ScriptServed, "boot.ipxe: local boot"}}},
+			[]string{"2 install done", "4 script done"}},
+		{"installed, as its next boot tells", [][]step{install[:len(install)-1], {{5 * time.Minute, event.DHCPDiscover, "pxe arch 7"}, {0, event.TFTPServed, "f"},
+			{0, event.DHCPDiscover, "ipxe"}, {0, event.InstallDone, "it boots again"}, {0, event.InstallLocalBoot, ""}, {0, event.ScriptServed, "boot.ipxe: local boot"},
+			{10 * time.Second, event.DHCPDiscover, "os"}, {0, event.DHCPAck, "os"}}},
+			[]string{"16 install booting", "8 install done"}},
+		{"firmware repeats itself", [][]step{{{0, event.DHCPDiscover, "pxe"}, {4 * time.Second, event.DHCPDiscover, "pxe"},
+			{8 * time.Second, event.DHCPDiscover, "pxe"}, {32 * time.Second, event.DHCPDiscover, "pxe"}}}, []string{"4 address booting"}},
+		{"firmware tries again after a pause", [][]step{{{0, event.DHCPDiscover, "pxe"}, {2 * time.Minute, event.DHCPDiscover, "pxe"}}},
+			[]string{"1 address booting", "1 address booting"}},
+		{"reset in the middle", [][]step{firmware, {{3 * time.Second, event.DHCPDiscover, "pxe arch 7"}}}, []string{"3 firmware booting", "1 address booting"}},
+		{"iPXE in ROM", [][]step{
+			{{0, event.DHCPDiscover, "ipxe"}, {0, event.ScriptServed, "boot.ipxe"}, {0, event.FileServed, "k"}},
+			{{10 * time.Second, event.DHCPDiscover, "ipxe"}, {0, event.ScriptServed, "boot.ipxe"}}}, []string{"3 files booting", "2 script booting"}},
+		{"another script without asking", [][]step{{{0, event.ScriptServed, "boot.ipxe"}, {0, event.FileServed, "k"}, {time.Minute, event.ScriptServed, "boot.ipxe"}}},
+			[]string{"2 files booting", "1 script booting"}},
+		{"live system", [][]step{{{0, event.ScriptServed, "boot.ipxe"}, {0, event.FileServed, "k"}, {time.Minute, event.DHCPDiscover, "os"}, {0, event.DHCPAck, "os"},
+			{6 * time.Hour, event.DHCPAck, "os"}}}, []string{"5 files done"}},
+		{"armed, then booted much later", [][]step{firmware, {{time.Hour, event.InstallArmed, ""}, {time.Hour, event.DHCPDiscover, "pxe"}}},
+			[]string{"3 firmware booting", "2 address booting"}},
+		{"virtual machine", [][]step{{{0, event.VMCreated, "kvm1"}, {0, event.VMStarted, "kvm1"}, {time.Second, event.DHCPDiscover, "pxe"}, {0, event.TFTPServed, "f"}},
+			{{time.Minute, event.VMStarted, "kvm1"}}}, []string{"4 firmware booting", "1 machine booting"}},
+		{"fails, then goes on", [][]step{{{0, event.DHCPDiscover, "pxe"}, {0, event.TFTPRefused, "grub.cfg"}, {0, event.TFTPServed, "f"}}}, []string{"3 firmware booting"}},
+		{"fails", [][]step{firmware, {{0, event.TFTPFailed, "f"}}}, []string{"4 firmware failed"}},
+		{"an error after it was done", [][]step{install, {{time.Second, event.ConfigRefused, "second reader"}, {time.Hour, event.BackendDown, "api"}}}, []string{"19 install done"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, timeline.Config{}, storetest.Memory())
+			for _, part := range tt.steps {
+				for _, s := range part {
+					r.tell(s.after, "master-0", s.kind, s.detail)
+				}
+			}
+			var got []string
+			for _, b := range r.boots(t, "master-0") {
+				got = append(got, fmt.Sprintf("%d %s %s", len(b.Events), b.Stage, b.Outcome))
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("boots (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestAnothersRequest: whoever asks in the name of a machine from an address that is not the machine's is told of, and refused,
+// but it is not this machine whose boot fails, or begins.
+func TestAnothersRequest(t *testing.T) {
+	t.Parallel()
+	own, second, other := netip.MustParseAddr("192.168.16.21"), netip.MustParseAddr("192.168.16.121"), netip.MustParseAddr("192.168.16.99")
+	loaded := []step{{0, event.DHCPAck, "ipxe"}, {0, event.ScriptServed, "boot.ipxe"}, {0, event.FileServed, "k"}}
+	tests := []struct {
+		name  string
+		steps []step
+		kind  event.Kind // what is refused then
+		from  netip.Addr // other: only claimed
+		want  []string   // of each boot: events, stage, outcome
+	}{
+		{"another's document", loaded, event.ConfigRefused, other, []string{"4 files booting"}},
+		{"another's script", loaded, event.ScriptRefused, other, []string{"4 files booting"}},
+		{"another's script after an install", install, event.ScriptRefused, other, []string{"18 install done"}},
+		{"another's script once it is armed", append(loaded[:3:3], step{0, event.InstallArmed, ""}), event.ScriptRefused, other, []string{"3 files booting", "2  booting"}},
+		{"its own document", loaded, event.ConfigRefused, own, []string{"4 config failed"}},
+		{"its own script", loaded, event.ScriptRefused, own, []string{"3 files booting", "1 script failed"}},
+		{"from another of its NICs", append(loaded[:3:3], step{0, event.DHCPAck, "second"}), event.ConfigRefused, second, []string{"5 config failed"}},
+		{"by IPv6, which DHCP does not tell of", loaded, event.ConfigRefused, netip.MustParseAddr("fd00::21"), []string{"4 config failed"}},
+		{"its own, at an address that we did not give", nil, event.ConfigRefused, own, []string{"1 config failed"}},
+		{"another's, before the machine was ever heard of", nil, event.ConfigRefused, other, []string{"1  booting"}},
+		{"another's, before the machine has an address", []step{{0, event.DHCPDiscover, "pxe arch 7"}}, event.ScriptRefused, other, []string{"2 address booting"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			mem := storetest.Memory()
+			r := newRig(t, timeline.Config{}, mem)
+			for i, s := range tt.steps {
+				r.now = r.now.Add(s.after + time.Millisecond)
+				addr := own
+				if s.detail == "second" {
+					addr = second
+				}
+				r.Record(event.Event{Seq: uint64(i), At: r.now, Kind: s.kind, Host: "master-0", MAC: mac, Addr: addr, Detail: s.detail})
+			}
+			r.save(t)
+			now := r.now.Add(time.Second)
+			r = newRig(t, timeline.Config{}, mem.Reopen()) // what it holds is known after a restart, too
+			r.Record(event.Event{At: now, Kind: tt.kind, Host: "master-0", MAC: mac, Addr: tt.from, Claimed: tt.from != own, Err: "no"})
+			var got []string
+			for _, b := range r.boots(t, "master-0") {
+				got = append(got, fmt.Sprintf("%d %s %s", len(b.Events), b.Stage, b.Outcome))
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("boots (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestFormat(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, timeline.Config{}, storetest.Memory())
+	for _, s := range install[:12] {
+		r.now = r.now.Add(s.after)
+		e := event.Event{At: r.now, Kind: s.kind, Host: "master-0", MAC: mac, Detail: s.detail, Addr: netip.MustParseAddr("192.168.16.21")}
+		switch s.kind {
+		case event.TFTPServed, event.FileServed, event.ScriptServed:
+			e.Bytes, e.Dur = 1_100_000*int64(1+s.after/time.Second), s.after+40*time.Microsecond
+		}
+		r.Record(e)
+	}
+	r.Record(event.Event{At: r.now.Add(90 * time.Second), Kind: event.ConfigRefused, Host: "master-0", MAC: mac, Detail: "master.ign",
+		Err: "the request came from 192.168.16.99"})
+	for name, o := range map[string]timeline.Options{"boot.txt": {}, "boot-coloured.txt": {Style: timeline.Coloured}} {
+		var got bytes.Buffer
+		if err := timeline.Format(&got, r.boots(t, "master-0")[0], o); err != nil {
+			t.Fatal(err)
+		}
+		golden.Check(t, update, "testdata/"+name, got.String())
+	}
+	var got bytes.Buffer
+	for _, e := range r.boots(t, "master-0")[0].Events {
+		if err := timeline.FormatEvent(&got, e, timeline.Options{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	golden.Check(t, update, "testdata/follow.txt", got.String())
+}
+
+// TestFormatWithoutStage shows what was done to a machine that has not been heard of yet.
+func TestFormatWithoutStage(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, timeline.Config{}, storetest.Memory())
+	r.tell(0, "master-0", event.InstallArmed, "rhcos")
+	r.tell(time.Second, "master-0", event.MachineNotCycled, "10.0.9.24")
+	var got bytes.Buffer
+	if err := timeline.Format(&got, r.boots(t, "master-0")[0], timeline.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if want := "failed after 1.00 s before it asked for anything\n"; !strings.Contains(got.String(), want) {
+		t.Errorf("want %q in\n%s", want, &got)
+	}
+}
+
+// TestRestart looks at the same story before it is saved, while some of it is, and after a restart.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	mem := storetest.Memory()
+	r := newRig(t, timeline.Config{}, mem)
+	for i, s := range install {
+		r.tell(s.after, "master-0", s.kind, s.detail)
+		if i == 5 {
+			r.save(t)
+		}
+	}
+	r.tell(time.Hour, "", event.DHCPDiscover, "pxe") // a stranger
+	want, wantAll := r.boots(t, "master-0"), r.All()
+	if len(want) != 1 || len(want[0].Events) != len(install) {
+		t.Fatalf("boots before they are saved: %+v", want)
+	}
+	r.save(t)
+	for name, after := range map[string]*rig{"saved": r, "restarted": newRig(t, timeline.Config{}, mem.Reopen())} {
+		if diff := cmp.Diff(want, after.boots(t, "master-0"), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+			t.Errorf("%s: boots (-want +got):\n%s", name, diff)
+		}
+		if diff := cmp.Diff(wantAll, after.All(), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+			t.Errorf("%s: summaries (-want +got):\n%s", name, diff)
+		}
+	}
+	after := newRig(t, timeline.Config{}, mem.Reopen())
+	after.now = r.now
+	after.tell(time.Second, "master-0", event.BackendUp, "api") // the number of the event starts anew
+	if got := after.boots(t, "master-0"); len(got) != 1 || len(got[0].Events) != len(install)+1 || got[0].Stage != event.StageBalancer {
+		t.Errorf("after the restart a boot goes on as %+v", got)
+	}
+	if got := after.boots(t, mac.String()); len(got) != 1 || got[0].Host != "" || got[0].MAC != mac {
+		t.Errorf("boots of a stranger: %+v", got)
+	}
+}
+
+// TestSavesEverySecond says what a crash may lose.
+func TestSavesEverySecond(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		mem := storetest.Memory()
+		r := newRig(t, timeline.Config{}, mem)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- r.Run(ctx) }()
+		r.tell(0, "master-0", event.DHCPDiscover, "pxe")
+		time.Sleep(time.Second + time.Millisecond)
+		synctest.Wait()
+		crashed := newRig(t, timeline.Config{}, mem.Reopen())
+		if boots := crashed.boots(t, "master-0"); len(boots) != 1 || len(boots[0].Events) != 1 {
+			t.Errorf("a second after the event a crash leaves %+v", boots)
+		}
+		r.tell(0, "master-0", event.DHCPOffer, "pxe")
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("run = %v", err)
+		}
+		stopped := newRig(t, timeline.Config{}, mem.Reopen())
+		if boots := stopped.boots(t, "master-0"); len(boots) != 1 || len(boots[0].Events) != 2 {
+			t.Errorf("an orderly stop leaves %+v", boots)
+		}
+	})
+}
+
+func TestStoreThatFails(t *testing.T) {
+	t.Parallel()
+	mem := storetest.Memory()
+	r := newRig(t, timeline.Config{Queue: 10}, mem)
+	mem.FailCommits(errors.New("disk full"))
+	for i := range 15 {
+		r.tell(time.Millisecond, fmt.Sprint("host-", i%3), event.DHCPDiscover, "pxe")
+	}
+	r.save(t)
+	if n := r.dropped(t, "save"); n != 5 {
+		t.Errorf("%v events dropped, want 5", n)
+	}
+	mem.FailCommits(nil)
+	r.save(t)
+	total := 0
+	after := newRig(t, timeline.Config{}, mem.Reopen())
+	for i := range 3 {
+		for _, b := range after.boots(t, fmt.Sprint("host-", i)) {
+			total += len(b.Events)
+		}
+	}
+	if total != 10 {
+		t.Errorf("%d events were saved once the store was well again, want 10", total)
+	}
+}
+
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	mem := storetest.Memory()
+	r := newRig(t, timeline.Config{Boots: 4, Events: 10, Hosts: 3, Strangers: 2}, mem)
+	// Of ten boots the second and the third fail.
+	for i := range 10 {
+		r.tell(time.Hour, "a", event.DHCPDiscover, fmt.Sprint("pxe ", i))
+		if i == 1 || i == 2 {
+			r.tell(time.Second, "a", event.TFTPFailed, fmt.Sprint(i))
+		}
+		r.save(t)
+	}
+	var got []string
+	for _, b := range r.boots(t, "a") {
+		got = append(got, b.Outcome+" "+b.Events[0].Detail)
+	}
+	if diff := cmp.Diff([]string{"failed pxe 1", "failed pxe 2", "booting pxe 8", "booting pxe 9"}, got); diff != "" {
+		t.Errorf("boots (-want +got):\n%s", diff)
+	}
+	// One boot with far too many events keeps the first, and what matters.
+	for range 100 {
+		r.tell(time.Millisecond, "a", event.DHCPOffer, "")
+	}
+	r.tell(time.Millisecond, "a", event.TFTPFailed, "in the end")
+	r.save(t)
+	boots := r.boots(t, "a")
+	last := boots[len(boots)-1]
+	if n := len(last.Events); n != 10 || last.Outcome != timeline.Failed {
+		t.Errorf("a long boot keeps %d events, outcome %s, want 10 and a failure", n, last.Outcome)
+	}
+	if n := r.dropped(t, "boot"); n != 92 {
+		t.Errorf("%v events counted as too many, want 92", n)
+	}
+	for _, host := range []string{"b", "c", "d"} {
+		r.tell(time.Second, host, event.DHCPDiscover, "pxe")
+	}
+	for i := range 5 {
+		r.now = r.now.Add(time.Second)
+		r.Record(event.Event{At: r.now, Kind: event.DHCPRefused, MAC: lab.MAC{2, 0, 0, 0, 0, byte(i)}})
+	}
+	r.save(t)
+	var keys []string
+	for _, s := range newRig(t, timeline.Config{}, mem.Reopen()).All() {
+		keys = append(keys, s.Key)
+	}
+	if diff := cmp.Diff([]string{"02:00:00:00:00:03", "02:00:00:00:00:04", "b", "c", "d"}, keys); diff != "" {
+		t.Errorf("machines (-want +got):\n%s", diff)
+	}
+	if err := mem.Scan(t.Context(), "timeline/a/", func(key string, _ []byte) error { return errors.New(key + " is still there") }); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestForget(t *testing.T) {
+	t.Parallel()
+	mem := storetest.Memory()
+	r := newRig(t, timeline.Config{}, mem)
+	r.tell(0, "a", event.DHCPDiscover, "pxe")
+	r.save(t)
+	r.Forget("a")
+	r.Forget("never there")
+	r.tell(time.Second, "a", event.DHCPOffer, "new")
+	r.save(t)
+	boots := newRig(t, timeline.Config{}, mem.Reopen()).boots(t, "a")
+	if len(boots) != 1 || len(boots[0].Events) != 1 || boots[0].Events[0].Detail != "new" {
+		t.Errorf("boots = %+v, want the new event only", boots)
+	}
+}
+
+func TestFollow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, timeline.Config{Follow: 2}, storetest.Memory())
+		ctx, cancel := context.WithCancel(t.Context())
+		one, all := r.Follow(ctx, "a"), r.Follow(ctx, "")
+		r.tell(0, "b", event.DHCPDiscover, "b")
+		for i := range 3 {
+			r.tell(0, "a", event.DHCPDiscover, fmt.Sprint(i))
+		}
+		r.Record(event.Event{Kind: event.LabApplied})
+		cancel()
+		synctest.Wait()
+		read := func(events <-chan event.Event) (got []string) {
+			for e := range events {
+				got = append(got, e.Host+e.Detail)
+			}
+			return got
+		}
+		if diff := cmp.Diff([]string{"a0", "a1"}, read(one)); diff != "" {
+			t.Errorf("events of a (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff([]string{"bb", "a0"}, read(all)); diff != "" {
+			t.Errorf("all events (-want +got):\n%s", diff)
+		}
+		if n := r.dropped(t, "follow"); n != 1+3 {
+			t.Errorf("%v events counted as dropped, want 4", n)
+		}
+		r.tell(0, "a", event.DHCPDiscover, "nobody listens")
+	})
+}
+
+func TestUnreadableStore(t *testing.T) {
+	t.Parallel()
+	mem := storetest.Memory()
+	r := newRig(t, timeline.Config{}, mem)
+	r.tell(0, "a", event.DHCPDiscover, "pxe")
+	r.save(t)
+	for key, value := range map[string]string{"timelines/b": "{", "timelines/c": "{}", "timeline/a/zz": "[]", "timeline/a/1/2": "{"} {
+		if err := mem.Commit(t.Context(), store.Put(key, []byte(value))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	after := newRig(t, timeline.Config{}, mem.Reopen())
+	if boots := after.boots(t, "a"); len(boots) != 1 || len(boots[0].Events) != 1 {
+		t.Errorf("boots = %+v", boots)
+	}
+	if _, ok := after.Last("b"); ok {
+		t.Error("a machine was made of rubbish")
+	}
+}
+
+func TestSinceAndSize(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{
+		0: "0 ms", 999 * time.Millisecond: "999 ms", 3250 * time.Millisecond: "3.25 s", 247 * time.Second: "4m07s",
+		125 * time.Minute: "2h05m", -time.Second: "-1.00 s",
+	} {
+		if got := timeline.Since(d); got != want {
+			t.Errorf("Since(%v) = %q, want %q", d, got, want)
+		}
+	}
+	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1536: "1.5 KiB", 3 << 30: "3.0 GiB", 9 << 50: "9216.0 TiB"} {
+		if got := timeline.Size(n); got != want {
+			t.Errorf("Size(%d) = %q, want %q", n, got, want)
+		}
+	}
+}
+
+// BenchmarkRecord tells what an event costs on its way.
+func BenchmarkRecord(b *testing.B) {
+	r := newRig(b, timeline.Config{Queue: 1 << 30, Events: 1 << 30}, storetest.Memory())
+	hosts := make([]string, 1000)
+	for i := range hosts {
+		hosts[i] = fmt.Sprint("host-", i)
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		r.tell(time.Microsecond, hosts[i%len(hosts)], event.FileServed, "images/vmlinuz")
+	}
+}
+
+// BenchmarkMemory10kHosts reports what is kept in memory of 10,000 hosts with ten boots each.
+func BenchmarkMemory10kHosts(b *testing.B) {
+	for b.Loop() {
+		before := heap()
+		r := newRig(b, timeline.Config{Queue: 1 << 30}, discard{})
+		for boot := range 10 {
+			for i := range 10_000 {
+				host := "host-" + strings.Repeat("0", 4-len(fmt.Sprint(i/10))) + fmt.Sprint(i)
+				for _, s := range install {
+					r.tell(s.after/10_000, host, s.kind, s.detail)
+				}
+			}
+			r.now = r.now.Add(time.Duration(boot) * time.Hour)
+			r.save(b)
+		}
+		b.ReportMetric(float64(heap()-before)/10_000, "B/host")
+		runtime.KeepAlive(r)
+	}
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// discard is a store that keeps nothing.
+type discard struct{}
+
+func (discard) Get(context.Context, string) ([]byte, error) { return nil, store.ErrNotFound }
+func (discard) Scan(context.Context, string, func(string, []byte) error) error {
+	return nil
+}
+func (discard) Commit(context.Context, store.Txn) error { return nil }
+func (discard) CommitAll(_ context.Context, txns []store.Txn) []error {
+	return make([]error, len(txns))
+}
+func (discard) Close() error { return nil }
+
+// TestRefusedStaysRefused: DHCP tells a refusal once, and the machine asks on: that is no progress, an offer is.
+func TestRefusedStaysRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, timeline.Config{}, storetest.Memory())
+	outcome := func(want string) {
+		t.Helper()
+		if s, _ := r.Last("a"); s.Outcome != want || (want == timeline.Failed) != (s.Reason != "") {
+			t.Errorf("outcome %q because of %q, want %q", s.Outcome, s.Reason, want)
+		}
+	}
+	r.tell(0, "a", event.DHCPDiscover, "os")
+	r.tell(time.Millisecond, "a", event.DHCPRefused, "os")
+	r.tell(time.Second, "a", event.DHCPDiscover, "os")
+	outcome(timeline.Failed)
+	r.tell(2*time.Second, "a", event.DHCPOffer, "os")
+	outcome(timeline.Booting)
+}
+
+// TestFormatIsPrintable: strangers choose paths, and what they choose does nothing to a terminal.
+func TestFormatIsPrintable(t *testing.T) {
+	t.Parallel()
+	e := event.Event{At: time.Unix(0, 0), Kind: event.FileMissing, Detail: "files/\x1b[2J\n\u202ex", Err: "\x1b]0;x\a\xff"}
+	var b strings.Builder
+	boot := timeline.Boot{Host: "a", Outcome: timeline.Failed, Reason: "\x1b[31m", Events: []event.Event{e}}
+	if err := errors.Join(timeline.Format(&b, boot, timeline.Options{}), timeline.FormatEvent(&b, e, timeline.Options{})); err != nil {
+		t.Fatal(err)
+	}
+	if strings.ContainsFunc(b.String(), func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) && r != utf8.RuneError }) || strings.Count(b.String(), "\n") != 4 {
+		t.Errorf("%q", b.String())
+	}
+}

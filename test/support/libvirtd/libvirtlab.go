@@ -1,0 +1,148 @@
+package libvirtd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Pool is the name of the storage pool that every Daemon has; its volumes are files in Daemon.Images.
+const Pool = "default"
+
+// readyTimeout is how long libvirtd may take to answer. It probes every emulator once; a busy machine needs seconds.
+const readyTimeout = 60 * time.Second
+
+const pathLetters = "/._-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+// A Config says how to run a daemon.
+type Config struct {
+	// Dir is an existing, empty folder that everything is put below: configuration, state, sockets, volumes, logs.
+	// Its path has at most 80 bytes, of letters, digits and "/._-". Who wants it gone removes it after Stop.
+	Dir string
+	// Group may connect beside root. Empty: root only. Whoever may connect is as good as root.
+	Group string
+}
+
+// A Daemon is a running libvirtd.
+type Daemon struct {
+	URI    string // for libvirt clients on this machine
+	Images string // folder of the storage pool "default"
+	Log    string // file that libvirtd's warnings and errors go to
+
+	cmd    *exec.Cmd
+	output bytes.Buffer // of the init script and libvirtd, readable once done is closed
+	done   chan struct{}
+}
+
+// Needs lists what Start needs, as netlab.Need wants it.
+func Needs() []string {
+	return []string{"root", "sh", "mount", "libvirtd", "virsh", "qemu-system-x86_64", "qemu-img"}
+}
+
+// Start runs libvirtd and returns when it answers. The daemon and all its virtual machines end with Stop, with ctx, or
+// with the calling process, whichever comes first.
+func Start(ctx context.Context, cfg Config) (*Daemon, error) {
+	dir, err := filepath.Abs(cfg.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("libvirtlab: %w", err)
+	}
+	if err := checkPath(dir); err != nil {
+		return nil, err
+	}
+	if err := layOut(dir, cfg.Group); err != nil {
+		return nil, fmt.Errorf("libvirtlab: %w", err)
+	}
+	d := &Daemon{
+		URI:    "qemu+unix:///system?socket=" + filepath.Join(dir, "run", "libvirt-sock"),
+		Images: filepath.Join(dir, "images"),
+		Log:    filepath.Join(dir, "log", "libvirtd.log"),
+		done:   make(chan struct{}),
+	}
+	if err := d.run(ctx, dir); err != nil {
+		return nil, fmt.Errorf("libvirtlab: run libvirtd: %w", err)
+	}
+	if err := d.waitReady(ctx); err != nil {
+		_ = d.Stop()
+		return nil, fmt.Errorf("libvirtlab: libvirtd does not answer: %w\n%s%s", err, d.output.Bytes(), tail(d.Log))
+	}
+	return d, nil
+}
+
+// checkPath refuses what libvirt cannot live in: its sockets have short names, its log setting knows no quotes, and the
+// path stands in a URI.
+func checkPath(dir string) error {
+	if len(dir) > 80 {
+		return fmt.Errorf("libvirtlab: folder %s is longer than 80 bytes, too long for the sockets in it", dir)
+	}
+	if bad := strings.Trim(dir, pathLetters); bad != "" {
+		return fmt.Errorf("libvirtlab: folder %q: want only letters, digits and /._- in its path", dir)
+	}
+	return nil
+}
+
+// Stop ends libvirtd and all its virtual machines and waits for them. It may be called more than once.
+func (d *Daemon) Stop() error {
+	// Killing the first process of a PID namespace kills every process in it.
+	if err := d.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("libvirtlab: stop libvirtd: %w", err)
+	}
+	<-d.done
+	return nil
+}
+
+// run starts initScript as the first process of its own PID and mount namespaces.
+func (d *Daemon) run(ctx context.Context, dir string) error {
+	d.cmd = exec.CommandContext(ctx, "sh", "-c", initScript, "libvirtlab", dir)
+	d.cmd.Stdout, d.cmd.Stderr = &d.output, &d.output
+	d.cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID,
+		Pdeathsig:  syscall.SIGKILL,
+	}
+	if err := d.cmd.Start(); err != nil {
+		return err
+	}
+	go func() {
+		defer close(d.done)
+		_ = d.cmd.Wait() // killed, as it should be
+	}()
+	return nil
+}
+
+// waitReady asks for the list of machines until it gets one. A connection alone proves nothing: libvirtd listens before
+// its drivers are up, and ends if one of them cannot start.
+func (d *Daemon) waitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		out, err := exec.CommandContext(ctx, "virsh", "--connect", d.URI, "list", "--name").CombinedOutput()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-d.done:
+			return errors.New("it ended by itself")
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %s", ctx.Err(), bytes.TrimSpace(out))
+		}
+	}
+}
+
+// tail returns the end of a log, for an error message.
+func tail(file string) []byte {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil
+	}
+	return b[max(0, len(b)-2000):]
+}

@@ -1,0 +1,230 @@
+package netns
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bootlab/bootlab/internal/host/pause"
+)
+
+const isolated = "BOOTLAB_NETLAB_ISOLATED"
+
+// Main runs the tests of m and exits: where the user is root in a network namespace of their own, whose loopback is up.
+func Main(m *testing.M) {
+	if Inside() {
+		_ = loopbackUp() // who runs again without the right to has it up already
+	}
+	if os.Geteuid() != 0 || Inside() {
+		os.Exit(m.Run())
+	}
+	code, err := Isolate(context.Background())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "netlab:", err)
+	}
+	os.Exit(code)
+}
+
+// Inside reports whether this process was started by Isolate.
+func Inside() bool { return os.Getenv(isolated) != "" }
+
+// loopbackUp makes 127.0.0.1 work, which a new namespace has and does not answer for.
+func loopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	lo, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	lo.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)
+}
+
+// Isolate runs this program again, with its arguments, in network and mount namespaces of its own, and returns its exit
+// code. When ctx ends the program is asked to end. The error is that it could not be started.
+func Isolate(ctx context.Context) (exitCode int, err error) {
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", os.Args[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Env = append(os.Environ(), isolated+"=1")
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		// A mount namespace too, so that names given by "ip netns add" vanish with the process.
+		Unshareflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS,
+		Pdeathsig:    syscall.SIGKILL,
+	}
+	err = cmd.Run()
+	if cmd.ProcessState == nil {
+		return 1, fmt.Errorf("run in a network namespace: %w", err)
+	}
+	return cmd.ProcessState.ExitCode(), nil
+}
+
+// Need skips the test unless everything it needs is there: "root", the name of a program, or the path of a file. What BOOTLAB_REQUIRE lists
+// (comma-separated; "all" for everything) fails the test instead, so that CI cannot skip in silence.
+func Need(t testing.TB, needs ...string) {
+	t.Helper()
+	for _, need := range needs {
+		if missing := lacking(need); missing != "" {
+			required := strings.Split(os.Getenv("BOOTLAB_REQUIRE"), ",")
+			if slices.Contains(required, need) || slices.Contains(required, "all") {
+				t.Fatalf("needs %s: %s", need, missing)
+			}
+			t.Skipf("needs %s: %s", need, missing)
+		}
+	}
+}
+
+func lacking(need string) string {
+	if need == "root" {
+		if os.Geteuid() != 0 {
+			return "not started as root"
+		}
+		return ""
+	}
+	if filepath.IsAbs(need) {
+		if _, err := os.Stat(need); err != nil {
+			return err.Error()
+		}
+		return ""
+	}
+	if _, err := exec.LookPath(need); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// Run runs a command and fails the test with its output unless it succeeds.
+func Run(t testing.TB, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// WaitFor asks again and again whether something is so, and fails the test when it is not within 20 s.
+func WaitFor(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for !ok() {
+		if pause.For(ctx, 5*time.Millisecond) != nil {
+			t.Fatalf("waited 20 s for %s", what)
+		}
+	}
+}
+
+// Tries measures something up to n times, until it is as it should be, and fails the test with the last complaint when it
+// never is: a busy machine is late now and then, a fault every time. Empty is no complaint.
+func Tries(t testing.TB, n int, try func(i int) (complaint string)) {
+	t.Helper()
+	for i := 1; ; i++ {
+		complaint := try(i)
+		switch {
+		case complaint == "":
+			return
+		case i == n:
+			t.Errorf("%s, at each of %d tries", complaint, n)
+			return
+		}
+		t.Logf("try %d: %s", i, complaint)
+	}
+}
+
+var serial atomic.Uint32
+
+// A Segment is a bridge in the test's own namespace.
+type Segment struct {
+	Bridge string
+}
+
+// NewSegment makes a bridge with that address (CIDR). It is up, without spanning tree, and taken away with the test.
+func NewSegment(t testing.TB, cidr string) *Segment {
+	t.Helper()
+	Need(t, "root", "ip")
+	s := &Segment{Bridge: fmt.Sprintf("lab%d", serial.Add(1))}
+	Run(t, "ip", "link", "add", s.Bridge, "type", "bridge", "stp_state", "0", "forward_delay", "0")
+	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", s.Bridge).Run() })
+	Run(t, "ip", "addr", "add", cidr, "dev", s.Bridge)
+	Run(t, "ip", "link", "set", s.Bridge, "up")
+	return s
+}
+
+// A Client is a namespace whose eth0 is joined to a segment.
+type Client struct {
+	Name string // of the namespace
+	NIC  string // of the segment's end of the pair
+}
+
+// NewClient makes a client without an address. mac may set its MAC.
+func (s *Segment) NewClient(t testing.TB, mac ...string) *Client {
+	t.Helper()
+	n := serial.Add(1)
+	c := &Client{Name: fmt.Sprintf("client%d-%d", os.Getpid(), n), NIC: fmt.Sprintf("veth%d", n)}
+	Run(t, "ip", "netns", "add", c.Name)
+	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", c.Name).Run() })
+	Run(t, "ip", "link", "add", c.NIC, "type", "veth", "peer", "name", "eth0", "netns", c.Name)
+	Run(t, "ip", "link", "set", c.NIC, "master", s.Bridge, "up")
+	Run(t, "ip", "-n", c.Name, "link", "set", "lo", "up")
+	for _, m := range mac {
+		Run(t, "ip", "-n", c.Name, "link", "set", "eth0", "address", m)
+	}
+	Run(t, "ip", "-n", c.Name, "link", "set", "eth0", "up")
+	AwaitUp(t, s.Bridge, c.NIC)
+	c.AwaitUp(t, "eth0")
+	return c
+}
+
+// AwaitUp waits until links of the test's own namespace carry frames, which the kernel finds out a moment after they were set
+// up: what is sent before is lost, and a lost ARP request costs a second.
+func AwaitUp(t testing.TB, links ...string) {
+	t.Helper()
+	awaitUp(t, links, "ip")
+}
+
+// AwaitUp is the same for links of the client.
+func (c *Client) AwaitUp(t testing.TB, links ...string) {
+	t.Helper()
+	awaitUp(t, links, "ip", "-n", c.Name)
+}
+
+func awaitUp(t testing.TB, links []string, ip ...string) {
+	t.Helper()
+	for _, link := range links {
+		WaitFor(t, link+" to carry frames", func() bool {
+			fields := strings.Fields(Run(t, ip[0], append(ip[1:], "-br", "link", "show", "dev", link)...))
+			return len(fields) > 1 && fields[1] == "UP"
+		})
+	}
+}
+
+// Command returns a command that will run inside the client's namespace.
+func (c *Client) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", c.Name, name}, args...)...)
+}
+
+// Run runs a command inside the client's namespace, for 30 s at most, and fails the test with its output unless it succeeds.
+func (c *Client) Run(t testing.TB, name string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	out, err := c.Command(ctx, name, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
