@@ -139,8 +139,8 @@ func (s *Server) release(x *exchange) dropReason {
 // foreign: the client takes another server's offer. Ours is free again, and people should know that there are two.
 func (s *Server) foreign(x *exchange) dropReason {
 	s.deps.Book.Withdraw(x.req.MAC)
-	if s.quiet.first(event.DHCPForeign, x.req.MAC) {
-		s.record(x, event.Event{Kind: event.DHCPForeign, Addr: x.req.Requested, Detail: x.req.Server.String()})
+	if s.quiet.first(event.DHCPOtherServerChosen, x.req.MAC) {
+		s.record(x, event.Event{Kind: event.DHCPOtherServerChosen, Addr: x.req.Requested, Detail: x.req.Server.String()})
 	}
 	return dropNotOurs
 }

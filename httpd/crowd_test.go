@@ -66,11 +66,11 @@ func TestSilentConnectionsMakeRoom(t *testing.T) {
 		t.Errorf("the download ended after %d bytes: %v", n, err)
 	}
 	want := strings.NewReader(`
-		# HELP bootlab_httpd_connections_cut_total HTTP connections closed to make room for others.
-		# TYPE bootlab_httpd_connections_cut_total counter
-		bootlab_httpd_connections_cut_total{plane="boot"} 2
+		# HELP bootlab_httpd_connections_evicted_total HTTP connections closed to make room for others.
+		# TYPE bootlab_httpd_connections_evicted_total counter
+		bootlab_httpd_connections_evicted_total{plane="boot"} 2
 `)
-	if err := testutil.GatherAndCompare(w.reg, want, httpd.MetricCut); err != nil {
+	if err := testutil.GatherAndCompare(w.reg, want, httpd.MetricEvicted); err != nil {
 		t.Error(err)
 	}
 }

@@ -12,7 +12,7 @@ const (
 	MetricBytes    = "bootlab_httpd_response_bytes_total"
 	MetricInFlight = "bootlab_httpd_requests_in_flight"
 	MetricDuration = "bootlab_httpd_request_duration_seconds"
-	MetricCut      = "bootlab_httpd_connections_cut_total"
+	MetricEvicted  = "bootlab_httpd_connections_evicted_total"
 )
 
 const classes = 6 // of status codes; 0 is what net/http would not send
@@ -37,7 +37,7 @@ func newMetrics(reg prometheus.Registerer, plane string, routes []string) (*metr
 	m := &metrics{
 		bytes:    prometheus.NewCounter(prometheus.CounterOpts{Name: MetricBytes, Help: "Bytes of HTTP bodies sent."}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{Name: MetricInFlight, Help: "HTTP requests being answered now."}),
-		cut:      prometheus.NewCounter(prometheus.CounterOpts{Name: MetricCut, Help: "HTTP connections closed to make room for others."}),
+		cut:      prometheus.NewCounter(prometheus.CounterOpts{Name: MetricEvicted, Help: "HTTP connections closed to make room for others."}),
 	}
 	reg = prometheus.WrapRegistererWith(prometheus.Labels{"plane": plane}, reg)
 	for _, c := range []prometheus.Collector{requests, duration, m.bytes, m.inFlight, m.cut} {

@@ -8,7 +8,7 @@ const (
 	MetricActive      = "bootlab_lbproxy_connections_active"
 	MetricMost        = "bootlab_lbproxy_connections_limit"
 	MetricWaits       = "bootlab_lbproxy_connections_waited_total"
-	MetricCut         = "bootlab_lbproxy_connections_cut_total"
+	MetricEvicted     = "bootlab_lbproxy_connections_evicted_total"
 	MetricBytes       = "bootlab_lbproxy_bytes_total"
 	MetricRequests    = "bootlab_lbproxy_requests_total"
 	MetricRetries     = "bootlab_lbproxy_retries_total"
@@ -56,7 +56,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		most:  prometheus.NewGauge(prometheus.GaugeOpts{Name: MetricMost, Help: "Connections that all balancers together may have."}),
 		waits: prometheus.NewCounter(prometheus.CounterOpts{Name: MetricWaits, Help: "Times that a new connection waited because there were as many as there may be."}),
-		cut:   prometheus.NewCounter(prometheus.CounterOpts{Name: MetricCut, Help: "Connections broken because their client had more than half of all, and others waited."}),
+		cut:   prometheus.NewCounter(prometheus.CounterOpts{Name: MetricEvicted, Help: "Connections broken because their client had more than half of all, and others waited."}),
 
 		connections: counter(MetricConnections, "Connections taken.", "balancer"),
 		bytes:       counter(MetricBytes, "Bytes moved: in is from clients, out is to clients.", "balancer", "direction"),

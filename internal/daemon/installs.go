@@ -108,11 +108,11 @@ func (c *counter) cycle(ctx context.Context, h *lab.Host) error {
 		return c.servers.virt.Restart(ctx, h.Name)
 	}
 	start := time.Now()
-	e := event.Event{Kind: event.MachineCycled, Host: h.Name, Detail: h.BMC.Redfish + h.BMC.IPMI}
+	e := event.Event{Kind: event.PowerCycled, Host: h.Name, Detail: h.BMC.Redfish + h.BMC.IPMI}
 	err := bmc.Cycle(ctx, h.BMC)
 	e.Dur = time.Since(start)
 	if err != nil {
-		e.Kind, e.Err = event.MachineNotCycled, err.Error()
+		e.Kind, e.Err = event.PowerCycleFailed, err.Error()
 	}
 	if len(h.MACs) > 0 {
 		e.MAC = h.MACs[0]

@@ -120,9 +120,9 @@ hosts:
 		state  install.State
 		events []event.Kind
 	}{
-		{"a", false, "", install.Armed, []event.Kind{event.InstallArmed, event.MachineCycled}},
+		{"a", false, "", install.Armed, []event.Kind{event.InstallArmed, event.PowerCycled}},
 		{"a", true, "a is armed, but was not power-cycled: controller " + controller.URL + "/redfish/v1/Systems/1: set the next boot to Pxe: 409 Conflict", install.Armed,
-			[]event.Kind{event.InstallArmed, event.MachineNotCycled}},
+			[]event.Kind{event.InstallArmed, event.PowerCycleFailed}},
 		{"b", false, "b is no virtual machine and has no bmc", install.Armed, nil},
 		{"c", false, `no host "c"`, "", nil},
 	} {

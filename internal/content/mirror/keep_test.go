@@ -53,7 +53,7 @@ func TestBounded(t *testing.T) {
 	}
 	up.becomes(content(noise(500_000), `"big"`))
 	w.want(t, "pool/big.deb", noise(500_000), mirror.Passed)
-	if told := w.events.told(); !slices.Contains(told, "mirror_unkept debian/pool/big.deb") {
+	if told := w.events.told(); !slices.Contains(told, "mirror_bypassed debian/pool/big.deb") {
 		t.Errorf("events %q", told)
 	}
 	if len(w.onDisk()) != 3 {

@@ -14,7 +14,7 @@ const (
 	MetricBytes     = "bootlab_mirror_cache_bytes"
 	MetricEvictions = "bootlab_mirror_evictions_total"
 	MetricErrors    = "bootlab_mirror_upstream_errors_total"
-	MetricUnkept    = "bootlab_mirror_unkept_total"
+	MetricBypassed  = "bootlab_mirror_bypassed_total"
 )
 
 type metrics struct {
@@ -43,7 +43,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		fetched:   counter(MetricFetched, "Bytes that came from upstream."),
 		evictions: counter(MetricEvictions, "Files thrown away to make room."),
 		errors:    counter(MetricErrors, "Questions that no upstream answered, and fetches that broke off or were not what they should be."),
-		unkept:    counter(MetricUnkept, "Files that were passed through because they cannot be kept: no room, or the disk refused."),
+		unkept:    counter(MetricBypassed, "Files that were passed through because they cannot be kept: no room, or the disk refused."),
 		bytes:     prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: MetricBytes, Help: "Room on disk that a mirror takes."}, []string{"mirror"}),
 		by:        map[string]*shelfMetrics{},
 	}

@@ -366,7 +366,7 @@ func (c *Cache) cannotKeep(s *shelf, path string, err error) {
 	}
 	s.mu.Unlock()
 	if tell {
-		c.deps.Events.Record(event.Event{Kind: event.MirrorUnkept, Detail: s.name + "/" + path, Err: brief(err)})
+		c.deps.Events.Record(event.Event{Kind: event.MirrorBypassed, Detail: s.name + "/" + path, Err: brief(err)})
 	}
 }
 

@@ -99,7 +99,7 @@ func TestFullDisk(t *testing.T) {
 	if len(asked) != 2 || !strings.Contains(asked[1], "Range: bytes=") {
 		t.Errorf("asked %q", asked)
 	}
-	if told := w.events.told(); !slices.Contains(told, "mirror_unkept debian/pool/c.deb") {
+	if told := w.events.told(); !slices.Contains(told, "mirror_bypassed debian/pool/c.deb") {
 		t.Errorf("events %q", told)
 	}
 	if got, err := io.ReadAll(held.Content); err != nil || !bytes.Equal(got, body) {
@@ -124,7 +124,7 @@ func TestNoRoomToWrite(t *testing.T) {
 	for range 2 {
 		w.want(t, deb, body, mirror.Passed)
 	}
-	if told := fmt.Sprint(w.events.told()); told != "[mirror_unkept debian/"+deb+"]" { // once
+	if told := fmt.Sprint(w.events.told()); told != "[mirror_bypassed debian/"+deb+"]" { // once
 		t.Errorf("events %s", told)
 	}
 }

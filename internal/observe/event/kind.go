@@ -19,7 +19,7 @@ const (
 	DHCPDecline
 	DHCPRelease
 	DHCPRefused
-	DHCPForeign
+	DHCPOtherServerChosen
 	DHCPProxyOffer
 	DHCPLimited
 	DHCPConflict
@@ -43,7 +43,7 @@ const (
 
 	MirrorDown
 	MirrorUp
-	MirrorUnkept
+	MirrorBypassed
 	MirrorCorrupt
 
 	InstallArmed
@@ -55,8 +55,8 @@ const (
 	InstallTimeout
 
 	MachineReported
-	MachineCycled
-	MachineNotCycled
+	PowerCycled
+	PowerCycleFailed
 
 	BackendUp
 	BackendDown
@@ -112,19 +112,19 @@ func describe(k Kind) description {
 var table = [kinds]description{
 	Unknown: {"unknown", StageLab, slog.LevelWarn, "an event that this version does not know"},
 
-	DHCPDiscover:   {"dhcp_discover", StageAddress, slog.LevelDebug, "a machine asks for an address"},
-	DHCPOffer:      {"dhcp_offer", StageAddress, slog.LevelDebug, "an address was offered"},
-	DHCPAck:        {"dhcp_ack", StageAddress, slog.LevelInfo, "an address was leased or renewed"},
-	DHCPNak:        {"dhcp_nak", StageAddress, slog.LevelInfo, "a request for a wrong address was refused"},
-	DHCPDecline:    {"dhcp_decline", StageAddress, slog.LevelWarn, "a machine found its address in use by another"},
-	DHCPRelease:    {"dhcp_release", StageAddress, slog.LevelDebug, "a machine gave its address back"},
-	DHCPRefused:    {"dhcp_refused", StageAddress, slog.LevelWarn, "no address for this machine: no reservation, no pool, or the pool is full"},
-	DHCPForeign:    {"dhcp_foreign", StageAddress, slog.LevelWarn, "a machine took the offer of another DHCP server"},
-	DHCPProxyOffer: {"dhcp_proxy_offer", StageAddress, slog.LevelDebug, "boot information was given beside another DHCP server"},
-	DHCPLimited:    {"dhcp_limited", StageAddress, slog.LevelWarn, "newcomers come faster than a pool that is no longer half empty gives to them"},
-	DHCPConflict:   {"dhcp_conflict", StageAddress, slog.LevelWarn, "an address of a pool is used by a machine that did not get it here"},
-	DHCPRogue:      {"dhcp_rogue", StageAddress, slog.LevelWarn, "another DHCP server answers where this one gives the addresses"},
-	DHCPLoop:       {"dhcp_loop", StageAddress, slog.LevelWarn, "iPXE is told its script's name again and again and never fetches it; it gets no boot file for some minutes"},
+	DHCPDiscover:          {"dhcp_discover", StageAddress, slog.LevelDebug, "a machine asks for an address"},
+	DHCPOffer:             {"dhcp_offer", StageAddress, slog.LevelDebug, "an address was offered"},
+	DHCPAck:               {"dhcp_ack", StageAddress, slog.LevelInfo, "an address was leased or renewed"},
+	DHCPNak:               {"dhcp_nak", StageAddress, slog.LevelInfo, "a request for a wrong address was refused"},
+	DHCPDecline:           {"dhcp_decline", StageAddress, slog.LevelWarn, "a machine found its address in use by another"},
+	DHCPRelease:           {"dhcp_release", StageAddress, slog.LevelDebug, "a machine gave its address back"},
+	DHCPRefused:           {"dhcp_refused", StageAddress, slog.LevelWarn, "no address for this machine: no reservation, no pool, or the pool is full"},
+	DHCPOtherServerChosen: {"dhcp_other_server_chosen", StageAddress, slog.LevelWarn, "a machine took the offer of another DHCP server"},
+	DHCPProxyOffer:        {"dhcp_proxy_offer", StageAddress, slog.LevelDebug, "boot information was given beside another DHCP server"},
+	DHCPLimited:           {"dhcp_limited", StageAddress, slog.LevelWarn, "newcomers come faster than a pool that is no longer half empty gives to them"},
+	DHCPConflict:          {"dhcp_conflict", StageAddress, slog.LevelWarn, "an address of a pool is used by a machine that did not get it here"},
+	DHCPRogue:             {"dhcp_rogue", StageAddress, slog.LevelWarn, "another DHCP server answers where this one gives the addresses"},
+	DHCPLoop:              {"dhcp_loop", StageAddress, slog.LevelWarn, "iPXE is told its script's name again and again and never fetches it; it gets no boot file for some minutes"},
 
 	TFTPProbe:   {"tftp_probe", StageFirmware, slog.LevelDebug, "firmware asked for a file's size and hung up, as UEFI does"},
 	TFTPServed:  {"tftp_served", StageFirmware, slog.LevelInfo, "a file was fetched by TFTP"},
@@ -141,10 +141,10 @@ var table = [kinds]description{
 	ConfigServed:   {"config_served", StageConfig, slog.LevelInfo, "a machine fetched its config document"},
 	ConfigRefused:  {"config_refused", StageConfig, slog.LevelWarn, "a config document was refused: wrong address, token or time"},
 
-	MirrorDown:    {"mirror_down", StageFiles, slog.LevelWarn, "no upstream of a mirror answers; what is kept is given out, even if it is old"},
-	MirrorUp:      {"mirror_up", StageFiles, slog.LevelInfo, "an upstream of a mirror answers again"},
-	MirrorUnkept:  {"mirror_unkept", StageFiles, slog.LevelWarn, "files of a mirror cannot be kept and are passed through: no room, or the disk refuses"},
-	MirrorCorrupt: {"mirror_corrupt", StageFiles, slog.LevelError, "a file from upstream has a wrong checksum and was thrown away"},
+	MirrorDown:     {"mirror_down", StageFiles, slog.LevelWarn, "no upstream of a mirror answers; what is kept is given out, even if it is old"},
+	MirrorUp:       {"mirror_up", StageFiles, slog.LevelInfo, "an upstream of a mirror answers again"},
+	MirrorBypassed: {"mirror_bypassed", StageFiles, slog.LevelWarn, "files of a mirror cannot be kept and are passed through: no room, or the disk refuses"},
+	MirrorCorrupt:  {"mirror_corrupt", StageFiles, slog.LevelError, "a file from upstream has a wrong checksum and was thrown away"},
 
 	InstallArmed:     {"install_armed", StageInstall, slog.LevelInfo, "the next boot installs this machine"},
 	InstallBooting:   {"install_booting", StageInstall, slog.LevelInfo, "an installer is booting"},
@@ -157,8 +157,8 @@ var table = [kinds]description{
 
 	MachineReported: {"machine_reported", StageScript, slog.LevelInfo, "a machine that is not in the lab told what it is"},
 
-	MachineCycled:    {"machine_cycled", StageVM, slog.LevelInfo, "a machine was power-cycled through its controller, to boot from the network"},
-	MachineNotCycled: {"machine_not_cycled", StageVM, slog.LevelWarn, "a machine's controller did not power-cycle it"},
+	PowerCycled:      {"power_cycled", StageVM, slog.LevelInfo, "a machine was power-cycled through its controller, to boot from the network"},
+	PowerCycleFailed: {"power_cycle_failed", StageVM, slog.LevelWarn, "a machine's controller did not power-cycle it"},
 
 	BackendUp:      {"backend_up", StageBalancer, slog.LevelInfo, "a backend became healthy"},
 	BackendDown:    {"backend_down", StageBalancer, slog.LevelWarn, "a backend became unhealthy"},

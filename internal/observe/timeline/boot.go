@@ -67,7 +67,7 @@ const (
 // starts reports whether e is the first of a new boot, after s.
 func (s *sketch) starts(e event.Event) bool {
 	switch e.Kind {
-	case event.VMStarted, event.InstallArmed, event.MachineCycled:
+	case event.VMStarted, event.InstallArmed, event.PowerCycled:
 		return s.Asked || s.Fetched
 	case event.DHCPDiscover:
 		return s.startsByAsking(e)
@@ -184,7 +184,7 @@ func finishes(e event.Event, s *sketch) bool {
 func failure(e event.Event) bool {
 	switch e.Kind {
 	case event.TFTPFailed, event.TFTPRefused, event.ScriptRefused, event.ScriptLoop, event.FileAborted, event.FileMissing, event.ConfigRefused,
-		event.DHCPRefused, event.DHCPForeign, event.DHCPDecline, event.DHCPNak, event.DHCPLimited, event.DHCPLoop, event.InstallLoop, event.VMFailed, event.MachineNotCycled:
+		event.DHCPRefused, event.DHCPOtherServerChosen, event.DHCPDecline, event.DHCPNak, event.DHCPLimited, event.DHCPLoop, event.InstallLoop, event.VMFailed, event.PowerCycleFailed:
 		return true
 	}
 	return false
@@ -205,7 +205,7 @@ func reason(e event.Event) string {
 func reached(e event.Event) event.Stage {
 	switch e.Kind {
 	case event.InstallArmed, event.BackendDown, event.BackendDrained, event.BackendReady, event.VMStopped, event.VMDeleted,
-		event.MachineNotCycled:
+		event.PowerCycleFailed:
 		return ""
 	case event.InstallBooting, event.InstallLocalBoot, event.InstallLoop:
 		return event.StageScript

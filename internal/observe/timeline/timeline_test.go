@@ -275,7 +275,7 @@ func TestFormatWithoutStage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, timeline.Config{}, storetest.Memory())
 	r.tell(0, "master-0", event.InstallArmed, "rhcos")
-	r.tell(time.Second, "master-0", event.MachineNotCycled, "10.0.9.24")
+	r.tell(time.Second, "master-0", event.PowerCycleFailed, "10.0.9.24")
 	var got bytes.Buffer
 	if err := timeline.Format(&got, r.boots(t, "master-0")[0], timeline.Options{}); err != nil {
 		t.Fatal(err)
