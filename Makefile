@@ -117,7 +117,7 @@ demo: build ## a machine installs itself over the network, live; takes everythin
 .PHONY: docs
 docs: ## rewrite the pages that are generated
 	go test ./internal/daemon -run MetricsPage -update
-	go test ./internal/lab -run Doc -update
+	go test ./internal/lab/load -run Doc -update
 
 .PHONY: check
 check: lint test ## all that CI runs, and lint

@@ -6,12 +6,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bootlab/bootlab/dhcpd"
-	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab/load"
 )
 
 func TestBootFiles(t *testing.T) {
 	t.Parallel()
-	l, err := lab.Parse("lab.yaml", []byte(`
+	l, err := load.Parse("lab.yaml", []byte(`
 version: 1
 domain: example
 networks:
@@ -24,7 +24,7 @@ hosts:
   secure: {mac: 52:54:00:00:00:04, ip: 10.0.0.14, profile: signed}
   pi: {mac: "dc:a6:32:00:00:05", ip: 10.0.0.15, profile: rpi}
   silent: {mac: 52:54:00:00:00:03, ip: 10.0.1.13, profile: p}
-`), lab.Options{})
+`), load.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/bootlab/bootlab/dhcpd/segment"
 	"github.com/bootlab/bootlab/internal/boot/bootloop"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/store"
 	"github.com/bootlab/bootlab/test/support/netns"
@@ -128,7 +129,7 @@ func labWith(t testing.TB, hosts string) *lab.Lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := lab.Parse("testdata/lab.yaml", append(b, hosts...), lab.Options{FileExists: func(string) bool { return true }})
+	l, err := load.Parse("testdata/lab.yaml", append(b, hosts...), load.Options{FileExists: func(string) bool { return true }})
 	if err != nil {
 		t.Fatal(err)
 	}

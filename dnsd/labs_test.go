@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/test/support/golden"
 
 	"github.com/google/go-cmp/cmp"
@@ -17,11 +18,11 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 // labsDir holds the whole examples that the loader's tests load too.
-const labsDir = "../internal/lab/testdata/labs"
+const labsDir = "../internal/lab/load/testdata/labs"
 
 func loadLab(t testing.TB, name string) *lab.Lab {
 	t.Helper()
-	l, err := lab.Load(filepath.Join(labsDir, name+".yaml"), lab.Options{})
+	l, err := load.Lab(filepath.Join(labsDir, name+".yaml"), load.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

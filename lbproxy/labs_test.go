@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bootlab/bootlab/internal/lab"
+	labfile "github.com/bootlab/bootlab/internal/lab/load"
 )
 
 // TestExampleOfDocs loads the example of docs/balancer.md as it stands there.
@@ -25,7 +25,7 @@ func TestExampleOfDocs(t *testing.T) {
 	if err := os.WriteFile(file, []byte(example), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l, err := lab.Load(file, lab.Options{})
+	l, err := labfile.Lab(file, labfile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/tftpd"
 )
@@ -149,7 +150,7 @@ func newSite(t testing.TB, c siteConfig) *site {
 		Initrd: []string{"images/empty", "images/whole", "images/one", "images/window", "images/big", "images/missing"}, Config: "ignition/x.ign"}}}
 	if c.lab != "" {
 		var err error
-		if l, err = lab.Parse("lab.yaml", []byte(c.lab), lab.Options{FileExists: func(string) bool { return true }}); err != nil {
+		if l, err = load.Parse("lab.yaml", []byte(c.lab), load.Options{FileExists: func(string) bool { return true }}); err != nil {
 			t.Fatal(err)
 		}
 		l.Appliance.Files = dir

@@ -13,6 +13,7 @@ import (
 
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab/load"
 )
 
 const adoptiveLab = `version: 1
@@ -130,7 +131,7 @@ func TestAdopt(t *testing.T) {
 			if want := "  " + tt.host + ":" + tt.want; lines != want {
 				t.Errorf("lines:\n%s\nwant:\n%s", lines, want)
 			}
-			l, err := lab.Parse("lab.yaml", []byte(adoptiveLab+lines), lab.Options{})
+			l, err := load.Parse("lab.yaml", []byte(adoptiveLab+lines), load.Options{})
 			if err != nil || l.Host(tt.host) == nil {
 				t.Errorf("pasted: %v", err)
 			}

@@ -17,6 +17,7 @@ import (
 	"github.com/bootlab/bootlab/internal/content/images"
 	"github.com/bootlab/bootlab/internal/daemon"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab/load"
 )
 
 func imagesCommand(o *options) *cobra.Command {
@@ -32,7 +33,7 @@ func imagesCommand(o *options) *cobra.Command {
 
 // imagesOf returns the lab, and the files of its images: all, or those at and below the paths named.
 func (o *options) imagesOf(ctx context.Context, source images.Source, paths []string) (*lab.Lab, []images.Item, error) {
-	l, err := lab.Load(o.lab, lab.Options{InterfaceAddr: daemon.InterfaceAddr})
+	l, err := load.Lab(o.lab, load.Options{InterfaceAddr: daemon.InterfaceAddr})
 	if err != nil {
 		return nil, nil, whichLab(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/bootlab/bootlab/internal/daemon/plan"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab/load"
 )
 
 func checkCommand(o *options) *cobra.Command {
@@ -55,7 +56,7 @@ func check(cmd *cobra.Command, o *options, strict bool) error {
 // checked loads the lab, and renders what every host boots: the daemon would run with a template that fails for one of them,
 // and refuse that host.
 func checked(o *options, strict bool) (l *lab.Lab, warnings lab.Problems, err error) {
-	if l, err = lab.Load(o.lab, lab.Options{Strict: strict, InterfaceAddr: daemon.InterfaceAddr}); err != nil {
+	if l, err = load.Lab(o.lab, load.Options{Strict: strict, InterfaceAddr: daemon.InterfaceAddr}); err != nil {
 		return nil, nil, err
 	}
 	l.Warnings = append(l.Warnings, daemon.AddressWarnings(l)...)
@@ -139,7 +140,7 @@ func planCommand(o *options) *cobra.Command {
 }
 
 func (o *options) plan(host string) (*plan.Plan, error) {
-	l, err := lab.Load(o.lab, lab.Options{InterfaceAddr: daemon.InterfaceAddr})
+	l, err := load.Lab(o.lab, load.Options{InterfaceAddr: daemon.InterfaceAddr})
 	if err != nil {
 		return nil, whichLab(err)
 	}
@@ -188,7 +189,7 @@ func schemaCommand() *cobra.Command {
 		Short: "Print the JSON Schema of the lab file, for editors",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := cmd.OutOrStdout().Write(lab.Schema())
+			_, err := cmd.OutOrStdout().Write(load.Schema())
 			return err
 		},
 	}

@@ -21,7 +21,7 @@ const contract = "testdata/contract/lab.yaml" // the example of the lab file's c
 // labs returns the five labs, one for each seed, and the contract's example, by name.
 func labs(t *testing.T) map[string]string {
 	t.Helper()
-	files, err := filepath.Glob("../../internal/lab/testdata/labs/*.yaml")
+	files, err := filepath.Glob("../../internal/lab/load/testdata/labs/*.yaml")
 	if err != nil || len(files) < 5 {
 		t.Fatalf("%d labs, want 5 (%v)", len(files), err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab/load"
 )
 
 const leasedLab = `version: 1
@@ -172,12 +173,12 @@ func TestReserve(t *testing.T) {
 				pasted = strings.Replace(leasedLab, "late: {mac: 52:54:00:00:00:02, network: lan}", "late:\n    mac: 52:54:00:00:00:02\n"+strings.TrimRight(line, "\n"), 1)
 				asFile = ""
 			}
-			reserved(t, "pasted", tt.hosts)(lab.Parse("lab.yaml", []byte(pasted), lab.Options{}))
+			reserved(t, "pasted", tt.hosts)(load.Parse("lab.yaml", []byte(pasted), load.Options{}))
 			if asFile != "" {
 				if err := os.WriteFile(filepath.Join(dir, "more.yaml"), []byte(asFile), 0o644); err != nil {
 					t.Fatal(err)
 				}
-				reserved(t, "as a file", tt.hosts)(lab.Load(dir, lab.Options{}))
+				reserved(t, "as a file", tt.hosts)(load.Lab(dir, load.Options{}))
 			}
 		})
 	}

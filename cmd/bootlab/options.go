@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/bootlab/bootlab/internal/api"
-	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab/load"
 )
 
 const defaultLab = "/etc/bootlab/lab.yaml"
@@ -34,7 +34,7 @@ func (o *options) flags(f *pflag.FlagSet) {
 func (o *options) client() (*api.Client, error) {
 	server := o.server
 	if server == "" {
-		server = lab.LoadAppliance(o.lab).AdminSocket
+		server = load.Appliance(o.lab).AdminSocket
 	}
 	return api.NewClient(server, o.token)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab/load"
 )
 
 // A reservation is what a lease becomes in the lab file. The network needs no word: it is the one whose subnet holds the
@@ -97,7 +98,7 @@ func newTrial(ctx context.Context, c *api.Client, path string) (*trial, error) {
 }
 
 func (t *trial) load(text string) (*lab.Lab, error) {
-	return lab.LoadWith(t.lab, "reservations", []byte(text), lab.Options{InterfaceAddr: daemon.InterfaceAddr})
+	return load.LabWith(t.lab, "reservations", []byte(text), load.Options{InterfaceAddr: daemon.InterfaceAddr})
 }
 
 func (t *trial) add(l api.Lease) error {
@@ -140,7 +141,7 @@ func (t *trial) try(r reservation) error {
 	text := reservationsText(append(slices.Clone(t.news), r))
 	var err error
 	if t.lab == "" {
-		_, err = lab.Parse("reservations", []byte("version: 1\ndomain: lab.example\nnetworks: {n: {subnet: "+netip.PrefixFrom(r.IP, 24).Masked().String()+", dhcp: off}}\n"+profileText(r.Profile)+reservationsText([]reservation{r})), lab.Options{})
+		_, err = load.Parse("reservations", []byte("version: 1\ndomain: lab.example\nnetworks: {n: {subnet: "+netip.PrefixFrom(r.IP, 24).Masked().String()+", dhcp: off}}\n"+profileText(r.Profile)+reservationsText([]reservation{r})), load.Options{})
 	} else {
 		_, err = t.load(text)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
@@ -21,7 +22,7 @@ func TestAnswer(t *testing.T) {
 	text := strings.NewReplacer("live: {kernel: k, initrd: [i]}", "live: {os: proxmox, kernel: k, initrd: [i], image: pve.iso, config: answer.toml}",
 		"profile: disk", "profile: live").Replace(labFile) +
 		"  other: {mac: \"52:54:00:00:02:07\", ip: 192.168.16.27, role: worker, profile: disk}\n"
-	l, err := lab.Parse(filepath.Join(dir, "lab.yaml"), []byte(text), lab.Options{})
+	l, err := load.Parse(filepath.Join(dir, "lab.yaml"), []byte(text), load.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

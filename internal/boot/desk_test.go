@@ -16,6 +16,7 @@ import (
 	"github.com/bootlab/bootlab/internal/boot/discovered"
 	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/test/support/storetest"
 )
@@ -76,7 +77,7 @@ func newRig(t *testing.T) *rig {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "files", "worker.cfg"), "secret={{.Host.Vars.secret}} done={{.DoneURL}}")
 	write(t, filepath.Join(dir, "lab.yaml"), labFile)
-	l, err := lab.Load(filepath.Join(dir, "lab.yaml"), lab.Options{})
+	l, err := load.Lab(filepath.Join(dir, "lab.yaml"), load.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -408,7 +409,7 @@ func TestOneHostFails(t *testing.T) {
 	write(t, path, labFile+other)
 	document := filepath.Join(dir, "files", "worker.cfg")
 	write(t, document, "first\nsecret={{.Host.Vars.secret}}")
-	l, err := lab.Load(path, lab.Options{})
+	l, err := load.Lab(path, load.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -452,7 +453,7 @@ func TestImage(t *testing.T) {
 	write(t, filepath.Join(dir, "files", "worker.ign"), `{"host":"{{.Host.FQDN}}"}`)
 	write(t, path, strings.NewReplacer(`kernel: k, initrd: [i], config: "{{.Host.Role}}.cfg", install_to: /dev/vda`,
 		`os: coreos, image: "{{.Host.Role}}.qcow2", config: "{{.Host.Role}}.ign"`).Replace(labFile))
-	l, err := lab.Load(path, lab.Options{})
+	l, err := load.Lab(path, load.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,12 +8,13 @@ import (
 
 	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab/load"
 )
 
 // tableOf compiles a lab file in dir.
 func tableOf(t testing.TB, dir, text string) (*lab.Lab, *boot.Table) {
 	t.Helper()
-	l, err := lab.Parse(filepath.Join(dir, "lab.yaml"), []byte(text), lab.Options{})
+	l, err := load.Parse(filepath.Join(dir, "lab.yaml"), []byte(text), load.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/bootlab/bootlab/internal/boot"
-	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab/load"
 )
 
 // TestMissingValues: what would fail when some machine boots is known when the lab is compiled, once for each cause.
@@ -48,7 +48,7 @@ func TestMissingValues(t *testing.T) {
 			if !strings.Contains(tc.hosts, "networks:") {
 				text += "networks: {n: {subnet: 192.168.16.0/20, address: 192.168.16.1, interface: br0}}\n"
 			}
-			l, err := lab.Parse(filepath.Join(dir, "lab.yaml"), []byte(text+"hosts:\n"+tc.hosts), lab.Options{})
+			l, err := load.Parse(filepath.Join(dir, "lab.yaml"), []byte(text+"hosts:\n"+tc.hosts), load.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -77,7 +77,7 @@ func TestUnknownField(t *testing.T) {
 	t.Parallel()
 	text := "version: 1\ndomain: lab.test\nnetworks: {n: {subnet: 192.168.16.0/24, address: 192.168.16.1, interface: br0}}\n" +
 		"profiles:\n  p:\n    kernel: k\n    args: [a, '{{.Host.Colour}}', '{{.Host.IP}}']\nhosts: {x: {mac: '52:54:00:00:00:01', profile: p}}\n"
-	l, err := lab.Parse("lab.yaml", []byte(text), lab.Options{})
+	l, err := load.Parse("lab.yaml", []byte(text), load.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,17 +15,18 @@ import (
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/lbproxy"
 )
 
-// load reads and compiles a lab. inForce is the appliance that the daemon started with, which a reload does not change;
+// loadSnapshot reads and compiles a lab. inForce is the appliance that the daemon started with, which a reload does not change;
 // nil at the start.
-func load(path string, inForce *lab.Appliance) (*snapshot.Snapshot, error) {
+func loadSnapshot(path string, inForce *lab.Appliance) (*snapshot.Snapshot, error) {
 	// Reading a lab makes much garbage at once, and nobody else makes any: collecting it meanwhile is half of the work.
 	debug.SetGCPercent(gcPercentLoading)
 	defer debug.SetGCPercent(gcPercent)
-	l, err := lab.Load(path, lab.Options{InterfaceAddr: InterfaceAddr, Appliance: inForce})
+	l, err := load.Lab(path, load.Options{InterfaceAddr: InterfaceAddr, Appliance: inForce})
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +190,7 @@ func (d *Daemon) warnNew(s *snapshot.Snapshot) {
 
 // prepare does all of a reload that may fail.
 func (d *Daemon) prepare(before *snapshot.Snapshot, force api.Force) (*change, error) {
-	s, err := load(d.cfg.Lab, &before.Lab.Appliance)
+	s, err := loadSnapshot(d.cfg.Lab, &before.Lab.Appliance)
 	if err != nil {
 		return nil, err
 	}

@@ -60,7 +60,7 @@ func Run(ctx context.Context, cfg Config) error {
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
 	// The lab and what is derived from it. A broken lab starts nothing.
-	snap, err := load(cfg.Lab, nil)
+	snap, err := loadSnapshot(cfg.Lab, nil)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/bootlab/bootlab/internal/boot/bootloop"
 	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
-	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/test/support/netns"
 	"github.com/bootlab/bootlab/test/support/storetest"
@@ -27,12 +27,12 @@ import (
 // firmware and iPXE say does not.
 func TestInstallWatch(t *testing.T) {
 	t.Parallel()
-	l, err := lab.Parse("lab.yaml", []byte(`version: 1
+	l, err := load.Parse("lab.yaml", []byte(`version: 1
 domain: d.example
 networks: {n: {subnet: 10.0.0.0/24, address: 10.0.0.1, interface: br0}}
 profiles: {p: {os: coreos, kernel: k, config: c.ign, install_to: /dev/vda}}
 hosts: {a: {mac: 52:54:00:00:00:01, ip: 10.0.0.9, profile: p}}
-`), lab.Options{})
+`), load.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,14 +93,14 @@ func TestInstallNow(t *testing.T) {
 		_, _ = io.WriteString(w, `{"PowerState":"On"}`)
 	}))
 	defer controller.Close()
-	l, err := lab.Parse("lab.yaml", []byte(`version: 1
+	l, err := load.Parse("lab.yaml", []byte(`version: 1
 domain: d.example
 networks: {n: {subnet: 10.0.0.0/24, address: 10.0.0.1, interface: br0}}
 profiles: {p: {os: coreos, kernel: k, config: c.ign, install_to: /dev/vda}}
 hosts:
   a: {mac: 52:54:00:00:00:01, ip: 10.0.0.9, profile: p, bmc: {redfish: "`+controller.URL+`/redfish/v1/Systems/1"}}
   b: {mac: 52:54:00:00:00:02, ip: 10.0.0.10, profile: p}
-`), lab.Options{})
+`), load.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

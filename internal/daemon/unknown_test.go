@@ -11,12 +11,13 @@ import (
 	"github.com/bootlab/bootlab/dhcpd/leases"
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
 func TestNames(t *testing.T) {
 	t.Parallel()
-	l, err := lab.Parse("lab.yaml", []byte("version: 1\ndomain: d.example\nhosts: {taken: {ip: 10.0.0.9}}\nnetworks: {n: {subnet: 10.0.0.0/24, dhcp: off}}\n"), lab.Options{})
+	l, err := load.Parse("lab.yaml", []byte("version: 1\ndomain: d.example\nhosts: {taken: {ip: 10.0.0.9}}\nnetworks: {n: {subnet: 10.0.0.0/24, dhcp: off}}\n"), load.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +65,7 @@ hosts:
 			if hosts == "" {
 				hosts = "  {}\n"
 			}
-			l, err := lab.Parse("lab.yaml", []byte(text+hosts), lab.Options{})
+			l, err := load.Parse("lab.yaml", []byte(text+hosts), load.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

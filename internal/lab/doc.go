@@ -1,18 +1,10 @@
-// Package lab turns the lab file into one immutable, resolved *Lab.
+// Package lab is the model: one lab, resolved and immutable.
 //
-// It owns every decision that more than one server must agree on: names, addresses, roles, zones, balancer members and
-// the paths and URLs of the boot plane. It knows no server, opens no socket and imports no other room; a server only
-// re-indexes what it finds here.
+// It holds every decision that more than one server must agree on: names, addresses, roles, zones, balancer members, and the
+// paths and URLs that machines boot from. Package load makes a *Lab from the lab file; a server only re-indexes what it finds
+// here. The package opens no file and no socket, and imports no other package of bootlab.
 //
-//	l, err := lab.Load("/etc/bootlab/lab.yaml", lab.Options{})
-//	if err != nil {
-//		fmt.Fprintln(os.Stderr, err) // every problem of the file, each with file:line:column
-//	}
-//	for _, h := range l.Hosts {
-//		fmt.Println(h.FQDN, h.IP)
-//	}
-//
-// Loading runs in three steps: raw (what stands in the file, with positions), resolve (typed values, defaults and
-// cross-references) and derive (zones and balancers that follow from hosts and clusters). All problems of all steps are
-// reported at once.
+//	h := l.HostByMAC(mac)           // whose NIC is it?
+//	n := l.NetworkOf(addr)          // which subnet holds the address?
+//	p := n.PoolFor(&lab.Asker{MAC: mac}) // which pool serves an unknown machine?
 package lab

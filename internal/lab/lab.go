@@ -132,6 +132,9 @@ type Option struct {
 	Force bool   // send it even to machines that do not ask for it
 }
 
+// AnswerOption is the DHCP option that tells Proxmox' installer where to POST for its answer.
+const AnswerOption = 250
+
 // OS names a built-in recipe.
 type OS string
 
@@ -215,6 +218,15 @@ type Image struct {
 	Arch, Artifact, Format string
 }
 
+// The roles that have a meaning: the host that is this daemon itself, and the members of clusters that names and balancers
+// follow from.
+const (
+	RoleAppliance    = "appliance"
+	RoleBootstrap    = "bootstrap"
+	RoleControlPlane = "control-plane"
+	RoleWorker       = "worker"
+)
+
 // A Host is one machine. Fields that the lab file leaves out are zero.
 type Host struct {
 	Pos     Pos
@@ -269,9 +281,6 @@ const (
 	FirmwareUEFI       Firmware = "uefi"
 	FirmwareUEFISecure Firmware = "uefi-secure"
 )
-
-// A Size is a number of bytes.
-type Size uint64
 
 // A BMC is how to reach a machine's management controller: one of Redfish and IPMI.
 type BMC struct {

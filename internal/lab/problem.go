@@ -58,12 +58,12 @@ func (ps Problems) Err() error {
 	if len(ps) == 0 {
 		return nil
 	}
-	ps.sort()
+	ps.Sort()
 	return ps
 }
 
-// sort puts the problems in the order of the files.
-func (ps Problems) sort() {
+// Sort puts the problems in the order of the files.
+func (ps Problems) Sort() {
 	slices.SortStableFunc(ps, func(a, b *Problem) int {
 		if c := strings.Compare(a.Pos.File, b.Pos.File); c != 0 {
 			return c

@@ -7,18 +7,19 @@ import (
 	"strings"
 )
 
-func (s *Size) parse(text string) error {
+// A Size is a number of bytes.
+type Size uint64
+
+// ParseSize reads a number and a unit, such as 512MiB or 42GiB.
+func ParseSize(text string) (Size, error) {
 	number := strings.TrimRight(text, "KMGTPiB")
 	unit, ok := sizeUnit(text[len(number):])
 	n, err := strconv.ParseUint(number, 10, 64)
 	if err != nil || !ok || n == 0 || n > math.MaxInt64/uint64(unit) {
-		return fmt.Errorf("%q is not a size: want a number and a unit, like 512MiB or 42GiB", text)
+		return 0, fmt.Errorf("%q is not a size: want a number and a unit, like 512MiB or 42GiB", text)
 	}
-	*s = Size(n) * unit
-	return nil
+	return Size(n) * unit, nil
 }
-
-func (Size) spec() spec { return what("size, such as 512MiB or 42GiB", `^[0-9]+([KMGTP]i?)?B$`) }
 
 // sizeUnit knows binary (KiB) and decimal (KB) units.
 func sizeUnit(s string) (Size, bool) {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/test/support/netns"
 	"github.com/bootlab/bootlab/virt"
 )
@@ -23,7 +23,7 @@ func TestExamplesLoad(t *testing.T) {
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			t.Parallel()
-			l, err := lab.Load(file, lab.Options{FileExists: func(string) bool { return true }})
+			l, err := load.Lab(file, load.Options{FileExists: func(string) bool { return true }})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/boot/recipe"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/test/support/golden"
 	"github.com/bootlab/bootlab/test/support/netns"
 )
@@ -89,7 +90,7 @@ func (p page) load(t *testing.T) (*lab.Lab, *boot.Table) {
 			t.Fatal(err)
 		}
 	}
-	l, err := lab.Parse(filepath.Join(dir, "lab.yaml"), []byte(osLab+p.example), lab.Options{FileExists: func(string) bool { return true }})
+	l, err := load.Parse(filepath.Join(dir, "lab.yaml"), []byte(osLab+p.example), load.Options{FileExists: func(string) bool { return true }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +163,7 @@ func systems(t *testing.T) (names []string) {
 			Properties map[string]struct{ Enum []any }
 		} `json:"$defs"`
 	}
-	if err := json.Unmarshal(lab.Schema(), &s); err != nil {
+	if err := json.Unmarshal(load.Schema(), &s); err != nil {
 		t.Fatal(err)
 	}
 	for _, v := range s.Defs["rawProfile"].Properties["os"].Enum {

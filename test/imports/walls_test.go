@@ -23,7 +23,7 @@ var servers = []string{"internal/lab", "internal/observe/event"}
 
 // rooms is the plan of the house. Arrows only point from a package to what stands in `may`.
 var rooms = []wall{
-	{"cmd/bootlab", []string{"internal/daemon", "internal/firmware", "internal/api", "internal/lab", "internal/daemon/plan", "internal/daemon/snapshot", "internal/observe/timeline", "internal/observe/event", "internal/observe/logs", "internal/content/images"}, "a table of contents: it asks the daemon or the lab, never a server"},
+	{"cmd/bootlab", []string{"internal/daemon", "internal/firmware", "internal/api", "internal/lab", "internal/lab/load", "internal/daemon/plan", "internal/daemon/snapshot", "internal/observe/timeline", "internal/observe/event", "internal/observe/logs", "internal/content/images"}, "a table of contents: it asks the daemon or the lab, never a server"},
 	{"internal/daemon", []string{"*"}, "the composition: alone in knowing all servers"},
 	{"internal/daemon/snapshot", []string{"dhcpd", "tftpd", "dnsd", "httpd", "lbproxy", "virt", "internal/boot", "internal/lab", "internal/boot/files"}, "compiles the lab for every server"},
 	{"internal/daemon/plan", []string{"internal/daemon/snapshot", "internal/lab", "dhcpd"}, "prints what the servers answer from; dhcpd says which boot file goes to which firmware"},
@@ -40,7 +40,7 @@ var rooms = []wall{
 
 	{"internal/boot", []string{"internal/boot/bootloop", "internal/lab", "internal/observe/event", "internal/boot/install", "internal/boot/recipe", "internal/boot/discovered"}, "joins who, when and how; knows no server"},
 	{"internal/boot/bootloop", []string{"internal/lab"}, "counts; of the lab only what a MAC is"},
-	{"internal/boot/syntax", []string{"internal/lab"}, "what documents must look like; of the lab only its reader of YAML"},
+	{"internal/boot/syntax", []string{"internal/lab/load"}, "what documents must look like; of the loader only its reader of YAML"},
 	{"internal/boot/recipe", []string{"internal/lab", "internal/boot/syntax"}, "writes scripts and documents; knows no state"},
 	{"internal/boot/install", []string{"internal/lab", "internal/observe/event", "internal/store"}, "a state machine; renders nothing"},
 	{"internal/boot/discovered", []string{"internal/lab", "internal/store"}, "what strangers told; of the lab only what a MAC is"},
@@ -55,7 +55,8 @@ var rooms = []wall{
 	{"internal/observe/event", []string{"internal/lab"}, "news; every room may tell them"},
 	{"internal/store/bolt", []string{"internal/store"}, "one store"},
 	{"internal/store", nil, "knows none of what it stores"},
-	{"internal/lab", nil, "every decision, no server, no socket"},
+	{"internal/lab", nil, "the model: every decision, no file, no server, no socket"},
+	{"internal/lab/load", []string{"internal/lab"}, "reads the lab file into the model; only commands, the daemon and readers of YAML need it"},
 	{"internal/firmware", nil, "bytes"},
 	{"internal/firmware/kpxe", nil, "changes bytes where they are fetched; the daemon never does"},
 	{"internal/host/pause", nil, "a clock and a context"},
@@ -70,7 +71,7 @@ var owners = map[string]string{
 	"github.com/pin/tftp":          "tftpd",
 	"libvirt.org/go/libvirt":       "virt",
 	"go.etcd.io/bbolt":             "internal/store/bolt",
-	"go.yaml.in/yaml":              "internal/lab",
+	"go.yaml.in/yaml":              "internal/lab/load",
 	"github.com/coreos/butane":     "internal/boot/syntax",
 	"github.com/coreos/ignition":   "internal/boot/syntax",
 }

@@ -10,7 +10,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab/load"
 )
 
 // Format is what a document is written in.
@@ -101,7 +101,7 @@ func offset(text []byte, at int64, format string, args ...any) *Error {
 
 // yaml reads all documents of a stream: Talos takes several.
 func yaml(text []byte) *Error {
-	if line, column, err := lab.YAMLError(text); err != nil {
+	if line, column, err := load.YAMLError(text); err != nil {
 		return errorAt(line, column, "not YAML: %v", err)
 	}
 	return nil

@@ -12,7 +12,7 @@ import (
 
 	"github.com/bootlab/bootlab/internal/daemon/plan"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
-	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/test/support/golden"
 )
 
@@ -30,7 +30,7 @@ func compile(t *testing.T, edit ...string) *snapshot.Snapshot {
 			t.Fatalf("testdata/lab.yaml does not hold %q", edit[i])
 		}
 	}
-	l, err := lab.Parse("lab.yaml", []byte(strings.NewReplacer(edit...).Replace(string(data))), lab.Options{})
+	l, err := load.Parse("lab.yaml", []byte(strings.NewReplacer(edit...).Replace(string(data))), load.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,9 +111,9 @@ func TestHostTellsAll(t *testing.T) {
 // TestRefused: one host that cannot be rendered is shown as what it is, and all others are shown.
 func TestRefused(t *testing.T) {
 	t.Parallel()
-	l, err := lab.Parse("lab.yaml", []byte("version: 1\ndomain: lab.example\nnetworks: {n: {subnet: 10.0.0.0/24, interface: br0, address: 10.0.0.1}}\n"+
+	l, err := load.Parse("lab.yaml", []byte("version: 1\ndomain: lab.example\nnetworks: {n: {subnet: 10.0.0.0/24, interface: br0, address: 10.0.0.1}}\n"+
 		"profiles: {p: {kernel: k, args: ['rack={{.Host.Vars.rack}}']}}\nhosts:\n"+
-		"  good: {mac: '52:54:00:00:00:01', profile: p, vars: {rack: r1}}\n  bad: {mac: '52:54:00:00:00:02', profile: p}\n"), lab.Options{})
+		"  good: {mac: '52:54:00:00:00:01', profile: p, vars: {rack: r1}}\n  bad: {mac: '52:54:00:00:00:02', profile: p}\n"), load.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestRefused(t *testing.T) {
 
 func TestUnknownHost(t *testing.T) {
 	t.Parallel()
-	bare, err := lab.Parse("lab.yaml", []byte("version: 1\nlab: bare\ndomain: lab.example\n"), lab.Options{})
+	bare, err := load.Parse("lab.yaml", []byte("version: 1\nlab: bare\ndomain: lab.example\n"), load.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func TestUnknownHost(t *testing.T) {
 // TestJSON: programs get lists, never null, and nothing that Go does not read back.
 func TestJSON(t *testing.T) {
 	t.Parallel()
-	bare, err := lab.Parse("lab.yaml", []byte("version: 1\ndomain: lab.example\n"), lab.Options{})
+	bare, err := load.Parse("lab.yaml", []byte("version: 1\ndomain: lab.example\n"), load.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

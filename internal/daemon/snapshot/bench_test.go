@@ -9,6 +9,7 @@ import (
 
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab/load"
 )
 
 // tenThousand writes a lab of 10,000 hosts.
@@ -57,16 +58,16 @@ func BenchmarkLoad(b *testing.B) {
 		name string
 		run  func() (*lab.Lab, error)
 	}{
-		{"lab", func() (*lab.Lab, error) { return lab.Load(path, lab.Options{}) }},
+		{"lab", func() (*lab.Lab, error) { return load.Lab(path, load.Options{}) }},
 		{"lab+tables", func() (*lab.Lab, error) {
-			l, err := lab.Load(path, lab.Options{})
+			l, err := load.Lab(path, load.Options{})
 			if err == nil {
 				_, err = snapshot.Compile(l)
 			}
 			return l, err
 		}},
 		{"check", func() (*lab.Lab, error) { // what bootlab check does: every host is rendered, and its document validated
-			l, err := lab.Load(path, lab.Options{})
+			l, err := load.Lab(path, load.Options{})
 			if err != nil {
 				return l, err
 			}

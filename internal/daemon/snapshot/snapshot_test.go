@@ -8,6 +8,7 @@ import (
 
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab/load"
 )
 
 // TestOneHostIsAWarning: a lab with a host that cannot be rendered comes into force, and says so; check says it too.
@@ -29,7 +30,7 @@ hosts:
   good: {mac: 52:54:00:00:00:01, profile: p, vars: {rack: r1}}
   bad: {mac: 52:54:00:00:00:02, profile: p}
 `
-	l, err := lab.Parse(filepath.Join(dir, "lab.yaml"), []byte(text), lab.Options{FileExists: func(string) bool { return true }})
+	l, err := load.Parse(filepath.Join(dir, "lab.yaml"), []byte(text), load.Options{FileExists: func(string) bool { return true }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,245 @@
+package load
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+func (r *resolver) balancerList() {
+	for _, e := range r.raw.Balancers.Entries {
+		r.lab.Balancers = append(r.lab.Balancers, r.balancer(e))
+	}
+}
+
+func (r *resolver) balancer(e *entry[rawBalancer]) *lab.Balancer {
+	raw, key := &e.V, "balancers."+e.Name
+	r.identName(e.spot, key, e.Name)
+	b := &lab.Balancer{
+		Pos: r.pos(e.spot), Name: e.Name, Listen: raw.Listen.V.addr, Mode: raw.Mode.or(lab.ModeTCP), Balance: raw.Balance.or(lab.RoundRobin),
+		Check: r.check(&raw.Check, key+".check"), Backends: r.backends(e, key), SendProxy: raw.SendProxy.V.number(),
+		Match: lab.Match{
+			SNI: r.patterns(raw.Match.SNI), Host: r.patterns(raw.Match.Host),
+		},
+		AcceptProxy:    values(raw.AcceptProxy, func(s source) netip.Prefix { return s.Prefix }),
+		MaxConnections: int(raw.MaxConnections.V),
+		Timeouts: lab.Timeouts{
+			Connect: time.Duration(raw.Timeouts.Connect.or(span(connectTimeout))), Idle: time.Duration(raw.Timeouts.Idle.or(span(idleTimeout))),
+		},
+	}
+	if missing(r, &raw.Listen, e.spot, key+".listen", "an address such as 192.168.16.10:80") && b.Listen.Port() == 0 {
+		r.fail(raw.Listen.spot, key+".listen", "%q has port 0: want 1 to 65535", raw.Listen.V.text)
+	}
+	switch {
+	case b.Mode == lab.ModeHTTP: // a name is a name: what TLS calls SNI, HTTP calls host
+		b.Match = lab.Match{Host: append(b.Match.Host, b.Match.SNI...)}
+	case len(b.Match.Host) > 0:
+		r.fail(raw.Match.Host.spot, key+".match.host", "is read from HTTP, which mode tcp does not see: want mode: http, or sni")
+	}
+	return b
+}
+
+func (r *resolver) patterns(l scalars[domain]) []string {
+	return values(l, func(d domain) string { return strings.TrimSuffix(string(d), ".") })
+}
+
+func (r *resolver) check(raw *rawCheck, key string) lab.Check {
+	c := lab.Check{
+		Kind: raw.Kind.or(lab.CheckTCP), Path: string(raw.Path.V), Port: uint16(raw.Port.V), Expect: int(raw.Expect.V),
+		Interval: time.Duration(raw.Interval.or(span(checkInterval))), Timeout: time.Duration(raw.Timeout.or(span(checkTimeout))),
+		Rise: int(raw.Rise.or(checkRise)), Fall: int(raw.Fall.or(checkFall)),
+	}
+	http := c.Kind == lab.CheckHTTP || c.Kind == lab.CheckHTTPS
+	switch {
+	case raw.Kind.bad():
+	case raw.Path.set() && !http:
+		r.fail(raw.Path.spot, key+".path", "is for checks of kind http and https: this one is %s", c.Kind)
+	case raw.Expect.set() && !http:
+		r.fail(raw.Expect.spot, key+".expect", "is for checks of kind http and https: this one is %s", c.Kind)
+	case raw.Path.ok() && c.Path[0] != '/':
+		r.fail(raw.Path.spot, key+".path", "%q is not a path: want one like /healthz", c.Path)
+	case raw.Expect.ok() && (c.Expect < 100 || c.Expect > 599):
+		r.fail(raw.Expect.spot, key+".expect", "%d is not an HTTP status: want one like 200", c.Expect)
+	}
+	if http && c.Path == "" {
+		c.Path = "/"
+	}
+	for name, v := range map[string]*scalar[count]{"rise": &raw.Rise, "fall": &raw.Fall} {
+		if v.ok() && v.V == 0 {
+			r.fail(v.spot, key+"."+name, "0 times in a row is never: want 1 or more")
+		}
+	}
+	return c
+}
+
+func (r *resolver) backends(e *entry[rawBalancer], key string) []lab.Backend {
+	var out []lab.Backend
+	raw := &e.V.Backends
+	for i := range raw.Items {
+		m := &raw.Items[i]
+		if !m.ok() {
+			continue
+		}
+		at := fmt.Sprintf("%s.backends[%d]", key, i)
+		b, ok := r.backend(m, at)
+		if !ok {
+			continue
+		}
+		for _, other := range out {
+			if other.Addr == b.Addr {
+				r.fail(m.spot, at, "%s is here twice", b.Addr)
+			}
+			if other.Name == b.Name {
+				b.Name = b.Addr.String()
+			}
+		}
+		out = append(out, b)
+	}
+	if len(raw.Items) == 0 && !raw.bad() {
+		at := raw.spot
+		if !raw.set() {
+			at = e.spot
+		}
+		r.fail(at, key+".backends", "is missing: want a list such as [worker-0:80, 10.0.0.7:80]")
+	}
+	return out
+}
+
+// backend finds the host or address of a member.
+func (r *resolver) backend(m *scalar[member], key string) (lab.Backend, bool) {
+	number, err := strconv.ParseUint(m.V.port, 10, 16)
+	if err != nil {
+		return lab.Backend{}, false // parse let no such thing pass
+	}
+	if a, err := netip.ParseAddr(m.V.host); err == nil {
+		b := lab.Backend{Name: m.V.host, Addr: netip.AddrPortFrom(a.Unmap(), uint16(number)), Host: r.hostByIP[a.Unmap()]}
+		if b.Host != nil {
+			b.Name = b.Host.Name
+		}
+		if a.IsUnspecified() || a.IsMulticast() {
+			r.fail(m.spot, key, "%s is no machine's address: want host:port like worker-0:80 or 10.0.0.7:80", a)
+		}
+		return b, true
+	}
+	h := r.hosts[m.V.host]
+	name := strings.ToLower(strings.TrimSuffix(m.V.host, "."))
+	if h == nil {
+		h = r.names[name]
+	}
+	if h == nil {
+		h = r.names[name+"."+r.lab.Domain]
+	}
+	switch {
+	case h == nil:
+		r.unknownName(m.spot, key, "host", m.V.host, r.raw.Hosts.names())
+		return lab.Backend{}, false
+	case !h.IP.IsValid() && !h.IP6.IsValid():
+		r.fail(m.spot, key, "host %s (%s) has no ip: want one there, or an address here", h.Name, h.Pos)
+		return lab.Backend{}, false
+	}
+	a := h.IP
+	if !a.IsValid() {
+		a = h.IP6
+	}
+	return lab.Backend{Name: h.Name, Host: h, Addr: netip.AddrPortFrom(a, uint16(number))}, true
+}
+
+// listeners sorts the balancers and complains about those that cannot listen side by side.
+func (r *resolver) listeners() {
+	slices.SortStableFunc(r.lab.Balancers, func(a, b *lab.Balancer) int { return strings.Compare(a.Name, b.Name) })
+	r.sharedNames()
+	for i, b := range r.lab.Balancers {
+		if b.Listen.Port() == 0 {
+			continue
+		}
+		r.applianceListens(b)
+		r.hostListens(b)
+		for _, other := range r.lab.Balancers[:i] {
+			if other.Listen.Port() == b.Listen.Port() {
+				r.sideBySide(other, b)
+			}
+		}
+	}
+}
+
+// sharedNames complains about a balancer of the file that is named like one that a cluster brings along.
+func (r *resolver) sharedNames() {
+	for i, b := range r.lab.Balancers[min(1, len(r.lab.Balancers)):] {
+		first := r.lab.Balancers[i]
+		if first.Name != b.Name {
+			continue
+		}
+		authored, derived := first, b
+		if authored.Cluster != nil {
+			authored, derived = derived, authored
+		}
+		if derived.Cluster == nil {
+			continue
+		}
+		r.failAt(authored.Pos, "balancers."+b.Name, "cluster %s (%s) brings a balancer of this name along: want another name", derived.Cluster.Name, derived.Pos)
+	}
+}
+
+// applianceListens complains about a balancer on a port of the appliance itself.
+func (r *resolver) applianceListens(b *lab.Balancer) {
+	a := &r.lab.Appliance
+	for _, own := range []struct{ key, text string }{{"http", a.HTTP}, {"dns", a.DNS}, {"admin", a.Admin}} {
+		l := r.listens(own.text)
+		if own.text != "" && l.Port() == b.Listen.Port() && sameAddr(l.Addr(), b.Listen.Addr()) {
+			r.failAt(b.Pos, balancerKey(b, "listen"), "%s is where the appliance listens (appliance.%s): want another address or port", b.Listen, own.key)
+		}
+	}
+}
+
+// hostListens complains about a balancer on the address of another machine. Clusters bring none along there.
+func (r *resolver) hostListens(b *lab.Balancer) {
+	h := r.hostByIP[b.Listen.Addr()]
+	if b.Cluster == nil && h != nil && h.Role != lab.RoleAppliance && len(h.MACs) > 0 {
+		r.failAt(b.Pos, balancerKey(b, "listen"), "%s is host %s's (%s): want an address of the appliance", b.Listen.Addr(), h.Name, h.Pos)
+	}
+}
+
+func balancerKey(b *lab.Balancer, key string) string {
+	if b.Cluster != nil {
+		return "clusters." + b.Cluster.Name + ".address"
+	}
+	return "balancers." + b.Name + "." + key
+}
+
+// sameAddr reports whether two sockets of one port would meet.
+func sameAddr(a, b netip.Addr) bool { return a == b || a.IsUnspecified() || b.IsUnspecified() }
+
+// sideBySide complains about two balancers of one port that cannot be told apart.
+func (r *resolver) sideBySide(a, b *lab.Balancer) {
+	where := func() string { return fmt.Sprintf("balancer %s (%s)", a.Name, a.Pos) }
+	switch {
+	case a.Listen != b.Listen && sameAddr(a.Listen.Addr(), b.Listen.Addr()):
+		r.failAt(b.Pos, balancerKey(b, "listen"), "%s and %s of %s cannot both be bound: want one address for both, or two apart", b.Listen, a.Listen, where())
+	case a.Listen != b.Listen:
+	case a.Mode != b.Mode:
+		r.failAt(b.Pos, balancerKey(b, "listen"), "%s is shared with %s, which has mode %s: want one mode on one address", b.Listen, where(), a.Mode)
+	case empty(a.Match) && empty(b.Match):
+		r.failAt(b.Pos, balancerKey(b, "listen"), "%s is taken by %s: want another address, or match to tell them apart", b.Listen, where())
+	default:
+		if p := common(a.Match, b.Match); p != "" {
+			r.failAt(b.Pos, balancerKey(b, "match"), "%s on %s is matched by %s too: want patterns apart", p, b.Listen, where())
+		}
+	}
+}
+
+func empty(m lab.Match) bool { return len(m.SNI) == 0 && len(m.Host) == 0 }
+
+// common returns a pattern that stands in both, or "".
+func common(a, b lab.Match) string {
+	for _, p := range append(slices.Clone(a.SNI), a.Host...) {
+		if slices.Contains(b.SNI, p) || slices.Contains(b.Host, p) {
+			return p
+		}
+	}
+	return ""
+}

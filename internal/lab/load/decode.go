@@ -1,0 +1,341 @@
+package load
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// Limits of one load. They are far above any lab and far below what hurts.
+const (
+	maxFileSize = 64 << 20 // bytes
+	maxDepth    = 100      // nested collections
+	maxAliased  = 2 << 20  // nodes visited below aliases, against alias bombs
+	maxFiles    = 1<<15 - 1
+)
+
+// A spot is the compact Pos of a raw value: the file is an index into decoder.files. The zero spot is "not in the file".
+type spot struct {
+	line   uint32
+	column uint16
+	file   uint16 // the top bit marks a value that did not parse
+}
+
+const badBit = 1 << 15
+
+func (s spot) set() bool { return s.line != 0 }
+func (s spot) bad() bool { return s.file&badBit != 0 }
+
+// A value is a raw value that decodes itself. Structs are decoded by reflection instead, key by key.
+type value interface {
+	decode(d *decoder, n *yaml.Node)
+	schema(s *schemer) any
+}
+
+// A decoder turns YAML nodes into raw values and collects what is wrong. Decoding into a value that is already set by
+// another file is an error, except that dicts and structs are merged: this is how a folder becomes one lab.
+type decoder struct {
+	files    []string
+	file     uint16
+	problems lab.Problems
+	plans    map[reflect.Type]*plan
+	path     []step
+	reported map[*yaml.Node]bool // an aliased node is reported once
+	alias    *yaml.Node          // the outermost alias that leads here, or nil
+	aliased  int                 // nodes visited below aliases
+	depth    int
+	stopped  bool // a limit was reached: the rest is not looked at
+	broken   bool // a file is not YAML: what it lacks means nothing
+}
+
+// A step is one key or one list index of a path.
+type step struct {
+	key   string
+	index int // -1: a key
+}
+
+func newDecoder() *decoder {
+	return &decoder{plans: map[reflect.Type]*plan{}, reported: map[*yaml.Node]bool{}}
+}
+
+// A plan is how a struct type is decoded: its fields by key.
+type plan struct {
+	keys  []string
+	index map[string]int
+}
+
+func (d *decoder) plan(t reflect.Type) *plan {
+	if p := d.plans[t]; p != nil {
+		return p
+	}
+	p := &plan{index: map[string]int{}}
+	for i := range t.NumField() {
+		key := t.Field(i).Tag.Get("yaml")
+		p.keys = append(p.keys, key)
+		p.index[key] = i
+	}
+	d.plans[t] = p
+	return p
+}
+
+// into decodes n into p, a pointer to a value or to a struct.
+func (d *decoder) into(n *yaml.Node, p any) {
+	if v, ok := p.(value); ok {
+		v.decode(d, n)
+		return
+	}
+	d.structure(n, reflect.ValueOf(p).Elem())
+}
+
+// structure decodes a mapping into a struct. An empty value is an empty mapping.
+func (d *decoder) structure(n *yaml.Node, v reflect.Value) {
+	before, n := d.enter(n)
+	defer d.leave(before)
+	if n == nil || isNull(n) {
+		return
+	}
+	if n.Kind != yaml.MappingNode {
+		d.problem(n, "is %s: want keys and values", describe(n))
+		return
+	}
+	var seen uint64
+	d.fields(n, v, d.plan(v.Type()), &seen)
+}
+
+// fields sets the fields of v that n names and that are not in seen; then those of its merge keys ("<<"), which give way.
+func (d *decoder) fields(n *yaml.Node, v reflect.Value, p *plan, seen *uint64) {
+	var own uint64
+	merged := false
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k, val := n.Content[i], n.Content[i+1]
+		if isMerge(k) {
+			merged = true
+			continue
+		}
+		field, known := p.index[k.Value]
+		bit := uint64(1) << field
+		switch {
+		case !d.isKey(k):
+		case !known:
+			d.unknown(k, p.keys)
+		case own&bit != 0:
+			d.problemKey(k, "is here and at %s: want it once", d.firstKey(n, k.Value))
+		case *seen&bit != 0: // the key beside "<<" wins
+		default:
+			d.path = append(d.path, step{k.Value, -1})
+			d.into(val, v.Field(field).Addr().Interface())
+			d.path = d.path[:len(d.path)-1]
+		}
+		if known {
+			own |= bit
+			*seen |= bit
+		}
+	}
+	if merged {
+		d.merge(n, func(m *yaml.Node) { d.fields(m, v, p, seen) })
+	}
+}
+
+// merge calls each with every mapping that the merge keys of n name, in order.
+func (d *decoder) merge(n *yaml.Node, each func(*yaml.Node)) {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if isMerge(n.Content[i]) {
+			d.mergeFrom(n.Content[i+1], each)
+		}
+	}
+}
+
+func (d *decoder) mergeFrom(source *yaml.Node, each func(*yaml.Node)) {
+	before, n := d.enter(source)
+	defer d.leave(before)
+	switch {
+	case n == nil:
+	case n.Kind == yaml.MappingNode:
+		each(n)
+	case n.Kind == yaml.SequenceNode && (len(n.Content) == 0 || n.Content[0].Kind != yaml.SequenceNode):
+		for _, item := range n.Content {
+			d.mergeFrom(item, each)
+		}
+	default:
+		d.problem(source, "<< merges %s: want an alias of a mapping, such as *master", describe(n))
+	}
+}
+
+// enter follows an alias, counts, and guards depth. The target is nil if a limit is reached. leave(before) must follow.
+func (d *decoder) enter(n *yaml.Node) (before, target *yaml.Node) {
+	before = d.alias
+	d.depth++
+	for n.Kind == yaml.AliasNode && n.Alias != nil {
+		if d.alias == nil {
+			d.alias = n
+		}
+		n = n.Alias
+	}
+	if d.alias != nil {
+		d.aliased++
+	}
+	switch {
+	case d.stopped:
+		return before, nil
+	case d.depth > maxDepth:
+		d.stopped = true
+		d.problem(n, "is nested deeper than %d levels", maxDepth)
+		return before, nil
+	case d.aliased > maxAliased:
+		d.stopped = true
+		d.problem(n, "aliases expand to more than %d values", maxAliased)
+		return before, nil
+	}
+	return before, n
+}
+
+func (d *decoder) leave(before *yaml.Node) {
+	d.alias = before
+	d.depth--
+}
+
+// scalarText returns the text of a scalar as it is written.
+func (d *decoder) scalarText(n *yaml.Node) (string, bool) {
+	before, n := d.enter(n)
+	defer d.leave(before)
+	switch {
+	case n == nil:
+		return "", false
+	case n.Kind != yaml.ScalarNode:
+		d.problem(n, "is %s: want one value", describe(n))
+		return "", false
+	case isNull(n):
+		d.problem(n, "is empty: give a value or leave the key out")
+		return "", false
+	case !isCoreTag(n):
+		d.problem(n, "has the tag %s: want a plain value", n.Tag)
+		return "", false
+	}
+	return n.Value, true
+}
+
+// isKey reports whether k is a plain key, and complains if not.
+func (d *decoder) isKey(k *yaml.Node) bool {
+	if k.Kind == yaml.ScalarNode && k.Value != "" && isCoreTag(k) {
+		return true
+	}
+	d.problem(k, "a key is %s: want plain text", describe(k))
+	return false
+}
+
+// firstKey returns where key stands first in n.
+func (d *decoder) firstKey(n *yaml.Node, key string) lab.Pos {
+	for i := 0; i < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return d.pos(d.spot(n.Content[i]))
+		}
+	}
+	return lab.Pos{}
+}
+
+func (d *decoder) unknown(k *yaml.Node, known []string) {
+	hint := didYouMean(k.Value, known)
+	if hint == "" {
+		hint = ": want " + orList(slices.Sorted(slices.Values(known)))
+	}
+	d.problem(k, "unknown key %q%s", k.Value, hint)
+}
+
+// twice complains about a value that an earlier file has set.
+func (d *decoder) twice(n *yaml.Node, first spot) {
+	d.problem(n, "is here and at %s: want it in one file", d.pos(first))
+}
+
+// spot returns where n stands; below an alias, where the alias stands.
+func (d *decoder) spot(n *yaml.Node) spot {
+	if d.alias != nil {
+		n = d.alias
+	}
+	return spot{line: uint32(max(n.Line, 1)), column: uint16(min(max(n.Column, 1), 1<<16-1)), file: d.file}
+}
+
+func (d *decoder) pos(s spot) lab.Pos {
+	if !s.set() {
+		return lab.Pos{}
+	}
+	return lab.Pos{File: d.files[s.file&^badBit], Line: int(s.line), Column: int(s.column)}
+}
+
+func (d *decoder) problem(n *yaml.Node, format string, args ...any) {
+	if d.reported[n] {
+		return
+	}
+	d.reported[n] = true
+	d.problems.Addf(d.pos(d.spot(n)), d.key(), format, args...)
+}
+
+// problemKey complains about the value below key k.
+func (d *decoder) problemKey(k *yaml.Node, format string, args ...any) {
+	d.path = append(d.path, step{k.Value, -1})
+	d.problem(k, format, args...)
+	d.path = d.path[:len(d.path)-1]
+}
+
+// key returns the path of keys that leads to the value at hand.
+func (d *decoder) key() string {
+	var b strings.Builder
+	for _, s := range d.path {
+		if s.index >= 0 {
+			fmt.Fprintf(&b, "[%d]", s.index)
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteByte('.')
+		}
+		b.WriteString(s.key)
+	}
+	return b.String()
+}
+
+func isMerge(k *yaml.Node) bool {
+	return k.Kind == yaml.ScalarNode && k.Value == "<<" && k.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) == 0
+}
+
+// isNull reports whether n is an empty value: nothing at all, ~ or null.
+func isNull(n *yaml.Node) bool {
+	if n.Kind != yaml.ScalarNode || n.Style&^yaml.TaggedStyle != 0 {
+		return false
+	}
+	switch n.Value {
+	case "", "~", "null", "Null", "NULL":
+		return n.Tag != "!!str"
+	}
+	return false
+}
+
+// isCoreTag reports whether a scalar has no tag of its own, or one that says what plain YAML would say.
+func isCoreTag(n *yaml.Node) bool {
+	if n.Style&yaml.TaggedStyle == 0 {
+		return true
+	}
+	switch n.Tag {
+	case "!!str", "!!int", "!!float", "!!bool", "!!null":
+		return true
+	}
+	return false
+}
+
+func describe(n *yaml.Node) string {
+	switch {
+	case n.Kind == yaml.MappingNode:
+		return "a mapping"
+	case n.Kind == yaml.SequenceNode:
+		return "a list"
+	case isNull(n):
+		return "empty"
+	case n.Kind == yaml.ScalarNode:
+		return strconv.Quote(n.Value)
+	}
+	return "not plain"
+}

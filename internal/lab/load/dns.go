@@ -1,0 +1,267 @@
+package load
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// deriveZones makes the zones of the lab's names and addresses. A record goes to the zone with the longest origin that
+// it lies in, authored or derived.
+func (r *resolver) deriveZones() {
+	if r.lab.Domain != "" {
+		r.zone(r.lab.Domain+".", r.top())
+	}
+	for _, c := range r.lab.Clusters {
+		z := r.zone(c.Domain+".", c.Pos)
+		z.Records = slices.Grow(z.Records, len(c.Hosts)+4)
+	}
+	for _, n := range r.lab.Networks {
+		for _, origin := range reverseZones(n.Subnet) {
+			r.zone(origin, n.Pos)
+		}
+	}
+	for _, h := range r.lab.Hosts {
+		r.hostRecords(h)
+	}
+	for _, c := range r.lab.Clusters {
+		r.clusterRecords(c)
+	}
+	for _, z := range r.zones {
+		sortRecords(z)
+		r.lab.Zones = append(r.lab.Zones, z)
+	}
+	slices.SortFunc(r.lab.Zones, func(a, b *lab.Zone) int { return strings.Compare(a.Origin, b.Origin) })
+}
+
+// sortRecords sorts pointers first and moves each record once, as records are wide.
+func sortRecords(z *lab.Zone) {
+	if slices.IsSortedFunc(z.Records, func(a, b lab.Record) int { return compareRecords(&a, &b) }) {
+		z.Records = slices.Clip(z.Records)
+		return
+	}
+	order := make([]*lab.Record, len(z.Records))
+	for i := range z.Records {
+		order[i] = &z.Records[i]
+	}
+	slices.SortFunc(order, compareRecords)
+	sorted := make([]lab.Record, len(order))
+	for i, rec := range order {
+		sorted[i] = *rec
+	}
+	z.Records = sorted
+}
+
+func compareRecords(a, b *lab.Record) int {
+	if c := strings.Compare(a.Name, b.Name); c != 0 {
+		return c
+	}
+	if c := strings.Compare(a.Type, b.Type); c != 0 {
+		return c
+	}
+	if c := strings.Compare(a.Target, b.Target); c != 0 {
+		return c
+	}
+	return a.Addr.Compare(b.Addr)
+}
+
+// zone returns the zone of that origin and makes a derived one if there is none.
+func (r *resolver) zone(origin string, pos lab.Pos) *lab.Zone {
+	z := r.zones[origin]
+	if z == nil {
+		z = &lab.Zone{Pos: pos, Origin: origin, Derived: true}
+		r.zones[origin] = z
+	}
+	return z
+}
+
+// zoneOf returns the zone with the longest origin that name lies in. A name outside all zones gets a derived zone of
+// its parent, or of its own where the parent is a top-level domain.
+func (r *resolver) zoneOf(name string, pos lab.Pos) *lab.Zone {
+	for rest := name; rest != ""; rest = parent(rest) {
+		if z := r.zones[rest]; z != nil {
+			return z
+		}
+	}
+	name = strings.TrimPrefix(name, "*.")
+	if up := parent(name); parent(up) != "" {
+		return r.zone(up, pos)
+	}
+	return r.zone(name, pos)
+}
+
+// parent cuts the first label off an absolute name; that of a top-level domain is "".
+func parent(name string) string {
+	_, rest, _ := strings.Cut(name, ".")
+	return rest
+}
+
+func (r *resolver) add(pos lab.Pos, rec lab.Record) {
+	z := r.zoneOf(rec.Name, pos)
+	z.Records = append(z.Records, rec)
+}
+
+// hostRecords adds the addresses of a host's names, and the names of its addresses.
+func (r *resolver) hostRecords(h *lab.Host) {
+	if h.FQDN == "" || !h.IP.IsValid() && !h.IP6.IsValid() {
+		return
+	}
+	source, fqdn := "host "+h.Name, h.FQDN+"."
+	r.addressRecords(h.Pos, fqdn, source, h.IP, h.IP6)
+	for _, a := range [...]netip.Addr{h.IP, h.IP6} {
+		if a.IsValid() {
+			r.pointer(h.Pos, a, fqdn, source)
+		}
+	}
+	for _, alias := range h.Aliases {
+		r.addressRecords(h.Pos, alias+".", source, h.IP, h.IP6)
+	}
+}
+
+// addressRecords adds A and AAAA records.
+func (r *resolver) addressRecords(pos lab.Pos, name, source string, addrs ...netip.Addr) {
+	for _, a := range addrs {
+		switch {
+		case a.Is4():
+			r.add(pos, lab.Record{Name: name, Type: "A", Addr: a, Source: source})
+		case a.Is6():
+			r.add(pos, lab.Record{Name: name, Type: "AAAA", Addr: a, Source: source})
+		}
+	}
+}
+
+// pointer adds a PTR record, in a derived zone of the /24 or the /64 around a where no network has brought one along.
+func (r *resolver) pointer(pos lab.Pos, a netip.Addr, target, source string) {
+	name := reverseName(a)
+	rec := lab.Record{Name: name, Type: "PTR", Target: target, Source: source}
+	z := r.zones[parent(name)]
+	if z == nil {
+		z = r.reverseZone(name, a, pos)
+	}
+	z.Records = append(z.Records, rec)
+}
+
+func (r *resolver) reverseZone(name string, a netip.Addr, pos lab.Pos) *lab.Zone {
+	for rest := parent(name); rest != "arpa."; rest = parent(rest) {
+		if z := r.zones[rest]; z != nil {
+			return z
+		}
+	}
+	if a.Is4() {
+		return r.zone(parent(name), pos)
+	}
+	return r.zone(name[len("0.")*16:], pos)
+}
+
+// clusterRecords adds api, api-int, *.apps and the SRV records of etcd.
+func (r *resolver) clusterRecords(c *lab.Cluster) {
+	if c.Kind == lab.Plain {
+		return
+	}
+	source := "cluster " + c.Name
+	if c.Address.IsValid() {
+		r.clusterName(c, "api", c.Address, source)
+		if r.hostByIP[c.Address] == nil && !r.hasPointer(c.Address) {
+			r.pointer(c.Pos, c.Address, "api."+c.Domain+".", source)
+		}
+	}
+	if c.Address.IsValid() && c.Kind == lab.OpenShift {
+		r.clusterName(c, "api-int", c.Address, source)
+		r.clusterName(c, "*.apps", c.Ingress, source)
+	}
+	if c.EtcdSRV {
+		r.etcdRecords(c, source)
+	}
+}
+
+// clusterName adds a name that a cluster reserves. A host may carry it as an alias if it has the same address.
+func (r *resolver) clusterName(c *lab.Cluster, label string, a netip.Addr, source string) {
+	name := label + "." + c.Domain
+	if first := r.reserved[name]; first != nil {
+		r.failAt(c.Pos, "clusters."+c.Name, "the name %s is reserved by cluster %s too (%s): want another name or domain", name, first.Name, first.Pos)
+		return
+	}
+	r.reserved[name] = c
+	switch h := r.names[name]; {
+	case h == nil:
+		r.addressRecords(c.Pos, name+".", source, a)
+	case h.IP == a: // its record is there already
+	default:
+		r.failAt(h.Pos, "hosts."+h.Name, "the name %s is reserved by cluster %s (%s): want another name or alias", name, c.Name, c.Pos)
+	}
+}
+
+// hasPointer reports whether a name of a is known: two clusters may share an address, and one name is enough.
+func (r *resolver) hasPointer(a netip.Addr) bool {
+	name := reverseName(a)
+	z := r.zones[parent(name)]
+	if z == nil {
+		z = r.reverseZone(name, a, lab.Pos{})
+	}
+	return slices.ContainsFunc(z.Records, func(rec lab.Record) bool { return rec.Name == name })
+}
+
+// etcdRecords adds what etcd of OpenShift before 4.4 finds its members by: the host's etcd-N alias, or its own name.
+func (r *resolver) etcdRecords(c *lab.Cluster, source string) {
+	for _, h := range c.Hosts {
+		if h.Role != lab.RoleControlPlane || !h.IP.IsValid() || h.FQDN == "" {
+			continue
+		}
+		target := h.FQDN
+		for _, alias := range h.Aliases {
+			label, rest, _ := strings.Cut(alias, ".")
+			number, ok := strings.CutPrefix(label, "etcd-")
+			if _, err := strconv.ParseUint(number, 10, 16); ok && err == nil && rest == c.Domain {
+				target = alias
+				break
+			}
+		}
+		r.add(c.Pos, lab.Record{
+			Name: "_etcd-server-ssl._tcp." + c.Domain + ".", Type: "SRV", Target: target + ".", Weight: 10, Port: 2380, Source: source,
+		})
+	}
+}
+
+// reverseZones returns the in-addr.arpa zones of a subnet on octet boundaries: all that it consists of, or the one
+// around it where it is smaller than a /24.
+func reverseZones(subnet netip.Prefix) []string {
+	if !subnet.IsValid() || subnet.Bits() < 8 {
+		return nil
+	}
+	octets := min((subnet.Bits()+7)/8, 3)
+	count := 1 << max(0, 8*octets-subnet.Bits())
+	first := subnet.Addr().As4()
+	zones := make([]string, count)
+	for i := range zones {
+		b := first
+		b[octets-1] += byte(i)
+		name := make([]byte, 0, 32)
+		for j := octets - 1; j >= 0; j-- {
+			name = append(strconv.AppendUint(name, uint64(b[j]), 10), '.')
+		}
+		zones[i] = string(append(name, "in-addr.arpa."...))
+	}
+	return zones
+}
+
+// reverseName returns the owner name of an address's PTR record (RFC 1035 section 3.5, RFC 3596 section 2.5), with a
+// final dot.
+func reverseName(a netip.Addr) string {
+	b := make([]byte, 0, 73)
+	if a.Is4() {
+		v4 := a.As4()
+		for i := 3; i >= 0; i-- {
+			b = append(strconv.AppendUint(b, uint64(v4[i]), 10), '.')
+		}
+		return string(append(b, "in-addr.arpa."...))
+	}
+	const hex = "0123456789abcdef"
+	v6 := a.As16()
+	for i := 15; i >= 0; i-- {
+		b = append(b, hex[v6[i]&15], '.', hex[v6[i]>>4], '.')
+	}
+	return string(append(b, "ip6.arpa."...))
+}

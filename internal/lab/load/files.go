@@ -1,0 +1,173 @@
+package load
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/template/parse"
+
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// filePath returns a path below appliance.files as a profile writes it, checked and cleaned. Templates are only checked
+// to be templates: what they become is known per host.
+func (r *resolver) filePath(v *scalar[text], key string) string {
+	if !v.ok() {
+		return ""
+	}
+	p := string(v.V)
+	switch {
+	case strings.Contains(p, "://"):
+		r.fail(v.spot, key, "%q is a URL: want a path below appliance.files, and the URL in images, from where bootlab images pull fetches it", p)
+	case strings.Contains(p, "{{"):
+		r.template(v, key)
+		return p
+	case strings.HasPrefix(p, "/"):
+		r.fail(v.spot, key, "%q is absolute: want a path relative to appliance.files", p)
+	case strings.Contains(p, "\\") || strings.ContainsRune(p, 0):
+		r.fail(v.spot, key, "%q is not a path: want one with slashes, relative to appliance.files", p)
+	case path.Clean(p) == ".." || strings.HasPrefix(path.Clean(p), "../"):
+		r.fail(v.spot, key, "%q leaves appliance.files: want a path below it", p)
+	}
+	return path.Clean(p)
+}
+
+// filePaths returns the paths of a list, without those that are none.
+func (r *resolver) filePaths(l scalars[text], key string) (paths []string) {
+	for i := range l.Items {
+		if p := r.filePath(&l.Items[i], fmt.Sprintf("%s[%d]", key, i)); p != "" {
+			paths = append(paths, p)
+		}
+	}
+	return paths
+}
+
+// template complains about text that is not a template. Names are looked up when it is rendered.
+func (r *resolver) template(v *scalar[text], key string) {
+	if !v.ok() || !strings.Contains(string(v.V), "{{") {
+		return
+	}
+	t := parse.New(key)
+	t.Mode = parse.SkipFuncCheck
+	if _, err := t.Parse(string(v.V), "", "", map[string]*parse.Tree{}); err != nil {
+		_, reason, _ := strings.Cut(strings.TrimPrefix(err.Error(), "template: "), ":1: ")
+		r.fail(v.spot, key, "%q is not a template: %s", v.V, reason)
+	}
+}
+
+// filesThere warns of files that are not there: those of profiles, zones and secrets.
+func (r *resolver) filesThere() {
+	for i, e := range r.raw.Profiles.Entries {
+		r.profileFiles(e, r.lab.Profiles[i])
+	}
+	for _, e := range r.raw.DNS.Zones.Entries {
+		r.fileThere(&e.V.File, "dns.zones."+e.Name+".file", r.path(string(e.V.File.V)))
+	}
+	if store := r.raw.Appliance.Store.Long; store != nil {
+		r.fileThere(&store.CAFile, "appliance.store.ca_file", r.lab.Appliance.Store.CAFile)
+	}
+	r.secretsThere()
+}
+
+// secretsThere asks once for each file, as many hosts share one.
+func (r *resolver) secretsThere() {
+	asked := map[[2]string]bool{}
+	for i, e := range r.raw.Hosts.Entries {
+		raw, b := e.V.BMC.V, r.lab.Hosts[i].BMC
+		if raw == nil || asked[[2]string{b.PasswordFile, b.CAFile}] {
+			continue
+		}
+		asked[[2]string{b.PasswordFile, b.CAFile}] = true
+		r.fileThere(&raw.PasswordFile, hostKey(e, "bmc.password_file"), b.PasswordFile)
+		r.fileThere(&raw.CAFile, hostKey(e, "bmc.ca_file"), b.CAFile)
+	}
+}
+
+func (r *resolver) profileFiles(e *entry[rawProfile], p *lab.Profile) {
+	raw, key := &e.V, "profiles."+e.Name
+	for _, f := range []struct {
+		name string
+		v    *scalar[text]
+	}{
+		{"tree", &raw.Tree}, {"kernel", &raw.Kernel}, {"rootfs", &raw.Rootfs}, {"image", &raw.Image}, {"ipxe", &raw.IPXE}, {"config", &raw.Config},
+	} {
+		r.profileFile(f.v, key+"."+f.name, p)
+	}
+	for i := range raw.Initrd.Items {
+		r.profileFile(&raw.Initrd.Items[i], fmt.Sprintf("%s.initrd[%d]", key, i), p)
+	}
+	for i := range raw.Documents.Items {
+		r.profileFile(&raw.Documents.Items[i], fmt.Sprintf("%s.documents[%d]", key, i), p)
+	}
+}
+
+// profileFile asks for the files that one path stands for: one, or one for each role where it names nothing else.
+func (r *resolver) profileFile(v *scalar[text], key string, p *lab.Profile) {
+	if !v.ok() {
+		return
+	}
+	plain := strings.NewReplacer("{{.Host.Role}}", "{{.Host.Role}}", "{{ .Host.Role }}", "{{.Host.Role}}").Replace(string(v.V))
+	names := []string{plain}
+	if strings.Contains(plain, "{{.Host.Role}}") {
+		names = names[:0]
+		for _, role := range r.rolesOf(p) {
+			names = append(names, strings.ReplaceAll(plain, "{{.Host.Role}}", role))
+		}
+	}
+	for _, name := range names {
+		if !strings.Contains(name, "{{") {
+			r.fileThere(v, key, filepath.Join(r.lab.Appliance.Files, filepath.FromSlash(name)))
+		}
+	}
+}
+
+// rolesOf returns the roles of the hosts that boot p, sorted.
+func (r *resolver) rolesOf(p *lab.Profile) []string {
+	roles := map[string]bool{}
+	for _, h := range r.lab.Hosts {
+		if h.Profile == p && h.Role != "" {
+			roles[h.Role] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(roles))
+}
+
+func (r *resolver) fileThere(v *scalar[text], key, name string) {
+	if !v.ok() || r.exists(name) {
+		return
+	}
+	so := "what needs it is refused until it is"
+	if r.pulled(name) {
+		so = "bootlab images pull fetches it"
+	}
+	to := &r.lab.Warnings
+	if r.o.Strict {
+		to = &r.problems
+	}
+	to.Addf(r.pos(v.spot), key, "%s is not there: %s", name, so)
+	if !strings.HasPrefix(key, "dns.") { // a zone is read with the lab
+		(*to)[len(*to)-1].Path = name
+	}
+}
+
+// pulled reports whether images says where the file name comes from.
+func (r *resolver) pulled(name string) bool {
+	return slices.ContainsFunc(r.lab.Images, func(i *lab.Image) bool {
+		at := filepath.Join(r.lab.Appliance.Files, filepath.FromSlash(i.Path))
+		return name == at || strings.HasPrefix(name, at+string(filepath.Separator))
+	})
+}
+
+func (r *resolver) exists(name string) bool {
+	if r.o.FileExists != nil {
+		return r.o.FileExists(name)
+	}
+	_, err := os.Stat(name)
+	return err == nil || errors.Is(err, fs.ErrPermission) // the daemon tells what its user may not read
+}

@@ -1,0 +1,308 @@
+package load
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// hostList resolves all hosts. With thousands of them this is where the time goes: hosts stand in one slab, so do MACs,
+// and keys of problems are only written out when there is a problem.
+func (r *resolver) hostList() {
+	entries := r.raw.Hosts.Entries
+	slab, macs := make([]lab.Host, len(entries)), make([]lab.MAC, 0, len(entries))
+	r.lab.Hosts = make([]*lab.Host, len(entries))
+	roles := map[string]string{}
+	for i, e := range entries {
+		h := &slab[i]
+		r.lab.Hosts[i], r.hosts[e.Name] = h, h
+		h.Pos, h.Name, h.IP, h.IP6 = r.pos(e.spot), e.Name, e.V.IP.V.Addr, e.V.IP6.V.Addr
+		macs = r.macs(e, h, macs)
+		r.hostAddresses(e, h)
+		if role := string(e.V.Role.V); role != "" {
+			if _, ok := roles[role]; !ok {
+				roles[role] = strings.Clone(role)
+			}
+			h.Role = roles[role]
+		}
+		r.hostReferences(e, h)
+		r.hostNetwork(e, h)
+		r.hostRest(e, h)
+		r.hostNames(e, h)
+	}
+}
+
+func hostKey(e *entry[rawHost], name string) string { return "hosts." + e.Name + "." + name }
+
+// macs adds the MACs of h to slab and returns it.
+func (r *resolver) macs(e *entry[rawHost], h *lab.Host, slab []lab.MAC) []lab.MAC {
+	start := len(slab)
+	for i := range e.V.MAC.Items {
+		m := &e.V.MAC.Items[i]
+		if !m.ok() {
+			continue
+		}
+		if other := r.hostByMAC[m.V.MAC]; other != nil {
+			r.fail(m.spot, hostKey(e, "mac"), "%s is host %s's too (%s): want a MAC of its own", m.V, other.Name, r.pos(r.raw.Hosts.byName[other.Name].V.MAC.spot))
+		}
+		r.hostByMAC[m.V.MAC] = h
+		slab = append(slab, m.V.MAC)
+	}
+	if len(slab) > start {
+		h.MACs = slab[start:len(slab):len(slab)]
+	}
+	return slab
+}
+
+func (r *resolver) hostAddresses(e *entry[rawHost], h *lab.Host) {
+	for _, a := range [...]struct {
+		addr netip.Addr
+		s    spot
+		key  string
+	}{{h.IP, e.V.IP.spot, "ip"}, {h.IP6, e.V.IP6.spot, "ip6"}} {
+		if !a.addr.IsValid() {
+			continue
+		}
+		if other := r.hostByIP[a.addr]; other != nil {
+			at := r.raw.Hosts.byName[other.Name].V.IP.spot
+			if a.addr.Is6() {
+				at = r.raw.Hosts.byName[other.Name].V.IP6.spot
+			}
+			r.fail(a.s, hostKey(e, a.key), "%s is host %s's too (%s): want an address of its own", a.addr, other.Name, r.pos(at))
+		}
+		r.hostByIP[a.addr] = h
+	}
+}
+
+func (r *resolver) hostReferences(e *entry[rawHost], h *lab.Host) {
+	if v := &e.V.Cluster; v.ok() {
+		if h.Cluster = r.clusters[string(v.V)]; h.Cluster == nil {
+			r.unknownName(v.spot, hostKey(e, "cluster"), "cluster", string(v.V), r.raw.Clusters.names())
+		} else {
+			h.Cluster.Hosts = append(h.Cluster.Hosts, h)
+		}
+	}
+	if v := &e.V.Profile; v.ok() {
+		if h.Profile = r.profiles[string(v.V)]; h.Profile == nil {
+			r.unknownName(v.spot, hostKey(e, "profile"), "profile", string(v.V), r.raw.Profiles.names())
+		}
+	}
+	if v := &e.V.Network; v.ok() {
+		if h.Network = r.networks[string(v.V)]; h.Network == nil {
+			r.unknownName(v.spot, hostKey(e, "network"), "network", string(v.V), r.raw.Networks.names())
+		}
+	}
+}
+
+// hostNetwork finds the network of h, and checks that its address can be one there.
+func (r *resolver) hostNetwork(e *entry[rawHost], h *lab.Host) {
+	named := e.V.Network.set()
+	switch {
+	case !h.IP.IsValid() && !named && len(r.lab.Networks) == 1:
+		h.Network = r.lab.Networks[0]
+	case !h.IP.IsValid() && !named && len(h.MACs) > 0 && len(r.lab.Networks) > 1 && !e.V.IP.set():
+		r.fail(e.spot, hostKey(e, "network"), "is missing, and without ip it could be any: want %s", orList(r.raw.Networks.names()))
+	case !h.IP.IsValid():
+	case !named:
+		if h.Network = lab.FindSubnet(r.bySubnet, h.IP); h.Network == nil && !r.noSubnets {
+			r.outside(e, h)
+		}
+	}
+	if h.IP.IsValid() && h.Network != nil && h.Network.Subnet.IsValid() {
+		last := h.IP.As4()[3] // spares the key for nearly every host
+		if !h.Network.Subnet.Contains(h.IP) || last == 0 || last == 255 || h.Network.Subnet.Bits() > 24 {
+			r.hostAddress(h.Network, h.IP, e.V.IP.spot, hostKey(e, "ip"))
+		}
+	}
+}
+
+// outside complains about an address of no network. One without a MAC is only to be a name, which a zone has a place for.
+func (r *resolver) outside(e *entry[rawHost], h *lab.Host) {
+	or := ""
+	if len(h.MACs) == 0 {
+		or = fmt.Sprintf(`, or, for a name alone, dns: {zones: {%s: {records: ["%s A %s"]}}}`, r.lab.Domain, h.Name, h.IP)
+	}
+	r.fail(e.V.IP.spot, hostKey(e, "ip"), "%s is outside every network: want an address inside %s%s", h.IP, r.subnets(), or)
+}
+
+func (r *resolver) subnets() string {
+	var names []string
+	for _, n := range r.bySubnet {
+		names = append(names, n.Subnet.String())
+		if len(names) == 8 {
+			break
+		}
+	}
+	if len(names) == 0 {
+		return "a network of the lab, of which there is none"
+	}
+	return orList(names)
+}
+
+func (r *resolver) hostRest(e *entry[rawHost], h *lab.Host) {
+	raw := &e.V
+	if raw.Lease.set() {
+		h.Lease = r.lease(&raw.Lease, time.Duration(0), "hosts."+e.Name)
+	}
+	if raw.Routes.set() {
+		h.Routes = r.routes(&raw.Routes, "hosts."+e.Name)
+	}
+	if raw.Options.set() {
+		h.Options = r.options(&raw.Options, "hosts."+e.Name, hostOptionKey)
+	}
+	h.Ignored = !bool(raw.DHCP.or(true))
+	h.Vars = raw.Vars.V
+	if len(raw.MAC.Items) == 0 && !raw.MAC.bad() {
+		r.withoutMAC(e)
+	}
+	if raw.VM.set() {
+		h.Serial = h.Name
+		h.VM = r.vm(e, h)
+	}
+	h.Local = raw.Local.or(lab.LocalBootAuto)
+	if raw.BMC.set() {
+		h.BMC = r.bmc(e)
+	}
+	r.hostChain(e, h)
+}
+
+// hostChain settles what the firmware of h starts: as the host says, else its profile, else what its firmware can start.
+func (r *resolver) hostChain(e *entry[rawHost], h *lab.Host) {
+	h.Chain = lab.ChainIPXE
+	if h.VM != nil && h.VM.Firmware == lab.FirmwareUEFISecure {
+		h.Chain = lab.ChainGRUB
+	}
+	p := h.Profile
+	if p != nil && p.Chain != lab.ChainDefault {
+		h.Chain = p.Chain
+	}
+	h.Chain = e.V.Chain.or(h.Chain)
+	if h.Chain == lab.ChainGRUB && p != nil && r.lab.Appliance.TFTP == "" {
+		r.lab.Warnings.Addf(h.Pos, hostKey(e, "chain"), "firmware fetches GRUB by TFTP, which is off: want chain: ipxe, or appliance.tftp")
+	}
+	if h.Chain != lab.ChainGRUB || p == nil || p.IPXE == "" || p.Chain == lab.ChainGRUB {
+		return
+	}
+	if e.V.Chain.set() {
+		r.fail(e.V.Chain.spot, hostKey(e, "chain"), "GRUB cannot run the iPXE script of profile %s (%s): want a profile with a kernel, or chain: ipxe", p.Name, p.Pos)
+	} else {
+		r.fail(e.V.Profile.spot, hostKey(e, "profile"), "%s is an iPXE script (%s), and firmware uefi-secure starts GRUB: want a profile with a kernel, or chain: ipxe and an iPXE that is signed", p.Name, p.Pos)
+	}
+}
+
+// withoutMAC complains about what a host cannot do that has no MAC.
+func (r *resolver) withoutMAC(e *entry[rawHost]) {
+	raw := &e.V
+	for _, need := range [...]struct {
+		name string
+		s    spot
+	}{{"vm", raw.VM.spot}, {"profile", raw.Profile.spot}} {
+		if need.s.set() {
+			r.fail(need.s, hostKey(e, need.name), "needs the host's MAC: want mac beside it")
+			return
+		}
+	}
+	if !raw.IP.set() && !raw.IP6.set() {
+		r.fail(e.spot, "hosts."+e.Name, "has neither mac nor ip, so nothing follows from it: want one of them")
+	}
+}
+
+func (r *resolver) vm(e *entry[rawHost], h *lab.Host) *lab.VM {
+	raw, key := e.V.VM.V, hostKey(e, "vm")
+	vm := &lab.VM{
+		CPUs: int(raw.CPUs.or(defaultCPUs)), Memory: raw.Memory.or(defaultMemory), Firmware: raw.Firmware.or(lab.FirmwareBIOS),
+		CPU: string(raw.CPU.or("")), Machine: string(raw.Machine.or(defaultMachine)),
+	}
+	if vm.CPUs == 0 {
+		r.fail(raw.CPUs.spot, key+".cpus", "0 CPUs run nothing: want 1 or more")
+	}
+	for i := range raw.Disks.Items {
+		vm.Disks = append(vm.Disks, r.disk(&raw.Disks.Items[i], fmt.Sprintf("%s.disks[%d]", key, i)))
+	}
+	if missing(r, &raw.Hypervisor, e.V.VM.spot, key+".hypervisor", "the hypervisor that it runs on") {
+		name := string(raw.Hypervisor.V)
+		if vm.Hypervisor = r.hypervisors[name]; vm.Hypervisor == nil {
+			r.unknownName(raw.Hypervisor.spot, key+".hypervisor", "hypervisor", name, r.raw.Hypervisors.names())
+		} else {
+			r.attached(h, vm.Hypervisor, raw.Hypervisor.spot, key+".hypervisor")
+		}
+	}
+	return vm
+}
+
+// attached complains about a hypervisor that does not reach the network of its VM.
+func (r *resolver) attached(h *lab.Host, hv *lab.Hypervisor, s spot, key string) {
+	if h.Network == nil {
+		return // said elsewhere, or a lab without networks
+	}
+	for _, a := range hv.Bridges {
+		if a.Network == h.Network {
+			return
+		}
+	}
+	r.fail(s, key, "hypervisor %s (%s) has no bridge for network %s: want bridges: {%s: …} there", hv.Name, hv.Pos, h.Network.Name, h.Network.Name)
+}
+
+func (r *resolver) disk(raw *either[lab.Size, rawDisk], key string) lab.Disk {
+	d := lab.Disk{Size: raw.Short.V, Bus: defaultDiskBus}
+	if raw.Long != nil {
+		missing(r, &raw.Long.Size, raw.spot, key+".size", "a size such as 42GiB")
+		d.Size, d.Bus, d.Cache = raw.Long.Size.V, string(raw.Long.Bus.or(defaultDiskBus)), string(raw.Long.Cache.V)
+	}
+	return d
+}
+
+func (r *resolver) bmc(e *entry[rawHost]) *lab.BMC {
+	raw, key := e.V.BMC.V, hostKey(e, "bmc")
+	switch {
+	case raw.Redfish.set() && raw.IPMI.set():
+		r.fail(raw.IPMI.spot, key+".ipmi", "stands beside redfish (%s): want one of the two", r.pos(raw.Redfish.spot))
+	case !raw.Redfish.set() && !raw.IPMI.set():
+		r.fail(e.V.BMC.spot, key, "names no controller: want redfish: https://… or ipmi: ADDRESS")
+	case raw.CAFile.set() && bool(raw.Insecure.V):
+		r.fail(raw.Insecure.spot, key+".insecure", "stands beside ca_file (%s): want one of the two", r.pos(raw.CAFile.spot))
+	}
+	return &lab.BMC{
+		Redfish: string(raw.Redfish.V), IPMI: string(raw.IPMI.V), Username: string(raw.Username.V),
+		PasswordFile: r.path(string(raw.PasswordFile.V)), CAFile: r.path(string(raw.CAFile.V)), Insecure: bool(raw.Insecure.V),
+	}
+}
+
+// hostNames settles the FQDN and the aliases of h.
+func (r *resolver) hostNames(e *entry[rawHost], h *lab.Host) {
+	h.Domain = r.lab.Domain
+	if h.Cluster != nil {
+		h.Domain = h.Cluster.Domain
+	}
+	if !isLabel(e.Name) {
+		r.fail(e.spot, "hosts."+e.Name, "%q is not a host's name: want one label of letters, digits and '-'; its domain comes from the cluster or the lab", e.Name)
+		return
+	}
+	h.FQDN = strings.ToLower(h.Name) + "." + h.Domain
+	r.claimName(h.FQDN, e.spot, "hosts."+e.Name, h)
+	for i := range e.V.Aliases.Items {
+		if a := &e.V.Aliases.Items[i]; a.ok() {
+			name, absolute := strings.CutSuffix(string(a.V), ".")
+			if !absolute {
+				name += "." + h.Domain
+			}
+			h.Aliases = append(h.Aliases, name)
+			r.claimName(name, a.spot, fmt.Sprintf("hosts.%s.aliases[%d]", e.Name, i), h)
+		}
+	}
+}
+
+// claimName notes whose name it is, and complains if it is another host's already.
+func (r *resolver) claimName(name string, s spot, key string, h *lab.Host) {
+	if len(name) > maxName {
+		r.fail(s, key, "the name %s has %d characters: want at most %d", name, len(name), maxName)
+	}
+	if first := r.names[name]; first != nil {
+		r.fail(s, key, "the name %s is host %s's too (%s): want a name of its own", name, first.Name, first.Pos)
+		return
+	}
+	r.names[name] = h
+}

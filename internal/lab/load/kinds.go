@@ -1,0 +1,329 @@
+package load
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// A scalar is one textual value and where it stands.
+type scalar[T any] struct {
+	V T
+	spot
+}
+
+func (s *scalar[T]) decode(d *decoder, n *yaml.Node) {
+	if s.set() {
+		d.twice(n, s.spot)
+		return
+	}
+	s.spot = d.spot(n)
+	content, ok := d.scalarText(n)
+	if !ok {
+		s.file |= badBit
+		return
+	}
+	if err := textOf(&s.V).parse(content); err != nil {
+		s.file |= badBit
+		d.problem(n, "%v", err)
+	}
+}
+
+// ok reports whether the value is there and good.
+func (s *scalar[T]) ok() bool { return s.set() && !s.bad() }
+
+// or returns the value, or fallback if it is not there or not good.
+func (s *scalar[T]) or(fallback T) T {
+	if s.ok() {
+		return s.V
+	}
+	return fallback
+}
+
+// A repeated is a scalar that several files may hold, if they agree.
+type repeated[T comparable] struct{ scalar[T] }
+
+func (r *repeated[T]) decode(d *decoder, n *yaml.Node) {
+	var again scalar[T]
+	again.decode(d, n)
+	switch {
+	case !r.set():
+		r.scalar = again
+	case again.ok() && r.ok() && again.V != r.V:
+		d.twice(n, r.spot)
+	}
+}
+
+// A list is a list of raw values.
+type list[T any] struct {
+	Items []T
+	spot
+}
+
+func (l *list[T]) decode(d *decoder, n *yaml.Node) {
+	if l.set() {
+		d.twice(n, l.spot)
+		return
+	}
+	l.spot = d.spot(n)
+	before, n := d.enter(n)
+	defer d.leave(before)
+	if n == nil || isNull(n) {
+		return
+	}
+	if n.Kind != yaml.SequenceNode {
+		l.file |= badBit
+		d.problem(n, "is %s: want a list, such as [a, b]", describe(n))
+		return
+	}
+	l.items(d, n)
+}
+
+func (l *list[T]) items(d *decoder, n *yaml.Node) {
+	l.Items = make([]T, len(n.Content))
+	for i, item := range n.Content {
+		d.path = append(d.path, step{index: i})
+		d.into(item, &l.Items[i])
+		d.path = d.path[:len(d.path)-1]
+	}
+}
+
+// A scalars is a list of textual values.
+type scalars[T any] = list[scalar[T]]
+
+// values returns the good values of a list of textual values, or nil for none.
+func values[T, V any](l scalars[T], value func(T) V) []V {
+	var out []V
+	for i := range l.Items {
+		if l.Items[i].ok() {
+			if out == nil {
+				out = make([]V, 0, len(l.Items))
+			}
+			out = append(out, value(l.Items[i].V))
+		}
+	}
+	return out
+}
+
+// An oneOrMore is a list, where a single value may stand for a list of one.
+type oneOrMore[T any] struct{ scalars[T] }
+
+func (l *oneOrMore[T]) decode(d *decoder, n *yaml.Node) {
+	target := n
+	for target.Kind == yaml.AliasNode && target.Alias != nil {
+		target = target.Alias
+	}
+	if target.Kind != yaml.ScalarNode || isNull(target) || l.set() {
+		l.scalars.decode(d, n)
+		return
+	}
+	l.spot = d.spot(n)
+	l.Items = make([]scalar[T], 1)
+	l.Items[0].decode(d, n)
+}
+
+// A dict is a mapping with free keys, sorted by key once decoding is over.
+type dict[T any] struct {
+	Entries []*entry[T]
+	spot
+	byName map[string]*entry[T]
+}
+
+// An entry is one key of a dict, where it stands, and its value.
+type entry[T any] struct {
+	Name string
+	spot
+	V T
+}
+
+func (m *dict[T]) decode(d *decoder, n *yaml.Node) {
+	if !m.set() {
+		m.spot = d.spot(n)
+	}
+	before, n := d.enter(n)
+	defer d.leave(before)
+	if n == nil || isNull(n) {
+		return
+	}
+	if n.Kind != yaml.MappingNode {
+		d.problem(n, "is %s: want names with values", describe(n))
+		return
+	}
+	m.entries(d, n, nil)
+	slices.SortFunc(m.Entries, func(a, b *entry[T]) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// entries adds the entries of n. An entry of a merged mapping gives way to one of own, the mappings that merge it.
+func (m *dict[T]) entries(d *decoder, n *yaml.Node, own map[string]bool) {
+	if m.byName == nil {
+		m.byName = make(map[string]*entry[T], len(n.Content)/2)
+		m.Entries = make([]*entry[T], 0, len(n.Content)/2)
+	}
+	room := make([]entry[T], 0, len(n.Content)/2)
+	merged := false
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k, v := n.Content[i], n.Content[i+1]
+		switch {
+		case isMerge(k):
+			merged = true
+			continue
+		case !d.isKey(k) || own[k.Value]:
+			continue
+		}
+		if first := m.byName[k.Value]; first != nil {
+			d.problemKey(k, "is here and at %s: want it once", d.pos(first.spot))
+			continue
+		}
+		room = append(room, entry[T]{Name: k.Value, spot: d.spot(k)})
+		e := &room[len(room)-1]
+		m.byName[k.Value] = e
+		m.Entries = append(m.Entries, e)
+		d.path = append(d.path, step{k.Value, -1})
+		d.into(v, &e.V)
+		d.path = d.path[:len(d.path)-1]
+	}
+	if merged {
+		m.mergeEntries(d, n)
+	}
+}
+
+func (m *dict[T]) mergeEntries(d *decoder, n *yaml.Node) {
+	d.merge(n, func(from *yaml.Node) {
+		own := make(map[string]bool, len(m.byName))
+		for name := range m.byName {
+			own[name] = true
+		}
+		m.entries(d, from, own)
+	})
+}
+
+// names returns the keys, sorted.
+func (m *dict[T]) names() []string {
+	names := make([]string, len(m.Entries))
+	for i, e := range m.Entries {
+		names[i] = e.Name
+	}
+	return names
+}
+
+// An opt is a struct that may be absent.
+type opt[T any] struct {
+	V *T
+	spot
+}
+
+func (o *opt[T]) decode(d *decoder, n *yaml.Node) {
+	if o.set() {
+		d.twice(n, o.spot)
+		return
+	}
+	o.spot = d.spot(n)
+	o.V = new(T)
+	d.into(n, o.V)
+}
+
+// An either is written in short, as one textual value, or at length, as a struct. Exactly one is set.
+type either[S, L any] struct {
+	Short scalar[S]
+	Long  *L
+	spot
+}
+
+func (e *either[S, L]) decode(d *decoder, n *yaml.Node) {
+	if e.set() {
+		d.twice(n, e.spot)
+		return
+	}
+	e.spot = d.spot(n)
+	target := n
+	for target.Kind == yaml.AliasNode && target.Alias != nil {
+		target = target.Alias
+	}
+	if target.Kind == yaml.MappingNode {
+		e.Long = new(L)
+		d.into(n, e.Long)
+		return
+	}
+	e.Short.decode(d, n)
+}
+
+// A vars is a mapping of free values.
+type vars struct {
+	V map[string]any
+	spot
+}
+
+func (v *vars) decode(d *decoder, n *yaml.Node) {
+	if v.set() {
+		d.twice(n, v.spot)
+		return
+	}
+	v.spot = d.spot(n)
+	switch free := d.free(n).(type) {
+	case nil:
+	case map[string]any:
+		v.V = free
+	default:
+		d.problem(n, "is %v: want names with values", free)
+	}
+}
+
+// free returns a value typed as YAML 1.2 types it: string, int, float64, bool, nil, []any or map[string]any.
+func (d *decoder) free(n *yaml.Node) any {
+	before, n := d.enter(n)
+	defer d.leave(before)
+	switch {
+	case n == nil:
+		return nil
+	case n.Kind == yaml.SequenceNode:
+		items := make([]any, len(n.Content))
+		for i, item := range n.Content {
+			items[i] = d.free(item)
+		}
+		return items
+	case n.Kind == yaml.MappingNode:
+		m := make(map[string]any, len(n.Content)/2)
+		d.freeMap(n, m)
+		return m
+	}
+	return freeScalar(n)
+}
+
+func (d *decoder) freeMap(n *yaml.Node, m map[string]any) {
+	own := make(map[string]bool, len(n.Content)/2)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k := n.Content[i]
+		if isMerge(k) || !d.isKey(k) {
+			continue
+		}
+		if own[k.Value] {
+			d.problemKey(k, "is here and at %s: want it once", d.firstKey(n, k.Value))
+			continue
+		}
+		own[k.Value] = true
+		if _, ok := m[k.Value]; !ok {
+			m[k.Value] = d.free(n.Content[i+1])
+		}
+	}
+	d.merge(n, func(from *yaml.Node) { d.freeMap(from, m) })
+}
+
+func freeScalar(n *yaml.Node) any {
+	switch n.Tag {
+	case "!!null":
+		return nil
+	case "!!bool":
+		return strings.EqualFold(n.Value, "true")
+	case "!!int":
+		if i, err := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 0, 0); err == nil {
+			return int(i)
+		}
+	case "!!float":
+		if f, err := strconv.ParseFloat(strings.ReplaceAll(n.Value, "_", ""), 64); err == nil {
+			return f
+		}
+	}
+	return n.Value
+}

@@ -1,0 +1,197 @@
+package load
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// Options say what a lab is loaded against. The zero value needs no interfaces and no root.
+type Options struct {
+	// InterfaceAddr returns the address of an interface of this machine inside subnet. Nil, or false: not known here.
+	InterfaceAddr func(iface string, subnet netip.Prefix) (netip.Addr, bool)
+	// Strict makes an error of every file that the lab names and that is not there. Other warnings stay warnings.
+	Strict bool
+	// FileExists tells whether a file is there. Nil asks the file system.
+	FileExists func(path string) bool
+	// Appliance is the one that a running daemon was started with. It stays in force, whatever the file says; a difference
+	// is a warning. Nil: the file's.
+	Appliance *lab.Appliance
+}
+
+// Lab reads a lab file, or a folder whose *.yaml and *.yml files are merged in the order of their names; the same key
+// in two of them is an error. What is wrong in the files is returned as Problems, all at once, with positions; any other
+// error is one of reading them.
+func Lab(path string, o Options) (*lab.Lab, error) { return LabWith(path, "", nil, o) }
+
+// LabWith is Lab of what path would be with one more file of that name and text: a way to try lines before they are
+// written. Without a text it is Lab.
+func LabWith(path, name string, text []byte, o Options) (*lab.Lab, error) {
+	names, err := labFiles(path)
+	if err != nil {
+		return nil, err
+	}
+	d := newDecoder()
+	raw := new(rawLab)
+	for _, name := range names {
+		data, err := readLimited(name)
+		if err != nil {
+			return nil, err
+		}
+		d.decodeFile(name, data, raw)
+	}
+	if len(text) > 0 {
+		d.decodeFile(name, text, raw)
+	}
+	return finish(d, raw, o)
+}
+
+// Parse reads one lab file from memory. Relative paths in it start at the folder of name; positions are reported under
+// name as it is. The error is always Problems.
+func Parse(name string, data []byte, o Options) (*lab.Lab, error) {
+	d := newDecoder()
+	raw := new(rawLab)
+	d.decodeFile(name, data, raw)
+	return finish(d, raw, o)
+}
+
+// labFiles returns the files that path stands for.
+func labFiles(path string) ([]string, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read lab: %w", err)
+	case !info.IsDir():
+		return []string{path}, nil
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, fmt.Errorf("read lab: %w", err)
+	}
+	var names []string
+	for _, e := range entries {
+		ext := filepath.Ext(e.Name())
+		if !e.IsDir() && e.Name()[0] != '.' && (ext == ".yaml" || ext == ".yml") {
+			names = append(names, filepath.Join(path, e.Name()))
+		}
+	}
+	switch {
+	case len(names) == 0:
+		return nil, fmt.Errorf("read lab: no *.yaml or *.yml file in %s", path)
+	case len(names) > maxFiles:
+		return nil, fmt.Errorf("read lab: %d files in %s: want at most %d", len(names), path, maxFiles)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// readLimited reads a file of up to one byte more than decodeFile accepts.
+func readLimited(name string) ([]byte, error) {
+	// Not to wait for ever at a pipe into which nobody writes.
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("read lab: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("read lab: %w", err)
+	}
+	data := make([]byte, 0, min(info.Size(), maxFileSize)+512)
+	for {
+		n, err := f.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		switch {
+		case errors.Is(err, io.EOF) || len(data) > maxFileSize:
+			return data, nil
+		case err != nil:
+			return nil, fmt.Errorf("read lab: %w", err)
+		}
+		data = slices.Grow(data, 512)
+	}
+}
+
+// decodeFile decodes one file into raw. Whatever is wrong becomes a problem, a bug of a parser included.
+func (d *decoder) decodeFile(name string, data []byte, raw *rawLab) {
+	d.files = append(d.files, name)
+	d.file = uint16(len(d.files) - 1)
+	top := &yaml.Node{Line: 1, Column: 1}
+	defer func() {
+		if p := recover(); p != nil {
+			d.path, d.alias, d.depth, d.broken = nil, nil, 0, true
+			d.problem(top, "cannot be read: %v", p)
+		}
+	}()
+	if len(data) > maxFileSize {
+		d.broken = true
+		d.problem(top, "is larger than %d MiB", maxFileSize>>20)
+		return
+	}
+	doc, err := oneDocument(data)
+	if err != nil {
+		d.syntax(err)
+		return
+	}
+	if len(doc.Content) > 0 {
+		d.into(doc.Content[0], raw)
+	}
+}
+
+// oneDocument parses data. An empty file, or one of comments alone, is an empty document.
+func oneDocument(data []byte) (*yaml.Node, error) {
+	doc := new(yaml.Node)
+	loader, err := yaml.NewLoader(bytes.NewReader(data), yaml.WithUniqueKeys(false))
+	if err != nil {
+		return nil, err
+	}
+	switch err := loader.Load(doc); {
+	case errors.Is(err, io.EOF):
+		return doc, nil
+	case err != nil:
+		return nil, err
+	}
+	switch err := loader.Load(new(yaml.Node)); {
+	case err == nil:
+		return nil, errors.New("there is a second document below ---: want one in a file")
+	case !errors.Is(err, io.EOF):
+		return nil, err
+	}
+	return doc, nil
+}
+
+// syntax reports an error of the YAML parser where it stands.
+func (d *decoder) syntax(err error) {
+	d.broken = true
+	at := &yaml.Node{Line: 1, Column: 1}
+	line, column, reason := yamlReason(err)
+	if line > 0 {
+		at.Line, at.Column = line, column
+	}
+	if strings.HasPrefix(reason, "found character that cannot start any token") {
+		reason += ": is there a tab? YAML is indented by blanks"
+	}
+	d.problem(at, "not YAML: %s", reason)
+}
+
+// finish resolves what was decoded. A lab with problems is not returned.
+func finish(d *decoder, raw *rawLab, o Options) (*lab.Lab, error) {
+	if d.broken || d.stopped {
+		return nil, d.problems.Err()
+	}
+	r := newResolver(d, raw, o)
+	if err := r.run(); err != nil {
+		return nil, err
+	}
+	return r.lab, nil
+}

@@ -1,0 +1,200 @@
+package load_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab/load"
+	"github.com/google/go-cmp/cmp"
+)
+
+// folder writes files into a new folder.
+func folder(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestLoadFolder(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name  string
+		files map[string]string
+		want  string // problems, DIR for the folder; empty: none
+	}{
+		{
+			name: "merged",
+			files: map[string]string{
+				"10-net.yaml":   head + "networks: {lan: {subnet: 10.1.2.0/24, dhcp: off}}\nappliance: {http: ':80'}\n",
+				"20-hosts.yml":  "version: 1\nhosts: {a: {ip: 10.1.2.5}}\nappliance: {tftp: ':6969'}\n",
+				"30-hosts.yaml": "# more\nhosts:\n  b: {ip: 10.1.2.6}\n",
+				"40-none.yaml":  "# nothing yet\n",
+				"notes.txt":     "not: [a lab",
+				".hidden.yaml":  "not: [a lab",
+			},
+		},
+		{
+			name: "clashes",
+			files: map[string]string{
+				"a.yaml": head + "lab: x\nhosts: {a: {ip6: 'fd00::1'}}\nappliance: {http: ':80'}\ndns: {forward: [9.9.9.9]}\n",
+				"b.yaml": "lab: y\nhosts: {a: {ip6: 'fd00::2'}}\nappliance: {http: ':81'}\ndns: {forward: [1.1.1.1]}\n",
+			},
+			want: `DIR/b.yaml:1:6: lab: is here and at DIR/a.yaml:3:6: want it in one file
+DIR/b.yaml:2:9: hosts.a: is here and at DIR/a.yaml:4:9: want it once
+DIR/b.yaml:3:19: appliance.http: is here and at DIR/a.yaml:5:19: want it in one file
+DIR/b.yaml:4:16: dns.forward: is here and at DIR/a.yaml:6:16: want it in one file`,
+		},
+		{
+			name:  "one file is not YAML",
+			files: map[string]string{"a.yaml": head, "b.yaml": "hosts: [\n"},
+			want:  "DIR/b.yaml:2:1: not YAML: did not find expected node content",
+		},
+		{
+			name:  "across files",
+			files: map[string]string{"a.yaml": head + "hosts: {a: {ip6: 'fd00::1'}}\n", "b.yaml": "hosts: {b: {ip6: 'fd00::1', role: [x]}}\n"},
+			want: `DIR/b.yaml:1:18: hosts.b.ip6: fd00::1 is host a's too (DIR/a.yaml:3:18): want an address of its own
+DIR/b.yaml:1:35: hosts.b.role: is a list: want one value`,
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dir := folder(t, tt.files)
+			l, err := load.Lab(dir, load.Options{})
+			if err != nil {
+				got := strings.ReplaceAll(err.Error(), dir, "DIR")
+				if diff := cmp.Diff(tt.want, got); diff != "" {
+					t.Errorf("problems (-want +got):\n%s", diff)
+				}
+				return
+			}
+			if tt.want != "" || len(l.Hosts) != 2 || l.Appliance.HTTP != ":80" || l.Appliance.TFTP != ":6969" || l.Dir != dir || len(l.Files) != 4 {
+				t.Errorf("loaded %+v, want problems %q", l, tt.want)
+			}
+		})
+	}
+}
+
+func TestLoadMissing(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"testdata/none.yaml", t.TempDir()} {
+		if l, err := load.Lab(path, load.Options{}); err == nil {
+			t.Errorf("%s loads: %v", path, l)
+		}
+	}
+}
+
+func TestFilesThatAreNotThere(t *testing.T) {
+	t.Parallel()
+	dir := folder(t, map[string]string{"lab.yaml": head + `
+networks: {lan: {subnet: 10.1.2.0/24, dhcp: off}}
+profiles:
+  p: {kernel: k, initrd: [there, gone], config: "{{.Host.Role}}.ign", args: ["{{.Host.Name}}"]}
+  q: {kernel: "k-{{.Host.Name}}"}
+hosts:
+  a: {mac: 52:54:00:00:00:01, role: worker, profile: p}
+  b: {mac: 52:54:00:00:00:02, role: master, profile: p, bmc: {ipmi: 10.1.9.9, password_file: secret}}
+  c: {mac: 52:54:00:00:00:03, role: master, profile: p, bmc: {ipmi: 10.1.9.8, password_file: secret}}
+dns: {zones: {z.example: {file: z.zone}}}
+images: {gone: {stream: rhcos.json}}
+`})
+	if err := os.Mkdir(filepath.Join(dir, "files"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"there", "master.ign"} {
+		if err := os.WriteFile(filepath.Join(dir, "files", name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{
+		"profiles.p.kernel: DIR/files/k", "profiles.p.initrd[1]: DIR/files/gone", "profiles.p.config: DIR/files/worker.ign",
+		"hosts.b.bmc.password_file: DIR/secret", "dns.zones.z.example.file: DIR/z.zone",
+	}
+	l, err := load.Lab(filepath.Join(dir, "lab.yaml"), load.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, w := range l.Warnings {
+		message, _, _ := strings.Cut(w.Message, " is not there")
+		got = append(got, w.Key+": "+strings.ReplaceAll(message, dir, "DIR"))
+		if pulled := strings.HasSuffix(w.Message, "bootlab images pull fetches it"); pulled != strings.HasSuffix(message, "/gone") {
+			t.Errorf("%s: %s", w.Key, w.Message)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+	_, err = load.Lab(filepath.Join(dir, "lab.yaml"), load.Options{Strict: true})
+	if problems, ok := err.(lab.Problems); !ok || len(problems) != len(want) {
+		t.Errorf("strict: %v, want %d problems", err, len(want))
+	}
+}
+
+// TestText loads values that YAML would type in its own way.
+func TestText(t *testing.T) {
+	t.Parallel()
+	l := parse(t, `
+lab: 0123
+networks:
+  lan:
+    subnet: 10.1.2.0/24
+    dhcp: off
+    mtu: "1500"
+    options: {150: 10.1.2.1, 43: "hex:01:04", 66: "text:a:b", 23: "u8:64", 2: "u32:256", 4: "10.1.2.1, 10.1.2.2"}
+hosts:
+  a: {mac: 10:20:30:40:50:59, ip: 10.1.2.5, vars: {n: 3, f: 1.5, b: true, s: "3", l: [a, {x: y}], nothing: ~}}
+  b: {mac: [0A-0b-0C-0d-0e-0f], ip: 10.1.2.6}
+balancers:
+  x: {listen: ":1", backends: ["10.1.2.5:1"], send_proxy: off, check: {kind: http, expect: 200, port: "80"}}
+  y: {listen: ":2", backends: ["10.1.2.5:1"], send_proxy: "v2"}
+`)
+	n := l.Networks[0]
+	wantOptions := []lab.Option{
+		{Code: 2, Data: []byte{0, 0, 1, 0}}, {Code: 4, Data: []byte{10, 1, 2, 1, 10, 1, 2, 2}}, {Code: 23, Data: []byte{64}},
+		{Code: 43, Data: []byte{1, 4}}, {Code: 66, Data: []byte("a:b")}, {Code: 150, Data: []byte{10, 1, 2, 1}},
+	}
+	if diff := cmp.Diff(wantOptions, n.Options); diff != "" {
+		t.Errorf("options (-want +got):\n%s", diff)
+	}
+	wantVars := map[string]any{"n": 3, "f": 1.5, "b": true, "s": "3", "l": []any{"a", map[string]any{"x": "y"}}, "nothing": nil}
+	if diff := cmp.Diff(wantVars, l.Host("a").Vars); diff != "" {
+		t.Errorf("vars (-want +got):\n%s", diff)
+	}
+	if l.Name != "0123" || n.DHCP != lab.DHCPOff || n.MTU != 1500 || l.Host("a").MACs[0].String() != "10:20:30:40:50:59" || l.Host("b").MACs[0].Hyphens() != "0a-0b-0c-0d-0e-0f" {
+		t.Errorf("lab %q, dhcp %q, mtu %d, macs %v %v", l.Name, n.DHCP, n.MTU, l.Host("a").MACs, l.Host("b").MACs)
+	}
+	if x, y := l.Balancers[0], l.Balancers[1]; x.SendProxy != 0 || y.SendProxy != 2 || x.Check.Port != 80 {
+		t.Errorf("send_proxy %d and %d, port %d", x.SendProxy, y.SendProxy, x.Check.Port)
+	}
+}
+
+// TestMerge holds what "<<" and aliases give: the key beside it wins, then the first mapping of a list.
+func TestMerge(t *testing.T) {
+	t.Parallel()
+	l := parse(t, `
+hosts:
+  a: &a {mac: 52:54:00:00:00:01, role: worker, vars: &v {x: 1, y: 2}}
+  b: &b {<<: *a, mac: 52:54:00:00:00:02, role: master}
+  c: {role: other, <<: [{mac: 52:54:00:00:00:03}, *b], vars: {<<: *v, y: 3}}
+`)
+	got := map[string]string{}
+	for _, h := range l.Hosts {
+		got[h.Name] = h.MACs[0].String() + " " + h.Role
+	}
+	want := map[string]string{"a": "52:54:00:00:00:01 worker", "b": "52:54:00:00:00:02 master", "c": "52:54:00:00:00:03 other"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("hosts (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]any{"x": 1, "y": 3}, l.Host("c").Vars); diff != "" {
+		t.Errorf("vars (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,73 @@
+package load
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// minMirror is the least room that makes sense: one package of a distribution.
+const minMirror = 1 << 20
+
+func (r *resolver) mirrorList() {
+	slab := make([]lab.Mirror, len(r.raw.Mirrors.Entries))
+	for i, e := range r.raw.Mirrors.Entries {
+		r.identName(e.spot, "mirrors."+e.Name, e.Name)
+		slab[i] = r.mirror(e)
+		r.lab.Mirrors = append(r.lab.Mirrors, &slab[i])
+	}
+}
+
+func (r *resolver) mirror(e *entry[either[weblink, rawMirror]]) lab.Mirror {
+	key := "mirrors." + e.Name
+	m := lab.Mirror{Pos: r.pos(e.spot), Name: e.Name, MaxSize: defaultMirrorSize, Fresh: defaultMirrorFresh}
+	raw := e.V.Long
+	if raw == nil {
+		if e.V.Short.ok() {
+			m.URLs = []string{r.upstream(&e.V.Short, key)}
+		}
+		return m
+	}
+	for i := range raw.URL.Items {
+		if u := &raw.URL.Items[i]; u.ok() {
+			m.URLs = append(m.URLs, r.upstream(u, fmt.Sprintf("%s.url[%d]", key, i)))
+		}
+	}
+	if len(raw.URL.Items) == 0 {
+		r.fail(e.spot, key+".url", "is missing: want the upstream's URL, such as http://deb.debian.org/debian")
+	}
+	same := func(p lab.Pattern) lab.Pattern { return p }
+	m.MaxSize = raw.MaxSize.or(defaultMirrorSize)
+	m.Allow, m.Immutable = values(raw.Allow.scalars, same), values(raw.Immutable.scalars, same)
+	m.Fresh = time.Duration(raw.Fresh.or(span(defaultMirrorFresh)))
+	if raw.MaxSize.ok() && m.MaxSize < minMirror {
+		r.fail(raw.MaxSize.spot, key+".max_size", "%s is too little for one package: want 1MiB or more", m.MaxSize)
+	}
+	r.mirrorPaths(raw.Allow.scalars, key+".allow")
+	r.mirrorPaths(raw.Immutable.scalars, key+".immutable")
+	return m
+}
+
+// upstream returns the base of a mirror, without a final slash.
+func (r *resolver) upstream(v *scalar[weblink], key string) string {
+	u, err := url.Parse(string(v.V))
+	if err != nil { // cannot be: it was parsed before
+		return ""
+	}
+	if u.RawQuery != "" || u.Fragment != "" || u.ForceQuery {
+		r.fail(v.spot, key, "%q has a query or a fragment: want the folder that all paths are below, such as http://deb.debian.org/debian", v.V)
+	}
+	return strings.TrimRight(string(v.V), "/")
+}
+
+// mirrorPaths complains about patterns that no path can match: paths have no slash in front.
+func (r *resolver) mirrorPaths(l scalars[lab.Pattern], key string) {
+	for i := range l.Items {
+		if p := &l.Items[i]; p.ok() && strings.HasPrefix(p.V.String(), "/") {
+			r.fail(p.spot, fmt.Sprintf("%s[%d]", key, i), "%q begins with a slash: want a path below url, such as pool/*", p.V)
+		}
+	}
+}

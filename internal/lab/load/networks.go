@@ -1,0 +1,236 @@
+package load
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+func (r *resolver) networkList() {
+	slab := make([]lab.Network, len(r.raw.Networks.Entries))
+	for i, e := range r.raw.Networks.Entries {
+		n := &slab[i]
+		r.network(e, n)
+		r.networks[e.Name] = n
+		r.lab.Networks = append(r.lab.Networks, n)
+		if n.Subnet.IsValid() {
+			r.bySubnet = append(r.bySubnet, n)
+		} else {
+			r.noSubnets = true
+		}
+	}
+	r.bySubnet = lab.SortBySubnet(r.bySubnet)
+	r.overlappingSubnets()
+}
+
+func (r *resolver) network(e *entry[rawNetwork], n *lab.Network) {
+	raw, key := &e.V, "networks."+e.Name
+	r.identName(e.spot, key, e.Name)
+	*n = lab.Network{
+		Pos: r.pos(e.spot), Name: e.Name, Subnet: raw.Subnet.V.Prefix, Interface: string(raw.Interface.or("")),
+		Address: raw.Address.V.Addr, Router: raw.Router.V.Addr,
+		NoTFTP: r.lab.Appliance.TFTP == "", DNS: values(raw.DNS, addr4.addr), NTP: values(raw.NTP, addr4.addr),
+		MTU: int(raw.MTU.or(0)), DHCP: raw.DHCP.or(lab.DHCPServer), Probe: bool(raw.Probe.or(true)),
+		Lease:  r.lease(&raw.Lease, defaultLease, key),
+		Routes: r.routes(&raw.Routes, key), Options: r.options(&raw.Options, key, networkOptionKey),
+	}
+	for i := range raw.Search.Items {
+		if s := &raw.Search.Items[i]; s.ok() {
+			n.Search = append(n.Search, r.plainDomain(s, fmt.Sprintf("%s.search[%d]", key, i)))
+		}
+	}
+	if !raw.Search.set() && r.lab.Domain != "" {
+		n.Search = []string{r.lab.Domain}
+	}
+	if missing(r, &raw.Subnet, e.spot, key+".subnet", "a prefix such as 192.168.16.0/24") {
+		r.subnet(e, n, key)
+	}
+	if raw.MTU.ok() && (n.MTU < 576 || n.MTU > 65535) {
+		r.fail(raw.MTU.spot, key+".mtu", "%d is not an MTU: want 576 to 65535 bytes", n.MTU)
+	}
+}
+
+func (a addr4) addr() netip.Addr { return a.Addr }
+
+func (r *resolver) subnet(e *entry[rawNetwork], n *lab.Network, key string) {
+	raw := &e.V
+	if bits := n.Subnet.Bits(); bits < 8 || bits > 30 {
+		r.fail(raw.Subnet.spot, key+".subnet", "%s has the length /%d: want /8 to /30", n.Subnet, bits)
+	}
+	for _, own := range []struct {
+		name string
+		v    *scalar[addr4]
+	}{{"address", &raw.Address}, {"router", &raw.Router}} {
+		if own.v.ok() {
+			r.hostAddress(n, own.v.V.Addr, own.v.spot, key+"."+own.name)
+		}
+	}
+}
+
+// hostAddress complains about an address that no machine of n can have.
+func (r *resolver) hostAddress(n *lab.Network, a netip.Addr, s spot, key string) bool {
+	switch {
+	case !n.Subnet.Contains(a):
+		r.fail(s, key, "%s is outside network %s: want one inside %s", a, n.Name, n.Subnet)
+	case a == n.Subnet.Addr():
+		r.fail(s, key, "%s is the address of network %s itself: want one between it and %s", a, n.Name, lastAddr(n.Subnet))
+	case a == lastAddr(n.Subnet):
+		r.fail(s, key, "%s is the broadcast address of network %s: want one before it", a, n.Name)
+	default:
+		return true
+	}
+	return false
+}
+
+// lastAddr returns the broadcast address of an IPv4 prefix.
+func lastAddr(p netip.Prefix) netip.Addr {
+	b := p.Addr().As4()
+	n := binary.BigEndian.Uint32(b[:]) | uint32(1<<(32-p.Bits())-1)
+	binary.BigEndian.PutUint32(b[:], n)
+	return netip.AddrFrom4(b)
+}
+
+func (r *resolver) overlappingSubnets() {
+	var widest *lab.Network // the one that reaches furthest so far
+	for _, n := range r.bySubnet {
+		if widest != nil && widest.Subnet.Overlaps(n.Subnet) {
+			r.failAt(n.Pos, "networks."+n.Name+".subnet", "%s overlaps %s of network %s (%s): want subnets apart", n.Subnet, widest.Subnet, widest.Name, widest.Pos)
+		}
+		if widest == nil || lastAddr(widest.Subnet).Less(lastAddr(n.Subnet)) {
+			widest = n
+		}
+	}
+}
+
+func (r *resolver) lease(v *scalar[span], fallback time.Duration, key string) time.Duration {
+	d := time.Duration(v.or(span(fallback)))
+	if v.ok() && (d < time.Second || d > math.MaxUint32*time.Second) {
+		r.fail(v.spot, key+".lease", "%s is not a lease time: want 1s or more, such as 12h", d)
+	}
+	return d
+}
+
+func (r *resolver) routes(raw *list[rawRoute], key string) []lab.Route {
+	if !raw.set() {
+		return nil
+	}
+	routes := make([]lab.Route, 0, len(raw.Items))
+	for i := range raw.Items {
+		item, at := &raw.Items[i], ""
+		if !item.To.set() || !item.Via.set() {
+			at = fmt.Sprintf("%s.routes[%d]", key, i)
+		}
+		near := item.To.spot
+		if !near.set() {
+			near = item.Via.spot
+		}
+		if !near.set() {
+			near = raw.spot
+		}
+		to := missing(r, &item.To, near, at+".to", "a destination such as 10.0.0.0/19")
+		via := missing(r, &item.Via, near, at+".via", "a gateway such as 192.168.16.101")
+		if to && via {
+			routes = append(routes, lab.Route{To: item.To.V.Prefix, Via: item.Via.V.Addr})
+		}
+	}
+	return routes
+}
+
+// gateways complains about routes by gateways that no machine of the lab's networks can reach.
+func (r *resolver) gateways() {
+	if r.noSubnets {
+		return // said elsewhere
+	}
+	for _, n := range r.raw.Networks.Entries {
+		r.gatewaysOf(&n.V.Routes, "networks", n.Name)
+		for _, p := range n.V.Pools.Entries {
+			r.gatewaysOf(&p.V.Routes, "networks."+n.Name+".pools", p.Name)
+		}
+	}
+	for _, h := range r.raw.Hosts.Entries {
+		r.gatewaysOf(&h.V.Routes, "hosts", h.Name)
+	}
+}
+
+// gatewaysOf knows 0.0.0.0 too, which says that the destination is on the link itself (RFC 3442).
+func (r *resolver) gatewaysOf(raw *list[rawRoute], section, name string) {
+	for i := range raw.Items {
+		via := &raw.Items[i].Via
+		if via.ok() && !via.V.IsUnspecified() && lab.FindSubnet(r.bySubnet, via.V.Addr) == nil {
+			r.fail(via.spot, fmt.Sprintf("%s.%s.routes[%d].via", section, name, i), "%s is outside every network: want a gateway inside %s", via.V.Addr, r.subnets())
+		}
+	}
+}
+
+// addresses settles the appliance's address in each network, and what follows from it.
+func (r *resolver) addresses() {
+	for i, e := range r.raw.Networks.Entries {
+		n := r.lab.Networks[i]
+		if n.Subnet.IsValid() && !e.V.Address.set() {
+			r.findAddress(n)
+		}
+		r.hostsAt(n)
+		if !n.Address.IsValid() {
+			continue
+		}
+		r.servedFrom(e, n, n.Address)
+	}
+	r.pastRelays()
+}
+
+func (r *resolver) servedFrom(e *entry[rawNetwork], n *lab.Network, appliance netip.Addr) {
+	if !e.V.DNS.set() && r.lab.Appliance.DNS != "" {
+		n.DNS = []netip.Addr{appliance}
+	}
+	n.BaseURL = fmt.Sprintf("http://%s:%d", appliance, r.lab.Appliance.HTTPPort)
+}
+
+// pastRelays settles the networks in which the appliance has no address: their machines reach it through their router, at
+// the address that it has in the first network where it has one.
+func (r *resolver) pastRelays() {
+	here := slices.IndexFunc(r.lab.Networks, func(n *lab.Network) bool { return n.Address.IsValid() })
+	for i, e := range r.raw.Networks.Entries {
+		n := r.lab.Networks[i]
+		switch {
+		case n.Address.IsValid() || !n.Subnet.IsValid() || e.V.Address.set():
+		case here >= 0:
+			r.servedFrom(e, n, r.lab.Networks[here].Address)
+		case n.DHCP != lab.DHCPOff && n.Interface == "":
+			r.fail(e.spot, "networks."+n.Name+".address", "is missing: want the appliance's address in %s, or in another network, or interface, or dhcp: off", n.Subnet)
+		}
+	}
+}
+
+// hostsAt complains about a machine that is given the appliance's or the router's address.
+func (r *resolver) hostsAt(n *lab.Network) {
+	if h := r.hostByIP[n.Address]; h != nil && h.Role != lab.RoleAppliance {
+		r.fail(r.raw.Hosts.byName[h.Name].V.IP.spot, "hosts."+h.Name+".ip", "%s is the appliance's address in network %s (%s): want another one, or role: appliance", h.IP, n.Name, n.Pos)
+	}
+	h := r.hostByIP[n.Router]
+	if h != nil && n.Router != n.Address && len(h.MACs) > 0 && h.Role != "router" && h.Role != lab.RoleAppliance {
+		r.fail(r.raw.Hosts.byName[h.Name].V.IP.spot, "hosts."+h.Name+".ip", "%s is the router of network %s (%s): want another one, or role: router", h.IP, n.Name, n.Pos)
+	}
+}
+
+func (r *resolver) findAddress(n *lab.Network) {
+	if n.Interface != "" && r.o.InterfaceAddr != nil {
+		if a, ok := r.o.InterfaceAddr(n.Interface, n.Subnet); ok && n.Subnet.Contains(a) {
+			n.Address = a
+			return
+		}
+	}
+	for _, h := range r.lab.Hosts {
+		if h.Role == lab.RoleAppliance && h.IP.IsValid() && n.Subnet.Contains(h.IP) {
+			n.Address = h.IP
+			return
+		}
+	}
+	if n.DHCP != lab.DHCPOff && n.Interface != "" {
+		r.lab.Warnings.Addf(n.Pos, "networks."+n.Name+".address", "the address of interface %s in %s is not known here: want address, or a host with role: appliance", n.Interface, n.Subnet)
+	}
+}

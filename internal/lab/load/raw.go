@@ -1,0 +1,231 @@
+package load
+
+import "github.com/bootlab/bootlab/internal/lab"
+
+// The raw types are the lab file as it is written: one struct for each mapping, one field for each key. The loader, the
+// JSON Schema and docs/lab-file.md are made from them. The tags: yaml is the key, doc its meaning, def its default,
+// req marks a key that must be there.
+
+type rawLab struct {
+	Version     repeated[count]                  `yaml:"version" req:"yes" doc:"Version of the format: 1. May stand in every file of a folder."`
+	Lab         scalar[text]                     `yaml:"lab" def:"the domain" doc:"Name of the lab, shown in the dashboard and in metrics' build info."`
+	Domain      scalar[domain]                   `yaml:"domain" req:"yes" doc:"Domain of the hosts that belong to no cluster: they are <host>.<domain>."`
+	Appliance   rawAppliance                     `yaml:"appliance" doc:"The daemon itself. A change takes effect at the next start."`
+	Networks    dict[rawNetwork]                 `yaml:"networks" doc:"Networks that machines boot in, by name."`
+	Profiles    dict[rawProfile]                 `yaml:"profiles" doc:"What machines boot, by name."`
+	Mirrors     dict[either[weblink, rawMirror]] `yaml:"mirrors" def:"none" doc:"Archives of packages and images that machines reach through this appliance, which keeps what was fetched, by name: the upstream's URL, or the keys below. Machines fetch http://APPLIANCE:8080/mirror/NAME/PATH."`
+	Images      dict[rawImage]                   `yaml:"images" def:"none" doc:"Files that bootlab images pull fetches, by their path below appliance.files: from url with its sha256, or the artifact of a CoreOS stream, which becomes a folder. Until it is there, a machine that asks for it is told to ask again (503)."`
+	Hosts       dict[rawHost]                    `yaml:"hosts" doc:"Machines, by name: one DNS label."`
+	Clusters    dict[rawCluster]                 `yaml:"clusters" doc:"Groups of hosts under one domain, by name."`
+	DNS         rawDNS                           `yaml:"dns" doc:"Recursion, transfers and zones of your own."`
+	Balancers   dict[rawBalancer]                `yaml:"balancers" doc:"Load balancers beyond those that a cluster's kind brings along, by name."`
+	Hypervisors dict[rawHypervisor]              `yaml:"hypervisors" doc:"libvirt connections that virtual machines run on, by name."`
+}
+
+type rawAppliance struct {
+	State       scalar[text]               `yaml:"state" def:"/var/lib/bootlab" doc:"Folder of what the daemon learns: lease book, timelines, install states, image cache."`
+	Store       either[boltWord, rawStore] `yaml:"store" def:"bolt" doc:"Where learned state is kept: bolt (one daemon, below state) or etcd (several daemons share it)."`
+	Files       scalar[text]               `yaml:"files" def:"./files" doc:"Root of images, documents, templates and public/."`
+	HTTP        scalar[listen]             `yaml:"http" def:":8080" doc:"Boot plane: what machines fetch by HTTP."`
+	TFTP        scalar[listenOrOff]        `yaml:"tftp" def:":69" doc:"Boot plane by TFTP; off: none, where all firmware boots by HTTP, or another TFTP server is to stay. Firmware that loads by TFTP is then told of no boot file."`
+	TFTPSingle  scalar[flag]               `yaml:"tftp_single_port" def:"false" doc:"Answer TFTP from the port that was asked, not from one for each transfer: for machines behind NAT, a container's published port, or a firewall that knows no TFTP."`
+	DNS         scalar[listenOrOff]        `yaml:"dns" def:":53" doc:"DNS, UDP and TCP; off: none, where other name servers are to stay. Machines are then told those of their network's dns alone."`
+	Admin       scalar[listen]             `yaml:"admin" def:"127.0.0.1:9680" doc:"People plane: dashboard, API, /metrics, /healthz, /readyz."`
+	AdminSocket scalar[text]               `yaml:"admin_socket" def:"/run/bootlab/admin.sock" doc:"Unix socket that the command line uses."`
+	User        scalar[text]               `yaml:"user" def:"bootlab, where there is such a user" doc:"User to drop to once the sockets are open, when started as root. root: stay."`
+}
+
+type rawStore struct {
+	Etcd   scalars[weblink] `yaml:"etcd" req:"yes" doc:"etcd endpoints, such as https://10.0.0.1:2379."`
+	Prefix scalar[text]     `yaml:"prefix" def:"/bootlab" doc:"Prefix of all keys in etcd."`
+	CAFile scalar[text]     `yaml:"ca_file" def:"the system's" doc:"File of the certificate authorities that etcd's certificates are checked against."`
+}
+
+type rawNetwork struct {
+	Subnet    scalar[prefix4]                  `yaml:"subnet" req:"yes" doc:"The subnet, /8 to /30. Subnets must not overlap."`
+	Interface scalar[text]                     `yaml:"interface" def:"none: reached through a DHCP relay" doc:"Interface that this network is served on."`
+	Address   scalar[addr4]                    `yaml:"address" def:"the interface's address inside subnet, else the ip of the host with role appliance" doc:"The appliance in this network."`
+	Router    scalar[addr4]                    `yaml:"router" def:"none" doc:"Default gateway (option 3)."`
+	DNS       scalars[addr4]                   `yaml:"dns" def:"[address]; none where appliance.dns is off" doc:"Name servers (option 6). []: machines are told of none."`
+	Search    scalars[domain]                  `yaml:"search" def:"[domain]" doc:"Search domains (option 119)."`
+	NTP       scalars[addr4]                   `yaml:"ntp" def:"none" doc:"Time servers (option 42)."`
+	MTU       scalar[count]                    `yaml:"mtu" def:"not sent" doc:"MTU in bytes (option 26), 576 to 65535."`
+	Lease     scalar[span]                     `yaml:"lease" def:"12h" doc:"Lease time, at least 1s."`
+	DHCP      scalar[lab.DHCPMode]             `yaml:"dhcp" def:"server" doc:"server; proxy: boot information only, beside another DHCP server; off: silent."`
+	Routes    list[rawRoute]                   `yaml:"routes" def:"none" doc:"Static routes (options 121 and 249). The router is added as 0.0.0.0/0, as RFC 3442 asks."`
+	Options   dict[either[payload, rawOption]] `yaml:"options" def:"none" doc:"Any other DHCP option by its number: addresses, hex:…, text:…, or u8:, u16:, u32: with a number. A bare number is refused, as its width is unknown. Sent to machines that ask for it, or {value: …, force: true} to all."`
+	Pools     dict[rawPool]                    `yaml:"pools" def:"none: reserved hosts only" doc:"Addresses for machines without a reservation, by name. The most specific one that a machine matches wins."`
+	Probe     scalar[flag]                     `yaml:"probe" def:"true" doc:"Probe an address of a pool for machines that use it already (ARP, or ICMP behind a relay) before it is offered. Reservations are never delayed."`
+}
+
+type rawOption struct {
+	Value scalar[payload] `yaml:"value" req:"yes" doc:"The value."`
+	Force scalar[flag]    `yaml:"force" def:"false" doc:"Send it even to machines that do not ask for it in option 55."`
+}
+
+type rawRoute struct {
+	To  scalar[prefix4] `yaml:"to" req:"yes" doc:"Destination."`
+	Via scalar[addr4]   `yaml:"via" req:"yes" doc:"Gateway."`
+}
+
+type rawPool struct {
+	Range       scalar[lab.Range]                `yaml:"range" req:"yes" doc:"First and last address. Reserved addresses inside are skipped."`
+	MAC         oneOrMore[lab.MACPattern]        `yaml:"mac" def:"anyone" doc:"Only machines with such a MAC: 52:54:00:*:*:*, or 52:54:00:00:00:00/24."`
+	Arch        oneOrMore[lab.Arch]              `yaml:"arch" def:"any" doc:"Only firmware of such an architecture (option 93): bios, uefi-ia32, uefi-x64, uefi-arm32, uefi-arm64, uefi-riscv64, …, whether it asks for PXE or HTTP boot; or the number of one code."`
+	VendorClass oneOrMore[lab.Pattern]           `yaml:"vendor_class" def:"any" doc:"Only machines that send such a vendor class (option 60): HTTPClient*."`
+	UserClass   oneOrMore[lab.Pattern]           `yaml:"user_class" def:"any" doc:"Only machines that send such a user class (option 77), alone or in a list."`
+	CircuitID   oneOrMore[lab.Pattern]           `yaml:"circuit_id" def:"any" doc:"Only machines behind such a port of a relay (option 82 sub-option 1): eth0/7, or hex:0001ff."`
+	RemoteID    oneOrMore[lab.Pattern]           `yaml:"remote_id" def:"any" doc:"Only machines behind such a relay (option 82 sub-option 2): sw-7*."`
+	Routes      list[rawRoute]                   `yaml:"routes" def:"the network's" doc:"Static routes, as in networks."`
+	Options     dict[either[payload, rawOption]] `yaml:"options" def:"the network's" doc:"DHCP options by number, as in networks."`
+	Lease       scalar[span]                     `yaml:"lease" def:"the network's" doc:"Lease time."`
+	PerPort     scalar[count]                    `yaml:"per_port" def:"0: no limit" doc:"Most addresses that machines behind one port of a relay may hold."`
+	Profile     scalar[ident]                    `yaml:"profile" def:"none: boots nothing" doc:"What such a machine boots."`
+}
+
+type rawProfile struct {
+	OS          scalar[lab.OS]          `yaml:"os" def:"none: args alone" doc:"Operating system: what its installer is told, how it fetches its documents and how it says that it is done; see docs/os. discover boots nothing: an unknown machine says what it is, and waits to be adopted."`
+	Tree        scalar[text]            `yaml:"tree" def:"none" doc:"Folder of the unpacked installation medium, below files: all of it is served, and kernel and initrd are found there where the recipe knows where."`
+	Kernel      scalar[text]            `yaml:"kernel" def:"that of tree" doc:"Kernel, below files."`
+	Initrd      scalars[text]           `yaml:"initrd" def:"those of tree, else none" doc:"Initial RAM disks, below files, in order."`
+	Rootfs      scalar[text]            `yaml:"rootfs" def:"none" doc:"Root file system, below files."`
+	Image       scalar[text]            `yaml:"image" def:"none" doc:"Disk image that VMs get an overlay of, or beside a kernel the ISO that the installer loads (ubuntu, agama, proxmox); below files."`
+	Args        scalars[text]           `yaml:"args" def:"none" doc:"More kernel arguments; templates."`
+	Config      scalar[text]            `yaml:"config" def:"none" doc:"Config document (Ignition, Butane, kickstart, preseed, cloud-init, AutoYaST, Talos …), below files; the path is a template, and the document too."`
+	Documents   scalars[text]           `yaml:"documents" def:"none" doc:"More documents, rendered like config and served beside it under their own names: .DocumentsURL."`
+	ConfigReads scalar[count]           `yaml:"config_reads" def:"the recipe's" doc:"Complete reads of the config document that one boot may make."`
+	InstallTo   scalar[text]            `yaml:"install_to" def:"none" doc:"Disk to install to, such as /dev/vda."`
+	Install     scalar[lab.InstallMode] `yaml:"install" def:"once where the recipe installs or install_to is set, else never" doc:"When the installer runs."`
+	Timeout     scalar[limit]           `yaml:"install_timeout" def:"2h" doc:"How long an installer may say nothing. Then its machine counts as installed, with a warning: it starts from its own disk until somebody says otherwise. never: wait for ever."`
+	Chain       scalar[lab.Chain]       `yaml:"chain" def:"grub for VMs with firmware uefi-secure, else ipxe" doc:"What UEFI firmware starts: ipxe; or grub: shim and GRUB as a distribution signed them, for Secure Boot. BIOS starts iPXE in any case."`
+	IPXE        scalar[text]            `yaml:"ipxe" def:"none" doc:"A whole iPXE script as a template, below files, instead of kernel."`
+}
+
+type rawMirror struct {
+	URL       oneOrMore[weblink]     `yaml:"url" req:"yes" doc:"Upstream, or several that hold the same files: the first that answers is used."`
+	MaxSize   scalar[lab.Size]       `yaml:"max_size" def:"20GiB" doc:"Room on disk. What was not asked for longest goes first."`
+	Allow     oneOrMore[lab.Pattern] `yaml:"allow" def:"everything below url" doc:"Only paths that match one of these; * is anything, slashes too: dists/bookworm*, pool/*."`
+	Immutable oneOrMore[lab.Pattern] `yaml:"immutable" def:"none" doc:"Paths of files that never change, beside those that are known not to (pool/, by-hash/, .deb, .udeb, .rpm, .apk, repodata/HASH-*): upstream is never asked for them again."`
+	Fresh     scalar[span]           `yaml:"fresh" def:"30s" doc:"How long any other file is given out without asking upstream whether it changed."`
+}
+
+type rawImage struct {
+	URL      oneOrMore[weblink] `yaml:"url" doc:"Where the file is, or several places that hold the same."`
+	SHA256   scalar[digest]     `yaml:"sha256" doc:"Its SHA-256; required with url."`
+	Stream   scalar[text]       `yaml:"stream" doc:"Stream metadata document instead, with locations and checksums: a URL, such as https://builds.coreos.fedoraproject.org/streams/stable.json, or a file. The path becomes a folder: of kernel, initramfs and rootfs for format pxe, else of disk."`
+	Arch     scalar[text]       `yaml:"arch" def:"x86_64" doc:"Architecture in the stream."`
+	Artifact scalar[text]       `yaml:"artifact" def:"metal" doc:"Artifact in the stream, such as metal, qemu or openstack."`
+	Format   scalar[text]       `yaml:"format" def:"pxe" doc:"Format in the stream, such as pxe, iso, raw.xz or qcow2.xz."`
+}
+
+type rawHost struct {
+	MAC     oneOrMore[hardware]              `yaml:"mac" def:"none: DNS only" doc:"MAC address, or a list: several NICs are one machine."`
+	IP      scalar[addr4]                    `yaml:"ip" def:"from a pool" doc:"Reserved address."`
+	IP6     scalar[addr6]                    `yaml:"ip6" def:"none" doc:"IPv6 address, for AAAA and ip6.arpa."`
+	Network scalar[ident]                    `yaml:"network" def:"the network whose subnet holds ip" doc:"Network that it boots in."`
+	Cluster scalar[ident]                    `yaml:"cluster" def:"none" doc:"Cluster that it belongs to."`
+	Role    scalar[ident]                    `yaml:"role" def:"none" doc:"bootstrap, control-plane, worker, appliance (this daemon), or any word of yours."`
+	Profile scalar[ident]                    `yaml:"profile" def:"none: boots nothing" doc:"What it boots."`
+	Chain   scalar[lab.Chain]                `yaml:"chain" def:"the profile's" doc:"What its UEFI firmware starts, as in profiles."`
+	Aliases scalars[domain]                  `yaml:"aliases" def:"none" doc:"More names, in the host's domain; a name with a dot at the end is absolute."`
+	Routes  list[rawRoute]                   `yaml:"routes" def:"the network's" doc:"Static routes, as in networks."`
+	Options dict[either[payload, rawOption]] `yaml:"options" def:"the network's" doc:"DHCP options by number, as in networks."`
+	Lease   scalar[span]                     `yaml:"lease" def:"the network's" doc:"Lease time."`
+	DHCP    scalar[flag]                     `yaml:"dhcp" def:"true" doc:"off: DHCP answers this machine nothing, in no network, where another server is to have it."`
+	Vars    vars                             `yaml:"vars" def:"none" doc:"Free values for templates: .Host.Vars."`
+	Local   scalar[lab.LocalBoot]            `yaml:"local_boot" def:"auto" doc:"How it is sent to its own disk when it is installed. auto: UEFI leaves iPXE with an error, a BIOS starts the disk from iPXE; exit, sanboot: that one; none: DHCP gives it no boot file at all."`
+	VM      opt[rawVM]                       `yaml:"vm" def:"bare metal" doc:"This host is a virtual machine."`
+	BMC     opt[rawBMC]                      `yaml:"bmc" def:"none" doc:"Management controller: redfish or ipmi."`
+}
+
+type rawVM struct {
+	Hypervisor scalar[ident]                   `yaml:"hypervisor" req:"yes" doc:"Hypervisor that it runs on."`
+	CPUs       scalar[count]                   `yaml:"cpus" def:"2" doc:"Virtual CPUs."`
+	Memory     scalar[lab.Size]                `yaml:"memory" def:"4GiB" doc:"Memory."`
+	Disks      list[either[lab.Size, rawDisk]] `yaml:"disks" def:"none" doc:"Disks: a size, or size, bus and cache."`
+	Firmware   scalar[lab.Firmware]            `yaml:"firmware" def:"bios" doc:"Firmware."`
+	CPU        scalar[text]                    `yaml:"cpu" def:"the hypervisor's" doc:"libvirt CPU mode or model, such as host-passthrough."`
+	Machine    scalar[ident]                   `yaml:"machine" def:"q35" doc:"libvirt machine type."`
+}
+
+type rawDisk struct {
+	Size  scalar[lab.Size]  `yaml:"size" req:"yes" doc:"Size."`
+	Bus   scalar[diskBus]   `yaml:"bus" def:"virtio" doc:"Bus."`
+	Cache scalar[diskCache] `yaml:"cache" def:"the hypervisor's" doc:"libvirt's driver cache mode."`
+}
+
+type rawBMC struct {
+	Redfish      scalar[weblink]    `yaml:"redfish" doc:"URL of a Redfish service."`
+	IPMI         scalar[controller] `yaml:"ipmi" doc:"Address of an IPMI controller, or host:port (623 by default)."`
+	Username     scalar[text]       `yaml:"username" def:"none" doc:"User name."`
+	PasswordFile scalar[text]       `yaml:"password_file" def:"none" doc:"File that holds the password."`
+	CAFile       scalar[text]       `yaml:"ca_file" def:"the system's" doc:"File of the certificate authorities, or of the controller's own certificate, that redfish is checked against."`
+	Insecure     scalar[flag]       `yaml:"insecure" def:"false" doc:"Take any certificate from redfish: who sits in between learns the password."`
+}
+
+type rawCluster struct {
+	Kind    scalar[lab.ClusterKind] `yaml:"kind" def:"plain" doc:"openshift: api, api-int, *.apps and balancers for 6443, 22623, 443 and 80; kubernetes: api and 6443; plain: a domain, no more."`
+	Domain  scalar[domain]          `yaml:"domain" def:"the lab's domain" doc:"Hosts are <host>.<cluster>.<domain>."`
+	Address scalar[addr4]           `yaml:"address" def:"none: no api names, no balancers" doc:"api, api-int and *.apps answer with it, and the load balancer listens on it."`
+	Ingress scalar[addr4]           `yaml:"ingress" def:"address" doc:"*.apps answers with it, when it differs."`
+	EtcdSRV scalar[flag]            `yaml:"etcd_srv" def:"false" doc:"_etcd-server-ssl._tcp SRV records for the control plane, as OpenShift before 4.4 wants them."`
+	SNI     scalar[flag]            `yaml:"sni" def:"false" doc:"Share address and ingress with other clusters, told apart by TLS server name and HTTP host. All of them must say so."`
+}
+
+type rawDNS struct {
+	Forward      scalars[nameserver]       `yaml:"forward" def:"none: authoritative only" doc:"Name servers for recursion, for clients inside the lab's networks only."`
+	ForwardZones dict[scalars[nameserver]] `yaml:"forward_zones" def:"none" doc:"Name servers for questions below one domain, by domain."`
+	Allow        scalars[source]           `yaml:"allow" def:"none" doc:"Further clients that may use the forwarder."`
+	Transfer     scalars[source]           `yaml:"transfer" def:"nobody" doc:"Who may transfer zones (AXFR)."`
+	Zones        dict[rawZone]             `yaml:"zones" def:"none" doc:"Zones of your own, by domain: records or file."`
+}
+
+type rawZone struct {
+	Records scalars[text] `yaml:"records" doc:"Zone-file lines, relative to the zone."`
+	File    scalar[text]  `yaml:"file" doc:"Zone file, instead of records."`
+}
+
+type rawBalancer struct {
+	Listen         scalar[listen]          `yaml:"listen" req:"yes" doc:"Address and port to listen on. Several balancers may share it if match tells them apart."`
+	Mode           scalar[lab.BalanceMode] `yaml:"mode" def:"tcp" doc:"Layer that it works on."`
+	Balance        scalar[lab.Algorithm]   `yaml:"balance" def:"roundrobin" doc:"How a backend is picked."`
+	Check          rawCheck                `yaml:"check" doc:"Health check."`
+	Backends       scalars[member]         `yaml:"backends" req:"yes" doc:"Members: a host (name, FQDN or alias) or an address, and a port."`
+	Match          rawMatch                `yaml:"match" doc:"Which connections of a shared listen address are this balancer's; none: those that match no other."`
+	SendProxy      scalar[proxyVersion]    `yaml:"send_proxy" def:"off" doc:"PROXY protocol header sent to backends."`
+	AcceptProxy    scalars[source]         `yaml:"accept_proxy" def:"none" doc:"Peers whose PROXY header is believed."`
+	MaxConnections scalar[count]           `yaml:"max_connections" def:"0: no limit" doc:"Connections at a time."`
+	Timeouts       rawTimeouts             `yaml:"timeouts" doc:"Timeouts."`
+}
+
+type rawCheck struct {
+	Kind     scalar[lab.CheckKind] `yaml:"kind" def:"tcp" doc:"none; tcp: a connect; tls: a handshake, certificate not verified; http and https: a request."`
+	Path     scalar[text]          `yaml:"path" def:"/" doc:"Path to request (http, https)."`
+	Port     scalar[port]          `yaml:"port" def:"the backend's" doc:"Port to check."`
+	Expect   scalar[count]         `yaml:"expect" def:"any 2xx or 3xx" doc:"Status that means healthy (http, https)."`
+	Interval scalar[span]          `yaml:"interval" def:"5s" doc:"Time between two checks."`
+	Timeout  scalar[span]          `yaml:"timeout" def:"3s" doc:"Time that one check may take."`
+	Rise     scalar[count]         `yaml:"rise" def:"2" doc:"Successes in a row that make a member healthy."`
+	Fall     scalar[count]         `yaml:"fall" def:"3" doc:"Failures in a row that make a member unhealthy."`
+}
+
+type rawMatch struct {
+	SNI  scalars[domain] `yaml:"sni" def:"none" doc:"TLS server names; *.example.com is any name below example.com. In mode http they are hosts."`
+	Host scalars[domain] `yaml:"host" def:"none" doc:"HTTP hosts (mode http), as in sni."`
+}
+
+type rawTimeouts struct {
+	Connect scalar[span] `yaml:"connect" def:"5s" doc:"Time to reach a backend."`
+	Idle    scalar[span] `yaml:"idle" def:"4h" doc:"A connection without a byte in either direction is closed after this. Generous, as logs and watches are quiet for long."`
+}
+
+type rawHypervisor struct {
+	URI        scalar[text]                      `yaml:"uri" req:"yes" doc:"libvirt URI, such as qemu+ssh://root@kvm1/system."`
+	Bridges    dict[either[text, rawAttachment]] `yaml:"bridges" def:"none" doc:"What carries a network there, by network: a Linux bridge, or {network: X} for a libvirt network."`
+	Pool       scalar[text]                      `yaml:"pool" def:"default" doc:"Storage pool."`
+	DomainType scalar[domainType]                `yaml:"domain_type" def:"kvm" doc:"kvm, or qemu: pure emulation."`
+}
+
+type rawAttachment struct {
+	Network scalar[text] `yaml:"network" req:"yes" doc:"libvirt network."`
+}

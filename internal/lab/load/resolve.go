@@ -1,0 +1,436 @@
+package load
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// Defaults of the lab file. configs/reference.yaml and the doc tags of the raw types name them for people.
+const (
+	defaultState       = "/var/lib/bootlab"
+	defaultFiles       = "files"
+	defaultAdmin       = "127.0.0.1:9680"
+	defaultAdminSocket = "/run/bootlab/admin.sock"
+	defaultUser        = "bootlab"
+	defaultEtcdPrefix  = "/bootlab"
+	defaultLease       = 12 * time.Hour
+	defaultCPUs        = 2
+	defaultMemory      = 4 << 30
+	defaultMachine     = "q35"
+	defaultDiskBus     = "virtio"
+	defaultPool        = "default"
+	defaultDomainType  = "kvm"
+	defaultMirrorSize  = 20 << 30
+	defaultMirrorFresh = 30 * time.Second
+
+	checkInterval = 5 * time.Second
+	checkTimeout  = 3 * time.Second
+	checkRise     = 2
+	checkFall     = 3
+
+	connectTimeout = 5 * time.Second
+	installTimeout = 2 * time.Hour // longer than any installer takes that still does something
+
+	idleTimeout = 4 * time.Hour // logs, exec and watches are quiet for long
+)
+
+// maxName is the length of the longest DNS name as text without its final dot (RFC 1035 section 2.3.4).
+const maxName = 253
+
+// A resolver turns the raw lab into a Lab: typed values, defaults, cross-references, and what follows from them.
+type resolver struct {
+	*decoder
+	o   Options
+	raw *rawLab
+	lab *lab.Lab
+
+	networks    map[string]*lab.Network
+	hosts       map[string]*lab.Host
+	hostByMAC   map[lab.MAC]*lab.Host
+	hostByIP    map[netip.Addr]*lab.Host
+	clusters    map[string]*lab.Cluster
+	profiles    map[string]*lab.Profile
+	hypervisors map[string]*lab.Hypervisor
+	bySubnet    []*lab.Network          // sorted by first address
+	noSubnets   bool                    // a subnet is unknown, so nothing can be said about what is outside all
+	names       map[string]*lab.Host    // hosts by FQDN and alias
+	reserved    map[string]*lab.Cluster // names that clusters bring along
+	zones       map[string]*lab.Zone    // by origin
+}
+
+func newResolver(d *decoder, raw *rawLab, o Options) *resolver {
+	r := &resolver{
+		decoder: d, o: o, raw: raw, lab: &lab.Lab{},
+		networks: map[string]*lab.Network{}, clusters: map[string]*lab.Cluster{}, profiles: map[string]*lab.Profile{}, hypervisors: map[string]*lab.Hypervisor{},
+		hosts: make(map[string]*lab.Host, len(raw.Hosts.Entries)), hostByMAC: make(map[lab.MAC]*lab.Host, len(raw.Hosts.Entries)),
+		hostByIP: make(map[netip.Addr]*lab.Host, len(raw.Hosts.Entries)), names: make(map[string]*lab.Host, len(raw.Hosts.Entries)), reserved: map[string]*lab.Cluster{},
+		zones: map[string]*lab.Zone{},
+	}
+	return r
+}
+
+// run resolves and derives. The error is Problems.
+func (r *resolver) run() (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			r.problems.Addf(r.top(), "", "cannot be resolved: %v", p)
+			err = r.problems.Err()
+		}
+	}()
+	r.general()
+	r.appliance()
+	r.networkList()
+	r.profileList()
+	r.mirrorList()
+	r.imageList()
+	r.hypervisorList()
+	r.clusterList()
+	r.poolLists()
+	r.hostList()
+	r.gateways()
+	r.bootFiles()
+	r.addresses()
+	r.answers()
+	r.dns()
+	r.balancerList()
+	r.deriveBalancers()
+	r.listeners()
+	r.deriveZones()
+	r.filesThere()
+	r.lab.Warnings.Sort()
+	r.lab.Index()
+	return r.problems.Err()
+}
+
+// top is the first line of the first file.
+func (r *resolver) top() lab.Pos { return lab.Pos{File: r.files[0], Line: 1, Column: 1} }
+
+// fail adds a problem with the value at s.
+func (r *resolver) fail(s spot, key, format string, args ...any) {
+	pos := r.pos(s)
+	if !s.set() {
+		pos = r.top()
+	}
+	r.problems.Addf(pos, key, format, args...)
+}
+
+func (r *resolver) failAt(pos lab.Pos, key, format string, args ...any) {
+	r.problems.Addf(pos, key, format, args...)
+}
+
+// missing complains if a required value is not there. It reports whether the value is there and good.
+func missing[T any](r *resolver, v *scalar[T], owner spot, key, want string) (ok bool) {
+	if !v.set() {
+		r.fail(owner, key, "is missing: want %s", want)
+	}
+	return v.ok()
+}
+
+// unknownName complains about a reference to nothing.
+func (r *resolver) unknownName(s spot, key, kind, name string, known []string) {
+	hint := didYouMean(name, known)
+	switch {
+	case hint != "":
+	case len(known) == 0:
+		hint = fmt.Sprintf(": the lab has no %ss", kind)
+	case len(known) <= 8:
+		hint = ": want " + orList(known)
+	}
+	r.fail(s, key, "%s %q is not in the lab%s", kind, name, hint)
+}
+
+// identName complains about a name of an entry that cannot be one.
+func (r *resolver) identName(s spot, key, name string) {
+	if !isIdent(name) {
+		r.fail(s, key, "%q is not a name: want letters, digits, '.', '_' and '-', beginning with a letter or digit", name)
+	}
+}
+
+// path makes a path of the lab file absolute.
+func (r *resolver) path(p string) string {
+	if p == "" || filepath.IsAbs(p) {
+		return p
+	}
+	return filepath.Join(r.lab.Dir, p)
+}
+
+func (r *resolver) general() {
+	l, raw := r.lab, r.raw
+	for _, f := range r.files {
+		if abs, err := filepath.Abs(f); err == nil {
+			f = abs
+		}
+		l.Files = append(l.Files, f)
+	}
+	l.Dir = filepath.Dir(l.Files[0])
+	if missing(r, &raw.Version.scalar, spot{}, "version", "version: 1") && raw.Version.V != 1 {
+		r.fail(raw.Version.spot, "version", "%d is not a version of the lab file that this bootlab reads: want 1", raw.Version.V)
+	}
+	if missing(r, &raw.Domain, spot{}, "domain", "the domain of hosts that belong to no cluster, such as lab.example.com") {
+		l.Domain = r.plainDomain(&raw.Domain, "domain")
+	}
+	l.Name = string(raw.Lab.or(text(l.Domain)))
+}
+
+// plainDomain returns a domain that must not be a wildcard, without its final dot.
+func (r *resolver) plainDomain(v *scalar[domain], key string) string {
+	if strings.HasPrefix(string(v.V), "*.") {
+		r.fail(v.spot, key, "%q is a wildcard: want a domain", v.V)
+	}
+	return strings.TrimPrefix(strings.TrimSuffix(string(v.V), "."), "*.")
+}
+
+func (r *resolver) appliance() {
+	raw, a := &r.raw.Appliance, &r.lab.Appliance
+	a.State = r.path(string(raw.State.or(defaultState)))
+	a.Files = r.path(string(raw.Files.or(defaultFiles)))
+	a.AdminSocket = r.path(string(raw.AdminSocket.or(defaultAdminSocket)))
+	a.User, a.UserDefault = string(raw.User.or(defaultUser)), !raw.User.ok()
+	a.HTTP = raw.HTTP.or(listen{text: ":8080"}).text
+	a.TFTP = raw.TFTP.or(listenOrOff{listen{text: ":69"}}).text
+	a.TFTPSingle = bool(raw.TFTPSingle.or(false))
+	a.DNS = raw.DNS.or(listenOrOff{listen{text: ":53"}}).text
+	a.Admin = raw.Admin.or(listen{text: defaultAdmin}).text
+	a.HTTPPort = 8080
+	if raw.HTTP.ok() {
+		a.HTTPPort = raw.HTTP.V.addr.Port()
+	}
+	if a.HTTPPort == 0 {
+		r.fail(raw.HTTP.spot, "appliance.http", "%q has port 0: want one that machines can be told, such as :8080", a.HTTP)
+	}
+	r.store(&raw.Store, &a.Store)
+	r.applianceInForce()
+}
+
+// applianceInForce keeps the appliance of a running daemon: what the file changes of it waits for the next start.
+func (r *resolver) applianceInForce() {
+	if r.o.Appliance == nil {
+		return
+	}
+	if !reflect.DeepEqual(*r.o.Appliance, r.lab.Appliance) {
+		r.lab.Warnings.Addf(r.top(), "appliance", "was changed: restart the daemon to bring that into force")
+	}
+	r.lab.Appliance = *r.o.Appliance
+}
+
+// listens returns where the appliance listens, as far as its text can be read.
+func (r *resolver) listens(text string) netip.AddrPort {
+	var l listen
+	if err := l.parse(text); err != nil {
+		return netip.AddrPort{} // reported where it was decoded
+	}
+	return l.addr
+}
+
+func (r *resolver) store(raw *either[boltWord, rawStore], s *lab.StoreConfig) {
+	if raw.Long == nil {
+		return
+	}
+	s.Etcd = values(raw.Long.Etcd, func(u weblink) string { return string(u) })
+	s.Prefix = string(raw.Long.Prefix.or(defaultEtcdPrefix))
+	s.CAFile = r.path(string(raw.Long.CAFile.or("")))
+	if len(raw.Long.Etcd.Items) == 0 && !raw.Long.Etcd.bad() {
+		r.fail(raw.spot, "appliance.store.etcd", "is missing: want the endpoints of etcd, such as [https://10.0.0.1:2379], or store: bolt")
+	}
+}
+
+func (r *resolver) hypervisorList() {
+	slab := make([]lab.Hypervisor, len(r.raw.Hypervisors.Entries))
+	for i, e := range r.raw.Hypervisors.Entries {
+		key := "hypervisors." + e.Name
+		r.identName(e.spot, key, e.Name)
+		missing(r, &e.V.URI, e.spot, key+".uri", "a libvirt URI such as qemu:///system")
+		h := &slab[i]
+		*h = lab.Hypervisor{
+			Pos: r.pos(e.spot), Name: e.Name, URI: string(e.V.URI.V), Pool: string(e.V.Pool.or(defaultPool)),
+			DomainType: string(e.V.DomainType.or(defaultDomainType)), Bridges: r.attachments(e, key),
+		}
+		if h.URI != "" && !strings.Contains(h.URI, ":") {
+			r.fail(e.V.URI.spot, key+".uri", "%q is not a libvirt URI: want one like qemu:///system or qemu+ssh://root@kvm1/system", h.URI)
+		}
+		r.hypervisors[e.Name] = h
+		r.lab.Hypervisors = append(r.lab.Hypervisors, h)
+	}
+}
+
+func (r *resolver) attachments(e *entry[rawHypervisor], key string) []lab.Attachment {
+	var out []lab.Attachment
+	for _, b := range e.V.Bridges.Entries {
+		n := r.networks[b.Name]
+		if n == nil {
+			r.unknownName(b.spot, key+".bridges."+b.Name, "network", b.Name, r.raw.Networks.names())
+			continue
+		}
+		a := lab.Attachment{Network: n, Bridge: string(b.V.Short.or(""))}
+		if long := b.V.Long; long != nil {
+			missing(r, &long.Network, b.spot, key+".bridges."+b.Name+".network", "the name of a libvirt network")
+			a.LibvirtNetwork = string(long.Network.V)
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+func (r *resolver) clusterList() {
+	slab := make([]lab.Cluster, len(r.raw.Clusters.Entries))
+	for i, e := range r.raw.Clusters.Entries {
+		c, key := &slab[i], "clusters."+e.Name
+		if !isLabels(e.Name) {
+			r.fail(e.spot, key, "%q is not a cluster's name: want letters, digits and '-', as it becomes part of DNS names", e.Name)
+		}
+		base := r.lab.Domain
+		if e.V.Domain.ok() {
+			base = r.plainDomain(&e.V.Domain, key+".domain")
+		}
+		*c = lab.Cluster{
+			Pos: r.pos(e.spot), Name: e.Name, Kind: e.V.Kind.or(lab.Plain), Base: base, Domain: strings.ToLower(e.Name) + "." + base,
+			Address: e.V.Address.V.Addr, Ingress: e.V.Ingress.or(e.V.Address.V).Addr, EtcdSRV: bool(e.V.EtcdSRV.V), SNI: bool(e.V.SNI.V),
+		}
+		if e.V.Ingress.ok() && !e.V.Address.set() {
+			r.fail(e.V.Ingress.spot, key+".ingress", "stands without an address: want address beside it")
+		}
+		r.clusterDomain(e, c)
+		r.clusterAddress(c, &e.V.Address, key+".address")
+		r.clusterAddress(c, &e.V.Ingress, key+".ingress")
+		r.clusters[e.Name] = c
+		r.lab.Clusters = append(r.lab.Clusters, c)
+	}
+	r.sharedAddresses()
+}
+
+// clusterAddress complains about an address of c that nothing in the lab's networks can have.
+func (r *resolver) clusterAddress(c *lab.Cluster, v *scalar[addr4], key string) {
+	if !v.ok() || r.noSubnets || len(r.bySubnet) == 0 {
+		return // a lab of names alone may name what it likes
+	}
+	a := v.V.Addr
+	switch n := lab.FindSubnet(r.bySubnet, a); {
+	case n == nil:
+		r.fail(v.spot, key, "%s is outside every network: want an address inside %s, or a network around it (dhcp: off, if it only has to be known)", a, r.subnets())
+	case !r.hostAddress(n, a, v.spot, key):
+	case a == n.Router && a != n.Address && c.Kind != lab.Plain:
+		r.fail(v.spot, key, "%s is the router of network %s (%s): want another one", a, n.Name, n.Pos)
+	}
+}
+
+// clusterDomain complains about a domain that is another cluster's, or leaves no room for the names that follow from it.
+func (r *resolver) clusterDomain(e *entry[rawCluster], c *lab.Cluster) {
+	if longest := "_etcd-server-ssl._tcp." + c.Domain; len(longest) > maxName {
+		r.fail(e.spot, "clusters."+e.Name, "the name %s has %d characters: want at most %d", longest, len(longest), maxName)
+	}
+	for _, other := range r.lab.Clusters {
+		if other.Domain == c.Domain {
+			r.fail(e.spot, "clusters."+e.Name, "the domain %s is cluster %s's too (%s): want another name or domain", c.Domain, other.Name, other.Pos)
+		}
+	}
+}
+
+// sharedAddresses complains about an address that two clusters claim, unless both say sni.
+func (r *resolver) sharedAddresses() {
+	type owner struct {
+		c   *lab.Cluster
+		at  spot
+		key string
+	}
+	first := map[netip.Addr]owner{}
+	for i, e := range r.raw.Clusters.Entries {
+		c := r.lab.Clusters[i]
+		if c.Kind == lab.Plain {
+			continue
+		}
+		for _, o := range []owner{{c, e.V.Address.spot, "address"}, {c, e.V.Ingress.spot, "ingress"}} {
+			a := c.Address
+			if o.key == "ingress" {
+				a = c.Ingress
+			}
+			if !a.IsValid() || !o.at.set() {
+				continue
+			}
+			f, taken := first[a]
+			if !taken {
+				first[a] = o
+			}
+			if taken && f.c != c && !(f.c.SNI && c.SNI) {
+				r.fail(o.at, "clusters."+c.Name+"."+o.key, "%s is cluster %s's too (%s): want another one, or sni: true in both", a, f.c.Name, r.pos(f.at))
+			}
+		}
+	}
+}
+
+func (r *resolver) dns() {
+	raw, d := &r.raw.DNS, &r.lab.DNS
+	if r.lab.Appliance.DNS == "" && (raw.Forward.set() || raw.ForwardZones.set() || raw.Zones.set()) {
+		r.lab.Warnings.Addf(r.pos(r.raw.Appliance.DNS.spot), "appliance.dns", "is off, so nothing of dns is served")
+	}
+	d.Forward = values(raw.Forward, func(n nameserver) netip.AddrPort { return n.AddrPort })
+	d.Allow = values(raw.Allow, func(s source) netip.Prefix { return s.Prefix })
+	d.Transfer = values(raw.Transfer, func(s source) netip.Prefix { return s.Prefix })
+	r.forwardsToItself(raw.Forward, "dns.forward")
+	for _, e := range raw.ForwardZones.Entries {
+		key := "dns.forward_zones." + e.Name
+		name := r.zoneName(e.Name, e.spot, key)
+		if len(e.V.Items) == 0 {
+			r.fail(e.spot, key, "has no name server: want a list such as [10.0.0.53]")
+		}
+		r.forwardsToItself(e.V, key)
+		d.ForwardZones = append(d.ForwardZones, lab.ForwardZone{
+			Domain: name, Servers: values(e.V, func(n nameserver) netip.AddrPort { return n.AddrPort }),
+		})
+	}
+	r.authoredZones()
+}
+
+// forwardsToItself complains about a forwarder that is the appliance: a question would go round for ever.
+func (r *resolver) forwardsToItself(l scalars[nameserver], key string) {
+	for i := range l.Items {
+		n := &l.Items[i]
+		if !n.ok() || r.lab.Appliance.DNS == "" || n.V.Port() != r.listens(r.lab.Appliance.DNS).Port() {
+			continue
+		}
+		for _, net := range r.lab.Networks {
+			if net.Address == n.V.Addr() {
+				r.fail(n.spot, fmt.Sprintf("%s[%d]", key, i), "%s is this appliance in network %s: want another name server", n.V.Addr(), net.Name)
+			}
+		}
+	}
+}
+
+// zoneName checks the name of a zone and returns it in lower case without a final dot.
+func (r *resolver) zoneName(name string, s spot, key string) string {
+	err := checkDomain(name)
+	if strings.HasPrefix(name, "*") {
+		err = errors.New("wildcard")
+	}
+	if err != nil {
+		r.fail(s, key, "%q is not a domain: want one like corp.example", name)
+	}
+	return strings.ToLower(strings.TrimSuffix(name, "."))
+}
+
+func (r *resolver) authoredZones() {
+	for _, e := range r.raw.DNS.Zones.Entries {
+		key := "dns.zones." + e.Name
+		z := &lab.Zone{Pos: r.pos(e.spot), Origin: r.zoneName(e.Name, e.spot, key) + ".", File: r.path(string(e.V.File.or("")))}
+		for i := range e.V.Records.Items {
+			if line := &e.V.Records.Items[i]; line.ok() {
+				z.Lines = append(z.Lines, lab.Line{Pos: r.pos(line.spot), Text: string(line.V)})
+			}
+		}
+		switch first := r.zones[z.Origin]; {
+		case first != nil:
+			r.fail(e.spot, key, "is zone %s, which is here already (%s): want it once", z.Origin, first.Pos)
+		case e.V.File.set() && e.V.Records.set():
+			r.fail(e.V.File.spot, key+".file", "stands beside records (%s): want one of the two", r.pos(e.V.Records.spot))
+		case !e.V.File.set() && !e.V.Records.set():
+			r.fail(e.spot, key, "is empty: want records or file")
+		}
+		r.zones[z.Origin] = z
+	}
+}

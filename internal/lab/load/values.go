@@ -1,0 +1,542 @@
+package load
+
+import (
+	"encoding/hex"
+	"fmt"
+	"math"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// A textual value is read from the text of one YAML scalar, however YAML itself would type that text: an unquoted
+// 52:54:00:00:02:01, off or 1 is taken as it is written.
+type textual interface {
+	// parse sets the value from text. Its error names the text and what would be right.
+	parse(text string) error
+	// spec describes the texts that parse accepts, for the JSON Schema.
+	spec() spec
+}
+
+// A spec is the JSON Schema of a textual value.
+type spec map[string]any
+
+// what returns a spec of any text that fits pattern (a regular expression, empty: anything).
+func what(description, pattern string) spec {
+	s := spec{"type": []string{"string", "number"}, "description": description}
+	if pattern != "" {
+		s["pattern"] = pattern
+	}
+	return s
+}
+
+const (
+	namePattern   = `^[A-Za-z0-9][A-Za-z0-9._-]*$`
+	labelPattern  = `^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$`
+	domainPattern = `^(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)*\.?$`
+	ipv4Pattern   = `^[0-9]{1,3}(\.[0-9]{1,3}){3}$`
+	ipPattern     = `^[0-9A-Fa-f:.]+$`
+	macByte       = `([0-9A-Fa-f]{2}|\*)`
+	macPattern    = `^[0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){5}$`
+)
+
+// A text is any text that is not empty.
+type text string
+
+func (t *text) parse(s string) error {
+	if s == "" {
+		return fmt.Errorf("is empty: give a value or leave the key out")
+	}
+	*t = text(s)
+	return nil
+}
+
+func (text) spec() spec { return what("text", "") }
+
+// An ident is the name of a network, profile, pool, hypervisor, balancer or role.
+type ident string
+
+func (v *ident) parse(s string) error {
+	if !isIdent(s) {
+		return fmt.Errorf("%q is not a name: want letters, digits, '.', '_' and '-', beginning with a letter or digit", s)
+	}
+	*v = ident(s)
+	return nil
+}
+
+func (ident) spec() spec { return what("name", namePattern) }
+
+func isIdent(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; !isAlnum(c) && (i == 0 || c != '.' && c != '_' && c != '-') {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 255
+}
+
+func isAlnum(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+}
+
+// isLabel reports whether s is a host name of one label (RFC 1123 section 2.1).
+func isLabel(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; !isAlnum(c) && (c != '-' || i == 0 || i == len(s)-1) {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 63
+}
+
+// isLabels reports whether s is host-name labels with dots between.
+func isLabels(s string) bool {
+	for label := range strings.SplitSeq(s, ".") {
+		if !isLabel(label) {
+			return false
+		}
+	}
+	return len(s) <= 200
+}
+
+// A domain is a DNS name in lower case; "*." in front and a final dot are kept.
+type domain string
+
+func (v *domain) parse(s string) error {
+	if err := checkDomain(s); err != nil {
+		return err
+	}
+	*v = domain(strings.ToLower(s))
+	return nil
+}
+
+func (domain) spec() spec { return what("DNS name", domainPattern) }
+
+// checkDomain accepts what DNS accepts of names that people write: labels of letters, digits, '-' and '_' (RFC 2181
+// section 11 allows more, nobody means it).
+func checkDomain(s string) error {
+	name := strings.TrimSuffix(strings.TrimPrefix(s, "*."), ".")
+	if len(name) > 252 {
+		return fmt.Errorf("%q is too long for a DNS name: want at most 253 characters", s)
+	}
+	for label := range strings.SplitSeq(name, ".") {
+		if !isLabel(strings.ReplaceAll(label, "_", "x")) {
+			return fmt.Errorf("%q is not a DNS name: want labels of letters, digits and '-' with dots between, like lab.example.com", s)
+		}
+	}
+	return nil
+}
+
+// A count is a whole number that is not negative.
+type count int
+
+func (v *count) parse(s string) error {
+	n, err := strconv.ParseUint(s, 10, 31)
+	if err != nil {
+		return fmt.Errorf("%q is not a number: want a whole number like 2", s)
+	}
+	*v = count(n)
+	return nil
+}
+
+func (count) spec() spec {
+	return spec{"type": []string{"integer", "string"}, "minimum": 0, "maximum": math.MaxInt32, "pattern": "^[0-9]+$", "description": "whole number"}
+}
+
+// A port is a TCP or UDP port.
+type port uint16
+
+func (v *port) parse(s string) error {
+	n, err := strconv.ParseUint(s, 10, 16)
+	if err != nil || n == 0 {
+		return fmt.Errorf("%q is not a port: want 1 to 65535", s)
+	}
+	*v = port(n)
+	return nil
+}
+
+func (port) spec() spec {
+	return spec{"type": []string{"integer", "string"}, "minimum": 1, "maximum": 65535, "pattern": "^[0-9]+$", "description": "port"}
+}
+
+// A flag is true or false.
+type flag bool
+
+func (v *flag) parse(s string) error {
+	switch strings.ToLower(s) {
+	case "true", "yes", "on":
+		*v = true
+	case "false", "no", "off":
+		*v = false
+	default:
+		return fmt.Errorf("%q is neither true nor false", s)
+	}
+	return nil
+}
+
+func (flag) spec() spec {
+	return spec{"type": []string{"boolean", "string"}, "pattern": "^([Tt]rue|[Ff]alse|[Yy]es|[Nn]o|[Oo]n|[Oo]ff|TRUE|FALSE|YES|NO|ON|OFF)$", "description": "true or false"}
+}
+
+// A span is a duration of at least one millisecond.
+type span time.Duration
+
+func (v *span) parse(s string) error {
+	d, err := time.ParseDuration(s)
+	if err != nil || d < time.Millisecond {
+		return fmt.Errorf("%q is not a duration: want a number and a unit, like 30s, 5m or 12h", s)
+	}
+	*v = span(d)
+	return nil
+}
+
+func (span) spec() spec {
+	return what("duration, such as 30s, 5m or 12h", `^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))*$`)
+}
+
+// A limit is a duration, or never, which is 0.
+type limit time.Duration
+
+func (v *limit) parse(s string) error {
+	var d span
+	if s == "never" {
+		*v = 0
+		return nil
+	}
+	if err := d.parse(s); err != nil || time.Duration(d) < time.Minute {
+		return fmt.Errorf("%q is not a time-out: want 1m or more, such as 2h, or never", s)
+	}
+	*v = limit(d)
+	return nil
+}
+
+func (limit) spec() spec {
+	return what("duration of 1m or more, such as 2h, or never", `^(never|[0-9.hms]+)$`)
+}
+
+// An addr4 is an IPv4 address.
+type addr4 struct{ netip.Addr }
+
+func (v *addr4) parse(s string) error {
+	a, err := netip.ParseAddr(s)
+	if err != nil || !a.Is4() {
+		return fmt.Errorf("%q is not an IPv4 address: want one like 192.168.16.10", s)
+	}
+	v.Addr = a
+	return nil
+}
+
+func (addr4) spec() spec { return what("IPv4 address", ipv4Pattern) }
+
+// An addr6 is an IPv6 address without a zone.
+type addr6 struct{ netip.Addr }
+
+func (v *addr6) parse(s string) error {
+	a, err := netip.ParseAddr(s)
+	if err != nil || !a.Is6() || a.Is4In6() || a.Zone() != "" {
+		return fmt.Errorf("%q is not an IPv6 address: want one like fd00:16::21", s)
+	}
+	v.Addr = a
+	return nil
+}
+
+func (addr6) spec() spec { return what("IPv6 address", `^[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*$`) }
+
+// A prefix4 is an IPv4 prefix without host bits.
+type prefix4 struct{ netip.Prefix }
+
+func (v *prefix4) parse(s string) error {
+	p, err := netip.ParsePrefix(s)
+	switch {
+	case err != nil || !p.Addr().Is4():
+		return fmt.Errorf("%q is not an IPv4 prefix: want one like 192.168.16.0/24", s)
+	case p != p.Masked():
+		return fmt.Errorf("%q has bits beyond its length: want %s", s, p.Masked())
+	}
+	v.Prefix = p
+	return nil
+}
+
+func (prefix4) spec() spec { return what("IPv4 prefix", `^[0-9]{1,3}(\.[0-9]{1,3}){3}/[0-9]{1,2}$`) }
+
+// A source is a prefix of clients or peers; a single address stands for itself.
+type source struct{ netip.Prefix }
+
+func (v *source) parse(s string) error {
+	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
+		v.Prefix = netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen())
+		return nil
+	}
+	p, err := netip.ParsePrefix(s)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%q is neither a prefix nor an address: want one like 192.168.130.0/24 or 192.168.130.10", s)
+	case p != p.Masked():
+		return fmt.Errorf("%q has bits beyond its length: want %s", s, p.Masked())
+	}
+	v.Prefix = p
+	return nil
+}
+
+func (source) spec() spec { return what("prefix or address", `^[0-9A-Fa-f:.]+(/[0-9]{1,3})?$`) }
+
+func parseRange(s string) (lab.Range, error) {
+	first, last, ok := strings.Cut(s, "-")
+	var a, b addr4
+	if !ok || a.parse(strings.TrimSpace(first)) != nil || b.parse(strings.TrimSpace(last)) != nil {
+		return lab.Range{}, fmt.Errorf("%q is not a range: want two IPv4 addresses like 192.168.16.130-192.168.16.135", s)
+	}
+	if b.Less(a.Addr) {
+		return lab.Range{}, fmt.Errorf("%q ends before it begins: want %s-%s", s, b, a)
+	}
+	return lab.Range{First: a.Addr, Last: b.Addr}, nil
+}
+
+func rangeSpec() spec {
+	return what("range of IPv4 addresses", `^[0-9]{1,3}(\.[0-9]{1,3}){3} *- *[0-9]{1,3}(\.[0-9]{1,3}){3}$`)
+}
+
+// A hardware is the MAC address of a NIC.
+type hardware struct{ lab.MAC }
+
+func (v *hardware) parse(s string) (err error) {
+	if v.MAC, err = lab.ParseMAC(s); err != nil {
+		return err
+	}
+	switch {
+	case v.IsZero():
+		return fmt.Errorf("%q is no machine's MAC address", s)
+	case v.MAC[0]&1 != 0:
+		return fmt.Errorf("%q is a multicast address: want a machine's, whose first byte is even", s)
+	}
+	return nil
+}
+
+func (hardware) spec() spec { return what("MAC address", macPattern) }
+
+func macPatternSpec() spec {
+	return what("MAC pattern, such as 52:54:00:*:*:* or 52:54:00:00:00:00/24", `^(`+macByte+`(:`+macByte+`){5}|`+macByte+`(-`+macByte+`){5}|[0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){5}/[0-9]{1,2})$`)
+}
+
+func patternSpec() spec {
+	return what(`text, in which * stands for anything, or hex: with bytes, such as eth0/7, sw-7* or hex:0001ff`, `^(hex:[0-9A-Fa-f: ]+|text:[\s\S]+|[\s\S]+)$`)
+}
+
+func archSpec() spec {
+	return what("architecture by name or number, such as uefi-arm64 or 11", `^(`+strings.Join(lab.ArchNames(), "|")+`|[0-9]{1,5})$`)
+}
+
+func sizeSpec() spec { return what("size, such as 512MiB or 42GiB", `^[0-9]+([KMGTP]i?)?B$`) }
+
+// A listen is a host:port to listen on; an empty host is every address.
+type listen struct {
+	text string
+	addr netip.AddrPort // the host unspecified where it is empty
+}
+
+func (v *listen) parse(s string) error {
+	host, number, ok := cutPort(s)
+	n, err := strconv.ParseUint(number, 10, 16)
+	if !ok || err != nil {
+		return fmt.Errorf("%q is not an address to listen on: want one like :8080 or 127.0.0.1:8080", s)
+	}
+	a := netip.IPv4Unspecified()
+	if host == "*" {
+		return fmt.Errorf("%q is not an address to listen on: want :%s for every address", s, number)
+	}
+	if host != "" {
+		if a, err = netip.ParseAddr(host); err != nil || a.Zone() != "" {
+			return fmt.Errorf("%q is not an address to listen on: %q is not an IP address", s, host)
+		}
+	}
+	v.text, v.addr = s, netip.AddrPortFrom(a.Unmap(), uint16(n))
+	return nil
+}
+
+func (listen) spec() spec {
+	return what("address to listen on, such as :8080 or 127.0.0.1:8080", `^([0-9.]+|\[[0-9A-Fa-f:.]+\])?:[0-9]{1,5}$`)
+}
+
+// A listenOrOff is a listen, or the word off, which has no text.
+type listenOrOff struct{ listen }
+
+func (v *listenOrOff) parse(s string) error {
+	if s == "off" {
+		return nil
+	}
+	if err := v.listen.parse(s); err != nil {
+		return fmt.Errorf("%w, or off", err)
+	}
+	return nil
+}
+
+func (listenOrOff) spec() spec {
+	s := what("address to listen on, such as :8080 or 127.0.0.1:8080, or off", `^(off|([0-9.]+|\[[0-9A-Fa-f:.]+\])?:[0-9]{1,5})$`)
+	s["type"] = []string{"string", "number", "boolean"} // what a YAML 1.1 reader makes of an unquoted off
+	return s
+}
+
+// cutPort splits host:port and [host]:port.
+func cutPort(s string) (host, port string, ok bool) {
+	i := strings.LastIndexByte(s, ':')
+	if i < 0 {
+		return s, "", false
+	}
+	host, port = s[:i], s[i+1:]
+	inner, bracketed := strings.CutPrefix(host, "[")
+	if !bracketed {
+		return host, port, !strings.Contains(host, ":")
+	}
+	host, ok = strings.CutSuffix(inner, "]")
+	return host, port, ok
+}
+
+// A nameserver is an address with a port, 53 by default.
+type nameserver struct{ netip.AddrPort }
+
+func (v *nameserver) parse(s string) error {
+	if a, err := netip.ParseAddr(s); err == nil {
+		v.AddrPort = netip.AddrPortFrom(a.Unmap(), 53)
+		return nil
+	}
+	ap, err := netip.ParseAddrPort(s)
+	if err != nil || ap.Port() == 0 {
+		return fmt.Errorf("%q is not a name server: want an address like 9.9.9.9 or 10.0.0.53:5353", s)
+	}
+	v.AddrPort = netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+	return nil
+}
+
+func (nameserver) spec() spec {
+	return what("address, or address:port (53 by default)", `^[0-9A-Fa-f:.\[\]]+$`)
+}
+
+// A weblink is an http or https URL.
+type weblink string
+
+func (v *weblink) parse(s string) error {
+	u, err := url.Parse(s)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return fmt.Errorf("%q is not a URL of a web server: want http://HOST/PATH or https://HOST/PATH", s)
+	}
+	*v = weblink(s)
+	return nil
+}
+
+func (weblink) spec() spec { return what("URL", `^https?://.+$`) }
+
+// A controller is a host, or host:port, that speaks IPMI.
+type controller string
+
+func (v *controller) parse(s string) error {
+	host := s
+	if h, number, ok := cutPort(s); ok {
+		host = h
+		var p port
+		if err := p.parse(number); err != nil {
+			return err
+		}
+	}
+	if _, err := netip.ParseAddr(host); err != nil && (checkDomain(host) != nil || strings.HasPrefix(host, "*")) {
+		return fmt.Errorf("%q is not the address of a controller: want one like 10.0.9.21, or host:port", s)
+	}
+	*v = controller(s)
+	return nil
+}
+
+func (controller) spec() spec { return what("address, or host:port", `^[0-9A-Za-z._:\[\]-]+$`) }
+
+// A member is host:port of a backend.
+type member struct{ host, port string }
+
+func (v *member) parse(s string) error {
+	host, number, ok := cutPort(s)
+	var p port
+	if !ok || host == "" || p.parse(number) != nil {
+		return fmt.Errorf("%q is not a backend: want host:port like worker-0:80 or 10.0.0.7:80", s)
+	}
+	v.host, v.port = host, number
+	return nil
+}
+
+func (member) spec() spec { return what("backend, host:port", `^.+:[0-9]{1,5}$`) }
+
+// A digest is a SHA-256 in lower case.
+type digest string
+
+func (v *digest) parse(s string) error {
+	b, err := hex.DecodeString(s)
+	if err != nil || len(b) != 32 {
+		return fmt.Errorf("%q is not a SHA-256: want 64 hexadecimal digits", s)
+	}
+	*v = digest(strings.ToLower(s))
+	return nil
+}
+
+func (digest) spec() spec { return what("SHA-256, 64 hexadecimal digits", `^[0-9A-Fa-f]{64}$`) }
+
+// maxOptionData is the longest value of an option: in parts of 255 bytes (RFC 3396) it leaves room for the rest in a message
+// of 1472 bytes.
+const maxOptionData = 900
+
+// A payload is the data of a DHCP option. Text is read by its form: addresses separated by commas are four bytes each;
+// "hex:", "text:", "u8:", "u16:" and "u32:" say what follows. Anything else is refused, as its width is anyone's guess.
+type payload []byte
+
+func (v *payload) parse(s string) error {
+	form, rest, tagged := strings.Cut(s, ":")
+	var err error
+	switch {
+	case !tagged:
+		err = v.addresses(s)
+	case form == "hex":
+		*v, err = hex.DecodeString(strings.NewReplacer(":", "", " ", "").Replace(rest))
+	case form == "text":
+		*v = payload(rest)
+	case form == "u8" || form == "u16" || form == "u32":
+		err = v.number(form, rest)
+	default:
+		err = fmt.Errorf("form %q", form)
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("%q is not the value of an option: want addresses, hex:0104c0a81001, text:%s or u8:, u16:, u32: with a number", s, s)
+	case len(*v) == 0 || len(*v) > maxOptionData:
+		return fmt.Errorf("%.60q has %d bytes: want 1 to %d", s, len(*v), maxOptionData)
+	}
+	return nil
+}
+
+func (payload) spec() spec {
+	return what("value of an option, such as 192.168.16.1, hex:0104c0a81001, text:word or u16:1400", `^([0-9., ]+|hex:[0-9A-Fa-f: ]+|text:[\s\S]+|u(8|16|32):[0-9]+)$`)
+}
+
+func (v *payload) addresses(s string) error {
+	for part := range strings.SplitSeq(s, ",") {
+		var a addr4
+		if err := a.parse(strings.TrimSpace(part)); err != nil {
+			return err
+		}
+		*v = append(*v, a.AsSlice()...)
+	}
+	return nil
+}
+
+func (v *payload) number(form, digits string) error {
+	bits, err := strconv.Atoi(form[1:])
+	if err != nil {
+		return err
+	}
+	n, err := strconv.ParseUint(digits, 10, bits)
+	if err != nil {
+		return err
+	}
+	for shift := bits - 8; shift >= 0; shift -= 8 {
+		*v = append(*v, byte(n>>shift))
+	}
+	return nil
+}

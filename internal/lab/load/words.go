@@ -1,0 +1,136 @@
+package load
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// textOf returns how the value that p points to is written. Types of this package say so themselves; those of the model,
+// and those that are one of a few words, are listed here.
+func textOf(p any) textual {
+	switch v := p.(type) {
+	case textual:
+		return v
+	case *lab.Pattern:
+		return parsed[lab.Pattern]{v, lab.ParsePattern, patternSpec}
+	case *lab.MACPattern:
+		return parsed[lab.MACPattern]{v, lab.ParseMACPattern, macPatternSpec}
+	case *lab.Arch:
+		return parsed[lab.Arch]{v, readArch, archSpec}
+	case *lab.Size:
+		return parsed[lab.Size]{v, lab.ParseSize, sizeSpec}
+	case *lab.Range:
+		return parsed[lab.Range]{v, parseRange, rangeSpec}
+
+	case *lab.DHCPMode:
+		return word(v, lab.DHCPServer, lab.DHCPProxy, lab.DHCPOff)
+	case *lab.OS:
+		return word(v, lab.OSCoreOS, lab.OSOpenShiftAgent, lab.OSFlatcar, lab.OSTalos, lab.OSAnaconda, lab.OSDebian, lab.OSUbuntu, lab.OSAutoYaST,
+			lab.OSAgama, lab.OSHarvester, lab.OSKairos, lab.OSESXi, lab.OSProxmox, lab.OSWindows, lab.OSCloudInit, lab.OSDiscover)
+	case *lab.InstallMode:
+		return word(v, lab.InstallOnce, lab.InstallAlways, lab.InstallNever)
+	case *lab.Chain:
+		return word(v, lab.ChainIPXE, lab.ChainGRUB)
+	case *lab.LocalBoot:
+		return word(v, lab.LocalBootAuto, lab.LocalBootExit, lab.LocalBootSanboot, lab.LocalBootNone)
+	case *lab.Firmware:
+		return word(v, lab.FirmwareBIOS, lab.FirmwareUEFI, lab.FirmwareUEFISecure)
+	case *lab.ClusterKind:
+		return word(v, lab.OpenShift, lab.Kubernetes, lab.Plain)
+	case *lab.BalanceMode:
+		return word(v, lab.ModeTCP, lab.ModeHTTP)
+	case *lab.Algorithm:
+		return word(v, lab.RoundRobin, lab.LeastConn, lab.SourceHash)
+	case *lab.CheckKind:
+		return word(v, lab.CheckNone, lab.CheckTCP, lab.CheckTLS, lab.CheckHTTP, lab.CheckHTTPS)
+	case *proxyVersion:
+		return word(v, "off", "v1", "v2")
+	case *boltWord:
+		return word(v, "bolt")
+	case *diskBus:
+		return word(v, "virtio", "scsi", "sata", "ide", "usb", "nvme")
+	case *diskCache:
+		return word(v, "default", "none", "writethrough", "writeback", "directsync", "unsafe")
+	case *domainType:
+		return word(v, "kvm", "qemu")
+	}
+	panic(fmt.Sprintf("%T cannot be written in a lab file", p))
+}
+
+type (
+	proxyVersion string // PROXY protocol that a balancer sends to its backends
+	boltWord     string // the word bolt
+	diskBus      string // bus of a VM's disk
+	diskCache    string // libvirt's driver cache mode
+	domainType   string // libvirt domain type
+)
+
+func (v proxyVersion) number() int {
+	switch v {
+	case "v1":
+		return 1
+	case "v2":
+		return 2
+	}
+	return 0
+}
+
+// A parsed is a type of the model, read by a function of the model.
+type parsed[T any] struct {
+	v        *T
+	read     func(string) (T, error)
+	describe func() spec
+}
+
+func (p parsed[T]) parse(s string) (err error) {
+	*p.v, err = p.read(s)
+	return err
+}
+
+func (p parsed[T]) spec() spec { return p.describe() }
+
+func readArch(s string) (lab.Arch, error) {
+	a, err := lab.ParseArch(s)
+	if err != nil {
+		err = fmt.Errorf("%w%s", err, orDidYouMean(s, lab.ArchNames()))
+	}
+	return a, err
+}
+
+// orDidYouMean ends a list of what would be right.
+func orDidYouMean(s string, names []string) string {
+	return strings.Replace(didYouMean(s, names), ":", ";", 1)
+}
+
+// An enum is one of a few words.
+type enum[T ~string] struct {
+	v       *T
+	allowed []T
+}
+
+func word[T ~string](v *T, allowed ...T) textual { return enum[T]{v, allowed} }
+
+func (e enum[T]) parse(s string) error {
+	names := make([]string, len(e.allowed))
+	for i, a := range e.allowed {
+		if s == string(a) {
+			*e.v = a
+			return nil
+		}
+		names[i] = string(a)
+	}
+	return fmt.Errorf("%q is not known: want %s%s", s, orList(names), orDidYouMean(s, names))
+}
+
+func (e enum[T]) spec() spec {
+	list := []any{}
+	for _, a := range e.allowed {
+		list = append(list, string(a))
+		if string(a) == "off" {
+			list = append(list, false) // what a YAML 1.1 reader makes of an unquoted off
+		}
+	}
+	return spec{"enum": list}
+}

@@ -1,0 +1,128 @@
+package lab
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// An index finds parts of a Lab by their key.
+type index struct {
+	hosts     map[string]*Host
+	hostByMAC map[MAC]*Host
+	hostByIP  map[netip.Addr]*Host
+	networks  map[string]*Network
+	bySubnet  []*Network // sorted by first address
+}
+
+// Index prepares the lookups below. Who makes a lab calls it once, before the lab is shared.
+func (l *Lab) Index() {
+	ix := index{
+		hosts: make(map[string]*Host, len(l.Hosts)), hostByMAC: make(map[MAC]*Host, len(l.Hosts)),
+		hostByIP: make(map[netip.Addr]*Host, len(l.Hosts)), networks: make(map[string]*Network, len(l.Networks)),
+	}
+	for _, h := range l.Hosts {
+		ix.hosts[h.Name] = h
+		for _, m := range h.MACs {
+			ix.hostByMAC[m] = h
+		}
+		for _, a := range [...]netip.Addr{h.IP, h.IP6} {
+			if a.IsValid() {
+				ix.hostByIP[a] = h
+			}
+		}
+	}
+	for _, n := range l.Networks {
+		ix.networks[n.Name] = n
+		n.pools = newPoolIndex(n.Pools)
+	}
+	ix.bySubnet = SortBySubnet(l.Networks)
+	l.index = ix
+}
+
+// SortBySubnet returns the networks sorted by the first address of their subnets.
+func SortBySubnet(networks []*Network) []*Network {
+	return slices.SortedStableFunc(slices.Values(networks), func(a, b *Network) int { return a.Subnet.Addr().Compare(b.Subnet.Addr()) })
+}
+
+// Host returns the host of that name, or nil.
+func (l *Lab) Host(name string) *Host { return l.index.hosts[name] }
+
+// Find returns the host that people mean: by its name or FQDN in any case, by a MAC or an address of it; or nil.
+func (l *Lab) Find(text string) *Host {
+	if h := l.Host(text); h != nil {
+		return h
+	}
+	if m, err := ParseMAC(text); err == nil {
+		return l.HostByMAC(m)
+	}
+	if a, err := netip.ParseAddr(text); err == nil {
+		return l.HostByIP(a)
+	}
+	name := strings.TrimSuffix(text, ".")
+	for _, h := range l.Hosts {
+		if strings.EqualFold(name, h.Name) || strings.EqualFold(name, h.FQDN) {
+			return h
+		}
+	}
+	return nil
+}
+
+// HostByMAC returns the host that has that NIC, or nil.
+func (l *Lab) HostByMAC(m MAC) *Host { return l.index.hostByMAC[m] }
+
+// HostByIP returns the host that has that address (IPv4 or IPv6), or nil.
+func (l *Lab) HostByIP(a netip.Addr) *Host { return l.index.hostByIP[a] }
+
+// Network returns the network of that name, or nil.
+func (l *Lab) Network(name string) *Network { return l.index.networks[name] }
+
+// NetworkOf returns the network whose subnet holds a, or nil. Subnets never overlap.
+func (l *Lab) NetworkOf(a netip.Addr) *Network { return FindSubnet(l.index.bySubnet, a) }
+
+// FindSubnet returns the network of a sorted list (see SortBySubnet) whose subnet holds a, or nil.
+func FindSubnet(bySubnet []*Network, a netip.Addr) *Network {
+	i, found := slices.BinarySearchFunc(bySubnet, a, func(n *Network, a netip.Addr) int { return n.Subnet.Addr().Compare(a) })
+	if !found {
+		i--
+	}
+	if i < 0 || !bySubnet[i].Subnet.Contains(a) {
+		return nil
+	}
+	return bySubnet[i]
+}
+
+// Mirror returns the mirror of that name, or nil.
+func (l *Lab) Mirror(name string) *Mirror {
+	i, ok := slices.BinarySearchFunc(l.Mirrors, name, func(m *Mirror, name string) int { return strings.Compare(m.Name, name) })
+	if !ok {
+		return nil
+	}
+	return l.Mirrors[i]
+}
+
+// MachineOf returns the host that has that NIC or, for an address inside a pool that boots a profile, a guest: a host
+// made up for this MAC. What pool a machine was put in may depend on what it said of itself, and its firmware and its
+// system say different things: it stays a guest of the pool that holds its address, unless that is not for its MAC. It
+// returns nil for a machine that the lab has nothing for.
+func (l *Lab) MachineOf(m MAC, a netip.Addr) *Host {
+	if h := l.HostByMAC(m); h != nil {
+		return h
+	}
+	p := l.PoolAt(a)
+	if p == nil || p.Profile == nil || m.IsZero() || !p.Admits(m) {
+		return nil
+	}
+	return l.Guest(p, m, a)
+}
+
+// Guest returns the host made up for a machine with that MAC and that address of the pool, which boots a profile.
+func (l *Lab) Guest(p *Pool, m MAC, a netip.Addr) *Host {
+	name := m.Hyphens()
+	return &Host{
+		Pos: p.Pos, Name: name, FQDN: name + "." + l.Domain, Domain: l.Domain, MACs: []MAC{m}, IP: a, Network: p.Network,
+		Role: "guest", Profile: p.Profile, Lease: p.Lease, Routes: p.Routes, Options: p.Options, Pool: p, Vars: map[string]any{},
+		Chain: cmp.Or(p.Profile.Chain, ChainIPXE),
+	}
+}
