@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/host/datagram"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
@@ -45,7 +46,7 @@ func (s *Server) deliver(p packet) {
 	}
 	s.stats.dropped[reasonStray].Inc()
 	if r.op != opERROR {
-		_, _, _ = p.conn.WriteMsgUDPAddrPort(appendError(nil, CodeUnknownTID, "unknown transfer"), appendSource(nil, p.local), p.client)
+		_, _, _ = p.conn.WriteMsgUDPAddrPort(appendError(nil, CodeUnknownTID, "unknown transfer"), datagram.AppendSource(nil, p.local), p.client)
 	}
 }
 

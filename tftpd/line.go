@@ -2,11 +2,8 @@ package tftpd
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
-	"net/netip"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -73,38 +70,4 @@ func cannotSegment(err error) bool {
 		}
 	}
 	return false
-}
-
-// appendMessage appends room for a control message with n bytes of data, and returns that too.
-func appendMessage(b []byte, level, kind int32, n int) (all, data []byte) {
-	at := len(b)
-	b = append(b, make([]byte, unix.CmsgSpace(n))...)
-	h := (*unix.Cmsghdr)(unsafe.Pointer(&b[at]))
-	h.Level, h.Type = level, kind
-	h.SetLen(unix.CmsgLen(n))
-	return b, b[at+unix.CmsgLen(0) : at+unix.CmsgLen(n)]
-}
-
-// appendSegment appends the control message that tells the kernel where to cut.
-func appendSegment(b []byte, size int) []byte {
-	b, data := appendMessage(b, unix.SOL_UDP, unix.UDP_SEGMENT, 2)
-	binary.NativeEndian.PutUint16(data, uint16(size))
-	return b
-}
-
-// appendSource appends the control message that chooses the address that a packet leaves from.
-func appendSource(b []byte, from netip.Addr) []byte {
-	switch {
-	case from.Is4():
-		all, data := appendMessage(b, unix.IPPROTO_IP, unix.IP_PKTINFO, unix.SizeofInet4Pktinfo)
-		a := from.As4()
-		copy(data[4:8], a[:]) // ipi_spec_dst
-		return all
-	case from.Is6():
-		all, data := appendMessage(b, unix.IPPROTO_IPV6, unix.IPV6_PKTINFO, unix.SizeofInet6Pktinfo)
-		a := from.As16()
-		copy(data[:16], a[:])
-		return all
-	}
-	return b
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/bootlab/bootlab/internal/host/datagram"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -139,7 +141,7 @@ func (p *port) try(b []byte, segment int) syscall.Errno {
 		return p.sendto(b)
 	}
 	if p.size != segment {
-		p.cut, p.size = appendSegment(p.cut[:0], segment), segment
+		p.cut, p.size = datagram.AppendSegmentSize(p.cut[:0], segment), segment
 	}
 	p.vector.Base = &b[0]
 	p.vector.SetLen(len(b))

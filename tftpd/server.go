@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/bootlab/bootlab/internal/host/datagram"
 	"github.com/bootlab/bootlab/internal/host/pause"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
@@ -116,9 +117,6 @@ const requestBuffer = 1 << 20
 // Serve answers requests that arrive at conn until ctx ends, lets transfers under way finish for a while, and returns
 // nil. conn stays the caller's to close. A closed conn is an error.
 func (s *Server) Serve(ctx context.Context, conn *net.UDPConn) error {
-	if err := watchDestination(conn); err != nil {
-		return fmt.Errorf("serve tftp on %s: %w", conn.LocalAddr(), err)
-	}
 	_ = conn.SetReadBuffer(requestBuffer)
 	if s.cfg.SinglePort {
 		_ = fragment(conn)
@@ -129,6 +127,9 @@ func (s *Server) Serve(ctx context.Context, conn *net.UDPConn) error {
 	s.drain(abort, conn)
 	return err
 }
+
+// requestBatch is how many packets the server takes from that port with one system call.
+const requestBatch = 16
 
 // A packet is what came to the port that all clients know. Its bytes are good until the next one comes.
 type packet struct {
@@ -141,6 +142,13 @@ type packet struct {
 // listen hands every packet to take until ctx ends, which is no error. What is read is handed on even then; once listen has
 // returned, conn's deadline is another's to set.
 func (s *Server) listen(ctx context.Context, conn *net.UDPConn, take func(packet)) error {
+	raw, err := conn.SyscallConn()
+	if err == nil {
+		err = datagram.ReceiveDestination(raw)
+	}
+	if err != nil {
+		return fmt.Errorf("serve tftp on %s: %w", conn.LocalAddr(), err)
+	}
 	hushed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(hushed)
@@ -151,9 +159,9 @@ func (s *Server) listen(ctx context.Context, conn *net.UDPConn, take func(packet
 			<-hushed
 		}
 	}()
-	b, oob := make([]byte, maxRequest), make([]byte, 256)
+	in := datagram.NewReceiver(requestBatch, maxRequest)
 	for {
-		n, oobn, _, from, err := conn.ReadMsgUDPAddrPort(b, oob)
+		n, err := in.Receive(raw)
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return nil
@@ -164,8 +172,11 @@ func (s *Server) listen(ctx context.Context, conn *net.UDPConn, take func(packet
 			_ = pause.For(ctx, readPause)
 			continue
 		}
-		client := netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
-		take(packet{conn: conn, bytes: b[:n], client: client, local: destination(oob[:oobn])})
+		for i := range n {
+			m := in.Message(i)
+			client := netip.AddrPortFrom(m.From.Addr().Unmap(), m.From.Port())
+			take(packet{conn: conn, bytes: m.Data, client: client, local: m.Local})
+		}
 	}
 }
 

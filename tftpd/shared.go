@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"os"
 	"time"
+
+	"github.com/bootlab/bootlab/internal/host/datagram"
 )
 
 // A mailbox is the line of a transfer that shares its port with all others: whoever reads that port puts in what comes from
@@ -25,7 +27,7 @@ type mailbox struct {
 const mailboxSize = 8
 
 func newMailbox(conn *net.UDPConn, local netip.Addr, client netip.AddrPort) *mailbox {
-	m := &mailbox{conn: conn, client: client, source: appendSource(nil, local), in: make(chan reply, mailboxSize), timer: time.NewTimer(time.Hour)}
+	m := &mailbox{conn: conn, client: client, source: datagram.AppendSource(nil, local), in: make(chan reply, mailboxSize), timer: time.NewTimer(time.Hour)}
 	m.batch.to = m
 	return m
 }
@@ -47,7 +49,7 @@ func (m *mailbox) write(b []byte, segment int) error {
 	control := m.source
 	if segment > 0 {
 		if m.size != segment {
-			m.cut, m.size = appendSegment(append(m.cut[:0], m.source...), segment), segment
+			m.cut, m.size = datagram.AppendSegmentSize(append(m.cut[:0], m.source...), segment), segment
 		}
 		control = m.cut
 	}

@@ -2,50 +2,11 @@ package tftpd
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
 )
-
-// watchDestination asks the kernel to tell to which address of this machine each packet was sent: on a machine with
-// several, the answer must leave from that very one, or the client drops it. Dual-stack sockets want both options.
-func watchDestination(conn *net.UDPConn) error {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var err4, err6 error
-	if err := raw.Control(func(fd uintptr) {
-		err4 = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_PKTINFO, 1)
-		err6 = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1)
-	}); err != nil {
-		return err
-	}
-	if err4 != nil && err6 != nil {
-		return fmt.Errorf("ask for the destination of packets: %w", err4)
-	}
-	return nil
-}
-
-// destination reads the address of this machine that a packet was sent to. For a broadcast that is the address that an
-// answer should come from. It is invalid if the kernel did not tell.
-func destination(oob []byte) (to netip.Addr) {
-	for len(oob) >= unix.SizeofCmsghdr {
-		h, data, rest, err := unix.ParseOneSocketControlMessage(oob)
-		switch {
-		case err != nil:
-			return to
-		case h.Level == unix.IPPROTO_IP && h.Type == unix.IP_PKTINFO && len(data) >= unix.SizeofInet4Pktinfo:
-			return netip.AddrFrom4([4]byte(data[4:8])) // ipi_spec_dst
-		case h.Level == unix.IPPROTO_IPV6 && h.Type == unix.IPV6_PKTINFO && len(data) >= unix.SizeofInet6Pktinfo:
-			to = netip.AddrFrom16([16]byte(data[:16])).Unmap()
-		}
-		oob = rest
-	}
-	return to
-}
 
 // dial opens the socket of one transfer, with a port of its own (its transfer identifier, RFC 1350 section 4). It is not
 // connected: a packet from a stranger has to be answered with ERROR 5.
