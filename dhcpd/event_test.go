@@ -7,18 +7,23 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
-// TestAskers: events call those who speak as the rest of the house reads them.
-func TestAskers(t *testing.T) {
+// TestEventClient checks that DHCP events name the client by the values that the recorders compare with.
+func TestEventClient(t *testing.T) {
 	t.Parallel()
-	for stage, want := range map[wire.Stage]string{
-		wire.StagePXE: event.AskerPXE, wire.StageHTTP: event.AskerHTTP, wire.StageIPXE: event.AskerIPXE, wire.StageOS: event.AskerOS,
+	for stage, want := range map[wire.Stage]event.Client{
+		wire.StagePXE: event.ClientPXE, wire.StageHTTP: event.ClientHTTP, wire.StageIPXE: event.ClientIPXE, wire.StageOS: event.ClientOS,
 	} {
+		var got event.Event
 		x := &exchange{}
 		x.req.Stage = stage
-		for _, detail := range []string{x.asker(), x.told(&wire.Reply{}), x.told(&wire.Reply{BootFile: "f"})} {
-			if got := (event.Event{Detail: detail}).Asker(); got != want {
-				t.Errorf("%q is told by %q, want %q", detail, got, want)
-			}
+		s := &Server{deps: Deps{Events: recorderFunc(func(e event.Event) { got = e })}}
+		s.record(x, event.Event{Kind: event.DHCPDiscover, Detail: "os"})
+		if got.Client != want {
+			t.Errorf("client of stage %q is %q, want %q", stage, got.Client, want)
 		}
 	}
 }
+
+type recorderFunc func(event.Event)
+
+func (f recorderFunc) Record(e event.Event) { f(e) }

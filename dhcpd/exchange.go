@@ -185,7 +185,7 @@ func (x *exchange) whyNobody() string {
 }
 
 func (s *Server) record(x *exchange, e event.Event) {
-	e.MAC = x.req.MAC
+	e.MAC, e.Client = x.req.MAC, event.Client(x.req.Stage)
 	if h := x.host(); h != nil {
 		e.Host = h.Name
 	}

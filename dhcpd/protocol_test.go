@@ -512,15 +512,15 @@ func TestEvents(t *testing.T) {
 	file := "pxe boot/52-54-00-00-02-01/ipxe.efi"
 	script := "ipxe http://10.77.0.1:8080/boot/52-54-00-00-02-01/boot.ipxe"
 	want := []event.Event{
-		{Kind: event.DHCPDiscover, MAC: m, Host: "master-0", Detail: "pxe arch 7"},
-		{Kind: event.DHCPOffer, MAC: m, Host: "master-0", Addr: a, Detail: file},
-		{Kind: event.DHCPAck, MAC: m, Host: "master-0", Addr: a, Detail: file},
-		{Kind: event.DHCPDiscover, MAC: m, Host: "master-0", Detail: "ipxe arch 0"},
-		{Kind: event.DHCPOffer, MAC: m, Host: "master-0", Addr: a, Detail: script},
-		{Kind: event.DHCPAck, MAC: m, Host: "master-0", Addr: a, Detail: script},
-		{Kind: event.DHCPDiscover, MAC: m, Host: "master-0", Detail: "os"},
-		{Kind: event.DHCPOffer, MAC: m, Host: "master-0", Addr: a, Detail: "os"},
-		{Kind: event.DHCPAck, MAC: m, Host: "master-0", Addr: a, Detail: "os"},
+		{Kind: event.DHCPDiscover, MAC: m, Host: "master-0", Client: event.ClientPXE, Detail: "pxe arch 7"},
+		{Kind: event.DHCPOffer, MAC: m, Host: "master-0", Addr: a, Client: event.ClientPXE, Detail: file},
+		{Kind: event.DHCPAck, MAC: m, Host: "master-0", Addr: a, Client: event.ClientPXE, Detail: file},
+		{Kind: event.DHCPDiscover, MAC: m, Host: "master-0", Client: event.ClientIPXE, Detail: "ipxe arch 0"},
+		{Kind: event.DHCPOffer, MAC: m, Host: "master-0", Addr: a, Client: event.ClientIPXE, Detail: script},
+		{Kind: event.DHCPAck, MAC: m, Host: "master-0", Addr: a, Client: event.ClientIPXE, Detail: script},
+		{Kind: event.DHCPDiscover, MAC: m, Host: "master-0", Client: event.ClientOS, Detail: "os"},
+		{Kind: event.DHCPOffer, MAC: m, Host: "master-0", Addr: a, Client: event.ClientOS, Detail: "os"},
+		{Kind: event.DHCPAck, MAC: m, Host: "master-0", Addr: a, Client: event.ClientOS, Detail: "os"},
 	}
 	if diff := cmp.Diff(want, b.events.take(), cmpopts.EquateComparable(a)); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)

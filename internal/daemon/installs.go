@@ -28,7 +28,7 @@ func newInstallWatch() *installWatch { return &installWatch{asking: make(chan st
 
 // Record implements event.Recorder.
 func (w *installWatch) Record(e event.Event) {
-	if e.Kind != event.DHCPDiscover || e.Host == "" || e.Asker() != event.AskerOS {
+	if e.Kind != event.DHCPDiscover || e.Host == "" || e.Client != event.ClientOS {
 		return
 	}
 	select {

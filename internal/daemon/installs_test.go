@@ -59,16 +59,16 @@ hosts: {a: {mac: 52:54:00:00:00:01, ip: 10.0.0.9, profile: p}}
 	}
 	now = now.Add(10 * time.Minute)
 
-	for _, asker := range []string{"pxe arch 7", "ipxe arch 0", "http arch 16"} {
-		d.signs.Record(event.Event{Kind: event.DHCPDiscover, Host: "a", Detail: asker})
+	for _, client := range []event.Client{event.ClientPXE, event.ClientIPXE, event.ClientHTTP} {
+		d.signs.Record(event.Event{Kind: event.DHCPDiscover, Host: "a", Client: client, Detail: "os"}) // the text decides nothing
 	}
-	d.signs.Record(event.Event{Kind: event.DHCPAck, Host: "a", Detail: "os"}) // a renewal, perhaps
-	d.signs.Record(event.Event{Kind: event.DHCPDiscover, Detail: "os"})       // somebody else
+	d.signs.Record(event.Event{Kind: event.DHCPAck, Host: "a", Client: event.ClientOS}) // may be a renewal
+	d.signs.Record(event.Event{Kind: event.DHCPDiscover, Client: event.ClientOS})       // of no host
 	if n := len(d.signs.asking); n != 0 {
 		t.Errorf("%d signs where there is none", n)
 	}
-	d.signs.Record(event.Event{Kind: event.DHCPDiscover, Host: "gone", Detail: "os"})
-	d.signs.Record(event.Event{Kind: event.DHCPDiscover, Host: "a", Detail: "os"})
+	d.signs.Record(event.Event{Kind: event.DHCPDiscover, Host: "gone", Client: event.ClientOS})
+	d.signs.Record(event.Event{Kind: event.DHCPDiscover, Host: "a", Client: event.ClientOS, Detail: "PXE"})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- d.signs.run(ctx, d) }()
@@ -78,7 +78,7 @@ hosts: {a: {mac: 52:54:00:00:00:01, ip: 10.0.0.9, profile: p}}
 		t.Error(err)
 	}
 	for range 3 * maxAsking { // a storm blocks nobody
-		d.signs.Record(event.Event{Kind: event.DHCPDiscover, Host: "a", Detail: "os"})
+		d.signs.Record(event.Event{Kind: event.DHCPDiscover, Host: "a", Client: event.ClientOS})
 	}
 }
 

@@ -77,7 +77,7 @@ func lastLeg(t *testing.T, r *rig, m *qemu.Machine, since time.Time) (l leg) {
 	for _, e := range r.events(t, "node") {
 		switch {
 		case !e.At.After(since):
-		case e.Kind == event.DHCPDiscover && !strings.HasPrefix(e.Detail, "ipxe"):
+		case e.Kind == event.DHCPDiscover && e.Client != event.ClientIPXE:
 			l = leg{} // firmware: a new boot
 		case e.Kind == event.DHCPDiscover && l.from.IsZero():
 			l.from, l.how = e.At, discover

@@ -2,7 +2,6 @@ package event
 
 import (
 	"net/netip"
-	"strings"
 	"sync"
 	"time"
 
@@ -23,23 +22,21 @@ type Event struct {
 	Err    string        `json:"err,omitempty"`    // why it went wrong; empty: it did not
 	Bytes  int64         `json:"bytes,omitempty"`  // that were sent
 	Dur    time.Duration `json:"dur,omitempty"`    // nanoseconds
+	Client Client        `json:"client,omitempty"` // of DHCP events: the program that asks; empty: of any other event
 	// Claimed says that somebody asked in the machine's name, and was refused, from an address that is not known to be the machine's.
 	Claimed bool `json:"claimed,omitempty"`
 }
 
-// Who speaks in the events of DHCP.
-const (
-	AskerPXE  = "pxe"  // firmware that loads by TFTP
-	AskerHTTP = "http" // firmware that loads by HTTP
-	AskerIPXE = "ipxe"
-	AskerOS   = "os" // an installer, or an installed system
-)
+// A Client is the kind of program that sends a machine's DHCP messages.
+type Client string
 
-// Asker returns who speaks in an event of DHCP, which is the first word of its Detail.
-func (e Event) Asker() string {
-	asker, _, _ := strings.Cut(e.Detail, " ")
-	return asker
-}
+// The DHCP clients of a boot, in their order.
+const (
+	ClientPXE  Client = "pxe"  // firmware that loads by TFTP
+	ClientHTTP Client = "http" // firmware that loads by HTTP
+	ClientIPXE Client = "ipxe"
+	ClientOS   Client = "os" // an installer, or an installed system
+)
 
 // A Recorder takes events. Record must not block: a recorder that writes to disk or to a person queues, and drops and
 // counts when its queue is full. The Bus calls its recorders in order, never concurrently.

@@ -79,10 +79,10 @@ func (s *sketch) starts(e event.Event) bool {
 
 func (s *sketch) startsByAsking(e event.Event) bool {
 	silent := e.At.Sub(s.Last)
-	switch e.Asker() {
-	case event.AskerPXE, event.AskerHTTP:
+	switch e.Client {
+	case event.ClientPXE, event.ClientHTTP:
 		return s.Fetched || s.Installed || s.Asked && silent > firmwarePause
-	case event.AskerIPXE:
+	case event.ClientIPXE:
 		return s.Scripted || s.Installed || s.Asked && silent > firmwarePause
 	}
 	return s.Installed || s.Asked && silent > systemPause
@@ -175,7 +175,7 @@ func finishes(e event.Event, s *sketch) bool {
 	case event.InstallDone, event.InstallLocalBoot, event.BackendUp:
 		return true
 	case event.DHCPAck:
-		return s.Loaded && !s.Installing && e.Asker() == event.AskerOS
+		return s.Loaded && !s.Installing && e.Client == event.ClientOS
 	}
 	return false
 }

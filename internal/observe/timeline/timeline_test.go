@@ -59,7 +59,16 @@ func newRig(t testing.TB, cfg timeline.Config, s store.Store) *rig {
 func (r *rig) tell(after time.Duration, host string, kind event.Kind, detail string) {
 	r.now = r.now.Add(after)
 	r.seq++
-	r.Record(event.Event{Seq: r.seq, At: r.now, Kind: kind, Host: host, MAC: mac, Detail: detail})
+	r.Record(event.Event{Seq: r.seq, At: r.now, Kind: kind, Host: host, MAC: mac, Detail: detail, Client: clientOf(kind, detail)})
+}
+
+// clientOf returns the DHCP client that the detail of these tests begins with.
+func clientOf(kind event.Kind, detail string) event.Client {
+	if kind.Stage() != event.StageAddress {
+		return ""
+	}
+	client, _, _ := strings.Cut(detail, " ")
+	return event.Client(client)
 }
 
 // save runs the writer until everything is saved.
@@ -223,7 +232,7 @@ func TestAnothersRequest(t *testing.T) {
 				if s.detail == "second" {
 					addr = second
 				}
-				r.Record(event.Event{Seq: uint64(i), At: r.now, Kind: s.kind, Host: "master-0", MAC: mac, Addr: addr, Detail: s.detail})
+				r.Record(event.Event{Seq: uint64(i), At: r.now, Kind: s.kind, Host: "master-0", MAC: mac, Addr: addr, Detail: s.detail, Client: clientOf(s.kind, s.detail)})
 			}
 			r.save(t)
 			now := r.now.Add(time.Second)
@@ -245,7 +254,7 @@ func TestFormat(t *testing.T) {
 	r := newRig(t, timeline.Config{}, storetest.Memory())
 	for _, s := range install[:12] {
 		r.now = r.now.Add(s.after)
-		e := event.Event{At: r.now, Kind: s.kind, Host: "master-0", MAC: mac, Detail: s.detail, Addr: netip.MustParseAddr("192.168.16.21")}
+		e := event.Event{At: r.now, Kind: s.kind, Host: "master-0", MAC: mac, Detail: s.detail, Client: clientOf(s.kind, s.detail), Addr: netip.MustParseAddr("192.168.16.21")}
 		switch s.kind {
 		case event.TFTPServed, event.FileServed, event.ScriptServed:
 			e.Bytes, e.Dur = 1_100_000*int64(1+s.after/time.Second), s.after+40*time.Microsecond
