@@ -13,7 +13,7 @@ import (
 func (s *Server) answer(x *exchange, kind wire.MessageType, addr netip.Addr, lease time.Duration) *wire.Reply {
 	a := &x.reply
 	*a = wire.Reply{
-		Req: &x.req, Kind: kind, Server: x.server, YIAddr: addr, Lease: lease, Options: x.scope.options, Domain: x.t.domain,
+		Req: &x.req, Type: kind, ServerID: x.server, YIAddr: addr, Lease: lease, Options: x.scope.options, Domain: x.t.domain,
 	}
 	var boot bootInfo
 	switch {
@@ -54,7 +54,7 @@ func (x *exchange) fqdn(said wire.FQDN) string {
 
 // tell puts into a reply what there is to boot.
 func (b bootInfo) tell(a *wire.Reply) {
-	a.BootFile, a.Next, a.Vendor, a.PXE43, a.IPXE175 = b.file, b.next, b.vendor, b.pxe, b.ipxe
+	a.BootFile, a.NextServer, a.VendorClass, a.VendorInfo, a.IPXE = b.file, b.next, b.vendor, b.pxe, b.ipxe
 }
 
 func (s *Server) send(x *exchange, a *wire.Reply) {
@@ -65,8 +65,8 @@ func (s *Server) send(x *exchange, a *wire.Reply) {
 
 // sent counts a reply.
 func (s *Server) sent(a *wire.Reply) {
-	s.m.sent[typeIndex(a.Kind)].Inc()
-	if n := a.LeftOut.Len(); n > 0 {
+	s.m.sent[typeIndex(a.Type)].Inc()
+	if n := a.Omitted.Len(); n > 0 {
 		s.m.truncated.Add(float64(n))
 	}
 }
@@ -85,7 +85,7 @@ func (x *exchange) destination(a *wire.Reply) segment.Dest {
 		if r.RelayPort && in.from.IsValid() {
 			d.To = netip.AddrPortFrom(r.GIAddr, in.from.Port())
 		}
-	case a.Kind == wire.Nak:
+	case a.Type == wire.Nak:
 		d.Broadcast()
 	case r.CIAddr.IsValid():
 		d.To = netip.AddrPortFrom(r.CIAddr, portClient)

@@ -29,7 +29,7 @@ const (
 func (s *Server) decline(x *exchange) dropReason {
 	r, book := &x.req, s.deps.Book
 	offered, _ := book.Held(r.MAC)
-	if (r.Server.IsValid() && !s.isUs(x, r.Server)) || (!book.Has(r.MAC, r.Requested) && offered != r.Requested) {
+	if (r.ServerID.IsValid() && !s.isUs(x, r.ServerID)) || (!book.Has(r.MAC, r.Requested) && offered != r.Requested) {
 		return dropNotOurs
 	}
 	most := x.mostAside()

@@ -50,7 +50,7 @@ type bootInfo struct {
 
 // nbpOf returns the network boot program for an architecture, or "" where there is none. Some firmware says 9 (EBC) for
 // x64, because RFC 4578 as published had 7 and 9 the wrong way round.
-func nbpOf(r *wire.Request) string {
+func nbpOf(r *wire.Packet) string {
 	if !r.HasArch {
 		return nbpBIOS
 	}
@@ -90,7 +90,7 @@ func signed(nbp string) string {
 // A machine that is to boot its own disk gets the same as ever: its script sends it there. With OVMF and the network before
 // the disk that takes 16 s, against 221 s without a boot file and 219 s with a PXE boot menu whose one item is the local
 // disk, because the firmware then tries IPv6 and HTTP for minutes (test/support/qemu BenchmarkLocalBoot).
-func bootFor(r *wire.Request, n *lab.Network, host *lab.Host) bootInfo {
+func bootFor(r *wire.Packet, n *lab.Network, host *lab.Host) bootInfo {
 	if r.Stage == wire.StageOS || host == nil || host.Profile == nil || !n.Address.IsValid() {
 		return bootInfo{}
 	}
@@ -116,7 +116,7 @@ func (s *Server) bootOf(x *exchange, host *lab.Host) bootInfo {
 
 // httpBoot: UEFI takes an offer for HTTP boot only if option 60 says HTTPClient in offer and acknowledgement. GRUB that was
 // loaded by HTTP knows no network, as Debian builds it, and stops at its prompt: such a machine is left to PXE.
-func httpBoot(r *wire.Request, n *lab.Network, chain lab.Chain) bootInfo {
+func httpBoot(r *wire.Packet, n *lab.Network, chain lab.Chain) bootInfo {
 	nbp := nbpOf(r)
 	if nbp == "" || nbp == nbpBIOS || n.BaseURL == "" || chain == lab.ChainGRUB && signed(nbp) != nbp {
 		return bootInfo{}
@@ -127,7 +127,7 @@ func httpBoot(r *wire.Request, n *lab.Network, chain lab.Chain) bootInfo {
 // pxeBoot says PXEClient together with useBootFile. EDK2 then takes the offer at its highest rank (DhcpPxe10 in
 // PxeBcDhcp4.c), above any proxy on the wire, and boots the file without asking port 4011; a plain offer without option
 // 60 would boot too, but ranks below every proxy. TestOVMF sees it with real firmware.
-func pxeBoot(r *wire.Request, n *lab.Network, chain lab.Chain) bootInfo {
+func pxeBoot(r *wire.Packet, n *lab.Network, chain lab.Chain) bootInfo {
 	if n.NoTFTP {
 		return bootInfo{}
 	}

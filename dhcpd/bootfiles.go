@@ -30,7 +30,7 @@ func BootFiles(h *lab.Host) []BootFile {
 		{"UEFI arm64 HTTP", wire.StageHTTP, wire.ArchARM64HTTP},
 		{"iPXE", wire.StageIPXE, wire.ArchBIOS},
 	} {
-		boot := bootFor(&wire.Request{MAC: h.MACs[0], Stage: as.stage, Arch: as.arch, HasArch: true}, h.Network, h)
+		boot := bootFor(&wire.Packet{MAC: h.MACs[0], Stage: as.stage, Arch: as.arch, HasArch: true}, h.Network, h)
 		switch {
 		case boot.file != "":
 			files = append(files, BootFile{Firmware: as.firmware, File: boot.file})

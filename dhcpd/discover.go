@@ -95,7 +95,7 @@ func (s *Server) portFull(x *exchange) dropReason {
 
 // lineOf names the relay's port that a machine sits behind: circuit and remote id, as text where they are text; empty
 // without a relay that tells.
-func lineOf(r *wire.Request) string {
+func lineOf(r *wire.Packet) string {
 	switch {
 	case len(r.CircuitID)+len(r.RemoteID) == 0:
 		return ""

@@ -51,7 +51,7 @@ type exchange struct {
 	in     *inbound
 	t      *Table
 	start  time.Time
-	req    wire.Request
+	req    wire.Packet
 	reply  wire.Reply
 	scope  *scope
 	home   *lab.Network // the scope's network, with our address as seen from there
@@ -67,7 +67,7 @@ func (s *Server) handle(in *inbound) {
 	defer s.contain()
 	x, why := s.open(in)
 	if why == dropNone {
-		s.m.received[typeIndex(x.req.Kind)].Inc()
+		s.m.received[typeIndex(x.req.Type)].Inc()
 		why = s.dispatch(x)
 	}
 	if why != dropNone {
@@ -105,10 +105,10 @@ func (s *Server) dispatch(x *exchange) dropReason {
 	case x.scope.network.DHCP == lab.DHCPProxy:
 		return s.proxy(x)
 	}
-	switch x.req.Kind {
+	switch x.req.Type {
 	case wire.Discover:
 		return s.discover(x)
-	case wire.Ask:
+	case wire.Request:
 		return s.request(x)
 	case wire.Inform:
 		return s.inform(x)
@@ -128,8 +128,8 @@ func (s *Server) place(x *exchange) dropReason {
 	}
 	x.home = x.t.home(x.scope, in.iface, in.local)
 	x.server = x.home.Address
-	if r.Override.IsValid() {
-		x.server = r.Override
+	if r.ServerIDOverride.IsValid() {
+		x.server = r.ServerIDOverride
 	}
 	if res := x.t.reservations[r.MAC]; res != nil && res.scope == x.scope {
 		x.res = res
@@ -147,7 +147,7 @@ func (s *Server) place(x *exchange) dropReason {
 
 // poolFor returns the pool of a machine without a reservation: the one that its lease is from, as long as that may keep it,
 // else the one that what it says of itself leads to.
-func (s *Server) poolFor(sc *scope, r *wire.Request) *Pool {
+func (s *Server) poolFor(sc *scope, r *wire.Packet) *Pool {
 	if len(sc.pools) == 0 {
 		return nil
 	}
@@ -161,7 +161,7 @@ func (s *Server) poolFor(sc *scope, r *wire.Request) *Pool {
 }
 
 // askerOf is what pools are chosen by.
-func askerOf(r *wire.Request) lab.Asker {
+func askerOf(r *wire.Packet) lab.Asker {
 	return lab.Asker{
 		MAC: r.MAC, Arch: uint16(r.Arch), HasArch: r.HasArch, VendorClass: r.VendorClass, UserClass: r.UserClass,
 		CircuitID: r.CircuitID, RemoteID: r.RemoteID,

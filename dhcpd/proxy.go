@@ -7,7 +7,7 @@ import (
 
 // proxy answers beside another DHCP server: boot information without an address, to firmware and iPXE only.
 func (s *Server) proxy(x *exchange) dropReason {
-	if x.req.Kind != wire.Discover {
+	if x.req.Type != wire.Discover {
 		return dropNotBoot
 	}
 	if why := s.boot(x, wire.Offer); why != dropNone {
@@ -22,7 +22,7 @@ func (s *Server) proxy(x *exchange) dropReason {
 
 // bootServer answers on port 4011, in server mode too: some firmware asks there although the offer said all.
 func (s *Server) bootServer(x *exchange) dropReason {
-	if x.req.Kind != wire.Ask && x.req.Kind != wire.Inform {
+	if x.req.Type != wire.Request && x.req.Type != wire.Inform {
 		return dropNotBoot
 	}
 	return s.boot(x, wire.Ack)
@@ -37,7 +37,7 @@ func (s *Server) boot(x *exchange, kind wire.MessageType) dropReason {
 		info.vendor, info.pxe, info.ipxe = vendorPXE, useBootFile, info.ipxe+firstIPXE
 	}
 	a := &x.reply
-	*a = wire.Reply{Req: &x.req, Kind: kind, Server: x.server}
+	*a = wire.Reply{Req: &x.req, Type: kind, ServerID: x.server}
 	info.tell(a)
 	s.send(x, a)
 	s.record(x, event.Event{Kind: event.DHCPProxyOffer, Detail: x.told(a)})

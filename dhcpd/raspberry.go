@@ -17,7 +17,7 @@ const raspberryBoot = "\x06\x01\x03" + "\x0a\x04\x00PXE" + "\x09\x17\x00\x00\x14
 const archRaspberry wire.Arch = 41
 
 // isRaspberry reports whether a Raspberry Pi's own boot loader asks. UEFI and iPXE on a Pi are as on any other machine.
-func isRaspberry(r *wire.Request) bool {
+func isRaspberry(r *wire.Packet) bool {
 	switch {
 	case r.Stage != wire.StagePXE:
 		return false

@@ -16,9 +16,9 @@ import (
 func (s *Server) request(x *exchange) dropReason {
 	r := &x.req
 	switch {
-	case r.Server.IsValid() && !s.isUs(x, r.Server):
+	case r.ServerID.IsValid() && !s.isUs(x, r.ServerID):
 		return s.foreign(x)
-	case r.Server.IsValid(): // SELECTING
+	case r.ServerID.IsValid(): // SELECTING
 		addr := r.Requested
 		if !addr.IsValid() {
 			addr, _ = s.deps.Book.Held(r.MAC) // a client that names the server but not the address
@@ -99,7 +99,7 @@ func (s *Server) watchCircle(x *exchange, a *wire.Reply) {
 
 func (s *Server) nak(x *exchange, addr netip.Addr, message string) dropReason {
 	s.deps.Book.Withdraw(x.req.MAC)
-	x.reply = wire.Reply{Req: &x.req, Kind: wire.Nak, Server: x.server, Message: message}
+	x.reply = wire.Reply{Req: &x.req, Type: wire.Nak, ServerID: x.server, Message: message}
 	s.send(x, &x.reply)
 	if x.res != nil || s.quiet.first(event.DHCPNak, x.req.MAC) { // made-up machines would fill the log
 		s.record(x, event.Event{Kind: event.DHCPNak, Addr: addr, Err: message})
@@ -130,7 +130,7 @@ func (s *Server) inform(x *exchange) dropReason {
 
 func (s *Server) release(x *exchange) dropReason {
 	r := &x.req
-	if (r.Server.IsValid() && !s.isUs(x, r.Server)) || !s.deps.Book.Has(r.MAC, r.CIAddr) {
+	if (r.ServerID.IsValid() && !s.isUs(x, r.ServerID)) || !s.deps.Book.Has(r.MAC, r.CIAddr) {
 		return dropNotOurs
 	}
 	return s.enqueue(s.newJob(x, r.CIAddr, leases.Released, 0, jobRelease))
@@ -140,7 +140,7 @@ func (s *Server) release(x *exchange) dropReason {
 func (s *Server) foreign(x *exchange) dropReason {
 	s.deps.Book.Withdraw(x.req.MAC)
 	if s.quiet.first(event.DHCPOtherServerChosen, x.req.MAC) {
-		s.record(x, event.Event{Kind: event.DHCPOtherServerChosen, Addr: x.req.Requested, Detail: x.req.Server.String()})
+		s.record(x, event.Event{Kind: event.DHCPOtherServerChosen, Addr: x.req.Requested, Detail: x.req.ServerID.String()})
 	}
 	return dropNotOurs
 }

@@ -242,9 +242,9 @@ func (t *Table) ignores(m lab.MAC) bool {
 }
 
 // locate returns the network that a request belongs to, or nil.
-func (t *Table) locate(r *wire.Request, iface string) *scope {
-	if r.Subnet.IsValid() {
-		return t.scopeOf(t.scopes, r.Subnet)
+func (t *Table) locate(r *wire.Packet, iface string) *scope {
+	if r.LinkAddr.IsValid() {
+		return t.scopeOf(t.scopes, r.LinkAddr)
 	}
 	here := t.byIface[iface]
 	if s := t.scopeOf(t.scopes, r.CIAddr); s != nil && (len(here) == 0 || s.network.Interface == "") {
@@ -261,7 +261,7 @@ func (t *Table) locate(r *wire.Request, iface string) *scope {
 
 // locateShared picks among several networks on one wire: where the client lives, where it has a reservation, where it
 // wants to live, where the most specific pool takes it, in this order.
-func (t *Table) locateShared(r *wire.Request, here []*scope) *scope {
+func (t *Table) locateShared(r *wire.Packet, here []*scope) *scope {
 	if s := t.scopeOf(here, r.CIAddr); s != nil {
 		return s
 	}

@@ -18,7 +18,7 @@ func TestNoAllocation(t *testing.T) {
 	var name [64]byte
 	ip4 := ip("10.77.0.1")
 	for who, p := range packets {
-		r, out := new(Request), make([]byte, 0, maxMessage)
+		r, out := new(Packet), make([]byte, 0, maxMessage)
 		got := testing.AllocsPerRun(100, func() {
 			if err := r.Parse(p); err != nil {
 				t.Fatal(err)
@@ -28,8 +28,8 @@ func TestNoAllocation(t *testing.T) {
 				continue
 			}
 			a := Reply{
-				Req: r, Kind: Ack, Server: ip4, YIAddr: ip4, Next: ip4, Lease: time.Hour, Options: o, Name: "master-0", Domain: "lab.test",
-				FQDN: "master-0.lab.test", BootFile: "http://10.77.0.1/boot.ipxe", Vendor: "PXEClient", PXE43: "\x06\x01\x08\xff", IPXE175: "\xb0\x01\x01",
+				Req: r, Type: Ack, ServerID: ip4, YIAddr: ip4, NextServer: ip4, Lease: time.Hour, Options: o, Name: "master-0", Domain: "lab.test",
+				FQDN: "master-0.lab.test", BootFile: "http://10.77.0.1/boot.ipxe", VendorClass: "PXEClient", VendorInfo: "\x06\x01\x08\xff", IPXE: "\xb0\x01\x01",
 			}
 			a.Append(out)
 		})
@@ -47,7 +47,7 @@ func benchPackets(b *testing.B) map[string][]byte {
 func BenchmarkParse(b *testing.B) {
 	for who, p := range benchPackets(b) {
 		b.Run(who, func(b *testing.B) {
-			r := new(Request)
+			r := new(Packet)
 			b.ReportAllocs()
 			for b.Loop() {
 				if err := r.Parse(p); err != nil {
@@ -77,7 +77,7 @@ func BenchmarkAppend(b *testing.B) {
 		b.Run(who, func(b *testing.B) {
 			a := answer(b, parsed(b, p))
 			if a.Req.Booting() {
-				a.BootFile, a.Next = "http://10.77.0.1:8080/boot/52-54-00-00-02-01/boot.ipxe", ip("10.77.0.1")
+				a.BootFile, a.NextServer = "http://10.77.0.1:8080/boot/52-54-00-00-02-01/boot.ipxe", ip("10.77.0.1")
 			}
 			out := make([]byte, 0, maxMessage)
 			b.ReportAllocs()
@@ -92,7 +92,7 @@ func BenchmarkAppend(b *testing.B) {
 func BenchmarkOverload(b *testing.B) {
 	build3 := network()
 	build3.Custom = []lab.Option{{Code: 220, Data: make([]byte, 150)}, {Code: 221, Data: make([]byte, 100)}}
-	a := answer(b, parsed(b, message(b, Ask, bare)))
+	a := answer(b, parsed(b, message(b, Request, bare)))
 	a.Options = build(b, build3)
 	out := make([]byte, 0, maxMessage)
 	b.ReportAllocs()

@@ -14,7 +14,7 @@ type MessageType uint8
 const (
 	Discover MessageType = 1 + iota
 	Offer
-	Ask // DHCPREQUEST; Request is the type of all that clients send
+	Request // DHCPREQUEST; Request is the type of all that clients send
 	Decline
 	Ack
 	Nak
@@ -30,7 +30,7 @@ func (m MessageType) String() string {
 		return "discover"
 	case Offer:
 		return "offer"
-	case Ask:
+	case Request:
 		return "request"
 	case Decline:
 		return "decline"
@@ -95,12 +95,12 @@ const (
 	optBroadcast     = 28
 	optNTP           = 42
 	optVendorInfo    = 43
-	optRequested     = 50
+	optRequestedIP   = 50
 	optLease         = 51
 	optOverload      = 52
 	optMessageType   = 53
 	optServer        = 54
-	optWants         = 55
+	optParamList     = 55
 	optMessage       = 56
 	optMaxSize       = 57
 	optRenew         = 58

@@ -11,8 +11,8 @@
 //	}
 //	reply := wire.Reply{Req: &req, Kind: wire.Ack, Server: self, YIAddr: addr, Lease: 12 * time.Hour, Options: options}
 //	out = reply.Append(out[:0])
-//	if reply.LeftOut.Len() > 0 {
-//		log.Warn("options left out", "options", reply.LeftOut.String())
+//	if reply.Omitted.Len() > 0 {
+//		log.Warn("options left out", "options", reply.Omitted.String())
 //	}
 //
 // # Who gets which option

@@ -110,8 +110,8 @@ func maskOf(p netip.Prefix) (m [4]byte) {
 	return m
 }
 
-// lastOf returns the broadcast address.
-func lastOf(p netip.Prefix) (last [4]byte) {
+// broadcastOf returns the broadcast address.
+func broadcastOf(p netip.Prefix) (last [4]byte) {
 	mask, first := maskOf(p), p.Masked().Addr().As4()
 	for i := range last {
 		last[i] = first[i] | ^mask[i]

@@ -20,7 +20,7 @@ type FQDN struct {
 }
 
 // FQDN returns option 81, false if the client did not send it or cut it short.
-func (r *Request) FQDN() (FQDN, bool) {
+func (r *Packet) FQDN() (FQDN, bool) {
 	if len(r.fqdn) < 3 {
 		return FQDN{}, false
 	}

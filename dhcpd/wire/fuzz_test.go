@@ -19,7 +19,7 @@ func FuzzParse(f *testing.F) {
 	for _, s := range seeds(f) {
 		f.Add(s)
 	}
-	r := new(Request)
+	r := new(Packet)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		in := bytes.Clone(data)[:len(data):len(data)]
 		err := r.Parse(in)
@@ -48,9 +48,9 @@ func FuzzParse(f *testing.F) {
 }
 
 // checkMemory: every slice is of the packet, or of what was joined of it, and cannot be appended to in place.
-func checkMemory(t *testing.T, r *Request, data []byte) {
+func checkMemory(t *testing.T, r *Packet, data []byte) {
 	t.Helper()
-	for _, v := range [][]byte{r.Wants, r.ClientID, r.UUID, r.AgentInfo, r.CircuitID, r.RemoteID, r.VendorClass, r.UserClass, r.Message, r.hostname, r.fqdn} {
+	for _, v := range [][]byte{r.ParamList, r.ClientID, r.UUID, r.AgentInfo, r.CircuitID, r.RemoteID, r.VendorClass, r.UserClass, r.Message, r.hostname, r.fqdn} {
 		if cap(v) != len(v) {
 			t.Errorf("a value of %d bytes has room for %d", len(v), cap(v))
 		}
@@ -80,14 +80,14 @@ func checkRefusal(t *testing.T, err error, p *dhcpv4.DHCPv4) {
 	}
 }
 
-func checkAgree(t *testing.T, r *Request, p *dhcpv4.DHCPv4) {
+func checkAgree(t *testing.T, r *Packet, p *dhcpv4.DHCPv4) {
 	t.Helper()
-	if r.Kind != MessageType(p.MessageType()) || r.XID != p.TransactionID || r.Secs != p.NumSeconds || r.Flags != p.Flags || r.Hops != p.HopCount ||
+	if r.Type != MessageType(p.MessageType()) || r.XID != p.TransactionID || r.Secs != p.NumSeconds || r.Flags != p.Flags || r.Hops != p.HopCount ||
 		!bytes.Equal(r.MAC[:], p.ClientHWAddr) {
 		t.Errorf("header: got %+v, want %s", r, p.Summary())
 	}
 	for code, got := range map[uint8][]byte{
-		12: r.hostname, 55: r.Wants, 56: r.Message, 60: r.VendorClass, 61: r.ClientID, 77: r.UserClass, 81: r.fqdn, 82: r.AgentInfo, 97: r.UUID,
+		12: r.hostname, 55: r.ParamList, 56: r.Message, 60: r.VendorClass, 61: r.ClientID, 77: r.UserClass, 81: r.fqdn, 82: r.AgentInfo, 97: r.UUID,
 	} {
 		if !bytes.Equal(got, p.Options[code]) {
 			t.Errorf("option %d: got % x, want % x", code, got, p.Options[code])
@@ -98,7 +98,7 @@ func checkAgree(t *testing.T, r *Request, p *dhcpv4.DHCPv4) {
 		want []byte
 	}{
 		"ciaddr": {r.CIAddr, p.ClientIPAddr}, "giaddr": {r.GIAddr, p.GatewayIPAddr}, "option 50": {r.Requested, p.Options[50]},
-		"option 54": {r.Server, p.Options[54]}, "server override": {r.Override, agentOption(p, agentServerOverride)},
+		"option 54": {r.ServerID, p.Options[54]}, "server override": {r.ServerIDOverride, agentOption(p, agentServerOverride)},
 	} {
 		valid := len(a.want) == 4 && !net.IP(a.want).IsUnspecified()
 		if a.got.IsValid() != valid || valid && !bytes.Equal(a.got.AsSlice(), a.want) {
@@ -130,17 +130,17 @@ func FuzzAppend(f *testing.F) {
 		f.Add(s, uint8(i), "http://10.0.0.1/x", "box", []byte("\xc8\x05custom\x79\x01"), uint32(3600))
 		f.Add(s, uint8(i), "", "", bytes.Repeat([]byte("\xc9\xff"), 300), uint32(0))
 	}
-	r := new(Request)
+	r := new(Packet)
 	f.Fuzz(func(t *testing.T, data []byte, kind uint8, file, name string, custom []byte, lease uint32) {
 		if r.Parse(data) != nil {
 			return
 		}
 		a := Reply{
-			Req: r, Kind: [...]MessageType{Offer, Ack, Nak}[kind%3], Server: ip("10.0.0.1"), YIAddr: ip("10.0.0.9"), Lease: time.Duration(lease) * time.Second,
+			Req: r, Type: [...]MessageType{Offer, Ack, Nak}[kind%3], ServerID: ip("10.0.0.1"), YIAddr: ip("10.0.0.9"), Lease: time.Duration(lease) * time.Second,
 			Options: fuzzOptions(custom), Name: name, Domain: name, FQDN: name, BootFile: file, Message: name,
 		}
 		if kind&4 != 0 {
-			a.Vendor, a.PXE43, a.IPXE175, a.Next = "PXEClient", "\x06\x01\x08\xff", "\xb0\x01\x01", ip("10.0.0.2")
+			a.VendorClass, a.VendorInfo, a.IPXE, a.NextServer = "PXEClient", "\x06\x01\x08\xff", "\xb0\x01\x01", ip("10.0.0.2")
 		}
 		prefix := []byte("prefix")
 		out := a.Append(prefix)
@@ -181,7 +181,7 @@ func checkReply(t *testing.T, a *Reply, out []byte) {
 	r := a.Req
 	limit := min(max(r.MaxSize, 576), 1500) - udpOverhead
 	agent := tlvSize(len(r.AgentInfo))
-	if r.GIAddr.IsValid() && !a.LeftOut.Has(82) && len(r.AgentInfo) > 0 {
+	if r.GIAddr.IsValid() && !a.Omitted.Has(82) && len(r.AgentInfo) > 0 {
 		limit = min(limit+agent, maxMessage)
 	}
 	if len(out) > limit || len(out) < minMessage {
@@ -192,22 +192,22 @@ func checkReply(t *testing.T, a *Reply, out []byte) {
 		t.Fatalf("file or sname holds no options: %x", out)
 	}
 	checkFields(t, out)
-	if p.TransactionID != r.XID || !bytes.Equal(p.ClientHWAddr, r.MAC[:]) || p.MessageType() != dhcpv4.MessageType(a.Kind) {
+	if p.TransactionID != r.XID || !bytes.Equal(p.ClientHWAddr, r.MAC[:]) || p.MessageType() != dhcpv4.MessageType(a.Type) {
 		t.Errorf("header of %s to %+v", p.Summary(), r)
 	}
 	if p.Options.Has(dhcpv4.OptionOptionOverload) && r.Booting() {
 		t.Error("firmware got option 52")
 	}
 	want := map[uint8][]byte{54: {10, 0, 0, 1}, 61: r.ClientID, 82: r.AgentInfo, 56: []byte(a.Message)}
-	if a.Kind != Nak {
+	if a.Type != Nak {
 		for _, e := range a.Options.list {
-			if e.when == always || r.Lists(e.code) && e.when != listedOS {
+			if e.when == sendAlways || r.Requests(e.code) && e.when != sendToSystemsIfRequested {
 				want[e.code] = unTLV(e.tlv)
 			}
 		}
 	}
 	for code, v := range want {
-		if !a.LeftOut.Has(code) && !bytes.Equal(p.Options[code], v) {
+		if !a.Omitted.Has(code) && !bytes.Equal(p.Options[code], v) {
 			t.Errorf("option %d: got % x, want % x", code, p.Options[code], v)
 		}
 	}

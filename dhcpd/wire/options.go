@@ -14,22 +14,22 @@ import (
 type condition uint8
 
 const (
-	always    condition = iota
-	onRequest           // who lists it in option 55, or sends no list
-	osToo               // as onRequest, and to operating systems unasked
-	listedOS            // operating systems that list it
+	sendAlways               condition = iota
+	sendIfRequested                    // who lists it in option 55, or sends no list
+	sendToSystems                      // as onRequest, and to operating systems unasked
+	sendToSystemsIfRequested           // operating systems that list it
 )
 
 // Options are the options that all machines of a network, a pool or a host have in common, encoded once by a Builder.
 // They are immutable and may be used by any number of goroutines.
 type Options struct {
-	list    []encoded  // in the order of their worth; those that go to everybody come first
-	must    []byte     // those, one behind the other
-	musts   int        // how many they are
-	mustSet Codes      // which they are
-	index   [256]uint8 // where in list a code is, plus one
-	file    string     // an authored option 67
-	next    netip.Addr // an authored option 66, where that is an address
+	list        []encoded  // in the order of their worth; those that go to everybody come first
+	always      []byte     // those, one behind the other
+	alwaysLen   int        // how many they are
+	alwaysCodes Codes      // which they are
+	index       [256]uint8 // where in list a code is, plus one
+	bootFile    string     // an authored option 67
+	nextServer  netip.Addr // an authored option 66, where that is an address
 }
 
 type encoded struct {
@@ -53,7 +53,7 @@ const maxOption = 900
 // CheckOption says why an authored option cannot be sent: its number is the server's own, or it is too long.
 func CheckOption(o lab.Option) error {
 	switch o.Code {
-	case optPad, optRequested, optLease, optOverload, optMessageType, optServer, optWants, optMessage, optMaxSize, optRenew, optRebind,
+	case optPad, optRequestedIP, optLease, optOverload, optMessageType, optServer, optParamList, optMessage, optMaxSize, optRenew, optRebind,
 		optClientID, optRapidCommit, optFQDN, optAgentInfo, optArch, optNDI, optUUID, optEnd:
 		return fmt.Errorf("option %d is written by the server itself; leave it out", o.Code)
 	}
@@ -69,18 +69,18 @@ func CheckOption(o lab.Option) error {
 func conditionOf(o lab.Option) condition {
 	switch o.Code {
 	case optV6Only:
-		return listedOS
+		return sendToSystemsIfRequested
 	case optMask, optRouter, optDNS:
-		return always
+		return sendAlways
 	}
 	if o.Force || bootOption(o.Code) {
-		return always
+		return sendAlways
 	}
 	switch o.Code {
 	case optHostname, optDomain, optBroadcast, optRoutes:
-		return osToo
+		return sendToSystems
 	}
-	return onRequest
+	return sendIfRequested
 }
 
 // bootOption: PXE (43, 60, 66, 67, and 128 to 135 by RFC 4578 section 2.4), TFTP servers (150), iPXE (175), PXELINUX (208
@@ -118,22 +118,22 @@ func (b Builder) Build() (*Options, error) {
 		}
 	}
 	if b.Subnet.IsValid() {
-		mask, last := maskOf(b.Subnet), lastOf(b.Subnet)
-		add(optMask, always, mask[:])
-		add(optBroadcast, osToo, last[:])
+		mask, last := maskOf(b.Subnet), broadcastOf(b.Subnet)
+		add(optMask, sendAlways, mask[:])
+		add(optBroadcast, sendToSystems, last[:])
 	}
-	add(optRouter, always, addrs(b.Router))
-	add(optDNS, always, addrs(b.DNS...))
+	add(optRouter, sendAlways, addrs(b.Router))
+	add(optDNS, sendAlways, addrs(b.DNS...))
 	if len(b.Routes) > 0 {
 		routes := encodeRoutes(b.Routes, b.gateway())
-		add(optRoutes, osToo, routes)
-		add(optMSRoutes, onRequest, routes)
+		add(optRoutes, sendToSystems, routes)
+		add(optMSRoutes, sendIfRequested, routes)
 	}
 	if b.MTU > 0 {
-		add(optMTU, onRequest, []byte{byte(b.MTU >> 8), byte(b.MTU)})
+		add(optMTU, sendIfRequested, []byte{byte(b.MTU >> 8), byte(b.MTU)})
 	}
-	add(optNTP, onRequest, addrs(b.NTP...))
-	add(optSearch, onRequest, encodeSearch(b.Search))
+	add(optNTP, sendIfRequested, addrs(b.NTP...))
+	add(optSearch, sendIfRequested, encodeSearch(b.Search))
 	return newOptions(list, b.Custom), nil
 }
 
@@ -154,10 +154,10 @@ func newOptions(list []encoded, custom []lab.Option) *Options {
 		list = slices.DeleteFunc(list, func(e encoded) bool { return e.code == c.Code })
 		e := encoded{c.Code, conditionOf(c), appendTLV(nil, c.Code, c.Data)}
 		if c.Code == optTFTPName {
-			o.next, _ = netip.ParseAddr(strings.TrimRight(string(c.Data), "\x00"))
+			o.nextServer, _ = netip.ParseAddr(strings.TrimRight(string(c.Data), "\x00"))
 		}
 		if c.Code == optBootFile {
-			o.file = strings.TrimRight(string(c.Data), "\x00")
+			o.bootFile = strings.TrimRight(string(c.Data), "\x00")
 			e.tlv = append(e.tlv, optPad) // see appendBoot
 		}
 		list = append(list, e)
@@ -166,10 +166,10 @@ func newOptions(list []encoded, custom []lab.Option) *Options {
 	o.list = list
 	for i, e := range list {
 		o.index[e.code] = uint8(i + 1)
-		if e.when == always {
-			o.must = append(o.must, e.tlv...)
-			o.mustSet.Add(e.code)
-			o.musts++
+		if e.when == sendAlways {
+			o.always = append(o.always, e.tlv...)
+			o.alwaysCodes.Add(e.code)
+			o.alwaysLen++
 		}
 	}
 	return o
@@ -177,7 +177,7 @@ func newOptions(list []encoded, custom []lab.Option) *Options {
 
 // rank puts what goes to everybody first.
 func rank(e encoded) int {
-	if e.when == always {
+	if e.when == sendAlways {
 		return 0
 	}
 	return 1

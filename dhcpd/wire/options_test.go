@@ -81,7 +81,7 @@ func TestCustomReplaces(t *testing.T) {
 		{Code: 6, Data: []byte{1}}, {Code: 42, Data: []byte{2}}, {Code: 42, Data: []byte{3}}, {Code: 121, Data: []byte{4}}, {Code: 12, Data: []byte{5}},
 	}
 	for list, want := range map[string][][]byte{"\x02": {{1}, nil, {4}, {5}}, "\x2a\x0c": {{1}, {3}, {4}, {5}}} {
-		a := answer(t, parsed(t, message(t, Ask, bare, raw(55, list))))
+		a := answer(t, parsed(t, message(t, Request, bare, raw(55, list))))
 		a.Options = build(t, b)
 		o := decode(t, a.Append(nil)).Options
 		if diff := cmp.Diff(want, [][]byte{o[6], o[42], o[121], o[12]}); diff != "" {
@@ -163,7 +163,7 @@ func TestAuthoredRouter(t *testing.T) {
 	t.Parallel()
 	routes := []lab.Route{{To: netip.MustParsePrefix("10.0.0.0/8"), Via: netip.MustParseAddr("192.168.16.101")}}
 	o := build(t, Builder{Router: netip.MustParseAddr("192.168.16.254"), Routes: routes, Custom: []lab.Option{{Code: 3, Data: []byte{192, 168, 16, 253, 192, 168, 16, 252}}}})
-	a := Reply{Req: parsed(t, message(t, Discover, networkd)), Kind: Offer, Options: o}
+	a := Reply{Req: parsed(t, message(t, Discover, networkd)), Type: Offer, Options: o}
 	p := decode(t, a.Append(nil))
 	if got, want := fmt.Sprint(p.Router(), p.ClasslessStaticRoute()), "[192.168.16.253 192.168.16.252] [route to 10.0.0.0/8 via 192.168.16.101 route to 0.0.0.0/0 via 192.168.16.253]"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)

@@ -83,9 +83,9 @@ func withCIAddr(a string) dhcpv4.Modifier { return dhcpv4.WithClientIP(net.Parse
 func withGIAddr(a string) dhcpv4.Modifier { return dhcpv4.WithGatewayIP(net.ParseIP(a)) }
 
 // parsed is the request that a client's packet holds.
-func parsed(t testing.TB, b []byte) *Request {
+func parsed(t testing.TB, b []byte) *Packet {
 	t.Helper()
-	r := new(Request)
+	r := new(Packet)
 	if err := r.Parse(b); err != nil {
 		t.Fatal(err)
 	}
@@ -124,8 +124,8 @@ func seeds(t testing.TB) [][]byte {
 	for _, c := range []client{ovmf, ovmfHTTP, ipxe, networkd, bare} {
 		all = append(all,
 			message(t, Discover, c),
-			message(t, Ask, c, raw(50, "\x0a\x4d\x00\x15"), raw(54, "\x0a\x4d\x00\x01")),
-			message(t, Ask, c, withCIAddr("10.77.0.21")),
+			message(t, Request, c, raw(50, "\x0a\x4d\x00\x15"), raw(54, "\x0a\x4d\x00\x01")),
+			message(t, Request, c, withCIAddr("10.77.0.21")),
 			message(t, Discover, c, withGIAddr("10.78.0.254"), raw(82, "\x01\x04port\x05\x04\x0a\x4e\x00\x00")),
 		)
 	}

@@ -46,9 +46,9 @@ func (e ParseError) Label() string { return string(e) }
 // and spoils none before it: so do dnsmasq and Kea, only ISC dhcpd refuses such a packet whole. An option that comes
 // several times is one in parts (RFC 3396), also across the fields that option 52 opens (RFC 2131 section 4.1: options
 // field, file, sname).
-func (r *Request) Parse(b []byte) error {
+func (r *Packet) Parse(b []byte) error {
 	joined := r.parts.joined
-	*r = Request{}
+	*r = Packet{}
 	r.parts.joined = joined[:0]
 	if len(b) < optionsAt || string(b[headerSize:optionsAt]) != magicCookie {
 		return ErrShort
@@ -77,7 +77,7 @@ func (r *Request) Parse(b []byte) error {
 	return nil
 }
 
-func (r *Request) header(b []byte) {
+func (r *Packet) header(b []byte) {
 	r.Hops = b[3]
 	r.XID = [4]byte(b[4:8])
 	r.Secs = binary.BigEndian.Uint16(b[8:])
@@ -87,7 +87,7 @@ func (r *Request) header(b []byte) {
 }
 
 // parseOptions walks once over the options where each comes once, as in nearly every packet.
-func (r *Request) parseOptions(b []byte) {
+func (r *Packet) parseOptions(b []byte) {
 	r.walk(b[optionsAt:])
 	if v := r.parts.overload; len(v) == 1 && !r.parts.again.Has(optOverload) {
 		if v[0]&1 != 0 {
@@ -105,7 +105,7 @@ func (r *Request) parseOptions(b []byte) {
 }
 
 // walk takes the options of one field. Of those that come again it keeps the last part, and notes that there are more.
-func (r *Request) walk(b []byte) {
+func (r *Packet) walk(b []byte) {
 	for len(b) > 0 {
 		code := b[0]
 		if code == optPad {
@@ -132,11 +132,11 @@ func (r *Request) walk(b []byte) {
 }
 
 // slot returns where an option's value goes, nil for options that a server does not read.
-func (r *Request) slot(code uint8) *[]byte {
+func (r *Packet) slot(code uint8) *[]byte {
 	switch code {
 	case optHostname:
 		return &r.hostname
-	case optRequested:
+	case optRequestedIP:
 		return &r.parts.requested
 	case optLease:
 		return &r.parts.lease
@@ -146,8 +146,8 @@ func (r *Request) slot(code uint8) *[]byte {
 		return &r.parts.kind
 	case optServer:
 		return &r.parts.server
-	case optWants:
-		return &r.Wants
+	case optParamList:
+		return &r.ParamList
 	case optMessage:
 		return &r.Message
 	case optMaxSize:
@@ -180,7 +180,7 @@ func (r *Request) slot(code uint8) *[]byte {
 
 // join puts together the options that came in parts. It walks once for each of them, which are few, so that no packet
 // costs more than its length allows, and their memory is no more than the packet's.
-func (r *Request) join(b []byte) {
+func (r *Packet) join(b []byte) {
 	for code := range r.parts.again.All() {
 		start := len(r.parts.joined)
 		r.gather(code, b[optionsAt:])
@@ -191,7 +191,7 @@ func (r *Request) join(b []byte) {
 	}
 }
 
-func (r *Request) gather(code uint8, b []byte) {
+func (r *Packet) gather(code uint8, b []byte) {
 	for len(b) > 0 && b[0] != optEnd {
 		if b[0] == optPad {
 			b = b[1:]
@@ -208,11 +208,11 @@ func (r *Request) gather(code uint8, b []byte) {
 	}
 }
 
-func (r *Request) fields() {
+func (r *Packet) fields() {
 	p := &r.parts
-	r.Kind = MessageType(p.kind[0])
+	r.Type = MessageType(p.kind[0])
 	r.Requested = addrOf(p.requested)
-	r.Server = addrOf(p.server)
+	r.ServerID = addrOf(p.server)
 	r.RapidCommit = p.seen.Has(optRapidCommit)
 	if len(p.maxSize) == 2 {
 		r.MaxSize = int(binary.BigEndian.Uint16(p.maxSize))
@@ -224,7 +224,7 @@ func (r *Request) fields() {
 
 // stage tells firmware, iPXE and systems apart. iPXE also calls itself PXEClient, so it is looked for first; it writes
 // its user class raw, against RFC 3004, and the builds that Tinkerbell ships say its name there.
-func (r *Request) stage() {
+func (r *Packet) stage() {
 	switch {
 	case r.parts.seen.Has(optIPXE), bytes.Contains(r.UserClass, []byte("iPXE")), bytes.Contains(r.UserClass, []byte("Tinkerbell")):
 		r.Stage = StageIPXE
@@ -260,8 +260,8 @@ func archOf(vendor []byte) (Arch, bool) {
 	return Arch(n), true
 }
 
-func (r *Request) relay() {
-	r.Subnet = addrOf(r.parts.subnet)
+func (r *Packet) relay() {
+	r.LinkAddr = addrOf(r.parts.subnet)
 	for code, value := range SubOptions(r.AgentInfo) {
 		switch code {
 		case agentCircuitID:
@@ -270,16 +270,16 @@ func (r *Request) relay() {
 			r.RemoteID = value
 		case agentLinkSelection:
 			if a := addrOf(value); a.IsValid() {
-				r.Subnet = a
+				r.LinkAddr = a
 			}
 		case agentServerOverride:
-			r.Override = addrOf(value)
+			r.ServerIDOverride = addrOf(value)
 		case agentSourcePort:
 			r.RelayPort = true
 		}
 	}
-	if !r.Subnet.IsValid() {
-		r.Subnet = r.GIAddr
+	if !r.LinkAddr.IsValid() {
+		r.LinkAddr = r.GIAddr
 	}
 }
 

@@ -57,7 +57,7 @@ func TestParseRefuses(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			if err := new(Request).Parse(tc.data); err != tc.want {
+			if err := new(Packet).Parse(tc.data); err != tc.want {
 				t.Errorf("got %v, want %v", err, tc.want)
 			}
 		})
@@ -85,36 +85,36 @@ func TestParseOptions(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		data []byte
-		read func(r *Request) any
+		read func(r *Packet) any
 		want any
 	}{
-		{"no end option", overloaded(discover+"\x0c\x01a", "", ""), func(r *Request) any { return r.Hostname() }, "a"},
-		{"pads between", overloaded("\x00\x00"+discover+"\x00\x0c\x01a\x00\xff", "", ""), func(r *Request) any { return r.Hostname() }, "a"},
-		{"one cut short does not spoil the rest", overloaded(discover+"\x0c\x01a\x3d\x07\x01", "", ""), func(r *Request) any { return [2]any{r.Hostname(), r.Truncated()} }, [2]any{"a", true}},
-		{"code without length", overloaded(discover+"\x0c", "", ""), func(r *Request) any { return [2]any{r.Hostname(), r.Truncated()} }, [2]any{"", true}},
-		{"of no length", overloaded(discover+"\x32\x00\x3d\x00\x37\x00\x5d\x00\x52\x00\xff", "", ""), func(r *Request) any {
+		{"no end option", overloaded(discover+"\x0c\x01a", "", ""), func(r *Packet) any { return r.Hostname() }, "a"},
+		{"pads between", overloaded("\x00\x00"+discover+"\x00\x0c\x01a\x00\xff", "", ""), func(r *Packet) any { return r.Hostname() }, "a"},
+		{"one cut short does not spoil the rest", overloaded(discover+"\x0c\x01a\x3d\x07\x01", "", ""), func(r *Packet) any { return [2]any{r.Hostname(), r.Truncated()} }, [2]any{"a", true}},
+		{"code without length", overloaded(discover+"\x0c", "", ""), func(r *Packet) any { return [2]any{r.Hostname(), r.Truncated()} }, [2]any{"", true}},
+		{"of no length", overloaded(discover+"\x32\x00\x3d\x00\x37\x00\x5d\x00\x52\x00\xff", "", ""), func(r *Packet) any {
 			return [4]any{r.Requested.IsValid(), len(r.ClientID), r.HasArch, r.Asks(3)}
 		}, [4]any{false, 0, false, true}},
-		{"RFC 3396: in two parts", overloaded("\x3d\x02ab"+discover+"\x3d\x02cd\xff", "", ""), func(r *Request) any { return string(r.ClientID) }, "abcd"},
-		{"RFC 3396: two options in parts, mixed", overloaded("\x3d\x01a\x3c\x01x\x3d\x01b\x3c\x01y"+discover+"\xff", "", ""), func(r *Request) any {
+		{"RFC 3396: in two parts", overloaded("\x3d\x02ab"+discover+"\x3d\x02cd\xff", "", ""), func(r *Packet) any { return string(r.ClientID) }, "abcd"},
+		{"RFC 3396: two options in parts, mixed", overloaded("\x3d\x01a\x3c\x01x\x3d\x01b\x3c\x01y"+discover+"\xff", "", ""), func(r *Packet) any {
 			return string(r.ClientID) + string(r.VendorClass)
 		}, "abxy"},
-		{"RFC 2131 4.1: file", overloaded("\x34\x01\x01\xff", discover+"\x0c\x01a\xff", "\x0c\x01b"), func(r *Request) any { return r.Hostname() }, "a"},
-		{"RFC 2131 4.1: sname", overloaded("\x34\x01\x02\xff", "\x0c\x01a", discover+"\x0c\x01b\xff"), func(r *Request) any { return r.Hostname() }, "b"},
-		{"RFC 2131 4.1: options, file, sname in this order", overloaded("\x34\x01\x03\x3d\x01a\xff", "\x3d\x01b\xff"+"\x3d\x01x", "\x3d\x01c"+discover+"\xff"), func(r *Request) any {
+		{"RFC 2131 4.1: file", overloaded("\x34\x01\x01\xff", discover+"\x0c\x01a\xff", "\x0c\x01b"), func(r *Packet) any { return r.Hostname() }, "a"},
+		{"RFC 2131 4.1: sname", overloaded("\x34\x01\x02\xff", "\x0c\x01a", discover+"\x0c\x01b\xff"), func(r *Packet) any { return r.Hostname() }, "b"},
+		{"RFC 2131 4.1: options, file, sname in this order", overloaded("\x34\x01\x03\x3d\x01a\xff", "\x3d\x01b\xff"+"\x3d\x01x", "\x3d\x01c"+discover+"\xff"), func(r *Packet) any {
 			return string(r.ClientID)
 		}, "abc"},
-		{"option 52 counts in the options field alone", overloaded("\x34\x01\x01"+discover+"\xff", "\x34\x01\x02\x0c\x01a", "\x0c\x01b\xff"), func(r *Request) any { return r.Hostname() }, "a"},
-		{"option 52 twice", overloaded("\x34\x01\x01\x34\x01\x01"+discover+"\xff", "\x0c\x01a\xff", ""), func(r *Request) any { return r.Hostname() }, ""},
-		{"option 52 of no known value", overloaded("\x34\x01\x06"+discover+"\xff", "", "\x0c\x01b\xff"), func(r *Request) any { return r.Hostname() }, ""},
-		{"architectures as a list", overloaded(discover+"\x5d\x04\x00\x10\x00\x07\xff", "", ""), func(r *Request) any { return r.Arch }, ArchX64HTTP},
-		{"architecture of one byte", overloaded(discover+"\x5d\x01\x07\xff", "", ""), func(r *Request) any { return r.HasArch }, false},
-		{"architecture in option 60 alone", overloaded(discover+"\x3c\x20PXEClient:Arch:00011:UNDI:003000\xff", "", ""), func(r *Request) any { return [2]any{r.Arch, r.HasArch} }, [2]any{ArchARM64, true}},
-		{"architecture that is no number", overloaded(discover+"\x3c\x10PXEClient:Arch:x\xff", "", ""), func(r *Request) any { return r.HasArch }, false},
-		{"lease time", overloaded(discover+"\x33\x04\x00\x00\x0e\x10\xff", "", ""), func(r *Request) any { return r.Lease }, time.Hour},
-		{"maximum size", overloaded(discover+"\x39\x02\x05\xdc\xff", "", ""), func(r *Request) any { return r.MaxSize }, 1500},
-		{"rapid commit", overloaded(discover+"\x50\x00\xff", "", ""), func(r *Request) any { return r.RapidCommit }, true},
-		{"why declined", overloaded(discover+"\x38\x03dup\xff", "", ""), func(r *Request) any { return string(r.Message) }, "dup"},
+		{"option 52 counts in the options field alone", overloaded("\x34\x01\x01"+discover+"\xff", "\x34\x01\x02\x0c\x01a", "\x0c\x01b\xff"), func(r *Packet) any { return r.Hostname() }, "a"},
+		{"option 52 twice", overloaded("\x34\x01\x01\x34\x01\x01"+discover+"\xff", "\x0c\x01a\xff", ""), func(r *Packet) any { return r.Hostname() }, ""},
+		{"option 52 of no known value", overloaded("\x34\x01\x06"+discover+"\xff", "", "\x0c\x01b\xff"), func(r *Packet) any { return r.Hostname() }, ""},
+		{"architectures as a list", overloaded(discover+"\x5d\x04\x00\x10\x00\x07\xff", "", ""), func(r *Packet) any { return r.Arch }, ArchX64HTTP},
+		{"architecture of one byte", overloaded(discover+"\x5d\x01\x07\xff", "", ""), func(r *Packet) any { return r.HasArch }, false},
+		{"architecture in option 60 alone", overloaded(discover+"\x3c\x20PXEClient:Arch:00011:UNDI:003000\xff", "", ""), func(r *Packet) any { return [2]any{r.Arch, r.HasArch} }, [2]any{ArchARM64, true}},
+		{"architecture that is no number", overloaded(discover+"\x3c\x10PXEClient:Arch:x\xff", "", ""), func(r *Packet) any { return r.HasArch }, false},
+		{"lease time", overloaded(discover+"\x33\x04\x00\x00\x0e\x10\xff", "", ""), func(r *Packet) any { return r.Lease }, time.Hour},
+		{"maximum size", overloaded(discover+"\x39\x02\x05\xdc\xff", "", ""), func(r *Packet) any { return r.MaxSize }, 1500},
+		{"rapid commit", overloaded(discover+"\x50\x00\xff", "", ""), func(r *Packet) any { return r.RapidCommit }, true},
+		{"why declined", overloaded(discover+"\x38\x03dup\xff", "", ""), func(r *Packet) any { return string(r.Message) }, "dup"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -128,13 +128,13 @@ func TestParseOptions(t *testing.T) {
 // TestParseReuse: nothing of one packet is seen in the next.
 func TestParseReuse(t *testing.T) {
 	t.Parallel()
-	r := parsed(t, message(t, Ask, ipxe, raw(82, "\x01\x01x\x13\x00"), withGIAddr("10.0.0.1"), raw(50, "\x0a\x00\x00\x02")))
+	r := parsed(t, message(t, Request, ipxe, raw(82, "\x01\x01x\x13\x00"), withGIAddr("10.0.0.1"), raw(50, "\x0a\x00\x00\x02")))
 	if err := r.Parse(message(t, Discover, bare)); err != nil {
 		t.Fatal(err)
 	}
 	want := parsed(t, message(t, Discover, bare))
 	r.parts, want.parts = parts{}, parts{}
-	if diff := cmp.Diff(want, r, cmp.AllowUnexported(Request{}, parts{}), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+	if diff := cmp.Diff(want, r, cmp.AllowUnexported(Packet{}, parts{}), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 		t.Errorf("(-fresh +reused):\n%s", diff)
 	}
 }
@@ -197,7 +197,7 @@ func TestRelay(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			r := parsed(t, message(t, Discover, bare, tc.more...))
-			got := said{r.Subnet.String(), r.Override.String(), r.RelayPort, string(r.CircuitID), string(r.RemoteID)}
+			got := said{r.LinkAddr.String(), r.ServerIDOverride.String(), r.RelayPort, string(r.CircuitID), string(r.RemoteID)}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -266,7 +266,7 @@ func TestUserClasses(t *testing.T) {
 		"\x04iPXE\x00\x01a": {"\x04iPXE\x00\x01a"},
 	} {
 		var got []string
-		for c := range (&Request{UserClass: []byte(in)}).UserClasses {
+		for c := range (&Packet{UserClass: []byte(in)}).UserClasses {
 			got = append(got, string(c))
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -287,7 +287,7 @@ func TestCaptured(t *testing.T) {
 			arch = strconv.Itoa(int(r.Arch))
 		}
 		got = append(got, strings.TrimRight(strings.Join([]string{
-			name, r.Kind.String(), string(r.Stage), arch, string(r.VendorClass), r.Hostname(),
+			name, r.Type.String(), string(r.Stage), arch, string(r.VendorClass), r.Hostname(),
 		}, " "), " "))
 	}
 	golden.Check(t, update, "testdata/captured.want", strings.Join(got, "\n")+"\n")

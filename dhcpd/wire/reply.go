@@ -21,25 +21,25 @@ const (
 // A Reply is an answer before it is bytes. A Reply may be used again and again; it must not be used by two goroutines at
 // a time.
 type Reply struct {
-	Req     *Request      // what is answered; never nil
-	Kind    MessageType   // Offer, Ack or Nak
-	Server  netip.Addr    // option 54
-	YIAddr  netip.Addr    // the client's address; not sent in a refusal, nor to Inform
-	Next    netip.Addr    // the TFTP server: siaddr, and options 66 and 150; invalid: none
-	Lease   time.Duration // options 51, 58 and 59; 0: no lease is given or told. What 32 bits of seconds cannot say is infinite
-	Options *Options      // nil: none, and neither Name nor Domain
-	Name    string        // option 12
-	Domain  string        // option 15
-	FQDN    string        // what the client is called in DNS, without a final dot; empty: nothing. For option 81
+	Req        *Packet       // what is answered; never nil
+	Type       MessageType   // Offer, Ack or Nak
+	ServerID   netip.Addr    // option 54
+	YIAddr     netip.Addr    // the client's address; not sent in a refusal, nor to Inform
+	NextServer netip.Addr    // the TFTP server: siaddr, and options 66 and 150; invalid: none
+	Lease      time.Duration // options 51, 58 and 59; 0: no lease is given or told. What 32 bits of seconds cannot say is infinite
+	Options    *Options      // nil: none, and neither Name nor Domain
+	Name       string        // option 12
+	Domain     string        // option 15
+	FQDN       string        // what the client is called in DNS, without a final dot; empty: nothing. For option 81
 
-	BootFile string // header field and option 67: a path by TFTP, or a URL. Never for an operating system: some take it for theirs
-	Vendor   string // option 60, which goes with PXE43
-	PXE43    string // option 43, encoded
-	IPXE175  string // option 175, encoded
-	Message  string // option 56
+	BootFile    string // header field and option 67: a path by TFTP, or a URL. Never for an operating system: some take it for theirs
+	VendorClass string // option 60, which goes with PXE43
+	VendorInfo  string // option 43, encoded
+	IPXE        string // option 175, encoded
+	Message     string // option 56
 
-	// LeftOut is set by Append: the options that found no room in what the client takes.
-	LeftOut Codes
+	// Omitted is set by Append: the options that found no room in what the client takes.
+	Omitted Codes
 }
 
 // Append writes the reply behind b and returns it. It allocates only where b has less than 1472 bytes of room.
@@ -50,14 +50,14 @@ func (a *Reply) Append(b []byte) []byte {
 	w := writer{b: slices.Grow(b, maxMessage)}
 	start := len(b)
 	a.write(&w, start, false)
-	if w.left != (Codes{}) && !a.Req.Booting() && a.Kind != Nak {
+	if w.omitted != (Codes{}) && !a.Req.Booting() && a.Type != Nak {
 		// EDK2 and other firmware read a boot file name where options stand, so only systems get options there.
 		closed := w
 		if a.write(&w, start, true); !w.better(&closed) { // option 52 itself takes room
 			a.write(&w, start, false)
 		}
 	}
-	a.LeftOut = w.left
+	a.Omitted = w.omitted
 	return w.b
 }
 
@@ -67,7 +67,7 @@ func (a *Reply) write(w *writer, start int, overload bool) {
 	total, agent := a.limits()
 	w.end = start + total - agent - 1
 	if agent == 0 && len(a.Req.AgentInfo) > 0 {
-		w.lose(optAgentInfo)
+		w.omit(optAgentInfo)
 	}
 	a.fixed(w)
 	if overload {
@@ -118,13 +118,13 @@ func (a *Reply) appendHeader(b []byte) []byte {
 	copy(h[28:], r.MAC[:])
 	putAddr(h[24:], r.GIAddr)
 	copy(h[headerSize:], magicCookie)
-	if a.Kind == Nak { // RFC 2131 table 3: no other field
+	if a.Type == Nak { // RFC 2131 table 3: no other field
 		return b
 	}
-	if a.Kind == Ack {
+	if a.Type == Ack {
 		putAddr(h[12:], r.CIAddr)
 	}
-	if r.Kind != Inform {
+	if r.Type != Inform {
 		putAddr(h[16:], a.YIAddr)
 	}
 	putAddr(h[20:], a.next())
@@ -138,10 +138,10 @@ func (a *Reply) appendHeader(b []byte) []byte {
 // next is the header's next server: where the author names another TFTP server for machines that boot nothing from here, that one.
 // PXE ROMs and iPXE look for the address there and nowhere else.
 func (a *Reply) next() netip.Addr {
-	if a.Next.IsValid() || a.Options == nil {
-		return a.Next
+	if a.NextServer.IsValid() || a.Options == nil {
+		return a.NextServer
 	}
-	return a.Options.next
+	return a.Options.nextServer
 }
 
 // File is what the header names: as option 67. The author's boot file stays away from systems there, because Debian's
@@ -151,14 +151,14 @@ func (a *Reply) File() string {
 		return a.BootFile
 	}
 	if a.Req.Booting() {
-		return a.Options.file
+		return a.Options.bootFile
 	}
 	return ""
 }
 
 // flags: a relay must broadcast a refusal, since the client has no address to send it to (RFC 2131 section 4.3.2).
 func (a *Reply) flags() uint16 {
-	if a.Kind == Nak && a.Req.GIAddr.IsValid() {
+	if a.Type == Nak && a.Req.GIAddr.IsValid() {
 		return a.Req.Flags | 0x8000
 	}
 	return a.Req.Flags
@@ -166,12 +166,12 @@ func (a *Reply) flags() uint16 {
 
 // fixed writes what comes first and always has room.
 func (a *Reply) fixed(w *writer) {
-	w.b = append(w.b, optMessageType, 1, byte(a.Kind))
-	if a.Server.Is4() {
-		v := a.Server.As4()
+	w.b = append(w.b, optMessageType, 1, byte(a.Type))
+	if a.ServerID.Is4() {
+		v := a.ServerID.As4()
 		w.b = append(w.b, optServer, 4, v[0], v[1], v[2], v[3])
 	}
-	if a.Lease <= 0 || a.Kind == Nak || a.Req.Kind == Inform { // RFC 2131 section 4.3.5
+	if a.Lease <= 0 || a.Type == Nak || a.Req.Type == Inform { // RFC 2131 section 4.3.5
 		return
 	}
 	s := seconds(a.Lease)
@@ -185,7 +185,7 @@ func (a *Reply) fixed(w *writer) {
 
 // options writes the rest by its worth, so that what finds no room is what the client can best do without.
 func (a *Reply) options(w *writer) {
-	if a.Kind == Nak { // RFC 2131 table 3 and RFC 6842: nothing else
+	if a.Type == Nak { // RFC 2131 table 3 and RFC 6842: nothing else
 		put(w, optClientID, a.Req.ClientID)
 		put(w, optMessage, a.Message)
 		return
@@ -211,53 +211,53 @@ func (a *Reply) options(w *writer) {
 // boot leaves to the author of the lab what the author wrote: options 43, 60, 66, 67 and 175 may be theirs.
 func (a *Reply) boot(w *writer) {
 	o := a.Options
-	if a.Vendor != "" && !o.Has(optVendorClass) && !o.Has(optVendorInfo) {
-		put(w, optVendorClass, a.Vendor)
-		put(w, optVendorInfo, a.PXE43)
+	if a.VendorClass != "" && !o.Has(optVendorClass) && !o.Has(optVendorInfo) {
+		put(w, optVendorClass, a.VendorClass)
+		put(w, optVendorInfo, a.VendorInfo)
 	}
 	if a.BootFile != "" && !o.Has(optBootFile) {
-		w.tried++
+		w.written++
 		if b := w.room(tlvSize(len(a.BootFile)) + 1); b != nil {
 			*b = appendTLV(*b, optBootFile, a.BootFile)
 			*b = append(*b, optPad) // some EFI firmware reads the name as a C string, on into the next option
 		} else {
-			w.lose(optBootFile)
+			w.omit(optBootFile)
 		}
 	}
-	if a.Next.Is4() && !o.Has(optTFTPName) {
+	if a.NextServer.Is4() && !o.Has(optTFTPName) {
 		var text [15]byte
-		put(w, optTFTPName, a.Next.AppendTo(text[:0]))
+		put(w, optTFTPName, a.NextServer.AppendTo(text[:0]))
 	}
-	if a.Next.Is4() && a.Req.Lists(optTFTPAddresses) && !o.Has(optTFTPAddresses) {
-		v := a.Next.As4()
+	if a.NextServer.Is4() && a.Req.Requests(optTFTPAddresses) && !o.Has(optTFTPAddresses) {
+		v := a.NextServer.As4()
 		put(w, optTFTPAddresses, v[:])
 	}
 	if !o.Has(optIPXE) {
-		put(w, optIPXE, a.IPXE175)
+		put(w, optIPXE, a.IPXE)
 	}
 }
 
 // common writes what the network says: first what everybody needs, then what the client lists, in its order (RFC 2132
 // section 9.8), then what it gets unasked.
 func (a *Reply) common(w *writer, o *Options) {
-	if len(w.b)+len(o.must) <= w.end {
-		w.b, w.tried = append(w.b, o.must...), w.tried+o.musts
+	if len(w.b)+len(o.always) <= w.end {
+		w.b, w.written = append(w.b, o.always...), w.written+o.alwaysLen
 	} else {
-		for _, e := range o.list[:o.musts] {
+		for _, e := range o.list[:o.alwaysLen] {
 			w.raw(e)
 		}
 	}
-	done := o.mustSet
-	for _, code := range a.Req.Wants {
+	done := o.alwaysCodes
+	for _, code := range a.Req.ParamList {
 		if !done.Has(code) {
 			done.Add(code)
 			a.listed(w, o, code)
 		}
 	}
-	unlisted := len(a.Req.Wants) == 0
+	unlisted := len(a.Req.ParamList) == 0
 	system := !a.Req.Booting()
-	for _, e := range o.list[o.musts:] {
-		if !done.Has(e.code) && (e.when == onRequest && unlisted || e.when == osToo && (unlisted || system)) {
+	for _, e := range o.list[o.alwaysLen:] {
+		if !done.Has(e.code) && (e.when == sendIfRequested && unlisted || e.when == sendToSystems && (unlisted || system)) {
 			w.raw(e)
 		}
 	}
@@ -273,7 +273,7 @@ func (a *Reply) common(w *writer, o *Options) {
 // listed writes an option that the client lists.
 func (a *Reply) listed(w *writer, o *Options, code uint8) {
 	if i := o.index[code]; i != 0 {
-		if e := o.list[i-1]; e.when != listedOS || !a.Req.Booting() {
+		if e := o.list[i-1]; e.when != sendToSystemsIfRequested || !a.Req.Booting() {
 			w.raw(e)
 		}
 		return

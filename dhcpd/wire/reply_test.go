@@ -35,9 +35,9 @@ func build(t testing.TB, b Builder) *Options {
 }
 
 // answer is an acknowledgement with everything there is.
-func answer(t testing.TB, r *Request) *Reply {
+func answer(t testing.TB, r *Packet) *Reply {
 	return &Reply{
-		Req: r, Kind: Ack, Server: ip("10.77.0.1"), YIAddr: ip("10.77.0.21"), Lease: time.Hour,
+		Req: r, Type: Ack, ServerID: ip("10.77.0.1"), YIAddr: ip("10.77.0.21"), Lease: time.Hour,
 		Options: build(t, network()), Name: "master-0", Domain: "c1.lab.test", FQDN: "master-0.c1.lab.test",
 	}
 }
@@ -56,16 +56,19 @@ func TestOrder(t *testing.T) {
 		{"system", networkd, nil, []uint8{53, 54, 51, 58, 59, 61, 1, 3, 6, 12, 15, 42, 121, 28, 82}},
 		{"no list: all but what must be asked for", bare, nil, []uint8{53, 54, 51, 58, 59, 1, 3, 6, 28, 121, 249, 26, 42, 119, 12, 15, 82}},
 		{"firmware", ovmf, func(a *Reply) {
-			a.BootFile, a.Vendor, a.PXE43, a.Next = "ipxe.efi", "PXEClient", "\x06\x01\x08\xff", ip("10.77.0.1")
+			a.BootFile, a.VendorClass, a.VendorInfo, a.NextServer = "ipxe.efi", "PXEClient", "\x06\x01\x08\xff", ip("10.77.0.1")
 		},
 			[]uint8{53, 54, 51, 58, 59, 60, 43, 67, 66, 97, 1, 3, 6, 12, 15, 28, 42, 93, 94, 82}},
-		{"iPXE", ipxe, func(a *Reply) { a.BootFile, a.IPXE175 = "http://10.77.0.1/x", "\xb0\x01\x01" },
+		{"iPXE", ipxe, func(a *Reply) { a.BootFile, a.IPXE = "http://10.77.0.1/x", "\xb0\x01\x01" },
 			[]uint8{53, 54, 51, 58, 59, 67, 175, 61, 97, 1, 3, 6, 12, 15, 26, 119, 93, 94, 82}},
-		{"proxy", ovmf, func(a *Reply) { a.Options, a.Lease = nil, 0; a.Vendor, a.PXE43 = "PXEClient", "\x06\x01\x08\xff" }, []uint8{53, 54, 60, 43, 97, 93, 94, 82}},
+		{"proxy", ovmf, func(a *Reply) {
+			a.Options, a.Lease = nil, 0
+			a.VendorClass, a.VendorInfo = "PXEClient", "\x06\x01\x08\xff"
+		}, []uint8{53, 54, 60, 43, 97, 93, 94, 82}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			a := answer(t, parsed(t, message(t, Ask, tc.who, agent)))
+			a := answer(t, parsed(t, message(t, Request, tc.who, agent)))
 			if tc.edit != nil {
 				tc.edit(a)
 			}
@@ -73,8 +76,8 @@ func TestOrder(t *testing.T) {
 			if diff := cmp.Diff(fmt.Sprint(tc.want), fmt.Sprint(order(out))); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			if a.LeftOut.Len() > 0 {
-				t.Errorf("left out: %s", a.LeftOut)
+			if a.Omitted.Len() > 0 {
+				t.Errorf("left out: %s", a.Omitted)
 			}
 		})
 	}
@@ -91,16 +94,16 @@ func TestHeader(t *testing.T) {
 		want string
 	}{
 		{"offer: no ciaddr", Offer, message(t, Discover, bare, withCIAddr("10.77.0.21")), "flags 0000 ciaddr 0.0.0.0 yiaddr 10.77.0.21 siaddr 10.77.0.1 giaddr 0.0.0.0 file \"f\""},
-		{"acknowledgement: ciaddr of the request", Ack, message(t, Ask, bare, withCIAddr("10.77.0.21")), "flags 0000 ciaddr 10.77.0.21 yiaddr 10.77.0.21 siaddr 10.77.0.1 giaddr 0.0.0.0 file \"f\""},
+		{"acknowledgement: ciaddr of the request", Ack, message(t, Request, bare, withCIAddr("10.77.0.21")), "flags 0000 ciaddr 10.77.0.21 yiaddr 10.77.0.21 siaddr 10.77.0.1 giaddr 0.0.0.0 file \"f\""},
 		{"to inform: no yiaddr", Ack, message(t, Inform, bare, withCIAddr("10.77.0.77")), "flags 0000 ciaddr 10.77.0.77 yiaddr 0.0.0.0 siaddr 10.77.0.1 giaddr 0.0.0.0 file \"f\""},
 		{"flags and giaddr come back", Offer, message(t, Discover, bare, relayed, dhcpv4.WithBroadcast(true)), "flags 8000 ciaddr 0.0.0.0 yiaddr 10.77.0.21 siaddr 10.77.0.1 giaddr 10.78.0.254 file \"f\""},
-		{"refusal: nothing", Nak, message(t, Ask, bare, withCIAddr("10.77.0.21")), "flags 0000 ciaddr 0.0.0.0 yiaddr 0.0.0.0 siaddr 0.0.0.0 giaddr 0.0.0.0 file \"\""},
-		{"refusal through a relay: to be broadcast", Nak, message(t, Ask, bare, relayed), "flags 8000 ciaddr 0.0.0.0 yiaddr 0.0.0.0 siaddr 0.0.0.0 giaddr 10.78.0.254 file \"\""},
+		{"refusal: nothing", Nak, message(t, Request, bare, withCIAddr("10.77.0.21")), "flags 0000 ciaddr 0.0.0.0 yiaddr 0.0.0.0 siaddr 0.0.0.0 giaddr 0.0.0.0 file \"\""},
+		{"refusal through a relay: to be broadcast", Nak, message(t, Request, bare, relayed), "flags 8000 ciaddr 0.0.0.0 yiaddr 0.0.0.0 siaddr 0.0.0.0 giaddr 10.78.0.254 file \"\""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			a := answer(t, parsed(t, tc.req))
-			a.Kind, a.BootFile, a.Next = tc.kind, "f", ip("10.77.0.1")
+			a.Type, a.BootFile, a.NextServer = tc.kind, "f", ip("10.77.0.1")
 			p := decode(t, a.Append(nil))
 			got := fmt.Sprintf("flags %04x ciaddr %s yiaddr %s siaddr %s giaddr %s file %q", p.Flags, p.ClientIPAddr, p.YourIPAddr, p.ServerIPAddr, p.GatewayIPAddr, p.BootFileName)
 			if got != tc.want {
@@ -125,7 +128,7 @@ func TestSplit(t *testing.T) {
 			want[i] = byte(i)
 		}
 		b.Custom = []lab.Option{{Code: 230, Data: want}}
-		a := answer(t, parsed(t, message(t, Ask, bare, raw(55, "\x01\xe6"), raw(57, "\x02\x40"))))
+		a := answer(t, parsed(t, message(t, Request, bare, raw(55, "\x01\xe6"), raw(57, "\x02\x40"))))
 		a.Options = build(t, b)
 		out := a.Append(nil)
 		if len(out) > minDatagram-udpOverhead {
@@ -133,8 +136,8 @@ func TestSplit(t *testing.T) {
 		}
 		got := joined(out, 230)
 		switch {
-		case a.LeftOut.Has(230) && len(got) == 0:
-		case bytes.Equal(got, want) && !a.LeftOut.Has(230):
+		case a.Omitted.Has(230) && len(got) == 0:
+		case bytes.Equal(got, want) && !a.Omitted.Has(230):
 			fitted = n
 		default:
 			t.Fatalf("of %d bytes the client reads %d", n, len(got))
@@ -177,8 +180,8 @@ func joined(message []byte, code uint8) (value []byte) {
 // TestNak: options of a refusal (RFC 2131 table 3, RFC 6842, RFC 3046).
 func TestNak(t *testing.T) {
 	t.Parallel()
-	a := answer(t, parsed(t, message(t, Ask, ipxe, raw(82, "\x01\x01x"), raw(81, "\x01\x00\x00a"))))
-	a.Kind, a.Message, a.Vendor, a.BootFile, a.IPXE175 = Nak, "not here", "PXEClient", "f", "x"
+	a := answer(t, parsed(t, message(t, Request, ipxe, raw(82, "\x01\x01x"), raw(81, "\x01\x00\x00a"))))
+	a.Type, a.Message, a.VendorClass, a.BootFile, a.IPXE = Nak, "not here", "PXEClient", "f", "x"
 	if got, want := fmt.Sprint(order(a.Append(nil))), "[53 54 61 56 82]"; got != want {
 		t.Errorf("options %s, want %s", got, want)
 	}
@@ -193,10 +196,10 @@ func TestLease(t *testing.T) {
 		lease time.Duration
 		want  string
 	}{
-		{"an hour", Ask, time.Hour, "[0 0 14 16] [0 0 7 8] [0 0 12 78]"},
-		{"none", Ask, 0, "[] [] []"},
-		{"one second less than for ever", Ask, (math.MaxUint32 - 1) * time.Second, "[255 255 255 254] [127 255 255 255] [223 255 255 254]"},
-		{"for ever", Ask, math.MaxInt64, "[255 255 255 255] [] []"},
+		{"an hour", Request, time.Hour, "[0 0 14 16] [0 0 7 8] [0 0 12 78]"},
+		{"none", Request, 0, "[] [] []"},
+		{"one second less than for ever", Request, (math.MaxUint32 - 1) * time.Second, "[255 255 255 254] [127 255 255 255] [223 255 255 254]"},
+		{"for ever", Request, math.MaxInt64, "[255 255 255 255] [] []"},
 		{"inform", Inform, time.Hour, "[] [] []"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -234,8 +237,8 @@ func TestSends(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			r := parsed(t, message(t, Ask, tc.who))
-			r.Wants, r.UUID, r.MaxSize = []byte(tc.list), nil, 1500
+			r := parsed(t, message(t, Request, tc.who))
+			r.ParamList, r.UUID, r.MaxSize = []byte(tc.list), nil, 1500
 			a := answer(t, r)
 			b := network()
 			b.Custom = custom
@@ -268,8 +271,8 @@ func TestEchoes(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			for _, kind := range []MessageType{Offer, Ack} {
-				a := answer(t, parsed(t, message(t, Ask, tc.who, raw(82, agent))))
-				a.Kind = kind
+				a := answer(t, parsed(t, message(t, Request, tc.who, raw(82, agent))))
+				a.Type = kind
 				if got := string(decode(t, a.Append(nil)).Options[tc.code]); got != tc.want {
 					t.Errorf("%s: got %q, want %q", kind, got, tc.want)
 				}
@@ -300,7 +303,7 @@ func TestBootFile(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			a := Reply{Req: parsed(t, message(t, Discover, tc.who)), Kind: Offer, BootFile: tc.file, Options: tc.options}
+			a := Reply{Req: parsed(t, message(t, Discover, tc.who)), Type: Offer, BootFile: tc.file, Options: tc.options}
 			out := a.Append(nil)
 			p := decode(t, out)
 			if p.BootFileName != tc.header || string(p.Options[67]) != tc.option {
@@ -335,7 +338,7 @@ func TestNextServer(t *testing.T) {
 		{"not IPv4", netip.Addr{}, authored("fd00::9"), "0.0.0.0"},
 		{"ours, which serves the boot file", ours, authored("192.168.16.9"), "192.168.16.1"},
 	} {
-		a := Reply{Req: parsed(t, message(t, Discover, ovmf)), Kind: Offer, Next: tc.next, Options: tc.options}
+		a := Reply{Req: parsed(t, message(t, Discover, ovmf)), Type: Offer, NextServer: tc.next, Options: tc.options}
 		if got := decode(t, a.Append(nil)).ServerIPAddr.String(); got != tc.want {
 			t.Errorf("%s: next server %s, want %s", tc.name, got, tc.want)
 		}
@@ -360,8 +363,8 @@ func TestBootOptions(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			r := parsed(t, message(t, Discover, ovmf))
-			r.Wants = []byte(tc.list)
-			a := Reply{Req: r, Kind: Offer, Next: ip("10.77.0.1"), Vendor: "PXEClient", PXE43: "43", IPXE175: "175", Options: build(t, Builder{Custom: tc.custom})}
+			r.ParamList = []byte(tc.list)
+			a := Reply{Req: r, Type: Offer, NextServer: ip("10.77.0.1"), VendorClass: "PXEClient", VendorInfo: "43", IPXE: "175", Options: build(t, Builder{Custom: tc.custom})}
 			o := decode(t, a.Append(nil)).Options
 			if got := fmt.Sprintf("60=%q 43=%q 66=%q 150=%q 175=%q", o[60], o[43], o[66], o[150], o[175]); got != tc.want {
 				t.Errorf("got  %s\nwant %s", got, tc.want)
@@ -391,7 +394,7 @@ func TestFQDN(t *testing.T) {
 			if tc.said != "" {
 				more = append(more, raw(81, tc.said))
 			}
-			a := answer(t, parsed(t, message(t, Ask, networkd, more...)))
+			a := answer(t, parsed(t, message(t, Request, networkd, more...)))
 			a.FQDN = tc.fqdn
 			if got := string(decode(t, a.Append(nil)).Options[81]); got != tc.want {
 				t.Errorf("got %q, want %q", got, tc.want)
@@ -403,7 +406,7 @@ func TestFQDN(t *testing.T) {
 // TestPadding: 300 bytes at least, zeros behind option 255, and nothing else of a buffer that was used before.
 func TestPadding(t *testing.T) {
 	t.Parallel()
-	a := Reply{Req: parsed(t, message(t, Ask, bare)), Kind: Nak, Server: ip("10.77.0.1")}
+	a := Reply{Req: parsed(t, message(t, Request, bare)), Type: Nak, ServerID: ip("10.77.0.1")}
 	out := a.Append(bytes.Repeat([]byte{0xaa}, 2000)[:0])
 	if len(out) != 300 || out[optionsAt+9] != optEnd || !isZero(out[optionsAt+10:]) || !isZero(out[34:headerSize]) {
 		t.Errorf("%d bytes: % x", len(out), out)

@@ -54,7 +54,7 @@ func TestSizes(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			a := answer(t, parsed(t, message(t, Ask, tc.who, tc.more...)))
+			a := answer(t, parsed(t, message(t, Request, tc.who, tc.more...)))
 			b := network()
 			b.Custom = tc.custom
 			a.Options = build(t, b)
@@ -64,7 +64,7 @@ func TestSizes(t *testing.T) {
 			if len(out) > tc.max {
 				t.Errorf("%d bytes, want at most %d", len(out), tc.max)
 			}
-			if got := a.LeftOut.String(); got != tc.left {
+			if got := a.Omitted.String(); got != tc.left {
 				t.Errorf("left out %q, want %q", got, tc.left)
 			}
 			if over := p.Options[52]; tc.overload == 0 && over != nil || tc.overload != 0 && !bytes.Equal(over, []byte{byte(tc.overload)}) {
@@ -76,7 +76,7 @@ func TestSizes(t *testing.T) {
 				}
 			}
 			for _, c := range tc.custom {
-				if got := p.Options[c.Code]; !a.LeftOut.Has(c.Code) && !bytes.Equal(got, c.Data) {
+				if got := p.Options[c.Code]; !a.Omitted.Has(c.Code) && !bytes.Equal(got, c.Data) {
 					t.Errorf("option %d: %d bytes, want %d", c.Code, len(got), len(c.Data))
 				}
 			}
@@ -123,7 +123,7 @@ func TestExactSize(t *testing.T) {
 			t.Parallel()
 			longest := 0
 			for n := 1; n < 500; n++ {
-				a := Reply{Req: parsed(t, message(t, Discover, ovmf)), Kind: Offer, Server: ip("10.77.0.1")}
+				a := Reply{Req: parsed(t, message(t, Discover, ovmf)), Type: Offer, ServerID: ip("10.77.0.1")}
 				a.Req.MaxSize = 576
 				set(&a, strings.Repeat("v", n))
 				longest = max(longest, len(a.Append(nil)))
@@ -139,12 +139,12 @@ func TestExactSize(t *testing.T) {
 // TestBootFileIsNotOverwritten: with a file name in the header, options go to sname alone.
 func TestBootFileIsNotOverwritten(t *testing.T) {
 	t.Parallel()
-	a := answer(t, parsed(t, message(t, Ask, bare)))
+	a := answer(t, parsed(t, message(t, Request, bare)))
 	b := network()
 	b.Custom = []lab.Option{{Code: 220, Data: make([]byte, 150)}, {Code: 221, Data: make([]byte, 50)}}
 	a.Options, a.BootFile = build(t, b), "file"
 	p := decode(t, a.Append(nil))
 	if p.BootFileName != "file" || !bytes.Equal(p.Options[52], []byte{2}) || len(p.Options[221]) != 50 {
-		t.Errorf("file %q, option 52 %d, option 221 of %d bytes; left out %s", p.BootFileName, p.Options[52], len(p.Options[221]), a.LeftOut.String())
+		t.Errorf("file %q, option 52 %d, option 221 of %d bytes; left out %s", p.BootFileName, p.Options[52], len(p.Options[221]), a.Omitted.String())
 	}
 }

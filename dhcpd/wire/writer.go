@@ -8,26 +8,26 @@ type writer struct {
 	b   []byte // the message; it has room for maxMessage, so it never moves
 	end int    // how long b may get
 
-	file, sname []byte // the header's fields as far as they are written, nil unless open for options
-	overload    int    // where in b the value of option 52 is, 0: the fields are closed
-	left        Codes
-	tried, lost int // how many options there were, and which of them was the first that found no room; 0: none
+	file, sname           []byte // the header's fields as far as they are written, nil unless open for options
+	overload              int    // where in b the value of option 52 is, 0: the fields are closed
+	omitted               Codes
+	written, firstOmitted int // how many options there were, and which of them was the first that found no room; 0: none
 }
 
-// lose notes an option that finds no room.
-func (w *writer) lose(code uint8) {
-	w.left.Add(code)
-	if w.lost == 0 {
-		w.lost = w.tried
+// omit notes an option that finds no room.
+func (w *writer) omit(code uint8) {
+	w.omitted.Add(code)
+	if w.firstOmitted == 0 {
+		w.firstOmitted = w.written
 	}
 }
 
 // better reports whether more of worth found room than in another try at the same message.
 func (w *writer) better(o *writer) bool {
-	if w.lost == 0 || o.lost == 0 || w.lost == o.lost {
-		return w.left.Len() < o.left.Len()
+	if w.firstOmitted == 0 || o.firstOmitted == 0 || w.firstOmitted == o.firstOmitted {
+		return w.omitted.Len() < o.omitted.Len()
 	}
-	return w.lost > o.lost
+	return w.firstOmitted > o.firstOmitted
 }
 
 // openFields lets options that find no room go on in the header's fields (RFC 2131 section 4.1). One byte of each is
@@ -105,14 +105,14 @@ func valueRoom(n int) int {
 }
 
 func (w *writer) raw(e encoded) {
-	w.tried++
+	w.written++
 	if b := w.room(len(e.tlv)); b != nil {
 		*b = append(*b, e.tlv...)
 		return
 	}
 	var value [maxOption]byte
 	if !w.split(e.code, e.appendValue(value[:0])) {
-		w.lose(e.code)
+		w.omit(e.code)
 	}
 }
 
@@ -121,10 +121,10 @@ func put[T ~string | ~[]byte](w *writer, code uint8, value T) {
 	if len(value) == 0 {
 		return
 	}
-	w.tried++
+	w.written++
 	if b := w.room(tlvSize(len(value))); b != nil {
 		*b = appendTLV(*b, code, value)
 		return
 	}
-	w.lose(code)
+	w.omit(code)
 }

@@ -8,25 +8,25 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// A Request is what a client or its relay said, reduced to what a server acts on. Parse fills it, and it may be used for
-// packet after packet. Byte slices alias the packet (or, where an option came in parts, the Request's own memory): they
+// A Packet is what a client or its relay said, reduced to what a server acts on. Parse fills it, and it may be used for
+// packet after packet. Byte slices alias the packet (or, where an option came in parts, the Packet's own memory): they
 // are good until the next Parse and as long as the packet's buffer is left alone, and must not be written to. Addresses
 // that were 0.0.0.0, absent or of a wrong length are invalid.
-type Request struct {
-	Kind  MessageType // option 53, as it came: it may be no client's message, or none that RFC 2131 knows
+type Packet struct {
+	Type  MessageType // option 53, as it came: it may be no client's message, or none that RFC 2131 knows
 	XID   [4]byte
 	Secs  uint16  // as it came; iPXE and some firmware write what they like
 	Flags uint16  // see Broadcast
 	Hops  uint8   // at most 16
 	MAC   lab.MAC // of the client, chaddr
 
-	CIAddr    netip.Addr // that the client has and uses
-	GIAddr    netip.Addr // of the relay; invalid: there is none
-	Requested netip.Addr // option 50
-	Server    netip.Addr // option 54
-	Subnet    netip.Addr // where the client is: link selection (RFC 3527), else subnet selection (RFC 3011), else GIAddr
-	Override  netip.Addr // what a relay wants as option 54 (RFC 5107)
-	RelayPort bool       // answer the relay's source port, not 67 (RFC 8357)
+	CIAddr           netip.Addr // that the client has and uses
+	GIAddr           netip.Addr // of the relay; invalid: there is none
+	Requested        netip.Addr // option 50
+	ServerID         netip.Addr // option 54
+	LinkAddr         netip.Addr // where the client is: link selection (RFC 3527), else subnet selection (RFC 3011), else GIAddr
+	ServerIDOverride netip.Addr // what a relay wants as option 54 (RFC 5107)
+	RelayPort        bool       // answer the relay's source port, not 67 (RFC 8357)
 
 	Stage   Stage
 	Arch    Arch          // the first of option 93, else what option 60 says; see HasArch
@@ -34,7 +34,7 @@ type Request struct {
 	MaxSize int           // option 57 in bytes, 0: absent. Some count IP and UDP headers, some do not
 	Lease   time.Duration // option 51, what the client would like; 0: absent
 
-	Wants       []byte // option 55, in the client's order
+	ParamList   []byte // option 55, in the client's order
 	ClientID    []byte // option 61
 	UUID        []byte // option 97 with its type byte
 	AgentInfo   []byte // option 82 whole
@@ -60,26 +60,26 @@ type parts struct {
 }
 
 // Broadcast reports whether the client cannot receive unicast yet (RFC 2131 section 4.1).
-func (r *Request) Broadcast() bool { return r.Flags&0x8000 != 0 }
+func (r *Packet) Broadcast() bool { return r.Flags&0x8000 != 0 }
 
 // Asks reports whether the client wants the option: it lists it, or sends no list (RFC 2132 section 9.8).
-func (r *Request) Asks(code uint8) bool {
-	return len(r.Wants) == 0 || bytes.IndexByte(r.Wants, code) >= 0
+func (r *Packet) Asks(code uint8) bool {
+	return len(r.ParamList) == 0 || bytes.IndexByte(r.ParamList, code) >= 0
 }
 
-// Lists reports whether the client asks for the option by its number.
-func (r *Request) Lists(code uint8) bool { return bytes.IndexByte(r.Wants, code) >= 0 }
+// Requests reports whether the client asks for the option by its number.
+func (r *Packet) Requests(code uint8) bool { return bytes.IndexByte(r.ParamList, code) >= 0 }
 
 // Truncated reports whether the options were cut short inside one. What came before it was taken.
-func (r *Request) Truncated() bool { return r.parts.malformedOption }
+func (r *Packet) Truncated() bool { return r.parts.malformedOption }
 
 // Booting reports whether firmware or a boot loader asks, and not an operating system.
-func (r *Request) Booting() bool { return r.Stage != StageOS }
+func (r *Packet) Booting() bool { return r.Stage != StageOS }
 
 // AppendHostname appends the first label of what the client calls itself, in lower case: of option 81, else of option
 // 12, since who sends both means 81 (RFC 4702 section 3.1). It appends nothing if that is no host name (RFC 1123
 // section 2.1). It allocates nothing where dst has 63 bytes of room.
-func (r *Request) AppendHostname(dst []byte) []byte {
+func (r *Packet) AppendHostname(dst []byte) []byte {
 	if f, ok := r.FQDN(); ok {
 		if out := appendLabel(dst, f.label()); len(out) > len(dst) {
 			return out
@@ -89,14 +89,14 @@ func (r *Request) AppendHostname(dst []byte) []byte {
 }
 
 // Hostname returns what AppendHostname appends. It allocates.
-func (r *Request) Hostname() string {
+func (r *Packet) Hostname() string {
 	var b [63]byte
 	return string(r.AppendHostname(b[:0]))
 }
 
 // UserClasses yields the classes of option 77: each of them where it is written by RFC 3004, or all of it as one where it
 // is not. iPXE and some systems write the bare name.
-func (r *Request) UserClasses(yield func(class []byte) bool) {
+func (r *Packet) UserClasses(yield func(class []byte) bool) {
 	if !isUserClassList(r.UserClass) {
 		if len(r.UserClass) > 0 {
 			yield(r.UserClass)
