@@ -180,7 +180,7 @@ func (a *Admin) Serve(ctx context.Context, listeners ...net.Listener) error {
 	}
 	limits := a.limits
 	limits.Drain = time.Second
-	return runner{limits: limits, log: a.deps.Log, cut: a.metrics.cut}.run(ctx, ctx, bindings)
+	return runner{limits: limits, log: a.deps.Log, evicted: a.metrics.evicted}.run(ctx, ctx, bindings)
 }
 
 // A trust is why a caller may see the admin plane.

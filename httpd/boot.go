@@ -142,7 +142,7 @@ func (b *Boot) Serve(ctx context.Context, listeners ...net.Listener) error {
 		bindings[i] = binding{listener: l, handler: b}
 	}
 	// A transfer may outlive ctx, and so may what the desk writes down for it.
-	return runner{limits: b.limits, log: b.deps.Log, cut: b.metrics.cut}.run(ctx, context.WithoutCancel(ctx), bindings)
+	return runner{limits: b.limits, log: b.deps.Log, evicted: b.metrics.evicted}.run(ctx, context.WithoutCancel(ctx), bindings)
 }
 
 // A request is one request of the boot plane while it is answered.

@@ -22,7 +22,7 @@ type metrics struct {
 	duration []prometheus.Observer         // by route
 	bytes    prometheus.Counter
 	inFlight prometheus.Gauge
-	cut      prometheus.Counter
+	evicted  prometheus.Counter
 }
 
 // newMetrics registers the metrics of one plane. routes are the values of the label route.
@@ -37,10 +37,10 @@ func newMetrics(reg prometheus.Registerer, plane string, routes []string) (*metr
 	m := &metrics{
 		bytes:    prometheus.NewCounter(prometheus.CounterOpts{Name: MetricBytes, Help: "Bytes of HTTP bodies sent."}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{Name: MetricInFlight, Help: "HTTP requests being answered now."}),
-		cut:      prometheus.NewCounter(prometheus.CounterOpts{Name: MetricEvicted, Help: "HTTP connections closed to make room for others."}),
+		evicted:  prometheus.NewCounter(prometheus.CounterOpts{Name: MetricEvicted, Help: "HTTP connections closed because the connection limit was reached."}),
 	}
 	reg = prometheus.WrapRegistererWith(prometheus.Labels{"plane": plane}, reg)
-	for _, c := range []prometheus.Collector{requests, duration, m.bytes, m.inFlight, m.cut} {
+	for _, c := range []prometheus.Collector{requests, duration, m.bytes, m.inFlight, m.evicted} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

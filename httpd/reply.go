@@ -3,6 +3,7 @@ package httpd
 import (
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"time"
@@ -21,14 +22,14 @@ const (
 type reply struct {
 	http.ResponseWriter
 	stall time.Duration
-	code  int   // 0: the answer has not begun
-	sent  int64 // bytes of the body
-	err   error // the first that broke the body
-	link  *link
+	code  int         // 0: the answer has not begun
+	sent  int64       // bytes of the body
+	err   error       // the first that broke the body
+	conn  *connection // nil: a test's recorder
 }
 
 func newReply(w http.ResponseWriter, q *http.Request, stall time.Duration) *reply {
-	r := &reply{ResponseWriter: w, stall: stall, link: linkOf(q)}
+	r := &reply{ResponseWriter: w, stall: stall, conn: connectionOf(q)}
 	r.extend()
 	return r
 }
@@ -143,13 +144,13 @@ func (w *reply) finish() error {
 }
 
 // extend gives the next write Limits.Stall, or a little less: a deadline that was set just now stands, even if for the
-// request before. A recorder in a test has no deadline, which is no harm.
+// request before.
 func (w *reply) extend() {
 	now := time.Now()
-	if now.Before(w.link.again) {
+	if w.conn == nil || now.Before(w.conn.again) {
 		return
 	}
-	w.link.again = now.Add(w.stall / 16)
+	w.conn.again = now.Add(w.stall / 16)
 	_ = w.control().SetWriteDeadline(now.Add(w.stall))
 }
 
@@ -163,14 +164,18 @@ func (w *reply) fail(err error) error {
 // cork lets the kernel send full segments only (TCP_CORK) until the function that it returns is called: each call of
 // sendfile(2) would push out a small one at its end.
 func (w *reply) cork() (uncork func()) {
+	if w.conn == nil {
+		return func() {}
+	}
+	tcp, ok := w.conn.Conn.(*net.TCPConn)
+	if !ok {
+		return func() {}
+	}
 	set := func(on int) {
-		raw, err := w.link.conn.SyscallConn()
+		raw, err := tcp.SyscallConn()
 		if err == nil { // else it goes as it did
 			_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_CORK, on) })
 		}
-	}
-	if w.link.conn == nil {
-		return func() {}
 	}
 	set(1)
 	return func() { set(0) }

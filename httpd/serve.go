@@ -8,12 +8,15 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"runtime/debug"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/bootlab/bootlab/internal/host/connlimit"
 )
 
 // A binding is a listener and what is said on it.
@@ -24,9 +27,9 @@ type binding struct {
 
 // A runner serves some bindings until its context ends.
 type runner struct {
-	limits Limits
-	log    *slog.Logger
-	cut    prometheus.Counter // connections that were cut for want of room
+	limits  Limits
+	log     *slog.Logger
+	evicted prometheus.Counter // connections closed because there were Limits.Connections
 }
 
 // run serves until ctx ends, lets transfers finish for Limits.Drain, closes what is left and waits for its handlers. It
@@ -34,13 +37,13 @@ type runner struct {
 func (r runner) run(ctx, base context.Context, bindings []binding) error {
 	var open sync.WaitGroup
 	var servers []*http.Server
-	crowd := newCrowd(r.limits.Connections, r.cut)
+	conns := connlimit.New(connlimit.Config{Max: r.limits.Connections})
 	group, ctx := errgroup.WithContext(ctx)
 	for _, b := range bindings {
-		s := r.server(base, b.handler, crowd, &open)
+		s := r.server(base, b.handler, &open)
 		servers = append(servers, s)
 		group.Go(func() error {
-			if err := s.Serve(b.listener); !errors.Is(err, http.ErrServerClosed) {
+			if err := s.Serve(&listener{Listener: b.listener, conns: conns, evicted: r.evicted}); !errors.Is(err, http.ErrServerClosed) {
 				return fmt.Errorf("serve http on %s: %w", b.listener.Addr(), err)
 			}
 			return nil
@@ -53,37 +56,88 @@ func (r runner) run(ctx, base context.Context, bindings []binding) error {
 	return err
 }
 
-func (r runner) server(base context.Context, h http.Handler, crowd *crowd, open *sync.WaitGroup) *http.Server {
+func (r runner) server(base context.Context, h http.Handler, open *sync.WaitGroup) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	return &http.Server{
-		Handler:           r.awaitBodies(h, crowd),
+		Handler:           r.awaitBodies(h),
 		ReadHeaderTimeout: r.limits.Header,
 		IdleTimeout:       r.limits.Idle,
 		MaxHeaderBytes:    maxHeader,
 		Protocols:         protocols,
 		ErrorLog:          slog.NewLogLogger(r.log.Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return base },
-		ConnContext:       crowd.enter,
-		ConnState: func(conn net.Conn, state http.ConnState) {
+		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
+			return context.WithValue(ctx, connectionKey{}, conn)
+		},
+		ConnState: func(_ net.Conn, state http.ConnState) {
 			switch state {
 			case http.StateNew:
 				open.Add(1)
 			case http.StateClosed, http.StateHijacked:
-				crowd.leave(conn)
 				open.Done()
 			}
 		},
 	}
 }
 
+// A listener accepts as many connections as its set has room for.
+type listener struct {
+	net.Listener
+	conns   *connlimit.Set
+	evicted prometheus.Counter
+}
+
+// Accept implements net.Listener. It closes connections that the set refuses.
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		evict := func() {
+			l.evicted.Inc()
+			_ = conn.Close() // the goroutine that reads or writes it gets an error
+		}
+		addr, _ := netip.ParseAddrPort(conn.RemoteAddr().String()) // all clients of a Unix socket count as one
+		if place := l.conns.Add(addr.Addr().Unmap().WithZone(""), evict); place != nil {
+			return &connection{Conn: conn, limit: place}, nil
+		}
+		evict()
+	}
+}
+
+// A connection is one client's. Its requests come one after the other, and find it in their context.
+type connection struct {
+	net.Conn
+	limit *connlimit.Conn
+	again time.Time // when the deadline of writes is to be set again
+}
+
+// ReadFrom keeps sendfile(2) within the reach of net/http.
+func (c *connection) ReadFrom(src io.Reader) (int64, error) { return io.Copy(c.Conn, src) }
+
+// Close implements net.Conn.
+func (c *connection) Close() error {
+	c.limit.Remove()
+	return c.Conn.Close()
+}
+
+type connectionKey struct{}
+
+// connectionOf returns the connection that a request came on, nil in a test without one.
+func connectionOf(q *http.Request) *connection {
+	c, _ := q.Context().Value(connectionKey{}).(*connection)
+	return c
+}
+
 // awaitBodies gives the body that a request promises Limits.Stall to come. net/http has no limit of its own, and waits for
 // the rest of a body even where no handler reads it: a connection that never keeps its promise would stay for ever.
-func (r runner) awaitBodies(h http.Handler, crowd *crowd) http.Handler {
+func (r runner) awaitBodies(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-		l := linkOf(q)
-		l.busy.Store(true)
-		defer crowd.answered(l)
+		limit := connectionOf(q).limit
+		limit.Begin()
+		defer limit.End()
 		if q.Body != http.NoBody {
 			control := http.NewResponseController(w)
 			_ = control.SetReadDeadline(time.Now().Add(r.limits.Stall))

@@ -34,7 +34,7 @@ var rooms = []wall{
 	{"dhcpd/wire", []string{"internal/lab"}, "bytes; of the lab only how a MAC, a route and an option are written"},
 	{"tftpd", append(servers, "internal/host/datagram", "internal/host/pause", "internal/boot/files"), "knows no other server"},
 	{"dnsd", append(servers, "internal/host/datagram", "internal/host/pause"), "asks for leases through an interface of its own"},
-	{"httpd", append(servers, "internal/boot/files", "internal/boot", "internal/api", "internal/content/mirror"), "serves what the desk says; knows no other server"},
+	{"httpd", append(servers, "internal/boot/files", "internal/boot", "internal/api", "internal/content/mirror", "internal/host/connlimit"), "serves what the desk says; knows no other server"},
 	{"lbproxy", append(servers, "internal/host/pause"), "knows no other server"},
 	{"virt", servers, "knows no other server"},
 
@@ -60,6 +60,7 @@ var rooms = []wall{
 	{"internal/firmware", nil, "bytes"},
 	{"internal/firmware/kpxe", nil, "changes bytes where they are fetched; the daemon never does"},
 	{"internal/host/datagram", nil, "system calls for batches of datagrams; of the operating system alone"},
+	{"internal/host/connlimit", nil, "counts connections; opens and closes none"},
 	{"internal/host/pause", nil, "a clock and a context"},
 	{"internal/host/privilege", nil, "of the operating system alone"},
 	{"internal/host/portowner", nil, "of the operating system alone"},

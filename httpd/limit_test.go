@@ -66,7 +66,7 @@ func TestSilentConnectionsMakeRoom(t *testing.T) {
 		t.Errorf("the download ended after %d bytes: %v", n, err)
 	}
 	want := strings.NewReader(`
-		# HELP bootlab_httpd_connections_evicted_total HTTP connections closed to make room for others.
+		# HELP bootlab_httpd_connections_evicted_total HTTP connections closed because the connection limit was reached.
 		# TYPE bootlab_httpd_connections_evicted_total counter
 		bootlab_httpd_connections_evicted_total{plane="boot"} 2
 `)

@@ -1,0 +1,259 @@
+package connlimit
+
+import (
+	"container/heap"
+	"container/list"
+	"context"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// A Config says how many connections a Set holds, and which of them it may evict. Only Max is required.
+type Config struct {
+	Max       int           // connections open at one time
+	MinShare  int           // a client with no more connections than this loses none
+	Grace     time.Duration // a client with no more idle connections than the new one's loses none that is idle for less
+	KeepInUse bool          // connections in use are never evicted
+}
+
+// A Set is the open connections of a server. It is safe for concurrent use.
+type Set struct {
+	cfg Config
+
+	mu      sync.Mutex
+	open    int
+	turn    uint64 // counts what makes a connection idle or in use: the order of eviction
+	clients map[netip.Addr]*client
+	ranking ranking       // of the clients; the first is the next to lose a connection
+	freed   chan struct{} // closed by the next Remove; nil: AddWait does not wait
+}
+
+// A Conn is one connection of a Set.
+type Conn struct {
+	set    *Set
+	client *client
+	evict  func()
+
+	// Guarded by set.mu.
+	requests int           // in progress; 0: the connection is idle
+	turn     uint64        // when it became idle or in use
+	since    time.Time     // the same on the clock, where Config.Grace needs it
+	element  *list.Element // in client.idle or client.inUse; nil: removed
+}
+
+// A client is an address and its connections, in both lists the longest first.
+type client struct {
+	addr        netip.Addr
+	idle, inUse list.List
+	rank        int // index in Set.ranking
+}
+
+// New returns an empty set.
+func New(cfg Config) *Set {
+	if cfg.Max < 1 {
+		panic("connlimit: Config.Max is below 1")
+	}
+	return &Set{cfg: cfg, clients: map[netip.Addr]*client{}}
+}
+
+// Add adds an idle connection of the client at addr, and evicts another if the set is full. It returns nil if none may be
+// evicted. evict is called at most once, without locks held, when the connection loses its place; it must not block.
+func (s *Set) Add(addr netip.Addr, evict func()) *Conn {
+	c, _ := s.add(addr, evict)
+	return c
+}
+
+// AddWait is like Add, but waits for a free place instead of returning nil. The error is that of ctx.
+func (s *Set) AddWait(ctx context.Context, addr netip.Addr, evict func()) (*Conn, error) {
+	for {
+		c, freed := s.add(addr, evict)
+		if c != nil {
+			return c, nil
+		}
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// Len returns how many connections are open.
+func (s *Set) Len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.open
+}
+
+// add returns the new connection, or what is closed when a place is free.
+func (s *Set) add(addr netip.Addr, evict func()) (c *Conn, freed <-chan struct{}) {
+	s.mu.Lock()
+	var victim *Conn
+	if s.open >= s.cfg.Max {
+		if victim = s.victimLocked(addr); victim == nil {
+			defer s.mu.Unlock()
+			if s.freed == nil {
+				s.freed = make(chan struct{})
+			}
+			return nil, s.freed
+		}
+		s.removeLocked(victim)
+	}
+	owner := s.clients[addr]
+	if owner == nil {
+		owner = &client{addr: addr}
+		s.clients[addr] = owner
+		heap.Push(&s.ranking, owner)
+	}
+	c = &Conn{set: s, client: owner, evict: evict}
+	s.open++
+	s.moveLocked(c)
+	s.mu.Unlock()
+	if victim != nil {
+		victim.evict()
+	}
+	return c, nil
+}
+
+// victimLocked returns the connection that makes room for a new one of addr; nil: none may be evicted.
+func (s *Set) victimLocked(addr netip.Addr) *Conn {
+	most, own := s.ranking[0], &client{}
+	if known := s.clients[addr]; known != nil {
+		own = known
+	}
+	victim, more := most.first(), most.idle.Len() > own.idle.Len()+1
+	if victim.requests > 0 {
+		more = most.inUse.Len() > own.inUse.Len()+1
+	}
+	switch {
+	case most.idle.Len()+most.inUse.Len() <= s.cfg.MinShare,
+		victim.requests > 0 && (s.cfg.KeepInUse || !more),
+		victim.requests == 0 && !more && s.cfg.Grace > 0 && time.Since(victim.since) < s.cfg.Grace:
+		return nil
+	}
+	return victim
+}
+
+// Touch notes that an idle connection was active: it is now the one that became idle last.
+func (c *Conn) Touch() { c.use(0) }
+
+// Begin notes that a request begins. A connection is in use until End was called as often as Begin.
+func (c *Conn) Begin() { c.use(1) }
+
+// End notes that a request ended.
+func (c *Conn) End() { c.use(-1) }
+
+func (c *Conn) use(change int) {
+	c.set.mu.Lock()
+	defer c.set.mu.Unlock()
+	was := c.requests
+	c.requests += change
+	if c.element != nil && (was == 0 || c.requests == 0) {
+		c.detachLocked(was)
+		c.set.moveLocked(c)
+	}
+}
+
+// Remove takes the connection out of the set. Of one that is out already it does nothing.
+func (c *Conn) Remove() {
+	c.set.mu.Lock()
+	defer c.set.mu.Unlock()
+	if c.element == nil {
+		return
+	}
+	c.set.removeLocked(c)
+	if c.set.freed != nil {
+		close(c.set.freed)
+		c.set.freed = nil
+	}
+}
+
+func (s *Set) removeLocked(c *Conn) {
+	c.detachLocked(c.requests)
+	s.open--
+	if c.client.first() == nil {
+		heap.Remove(&s.ranking, c.client.rank)
+		delete(s.clients, c.client.addr)
+		return
+	}
+	heap.Fix(&s.ranking, c.client.rank)
+}
+
+// detachLocked takes c out of the list that it is in with that many requests.
+func (c *Conn) detachLocked(requests int) {
+	c.client.list(requests).Remove(c.element)
+	c.element = nil
+}
+
+// moveLocked puts c, which is in no list, at the end of the list where it belongs now.
+func (s *Set) moveLocked(c *Conn) {
+	s.turn++
+	c.turn = s.turn
+	if s.cfg.Grace > 0 {
+		c.since = time.Now()
+	}
+	c.element = c.client.list(c.requests).PushBack(c)
+	heap.Fix(&s.ranking, c.client.rank)
+}
+
+func (o *client) list(requests int) *list.List {
+	if requests > 0 {
+		return &o.inUse
+	}
+	return &o.idle
+}
+
+// first returns the connection that the client loses first; nil: it has none.
+func (o *client) first() *Conn {
+	e := o.idle.Front()
+	if e == nil {
+		e = o.inUse.Front()
+	}
+	if e == nil {
+		return nil
+	}
+	return e.Value.(*Conn)
+}
+
+// A ranking is a heap of clients, for container/heap.
+type ranking []*client
+
+// Len implements heap.Interface.
+func (r ranking) Len() int { return len(r) }
+
+// Less implements heap.Interface: the client with the most idle connections comes first; without idle ones, the client with
+// the most in use; of equals, the one whose first connection has waited longest.
+func (r ranking) Less(i, j int) bool {
+	a, b := r[i], r[j]
+	if a.idle.Len() != b.idle.Len() {
+		return a.idle.Len() > b.idle.Len()
+	}
+	if a.idle.Len() == 0 && a.inUse.Len() != b.inUse.Len() {
+		return a.inUse.Len() > b.inUse.Len()
+	}
+	x, y := a.first(), b.first()
+	return x != nil && y != nil && x.turn < y.turn
+}
+
+// Swap implements heap.Interface.
+func (r ranking) Swap(i, j int) {
+	r[i], r[j] = r[j], r[i]
+	r[i].rank, r[j].rank = i, j
+}
+
+// Push implements heap.Interface.
+func (r *ranking) Push(x any) {
+	o := x.(*client)
+	o.rank = len(*r)
+	*r = append(*r, o)
+}
+
+// Pop implements heap.Interface.
+func (r *ranking) Pop() any {
+	last := len(*r) - 1
+	o := (*r)[last]
+	(*r)[last] = nil
+	*r = (*r)[:last]
+	return o
+}

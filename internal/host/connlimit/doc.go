@@ -1,0 +1,23 @@
+// Package connlimit bounds the connections that a server has open.
+//
+// A Set holds a fixed number of connections. When it is full, a new connection takes the place of an idle one: of the
+// client that has the most idle connections, the one that has been idle longest. While there is an idle connection, none in
+// use is evicted. When all are in use, the client with the most loses its oldest, unless the new connection is of that
+// client: then the new one is refused. So a client that opens many connections evicts its own, and never locks others out.
+//
+//	set := connlimit.New(connlimit.Config{Max: 4096})
+//	c := set.Add(addr, func() { evicted.Inc(); conn.Close() })
+//	if c == nil { // refused
+//		conn.Close()
+//		return
+//	}
+//	defer c.Remove()
+//	for request := range requests {
+//		c.Begin()
+//		answer(request)
+//		c.End()
+//	}
+//
+// Every method takes O(log clients) at most, however many connections a flood opens. A Set never closes a connection
+// itself: it calls the function given to Add.
+package connlimit
