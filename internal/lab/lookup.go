@@ -2,6 +2,7 @@ package lab
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -125,4 +126,25 @@ func (l *Lab) Guest(p *Pool, m MAC, a netip.Addr) *Host {
 		Role: "guest", Profile: p.Profile, Lease: p.Lease, Routes: p.Routes, Options: p.Options, Pool: p, Vars: map[string]any{},
 		Chain: cmp.Or(p.Profile.Chain, ChainIPXE),
 	}
+}
+
+// Summary says in a few words what the lab holds: "8 hosts, 1 network, 2 clusters".
+func (l *Lab) Summary() string {
+	parts := []string{plural(len(l.Hosts), "host"), plural(len(l.Networks), "network")}
+	for _, more := range []struct {
+		n    int
+		noun string
+	}{{len(l.Clusters), "cluster"}, {len(l.Profiles), "profile"}, {len(l.Balancers), "balancer"}, {len(l.Zones), "zone"}} {
+		if more.n > 0 {
+			parts = append(parts, plural(more.n, more.noun))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -6,9 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
-	"github.com/google/go-cmp/cmp"
 )
 
 const head = "version: 1\ndomain: lab.example\n"

@@ -1,6 +1,8 @@
 package load
 
 import (
+	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -264,4 +266,75 @@ func reverseName(a netip.Addr) string {
 		b = append(b, hex[v6[i]&15], '.', hex[v6[i]>>4], '.')
 	}
 	return string(append(b, "ip6.arpa."...))
+}
+
+func (r *resolver) dns() {
+	raw, d := &r.raw.DNS, &r.lab.DNS
+	if r.lab.Appliance.DNS == "" && (raw.Forward.set() || raw.ForwardZones.set() || raw.Zones.set()) {
+		r.lab.Warnings.Addf(r.pos(r.raw.Appliance.DNS.spot), "appliance.dns", "is off, so nothing of dns is served")
+	}
+	d.Forward = values(raw.Forward, func(n nameserver) netip.AddrPort { return n.AddrPort })
+	d.Allow = values(raw.Allow, func(s source) netip.Prefix { return s.Prefix })
+	d.Transfer = values(raw.Transfer, func(s source) netip.Prefix { return s.Prefix })
+	r.forwardsToItself(raw.Forward, "dns.forward")
+	for _, e := range raw.ForwardZones.Entries {
+		key := "dns.forward_zones." + e.Name
+		name := r.zoneName(e.Name, e.spot, key)
+		if len(e.V.Items) == 0 {
+			r.fail(e.spot, key, "has no name server: want a list such as [10.0.0.53]")
+		}
+		r.forwardsToItself(e.V, key)
+		d.ForwardZones = append(d.ForwardZones, lab.ForwardZone{
+			Domain: name, Servers: values(e.V, func(n nameserver) netip.AddrPort { return n.AddrPort }),
+		})
+	}
+	r.authoredZones()
+}
+
+// forwardsToItself complains about a forwarder that is the appliance: a question would go round for ever.
+func (r *resolver) forwardsToItself(l scalars[nameserver], key string) {
+	for i := range l.Items {
+		n := &l.Items[i]
+		if !n.ok() || r.lab.Appliance.DNS == "" || n.V.Port() != r.listens(r.lab.Appliance.DNS).Port() {
+			continue
+		}
+		for _, net := range r.lab.Networks {
+			if net.Address == n.V.Addr() {
+				r.fail(n.spot, fmt.Sprintf("%s[%d]", key, i), "%s is this appliance in network %s: want another name server", n.V.Addr(), net.Name)
+			}
+		}
+	}
+}
+
+// zoneName checks the name of a zone and returns it in lower case without a final dot.
+func (r *resolver) zoneName(name string, s spot, key string) string {
+	err := checkDomain(name)
+	if strings.HasPrefix(name, "*") {
+		err = errors.New("wildcard")
+	}
+	if err != nil {
+		r.fail(s, key, "%q is not a domain: want one like corp.example", name)
+	}
+	return strings.ToLower(strings.TrimSuffix(name, "."))
+}
+
+func (r *resolver) authoredZones() {
+	for _, e := range r.raw.DNS.Zones.Entries {
+		key := "dns.zones." + e.Name
+		z := &lab.Zone{Pos: r.pos(e.spot), Origin: r.zoneName(e.Name, e.spot, key) + ".", File: r.path(string(e.V.File.or("")))}
+		for i := range e.V.Records.Items {
+			if line := &e.V.Records.Items[i]; line.ok() {
+				z.Lines = append(z.Lines, lab.Line{Pos: r.pos(line.spot), Text: string(line.V)})
+			}
+		}
+		switch first := r.zones[z.Origin]; {
+		case first != nil:
+			r.fail(e.spot, key, "is zone %s, which is here already (%s): want it once", z.Origin, first.Pos)
+		case e.V.File.set() && e.V.Records.set():
+			r.fail(e.V.File.spot, key+".file", "stands beside records (%s): want one of the two", r.pos(e.V.Records.spot))
+		case !e.V.File.set() && !e.V.Records.set():
+			r.fail(e.spot, key, "is empty: want records or file")
+		}
+		r.zones[z.Origin] = z
+	}
 }

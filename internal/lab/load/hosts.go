@@ -306,3 +306,40 @@ func (r *resolver) claimName(name string, s spot, key string, h *lab.Host) {
 	}
 	r.names[name] = h
 }
+
+func (r *resolver) hypervisorList() {
+	slab := make([]lab.Hypervisor, len(r.raw.Hypervisors.Entries))
+	for i, e := range r.raw.Hypervisors.Entries {
+		key := "hypervisors." + e.Name
+		r.identName(e.spot, key, e.Name)
+		missing(r, &e.V.URI, e.spot, key+".uri", "a libvirt URI such as qemu:///system")
+		h := &slab[i]
+		*h = lab.Hypervisor{
+			Pos: r.pos(e.spot), Name: e.Name, URI: string(e.V.URI.V), Pool: string(e.V.Pool.or(defaultPool)),
+			DomainType: string(e.V.DomainType.or(defaultDomainType)), Bridges: r.attachments(e, key),
+		}
+		if h.URI != "" && !strings.Contains(h.URI, ":") {
+			r.fail(e.V.URI.spot, key+".uri", "%q is not a libvirt URI: want one like qemu:///system or qemu+ssh://root@kvm1/system", h.URI)
+		}
+		r.hypervisors[e.Name] = h
+		r.lab.Hypervisors = append(r.lab.Hypervisors, h)
+	}
+}
+
+func (r *resolver) attachments(e *entry[rawHypervisor], key string) []lab.Attachment {
+	var out []lab.Attachment
+	for _, b := range e.V.Bridges.Entries {
+		n := r.networks[b.Name]
+		if n == nil {
+			r.unknownName(b.spot, key+".bridges."+b.Name, "network", b.Name, r.raw.Networks.names())
+			continue
+		}
+		a := lab.Attachment{Network: n, Bridge: string(b.V.Short.or(""))}
+		if long := b.V.Long; long != nil {
+			missing(r, &long.Network, b.spot, key+".bridges."+b.Name+".network", "the name of a libvirt network")
+			a.LibvirtNetwork = string(long.Network.V)
+		}
+		out = append(out, a)
+	}
+	return out
+}

@@ -195,3 +195,80 @@ func finish(d *decoder, raw *rawLab, o Options) (*lab.Lab, error) {
 	}
 	return r.lab, nil
 }
+
+// YAMLError returns what makes text no stream of YAML documents, and where; line and column count from 1, and are 0 where
+// the parser does not say. It is for documents that only have to be YAML: what stands in them is not looked at.
+func YAMLError(text []byte) (line, column int, err error) {
+	defer func() {
+		if p := recover(); p != nil { // a bug of the parser is no reason to end the daemon
+			line, column, err = 0, 0, fmt.Errorf("cannot be read: %v", p)
+		}
+	}()
+	loader, err := yaml.NewLoader(bytes.NewReader(text))
+	if err != nil {
+		return 0, 0, err
+	}
+	for {
+		switch err := loader.Load(new(yaml.Node)); {
+		case errors.Is(err, io.EOF):
+			return 0, 0, nil
+		case err != nil:
+			line, column, reason := yamlReason(err)
+			return line, column, errors.New(reason)
+		}
+	}
+}
+
+// yamlReason takes apart an error of the YAML parser.
+func yamlReason(err error) (line, column int, reason string) {
+	var load *yaml.LoadError
+	if !errors.As(err, &load) {
+		return 0, 0, strings.TrimPrefix(err.Error(), "yaml: ")
+	}
+	return load.Mark.Line, load.Mark.Column, strings.TrimPrefix(load.Message, "yaml: ")
+}
+
+// Appliance reads as much of the appliance as the lab file at path lets itself be read; the rest has its default. It
+// is for programs that talk to a daemon: theirs is to work while the lab file is being edited.
+func Appliance(path string) (a lab.Appliance) {
+	d, raw := newDecoder(), new(rawLab)
+	names, err := labFiles(path)
+	if err != nil {
+		names = []string{path}
+	}
+	for _, name := range names {
+		data, err := readLimited(name)
+		if err != nil {
+			data = nil // its defaults
+		}
+		if _, err := oneDocument(data); err != nil {
+			data = applianceBlock(data)
+		}
+		d.decodeFile(name, data, raw)
+	}
+	r := newResolver(d, raw, Options{})
+	defer func() {
+		_ = recover() // of a file that is no lab at all
+		a = r.lab.Appliance
+	}()
+	r.general()
+	r.appliance()
+	return r.lab.Appliance
+}
+
+// applianceBlock cuts the appliance out of a file that is not YAML elsewhere: its key, and the lines below that are
+// indented, comments or empty.
+func applianceBlock(data []byte) (block []byte) {
+	for line := range bytes.Lines(data) {
+		switch {
+		case bytes.HasPrefix(line, []byte("appliance:")):
+			block = append(block, line...)
+		case block == nil:
+		case len(bytes.TrimSpace(line)) > 0 && !bytes.ContainsRune([]byte(" \t#"), rune(line[0])):
+			return block
+		default:
+			block = append(block, line...)
+		}
+	}
+	return block
+}

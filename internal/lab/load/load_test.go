@@ -1,14 +1,18 @@
 package load_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
-	"github.com/google/go-cmp/cmp"
+	"github.com/bootlab/bootlab/test/support/golden"
 )
 
 // folder writes files into a new folder.
@@ -196,5 +200,109 @@ hosts:
 	}
 	if diff := cmp.Diff(map[string]any{"x": 1, "y": 3}, l.Host("c").Vars); diff != "" {
 		t.Errorf("vars (-want +got):\n%s", diff)
+	}
+}
+
+// TestLoadAppliance is about a command line that must find its daemon while the lab file is broken.
+func TestLoadAppliance(t *testing.T) {
+	t.Parallel()
+	const fallback = "/run/bootlab/admin.sock"
+	for _, tt := range []struct{ name, text, want string }{
+		{"good", "version: 1\nlab: x\nappliance: {admin_socket: /tmp/a.sock}\n", "/tmp/a.sock"},
+		{"unknown key", "version: 1\nlab: x\nappliance: {admin_socket: /tmp/a.sock}\nfoo: 1\n", "/tmp/a.sock"},
+		{"wrong host", "version: 1\nlab: x\nappliance: {admin_socket: /tmp/a.sock}\nhosts: {a: {mac: nonsense}}\n", "/tmp/a.sock"},
+		{"not YAML", "version: 1\nappliance: {admin_socket\n", fallback},
+		{"not YAML below", "version: 1\nappliance:\n  # where we are\n  admin_socket: /tmp/a.sock\n\n  user: root\nhosts: [\n", "/tmp/a.sock"},
+		{"not YAML above", "hosts: [\nappliance: {admin_socket: /tmp/a.sock} # one line\nbad\n", "/tmp/a.sock"},
+		{"a tab", "version: 1\nappliance: {admin_socket: /tmp/a.sock}\nhosts:\n\tx: 1\n", "/tmp/a.sock"},
+		{"empty", "", fallback},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "lab.yaml")
+			if err := os.WriteFile(path, []byte(tt.text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if got := load.Appliance(path).AdminSocket; got != tt.want {
+				t.Errorf("admin socket %q, want %q", got, tt.want)
+			}
+		})
+	}
+	if got := load.Appliance("/nowhere/lab.yaml").AdminSocket; got != fallback {
+		t.Errorf("without a lab file: %q, want %q", got, fallback)
+	}
+}
+
+// TestLimits feeds what is meant to hurt: it must be refused with a place, and soon.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	deep := strings.Repeat("[", 1<<20)
+	tests := []struct{ name, text, want string }{
+		{"deep flow", "a: " + deep, "not YAML"},
+		{"deep block", "a:\n" + blocks(20000), "not YAML"},
+		{"deep vars", head + "hosts: {a: {ip6: 'fd00::1', vars: {x: " + deep[:200] + strings.Repeat("]", 200) + "}}}", "deeper than 100 levels"},
+		{"large", strings.Repeat("#", 64<<20+1), "larger than 64 MiB"},
+		{"binary", "\x00\x01\x02", "not YAML"},
+		{"not UTF-8", "a: \xff\xfe", "not YAML"},
+		{"long key", head + strings.Repeat("k", 5000) + ": 1\n", "unknown key"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := load.Parse("lab.yaml", []byte(tt.text), load.Options{})
+			var problems lab.Problems
+			if !errors.As(err, &problems) || !strings.Contains(err.Error(), tt.want) || problems[0].Pos.Line < 1 {
+				t.Errorf("error %.200v, want %q with a place", err, tt.want)
+			}
+		})
+	}
+}
+
+// blocks nests n lists, one in a line.
+func blocks(n int) string {
+	var b strings.Builder
+	for range n {
+		b.WriteString("- ")
+	}
+	return b.String()
+}
+
+// TestPipe: a pipe into which nobody writes is an empty file, and no reason to wait.
+func TestPipe(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "lab.yaml")
+	if err := syscall.Mkfifo(name, 0o600); err != nil {
+		t.Skip(err)
+	}
+	for _, path := range []string{name, filepath.Dir(name)} {
+		if _, err := load.Lab(path, load.Options{}); err == nil || !strings.Contains(err.Error(), "version: is missing") {
+			t.Errorf("%s: %v, want that the version is missing", path, err)
+		}
+	}
+}
+
+const wantMark = "# want: "
+
+// TestInvalid loads every testdata/invalid-*.yaml and compares the problems with the "# want: " lines at its end.
+func TestInvalid(t *testing.T) {
+	names, err := filepath.Glob("testdata/invalid-*.yaml")
+	if err != nil || len(names) < 30 {
+		t.Fatalf("invalid labs: %d, %v", len(names), err)
+	}
+	for _, name := range names {
+		t.Run(strings.TrimSuffix(filepath.Base(name), ".yaml"), func(t *testing.T) {
+			data, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, _, _ := strings.Cut(string(data), wantMark)
+			_, err = load.Parse(filepath.Base(name), []byte(body), load.Options{FileExists: noFiles})
+			var problems lab.Problems
+			if !errors.As(err, &problems) {
+				t.Fatalf("error %v, want Problems", err)
+			}
+			got := wantMark + strings.ReplaceAll(err.Error(), "\n", "\n"+wantMark) + "\n"
+			golden.Check(t, update, name, body+got)
+		})
 	}
 }

@@ -2,6 +2,9 @@ package load
 
 import (
 	"fmt"
+	"path"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/lab"
@@ -102,4 +105,144 @@ func (r *resolver) discoverMakesSense(raw *rawProfile, key string) {
 			r.fail(v.s, key+"."+v.name, "stands beside os: discover, which boots nothing: want one of the two")
 		}
 	}
+}
+
+// A medium is where an installation medium has what a machine boots, below the tree of a profile.
+type medium struct {
+	kernel string // empty: the medium has none that fits
+	initrd []string
+}
+
+// mediumOf returns how the x86-64 media of an operating system are laid out; those of other architectures need kernel and
+// initrd in the profile.
+func mediumOf(os lab.OS) medium {
+	switch os {
+	case lab.OSAnaconda:
+		return medium{"images/pxeboot/vmlinuz", []string{"images/pxeboot/initrd.img"}}
+	case lab.OSAutoYaST, lab.OSAgama:
+		return medium{"boot/x86_64/loader/linux", []string{"boot/x86_64/loader/initrd"}}
+	case lab.OSUbuntu:
+		return medium{"casper/vmlinuz", []string{"casper/initrd"}}
+	case lab.OSESXi:
+		return medium{"efi/boot/bootx64.efi", nil}
+	case lab.OSWindows: // its kernel is wimboot, which is on no medium
+		return medium{"", []string{"boot/bcd", "boot/boot.sdi", "sources/boot.wim"}}
+	}
+	return medium{}
+}
+
+// mediumHint ends a sentence about a profile that boots nothing.
+func mediumHint(os lab.OS) string {
+	if mediumOf(os).kernel == "" {
+		return ""
+	}
+	return ", or tree: the folder of the unpacked medium"
+}
+
+// profileMedium settles the tree of p, and takes kernel and initrd from there where the lab file names none.
+func (r *resolver) profileMedium(e *entry[rawProfile], p *lab.Profile) {
+	raw, key := &e.V, "profiles."+e.Name
+	p.Tree = r.filePath(&raw.Tree, key+".tree")
+	if strings.Contains(p.Tree, "{{") || p.Tree == "." {
+		r.fail(raw.Tree.spot, key+".tree", "%q is not a folder below appliance.files: want one like media/rocky9, without a template", p.Tree)
+	}
+	if p.Tree == "" || p.IPXE != "" {
+		return
+	}
+	m := mediumOf(p.OS)
+	if p.Kernel == "" && m.kernel != "" {
+		p.Kernel = path.Join(p.Tree, m.kernel)
+	}
+	if len(p.Initrd) == 0 {
+		for _, name := range m.initrd {
+			p.Initrd = append(p.Initrd, path.Join(p.Tree, name))
+		}
+	}
+}
+
+// profileKeys returns where the keys stand whose templates are rendered when a machine boots.
+func (r *resolver) profileKeys(raw *rawProfile) map[string]lab.Pos {
+	keys := map[string]lab.Pos{}
+	for name, v := range map[string]*scalar[text]{
+		"kernel": &raw.Kernel, "rootfs": &raw.Rootfs, "image": &raw.Image, "config": &raw.Config, "ipxe": &raw.IPXE, "tree": &raw.Tree,
+	} {
+		if v.set() {
+			keys[name] = r.pos(v.spot)
+		}
+	}
+	for name, l := range map[string]*scalars[text]{"initrd": &raw.Initrd, "args": &raw.Args, "documents": &raw.Documents} {
+		for i := range l.Items {
+			keys[fmt.Sprintf("%s[%d]", name, i)] = r.pos(l.Items[i].spot)
+		}
+	}
+	return keys
+}
+
+// systemMakesSense complains about what the recipe of an operating system needs and the profile lacks, or has in vain.
+// Systems that can do without any of it are not in here.
+func (r *resolver) systemMakesSense(e *entry[rawProfile], key string) {
+	raw := &e.V
+	need := func(name string, there bool, what string) {
+		if !there {
+			r.fail(e.spot, key+"."+name, "is missing: os: %s needs %s", raw.OS.V, what)
+		}
+	}
+	vain := func(name string, s spot, why string) {
+		if s.set() {
+			r.fail(s, key+"."+name, "os: %s has no use for it: %s", raw.OS.V, why)
+		}
+	}
+	switch raw.OS.V {
+	case lab.OSOpenShiftAgent:
+		need("rootfs", raw.Rootfs.set(), "the agent.ARCH-rootfs.img of openshift-install agent create pxe-files")
+		vain("config", raw.Config.spot, "the agent's Ignition is inside its initrd")
+	case lab.OSHarvester, lab.OSKairos:
+		need("rootfs", raw.Rootfs.set(), "the root file system of its release (.squashfs)")
+	case lab.OSAgama:
+		need("image", raw.Image.set() || raw.Rootfs.set(), "the ISO of the installer, or its live file system as rootfs")
+	case lab.OSProxmox:
+		need("kernel", raw.Kernel.set(), "the vmlinuz of proxmox-auto-install-assistant prepare-iso --pxe")
+		need("image", raw.Image.set(), "the ISO of proxmox-auto-install-assistant prepare-iso --pxe")
+	case lab.OSESXi:
+		need("tree", raw.Tree.set(), "the folder of the unpacked ISO, for its modules")
+		vain("initrd", raw.Initrd.spot, "boot.cfg of its tree names the modules")
+	case lab.OSWindows:
+		need("kernel", raw.Kernel.set(), "the path of wimboot")
+		need("initrd", raw.Initrd.set() || raw.Tree.set(), "BCD, boot.sdi and boot.wim, or tree: the folder of the unpacked ISO")
+	}
+}
+
+// answers gives the hosts and pools whose installer asks for its answer by POST the option that says where.
+func (r *resolver) answers() {
+	added := map[*lab.Network][]lab.Option{}
+	with := func(n *lab.Network, own []lab.Option) []lab.Option {
+		if own != nil {
+			return withAnswer(own, n)
+		}
+		if added[n] == nil {
+			added[n] = withAnswer(n.Options, n)
+		}
+		return added[n]
+	}
+	for _, h := range r.lab.Hosts {
+		if h.Profile != nil && h.Profile.OS == lab.OSProxmox && h.Network != nil && h.Network.BaseURL != "" {
+			h.Options = with(h.Network, h.Options)
+		}
+	}
+	for _, n := range r.lab.Networks {
+		for _, p := range n.Pools {
+			if p.Profile != nil && p.Profile.OS == lab.OSProxmox && n.BaseURL != "" {
+				p.Options = with(n, p.Options)
+			}
+		}
+	}
+}
+
+// withAnswer adds the option to a copy of options, unless somebody has set it.
+func withAnswer(options []lab.Option, n *lab.Network) []lab.Option {
+	at, set := slices.BinarySearchFunc(options, lab.AnswerOption, func(o lab.Option, code int) int { return int(o.Code) - code })
+	if set {
+		return options
+	}
+	return slices.Insert(slices.Clone(options), at, lab.Option{Code: lab.AnswerOption, Data: []byte(n.AnswerURL())})
 }
