@@ -20,6 +20,14 @@ help: ## print this
 build: toolchain assets ## bin/bootlab
 	go build -trimpath -buildvcs=$(STAMP) -o bin/bootlab ./cmd/bootlab
 
+PREFIX = /usr/local
+
+.PHONY: install
+install: ## bin/bootlab to PREFIX/bin, and the systemd unit; build first, as yourself
+	install -D -m 755 bin/bootlab $(DESTDIR)$(PREFIX)/bin/bootlab
+	install -D -m 644 configs/bootlab.service $(DESTDIR)/etc/systemd/system/bootlab.service
+	sed -i 's#/usr/local/bin/#$(PREFIX)/bin/#' $(DESTDIR)/etc/systemd/system/bootlab.service
+
 .PHONY: assets
 assets: ## the network boot programs that are embedded
 	@cd internal/firmware && go run fetch.go
