@@ -1,6 +1,7 @@
 package lbproxy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -42,7 +43,11 @@ func (s *Server) carry(ctx context.Context, f *front, g *guest) {
 func (s *Server) greet(f *front, g *guest, backend net.Conn) error {
 	first := g.prefix
 	if f.SendProxy != 0 {
-		first = append(appendProxyHeader(nil, f.SendProxy, proxyHeader{g.src, g.dst}), first...)
+		var b bytes.Buffer
+		if err := writeProxyHeader(&b, f.SendProxy, g.src, g.dst); err != nil {
+			return err
+		}
+		first = append(b.Bytes(), first...)
 	}
 	if len(first) == 0 {
 		return nil

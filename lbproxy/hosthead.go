@@ -2,12 +2,16 @@ package lbproxy
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 )
 
+// errShort says that the request head is not whole yet.
+var errShort = errors.New("more bytes are needed")
+
 // headHost returns the canonical host that the HTTP/1 request at the start of b asks for: of an absolute target, else of
 // the Host header (RFC 9112 section 3.2.2), empty where there is neither. It returns errShort while the head is not
-// whole, errForeign once b cannot be a request.
+// whole, errUnknownProtocol once b cannot be a request.
 func headHost(b []byte) (string, error) {
 	line, rest, whole := cutLine(b)
 	target, err := requestTarget(line, whole)
@@ -27,7 +31,7 @@ func headHost(b []byte) (string, error) {
 		}
 		name, value, ok := bytes.Cut(line, []byte(":"))
 		if !ok || len(name) == 0 || !token(name) {
-			return "", errForeign
+			return "", errUnknownProtocol
 		}
 		if strings.EqualFold(string(name), "host") {
 			return hostname(strings.Trim(string(value), " \t")), nil
@@ -48,14 +52,14 @@ func cutLine(b []byte) (line, rest []byte, whole bool) {
 func requestTarget(line []byte, whole bool) (string, error) {
 	method, rest, spaced := bytes.Cut(line, []byte(" "))
 	if !token(method) || spaced && len(method) == 0 {
-		return "", errForeign
+		return "", errUnknownProtocol
 	}
 	if !whole {
 		return "", errShort
 	}
 	target, version, ok := bytes.Cut(rest, []byte(" "))
 	if !ok || len(target) == 0 || !bytes.HasPrefix(version, []byte("HTTP/1.")) {
-		return "", errForeign
+		return "", errUnknownProtocol
 	}
 	return string(target), nil
 }

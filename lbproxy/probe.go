@@ -47,7 +47,7 @@ func (s *Server) probe(ctx context.Context, k healthKey) (connected time.Duratio
 // ask speaks the check's protocol over conn.
 func ask(ctx context.Context, conn net.Conn, k healthKey, target netip.AddrPort) error {
 	if k.proxy != 0 {
-		if _, err := conn.Write(appendProxyHeader(nil, k.proxy, proxyHeader{})); err != nil {
+		if err := writeProxyHeader(conn, k.proxy, netip.AddrPort{}, netip.AddrPort{}); err != nil {
 			return err
 		}
 	}

@@ -195,7 +195,7 @@ func TestSharedLimitRejects(t *testing.T) {
 
 func TestProxyHeaderIsBelievedOfPeersOnly(t *testing.T) {
 	t.Parallel()
-	h := proxyHeader{netip.MustParseAddrPort("203.0.113.9:4711"), netip.MustParseAddrPort("198.51.100.1:443")}
+	src, dst := netip.MustParseAddrPort("203.0.113.9:4711"), netip.MustParseAddrPort("198.51.100.1:443")
 	tests := []struct {
 		name  string
 		peers []netip.Prefix
@@ -203,9 +203,9 @@ func TestProxyHeaderIsBelievedOfPeersOnly(t *testing.T) {
 		want  string // what reaches the backend after its own PROXY header; empty: a reset
 		src   string // of the PROXY header that the backend gets; empty: our client's own
 	}{
-		{"v1 of a peer", []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, string(appendProxyHeader(nil, 1, h)) + "hi\n", "hi", "203.0.113.9 198.51.100.1 4711 443"},
-		{"v2 of a peer", []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, string(appendProxyHeader(nil, 2, h)) + "hi\n", "hi", "203.0.113.9 198.51.100.1 4711 443"},
-		{"local of a peer", []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, string(appendProxyHeader(nil, 2, proxyHeader{})) + "hi\n", "hi", ""},
+		{"v1 of a peer", []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, proxyHeaderOf(t, 1, src, dst) + "hi\n", "hi", "203.0.113.9 198.51.100.1 4711 443"},
+		{"v2 of a peer", []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, proxyHeaderOf(t, 2, src, dst) + "hi\n", "hi", "203.0.113.9 198.51.100.1 4711 443"},
+		{"local of a peer", []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, proxyHeaderOf(t, 2, netip.AddrPort{}, netip.AddrPort{}) + "hi\n", "hi", ""},
 		{"none of a peer", []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, "hi\n", "hi", ""},
 		{"broken of a peer", []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, "PROXY TCP4 nonsense\r\nhi\n", "", ""},
 		{"of a stranger", []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, "PROXY TCP4 1.1.1.1 2.2.2.2 1 2\r\nhi\n", "PROXY TCP4 1.1.1.1 2.2.2.2 1 2\r", ""},
@@ -227,7 +227,7 @@ func TestProxyHeaderIsBelievedOfPeersOnly(t *testing.T) {
 			}
 			src := test.src
 			if src == "" {
-				src = string(appendProxyHeader(nil, 1, proxyHeader{addrPort(c.LocalAddr()), addrPort(c.RemoteAddr())}))
+				src = proxyHeaderOf(t, 1, addrPort(c.LocalAddr()), addrPort(c.RemoteAddr()))
 				src = src[len("PROXY TCP4 ") : len(src)-2]
 			}
 			if got := line(t, c); got != "PROXY TCP4 "+src+"\r" {

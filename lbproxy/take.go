@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -27,9 +28,6 @@ type guest struct {
 
 // leave counts the connection out, once it is closed.
 func (g *guest) leave() { g.left.Do(g.room.leave) }
-
-// maxPeek is how many first bytes are looked at.
-const maxPeek = 16 << 10
 
 // take hands a connection, which has its place in the room, to its balancer. It does not block.
 func (s *Server) take(ctx context.Context, l *listener, conn net.Conn) {
@@ -112,9 +110,17 @@ func (s *Server) identify(ctx context.Context, p *place, g *guest) (*front, reas
 	stop := context.AfterFunc(ctx, func() { _ = g.conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	defer func() { _ = g.conn.SetReadDeadline(time.Time{}) }()
+	peek := newPeeker(g.conn)
+	defer func() { g.prefix = peek.close() }()
 	if p.trusts(g.src.Addr()) {
-		if why, err := g.readHeader(); why != "" {
-			return nil, why, err
+		src, dst, err := peek.proxyHeader()
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return nil, rejectSlow, err
+		case err != nil:
+			return nil, rejectHeader, err
+		case src.IsValid():
+			g.src, g.dst = src, dst
 		}
 	}
 	if p.solo != nil {
@@ -123,80 +129,20 @@ func (s *Server) identify(ctx context.Context, p *place, g *guest) (*front, reas
 	if p.onlyHTTP() {
 		return nil, "", nil
 	}
-	f, err := g.match(p.site)
+	name, byHost, err := peek.name()
+	f := p.fallback
 	switch {
-	case err != nil:
+	case err == nil && byHost:
+		f = p.byHost(name)
+	case err == nil:
+		f = p.byName(name)
+	case !errors.Is(err, errUnknownProtocol):
 		return nil, rejectSlow, err
-	case f == nil:
+	}
+	if f == nil {
 		return nil, rejectNoMatch, errors.New("no balancer of this address wants the name that the client asks for")
 	}
 	return p.front(f), "", nil
-}
-
-// readHeader takes the PROXY header off the connection of a believed peer. A peer that sends none speaks for itself:
-// also one that sends nothing at all in time, since in some protocols the server speaks first.
-func (g *guest) readHeader() (reason, error) {
-	for {
-		h, n, err := readProxyHeader(g.prefix)
-		switch {
-		case err == nil:
-			g.prefix = g.prefix[n:]
-			if h.src.IsValid() {
-				g.src, g.dst = h.src, h.dst
-			}
-			return "", nil
-		case errors.Is(err, errForeign):
-			return "", nil
-		case !errors.Is(err, errShort):
-			return rejectHeader, err
-		}
-		if err := g.more(); err != nil {
-			if len(g.prefix) == 0 {
-				return "", nil
-			}
-			return rejectSlow, err
-		}
-	}
-}
-
-// match reads on until the first bytes tell which frontend is asked for; nil: none. Bytes that are neither TLS nor HTTP,
-// or whose beginning is too long, ask for no name. The error says that the client did not send enough.
-func (g *guest) match(s *site) (*Frontend, error) {
-	for {
-		name, find := "", s.byName
-		err := errShort
-		if len(g.prefix) > 0 {
-			name, err = helloName(g.prefix)
-			if g.prefix[0] != recordHandshake {
-				find = s.byHost
-				name, err = headHost(g.prefix)
-			}
-		}
-		if err == nil {
-			return find(name), nil
-		}
-		if !errors.Is(err, errShort) || len(g.prefix) >= maxPeek {
-			return s.fallback, nil
-		}
-		if err := g.more(); err != nil {
-			return nil, err
-		}
-	}
-}
-
-// more reads more first bytes.
-func (g *guest) more() error {
-	if cap(g.prefix)-len(g.prefix) < 512 {
-		grown := make([]byte, len(g.prefix), max(1024, 4*cap(g.prefix)))
-		copy(grown, g.prefix)
-		g.prefix = grown
-	}
-	n, err := g.conn.Read(g.prefix[len(g.prefix):cap(g.prefix)])
-	g.prefix = g.prefix[:len(g.prefix)+n]
-	if n > 0 {
-		return nil
-	}
-	return err
 }
 
 // addrPort returns the address of a TCP connection, an IPv4 one as such.

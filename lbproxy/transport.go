@@ -116,7 +116,7 @@ func (t *transport) dial(ctx context.Context, _, addr string) (net.Conn, error) 
 	a.seat.health.dialed(time.Since(began))
 	control(conn, func(fd int) { _ = keepAlive(fd) })
 	if version := a.visit.front.SendProxy; version != 0 {
-		if _, err := conn.Write(appendProxyHeader(nil, version, proxyHeader{a.visit.src, a.visit.dst})); err != nil {
+		if err := writeProxyHeader(conn, version, a.visit.src, a.visit.dst); err != nil {
 			_ = conn.Close()
 			return nil, &dialError{addr: addr, err: err}
 		}

@@ -68,14 +68,15 @@ var rooms = []wall{
 
 // owners are the wire libraries and the one package that may import each: what they get wrong is mended in one place.
 var owners = map[string]string{
-	"github.com/insomniacslk/dhcp": "dhcpd",
-	"github.com/miekg/dns":         "dnsd",
-	"github.com/pin/tftp":          "tftpd",
-	"libvirt.org/go/libvirt":       "virt",
-	"go.etcd.io/bbolt":             "internal/store/bolt",
-	"go.yaml.in/yaml":              "internal/lab/load",
-	"github.com/coreos/butane":     "internal/boot/syntax",
-	"github.com/coreos/ignition":   "internal/boot/syntax",
+	"github.com/insomniacslk/dhcp":   "dhcpd",
+	"github.com/miekg/dns":           "dnsd",
+	"github.com/pin/tftp":            "tftpd",
+	"libvirt.org/go/libvirt":         "virt",
+	"github.com/pires/go-proxyproto": "lbproxy",
+	"go.etcd.io/bbolt":               "internal/store/bolt",
+	"go.yaml.in/yaml":                "internal/lab/load",
+	"github.com/coreos/butane":       "internal/boot/syntax",
+	"github.com/coreos/ignition":     "internal/boot/syntax",
 }
 
 const module = "github.com/bootlab/bootlab/"
