@@ -149,21 +149,12 @@ type bench struct {
 	registry *prometheus.Registry
 }
 
-func compile(t testing.TB, l *lab.Lab) *Table {
-	t.Helper()
-	table, err := Compile(l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return table
-}
-
 func newBench(t testing.TB) *bench {
 	t.Helper()
 	b := &bench{
 		lab: testLab(t), store: newMemStore(), clock: newClock(), events: &events{}, wire: &capture{},
 	}
-	b.table = compile(t, b.lab)
+	b.table = Compile(b.lab)
 	b.reopen(t)
 	return b
 }

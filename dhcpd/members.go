@@ -13,8 +13,7 @@ type member struct {
 }
 
 // addMember notes a host without an address. What it leaves out of routes and options is its pool's.
-func (t *Table) addMember(s *scope, h *lab.Host, problems *lab.Problems) {
-	checkOwn(h, problems)
+func (t *Table) addMember(s *scope, h *lab.Host) {
 	m := &member{host: h, scope: s}
 	if h.Routes != nil || h.Options != nil {
 		m.options = make(map[*Pool]*wire.Options, len(s.pools))

@@ -12,7 +12,7 @@ import (
 func TestHostsWithoutAddress(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.table = compile(t, labWith(t, `
+	b.table = Compile(labWith(t, `
   named: {mac: "02:00:00:00:77:11", network: main, cluster: c1}
   own: {mac: "52:54:00:00:77:12", network: main, lease: 30m, options: {"150": 10.77.0.9}}
 `))
@@ -63,7 +63,7 @@ func fqdnIn(p *dhcpv4.DHCPv4) (name string) {
 func TestIgnoredHosts(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.table = compile(t, labWith(t, `
+	b.table = Compile(labWith(t, `
   fixed: {mac: "02:00:00:00:77:21", ip: 10.77.0.200, dhcp: off}
   roaming: {mac: ["02:00:00:00:77:22", "02:00:00:00:77:23"], network: beside, profile: rhcos, dhcp: off}
 `))

@@ -43,7 +43,7 @@ func startLive(t *testing.T, seg *netns.Segment) *live {
 	b := newBench(t)
 	b.lab.Networks[2].Interface = seg.Bridge
 	b.lab.Networks[0].Interface = "" // the proxied network is elsewhere
-	b.table = compile(t, b.lab)
+	b.table = Compile(b.lab)
 	var table atomic.Pointer[Table]
 	table.Store(b.table)
 	b.Server = newServer(t, table.Load, b.store, b.events)
@@ -53,7 +53,7 @@ func startLive(t *testing.T, seg *netns.Segment) *live {
 // startServer serves a lab from a store.
 func startServer(t *testing.T, l *lab.Lab, s store.Store) *Server {
 	t.Helper()
-	table := compile(t, l)
+	table := Compile(l)
 	srv := newServer(t, func() *Table { return table }, s, &events{})
 	serve(t, srv)
 	return srv
@@ -176,7 +176,7 @@ func TestRenewUnicast(t *testing.T) {
 	moved.IP = ip("10.77.0.22")
 	changed := *l.lab
 	changed.Hosts = []*lab.Host{&moved}
-	l.setTable(compile(t, &changed))
+	l.setTable(Compile(&changed))
 	_ = cmd.Process.Signal(syscall.SIGUSR1)
 	netns.WaitFor(t, "the new address", said("bound 10.77.0.22"))
 }
@@ -279,7 +279,7 @@ func TestStageFollowsTheLab(t *testing.T) {
 	more := *l.lab
 	more.Networks = []*lab.Network{&both, l.lab.Networks[1], l.lab.Networks[2], l.lab.Networks[3]}
 	more.Hosts = []*lab.Host{l.lab.Host("master-0")}
-	table := compile(t, &more)
+	table := Compile(&more)
 	blocker, err := segment.Listen(two.Bridge)
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ func TestWithoutTFTP(t *testing.T) {
 	for _, n := range b.lab.Networks {
 		n.NoTFTP = true
 	}
-	b.table = compile(t, b.lab)
+	b.table = Compile(b.lab)
 	for _, tt := range []struct {
 		name, mac string
 		client    client

@@ -273,7 +273,7 @@ func TestRefusedIsToldOnceAMinute(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.lab.Networks[2].Pools = nil
-	b.table = compile(t, b.lab)
+	b.table = Compile(b.lab)
 	refused := func() (n int) {
 		for _, e := range b.events.take() {
 			if e.Kind == event.DHCPRefused {
@@ -438,7 +438,7 @@ func TestReservationWins(t *testing.T) {
 	had := b.lease(t, other, udhcpc)
 	host := &lab.Host{Name: "new", Domain: "lab.test", MACs: []lab.MAC{mac(t, "02:00:00:00:00:55")}, IP: ip(had), Network: b.lab.Networks[2]}
 	b.lab.Hosts = append(b.lab.Hosts, host)
-	b.table = compile(t, b.lab)
+	b.table = Compile(b.lab)
 	if got := b.lease(t, "02:00:00:00:00:55", udhcpc); got != had {
 		t.Errorf("the new host got %q, want %s", got, had)
 	}
@@ -488,7 +488,7 @@ func TestReservationMoves(t *testing.T) {
 	moved := *b.lab.Host("master-0")
 	moved.IP = ip("10.77.0.22")
 	b.lab.Hosts = []*lab.Host{&moved}
-	b.table = compile(t, b.lab)
+	b.table = Compile(b.lab)
 	out := b.exchange("lab0", 67, "10.77.0.21:68", message(t, dhcpv4.MessageTypeRequest, mac(t, master0), udhcpc, withCiaddr("10.77.0.21")))
 	if len(out) != 1 || decode(t, out[0].data).MessageType() != dhcpv4.MessageTypeNak {
 		t.Fatalf("renewal of the old address: %d replies, want a NAK", len(out))
@@ -532,7 +532,7 @@ func TestSmallMessages(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.lab.Networks[2].Options = []lab.Option{{Code: 200, Data: make([]byte, 300)}, {Code: 201, Data: make([]byte, 250)}}
-	b.table = compile(t, b.lab)
+	b.table = Compile(b.lab)
 	for _, size := range []string{"", "\x00\x10", "\x02\x40"} {
 		var more []dhcpv4.Modifier
 		if size != "" {

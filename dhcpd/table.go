@@ -53,9 +53,9 @@ type scope struct {
 	away    atomic.Pointer[lab.Network] // what home made last
 }
 
-// Compile re-indexes a lab for answering DHCP. It does no I/O. Its error is a lab.Problems with all that a packet could
-// not carry.
-func Compile(l *lab.Lab) (*Table, error) {
+// Compile indexes a lab for answering DHCP. It does no I/O and cannot fail: the loader has checked that a packet can carry
+// what the lab says.
+func Compile(l *lab.Lab) *Table {
 	t := &Table{
 		domain:       l.Domain,
 		httpPort:     l.Appliance.HTTPPort,
@@ -67,28 +67,17 @@ func Compile(l *lab.Lab) (*Table, error) {
 		taken:        map[netip.Addr]struct{}{},
 		machineOf:    l.MachineOf,
 	}
-	var problems lab.Problems
 	byNetwork := make(map[*lab.Network]*scope, len(l.Networks))
 	for _, n := range l.Networks {
-		if s := t.addScope(n, &problems); s != nil {
-			byNetwork[n] = s
-		}
+		byNetwork[n] = t.addScope(n)
 	}
-	t.addHosts(l.Hosts, byNetwork, &problems)
-	if err := problems.Err(); err != nil {
-		return nil, err
-	}
+	t.addHosts(l.Hosts, byNetwork)
 	t.take(l)
 	t.fence()
-	return t, nil
+	return t
 }
 
-func (t *Table) addScope(n *lab.Network, problems *lab.Problems) *scope {
-	before := len(*problems)
-	checkNetwork(n, problems)
-	if len(*problems) > before {
-		return nil
-	}
+func (t *Table) addScope(n *lab.Network) *scope {
 	s := &scope{network: n, options: optionsOf(n, n.Routes, n.Options), lease: n.Lease}
 	if s.lease <= 0 {
 		s.lease = defaultLease
@@ -114,7 +103,14 @@ func newPool(s *scope, p *lab.Pool) *Pool {
 	return out
 }
 
-func (t *Table) addHosts(hosts []*lab.Host, byNetwork map[*lab.Network]*scope, problems *lab.Problems) {
+// optionsOf encodes the options of a network; routes and custom may be those of a host or pool.
+func optionsOf(n *lab.Network, routes []lab.Route, custom []lab.Option) *wire.Options {
+	return wire.Builder{
+		Subnet: n.Subnet, Router: n.Router, DNS: n.DNS, NTP: n.NTP, MTU: n.MTU, Search: n.Search, Routes: routes, Custom: custom,
+	}.Build()
+}
+
+func (t *Table) addHosts(hosts []*lab.Host, byNetwork map[*lab.Network]*scope) {
 	all := make([]Reservation, 0, len(hosts)) // one allocation for all; never grows, so pointers into it stay good
 	for _, h := range hosts {
 		if h.Ignored {
@@ -127,10 +123,9 @@ func (t *Table) addHosts(hosts []*lab.Host, byNetwork map[*lab.Network]*scope, p
 		case s == nil || len(h.MACs) == 0:
 			continue // a name without a NIC, or in a network that is itself wrong
 		case !h.IP.IsValid():
-			t.addMember(s, h, problems)
+			t.addMember(s, h)
 			continue
 		}
-		checkHost(h, problems)
 		all = append(all, Reservation{Host: h, scope: s, options: s.options, lease: h.Lease})
 		r := &all[len(all)-1]
 		if r.lease <= 0 {
@@ -157,9 +152,6 @@ func (t *Table) take(l *lab.Lab) {
 	}
 	for _, s := range t.scopes {
 		n := s.network
-		if n.Subnet.Bits() < 31 { // RFC 3021: a /31 has neither
-			mark(n.Subnet.Masked().Addr(), lastAddr(n.Subnet))
-		}
 		mark(n.Address, n.Router)
 		mark(n.DNS...)
 		mark(n.NTP...)

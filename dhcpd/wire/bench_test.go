@@ -14,7 +14,7 @@ func TestNoAllocation(t *testing.T) {
 	packets := captured(t)
 	packets["parts"] = overloaded("\x34\x01\x03\x3d\x01a\xff", "\x3d\x01b\xff", "\x35\x01\x03\x3d\x01c\x51\x07\x04\x00\x00\x03abc\xff")
 	packets["relay"] = message(t, Discover, ipxe, raw(82, "\x01\x04port\x02\x02sw"), withGIAddr("10.78.0.254"))
-	o := build(t, network())
+	o := network().Build()
 	var name [64]byte
 	ip4 := ip("10.77.0.1")
 	for who, p := range packets {
@@ -93,7 +93,7 @@ func BenchmarkOverload(b *testing.B) {
 	build3 := network()
 	build3.Custom = []lab.Option{{Code: 220, Data: make([]byte, 150)}, {Code: 221, Data: make([]byte, 100)}}
 	a := answer(b, parsed(b, message(b, Request, bare)))
-	a.Options = build(b, build3)
+	a.Options = build3.Build()
 	out := make([]byte, 0, maxMessage)
 	b.ReportAllocs()
 	for b.Loop() {

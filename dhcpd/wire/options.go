@@ -1,8 +1,6 @@
 package wire
 
 import (
-	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -50,19 +48,6 @@ func (e encoded) appendValue(b []byte) []byte {
 // maxOption leaves room for the rest in a message of 1472 bytes.
 const maxOption = 900
 
-// CheckOption says why an authored option cannot be sent: its number is the server's own, or it is too long.
-func CheckOption(o lab.Option) error {
-	switch o.Code {
-	case optPad, optRequestedIP, optLease, optOverload, optMessageType, optServer, optParamList, optMessage, optMaxSize, optRenew, optRebind,
-		optClientID, optRapidCommit, optFQDN, optAgentInfo, optArch, optNDI, optUUID, optEnd:
-		return fmt.Errorf("option %d is written by the server itself; leave it out", o.Code)
-	}
-	if len(o.Data) > maxOption {
-		return fmt.Errorf("option %d has %d bytes; want at most %d", o.Code, len(o.Data), maxOption)
-	}
-	return nil
-}
-
 // conditionOf says to whom an authored option goes: to whom ours under that number would, and what firmware and boot
 // loaders need to boot to everybody, since they leave it out of option 55 more often than not. A client that gets option
 // 108 unasked may go without IPv4, so nothing forces that (RFC 8925 section 3.3).
@@ -93,24 +78,22 @@ func bootOption(code uint8) bool {
 	return code >= 128 && code <= 135 || code >= 208 && code <= 211
 }
 
-// A Builder says what Options are made of. The zero value of a field leaves its option out.
+// A Builder holds what Options are made of. The zero value of a field leaves its option out. The values are those of a
+// loaded lab: the loader (internal/lab/load) has checked that addresses are IPv4, that domain names, MTU and routes can be
+// encoded, and that no custom option is one that the server itself sets.
 type Builder struct {
 	Subnet netip.Prefix // options 1 and 28
 	Router netip.Addr   // 3
 	DNS    []netip.Addr // 6
 	NTP    []netip.Addr // 42
-	MTU    int          // 26, in bytes, 68 to 65535
+	MTU    int          // 26, in bytes
 	Search []string     // 119
 	Routes []lab.Route  // 121 and 249; the router is added as the default route unless there is one
 	Custom []lab.Option // by number; they replace what stands here otherwise, and the later the earlier
 }
 
-// Build encodes the options. The error joins all that is wrong: an address or prefix that is not IPv4, an MTU or a
-// domain that cannot be written, and what CheckOption says.
-func (b Builder) Build() (*Options, error) {
-	if err := b.check(); err != nil {
-		return nil, err
-	}
+// Build encodes the options.
+func (b Builder) Build() *Options {
 	var list []encoded
 	add := func(code uint8, when condition, value []byte) {
 		if len(value) > 0 {
@@ -134,7 +117,7 @@ func (b Builder) Build() (*Options, error) {
 	}
 	add(optNTP, sendIfRequested, addrs(b.NTP...))
 	add(optSearch, sendIfRequested, encodeSearch(b.Search))
-	return newOptions(list, b.Custom), nil
+	return newOptions(list, b.Custom)
 }
 
 // gateway is the router that goes along with routes: of an authored option 3 the first.
@@ -185,33 +168,3 @@ func rank(e encoded) int {
 
 // Has reports whether the option is among these.
 func (o *Options) Has(code uint8) bool { return o != nil && o.index[code] != 0 }
-
-func (b Builder) check() error {
-	var errs []error
-	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if b.Subnet.IsValid() && !b.Subnet.Addr().Is4() {
-		refuse("subnet %s: want an IPv4 prefix", b.Subnet)
-	}
-	for _, a := range slices.Concat([]netip.Addr{b.Router}, b.DNS, b.NTP) {
-		if a.IsValid() && !a.Is4() {
-			refuse("%s: want an IPv4 address", a)
-		}
-	}
-	if b.MTU != 0 && (b.MTU < 68 || b.MTU > 0xffff) {
-		refuse("mtu %d: want 68 to 65535", b.MTU)
-	}
-	for _, d := range b.Search {
-		if !validDomain(d) {
-			refuse("%q is not a domain name", d)
-		}
-	}
-	for _, r := range b.Routes {
-		if !r.To.IsValid() || !r.To.Addr().Is4() || !r.Via.Is4() {
-			refuse("route %s via %s: want an IPv4 prefix and address", r.To, r.Via)
-		}
-	}
-	for _, o := range b.Custom {
-		errs = append(errs, CheckOption(o))
-	}
-	return errors.Join(errs...)
-}

@@ -25,20 +25,11 @@ func network() Builder {
 	}
 }
 
-func build(t testing.TB, b Builder) *Options {
-	t.Helper()
-	o, err := b.Build()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return o
-}
-
 // answer is an acknowledgement with everything there is.
 func answer(t testing.TB, r *Packet) *Reply {
 	return &Reply{
 		Req: r, Type: Ack, ServerID: ip("10.77.0.1"), YIAddr: ip("10.77.0.21"), Lease: time.Hour,
-		Options: build(t, network()), Name: "master-0", Domain: "c1.lab.test", FQDN: "master-0.c1.lab.test",
+		Options: network().Build(), Name: "master-0", Domain: "c1.lab.test", FQDN: "master-0.c1.lab.test",
 	}
 }
 
@@ -129,7 +120,7 @@ func TestSplit(t *testing.T) {
 		}
 		b.Custom = []lab.Option{{Code: 230, Data: want}}
 		a := answer(t, parsed(t, message(t, Request, bare, raw(55, "\x01\xe6"), raw(57, "\x02\x40"))))
-		a.Options = build(t, b)
+		a.Options = b.Build()
 		out := a.Append(nil)
 		if len(out) > minDatagram-udpOverhead {
 			t.Fatalf("%d bytes for a client that takes %d", len(out), minDatagram-udpOverhead)
@@ -242,7 +233,7 @@ func TestSends(t *testing.T) {
 			a := answer(t, r)
 			b := network()
 			b.Custom = custom
-			a.Options = build(t, b)
+			a.Options = b.Build()
 			if diff := cmp.Diff(fmt.Sprint(slices.Concat(always, tc.want)), fmt.Sprint(order(a.Append(nil)))); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -285,7 +276,7 @@ func TestEchoes(t *testing.T) {
 func TestBootFile(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 128)
-	authored := func(s string) *Options { return build(t, Builder{Custom: []lab.Option{{Code: 67, Data: []byte(s)}}}) }
+	authored := func(s string) *Options { return Builder{Custom: []lab.Option{{Code: 67, Data: []byte(s)}}}.Build() }
 	for _, tc := range []struct {
 		name           string
 		who            client
@@ -323,7 +314,7 @@ func TestBootFile(t *testing.T) {
 // TestNextServer: an address in an authored option 66 is the next server too, of machines that boot nothing from here.
 func TestNextServer(t *testing.T) {
 	t.Parallel()
-	authored := func(s string) *Options { return build(t, Builder{Custom: []lab.Option{{Code: 66, Data: []byte(s)}}}) }
+	authored := func(s string) *Options { return Builder{Custom: []lab.Option{{Code: 66, Data: []byte(s)}}}.Build() }
 	ours := netip.MustParseAddr("192.168.16.1")
 	for _, tc := range []struct {
 		name    string
@@ -364,7 +355,7 @@ func TestBootOptions(t *testing.T) {
 			t.Parallel()
 			r := parsed(t, message(t, Discover, ovmf))
 			r.ParamList = []byte(tc.list)
-			a := Reply{Req: r, Type: Offer, NextServer: ip("10.77.0.1"), VendorClass: "PXEClient", VendorInfo: "43", IPXE: "175", Options: build(t, Builder{Custom: tc.custom})}
+			a := Reply{Req: r, Type: Offer, NextServer: ip("10.77.0.1"), VendorClass: "PXEClient", VendorInfo: "43", IPXE: "175", Options: Builder{Custom: tc.custom}.Build()}
 			o := decode(t, a.Append(nil)).Options
 			if got := fmt.Sprintf("60=%q 43=%q 66=%q 150=%q 175=%q", o[60], o[43], o[66], o[150], o[175]); got != tc.want {
 				t.Errorf("got  %s\nwant %s", got, tc.want)

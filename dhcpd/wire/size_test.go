@@ -57,7 +57,7 @@ func TestSizes(t *testing.T) {
 			a := answer(t, parsed(t, message(t, Request, tc.who, tc.more...)))
 			b := network()
 			b.Custom = tc.custom
-			a.Options = build(t, b)
+			a.Options = b.Build()
 			out := a.Append(nil)
 			checkFields(t, out)
 			p := decode(t, out)
@@ -112,7 +112,7 @@ func TestExactSize(t *testing.T) {
 	t.Parallel()
 	for name, set := range map[string]func(a *Reply, v string){
 		"authored": func(a *Reply, v string) {
-			a.Options = build(t, Builder{Custom: []lab.Option{{Code: 200, Data: []byte(v), Force: true}}})
+			a.Options = Builder{Custom: []lab.Option{{Code: 200, Data: []byte(v), Force: true}}}.Build()
 		},
 		"boot file":   func(a *Reply, v string) { a.BootFile = v },
 		"echo":        func(a *Reply, v string) { a.Req.ClientID = []byte(v) },
@@ -142,7 +142,7 @@ func TestBootFileIsNotOverwritten(t *testing.T) {
 	a := answer(t, parsed(t, message(t, Request, bare)))
 	b := network()
 	b.Custom = []lab.Option{{Code: 220, Data: make([]byte, 150)}, {Code: 221, Data: make([]byte, 50)}}
-	a.Options, a.BootFile = build(t, b), "file"
+	a.Options, a.BootFile = b.Build(), "file"
 	p := decode(t, a.Append(nil))
 	if p.BootFileName != "file" || !bytes.Equal(p.Options[52], []byte{2}) || len(p.Options[221]) != 50 {
 		t.Errorf("file %q, option 52 %d, option 221 of %d bytes; left out %s", p.BootFileName, p.Options[52], len(p.Options[221]), a.Omitted.String())

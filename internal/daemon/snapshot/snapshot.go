@@ -36,18 +36,18 @@ type Snapshot struct {
 // place in the lab file.
 func Compile(l *lab.Lab) (*Snapshot, error) {
 	s := &Snapshot{Lab: l}
-	var errs [6]error
-	s.DHCP, errs[0] = dhcpd.Compile(l)
+	var errs [5]error
+	s.DHCP = dhcpd.Compile(l)
 	files, err := files.Compile(l) // one rule for two servers
-	errs[1] = err
+	errs[0] = err
 	s.TFTP, s.HTTP = tftpd.NewTable(l, files), httpd.NewTable(l, files)
-	if s.DNS, errs[2] = dnsd.CompileWith(l, os.ReadFile); errs[2] == nil {
+	if s.DNS, errs[1] = dnsd.CompileWith(l, os.ReadFile); errs[1] == nil {
 		// Serials must grow over restarts too, for secondaries to notice (RFC 1912 section 2.2).
 		s.DNS = s.DNS.WithSerial(uint32(time.Now().Unix()))
 	}
-	s.LB, errs[3] = lbproxy.Compile(l)
-	s.Virt, errs[4] = virt.Compile(l)
-	s.Boot, errs[5] = boot.Compile(l)
+	s.LB, errs[2] = lbproxy.Compile(l)
+	s.Virt, errs[3] = virt.Compile(l)
+	s.Boot, errs[4] = boot.Compile(l)
 	if err := join(errs[:]); err != nil {
 		return nil, err
 	}

@@ -244,6 +244,7 @@ func TestLimits(t *testing.T) {
 		{"large", strings.Repeat("#", 64<<20+1), "larger than 64 MiB"},
 		{"binary", "\x00\x01\x02", "not YAML"},
 		{"not UTF-8", "a: \xff\xfe", "not YAML"},
+		{"too many routes", head + "networks: {a: {subnet: 10.0.0.0/8, address: 10.0.0.1, routes: [" + strings.Repeat("{to: 172.16.0.0/12, via: 10.0.0.2}, ", 101) + "]}}", "101 routes do not fit in one message: want 100 or fewer"},
 		{"long key", head + strings.Repeat("k", 5000) + ": 1\n", "unknown key"},
 	}
 	for _, tt := range tests {

@@ -115,6 +115,9 @@ func (r *resolver) lease(v *scalar[span], fallback time.Duration, key string) ti
 	return d
 }
 
+// maxRoutes is how many routes of 9 bytes fit in option 121 of one message (see maxOptionData).
+const maxRoutes = 100
+
 func (r *resolver) routes(raw *list[rawRoute], key string) []lab.Route {
 	if !raw.set() {
 		return nil
@@ -137,6 +140,9 @@ func (r *resolver) routes(raw *list[rawRoute], key string) []lab.Route {
 		if to && via {
 			routes = append(routes, lab.Route{To: item.To.V.Prefix, Via: item.Via.V.Addr})
 		}
+	}
+	if len(raw.Items) > maxRoutes {
+		r.fail(raw.spot, key+".routes", "%d routes do not fit in one message: want %d or fewer", len(raw.Items), maxRoutes)
 	}
 	return routes
 }

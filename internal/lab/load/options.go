@@ -123,11 +123,12 @@ func (r *resolver) bootsFrom(n *lab.Network) string {
 	return ""
 }
 
-// protocolOption reports whether an option carries the exchange itself: overload, message type, server identifier,
-// parameter list, message, maximum size, client identifier (RFC 2132 section 9), rapid commit, relay information.
+// protocolOption reports whether only the client or the DHCP server sets an option: requested address, overload, message
+// type, server identifier, parameter list, message, maximum size, renewal and rebinding time, client identifier (RFC 2132
+// section 9), rapid commit, client FQDN, relay information, and what firmware says of itself (RFC 4578).
 func protocolOption(code uint64) bool {
 	switch code {
-	case 50, 52, 53, 54, 55, 56, 57, 61, 80, 82:
+	case 50, 52, 53, 54, 55, 56, 57, 58, 59, 61, 80, 81, 82, 93, 94, 97:
 		return true
 	}
 	return false
