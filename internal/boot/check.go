@@ -77,15 +77,3 @@ func cause(p *lab.Problem) same {
 	_, message, _ := strings.Cut(p.Message, ": ") // behind "for host x"
 	return same{p.Pos, p.Key, message}
 }
-
-// collect adds an error to problems.
-func collect(to *lab.Problems, err error) {
-	var problems lab.Problems
-	switch {
-	case err == nil:
-	case errors.As(err, &problems):
-		*to = append(*to, problems...)
-	default:
-		to.Addf(lab.Pos{}, "", "%v", err)
-	}
-}

@@ -31,8 +31,8 @@ func Compile(l *lab.Lab) (*Table, error) {
 	files := os.DirFS(l.Appliance.Files)
 	var problems lab.Problems
 	for _, p := range l.Profiles {
-		r, err := recipe.Compile(p, files)
-		collect(&problems, err)
+		r, faults := recipe.Compile(p, files)
+		problems = append(problems, faults...)
 		t.recipes[p] = r
 	}
 	if len(problems) > 0 {

@@ -49,7 +49,7 @@ var rooms = []wall{
 	{"internal/observe/metrics", []string{"internal/observe/event"}, "a recorder"},
 	{"internal/observe/logs", []string{"internal/observe/event"}, "a recorder"},
 	{"internal/api", []string{"internal/observe/event", "internal/lab"}, "the admin plane's words, shared by server and client"},
-	{"internal/boot/files", []string{"internal/lab"}, "one rule for TFTP and HTTP"},
+	{"internal/boot/files", []string{"internal/boot/recipe", "internal/lab"}, "one rule for TFTP and HTTP; paths are rendered as the boot script renders them"},
 	{"internal/content/images", []string{"internal/lab", "internal/host/pause"}, "fetches files; of the lab only what an image is"},
 	{"internal/content/mirror", []string{"internal/lab", "internal/observe/event", "internal/host/pause"}, "keeps files of archives; of the lab only what a mirror is"},
 	{"internal/observe/event", []string{"internal/lab"}, "news; every room may tell them"},

@@ -21,8 +21,8 @@ type Recipe struct {
 }
 
 // Compile parses the templates of p. Files are read from files, which is rooted at the lab's files folder, when a
-// document is rendered: they may change, and come later than the lab file. The error is lab.Problems.
-func Compile(p *lab.Profile, files fs.FS) (*Recipe, error) {
+// document is rendered: they may change, and come later than the lab file.
+func Compile(p *lab.Profile, files fs.FS) (*Recipe, lab.Problems) {
 	c := &compiler{profile: p}
 	r := &Recipe{
 		profile: p, system: systemOf(p.OS), files: newLibrary(files),
@@ -30,7 +30,7 @@ func Compile(p *lab.Profile, files fs.FS) (*Recipe, error) {
 		config: c.parse("config", p.Config), initrd: c.parseAll("initrd", p.Initrd), args: c.parseAll("args", p.Args),
 		documents: c.parseAll("documents", p.Documents),
 	}
-	return r, c.problems.Err()
+	return r, c.problems
 }
 
 // A compiler parses the templates of one profile and collects what is wrong.

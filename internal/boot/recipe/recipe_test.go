@@ -36,9 +36,9 @@ func worker(p *lab.Profile) (*lab.Lab, *lab.Host) {
 
 func compile(t *testing.T, p *lab.Profile, files fs.FS) (*recipe.Recipe, recipe.Data) {
 	t.Helper()
-	r, err := recipe.Compile(p, files)
-	if err != nil {
-		t.Fatal(err)
+	r, problems := recipe.Compile(p, files)
+	if len(problems) > 0 {
+		t.Fatal(problems)
 	}
 	l, h := worker(p)
 	d, err := r.Data(l, h, h.MACs[0], "TOKEN")

@@ -11,8 +11,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-
-	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // Public is the folder below the lab's files whose content anyone may fetch.
@@ -20,70 +18,74 @@ const Public = "public"
 
 // Files is what one lab allows to be fetched. It is immutable and safe for concurrent use.
 type Files struct {
-	dir    string
-	named  map[string]struct{} // what profiles name
-	denied map[string]struct{} // config documents, templates and secrets that stand below public/ or are named, too
-	folded map[string]string   // lower case -> named
-	images []string            // what bootlab images pull brings: files and folders
-	trees  []string            // folders of installation media: everything below is served, but what looks like a document
-	secret []*regexp.Regexp    // what paths of config documents and scripts look like, for links that lead to them
+	dir      string
+	named    map[string]struct{} // the files that profiles name for machines to fetch
+	secret   map[string]struct{} // documents, scripts and key files, in lower case: some file systems do not tell cases apart
+	patterns []*regexp.Regexp    // what the names of documents look like
+	folded   map[string]string   // lower case -> named
+	images   []string            // what bootlab images pull brings: files and folders
+	trees    []string            // folders of installation media
 }
 
-// Compile returns what l allows to be fetched. It does no I/O. A template in a path that does not render for a host that
-// boots the profile, or renders to a path outside the files folder, is a lab.Problem at the profile.
-func Compile(l *lab.Lab) (*Files, error) {
-	c := &compiler{
-		lab:   l,
-		files: &Files{dir: l.Appliance.Files, named: map[string]struct{}{}, denied: map[string]struct{}{}, folded: map[string]string{}},
-		users: usersOf(l),
+// A Refusal is why a file is not served, for the log and the timeline: the machine that asks learns no more than that it is not.
+// It matches fs.ErrPermission.
+type Refusal string
+
+// Why files are not served.
+const (
+	ErrUnnamed    Refusal = "not to be served: no profile boots it, and it is not below public/"
+	ErrSecret     Refusal = "not to be served: a config document, a template or a secret of the lab"
+	ErrUnreadable Refusal = "the daemon's user may not read it"
+)
+
+// ErrAwaited is that a file is one of the lab's images and not pulled yet: the client should ask again. It comes with
+// fs.ErrNotExist.
+var ErrAwaited = errors.New("not pulled yet: bootlab images pull")
+
+// Error implements error.
+func (r Refusal) Error() string { return string(r) }
+
+// Is matches fs.ErrPermission.
+func (r Refusal) Is(target error) bool { return target == fs.ErrPermission }
+
+// Allowed reports whether name, a slash-separated path relative to the files folder, may be fetched. The file need not exist.
+func (f *Files) Allowed(name string) bool { return f.refusal(name) == nil }
+
+// refusal returns why name may not be fetched, or nil. What is secret is refused first, whatever folder it is in.
+func (f *Files) refusal(name string) error {
+	switch {
+	case !fs.ValidPath(name) || isPart(name):
+		return fs.ErrPermission
+	case f.isSecret(name):
+		return ErrSecret
+	case !f.isNamed(name) && !strings.HasPrefix(name, Public+"/") && !f.inTree(name):
+		return ErrUnnamed
 	}
-	for _, p := range l.Profiles {
-		c.profile(p)
-	}
-	c.secrets()
-	for _, i := range l.Images {
-		c.files.images = append(c.files.images, i.Path)
-	}
-	for name := range c.files.named {
-		c.files.folded[strings.ToLower(name)] = name
-	}
-	return c.files, c.problems.Err()
+	return nil
 }
 
-// Allowed reports whether name, a slash-separated path relative to the files folder, may be fetched. Whether the file is
-// there is another question.
-func (f *Files) Allowed(name string) bool {
-	if !fs.ValidPath(name) || isPart(name) {
-		return false
-	}
-	if _, no := f.denied[name]; no {
-		return false
-	}
-	if _, yes := f.named[name]; yes {
+// isSecret reports whether name is a document or a key file, or looks like a document. A file that machines fetch is none
+// because it looks like one.
+func (f *Files) isSecret(name string) bool {
+	if _, secret := f.secret[strings.ToLower(name)]; secret {
 		return true
 	}
-	if strings.HasPrefix(name, Public+"/") {
-		return true
-	}
-	return f.inTree(name) && !f.looksSecret(name)
+	return !f.isNamed(name) && slices.ContainsFunc(f.patterns, func(r *regexp.Regexp) bool { return r.MatchString(name) })
 }
+
+func (f *Files) isNamed(name string) bool { _, named := f.named[name]; return named }
 
 // inTree reports whether name is below the folder of an installation medium.
 func (f *Files) inTree(name string) bool {
 	return slices.ContainsFunc(f.trees, func(tree string) bool { return strings.HasPrefix(name, tree+"/") })
 }
 
-// looksSecret reports whether the path of a config document or a script can render to name.
-func (f *Files) looksSecret(name string) bool {
-	return slices.ContainsFunc(f.secret, func(r *regexp.Regexp) bool { return r.MatchString(name) })
-}
-
 // Open opens the regular file name, which the caller closes. The error is a *fs.PathError that matches fs.ErrPermission
 // where the file is not to be served (or is a folder, a device, a pipe, or a link that leaves the files folder), and
 // fs.ErrNotExist where it is to be served but is not there.
 func (f *Files) Open(name string) (*os.File, error) {
-	if !f.Allowed(name) {
-		return nil, refuse(name, f.why(name))
+	if err := f.refusal(name); err != nil {
+		return nil, refuse(name, err)
 	}
 	file, err := openPlain(f.dir, name)
 	plain := err == nil
@@ -108,10 +110,10 @@ func (f *Files) Open(name string) (*os.File, error) {
 	return file, nil
 }
 
-// leadsToSecret reports whether name is a link to a config document, a template or a secret of the lab. It is no wall
-// against who may write to the files folder, but keeps a careless link from telling secrets.
+// leadsToSecret reports whether name is a link to a config document, a template or a secret of the lab. It does not protect
+// from a user who may write to the files folder, but keeps a careless link from leaking a document.
 func (f *Files) leadsToSecret(name string) bool {
-	real, err := filepath.EvalSymlinks(filepath.Join(f.dir, filepath.FromSlash(name)))
+	target, err := filepath.EvalSymlinks(filepath.Join(f.dir, filepath.FromSlash(name)))
 	if err != nil {
 		return true
 	}
@@ -119,14 +121,8 @@ func (f *Files) leadsToSecret(name string) bool {
 	if err != nil {
 		return true
 	}
-	at, err := filepath.Rel(dir, real)
-	if at = filepath.ToSlash(at); err != nil || at == name {
-		return err != nil
-	}
-	if _, no := f.denied[at]; no {
-		return true
-	}
-	return !f.Allowed(at) && f.looksSecret(at)
+	at, err := filepath.Rel(dir, target)
+	return err != nil || f.isSecret(filepath.ToSlash(at))
 }
 
 // Fold returns the path that may be fetched and equals name but for the case of its letters, or name where there is none:
@@ -135,7 +131,7 @@ func (f *Files) Fold(name string) string {
 	if !fs.ValidPath(name) {
 		return name
 	}
-	if _, ok := f.named[name]; ok && !f.inTree(name) { // what a recipe names on a medium is written as most media have it
+	if f.isNamed(name) && !f.inTree(name) { // what a recipe names on a medium is written as most media have it
 		return name
 	}
 	if exact, ok := f.folded[strings.ToLower(name)]; ok && !f.inTree(exact) {
@@ -198,10 +194,6 @@ func reason(err error) error {
 	}
 	return fmt.Errorf("%w: %w", fs.ErrPermission, err)
 }
-
-// ErrAwaited is that a file is one of the lab's images, and not pulled yet: who asks should ask again. It comes with
-// fs.ErrNotExist.
-var ErrAwaited = errors.New("not pulled yet: bootlab images pull")
 
 // missing says of a file that is not there whether it will be.
 func (f *Files) missing(name string, err error) error {

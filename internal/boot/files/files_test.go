@@ -2,6 +2,7 @@ package files_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net/netip"
@@ -167,16 +168,16 @@ func TestCompileProblems(t *testing.T) {
 		want    string
 	}{
 		{"no such value", lab.Profile{Kernel: "k/{{.Host.Vars.shelf}}"}, false,
-			`profiles.p.kernel: "k/{{.Host.Vars.shelf}}" does not render for host p-worker: template: profiles.p.kernel:1:9: executing "profiles.p.kernel" at <.Host.Vars.shelf>: map has no entry for key "shelf"`},
+			`profiles.p.kernel: for host p-worker: {{.Host.Vars.shelf}} is not set: want vars: {shelf: …} for the host`},
 		{"no cluster", lab.Profile{Rootfs: "k/{{.Cluster.Name}}"}, false,
-			`profiles.p.rootfs: "k/{{.Cluster.Name}}" does not render for host p-worker: template: profiles.p.rootfs:1:12: executing "profiles.p.rootfs" at <.Cluster.Name>: nil pointer evaluating *lab.Cluster.Name`},
+			`profiles.p.rootfs: for host p-worker: at <.Cluster.Name>: nil pointer evaluating *recipe.ClusterData.Name: it belongs to no cluster: want {{if .Cluster}} around it, or cluster there`},
 		{"not a template", lab.Profile{Image: "k/{{.Host"}, false,
-			`profiles.p.image: "k/{{.Host" is not a template: template: profiles.p.image:1: unclosed action`},
+			`profiles.p.image: "k/{{.Host" is not a template: template: image:1: unclosed action`},
 		{"outside", lab.Profile{Kernel: "../k"}, false, `profiles.p.kernel: "../k" is not below the files folder: want a path relative to it`},
 		{"outside by template", lab.Profile{Kernel: "../{{.Host.Role}}"}, false,
 			`profiles.p.kernel: "../worker" is not below the files folder: want a path relative to it`},
-		{"guest's name", lab.Profile{Kernel: "k/{{.Host.Name}}"}, true,
-			`profiles.p.kernel: "k/{{.Host.Name}}" differs from guest to guest of pool guests: want a path that is the same for all of them`},
+		{"differs in a pool", lab.Profile{Kernel: "k/{{.Host.Name}}"}, true,
+			`profiles.p.kernel: "k/{{.Host.Name}}" differs between the machines of pool guests: want one path for all of them`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -217,16 +218,20 @@ func TestGuestsShareATemplatedPath(t *testing.T) {
 }
 
 func BenchmarkCompile10kHosts(b *testing.B) {
-	p := &lab.Profile{Name: "p", Kernel: "images/vmlinuz", Initrd: []string{"images/initrd"}, Config: "ignition/{{.Host.Role}}.ign"}
-	l := &lab.Lab{Appliance: lab.Appliance{Files: "/srv"}, Profiles: []*lab.Profile{p}}
-	for range 10_000 {
-		l.Hosts = append(l.Hosts, &lab.Host{Name: "h", Role: "worker", Profile: p})
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := files.Compile(l); err != nil {
-			b.Fatal(err)
-		}
+	for _, config := range []string{"ignition/{{.Host.Role}}.ign", "ignition/{{.Host.Name}}.ign"} {
+		b.Run(config, func(b *testing.B) {
+			p := &lab.Profile{Name: "p", Kernel: "images/vmlinuz", Initrd: []string{"images/initrd"}, Config: config}
+			l := &lab.Lab{Appliance: lab.Appliance{Files: "/srv"}, Profiles: []*lab.Profile{p}}
+			for i := range 10_000 {
+				l.Hosts = append(l.Hosts, &lab.Host{Name: fmt.Sprint("h", i), Role: "worker", Profile: p, MACs: []lab.MAC{{0x52, 0x54, 0, 0, byte(i >> 8), byte(i)}}})
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := files.Compile(l); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 
