@@ -1,3 +1,3 @@
-// Package walls holds the walls of the house: which room may import which, and why. Its test fails when a wall is broken,
-// and when a package is missing from the table.
-package walls
+// Package imports holds the import rules: which package may import which of ours, and why. Its test fails on an import that no rule
+// permits, on a package without a rule, and on a permission that no import uses.
+package imports

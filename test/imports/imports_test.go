@@ -1,0 +1,174 @@
+package imports
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A rule says what one package may import of ours.
+type rule struct {
+	pkg    string
+	may    []string // packages; anything: all
+	reason string
+}
+
+// anything permits every import.
+const anything = "*"
+
+// rules are in the order of the folders.
+var rules = []rule{
+	{"cmd/bootlab", []string{"internal/api", "internal/content/images", "internal/daemon", "internal/daemon/plan", "internal/daemon/snapshot", "internal/firmware", "internal/lab", "internal/lab/load", "internal/observe/event", "internal/observe/logs", "internal/observe/timeline"}, "the command line asks the daemon or the lab, never a server"},
+
+	{"dhcpd", []string{"dhcpd/leases", "dhcpd/segment", "dhcpd/wire", "internal/boot/bootloop", "internal/host/pause", "internal/lab", "internal/observe/event"}, "assigns addresses; knows no other server"},
+	{"dhcpd/leases", []string{"internal/lab", "internal/store"}, "who has which address, durably; of the lab only what a MAC is"},
+	{"dhcpd/segment", []string{"internal/host/pause", "internal/lab"}, "sockets and frames; of the lab only how a MAC is written"},
+	{"dhcpd/wire", []string{"internal/lab"}, "packets; of the lab only how a MAC, a route and an option are written"},
+	{"tftpd", []string{"internal/boot/files", "internal/host/datagram", "internal/host/pause", "internal/lab", "internal/observe/event"}, "knows no other server"},
+	{"dnsd", []string{"internal/host/datagram", "internal/host/pause", "internal/lab"}, "asks for leases through an interface of its own"},
+	{"httpd", []string{"internal/api", "internal/boot", "internal/boot/files", "internal/content/mirror", "internal/host/connlimit", "internal/lab", "internal/observe/event"}, "serves what the boot service answers; knows no other server"},
+	{"lbproxy", []string{"internal/host/pause", "internal/lab", "internal/observe/event"}, "knows no other server"},
+	{"virt", []string{"internal/lab", "internal/observe/event"}, "knows no other server"},
+
+	{"internal/api", []string{"internal/lab", "internal/observe/event"}, "the types of the admin API, shared by server and client"},
+	{"internal/bmc", []string{"internal/lab"}, "controllers of machines; knows no server"},
+
+	{"internal/boot", []string{"internal/boot/bootloop", "internal/boot/discovered", "internal/boot/install", "internal/boot/recipe", "internal/lab", "internal/observe/event"}, "decides what a machine boots; knows no server"},
+	{"internal/boot/bootloop", []string{"internal/lab"}, "counts; of the lab only what a MAC is"},
+	{"internal/boot/discovered", []string{"internal/lab", "internal/store"}, "what unknown machines reported; of the lab only what a MAC is"},
+	{"internal/boot/files", []string{"internal/boot/recipe", "internal/lab"}, "which files may be fetched, for TFTP and HTTP; paths are rendered as the boot script renders them"},
+	{"internal/boot/install", []string{"internal/lab", "internal/observe/event", "internal/store"}, "a state machine; renders nothing"},
+	{"internal/boot/recipe", []string{"internal/boot/syntax", "internal/lab"}, "writes scripts and documents; knows no state"},
+	{"internal/boot/syntax", []string{"internal/lab/load"}, "validates documents; of the loader only its reader of YAML"},
+
+	{"internal/content/images", []string{"internal/host/pause", "internal/lab"}, "downloads files; of the lab only what an image is"},
+	{"internal/content/mirror", []string{"internal/host/pause", "internal/lab", "internal/observe/event"}, "caches files of archives; of the lab only what a mirror is"},
+
+	{"internal/daemon", []string{anything}, "the composition: alone in knowing all servers"},
+	{"internal/daemon/plan", []string{"dhcpd", "internal/daemon/snapshot", "internal/lab"}, "prints what the servers answer from; dhcpd says which boot file goes to which firmware"},
+	{"internal/daemon/snapshot", []string{"dhcpd", "dnsd", "httpd", "internal/boot", "internal/boot/files", "internal/lab", "lbproxy", "tftpd", "virt"}, "compiles the lab for every server"},
+
+	{"internal/firmware", nil, "files that are embedded"},
+	{"internal/firmware/kpxe", nil, "changes a program where it is downloaded; the daemon never does"},
+
+	{"internal/host/connlimit", nil, "counts connections; opens and closes none"},
+	{"internal/host/datagram", nil, "system calls for batches of datagrams"},
+	{"internal/host/pause", nil, "a clock and a context"},
+	{"internal/host/portowner", nil, "asks the operating system alone"},
+	{"internal/host/privilege", nil, "asks the operating system alone"},
+
+	{"internal/lab", nil, "the model: every decision, no file, no server, no socket"},
+	{"internal/lab/load", []string{"internal/lab"}, "reads the lab file into the model; only commands, the daemon and readers of YAML need it"},
+
+	{"internal/observe/event", []string{"internal/lab"}, "every package may record events"},
+	{"internal/observe/logs", []string{"internal/observe/event"}, "a recorder of events"},
+	{"internal/observe/metrics", []string{"internal/observe/event"}, "a recorder of events"},
+	{"internal/observe/timeline", []string{"internal/lab", "internal/observe/event", "internal/store"}, "a recorder of events"},
+
+	{"internal/store", nil, "knows none of what it stores"},
+	{"internal/store/bolt", []string{"internal/store"}, "one implementation of it"},
+}
+
+// wireLibraries are the libraries that one package alone may import, so that what they get wrong is worked around in one place.
+var wireLibraries = map[string]string{
+	"github.com/insomniacslk/dhcp":   "dhcpd",
+	"github.com/miekg/dns":           "dnsd",
+	"github.com/pin/tftp":            "tftpd",
+	"libvirt.org/go/libvirt":         "virt",
+	"github.com/pires/go-proxyproto": "lbproxy",
+	"go.etcd.io/bbolt":               "internal/store/bolt",
+	"go.yaml.in/yaml":                "internal/lab/load",
+	"github.com/coreos/butane":       "internal/boot/syntax",
+	"github.com/coreos/ignition":     "internal/boot/syntax",
+}
+
+const (
+	module = "github.com/bootlab/bootlab/"
+	bench  = module + "bench" // the benchmarks, a module of its own
+	tests  = module + "test/" // may import everything but bench
+)
+
+type goPackage struct {
+	ImportPath   string
+	Imports      []string
+	TestImports  []string
+	XTestImports []string
+}
+
+func packages(t *testing.T) (ps []goPackage) {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-e", "-tags", "libvirt_dlopen", "-json=ImportPath,Imports,TestImports,XTestImports", "./...")
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p goPackage
+		err := dec.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			return ps
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		ps = append(ps, p)
+	}
+}
+
+func TestImports(t *testing.T) {
+	t.Parallel()
+	left := map[string]rule{} // rules without a package yet
+	for _, r := range rules {
+		left[module+r.pkg] = r
+	}
+	ps := packages(t)
+	if len(ps) < len(rules) {
+		t.Fatalf("go list found %d packages, fewer than there are rules", len(ps))
+	}
+	for _, p := range ps {
+		for _, imported := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
+			if imported == bench || strings.HasPrefix(imported, bench+"/") {
+				t.Errorf("%s imports %s: the benchmarks import the product, never the other way round", p.ImportPath, imported)
+			}
+		}
+		if strings.HasPrefix(p.ImportPath, tests) {
+			continue
+		}
+		r, ok := left[p.ImportPath]
+		if !ok {
+			t.Errorf("%s has no rule: say what it may import, and why", p.ImportPath)
+			continue
+		}
+		delete(left, p.ImportPath)
+		r.check(t, p.Imports)
+	}
+	for name := range left {
+		t.Errorf("there is a rule for %s, which is no package", name)
+	}
+}
+
+// check holds that a package imports what its rule permits, and nothing else of ours.
+func (r rule) check(t *testing.T, imports []string) {
+	t.Helper()
+	for _, imported := range imports {
+		if ours, ok := strings.CutPrefix(imported, module); ok && !slices.Contains(r.may, anything) && !slices.Contains(r.may, ours) {
+			t.Errorf("%s imports %s, but %s", r.pkg, ours, r.reason)
+		}
+		for library, owner := range wireLibraries {
+			if r.pkg != owner && (imported == library || strings.HasPrefix(imported, library+"/")) {
+				t.Errorf("%s imports %s, which only %s may", r.pkg, imported, owner)
+			}
+		}
+	}
+	for _, may := range r.may {
+		if may != anything && !slices.Contains(imports, module+may) {
+			t.Errorf("%s may import %s, but does not: remove the permission", r.pkg, may)
+		}
+	}
+}
