@@ -8,9 +8,11 @@ STAMP      := $(shell git rev-parse HEAD >/dev/null 2>&1 && echo true || echo fa
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME    = 30s
 
-# What boots real machines comes last, and alone: emulation wants both cores.
-E2E   = ./test/e2e/... ./test/demo/... ./test/support/qemu/...
-UNITS = $$(go list ./... | grep -v -e /test/e2e -e /test/demo -e /test/support/qemu)
+# What runs programs, the daemon above all, is never taken from the test cache, which does not know them. What boots real machines comes
+# last, and alone: emulation takes every core.
+BOOTS    = ./test/e2e/... ./test/support/qemu/...
+PROGRAMS = $$(go list ./cmd/... ./test/... | grep -v -e /test/e2e -e /test/support/qemu)
+UNITS    = $$(go list ./... | grep -v -e /cmd/ -e /test/)
 
 .PHONY: help
 help: ## print this
@@ -40,14 +42,28 @@ toolchain: ## the C compiler that the libvirt binding is built with
 deps: ## Debian's packages that tests need
 	@test/deps.sh test
 
-# A quiet machine needs seven minutes, and a quarter of an hour for what boots: -timeout only ends what hangs.
+.PHONY: test-fast
+test-fast: assets ## the tests that need neither root nor other programs: under a minute
+	go test -short -timeout 10m ./...
+
+# -timeout only ends what hangs.
 .PHONY: test
-test: deps assets ## every test, with the race detector, real boots included
+test: deps assets ## every test, with the race detector, real boots included: a quarter of an hour on two cores
 	@rc=0; export BOOTLAB_REQUIRE=all; \
 	go test -race -timeout 30m $(UNITS) || rc=1; \
 	go test -C bench -race -timeout 30m ./... || rc=1; \
-	go test -race -timeout 60m -p 1 $(E2E) || rc=1; \
+	go test -race -count=1 -timeout 30m $(PROGRAMS) || rc=1; \
+	go test -race -count=1 -timeout 60m -p 1 $(BOOTS) || rc=1; \
 	exit $$rc
+
+.PHONY: test-long
+test-long: e2e-install stress fuzz ## whole installations, every test under stress and a CPU quota, fuzzing: hours
+
+PKG = $(UNITS) $(PROGRAMS) $(BOOTS)
+
+.PHONY: stress
+stress: deps assets ## PKG's tests as copies in parallel, then under a CPU quota: make stress PKG=./internal/content/mirror
+	BOOTLAB_REQUIRE=all test/stress.sh $(PKG)
 
 .PHONY: race
 race: assets ## the tests that need no installed programs, with the race detector; others skip
@@ -55,11 +71,11 @@ race: assets ## the tests that need no installed programs, with the race detecto
 
 .PHONY: e2e
 e2e: deps assets ## real machines boot from the real daemon
-	BOOTLAB_REQUIRE=all go test -v -timeout 60m -p 1 $(E2E)
+	BOOTLAB_REQUIRE=all go test -v -count=1 -timeout 60m -p 1 $(BOOTS)
 
 .PHONY: e2e-install
 e2e-install: deps assets ## Debian installs itself from its archive, through the cache, twice: an hour in emulation
-	BOOTLAB_REQUIRE=all BOOTLAB_E2E_INSTALL=1 go test -v -timeout 150m -run 'Test(Preseed|Debootstrap)Install$$' ./test/e2e
+	BOOTLAB_REQUIRE=all BOOTLAB_E2E_INSTALL=1 go test -v -count=1 -timeout 150m -parallel 1 -run 'Test(Preseed|Debootstrap|StandIn)Install$$' $(BOOTS)
 
 .PHONY: lint
 lint: ## gofmt, vet, staticcheck
@@ -79,9 +95,9 @@ fuzz: ## every fuzz target for FUZZTIME
 	done
 
 .PHONY: golden
-golden: ## rewrite the golden files; read the diff
+golden: assets ## rewrite the golden files; read the diff
 	@set -e; git grep -l 'flag.Bool("update"' -- '*_test.go' | xargs -n1 dirname | sort -u | while read -r dir; do \
-		go test ./$$dir -update </dev/null; \
+		go test -short ./$$dir -update </dev/null; \
 	done
 
 # The benchmarks are a module of their own: what they need is not in the product.
@@ -109,16 +125,10 @@ bench-tftp: build bin/bench deps ## TFTP beside dnsmasq, tftpd-hpa and atftpd, i
 
 .PHONY: bench-boot
 bench-boot: deps assets ## from iPXE's DISCOVER to its script, for every way to iPXE, with real firmware
-	BOOTLAB_REQUIRE=all go test -v -count 1 -run TestFastChain ./test/e2e | grep -e '---' -e ' s$$'
-
-.PHONY: unlucky
-unlucky: assets ## PKG's tests, 10 times each with waits and stalls where they hurt, and in a crowd: make unlucky PKG=./internal/content/mirror
-	go run ./test/unlucky $(PKG) -count 10
-	go run ./test/unlucky -stall $(PKG) -count 10
-	go run ./test/unlucky -crowd $(PKG) -count 10
+	BOOTLAB_REQUIRE=all go test -run '^$$' -bench '^BenchmarkChain$$' -benchtime 5x ./test/e2e
 
 .PHONY: demo
-demo: build ## a machine installs itself over the network, live; takes everything away again
+demo: build ## a machine installs itself over the network, live; cleans up after itself
 	@test/deps.sh demo
 	@go run ./test/demo
 
@@ -127,9 +137,15 @@ docs: ## rewrite the pages that are generated
 	go test ./internal/daemon -run MetricsPage -update
 	go test ./internal/lab/load -run Doc -update
 
+# What is not committed yet may differ, but not change.
+.PHONY: generated
+generated: assets ## pages and golden files are as docs and golden make them
+	@before=$$(git diff HEAD | sha256sum); \
+	$(MAKE) --no-print-directory docs golden && \
+	test "$$before" = "$$(git diff HEAD | sha256sum)" || { git diff --stat; echo "generated files differ: commit them" >&2; exit 1; }
+
 .PHONY: check
-check: lint test ## all that CI runs, and lint
-	git diff --exit-code
+check: lint generated test ## all that CI runs
 
 .PHONY: image
 image: ## the container image

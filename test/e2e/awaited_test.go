@@ -13,8 +13,10 @@ import (
 // TestImageIsAwaited lets iPXE ask for an image that is not pulled yet: 503 with Retry-After makes it ask again until the image is there,
 // in the script that asked first.
 func TestImageIsAwaited(t *testing.T) {
+	t.Parallel()
 	for _, fw := range []qemu.Firmware{qemu.BIOS, qemu.UEFIPXE} { // iPXE of 2019, and ours
 		t.Run(string(fw), func(t *testing.T) {
+			t.Parallel()
 			netns.Need(t, qemu.Needs()...)
 			file := strings.Replace(fastLab, "profiles:", "images:\n  public/late: {url: \"http://10.77.0.1:1/late\", sha256: "+strings.Repeat("0", 64)+"}\nprofiles:", 1)
 			r := newRig(t, file, map[string]string{

@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"maps"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -87,90 +89,102 @@ func awaitInstalled(t *testing.T, m *qemu.Machine) {
 	m.Await(t, patience, "GUEST installed system up")
 }
 
-// TestInstall lets machines of every firmware find their address, firmware, script, kernel and document, install
-// themselves, and boot from their disk: that time and the next.
+// TestInstall: machines of every firmware find their address, program, script, kernel and document, install themselves, and boot from
+// their disk, that time and the next. TestLife does so with the firmware that has iPXE in its ROM.
 func TestInstall(t *testing.T) {
-	tests := []struct {
-		firmware qemu.Firmware
-		program  []event.Kind // how its network boot program is told of
-	}{
-		{qemu.BIOS, nil}, // its ROM is iPXE already
-		{qemu.BIOSPlain, []event.Kind{event.TFTPServed}},
-		{qemu.UEFIPXE, []event.Kind{event.TFTPServed}},
-		{qemu.UEFIHTTP, []event.Kind{event.FirmwareServed}},
-	}
-	for _, tt := range tests {
-		t.Run(string(tt.firmware), func(t *testing.T) {
+	t.Parallel()
+	for _, fw := range []qemu.Firmware{qemu.BIOSPlain, qemu.UEFIPXE, qemu.UEFIHTTP} {
+		t.Run(string(fw), func(t *testing.T) {
+			t.Parallel()
 			netns.Need(t, qemu.Needs()...)
 			r := newRig(t, bootLab, withGuest(t, bootFiles))
-			m := qemu.Start(t, qemu.Config{Bridge: r.seg.Bridge, MAC: nodeMAC, Firmware: tt.firmware, Disk: qemu.NewDisk(t, 1<<30)})
+			m := qemu.Start(t, qemu.Config{Bridge: r.seg.Bridge, MAC: nodeMAC, Firmware: fw, Disk: qemu.NewDisk(t, 1<<30)})
 
 			m.Await(t, patience, "GUEST kernel")
 			awaitLease(t, m)
 			m.Await(t, patience, "GUEST name node.prod.lab.test = 10.77.0.21")
 			m.Await(t, patience, "GUEST message node-sesame")
-			done := m.Await(t, patience, "GUEST install done")
-			if got := r.host(t, "node").Install; got != "installed" {
-				t.Errorf("install state %q after the installer said that it is done", got)
-			}
+			m.Await(t, patience, "GUEST install done")
+			r.wantInstall(t, "installed")
 			awaitInstalled(t, m)
-			up := m.Lines()[len(m.Lines())-1]
 			m.Reset(t)
 			awaitInstalled(t, m)
-			again := m.Lines()[len(m.Lines())-1]
 
-			if n := m.Said("GUEST writing"); n != 1 {
-				t.Errorf("%d installations, want 1", n)
-			}
-			kinds := append([]event.Kind{event.DHCPAck}, tt.program...)
-			kinds = append(kinds, event.ScriptServed, event.FileServed, event.FileServed, event.InstallStarted, event.FileServed,
+			wantInstallations(t, m, 1)
+			r.wantChain(t, fw)
+			r.wantKinds(t, "node", event.DHCPAck, event.ScriptServed, event.FileServed, event.FileServed, event.InstallStarted, event.FileServed,
 				event.InstallDone, event.InstallLocalBoot, event.DHCPAck)
-			r.wantKinds(t, "node", kinds...)
-			t.Logf("from power-on: install done %.1fs, up from disk %.1fs; reset to up %.1fs",
-				done.At.Seconds(), up.At.Seconds(), (again.At - up.At).Seconds())
 		})
 	}
 }
 
-// TestInstallAgain holds that a machine installs itself again when, and only when, it is told to.
-func TestInstallAgain(t *testing.T) {
+// TestLife follows one machine. The daemon is killed in the middle of its install and after it: what it promised must hold when it is
+// back, which is the lease, the token of this boot and the state of the install. Then the machine, the network first in its boot order,
+// boots from its disk in each way that a lab file can ask for. At last it installs itself again, when and only when it is told to.
+func TestLife(t *testing.T) {
+	t.Parallel()
 	netns.Need(t, qemu.Needs()...)
-	r := newRig(t, bootLab, withGuest(t, bootFiles))
+	files := maps.Clone(bootFiles)
+	files["config/guest.conf"] += "hold={{.FilesURL}}/public/go\n"
+	r := newRig(t, bootLab, withGuest(t, files))
 	m := qemu.Start(t, qemu.Config{Bridge: r.seg.Bridge, MAC: nodeMAC, Firmware: qemu.BIOS, Disk: qemu.NewDisk(t, 1<<30)})
+
+	m.Await(t, patience, "GUEST message node-sesame")
+	r.kill(t)
+	r.start(t)
+	r.wantInstall(t, "installing")
+	put(t, filepath.Join(r.dir, "files/public/go"), nil)
 	m.Await(t, patience, "GUEST install done")
-	awaitInstalled(t, m)
+	r.kill(t)
+	r.start(t)
+	r.wantInstall(t, "installed")
+	awaitInstalled(t, m) // local_boot: auto
+	r.wantChain(t, qemu.BIOS)
+
+	path := filepath.Join(r.dir, "lab.yaml")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		how    string
+		script bool // it fetches one
+	}{
+		{"none", false},
+		{"exit", true},
+		{"sanboot", true},
+	} {
+		put(t, path, []byte(strings.Replace(string(text), "vars: {word: sesame}", "local_boot: "+tt.how+", vars: {word: sesame}", 1)))
+		r.bootlab(t, "reload")
+		before := m.Said("bootlab: node is installed")
+		m.Reset(t)
+		awaitInstalled(t, m)
+		if fetched := m.Said("bootlab: node is installed") > before; fetched != tt.script {
+			t.Errorf("local_boot: %s: the machine ran its script: %v", tt.how, fetched)
+		}
+	}
+	wantInstallations(t, m, 1)
 
 	r.bootlab(t, "install", "node")
 	m.Reset(t)
 	m.Await(t, patience, "GUEST writing")
 	m.Await(t, patience, "GUEST install done")
 	awaitInstalled(t, m)
-	r.wantKinds(t, "node", event.InstallDone, event.InstallArmed, event.InstallStarted, event.InstallDone, event.InstallLocalBoot)
+	wantInstallations(t, m, 2)
+	// The first install_done is not asked for: the timeline may lose a second at a kill.
+	r.wantKinds(t, "node", event.InstallLocalBoot, event.InstallArmed, event.InstallStarted, event.InstallDone, event.InstallLocalBoot)
 }
 
-// TestKill kills the daemon in the middle of an install. What it promised must hold when it is back: the lease, the token of
-// this boot, and the state of the install.
-func TestKill(t *testing.T) {
-	netns.Need(t, qemu.Needs()...)
-	files := map[string]string{"public/greeting.txt": bootFiles["public/greeting.txt"]}
-	files["config/guest.conf"] = bootFiles["config/guest.conf"] + "hold={{.FilesURL}}/public/go\n"
-	r := newRig(t, bootLab, withGuest(t, files))
-	m := qemu.Start(t, qemu.Config{Bridge: r.seg.Bridge, MAC: nodeMAC, Firmware: qemu.BIOS, Disk: qemu.NewDisk(t, 1<<30)})
-	m.Await(t, patience, "GUEST message node-sesame")
-	r.kill(t)
-	r.start(t)
-	if got := r.host(t, "node").Install; got != "installing" {
-		t.Errorf("install state %q after the kill, want installing", got)
+func (r *rig) wantInstall(t *testing.T, want string) {
+	t.Helper()
+	if got := r.host(t, "node").Install; got != want {
+		t.Errorf("install state %q, want %q", got, want)
 	}
-	put(t, filepath.Join(r.dir, "files/public/go"), nil)
-	m.Await(t, patience, "GUEST install done")
-	r.kill(t)
-	r.start(t)
-	if got := r.host(t, "node").Install; got != "installed" {
-		t.Errorf("install state %q after the second kill, want installed", got)
-	}
-	awaitInstalled(t, m)
-	if n := m.Said("GUEST writing"); n != 1 {
-		t.Errorf("%d installations, want 1", n)
+}
+
+func wantInstallations(t *testing.T, m *qemu.Machine, want int) {
+	t.Helper()
+	if n := m.Said("GUEST writing"); n != want {
+		t.Errorf("%d installations, want %d", n, want)
 	}
 }

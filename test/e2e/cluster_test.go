@@ -38,6 +38,7 @@ const verdict = 2 * time.Minute
 
 // TestClusterNames asks for everything that a cluster's installer and its users ask for, with dig, from another machine.
 func TestClusterNames(t *testing.T) {
+	t.Parallel()
 	netns.Need(t, "root", "dig")
 	r := newRig(t, clusterLab, nil)
 	outside := r.seg.NewClient(t)
@@ -88,6 +89,7 @@ var equalEmpty = cmp.Transformer("set", func(s []string) map[string]bool {
 
 // TestClusterBalancers runs the nodes of a cluster, takes some away, and looks who answers.
 func TestClusterBalancers(t *testing.T) {
+	t.Parallel()
 	netns.Need(t, "root", "curl")
 	r := newRig(t, clusterLab, nil)
 	for _, vip := range []string{"10.77.0.10/24", "10.77.0.11/24"} {

@@ -16,6 +16,7 @@ import (
 // TestPrivileges holds that every thread of the daemon has become the lab file's user, and that of root's powers only those
 // are left that a reload needs.
 func TestPrivileges(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, clusterLab, nil)
 	statuses, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", r.daemon.cmd.Process.Pid))
 	if err != nil || len(statuses) < 2 {
@@ -41,6 +42,7 @@ func TestPrivileges(t *testing.T) {
 
 // TestSecondDaemon holds that a daemon that finds its ports taken says who has them, and leaves the first alone.
 func TestSecondDaemon(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, clusterLab, nil)
 	cmd := exec.CommandContext(t.Context(), os.Getenv(binaryVar), "serve", "--lab", filepath.Join(r.dir, "lab.yaml"))
 	cmd.WaitDelay = time.Second
@@ -56,6 +58,7 @@ func TestSecondDaemon(t *testing.T) {
 
 // TestDocument holds that a config document, which carries secrets, goes to the machine of this boot and to nobody else.
 func TestDocument(t *testing.T) {
+	t.Parallel()
 	netns.Need(t, "root", "udhcpc", "curl")
 	r := newRig(t, bootLab, bootFiles)
 	node, thief := r.seg.NewClient(t, nodeMAC), r.seg.NewClient(t)

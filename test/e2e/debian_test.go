@@ -59,6 +59,7 @@ const installerPatience = 10 * time.Minute
 // TestDebianInstaller boots Debian's installer until it has its preseed file. It must get there without a question, in a network
 // without a router, and on a machine with a second card that comes first, has a link, and leads nowhere.
 func TestDebianInstaller(t *testing.T) {
+	t.Parallel()
 	netns.Need(t, qemu.Needs()...)
 	r := newRig(t, debianLab, withInstaller(t, map[string]string{
 		"preseed.cfg": "d-i preseed/early_command string echo; echo \"PRESEED {{.Host.Name}} runs as $(hostname) at $(ip -4 -o addr show scope global | tr -s ' ')\" >/dev/console; sleep 600\n",

@@ -28,6 +28,7 @@ func discoverLab() string {
 // TestDiscover lets a machine that nobody knows say what it is, by the iPXE of its ROM; makes a host of it with the lines
 // that adopt prints; and sees it install itself without anybody touching it.
 func TestDiscover(t *testing.T) {
+	t.Parallel()
 	netns.Need(t, qemu.Needs()...)
 	r := newRig(t, discoverLab(), withGuest(t, bootFiles))
 	const uuid = "4c4c4544-004a-3810-804b-b8c04f503533"

@@ -80,6 +80,7 @@ var installScript string
 
 // TestPreseedInstall lets Debian's own installer install from the archive, through the daemon's cache.
 func TestPreseedInstall(t *testing.T) {
+	t.Parallel()
 	needArchive(t)
 	r := newRig(t, preseedLab(), withInstaller(t, map[string]string{"preseed.cfg": preseed}))
 	a := newArchive(t, archiveAddr)
@@ -93,6 +94,7 @@ func TestPreseedInstall(t *testing.T) {
 // TestDebootstrapInstall installs Debian from the archive, through the daemon's cache, and sees the machine come up from its own
 // disk. Then the archive is cut off, and the machine installs itself once more, from what the cache holds.
 func TestDebootstrapInstall(t *testing.T) {
+	t.Parallel()
 	needArchive(t)
 	files := map[string]string{"install.sh": installScript}
 	for _, name := range []string{"vmlinuz", "initrd.gz"} {

@@ -32,8 +32,10 @@ hosts:
 // UEFI, where the kernel takes its initrds in another way; DHCP must say where the answer is; the answer must come to who
 // says which NICs it has, once.
 func TestProxmox(t *testing.T) {
+	t.Parallel()
 	for _, firmware := range []qemu.Firmware{qemu.BIOS, qemu.UEFIPXE} {
 		t.Run(string(firmware), func(t *testing.T) {
+			t.Parallel()
 			netns.Need(t, qemu.Needs()...)
 			r := newRig(t, proxmoxLab, withGuest(t, map[string]string{
 				"images/auto.iso": strings.Repeat("iso", 100_001),

@@ -29,6 +29,7 @@ hosts:
 
 // TestProxy boots machines beside a dnsmasq that gives the addresses and knows nothing of booting.
 func TestProxy(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		firmware qemu.Firmware
 		program  []event.Kind // how its network boot program is told of
@@ -38,6 +39,7 @@ func TestProxy(t *testing.T) {
 		{qemu.UEFIPXE, []event.Kind{event.TFTPServed}},
 	} {
 		t.Run(string(tt.firmware), func(t *testing.T) {
+			t.Parallel()
 			netns.Need(t, append(qemu.Needs(), "dnsmasq")...)
 			r := newRig(t, proxyLab, map[string]string{"ipxe/shell.ipxe": "#!ipxe\necho SCRIPT of {{.Host.Name}} for ${netX/ip} from ${netX/dhcp-server}\nsleep 600\n"})
 			beside(t, r.seg)
@@ -59,6 +61,7 @@ func TestProxy(t *testing.T) {
 // TestProxySecureBoot boots through shim and GRUB beside that server. GRUB takes the TFTP server from the lease, so the other
 // server has to name this one there. Nobody here knows the machine's address: GRUB is sent to where it asks by its MAC.
 func TestProxySecureBoot(t *testing.T) {
+	t.Parallel()
 	netns.Need(t, append(qemu.Needs(), "dnsmasq")...)
 	netns.Need(t, guest.SignedNeeds()...)
 	file := strings.NewReplacer("{ipxe: ipxe/shell.ipxe}", "{kernel: k, chain: grub}", "ip: 10.77.0.21, ", "").Replace(proxyLab)
@@ -72,6 +75,7 @@ func TestProxySecureBoot(t *testing.T) {
 // TestProxyBesideABootFile: the other server names a boot file of its own, as one does that was installed for another purpose. UEFI takes
 // ours by the rank of the offer, iPXE by its priority. U-Boot hears one server alone: that one has to name our program.
 func TestProxyBesideABootFile(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		firmware  qemu.Firmware
 		mac, file string
@@ -81,6 +85,7 @@ func TestProxyBesideABootFile(t *testing.T) {
 		{qemu.UBootARM64, ubootMAC, "snponly-arm64.efi"},
 	} {
 		t.Run(string(tt.firmware), func(t *testing.T) {
+			t.Parallel()
 			netns.Need(t, append(qemu.Needs(), "dnsmasq")...)
 			if tt.firmware == qemu.UBootARM64 {
 				netns.Need(t, "qemu-system-aarch64", qemu.UBoot)

@@ -31,6 +31,7 @@ hosts:
 // TestPXELINUX: PXELINUX finds its configuration below files/public, as netboot-facts C7 has it: by the machine's MAC, also
 // where the file is written in capitals, by option 209, and below the prefix of option 210.
 func TestPXELINUX(t *testing.T) {
+	t.Parallel()
 	netns.Need(t, qemu.Needs()...)
 	files := map[string]string{
 		"ipxe/script.ipxe": "#!ipxe\nset netX/210:string {{.FilesURL}}/public/pxelinux/\nchain {{.FilesURL}}/public/pxelinux/pxelinux.0\n",

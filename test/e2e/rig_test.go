@@ -62,10 +62,18 @@ func (d *daemon) text() string {
 // start bounds how long the daemon may take until it says that it is ready; it takes a fraction of a second.
 const start = time.Minute
 
-// newRig lays out a lab and starts the daemon on it. In the lab file, BRIDGE stands for the segment and DIR for the folder.
-func newRig(t *testing.T, labFile string, files map[string]string) *rig {
+// newRig moves the test into a network namespace of its own, writes a lab and starts the daemon on it. In the lab file, BRIDGE stands
+// for the segment and DIR for the folder.
+func newRig(t testing.TB, labFile string, files map[string]string) *rig {
 	t.Helper()
 	netns.Need(t, "root", "ip")
+	netns.Enter(t)
+	return newRigHere(t, labFile, files)
+}
+
+// newRigHere is newRig in the network namespace that the test is in already.
+func newRigHere(t testing.TB, labFile string, files map[string]string) *rig {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "e2e") // short, for the sockets, and open to the user that the daemon becomes
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +94,7 @@ func newRig(t *testing.T, labFile string, files map[string]string) *rig {
 }
 
 // withGuest returns files and the guest's beside them.
-func withGuest(t *testing.T, files map[string]string) map[string]string {
+func withGuest(t testing.TB, files map[string]string) map[string]string {
 	t.Helper()
 	netns.Need(t, guest.Programs()...)
 	g, err := guest.Build(t.Context(), guest.CacheDir())
@@ -104,7 +112,7 @@ func withGuest(t *testing.T, files map[string]string) map[string]string {
 	return all
 }
 
-func put(t *testing.T, path string, body []byte) {
+func put(t testing.TB, path string, body []byte) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
@@ -115,7 +123,7 @@ func put(t *testing.T, path string, body []byte) {
 }
 
 // start runs the daemon and waits until it has told its supervisor that it is ready.
-func (r *rig) start(t *testing.T) {
+func (r *rig) start(t testing.TB) {
 	t.Helper()
 	notify := filepath.Join(r.dir, "notify")
 	_ = os.Remove(notify)
@@ -157,7 +165,7 @@ func (r *rig) start(t *testing.T) {
 }
 
 // kill ends the daemon without a word, as a power cut does.
-func (r *rig) kill(t *testing.T) {
+func (r *rig) kill(t testing.TB) {
 	t.Helper()
 	if err := r.daemon.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -166,7 +174,7 @@ func (r *rig) kill(t *testing.T) {
 }
 
 // stop ends the daemon as its supervisor does; it must obey, and end well.
-func (r *rig) stop(t *testing.T) {
+func (r *rig) stop(t testing.TB) {
 	d := r.daemon
 	_ = d.cmd.Process.Signal(syscall.SIGTERM)
 	select {
@@ -192,7 +200,7 @@ func (r *rig) stop(t *testing.T) {
 }
 
 // client returns a client of the daemon's socket.
-func (r *rig) client(t *testing.T) *api.Client {
+func (r *rig) client(t testing.TB) *api.Client {
 	t.Helper()
 	c, err := api.NewClient(filepath.Join(r.dir, "admin.sock"), "")
 	if err != nil {
@@ -202,7 +210,7 @@ func (r *rig) client(t *testing.T) *api.Client {
 }
 
 // bootlab runs a command of bootlab and returns what it prints.
-func (r *rig) bootlab(t *testing.T, args ...string) []byte {
+func (r *rig) bootlab(t testing.TB, args ...string) []byte {
 	t.Helper()
 	out, err := r.try(args...)
 	if err != nil {
@@ -223,7 +231,7 @@ func (r *rig) try(args ...string) ([]byte, error) {
 }
 
 // ask runs a command of bootlab with --json and decodes what it prints.
-func ask[T any](t *testing.T, r *rig, args ...string) (v T) {
+func ask[T any](t testing.TB, r *rig, args ...string) (v T) {
 	t.Helper()
 	out := r.bootlab(t, append(args, "--json")...)
 	if err := json.Unmarshal(out, &v); err != nil {
@@ -233,7 +241,7 @@ func ask[T any](t *testing.T, r *rig, args ...string) (v T) {
 }
 
 // host returns what the daemon says about a host.
-func (r *rig) host(t *testing.T, name string) api.Host {
+func (r *rig) host(t testing.TB, name string) api.Host {
 	t.Helper()
 	hosts := ask[[]api.Host](t, r, "hosts")
 	i := slices.IndexFunc(hosts, func(h api.Host) bool { return h.Name == name })
@@ -244,14 +252,14 @@ func (r *rig) host(t *testing.T, name string) api.Host {
 }
 
 // wantKinds holds that the timeline of a host has these kinds of event in this order; others may stand between them.
-func (r *rig) wantKinds(t *testing.T, host string, want ...event.Kind) {
+func (r *rig) wantKinds(t testing.TB, host string, want ...event.Kind) {
 	t.Helper()
 	seen := r.events(t, host)
 	rest := seen
 	for _, kind := range want {
 		i := slices.IndexFunc(rest, func(e event.Event) bool { return e.Kind == kind })
 		if i < 0 {
-			t.Errorf("the timeline of %s has no %s where it should; it has:\n%s", host, kind, story(seen))
+			t.Errorf("the timeline of %s has no %s where it should; it has:\n%s", host, kind, timeline(seen))
 			return
 		}
 		rest = rest[i+1:]
@@ -259,7 +267,7 @@ func (r *rig) wantKinds(t *testing.T, host string, want ...event.Kind) {
 }
 
 // events returns the timeline of a host, the oldest first.
-func (r *rig) events(t *testing.T, host string) (seen []event.Event) {
+func (r *rig) events(t testing.TB, host string) (seen []event.Event) {
 	t.Helper()
 	for _, b := range ask[[]api.Boot](t, r, "timeline", host, "--all") {
 		seen = append(seen, b.Events...)
@@ -269,7 +277,7 @@ func (r *rig) events(t *testing.T, host string) (seen []event.Event) {
 }
 
 // count returns how many events of a kind the timeline of a host has.
-func (r *rig) count(t *testing.T, host string, kind event.Kind) (n int) {
+func (r *rig) count(t testing.TB, host string, kind event.Kind) (n int) {
 	t.Helper()
 	for _, e := range r.events(t, host) {
 		if e.Kind == kind {
@@ -280,15 +288,15 @@ func (r *rig) count(t *testing.T, host string, kind event.Kind) (n int) {
 }
 
 // wantNo holds that the timeline of a host has no event of these kinds.
-func (r *rig) wantNo(t *testing.T, host string, kinds ...event.Kind) {
+func (r *rig) wantNo(t testing.TB, host string, kinds ...event.Kind) {
 	t.Helper()
 	seen := r.events(t, host)
 	if slices.ContainsFunc(seen, func(e event.Event) bool { return slices.Contains(kinds, e.Kind) }) {
-		t.Errorf("the timeline of %s has one of %v:\n%s", host, kinds, story(seen))
+		t.Errorf("the timeline of %s has one of %v:\n%s", host, kinds, timeline(seen))
 	}
 }
 
-func story(events []event.Event) string {
+func timeline(events []event.Event) string {
 	var b strings.Builder
 	for _, e := range events {
 		fmt.Fprintf(&b, "%s %-18s %s %s\n", e.At.Format("15:04:05.000"), e.Kind, e.Detail, e.Err)
@@ -297,7 +305,7 @@ func story(events []event.Event) string {
 }
 
 // follow calls fn with the events of a host until fn returns true, and fails the test after within.
-func (r *rig) follow(t *testing.T, host string, within time.Duration, fn func(event.Event) bool) {
+func (r *rig) follow(t testing.TB, host string, within time.Duration, fn func(event.Event) bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
@@ -311,12 +319,12 @@ func (r *rig) follow(t *testing.T, host string, within time.Duration, fn func(ev
 		return nil
 	})
 	if !errors.Is(err, found) {
-		t.Fatalf("follow %s: %v; seen:\n%s", host, err, story(seen))
+		t.Fatalf("follow %s: %v; seen:\n%s", host, err, timeline(seen))
 	}
 }
 
 // eventually calls fn until it returns nil, and fails the test with its last error after within.
-func eventually(t *testing.T, within time.Duration, fn func() error) {
+func eventually(t testing.TB, within time.Duration, fn func() error) {
 	t.Helper()
 	deadline := time.Now().Add(within)
 	for {

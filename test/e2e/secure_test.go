@@ -18,7 +18,7 @@ func secureLab(chain string) string {
 }
 
 // withSignedGuest returns files and the guest's beside them, with a disk that starts under Secure Boot.
-func withSignedGuest(t *testing.T, files map[string]string) map[string]string {
+func withSignedGuest(t testing.TB, files map[string]string) map[string]string {
 	t.Helper()
 	netns.Need(t, guest.SignedNeeds()...)
 	all := maps.Clone(withGuest(t, files))
@@ -41,6 +41,7 @@ func withSignedGuest(t *testing.T, files map[string]string) map[string]string {
 // TestSecureBoot installs a machine whose firmware enforces Secure Boot with Microsoft's keys: Debian's shim, GRUB and
 // kernel come from the daemon, and the same GRUB starts shim on the disk once the machine is installed.
 func TestSecureBoot(t *testing.T) {
+	t.Parallel()
 	netns.Need(t, qemu.Needs()...)
 	r := newRig(t, secureLab("grub"), withSignedGuest(t, bootFiles))
 	m := qemu.Start(t, qemu.Config{Bridge: r.seg.Bridge, MAC: nodeMAC, Firmware: qemu.UEFISecure, Disk: qemu.NewDisk(t, 1<<30)})
@@ -64,6 +65,7 @@ func TestSecureBoot(t *testing.T) {
 // TestSecureBootRefusesIPXE holds that the firmware of TestSecureBoot does enforce Secure Boot: it does not start a program
 // that nobody has signed.
 func TestSecureBootRefusesIPXE(t *testing.T) {
+	t.Parallel()
 	netns.Need(t, qemu.Needs()...)
 	r := newRig(t, secureLab("ipxe"), bootFiles)
 	m := qemu.Start(t, qemu.Config{Bridge: r.seg.Bridge, MAC: nodeMAC, Firmware: qemu.UEFISecure})

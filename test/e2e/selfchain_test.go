@@ -10,6 +10,7 @@ import (
 // TestScriptThatChainsToItself: a script of the lab's that loads itself would go round for ever, 75 times a second. It is stopped,
 // and the machine's screen says why.
 func TestScriptThatChainsToItself(t *testing.T) {
+	t.Parallel()
 	const script = "#!ipxe\nchain --replace http://" + appliance + ":8080/boot/52-54-00-77-00-21/boot.ipxe\n"
 	r := newRig(t, fastLab, map[string]string{"ipxe/stay.ipxe": script})
 	m := qemu.Start(t, qemu.Config{Bridge: r.seg.Bridge, MAC: nodeMAC, Firmware: qemu.BIOS, MemoryMiB: 256})

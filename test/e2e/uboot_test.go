@@ -15,6 +15,7 @@ const ubootMAC = "52:52:52:52:52:52"
 // TestUBoot boots a machine whose firmware is U-Boot, as boards with an Arm have it. It asks twice: as itself, for a script that there
 // is none of, and as a UEFI that boots by PXE, which gets iPXE. What it can do without, a device tree, is no news.
 func TestUBoot(t *testing.T) {
+	t.Parallel()
 	netns.Need(t, append(qemu.Needs(), "qemu-system-aarch64", qemu.UBoot)...)
 	r := newRig(t, strings.Replace(fastLab, nodeMAC, ubootMAC, 1),
 		map[string]string{"ipxe/stay.ipxe": "#!ipxe\necho SCRIPT of {{.Host.Name}} on ${buildarch} by ${platform}\nsleep 600\n"})

@@ -22,9 +22,12 @@ func vmLab(uri, firmware string) string {
 // TestVM creates a virtual machine through libvirt, and sees it install itself and come up from its disk; then it is taken
 // away.
 func TestVM(t *testing.T) {
+	t.Parallel()
 	for _, firmware := range []string{"bios", "uefi", "uefi-secure"} {
 		t.Run(firmware, func(t *testing.T) {
+			t.Parallel()
 			netns.Need(t, libvirtd.Needs()...)
+			netns.Enter(t)
 			dir, err := os.MkdirTemp("", "vm") // short, for libvirt's sockets
 			if err != nil {
 				t.Fatal(err)
@@ -42,7 +45,7 @@ func TestVM(t *testing.T) {
 			if firmware == "uefi-secure" { // its chain is shim and GRUB, without a word in the lab file
 				files = withSignedGuest
 			}
-			r := newRig(t, vmLab(libvirt.URI, firmware), files(t, bootFiles))
+			r := newRigHere(t, vmLab(libvirt.URI, firmware), files(t, bootFiles))
 
 			r.bootlab(t, "vm", "create", "node")
 			r.follow(t, "node", patience, func(e event.Event) bool { return e.Kind == event.InstallDone })

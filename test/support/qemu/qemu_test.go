@@ -222,9 +222,12 @@ func bootDisk(fw qemu.Firmware) func(w http.ResponseWriter) {
 // patience bounds each step of a machine. Emulation takes seconds; a busy machine takes more.
 const patience = 5 * time.Minute
 
-// TestInstall installs a machine of every kind of firmware from the stand-in: this proves the guest and the runner, and
-// that what the tests of bootlab's daemon then find is the daemon's.
-func TestInstall(t *testing.T) {
+// TestStandInInstall installs a machine of every kind of firmware from the stand-in: this proves the guest and the runner, and that what
+// the tests of bootlab's daemon then find is the daemon's. They boot the same machines, so it runs with the long tests alone.
+func TestStandInInstall(t *testing.T) {
+	if os.Getenv("BOOTLAB_E2E_INSTALL") == "" {
+		t.Skip("test/e2e boots the same machines from the daemon: make e2e-install")
+	}
 	for _, fw := range []qemu.Firmware{qemu.BIOS, qemu.BIOSPlain, qemu.UEFIPXE, qemu.UEFIHTTP} {
 		t.Run(string(fw), func(t *testing.T) {
 			s := newStandIn(t, bootTags()...)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -53,6 +54,21 @@ func loopbackUp() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)
 }
 
+// Enter moves the calling test into a new network namespace, so that tests with the same addresses may run in parallel. Sockets
+// that the test's own goroutine opens and processes that it starts are in that namespace; those of goroutines that it starts,
+// subtests included, are not. The namespace ends with the test and its processes.
+func Enter(t testing.TB) {
+	t.Helper()
+	Need(t, "root")
+	runtime.LockOSThread() // never unlocked: the thread ends with the test, as it cannot be used for anything else
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatalf("make a network namespace: %v", err)
+	}
+	if err := loopbackUp(); err != nil {
+		t.Fatalf("set the loopback interface up: %v", err)
+	}
+}
+
 // Isolate runs this program again, with its arguments, in network and mount namespaces of its own, and returns its exit
 // code. When ctx ends the program is asked to end. The error is that it could not be started.
 func Isolate(ctx context.Context) (exitCode int, err error) {
@@ -73,9 +89,12 @@ func Isolate(ctx context.Context) (exitCode int, err error) {
 }
 
 // Need skips the test unless everything it needs is there: "root", the name of a program, or the path of a file. What BOOTLAB_REQUIRE lists
-// (comma-separated; "all" for everything) fails the test instead, so that CI cannot skip in silence.
+// (comma-separated; "all" for everything) fails the test instead, so that CI cannot skip in silence. With -short it always skips.
 func Need(t testing.TB, needs ...string) {
 	t.Helper()
+	if testing.Short() && len(needs) > 0 {
+		t.Skipf("needs %s: not with -short", strings.Join(needs, ", "))
+	}
 	for _, need := range needs {
 		if missing := lacking(need); missing != "" {
 			required := strings.Split(os.Getenv("BOOTLAB_REQUIRE"), ",")
