@@ -8,22 +8,22 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// An Event is one thing that happened. Who emits it fills Kind and what it knows of the rest; the Bus fills Seq, At, Gen
-// and, from MAC or Addr, the identity that is missing.
+// An Event is one thing that happened. Its sender sets Kind and what it knows of the rest. The Bus sets Seq, At and Gen, and derives MAC
+// and Host where they are missing.
 type Event struct {
-	Seq    uint64        `json:"seq"` // counts from 1 since the daemon started, without gaps
+	Seq    uint64        `json:"seq"` // from 1 at the start of the daemon, without gaps
 	At     time.Time     `json:"at"`
-	Gen    uint64        `json:"gen"` // the generation of the lab that was in force
+	Gen    uint64        `json:"gen"` // generation of the lab
 	Kind   Kind          `json:"kind"`
-	MAC    lab.MAC       `json:"mac,omitzero"` // of the machine; zero: there is none, or it is not known
+	MAC    lab.MAC       `json:"mac,omitzero"` // of the machine; zero: none, or unknown
 	Addr   netip.Addr    `json:"addr,omitzero"`
-	Host   string        `json:"host,omitempty"`   // its name in the lab; empty: a stranger, or no machine
-	Detail string        `json:"detail,omitempty"` // what: a file name, an address offered, a backend
-	Err    string        `json:"err,omitempty"`    // why it went wrong; empty: it did not
-	Bytes  int64         `json:"bytes,omitempty"`  // that were sent
+	Host   string        `json:"host,omitempty"`   // its name in the lab; empty: an unknown machine, or none
+	Detail string        `json:"detail,omitempty"` // for people: a file name, an address offered, a backend
+	Err    string        `json:"err,omitempty"`    // why it failed; empty: it did not
+	Bytes  int64         `json:"bytes,omitempty"`  // sent
 	Dur    time.Duration `json:"dur,omitempty"`    // nanoseconds
 	Client Client        `json:"client,omitempty"` // of DHCP events: the program that asks; empty: of any other event
-	// Claimed says that somebody asked in the machine's name, and was refused, from an address that is not known to be the machine's.
+	// Claimed marks a refused request in the machine's name from an address that is not known to be the machine's.
 	Claimed bool `json:"claimed,omitempty"`
 }
 
@@ -41,7 +41,7 @@ const (
 // A Recorder takes events. Record must not block: a recorder that writes to disk or to a person queues, and drops and
 // counts when its queue is full. The Bus calls its recorders in order, never concurrently.
 type Recorder interface {
-	// Record takes one event, which is the recorder's to keep.
+	// Record takes one event, which the recorder may keep.
 	Record(Event)
 }
 

@@ -19,12 +19,11 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
-// A tape is a recorder that keeps what it hears. It has no lock: the bus promises never to call it twice at a time, and
-// the race detector holds it to that.
+// A tape is a recorder that keeps its events. It has no lock: the bus never calls it concurrently, which the race detector checks.
 type tape struct {
 	name   string
 	events []event.Event
-	order  *[]string // shared: which recorder heard what, in order
+	order  *[]string // shared: recorder and event, in order
 }
 
 func (t *tape) Record(e event.Event) {
@@ -37,7 +36,7 @@ func (t *tape) Record(e event.Event) {
 func TestBusFills(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	heard := &tape{}
+	recorded := &tape{}
 	bus := event.NewBus(event.BusConfig{
 		Now: func() time.Time { return now },
 		Gen: func() uint64 { return 7 },
@@ -46,7 +45,7 @@ func TestBusFills(t *testing.T) {
 				e.Host, e.MAC = "a", lab.MAC{2}
 			}
 		},
-		Recorders: []event.Recorder{heard},
+		Recorders: []event.Recorder{recorded},
 	})
 	bus.Record(event.Event{Kind: event.FileServed, Addr: netip.MustParseAddr("10.0.0.1"), Bytes: 3, Seq: 99, Gen: 99, At: now.Add(time.Hour)})
 	bus.Record(event.Event{Kind: event.DHCPAck, Host: "b"})
@@ -54,13 +53,13 @@ func TestBusFills(t *testing.T) {
 		{Seq: 1, At: now, Gen: 7, Kind: event.FileServed, Addr: netip.MustParseAddr("10.0.0.1"), Host: "a", MAC: lab.MAC{2}, Bytes: 3},
 		{Seq: 2, At: now, Gen: 7, Kind: event.DHCPAck, Host: "b"},
 	}
-	if diff := cmp.Diff(want, heard.events, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+	if diff := cmp.Diff(want, recorded.events, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
-// TestBusOrder: however many record at once, every recorder hears every event once, in the order of its number, and
-// each event reaches all recorders, in their order, before the next.
+// TestBusOrder: however many goroutines record at once, every recorder gets every event once, in the order of its number, and each event
+// reaches all recorders, in their order, before the next.
 func TestBusOrder(t *testing.T) {
 	t.Parallel()
 	var order []string
@@ -111,7 +110,7 @@ func TestBusNeedsNow(t *testing.T) {
 	event.NewBus(event.BusConfig{})
 }
 
-// TestKinds holds the table to what metrics, API and documentation take from it.
+// TestKinds checks the table of kinds: names, stages and help texts are unique and well formed.
 func TestKinds(t *testing.T) {
 	t.Parallel()
 	kinds := event.Kinds()
@@ -150,8 +149,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// TestEveryKindIsEmitted reads the source: a kind that no server emits is a promise that nobody keeps. What only reads
-// events does not count.
+// TestEveryKindIsEmitted searches the source for an emitter of each kind. Packages that only read events do not count.
 func TestEveryKindIsEmitted(t *testing.T) {
 	t.Parallel()
 	source, err := os.ReadFile("kind.go")
@@ -176,7 +174,7 @@ func TestEveryKindIsEmitted(t *testing.T) {
 	}
 }
 
-// emitters returns the source below root of all that may emit events.
+// emitters returns the source of all packages below root that may emit events.
 func emitters(t *testing.T, root string) string {
 	t.Helper()
 	readers := []string{"internal/observe/event", "internal/observe/timeline", "internal/observe/metrics", "internal/observe/logs", "internal/api", "cmd", "test", "bin"}

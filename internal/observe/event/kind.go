@@ -5,7 +5,7 @@ import (
 	"log/slog"
 )
 
-// A Kind is what sort of thing happened. The table below is the only place that describes it.
+// A Kind is a kind of event. The table below is the only place that describes it.
 type Kind uint8
 
 // The kinds of event.
@@ -77,7 +77,7 @@ const (
 	kinds // how many there are
 )
 
-// A Stage is the part of a boot, or of the house, that a kind belongs to.
+// A Stage is the part of a boot, or of the daemon, that a kind belongs to.
 type Stage string
 
 // The stages, in the order of a boot.
@@ -112,69 +112,68 @@ func describe(k Kind) description {
 var table = [kinds]description{
 	Unknown: {"unknown", StageLab, slog.LevelWarn, "an event that this version does not know"},
 
-	DHCPDiscover:          {"dhcp_discover", StageAddress, slog.LevelDebug, "a machine asks for an address"},
-	DHCPOffer:             {"dhcp_offer", StageAddress, slog.LevelDebug, "an address was offered"},
-	DHCPAck:               {"dhcp_ack", StageAddress, slog.LevelInfo, "an address was leased or renewed"},
-	DHCPNak:               {"dhcp_nak", StageAddress, slog.LevelInfo, "a request for a wrong address was refused"},
-	DHCPDecline:           {"dhcp_decline", StageAddress, slog.LevelWarn, "a machine found its address in use by another"},
-	DHCPRelease:           {"dhcp_release", StageAddress, slog.LevelDebug, "a machine gave its address back"},
+	DHCPDiscover:          {"dhcp_discover", StageAddress, slog.LevelDebug, "a machine sent a DISCOVER"},
+	DHCPOffer:             {"dhcp_offer", StageAddress, slog.LevelDebug, "the server offered an address"},
+	DHCPAck:               {"dhcp_ack", StageAddress, slog.LevelInfo, "an address was leased, or its lease renewed"},
+	DHCPNak:               {"dhcp_nak", StageAddress, slog.LevelInfo, "a REQUEST for a wrong address was refused"},
+	DHCPDecline:           {"dhcp_decline", StageAddress, slog.LevelWarn, "a machine declined its address, because another machine uses it"},
+	DHCPRelease:           {"dhcp_release", StageAddress, slog.LevelDebug, "a machine released its address"},
 	DHCPRefused:           {"dhcp_refused", StageAddress, slog.LevelWarn, "no address for this machine: no reservation, no pool, or the pool is full"},
-	DHCPOtherServerChosen: {"dhcp_other_server_chosen", StageAddress, slog.LevelWarn, "a machine took the offer of another DHCP server"},
-	DHCPProxyOffer:        {"dhcp_proxy_offer", StageAddress, slog.LevelDebug, "boot information was given beside another DHCP server"},
-	DHCPLimited:           {"dhcp_limited", StageAddress, slog.LevelWarn, "newcomers come faster than a pool that is no longer half empty gives to them"},
-	DHCPConflict:          {"dhcp_conflict", StageAddress, slog.LevelWarn, "an address of a pool is used by a machine that did not get it here"},
-	DHCPRogue:             {"dhcp_rogue", StageAddress, slog.LevelWarn, "another DHCP server answers where this one gives the addresses"},
-	DHCPLoop:              {"dhcp_loop", StageAddress, slog.LevelWarn, "iPXE is told its script's name again and again and never fetches it; it gets no boot file for some minutes"},
+	DHCPOtherServerChosen: {"dhcp_other_server_chosen", StageAddress, slog.LevelWarn, "a machine accepted the offer of another DHCP server"},
+	DHCPProxyOffer:        {"dhcp_proxy_offer", StageAddress, slog.LevelDebug, "boot information was offered beside another DHCP server"},
+	DHCPLimited:           {"dhcp_limited", StageAddress, slog.LevelWarn, "unknown machines ask faster than the rate limit of a pool that is more than half full"},
+	DHCPConflict:          {"dhcp_conflict", StageAddress, slog.LevelWarn, "an address of a pool is in use without a lease"},
+	DHCPRogue:             {"dhcp_rogue", StageAddress, slog.LevelWarn, "another DHCP server answers on a network with dhcp: server"},
+	DHCPLoop:              {"dhcp_loop", StageAddress, slog.LevelWarn, "iPXE asks for its boot file again and again without fetching it; for some minutes it gets none"},
 
-	TFTPProbe:   {"tftp_probe", StageFirmware, slog.LevelDebug, "firmware asked for a file's size and hung up, as UEFI does"},
-	TFTPServed:  {"tftp_served", StageFirmware, slog.LevelInfo, "a file was fetched by TFTP"},
-	TFTPFailed:  {"tftp_failed", StageFirmware, slog.LevelWarn, "a TFTP transfer broke off"},
-	TFTPRefused: {"tftp_refused", StageFirmware, slog.LevelInfo, "a file asked for by TFTP is not there or not to be served"},
+	TFTPProbe:   {"tftp_probe", StageFirmware, slog.LevelDebug, "firmware asked for a file's size only, as UEFI does"},
+	TFTPServed:  {"tftp_served", StageFirmware, slog.LevelInfo, "a TFTP transfer is complete"},
+	TFTPFailed:  {"tftp_failed", StageFirmware, slog.LevelWarn, "a TFTP transfer failed"},
+	TFTPRefused: {"tftp_refused", StageFirmware, slog.LevelInfo, "a TFTP request was refused: no such file, or the file may not be served"},
 
 	FirmwareServed: {"firmware_served", StageFirmware, slog.LevelInfo, "firmware fetched its network boot program by HTTP"},
 	ScriptServed:   {"script_served", StageScript, slog.LevelInfo, "a machine fetched its boot script"},
-	ScriptRefused:  {"script_refused", StageScript, slog.LevelWarn, "no boot script for this machine"},
-	ScriptLoop:     {"script_loop", StageScript, slog.LevelWarn, "a machine fetches its script again and again and no system comes"},
+	ScriptRefused:  {"script_refused", StageScript, slog.LevelWarn, "a request for a boot script was refused"},
+	ScriptLoop:     {"script_loop", StageScript, slog.LevelWarn, "a machine fetches its boot script again and again, and no system starts"},
 	FileServed:     {"file_served", StageFiles, slog.LevelInfo, "a file was fetched by HTTP"},
-	FileAborted:    {"file_aborted", StageFiles, slog.LevelWarn, "a machine hung up in the middle of a file"},
-	FileMissing:    {"file_missing", StageFiles, slog.LevelWarn, "a file is not there or not to be served"},
+	FileAborted:    {"file_aborted", StageFiles, slog.LevelWarn, "a machine closed the connection in the middle of a file"},
+	FileMissing:    {"file_missing", StageFiles, slog.LevelWarn, "an HTTP request was refused: no such file, or the file may not be served"},
 	ConfigServed:   {"config_served", StageConfig, slog.LevelInfo, "a machine fetched its config document"},
-	ConfigRefused:  {"config_refused", StageConfig, slog.LevelWarn, "a config document was refused: wrong address, token or time"},
+	ConfigRefused:  {"config_refused", StageConfig, slog.LevelWarn, "a request for a config document was refused: wrong address, token or install state"},
 
-	MirrorDown:     {"mirror_down", StageFiles, slog.LevelWarn, "no upstream of a mirror answers; what is kept is given out, even if it is old"},
+	MirrorDown:     {"mirror_down", StageFiles, slog.LevelWarn, "no upstream of a mirror answers; cached files are served, even if stale"},
 	MirrorUp:       {"mirror_up", StageFiles, slog.LevelInfo, "an upstream of a mirror answers again"},
-	MirrorBypassed: {"mirror_bypassed", StageFiles, slog.LevelWarn, "files of a mirror cannot be kept and are passed through: no room, or the disk refuses"},
-	MirrorCorrupt:  {"mirror_corrupt", StageFiles, slog.LevelError, "a file from upstream has a wrong checksum and was thrown away"},
+	MirrorBypassed: {"mirror_bypassed", StageFiles, slog.LevelWarn, "files of a mirror are passed through without being cached: the cache is full, or the disk failed"},
+	MirrorCorrupt:  {"mirror_corrupt", StageFiles, slog.LevelError, "a file from upstream has a wrong checksum and was discarded"},
 
 	InstallArmed:     {"install_armed", StageInstall, slog.LevelInfo, "the next boot installs this machine"},
 	InstallBooting:   {"install_booting", StageInstall, slog.LevelInfo, "an installer is booting"},
-	InstallStarted:   {"install_started", StageInstall, slog.LevelInfo, "an installer has its config document"},
-	InstallDone:      {"install_done", StageInstall, slog.LevelInfo, "the install is done: its installer says so, or what the detail tells"},
-	InstallLocalBoot: {"install_local_boot", StageInstall, slog.LevelInfo, "an installed machine was sent to its own disk"},
-	InstallLoop:      {"install_loop", StageInstall, slog.LevelWarn, "a machine keeps installing and never finishes; held until armed again"},
+	InstallStarted:   {"install_started", StageInstall, slog.LevelInfo, "an installer fetched its config document"},
+	InstallDone:      {"install_done", StageInstall, slog.LevelInfo, "the installation is complete; the detail names the signal"},
+	InstallLocalBoot: {"install_local_boot", StageInstall, slog.LevelInfo, "an installed machine boots from its own disk"},
+	InstallLoop:      {"install_loop", StageInstall, slog.LevelWarn, "a machine installs again and again without finishing; it is held until it is armed again"},
+	InstallTimeout:   {"install_timeout", StageInstall, slog.LevelWarn, "an installer sent no signal for too long; its machine counts as installed until it is armed again"},
 
-	InstallTimeout: {"install_timeout", StageInstall, slog.LevelWarn, "an installer said nothing for too long; its machine counts as installed until somebody says otherwise"},
+	MachineReported: {"machine_reported", StageScript, slog.LevelInfo, "an unknown machine reported its hardware"},
 
-	MachineReported: {"machine_reported", StageScript, slog.LevelInfo, "a machine that is not in the lab told what it is"},
-
-	PowerCycled:      {"power_cycled", StageVM, slog.LevelInfo, "a machine was power-cycled through its controller, to boot from the network"},
-	PowerCycleFailed: {"power_cycle_failed", StageVM, slog.LevelWarn, "a machine's controller did not power-cycle it"},
+	PowerCycled:      {"power_cycled", StageVM, slog.LevelInfo, "a machine was power-cycled through its BMC, to boot from the network"},
+	PowerCycleFailed: {"power_cycle_failed", StageVM, slog.LevelWarn, "the BMC of a machine did not power-cycle it"},
 
 	BackendUp:      {"backend_up", StageBalancer, slog.LevelInfo, "a backend became healthy"},
 	BackendDown:    {"backend_down", StageBalancer, slog.LevelWarn, "a backend became unhealthy"},
-	BackendDrained: {"backend_drained", StageBalancer, slog.LevelInfo, "a backend was taken out by hand"},
-	BackendReady:   {"backend_ready", StageBalancer, slog.LevelInfo, "a backend was taken back in by hand"},
+	BackendDrained: {"backend_drained", StageBalancer, slog.LevelInfo, "a backend was drained by an admin"},
+	BackendReady:   {"backend_ready", StageBalancer, slog.LevelInfo, "a drained backend was set ready by an admin"},
 
 	VMCreated: {"vm_created", StageVM, slog.LevelInfo, "a virtual machine was created"},
 	VMStarted: {"vm_started", StageVM, slog.LevelInfo, "a virtual machine was started"},
 	VMStopped: {"vm_stopped", StageVM, slog.LevelInfo, "a virtual machine was stopped"},
 	VMDeleted: {"vm_deleted", StageVM, slog.LevelInfo, "a virtual machine was deleted"},
-	VMFailed:  {"vm_failed", StageVM, slog.LevelError, "a hypervisor refused"},
+	VMFailed:  {"vm_failed", StageVM, slog.LevelError, "a hypervisor refused an operation"},
 
-	DaemonReady:    {"daemon_ready", StageLab, slog.LevelInfo, "all servers answer"},
+	DaemonReady:    {"daemon_ready", StageLab, slog.LevelInfo, "all servers are listening"},
 	DaemonStopping: {"daemon_stopping", StageLab, slog.LevelInfo, "the daemon is stopping"},
-	LabApplied:     {"lab_applied", StageLab, slog.LevelInfo, "a lab came into force"},
-	LabRefused:     {"lab_refused", StageLab, slog.LevelError, "a lab was refused; the last good one stays in force"},
+	LabApplied:     {"lab_applied", StageLab, slog.LevelInfo, "a lab was applied"},
+	LabRefused:     {"lab_refused", StageLab, slog.LevelError, "a lab was refused; the last good one stays applied"},
 }
 
 // Kinds returns all kinds but Unknown, in the order of the table.
@@ -195,7 +194,7 @@ func (k Kind) Stage() Stage { return describe(k).stage }
 // Level returns the level at which the kind is logged.
 func (k Kind) Level() slog.Level { return describe(k).level }
 
-// Help returns what the kind means, in a few words.
+// Help returns what the kind means.
 func (k Kind) Help() string { return describe(k).help }
 
 // MarshalText implements encoding.TextMarshaler.

@@ -7,7 +7,7 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
-// The keys of attributes. They are the same in all of bootlab's log.
+// The keys of attributes, the same in all of bootlab's log.
 const (
 	KeyMAC    = "mac"
 	KeyAddr   = "addr"
@@ -32,7 +32,7 @@ func New(log *slog.Logger) *Recorder {
 	return &Recorder{log: log}
 }
 
-// Record implements event.Recorder. An event below the handler's level costs next to nothing.
+// Record implements event.Recorder. An event below the handler's level is not formatted.
 func (r *Recorder) Record(e event.Event) {
 	ctx, handler := context.Background(), r.log.Handler()
 	if !handler.Enabled(ctx, e.Kind.Level()) {
@@ -40,11 +40,11 @@ func (r *Recorder) Record(e event.Event) {
 	}
 	line := slog.NewRecord(e.At, e.Kind.Level(), e.Kind.String(), 0)
 	line.AddAttrs(attrs(e)...)
-	// A log that cannot be written to has nobody to complain to.
+	// There is nowhere to report that the log cannot be written.
 	_ = handler.Handle(ctx, line)
 }
 
-// attrs returns the fields of e that are set, who first.
+// attrs returns the fields of e that are set, the machine first.
 func attrs(e event.Event) []slog.Attr {
 	as := make([]slog.Attr, 0, 8)
 	if e.Host != "" {

@@ -6,12 +6,12 @@ import (
 	"sync"
 )
 
-// maxPending is how much of a log may wait for a slow reader, such as a journal that is busy. It holds some 8,000 lines.
+// maxPending bounds the bytes that wait for a slow reader, such as a busy journal: some 8,000 lines.
 const maxPending = 1 << 20
 
-// A Writer takes lines without waiting and writes them from a goroutine of its own, all that came meanwhile with one
-// system call: in a boot storm the log would else cost more than the packets it tells of, and a reader that stops reading
-// would stop the packets. When too much waits, lines are dropped, and a line says how many. It is safe for concurrent use.
+// A Writer buffers lines and writes them from a goroutine of its own, with one system call for all that wait. Without it, logging would
+// cost more than the packets when many machines boot at once, and a reader that stops would stop the servers. Lines beyond the bound are
+// dropped, and a line logs how many. It is safe for concurrent use.
 type Writer struct {
 	out  io.Writer
 	wake chan struct{}
@@ -46,12 +46,12 @@ func (w *Writer) Write(line []byte) (int, error) {
 		w.pending = append(w.pending, line...)
 	}
 	if len(w.wake) == 0 {
-		w.wake <- struct{}{} // has room: only this function fills it, under the lock
+		w.wake <- struct{}{} // never blocks: only this function sends, under the lock
 	}
 	return len(line), nil
 }
 
-// Close writes what waits. It does not close out.
+// Close writes all pending lines. It does not close out.
 func (w *Writer) Close() error {
 	w.mu.Lock()
 	if w.closed {
@@ -74,7 +74,7 @@ func (w *Writer) run() {
 	w.flush(lines)
 }
 
-// flush writes what waits, and returns its buffer for the next time.
+// flush writes all pending lines, and returns its buffer for the next time.
 func (w *Writer) flush(spare []byte) []byte {
 	w.mu.Lock()
 	lines, dropped := w.pending, w.dropped
@@ -84,19 +84,19 @@ func (w *Writer) flush(spare []byte) []byte {
 		lines = appendDropped(lines, dropped)
 	}
 	if len(lines) > 0 {
-		_, _ = w.out.Write(lines) // a log that cannot be written to has nobody to complain to
+		_, _ = w.out.Write(lines) // there is nowhere to report that the log cannot be written
 	}
 	if cap(lines) > maxPending/16 {
-		return nil // a storm is over: its buffer is not kept
+		return nil // do not keep a large buffer
 	}
 	return lines
 }
 
-// appendDropped says how many lines are missing, in the format of the lines before it.
+// appendDropped appends a line with the number of dropped lines, in the format of the lines before it.
 func appendDropped(lines []byte, dropped int) []byte {
-	format := "level=WARN msg=\"log lines dropped: whoever reads the log is too slow\" lines=%d\n"
+	format := "level=WARN msg=\"log lines dropped: the reader of the log is too slow\" lines=%d\n"
 	if len(lines) > 0 && lines[0] == '{' {
-		format = `{"level":"WARN","msg":"log lines dropped: whoever reads the log is too slow","lines":%d}` + "\n"
+		format = `{"level":"WARN","msg":"log lines dropped: the reader of the log is too slow","lines":%d}` + "\n"
 	}
 	return fmt.Appendf(lines, format, dropped)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/logs"
 )
 
-// gate is a log that nobody reads until it is opened.
+// A gate is a log whose writes block until it is opened.
 type gate struct {
 	open chan struct{}
 	bytes.Buffer
@@ -45,7 +45,7 @@ func TestWriterNeverWaits(t *testing.T) {
 	g := &gate{open: make(chan struct{})}
 	w := logs.NewWriter(g)
 	line := []byte(strings.Repeat("x", 1023) + "\n")
-	const lines = 4096 // four times what may wait
+	const lines = 4096 // four times maxPending
 	for range lines {
 		if _, err := w.Write(line); err != nil {
 			t.Fatal(err)
@@ -59,7 +59,7 @@ func TestWriterNeverWaits(t *testing.T) {
 	written := strings.Count(got, "x\n")
 	var dropped int
 	if _, err := fmt.Sscanf(got[strings.LastIndex(got, "lines=")+len("lines="):], "%d", &dropped); err != nil {
-		t.Fatalf("nothing says how many lines were dropped: %v", err)
+		t.Fatalf("no line has the number of dropped lines: %v", err)
 	}
 	if written+dropped != lines || dropped == 0 {
 		t.Errorf("%d written + %d dropped, want %d in all and some dropped", written, dropped, lines)

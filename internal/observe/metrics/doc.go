@@ -1,7 +1,7 @@
-// Package metrics counts events, and tells what version and which lab are running.
+// Package metrics counts events, and exports the version and the lab that are running.
 //
-// It owns bootlab_events_total, bootlab_build_info and bootlab_lab_*; each server registers its own metrics at the
-// registry that the daemon hands to all. It never labels by a machine, a name or an address.
+// It owns bootlab_events_total, bootlab_build_info and bootlab_lab_*; each server registers its own metrics with the
+// registry of the daemon. It never labels by a machine, a name or an address.
 //
 //	registry := prometheus.NewPedanticRegistry()
 //	counts, err := metrics.NewRecorder(registry)

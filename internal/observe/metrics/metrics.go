@@ -22,7 +22,7 @@ const (
 
 // A Recorder counts events by kind. It is safe for concurrent use.
 type Recorder struct {
-	kinds []prometheus.Counter // by event.Kind; the first counts what is unknown
+	kinds []prometheus.Counter // by event.Kind; the first counts unknown kinds
 }
 
 // NewRecorder returns a recorder whose counters are registered. A nil registerer is a bug and panics; the error is the
@@ -31,7 +31,7 @@ func NewRecorder(registerer prometheus.Registerer) (*Recorder, error) {
 	if registerer == nil {
 		panic("metrics: registerer is nil")
 	}
-	events := prometheus.NewCounterVec(prometheus.CounterOpts{Name: Events, Help: "What happened, by kind of event."}, []string{"kind"})
+	events := prometheus.NewCounterVec(prometheus.CounterOpts{Name: Events, Help: "Events, by kind."}, []string{"kind"})
 	r := &Recorder{kinds: []prometheus.Counter{events.WithLabelValues(event.Unknown.String())}}
 	for _, k := range event.Kinds() {
 		r.kinds = append(r.kinds, events.WithLabelValues(k.String()))
@@ -48,7 +48,7 @@ func (r *Recorder) Record(e event.Event) {
 	r.kinds[k].Inc()
 }
 
-// A Lab tells which lab is in force, and of attempts to replace it. It is safe for concurrent use.
+// A Lab exports the applied lab, and attempts to replace it. It is safe for concurrent use.
 type Lab struct {
 	success prometheus.Gauge
 	applied prometheus.Gauge
@@ -63,8 +63,7 @@ const (
 	resultRefused = "refused"
 )
 
-// NewLab registers what tells of the lab, and what is running: bootlab's version and the name of the lab. A nil registerer
-// is a bug and panics; the error is the registerer's.
+// NewLab registers the metrics of the lab, and bootlab_build_info. A nil registerer is a bug and panics; the error is the registerer's.
 func NewLab(registerer prometheus.Registerer, version, lab string) (*Lab, error) {
 	if registerer == nil {
 		panic("metrics: registerer is nil")
@@ -73,16 +72,16 @@ func NewLab(registerer prometheus.Registerer, version, lab string) (*Lab, error)
 		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 	}
 	l := &Lab{
-		success: gauge(LabSuccess, "1 if the last attempt to bring a lab into force succeeded, 0 if the one before it is still in force."),
-		applied: gauge(LabApplyTime, "When the lab in force came into force."),
-		gen:     gauge(LabGeneration, "The generation of the lab in force; it counts from 1 at each start."),
-		hosts:   gauge(LabHosts, "Hosts of the lab in force."),
-		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{Name: LabReloads, Help: "Attempts to bring a lab into force, by result."}, []string{"result"}),
+		success: gauge(LabSuccess, "1 if the last reload of the lab file succeeded, 0 if it was refused and the lab before it stays applied."),
+		applied: gauge(LabApplyTime, "Time at which the current lab was applied, in seconds since 1970."),
+		gen:     gauge(LabGeneration, "Generation of the current lab; it counts from 1 at each start."),
+		hosts:   gauge(LabHosts, "Hosts in the current lab."),
+		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{Name: LabReloads, Help: "Reloads of the lab file, by result."}, []string{"result"}),
 	}
 	for _, result := range []string{resultApplied, resultRefused} {
 		l.reloads.WithLabelValues(result)
 	}
-	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: BuildInfo, Help: "Always 1; what is running is in the labels.",
+	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: BuildInfo, Help: "Always 1; the labels name what is running.",
 		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version(), "lab": lab}})
 	build.Set(1)
 	for _, c := range []prometheus.Collector{build, l.success, l.applied, l.gen, l.hosts, l.reloads} {
@@ -93,7 +92,7 @@ func NewLab(registerer prometheus.Registerer, version, lab string) (*Lab, error)
 	return l, nil
 }
 
-// Applied tells that a lab of so many hosts came into force.
+// Applied records that a lab was applied.
 func (l *Lab) Applied(gen uint64, hosts int, at time.Time) {
 	l.reloads.WithLabelValues(resultApplied).Inc()
 	l.success.Set(1)
@@ -102,7 +101,7 @@ func (l *Lab) Applied(gen uint64, hosts int, at time.Time) {
 	l.hosts.Set(float64(hosts))
 }
 
-// Refused tells that a lab was refused, so that the one before it stays in force.
+// Refused records that a lab was refused.
 func (l *Lab) Refused() {
 	l.reloads.WithLabelValues(resultRefused).Inc()
 	l.success.Set(0)

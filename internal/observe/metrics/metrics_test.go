@@ -75,22 +75,22 @@ func TestLab(t *testing.T) {
 	l.Applied(1, 7, time.Unix(100, 5e8))
 	l.Refused()
 	want := `
-# HELP bootlab_build_info Always 1; what is running is in the labels.
+# HELP bootlab_build_info Always 1; the labels name what is running.
 # TYPE bootlab_build_info gauge
 bootlab_build_info{goversion="` + runtime.Version() + `",lab="telco",version="v1"} 1
-# HELP bootlab_lab_generation The generation of the lab in force; it counts from 1 at each start.
+# HELP bootlab_lab_generation Generation of the current lab; it counts from 1 at each start.
 # TYPE bootlab_lab_generation gauge
 bootlab_lab_generation 1
-# HELP bootlab_lab_hosts Hosts of the lab in force.
+# HELP bootlab_lab_hosts Hosts in the current lab.
 # TYPE bootlab_lab_hosts gauge
 bootlab_lab_hosts 7
-# HELP bootlab_lab_last_applied_timestamp_seconds When the lab in force came into force.
+# HELP bootlab_lab_last_applied_timestamp_seconds Time at which the current lab was applied, in seconds since 1970.
 # TYPE bootlab_lab_last_applied_timestamp_seconds gauge
 bootlab_lab_last_applied_timestamp_seconds 100.5
-# HELP bootlab_lab_last_reload_successful 1 if the last attempt to bring a lab into force succeeded, 0 if the one before it is still in force.
+# HELP bootlab_lab_last_reload_successful 1 if the last reload of the lab file succeeded, 0 if it was refused and the lab before it stays applied.
 # TYPE bootlab_lab_last_reload_successful gauge
 bootlab_lab_last_reload_successful 0
-# HELP bootlab_lab_reloads_total Attempts to bring a lab into force, by result.
+# HELP bootlab_lab_reloads_total Reloads of the lab file, by result.
 # TYPE bootlab_lab_reloads_total counter
 bootlab_lab_reloads_total{result="applied"} 1
 bootlab_lab_reloads_total{result="refused"} 1
@@ -119,17 +119,17 @@ func TestDoc(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"| `bootlab_events_total` | counter | `kind` | What happened, by kind of event. |\n",
-		"| `bootlab_lab_reloads_total` | counter | `result`: applied, refused | Attempts to bring a lab into force, by result. |\n",
+		"| `bootlab_events_total` | counter | `kind` | Events, by kind. |\n",
+		"| `bootlab_lab_reloads_total` | counter | `result`: applied, refused | Reloads of the lab file, by result. |\n",
 		"| `bootlab_unseen_total` | counter | `a`; `b` | No \"value\" yet. |\n",
-		"| `tftp_probe` | firmware | debug | firmware asked for a file's size and hung up, as UEFI does |\n",
+		"| `tftp_probe` | firmware | debug | firmware asked for a file's size only, as UEFI does |\n",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no line %q in\n%s", want, out.String())
 		}
 	}
 	if strings.Contains(out.String(), "process_something") {
-		t.Error("a stranger's metric is described")
+		t.Error("a metric that is not ours is described")
 	}
 }
 

@@ -12,9 +12,9 @@ import (
 
 // The outcomes of a boot.
 const (
-	Booting = "booting" // under way, or given up without a word
+	Booting = "booting" // under way, or without an event since
 	Done    = "done"    // installed, sent to its disk, running, or serving
-	Failed  = "failed"  // the last that was heard of it is an error
+	Failed  = "failed"  // its last event is an error
 )
 
 // A Boot is one boot of one machine, as it happened. It converts to api.Boot.
@@ -23,27 +23,26 @@ type Boot struct {
 	MAC     lab.MAC
 	Started time.Time
 	Ended   time.Time   // of the last event
-	Stage   event.Stage // the furthest it came
+	Stage   event.Stage // the furthest it reached
 	Outcome string      // Booting, Done or Failed
 	Reason  string      // why it failed
 	Events  []event.Event
 }
 
-// A Summary says in a few words how a machine stands.
+// A Summary is the state of a machine.
 type Summary struct {
-	Key     string      // the host's name, or the MAC of a stranger
+	Key     string      // the host's name, or the MAC of an unknown machine
 	Started time.Time   // of its last boot
-	Stage   event.Stage // the furthest that boot came
+	Stage   event.Stage // the furthest that boot reached
 	Outcome string
 	Reason  string
 	Last    event.Event
 }
 
-// A sketch is what is known of a boot without its events: enough to show it in a list, and to tell which events belong
-// to it. It stands in the store as JSON.
-type sketch struct {
+// A bootSummary is a boot without its events: enough to show it in a list, and to decide which events belong to it. It is stored as JSON.
+type bootSummary struct {
 	Started time.Time   `json:"started"`
-	Last    time.Time   `json:"last"` // zero: all was somebody else's doing
+	Last    time.Time   `json:"last"` // zero: no event is the machine's own
 	Stage   event.Stage `json:"stage,omitempty"`
 	Outcome string      `json:"outcome"`
 	Reason  string      `json:"reason,omitempty"`
@@ -52,32 +51,32 @@ type sketch struct {
 
 	Asked      bool `json:"asked,omitempty"`      // for an address
 	Fetched    bool `json:"fetched,omitempty"`    // a program, a script, a file or a document
-	Scripted   bool `json:"scripted,omitempty"`   // it has its script …
-	Loaded     bool `json:"loaded,omitempty"`     // … and a file or a document since
+	Scripted   bool `json:"scripted,omitempty"`   // its script
+	Loaded     bool `json:"loaded,omitempty"`     // a file or a document after its script
 	Installing bool `json:"installing,omitempty"` // an installer runs: an address is no sign that it is done
-	Installed  bool `json:"installed,omitempty"`  // the installer is done, or somebody said so before the machine asked
+	Installed  bool `json:"installed,omitempty"`  // the installer is done, or was marked so before the machine asked
 }
 
-// How long a machine is silent before its next question starts a new boot.
+// How long a machine sends nothing before its next DISCOVER starts a new boot.
 const (
 	firmwarePause = time.Minute
 	systemPause   = 10 * time.Minute
 )
 
 // starts reports whether e is the first of a new boot, after s.
-func (s *sketch) starts(e event.Event) bool {
+func (s *bootSummary) starts(e event.Event) bool {
 	switch e.Kind {
 	case event.VMStarted, event.InstallArmed, event.PowerCycled:
 		return s.Asked || s.Fetched
 	case event.DHCPDiscover:
-		return s.startsByAsking(e)
+		return s.startsByDiscover(e)
 	case event.ScriptServed, event.ScriptRefused:
 		return s.Loaded || s.Installed
 	}
 	return false
 }
 
-func (s *sketch) startsByAsking(e event.Event) bool {
+func (s *bootSummary) startsByDiscover(e event.Event) bool {
 	silent := e.At.Sub(s.Last)
 	switch e.Client {
 	case event.ClientPXE, event.ClientHTTP:
@@ -88,11 +87,11 @@ func (s *sketch) startsByAsking(e event.Event) bool {
 	return s.Installed || s.Asked && silent > systemPause
 }
 
-// maxAddrs bounds how many addresses are remembered of a machine: one a NIC, and those of a moment ago.
+// maxAddrs bounds the addresses that are kept of a machine: one for each NIC, and those before.
 const maxAddrs = 8
 
-// hold takes an address in that the machine was given.
-func (h *head) hold(a netip.Addr) {
+// addAddr remembers an address that the machine leased.
+func (h *head) addAddr(a netip.Addr) {
 	if !a.IsValid() || slices.Contains(h.Addrs, a) {
 		return
 	}
@@ -102,22 +101,22 @@ func (h *head) hold(a netip.Addr) {
 	h.Addrs = append(h.Addrs, a)
 }
 
-// own reports whether e can be the machine's own doing. What is only claimed may come from another of its cards, or by IPv6,
-// whose addresses are not given by us; else somebody asked in its name.
+// own reports whether e can be the machine's own. A claimed request may come from another of its NICs, or by IPv6, whose addresses DHCP
+// does not assign; else another machine sent it.
 func (h *head) own(e event.Event) bool {
 	return !e.Claimed || !e.Addr.Is4() || slices.Contains(h.Addrs, e.Addr)
 }
 
-// ended returns when the machine was heard of last, or began.
-func (s *sketch) ended() time.Time {
+// ended returns the time of the last event, or of the first.
+func (s *bootSummary) ended() time.Time {
 	if s.Last.IsZero() {
 		return s.Started
 	}
 	return s.Last
 }
 
-// count takes e into s as one of its events.
-func (s *sketch) count(e event.Event) {
+// count adds e to the events of s.
+func (s *bootSummary) count(e event.Event) {
 	if s.Started.IsZero() {
 		s.Started, s.Outcome = e.At, Booting
 	}
@@ -127,18 +126,18 @@ func (s *sketch) count(e event.Event) {
 	}
 }
 
-// advance notes what e, which s counts already, says of how the machine stands.
-func (s *sketch) advance(e event.Event) {
+// advance updates the state by e, which is counted already.
+func (s *bootSummary) advance(e event.Event) {
 	s.Last = e.At
 	if stage := reached(e); order(stage) > order(s.Stage) {
 		s.Stage = stage
 	}
-	s.note(e)
-	s.judge(e)
+	s.updateProgress(e)
+	s.updateOutcome(e)
 }
 
-// note remembers what the next event will be judged by.
-func (s *sketch) note(e event.Event) {
+// updateProgress updates what the meaning of later events depends on.
+func (s *bootSummary) updateProgress(e event.Event) {
 	switch e.Kind {
 	case event.DHCPDiscover:
 		s.Asked = true
@@ -151,14 +150,14 @@ func (s *sketch) note(e event.Event) {
 	case event.InstallBooting, event.InstallStarted:
 		s.Installing = true
 	case event.InstallDone, event.InstallTimeout:
-		// Of a machine that asked and has loaded nothing yet this boot is the sign: the installer was that of the boot before.
+		// If the machine asked and has loaded nothing yet, the installer of the boot before is done.
 		s.Installed = s.Installing || s.Loaded || !s.Asked
 	}
 }
 
-// judge decides the outcome as far as e tells. What is done stays done: an error afterwards is another story. A machine that
-// was refused and asks again is still refused, until it gets an answer: a refusal that repeats itself is told once.
-func (s *sketch) judge(e event.Event) {
+// updateOutcome updates the outcome by e. Done stays done, whatever fails later. A refused machine that asks again is still refused until
+// it gets an answer, as a repeated refusal is recorded once.
+func (s *bootSummary) updateOutcome(e event.Event) {
 	switch {
 	case s.Outcome == Done, s.Outcome == Failed && e.Kind == event.DHCPDiscover:
 	case finishes(e, s):
@@ -170,7 +169,7 @@ func (s *sketch) judge(e event.Event) {
 	}
 }
 
-func finishes(e event.Event, s *sketch) bool {
+func finishes(e event.Event, s *bootSummary) bool {
 	switch e.Kind {
 	case event.InstallDone, event.InstallLocalBoot, event.BackendUp:
 		return true
@@ -200,8 +199,7 @@ func reason(e event.Event) string {
 	return strings.Join(parts, ": ")
 }
 
-// reached returns the stage that e shows the machine to be at. That an installation is armed or that a backend is away
-// shows nothing.
+// reached returns the stage that e shows the machine to be at; empty: none.
 func reached(e event.Event) event.Stage {
 	switch e.Kind {
 	case event.InstallArmed, event.BackendDown, event.BackendDrained, event.BackendReady, event.VMStopped, event.VMDeleted,
@@ -213,7 +211,7 @@ func reached(e event.Event) event.Stage {
 	return e.Kind.Stage()
 }
 
-// order returns the place of a stage in a boot, from 1; 0 for a stage that is none.
+// order returns the position of a stage in a boot, from 1; 0 if it is no stage of a boot.
 func order(s event.Stage) int {
 	return 1 + slices.Index([]event.Stage{
 		event.StageVM, event.StageAddress, event.StageFirmware, event.StageScript, event.StageFiles, event.StageConfig,

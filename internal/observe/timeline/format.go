@@ -41,8 +41,7 @@ func (o Options) paint(colour, s string) string {
 	return "\x1b[" + colour + "m" + s + "\x1b[0m"
 }
 
-// Format writes one boot as a table for people: when, since it began; at which stage; what happened, to what; how much,
-// how long and how fast; and why it went wrong. The error is w's.
+// Format writes one boot as a table: time since its start, stage, event, detail, bytes, duration, rate and error. The error is w's.
 func Format(w io.Writer, b Boot, o Options) error {
 	var out strings.Builder
 	fmt.Fprintln(&out, title(b, o))
@@ -71,7 +70,7 @@ func Format(w io.Writer, b Boot, o Options) error {
 	return err
 }
 
-// FormatEvent writes one event as a line, for those who follow: the time of day instead of the time since the beginning.
+// FormatEvent writes one event as a line that begins with the time of day.
 func FormatEvent(w io.Writer, e event.Event, o Options) error {
 	at := e.At.In(o.location()).Format("15:04:05.000")
 	var out strings.Builder
@@ -104,8 +103,8 @@ func title(b Boot, o Options) string {
 	}
 	at := b.Started.In(o.location()).Format("2006-01-02 15:04:05 MST")
 	where := "at stage " + string(b.Stage)
-	if b.Stage == "" { // armed, or told to restart, say
-		where = "before it asked for anything"
+	if b.Stage == "" { // armed or power-cycled only
+		where = "no request received yet"
 	}
 	return fmt.Sprintf("%s  %s  %s after %s %s", o.paint(bold, name), at,
 		o.paint(colour, b.Outcome), strings.TrimSpace(Since(b.Ended.Sub(b.Started))), where)
@@ -116,7 +115,7 @@ func writeRow(out *strings.Builder, row [4]string, width [4]int, e event.Event, 
 	switch {
 	case failure(e) || e.Err != "":
 		colour = red
-	case finishes(e, &sketch{}):
+	case finishes(e, &bootSummary{}):
 		colour = green
 	}
 	what := pad(row[2], width[2])
@@ -133,7 +132,7 @@ func writeRow(out *strings.Builder, row [4]string, width [4]int, e event.Event, 
 	fmt.Fprintln(out, strings.TrimRight(line, " "))
 }
 
-// Printable makes what strangers chose, such as their names or the path of a request, fit for a terminal: whatever is no
+// Printable makes what unknown chose, such as their names or the path of a request, fit for a terminal: whatever is no
 // printable character becomes U+FFFD.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
@@ -152,10 +151,10 @@ func left(s string, width int) string {
 	return strings.Repeat(" ", max(0, width-utf8.RuneCountInString(s))) + s
 }
 
-// words is the kind's name as people read it.
+// words returns the kind's name without underscores.
 func words(k event.Kind) string { return strings.ReplaceAll(k.String(), "_", " ") }
 
-// amount says how much, how long and how fast.
+// amount formats bytes, duration and rate.
 func amount(e event.Event) string {
 	var parts []string
 	if e.Bytes > 0 {
@@ -164,7 +163,7 @@ func amount(e event.Event) string {
 	if e.Dur > 0 && (e.Bytes > 0 || e.Dur >= time.Millisecond) {
 		parts = append(parts, "in "+strings.TrimSpace(Since(e.Dur)))
 	}
-	// A rate says something only about what took a while.
+	// The rate of a short transfer means nothing.
 	if e.Bytes >= 64<<10 && e.Dur >= time.Millisecond {
 		parts = append(parts, "("+Size(int64(float64(e.Bytes)/e.Dur.Seconds()))+"/s)")
 	}

@@ -18,10 +18,10 @@ import (
 // maxOps is how many operations one transaction holds: etcd takes 128.
 const maxOps = 100
 
-// lastWords is how long the last save may take, once everything stops.
-const lastWords = 5 * time.Second
+// finalFlush bounds the last save, when the daemon stops.
+const finalFlush = 5 * time.Second
 
-// Run saves what was recorded, again and again, until ctx ends; then once more. It returns nil.
+// Run saves events once per Config.Save until ctx ends, and then once more. It returns nil.
 func (r *Recorder) Run(ctx context.Context) error {
 	tick := time.NewTicker(r.cfg.Save)
 	defer tick.Stop()
@@ -30,7 +30,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 		case <-tick.C:
 			r.save(ctx)
 		case <-ctx.Done():
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), finalFlush)
 			defer cancel()
 			r.save(last)
 			return nil
@@ -38,9 +38,9 @@ func (r *Recorder) Run(ctx context.Context) error {
 	}
 }
 
-// save writes everything that is not saved. What cannot be written is tried again next time.
+// save writes all unsaved events. Those that cannot be written stay for the next time.
 func (r *Recorder) save(ctx context.Context) {
-	if err := r.saveGone(ctx); err != nil {
+	if err := r.saveDeleted(ctx); err != nil {
 		r.log.Warn("delete timelines", "err", err)
 		return
 	}
@@ -56,16 +56,16 @@ func (r *Recorder) save(ctx context.Context) {
 	}
 }
 
-// A page is what is to be saved of one machine.
-type page struct {
+// A machineBatch is what is to be saved of one machine in one transaction.
+type machineBatch struct {
 	machine *machine
 	head    []byte
 	events  []saved
 	forget  []int64
 }
 
-// nextBatch takes as many machines as go into one transaction. They stay as they are until they are written.
-func (r *Recorder) nextBatch() (batch []page) {
+// nextBatch returns as many machines as fit into one transaction. They keep their events until these are written.
+func (r *Recorder) nextBatch() (batch []machineBatch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id, m := range r.dirty {
@@ -76,38 +76,38 @@ func (r *Recorder) nextBatch() (batch []page) {
 		if err != nil {
 			panic(fmt.Sprintf("timeline: marshal the head of %s: %v", m.key, err))
 		}
-		batch = append(batch, page{m, head, slices.Clone(m.unsaved), slices.Clone(m.forget)})
+		batch = append(batch, machineBatch{m, head, slices.Clone(m.unsaved), slices.Clone(m.forget)})
 		delete(r.dirty, id)
-		m.stored = true // from here on: it may be forgotten while the write is under way
+		m.stored = true // already: it may be dropped during the write
 	}
 	return batch
 }
 
-// write saves a batch, and takes it off the machines' lists once that is done.
-func (r *Recorder) write(ctx context.Context, batch []page) error {
+// write saves a batch and then removes it from the machines' lists.
+func (r *Recorder) write(ctx context.Context, batch []machineBatch) error {
 	err := r.commit(ctx, batch)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range batch {
 		m := p.machine
-		if r.machines[m.ident] != m {
-			continue // forgotten meanwhile
+		if r.machines[m.machineID] != m {
+			continue // dropped during the write
 		}
 		if err != nil {
-			r.dirty[m.ident] = m
+			r.dirty[m.machineID] = m
 			continue
 		}
 		m.unsaved = slices.Delete(m.unsaved, 0, len(p.events))
 		m.forget = slices.Delete(m.forget, 0, len(p.forget))
 		r.queue -= len(p.events)
 		if len(m.unsaved) == 0 {
-			m.unsaved = nil // most machines are quiet most of the time: keep no room for what may come
+			m.unsaved = nil // most machines have no events most of the time: keep no memory for them
 		}
 	}
 	return err
 }
 
-func (r *Recorder) commit(ctx context.Context, batch []page) error {
+func (r *Recorder) commit(ctx context.Context, batch []machineBatch) error {
 	var ops []store.Op
 	for _, p := range batch {
 		for _, boot := range p.forget {
@@ -124,7 +124,7 @@ func (r *Recorder) commit(ctx context.Context, batch []page) error {
 }
 
 // puts makes one key of the events of each boot.
-func puts(p page) (ops []store.Op) {
+func puts(p machineBatch) (ops []store.Op) {
 	for events := p.events; len(events) > 0; {
 		n := 1
 		for n < len(events) && events[n].boot == events[0].boot {
@@ -170,13 +170,13 @@ func (r *Recorder) deletes(ctx context.Context, prefix string) (ops []store.Op, 
 	return ops, err
 }
 
-// saveGone deletes machines that were forgotten. One that is back has a new story, and its old one goes all the same.
-func (r *Recorder) saveGone(ctx context.Context) error {
+// saveDeleted deletes dropped machines. One that is back has a new timeline; its old one is deleted all the same.
+func (r *Recorder) saveDeleted(ctx context.Context) error {
 	r.mu.Lock()
-	gone := slices.Clone(r.gone)
+	deleted := slices.Clone(r.deleted)
 	r.mu.Unlock()
 	var ops []store.Op
-	for _, key := range gone {
+	for _, key := range deleted {
 		deletes, err := r.deletes(ctx, eventPrefix+key+"/")
 		if err != nil {
 			return err
@@ -188,15 +188,14 @@ func (r *Recorder) saveGone(ctx context.Context) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.gone = slices.Delete(r.gone, 0, len(gone))
+	r.deleted = slices.Delete(r.deleted, 0, len(deleted))
 	return nil
 }
 
-// Boots returns the boots of a machine that are remembered, the oldest first, with what is not saved yet. A machine that
-// nothing is known of has none.
+// Boots returns the boots of a machine, the oldest first, with unsaved events. A machine without events has none.
 func (r *Recorder) Boots(ctx context.Context, key string) ([]Boot, error) {
-	sketches, unsaved := r.snapshot(key)
-	if len(sketches) == 0 {
+	summaries, unsaved := r.snapshot(key)
+	if len(summaries) == 0 {
 		return nil, nil
 	}
 	events := map[int64][]event.Event{}
@@ -207,7 +206,7 @@ func (r *Recorder) Boots(ctx context.Context, key string) ([]Boot, error) {
 			err = json.Unmarshal(value, &chunk)
 		}
 		if err != nil {
-			r.log.Warn("events forgotten", "host", key, "err", err)
+			r.log.Warn("stored events cannot be read: dropped", "host", key, "err", err)
 			return nil
 		}
 		events[boot] = append(events[boot], chunk...)
@@ -219,19 +218,19 @@ func (r *Recorder) Boots(ctx context.Context, key string) ([]Boot, error) {
 	for _, s := range unsaved {
 		events[s.boot] = append(events[s.boot], s.event)
 	}
-	boots := make([]Boot, len(sketches))
-	for i, s := range sketches {
+	boots := make([]Boot, len(summaries))
+	for i, s := range summaries {
 		boots[i] = s.boot(key, events[s.Started.UnixNano()])
 	}
 	return boots, nil
 }
 
-// snapshot copies what is in memory of a machine. It comes before the store is read: what is saved in between is then
+// snapshot copies what is in memory of a machine. It is taken before the store is read: what is saved in between is then
 // seen twice, and not missed.
-func (r *Recorder) snapshot(key string) ([]sketch, []saved) {
+func (r *Recorder) snapshot(key string) ([]bootSummary, []saved) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m := r.machines[identOfKey(key)]
+	m := r.machines[idOfKey(key)]
 	if m == nil {
 		return nil, nil
 	}
@@ -250,11 +249,11 @@ func bootOf(key, machine string) (int64, error) {
 	return strconv.ParseInt(boot, 16, 64)
 }
 
-func (s sketch) boot(key string, events []event.Event) Boot {
+func (s bootSummary) boot(key string, events []event.Event) Boot {
 	slices.SortStableFunc(events, compareEvents)
 	events = slices.CompactFunc(events, func(a, b event.Event) bool { return compareEvents(a, b) == 0 })
 	b := Boot{MAC: s.MAC, Started: s.Started, Ended: s.ended(), Stage: s.Stage, Outcome: s.Outcome, Reason: s.Reason, Events: events}
-	if newMachine(identOfKey(key)).sort == hosts {
+	if newMachine(idOfKey(key)).class == hosts {
 		b.Host = key
 	}
 	return b

@@ -21,20 +21,20 @@ import (
 
 // A Config bounds what is remembered. The zero Config is what the documentation says.
 type Config struct {
-	Boots     int           // kept of a machine; 10
-	Events    int           // kept of a boot; beyond, those that matter, up to twice as many; 200
-	Hosts     int           // with a name in the lab; 20,000
-	Strangers int           // MACs that the lab does not know; the one not heard of for longest goes; 256
-	Queue     int           // events that wait to be saved; 8192
-	Follow    int           // events that wait for one reader; 256
-	Save      time.Duration // between two writes; 1 s
+	Boots   int           // kept of a machine; 10
+	Events  int           // kept of a boot; beyond, those that matter, up to twice as many; 200
+	Hosts   int           // with a name in the lab; 20,000
+	Unknown int           // MACs that the lab does not know; the one without an event for longest is evicted; 256
+	Queue   int           // events that wait to be saved; 8192
+	Follow  int           // events that wait for one follower; 256
+	Save    time.Duration // between two writes; 1 s
 }
 
 func (c Config) withDefaults() Config {
 	for _, d := range []struct {
 		value *int
 		def   int
-	}{{&c.Boots, 10}, {&c.Events, 200}, {&c.Hosts, 20_000}, {&c.Strangers, 256}, {&c.Queue, 8192}, {&c.Follow, 256}} {
+	}{{&c.Boots, 10}, {&c.Events, 200}, {&c.Hosts, 20_000}, {&c.Unknown, 256}, {&c.Queue, 8192}, {&c.Follow, 256}} {
 		if *d.value <= 0 {
 			*d.value = d.def
 		}
@@ -59,42 +59,42 @@ type Recorder struct {
 	log     *slog.Logger
 	dropped map[string]prometheus.Counter
 
-	mu       sync.Mutex
-	machines map[ident]*machine
-	heard    [2]list.List // machines by when they were last heard of, the longest silent first: hosts, strangers
-	queue    int          // events that are not saved
-	dirty    map[ident]*machine
-	gone     []string // keys of machines to be deleted from the store
-	readers  map[*reader]struct{}
+	mu        sync.Mutex
+	machines  map[machineID]*machine
+	recent    [2]list.List // machines by their last event, the oldest first; by class
+	queue     int          // events that are not saved
+	dirty     map[machineID]*machine
+	deleted   []string // keys of machines to be deleted from the store
+	followers map[*follower]struct{}
 }
 
-// An ident names a machine: a host of the lab, or else a MAC. Events are sorted by it without being formatted, since in a
-// storm of strangers that is most of the work.
-type ident struct {
+// A machineID names a machine: a host of the lab, or else a MAC. It is not formatted for each event, which would be most of the work when
+// many unknown machines ask at once.
+type machineID struct {
 	host string
 	mac  lab.MAC
 }
 
-// identOf returns the machine that e is about; the zero ident: none.
-func identOf(e event.Event) ident {
+// idOf returns the machine that e is about; the zero machineID: none.
+func idOf(e event.Event) machineID {
 	if e.Host != "" {
-		return ident{host: e.Host}
+		return machineID{host: e.Host}
 	}
-	return ident{mac: e.MAC}
+	return machineID{mac: e.MAC}
 }
 
-// identOfKey reads what key writes.
-func identOfKey(key string) ident {
+// idOfKey parses what key formats.
+func idOfKey(key string) machineID {
 	if strings.Contains(key, ":") {
 		if m, err := lab.ParseMAC(key); err == nil {
-			return ident{mac: m}
+			return machineID{mac: m}
 		}
 	}
-	return ident{host: key}
+	return machineID{host: key}
 }
 
 // key is the machine's name for people and in the store.
-func (id ident) key() string {
+func (id machineID) key() string {
 	if id.host != "" || id.mac.IsZero() {
 		return id.host
 	}
@@ -103,22 +103,22 @@ func (id ident) key() string {
 
 // A machine is what is kept in memory of one.
 type machine struct {
-	ident
+	machineID
 	key    string
-	sort   int           // index of Recorder.heard
-	heard  *list.Element // its place there
-	stored bool          // the store has something of it
+	class  int           // hosts or unknown
+	recent *list.Element // in Recorder.recent
+	stored bool          // the store has its key
 
 	head    head
 	unsaved []saved // events that the store does not have yet, oldest first
 	forget  []int64 // boots to be deleted from the store
 }
 
-// A head is the part of a machine that is loaded at the start. It stands in the store as JSON.
+// A head is the part of a machine that is loaded at the start. It is stored as JSON.
 type head struct {
-	Boots []sketch     `json:"boots"` // the oldest first
-	Last  event.Event  `json:"last"`
-	Addrs []netip.Addr `json:"addrs,omitempty"` // that it was given, the latest last
+	Boots []bootSummary `json:"boots"` // the oldest first
+	Last  event.Event   `json:"last"`
+	Addrs []netip.Addr  `json:"addrs,omitempty"` // that it leased, the latest last
 }
 
 // saved is one event on its way to the store.
@@ -143,7 +143,7 @@ const (
 	eventPrefix = "timeline/"
 )
 
-// Open returns a recorder that knows what was saved. What cannot be read is forgotten, and said in the log.
+// Open returns a recorder with the timelines that were saved. Those that cannot be read are logged and dropped.
 func Open(ctx context.Context, cfg Config, deps Deps) (*Recorder, error) {
 	for name, missing := range map[string]bool{"Store": deps.Store == nil, "Log": deps.Log == nil, "Metrics": deps.Metrics == nil} {
 		if missing {
@@ -152,10 +152,10 @@ func Open(ctx context.Context, cfg Config, deps Deps) (*Recorder, error) {
 	}
 	r := &Recorder{
 		cfg: cfg.withDefaults(), deps: deps, log: deps.Log, dropped: map[string]prometheus.Counter{},
-		machines: map[ident]*machine{}, dirty: map[ident]*machine{}, readers: map[*reader]struct{}{},
+		machines: map[machineID]*machine{}, dirty: map[machineID]*machine{}, followers: map[*follower]struct{}{},
 	}
 	dropped := prometheus.NewCounterVec(prometheus.CounterOpts{Name: MetricDropped,
-		Help: "Events that were not saved, not shown to a reader, or too many for one boot."}, []string{"queue"})
+		Help: "Events that were dropped because the queue to the store or to a follower was full, or a boot had too many."}, []string{"queue"})
 	for _, queue := range []string{dropSave, dropFollow, dropBoot} {
 		r.dropped[queue] = dropped.WithLabelValues(queue)
 	}
@@ -166,9 +166,9 @@ func Open(ctx context.Context, cfg Config, deps Deps) (*Recorder, error) {
 func (r *Recorder) load(ctx context.Context) error {
 	var all []*machine
 	err := r.deps.Store.Scan(ctx, headPrefix, func(key string, value []byte) error {
-		m := newMachine(identOfKey(strings.TrimPrefix(key, headPrefix)))
+		m := newMachine(idOfKey(strings.TrimPrefix(key, headPrefix)))
 		if err := json.Unmarshal(value, &m.head); err != nil || len(m.head.Boots) == 0 {
-			r.log.Warn("timeline forgotten", "host", m.key, "err", err)
+			r.log.Warn("stored timeline cannot be read: dropped", "host", m.key, "err", err)
 			return nil
 		}
 		m.stored = true
@@ -185,57 +185,56 @@ func (r *Recorder) load(ctx context.Context) error {
 	return nil
 }
 
-// The sorts of machines, each with a bound of its own.
+// The classes of machines, each with a bound of its own.
 const (
 	hosts = iota
-	strangers
+	unknown
 )
 
-// newMachine knows a stranger by its name: a pool's machine is called by its MAC, too.
-func newMachine(id ident) *machine {
-	m := &machine{ident: id, key: id.key()}
+// newMachine returns a machine without boots. One whose name is a MAC is unknown to the lab, as is the name of a machine in a pool.
+func newMachine(id machineID) *machine {
+	m := &machine{machineID: id, key: id.key()}
 	if _, err := lab.ParseMAC(m.key); err == nil {
-		m.sort = strangers
+		m.class = unknown
 	}
 	return m
 }
 
-// addLocked takes a machine in as the one heard of last.
+// addLocked adds a machine as the one with the latest event.
 func (r *Recorder) addLocked(m *machine) {
-	r.machines[m.ident] = m
-	m.heard = r.heard[m.sort].PushBack(m)
+	r.machines[m.machineID] = m
+	m.recent = r.recent[m.class].PushBack(m)
 }
 
 // Record implements event.Recorder. It works in memory only.
 func (r *Recorder) Record(e event.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	id := identOf(e)
-	r.tellLocked(id, e)
-	if id == (ident{}) {
+	id := idOf(e)
+	r.sendLocked(id, e)
+	if id == (machineID{}) {
 		return
 	}
 	m := r.machines[id]
 	if m == nil {
 		m = newMachine(id)
-		r.makeRoomLocked(m.sort)
+		r.evictMachineLocked(m.class)
 		r.addLocked(m)
 	} else {
-		r.heard[m.sort].MoveToBack(m.heard)
+		r.recent[m.class].MoveToBack(m.recent)
 	}
-	r.keepLocked(m, e)
+	r.addEventLocked(m, e)
 }
 
-// keepLocked adds e to the boot it belongs to. What is not the machine's own doing begins no boot of it, and changes
-// nothing in one.
-func (r *Recorder) keepLocked(m *machine, e event.Event) {
+// addEventLocked adds e to the boot it belongs to. A request in the machine's name from elsewhere neither starts a boot nor changes its state.
+func (r *Recorder) addEventLocked(m *machine, e event.Event) {
 	if e.Kind == event.DHCPAck {
-		m.head.hold(e.Addr)
+		m.head.addAddr(e.Addr)
 	}
 	n, own := len(m.head.Boots), m.head.own(e)
 	if n == 0 || own && (m.head.Boots[n-1].Last.IsZero() || m.head.Boots[n-1].starts(e)) {
-		m.head.Boots = append(m.head.Boots, sketch{})
-		r.forgetLocked(m)
+		m.head.Boots = append(m.head.Boots, bootSummary{})
+		r.evictBootLocked(m)
 		n = len(m.head.Boots)
 	}
 	boot := &m.head.Boots[n-1]
@@ -244,7 +243,7 @@ func (r *Recorder) keepLocked(m *machine, e event.Event) {
 		boot.advance(e)
 	}
 	m.head.Last = e
-	r.dirty[m.ident] = m
+	r.dirty[m.machineID] = m
 	switch {
 	case boot.Events > 2*r.cfg.Events || boot.Events > r.cfg.Events && !matters(e):
 		r.dropped[dropBoot].Inc()
@@ -256,56 +255,56 @@ func (r *Recorder) keepLocked(m *machine, e event.Event) {
 	}
 }
 
-// forgetLocked makes room for a boot: the oldest that did not fail goes first, then the oldest.
-func (r *Recorder) forgetLocked(m *machine) {
+// evictBootLocked drops a boot if there are too many: the oldest that did not fail, or else the oldest.
+func (r *Recorder) evictBootLocked(m *machine) {
 	if len(m.head.Boots) <= r.cfg.Boots {
 		return
 	}
-	i := slices.IndexFunc(m.head.Boots[:len(m.head.Boots)-1], func(s sketch) bool { return s.Outcome != Failed })
+	i := slices.IndexFunc(m.head.Boots[:len(m.head.Boots)-1], func(s bootSummary) bool { return s.Outcome != Failed })
 	i = max(i, 0)
 	m.forget = append(m.forget, m.head.Boots[i].Started.UnixNano())
 	m.head.Boots = slices.Delete(m.head.Boots, i, i+1)
 }
 
-// makeRoomLocked forgets the machine that was not heard of for longest, if there are too many of its sort.
-func (r *Recorder) makeRoomLocked(sort int) {
-	most := [...]int{hosts: r.cfg.Hosts, strangers: r.cfg.Strangers}[sort]
-	if known := &r.heard[sort]; known.Len() >= most {
-		r.removeLocked(known.Front().Value.(*machine))
+// evictMachineLocked drops the machine without an event for longest, if there are too many of its class.
+func (r *Recorder) evictMachineLocked(class int) {
+	most := [...]int{hosts: r.cfg.Hosts, unknown: r.cfg.Unknown}[class]
+	if l := &r.recent[class]; l.Len() >= most {
+		r.removeLocked(l.Front().Value.(*machine))
 	}
 }
 
 func (r *Recorder) removeLocked(m *machine) {
-	delete(r.machines, m.ident)
-	delete(r.dirty, m.ident)
-	r.heard[m.sort].Remove(m.heard)
+	delete(r.machines, m.machineID)
+	delete(r.dirty, m.machineID)
+	r.recent[m.class].Remove(m.recent)
 	r.queue -= len(m.unsaved)
 	if m.stored {
-		r.gone = append(r.gone, m.key)
+		r.deleted = append(r.deleted, m.key)
 	}
 }
 
-// Forget forgets a machine, such as a host that has left the lab.
+// Forget drops a machine, such as a host that was removed from the lab.
 func (r *Recorder) Forget(key string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if m := r.machines[identOfKey(key)]; m != nil {
+	if m := r.machines[idOfKey(key)]; m != nil {
 		r.removeLocked(m)
 	}
 }
 
-// Last returns how a machine stands; ok is false if nothing was ever heard of it.
+// Last returns the state of a machine; ok is false if it has no event.
 func (r *Recorder) Last(key string) (s Summary, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m := r.machines[identOfKey(key)]
+	m := r.machines[idOfKey(key)]
 	if m == nil {
 		return Summary{}, false
 	}
 	return m.summary(), true
 }
 
-// All returns how every machine stands, sorted by key.
+// All returns the state of every machine, sorted by key.
 func (r *Recorder) All() []Summary {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -55,8 +55,8 @@ func newRig(t testing.TB, cfg timeline.Config, s store.Store) *rig {
 	return r
 }
 
-// tell records an event of host after a while.
-func (r *rig) tell(after time.Duration, host string, kind event.Kind, detail string) {
+// record records an event of host after a while.
+func (r *rig) record(after time.Duration, host string, kind event.Kind, detail string) {
 	r.now = r.now.Add(after)
 	r.seq++
 	r.Record(event.Event{Seq: r.seq, At: r.now, Kind: kind, Host: host, MAC: mac, Detail: detail, Client: clientOf(kind, detail)})
@@ -107,7 +107,7 @@ func (r *rig) dropped(t testing.TB, queue string) float64 {
 	return 0
 }
 
-// A step is one event of a story.
+// A step is one event of a boot.
 type step struct {
 	after  time.Duration
 	kind   event.Kind
@@ -149,10 +149,10 @@ func TestGrouping(t *testing.T) {
 		{"an installation, then local boot", [][]step{install, {{30 * time.Second, event.DHCPDiscover, "pxe arch 7"}, {0, event.DHCPAck, "pxe"},
 			{0, event.InstallLocalBoot, ""}, {10 * time.Second, event.DHCPDiscover, "os"}, {time.Minute, event.BackendUp, "api"}}},
 			[]string{"17 install done", "5 balancer done"}},
-		{"said to be installed, then its disk", [][]step{{{0, event.InstallArmed, ""}, {0, event.InstallDone, "somebody said so"}},
+		{"marked as installed, then its disk", [][]step{{{0, event.InstallArmed, ""}, {0, event.InstallDone, "marked by an admin"}},
 			{{9 * time.Minute, event.DHCPDiscover, "pxe arch 7"}, {0, event.DHCPAck, "pxe"}, {0, event.InstallLocalBoot, ""}, {0, event.ScriptServed, "boot.ipxe: local boot"}}},
 			[]string{"2 install done", "4 script done"}},
-		{"installed, as its next boot tells", [][]step{install[:len(install)-1], {{5 * time.Minute, event.DHCPDiscover, "pxe arch 7"}, {0, event.TFTPServed, "f"},
+		{"installed, as its next boot shows", [][]step{install[:len(install)-1], {{5 * time.Minute, event.DHCPDiscover, "pxe arch 7"}, {0, event.TFTPServed, "f"},
 			{0, event.DHCPDiscover, "ipxe"}, {0, event.InstallDone, "it boots again"}, {0, event.InstallLocalBoot, ""}, {0, event.ScriptServed, "boot.ipxe: local boot"},
 			{10 * time.Second, event.DHCPDiscover, "os"}, {0, event.DHCPAck, "os"}}},
 			[]string{"16 install booting", "8 install done"}},
@@ -182,7 +182,7 @@ func TestGrouping(t *testing.T) {
 			r := newRig(t, timeline.Config{}, storetest.Memory())
 			for _, part := range tt.steps {
 				for _, s := range part {
-					r.tell(s.after, "master-0", s.kind, s.detail)
+					r.record(s.after, "master-0", s.kind, s.detail)
 				}
 			}
 			var got []string
@@ -196,8 +196,8 @@ func TestGrouping(t *testing.T) {
 	}
 }
 
-// TestAnothersRequest: whoever asks in the name of a machine from an address that is not the machine's is told of, and refused,
-// but it is not this machine whose boot fails, or begins.
+// TestAnothersRequest: a refused request in the name of a machine from an address that is not the machine's is recorded; it neither fails nor starts a boot of
+// the machine.
 func TestAnothersRequest(t *testing.T) {
 	t.Parallel()
 	own, second, other := netip.MustParseAddr("192.168.16.21"), netip.MustParseAddr("192.168.16.121"), netip.MustParseAddr("192.168.16.99")
@@ -209,16 +209,16 @@ func TestAnothersRequest(t *testing.T) {
 		from  netip.Addr // other: only claimed
 		want  []string   // of each boot: events, stage, outcome
 	}{
-		{"another's document", loaded, event.ConfigRefused, other, []string{"4 files booting"}},
+		{"another machine's request for a document", loaded, event.ConfigRefused, other, []string{"4 files booting"}},
 		{"another's script", loaded, event.ScriptRefused, other, []string{"4 files booting"}},
-		{"another's script after an install", install, event.ScriptRefused, other, []string{"18 install done"}},
+		{"another machine's request for a script after an install", install, event.ScriptRefused, other, []string{"18 install done"}},
 		{"another's script once it is armed", append(loaded[:3:3], step{0, event.InstallArmed, ""}), event.ScriptRefused, other, []string{"3 files booting", "2  booting"}},
 		{"its own document", loaded, event.ConfigRefused, own, []string{"4 config failed"}},
 		{"its own script", loaded, event.ScriptRefused, own, []string{"3 files booting", "1 script failed"}},
 		{"from another of its NICs", append(loaded[:3:3], step{0, event.DHCPAck, "second"}), event.ConfigRefused, second, []string{"5 config failed"}},
-		{"by IPv6, which DHCP does not tell of", loaded, event.ConfigRefused, netip.MustParseAddr("fd00::21"), []string{"4 config failed"}},
-		{"its own, at an address that we did not give", nil, event.ConfigRefused, own, []string{"1 config failed"}},
-		{"another's, before the machine was ever heard of", nil, event.ConfigRefused, other, []string{"1  booting"}},
+		{"by IPv6, whose addresses DHCP does not assign", loaded, event.ConfigRefused, netip.MustParseAddr("fd00::21"), []string{"4 config failed"}},
+		{"its own, at an address that is not leased", nil, event.ConfigRefused, own, []string{"1 config failed"}},
+		{"another's, before the machine's first event", nil, event.ConfigRefused, other, []string{"1  booting"}},
 		{"another's, before the machine has an address", []step{{0, event.DHCPDiscover, "pxe arch 7"}}, event.ScriptRefused, other, []string{"2 address booting"}},
 	}
 	for _, tt := range tests {
@@ -279,33 +279,33 @@ func TestFormat(t *testing.T) {
 	golden.Check(t, update, "testdata/follow.txt", got.String())
 }
 
-// TestFormatWithoutStage shows what was done to a machine that has not been heard of yet.
+// TestFormatWithoutStage formats the boot of a machine that has sent no request yet.
 func TestFormatWithoutStage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, timeline.Config{}, storetest.Memory())
-	r.tell(0, "master-0", event.InstallArmed, "rhcos")
-	r.tell(time.Second, "master-0", event.PowerCycleFailed, "10.0.9.24")
+	r.record(0, "master-0", event.InstallArmed, "rhcos")
+	r.record(time.Second, "master-0", event.PowerCycleFailed, "10.0.9.24")
 	var got bytes.Buffer
 	if err := timeline.Format(&got, r.boots(t, "master-0")[0], timeline.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	if want := "failed after 1.00 s before it asked for anything\n"; !strings.Contains(got.String(), want) {
+	if want := "failed after 1.00 s no request received yet\n"; !strings.Contains(got.String(), want) {
 		t.Errorf("want %q in\n%s", want, &got)
 	}
 }
 
-// TestRestart looks at the same story before it is saved, while some of it is, and after a restart.
+// TestRestart compares a timeline before it is saved, while some of it is, and after a restart.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	mem := storetest.Memory()
 	r := newRig(t, timeline.Config{}, mem)
 	for i, s := range install {
-		r.tell(s.after, "master-0", s.kind, s.detail)
+		r.record(s.after, "master-0", s.kind, s.detail)
 		if i == 5 {
 			r.save(t)
 		}
 	}
-	r.tell(time.Hour, "", event.DHCPDiscover, "pxe") // a stranger
+	r.record(time.Hour, "", event.DHCPDiscover, "pxe") // of an unknown machine
 	want, wantAll := r.boots(t, "master-0"), r.All()
 	if len(want) != 1 || len(want[0].Events) != len(install) {
 		t.Fatalf("boots before they are saved: %+v", want)
@@ -321,16 +321,16 @@ func TestRestart(t *testing.T) {
 	}
 	after := newRig(t, timeline.Config{}, mem.Reopen())
 	after.now = r.now
-	after.tell(time.Second, "master-0", event.BackendUp, "api") // the number of the event starts anew
+	after.record(time.Second, "master-0", event.BackendUp, "api") // the number of the event starts anew
 	if got := after.boots(t, "master-0"); len(got) != 1 || len(got[0].Events) != len(install)+1 || got[0].Stage != event.StageBalancer {
 		t.Errorf("after the restart a boot goes on as %+v", got)
 	}
 	if got := after.boots(t, mac.String()); len(got) != 1 || got[0].Host != "" || got[0].MAC != mac {
-		t.Errorf("boots of a stranger: %+v", got)
+		t.Errorf("boots of an unknown machine: %+v", got)
 	}
 }
 
-// TestSavesEverySecond says what a crash may lose.
+// TestSavesEverySecond: a crash loses the last second at most, a clean stop nothing.
 func TestSavesEverySecond(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -339,21 +339,21 @@ func TestSavesEverySecond(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- r.Run(ctx) }()
-		r.tell(0, "master-0", event.DHCPDiscover, "pxe")
+		r.record(0, "master-0", event.DHCPDiscover, "pxe")
 		time.Sleep(time.Second + time.Millisecond)
 		synctest.Wait()
 		crashed := newRig(t, timeline.Config{}, mem.Reopen())
 		if boots := crashed.boots(t, "master-0"); len(boots) != 1 || len(boots[0].Events) != 1 {
 			t.Errorf("a second after the event a crash leaves %+v", boots)
 		}
-		r.tell(0, "master-0", event.DHCPOffer, "pxe")
+		r.record(0, "master-0", event.DHCPOffer, "pxe")
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("run = %v", err)
 		}
 		stopped := newRig(t, timeline.Config{}, mem.Reopen())
 		if boots := stopped.boots(t, "master-0"); len(boots) != 1 || len(boots[0].Events) != 2 {
-			t.Errorf("an orderly stop leaves %+v", boots)
+			t.Errorf("a clean stop leaves %+v", boots)
 		}
 	})
 }
@@ -364,7 +364,7 @@ func TestStoreThatFails(t *testing.T) {
 	r := newRig(t, timeline.Config{Queue: 10}, mem)
 	mem.FailCommits(errors.New("disk full"))
 	for i := range 15 {
-		r.tell(time.Millisecond, fmt.Sprint("host-", i%3), event.DHCPDiscover, "pxe")
+		r.record(time.Millisecond, fmt.Sprint("host-", i%3), event.DHCPDiscover, "pxe")
 	}
 	r.save(t)
 	if n := r.dropped(t, "save"); n != 5 {
@@ -380,19 +380,19 @@ func TestStoreThatFails(t *testing.T) {
 		}
 	}
 	if total != 10 {
-		t.Errorf("%d events were saved once the store was well again, want 10", total)
+		t.Errorf("%d events were saved once the store worked again, want 10", total)
 	}
 }
 
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	mem := storetest.Memory()
-	r := newRig(t, timeline.Config{Boots: 4, Events: 10, Hosts: 3, Strangers: 2}, mem)
+	r := newRig(t, timeline.Config{Boots: 4, Events: 10, Hosts: 3, Unknown: 2}, mem)
 	// Of ten boots the second and the third fail.
 	for i := range 10 {
-		r.tell(time.Hour, "a", event.DHCPDiscover, fmt.Sprint("pxe ", i))
+		r.record(time.Hour, "a", event.DHCPDiscover, fmt.Sprint("pxe ", i))
 		if i == 1 || i == 2 {
-			r.tell(time.Second, "a", event.TFTPFailed, fmt.Sprint(i))
+			r.record(time.Second, "a", event.TFTPFailed, fmt.Sprint(i))
 		}
 		r.save(t)
 	}
@@ -405,9 +405,9 @@ func TestBounds(t *testing.T) {
 	}
 	// One boot with far too many events keeps the first, and what matters.
 	for range 100 {
-		r.tell(time.Millisecond, "a", event.DHCPOffer, "")
+		r.record(time.Millisecond, "a", event.DHCPOffer, "")
 	}
-	r.tell(time.Millisecond, "a", event.TFTPFailed, "in the end")
+	r.record(time.Millisecond, "a", event.TFTPFailed, "in the end")
 	r.save(t)
 	boots := r.boots(t, "a")
 	last := boots[len(boots)-1]
@@ -418,7 +418,7 @@ func TestBounds(t *testing.T) {
 		t.Errorf("%v events counted as too many, want 92", n)
 	}
 	for _, host := range []string{"b", "c", "d"} {
-		r.tell(time.Second, host, event.DHCPDiscover, "pxe")
+		r.record(time.Second, host, event.DHCPDiscover, "pxe")
 	}
 	for i := range 5 {
 		r.now = r.now.Add(time.Second)
@@ -441,11 +441,11 @@ func TestForget(t *testing.T) {
 	t.Parallel()
 	mem := storetest.Memory()
 	r := newRig(t, timeline.Config{}, mem)
-	r.tell(0, "a", event.DHCPDiscover, "pxe")
+	r.record(0, "a", event.DHCPDiscover, "pxe")
 	r.save(t)
 	r.Forget("a")
 	r.Forget("never there")
-	r.tell(time.Second, "a", event.DHCPOffer, "new")
+	r.record(time.Second, "a", event.DHCPOffer, "new")
 	r.save(t)
 	boots := newRig(t, timeline.Config{}, mem.Reopen()).boots(t, "a")
 	if len(boots) != 1 || len(boots[0].Events) != 1 || boots[0].Events[0].Detail != "new" {
@@ -459,9 +459,9 @@ func TestFollow(t *testing.T) {
 		r := newRig(t, timeline.Config{Follow: 2}, storetest.Memory())
 		ctx, cancel := context.WithCancel(t.Context())
 		one, all := r.Follow(ctx, "a"), r.Follow(ctx, "")
-		r.tell(0, "b", event.DHCPDiscover, "b")
+		r.record(0, "b", event.DHCPDiscover, "b")
 		for i := range 3 {
-			r.tell(0, "a", event.DHCPDiscover, fmt.Sprint(i))
+			r.record(0, "a", event.DHCPDiscover, fmt.Sprint(i))
 		}
 		r.Record(event.Event{Kind: event.LabApplied})
 		cancel()
@@ -481,7 +481,7 @@ func TestFollow(t *testing.T) {
 		if n := r.dropped(t, "follow"); n != 1+3 {
 			t.Errorf("%v events counted as dropped, want 4", n)
 		}
-		r.tell(0, "a", event.DHCPDiscover, "nobody listens")
+		r.record(0, "a", event.DHCPDiscover, "no follower")
 	})
 }
 
@@ -489,7 +489,7 @@ func TestUnreadableStore(t *testing.T) {
 	t.Parallel()
 	mem := storetest.Memory()
 	r := newRig(t, timeline.Config{}, mem)
-	r.tell(0, "a", event.DHCPDiscover, "pxe")
+	r.record(0, "a", event.DHCPDiscover, "pxe")
 	r.save(t)
 	for key, value := range map[string]string{"timelines/b": "{", "timelines/c": "{}", "timeline/a/zz": "[]", "timeline/a/1/2": "{"} {
 		if err := mem.Commit(t.Context(), store.Put(key, []byte(value))); err != nil {
@@ -501,7 +501,7 @@ func TestUnreadableStore(t *testing.T) {
 		t.Errorf("boots = %+v", boots)
 	}
 	if _, ok := after.Last("b"); ok {
-		t.Error("a machine was made of rubbish")
+		t.Error("a timeline that cannot be read became a machine")
 	}
 }
 
@@ -522,7 +522,7 @@ func TestSinceAndSize(t *testing.T) {
 	}
 }
 
-// BenchmarkRecord tells what an event costs on its way.
+// BenchmarkRecord measures what recording an event costs.
 func BenchmarkRecord(b *testing.B) {
 	r := newRig(b, timeline.Config{Queue: 1 << 30, Events: 1 << 30}, storetest.Memory())
 	hosts := make([]string, 1000)
@@ -531,7 +531,7 @@ func BenchmarkRecord(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		r.tell(time.Microsecond, hosts[i%len(hosts)], event.FileServed, "images/vmlinuz")
+		r.record(time.Microsecond, hosts[i%len(hosts)], event.FileServed, "images/vmlinuz")
 	}
 }
 
@@ -544,7 +544,7 @@ func BenchmarkMemory10kHosts(b *testing.B) {
 			for i := range 10_000 {
 				host := "host-" + strings.Repeat("0", 4-len(fmt.Sprint(i/10))) + fmt.Sprint(i)
 				for _, s := range install {
-					r.tell(s.after/10_000, host, s.kind, s.detail)
+					r.record(s.after/10_000, host, s.kind, s.detail)
 				}
 			}
 			r.now = r.now.Add(time.Duration(boot) * time.Hour)
@@ -575,7 +575,7 @@ func (discard) CommitAll(_ context.Context, txns []store.Txn) []error {
 }
 func (discard) Close() error { return nil }
 
-// TestRefusedStaysRefused: DHCP tells a refusal once, and the machine asks on: that is no progress, an offer is.
+// TestRefusedStaysRefused: DHCP records a refusal once, and the machine asks again, which is no progress; an offer is.
 func TestRefusedStaysRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, timeline.Config{}, storetest.Memory())
@@ -585,15 +585,15 @@ func TestRefusedStaysRefused(t *testing.T) {
 			t.Errorf("outcome %q because of %q, want %q", s.Outcome, s.Reason, want)
 		}
 	}
-	r.tell(0, "a", event.DHCPDiscover, "os")
-	r.tell(time.Millisecond, "a", event.DHCPRefused, "os")
-	r.tell(time.Second, "a", event.DHCPDiscover, "os")
+	r.record(0, "a", event.DHCPDiscover, "os")
+	r.record(time.Millisecond, "a", event.DHCPRefused, "os")
+	r.record(time.Second, "a", event.DHCPDiscover, "os")
 	outcome(timeline.Failed)
-	r.tell(2*time.Second, "a", event.DHCPOffer, "os")
+	r.record(2*time.Second, "a", event.DHCPOffer, "os")
 	outcome(timeline.Booting)
 }
 
-// TestFormatIsPrintable: strangers choose paths, and what they choose does nothing to a terminal.
+// TestFormatIsPrintable: text from the network never controls a terminal.
 func TestFormatIsPrintable(t *testing.T) {
 	t.Parallel()
 	e := event.Event{At: time.Unix(0, 0), Kind: event.FileMissing, Detail: "files/\x1b[2J\n\u202ex", Err: "\x1b]0;x\a\xff"}
