@@ -316,7 +316,7 @@ func (a *Admin) readyz(w http.ResponseWriter, r *http.Request) {
 	for _, srv := range s.Servers {
 		state := "ok"
 		if !srv.Serving {
-			state = "not serving"
+			state = strings.TrimSuffix("not serving: "+srv.Cause, ": ")
 		}
 		fmt.Fprintf(w, "%s: %s\n", srv.Name, state)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/bootlab/bootlab/internal/lab"
 )
@@ -16,6 +17,8 @@ type link struct {
 
 	mu sync.Mutex
 	hv Hypervisor // nil: not connected
+
+	failure atomic.Pointer[error] // why the hypervisor did not answer when it was last asked; nil: it did
 }
 
 // links are the connections of a Server. Calls into libvirt block and cannot be taken back, so each runs in a goroutine
@@ -55,8 +58,25 @@ func (ls *links) do(ctx context.Context, h *lab.Hypervisor, fn func(context.Cont
 	case err := <-result:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("no answer from %s: %w", h.URI, ctx.Err())
+		err := fmt.Errorf("no answer from %s: %w", h.URI, ctx.Err())
+		if errors.Is(err, context.DeadlineExceeded) { // else it is the caller who went away
+			l.failure.Store(&err)
+		}
+		return err
 	}
+}
+
+// Unreachable returns the hypervisors of the lab that did not answer when they were last asked, by name, and why.
+func (s *Server) Unreachable() map[string]error {
+	failed := map[string]error{}
+	s.links.mu.Lock()
+	defer s.links.mu.Unlock()
+	for _, hv := range s.deps.Table().hypervisors {
+		if l := s.links.byURI[hv.URI]; l != nil && l.failure.Load() != nil {
+			failed[hv.Name] = *l.failure.Load()
+		}
+	}
+	return failed
 }
 
 // open returns the link for a URI and counts one call, which ends with calls.Done.
@@ -84,8 +104,11 @@ func (l *link) call(ctx context.Context, d Driver, fn func(context.Context, Hype
 	}()
 	hv, err := l.connect(d)
 	if err != nil {
-		return fmt.Errorf("connect to %s: %w", l.uri, err)
+		err = fmt.Errorf("connect to %s: %w", l.uri, err)
+		l.failure.Store(&err)
+		return err
 	}
+	l.failure.Store(nil)
 	if err := ctx.Err(); err != nil {
 		return err
 	}

@@ -88,13 +88,33 @@ func statusText(cmd *cobra.Command, s api.Status) error {
 	fmt.Fprintln(w)
 	var rows [][]string
 	for _, srv := range s.Servers {
-		state := "serving"
-		if !srv.Serving {
-			state = "not serving: " + cmp.Or(srv.Err, "starting")
+		since := ""
+		if !srv.Since.IsZero() {
+			since = srv.Since.Local().Format(time.DateTime)
 		}
-		rows = append(rows, []string{srv.Name, state, strings.Join(srv.Addrs, " ")})
+		rows = append(rows, []string{srv.Name, serverState(srv), strings.Join(srv.Addrs, " "), since, strings.Join(append(nonEmpty(srv.Err), srv.Warnings...), "; ")})
 	}
-	return table(cmd, "SERVER STATE LISTENS", rows)
+	return table(cmd, "SERVER STATE LISTENS SINCE PROBLEM", rows)
+}
+
+// serverState says in a word or two how a server is.
+func serverState(s api.Server) string {
+	switch {
+	case s.Serving && len(s.Addrs) == 0 && s.Name != "virt":
+		return "nothing to serve"
+	case s.Serving:
+		return "serving"
+	case len(s.Addrs) > 0:
+		return "partly serving"
+	}
+	return "not serving"
+}
+
+func nonEmpty(s string) []string {
+	if s == "" {
+		return nil
+	}
+	return []string{s}
 }
 
 func indent(s string) string { return "  " + strings.ReplaceAll(s, "\n", "\n  ") }

@@ -34,10 +34,13 @@ func (s Status) Unready() (names []string) {
 
 // A Server is one of the daemon's servers.
 type Server struct {
-	Name    string   `json:"name"`            // dhcpd, tftpd, dnsd, httpd, lbproxy, virt
-	Serving bool     `json:"serving"`         // it answers, or has nothing to do
-	Addrs   []string `json:"addrs,omitempty"` // where it listens
-	Err     string   `json:"err,omitempty"`   // why it does not serve
+	Name     string    `json:"name"`               // dhcpd, tftpd, dnsd, httpd, admin, lbproxy, virt
+	Serving  bool      `json:"serving"`            // it serves all that it should; true too where it has nothing to do
+	Since    time.Time `json:"since,omitzero"`     // it began to serve, or stopped
+	Addrs    []string  `json:"addrs,omitempty"`    // open sockets, and interfaces of dhcpd
+	Err      string    `json:"err,omitempty"`      // why it does not serve, or not everywhere
+	Cause    string    `json:"cause,omitempty"`    // Err in a few words, without names and addresses: /readyz is open to anyone
+	Warnings []string  `json:"warnings,omitempty"` // what it cannot do for the fault of others: a hypervisor that does not answer
 }
 
 // A Reload is the outcome of an attempt to bring a lab into force.

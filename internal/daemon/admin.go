@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"path/filepath"
 	"strings"
 	"time"
@@ -44,52 +43,15 @@ type counter struct {
 // Status implements httpd.Statuser.
 func (c *counter) Status(context.Context) api.Status {
 	s := c.current.Load()
-	last, up := c.reloads.state()
+	last := c.reloads.state()
 	warnings := standing(s)
 	if err := misplaced(c.store); err != nil {
 		warnings = append(warnings, err.Error())
 	}
 	return api.Status{
 		Lab: s.Lab.Name, Version: c.cfg.Version, Generation: s.Gen, Started: c.started,
-		Servers: serverStates(s.Lab, up), Reload: last, Warnings: warnings,
+		Servers: c.serverStates(), Reload: last, Warnings: warnings,
 	}
-}
-
-func serverStates(l *lab.Lab, up bool) []api.Server {
-	a := l.Appliance
-	var interfaces, listens []string
-	for _, n := range l.Networks {
-		if n.Interface != "" && n.DHCP != lab.DHCPOff {
-			interfaces = append(interfaces, n.Interface)
-		}
-	}
-	seen := map[netip.AddrPort]bool{}
-	for _, b := range l.Balancers {
-		if !seen[b.Listen] {
-			seen[b.Listen] = true
-			listens = append(listens, b.Listen.String())
-		}
-	}
-	var machines []string
-	for _, h := range l.Hypervisors {
-		machines = append(machines, h.URI)
-	}
-	return []api.Server{
-		{Name: "dhcpd", Serving: up, Addrs: interfaces},
-		{Name: "tftpd", Serving: up, Addrs: unlessOff(a.TFTP)},
-		{Name: "dnsd", Serving: up, Addrs: unlessOff(a.DNS)},
-		{Name: "httpd", Serving: up, Addrs: []string{a.HTTP, a.Admin}},
-		{Name: "lbproxy", Serving: up, Addrs: listens},
-		{Name: "virt", Serving: up, Addrs: machines},
-	}
-}
-
-// unlessOff returns the one address that a server listens on, or none.
-func unlessOff(address string) []string {
-	if address == "" {
-		return nil
-	}
-	return []string{address}
 }
 
 // Hosts implements httpd.Inventory.
@@ -264,7 +226,7 @@ func (c *counter) Backend(ctx context.Context, balancer, member string, action a
 // Reload implements httpd.Reloader.
 func (c *counter) Reload(_ context.Context, force api.Force) (api.Reload, error) {
 	err := c.Daemon.Reload(force)
-	last, _ := c.reloads.state()
+	last := c.reloads.state()
 	if err != nil {
 		return last, &api.Error{Status: http.StatusUnprocessableEntity, Message: "the lab was refused; the last good one stays in force", Reason: err.Error()}
 	}

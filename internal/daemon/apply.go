@@ -76,7 +76,6 @@ type reloads struct {
 
 	mu   sync.Mutex
 	last api.Reload
-	up   bool // every server answers
 }
 
 func (r *reloads) applied(s *snapshot.Snapshot, took time.Duration) {
@@ -91,17 +90,11 @@ func (r *reloads) refused(at time.Time, gen uint64, err error) {
 	r.last = api.Reload{At: at, Generation: gen, Err: brief(err)}
 }
 
-func (r *reloads) ready() {
+// state returns how the last reload went.
+func (r *reloads) state() api.Reload {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.up = true
-}
-
-// state returns how the last reload went, and whether every server answers.
-func (r *reloads) state() (last api.Reload, up bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.last, r.up
+	return r.last
 }
 
 // brief returns the first lines of a long error: "bootlab check" shows all of them.

@@ -3,9 +3,15 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/user"
 	"runtime"
 	"runtime/debug"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -43,6 +49,7 @@ type Daemon struct {
 
 	*learned
 	*servers
+	health        *health
 	bus           *event.Bus
 	reloadMetrics *metrics.Lab
 	story         *timeline.Recorder
@@ -54,7 +61,7 @@ type Daemon struct {
 // Run loads the lab and serves it until ctx ends. It returns an error if the lab is bad, a port is taken, or a server
 // cannot go on; what was learned until then is kept.
 func Run(ctx context.Context, cfg Config) error {
-	d := &Daemon{cfg: cfg, log: cfg.Log, registry: cmp.Or(cfg.Registry, prometheus.NewRegistry()), started: time.Now(), signs: newInstallWatch(),
+	d := &Daemon{cfg: cfg, log: cfg.Log, registry: cmp.Or(cfg.Registry, prometheus.NewRegistry()), started: time.Now(), signs: newInstallWatch(), health: newHealth(),
 		circles: bootloop.New(time.Now)}
 	defer runtime.KeepAlive(make([]byte, ballast))
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -81,6 +88,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer socks.close()
+	socks.note(d.health)
 	store, err := openStore(appliance)
 	if err != nil {
 		return err
@@ -94,6 +102,9 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	if d.servers, err = d.build(); err != nil {
 		return err
+	}
+	if err := d.registry.Register(newServerCollector(d.serverStates)); err != nil {
+		return fmt.Errorf("register metrics of the servers: %w", err)
 	}
 	change, err := d.stage(snap)
 	if err != nil {
@@ -111,7 +122,7 @@ func Run(ctx context.Context, cfg Config) error {
 
 	// Serve, and say so.
 	tasks := d.tasks(socks, watch)
-	return tasks.run(ctx, d.ready, d.stopping)
+	return tasks.run(ctx, d.health, d.log, d.ready, d.stopping)
 }
 
 // newBus makes the bus that every server tells its events.
@@ -143,14 +154,41 @@ const (
 	ballast          = 8 << 20 // bytes
 )
 
-// ready is called once every server answers.
+// ready is called once every server was started.
 func (d *Daemon) ready() {
 	debug.FreeOSMemory() // what reading the lab took
 	giveBack()
-	d.reloads.ready()
+	d.logListening()
 	d.warn(d.current.Load())
 	d.bus.Record(event.Event{Kind: event.DaemonReady, Detail: d.current.Load().Lab.Summary(), Dur: time.Since(d.started)})
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyReady) // without systemd there is nobody to tell
+}
+
+// logListening logs where each server listens, and where people find the daemon.
+func (d *Daemon) logListening() {
+	for _, s := range d.serverStates() {
+		switch {
+		case !s.Serving:
+			d.log.Error("server does not serve", "server", s.Name, "addrs", s.Addrs, "err", s.Err)
+		case len(s.Addrs) > 0:
+			d.log.Info("listening", "server", s.Name, "addrs", s.Addrs)
+		}
+	}
+	l := d.current.Load().Lab
+	who := strconv.Itoa(os.Geteuid())
+	if u, err := user.LookupId(who); err == nil {
+		who = u.Username
+	}
+	d.log.Info("started", "lab", d.cfg.Lab, "user", who, "dashboard", dashboardURL(l.Appliance.Admin), "admin_socket", l.Appliance.AdminSocket, "version", d.cfg.Version)
+}
+
+// dashboardURL returns where a browser on this machine finds the dashboard.
+func dashboardURL(listen string) string {
+	host, port, err := net.SplitHostPort(listen)
+	if a, _ := netip.ParseAddr(host); err != nil || host == "" || a.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return "http://" + net.JoinHostPort(host, port) + "/"
 }
 
 // stopping is called once, before the first server is stopped.

@@ -38,6 +38,7 @@ type rig struct {
 	stop   func() error
 
 	registry *prometheus.Registry // nil: the daemon's own
+	fails    string               // what the daemon is to end with, or the beginning of it; empty: nil
 }
 
 // A buffer is a log that many write.
@@ -102,8 +103,8 @@ func (r *rig) start() {
 	}()
 	r.stop = sync.OnceValue(func() error { cancel(); return <-ended })
 	r.t.Cleanup(func() {
-		if err := r.stop(); err != nil {
-			r.t.Errorf("the daemon ended with: %v", err)
+		if err := r.stop(); (err != nil) != (r.fails != "") || err != nil && !strings.HasPrefix(err.Error(), r.fails) {
+			r.t.Errorf("the daemon ended with: %v, want %q", err, r.fails)
 		}
 	})
 	r.until("the daemon answers", func() bool { _, err := r.client.Status(ctx); return err == nil })

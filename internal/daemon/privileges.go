@@ -1,13 +1,10 @@
 package daemon
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net"
-	"net/netip"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -15,12 +12,9 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/bootlab/bootlab/dhcpd/segment"
 	"github.com/bootlab/bootlab/internal/boot"
-	"github.com/bootlab/bootlab/internal/host/portowner"
 	"github.com/bootlab/bootlab/internal/host/privilege"
 	"github.com/bootlab/bootlab/internal/lab"
-	"github.com/bootlab/bootlab/lbproxy"
 )
 
 // whom returns the user to become, where the daemon was started as root; nil: it stays who it is.
@@ -121,21 +115,3 @@ func open(name string) error {
 }
 
 func canRead(name string) bool { return open(name) == nil }
-
-// listenDHCP is segment.Listen; the error of a taken port names who holds it.
-func listenDHCP(iface string) (*segment.Socket, error) {
-	s, err := segment.Listen(iface)
-	if err != nil {
-		return nil, portowner.Explain(err, "udp", ":67")
-	}
-	return s, nil
-}
-
-// listenBalancer is lbproxy.ListenFree; the error of a taken port names who holds it.
-func listenBalancer(ctx context.Context, addr netip.AddrPort) (net.Listener, error) {
-	l, err := lbproxy.ListenFree(ctx, addr)
-	if err != nil {
-		return nil, portowner.Explain(err, "tcp", addr.String())
-	}
-	return l, nil
-}

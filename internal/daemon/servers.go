@@ -46,7 +46,7 @@ func (d *Daemon) build() (*servers, error) {
 	})
 	s.dhcp = dhcpd.New(dhcpd.Config{}, dhcpd.Deps{
 		Table: table(d, func(s *snapshot.Snapshot) *dhcpd.Table { return s.DHCP }),
-		Book:  d.book, Events: d.bus, Log: d.log, Registerer: d.registry, Now: time.Now, Listen: listenDHCP, FromDisk: d.installs.FromDisk,
+		Book:  d.book, Events: d.bus, Log: d.log, Registerer: d.registry, Now: time.Now, Listen: d.listenDHCP, FromDisk: d.installs.FromDisk,
 		Circles: d.circles,
 	})
 	var errs [7]error
@@ -68,7 +68,7 @@ func (d *Daemon) build() (*servers, error) {
 	})
 	s.lb, errs[4] = lbproxy.New(lbproxy.Config{}, lbproxy.Deps{
 		Table:  table(d, func(s *snapshot.Snapshot) *lbproxy.Table { return s.LB }),
-		Events: d.bus, Log: d.log, Registerer: d.registry, Now: time.Now, Listen: listenBalancer, Drains: drains{d.store},
+		Events: d.bus, Log: d.log, Registerer: d.registry, Now: time.Now, Listen: d.listenBalancer, Drains: drains{d.store},
 	})
 	s.virt, errs[5] = virt.New(virt.Config{ShutdownWait: shutdownWait}, virt.Deps{
 		Table:  table(d, func(s *snapshot.Snapshot) *virt.Table { return s.Virt }),

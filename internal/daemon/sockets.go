@@ -47,6 +47,22 @@ func openSockets(ctx context.Context, a lab.Appliance) (*sockets, error) {
 	return s, nil
 }
 
+// note tells h what is open.
+func (s *sockets) note(h *health) {
+	for _, c := range s.tftp {
+		h.opened(serverTFTP, c.LocalAddr().String(), nil)
+	}
+	for _, c := range s.dnsUDP {
+		h.opened(serverDNS, c.LocalAddr().String(), nil)
+	}
+	for _, l := range s.dnsTCP {
+		h.opened(serverDNS, l.Addr().String(), nil)
+	}
+	h.opened(serverHTTP, s.http.Addr().String(), nil)
+	h.opened(serverAdmin, s.admin.Addr().String(), nil)
+	h.opened(serverAdmin, s.adminUnix.Addr().String(), nil)
+}
+
 // openTFTP opens the port of TFTP, unless it is off.
 func (s *sockets) openTFTP(ctx context.Context, address string) error {
 	if address == "" {

@@ -4,13 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 )
 
-// A task is one server, or the watcher.
+// A task is one server, or something else that runs as long as the daemon.
 type task struct {
-	name string
-	run  func(context.Context) error // nil when its context ends
+	name   string
+	server bool                        // it may end alone; else the daemon stops with it
+	run    func(context.Context) error // nil when its context ends
 
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -26,20 +28,20 @@ func (d *Daemon) tasks(socks *sockets, watch *watcher) tasks {
 		// Nothing may change any more.
 		{name: "watch", run: func(ctx context.Context) error { return watch.run(ctx, d.reloadBecause, d.look) }},
 		// People first: their connections drain while everything else still answers.
-		{name: "lbproxy", run: d.lb.Serve},
+		{name: serverLB, server: true, run: d.lb.Serve},
 		{name: "install", run: func(ctx context.Context) error { return d.signs.run(ctx, d) }},
 		// No virtual machine is touched any more.
-		{name: "virt", run: d.virt.Serve},
+		{name: serverVirt, server: true, run: d.virt.Serve},
 		// Transfers end up to a limit: half a kernel is a dead boot.
-		{name: "httpd", run: func(ctx context.Context) error { return d.bootPlane.Serve(ctx, socks.http) }},
+		{name: serverHTTP, server: true, run: func(ctx context.Context) error { return d.bootPlane.Serve(ctx, socks.http) }},
 		// Nobody reads from mirrors any more; what is half fetched is thrown away.
 		{name: "mirror", run: d.mirrors.Run},
-		{name: "tftpd", run: func(ctx context.Context) error { return d.serveTFTP(ctx, socks.tftp) }},
+		{name: serverTFTP, server: true, run: func(ctx context.Context) error { return d.serveTFTP(ctx, socks.tftp) }},
 		// Machines that go on booting elsewhere still want names, and renew their addresses last.
-		{name: "dnsd", run: func(ctx context.Context) error { return d.dns.Serve(ctx, socks.dnsUDP, socks.dnsTCP) }},
-		{name: "dhcpd", run: d.dhcp.Serve},
+		{name: serverDNS, server: true, run: func(ctx context.Context) error { return d.dns.Serve(ctx, socks.dnsUDP, socks.dnsTCP) }},
+		{name: serverDHCP, server: true, run: d.dhcp.Serve},
 		// Whoever asks how the stop goes gets an answer until the end.
-		{name: "admin", run: func(ctx context.Context) error { return d.admin.Serve(ctx, socks.admin, socks.adminUnix) }},
+		{name: serverAdmin, server: true, run: func(ctx context.Context) error { return d.admin.Serve(ctx, socks.admin, socks.adminUnix) }},
 		// The last events are saved.
 		{name: "timeline", run: d.story.Run},
 	}
@@ -54,16 +56,22 @@ func (d *Daemon) serveTFTP(ctx context.Context, on []*net.UDPConn) error {
 	return d.tftp.Serve(ctx, on[0])
 }
 
-// run starts all tasks, calls ready, waits for ctx to end or a task to fail, calls stopping, and stops all in order.
-func (ts tasks) run(ctx context.Context, ready, stopping func()) error {
+// run starts all tasks, calls ready, waits for ctx to end, calls stopping, and stops all in order. A server that ends before
+// is reported, and the others go on; any other task takes the daemon with it.
+func (ts tasks) run(ctx context.Context, h *health, log *slog.Logger, ready, stopping func()) error {
 	ended := make(chan *task, len(ts))
 	for _, t := range ts {
-		t.start(context.WithoutCancel(ctx), ended)
+		t.start(context.WithoutCancel(ctx), h, ended)
 	}
 	ready()
-	select {
-	case <-ctx.Done():
-	case <-ended: // before anyone asked it to
+	for stop := false; !stop; {
+		select {
+		case <-ctx.Done():
+			stop = true
+		case t := <-ended:
+			log.Error("server stopped serving", "server", t.name, "err", t.err)
+			stop = !t.server
+		}
 	}
 	stopping()
 	var errs []error
@@ -77,12 +85,14 @@ func (ts tasks) run(ctx context.Context, ready, stopping func()) error {
 	return errors.Join(errs...)
 }
 
-func (t *task) start(ctx context.Context, ended chan<- *task) {
+func (t *task) start(ctx context.Context, h *health, ended chan<- *task) {
 	ctx, t.cancel = context.WithCancel(ctx)
 	t.done = make(chan struct{})
+	h.started(t.name)
 	go func() {
 		defer close(t.done)
 		t.err = t.run(ctx)
+		h.ended(t.name, t.err)
 		ended <- t
 	}()
 }

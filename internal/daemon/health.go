@@ -1,0 +1,255 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/bootlab/bootlab/dhcpd/segment"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/host/portowner"
+	"github.com/bootlab/bootlab/lbproxy"
+)
+
+// The servers, in the order in which a boot meets them.
+const (
+	serverDHCP  = "dhcpd"
+	serverTFTP  = "tftpd"
+	serverDNS   = "dnsd"
+	serverHTTP  = "httpd" // for machines
+	serverAdmin = "admin" // for people
+	serverLB    = "lbproxy"
+	serverVirt  = "virt"
+)
+
+// health is what was observed of each server: whether its Serve runs, and which of its sockets are open.
+type health struct {
+	mu      sync.Mutex
+	running map[string]observation            // by server
+	sockets map[string]map[string]observation // by server, then by address or, of dhcpd, by interface
+}
+
+// An observation holds since a time. err is why something does not run or is not open.
+type observation struct {
+	ok    bool
+	since time.Time
+	err   error
+}
+
+func newHealth() *health {
+	return &health{running: map[string]observation{}, sockets: map[string]map[string]observation{}}
+}
+
+// started notes that the Serve of a server was called.
+func (h *health) started(server string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.running[server] = observation{ok: true, since: time.Now()}
+}
+
+// ended notes that it returned.
+func (h *health) ended(server string, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err == nil {
+		err = errors.New("it was stopped")
+	}
+	h.running[server] = observation{since: time.Now(), err: err}
+}
+
+// opened notes how an attempt to open a socket went, or what happened to an open one.
+func (h *health) opened(server, socket string, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	of := h.sockets[server]
+	if of == nil {
+		of = map[string]observation{}
+		h.sockets[server] = of
+	}
+	now := observation{ok: err == nil, since: time.Now(), err: err}
+	if before := of[socket]; before.ok == now.ok && !before.since.IsZero() {
+		now.since = before.since
+	}
+	of[socket] = now
+}
+
+// closed forgets a socket.
+func (h *health) closed(server, socket string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.sockets[server], socket)
+}
+
+// errNotOpen is why a server does not serve on a socket that nothing tried to open.
+var errNotOpen = errors.New("not open yet")
+
+// server returns the state of a server that should serve on these sockets.
+func (h *health) server(name string, want []string) api.Server {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	run := h.running[name]
+	s := api.Server{Name: name, Serving: run.ok, Since: run.since}
+	errs := []error{run.err}
+	if run.since.IsZero() {
+		errs[0] = errors.New("starting")
+	}
+	for _, socket := range want {
+		o := h.sockets[name][socket]
+		switch {
+		case o.ok:
+			s.Addrs = append(s.Addrs, socket)
+			continue
+		case o.err == nil:
+			o.err = errNotOpen
+		}
+		errs = append(errs, &socketError{socket, o.err})
+		if s.Serving {
+			s.Serving, s.Since = false, o.since
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		s.Err, s.Cause = strings.ReplaceAll(err.Error(), "\n", "; "), cause(err)
+	}
+	return s
+}
+
+// A socketError says which socket of a server it is about.
+type socketError struct {
+	socket string
+	err    error
+}
+
+// Error implements error.
+func (e *socketError) Error() string {
+	if strings.Contains(e.err.Error(), e.socket) {
+		return e.err.Error()
+	}
+	return e.socket + ": " + e.err.Error()
+}
+
+// Unwrap returns the error of the socket.
+func (e *socketError) Unwrap() error { return e.err }
+
+// cause returns why in words that name no address and no host.
+func cause(err error) string {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno.Error()
+	}
+	if errors.Is(err, errNotOpen) {
+		return errNotOpen.Error()
+	}
+	return "see bootlab status"
+}
+
+// socketsOf returns the sockets that were noted for a server, sorted.
+func (h *health) socketsOf(server string) []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Sorted(maps.Keys(h.sockets[server]))
+}
+
+// serverStates returns how each server is, by itself.
+func (d *Daemon) serverStates() []api.Server {
+	s := d.current.Load()
+	var balancers []string
+	for _, b := range s.Lab.Balancers {
+		if listen := b.Listen.String(); !slices.Contains(balancers, listen) {
+			balancers = append(balancers, listen)
+		}
+	}
+	virtual := d.health.server(serverVirt, nil)
+	for name, err := range d.virt.Unreachable() {
+		virtual.Warnings = append(virtual.Warnings, "hypervisor "+name+": "+err.Error())
+	}
+	slices.Sort(virtual.Warnings)
+	return []api.Server{
+		d.health.server(serverDHCP, s.DHCP.Interfaces()),
+		d.health.server(serverTFTP, d.health.socketsOf(serverTFTP)),
+		d.health.server(serverDNS, d.health.socketsOf(serverDNS)),
+		d.health.server(serverHTTP, d.health.socketsOf(serverHTTP)),
+		d.health.server(serverAdmin, d.health.socketsOf(serverAdmin)),
+		d.health.server(serverLB, balancers),
+		virtual,
+	}
+}
+
+// listenDHCP is segment.Listen; the error of a taken port names who holds it.
+func (d *Daemon) listenDHCP(iface string) (*segment.Socket, error) {
+	s, err := segment.Listen(iface)
+	if err != nil {
+		err = portowner.Explain(err, "udp", ":67")
+	}
+	d.health.opened(serverDHCP, iface, err)
+	return s, err
+}
+
+// listenBalancer is lbproxy.ListenFree; the error of a taken port names who holds it.
+func (d *Daemon) listenBalancer(ctx context.Context, addr netip.AddrPort) (net.Listener, error) {
+	l, err := lbproxy.ListenFree(ctx, addr)
+	if err != nil {
+		return nil, portowner.Explain(err, "tcp", addr.String())
+	}
+	d.health.opened(serverLB, addr.String(), nil)
+	return &observedListener{Listener: l, health: d.health, addr: addr.String()}, nil
+}
+
+// An observedListener notes when it fails and when it is closed.
+type observedListener struct {
+	net.Listener
+	health *health
+	addr   string
+	failed bool // by the last Accept
+}
+
+// Accept implements net.Listener; one goroutine calls it.
+func (l *observedListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if failed := err != nil; failed != l.failed && !errors.Is(err, net.ErrClosed) {
+		l.failed = failed
+		l.health.opened(serverLB, l.addr, err)
+	}
+	return conn, err
+}
+
+// Close implements net.Listener.
+func (l *observedListener) Close() error {
+	l.health.closed(serverLB, l.addr)
+	return l.Listener.Close()
+}
+
+// MetricServerUp is 1 for a server that serves all that it should.
+const MetricServerUp = "bootlab_server_up"
+
+// A serverCollector counts the servers that serve, at each scrape.
+type serverCollector struct {
+	states func() []api.Server
+	up     *prometheus.Desc
+}
+
+func newServerCollector(states func() []api.Server) *serverCollector {
+	return &serverCollector{states, prometheus.NewDesc(MetricServerUp, "Whether the server serves all that it should: 1, else 0.", []string{"server"}, nil)}
+}
+
+// Describe implements prometheus.Collector.
+func (c *serverCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.up }
+
+// Collect implements prometheus.Collector.
+func (c *serverCollector) Collect(ch chan<- prometheus.Metric) {
+	for _, s := range c.states() {
+		up := 0.0
+		if s.Serving {
+			up = 1
+		}
+		ch <- prometheus.MustNewConstMetric(c.up, prometheus.GaugeValue, up, s.Name)
+	}
+}
