@@ -67,6 +67,7 @@ func (r *rig) wantChain(t *testing.T, fw qemu.Firmware) {
 // having been loaded; on BIOS from its banner, as it unpacks itself before. What it would wait for takes 2 s (a key, or a second, proxy
 // DHCP server) or 13 s (an IPv6 router), however fast the machine.
 func BenchmarkChain(b *testing.B) {
+	const limit = 300 * time.Millisecond
 	for _, fw := range slices.Sorted(maps.Keys(chains)) {
 		b.Run(string(fw), func(b *testing.B) {
 			r := newChainRig(b, fw)
@@ -79,6 +80,9 @@ func BenchmarkChain(b *testing.B) {
 				best = min(cmp.Or(best, took), took)
 			}
 			b.ReportMetric(best.Seconds(), "s/best")
+			if best >= limit {
+				b.Errorf("at best %v, want less than %v", best, limit)
+			}
 		})
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
-// wide is a lab with one more network, on the same wire, that has addresses for thousands.
+// wide is a lab with a second network on the same segment, with addresses for thousands of machines.
 func wide(t *testing.T, subnet string, second int) *labFile {
 	t.Helper()
 	l := newLab(t, subnet)
@@ -60,7 +60,7 @@ func counts(report string) map[string]int {
 	return found
 }
 
-// TestPerfdhcp wants no failure from a stranger who asks, renews and releases at a lab's pace, behind a relay.
+// TestPerfdhcp: Kea's load generator leases, renews and releases behind a relay without a failure.
 func TestPerfdhcp(t *testing.T) {
 	t.Parallel()
 	d := start(t, wide(t, "10.105.1", 110))
@@ -77,7 +77,7 @@ func TestPerfdhcp(t *testing.T) {
 		{"option 82", []string{"-r", "200", "-R", "200", "-n", "200", "-o", "82,0106706f72742037"}, map[string]int{"REQUEST-ACK": 200}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			// An answer counts that comes late: perfdhcp itself may be slow.
+			// A late answer counts: perfdhcp itself may be slow.
 			report := m.perfdhcp(t, "10.110.0.2", "10.110.0.1", append(tt.args, "-W", "2000000", "-d", "20")...)
 			got := counts(report)
 			for name, n := range got {
@@ -99,7 +99,7 @@ func TestPerfdhcp(t *testing.T) {
 	}
 }
 
-// TestAvalanche switches a rack on at once: everybody asks, and those who are not answered ask again, less and less often.
+// TestAvalanche switches a rack on at once: all machines ask, and those without an answer ask again, less and less often.
 func TestAvalanche(t *testing.T) {
 	t.Parallel()
 	d := start(t, wide(t, "10.105.2", 111))
@@ -119,11 +119,11 @@ func TestAvalanche(t *testing.T) {
 	if len(leases) != machines || len(held) != machines {
 		t.Errorf("%d leases of %d addresses after an avalanche of %d\n%s", len(leases), len(held), machines, report)
 	}
-	t.Logf("everybody has an address after %v", time.Since(began).Round(time.Millisecond))
+	t.Logf("all machines have an address after %v", time.Since(began).Round(time.Millisecond))
 }
 
-// TestFlood pretends to be ten thousand machines that only ask. A machine of the lab has its address as if nothing were, a
-// guest gets one, and the daemon does not grow.
+// TestFlood sends the DISCOVERs of ten thousand machines. A machine of the lab gets its address meanwhile, an unknown machine afterwards,
+// and the daemon's memory stays bounded.
 func TestFlood(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "10.105.3")
@@ -148,22 +148,22 @@ func TestFlood(t *testing.T) {
 	if grown := d.metric("process_resident_memory_bytes") - before; grown > 48<<20 {
 		t.Errorf("the daemon has grown by %v MiB", grown/(1<<20))
 	}
-	// What was offered to nobody comes free by itself.
-	guest, began := mac("52:54:00:77:77:77"), time.Now()
+	// Offered addresses become free again.
+	newcomer, began := mac("52:54:00:77:77:77"), time.Now()
 	var offer heard
 	for deadline := time.Now().Add(3 * time.Minute); ; {
 		var ok bool
-		if offer, ok = w.tryFrom(discover(guest), newClient, allOfTheNet, time.Second); ok {
+		if offer, ok = w.tryFrom(discover(newcomer), newClient, allOfTheNet, time.Second); ok {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("after the flood a guest gets no address")
+			t.Fatal("after the flood an unknown machine gets no address")
 		}
 	}
 	if ack := w.ask(selecting(offer)); ack.MessageType() != dhcpv4.MessageTypeAck {
-		t.Errorf("after the flood a guest is told %s", ack)
+		t.Errorf("after the flood an unknown machine gets %s", ack)
 	}
-	t.Logf("%v of %d packets arrived; a guest waited %v", received(), flood, time.Since(began).Round(time.Millisecond))
+	t.Logf("%v of %d packets arrived; an unknown machine waited %v", received(), flood, time.Since(began).Round(time.Millisecond))
 	t.Run("the log", func(t *testing.T) {
 		if lines := strings.Count(d.log.String(), "level=WARN"); lines > 500 {
 			t.Errorf("%d warnings for a flood", lines)
@@ -171,9 +171,9 @@ func TestFlood(t *testing.T) {
 	})
 }
 
-// TestGreed lets made-up machines go all the way and take addresses as fast as they are given. Who has an address keeps it,
-// who has a reservation gets it, people are told, and what was taken last comes back soon.
-func TestGreed(t *testing.T) {
+// TestPoolExhaustion: one client with many MACs leases addresses as fast as it can. Machines with a lease keep it, reserved machines get
+// their address, an event reports it, and the last leases are short.
+func TestPoolExhaustion(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "10.105.5")
 	d := start(t, l)
@@ -202,22 +202,22 @@ func TestGreed(t *testing.T) {
 	if lease := last.IPAddressLeaseTime(0); lease == 0 || lease > 10*time.Minute {
 		t.Errorf("the last of them has a lease of %v", lease)
 	}
-	d.until("people are told", limited)
+	d.until("the limit is reported", limited)
 	if ack := w.bind(mac("52:54:00:00:00:10")); ack.YourIPAddr.String() != l.net+".10" {
 		t.Errorf("a reserved machine gets %s", ack)
 	}
 	from := netip.AddrPortFrom(netip.MustParseAddr(honest.YourIPAddr.String()), 68)
 	if h := w.askFrom(message(dhcpv4.MessageTypeRequest, honest.ClientHWAddr, dhcpv4.WithClientIP(honest.YourIPAddr)), from, allOfTheNet); h.MessageType() != dhcpv4.MessageTypeAck {
-		t.Errorf("who had an address before is told %s", h)
+		t.Errorf("a machine with a lease gets %s", h)
 	}
 	if again := w.bind(honest.ClientHWAddr); !again.YourIPAddr.Equal(honest.YourIPAddr) {
-		t.Errorf("who had %s before gets %s", honest.YourIPAddr, again.YourIPAddr)
+		t.Errorf("the machine with %s gets %s", honest.YourIPAddr, again.YourIPAddr)
 	}
 	t.Logf("%d addresses taken", taken)
 }
 
-// TestKilledUnderLoad kills the daemon again and again while four relays ask in the name of 2000 machines, until all have an
-// address. Nothing that was said is lost, and nobody has another's.
+// TestKilledUnderLoad kills the daemon again and again while four relays ask for 2000 machines, until all have an address. No
+// acknowledged lease is lost, and no two machines have the same address.
 func TestKilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	d := start(t, wide(t, "10.105.4", 113))
@@ -282,7 +282,7 @@ func leaseAll(ctx context.Context, r *relay, said *acknowledged, first, step, ma
 	}
 }
 
-// heldBy holds the book against what was said.
+// heldBy compares the lease book with what was acknowledged.
 func (a *acknowledged) heldBy(t *testing.T, d *daemon) {
 	t.Helper()
 	leases, err := d.client.Leases(t.Context())
@@ -299,7 +299,7 @@ func (a *acknowledged) heldBy(t *testing.T, d *daemon) {
 	}
 	for mac, addr := range a.leases {
 		if book[mac] != addr {
-			t.Errorf("%s was given %s; the book has %q", mac, addr, book[mac])
+			t.Errorf("%s was given %s; the lease book has %q", mac, addr, book[mac])
 		}
 	}
 }

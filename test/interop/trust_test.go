@@ -18,24 +18,19 @@ import (
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
-// TestSquatters: five of six addresses of a pool are used by machines that somebody configured by hand. The one that is free
-// is given; the others are never offered, and who sits on them is shown. A reservation does not wait for any of this.
-func TestSquatters(t *testing.T) {
+// TestAddressConflicts: five of six addresses of a pool are configured by hand on other machines. The free one is leased; the others
+// are never offered, and the machines that use them are reported.
+func TestAddressConflicts(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "10.106.1")
 	l.lan = "    pools: {six: {range: NET.100-NET.105}}\n"
 	l.write()
-	l.squatted(t, "02:00:00:00:ff:51", 100, 104)
+	l.conflicts(t, "02:00:00:00:ff:51", 100, 104)
 	d := start(t, l)
 	w := d.machine(t, "02:00:00:00:ff:50").wire(t)
-	const probe = 190 * time.Millisecond // takes 200 ms
-	netns.Tries(t, 10, func(int) string {
-		began := time.Now()
-		if ack := w.bind(mac("52:54:00:00:00:10")); ack.YourIPAddr.String() != l.net+".10" || time.Since(began) > probe {
-			return fmt.Sprintf("a reserved machine got %s after %v", ack.YourIPAddr, time.Since(began))
-		}
-		return ""
-	})
+	if ack := w.bind(mac("52:54:00:00:00:10")); ack.YourIPAddr.String() != l.net+".10" {
+		t.Errorf("a reserved machine got %s", ack.YourIPAddr)
+	}
 	var offer heard
 	d.until("the free address is found", func() bool {
 		var ok bool
@@ -48,7 +43,7 @@ func TestSquatters(t *testing.T) {
 	if ack := w.ask(selecting(offer)); ack.MessageType() != dhcpv4.MessageTypeAck {
 		t.Errorf("want an ACK, got %s", ack)
 	}
-	// Others find nothing, and are told nothing, however often they ask.
+	// Other machines get no answer, however often they ask.
 	for n := 2; n < 5; n++ {
 		if h, ok := w.tryFrom(discover(numbered(n)), newClient, allOfTheNet, time.Second); ok {
 			t.Errorf("%s", h)
@@ -59,8 +54,8 @@ func TestSquatters(t *testing.T) {
 			t.Errorf("an address in use was given: %s", h)
 		}
 	}
-	// What the survey has found is told when it looks the next time.
-	d.until("the log says who sits where", func() bool {
+	// The conflicts are reported at the next survey.
+	d.until("the log names the addresses and the machine", func() bool {
 		return strings.Contains(regexpLine(d.log.String(), "dhcp_conflict"), "addr="+l.net+".10") && strings.Contains(d.log.String(), "02:00:00:00:ff:51")
 	})
 	out, err := d.bootlab("leases", "--state", "conflict")
@@ -69,30 +64,30 @@ func TestSquatters(t *testing.T) {
 	}
 }
 
-// squatted has a machine that somebody configured by hand use the addresses from first to last. Its kernel answers for them, at once,
-// however busy the test is.
-func (l *labFile) squatted(t *testing.T, card string, first, last int) {
+// conflicts adds a machine that uses the addresses from first to last without a lease. Its kernel answers ARP requests for them, however
+// busy the test is.
+func (l *labFile) conflicts(t *testing.T, card string, first, last int) {
 	t.Helper()
-	squatter := l.machine(t, card)
+	other := l.machine(t, card)
 	var batch strings.Builder
 	for i := first; i <= last; i++ {
 		fmt.Fprintf(&batch, "addr add %s.%d/24 dev eth0\n", l.net, i)
 	}
-	cmd := exec.Command("ip", "-n", squatter.Name, "-batch", "-")
+	cmd := exec.Command("ip", "-n", other.Name, "-batch", "-")
 	cmd.Stdin = strings.NewReader(batch.String())
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("give the squatter its addresses: %v\n%s", err, out)
+		t.Fatalf("add the addresses: %v\n%s", err, out)
 	}
 }
 
-// TestRushOfNewcomers: of a rack that asks at once, most get an offer unseen, before anybody could have been asked. Those whose
-// address turns out to be in use are refused when they come for it, a moment later, and never have it.
-func TestRushOfNewcomers(t *testing.T) {
+// TestManyNewClients: of a rack that asks at once, most clients get an offer before the address could be probed. Those whose address
+// turns out to be in use are refused at their REQUEST, and never lease it.
+func TestManyNewClients(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "10.106.8")
 	l.lan = "    pools: {many: {range: NET.100-NET.249}}\n"
 	l.write()
-	l.squatted(t, "02:00:00:00:ff:5b", 100, 249)
+	l.conflicts(t, "02:00:00:00:ff:5b", 100, 249)
 	d := start(t, l)
 	w := d.machine(t, "02:00:00:00:ff:5c").wire(t)
 	w.bind(mac("52:54:00:00:00:10"))
@@ -100,14 +95,18 @@ func TestRushOfNewcomers(t *testing.T) {
 	for n := range 40 {
 		w.send(discover(numbered(n)), newClient, allOfTheNet)
 	}
-	time.Sleep(time.Second) // machines take as long: they collect offers
 	var offers []heard
-	for _, h := range w.all()[mark:] {
-		if h.MessageType() == dhcpv4.MessageTypeOffer {
-			offers = append(offers, h)
+	d.until("an offer", func() bool {
+		time.Sleep(time.Second) // a client collects offers for as long
+		offers = nil
+		for _, h := range w.all()[mark:] {
+			if h.MessageType() == dhcpv4.MessageTypeOffer {
+				offers = append(offers, h)
+			}
 		}
-	}
-	d.until("who was asked for has answered", func() bool { // a second is enough, unless the daemon gets no turn
+		return len(offers) > 0
+	})
+	d.until("the probes are answered", func() bool {
 		return d.metric(`bootlab_dhcpd_probes_total{result="in_use"}`) >= float64(len(offers))
 	})
 	for _, h := range offers {
@@ -115,10 +114,7 @@ func TestRushOfNewcomers(t *testing.T) {
 			t.Errorf("%s is in use, and got %s", h.YourIPAddr, answer)
 		}
 	}
-	if len(offers) == 0 {
-		t.Error("nobody was offered anything: nothing was seen here")
-	}
-	t.Logf("%d of 40 were offered an address in use, and refused it", len(offers))
+	t.Logf("%d of 40 were offered an address in use, and refused at their REQUEST", len(offers))
 }
 
 func regexpLine(log, word string) string {
@@ -127,8 +123,8 @@ func regexpLine(log, word string) string {
 	return line
 }
 
-// TestBridgeWithAnotherMAC lets the bridge take another MAC while the daemon runs, as one does that nobody gave a MAC when a port
-// with a lower one comes. Who uses an address answers to the new one.
+// TestBridgeWithAnotherMAC changes the bridge's MAC while the daemon runs, as happens to a bridge without a configured MAC when a port with
+// a lower one is added. ARP replies then go to the new MAC.
 func TestBridgeWithAnotherMAC(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "10.106.7")
@@ -142,7 +138,7 @@ func TestBridgeWithAnotherMAC(t *testing.T) {
 	if ack := w.bind(mac("52:54:00:00:00:10")); ack.YourIPAddr.String() != l.net+".10" {
 		t.Errorf("a reserved machine got %s", ack.YourIPAddr)
 	}
-	l.lan = strings.ReplaceAll(l.lan, "110", "100") // of which nothing is known yet
+	l.lan = strings.ReplaceAll(l.lan, "110", "100") // not probed yet
 	l.write()
 	if err := d.reload(); err != nil {
 		t.Fatal(err)
@@ -152,21 +148,21 @@ func TestBridgeWithAnotherMAC(t *testing.T) {
 	}
 }
 
-// TestSquatterPastRelay is the same where ARP does not reach: the squatter is a real machine behind a real router.
-func TestSquatterPastRelay(t *testing.T) {
+// TestConflictBehindRelay is TestAddressConflicts beyond the reach of ARP: the other machine is behind a real router.
+func TestConflictBehindRelay(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "10.106.2")
 	l.networks = "  far: {subnet: 10.106.60.0/24, interface: BRIDGE, router: 10.106.60.1, pools: {two: {range: 10.106.60.100-10.106.60.101}}}\n"
 	l.write()
 	router := l.machine(t, "52:54:00:00:ff:52", l.net+".2")
 	netns.Run(t, "ip", "route", "add", "10.106.60.0/24", "via", l.net+".2")
-	seg := netns.NewSegment(t, "10.106.61.254/24") // only the wire is wanted
+	seg := netns.NewSegment(t, "10.106.61.254/24") // only the link is wanted
 	join(t, seg, router, "eth1")
 	netns.Run(t, "ip", "-n", router.Name, "addr", "add", "10.106.60.1/24", "dev", "eth1")
 	netns.Run(t, "ip", "netns", "exec", router.Name, "sysctl", "-qw", "net.ipv4.ip_forward=1")
-	squatter := seg.NewClient(t, "52:54:00:00:ff:53")
-	netns.Run(t, "ip", "-n", squatter.Name, "addr", "add", "10.106.60.100/24", "dev", "eth0")
-	netns.Run(t, "ip", "-n", squatter.Name, "route", "add", "default", "via", "10.106.60.1")
+	other := seg.NewClient(t, "52:54:00:00:ff:53")
+	netns.Run(t, "ip", "-n", other.Name, "addr", "add", "10.106.60.100/24", "dev", "eth0")
+	netns.Run(t, "ip", "-n", other.Name, "route", "add", "default", "via", "10.106.60.1")
 	d := start(t, l)
 	w := router.wire(t)
 	gi, server := netip.MustParseAddrPort("10.106.60.1:67"), netip.MustParseAddrPort(d.addr+":67")
@@ -190,7 +186,7 @@ func TestSquatterPastRelay(t *testing.T) {
 	}
 }
 
-// TestRogue starts somebody's dnsmasq on the wire. People are told which server and where, once, and can count it.
+// TestRogue starts another DHCP server on the segment. It is logged once, with its address, MAC and interface, and counted.
 func TestRogue(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "dnsmasq")
@@ -211,7 +207,7 @@ func TestRogue(t *testing.T) {
 		})
 		return ok
 	})
-	d.until("the other server is noticed", func() bool { return strings.Contains(d.log.String(), "dhcp_rogue") })
+	d.until("the other server is reported", func() bool { return strings.Contains(d.log.String(), "dhcp_rogue") })
 	line := regexpLine(d.log.String(), "dhcp_rogue")
 	for _, want := range []string{l.net + ".9", "02:00:00:00:ff:54", l.seg.Bridge} {
 		if !strings.Contains(line, want) {
@@ -223,7 +219,7 @@ func TestRogue(t *testing.T) {
 	}
 	out, err := d.bootlab("timeline", victim)
 	if err != nil || !strings.Contains(out, l.net+".9") {
-		t.Errorf("the timeline of the machine that was answered does not say so: %v\n%s", err, out)
+		t.Errorf("the timeline of the answered machine does not name it: %v\n%s", err, out)
 	}
 	for range 20 {
 		mark := w.mark()
@@ -232,18 +228,18 @@ func TestRogue(t *testing.T) {
 		w.await("the other server's offer", mark, patience, func(h heard) bool { return answers(p)(h) && h.From.Addr().String() == l.net+".9" })
 	}
 	if n := strings.Count(d.log.String(), "dhcp_rogue"); n > 2 {
-		t.Errorf("told %d times of one server", n)
+		t.Errorf("one server is reported %d times", n)
 	}
 	for _, h := range w.all() {
 		if h.From.Addr().String() == l.addr() && h.ServerIdentifier().String() != l.addr() {
-			t.Errorf("our own answer is odd: %s", h)
+			t.Errorf("our own answer names another server: %s", h)
 		}
 	}
 }
 
 func (l *labFile) addr() string { return l.net + ".1" }
 
-// TestLoop plays an iPXE that gets its script over and over.
+// TestLoop plays an iPXE that asks for its script again and again.
 func TestLoop(t *testing.T) {
 	t.Parallel()
 	d := start(t, newLab(t, "10.106.4"))
@@ -261,11 +257,11 @@ func TestLoop(t *testing.T) {
 		t.Errorf("%d rounds until it gets no boot file", rounds)
 	}
 	if line := regexpLine(d.log.String(), "dhcp_loop"); !strings.Contains(line, "host=w0") {
-		t.Errorf("nobody is told: %q", line)
+		t.Errorf("the loop is not logged: %q", line)
 	}
 	out, err := d.bootlab("timeline", "w0")
 	if err != nil || !strings.Contains(out, "no boot file") {
-		t.Errorf("its timeline does not say that it goes in circles: %v\n%s", err, out)
+		t.Errorf("its timeline does not show the loop: %v\n%s", err, out)
 	}
 	if ack := w.bind(card, with(12, "w0")); ack.YourIPAddr.String() != "10.106.4.10" {
 		t.Errorf("the system gets %s", ack)
@@ -275,7 +271,7 @@ func TestLoop(t *testing.T) {
 	}
 }
 
-// TestLeasesByHand releases a lease, and makes another one a reservation that the lab takes as it was printed.
+// TestLeasesByHand releases a lease, and makes a reservation of another one with the printed lines.
 func TestLeasesByHand(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "10.106.5")
@@ -286,7 +282,7 @@ func TestLeasesByHand(t *testing.T) {
 		t.Fatalf("release: %v\n%s", err, out)
 	}
 	if holder := d.holder(one.YourIPAddr.String()); holder != "" {
-		t.Errorf("the book still has %s for it", holder)
+		t.Errorf("the lease book still has %s for it", holder)
 	}
 	at := dhcpv4.WithClientIP(one.YourIPAddr)
 	w.own(one.YourIPAddr.String(), numbered(1), nil)
@@ -295,7 +291,7 @@ func TestLeasesByHand(t *testing.T) {
 		t.Errorf("the machine that had it renews: %s", h)
 	}
 	cmd := exec.Command(os.Getenv(binaryVar), "leases", "reserve", two.YourIPAddr.String(), "--lab", l.path())
-	lines, err := cmd.Output() // what is for people may be on the other stream
+	lines, err := cmd.Output() // messages go to stderr
 	if err != nil {
 		t.Fatalf("reserve: %v\n%s", err, lines)
 	}
@@ -325,8 +321,8 @@ func TestLeasesByHand(t *testing.T) {
 	}
 }
 
-// TestDiskFullRecovers fills the disk under the lease book while machines ask, and empties it again, without a restart. Whoever
-// was told that an address is his has it in the book; nobody has another's.
+// TestDiskFullRecovers fills the disk of the lease book while machines ask, and frees it again, without a restart. Every acknowledged
+// lease is in the lease book, and no two machines have the same address.
 func TestDiskFullRecovers(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "mount")
@@ -359,7 +355,7 @@ func TestDiskFullRecovers(t *testing.T) {
 	}
 	filler := filepath.Join(full, "filler")
 	_ = os.WriteFile(filler, make([]byte, 8<<20), 0o644) // as much as fits
-	// A store may have set room aside; it is used up, or folded together, sooner or later.
+	// A store may have preallocated space, which is used up first.
 	n, silent := 5, 0
 	const unwritten = `bootlab_dhcpd_packets_dropped_total{reason="commit"}`
 	for deadline := time.Now().Add(patience); silent < 3 && time.Now().Before(deadline); n++ {
@@ -367,17 +363,17 @@ func TestDiskFullRecovers(t *testing.T) {
 			silent++
 		}
 	}
-	t.Logf("%d leases were given on a full disk before the server fell silent", n-8)
+	t.Logf("%d leases were acknowledged on a full disk before the server stopped answering", n-8)
 	if silent < 3 {
 		t.Errorf("%d leases, and the disk was never full: the test proves nothing", n)
 	}
 	if d.metric(unwritten) == 0 || !strings.Contains(d.log.String(), "no space left on device") {
-		t.Error("neither metric nor log says why there are no leases")
+		t.Error("neither metric nor log names the reason")
 	}
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	d.until("leases are given again, without a restart", func() bool { return ask(n+1, 2*time.Second) })
+	d.until("leases are acknowledged again, without a restart", func() bool { return ask(n+1, 2*time.Second) })
 	said := &acknowledged{leases: acked}
 	said.heldBy(t, d)
 	d.kill()
