@@ -19,15 +19,15 @@ import (
 	"testing"
 )
 
-// The tests live in a network namespace that leads nowhere. Debian's archive comes in by a socket in the file system: outside,
-// before the namespace is made, carryArchive listens on it and asks the archive; inside, an archive listens by TCP and passes on.
+// The tests' network namespaces have no way out. Debian's archive is reached by a Unix socket: outside, before the namespace is made,
+// carryArchive listens on it and forwards to the archive; inside, an archive listens on TCP and forwards to the socket.
 const (
-	installVar = "BOOTLAB_E2E_INSTALL" // set: the long tests that install whole systems run too
+	installVar = "BOOTLAB_E2E_INSTALL" // set: run the long tests that install whole systems
 	socketVar  = "BOOTLAB_E2E_ARCHIVE_SOCKET"
 	archiveVar = "BOOTLAB_E2E_ARCHIVE" // base URL of a Debian archive; default: apt's own
 )
 
-// carryArchive serves the archive on a socket until the process ends, and tells the tests inside where it is.
+// carryArchive serves the archive on a socket until the process ends, and puts its path into the environment.
 func carryArchive() error {
 	base, err := archiveBase()
 	if err != nil {
@@ -45,13 +45,13 @@ func carryArchive() error {
 	proxy := &httputil.ReverseProxy{
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(base); r.Out.Host = base.Host },
 		Transport: &http.Transport{Proxy: archiveProxy()},
-		ErrorLog:  log.New(io.Discard, "", 0), // the client is told
+		ErrorLog:  log.New(io.Discard, "", 0), // the client gets the error
 	}
 	go func() { _ = http.Serve(l, proxy) }() // until the process ends, and the tests with it
 	return os.Setenv(socketVar, socket)
 }
 
-// archiveBase returns the URL that holds dists/ and pool/: what the environment says, or what apt uses for this release.
+// archiveBase returns the URL of dists/ and pool/: from the environment, or as apt uses it for this release.
 func archiveBase() (*url.URL, error) {
 	if said := os.Getenv(archiveVar); said != "" {
 		return url.Parse(said)
@@ -66,7 +66,7 @@ func archiveBase() (*url.URL, error) {
 	return url.Parse("http://deb.debian.org/debian")
 }
 
-// archiveProxy returns the proxy that apt is told to use, or else the environment's.
+// archiveProxy returns apt's proxy, or else the environment's.
 func archiveProxy() func(*http.Request) (*url.URL, error) {
 	out, _ := exec.Command("apt-config", "shell", "P", "Acquire::http::Proxy").Output() // nothing: none
 	_, quoted, _ := strings.Cut(strings.TrimSpace(string(out)), "=")
@@ -76,11 +76,11 @@ func archiveProxy() func(*http.Request) (*url.URL, error) {
 	return http.ProxyFromEnvironment
 }
 
-// An archive is Debian's, inside the namespace.
+// An archive is Debian's archive inside the namespace.
 type archive struct {
 	url      string
 	listener net.Listener
-	from     atomic.Int64 // bytes that came from it
+	from     atomic.Int64 // bytes received from it
 
 	mu   sync.Mutex
 	open map[net.Conn]bool
@@ -110,7 +110,7 @@ func newArchive(t *testing.T, addr string) *archive {
 	return a
 }
 
-// cut takes the archive away, in the middle of what it says.
+// cut closes the archive, in the middle of its answers.
 func (a *archive) cut() {
 	_ = a.listener.Close()
 	a.mu.Lock()
@@ -141,7 +141,7 @@ func (a *archive) pass(c net.Conn) {
 	a.mu.Unlock()
 }
 
-// lacks returns the first of Debian's installer's components that the archive does not have, or nothing.
+// lacks returns the first component of Debian's installer that the archive does not have, or nothing.
 func (a *archive) lacks(t *testing.T, udebs ...string) string {
 	t.Helper()
 	resp, err := http.Get(a.url + "/dists/bookworm/main/debian-installer/binary-amd64/Packages.xz")
@@ -172,7 +172,7 @@ func (a *archive) lacks(t *testing.T, udebs ...string) string {
 	return ""
 }
 
-// String tells how much came from it.
+// String returns how much was received from it.
 func (a *archive) String() string {
 	return fmt.Sprintf("%d MiB from the archive", a.from.Load()>>20)
 }

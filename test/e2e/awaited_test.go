@@ -10,8 +10,8 @@ import (
 	"github.com/bootlab/bootlab/test/support/qemu"
 )
 
-// TestImageIsAwaited lets iPXE ask for an image that is not pulled yet: 503 with Retry-After makes it ask again until the image is there,
-// in the script that asked first.
+// TestImageIsAwaited: iPXE requests an image that is not downloaded yet. The answer 503 with Retry-After makes the same script retry until
+// the image exists.
 func TestImageIsAwaited(t *testing.T) {
 	t.Parallel()
 	for _, fw := range []qemu.Firmware{qemu.BIOS, qemu.UEFIPXE} { // iPXE of 2019, and ours

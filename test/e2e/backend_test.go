@@ -18,14 +18,14 @@ import (
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
-// A backend is a process in a namespace of its own that serves what a node of its kind does.
+// A backend is a process in a namespace of its own that serves the ports of a node of its role.
 type backend struct {
 	name   string
 	client *netns.Client
 	cmd    *exec.Cmd
 }
 
-// newBackend makes a node with that address. Its server is the test binary, started again.
+// newBackend starts a node with that address. Its server is the test binary.
 func newBackend(t *testing.T, seg *netns.Segment, name, cidr string) *backend {
 	t.Helper()
 	b := &backend{name: name, client: seg.NewClient(t)}
@@ -55,7 +55,7 @@ func (b *backend) stop() {
 	_ = b.cmd.Wait()
 }
 
-// serveBackend serves what a node of OpenShift does, by its name, and says that name to whoever asks for anything.
+// serveBackend serves the ports of an OpenShift node, by the role in its name, and answers every request with the name.
 func serveBackend(name string) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, name) })
@@ -77,7 +77,7 @@ func serveBackend(name string) {
 	os.Exit(1)
 }
 
-// certificate signs itself.
+// certificate returns a self-signed certificate.
 func certificate() tls.Certificate {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 
 const nodeMAC = "52:54:00:77:00:21"
 
-// bootLab has one machine that installs itself once, and a cluster around it. Its kernel takes the timer for good: on an emulated
-// machine that gets no turn while the kernel counts ticks, it would panic (IO-APIC + timer doesn't work).
+// bootLab has one machine that installs itself once, and a cluster around it. no_timer_check: on a busy host the kernel would count too few
+// ticks of the emulated timer and panic (IO-APIC + timer doesn't work).
 const bootLab = `
 version: 1
 lab: e2e
@@ -61,10 +61,10 @@ check={{.FilesURL}}/public/greeting.txt
 	"public/greeting.txt": "served by bootlab\n",
 }
 
-// patience bounds each step of a machine. Emulation takes seconds; a busy machine takes more.
+// patience bounds each step of a machine, which takes seconds. It only ends what hangs.
 const patience = 5 * time.Minute
 
-// awaitLease holds that the guest got all that the lab file says about its network.
+// awaitLease checks that the machine got all options of its network.
 func awaitLease(t *testing.T, m *qemu.Machine) {
 	t.Helper()
 	line := m.Await(t, patience, "GUEST lease").Text
@@ -78,7 +78,7 @@ func awaitLease(t *testing.T, m *qemu.Machine) {
 	}
 }
 
-// awaitInstalled holds that the installed system comes up from the disk, with what its document said.
+// awaitInstalled waits until the installed system is up from the disk, with the contents of its document.
 func awaitInstalled(t *testing.T, m *qemu.Machine) {
 	t.Helper()
 	m.Await(t, patience, "GUEST installed system booted from disk")

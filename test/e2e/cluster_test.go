@@ -33,10 +33,10 @@ hosts:
   worker-1: {mac: "52:54:00:77:00:42", ip: 10.77.0.42, cluster: prod, role: worker}
 `
 
-// verdict bounds how long the balancer may take to notice a change: three checks, and some.
-const verdict = 2 * time.Minute
+// healthPatience bounds how long the balancer takes to notice a change, which takes three checks.
+const healthPatience = 2 * time.Minute
 
-// TestClusterNames asks for everything that a cluster's installer and its users ask for, with dig, from another machine.
+// TestClusterNames resolves, with dig and from another machine, all names that a cluster's installer and its users need.
 func TestClusterNames(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "root", "dig")
@@ -57,7 +57,7 @@ func TestClusterNames(t *testing.T) {
 		{"reverse", []string{"-x", "10.77.0.41"}, []string{"worker-0.prod.lab.test."}},
 		{"etcd", []string{"_etcd-server-ssl._tcp.prod.lab.test", "SRV"}, []string{"0 10 2380 etcd-0.prod.lab.test.", "0 10 2380 etcd-1.prod.lab.test."}},
 		{"another name", []string{"etcd-1.prod.lab.test"}, []string{"10.77.0.32"}},
-		{"nobody", []string{"nobody.prod.lab.test"}, nil},
+		{"no such name", []string{"missing.prod.lab.test"}, nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestClusterNames(t *testing.T) {
 	}
 }
 
-// equalEmpty takes nil and empty for the same.
+// equalEmpty compares as sets; nil equals empty.
 var equalEmpty = cmp.Transformer("set", func(s []string) map[string]bool {
 	m := map[string]bool{}
 	for _, e := range s {
@@ -87,7 +87,7 @@ var equalEmpty = cmp.Transformer("set", func(s []string) map[string]bool {
 	return m
 })
 
-// TestClusterBalancers runs the nodes of a cluster, takes some away, and looks who answers.
+// TestClusterBalancers runs the nodes of a cluster, stops some, and checks which ones answer.
 func TestClusterBalancers(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "root", "curl")
@@ -119,7 +119,7 @@ func TestClusterBalancers(t *testing.T) {
 	wantAnswers(t, outside, configURL, "master-0", "master-1")
 	wantSome(t, outside, secureURL, "worker-0", "worker-1")
 
-	// One caller stays with its worker; the worker taken out by hand gets nothing more.
+	// A client stays with its worker. A drained worker gets no new connections.
 	first := slices.Collect(maps.Keys(answers(t, outside, ingressURL)))
 	if len(first) != 1 {
 		t.Fatalf("one address reached %v by a balancer of kind source, want one of them", first)
@@ -130,7 +130,7 @@ func TestClusterBalancers(t *testing.T) {
 	r.bootlab(t, "backend", "ready", "prod-ingress-http", first[0])
 	wantAnswers(t, outside, ingressURL, first[0])
 
-	// A master that dies is left out; the last one leaves the API to the backup, and gets it back.
+	// A dead master gets no connections. Without any master the backup answers, until a master is back.
 	nodes["master-0"].stop()
 	r.wantUp(t, "prod-api", "bootstrap", "master-1")
 	wantAnswers(t, outside, apiURL, "master-1")
@@ -142,10 +142,10 @@ func TestClusterBalancers(t *testing.T) {
 	wantAnswers(t, outside, apiURL, "master-0")
 }
 
-// wantUp waits until exactly these members of a balancer are healthy.
+// wantUp waits until exactly these backends of a balancer are healthy.
 func (r *rig) wantUp(t *testing.T, balancer string, want ...string) {
 	t.Helper()
-	eventually(t, verdict, func() error {
+	eventually(t, healthPatience, func() error {
 		balancers, err := r.client(t).Balancers(t.Context())
 		if err != nil {
 			return err
@@ -168,7 +168,7 @@ func (r *rig) wantUp(t *testing.T, balancer string, want ...string) {
 	})
 }
 
-// answers asks a URL ten times, each by a connection of its own, and counts who answered.
+// answers requests a URL ten times, each by a connection of its own, and counts the answers of each node.
 func answers(t *testing.T, from *netns.Client, url string) map[string]int {
 	t.Helper()
 	const asks = 10
@@ -192,16 +192,16 @@ func curl(t *testing.T, from *netns.Client, args ...string) (string, error) {
 	return string(out), err
 }
 
-// wantAnswers holds that exactly these nodes answer.
+// wantAnswers checks that exactly these nodes answer.
 func wantAnswers(t *testing.T, from *netns.Client, url string, want ...string) {
 	t.Helper()
 	got := slices.Sorted(maps.Keys(answers(t, from, url)))
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("who answers for %s: (-want +got)\n%s", url, diff)
+		t.Errorf("nodes that answer for %s: (-want +got)\n%s", url, diff)
 	}
 }
 
-// wantSome holds that only these nodes answer, if not all of them.
+// wantSome checks that only these nodes answer, not necessarily all.
 func wantSome(t *testing.T, from *netns.Client, url string, may ...string) {
 	t.Helper()
 	for name := range answers(t, from, url) {

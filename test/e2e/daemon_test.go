@@ -13,8 +13,7 @@ import (
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
-// TestPrivileges holds that every thread of the daemon has become the lab file's user, and that of root's powers only those
-// are left that a reload needs.
+// TestPrivileges: every thread of the daemon runs as the lab file's user, with only the capabilities that a reload needs.
 func TestPrivileges(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, clusterLab, nil)
@@ -40,7 +39,7 @@ func TestPrivileges(t *testing.T) {
 	}
 }
 
-// TestSecondDaemon holds that a daemon that finds its ports taken says who has them, and leaves the first alone.
+// TestSecondDaemon: a daemon whose ports are taken names the process that holds them, and does not disturb the first.
 func TestSecondDaemon(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, clusterLab, nil)
@@ -56,13 +55,13 @@ func TestSecondDaemon(t *testing.T) {
 	r.bootlab(t, "status")
 }
 
-// TestDocument holds that a config document, which carries secrets, goes to the machine of this boot and to nobody else.
+// TestDocument: a config document, which holds secrets, is served to the machine of this boot only.
 func TestDocument(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "root", "udhcpc", "curl")
 	r := newRig(t, bootLab, bootFiles)
-	node, thief := r.seg.NewClient(t, nodeMAC), r.seg.NewClient(t)
-	netns.Run(t, "ip", "-n", thief.Name, "addr", "add", "10.77.0.66/24", "dev", "eth0")
+	node, other := r.seg.NewClient(t, nodeMAC), r.seg.NewClient(t)
+	netns.Run(t, "ip", "-n", other.Name, "addr", "add", "10.77.0.66/24", "dev", "eth0")
 	script := filepath.Join(t.TempDir(), "lease.sh")
 	const body = "#!/bin/sh\n[ \"$1\" != bound ] || ip addr add \"$ip/$mask\" dev \"$interface\"\n"
 	if err := os.WriteFile(script, []byte(body), 0o755); err != nil {
@@ -89,7 +88,7 @@ func TestDocument(t *testing.T) {
 		url  string
 		want string
 	}{
-		{"another machine, with the right token", thief, url[1], "403"},
+		{"another machine, with the right token", other, url[1], "403"},
 		{"the machine, with a wrong token", node, strings.Replace(url[1], "/guest.conf", "X/guest.conf", 1), "403"},
 		{"the template itself", node, "http://10.77.0.1:8080/files/config/guest.conf", "403"},
 		{"the machine", node, url[1], "200"},

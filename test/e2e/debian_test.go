@@ -53,11 +53,11 @@ func withInstaller(t *testing.T, files map[string]string) map[string]string {
 	return all
 }
 
-// installerPatience bounds the way to the preseed file, which takes 80 seconds on a machine that does nothing else.
+// installerPatience bounds the time until the preseed file, which takes 80 seconds on an idle machine.
 const installerPatience = 10 * time.Minute
 
-// TestDebianInstaller boots Debian's installer until it has its preseed file. It must get there without a question, in a network
-// without a router, and on a machine with a second card that comes first, has a link, and leads nowhere.
+// TestDebianInstaller boots Debian's installer until it has its preseed file. It must not ask a question, in a network without a router,
+// on a machine whose first NIC has a link to nowhere.
 func TestDebianInstaller(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, qemu.Needs()...)
@@ -80,7 +80,7 @@ func TestDebianInstaller(t *testing.T) {
 		t.Errorf("install state %q, want installing", h.Install)
 	}
 	r.wantKinds(t, "node", event.DHCPAck, event.ScriptServed, event.FileServed, event.FileServed, event.DHCPAck, event.ConfigServed, event.InstallStarted)
-	// It took no boot file of ours for a preseed file, and read its own once. Firmware and installer hold one lease.
+	// It does not take our boot file for a preseed file, and reads its own once. Firmware and installer have one lease.
 	for kind, want := range map[event.Kind]int{event.ScriptServed: 1, event.ConfigServed: 1, event.ConfigRefused: 0, event.FileMissing: 0} {
 		if got := r.count(t, "node", kind); got != want {
 			t.Errorf("%d times %s, want %d", got, kind, want)

@@ -15,9 +15,9 @@ import (
 	"github.com/bootlab/bootlab/test/support/qemu"
 )
 
-const strangerMAC = "52:54:00:77:00:99"
+const unknownMAC = "52:54:00:77:00:99"
 
-// discoverLab is bootLab where a stranger gets an address and says what it is.
+// discoverLab is bootLab with a pool in which unknown machines report their hardware.
 func discoverLab() string {
 	return strings.NewReplacer(
 		"clusters:\n", "  discover: {os: discover}\nclusters:\n",
@@ -25,41 +25,41 @@ func discoverLab() string {
 	).Replace(bootLab)
 }
 
-// TestDiscover lets a machine that nobody knows say what it is, by the iPXE of its ROM; makes a host of it with the lines
-// that adopt prints; and sees it install itself without anybody touching it.
+// TestDiscover: an unknown machine reports its hardware by the iPXE of its ROM. With the lines of bootlab adopt it becomes a host, and
+// installs itself without a reset.
 func TestDiscover(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, qemu.Needs()...)
 	r := newRig(t, discoverLab(), withGuest(t, bootFiles))
 	const uuid = "4c4c4544-004a-3810-804b-b8c04f503533"
-	m := qemu.Start(t, qemu.Config{Bridge: r.seg.Bridge, MAC: strangerMAC, Firmware: qemu.BIOS, Disk: qemu.NewDisk(t, 1<<30), Args: []string{
+	m := qemu.Start(t, qemu.Config{Bridge: r.seg.Bridge, MAC: unknownMAC, Firmware: qemu.BIOS, Disk: qemu.NewDisk(t, 1<<30), Args: []string{
 		"-smbios", "type=1,manufacturer=Dell Inc.,product=PowerEdge R640,serial=J8K2P53,uuid=" + uuid,
 	}})
 	var found api.Unknown
 	eventually(t, patience, func() error {
 		all := ask[[]api.Unknown](t, r, "hosts", "--unknown")
-		i := slices.IndexFunc(all, func(u api.Unknown) bool { return u.MAC.String() == strangerMAC })
+		i := slices.IndexFunc(all, func(u api.Unknown) bool { return u.MAC.String() == unknownMAC })
 		if i < 0 || all[i].First.IsZero() {
-			return fmt.Errorf("it did not tell what it is: %+v", all)
+			return fmt.Errorf("no report yet: %+v", all)
 		}
 		found = all[i]
 		return nil
 	})
 	if found.Serial != "J8K2P53" || found.UUID != uuid || found.Manufacturer != "Dell Inc." || found.Product != "PowerEdge R640" || found.Platform != "pcbios" ||
 		found.Arch != "i386" || found.Network != "inner" || found.Pool != "guests" || found.Stage != event.StageScript || found.MemoryMiB != 512 || !slices.Equal(found.MACs, []lab.MAC{found.MAC}) {
-		t.Errorf("it is said to be %+v", found)
+		t.Errorf("it is reported as %+v", found)
 	}
-	t.Logf("in its own words: %+v", found)
+	t.Logf("report: %+v", found)
 
-	// What was told survives a power cut.
+	// The report survives a kill.
 	r.kill(t)
 	r.start(t)
 	if all := ask[[]api.Unknown](t, r, "hosts", "--unknown"); len(all) != 1 || all[0].Serial != "J8K2P53" {
 		t.Errorf("after a kill: %+v", all)
 	}
 
-	lines := string(r.bootlab(t, "adopt", strangerMAC, "--profile", "guest"))
-	for _, want := range []string{"\n  j8k2p53: # Dell Inc. PowerEdge R640, serial J8K2P53", "    mac: " + strangerMAC + "\n", "    ip: " + found.IP.String() + "\n", "    profile: guest\n"} {
+	lines := string(r.bootlab(t, "adopt", unknownMAC, "--profile", "guest"))
+	for _, want := range []string{"\n  j8k2p53: # Dell Inc. PowerEdge R640, serial J8K2P53", "    mac: " + unknownMAC + "\n", "    ip: " + found.IP.String() + "\n", "    profile: guest\n"} {
 		if !strings.Contains(lines, want) {
 			t.Errorf("adopt lacks %q:\n%s", want, lines)
 		}

@@ -1,6 +1,5 @@
-// Package e2e holds the tests of the whole: the real daemon, real firmware, a real installer, and a machine that at last
-// boots from its own disk.
+// Package e2e tests the real daemon with emulated machines: real firmware, a real installer, and a boot from the installed disk.
 //
-// The tests need root, and make their network in a namespace of their own. The machines are in ./qemu, what they boot and
-// install is in ../guest.
+// The tests need root. Each has a network namespace of its own and runs in parallel with others. Package test/support/qemu starts the
+// machines, package test/support/guest builds what they boot and install.
 package e2e

@@ -13,7 +13,7 @@ import (
 	"github.com/bootlab/bootlab/test/support/qemu"
 )
 
-// preseed installs the smallest Debian there is, without a question.
+// preseed installs a minimal Debian without a question.
 const preseed = `d-i debian-installer/locale string en_US.UTF-8
 d-i keyboard-configuration/xkb-keymap select us
 d-i mirror/country string manual
@@ -46,13 +46,13 @@ d-i finish-install/reboot_in_progress note
 d-i preseed/late_command string wget -q -O /dev/null {{.DoneURL}}
 `
 
-// archiveAddr is where the daemon, and nobody else, finds Debian's archive.
+// archiveAddr is the address of Debian's archive, which only the daemon can reach.
 const archiveAddr = "127.0.0.1:3142"
 
 // installLimit bounds a whole install in emulation.
 const installLimit = 60 * time.Minute
 
-// needArchive skips what only make e2e-install runs.
+// needArchive skips the test unless make e2e-install runs it.
 func needArchive(t *testing.T) {
 	t.Helper()
 	if os.Getenv(installVar) == "" {
@@ -61,7 +61,7 @@ func needArchive(t *testing.T) {
 	netns.Need(t, qemu.Needs()...)
 }
 
-// preseedLab is debianLab with what the whole install needs.
+// preseedLab is debianLab for a whole installation.
 func preseedLab() string {
 	return strings.NewReplacer(
 		"profile: bookworm}", "profile: bookworm, vars: {password: sesame}}",
@@ -78,7 +78,7 @@ var debootstrapLab = strings.NewReplacer("    os: debian\n", "", "images/linux",
 //go:embed testdata/install.sh
 var installScript string
 
-// TestPreseedInstall lets Debian's own installer install from the archive, through the daemon's cache.
+// TestPreseedInstall: Debian's own installer installs from the archive, through the daemon's cache.
 func TestPreseedInstall(t *testing.T) {
 	t.Parallel()
 	needArchive(t)
@@ -91,8 +91,8 @@ func TestPreseedInstall(t *testing.T) {
 	r.awaitDebian(t, m, a)
 }
 
-// TestDebootstrapInstall installs Debian from the archive, through the daemon's cache, and sees the machine come up from its own
-// disk. Then the archive is cut off, and the machine installs itself once more, from what the cache holds.
+// TestDebootstrapInstall installs Debian from the archive, through the daemon's cache, and boots it from its disk. Then the archive is cut
+// off, and the machine installs itself once more, from the cache.
 func TestDebootstrapInstall(t *testing.T) {
 	t.Parallel()
 	needArchive(t)
@@ -115,7 +115,7 @@ func TestDebootstrapInstall(t *testing.T) {
 	r.awaitDebian(t, m, a)
 }
 
-// awaitDebian sees a machine install itself and come up from its disk.
+// awaitDebian waits until a machine has installed itself and is up from its disk.
 func (r *rig) awaitDebian(t *testing.T, m *qemu.Machine, a *archive) {
 	t.Helper()
 	began := time.Now()
@@ -133,8 +133,8 @@ func (r *rig) awaitDebian(t *testing.T, m *qemu.Machine, a *archive) {
 	}
 }
 
-// watchInstall returns when the machine has been marked installed so often. Until then it tells what the installer says, and
-// fails the test as soon as it asks something, since nobody will answer, or stops.
+// watchInstall waits until the machine has been marked installed that often, and logs the console. It fails the test as soon as the
+// installer asks a question or stops.
 func (r *rig) watchInstall(t *testing.T, m *qemu.Machine, times int) {
 	t.Helper()
 	const question, failed = "Prompt: '?' for help", "INSTALLER failed"

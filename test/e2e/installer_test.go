@@ -20,11 +20,11 @@ var installerInit []byte
 //go:embed testdata/lease.sh
 var installerLease []byte
 
-// installerFile returns where a part of the installer stands: a small Debian in memory with debootstrap, the program by which
-// Debian's own installer makes a base system too. Unlike that one it needs nothing from the archive but packages.
+// installerFile returns the path of a part of the installer: a small Debian in memory with debootstrap, which Debian's own installer uses
+// too. It needs only packages from the archive.
 func installerFile(name string) string { return filepath.Join(guest.CacheDir(), "installer-12", name) }
 
-// buildInstaller makes the installer, unless it is there from an earlier run. It needs the archive, and a minute.
+// buildInstaller builds the installer, unless an earlier run did. It needs the archive, and takes a minute.
 func buildInstaller(ctx context.Context) error {
 	if _, err := os.Stat(installerFile("initrd.gz")); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -50,7 +50,7 @@ func buildInstaller(ctx context.Context) error {
 			return err
 		}
 	}
-	// The kernel goes out, and what nobody reads.
+	// Kernel, documentation and unneeded drivers are removed.
 	err = quietly(ctx, "sh", "-ec", `
 		cp "$1"/boot/vmlinuz-* "$2"
 		cd "$1"
@@ -60,7 +60,7 @@ func buildInstaller(ctx context.Context) error {
 	return errors.Join(err, os.RemoveAll(root))
 }
 
-// quietly runs a command whose output is only of interest when it fails.
+// quietly runs a command and returns its output only in an error.
 func quietly(ctx context.Context, name string, args ...string) error {
 	if out, err := exec.CommandContext(ctx, name, args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, out[max(0, len(out)-2000):])

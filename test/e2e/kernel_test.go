@@ -12,8 +12,8 @@ import (
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
-// TestVLAN runs tests of other packages that need 802.1Q under Debian's kernel, because a container's or a small machine's
-// kernel may have none: a server on a VLAN and on the interface below it, and the daemon with one network tagged and one not.
+// TestVLAN runs the tests TestVLAN of other packages under Debian's kernel, because the kernel of this machine may have no 802.1Q: a server
+// on a VLAN and on the interface below it, and the daemon with a tagged and an untagged network.
 func TestVLAN(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "root", "qemu-system-x86_64", "busybox", "ip", "bridge", "curl", "udhcpc", "arping", "dpkg-deb")
@@ -40,7 +40,7 @@ func TestVLAN(t *testing.T) {
 	t.Log(out)
 }
 
-// compile calls go, for a program that runs under another kernel: without the race detector, which emulation makes too slow.
+// compile builds a program for the emulated machine, without the race detector, which is too slow there.
 func compile(t *testing.T, args ...string) {
 	t.Helper()
 	args = append([]string{args[0], "-tags=libvirt_dlopen", "-buildvcs=false"}, args[1:]...)

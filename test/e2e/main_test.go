@@ -15,7 +15,7 @@ import (
 
 const (
 	binaryVar  = "BOOTLAB_E2E_BINARY"  // the daemon under test
-	backendVar = "BOOTLAB_E2E_BACKEND" // set: this process is a server behind a balancer
+	backendVar = "BOOTLAB_E2E_BACKEND" // set: this process is a backend
 )
 
 func TestMain(m *testing.M) {
@@ -38,8 +38,8 @@ func TestMain(m *testing.M) {
 	netns.Main(m)
 }
 
-// prepare does what needs the world outside: it builds the daemon, and the guest from Debian's packages. A guest that cannot
-// be built shows in the tests that need it.
+// prepare does what needs a network: it builds the daemon, and the guest from Debian's packages. A guest that cannot be built fails the
+// tests that need it.
 func prepare() error {
 	binary := filepath.Join(guest.CacheDir(), "e2e", "bootlab")
 	args := []string{"build", "-tags=libvirt_dlopen", "-buildvcs=false", "-o", binary}

@@ -9,7 +9,7 @@ import (
 	"github.com/bootlab/bootlab/test/support/qemu"
 )
 
-// proxmoxLab has one machine that is installed by an answer it POSTs for.
+// proxmoxLab has one machine whose installer requests its answer file by POST.
 const proxmoxLab = `
 version: 1
 lab: e2e
@@ -28,9 +28,8 @@ hosts:
   node: {mac: "52:54:00:77:00:21", ip: 10.77.0.21, profile: pve}
 `
 
-// TestProxmox plays Proxmox' installer with our guest: iPXE must leave the ISO as a file beside the initrd, on BIOS and on
-// UEFI, where the kernel takes its initrds in another way; DHCP must say where the answer is; the answer must come to who
-// says which NICs it has, once.
+// TestProxmox plays Proxmox' installer with our guest. iPXE must add the ISO as a file to the initrd, on BIOS and on UEFI, where the kernel
+// gets its initrds in another way; DHCP must name the URL of the answer file; the machine with the posted NICs must get it, once.
 func TestProxmox(t *testing.T) {
 	t.Parallel()
 	for _, firmware := range []qemu.Firmware{qemu.BIOS, qemu.UEFIPXE} {

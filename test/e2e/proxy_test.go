@@ -13,7 +13,7 @@ import (
 	"github.com/bootlab/bootlab/test/support/qemu"
 )
 
-// proxyLab leaves the addresses to another DHCP server, and says only what to boot.
+// proxyLab leaves the addresses to another DHCP server, and offers boot information only.
 const proxyLab = `
 version: 1
 lab: e2e
@@ -27,12 +27,12 @@ hosts:
   node: {mac: "52:54:00:77:00:21", ip: 10.77.0.21, profile: shell}
 `
 
-// TestProxy boots machines beside a dnsmasq that gives the addresses and knows nothing of booting.
+// TestProxy boots machines beside a dnsmasq that assigns addresses without boot information.
 func TestProxy(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		firmware qemu.Firmware
-		program  []event.Kind // how its network boot program is told of
+		program  []event.Kind // of its network boot program
 	}{
 		{qemu.BIOS, nil}, // its ROM is iPXE already
 		{qemu.BIOSPlain, []event.Kind{event.TFTPServed}},
@@ -49,7 +49,7 @@ func TestProxy(t *testing.T) {
 				t.Errorf("the address is not the other server's: %s", line.Text)
 			}
 			if m.Said("timed out") > 0 {
-				t.Error("iPXE asked the other server for files, which never answers")
+				t.Error("iPXE requested files from the other server, which has none")
 			}
 			kinds := append([]event.Kind{event.DHCPProxyOffer}, tt.program...)
 			r.wantKinds(t, "node", append(kinds, event.ScriptServed)...)
@@ -58,8 +58,8 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// TestProxySecureBoot boots through shim and GRUB beside that server. GRUB takes the TFTP server from the lease, so the other
-// server has to name this one there. Nobody here knows the machine's address: GRUB is sent to where it asks by its MAC.
+// TestProxySecureBoot boots through shim and GRUB beside that server. GRUB takes the TFTP server from the lease, so the other server has to
+// name this one there. The daemon does not know the machine's address: GRUB has to ask by its MAC.
 func TestProxySecureBoot(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, append(qemu.Needs(), "dnsmasq")...)
@@ -72,8 +72,8 @@ func TestProxySecureBoot(t *testing.T) {
 	r.wantKinds(t, "node", event.DHCPProxyOffer, event.TFTPServed, event.TFTPServed, event.ScriptServed)
 }
 
-// TestProxyBesideABootFile: the other server names a boot file of its own, as one does that was installed for another purpose. UEFI takes
-// ours by the rank of the offer, iPXE by its priority. U-Boot hears one server alone: that one has to name our program.
+// TestProxyBesideABootFile: the other server names a boot file of its own. UEFI prefers ours by the type of the offer, iPXE by its priority.
+// U-Boot uses one server only, which has to name our program.
 func TestProxyBesideABootFile(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -98,14 +98,14 @@ func TestProxyBesideABootFile(t *testing.T) {
 				t.Errorf("the address is not the other server's: %s", line.Text)
 			}
 			if n := r.count(t, "node", event.TFTPRefused); n > 0 {
-				t.Errorf("%d files of the other server's were asked for here", n)
+				t.Errorf("%d files of the other server were requested here", n)
 			}
 			t.Logf("script after %.1fs", line.At.Seconds())
 		})
 	}
 }
 
-// beside starts the other server, on a machine of its own.
+// beside starts the other server, in a namespace of its own.
 func beside(t *testing.T, seg *netns.Segment, more ...string) {
 	t.Helper()
 	c := seg.NewClient(t)

@@ -9,9 +9,8 @@ import (
 	"github.com/bootlab/bootlab/test/support/qemu"
 )
 
-// pxelinuxLab has machines that go on with PXELINUX, a file of the user's. Options 209 and 210 (RFC 5071) are the config
-// file, and what all names begin with: they may come from the lab file, or from the script, as iPXE shows PXELINUX the lease
-// with what was set in it. Without 210 PXELINUX looks beside the script.
+// pxelinuxLab has machines that chain to PXELINUX, a file of the user's. Options 209 and 210 (RFC 5071), config file and path prefix, may
+// come from the lab file or from the script, as iPXE passes its settings on to PXELINUX. Without 210 PXELINUX searches beside the script.
 const pxelinuxLab = `
 version: 1
 lab: e2e
@@ -28,8 +27,8 @@ hosts:
   prefix: {mac: "52:54:00:77:00:ad", ip: 10.77.0.23, profile: lease, options: {"210": {value: "text:/public/other/", force: true}}}
 `
 
-// TestPXELINUX: PXELINUX finds its configuration below files/public, as netboot-facts C7 has it: by the machine's MAC, also
-// where the file is written in capitals, by option 209, and below the prefix of option 210.
+// TestPXELINUX: PXELINUX finds its configuration below files/public, by the machine's MAC, in
+// capitals too, by option 209, and below the prefix of option 210.
 func TestPXELINUX(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, qemu.Needs()...)
@@ -64,7 +63,7 @@ func TestPXELINUX(t *testing.T) {
 	}
 }
 
-// say returns a configuration of PXELINUX that says where it was found, and boots nothing.
+// say returns a configuration of PXELINUX that prints where it was found, and boots nothing.
 func say(where string) string {
 	return "SERIAL 0\nSAY PXELINUX configured " + where + "\nPROMPT 1\nTIMEOUT 0\nDEFAULT none\nLABEL none\n  LOCALBOOT -1\n"
 }

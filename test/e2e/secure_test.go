@@ -12,12 +12,12 @@ import (
 	"github.com/bootlab/bootlab/test/support/qemu"
 )
 
-// secureLab is bootLab with that chain, and a kernel that says on the console whether Secure Boot is enforced.
+// secureLab is bootLab with that chain, and a kernel that prints whether Secure Boot is enforced.
 func secureLab(chain string) string {
 	return strings.NewReplacer("profile: guest,", "profile: guest, chain: "+chain+",", "      - quiet\n", "").Replace(bootLab)
 }
 
-// withSignedGuest returns files and the guest's beside them, with a disk that starts under Secure Boot.
+// withSignedGuest returns files and those of the guest, with a disk that boots under Secure Boot.
 func withSignedGuest(t testing.TB, files map[string]string) map[string]string {
 	t.Helper()
 	netns.Need(t, guest.SignedNeeds()...)
@@ -38,8 +38,8 @@ func withSignedGuest(t testing.TB, files map[string]string) map[string]string {
 	return all
 }
 
-// TestSecureBoot installs a machine whose firmware enforces Secure Boot with Microsoft's keys: Debian's shim, GRUB and
-// kernel come from the daemon, and the same GRUB starts shim on the disk once the machine is installed.
+// TestSecureBoot installs a machine whose firmware enforces Secure Boot with Microsoft's keys: it loads Debian's shim, GRUB and kernel from
+// the daemon, and once it is installed the same GRUB starts the shim on its disk.
 func TestSecureBoot(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, qemu.Needs()...)
@@ -58,12 +58,11 @@ func TestSecureBoot(t *testing.T) {
 	t.Logf("from power-on: install done %.1fs, up from disk %.1fs", done.At.Seconds(), up.At.Seconds())
 	r.wantKinds(t, "node", event.DHCPAck, event.TFTPServed, event.TFTPServed, event.ScriptServed, event.TFTPServed, event.TFTPServed,
 		event.InstallStarted, event.InstallDone, event.InstallLocalBoot, event.DHCPAck)
-	// What shim and GRUB ask for and can do without is no news.
+	// Optional files that shim and GRUB request are not reported.
 	r.wantNo(t, "node", event.TFTPRefused, event.TFTPFailed)
 }
 
-// TestSecureBootRefusesIPXE holds that the firmware of TestSecureBoot does enforce Secure Boot: it does not start a program
-// that nobody has signed.
+// TestSecureBootRefusesIPXE: the firmware of TestSecureBoot enforces Secure Boot, and does not start an unsigned program.
 func TestSecureBootRefusesIPXE(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, qemu.Needs()...)

@@ -7,8 +7,8 @@ import (
 	"github.com/bootlab/bootlab/test/support/qemu"
 )
 
-// TestScriptThatChainsToItself: a script of the lab's that loads itself would go round for ever, 75 times a second. It is stopped,
-// and the machine's screen says why.
+// TestScriptThatChainsToItself: a custom script that chains to itself would loop for ever, 75 times a second. The daemon stops it, and the
+// machine's screen shows why.
 func TestScriptThatChainsToItself(t *testing.T) {
 	t.Parallel()
 	const script = "#!ipxe\nchain --replace http://" + appliance + ":8080/boot/52-54-00-77-00-21/boot.ipxe\n"
@@ -17,6 +17,6 @@ func TestScriptThatChainsToItself(t *testing.T) {
 	m.Await(t, patience, "bootlab: node got its script 20 times")
 	r.wantKinds(t, "node", event.ScriptServed, event.ScriptLoop)
 	if n := r.count(t, "node", event.ScriptLoop); n != 1 {
-		t.Errorf("told %d times", n)
+		t.Errorf("reported %d times", n)
 	}
 }

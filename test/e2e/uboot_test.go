@@ -9,11 +9,11 @@ import (
 	"github.com/bootlab/bootlab/test/support/qemu"
 )
 
-// ubootMAC is what U-Boot for QEMU has in its environment; it does not ask the card.
+// ubootMAC is the MAC in the environment of U-Boot for QEMU, which ignores the NIC's.
 const ubootMAC = "52:52:52:52:52:52"
 
-// TestUBoot boots a machine whose firmware is U-Boot, as boards with an Arm have it. It asks twice: as itself, for a script that there
-// is none of, and as a UEFI that boots by PXE, which gets iPXE. What it can do without, a device tree, is no news.
+// TestUBoot boots a machine with U-Boot, as on boards with an Arm. It sends two DISCOVERs: as U-Boot, which gets no boot file, and as UEFI
+// PXE, which gets iPXE. The optional device tree that it requests is not reported.
 func TestUBoot(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, append(qemu.Needs(), "qemu-system-aarch64", qemu.UBoot)...)
@@ -23,10 +23,10 @@ func TestUBoot(t *testing.T) {
 	line := m.Await(t, patience, "SCRIPT of node")
 	t.Logf("script after %.1f s", line.At.Seconds())
 	if !strings.Contains(line.Text, "on arm64 by efi") {
-		t.Errorf("its script runs elsewhere: %s", line.Text)
+		t.Errorf("not on 64-bit Arm: %s", line.Text)
 	}
 	r.wantKinds(t, "node", event.DHCPAck, event.DHCPAck, event.TFTPServed, event.ScriptServed)
 	if n := r.count(t, "node", event.TFTPRefused); n > 0 {
-		t.Errorf("%d files are told as refused that it can do without", n)
+		t.Errorf("%d optional files are reported as refused", n)
 	}
 }

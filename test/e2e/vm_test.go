@@ -19,8 +19,7 @@ func vmLab(uri, firmware string) string {
 	).Replace(bootLab)
 }
 
-// TestVM creates a virtual machine through libvirt, and sees it install itself and come up from its disk; then it is taken
-// away.
+// TestVM creates a virtual machine through libvirt, waits until it has installed itself and is up from its disk, and deletes it.
 func TestVM(t *testing.T) {
 	t.Parallel()
 	for _, firmware := range []string{"bios", "uefi", "uefi-secure"} {
@@ -42,7 +41,7 @@ func TestVM(t *testing.T) {
 			}
 			t.Cleanup(func() { _ = libvirt.Stop() })
 			files := withGuest
-			if firmware == "uefi-secure" { // its chain is shim and GRUB, without a word in the lab file
+			if firmware == "uefi-secure" { // its chain is shim and GRUB, by default
 				files = withSignedGuest
 			}
 			r := newRigHere(t, vmLab(libvirt.URI, firmware), files(t, bootFiles))

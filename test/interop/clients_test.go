@@ -19,11 +19,11 @@ import (
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
-// A program is a DHCP client from the distribution, as it is installed, script and all.
+// A program is a DHCP client of the distribution, with its own script.
 type program struct {
 	name  string
 	needs []string
-	// config is written to DIR/conf. DIR is a folder that outlives the program, as a disk does.
+	// config is written to DIR/conf. DIR is a folder that outlives the program.
 	config   string
 	prepare  string         // shell, as root of a system of its own: what the program has to find
 	command  string         // shell: runs the program in the foreground
@@ -34,7 +34,7 @@ type program struct {
 	names    []string       // what is to be found there
 }
 
-// programs are the clients of four families. Their scripts put what they are given into the system.
+// programs are the clients of four families. Their scripts configure the system.
 func programs() []program {
 	return []program{
 		{
@@ -73,7 +73,7 @@ while [ $# -gt 1 ]; do ip route replace "$1" via "$2"; shift 2; done
 	}
 }
 
-// A running is a client that runs in a machine, with an /etc and a /run that are its own.
+// A running is a client that runs in a machine, with its own /etc and /run.
 type running struct {
 	t   *testing.T
 	m   *machine
@@ -83,7 +83,7 @@ type running struct {
 	log *output
 }
 
-// own gives the shell that follows an /etc, a /run and a /tmp that nobody else sees.
+// own mounts a private /etc, /run and /tmp for the shell that follows.
 const own = `mount --make-rprivate /; mkdir -p DIR/own; mount -t tmpfs none DIR/own; mkdir DIR/own/upper DIR/own/work
 mount -t overlay none -o lowerdir=/etc,upperdir=DIR/own/upper,workdir=DIR/own/work /etc
 rm -f /etc/resolv.conf; : > /etc/resolv.conf; mount -t tmpfs -o mode=755 none /run
@@ -120,7 +120,7 @@ func (r *running) start() {
 	}
 }
 
-// kill ends the client and its helpers as a power cut does. They are all who live in the machine.
+// kill kills the client and its helpers, which are all processes of the machine.
 func (r *running) kill() {
 	if r.cmd == nil {
 		return
@@ -134,7 +134,7 @@ func (r *running) kill() {
 	r.cmd = nil
 }
 
-// giveBack lets the client release its lease.
+// giveBack makes the client release its lease.
 func (r *running) giveBack() {
 	r.t.Helper()
 	if r.p.release != 0 {
@@ -147,14 +147,14 @@ func (r *running) giveBack() {
 	}
 }
 
-// read returns files of the client's own system, nothing where there are none. A client may have locked itself into an empty
+// read returns files of the client's own system, or nothing if there are none. A client may have locked itself into an empty
 // folder, so /proc/PID/root would not do.
 func (r *running) read(pattern string) string {
 	b, _ := exec.Command("nsenter", "-t", fmt.Sprint(r.cmd.Process.Pid), "-m", "sh", "-c", "cat "+pattern).Output()
 	return string(b)
 }
 
-// lacks says what of the lab has not reached the machine's system, or nothing.
+// lacks returns what of the lab is not configured in the machine's system, or nothing.
 func (r *running) lacks(addr string) string {
 	fill := strings.NewReplacer("NET", r.m.d.net)
 	addrs := exec.Command("ip", "-n", r.m.Name, "-4", "addr", "show", "dev", "eth0")
@@ -178,7 +178,7 @@ func (r *running) lacks(addr string) string {
 
 func command(c *exec.Cmd) string { out, _ := c.CombinedOutput(); return string(out) }
 
-// configured waits until the machine's system is as the lab says, with an address that ok likes, and returns it.
+// configured waits until the machine's system is configured as the lab says, with an address that ok accepts, and returns it.
 func (r *running) configured(w *wire, mark int, ok func(netip.Addr) bool) (string, int) {
 	r.t.Helper()
 	ack, next := w.await("an address for "+r.p.name, mark, patience, func(h heard) bool {
@@ -217,7 +217,7 @@ func reboots(h heard) bool {
 	})(h)
 }
 
-// lives is a lab whose lease is so short that every state of a client is seen in seconds.
+// lives is a lab with a lease so short that a client goes through every state in seconds.
 func lives(t *testing.T, subnet string) *labFile {
 	l := newLab(t, subnet)
 	l.lan = "    router: NET.254\n    search: [lab.test, deep.lab.test]\n    lease: 20s\n    routes: [{to: 10.55.0.0/16, via: NET.253}]\n"
@@ -226,8 +226,8 @@ func lives(t *testing.T, subnet string) *labFile {
 	return l
 }
 
-// TestClients lets each client live: it gets what is reserved for it, renews, rebinds, comes back after a power cut, moves
-// when the lab says so, and gives its address back.
+// TestClients takes each client through its life: it leases its reserved address, renews, rebinds, comes back after a kill, gets another
+// address from a changed lab, and releases it.
 func TestClients(t *testing.T) {
 	t.Parallel()
 	for i, p := range programs() {
@@ -260,19 +260,19 @@ func TestClients(t *testing.T) {
 			r.renewNow()
 			_, mark = w.await("a NAK for the old address", mark, patience, func(h heard) bool { return h.MessageType() == dhcpv4.MessageTypeNak })
 			_, mark = r.configured(w, mark, is(second))
-			d.until("RELEASE", func() bool { // dhcpcd forgets what it is told while it still takes its ACK in
+			d.until("RELEASE", func() bool { // dhcpcd ignores the signal while it processes its ACK
 				r.giveBack()
 				_, _, ok := w.since(mark, 2*time.Second, func(h heard) bool {
 					return h.MessageType() == dhcpv4.MessageTypeRelease && h.ClientIPAddr.String() == second
 				})
 				return ok
 			})
-			d.until("the book knows of the release", func() bool { return d.holder(second) == "" })
+			d.until("the lease is released", func() bool { return d.holder(second) == "" })
 		})
 	}
 }
 
-// staysOn sees a client renew by unicast, and by broadcast when its server cannot be reached.
+// staysOn waits until a client renews by unicast, and rebinds by broadcast while the server cannot be reached.
 func (r *running) staysOn(w *wire, mark int, addr string) int {
 	r.t.Helper()
 	acked := func(h heard) bool { return h.MessageType() == dhcpv4.MessageTypeAck && h.YourIPAddr.String() == addr }
@@ -280,8 +280,8 @@ func (r *running) staysOn(w *wire, mark int, addr string) int {
 	_, mark = w.await("RENEWING by unicast", mark, patience, renewing(r.m.d.addr))
 	_, mark = w.await("the renewal", mark, patience, acked)
 	if r.p.name == "udhcpc" {
-		// Asked before it has read what is on the wire, and when it is asked twice, every other time, it starts over. The others show
-		// that rebinding works.
+		// A signal before it has read the ACK, and a second one every other time, makes it start over. The other clients show that
+		// rebinding works.
 		r.m.d.until("udhcpc has read that it is renewed", func() bool { return strings.Count(r.log.String(), " obtained") >= 2 })
 		return mark
 	}
@@ -306,7 +306,7 @@ func (r *running) remembered() string {
 	return string(b)
 }
 
-// holder returns the MAC that the book has a live lease of that address for.
+// holder returns the MAC that holds an unexpired lease of that address.
 func (d *daemon) holder(addr string) string {
 	d.t.Helper()
 	leases, err := d.client.Leases(context.Background())
@@ -321,7 +321,7 @@ func (d *daemon) holder(addr string) string {
 	return ""
 }
 
-// TestClientsInPool is the same for a machine that nobody told the lab of.
+// TestClientsInPool is the same for an unknown machine.
 func TestClientsInPool(t *testing.T) {
 	t.Parallel()
 	l := lives(t, "10.100.100")
@@ -334,7 +334,7 @@ func TestClientsInPool(t *testing.T) {
 			r.start()
 			addr, _ := r.configured(w, 0, func(a netip.Addr) bool { return a.As4()[3] >= 100 && a.As4()[3] <= 250 })
 			if got, want := d.holder(addr), fmt.Sprintf("52:54:00:00:01:%02x", i); got != want {
-				t.Errorf("the book has %s for %q, want %s", addr, got, want)
+				t.Errorf("the lease book has %s for %q, want %s", addr, got, want)
 			}
 		})
 	}

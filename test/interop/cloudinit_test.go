@@ -14,15 +14,15 @@ import (
 
 const cloudInitVar = "BOOTLAB_INTEROP_CLOUD_INIT" // the folder that cloud-init was unpacked in
 
-// unpackCloudInit puts Debian's package, and what it imports on the way to its seed, below dir. It is not installed: at the next boot it
-// would make the machine its own. That it is not to be had shows in the test that needs it.
+// unpackCloudInit unpacks Debian's package, and the modules that its NoCloud source imports, below dir. It is not installed, as it would
+// reconfigure this machine at its next boot. A package that cannot be downloaded fails the test that needs it.
 func unpackCloudInit(dir string) error {
 	_ = guest.Unpack(context.Background(), guest.CacheDir(), dir, "cloud-init", "python3-yaml", "python3-configobj", "python3-oauthlib",
 		"python3-six", "python3-requests", "python3-urllib3", "python3-chardet", "python3-charset-normalizer", "python3-idna", "python3-certifi")
 	return os.Setenv(cloudInitVar, filepath.Join(dir, "usr/lib/python3/dist-packages"))
 }
 
-// nocloud runs cloud-init's own NoCloud source: what to fetch stands on the kernel's command line.
+// nocloud runs cloud-init's NoCloud source with the URL of the seed on the kernel's command line.
 const nocloud = `
 import sys
 from cloudinit import helpers
@@ -36,8 +36,7 @@ print("vendor", repr(source.get_vendordata_raw()))
 
 var seedArgument = regexp.MustCompile(` (ds=nocloud\S+)`)
 
-// TestCloudInit lets the real cloud-init find its seed by the argument in the script and read its documents, twice, as the installer of
-// Ubuntu does.
+// TestCloudInit: the real cloud-init finds its seed by the argument in the script and reads its documents twice, as Ubuntu's installer does.
 func TestCloudInit(t *testing.T) {
 	t.Parallel()
 	modules := os.Getenv(cloudInitVar)
@@ -61,7 +60,7 @@ func TestCloudInit(t *testing.T) {
 		out, err := m.run("env", "PYTHONDONTWRITEBYTECODE=1", "PYTHONPATH="+modules, "DEBUG_PROC_CMDLINE=autoinstall "+seed[1], "python3", "-c", nocloud, t.TempDir())
 		for _, want := range []string{"found True\n", "u0-52-54-00-00-00-20 u0\n", "#cloud-config\nautoinstall: ", "/done/52-54-00-00-00-20/", "vendor b''\n"} {
 			if err != nil || !strings.Contains(out, want) {
-				t.Fatalf("cloud-init does not say %q: %v\n%s", want, err, out)
+				t.Fatalf("cloud-init does not log %q: %v\n%s", want, err, out)
 			}
 		}
 	}

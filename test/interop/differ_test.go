@@ -2,7 +2,7 @@ package interop
 
 import "regexp"
 
-// An explanation says why we answer otherwise than dnsmasq, and what makes that right.
+// An explanation is why our answer differs from dnsmasq's, and why ours is right.
 type explanation struct {
 	facts     string // a regular expression that takes the whole name
 	kind      string // "only we", "only they" or "both" say it; empty: any

@@ -16,7 +16,7 @@ import (
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
-// An asker is somebody who speaks DHCP in a way of its own.
+// An asker is a kind of DHCP client.
 type asker struct {
 	name string
 	tell []dhcpv4.Modifier
@@ -30,7 +30,7 @@ const (
 	wantsNM      = "\x01\x02\x06\x0c\x0f\x1a\x1c\x79\x03\x21\x28\x29\x2a\x77\xf9\xfc\x11"
 )
 
-// askers speak as those of these names were heard to.
+// askers send what was captured of these clients.
 func askers(card net.HardwareAddr, subnet string) []asker {
 	uuid := with(97, "\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f\x10")
 	undi, own := with(94, "\x01\x03\x00"), with(61, "\x01"+string(card))
@@ -57,13 +57,13 @@ func askers(card net.HardwareAddr, subnet string) []asker {
 	}
 }
 
-// A side is one of two servers, and a wire to it.
+// A side is one of the two servers, and a packet socket to it.
 type side struct {
 	w      *wire
 	server netip.Addr
 }
 
-// talk lets an asker go through its life and returns the answers by the question. What is not answered is absent.
+// talk takes an asker through its life and returns the answers by question. Questions without an answer are absent.
 func (s side) talk(card net.HardwareAddr, addr string, a asker) map[string]heard {
 	said := map[string]heard{}
 	ask := func(name string, p *dhcpv4.DHCPv4, from netip.AddrPort) heard {
@@ -91,7 +91,7 @@ func (s side) talk(card net.HardwareAddr, addr string, a asker) map[string]heard
 	return said
 }
 
-// facts are what an answer says, by name: fields by theirs, options by number.
+// facts are the contents of an answer: fields by name, options by number.
 func facts(h heard) map[string]string {
 	if h.DHCPv4 == nil {
 		return map[string]string{}
@@ -113,8 +113,7 @@ func readable(b []byte) string {
 	return fmt.Sprintf("% x", b)
 }
 
-// same compares two values. Times may be told a moment apart, and dnsmasq takes up to a 16th of the lease from T1 and T2 by
-// chance.
+// same compares two values. Times may differ by a second, and dnsmasq randomly subtracts up to a 16th of the lease from T1 and T2.
 func same(name, ours, theirs string) bool {
 	if name != "51" && name != "58" && name != "59" {
 		return ours == theirs
@@ -132,7 +131,7 @@ func same(name, ours, theirs string) bool {
 	return ours != "" && theirs != "" && max(a-b, b-a) <= slack
 }
 
-// A difference is what one of us says otherwise.
+// A difference is a fact in which the two servers differ.
 type difference struct{ who, question, fact, ours, theirs string }
 
 func (d difference) kind() string {
@@ -145,7 +144,7 @@ func (d difference) kind() string {
 	return "both"
 }
 
-// differences are all between two talks.
+// differences returns all differences between two talks.
 func differences(who string, ours, theirs map[string]heard) (all []difference) {
 	questions := slices.Sorted(maps.Keys(ours))
 	for q := range theirs {
@@ -176,8 +175,8 @@ func differences(who string, ours, theirs map[string]heard) (all []difference) {
 	return all
 }
 
-// TestBesideDnsmasq sends the same packets to a dnsmasq that is told the same, and compares the answers field by field and
-// option by option. Each difference is explained in differ_test.go, and each explanation is still needed.
+// TestBesideDnsmasq sends the same packets to a dnsmasq with the same configuration, and compares the answers field by field and option
+// by option. Each difference is explained in differ_test.go, and each explanation is still needed.
 func TestBesideDnsmasq(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "dnsmasq")
@@ -209,7 +208,7 @@ func TestBesideDnsmasq(t *testing.T) {
 		for _, diff := range differences(a.name, ours, theirs) {
 			why := slices.IndexFunc(known, func(e explanation) bool { return e.covers(diff) })
 			if why < 0 {
-				t.Errorf("%s, %s, %s: ours %q, theirs %q: nobody knows why", diff.who, diff.question, diff.fact, diff.ours, diff.theirs)
+				t.Errorf("%s, %s, %s: ours %q, theirs %q: no explanation", diff.who, diff.question, diff.fact, diff.ours, diff.theirs)
 				continue
 			}
 			needed[why]++
@@ -223,7 +222,7 @@ func TestBesideDnsmasq(t *testing.T) {
 	t.Logf("differences explained: %v", needed)
 }
 
-// dnsmasqBeside starts a dnsmasq with the lab's settings, in its own words, on a wire of its own.
+// dnsmasqBeside starts a dnsmasq with the lab's settings, on a segment of its own.
 func dnsmasqBeside(t *testing.T, subnet, card string) side {
 	t.Helper()
 	seg := netns.NewSegment(t, "10.107.200.254/24")

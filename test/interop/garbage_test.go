@@ -16,7 +16,7 @@ import (
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
-// seeds are whole packets of every protocol, to be cut and bent.
+// seeds are valid packets of every protocol, to be mutated.
 func seeds(t *testing.T) map[string][]byte {
 	t.Helper()
 	discover, err := dhcpv4.NewDiscovery(numbered(1), dhcpv4.WithOption(dhcpv4.OptClassIdentifier("PXEClient:Arch:00007:UNDI:003000")))
@@ -44,8 +44,8 @@ func seeds(t *testing.T) map[string][]byte {
 	}
 }
 
-// bend returns a packet that is random, cut, bent or too long.
-func bend(seed []byte) []byte {
+// mutate returns a packet that is random, truncated, changed or too long.
+func mutate(seed []byte) []byte {
 	b := append([]byte(nil), seed...)
 	switch rand.IntN(4) {
 	case 0:
@@ -66,7 +66,7 @@ func bend(seed []byte) []byte {
 	}
 }
 
-// throw sends bent packets until stop, a few hundred a second.
+// throw sends mutated packets until stop, a few hundred a second.
 func (m *machine) throw(network, addr string, seed []byte) func(int) error {
 	return func(int) error {
 		time.Sleep(3 * time.Millisecond)
@@ -77,7 +77,7 @@ func (m *machine) throw(network, addr string, seed []byte) func(int) error {
 			}
 			defer func() { _ = c.Close() }()
 			_ = c.SetDeadline(time.Now().Add(time.Second))
-			_, _ = c.Write(bend(seed)) // may be refused in the middle
+			_, _ = c.Write(mutate(seed)) // may be refused in the middle
 			return nil
 		})
 		if opErr := (*net.OpError)(nil); errors.As(err, &opErr) && !opErr.Timeout() && network == "udp" {
@@ -87,7 +87,7 @@ func (m *machine) throw(network, addr string, seed []byte) func(int) error {
 	}
 }
 
-// TestGarbage throws garbage at every socket for some seconds, while everybody else is served.
+// TestGarbage sends garbage to every socket for some seconds, while valid requests are served.
 func TestGarbage(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "dig", "udhcpc")

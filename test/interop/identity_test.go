@@ -16,7 +16,7 @@ import (
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
-// stages are what one machine calls itself in one boot, one after the other.
+// stages are the client identifiers that one machine uses in one boot, in order.
 func stages(card net.HardwareAddr) []struct {
 	name string
 	tell []dhcpv4.Modifier
@@ -32,8 +32,8 @@ func stages(card net.HardwareAddr) []struct {
 	}
 }
 
-// TestOneMachineManyNames: who keys leases on client identifiers ends with four addresses for one machine.
-func TestOneMachineManyNames(t *testing.T) {
+// TestOneMachineManyClientIDs: a server that keyed leases by client identifier would lease four addresses to one machine.
+func TestOneMachineManyClientIDs(t *testing.T) {
 	t.Parallel()
 	d := start(t, newLab(t, "10.103.1"))
 	w := d.machine(t, "52:54:00:00:ff:20").wire(t)
@@ -59,7 +59,7 @@ func TestOneMachineManyNames(t *testing.T) {
 	}
 }
 
-// TestHostFromAPool: a host that the lab file has without an address is still called as the lab file says, by DHCP and by DNS.
+// TestHostFromAPool: a host without an address in the lab file still has its name there, by DHCP and by DNS.
 func TestHostFromAPool(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "dig")
@@ -69,7 +69,7 @@ func TestHostFromAPool(t *testing.T) {
 	d := start(t, l)
 	ack := d.machine(t, "52:54:00:00:ff:25").wire(t).bind(mac("52:54:00:00:00:40"), with(12, "NPI1234"), with(55, "\x01\x0c"))
 	if got := ack.HostName(); got != "printer" {
-		t.Errorf("it is told the name %q", got)
+		t.Errorf("it gets the host name %q", got)
 	}
 	for question, want := range map[string]string{"printer.lab.test": ack.YourIPAddr.String(), "lp.lab.test": ack.YourIPAddr.String(), "npi1234.lab.test": "", "-x" + ack.YourIPAddr.String(): "printer.lab.test."} {
 		out, err := exec.Command("dig", append([]string{"+short", "@" + d.addr}, strings.SplitAfter(question, "-x")...)...).CombinedOutput()
@@ -79,7 +79,7 @@ func TestHostFromAPool(t *testing.T) {
 	}
 }
 
-// TestWithoutDNS: where another name server has port 53 of the appliance, bootlab does without, and tells no machine that it is one.
+// TestWithoutDNS: where another name server has port 53 of the appliance, dnsd is off, and no lease names the appliance as a name server.
 func TestWithoutDNS(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "10.103.7")
@@ -92,16 +92,16 @@ func TestWithoutDNS(t *testing.T) {
 	d := start(t, l)
 	ack := d.machine(t, "52:54:00:00:ff:26").wire(t).bind(mac("52:54:00:00:00:10"), with(55, "\x01\x03\x06"))
 	if v := ack.Options.Get(dhcpv4.OptionDomainNameServer); v != nil {
-		t.Errorf("it is told the name servers % x", v)
+		t.Errorf("it gets the name servers % x", v)
 	}
 	for _, s := range d.status().Servers {
 		if s.Name == "dnsd" && (len(s.Addrs) > 0 || !s.Serving) {
-			t.Errorf("dnsd says %+v", s)
+			t.Errorf("dnsd reports %+v", s)
 		}
 	}
 }
 
-// TestWithoutTFTP: where another TFTP server has port 69 of the appliance, bootlab does without, and names no boot file by TFTP.
+// TestWithoutTFTP: where another TFTP server has port 69 of the appliance, tftpd is off, and no lease names a boot file for TFTP.
 func TestWithoutTFTP(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "10.103.8")
@@ -112,15 +112,15 @@ func TestWithoutTFTP(t *testing.T) {
 	}
 	defer theirs.Close()
 	d := start(t, l)
-	d.until("tftpd serves, on no address", func() bool {
+	d.until("tftpd is ready, on no address", func() bool {
 		return slices.ContainsFunc(d.status().Servers, func(s api.Server) bool {
 			return s.Name == "tftpd" && s.Serving && len(s.Addrs) == 0
 		})
 	})
 }
 
-// TestTwoCardsOfOneHost: whichever card a host boots from, it is that host, and the other card is not told off.
-func TestTwoCardsOfOneHost(t *testing.T) {
+// TestTwoNICsOfOneHost: a host boots from either NIC with one address, and neither gets a NAK.
+func TestTwoNICsOfOneHost(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "10.103.2")
 	l.hosts = "  two: {mac: [\"52:54:00:00:00:41\", \"52:54:00:00:00:42\"], ip: NET.41}\n"
@@ -133,13 +133,13 @@ func TestTwoCardsOfOneHost(t *testing.T) {
 				t.Errorf("round %d: %s got %s, want 10.103.2.41", round, card, ack.YourIPAddr)
 			}
 			if holder := d.holder("10.103.2.41"); holder != card {
-				t.Errorf("round %d: the book has %s for the address that %s just got", round, holder, card)
+				t.Errorf("round %d: the lease book has %s for the address that %s just got", round, holder, card)
 			}
 		}
 	}
 }
 
-// TestOffersAreHeld: two addresses, three machines that ask all at once. Nobody is offered what another is about to take.
+// TestOffersAreHeld: two addresses, three machines that ask at once. An offered address is not offered to another machine.
 func TestOffersAreHeld(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "10.103.3")
@@ -152,11 +152,11 @@ func TestOffersAreHeld(t *testing.T) {
 		t.Fatalf("both are offered %s", a.YourIPAddr)
 	}
 	w.silent(discover(numbered(3)), discover(mac("52:54:00:00:00:10")))
-	// Takes from under another's nose, and asks in vain.
+	// A third machine requests an offered address and is refused.
 	thief := selecting(a)
 	thief.ClientHWAddr = numbered(4)
 	if h := w.ask(thief); h.MessageType() != dhcpv4.MessageTypeNak {
-		t.Errorf("a stranger takes what is held for another: want a NAK, got %s", h)
+		t.Errorf("a machine requests what is offered to another: want a NAK, got %s", h)
 	}
 	for _, offer := range []heard{b, a} { // in the other order
 		if h := w.ask(selecting(offer)); h.MessageType() != dhcpv4.MessageTypeAck || !h.YourIPAddr.Equal(offer.YourIPAddr) {
@@ -168,8 +168,7 @@ func TestOffersAreHeld(t *testing.T) {
 	}
 }
 
-// TestWhenToRefuse: a NAK sends a machine back to the start of its boot, so it must be right; silence leaves a machine that
-// is ours to nobody.
+// TestWhenToRefuse: a NAK makes a machine start its boot again, so it must be right; without an answer it keeps waiting.
 func TestWhenToRefuse(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "10.103.4")
@@ -214,7 +213,7 @@ func TestWhenToRefuse(t *testing.T) {
 				t.Errorf("want %s, got %s", tt.want, h)
 			}
 			if tt.want == dhcpv4.MessageTypeNak && (h.To.String() != "255.255.255.255:68" || !h.YourIPAddr.IsUnspecified()) {
-				t.Errorf("a NAK is broadcast and gives nothing (RFC 2131 table 3), got %s", h)
+				t.Errorf("a NAK is broadcast and assigns nothing (RFC 2131 table 3), got %s", h)
 			}
 		})
 	}
@@ -231,13 +230,13 @@ func TestWhenToRefuse(t *testing.T) {
 			if h, mark = w.await("both answers", mark, patience, func(h heard) bool { return h.OpCode == dhcpv4.OpcodeBootReply }); h.MessageType() == dhcpv4.MessageTypeAck {
 				acks++
 			} else if h.MessageType() == dhcpv4.MessageTypeNak {
-				t.Fatalf("a client that raced is refused: %s", h)
+				t.Fatalf("a concurrent client is refused: %s", h)
 			}
 		}
 	})
 }
 
-// TestAddressing holds replies against RFC 2131 section 4.1: to whom, how, and from where.
+// TestAddressing checks destination, source and framing of replies against RFC 2131 section 4.1.
 func TestAddressing(t *testing.T) {
 	t.Parallel()
 	d := start(t, newLab(t, "10.103.5"))
@@ -275,8 +274,8 @@ func TestAddressing(t *testing.T) {
 	}
 }
 
-// TestDecline lets another machine answer for an address, but only when the client asks who has it, as behind a
-// firewall that the server cannot look through: the client finds out, says no, and gets another one.
+// TestDecline: another machine answers ARP for an address, but only to the client, as behind a firewall. The client declines the address
+// and gets another one.
 func TestDecline(t *testing.T) {
 	t.Parallel()
 	for i, p := range []program{decliningUdhcpc(), decliningDhcpcd()} {
@@ -303,13 +302,13 @@ func TestDecline(t *testing.T) {
 			})
 			again, _ := w.await("another address", mark, patience, func(h heard) bool { return h.MessageType() == dhcpv4.MessageTypeAck })
 			if again.YourIPAddr.String() == first {
-				t.Errorf("%s is given away again", first)
+				t.Errorf("%s is offered again", first)
 			}
 			if log := d.log.String(); !strings.Contains(log, "dhcp_decline") || !strings.Contains(log, "addr="+first) {
-				t.Error("the log does not say which address another machine sits on")
+				t.Error("the log does not name the declined address")
 			}
-			d.until("the address is shown as set aside, not as leased", func() bool { return d.holder(first) == "" })
-			// It is nobody's: the pool has no more.
+			d.until("the address is shown as quarantined, not as leased", func() bool { return d.holder(first) == "" })
+			// No machine gets it: the pool has no other.
 			probe := d.machine(t, "52:54:00:00:ff:26").wire(t)
 			probe.silent(discover(numbered(7)), discover(mac("52:54:00:00:00:10")))
 		})

@@ -24,7 +24,7 @@ type ignitionRun struct {
 	ended chan struct{}
 }
 
-// ignite starts Ignition on the machine as its kernel would: the URL of the document stands on the command line.
+// ignite starts Ignition on the machine with the URL of the document on the kernel's command line.
 func (m *machine) ignite(t *testing.T, url string) *ignitionRun {
 	t.Helper()
 	dir := t.TempDir()
@@ -66,8 +66,8 @@ func (r *ignitionRun) wait(t *testing.T) string {
 	return string(b)
 }
 
-// TestIgnition lets the real Ignition fetch its document: it waits while the document is not ready, which it does for a
-// status of 500 and above alone; gets it; and is refused for good when it comes a second time, or from another machine.
+// TestIgnition: the real Ignition retries while its document is not ready, which it does for a status of 500 and above alone, and gets it.
+// A second request, and one from another machine, are refused for good.
 func TestIgnition(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "udhcpc", "unshare")
@@ -93,11 +93,11 @@ func TestIgnition(t *testing.T) {
 
 	first := w0.ignite(t, url)
 	const told = `bootlab_events_total{kind="config_refused"}`
-	d.until("Ignition was told to wait, and comes again", func() bool {
+	d.until("Ignition retries", func() bool {
 		return d.metric(`bootlab_httpd_requests_total{code="5xx",plane="boot",route="config"}`) >= 2 && d.metric(told) > 0
 	})
 	if n := d.metric(told); n != 1 {
-		t.Errorf("that it waits is told %v times, want once", n)
+		t.Errorf("the missing document is reported %v times, want once", n)
 	}
 	l.file("files/ignition/later", []byte(`{"ignition":{"version":"3.3.0"},"storage":{"files":[{"path":"/etc/secret","contents":{"source":"data:,{{.Host.Vars.secret}}"}}]}}`))
 	if err := os.Rename(filepath.Join(filepath.Dir(document), "later"), document); err != nil { // in one step: Ignition comes at any time
@@ -108,7 +108,7 @@ func TestIgnition(t *testing.T) {
 	}
 	for _, want := range []string{"GET result: Service Unavailable", "GET result: OK"} {
 		if !strings.Contains(first.out.String(), want) {
-			t.Errorf("Ignition did not say %q:\n%s", want, first.out.String())
+			t.Errorf("Ignition did not log %q:\n%s", want, first.out.String())
 		}
 	}
 	d.until("the install has begun", func() bool { out, _ := d.bootlab("hosts"); return strings.Contains(out, "installing") })
@@ -120,7 +120,7 @@ func TestIgnition(t *testing.T) {
 			t.Errorf("%s ended with %v and has %q:\n%s", who, again.cmd.ProcessState, got, again.out.String())
 		}
 		if strings.Contains(again.out.String(), "treasure") {
-			t.Errorf("%s has seen the document", who)
+			t.Errorf("%s got the document", who)
 		}
 	}
 }

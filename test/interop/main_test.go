@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	if os.Geteuid() != 0 || netns.Inside() || os.Getenv(binaryVar) != "" {
 		netns.Main(m)
 	}
-	// What needs the world outside comes before the namespace.
+	// Downloads come before the namespace, which has no network.
 	dir, err := os.MkdirTemp("", "interop")
 	if err == nil {
 		err = build(filepath.Join(dir, "bootlab"))

@@ -12,8 +12,7 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )
 
-// TestSixAddresses is seed 003: a network without a pool, except six addresses for whatever libvirt starts, which get the
-// route to the IPMI network with them.
+// TestSixAddresses: a network whose only pool is six addresses for the MACs of libvirt, with a route to the IPMI network.
 func TestSixAddresses(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "10.104.1")
@@ -45,7 +44,7 @@ func TestSixAddresses(t *testing.T) {
 	}
 	for n := 130; n <= 135; n++ {
 		if a := fmt.Sprintf("10.104.1.%d", n); given[a] == "" {
-			t.Errorf("nobody has %s", a)
+			t.Errorf("no machine has %s", a)
 		}
 	}
 	probe := discover(mac("3c:fd:fe:00:00:01"), wants)
@@ -60,7 +59,7 @@ func TestSixAddresses(t *testing.T) {
 			t.Errorf("%s: got %s with routes %s, want %s with %s", tt.name, ack.YourIPAddr, routes(ack), tt.addr, tt.routes)
 		}
 	}
-	d.until("the refusal is told", func() bool { return strings.Contains(d.log.String(), "dhcp_refused mac=52:54:00:12:34:06") })
+	d.until("the refusal is logged", func() bool { return strings.Contains(d.log.String(), "dhcp_refused mac=52:54:00:12:34:06") })
 	t.Run("who has them", func(t *testing.T) {
 		_, line, _ := strings.Cut(d.log.String(), "dhcp_refused mac=52:54:00:12:34:06")
 		line, _, _ = strings.Cut(line, "\n")
@@ -75,14 +74,14 @@ func TestSixAddresses(t *testing.T) {
 		from := netip.AddrPortFrom(netip.MustParseAddr(ack.YourIPAddr.String()), 68)
 		w.send(message(dhcpv4.MessageTypeRelease, ack.ClientHWAddr, dhcpv4.WithClientIP(ack.YourIPAddr), dhcpv4.WithOption(dhcpv4.OptServerIdentifier(ack.ServerIdentifier()))), from, allOfTheNet)
 		d.until("the address is free", func() bool { return d.holder(ack.YourIPAddr.String()) == "" })
-		d.until("the seventh is offered it when it asks again", func() bool {
+		d.until("the seventh machine is offered it", func() bool {
 			h, ok := w.tryFrom(discover(mac("52:54:00:12:34:06"), wants), newClient, allOfTheNet, time.Second)
 			return ok && h.YourIPAddr.Equal(ack.YourIPAddr)
 		})
 	})
 }
 
-// TestPoolCriteria: the most specific pool that a machine matches is its own, by whatever it says of itself or its relay says of it.
+// TestPoolCriteria: a machine gets an address of the most specific pool that matches its options or its relay's.
 func TestPoolCriteria(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "10.104.2")
@@ -138,11 +137,11 @@ func TestPoolCriteria(t *testing.T) {
 		second := w.exchange(m, tell, func() *dhcpv4.DHCPv4 { return discover(numbered(0x980), tell...) })
 		w.exchange(m, tell, func() *dhcpv4.DHCPv4 { return selecting(second, tell...) })
 		w.silent(discover(numbered(0x981), tell...), discover(mac("52:54:00:00:00:10")))
-		d.until("the log says that a port has its share", func() bool { return strings.Contains(d.log.String(), "(per_port)") })
+		d.until("the limit of the port is logged", func() bool { return strings.Contains(d.log.String(), "(per_port)") })
 	})
 }
 
-// exchange asks as a client does, or as the relay at the machine's address where there is a giaddr.
+// exchange sends as a client, or with giaddr as the relay at the machine's address.
 func (w *wire) exchange(m *machine, _ []dhcpv4.Modifier, p func() *dhcpv4.DHCPv4) heard {
 	w.t.Helper()
 	q := p()
@@ -153,7 +152,7 @@ func (w *wire) exchange(m *machine, _ []dhcpv4.Modifier, p func() *dhcpv4.DHCPv4
 	return w.askFrom(q, netip.AddrPortFrom(gi, 67), netip.MustParseAddrPort(m.d.addr+":67"))
 }
 
-// everywhere returns an option's value from wherever option 52 says that options are (RFC 3396 section 5).
+// everywhere returns an option's value from all places that option 52 names (RFC 3396 section 5).
 func (h heard) everywhere(code byte) []byte {
 	var value []byte
 	over := byte(0)
@@ -183,7 +182,7 @@ func (h heard) everywhere(code byte) []byte {
 	return value
 }
 
-// TestOptions holds the bytes of options against their RFCs, as a client of each kind gets them.
+// TestOptions checks the bytes of options against their RFCs, for each kind of client.
 func TestOptions(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "10.104.3")

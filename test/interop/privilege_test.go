@@ -42,7 +42,7 @@ func owner(t *testing.T, path string) (uid int, mode fs.FileMode) {
 	return int(info.Sys().(*syscall.Stat_t).Uid), info.Mode().Perm()
 }
 
-// TestPrivileges looks at a daemon that root started, from the outside.
+// TestPrivileges checks user, capabilities and files of a daemon that root started.
 func TestPrivileges(t *testing.T) {
 	t.Parallel()
 	uid, gid := nobody(t)
@@ -78,9 +78,9 @@ func TestPrivileges(t *testing.T) {
 	}
 	if out, err := exec.Command("setpriv", "--reuid=12345", "--regid=12345", "--clear-groups",
 		os.Getenv(binaryVar), "token", "--lab", l.path()).CombinedOutput(); err == nil {
-		t.Errorf("somebody got the token: %s", out)
+		t.Errorf("another user read the token: %s", out)
 	}
-	// As root, and back: what one leaves behind, the other can go on with.
+	// As root, and back: each can use the files of the other.
 	token, err := d.bootlab("token")
 	if err != nil {
 		t.Fatal(token)
@@ -99,7 +99,7 @@ func TestPrivileges(t *testing.T) {
 	}
 }
 
-// TestSharedFolderOfTheSocket wants what stands beside the admin socket to stay whose it is.
+// TestSharedFolderOfTheSocket: files beside the admin socket keep their owner.
 func TestSharedFolderOfTheSocket(t *testing.T) {
 	t.Parallel()
 	uid, _ := nobody(t)
@@ -113,7 +113,7 @@ func TestSharedFolderOfTheSocket(t *testing.T) {
 	}
 }
 
-// TestStartRefused lists what ends a start at once, with the way out.
+// TestStartRefused: errors at start end the daemon, with a message that says how to fix them.
 func TestStartRefused(t *testing.T) {
 	t.Parallel()
 	for i, tt := range []struct {
@@ -138,15 +138,14 @@ func TestStartRefused(t *testing.T) {
 			}
 			if tt.name == "no such user" {
 				if _, err := os.Stat(filepath.Join(l.dir, "state")); err == nil {
-					t.Error("state was made for nobody")
+					t.Error("state was created for no user")
 				}
 			}
 		})
 	}
 }
 
-// TestImageForRootAlone tells of an image that the daemon's user may not read before a machine asks for it, and no more once
-// it may.
+// TestImageForRootAlone: the daemon warns of an image that its user may not read, until it may.
 func TestImageForRootAlone(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "curl")
@@ -180,7 +179,7 @@ func TestImageForRootAlone(t *testing.T) {
 	}
 }
 
-// TestWithoutRoot runs the daemon as a user, on high ports and without DHCP.
+// TestWithoutRoot runs the daemon as an ordinary user, on high ports and without DHCP.
 func TestWithoutRoot(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "setpriv", "dig")

@@ -9,7 +9,7 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )
 
-// TestProxyOffers: beside another server we say what to boot, and nothing else, to firmware and nobody else, on both ports.
+// TestProxyOffers: beside another DHCP server firmware, and only firmware, gets boot information and nothing else, on ports 67 and 4011.
 func TestProxyOffers(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "10.107.2")

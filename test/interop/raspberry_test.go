@@ -9,8 +9,8 @@ import (
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
-// TestRaspberryPi walks as the boot loaders of Raspberry Pis do: a Pi 3 takes what it is offered and asks for no lease, a Pi 4 asks, here
-// as a guest of a pool; then both fetch their files by TFTP, below their serial number. Beside another DHCP server it is the same.
+// TestRaspberryPi sends what the boot loaders of Raspberry Pis send: a Pi 3 uses the OFFER and asks for no lease, a Pi 4 leases an address,
+// here of a pool; then both fetch their files by TFTP, below their serial number. Beside another DHCP server it is the same.
 func TestRaspberryPi(t *testing.T) {
 	t.Parallel()
 	pi3 := []dhcpv4.Modifier{with(60, "PXEClient:Arch:00000:UNDI:002001"), with(93, "\x00\x00"), with(94, "\x01\x02\x01"), with(97, "\x00"+strings.Repeat("\x56\x34\x12\x00", 4))}

@@ -35,7 +35,7 @@ func (m *machine) daemonize(t *testing.T, name string, args ...string) *output {
 	return log
 }
 
-// join gives a machine one more card, on another segment.
+// join adds a NIC to a machine, on another segment.
 func join(t *testing.T, s *netns.Segment, m *machine, card string) {
 	t.Helper()
 	end := "x" + m.NIC
@@ -44,8 +44,8 @@ func join(t *testing.T, s *netns.Segment, m *machine, card string) {
 	netns.Run(t, "ip", "-n", m.Name, "link", "set", card, "up")
 }
 
-// TestRelayAgent puts ISC's dhcrelay, which adds option 82, between the daemon and a network that the daemon has no address
-// in. A client there gets its lease through the relay, and renews and releases past it.
+// TestRelayAgent: ISC's dhcrelay, which adds option 82, stands between the daemon and a network that the daemon has no address in. A
+// client there gets its lease through the relay, and renews and releases by unicast.
 func TestRelayAgent(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "dhcrelay")
@@ -65,7 +65,7 @@ func TestRelayAgent(t *testing.T) {
 	}
 }
 
-// behindRelay runs a relay, and a client for every MAC behind it, which must get an address that starts as said.
+// behindRelay runs a relay, and behind it a client for each MAC, which must get an address with that prefix.
 func (d *daemon) behindRelay(t *testing.T, far string, want map[string]string) {
 	agent := d.machine(t, "52:54:00:00:ff:10", d.net+".2")
 	seg := netns.NewSegment(t, far+"254/24")
@@ -84,7 +84,7 @@ func (d *daemon) behindRelay(t *testing.T, far string, want map[string]string) {
 	}
 }
 
-// livesBehind lets dhclient get a lease through a relay, whose way up is heard, and renew and release past it.
+// livesBehind: dhclient gets a lease through a relay, whose upstream packets are captured, and renews and releases by unicast.
 func (m *machine) livesBehind(t *testing.T, up *wire, card, want string) {
 	w, r := m.wire(t), m.runs(t, programs()[0])
 	r.start()
@@ -126,8 +126,8 @@ func agentInfo(subs ...string) dhcpv4.Modifier {
 
 func quad(addr string) string { return string(net.ParseIP(addr).To4()) }
 
-// TestRelayFields relays by hand, so that every field of RFC 3046 and its extensions is seen. Three networks are served
-// through one interface.
+// TestRelayFields sends as a relay, to check every field of RFC 3046 and its extensions. Three networks are served through one
+// interface.
 func TestRelayFields(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "10.102.1")
@@ -176,7 +176,7 @@ func TestRelayFields(t *testing.T) {
 			card := numbered(0x600 + i)
 			p := discover(card, tell...)
 			if tt.net == "" {
-				// Answers come in the order of questions: behind the probe's, none can come.
+				// Answers come in the order of the requests: after the probe's, none can follow.
 				mark := w.mark()
 				w.send(p, gi, server)
 				w.askFrom(discover(numbered(0x6ff), dhcpv4.WithRelay(net.ParseIP("10.102.60.1"))), netip.MustParseAddrPort("10.102.60.1:67"), server)
@@ -219,8 +219,8 @@ func TestRelayFields(t *testing.T) {
 	})
 }
 
-// TestSharedWire serves two networks to one wire without a relay: who has a place in one gets it.
-func TestSharedWire(t *testing.T) {
+// TestSharedSegment serves two networks on one segment without a relay: a machine gets the address that it has in either.
+func TestSharedSegment(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "10.102.2")
 	l.networks = "  second: {subnet: 10.102.70.0/24, interface: BRIDGE, address: 10.102.70.1, router: 10.102.70.254, pools: {phones: {range: 10.102.70.100-10.102.70.120, mac: [\"02:70:00:*:*:*\"]}}}\n"
@@ -246,15 +246,15 @@ func TestSharedWire(t *testing.T) {
 			}
 		})
 	}
-	// Moved to the other network by its owner, a client is told so, and finds its place there.
+	// A machine that the lab moves to the other network gets a NAK, and then its address there.
 	w.silent(rebooting(mac("02:00:00:00:00:02"), "10.99.99.99", func(p *dhcpv4.DHCPv4) { p.HopCount = 17 }), discover(mac("52:54:00:00:00:10")))
 	if h := w.ask(rebooting(mac("52:54:00:00:00:31"), "10.102.2.31")); h.MessageType() != dhcpv4.MessageTypeNak {
 		t.Errorf("an old address in the first network: got %s, want a NAK", h)
 	}
 }
 
-// TestVLAN serves a tagged and an untagged network, to one machine with a leg in each. Where the kernel knows no 802.1Q, a second
-// wire stands in for the tag, under the name that a VLAN has.
+// TestVLAN serves a tagged and an untagged network, to one machine with a NIC in each. Where the kernel has no 802.1Q, a second segment
+// replaces the tag, under the name of a VLAN interface.
 func TestVLAN(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "udhcpc", "arping")

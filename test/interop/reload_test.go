@@ -19,8 +19,8 @@ import (
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
-// A crowd is clients that go on until they are told to stop, and what they counted.
-type crowd struct {
+// A clientLoad is clients that send until they are stopped, and their counters.
+type clientLoad struct {
 	t      *testing.T
 	ctx    context.Context
 	wg     sync.WaitGroup
@@ -28,15 +28,15 @@ type crowd struct {
 	counts map[string]int
 }
 
-func newCrowd(t *testing.T) (c *crowd, stop func() map[string]int) {
+func newCrowd(t *testing.T) (c *clientLoad, stop func() map[string]int) {
 	ctx, cancel := context.WithCancel(t.Context())
-	c = &crowd{t: t, ctx: ctx, counts: map[string]int{}}
+	c = &clientLoad{t: t, ctx: ctx, counts: map[string]int{}}
 	stop = sync.OnceValue(func() map[string]int { cancel(); c.wg.Wait(); return c.counts })
 	return c, stop
 }
 
-// join adds a client that asks again and again. An error fails the test, since somebody was not served.
-func (c *crowd) join(who string, ask func(n int) error) {
+// join adds a client that asks again and again. An error fails the test.
+func (c *clientLoad) join(who string, ask func(n int) error) {
 	c.wg.Go(func() {
 		for n := 0; c.ctx.Err() == nil; n++ {
 			if err := ask(n); err != nil {
@@ -51,7 +51,7 @@ func (c *crowd) join(who string, ask func(n int) error) {
 }
 
 // count returns how often a client was served so far.
-func (c *crowd) count(who string) int { c.mu.Lock(); defer c.mu.Unlock(); return c.counts[who] }
+func (c *clientLoad) count(who string) int { c.mu.Lock(); defer c.mu.Unlock(); return c.counts[who] }
 
 // echo is a backend: it sends back what it is sent.
 func echo(t *testing.T, addr string) {
@@ -92,7 +92,7 @@ func exchange(c net.Conn, n int) error {
 	return nil
 }
 
-// variant is the lab at the n-th reload: networks, hosts, balancers and interfaces come and go.
+// variant is the lab at the n-th reload: networks, hosts, balancers and interfaces are added and removed.
 func (l *labFile) variant(n int, extra *netns.Segment) {
 	l.networks, l.hosts, l.balancers = "", "", "  echo: {listen: \"NET.1:7000\", backends: [\"NET.1:7001\"]}\n"
 	if n%2 == 1 {
@@ -104,7 +104,7 @@ func (l *labFile) variant(n int, extra *netns.Segment) {
 	}
 }
 
-// TestReloadUnderLoad reloads twenty times, with broken labs in between, while every server is asked.
+// TestReloadUnderLoad reloads twenty times, with invalid labs in between, while clients use every server.
 func TestReloadUnderLoad(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "root", "dnsperf")
@@ -144,7 +144,7 @@ func TestReloadUnderLoad(t *testing.T) {
 		if n%4 == 2 {
 			d.refusedWhole(t, err)
 		}
-		// Whatever the daemon saw of the file before, it has seen the broken one now: from here on nothing may change.
+		// The daemon has read the invalid file: from here on nothing may change.
 		if gen := d.status().Generation; d.reload() == nil || d.status().Generation != gen {
 			t.Errorf("reload %d: generation %d after a broken lab, want %d", n, d.status().Generation, gen)
 		}
@@ -157,8 +157,8 @@ func TestReloadUnderLoad(t *testing.T) {
 	t.Logf("served: %v", counts)
 }
 
-// refusedWhole wants a lab with one taken port to have opened none. Who holds the port cannot be told by a daemon that is
-// no longer root, which says so.
+// refusedWhole: a lab with one taken port opens none. A daemon that is no longer root cannot find the process that holds the port, and
+// logs so.
 func (d *daemon) refusedWhole(t *testing.T, err error) {
 	t.Helper()
 	if !strings.Contains(err.Error(), "balancer taken: listen on 10.91.1.1:82") || !strings.Contains(err.Error(), "ss -lptun") {
@@ -170,8 +170,8 @@ func (d *daemon) refusedWhole(t *testing.T, err error) {
 	}
 }
 
-// everybody lets clients of every server ask.
-func (m *machine) everybody(t *testing.T, c *crowd) {
+// everybody starts clients of every server.
+func (m *machine) everybody(t *testing.T, c *clientLoad) {
 	relay := m.relay(t, "10.91.1.2")
 	dial := func(port string) (conn net.Conn, err error) {
 		err = m.inside(func() error {
@@ -226,8 +226,9 @@ func (m *machine) everybody(t *testing.T, c *crowd) {
 	c.join("admin", func(int) error { _, err := m.d.client.Hosts(t.Context()); return err })
 }
 
-// TestAfterTheDrop wants what needs privileges to work in a reload: a balancer on a low port, DHCP on another interface.
-func TestAfterTheDrop(t *testing.T) {
+// TestReloadAfterPrivilegeDrop: a reload may still add what needs privileges, which is a balancer on a low port and DHCP on another
+// interface.
+func TestReloadAfterPrivilegeDrop(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "udhcpc")
 	l := newLab(t, "10.91.2")
@@ -263,7 +264,7 @@ func TestAfterTheDrop(t *testing.T) {
 	}
 }
 
-// TestWarningsAtTheStart wants what the lab warns of on the log, at the start as after a reload.
+// TestWarningsAtTheStart: the warnings of a lab are logged, at the start as after a reload.
 func TestWarningsAtTheStart(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "10.91.3")

@@ -12,8 +12,8 @@ import (
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
-// TestDocumentIsForItsMachineAlone plays everybody who wants the document of w0: neighbours, readers who come second,
-// people who guess paths. Only w0 gets it, once.
+// TestDocumentIsForItsMachineAlone requests the document of w0 from other machines, for a second time, and by guessed paths. Only w0 gets
+// it, once.
 func TestDocumentIsForItsMachineAlone(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "udhcpc")
@@ -78,7 +78,7 @@ func TestDocumentIsForItsMachineAlone(t *testing.T) {
 		t.Errorf("w0 does not get its document: %d %s", status, body)
 	}
 	steal("the second reader", self, w0, config)
-	d.tellsWhy(t, "the config document was already read by this boot", "asked from 10.93.1.66, but w0 holds 10.93.1.10", "the token is not that of this boot")
+	d.showsRefusals(t, "the config document was already read by this boot", "asked from 10.93.1.66, but w0 holds 10.93.1.10", "the token is not that of this boot")
 	if status, _ := w0.get(self, done); status != http.StatusOK {
 		t.Errorf("done: status %d", status)
 	}
@@ -96,20 +96,20 @@ func TestDocumentIsForItsMachineAlone(t *testing.T) {
 	if status, _ := w0.get(self, fresh); status != http.StatusOK {
 		t.Errorf("the new boot's own read: status %d", status)
 	}
-	d.tellsNobody(t, token)
-	d.tellsNobody(t, strings.Split(fresh, "/")[2])
+	d.hidesSecrets(t, token)
+	d.hidesSecrets(t, strings.Split(fresh, "/")[2])
 }
 
-// tellsWhy looks for the refusals where people look, and that they are counted.
-func (d *daemon) tellsWhy(t *testing.T, reasons ...string) {
+// showsRefusals checks that the refusals are logged, shown and counted.
+func (d *daemon) showsRefusals(t *testing.T, reasons ...string) {
 	t.Helper()
-	story, err := d.bootlab("timeline", "w0", "--all")
+	timeline, err := d.bootlab("timeline", "w0", "--all")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, reason := range reasons {
-		if !strings.Contains(story, reason) {
-			t.Errorf("the timeline does not tell of %q:\n%s", reason, story)
+		if !strings.Contains(timeline, reason) {
+			t.Errorf("the timeline does not show %q:\n%s", reason, timeline)
 		}
 	}
 	if n := d.metric(`bootlab_events_total{kind="config_refused"}`); n < 5 {
@@ -117,8 +117,8 @@ func (d *daemon) tellsWhy(t *testing.T, reasons ...string) {
 	}
 }
 
-// tellsNobody looks for a token, and for what stands in documents, in all that people are shown without asking for it.
-func (d *daemon) tellsNobody(t *testing.T, token string) {
+// hidesSecrets checks that neither a token nor a document is in the log, in metrics or on a page.
+func (d *daemon) hidesSecrets(t *testing.T, token string) {
 	t.Helper()
 	adminToken, err := os.ReadFile(filepath.Join(d.dir, "state", "token"))
 	if err != nil {
@@ -172,7 +172,7 @@ func (d *daemon) hides(t *testing.T, token, adminToken string) {
 	}
 }
 
-// onDisk adds all learned state as it stands on the disk, timelines and install states too, and holds its modes.
+// onDisk adds all learned state on the disk, timelines and install states too, and checks its modes.
 func (d *daemon) onDisk(t *testing.T, shown map[string]string) {
 	t.Helper()
 	state := filepath.Join(d.dir, "state")

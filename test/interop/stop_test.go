@@ -17,7 +17,7 @@ import (
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
-// TestNotify plays systemd.
+// TestNotify receives the messages of sd_notify(3).
 func TestNotify(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "10.96.1")
@@ -62,8 +62,8 @@ func TestNotify(t *testing.T) {
 	}
 }
 
-// TestStop asks the daemon to end in the middle of a download, which goes on to its end, while names are still answered
-// and nobody new is let in. The second time it is not asked but told.
+// TestStop: SIGTERM in the middle of a download lets it finish, while DNS still answers and no new connection is accepted. A second SIGTERM
+// ends the daemon at once.
 func TestStop(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "dig")
@@ -119,14 +119,13 @@ func TestStop(t *testing.T) {
 	d.signal(syscall.SIGTERM)
 	d.until("it stops", func() bool { return strings.Count(d.log.String(), "daemon_stopping") == 2 })
 	d.signal(syscall.SIGTERM)
-	d.exit(patience / 2) // nobody reads: it would go on for a minute
+	d.exit(patience / 2) // the download is not read: it would last for a minute
 	if n, err := end(); err == nil {
 		t.Errorf("the transfer ended well, after %d bytes", n)
 	}
 }
 
-// TestDiskFull wants silence rather than a lease that is not written down, from a daemon that lives and says why; and
-// leases again, once there is room.
+// TestDiskFull: on a full disk the daemon acknowledges no lease, runs on and logs the reason; with free space it leases again.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "mount", "dig")
@@ -160,7 +159,7 @@ func TestDiskFull(t *testing.T) {
 		t.Fatal("the disk never was full: the test proves nothing")
 	}
 	if d.metric(unwritten) == 0 || !strings.Contains(d.log.String(), "no space left on device") {
-		t.Error("neither metric nor log says why there are no leases")
+		t.Error("neither metric nor log names the reason")
 	}
 	if out, err := m.run("dig", "+short", "@"+d.addr, "w0.lab.test"); err != nil || strings.TrimSpace(out) != "10.96.3.10" {
 		t.Errorf("names are not answered: %v %s", err, out)
@@ -199,7 +198,7 @@ func TestWithoutLibvirt(t *testing.T) {
 	d.start("unshare", "-m", "sh", "-ec",
 		`for f in $(ldconfig -p | grep -o '/.*/libvirt[^ ]*\.so[^ ]*$'); do mount --bind /dev/null "$(readlink -f "$f")"; done; exec "$@"`, "sh")
 	if strings.Contains(d.log.String(), "no libvirt library") {
-		t.Errorf("nobody asked for a virtual machine yet:\n%s", d.log)
+		t.Errorf("the lab has no virtual machine yet:\n%s", d.log)
 	}
 	for _, args := range [][]string{{"vm", "list"}, {"vm", "create", "vm"}} {
 		if out, _ := d.bootlab(args...); !strings.Contains(out, "install libvirt") {

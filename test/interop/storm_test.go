@@ -20,7 +20,7 @@ import (
 
 const rackVar = "BOOTLAB_INTEROP_RACK" // set: this process is a rack of machines in a namespace of the test's
 
-// beRack switches the machines on that its input names.
+// beRack starts the machines of its input.
 func beRack() {
 	if err := bootload.Serve(context.Background(), os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "interop:", err)
@@ -34,7 +34,7 @@ type rack struct {
 	config bootload.Config
 }
 
-// rack makes n machines NET.10 and on. They boot what profile rack of rackLab says.
+// rack makes n machines, NET.10 and on. They boot the profile rack of rackLab.
 func (d *daemon) rack(t *testing.T, n int) *rack {
 	t.Helper()
 	program, err := fs.Stat(firmware.FS(""), firmware.UEFI)
@@ -75,7 +75,7 @@ func rackLab(l *labFile, n int) {
 	l.write()
 }
 
-// on switches the rack on and waits until the last has finished or failed.
+// on starts the rack and waits until the last machine has finished or failed.
 func (r *rack) on(t *testing.T) (result bootload.Result) {
 	t.Helper()
 	order, err := json.Marshal(r.config)
@@ -103,8 +103,8 @@ func (r *rack) on(t *testing.T) (result bootload.Result) {
 	return result
 }
 
-// TestStorm switches a rack of a hundred machines on at once: each walks the whole way from its firmware's lease to the call that
-// it is done. All of them arrive, none is served another's document, and each is marked installed.
+// TestStorm starts a rack of a hundred machines at once: each goes from its firmware's lease to the request that marks it installed. None
+// gets another machine's document.
 func TestStorm(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "root", "ip")
@@ -136,10 +136,10 @@ func TestStorm(t *testing.T) {
 	}
 	d.wantStages(t, "rack-0", event.DHCPAck, event.DHCPAck, event.ScriptServed, event.FileServed, event.FileServed,
 		event.ConfigServed, event.InstallDone)
-	d.wantStages(t, "rack-0", event.DHCPAck, event.TFTPServed) // told when the last block is acknowledged: iPXE may be further then
+	d.wantStages(t, "rack-0", event.DHCPAck, event.TFTPServed) // recorded when the last block is acknowledged: iPXE may be further then
 }
 
-// wantStages holds that these events stand in the timeline of a host, in this order.
+// wantStages checks that the timeline of a host has these events, in this order.
 func (d *daemon) wantStages(t *testing.T, host string, want ...event.Kind) {
 	t.Helper()
 	boots, err := d.client.Boots(t.Context(), host)

@@ -16,12 +16,11 @@ import (
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
-// tftpSizes are the sizes of files where something may go wrong: nothing at all, whole blocks and one byte more or less, and more blocks
-// than there are numbers.
+// tftpSizes are edge cases: an empty file, whole blocks and one byte more or less, and more blocks than there are numbers.
 func tftpSizes() []int { return []int{0, 1, 511, 512, 513, 40 << 20} }
 
-// A tftpStranger is somebody else's client. argv fetches name from the server to file.
-type tftpStranger struct {
+// A tftpClient is a TFTP client of the distribution. argv fetches name from the server to file.
+type tftpClient struct {
 	name, need string
 	argv       func(server, name, file string) []string
 }
@@ -42,8 +41,8 @@ func curlTFTP(block int) func(server, name, file string) []string {
 	}
 }
 
-func tftpStrangers() []tftpStranger {
-	return []tftpStranger{
+func tftpClients() []tftpClient {
+	return []tftpClient{
 		{"tftp-hpa", "tftp", func(server, name, file string) []string {
 			return []string{"tftp", "-m", "octet", server, "-c", "get", name, file}
 		}},
@@ -76,8 +75,8 @@ func tftpLab(t *testing.T, subnet string, single bool) *labFile {
 	return l
 }
 
-// fetches has a stranger fetch the file of that size to a machine, and compares it.
-func (m *machine) fetches(t *testing.T, c tftpStranger, server string, size int) error {
+// fetches checks that a client fetches the file of that size to a machine.
+func (m *machine) fetches(t *testing.T, c tftpClient, server string, size int) error {
 	t.Helper()
 	name := strconv.Itoa(size)
 	want, err := os.ReadFile(filepath.Join(m.d.dir, "files/public", name))
@@ -111,8 +110,8 @@ func equalUpTo(a, b []byte) int {
 	return n
 }
 
-// TestTFTPStrangers has everybody fetch everything, with both kinds of ports.
-func TestTFTPStrangers(t *testing.T) {
+// TestTFTPClients: every client fetches every file, with a port for each transfer and with one for all.
+func TestTFTPClients(t *testing.T) {
 	t.Parallel()
 	for i, single := range []bool{false, true} {
 		t.Run(fmt.Sprintf("single port %t", single), func(t *testing.T) {
@@ -120,7 +119,7 @@ func TestTFTPStrangers(t *testing.T) {
 			l := tftpLab(t, fmt.Sprintf("10.97.%d", i), single)
 			d := start(t, l)
 			m := d.machine(t, "52:54:00:00:00:77", l.net+".77")
-			for _, c := range tftpStrangers() {
+			for _, c := range tftpClients() {
 				t.Run(c.name, func(t *testing.T) {
 					netns.Need(t, c.need)
 					for _, size := range tftpSizes() {
@@ -131,14 +130,14 @@ func TestTFTPStrangers(t *testing.T) {
 				})
 			}
 			if failed := d.metric(`bootlab_tftpd_transfers_total{result="failed"}`); failed > 0 {
-				t.Errorf("%v transfers failed, as the server tells it", failed)
+				t.Errorf("the server counts %v failed transfers", failed)
 			}
 		})
 	}
 }
 
-// TestTFTPThroughNAT has machines behind a router that masquerades, and asks a port of that router which leads to the server, as a
-// container's published port does. Without a single port neither can work, which shows that the router is one.
+// TestTFTPThroughNAT: clients behind a router that masquerades ask a port of that router that leads to the server, as a container's
+// published port does. Without a single port neither can work, which shows that the router is one.
 func TestTFTPThroughNAT(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "nft")
@@ -159,7 +158,7 @@ func TestTFTPThroughNAT(t *testing.T) {
 						}
 						return
 					}
-					for _, c := range tftpStrangers() {
+					for _, c := range tftpClients() {
 						netns.Need(t, c.need)
 						for _, size := range []int{0, 513, 40 << 20} {
 							if size > 1<<20 && !strings.HasPrefix(c.name, "atftp window 16") && c.name != "curl" {
@@ -200,7 +199,7 @@ func behindNAT(t *testing.T, d *daemon, subnet string) *machine {
 	return m
 }
 
-// TestTFTPHalfOpen has 10,000 clients ask the daemon and never answer: it stays small, and others are served.
+// TestTFTPHalfOpen: 10,000 clients send a request and never acknowledge. Memory stays bounded, and other clients are served.
 func TestTFTPHalfOpen(t *testing.T) {
 	t.Parallel()
 	for i, single := range []bool{false, true} {
@@ -227,9 +226,9 @@ func TestTFTPHalfOpen(t *testing.T) {
 			}
 			at := time.Now()
 			if err := fetch(); err != nil {
-				t.Errorf("who came then: %v", err)
+				t.Errorf("a client after them: %v", err)
 			}
-			t.Logf("10,000 asked: %.0f KiB more, %v transfers under way; who came then was served after %v",
+			t.Logf("10,000 asked: %.0f KiB more, %v transfers under way; a client after them was served after %v",
 				grown/1024, d.metric("bootlab_tftpd_transfers_active"), time.Since(at).Round(time.Millisecond))
 		})
 	}

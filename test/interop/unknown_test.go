@@ -10,8 +10,8 @@ import (
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
-// TestUnknownMachines: a machine that no pool takes is seen, with the reason, and gets its address once it was adopted; one
-// of a pool tells what it is, and is believed from its own address alone; and what it tells does nothing to a terminal.
+// TestUnknownMachines: a machine without a pool is listed with the reason, and gets its address once it is adopted. A machine of a pool
+// reports its hardware, which is accepted from its own address alone, and printed without control characters.
 func TestUnknownMachines(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "udhcpc")
@@ -66,7 +66,7 @@ func TestUnknownMachines(t *testing.T) {
 	guest := d.machine(t, "02:aa:00:00:00:01")
 	self := guest.lease(t)
 	if self == "" {
-		t.Fatal("the guest got no address")
+		t.Fatal("the unknown machine got no address")
 	}
 	spy := d.machine(t, "02:bb:00:00:00:01", "10.93.3.66")
 	const report = "report/02-aa-00-00-00-01?serial="

@@ -16,11 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how long a test waits for what must come: it only ends what hangs.
+// patience bounds every wait. It only ends what hangs.
 const patience = time.Minute
 
-// A wire is a raw socket on a machine's card. It speaks with any MAC and any address, and hears everything that passes,
-// what the machine's own programs send included.
+// A wire is a packet socket on a machine's NIC. It sends with any MAC and any address, and receives all frames, those of the machine's
+// own programs included.
 type wire struct {
 	t    testing.TB
 	m    *machine
@@ -34,7 +34,7 @@ type wire struct {
 	owns  map[netip.Addr]resident
 }
 
-// A heard is one DHCP message that passed.
+// A heard is one captured DHCP message.
 type heard struct {
 	*dhcpv4.DHCPv4
 	At       time.Time
@@ -55,7 +55,7 @@ func (h heard) String() string {
 // A resident answers ARP requests for an address.
 type resident struct {
 	mac net.HardwareAddr
-	to  net.HardwareAddr // nobody else is answered; nil: everybody
+	to  net.HardwareAddr // only this MAC is answered; nil: all
 }
 
 // wire opens one, in the machine or, if it is nil, on iface of the test's own namespace.
@@ -134,7 +134,7 @@ func (w *wire) frame(b []byte) {
 	}
 }
 
-// ip notes a DHCP message.
+// ip captures a DHCP message.
 func (w *wire) ip(b []byte) {
 	ip := b[ethernet:]
 	head := int(ip[0]&0xf) * 4
@@ -162,7 +162,7 @@ func (w *wire) ip(b []byte) {
 	w.grown = make(chan struct{})
 }
 
-// arp answers who asks for an address that lives here.
+// arp answers requests for an address of this socket.
 func (w *wire) arp(b []byte) {
 	a := b[ethernet:]
 	if len(a) < 28 || binary.BigEndian.Uint16(a[6:]) != 1 {
@@ -179,14 +179,14 @@ func (w *wire) arp(b []byte) {
 	w.raw(out)
 }
 
-// own lets an address live here. Who asks for it by ARP is answered with mac; with to, only that card is.
+// own adds an address to this socket. ARP requests for it are answered with mac; with to, only those of that MAC.
 func (w *wire) own(addr string, mac, to net.HardwareAddr) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.owns[netip.MustParseAddr(addr)] = resident{mac, to}
 }
 
-// leave lets an address live here no longer.
+// leave removes an address from this socket.
 func (w *wire) leave(addr string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -194,7 +194,7 @@ func (w *wire) leave(addr string) {
 }
 
 func (w *wire) raw(frame []byte) {
-	// An error is an interface that is just going away; who waits for the answer finds out.
+	// An error is an interface that is being removed; the caller notices the missing answer.
 	_, _ = w.conn.WriteTo(frame, &packet.Addr{HardwareAddr: net.HardwareAddr(frame[:6])})
 }
 
@@ -204,7 +204,7 @@ var (
 	allOfTheNet = netip.MustParseAddrPort("255.255.255.255:67")
 )
 
-// send sends a message with the client's own MAC as the frame's source, to every card.
+// send broadcasts a message with the client's MAC as the frame's source.
 func (w *wire) send(p *dhcpv4.DHCPv4, from, to netip.AddrPort) {
 	w.sendBytes(p.ClientHWAddr, from, to, p.ToBytes())
 }
@@ -231,10 +231,10 @@ func (w *wire) sendBytes(src net.HardwareAddr, from, to netip.AddrPort, payload 
 
 func (w *wire) all() []heard { w.mu.Lock(); defer w.mu.Unlock(); return slices.Clone(w.heard) }
 
-// mark returns a place in what was heard, for since.
+// mark returns the number of captured messages, for since.
 func (w *wire) mark() int { w.mu.Lock(); defer w.mu.Unlock(); return len(w.heard) }
 
-// since waits for a message after that place that ok likes, and returns it and the place behind it.
+// since waits for a message after that mark that ok accepts, and returns it and the mark behind it.
 func (w *wire) since(mark int, within time.Duration, ok func(heard) bool) (heard, int, bool) {
 	deadline := time.NewTimer(within)
 	defer deadline.Stop()
@@ -255,7 +255,7 @@ func (w *wire) since(mark int, within time.Duration, ok func(heard) bool) (heard
 	}
 }
 
-// await is since for what must come.
+// await is since for a message without which the test fails.
 func (w *wire) await(what string, mark int, within time.Duration, ok func(heard) bool) (heard, int) {
 	w.t.Helper()
 	h, next, found := w.since(mark, within, ok)
@@ -277,7 +277,7 @@ func (w *wire) ask(p *dhcpv4.DHCPv4) heard {
 	return w.askFrom(p, newClient, allOfTheNet)
 }
 
-// askFrom asks, and asks again as clients do: a wire that was just plugged in may lose the first frame.
+// askFrom asks, and asks again as clients do: an interface that just came up may lose the first frame.
 func (w *wire) askFrom(p *dhcpv4.DHCPv4, from, to netip.AddrPort) heard {
 	w.t.Helper()
 	const tries = 6
@@ -297,8 +297,7 @@ func (w *wire) tryFrom(p *dhcpv4.DHCPv4, from, to netip.AddrPort, within time.Du
 	return h, ok
 }
 
-// silent wants no answer: the server answers what it can, in the order in which it came, so once it has answered probe,
-// which it must, it has passed p over.
+// silent wants no answer: the server answers requests in their order, so once it has answered probe, which it must, it has dropped p.
 func (w *wire) silent(p, probe *dhcpv4.DHCPv4) {
 	w.t.Helper()
 	mark := w.mark()
@@ -309,7 +308,7 @@ func (w *wire) silent(p, probe *dhcpv4.DHCPv4) {
 	}
 }
 
-// bind gets an address for a machine in SELECTING, and fails the test unless it is granted. tell is added to both messages.
+// bind leases an address for a machine in SELECTING, and fails the test without one. tell is added to both messages.
 func (w *wire) bind(mac net.HardwareAddr, tell ...dhcpv4.Modifier) heard {
 	w.t.Helper()
 	offer := w.ask(discover(mac, tell...))

@@ -59,7 +59,7 @@ func (d *daemon) text() string {
 	return d.log.String()
 }
 
-// start bounds how long the daemon may take until it says that it is ready; it takes a fraction of a second.
+// start bounds the start of the daemon, which takes a fraction of a second.
 const start = time.Minute
 
 // newRig moves the test into a network namespace of its own, writes a lab and starts the daemon on it. In the lab file, BRIDGE stands
@@ -93,7 +93,7 @@ func newRigHere(t testing.TB, labFile string, files map[string]string) *rig {
 	return r
 }
 
-// withGuest returns files and the guest's beside them.
+// withGuest returns files and those of the guest.
 func withGuest(t testing.TB, files map[string]string) map[string]string {
 	t.Helper()
 	netns.Need(t, guest.Programs()...)
@@ -122,7 +122,7 @@ func put(t testing.TB, path string, body []byte) {
 	}
 }
 
-// start runs the daemon and waits until it has told its supervisor that it is ready.
+// start runs the daemon and waits for its READY=1.
 func (r *rig) start(t testing.TB) {
 	t.Helper()
 	notify := filepath.Join(r.dir, "notify")
@@ -146,7 +146,7 @@ func (r *rig) start(t testing.TB) {
 	r.daemon = d
 	go func() {
 		_ = d.cmd.Wait()
-		sock.Close() // a daemon that is gone will not be ready any more
+		sock.Close() // the daemon ended: stop waiting
 		close(d.done)
 	}()
 	if err := sock.SetReadDeadline(time.Now().Add(start)); err != nil {
@@ -156,7 +156,7 @@ func (r *rig) start(t testing.TB) {
 	for {
 		n, err := sock.Read(buf)
 		if err != nil {
-			t.Fatalf("the daemon does not say that it is ready: %v\n%s", err, d.text())
+			t.Fatalf("no READY=1 from the daemon: %v\n%s", err, d.text())
 		}
 		if bytes.Contains(buf[:n], []byte("READY=1")) {
 			return
@@ -164,7 +164,7 @@ func (r *rig) start(t testing.TB) {
 	}
 }
 
-// kill ends the daemon without a word, as a power cut does.
+// kill kills the daemon, as a power cut does.
 func (r *rig) kill(t testing.TB) {
 	t.Helper()
 	if err := r.daemon.cmd.Process.Kill(); err != nil {
@@ -173,7 +173,7 @@ func (r *rig) kill(t testing.TB) {
 	<-r.daemon.done
 }
 
-// stop ends the daemon as its supervisor does; it must obey, and end well.
+// stop ends the daemon by SIGTERM; it must exit with 0.
 func (r *rig) stop(t testing.TB) {
 	d := r.daemon
 	_ = d.cmd.Process.Signal(syscall.SIGTERM)
@@ -240,7 +240,7 @@ func ask[T any](t testing.TB, r *rig, args ...string) (v T) {
 	return v
 }
 
-// host returns what the daemon says about a host.
+// host returns the state of a host.
 func (r *rig) host(t testing.TB, name string) api.Host {
 	t.Helper()
 	hosts := ask[[]api.Host](t, r, "hosts")
@@ -251,7 +251,7 @@ func (r *rig) host(t testing.TB, name string) api.Host {
 	return hosts[i]
 }
 
-// wantKinds holds that the timeline of a host has these kinds of event in this order; others may stand between them.
+// wantKinds checks that the timeline of a host has these kinds of event in this order; others may be between them.
 func (r *rig) wantKinds(t testing.TB, host string, want ...event.Kind) {
 	t.Helper()
 	seen := r.events(t, host)
@@ -259,7 +259,7 @@ func (r *rig) wantKinds(t testing.TB, host string, want ...event.Kind) {
 	for _, kind := range want {
 		i := slices.IndexFunc(rest, func(e event.Event) bool { return e.Kind == kind })
 		if i < 0 {
-			t.Errorf("the timeline of %s has no %s where it should; it has:\n%s", host, kind, timeline(seen))
+			t.Errorf("the timeline of %s lacks %s; it has:\n%s", host, kind, timeline(seen))
 			return
 		}
 		rest = rest[i+1:]
@@ -287,7 +287,7 @@ func (r *rig) count(t testing.TB, host string, kind event.Kind) (n int) {
 	return n
 }
 
-// wantNo holds that the timeline of a host has no event of these kinds.
+// wantNo checks that the timeline of a host has no event of these kinds.
 func (r *rig) wantNo(t testing.TB, host string, kinds ...event.Kind) {
 	t.Helper()
 	seen := r.events(t, host)

@@ -21,7 +21,7 @@ import (
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
-// A labFile is a lab that the test writes, in a folder of its own that any user may read, on a segment of its own.
+// A labFile is a lab in a folder of its own that any user may read, on a segment of its own.
 type labFile struct {
 	t    *testing.T
 	dir  string
@@ -38,7 +38,7 @@ func newLab(t *testing.T, subnet string) *labFile {
 	t.Helper()
 	netns.Need(t, "root", "ip", "curl")
 	l := &labFile{t: t, dir: t.TempDir(), net: subnet, seg: netns.NewSegment(t, subnet+".1/24"), user: "nobody"}
-	// A bridge takes the lowest MAC among its ports for its own, unless it is told one, as in networks that people set up.
+	// A bridge without a configured MAC takes the lowest one of its ports.
 	var a, b, c byte
 	if _, err := fmt.Sscanf(subnet, "%d.%d.%d", &a, &b, &c); err != nil {
 		t.Fatal(err)
@@ -71,7 +71,7 @@ func (l *labFile) file(name string, body []byte) {
 	}
 }
 
-// write writes the lab file, in one step as careful editors do.
+// write writes the lab file atomically.
 func (l *labFile) write() {
 	l.t.Helper()
 	l.replace(l.text())
@@ -118,8 +118,8 @@ appliance:
 	return strings.NewReplacer("NET", l.net, "BRIDGE", card, "USER", l.user).Replace(text + l.more)
 }
 
-// apart gives the daemon a namespace of its own, where it may have port 67 of every interface; BRIDGE is eth0 there. The
-// tests' own namespace keeps NET.254, to look at its pages from.
+// apart moves the daemon to a namespace of its own, where it may bind port 67 of every interface; BRIDGE is eth0 there. The tests'
+// namespace keeps NET.254, for requests to its pages.
 func (l *labFile) apart() *netns.Client {
 	l.t.Helper()
 	c := l.seg.NewClient(l.t)
@@ -131,7 +131,7 @@ func (l *labFile) apart() *netns.Client {
 	return c
 }
 
-// pools is who may have an address without being in the lab, unless the network's lines say so.
+// pools is the pool for unknown machines, unless the network's lines have one.
 func pools(lan string) string {
 	if strings.Contains(lan, "pools:") || strings.Contains(lan, "dhcp: proxy") {
 		return ""
@@ -139,7 +139,7 @@ func pools(lan string) string {
 	return "    pools: {guests: {range: NET.100-NET.250}}\n"
 }
 
-// state is where learned state goes, unless the appliance's lines say so.
+// state is the folder of learned state, unless the appliance's lines have one.
 func state(appliance string) string {
 	if strings.Contains(appliance, "state:") {
 		return ""
@@ -218,7 +218,7 @@ func (d *daemon) launch(wrap ...string) {
 	d.ended = make(chan struct{})
 	go func(cmd *exec.Cmd, ended chan struct{}) {
 		defer close(ended)
-		_ = cmd.Wait() // its state tells
+		_ = cmd.Wait() // its state is read later
 	}(d.cmd, d.ended)
 }
 
@@ -260,7 +260,7 @@ func (d *daemon) until(what string, ok func() bool) {
 	waitUntil(d.t, what, ok, d.log)
 }
 
-// waitUntil waits for what must become so, or fails the test with the end of the logs.
+// waitUntil waits until ok, or fails the test with the end of the logs.
 func waitUntil(t *testing.T, what string, ok func() bool, logs ...*output) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !ok(); time.Sleep(10 * time.Millisecond) {
@@ -295,7 +295,7 @@ func (d *daemon) status() api.Status {
 	return s
 }
 
-// reload brings the lab into force.
+// reload reloads the lab file.
 func (d *daemon) reload() error {
 	_, err := d.client.Reload(context.Background(), api.Careful)
 	return err
@@ -344,7 +344,7 @@ func (d *daemon) machine(t *testing.T, mac string, addrs ...string) *machine {
 	return m
 }
 
-// machine is one that is there before the daemon.
+// machine makes a machine before the daemon is started.
 func (l *labFile) machine(t *testing.T, mac string, addrs ...string) *machine {
 	t.Helper()
 	m := &machine{Client: l.seg.NewClient(t, mac)}
@@ -362,7 +362,7 @@ func (m *machine) run(name string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// get fetches a path of the boot plane from an address of the machine; a status of 0 means that nobody answered.
+// get fetches a path of the boot server from an address of the machine; status 0 means no answer.
 func (m *machine) get(from, path string, args ...string) (status int, body string) {
 	args = append([]string{"-s", "--path-as-is", "-m", "60", "--interface", from, "-w", "\n%{http_code}", "http://" + m.d.addr + ":8080/" + path}, args...)
 	out, _ := m.run("curl", args...) // 000 tells
@@ -386,7 +386,7 @@ func (m *machine) script(from, mac string) (config, done string, err error) {
 	return found[0], "done/" + found[1] + "/" + found[2], nil
 }
 
-// udhcpcScript configures what udhcpc is given.
+// udhcpcScript configures the leased address.
 const udhcpcScript = `#!/bin/sh
 case $1 in bound|renew) ip addr flush dev $interface; ip addr add $ip/24 dev $interface; echo "bound $ip";; esac
 `
