@@ -24,12 +24,7 @@ func (b *Boot) post(w *reply, q *request) {
 		b.refuseErr(w, q, err)
 		return
 	}
-	if answer.Release != nil {
-		defer answer.Release()
-	}
-	if b.send(w, q, &answer.Document) {
-		b.book(q, target{route: routeConfig, mac: answer.MAC, token: answer.Token, name: answer.Name}, int64(len(answer.Body)))
-	}
+	b.serve(w, q, answer)
 }
 
 // nics returns the MACs that a report names; none for what is not such a report.

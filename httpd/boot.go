@@ -27,12 +27,11 @@ import (
 type Desk interface {
 	// Script renders an iPXE script for the machine that asks from that address, and emits that it did or did not.
 	Script(ctx context.Context, mac lab.MAC, from netip.Addr, name string) ([]byte, error)
-	// Config returns a config document for a request that carries token. Its Release is called once it was sent or not.
+	// Config returns a config document for a request that carries token. Read is called on it once all of it was sent, but
+	// not for HEAD, and then Release.
 	Config(ctx context.Context, mac lab.MAC, token, name string, from netip.Addr) (*boot.Document, error)
 	// Answer returns the config document of the machine that has these MACs and asks from that address.
-	Answer(ctx context.Context, macs []lab.MAC, from netip.Addr) (*boot.Answer, error)
-	// ConfigRead tells that the whole document, n bytes, was handed to the network in dur. It is never called for HEAD.
-	ConfigRead(ctx context.Context, mac lab.MAC, token, name string, from netip.Addr, n int64, dur time.Duration) error
+	Answer(ctx context.Context, macs []lab.MAC, from netip.Addr) (*boot.Document, error)
 	// Report takes what a machine tells of itself, in the query of a URL as it came.
 	Report(ctx context.Context, mac lab.MAC, query string, from netip.Addr) error
 	// Done takes "the install is done".
@@ -275,7 +274,7 @@ func (b *Boot) script(w *reply, q *request) {
 
 // plain is a document of lines, such as a script.
 func plain(text []byte) *boot.Document {
-	return &boot.Document{ContentType: "text/plain; charset=utf-8", Body: text}
+	return boot.NewDocument("text/plain; charset=utf-8", text, nil, nil)
 }
 
 func (b *Boot) config(w *reply, q *request) {
@@ -285,18 +284,17 @@ func (b *Boot) config(w *reply, q *request) {
 		b.refuseErr(w, q, err)
 		return
 	}
-	if doc.Release != nil {
-		defer doc.Release()
-	}
-	if b.send(w, q, doc) && q.Method != http.MethodHead {
-		b.book(q, t, int64(len(doc.Body)))
-	}
+	b.serve(w, q, doc)
 }
 
-// book writes down that the whole of a document, n bytes, was sent.
-func (b *Boot) book(q *request, t target, n int64) {
-	if err := b.deps.Desk.ConfigRead(q.booking(), t.mac, t.token, t.name, q.from, n, b.took(q)); err != nil {
-		b.deps.Log.Warn("config document served but not booked", keyMAC, t.mac, keyAddr, q.from, keyErr, redact(err.Error(), t.token))
+// serve sends a config document and records the read of it.
+func (b *Boot) serve(w *reply, q *request, doc *boot.Document) {
+	defer doc.Release()
+	if !b.send(w, q, doc) || q.Method == http.MethodHead {
+		return
+	}
+	if err := doc.Read(q.booking(), b.took(q)); err != nil {
+		b.deps.Log.Warn("document served, but the read was not recorded", keyMAC, q.target.mac, keyAddr, q.from, keyErr, redact(err.Error(), q.target.token))
 	}
 }
 

@@ -101,24 +101,25 @@ func (d *desk) Config(_ context.Context, mac lab.MAC, token, name string, from n
 	case mac.String() != testMAC || token != testToken:
 		return nil, refusal{403, "wrong token " + token}
 	}
-	return &boot.Document{ContentType: "application/vnd.coreos.ignition+json", Body: d.document}, nil
+	return d.serve("application/vnd.coreos.ignition+json", d.document, mac, name), nil
 }
 
-func (d *desk) Answer(_ context.Context, macs []lab.MAC, from netip.Addr) (*boot.Answer, error) {
+func (d *desk) Answer(_ context.Context, macs []lab.MAC, from netip.Addr) (*boot.Document, error) {
 	d.note("answer %v %s", macs, from)
 	if len(macs) == 0 || macs[len(macs)-1].String() != testMAC {
 		return nil, refusal{403, "no such NICs"}
 	}
-	doc := boot.Document{ContentType: "application/toml", Body: []byte("[global]\n")}
-	return &boot.Answer{Document: doc, MAC: macs[len(macs)-1], Token: testToken, Name: "answer.toml"}, nil
+	return d.serve("application/toml", []byte("[global]\n"), macs[len(macs)-1], "answer.toml"), nil
 }
 
-func (d *desk) ConfigRead(ctx context.Context, mac lab.MAC, _, name string, _ netip.Addr, n int64, _ time.Duration) error {
-	if d.booking != nil {
-		d.booking(ctx)
-	}
-	d.note("read %s %s %d", mac, name, n)
-	return nil
+func (d *desk) serve(contentType string, body []byte, mac lab.MAC, name string) *boot.Document {
+	return boot.NewDocument(contentType, body, func(ctx context.Context, _ time.Duration) error {
+		if d.booking != nil {
+			d.booking(ctx)
+		}
+		d.note("read %s %s %d", mac, name, len(body))
+		return nil
+	}, nil)
 }
 
 func (d *desk) Report(_ context.Context, mac lab.MAC, query string, _ netip.Addr) error {

@@ -12,7 +12,7 @@ import (
 // Answer renders the config document of the machine that has one of these MACs and asks from that address. It is for
 // installers that can be told no token: Proxmox' learns an address from DHCP, the same for all, and says what it found in
 // its machine. Everything else is as in Config: a boot is under way, the document is not read up.
-func (d *Desk) Answer(ctx context.Context, macs []lab.MAC, from netip.Addr) (*Answer, error) {
+func (d *Desk) Answer(ctx context.Context, macs []lab.MAC, from netip.Addr) (*Document, error) {
 	t := d.deps.Table()
 	for _, mac := range macs {
 		h, r, err := d.owner(t, mac, from)
@@ -21,7 +21,7 @@ func (d *Desk) Answer(ctx context.Context, macs []lab.MAC, from netip.Addr) (*An
 		}
 		a, err := d.answer(ctx, t, h, r, mac, from)
 		if err != nil {
-			d.refused(mac, from, lab.PathAnswer, err, "")
+			d.refused(t, mac, from, lab.PathAnswer, err, "")
 		}
 		return a, err
 	}
@@ -30,11 +30,11 @@ func (d *Desk) Answer(ctx context.Context, macs []lab.MAC, from netip.Addr) (*An
 	if len(macs) > 0 {
 		e.MAC = macs[0]
 	}
-	d.tellRefused(e)
+	d.tellRefused(t, e)
 	return nil, err
 }
 
-func (d *Desk) answer(ctx context.Context, t *Table, h *lab.Host, r *recipe.Recipe, mac lab.MAC, from netip.Addr) (*Answer, error) {
+func (d *Desk) answer(ctx context.Context, t *Table, h *lab.Host, r *recipe.Recipe, mac lab.MAC, from netip.Addr) (*Document, error) {
 	token, err := d.deps.Installs.Token(ctx, h)
 	if err != nil {
 		return nil, forbidden("not for "+h.Name+" now", err)
@@ -47,9 +47,5 @@ func (d *Desk) answer(ctx context.Context, t *Table, h *lab.Host, r *recipe.Reci
 	if err != nil {
 		return nil, later("render the config document of "+h.Name, err)
 	}
-	doc, err := d.config(t, mac, token, name, from)
-	if err != nil {
-		return nil, err
-	}
-	return &Answer{Document: *doc, MAC: mac, Token: token, Name: name}, nil
+	return d.config(t, mac, token, name, from)
 }

@@ -44,11 +44,14 @@ func TestAnswer(t *testing.T) {
 	ask := func(from netip.Addr, macs ...lab.MAC) error {
 		a, err := r.Answer(ctx, macs, from)
 		if err == nil {
-			a.Release()
-			if string(a.Body) != `root-password = "s3"` || a.ContentType != "application/toml" || a.MAC != mac {
-				t.Errorf("answer %s %s for %s", a.ContentType, a.Body, a.MAC)
+			if string(a.Body) != `root-password = "s3"` || a.ContentType != "application/toml" {
+				t.Errorf("answer %s %s", a.ContentType, a.Body)
 			}
-			err = r.ConfigRead(ctx, a.MAC, a.Token, a.Name, from, int64(len(a.Body)), 0)
+			err = a.Read(ctx, 0)
+			a.Release()
+			if last := r.events[len(r.events)-2]; last.Kind != event.ConfigServed || last.MAC != mac || last.Detail != "answer.toml" {
+				t.Errorf("event %+v", last)
+			}
 		}
 		return err
 	}

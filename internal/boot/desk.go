@@ -16,9 +16,9 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
-// Leases say who holds which address.
+// Leases are the addresses that machines hold.
 type Leases interface {
-	// AddrOf returns the address that mac holds.
+	// AddrOf returns the address that is leased to mac.
 	AddrOf(mac lab.MAC) (netip.Addr, bool)
 }
 
@@ -58,9 +58,20 @@ func New(deps Deps) *Desk {
 	return &Desk{deps: deps}
 }
 
+// addrOf returns the address that mac holds: its lease, else its reservation.
+func (d *Desk) addrOf(t *Table, mac lab.MAC) (netip.Addr, bool) {
+	if addr, ok := d.deps.Leases.AddrOf(mac); ok {
+		return addr, true
+	}
+	if h := t.lab.HostByMAC(mac); h != nil && h.IP.IsValid() {
+		return h.IP, true
+	}
+	return netip.Addr{}, false
+}
+
 // machine returns who mac is in t: a host, or a guest of the pool that its address is from, or nil.
 func (d *Desk) machine(t *Table, mac lab.MAC, from netip.Addr) *lab.Host {
-	if addr, ok := d.deps.Leases.AddrOf(mac); ok {
+	if addr, ok := d.addrOf(t, mac); ok {
 		from = addr
 	}
 	return t.lab.MachineOf(mac, from)
@@ -78,7 +89,7 @@ func (d *Desk) Script(ctx context.Context, mac lab.MAC, from netip.Addr, name st
 		e.Kind, e.Detail, e.Err = event.ScriptLoop, name, fmt.Sprintf("%d times within %s; for %s it gets one that says so: mend the script, or what it loads",
 			bootloop.MaxScripts, bootloop.Window, bootloop.Hold)
 	case err != nil:
-		d.tellRefused(event.Event{Kind: event.ScriptRefused, MAC: mac, Addr: from, Detail: name, Err: err.Error()})
+		d.tellRefused(t, event.Event{Kind: event.ScriptRefused, MAC: mac, Addr: from, Detail: name, Err: err.Error()})
 		return nil, err
 	}
 	d.deps.Events.Record(e)
@@ -100,7 +111,7 @@ func (d *Desk) script(ctx context.Context, t *Table, mac lab.MAC, from netip.Add
 	case !h.Profile.NetBoots():
 		return local("has nothing to boot from the network"), "local boot", nil
 	}
-	if err := d.mayAsk(h, mac, from); err != nil {
+	if err := d.mayAsk(t, h, mac, from); err != nil {
 		return nil, "", err
 	}
 	if d.circles(h, mac) {
@@ -190,14 +201,13 @@ func signs(d recipe.Done) (s install.Signs) {
 	return s
 }
 
-// Config renders the config document for a request that comes from `from` and carries token. Its Release must be called
-// once it was sent or not, after ConfigRead where that is called. Every error is a *Refusal and was told to the event bus; what
+// Config renders the config document for a request that comes from `from` and carries token. Every error is a *Refusal and was told to the event bus; what
 // one boot tries in vain once, however often.
 func (d *Desk) Config(_ context.Context, mac lab.MAC, token, name string, from netip.Addr) (*Document, error) {
 	t := d.deps.Table()
 	doc, err := d.config(t, mac, token, name, from)
 	if err != nil {
-		d.refused(mac, from, name, err, token)
+		d.refused(t, mac, from, name, err, token)
 		return nil, err
 	}
 	return doc, nil
@@ -215,7 +225,8 @@ func (d *Desk) config(t *Table, mac lab.MAC, token, name string, from netip.Addr
 		}
 		return nil, later("render the config document of "+h.Name, err)
 	}
-	release, err := d.authorize(h, r, token, r.Counts(data, name))
+	counts := r.Counts(data, name)
+	release, err := d.authorize(h, r, token, counts)
 	if err != nil {
 		return nil, err
 	}
@@ -224,7 +235,14 @@ func (d *Desk) config(t *Table, mac lab.MAC, token, name string, from netip.Addr
 		release()
 		return nil, err
 	}
-	return &Document{ContentType: doc.ContentType, Body: doc.Body, Release: release}, nil
+	record := func(ctx context.Context, dur time.Duration) error {
+		d.deps.Events.Record(event.Event{Kind: event.ConfigServed, MAC: mac, Addr: from, Host: h.Name, Detail: name, Bytes: int64(len(doc.Body)), Dur: dur})
+		if !counts {
+			return nil
+		}
+		return d.deps.Installs.ConfigRead(ctx, h, token)
+	}
+	return NewDocument(doc.ContentType, doc.Body, record, release), nil
 }
 
 // authorize keeps a read of the config document for the caller. What else belongs to the boot may be read as often as its
@@ -263,7 +281,7 @@ func (d *Desk) owner(t *Table, mac lab.MAC, from netip.Addr) (*lab.Host, *recipe
 	if h == nil || h.Profile == nil {
 		return nil, nil, forbidden("no machine of the lab has this MAC", nil)
 	}
-	if err := d.mayAsk(h, mac, from); err != nil {
+	if err := d.mayAsk(t, h, mac, from); err != nil {
 		return nil, nil, err
 	}
 	return h, t.recipes[h.Profile], nil
@@ -271,11 +289,11 @@ func (d *Desk) owner(t *Table, mac lab.MAC, from netip.Addr) (*lab.Host, *recipe
 
 // mayAsk reports whether a request from that address can be the machine's own. A script carries the boot's token, so it
 // is held to this too. In a network whose addresses another DHCP server gives, nobody knows who holds which.
-func (d *Desk) mayAsk(h *lab.Host, mac lab.MAC, from netip.Addr) error {
+func (d *Desk) mayAsk(t *Table, h *lab.Host, mac lab.MAC, from netip.Addr) error {
 	if h.Network != nil && h.Network.DHCP != lab.DHCPServer {
 		return nil
 	}
-	holds, ok := d.deps.Leases.AddrOf(mac)
+	holds, ok := d.addrOf(t, mac)
 	switch {
 	case from == holds || from == h.IP || from == h.IP6:
 		return nil
@@ -286,29 +304,15 @@ func (d *Desk) mayAsk(h *lab.Host, mac lab.MAC, from netip.Addr) error {
 	}
 }
 
-// ConfigRead is called after the whole of a document was sent: n bytes in dur. It is durable when it returns.
-func (d *Desk) ConfigRead(ctx context.Context, mac lab.MAC, token, name string, from netip.Addr, n int64, dur time.Duration) error {
-	t := d.deps.Table()
-	h, r, err := d.owner(t, mac, from)
-	if err != nil {
-		return err
-	}
-	d.deps.Events.Record(event.Event{Kind: event.ConfigServed, MAC: mac, Addr: from, Host: h.Name, Detail: name, Bytes: n, Dur: dur})
-	data, err := r.Data(t.lab, h, mac, token)
-	if err != nil || !r.Counts(data, name) {
-		return nil // it was rendered a moment ago
-	}
-	return d.deps.Installs.ConfigRead(ctx, h, token)
-}
-
 // Done is called when an installer says that it is done.
 func (d *Desk) Done(ctx context.Context, mac lab.MAC, token string, from netip.Addr) error {
-	h, _, err := d.owner(d.deps.Table(), mac, from)
+	t := d.deps.Table()
+	h, _, err := d.owner(t, mac, from)
 	if err == nil {
 		err = d.done(ctx, h, token)
 	}
 	if err != nil {
-		d.refused(mac, from, "done", err, token)
+		d.refused(t, mac, from, "done", err, token)
 	}
 	return err
 }

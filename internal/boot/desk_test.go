@@ -209,7 +209,7 @@ func TestSecondReaderIsRefused(t *testing.T) {
 		t.Fatalf("after a read that broke off: %v", err)
 	}
 	defer doc.Release()
-	if err := r.ConfigRead(ctx, mac, token, "worker.cfg", addr, 10, time.Second); err != nil {
+	if err := doc.Read(ctx, time.Second); err != nil {
 		t.Fatal(err)
 	}
 	for range 11 { // as often as cloud-init asks for what it is refused
@@ -238,6 +238,38 @@ func (r *rig) refusals(why error) (n int) {
 		}
 	}
 	return n
+}
+
+// TestReloadDuringRead checks that a read is recorded though the lab has changed since the document was rendered: the host
+// has another document, or is gone.
+func TestReloadDuringRead(t *testing.T) {
+	t.Parallel()
+	for name, edit := range map[string]*strings.Replacer{
+		"another document":  strings.NewReplacer(`config: "{{.Host.Role}}.cfg"`, `config: "other.cfg"`),
+		"another address":   strings.NewReplacer("ip: 192.168.16.24", "ip: 192.168.16.34"),
+		"no such host":      strings.NewReplacer("worker-0: {mac: \"52:54:00:00:02:04\"", "worker-0: {mac: \"52:54:00:00:02:14\""),
+		"no longer its NIC": strings.NewReplacer("worker-0: {mac: \"52:54:00:00:02:04\", ip: 192.168.16.24", "other: {mac: \"52:54:00:00:02:04\", ip: 192.168.16.26"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, ctx := newRig(t), t.Context()
+			token := r.token(t)
+			doc, err := r.Config(ctx, mac, token, "worker.cfg", addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			before := r.table
+			_, r.table = tableOf(t, t.TempDir(), edit.Replace(labFile))
+			if err := doc.Read(ctx, time.Second); err != nil {
+				t.Fatal(err)
+			}
+			doc.Release()
+			r.table = before
+			if _, err := r.Config(ctx, mac, token, "worker.cfg", addr); !errors.Is(err, install.ErrReads) {
+				t.Errorf("a second read: %v, want ErrReads", err)
+			}
+		})
+	}
 }
 
 func TestDone(t *testing.T) {
@@ -393,7 +425,7 @@ func TestDocuments(t *testing.T) {
 		if string(doc.Body) != step.want {
 			t.Errorf("%s: got %q, want %q", step.name, doc.Body, step.want)
 		}
-		if err := r.ConfigRead(ctx, mac, step.token, step.document, step.from, int64(len(doc.Body)), 0); err != nil {
+		if err := doc.Read(ctx, 0); err != nil {
 			t.Errorf("%s: %v", step.name, err)
 		}
 		doc.Release()

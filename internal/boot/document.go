@@ -1,25 +1,39 @@
 package boot
 
 import (
+	"context"
 	"fmt"
 	"net/http"
-
-	"github.com/bootlab/bootlab/internal/lab"
+	"time"
 )
 
-// A Document is a rendered config document.
+// A Document is a rendered config document and one machine's read of it. It is from one table: a reload while it is sent changes
+// neither.
 type Document struct {
 	ContentType string
 	Body        []byte
-	Release     func() // to be called once it was sent or not; nil: nothing to do
+	record      func(ctx context.Context, dur time.Duration) error
+	release     func()
 }
 
-// An Answer is a config document for a machine that told its MACs instead of a token, and what its read is booked under.
-type Answer struct {
-	Document
-	MAC   lab.MAC
-	Token string
-	Name  string
+// NewDocument returns a document. record is what Read does, release what Release does; each may be nil.
+func NewDocument(contentType string, body []byte, record func(ctx context.Context, dur time.Duration) error, release func()) *Document {
+	return &Document{contentType, body, record, release}
+}
+
+// Read records that the whole document was sent, in dur. It is durable when Read returns.
+func (d *Document) Read(ctx context.Context, dur time.Duration) error {
+	if d.record == nil {
+		return nil
+	}
+	return d.record(ctx, dur)
+}
+
+// Release ends the read. It must be called for every document, sent or not, and after Read.
+func (d *Document) Release() {
+	if d.release != nil {
+		d.release()
+	}
 }
 
 // A Refusal is a request that the desk turns down. Its message says why, for the log and the timeline; the machine is

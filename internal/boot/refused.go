@@ -18,7 +18,7 @@ const maxDetail = 200
 
 // refused tells of a request for what a boot alone may have. What a stranger chose is cut short and printable, and the
 // token is not in it.
-func (d *Desk) refused(mac lab.MAC, from netip.Addr, what string, err error, token string) {
+func (d *Desk) refused(t *Table, mac lab.MAC, from netip.Addr, what string, err error, token string) {
 	if insists(err) && token != "" && !d.insisted.first(read{token, what, err.Error()}) {
 		return
 	}
@@ -28,19 +28,19 @@ func (d *Desk) refused(mac lab.MAC, from netip.Addr, what string, err error, tok
 		}
 		return discovered.Tidy(s, maxDetail)
 	}
-	d.tellRefused(event.Event{Kind: event.ConfigRefused, MAC: mac, Addr: from, Detail: hide(what), Err: hide(err.Error())})
+	d.tellRefused(t, event.Event{Kind: event.ConfigRefused, MAC: mac, Addr: from, Detail: hide(what), Err: hide(err.Error())})
 }
 
 // tellRefused tells of a refusal, and whether it was the machine itself that was refused.
-func (d *Desk) tellRefused(e event.Event) {
-	e.Claimed = d.claimed(d.deps.Table(), e.MAC, e.Addr)
+func (d *Desk) tellRefused(t *Table, e event.Event) {
+	e.Claimed = d.claimed(t, e.MAC, e.Addr)
 	d.deps.Events.Record(e)
 }
 
 // claimed reports whether a request comes from an address that is not known to be that machine's.
 func (d *Desk) claimed(t *Table, mac lab.MAC, from netip.Addr) bool {
 	if h := d.machine(t, mac, from); h != nil {
-		return d.mayAsk(h, mac, from) != nil
+		return d.mayAsk(t, h, mac, from) != nil
 	}
 	return d.mayReport(t, mac, from) != nil
 }

@@ -13,8 +13,9 @@ import (
 // Report is called when a machine tells what it is, in the query of a URL. It is believed of the address that this MAC
 // holds alone; in a network whose addresses another DHCP server gives, of any. News are told to the event bus.
 func (d *Desk) Report(ctx context.Context, mac lab.MAC, query string, from netip.Addr) error {
-	if err := d.mayReport(d.deps.Table(), mac, from); err != nil {
-		d.tellRefused(event.Event{Kind: event.ScriptRefused, MAC: mac, Addr: from, Detail: "report", Err: err.Error()})
+	t := d.deps.Table()
+	if err := d.mayReport(t, mac, from); err != nil {
+		d.tellRefused(t, event.Event{Kind: event.ScriptRefused, MAC: mac, Addr: from, Detail: "report", Err: err.Error()})
 		return err
 	}
 	facts := discovered.ParseFacts(query)
@@ -36,7 +37,7 @@ func (d *Desk) mayReport(t *Table, mac lab.MAC, from netip.Addr) error {
 	if n.DHCP != lab.DHCPServer {
 		return nil
 	}
-	if holds, ok := d.deps.Leases.AddrOf(mac); !ok || holds != from {
+	if holds, ok := d.addrOf(t, mac); !ok || holds != from {
 		return forbidden("asked from "+from.String()+", which "+mac.String()+" does not hold", nil)
 	}
 	return nil

@@ -108,8 +108,8 @@ func guests(l *lab.Lab) (out []*lab.Host) {
 // Preview is what one host would get, for people who plan. The token in it is a placeholder.
 type Preview struct {
 	Script []byte
-	Config *Document // nil: no config document, or not there yet
-	Reason string    // why Config is nil though the profile has one
+	Config *recipe.Document // nil: no config document, or not there yet
+	Reason string           // why Config is nil though the profile has one
 	// Documents are all that the machine may fetch by name, the config document first, and what the recipe adds; without
 	// those that are not there yet.
 	Documents []recipe.Document
@@ -182,6 +182,6 @@ func (t *Table) Preview(h *lab.Host) (Preview, error) {
 		p.Reason = err.Error()
 		return p, nil
 	}
-	p.Config = &Document{ContentType: doc.ContentType, Body: doc.Body}
+	p.Config = &doc
 	return p, nil
 }

@@ -3,6 +3,7 @@ package daemon
 import (
 	"net/netip"
 
+	"github.com/bootlab/bootlab/dhcpd/leases"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
@@ -31,6 +32,15 @@ func (w who) MACOf(addr netip.Addr) (lab.MAC, bool) {
 		return h.MACs[0], true
 	}
 	return lab.MAC{}, false
+}
+
+// leased are the addresses of leases alone: the boot service takes reservations from the table of its request.
+type leased struct{ book *leases.Book }
+
+// AddrOf implements boot.Leases.
+func (l leased) AddrOf(mac lab.MAC) (netip.Addr, bool) {
+	lease, ok := l.book.ByMAC(mac)
+	return lease.Addr, ok
 }
 
 // identify fills what an event leaves open of MAC and host.

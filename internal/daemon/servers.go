@@ -42,7 +42,7 @@ func (d *Daemon) build() (*servers, error) {
 	d.warnUnsigned(d.current.Load().Lab)
 	desk := boot.New(boot.Deps{
 		Table:    table(d, func(s *snapshot.Snapshot) *boot.Table { return s.Boot }),
-		Installs: d.installs, Unknown: d.unknown, Leases: who{d}, Circles: d.circles, Events: d.bus,
+		Installs: d.installs, Unknown: d.unknown, Leases: leased{d.book}, Circles: d.circles, Events: d.bus,
 	})
 	s.dhcp = dhcpd.New(dhcpd.Config{}, dhcpd.Deps{
 		Table: table(d, func(s *snapshot.Snapshot) *dhcpd.Table { return s.DHCP }),

@@ -110,8 +110,12 @@ func (m *Machine) All() map[string]Status {
 // status returns what is known of h, adjusted to what its profile says today.
 func (m *Machine) status(h *lab.Host) Status {
 	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.statusLocked(h)
+}
+
+func (m *Machine) statusLocked(h *lab.Host) Status {
 	s, known := m.states[h.Name]
-	m.mu.RUnlock()
 	if start := initial(h); !known || (start.State == Live) != (s.State == Live) {
 		return start
 	}

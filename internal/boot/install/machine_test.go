@@ -5,6 +5,7 @@ import (
 	"errors"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/store"
 	"github.com/bootlab/bootlab/internal/store/bolt"
+	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
 // A rig is a machine over a real store with a clock of its own.
@@ -360,3 +362,45 @@ func TestLiveIsForgotten(t *testing.T) {
 		t.Error("it does not boot any more")
 	}
 }
+
+// TestReadWhileArmed reads the document while somebody arms the host again: a read is of the boot that it found, or is refused.
+func TestReadWhileArmed(t *testing.T) {
+	t.Parallel()
+	m, err := install.Open(t.Context(), install.Config{}, install.Deps{Store: storetest.Memory(), Events: discard{}, Now: time.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := host(lab.InstallOnce)
+	var token atomic.Value
+	token.Store("")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 20_000 {
+			ticket, err := m.Boot(t.Context(), h, install.Ask{})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			token.Store(ticket.Token)
+			if err := m.Arm(t.Context(), h); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	}()
+	for {
+		select {
+		case <-done:
+			return
+		default:
+		}
+		if release, err := m.Read(h, token.Load().(string), 1); err == nil {
+			release()
+		}
+	}
+}
+
+type discard struct{}
+
+func (discard) Record(event.Event) {}

@@ -10,7 +10,10 @@ import (
 // Authorize reports whether token may read the config document of h now; reads is how many complete reads one boot may
 // make, 0 for any number. It returns ErrState, ErrToken or ErrReads.
 func (m *Machine) Authorize(h *lab.Host, token string, reads int) error {
-	s := m.status(h)
+	return m.authorize(m.status(h), token, reads)
+}
+
+func (m *Machine) authorize(s Status, token string, reads int) error {
 	switch {
 	case len(s.Tokens) == 0 || !s.underWay():
 		return ErrState
@@ -28,12 +31,12 @@ func (m *Machine) Authorize(h *lab.Host, token string, reads int) error {
 // follow ConfigRead if there is one: of two readers at the same time only one can be the last. Besides what Authorize
 // returns it returns ErrBusy, which passes.
 func (m *Machine) Read(h *lab.Host, token string, reads int) (release func(), err error) {
-	if err := m.Authorize(h, token, reads); err != nil || reads == 0 {
-		return func() {}, err
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := m.states[h.Name]
+	s := m.statusLocked(h)
+	if err := m.authorize(s, token, reads); err != nil || reads == 0 {
+		return func() {}, err
+	}
 	boot := s.Tokens[0]
 	if s.Reads+m.reading[boot] >= reads {
 		return nil, ErrBusy
