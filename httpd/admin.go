@@ -39,8 +39,6 @@ type Inventory interface {
 type Timelines interface {
 	// Boots returns the boots that are remembered, the oldest first.
 	Boots(ctx context.Context, host string) ([]api.Boot, error)
-	// Why says where the last boot stopped.
-	Why(ctx context.Context, host string) (api.Verdict, error)
 	// Follow returns the host's events from now on. The channel is closed when ctx ends, or when the reader is too slow.
 	Follow(ctx context.Context, host string) (<-chan event.Event, error)
 }
@@ -100,7 +98,7 @@ type AdminConfig struct {
 	Limits Limits // Drain is not used: nobody dies of a page that breaks off
 }
 
-// AdminDeps is what the admin plane needs. All fields but Machines are required. An error of any of them may be an
+// AdminDeps is what the admin plane needs. All fields are required. An error of any of them may be an
 // *api.Error, or carry a status in a method HTTPStatus() int; otherwise it is answered with 500.
 type AdminDeps struct {
 	Status    Statuser
@@ -108,7 +106,7 @@ type AdminDeps struct {
 	Timelines Timelines
 	Installer Installer
 	Strangers Strangers
-	Machines  Machines // nil: this daemon was built or configured without virtual machines
+	Machines  Machines
 	Balancers Balancers
 	Leases    Leaser
 	Reloader  Reloader
@@ -124,7 +122,7 @@ func (d AdminDeps) mustBeComplete() {
 		missing bool
 	}{
 		{"Status", d.Status == nil}, {"Inventory", d.Inventory == nil}, {"Timelines", d.Timelines == nil},
-		{"Installer", d.Installer == nil}, {"Strangers", d.Strangers == nil}, {"Balancers", d.Balancers == nil}, {"Leases", d.Leases == nil}, {"Reloader", d.Reloader == nil},
+		{"Installer", d.Installer == nil}, {"Strangers", d.Strangers == nil}, {"Machines", d.Machines == nil}, {"Balancers", d.Balancers == nil}, {"Leases", d.Leases == nil}, {"Reloader", d.Reloader == nil},
 		{"Gatherer", d.Gatherer == nil}, {"Metrics", d.Metrics == nil}, {"Log", d.Log == nil}, {"Now", d.Now == nil},
 	} {
 		if field.missing {
@@ -158,9 +156,6 @@ func NewAdmin(cfg AdminConfig, deps AdminDeps) (*Admin, error) {
 		return nil, fmt.Errorf("new admin plane: %w", err)
 	}
 	deps.Log = deps.Log.With("server", "httpd", "plane", "admin")
-	if deps.Machines == nil {
-		deps.Machines = noMachines{}
-	}
 	return &Admin{
 		limits: cfg.Limits.withDefaults(), deps: deps, keys: newKeys(cfg.Token), pages: pages, metrics: m,
 		cross: http.NewCrossOriginProtection(),
@@ -323,20 +318,4 @@ func (a *Admin) readyz(w http.ResponseWriter, r *http.Request) {
 	if s.Reload.Err != "" {
 		fmt.Fprintln(w, "reload: the last one was refused, the lab before stays in force (bootlab status tells why)")
 	}
-}
-
-// noMachines stands for a daemon without virtual machines.
-type noMachines struct{}
-
-func (noMachines) refusal() error {
-	return &api.Error{Status: http.StatusNotImplemented, Message: "this daemon has no virtual machines",
-		Hint: "the lab file names no hypervisor, or libvirt is not installed"}
-}
-
-// VMs implements Machines.
-func (n noMachines) VMs(context.Context) ([]api.VM, error) { return nil, n.refusal() }
-
-// VM implements Machines.
-func (n noMachines) VM(context.Context, string, api.VMAction) (api.VM, error) {
-	return api.VM{}, n.refusal()
 }

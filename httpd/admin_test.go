@@ -49,7 +49,7 @@ func TestAdminAsStranger(t *testing.T) {
 		{"GET", "/?q=de:ad:be:ef:00:03", false, "200", "bootlab adopt de:ad:be:ef:00:03", true},
 		{"GET", "/api/v1/lab?host=a&secrets=1", false, "200", "plan of a, secrets and all\n", false},
 		{"GET", "/?q=control-plane+held", false, "200", "No host matches", true},
-		{"GET", "/hosts/master-1", false, "200", "The kernel was never fetched.", true},
+		{"GET", "/hosts/master-1", false, "200", "file missing", true},
 		{"GET", "/hosts/52-54-00-00-02-03", false, "200", "<h1>master-1</h1>", true},
 		{"GET", "/hosts/DE:AD:BE:EF:00:01", false, "200", "<h1>de:ad:be:ef:00:01</h1>", true},
 		{"GET", "/hosts/nobody", false, "404", "no host nobody", true},
@@ -79,7 +79,6 @@ func TestAdminAsStranger(t *testing.T) {
 		{"GET", "/api/v1/timeline/nobody", false, "404", `{"error":"no host nobody","hint":"bootlab hosts lists them"}`, false},
 		{"GET", "/api/v1/timeline/nobody?follow=1", false, "404", `"error":"no host nobody"`, false},
 		{"GET", "/api/v1/timeline/a%2Fb", false, "400", `is not the name of a host`, false},
-		{"GET", "/api/v1/why/master-1", false, "200", `"summary":"The kernel was never fetched."`, false},
 		{"POST", "/api/v1/install/master-1?now=1", false, "200", `"state":"armed","cycled":true`, false},
 		{"POST", "/api/v1/install/nobody", false, "404", `no host nobody`, false},
 		{"POST", "/api/v1/install/master-1?done=1", false, "200", `"state":"installed"`, false},
@@ -232,7 +231,7 @@ func TestDashboardEscapes(t *testing.T) {
 	t.Parallel()
 	h := newHouse()
 	const evil = `"><script>alert(1)</script>`
-	h.leases[6].Name, h.verdict.Cause, h.boots[1].Events[0].Detail = evil, evil, evil
+	h.leases[6].Name, h.boots[1].Events[0].Detail = evil, evil
 	srv := newAdmin(t, h, &logBuffer{}, nil).Trusted()
 	for _, path := range []string{"/", "/hosts/master-1", "/?q=" + url.QueryEscape(evil)} {
 		body := serve(srv, path)
@@ -264,15 +263,13 @@ func TestErrorsBecomeAnswers(t *testing.T) {
 	t.Parallel()
 	house := newHouse()
 	house.reloadErr = errors.New("lab.yaml:1:1: version: 2 is not known: want 1\nlab.yaml:9:1: hosts: none")
-	h := newHallOf(t, house, func(d *httpd.AdminDeps) { d.Machines = nil })
+	h := newHallOf(t, house, nil)
 	c := socketClient(t, h)
 	tests := []struct {
 		name string
 		call func() error
 		want *api.Error
 	}{
-		{"no virtual machines", func() error { _, err := c.VMs(t.Context()); return err }, &api.Error{Status: 501,
-			Message: "this daemon has no virtual machines", Hint: "the lab file names no hypervisor, or libvirt is not installed"}},
 		{"refused reload", func() error { _, err := c.Reload(t.Context(), api.Careful); return err }, &api.Error{Status: 422,
 			Message: "the lab was refused, the last good one stays in force", Reason: h.reloadErr.Error()}},
 		{"unknown host", func() error { _, err := c.Plan(t.Context(), "nobody", api.Hidden); return err }, &api.Error{Status: 404,
@@ -319,7 +316,6 @@ func TestClientRoundTrip(t *testing.T) {
 			back.Lease.State = api.LeaseReleased
 			same(t, back)(c.ReleaseLease(t.Context(), h.leases[6].IP))
 			same(t, h.boots)(c.Boots(t.Context(), "master-1"))
-			same(t, h.verdict)(c.Why(t.Context(), "master-1"))
 			same(t, h.balancers)(c.Balancers(t.Context()))
 			same(t, []api.VM{})(c.VMs(t.Context()))
 			same(t, "plan of \n")(c.Plan(t.Context(), "", api.Hidden))

@@ -35,7 +35,6 @@ func (a *Admin) apiRoutes(mux *http.ServeMux, why trust) {
 	ask("vms", a.getVMs)
 	ask("unknown", func(r *http.Request) (any, error) { return list(a.deps.Strangers.Unknown(r.Context())), nil })
 	ask("unknown/{mac}", a.getAdoption)
-	ask("why/{host}", a.getWhy)
 	handle("timeline/{host}", http.MethodGet, a.getTimeline)
 	handle("lab", http.MethodGet, a.getLab)
 	do("install/{host}", a.postInstall)
@@ -83,7 +82,7 @@ func (a *Admin) json(e endpoint) http.HandlerFunc {
 // refuse answers with an error: JSON below /api/, a page elsewhere.
 func (a *Admin) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	e := api.AsError(err)
-	if e.HTTPStatus() >= http.StatusInternalServerError && e.HTTPStatus() != http.StatusNotImplemented {
+	if e.HTTPStatus() >= http.StatusInternalServerError {
 		a.deps.Log.Warn("request not answered", keyMethod, r.Method, keyErr, redact(err.Error(), a.keys.token))
 	}
 	if areaOf(r.URL.Path) == areaPage {
@@ -124,14 +123,6 @@ func choose[T ~string](r *http.Request, name string, choices ...T) (T, error) {
 func (a *Admin) getVMs(r *http.Request) (any, error) {
 	vms, err := a.deps.Machines.VMs(r.Context())
 	return list(vms), err
-}
-
-func (a *Admin) getWhy(r *http.Request) (any, error) {
-	host, err := hostOf(r)
-	if err != nil {
-		return nil, err
-	}
-	return a.deps.Timelines.Why(r.Context(), host)
 }
 
 func (a *Admin) getTimeline(w http.ResponseWriter, r *http.Request) {

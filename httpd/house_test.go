@@ -36,7 +36,6 @@ type house struct {
 	leases    []api.Lease
 	pools     []api.Pool
 	boots     []api.Boot
-	verdict   api.Verdict
 	unknown   []api.Unknown
 	balancers []api.Balancer
 	reloadErr error
@@ -80,13 +79,6 @@ func (h *house) Boots(_ context.Context, host string) ([]api.Boot, error) {
 		return nil, nil
 	}
 	return h.boots, nil
-}
-
-func (h *house) Why(_ context.Context, host string) (api.Verdict, error) {
-	if host == "nobody" {
-		return api.Verdict{}, unknown(host)
-	}
-	return h.verdict, nil
 }
 
 func (h *house) Follow(ctx context.Context, host string) (<-chan event.Event, error) {
@@ -198,10 +190,6 @@ func newHouse() *house {
 		{MAC: lab.MAC{0xde, 0xad, 0xbe, 0xef, 0, 2}, IP: netip.MustParseAddr("192.168.131.204"), Network: "cluster", Pool: "guests", Last: at(-time.Minute), Stage: event.StageScript,
 			Serial: "J8K2P53", Manufacturer: "Dell Inc.", Product: "<b>R640</b>", UUID: "4c4c4544-004a-3810-804b-b8c04f503533"},
 		{MAC: lab.MAC{0xde, 0xad, 0xbe, 0xef, 0, 3}, Last: at(-time.Hour), Stage: event.StageAddress, Reason: "no pool takes this machine"},
-	}
-	h.verdict = api.Verdict{
-		Host: "master-1", Stage: event.StageFiles, Summary: "The kernel was never fetched.", Cause: "images/rhcos-live-kernel-x86_64 is not below the files folder.",
-		Advice: "Put the image there: bootlab images pull.", Evidence: []string{"12:00:03 file_missing files/images/rhcos-live-kernel-x86_64: not there"},
 	}
 	return h
 }

@@ -226,11 +226,10 @@ func countStates(hosts []api.Host) (counts []count) {
 // A hostPage is one machine: how it is, what it did, what can be done.
 type hostPage struct {
 	page
-	Host    api.Host
-	Known   bool // in the lab, or a guest
-	Verdict api.Verdict
-	Boots   []api.Boot // the newest first
-	VM      *api.VM
+	Host  api.Host
+	Known bool       // in the lab, or a guest
+	Boots []api.Boot // the newest first
+	VM    *api.VM
 }
 
 func (a *Admin) hostPage(w http.ResponseWriter, r *http.Request) {
@@ -249,9 +248,6 @@ func (a *Admin) hostPage(w http.ResponseWriter, r *http.Request) {
 	if err != nil && (!p.Known || statusOf(err) != http.StatusNotFound) {
 		a.refuse(w, r, err)
 		return
-	}
-	if p.Verdict, err = a.deps.Timelines.Why(r.Context(), name); err != nil {
-		p.Verdict = api.Verdict{}
 	}
 	boots = slices.Clone(boots)
 	slices.Reverse(boots)

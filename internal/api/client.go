@@ -106,11 +106,6 @@ func (c *Client) Boots(ctx context.Context, host string) (boots []Boot, err erro
 	return boots, c.get(ctx, "timeline/"+url.PathEscape(host), &boots)
 }
 
-// Why returns where the last boot of a host stopped, the likely cause and the evidence.
-func (c *Client) Why(ctx context.Context, host string) (v Verdict, err error) {
-	return v, c.get(ctx, "why/"+url.PathEscape(host), &v)
-}
-
 // Follow calls fn for every event of host from now on, until ctx ends, the daemon stops (nil) or fn returns an error,
 // which is returned.
 func (c *Client) Follow(ctx context.Context, host string, fn func(event.Event) error) error {

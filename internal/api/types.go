@@ -84,17 +84,6 @@ type Boot struct {
 	Events  []event.Event `json:"events"`
 }
 
-// A Verdict says where a boot stopped and why.
-type Verdict struct {
-	Host     string      `json:"host"`
-	Stage    event.Stage `json:"stage,omitempty"`
-	OK       bool        `json:"ok"`                // nothing is wrong
-	Summary  string      `json:"summary"`           // one sentence
-	Cause    string      `json:"cause,omitempty"`   // the likely one
-	Advice   string      `json:"advice,omitempty"`  // what to do
-	Evidence []string    `json:"evidence,omitzero"` // what it was concluded from
-}
-
 // An Arming is the answer to a request to install a machine.
 type Arming struct {
 	Host    string `json:"host"`

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"net/http"
 	"net/netip"
 
 	"github.com/bootlab/bootlab/internal/api"
@@ -55,11 +54,6 @@ func (c *counter) Follow(ctx context.Context, machine string) (<-chan event.Even
 		return nil, err
 	}
 	return c.story.Follow(ctx, key), nil
-}
-
-// Why implements httpd.Timelines.
-func (c *counter) Why(context.Context, string) (api.Verdict, error) {
-	return api.Verdict{}, &api.Error{Status: http.StatusNotImplemented, Message: "bootlab cannot say yet why a boot stopped", Hint: "bootlab timeline HOST shows how far it came"}
 }
 
 // lastSeen adds to a what the timeline knows of the host.
