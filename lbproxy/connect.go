@@ -9,144 +9,142 @@ import (
 	"time"
 )
 
-// errNoBackend says that no member may get the connection.
+// errNoBackend says that no backend may get the connection.
 var errNoBackend = errors.New("every backend is down or drained")
 
-// dialTCP is the default Deps.Dial. Nagle's algorithm is off; keep-alive is turned on later, for connections that live.
+// dialTCP is the default Deps.Dial. Keep-alive is turned on later, for long connections.
 func dialTCP(ctx context.Context, addr netip.AddrPort) (net.Conn, error) {
 	d := net.Dialer{KeepAlive: -1}
 	d.SetMultipathTCP(false)
-	// Not Dialer.DialTCP: its zero local address is bound before connecting (Go 1.26), which takes an ephemeral port from
-	// every destination at once, and runs out of them where connect alone would not.
+	// Not Dialer.DialTCP: it binds its zero local address before it connects (Go 1.26). A bound port is taken for every
+	// destination; a port that connect chooses is taken for one.
 	return d.DialContext(ctx, "tcp", addr.String())
 }
 
-// connect connects to a backend of f for a client. A member that refuses is passed over at once; one that does not
-// answer for its patience is raced against the next, and the first to answer is kept. Whoever failed, or was silent
-// while another answered, has that counted against its health. The caller gives the seat's active count back.
-func (s *Server) connect(ctx context.Context, f *front, client netip.Addr) (net.Conn, *seat, error) {
-	seat := f.pick(client, nil)
-	if seat == nil {
+// connect connects a client to a backend of f. If the first refuses, the next is tried at once; if it does not answer
+// within its hedgeDelay, the next is tried in parallel and the first to answer is used. A failure, or silence while
+// another answered, counts against the backend's health. The caller gives the endpoint's active count back.
+func (s *Server) connect(ctx context.Context, f *frontend, client netip.Addr) (net.Conn, *endpoint, error) {
+	e := f.pick(client, nil)
+	if e == nil {
 		return nil, nil, errNoBackend
 	}
-	began := time.Now()
-	patience := min(seat.patience(s.cfg.Hedge), f.Timeouts.Connect)
-	first, cancel := context.WithTimeout(ctx, patience)
-	conn, err := s.deps.Dial(first, seat.Addr)
+	start := time.Now()
+	first, cancel := context.WithTimeout(ctx, min(e.hedgeDelay(s.cfg.Hedge), f.Timeouts.Connect))
+	conn, err := s.deps.Dial(first, e.Addr)
 	silent := first.Err() != nil
 	cancel()
 	if err == nil {
-		seat.health.dialed(time.Since(began))
-		return conn, seat, nil
+		e.health.dialed(time.Since(start))
+		return conn, e, nil
 	}
 	if ctx.Err() != nil {
-		seat.member.active.Add(-1)
+		e.state.active.Add(-1)
 		return nil, nil, ctx.Err()
 	}
 	r := &race{
-		s: s, f: f, client: client, done: tried{seat}, last: err,
-		finishes: make(chan finish, len(f.seats)),
+		s: s, f: f, client: client, tried: []*endpoint{e}, err: err,
+		results: make(chan dialResult, len(f.endpoints)),
 	}
 	limit, cancel := context.WithTimeout(ctx, f.Timeouts.Connect)
 	defer cancel()
 	if silent {
-		r.dial(limit, seat) // goes on while another is tried beside it
+		r.dial(limit, e) // again, in parallel to the next
 	} else {
-		s.lost(seat, err)
+		s.dialFailed(e, err)
 	}
-	end := r.run(limit)
+	winner := r.run(limit)
 	cancel()
-	r.settle(ctx, end)
-	return end.conn, end.seat, r.last
+	r.wait(ctx, winner)
+	return winner.conn, winner.endpoint, r.err
 }
 
-// lost gives back a seat that could not be connected to.
-func (s *Server) lost(seat *seat, err error) {
-	seat.member.active.Add(-1)
-	s.announce(seat.health, seat.health.dialFailed(err, s.deps.Now()))
+// dialFailed gives back an endpoint that could not be connected to.
+func (s *Server) dialFailed(e *endpoint, err error) {
+	e.state.active.Add(-1)
+	s.report(e.health, e.health.dialFailed(err, s.deps.Now()))
 }
 
-// A finish is how one dial of a race ended.
-type finish struct {
-	seat *seat
-	conn net.Conn
-	took time.Duration
-	err  error
+type dialResult struct {
+	endpoint *endpoint
+	conn     net.Conn
+	took     time.Duration
+	err      error
 }
 
-// A race dials several seats for one client, each a patience after the one before.
+// A race dials several endpoints for one client, each a hedgeDelay after the one before.
 type race struct {
-	s        *Server
-	f        *front
-	client   netip.Addr
-	done     tried
-	last     error // why the last dial failed; nil: one did not
-	finishes chan finish
-	running  int
+	s       *Server
+	f       *frontend
+	client  netip.Addr
+	tried   []*endpoint
+	err     error // of the last dial; nil: one succeeded
+	results chan dialResult
+	dials   int // in progress
 }
 
-// run dials seats until one answers, none is left or ctx ends. It returns the winner, or an empty finish.
-func (r *race) run(ctx context.Context) finish {
+// run dials endpoints until one answers, none is left or ctx ends. It returns the winner, or an empty result.
+func (r *race) run(ctx context.Context) dialResult {
 	next := r.next(ctx)
-	for r.running > 0 {
+	for r.dials > 0 {
 		select {
 		case <-next:
 			next = r.next(ctx)
-		case end := <-r.finishes:
-			r.running--
-			r.last = end.err
-			if end.err == nil {
-				end.seat.health.dialed(end.took)
-				return end
+		case result := <-r.results:
+			r.dials--
+			r.err = result.err
+			if result.err == nil {
+				result.endpoint.health.dialed(result.took)
+				return result
 			}
-			r.s.lost(end.seat, end.err)
+			r.s.dialFailed(result.endpoint, result.err)
 			next = r.next(ctx)
 		case <-ctx.Done():
-			return finish{}
+			return dialResult{}
 		}
 	}
-	return finish{}
+	return dialResult{}
 }
 
-// next dials the next seat and returns when the one after it is due; never where there is none.
+// next dials the next endpoint and returns when to dial the one after it; never if none is left.
 func (r *race) next(ctx context.Context) <-chan time.Time {
-	seat := r.f.pick(r.client, r.done)
-	if seat == nil {
+	e := r.f.pick(r.client, r.tried)
+	if e == nil {
 		return nil
 	}
-	r.f.pool.m.retries.Inc()
-	r.done = append(r.done, seat)
-	r.dial(ctx, seat)
-	return time.After(seat.patience(r.s.cfg.Hedge))
+	r.f.state.metrics.retries.Inc()
+	r.tried = append(r.tried, e)
+	r.dial(ctx, e)
+	return time.After(e.hedgeDelay(r.s.cfg.Hedge))
 }
 
-// dial dials one seat in a goroutine of its own, which settle waits for.
-func (r *race) dial(ctx context.Context, seat *seat) {
-	r.running++
+// dial dials one endpoint in its own goroutine. wait waits for it.
+func (r *race) dial(ctx context.Context, e *endpoint) {
+	r.dials++
 	go func() {
-		began := time.Now()
-		conn, err := r.s.deps.Dial(ctx, seat.Addr)
-		r.finishes <- finish{seat, conn, time.Since(began), err}
+		start := time.Now()
+		conn, err := r.s.deps.Dial(ctx, e.Addr)
+		r.results <- dialResult{e, conn, time.Since(start), err}
 	}()
 }
 
-// settle waits for the dials that have not ended, which are cancelled by now, and counts their silence against them
-// unless the whole server is stopping.
-func (r *race) settle(stopping context.Context, winner finish) {
-	for ; r.running > 0; r.running-- {
-		end := <-r.finishes
+// wait waits for the dials in progress, which are cancelled by now. Their silence counts as a failure unless the server
+// is stopping.
+func (r *race) wait(serving context.Context, winner dialResult) {
+	for ; r.dials > 0; r.dials-- {
+		result := <-r.results
 		switch {
-		case end.conn != nil:
-			_ = end.conn.Close() // it answered too, a moment later
-			end.seat.member.active.Add(-1)
-		case stopping.Err() != nil:
-			end.seat.member.active.Add(-1)
-			r.last = stopping.Err()
-		case winner.seat != nil:
-			r.s.lost(end.seat, fmt.Errorf("no answer while %s answered: %w", winner.seat.Addr, end.err))
+		case result.conn != nil: // it answered a moment later
+			_ = result.conn.Close()
+			result.endpoint.state.active.Add(-1)
+		case serving.Err() != nil:
+			result.endpoint.state.active.Add(-1)
+			r.err = serving.Err()
+		case winner.endpoint != nil:
+			r.s.dialFailed(result.endpoint, fmt.Errorf("no answer while %s answered: %w", winner.endpoint.Addr, result.err))
 		default:
-			r.last = end.err
-			r.s.lost(end.seat, end.err)
+			r.err = result.err
+			r.s.dialFailed(result.endpoint, result.err)
 		}
 	}
 }

@@ -11,27 +11,27 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
-// ErrUnknown is returned for a balancer or backend that the table in force does not have.
+// ErrUnknown is returned for a balancer or backend that the active table does not have.
 var ErrUnknown = errors.New("no such balancer or backend")
 
-// A Drain is one backend that was taken out of one balancer by hand.
+// A Drain is a backend that an admin took out of a balancer.
 type Drain struct {
 	Balancer string
-	Backend  netip.AddrPort // its Addr: a name may move
+	Backend  netip.AddrPort // not its name, which may move to another machine
 }
 
-// Drains keeps drains over restarts. Put and Delete return once the change is durable; putting what is there and
-// deleting what is not are no errors.
+// Drains stores drains across restarts. Put and Delete return once the change is durable. Putting a drain that is stored
+// and deleting one that is not are no errors.
 type Drains interface {
-	// Load returns all that are kept, in no order.
+	// Load returns all stored drains, in no order.
 	Load(ctx context.Context) ([]Drain, error)
-	// Put keeps d.
+	// Put stores d.
 	Put(ctx context.Context, d Drain) error
-	// Delete forgets d.
+	// Delete deletes d.
 	Delete(ctx context.Context, d Drain) error
 }
 
-// loadDrains reads the drains of former lives.
+// loadDrains reads the stored drains.
 func (s *Server) loadDrains(ctx context.Context) error {
 	if s.deps.Drains == nil {
 		return nil
@@ -43,53 +43,53 @@ func (s *Server) loadDrains(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, d := range drains {
-		k := memberKey{d.Balancer, d.Backend}
+		k := endpointKey{d.Balancer, d.Backend}
 		s.drained[k] = true
-		if m := s.members[k]; m != nil {
-			m.drained.Store(true)
+		if e := s.endpointStates[k]; e != nil {
+			e.drained.Store(true)
 		}
 	}
-	for _, f := range s.live.Load().fronts {
-		for i := range f.seats {
-			s.gauge(f, &f.seats[i])
+	for _, f := range s.active.Load().frontends {
+		for i := range f.endpoints {
+			s.gauge(f, &f.endpoints[i])
 		}
 	}
 	return nil
 }
 
-// Drain takes a backend out of a balancer: it gets no new connection, those it has go on. backend is its name, its
-// address or its addr:port; every member it fits is drained. It is durable when Drain returns. The error wraps
-// ErrUnknown or comes from Deps.Drains.
+// Drain takes a backend out of a balancer: it gets no new connections, its open ones continue. backend is a name, an
+// address or an addr:port; every backend that it matches is drained. The drain is durable when Drain returns. The error
+// wraps ErrUnknown or comes from Deps.Drains.
 func (s *Server) Drain(ctx context.Context, balancer, backend string) error {
 	return s.setDrain(ctx, balancer, backend, event.BackendDrained)
 }
 
-// Ready takes a drained backend back in. Its health decides whether it gets connections.
+// Ready ends a drain. The backend's health decides whether it gets connections.
 func (s *Server) Ready(ctx context.Context, balancer, backend string) error {
 	return s.setDrain(ctx, balancer, backend, event.BackendReady)
 }
 
 func (s *Server) setDrain(ctx context.Context, balancer, backend string, kind event.Kind) error {
-	f, seats := s.live.Load().seats(balancer, backend)
-	if len(seats) == 0 {
+	f, endpoints := s.active.Load().find(balancer, backend)
+	if len(endpoints) == 0 {
 		return fmt.Errorf("backend %s of balancer %s: %w", backend, balancer, ErrUnknown)
 	}
-	for _, seat := range seats {
-		if err := s.keepDrain(ctx, Drain{balancer, seat.Addr}, kind); err != nil {
-			return fmt.Errorf("keep drain of backend %s of balancer %s: %w", seat.Addr, balancer, err)
+	for _, e := range endpoints {
+		if err := s.storeDrain(ctx, Drain{balancer, e.Addr}, kind); err != nil {
+			return fmt.Errorf("store drain of backend %s of balancer %s: %w", e.Addr, balancer, err)
 		}
-		out := kind == event.BackendDrained
+		drained := kind == event.BackendDrained
 		s.mu.Lock()
-		s.drained[seat.member.key] = out
+		s.drained[e.state.key] = drained
 		s.mu.Unlock()
-		seat.member.drained.Store(out)
-		s.gauge(f, seat)
-		s.deps.Events.Record(event.Event{Kind: kind, Addr: seat.Addr.Addr(), Host: seat.Host, Detail: f.Name + " " + seat.Addr.String()})
+		e.state.drained.Store(drained)
+		s.gauge(f, e)
+		s.deps.Events.Record(event.Event{Kind: kind, Addr: e.Addr.Addr(), Host: e.Host, Detail: f.Name + " " + e.Addr.String()})
 	}
 	return nil
 }
 
-func (s *Server) keepDrain(ctx context.Context, d Drain, kind event.Kind) error {
+func (s *Server) storeDrain(ctx context.Context, d Drain, kind event.Kind) error {
 	switch {
 	case s.deps.Drains == nil:
 		return nil
@@ -99,17 +99,17 @@ func (s *Server) keepDrain(ctx context.Context, d Drain, kind event.Kind) error 
 	return s.deps.Drains.Delete(ctx, d)
 }
 
-// seats returns the members of a balancer that a person may mean by backend.
-func (l *live) seats(balancer, backend string) (*front, []*seat) {
-	for _, f := range l.fronts {
+// find returns the endpoints of a balancer whose name, label or address is backend.
+func (t *activeTable) find(balancer, backend string) (*frontend, []*endpoint) {
+	for _, f := range t.frontends {
 		if f.Name != balancer {
 			continue
 		}
-		var out []*seat
-		for i := range f.seats {
-			s := &f.seats[i]
-			if backend == s.Name || backend == s.Label || backend == s.Addr.String() || backend == s.Addr.Addr().String() {
-				out = append(out, s)
+		var out []*endpoint
+		for i := range f.endpoints {
+			e := &f.endpoints[i]
+			if backend == e.Name || backend == e.Label || backend == e.Addr.String() || backend == e.Addr.Addr().String() {
+				out = append(out, e)
 			}
 		}
 		return f, out
@@ -117,18 +117,18 @@ func (l *live) seats(balancer, backend string) (*front, []*seat) {
 	return nil, nil
 }
 
-// A BalancerState is a balancer as it is now.
+// A BalancerState is the current state of a balancer.
 type BalancerState struct {
 	Name        string          `json:"name"`
 	Listen      netip.AddrPort  `json:"listen"`
 	Mode        lab.BalanceMode `json:"mode"`
 	Balance     lab.Algorithm   `json:"balance"`
-	Connections int64           `json:"connections"` // under way
+	Connections int64           `json:"connections"` // open
 	Limit       int             `json:"limit,omitempty"`
 	Backends    []BackendState  `json:"backends"`
 }
 
-// A BackendState is a member as it is now.
+// A BackendState is the current state of a backend.
 type BackendState struct {
 	Name        string         `json:"name"`
 	Host        string         `json:"host,omitempty"`
@@ -137,31 +137,31 @@ type BackendState struct {
 	Check       lab.CheckKind  `json:"check"`
 	Condition   Condition      `json:"condition"`
 	Drained     bool           `json:"drained,omitempty"`
-	Reason      string         `json:"reason,omitempty"` // why it is down, or the last failure that did not put it down yet
-	Since       time.Time      `json:"since"`            // that Condition is believed
+	Reason      string         `json:"reason,omitempty"` // of Condition, or the last failure if it is still up
+	Since       time.Time      `json:"since"`            // Condition holds
 	Connections int64          `json:"connections"`      // in HTTP mode: requests
 }
 
-// States returns every balancer of the table in force, sorted by name, its backends in the order of the lab.
+// States returns every balancer of the active table, sorted by name, its backends in the order of the lab file.
 func (s *Server) States() []BalancerState {
-	l := s.live.Load()
-	out := make([]BalancerState, len(l.fronts))
-	for i, f := range l.fronts {
+	t := s.active.Load()
+	out := make([]BalancerState, len(t.frontends))
+	for i, f := range t.frontends {
 		out[i] = BalancerState{
 			Name: f.Name, Listen: f.Listen, Mode: f.Mode, Balance: f.Balance,
-			Connections: f.pool.active.Load(), Limit: f.MaxConnections, Backends: make([]BackendState, len(f.seats)),
+			Connections: f.state.active.Load(), Limit: f.MaxConnections, Backends: make([]BackendState, len(f.endpoints)),
 		}
-		for j := range f.seats {
-			out[i].Backends[j] = f.seats[j].state()
+		for j := range f.endpoints {
+			out[i].Backends[j] = f.endpoints[j].current()
 		}
 	}
 	return out
 }
 
-func (s *seat) state() BackendState {
-	condition, reason, since := s.health.snapshot()
+func (e *endpoint) current() BackendState {
+	condition, reason, since := e.health.snapshot()
 	return BackendState{
-		Name: s.Name, Host: s.Host, Addr: s.Addr, Backup: s.Backup, Check: s.Check(), Condition: condition,
-		Drained: s.member.drained.Load(), Reason: reason, Since: since, Connections: s.member.active.Load(),
+		Name: e.Name, Host: e.Host, Addr: e.Addr, Backup: e.Backup, Check: e.health.key.check.Kind, Condition: condition,
+		Drained: e.state.drained.Load(), Reason: reason, Since: since, Connections: e.state.active.Load(),
 	}
 }

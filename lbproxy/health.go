@@ -11,81 +11,81 @@ import (
 
 	"github.com/bootlab/bootlab/internal/host/pause"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
-// A Condition is what is believed of a backend.
+// A Condition is the health of a backend.
 type Condition string
 
 // The conditions of a backend.
 const (
-	Unchecked Condition = "unchecked" // no check has ended yet: used, as if it were up
+	Unchecked Condition = "unchecked" // no check has finished yet; used as if up
 	Up        Condition = "up"
 	Down      Condition = "down" // gets no new connection
 )
 
-// A healthKey is what health is kept by: the address that gets the connections and how it is asked. A new table that
-// holds the same pair finds its health again; balancers that hold the same pair share it.
+// A healthKey is an address and how it is checked. Health survives a reload that keeps the pair; balancers with the same
+// pair share it.
 type healthKey struct {
 	addr  netip.AddrPort
 	check lab.Check
-	proxy int // version of the PROXY header that the check must send
+	proxy int // version of the PROXY header that the check sends; 0: none
 }
 
-// A Health is what is known of one backend under one check. Three sources feed it: the check's results, counted against
-// rise and fall; connections that could not be made, of which ejectAfter in a row put it down at once; and time, for a
-// backend that nothing checks.
+// A Health is the health of one backend under one check. Checks change it after rise or fall results in a row;
+// ejectAfter failed connections in a row change it at once; without checks, an ejection ends after Config.Ejection.
 type Health struct {
-	key  healthKey
-	kick chan struct{} // asks for a check now
+	key     healthKey
+	recheck chan struct{} // holds one value if a check is wanted now
 
 	down   atomic.Bool // read for every connection
 	failed atomic.Int32
-	rtt    atomic.Int64 // nanoseconds that the last connection took to be made
+	rtt    atomic.Int64 // nanoseconds that the last connect took
 
 	mu        sync.Mutex
 	condition Condition
-	streak    int // results in a row that speak against condition
+	streak    int // results in a row that contradict condition
 	reason    string
 	since     time.Time
 }
 
-// ejectAfter is how many connections in a row must fail to be made before a backend is down without a check.
+// ejectAfter is how many failed connections in a row mark a backend down without a check.
 const ejectAfter = 2
 
-// A verdict is a change of condition. An empty condition is none.
-type verdict struct {
+// A transition is a change of condition. The zero value is no change.
+type transition struct {
 	condition Condition
 	reason    string
 	dur       time.Duration
 }
 
 func newHealth(k healthKey, now time.Time) *Health {
-	return &Health{key: k, kick: make(chan struct{}, 1), condition: Unchecked, since: now}
+	return &Health{key: k, recheck: make(chan struct{}, 1), condition: Unchecked, since: now}
 }
 
 // usable reports whether the backend may get a connection.
 func (h *Health) usable() bool { return !h.down.Load() }
 
-// checked tells the result of one check. The first ever counts at once; later ones by rise and fall.
-func (h *Health) checked(err error, dur time.Duration, now time.Time) verdict {
+// checked records the result of a check. The first result counts at once, later ones by rise and fall.
+func (h *Health) checked(err error, dur time.Duration, now time.Time) transition {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	says, need, reason := Up, h.key.check.Rise, ""
+	result, threshold, reason := Up, h.key.check.Rise, ""
 	if err != nil {
-		says, need, reason = Down, h.key.check.Fall, err.Error()
+		result, threshold, reason = Down, h.key.check.Fall, err.Error()
 	}
-	if says == h.condition {
+	if result == h.condition {
 		h.streak, h.reason = 0, reason
-		return verdict{}
+		return transition{}
 	}
 	h.streak++
-	if h.condition != Unchecked && h.streak < need {
-		return verdict{}
+	if h.condition != Unchecked && h.streak < threshold {
+		return transition{}
 	}
-	return h.turnLocked(verdict{says, reason, dur}, now)
+	return h.setLocked(transition{result, reason, dur}, now)
 }
 
-// dialed tells that a connection was made.
+// dialed records a successful connection.
 func (h *Health) dialed(took time.Duration) {
 	h.rtt.Store(int64(took))
 	if h.failed.Load() != 0 {
@@ -93,82 +93,82 @@ func (h *Health) dialed(took time.Duration) {
 	}
 }
 
-// dialFailed tells that a connection could not be made.
-func (h *Health) dialFailed(err error, now time.Time) verdict {
-	defer h.hurry() // after the lock is given back, so that who is woken sees the verdict
+// dialFailed records a failed connection.
+func (h *Health) dialFailed(err error, now time.Time) transition {
+	defer h.requestCheck() // after the unlock, so that checkLoop sees the transition
 	failed := h.failed.Add(1)
 	if failed < ejectAfter {
-		return verdict{}
+		return transition{}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.condition == Down {
-		return verdict{}
+		return transition{}
 	}
 	reason := fmt.Sprintf("%d connections in a row failed: %v", failed, err)
-	return h.turnLocked(verdict{condition: Down, reason: reason}, now)
+	return h.setLocked(transition{condition: Down, reason: reason}, now)
 }
 
-// forgive ends the ejection of a backend that nothing checks.
-func (h *Health) forgive(now time.Time) verdict {
+// reinstate ends the ejection of an unchecked backend.
+func (h *Health) reinstate(now time.Time) transition {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.condition != Down {
-		return verdict{}
+		return transition{}
 	}
-	return h.turnLocked(verdict{condition: Up, reason: "nothing checks it; tried again"}, now)
+	return h.setLocked(transition{condition: Up, reason: "not checked; tried again after its ejection"}, now)
 }
 
-func (h *Health) turnLocked(v verdict, now time.Time) verdict {
+func (h *Health) setLocked(v transition, now time.Time) transition {
 	h.condition, h.reason, h.since, h.streak = v.condition, v.reason, now, 0
 	h.failed.Store(0)
 	h.down.Store(v.condition == Down)
 	return v
 }
 
-// hurry asks for a check now.
-func (h *Health) hurry() {
+// requestCheck wakes checkLoop.
+func (h *Health) requestCheck() {
 	select {
-	case h.kick <- struct{}{}:
+	case h.recheck <- struct{}{}:
 	default:
 	}
 }
 
-// calm forgets that a check was asked for.
-func (h *Health) calm() {
+// clearRequest undoes requestCheck.
+func (h *Health) clearRequest() {
 	select {
-	case <-h.kick:
+	case <-h.recheck:
 	default:
 	}
 }
 
-// snapshot returns what is believed, why and since when.
+// snapshot returns the condition, its reason and since when it holds.
 func (h *Health) snapshot() (Condition, string, time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.condition, h.reason, h.since
 }
 
-// watch checks one backend until ctx ends: at once, then every interval, give or take a tenth so that checks spread, and
-// soon after a connection failed.
-func (s *Server) watch(ctx context.Context, h *Health) {
+// checkLoop checks one backend until ctx ends: at once, then every interval, plus or minus a tenth so that checks spread,
+// and soon after a failed connection.
+func (s *Server) checkLoop(ctx context.Context, h *Health) {
 	if h.key.check.Kind == lab.CheckNone {
-		s.watchUnchecked(ctx, h)
+		s.reinstateLoop(ctx, h)
 		return
 	}
 	for {
-		s.check(ctx, h)
+		s.checkOnce(ctx, h)
 		interval := h.key.check.Interval
 		timer := time.NewTimer(interval - interval/10 + rand.N(interval/5+1))
 		select {
 		case <-timer.C:
-		case <-h.kick:
+		case <-h.recheck:
 			timer.Stop()
-			// Not at once: many connections may fail in the same moment.
-			if pause.For(ctx, min(interval, hurryDelay)) != nil {
+			// Not at once: many connections may fail at the same time.
+			if pause.For(ctx, min(interval, minCheckGap)) != nil {
 				return
 			}
-			h.calm()
+			h.clearRequest()
 		case <-ctx.Done():
 			timer.Stop()
 			return
@@ -176,14 +176,14 @@ func (s *Server) watch(ctx context.Context, h *Health) {
 	}
 }
 
-// hurryDelay is the shortest pause between two checks of one backend.
-const hurryDelay = 250 * time.Millisecond
+// minCheckGap is the shortest time between two checks of a backend.
+const minCheckGap = 250 * time.Millisecond
 
-// watchUnchecked gives a backend that nothing checks another chance, some time after it was put down.
-func (s *Server) watchUnchecked(ctx context.Context, h *Health) {
+// reinstateLoop ends the ejection of an unchecked backend after Config.Ejection.
+func (s *Server) reinstateLoop(ctx context.Context, h *Health) {
 	for {
 		select {
-		case <-h.kick:
+		case <-h.recheck:
 		case <-ctx.Done():
 			return
 		}
@@ -193,27 +193,61 @@ func (s *Server) watchUnchecked(ctx context.Context, h *Health) {
 		if pause.For(ctx, s.cfg.Ejection) != nil {
 			return
 		}
-		s.announce(h, h.forgive(s.deps.Now()))
+		s.report(h, h.reinstate(s.deps.Now()))
 	}
 }
 
-// check asks one backend once and tells its health.
-func (s *Server) check(ctx context.Context, h *Health) {
+// checkOnce runs one check and records its result.
+func (s *Server) checkOnce(ctx context.Context, h *Health) {
 	select {
-	case s.probes <- struct{}{}:
-		defer func() { <-s.probes }()
+	case s.checkSlots <- struct{}{}:
+		defer func() { <-s.checkSlots }()
 	case <-ctx.Done():
 		return
 	}
-	began := s.deps.Now()
-	connected, err := s.probe(ctx, h.key)
+	start := s.deps.Now()
+	connected, err := s.runCheck(ctx, h.key)
 	if ctx.Err() != nil {
-		return // stopped in the middle: says nothing about the backend
+		return // the check was cancelled
 	}
-	took := s.deps.Now().Sub(began)
+	took := s.deps.Now().Sub(start)
 	if connected > 0 && h.key.check.Port == 0 {
 		h.rtt.Store(int64(connected))
 	}
 	s.metrics.checks.WithLabelValues(string(h.key.check.Kind)).Observe(took.Seconds())
-	s.announce(h, h.checked(err, took, s.deps.Now()))
+	s.report(h, h.checked(err, took, s.deps.Now()))
+}
+
+// report records a transition as events and metrics of every balancer that has this backend.
+func (s *Server) report(h *Health, t transition) {
+	if t.condition == "" {
+		return
+	}
+	kind := event.BackendUp
+	if t.condition == Down {
+		kind = event.BackendDown
+	}
+	for _, f := range s.active.Load().frontends {
+		for i := range f.endpoints {
+			e := &f.endpoints[i]
+			if e.health != h {
+				continue
+			}
+			s.gauge(f, e)
+			ev := event.Event{Kind: kind, Addr: e.Addr.Addr(), Host: e.Host, Detail: f.Name + " " + e.Addr.String(), Dur: t.dur}
+			if t.condition == Down {
+				ev.Err = t.reason
+			}
+			s.deps.Events.Record(ev)
+		}
+	}
+}
+
+// gauge sets the metric backend_up of an endpoint.
+func (s *Server) gauge(f *frontend, e *endpoint) {
+	up := 0.0
+	if e.usable() {
+		up = 1
+	}
+	s.metrics.up.WithLabelValues(f.Name, e.Label).Set(up)
 }

@@ -104,10 +104,10 @@ func (d *dialer) Dial(ctx context.Context, _ netip.AddrPort) (net.Conn, error) {
 }
 
 func noListener(context.Context, netip.AddrPort) (net.Listener, error) {
-	return &arrivals{conns: make(chan net.Conn), done: make(chan struct{})}, nil
+	return &connListener{conns: make(chan net.Conn), done: make(chan struct{})}, nil
 }
 
-func TestChecksKeepTheirTimes(t *testing.T) {
+func TestCheckIntervals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &dialer{}
 		member := netip.MustParseAddrPort("10.0.0.2:6443")
@@ -135,7 +135,7 @@ func TestChecksKeepTheirTimes(t *testing.T) {
 		time.Sleep(35 * time.Second)
 		r.stop()
 		var kinds []string
-		for _, e := range r.news.all {
+		for _, e := range r.recorder.all {
 			kinds = append(kinds, fmt.Sprintf("%s %s %s %s", e.Kind, e.Host, e.Addr, e.Detail))
 		}
 		what := " master-0 10.0.0.2 api 10.0.0.2:6443"
@@ -153,7 +153,7 @@ func TestChecksKeepTheirTimes(t *testing.T) {
 	})
 }
 
-func TestFailedConnectionHurriesTheCheck(t *testing.T) {
+func TestFailedConnectionTriggersCheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &dialer{}
 		member := netip.MustParseAddrPort("10.0.0.2:80")
@@ -162,9 +162,9 @@ func TestFailedConnectionHurriesTheCheck(t *testing.T) {
 		})
 		r := newRigWith(t, Config{}, Deps{Dial: d.Dial, Listen: noListener}, b)
 		synctest.Wait()
-		h := r.live.Load().fronts[0].seats[0].health
+		h := r.active.Load().frontends[0].endpoints[0].health
 		for range 2 {
-			r.announce(h, h.dialFailed(errors.New("refused"), time.Now()))
+			r.report(h, h.dialFailed(errors.New("refused"), time.Now()))
 		}
 		if h.usable() {
 			t.Fatal("still used after two failed connections")
@@ -173,12 +173,12 @@ func TestFailedConnectionHurriesTheCheck(t *testing.T) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		if got := len(d.at); got != 2 {
-			t.Errorf("%d checks a second after connections failed, want 2: one at the start, one in a hurry", got)
+			t.Errorf("%d checks a second after connections failed, want 2: one at the start, one in a requestCheck", got)
 		}
 	})
 }
 
-func TestProbes(t *testing.T) {
+func TestChecks(t *testing.T) {
 	t.Parallel()
 	answer := func(status int) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -233,7 +233,7 @@ func TestProbes(t *testing.T) {
 			if test.at == mute {
 				check.Timeout = 300 * time.Millisecond
 			}
-			_, err := s.probe(t.Context(), healthKey{addr: test.at, check: check})
+			_, err := s.runCheck(t.Context(), healthKey{addr: test.at, check: check})
 			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
 				t.Errorf("probe = %v, want %q", err, test.want)
 			}
@@ -241,11 +241,11 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-func TestProbeOfAnotherPort(t *testing.T) {
+func TestCheckPort(t *testing.T) {
 	t.Parallel()
 	at := addr(t)
 	status := netip.AddrPortFrom(at.Addr(), 1936)
-	stop := serveTCPAt(t, status, namer("router"))
+	stop := serveTCPAt(t, status, nameServer("router"))
 	b := with(balancer("web", addr(t), at), func(b *lab.Balancer) {
 		b.Check = lab.Check{Kind: lab.CheckTCP, Port: 1936, Interval: 20 * time.Millisecond, Rise: 1, Fall: 1}
 	})

@@ -23,28 +23,28 @@ import (
 
 func TestMain(m *testing.M) { netns.Main(m) }
 
-var places atomic.Uint32
+var addrs atomic.Uint32
 
 // addr returns a loopback address and port that no other test uses.
 func addr(t testing.TB) netip.AddrPort {
 	t.Helper()
-	n := places.Add(1)
+	n := addrs.Add(1)
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 78, byte(n >> 8), byte(n)}), 8000)
 }
 
-// news keeps events.
-type news struct {
+// recorder keeps events.
+type recorder struct {
 	mu  sync.Mutex
 	all []event.Event
 }
 
-func (n *news) Record(e event.Event) {
+func (n *recorder) Record(e event.Event) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.all = append(n.all, e)
 }
 
-func (n *news) of(kind event.Kind) []event.Event {
+func (n *recorder) of(kind event.Kind) []event.Event {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var out []event.Event
@@ -59,9 +59,9 @@ func (n *news) of(kind event.Kind) []event.Event {
 // A rig is a Server that serves.
 type rig struct {
 	*Server
-	news *news
-	reg  *prometheus.Registry
-	stop func()
+	recorder *recorder
+	reg      *prometheus.Registry
+	stop     func()
 }
 
 func compile(t testing.TB, bs ...*lab.Balancer) *Table {
@@ -80,9 +80,9 @@ func newRig(t testing.TB, cfg Config, bs ...*lab.Balancer) *rig {
 
 func newRigWith(t testing.TB, cfg Config, deps Deps, bs ...*lab.Balancer) *rig {
 	t.Helper()
-	r := &rig{news: &news{}, reg: prometheus.NewRegistry()}
+	r := &rig{recorder: &recorder{}, reg: prometheus.NewRegistry()}
 	table := compile(t, bs...)
-	deps.Table, deps.Events, deps.Registerer, deps.Now = func() *Table { return table }, r.news, r.reg, time.Now
+	deps.Table, deps.Events, deps.Registerer, deps.Now = func() *Table { return table }, r.recorder, r.reg, time.Now
 	deps.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	if testing.Verbose() && os.Getenv("LBPROXY_LOG") != "" {
 		deps.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -217,8 +217,8 @@ func serveTCPAt(t testing.TB, at netip.AddrPort, handle func(net.Conn)) (stop fu
 	return stop
 }
 
-// namer answers every connection with a name and echoes what follows.
-func namer(name string) func(net.Conn) {
+// nameServer answers every connection with a name and echoes what follows.
+func nameServer(name string) func(net.Conn) {
 	return func(c net.Conn) {
 		_, _ = io.WriteString(c, name+"\n")
 		_, _ = io.Copy(c, c)

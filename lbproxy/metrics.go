@@ -6,42 +6,42 @@ import "github.com/prometheus/client_golang/prometheus"
 const (
 	MetricConnections = "bootlab_lbproxy_connections_total"
 	MetricActive      = "bootlab_lbproxy_connections_active"
-	MetricMost        = "bootlab_lbproxy_connections_limit"
-	MetricWaits       = "bootlab_lbproxy_connections_waited_total"
+	MetricLimit       = "bootlab_lbproxy_connections_limit"
+	MetricDelayed     = "bootlab_lbproxy_connections_delayed_total"
 	MetricEvicted     = "bootlab_lbproxy_connections_evicted_total"
 	MetricBytes       = "bootlab_lbproxy_bytes_total"
 	MetricRequests    = "bootlab_lbproxy_requests_total"
 	MetricRetries     = "bootlab_lbproxy_retries_total"
 	MetricRejected    = "bootlab_lbproxy_rejected_total"
 	MetricBackendUp   = "bootlab_lbproxy_backend_up"
-	MetricCheck       = "bootlab_lbproxy_check_seconds"
+	MetricCheck       = "bootlab_lbproxy_check_duration_seconds"
 )
 
-// A reason why a connection, or a request, was turned away.
+// A reason why a connection or request was rejected.
 type reason string
 
-// The reasons. Those without a balancer are counted under the empty balancer.
+// The reasons. Those found before the balancer is known are counted under the empty balancer.
 const (
-	rejectNoBackend reason = "no_backend" // every member is down or drained
-	rejectConnect   reason = "connect"    // no member let itself be connected to
-	rejectLimit     reason = "limit"      // max_connections of a balancer that shares its address
-	rejectNoMatch   reason = "no_match"   // no balancer of the address wants this name
-	rejectSlow      reason = "slow"       // the first bytes did not come in time
-	rejectHeader    reason = "header"     // a broken PROXY header from a peer that is believed
-	rejectPending   reason = "pending"    // too many connections wait for their first bytes
-	rejectPanic     reason = "panic"      // our bug
+	rejectNoBackend reason = "no_backend"   // every backend is down or drained
+	rejectConnect   reason = "connect"      // no backend accepted a connection
+	rejectLimit     reason = "limit"        // max_connections of a balancer that shares its address
+	rejectNoMatch   reason = "no_match"     // no balancer of the address matches the name
+	rejectTimeout   reason = "timeout"      // the first bytes did not come in time
+	rejectHeader    reason = "proxy_header" // a trusted peer sent an invalid PROXY header
+	rejectPending   reason = "pending"      // too many connections wait for their first bytes
+	rejectPanic     reason = "panic"        // a bug of bootlab
 )
 
 type metrics struct {
 	connections, bytes, requests, retries, rejected *prometheus.CounterVec
 	active, up                                      *prometheus.GaugeVec
 	checks                                          *prometheus.HistogramVec
-	most                                            prometheus.Gauge
-	waits, cut                                      prometheus.Counter
+	limit                                           prometheus.Gauge
+	delayed, evicted                                prometheus.Counter
 }
 
-// poolMetrics are the handles of one balancer.
-type poolMetrics struct {
+// frontendMetrics are the handles of one balancer.
+type frontendMetrics struct {
 	connections, in, out, retries prometheus.Counter
 	active                        prometheus.Gauge
 }
@@ -54,22 +54,22 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	}
 	m := &metrics{
-		most:  prometheus.NewGauge(prometheus.GaugeOpts{Name: MetricMost, Help: "Connections that all balancers together may have."}),
-		waits: prometheus.NewCounter(prometheus.CounterOpts{Name: MetricWaits, Help: "Times that a new connection waited because there were as many as there may be."}),
-		cut:   prometheus.NewCounter(prometheus.CounterOpts{Name: MetricEvicted, Help: "Connections broken because their client had more than half of all, and others waited."}),
+		limit:   prometheus.NewGauge(prometheus.GaugeOpts{Name: MetricLimit, Help: "Maximum number of open connections of all balancers together."}),
+		delayed: prometheus.NewCounter(prometheus.CounterOpts{Name: MetricDelayed, Help: "Connections delayed by the connection limit."}),
+		evicted: prometheus.NewCounter(prometheus.CounterOpts{Name: MetricEvicted, Help: "Connections closed at the connection limit because their client had more than half of all."}),
 
-		connections: counter(MetricConnections, "Connections taken.", "balancer"),
-		bytes:       counter(MetricBytes, "Bytes moved: in is from clients, out is to clients.", "balancer", "direction"),
-		requests:    counter(MetricRequests, "Requests of HTTP mode by class of status.", "balancer", "code"),
-		retries:     counter(MetricRetries, "Backends tried beyond the first.", "balancer"),
-		rejected:    counter(MetricRejected, "Connections and requests turned away.", "balancer", "reason"),
-		active:      gauge(MetricActive, "Connections under way.", "balancer"),
+		connections: counter(MetricConnections, "Accepted connections.", "balancer"),
+		bytes:       counter(MetricBytes, "Bytes received from clients (in) and sent to clients (out).", "balancer", "direction"),
+		requests:    counter(MetricRequests, "Requests in HTTP mode by class of status.", "balancer", "code"),
+		retries:     counter(MetricRetries, "Connection attempts to another backend after the first did not answer.", "balancer"),
+		rejected:    counter(MetricRejected, "Rejected connections and requests by reason.", "balancer", "reason"),
+		active:      gauge(MetricActive, "Open connections.", "balancer"),
 		up:          gauge(MetricBackendUp, "1 while a backend may get new connections, 0 while it is down or drained.", "balancer", "backend"),
 		checks: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: MetricCheck, Help: "How long health checks took.", Buckets: []float64{.001, .005, .02, .1, .5, 2, 10},
+			Name: MetricCheck, Help: "Duration of health checks.", Buckets: []float64{.001, .005, .02, .1, .5, 2, 10},
 		}, []string{"kind"}),
 	}
-	for _, c := range []prometheus.Collector{m.connections, m.bytes, m.requests, m.retries, m.rejected, m.active, m.up, m.checks, m.most, m.waits, m.cut} {
+	for _, c := range []prometheus.Collector{m.connections, m.bytes, m.requests, m.retries, m.rejected, m.active, m.up, m.checks, m.limit, m.delayed, m.evicted} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -77,8 +77,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-func (m *metrics) pool(name string) poolMetrics {
-	return poolMetrics{
+func (m *metrics) frontend(name string) frontendMetrics {
+	return frontendMetrics{
 		connections: m.connections.WithLabelValues(name),
 		in:          m.bytes.WithLabelValues(name, "in"),
 		out:         m.bytes.WithLabelValues(name, "out"),

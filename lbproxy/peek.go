@@ -100,8 +100,8 @@ func (p peeker) name() (name string, byHost bool, err error) {
 // host returns the host of the HTTP request that the connection starts with.
 func (p peeker) host() (string, error) {
 	for {
-		host, err := headHost(p.buffered())
-		if !errors.Is(err, errShort) {
+		host, err := requestHost(p.buffered())
+		if !errors.Is(err, errIncomplete) {
 			return host, err
 		}
 		if err := p.more(); err != nil {

@@ -12,29 +12,29 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// newFront makes a front of members named a, b, c…; those in backups are.
-func newFront(algorithm lab.Algorithm, members int, backups ...int) *front {
+// newTestFrontend returns a frontend with backends a, b, c…; those numbered in backups are backups.
+func newTestFrontend(algorithm lab.Algorithm, backends int, backups ...int) *frontend {
 	b := &lab.Balancer{Name: "x", Listen: netip.MustParseAddrPort("10.0.0.1:1"), Balance: algorithm}
-	for i := range members {
+	for i := range backends {
 		b.Backends = append(b.Backends, lab.Backend{Name: string(rune('a' + i)), Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, 0, byte(i)}), 80)})
 	}
 	for _, i := range backups {
 		b.Backends[i].Backup = true
 	}
 	f := newFrontend(b)
-	out := &front{Frontend: f, pool: &pool{freed: make(chan struct{}, 1)}, seats: make([]seat, members)}
+	out := &frontend{Frontend: f, state: &frontendState{freed: make(chan struct{}, 1)}, endpoints: make([]endpoint, backends)}
 	for i := range f.Backends {
-		out.seats[i] = seat{&f.Backends[i], &member{}, newHealth(healthKey{addr: f.Backends[i].Addr, check: f.Check}, time.Time{})}
+		out.endpoints[i] = endpoint{&f.Backends[i], &endpointState{}, newHealth(healthKey{addr: f.Backends[i].Addr, check: f.Check}, time.Time{})}
 	}
 	return out
 }
 
-func (f *front) setDown(members ...int) {
-	for i := range f.seats {
-		f.seats[i].health.down.Store(false)
+func (f *frontend) setDown(backends ...int) {
+	for i := range f.endpoints {
+		f.endpoints[i].health.down.Store(false)
 	}
-	for _, i := range members {
-		f.seats[i].health.down.Store(true)
+	for _, i := range backends {
+		f.endpoints[i].health.down.Store(true)
 	}
 }
 
@@ -42,37 +42,37 @@ func client(i int) netip.Addr { return netip.AddrFrom4([4]byte{192, 168, byte(i 
 
 func TestRoundRobinIsEven(t *testing.T) {
 	t.Parallel()
-	f := newFront(lab.RoundRobin, 4)
+	f := newTestFrontend(lab.RoundRobin, 4)
 	f.setDown(1)
 	got := make(map[string]int)
 	for range 300 {
 		got[f.pick(client(1), nil).Name]++
 	}
-	// The successor of the member that is down takes no more than the others.
+	// The backend after the one that is down gets no more than the others.
 	if diff := cmp.Diff(map[string]int{"a": 100, "c": 100, "d": 100}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
-func TestLeastConnFillsTheEmptiest(t *testing.T) {
+func TestLeastConnPicksFewest(t *testing.T) {
 	t.Parallel()
-	f := newFront(lab.LeastConn, 3)
-	f.seats[0].member.active.Store(5)
-	f.seats[1].member.active.Store(3)
+	f := newTestFrontend(lab.LeastConn, 3)
+	f.endpoints[0].state.active.Store(5)
+	f.endpoints[1].state.active.Store(3)
 	for range 16 {
 		f.pick(client(1), nil)
 	}
-	for i := range f.seats {
-		if got := f.seats[i].member.active.Load(); got != 8 {
-			t.Errorf("member %d has %d connections, want 8 like all", i, got)
+	for i := range f.endpoints {
+		if got := f.endpoints[i].state.active.Load(); got != 8 {
+			t.Errorf("backend %d has %d connections, want 8 like all", i, got)
 		}
 	}
 }
 
-func TestSourceHashMovesOnlyWhoMust(t *testing.T) {
+func TestSourceHashMovesOnlyClientsOfLostBackend(t *testing.T) {
 	t.Parallel()
 	const clients = 4000
-	f := newFront(lab.SourceHash, 5)
+	f := newTestFrontend(lab.SourceHash, 5)
 	before := make([]string, clients)
 	count := make(map[string]int)
 	for i := range clients {
@@ -84,7 +84,7 @@ func TestSourceHashMovesOnlyWhoMust(t *testing.T) {
 	}
 	for name, n := range maps.All(count) {
 		if n < clients/5*8/10 || n > clients/5*12/10 {
-			t.Errorf("member %s has %d of %d clients, want about a fifth", name, n, clients)
+			t.Errorf("backend %s has %d of %d clients, want about a fifth", name, n, clients)
 		}
 	}
 	f.setDown(2)
@@ -122,10 +122,10 @@ func TestBackupOnlyWhileAllOthersAreDown(t *testing.T) {
 		for _, test := range tests {
 			t.Run(fmt.Sprintf("%s/%s", algorithm, test.name), func(t *testing.T) {
 				t.Parallel()
-				f := newFront(algorithm, 3, 2)
+				f := newTestFrontend(algorithm, 3, 2)
 				f.setDown(test.down...)
 				for _, i := range test.drained {
-					f.seats[i].member.drained.Store(true)
+					f.endpoints[i].state.drained.Store(true)
 				}
 				got := make(map[byte]bool)
 				for i := range 50 {
@@ -134,8 +134,8 @@ func TestBackupOnlyWhileAllOthersAreDown(t *testing.T) {
 					}
 				}
 				var names string
-				for i := range f.seats {
-					if name := f.seats[i].Name; got[name[0]] {
+				for i := range f.endpoints {
+					if name := f.endpoints[i].Name; got[name[0]] {
 						names += name
 					}
 				}
@@ -150,17 +150,17 @@ func TestBackupOnlyWhileAllOthersAreDown(t *testing.T) {
 func TestPickNeverTwice(t *testing.T) {
 	t.Parallel()
 	for _, algorithm := range []lab.Algorithm{lab.RoundRobin, lab.LeastConn, lab.SourceHash} {
-		f := newFront(algorithm, 20, 19)
-		var done tried
+		f := newTestFrontend(algorithm, 20, 19)
+		var tried []*endpoint
 		for {
-			s := f.pick(client(7), done)
+			s := f.pick(client(7), tried)
 			if s == nil {
 				break
 			}
-			done = append(done, s)
+			tried = append(tried, s)
 		}
-		if len(done) != 20 || done[19].Name != "t" {
-			t.Errorf("%s tried %d members, want all 20 and the backup last", algorithm, len(done))
+		if len(tried) != 20 || tried[19].Name != "t" {
+			t.Errorf("%s %d backends tried, want all 20 and the backup last", algorithm, len(tried))
 		}
 	}
 }
@@ -168,10 +168,10 @@ func TestPickNeverTwice(t *testing.T) {
 func BenchmarkPick(b *testing.B) {
 	for _, algorithm := range []lab.Algorithm{lab.RoundRobin, lab.LeastConn, lab.SourceHash} {
 		b.Run(string(algorithm), func(b *testing.B) {
-			f := newFront(algorithm, 5)
+			f := newTestFrontend(algorithm, 5)
 			b.ReportAllocs()
 			for b.Loop() {
-				f.pick(client(1), nil).member.active.Add(-1)
+				f.pick(client(1), nil).state.active.Add(-1)
 			}
 		})
 	}

@@ -3,7 +3,6 @@ package lbproxy
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -11,9 +10,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/host/connlimit"
 	"github.com/bootlab/bootlab/internal/observe/event"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 )
 
 // Keys of log attributes.
@@ -26,14 +27,14 @@ const (
 
 // A Config tunes a Server. The zero Config is the documented default.
 type Config struct {
-	Drain    time.Duration // how long connections may go on once Serve's context ended; 0: 10s
-	Peek     time.Duration // how long a client may take to send the first bytes that tell balancers apart; 0: 5s
-	Hedge    time.Duration // without an answer after this long another backend is tried beside the first; 0: 100ms
-	Ejection time.Duration // how long a backend that nothing checks stays down after refused connections; 0: 10s
-	Sweep    time.Duration // how often long connections are looked at for idleness and dead peers; 0: 5s
+	Drain    time.Duration // how long connections may continue after Serve's context ends; 0: 10s
+	Peek     time.Duration // time limit for the first bytes of a client, where routing needs them; 0: 5s
+	Hedge    time.Duration // how long a backend may take to accept before the next is tried in parallel; 0: 100ms
+	Ejection time.Duration // how long an unchecked backend stays down after failed connections; 0: 10s
+	Sweep    time.Duration // interval of the test for idle connections and unresponsive peers; 0: 5s
 	Pending  int           // connections that may wait for their first bytes at one time; 0: 4096
 
-	Connections int // of all balancers at one time; 0: as many as a third of the process's descriptors is enough for
+	Connections int // of all balancers at one time; 0: what a third of the process's file descriptors allows
 }
 
 func (c Config) withDefaults() Config {
@@ -49,17 +50,18 @@ func (c Config) withDefaults() Config {
 
 // Deps are what a Server needs. Table, Events, Log, Registerer and Now are required.
 type Deps struct {
-	Table      func() *Table // asked once, by Serve, where nothing was committed before
+	Table      func() *Table // used once, by Serve, if no table was committed before
 	Events     event.Recorder
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
 	Now        func() time.Time
 
-	// Listen opens a listener; nil: ListenFree. Its connections are TCP, else they are not spliced and never idle.
+	// Listen opens a listening socket, which the server closes; nil: ListenFree. Connections that are not TCP are
+	// neither spliced nor closed when idle.
 	Listen func(context.Context, netip.AddrPort) (net.Listener, error)
 	// Dial connects to a backend; nil: TCP.
 	Dial func(context.Context, netip.AddrPort) (net.Conn, error)
-	// Drains keeps drains over restarts; nil: they are forgotten.
+	// Drains stores drains across restarts; nil: they are lost.
 	Drains Drains
 }
 
@@ -78,36 +80,37 @@ func (d Deps) check() {
 	}
 }
 
-// A Server balances. Its methods are safe for concurrent use.
+// A Server balances connections. Its methods are safe for concurrent use.
 type Server struct {
-	cfg     Config
-	deps    Deps
-	log     *slog.Logger
-	metrics *metrics
-	web     *web
-	probes  chan struct{} // a token for each check under way
+	cfg        Config
+	deps       Deps
+	log        *slog.Logger
+	metrics    *metrics
+	http       *httpProxy
+	checkSlots chan struct{} // one token for each check in progress
 
-	live     atomic.Pointer[live] // the table in force; never nil
+	active   atomic.Pointer[activeTable] // never nil
 	sessions sessions
-	room     room
+	limit    *connlimit.Set // of all client connections
+	logLimit rate.Sometimes
 	pending  atomic.Int64  // connections that wait for their first bytes
 	changed  chan struct{} // a table was committed
 	conns    sync.WaitGroup
 
-	mu        sync.Mutex
-	committed bool // some table was
-	staged    bool // a Staged is neither committed nor discarded
-	listeners map[netip.AddrPort]*listener
-	pools     map[string]*pool
-	members   map[memberKey]*member
-	drained   map[memberKey]bool
-	healths   map[healthKey]*Health
+	mu             sync.Mutex
+	committed      bool // a table was
+	staged         bool // a Staged is neither committed nor discarded
+	sockets        map[netip.AddrPort]*socket
+	frontendStates map[string]*frontendState
+	endpointStates map[endpointKey]*endpointState
+	drained        map[endpointKey]bool
+	healths        map[healthKey]*Health
 }
 
-// maxProbes is how many checks run at one time.
-const maxProbes = 256
+// maxChecks is how many health checks run at one time.
+const maxChecks = 256
 
-// New returns a server that listens nowhere yet. The error is a metric that is registered already.
+// New returns a server that does not listen yet. The error is of a metric that is already registered.
 func New(cfg Config, deps Deps) (*Server, error) {
 	deps.check()
 	m, err := newMetrics(deps.Registerer)
@@ -122,34 +125,36 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg.withDefaults(), deps: deps, log: deps.Log.With(keyServer, "lbproxy"), metrics: m,
-		probes:    make(chan struct{}, maxProbes),
-		changed:   make(chan struct{}, 1),
-		listeners: make(map[netip.AddrPort]*listener),
-		pools:     make(map[string]*pool),
-		members:   make(map[memberKey]*member),
-		drained:   make(map[memberKey]bool),
-		healths:   make(map[healthKey]*Health),
+		checkSlots:     make(chan struct{}, maxChecks),
+		changed:        make(chan struct{}, 1),
+		sockets:        make(map[netip.AddrPort]*socket),
+		frontendStates: make(map[string]*frontendState),
+		endpointStates: make(map[endpointKey]*endpointState),
+		drained:        make(map[endpointKey]bool),
+		healths:        make(map[healthKey]*Health),
 	}
-	s.room.most = s.cfg.Connections
-	m.most.Set(float64(s.room.most))
-	s.live.Store(&live{})
-	s.web = newWeb(s)
+	// A client with more than half of all connections loses one to a new connection; other clients lose none.
+	s.limit = connlimit.New(connlimit.Config{Max: s.cfg.Connections, MinShare: s.cfg.Connections / 2})
+	s.logLimit.Interval = time.Minute
+	m.limit.Set(float64(s.cfg.Connections))
+	s.active.Store(&activeTable{})
+	s.http = newHTTPProxy(s)
 	return s, nil
 }
 
-// Serve accepts connections and checks backends until ctx ends, then closes the listeners, lets connections go on for up
-// to Config.Drain, breaks the rest and returns nil. It returns an error only before it starts: from the drains, or from
-// the listeners where no table was committed before. A Server serves once.
+// Serve accepts connections and checks backends until ctx ends. Then it closes the sockets, waits up to Config.Drain for
+// the connections, aborts the rest and returns nil. An error comes only at the start: from Deps.Drains, or from the
+// sockets if no table was committed before. A Server serves once.
 func (s *Server) Serve(ctx context.Context) error {
 	if err := s.loadDrains(ctx); err != nil {
 		return err
 	}
-	if err := s.first(); err != nil {
+	if err := s.commitFirst(); err != nil {
 		return err
 	}
-	var tasks, web sync.WaitGroup
+	var tasks, http sync.WaitGroup
 	tasks.Go(func() { s.sweep(ctx) })
-	web.Go(s.web.serve)
+	http.Go(s.http.serve)
 	running := newRunning(s, &tasks)
 	for ctx.Err() == nil {
 		running.reconcile(ctx)
@@ -158,16 +163,16 @@ func (s *Server) Serve(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}
-	s.closeListeners()
+	s.closeSockets()
 	running.stop()
-	tasks.Wait() // nobody accepts any more, so that what drain waits for can only shrink
+	tasks.Wait() // nothing accepts any more, so the number of connections can only fall
 	s.drain()
-	web.Wait()
+	http.Wait()
 	return nil
 }
 
-// first brings the daemon's table into force where no other is yet.
-func (s *Server) first() error {
+// commitFirst commits the daemon's table if none was committed yet.
+func (s *Server) commitFirst() error {
 	s.mu.Lock()
 	committed := s.committed
 	s.mu.Unlock()
@@ -182,14 +187,14 @@ func (s *Server) first() error {
 	return nil
 }
 
-// drain waits for the connections, breaks those that outstay Config.Drain and waits for their goroutines.
+// drain waits for the connections up to Config.Drain, aborts the rest and waits for their goroutines.
 func (s *Server) drain() {
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Drain)
 	defer cancel()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s.web.shutdown(ctx)
+		s.http.shutdown(ctx)
 		s.conns.Wait()
 	}()
 	select {
@@ -197,96 +202,62 @@ func (s *Server) drain() {
 	case <-ctx.Done():
 	}
 	s.sessions.abort()
-	s.web.close()
+	s.http.close()
 	<-done
-	s.web.handlers.Wait()
+	s.http.handlers.Wait()
 }
 
-// running are the goroutines of Serve: one for each listener and one for each backend that is checked.
+// running are the goroutines of Serve: one accepts on each socket, one checks each backend.
 type running struct {
-	s       *Server
-	tasks   *sync.WaitGroup
-	accepts map[*listener]bool
-	watches map[*Health]context.CancelFunc
+	s      *Server
+	tasks  *sync.WaitGroup
+	accept map[*socket]bool
+	checks map[*Health]context.CancelFunc
 }
 
 func newRunning(s *Server, tasks *sync.WaitGroup) *running {
-	return &running{s: s, tasks: tasks, accepts: make(map[*listener]bool), watches: make(map[*Health]context.CancelFunc)}
+	return &running{s: s, tasks: tasks, accept: make(map[*socket]bool), checks: make(map[*Health]context.CancelFunc)}
 }
 
-// reconcile starts what the table in force has and stops what it has not. A listener stops by being closed.
+// reconcile starts the goroutines that the active table needs and stops the others. A socket's ends when it is closed.
 func (r *running) reconcile(ctx context.Context) {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
-	wanted := make(map[*listener]bool, len(r.s.listeners))
-	for _, l := range r.s.listeners {
-		wanted[l] = true
-		if !r.accepts[l] {
-			r.tasks.Go(func() { r.s.accept(ctx, l) })
+	sockets := make(map[*socket]bool, len(r.s.sockets))
+	for _, sock := range r.s.sockets {
+		sockets[sock] = true
+		if !r.accept[sock] {
+			r.tasks.Go(func() { r.s.accept(ctx, sock) })
 		}
 	}
-	r.accepts = wanted
-	checked := make(map[*Health]bool, len(r.s.healths))
+	r.accept = sockets
+	wanted := make(map[*Health]bool, len(r.s.healths))
 	for _, h := range r.s.healths {
-		checked[h] = true
-		if r.watches[h] == nil {
+		wanted[h] = true
+		if r.checks[h] == nil {
 			own, cancel := context.WithCancel(ctx)
-			r.watches[h] = cancel
-			r.tasks.Go(func() { r.s.watch(own, h) })
+			r.checks[h] = cancel
+			r.tasks.Go(func() { r.s.checkLoop(own, h) })
 		}
 	}
-	for h, cancel := range r.watches {
-		if !checked[h] {
+	for h, cancel := range r.checks {
+		if !wanted[h] {
 			cancel()
-			delete(r.watches, h)
+			delete(r.checks, h)
 		}
 	}
 }
 
 func (r *running) stop() {
-	for _, cancel := range r.watches {
+	for _, cancel := range r.checks {
 		cancel()
 	}
 }
 
-// announce turns a verdict into events and metrics of every balancer that has this backend.
-func (s *Server) announce(h *Health, v verdict) {
-	if v.condition == "" {
-		return
-	}
-	kind := event.BackendUp
-	if v.condition == Down {
-		kind = event.BackendDown
-	}
-	for _, f := range s.live.Load().fronts {
-		for i := range f.seats {
-			seat := &f.seats[i]
-			if seat.health != h {
-				continue
-			}
-			s.gauge(f, seat)
-			e := event.Event{Kind: kind, Addr: seat.Addr.Addr(), Host: seat.Host, Detail: f.Name + " " + seat.Addr.String(), Dur: v.dur}
-			if v.condition == Down {
-				e.Err = v.reason
-			}
-			s.deps.Events.Record(e)
-		}
-	}
-}
-
-// gauge sets the metric of one seat.
-func (s *Server) gauge(f *front, seat *seat) {
-	up := 0.0
-	if seat.open() {
-		up = 1
-	}
-	s.metrics.up.WithLabelValues(f.Name, seat.Label).Set(up)
-}
-
-// reject counts a connection or request that is turned away.
+// reject counts and logs a connection or request that is rejected.
 func (s *Server) reject(balancer string, why reason, client netip.AddrPort, err error) {
 	s.metrics.rejected.WithLabelValues(balancer, string(why)).Inc()
-	s.log.Debug("turned away", "balancer", balancer, "reason", string(why), keyAddr, client, keyErr, errText(err))
+	s.log.Debug("rejected connection", "balancer", balancer, "reason", string(why), keyAddr, client, keyErr, errText(err))
 }
 
 func errText(err error) string {
@@ -295,6 +266,3 @@ func errText(err error) string {
 	}
 	return err.Error()
 }
-
-// isClosed reports whether err says that we closed the connection or listener ourselves.
-func isClosed(err error) bool { return errors.Is(err, net.ErrClosed) }

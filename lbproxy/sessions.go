@@ -3,31 +3,31 @@ package lbproxy
 import (
 	"context"
 	"net"
-	"net/netip"
 	"sync"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/host/connlimit"
 	"github.com/bootlab/bootlab/internal/host/pause"
 
 	"golang.org/x/sys/unix"
 )
 
-// A session is a connection under way. What the kernel knows of its sockets (TCP_INFO) tells whether it is idle and how
-// much it has moved, so that nothing stands between the two sockets while bytes flow.
+// A session is a client connection and its backend connection. The kernel's TCP_INFO says whether it is idle and how many
+// bytes it moved, so nothing of ours stands between the two sockets.
 type session struct {
 	client  net.Conn
-	backend net.Conn // nil in HTTP mode, where backends are the transport's
-	born    time.Time
-	from    netip.Addr // the client, as a believed peer names it
+	backend net.Conn // nil in HTTP mode, where the transport owns backend connections
+	limit   *connlimit.Conn
+	start   time.Time
 
 	// Guarded by sessions.mu.
-	pool    *pool         // nil: not known yet
-	idle    time.Duration // 0: not known yet
-	swept   bool          // lived to see a sweep
-	in, out int64         // bytes counted by sweeps
+	frontend *frontendState // nil: not known yet
+	idle     time.Duration  // timeouts.idle; 0: not known yet
+	seen     bool           // by a sweep
+	in, out  int64          // bytes counted so far
 }
 
-// sessions holds every connection under way. The zero sessions is empty and ready.
+// sessions holds every open session. The zero value is empty and ready.
 type sessions struct {
 	mu   sync.Mutex
 	open map[*session]struct{}
@@ -42,14 +42,14 @@ func (t *sessions) add(ses *session) {
 	t.open[ses] = struct{}{}
 }
 
-// settle tells whose a session is that was added without.
-func (t *sessions) settle(ses *session, f *front) {
+// assign sets the frontend of a session that was added without one.
+func (t *sessions) assign(ses *session, f *frontend) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	ses.pool, ses.idle = f.pool, f.Timeouts.Idle
+	ses.frontend, ses.idle = f.state, f.Timeouts.Idle
 }
 
-// end takes a session out and counts the bytes that sweeps have not.
+// end removes a session and counts the bytes that no sweep has counted.
 func (t *sessions) end(ses *session, in, out int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -57,22 +57,22 @@ func (t *sessions) end(ses *session, in, out int64) {
 	ses.countLocked(in, out)
 }
 
-// countLocked adds what in and out are beyond what was counted. The kernel counts a byte or so more, for FIN.
+// countLocked adds to the metrics what in and out exceed what was counted. The kernel counts the FIN as a byte.
 func (ses *session) countLocked(in, out int64) {
-	if ses.pool == nil {
+	if ses.frontend == nil {
 		return
 	}
 	if in > ses.in {
-		ses.pool.m.in.Add(float64(in - ses.in))
+		ses.frontend.metrics.in.Add(float64(in - ses.in))
 		ses.in = in
 	}
 	if out > ses.out {
-		ses.pool.m.out.Add(float64(out - ses.out))
+		ses.frontend.metrics.out.Add(float64(out - ses.out))
 		ses.out = out
 	}
 }
 
-// abort breaks every session. Who carries it sees the error and ends it.
+// abort resets every session. Their goroutines see the error and end.
 func (t *sessions) abort() {
 	for _, ses := range t.all() {
 		ses.abort()
@@ -96,80 +96,80 @@ func (t *sessions) all() []*session {
 	return out
 }
 
-// sweep looks at the long connections again and again until ctx ends.
+// sweep inspects the sessions older than Config.Sweep, every Config.Sweep until ctx ends.
 func (s *Server) sweep(ctx context.Context) {
 	for pause.For(ctx, s.cfg.Sweep) == nil {
 		now := time.Now()
 		for _, ses := range s.sessions.all() {
-			if now.Sub(ses.born) >= s.cfg.Sweep {
-				s.sessions.look(ses, now)
+			if now.Sub(ses.start) >= s.cfg.Sweep {
+				s.inspect(ses, now)
 			}
 		}
 	}
 }
 
-// look counts what one session has moved since the last look, and breaks it when it was idle for too long or when its
-// client or backend no longer acknowledges anything.
-func (t *sessions) look(ses *session, now time.Time) {
-	client, known := tcpInfo(ses.client)
-	if !known {
+// inspect counts the bytes of a session, and aborts it if it was idle for too long or a side is unresponsive.
+func (s *Server) inspect(ses *session, now time.Time) {
+	client, ok := tcpInfo(ses.client)
+	if !ok {
 		return
 	}
 	backend, both := tcpInfo(ses.backend)
-	quiet := min(now.Sub(ses.born), quietFor(client))
-	lost := unheard(client)
-	if both {
-		quiet = min(quiet, quietFor(backend))
-		lost = lost || unheard(backend)
+	if idleFor(client) < s.cfg.Sweep {
+		ses.limit.Touch() // the connection limit evicts the longest-idle one first
 	}
-	t.mu.Lock()
-	first := !ses.swept
-	ses.swept = true
-	if _, open := t.open[ses]; open && both {
+	idle, lost := min(now.Sub(ses.start), idleFor(client)), unresponsive(client)
+	if both {
+		idle = min(idle, idleFor(backend))
+		lost = lost || unresponsive(backend)
+	}
+	s.sessions.mu.Lock()
+	first, limit := !ses.seen, ses.idle
+	ses.seen = true
+	if _, open := s.sessions.open[ses]; open && both {
 		ses.countLocked(int64(client.Bytes_received), int64(client.Bytes_acked))
 	}
-	idle := ses.idle
-	t.mu.Unlock()
+	s.sessions.mu.Unlock()
 	if first && both {
 		control(ses.backend, func(fd int) { _ = keepAlive(fd) })
 	}
-	if lost || idle > 0 && quiet >= idle {
+	if lost || limit > 0 && idle >= limit {
 		ses.abort()
 	}
 }
 
-// quietFor returns how long a socket has neither sent nor received a byte.
-func quietFor(i *unix.TCPInfo) time.Duration {
+// idleFor returns how long a socket has neither sent nor received a byte.
+func idleFor(i *unix.TCPInfo) time.Duration {
 	return time.Duration(min(i.Last_data_sent, i.Last_data_recv)) * time.Millisecond
 }
 
-// How a peer is known to be gone without waiting for the kernel's quarter of an hour: bytes were sent again and again,
-// and for this long nothing came back. A peer that only reads slowly still acknowledges probes of its window.
+// A peer is unresponsive after several retransmissions and this long without any packet from it; the kernel itself gives
+// up after 15 minutes. A peer that only reads slowly still acknowledges window probes.
 const (
-	unheardFor     = 30 * time.Second
-	unheardRetries = 3
+	unresponsiveAfter   = 30 * time.Second
+	unresponsiveRetries = 3
 )
 
-func unheard(i *unix.TCPInfo) bool {
-	return i.Unacked > 0 && i.Retransmits >= unheardRetries &&
-		time.Duration(i.Last_ack_recv)*time.Millisecond >= unheardFor
+func unresponsive(i *unix.TCPInfo) bool {
+	return i.Unacked > 0 && i.Retransmits >= unresponsiveRetries &&
+		time.Duration(i.Last_ack_recv)*time.Millisecond >= unresponsiveAfter
 }
 
-// tcpInfo returns what the kernel knows of a TCP connection; false: it is not one, or closed.
+// tcpInfo returns the kernel's TCP_INFO; false: c is no TCP connection, or closed.
 func tcpInfo(c net.Conn) (info *unix.TCPInfo, ok bool) {
 	var err error
 	called := control(c, func(fd int) { info, err = unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO) })
 	return info, called && err == nil
 }
 
-// dead reports whether the kernel has given a connection up, as after a reset.
-func dead(c net.Conn) bool {
+// isClosed reports whether the kernel has closed a connection, as after a reset.
+func isClosed(c net.Conn) bool {
 	const tcpClose = 7 // TCP_CLOSE of <netinet/tcp.h>
 	info, ok := tcpInfo(c)
 	return ok && info.State == tcpClose
 }
 
-// control calls f with the descriptor of a TCP connection; false: it is not one, or closed.
+// control calls f with the file descriptor of a TCP connection; false: c is none, or closed.
 func control(c net.Conn, f func(fd int)) bool {
 	t, ok := c.(*net.TCPConn)
 	if !ok {

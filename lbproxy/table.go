@@ -10,7 +10,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// What stands in for a zero value. The lab resolves its own defaults; these guard tables made by hand.
+// Defaults of balancers that were not loaded from a lab file.
 const (
 	defaultConnect  = 5 * time.Second
 	defaultIdle     = 10 * time.Minute
@@ -20,11 +20,11 @@ const (
 	defaultFall     = 3
 )
 
-// A Table is what the server answers from: every balancer of a lab, by the address it listens on. It is immutable.
+// A Table is every balancer of a lab, by listen address. It is immutable.
 type Table struct {
 	Frontends []*Frontend // sorted by Name
 
-	sites []*site // sorted by address
+	listeners []*listener // sorted by address
 }
 
 // A Frontend is one balancer.
@@ -42,50 +42,50 @@ type Frontend struct {
 	index int // of this frontend in Table.Frontends
 }
 
-// A Backend is one member of a frontend. Its stable key is the frontend's name and Addr.
+// A Backend is one server of a frontend. Its stable key is the frontend's name and Addr.
 type Backend struct {
 	Name   string // the host's name, else the address
-	Label  string // Name, with the port where another member of the frontend has the same name; for people and metrics
-	Host   string // the host of the lab; empty: from outside
+	Label  string // Name, with the port if the frontend has several backends of this name; for metrics
+	Host   string // of the lab; empty: an external address
 	Addr   netip.AddrPort
-	Backup bool // used only while every other member is down
+	Backup bool // used only while every other backend is down
 
 	seed uint64 // of the rendezvous hash
 }
 
-// A site is one listen address and the frontends that share it.
-type site struct {
-	addr     netip.AddrPort
-	fronts   []*Frontend
-	peers    []netip.Prefix // whose PROXY header is believed, of all frontends here
-	sni      names
-	host     names
-	fallback *Frontend // the one without a match; nil: none
+// A listener is one listen address and the frontends that share it.
+type listener struct {
+	addr      netip.AddrPort
+	frontends []*Frontend
+	peers     []netip.Prefix // trusted to send PROXY headers, of all frontends here
+	sni       nameTable
+	host      nameTable
+	fallback  *Frontend // the frontend without a match; nil: none
 }
 
-// Compile returns the table of a lab. The error is lab.Problems: two balancers that cannot be told apart, or an address
-// that covers another's.
+// Compile returns the table of a lab. The error is lab.Problems: two balancers of one address with the same match, or an
+// address that another balancer's includes.
 func Compile(l *lab.Lab) (*Table, error) {
 	var problems lab.Problems
 	t := &Table{Frontends: make([]*Frontend, 0, len(l.Balancers))}
-	sites := make(map[netip.AddrPort]*site)
-	owners := make(map[string]bool, len(l.Balancers))
+	listeners := make(map[netip.AddrPort]*listener)
+	names := make(map[string]bool, len(l.Balancers))
 	for _, b := range sorted(l.Balancers) {
-		if !usable(&problems, b, owners) {
+		if !valid(&problems, b, names) {
 			continue
 		}
 		f := newFrontend(b)
 		f.index = len(t.Frontends)
 		t.Frontends = append(t.Frontends, f)
-		s := sites[f.Listen]
-		if s == nil {
-			s = &site{addr: f.Listen}
-			sites[f.Listen] = s
-			t.sites = append(t.sites, s)
+		at := listeners[f.Listen]
+		if at == nil {
+			at = &listener{addr: f.Listen}
+			listeners[f.Listen] = at
+			t.listeners = append(t.listeners, at)
 		}
-		s.add(&problems, b, f)
+		at.add(&problems, b, f)
 	}
-	slices.SortFunc(t.sites, func(a, b *site) int { return a.addr.Compare(b.addr) })
+	slices.SortFunc(t.listeners, func(a, b *listener) int { return a.addr.Compare(b.addr) })
 	overlaps(&problems, l.Balancers)
 	return t, problems.Err()
 }
@@ -94,11 +94,11 @@ func sorted(bs []*lab.Balancer) []*lab.Balancer {
 	return slices.SortedStableFunc(slices.Values(bs), func(a, b *lab.Balancer) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// usable reports the problems that leave a balancer without a place in the table.
-func usable(problems *lab.Problems, b *lab.Balancer, names map[string]bool) bool {
+// valid reports whether a balancer can be part of the table, and adds the problem if not.
+func valid(problems *lab.Problems, b *lab.Balancer, names map[string]bool) bool {
 	switch {
 	case names[b.Name]:
-		problems.Addf(b.Pos, key(b), "a balancer of this name is already there; give it another name")
+		problems.Addf(b.Pos, key(b), "there is another balancer of this name; rename one")
 	case !b.Listen.IsValid() || b.Listen.Port() == 0:
 		problems.Addf(b.Pos, key(b)+".listen", "%q is not an address and port, such as 192.168.16.10:443", b.Listen)
 	default:
@@ -110,7 +110,7 @@ func usable(problems *lab.Problems, b *lab.Balancer, names map[string]bool) bool
 
 func key(b *lab.Balancer) string { return "balancers." + b.Name }
 
-// overlaps reports addresses that cannot be bound beside an unspecified one of the same port.
+// overlaps reports addresses that cannot be bound together with an unspecified one of the same port.
 func overlaps(problems *lab.Problems, bs []*lab.Balancer) {
 	wide := make(map[uint16]*lab.Balancer)
 	for _, b := range bs {
@@ -120,7 +120,7 @@ func overlaps(problems *lab.Problems, bs []*lab.Balancer) {
 	}
 	for _, b := range bs {
 		if w := wide[b.Listen.Port()]; w != nil && w.Listen != b.Listen {
-			problems.Addf(b.Pos, key(b)+".listen", "%s is covered by %s of balancer %s; give both the same address, or each its own",
+			problems.Addf(b.Pos, key(b)+".listen", "%s is included in %s of balancer %s; give both the same address, or two specific ones",
 				b.Listen, w.Listen, w.Name)
 		}
 	}
@@ -135,9 +135,9 @@ func newFrontend(b *lab.Balancer) *Frontend {
 	f.Timeouts.Connect = cmp.Or(f.Timeouts.Connect, defaultConnect)
 	f.Timeouts.Idle = cmp.Or(f.Timeouts.Idle, defaultIdle)
 	f.Check = withDefaults(f.Check)
-	of := countMembers(b.Backends)
+	count := countBackends(b.Backends)
 	for i, m := range b.Backends {
-		f.Backends[i] = newBackend(m, of)
+		f.Backends[i] = newBackend(m, count)
 	}
 	return f
 }
@@ -152,7 +152,7 @@ func withDefaults(c lab.Check) lab.Check {
 	return c
 }
 
-func newBackend(m lab.Backend, of count) Backend {
+func newBackend(m lab.Backend, count backendCount) Backend {
 	out := Backend{Name: m.Name, Addr: m.Addr, Backup: m.Backup}
 	if out.Name == "" {
 		out.Name = m.Addr.String()
@@ -161,26 +161,26 @@ func newBackend(m lab.Backend, of count) Backend {
 		out.Host = m.Host.Name
 	}
 	out.Label = out.Name
-	if of.names[m.Name] > 1 {
+	if count.names[m.Name] > 1 {
 		out.Label = out.Name + ":" + strconv.Itoa(int(m.Addr.Port()))
 	}
-	// The hash is over the address alone, so that a client finds the same machine on 80 and on 443.
+	// Without the port, so that a client gets the same machine on ports 80 and 443.
 	out.seed = hash(m.Addr.Addr())
-	if of.addrs[m.Addr.Addr()] > 1 {
+	if count.addrs[m.Addr.Addr()] > 1 {
 		out.seed = mix(out.seed + uint64(m.Addr.Port()))
 	}
 	return out
 }
 
-// A count says how many members of a balancer have one name or address.
-type count struct {
+// A backendCount says how many backends of a balancer have a name or an address.
+type backendCount struct {
 	names map[string]int
 	addrs map[netip.Addr]int
 }
 
-func countMembers(members []lab.Backend) count {
-	c := count{names: make(map[string]int, len(members)), addrs: make(map[netip.Addr]int, len(members))}
-	for _, m := range members {
+func countBackends(backends []lab.Backend) backendCount {
+	c := backendCount{names: make(map[string]int, len(backends)), addrs: make(map[netip.Addr]int, len(backends))}
+	for _, m := range backends {
 		c.addrs[m.Addr.Addr()]++
 		if m.Name != "" {
 			c.names[m.Name]++
@@ -198,60 +198,60 @@ func hash(a netip.Addr) uint64 {
 	return h
 }
 
-// add makes f one of the frontends of the address.
-func (s *site) add(problems *lab.Problems, b *lab.Balancer, f *Frontend) {
-	s.fronts = append(s.fronts, f)
+// add adds a frontend to the address.
+func (l *listener) add(problems *lab.Problems, b *lab.Balancer, f *Frontend) {
+	l.frontends = append(l.frontends, f)
 	for _, p := range b.AcceptProxy {
-		if !slices.Contains(s.peers, p) {
-			s.peers = append(s.peers, p)
+		if !slices.Contains(l.peers, p) {
+			l.peers = append(l.peers, p)
 		}
 	}
 	if len(b.Match.SNI)+len(b.Match.Host) == 0 {
-		if s.fallback != nil {
-			problems.Addf(b.Pos, key(b)+".match", "balancer %s listens on %s without a match too; tell them apart by match.sni or match.host",
-				s.fallback.Name, s.addr)
+		if l.fallback != nil {
+			problems.Addf(b.Pos, key(b)+".match", "balancer %s listens on %s and has no match either; add match.sni or match.host to one",
+				l.fallback.Name, l.addr)
 			return
 		}
-		s.fallback = f
+		l.fallback = f
 		return
 	}
-	// Mode http never sees TLS, so there a server name can only be the host that is asked for.
-	sni := &s.sni
+	// Mode http does not terminate TLS, so match.sni can only mean the Host header there.
+	sni := &l.sni
 	if f.Mode == lab.ModeHTTP {
-		sni = &s.host
+		sni = &l.host
 	}
-	s.claim(problems, b, f, sni, "sni", b.Match.SNI)
-	s.claim(problems, b, f, &s.host, "host", b.Match.Host)
+	l.addNames(problems, b, f, sni, "sni", b.Match.SNI)
+	l.addNames(problems, b, f, &l.host, "host", b.Match.Host)
 }
 
-func (s *site) claim(problems *lab.Problems, b *lab.Balancer, f *Frontend, into *names, what string, patterns []string) {
+func (l *listener) addNames(problems *lab.Problems, b *lab.Balancer, f *Frontend, into *nameTable, what string, patterns []string) {
 	for _, p := range patterns {
 		if owner := into.add(p, f); owner != f {
-			problems.Addf(b.Pos, key(b)+".match."+what, "%q belongs to balancer %s on %s already", p, owner.Name, s.addr)
+			problems.Addf(b.Pos, key(b)+".match."+what, "balancer %s on %s already matches %q", owner.Name, l.addr, p)
 		}
 	}
 }
 
-// solo returns the only frontend of the address where every connection is its own, or nil.
-func (s *site) solo() *Frontend {
-	if len(s.fronts) == 1 {
-		return s.fallback
+// only returns the frontend of the address if it has one only, without a match; else nil.
+func (l *listener) only() *Frontend {
+	if len(l.frontends) == 1 {
+		return l.fallback
 	}
 	return nil
 }
 
-// onlyHTTP reports whether every frontend of the address speaks HTTP, so that nothing need be peeked at.
-func (s *site) onlyHTTP() bool {
-	return !slices.ContainsFunc(s.fronts, func(f *Frontend) bool { return f.Mode != lab.ModeHTTP })
+// onlyHTTP reports whether every frontend of the address is in mode http, so that requests are routed, not connections.
+func (l *listener) onlyHTTP() bool {
+	return !slices.ContainsFunc(l.frontends, func(f *Frontend) bool { return f.Mode != lab.ModeHTTP })
 }
 
-// byName returns the frontend for a TLS server name; nil: none wants it.
-func (s *site) byName(sni string) *Frontend { return cmp.Or(s.sni.find(sni), s.fallback) }
+// byServerName returns the frontend for a TLS server name; nil: none matches.
+func (l *listener) byServerName(sni string) *Frontend { return cmp.Or(l.sni.find(sni), l.fallback) }
 
-// byHost returns the frontend for a Host header; nil: none wants it.
-func (s *site) byHost(host string) *Frontend { return cmp.Or(s.host.find(host), s.fallback) }
+// byHost returns the frontend for a Host header; nil: none matches.
+func (l *listener) byHost(host string) *Frontend { return cmp.Or(l.host.find(host), l.fallback) }
 
-// trusts reports whether a PROXY header of that peer is believed.
-func (s *site) trusts(peer netip.Addr) bool {
-	return slices.ContainsFunc(s.peers, func(p netip.Prefix) bool { return p.Contains(peer) })
+// trusts reports whether a PROXY header of that peer is accepted.
+func (l *listener) trusts(peer netip.Addr) bool {
+	return slices.ContainsFunc(l.peers, func(p netip.Prefix) bool { return p.Contains(peer) })
 }

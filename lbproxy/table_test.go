@@ -24,31 +24,31 @@ func TestCompileProblems(t *testing.T) {
 		in   []*lab.Balancer
 		want string
 	}{
-		{"told apart by name", []*lab.Balancer{
+		{"different names", []*lab.Balancer{
 			matching("a", "10.0.0.1:443", lab.ModeTCP, sni("*.apps.a.lab")),
 			matching("b", "10.0.0.1:443", lab.ModeTCP, sni("*.apps.b.lab")),
 			matching("c", "10.0.0.1:443", lab.ModeTCP, lab.Match{}),
 		}, ""},
-		{"told apart by port", []*lab.Balancer{
+		{"different ports", []*lab.Balancer{
 			matching("a", "10.0.0.1:443", lab.ModeTCP, lab.Match{}),
 			matching("b", "10.0.0.1:80", lab.ModeTCP, lab.Match{}),
 		}, ""},
 		{"two without a match", []*lab.Balancer{
 			matching("a", "10.0.0.1:443", lab.ModeTCP, lab.Match{}),
 			matching("b", "10.0.0.1:443", lab.ModeTCP, lab.Match{}),
-		}, "lab.yaml:1:0: balancers.b.match: balancer a listens on 10.0.0.1:443 without a match too; tell them apart by match.sni or match.host"},
+		}, "lab.yaml:1:0: balancers.b.match: balancer a listens on 10.0.0.1:443 and has no match either; add match.sni or match.host to one"},
 		{"one name twice", []*lab.Balancer{
 			matching("a", "10.0.0.1:443", lab.ModeTCP, sni("*.Apps.lab.")),
 			matching("b", "10.0.0.1:443", lab.ModeTCP, sni("*.apps.lab")),
-		}, `lab.yaml:1:0: balancers.b.match.sni: "*.apps.lab" belongs to balancer a on 10.0.0.1:443 already`},
-		{"covered by all addresses", []*lab.Balancer{
+		}, `lab.yaml:1:0: balancers.b.match.sni: balancer a on 10.0.0.1:443 already matches "*.apps.lab"`},
+		{"included in all addresses", []*lab.Balancer{
 			matching("a", "0.0.0.0:443", lab.ModeTCP, lab.Match{}),
 			matching("b", "10.0.0.1:443", lab.ModeTCP, lab.Match{}),
-		}, "lab.yaml:1:0: balancers.b.listen: 10.0.0.1:443 is covered by 0.0.0.0:443 of balancer a; give both the same address, or each its own"},
+		}, "lab.yaml:1:0: balancers.b.listen: 10.0.0.1:443 is included in 0.0.0.0:443 of balancer a; give both the same address, or two specific ones"},
 		{"one balancer name twice", []*lab.Balancer{
 			matching("a", "10.0.0.1:443", lab.ModeTCP, lab.Match{}),
 			matching("a", "10.0.0.1:444", lab.ModeTCP, lab.Match{}),
-		}, "lab.yaml:1:0: balancers.a: a balancer of this name is already there; give it another name"},
+		}, "lab.yaml:1:0: balancers.a: there is another balancer of this name; rename one"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -105,10 +105,10 @@ func TestCompileFillsZeroValues(t *testing.T) {
 	}
 }
 
-func TestNamesMostSpecificFirst(t *testing.T) {
+func TestMostSpecificNameFirst(t *testing.T) {
 	t.Parallel()
 	patterns := []string{"api.a.lab", "*.a.lab", "*.apps.a.lab", "x.apps.a.lab", "*"}
-	var n names
+	var n nameTable
 	for _, p := range patterns {
 		n.add(p, &Frontend{Name: p})
 	}
@@ -129,10 +129,10 @@ func TestNamesMostSpecificFirst(t *testing.T) {
 		}
 	}
 	if f := n.find(""); f != nil {
-		t.Errorf("a client that names nothing belongs to %q, want nobody", f.Name)
+		t.Errorf("the empty name matches %q, want none", f.Name)
 	}
-	if f := (&names{}).find("a.lab"); f != nil {
-		t.Errorf("empty names found %+v", f)
+	if f := (&nameTable{}).find("a.lab"); f != nil {
+		t.Errorf("an empty table found %+v", f)
 	}
 }
 

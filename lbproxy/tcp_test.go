@@ -23,13 +23,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-func TestBytesPassBothWays(t *testing.T) {
+func TestSpliceBothWays(t *testing.T) {
 	t.Parallel()
 	back := serveTCP(t, func(c net.Conn) { _, _ = io.Copy(c, c) })
-	front := addr(t)
-	r := newRig(t, Config{}, balancer("echo", front, back))
+	frontend := addr(t)
+	r := newRig(t, Config{}, balancer("echo", frontend, back))
 
-	c := dial(t, front)
+	c := dial(t, frontend)
 	sent := make([]byte, 3<<20)
 	_, _ = rand.Read(sent)
 	go func() {
@@ -51,7 +51,7 @@ func TestBytesPassBothWays(t *testing.T) {
 	netns.WaitFor(t, "connection gone", func() bool { return r.States()[0].Connections == 0 && r.States()[0].Backends[0].Connections == 0 })
 }
 
-func TestAnswerAfterHalfCloseOfBackendFirst(t *testing.T) {
+func TestBackendHalfClose(t *testing.T) {
 	t.Parallel()
 	rest := make(chan string, 1)
 	back := serveTCP(t, func(c net.Conn) {
@@ -60,9 +60,9 @@ func TestAnswerAfterHalfCloseOfBackendFirst(t *testing.T) {
 		got, _ := io.ReadAll(c)
 		rest <- string(got)
 	})
-	front := addr(t)
-	newRig(t, Config{}, balancer("half", front, back))
-	c := dial(t, front)
+	frontend := addr(t)
+	newRig(t, Config{}, balancer("half", frontend, back))
+	c := dial(t, frontend)
 	if got, err := io.ReadAll(c); string(got) != "bye" || err != nil {
 		t.Fatalf("read %q, %v, want bye and a clean end", got, err)
 	}
@@ -80,14 +80,14 @@ func TestResetOfBackendReachesClient(t *testing.T) {
 		time.Sleep(20 * time.Millisecond) // let it arrive: a reset overtakes what is queued
 		_ = c.(*net.TCPConn).SetLinger(0)
 	})
-	front := addr(t)
-	newRig(t, Config{}, balancer("reset", front, back))
-	if got, err := io.ReadAll(dial(t, front)); !errors.Is(err, syscall.ECONNRESET) {
+	frontend := addr(t)
+	newRig(t, Config{}, balancer("reset", frontend, back))
+	if got, err := io.ReadAll(dial(t, frontend)); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("client read %q, %v, want a reset: a clean end would pass for a whole answer", got, err)
 	}
 }
 
-func TestEarlyAnswerSurvivesUpload(t *testing.T) {
+func TestEarlyAnswerToUpload(t *testing.T) {
 	t.Parallel()
 	read := make(chan struct{})
 	back := serveTCP(t, func(c net.Conn) {
@@ -96,9 +96,9 @@ func TestEarlyAnswerSurvivesUpload(t *testing.T) {
 		_ = c.(*net.TCPConn).CloseWrite()
 		<-read // then it closes with bytes unread, which resets
 	})
-	front := addr(t)
-	newRig(t, Config{}, balancer("upload", front, back))
-	c := dial(t, front)
+	frontend := addr(t)
+	newRig(t, Config{}, balancer("upload", frontend, back))
+	c := dial(t, frontend)
 	go func() {
 		chunk := make([]byte, 64<<10)
 		for range 100 {
@@ -127,7 +127,7 @@ func TestNoBackendResets(t *testing.T) {
 	}{
 		{"no members", balancer("b", addr(t)), rejectNoBackend},
 		{"refused", balancer("b", addr(t), closed), rejectConnect},
-		{"check says down", with(balancer("b", addr(t), closed), func(b *lab.Balancer) { b.Check.Kind = lab.CheckTCP }), rejectNoBackend},
+		{"check respond down", with(balancer("b", addr(t), closed), func(b *lab.Balancer) { b.Check.Kind = lab.CheckTCP }), rejectNoBackend},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -146,20 +146,20 @@ func TestNoBackendResets(t *testing.T) {
 	}
 }
 
-func TestRefusedBackendIsPassedOver(t *testing.T) {
+func TestRefusingBackendIsSkipped(t *testing.T) {
 	t.Parallel()
-	gone, alive := addr(t), serveTCP(t, namer("alive"))
-	front := addr(t)
-	r := newRig(t, Config{Ejection: time.Hour}, balancer("b", front, gone, alive))
+	gone, alive := addr(t), serveTCP(t, nameServer("alive"))
+	frontend := addr(t)
+	r := newRig(t, Config{Ejection: time.Hour}, balancer("b", frontend, gone, alive))
 	for range 10 {
-		if got := line(t, dial(t, front)); got != "alive" {
+		if got := line(t, dial(t, frontend)); got != "alive" {
 			t.Fatalf("answered by %q", got)
 		}
 	}
 	r.condition(t, gone, Down)
-	events := r.news.of(event.BackendDown)
+	events := r.recorder.of(event.BackendDown)
 	if len(events) != 1 || !strings.Contains(events[0].Err, "refused") || events[0].Detail != "b "+gone.String() {
-		t.Errorf("events = %+v, want one that says refused", events)
+		t.Errorf("events = %+v, want one that respond refused", events)
 	}
 	if got := testutil.ToFloat64(r.metrics.retries.WithLabelValues("b")); got != ejectAfter {
 		t.Errorf("%v retries, want %d: the member is out after that", got, ejectAfter)
@@ -168,20 +168,20 @@ func TestRefusedBackendIsPassedOver(t *testing.T) {
 
 func TestEjectedBackendComesBack(t *testing.T) {
 	t.Parallel()
-	flaky, alive := addr(t), serveTCP(t, namer("alive"))
-	front := addr(t)
-	r := newRig(t, Config{Ejection: 50 * time.Millisecond}, balancer("b", front, flaky, alive))
+	flaky, alive := addr(t), serveTCP(t, nameServer("alive"))
+	frontend := addr(t)
+	r := newRig(t, Config{Ejection: 50 * time.Millisecond}, balancer("b", frontend, flaky, alive))
 	for range 4 {
-		line(t, dial(t, front))
+		line(t, dial(t, frontend))
 	}
-	netns.WaitFor(t, "ejected", func() bool { return len(r.news.of(event.BackendDown)) > 0 })
-	serveTCPAt(t, flaky, namer("flaky"))
-	netns.WaitFor(t, "used again", func() bool { return line(t, dial(t, front)) == "flaky" })
+	netns.WaitFor(t, "ejected", func() bool { return len(r.recorder.of(event.BackendDown)) > 0 })
+	serveTCPAt(t, flaky, nameServer("flaky"))
+	netns.WaitFor(t, "used again", func() bool { return line(t, dial(t, frontend)) == "flaky" })
 }
 
-func TestSilentBackendIsRaced(t *testing.T) {
+func TestSilentBackendIsHedged(t *testing.T) {
 	t.Parallel()
-	silent, alive := addr(t), serveTCP(t, namer("alive"))
+	silent, alive := addr(t), serveTCP(t, nameServer("alive"))
 	deps := Deps{Dial: func(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 		if to == silent {
 			<-ctx.Done() // as behind a cut cable
@@ -189,11 +189,11 @@ func TestSilentBackendIsRaced(t *testing.T) {
 		}
 		return dialTCP(ctx, to)
 	}}
-	front := addr(t)
-	r := newRigWith(t, Config{Hedge: 20 * time.Millisecond, Ejection: time.Hour}, deps, balancer("b", front, silent, alive))
+	frontend := addr(t)
+	r := newRigWith(t, Config{Hedge: 20 * time.Millisecond, Ejection: time.Hour}, deps, balancer("b", frontend, silent, alive))
 	for range 8 {
 		began := time.Now()
-		if got := line(t, dial(t, front)); got != "alive" {
+		if got := line(t, dial(t, frontend)); got != "alive" {
 			t.Fatalf("answered by %q", got)
 		}
 		if took := time.Since(began); took > 3*time.Second { // to connect may take 5 s
@@ -206,7 +206,7 @@ func TestSilentBackendIsRaced(t *testing.T) {
 	}
 }
 
-func TestAllSilentEndsInTime(t *testing.T) {
+func TestAllSilentResets(t *testing.T) {
 	t.Parallel()
 	deps := Deps{Dial: func(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 		<-ctx.Done()
@@ -231,7 +231,7 @@ func TestAllSilentEndsInTime(t *testing.T) {
 func TestIdleConnectionEnds(t *testing.T) {
 	t.Parallel()
 	const idle = 2 * time.Second
-	back := serveTCP(t, namer("b"))
+	back := serveTCP(t, nameServer("b"))
 	b := with(balancer("b", addr(t), back), func(b *lab.Balancer) { b.Timeouts.Idle = idle })
 	newRig(t, Config{Sweep: 20 * time.Millisecond}, b)
 	c := dial(t, b.Listen)
@@ -255,7 +255,7 @@ func TestIdleConnectionEnds(t *testing.T) {
 
 func TestLongConnectionIsCountedWhileItRuns(t *testing.T) {
 	t.Parallel()
-	back := serveTCP(t, namer("b"))
+	back := serveTCP(t, nameServer("b"))
 	b := balancer("b", addr(t), back)
 	r := newRig(t, Config{Sweep: 10 * time.Millisecond}, b)
 	c := dial(t, b.Listen)
@@ -275,7 +275,7 @@ func TestLongConnectionIsCountedWhileItRuns(t *testing.T) {
 
 func TestMaxConnectionsWait(t *testing.T) {
 	t.Parallel()
-	b := with(balancer("b", addr(t), serveTCP(t, namer("b"))), func(b *lab.Balancer) { b.MaxConnections = 2 })
+	b := with(balancer("b", addr(t), serveTCP(t, nameServer("b"))), func(b *lab.Balancer) { b.MaxConnections = 2 })
 	r := newRig(t, Config{}, b)
 	one, two := dial(t, b.Listen), dial(t, b.Listen)
 	line(t, one)
@@ -300,16 +300,16 @@ func TestMaxConnectionsWait(t *testing.T) {
 func TestReloadKeepsStreams(t *testing.T) {
 	t.Parallel()
 	const streams = 100
-	back, other := serveTCP(t, namer("back")), serveTCP(t, namer("other"))
-	front, second := addr(t), addr(t)
-	r := newRig(t, Config{Drain: 5 * time.Second}, balancer("keep", front, back), balancer("go", second, back))
-	before := r.listeners[front]
+	back, other := serveTCP(t, nameServer("back")), serveTCP(t, nameServer("other"))
+	frontend, second := addr(t), addr(t)
+	r := newRig(t, Config{Drain: 5 * time.Second}, balancer("keep", frontend, back), balancer("go", second, back))
+	before := r.sockets[frontend]
 
 	stop := make(chan struct{})
 	var tasks sync.WaitGroup
 	var conns []*net.TCPConn
 	for i := range streams { // all before the first is busy: together they leave no time to connect in
-		c := dial(t, []netip.AddrPort{front, second}[i%2])
+		c := dial(t, []netip.AddrPort{frontend, second}[i%2])
 		line(t, c)
 		conns = append(conns, c)
 	}
@@ -338,18 +338,18 @@ func TestReloadKeepsStreams(t *testing.T) {
 		})
 	}
 	for range 20 {
-		r.apply(t, balancer("keep", front, back)) // "go" goes, its connections stay
-		r.apply(t, balancer("keep", front, back, other), balancer("go", second, other))
+		r.apply(t, balancer("keep", frontend, back)) // "go" goes, its connections stay
+		r.apply(t, balancer("keep", frontend, back, other), balancer("go", second, other))
 	}
-	r.apply(t, balancer("keep", front, other))
-	if r.listeners[front] != before {
+	r.apply(t, balancer("keep", frontend, other))
+	if r.sockets[frontend] != before {
 		t.Error("the listener of an unchanged address was replaced")
 	}
 	if c, err := net.Dial("tcp", second.String()); err == nil {
 		_ = c.Close()
 		t.Error("the listener of a balancer that is gone still accepts")
 	}
-	if got := line(t, dial(t, front)); got != "other" {
+	if got := line(t, dial(t, frontend)); got != "other" {
 		t.Errorf("a new connection went to %q, want the new table's member", got)
 	}
 	close(stop)
@@ -358,10 +358,10 @@ func TestReloadKeepsStreams(t *testing.T) {
 
 func TestLearnedStateSurvivesReload(t *testing.T) {
 	t.Parallel()
-	gone, alive := addr(t), serveTCP(t, namer("alive"))
-	front := addr(t)
+	gone, alive := addr(t), serveTCP(t, nameServer("alive"))
+	frontend := addr(t)
 	make1 := func() *lab.Balancer {
-		return with(balancer("b", front, gone, alive), func(b *lab.Balancer) { b.Check = lab.Check{Kind: lab.CheckTCP, Interval: time.Hour} })
+		return with(balancer("b", frontend, gone, alive), func(b *lab.Balancer) { b.Check = lab.Check{Kind: lab.CheckTCP, Interval: time.Hour} })
 	}
 	r := newRig(t, Config{}, make1())
 	r.condition(t, gone, Down)
@@ -378,10 +378,10 @@ func TestLearnedStateSurvivesReload(t *testing.T) {
 	}
 }
 
-func TestTakenPortNamesBalancer(t *testing.T) {
+func TestPortInUseNamesBalancer(t *testing.T) {
 	t.Parallel()
 	taken, free := addr(t), addr(t)
-	serveTCPAt(t, taken, namer("stranger"))
+	serveTCPAt(t, taken, nameServer("stranger"))
 	r := newRig(t, Config{}, balancer("old", addr(t)))
 	_, err := r.Stage(compile(t, balancer("a-free", free), balancer("b-taken", taken)))
 	if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "balancer b-taken: listen on "+taken.String()) {
@@ -405,7 +405,7 @@ func TestTakenPortNamesBalancer(t *testing.T) {
 	}
 }
 
-func TestAddressNeedNotBeThereYet(t *testing.T) {
+func TestListenOnAddressOfNoInterface(t *testing.T) {
 	t.Parallel()
 	l, err := ListenFree(t.Context(), netip.MustParseAddrPort("192.0.2.77:8443"))
 	if err != nil {
@@ -417,7 +417,7 @@ func TestAddressNeedNotBeThereYet(t *testing.T) {
 func TestDrainEndsInTime(t *testing.T) {
 	t.Parallel()
 	const drain = 3 * time.Second
-	b := balancer("b", addr(t), serveTCP(t, namer("b")))
+	b := balancer("b", addr(t), serveTCP(t, nameServer("b")))
 	r := newRig(t, Config{Drain: drain}, b)
 	c := dial(t, b.Listen)
 	line(t, c)
@@ -460,7 +460,7 @@ func TestConnectionsDoNotRunOutOfPorts(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.WriteFile(file, before, 0o600) })
 	for range 5 {
-		back := serveTCP(t, namer("b"))
+		back := serveTCP(t, nameServer("b"))
 		for i := range 4 {
 			c, err := dialTCP(t.Context(), back)
 			if err != nil {

@@ -32,7 +32,7 @@ var rules = []rule{
 	{"tftpd", []string{"internal/boot/files", "internal/host/datagram", "internal/host/pause", "internal/lab", "internal/observe/event"}, "knows no other server"},
 	{"dnsd", []string{"internal/host/datagram", "internal/host/pause", "internal/lab"}, "asks for leases through an interface of its own"},
 	{"httpd", []string{"internal/api", "internal/boot", "internal/boot/files", "internal/content/mirror", "internal/host/connlimit", "internal/lab", "internal/observe/event"}, "serves what the boot service answers; knows no other server"},
-	{"lbproxy", []string{"internal/host/pause", "internal/lab", "internal/observe/event"}, "knows no other server"},
+	{"lbproxy", []string{"internal/host/connlimit", "internal/host/pause", "internal/lab", "internal/observe/event"}, "knows no other server"},
 	{"virt", []string{"internal/lab", "internal/observe/event"}, "knows no other server"},
 
 	{"internal/api", []string{"internal/lab", "internal/observe/event"}, "the types of the admin API, shared by server and client"},

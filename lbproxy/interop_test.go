@@ -101,7 +101,7 @@ func run(t testing.TB, name string, args ...string) string {
 	return string(out)
 }
 
-func TestHeaderForStrangers(t *testing.T) {
+func TestSendProxyToNginxAndHAProxy(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "nginx", "haproxy", "curl")
 	ngx, hap := addr(t), addr(t)
@@ -131,7 +131,7 @@ func TestHeaderForStrangers(t *testing.T) {
 	}
 }
 
-func TestHeaderFromHAProxy(t *testing.T) {
+func TestAcceptProxyFromHAProxy(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "nginx", "haproxy", "curl")
 	for _, version := range []string{"send-proxy", "send-proxy-v2"} {
@@ -268,8 +268,8 @@ func failover(t *testing.T, net int, mode lab.BalanceMode, lose func(*testing.T,
 	}
 	r := newRig(t, Config{}, b)
 	r.condition(t, b.Backends[0].Addr, Up)
-	calm := load(listen, 200, time.Second)
-	var hit toll
+	clearRequest := load(listen, 200, time.Second)
+	var hit loadResult
 	var under sync.WaitGroup
 	under.Go(func() { hit = load(listen, 200, 3*time.Second) })
 	time.Sleep(time.Second)
@@ -278,20 +278,20 @@ func failover(t *testing.T, net int, mode lab.BalanceMode, lose func(*testing.T,
 	r.condition(t, b.Backends[0].Addr, Down)
 	// What is being answered at that moment is lost; on a busy machine that is more than one, and some are late anyway, all of them
 	// while it stands still. A balancer that noticed by its checks alone would fail two seconds' half: a third of all requests.
-	if hit.errors > 2+hit.requests/20 || hit.late > 20+hit.requests/5+6*calm.late {
+	if hit.errors > 2+hit.requests/20 || hit.late > 20+hit.requests/5+6*clearRequest.late {
 		return fmt.Sprintf("of %d requests %d failed and %d took over 200ms, want next to none", hit.requests, hit.errors, hit.late)
 	}
 	return ""
 }
 
-// A toll is what clients met with.
-type toll struct {
+// A loadResult is what clients met with.
+type loadResult struct {
 	requests, errors int
 	late             int // over 200 ms
 }
 
 // load makes rate new connections a second for a while, each for one request.
-func load(at netip.AddrPort, rate int, d time.Duration) (met toll) {
+func load(at netip.AddrPort, rate int, d time.Duration) (met loadResult) {
 	var bad, slow atomic.Int64
 	var tasks sync.WaitGroup
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}

@@ -93,8 +93,8 @@ func TestServerName(t *testing.T) {
 				if got != test.want || byHost || !errors.Is(err, test.err) {
 					t.Errorf("in segments of %d: name = %q, %t, %v, want %q, %v", segment, got, byHost, err, test.want, test.err)
 				}
-				if kept := p.close(); !bytes.HasPrefix(test.in, kept) {
-					t.Errorf("in segments of %d: %d bytes kept, of another hello", segment, len(kept))
+				if drainStore := p.close(); !bytes.HasPrefix(test.in, drainStore) {
+					t.Errorf("in segments of %d: %d bytes drainStore, of another hello", segment, len(drainStore))
 				}
 			}
 		})
@@ -123,8 +123,8 @@ func FuzzClientHello(f *testing.F) {
 		if name != again || byHost != byHostAgain || (err == nil) != (errAgain == nil) {
 			t.Fatalf("%q, %t, %v; in segments of %d bytes %q, %t, %v", name, byHost, err, segment, again, byHostAgain, errAgain)
 		}
-		if kept := cut.close(); !bytes.HasPrefix(b, kept) || err == nil && len(kept) == 0 {
-			t.Fatalf("kept %q of %q", kept, b)
+		if drainStore := cut.close(); !bytes.HasPrefix(b, drainStore) || err == nil && len(drainStore) == 0 {
+			t.Fatalf("drainStore %q of %q", drainStore, b)
 		}
 		whole.close()
 	})
@@ -143,7 +143,7 @@ func BenchmarkServerName(b *testing.B) {
 	}
 }
 
-func TestHeadHost(t *testing.T) {
+func TestRequestHost(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, in, want string
@@ -155,8 +155,8 @@ func TestHeadHost(t *testing.T) {
 		{"absolute target wins", "GET http://b.lab/x HTTP/1.1\r\nHost: a.lab\r\n\r\n", "b.lab", nil},
 		{"a URL inside a path", "GET /go?to=http://b.lab/ HTTP/1.1\r\nHost: a.lab\r\n\r\n", "a.lab", nil},
 		{"http/1.0 without a host", "GET / HTTP/1.0\r\n\r\n", "", nil},
-		{"in the middle", "GET / HTTP/1.1\r\nHost: a.l", "", errShort},
-		{"in the method", "GE", "", errShort},
+		{"in the middle", "GET / HTTP/1.1\r\nHost: a.l", "", errIncomplete},
+		{"in the method", "GE", "", errIncomplete},
 		{"ssh", "SSH-2.0-OpenSSH_9.2\r\n", "", errUnknownProtocol},
 		{"http/2 preface", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "", errUnknownProtocol},
 		{"tls", "\x16\x03\x01", "", errUnknownProtocol},
@@ -165,36 +165,36 @@ func TestHeadHost(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			if got, err := headHost([]byte(test.in)); got != test.want || !errors.Is(err, test.err) {
-				t.Errorf("headHost = %q, %v, want %q, %v", got, err, test.want, test.err)
+			if got, err := requestHost([]byte(test.in)); got != test.want || !errors.Is(err, test.err) {
+				t.Errorf("requestHost = %q, %v, want %q, %v", got, err, test.want, test.err)
 			}
 		})
 	}
 }
 
-// settled returns what headHost finds in b, and fails the test if it found something else when there was less of b: it may
+// stable returns what requestHost finds in b, and fails the test if it found something else when there was less of b: it may
 // say that it needs more, but not change its mind.
-func settled(t *testing.T, b []byte) (string, error) {
+func stable(t *testing.T, b []byte) (string, error) {
 	t.Helper()
-	found, err := headHost(b)
+	found, err := requestHost(b)
 	for cut := range min(len(b), 300) {
-		early, earlyErr := headHost(b[:cut])
-		if !errors.Is(earlyErr, errShort) && (early != found || !errors.Is(err, earlyErr)) {
+		early, earlyErr := requestHost(b[:cut])
+		if !errors.Is(earlyErr, errIncomplete) && (early != found || !errors.Is(err, earlyErr)) {
 			t.Fatalf("after %d bytes %q, %v; after %d bytes %q, %v", cut, early, earlyErr, len(b), found, err)
 		}
 	}
 	return found, err
 }
 
-// FuzzHostPeek: no bytes break the parser; its answer never changes when more bytes follow; and net/http, where it
+// FuzzRequestHost: no bytes break the parser; its answer never changes when more bytes follow; and net/http, where it
 // accepts the request, sees the same host.
-func FuzzHostPeek(f *testing.F) {
+func FuzzRequestHost(f *testing.F) {
 	f.Add([]byte("GET / HTTP/1.1\r\nHost: console.apps.lab\r\nUser-Agent: curl/7.88.1\r\nAccept: */*\r\n\r\n"))
 	f.Add([]byte("POST http://b.lab:80/x HTTP/1.0\nContent-Length: 3\n\nabc"))
 	f.Add([]byte("OPTIONS * HTTP/1.1\r\nhost:[fd00::1]:80\r\n\r\n"))
 	f.Add([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		host, err := settled(t, b)
+		host, err := stable(t, b)
 		r, httpErr := http.ReadRequest(bufio.NewReader(bytes.NewReader(b)))
 		// net/http still unfolds header lines (RFC 9112 section 5.2); we answer at the first.
 		folded := bytes.Contains(b, []byte("\n ")) || bytes.Contains(b, []byte("\n\t"))
@@ -261,7 +261,7 @@ func TestProxyHeader(t *testing.T) {
 }
 
 // TestWriteProxyHeader holds what we send against the examples of the specification, byte by byte; that HAProxy and nginx
-// read it is TestHeaderForStrangers' to say.
+// read it is TestSendProxyToNginxAndHAProxy' to say.
 func TestWriteProxyHeader(t *testing.T) {
 	t.Parallel()
 	v4, v6 := netip.MustParseAddrPort("192.168.0.1:56324"), netip.MustParseAddrPort("[fd00::1]:1")

@@ -17,8 +17,8 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// probe runs one check. connected is how long the TCP connection took to be made; 0: it was not.
-func (s *Server) probe(ctx context.Context, k healthKey) (connected time.Duration, err error) {
+// runCheck runs one check. connected is how long the TCP connect took; 0: it failed.
+func (s *Server) runCheck(ctx context.Context, k healthKey) (connected time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, k.check.Timeout)
 	defer cancel()
 	defer func() {
@@ -30,22 +30,22 @@ func (s *Server) probe(ctx context.Context, k healthKey) (connected time.Duratio
 	if k.check.Port != 0 {
 		target = netip.AddrPortFrom(k.addr.Addr(), k.check.Port)
 	}
-	began := time.Now()
+	start := time.Now()
 	conn, err := s.deps.Dial(ctx, target)
 	if err != nil {
 		return 0, err
 	}
-	connected = time.Since(began)
+	connected = time.Since(start)
 	defer func() { _ = conn.Close() }()
 	deadline, _ := ctx.Deadline()
 	_ = conn.SetDeadline(deadline)
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	return connected, ask(ctx, conn, k, target)
+	return connected, speak(ctx, conn, k, target)
 }
 
-// ask speaks the check's protocol over conn.
-func ask(ctx context.Context, conn net.Conn, k healthKey, target netip.AddrPort) error {
+// speak runs the check's protocol on conn.
+func speak(ctx context.Context, conn net.Conn, k healthKey, target netip.AddrPort) error {
 	if k.proxy != 0 {
 		if err := writeProxyHeader(conn, k.proxy, netip.AddrPort{}, netip.AddrPort{}); err != nil {
 			return err
@@ -53,7 +53,7 @@ func ask(ctx context.Context, conn net.Conn, k healthKey, target netip.AddrPort)
 	}
 	switch k.check.Kind {
 	case lab.CheckTLS, lab.CheckHTTPS:
-		// As HAProxy's "check-ssl verify none": no server name, any certificate. What is asked is whether it is alive.
+		// As HAProxy's "check-ssl verify none": no server name, any certificate. The check is for liveness.
 		secure := tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
 		if err := secure.HandshakeContext(ctx); err != nil {
 			return fmt.Errorf("tls handshake with %s: %w", target, err)
@@ -67,7 +67,7 @@ func ask(ctx context.Context, conn net.Conn, k healthKey, target netip.AddrPort)
 	return nil
 }
 
-// get asks for the check's path and judges the status.
+// get requests the check's path and tests the status.
 func get(conn net.Conn, c lab.Check, target netip.AddrPort) error {
 	request := fmt.Sprintf("GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: bootlab-check\r\nAccept: */*\r\nConnection: close\r\n\r\n", c.Path, target)
 	if _, err := io.WriteString(conn, request); err != nil {
@@ -90,7 +90,7 @@ func get(conn net.Conn, c lab.Check, target netip.AddrPort) error {
 	return nil
 }
 
-// statusOf reads a status line (RFC 9112 section 4).
+// statusOf parses a status line (RFC 9112 section 4).
 func statusOf(line string) (int, error) {
 	version, rest, _ := strings.Cut(strings.TrimRight(line, "\r\n"), " ")
 	code, _, _ := strings.Cut(rest, " ")

@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// names finds the frontend that wants a DNS name. The zero names wants none.
-type names struct {
+// A nameTable finds the frontend that matches a DNS name. The zero value matches none.
+type nameTable struct {
 	exact map[string]*Frontend
 	below map[string]*Frontend // by what follows "*."; "" for "*"
 }
 
-// add gives a pattern to f and returns its owner: f, or who had it before.
-func (n *names) add(pattern string, f *Frontend) *Frontend {
+// add adds a pattern for f and returns its frontend: f, or the one that has it already.
+func (n *nameTable) add(pattern string, f *Frontend) *Frontend {
 	into, name := &n.exact, canonical(pattern)
 	if rest, wild := strings.CutPrefix(name, "*"); wild {
 		into, name = &n.below, strings.TrimPrefix(rest, ".")
@@ -27,9 +27,9 @@ func (n *names) add(pattern string, f *Frontend) *Frontend {
 	return f
 }
 
-// find returns who wants a canonical name, the most specific pattern first: the name itself, then the longest "*."
-// above it. It returns nil where nobody does.
-func (n *names) find(name string) *Frontend {
+// find returns the frontend with the most specific pattern for a canonical name: the name itself, then the longest "*."
+// pattern. It returns nil if none matches.
+func (n *nameTable) find(name string) *Frontend {
 	if name == "" {
 		return nil
 	}

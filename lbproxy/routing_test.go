@@ -21,11 +21,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// wasReset is what sayHello returns for a connection that was turned away.
+// wasReset is what firstLineTLS returns for a connection that was turned away.
 const wasReset = "reset"
 
-// sayHello sends a ClientHello and returns what the backend, a namer, says first.
-func sayHello(t testing.TB, at netip.AddrPort, name string, cut int) string {
+// firstLineTLS sends a ClientHello and returns what the backend, a nameServer, respond first.
+func firstLineTLS(t testing.TB, at netip.AddrPort, name string, cut int) string {
 	t.Helper()
 	c, err := net.Dial("tcp", at.String())
 	if errors.Is(err, syscall.ECONNRESET) {
@@ -62,7 +62,7 @@ func sayHello(t testing.TB, at netip.AddrPort, name string, cut int) string {
 // sharing are three balancers of one address: two clusters by name, web by host, and maybe a rest.
 func sharing(t testing.TB, at netip.AddrPort) []*lab.Balancer {
 	match := func(name string, m lab.Match) *lab.Balancer {
-		return with(balancer(name, at, serveTCP(t, namer(name))), func(b *lab.Balancer) { b.Match = m })
+		return with(balancer(name, at, serveTCP(t, nameServer(name))), func(b *lab.Balancer) { b.Match = m })
 	}
 	return []*lab.Balancer{
 		match("east", lab.Match{SNI: []string{"api.east.lab", "*.apps.east.lab"}}),
@@ -71,7 +71,7 @@ func sharing(t testing.TB, at netip.AddrPort) []*lab.Balancer {
 	}
 }
 
-func TestShareByServerName(t *testing.T) {
+func TestRouteByServerName(t *testing.T) {
 	t.Parallel()
 	at := addr(t)
 	bs := sharing(t, at)
@@ -90,7 +90,7 @@ func TestShareByServerName(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			if got := sayHello(t, at, test.sni, test.cut); got != test.want {
+			if got := firstLineTLS(t, at, test.sni, test.cut); got != test.want {
 				t.Errorf("%q, want %q", got, test.want)
 			}
 		})
@@ -113,9 +113,9 @@ func TestShareByServerName(t *testing.T) {
 		}
 	})
 	t.Run("with a rest", func(t *testing.T) {
-		r.apply(t, append(bs, balancer("rest", at, serveTCP(t, namer("rest"))))...)
+		r.apply(t, append(bs, balancer("rest", at, serveTCP(t, nameServer("rest"))))...)
 		for _, name := range []string{"api.north.lab", ""} {
-			if got := sayHello(t, at, name, 5000); got != "rest" {
+			if got := firstLineTLS(t, at, name, 5000); got != "rest" {
 				t.Errorf("%q for %q, want the balancer without a match", got, name)
 			}
 		}
@@ -127,16 +127,16 @@ func TestShareByServerName(t *testing.T) {
 	})
 }
 
-func TestShareTCPAndHTTP(t *testing.T) {
+func TestRouteTCPAndHTTP(t *testing.T) {
 	t.Parallel()
 	at := addr(t)
-	tcp := with(balancer("tls", at, serveTCP(t, namer("tls"))), func(b *lab.Balancer) { b.Match.SNI = []string{"*.lab"} })
-	web := with(httpBalancer("web", at, serveHTTP(t, says("web"))), func(b *lab.Balancer) { b.Match.Host = []string{"*.lab"} })
+	tcp := with(balancer("tls", at, serveTCP(t, nameServer("tls"))), func(b *lab.Balancer) { b.Match.SNI = []string{"*.lab"} })
+	web := with(httpBalancer("web", at, serveHTTP(t, respond("web"))), func(b *lab.Balancer) { b.Match.Host = []string{"*.lab"} })
 	newRig(t, Config{}, tcp, web)
-	if got := sayHello(t, at, "a.lab", 5000); got != "tls" {
+	if got := firstLineTLS(t, at, "a.lab", 5000); got != "tls" {
 		t.Errorf("%q for TLS, want tls", got)
 	}
-	c := browser(t)
+	c := httpClient(t)
 	for range 2 {
 		if status, body := fetch(t, c, at, "a.lab"); status != 200 || body != "web" {
 			t.Errorf("%d %q for HTTP, want web", status, body)
@@ -144,7 +144,7 @@ func TestShareTCPAndHTTP(t *testing.T) {
 	}
 }
 
-func TestSlowClientsAreCutOff(t *testing.T) {
+func TestSlowFirstBytesTimeOut(t *testing.T) {
 	t.Parallel()
 	const slow = 200
 	at := addr(t)
@@ -164,19 +164,19 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 		})
 	}
 	netns.WaitFor(t, "all wait", func() bool { return r.pending.Load() == slow })
-	if got := sayHello(t, at, "api.east.lab", 5000); got != wasReset {
+	if got := firstLineTLS(t, at, "api.east.lab", 5000); got != wasReset {
 		t.Errorf("%q while as many wait as may, want a reset", got)
 	}
 	tasks.Wait()
-	if got := sayHello(t, at, "api.east.lab", 5000); got != "east" {
+	if got := firstLineTLS(t, at, "api.east.lab", 5000); got != "east" {
 		t.Errorf("%q once they are gone, want east", got)
 	}
-	if got := testutil.ToFloat64(r.metrics.rejected.WithLabelValues("", string(rejectSlow))); got != slow {
+	if got := testutil.ToFloat64(r.metrics.rejected.WithLabelValues("", string(rejectTimeout))); got != slow {
 		t.Errorf("%v rejected as slow, want %d", got, slow)
 	}
 }
 
-func TestSharedLimitRejects(t *testing.T) {
+func TestSharedAddressLimitRejects(t *testing.T) {
 	t.Parallel()
 	at := addr(t)
 	bs := sharing(t, at)
@@ -185,15 +185,15 @@ func TestSharedLimitRejects(t *testing.T) {
 	c := dial(t, at)
 	_, _ = c.Write(hello(t, &tls.Config{ServerName: "api.east.lab"}))
 	line(t, c)
-	if got := sayHello(t, at, "api.east.lab", 5000); got != wasReset {
+	if got := firstLineTLS(t, at, "api.east.lab", 5000); got != wasReset {
 		t.Errorf("%q beyond the limit, want a reset", got)
 	}
-	if got := sayHello(t, at, "api.west.lab", 5000); got != "west" {
+	if got := firstLineTLS(t, at, "api.west.lab", 5000); got != "west" {
 		t.Errorf("%q, want west: its neighbour's limit is not its own", got)
 	}
 }
 
-func TestProxyHeaderIsBelievedOfPeersOnly(t *testing.T) {
+func TestProxyHeaderOfTrustedPeersOnly(t *testing.T) {
 	t.Parallel()
 	src, dst := netip.MustParseAddrPort("203.0.113.9:4711"), netip.MustParseAddrPort("198.51.100.1:443")
 	tests := []struct {
@@ -240,9 +240,9 @@ func TestProxyHeaderIsBelievedOfPeersOnly(t *testing.T) {
 	}
 }
 
-func TestPeerOfServerFirstProtocol(t *testing.T) {
+func TestTrustedPeerOfServerFirstProtocol(t *testing.T) {
 	t.Parallel()
-	b := with(balancer("b", addr(t), serveTCP(t, namer("220 mail"))), func(b *lab.Balancer) {
+	b := with(balancer("b", addr(t), serveTCP(t, nameServer("220 mail"))), func(b *lab.Balancer) {
 		b.AcceptProxy = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	})
 	newRig(t, Config{Peek: 50 * time.Millisecond}, b)
@@ -265,14 +265,14 @@ func TestHTTPBehindProxy(t *testing.T) {
 	}
 }
 
-// kept is a store of drains.
-type kept struct {
+// drainStore is a store of drains.
+type drainStore struct {
 	mu  sync.Mutex
 	all map[Drain]bool
 	err error
 }
 
-func (k *kept) Load(context.Context) ([]Drain, error) {
+func (k *drainStore) Load(context.Context) ([]Drain, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var out []Drain
@@ -282,10 +282,10 @@ func (k *kept) Load(context.Context) ([]Drain, error) {
 	return out, k.err
 }
 
-func (k *kept) Put(_ context.Context, d Drain) error    { return k.set(d, true) }
-func (k *kept) Delete(_ context.Context, d Drain) error { return k.set(d, false) }
+func (k *drainStore) Put(_ context.Context, d Drain) error    { return k.set(d, true) }
+func (k *drainStore) Delete(_ context.Context, d Drain) error { return k.set(d, false) }
 
-func (k *kept) set(d Drain, in bool) error {
+func (k *drainStore) set(d Drain, in bool) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.err != nil {
@@ -300,16 +300,16 @@ func (k *kept) set(d Drain, in bool) error {
 
 func TestDrainSurvivesRestart(t *testing.T) {
 	t.Parallel()
-	a, b := serveTCP(t, namer("a")), serveTCP(t, namer("b"))
-	front := addr(t)
-	store := &kept{all: make(map[Drain]bool)}
+	a, b := serveTCP(t, nameServer("a")), serveTCP(t, nameServer("b"))
+	frontend := addr(t)
+	store := &drainStore{all: make(map[Drain]bool)}
 	make1 := func() *lab.Balancer {
-		return with(balancer("web", front, a, b), func(b *lab.Balancer) { b.Backends[0].Name = "worker-0" })
+		return with(balancer("web", frontend, a, b), func(b *lab.Balancer) { b.Backends[0].Name = "worker-0" })
 	}
 	r := newRigWith(t, Config{}, Deps{Drains: store}, make1())
-	open := dial(t, front)
+	open := dial(t, frontend)
 	for line(t, open) != "a" {
-		open = dial(t, front)
+		open = dial(t, frontend)
 	}
 	if err := r.Drain(t.Context(), "web", "worker-0"); err != nil {
 		t.Fatal(err)
@@ -321,7 +321,7 @@ func TestDrainSurvivesRestart(t *testing.T) {
 	only := func(r *rig, want string) {
 		t.Helper()
 		for range 6 {
-			if got := line(t, dial(t, front)); got != want {
+			if got := line(t, dial(t, frontend)); got != want {
 				t.Errorf("a new connection went to %q, want %q", got, want)
 			}
 		}
@@ -339,7 +339,7 @@ func TestDrainSurvivesRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	only(r, "a")
-	if got := len(r.news.of(event.BackendDrained)) + len(r.news.of(event.BackendReady)); got != 2 {
+	if got := len(r.recorder.of(event.BackendDrained)) + len(r.recorder.of(event.BackendReady)); got != 2 {
 		t.Errorf("%d events of drains, want 2", got)
 	}
 	for _, wrong := range [][2]string{{"web", "worker-9"}, {"nowhere", "worker-0"}} {

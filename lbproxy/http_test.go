@@ -37,7 +37,7 @@ func serveHTTP(t testing.TB, h http.HandlerFunc) netip.AddrPort {
 	return at
 }
 
-func says(what string) http.HandlerFunc {
+func respond(what string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, what) }
 }
 
@@ -45,8 +45,8 @@ func httpBalancer(name string, listen netip.AddrPort, backends ...netip.AddrPort
 	return with(balancer(name, listen, backends...), func(b *lab.Balancer) { b.Mode = lab.ModeHTTP })
 }
 
-// browser is a client of its own, with connections of its own.
-func browser(t testing.TB) *http.Client {
+// httpClient is a client of its own, with connections of its own.
+func httpClient(t testing.TB) *http.Client {
 	tr := &http.Transport{}
 	t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr, Timeout: time.Minute}
@@ -80,7 +80,7 @@ func TestHTTPForwards(t *testing.T) {
 	r, _ := http.NewRequest(http.MethodGet, "http://"+b.Listen.String()+"/a%2Fb?q=1;2", nil)
 	r.Host = "shop.lab"
 	r.Header.Set("X-Forwarded-For", "6.6.6.6") // a lie
-	resp, err := browser(t).Do(r)
+	resp, err := httpClient(t).Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestHTTPBalancesRequestsAndKeepsConnections(t *testing.T) {
 	b := httpBalancer("web", addr(t), serveHTTP(t, one("a")), serveHTTP(t, one("b")))
 	r := newRig(t, Config{}, b)
 	count := make(map[string]int)
-	c := browser(t)
+	c := httpClient(t)
 	for range 20 {
 		_, body := fetch(t, c, b.Listen, "x")
 		count[body]++
@@ -138,18 +138,18 @@ func TestHTTPByHost(t *testing.T) {
 		return with(httpBalancer(name, at, back), func(b *lab.Balancer) { b.Match.Host = patterns })
 	}
 	bs := []*lab.Balancer{
-		host("apps", serveHTTP(t, says("apps")), "*.apps.lab"),
-		host("one", serveHTTP(t, says("one")), "one.apps.lab"),
+		host("apps", serveHTTP(t, respond("apps")), "*.apps.lab"),
+		host("one", serveHTTP(t, respond("one")), "one.apps.lab"),
 	}
 	r := newRig(t, Config{}, bs...)
-	c := browser(t)
+	c := httpClient(t)
 	tests := []struct {
 		host, want string
 		status     int
 	}{
 		{"one.apps.lab", "one", 200},
 		{"TWO.apps.lab:80", "apps", 200},
-		{"other.lab", "no balancer here wants this host\n", 503},
+		{"other.lab", "no balancer of this address matches this host\n", 503},
 		{"three.apps.lab", "apps", 200},
 	}
 	for _, test := range tests {
@@ -157,7 +157,7 @@ func TestHTTPByHost(t *testing.T) {
 			t.Errorf("%s: %d %q, want %d %q", test.host, status, body, test.status, test.want)
 		}
 	}
-	r.apply(t, append(bs, host("rest", serveHTTP(t, says("rest"))))...)
+	r.apply(t, append(bs, host("rest", serveHTTP(t, respond("rest"))))...)
 	if _, body := fetch(t, c, at, "other.lab"); body != "rest" {
 		t.Errorf("after a reload: %q, want the balancer without a match", body)
 	}
@@ -165,17 +165,17 @@ func TestHTTPByHost(t *testing.T) {
 
 func TestHTTPWithoutBackend(t *testing.T) {
 	t.Parallel()
-	gone, alive := addr(t), serveHTTP(t, says("alive"))
+	gone, alive := addr(t), serveHTTP(t, respond("alive"))
 	b := httpBalancer("web", addr(t), gone)
 	r := newRig(t, Config{Ejection: time.Hour}, b)
 	for range 3 {
-		if status, body := fetch(t, browser(t), b.Listen, "x"); status != 503 || !strings.Contains(body, "balancer web") {
+		if status, body := fetch(t, httpClient(t), b.Listen, "x"); status != 503 || !strings.Contains(body, "balancer web") {
 			t.Errorf("%d %q, want 503 that names the balancer", status, body)
 		}
 	}
 	r.apply(t, httpBalancer("web", b.Listen, gone, alive))
 	for range 4 {
-		if status, body := fetch(t, browser(t), b.Listen, "x"); status != 200 || body != "alive" {
+		if status, body := fetch(t, httpClient(t), b.Listen, "x"); status != 200 || body != "alive" {
 			t.Errorf("%d %q, want alive", status, body)
 		}
 	}
@@ -191,7 +191,7 @@ func TestHTTPRetryKeepsBody(t *testing.T) {
 	newRig(t, Config{Ejection: time.Hour}, b)
 	body := strings.Repeat("0123456789", 100_000)
 	for range 3 {
-		resp, err := browser(t).Post("http://"+b.Listen.String()+"/", "text/plain", io.MultiReader(strings.NewReader(body)))
+		resp, err := httpClient(t).Post("http://"+b.Listen.String()+"/", "text/plain", io.MultiReader(strings.NewReader(body)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -203,9 +203,9 @@ func TestHTTPRetryKeepsBody(t *testing.T) {
 	}
 }
 
-func TestHTTPSilentBackendIsPassedOver(t *testing.T) {
+func TestHTTPSilentBackendIsSkipped(t *testing.T) {
 	t.Parallel()
-	silent, alive := addr(t), serveHTTP(t, says("alive"))
+	silent, alive := addr(t), serveHTTP(t, respond("alive"))
 	deps := Deps{Dial: func(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 		if to == silent {
 			<-ctx.Done()
@@ -217,7 +217,7 @@ func TestHTTPSilentBackendIsPassedOver(t *testing.T) {
 	newRigWith(t, Config{Hedge: 20 * time.Millisecond}, deps, b)
 	for range 6 {
 		began := time.Now()
-		if _, body := fetch(t, browser(t), b.Listen, "x"); body != "alive" {
+		if _, body := fetch(t, httpClient(t), b.Listen, "x"); body != "alive" {
 			t.Errorf("body %q", body)
 		}
 		if took := time.Since(began); took > 3*time.Second { // to connect may take 5 s
@@ -238,7 +238,7 @@ func TestHTTPStreams(t *testing.T) {
 	b := httpBalancer("web", addr(t), back)
 	newRig(t, Config{}, b)
 	go func() { next <- "0" }()
-	resp, err := browser(t).Get("http://" + b.Listen.String() + "/watch")
+	resp, err := httpClient(t).Get("http://" + b.Listen.String() + "/watch")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -306,7 +306,7 @@ func TestHTTPIdleUpgradeEnds(t *testing.T) {
 	})
 	b := with(httpBalancer("web", addr(t), back), func(b *lab.Balancer) { b.Timeouts.Idle = 2 * time.Second })
 	r := newRig(t, Config{Sweep: 20 * time.Millisecond}, b)
-	resp, err := browser(t).Get("http://" + b.Listen.String() + "/")
+	resp, err := httpClient(t).Get("http://" + b.Listen.String() + "/")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -317,12 +317,12 @@ func TestHTTPIdleUpgradeEnds(t *testing.T) {
 	netns.WaitFor(t, "request gone", func() bool { return r.States()[0].Backends[0].Connections == 0 })
 }
 
-func TestHTTPBackendBreaksOff(t *testing.T) {
+func TestHTTPBackendClosesEarly(t *testing.T) {
 	t.Parallel()
 	back := serveTCP(t, func(c net.Conn) { _, _ = http.ReadRequest(bufio.NewReader(c)) })
 	b := httpBalancer("web", addr(t), back)
 	newRig(t, Config{}, b)
-	if status, body := fetch(t, browser(t), b.Listen, "x"); status != 502 {
+	if status, body := fetch(t, httpClient(t), b.Listen, "x"); status != 502 {
 		t.Errorf("%d %q, want 502", status, body)
 	}
 }
@@ -350,7 +350,7 @@ func TestHTTPSendsProxyHeader(t *testing.T) {
 
 func TestHTTPRetiredListenerClosesKeepAlive(t *testing.T) {
 	t.Parallel()
-	b := httpBalancer("web", addr(t), serveHTTP(t, says("web")))
+	b := httpBalancer("web", addr(t), serveHTTP(t, respond("web")))
 	r := newRig(t, Config{}, b)
 	c := dial(t, b.Listen)
 	in := bufio.NewReader(c)

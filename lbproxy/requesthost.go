@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// errShort says that the request head is not whole yet.
-var errShort = errors.New("more bytes are needed")
+// errIncomplete says that the request head is incomplete so far.
+var errIncomplete = errors.New("more bytes are needed")
 
-// headHost returns the canonical host that the HTTP/1 request at the start of b asks for: of an absolute target, else of
-// the Host header (RFC 9112 section 3.2.2), empty where there is neither. It returns errShort while the head is not
-// whole, errUnknownProtocol once b cannot be a request.
-func headHost(b []byte) (string, error) {
+// requestHost returns the canonical host that the HTTP/1 request at the start of b asks for: of an absolute target, else of
+// the Host header (RFC 9112 section 3.2.2), empty if it has neither. It returns errIncomplete while the head is
+// incomplete, errUnknownProtocol if b is no request.
+func requestHost(b []byte) (string, error) {
 	line, rest, whole := cutLine(b)
 	target, err := requestTarget(line, whole)
 	if err != nil {
@@ -24,7 +24,7 @@ func headHost(b []byte) (string, error) {
 	for {
 		line, rest, whole = cutLine(rest)
 		if !whole {
-			return "", errShort
+			return "", errIncomplete
 		}
 		if len(line) == 0 {
 			return "", nil
@@ -55,7 +55,7 @@ func requestTarget(line []byte, whole bool) (string, error) {
 		return "", errUnknownProtocol
 	}
 	if !whole {
-		return "", errShort
+		return "", errIncomplete
 	}
 	target, version, ok := bytes.Cut(rest, []byte(" "))
 	if !ok || len(target) == 0 || !bytes.HasPrefix(version, []byte("HTTP/1.")) {

@@ -9,8 +9,8 @@ import (
 	labfile "github.com/bootlab/bootlab/internal/lab/load"
 )
 
-// TestExampleOfDocs loads the example of docs/balancer.md as it stands there.
-func TestExampleOfDocs(t *testing.T) {
+// TestDocsExample loads the example of docs/balancer.md as it stands there.
+func TestDocsExample(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join("..", "docs", "balancer.md"))
 	if err != nil {
@@ -33,10 +33,10 @@ func TestExampleOfDocs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(table.Frontends) != 2 || len(table.sites) != 1 {
-		t.Errorf("%d balancers on %d addresses, want 2 on 1", len(table.Frontends), len(table.sites))
+	if len(table.Frontends) != 2 || len(table.listeners) != 1 {
+		t.Errorf("%d balancers on %d addresses, want 2 on 1", len(table.Frontends), len(table.listeners))
 	}
-	if f := table.sites[0].byName("api.west.example.com"); f == nil || f.Name != "west-api" {
+	if f := table.listeners[0].byServerName("api.west.example.com"); f == nil || f.Name != "west-api" {
 		t.Errorf("api.west.example.com goes to %+v, want west-api", f)
 	}
 }

@@ -1,0 +1,213 @@
+package lbproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+)
+
+// An activeTable is the table in use, joined with what was learned. It is immutable; a handler loads it once.
+type activeTable struct {
+	table     *Table
+	frontends []*frontend // one for each of Table.Frontends
+	listeners map[netip.AddrPort]*activeListener
+}
+
+// An activeListener is a listener of the active table.
+type activeListener struct {
+	*listener
+	frontends []*frontend // of the whole table, by Frontend.index
+	only      *frontend   // gets every connection; nil: the first bytes decide
+}
+
+// frontend returns f joined with what was learned; nil for nil.
+func (l *activeListener) frontend(f *Frontend) *frontend {
+	if f == nil {
+		return nil
+	}
+	return l.frontends[f.index]
+}
+
+// direct reports whether the frontend of a connection is known without its first bytes.
+func (l *activeListener) direct() bool { return l.only != nil && len(l.peers) == 0 }
+
+// A Staged is a table whose sockets are open and that is not in use yet. Commit or Discard must follow; only the first
+// call has an effect.
+type Staged struct {
+	s      *Server
+	table  *Table
+	opened map[netip.AddrPort]net.Listener
+	done   bool
+}
+
+// Stage opens the sockets that t needs and that are not open yet. If one cannot be opened, it closes those it opened and
+// returns every error, each with balancer, address and cause, such as EADDRINUSE. The active table is not changed. Only
+// one table can be staged at a time.
+func (s *Server) Stage(t *Table) (*Staged, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.staged {
+		return nil, errors.New("stage balancers: another table is already staged")
+	}
+	st := &Staged{s: s, table: t, opened: make(map[netip.AddrPort]net.Listener)}
+	var errs []error
+	for _, l := range t.listeners {
+		if s.sockets[l.addr] != nil {
+			continue
+		}
+		opened, err := s.deps.Listen(context.Background(), l.addr)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("balancer %s: listen on %s: %w", l.frontends[0].Name, l.addr, err))
+			continue
+		}
+		st.opened[l.addr] = opened
+	}
+	if len(errs) > 0 {
+		st.close()
+		return nil, errors.Join(errs...)
+	}
+	s.staged = true
+	return st, nil
+}
+
+// close closes the sockets that Stage opened.
+func (st *Staged) close() {
+	for _, l := range st.opened {
+		_ = l.Close()
+	}
+}
+
+// endLocked reports whether this is the first Commit or Discard.
+func (st *Staged) endLocked() bool {
+	if st.done {
+		return false
+	}
+	st.done, st.s.staged = true, false
+	return true
+}
+
+// Discard closes the sockets that Stage opened; the active table stays.
+func (st *Staged) Discard() {
+	st.s.mu.Lock()
+	defer st.s.mu.Unlock()
+	if st.endLocked() {
+		st.close()
+	}
+}
+
+// Commit makes the table active. Sockets that it does not have stop accepting; their connections continue. What was
+// learned of its backends is kept.
+func (st *Staged) Commit() {
+	s := st.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !st.endLocked() {
+		return
+	}
+	s.committed = true
+	next := s.joinLocked(st.table)
+	s.active.Store(next)
+	for addr, l := range st.opened {
+		s.sockets[addr] = newSocket(l, addr)
+	}
+	for addr, sock := range s.sockets {
+		if next.listeners[addr] == nil {
+			sock.close()
+			delete(s.sockets, addr)
+		}
+	}
+	s.forgetLocked(next)
+	for _, f := range s.frontendStates {
+		f.notify() // max_connections may have changed
+	}
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// joinLocked returns t joined with what was learned; what is new starts empty.
+func (s *Server) joinLocked(t *Table) *activeTable {
+	active := &activeTable{table: t, frontends: make([]*frontend, len(t.Frontends)), listeners: make(map[netip.AddrPort]*activeListener, len(t.listeners))}
+	for i, f := range t.Frontends {
+		active.frontends[i] = s.frontendLocked(f)
+	}
+	for _, l := range t.listeners {
+		a := &activeListener{listener: l, frontends: active.frontends}
+		a.only = a.frontend(l.only())
+		active.listeners[l.addr] = a
+	}
+	return active
+}
+
+func (s *Server) frontendLocked(f *Frontend) *frontend {
+	state := s.frontendStates[f.Name]
+	if state == nil {
+		state = &frontendState{freed: make(chan struct{}, 1), metrics: s.metrics.frontend(f.Name)}
+		s.frontendStates[f.Name] = state
+	}
+	out := &frontend{Frontend: f, state: state, endpoints: make([]endpoint, len(f.Backends))}
+	for i := range f.Backends {
+		b := &f.Backends[i]
+		out.endpoints[i] = endpoint{Backend: b, state: s.endpointStateLocked(f, b), health: s.healthLocked(f, b)}
+	}
+	return out
+}
+
+func (s *Server) endpointStateLocked(f *Frontend, b *Backend) *endpointState {
+	k := endpointKey{f.Name, b.Addr}
+	state := s.endpointStates[k]
+	if state == nil {
+		state = &endpointState{key: k}
+		state.drained.Store(s.drained[k])
+		s.endpointStates[k] = state
+	}
+	return state
+}
+
+func (s *Server) healthLocked(f *Frontend, b *Backend) *Health {
+	k := healthKey{addr: b.Addr, check: f.Check}
+	if f.Check.Port == 0 {
+		k.proxy = f.SendProxy // the port that is checked expects a header
+	}
+	h := s.healths[k]
+	if h == nil {
+		h = newHealth(k, s.deps.Now())
+		s.healths[k] = h
+	}
+	return h
+}
+
+// forgetLocked drops what was learned of balancers, backends and checks that next does not have, and sets the gauges.
+func (s *Server) forgetLocked(next *activeTable) {
+	frontends := make(map[string]*frontendState)
+	endpoints, healths := make(map[endpointKey]*endpointState), make(map[healthKey]*Health)
+	s.metrics.up.Reset()
+	for _, f := range next.frontends {
+		frontends[f.Name] = f.state
+		for i := range f.endpoints {
+			e := &f.endpoints[i]
+			endpoints[e.state.key] = e.state
+			healths[e.health.key] = e.health
+			s.gauge(f, e)
+		}
+	}
+	for name := range s.frontendStates {
+		if frontends[name] == nil {
+			s.metrics.forget(name)
+		}
+	}
+	s.frontendStates, s.endpointStates, s.healths = frontends, endpoints, healths
+}
+
+// closeSockets stops accepting everywhere.
+func (s *Server) closeSockets() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for addr, sock := range s.sockets {
+		sock.close()
+		delete(s.sockets, addr)
+	}
+}

@@ -1,0 +1,151 @@
+package lbproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/host/connlimit"
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// A clientConn is one accepted connection.
+type clientConn struct {
+	conn   net.Conn
+	socket *socket
+	src    netip.AddrPort // the client; behind a trusted proxy, the client that its PROXY header names
+	dst    netip.AddrPort // what the client connected to
+	prefix []byte         // bytes that were read to route the connection
+	limit  *connlimit.Conn
+}
+
+// release gives back the connection's place under the connection limit, once it is closed.
+func (c *clientConn) release() { c.limit.Remove() }
+
+// handle hands an accepted connection to its balancer. It does not block.
+func (s *Server) handle(ctx context.Context, sock *socket, conn net.Conn, limit *connlimit.Conn) {
+	c := &clientConn{conn: conn, socket: sock, limit: limit, src: addrPort(conn.RemoteAddr()), dst: addrPort(conn.LocalAddr())}
+	l := s.active.Load().listeners[sock.addr]
+	switch {
+	case l == nil:
+		abort(conn)
+		c.release()
+	case l.direct() && l.only.Mode == lab.ModeTCP:
+		l.only.state.add()
+		s.conns.Go(func() { s.guard(c, func() { s.proxyTCP(ctx, l.only, c) }) })
+	case l.onlyHTTP() && !l.trusts(c.src.Addr()):
+		if l.only != nil {
+			l.only.state.add()
+		}
+		s.http.serveConn(l, l.only, c)
+	default:
+		s.conns.Go(func() { s.guard(c, func() { s.route(ctx, l, c) }) })
+	}
+}
+
+// guard runs a handler. A panic ends its connection and nothing else.
+func (s *Server) guard(c *clientConn, handle func()) {
+	defer func() {
+		if r := recover(); r != nil {
+			abort(c.conn)
+			c.release()
+			s.reject("", rejectPanic, c.src, nil)
+			s.log.Error("connection handler panicked", keyAddr, c.src, keyErr, fmt.Sprint(r), "stack", string(debug.Stack()))
+		}
+	}()
+	handle()
+}
+
+// route reads the first bytes of a connection and hands it to the balancer that they ask for.
+func (s *Server) route(ctx context.Context, l *activeListener, c *clientConn) {
+	f, why, err := s.match(ctx, l, c)
+	if f == nil && why == "" {
+		s.http.serveConn(l, nil, c)
+		return
+	}
+	if f != nil && f != l.only && f.full() {
+		why, err = rejectLimit, fmt.Errorf("balancer %s has max_connections (%d)", f.Name, f.MaxConnections)
+	}
+	if why != "" {
+		name := ""
+		if f != nil {
+			name = f.Name
+		}
+		s.reject(name, why, c.src, err)
+		abort(c.conn)
+		c.release()
+		return
+	}
+	f.state.add()
+	if f.Mode == lab.ModeHTTP {
+		s.http.serveConn(l, f, c)
+		return
+	}
+	s.proxyTCP(ctx, f, c)
+}
+
+// match reads the PROXY header of a trusted peer and finds the balancer of a connection. Neither a balancer nor a reason
+// means that every balancer of the address is HTTP: each request is routed by itself.
+func (s *Server) match(ctx context.Context, l *activeListener, c *clientConn) (*frontend, reason, error) {
+	defer s.pending.Add(-1)
+	if s.pending.Add(1) > int64(s.cfg.Pending) {
+		return nil, rejectPending, fmt.Errorf("%d connections wait for their first bytes", s.cfg.Pending)
+	}
+	_ = c.conn.SetReadDeadline(time.Now().Add(s.cfg.Peek))
+	stop := context.AfterFunc(ctx, func() { _ = c.conn.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	defer func() { _ = c.conn.SetReadDeadline(time.Time{}) }()
+	peek := newPeeker(c.conn)
+	defer func() { c.prefix = peek.close() }()
+	if l.trusts(c.src.Addr()) {
+		src, dst, err := peek.proxyHeader()
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return nil, rejectTimeout, err
+		case err != nil:
+			return nil, rejectHeader, err
+		case src.IsValid():
+			c.src, c.dst = src, dst
+		}
+	}
+	if l.only != nil || l.onlyHTTP() {
+		return l.only, "", nil
+	}
+	name, byHost, err := peek.name()
+	f := l.fallback
+	switch {
+	case err == nil && byHost:
+		f = l.byHost(name)
+	case err == nil:
+		f = l.byServerName(name)
+	case !errors.Is(err, errUnknownProtocol):
+		return nil, rejectTimeout, err
+	}
+	if f == nil {
+		return nil, rejectNoMatch, fmt.Errorf("no balancer of this address matches the name %q", name)
+	}
+	return l.frontend(f), "", nil
+}
+
+// addrPort returns the address of a TCP connection, an IPv4 one as such.
+func addrPort(a net.Addr) netip.AddrPort {
+	t, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.AddrPort{}
+	}
+	ap := t.AddrPort()
+	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+}
+
+// abort closes a connection with a reset, so that the other side does not take it for a regular end.
+func abort(c net.Conn) {
+	if t, ok := c.(*net.TCPConn); ok {
+		_ = t.SetLinger(0)
+	}
+	_ = c.Close()
+}

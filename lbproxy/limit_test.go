@@ -1,0 +1,140 @@
+package lbproxy
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/test/support/netns"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+// dialFrom connects from a given client address.
+func dialFrom(t testing.TB, from string, to netip.AddrPort) net.Conn {
+	t.Helper()
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(from), 0)), Timeout: 20 * time.Second}
+	c, err := d.DialContext(t.Context(), "tcp", to.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	return c
+}
+
+// connectAndReset connects and waits for the reset, which may come before the connection is known to be established.
+func connectAndReset(to netip.AddrPort) {
+	if c, err := net.Dial("tcp", to.String()); err == nil {
+		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+		_, _ = io.ReadAll(c)
+		_ = c.Close()
+	}
+}
+
+// TestConnectionLimitIsShared: at the connection limit, of which no client has more than half, new connections of every
+// balancer wait, and are served as others end, however they end.
+func TestConnectionLimitIsShared(t *testing.T) {
+	t.Parallel()
+	tcp := balancer("tcp", addr(t), serveTCP(t, nameServer("tcp")))
+	web := httpBalancer("web", addr(t), serveHTTP(t, respond("web")))
+	shared := with(balancer("shared", addr(t), serveTCP(t, nameServer("shared"))), func(b *lab.Balancer) { b.Match.SNI = []string{"*.lab"} })
+	refused := balancer("refused", addr(t), addr(t)) // its backend refuses
+	r := newRig(t, Config{Connections: 4, Peek: 100 * time.Millisecond}, tcp, web, shared, refused)
+	var held []net.Conn
+	for i := range 4 {
+		c := dialFrom(t, fmt.Sprintf("127.0.0.%d", 10+i/2), tcp.Listen)
+		line(t, c)
+		held = append(held, c)
+	}
+	waiting := map[string]net.Conn{"tcp": dialFrom(t, "127.0.0.20", tcp.Listen), "web": dialFrom(t, "127.0.0.21", web.Listen)}
+	_, _ = io.WriteString(waiting["web"], "GET / HTTP/1.0\r\n\r\n")
+	netns.WaitFor(t, "two delayed connections", func() bool { return testutil.ToFloat64(r.metrics.delayed) == 2 })
+	if n := r.limit.Len(); n != 4 {
+		t.Errorf("%d connections are open, want 4", n)
+	}
+	for _, c := range held {
+		_ = c.Close()
+	}
+	if got := line(t, waiting["tcp"]); got != "tcp" {
+		t.Errorf("%q below the limit, want tcp", got)
+	}
+	if body, err := io.ReadAll(waiting["web"]); err != nil || len(body) == 0 {
+		t.Errorf("%q, %v below the limit, want a response", body, err)
+	}
+	_ = waiting["tcp"].Close()
+	for range 6 {
+		connectAndReset(refused.Listen)
+		connectAndReset(shared.Listen) // it sends no first bytes
+	}
+	netns.WaitFor(t, "no open connections", func() bool { return r.limit.Len() == 0 })
+	if got := testutil.ToFloat64(r.metrics.evicted); got != 0 {
+		t.Errorf("%v connections were evicted though no client had more than half", got)
+	}
+}
+
+// TestFloodIsEvicted: a client that holds every connection of the limit locks no other client out.
+func TestFloodIsEvicted(t *testing.T) {
+	t.Parallel()
+	const limit = 20
+	b := balancer("b", addr(t), serveTCP(t, nameServer("b")))
+	r := newRig(t, Config{Connections: limit}, b)
+	for range limit {
+		line(t, dialFrom(t, "127.0.0.66", b.Listen))
+	}
+	for i := range limit / 2 {
+		if got := line(t, dialFrom(t, fmt.Sprintf("127.0.0.%d", 100+i), b.Listen)); got != "b" {
+			t.Fatalf("client %d got %q", i, got)
+		}
+	}
+	if got := testutil.ToFloat64(r.metrics.evicted); got != limit/2 {
+		t.Errorf("%v connections were evicted, want one for each other client", got)
+	}
+}
+
+// TestFilesPerConnection counts the file descriptors that maxConnections assumes. It does not run in parallel.
+func TestFilesPerConnection(t *testing.T) {
+	const conns = 40
+	b := balancer("b", addr(t), serveTCP(t, func(c net.Conn) { _, _ = io.Copy(c, c) }))
+	newRig(t, Config{}, b)
+	before := openFiles(t)
+	for range conns {
+		c := dial(t, b.Listen)
+		_, _ = io.WriteString(c, "x\n")
+		line(t, c) // now both directions have their pipes
+	}
+	after := openFiles(t)
+	// The other end of both sockets is here, too, and the backend's echo may have a pipe. Pipes of earlier connections are drainStore
+	// for a while and used again.
+	const sockets, pipes = 2, filesPerConnection - 2
+	if n := after["socket"]; n < 2*sockets*conns || n-before["socket"] > 2*sockets*conns {
+		t.Errorf("%d connections have %d sockets open after %d, want %d each, and as many of the test's", conns, n, before["socket"], sockets)
+	}
+	if n := after["pipe"]; n < pipes*conns || n-before["pipe"] > (pipes+2)*conns {
+		t.Errorf("%d connections have %d ends of pipes open after %d, want %d each, and up to 2 of the test's", conns, n, before["pipe"], pipes)
+	}
+}
+
+// openFiles counts the open files of this process by kind.
+func openFiles(t testing.TB) map[string]int {
+	t.Helper()
+	all, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := map[string]int{}
+	for _, name := range all {
+		if what, err := os.Readlink(name); err == nil { // the glob's own file is closed again
+			kind, _, _ := strings.Cut(what, ":")
+			n[kind]++
+		}
+	}
+	return n
+}

@@ -1,0 +1,157 @@
+package lbproxy
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/host/connlimit"
+	"github.com/bootlab/bootlab/internal/host/pause"
+
+	"golang.org/x/sys/unix"
+)
+
+// TCP keep-alive: after a minute without data the kernel sends six probes, ten seconds apart.
+const (
+	keepIdle     = 60 // seconds
+	keepInterval = 10 // seconds
+	keepCount    = 6
+)
+
+// ListenFree listens on a TCP address that no interface needs to have yet (IP_FREEBIND): the daemon may start before its
+// network is up, and a virtual address may move. An unspecified address listens on IPv4 and IPv6.
+func ListenFree(ctx context.Context, addr netip.AddrPort) (net.Listener, error) {
+	lc := net.ListenConfig{
+		// Accepted sockets inherit keep-alive from the listening socket; set on each, it would cost four system calls.
+		KeepAliveConfig: net.KeepAliveConfig{Enable: false},
+		KeepAlive:       -1,
+		Control: func(network, _ string, c syscall.RawConn) error {
+			var err error
+			if cerr := c.Control(func(fd uintptr) { err = listenOptions(int(fd), network) }); cerr != nil {
+				return cerr
+			}
+			return err
+		},
+	}
+	// Multipath TCP sockets support neither splice nor TCP_INFO.
+	lc.SetMultipathTCP(false)
+	return lc.Listen(ctx, "tcp", addr.String())
+}
+
+func listenOptions(fd int, network string) error {
+	free := unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_FREEBIND, 1)
+	if network == "tcp6" {
+		free = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_FREEBIND, 1)
+	}
+	return errors.Join(free, keepAlive(fd))
+}
+
+func keepAlive(fd int) error {
+	return errors.Join(
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1),
+		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, keepIdle),
+		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, keepInterval),
+		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPCNT, keepCount),
+	)
+}
+
+// A socket is one listening socket.
+type socket struct {
+	net.Listener
+	addr   netip.AddrPort
+	closed context.Context // ends when the socket is closed
+	cancel context.CancelFunc
+}
+
+func newSocket(l net.Listener, addr netip.AddrPort) *socket {
+	s := &socket{Listener: l, addr: addr}
+	s.closed, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+// close stops accepting. Connections of the socket continue.
+func (s *socket) close() {
+	s.cancel()
+	_ = s.Listener.Close()
+}
+
+func (s *socket) isClosed() bool { return s.closed.Err() != nil }
+
+// accept accepts connections until the socket is closed. While a balancer that does not share its address has
+// max_connections, new connections wait in the kernel's backlog instead of failing.
+func (s *Server) accept(ctx context.Context, sock *socket) {
+	var delay time.Duration
+	for {
+		l := s.active.Load().listeners[sock.addr]
+		if l == nil {
+			return
+		}
+		if l.only != nil && l.only.full() {
+			select {
+			case <-l.only.state.freed:
+			case <-sock.closed.Done():
+				return
+			}
+			continue
+		}
+		conn, err := sock.Accept()
+		if err != nil && (errors.Is(err, net.ErrClosed) || sock.isClosed()) {
+			return
+		}
+		if err != nil {
+			// Out of descriptors or memory, which connections that end give back.
+			delay = min(max(2*delay, 5*time.Millisecond), time.Second)
+			s.log.Warn("accept connection", keyAddr, sock.addr, keyErr, err)
+			_ = pause.For(ctx, delay)
+			continue
+		}
+		delay = 0
+		limit, err := s.admit(sock, conn)
+		if err != nil {
+			abort(conn)
+			return
+		}
+		s.handle(ctx, sock, conn, limit)
+	}
+}
+
+// admit adds a connection to those of all balancers. At the connection limit it evicts one of a client that has more than
+// half of them, else it waits, and later connections wait in the kernel's backlog. The error says that the socket was
+// closed.
+func (s *Server) admit(sock *socket, conn net.Conn) (*connlimit.Conn, error) {
+	client := addrPort(conn.RemoteAddr()).Addr()
+	evict := func() {
+		s.metrics.evicted.Inc()
+		abort(conn)
+	}
+	if limit := s.limit.Add(client, evict); limit != nil {
+		return limit, nil
+	}
+	s.metrics.delayed.Inc()
+	s.logLimit.Do(func() {
+		s.log.Warn("connection limit reached: new connections wait until others end; LimitNOFILE of the service sets the limit",
+			"limit", s.cfg.Connections, keyAddr, sock.addr)
+	})
+	return s.limit.AddWait(sock.closed, client, evict)
+}
+
+const (
+	// filesPerConnection is how many file descriptors a connection in TCP mode needs: two sockets, and for splice(2) a pipe
+	// in each direction.
+	filesPerConnection = 6
+	// filesShare is the part of the process's file descriptors that balancers may use: a third.
+	filesShare = 3
+)
+
+// maxConnections returns how many connections the process's limit of open files allows, so that a flood of them leaves
+// descriptors for DHCP, TFTP, DNS and HTTP.
+func maxConnections() int {
+	var files unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) != nil {
+		return 1024
+	}
+	return int(min(max(files.Cur/filesShare/filesPerConnection, 1), 1<<20))
+}
