@@ -24,11 +24,13 @@ import (
 	"github.com/bootlab/bootlab/httpd"
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 // TestAdminAsStranger asks with curl for every route over TCP: without the token, with a wrong one and with the right one.
 func TestAdminAsStranger(t *testing.T) {
 	t.Parallel()
+	netns.Need(t, "curl")
 	h := newHall(t)
 	routes := []struct {
 		method, path string

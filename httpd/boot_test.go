@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/bootlab/bootlab/httpd"
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 const hyphens = "52-54-00-00-02-01"
@@ -20,6 +21,7 @@ const hyphens = "52-54-00-00-02-01"
 // TestBootAsStranger asks with curl for everything that a machine may ask for, and for what it may not.
 func TestBootAsStranger(t *testing.T) {
 	t.Parallel()
+	netns.Need(t, "curl")
 	kernel := image(100_000)
 	w := newWorld(t, httpd.Limits{}, map[string][]byte{
 		"images/vmlinuz": kernel, "images/initrd.img": []byte("initrd"), "images/other": []byte("named by nobody"),

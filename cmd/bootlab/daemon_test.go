@@ -252,6 +252,7 @@ func TestFollow(t *testing.T) {
 
 // TestFollowEnds: who follows a daemon that ends is told so.
 func TestFollowEnds(t *testing.T) {
+	netns.Need(t, "root")
 	ended := make(chan answer, 1)
 	t.Run("daemon", func(t *testing.T) {
 		h := serve(t)

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -23,7 +24,8 @@ func TestMain(m *testing.M) {
 		serveBackend(name)
 		return
 	}
-	if os.Getenv(binaryVar) == "" && os.Geteuid() == 0 {
+	flag.Parse()
+	if !testing.Short() && os.Getenv(binaryVar) == "" && os.Geteuid() == 0 {
 		if err := prepare(); err != nil {
 			fmt.Fprintln(os.Stderr, "e2e:", err)
 			os.Exit(1)

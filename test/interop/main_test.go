@@ -2,6 +2,7 @@ package interop
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,7 +19,8 @@ func TestMain(m *testing.M) {
 		beRack()
 		return
 	}
-	if os.Geteuid() != 0 || netns.Inside() || os.Getenv(binaryVar) != "" {
+	flag.Parse()
+	if testing.Short() || os.Geteuid() != 0 || netns.Inside() || os.Getenv(binaryVar) != "" {
 		netns.Main(m)
 	}
 	// Downloads come before the namespace, which has no network.

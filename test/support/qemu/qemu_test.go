@@ -2,6 +2,7 @@ package qemu_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"net"
 	"net/http"
@@ -22,7 +23,8 @@ import (
 
 func TestMain(m *testing.M) {
 	// The guest is built before the tests lose the network. A failure shows in the tests.
-	if os.Geteuid() == 0 {
+	flag.Parse()
+	if !testing.Short() && os.Geteuid() == 0 {
 		_, _ = guest.Build(context.Background(), guest.CacheDir())
 	}
 	netns.Main(m)
