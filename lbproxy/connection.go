@@ -38,7 +38,7 @@ func (s *Server) handle(ctx context.Context, sock *socket, conn net.Conn, limit 
 	case l.direct() && l.only.Mode == lab.ModeTCP:
 		l.only.state.add()
 		s.conns.Go(func() { s.guard(c, func() { s.proxyTCP(ctx, l.only, c) }) })
-	case l.onlyHTTP() && !l.trusts(c.src.Addr()):
+	case l.isHTTP() && !l.trusts(c.src.Addr()):
 		if l.only != nil {
 			l.only.state.add()
 		}
@@ -113,19 +113,14 @@ func (s *Server) match(ctx context.Context, l *activeListener, c *clientConn) (*
 			c.src, c.dst = src, dst
 		}
 	}
-	if l.only != nil || l.onlyHTTP() {
+	if l.only != nil || l.isHTTP() {
 		return l.only, "", nil
 	}
-	name, byHost, err := peek.name()
-	f := l.fallback
-	switch {
-	case err == nil && byHost:
-		f = l.byHost(name)
-	case err == nil:
-		f = l.byServerName(name)
-	case !errors.Is(err, errUnknownProtocol):
+	name, err := peek.serverName()
+	if err != nil && !errors.Is(err, errUnknownProtocol) {
 		return nil, rejectTimeout, err
 	}
+	f := l.byName(name)
 	if f == nil {
 		return nil, rejectNoMatch, fmt.Errorf("no balancer of this address matches the name %q", name)
 	}

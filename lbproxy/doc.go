@@ -5,7 +5,7 @@
 // survives a reload. It never terminates TLS. In TCP mode it reads only the first bytes, and only where several balancers
 // share an address or a PROXY header is expected; without a backend it resets the connection.
 //
-//	table, err := lbproxy.Compile(l)
+//	table := lbproxy.Compile(l)
 //	s, err := lbproxy.New(lbproxy.Config{}, lbproxy.Deps{Table: current, Events: bus, Log: log, Registerer: reg, Now: time.Now})
 //	staged, err := s.Stage(table) // opens the sockets that are new, or none
 //	staged.Commit()               // the table is in use; sockets it does not have stop accepting, their connections go on

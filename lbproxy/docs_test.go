@@ -29,14 +29,11 @@ func TestDocsExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := Compile(l)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := Compile(l)
 	if len(table.Frontends) != 2 || len(table.listeners) != 1 {
 		t.Errorf("%d balancers on %d addresses, want 2 on 1", len(table.Frontends), len(table.listeners))
 	}
-	if f := table.listeners[0].byServerName("api.west.example.com"); f == nil || f.Name != "west-api" {
+	if f := table.listeners[0].byName("api.west.example.com"); f == nil || f.Name != "west-api" {
 		t.Errorf("api.west.example.com goes to %+v, want west-api", f)
 	}
 }

@@ -1,6 +1,7 @@
 package lbproxy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -64,13 +65,21 @@ type rig struct {
 	stop     func()
 }
 
-func compile(t testing.TB, bs ...*lab.Balancer) *Table {
-	t.Helper()
-	table, err := Compile(&lab.Lab{Balancers: bs})
-	if err != nil {
-		t.Fatal(err)
+// compile compiles balancers with the defaults of the lab file.
+func compile(_ testing.TB, bs ...*lab.Balancer) *Table {
+	for _, b := range bs {
+		b.Mode, b.Balance = cmp.Or(b.Mode, lab.ModeTCP), cmp.Or(b.Balance, lab.RoundRobin)
+		b.Check = withDefaults(b.Check)
+		b.Timeouts = lab.Timeouts{Connect: cmp.Or(b.Timeouts.Connect, 5*time.Second), Idle: cmp.Or(b.Timeouts.Idle, 10*time.Minute)}
 	}
-	return table
+	return Compile(&lab.Lab{Balancers: bs})
+}
+
+func withDefaults(c lab.Check) lab.Check {
+	return lab.Check{
+		Kind: cmp.Or(c.Kind, lab.CheckTCP), Path: cmp.Or(c.Path, "/"), Port: c.Port, Expect: c.Expect,
+		Interval: cmp.Or(c.Interval, 5*time.Second), Timeout: cmp.Or(c.Timeout, 5*time.Second), Rise: cmp.Or(c.Rise, 2), Fall: cmp.Or(c.Fall, 3),
+	}
 }
 
 func newRig(t testing.TB, cfg Config, bs ...*lab.Balancer) *rig {

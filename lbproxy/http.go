@@ -206,7 +206,7 @@ func (p *httpProxy) proxyRequest(proxy *httputil.ReverseProxy, w http.ResponseWr
 		l = c.listener
 		w.Header().Set("Connection", "close") // the address is gone; this request still gets its answer
 	}
-	f := l.frontend(l.byHost(hostname(r.Host)))
+	f := l.frontend(l.byName(hostname(r.Host)))
 	if f == nil || f.Mode != lab.ModeHTTP {
 		p.s.reject("", rejectNoMatch, c.client.src, nil)
 		unavailable(w, "no balancer of this address matches this host")

@@ -11,20 +11,16 @@ type nameTable struct {
 	below map[string]*Frontend // by what follows "*."; "" for "*"
 }
 
-// add adds a pattern for f and returns its frontend: f, or the one that has it already.
-func (n *nameTable) add(pattern string, f *Frontend) *Frontend {
+// add adds a pattern of f.
+func (n *nameTable) add(pattern string, f *Frontend) {
 	into, name := &n.exact, canonical(pattern)
 	if rest, wild := strings.CutPrefix(name, "*"); wild {
 		into, name = &n.below, strings.TrimPrefix(rest, ".")
-	}
-	if owner := (*into)[name]; owner != nil {
-		return owner
 	}
 	if *into == nil {
 		*into = make(map[string]*Frontend)
 	}
 	(*into)[name] = f
-	return f
 }
 
 // find returns the frontend with the most specific pattern for a canonical name: the name itself, then the longest "*."

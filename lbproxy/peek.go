@@ -14,17 +14,17 @@ import (
 	"github.com/pires/go-proxyproto"
 )
 
-// Bounds of what a client may send before its balancer is known.
+// Limits of what a client may send before its balancer is known.
 const (
-	maxPeek    = 16 << 10 // first bytes: ClientHello or request head
+	maxPeek    = 16 << 10 // first bytes
 	maxProxyV1 = 107      // PROXY header version 1; go-proxyproto bounds version 2 at 4 KiB
 )
 
-// errUnknownProtocol says that the first bytes are not of the protocol that they are read as.
-var errUnknownProtocol = errors.New("not of this protocol")
+// errUnknownProtocol says that the first bytes are no TLS ClientHello.
+var errUnknownProtocol = errors.New("no TLS ClientHello")
 
-// A peeker reads the first bytes of a connection and keeps those that are not of a PROXY header for the backend. The
-// connection's read deadline bounds every method.
+// A peeker reads the first bytes of a connection, and keeps those after the PROXY header for the backend. The caller sets
+// the read deadline of the connection.
 type peeker struct{ *bufio.Reader }
 
 var peekers = sync.Pool{New: func() any { return peeker{bufio.NewReaderSize(nil, maxPeek)} }}
@@ -43,7 +43,7 @@ func (p peeker) close() []byte {
 	return b
 }
 
-// buffered returns all that was read and not consumed.
+// buffered returns what was read and not consumed.
 func (p peeker) buffered() []byte {
 	b, _ := p.Peek(p.Buffered())
 	return b
@@ -55,10 +55,10 @@ func (p peeker) more() error {
 	return err
 }
 
-// proxyHeader consumes the PROXY header that the connection starts with and returns its addresses. They are invalid where
-// there is no header, for connections of the proxy itself (LOCAL, UNKNOWN), and for families that are not TCP over IP.
+// proxyHeader consumes the PROXY header that the connection starts with and returns its addresses. They are invalid if
+// there is no header, for connections of the proxy itself (LOCAL, UNKNOWN), and for other families than TCP over IP.
 func (p peeker) proxyHeader() (src, dst netip.AddrPort, err error) {
-	// go-proxyproto refuses a version 1 header that comes in several segments, so wait for its end here.
+	// go-proxyproto refuses a version 1 header in several segments, so its end is awaited here.
 	v1 := []byte("PROXY ")
 	for err == nil && !bytes.Contains(p.buffered(), []byte("\n")) && p.Buffered() < maxProxyV1 {
 		if b := p.buffered(); !bytes.HasPrefix(b, v1[:min(len(b), len(v1))]) {
@@ -82,52 +82,26 @@ func (p peeker) proxyHeader() (src, dst netip.AddrPort, err error) {
 	return src, dst, nil
 }
 
-// name returns the name that a client asks for: the TLS server name, or the host of an HTTP request. byHost says which.
-// errUnknownProtocol means that it is neither or too long; another error, that the client sent too little.
-func (p peeker) name() (name string, byHost bool, err error) {
-	if err := p.more(); p.Buffered() == 0 {
-		return "", false, err
-	}
-	const recordHandshake = 22 // RFC 8446 section 5.1
-	if p.buffered()[0] == recordHandshake {
-		name, err = p.serverName()
-		return name, false, err
-	}
-	name, err = p.host()
-	return name, true, err
-}
-
-// host returns the host of the HTTP request that the connection starts with.
-func (p peeker) host() (string, error) {
-	for {
-		host, err := requestHost(p.buffered())
-		if !errors.Is(err, errIncomplete) {
-			return host, err
-		}
-		if err := p.more(); err != nil {
-			return "", peekError(err)
-		}
-	}
-}
-
-// serverName returns the canonical server name of the TLS ClientHello that the connection starts with, empty where it
-// names none. crypto/tls parses it: its handshake is given the bytes and ended once it has the hello.
+// serverName returns the canonical server name of the TLS ClientHello that the connection starts with, empty if it has
+// none. crypto/tls parses it: its handshake gets the bytes, and ends once it has the hello. errUnknownProtocol means that
+// it is no hello, or too long; another error, that the client sent too little.
 func (p peeker) serverName() (string, error) {
-	c := &helloConn{peeker: p}
-	if err := tls.Server(c, helloConfig).Handshake(); !errors.Is(err, errHelloRead) {
-		if c.err != nil {
-			return "", peekError(c.err)
-		}
+	const recordHandshake = 22 // RFC 8446 section 5.1
+	if err := p.more(); p.Buffered() == 0 {
+		return "", err
+	}
+	if p.buffered()[0] != recordHandshake {
 		return "", errUnknownProtocol
 	}
-	return canonical(c.name), nil
-}
-
-func peekError(err error) error {
-	if errors.Is(err, bufio.ErrBufferFull) {
-		return errUnknownProtocol
+	c := &helloConn{peeker: p}
+	err := tls.Server(c, helloConfig).Handshake()
+	switch {
+	case errors.Is(err, errHelloRead):
+		return canonical(c.name), nil
+	case c.err != nil && !errors.Is(c.err, bufio.ErrBufferFull):
+		return "", c.err
 	}
-	return err
+	return "", errUnknownProtocol
 }
 
 // errHelloRead ends a handshake whose ClientHello was read.
@@ -138,11 +112,11 @@ var helloConfig = &tls.Config{GetConfigForClient: func(h *tls.ClientHelloInfo) (
 	return nil, errHelloRead
 }}
 
-// A helloConn hands the bytes of a peeker to crypto/tls and leaves them in the peeker. Nothing is written.
+// A helloConn lets crypto/tls read the bytes of a peeker, which keeps them. Nothing is written.
 type helloConn struct {
 	net.Conn // nil: crypto/tls needs no other method up to the ClientHello
 	peeker   peeker
-	read     int    // bytes handed out
+	read     int    // bytes read by crypto/tls
 	name     string // of the ClientHello
 	err      error  // that ended reading
 }
@@ -159,7 +133,7 @@ func (c *helloConn) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// Write implements net.Conn. The alert that ends the handshake goes nowhere.
+// Write implements net.Conn. It drops the alert that ends the handshake.
 func (c *helloConn) Write(b []byte) (int, error) { return len(b), nil }
 
 // writeProxyHeader sends a PROXY header of that version, 1 or 2. Invalid addresses make it UNKNOWN or LOCAL.

@@ -1,14 +1,12 @@
 package lbproxy
 
 import (
-	"bufio"
 	"bytes"
 	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"io"
 	"net"
-	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
@@ -82,6 +80,8 @@ func TestServerName(t *testing.T) {
 		{"nothing", nil, "", io.EOF},
 		{"half", plain[:len(plain)/2], "", io.EOF},
 		{"as long as a hello may be", append([]byte{22, 3, 1, 0x40, 0, 1, 0, 0xff, 0xff}, make([]byte, 1<<15)...), "", errUnknownProtocol},
+		{"http", []byte("GET / HTTP/1.1\r\n"), "", errUnknownProtocol},
+		{"ssh", []byte("SSH-2.0-OpenSSH\r\n"), "", errUnknownProtocol},
 		{"server hello", []byte{22, 3, 3, 0, 4, 2, 0, 0, 0}, "", errUnknownProtocol},
 		{"record of 64 KiB", []byte{22, 3, 1, 0xff, 0xff}, "", errUnknownProtocol},
 	}
@@ -89,9 +89,9 @@ func TestServerName(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			for _, segment := range []int{1, 50, maxPeek} {
 				p := newPeeker(&chunks{b: test.in, n: segment})
-				got, byHost, err := p.name()
-				if got != test.want || byHost || !errors.Is(err, test.err) {
-					t.Errorf("in segments of %d: name = %q, %t, %v, want %q, %v", segment, got, byHost, err, test.want, test.err)
+				got, err := p.serverName()
+				if got != test.want || !errors.Is(err, test.err) {
+					t.Errorf("in segments of %d: serverName = %q, %v, want %q, %v", segment, got, err, test.want, test.err)
 				}
 				if drainStore := p.close(); !bytes.HasPrefix(test.in, drainStore) {
 					t.Errorf("in segments of %d: %d bytes drainStore, of another hello", segment, len(drainStore))
@@ -118,10 +118,10 @@ func FuzzClientHello(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte, segment int) {
 		whole, cut := newPeeker(&chunks{b: b, n: maxPeek}), newPeeker(&chunks{b: b, n: max(segment, 1)})
-		name, byHost, err := whole.name()
-		again, byHostAgain, errAgain := cut.name()
-		if name != again || byHost != byHostAgain || (err == nil) != (errAgain == nil) {
-			t.Fatalf("%q, %t, %v; in segments of %d bytes %q, %t, %v", name, byHost, err, segment, again, byHostAgain, errAgain)
+		name, err := whole.serverName()
+		again, errAgain := cut.serverName()
+		if name != again || (err == nil) != (errAgain == nil) {
+			t.Fatalf("%q, %v; in segments of %d bytes %q, %v", name, err, segment, again, errAgain)
 		}
 		if drainStore := cut.close(); !bytes.HasPrefix(b, drainStore) || err == nil && len(drainStore) == 0 {
 			t.Fatalf("drainStore %q of %q", drainStore, b)
@@ -136,75 +136,11 @@ func BenchmarkServerName(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		p := newPeeker(&chunks{b: in, n: maxPeek})
-		if name, _, err := p.name(); name == "" {
+		if name, err := p.serverName(); name == "" {
 			b.Fatal(err)
 		}
 		p.close()
 	}
-}
-
-func TestRequestHost(t *testing.T) {
-	t.Parallel()
-	tests := []struct {
-		name, in, want string
-		err            error
-	}{
-		{"usual", "GET / HTTP/1.1\r\nUser-Agent: curl\r\nHost: Apps.Lab:8080\r\n\r\n", "apps.lab", nil},
-		{"answered before the head ends", "GET / HTTP/1.1\r\nHost: a.lab\r\nX-", "a.lab", nil},
-		{"bare line feeds", "GET / HTTP/1.1\nhost:a.lab\n\n", "a.lab", nil},
-		{"absolute target wins", "GET http://b.lab/x HTTP/1.1\r\nHost: a.lab\r\n\r\n", "b.lab", nil},
-		{"a URL inside a path", "GET /go?to=http://b.lab/ HTTP/1.1\r\nHost: a.lab\r\n\r\n", "a.lab", nil},
-		{"http/1.0 without a host", "GET / HTTP/1.0\r\n\r\n", "", nil},
-		{"in the middle", "GET / HTTP/1.1\r\nHost: a.l", "", errIncomplete},
-		{"in the method", "GE", "", errIncomplete},
-		{"ssh", "SSH-2.0-OpenSSH_9.2\r\n", "", errUnknownProtocol},
-		{"http/2 preface", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "", errUnknownProtocol},
-		{"tls", "\x16\x03\x01", "", errUnknownProtocol},
-		{"folded header", "GET / HTTP/1.1\r\nA: b\r\n c\r\nHost: a.lab\r\n\r\n", "", errUnknownProtocol},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			if got, err := requestHost([]byte(test.in)); got != test.want || !errors.Is(err, test.err) {
-				t.Errorf("requestHost = %q, %v, want %q, %v", got, err, test.want, test.err)
-			}
-		})
-	}
-}
-
-// stable returns what requestHost finds in b, and fails the test if it found something else when there was less of b: it may
-// say that it needs more, but not change its mind.
-func stable(t *testing.T, b []byte) (string, error) {
-	t.Helper()
-	found, err := requestHost(b)
-	for cut := range min(len(b), 300) {
-		early, earlyErr := requestHost(b[:cut])
-		if !errors.Is(earlyErr, errIncomplete) && (early != found || !errors.Is(err, earlyErr)) {
-			t.Fatalf("after %d bytes %q, %v; after %d bytes %q, %v", cut, early, earlyErr, len(b), found, err)
-		}
-	}
-	return found, err
-}
-
-// FuzzRequestHost: no bytes break the parser; its answer never changes when more bytes follow; and net/http, where it
-// accepts the request, sees the same host.
-func FuzzRequestHost(f *testing.F) {
-	f.Add([]byte("GET / HTTP/1.1\r\nHost: console.apps.lab\r\nUser-Agent: curl/7.88.1\r\nAccept: */*\r\n\r\n"))
-	f.Add([]byte("POST http://b.lab:80/x HTTP/1.0\nContent-Length: 3\n\nabc"))
-	f.Add([]byte("OPTIONS * HTTP/1.1\r\nhost:[fd00::1]:80\r\n\r\n"))
-	f.Add([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		host, err := stable(t, b)
-		r, httpErr := http.ReadRequest(bufio.NewReader(bytes.NewReader(b)))
-		// net/http still unfolds header lines (RFC 9112 section 5.2); we answer at the first.
-		folded := bytes.Contains(b, []byte("\n ")) || bytes.Contains(b, []byte("\n\t"))
-		if err != nil || httpErr != nil || r.Method == http.MethodConnect || folded {
-			return
-		}
-		if want := hostname(r.Host); want != host {
-			t.Fatalf("net/http sees %q (%q), we %q", want, r.Host, host)
-		}
-	})
 }
 
 func TestProxyHeader(t *testing.T) {

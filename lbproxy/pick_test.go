@@ -21,7 +21,7 @@ func newTestFrontend(algorithm lab.Algorithm, backends int, backups ...int) *fro
 	for _, i := range backups {
 		b.Backends[i].Backup = true
 	}
-	f := newFrontend(b)
+	f := compile(nil, b).Frontends[0]
 	out := &frontend{Frontend: f, state: &frontendState{freed: make(chan struct{}, 1)}, endpoints: make([]endpoint, backends)}
 	for i := range f.Backends {
 		out.endpoints[i] = endpoint{&f.Backends[i], &endpointState{}, newHealth(healthKey{addr: f.Backends[i].Addr, check: f.Check}, time.Time{})}

@@ -59,7 +59,7 @@ func firstLineTLS(t testing.TB, at netip.AddrPort, name string, cut int) string 
 	return word
 }
 
-// sharing are three balancers of one address: two clusters by name, web by host, and maybe a rest.
+// sharing returns two balancers of one address.
 func sharing(t testing.TB, at netip.AddrPort) []*lab.Balancer {
 	match := func(name string, m lab.Match) *lab.Balancer {
 		return with(balancer(name, at, serveTCP(t, nameServer(name))), func(b *lab.Balancer) { b.Match = m })
@@ -67,7 +67,6 @@ func sharing(t testing.TB, at netip.AddrPort) []*lab.Balancer {
 	return []*lab.Balancer{
 		match("east", lab.Match{SNI: []string{"api.east.lab", "*.apps.east.lab"}}),
 		match("west", lab.Match{SNI: []string{"api.west.lab", "*.apps.west.lab"}}),
-		match("plain", lab.Match{Host: []string{"*.apps.east.lab"}}),
 	}
 }
 
@@ -105,13 +104,6 @@ func TestRouteByServerName(t *testing.T) {
 			t.Errorf("echoed %d bytes, %v, want %d", len(got), err, len(sent)+5)
 		}
 	})
-	t.Run("by host", func(t *testing.T) {
-		c := dial(t, at)
-		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x.apps.east.lab\r\n\r\n")
-		if got := line(t, c); got != "plain" {
-			t.Errorf("%q, want plain", got)
-		}
-	})
 	t.Run("with a rest", func(t *testing.T) {
 		r.apply(t, append(bs, balancer("rest", at, serveTCP(t, nameServer("rest"))))...)
 		for _, name := range []string{"api.north.lab", ""} {
@@ -125,23 +117,6 @@ func TestRouteByServerName(t *testing.T) {
 			t.Errorf("%q for what is neither TLS nor HTTP, want rest", got)
 		}
 	})
-}
-
-func TestRouteTCPAndHTTP(t *testing.T) {
-	t.Parallel()
-	at := addr(t)
-	tcp := with(balancer("tls", at, serveTCP(t, nameServer("tls"))), func(b *lab.Balancer) { b.Match.SNI = []string{"*.lab"} })
-	web := with(httpBalancer("web", at, serveHTTP(t, respond("web"))), func(b *lab.Balancer) { b.Match.Host = []string{"*.lab"} })
-	newRig(t, Config{}, tcp, web)
-	if got := firstLineTLS(t, at, "a.lab", 5000); got != "tls" {
-		t.Errorf("%q for TLS, want tls", got)
-	}
-	c := httpClient(t)
-	for range 2 {
-		if status, body := fetch(t, c, at, "a.lab"); status != 200 || body != "web" {
-			t.Errorf("%d %q for HTTP, want web", status, body)
-		}
-	}
 }
 
 func TestSlowFirstBytesTimeOut(t *testing.T) {

@@ -5,19 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/bootlab/bootlab/internal/lab"
-)
-
-// Defaults of balancers that were not loaded from a lab file.
-const (
-	defaultConnect  = 5 * time.Second
-	defaultIdle     = 10 * time.Minute
-	defaultInterval = 5 * time.Second
-	defaultTimeout  = 5 * time.Second
-	defaultRise     = 2
-	defaultFall     = 3
 )
 
 // A Table is every balancer of a lab, by listen address. It is immutable.
@@ -53,27 +42,21 @@ type Backend struct {
 	seed uint64 // of the rendezvous hash
 }
 
-// A listener is one listen address and the frontends that share it.
+// A listener is one listen address and the frontends that share it. The lab file allows one mode on one address.
 type listener struct {
 	addr      netip.AddrPort
 	frontends []*Frontend
 	peers     []netip.Prefix // trusted to send PROXY headers, of all frontends here
-	sni       nameTable
-	host      nameTable
-	fallback  *Frontend // the frontend without a match; nil: none
+	names     nameTable      // TLS server names; in mode http hosts
+	fallback  *Frontend      // the frontend without a match; nil: none
 }
 
-// Compile returns the table of a lab. The error is lab.Problems: two balancers of one address with the same match, or an
-// address that another balancer's includes.
-func Compile(l *lab.Lab) (*Table, error) {
-	var problems lab.Problems
+// Compile returns the table of a lab.
+func Compile(l *lab.Lab) *Table {
 	t := &Table{Frontends: make([]*Frontend, 0, len(l.Balancers))}
 	listeners := make(map[netip.AddrPort]*listener)
-	names := make(map[string]bool, len(l.Balancers))
-	for _, b := range sorted(l.Balancers) {
-		if !valid(&problems, b, names) {
-			continue
-		}
+	byName := func(a, b *lab.Balancer) int { return cmp.Compare(a.Name, b.Name) }
+	for _, b := range slices.SortedStableFunc(slices.Values(l.Balancers), byName) {
 		f := newFrontend(b)
 		f.index = len(t.Frontends)
 		t.Frontends = append(t.Frontends, f)
@@ -83,110 +66,42 @@ func Compile(l *lab.Lab) (*Table, error) {
 			listeners[f.Listen] = at
 			t.listeners = append(t.listeners, at)
 		}
-		at.add(&problems, b, f)
+		at.add(b, f)
 	}
 	slices.SortFunc(t.listeners, func(a, b *listener) int { return a.addr.Compare(b.addr) })
-	overlaps(&problems, l.Balancers)
-	return t, problems.Err()
-}
-
-func sorted(bs []*lab.Balancer) []*lab.Balancer {
-	return slices.SortedStableFunc(slices.Values(bs), func(a, b *lab.Balancer) int { return cmp.Compare(a.Name, b.Name) })
-}
-
-// valid reports whether a balancer can be part of the table, and adds the problem if not.
-func valid(problems *lab.Problems, b *lab.Balancer, names map[string]bool) bool {
-	switch {
-	case names[b.Name]:
-		problems.Addf(b.Pos, key(b), "there is another balancer of this name; rename one")
-	case !b.Listen.IsValid() || b.Listen.Port() == 0:
-		problems.Addf(b.Pos, key(b)+".listen", "%q is not an address and port, such as 192.168.16.10:443", b.Listen)
-	default:
-		names[b.Name] = true
-		return true
-	}
-	return false
-}
-
-func key(b *lab.Balancer) string { return "balancers." + b.Name }
-
-// overlaps reports addresses that cannot be bound together with an unspecified one of the same port.
-func overlaps(problems *lab.Problems, bs []*lab.Balancer) {
-	wide := make(map[uint16]*lab.Balancer)
-	for _, b := range bs {
-		if b.Listen.IsValid() && b.Listen.Addr().IsUnspecified() {
-			wide[b.Listen.Port()] = b
-		}
-	}
-	for _, b := range bs {
-		if w := wide[b.Listen.Port()]; w != nil && w.Listen != b.Listen {
-			problems.Addf(b.Pos, key(b)+".listen", "%s is included in %s of balancer %s; give both the same address, or two specific ones",
-				b.Listen, w.Listen, w.Name)
-		}
-	}
+	return t
 }
 
 func newFrontend(b *lab.Balancer) *Frontend {
 	f := &Frontend{
-		Name: b.Name, Listen: b.Listen, Mode: cmp.Or(b.Mode, lab.ModeTCP), Balance: cmp.Or(b.Balance, lab.RoundRobin),
-		Check: b.Check, SendProxy: b.SendProxy, MaxConnections: b.MaxConnections, Timeouts: b.Timeouts,
-		Backends: make([]Backend, len(b.Backends)),
+		Name: b.Name, Listen: b.Listen, Mode: b.Mode, Balance: b.Balance, Check: b.Check, SendProxy: b.SendProxy,
+		MaxConnections: b.MaxConnections, Timeouts: b.Timeouts, Backends: make([]Backend, len(b.Backends)),
 	}
-	f.Timeouts.Connect = cmp.Or(f.Timeouts.Connect, defaultConnect)
-	f.Timeouts.Idle = cmp.Or(f.Timeouts.Idle, defaultIdle)
-	f.Check = withDefaults(f.Check)
-	count := countBackends(b.Backends)
+	names, addrs := map[string]int{}, map[netip.Addr]int{}
+	for _, m := range b.Backends {
+		names[m.Name]++
+		addrs[m.Addr.Addr()]++
+	}
 	for i, m := range b.Backends {
-		f.Backends[i] = newBackend(m, count)
+		out := Backend{Name: m.Name, Addr: m.Addr, Backup: m.Backup}
+		if m.Host != nil {
+			out.Host = m.Host.Name
+		}
+		if out.Name == "" {
+			out.Name = m.Addr.String()
+		}
+		out.Label = out.Name
+		if m.Name != "" && names[m.Name] > 1 {
+			out.Label = out.Name + ":" + strconv.Itoa(int(m.Addr.Port()))
+		}
+		// Without the port, so that a client gets the same machine on ports 80 and 443.
+		out.seed = hash(m.Addr.Addr())
+		if addrs[m.Addr.Addr()] > 1 {
+			out.seed = mix(out.seed + uint64(m.Addr.Port()))
+		}
+		f.Backends[i] = out
 	}
 	return f
-}
-
-func withDefaults(c lab.Check) lab.Check {
-	c.Kind = cmp.Or(c.Kind, lab.CheckTCP)
-	c.Path = cmp.Or(c.Path, "/")
-	c.Interval = cmp.Or(c.Interval, defaultInterval)
-	c.Timeout = cmp.Or(c.Timeout, defaultTimeout)
-	c.Rise = cmp.Or(c.Rise, defaultRise)
-	c.Fall = cmp.Or(c.Fall, defaultFall)
-	return c
-}
-
-func newBackend(m lab.Backend, count backendCount) Backend {
-	out := Backend{Name: m.Name, Addr: m.Addr, Backup: m.Backup}
-	if out.Name == "" {
-		out.Name = m.Addr.String()
-	}
-	if m.Host != nil {
-		out.Host = m.Host.Name
-	}
-	out.Label = out.Name
-	if count.names[m.Name] > 1 {
-		out.Label = out.Name + ":" + strconv.Itoa(int(m.Addr.Port()))
-	}
-	// Without the port, so that a client gets the same machine on ports 80 and 443.
-	out.seed = hash(m.Addr.Addr())
-	if count.addrs[m.Addr.Addr()] > 1 {
-		out.seed = mix(out.seed + uint64(m.Addr.Port()))
-	}
-	return out
-}
-
-// A backendCount says how many backends of a balancer have a name or an address.
-type backendCount struct {
-	names map[string]int
-	addrs map[netip.Addr]int
-}
-
-func countBackends(backends []lab.Backend) backendCount {
-	c := backendCount{names: make(map[string]int, len(backends)), addrs: make(map[netip.Addr]int, len(backends))}
-	for _, m := range backends {
-		c.addrs[m.Addr.Addr()]++
-		if m.Name != "" {
-			c.names[m.Name]++
-		}
-	}
-	return c
 }
 
 // hash returns a number for an address that is the same in every process (FNV-1a).
@@ -199,36 +114,19 @@ func hash(a netip.Addr) uint64 {
 }
 
 // add adds a frontend to the address.
-func (l *listener) add(problems *lab.Problems, b *lab.Balancer, f *Frontend) {
+func (l *listener) add(b *lab.Balancer, f *Frontend) {
 	l.frontends = append(l.frontends, f)
 	for _, p := range b.AcceptProxy {
 		if !slices.Contains(l.peers, p) {
 			l.peers = append(l.peers, p)
 		}
 	}
-	if len(b.Match.SNI)+len(b.Match.Host) == 0 {
-		if l.fallback != nil {
-			problems.Addf(b.Pos, key(b)+".match", "balancer %s listens on %s and has no match either; add match.sni or match.host to one",
-				l.fallback.Name, l.addr)
-			return
-		}
+	patterns := slices.Concat(b.Match.SNI, b.Match.Host)
+	if len(patterns) == 0 {
 		l.fallback = f
-		return
 	}
-	// Mode http does not terminate TLS, so match.sni can only mean the Host header there.
-	sni := &l.sni
-	if f.Mode == lab.ModeHTTP {
-		sni = &l.host
-	}
-	l.addNames(problems, b, f, sni, "sni", b.Match.SNI)
-	l.addNames(problems, b, f, &l.host, "host", b.Match.Host)
-}
-
-func (l *listener) addNames(problems *lab.Problems, b *lab.Balancer, f *Frontend, into *nameTable, what string, patterns []string) {
 	for _, p := range patterns {
-		if owner := into.add(p, f); owner != f {
-			problems.Addf(b.Pos, key(b)+".match."+what, "balancer %s on %s already matches %q", owner.Name, l.addr, p)
-		}
+		l.names.add(p, f)
 	}
 }
 
@@ -240,16 +138,11 @@ func (l *listener) only() *Frontend {
 	return nil
 }
 
-// onlyHTTP reports whether every frontend of the address is in mode http, so that requests are routed, not connections.
-func (l *listener) onlyHTTP() bool {
-	return !slices.ContainsFunc(l.frontends, func(f *Frontend) bool { return f.Mode != lab.ModeHTTP })
-}
+// isHTTP reports whether the address is in mode http: then requests are routed, not connections.
+func (l *listener) isHTTP() bool { return l.frontends[0].Mode == lab.ModeHTTP }
 
-// byServerName returns the frontend for a TLS server name; nil: none matches.
-func (l *listener) byServerName(sni string) *Frontend { return cmp.Or(l.sni.find(sni), l.fallback) }
-
-// byHost returns the frontend for a Host header; nil: none matches.
-func (l *listener) byHost(host string) *Frontend { return cmp.Or(l.host.find(host), l.fallback) }
+// byName returns the frontend for a TLS server name or host; nil: none matches.
+func (l *listener) byName(name string) *Frontend { return cmp.Or(l.names.find(name), l.fallback) }
 
 // trusts reports whether a PROXY header of that peer is accepted.
 func (l *listener) trusts(peer netip.Addr) bool {

@@ -36,7 +36,7 @@ type Snapshot struct {
 // place in the lab file.
 func Compile(l *lab.Lab) (*Snapshot, error) {
 	s := &Snapshot{Lab: l}
-	var errs [5]error
+	var errs [4]error
 	s.DHCP = dhcpd.Compile(l)
 	files, err := files.Compile(l) // one rule for two servers
 	errs[0] = err
@@ -45,9 +45,9 @@ func Compile(l *lab.Lab) (*Snapshot, error) {
 		// Serials must grow over restarts too, for secondaries to notice (RFC 1912 section 2.2).
 		s.DNS = s.DNS.WithSerial(uint32(time.Now().Unix()))
 	}
-	s.LB, errs[2] = lbproxy.Compile(l)
-	s.Virt, errs[3] = virt.Compile(l)
-	s.Boot, errs[4] = boot.Compile(l)
+	s.LB = lbproxy.Compile(l)
+	s.Virt, errs[2] = virt.Compile(l)
+	s.Boot, errs[3] = boot.Compile(l)
 	if err := join(errs[:]); err != nil {
 		return nil, err
 	}
