@@ -91,7 +91,7 @@ func (r *relay) ask(ctx context.Context, p *dhcpv4.DHCPv4, waits []time.Duration
 	return nil, len(waits), fmt.Errorf("%s: no answer to %d of them", p.MessageType(), len(waits))
 }
 
-// A lease is what a machine is told.
+// A lease is the content of an ACK.
 type lease struct {
 	file string // boot file
 	next netip.Addr

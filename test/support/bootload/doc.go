@@ -4,9 +4,9 @@
 //	r, err := bootload.Run(ctx, bootload.Config{Server: server, Relay: relay, Machines: machines, Sizes: sizes})
 //	fmt.Println(r.Done, "of", r.Machines, "are done after", r.Last)
 //
-// Each machine walks the whole chain: DHCP as OVMF, its network boot program by TFTP with OVMF's options (the size probe that it
-// breaks off, then windows of four), DHCP as iPXE, the script that it was told, kernel and initrd by HTTP, the config document
-// that the kernel's arguments name as config=URL, and the call that they name as done=URL. Whatever a machine fetches, it was told where.
+// Each machine goes through the whole chain: DHCP as OVMF, its network boot program by TFTP with OVMF's options (the size probe that it
+// breaks off, then windows of four), DHCP as iPXE, the script of its lease, kernel and initrd by HTTP, the config document
+// that the kernel's arguments name as config=URL, and the request that they name as done=URL. A machine uses only URLs that it was given.
 // It waits and asks again as firmware does: DHCP after 4, 8, 16 seconds as OVMF and after 1, 2, 4 as iPXE, TFTP after 4.
 //
 // What is not as in a rack: DHCP comes through a relay, since all machines are one network interface; OVMF's four seconds of

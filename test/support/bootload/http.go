@@ -135,7 +135,7 @@ const (
 	agentInstaller = "debian-installer"
 )
 
-// A script is what iPXE is told.
+// A script is a parsed iPXE script.
 type script struct{ kernel, initrd, config, done string }
 
 // parseScript reads the commands kernel and initrd of an iPXE script, and the URLs among the kernel's arguments.

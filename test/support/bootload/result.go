@@ -10,7 +10,7 @@ import (
 // A Result is what the machines met.
 type Result struct {
 	Machines int
-	Done     int                // machines that walked the whole chain
+	Done     int                // machines that finished the whole chain
 	Failed   map[string]Failure // by stage
 	Again    int                // messages of DHCP and TFTP that were sent again, by the machines
 	Bytes    int64              // of program, kernel and initrd
@@ -25,7 +25,7 @@ type Failure struct {
 	Example string
 }
 
-// A Stage says when machines had passed a step of their boot.
+// A Stage is when machines had passed a step of their boot.
 type Stage struct {
 	Name string
 	Spread
@@ -42,7 +42,7 @@ func (s Spread) Fairness() float64 {
 	return float64(s.Last) / float64(s.P50)
 }
 
-// String says in one line who finished, and in the next ones what went wrong.
+// String returns one line with the number of finished machines and times, and one for each error.
 func (r Result) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d of %d done; first %s, p50 %s, p99 %s, last %s; sent again %d", r.Done, r.Machines,

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Config says who boots from where. All but Limit must be set.
+// A Config describes machines and servers. All fields but Limit are required.
 type Config struct {
 	Server   netip.Addr
 	Relay    netip.Addr // an address of this machine, on which it may have port 67: answers of DHCP come to it

@@ -19,7 +19,7 @@ func (j *judged) Errorf(format string, args ...any) { j.said = fmt.Sprintf(forma
 
 func (j *judged) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
 
-// check returns what Check says of a test, or CheckBetween where there are marks, such as "<|>".
+// check returns the messages of Check, or of CheckBetween where there are marks, such as "<|>".
 func check(t *testing.T, update bool, file, marks, got string) (said string) {
 	t.Helper()
 	j := &judged{TB: t}

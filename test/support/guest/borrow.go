@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// A Job is a command that runs under Debian's kernel, for what the kernel of this machine cannot do.
+// A Job is a command that runs under Debian's kernel, for features that this machine's kernel lacks.
 type Job struct {
 	Modules  []string          // kernel modules to load; what they depend on is loaded too
-	Programs []string          // names in PATH or absolute paths; each is there under the same path, with its libraries
+	Programs []string          // names in PATH or absolute paths; copied under the same path, with their libraries
 	Files    map[string][]byte // more files, by absolute path
 	Script   string            // for a POSIX shell, as root, with /proc, /sys, /dev and /tmp
 	Memory   int               // MiB, 1024 by default
@@ -28,9 +28,8 @@ const (
 	jobEnds   = "JOB ENDS "
 )
 
-// Run runs a job in an emulated machine without a network and returns what it wrote. An exit status that is not 0, and a
-// machine that does not come to the end before ctx does, are errors. The kernel comes from cache, where Build or an
-// earlier Run left it, else from Debian.
+// Run runs a job in an emulated machine without a network and returns its output. An exit status that is not 0 is an error, as is a machine
+// that has not finished when ctx ends. The kernel is taken from cache, where Build or an earlier Run put it, or else from Debian.
 func Run(ctx context.Context, cache string, job Job) (output string, err error) {
 	dir, err := os.MkdirTemp("", "guest")
 	if err != nil {
@@ -54,7 +53,7 @@ func Run(ctx context.Context, cache string, job Job) (output string, err error) 
 	return outcome(console, err)
 }
 
-// outcome finds in a console what the job wrote, and how it ended.
+// outcome returns the output of a job, and its exit status as an error, from a console.
 func outcome(console []byte, err error) (string, error) {
 	text := strings.ReplaceAll(string(console), "\r", "")
 	_, output, begun := strings.Cut(text, jobBegins+"\n")
@@ -110,7 +109,7 @@ func (j Job) write(ctx context.Context, cache, kernelPath, initrdPath string) er
 	return os.WriteFile(initrdPath, buf.Bytes(), 0o644)
 }
 
-// init is the first process: what busybox has stands in for what was not borrowed.
+// init is the first process. busybox provides the programs that are not copied.
 func (j Job) init(modules []module) string {
 	var b strings.Builder
 	b.WriteString(`#!/bin/busybox sh
@@ -130,7 +129,7 @@ ip link set lo up
 	return b.String()
 }
 
-// folders writes the folders that path is in, once each.
+// folders writes the parent folders of path, once each.
 func (a *archive) folders(have map[string]bool, path string) {
 	for i := range path {
 		if dir := path[:i]; path[i] == '/' && !have[dir] {
@@ -140,7 +139,7 @@ func (a *archive) folders(have map[string]bool, path string) {
 	}
 }
 
-// borrow reads programs of this machine, and the libraries and loader that they need, by absolute path.
+// borrow reads programs of this machine with their libraries and loader, by absolute path.
 func borrow(programs []string) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for _, name := range programs {

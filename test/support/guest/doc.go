@@ -1,9 +1,9 @@
 // Package guest builds the small operating system that the end-to-end tests and the demonstration boot and install.
 //
 // It is Debian's cloud kernel and busybox. Booted from the network it is an installer: it takes a lease, asks names,
-// fetches its config document, writes a disk image and says that it is done. The disk image holds the same kernel and
-// initrd, boots on BIOS and UEFI, and says on the console that it was booted from disk. Everything it says there begins
-// with the word GUEST.
+// fetches its config document, writes a disk image and reports that it is done. The disk image holds the same kernel and
+// initrd, boots on BIOS and UEFI, and prints on the console that it was booted from disk. All its lines there begin
+// with GUEST.
 //
 //	files, err := guest.Build(ctx, ".cache")       // fetches two Debian packages the first time
 //	… serve files.Kernel, files.Initrd, and files.Disk …
@@ -16,6 +16,5 @@
 //
 // With proxmox-start-auto-installer among its arguments it asks for its config document as Proxmox' installer does.
 //
-// Run is something else: it runs a command with programs of this machine under the same kernel, for what the kernel of this machine
-// cannot do.
+// Run runs a command with programs of this machine under the same kernel, for features that this machine's kernel lacks.
 package guest

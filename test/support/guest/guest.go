@@ -18,14 +18,14 @@ var initScript []byte
 //go:embed lease.sh
 var leaseScript []byte
 
-// Files are where the parts of the guest stand.
+// Files are the paths of the parts of the guest.
 type Files struct {
 	Kernel string // bzImage with an EFI stub
 	Initrd string // gzipped cpio
 	Disk   string // raw disk image, bootable on BIOS and UEFI
 }
 
-// Programs returns the programs that Build runs, for netlab.Need.
+// Programs returns the programs that Build runs, for netns.Need.
 func Programs() []string {
 	return []string{"apt-get", "dpkg-deb", "busybox", "mkfs.vfat", "mmd", "mcopy", "syslinux"}
 }
@@ -56,7 +56,7 @@ func Build(ctx context.Context, cache string) (Files, error) {
 	return files, files.build(ctx, debs[0], debs[1])
 }
 
-// build makes the three files. The disk comes last and appears whole, so that it stands for all three.
+// build makes the three files. The disk is written last and atomically, so that it proves all three.
 func (f Files) build(ctx context.Context, kernelDeb, loaderDeb string) error {
 	kernel, err := unpackKernel(ctx, kernelDeb, strings.Fields(wantModules))
 	if err != nil {
@@ -78,7 +78,7 @@ func (f Files) build(ctx context.Context, kernelDeb, loaderDeb string) error {
 	return fmt.Errorf("%s holds no %s", loaderDeb, loaderFile)
 }
 
-// fingerprint changes with everything that the guest is made of.
+// fingerprint is a hash of all inputs of the guest.
 func fingerprint(files ...string) (string, error) {
 	h := sha256.New()
 	fmt.Fprint(h, diskLayout, wantModules, bootConfigs)

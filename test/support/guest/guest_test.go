@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestArchive reads what archive writes with a stranger's cpio.
+// TestArchive unpacks an archive with busybox' cpio.
 func TestArchive(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "busybox")
@@ -45,7 +45,7 @@ func TestArchive(t *testing.T) {
 	}
 }
 
-// TestBuild builds the guest once and looks at the disk as firmware does.
+// TestBuild builds the guest and checks what firmware reads of its disk.
 func TestBuild(t *testing.T) {
 	netns.Need(t, Programs()...)
 	ctx := context.Background()

@@ -12,7 +12,7 @@ const (
 	signedGRUB = "/usr/lib/grub/x86_64-efi-signed/grubx64.efi.signed"
 )
 
-// SignedNeeds returns what SignedDisk needs beside Programs, for netlab.Need.
+// SignedNeeds returns what SignedDisk needs beside Programs, for netns.Need.
 func SignedNeeds() []string { return []string{signedShim, signedGRUB} }
 
 // signedConfig is GRUB's configuration on the disk. GRUB that Debian signed for disks looks for it in EFI/debian.

@@ -5,11 +5,11 @@
 // and every virtual machine that it started dies with it. The libvirt of the machine, if there is one, is neither
 // used nor touched, but for empty folders such as /var/lib/libvirt that are made where there are none, to mount over.
 // The network namespace is the caller's, so virtual machines attach to bridges that the caller made; whoever wants
-// those to be private too goes into a network namespace first (netlab.Main does).
+// those to be private too goes into a network namespace first (netns.Main does).
 //
 // It needs root and the programs that Needs lists, but no test: the demo starts it in the same way.
 //
-//	d, err := libvirtlab.Start(ctx, libvirtlab.Config{Dir: dir})
+//	d, err := libvirtd.Start(ctx, libvirtd.Config{Dir: dir})
 //	if err != nil {
 //		return err
 //	}
@@ -18,8 +18,8 @@
 //
 // In a test:
 //
-//	netlab.Need(t, libvirtlab.Needs()...)
-//	d, err := libvirtlab.Start(t.Context(), libvirtlab.Config{Dir: t.TempDir()})
+//	netns.Need(t, libvirtd.Needs()...)
+//	d, err := libvirtd.Start(t.Context(), libvirtd.Config{Dir: t.TempDir()})
 //	…
 //	t.Cleanup(func() { d.Stop() })
 //

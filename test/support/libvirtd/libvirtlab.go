@@ -41,7 +41,7 @@ type Daemon struct {
 	done   chan struct{}
 }
 
-// Needs lists what Start needs, as netlab.Need wants it.
+// Needs lists what Start needs, as netns.Need wants it.
 func Needs() []string {
 	return []string{"root", "sh", "mount", "libvirtd", "virsh", "qemu-system-x86_64", "qemu-img"}
 }

@@ -19,19 +19,19 @@ import (
 	"github.com/bootlab/bootlab/internal/host/pause"
 )
 
-const isolated = "BOOTLAB_NETLAB_ISOLATED"
+const isolated = "BOOTLAB_NETNS_ISOLATED"
 
-// Main runs the tests of m and exits: where the user is root in a network namespace of their own, whose loopback is up.
+// Main runs the tests of m and exits. As root it runs them in a network namespace of their own, whose loopback is up.
 func Main(m *testing.M) {
 	if Inside() {
-		_ = loopbackUp() // who runs again without the right to has it up already
+		_ = loopbackUp() // without the privilege for it, it is up already
 	}
 	if os.Geteuid() != 0 || Inside() {
 		os.Exit(m.Run())
 	}
 	code, err := Isolate(context.Background())
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "netlab:", err)
+		fmt.Fprintln(os.Stderr, "netns:", err)
 	}
 	os.Exit(code)
 }
@@ -39,7 +39,7 @@ func Main(m *testing.M) {
 // Inside reports whether this process was started by Isolate.
 func Inside() bool { return os.Getenv(isolated) != "" }
 
-// loopbackUp makes 127.0.0.1 work, which a new namespace has and does not answer for.
+// loopbackUp sets the loopback interface up, which is down in a new namespace.
 func loopbackUp() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -70,7 +70,7 @@ func Enter(t testing.TB) {
 }
 
 // Isolate runs this program again, with its arguments, in network and mount namespaces of its own, and returns its exit
-// code. When ctx ends the program is asked to end. The error is that it could not be started.
+// code. When ctx ends the program gets SIGTERM. An error means that it did not start.
 func Isolate(ctx context.Context) (exitCode int, err error) {
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", os.Args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -88,8 +88,8 @@ func Isolate(ctx context.Context) (exitCode int, err error) {
 	return cmd.ProcessState.ExitCode(), nil
 }
 
-// Need skips the test unless everything it needs is there: "root", the name of a program, or the path of a file. What BOOTLAB_REQUIRE lists
-// (comma-separated; "all" for everything) fails the test instead, so that CI cannot skip in silence. With -short it always skips.
+// Need skips the test unless it has all that it needs: "root", programs by name, files by path. For a need that BOOTLAB_REQUIRE lists
+// (comma-separated; "all" for everything) it fails the test instead, so that CI skips nothing. With -short it always skips.
 func Need(t testing.TB, needs ...string) {
 	t.Helper()
 	if testing.Short() && len(needs) > 0 {
@@ -135,7 +135,7 @@ func Run(t testing.TB, name string, args ...string) string {
 	return string(out)
 }
 
-// WaitFor asks again and again whether something is so, and fails the test when it is not within 20 s.
+// WaitFor waits until ok, and fails the test after 20 s.
 func WaitFor(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -147,8 +147,8 @@ func WaitFor(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// Tries measures something up to n times, until it is as it should be, and fails the test with the last complaint when it
-// never is: a busy machine is late now and then, a fault every time. Empty is no complaint.
+// Tries calls try up to n times, until it has no complaint, and fails the test with the last one: a busy machine is late now and then, a
+// fault is there every time.
 func Tries(t testing.TB, n int, try func(i int) (complaint string)) {
 	t.Helper()
 	for i := 1; ; i++ {
@@ -171,7 +171,7 @@ type Segment struct {
 	Bridge string
 }
 
-// NewSegment makes a bridge with that address (CIDR). It is up, without spanning tree, and taken away with the test.
+// NewSegment makes a bridge with that address (CIDR), up and without spanning tree. It is removed with the test.
 func NewSegment(t testing.TB, cidr string) *Segment {
 	t.Helper()
 	Need(t, "root", "ip")
@@ -208,8 +208,8 @@ func (s *Segment) NewClient(t testing.TB, mac ...string) *Client {
 	return c
 }
 
-// AwaitUp waits until links of the test's own namespace carry frames, which the kernel finds out a moment after they were set
-// up: what is sent before is lost, and a lost ARP request costs a second.
+// AwaitUp waits until links of the test's namespace carry frames, which is a moment after they are set up. Frames sent before are lost, and
+// a lost ARP request costs a second.
 func AwaitUp(t testing.TB, links ...string) {
 	t.Helper()
 	awaitUp(t, links, "ip")

@@ -39,7 +39,7 @@ func solicit(conn net.PacketConn) []byte {
 	const solicitation, advertisement = 133, 134
 	to := &net.IPAddr{IP: net.ParseIP("ff02::2")} // without a zone: package net remembers for a minute which interface had that name
 	if _, err := conn.WriteTo([]byte{solicitation, 0, 0, 0, 0, 0, 0, 0}, to); err != nil {
-		return nil // the link-local address is not ready yet
+		return nil // the link-local address is still tentative
 	}
 	_ = conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
 	buf := make([]byte, 1500)

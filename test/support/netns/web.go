@@ -21,7 +21,7 @@ func NewNginx(t testing.TB, dir string) string {
 	t.Helper()
 	Need(t, "nginx")
 	own := t.TempDir()
-	// nginx started as root reads as another user, to whom the folders of a test are closed.
+	// nginx started as root reads files as another user, who may not enter the folders of a test.
 	for d := dir; len(d) > len(os.TempDir()); d = filepath.Dir(d) {
 		if err := os.Chmod(d, 0o755); err != nil {
 			t.Fatal(err)
@@ -61,7 +61,7 @@ http { access_log off; client_body_temp_path %[1]s/b; proxy_temp_path %[1]s/p; f
 	}
 }
 
-// A Cutter stands between a client and a server, and breaks connections.
+// A Cutter is a proxy that breaks connections.
 type Cutter struct {
 	Addr  string       // to connect to
 	After atomic.Int64 // bytes of answers until a connection is closed; 0: it never is

@@ -17,8 +17,8 @@ import (
 
 // A plainROM stands between a machine and the bridge and makes the iPXE of QEMU's ROM look like the PXE ROM of a card from
 // the shop: it blanks DHCP options 77 (user class "iPXE") and 175 (iPXE's features) in what the ROM sends. No ROM that
-// is not iPXE can be had in a free distribution; on the wire, this is how they differ. As soon as the machine has asked for a
-// file by TFTP, nothing is touched any more: what speaks then is what it has loaded.
+// is not iPXE is available in a free distribution; on the wire, this is how they differ. As soon as the machine has asked for a
+// file by TFTP, nothing is changed any more: from then on the loaded program sends.
 type plainROM struct {
 	tap      *os.File
 	conn     *net.UDPConn // QEMU's end of the wire: one frame a datagram
@@ -26,7 +26,7 @@ type plainROM struct {
 	rewrites atomic.Int64
 }
 
-// startPlainROM returns QEMU's word for a network card behind a plainROM on the bridge.
+// startPlainROM returns QEMU's -netdev for a NIC behind a plainROM on the bridge.
 func startPlainROM(t testing.TB, bridge string) string {
 	t.Helper()
 	name := fmt.Sprintf("tap%d", serial.Add(1))
@@ -89,7 +89,7 @@ func (p *plainROM) fromMachine() {
 			return
 		}
 		if err != nil {
-			continue // QEMU is not there, or not any more
+			continue // QEMU has not started yet, or has ended
 		}
 		frame := buf[:n]
 		if port, payload, ok := udpPayload(frame); ok && !p.loaded.Load() {

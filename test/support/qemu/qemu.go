@@ -42,7 +42,7 @@ type Config struct {
 	Disk      string   // image of the only disk, /dev/vda; empty: no disk
 	DiskFirst bool     // boot the disk before the network; an empty disk falls through
 	MemoryMiB int      // 512 by default
-	IdleCard  bool     // before the card that boots stands another, with a link that leads nowhere
+	IdleCard  bool     // another NIC comes first, with a link to nowhere
 	Args      []string // more for QEMU's command line
 }
 
@@ -75,7 +75,7 @@ type Machine struct {
 	dir     string
 	cmd     *exec.Cmd
 	started time.Time
-	exited  chan struct{} // closed when the process is gone and its console is read to the end
+	exited  chan struct{} // closed when the process has ended and its console is read to the end
 
 	mu    sync.Mutex
 	lines []Line
@@ -86,7 +86,7 @@ type Machine struct {
 // serial makes names of tap devices unique within the test's namespace.
 var serial atomic.Uint32
 
-// NewDisk makes an empty disk image that vanishes with the test.
+// NewDisk makes an empty disk image that is removed with the test.
 func NewDisk(t testing.TB, bytes int64) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "disk.qcow2")
@@ -150,7 +150,7 @@ func (m *Machine) args(t testing.TB) []string {
 	}
 	switch cfg.Firmware {
 	case BIOS, BIOSPlain:
-		args = append(args, "-machine", "q35,graphics=off") // SeaBIOS and iPXE speak on the serial line then
+		args = append(args, "-machine", "q35,graphics=off") // SeaBIOS and iPXE use the serial line then
 	case UEFIPXE, UEFIHTTP, UEFIROM:
 		if cfg.Firmware != UEFIROM {
 			card += ",romfile=" // OVMF's own driver and PXE client, not iPXE's
@@ -183,8 +183,7 @@ func (m *Machine) args(t testing.TB) []string {
 	return append(args, cfg.Args...)
 }
 
-// ovmf returns the arguments for UEFI. The client that is not wanted is switched off, else OVMF tries PXE for two minutes
-// before it tries HTTP.
+// ovmf returns the arguments for UEFI. The boot client that is not wanted is switched off: OVMF would try PXE for two minutes before HTTP.
 func (m *Machine) ovmf(t testing.TB, code, template string) []string {
 	vars := filepath.Join(m.dir, "vars.fd")
 	body, err := os.ReadFile(template)
@@ -205,7 +204,7 @@ func (m *Machine) ovmf(t testing.TB, code, template string) []string {
 	return args
 }
 
-// netdev joins the machine to the bridge and returns QEMU's word for it.
+// netdev joins the machine to the bridge and returns QEMU's -netdev for it.
 func (m *Machine) netdev(t testing.TB) string {
 	if m.cfg.Firmware == BIOSPlain {
 		return startPlainROM(t, m.cfg.Bridge)
@@ -233,7 +232,7 @@ func (m *Machine) watch(console io.ReadCloser) {
 		}
 	}
 	console.Close()
-	_ = m.cmd.Wait() // how it ended says nothing: it is killed, or powers off
+	_ = m.cmd.Wait() // its exit code means nothing: it is killed, or powers off
 }
 
 func (m *Machine) add(l Line) {
@@ -246,7 +245,7 @@ func (m *Machine) add(l Line) {
 
 var escapes = regexp.MustCompile(`\x1b(\[[0-9;?=]*[A-Za-z]|[()][A-Z0-9]|[=>c])|[\x00-\x08\x0b-\x1f\x7f]`)
 
-// plain returns a line without what moves cursors and sets colours.
+// plain returns a line without escape sequences and control characters.
 func plain(s string) string { return strings.TrimSpace(escapes.ReplaceAllString(s, "")) }
 
 // Await waits for a line that contains want, beginning after the line that the last call returned, and returns it. Without
@@ -324,7 +323,7 @@ func (m *Machine) Off() bool {
 	}
 }
 
-// Kill stops the machine as a power cut does, and waits until it is gone.
+// Kill stops the machine as a power cut does, and waits until the process has ended.
 func (m *Machine) Kill() {
 	_ = m.cmd.Process.Kill()
 	<-m.exited

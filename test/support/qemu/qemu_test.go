@@ -35,7 +35,7 @@ const (
 	mac     = "52:54:00:77:00:01"
 )
 
-// A standIn is dnsmasq and a web server: what bootlab replaces, so that guest and runner are proven without it.
+// A standIn is dnsmasq and a web server in place of bootlab, to test the guest and this package without it.
 type standIn struct {
 	seg    *netns.Segment
 	files  guest.Files
@@ -112,7 +112,7 @@ func (s *standIn) dnsmasq(t testing.TB, extra []string) {
 		"enable-tftp", "tftp-root=" + s.nbps, "dhcp-no-override",
 		"dhcp-match=set:ipxe,175", "dhcp-match=set:efi64,option:client-arch,7", "dhcp-vendorclass=set:http,HTTPClient",
 		"dhcp-option=encap:175,176,1b",
-		"enable-ra", "dhcp-range=fd77::,ra-only", // without a router's word iPXE waits for one: 16 s a boot
+		"enable-ra", "dhcp-range=fd77::,ra-only", // without a router advertisement iPXE waits for one: 16 s a boot
 	}, extra...)
 	path := filepath.Join(t.TempDir(), "dnsmasq.conf")
 	if err := os.WriteFile(path, []byte(strings.Join(conf, "\n")+"\n"), 0o644); err != nil {
@@ -150,12 +150,12 @@ func (s *standIn) dnsmasq(t testing.TB, extra []string) {
 		if t.Failed() || testing.Verbose() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			t.Logf("the stand-in saw:\n%s", strings.Join(s.log, "\n"))
+			t.Logf("the stand-in logged:\n%s", strings.Join(s.log, "\n"))
 		}
 	})
 }
 
-// bootTags are dnsmasq's words for "firmware gets iPXE, iPXE gets the script".
+// bootTags are dnsmasq's options for "firmware gets iPXE, iPXE gets the script".
 func bootTags() []string {
 	base := "http://" + address + ":8080/"
 	return []string{
@@ -221,11 +221,11 @@ func bootDisk(fw qemu.Firmware) func(w http.ResponseWriter) {
 	}
 }
 
-// patience bounds each step of a machine. Emulation takes seconds; a busy machine takes more.
+// patience bounds each step of a machine, which takes seconds. It only ends what hangs.
 const patience = 5 * time.Minute
 
-// TestStandInInstall installs a machine of every kind of firmware from the stand-in: this proves the guest and the runner, and that what
-// the tests of bootlab's daemon then find is the daemon's. They boot the same machines, so it runs with the long tests alone.
+// TestStandInInstall installs a machine of every kind of firmware from the stand-in, to test the guest and this package
+// without the daemon. test/e2e boots the same machines, so it runs only with the long tests.
 func TestStandInInstall(t *testing.T) {
 	if os.Getenv("BOOTLAB_E2E_INSTALL") == "" {
 		t.Skip("test/e2e boots the same machines from the daemon: make e2e-install")

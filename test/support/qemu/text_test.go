@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestBlankOptions holds that only the options that say iPXE are taken away, and that a packet cut short harms nobody.
+// TestBlankOptions: only the options of iPXE are blanked, and a truncated packet is handled.
 func TestBlankOptions(t *testing.T) {
 	t.Parallel()
 	head := make([]byte, 240)
@@ -35,7 +35,7 @@ func TestBlankOptions(t *testing.T) {
 	}
 }
 
-// TestPlain holds that what moves the cursor is taken from a line, and nothing else.
+// TestPlain: escape sequences are removed from a line, and nothing else.
 func TestPlain(t *testing.T) {
 	t.Parallel()
 	const in = "\x1b[2J\x1b[01;01H\x1b[=3h\x1b[0m\x1b[37m\x1b[40mGUEST lease\tip=10.77.0.21/24\r\n"
