@@ -11,11 +11,11 @@ import (
 	"github.com/bootlab/bootlab/internal/host/pause"
 )
 
-// A dhcpTest is one measurement of one contender, from an empty lease book. It returns its values by row.
+// A dhcpTest is one measurement of one candidate, from an empty lease book. It returns its values by row.
 type dhcpTest struct {
 	name  string
 	rows  []row
-	limit time.Duration // for one contender in one round
+	limit time.Duration // for one candidate in one round
 	run   func(ctx context.Context, r *rig, c *dhcpServer) (values, error)
 }
 
@@ -37,27 +37,27 @@ func dhcpTestNames() (all []string) {
 	return all
 }
 
-// dhcp measures bootlab's DHCP beside Kea, ISC dhcpd and dnsmasq: contenders in turn within each round.
+// dhcp measures bootlab's DHCP beside Kea, ISC dhcpd and dnsmasq: candidates in turn within each round.
 func dhcp(ctx context.Context, b *bench) error {
 	r, err := newRig(ctx, b)
 	if err != nil {
 		return err
 	}
 	defer r.close()
-	contenders, err := entrants(b, dhcpServers())
+	candidates, err := selectCandidates(b, dhcpServers())
 	if err != nil {
 		return err
 	}
-	var trials []trial[*dhcpServer]
+	var comparisons []comparison[*dhcpServer]
 	for _, t := range dhcpTests() {
-		trials = append(trials, trial[*dhcpServer]{t.name, t.rows, func(ctx context.Context, c *dhcpServer) (values, float64, error) {
+		comparisons = append(comparisons, comparison[*dhcpServer]{t.name, t.rows, func(ctx context.Context, c *dhcpServer) (values, float64, error) {
 			return r.sample(ctx, t, c)
 		}})
 	}
-	return contest(ctx, b, contenders, trials)
+	return compare(ctx, b, candidates, comparisons)
 }
 
-// sample is one test of one contender.
+// sample is one test of one candidate.
 func (r *rig) sample(ctx context.Context, t dhcpTest, c *dhcpServer) (values, float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.limit)
 	defer cancel()
@@ -82,7 +82,7 @@ var loopRows = []row{
 	{"lost", "leases lost by SIGKILL after the ACK", true},
 }
 
-// closedLoop is the load that the targets are about: new leases, then renewals; then bootlab is killed and asked what it knows.
+// closedLoop measures new leases, then renewals. Then bootlab is killed, and its leases are checked after a restart.
 func closedLoop(ctx context.Context, r *rig, c *dhcpServer) (v values, err error) {
 	s, err := r.start(ctx, c, time.Hour)
 	if err != nil {
@@ -100,7 +100,7 @@ func closedLoop(ctx context.Context, r *rig, c *dhcpServer) (v values, err error
 	v["dora-failed"] = float64(dora.Failed)
 	r.complain(c, &dora)
 	if dora.Done == 0 {
-		return v, nil // nobody has anything to renew
+		return v, nil // there is no lease to renew
 	}
 	before = s.cpu()
 	renewed, err := r.load.renew(ctx, dhcpload.Machines{Count: r.size.renewed}, r.size.renewals, r.size.patience)
@@ -135,13 +135,13 @@ func (r *rig) lost(ctx context.Context, s *server) (int, error) {
 		return 0, err
 	}
 	if len(acknowledged) == 0 {
-		return 0, errors.New("nobody has a lease that could be lost")
+		return 0, errors.New("no lease could be lost")
 	}
 	s.kill()
 	if err := s.again(ctx); err != nil {
 		return 0, fmt.Errorf("after SIGKILL: %w", err)
 	}
-	booked, err := s.contender.leases(ctx, r, s.dir)
+	booked, err := s.candidate.leases(ctx, r, s.dir)
 	if err != nil {
 		return 0, err
 	}
@@ -160,13 +160,13 @@ var writtenRows = []row{
 	{"written-cpu", "server CPU, µs such a renewal", true},
 }
 
-// shortLease is so short that the part of it in which a server may not store a renewal, a quarter, can be waited for.
+// shortLease is short, as the test waits for the quarter of it in which a server need not store a renewal.
 const (
 	shortLease = time.Minute
 	lazyPart   = shortLease * 27 / 100
 )
 
-// writtenRenewals renews each lease once, when so much of it has passed that no server may leave the writing out.
+// writtenRenewals renews each lease once, when so much of it has passed that every server must store the renewal.
 func writtenRenewals(ctx context.Context, r *rig, c *dhcpServer) (v values, err error) {
 	s, err := r.start(ctx, c, shortLease)
 	if err != nil {
@@ -194,15 +194,15 @@ func writtenRenewals(ctx context.Context, r *rig, c *dhcpServer) (v values, err 
 }
 
 var growthRows = []row{
-	{"at-0", "new leases per second, none there yet", false},
-	{"at-half", "new leases per second, 50,000 there", false},
-	{"at-full", "new leases per second, 100,000 there", false},
+	{"at-0", "new leases per second, none before", false},
+	{"at-half", "new leases per second, 50,000 before", false},
+	{"at-full", "new leases per second, 100,000 before", false},
 	{"reached", "leases reached in 40 s", false},
 	{"per-lease", "resident memory, KiB a lease", true},
 }
 
-// growth measures twice the loop's machines at a time while the book fills: long enough that each window has its share of
-// what happens now and then, such as the emptying of a journal.
+// growth measures twice the loop's machines at a time while the lease book grows: long enough that each window
+// includes work that is done now and then, such as a checkpoint.
 func growth(ctx context.Context, r *rig, c *dhcpServer) (v values, err error) {
 	s, err := r.start(ctx, c, 6*time.Hour)
 	if err != nil {
@@ -233,14 +233,14 @@ func growth(ctx context.Context, r *rig, c *dhcpServer) (v values, err error) {
 		}
 	}
 	v["reached"] = float64(have)
-	if err := pause.For(ctx, 2*time.Second); err != nil { // what is garbage is given back meanwhile
+	if err := pause.For(ctx, 2*time.Second); err != nil { // freed memory is returned meanwhile
 		return nil, err
 	}
 	v["per-lease"] = (s.resident() - empty) * 1024 / float64(max(have, 1))
 	return v, nil
 }
 
-// complain says what was wrong with a server's answers: a fast wrong server must not pass for a fast one.
+// complain prints wrong answers: a server that answers wrongly must not count as fast.
 func (r *rig) complain(c *dhcpServer, x *dhcpload.Result) {
 	for why, n := range x.Wrong {
 		fmt.Fprintf(os.Stderr, "%s: %d answers: %s\n", c.name, n, why)

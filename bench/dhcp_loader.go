@@ -17,7 +17,7 @@ import (
 // loadCommand is the argument that makes this program the load, in a process and on a CPU of its own.
 const loadCommand = "dhcp-load"
 
-// An order is what the load is told, a line of JSON each; its answer is one outcome.
+// An order is a command to the load, a line of JSON; its answer is one outcome.
 type order struct {
 	Do       string // reset, answers, dora, renew, leases
 	Machines dhcpload.Machines
@@ -114,8 +114,8 @@ func (l *loader) leases(ctx context.Context) (map[string]netip.Addr, error) {
 	return out.Leases, err
 }
 
-// beLoader carries out orders until there are no more.
-func beLoader(ctx context.Context, in io.Reader, out io.Writer) error {
+// runLoader carries out orders until there are no more.
+func runLoader(ctx context.Context, in io.Reader, out io.Writer) error {
 	orders, outcomes := json.NewDecoder(in), json.NewEncoder(out)
 	var c *dhcpload.Client
 	for {

@@ -79,7 +79,7 @@ var mixedRows = []row{
 	{"mixed-renew", "renewal average, ms", true},
 }
 
-// perfMixed is what a quiet day looks like, at a rate that all contenders can do.
+// perfMixed is what a quiet day looks like, at a rate that all candidates can do.
 func perfMixed(ctx context.Context, r *rig, c *dhcpServer) (values, error) {
 	p, err := r.perf(ctx, c, "-r", "400", "-R", perfClients, "-p", "4", "-f", "150", "-F", "50", "-o", "82,0104deadbeef")
 	if err != nil {
@@ -141,7 +141,7 @@ func (p *perfOutput) provisioned() (took, again float64, err error) {
 	return took, again, nil
 }
 
-// perf runs perfdhcp against a contender that has no leases. As a relay it always is.
+// perf runs perfdhcp against a candidate that has no leases. As a relay it always is.
 func (r *rig) perf(ctx context.Context, c *dhcpServer, args ...string) (p *perfOutput, err error) {
 	s, err := r.start(ctx, c, 6*time.Hour)
 	if err != nil {

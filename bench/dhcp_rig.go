@@ -71,16 +71,16 @@ func (r *rig) close() {
 	_ = exec.Command("ip", "netns", "del", serverSpace).Run()
 }
 
-// A server is a contender that runs.
+// A server is a candidate that runs.
 type server struct {
 	process
 	rig       *rig
-	contender *dhcpServer
+	candidate *dhcpServer
 	args, env []string
 	dir       string
 }
 
-// start starts a contender without leases and waits until it offers an address.
+// start starts a candidate without leases and waits until it offers an address.
 func (r *rig) start(ctx context.Context, c *dhcpServer, lease time.Duration) (*server, error) {
 	dir, err := r.scratch(c.name)
 	if err != nil {
@@ -90,7 +90,7 @@ func (r *rig) start(ctx context.Context, c *dhcpServer, lease time.Duration) (*s
 	if err != nil {
 		return nil, err
 	}
-	s := &server{rig: r, contender: c, args: args, env: env, dir: dir}
+	s := &server{rig: r, candidate: c, args: args, env: env, dir: dir}
 	if err := r.load.reset(ctx); err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func (s *server) again(ctx context.Context) error {
 		}
 	}
 	text, _ := os.ReadFile(log)
-	return fmt.Errorf("%s gives no address: %.600s", s.contender.name, text)
+	return fmt.Errorf("%s gives no address: %.600s", s.candidate.name, text)
 }
 
 func (s *server) stop() error { return s.rig.leave(&s.process, s.dir) }

@@ -15,7 +15,7 @@ import (
 	"github.com/bootlab/bootlab/bench/dhcpload"
 )
 
-// The network that all contenders serve, through a relay: its machines are never seen on the wire between.
+// The network that all candidates serve, through a relay: its machines are never seen on the wire between.
 const (
 	dhcpSubnet  = "10.64.0.0/12"
 	dhcpMask    = "255.240.0.0"
@@ -29,15 +29,15 @@ const (
 // relays are the load's addresses in that network: answers come to them.
 func relays() []string { return []string{"10.64.0.2", "10.64.0.3", "10.64.0.4", "10.64.0.5"} }
 
-// A dhcpServer is a contender. It is started in an empty folder, in which it keeps all that it writes.
+// A dhcpServer is a candidate. It is started in an empty folder, in which it keeps all that it writes.
 type dhcpServer struct {
-	entry
+	candidate
 	lazy   bool // it stores no renewal early in a lease
 	args   func(binary, dir string, o serverOptions) (args, env []string, err error)
 	leases func(ctx context.Context, r *rig, dir string) (map[string]netip.Addr, error) // by MAC; nil: cannot tell
 }
 
-// fakeCommand is the argument that makes this program a server without a memory: what it does is the most that can be measured.
+// fakeCommand is the argument that makes this program a server without state: its rate is the most that the load can measure.
 const fakeCommand = "dhcp-fake"
 
 func fakeDHCP(string, string, serverOptions) (args, env []string, err error) {
@@ -45,7 +45,7 @@ func fakeDHCP(string, string, serverOptions) (args, env []string, err error) {
 	return []string{self, fakeCommand}, nil, err
 }
 
-func beFake(ctx context.Context) error {
+func runFake(ctx context.Context) error {
 	conn, err := net.ListenUDP("udp4", &net.UDPAddr{Port: 67})
 	if err != nil {
 		return err
@@ -58,20 +58,20 @@ func beFake(ctx context.Context) error {
 // serverOptions are what differs between tests.
 type serverOptions struct {
 	lease time.Duration
-	probe bool // peers look whether an address is in use before they offer it, as they come
-	quiet bool // nobody logs what goes well
+	probe bool // other servers probe an address before they offer it, which is their default
+	quiet bool // servers log errors only
 }
 
 func (o serverOptions) seconds() int { return int(o.lease / time.Second) }
 
-// dhcpServers are all contenders, bootlab first: the others are compared with it.
+// dhcpServers are all candidates, bootlab first: the others are compared with it.
 func dhcpServers() []*dhcpServer {
 	return []*dhcpServer{
-		{entry: entry{name: bootlabName}, lazy: true, args: bootlabDHCP, leases: bootlabLeases},
-		{entry: entry{name: "kea", program: "kea-dhcp4"}, args: keaDHCP},
-		{entry: entry{name: "isc", program: "dhcpd"}, lazy: true, args: iscDHCP},
-		{entry: entry{name: "dnsmasq", program: "dnsmasq"}, args: dnsmasqDHCP},
-		{entry: entry{name: "fake", program: "taskset", unasked: true}, args: fakeDHCP},
+		{candidate: candidate{name: bootlabName}, lazy: true, args: bootlabDHCP, leases: bootlabLeases},
+		{candidate: candidate{name: "kea", program: "kea-dhcp4"}, args: keaDHCP},
+		{candidate: candidate{name: "isc", program: "dhcpd"}, lazy: true, args: iscDHCP},
+		{candidate: candidate{name: "dnsmasq", program: "dnsmasq"}, args: dnsmasqDHCP},
+		{candidate: candidate{name: "fake", program: "taskset", optional: true}, args: fakeDHCP},
 	}
 }
 
@@ -143,7 +143,7 @@ func iscDHCP(_, dir string, o serverOptions) (args, env []string, err error) {
 	}
 	where := "-d" // to standard error
 	if o.quiet {
-		where = "-f" // to syslog, which nobody listens to here
+		where = "-f" // to syslog, which does not run here
 	}
 	return []string{"dhcpd", "-4", where, "-cf", conf, "-lf", leases, "-pf", filepath.Join(dir, "dhcpd.pid"), serverNIC}, nil,
 		os.WriteFile(conf, []byte(text), 0o644)

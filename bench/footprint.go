@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// A contender is a set of processes that together serve a lab.
-type contender struct {
+// A setup is a set of processes that together serve a lab.
+type setup struct {
 	name     string
 	commands [][]string
 	ports    []port
@@ -69,9 +69,9 @@ hosts:
 	return path, os.WriteFile(path, b.Bytes(), 0o644)
 }
 
-func (b *bench) bootlab(hosts int) (contender, error) {
+func (b *bench) bootlab(hosts int) (setup, error) {
 	path, err := lab(b.dir, hosts)
-	return contender{
+	return setup{
 		name:     fmt.Sprintf("bootlab, %d hosts", hosts),
 		commands: [][]string{{b.binary, "serve", "--lab", path, "--log-level", "error"}},
 		ports: []port{
@@ -82,7 +82,7 @@ func (b *bench) bootlab(hosts int) (contender, error) {
 }
 
 // stack is what a lab runs today: dnsmasq for DHCP and DNS, HAProxy, nginx and tftpd-hpa.
-func (b *bench) stack() (contender, error) {
+func (b *bench) stack() (setup, error) {
 	haproxy, nginx := filepath.Join(b.dir, "haproxy.cfg"), filepath.Join(b.dir, "nginx.conf")
 	var listens strings.Builder
 	for _, p := range []string{"6443", "22623", "443", "80"} {
@@ -98,10 +98,10 @@ func (b *bench) stack() (contender, error) {
 	}
 	for name, text := range files {
 		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-			return contender{}, err
+			return setup{}, err
 		}
 	}
-	return contender{
+	return setup{
 		name: "dnsmasq + HAProxy + nginx + tftpd",
 		commands: [][]string{
 			{"dnsmasq", "-k", "-C", "/dev/null", "--user=root", "--pid-file=", "--no-resolv", "--no-hosts", "--interface=br0", "--bind-interfaces", "--dhcp-range=10.250.0.1,10.250.255.254", "--dhcp-leasefile=" + filepath.Join(b.dir, "leases")},
@@ -116,9 +116,9 @@ func (b *bench) stack() (contender, error) {
 	}, nil
 }
 
-// footprint measures start to ready and resident memory of all contenders, in turn within each round.
+// footprint measures start to ready and resident memory of all setups, in turn within each round.
 func footprint(ctx context.Context, b *bench) error {
-	var all []contender
+	var all []setup
 	stack, err := b.stack()
 	if err != nil {
 		return err
@@ -149,8 +149,8 @@ func footprint(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// measure starts the contender, waits until it is ready, lets it settle, and stops it.
-func (c contender) measure(ctx context.Context) (ready time.Duration, rss int64, err error) {
+// measure starts the setup, waits until it is ready, lets it settle, and stops it.
+func (c setup) measure(ctx context.Context) (ready time.Duration, rss int64, err error) {
 	start := time.Now()
 	running, err := c.start(ctx)
 	defer stop(running)
@@ -170,7 +170,7 @@ func (c contender) measure(ctx context.Context) (ready time.Duration, rss int64,
 	return ready, rss, nil
 }
 
-func (c contender) start(ctx context.Context) (running []*exec.Cmd, err error) {
+func (c setup) start(ctx context.Context) (running []*exec.Cmd, err error) {
 	for _, args := range c.commands {
 		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 		cmd.Stderr = os.Stderr

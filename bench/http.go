@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-func httpTests() []freshTest[*httpRunning] {
-	return []freshTest[*httpRunning]{{"bulk", bulkRows, bulk}, {"document", documentRows, document}, {"small", smallRows, smallFile}}
+func httpTests() []restartedTest[*httpRunning] {
+	return []restartedTest[*httpRunning]{{"bulk", bulkRows, bulk}, {"document", documentRows, document}, {"small", smallRows, smallFile}}
 }
 
-// httpLimit bounds one test of one contender in one round.
+// httpLimit bounds one test of one candidate in one round.
 const httpLimit = 2 * time.Minute
 
-// web measures bootlab's boot plane beside nginx and a plain net/http server: contenders in turn within each round.
+// web measures bootlab's boot plane beside nginx and a plain net/http server: candidates in turn within each round.
 func web(ctx context.Context, b *bench) error {
-	contenders, err := entrants(b, httpServers())
+	candidates, err := selectCandidates(b, httpServers())
 	if err != nil {
 		return err
 	}
@@ -27,7 +27,7 @@ func web(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer r.close()
-	return contest(ctx, b, contenders, afresh(httpTests(), httpLimit, &r.noise, r.start))
+	return compare(ctx, b, candidates, restarted(httpTests(), httpLimit, &r.noise, r.start))
 }
 
 var bulkRows = []row{

@@ -93,7 +93,7 @@ func (r *httpRig) files() error {
 	return os.WriteFile(filepath.Join(public, smallName), small, 0o644)
 }
 
-// render asks bootlab for the script that all contenders hand out.
+// render asks bootlab for the script that all candidates hand out.
 func (r *httpRig) render(ctx context.Context) error {
 	if err := os.WriteFile(filepath.Join(r.root, "public", scriptName), nil, 0o644); err != nil {
 		return err
@@ -108,7 +108,7 @@ func (r *httpRig) render(ctx context.Context) error {
 
 func (r *httpRig) close() { _ = exec.Command("ip", "netns", "del", httpSpace).Run() }
 
-// An httpRunning is a contender that runs.
+// An httpRunning is a candidate that runs.
 type httpRunning struct {
 	process
 	*httpServer
@@ -116,7 +116,7 @@ type httpRunning struct {
 	dir string
 }
 
-// start starts a contender and waits until it serves what it should.
+// start starts a candidate and waits until it serves what it should.
 func (r *httpRig) start(ctx context.Context, c *httpServer) (*httpRunning, error) {
 	dir, err := r.scratch(c.name)
 	if err != nil {
@@ -171,7 +171,7 @@ func (s *httpRunning) stop() error { return s.rig.leave(&s.process, s.dir) }
 // httpLoadCommand is the argument that makes this program the load, in a process and on a CPU of its own, for one order.
 const httpLoadCommand = "http-load"
 
-// An httpOrder is what the load is told: a line of JSON.
+// An httpOrder is a command to the load: a line of JSON.
 type httpOrder struct {
 	Path    string
 	Clients int
@@ -189,8 +189,8 @@ func (r *httpRig) load(ctx context.Context, o httpOrder) (got httpResult, err er
 	return got, err
 }
 
-// beHTTPLoad carries out one order.
-func beHTTPLoad(ctx context.Context, in io.Reader, out io.Writer) error {
+// runHTTPLoad carries out one order.
+func runHTTPLoad(ctx context.Context, in io.Reader, out io.Writer) error {
 	var o httpOrder
 	if err := json.NewDecoder(in).Decode(&o); err != nil {
 		return err

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// An httpServer is a contender. Below dir it may write; all serve the folder root, and the script.
+// An httpServer is a candidate. Below dir it may write; all serve the folder root, and the script.
 type httpServer struct {
-	entry
+	candidate
 	files  string // the path of public/ there
 	script string // the path of the rendered script there
 	args   func(binary, dir, root string) ([]string, error)
@@ -29,13 +29,13 @@ const (
 	benchMAC   = "52-54-00-00-00-01"
 )
 
-// httpServers are all contenders, bootlab first: the others are compared with it.
+// httpServers are all candidates, bootlab first: the others are compared with it.
 func httpServers() []*httpServer {
 	return []*httpServer{
-		{entry: entry{name: bootlabName}, files: "/files/public", script: "/boot/" + benchMAC + "/boot.ipxe", args: bootlabHTTP},
-		{entry: entry{name: "nginx", program: "nginx"}, files: "/public", script: "/public/" + scriptName, args: nginxHTTP},
-		{entry: entry{name: "net/http"}, files: "/public", script: "/script", args: plainHTTP},
-		{entry: entry{name: "template", only: []string{"document"}}, files: "/public", script: "/rendered", args: plainHTTP},
+		{candidate: candidate{name: bootlabName}, files: "/files/public", script: "/boot/" + benchMAC + "/boot.ipxe", args: bootlabHTTP},
+		{candidate: candidate{name: "nginx", program: "nginx"}, files: "/public", script: "/public/" + scriptName, args: nginxHTTP},
+		{candidate: candidate{name: "net/http"}, files: "/public", script: "/script", args: plainHTTP},
+		{candidate: candidate{name: "template", only: []string{"document"}}, files: "/public", script: "/rendered", args: plainHTTP},
 	}
 }
 
@@ -74,8 +74,8 @@ func plainHTTP(_, _, root string) ([]string, error) {
 	return []string{self, plainCommand, root}, err
 }
 
-// bePlain serves files by http.ServeContent, and the script from memory or from a template, which is executed for each request.
-func bePlain(ctx context.Context) error {
+// runPlain serves files by http.ServeContent, and the script from memory or from a template, which is executed for each request.
+func runPlain(ctx context.Context) error {
 	root := flag.Arg(1)
 	script, err := os.ReadFile(filepath.Join(root, "public", scriptName))
 	if err != nil {
@@ -109,7 +109,7 @@ func plainScript(w http.ResponseWriter, script []byte) {
 	_, _ = w.Write(script)
 }
 
-// sameScript reports whether a contender hands out the bytes that bootlab rendered.
+// sameScript reports whether a candidate hands out the bytes that bootlab rendered.
 func (r *httpRig) sameScript(got []byte) error {
 	want, err := os.ReadFile(filepath.Join(r.root, "public", scriptName))
 	if err == nil && !bytes.Equal(got, want) {

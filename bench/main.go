@@ -4,7 +4,7 @@
 //	bin/bench -only dhcp               # DHCP beside its peers, which takes a quarter of an hour
 //	bin/bench -only dhcp -quick -retakes 0 # a few minutes, to see that it works; the numbers mean nothing
 //	bin/bench -only storm              # 500 machines boot at once, beside dnsmasq and nginx
-//	bin/bench -only dhcp -tests loop,growth -contenders bootlab,kea -rounds 5
+//	bin/bench -only dhcp -tests loop,growth -candidates bootlab,kea -rounds 5
 //	bin/bench -only http               # HTTP beside nginx and plain net/http, which takes some five minutes
 //	bin/bench -only tftp               # TFTP beside its peers, which takes some ten minutes
 //
@@ -35,13 +35,13 @@ func main() {
 	only := flag.String("only", "footprint,reload", "measure only `these`, with commas between: footprint, reload, dhcp, tftp, http, storm")
 	flag.IntVar(&b.rounds, "rounds", 0, "rounds of each measurement, of which the median is shown with the range; 0: 5, of dhcp, tftp, http and storm 3")
 	flag.StringVar(&b.binary, "bootlab", "bin/bootlab", "the daemon")
-	flag.IntVar(&b.retakes, "retakes", 3, "dhcp, tftp: how often a sample is taken again because others used the machine meanwhile")
-	flag.BoolVar(&b.quick, "quick", false, "dhcp, tftp: one round of little, to see that it works")
+	flag.IntVar(&b.retakes, "retakes", 3, "dhcp, tftp: how often a sample is taken again because other processes used the machine meanwhile")
+	flag.BoolVar(&b.quick, "quick", false, "dhcp, tftp: one short round, to see that it works")
 	flag.BoolVar(&b.json, "json", false, "dhcp, tftp: write all samples as JSON")
-	flag.BoolVar(&b.probe, "probe", false, "dhcp: peers look whether an address is in use before they offer it, which they do by default and which makes them slow")
-	flag.BoolVar(&b.silent, "silent", false, "dhcp: all contenders log only what goes wrong; each logs every lease by default")
-	flag.BoolVar(&b.keep, "keep", false, "dhcp, tftp: leave what servers and perfdhcp wrote")
-	flag.Var((*names)(&b.only), "contenders", "dhcp, tftp: only `these`, with commas between: bootlab, kea, isc, dnsmasq; and fake, which answers without a memory, to see what can be measured at all; of tftp: bootlab, dnsmasq, hpa, atftpd; of http: bootlab, nginx, net/http, template; of storm: bootlab, bootlab-10k, dnsmasq+nginx")
+	flag.BoolVar(&b.probe, "probe", false, "dhcp: other servers probe an address before they offer it, which is their default and slow")
+	flag.BoolVar(&b.silent, "silent", false, "dhcp: all candidates log errors only; by default each logs every lease")
+	flag.BoolVar(&b.keep, "keep", false, "dhcp, tftp: keep the files of servers and perfdhcp")
+	flag.Var((*names)(&b.only), "candidates", "dhcp, tftp: only `these`, with commas between: bootlab, kea, isc, dnsmasq; and fake, which answers without state, for the most that can be measured; of tftp: bootlab, dnsmasq, hpa, atftpd; of http: bootlab, nginx, net/http, template; of storm: bootlab, bootlab-10k, dnsmasq+nginx")
 	flag.Var((*names)(&b.tests), "tests", "dhcp, tftp: only `these`, with commas between: loop, written, growth, perfdhcp, mixed, avalanche; of tftp: lockstep, window, far, storm, loss; of http: bulk, document, small")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -50,19 +50,19 @@ func main() {
 	switch {
 	case err != nil:
 	case flag.Arg(0) == loadCommand:
-		err = beLoader(ctx, os.Stdin, os.Stdout)
+		err = runLoader(ctx, os.Stdin, os.Stdout)
 	case flag.Arg(0) == bootCommand:
 		err = bootload.Serve(ctx, os.Stdin, os.Stdout)
 	case flag.Arg(0) == fakeCommand:
-		err = beFake(ctx)
+		err = runFake(ctx)
 	case flag.Arg(0) == tftpLoadCommand:
-		err = beTFTPLoad(ctx, os.Stdin, os.Stdout)
+		err = runTFTPLoad(ctx, os.Stdin, os.Stdout)
 	case flag.Arg(0) == httpLoadCommand:
-		err = beHTTPLoad(ctx, os.Stdin, os.Stdout)
+		err = runHTTPLoad(ctx, os.Stdin, os.Stdout)
 	case flag.Arg(0) == plainCommand:
-		err = bePlain(ctx)
+		err = runPlain(ctx)
 	case flag.Arg(0) == wireCommand:
-		err = beWire(ctx, flag.Args()[1:])
+		err = runWire(ctx, flag.Args()[1:])
 	default:
 		err = run(ctx, b, *only)
 	}
@@ -110,11 +110,11 @@ func run(ctx context.Context, b *bench, only string) error {
 		return err
 	}
 	if b.keep {
-		fmt.Fprintln(os.Stderr, "what they wrote stays in", b.dir)
+		fmt.Fprintln(os.Stderr, "files are kept in", b.dir)
 	} else {
 		defer os.RemoveAll(b.dir)
 	}
-	if err := os.Chmod(b.dir, 0o755); err != nil { // the daemon becomes another user
+	if err := os.Chmod(b.dir, 0o755); err != nil { // the daemon changes its user
 		return err
 	}
 	if err := network(ctx); err != nil {
@@ -138,13 +138,13 @@ type bench struct {
 	rounds int
 
 	// of dhcp and tftp
-	retakes                          int // of a sample that others disturbed
+	retakes                          int // of a sample that other processes disturbed
 	quick, json, probe, silent, keep bool
 	only, tests                      []string // none: all
-	started                          int      // contenders, of this measurement
+	started                          int      // candidates, in this measurement
 }
 
-// check finds what was misspelled before anything is started.
+// check finds misspelled tests before anything is started.
 func (b *bench) check() error {
 	known := slices.Concat(dhcpTestNames(), testNames(tftpTests()), testNames(httpTests()))
 	for _, t := range b.tests {
@@ -158,7 +158,7 @@ func (b *bench) check() error {
 // wants reports whether a test is asked for.
 func (b *bench) wants(test string) bool { return len(b.tests) == 0 || slices.Contains(b.tests, test) }
 
-// of returns b with the rounds that a measurement has where nobody said.
+// of returns b with the default rounds of a measurement, unless -rounds sets them.
 func (b bench) of(m measurement) *bench {
 	switch {
 	case b.rounds > 0:

@@ -15,8 +15,7 @@ const ticks = 100
 // between two of them is in its parent's then, so their difference misses nothing and counts nothing twice.
 type census int64
 
-// others counts who else uses the machine: not this bench with all that it started, contenders and loads, and not the kernel, which
-// works for us.
+// others counts the CPU time of all processes but this program with its children, and the kernel, which works for them.
 func others() census {
 	const kernel = 2
 	self := os.Getppid() // the same program outside the namespace, whose child this is

@@ -43,15 +43,15 @@ type process struct {
 	log *os.File
 }
 
-// onCPU are the words in front of a command that give it one CPU. taskset becomes the command, so it has its CPU from the
+// onCPU is the prefix of a command that pins it to one CPU. taskset becomes the command, so it has its CPU from the
 // start.
 func onCPU(cpu string) []string { return []string{"taskset", "-c", cpu} }
 
-// pinned are the same for a CPU that others who use the machine meanwhile cannot take from it. It changes how threads of one
+// pinned is the same, for a CPU that other processes cannot take from it. It changes how threads of one
 // process take turns: DHCP is measured without.
 func pinned(cpu string) []string { return append(onCPU(cpu), "chrt", "--rr", "10") }
 
-// begin starts a server behind the words in front, in a namespace. What it writes is added to the file log.
+// begin starts a server behind a prefix, in a namespace. Its output is appended to the file log.
 func (p *process) begin(front []string, space string, args, env []string, log string) (err error) {
 	p.log, err = os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -106,14 +106,14 @@ func (p *process) end() {
 	_ = p.log.Close()
 }
 
-// scratch makes the folder of a contender that is about to start.
+// scratch makes the folder of a candidate that is about to start.
 func (b *bench) scratch(name string) (dir string, err error) {
 	b.started++
 	dir = filepath.Join(b.dir, fmt.Sprintf("%s-%d", strings.ReplaceAll(name, "/", "-"), b.started))
 	return dir, os.Mkdir(dir, 0o755)
 }
 
-// leave ends a contender and removes what it wrote.
+// leave ends a candidate and removes what it wrote.
 func (b *bench) leave(p *process, dir string) error {
 	p.end()
 	if b.keep {
@@ -122,7 +122,7 @@ func (b *bench) leave(p *process, dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// carryOut makes this program a load, in a process of its own behind the words in front, for one order. Order and answer
+// carryOut makes this program a load, in a process of its own behind a prefix, for one order. Order and answer
 // are JSON.
 func carryOut(ctx context.Context, front []string, command string, order, answer any) error {
 	line, err := json.Marshal(order)

@@ -16,7 +16,7 @@ type row struct {
 	lower      bool // is better
 }
 
-// values are what one run measured, by key of the row. What a contender cannot do, or not in time, is left out.
+// values are what one run measured, by key of the row. What a candidate cannot do, or not in time, is left out.
 type values map[string]float64
 
 func (v values) short(rows []row) string {
@@ -29,52 +29,52 @@ func (v values) short(rows []row) string {
 	return b.String()
 }
 
-// bootlabName is the contender that the others are compared with.
+// bootlabName is the candidate that the others are compared with.
 const bootlabName = "bootlab"
 
-// A report collects the samples of all contenders, by their names. bootlab is the first, where it takes part.
+// A report collects the samples of all candidates, by their names. bootlab is the first, where it takes part.
 type report struct {
-	contenders []string
-	samples    map[string]map[string]sample // by contender, by row
-	noisy      map[string]int               // samples by contender that stayed disturbed
+	candidates []string
+	samples    map[string]map[string]sample // by candidate, by row
+	noisy      map[string]int               // samples by candidate that stayed disturbed
 	failures   []string
 	taken      int
 }
 
-func newReport(contenders []string) *report {
-	r := &report{contenders: contenders, samples: map[string]map[string]sample{}, noisy: map[string]int{}}
-	for _, c := range contenders {
+func newReport(candidates []string) *report {
+	r := &report{candidates: candidates, samples: map[string]map[string]sample{}, noisy: map[string]int{}}
+	for _, c := range candidates {
 		r.samples[c] = map[string]sample{}
 	}
 	return r
 }
 
-func (r *report) add(contender string, v values, noisy bool) {
+func (r *report) add(candidate string, v values, noisy bool) {
 	for key, x := range v {
-		r.samples[contender][key] = append(r.samples[contender][key], x)
+		r.samples[candidate][key] = append(r.samples[candidate][key], x)
 	}
 	r.taken++
 	if noisy {
-		r.noisy[contender]++
+		r.noisy[candidate]++
 	}
 }
 
-// A turn is one contender's in one round of one test.
+// A turn is one candidate in one round of one test.
 type turn struct {
-	test, contender string
+	test, candidate string
 	round           int
 }
 
 func (r *report) fail(t turn, err error) {
-	r.failures = append(r.failures, fmt.Sprintf("%s, %s, round %d: %v", t.contender, t.test, t.round+1, err))
-	fmt.Fprintf(os.Stderr, "%-9s round %d %-8s %v\n", t.test, t.round+1, t.contender, err)
+	r.failures = append(r.failures, fmt.Sprintf("%s, %s, round %d: %v", t.candidate, t.test, t.round+1, err))
+	fmt.Fprintf(os.Stderr, "%-9s round %d %-8s %v\n", t.test, t.round+1, t.candidate, err)
 }
 
-// disturbs is the part of one CPU that others may use during a sample.
+// disturbs is the part of one CPU that other processes may use during a sample.
 const disturbs = 0.10
 
-// measure takes one sample, again if others used the machine meanwhile, and keeps the least disturbed. take returns what it
-// measured, and the part of a CPU that others used.
+// measure takes one sample, again if other processes used the machine meanwhile, and keeps the least disturbed. take returns the values,
+// and the part of a CPU that other processes used.
 func (b *bench) measure(out *report, t turn, rows []row, take func() (values, float64, error)) {
 	var best values
 	least := 0.0
@@ -84,7 +84,7 @@ func (b *bench) measure(out *report, t turn, rows []row, take func() (values, fl
 			out.fail(t, err)
 			return
 		}
-		fmt.Fprintf(os.Stderr, "%-9s round %d %-8s %s(others %.0f %%)\n", t.test, t.round+1, t.contender, got.short(rows), 100*foreign)
+		fmt.Fprintf(os.Stderr, "%-9s round %d %-8s %s(others %.0f %%)\n", t.test, t.round+1, t.candidate, got.short(rows), 100*foreign)
 		if try == 0 || foreign < least {
 			best, least = got, foreign
 		}
@@ -92,7 +92,7 @@ func (b *bench) measure(out *report, t turn, rows []row, take func() (values, fl
 			break
 		}
 	}
-	out.add(t.contender, best, least > disturbs)
+	out.add(t.candidate, best, least > disturbs)
 }
 
 // print writes the table, or JSON.
@@ -114,16 +114,16 @@ func (r *report) print(b *bench, rows []row) error {
 	return nil
 }
 
-// table is Markdown: a line for each row, a column for each contender, then bootlab's ratio to each peer.
+// table is Markdown: a line for each row, a column for each candidate, then bootlab's ratio to each peer.
 func (r *report) table(rows []row) string {
 	var b strings.Builder
 	head, rule := "| |", "|---|"
-	for _, c := range r.contenders {
+	for _, c := range r.candidates {
 		head, rule = head+" "+c+" |", rule+"---|"
 	}
-	peers := r.contenders[1:]
-	if r.contenders[0] != bootlabName {
-		peers = nil // nobody to compare with
+	peers := r.candidates[1:]
+	if r.candidates[0] != bootlabName {
+		peers = nil // nothing to compare with
 	}
 	for _, c := range peers {
 		head, rule = head+" ÷ "+c+" |", rule+"---|"
@@ -141,10 +141,10 @@ func (r *report) line(b *strings.Builder, line row, peers []string) {
 		title += " ↓"
 	}
 	fmt.Fprintf(b, "| %s |", title)
-	for _, c := range r.contenders {
+	for _, c := range r.candidates {
 		fmt.Fprintf(b, " %s |", spread(r.samples[c][line.key]))
 	}
-	ours := r.samples[r.contenders[0]][line.key]
+	ours := r.samples[r.candidates[0]][line.key]
 	for _, c := range peers {
 		theirs := r.samples[c][line.key]
 		ratio := "-"
@@ -200,7 +200,7 @@ func machine() string {
 	return fmt.Sprintf("%s, %s, %s", time.Now().UTC().Format("2 January 2006"), cpu, strings.TrimSpace(string(kernel)))
 }
 
-// filesystem says what durability costs here.
+// filesystem returns the type of the file system, on which the cost of durability depends.
 func filesystem(dir string) string {
 	out, err := exec.Command("stat", "-f", "-c", "%T", dir).Output()
 	if err != nil {

@@ -40,7 +40,7 @@ var rackRows = []row{
 
 // bootStorm switches many machines on at once and lets them boot from bootlab, then from dnsmasq and nginx.
 func bootStorm(ctx context.Context, b *bench) error {
-	contenders, err := entrants(b, stormServers())
+	candidates, err := selectCandidates(b, stormServers())
 	if err != nil {
 		return err
 	}
@@ -57,10 +57,10 @@ func bootStorm(ctx context.Context, b *bench) error {
 		return err
 	}
 	b.tests = nil // it has but this one
-	return contest(ctx, b, contenders, []trial[*stormContender]{{"storm", rackRows, s.run}})
+	return compare(ctx, b, candidates, []comparison[*stormContender]{{"storm", rackRows, s.run}})
 }
 
-// run starts a contender without a memory of anything and lets all machines boot from it.
+// run starts a candidate without a memory of anything and lets all machines boot from it.
 func (s *stormRig) run(ctx context.Context, c *stormContender) (got values, foreign float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, stormLimit)
 	defer cancel()

@@ -20,7 +20,7 @@ import (
 type stormRig struct {
 	*rig
 	machines int
-	files    string // all contenders serve these
+	files    string // all candidates serve these
 	program  string // the folder of the network boot program
 }
 
@@ -79,15 +79,15 @@ func writeNoise(path string, size int) error {
 
 // A stormContender serves the whole chain.
 type stormContender struct {
-	entry
+	candidate
 	commands func(s *stormRig, dir string) ([][]string, error)
 }
 
 func stormServers() []*stormContender {
 	return []*stormContender{
-		{entry{name: bootlabName}, func(s *stormRig, dir string) ([][]string, error) { return s.bootlab(dir, s.machines) }},
-		{entry{name: "bootlab-10k"}, func(s *stormRig, dir string) ([][]string, error) { return s.bootlab(dir, 10_000) }},
-		{entry{name: "dnsmasq+nginx", program: "nginx"}, (*stormRig).dnsmasqNginx},
+		{candidate{name: bootlabName}, func(s *stormRig, dir string) ([][]string, error) { return s.bootlab(dir, s.machines) }},
+		{candidate{name: "bootlab-10k"}, func(s *stormRig, dir string) ([][]string, error) { return s.bootlab(dir, 10_000) }},
+		{candidate{name: "dnsmasq+nginx", program: "nginx"}, (*stormRig).dnsmasqNginx},
 	}
 }
 
@@ -149,7 +149,7 @@ http { sendfile on; tcp_nopush on; access_log %[1]s/access.log;
 	return [][]string{args, {"nginx", "-c", conf}}, os.WriteFile(conf, []byte(nginx), 0o644)
 }
 
-// start starts a contender on its one CPU and waits until it gives addresses and serves files.
+// start starts a candidate on its one CPU and waits until it gives addresses and serves files.
 func (s *stormRig) start(ctx context.Context, c *stormContender) (running []*process, err error) {
 	dir, err := s.scratch(c.name)
 	if err != nil {

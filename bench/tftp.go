@@ -13,19 +13,19 @@ import (
 	"github.com/bootlab/bootlab/test/support/tftpload"
 )
 
-func tftpTests() []freshTest[*tftpRunning] {
-	return []freshTest[*tftpRunning]{
+func tftpTests() []restartedTest[*tftpRunning] {
+	return []restartedTest[*tftpRunning]{
 		{"window", windowRows, windows}, {"lockstep", lockstepRows, lockstep}, {"far", farRows, farAway},
 		{"storm", stormRows, storm}, {"loss", lossRows, losses},
 	}
 }
 
-// tftpLimit bounds one test of one contender in one round.
+// tftpLimit bounds one test of one candidate in one round.
 const tftpLimit = time.Minute
 
-// tftp measures bootlab's TFTP beside dnsmasq, tftpd-hpa and atftpd: contenders in turn within each round.
+// tftp measures bootlab's TFTP beside dnsmasq, tftpd-hpa and atftpd: candidates in turn within each round.
 func tftp(ctx context.Context, b *bench) error {
-	contenders, err := entrants(b, tftpServers())
+	candidates, err := selectCandidates(b, tftpServers())
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func tftp(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer r.close()
-	return contest(ctx, b, contenders, afresh(tftpTests(), tftpLimit, &r.noise, r.start))
+	return compare(ctx, b, candidates, restarted(tftpTests(), tftpLimit, &r.noise, r.start))
 }
 
 // whole fetches a file and refuses a result that is not the whole file.

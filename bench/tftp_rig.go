@@ -133,7 +133,7 @@ func (r *tftpRig) close() {
 	_ = exec.Command("ip", "netns", "del", tftpSpace).Run()
 }
 
-// A tftpRunning is a contender that runs.
+// A tftpRunning is a candidate that runs.
 type tftpRunning struct {
 	process
 	*tftpServer
@@ -141,7 +141,7 @@ type tftpRunning struct {
 	dir string
 }
 
-// start starts a contender and waits until it serves.
+// start starts a candidate and waits until it serves.
 func (r *tftpRig) start(ctx context.Context, c *tftpServer) (*tftpRunning, error) {
 	dir, err := r.scratch(c.name)
 	if err != nil {
@@ -174,7 +174,7 @@ func (s *tftpRunning) stop() error { return s.rig.leave(&s.process, s.dir) }
 // tftpLoadCommand is the argument that makes this program the load, in a process and on a CPU of its own, for one order.
 const tftpLoadCommand = "tftp-load"
 
-// A tftpOrder is what the load is told: a line of JSON. Its answer is a tftpload.Result.
+// A tftpOrder is a command to the load: a line of JSON. Its answer is a tftpload.Result.
 type tftpOrder struct {
 	File   string // that holds what is fetched
 	Config tftpload.Config
@@ -194,8 +194,8 @@ func (r *tftpRig) fetch(ctx context.Context, file string, cfg tftpload.Config) (
 func near() netip.AddrPort { return netip.AddrPortFrom(netip.MustParseAddr(nearAddr), 69) }
 func far() netip.AddrPort  { return netip.AddrPortFrom(netip.MustParseAddr(farAddr), 69) }
 
-// beTFTPLoad carries out one order.
-func beTFTPLoad(ctx context.Context, in io.Reader, out io.Writer) error {
+// runTFTPLoad carries out one order.
+func runTFTPLoad(ctx context.Context, in io.Reader, out io.Writer) error {
 	debug.SetGCPercent(-1) // it lives for a moment
 	var o tftpOrder
 	if err := json.NewDecoder(in).Decode(&o); err != nil {

@@ -6,27 +6,27 @@ import (
 	"path/filepath"
 )
 
-// A tftpServer is a contender. args may write below dir; all serve the folder root.
+// A tftpServer is a candidate. args may write below dir; all serve the folder root.
 type tftpServer struct {
-	entry
-	forks bool // its transfers are other processes, whose CPU time nobody adds up
+	candidate
+	forks bool // its transfers are other processes, whose CPU time is not counted
 	args  func(binary, dir, root string) ([]string, error)
 }
 
-// tftpServers are all contenders, bootlab first: the others are compared with it.
+// tftpServers are all candidates, bootlab first: the others are compared with it.
 func tftpServers() []*tftpServer {
 	return []*tftpServer{
-		{entry: entry{name: bootlabName}, args: bootlabTFTP},
-		{entry: entry{name: "dnsmasq", program: "dnsmasq"}, args: dnsmasqTFTP},
-		{entry: entry{name: "hpa", program: "in.tftpd"}, forks: true, args: hpaTFTP},
-		{entry: entry{name: "atftpd", program: unpacked}, args: atftpdTFTP},
+		{candidate: candidate{name: bootlabName}, args: bootlabTFTP},
+		{candidate: candidate{name: "dnsmasq", program: "dnsmasq"}, args: dnsmasqTFTP},
+		{candidate: candidate{name: "hpa", program: "in.tftpd"}, forks: true, args: hpaTFTP},
+		{candidate: candidate{name: "atftpd", program: unpacked}, args: atftpdTFTP},
 	}
 }
 
 // unpacked is where test/deps.sh leaves atftpd, which cannot be installed beside tftpd-hpa.
 const unpacked = ".cache/atftpd/usr/sbin/atftpd"
 
-// tftpMost is how many transfers each contender may have at once: 50 and 100 are the defaults of dnsmasq and atftpd.
+// tftpMost is how many transfers each candidate may have at once: 50 and 100 are the defaults of dnsmasq and atftpd.
 const tftpMost = 1000
 
 func bootlabTFTP(binary, dir, root string) ([]string, error) {

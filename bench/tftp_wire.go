@@ -31,9 +31,9 @@ type wireEnd struct {
 	queued int
 }
 
-// beWire makes the devices that args name and carries frames between them, each way within the delay that comes first, until ctx
+// runWire makes the devices that args name and carries frames between them, each way within the delay that comes first, until ctx
 // ends. It says when it is ready.
-func beWire(ctx context.Context, args []string) error {
+func runWire(ctx context.Context, args []string) error {
 	if len(args) != 3 {
 		return errors.New("wire: want a delay and two names")
 	}
