@@ -30,8 +30,8 @@ func TestDecliningEverythingEmptiesNoPool(t *testing.T) {
 		get        func(*bench, *testing.T, lab.MAC) string
 	}{
 		{"leases of a small pool", "10.77.0.203", 1, (*bench).take},
-		{"leases", "10.77.0.250", asideMost, (*bench).take},
-		{"offers", "10.77.0.250", asideMost, (*bench).ask},
+		{"leases", "10.77.0.250", maxQuarantined, (*bench).take},
+		{"offers", "10.77.0.250", maxQuarantined, (*bench).ask},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -47,8 +47,8 @@ func TestDecliningEverythingEmptiesNoPool(t *testing.T) {
 				b.decline(t, bad, addr)
 				b.clock.advance(10 * time.Millisecond)
 			}
-			if _, _, free := b.deps.Book.Usage(pool.range_); free != pool.range_.Usable()-tt.aside-1 {
-				t.Errorf("%d of %d addresses are left, want all but %d", free, pool.range_.Usable(), tt.aside+1)
+			if _, _, free := b.deps.Book.Usage(pool.addrs); free != pool.addrs.Usable()-tt.aside-1 {
+				t.Errorf("%d of %d addresses are left, want all but %d", free, pool.addrs.Usable(), tt.aside+1)
 			}
 			told := b.kinds(event.DHCPDecline)
 			if len(told) != tt.aside+1 || !strings.Contains(told[tt.aside].Err, "no more") {
@@ -57,7 +57,7 @@ func TestDecliningEverythingEmptiesNoPool(t *testing.T) {
 			if b.take(t, madeUp(1)) == "" {
 				t.Error("another machine gets no address")
 			}
-			b.clock.advance(quarantine)
+			b.clock.advance(quarantineTime)
 			last = tt.get(b, t, bad)
 			b.decline(t, bad, last)
 			if again := tt.get(b, t, bad); again == last || again == "" {
@@ -85,8 +85,8 @@ func TestDeclinesBehindOnePortCountTogether(t *testing.T) {
 		l, ok := b.deps.Book.Known(ip(addr.String()))
 		return ok && l.MAC == m
 	}
-	for i := range 2 * asideMost {
-		if got, want := aside(madeUp(i), "p7"), i < asideMost; got != want {
+	for i := range 2 * maxQuarantined {
+		if got, want := aside(madeUp(i), "p7"), i < maxQuarantined; got != want {
 			t.Errorf("what machine %d behind the port declines is set aside: %v, want %v", i, got, want)
 		}
 	}
@@ -99,21 +99,21 @@ func TestDeclinesBehindOnePortCountTogether(t *testing.T) {
 func TestDeclinersAreBounded(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
-	a := newAsides(func() time.Time { return now })
+	a := newDeclineQuarantine(func() time.Time { return now })
 	allow := func(n int) bool {
-		return a.allow([]decliner{{network: "lab", mac: madeUp(n)}}, ip("10.77.0.201"), 1)
+		return a.add([]decliningClient{{network: "lab", mac: madeUp(n)}}, ip("10.77.0.201"), 1)
 	}
-	for i := range maxDecliners + 10 {
-		if got, want := allow(i), i < maxDecliners; got != want {
+	for i := range maxDecliningClients + 10 {
+		if got, want := allow(i), i < maxDecliningClients; got != want {
 			t.Fatalf("decliner %d is believed: %v, want %v", i, got, want)
 		}
 	}
 	if !allow(0) {
 		t.Error("a message that comes twice counts twice")
 	}
-	now = now.Add(quarantine)
-	if !allow(maxDecliners+1) || len(a.by) != 1 {
-		t.Errorf("later there is no room, or %d are remembered that are over", len(a.by))
+	now = now.Add(quarantineTime)
+	if !allow(maxDecliningClients+1) || len(a.byClient) != 1 {
+		t.Errorf("later there is no room, or %d are remembered that are over", len(a.byClient))
 	}
 }
 

@@ -1,23 +1,25 @@
 package dhcpd
 
 import (
+	"bytes"
 	"net/netip"
+	"slices"
 
 	"github.com/bootlab/bootlab/dhcpd/wire"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// Network boot programs, by name in the boot plane.
+// Network boot programs, by their file names.
 const (
 	nbpBIOS  = "undionly.kpxe"
 	nbpX64   = "ipxe.efi"
 	nbpARM64 = "snponly-arm64.efi"
-	// Not built in: served from the folder of --firmware, and missed loudly where it has none.
+	// Not built in: served from the folder of --firmware; a warning says if it has none.
 	nbpIA32    = "ipxe-ia32.efi"
 	nbpARM32   = "ipxe-arm32.efi"
 	nbpRISCV64 = "ipxe-riscv64.efi"
 	nbpLoong64 = "ipxe-loong64.efi"
-	// Signed, for Secure Boot; each loads grubx64.efi or grubaa64.efi from beside itself.
+	// Signed, for Secure Boot; each loads grubx64.efi or grubaa64.efi from its own folder.
 	nbpShimX64   = "shimx64.efi"
 	nbpShimARM64 = "shimaa64.efi"
 )
@@ -27,28 +29,33 @@ const (
 	vendorHTTP = "HTTPClient"
 )
 
-// Values of option 43 for PXE (PXE 2.1 section 2.2, table 2-1), written by hand because each must end in its own 255.
+// Values of option 43 for PXE (PXE 2.1 section 2.2, table 2-1), written out because each must end in its own 255.
 const (
 	// useBootFile: tag 6 (discovery control) with bit 3, "no discovery: boot the file named in this packet". Without it a
 	// UEFI that reads PXEClient in option 60 ignores the boot file and asks port 4011 instead.
 	useBootFile = "\x06\x01\x08\xff"
 	// noPXEDHCP, in option 175: iPXE need not wait for a second, proxy DHCP server; saves 2 to 3 seconds a boot.
 	noPXEDHCP = "\xb0\x01\x01"
-	// firstIPXE, in option 175: what this packet says comes before what others say, 0 being the default. Without it iPXE takes the
-	// boot file of the server that gave the address, where that names one.
+	// firstIPXE, in option 175: this packet's settings have priority over others', 0 being the default. Without it iPXE takes
+	// the boot file of the server that gave the address, if that names one.
 	firstIPXE = "\x01\x01\x01"
 )
 
-// A bootInfo is what a packet says about booting. The zero value says nothing.
+// A bootInfo is the part of a reply that makes a machine boot. The zero value is for a machine that boots nothing.
 type bootInfo struct {
-	file   string     // path by TFTP, or URL
-	next   netip.Addr // TFTP server; invalid where file is a URL
-	vendor string     // option 60
-	pxe    string     // option 43
-	ipxe   string     // option 175
+	file        string     // path by TFTP, or URL
+	nextServer  netip.Addr // TFTP server; invalid where file is a URL
+	vendorClass string     // option 60
+	vendorInfo  string     // option 43
+	ipxe        string     // option 175
 }
 
-// nbpOf returns the network boot program for an architecture, or "" where there is none. Some firmware says 9 (EBC) for
+// addTo puts the boot information into a reply.
+func (b bootInfo) addTo(a *wire.Reply) {
+	a.BootFile, a.NextServer, a.VendorClass, a.VendorInfo, a.IPXE = b.file, b.nextServer, b.vendorClass, b.vendorInfo, b.ipxe
+}
+
+// nbpOf returns the network boot program for an architecture, or "" where there is none. Some firmware sends 9 (EBC) for
 // x64, because RFC 4578 as published had 7 and 9 the wrong way round.
 func nbpOf(r *wire.Packet) string {
 	if !r.HasArch {
@@ -73,7 +80,7 @@ func nbpOf(r *wire.Packet) string {
 	return ""
 }
 
-// signed returns the shim for an architecture that there is Secure Boot for, or nbp.
+// signed returns the shim that takes the place of nbp under Secure Boot, or nbp where there is none.
 func signed(nbp string) string {
 	switch nbp {
 	case nbpX64:
@@ -84,19 +91,19 @@ func signed(nbp string) string {
 	return nbp
 }
 
-// bootFor decides what a machine in this stage boots. An operating system never gets a boot file: Debian's installer,
-// for one, takes any URL there for its preseed file.
+// bootInfoFor decides what a client boots. An operating system never gets a boot file: Debian's installer takes any URL
+// there for its preseed file.
 //
-// A machine that is to boot its own disk gets the same as ever: its script sends it there. With OVMF and the network before
-// the disk that takes 16 s, against 221 s without a boot file and 219 s with a PXE boot menu whose one item is the local
-// disk, because the firmware then tries IPv6 and HTTP for minutes (test/support/qemu BenchmarkLocalBoot).
-func bootFor(r *wire.Packet, n *lab.Network, host *lab.Host) bootInfo {
+// A machine that is to boot its own disk gets the same as always: its script makes it boot the disk. With OVMF and the
+// network before the disk that takes 16 s, against 221 s without a boot file and 219 s with a PXE boot menu whose one item
+// is the local disk, because the firmware then tries IPv6 and HTTP for minutes (test/support/qemu BenchmarkLocalBoot).
+func bootInfoFor(r *wire.Packet, n *lab.Network, host *lab.Host) bootInfo {
 	if r.Stage == wire.StageOS || host == nil || host.Profile == nil || !n.Address.IsValid() {
 		return bootInfo{}
 	}
 	switch r.Stage {
 	case wire.StageIPXE:
-		return bootInfo{file: n.ScriptURL(r.MAC), next: n.Address, ipxe: noPXEDHCP}
+		return bootInfo{file: n.ScriptURL(r.MAC), nextServer: n.Address, ipxe: noPXEDHCP}
 	case wire.StageHTTP:
 		return httpBoot(r, n, host.Chain)
 	default:
@@ -104,35 +111,35 @@ func bootFor(r *wire.Packet, n *lab.Network, host *lab.Host) bootInfo {
 	}
 }
 
-// bootOf is bootFor, but gives no boot file to a machine that is to start from its own disk and whose lab file says so
-// (local_boot: none), for firmware that does not come back from a network boot program.
-func (s *Server) bootOf(x *exchange, host *lab.Host) bootInfo {
-	info := bootFor(&x.req, x.home, host)
+// bootInfo is bootInfoFor, without a boot file for a machine that is to boot its own disk and has local_boot: none, for
+// firmware that does not return from a network boot program.
+func (s *Server) bootInfo(x *exchange, host *lab.Host) bootInfo {
+	info := bootInfoFor(&x.req, x.network, host)
 	if info.file == "" || host.Local != lab.LocalBootNone || s.deps.FromDisk == nil || !s.deps.FromDisk(host) {
 		return info
 	}
 	return bootInfo{ipxe: info.ipxe}
 }
 
-// httpBoot: UEFI takes an offer for HTTP boot only if option 60 says HTTPClient in offer and acknowledgement. GRUB that was
-// loaded by HTTP knows no network, as Debian builds it, and stops at its prompt: such a machine is left to PXE.
+// httpBoot is for UEFI HTTP boot, which takes an offer only if option 60 is HTTPClient in offer and acknowledgement. GRUB
+// that was loaded by HTTP has no network, as Debian builds it, and stops at its prompt: such a machine boots by PXE.
 func httpBoot(r *wire.Packet, n *lab.Network, chain lab.Chain) bootInfo {
 	nbp := nbpOf(r)
 	if nbp == "" || nbp == nbpBIOS || n.BaseURL == "" || chain == lab.ChainGRUB && signed(nbp) != nbp {
 		return bootInfo{}
 	}
-	return bootInfo{file: n.BootURL(r.MAC, nbp), vendor: vendorHTTP}
+	return bootInfo{file: n.BootURL(r.MAC, nbp), vendorClass: vendorHTTP}
 }
 
-// pxeBoot says PXEClient together with useBootFile. EDK2 then takes the offer at its highest rank (DhcpPxe10 in
-// PxeBcDhcp4.c), above any proxy on the wire, and boots the file without asking port 4011; a plain offer without option
-// 60 would boot too, but ranks below every proxy. TestOVMF sees it with real firmware.
+// pxeBoot sends PXEClient together with useBootFile. EDK2 then takes the offer at its highest rank (DhcpPxe10 in
+// PxeBcDhcp4.c), above any proxy's, and boots the file without asking port 4011; a plain offer without option
+// 60 would boot too, but ranks below every proxy's. TestOVMF checks it with real firmware.
 func pxeBoot(r *wire.Packet, n *lab.Network, chain lab.Chain) bootInfo {
 	if n.NoTFTP {
 		return bootInfo{}
 	}
-	if isRaspberry(r) { // which knows by itself what to fetch
-		return bootInfo{next: n.Address, vendor: vendorPXE, pxe: raspberryBoot}
+	if isRaspberry(r) { // it has its own list of files
+		return bootInfo{nextServer: n.Address, vendorClass: vendorPXE, vendorInfo: raspberryBoot}
 	}
 	nbp := nbpOf(r)
 	if chain == lab.ChainGRUB {
@@ -141,5 +148,33 @@ func pxeBoot(r *wire.Packet, n *lab.Network, chain lab.Chain) bootInfo {
 	if nbp == "" {
 		return bootInfo{}
 	}
-	return bootInfo{file: lab.BootPath(r.MAC, nbp), next: n.Address, vendor: vendorPXE, pxe: useBootFile}
+	return bootInfo{file: lab.BootPath(r.MAC, nbp), nextServer: n.Address, vendorClass: vendorPXE, vendorInfo: useBootFile}
+}
+
+// raspberryBoot is the value of option 43 that a Raspberry Pi looks for, a PXE boot menu whose one item is "Raspberry Pi
+// Boot": without that text it takes no offer. The first Pi 3B compares with three blanks after it; all others accept any value
+// that contains the text. A Pi reads no more of the menu: tag 6 (no discovery by broadcast or multicast), 10 (prompt, 0
+// seconds), 9 (item of type 0).
+const raspberryBoot = "\x06\x01\x03" + "\x0a\x04\x00PXE" + "\x09\x17\x00\x00\x14Raspberry Pi Boot   " + "\xff"
+
+// archRaspberry is what a Pi's boot loader sends in option 93, unless it sends 0, which is a PC's BIOS.
+const archRaspberry wire.Arch = 41
+
+// isRaspberry reports whether the client is a Raspberry Pi's own boot loader. UEFI and iPXE on a Pi are as on any machine.
+func isRaspberry(r *wire.Packet) bool {
+	switch {
+	case r.Stage != wire.StagePXE:
+		return false
+	case r.Arch == archRaspberry:
+		return true
+	case r.HasArch && r.Arch != wire.ArchBIOS:
+		return false
+	}
+	// Option 97 is a byte 0 and "RPi4" or "RPi5"; the Pi 3 has its serial number there.
+	return bytes.HasPrefix(r.UUID, []byte("\x00RPi")) || slices.Contains(raspberryPrefixes, [3]byte(r.MAC[:3]))
+}
+
+// raspberryPrefixes are the prefixes of MACs that Raspberry Pi has registered.
+var raspberryPrefixes = [][3]byte{
+	{0xb8, 0x27, 0xeb}, {0xdc, 0xa6, 0x32}, {0xe4, 0x5f, 0x01}, {0x28, 0xcd, 0xc1}, {0xd8, 0x3a, 0xdd}, {0x2c, 0xcf, 0x67},
 }

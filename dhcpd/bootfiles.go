@@ -5,14 +5,14 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// A BootFile is what one kind of firmware is told to fetch.
+// A BootFile is what one kind of firmware fetches.
 type BootFile struct {
 	Firmware string // such as "BIOS", "UEFI x64", "iPXE" or "Raspberry Pi"
-	File     string // a path by TFTP, or a URL; a folder for a Raspberry Pi, which knows what it wants
+	File     string // a path by TFTP, or a URL; a folder for a Raspberry Pi, which has its own list of files
 }
 
-// BootFiles returns what h is told to fetch as each kind of firmware, iPXE last, from its first NIC: for people who plan.
-// It is empty for a host that boots nothing from here.
+// BootFiles returns what each kind of firmware of h fetches from its first NIC, iPXE last. It is empty for a host that boots
+// nothing from here.
 func BootFiles(h *lab.Host) []BootFile {
 	if h.Network == nil || h.Network.DHCP == lab.DHCPOff || len(h.MACs) == 0 {
 		return nil
@@ -30,11 +30,11 @@ func BootFiles(h *lab.Host) []BootFile {
 		{"UEFI arm64 HTTP", wire.StageHTTP, wire.ArchARM64HTTP},
 		{"iPXE", wire.StageIPXE, wire.ArchBIOS},
 	} {
-		boot := bootFor(&wire.Packet{MAC: h.MACs[0], Stage: as.stage, Arch: as.arch, HasArch: true}, h.Network, h)
+		boot := bootInfoFor(&wire.Packet{MAC: h.MACs[0], Stage: as.stage, Arch: as.arch, HasArch: true}, h.Network, h)
 		switch {
 		case boot.file != "":
 			files = append(files, BootFile{Firmware: as.firmware, File: boot.file})
-		case boot.pxe == raspberryBoot && h.Profile.Tree != "":
+		case boot.vendorInfo == raspberryBoot && h.Profile.Tree != "":
 			files = append(files, BootFile{Firmware: "Raspberry Pi", File: h.Profile.Tree + "/"})
 		}
 	}

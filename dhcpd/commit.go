@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"sync"
 	"time"
 
 	"github.com/bootlab/bootlab/dhcpd/leases"
@@ -15,157 +14,135 @@ import (
 )
 
 const (
-	// batchSize is how many leases share a sync at most: enough to make the sync cheap for each, few enough that the first
+	// commitBatch is how many leases share a sync at most: enough to make the sync cheap for each, few enough that the first
 	// does not wait long for the last.
-	batchSize = 400
-	// commitTimeout: a client gives up on a request after about a minute, and has asked again long before.
+	commitBatch = 400
+	// commitTimeout: a client gives up on a request after about a minute, and has retransmitted long before.
 	commitTimeout = 5 * time.Second
-	// reclaimEvery is how often leases that ended long ago are looked for, reclaimStep how many go at a time.
+	// reclaimEvery is how often leases that ended long ago are looked for, reclaimStep how many are deleted at a time.
 	reclaimEvery = time.Minute
 	reclaimStep  = 256
+
+	// maxDatagram is the longest message that is sent: what fits in an Ethernet frame.
+	maxDatagram = 1500
 )
 
-// A jobKind says what follows a commit.
-type jobKind uint8
-
-const (
-	jobGrant   jobKind = iota // the acknowledgement
-	jobRelease                // the news
-	jobSilent
-)
-
-// A job is a lease to be made durable, and its request, copied out of the packet loop's hands. Jobs are used again.
-type job struct {
+// A pending change of a lease waits to be durable, with a copy of its exchange. They are reused.
+type pending struct {
 	change leases.Change
-	kind   jobKind
-	in     inbound
-	frame  []byte // the acknowledgement, written before the commit and sent after it
+	x      exchange
+	values []byte // what x.req points to
+	frame  []byte // the DHCPACK, written before the commit and sent after it
 	buf    [segment.FrameHeadroom + maxDatagram]byte
 }
 
-// maxDatagram is the longest message that is sent: what fits an Ethernet frame.
-const maxDatagram = 1500
-
-func newJobs() *sync.Pool { return &sync.Pool{New: func() any { return new(job) }} }
-
-// newJob takes down what is to be stored. The store keeps whole seconds.
-func (s *Server) newJob(x *exchange, addr netip.Addr, state leases.State, d time.Duration, kind jobKind) *job {
-	j := s.free.Get().(*job)
-	in := x.in
-	j.kind = kind
-	j.in.iface, j.in.port, j.in.from, j.in.local, j.in.sock = in.iface, in.port, in.from, in.local, in.sock
-	j.in.data = append(j.in.data[:0], in.data...)
-	j.in.x = *x
-	j.in.x.in = &j.in
-	_ = j.in.x.req.Parse(j.in.data) // it was read before: now its parts lie in the copy
-	j.in.x.reply = wire.Reply{}
-	start := x.start.Truncate(time.Second)
-	r := &j.in.x.req
-	j.change = leases.Change{
-		Subnet: x.scope.network.Subnet, Reserved: x.res != nil,
+// commit queues a change of a lease without waiting for it. The client is answered when the change is durable.
+func (s *Server) commit(x *exchange, addr netip.Addr, state leases.State, lease time.Duration) dropReason {
+	p := s.free.Get().(*pending)
+	if state == leases.Active {
+		p.frame = s.makeReply(x, wire.Ack, addr, lease).Append(p.buf[:segment.FrameHeadroom])
+	}
+	p.x = *x
+	p.values = x.req.CopyTo(&p.x.req, p.values[:0])
+	r := &p.x.req
+	p.x.reply.Req = r
+	start := x.start.Truncate(time.Second) // the store keeps whole seconds
+	p.change = leases.Change{
+		Subnet: x.scope.network.Subnet, Reserved: x.host.reserved(),
 		Lease: leases.Lease{
-			Addr: addr, MAC: r.MAC, State: state, Start: start, Expiry: start.Add(d), Hostname: r.Hostname(),
-			ClientID: r.ClientID, Vendor: string(r.VendorClass), Line: lineOf(r),
+			Addr: addr, MAC: r.MAC, State: state, Start: start, Expiry: start.Add(lease), Hostname: r.Hostname(),
+			ClientID: r.ClientID, Vendor: string(r.VendorClass), Line: relayPort(r),
 		},
 	}
-	if kind == jobGrant {
-		j.frame = s.answer(&j.in.x, wire.Ack, addr, d).Append(j.buf[:segment.FrameHeadroom])
-	}
-	return j
-}
-
-// enqueue hands a job to the committer without waiting.
-func (s *Server) enqueue(j *job) dropReason {
 	select {
-	case s.jobs <- j:
+	case s.commits <- p:
 		return dropNone
 	default:
+		s.free.Put(p)
 		return dropBusy
 	}
 }
 
-// commitLoop makes leases durable, all that wait at once: while one sync runs, the packet loops fill the next batch, so a
-// boot storm costs a few syncs.
+// commitLoop makes changes durable, all that wait at once: while one sync runs, the receive loops fill the next batch, so
+// machines that all start at once cost a few syncs.
 func (s *Server) commitLoop(ctx context.Context) {
-	out := segment.NewOutbox(2*batch, s.sendFailed)
-	var jobs []*job
-	var changes []*leases.Change
+	out := segment.NewSender(2*receiveBatch, s.sendFailed)
+	var batch []*pending
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case j := <-s.jobs:
-			jobs = append(jobs[:0], j)
+		case p := <-s.commits:
+			batch = s.drain(append(batch[:0], p))
 		}
-		jobs = s.drain(jobs)
-		changes = changes[:0]
-		for _, j := range jobs {
-			changes = append(changes, &j.change)
-		}
-		s.commitBatch(ctx, changes)
-		for _, j := range jobs {
-			s.finish(j, out)
-		}
+		s.commitAll(ctx, batch, out)
 		out.Flush()
-		for i, j := range jobs {
-			s.free.Put(j)
-			jobs[i] = nil
+		for i, p := range batch {
+			s.free.Put(p)
+			batch[i] = nil
 		}
 	}
 }
 
-func (s *Server) drain(jobs []*job) []*job {
-	for len(jobs) < batchSize {
+// drain adds what else waits to a batch.
+func (s *Server) drain(batch []*pending) []*pending {
+	for len(batch) < commitBatch {
 		select {
-		case j := <-s.jobs:
-			jobs = append(jobs, j)
+		case p := <-s.commits:
+			batch = append(batch, p)
 		default:
-			return jobs
+			return batch
 		}
 	}
-	return jobs
+	return batch
 }
 
-func (s *Server) commitBatch(ctx context.Context, changes []*leases.Change) {
+// commitAll makes a batch durable and queues the replies.
+func (s *Server) commitAll(ctx context.Context, batch []*pending, out sender) {
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
+	s.changes = s.changes[:0]
+	for _, p := range batch {
+		s.changes = append(s.changes, &p.change)
+	}
 	start := s.deps.Now()
-	s.deps.Book.Commit(ctx, changes)
+	s.deps.Book.Commit(ctx, s.changes)
 	took := s.deps.Now().Sub(start)
 	s.m.commit.Observe(took.Seconds())
-	for _, c := range changes {
-		if c.Err != nil && !errors.Is(c.Err, leases.ErrTaken) {
-			s.log.Error("lease not stored, no answer is sent", keyMAC, c.MAC, keyAddr, c.Addr, keyErr, c.Err, keyDur, took)
+	for _, p := range batch {
+		if c := &p.change; c.Err != nil && !errors.Is(c.Err, leases.ErrTaken) {
+			s.log.Error("lease not stored, no reply is sent", keyMAC, c.MAC, keyAddr, c.Addr, keyErr, c.Err, keyDur, took)
 		}
+		p.x.out = out
+		s.committed(p)
 	}
 }
 
-// finish does what waited for the commit.
-func (s *Server) finish(j *job, out outbox) {
+// committed answers a client whose change is durable. If the commit failed there is no reply, except that a machine is
+// refused an address that another machine got first.
+func (s *Server) committed(p *pending) {
 	defer s.contain()
-	j.in.out = out
-	why, err := dropNone, j.change.Err
+	x, c := &p.x, &p.change
 	switch {
-	case j.kind == jobGrant:
-		why = s.granted(j, err)
-	case err != nil:
-		why = dropCommit
-	case j.kind == jobRelease:
-		s.prober.Forget(j.change.Addr)
-		s.record(&j.in.x, event.Event{Kind: event.DHCPRelease, Addr: j.change.Addr})
-	}
-	if why != dropNone {
-		s.m.dropped[why].Inc()
+	case c.State == leases.Active && c.Err == nil:
+		s.ack(x, &x.reply, p.frame)
+	case c.State == leases.Active && errors.Is(c.Err, leases.ErrTaken):
+		s.nak(x, c.Addr, "address was leased to another machine")
+	case c.Err != nil:
+		s.dropped(dropCommit)
+	case c.State == leases.Released:
+		s.prober.Forget(c.Addr)
+		s.record(x, event.Event{Kind: event.DHCPRelease, Addr: c.Addr})
 	}
 }
 
-// reclaimLoop lets go of leases that ended long ago, a few at a time.
+// reclaimLoop deletes leases that ended long ago, a few at a time.
 func (s *Server) reclaimLoop(ctx context.Context) {
 	for pause.For(ctx, reclaimEvery) == nil {
 		for n := reclaimStep; n == reclaimStep && ctx.Err() == nil; {
 			var err error
 			if n, err = s.deps.Book.Reclaim(ctx, reclaimStep); err != nil && ctx.Err() == nil {
-				s.log.Warn("let go of old leases", keyErr, err)
+				s.log.Warn("reclaim expired leases", keyErr, err)
 			}
 		}
 	}

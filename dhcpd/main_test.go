@@ -167,11 +167,14 @@ func (b *bench) reopen(t testing.TB) {
 		t.Fatal(err)
 	}
 	b.registry = prometheus.NewRegistry()
-	b.Server = New(Config{}, Deps{
+	b.Server, err = New(Config{}, Deps{
 		Table: func() *Table { return b.table }, Book: book, Events: b.events,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: b.registry, Now: b.clock.now, Circles: bootloop.New(b.clock.now),
 		Listen: func(string) (*segment.Socket, error) { panic("no sockets here") },
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // A capture keeps what was sent.
@@ -199,27 +202,17 @@ func (b *bench) exchange(iface string, port uint16, from string, data []byte) []
 	if iface == "" {
 		local = ip("192.0.2.77")
 	}
-	b.handle(&inbound{
-		local: local,
-		iface: iface, port: port, from: netip.MustParseAddrPort(from), data: data, out: b.wire,
-	})
+	b.handle(&exchange{iface: iface, port: port, from: netip.MustParseAddrPort(from), local: local, out: b.wire}, data)
 	b.commitQueued()
 	return b.wire.sent
 }
 
 func (b *bench) commitQueued() {
 	for {
-		jobs := b.drain(nil)
-		if len(jobs) == 0 {
+		batch := b.drain(nil)
+		if len(batch) == 0 {
 			return
 		}
-		var changes []*leases.Change
-		for _, j := range jobs {
-			changes = append(changes, &j.change)
-		}
-		b.commitBatch(context.Background(), changes)
-		for _, j := range jobs {
-			b.finish(j, b.wire)
-		}
+		b.commitAll(context.Background(), batch, b.wire)
 	}
 }

@@ -1,6 +1,7 @@
 package dhcpd
 
 import (
+	"fmt"
 	"net/netip"
 
 	"github.com/bootlab/bootlab/dhcpd/leases"
@@ -10,7 +11,64 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-const messageTypes = 9 // 0 stands for what RFC 2131 does not know
+// Keys of log attributes.
+const (
+	keyMAC     = "mac"
+	keyAddr    = "addr"
+	keyErr     = "err"
+	keyDur     = "dur"
+	keyIface   = "iface"
+	keyNetwork = "network"
+)
+
+// Names of metrics.
+const (
+	MetricReceived = "bootlab_dhcpd_packets_received_total"
+	MetricSent     = "bootlab_dhcpd_packets_sent_total"
+	MetricDropped  = "bootlab_dhcpd_packets_dropped_total"
+	MetricCommit   = "bootlab_dhcpd_commit_duration_seconds"
+	MetricLeases   = "bootlab_dhcpd_leases"
+	MetricPool     = "bootlab_dhcpd_pool_addresses"
+	MetricFree     = "bootlab_dhcpd_pool_free_addresses"
+	MetricProbes   = "bootlab_dhcpd_probes_total"
+	MetricRogue    = "bootlab_dhcpd_rogue_replies_total"
+	MetricOmitted  = "bootlab_dhcpd_options_omitted_total"
+	MetricRA       = "bootlab_dhcpd_router_advertisements_total"
+)
+
+// A dropReason says why a packet got no answer. The set is closed: it is a label.
+type dropReason uint8
+
+const (
+	dropNone        dropReason = iota
+	dropMalformed              // not a DHCP packet
+	dropNotRequest             // a reply, or no message type (BOOTP)
+	dropHardware               // not an Ethernet address
+	dropHops                   // RFC 1542 section 4.1.1: more than 16 relays
+	dropNoNetwork              // from a subnet that the lab does not know
+	dropOff                    // dhcp: off, of the network or the host
+	dropNoServer               // the appliance has no address in this network yet
+	dropUnknownType            // a message that a server does not answer
+	dropRefused                // no address for this machine
+	dropLimited                // a new client over the limit of its pool, or a client that declines too many addresses
+	dropNotOurs                // meant for another server
+	dropNotBoot                // proxy mode: not a machine that boots from here
+	dropBusy                   // the queue of commits is full
+	dropCommit                 // the commit failed: no reply, the client asks again
+	dropSend                   // the kernel refused the reply
+	dropPanic                  // our bug, contained
+	dropReasons
+)
+
+// String returns the value of the label.
+func (r dropReason) String() string {
+	return [dropReasons]string{
+		"none", "malformed", "not_request", "hardware", "hops", "no_network", "off", "no_server", "unknown_type", "refused",
+		"limited", "not_ours", "not_boot", "busy", "commit", "send", "panic",
+	}[r]
+}
+
+const messageTypes = 9 // 0 is for types that RFC 2131 does not define
 
 func typeName(t wire.MessageType) string {
 	if t == 0 {
@@ -26,17 +84,18 @@ func typeIndex(t wire.MessageType) int {
 	return int(t)
 }
 
-// metrics are counters resolved once, so that a packet costs no look-up.
+// metrics are counters looked up once, so that a packet costs no lookup.
 type metrics struct {
 	received, sent [messageTypes]prometheus.Counter
 	dropped        [dropReasons]prometheus.Counter
 	commit         prometheus.Histogram
 	advertisements prometheus.Counter
 	rogue          prometheus.Counter
-	truncated      prometheus.Counter
+	omitted        prometheus.Counter
 }
 
-func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
+// newMetrics makes the server's metrics and registers them.
+func newMetrics(reg prometheus.Registerer, s *Server) (*metrics, error) {
 	received := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: MetricReceived, Help: "DHCP packets received, by message type.",
 	}, []string{"type"})
@@ -44,30 +103,31 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		Name: MetricSent, Help: "DHCP packets sent, by message type.",
 	}, []string{"type"})
 	dropped := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: MetricDropped, Help: "DHCP packets that got no answer, by reason.",
+		Name: MetricDropped, Help: "DHCP packets that got no reply, by reason.",
 	}, []string{"reason"})
 	m := &metrics{
 		commit: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: MetricCommit, Help: "Time to make a batch of leases durable.",
+			Name: MetricCommit, Help: "Time to write a batch of leases to the store.",
 			Buckets: []float64{.0001, .0005, .001, .005, .01, .05, .1, .5, 1, 5},
 		}),
 		advertisements: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: MetricRA, Help: "Router solicitations answered with \"no router here\".",
+			Name: MetricRA, Help: "IPv6 router solicitations answered with an advertisement without a router.",
 		}),
 	}
 	m.rogue = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: MetricRogue, Help: "Answers of other DHCP servers seen where this one gives the addresses.",
+		Name: MetricRogue, Help: "Replies of other DHCP servers on interfaces where this server gives the addresses.",
 	})
-	m.truncated = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: MetricTrunc, Help: "Options left out because the client takes no longer message.",
+	m.omitted = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: MetricOmitted, Help: "Options left out of replies because the client accepts no longer message.",
 	})
+	collectors := []prometheus.Collector{received, sent, dropped, m.commit, m.advertisements, m.rogue, m.omitted, newBookCollector(s)}
 	for result, value := range map[string]func(segment.ProberStats) uint64{
-		"in_use":   func(p segment.ProberStats) uint64 { return p.Found },
-		"free":     func(p segment.ProberStats) uint64 { return p.Silent },
-		"unprobed": func(p segment.ProberStats) uint64 { return p.Unprobed + s.probes.skipped.Load() },
+		"in_use":   func(p segment.ProberStats) uint64 { return p.InUse },
+		"free":     func(p segment.ProberStats) uint64 { return p.Free },
+		"unprobed": func(p segment.ProberStats) uint64 { return p.Unprobed + s.unprobed.Load() },
 	} {
-		reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: MetricProbes, Help: "Addresses asked for on the wire before a pool gives them, by result.",
+		collectors = append(collectors, prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: MetricProbes, Help: "Addresses probed by ARP or ping before a pool gives them, by result.",
 			ConstLabels: prometheus.Labels{"result": result},
 		}, func() float64 { return float64(value(s.prober.Stats())) }))
 	}
@@ -78,24 +138,34 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 	for i := dropNone + 1; i < dropReasons; i++ {
 		m.dropped[i] = dropped.WithLabelValues(i.String())
 	}
-	reg.MustRegister(received, sent, dropped, m.commit, m.advertisements, m.rogue, m.truncated, &bookCollector{
-		table: s.deps.Table, book: s.deps.Book,
-		leases: prometheus.NewDesc(MetricLeases, "Live leases.", []string{"network"}, nil),
-		free:   prometheus.NewDesc(MetricFree, "Addresses that a pool could still give.", []string{"network", "pool"}, nil),
-	})
-	return m
+	for _, c := range collectors {
+		if err := reg.Register(c); err != nil {
+			return nil, fmt.Errorf("register DHCP metrics: %w", err)
+		}
+	}
+	return m, nil
 }
 
-// A bookCollector counts leases when it is asked. Networks and pools are the lab's, so the labels are a closed set.
+// A bookCollector counts leases when it is scraped. Networks and pools are the lab's, so the labels are a closed set.
 type bookCollector struct {
-	table        func() *Table
-	book         *leases.Book
-	leases, free *prometheus.Desc
+	table              func() *Table
+	book               *leases.Book
+	leases, size, free *prometheus.Desc
+}
+
+func newBookCollector(s *Server) *bookCollector {
+	return &bookCollector{
+		table: s.deps.Table, book: s.deps.Book,
+		leases: prometheus.NewDesc(MetricLeases, "Leases that have not expired.", []string{"network"}, nil),
+		size:   prometheus.NewDesc(MetricPool, "Addresses that a pool may give, free or leased.", []string{"network", "pool"}, nil),
+		free:   prometheus.NewDesc(MetricFree, "Addresses of a pool that a new client can get.", []string{"network", "pool"}, nil),
+	}
 }
 
 // Describe implements prometheus.Collector.
 func (c *bookCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- c.leases
+	ch <- c.size
 	ch <- c.free
 }
 
@@ -110,8 +180,9 @@ func (c *bookCollector) Collect(ch chan<- prometheus.Metric) {
 	for i, s := range t.scopes {
 		ch <- prometheus.MustNewConstMetric(c.leases, prometheus.GaugeValue, float64(live[i]), s.network.Name)
 		for _, p := range s.pools {
-			_, _, free := c.book.Usage(p.range_)
-			ch <- prometheus.MustNewConstMetric(c.free, prometheus.GaugeValue, float64(free), s.network.Name, p.pool.Name)
+			_, _, free := c.book.Usage(p.addrs)
+			ch <- prometheus.MustNewConstMetric(c.size, prometheus.GaugeValue, float64(p.addrs.Usable()), s.network.Name, p.Name)
+			ch <- prometheus.MustNewConstMetric(c.free, prometheus.GaugeValue, float64(free), s.network.Name, p.Name)
 		}
 	}
 }

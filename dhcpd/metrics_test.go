@@ -18,19 +18,24 @@ func TestMetrics(t *testing.T) {
 	b.lease(t, other, udhcpc)
 	b.exchange("lab0", 67, client0, []byte("noise"))
 	want := `
-# HELP bootlab_dhcpd_leases Live leases.
+# HELP bootlab_dhcpd_leases Leases that have not expired.
 # TYPE bootlab_dhcpd_leases gauge
 bootlab_dhcpd_leases{network="beside"} 0
 bootlab_dhcpd_leases{network="far"} 0
 bootlab_dhcpd_leases{network="main"} 2
 bootlab_dhcpd_leases{network="silent"} 0
-# HELP bootlab_dhcpd_pool_free_addresses Addresses that a pool could still give.
+# HELP bootlab_dhcpd_pool_addresses Addresses that a pool may give, free or leased.
+# TYPE bootlab_dhcpd_pool_addresses gauge
+bootlab_dhcpd_pool_addresses{network="far",pool="all"} 65277
+bootlab_dhcpd_pool_addresses{network="main",pool="bootstrap"} 5
+bootlab_dhcpd_pool_addresses{network="main",pool="guests"} 3
+# HELP bootlab_dhcpd_pool_free_addresses Addresses of a pool that a new client can get.
 # TYPE bootlab_dhcpd_pool_free_addresses gauge
 bootlab_dhcpd_pool_free_addresses{network="far",pool="all"} 65277
 bootlab_dhcpd_pool_free_addresses{network="main",pool="bootstrap"} 5
 bootlab_dhcpd_pool_free_addresses{network="main",pool="guests"} 2
 `
-	if err := testutil.GatherAndCompare(b.registry, strings.NewReader(want), MetricLeases, MetricFree); err != nil {
+	if err := testutil.GatherAndCompare(b.registry, strings.NewReader(want), MetricLeases, MetricPool, MetricFree); err != nil {
 		t.Error(err)
 	}
 	for name, got := range map[string]float64{
@@ -52,7 +57,7 @@ func TestDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := []string{MetricReceived, MetricSent, MetricDropped, MetricCommit, MetricLeases, MetricFree, MetricRA}
+	names := []string{MetricReceived, MetricSent, MetricDropped, MetricCommit, MetricLeases, MetricPool, MetricFree, MetricProbes, MetricRogue, MetricOmitted, MetricRA}
 	for r := dropNone + 1; r < dropReasons; r++ {
 		names = append(names, r.String())
 	}

@@ -65,11 +65,15 @@ func newServer(t *testing.T, table func() *Table, s store.Store, ev *events) *Se
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New(Config{}, Deps{
+	srv, err := New(Config{}, Deps{
 		Table: table, Book: book, Events: ev,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: prometheus.NewRegistry(), Now: time.Now, Listen: segment.Listen,
 		Circles: bootloop.New(time.Now),
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return srv
 }
 
 // serve opens the sockets and serves until the test ends, or the returned function is called.

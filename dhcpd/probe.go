@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/bootlab/bootlab/dhcpd/segment"
@@ -14,188 +13,154 @@ import (
 )
 
 const (
-	// maxProbes is how many addresses are asked for at a time, and probeBurst and probeRate how many newcomers are made to
-	// wait for it: a rack that is switched on is not slowed down, and a flood is not asked for. The survey ahead goes on all
-	// the time, so that in quiet times nobody waits and nothing is given away unseen.
+	// maxProbes is how many addresses are probed for clients at a time; probeBurst and probeRate are how many clients wait
+	// for their probe, so that a rack that is switched on is not slowed down. Free addresses are probed ahead all the time:
+	// on a quiet network no client waits, and no address is given without a probe.
 	maxProbes  = 64
 	probeBurst = 8
 	probeRate  = 2 // a second
-	// maxTries is how many addresses are tried for one question before the machine has to ask again.
+	// maxTries is how many addresses are probed for one DHCPDISCOVER before the client has to send another.
 	maxTries = 4
 
-	// conflictFor is how long an address that somebody uses is given to nobody else; while he is heard of, it goes on.
-	conflictFor = 10 * time.Minute
+	// conflictTime is how long an address that another machine uses is not given to any client; hearing that machine again
+	// extends it.
+	conflictTime = 10 * time.Minute
 
-	surveyEvery = 5 * time.Second
-	// surveyed is how many free addresses of a network are looked at ahead: on the segment, and by ping past a relay.
-	surveyed      = 1024
-	surveyedRelay = 256
+	probeAheadEvery = 5 * time.Second
+	// How many free addresses are probed ahead: in a network on the segment, and by ping past a relay.
+	probedAhead      = 1024
+	probedAheadRelay = 256
 )
 
-// A probeBudget limits how many newcomers wait for a probe.
-type probeBudget struct {
-	now     func() time.Time
-	skipped atomic.Uint64
-
+// A probeLimiter limits how many clients wait for a probe.
+type probeLimiter struct {
 	mu sync.Mutex
 	b  bucket
 }
 
-func newProbeBudget(now func() time.Time) *probeBudget {
-	return &probeBudget{now: now, b: bucket{tokens: probeBurst}}
+func (l *probeLimiter) take(now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.take(now, probeBurst, probeRate)
 }
 
-func (p *probeBudget) take() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.b.take(p.now(), probeBurst, probeRate) {
-		return true
-	}
-	p.skipped.Add(1)
-	return false
+// needsProbe reports whether nothing is known of an address that should be probed before it is offered.
+func (s *Server) needsProbe(x *exchange, addr netip.Addr) bool {
+	return x.sock != nil && x.scope.network.Probe && s.prober.Known(addr).State == segment.Unknown
 }
 
-// unseen reports whether nothing is known of an address that should be asked for.
-func (s *Server) unseen(x *exchange, addr netip.Addr) bool {
-	return x.in.sock != nil && x.scope.network.Probe && s.prober.Known(addr).State == segment.Unknown
-}
-
-// probe asks for an address before it is offered, and goes on with the offer when the answer is there.
-func (s *Server) probe(x *exchange, addr netip.Addr) {
-	in, tries := x.in.keep(direct{s}), x.tries
-	s.prober.Probe(x.path(), addr, x.req.MAC, func(r segment.Result) { s.probed(in, addr, r, tries) })
-}
-
-// glance asks for an address that is offered meanwhile. Machines collect offers for a second or more before they come for
-// one: who uses the address has answered by then, and the offer is taken back. Past a relay nobody says who he is, and it
-// might be the machine itself that answers.
-func (s *Server) glance(x *exchange, addr netip.Addr) {
-	pool, mac := x.pool, x.req.MAC
-	if x.path().Relay {
-		return
-	}
-	s.prober.Probe(x.path(), addr, mac, func(r segment.Result) {
-		if r.Blocks(mac) {
-			defer s.contain()
-			s.deps.Book.Withdraw(mac)
-			s.conflict(pool, r)
+// probeThenOffer probes an address and then offers it, or another one if it is in use. The exchange goes on with the
+// snapshot that it began with, on a goroutine of the prober or of the receive loop.
+func (s *Server) probeThenOffer(x *exchange, addr netip.Addr) {
+	out := segment.NewSender(1, s.sendFailed)
+	x = x.keep(out)
+	s.prober.Probe(x.path(), addr, x.req.MAC, func(r segment.Result) {
+		defer s.contain()
+		defer out.Flush()
+		if !r.Blocks(x.req.MAC) {
+			s.dropped(s.offer(x, addr))
+			return
+		}
+		s.deps.Book.Withdraw(x.req.MAC)
+		s.addressConflict(x.pool, r)
+		if x.tries++; x.tries < maxTries {
+			s.dropped(s.offerFromPool(x))
 		}
 	})
 }
 
-// path is where the addresses of a client are asked for.
-func (x *exchange) path() segment.Path {
-	return segment.Path{Interface: x.in.sock.Interface(), Relay: x.req.GIAddr.IsValid()}
+// probeAsync probes an address that is offered at the same time. Clients collect offers for a second or more before they
+// request one: a machine that uses the address has answered by then, and the offer is withdrawn.
+func (s *Server) probeAsync(x *exchange, addr netip.Addr) {
+	mac := x.req.MAC
+	s.probeForConflict(x, addr, func() { s.deps.Book.Withdraw(mac) })
 }
 
-// probed goes on with an offer after its probe. It runs on a goroutine of the prober's, or of the packet loop's.
-func (s *Server) probed(in *inbound, addr netip.Addr, r segment.Result, tries int) {
-	defer s.contain()
-	x, why := s.open(in)
-	if why == dropNone {
-		why = s.place(x)
-	}
-	switch {
-	case why != dropNone: // the lab has changed meanwhile
-	case !r.Blocks(x.req.MAC):
-		why = s.offer(x, addr)
-	case x.pool != nil:
-		s.deps.Book.Withdraw(x.req.MAC)
-		s.conflict(x.pool, r)
-		if x.tries = tries + 1; x.tries < maxTries {
-			why = s.offerFromPool(x)
-		}
-	}
-	if why != dropNone {
-		s.m.dropped[why].Inc()
-	}
-}
-
-// conflict tells of somebody who uses an address of a pool, once in a while for each.
-func (s *Server) conflict(p *Pool, r segment.Result) {
-	s.deps.Book.Conflict(r.Addr, r.MAC, s.deps.Now().Add(conflictFor))
-	if !s.squatters.first(r) {
+// probeDeclined finds the machine that uses an address which a client declined. The address is then not given to any other
+// client, however many the client has declined.
+func (s *Server) probeDeclined(x *exchange, addr netip.Addr) {
+	if x.sock == nil || x.pool == nil || !x.scope.network.Probe {
 		return
 	}
-	who := "somebody past the relay"
+	s.prober.Forget(addr) // it was free before it was given
+	s.probeForConflict(x, addr, func() {})
+}
+
+// probeForConflict probes an address and, if another machine than the client uses it, calls inUse and records the conflict.
+// It does nothing past a relay: an ICMP reply has no MAC, and might be the client's own.
+func (s *Server) probeForConflict(x *exchange, addr netip.Addr, inUse func()) {
+	if x.req.GIAddr.IsValid() {
+		return
+	}
+	p, mac := x.pool, x.req.MAC
+	s.prober.Probe(x.path(), addr, mac, func(r segment.Result) {
+		if r.Blocks(mac) {
+			defer s.contain()
+			inUse()
+			s.addressConflict(p, r)
+		}
+	})
+}
+
+// path is where the addresses of a client's network are probed.
+func (x *exchange) path() segment.Path {
+	return segment.Path{Interface: x.sock.Interface(), Relay: x.req.GIAddr.IsValid()}
+}
+
+// addressConflict takes an address of a pool that a machine uses without a lease out of use, and records it.
+func (s *Server) addressConflict(p *pool, r segment.Result) {
+	s.deps.Book.Conflict(r.Addr, r.MAC, s.deps.Now().Add(conflictTime))
+	if !s.conflicts.isNew(r) {
+		return
+	}
+	who := "a machine past the relay"
 	if !r.MAC.IsZero() {
 		who = r.MAC.String()
 	}
-	s.deps.Events.Record(event.Event{Kind: event.DHCPConflict, MAC: r.MAC, Addr: r.Addr, Detail: "pool " + p.pool.Name, Err: fmt.Sprintf(
-		"%s uses %s and did not get it here; it is given to nobody for now", who, r.Addr)})
-}
-
-// squatters are the conflicts that were told.
-type squatters struct {
-	mu   sync.Mutex
-	told map[netip.Addr]segment.Result
+	s.deps.Events.Record(event.Event{Kind: event.DHCPConflict, MAC: r.MAC, Addr: r.Addr, Detail: "pool " + p.Name, Err: fmt.Sprintf(
+		"%s uses %s without a lease; the address is not given to any client for now", who, r.Addr)})
 }
 
 const (
-	squatterAgain = time.Hour
-	maxSquatters  = 4096
+	conflictEventEvery = time.Hour
+	maxConflicts       = 4096
 )
 
-// first reports whether this was not told within the last hour.
-func (q *squatters) first(r segment.Result) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if was, ok := q.told[r.Addr]; ok && was.MAC == r.MAC && r.At.Sub(was.At) < squatterAgain {
+// addressConflicts are the conflicts that were recorded.
+type addressConflicts struct {
+	mu       sync.Mutex
+	recorded map[netip.Addr]segment.Result
+}
+
+// isNew reports whether this conflict was not recorded within the last hour.
+func (c *addressConflicts) isNew(r segment.Result) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if was, ok := c.recorded[r.Addr]; ok && was.MAC == r.MAC && r.At.Sub(was.At) < conflictEventEvery {
 		return false
 	}
-	if q.told == nil || len(q.told) >= maxSquatters {
-		q.told = map[netip.Addr]segment.Result{}
+	if c.recorded == nil || len(c.recorded) >= maxConflicts {
+		c.recorded = map[netip.Addr]segment.Result{}
 	}
-	q.told[r.Addr] = r
+	c.recorded[r.Addr] = r
 	return true
 }
 
-// direct sends one reply at once.
-type direct struct{ s *Server }
-
-// Frame implements outbox.
-func (direct) Frame() []byte {
-	return make([]byte, segment.FrameHeadroom, segment.FrameHeadroom+maxDatagram)
-}
-
-// Queue implements outbox.
-func (d direct) Queue(sock *segment.Socket, to segment.Dest, frame []byte) {
-	if err := sock.Send(to, frame); err != nil {
-		d.s.sendFailed(sock, to, frame[segment.FrameHeadroom:], err)
-	}
-}
-
-// surveyLoop tells the prober, now and then, what pools are likely to give next.
-func (s *Server) surveyLoop(ctx context.Context) {
+// probeAheadLoop gives the prober, every few seconds, the addresses that pools are likely to give next.
+func (s *Server) probeAheadLoop(ctx context.Context) {
 	for {
-		t := s.deps.Table()
-		for path, addrs := range s.candidates(t) {
-			s.prober.Survey(path, addrs)
+		for path, addrs := range s.nextAddresses(s.deps.Table()) {
+			s.prober.ProbeAhead(path, addrs)
 		}
-		if pause.For(ctx, surveyEvery) != nil {
+		if pause.For(ctx, probeAheadEvery) != nil {
 			return
 		}
 	}
 }
 
-// tellSquatters tells who was found on addresses that nobody got here.
-func (s *Server) tellSquatters(p *Pool, free []netip.Addr) {
-	for _, a := range free {
-		r := s.prober.Known(a)
-		if r.State != segment.InUse {
-			continue
-		}
-		n := p.pool.Network
-		if last, ok := s.deps.Book.Bound(r.MAC, n.Subnet); ok && last.Addr == a {
-			continue // its last holder lingers
-		}
-		s.conflict(p, r)
-	}
-}
-
-// candidates returns the free addresses of each segment. A network in which the appliance has no address is behind relays:
-// it is asked by ping, which the kernel routes, whatever interface that goes through.
-func (s *Server) candidates(t *Table) map[segment.Path][]netip.Addr {
+// nextAddresses returns the free addresses of each segment. A network in which the appliance has no address is behind relays:
+// it is probed by ping, which the kernel routes, whatever interface that goes through.
+func (s *Server) nextAddresses(t *Table) map[segment.Path][]netip.Addr {
 	all := map[segment.Path][]netip.Addr{}
 	served := ""
 	if names := t.Interfaces(); len(names) > 0 {
@@ -203,24 +168,58 @@ func (s *Server) candidates(t *Table) map[segment.Path][]netip.Addr {
 	}
 	for _, sc := range t.scopes {
 		n := sc.network
-		path, most := segment.Path{Interface: n.Interface}, surveyed
+		path, most := segment.Path{Interface: n.Interface}, probedAhead
 		if !n.Address.IsValid() {
-			path.Relay, most = true, surveyedRelay
+			path.Relay, most = true, probedAheadRelay
 		}
 		if n.Interface == "" {
 			path.Interface = served
 		}
 		if _, ok := all[path]; !ok {
-			all[path] = nil // what was surveyed before is over
+			all[path] = nil // replaces what was probed there before
 		}
-		if !t.serves(sc) || !n.Probe {
+		if !sc.serves() || !n.Probe {
 			continue
 		}
 		for _, p := range sc.pools {
-			free := s.deps.Book.FreeAddrs(p.range_, most-len(all[path]))
-			s.tellSquatters(p, free)
+			free := s.deps.Book.FreeAddrs(p.addrs, most-len(all[path]))
+			s.recordConflicts(p, free)
 			all[path] = append(all[path], free...)
 		}
 	}
 	return all
+}
+
+// recordConflicts records machines that were found at free addresses.
+func (s *Server) recordConflicts(p *pool, free []netip.Addr) {
+	for _, a := range free {
+		r := s.prober.Known(a)
+		if r.State != segment.InUse {
+			continue
+		}
+		if last, ok := s.deps.Book.Bound(r.MAC, p.Network.Subnet); ok && last.Addr == a {
+			continue // its last holder still uses it
+		}
+		s.addressConflict(p, r)
+	}
+}
+
+// otherServer reports another DHCP server, where this one gives the addresses. With dhcp: proxy another one is expected.
+func (s *Server) otherServer(r segment.Rogue) {
+	if !s.deps.Table().servesOn(r.Interface) {
+		return
+	}
+	s.m.rogue.Add(float64(1 + r.Suppressed))
+	server := r.ServerID
+	if !server.IsValid() {
+		server = r.SourceIP
+	}
+	e := event.Event{
+		Kind: event.DHCPRogue, MAC: r.ClientMAC, Addr: server, Detail: fmt.Sprintf("%s (%s) on %s", server, r.SourceMAC, r.Interface),
+		Err: fmt.Sprintf("another DHCP server sent %s", r.Kind),
+	}
+	if r.YIAddr.IsValid() {
+		e.Err += " of " + r.YIAddr.String()
+	}
+	s.deps.Events.Record(e)
 }

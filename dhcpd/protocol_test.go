@@ -387,7 +387,7 @@ func TestExpiryReleaseDecline(t *testing.T) {
 	if got := b.lease(t, m(0), udhcpc); got != "" {
 		t.Errorf("the declined address, or one in use, was given: %s", got)
 	}
-	b.clock.advance(quarantine + time.Second)
+	b.clock.advance(quarantineTime + time.Second)
 	if got := b.lease(t, m(3), udhcpc); got != mine.Addr.String() {
 		t.Errorf("after the quarantine got %q, want %s", got, mine.Addr)
 	}

@@ -2,6 +2,7 @@ package dhcpd
 
 import (
 	"github.com/bootlab/bootlab/dhcpd/wire"
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
@@ -10,36 +11,49 @@ func (s *Server) proxy(x *exchange) dropReason {
 	if x.req.Type != wire.Discover {
 		return dropNotBoot
 	}
-	if why := s.boot(x, wire.Offer); why != dropNone {
+	if why := s.sendBootInfo(x, wire.Offer); why != dropNone {
 		if x.req.Stage == wire.StageOS {
 			s.deps.Circles.Release(x.req.MAC)
 		}
 		return why
 	}
-	s.watchCircle(x, &x.reply)
+	s.watchBootLoop(x, &x.reply)
 	return dropNone
 }
 
-// bootServer answers on port 4011, in server mode too: some firmware asks there although the offer said all.
-func (s *Server) bootServer(x *exchange) dropReason {
+// pxeBootServer answers on port 4011, where this server gives the addresses too: some firmware asks there although the
+// offer said all.
+func (s *Server) pxeBootServer(x *exchange) dropReason {
 	if x.req.Type != wire.Request && x.req.Type != wire.Inform {
 		return dropNotBoot
 	}
-	return s.boot(x, wire.Ack)
+	return s.sendBootInfo(x, wire.Ack)
 }
 
-func (s *Server) boot(x *exchange, kind wire.MessageType) dropReason {
-	info := s.bootOf(x, x.proxyMachine())
+func (s *Server) sendBootInfo(x *exchange, kind wire.MessageType) dropReason {
+	info := s.bootInfo(x, x.proxyMachine())
 	if info == (bootInfo{}) || x.req.Stage == wire.StageIPXE && s.deps.Circles.Unscripted(x.req.MAC) {
 		return dropNotBoot
 	}
-	if x.req.Stage == wire.StageIPXE { // which takes a proxy's word only from a PXE server
-		info.vendor, info.pxe, info.ipxe = vendorPXE, useBootFile, info.ipxe+firstIPXE
+	if x.req.Stage == wire.StageIPXE { // which takes a proxy's boot file only from a PXE server
+		info.vendorClass, info.vendorInfo, info.ipxe = vendorPXE, useBootFile, info.ipxe+firstIPXE
 	}
 	a := &x.reply
-	*a = wire.Reply{Req: &x.req, Type: kind, ServerID: x.server}
-	info.tell(a)
+	*a = wire.Reply{Req: &x.req, Type: kind, ServerID: x.serverID}
+	info.addTo(a)
 	s.send(x, a)
-	s.record(x, event.Event{Kind: event.DHCPProxyOffer, Detail: x.told(a)})
+	s.record(x, event.Event{Kind: event.DHCPProxyOffer, Detail: x.replyDetail(a)})
 	return dropNone
+}
+
+// proxyMachine returns the machine, whose address another server chose, or nil.
+func (x *exchange) proxyMachine() *lab.Host {
+	if x.pool == nil {
+		return x.machine(x.req.CIAddr)
+	}
+	addr := x.pool.Range.First
+	if x.pool.Range.Contains(x.req.CIAddr) {
+		addr = x.req.CIAddr
+	}
+	return x.t.machineOf(x.req.MAC, addr)
 }

@@ -12,7 +12,7 @@ import (
 func TestRation(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
-	r := newRation(func() time.Time { return now })
+	r := newNewClientLimiter(func() time.Time { return now })
 	allowed := func(network, port string, n int) (got int) {
 		for range n {
 			if r.allow(network, port) {
@@ -44,7 +44,7 @@ func TestRation(t *testing.T) {
 func TestRationIsBounded(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
-	r := newRation(func() time.Time { return now })
+	r := newNewClientLimiter(func() time.Time { return now })
 	for i := range 10 * maxBuckets {
 		r.allow("lab", fmt.Sprint("port ", i))
 	}
@@ -64,11 +64,11 @@ func TestRationIsBounded(t *testing.T) {
 func TestLimiter(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
-	l := newLimiter(func() time.Time { return now })
+	l := newEventLimiter(func() time.Time { return now })
 	told := func(from, n int) (got int) {
 		for i := range n {
 			m := from + i
-			if l.first(event.DHCPRefused, lab.MAC{2, 0, 0, byte(m >> 16), byte(m >> 8), byte(m)}) {
+			if l.allow(event.DHCPRefused, lab.MAC{2, 0, 0, byte(m >> 16), byte(m >> 8), byte(m)}) {
 				got++
 			}
 		}
@@ -79,18 +79,18 @@ func TestLimiter(t *testing.T) {
 		from, n, want int
 		later         time.Duration
 	}{
-		{"a rack", 0, toldBurst / 2, toldBurst / 2, 0},
-		{"the same machines again", 0, toldBurst / 2, 0, 0},
-		{"a flood", 1000, 10_000, toldBurst - toldBurst/2, 0},
-		{"it goes on", 20_000, 10_000, 10 * toldRate, 10 * time.Second},
-		{"the rack, after a minute", 0, toldBurst / 2, toldBurst / 2, quietFor},
+		{"a rack", 0, eventBurst / 2, eventBurst / 2, 0},
+		{"the same machines again", 0, eventBurst / 2, 0, 0},
+		{"a flood", 1000, 10_000, eventBurst - eventBurst/2, 0},
+		{"it goes on", 20_000, 10_000, 10 * eventRate, 10 * time.Second},
+		{"the rack, after a minute", 0, eventBurst / 2, eventBurst / 2, eventInterval},
 	} {
 		now = now.Add(tt.later)
 		if got := told(tt.from, tt.n); got != tt.want {
 			t.Errorf("%s: told of %d, want %d", tt.what, got, tt.want)
 		}
 	}
-	if !l.first(event.DHCPLimited, lab.MAC{2}) {
+	if !l.allow(event.DHCPLimited, lab.MAC{2}) {
 		t.Error("a flood of one kind silences another")
 	}
 }

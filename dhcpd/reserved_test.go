@@ -21,10 +21,8 @@ func TestReservedAddressIsOfferedAtOnce(t *testing.T) {
 	}{{"reserved", master0, true}, {"leased before", had, true}, {"new to a pool", other, false}} {
 		wire := &capture{}
 		before := b.probes.b.tokens
-		b.handle(&inbound{
-			iface: "lab0", port: 67, sock: &segment.Socket{}, out: wire,
-			data: message(t, dhcpv4.MessageTypeDiscover, mac(t, tt.mac), ovmf),
-		})
+		b.handle(&exchange{iface: "lab0", port: 67, sock: &segment.Socket{}, out: wire},
+			message(t, dhcpv4.MessageTypeDiscover, mac(t, tt.mac), ovmf))
 		if got := len(wire.sent) == 1; got != tt.atOnce {
 			t.Errorf("%s: offered at once: %v, want %v", tt.name, got, tt.atOnce)
 		}

@@ -1,6 +1,7 @@
 package dhcpd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,12 +11,14 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/bootlab/bootlab/dhcpd/leases"
 	"github.com/bootlab/bootlab/dhcpd/segment"
 	"github.com/bootlab/bootlab/internal/boot/bootloop"
+	"github.com/bootlab/bootlab/internal/host/datagram"
 	"github.com/bootlab/bootlab/internal/host/pause"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
@@ -25,7 +28,7 @@ import (
 
 // A Config tunes a server. The zero value is right for a lab.
 type Config struct {
-	Queue int // requests that may wait for a commit; 0: 1024. Beyond it they are dropped, and the clients ask again
+	Queue int // requests that may wait for a commit; 0: 1024. More are dropped, and the clients ask again
 }
 
 const defaultQueue = 1024
@@ -38,78 +41,79 @@ type Deps struct {
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
 	Now        func() time.Time
-	Circles    *bootloop.Guard                             // shared with who serves scripts
+	Circles    *bootloop.Guard                             // shared with the server of boot scripts
 	Listen     func(iface string) (*segment.Socket, error) // segment.Listen, or a test's
-	FromDisk   func(*lab.Host) bool                        // whether it starts from its own disk now, for local_boot: none; nil: never
+	FromDisk   func(*lab.Host) bool                        // whether the host is to boot its own disk now, for local_boot: none; nil: never
 }
 
 // A Server answers DHCP on the interfaces of its table.
 type Server struct {
-	deps   Deps
-	log    *slog.Logger
-	m      *metrics
-	jobs   chan *job
-	free   *sync.Pool // of jobs
-	quiet  *limiter
-	ration *ration
-	asides *asides
-	prober *segment.Prober
-	probes *probeBudget
+	deps    Deps
+	log     *slog.Logger
+	m       *metrics
+	commits chan *pending
+	changes []*leases.Change // of the batch that is being committed
+	free    sync.Pool        // of *pending
 
-	squatters squatters
+	prober     *segment.Prober
+	probes     probeLimiter
+	unprobed   atomic.Uint64 // addresses offered without waiting for a probe
+	conflicts  addressConflicts
+	quarantine *declineQuarantine
+	newClients *newClientLimiter
+	events     *eventLimiter
 
-	mu    sync.Mutex
-	lines map[string]*line
-	run   func(*line) // starts a line while Serve runs; nil else
+	mu         sync.Mutex
+	interfaces map[string]*served
+	start      func(*served) // serves an interface while Serve runs; nil else
 }
 
-// A line is one interface that is served.
-type line struct {
+// A served interface has an open socket, unless the interface does not exist yet.
+type served struct {
 	iface string
 	sock  *segment.Socket
-	stop  context.CancelFunc // nil until it runs
+	stop  context.CancelFunc // nil until it is served
 }
 
-// New returns a server that has no sockets yet: see Stage.
-func New(cfg Config, deps Deps) *Server {
+// New returns a server without sockets: see Stage. The error is that its metrics cannot be registered.
+func New(cfg Config, deps Deps) (*Server, error) {
 	for name, missing := range map[string]bool{
-		"Table": deps.Table == nil, "Book": deps.Book == nil, "Events": deps.Events == nil,
-		"Log": deps.Log == nil, "Circles": deps.Circles == nil, "Registerer": deps.Registerer == nil, "Now": deps.Now == nil, "Listen": deps.Listen == nil,
+		"Table": deps.Table == nil, "Book": deps.Book == nil, "Events": deps.Events == nil, "Log": deps.Log == nil,
+		"Circles": deps.Circles == nil, "Registerer": deps.Registerer == nil, "Now": deps.Now == nil, "Listen": deps.Listen == nil,
 	} {
 		if missing {
 			panic("dhcpd: Deps." + name + " is nil")
 		}
 	}
-	if cfg.Queue <= 0 {
-		cfg.Queue = defaultQueue
-	}
 	s := &Server{
-		deps: deps, log: deps.Log.With("server", "dhcpd"), jobs: make(chan *job, cfg.Queue), free: newJobs(),
-		quiet: newLimiter(deps.Now), ration: newRation(deps.Now), asides: newAsides(deps.Now), lines: map[string]*line{},
+		deps: deps, log: deps.Log.With("server", "dhcpd"),
+		commits: make(chan *pending, cmp.Or(cfg.Queue, defaultQueue)), free: sync.Pool{New: func() any { return new(pending) }},
+		probes: probeLimiter{b: bucket{tokens: probeBurst}}, quarantine: newDeclineQuarantine(deps.Now),
+		newClients: newNewClientLimiter(deps.Now), events: newEventLimiter(deps.Now), interfaces: map[string]*served{},
 	}
 	s.prober = segment.NewProber(segment.ProberConfig{Probes: maxProbes}, segment.ProberDeps{
-		Now: deps.Now, Wanted: func(a netip.Addr) bool { return deps.Table().gives(a) },
+		Now: deps.Now, Relevant: func(a netip.Addr) bool { return deps.Table().isPooled(a) },
 	})
-	s.probes = newProbeBudget(deps.Now)
-	s.m = newMetrics(deps.Registerer, s)
-	return s
+	var err error
+	s.m, err = newMetrics(deps.Registerer, s)
+	return s, err
 }
 
-// A Staged is a set of sockets that is open but not yet served. Either Commit or Discard must follow.
+// A Staged is a set of sockets that are open but not yet served. Either Commit or Discard must follow.
 type Staged struct {
 	server *Server
-	opened map[string]*segment.Socket // nil: of an interface that is not there yet
+	opened map[string]*segment.Socket // nil: the interface does not exist yet
 	wanted []string
 	pools  []*leases.Pool
 }
 
-// Stage opens the sockets that t needs and the server does not have. An interface that is not there, such as a bridge that
-// somebody else makes later, is waited for. An error wraps syscall.EADDRINUSE where another
-// program holds a port; then nothing stays open.
+// Stage opens the sockets that t needs and the server does not have. An interface that does not exist yet, such as a bridge
+// that libvirt makes later, is served as soon as it exists. An error wraps syscall.EADDRINUSE where another program holds a
+// port; then no socket stays open.
 func (s *Server) Stage(t *Table) (*Staged, error) {
-	st := &Staged{server: s, opened: map[string]*segment.Socket{}, wanted: t.Interfaces(), pools: t.ranges()}
+	st := &Staged{server: s, opened: map[string]*segment.Socket{}, wanted: t.Interfaces(), pools: t.pools()}
 	s.mu.Lock()
-	have := slices.Collect(maps.Keys(s.lines))
+	have := slices.Collect(maps.Keys(s.interfaces))
 	s.mu.Unlock()
 	var errs []error
 	for _, iface := range st.wanted {
@@ -118,7 +122,7 @@ func (s *Server) Stage(t *Table) (*Staged, error) {
 		}
 		sock, err := s.deps.Listen(iface)
 		if errors.Is(err, syscall.ENODEV) {
-			s.log.Warn("interface is not there yet; it is served as soon as it is", keyIface, iface)
+			s.log.Warn("interface does not exist yet; serving it as soon as it does", keyIface, iface)
 		} else if err != nil {
 			errs = append(errs, err)
 			continue
@@ -142,84 +146,78 @@ func (st *Staged) Discard() {
 	st.opened = nil
 }
 
-// Commit serves the new sockets, now or as soon as Serve runs, and closes those of interfaces that are gone.
+// Commit serves the new sockets, now or as soon as Serve runs, and closes those of interfaces that the table has no more.
 func (st *Staged) Commit() {
 	s := st.server
 	s.deps.Book.Serve(st.pools...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for iface, l := range s.lines {
+	for iface, i := range s.interfaces {
 		if !slices.Contains(st.wanted, iface) {
-			l.close()
-			delete(s.lines, iface)
+			i.close()
+			delete(s.interfaces, iface)
 		}
 	}
 	for iface, sock := range st.opened {
-		l := &line{iface: iface, sock: sock}
-		s.lines[iface] = l
-		if s.run != nil {
-			s.run(l)
+		i := &served{iface: iface, sock: sock}
+		s.interfaces[iface] = i
+		if s.start != nil {
+			s.start(i)
 		}
 	}
 	st.opened = nil
 }
 
-// close ends a line: one that runs closes its socket itself, since it may have reopened it.
-func (l *line) close() {
-	if l.stop != nil {
-		l.stop()
+// close ends the service of an interface. One that is served closes its socket itself, since it may have reopened it.
+func (i *served) close() {
+	if i.stop != nil {
+		i.stop()
 		return
 	}
-	if l.sock != nil {
-		_ = l.sock.Close()
+	if i.sock != nil {
+		_ = i.sock.Close()
 	}
 }
 
-// Serve answers until ctx ends, then closes all sockets and returns nil. It may be called once.
+// Serve answers on the committed sockets until ctx ends, then closes them and returns nil. It may be called once.
 func (s *Server) Serve(ctx context.Context) error {
 	var wg sync.WaitGroup
-	keeper := segment.Keeper{Listen: s.deps.Listen, Log: s.log}
 	s.mu.Lock()
-	s.run = func(l *line) {
-		var lineCtx context.Context
-		lineCtx, l.stop = context.WithCancel(ctx)
-		wg.Go(func() { keeper.Keep(lineCtx, l.iface, l.sock, s.serveSocket) })
+	s.start = func(i *served) {
+		var serving context.Context
+		serving, i.stop = context.WithCancel(ctx)
+		wg.Go(func() { segment.KeepServing(serving, i.iface, i.sock, s.deps.Listen, s.log, s.serveSocket) })
 	}
-	for _, l := range s.lines {
-		s.run(l)
+	for _, i := range s.interfaces {
+		s.start(i)
 	}
 	s.mu.Unlock()
 	wg.Go(func() { s.commitLoop(ctx) })
 	wg.Go(func() { s.prober.Run(ctx) })
-	wg.Go(func() { s.surveyLoop(ctx) })
+	wg.Go(func() { s.probeAheadLoop(ctx) })
 	wg.Go(func() { s.reclaimLoop(ctx) })
 	<-ctx.Done()
 	s.mu.Lock()
-	s.run = nil
-	for _, l := range s.lines {
-		l.close()
+	s.start = nil
+	for _, i := range s.interfaces {
+		i.close()
 	}
-	clear(s.lines)
+	clear(s.interfaces)
 	s.mu.Unlock()
 	wg.Wait()
 	return nil
 }
 
-const (
-	minBackoff = 50 * time.Millisecond
-	maxBackoff = 5 * time.Second
-	// batch is how many packets are taken, and answered, with one system call. More gain nothing measurable.
-	batch = 16
-)
-
-// serveSocket serves one life of an interface, until ctx ends and the socket is closed.
+// serveSocket serves an interface until ctx ends and the socket is closed.
 func (s *Server) serveSocket(ctx context.Context, sock *segment.Socket) {
 	var wg sync.WaitGroup
-	wg.Go(func() { s.receive(ctx, sock, segment.PortServer, batch) })
-	wg.Go(func() { s.receive(ctx, sock, segment.PortPXE, 1) })
+	wg.Go(func() { s.receive(ctx, sock, portServer, receiveBatch) })
+	wg.Go(func() { s.receive(ctx, sock, portPXE, 1) })
 	wg.Go(func() { s.advertise(ctx, sock) })
 	wg.Go(func() { s.prober.Serve(ctx, sock) })
-	wg.Go(func() { segment.Watch(ctx, sock, s.isOurServer, s.rogue) })
+	wg.Go(func() {
+		segment.Watch(ctx, sock, func(id netip.Addr) bool { return s.deps.Table().ownAddress(id) }, s.otherServer)
+	})
 	wg.Wait()
 }
 
@@ -233,14 +231,24 @@ func (s *Server) advertise(ctx context.Context, sock *segment.Socket) {
 		}
 	})
 	if err != nil {
-		s.log.Info("iPXE may boot 13 s slower", keyIface, iface, keyErr, err)
+		s.log.Info("router solicitations are not answered: iPXE may boot 13 s slower", keyIface, iface, keyErr, err)
 	}
 }
 
-// receive is the packet loop of one port. It answers in place; only what must first be durable is handed on.
+const (
+	minBackoff = 50 * time.Millisecond
+	maxBackoff = 5 * time.Second
+	// receiveBatch is how many packets are received, and answered, with one system call. More gain nothing measurable.
+	receiveBatch = 16
+	// receiveSpace is the longest message that is received whole; Ethernet carries 1472 bytes.
+	receiveSpace = 2048
+)
+
+// receive is the packet loop of one port. It answers on its own goroutine; only a reply that must wait for a commit or a
+// probe leaves it.
 func (s *Server) receive(ctx context.Context, sock *segment.Socket, port uint16, batch int) {
-	in, out := segment.NewInbox(batch), segment.NewOutbox(batch, s.sendFailed)
-	packet := &inbound{iface: sock.Interface(), port: port, sock: sock, out: out}
+	in, out := datagram.NewReceiver(batch, receiveSpace), segment.NewSender(batch, s.sendFailed)
+	x := &exchange{iface: sock.Interface(), port: port, sock: sock, out: out}
 	wait := minBackoff
 	for {
 		n, err := sock.Receive(port, in)
@@ -248,8 +256,8 @@ func (s *Server) receive(ctx context.Context, sock *segment.Socket, port uint16,
 			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 				return
 			}
-			// A NIC that flaps gives ENETDOWN; the socket is good again when the NIC is.
-			s.log.Warn("read from interface", keyIface, sock.Interface(), keyErr, err)
+			// A NIC that goes down gives ENETDOWN; the socket works again when the NIC is up.
+			s.log.Warn("receive from interface", keyIface, sock.Interface(), keyErr, err)
 			if pause.For(ctx, wait) != nil {
 				return
 			}
@@ -258,16 +266,16 @@ func (s *Server) receive(ctx context.Context, sock *segment.Socket, port uint16,
 		}
 		wait = minBackoff
 		for i := range n {
-			p := in.At(i)
-			packet.from, packet.local, packet.data = p.From, p.Local, p.Data
-			s.handle(packet)
+			m := in.Message(i)
+			x.from, x.local = m.From, m.Local
+			s.handle(x, m.Data)
 		}
 		out.Flush()
 	}
 }
 
 // sendFailed counts a reply that the kernel refused.
-func (s *Server) sendFailed(_ *segment.Socket, d segment.Dest, message []byte, err error) {
+func (s *Server) sendFailed(_ *segment.Socket, d segment.Dest, err error) {
 	s.m.dropped[dropSend].Inc()
 	s.log.Warn("send reply", keyAddr, d.To, keyErr, err)
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // smallPool makes the pool "guests" as small as a test needs, and compiles the lab again.
-func (b *bench) smallPool(t *testing.T, last string) *Pool {
+func (b *bench) smallPool(t *testing.T, last string) *pool {
 	t.Helper()
 	for _, n := range b.lab.Networks {
 		for _, p := range n.Pools {
@@ -26,7 +26,7 @@ func (b *bench) smallPool(t *testing.T, last string) *Pool {
 	}
 	b.table = Compile(b.lab)
 	p := b.table.byIface["lab0"][0].poolFor(&lab.Asker{MAC: mac(t, other)})
-	if p == nil || p.pool.Name != "guests" {
+	if p == nil || p.Name != "guests" {
 		t.Fatal("the lab has no pool guests for strangers")
 	}
 	return p
@@ -73,9 +73,9 @@ func TestFullPoolNamesItsHolders(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	pool := b.smallPool(t, "10.77.0.211")
-	for i := range pool.range_.Usable() {
+	for i := range pool.addrs.Usable() {
 		if b.take(t, madeUp(i)) == "" {
-			t.Fatalf("machine %d of %d gets no address", i, pool.range_.Usable())
+			t.Fatalf("machine %d of %d gets no address", i, pool.addrs.Usable())
 		}
 		b.clock.advance(time.Minute) // slower than any ration
 	}
@@ -87,7 +87,7 @@ func TestFullPoolNamesItsHolders(t *testing.T) {
 	if len(refused) != 1 {
 		t.Fatalf("%d refusals, want 1", len(refused))
 	}
-	for _, want := range []string{"guests", "full", fmt.Sprint(pool.range_.Usable()), madeUp(0).String(), "more"} {
+	for _, want := range []string{"guests", "full", fmt.Sprint(pool.addrs.Usable()), madeUp(0).String(), "more"} {
 		if !strings.Contains(refused[0].Err, want) {
 			t.Errorf("the refusal does not say %q: %s", want, refused[0].Err)
 		}
@@ -105,8 +105,8 @@ func TestRefusalsOfAFloodAreNotAllTold(t *testing.T) {
 			t.Fatalf("machine %d is not refused", i)
 		}
 	}
-	if n := len(b.kinds(event.DHCPNak)); n == 0 || n > toldBurst {
-		t.Errorf("%d of %d are told of, want 1 to %d", n, machines, toldBurst)
+	if n := len(b.kinds(event.DHCPNak)); n == 0 || n > eventBurst {
+		t.Errorf("%d of %d are told of, want 1 to %d", n, machines, eventBurst)
 	}
 }
 
@@ -120,8 +120,8 @@ func TestDiscoverFloodStarvesNobody(t *testing.T) {
 		b.ask(t, madeUp(i))
 		b.clock.advance(20 * time.Millisecond)
 	}
-	if _, held, _ := b.deps.Book.Usage(pool.range_); held > pool.range_.Size() {
-		t.Errorf("%d offers are kept of a pool of %d", held, pool.range_.Size())
+	if _, held, _ := b.deps.Book.Usage(pool.addrs); held > pool.addrs.Size() {
+		t.Errorf("%d offers are kept of a pool of %d", held, pool.addrs.Size())
 	}
 	var got string
 	real := mac(t, "52:5f:00:00:00:01")

@@ -1,6 +1,7 @@
 package dhcpd
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -16,32 +17,32 @@ const defaultLease = 12 * time.Hour
 
 // A Table is everything that the server answers from, made from one lab. It is immutable.
 type Table struct {
-	domain       string
-	httpPort     uint16
-	scopes       []*scope // in the lab's order
-	byIface      map[string][]*scope
-	reservations map[lab.MAC]*Reservation
-	reserved     map[netip.Addr]*Reservation
-	members      map[lab.MAC]*member // hosts without an address
-	ignored      map[lab.MAC]struct{}
-	taken        map[netip.Addr]struct{} // never handed out by a pool: network, broadcast, routers, appliance, clusters …
-	machineOf    func(lab.MAC, netip.Addr) *lab.Host
+	domain    string
+	httpPort  uint16
+	scopes    []*scope // in the lab's order
+	byIface   map[string][]*scope
+	hosts     map[lab.MAC]*host
+	notPooled map[netip.Addr]struct{} // in no pool: reservations, and addresses of routers, servers, appliance and clusters
+	machineOf func(lab.MAC, netip.Addr) *lab.Host
 }
 
-// A Reservation is the address of one host, for all its NICs.
-type Reservation struct {
-	Host    *lab.Host
-	scope   *scope
-	options *wire.Options
-	lease   time.Duration
+// A host is a host of the lab file with a MAC: all its MACs lead to one address.
+type host struct {
+	*lab.Host
+	scope       *scope                  // its network; nil: none
+	options     *wire.Options           // of a host with a reservation
+	poolOptions map[*pool]*wire.Options // of one without, in place of the pool's; nil: the pool's
 }
 
-// A Pool gives addresses to machines without a reservation.
-type Pool struct {
-	pool    *lab.Pool
+// reserved reports whether the host has an address of its own. A nil host has none.
+func (h *host) reserved() bool { return h != nil && h.IP.IsValid() }
+
+// A pool gives addresses to machines without a reservation.
+type pool struct {
+	*lab.Pool
 	options *wire.Options
 	lease   time.Duration
-	range_  *leases.Pool // its addresses, without what the lab gave away already
+	addrs   *leases.Pool // its range, without addresses that the lab gives to others
 }
 
 // A scope is one network as this server sees it.
@@ -49,41 +50,43 @@ type scope struct {
 	network *lab.Network
 	options *wire.Options
 	lease   time.Duration
-	pools   []*Pool
-	away    atomic.Pointer[lab.Network] // what home made last
+	pools   []*pool
+	seen    atomic.Pointer[lab.Network] // what asSeen returned last
 }
 
 // Compile indexes a lab for answering DHCP. It does no I/O and cannot fail: the loader has checked that a packet can carry
 // what the lab says.
 func Compile(l *lab.Lab) *Table {
 	t := &Table{
-		domain:       l.Domain,
-		httpPort:     l.Appliance.HTTPPort,
-		byIface:      map[string][]*scope{},
-		reservations: make(map[lab.MAC]*Reservation, len(l.Hosts)),
-		reserved:     make(map[netip.Addr]*Reservation, len(l.Hosts)),
-		members:      map[lab.MAC]*member{},
-		ignored:      map[lab.MAC]struct{}{},
-		taken:        map[netip.Addr]struct{}{},
-		machineOf:    l.MachineOf,
+		domain:    l.Domain,
+		httpPort:  l.Appliance.HTTPPort,
+		byIface:   map[string][]*scope{},
+		hosts:     make(map[lab.MAC]*host, len(l.Hosts)),
+		notPooled: make(map[netip.Addr]struct{}, len(l.Hosts)),
+		machineOf: l.MachineOf,
 	}
 	byNetwork := make(map[*lab.Network]*scope, len(l.Networks))
 	for _, n := range l.Networks {
 		byNetwork[n] = t.addScope(n)
 	}
 	t.addHosts(l.Hosts, byNetwork)
-	t.take(l)
-	t.fence()
+	t.excludeFromPools(l)
+	for _, s := range t.scopes {
+		for _, p := range s.pools {
+			p.addrs = leases.NewPool(p.Range.First, p.Range.Last, func(a netip.Addr) bool { return !t.poolMayGive(a) })
+		}
+	}
 	return t
 }
 
 func (t *Table) addScope(n *lab.Network) *scope {
-	s := &scope{network: n, options: optionsOf(n, n.Routes, n.Options), lease: n.Lease}
-	if s.lease <= 0 {
-		s.lease = defaultLease
-	}
+	s := &scope{network: n, options: optionsOf(n, n.Routes, n.Options), lease: cmp.Or(n.Lease, defaultLease)}
 	for _, p := range n.Pools {
-		s.pools = append(s.pools, newPool(s, p))
+		added := &pool{Pool: p, options: s.options, lease: cmp.Or(p.Lease, s.lease)}
+		if p.Routes != nil || p.Options != nil {
+			added.options = optionsOf(n, firstSet(p.Routes, n.Routes), firstSet(p.Options, n.Options))
+		}
+		s.pools = append(s.pools, added)
 	}
 	t.scopes = append(t.scopes, s)
 	if n.Interface != "" && n.DHCP != lab.DHCPOff {
@@ -92,15 +95,38 @@ func (t *Table) addScope(n *lab.Network) *scope {
 	return s
 }
 
-func newPool(s *scope, p *lab.Pool) *Pool {
-	out := &Pool{pool: p, options: s.options, lease: p.Lease}
-	if out.lease <= 0 {
-		out.lease = s.lease
+func (t *Table) addHosts(hosts []*lab.Host, byNetwork map[*lab.Network]*scope) {
+	all := make([]host, len(hosts)) // one allocation for all
+	for i, h := range hosts {
+		if len(h.MACs) == 0 {
+			continue
+		}
+		added := &all[i]
+		*added = host{Host: h, scope: byNetwork[h.Network]}
+		for _, m := range h.MACs {
+			t.hosts[m] = added
+		}
+		if s := added.scope; s != nil {
+			t.hostOptions(added, s)
+		}
 	}
-	if p.Routes != nil || p.Options != nil {
-		out.options = optionsOf(s.network, either(p.Routes, s.network.Routes), either(p.Options, s.network.Options))
+}
+
+// hostOptions gives a host its options. What it leaves out of routes and options is its pool's or network's.
+func (t *Table) hostOptions(h *host, s *scope) {
+	own, n := h.Routes != nil || h.Options != nil, s.network
+	switch {
+	case h.reserved():
+		t.notPooled[h.IP] = struct{}{}
+		if h.options = s.options; own {
+			h.options = optionsOf(n, firstSet(h.Routes, n.Routes), firstSet(h.Options, n.Options))
+		}
+	case own:
+		h.poolOptions = make(map[*pool]*wire.Options, len(s.pools))
+		for _, p := range s.pools {
+			h.poolOptions[p] = optionsOf(n, firstSet(h.Routes, p.Routes, n.Routes), firstSet(h.Options, p.Options, n.Options))
+		}
 	}
-	return out
 }
 
 // optionsOf encodes the options of a network; routes and custom may be those of a host or pool.
@@ -110,85 +136,65 @@ func optionsOf(n *lab.Network, routes []lab.Route, custom []lab.Option) *wire.Op
 	}.Build()
 }
 
-func (t *Table) addHosts(hosts []*lab.Host, byNetwork map[*lab.Network]*scope) {
-	all := make([]Reservation, 0, len(hosts)) // one allocation for all; never grows, so pointers into it stay good
-	for _, h := range hosts {
-		if h.Ignored {
-			for _, m := range h.MACs {
-				t.ignored[m] = struct{}{}
-			}
-		}
-		s := byNetwork[h.Network]
-		switch {
-		case s == nil || len(h.MACs) == 0:
-			continue // a name without a NIC, or in a network that is itself wrong
-		case !h.IP.IsValid():
-			t.addMember(s, h)
-			continue
-		}
-		all = append(all, Reservation{Host: h, scope: s, options: s.options, lease: h.Lease})
-		r := &all[len(all)-1]
-		if r.lease <= 0 {
-			r.lease = s.lease
-		}
-		if h.Routes != nil || h.Options != nil {
-			r.options = optionsOf(s.network, either(h.Routes, s.network.Routes), either(h.Options, s.network.Options))
-		}
-		t.reserved[h.IP] = r
-		for _, m := range h.MACs {
-			t.reservations[m] = r
+// firstSet returns the first list that the lab file has. An empty list counts: it takes the others away.
+func firstSet[T any](lists ...[]T) []T {
+	for _, l := range lists {
+		if l != nil {
+			return l
 		}
 	}
+	return nil
 }
 
-// take collects the addresses that no pool may give away although its range covers them.
-func (t *Table) take(l *lab.Lab) {
-	mark := func(addrs ...netip.Addr) {
+// excludeFromPools collects the addresses of the lab's infrastructure. No pool gives them, although its range may hold them.
+func (t *Table) excludeFromPools(l *lab.Lab) {
+	exclude := func(addrs ...netip.Addr) {
 		for _, a := range addrs {
 			if a.Is4() {
-				t.taken[a] = struct{}{}
+				t.notPooled[a] = struct{}{}
 			}
 		}
 	}
-	for _, s := range t.scopes {
-		n := s.network
-		mark(n.Address, n.Router)
-		mark(n.DNS...)
-		mark(n.NTP...)
+	for _, n := range l.Networks {
+		exclude(n.Address, n.Router)
+		exclude(n.DNS...)
+		exclude(n.NTP...)
 		for _, r := range n.Routes {
-			mark(r.Via)
+			exclude(r.Via)
 		}
 	}
 	for _, c := range l.Clusters {
-		mark(c.Address, c.Ingress)
+		exclude(c.Address, c.Ingress)
 	}
 	for _, b := range l.Balancers {
-		mark(b.Listen.Addr())
+		exclude(b.Listen.Addr())
 	}
 }
 
-// fence makes the ranges of the pools, once it is known what they must keep off.
-func (t *Table) fence() {
-	for _, s := range t.scopes {
-		for _, p := range s.pools {
-			r := p.pool.Range
-			p.range_ = leases.NewPool(r.First, r.Last, func(a netip.Addr) bool { return !t.poolMayGive(a) })
-		}
-	}
+// poolMayGive reports whether a pool may give a.
+func (t *Table) poolMayGive(a netip.Addr) bool {
+	_, excluded := t.notPooled[a]
+	return !excluded
 }
 
-// ranges returns the ranges of all pools.
-func (t *Table) ranges() (all []*leases.Pool) {
+// isPooled reports whether some pool may give a.
+func (t *Table) isPooled(a netip.Addr) bool {
+	s := scopeOf(t.scopes, a)
+	return s != nil && s.poolHolding(a) != nil && t.poolMayGive(a)
+}
+
+// pools returns the addresses of all pools.
+func (t *Table) pools() (all []*leases.Pool) {
 	for _, s := range t.scopes {
 		for _, p := range s.pools {
-			all = append(all, p.range_)
+			all = append(all, p.addrs)
 		}
 	}
 	return all
 }
 
-// Interfaces returns the interfaces to serve, sorted. A lab whose networks are all reached through relays has the one
-// interface "", which stands for any.
+// Interfaces returns the interfaces to serve, sorted. A lab whose networks are all behind relays has the one interface "",
+// which stands for any.
 func (t *Table) Interfaces() []string {
 	var names []string
 	relayed := false
@@ -209,38 +215,34 @@ func (t *Table) Interfaces() []string {
 	return slices.Compact(names)
 }
 
-// serves reports whether the network's machines get their addresses from here.
-func (t *Table) serves(s *scope) bool { return s.network.DHCP == lab.DHCPServer }
+// serves reports whether the network's machines get their addresses from this server.
+func (s *scope) serves() bool { return s.network.DHCP == lab.DHCPServer }
 
-// servesOn reports whether machines on the interface get their addresses from here.
-func (t *Table) servesOn(iface string) bool { return slices.ContainsFunc(t.byIface[iface], t.serves) }
+// servesOn reports whether machines on the interface get their addresses from this server.
+func (t *Table) servesOn(iface string) bool {
+	return slices.ContainsFunc(t.byIface[iface], (*scope).serves)
+}
 
-// advertises reports whether a router solicitation of m is answered on the interface: of anybody where we give out addresses; beside
-// another DHCP server, whose network may have routers, of the hosts that boot from here.
+// advertises reports whether a router solicitation of m on the interface is answered: from any machine where this server
+// gives the addresses; beside another DHCP server, whose network may have routers, from hosts that boot from here.
 func (t *Table) advertises(iface string, m lab.MAC) bool {
 	if t.servesOn(iface) {
 		return true
 	}
-	h := t.machineOf(m, netip.Addr{})
+	h := t.hosts[m]
 	return h != nil && h.Profile != nil && slices.ContainsFunc(t.byIface[iface], func(s *scope) bool {
-		return s.network == h.Network && s.network.DHCP == lab.DHCPProxy
+		return s == h.scope && s.network.DHCP == lab.DHCPProxy
 	})
-}
-
-// ignores reports whether the lab file leaves the machine to others (hosts.NAME.dhcp: off).
-func (t *Table) ignores(m lab.MAC) bool {
-	_, ok := t.ignored[m]
-	return ok
 }
 
 // locate returns the network that a request belongs to, or nil.
 func (t *Table) locate(r *wire.Packet, iface string) *scope {
 	if r.LinkAddr.IsValid() {
-		return t.scopeOf(t.scopes, r.LinkAddr)
+		return scopeOf(t.scopes, r.LinkAddr)
 	}
 	here := t.byIface[iface]
-	if s := t.scopeOf(t.scopes, r.CIAddr); s != nil && (len(here) == 0 || s.network.Interface == "") {
-		return s // a renewal sent straight to us by a client behind a relay
+	if s := scopeOf(t.scopes, r.CIAddr); s != nil && (len(here) == 0 || s.network.Interface == "") {
+		return s // a renewal sent directly to us by a client behind a relay
 	}
 	switch len(here) {
 	case 0:
@@ -251,29 +253,30 @@ func (t *Table) locate(r *wire.Packet, iface string) *scope {
 	return t.locateShared(r, here)
 }
 
-// locateShared picks among several networks on one wire: where the client lives, where it has a reservation, where it
-// wants to live, where the most specific pool takes it, in this order.
+// locateShared picks among several networks on one segment (a shared network): the network of the client's address, of its
+// reservation, of the address that it requests, of the most specific pool that takes it, in this order.
 func (t *Table) locateShared(r *wire.Packet, here []*scope) *scope {
-	if s := t.scopeOf(here, r.CIAddr); s != nil {
+	if s := scopeOf(here, r.CIAddr); s != nil {
 		return s
 	}
-	if res := t.reservations[r.MAC]; res != nil && slices.Contains(here, res.scope) {
-		return res.scope
+	if h := t.hosts[r.MAC]; h.reserved() && slices.Contains(here, h.scope) {
+		return h.scope
 	}
-	who := askerOf(r)
-	if s := t.scopeOf(here, r.Requested); s != nil && s.poolFor(&who) != nil {
+	traits := traitsOf(r)
+	if s := scopeOf(here, r.Requested); s != nil && s.poolFor(&traits) != nil {
 		return s
 	}
 	best, bestBits := here[0], -1
 	for _, s := range here {
-		if p := s.poolFor(&who); p != nil && p.bits(r.MAC) > bestBits {
+		if p := s.poolFor(&traits); p != nil && p.bits(r.MAC) > bestBits {
 			best, bestBits = s, p.bits(r.MAC)
 		}
 	}
 	return best
 }
 
-func (t *Table) scopeOf(scopes []*scope, a netip.Addr) *scope {
+// scopeOf returns the scope whose subnet holds a, or nil.
+func scopeOf(scopes []*scope, a netip.Addr) *scope {
 	if !a.IsValid() {
 		return nil
 	}
@@ -285,10 +288,10 @@ func (t *Table) scopeOf(scopes []*scope, a netip.Addr) *scope {
 	return nil
 }
 
-// home returns the network with the appliance's address as its machines see it. In a network behind a relay the appliance
+// asSeen returns the network with the appliance's address as its machines see it. In a network behind a relay the appliance
 // has no address: there it is known by that of the interface that the relay reaches, or, where packets come in on any
 // interface, by the address that the relay sent to (local).
-func (t *Table) home(s *scope, iface string, local netip.Addr) *lab.Network {
+func (t *Table) asSeen(s *scope, iface string, local netip.Addr) *lab.Network {
 	if s.network.Address.IsValid() {
 		return s.network
 	}
@@ -301,12 +304,12 @@ func (t *Table) home(s *scope, iface string, local netip.Addr) *lab.Network {
 	if !local.IsValid() {
 		return s.network
 	}
-	if known := s.away.Load(); known != nil && known.Address == local {
-		return known
+	if n := s.seen.Load(); n != nil && n.Address == local {
+		return n
 	}
 	n := *s.network
 	n.Address, n.BaseURL = local, fmt.Sprintf("http://%s:%d", local, t.httpPort)
-	s.away.Store(&n)
+	s.seen.Store(&n)
 	return &n
 }
 
@@ -315,23 +318,14 @@ func (t *Table) ownAddress(a netip.Addr) bool {
 	return a.IsValid() && slices.ContainsFunc(t.scopes, func(s *scope) bool { return s.network.Address == a })
 }
 
-// poolMayGive reports whether a pool may give a away: nobody has a reservation for it, and it is no infrastructure.
-func (t *Table) poolMayGive(a netip.Addr) bool {
-	if t.reserved[a] != nil {
-		return false
-	}
-	_, taken := t.taken[a]
-	return !taken
-}
-
 // poolFor returns the pool of s for a machine without a reservation, or nil.
-func (s *scope) poolFor(who *lab.Asker) *Pool {
+func (s *scope) poolFor(traits *lab.Asker) *pool {
 	if len(s.pools) == 0 {
 		return nil
 	}
-	p := s.network.PoolFor(who)
+	p := s.network.PoolFor(traits)
 	for _, mine := range s.pools {
-		if mine.pool == p {
+		if mine.Pool == p {
 			return mine
 		}
 	}
@@ -339,9 +333,9 @@ func (s *scope) poolFor(who *lab.Asker) *Pool {
 }
 
 // poolHolding returns the pool of s whose range holds a, or nil.
-func (s *scope) poolHolding(a netip.Addr) *Pool {
+func (s *scope) poolHolding(a netip.Addr) *pool {
 	for _, p := range s.pools {
-		if p.range_.Contains(a) {
+		if p.Range.Contains(a) {
 			return p
 		}
 	}
@@ -349,26 +343,19 @@ func (s *scope) poolHolding(a netip.Addr) *Pool {
 }
 
 // keeps reports whether a machine that has an address of the pool may keep it. Firmware, iPXE and system of one machine
-// say different things of themselves and must not be sent from pool to pool in one boot; its MAC and where it is plugged
-// in stay the same.
-func (p *Pool) keeps(who *lab.Asker) bool {
-	return p.pool.Admits(who.MAC) && matchesAny(p.pool.CircuitIDs, who.CircuitID) && matchesAny(p.pool.RemoteIDs, who.RemoteID)
+// send different options and must not be moved from pool to pool in one boot; its MAC and its relay port stay the same.
+func (p *pool) keeps(traits *lab.Asker) bool {
+	return p.Admits(traits.MAC) && matchesAny(p.CircuitIDs, traits.CircuitID) && matchesAny(p.RemoteIDs, traits.RemoteID)
 }
 
 func matchesAny(patterns []lab.Pattern, value []byte) bool {
 	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p lab.Pattern) bool { return p.Match(value) })
 }
 
-// gives reports whether some pool may give a away.
-func (t *Table) gives(a netip.Addr) bool {
-	s := t.scopeOf(t.scopes, a)
-	return s != nil && s.poolHolding(a) != nil && t.poolMayGive(a)
-}
-
-// bits says how specific the pool's match of a machine is, 0 for a pool open to anyone.
-func (p *Pool) bits(m lab.MAC) int {
+// bits returns how many bits of the machine's MAC the pool asks for, 0 for a pool open to any machine.
+func (p *pool) bits(m lab.MAC) int {
 	best := 0
-	for _, pattern := range p.pool.MACs {
+	for _, pattern := range p.MACs {
 		if pattern.Match(m) {
 			best = max(best, pattern.Bits())
 		}

@@ -98,12 +98,10 @@ func BenchmarkCompile10000(b *testing.B) {
 func BenchmarkDiscover(b *testing.B) {
 	bench := newBench(b)
 	data := message(b, 1, mac(b, master0), ovmf)
-	in := &inbound{
-		iface: "lab0", port: 67, from: netip.MustParseAddrPort(client0), data: data, out: nowhere{},
-	}
+	x := &exchange{iface: "lab0", port: 67, from: netip.MustParseAddrPort(client0), out: nowhere{}}
 	b.ReportAllocs()
 	for b.Loop() {
-		bench.handle(in)
+		bench.handle(x, data)
 		bench.events.all = bench.events.all[:0]
 	}
 }

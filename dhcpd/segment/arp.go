@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"context"
 	"encoding/binary"
 	"net/netip"
 
@@ -9,6 +10,35 @@ import (
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )
+
+func (p *Prober) serveARP(ctx context.Context, s *Socket) {
+	defer p.attach(Path{Interface: s.iface}, arpSender{s})()
+	defer interruptReads(ctx, s.arp.conn)()
+	buf := make([]byte, arpSize)
+	hear := func(n int) {
+		if addr, mac, ok := parseARP(buf[:n]); ok && mac != s.MAC() {
+			p.observe(addr, mac)
+		}
+	}
+	readFrames(ctx, s.arp, buf, maxARP, hear, func() { p.framesDropped(Path{Interface: s.iface}) })
+}
+
+// arpSender asks on a segment.
+type arpSender struct{ sock *Socket }
+
+// send says where the answer is to go, so it wants the interface's MAC as it is now.
+func (w arpSender) send(addr netip.Addr) error {
+	_ = w.sock.arp.sys.Control(w.sock.refreshMAC)
+	f := arpProbe(w.sock.MAC(), addr)
+	to := &unix.SockaddrLinklayer{Ifindex: w.sock.index, Halen: uint8(len(lab.MAC{}))}
+	copy(to.Addr[:], broadcastMAC[:])
+	return w.sock.arp.write(f[:], to)
+}
+
+func (w arpSender) dropped() bool {
+	stats, err := w.sock.arp.conn.Stats()
+	return err == nil && stats.Drops > 0
+}
 
 // arpSize is an Ethernet header and an ARP packet for IPv4 (RFC 826).
 const arpSize = ethernetHeader + 28

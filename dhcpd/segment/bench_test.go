@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/bootlab/bootlab/internal/host/datagram"
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
@@ -21,18 +22,18 @@ func BenchmarkReceive(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	client, err := openTap(ifi, 0, nil)
+	client, err := openPacketSocket(ifi, 0, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = client.conn.Close() })
-	sender := &Socket{iface: "bench0", index: ifi.Index, main: s.main, raw: client}
+	sender := &Socket{iface: "bench0", index: ifi.Index, server: s.server, raw: client}
 	sender.setMAC(alice) // a bridge drops frames of nobody
 	d := Dest{Source: ip("10.77.0.9"), Port: PortClient, To: netip.MustParseAddrPort("255.255.255.255:67"), MAC: broadcastMAC}
 	frame := append(make([]byte, FrameHeadroom), make([]byte, 300)...)
 	for _, size := range batches {
 		b.Run(fmt.Sprint("batch=", size), func(b *testing.B) {
-			in, out := NewInbox(size), NewOutbox(MaxBatch, func(_ *Socket, _ Dest, _ []byte, err error) { b.Error(err) })
+			in, out := datagram.NewReceiver(size, receiveSpace), NewSender(32, func(_ *Socket, _ Dest, err error) { b.Error(err) })
 			b.ReportAllocs()
 			for left, queued := b.N, 0; left > 0; {
 				if queued == 0 {
@@ -49,7 +50,7 @@ func BenchmarkReceive(b *testing.B) {
 					b.Fatal(err)
 				}
 				for i := range n {
-					if len(in.At(i).Data) != 300 {
+					if len(in.Message(i).Data) != 300 {
 						b.Fatal("not the packet that was sent")
 					}
 				}
@@ -77,17 +78,9 @@ func BenchmarkSend(b *testing.B) {
 		name string
 		dest Dest
 	}{{"raw", raw}, {"udp", udp}} {
-		b.Run(kind.name+"/single", func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := s.Send(kind.dest, append(make([]byte, FrameHeadroom, frameSpace), message...)); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
 		for _, size := range batches {
 			b.Run(fmt.Sprint(kind.name, "/batch=", size), func(b *testing.B) {
-				out := NewOutbox(size, func(_ *Socket, _ Dest, _ []byte, err error) { b.Error(err) })
+				out := NewSender(size, func(_ *Socket, _ Dest, err error) { b.Error(err) })
 				b.ReportAllocs()
 				for b.Loop() {
 					out.Queue(s, kind.dest, append(out.Frame(), message...))

@@ -23,7 +23,7 @@ func discover(ctx context.Context, iface string, timeout time.Duration) ([]Rogue
 	if err != nil {
 		return nil, err
 	}
-	t, err := openTap(ifi, unix.ETH_P_IP, replyFilter())
+	t, err := openPacketSocket(ifi, unix.ETH_P_IP, replyFilter())
 	if err != nil {
 		return nil, err
 	}
@@ -40,13 +40,13 @@ func discover(ctx context.Context, iface string, timeout time.Duration) ([]Rogue
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	defer readUntil(ctx, t.conn)()
+	defer interruptReads(ctx, t.conn)()
 	return collect(t, iface, me)
 }
 
 // collect reads offers for a machine until the deadline.
-func collect(t *tap, iface string, me lab.MAC) (found []Rogue, err error) {
-	w := watch{seen: map[rogueKey]*server{}}
+func collect(t *packetSocket, iface string, me lab.MAC) (found []Rogue, err error) {
+	w := reportLimiter{seen: map[rogueKey]*server{}}
 	buf := make([]byte, replySpace)
 	for {
 		n, err := t.read(buf)

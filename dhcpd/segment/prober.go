@@ -17,16 +17,16 @@ type Prober struct {
 	deps ProberDeps
 	wake chan struct{} // of Run: an earlier deadline, or work
 
-	heard, asked, surveyed, found, silent, deafs, unprobed atomic.Uint64
+	observations, probed, probedAhead, inUse, free, unknown, unprobed atomic.Uint64
 
-	mu      sync.Mutex
-	seen    *table
-	probes  map[uint32]*probe
-	onCall  int // probes that somebody waits for, or did
-	wires   map[Path]wire
-	surveys map[Path]*survey
-	deaf    map[Path]time.Time // when frames were last lost in a flood: silence until then means nothing
-	stopped bool
+	mu        sync.Mutex
+	observed  *observations
+	probes    map[uint32]*probe
+	requested int // probes that somebody waits for, or did
+	senders   map[Path]probeSender
+	ahead     map[Path]*aheadList
+	droppedAt map[Path]time.Time // when frames were last lost in a flood: silence until then means nothing
+	stopped   bool
 }
 
 // A Path is the way to the machines of a network.
@@ -35,39 +35,39 @@ type Path struct {
 	Relay     bool   // a relay is between: they are asked by ICMP and not by ARP
 }
 
-// A wire sends a question about an address.
-type wire interface {
-	ask(addr netip.Addr) error
-	// lost reports whether the kernel had no room for what came since the last call.
-	lost() bool
+// A probeSender sends a question about an address.
+type probeSender interface {
+	send(addr netip.Addr) error
+	// dropped reports whether the kernel had no room for what came since the last call.
+	dropped() bool
 }
 
 // A probe is one address that is being asked about.
 type probe struct {
-	addr    netip.Addr
-	path    Path
-	since   time.Time
-	again   time.Time // to ask a second time; zero: done
-	until   time.Time
-	onCall  bool
-	mac     lab.MAC // who answered, though it blocks nobody who waits
-	met     bool    // somebody answered
-	deaf    bool    // an answer may have been lost
-	waiters []waiter
+	addr      netip.Addr
+	path      Path
+	start     time.Time
+	resendAt  time.Time // to ask a second time; zero: done
+	deadline  time.Time
+	requested bool
+	mac       lab.MAC // who answered, though it blocks nobody who waits
+	answered  bool    // somebody answered
+	dropped   bool    // an answer may have been lost
+	waiters   []waiter
 }
 
 type waiter struct {
-	asker lab.MAC
-	done  func(Result)
+	client lab.MAC
+	done   func(Result)
 }
 
 const (
 	// maxWaiters is how many may wait for one address. Different machines do so only where offers are not held.
 	maxWaiters = 16
-	// againAfter is the part of the wait after which the question is repeated, for a frame that was lost.
-	againAfter = 3
-	// stalled is how late a turn is that was not late for want of a processor alone.
-	stalled = 20 * time.Millisecond
+	// resendShare is the part of the wait after which the question is repeated, for a frame that was lost.
+	resendShare = 3
+	// lateTurn is how late a turn is that was not late for want of a processor alone.
+	lateTurn = 20 * time.Millisecond
 )
 
 // NewProber returns a prober that knows nothing yet; see Serve and Run.
@@ -75,21 +75,21 @@ func NewProber(cfg ProberConfig, deps ProberDeps) *Prober {
 	if deps.Now == nil {
 		panic("segment: ProberDeps.Now is nil")
 	}
-	if deps.Wanted == nil {
+	if deps.Relevant == nil {
 		panic("segment: ProberDeps.Wanted is nil")
 	}
 	cfg = cfg.withDefaults()
 	return &Prober{
-		cfg: cfg, deps: deps, wake: make(chan struct{}, 1), seen: newTable(cfg.Addresses),
-		probes: map[uint32]*probe{}, wires: map[Path]wire{}, surveys: map[Path]*survey{}, deaf: map[Path]time.Time{},
+		cfg: cfg, deps: deps, wake: make(chan struct{}, 1), observed: newObservations(cfg.Addresses),
+		probes: map[uint32]*probe{}, senders: map[Path]probeSender{}, ahead: map[Path]*aheadList{}, droppedAt: map[Path]time.Time{},
 	}
 }
 
 // Stats returns the counters.
 func (p *Prober) Stats() ProberStats {
 	return ProberStats{
-		Heard: p.heard.Load(), Asked: p.asked.Load(), Surveyed: p.surveyed.Load(), Found: p.found.Load(),
-		Silent: p.silent.Load(), Deaf: p.deafs.Load(), Unprobed: p.unprobed.Load(),
+		Observations: p.observations.Load(), Probed: p.probed.Load(), ProbedAhead: p.probedAhead.Load(), InUse: p.inUse.Load(),
+		Free: p.free.Load(), Unknown: p.unknown.Load(), Unprobed: p.unprobed.Load(),
 	}
 }
 
@@ -106,7 +106,7 @@ func (p *Prober) knownLocked(addr netip.Addr, now time.Time) Result {
 	if !addr.Is4() {
 		return r
 	}
-	s, ok := p.seen.get(addr)
+	s, ok := p.observed.get(addr)
 	at := time.Unix(0, s.at)
 	if !ok || s.state == Free && now.Sub(at) >= p.cfg.FreeFor || s.state == InUse && now.Sub(at) >= p.cfg.UsedFor {
 		return r
@@ -122,7 +122,7 @@ func (p *Prober) Forget(addr netip.Addr) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.seen.forget(addr)
+	p.observed.forget(addr)
 }
 
 // Probe asks whether an address is in use, on behalf of the machine that would get it, and calls done once: at once,
@@ -149,45 +149,45 @@ func (p *Prober) start(path Path, addr netip.Addr, w waiter) (r Result, waits bo
 	}
 	pr := p.probes[tableKey(addr)]
 	switch {
-	case pr != nil && len(pr.waiters) >= maxWaiters, (pr == nil || !pr.onCall) && p.onCall >= p.cfg.Probes:
+	case pr != nil && len(pr.waiters) >= maxWaiters, (pr == nil || !pr.requested) && p.requested >= p.cfg.Probes:
 		p.unprobed.Add(1)
 		return r, false
 	case pr == nil:
-		if pr = p.askLocked(path, addr, now); pr == nil {
+		if pr = p.probeLocked(path, addr, now); pr == nil {
 			p.unprobed.Add(1)
 			return r, false
 		}
-		p.asked.Add(1)
+		p.probed.Add(1)
 	}
-	if !pr.onCall {
-		pr.onCall = true
-		p.onCall++
+	if !pr.requested {
+		pr.requested = true
+		p.requested++
 	}
 	pr.waiters = append(pr.waiters, w)
 	return r, true
 }
 
-// askLocked sends the first question about an address; nil: there is no way to.
-func (p *Prober) askLocked(path Path, addr netip.Addr, now time.Time) *probe {
-	w := p.wires[path]
-	if w == nil || w.ask(addr) != nil {
+// probeLocked sends the first question about an address; nil: there is no way to.
+func (p *Prober) probeLocked(path Path, addr netip.Addr, now time.Time) *probe {
+	w := p.senders[path]
+	if w == nil || w.send(addr) != nil {
 		return nil
 	}
-	pr := &probe{addr: addr, path: path, since: now, again: now.Add(p.cfg.Wait / againAfter), until: now.Add(p.cfg.Wait)}
+	pr := &probe{addr: addr, path: path, start: now, resendAt: now.Add(p.cfg.Wait / resendShare), deadline: now.Add(p.cfg.Wait)}
 	p.probes[tableKey(addr)] = pr
-	p.rouse()
+	p.wakeUp()
 	return pr
 }
 
-// hear takes note of somebody who has an address.
-func (p *Prober) hear(addr netip.Addr, mac lab.MAC) {
-	if !p.deps.Wanted(addr) {
+// observe takes note of somebody who has an address.
+func (p *Prober) observe(addr netip.Addr, mac lab.MAC) {
+	if !p.deps.Relevant(addr) {
 		return
 	}
 	now := p.deps.Now()
-	p.heard.Add(1)
+	p.observations.Add(1)
 	p.mu.Lock()
-	p.seen.put(addr, InUse, mac, now)
+	p.observed.put(addr, InUse, mac, now)
 	pr := p.probes[tableKey(addr)]
 	var told []waiter
 	if pr != nil {
@@ -202,10 +202,10 @@ func (p *Prober) hear(addr netip.Addr, mac lab.MAC) {
 // answeredLocked returns who need not wait longer. A machine that hears only itself waits on: another may have its
 // address, too.
 func (p *Prober) answeredLocked(pr *probe, mac lab.MAC) (told []waiter) {
-	pr.met, pr.mac = true, mac
+	pr.answered, pr.mac = true, mac
 	left := pr.waiters[:0]
 	for _, w := range pr.waiters {
-		if w.asker == mac {
+		if w.client == mac {
 			left = append(left, w)
 		} else {
 			told = append(told, w)
@@ -214,30 +214,58 @@ func (p *Prober) answeredLocked(pr *probe, mac lab.MAC) (told []waiter) {
 	pr.waiters = left
 	if len(left) == 0 {
 		p.endLocked(pr)
-		p.found.Add(1)
+		p.inUse.Add(1)
 	}
 	return told
 }
 
 func (p *Prober) endLocked(pr *probe) {
 	delete(p.probes, tableKey(pr.addr))
-	if pr.onCall {
-		p.onCall--
+	if pr.requested {
+		p.requested--
 	}
 }
 
-// hearEcho takes note of an answer to a ping, if it was asked for.
-func (p *Prober) hearEcho(addr netip.Addr) {
+// observeEcho takes note of an answer to a ping, if it was asked for.
+func (p *Prober) observeEcho(addr netip.Addr) {
 	p.mu.Lock()
 	pr := p.probes[tableKey(addr)]
 	expected := pr != nil && pr.path.Relay
 	p.mu.Unlock()
 	if expected {
-		p.hear(addr, lab.MAC{})
+		p.observe(addr, lab.MAC{})
 	}
 }
 
-func (p *Prober) rouse() {
+// Serve lets the prober hear and ask on a socket's segment, and past its relays, until ctx ends or the socket is closed.
+func (p *Prober) Serve(ctx context.Context, s *Socket) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { p.serveICMP(ctx, s) })
+	if s.arp != nil {
+		p.serveARP(ctx, s)
+	}
+}
+
+// attach makes a wire the way to a segment until the returned function is called.
+func (p *Prober) attach(path Path, w probeSender) (detach func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.senders[path] = w
+	if s := p.ahead[path]; s != nil {
+		s.next = time.Time{} // it rested, since nobody could be asked
+	}
+	p.wakeUp()
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.senders[path] == w {
+			delete(p.senders, path)
+		}
+	}
+}
+
+func (p *Prober) wakeUp() {
 	select {
 	case p.wake <- struct{}{}:
 	default:
@@ -268,7 +296,7 @@ func (p *Prober) stop() {
 	p.mu.Lock()
 	p.stopped = true
 	probes := p.probes
-	p.probes, p.onCall = map[uint32]*probe{}, 0
+	p.probes, p.requested = map[uint32]*probe{}, 0
 	p.mu.Unlock()
 	for _, pr := range probes {
 		for _, w := range pr.waiters {
@@ -280,11 +308,11 @@ func (p *Prober) stop() {
 // tick does what is due and returns how long there is nothing to do; 0: until woken.
 func (p *Prober) tick(now time.Time) time.Duration {
 	p.mu.Lock()
-	next := p.surveyLocked(now)
-	ended := p.dueLocked(now)
+	next := p.aheadLocked(now)
+	ended := p.expiredLocked(now)
 	for _, pr := range p.probes {
-		next = earlier(next, pr.until)
-		next = earlier(next, pr.again)
+		next = earlier(next, pr.deadline)
+		next = earlier(next, pr.resendAt)
 	}
 	p.mu.Unlock()
 	for _, pr := range ended {
@@ -299,70 +327,70 @@ func (p *Prober) tick(now time.Time) time.Duration {
 	return max(next.Sub(now), time.Millisecond)
 }
 
-// dueLocked repeats questions and takes out the probes whose wait is over.
-func (p *Prober) dueLocked(now time.Time) (ended []*probe) {
+// expiredLocked repeats questions and takes out the probes whose wait is over.
+func (p *Prober) expiredLocked(now time.Time) (ended []*probe) {
 	for _, pr := range p.probes {
-		pr.excuse(now, p.cfg.Wait)
-		if !now.Before(pr.until) {
-			p.concludeLocked(pr, now)
+		pr.extend(now, p.cfg.Wait)
+		if !now.Before(pr.deadline) {
+			p.timeoutLocked(pr, now)
 			ended = append(ended, pr)
-		} else if !pr.again.IsZero() && !now.Before(pr.again) {
-			pr.again = time.Time{}
-			if w := p.wires[pr.path]; w != nil {
-				_ = w.ask(pr.addr) // the first question stands
+		} else if !pr.resendAt.IsZero() && !now.Before(pr.resendAt) {
+			pr.resendAt = time.Time{}
+			if w := p.senders[pr.path]; w != nil {
+				_ = w.send(pr.addr) // the first question stands
 			}
 		}
 	}
 	return ended
 }
 
-// excuse gives a probe more time if its turn comes so late that this process cannot have run: an answer may lie there
+// extend gives a probe more time if its turn comes so late that this process cannot have run: an answer may lie there
 // unread. After the second question it is as much as always, else enough to read.
-func (pr *probe) excuse(now time.Time, wait time.Duration) {
-	due, more := pr.until, wait/againAfter
-	if !pr.again.IsZero() {
-		due, more = pr.again, wait-wait/againAfter
+func (pr *probe) extend(now time.Time, wait time.Duration) {
+	due, more := pr.deadline, wait/resendShare
+	if !pr.resendAt.IsZero() {
+		due, more = pr.resendAt, wait-wait/resendShare
 	}
-	if now.Sub(due) > stalled {
-		pr.until = now.Add(more)
+	if now.Sub(due) > lateTurn {
+		pr.deadline = now.Add(more)
 	}
 }
 
-// concludeLocked ends a probe whose wait is over.
-func (p *Prober) concludeLocked(pr *probe, now time.Time) {
+// timeoutLocked ends a probe whose wait is over.
+func (p *Prober) timeoutLocked(pr *probe, now time.Time) {
 	p.endLocked(pr)
-	if w := p.wires[pr.path]; w != nil && w.lost() {
-		p.deaf[pr.path] = now
+	if w := p.senders[pr.path]; w != nil && w.dropped() {
+		p.droppedAt[pr.path] = now
 	}
-	pr.deaf = !p.deaf[pr.path].Before(pr.since)
+	pr.dropped = !p.droppedAt[pr.path].Before(pr.start)
 	switch {
-	case pr.met:
-		p.found.Add(1)
-	case pr.deaf:
-		p.deafs.Add(1)
+	case pr.answered:
+		p.inUse.Add(1)
+	case pr.dropped:
+		p.unknown.Add(1)
 	default:
-		p.silent.Add(1)
-		p.seen.put(pr.addr, Free, lab.MAC{}, now)
+		p.free.Add(1)
+		p.observed.put(pr.addr, Free, lab.MAC{}, now)
 	}
 }
 
 // result is what a probe whose wait is over has found.
 func (pr *probe) result(now time.Time) Result {
 	switch {
-	case pr.met:
+	case pr.answered:
 		return Result{Addr: pr.addr, State: InUse, MAC: pr.mac, At: now}
-	case pr.deaf:
+	case pr.dropped:
 		return Result{Addr: pr.addr}
 	}
 	return Result{Addr: pr.addr, State: Free, At: now}
 }
 
-// deafened takes note that frames may have been lost on a path.
-func (p *Prober) deafened(path Path) {
+// framesDropped takes note that frames may have been lost on a path.
+func (p *Prober) framesDropped(path Path) {
 	now := p.deps.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.deaf[path] = now
+	p.droppedAt[path] = now
 }
 
 // earlier returns the earlier of two times, where zero is never.

@@ -21,7 +21,7 @@ import (
 // liveProber serves a prober on sockets until the test ends.
 func liveProber(t *testing.T, socks ...*Socket) *Prober {
 	t.Helper()
-	p := NewProber(ProberConfig{}, ProberDeps{Now: time.Now, Wanted: netip.MustParsePrefix("10.64.0.0/10").Contains})
+	p := NewProber(ProberConfig{}, ProberDeps{Now: time.Now, Relevant: netip.MustParsePrefix("10.64.0.0/10").Contains})
 	background(t, p.Run)
 	for _, s := range socks {
 		background(t, func(ctx context.Context) { p.Serve(ctx, s) })
@@ -30,12 +30,12 @@ func liveProber(t *testing.T, socks ...*Socket) *Prober {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		n := len(socks)
-		for path := range p.wires {
+		for path := range p.senders {
 			if !path.Relay {
 				n++
 			}
 		}
-		return len(p.wires) == n
+		return len(p.senders) == n
 	})
 	return p
 }
@@ -105,7 +105,7 @@ func TestSlowARP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ear, err := openTap(ifi, unix.ETH_P_ARP, nil)
+	ear, err := openPacketSocket(ifi, unix.ETH_P_ARP, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestSlowARP(t *testing.T) {
 }
 
 // slowStack answers for 10.77.0.50 to 59 after 50 ms, and for 10.77.0.60 to 69 only if asked twice.
-func slowStack(ear *tap, index int) {
+func slowStack(ear *packetSocket, index int) {
 	buf := make([]byte, 128)
 	asked := map[netip.Addr]int{}
 	for {
@@ -181,8 +181,8 @@ func TestPassiveLearning(t *testing.T) {
 	host.Run(t, "ip", "route", "add", "10.77.0.200/32", "dev", "eth0", "src", "10.77.0.51")
 	host.Run(t, "bash", "-c", "echo > /dev/udp/10.77.0.200/9") // looks for a neighbour
 	netns.WaitFor(t, "the address that looks for a neighbour", known("10.77.0.51"))
-	if s := p.Stats(); s.Asked != 0 {
-		t.Errorf("%d questions", s.Asked)
+	if s := p.Stats(); s.Probed != 0 {
+		t.Errorf("%d questions", s.Probed)
 	}
 }
 
@@ -207,7 +207,7 @@ func TestPingProbe(t *testing.T) {
 		s := open(t, iface)
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		NewProber(ProberConfig{}, ProberDeps{Now: time.Now, Wanted: netip.Addr.IsValid}).Serve(ended, s) // one that served before
+		NewProber(ProberConfig{}, ProberDeps{Now: time.Now, Relevant: netip.Addr.IsValid}).Serve(ended, s) // one that served before
 		p, path := liveProber(t, s), Path{Interface: iface, Relay: true}
 		if r := askSoon(t, p, path, "10.78.0.9", 0, 150*time.Millisecond); r.State != InUse {
 			t.Errorf("on %q: %+v", iface, r)
@@ -242,15 +242,15 @@ func TestARPFlood(t *testing.T) {
 	}
 	sent, s := <-done, p.Stats()
 	took := time.Since(start) // after the count: a machine may stand still between the two
-	if s.Heard < 100 || float64(s.Heard) > maxARP*(took.Seconds()+0.3) {
-		t.Errorf("heard %d of %d in %s, want some, and no more than %d a second", s.Heard, sent, took, maxARP)
+	if s.Observations < 100 || float64(s.Observations) > maxARP*(took.Seconds()+0.3) {
+		t.Errorf("heard %d of %d in %s, want some, and no more than %d a second", s.Observations, sent, took, maxARP)
 	}
 	p.mu.Lock()
-	if n := p.seen.len(); n > p.cfg.Addresses {
+	if n := p.observed.len(); n > p.cfg.Addresses {
 		t.Errorf("%d addresses are remembered", n)
 	}
 	p.mu.Unlock()
-	t.Logf("%d frames in %s, %d read; unknown %d, free %d, in use %d", sent, took, s.Heard, results[Unknown], results[Free], results[InUse])
+	t.Logf("%d frames in %s, %d read; unknown %d, free %d, in use %d", sent, took, s.Observations, results[Unknown], results[Free], results[InUse])
 	if results[Free] != 0 {
 		t.Errorf("an address in use was free %d times, because nobody could be heard", results[Free])
 	}
@@ -267,7 +267,7 @@ func flood(ctx context.Context, t *testing.T, iface string) (sent int) {
 		t.Error(err)
 		return 0
 	}
-	gun, err := openTap(ifi, 0, nil)
+	gun, err := openPacketSocket(ifi, 0, nil)
 	if err != nil {
 		t.Error(err)
 		return 0
@@ -299,7 +299,7 @@ func TestNothingStaysBehind(t *testing.T) {
 		s := open(t, seg.Bridge)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(20*time.Millisecond, cancel)
-		NewProber(ProberConfig{}, ProberDeps{Now: time.Now, Wanted: netip.Addr.IsValid}).Serve(ctx, s) // returns
+		NewProber(ProberConfig{}, ProberDeps{Now: time.Now, Relevant: netip.Addr.IsValid}).Serve(ctx, s) // returns
 		Watch(ctx, s, netip.Addr.IsValid, func(Rogue) {})
 		_ = s.Close()
 	}

@@ -33,14 +33,14 @@ type fakeWire struct {
 	drops bool // since lost was called last
 }
 
-func (w *fakeWire) lost() (lost bool) {
+func (w *fakeWire) dropped() (lost bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	lost, w.drops = w.drops, false
 	return lost
 }
 
-func (w *fakeWire) ask(a netip.Addr) error {
+func (w *fakeWire) send(a netip.Addr) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.asked[a] = append(w.asked[a], time.Now())
@@ -61,7 +61,7 @@ func newProber(t testing.TB, cfg ProberConfig) (*Prober, *fakeWire) {
 
 func newProberAt(t testing.TB, cfg ProberConfig, now func() time.Time) (*Prober, *fakeWire) {
 	t.Helper()
-	p := NewProber(cfg, ProberDeps{Now: now, Wanted: netip.MustParsePrefix("10.77.0.0/16").Contains})
+	p := NewProber(cfg, ProberDeps{Now: now, Relevant: netip.MustParsePrefix("10.77.0.0/16").Contains})
 	w := &fakeWire{asked: map[netip.Addr][]time.Time{}}
 	p.attach(here, w)
 	p.attach(there, w)
@@ -125,7 +125,7 @@ func TestProbe(t *testing.T) {
 				a, addr := newAnswers(), ip("10.77.0.9")
 				p.Probe(tt.path, addr, alice, a.done)
 				for after, m := range tt.answers {
-					time.AfterFunc(after, func() { p.hear(addr, m) })
+					time.AfterFunc(after, func() { p.observe(addr, m) })
 				}
 				time.Sleep(time.Second)
 				a.want(t, tt.want)
@@ -145,8 +145,8 @@ func TestProbeOfTheKnown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p, w := newProber(t, ProberConfig{})
-		p.hear(ip("10.77.0.9"), bob)
-		p.hear(ip("10.99.0.9"), bob) // nobody cares
+		p.observe(ip("10.77.0.9"), bob)
+		p.observe(ip("10.99.0.9"), bob) // nobody cares
 		a := newAnswers()
 		p.Probe(here, ip("10.77.0.9"), alice, a.done)
 		a.want(t, answer{InUse, bob, 0})
@@ -157,7 +157,7 @@ func TestProbeOfTheKnown(t *testing.T) {
 		if r := p.Known(ip("10.77.0.9")); r.State != Unknown {
 			t.Errorf("forgotten: %+v", r)
 		}
-		p.hear(ip("10.77.0.9"), bob)
+		p.observe(ip("10.77.0.9"), bob)
 		time.Sleep(10*time.Minute - time.Nanosecond)
 		if r := p.Known(ip("10.77.0.9")); r.State != InUse {
 			t.Errorf("after almost ten minutes: %+v", r)
@@ -194,7 +194,7 @@ func TestProbesAreBounded(t *testing.T) {
 		p.Probe(here, ip("10.77.0.4"), alice, c.done)
 		p.Probe(Path{Interface: "nosuch0"}, ip("10.77.0.5"), alice, c.done)
 		c.want(t, answer{}, answer{})
-		want := ProberStats{Asked: 2, Silent: 2, Unprobed: 4}
+		want := ProberStats{Probed: 2, Free: 2, Unprobed: 4}
 		if diff := cmp.Diff(want, p.Stats()); diff != "" {
 			t.Errorf("stats (-want +got):\n%s", diff)
 		}
@@ -208,7 +208,7 @@ func TestSilenceInAFlood(t *testing.T) {
 		p, w := newProber(t, ProberConfig{})
 		for _, lost := range []time.Duration{0, 199 * ms} {
 			a := newAnswers()
-			time.AfterFunc(lost, func() { p.deafened(here) })
+			time.AfterFunc(lost, func() { p.framesDropped(here) })
 			p.Probe(here, ip("10.77.0.1"), alice, a.done)
 			time.Sleep(300 * ms)
 			a.want(t, answer{After: 200 * ms})
@@ -242,7 +242,7 @@ func TestStalledProcess(t *testing.T) {
 	}{
 		{"before the second question", 10 * ms, 100 * ms, answer{InUse, bob, 100 * ms}},
 		{"after it", 100 * ms, 210 * ms, answer{InUse, bob, 210 * ms}},
-		{"nobody is there", 100 * ms, 0, answer{State: Free, After: 200*ms + 200*ms/againAfter}},
+		{"nobody is there", 100 * ms, 0, answer{State: Free, After: 200*ms + 200*ms/resendShare}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -254,7 +254,7 @@ func TestStalledProcess(t *testing.T) {
 				p.Probe(here, addr, alice, a.done)
 				time.AfterFunc(tt.stall, func() { slept.Store(int64(300 * ms)) })
 				if tt.answered > 0 {
-					time.AfterFunc(tt.answered, func() { p.hear(addr, bob) })
+					time.AfterFunc(tt.answered, func() { p.observe(addr, bob) })
 				}
 				time.Sleep(time.Second)
 				a.want(t, tt.want)
@@ -269,7 +269,7 @@ func TestStalledProcess(t *testing.T) {
 func TestProbeEndsWithRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := NewProber(ProberConfig{}, ProberDeps{Now: time.Now, Wanted: netip.Addr.IsValid})
+		p := NewProber(ProberConfig{}, ProberDeps{Now: time.Now, Relevant: netip.Addr.IsValid})
 		p.attach(here, &fakeWire{asked: map[netip.Addr][]time.Time{}})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -293,15 +293,15 @@ func TestSurvey(t *testing.T) {
 			addrs = append(addrs, netip.AddrFrom4([4]byte{10, 77, 1, i}))
 		}
 		start := time.Now()
-		p.hear(addrs[3], bob)
-		p.Survey(here, addrs)
+		p.observe(addrs[3], bob)
+		p.ProbeAhead(here, addrs)
 		time.Sleep(time.Second)
-		if n := p.Stats().Surveyed; n < 45 || n > 51 {
+		if n := p.Stats().ProbedAhead; n < 45 || n > 51 {
 			t.Errorf("%d addresses in the first second, want 50", n)
 		}
-		p.Survey(here, slices.Clone(addrs)) // no news
+		p.ProbeAhead(here, slices.Clone(addrs)) // no news
 		time.Sleep(2 * time.Second)
-		if s := p.Stats(); s.Surveyed != 99 || s.Silent != 99 {
+		if s := p.Stats(); s.ProbedAhead != 99 || s.Free != 99 {
 			t.Errorf("after a round: %+v, want 99 asked", s)
 		}
 		if len(w.times(addrs[3])) != 0 || len(w.times(addrs[4])) != 2 {
@@ -316,13 +316,13 @@ func TestSurvey(t *testing.T) {
 				}
 			}
 		}
-		if n := p.Stats().Surveyed; n > 100*60*2/5+100 {
+		if n := p.Stats().ProbedAhead; n > 100*60*2/5+100 {
 			t.Errorf("%d questions in an hour for 100 addresses", n)
 		}
-		p.Survey(here, nil)
-		before := p.Stats().Surveyed
+		p.ProbeAhead(here, nil)
+		before := p.Stats().ProbedAhead
 		time.Sleep(time.Hour)
-		if n := p.Stats().Surveyed; n != before {
+		if n := p.Stats().ProbedAhead; n != before {
 			t.Errorf("%d questions while nothing is wanted", n-before)
 		}
 	})
@@ -334,7 +334,7 @@ func TestSurveyWaitsForTheWire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, w := newProber(t, ProberConfig{})
 		late := Path{Interface: "late0"}
-		p.Survey(late, []netip.Addr{ip("10.77.0.1")})
+		p.ProbeAhead(late, []netip.Addr{ip("10.77.0.1")})
 		time.Sleep(time.Second)
 		detach := p.attach(late, w)
 		time.Sleep(time.Second)
@@ -352,7 +352,7 @@ func TestSurveyWaitsForTheWire(t *testing.T) {
 // TestTableIsBounded: a flood pushes out what is old, and no more is kept than was said.
 func TestTableIsBounded(t *testing.T) {
 	t.Parallel()
-	tb, now := newTable(100), time.Now()
+	tb, now := newObservations(100), time.Now()
 	kept := ip("10.77.0.1")
 	for i := range uint32(10000) {
 		tb.put(kept, InUse, alice, now)
@@ -372,11 +372,11 @@ func TestTableIsBounded(t *testing.T) {
 }
 
 func BenchmarkKnown(b *testing.B) {
-	p := NewProber(ProberConfig{}, ProberDeps{Now: time.Now, Wanted: netip.Addr.IsValid})
+	p := NewProber(ProberConfig{}, ProberDeps{Now: time.Now, Relevant: netip.Addr.IsValid})
 	for i := range uint32(8000) {
 		var a [4]byte
 		binary.BigEndian.PutUint32(a[:], 10<<24+i)
-		p.hear(netip.AddrFrom4(a), bob)
+		p.observe(netip.AddrFrom4(a), bob)
 	}
 	addr := ip("10.0.1.1")
 	b.ReportAllocs()

@@ -30,16 +30,16 @@ const (
 // closed. wanted is asked with the MAC of who solicits, zero where that is not told. answered is called after each answer, with what
 // went wrong. The error is that the interface does without, for want of IPv6: iPXE may boot 13 s slower there.
 func Advertise(ctx context.Context, s *Socket, wanted func(lab.MAC) bool, answered func(error)) error {
-	if s.nd == nil {
-		if s.ndFail != nil {
-			return fmt.Errorf("answer router solicitations on interface %q: %w", s.iface, s.ndFail)
+	if s.ndp == nil {
+		if s.ndpErr != nil {
+			return fmt.Errorf("answer router solicitations on interface %q: %w", s.iface, s.ndpErr)
 		}
 		return nil
 	}
-	defer readUntil(ctx, s.nd)()
+	defer interruptReads(ctx, s.ndp)()
 	buf := make([]byte, 512)
 	for wait := minWait; ctx.Err() == nil; {
-		n, cm, from, err := s.nd.ReadFrom(buf)
+		n, cm, from, err := s.ndp.ReadFrom(buf)
 		if err != nil {
 			if errors.Is(err, net.ErrClosed) || pause.For(ctx, wait) != nil {
 				return nil
@@ -48,15 +48,15 @@ func Advertise(ctx context.Context, s *Socket, wanted func(lab.MAC) bool, answer
 			continue
 		}
 		wait = minWait
-		if isSolicitation(buf[:n], cm) && wanted(solicitor(buf[:n], from)) {
+		if isSolicitation(buf[:n], cm) && wanted(solicitingMAC(buf[:n], from)) {
 			answered(advertise(s, from))
 		}
 	}
 	return nil
 }
 
-// listenND opens a raw ICMPv6 socket that hears router solicitations of one interface.
-func listenND(ifi *net.Interface) (*ipv6.PacketConn, error) {
+// listenNDP opens a raw ICMPv6 socket that hears router solicitations of one interface.
+func listenNDP(ifi *net.Interface) (*ipv6.PacketConn, error) {
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		return control(c, func(fd int) error { return unix.BindToDevice(fd, ifi.Name) })
 	}}
@@ -88,9 +88,9 @@ func isSolicitation(b []byte, cm *ipv6.ControlMessage) bool {
 	return len(b) >= 8 && b[0] == byte(ipv6.ICMPTypeRouterSolicitation) && b[1] == 0 && cm != nil && cm.HopLimit == ndHops
 }
 
-// solicitor returns the MAC of who sent a solicitation: as it says itself (RFC 4861 section 4.6.1), else as its link-local address was
+// solicitingMAC returns the MAC of who sent a solicitation: as it says itself (RFC 4861 section 4.6.1), else as its link-local address was
 // made from it (RFC 4291 appendix A), which iPXE's is; zero where neither tells.
-func solicitor(b []byte, from net.Addr) lab.MAC {
+func solicitingMAC(b []byte, from net.Addr) lab.MAC {
 	for b = b[8:]; len(b) >= 8; {
 		n := 8 * int(b[1])
 		if n == 0 || n > len(b) {
@@ -128,6 +128,6 @@ func advertise(s *Socket, from net.Addr) error {
 	if ip, ok := from.(*net.IPAddr); ok && !ip.IP.IsUnspecified() {
 		to = ip
 	}
-	_, err := s.nd.WriteTo(noRouter(s.MAC()), nil, to)
+	_, err := s.ndp.WriteTo(noRouter(s.MAC()), nil, to)
 	return err
 }

@@ -26,7 +26,7 @@ func TestSolicitor(t *testing.T) {
 		{"an option of no length", "\x01\x00\x52\x54\x00\x77\x00\x21", "::", lab.MAC{}},
 		{"an option cut short", "\x01\x02\x52\x54\x00\x77\x00\x21", "::", lab.MAC{}},
 	} {
-		if got := solicitor([]byte(header+tt.options), &net.IPAddr{IP: net.ParseIP(tt.from)}); got != tt.want {
+		if got := solicitingMAC([]byte(header+tt.options), &net.IPAddr{IP: net.ParseIP(tt.from)}); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}
 	}
@@ -40,7 +40,7 @@ func FuzzSolicitor(f *testing.F) {
 		if len(b) < 8 { // isSolicitation
 			return
 		}
-		if m := solicitor(b, &net.IPAddr{IP: net.IPv6unspecified}); !m.IsZero() && !bytes.Contains(b[8:], m[:]) {
+		if m := solicitingMAC(b, &net.IPAddr{IP: net.IPv6unspecified}); !m.IsZero() && !bytes.Contains(b[8:], m[:]) {
 			t.Errorf("%s is not in % x", m, b)
 		}
 	})

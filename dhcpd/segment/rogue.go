@@ -37,14 +37,14 @@ func (k Kind) String() string {
 
 // A Rogue is an answer of a DHCP server that is not this one.
 type Rogue struct {
-	Interface string
-	ServerID  netip.Addr // option 54; invalid where there is none
-	SourceIP  netip.Addr // of the packet: the server, or a relay
-	SourceMAC lab.MAC    // of the frame; the same
-	Kind      Kind       // of the answer
-	ClientMAC lab.MAC    // of the machine that was answered
-	YIAddr    netip.Addr // the address that it gives; invalid: none
-	Missed    int        // answers of this server since the last report
+	Interface  string
+	ServerID   netip.Addr // option 54; invalid where there is none
+	SourceIP   netip.Addr // of the packet: the server, or a relay
+	SourceMAC  lab.MAC    // of the frame; the same
+	Kind       Kind       // of the answer
+	ClientMAC  lab.MAC    // of the machine that was answered
+	YIAddr     netip.Addr // the address that it gives; invalid: none
+	Suppressed int        // answers of this server since the last report
 }
 
 const (
@@ -64,11 +64,11 @@ const (
 // Broadcast answers are always seen. An answer in a frame for one machine alone, as Kea sends even its broadcasts, is seen
 // only where the interface is promiscuous, as during Discover; that a client chose another server, its REQUEST tells. The kernel lets only DHCP answers through, however much else there is on the interface.
 func Watch(ctx context.Context, s *Socket, ours func(netip.Addr) bool, report func(Rogue)) {
-	if s.rogue == nil {
+	if s.replies == nil {
 		return
 	}
-	defer readUntil(ctx, s.rogue.conn)()
-	w := watch{seen: map[rogueKey]*server{}}
+	defer interruptReads(ctx, s.replies.conn)()
+	w := reportLimiter{seen: map[rogueKey]*server{}}
 	buf := make([]byte, replySpace)
 	hear := func(n int) {
 		r, ok := parseReply(buf[:n])
@@ -80,7 +80,7 @@ func Watch(ctx context.Context, s *Socket, ours func(netip.Addr) bool, report fu
 			report(r)
 		}
 	}
-	listen(ctx, s.rogue, buf, maxReply, hear, func() {})
+	readFrames(ctx, s.replies, buf, maxReplies, hear, func() {})
 }
 
 type rogueKey struct {
@@ -89,14 +89,14 @@ type rogueKey struct {
 }
 
 type server struct {
-	last   time.Time
-	missed int
+	last       time.Time
+	suppressed int
 }
 
-// A watch limits reports.
-type watch struct{ seen map[rogueKey]*server }
+// A reportLimiter limits reports.
+type reportLimiter struct{ seen map[rogueKey]*server }
 
-func (w *watch) due(r *Rogue, now time.Time) bool {
+func (w *reportLimiter) due(r *Rogue, now time.Time) bool {
 	k := rogueKey{r.ServerID, r.SourceMAC}
 	s := w.seen[k]
 	switch {
@@ -106,15 +106,15 @@ func (w *watch) due(r *Rogue, now time.Time) bool {
 		w.seen[k] = &server{last: now}
 		return true
 	case now.Sub(s.last) < reportEvery:
-		s.missed++
+		s.suppressed++
 		return false
 	}
-	r.Missed, s.missed, s.last = s.missed, 0, now
+	r.Suppressed, s.suppressed, s.last = s.suppressed, 0, now
 	return true
 }
 
 // prune forgets servers that have been silent, and reports whether there were any.
-func (w *watch) prune(now time.Time) bool {
+func (w *reportLimiter) prune(now time.Time) bool {
 	for k, s := range w.seen {
 		if now.Sub(s.last) >= reportEvery {
 			delete(w.seen, k)

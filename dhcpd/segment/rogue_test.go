@@ -92,7 +92,7 @@ func TestRogue(t *testing.T) {
 				if got.ClientMAC[0]&3 != 2 || !netip.MustParsePrefix("10.77.0.0/24").Contains(got.YIAddr) {
 					t.Errorf("%s: client %s, address %s", how, got.ClientMAC, got.YIAddr)
 				}
-				got.ClientMAC, got.YIAddr, got.Missed = lab.MAC{}, netip.Addr{}, 0
+				got.ClientMAC, got.YIAddr, got.Suppressed = lab.MAC{}, netip.Addr{}, 0
 				if got != want {
 					t.Errorf("%s: got %+v, want %+v", how, got, want)
 				}
@@ -137,7 +137,7 @@ func TestOwnAnswersAreNoRogue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	relay, err := openTap(ifi, 0, nil)
+	relay, err := openPacketSocket(ifi, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,9 +146,9 @@ func TestOwnAnswersAreNoRogue(t *testing.T) {
 	ours, theirs := reply(53, 1, 2, 54, 4, 10, 77, 0, 1, 255), reply(53, 1, 2, 54, 4, 10, 77, 0, 254, 255)
 	for _, f := range [][]byte{ours, theirs} {
 		d := Dest{Source: ip("10.77.0.253"), Port: PortServer, To: netip.AddrPortFrom(broadcastIP, PortClient), MAC: broadcastMAC}
-		if err := s.Send(d, append([]byte{}, f...)); err != nil { // our own, also with a strange identifier
-			t.Fatal(err)
-		}
+		out := NewSender(1, func(_ *Socket, _ Dest, err error) { t.Error(err) })
+		out.Queue(s, d, append([]byte{}, f...)) // our own, also with another server's identifier
+		out.Flush()
 		putHeaders(f, bob, &d)
 		if err := relay.write(f, to); err != nil {
 			t.Fatal(err)
@@ -171,7 +171,7 @@ func TestReflectedAnswersAreNoRogue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mirror, err := openTap(ifi, 0, nil)
+	mirror, err := openPacketSocket(ifi, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,12 +195,12 @@ func TestReflectedAnswersAreNoRogue(t *testing.T) {
 // TestReportsAreLimited: one server is reported every ten seconds, and a crowd not at all.
 func TestReportsAreLimited(t *testing.T) {
 	t.Parallel()
-	w, now := watch{seen: map[rogueKey]*server{}}, time.Unix(1e9, 0)
+	w, now := reportLimiter{seen: map[rogueKey]*server{}}, time.Unix(1e9, 0)
 	var got []int
 	for i := range 100 { // every half second
 		r := Rogue{ServerID: ip("10.77.0.254")}
 		if w.due(&r, now.Add(time.Duration(i)*time.Second/2)) {
-			got = append(got, r.Missed)
+			got = append(got, r.Suppressed)
 		}
 	}
 	if fmt.Sprint(got) != "[0 19 19 19 19]" {
@@ -250,7 +250,7 @@ func TestBulkDoesNotWake(t *testing.T) {
 	for _, to := range []string{"69", "68"} {
 		client.Run(t, "bash", "-c", "head -c 300 /dev/zero > /dev/udp/10.77.0.1/"+to)
 	}
-	stats, err := s.rogue.conn.Stats()
+	stats, err := s.replies.conn.Stats()
 	if err != nil {
 		t.Fatal(err)
 	}

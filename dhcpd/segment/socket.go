@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/bootlab/bootlab/internal/host/datagram"
 	"github.com/bootlab/bootlab/internal/lab"
 
 	"github.com/mdlayher/packet"
@@ -15,45 +16,45 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Socket is what a server needs of one interface: the ports 67 and 4011, a raw sender for clients that have no address
-// yet, and two ears in the kernel's packet layer, for ARP and for the answers of other DHCP servers. Only DHCP of this
-// interface reaches it, so it lives beside other DHCP servers on other interfaces of the same machine, such as libvirt's
-// dnsmasq. All descriptors are opened by Listen, so it works on after privileges are dropped.
+// A Socket is what a server needs of one interface: the ports 67 and 4011, a packet socket that sends to clients without an
+// address, and two packet sockets that receive ARP and the replies of other DHCP servers. It receives DHCP of this interface
+// alone, so other DHCP servers can run on other interfaces of the same machine, such as libvirt's dnsmasq. Listen opens all
+// descriptors, so the Socket still works after privileges are dropped.
 //
 // Its methods may be used by several goroutines.
 type Socket struct {
-	iface string
-	index int
-	hw    atomic.Uint64 // a bridge takes another MAC when a port joins
-	main  *udpPort
-	pxe   *udpPort
-	icmp  *ipv4.PacketConn // answers to our pings past relays
+	iface  string
+	index  int
+	hw     atomic.Uint64 // a bridge changes its MAC when a port joins
+	server *udpSocket
+	pxe    *udpSocket
+	icmp   *ipv4.PacketConn // replies to our pings past relays
 
 	// Of one interface only.
-	raw    *tap             // sends, hears nothing
-	arp    *tap             // ARP for us and for all
-	rogue  *tap             // DHCP for clients
-	nd     *ipv6.PacketConn // router solicitations; nil: no IPv6 there, see ndFail
-	ndFail error
+	raw     *packetSocket    // sends; receives nothing
+	arp     *packetSocket    // receives ARP
+	replies *packetSocket    // receives DHCP messages to clients
+	ndp     *ipv6.PacketConn // router solicitations; nil: no IPv6 there, see ndFail
+	ndpErr  error
 }
 
-// A udpPort is one bound port.
-type udpPort struct {
+// A udpSocket is one bound port.
+type udpSocket struct {
 	conn *net.UDPConn
 	sys  syscall.RawConn
 }
 
-// A tap is a packet socket on one interface.
-type tap struct {
+// A packetSocket is a packet socket (AF_PACKET) on one interface.
+type packetSocket struct {
 	conn *packet.Conn
 	sys  syscall.RawConn
 }
 
-// Listen opens the sockets of an interface, or with "" those for packets that relays send to any interface. It needs
+// Listen opens the sockets of an interface, or with "" those for packets that relays send to any interface. The process needs
 // CAP_NET_RAW and CAP_NET_BIND_SERVICE. An error wraps syscall.EADDRINUSE where another program has a port, and
 // syscall.ENODEV where there is no such interface.
 //
-// SO_REUSEPORT is left off on purpose: with it a second server would start in silence and share the packets.
+// SO_REUSEPORT is not set: with it a second server would start without an error and share the packets.
 func Listen(iface string) (_ *Socket, err error) {
 	s := &Socket{iface: iface}
 	defer func() {
@@ -62,7 +63,7 @@ func Listen(iface string) (_ *Socket, err error) {
 			err = fmt.Errorf("listen for DHCP on interface %q: %w", iface, err)
 		}
 	}()
-	if s.main, err = listenUDP(iface, PortServer); err != nil {
+	if s.server, err = listenUDP(iface, PortServer); err != nil {
 		return nil, err
 	}
 	if s.pxe, err = listenUDP(iface, PortPXE); err != nil {
@@ -71,10 +72,10 @@ func Listen(iface string) (_ *Socket, err error) {
 	if s.icmp, err = listenICMP(); err != nil || iface == "" {
 		return s, err
 	}
-	return s, s.openTaps()
+	return s, s.openPacketSockets()
 }
 
-func (s *Socket) openTaps() error {
+func (s *Socket) openPacketSockets() error {
 	ifi, err := net.InterfaceByName(s.iface)
 	if err != nil {
 		return err
@@ -84,35 +85,35 @@ func (s *Socket) openTaps() error {
 		return errors.New("not an Ethernet interface")
 	}
 	s.setMAC(lab.MAC(ifi.HardwareAddr))
-	// Protocol 0 receives nothing: this socket only sends, and must not get a copy of every image that is served.
-	if s.raw, err = openTap(ifi, 0, nil); err != nil {
+	// Protocol 0 receives nothing: this socket only sends, and must not get a copy of all other traffic.
+	if s.raw, err = openPacketSocket(ifi, 0, nil); err != nil {
 		return err
 	}
-	if s.arp, err = openTap(ifi, unix.ETH_P_ARP, arpFilter()); err != nil {
+	if s.arp, err = openPacketSocket(ifi, unix.ETH_P_ARP, arpFilter()); err != nil {
 		return err
 	}
-	if s.rogue, err = openTap(ifi, unix.ETH_P_IP, replyFilter()); err != nil {
+	if s.replies, err = openPacketSocket(ifi, unix.ETH_P_IP, replyFilter()); err != nil {
 		return err
 	}
-	s.nd, s.ndFail = listenND(ifi)
+	s.ndp, s.ndpErr = listenNDP(ifi)
 	return nil
 }
 
 // Close closes all of it. Readers get net.ErrClosed.
 func (s *Socket) Close() error {
 	var errs []error
-	for _, p := range []*udpPort{s.main, s.pxe} {
+	for _, p := range []*udpSocket{s.server, s.pxe} {
 		if p != nil {
 			errs = append(errs, p.conn.Close())
 		}
 	}
-	for _, t := range []*tap{s.raw, s.arp, s.rogue} {
+	for _, t := range []*packetSocket{s.raw, s.arp, s.replies} {
 		if t != nil {
 			errs = append(errs, t.conn.Close())
 		}
 	}
-	if s.nd != nil {
-		errs = append(errs, s.nd.Close())
+	if s.ndp != nil {
+		errs = append(errs, s.ndp.Close())
 	}
 	if s.icmp != nil {
 		errs = append(errs, s.icmp.Close())
@@ -123,7 +124,7 @@ func (s *Socket) Close() error {
 // Interface returns the name of the interface, "" for any.
 func (s *Socket) Interface() string { return s.iface }
 
-// MAC returns the interface's address as it was when the socket was opened or Stale was last asked; zero for any.
+// MAC returns the interface's address as of the last Replaced; zero for any interface.
 func (s *Socket) MAC() (m lab.MAC) {
 	v := s.hw.Load()
 	for i := range m {
@@ -140,32 +141,39 @@ func (s *Socket) setMAC(m lab.MAC) {
 	s.hw.Store(v)
 }
 
-func (s *Socket) port(number uint16) *udpPort {
+// Receive waits for packets on a port of the socket, PortServer or PortPXE, and returns how many there are: at least one,
+// unless err is set. After an error that is not net.ErrClosed, such as ENETDOWN of a NIC that goes down, it can be called
+// again. Only the socket for any interface reports to which address a packet was sent.
+func (s *Socket) Receive(port uint16, in *datagram.Receiver) (n int, err error) {
+	return in.Receive(s.port(port).sys)
+}
+
+func (s *Socket) port(number uint16) *udpSocket {
 	if number == PortPXE {
 		return s.pxe
 	}
-	return s.main
+	return s.server
 }
 
-// Stale reports whether the interface was taken away and made again, which leaves this socket deaf and without an error.
-// While the interface is away the socket waits. Stale also learns a changed MAC. It costs two system calls, however many
-// interfaces there are, and is meant to be asked every few seconds.
-func (s *Socket) Stale() (stale bool) {
+// Replaced reports whether the interface was deleted and made again under the same name, after which this socket receives
+// nothing and has no error. While the interface does not exist it was not replaced. Replaced also notices a changed MAC. It
+// costs two system calls, however many interfaces there are, and is meant to be called every few seconds.
+func (s *Socket) Replaced() (replaced bool) {
 	if s.iface == "" {
 		return false
 	}
-	_ = s.main.sys.Control(func(fd uintptr) {
+	_ = s.server.sys.Control(func(fd uintptr) {
 		var index uint32
-		if index, stale = s.replaced(int(fd)); stale || index == 0 {
+		if index, replaced = s.lookUp(int(fd)); replaced || index == 0 {
 			return
 		}
-		s.learnMAC(fd)
+		s.refreshMAC(fd)
 	})
-	return stale
+	return replaced
 }
 
-// learnMAC reads the interface's MAC by any socket. Where it cannot be read the last one holds.
-func (s *Socket) learnMAC(fd uintptr) {
+// refreshMAC reads the interface's MAC through any socket. If it cannot be read the MAC stays.
+func (s *Socket) refreshMAC(fd uintptr) {
 	var ifr ifreqHW
 	copy(ifr.name[:unix.IFNAMSIZ-1], s.iface)
 	if ifr.ioctl(fd, unix.SIOCGIFHWADDR) == nil {
@@ -173,8 +181,8 @@ func (s *Socket) learnMAC(fd uintptr) {
 	}
 }
 
-// replaced looks the name up: index 0 says that there is no such interface now.
-func (s *Socket) replaced(fd int) (index uint32, stale bool) {
+// lookUp returns the index of the interface that has the name now, 0 if none has, and whether it is another one.
+func (s *Socket) lookUp(fd int) (index uint32, replaced bool) {
 	ifr, err := unix.NewIfreq(s.iface)
 	if err != nil || unix.IoctlIfreq(fd, unix.SIOCGIFINDEX, ifr) != nil {
 		return 0, false
@@ -182,36 +190,13 @@ func (s *Socket) replaced(fd int) (index uint32, stale bool) {
 	return ifr.Uint32(), ifr.Uint32() != uint32(s.index)
 }
 
-// Send sends one frame: frame[FrameHeadroom:] is the DHCP message, and the headroom is written over. An Outbox is for many.
-func (s *Socket) Send(d Dest, frame []byte) error {
-	if d.MAC.IsZero() || s.raw == nil {
-		return s.sendUDP(d, frame[FrameHeadroom:])
-	}
-	putHeaders(frame, s.MAC(), &d)
-	_, err := s.raw.conn.WriteTo(frame, &packet.Addr{HardwareAddr: d.MAC[:]})
-	if err == nil {
-		return nil
-	}
-	return s.sendLoud(d, frame, err)
-}
-
-// sendLoud is for when the kernel refuses raw frames (a filter, a lost capability): what everybody hears, this client
-// hears too.
-func (s *Socket) sendLoud(d Dest, frame []byte, refused error) error {
-	d.Broadcast()
-	if err := s.sendUDP(d, frame[FrameHeadroom:]); err != nil {
-		return errors.Join(refused, err)
-	}
-	return nil
-}
-
-// sendUDP sends from the address that the client knows as its server, whatever else the interface has.
+// sendUDP sends from the address that the client knows as its server's, whatever other addresses the interface has.
 func (s *Socket) sendUDP(d Dest, b []byte) error {
 	conn := s.port(d.Port).conn
 	if d.Source.IsValid() {
 		oob := (&ipv4.ControlMessage{Src: d.Source.AsSlice()}).Marshal()
 		_, _, err := conn.WriteMsgUDPAddrPort(b, oob, d.To)
-		if !notOurAddress(err) {
+		if !sourceUnavailable(err) {
 			return err
 		}
 	}
@@ -219,7 +204,7 @@ func (s *Socket) sendUDP(d Dest, b []byte) error {
 	return err
 }
 
-// notOurAddress reports that the source address is not on this machine just now.
-func notOurAddress(err error) bool {
+// sourceUnavailable reports whether a message failed because the machine does not have the source address now.
+func sourceUnavailable(err error) bool {
 	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENETUNREACH)
 }

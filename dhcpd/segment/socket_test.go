@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/host/datagram"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/test/support/netns"
 
@@ -22,14 +23,14 @@ import (
 )
 
 // giveOne answers DISCOVER and REQUEST with one address, as a server would: in the packet loop, by batches.
-func giveOne(s *Socket, in *Inbox, out *Outbox, self, addr netip.Addr) {
+func giveOne(s *Socket, in *datagram.Receiver, out *Sender, self, addr netip.Addr) {
 	for {
 		n, err := s.Receive(PortServer, in)
 		if err != nil {
 			return
 		}
 		for i := range n {
-			p := in.At(i)
+			p := in.Message(i)
 			if len(p.Data) < bootpFixed+7 {
 				continue
 			}
@@ -49,6 +50,8 @@ func giveOne(s *Socket, in *Inbox, out *Outbox, self, addr netip.Addr) {
 	}
 }
 
+const receiveSpace = 2048
+
 const hook = `[ "$1" = bound ] && echo "ip=$ip"; exit 0`
 
 func ask(t *testing.T, c *netns.Client, want string) {
@@ -62,10 +65,9 @@ func ask(t *testing.T, c *netns.Client, want string) {
 // serveOne gives one address on an interface through all its lives.
 func serveOne(t *testing.T, iface string, first *Socket, self, addr string) {
 	t.Helper()
-	k := Keeper{Listen: Listen, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
 	background(t, func(ctx context.Context) {
-		k.Keep(ctx, iface, first, func(_ context.Context, s *Socket) {
-			giveOne(s, NewInbox(8), NewOutbox(8, nil), ip(self), ip(addr))
+		KeepServing(ctx, iface, first, Listen, slog.New(slog.DiscardHandler), func(_ context.Context, s *Socket) {
+			giveOne(s, datagram.NewReceiver(8, receiveSpace), NewSender(8, nil), ip(self), ip(addr))
 		})
 	})
 }
@@ -150,11 +152,11 @@ func TestFlappingInterface(t *testing.T) {
 	netns.Run(t, "ip", "link", "set", seg.Bridge, "up")
 	client := seg.NewClient(t)
 	ask(t, client, "ip=10.77.0.9")
-	if first.Stale() {
+	if first.Replaced() {
 		t.Error("stale after down and up")
 	}
 	netns.Run(t, "ip", "link", "del", seg.Bridge)
-	if first.Stale() {
+	if first.Replaced() {
 		t.Error("stale while the interface is away")
 	}
 	netns.Run(t, "ip", "link", "add", seg.Bridge, "type", "bridge", "stp_state", "0", "forward_delay", "0")
@@ -203,7 +205,7 @@ func TestBridgeTakesAnotherMAC(t *testing.T) {
 	netns.Run(t, "ip", "link", "set", "low0p", "nomaster")
 	netns.Run(t, "ip", "link", "set", "low0p", "address", "02:00:00:00:00:01")
 	netns.Run(t, "ip", "link", "set", "low0p", "master", seg.Bridge)
-	if s.Stale() || s.MAC() == before || s.MAC() != mac(t, "02:00:00:00:00:01") {
+	if s.Replaced() || s.MAC() == before || s.MAC() != mac(t, "02:00:00:00:00:01") {
 		t.Errorf("MAC %s, was %s, want that of the port", s.MAC(), before)
 	}
 }
@@ -220,12 +222,12 @@ func TestBatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	for _, m := range []string{"a", "bb", strings.Repeat("c", maxMessage+1), "", "dd"} {
+	for _, m := range []string{"a", "bb", strings.Repeat("c", receiveSpace+1), "", "dd"} {
 		if _, err := conn.Write([]byte(m)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	in := NewInbox(4)
+	in := datagram.NewReceiver(4, receiveSpace)
 	var got []string
 	for _, want := range []int{4, 1} {
 		n, err := s.Receive(PortPXE, in)
@@ -233,19 +235,19 @@ func TestBatches(t *testing.T) {
 			t.Fatalf("received %d, %v, want %d", n, err, want)
 		}
 		for i := range n {
-			p := in.At(i)
+			p := in.Message(i)
 			got = append(got, string(p.Data))
-			if p.From.String() != conn.LocalAddr().String() || p.Local != ip("10.77.0.2") || p.IfIndex == 0 {
-				t.Errorf("packet from %s to %s on interface %d", p.From, p.Local, p.IfIndex)
+			if p.From.String() != conn.LocalAddr().String() || p.Local != ip("10.77.0.2") || p.Interface == 0 {
+				t.Errorf("packet from %s to %s on interface %d", p.From, p.Local, p.Interface)
 			}
 		}
 	}
 	if strings.Join(got, ",") != "a,bb,,,dd" {
 		t.Errorf("received %q", got)
 	}
-	out := NewOutbox(2, func(_ *Socket, _ Dest, _ []byte, err error) { t.Error(err) })
+	out := NewSender(2, func(_ *Socket, _ Dest, err error) { t.Error(err) })
 	for _, m := range []string{"x", "y", "z"} { // more than it holds
-		out.Queue(s, Dest{Source: ip("10.77.0.2"), Port: PortPXE, To: in.At(0).From}, append(out.Frame(), m...))
+		out.Queue(s, Dest{Source: ip("10.77.0.2"), Port: PortPXE, To: in.Message(0).From}, append(out.Frame(), m...))
 	}
 	out.Flush()
 	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
@@ -275,7 +277,7 @@ func TestBroadcastOnAnyInterface(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tap, err := openTap(client, 0, nil)
+	tap, err := openPacketSocket(client, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,12 +288,12 @@ func TestBroadcastOnAnyInterface(t *testing.T) {
 	if err := tap.write(frame, &unix.SockaddrLinklayer{Ifindex: client.Index, Halen: 6}); err != nil {
 		t.Fatal(err)
 	}
-	in := NewInbox(4)
+	in := datagram.NewReceiver(4, receiveSpace)
 	if n, err := s.Receive(PortServer, in); err != nil || n != 1 {
 		t.Fatalf("received %d, %v", n, err)
 	}
-	if p := in.At(0); p.Local != ip("10.77.0.1") || p.IfIndex != bridge.Index || p.From.String() != "10.77.0.9:68" {
-		t.Errorf("from %s to %s on interface %d, want 10.77.0.1 on %d", p.From, p.Local, p.IfIndex, bridge.Index)
+	if p := in.Message(0); p.Local != ip("10.77.0.1") || p.Interface != bridge.Index || p.From.String() != "10.77.0.9:68" {
+		t.Errorf("from %s to %s on interface %d, want 10.77.0.1 on %d", p.From, p.Local, p.Interface, bridge.Index)
 	}
 }
 
@@ -304,7 +306,7 @@ func TestFailuresStaySingle(t *testing.T) {
 	hear := hearClient(t, "fail0")
 	netns.Run(t, "ip", "link", "set", two.Bridge, "down")
 	var failed []string
-	out := NewOutbox(8, func(_ *Socket, _ Dest, m []byte, err error) { failed = append(failed, string(m)+": "+err.Error()) })
+	out := NewSender(8, func(s *Socket, d Dest, err error) { failed = append(failed, fmt.Sprintf("%s %s: %s", s.Interface(), d.To, err)) })
 	raw := Dest{Source: ip("10.77.0.1"), Port: PortServer, To: netip.MustParseAddrPort("10.77.0.9:68"), MAC: broadcastMAC}
 	loud := Dest{Source: ip("10.77.0.1"), Port: PortServer, To: netip.AddrPortFrom(broadcastIP, PortClient)}
 	moved, lost := loud, loud
@@ -318,8 +320,8 @@ func TestFailuresStaySingle(t *testing.T) {
 		out.Queue(m.s, m.d, append(out.Frame(), m.m...))
 	}
 	out.Flush()
-	if len(failed) != 3 || !strings.Contains(strings.Join(failed, "\n"), "down: ") {
-		t.Errorf("failed: %q, want lost twice and down once", failed)
+	if len(failed) != 3 || !strings.Contains(strings.Join(failed, "\n"), two.Bridge+" ") {
+		t.Errorf("failed: %q, want two for port 0 and one on %s", failed, two.Bridge)
 	}
 	want := map[string]bool{"raw1": true, "raw2": true, "moved": true, "loud": true}
 	for len(want) > 0 {
@@ -338,7 +340,7 @@ func hearClient(t *testing.T, iface string) func() (string, bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tap, err := openTap(ifi, unix.ETH_P_IP, nil)
+	tap, err := openPacketSocket(ifi, unix.ETH_P_IP, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,8 @@ func TestNoAllocation(t *testing.T) {
 	packets["parts"] = overloaded("\x34\x01\x03\x3d\x01a\xff", "\x3d\x01b\xff", "\x35\x01\x03\x3d\x01c\x51\x07\x04\x00\x00\x03abc\xff")
 	packets["relay"] = message(t, Discover, ipxe, raw(82, "\x01\x04port\x02\x02sw"), withGIAddr("10.78.0.254"))
 	o := network().Build()
-	var name [64]byte
+	var copied Packet
+	kept := make([]byte, 0, maxMessage)
 	ip4 := ip("10.77.0.1")
 	for who, p := range packets {
 		r, out := new(Packet), make([]byte, 0, maxMessage)
@@ -23,10 +24,7 @@ func TestNoAllocation(t *testing.T) {
 			if err := r.Parse(p); err != nil {
 				t.Fatal(err)
 			}
-			r.AppendHostname(name[:0])
-			for range r.UserClasses {
-				continue
-			}
+			kept = r.CopyTo(&copied, kept[:0])
 			a := Reply{
 				Req: r, Type: Ack, ServerID: ip4, YIAddr: ip4, NextServer: ip4, Lease: time.Hour, Options: o, Name: "master-0", Domain: "lab.test",
 				FQDN: "master-0.lab.test", BootFile: "http://10.77.0.1/boot.ipxe", VendorClass: "PXEClient", VendorInfo: "\x06\x01\x08\xff", IPXE: "\xb0\x01\x01",
@@ -42,6 +40,19 @@ func TestNoAllocation(t *testing.T) {
 func benchPackets(b *testing.B) map[string][]byte {
 	p := captured(b)
 	return map[string][]byte{"perfdhcp": p["perfdhcp-discover"], "ovmf": p["ovmf-discover"], "ipxe": p["ipxe-rom-discover"], "udhcpc": p["udhcpc-discover"]}
+}
+
+func BenchmarkCopyTo(b *testing.B) {
+	for who, p := range benchPackets(b) {
+		b.Run(who, func(b *testing.B) {
+			r, kept := parsed(b, p), make([]byte, 0, maxMessage)
+			var to Packet
+			b.ReportAllocs()
+			for b.Loop() {
+				r.CopyTo(&to, kept)
+			}
+		})
+	}
 }
 
 func BenchmarkParse(b *testing.B) {

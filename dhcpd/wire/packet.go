@@ -3,7 +3,6 @@ package wire
 import (
 	"bytes"
 	"net/netip"
-	"time"
 
 	"github.com/bootlab/bootlab/internal/lab"
 )
@@ -15,9 +14,7 @@ import (
 type Packet struct {
 	Type  MessageType // option 53, as it came: it may be no client's message, or none that RFC 2131 knows
 	XID   [4]byte
-	Secs  uint16  // as it came; iPXE and some firmware write what they like
 	Flags uint16  // see Broadcast
-	Hops  uint8   // at most 16
 	MAC   lab.MAC // of the client, chaddr
 
 	CIAddr           netip.Addr // that the client has and uses
@@ -29,10 +26,9 @@ type Packet struct {
 	RelayPort        bool       // answer the relay's source port, not 67 (RFC 8357)
 
 	Stage   Stage
-	Arch    Arch          // the first of option 93, else what option 60 says; see HasArch
-	HasArch bool          // it said one: Arch 0 is BIOS
-	MaxSize int           // option 57 in bytes, 0: absent. Some count IP and UDP headers, some do not
-	Lease   time.Duration // option 51, what the client would like; 0: absent
+	Arch    Arch // the first of option 93, else what option 60 says; see HasArch
+	HasArch bool // it said one: Arch 0 is BIOS
+	MaxSize int  // option 57 in bytes, 0: absent. Some count IP and UDP headers, some do not
 
 	ParamList   []byte // option 55, in the client's order
 	ClientID    []byte // option 61
@@ -41,9 +37,7 @@ type Packet struct {
 	CircuitID   []byte // option 82.1
 	RemoteID    []byte // option 82.2
 	VendorClass []byte // option 60
-	UserClass   []byte // option 77 as it came, see UserClasses
-	Message     []byte // option 56: why a client declines or releases
-	RapidCommit bool   // option 80 (RFC 4039)
+	UserClass   []byte // option 77 as it was sent: a list (RFC 3004), or bare text, as iPXE sends it
 
 	hostname, fqdn []byte
 	parts          parts
@@ -51,75 +45,49 @@ type Packet struct {
 
 // parts are the options that Parse reads into fields of other types, and the memory for what came in several parts.
 type parts struct {
-	kind, requested, server, subnet, maxSize, lease, overload, arch, ndi, ipxe, rapid []byte
+	kind, requested, server, subnet, maxSize, overload, arch, ndi, ipxe []byte
 
-	file, sname     []byte // the header's fields where option 52 says that they hold options
-	seen, again     Codes
-	joined          []byte
-	malformedOption bool
+	file, sname []byte // the header's fields where option 52 says that they hold options
+	seen, again Codes
+	joined      []byte
 }
 
 // Broadcast reports whether the client cannot receive unicast yet (RFC 2131 section 4.1).
 func (r *Packet) Broadcast() bool { return r.Flags&0x8000 != 0 }
 
-// Asks reports whether the client wants the option: it lists it, or sends no list (RFC 2132 section 9.8).
-func (r *Packet) Asks(code uint8) bool {
-	return len(r.ParamList) == 0 || bytes.IndexByte(r.ParamList, code) >= 0
-}
-
 // Requests reports whether the client asks for the option by its number.
 func (r *Packet) Requests(code uint8) bool { return bytes.IndexByte(r.ParamList, code) >= 0 }
-
-// Truncated reports whether the options were cut short inside one. What came before it was taken.
-func (r *Packet) Truncated() bool { return r.parts.malformedOption }
 
 // Booting reports whether firmware or a boot loader asks, and not an operating system.
 func (r *Packet) Booting() bool { return r.Stage != StageOS }
 
-// AppendHostname appends the first label of what the client calls itself, in lower case: of option 81, else of option
-// 12, since who sends both means 81 (RFC 4702 section 3.1). It appends nothing if that is no host name (RFC 1123
-// section 2.1). It allocates nothing where dst has 63 bytes of room.
-func (r *Packet) AppendHostname(dst []byte) []byte {
-	if f, ok := r.FQDN(); ok {
-		if out := appendLabel(dst, f.label()); len(out) > len(dst) {
-			return out
-		}
-	}
-	return appendLabel(dst, firstLabel(r.hostname))
-}
-
-// Hostname returns what AppendHostname appends. It allocates.
+// Hostname returns the first label of the client's name, in lower case: of option 81, else of option 12, since a client that
+// sends both means 81 (RFC 4702 section 3.1). It is empty if that is not a host name (RFC 1123 section 2.1).
 func (r *Packet) Hostname() string {
 	var b [63]byte
-	return string(r.AppendHostname(b[:0]))
+	if f, ok := r.FQDN(); ok {
+		if name := appendLabel(b[:0], f.label()); len(name) > 0 {
+			return string(name)
+		}
+	}
+	return string(appendLabel(b[:0], firstLabel(r.hostname)))
 }
 
-// UserClasses yields the classes of option 77: each of them where it is written by RFC 3004, or all of it as one where it
-// is not. iPXE and some systems write the bare name.
-func (r *Packet) UserClasses(yield func(class []byte) bool) {
-	if !isUserClassList(r.UserClass) {
-		if len(r.UserClass) > 0 {
-			yield(r.UserClass)
+// CopyTo makes dst a copy of r that does not point into the packet: the values are appended to buf, which is returned.
+func (r *Packet) CopyTo(dst *Packet, buf []byte) []byte {
+	*dst = *r
+	dst.parts = parts{arch: r.parts.arch, ndi: r.parts.ndi}
+	for _, v := range [...]*[]byte{
+		&dst.ParamList, &dst.ClientID, &dst.UUID, &dst.AgentInfo, &dst.CircuitID, &dst.RemoteID, &dst.VendorClass, &dst.UserClass,
+		&dst.hostname, &dst.fqdn, &dst.parts.arch, &dst.parts.ndi,
+	} {
+		if len(*v) > 0 {
+			start := len(buf)
+			buf = append(buf, *v...)
+			*v = buf[start:len(buf):len(buf)]
 		}
-		return
 	}
-	for b := r.UserClass; len(b) > 0; b = b[1+int(b[0]):] {
-		if !yield(b[1 : 1+int(b[0])]) {
-			return
-		}
-	}
-}
-
-// isUserClassList reports whether b is nothing but length-prefixed classes, none of them empty.
-func isUserClassList(b []byte) bool {
-	for len(b) > 0 {
-		n := int(b[0])
-		if n == 0 || len(b) < 1+n {
-			return false
-		}
-		b = b[1+n:]
-	}
-	return true
+	return buf
 }
 
 func firstLabel(name []byte) []byte {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"net/netip"
-	"time"
 
 	"github.com/bootlab/bootlab/internal/lab"
 )
@@ -78,9 +77,7 @@ func (r *Packet) Parse(b []byte) error {
 }
 
 func (r *Packet) header(b []byte) {
-	r.Hops = b[3]
 	r.XID = [4]byte(b[4:8])
-	r.Secs = binary.BigEndian.Uint16(b[8:])
 	r.Flags = binary.BigEndian.Uint16(b[10:])
 	r.CIAddr = addrOf(b[12:16])
 	r.GIAddr = addrOf(b[24:28])
@@ -116,7 +113,6 @@ func (r *Packet) walk(b []byte) {
 			return
 		}
 		if len(b) < 2 || len(b) < 2+int(b[1]) {
-			r.parts.malformedOption = true
 			return
 		}
 		end := 2 + int(b[1])
@@ -138,8 +134,6 @@ func (r *Packet) slot(code uint8) *[]byte {
 		return &r.hostname
 	case optRequestedIP:
 		return &r.parts.requested
-	case optLease:
-		return &r.parts.lease
 	case optOverload:
 		return &r.parts.overload
 	case optMessageType:
@@ -148,8 +142,6 @@ func (r *Packet) slot(code uint8) *[]byte {
 		return &r.parts.server
 	case optParamList:
 		return &r.ParamList
-	case optMessage:
-		return &r.Message
 	case optMaxSize:
 		return &r.parts.maxSize
 	case optVendorClass:
@@ -158,8 +150,6 @@ func (r *Packet) slot(code uint8) *[]byte {
 		return &r.ClientID
 	case optUserClass:
 		return &r.UserClass
-	case optRapidCommit:
-		return &r.parts.rapid
 	case optFQDN:
 		return &r.fqdn
 	case optAgentInfo:
@@ -213,12 +203,8 @@ func (r *Packet) fields() {
 	r.Type = MessageType(p.kind[0])
 	r.Requested = addrOf(p.requested)
 	r.ServerID = addrOf(p.server)
-	r.RapidCommit = p.seen.Has(optRapidCommit)
 	if len(p.maxSize) == 2 {
 		r.MaxSize = int(binary.BigEndian.Uint16(p.maxSize))
-	}
-	if len(p.lease) == 4 {
-		r.Lease = time.Duration(binary.BigEndian.Uint32(p.lease)) * time.Second
 	}
 }
 

@@ -44,12 +44,12 @@ func (d *Daemon) build() (*servers, error) {
 		Table:    table(d, func(s *snapshot.Snapshot) *boot.Table { return s.Boot }),
 		Installs: d.installs, Unknown: d.unknown, Leases: leased{d.book}, Circles: d.circles, Events: d.bus,
 	})
-	s.dhcp = dhcpd.New(dhcpd.Config{}, dhcpd.Deps{
+	var errs [8]error
+	s.dhcp, errs[7] = dhcpd.New(dhcpd.Config{}, dhcpd.Deps{
 		Table: table(d, func(s *snapshot.Snapshot) *dhcpd.Table { return s.DHCP }),
 		Book:  d.book, Events: d.bus, Log: d.log, Registerer: d.registry, Now: time.Now, Listen: d.listenDHCP, FromDisk: d.installs.FromDisk,
 		Circles: d.circles,
 	})
-	var errs [7]error
 	s.tftp, errs[0] = tftpd.New(tftpd.Config{SinglePort: d.current.Load().Lab.Appliance.TFTPSingle}, tftpd.Deps{
 		Table:    table(d, func(s *snapshot.Snapshot) *tftpd.Table { return s.TFTP }),
 		Firmware: nbps, Scripts: desk, Leases: who{d}, Events: d.bus, Log: d.log, Metrics: d.registry,

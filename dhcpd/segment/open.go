@@ -16,7 +16,7 @@ import (
 )
 
 // listenUDP binds the wildcard address: a socket bound to one address hears no broadcast.
-func listenUDP(iface string, number uint16) (*udpPort, error) {
+func listenUDP(iface string, number uint16) (*udpSocket, error) {
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		return control(c, func(fd int) error {
 			err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BROADCAST, 1)
@@ -30,9 +30,9 @@ func listenUDP(iface string, number uint16) (*udpPort, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &udpPort{conn: conn.(*net.UDPConn)}
+	p := &udpSocket{conn: conn.(*net.UDPConn)}
 	if p.sys, err = p.conn.SyscallConn(); err == nil {
-		err = control(p.sys, func(fd int) error { return finish(fd, iface) })
+		err = control(p.sys, func(fd int) error { return setOptions(fd, iface) })
 	}
 	if err != nil {
 		_ = conn.Close()
@@ -45,13 +45,13 @@ func listenUDP(iface string, number uint16) (*udpPort, error) {
 // It is a limit, not memory in use.
 const receiveBuffer = 1 << 20
 
-// finish sets what is set after bind.
+// setOptions sets what is set after bind.
 //
 // SO_REUSEADDR is among it: dnsmasq, as libvirt starts it for a network of its own, binds the wildcard address first and
 // its interface afterwards; the kernel lets it only if both sockets have the option. Set before bind it would let us
 // share an interface with another server in silence; set after, our own bind was still refused where it had to be, and
 // so is that of a second bootlab.
-func finish(fd int, iface string) error {
+func setOptions(fd int, iface string) error {
 	// Best effort: above the system's limit it needs CAP_NET_ADMIN.
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer)
@@ -66,13 +66,13 @@ func control(c syscall.RawConn, set func(fd int) error) error {
 	return errors.Join(c.Control(func(fd uintptr) { err = set(int(fd)) }), err)
 }
 
-// openTap opens a packet socket. The filter is in place before the first packet.
-func openTap(ifi *net.Interface, protocol int, filter []bpf.RawInstruction) (*tap, error) {
+// openPacketSocket opens a packet socket. The filter is in place before the first packet.
+func openPacketSocket(ifi *net.Interface, protocol int, filter []bpf.RawInstruction) (*packetSocket, error) {
 	conn, err := packet.Listen(ifi, packet.Raw, protocol, &packet.Config{Filter: filter})
 	if err != nil {
 		return nil, err
 	}
-	t := &tap{conn: conn}
+	t := &packetSocket{conn: conn}
 	if t.sys, err = conn.SyscallConn(); err != nil {
 		_ = conn.Close()
 		return nil, err
@@ -90,7 +90,7 @@ func assemble(program []bpf.Instruction) []bpf.RawInstruction {
 }
 
 // read waits for one frame. It does not allocate, unlike ReadFrom.
-func (t *tap) read(buf []byte) (n int, err error) {
+func (t *packetSocket) read(buf []byte) (n int, err error) {
 	waited := t.sys.Read(func(fd uintptr) bool {
 		n, err = unix.Read(int(fd), buf)
 		return !errors.Is(err, unix.EAGAIN)
@@ -102,7 +102,7 @@ func (t *tap) read(buf []byte) (n int, err error) {
 }
 
 // write sends one frame now or not at all.
-func (t *tap) write(frame []byte, to *unix.SockaddrLinklayer) (err error) {
+func (t *packetSocket) write(frame []byte, to *unix.SockaddrLinklayer) (err error) {
 	return control(t.sys, func(fd int) error { return unix.Sendto(fd, frame, unix.MSG_DONTWAIT, to) })
 }
 

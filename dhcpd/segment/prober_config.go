@@ -71,19 +71,19 @@ func (c ProberConfig) withDefaults() ProberConfig {
 // ProberDeps are what a prober works with. All are required.
 type ProberDeps struct {
 	Now func() time.Time
-	// Wanted reports whether the server cares about an address: one of a pool or a reservation, and not one of the
+	// Relevant reports whether the server cares about an address: one of a pool or a reservation, and not one of the
 	// appliance's own. What others say about other addresses is not remembered. It is called for each ARP packet that
 	// is heard, by several goroutines.
-	Wanted func(netip.Addr) bool
+	Relevant func(netip.Addr) bool
 }
 
 // ProberStats counts what a prober did since it was made.
 type ProberStats struct {
-	Heard    uint64 // sightings of wanted addresses, asked for or not
-	Asked    uint64 // probes that were started because somebody asked
-	Surveyed uint64 // probes that were started ahead
-	Found    uint64 // probes that somebody answered
-	Silent   uint64 // probes that nobody answered
-	Deaf     uint64 // probes that nobody was heard to answer, in a flood
-	Unprobed uint64 // requests for a probe that were refused: too many at a time, or no way to send
+	Observations uint64 // sightings of wanted addresses, asked for or not
+	Probed       uint64 // probes that were started because somebody asked
+	ProbedAhead  uint64 // probes that were started ahead
+	InUse        uint64 // probes that somebody answered
+	Free         uint64 // probes that nobody answered
+	Unknown      uint64 // probes that nobody was heard to answer, in a flood
+	Unprobed     uint64 // requests for a probe that were refused: too many at a time, or no way to send
 }

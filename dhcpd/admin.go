@@ -1,0 +1,81 @@
+package dhcpd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/bootlab/bootlab/dhcpd/leases"
+	"github.com/bootlab/bootlab/internal/observe/event"
+)
+
+// A PoolUse is the use of a pool.
+type PoolUse struct {
+	Network, Name string
+	Range         string // FIRST-LAST
+	Usable        int    // addresses that it may give, without reserved ones and those of routers, servers and the appliance
+	Free          int    // of these, for a new client, now
+}
+
+// Pools returns the use of the pools of the lab in force, in the lab's order.
+func (s *Server) Pools() (all []PoolUse) {
+	for _, sc := range s.deps.Table().scopes {
+		for _, p := range sc.pools {
+			_, _, free := s.deps.Book.Usage(p.addrs)
+			all = append(all, PoolUse{
+				Network: sc.network.Name, Name: p.Name, Range: p.Range.String(), Usable: p.addrs.Usable(), Free: free,
+			})
+		}
+	}
+	return all
+}
+
+// ErrNoLease is returned by Release for an address that no machine holds.
+var ErrNoLease = errors.New("dhcpd: no lease")
+
+// Release ends a lease for an admin, durably, and returns what it was. The client does not learn of it: it uses the address
+// until it renews, at half of the lease time, and is then refused if the address is another machine's. A declined address,
+// or one that was found in use or was only offered, is free again at once. The error is ErrNoLease, the store's, or ctx's.
+func (s *Server) Release(ctx context.Context, addr netip.Addr) (leases.Lease, error) {
+	l, err := s.holding(addr)
+	if err != nil {
+		return l, err
+	}
+	switch l.State {
+	case leases.Offered:
+		s.deps.Book.Withdraw(l.MAC)
+	case leases.Active:
+		c := &leases.Change{Lease: l, Subnet: netip.PrefixFrom(addr, addr.BitLen())}
+		c.State, c.Start, c.Expiry = leases.Released, s.deps.Now(), s.deps.Now()
+		if sc := scopeOf(s.deps.Table().scopes, addr); sc != nil {
+			c.Subnet = sc.network.Subnet
+		}
+		s.deps.Book.Commit(ctx, []*leases.Change{c})
+		err = c.Err
+	default:
+		err = s.deps.Book.Forget(ctx, addr)
+	}
+	if err == nil {
+		s.prober.Forget(addr)
+		s.deps.Events.Record(event.Event{Kind: event.DHCPRelease, MAC: l.MAC, Addr: addr, Detail: "by an admin"})
+	}
+	return l, err
+}
+
+// holding returns what keeps an address from other clients now: a lease, an offer, a declined address or a conflict.
+func (s *Server) holding(addr netip.Addr) (leases.Lease, error) {
+	if l, ok := s.deps.Book.ByAddr(addr); ok {
+		return l, nil
+	}
+	now := s.deps.Now()
+	all := append(s.deps.Book.Offers(), s.deps.Book.All()...)
+	i := slices.IndexFunc(all, func(l leases.Lease) bool {
+		return l.Addr == addr && l.State != leases.Released && l.State != leases.Active && now.Before(l.Expiry)
+	})
+	if i < 0 {
+		return leases.Lease{}, fmt.Errorf("%w for %s", ErrNoLease, addr)
+	}
+	return all[i], nil
+}

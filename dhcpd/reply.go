@@ -1,0 +1,140 @@
+package dhcpd
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/bootlab/bootlab/dhcpd/segment"
+	"github.com/bootlab/bootlab/dhcpd/wire"
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// An address pool with less than this part free gives new clients short leases, so that addresses of machines that
+// disappear are soon free again.
+const (
+	scarceShare = 5 // a fifth
+	scarceLease = 10 * time.Minute
+)
+
+// makeReply fills the exchange's reply, a DHCPOFFER or DHCPACK, with everything that this machine gets.
+func (s *Server) makeReply(x *exchange, kind wire.MessageType, addr netip.Addr, lease time.Duration) *wire.Reply {
+	a := &x.reply
+	*a = wire.Reply{
+		Req: &x.req, Type: kind, ServerID: x.serverID, YIAddr: addr, Lease: lease, Options: x.options(), Domain: x.t.domain,
+	}
+	if x.host != nil {
+		a.Name, a.Domain = x.host.Name, x.host.Domain
+	}
+	if fqdn, ok := x.req.FQDN(); ok {
+		a.FQDN = x.fqdn(fqdn)
+	}
+	var boot bootInfo
+	if x.req.Stage == wire.StageIPXE && s.deps.Circles.Unscripted(x.req.MAC) {
+		boot = bootInfo{ipxe: noPXEDHCP}
+	} else if x.req.Booting() {
+		boot = s.bootInfo(x, x.machine(addr))
+	}
+	boot.addTo(a)
+	return a
+}
+
+// options returns the options of the machine's host, pool or network.
+func (x *exchange) options() *wire.Options {
+	switch {
+	case x.host.reserved():
+		return x.host.options
+	case x.pool == nil:
+		return x.scope.options
+	case x.host != nil && x.host.poolOptions != nil:
+		return x.host.poolOptions[x.pool]
+	}
+	return x.pool.options
+}
+
+// machine returns the host whose profile the machine boots, or nil. A pool with a profile makes one up for addr.
+func (x *exchange) machine(addr netip.Addr) *lab.Host {
+	switch {
+	case x.pool != nil && x.pool.Profile != nil:
+		return x.t.machineOf(x.req.MAC, addr)
+	case x.host != nil:
+		return x.host.Host
+	}
+	return nil
+}
+
+// fqdn is the machine's name in our DNS: the host's of the lab file, else the client's own in our domain.
+func (x *exchange) fqdn(sent wire.FQDN) string {
+	if x.host != nil {
+		return x.host.FQDN
+	}
+	if name := x.req.Hostname(); name != "" {
+		return name + "." + x.t.domain
+	}
+	return sent.String()
+}
+
+// leaseTime is the host's, the pool's or the network's; new clients of a pool that runs short get less.
+func (s *Server) leaseTime(x *exchange) time.Duration {
+	switch {
+	case x.host != nil && x.host.Lease > 0:
+		return x.host.Lease
+	case x.pool == nil:
+		return x.scope.lease
+	}
+	_, _, free := s.deps.Book.Usage(x.pool.addrs)
+	if scarceShare*free >= x.pool.addrs.Usable() {
+		return x.pool.lease
+	}
+	if _, known := s.deps.Book.Bound(x.req.MAC, x.scope.network.Subnet); known {
+		return x.pool.lease
+	}
+	return min(x.pool.lease, scarceLease)
+}
+
+func (s *Server) send(x *exchange, a *wire.Reply) {
+	s.sendFrame(x, a, a.Append(x.out.Frame()))
+}
+
+// sendFrame queues a reply that is written already, and counts it.
+func (s *Server) sendFrame(x *exchange, a *wire.Reply, frame []byte) {
+	x.out.Queue(x.sock, x.destination(a), frame)
+	s.m.sent[typeIndex(a.Type)].Inc()
+	if n := a.Omitted.Len(); n > 0 {
+		s.m.omitted.Add(float64(n))
+	}
+}
+
+// destination follows RFC 2131 section 4.1.
+func (x *exchange) destination(a *wire.Reply) segment.Dest {
+	r := &x.req
+	d := segment.Dest{Source: x.network.Address, Port: x.port}
+	if x.port == portPXE && x.from.Addr().IsValid() && !x.from.Addr().IsUnspecified() {
+		d.To = x.from
+		return d
+	}
+	switch {
+	case r.GIAddr.IsValid():
+		d.To = netip.AddrPortFrom(r.GIAddr, portServer)
+		if r.RelayPort && x.from.IsValid() {
+			d.To = netip.AddrPortFrom(r.GIAddr, x.from.Port())
+		}
+	case a.Type == wire.Nak:
+		d.Broadcast()
+	case r.CIAddr.IsValid():
+		d.To = netip.AddrPortFrom(r.CIAddr, portClient)
+	case r.Broadcast() || !a.YIAddr.IsValid():
+		d.Broadcast()
+	default: // the client has no address yet, so ARP cannot find it
+		d.To, d.MAC = netip.AddrPortFrom(a.YIAddr, portClient), r.MAC
+	}
+	return d
+}
+
+// replyDetail is the client and its boot file, if any: "os", "pxe boot/52-54-…/ipxe.efi".
+func (x *exchange) replyDetail(a *wire.Reply) string {
+	file := a.File()
+	if file == "" {
+		return string(x.req.Stage)
+	}
+	return string(x.req.Stage) + " " + file
+}

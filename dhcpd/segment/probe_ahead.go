@@ -1,0 +1,82 @@
+package segment
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// A aheadList is the addresses of a segment that are likely to be offered next.
+type aheadList struct {
+	addrs []netip.Addr
+	index int       // next to look at; len(addrs): the round is over
+	next  time.Time // when to look on, at the earliest
+}
+
+// maxAhead bounds what is looked at ahead on a segment: at 50 a second a round takes 20 s.
+const maxAhead = 1024
+
+// ProbeAhead says which addresses of a segment are likely to be offered next, in that order; nil: none. It replaces what was
+// said before. The prober asks for those that it knows nothing recent of, at a bounded rate, and again before its
+// knowledge grows old, so that an offer waits for nothing; while nothing changes, that is one question per address in half
+// of FreeFor. Only the first 1024 are looked at.
+func (p *Prober) ProbeAhead(path Path, addrs []netip.Addr) {
+	addrs = addrs[:min(len(addrs), maxAhead)]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.ahead[path]
+	switch {
+	case len(addrs) == 0:
+		delete(p.ahead, path)
+		return
+	case s == nil:
+		s = &aheadList{}
+		p.ahead[path] = s
+	case slices.Equal(s.addrs, addrs):
+		return
+	}
+	if s.index >= len(s.addrs) {
+		s.next = time.Time{} // it was at rest; else the pace holds on
+	}
+	s.addrs, s.index = slices.Clone(addrs), 0
+	p.wakeUp()
+}
+
+// aheadLocked asks for at most one address of each segment, and returns when to come again.
+func (p *Prober) aheadLocked(now time.Time) (next time.Time) {
+	for path, s := range p.ahead {
+		if !now.Before(s.next) {
+			p.nextAheadLocked(path, s, now)
+		}
+		next = earlier(next, s.next)
+	}
+	return next
+}
+
+func (p *Prober) nextAheadLocked(path Path, s *aheadList, now time.Time) {
+	if s.index >= len(s.addrs) {
+		s.index = 0
+	}
+	if p.senders[path] != nil {
+		for ; s.index < len(s.addrs); s.index++ {
+			addr := s.addrs[s.index]
+			if p.freshLocked(addr, now) || p.probeLocked(path, addr, now) == nil {
+				continue
+			}
+			p.probedAhead.Add(1)
+			s.index++
+			s.next = now.Add(time.Second / time.Duration(p.cfg.Rate))
+			return
+		}
+	}
+	s.index, s.next = len(s.addrs), now.Add(p.cfg.FreeFor/4)
+}
+
+// freshLocked reports that there is no need to ask: the answer will hold until the round after the next.
+func (p *Prober) freshLocked(addr netip.Addr, now time.Time) bool {
+	if !addr.Is4() || p.probes[tableKey(addr)] != nil {
+		return true
+	}
+	r := p.knownLocked(addr, now)
+	return r.State != Unknown && now.Sub(r.At) < p.cfg.FreeFor/2
+}
