@@ -306,7 +306,9 @@ func TestFailuresStaySingle(t *testing.T) {
 	hear := hearClient(t, "fail0")
 	netns.Run(t, "ip", "link", "set", two.Bridge, "down")
 	var failed []string
-	out := NewSender(8, func(s *Socket, d Dest, err error) { failed = append(failed, fmt.Sprintf("%s %s: %s", s.Interface(), d.To, err)) })
+	out := NewSender(8, func(s *Socket, d Dest, err error) {
+		failed = append(failed, fmt.Sprintf("%s %s: %s", s.Interface(), d.To, err))
+	})
 	raw := Dest{Source: ip("10.77.0.1"), Port: PortServer, To: netip.MustParseAddrPort("10.77.0.9:68"), MAC: broadcastMAC}
 	loud := Dest{Source: ip("10.77.0.1"), Port: PortServer, To: netip.AddrPortFrom(broadcastIP, PortClient)}
 	moved, lost := loud, loud

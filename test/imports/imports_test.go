@@ -27,7 +27,7 @@ var rules = []rule{
 
 	{"dhcpd", []string{"dhcpd/leases", "dhcpd/segment", "dhcpd/wire", "internal/boot/bootloop", "internal/host/datagram", "internal/host/pause", "internal/lab", "internal/observe/event"}, "assigns addresses; knows no other server"},
 	{"dhcpd/leases", []string{"internal/lab", "internal/store"}, "who has which address, durably; of the lab only what a MAC is"},
-	{"dhcpd/segment", []string{"internal/host/pause", "internal/lab"}, "sockets and frames; of the lab only how a MAC is written"},
+	{"dhcpd/segment", []string{"internal/host/datagram", "internal/host/pause", "internal/lab"}, "sockets and frames; of the lab only how a MAC is written"},
 	{"dhcpd/wire", []string{"internal/lab"}, "packets; of the lab only how a MAC, a route and an option are written"},
 	{"tftpd", []string{"internal/boot/files", "internal/host/datagram", "internal/host/pause", "internal/lab", "internal/observe/event"}, "knows no other server"},
 	{"dnsd", []string{"internal/host/datagram", "internal/host/pause", "internal/lab"}, "asks for leases through an interface of its own"},
