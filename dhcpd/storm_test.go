@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/lab"
-	"github.com/bootlab/bootlab/internal/store/bolt"
+	"github.com/bootlab/bootlab/internal/store/logfile"
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
@@ -27,7 +27,7 @@ func TestStorm(t *testing.T) {
 		Router: ip("10.76.0.254"), DNS: []netip.Addr{ip("10.76.0.1")}, Lease: time.Hour, DHCP: lab.DHCPServer,
 	}
 	network.Pools = []*lab.Pool{{Name: "all", Network: network, Range: lab.Range{First: ip("10.76.1.0"), Last: ip("10.76.250.255")}}}
-	s, err := bolt.Open(filepath.Join(t.TempDir(), "book.db"))
+	s, _, err := logfile.Open(filepath.Join(t.TempDir(), "book.db"))
 	if err != nil {
 		t.Fatal(err)
 	}

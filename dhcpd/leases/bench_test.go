@@ -16,7 +16,7 @@ import (
 	"unsafe"
 
 	"github.com/bootlab/bootlab/internal/store"
-	"github.com/bootlab/bootlab/internal/store/bolt"
+	"github.com/bootlab/bootlab/internal/store/logfile"
 	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
@@ -224,7 +224,7 @@ func cpu(b *testing.B, per int) func() {
 func BenchmarkCommitDisk(b *testing.B) {
 	for _, batch := range []int{1, 32, 400} {
 		b.Run(strconv.Itoa(batch), func(b *testing.B) {
-			s, err := bolt.Open(filepath.Join(b.TempDir(), "book.db"))
+			s, _, err := logfile.Open(filepath.Join(b.TempDir(), "book.db"))
 			if err != nil {
 				b.Fatal(err)
 			}

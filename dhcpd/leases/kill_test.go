@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bootlab/bootlab/internal/store/bolt"
+	"github.com/bootlab/bootlab/internal/store/logfile"
 	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
@@ -31,7 +31,7 @@ func killPool() *Pool { return NewPool(ip("10.0.0.0"), ip("10.0.63.255"), nil) }
 
 // leaseForever gives leases to ever new machines and prints each that was acknowledged.
 func leaseForever(path string) error {
-	s, err := bolt.Open(path)
+	s, _, err := logfile.Open(path)
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func TestKill(t *testing.T) {
 			t.Error("nothing was acknowledged: the round showed nothing")
 		}
 	}
-	s, err := bolt.Open(path)
+	s, _, err := logfile.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func (c *counter) Status(context.Context) api.Status {
 	s := c.current.Load()
 	last := c.reloads.state()
 	warnings := standing(s)
-	if err := misplaced(c.store); err != nil {
+	if err := checkStore(c.store); err != nil {
 		warnings = append(warnings, err.Error())
 	}
 	return api.Status{

@@ -89,7 +89,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	defer socks.close()
 	socks.note(d.health)
-	store, err := openStore(appliance)
+	store, err := openStore(appliance, d.log)
 	if err != nil {
 		return err
 	}

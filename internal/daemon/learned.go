@@ -16,7 +16,7 @@ import (
 	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/store"
-	"github.com/bootlab/bootlab/internal/store/bolt"
+	"github.com/bootlab/bootlab/internal/store/logfile"
 	"github.com/bootlab/bootlab/lbproxy"
 )
 
@@ -32,26 +32,39 @@ type learned struct {
 }
 
 // openStore opens the store that the lab names.
-func openStore(a lab.Appliance) (store.Store, error) {
+func openStore(a lab.Appliance, log *slog.Logger) (store.Store, error) {
 	if len(a.Store.Etcd) > 0 {
 		return nil, errors.New("appliance.store: etcd is not supported yet: leave the key out to keep state in " + filepath.Join(a.State, stateFile))
 	}
-	return bolt.Open(filepath.Join(a.State, stateFile))
+	path := filepath.Join(a.State, stateFile)
+	s, losses, err := logfile.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range losses {
+		if l.Tail {
+			log.Info("state file ends with an incomplete write: removed it", "file", path, "offset", l.Offset, "bytes", l.Bytes)
+		} else {
+			log.Error("state file is damaged: stored changes are lost", "file", path, "offset", l.Offset, "bytes", l.Bytes,
+				"transactions", l.Transactions, "keys", l.Keys)
+		}
+	}
+	return s, nil
 }
 
-// misplaced returns an error that says what to do if the store's file is no longer where it was opened.
-func misplaced(s store.Store) error {
-	if file, ok := s.(interface{ Displaced() error }); ok {
-		return file.Displaced()
+// checkStore returns an error that says what to do if what the store keeps would not outlive the process.
+func checkStore(s store.Store) error {
+	if file, ok := s.(interface{ Check() error }); ok {
+		return file.Check()
 	}
 	return nil
 }
 
-// watchStore tells, once, that the store's file is gone: what is learned then would end with the process, which nobody else notices.
+// watchStore logs once that the state file was removed or replaced, or cannot be compacted.
 func (d *Daemon) watchStore() {
-	err := misplaced(d.store)
+	err := checkStore(d.store)
 	if err != nil && !d.storeGone {
-		d.log.Error("what is learned is not safe", "err", err)
+		d.log.Error("state file needs attention", "err", err)
 	}
 	d.storeGone = err != nil
 }

@@ -46,7 +46,7 @@ type Appliance struct {
 	UserDefault bool   // User was not asked for: a machine that has no such user stays root, with a warning
 }
 
-// A StoreConfig names where learned state is kept. No etcd endpoints means bbolt below Appliance.State.
+// A StoreConfig names where learned state is kept. No etcd endpoints means a file below Appliance.State.
 type StoreConfig struct {
 	Etcd   []string
 	Prefix string

@@ -71,7 +71,7 @@ var rules = []rule{
 	{"internal/observe/timeline", []string{"internal/lab", "internal/observe/event", "internal/store"}, "a recorder of events"},
 
 	{"internal/store", nil, "knows none of what it stores"},
-	{"internal/store/bolt", []string{"internal/store"}, "one implementation of it"},
+	{"internal/store/logfile", []string{"internal/store"}, "one implementation of it"},
 }
 
 // wireLibraries are the libraries that one package alone may import, so that what they get wrong is worked around in one place.
@@ -81,7 +81,7 @@ var wireLibraries = map[string]string{
 	"github.com/pin/tftp":            "tftpd",
 	"libvirt.org/go/libvirt":         "virt",
 	"github.com/pires/go-proxyproto": "lbproxy",
-	"go.etcd.io/bbolt":               "internal/store/bolt",
+	"github.com/tidwall/btree":       "internal/store/logfile",
 	"go.yaml.in/yaml":                "internal/lab/load",
 	"github.com/coreos/butane":       "internal/boot/syntax",
 	"github.com/coreos/ignition":     "internal/boot/syntax",

@@ -13,7 +13,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/store"
-	"github.com/bootlab/bootlab/internal/store/bolt"
+	"github.com/bootlab/bootlab/internal/store/logfile"
 	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
@@ -30,7 +30,7 @@ func (r *rig) Record(e event.Event) { r.events = append(r.events, e.Kind) }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	s, err := bolt.Open(filepath.Join(t.TempDir(), "state.db"))
+	s, _, err := logfile.Open(filepath.Join(t.TempDir(), "state.db"))
 	if err != nil {
 		t.Fatal(err)
 	}

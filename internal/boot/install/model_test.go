@@ -13,7 +13,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/store"
-	"github.com/bootlab/bootlab/internal/store/bolt"
+	"github.com/bootlab/bootlab/internal/store/logfile"
 	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
@@ -78,7 +78,7 @@ func TestModel(t *testing.T) {
 			var s store.Store = storetest.Memory()
 			steps := 3000
 			if seed < 3 {
-				b, err := bolt.Open(filepath.Join(t.TempDir(), "state.db"))
+				b, _, err := logfile.Open(filepath.Join(t.TempDir(), "state.db"))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -23,16 +23,16 @@ type rawLab struct {
 }
 
 type rawAppliance struct {
-	State       scalar[text]               `yaml:"state" def:"/var/lib/bootlab" doc:"Folder of what the daemon learns: lease book, timelines, install states, image cache."`
-	Store       either[boltWord, rawStore] `yaml:"store" def:"bolt" doc:"Where learned state is kept: bolt (one daemon, below state) or etcd (several daemons share it)."`
-	Files       scalar[text]               `yaml:"files" def:"./files" doc:"Root of images, documents, templates and public/."`
-	HTTP        scalar[listen]             `yaml:"http" def:":8080" doc:"Boot plane: what machines fetch by HTTP."`
-	TFTP        scalar[listenOrOff]        `yaml:"tftp" def:":69" doc:"Boot plane by TFTP; off: none, where all firmware boots by HTTP, or another TFTP server is to stay. Firmware that loads by TFTP is then told of no boot file."`
-	TFTPSingle  scalar[flag]               `yaml:"tftp_single_port" def:"false" doc:"Answer TFTP from the port that was asked, not from one for each transfer: for machines behind NAT, a container's published port, or a firewall that knows no TFTP."`
-	DNS         scalar[listenOrOff]        `yaml:"dns" def:":53" doc:"DNS, UDP and TCP; off: none, where other name servers are to stay. Machines are then told those of their network's dns alone."`
-	Admin       scalar[listen]             `yaml:"admin" def:"127.0.0.1:9680" doc:"People plane: dashboard, API, /metrics, /healthz, /readyz."`
-	AdminSocket scalar[text]               `yaml:"admin_socket" def:"/run/bootlab/admin.sock" doc:"Unix socket that the command line uses."`
-	User        scalar[text]               `yaml:"user" def:"bootlab, where there is such a user" doc:"User to drop to once the sockets are open, when started as root. root: stay."`
+	State       scalar[text]                `yaml:"state" def:"/var/lib/bootlab" doc:"Folder of what the daemon learns: lease book, timelines, install states, image cache."`
+	Store       either[storeKind, rawStore] `yaml:"store" def:"file" doc:"Where learned state is kept: file (one daemon; state.db below state) or etcd (several daemons share it). bolt is an older word for file."`
+	Files       scalar[text]                `yaml:"files" def:"./files" doc:"Root of images, documents, templates and public/."`
+	HTTP        scalar[listen]              `yaml:"http" def:":8080" doc:"Boot plane: what machines fetch by HTTP."`
+	TFTP        scalar[listenOrOff]         `yaml:"tftp" def:":69" doc:"Boot plane by TFTP; off: none, where all firmware boots by HTTP, or another TFTP server is to stay. Firmware that loads by TFTP is then told of no boot file."`
+	TFTPSingle  scalar[flag]                `yaml:"tftp_single_port" def:"false" doc:"Answer TFTP from the port that was asked, not from one for each transfer: for machines behind NAT, a container's published port, or a firewall that knows no TFTP."`
+	DNS         scalar[listenOrOff]         `yaml:"dns" def:":53" doc:"DNS, UDP and TCP; off: none, where other name servers are to stay. Machines are then told those of their network's dns alone."`
+	Admin       scalar[listen]              `yaml:"admin" def:"127.0.0.1:9680" doc:"People plane: dashboard, API, /metrics, /healthz, /readyz."`
+	AdminSocket scalar[text]                `yaml:"admin_socket" def:"/run/bootlab/admin.sock" doc:"Unix socket that the command line uses."`
+	User        scalar[text]                `yaml:"user" def:"bootlab, where there is such a user" doc:"User to drop to once the sockets are open, when started as root. root: stay."`
 }
 
 type rawStore struct {

@@ -47,8 +47,8 @@ func textOf(p any) textual {
 		return word(v, lab.CheckNone, lab.CheckTCP, lab.CheckTLS, lab.CheckHTTP, lab.CheckHTTPS)
 	case *proxyVersion:
 		return word(v, "off", "v1", "v2")
-	case *boltWord:
-		return word(v, "bolt")
+	case *storeKind:
+		return word(v, "file", "bolt")
 	case *diskBus:
 		return word(v, "virtio", "scsi", "sata", "ide", "usb", "nvme")
 	case *diskCache:
@@ -61,7 +61,7 @@ func textOf(p any) textual {
 
 type (
 	proxyVersion string // PROXY protocol that a balancer sends to its backends
-	boltWord     string // the word bolt
+	storeKind    string // "file", or "bolt", an older word for it
 	diskBus      string // bus of a VM's disk
 	diskCache    string // libvirt's driver cache mode
 	domainType   string // libvirt domain type

@@ -1,4 +1,4 @@
-package bolt
+package logfile
 
 import (
 	"os"
@@ -15,25 +15,25 @@ func TestRemovedWhileOpen(t *testing.T) {
 	if err := os.Mkdir(dir, 0o750); err != nil {
 		t.Fatal(err)
 	}
-	s, err := Open(path)
+	s, _, err := Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	put(t, s, "before", "before")
-	if err := s.Displaced(); err != nil {
-		t.Errorf("Displaced: %v", err)
+	if err := s.Check(); err != nil {
+		t.Errorf("Check: %v", err)
 	}
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
 	put(t, s, "after", "after")
-	if err := s.Displaced(); err == nil || !strings.Contains(err.Error(), "was removed") {
-		t.Errorf("Displaced: %v", err)
+	if err := s.Check(); err == nil || !strings.Contains(err.Error(), "was removed") {
+		t.Errorf("Check: %v", err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatalf("Close: %v", err)
 	}
-	if s, err = Open(path); err != nil {
+	if s, _, err = Open(path); err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
@@ -48,7 +48,7 @@ func TestRemovedWhileOpen(t *testing.T) {
 func TestReplacedWhileOpen(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "state.db")
-	s, err := Open(path)
+	s, _, err := Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,8 +58,8 @@ func TestReplacedWhileOpen(t *testing.T) {
 	if err := os.Rename(path+".backup", path); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Displaced(); err == nil || !strings.Contains(err.Error(), "was replaced") {
-		t.Errorf("Displaced: %v", err)
+	if err := s.Check(); err == nil || !strings.Contains(err.Error(), "was replaced") {
+		t.Errorf("Check: %v", err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatalf("Close: %v", err)

@@ -1,10 +1,11 @@
-package bolt
+package logfile
 
 import (
 	"context"
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -22,21 +23,24 @@ func TestMain(m *testing.M) {
 	netns.Main(m)
 }
 
-// small makes epochs change all the time.
-func small() limits {
-	return limits{soft: 1 << 10, assist: 2 << 10, hard: 3 << 10, step: 3, drain: 5 * time.Millisecond, retry: time.Millisecond}
+// small makes compactions all the time, never makes none.
+const (
+	small = 9 << 10
+	never = 1 << 40
+)
+
+func testConfig(compactFrom int64, open func(string) (disk, error)) config {
+	return config{open: open, compactFrom: compactFrom, retryBroken: time.Millisecond, retry: 10 * time.Millisecond}
 }
 
-// idle never changes the epoch by itself.
-func idle() limits {
-	return limits{soft: 1 << 30, assist: 1 << 30, hard: 1 << 30, step: 3, drain: time.Hour, retry: time.Hour}
-}
-
-func begin(t testing.TB, path string, l limits, disks func(string) (disk, error)) *Store {
+func begin(t testing.TB, path string, compactFrom int64, open func(string) (disk, error)) *Store {
 	t.Helper()
-	s, err := openWith(path, l, disks)
+	s, losses, err := openWith(path, testConfig(compactFrom, open))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if len(losses) > 0 {
+		t.Errorf("open reports losses: %v", losses)
 	}
 	t.Cleanup(func() { s.Close() })
 	return s
@@ -77,17 +81,18 @@ func wantContent(t testing.TB, s *Store, want map[string]string) {
 	}
 }
 
+// writeLock keeps commits and compactions out until the returned function is called.
+func (s *Store) writeLock() (unlock func()) {
+	s.writing <- struct{}{}
+	return func() { <-s.writing }
+}
+
 // crashed returns the path of a copy of the store's files, as kill -9 at this moment would leave them.
 func crashed(t testing.TB, s *Store) string {
 	t.Helper()
-	s.copying.Lock() // a file cannot be copied at one moment
-	defer s.copying.Unlock()
+	defer s.writeLock()() // a file cannot be copied at one moment
 	to := filepath.Join(t.TempDir(), "store.db")
-	for from, to := range map[string]string{
-		s.db.Path():                 to,
-		journalPath(s.db.Path(), 0): journalPath(to, 0),
-		journalPath(s.db.Path(), 1): journalPath(to, 1),
-	} {
+	for from, to := range map[string]string{s.path: to, s.path + ".new": to + ".new"} {
 		b, err := os.ReadFile(from)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
@@ -102,14 +107,50 @@ func crashed(t testing.TB, s *Store) string {
 	return to
 }
 
+// tryCompact compacts as the background does, once that rests.
+func tryCompact(s *Store) error {
+	for {
+		s.mu.Lock()
+		rests, failed := !s.compacting, s.compactErr
+		s.compacting = true
+		s.mu.Unlock()
+		if !rests && failed != nil {
+			return failed // it is tried again and again
+		}
+		if rests {
+			err := s.tryCompact()
+			s.mu.Lock()
+			s.compacting = false
+			s.mu.Unlock()
+			return err
+		}
+		runtime.Gosched()
+	}
+}
+
+func compactNow(t testing.TB, s *Store) {
+	t.Helper()
+	if err := tryCompact(s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// waitHealed waits until the store takes records again.
+func waitHealed(s *Store) {
+	for healed := false; !healed; runtime.Gosched() { // or the test binary's time is up
+		unlock := s.writeLock()
+		healed = s.log.broken == nil
+		unlock()
+	}
+}
+
 var errDisk = errors.New("input/output error")
 
-// faults make the journal's disk fail.
+// faults make disks fail.
 type faults struct {
 	mu                     sync.Mutex
 	open, write, sync, cut bool
-	opened                 int
-	during                 func() // each sync; set before the store is opened
+	during                 func() // each sync
 }
 
 func (f *faults) set(fn func(*faults)) {
@@ -125,10 +166,10 @@ func (f *faults) failing(which func(*faults) bool) bool {
 }
 
 func (f *faults) disk(path string) (disk, error) {
-	if f.failing(func(f *faults) bool { f.opened++; return f.open }) {
+	if f.failing(func(f *faults) bool { return f.open }) {
 		return nil, errDisk
 	}
-	d, err := openDisk(path)
+	d, err := openFile(path)
 	return faultyDisk{d, f}, err
 }
 
@@ -146,10 +187,12 @@ func (d faultyDisk) WriteAt(b []byte, at int64) (int, error) {
 }
 
 func (d faultyDisk) Datasync() error {
-	if hook := d.faults.during; hook != nil {
+	var hook func()
+	failing := d.faults.failing(func(f *faults) bool { hook = f.during; return f.sync })
+	if hook != nil {
 		hook()
 	}
-	if d.faults.failing(func(f *faults) bool { return f.sync }) {
+	if failing {
 		return errDisk
 	}
 	return d.disk.Datasync()

@@ -1,7 +1,6 @@
-package bolt
+package logfile
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -16,43 +15,11 @@ import (
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
-// TestJournalFull: commits go on while the database cannot take them, up to the journal's limit.
-func TestJournalFull(t *testing.T) {
-	t.Parallel()
-	s := begin(t, filepath.Join(t.TempDir(), "store.db"), small(), openDisk)
-	limit := func(n int) {
-		s.copying.Lock()
-		defer s.copying.Unlock()
-		s.db.MaxSize = n
-	}
-	limit(1)
-	want := map[string]string{}
-	var err error
-	for i := 0; err == nil && i < 1000; i++ {
-		key := strconv.Itoa(i)
-		if err = s.Commit(t.Context(), store.Put(key, bytes.Repeat([]byte{'v'}, 200))); err == nil {
-			want[key] = strings.Repeat("v", 200)
-		}
-	}
-	if err == nil || !strings.Contains(err.Error(), "journal is full") {
-		t.Fatalf("commit = %v, want an error that says that the journal is full", err)
-	}
-	if len(want) < 10 {
-		t.Errorf("only %d commits went into the journal", len(want))
-	}
-	wantContent(t, s, want)
-	wantContent(t, begin(t, crashed(t, s), small(), openDisk), want)
-	limit(0)
-	put(t, s, "more", "1")
-	want["more"] = "1"
-	wantContent(t, s, want)
-}
-
 // TestFullDisk fills a small file system, and empties it again.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "root")
-	for name, l := range map[string]limits{"small": small(), "default": defaultLimits()} {
+	for name, l := range map[string]int64{"small": small, "default": compactFrom} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
@@ -65,7 +32,7 @@ func TestFullDisk(t *testing.T) {
 				}
 			})
 			path := filepath.Join(dir, "store.db")
-			s := begin(t, path, l, openDisk)
+			s := begin(t, path, l, openFile)
 			put(t, s, "first", "1")
 			ballast := filepath.Join(dir, "ballast")
 			if err := os.WriteFile(ballast, make([]byte, 4<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
@@ -74,7 +41,7 @@ func TestFullDisk(t *testing.T) {
 			want := map[string]string{"first": "1"}
 			fillUp(t, s, want)
 			wantContent(t, s, want)
-			reopened := begin(t, crashed(t, s), l, openDisk)
+			reopened := begin(t, crashed(t, s), l, openFile)
 			wantContent(t, reopened, want)
 			if err := os.Remove(ballast); err != nil {
 				t.Fatal(err)
@@ -87,7 +54,7 @@ func TestFullDisk(t *testing.T) {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
-			wantContent(t, begin(t, path, l, openDisk), want)
+			wantContent(t, begin(t, path, l, openFile), want)
 		})
 	}
 }
@@ -113,11 +80,11 @@ func fillUp(t *testing.T, s *Store, want map[string]string) {
 	}
 }
 
-// TestOpenOnFullDisk: what was acknowledged can be read although it cannot be copied to the database.
+// TestOpenOnFullDisk: what was acknowledged can be read although nothing can be written.
 func TestOpenOnFullDisk(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "root")
-	s := begin(t, filepath.Join(t.TempDir(), "store.db"), idle(), openDisk)
+	s := begin(t, filepath.Join(t.TempDir(), "store.db"), never, openFile)
 	want := map[string]string{}
 	for i := range 200 {
 		key := strconv.Itoa(i)
@@ -137,9 +104,9 @@ func TestOpenOnFullDisk(t *testing.T) {
 		t.Fatalf("fill the disk: %v", err)
 	}
 	path := filepath.Join(dir, "store.db")
-	full := begin(t, path, idle(), openDisk)
+	full := begin(t, path, never, openFile)
 	wantContent(t, full, want)
-	if err := full.Commit(t.Context(), store.Put("a", nil)); !errors.Is(err, syscall.ENOSPC) {
+	if err := full.Commit(t.Context(), store.Put("a", make([]byte, 64<<10))); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("commit = %v, want no space", err)
 	}
 	if err := os.Remove(ballast); err != nil {
@@ -151,14 +118,14 @@ func TestOpenOnFullDisk(t *testing.T) {
 	if err := full.Close(); err != nil {
 		t.Fatal(err)
 	}
-	wantContent(t, begin(t, path, idle(), openDisk), want)
+	wantContent(t, begin(t, path, never, openFile), want)
 }
 
-// TestHugeValue: a record may be greater than the journal should ever be.
+// TestHugeValue: a record may be greater than a group, and than what is read at a time.
 func TestHugeValue(t *testing.T) {
 	t.Parallel()
-	s := begin(t, filepath.Join(t.TempDir(), "store.db"), defaultLimits(), openDisk)
-	huge := strings.Repeat("v", hardLimit+maxGrowth)
+	s := begin(t, filepath.Join(t.TempDir(), "store.db"), compactFrom, openFile)
+	huge := strings.Repeat("v", 4<<20)
 	want := map[string]string{}
 	for i := range 3 {
 		key := strconv.Itoa(i)
@@ -167,23 +134,22 @@ func TestHugeValue(t *testing.T) {
 	}
 	put(t, s, "small", "1")
 	want["small"] = "1"
-	reopened := begin(t, crashed(t, s), defaultLimits(), openDisk)
+	reopened := begin(t, crashed(t, s), compactFrom, openFile)
 	if got := content(t, reopened, ""); len(got) != len(want) || got["2"] != huge {
 		t.Errorf("%d keys, want %d", len(got), len(want))
 	}
 }
 
-// TestMemoryFallsBack: what 100,000 leases took is given back once they are in the database.
-func TestMemoryFallsBack(t *testing.T) {
+// TestMemory: 100,000 leases take little memory, as their values stay in the file.
+func TestMemory(t *testing.T) {
 	heap := func() int64 {
 		runtime.GC()
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		return int64(m.HeapAlloc)
 	}
-	s := begin(t, filepath.Join(t.TempDir(), "store.db"), defaultLimits(), openDisk)
-	put(t, s, "first", "1")
-	before, highest := heap(), int64(0)
+	s := begin(t, filepath.Join(t.TempDir(), "store.db"), compactFrom, openFile)
+	before := heap()
 	for i := range 1000 {
 		var txn store.Txn
 		for k := range 100 {
@@ -192,19 +158,10 @@ func TestMemoryFallsBack(t *testing.T) {
 		if err := s.Commit(t.Context(), txn); err != nil {
 			t.Fatal(err)
 		}
-		if i%50 == 0 {
-			highest = max(highest, heap()-before)
-		}
 	}
-	s.writing.Lock()
-	err := s.settleLocked()
-	s.writing.Unlock()
-	if err != nil {
-		t.Fatal(err)
-	}
-	after := heap() - before
-	t.Logf("at most %d KiB, then %d KiB", highest>>10, after>>10)
-	if highest > 24<<20 || after > 2<<20 {
-		t.Errorf("the store takes up to %d KiB and keeps %d KiB, want at most 24 MiB and 2 MiB", highest>>10, after>>10)
+	got := heap() - before
+	t.Logf("%d KiB", got>>10)
+	if got > 9<<20 {
+		t.Errorf("the store takes %d KiB, want at most 9 MiB", got>>10)
 	}
 }

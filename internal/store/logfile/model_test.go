@@ -1,4 +1,4 @@
-package bolt
+package logfile
 
 import (
 	"bytes"
@@ -26,8 +26,8 @@ type model struct {
 	log    []string // what was done last
 }
 
-// TestModel does random things to a store and to a map: commits with and without conditions, reads, scans, changes of the
-// epoch, a disk that fails, a database that cannot grow, kills and restarts.
+// TestModel does random things to a store and to a map: commits with and without conditions, reads, scans, compactions,
+// a disk that fails, kills and restarts.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	seeds := 12
@@ -41,14 +41,14 @@ func TestModel(t *testing.T) {
 				t: t, r: rand.New(rand.NewPCG(uint64(seed), 7)), path: filepath.Join(t.TempDir(), "store.db"),
 				want: map[string]string{}, faults: &faults{},
 			}
-			m.s = begin(t, m.path, small(), m.faults.disk)
+			m.s = begin(t, m.path, small, m.faults.disk)
 			for range 1500 {
 				m.step()
 				if t.Failed() {
 					t.Fatalf("after …%q", m.log)
 				}
 			}
-			m.mend()
+			m.fix()
 			m.reopen()
 		})
 	}
@@ -68,16 +68,16 @@ func (m *model) step() {
 	case n < 890:
 		m.scan()
 	case n < 930:
-		m.note("freeze")
-		_ = m.s.freeze()
+		m.note("compact")
+		_ = tryCompact(m.s)
 	case n < 945:
 		m.fail()
 	case n < 975:
-		m.mend()
+		m.fix()
 	case n < 990:
 		m.crash()
 	default:
-		m.mend()
+		m.fix()
 		m.reopen()
 	}
 }
@@ -135,7 +135,7 @@ func (m *model) commit() {
 	m.note("commit %v", got)
 	for _, err := range got {
 		if err != nil && !errors.Is(err, store.ErrConflict) { // everybody's
-			if !m.faults.failing(func(f *faults) bool { return f.open || f.write || f.sync || f.cut }) && m.s.db.MaxSize == 0 {
+			if !m.faults.failing(func(f *faults) bool { return f.open || f.write || f.sync || f.cut }) {
 				m.t.Errorf("commit: %v without a fault", err)
 			}
 			return
@@ -169,7 +169,7 @@ func (m *model) scan() {
 
 // fail breaks something. It does not break cutting: without it a record whose commit failed may be found after a kill.
 func (m *model) fail() {
-	which := m.r.IntN(4)
+	which := m.r.IntN(3)
 	m.note("fail %d", which)
 	m.faults.set(func(f *faults) {
 		switch which {
@@ -181,32 +181,22 @@ func (m *model) fail() {
 			f.sync = true
 		}
 	})
-	if which == 3 {
-		m.setMaxSize(1)
-	}
 }
 
-// mend makes everything whole again.
-func (m *model) mend() {
-	m.note("mend")
+// fix ends all faults, and waits until the store takes records again.
+func (m *model) fix() {
+	m.note("fix")
 	m.faults.set(func(f *faults) { f.open, f.write, f.sync, f.cut = false, false, false, false })
-	m.setMaxSize(0)
-}
-
-// setMaxSize 1 lets the database fail when it needs another page.
-func (m *model) setMaxSize(n int) {
-	m.s.copying.Lock()
-	defer m.s.copying.Unlock()
-	m.s.db.MaxSize = n
+	waitHealed(m.s)
 }
 
 func (m *model) crash() {
 	m.note("crash")
 	path := crashed(m.t, m.s)
-	m.mend()
+	m.fix()
 	m.s.Close()
 	m.path = path
-	m.s = begin(m.t, m.path, small(), m.faults.disk)
+	m.s = begin(m.t, m.path, small, m.faults.disk)
 	wantContent(m.t, m.s, m.want)
 }
 
@@ -215,9 +205,9 @@ func (m *model) reopen() {
 	if err := m.s.Close(); err != nil {
 		m.t.Fatalf("close: %v", err)
 	}
-	if left, _ := filepath.Glob(m.path + "-journal*"); len(left) > 0 {
+	if left, _ := filepath.Glob(m.path + ".*"); len(left) > 0 {
 		m.t.Errorf("left after close: %q", left)
 	}
-	m.s = begin(m.t, m.path, small(), m.faults.disk)
+	m.s = begin(m.t, m.path, small, m.faults.disk)
 	wantContent(m.t, m.s, m.want)
 }

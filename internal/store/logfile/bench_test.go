@@ -1,4 +1,4 @@
-package bolt_test
+package logfile_test
 
 import (
 	"context"
@@ -13,8 +13,18 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/store"
-	"github.com/bootlab/bootlab/internal/store/bolt"
+	"github.com/bootlab/bootlab/internal/store/logfile"
 )
+
+func mustOpen(t testing.TB, path string) *logfile.Store {
+	t.Helper()
+	s, _, err := logfile.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
 
 // cpuTime returns what this process has used of the CPUs, in user and kernel.
 func cpuTime(b *testing.B) time.Duration {
@@ -36,7 +46,7 @@ func leaseOps(n int, r *rand.Rand) []store.Op {
 }
 
 // BenchmarkCommit is one caller that commits groups of small keys, as the DHCP committer does. µs-cpu/key holds what
-// checkpoints cost, too, the one at Close included.
+// compactions cost, too.
 func BenchmarkCommit(b *testing.B) {
 	for _, present := range []int{0, 100_000} {
 		for _, group := range []int{1, 16, 32, 400} {
@@ -75,7 +85,7 @@ func benchmarkCommit(b *testing.B, present, group int) {
 }
 
 // BenchmarkPaced commits 16 keys at a time, 35,000 keys a second, as a storm of new leases on a fast segment does, and
-// tells how long the commits take while checkpoints run beside them.
+// reports how long the commits take while compactions run beside them.
 func BenchmarkPaced(b *testing.B) {
 	const group, pace = 16, 16 * time.Second / 35_000
 	s := mustOpen(b, filepath.Join(b.TempDir(), "store.db"))
@@ -166,7 +176,7 @@ func BenchmarkOpen(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		s, err := bolt.Open(path)
+		s, _, err := logfile.Open(path)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package bolt
+package logfile
 
 import (
 	"context"
@@ -18,11 +18,7 @@ const writerFile = "BOOTLAB_TEST_WRITER"
 
 // writeForever commits from several goroutines and prints each key that was acknowledged.
 func writeForever(path string) {
-	l := small()
-	if rand.IntN(2) == 0 {
-		l = defaultLimits()
-	}
-	s, err := openWith(path, l, openDisk)
+	s, _, err := openWith(path, testConfig([]int64{small, compactFrom}[rand.IntN(2)], openFile))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
@@ -56,9 +52,14 @@ func TestKill(t *testing.T) {
 		if len(acked) == before {
 			t.Error("no commit was acknowledged: the round showed nothing")
 		}
-		s, err := Open(path)
+		s, losses, err := Open(path)
 		if err != nil {
 			t.Fatalf("round %d: %v", round, err)
+		}
+		for _, l := range losses {
+			if !l.Tail {
+				t.Errorf("round %d: %v", round, l)
+			}
 		}
 		got := content(t, s, "")
 		for _, key := range acked {

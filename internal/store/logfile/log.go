@@ -1,0 +1,247 @@
+package logfile
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"syscall"
+
+	"github.com/tidwall/btree"
+
+	"github.com/bootlab/bootlab/internal/store"
+)
+
+const (
+	magic       = "bootlab\n"
+	version     = 1
+	headerSize  = 20
+	headerCopy  = 4096 // where the second header is: a lost page leaves the other
+	recordStart = 2 * headerCopy
+	recordSize  = 24 // without payload
+	maxTxn      = 64 << 20
+
+	// minGrowth and maxGrowth bound how far the file is filled with zeros ahead of its records. A sync of bytes that are
+	// there already need not wait for the file system's own journal; it takes two thirds of the processor time.
+	minGrowth = 64 << 10
+	maxGrowth = 512 << 10
+)
+
+var (
+	le    = binary.LittleEndian
+	zeros [minGrowth]byte
+)
+
+func sum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// A log is an open file and what is in it. One goroutine at a time writes.
+type log struct {
+	disk
+	marker uint32
+	seq    uint64 // of the last record
+	end    int64  // of the last record
+	size   int64  // up to here the file has bytes: records, then zeros
+	broken error  // why it takes no more records
+
+	mu    sync.RWMutex
+	index btree.Map[string, location]
+	live  int64 // bytes of the records that index needs, if each key had its own
+
+	users sync.RWMutex // held by who reads; who closes the file locks it
+}
+
+// A location is where a value is in the file.
+type location struct {
+	at        int64
+	size, sum uint32
+}
+
+// A disk is a file, or a test's.
+type disk interface {
+	ReadAt(b []byte, at int64) (int, error)
+	WriteAt(b []byte, at int64) (int, error)
+	Truncate(size int64) error
+	Datasync() error
+	Stat() (fs.FileInfo, error)
+	Fd() uintptr
+	Close() error
+}
+
+type file struct{ *os.File }
+
+func openFile(path string) (disk, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	return file{f}, err
+}
+
+// Datasync makes what was written durable.
+func (f file) Datasync() error {
+	for {
+		err := syscall.Fdatasync(int(f.Fd()))
+		if !errors.Is(err, syscall.EINTR) {
+			return os.NewSyscallError("fdatasync", err)
+		}
+	}
+}
+
+// create makes d an empty log.
+func create(d disk) (*log, error) {
+	l := &log{disk: d, marker: 1 + rand.Uint32N(1<<32-2), end: recordStart, size: recordStart}
+	b := make([]byte, recordStart)
+	copy(b, header(l.marker))
+	copy(b[headerCopy:], header(l.marker))
+	if _, err := d.WriteAt(b, 0); err != nil {
+		return nil, err
+	}
+	return l, d.Datasync()
+}
+
+func header(marker uint32) []byte {
+	b := le.AppendUint32(le.AppendUint32([]byte(magic), version), marker)
+	return le.AppendUint32(b, sum(b))
+}
+
+// A batch is records on their way to a log.
+type batch struct {
+	buf     []byte
+	records uint32
+	changes map[string]change // the last one of each key
+}
+
+// A change is what a batch does to a key: where its value is in buf, or that it is deleted.
+type change struct {
+	from, to int
+	deletes  bool
+}
+
+func (b *batch) reset() {
+	if b.changes == nil || cap(b.buf) > 4*maxGroup { // a huge value came by
+		*b = batch{changes: map[string]change{}}
+	}
+	clear(b.changes)
+	b.buf, b.records = b.buf[:0], 0
+}
+
+// add appends a transaction as a record that will follow the log's last one. index is the record's place among those that
+// are written, and acknowledged, at once.
+func (b *batch) add(l *log, index uint32, ops []store.Op) {
+	start := len(b.buf)
+	b.buf = append(b.buf, make([]byte, recordSize)...)
+	for _, op := range ops {
+		n := uint64(len(op.Key)) << 1
+		if op.Delete {
+			b.buf = append(binary.AppendUvarint(b.buf, n|1), op.Key...)
+			b.changes[op.Key] = change{deletes: true}
+			continue
+		}
+		b.buf = append(binary.AppendUvarint(b.buf, n), op.Key...)
+		b.buf = append(binary.AppendUvarint(b.buf, uint64(len(op.Value))), op.Value...)
+		b.changes[op.Key] = change{from: len(b.buf) - len(op.Value), to: len(b.buf)}
+	}
+	r := b.buf[start:]
+	le.PutUint32(r, l.marker)
+	le.PutUint32(r[8:], uint32(len(r)-recordSize))
+	le.PutUint32(r[12:], index)
+	b.records++
+	le.PutUint64(r[16:], l.seq+uint64(b.records))
+	le.PutUint32(r[4:], sum(r[8:]))
+}
+
+// maxSize is how many bytes the record of some operations has at most.
+func maxSize(ops ...store.Op) int {
+	n := recordSize
+	for _, op := range ops {
+		n += 2*binary.MaxVarintLen32 + len(op.Key) + len(op.Value)
+	}
+	return n
+}
+
+// write makes a batch durable, then visible. After an error it is neither; where not even that is sure, the log is broken.
+func (l *log) write(b *batch) error {
+	if _, err := l.WriteAt(b.buf, l.end); err != nil {
+		return l.cut(fmt.Errorf("write: %w", err))
+	}
+	end := l.end + int64(len(b.buf))
+	if end > l.size {
+		l.size = end
+		l.grow()
+	}
+	if err := l.Datasync(); err != nil {
+		l.broken = fmt.Errorf("sync: %w", err)
+		return l.cut(l.broken)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key, c := range b.changes {
+		value := b.buf[c.from:c.to]
+		l.set(key, c.deletes, location{l.end + int64(c.from), uint32(len(value)), sum(value)})
+	}
+	l.seq, l.end = l.seq+uint64(b.records), end
+	return nil
+}
+
+// grow writes zeros ahead. If that fails, for want of space, the next record finds out.
+func (l *log) grow() {
+	n := min(max(l.size, minGrowth), maxGrowth)
+	for n -= l.size % minGrowth; n > 0; {
+		done, err := l.WriteAt(zeros[:min(n, minGrowth)], l.size)
+		l.size, n = l.size+int64(done), n-int64(done)
+		if err != nil {
+			return
+		}
+	}
+}
+
+// cut removes what could not be made durable, so that no restart finds what its caller was told has failed.
+func (l *log) cut(why error) error {
+	if err := l.Truncate(l.end); err != nil {
+		l.broken = errors.Join(why, fmt.Errorf("cut: %w", err))
+		return l.broken
+	}
+	l.size = min(l.size, l.end)
+	return why
+}
+
+// set notes what a record did to a key.
+func (l *log) set(key string, deletes bool, to location) {
+	size := func(where location) int64 { return int64(maxSize(store.Op{Key: key}) + int(where.size)) }
+	var old location
+	var was bool
+	if deletes {
+		old, was = l.index.Delete(key)
+	} else {
+		old, was = l.index.Set(key, to)
+		l.live += size(to)
+	}
+	if was {
+		l.live -= size(old)
+	}
+}
+
+// value reads the value of key, into buf if it has room.
+func (l *log) value(key string, where location, buf []byte) ([]byte, error) {
+	if buf == nil || int(where.size) > cap(buf) {
+		buf = make([]byte, where.size)
+	}
+	buf = buf[:where.size]
+	if _, err := l.ReadAt(buf, where.at); err != nil {
+		return nil, fmt.Errorf("read %q: %w", key, err)
+	}
+	if sum(buf) != where.sum {
+		return nil, fmt.Errorf("read %q: the value at offset %d was damaged on disk", key, where.at)
+	}
+	return buf, nil
+}
+
+// release closes the file once nobody reads it.
+func (l *log) release() error {
+	l.users.Lock()
+	defer l.users.Unlock()
+	return l.Close()
+}

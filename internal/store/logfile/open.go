@@ -1,0 +1,177 @@
+package logfile
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/store"
+)
+
+// lockWait is how long Open waits for another process to release the file, as at a restart.
+const lockWait = time.Second
+
+// A config is what tests have another of.
+type config struct {
+	open        func(path string) (disk, error)
+	compactFrom int64 // bytes: a smaller file is not worth a compaction
+	// retry is how long after a compaction that failed the next one begins; retryBroken of a log that takes no records.
+	retry, retryBroken time.Duration
+}
+
+const compactFrom = 4 << 20
+
+// errHeader is returned for bytes that are no header.
+var errHeader = errors.New("this is not a bootlab state file, or its first pages are destroyed: " +
+	"put back a copy, or move the file away and start again: leases and install states are then lost")
+
+// Open opens the store in that file and makes the file, readable by its owner only, if there is none. A damaged file opens
+// with what is whole, and Open says what is lost. The error names the process that holds the file.
+func Open(path string) (*Store, []Loss, error) {
+	return openWith(path, config{open: openFile, compactFrom: compactFrom, retry: time.Minute, retryBroken: time.Second})
+}
+
+func openWith(path string, cfg config) (*Store, []Loss, error) {
+	d, err := openLocked(path, cfg.open)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open state file %s: %w", path, err)
+	}
+	l, losses, err := load(d)
+	if err == nil {
+		err = syncFolder(filepath.Dir(path))
+	}
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("open state file %s: %w", path, err), d.Close())
+	}
+	_ = os.Remove(path + ".new") // of a compaction that a crash ended
+	s := &Store{path: path, cfg: cfg, writing: make(chan struct{}, 1), stop: make(chan struct{}), log: l}
+	s.close = sync.OnceValue(s.shut)
+	return s, losses, nil
+}
+
+// load reads a file, or begins a new one.
+func load(d disk) (*log, []Loss, error) {
+	marker, losses, err := readHeader(d)
+	if err != nil {
+		return nil, nil, err
+	}
+	if marker == 0 {
+		l, err := create(d)
+		return l, losses, err
+	}
+	l := &log{disk: d, marker: marker}
+	r := reader{file: d, marker: marker}
+	last, more, err := r.records(func(rec record) {
+		parseOps(rec.payload, func(op store.Op, at int) {
+			l.set(op.Key, op.Delete, location{rec.at + recordSize + int64(at), uint32(len(op.Value)), sum(op.Value)})
+		})
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	l.seq, l.end, l.size = last.seq, last.end(), last.end()
+	// What follows must not be taken for newer than the next record.
+	return l, append(losses, more...), d.Truncate(l.end)
+}
+
+// readHeader returns the marker of a file, 0 if the file is empty or was cut in its first bytes. A damaged copy of the
+// header is written again.
+func readHeader(d disk) (marker uint32, losses []Loss, err error) {
+	b := make([]byte, recordStart)
+	n, _ := d.ReadAt(b, 0) // shorter files have less
+	if n < headerSize && strings.HasPrefix(magic, string(b[:min(n, len(magic))])) {
+		if n > 0 {
+			losses = []Loss{{Bytes: int64(n), Tail: true}}
+		}
+		return 0, losses, nil
+	}
+	if n < recordStart {
+		losses = []Loss{{Offset: int64(n), Tail: true}}
+	}
+	for _, at := range []int64{0, headerCopy} {
+		m, err := parseHeader(b[at:])
+		switch {
+		case err == nil:
+			marker = m
+		case !errors.Is(err, errHeader):
+			return 0, nil, err
+		case int64(n) > at:
+			losses = append(losses, Loss{Offset: at, Bytes: headerSize})
+		}
+	}
+	if marker == 0 {
+		return 0, nil, errHeader
+	}
+	for _, at := range []int64{0, headerCopy} {
+		if len(losses) > 0 {
+			if _, err := d.WriteAt(header(marker), at); err != nil {
+				return 0, nil, err
+			}
+		}
+	}
+	return marker, losses, nil
+}
+
+func parseHeader(b []byte) (marker uint32, err error) {
+	const sumAt = headerSize - 4
+	if string(b[:len(magic)]) != magic || sum(b[:sumAt]) != le.Uint32(b[sumAt:]) {
+		return 0, errHeader
+	}
+	if v := le.Uint32(b[len(magic):]); v != version {
+		return 0, fmt.Errorf("it has format version %d and this bootlab reads version %d: use the bootlab that wrote it, or a newer one", v, version)
+	}
+	return le.Uint32(b[len(magic)+4:]), nil
+}
+
+// openLocked opens the file and locks it against other processes.
+func openLocked(path string, open func(string) (disk, error)) (disk, error) {
+	for until := time.Now().Add(lockWait); ; time.Sleep(lockWait / 50) {
+		d, err := open(path)
+		if err != nil {
+			return nil, err
+		}
+		err = lock(d)
+		now, statErr := os.Stat(path)
+		switch {
+		case err == nil && statErr == nil && (&log{disk: d}).is(now):
+			return d, nil
+		case err != nil && time.Now().After(until):
+			return nil, errors.Join(fmt.Errorf("in use by %s: stop it, or give this one its own appliance.state: %w", holder(path), err), d.Close())
+		}
+		_ = d.Close() // locked, or exchanged by a compaction meanwhile
+	}
+}
+
+func lock(d disk) error {
+	return os.NewSyscallError("flock", syscall.Flock(int(d.Fd()), syscall.LOCK_EX|syscall.LOCK_NB))
+}
+
+// holder names the process that has locked the file.
+func holder(path string) string {
+	const unknown = "another process, most likely another bootlab"
+	info, err := os.Stat(path)
+	if err != nil {
+		return unknown
+	}
+	inode := ":" + strconv.FormatUint(info.Sys().(*syscall.Stat_t).Ino, 10)
+	locks, err := os.ReadFile("/proc/locks")
+	if err != nil {
+		return unknown
+	}
+	for line := range strings.Lines(string(locks)) {
+		// 1: FLOCK  ADVISORY  WRITE 4711 fd:00:131073 0 EOF
+		f := strings.Fields(line)
+		if len(f) < 6 || f[1] != "FLOCK" || !strings.HasSuffix(f[5], inode) {
+			continue
+		}
+		comm, _ := os.ReadFile("/proc/" + f[4] + "/comm")
+		return fmt.Sprintf("process %s (%s), most likely another bootlab", f[4], strings.TrimSpace(string(comm)))
+	}
+	return unknown
+}

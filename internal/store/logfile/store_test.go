@@ -1,0 +1,206 @@
+package logfile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/test/support/storetest"
+)
+
+func TestStore(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t testing.TB) storetest.Open {
+		path := filepath.Join(t.TempDir(), "store.db")
+		return func() (store.Store, error) {
+			s, losses, err := Open(path)
+			if len(losses) > 0 {
+				t.Errorf("losses: %v", losses)
+			}
+			return s, err
+		}
+	})
+}
+
+func mustOpen(t testing.TB, path string) *Store {
+	t.Helper()
+	return begin(t, path, compactFrom, openFile)
+}
+
+func TestFileIsPrivate(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "store.db")
+	s := mustOpen(t, path)
+	put(t, s, "a", "1")
+	for range 2 {
+		info, err := os.Stat(path)
+		if err != nil || info.Mode().Perm() != 0o600 || info.Size() > 4*minGrowth {
+			t.Errorf("mode %v, %d bytes, %v, want 0600 and few", info.Mode(), info.Size(), err)
+		}
+		compactNow(t, s)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if left, _ := filepath.Glob(path + "*"); len(left) != 1 {
+		t.Errorf("after Close there are %q", left)
+	}
+}
+
+// TestLockedFileNamesItsHolder also after a compaction, when the file is another.
+func TestLockedFileNamesItsHolder(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "store.db")
+	s := mustOpen(t, path)
+	for range 2 {
+		_, _, err := Open(path)
+		if err == nil {
+			t.Fatal("a second open succeeded")
+		}
+		for _, want := range []string{path, strconv.Itoa(os.Getpid()), "another bootlab"} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("error %q does not say %q", err, want)
+			}
+		}
+		compactNow(t, s)
+	}
+}
+
+func TestEmptyFileIsAFreshStore(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "store.db")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mustOpen(t, path)
+}
+
+func TestOpenInNoFolder(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "none", "store.db")
+	if _, _, err := Open(path); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), path) {
+		t.Errorf("open = %v, want an error that names %s", err, path)
+	}
+}
+
+// TestInFlight: nobody sees what is not durable, and who waits for the disk can stop waiting.
+func TestInFlight(t *testing.T) {
+	t.Parallel()
+	syncing, done := make(chan struct{}), make(chan struct{})
+	f := &faults{}
+	s := begin(t, filepath.Join(t.TempDir(), "store.db"), never, f.disk)
+	f.set(func(f *faults) { f.during = func() { syncing <- struct{}{}; <-done } })
+	commit := func(ctx context.Context, txn store.Txn) chan error {
+		outcome := make(chan error, 1)
+		go func() { outcome <- s.Commit(ctx, txn) }()
+		return outcome
+	}
+	first := commit(t.Context(), store.Put("a", []byte("1")))
+	<-syncing
+	wantContent(t, s, map[string]string{})
+	if v, err := s.Get(t.Context(), "a"); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("get = %q, %v, want ErrNotFound: it is not durable yet", v, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	given := commit(ctx, store.Put("b", []byte("2")))
+	later := commit(t.Context(), store.Txn{
+		If: []store.Cond{{Key: "a", Value: []byte("1")}}, Then: []store.Op{{Key: "a", Value: []byte("3")}},
+	})
+	cancel()
+	if err := <-given; !errors.Is(err, context.Canceled) {
+		t.Errorf("commit = %v, want canceled", err)
+	}
+	done <- struct{}{}
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+	<-syncing
+	if v, err := s.Get(t.Context(), "a"); err != nil || string(v) != "1" {
+		t.Errorf("get = %q, %v, want 1", v, err)
+	}
+	f.set(func(f *faults) { f.during = nil })
+	done <- struct{}{}
+	if err := <-later; err != nil {
+		t.Error(err)
+	}
+	wantContent(t, s, map[string]string{"a": "3"})
+}
+
+// TestGroups: all that waits while the disk syncs shares the next sync.
+func TestGroups(t *testing.T) {
+	t.Parallel()
+	const callers = 50
+	syncing, done, syncs := make(chan struct{}, callers), make(chan struct{}), atomic.Int32{}
+	f := &faults{}
+	s := begin(t, filepath.Join(t.TempDir(), "store.db"), never, f.disk)
+	f.set(func(f *faults) { f.during = func() { syncs.Add(1); syncing <- struct{}{}; <-done } })
+	var wg sync.WaitGroup
+	for i := range callers {
+		wg.Go(func() {
+			if err := s.Commit(t.Context(), store.Put(strconv.Itoa(i), nil)); err != nil {
+				t.Error(err)
+			}
+		})
+		if i == 0 {
+			<-syncing
+		}
+	}
+	for waiting := 0; waiting < callers-1; { // or the test binary's time is up
+		s.queue.Lock()
+		waiting = len(s.queue.waiting)
+		s.queue.Unlock()
+	}
+	close(done)
+	wg.Wait()
+	if n := syncs.Load(); n != 2 {
+		t.Errorf("%d commits took %d syncs, want 2", callers, n)
+	}
+}
+
+// TestConcurrent: pairs of keys are always equal, whoever looks, while files come and go.
+func TestConcurrent(t *testing.T) {
+	t.Parallel()
+	s := begin(t, filepath.Join(t.TempDir(), "store.db"), small, openFile)
+	const writers, each, pairs = 8, 150, 40
+	var wg sync.WaitGroup
+	var writing atomic.Int32
+	writing.Store(writers)
+	for w := range writers {
+		wg.Go(func() {
+			defer writing.Add(-1)
+			for i := range each {
+				key, value := strconv.Itoa((w*each+i)%pairs), fmt.Appendf(nil, "%d/%d", w, i)
+				both := store.Txn{Then: []store.Op{{Key: "a/" + key, Value: value}, {Key: "b/" + key, Value: value}}}
+				for _, err := range s.CommitAll(t.Context(), []store.Txn{both, store.Put("last/"+strconv.Itoa(w), value)}) {
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	for range 2 {
+		wg.Go(func() {
+			for last := false; !last; {
+				last = writing.Load() == 0
+				got := content(t, s, "")
+				for key := range pairs {
+					if a, b := got[fmt.Sprint("a/", key)], got[fmt.Sprint("b/", key)]; a != b {
+						t.Errorf("pair %d: %q and %q", key, a, b)
+						return
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	wantContent(t, begin(t, crashed(t, s), small, openFile), content(t, s, ""))
+}
