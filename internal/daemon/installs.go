@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api"
-	"github.com/bootlab/bootlab/internal/bmc"
 	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/power"
 )
 
 const (
@@ -109,7 +109,7 @@ func (c *counter) cycle(ctx context.Context, h *lab.Host) error {
 	}
 	start := time.Now()
 	e := event.Event{Kind: event.PowerCycled, Host: h.Name, Detail: h.BMC.Redfish + h.BMC.IPMI}
-	err := bmc.Cycle(ctx, h.BMC)
+	err := power.Cycle(ctx, h.BMC)
 	e.Dur = time.Since(start)
 	if err != nil {
 		e.Kind, e.Err = event.PowerCycleFailed, err.Error()

@@ -36,7 +36,7 @@ var rules = []rule{
 	{"virt", []string{"internal/lab", "internal/observe/event"}, "knows no other server"},
 
 	{"internal/api", []string{"internal/lab", "internal/observe/event"}, "the types of the admin API, shared by server and client"},
-	{"internal/bmc", []string{"internal/lab"}, "controllers of machines; knows no server"},
+	{"internal/power", []string{"internal/lab"}, "power control of bare metal; knows no server"},
 
 	{"internal/boot", []string{"internal/boot/bootloop", "internal/boot/discovered", "internal/boot/install", "internal/boot/recipe", "internal/lab", "internal/observe/event"}, "decides what a machine boots; knows no server"},
 	{"internal/boot/bootloop", []string{"internal/lab"}, "counts; of the lab only what a MAC is"},

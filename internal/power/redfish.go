@@ -1,4 +1,4 @@
-package bmc
+package power
 
 import (
 	"bytes"
@@ -23,8 +23,8 @@ const (
 	maxAnswer   = 1 << 20        // bytes of one answer that are read
 )
 
-// errCredentials is wrapped by the error of a controller that does not let us in.
-var errCredentials = errors.New("it refuses the user or the password")
+// errCredentials is wrapped by the error of a controller that refuses the user or the password.
+var errCredentials = errors.New("user or password refused")
 
 // A redfish is one Redfish service.
 type redfish struct {
@@ -56,7 +56,7 @@ func newRedfish(b *lab.BMC, password string) (*redfish, error) {
 	return r, nil
 }
 
-// suites are Go's, and behind them those of controllers of ten years ago, which know no elliptic curves.
+// suites returns Go's cipher suites, then those of controllers without elliptic curves, of about 2015.
 func suites() (ids []uint16) {
 	for _, s := range tls.CipherSuites() {
 		ids = append(ids, s.ID)
@@ -64,10 +64,10 @@ func suites() (ids []uint16) {
 	return append(ids, tls.TLS_RSA_WITH_AES_256_GCM_SHA384, tls.TLS_RSA_WITH_AES_128_GCM_SHA256, tls.TLS_RSA_WITH_AES_256_CBC_SHA, tls.TLS_RSA_WITH_AES_128_CBC_SHA)
 }
 
-// onSameController keeps the password from other machines.
+// onSameController refuses redirects to other machines, which would get the password.
 func (r *redfish) onSameController(req *http.Request, via []*http.Request) error {
 	if req.URL.Host != r.base.Host || req.URL.Scheme != r.base.Scheme || len(via) > 5 {
-		return fmt.Errorf("it sends us to %s, which is not followed", printable(req.URL.Redacted()))
+		return fmt.Errorf("redirect to %s refused: it is another machine", printable(req.URL.Redacted()))
 	}
 	return nil
 }
@@ -79,7 +79,7 @@ func authorities(file string) (*x509.CertPool, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("bmc.ca_file: %s holds no certificate: want PEM", file)
+		return nil, fmt.Errorf("bmc.ca_file: no certificate in %s: want PEM", file)
 	}
 	return pool, nil
 }
@@ -91,12 +91,12 @@ func untrusted(err error) bool {
 	return errors.As(err, &unknown) || errors.As(err, &host) || errors.As(err, &invalid)
 }
 
-// A link is a reference to another resource of the service.
+// A link references another resource of the service.
 type link struct {
 	ID string `json:"@odata.id"`
 }
 
-// A system is what we need of a ComputerSystem (DSP0268).
+// A system is the part of a ComputerSystem (DSP0268) that is used here.
 type system struct {
 	ETag       string `json:"@odata.etag"`
 	PowerState string
@@ -111,7 +111,7 @@ type system struct {
 	}
 }
 
-// cycle boots the system from the network, once and now.
+// cycle restarts the system and boots it from the network once.
 func (r *redfish) cycle(ctx context.Context) error {
 	path, err := r.find(ctx)
 	if err != nil {
@@ -125,7 +125,7 @@ func (r *redfish) cycle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Once is what keeps a machine from installing for ever if its controller outranks the boot order.
+	// Not Continuous: the override outranks the boot order, and the machine would install again at every boot.
 	boot := map[string]any{"Boot": map[string]string{"BootSourceOverrideEnabled": "Once", "BootSourceOverrideTarget": target}}
 	if err := r.send(ctx, http.MethodPatch, path, boot, s.ETag); err != nil {
 		return fmt.Errorf("set the next boot to %s: %w", target, err)
@@ -140,13 +140,13 @@ func (r *redfish) cycle(ctx context.Context) error {
 	}
 	for _, how := range resets {
 		if err := r.send(ctx, http.MethodPost, action, map[string]string{"ResetType": how}, ""); err != nil {
-			return fmt.Errorf("restart it (%s): %w", how, err)
+			return fmt.Errorf("reset (%s): %w", how, err)
 		}
 	}
 	return nil
 }
 
-// bootTarget is the network, as this controller calls it. One that does not say what it can do is asked for PXE.
+// bootTarget returns the target for the network that this controller supports; Pxe if it does not say.
 func (s *system) bootTarget() (string, error) {
 	can := s.Boot.Targets
 	for _, target := range []string{"Pxe", "UefiHttp"} {
@@ -154,10 +154,10 @@ func (s *system) bootTarget() (string, error) {
 			return target, nil
 		}
 	}
-	return "", fmt.Errorf("it cannot boot from the network, but from %s", printable(strings.Join(can, ", ")))
+	return "", fmt.Errorf("it cannot boot from the network; boot targets: %s", printable(strings.Join(can, ", ")))
 }
 
-// resets is what it takes to restart the machine, in order.
+// resets returns the reset types that restart the machine, in order.
 func (s *system) resets() ([]string, error) {
 	can := s.Actions.Reset.Types
 	if strings.EqualFold(s.PowerState, "Off") {
@@ -172,7 +172,7 @@ func (s *system) resets() ([]string, error) {
 			return []string{how}, nil
 		}
 	}
-	return nil, fmt.Errorf("it cannot restart the machine, but %s", printable(strings.Join(can, ", ")))
+	return nil, fmt.Errorf("it cannot restart the machine; reset types: %s", printable(strings.Join(can, ", ")))
 }
 
 // find returns the path of the computer system.
@@ -185,14 +185,14 @@ func (r *redfish) find(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if root.Systems.ID == "" {
-		return "", fmt.Errorf("it names no computer systems: want the URL of one, such as %s%sSystems/1", r.base, serviceRoot)
+		return "", fmt.Errorf("it lists no computer systems: set bmc.redfish to the URL of one, such as %s%sSystems/1", r.base, serviceRoot)
 	}
 	var systems struct{ Members []link }
 	if err := r.get(ctx, root.Systems.ID, &systems); err != nil {
 		return "", err
 	}
 	if len(systems.Members) != 1 {
-		return "", fmt.Errorf("it has %d computer systems: want bmc.redfish to name one%s", len(systems.Members), some(r.base, systems.Members))
+		return "", fmt.Errorf("it has %d computer systems: set bmc.redfish to the URL of one%s", len(systems.Members), some(r.base, systems.Members))
 	}
 	return systems.Members[0].ID, nil
 }
@@ -211,12 +211,12 @@ func (r *redfish) get(ctx context.Context, path string, into any) error {
 		return fmt.Errorf("get %s: %w", printable(path), err)
 	}
 	if err := json.Unmarshal(b, into); err != nil {
-		return fmt.Errorf("get %s: its answer is no JSON of Redfish: %w", printable(path), err)
+		return fmt.Errorf("get %s: the answer is no Redfish JSON: %w", printable(path), err)
 	}
 	return nil
 }
 
-// send changes something. Where the controller insists on it, the change is bound to what was read before.
+// send sends a change, and again with If-Match if the controller requires it.
 func (r *redfish) send(ctx context.Context, method, path string, body any, etag string) error {
 	_, err := r.do(ctx, method, path, body, "")
 	var refused *statusError
@@ -226,13 +226,13 @@ func (r *redfish) send(ctx context.Context, method, path string, body any, etag 
 	return err
 }
 
-// A statusError is an answer that is none of success.
+// A statusError is an HTTP status other than 2xx.
 type statusError struct {
 	code    int
 	message string
 }
 
-// Error tells the status, and what the controller said about it.
+// Error returns the status and the message of the controller.
 func (e *statusError) Error() string {
 	text := fmt.Sprintf("%d %s", e.code, http.StatusText(e.code))
 	if e.message != "" {
@@ -241,7 +241,7 @@ func (e *statusError) Error() string {
 	return text
 }
 
-// Unwrap tells the refusals apart that people can do something about.
+// Unwrap returns errCredentials for 401 and 403.
 func (e *statusError) Unwrap() error {
 	if e.code == http.StatusUnauthorized || e.code == http.StatusForbidden {
 		return errCredentials
@@ -249,11 +249,11 @@ func (e *statusError) Unwrap() error {
 	return nil
 }
 
-// do asks the controller. A path that is a whole URL would lead elsewhere, password and all, and is refused.
+// do sends a request. A path that is a whole URL is refused: another machine would get the password.
 func (r *redfish) do(ctx context.Context, method, path string, body any, etag string) ([]byte, error) {
 	u, err := url.Parse(path)
 	if err != nil || u.Host != "" || u.Scheme != "" || !strings.HasPrefix(u.Path, "/") {
-		return nil, fmt.Errorf("%q is no path of this controller", printable(path))
+		return nil, fmt.Errorf("%q is no path on this controller", printable(path))
 	}
 	var payload bytes.Buffer
 	if body != nil {
@@ -284,20 +284,20 @@ func (r *redfish) answer(req *http.Request) ([]byte, error) {
 	if err != nil {
 		var ue *url.Error
 		if errors.As(err, &ue) {
-			err = ue.Err // without the URL, which stands in front already
+			err = ue.Err // without the URL, which the caller adds
 		}
 		return nil, err
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if resp.StatusCode/100 != 2 {
-		return nil, &statusError{resp.StatusCode, complaint(b)}
+		return nil, &statusError{resp.StatusCode, errorMessage(b)}
 	}
 	return b, err
 }
 
-// complaint is what the controller says is wrong (DSP0266 section 8.6).
-func complaint(b []byte) string {
+// errorMessage returns the message of an error response (DSP0266 section 8.6).
+func errorMessage(b []byte) string {
 	var e struct {
 		Error struct {
 			Message  string

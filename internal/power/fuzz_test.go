@@ -1,4 +1,4 @@
-package bmc
+package power
 
 import (
 	"encoding/json"
@@ -7,8 +7,8 @@ import (
 	"unicode"
 )
 
-// FuzzSystem asserts of whatever a controller says: what is asked of it is one of few words that we know, and what is told
-// to people is short and printable.
+// FuzzSystem: whatever a controller answers, only known boot targets and reset types are sent, and errors are short and
+// printable.
 func FuzzSystem(f *testing.F) {
 	for _, seed := range []string{
 		`{"PowerState":"On","Boot":{"BootSourceOverrideTarget@Redfish.AllowableValues":["Pxe"]},"Actions":{"#ComputerSystem.Reset":{"target":"/x","ResetType@Redfish.AllowableValues":["On","ForceOff"]}}}`,
@@ -17,20 +17,20 @@ func FuzzSystem(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		tellable(t, complaint(b))
+		checkPrintable(t, errorMessage(b))
 		var s system
 		if json.Unmarshal(b, &s) != nil {
 			return
 		}
 		target, err := s.bootTarget()
 		if err != nil {
-			tellable(t, err.Error())
+			checkPrintable(t, err.Error())
 		} else if target != "Pxe" && target != "UefiHttp" {
 			t.Fatalf("boots from %q", target)
 		}
 		resets, err := s.resets()
 		if err != nil {
-			tellable(t, err.Error())
+			checkPrintable(t, err.Error())
 		}
 		if how := strings.Join(resets, " "); err == nil && !strings.Contains("|On|ForceRestart|PowerCycle|ForceOff On|GracefulRestart|", "|"+how+"|") {
 			t.Fatalf("restarts by %q", how)
@@ -38,9 +38,9 @@ func FuzzSystem(f *testing.F) {
 	})
 }
 
-func tellable(t *testing.T, s string) {
+func checkPrintable(t *testing.T, s string) {
 	t.Helper()
 	if len(s) > maxMessage+100 || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		t.Fatalf("told: %q", s)
+		t.Fatalf("error message %q", s)
 	}
 }

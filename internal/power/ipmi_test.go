@@ -1,4 +1,4 @@
-package bmc_test
+package power_test
 
 import (
 	"bytes"
@@ -13,12 +13,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/bootlab/bootlab/internal/bmc"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/power"
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
-// A simulator is OpenIPMI's ipmi_sim: a controller that speaks RMCP+ and runs a program where a real one switches power.
+// A simulator is OpenIPMI's ipmi_sim: it speaks RMCP+ and runs a program instead of switching power.
 type simulator struct{ dir, addr string }
 
 const chassis = `#!/bin/sh
@@ -70,7 +70,7 @@ func simulate(t *testing.T, power string) *simulator {
 	cmd.Dir = s.dir
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
-	stdin, err := cmd.StdinPipe() // it ends with its standard input
+	stdin, err := cmd.StdinPipe() // it exits at the end of its standard input
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func simulate(t *testing.T, power string) *simulator {
 	return s
 }
 
-// await waits until the simulator listens. It looks without binding the port to try it: in that moment ipmi_sim could not.
+// await waits until the simulator listens. It reads /proc, because binding the port for a test would keep ipmi_sim out.
 func (s *simulator) await(t *testing.T) {
 	t.Helper()
 	listens := fmt.Sprintf("0100007F:%04X 00000000:0000", netip.MustParseAddrPort(s.addr).Port()) // local and remote, as in proc(5)
@@ -111,9 +111,8 @@ func (s *simulator) done(t *testing.T) []string {
 	return strings.FieldsFunc(string(b), func(r rune) bool { return r == '\n' })
 }
 
-// TestIPMI lets ipmitool speak to a controller that is no fake of ours. A power cycle switches off, and on again by itself
-// some time later, which this does not wait for. The simulator knows no question that ipmitool begins with, so that each
-// of its runs waits for some seconds.
+// TestIPMI runs ipmitool against a simulator that is not ours. After a power cycle the simulator powers on some time later;
+// the test does not wait for that. It does not answer ipmitool's first request, so each of its runs takes six seconds.
 func TestIPMI(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -128,7 +127,7 @@ func TestIPMI(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			s := simulate(t, tt.power)
-			err := bmc.Cycle(t.Context(), &lab.BMC{IPMI: s.addr, Username: "admin", PasswordFile: file(t, tt.password+"\n")})
+			err := power.Cycle(t.Context(), &lab.BMC{IPMI: s.addr, Username: "admin", PasswordFile: file(t, tt.password+"\n")})
 			if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {
 				t.Errorf("error %v, want %q", err, tt.err)
 			}
@@ -142,7 +141,7 @@ func TestIPMI(t *testing.T) {
 // TestNoIPMItool: without the program the error says what to install.
 func TestNoIPMItool(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	err := bmc.Cycle(t.Context(), &lab.BMC{IPMI: "192.0.2.1"})
+	err := power.Cycle(t.Context(), &lab.BMC{IPMI: "192.0.2.1"})
 	if err == nil || !strings.Contains(fmt.Sprint(err), "apt install ipmitool") {
 		t.Errorf("error %v", err)
 	}

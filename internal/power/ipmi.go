@@ -1,4 +1,4 @@
-package bmc
+package power
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// ipmi makes a machine boot from the network by ipmitool, which speaks RMCP+ (IPMI 2.0). The password goes by file, since
-// a command line can be read by every user of the machine.
+// ipmi restarts a machine with ipmitool, which speaks RMCP+ (IPMI 2.0). The password is passed in a file, because every
+// user of a machine can read command lines.
 func ipmi(ctx context.Context, b *lab.BMC) error {
 	tool, err := exec.LookPath("ipmitool")
 	if err != nil {

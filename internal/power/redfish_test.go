@@ -1,4 +1,4 @@
-package bmc_test
+package power_test
 
 import (
 	"crypto/tls"
@@ -15,20 +15,20 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/bootlab/bootlab/internal/bmc"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/power"
 )
 
-// A controller answers as Redfish services do: sushy-tools' emulator, iDRAC and iLO say the same in these few places.
+// A controller is a fake Redfish service that answers as sushy-tools' emulator, iDRAC and iLO do.
 type controller struct {
 	systems   int
 	power     string
 	targets   []string
 	resets    []string
-	etag      string // asked for where it is set
-	elsewhere string // what the collection's link is; empty: its own
+	etag      string // required in If-Match unless empty
+	elsewhere string // link of the collection; empty: its own
 
-	done []string // what changed it
+	done []string // changes
 }
 
 const systemPath = "/redfish/v1/Systems/437XR1138R2"
@@ -107,7 +107,7 @@ func (c *controller) patch(w http.ResponseWriter, r *http.Request) {
 	c.done = append(c.done, body.Boot.BootSourceOverrideEnabled+" "+body.Boot.BootSourceOverrideTarget)
 }
 
-// TestCycle: whatever a controller can do, its machine boots from the network once and now, or the error says why not.
+// TestCycle: with every set of features the machine boots from the network once, or the error says why not.
 func TestCycle(t *testing.T) {
 	t.Parallel()
 	all := []string{"On", "ForceOff", "GracefulShutdown", "GracefulRestart", "ForceRestart", "Nmi", "ForceOn"}
@@ -121,21 +121,21 @@ func TestCycle(t *testing.T) {
 	}{
 		{name: "as sushy-tools", c: controller{systems: 1, power: "On", targets: []string{"Pxe", "Cd", "Hdd"}, resets: all}, want: []string{"Once Pxe", "ForceRestart"}},
 		{name: "off", c: controller{systems: 1, power: "Off", resets: all}, want: []string{"Once Pxe", "On"}},
-		{name: "says nothing of what it can", c: controller{systems: 1, power: "On"}, want: []string{"Once Pxe", "ForceRestart"}},
+		{name: "no allowable values", c: controller{systems: 1, power: "On"}, want: []string{"Once Pxe", "ForceRestart"}},
 		{name: "only HTTP boot", c: controller{systems: 1, power: "On", targets: []string{"Hdd", "UefiHttp"}}, want: []string{"Once UefiHttp", "ForceRestart"}},
 		{name: "no restart, but off and on", c: controller{systems: 1, power: "On", resets: []string{"On", "ForceOff"}}, want: []string{"Once Pxe", "ForceOff", "On"}},
 		{name: "power cycle", c: controller{systems: 1, power: "On", resets: []string{"On", "ForceOff", "PowerCycle"}}, want: []string{"Once Pxe", "PowerCycle"}},
-		{name: "insists on If-Match", c: controller{systems: 1, power: "On", etag: `W/"570254F2"`}, want: []string{"Once Pxe", "ForceRestart"}},
+		{name: "requires If-Match", c: controller{systems: 1, power: "On", etag: `W/"570254F2"`}, want: []string{"Once Pxe", "ForceRestart"}},
 		{name: "one of several", c: controller{systems: 3, power: "On"}, path: systemPath, want: []string{"Once Pxe", "ForceRestart"}},
-		{name: "which of several", c: controller{systems: 3, power: "On"}, err: "it has 3 computer systems: want bmc.redfish to name one, https://"},
+		{name: "which of several", c: controller{systems: 3, power: "On"}, err: "it has 3 computer systems: set bmc.redfish to the URL of one, https://"},
 		{name: "none", c: controller{power: "On"}, err: "it has 0 computer systems"},
-		{name: "no network boot", c: controller{systems: 1, power: "On", targets: []string{"Hdd"}}, err: "it cannot boot from the network, but from Hdd"},
-		{name: "no restart", c: controller{systems: 1, power: "On", resets: []string{"Nmi"}}, want: []string{"Once Pxe"}, err: "it cannot restart the machine, but Nmi"},
-		{name: "a refusal, printable", c: controller{systems: 1, power: "On", targets: []string{"Pxe", "broken"}}, err: "set the next boot to Pxe: 409 Conflict: the BIOS [2J is busy"},
-		{name: "wrong password", c: controller{systems: 1}, user: "root", err: "look at bmc.username and bmc.password_file"},
-		{name: "sends us elsewhere", c: controller{systems: 1, elsewhere: "https://evil.example/redfish/v1/Systems"}, err: "is no path of this controller"},
-		{name: "sends us elsewhere, in short", c: controller{systems: 1, elsewhere: "//evil.example/x"}, err: "is no path of this controller"},
-		{name: "names nothing", c: controller{systems: 1, elsewhere: " "}, err: "is no path of this controller"},
+		{name: "no network boot", c: controller{systems: 1, power: "On", targets: []string{"Hdd"}}, err: "it cannot boot from the network; boot targets: Hdd"},
+		{name: "no restart", c: controller{systems: 1, power: "On", resets: []string{"Nmi"}}, want: []string{"Once Pxe"}, err: "it cannot restart the machine; reset types: Nmi"},
+		{name: "message made printable", c: controller{systems: 1, power: "On", targets: []string{"Pxe", "broken"}}, err: "set the next boot to Pxe: 409 Conflict: the BIOS [2J is busy"},
+		{name: "wrong password", c: controller{systems: 1}, user: "root", err: "check bmc.username and bmc.password_file"},
+		{name: "link to another machine", c: controller{systems: 1, elsewhere: "https://evil.example/redfish/v1/Systems"}, err: "is no path on this controller"},
+		{name: "link to another machine without a scheme", c: controller{systems: 1, elsewhere: "//evil.example/x"}, err: "is no path on this controller"},
+		{name: "empty link", c: controller{systems: 1, elsewhere: " "}, err: "is no path on this controller"},
 		{name: "no Redfish at all", path: "/nothing/Systems/1", err: "404 Not Found"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestCycle(t *testing.T) {
 			if b.Username == "" {
 				b.Username = "admin"
 			}
-			err := bmc.Cycle(t.Context(), b)
+			err := power.Cycle(t.Context(), b)
 			if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {
 				t.Errorf("error %v, want %q", err, tt.err)
 			}
@@ -160,32 +160,32 @@ func TestCycle(t *testing.T) {
 	}
 }
 
-// TestTrust: a certificate that nobody vouches for gets no password, unless the lab file says so.
+// TestTrust: a controller with an untrusted certificate does not get the password, unless bmc.insecure is true.
 func TestTrust(t *testing.T) {
 	t.Parallel()
 	c := &controller{systems: 1, power: "On"}
 	s := httptest.NewTLSServer(c)
 	defer s.Close()
 	b := &lab.BMC{Redfish: s.URL, Username: "admin", PasswordFile: file(t, "calvin")}
-	err := bmc.Cycle(t.Context(), b)
-	if err == nil || !strings.Contains(err.Error(), "name its certificate in bmc.ca_file, or take any with bmc.insecure: true") || c.done != nil {
+	err := power.Cycle(t.Context(), b)
+	if err == nil || !strings.Contains(err.Error(), "set bmc.ca_file to its certificate, or bmc.insecure: true to accept any") || c.done != nil {
 		t.Errorf("error %v, done %v", err, c.done)
 	}
 	b.Insecure = true
-	if err := bmc.Cycle(t.Context(), b); err != nil || len(c.done) != 2 {
+	if err := power.Cycle(t.Context(), b); err != nil || len(c.done) != 2 {
 		t.Errorf("insecure: %v, done %v", err, c.done)
 	}
 	b = &lab.BMC{Redfish: s.URL, PasswordFile: filepath.Join(t.TempDir(), "none")}
-	if err := bmc.Cycle(t.Context(), b); err == nil || !strings.Contains(err.Error(), "read the password of the controller") {
-		t.Errorf("a password that is not there: %v", err)
+	if err := power.Cycle(t.Context(), b); err == nil || !strings.Contains(err.Error(), "read bmc.password_file") {
+		t.Errorf("no password file: %v", err)
 	}
 	b = &lab.BMC{Redfish: s.URL, CAFile: file(t, "nothing")}
-	if err := bmc.Cycle(t.Context(), b); err == nil || !strings.Contains(err.Error(), "holds no certificate: want PEM") {
+	if err := power.Cycle(t.Context(), b); err == nil || !strings.Contains(err.Error(), "no certificate in") {
 		t.Errorf("no certificate: %v", err)
 	}
 }
 
-// TestOldController: one that knows TLS 1.2 with RSA alone is no stranger.
+// TestOldController: TLS 1.2 with RSA key exchange is supported.
 func TestOldController(t *testing.T) {
 	t.Parallel()
 	c := &controller{systems: 1, power: "On"}
@@ -194,30 +194,30 @@ func TestOldController(t *testing.T) {
 	s.StartTLS()
 	defer s.Close()
 	b := &lab.BMC{Redfish: s.URL, Username: "admin", PasswordFile: file(t, "calvin"), CAFile: file(t, certificate(s))}
-	if err := bmc.Cycle(t.Context(), b); err != nil || len(c.done) != 2 {
+	if err := power.Cycle(t.Context(), b); err != nil || len(c.done) != 2 {
 		t.Errorf("%v, done %v", err, c.done)
 	}
 }
 
-// TestRedirect: the password does not follow a controller that sends us to another.
+// TestRedirect: a redirect to another machine is refused, which would get the password.
 func TestRedirect(t *testing.T) {
 	t.Parallel()
 	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("asked for %s", r.URL) }))
 	defer other.Close()
 	s := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusTemporaryRedirect))
 	defer s.Close()
-	err := bmc.Cycle(t.Context(), &lab.BMC{Redfish: s.URL, Username: "admin", PasswordFile: file(t, "calvin")})
-	if err == nil || !strings.Contains(err.Error(), "which is not followed") {
+	err := power.Cycle(t.Context(), &lab.BMC{Redfish: s.URL, Username: "admin", PasswordFile: file(t, "calvin")})
+	if err == nil || !strings.Contains(err.Error(), "it is another machine") {
 		t.Errorf("error %v", err)
 	}
 }
 
-// TestGarbage: what is no Redfish ends with an error, however much of it there is.
+// TestGarbage: an answer that is no Redfish is an error, however long it is.
 func TestGarbage(t *testing.T) {
 	t.Parallel()
 	for _, body := range []string{"", "<html>", "[]", `{"Systems": 7}`, `{"Systems": {"@odata.id": ["x"]}}`, strings.Repeat("{", 8<<20)} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(body)) }))
-		if err := bmc.Cycle(t.Context(), &lab.BMC{Redfish: s.URL}); err == nil || len(err.Error()) > 1000 {
+		if err := power.Cycle(t.Context(), &lab.BMC{Redfish: s.URL}); err == nil || len(err.Error()) > 1000 {
 			t.Errorf("%.20q: %.300v", body, err)
 		}
 		s.Close()
