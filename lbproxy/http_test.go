@@ -214,14 +214,11 @@ func TestHTTPSilentBackendIsSkipped(t *testing.T) {
 		return dialTCP(ctx, to)
 	}}
 	b := httpBalancer("web", addr(t), silent, alive)
+	b.Timeouts.Connect = time.Hour // without the hedge a request would wait for it
 	newRigWith(t, Config{Hedge: 20 * time.Millisecond}, deps, b)
 	for range 6 {
-		began := time.Now()
 		if _, body := fetch(t, httpClient(t), b.Listen, "x"); body != "alive" {
 			t.Errorf("body %q", body)
-		}
-		if took := time.Since(began); took > 3*time.Second { // to connect may take 5 s
-			t.Errorf("took %s, want about 20ms", took)
 		}
 	}
 }
@@ -292,8 +289,8 @@ func TestHTTPUpgrade(t *testing.T) {
 	}
 	began := time.Now()
 	r.stop() // an upgraded connection is drained like any other
-	if took := time.Since(began); took < 200*time.Millisecond || took > 20*time.Second {
-		t.Errorf("stopped after %s, want the drain of 200ms", took)
+	if took := time.Since(began); took < 200*time.Millisecond {
+		t.Errorf("stopped after %s, want at least the drain of 200ms", took)
 	}
 }
 

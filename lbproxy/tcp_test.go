@@ -190,14 +190,11 @@ func TestSilentBackendIsHedged(t *testing.T) {
 		return dialTCP(ctx, to)
 	}}
 	frontend := addr(t)
-	r := newRigWith(t, Config{Hedge: 20 * time.Millisecond, Ejection: time.Hour}, deps, balancer("b", frontend, silent, alive))
-	for range 8 {
-		began := time.Now()
+	b := with(balancer("b", frontend, silent, alive), func(b *lab.Balancer) { b.Timeouts.Connect = time.Hour })
+	r := newRigWith(t, Config{Hedge: 20 * time.Millisecond, Ejection: time.Hour}, deps, b)
+	for range 8 { // without the hedge a client would wait for the connect timeout
 		if got := line(t, dial(t, frontend)); got != "alive" {
 			t.Fatalf("answered by %q", got)
-		}
-		if took := time.Since(began); took > 3*time.Second { // to connect may take 5 s
-			t.Errorf("a client waited %s, want about the hedge", took)
 		}
 	}
 	r.condition(t, silent, Down)
@@ -214,12 +211,8 @@ func TestAllSilentResets(t *testing.T) {
 	}}
 	b := with(balancer("b", addr(t), addr(t), addr(t), addr(t)), func(b *lab.Balancer) { b.Timeouts.Connect = 100 * time.Millisecond })
 	r := newRigWith(t, Config{Hedge: 10 * time.Millisecond}, deps, b)
-	began := time.Now()
 	if _, err := readAll(b.Listen); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("client saw %v, want a reset", err)
-	}
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("took %s, want about the connect timeout of 100ms", took)
 	}
 	for _, m := range r.States()[0].Backends {
 		if m.Connections != 0 {
@@ -248,8 +241,8 @@ func TestIdleConnectionEnds(t *testing.T) {
 	if _, err := c.Read(make([]byte, 1)); err == nil {
 		t.Fatal("read a byte that nobody sent")
 	}
-	if took := time.Since(began); took < idle-100*time.Millisecond || took > 15*idle {
-		t.Errorf("an idle connection lived %s, want about %s", took, idle)
+	if took := time.Since(began); took < idle-100*time.Millisecond {
+		t.Errorf("an idle connection lived %s, want at least %s", took, idle)
 	}
 }
 
@@ -438,8 +431,8 @@ func TestDrainEndsInTime(t *testing.T) {
 		t.Errorf("read %q while draining", got)
 	}
 	<-stopped
-	if took := time.Since(began); took < drain || took > 8*drain {
-		t.Errorf("drained for %s, want %s", took, drain)
+	if took := time.Since(began); took < drain {
+		t.Errorf("drained for %s, want at least %s", took, drain)
 	}
 	if _, err := c.Read(make([]byte, 1)); err == nil {
 		t.Error("the connection outlived the drain")
