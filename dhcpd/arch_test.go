@@ -58,7 +58,7 @@ func TestArchitecturesBootTheirPrograms(t *testing.T) {
 				}
 				p := decode(t, out[0].data)
 				if p.BootFileName != tt.want || string(p.Options[67]) != tt.want || p.YourIPAddr.String() != "10.77.0.21" {
-					t.Errorf("%s: %s is told %q, in option 67 %q, want %q", name, p.YourIPAddr, p.BootFileName, p.Options[67], tt.want)
+					t.Errorf("%s: %s gets %q, in option 67 %q, want %q", name, p.YourIPAddr, p.BootFileName, p.Options[67], tt.want)
 				}
 				if has := p.Options.Has(dhcpv4.OptionClassIdentifier); has != (tt.want != "") {
 					t.Errorf("%s: option 60 %v without a boot file would send firmware to port 4011", name, has)

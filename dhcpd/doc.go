@@ -1,19 +1,21 @@
 // Package dhcpd answers DHCPv4 from one inventory.
 //
-// It decides which machine gets an address, from whom of the lab, and what it is told to boot in which stage (firmware,
-// iPXE, operating system). Its rooms do the rest: wire reads and writes packets, leases keeps the book, segment holds the
-// sockets, probes addresses and listens for other servers. It never reads the lab file, never renders a script and never
-// answers before what it says is durable.
+// It decides which machine gets an address, from which pool or reservation, and what it boots in each stage (firmware, iPXE,
+// operating system). Its packages do the rest: wire parses and writes packets, leases keeps the leases, segment has the
+// sockets, probes addresses and watches for other servers. It never reads the lab file, never renders a script, and never
+// sends a lease that is not durable.
 //
 //	book, err := leases.Open(ctx, store, time.Now)
-//	srv := dhcpd.New(dhcpd.Config{}, dhcpd.Deps{Table: table, Book: book, Events: bus, Log: log, …})
+//	srv, err := dhcpd.New(dhcpd.Config{}, dhcpd.Deps{Table: table, Book: book, Events: bus, Log: log, …})
 //	staged, err := srv.Stage(t) // opens the sockets: a taken port fails here
 //	staged.Commit()
-//	err = srv.Serve(ctx)
+//	err = srv.Serve(ctx) // closes them
 //
-// A packet is read, placed in a network and answered on the goroutine that received it. Only a lease to be stored goes to
-// the committer, with its acknowledgement already written; and only an address that nobody looked at yet waits for a probe.
+// A packet's way is receive (server.go), parse, match and dispatch (packet.go), a handler (discover.go, request.go,
+// decline.go, proxy.go), the reply (reply.go, boot.go) and, for a new lease, the commit before it (commit.go). All of it runs
+// on the goroutine that received the packet, except a commit, for which the DHCPACK is already written, and an offer that
+// waits for a probe (probe.go).
 //
-// Identity is the hardware address alone. Firmware, iPXE, installer and installed system of one machine send four
-// different client identifiers; whoever keys on them ends with three leases for one machine.
+// A machine is its MAC alone. Firmware, iPXE, installer and installed system of one machine send four different client
+// identifiers; a server that uses them as keys has four leases for one machine.
 package dhcpd

@@ -56,7 +56,7 @@ func FuzzPacket(f *testing.F) {
 				checkReply(t, req, reply, len(out.data))
 			} else if !bytes.Equal(reply.TransactionID[:], data[4:8]) || !bytes.Equal(reply.ClientHWAddr, data[28:34]) {
 				// The codec is stricter: it refuses what breaks off in its last option, which Kea and dnsmasq take, too.
-				t.Errorf("the reply is for somebody else: %s", reply)
+				t.Errorf("the reply is for another client: %s", reply)
 			}
 		}
 		if testutil.ToFloat64(b.m.dropped[dropPanic]) != 0 {

@@ -106,7 +106,7 @@ func script(t *testing.T, text string) string {
 	return path
 }
 
-// TestUdhcpc: BusyBox asks without the broadcast flag and hears the raw unicast reply.
+// TestUdhcpc: BusyBox sends no broadcast flag and receives the raw unicast reply.
 func TestUdhcpc(t *testing.T) {
 	netns.Need(t, "root", "udhcpc")
 	seg := netns.NewSegment(t, "10.77.0.1/24")
@@ -154,7 +154,7 @@ func TestDhclient(t *testing.T) {
 	})
 }
 
-// TestRenewUnicast: a client with its address renews by unicast, and a machine whose place is gone is told so at once.
+// TestRenewUnicast: a client with its address renews by unicast, and one whose reservation has changed is refused at once.
 func TestRenewUnicast(t *testing.T) {
 	netns.Need(t, "root", "udhcpc", "tcpdump")
 	seg := netns.NewSegment(t, "10.77.0.1/24")
@@ -340,7 +340,7 @@ func TestFlappingInterface(t *testing.T) {
 	client.Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "10", "-T", "1", "-s", "/bin/true")
 }
 
-// TestInterfaceComesLater starts before somebody else, such as libvirt, has made the bridge.
+// TestInterfaceComesLater starts the server before another program, such as libvirt, has made the bridge.
 func TestInterfaceComesLater(t *testing.T) {
 	netns.Need(t, "root", "ip", "udhcpc")
 	seg := netns.NewSegment(t, "10.77.0.1/24")
@@ -355,7 +355,7 @@ func TestInterfaceComesLater(t *testing.T) {
 	}
 }
 
-// TestRouterSolicitation: a client that asks for a router is told at once that there is none.
+// TestRouterSolicitation: a router solicitation is answered with an advertisement without a router.
 func TestRouterSolicitation(t *testing.T) {
 	netns.Need(t, "root")
 	seg := netns.NewSegment(t, "10.77.0.1/24")

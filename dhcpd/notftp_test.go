@@ -7,7 +7,7 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )
 
-// TestWithoutTFTP: firmware that loads by TFTP is told of no file that nobody serves; UEFI HTTP boot and iPXE boot as ever.
+// TestWithoutTFTP: firmware that loads by TFTP gets no boot file; UEFI HTTP boot and iPXE boot as usual.
 func TestWithoutTFTP(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -33,7 +33,7 @@ func TestWithoutTFTP(t *testing.T) {
 		offer := decode(t, out[0].data)
 		file := offer.BootFileName + string(offer.Options.Get(dhcpv4.OptionBootfileName))
 		if (file != "") != tt.boots || !tt.boots && (offer.Options.Has(dhcpv4.OptionTFTPServerName) || offer.Options.Has(dhcpv4.OptionVendorSpecificInformation)) {
-			t.Errorf("%s is told to boot %q: want a boot file %v\n%s", tt.name, file, tt.boots, offer.Summary())
+			t.Errorf("%s gets boot file %q: want a boot file %v\n%s", tt.name, file, tt.boots, offer.Summary())
 		}
 	}
 	var firmware []string

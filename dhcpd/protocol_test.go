@@ -135,7 +135,7 @@ func TestSilence(t *testing.T) {
 		data  func(t *testing.T) []byte
 		kinds []event.Kind
 	}{
-		{name: "nobody's machine", iface: "lab0", data: func(t *testing.T) []byte {
+		{name: "an unknown machine", iface: "lab0", data: func(t *testing.T) []byte {
 			return message(t, disc, mac(t, "52:54:00:00:09:01"), ovmf, withGiaddr("10.80.0.1"))
 		}},
 		{name: "an unknown interface", iface: "eth9", data: func(t *testing.T) []byte { return message(t, disc, mac(t, master0), ovmf) }},
@@ -169,7 +169,7 @@ func TestSilence(t *testing.T) {
 		{name: "proxy: U-Boot as itself, which there is nothing for", iface: "lab1", data: func(t *testing.T) []byte {
 			return message(t, disc, mac(t, besideH), nil, raw(60, "U-Boot.armv8"), raw(93, "\x00\x16"))
 		}},
-		{name: "proxy: a machine of nobody", iface: "lab1", data: func(t *testing.T) []byte { return message(t, disc, mac(t, other), ovmf) }},
+		{name: "proxy: an unknown machine", iface: "lab1", data: func(t *testing.T) []byte { return message(t, disc, mac(t, other), ovmf) }},
 		{name: "proxy: a request to the other server", iface: "lab1", data: func(t *testing.T) []byte {
 			return message(t, req, mac(t, besideH), ovmf, withRequested("10.79.0.50"), withServer("10.79.0.254"))
 		}},
@@ -268,8 +268,8 @@ func TestPoolNeverGivesWhatIsTaken(t *testing.T) {
 	}
 }
 
-// TestRefusedIsToldOnceAMinute.
-func TestRefusedIsToldOnceAMinute(t *testing.T) {
+// TestRefusalIsRecordedOnceAMinute.
+func TestRefusalIsRecordedOnceAMinute(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.lab.Networks[2].Pools = nil
@@ -393,7 +393,7 @@ func TestExpiryReleaseDecline(t *testing.T) {
 	}
 	b.clock.advance(13 * time.Hour)
 	if got := b.lease(t, m(4), udhcpc); got == "" {
-		t.Error("an expired lease was not given to a newcomer")
+		t.Error("an expired lease was not given to a new client")
 	}
 }
 
@@ -501,7 +501,7 @@ func TestReservationMoves(t *testing.T) {
 	}
 }
 
-// TestEvents holds the story of one boot as others hear it.
+// TestEvents checks the events of one boot.
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

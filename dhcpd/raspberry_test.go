@@ -27,9 +27,9 @@ func raspberry4(m lab.MAC) []dhcpv4.Modifier {
 	return append(raspberry3(m), raw(97, "\x00RPi4\x11\x31\xc0\x00\x32\x01\x02\x03\xef\xbe\xad\xde"))
 }
 
-// TestRaspberryPiIsToldItsWords: a Pi's boot loader takes an offer with "Raspberry Pi Boot" in option 43 alone (a Pi 3B looks for
+// TestRaspberryPiOffer: a Pi's boot loader takes an offer with "Raspberry Pi Boot" in option 43 alone (a Pi 3B looks for
 // three blanks behind it), and finds the TFTP server in siaddr or option 66. It never asks for the address that it is offered.
-func TestRaspberryPiIsToldItsWords(t *testing.T) {
+func TestRaspberryPiOffer(t *testing.T) {
 	t.Parallel()
 	with := func(c client, more ...dhcpv4.Modifier) client {
 		return func(m lab.MAC) []dhcpv4.Modifier { return append(c(m), more...) }

@@ -126,10 +126,10 @@ func TestRouterSolicitationsThatAreAnswered(t *testing.T) {
 	}{
 		{"a host", "lab0", mac(t, master0), true},
 		{"anybody", "lab0", mac(t, other), true},
-		{"nobody knows who", "lab0", lab.MAC{}, true},
+		{"an unknown sender", "lab0", lab.MAC{}, true},
 		{"a host beside another server", "lab1", mac(t, besideH), true},
 		{"anybody beside another server", "lab1", mac(t, other), false},
-		{"nobody knows who, beside another server", "lab1", lab.MAC{}, false},
+		{"an unknown sender, beside another server", "lab1", lab.MAC{}, false},
 		{"a host of another network, beside another server", "lab1", mac(t, master0), false},
 		{"an unknown interface", "eth9", mac(t, master0), false},
 	} {

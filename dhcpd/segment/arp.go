@@ -15,18 +15,18 @@ func (p *Prober) serveARP(ctx context.Context, s *Socket) {
 	defer p.attach(Path{Interface: s.iface}, arpSender{s})()
 	defer interruptReads(ctx, s.arp.conn)()
 	buf := make([]byte, arpSize)
-	hear := func(n int) {
+	received := func(n int) {
 		if addr, mac, ok := parseARP(buf[:n]); ok && mac != s.MAC() {
 			p.observe(addr, mac)
 		}
 	}
-	readFrames(ctx, s.arp, buf, maxARP, hear, func() { p.framesDropped(Path{Interface: s.iface}) })
+	readFrames(ctx, s.arp, buf, maxARP, received, func() { p.framesDropped(Path{Interface: s.iface}) })
 }
 
-// arpSender asks on a segment.
+// An arpSender sends ARP probes on a segment.
 type arpSender struct{ sock *Socket }
 
-// send says where the answer is to go, so it wants the interface's MAC as it is now.
+// send refreshes the interface's MAC first, since the reply goes to it.
 func (w arpSender) send(addr netip.Addr) error {
 	_ = w.sock.arp.sys.Control(w.sock.refreshMAC)
 	f := arpProbe(w.sock.MAC(), addr)
@@ -43,7 +43,7 @@ func (w arpSender) dropped() bool {
 // arpSize is an Ethernet header and an ARP packet for IPv4 (RFC 826).
 const arpSize = ethernetHeader + 28
 
-// packetOtherHost is PACKET_OTHERHOST: a frame for somebody else, or of a VLAN that this machine has no interface for.
+// packetOtherHost is PACKET_OTHERHOST: a frame for another host, or of a VLAN that this machine has no interface for.
 const packetOtherHost = 3
 
 // arpFilter lets requests and replies of IPv4 over Ethernet pass.
@@ -55,15 +55,14 @@ func arpFilter() []bpf.RawInstruction {
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 1<<16 | unix.ETH_P_IP, SkipTrue: 5},
 		bpf.LoadAbsolute{Off: ethernetHeader + 4, Size: 2}, // lengths
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0x0604, SkipTrue: 3},
-		bpf.LoadAbsolute{Off: ethernetHeader + 14, Size: 4}, // sender address: a probe has none and says nothing (RFC 5227)
+		bpf.LoadAbsolute{Off: ethernetHeader + 14, Size: 4}, // sender address: a probe has none (RFC 5227)
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 1},
 		bpf.RetConstant{Val: arpSize},
 		bpf.RetConstant{Val: 0},
 	})
 }
 
-// parseARP returns who says to have which address: the sender of a request or a reply. ok is false where the frame says
-// nothing of the kind.
+// parseARP returns the sender of an ARP request or reply, which uses addr. ok is false for any other frame.
 func parseARP(frame []byte) (addr netip.Addr, mac lab.MAC, ok bool) {
 	if len(frame) < arpSize {
 		return addr, mac, false
@@ -80,7 +79,7 @@ func parseARP(frame []byte) (addr netip.Addr, mac lab.MAC, ok bool) {
 	return addr, mac, true
 }
 
-// arpProbe asks who has addr, without saying that anybody has another (RFC 5227 section 1.1: sender address 0.0.0.0).
+// arpProbe is an ARP probe for addr (RFC 5227 section 1.1): its sender address is 0.0.0.0, so it changes no ARP cache.
 func arpProbe(hw lab.MAC, addr netip.Addr) (f [arpSize]byte) {
 	copy(f[0:], broadcastMAC[:])
 	copy(f[6:], hw[:])

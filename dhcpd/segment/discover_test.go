@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// discover asks on an interface which DHCP servers there are, as a machine that nobody knows, and returns everyone who offers
-// something before the timeout; one of this machine on the same interface does not hear it. The interface is promiscuous
-// meanwhile, so that a Watch on it hears what is found, too. Nothing is leased, but each server holds an address for a while.
+// discover sends a DHCPDISCOVER of an unknown machine on an interface and returns the servers that send an offer before the
+// timeout; a server of this machine on the same interface does not receive it. The interface is promiscuous meanwhile, so that
+// a Watch on it receives the offers too. Nothing is leased, but each server holds an address for a while.
 func discover(ctx context.Context, iface string, timeout time.Duration) ([]Rogue, error) {
 	ifi, err := net.InterfaceByName(iface)
 	if err != nil {
@@ -32,7 +32,7 @@ func discover(ctx context.Context, iface string, timeout time.Duration) ([]Rogue
 	if err := t.conn.SetPromiscuous(true); err != nil {
 		return nil, err
 	}
-	me := strangersMAC()
+	me := randomMAC()
 	to := &unix.SockaddrLinklayer{Ifindex: ifi.Index, Halen: uint8(len(me))}
 	copy(to.Addr[:], broadcastMAC[:])
 	if err := t.write(discoverFrame(me), to); err != nil {
@@ -64,8 +64,8 @@ func collect(t *packetSocket, iface string, me lab.MAC) (found []Rogue, err erro
 	}
 }
 
-// strangersMAC makes up a MAC that no vendor gives: locally administered, unicast.
-func strangersMAC() (m lab.MAC) {
+// randomMAC returns a locally administered unicast MAC.
+func randomMAC() (m lab.MAC) {
 	var b [8]byte
 	binary.NativeEndian.PutUint64(b[:], rand.Uint64())
 	copy(m[:], b[:])

@@ -1,25 +1,26 @@
-// Package segment is what lies between a DHCP server and a wire.
+// Package segment connects a DHCP server to a network segment.
 //
-// It owns the sockets of a segment, sends and receives in batches, finds out which addresses are in use, and watches for
-// other DHCP servers. It never decides who gets which address, and of DHCP it reads only what tells a stranger's answer.
+// It owns the sockets of an interface, sends and receives in batches, probes which addresses are in use, answers router
+// solicitations, and watches for other DHCP servers. It never decides which client gets an address, and of DHCP it reads
+// only the replies of other servers.
 //
 //	sock, err := segment.Listen("br0")                 // a taken port fails here
-//	in, out := segment.NewInbox(32), segment.NewOutbox(32, nil)
+//	in, out := datagram.NewReceiver(16, 2048), segment.NewSender(16, nil)
 //	for {
-//		n, err := sock.Receive(segment.PortServer, in) // waits for one, takes all that are there
+//		n, err := sock.Receive(segment.PortServer, in) // waits for one packet, returns all that have arrived
 //		for i := range n {
-//			dest, reply := answer(in.At(i), out.Frame())
+//			dest, reply := answer(in.Message(i), out.Frame())
 //			out.Queue(sock, dest, reply)
 //		}
 //		out.Flush()
 //	}
 //
-//	prober := segment.NewProber(segment.ProberConfig{}, segment.ProberDeps{Now: time.Now, Wanted: inPool})
+//	prober := segment.NewProber(segment.ProberConfig{}, segment.ProberDeps{Now: time.Now, Relevant: inPool})
 //	go prober.Run(ctx)
 //	go prober.Serve(ctx, sock)
-//	prober.Survey(segment.Path{Interface: "br0"}, next) // looked at ahead: an offer waits for nothing
+//	prober.ProbeAhead(segment.Path{Interface: "br0"}, next) // so that an offer need not wait
 //	if prober.Known(addr).Blocks(mac) { … }
 //
-// ARP and not ICMP tells on a segment whether an address is in use: a host must answer it, whatever its firewall says, and
-// the answer names the machine. Past a relay there is only ICMP, and silence proves little.
+// On a segment addresses are probed by ARP and not by ICMP: a host must answer ARP, whatever its firewall says, and the
+// reply has its MAC. Past a relay there is only ICMP, and no reply proves little.
 package segment

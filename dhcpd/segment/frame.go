@@ -29,15 +29,15 @@ var (
 	broadcastMAC = lab.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 )
 
-// A Dest is where a message goes, and as whom.
+// A Dest is where a message is sent to, and from which address.
 type Dest struct {
 	Source netip.Addr     // our address in the network; invalid: the kernel chooses
 	Port   uint16         // our port: PortServer or PortPXE
 	To     netip.AddrPort // the receiver
-	MAC    lab.MAC        // of a receiver that has no address yet and cannot be found by ARP; zero: To is reached by IP
+	MAC    lab.MAC        // of a client that has no address yet, so ARP cannot find it; zero: sent by IP
 }
 
-// Broadcast turns d to everybody on the segment (RFC 2131 section 4.1).
+// Broadcast makes d the broadcast address of the segment (RFC 2131 section 4.1).
 func (d *Dest) Broadcast() {
 	d.To = netip.AddrPortFrom(broadcastIP, PortClient)
 	d.MAC = broadcastMAC
@@ -58,7 +58,7 @@ func putIPv4(ip []byte, d *Dest) {
 	}
 	clear(ip[:ipv4Header])
 	ip[0] = 4<<4 | ipv4Header/4
-	ip[1] = 0x10 // low delay, as other servers do
+	ip[1] = 0x10 // low delay, as other DHCP servers set it
 	binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
 	ip[6] = 0x40 // do not fragment
 	ip[8] = 64
@@ -69,7 +69,7 @@ func putIPv4(ip []byte, d *Dest) {
 	putUDP(ip[ipv4Header:], src, dst, d)
 }
 
-// putUDP computes the checksum: it may be left out in IPv4, but some firmware drops what has none.
+// putUDP computes the checksum: IPv4 does not need one, but some firmware drops packets without it.
 func putUDP(udp []byte, src, dst [4]byte, d *Dest) {
 	binary.BigEndian.PutUint16(udp[0:], d.Port)
 	binary.BigEndian.PutUint16(udp[2:], d.To.Port())
@@ -80,7 +80,7 @@ func putUDP(udp []byte, src, dst [4]byte, d *Dest) {
 	sum = sum16(sum, []byte{0, unix.IPPROTO_UDP, udp[4], udp[5]})
 	sum = ^sum16(sum, udp)
 	if sum == 0 {
-		sum = 0xffff // zero would say "no checksum" (RFC 768)
+		sum = 0xffff // zero means no checksum (RFC 768)
 	}
 	binary.BigEndian.PutUint16(udp[6:], sum)
 }

@@ -32,7 +32,7 @@ func TestParseARP(t *testing.T) {
 	}{
 		{"reply", arpReply, "10.77.0.9 02:00:00:00:00:02"},
 		{"gratuitous", arpGarp, "10.77.0.9 02:00:00:00:00:02"},
-		{"probe: nobody has it yet", arpProbeHex, ""},
+		{"probe: no sender address", arpProbeHex, ""},
 		{"short", arpReply[:len(arpReply)-2], ""},
 		{"reverse ARP", strings.Replace(arpReply, "06040002", "06040004", 1), ""},
 		{"Token Ring", strings.Replace(arpReply, "0806 0001", "0806 0006", 1), ""},

@@ -13,10 +13,28 @@ import (
 	"golang.org/x/net/ipv4"
 )
 
-// icmpSender asks past relays.
+// listenICMP opens a raw socket that receives echo replies and no other ICMP. It is bound to no interface: the routing table
+// decides how to reach a network past a relay.
+func listenICMP() (*ipv4.PacketConn, error) {
+	raw, err := net.ListenPacket("ip4:icmp", "0.0.0.0")
+	if err != nil {
+		return nil, err
+	}
+	conn := ipv4.NewPacketConn(raw)
+	var filter ipv4.ICMPFilter
+	filter.SetAll(true)
+	filter.Accept(ipv4.ICMPTypeEchoReply)
+	if err := conn.SetICMPFilter(&filter); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// An icmpSender sends pings past relays.
 type icmpSender struct {
 	conn *ipv4.PacketConn
-	id   uint16 // tells our answers from those to other programs of this machine
+	id   uint16 // distinguishes our replies from those to other programs of this machine
 }
 
 func (w icmpSender) send(addr netip.Addr) error {
@@ -25,7 +43,7 @@ func (w icmpSender) send(addr netip.Addr) error {
 	return err
 }
 
-// dropped is always false: what comes past relays is answers to our own questions, of which there are few.
+// dropped is always false: the socket receives only replies to our own pings, which are few.
 func (w icmpSender) dropped() bool { return false }
 
 func (p *Prober) serveICMP(ctx context.Context, s *Socket) {
@@ -64,7 +82,7 @@ func echoRequest(id uint16) (b [echoSize]byte) {
 	return b
 }
 
-// isEchoReply reports whether b is an answer to echoRequest.
+// isEchoReply reports whether b is a reply to echoRequest.
 func isEchoReply(b []byte, id uint16) bool {
 	m, err := icmp.ParseMessage(1, b)
 	if err != nil || m.Type != ipv4.ICMPTypeEchoReply || m.Code != 0 || sum16(0, b) != 0xffff {

@@ -8,14 +8,14 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// A observations remembers what was seen of addresses, in a bounded amount of memory: when the young generation is full it
-// becomes the old one, and the old one is forgotten. An address that is heard again is young again.
+// observations is what was observed of addresses, in bounded memory: when the young generation is full it becomes the old
+// one, and the old one is deleted. An address that is observed again is young again.
 type observations struct {
 	young, old map[uint32]observation
 	half       int
 }
 
-// A observation is small on purpose: a flood of ARP fills the table.
+// An observation is small, since a flood of ARP fills the table.
 type observation struct {
 	at    int64 // Unix nanoseconds
 	mac   lab.MAC

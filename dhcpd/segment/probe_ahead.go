@@ -6,20 +6,19 @@ import (
 	"time"
 )
 
-// A aheadList is the addresses of a segment that are likely to be offered next.
+// An aheadList is the addresses of a path that are likely to be offered next.
 type aheadList struct {
 	addrs []netip.Addr
-	index int       // next to look at; len(addrs): the round is over
-	next  time.Time // when to look on, at the earliest
+	index int       // next to probe; len(addrs): the round is over
+	next  time.Time // when to probe again, at the earliest
 }
 
-// maxAhead bounds what is looked at ahead on a segment: at 50 a second a round takes 20 s.
+// maxAhead is how many addresses of a path are probed ahead: at 50 a second a round takes 20 s.
 const maxAhead = 1024
 
-// ProbeAhead says which addresses of a segment are likely to be offered next, in that order; nil: none. It replaces what was
-// said before. The prober asks for those that it knows nothing recent of, at a bounded rate, and again before its
-// knowledge grows old, so that an offer waits for nothing; while nothing changes, that is one question per address in half
-// of FreeFor. Only the first 1024 are looked at.
+// ProbeAhead sets the addresses of a path that are likely to be offered next, in that order; nil: none. The prober probes
+// those without a recent observation, at a bounded rate, and again before an observation is too old, so that an offer need
+// not wait; while nothing changes, that is one probe per address in half of FreeFor. Only the first 1024 are probed.
 func (p *Prober) ProbeAhead(path Path, addrs []netip.Addr) {
 	addrs = addrs[:min(len(addrs), maxAhead)]
 	p.mu.Lock()
@@ -36,13 +35,13 @@ func (p *Prober) ProbeAhead(path Path, addrs []netip.Addr) {
 		return
 	}
 	if s.index >= len(s.addrs) {
-		s.next = time.Time{} // it was at rest; else the pace holds on
+		s.next = time.Time{} // it was idle; else the rate limit holds
 	}
 	s.addrs, s.index = slices.Clone(addrs), 0
 	p.wakeUp()
 }
 
-// aheadLocked asks for at most one address of each segment, and returns when to come again.
+// aheadLocked probes at most one address of each path, and returns when to call it again.
 func (p *Prober) aheadLocked(now time.Time) (next time.Time) {
 	for path, s := range p.ahead {
 		if !now.Before(s.next) {
@@ -72,7 +71,7 @@ func (p *Prober) nextAheadLocked(path Path, s *aheadList, now time.Time) {
 	s.index, s.next = len(s.addrs), now.Add(p.cfg.FreeFor/4)
 }
 
-// freshLocked reports that there is no need to ask: the answer will hold until the round after the next.
+// freshLocked reports whether an address needs no probe: the observation holds until the round after the next.
 func (p *Prober) freshLocked(addr netip.Addr, now time.Time) bool {
 	if !addr.Is4() || p.probes[tableKey(addr)] != nil {
 		return true

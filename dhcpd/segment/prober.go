@@ -10,7 +10,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// A Prober knows which addresses are in use: it listens, looks ahead, and asks when it must. One is enough for all
+// A Prober knows which addresses are in use: it listens to ARP, probes ahead, and probes on request. One is enough for all
 // segments. Its methods may be used by several goroutines.
 type Prober struct {
 	cfg  ProberConfig
@@ -22,37 +22,37 @@ type Prober struct {
 	mu        sync.Mutex
 	observed  *observations
 	probes    map[uint32]*probe
-	requested int // probes that somebody waits for, or did
+	requested int // number of probes started by Probe
 	senders   map[Path]probeSender
 	ahead     map[Path]*aheadList
-	droppedAt map[Path]time.Time // when frames were last lost in a flood: silence until then means nothing
+	droppedAt map[Path]time.Time // when frames were last dropped in a flood: until then no reply proves nothing
 	stopped   bool
 }
 
 // A Path is the way to the machines of a network.
 type Path struct {
-	Interface string // where the server hears them, "" on any; the one that Serve has a socket of
-	Relay     bool   // a relay is between: they are asked by ICMP and not by ARP
+	Interface string // of the socket that Serve was called with; "" for any
+	Relay     bool   // the network is behind a relay: it is probed by ICMP and not by ARP
 }
 
-// A probeSender sends a question about an address.
+// A probeSender sends probes on a path.
 type probeSender interface {
 	send(addr netip.Addr) error
-	// dropped reports whether the kernel had no room for what came since the last call.
+	// dropped reports whether the kernel has dropped frames since the last call.
 	dropped() bool
 }
 
-// A probe is one address that is being asked about.
+// A probe is one address that is being probed.
 type probe struct {
 	addr      netip.Addr
 	path      Path
 	start     time.Time
-	resendAt  time.Time // to ask a second time; zero: done
+	resendAt  time.Time // when to send the second probe; zero: sent
 	deadline  time.Time
 	requested bool
-	mac       lab.MAC // who answered, though it blocks nobody who waits
-	answered  bool    // somebody answered
-	dropped   bool    // an answer may have been lost
+	mac       lab.MAC // that answered, where that blocks no waiter
+	answered  bool    // a machine answered
+	dropped   bool    // a reply may have been lost
 	waiters   []waiter
 }
 
@@ -62,21 +62,21 @@ type waiter struct {
 }
 
 const (
-	// maxWaiters is how many may wait for one address. Different machines do so only where offers are not held.
+	// maxWaiters is how many clients may wait for one address. Different clients do so only where offers are not held.
 	maxWaiters = 16
-	// resendShare is the part of the wait after which the question is repeated, for a frame that was lost.
+	// resendShare is the part of the wait after which the probe is repeated, for a frame that was lost.
 	resendShare = 3
-	// lateTurn is how late a turn is that was not late for want of a processor alone.
-	lateTurn = 20 * time.Millisecond
+	// maxLate is how late the prober may run before it assumes that the whole process did not run.
+	maxLate = 20 * time.Millisecond
 )
 
-// NewProber returns a prober that knows nothing yet; see Serve and Run.
+// NewProber returns a prober without observations; see Serve and Run.
 func NewProber(cfg ProberConfig, deps ProberDeps) *Prober {
 	if deps.Now == nil {
 		panic("segment: ProberDeps.Now is nil")
 	}
 	if deps.Relevant == nil {
-		panic("segment: ProberDeps.Wanted is nil")
+		panic("segment: ProberDeps.Relevant is nil")
 	}
 	cfg = cfg.withDefaults()
 	return &Prober{
@@ -115,7 +115,7 @@ func (p *Prober) knownLocked(addr netip.Addr, now time.Time) Result {
 	return r
 }
 
-// Forget drops what is known of an address: its machine gave it back.
+// Forget deletes what is known of an address, such as one that its machine released.
 func (p *Prober) Forget(addr netip.Addr) {
 	if !addr.Is4() {
 		return
@@ -125,16 +125,16 @@ func (p *Prober) Forget(addr netip.Addr) {
 	p.observed.forget(addr)
 }
 
-// Probe asks whether an address is in use, on behalf of the machine that would get it, and calls done once: at once,
-// before Probe returns, where the answer is known or nobody can be asked, else as soon as somebody answers or the wait is
-// over, from a goroutine of Serve or Run. done must not block.
-func (p *Prober) Probe(path Path, addr netip.Addr, asker lab.MAC, done func(Result)) {
-	if r, waits := p.start(path, addr, waiter{asker, done}); !waits {
+// Probe finds out whether an address is in use, for the client that would get it, and calls done once: before Probe returns
+// if the result is known or no probe can be sent, else when a machine answers or the wait is over, from a goroutine of Serve
+// or Run. done must not block.
+func (p *Prober) Probe(path Path, addr netip.Addr, client lab.MAC, done func(Result)) {
+	if r, waits := p.start(path, addr, waiter{client, done}); !waits {
 		done(r)
 	}
 }
 
-// start reports that w waits, or what it is to be told now.
+// start reports that w waits, or returns its result.
 func (p *Prober) start(path Path, addr netip.Addr, w waiter) (r Result, waits bool) {
 	now := p.deps.Now()
 	p.mu.Lock()
@@ -167,7 +167,7 @@ func (p *Prober) start(path Path, addr netip.Addr, w waiter) (r Result, waits bo
 	return r, true
 }
 
-// probeLocked sends the first question about an address; nil: there is no way to.
+// probeLocked sends the first probe of an address; nil: it cannot be sent.
 func (p *Prober) probeLocked(path Path, addr netip.Addr, now time.Time) *probe {
 	w := p.senders[path]
 	if w == nil || w.send(addr) != nil {
@@ -179,7 +179,7 @@ func (p *Prober) probeLocked(path Path, addr netip.Addr, now time.Time) *probe {
 	return pr
 }
 
-// observe takes note of somebody who has an address.
+// observe records a machine that uses an address.
 func (p *Prober) observe(addr netip.Addr, mac lab.MAC) {
 	if !p.deps.Relevant(addr) {
 		return
@@ -189,26 +189,26 @@ func (p *Prober) observe(addr netip.Addr, mac lab.MAC) {
 	p.mu.Lock()
 	p.observed.put(addr, InUse, mac, now)
 	pr := p.probes[tableKey(addr)]
-	var told []waiter
+	var done []waiter
 	if pr != nil {
-		told = p.answeredLocked(pr, mac)
+		done = p.answeredLocked(pr, mac)
 	}
 	p.mu.Unlock()
-	for _, w := range told {
+	for _, w := range done {
 		w.done(Result{Addr: addr, State: InUse, MAC: mac, At: now})
 	}
 }
 
-// answeredLocked returns who need not wait longer. A machine that hears only itself waits on: another may have its
-// address, too.
-func (p *Prober) answeredLocked(pr *probe, mac lab.MAC) (told []waiter) {
+// answeredLocked returns the waiters that have their result. A client that answers its own probe waits on: another machine
+// may use the address too.
+func (p *Prober) answeredLocked(pr *probe, mac lab.MAC) (done []waiter) {
 	pr.answered, pr.mac = true, mac
 	left := pr.waiters[:0]
 	for _, w := range pr.waiters {
 		if w.client == mac {
 			left = append(left, w)
 		} else {
-			told = append(told, w)
+			done = append(done, w)
 		}
 	}
 	pr.waiters = left
@@ -216,7 +216,7 @@ func (p *Prober) answeredLocked(pr *probe, mac lab.MAC) (told []waiter) {
 		p.endLocked(pr)
 		p.inUse.Add(1)
 	}
-	return told
+	return done
 }
 
 func (p *Prober) endLocked(pr *probe) {
@@ -226,7 +226,7 @@ func (p *Prober) endLocked(pr *probe) {
 	}
 }
 
-// observeEcho takes note of an answer to a ping, if it was asked for.
+// observeEcho records an echo reply, if its address is being probed.
 func (p *Prober) observeEcho(addr netip.Addr) {
 	p.mu.Lock()
 	pr := p.probes[tableKey(addr)]
@@ -237,7 +237,7 @@ func (p *Prober) observeEcho(addr netip.Addr) {
 	}
 }
 
-// Serve lets the prober hear and ask on a socket's segment, and past its relays, until ctx ends or the socket is closed.
+// Serve listens and probes on a socket's segment, and past its relays, until ctx ends or the socket is closed.
 func (p *Prober) Serve(ctx context.Context, s *Socket) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -247,13 +247,13 @@ func (p *Prober) Serve(ctx context.Context, s *Socket) {
 	}
 }
 
-// attach makes a wire the way to a segment until the returned function is called.
+// attach makes w the sender of a path until the returned function is called.
 func (p *Prober) attach(path Path, w probeSender) (detach func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.senders[path] = w
 	if s := p.ahead[path]; s != nil {
-		s.next = time.Time{} // it rested, since nobody could be asked
+		s.next = time.Time{} // it was idle, since no probe could be sent
 	}
 	p.wakeUp()
 	return func() {
@@ -272,7 +272,7 @@ func (p *Prober) wakeUp() {
 	}
 }
 
-// Run keeps the prober's time until ctx ends; then everybody who waits is told Unknown. It may be called once.
+// Run repeats and ends probes until ctx ends; then all waiters get Unknown. It may be called once.
 func (p *Prober) Run(ctx context.Context) {
 	defer p.stop()
 	timer := time.NewTimer(0)
@@ -305,7 +305,7 @@ func (p *Prober) stop() {
 	}
 }
 
-// tick does what is due and returns how long there is nothing to do; 0: until woken.
+// tick does what is due and returns when to call it again; 0: when woken.
 func (p *Prober) tick(now time.Time) time.Duration {
 	p.mu.Lock()
 	next := p.aheadLocked(now)
@@ -327,7 +327,7 @@ func (p *Prober) tick(now time.Time) time.Duration {
 	return max(next.Sub(now), time.Millisecond)
 }
 
-// expiredLocked repeats questions and takes out the probes whose wait is over.
+// expiredLocked repeats probes and returns those whose wait is over.
 func (p *Prober) expiredLocked(now time.Time) (ended []*probe) {
 	for _, pr := range p.probes {
 		pr.extend(now, p.cfg.Wait)
@@ -337,26 +337,26 @@ func (p *Prober) expiredLocked(now time.Time) (ended []*probe) {
 		} else if !pr.resendAt.IsZero() && !now.Before(pr.resendAt) {
 			pr.resendAt = time.Time{}
 			if w := p.senders[pr.path]; w != nil {
-				_ = w.send(pr.addr) // the first question stands
+				_ = w.send(pr.addr) // the first probe may still be answered
 			}
 		}
 	}
 	return ended
 }
 
-// extend gives a probe more time if its turn comes so late that this process cannot have run: an answer may lie there
-// unread. After the second question it is as much as always, else enough to read.
+// extend gives a probe more time if the prober runs so late that this process did not run: a reply may be unread. Before the
+// second probe that is the rest of the wait, after it enough time to read.
 func (pr *probe) extend(now time.Time, wait time.Duration) {
 	due, more := pr.deadline, wait/resendShare
 	if !pr.resendAt.IsZero() {
 		due, more = pr.resendAt, wait-wait/resendShare
 	}
-	if now.Sub(due) > lateTurn {
+	if now.Sub(due) > maxLate {
 		pr.deadline = now.Add(more)
 	}
 }
 
-// timeoutLocked ends a probe whose wait is over.
+// timeoutLocked ends a probe whose wait is over and counts its result.
 func (p *Prober) timeoutLocked(pr *probe, now time.Time) {
 	p.endLocked(pr)
 	if w := p.senders[pr.path]; w != nil && w.dropped() {
@@ -374,7 +374,7 @@ func (p *Prober) timeoutLocked(pr *probe, now time.Time) {
 	}
 }
 
-// result is what a probe whose wait is over has found.
+// result returns the result of a probe whose wait is over.
 func (pr *probe) result(now time.Time) Result {
 	switch {
 	case pr.answered:
@@ -385,7 +385,7 @@ func (pr *probe) result(now time.Time) Result {
 	return Result{Addr: pr.addr, State: Free, At: now}
 }
 
-// framesDropped takes note that frames may have been lost on a path.
+// framesDropped records that frames may have been lost on a path.
 func (p *Prober) framesDropped(path Path) {
 	now := p.deps.Now()
 	p.mu.Lock()

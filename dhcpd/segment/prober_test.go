@@ -25,44 +25,44 @@ var (
 	there = Path{Interface: "br0", Relay: true}
 )
 
-// A fakeWire keeps the times of what it is asked.
-type fakeWire struct {
+// A fakeSender keeps the times of its probes.
+type fakeSender struct {
 	mu    sync.Mutex
 	asked map[netip.Addr][]time.Time
 	err   error
 	drops bool // since lost was called last
 }
 
-func (w *fakeWire) dropped() (lost bool) {
+func (w *fakeSender) dropped() (lost bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	lost, w.drops = w.drops, false
 	return lost
 }
 
-func (w *fakeWire) send(a netip.Addr) error {
+func (w *fakeSender) send(a netip.Addr) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.asked[a] = append(w.asked[a], time.Now())
 	return w.err
 }
 
-func (w *fakeWire) times(a netip.Addr) []time.Time {
+func (w *fakeSender) times(a netip.Addr) []time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.asked[a])
 }
 
 // newProber runs a prober with a fake wire for both paths until the test ends. It must be called in a bubble.
-func newProber(t testing.TB, cfg ProberConfig) (*Prober, *fakeWire) {
+func newProber(t testing.TB, cfg ProberConfig) (*Prober, *fakeSender) {
 	t.Helper()
 	return newProberAt(t, cfg, time.Now)
 }
 
-func newProberAt(t testing.TB, cfg ProberConfig, now func() time.Time) (*Prober, *fakeWire) {
+func newProberAt(t testing.TB, cfg ProberConfig, now func() time.Time) (*Prober, *fakeSender) {
 	t.Helper()
 	p := NewProber(cfg, ProberDeps{Now: now, Relevant: netip.MustParsePrefix("10.77.0.0/16").Contains})
-	w := &fakeWire{asked: map[netip.Addr][]time.Time{}}
+	w := &fakeSender{asked: map[netip.Addr][]time.Time{}}
 	p.attach(here, w)
 	p.attach(there, w)
 	background(t, p.Run)
@@ -140,8 +140,8 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestProbeOfTheKnown asks nobody, until the knowledge is old.
-func TestProbeOfTheKnown(t *testing.T) {
+// TestProbeOfAKnownAddress asks nobody, until the knowledge is old.
+func TestProbeOfAKnownAddress(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p, w := newProber(t, ProberConfig{})
@@ -201,8 +201,8 @@ func TestProbesAreBounded(t *testing.T) {
 	})
 }
 
-// TestSilenceInAFlood means nothing, and is not remembered.
-func TestSilenceInAFlood(t *testing.T) {
+// TestNoReplyInAFlood means nothing, and is not remembered.
+func TestNoReplyInAFlood(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p, w := newProber(t, ProberConfig{})
@@ -270,7 +270,7 @@ func TestProbeEndsWithRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := NewProber(ProberConfig{}, ProberDeps{Now: time.Now, Relevant: netip.Addr.IsValid})
-		p.attach(here, &fakeWire{asked: map[netip.Addr][]time.Time{}})
+		p.attach(here, &fakeSender{asked: map[netip.Addr][]time.Time{}})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); p.Run(ctx) }()
@@ -283,8 +283,8 @@ func TestProbeEndsWithRun(t *testing.T) {
 	})
 }
 
-// TestSurvey: addresses that may be offered next are known before anybody asks, at a bounded rate, and stay known.
-func TestSurvey(t *testing.T) {
+// TestProbeAhead: addresses that may be offered next are known before anybody asks, at a bounded rate, and stay known.
+func TestProbeAhead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p, w := newProber(t, ProberConfig{})
@@ -328,8 +328,8 @@ func TestSurvey(t *testing.T) {
 	})
 }
 
-// TestSurveyWaitsForTheWire: an interface that comes later is surveyed at once when it is there.
-func TestSurveyWaitsForTheWire(t *testing.T) {
+// TestProbeAheadWaitsForASender: an interface that comes later is surveyed at once when it is there.
+func TestProbeAheadWaitsForASender(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p, w := newProber(t, ProberConfig{})
@@ -349,8 +349,8 @@ func TestSurveyWaitsForTheWire(t *testing.T) {
 	})
 }
 
-// TestTableIsBounded: a flood pushes out what is old, and no more is kept than was said.
-func TestTableIsBounded(t *testing.T) {
+// TestObservationsAreBounded: a flood pushes out what is old, and no more is kept than was said.
+func TestObservationsAreBounded(t *testing.T) {
 	t.Parallel()
 	tb, now := newObservations(100), time.Now()
 	kept := ip("10.77.0.1")

@@ -15,20 +15,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// iPXE asks for an IPv6 router when it brings a NIC up and waits some 13 seconds for an answer, in every boot of every
-// machine. The answer "here is a router that routes nothing and knows no prefix" (RFC 4861 section 4.2, router lifetime 0)
-// ends the wait at once and configures nobody: no default route, no address, no change to what a real router says.
+// iPXE solicits IPv6 routers when it brings a NIC up and waits some 13 seconds for an advertisement, in every boot. One with
+// router lifetime 0 and without prefixes (RFC 4861 section 4.2) ends the wait at once and configures no machine: no default
+// route, no address, no change to what a real router advertises.
 
 const (
 	allNodes        = "ff02::1"
 	allRouters      = "ff02::2"
 	sourceLinkLayer = 1   // an option (RFC 4861 section 4.6.1)
-	ndHops          = 255 // RFC 4861 section 6.1.1: anything less came from another network
+	ndHops          = 255 // RFC 4861 section 6.1.1: a lower hop limit came from another network
 )
 
-// Advertise answers router solicitations on a socket's segment, of whom wanted says so, until ctx ends or the socket is
-// closed. wanted is asked with the MAC of who solicits, zero where that is not told. answered is called after each answer, with what
-// went wrong. The error is that the interface does without, for want of IPv6: iPXE may boot 13 s slower there.
+// Advertise answers router solicitations on a socket's segment until ctx ends or the socket is closed. wanted reports whether
+// to answer a machine; its MAC is zero if unknown. answered is called after each answer, with the error of sending it. The
+// error of Advertise is that the interface has no IPv6: iPXE may boot 13 s slower there.
 func Advertise(ctx context.Context, s *Socket, wanted func(lab.MAC) bool, answered func(error)) error {
 	if s.ndp == nil {
 		if s.ndpErr != nil {
@@ -55,7 +55,7 @@ func Advertise(ctx context.Context, s *Socket, wanted func(lab.MAC) bool, answer
 	return nil
 }
 
-// listenNDP opens a raw ICMPv6 socket that hears router solicitations of one interface.
+// listenNDP opens a raw ICMPv6 socket that receives router solicitations on one interface.
 func listenNDP(ifi *net.Interface) (*ipv6.PacketConn, error) {
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		return control(c, func(fd int) error { return unix.BindToDevice(fd, ifi.Name) })
@@ -83,13 +83,13 @@ func listenNDP(ifi *net.Interface) (*ipv6.PacketConn, error) {
 	return conn, nil
 }
 
-// isSolicitation makes the checks of RFC 4861 section 6.1.1 that the kernel has not made.
+// isSolicitation makes the checks of RFC 4861 section 6.1.1 that the kernel does not make.
 func isSolicitation(b []byte, cm *ipv6.ControlMessage) bool {
 	return len(b) >= 8 && b[0] == byte(ipv6.ICMPTypeRouterSolicitation) && b[1] == 0 && cm != nil && cm.HopLimit == ndHops
 }
 
-// solicitingMAC returns the MAC of who sent a solicitation: as it says itself (RFC 4861 section 4.6.1), else as its link-local address was
-// made from it (RFC 4291 appendix A), which iPXE's is; zero where neither tells.
+// solicitingMAC returns the MAC of the sender of a solicitation: from its source link-layer address option (RFC 4861 section
+// 4.6.1), else from its link-local address (RFC 4291 appendix A), as iPXE forms it; zero if neither has it.
 func solicitingMAC(b []byte, from net.Addr) lab.MAC {
 	for b = b[8:]; len(b) >= 8; {
 		n := 8 * int(b[1])
@@ -121,8 +121,8 @@ func noRouter(hw lab.MAC) []byte {
 	return b
 }
 
-// advertise answers who asked: that one, or all nodes where it has no address yet (RFC 4861 section 6.2.6). The latter names no
-// zone, which package net looks up by the interface's name and remembers for a minute; the socket is bound to its interface.
+// advertise answers the sender, or all nodes if it has no address yet (RFC 4861 section 6.2.6). The latter address has no
+// zone, which package net would look up by the interface's name and cache for a minute; the socket is bound to its interface.
 func advertise(s *Socket, from net.Addr) error {
 	to := &net.IPAddr{IP: net.ParseIP(allNodes)}
 	if ip, ok := from.(*net.IPAddr); ok && !ip.IP.IsUnspecified() {

@@ -35,34 +35,34 @@ func (k Kind) String() string {
 	return "BOOTP"
 }
 
-// A Rogue is an answer of a DHCP server that is not this one.
+// A Rogue is a reply of a DHCP server other than this one.
 type Rogue struct {
 	Interface  string
 	ServerID   netip.Addr // option 54; invalid where there is none
 	SourceIP   netip.Addr // of the packet: the server, or a relay
 	SourceMAC  lab.MAC    // of the frame; the same
-	Kind       Kind       // of the answer
-	ClientMAC  lab.MAC    // of the machine that was answered
-	YIAddr     netip.Addr // the address that it gives; invalid: none
-	Suppressed int        // answers of this server since the last report
+	Kind       Kind       // of the reply
+	ClientMAC  lab.MAC    // of the client
+	YIAddr     netip.Addr // the address given; invalid: none
+	Suppressed int        // replies of this server since the last report
 }
 
 const (
 	maxServers  = 64 // of one segment, at a time
 	reportEvery = 10 * time.Second
-	// replySpace is where the options of a reply are read up to: option 54 stands near the front.
+	// replySpace is how much of a frame is read: option 54 is near its beginning.
 	replySpace  = 1024
 	bootpFixed  = 236
 	magicCookie = 0x63825363
 )
 
-// Watch calls report for each answer to a client that another DHCP server sends on the socket's segment, until ctx ends or
-// the socket is closed. ours reports which server identifiers are this server's: a relay may bring our own answers to
-// the segment. A server is reported at once, and then every ten seconds while it answers; of more than 64 at a time the
-// rest is not reported.
+// Watch calls report for replies of other DHCP servers to clients on the socket's segment, until ctx ends or the socket is
+// closed. ours reports whether a server identifier is this server's: a relay may send our own replies to the segment. A
+// server is reported at once, and then every ten seconds while it replies; at most 64 servers at a time are reported.
 //
-// Broadcast answers are always seen. An answer in a frame for one machine alone, as Kea sends even its broadcasts, is seen
-// only where the interface is promiscuous, as during Discover; that a client chose another server, its REQUEST tells. The kernel lets only DHCP answers through, however much else there is on the interface.
+// Broadcast replies are always received. A reply in a frame for one machine alone, as Kea sends even its broadcasts, is
+// received only where the interface is promiscuous; but a DHCPREQUEST says when a client chose another server. The kernel
+// passes only DHCP replies, whatever the other traffic on the interface.
 func Watch(ctx context.Context, s *Socket, ours func(netip.Addr) bool, report func(Rogue)) {
 	if s.replies == nil {
 		return
@@ -70,7 +70,7 @@ func Watch(ctx context.Context, s *Socket, ours func(netip.Addr) bool, report fu
 	defer interruptReads(ctx, s.replies.conn)()
 	w := reportLimiter{seen: map[rogueKey]*server{}}
 	buf := make([]byte, replySpace)
-	hear := func(n int) {
+	received := func(n int) {
 		r, ok := parseReply(buf[:n])
 		if !ok || r.SourceMAC == s.MAC() || r.ServerID.IsValid() && ours(r.ServerID) {
 			return
@@ -80,7 +80,7 @@ func Watch(ctx context.Context, s *Socket, ours func(netip.Addr) bool, report fu
 			report(r)
 		}
 	}
-	readFrames(ctx, s.replies, buf, maxReplies, hear, func() {})
+	readFrames(ctx, s.replies, buf, maxReplies, received, func() {})
 }
 
 type rogueKey struct {
@@ -93,7 +93,7 @@ type server struct {
 	suppressed int
 }
 
-// A reportLimiter limits reports.
+// A reportLimiter limits the reports of each server.
 type reportLimiter struct{ seen map[rogueKey]*server }
 
 func (w *reportLimiter) due(r *Rogue, now time.Time) bool {
@@ -113,7 +113,7 @@ func (w *reportLimiter) due(r *Rogue, now time.Time) bool {
 	return true
 }
 
-// prune forgets servers that have been silent, and reports whether there were any.
+// prune deletes servers without recent replies, and reports whether there is room.
 func (w *reportLimiter) prune(now time.Time) bool {
 	for k, s := range w.seen {
 		if now.Sub(s.last) >= reportEvery {
@@ -123,12 +123,12 @@ func (w *reportLimiter) prune(now time.Time) bool {
 	return len(w.seen) < maxServers
 }
 
-// replyFilter lets the first fragments of BOOTP replies to port 68 pass. A broadcast that counts as another host's is of
-// a VLAN that is not this interface's.
+// replyFilter passes the first fragments of BOOTP replies to port 68. A broadcast of packet type OTHERHOST is of a VLAN that
+// is not this interface's.
 func replyFilter() []bpf.RawInstruction {
 	const ip = ethernetHeader
 	return assemble([]bpf.Instruction{
-		bpf.LoadAbsolute{Off: ip + 9, Size: 1}, // first, since it sends nearly all away
+		bpf.LoadAbsolute{Off: ip + 9, Size: 1}, // first, since it drops nearly all
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.IPPROTO_UDP, SkipTrue: 14},
 		bpf.LoadMemShift{Off: ip},
 		bpf.LoadIndirect{Off: ip + 2, Size: 2}, // destination port
@@ -148,7 +148,7 @@ func replyFilter() []bpf.RawInstruction {
 	})
 }
 
-// parseReply reads a frame that passed the filter, and trusts it no further than that.
+// parseReply reads a frame that passed the filter. It checks all else.
 func parseReply(frame []byte) (r Rogue, ok bool) {
 	if len(frame) < ethernetHeader+ipv4Header || frame[ethernetHeader]>>4 != 4 {
 		return r, false
@@ -168,7 +168,7 @@ func parseReply(frame []byte) (r Rogue, ok bool) {
 	return r, true
 }
 
-// scan looks for options 53 and 54. What is cut off is not there.
+// scan reads options 53 and 54, up to the end of the frame.
 func (r *Rogue) scan(opts []byte) {
 	for len(opts) > 1 && opts[0] != 255 {
 		if opts[0] == 0 {

@@ -154,9 +154,9 @@ func TestOwnAnswersAreNoRogue(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	netns.WaitFor(t, "the stranger", func() bool { return len(seen.all()) > 0 })
+	netns.WaitFor(t, "the other server", func() bool { return len(seen.all()) > 0 })
 	if got := seen.all(); len(got) != 1 || got[0].ServerID != ip("10.77.0.254") || got[0].SourceMAC != bob {
-		t.Errorf("reported %+v, want the stranger alone", got)
+		t.Errorf("reported %+v, want that server alone", got)
 	}
 }
 
@@ -186,9 +186,9 @@ func TestReflectedAnswersAreNoRogue(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	netns.WaitFor(t, "the stranger", func() bool { return len(seen.all()) > 0 })
+	netns.WaitFor(t, "the other server", func() bool { return len(seen.all()) > 0 })
 	if got := seen.all(); len(got) != 1 || got[0].SourceMAC != bob {
-		t.Errorf("reported %+v, want the stranger alone", got)
+		t.Errorf("reported %+v, want that server alone", got)
 	}
 }
 

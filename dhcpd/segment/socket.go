@@ -10,7 +10,6 @@ import (
 	"github.com/bootlab/bootlab/internal/host/datagram"
 	"github.com/bootlab/bootlab/internal/lab"
 
-	"github.com/mdlayher/packet"
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
@@ -41,12 +40,6 @@ type Socket struct {
 // A udpSocket is one bound port.
 type udpSocket struct {
 	conn *net.UDPConn
-	sys  syscall.RawConn
-}
-
-// A packetSocket is a packet socket (AF_PACKET) on one interface.
-type packetSocket struct {
-	conn *packet.Conn
 	sys  syscall.RawConn
 }
 

@@ -27,7 +27,7 @@ func (b *bench) smallPool(t *testing.T, last string) *pool {
 	b.table = Compile(b.lab)
 	p := b.table.byIface["lab0"][0].poolFor(&lab.Asker{MAC: mac(t, other)})
 	if p == nil || p.Name != "guests" {
-		t.Fatal("the lab has no pool guests for strangers")
+		t.Fatal("the lab has no pool guests for unknown machines")
 	}
 	return p
 }
@@ -77,7 +77,7 @@ func TestFullPoolNamesItsHolders(t *testing.T) {
 		if b.take(t, madeUp(i)) == "" {
 			t.Fatalf("machine %d of %d gets no address", i, pool.addrs.Usable())
 		}
-		b.clock.advance(time.Minute) // slower than any ration
+		b.clock.advance(time.Minute) // slower than any limit
 	}
 	b.events.take()
 	if got := b.ask(t, madeUp(999)); got != "" {
@@ -94,8 +94,8 @@ func TestFullPoolNamesItsHolders(t *testing.T) {
 	}
 }
 
-// Machines under ever new addresses that ask for what they cannot have are refused one and all, and a few are told of by name.
-func TestRefusalsOfAFloodAreNotAllTold(t *testing.T) {
+// Made-up machines that request an address they cannot have are all refused, and events name a few of them.
+func TestEventsOfAFloodAreLimited(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	const machines = 500
@@ -106,13 +106,13 @@ func TestRefusalsOfAFloodAreNotAllTold(t *testing.T) {
 		}
 	}
 	if n := len(b.kinds(event.DHCPNak)); n == 0 || n > eventBurst {
-		t.Errorf("%d of %d are told of, want 1 to %d", n, machines, eventBurst)
+		t.Errorf("%d of %d are recorded, want 1 to %d", n, machines, eventBurst)
 	}
 }
 
-// A flood of questions under ever new addresses holds every address of a pool for an offer that nobody takes. Who really
-// wants one still gets one.
-func TestDiscoverFloodStarvesNobody(t *testing.T) {
+// A flood of DHCPDISCOVERs from made-up MACs holds every address of a pool for offers that no client takes. A real client
+// still gets one.
+func TestDiscoverFloodLeavesAddresses(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	pool := b.smallPool(t, "10.77.0.250")
@@ -125,7 +125,7 @@ func TestDiscoverFloodStarvesNobody(t *testing.T) {
 	}
 	var got string
 	real := mac(t, "52:5f:00:00:00:01")
-	for range 10 { // a client asks again after some seconds
+	for range 10 { // a client retransmits after some seconds
 		if got = b.take(t, real); got != "" {
 			break
 		}
@@ -139,9 +139,9 @@ func TestDiscoverFloodStarvesNobody(t *testing.T) {
 	}
 }
 
-// Somebody who takes every lease, behind one port of a relay, is slowed down once the pool is half empty. Who has an
-// address is not, nor who sits behind another port.
-func TestLeaseFloodIsRationed(t *testing.T) {
+// A client that takes every lease behind one port of a relay is limited once less than half of the pool is free. A machine
+// that has an address is not limited, nor one behind another port.
+func TestLeaseFloodIsLimited(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.lab.Networks[1].Pools[0].Range.Last = ip("10.78.1.200")
@@ -168,17 +168,17 @@ func TestLeaseFloodIsRationed(t *testing.T) {
 		t.Errorf("%d leases in ten seconds, want %d to %d", taken, least, most)
 	}
 	if len(b.kinds(event.DHCPLimited)) == 0 {
-		t.Error("nobody was told")
+		t.Error("no event was recorded")
 	}
 	if !ask(madeUp(0), "p7") {
-		t.Error("a machine that has an address already is taken for a newcomer")
+		t.Error("a machine that has an address counts as a new client")
 	}
 	if !ask(madeUp(2000), "p8") {
-		t.Error("a machine behind another port pays for it")
+		t.Error("a machine behind another port is limited")
 	}
 }
 
-func TestLoopIsStopped(t *testing.T) {
+func TestBootLoop(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	m := mac(t, master0)
@@ -201,13 +201,13 @@ func TestLoopIsStopped(t *testing.T) {
 	}
 	b.clock.advance(bootloop.Hold)
 	if round(101) == "" {
-		t.Error("it is never let go")
+		t.Error("the loop is held for ever")
 	}
 }
 
-// TestLoopIsStoppedBesideAnotherServer: who only says what to boot sees a machine's questions and no more. Its operating system's
-// question, which is not for us, ends the suspicion.
-func TestLoopIsStoppedBesideAnotherServer(t *testing.T) {
+// TestBootLoopWithProxy: a proxy sees only a machine's DHCPDISCOVERs. That of its operating system, which the proxy does not
+// answer, ends the loop.
+func TestBootLoopWithProxy(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	ask := func(n byte, who client) int {
@@ -241,7 +241,7 @@ func TestLoopIsStoppedBesideAnotherServer(t *testing.T) {
 	}
 	b.clock.advance(bootloop.Hold)
 	if ask(202, ipxe) != 1 {
-		t.Error("it is never let go")
+		t.Error("the loop is held for ever")
 	}
 }
 
@@ -284,7 +284,7 @@ func TestOverload(t *testing.T) {
 	}
 }
 
-// IPv6-only (RFC 8925) goes to systems that ask for it by name, and to nobody who would be cut off by it.
+// IPv6-only (RFC 8925) goes to systems that request it, and to no client that it would cut off.
 func TestV6OnlyIsForSystems(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

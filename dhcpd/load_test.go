@@ -85,7 +85,7 @@ func TestAnyInterface(t *testing.T) {
 	client.Run(t, "ip", "addr", "add", "10.77.0.9/24", "dev", "eth0")
 	client.Run(t, "ip", "addr", "add", "10.76.0.9/32", "dev", "eth0") // the relay's foot in the far network
 	netns.Run(t, "ip", "route", "add", "10.76.0.9/32", "via", "10.77.0.9")
-	// A question about an address (ARP) that gets lost is asked again after a second: that long, nobody is answered.
+	// The kernel repeats an ARP request that is lost after a second: until then no client gets a reply.
 	sent, got := perfdhcp(t, client, "-l", "10.76.0.9", "-r", "50", "-n", "150", "-R", "20", "-W", "2000000", "-d", "20", "10.77.0.1")
 	if sent < 50 || got < sent*9/10 {
 		t.Errorf("%d of %d requests acknowledged", got, sent)

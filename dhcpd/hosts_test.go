@@ -3,6 +3,8 @@ package dhcpd
 import (
 	"testing"
 
+	"github.com/bootlab/bootlab/dhcpd/segment"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )
@@ -16,16 +18,16 @@ func TestHostsWithoutAddress(t *testing.T) {
   named: {mac: "02:00:00:00:77:11", network: main, cluster: c1}
   own: {mac: "52:54:00:00:77:12", network: main, lease: 30m, options: {"150": 10.77.0.9}}
 `))
-	type told struct {
+	type reply struct {
 		Addr, Name, Domain, FQDN, Lease, Routes, TFTP string
 	}
 	for _, tt := range []struct {
 		name, mac string
-		want      told
+		want      reply
 	}{
-		{"a name alone", "02:00:00:00:77:11", told{Addr: "10.77.0.20", Name: "named", Domain: "c1.lab.test", FQDN: "named.c1.lab.test", Lease: "12h0m0s", Routes: "none"}},
-		{"all of its own, routes of its pool", "52:54:00:00:77:12", told{Addr: "10.77.0.13", Name: "own", Domain: "lab.test", FQDN: "own.lab.test", Lease: "30m0s", Routes: "pool", TFTP: "10.77.0.9"}},
-		{"not in the lab", "02:00:00:00:77:13", told{Addr: "10.77.0.20", Domain: "lab.test", FQDN: "mine.lab.test", Lease: "12h0m0s", Routes: "none"}},
+		{"a name alone", "02:00:00:00:77:11", reply{Addr: "10.77.0.20", Name: "named", Domain: "c1.lab.test", FQDN: "named.c1.lab.test", Lease: "12h0m0s", Routes: "none"}},
+		{"all of its own, routes of its pool", "52:54:00:00:77:12", reply{Addr: "10.77.0.13", Name: "own", Domain: "lab.test", FQDN: "own.lab.test", Lease: "30m0s", Routes: "pool", TFTP: "10.77.0.9"}},
+		{"not in the lab", "02:00:00:00:77:13", reply{Addr: "10.77.0.20", Domain: "lab.test", FQDN: "mine.lab.test", Lease: "12h0m0s", Routes: "none"}},
 	} {
 		out := b.exchange("lab0", 67, "0.0.0.0:68", message(t, dhcpv4.MessageTypeDiscover, mac(t, tt.mac), udhcpc, raw(12, "mine"), raw(81, "\x05\x00\x00\x04mine"),
 			raw(55, "\x01\x03\x06\x0c\x0f\x79\x96")))
@@ -33,7 +35,7 @@ func TestHostsWithoutAddress(t *testing.T) {
 			t.Fatalf("%s: %d replies", tt.name, len(out))
 		}
 		p := decode(t, out[0].data)
-		got := told{
+		got := reply{
 			Addr: p.YourIPAddr.String(), Name: p.HostName(), Domain: p.DomainName(), Lease: p.IPAddressLeaseTime(0).String(), FQDN: fqdnIn(p),
 			Routes: map[int]string{0: "none", 2: "pool"}[len(p.ClasslessStaticRoute())],
 		}
@@ -59,7 +61,7 @@ func fqdnIn(p *dhcpv4.DHCPv4) (name string) {
 	return name[1:]
 }
 
-// TestIgnoredHosts: a host with dhcp: off gets no answer, neither for its address nor from a pool, and nobody else gets its address.
+// TestIgnoredHosts: a host with dhcp: off gets no answer, neither for its address nor from a pool, and no other client gets its address.
 func TestIgnoredHosts(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -79,5 +81,29 @@ func TestIgnoredHosts(t *testing.T) {
 	asked := b.exchange("lab0", 67, "0.0.0.0:68", message(t, dhcpv4.MessageTypeDiscover, mac(t, "02:00:00:00:77:25"), udhcpc, withRequested("10.77.0.200")))
 	if len(asked) != 1 || decode(t, asked[0].data).YourIPAddr.String() == "10.77.0.200" {
 		t.Errorf("its address: %d replies", len(asked))
+	}
+}
+
+// TestReservedAddressIsOfferedAtOnce: an address that is picked from a pool is probed for before it is offered; one that the lab file
+// reserves, or that the machine has had, is not: it would only make the boot later.
+func TestReservedAddressIsOfferedAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	had := "02:00:00:00:01:01"
+	b.lease(t, had, udhcpc) // without a socket nothing is probed
+	for _, tt := range []struct {
+		name, mac string
+		atOnce    bool
+	}{{"reserved", master0, true}, {"leased before", had, true}, {"new to a pool", other, false}} {
+		wire := &capture{}
+		before := b.probes.b.tokens
+		b.handle(&exchange{iface: "lab0", port: 67, sock: &segment.Socket{}, out: wire},
+			message(t, dhcpv4.MessageTypeDiscover, mac(t, tt.mac), ovmf))
+		if got := len(wire.sent) == 1; got != tt.atOnce {
+			t.Errorf("%s: offered at once: %v, want %v", tt.name, got, tt.atOnce)
+		}
+		if probed := b.probes.b.tokens != before; probed == tt.atOnce {
+			t.Errorf("%s: probed: %v", tt.name, probed)
+		}
 	}
 }

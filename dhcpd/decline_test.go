@@ -20,13 +20,13 @@ func (b *bench) decline(t *testing.T, m lab.MAC, addr string, more ...dhcpv4.Mod
 	b.exchange("lab0", 67, client0, message(t, dhcpv4.MessageTypeDecline, m, nil, more...))
 }
 
-// A machine that declines every address, leased or only offered, has a few of them set aside and then always gets the same
-// one. Everybody else gets addresses, and people are told.
-func TestDecliningEverythingEmptiesNoPool(t *testing.T) {
+// A machine that declines every address, leased or only offered, has a few of them quarantined and then always gets the same
+// one. Other machines get addresses, and an event is recorded.
+func TestDeclineCannotExhaustPool(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, last string // of the pool
-		aside      int
+		most       int    // addresses in quarantine
 		get        func(*bench, *testing.T, lab.MAC) string
 	}{
 		{"leases of a small pool", "10.77.0.203", 1, (*bench).take},
@@ -40,19 +40,19 @@ func TestDecliningEverythingEmptiesNoPool(t *testing.T) {
 			bad, last := mac(t, other), ""
 			for i := range 60 {
 				addr := tt.get(b, t, bad)
-				if addr == "" || i > tt.aside && addr != last {
-					t.Fatalf("question %d: got %q after %q, want the same address from number %d on", i, addr, last, tt.aside)
+				if addr == "" || i > tt.most && addr != last {
+					t.Fatalf("question %d: got %q after %q, want the same address from number %d on", i, addr, last, tt.most)
 				}
 				last = addr
 				b.decline(t, bad, addr)
 				b.clock.advance(10 * time.Millisecond)
 			}
-			if _, _, free := b.deps.Book.Usage(pool.addrs); free != pool.addrs.Usable()-tt.aside-1 {
-				t.Errorf("%d of %d addresses are left, want all but %d", free, pool.addrs.Usable(), tt.aside+1)
+			if _, _, free := b.deps.Book.Usage(pool.addrs); free != pool.addrs.Usable()-tt.most-1 {
+				t.Errorf("%d of %d addresses are left, want all but %d", free, pool.addrs.Usable(), tt.most+1)
 			}
-			told := b.kinds(event.DHCPDecline)
-			if len(told) != tt.aside+1 || !strings.Contains(told[tt.aside].Err, "no more") {
-				t.Errorf("told %d times, want %d and once that it is enough: %+v", len(told), tt.aside, told)
+			recorded := b.kinds(event.DHCPDecline)
+			if len(recorded) != tt.most+1 || !strings.Contains(recorded[tt.most].Err, "no more") {
+				t.Errorf("%d events, want %d and one that no more are quarantined: %+v", len(recorded), tt.most, recorded)
 			}
 			if b.take(t, madeUp(1)) == "" {
 				t.Error("another machine gets no address")
@@ -67,11 +67,11 @@ func TestDecliningEverythingEmptiesNoPool(t *testing.T) {
 	}
 }
 
-// Hardware addresses are easily made up: the machines behind one port of a relay count as one, their neighbours do not pay.
-func TestDeclinesBehindOnePortCountTogether(t *testing.T) {
+// MACs are easily made up: the machines behind one port of a relay count as one; those behind other ports are not affected.
+func TestDeclinesOfOneRelayPortCountTogether(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	aside := func(m lab.MAC, port string) bool {
+	quarantined := func(m lab.MAC, port string) bool {
 		behind := []dhcpv4.Modifier{withGiaddr("10.78.0.254"), raw(82, "\x01\x02"+port)}
 		send := func(kind dhcpv4.MessageType, more ...dhcpv4.Modifier) []packetOut {
 			return b.exchange("lab0", 67, "10.78.0.254:67", message(t, kind, m, udhcpc, append(more, behind...)...))
@@ -86,43 +86,43 @@ func TestDeclinesBehindOnePortCountTogether(t *testing.T) {
 		return ok && l.MAC == m
 	}
 	for i := range 2 * maxQuarantined {
-		if got, want := aside(madeUp(i), "p7"), i < maxQuarantined; got != want {
-			t.Errorf("what machine %d behind the port declines is set aside: %v, want %v", i, got, want)
+		if got, want := quarantined(madeUp(i), "p7"), i < maxQuarantined; got != want {
+			t.Errorf("the address that machine %d behind the port declines is quarantined: %v, want %v", i, got, want)
 		}
 	}
-	if !aside(madeUp(100), "p8") {
-		t.Error("a machine behind another port is not believed")
+	if !quarantined(madeUp(100), "p8") {
+		t.Error("the address of a machine behind another port is not quarantined")
 	}
 }
 
-// Machines without number cost no memory: those beyond the bound are not believed until there is room.
-func TestDeclinersAreBounded(t *testing.T) {
+// The memory is bounded: addresses that further machines decline are not quarantined until there is room.
+func TestDecliningClientsAreBounded(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
-	a := newDeclineQuarantine(func() time.Time { return now })
+	q := newDeclineQuarantine(func() time.Time { return now })
 	allow := func(n int) bool {
-		return a.add([]decliningClient{{network: "lab", mac: madeUp(n)}}, ip("10.77.0.201"), 1)
+		return q.add([]decliningClient{{network: "lab", mac: madeUp(n)}}, ip("10.77.0.201"), 1)
 	}
 	for i := range maxDecliningClients + 10 {
 		if got, want := allow(i), i < maxDecliningClients; got != want {
-			t.Fatalf("decliner %d is believed: %v, want %v", i, got, want)
+			t.Fatalf("address of client %d is quarantined: %v, want %v", i, got, want)
 		}
 	}
 	if !allow(0) {
-		t.Error("a message that comes twice counts twice")
+		t.Error("a retransmission counts twice")
 	}
 	now = now.Add(quarantineTime)
-	if !allow(maxDecliningClients+1) || len(a.byClient) != 1 {
-		t.Errorf("later there is no room, or %d are remembered that are over", len(a.byClient))
+	if !allow(maxDecliningClients+1) || len(q.byClient) != 1 {
+		t.Errorf("later there is no room, or %d expired clients are kept", len(q.byClient))
 	}
 }
 
-// TestDeclinedInVain: what a machine declines beyond what it is believed is looked at on the wire. If somebody is there,
-// nobody gets that address.
-func TestDeclinedInVain(t *testing.T) {
+// TestDeclinedAddressIsProbed: an address that is declined beyond the limit is probed. If a machine uses it, no client gets
+// it.
+func TestDeclinedAddressIsProbed(t *testing.T) {
 	netns.Need(t, "root")
 	seg := netns.NewSegment(t, "10.77.0.1/24")
-	squatter := seg.NewClient(t, "02:00:00:00:00:99")
+	user := seg.NewClient(t, "02:00:00:00:00:99")
 	l := startLive(t, seg)
 	joinHere(t, seg)
 	get := func() string {
@@ -151,12 +151,12 @@ func TestDeclinedInVain(t *testing.T) {
 	first := get()
 	decline(first)
 	l.seen(t, event.DHCPDecline)
-	netns.WaitFor(t, "the address to be set aside", func() bool { _, live := l.deps.Book.ByAddr(ip(first)); return !live })
+	netns.WaitFor(t, "the address to be quarantined", func() bool { _, live := l.deps.Book.ByAddr(ip(first)); return !live })
 	second := get()
-	squatter.Run(t, "ip", "addr", "add", second+"/24", "dev", "eth0")
+	user.Run(t, "ip", "addr", "add", second+"/24", "dev", "eth0")
 	decline(second)
 	if e := l.seen(t, event.DHCPConflict); e.MAC != mac(t, "02:00:00:00:00:99") || e.Addr != ip(second) {
-		t.Errorf("conflict %+v, want the squatter on %s", e, second)
+		t.Errorf("conflict %+v, want the machine that uses %s", e, second)
 	}
 	if third := get(); third == first || third == second {
 		t.Errorf("after %s and %s it got %s again", first, second, third)

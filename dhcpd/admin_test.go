@@ -8,11 +8,11 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
-func TestReleaseByHand(t *testing.T) {
+func TestRelease(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	if _, err := b.Release(t.Context(), ip("10.77.0.200")); !errors.Is(err, ErrNoLease) {
-		t.Fatalf("released what nobody has: %v", err)
+		t.Fatalf("released an address without a lease: %v", err)
 	}
 	leased := b.lease(t, other, udhcpc)
 	l, err := b.Release(t.Context(), ip(leased))
@@ -23,14 +23,14 @@ func TestReleaseByHand(t *testing.T) {
 		t.Error("it is still leased")
 	}
 	if len(b.kinds(event.DHCPRelease)) != 1 {
-		t.Error("nobody was told")
+		t.Error("no event was recorded")
 	}
 	if _, err := b.Release(t.Context(), ip(leased)); !errors.Is(err, ErrNoLease) {
 		t.Errorf("released twice: %v", err)
 	}
 }
 
-// An offer that nobody came for can be taken back, too.
+// An offer that the client has not taken can be withdrawn too.
 func TestReleaseOfAnOffer(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -9,13 +9,13 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
-func TestRation(t *testing.T) {
+func TestNewClientLimiter(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
-	r := newNewClientLimiter(func() time.Time { return now })
+	l := newNewClientLimiter(func() time.Time { return now })
 	allowed := func(network, port string, n int) (got int) {
 		for range n {
-			if r.allow(network, port) {
+			if l.allow(network, port) {
 				got++
 			}
 		}
@@ -28,44 +28,44 @@ func TestRation(t *testing.T) {
 	}{
 		{"a segment has its burst", "lab", "", segmentBurst, 0},
 		{"and no more", "lab", "", 0, 0},
-		{"another network is not its business", "dmz", "", segmentBurst, 0},
+		{"another network has its own", "dmz", "", segmentBurst, 0},
 		{"a relay port has less", "lab", "port 7", portBurst, 0},
-		{"its neighbour is not punished", "lab", "port 8", portBurst, 0},
+		{"another port has its own", "lab", "port 8", portBurst, 0},
 		{"a second later", "lab", "", segmentRate, time.Second},
 	} {
 		now = now.Add(tt.later)
 		if got := allowed(tt.network, tt.port, 1000); got != tt.want {
-			t.Errorf("%s: %d newcomers got in, want %d", tt.what, got, tt.want)
+			t.Errorf("%s: %d new clients allowed, want %d", tt.what, got, tt.want)
 		}
 	}
 }
 
-// Somebody who forges relay information must cost no memory, and share one ration.
-func TestRationIsBounded(t *testing.T) {
+// Forged relay information must not cost memory without bound: further ports share one limit.
+func TestNewClientLimiterIsBounded(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
-	r := newNewClientLimiter(func() time.Time { return now })
+	l := newNewClientLimiter(func() time.Time { return now })
 	for i := range 10 * maxBuckets {
-		r.allow("lab", fmt.Sprint("port ", i))
+		l.allow("lab", fmt.Sprint("port ", i))
 	}
-	if n := len(r.buckets); n > maxBuckets+1 {
+	if n := len(l.buckets); n > maxBuckets+1 {
 		t.Errorf("%d buckets, want at most %d", n, maxBuckets+1)
 	}
-	if r.allow("lab", "one more") {
-		t.Error("a made-up port got in although the shared ration is used up")
+	if l.allow("lab", "one more") {
+		t.Error("a made-up port is allowed although the shared limit is used up")
 	}
 	now = now.Add(time.Hour)
-	if !r.allow("lab", "a real port") || len(r.buckets) > 2 {
-		t.Errorf("an hour later: %d buckets are kept, or a real port is refused", len(r.buckets))
+	if !l.allow("lab", "a real port") || len(l.buckets) > 2 {
+		t.Errorf("an hour later: %d buckets are kept, or a real port is refused", len(l.buckets))
 	}
 }
 
-// People are told of a rack by name, and of a flood of machines by its beginning.
-func TestLimiter(t *testing.T) {
+// Events name all machines of a rack, and the first ones of a flood.
+func TestEventLimiter(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
 	l := newEventLimiter(func() time.Time { return now })
-	told := func(from, n int) (got int) {
+	recorded := func(from, n int) (got int) {
 		for i := range n {
 			m := from + i
 			if l.allow(event.DHCPRefused, lab.MAC{2, 0, 0, byte(m >> 16), byte(m >> 8), byte(m)}) {
@@ -86,8 +86,8 @@ func TestLimiter(t *testing.T) {
 		{"the rack, after a minute", 0, eventBurst / 2, eventBurst / 2, eventInterval},
 	} {
 		now = now.Add(tt.later)
-		if got := told(tt.from, tt.n); got != tt.want {
-			t.Errorf("%s: told of %d, want %d", tt.what, got, tt.want)
+		if got := recorded(tt.from, tt.n); got != tt.want {
+			t.Errorf("%s: %d events, want %d", tt.what, got, tt.want)
 		}
 	}
 	if !l.allow(event.DHCPLimited, lab.MAC{2}) {
