@@ -12,28 +12,28 @@ func reloadCommand(o *options) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "reload",
-		Short: "Bring the lab file into force now",
+		Short: "Reload the lab file",
 		Args:  cobra.NoArgs,
 		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) (api.Reload, error) {
 			return c.Reload(cmd.Context(), forced(force))
 		}, reloadText),
 	}
-	cmd.Flags().BoolVar(&force, "force", false, "even if it drops more than half of the hosts")
+	cmd.Flags().BoolVar(&force, "force", false, "reload even if more than half of the hosts would go")
 	return cmd
 }
 
 func reloadText(cmd *cobra.Command, r api.Reload) error {
 	if r.Err != "" {
-		return fmt.Errorf("the lab was refused, generation %d stays in force:\n%s", r.Generation, indent(r.Err))
+		return fmt.Errorf("the lab file was refused; generation %d stays in use:\n%s", r.Generation, indent(r.Err))
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "generation %d is in force: %s\n", r.Generation, r.Detail)
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "generation %d is in use: %s\n", r.Generation, r.Detail)
 	return err
 }
 
 func tokenCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "token",
-		Short: "Show the token that the dashboard and the API ask for over TCP",
+		Short: "Show the token that the dashboard and the API require over TCP",
 		Args:  cobra.NoArgs,
 		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) (api.Token, error) {
 			t, err := c.Token(cmd.Context())
@@ -49,7 +49,7 @@ func installCommand(o *options) *cobra.Command {
 	var now, done bool
 	cmd := &cobra.Command{
 		Use:   "install HOST...",
-		Short: "Arm the installation of hosts at their next boot",
+		Short: "Install hosts at their next network boot",
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, hosts []string) error {
 			c, err := o.client()
@@ -64,8 +64,8 @@ func installCommand(o *options) *cobra.Command {
 			}, armedText)
 		},
 	}
-	cmd.Flags().BoolVar(&now, "now", false, "power-cycle them, through libvirt or their BMC")
-	cmd.Flags().BoolVar(&done, "done", false, "install nothing: they are installed, and start from their own disks from now on")
+	cmd.Flags().BoolVar(&now, "now", false, "power-cycle the hosts now, through libvirt or their BMC")
+	cmd.Flags().BoolVar(&done, "done", false, "mark the hosts as installed: they boot from their own disks")
 	cmd.MarkFlagsMutuallyExclusive("now", "done")
 	return cmd
 }
@@ -84,14 +84,14 @@ func armedText(cmd *cobra.Command, armed []api.Arming) error {
 }
 
 func vmCommand(o *options) *cobra.Command {
-	cmd := &cobra.Command{Use: "vm", Short: "Manage the lab's virtual machines", Args: subcommand, RunE: help}
+	cmd := &cobra.Command{Use: "vm", Short: "Manage virtual machines", Args: subcommand, RunE: help}
 	for _, c := range []struct {
 		action api.VMAction
 		short  string
 	}{
 		{api.VMCreate, "Create the virtual machine of a host and start it: it boots from the network until it is installed"},
 		{api.VMStart, "Start a virtual machine"},
-		{api.VMStop, "Ask a virtual machine to power off; pull its plug if it does not listen"},
+		{api.VMStop, "Shut down; force off if it does not respond"},
 		{api.VMDelete, "Delete a virtual machine and its disks"},
 	} {
 		cmd.AddCommand(&cobra.Command{
@@ -105,7 +105,7 @@ func vmCommand(o *options) *cobra.Command {
 	}
 	cmd.AddCommand(&cobra.Command{
 		Use:   "list",
-		Short: "List the lab's virtual machines and their state",
+		Short: "List virtual machines and their state",
 		Args:  cobra.NoArgs,
 		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) ([]api.VM, error) {
 			return c.VMs(cmd.Context())
@@ -128,13 +128,13 @@ func vmsText(cmd *cobra.Command, vms []api.VM) error {
 }
 
 func backendCommand(o *options) *cobra.Command {
-	cmd := &cobra.Command{Use: "backend", Short: "Show members of load balancers, take them out or back in", Args: subcommand, RunE: help}
+	cmd := &cobra.Command{Use: "backend", Short: "Show backends of load balancers, drain them or put them back", Args: subcommand, RunE: help}
 	for _, c := range []struct {
 		action api.BackendAction
 		short  string
 	}{
-		{api.BackendDrain, "Take a member out: no new connections, the open ones go on"},
-		{api.BackendReady, "Take a member back in"},
+		{api.BackendDrain, "Drain a backend: no new connections; open connections continue"},
+		{api.BackendReady, "Put a backend back into service"},
 	} {
 		cmd.AddCommand(&cobra.Command{
 			Use:   string(c.action) + " BALANCER BACKEND",
@@ -150,7 +150,7 @@ func backendCommand(o *options) *cobra.Command {
 	}
 	cmd.AddCommand(&cobra.Command{
 		Use:   "list",
-		Short: "List load balancers, their members and their health",
+		Short: "List load balancers, their backends and their health",
 		Args:  cobra.NoArgs,
 		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) ([]api.Balancer, error) {
 			return c.Balancers(cmd.Context())

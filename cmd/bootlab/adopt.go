@@ -19,13 +19,13 @@ func adoptCommand(o *options) *cobra.Command {
 	var f adoptFlags
 	cmd := &cobra.Command{
 		Use:   "adopt MAC",
-		Short: "Print the lines that make a host of a machine that is not in the lab",
+		Short: "Print lab-file lines for an unknown machine",
 		Args:  cobra.ExactArgs(1),
 		RunE:  func(cmd *cobra.Command, args []string) error { return adopt(cmd, o, args[0], f) },
 	}
-	cmd.Flags().StringVar(&f.name, "name", "", "its `name`; default: after its serial number, what it calls itself, its UUID or its MAC")
-	cmd.Flags().StringVar(&f.profile, "profile", "", "`profile` that it boots; default: none")
-	cmd.Flags().StringVar(&f.ip, "ip", "", "its `address`; default: that of its lease, or the next that nobody has")
+	cmd.Flags().StringVar(&f.name, "name", "", "host `name`; default: from its serial number, DHCP host name, UUID or MAC")
+	cmd.Flags().StringVar(&f.profile, "profile", "", "`profile` to boot; default: none")
+	cmd.Flags().StringVar(&f.ip, "ip", "", "IPv4 `address`; default: its lease, or the next free address")
 	return cmd
 }
 
@@ -33,7 +33,7 @@ func adoptCommand(o *options) *cobra.Command {
 func adopt(cmd *cobra.Command, o *options, what string, f adoptFlags) error {
 	mac, err := lab.ParseMAC(what)
 	if err != nil {
-		return fmt.Errorf("%w; bootlab hosts --unknown lists who was heard of", err)
+		return fmt.Errorf("%w; bootlab hosts --unknown lists unknown machines", err)
 	}
 	c, err := o.client()
 	if err != nil {
@@ -82,7 +82,7 @@ func (f adoptFlags) reservation(a api.Adoption) (reservation, error) {
 		}
 	}
 	if !r.IP.IsValid() {
-		return r, errors.New("it holds no address, and none is free in a network that it is known to be in: name one with --ip")
+		return r, errors.New("the machine has no lease, and its network is not known or has no free address: set one with --ip")
 	}
 	return r, nil
 }

@@ -82,7 +82,7 @@ func TestUnknown(t *testing.T) {
 		{args: "adopt", err: "usage: bootlab adopt MAC"},
 		{args: "adopt printer", err: `"printer" is not a MAC address`},
 		{args: "adopt 02:00:00:00:00:09", err: "nothing was heard of it"},
-		{args: "adopt 02:00:00:00:00:03", err: "name one with --ip"},
+		{args: "adopt 02:00:00:00:00:03", err: "set one with --ip"},
 		{args: "adopt 02:00:00:00:00:03 --ip nowhere", err: `--ip "nowhere" is not an address`},
 		{args: "install web --done", out: []string{"web is installed"}},
 		{args: "install web --done --now", err: "[done now]"},
@@ -109,7 +109,7 @@ func TestAdopt(t *testing.T) {
 			" # Dell Inc. PowerEdge R640, serial J8K2P53, UUID 4c4c4544-004a, 8 GiB or more, address: its lease\n    mac: [02:00:00:00:00:01, 02:00:00:00:00:02]\n    ip: 10.0.0.7\n    profile: debian\n"},
 		{"by its MAC", "02:00:00:00:00:03 --ip 10.0.0.8", "", "02-00-00-00-00-03", "\n    mac: 02:00:00:00:00:03\n    ip: 10.0.0.8\n"},
 		{"a name that is taken", "02:00:00:00:00:01 --name web", "hosts.web", "", ""},
-		{"an address that is taken", "02:00:00:00:00:01 --ip 10.0.0.5", "10.0.0.5 is host", "", ""},
+		{"an address that is taken", "02:00:00:00:00:01 --ip 10.0.0.5", "10.0.0.5 is already used by host", "", ""},
 		{"an address of nowhere", "02:00:00:00:00:01 --ip 10.9.0.5", "is outside every network", "", ""},
 		{"no such profile", "02:00:00:00:00:01 --profile debain", `did you mean "debian"`, "", ""},
 	} {

@@ -116,14 +116,14 @@ func TestDaemon(t *testing.T) {
 		step{args: "vm delete nobody", err: "nobody"},
 		step{args: "timeline nobody", err: `no host "nobody" in lab cli (bootlab hosts lists them)`},
 		step{args: "timeline -f nobody", err: `no host "nobody" in lab cli (bootlab hosts lists them)`},
-		step{args: "timeline b", out: []string{"never heard of"}},
-		step{args: "timeline B", out: []string{"never heard of"}},
-		step{args: "timeline 10.88.0.12", out: []string{"never heard of"}},
-		step{args: "timeline b.lab.example.", out: []string{"never heard of"}},
+		step{args: "timeline b", out: []string{"no boot recorded"}},
+		step{args: "timeline B", out: []string{"no boot recorded"}},
+		step{args: "timeline 10.88.0.12", out: []string{"no boot recorded"}},
+		step{args: "timeline b.lab.example.", out: []string{"no boot recorded"}},
 		step{args: "timeline 10.88.0.99", err: `no host "10.88.0.99"`},
 		step{args: "install 10.88.0.11", err: `no host "10.88.0.11" in lab cli (that is a)`},
 		step{args: "timeline b --json", json: true, out: []string{"[]"}},
-		step{args: "timeline 52:54:00:99:99:99", out: []string{"never heard of"}},
+		step{args: "timeline 52:54:00:99:99:99", out: []string{"no boot recorded"}},
 		step{args: "install nobody", err: `no host "nobody" in lab cli`},
 		step{args: "install a", out: []string{"a is armed: "}},
 		step{args: "install a nobody", err: `no host "nobody"`, out: []string{"a is armed: "}},
@@ -159,7 +159,7 @@ func TestReload(t *testing.T) {
 		t.Error("no status")
 	}
 	h.steps(
-		step{args: "reload", out: []string{"is in force"}},
+		step{args: "reload", out: []string{"is in use"}},
 		step{args: "reload --json", json: true, out: []string{`"generation"`}},
 		step{args: "plan --diff"},
 		step{args: "hosts", out: []string{"c 10.88.0.23"}},
@@ -170,12 +170,12 @@ func TestReload(t *testing.T) {
 	}
 	h.write(strings.NewReplacer("  b: {mac", "  #", "  c: {mac", "  #").Replace(string(good)))
 	h.steps(
-		step{args: "plan --diff", err: "the lab file differs from what is running; to apply it: bootlab reload", out: []string{"RESERVATIONS - 52:54:00:00:00:02 10.88.0.12 b b.lab.example n - -"}},
+		step{args: "plan --diff", err: "the lab file differs from the running lab; bootlab reload applies it", out: []string{"RESERVATIONS - 52:54:00:00:00:02 10.88.0.12 b b.lab.example n - -"}},
 		step{args: "plan --diff --json", err: "differs", json: true, out: []string{`"op": "-"`}},
 		step{args: "plan --diff a", not: []string{"+ ", "- "}},
 		step{args: "reload", err: "bootlab reload --force"},
 		step{args: "hosts", out: []string{"b 10.88.0.12"}},
-		step{args: "reload --force", out: []string{"is in force"}},
+		step{args: "reload --force", out: []string{"is in use"}},
 		step{args: "hosts", not: []string{"10.88.0.12"}},
 	)
 	h.write(string(good) + "hosts: {mac: [\n") // which is not even YAML, yet the daemon is found
@@ -186,7 +186,7 @@ func TestReload(t *testing.T) {
 		step{args: "plan --diff", err: "not YAML"},
 	)
 	h.write(string(good))
-	h.steps(step{args: "reload", out: []string{"is in force"}})
+	h.steps(step{args: "reload", out: []string{"is in use"}})
 }
 
 // TestToken asks over TCP, with and without the token.
@@ -263,7 +263,7 @@ func TestFollowEnds(t *testing.T) {
 			return len(ended) == 0 && followers(h) > 0
 		})
 	})
-	step{args: "timeline -f a", err: "the daemon has ended"}.check(t, <-ended)
+	step{args: "timeline -f a", err: "the daemon stopped"}.check(t, <-ended)
 }
 
 // followers counts the connections to the admin socket that stay open: this process' own are closed once answered.

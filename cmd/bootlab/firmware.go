@@ -13,7 +13,7 @@ func firmwareCommand(o *options) *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
 		Use:   "firmware",
-		Short: "List the network boot programs that are served: version, origin, licence, checksum; and what is missing",
+		Short: "List network boot programs: version, origin, licence, checksum, and those that are missing",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := firmware.CheckFolder(dir); err != nil {
@@ -26,7 +26,7 @@ func firmwareCommand(o *options) *cobra.Command {
 			return o.print(cmd, programs, func() error { return firmwareText(cmd, programs) })
 		},
 	}
-	cmd.Flags().StringVar(&dir, "firmware", "", "`folder` that bootlab serve is given by the same name")
+	cmd.Flags().StringVar(&dir, "firmware", "", "`folder` of network boot programs, as for bootlab serve")
 	return cmd
 }
 

@@ -23,7 +23,7 @@ import (
 func imagesCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "images",
-		Short: "Show which of the lab's images are there, missing or wrong",
+		Short: "Show which images are present, missing or corrupt",
 		Args:  subcommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return listImages(cmd, o) },
 	}
@@ -48,7 +48,7 @@ func (o *options) imagesOf(ctx context.Context, source images.Source, paths []st
 func keepImages(l *lab.Lab, paths []string) error {
 	for _, p := range paths {
 		if !slices.ContainsFunc(l.Images, func(i *lab.Image) bool { return i.Path == p }) {
-			return fmt.Errorf("the lab has no image %q: bootlab images shows them", p)
+			return fmt.Errorf("no image %q in the lab file; bootlab images lists them", p)
 		}
 	}
 	if len(paths) > 0 {
@@ -73,7 +73,7 @@ func listImages(cmd *cobra.Command, o *options) error {
 
 func imagesText(cmd *cobra.Command, states []images.Status) error {
 	if len(states) == 0 {
-		_, err := fmt.Fprintln(cmd.OutOrStdout(), "the lab names no images")
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), "the lab file has no images")
 		return err
 	}
 	var rows [][]string
@@ -95,16 +95,16 @@ func pullCommand(o *options) *cobra.Command {
 	parallel := 4
 	cmd := &cobra.Command{
 		Use:   "pull [PATH...]",
-		Short: "Fetch the lab's images, go on where the last pull broke off, and verify them before they are seen",
+		Short: "Download images, resume interrupted downloads, and verify checksums",
 		Args:  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if parallel < 1 {
-				return fmt.Errorf("--parallel %d fetches nothing: want 1 or more", parallel)
+				return fmt.Errorf("--parallel %d is not valid: want 1 or more", parallel)
 			}
 			return pullImages(cmd, o, args, parallel)
 		},
 	}
-	cmd.Flags().IntVar(&parallel, "parallel", parallel, "`files` to fetch at a time")
+	cmd.Flags().IntVar(&parallel, "parallel", parallel, "`number` of files to download at a time")
 	return cmd
 }
 
@@ -203,11 +203,11 @@ func resultText(r images.Result) string {
 	case images.Failed:
 		return fmt.Sprintf("%s: failed: %s", r.Path, r.Err)
 	case images.Kept:
-		return fmt.Sprintf("%s: is there already, %s", r.Path, bytesText(r.Size))
+		return fmt.Sprintf("%s: present, %s", r.Path, bytesText(r.Size))
 	}
-	text := fmt.Sprintf("%s: fetched %s in %s", r.Path, bytesText(r.Fetched), r.Took.Round(100*time.Millisecond))
+	text := fmt.Sprintf("%s: downloaded %s in %s", r.Path, bytesText(r.Fetched), r.Took.Round(100*time.Millisecond))
 	if r.Outcome == images.Resumed {
-		text += fmt.Sprintf(", the rest of %s", bytesText(r.Size))
+		text += fmt.Sprintf(" to complete %s", bytesText(r.Size))
 	}
 	return text
 }
@@ -226,7 +226,7 @@ func (s *show) draw(now time.Time) {
 		t := s.p.Of(i.Path)
 		have, total := t.Have.Load(), t.Total.Load()
 		if err := t.Trouble(); err != nil && !t.Done.Load() {
-			s.troubleLine(fmt.Sprintf("%s: tries again: %v", i.Path, err))
+			s.troubleLine(fmt.Sprintf("%s: retrying: %v", i.Path, err))
 			continue
 		}
 		if t.Done.Load() || have == 0 {

@@ -38,11 +38,11 @@ images:
 	}
 	for _, s := range []step{
 		{args: "images", out: []string{"images/hello missing -", "images/gone missing", "images/coreos missing - " + up.URL + "/stable.json"}},
-		{args: "images pull images/nope", err: `the lab has no image "images/nope"`},
+		{args: "images pull images/nope", err: `no image "images/nope" in the lab file`},
 		{args: "images pull --parallel 0", err: "want 1 or more"},
-		{args: "images pull images/hello", out: []string{"images/hello: fetched 5 B in"}, not: []string{"gone"}},
+		{args: "images pull images/hello", out: []string{"images/hello: downloaded 5 B in"}, not: []string{"gone"}},
 		{args: "images pull", err: "1 of 3 files could not be fetched", out: []string{
-			"images/hello: is there already, 5 B", "images/coreos/disk: fetched 5 B", "images/gone: failed: " + up.URL + "/gone: 404 Not Found",
+			"images/hello: present, 5 B", "images/coreos/disk: downloaded 5 B", "images/gone: failed: " + up.URL + "/gone: 404 Not Found",
 		}},
 		{args: "images", out: []string{"images/hello present 5 B", "images/gone missing", "images/coreos/disk present 5 B"}},
 		{args: "images --json", out: []string{`"state": "present"`}},
@@ -55,7 +55,7 @@ images:
 // TestPullNothing says that there is nothing to do; a script that reads objects gets none.
 func TestPullNothing(t *testing.T) {
 	t.Parallel()
-	step{out: []string{"the lab names no images"}}.check(t, run(t.Context(), "images", "pull", "--lab", contract))
+	step{out: []string{"the lab file has no images"}}.check(t, run(t.Context(), "images", "pull", "--lab", contract))
 	if a := run(t.Context(), "images", "pull", "--json", "--lab", contract); a.err != nil || a.out != "" {
 		t.Errorf("with --json: %q, %v", a.out, a.err)
 	}

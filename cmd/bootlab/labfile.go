@@ -20,11 +20,11 @@ func checkCommand(o *options) *cobra.Command {
 	var strict bool
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Load the lab file and report every error; exit 1 if there is any",
+		Short: "Check the lab file and report every error; exit status 1 if there is one",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return check(cmd, o, strict) },
 	}
-	cmd.Flags().BoolVar(&strict, "strict", false, "a file that is not there, or a zone that cannot be read, is an error")
+	cmd.Flags().BoolVar(&strict, "strict", false, "treat missing files and unreadable zones as errors")
 	return cmd
 }
 
@@ -90,7 +90,7 @@ func problemsOf(err error) lab.Problems {
 // whichLab says what to do about a lab file that is not there.
 func whichLab(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w; name the lab file with --lab", err)
+		return fmt.Errorf("%w; set the lab file with --lab", err)
 	}
 	return err
 }
@@ -105,7 +105,7 @@ func checkText(cmd *cobra.Command, l *lab.Lab, v verdict) error {
 	if !v.OK {
 		return nil
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "lab %s is good: %s\n", l.Name, l.Summary())
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "lab %s is valid: %s\n", l.Name, l.Summary())
 	return err
 }
 
@@ -134,8 +134,8 @@ func planCommand(o *options) *cobra.Command {
 			return o.print(cmd, p, func() error { return p.WriteText(cmd.OutOrStdout()) })
 		},
 	}
-	cmd.Flags().BoolVar(&show, "secrets", false, "show config documents too, with the keys and passwords in them")
-	cmd.Flags().BoolVar(&diff, "diff", false, "show what would change in the running daemon")
+	cmd.Flags().BoolVar(&show, "secrets", false, "include config documents, with the keys and passwords in them")
+	cmd.Flags().BoolVar(&diff, "diff", false, "show what a reload would change")
 	return cmd
 }
 
@@ -178,7 +178,7 @@ func planDiff(cmd *cobra.Command, o *options, host string, secrets api.Secrets) 
 		return err
 	}
 	if len(changes) > 0 {
-		return errors.New("the lab file differs from what is running; to apply it: bootlab reload")
+		return errors.New("the lab file differs from the running lab; bootlab reload applies it")
 	}
 	return nil
 }

@@ -194,10 +194,10 @@ func TestContract(t *testing.T) {
 		{"cluster on the router", []string{"    address: 192.168.16.10 ", "    address: 192.168.16.254 "}, "192.168.16.254 is the router of network baremetal", ""},
 		{"cluster on the broadcast address", []string{"    address: 192.168.16.10 ", "    address: 192.168.16.255 "}, "192.168.16.255 is the broadcast address of network baremetal", ""},
 		{"route by nowhere", []string{"    routes: []", "    routes: [{to: 10.7.0.0/16, via: 10.1.1.1}]"}, "10.1.1.1 is outside every network", ""},
-		{"balancer on a host", []string{"listen: 192.168.16.10:80", "listen: 192.168.16.21:80"}, "192.168.16.21 is host master-0's", ""},
-		{"one MAC twice", []string{"mac: 52-54-00-00-02-0A", "mac: 52-54-00-00-02-01"}, "52:54:00:00:02:01 is host master-0's too", ""},
-		{"one IP twice", []string{"ip: 192.168.16.24", "ip: 192.168.16.25"}, "192.168.16.25 is host worker-0's too", ""},
-		{"one name twice", []string{"aliases: [etcd-0]", "aliases: [worker-0]"}, "want a name of its own", ""},
+		{"balancer on a host", []string{"listen: 192.168.16.10:80", "listen: 192.168.16.21:80"}, "192.168.16.21 belongs to host master-0", ""},
+		{"one MAC twice", []string{"mac: 52-54-00-00-02-0A", "mac: 52-54-00-00-02-01"}, "52:54:00:00:02:01 is already used by host master-0", ""},
+		{"one IP twice", []string{"ip: 192.168.16.24", "ip: 192.168.16.25"}, "192.168.16.25 is already used by host worker-0", ""},
+		{"one name twice", []string{"aliases: [etcd-0]", "aliases: [worker-0]"}, "want another name", ""},
 		{"two clusters, one address", []string{"\ndns:\n", "\n  second: {kind: kubernetes, address: 192.168.16.10}\n\ndns:\n"}, "want another one, or sni: true in both", ""},
 		{"no such value in an argument", []string{"args: [console=ttyS0]\n    config", "args: [\"{{.Host.Vars.nope}}\"]\n    config"}, `{{.Host.Vars.nope}} is not set: want vars: {nope: …} for the host`, ""},
 		{"no such value for a guest", []string{"args: [console=ttyS0]}", "args: [\"{{.Host.Vars.rack}}\"]}"}, "profiles.discover", ""},
@@ -256,9 +256,9 @@ func TestStrict(t *testing.T) {
 		t.Errorf("the example has all its files: %v\n%s", a.err, a.stderr)
 	}
 	file := write(t) // whose zones and secrets are not beside it
-	for _, want := range []string{"zones/legacy.example.zone is not there", "secrets/bmc is not there"} {
-		step{args: "check", out: []string{"warning: " + file, want, "is good"}}.check(t, run(t.Context(), "check", "--lab", file))
-		step{args: "check --strict", err: "the lab file has", out: []string{want}, not: []string{"warning", "is good"}}.check(t, run(t.Context(), "check", "--strict", "--lab", file))
+	for _, want := range []string{"zones/legacy.example.zone: file not found", "secrets/bmc: file not found"} {
+		step{args: "check", out: []string{"warning: " + file, want, "is valid"}}.check(t, run(t.Context(), "check", "--lab", file))
+		step{args: "check --strict", err: "the lab file has", out: []string{want}, not: []string{"warning", "is valid"}}.check(t, run(t.Context(), "check", "--strict", "--lab", file))
 	}
 }
 
@@ -311,7 +311,7 @@ func TestCheckJSON(t *testing.T) {
 func TestPlanHidesDocuments(t *testing.T) {
 	t.Parallel()
 	for _, s := range []step{
-		{args: "plan master-0", out: []string{"CONFIG master-0 405 bytes, hidden: plan --secrets shows them"}, not: []string{`{"ignition"`}},
+		{args: "plan master-0", out: []string{"CONFIG master-0 405 bytes, hidden; bootlab plan --secrets shows them"}, not: []string{`{"ignition"`}},
 		{args: "plan", out: []string{"CONFIG worker-0 33 bytes, hidden"}, not: []string{`{"ignition"`}},
 		{args: "plan --json", json: true, out: []string{`"config_note": "33 bytes, hidden`}, not: []string{`{\"ignition`}},
 		{args: "plan master-0 --secrets", out: []string{`{"ignition":{"version":"3.2.0"},"x":"master-0`}, not: []string{"hidden"}},

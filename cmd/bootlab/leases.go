@@ -20,7 +20,7 @@ func leasesCommand(o *options) *cobra.Command {
 	var f leaseFlags
 	cmd := &cobra.Command{
 		Use:   "leases",
-		Short: "Show the lease book, give a lease back, make one a reservation",
+		Short: "Show leases, release them, turn them into reservations",
 		Args:  subcommand,
 		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) ([]api.Lease, error) {
 			filter, err := f.filter()
@@ -34,13 +34,13 @@ func leasesCommand(o *options) *cobra.Command {
 	cmd.AddCommand(
 		&cobra.Command{
 			Use:   "release ADDR|MAC|NAME...",
-			Short: "Give leases back, as if their machines had",
+			Short: "Release leases, as if their clients had sent DHCPRELEASE",
 			Args:  cobra.MinimumNArgs(1),
 			RunE:  func(cmd *cobra.Command, args []string) error { return release(cmd, o, args) },
 		},
 		&cobra.Command{
 			Use:   "reserve ADDR|MAC|NAME...",
-			Short: "Print the lines for the lab file that make reservations of leases; nothing is written",
+			Short: "Print lab-file lines that turn leases into reservations; nothing is written",
 			Args:  cobra.MinimumNArgs(1),
 			RunE:  func(cmd *cobra.Command, args []string) error { return reserve(cmd, o, args) },
 		},
@@ -60,11 +60,11 @@ func (f *leaseFlags) flags(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.network, "network", "", "only leases of this network")
 	fs.StringVar(&f.pool, "pool", "", "only leases of this pool")
-	fs.StringVar(&f.host, "host", "", "only leases of this host of the lab, or of machines that call themselves that")
+	fs.StringVar(&f.host, "host", "", "only leases of this host, or of clients that send this host name")
 	fs.StringSliceVar(&f.macs, "mac", nil, "only such `MACs`: whole, 52:54:00:*:*:*, 52:54:00:00:00:00/20 or just 52:54:00")
 	fs.StringSliceVar(&f.states, "state", nil, "only such `states`: active, expired, released, declined, conflict, offered, or all (default: those that hold an address)")
 	fs.DurationVar(&f.expiring, "expiring", 0, "only active leases that end within this `time`, such as 1h")
-	fs.BoolVar(&f.wide, "wide", false, "show the vendor class, the relay's port and the time of the last renewal, too")
+	fs.BoolVar(&f.wide, "wide", false, "also show vendor class, relay port and last renewal")
 }
 
 func (f *leaseFlags) filter() (api.LeaseFilter, error) {
@@ -188,7 +188,7 @@ func release(cmd *cobra.Command, o *options, words []string) error {
 
 func releasedText(cmd *cobra.Command, back []api.GivenBack) error {
 	for _, g := range back {
-		who := cmp.Or(g.Lease.Host, g.Lease.Name, "a machine without a name")
+		who := cmp.Or(g.Lease.Host, g.Lease.Name, "a client without a name")
 		if !g.Lease.MAC.IsZero() {
 			who += " (" + g.Lease.MAC.String() + ")"
 		}

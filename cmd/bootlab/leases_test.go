@@ -107,7 +107,7 @@ func TestLeases(t *testing.T) {
 		{args: "leases --expiring 1", err: "invalid argument"},
 		{args: "leases --expiring -1h", err: "is not a duration"},
 		{args: "leases --state gone", err: `"gone" is not the state of a lease (want all or any of [active`},
-		{args: "leases --mac nobody", err: `"nobody" is no MAC`},
+		{args: "leases --mac nobody", err: `"nobody" is not a MAC`},
 		{args: "leases relase", err: "did you mean release?"},
 		{args: "leases release", err: "usage: bootlab leases release ADDR|MAC|NAME..."},
 		{args: "leases release 10.0.0.11", out: []string{"10.0.0.11 of printer (52:54:00:00:00:03) is free: it keeps it until it renews"}},
@@ -144,7 +144,7 @@ func TestReserve(t *testing.T) {
 		{"late", "", map[string]string{"late": "10.0.0.10"}},
 		{"web", "10.0.0.5 is reserved already, for web", nil},
 		{"printer web", "10.0.0.5 is reserved already, for web", nil},
-		{"10.0.0.17", "10.0.0.17 is set aside (conflict)", nil},
+		{"10.0.0.17", "10.0.0.17 has no known client (conflict)", nil},
 		{"twin", "name one of", nil},
 		{"nobody", `no lease of "nobody"`, nil},
 	} {

@@ -39,13 +39,14 @@ func root() *cobra.Command {
 	o := &options{}
 	cmd := &cobra.Command{
 		Use:           "bootlab",
-		Short:         "One lab file, one daemon: DHCP, TFTP, DNS, HTTP, load balancers and virtual machines that boot",
-		Version:       version(),
+		Short:         "Network boot from one lab file: DHCP, TFTP, DNS, HTTP, load balancers and virtual machines",
+		Version:       versionText(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          subcommand,
 		RunE:          help,
 	}
+	cmd.SetVersionTemplate("bootlab {{.Version}}\n")
 	o.flags(cmd.PersistentFlags())
 	cmd.AddCommand(
 		// The lab file.
@@ -86,7 +87,7 @@ func sayUsage(cmd *cobra.Command) {
 		cmd.Args = func(cmd *cobra.Command, a []string) error {
 			if err := args(cmd, a); err != nil {
 				if len(a) == 1 && (strings.HasSuffix(a[0], ".yaml") || strings.HasSuffix(a[0], ".yml")) {
-					return fmt.Errorf("the lab file is named by a flag; usage: %s --lab %s", cmd.CommandPath(), a[0])
+					return fmt.Errorf("the lab file is set with a flag: %s --lab %s", cmd.CommandPath(), a[0])
 				}
 				return fmt.Errorf("%w; usage: %s", err, cmd.UseLine())
 			}

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"os"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -24,9 +23,9 @@ type options struct {
 
 func (o *options) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.lab, "lab", defaultLab, "lab `file`, or folder of *.yaml files")
-	f.BoolVar(&o.json, "json", false, "write JSON, for scripts")
+	f.BoolVar(&o.json, "json", false, "print JSON")
 	f.StringVar(&o.server, "server", os.Getenv("BOOTLAB_SERVER"), "`address` of the daemon: its Unix socket, or http://host:port (default: the lab file's admin_socket)")
-	f.StringVar(&o.token, "token", os.Getenv("BOOTLAB_TOKEN"), "`token` of the daemon, for http:// (see bootlab token)")
+	f.StringVar(&o.token, "token", os.Getenv("BOOTLAB_TOKEN"), "`token` for http:// addresses (see bootlab token)")
 }
 
 // client returns a client of the daemon. Where no address is given, the lab file says where its socket is; a lab file that
@@ -55,18 +54,4 @@ func (o *options) printLine(cmd *cobra.Command, v any, text func() error) error 
 		return text()
 	}
 	return json.NewEncoder(cmd.OutOrStdout()).Encode(v)
-}
-
-// version is that of the module, or of the commit that the binary was built from.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
-			return s.Value[:12]
-		}
-	}
-	return info.Main.Version
 }

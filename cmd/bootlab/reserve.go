@@ -104,7 +104,7 @@ func (t *trial) load(text string) (*lab.Lab, error) {
 func (t *trial) add(l api.Lease) error {
 	switch {
 	case l.MAC.IsZero() || l.Status() == api.LeaseDeclined || l.Status() == api.LeaseConflict:
-		return fmt.Errorf("%s is set aside (%s): nobody has it who could get it for good", l.IP, l.Status())
+		return fmt.Errorf("%s has no known client (%s), so it cannot be reserved", l.IP, l.Status())
 	case l.Host != "" && l.Pool == "":
 		return fmt.Errorf("%s is reserved already, for %s", l.IP, l.Host)
 	case l.Network == "":
@@ -121,7 +121,7 @@ func (t *trial) add(l api.Lease) error {
 
 // take makes r a host under the first of the names that the lab takes.
 func (t *trial) take(r reservation, names []string) error {
-	err := errors.New("its names are taken by other hosts")
+	err := errors.New("other hosts already use its names")
 	for _, name := range names {
 		if name == "" || t.lab == "" && t.taken[name] { // where there is a lab, it says so itself, and where
 			continue
@@ -167,10 +167,10 @@ func reservationsText(rs []reservation) string {
 func (t *trial) print(cmd *cobra.Command) error {
 	var b strings.Builder
 	if len(t.news) > 0 {
-		b.WriteString("# Into the lab file, below hosts; or, as it stands, a file of its own in the lab's folder.\n" + reservationsText(t.news))
+		b.WriteString("# Add to hosts in the lab file, or save as a file in the lab's folder.\n" + reservationsText(t.news))
 	}
 	if len(t.known) > 0 {
-		b.WriteString("# Hosts that are in the lab file: add the ip to them.\n" + reservationsText(t.known))
+		b.WriteString("# These hosts are in the lab file: add their ip.\n" + reservationsText(t.known))
 	}
 	_, err := fmt.Fprint(cmd.OutOrStdout(), b.String())
 	return err

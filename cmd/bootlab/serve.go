@@ -20,7 +20,7 @@ func serveCommand(o *options) *cobra.Command {
 	var format, folder string
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Run the daemon; SIGHUP or a changed lab file reloads it",
+		Short: "Run the daemon; it reloads on SIGHUP and when the lab file changes",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if format != "text" && format != "json" {
@@ -33,7 +33,7 @@ func serveCommand(o *options) *cobra.Command {
 			defer lines.Close()
 			err := daemon.Run(cmd.Context(), daemon.Config{
 				Lab:      o.lab,
-				Version:  version(),
+				Version:  versionName(),
 				Firmware: folder,
 				Log:      newLogger(lines, format, level),
 			})
@@ -46,7 +46,7 @@ func serveCommand(o *options) *cobra.Command {
 	}
 	cmd.Flags().TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	cmd.Flags().StringVar(&format, "log-format", "text", "text or json")
-	cmd.Flags().StringVar(&folder, "firmware", "", "`folder` of network boot programs that come before the built-in ones (bootlab firmware lists them)")
+	cmd.Flags().StringVar(&folder, "firmware", "", "`folder` of network boot programs that replace built-in ones (see bootlab firmware)")
 	return cmd
 }
 

@@ -66,7 +66,7 @@ func oneByOne[T, D any](cmd *cobra.Command, o *options, all []T, do func(T) (D, 
 func statusCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
-		Short: "Show what is running, and how the last reload went",
+		Short: "Show the state of each server and the result of the last reload",
 		Args:  cobra.NoArgs,
 		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) (api.Status, error) {
 			return c.Status(cmd.Context())
@@ -78,7 +78,7 @@ func statusText(cmd *cobra.Command, s api.Status) error {
 	w := cmd.OutOrStdout()
 	fmt.Fprintf(w, "lab %s, generation %d, up since %s, bootlab %s\n", s.Lab, s.Generation, s.Started.Local().Format(time.DateTime), s.Version)
 	if r := s.Reload; r.Err != "" {
-		fmt.Fprintf(w, "\nthe reload of %s was refused, generation %d stays in force:\n%s\n", r.At.Local().Format(time.DateTime), r.Generation, indent(r.Err))
+		fmt.Fprintf(w, "\nthe reload of %s was refused; generation %d stays in use:\n%s\n", r.At.Local().Format(time.DateTime), r.Generation, indent(r.Err))
 	} else if !r.At.IsZero() {
 		fmt.Fprintf(w, "last reload %s: %s\n", r.At.Local().Format(time.DateTime), r.Detail)
 	}
@@ -129,7 +129,7 @@ func hostsCommand(o *options) *cobra.Command {
 	}, unknownText)
 	cmd := &cobra.Command{
 		Use:   "hosts",
-		Short: "Show each host's boot and install state, or the machines that are not in the lab",
+		Short: "Show the boot and install state of hosts, or unknown machines",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if unknown {
@@ -138,7 +138,7 @@ func hostsCommand(o *options) *cobra.Command {
 			return known(cmd, args)
 		},
 	}
-	cmd.Flags().BoolVar(&unknown, "unknown", false, "machines that are not in the lab and were heard of; bootlab adopt makes hosts of them")
+	cmd.Flags().BoolVar(&unknown, "unknown", false, "show machines that are not in the lab file; bootlab adopt prints lab-file lines for one")
 	return cmd
 }
 

@@ -18,7 +18,7 @@ func timelineCommand(o *options) *cobra.Command {
 	var follow, all bool
 	cmd := &cobra.Command{
 		Use:   "timeline HOST",
-		Short: "Show the last boot of a host as it happened, or of a stranger by its MAC",
+		Short: "Show the last boot of a host, or of an unknown machine by its MAC",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if follow {
@@ -27,8 +27,8 @@ func timelineCommand(o *options) *cobra.Command {
 			return showTimeline(o, all)(cmd, args)
 		},
 	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what happens from now on, until interrupted")
-	cmd.Flags().BoolVarP(&all, "all", "a", false, "all boots that are remembered")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "follow new events until interrupted")
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "show all recorded boots")
 	return cmd
 }
 
@@ -44,7 +44,7 @@ func showTimeline(o *options, all bool) func(*cobra.Command, []string) error {
 
 func bootsText(cmd *cobra.Command, boots []api.Boot) error {
 	if len(boots) == 0 {
-		_, err := fmt.Fprintln(cmd.OutOrStdout(), "it was never heard of")
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), "no boot recorded")
 		return err
 	}
 	for i, b := range boots {
@@ -76,7 +76,7 @@ func followTimeline(cmd *cobra.Command, o *options, host string) error {
 	case cmd.Context().Err() != nil:
 		return nil
 	case err == nil:
-		return errors.New("the daemon has ended, or has closed the connection: nothing more is heard")
+		return errors.New("the daemon stopped or closed the connection")
 	}
 	return err
 }

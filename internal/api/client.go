@@ -66,7 +66,7 @@ func parseTarget(target string) (string, error) {
 	}
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-		return "", fmt.Errorf("%q is no address of a daemon: want /path/of/a.sock or http://host:port", target)
+		return "", fmt.Errorf("%q is not the address of a daemon: want /path/of/a.sock or http://host:port", target)
 	}
 	return u.Scheme + "://" + u.Host + strings.TrimSuffix(u.Path, "/"), nil
 }
@@ -309,6 +309,6 @@ func (c *Client) refusal(resp *http.Response) error {
 	if json.Unmarshal(b, e) == nil && e.Message != "" {
 		return e
 	}
-	e.Message = fmt.Sprintf("%s answered %s, which is no answer of bootlab", c.where, resp.Status)
+	e.Message = fmt.Sprintf("%s answered %s, which is not an answer of bootlab", c.where, resp.Status)
 	return e
 }

@@ -1,7 +1,6 @@
-// Package api is what the admin plane of a bootlab daemon says, and the client that asks it.
+// Package api holds the JSON types of the admin API, and its client.
 //
-// It owns the JSON types of /api/v1/ and one Client for the command line, by the daemon's Unix socket or by TCP with a
-// token. It knows no server: httpd answers with these types, and the daemon fills them.
+// The Client uses the Unix socket of the daemon, or TCP with a token. httpd answers with the types, and the daemon fills them.
 //
 //	c, err := api.NewClient("/run/bootlab/admin.sock", "")
 //	if err != nil { … }

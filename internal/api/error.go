@@ -5,10 +5,10 @@ import (
 	"net/http"
 )
 
-// ErrNoDaemon is wrapped by the error of a Client that found nobody at its address.
+// ErrNoDaemon is wrapped by the error of a Client that could not connect.
 var ErrNoDaemon = errors.New("no bootlab daemon answers")
 
-// An Error is an answer that is not what was asked for. It travels as {"error": …, "hint": …}.
+// An Error is an error of the API, sent as {"error": …, "hint": …}.
 type Error struct {
 	Status  int    `json:"-"`               // the HTTP status; 0 means 500
 	Message string `json:"error"`           // what went wrong, lower case

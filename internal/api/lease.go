@@ -175,7 +175,7 @@ func parseMACs(s string) (lab.MACPattern, error) {
 	}
 	p, err := lab.ParseMACPattern(full)
 	if err != nil {
-		return p, fmt.Errorf("%.60q is no MAC, or pattern of MACs: want 52:54:00:2c:01:10, 52:54:00:*:*:*, 52:54:00:00:00:00/20 or 52:54:00", s)
+		return p, fmt.Errorf("%.60q is not a MAC or MAC pattern: want 52:54:00:2c:01:10, 52:54:00:*:*:*, 52:54:00:00:00:00/20 or 52:54:00", s)
 	}
 	return p, nil
 }

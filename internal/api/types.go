@@ -108,7 +108,7 @@ type VMAction string
 const (
 	VMCreate VMAction = "create"
 	VMStart  VMAction = "start"
-	VMStop   VMAction = "stop" // ask the guest, and pull the plug if it does not listen
+	VMStop   VMAction = "stop" // shut down; force off if it does not respond
 	VMDelete VMAction = "delete"
 )
 

@@ -18,10 +18,10 @@ import (
 	"github.com/bootlab/bootlab/virt"
 )
 
-// tokenFile holds the secret of the admin plane, below appliance.state.
+// tokenFile holds the token of the admin API, below appliance.state.
 const tokenFile = "token"
 
-// newAdmin makes the admin plane over the other servers.
+// newAdmin makes the admin server.
 func (d *Daemon) newAdmin(s *servers) (*httpd.Admin, error) {
 	token, err := httpd.LoadToken(filepath.Join(d.current.Load().Lab.Appliance.State, tokenFile))
 	if err != nil {
@@ -44,7 +44,7 @@ type counter struct {
 func (c *counter) Status(context.Context) api.Status {
 	s := c.current.Load()
 	last := c.reloads.state()
-	warnings := standing(s)
+	warnings := currentWarnings(s)
 	if err := checkStore(c.store); err != nil {
 		warnings = append(warnings, err.Error())
 	}
@@ -82,7 +82,7 @@ func (c *counter) host(h *lab.Host, vms map[string]virt.State) api.Host {
 		a.Profile = h.Profile.Name
 	}
 	if !a.IP.IsValid() && len(h.MACs) > 0 {
-		a.IP, _ = who{c.Daemon}.AddrOf(h.MACs[0])
+		a.IP, _ = addresses{c.Daemon}.AddrOf(h.MACs[0])
 	}
 	if h.VM != nil {
 		a.VM = string(vmState(vms[h.Name]))
@@ -91,7 +91,7 @@ func (c *counter) host(h *lab.Host, vms map[string]virt.State) api.Host {
 	return a
 }
 
-// installState is empty for a host that installs nothing.
+// installState is empty for a host without an installation.
 func installState(s install.Status) string {
 	switch {
 	case s.Held:
@@ -117,7 +117,7 @@ func (c *counter) Plan(_ context.Context, host string, secrets api.Secrets) (str
 	return b.String(), err
 }
 
-// errNoHost is the answer to a name that the lab does not have. What changes a host wants its name, and is told it.
+// errNoHost is the answer to a name that is not in the lab. Requests that change a host need its name, and the hint gives it.
 func errNoHost(l *lab.Lab, name string) error {
 	hint := "bootlab hosts lists them"
 	if h := l.Find(name); h != nil {
@@ -139,7 +139,7 @@ func vm(s virt.Status) api.VM {
 	return api.VM{Host: s.Host, Hypervisor: s.Hypervisor, State: string(vmState(s.State)), Err: s.Err}
 }
 
-// vmState says "stopped" for a machine that is off, as people do.
+// vmState is "stopped" for a machine that is off.
 func vmState(s virt.State) virt.State {
 	if s == virt.StateOff {
 		return "stopped"
@@ -159,7 +159,7 @@ func (c *counter) VM(ctx context.Context, host string, action api.VMAction) (api
 	case api.VMStart:
 		err = v.Start(ctx, host)
 	case api.VMStop:
-		if err = v.Stop(ctx, host, virt.StopAsk); err != nil { // firmware and most installers do not listen
+		if err = v.Stop(ctx, host, virt.StopAsk); err != nil { // firmware and most installers ignore it
 			err = v.Stop(ctx, host, virt.StopForce)
 		}
 	case api.VMDelete:
@@ -211,7 +211,7 @@ func (c *counter) Backend(ctx context.Context, balancer, member string, action a
 		do = c.servers.lb.Drain
 	}
 	if err := do(ctx, balancer, member); err != nil {
-		return api.Backend{}, &api.Error{Status: http.StatusNotFound, Message: err.Error(), Hint: "bootlab backend list shows balancers and members"}
+		return api.Backend{}, &api.Error{Status: http.StatusNotFound, Message: err.Error(), Hint: "bootlab backend list shows balancers and backends"}
 	}
 	for _, b := range c.Balancers(ctx) {
 		for _, m := range b.Backends {
@@ -228,7 +228,7 @@ func (c *counter) Reload(_ context.Context, force api.Force) (api.Reload, error)
 	err := c.Daemon.Reload(force)
 	last := c.reloads.state()
 	if err != nil {
-		return last, &api.Error{Status: http.StatusUnprocessableEntity, Message: "the lab was refused; the last good one stays in force", Reason: err.Error()}
+		return last, &api.Error{Status: http.StatusUnprocessableEntity, Message: "the lab file was refused; the running lab stays in use", Reason: err.Error()}
 	}
 	return last, nil
 }

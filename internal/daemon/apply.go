@@ -20,12 +20,9 @@ import (
 	"github.com/bootlab/bootlab/lbproxy"
 )
 
-// loadSnapshot reads and compiles a lab. inForce is the appliance that the daemon started with, which a reload does not change;
-// nil at the start.
+// loadSnapshot reads and compiles a lab. inForce is the appliance that the daemon was started with, which a reload does not
+// change; nil at the start.
 func loadSnapshot(path string, inForce *lab.Appliance) (*snapshot.Snapshot, error) {
-	// Reading a lab makes much garbage at once, and nobody else makes any: collecting it meanwhile is half of the work.
-	debug.SetGCPercent(gcPercentLoading)
-	defer debug.SetGCPercent(gcPercent)
 	l, err := load.Lab(path, load.Options{InterfaceAddr: InterfaceAddr, Appliance: inForce})
 	if err != nil {
 		return nil, err
@@ -39,7 +36,7 @@ func loadSnapshot(path string, inForce *lab.Appliance) (*snapshot.Snapshot, erro
 	return s, nil
 }
 
-// A change is a snapshot whose new listeners are open and that is not in force yet.
+// A change is a snapshot that is not in use yet, with its new listeners open.
 type change struct {
 	d    *Daemon
 	snap *snapshot.Snapshot
@@ -47,7 +44,7 @@ type change struct {
 	dhcp *dhcpd.Staged
 }
 
-// stage opens the listeners that s needs and nobody has open, or none of them.
+// stage opens the listeners that s needs and that are not open yet: all of them, or none.
 func (d *Daemon) stage(s *snapshot.Snapshot) (*change, error) {
 	lb, err := d.lb.Stage(s.LB)
 	if err != nil {
@@ -61,16 +58,16 @@ func (d *Daemon) stage(s *snapshot.Snapshot) (*change, error) {
 	return &change{d: d, snap: s, lb: lb, dhcp: dhcp}, nil
 }
 
-// commit brings the snapshot into force: one store, then the listeners that are gone are closed.
+// commit makes all servers use the snapshot, by one atomic store, and closes the listeners that it does not need.
 func (c *change) commit() {
 	c.d.current.Store(c.snap)
-	c.d.circles.ReleaseAll() // what they boot may be mended
+	c.d.circles.ReleaseAll() // what they boot may be fixed now
 	c.d.warnUnsigned(c.snap.Lab)
 	c.lb.Commit()
 	c.dhcp.Commit()
 }
 
-// reloads remembers how reloads went. Only one runs at a time.
+// reloads holds the result of the last reload. Only one runs at a time.
 type reloads struct {
 	running sync.Mutex
 
@@ -97,17 +94,17 @@ func (r *reloads) state() api.Reload {
 	return r.last
 }
 
-// brief returns the first lines of a long error: "bootlab check" shows all of them.
+// brief returns the first lines of a long error; bootlab check shows all.
 func brief(err error) string {
 	const few = 20
 	lines := strings.Split(err.Error(), "\n")
 	if len(lines) <= few {
 		return err.Error()
 	}
-	return fmt.Sprintf("%s\n… and %d more: bootlab check shows them", strings.Join(lines[:few], "\n"), len(lines)-few)
+	return fmt.Sprintf("%s\n… and %d more; bootlab check shows all", strings.Join(lines[:few], "\n"), len(lines)-few)
 }
 
-// warnings are those of s that stand now: a file that was missed at the load may have been put there since.
+// warnings returns the warnings of s that still hold: a file that was missing at the load may exist now.
 func warnings(s *snapshot.Snapshot) (ws []string) {
 	for _, p := range s.Warnings() {
 		if p.Path == "" || !canRead(p.Path) {
@@ -117,16 +114,16 @@ func warnings(s *snapshot.Snapshot) (ws []string) {
 	return ws
 }
 
-// reloadBecause reloads carefully; the outcome is an event.
+// reloadBecause reloads, but refuses a lab that lost half of its hosts. The outcome is an event.
 func (d *Daemon) reloadBecause(why string) {
 	d.log.Debug("reloading the lab", "because", why)
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyReloading)
-	_ = d.Reload(api.Careful) // told as an event
+	_ = d.Reload(api.Careful) // recorded as an event
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyReady)
 }
 
-// Reload brings the lab file into force. Whatever goes wrong, the lab in force stays, and the reason is told on the log,
-// in a metric and by the status. The error is for who asked.
+// Reload reads the lab file again and makes all servers use it. On an error the running lab stays; log, metrics and status
+// have the reason.
 func (d *Daemon) Reload(force api.Force) error {
 	d.reloads.running.Lock()
 	defer d.reloads.running.Unlock()
@@ -144,44 +141,44 @@ func (d *Daemon) Reload(force api.Force) error {
 	return nil
 }
 
-// applied tells that a snapshot came into force.
+// applied records that a snapshot is in use.
 func (d *Daemon) applied(s *snapshot.Snapshot, took time.Duration) {
-	debug.FreeOSMemory() // what reading the lab, and the lab before it, took
+	debug.FreeOSMemory() // garbage of the load, and the lab before
 	d.reloads.applied(s, took)
 	d.reloadMetrics.Applied(s.Gen, len(s.Lab.Hosts), s.At)
 	d.bus.Record(event.Event{Kind: event.LabApplied, Detail: s.Lab.Summary(), Dur: took})
 	d.warn(s)
 }
 
-// A notice remembers the warnings that the log has, so that each is told once while it stands.
-type notice struct {
-	mu   sync.Mutex
-	told []string
+// loggedWarnings holds the warnings that were logged, so that each is logged once while it holds.
+type loggedWarnings struct {
+	mu     sync.Mutex
+	logged []string
 }
 
-// fresh returns those of now that were not told, and takes now for told.
-func (n *notice) fresh(now []string) []string {
+// fresh returns those of now that were not logged before, and remembers now.
+func (n *loggedWarnings) fresh(now []string) []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	before := n.told
-	n.told = now
+	before := n.logged
+	n.logged = now
 	return slices.DeleteFunc(slices.Clone(now), func(w string) bool { return slices.Contains(before, w) })
 }
 
-// warn tells what stands against a lab that has just come into force.
+// warn logs all warnings about a lab that has just come into use.
 func (d *Daemon) warn(s *snapshot.Snapshot) {
-	d.notice.fresh(nil)
+	d.warned.fresh(nil)
 	d.warnNew(s)
 }
 
-// warnNew tells what stands against the lab in force and was not told yet.
+// warnNew logs the warnings that were not logged yet.
 func (d *Daemon) warnNew(s *snapshot.Snapshot) {
-	for _, w := range d.notice.fresh(standing(s)) {
+	for _, w := range d.warned.fresh(currentWarnings(s)) {
 		d.log.Warn("lab file", "warning", w)
 	}
 }
 
-// prepare does all of a reload that may fail.
+// prepare does everything of a reload that can fail.
 func (d *Daemon) prepare(before *snapshot.Snapshot, force api.Force) (*change, error) {
 	s, err := loadSnapshot(d.cfg.Lab, &before.Lab.Appliance)
 	if err != nil {
@@ -194,8 +191,8 @@ func (d *Daemon) prepare(before *snapshot.Snapshot, force api.Force) (*change, e
 	return d.stage(s)
 }
 
-// errHalved guards against a lab file that lost its end.
-var errHalved = errors.New("the new lab drops more than half of the hosts; if that is meant: bootlab reload --force")
+// errHalved protects against a truncated lab file.
+var errHalved = errors.New("the new lab file drops more than half of the hosts; bootlab reload --force applies it anyway")
 
 func halved(before, after *lab.Lab) error {
 	kept := 0

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"os/user"
-	"runtime"
 	"runtime/debug"
 	"strconv"
 	"sync/atomic"
@@ -45,7 +44,7 @@ type Daemon struct {
 	started  time.Time
 	current  atomic.Pointer[snapshot.Snapshot] // what every server answers from
 	reloads  reloads
-	notice   notice
+	warned   loggedWarnings
 
 	*learned
 	*servers
@@ -58,12 +57,11 @@ type Daemon struct {
 	storeGone     bool // of watchStore
 }
 
-// Run loads the lab and serves it until ctx ends. It returns an error if the lab is bad, a port is taken, or a server
-// cannot go on; what was learned until then is kept.
+// Run loads the lab and serves it until ctx ends. It returns an error if the lab is not valid, a port is in use, or a server
+// ended early.
 func Run(ctx context.Context, cfg Config) error {
 	d := &Daemon{cfg: cfg, log: cfg.Log, registry: cmp.Or(cfg.Registry, prometheus.NewRegistry()), started: time.Now(), signs: newInstallWatch(), health: newHealth(),
 		circles: bootloop.New(time.Now)}
-	defer runtime.KeepAlive(make([]byte, ballast))
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
 	// The lab and what is derived from it. A broken lab starts nothing.
@@ -76,7 +74,7 @@ func Run(ctx context.Context, cfg Config) error {
 
 	// Everything that needs root: folders, ports. Then no more root.
 	appliance := snap.Lab.Appliance
-	user, err := whom(appliance, d.log)
+	user, err := dropTo(appliance, d.log)
 	if err != nil {
 		return err
 	}
@@ -125,7 +123,7 @@ func Run(ctx context.Context, cfg Config) error {
 	return tasks.run(ctx, d.health, d.log, d.ready, d.stopping)
 }
 
-// newBus makes the bus that every server tells its events.
+// newBus makes the bus that all servers send their events to.
 func (d *Daemon) newBus(ctx context.Context, s store.Store) error {
 	counts, err := metrics.NewRecorder(d.registry)
 	if err != nil {
@@ -145,23 +143,13 @@ func (d *Daemon) newBus(ctx context.Context, s store.Store) error {
 	return nil
 }
 
-// gcPercent keeps the heap small: bootlab's is a few MiB, which is collected in a millisecond. A percentage of so little is
-// not much room, and a rack that boots would have it collected a hundred times a second: ballast counts as heap and is never
-// touched, so it takes no memory, and makes room for half of itself.
-const (
-	gcPercent        = 50
-	gcPercentLoading = 400
-	ballast          = 8 << 20 // bytes
-)
-
 // ready is called once every server was started.
 func (d *Daemon) ready() {
-	debug.FreeOSMemory() // what reading the lab took
-	giveBack()
+	debug.FreeOSMemory() // garbage of the load
 	d.logListening()
 	d.warn(d.current.Load())
 	d.bus.Record(event.Event{Kind: event.DaemonReady, Detail: d.current.Load().Lab.Summary(), Dur: time.Since(d.started)})
-	_, _ = daemon.SdNotify(false, daemon.SdNotifyReady) // without systemd there is nobody to tell
+	_, _ = daemon.SdNotify(false, daemon.SdNotifyReady) // an error means no systemd
 }
 
 // logListening logs where each server listens, and where people find the daemon.

@@ -8,11 +8,11 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
-// who answers "whose is this?" for every room. What a machine was leased counts before what is reserved for it.
-type who struct{ d *Daemon }
+// addresses maps MACs to addresses and back, for all servers. A lease goes before a reservation.
+type addresses struct{ d *Daemon }
 
-// AddrOf returns the address that mac holds; of a machine that did not ask for it by DHCP, the reserved one.
-func (w who) AddrOf(mac lab.MAC) (netip.Addr, bool) {
+// AddrOf returns the address leased to mac, else the one reserved for it.
+func (w addresses) AddrOf(mac lab.MAC) (netip.Addr, bool) {
 	if l, ok := w.d.book.ByMAC(mac); ok {
 		return l.Addr, true
 	}
@@ -22,8 +22,8 @@ func (w who) AddrOf(mac lab.MAC) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// MACOf returns which NIC has that address. Of a host with several only a lease knows which.
-func (w who) MACOf(addr netip.Addr) (lab.MAC, bool) {
+// MACOf returns the NIC that has an address. Of a host with several, only a lease tells which.
+func (w addresses) MACOf(addr netip.Addr) (lab.MAC, bool) {
 	addr = addr.Unmap()
 	if l, ok := w.d.book.ByAddr(addr); ok {
 		return l.MAC, true
@@ -43,29 +43,29 @@ func (l leased) AddrOf(mac lab.MAC) (netip.Addr, bool) {
 	return lease.Addr, ok
 }
 
-// identify fills what an event leaves open of MAC and host.
+// identify adds the MAC and the host of an event that lacks them.
 func (d *Daemon) identify(e *event.Event) {
 	e.Addr = e.Addr.Unmap()
 	if e.Host != "" || e.MAC.IsZero() && !e.Addr.IsValid() {
 		return
 	}
 	if e.MAC.IsZero() {
-		e.MAC, _ = who{d}.MACOf(e.Addr)
+		e.MAC, _ = addresses{d}.MACOf(e.Addr)
 	}
 	addr := e.Addr
 	if !addr.IsValid() {
-		addr, _ = who{d}.AddrOf(e.MAC)
+		addr, _ = addresses{d}.AddrOf(e.MAC)
 	}
 	if h := d.current.Load().Lab.MachineOf(e.MAC, addr); h != nil {
 		e.Host = h.Name
 	}
 }
 
-// guests are the names of DHCP clients without a reservation, for dnsd. A host of the lab is called as the lab says.
-type guests struct{ d *Daemon }
+// leaseNames are the host names of DHCP clients without a reservation, for dnsd. A host of the lab keeps its own names.
+type leaseNames struct{ d *Daemon }
 
 // NameOf returns the name that the client at an address sent, or the full one of a host that has its address from a pool.
-func (g guests) NameOf(addr netip.Addr) (string, bool) {
+func (g leaseNames) NameOf(addr netip.Addr) (string, bool) {
 	l, ok := g.d.book.ByAddr(addr)
 	if !ok {
 		return "", false
@@ -80,13 +80,13 @@ func (g guests) NameOf(addr netip.Addr) (string, bool) {
 }
 
 // AddrOfNIC returns the address that is leased to mac.
-func (g guests) AddrOfNIC(mac lab.MAC) (netip.Addr, bool) {
+func (g leaseNames) AddrOfNIC(mac lab.MAC) (netip.Addr, bool) {
 	l, ok := g.d.book.ByMAC(mac)
 	return l.Addr, ok
 }
 
-// AddrOf returns the address of the client that calls itself that. A host of the lab has names of its own.
-func (g guests) AddrOf(name string) (netip.Addr, bool) {
+// AddrOf returns the address of the client that sent this host name, unless it is a host of the lab.
+func (g leaseNames) AddrOf(name string) (netip.Addr, bool) {
 	l, ok := g.d.book.ByHostname(name)
 	if !ok || g.d.current.Load().Lab.HostByMAC(l.MAC) != nil {
 		return netip.Addr{}, false

@@ -7,7 +7,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// images hands out what virtual machines are made from, for virt.
+// images opens the disk images and config documents of virtual machines, for virt.
 type images struct{ d *Daemon }
 
 // Image opens the image of a host's profile.

@@ -69,7 +69,7 @@ func (d *Daemon) machineNamed(name string) *lab.Host {
 	if err != nil {
 		return nil
 	}
-	addr, ok := who{d}.AddrOf(mac)
+	addr, ok := addresses{d}.AddrOf(mac)
 	if !ok {
 		return nil
 	}

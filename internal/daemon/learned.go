@@ -23,7 +23,7 @@ import (
 // stateFile is the embedded store, below appliance.state.
 const stateFile = "state.db"
 
-// learned is what outlives the daemon.
+// learned is the state that is kept over restarts.
 type learned struct {
 	store    store.Store
 	book     *leases.Book
@@ -69,14 +69,14 @@ func (d *Daemon) watchStore() {
 	d.storeGone = err != nil
 }
 
-// closeStore releases the store, once nobody writes any more.
+// closeStore closes the store; all writers have ended.
 func closeStore(s store.Store, log *slog.Logger) {
 	if err := s.Close(); err != nil {
 		log.Error("close the store", "err", err)
 	}
 }
 
-// openLearned reads what former lives of the daemon learned.
+// openLearned reads leases, install states and discovered machines from the store.
 func (d *Daemon) openLearned(ctx context.Context, s store.Store) (*learned, error) {
 	book, err := leases.Open(ctx, s, time.Now)
 	if err != nil {
@@ -90,7 +90,7 @@ func (d *Daemon) openLearned(ctx context.Context, s store.Store) (*learned, erro
 	return &learned{store: s, book: book, installs: installs, unknown: strangers}, err
 }
 
-// drains keeps the members that were taken out by hand, below "drain/".
+// drains stores the backends that an admin has drained, below "drain/".
 type drains struct{ store store.Store }
 
 const drainPrefix = "drain/"
@@ -111,7 +111,7 @@ func (s drains) Load(ctx context.Context) (ds []lbproxy.Drain, err error) {
 	return ds, err
 }
 
-// Put implements lbproxy.Drains. The value says when, for people who look.
+// Put implements lbproxy.Drains. The value is the time, for debugging.
 func (s drains) Put(ctx context.Context, d lbproxy.Drain) error {
 	since, err := json.Marshal(time.Now().UTC())
 	if err != nil {

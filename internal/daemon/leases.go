@@ -23,7 +23,7 @@ func (c *counter) Leases(context.Context) []api.Lease {
 		out = append(out, leaseOf(l, lease, now))
 	}
 	for _, offer := range c.book.Offers() {
-		if have, ok := c.book.ByAddr(offer.Addr); !ok || have.MAC != offer.MAC { // who asks for what it has is no news
+		if have, ok := c.book.ByAddr(offer.Addr); !ok || have.MAC != offer.MAC { // not a client that renews
 			out = append(out, leaseOf(l, offer, now))
 		}
 	}
@@ -31,8 +31,8 @@ func (c *counter) Leases(context.Context) []api.Lease {
 	return out
 }
 
-// leaseOf tells a lease with what the lab knows of it. A reservation is an address that a host of the lab has for its own;
-// any other comes from the pool that holds it, whatever led its machine there.
+// leaseOf adds what the lab knows. An address that is reserved for the host is a reservation; any other belongs to the pool
+// whose range holds it.
 func leaseOf(l *lab.Lab, lease leases.Lease, now time.Time) api.Lease {
 	a := api.Lease{IP: lease.Addr, MAC: lease.MAC, Name: lease.Hostname, State: leaseState(lease, now), Since: lease.Start, Expires: lease.Expiry, VendorClass: lease.Vendor, Line: lease.Line}
 	h := l.HostByMAC(lease.MAC)
@@ -48,8 +48,7 @@ func leaseOf(l *lab.Lab, lease leases.Lease, now time.Time) api.Lease {
 	return a
 }
 
-// leaseState is what a lease is at now: one whose time is over is expired, and so is an address that was set aside long
-// enough.
+// leaseState is the state at now. A lease and a quarantine are expired when their time is over.
 func leaseState(lease leases.Lease, now time.Time) api.LeaseState {
 	if lease.State != leases.Released && !now.Before(lease.Expiry) {
 		return api.LeaseExpired
@@ -61,7 +60,7 @@ func leaseState(lease leases.Lease, now time.Time) api.LeaseState {
 func (c *counter) Release(ctx context.Context, addr netip.Addr) error {
 	_, err := c.servers.dhcp.Release(ctx, addr)
 	if errors.Is(err, dhcpd.ErrNoLease) {
-		return &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("nobody holds %s", addr), Hint: "bootlab leases shows who holds what"}
+		return &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("no lease of %s", addr), Hint: "bootlab leases lists all leases"}
 	}
 	return err
 }

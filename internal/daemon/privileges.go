@@ -17,14 +17,14 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// whom returns the user to become, where the daemon was started as root; nil: it stays who it is.
-func whom(a lab.Appliance, log *slog.Logger) (*privilege.User, error) {
+// dropTo returns the user to drop to when started as root; nil: no change.
+func dropTo(a lab.Appliance, log *slog.Logger) (*privilege.User, error) {
 	if os.Geteuid() != 0 || a.User == "root" {
 		return nil, nil
 	}
 	u, err := privilege.Lookup(a.User)
 	if err != nil && a.UserDefault {
-		log.Warn("staying root, since nobody said whom to become", "err", err)
+		log.Warn("appliance.user is not set: keeping root", "err", err)
 		return nil, nil
 	}
 	return u, err
@@ -46,15 +46,15 @@ func dropPrivileges(u *privilege.User, l *lab.Lab, labPath string) error {
 	if err := u.Drop(privilege.NetBindService, privilege.NetRaw); err != nil {
 		return err
 	}
-	// What root alone may read could be loaded once, and never again.
+	// A file that only root may read could be loaded now, but not at a reload.
 	if err := readable(l, labPath); err != nil {
-		return fmt.Errorf("user %s cannot read the lab again, so no reload would work: %s: %w", u.Name, letRead(u.GID, labPath, a.Files), err)
+		return fmt.Errorf("user %s cannot read the lab file, so a reload would fail: run %s: %w", u.Name, letRead(u.GID, labPath, a.Files), err)
 	}
-	l.Warnings = append(l.Warnings, unreadable(l)...) // root could read them
+	l.Warnings = append(l.Warnings, unreadable(l)...) // root had no such problem
 	return nil
 }
 
-// letRead returns the command that lets a group read the folder of the lab and that of its files.
+// letRead returns the command that makes the folder of the lab and that of its files readable for a group.
 func letRead(gid int, labPath, files string) string {
 	group, where := strconv.Itoa(gid), filepath.Dir(labPath)
 	if g, err := user.LookupGroupId(group); err == nil {
@@ -66,13 +66,13 @@ func letRead(gid int, labPath, files string) string {
 	return fmt.Sprintf("chgrp -R %s %s && chmod -R g+rX %s", group, where, where)
 }
 
-// unreadable warns of what profiles send and who we are now may not read: a machine would hear of it first.
+// unreadable warns of files of profiles that the process may not read.
 func unreadable(l *lab.Lab) (warnings lab.Problems) {
 	for _, p := range l.Profiles {
-		for _, f := range sent(p) {
+		for _, f := range staticFiles(p) {
 			name := filepath.Join(l.Appliance.Files, filepath.FromSlash(f.Text))
 			if err := open(name); errors.Is(err, fs.ErrPermission) {
-				warnings.Addf(p.PosOf(f.Key), "profiles."+p.Name+"."+f.Key, "%s may not be read by the daemon's user: what needs it is refused; %s", name, letRead(os.Getegid(), name, name))
+				warnings.Addf(p.PosOf(f.Key), "profiles."+p.Name+"."+f.Key, "%s: permission denied; machines that need it get an error until the daemon's user may read it: run %s", name, letRead(os.Getegid(), name, name))
 				warnings[len(warnings)-1].Path = name
 			}
 		}
@@ -80,8 +80,8 @@ func unreadable(l *lab.Lab) (warnings lab.Problems) {
 	return warnings
 }
 
-// sent returns the files that machines fetch as they are, and the folder of their medium, as far as the lab file tells.
-func sent(p *lab.Profile) (paths []lab.ProfilePath) {
+// staticFiles returns the files of a profile that machines fetch unchanged, and its tree, unless their paths are templates.
+func staticFiles(p *lab.Profile) (paths []lab.ProfilePath) {
 	if p.Tree != "" {
 		paths = append(paths, lab.ProfilePath{Key: "tree", Text: p.Tree})
 	}
@@ -93,8 +93,7 @@ func sent(p *lab.Profile) (paths []lab.ProfilePath) {
 	return paths
 }
 
-// readable reports whether the lab and its documents, which were all read before, can be read by who we are now. It opens
-// the lab without parsing it again.
+// readable returns an error if the process cannot read the lab and its documents any more. It does not parse the lab again.
 func readable(l *lab.Lab, labPath string) error {
 	for _, name := range append([]string{labPath}, l.Files...) {
 		if err := open(name); err != nil {
@@ -105,7 +104,7 @@ func readable(l *lab.Lab, labPath string) error {
 	return err
 }
 
-// open tells whether a file, or a folder, can be opened for reading.
+// open returns an error if a file or folder cannot be opened for reading.
 func open(name string) error {
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for a writer
 	if err != nil {

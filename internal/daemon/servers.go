@@ -21,7 +21,7 @@ import (
 	"github.com/bootlab/bootlab/virt"
 )
 
-// servers are the six, in the order in which a boot meets them. httpd has two planes.
+// servers are all servers, in the order in which a boot uses them.
 type servers struct {
 	dhcp      *dhcpd.Server
 	tftp      *tftpd.Server
@@ -33,8 +33,7 @@ type servers struct {
 	virt      *virt.Server
 }
 
-// build makes all servers. Each is handed a function that gives its part of the snapshot in force, and nothing of the
-// others.
+// build makes all servers. Each gets a function that returns its table of the current snapshot.
 func (d *Daemon) build() (*servers, error) {
 	s := &servers{}
 	nbps := firmware.FS(d.cfg.Firmware)
@@ -52,11 +51,11 @@ func (d *Daemon) build() (*servers, error) {
 	})
 	s.tftp, errs[0] = tftpd.New(tftpd.Config{SinglePort: d.current.Load().Lab.Appliance.TFTPSingle}, tftpd.Deps{
 		Table:    table(d, func(s *snapshot.Snapshot) *tftpd.Table { return s.TFTP }),
-		Firmware: nbps, Scripts: desk, Leases: who{d}, Events: d.bus, Log: d.log, Metrics: d.registry,
+		Firmware: nbps, Scripts: desk, Leases: addresses{d}, Events: d.bus, Log: d.log, Metrics: d.registry,
 	})
 	s.dns, errs[1] = dnsd.New(dnsd.Config{}, dnsd.Deps{
 		Table:  table(d, func(s *snapshot.Snapshot) *dnsd.Table { return s.DNS }),
-		Leases: guests{d}, Now: time.Now, Log: d.log, Registerer: d.registry,
+		Leases: leaseNames{d}, Now: time.Now, Log: d.log, Registerer: d.registry,
 	})
 	s.mirrors, errs[2] = mirror.New(mirror.Config{Dir: filepath.Join(d.current.Load().Lab.Appliance.State, "mirrors")}, mirror.Deps{
 		Mirrors: func() []*lab.Mirror { return d.current.Load().Lab.Mirrors },
@@ -64,7 +63,7 @@ func (d *Daemon) build() (*servers, error) {
 	})
 	s.bootPlane, errs[3] = httpd.NewBoot(httpd.BootConfig{}, httpd.BootDeps{
 		Table: table(d, func(s *snapshot.Snapshot) *httpd.Table { return s.HTTP }),
-		Desk:  desk, Firmware: nbps, Leases: who{d}, Mirrors: s.mirrors, Events: d.bus, Metrics: d.registry, Log: d.log, Now: time.Now,
+		Desk:  desk, Firmware: nbps, Leases: addresses{d}, Mirrors: s.mirrors, Events: d.bus, Metrics: d.registry, Log: d.log, Now: time.Now,
 	})
 	s.lb, errs[4] = lbproxy.New(lbproxy.Config{}, lbproxy.Deps{
 		Table:  table(d, func(s *snapshot.Snapshot) *lbproxy.Table { return s.LB }),
@@ -83,10 +82,10 @@ func (d *Daemon) build() (*servers, error) {
 	return s, nil
 }
 
-// shutdownWait is how long a guest has to power off by itself.
+// shutdownWait is how long a virtual machine has to shut down.
 const shutdownWait = 20 * time.Second
 
-// warnMissing says which network boot programs the binary was built without, since their machines cannot boot.
+// warnMissing logs which network boot programs are missing from the binary.
 func (d *Daemon) warnMissing(nbps fs.FS) {
 	if missing := firmware.Missing(nbps); len(missing) > 0 {
 		d.log.Warn("network boot programs are missing: build with make, or name a folder that has them with --firmware",
@@ -94,7 +93,7 @@ func (d *Daemon) warnMissing(nbps fs.FS) {
 	}
 }
 
-// warnUnsigned says which programs of a distribution are missing that hosts of l start under Secure Boot.
+// warnUnsigned logs which signed boot programs are missing that hosts of l need for Secure Boot.
 func (d *Daemon) warnUnsigned(l *lab.Lab) {
 	i := slices.IndexFunc(l.Hosts, func(h *lab.Host) bool { return h.Profile != nil && h.Chain == lab.ChainGRUB })
 	if i < 0 {

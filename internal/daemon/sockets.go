@@ -47,7 +47,7 @@ func openSockets(ctx context.Context, a lab.Appliance) (*sockets, error) {
 	return s, nil
 }
 
-// note tells h what is open.
+// note records what is open.
 func (s *sockets) note(h *health) {
 	for _, c := range s.tftp {
 		h.opened(serverTFTP, c.LocalAddr().String(), nil)
@@ -91,7 +91,7 @@ func (s *sockets) openDNS(ctx context.Context, address string) error {
 	return errors.Join(describe(errUDP, "dns", "udp", address), describe(errTCP, "dns", "tcp", address))
 }
 
-// describe says which key of the lab file an address is from, and who holds the port.
+// describe adds the key of the lab file that an address is from, and the process that holds the port.
 func describe(err error, key, network, address string) error {
 	if err == nil {
 		return nil
@@ -116,13 +116,12 @@ func listenTCP(ctx context.Context, address string) (net.Listener, error) {
 	return lc.Listen(ctx, "tcp", address)
 }
 
-// listenUnix opens the socket of the command line. One that a killed daemon left behind is replaced; one that answers is
-// another daemon's.
+// listenUnix opens the socket of the command line. A stale one is replaced; one that answers belongs to another daemon.
 func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	var d net.Dialer
 	if c, err := d.DialContext(ctx, "unix", path); err == nil {
 		_ = c.Close()
-		return nil, fmt.Errorf("appliance.admin_socket: another bootlab answers at %s: stop it first", path)
+		return nil, fmt.Errorf("appliance.admin_socket: another bootlab is running at %s: stop it first", path)
 	} else if errors.Is(err, syscall.ECONNREFUSED) {
 		_ = os.Remove(path)
 	}
@@ -141,7 +140,7 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	return l, nil
 }
 
-// close closes what is open; what a server has closed already stays closed.
+// close closes what is open; closing twice does no harm.
 func (s *sockets) close() {
 	for _, c := range slices.Concat(s.tftp, s.dnsUDP) {
 		_ = c.Close()

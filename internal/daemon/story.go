@@ -19,14 +19,14 @@ func (c *counter) key(machine string) (string, error) {
 	}
 	mac, err := lab.ParseMAC(machine)
 	if addr, no := netip.ParseAddr(machine); no == nil {
-		if holder, ok := (who{c.Daemon}).MACOf(addr); ok {
+		if holder, ok := (addresses{c.Daemon}).MACOf(addr); ok {
 			mac, err = holder, nil
 		}
 	}
 	if err != nil {
 		return "", errNoHost(l, machine)
 	}
-	addr, _ := (who{c.Daemon}).AddrOf(mac)
+	addr, _ := (addresses{c.Daemon}).AddrOf(mac)
 	if h := l.MachineOf(mac, addr); h != nil { // a guest of a pool, too
 		return h.Name, nil
 	}

@@ -25,22 +25,22 @@ type tasks []*task
 // tasks lists what runs. It is stopped from the top, and the order has its reasons.
 func (d *Daemon) tasks(socks *sockets, watch *watcher) tasks {
 	return tasks{
-		// Nothing may change any more.
+		// No reload any more.
 		{name: "watch", run: func(ctx context.Context) error { return watch.run(ctx, d.reloadBecause, d.look) }},
-		// People first: their connections drain while everything else still answers.
+		// Client connections drain while everything else still answers.
 		{name: serverLB, server: true, run: d.lb.Serve},
 		{name: "install", run: func(ctx context.Context) error { return d.signs.run(ctx, d) }},
-		// No virtual machine is touched any more.
+		// No operation on virtual machines any more.
 		{name: serverVirt, server: true, run: d.virt.Serve},
-		// Transfers end up to a limit: half a kernel is a dead boot.
+		// Transfers may finish, up to a limit.
 		{name: serverHTTP, server: true, run: func(ctx context.Context) error { return d.bootPlane.Serve(ctx, socks.http) }},
-		// Nobody reads from mirrors any more; what is half fetched is thrown away.
+		// No reader of mirrors is left; partial downloads are discarded.
 		{name: "mirror", run: d.mirrors.Run},
 		{name: serverTFTP, server: true, run: func(ctx context.Context) error { return d.serveTFTP(ctx, socks.tftp) }},
-		// Machines that go on booting elsewhere still want names, and renew their addresses last.
+		// DNS and DHCP last: machines still need names and renewals.
 		{name: serverDNS, server: true, run: func(ctx context.Context) error { return d.dns.Serve(ctx, socks.dnsUDP, socks.dnsTCP) }},
 		{name: serverDHCP, server: true, run: d.dhcp.Serve},
-		// Whoever asks how the stop goes gets an answer until the end.
+		// The admin API answers until the end.
 		{name: serverAdmin, server: true, run: func(ctx context.Context) error { return d.admin.Serve(ctx, socks.admin, socks.adminUnix) }},
 		// The last events are saved.
 		{name: "timeline", run: d.story.Run},

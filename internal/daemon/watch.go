@@ -17,7 +17,7 @@ import (
 // settle is how long a lab file must be left alone before it is read: editors write in several steps.
 const settle = 200 * time.Millisecond
 
-// A watcher says when the lab may have changed: a file of it was written, or SIGHUP came.
+// A watcher reports when the lab may have changed: a file was written, or SIGHUP came.
 type watcher struct {
 	path    string
 	files   *fsnotify.Watcher
@@ -77,15 +77,15 @@ func where(path string) (dirs []string, changed func(name string) bool) {
 	return dirs, func(name string) bool { return filepath.Base(name) == base }
 }
 
-// replaced watches anew, and reports true, when a folder has given its name to another: moved away, checked out afresh, or
-// behind a link that leads elsewhere now. The kernel tells of the old one only.
+// replaced watches again, and returns true, when a watched folder was replaced by another of the same name. The kernel reports
+// changes of the old one only.
 func (w *watcher) replaced() bool {
 	dirs, _ := where(w.path)
 	same := len(dirs) == len(w.dirs)
 	for _, dir := range dirs {
 		info, err := os.Stat(dir)
 		if err != nil {
-			return false // gone for now, perhaps: looked for again
+			return false // perhaps gone for a moment: tried again
 		}
 		same = same && os.SameFile(w.dirs[dir], info)
 	}
@@ -93,7 +93,7 @@ func (w *watcher) replaced() bool {
 		return false
 	}
 	if err := w.watch(); err != nil {
-		w.log.Warn("watching the lab file", "err", err)
+		w.log.Warn("watch the lab file", "err", err)
 	}
 	return true
 }
@@ -103,11 +103,10 @@ func (w *watcher) close() {
 	_ = w.files.Close()
 }
 
-// lookEvery is how often the lab's folders are looked at, and interfaces whose address the lab does not know yet.
+// lookEvery is how often the lab's folders and the interfaces are checked.
 const lookEvery = 2 * time.Second
 
-// run calls reload after every change, one at a time, until ctx ends. found reports whether an address that the lab in
-// force lacks is there now.
+// run calls reload after every change, one at a time, until ctx ends. found reports whether an interface has its address now.
 func (w *watcher) run(ctx context.Context, reload func(why string), found func() bool) error {
 	defer w.close()
 	look := time.NewTicker(lookEvery)
@@ -128,7 +127,7 @@ func (w *watcher) run(ctx context.Context, reload func(why string), found func()
 				timer.Reset(settle)
 			}
 			if found() {
-				reload("an interface has its address now")
+				reload("an interface has got its address")
 			}
 		case e := <-w.files.Events:
 			if w.changed(e.Name) && e.Op != fsnotify.Chmod {
@@ -136,7 +135,7 @@ func (w *watcher) run(ctx context.Context, reload func(why string), found func()
 			}
 		case err := <-w.files.Errors:
 			// Events were lost: read the lab, since it may have changed.
-			w.log.Warn("watching the lab file", "err", err)
+			w.log.Warn("watch the lab file", "err", err)
 			timer.Reset(settle)
 		case <-timer.C:
 			reload("the lab file changed")

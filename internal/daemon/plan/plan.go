@@ -107,7 +107,7 @@ func Of(s *snapshot.Snapshot, host string) (*Plan, error) {
 	if host != "" {
 		h := s.Lab.Host(host)
 		if h == nil {
-			return nil, fmt.Errorf("no host %q in lab %s; it has %s", host, s.Lab.Name, some(s.Lab.Hosts))
+			return nil, fmt.Errorf("no host %q in lab %s; hosts are %s", host, s.Lab.Name, some(s.Lab.Hosts))
 		}
 		hosts = []*lab.Host{h}
 	}
@@ -129,7 +129,7 @@ func (p *Plan) Hide() {
 	for i := range p.Machines {
 		m := &p.Machines[i]
 		if m.Config != "" {
-			m.ConfigNote = fmt.Sprintf("%d bytes, hidden: plan --secrets shows them", len(m.Config))
+			m.ConfigNote = fmt.Sprintf("%d bytes, hidden; bootlab plan --secrets shows them", len(m.Config))
 			m.Config = ""
 		}
 	}
@@ -302,7 +302,7 @@ func machine(s *snapshot.Snapshot, h *lab.Host) (Machine, error) {
 	}
 	m.Script = string(preview.Script)
 	if preview.Reason != "" {
-		m.ConfigNote = "not there yet: " + preview.Reason
+		m.ConfigNote = "not available yet: " + preview.Reason
 	}
 	if preview.Config != nil {
 		m.Config = string(preview.Config.Body)

@@ -89,7 +89,7 @@ func TestHostTellsAll(t *testing.T) {
 		"UEFI x64 boot/52-54-00-00-02-01/ipxe.efi",                          // firmware file
 		"iPXE http://192.168.16.1:8080/boot/52-54-00-00-02-01/boot.ipxe",    // script
 		"coreos.inst.install_dev=/dev/vda",                                  // kernel arguments
-		"CONFIG cp-0 not there yet: open control-plane.ign",                 // config document
+		"CONFIG cp-0 not available yet: open control-plane.ign",                 // config document
 		`<mac address="52:54:00:00:02:01">`,                                 // domain XML
 		`<source network="metal">`,                                          //
 		"network metal mtu 9000",                                            // what DHCP says beside
@@ -143,8 +143,8 @@ func TestUnknownHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, s := range map[string]*snapshot.Snapshot{
-		`no host "cp-9" in lab plan; it has cname, cp-0, printer, worker-0`: compile(t),
-		`no host "cp-9" in lab bare; it has none`:                           empty,
+		`no host "cp-9" in lab plan; hosts are cname, cp-0, printer, worker-0`: compile(t),
+		`no host "cp-9" in lab bare; hosts are none`:                           empty,
 	} {
 		if _, err := plan.Of(s, "cp-9"); err == nil || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)

@@ -1,11 +1,10 @@
-// Package snapshot compiles one lab into what every server answers from: the six lenses, and the desk's.
+// Package snapshot compiles one lab into the tables of all servers and of the boot service.
 //
-// A Snapshot is immutable and is put in force by one atomic store of a pointer, so that no two servers ever answer from
-// different labs for longer than that store takes.
+// A Snapshot is immutable. One atomic store of a pointer makes all servers use it, so that no two answer from different labs.
 //
 //	s, err := snapshot.Compile(l)     // all problems at once; nothing changed
 //	s.Gen, s.At = last.Gen+1, now
 //	current.Store(s)                  // from here on every server answers from l
 //
-// It holds no state and asks nobody: a lab that compiles here may be put in force.
+// Compile reads zone files and documents, and nothing else.
 package snapshot

@@ -17,9 +17,9 @@ import (
 	"github.com/bootlab/bootlab/virt"
 )
 
-// A Snapshot is one lab as all servers see it.
+// A Snapshot is one lab and the table of each server.
 type Snapshot struct {
-	Gen uint64    // counts the labs that were in force since the daemon started, from 1
+	Gen uint64    // counts the labs since the daemon started, from 1
 	At  time.Time // when it was compiled
 	Lab *lab.Lab
 
@@ -38,7 +38,7 @@ func Compile(l *lab.Lab) (*Snapshot, error) {
 	s := &Snapshot{Lab: l}
 	var errs [4]error
 	s.DHCP = dhcpd.Compile(l)
-	files, err := files.Compile(l) // one rule for two servers
+	files, err := files.Compile(l) // the same for TFTP and HTTP
 	errs[0] = err
 	s.TFTP, s.HTTP = tftpd.NewTable(l, files), httpd.NewTable(l, files)
 	if s.DNS, errs[1] = dnsd.CompileWith(l, os.ReadFile); errs[1] == nil {
@@ -54,14 +54,13 @@ func Compile(l *lab.Lab) (*Snapshot, error) {
 	return s, nil
 }
 
-// Warnings are what is not an error (yet), of the lab and of its zones, and what keeps some hosts from booting: those are
-// refused, with the reason, and all others boot.
+// Warnings are the warnings of the lab and its zones, and the problems that keep single hosts from booting.
 func (s *Snapshot) Warnings() lab.Problems {
 	return slices.Concat(s.Lab.Warnings, s.DNS.Warnings(), s.Boot.Problems())
 }
 
-// CheckHosts renders what every host boots, and returns whatever would keep one from it. It takes longer than Compile, which
-// looks at one host of each kind where there are many.
+// CheckHosts renders what every host boots and returns all problems. Compile renders one host of each kind where there are
+// many, and is faster.
 func (s *Snapshot) CheckHosts() lab.Problems { return s.Boot.CheckAll() }
 
 // join returns all problems in the order of the file, once each, followed by errors of another kind.

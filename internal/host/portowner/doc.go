@@ -1,7 +1,6 @@
 // Package portowner says which process holds a port.
 //
-// "Address already in use" is how a first start ends most often, because ports 53, 67 and 69 belong to somebody on many
-// machines. The kernel does not say to whom; /proc does.
+// A first start fails most often because another daemon has port 53, 67 or 69. The kernel does not say which; /proc does.
 //
 //	pc, err := net.ListenPacket("udp", ":53")
 //	if err != nil {

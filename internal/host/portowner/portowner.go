@@ -20,21 +20,20 @@ type Process struct {
 	Command string // as the kernel knows it: at most 15 bytes
 }
 
-// An inUse is "address already in use" with a name to it.
+// An inUse is EADDRINUSE with the name of the process.
 type inUse struct {
 	err  error
 	text string
 }
 
-// Error says who holds the port and what to do about it.
+// Error names the process that holds the port and what to do.
 func (e *inUse) Error() string { return e.text }
 
 // Unwrap returns the error of the listen call.
 func (e *inUse) Unwrap() error { return e.err }
 
-// Explain adds to an error of net.Listen or net.ListenPacket which process holds the port, and what is usually done about
-// that one. network and address are those of the call. An error that is not "address already in use" is returned as it
-// is; errors.Is still finds what it found.
+// Explain adds to an error of net.Listen or net.ListenPacket which process holds the port, and how to free it. network and
+// address are those of the call. An error that is not EADDRINUSE is returned unchanged.
 func Explain(err error, network, address string) error {
 	if !errors.Is(err, syscall.EADDRINUSE) {
 		return err
@@ -42,7 +41,7 @@ func Explain(err error, network, address string) error {
 	text := fmt.Sprintf("listen %s %s: address already in use", network, address)
 	holders := Holders(network, address)
 	if len(holders) == 0 {
-		return &inUse{err, text + " by a process that this one may not see (sudo ss -lptun shows it)"}
+		return &inUse{err, text + " by another process (sudo ss -lptun shows which)"}
 	}
 	var names []string
 	for _, p := range holders {
@@ -51,7 +50,7 @@ func Explain(err error, network, address string) error {
 	return &inUse{err, text + " by " + strings.Join(names, ", ") + remedy(holders[0])}
 }
 
-// remedy returns what to do about the usual holders of a port that we want.
+// remedy returns how to free a port from its usual holders.
 func remedy(p Process) string {
 	switch p.Command {
 	case "systemd-resolve":
@@ -59,11 +58,11 @@ func remedy(p Process) string {
 	case "dnsmasq":
 		cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.PID))
 		if strings.Contains(string(cmdline), "libvirt") {
-			return ": it belongs to a libvirt network; take <dns> and <dhcp> out of that one, or give ours an address"
+			return ": it serves a libvirt network; remove <dns> and <dhcp> from that network, or set an address here"
 		}
-		return ": stop it; docs/dhcp-migration.md says where its lines go in the lab file"
+		return ": stop it; docs/dhcp-migration.md explains how to move its configuration"
 	case "bootlab":
-		return ": bootlab runs already"
+		return ": bootlab is already running"
 	}
 	return ""
 }
@@ -98,7 +97,7 @@ func hostOf(address string) string {
 
 const listening = "0A" // TCP_LISTEN in the kernel's tcp_states.h; UDP sockets are all 07
 
-// sockets returns the inodes of the sockets in a table of /proc/net that stand in the way of one on addr and port.
+// sockets returns the inodes of the sockets in a table of /proc/net that conflict with one on addr and port.
 func sockets(table string, addr netip.Addr, port uint16) (inodes []string) {
 	for line := range strings.Lines(table) {
 		f := strings.Fields(line)
@@ -117,7 +116,7 @@ func sockets(table string, addr netip.Addr, port uint16) (inodes []string) {
 	return inodes
 }
 
-// parseLocal reads "0100007F:0035": words of 32 bits in the machine's own order, then the port.
+// parseLocal reads "0100007F:0035": 32-bit words in native byte order, then the port.
 func parseLocal(s string) (netip.AddrPort, bool) {
 	words, port, _ := strings.Cut(s, ":")
 	p, err := strconv.ParseUint(port, 16, 16)

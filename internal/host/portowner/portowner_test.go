@@ -95,7 +95,7 @@ func TestExplainNamesTheProcess(t *testing.T) {
 	tests := []struct{ name, network, held, wanted, remedy string }{
 		{"systemd-resolve", "udp", "127.0.0.1:0", ":%s", "DNSStubListener=no"},
 		{"dnsmasq", "tcp", ":0", "127.0.0.1:%s", "docs/dhcp-migration.md"},
-		{"bootlab", "udp4", "0.0.0.0:0", "127.0.0.1:%s", "runs already"},
+		{"bootlab", "udp4", "0.0.0.0:0", "127.0.0.1:%s", "already running"},
 		{"named", "tcp6", "[::1]:0", "[::1]:%s", ""},
 		{"inetd", "tcp4", "127.0.0.1:0", "localhost:%s", ""},
 	}
@@ -147,7 +147,7 @@ func TestExplainLeavesOtherErrorsAlone(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	err := portowner.Explain(syscall.EADDRINUSE, "tcp", "127.0.0.1:1")
-	if err == nil || !strings.Contains(err.Error(), "may not see") {
+	if err == nil || !strings.Contains(err.Error(), "another process") {
 		t.Errorf("got %v, want an honest answer", err)
 	}
 }

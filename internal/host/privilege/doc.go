@@ -1,7 +1,7 @@
 // Package privilege turns a root process into one that can do little more than a user.
 //
-// A daemon starts as root because its sockets need it, opens them, and drops to a user of its own before the first packet.
-// What is kept is named by capability; everything else is gone for good, in every thread and in what the process may start.
+// A daemon starts as root because its sockets need it, opens them, and drops to its own user before the first packet. It keeps
+// the named capabilities only, in every thread and in the programs that it starts.
 //
 //	u, err := privilege.Lookup("bootlab")
 //	if err != nil {

@@ -25,7 +25,7 @@ const (
 	NetAdmin       Capability = cap.NET_ADMIN        // neighbour table
 )
 
-// A User is whom to become.
+// A User is a user to drop to.
 type User struct {
 	Name   string
 	UID    int
@@ -34,13 +34,13 @@ type User struct {
 	Home   string
 }
 
-// Lookup finds a user of this machine. The error for one that is not there says how to make it.
+// Lookup finds a user of this machine. The error for a missing one says how to create it.
 func Lookup(name string) (*User, error) {
 	u, err := user.Lookup(name)
 	var unknown user.UnknownUserError
 	if errors.As(err, &unknown) {
-		return nil, fmt.Errorf("there is no user %q: make it with \"useradd --system --user-group --home-dir /var/lib/bootlab "+
-			"--shell /usr/sbin/nologin %s\", or set appliance.user to another; \"root\" stays root", name, name)
+		return nil, fmt.Errorf("no user %q: create it with \"useradd --system --user-group --home-dir /var/lib/bootlab "+
+			"--shell /usr/sbin/nologin %s\", or set appliance.user to another user, or to \"root\" to keep root", name, name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("look up user %q: %w", name, err)
@@ -61,9 +61,8 @@ func Lookup(name string) (*User, error) {
 	return found, errors.Join(errs[:]...)
 }
 
-// Own makes each folder, if it is not there, and gives it with all that is in it to the user. Symbolic links are not
-// followed, and files that have a second name elsewhere are left alone: the user may have put them there to be given
-// somebody else's.
+// Own creates each folder if it is missing, and makes the user the owner of it and of everything in it. Symbolic links are not
+// followed, and files with several hard links are skipped: the user may have linked a file of somebody else.
 func (u *User) Own(dirs ...string) error {
 	for _, dir := range dirs {
 		if err := os.MkdirAll(dir, 0o750); err != nil {
@@ -98,8 +97,8 @@ func (u *User) own(dir string) error {
 	})
 }
 
-// OwnSocket gives the Unix socket at path to the user, with its folder if nothing else is in it: what others keep beside
-// it, in /run say, stays theirs. In such a folder the user cannot take the socket away when it ends.
+// OwnSocket makes the user the owner of the Unix socket at path, and of its folder if the folder holds nothing else. In a
+// shared folder such as /run the user cannot remove the socket when it ends.
 func (u *User) OwnSocket(path string) error {
 	if err := os.Lchown(path, u.UID, u.GID); err != nil {
 		return fmt.Errorf("give %s to user %s: %w", path, u.Name, err)
@@ -115,15 +114,15 @@ func (u *User) OwnSocket(path string) error {
 	return nil
 }
 
-// Drop makes the whole process, every thread of it, run as the user, in the user's name and home folder, with no
-// capability but those to keep. There is no way back: programs that it starts have no capability at all and cannot gain
-// any, not even by set-user-ID. It needs root; an error leaves the process in a state that it should not go on in.
+// Drop makes the whole process run as the user, with the user's HOME and only the capabilities to keep. It cannot be undone:
+// programs that the process starts have no capability and cannot gain one, not even by set-user-ID. It needs root; after an
+// error the process must end.
 func (u *User) Drop(keep ...Capability) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("become user %s: not root", u.Name)
 	}
 	if u.UID == 0 {
-		return fmt.Errorf("become user %s: that is root; set appliance.user to \"root\" to stay root", u.Name)
+		return fmt.Errorf("become user %s: it is root; set appliance.user to \"root\" to keep root", u.Name)
 	}
 	steps := []struct {
 		what string
@@ -147,7 +146,7 @@ func (u *User) Drop(keep ...Capability) error {
 	return errors.Join(os.Setenv("HOME", u.Home), os.Setenv("USER", u.Name), os.Setenv("LOGNAME", u.Name))
 }
 
-// shrinkBounds takes away what no program started from here may ever regain.
+// shrinkBounds removes all other capabilities from the bounding set.
 func shrinkBounds(keep []Capability) error {
 	for c := Capability(0); c < cap.MaxBits(); c++ {
 		has, err := cap.GetBound(c)

@@ -186,7 +186,7 @@ func TestDropReachesEveryThread(t *testing.T) {
 func TestLookupSaysHowToMakeTheUser(t *testing.T) {
 	t.Parallel()
 	_, err := privilege.Lookup("no-such-user")
-	if err == nil || !strings.Contains(err.Error(), "useradd --system") || !strings.Contains(err.Error(), "nologin no-such-user") || !strings.HasSuffix(err.Error(), `"root" stays root`) {
+	if err == nil || !strings.Contains(err.Error(), "useradd --system") || !strings.Contains(err.Error(), "nologin no-such-user") || !strings.HasSuffix(err.Error(), `"root" to keep root`) {
 		t.Errorf("got %v, want the command", err)
 	}
 }
@@ -195,7 +195,7 @@ func TestDropRefusesRoot(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "root")
 	u := &privilege.User{Name: "root"}
-	if err := u.Drop(); err == nil || !strings.Contains(err.Error(), "that is root") {
+	if err := u.Drop(); err == nil || !strings.Contains(err.Error(), "it is root") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -71,7 +71,7 @@ func (r *resolver) check(raw *rawCheck, key string) lab.Check {
 	}
 	for name, v := range map[string]*scalar[count]{"rise": &raw.Rise, "fall": &raw.Fall} {
 		if v.ok() && v.V == 0 {
-			r.fail(v.spot, key+"."+name, "0 times in a row is never: want 1 or more")
+			r.fail(v.spot, key+"."+name, "0 in a row is not possible: want 1 or more")
 		}
 	}
 	return c
@@ -92,7 +92,7 @@ func (r *resolver) backends(e *entry[rawBalancer], key string) []lab.Backend {
 		}
 		for _, other := range out {
 			if other.Addr == b.Addr {
-				r.fail(m.spot, at, "%s is here twice", b.Addr)
+				r.fail(m.spot, at, "%s is listed twice", b.Addr)
 			}
 			if other.Name == b.Name {
 				b.Name = b.Addr.String()
@@ -122,7 +122,7 @@ func (r *resolver) backend(m *scalar[member], key string) (lab.Backend, bool) {
 			b.Name = b.Host.Name
 		}
 		if a.IsUnspecified() || a.IsMulticast() {
-			r.fail(m.spot, key, "%s is no machine's address: want host:port like worker-0:80 or 10.0.0.7:80", a)
+			r.fail(m.spot, key, "%s is not the address of a machine: want host:port like worker-0:80 or 10.0.0.7:80", a)
 		}
 		return b, true
 	}
@@ -149,7 +149,7 @@ func (r *resolver) backend(m *scalar[member], key string) (lab.Backend, bool) {
 	return lab.Backend{Name: h.Name, Host: h, Addr: netip.AddrPortFrom(a, uint16(number))}, true
 }
 
-// listeners sorts the balancers and complains about those that cannot listen side by side.
+// listeners sorts the balancers and reports those that cannot listen side by side.
 func (r *resolver) listeners() {
 	slices.SortStableFunc(r.lab.Balancers, func(a, b *lab.Balancer) int { return strings.Compare(a.Name, b.Name) })
 	r.sharedNames()
@@ -167,7 +167,7 @@ func (r *resolver) listeners() {
 	}
 }
 
-// sharedNames complains about a balancer of the file that is named like one that a cluster brings along.
+// sharedNames reports a balancer of the file that is named like one that a cluster brings along.
 func (r *resolver) sharedNames() {
 	for i, b := range r.lab.Balancers[min(1, len(r.lab.Balancers)):] {
 		first := r.lab.Balancers[i]
@@ -181,11 +181,11 @@ func (r *resolver) sharedNames() {
 		if derived.Cluster == nil {
 			continue
 		}
-		r.failAt(authored.Pos, "balancers."+b.Name, "cluster %s (%s) brings a balancer of this name along: want another name", derived.Cluster.Name, derived.Pos)
+		r.failAt(authored.Pos, "balancers."+b.Name, "cluster %s (%s) already defines a balancer of this name: want another name", derived.Cluster.Name, derived.Pos)
 	}
 }
 
-// applianceListens complains about a balancer on a port of the appliance itself.
+// applianceListens reports a balancer on a port of the appliance itself.
 func (r *resolver) applianceListens(b *lab.Balancer) {
 	a := &r.lab.Appliance
 	for _, own := range []struct{ key, text string }{{"http", a.HTTP}, {"dns", a.DNS}, {"admin", a.Admin}} {
@@ -196,11 +196,11 @@ func (r *resolver) applianceListens(b *lab.Balancer) {
 	}
 }
 
-// hostListens complains about a balancer on the address of another machine. Clusters bring none along there.
+// hostListens reports a balancer on the address of another machine. Clusters bring none along there.
 func (r *resolver) hostListens(b *lab.Balancer) {
 	h := r.hostByIP[b.Listen.Addr()]
 	if b.Cluster == nil && h != nil && h.Role != lab.RoleAppliance && len(h.MACs) > 0 {
-		r.failAt(b.Pos, balancerKey(b, "listen"), "%s is host %s's (%s): want an address of the appliance", b.Listen.Addr(), h.Name, h.Pos)
+		r.failAt(b.Pos, balancerKey(b, "listen"), "%s belongs to host %s (%s): want an address of the appliance", b.Listen.Addr(), h.Name, h.Pos)
 	}
 }
 
@@ -214,12 +214,12 @@ func balancerKey(b *lab.Balancer, key string) string {
 // sameAddr reports whether two sockets of one port would meet.
 func sameAddr(a, b netip.Addr) bool { return a == b || a.IsUnspecified() || b.IsUnspecified() }
 
-// sideBySide complains about two balancers of one port that cannot be told apart.
+// sideBySide reports two balancers of one port that cannot be told apart.
 func (r *resolver) sideBySide(a, b *lab.Balancer) {
 	where := func() string { return fmt.Sprintf("balancer %s (%s)", a.Name, a.Pos) }
 	switch {
 	case a.Listen != b.Listen && sameAddr(a.Listen.Addr(), b.Listen.Addr()):
-		r.failAt(b.Pos, balancerKey(b, "listen"), "%s and %s of %s cannot both be bound: want one address for both, or two apart", b.Listen, a.Listen, where())
+		r.failAt(b.Pos, balancerKey(b, "listen"), "%s and %s of %s cannot both be bound: want one address for both, or two that do not overlap", b.Listen, a.Listen, where())
 	case a.Listen != b.Listen:
 	case a.Mode != b.Mode:
 		r.failAt(b.Pos, balancerKey(b, "listen"), "%s is shared with %s, which has mode %s: want one mode on one address", b.Listen, where(), a.Mode)
@@ -227,7 +227,7 @@ func (r *resolver) sideBySide(a, b *lab.Balancer) {
 		r.failAt(b.Pos, balancerKey(b, "listen"), "%s is taken by %s: want another address, or match to tell them apart", b.Listen, where())
 	default:
 		if p := common(a.Match, b.Match); p != "" {
-			r.failAt(b.Pos, balancerKey(b, "match"), "%s on %s is matched by %s too: want patterns apart", p, b.Listen, where())
+			r.failAt(b.Pos, balancerKey(b, "match"), "%s on %s is also matched by %s: want different patterns", p, b.Listen, where())
 		}
 	}
 }

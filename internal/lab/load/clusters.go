@@ -23,7 +23,7 @@ func (r *resolver) clusterList() {
 			Address: e.V.Address.V.Addr, Ingress: e.V.Ingress.or(e.V.Address.V).Addr, EtcdSRV: bool(e.V.EtcdSRV.V), SNI: bool(e.V.SNI.V),
 		}
 		if e.V.Ingress.ok() && !e.V.Address.set() {
-			r.fail(e.V.Ingress.spot, key+".ingress", "stands without an address: want address beside it")
+			r.fail(e.V.Ingress.spot, key+".ingress", "needs address: want both")
 		}
 		r.clusterDomain(e, c)
 		r.clusterAddress(c, &e.V.Address, key+".address")
@@ -34,7 +34,7 @@ func (r *resolver) clusterList() {
 	r.sharedAddresses()
 }
 
-// clusterAddress complains about an address of c that nothing in the lab's networks can have.
+// clusterAddress reports an address of c that nothing in the lab's networks can have.
 func (r *resolver) clusterAddress(c *lab.Cluster, v *scalar[addr4], key string) {
 	if !v.ok() || r.noSubnets || len(r.bySubnet) == 0 {
 		return // a lab of names alone may name what it likes
@@ -42,26 +42,26 @@ func (r *resolver) clusterAddress(c *lab.Cluster, v *scalar[addr4], key string) 
 	a := v.V.Addr
 	switch n := lab.FindSubnet(r.bySubnet, a); {
 	case n == nil:
-		r.fail(v.spot, key, "%s is outside every network: want an address inside %s, or a network around it (dhcp: off, if it only has to be known)", a, r.subnets())
+		r.fail(v.spot, key, "%s is outside every network: want an address inside %s, or a network around it (with dhcp: off if DHCP shall not serve it)", a, r.subnets())
 	case !r.hostAddress(n, a, v.spot, key):
 	case a == n.Router && a != n.Address && c.Kind != lab.Plain:
 		r.fail(v.spot, key, "%s is the router of network %s (%s): want another one", a, n.Name, n.Pos)
 	}
 }
 
-// clusterDomain complains about a domain that is another cluster's, or leaves no room for the names that follow from it.
+// clusterDomain reports a domain that is another cluster's, or leaves no room for the names that follow from it.
 func (r *resolver) clusterDomain(e *entry[rawCluster], c *lab.Cluster) {
 	if longest := "_etcd-server-ssl._tcp." + c.Domain; len(longest) > maxName {
 		r.fail(e.spot, "clusters."+e.Name, "the name %s has %d characters: want at most %d", longest, len(longest), maxName)
 	}
 	for _, other := range r.lab.Clusters {
 		if other.Domain == c.Domain {
-			r.fail(e.spot, "clusters."+e.Name, "the domain %s is cluster %s's too (%s): want another name or domain", c.Domain, other.Name, other.Pos)
+			r.fail(e.spot, "clusters."+e.Name, "the domain %s is already used by cluster %s (%s): want another name or domain", c.Domain, other.Name, other.Pos)
 		}
 	}
 }
 
-// sharedAddresses complains about an address that two clusters claim, unless both say sni.
+// sharedAddresses reports an address that two clusters claim, unless both say sni.
 func (r *resolver) sharedAddresses() {
 	type owner struct {
 		c   *lab.Cluster
@@ -87,7 +87,7 @@ func (r *resolver) sharedAddresses() {
 				first[a] = o
 			}
 			if taken && f.c != c && !(f.c.SNI && c.SNI) {
-				r.fail(o.at, "clusters."+c.Name+"."+o.key, "%s is cluster %s's too (%s): want another one, or sni: true in both", a, f.c.Name, r.pos(f.at))
+				r.fail(o.at, "clusters."+c.Name+"."+o.key, "%s is already used by cluster %s (%s): want another one, or sni: true in both", a, f.c.Name, r.pos(f.at))
 			}
 		}
 	}

@@ -125,7 +125,7 @@ func (d *decoder) fields(n *yaml.Node, v reflect.Value, p *plan, seen *uint64) {
 		case !known:
 			d.unknown(k, p.keys)
 		case own&bit != 0:
-			d.problemKey(k, "is here and at %s: want it once", d.firstKey(n, k.Value))
+			d.problemKey(k, "is defined twice, here and at %s: want it once", d.firstKey(n, k.Value))
 		case *seen&bit != 0: // the key beside "<<" wins
 		default:
 			d.path = append(d.path, step{k.Value, -1})
@@ -220,7 +220,7 @@ func (d *decoder) scalarText(n *yaml.Node) (string, bool) {
 	return n.Value, true
 }
 
-// isKey reports whether k is a plain key, and complains if not.
+// isKey reports whether k is a plain key, and reports it if not.
 func (d *decoder) isKey(k *yaml.Node) bool {
 	if k.Kind == yaml.ScalarNode && k.Value != "" && isCoreTag(k) {
 		return true
@@ -247,9 +247,9 @@ func (d *decoder) unknown(k *yaml.Node, known []string) {
 	d.problem(k, "unknown key %q%s", k.Value, hint)
 }
 
-// twice complains about a value that an earlier file has set.
+// twice reports a value that an earlier file has set.
 func (d *decoder) twice(n *yaml.Node, first spot) {
-	d.problem(n, "is here and at %s: want it in one file", d.pos(first))
+	d.problem(n, "is defined here and at %s: want it in one file", d.pos(first))
 }
 
 // spot returns where n stands; below an alias, where the alias stands.
@@ -275,7 +275,7 @@ func (d *decoder) problem(n *yaml.Node, format string, args ...any) {
 	d.problems.Addf(d.pos(d.spot(n)), d.key(), format, args...)
 }
 
-// problemKey complains about the value below key k.
+// problemKey reports the value below key k.
 func (d *decoder) problemKey(k *yaml.Node, format string, args ...any) {
 	d.path = append(d.path, step{k.Value, -1})
 	d.problem(k, format, args...)

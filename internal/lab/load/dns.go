@@ -183,7 +183,7 @@ func (r *resolver) clusterRecords(c *lab.Cluster) {
 func (r *resolver) clusterName(c *lab.Cluster, label string, a netip.Addr, source string) {
 	name := label + "." + c.Domain
 	if first := r.reserved[name]; first != nil {
-		r.failAt(c.Pos, "clusters."+c.Name, "the name %s is reserved by cluster %s too (%s): want another name or domain", name, first.Name, first.Pos)
+		r.failAt(c.Pos, "clusters."+c.Name, "the name %s is also reserved by cluster %s (%s): want another name or domain", name, first.Name, first.Pos)
 		return
 	}
 	r.reserved[name] = c
@@ -271,7 +271,7 @@ func reverseName(a netip.Addr) string {
 func (r *resolver) dns() {
 	raw, d := &r.raw.DNS, &r.lab.DNS
 	if r.lab.Appliance.DNS == "" && (raw.Forward.set() || raw.ForwardZones.set() || raw.Zones.set()) {
-		r.lab.Warnings.Addf(r.pos(r.raw.Appliance.DNS.spot), "appliance.dns", "is off, so nothing of dns is served")
+		r.lab.Warnings.Addf(r.pos(r.raw.Appliance.DNS.spot), "appliance.dns", "is off, so dns is not served")
 	}
 	d.Forward = values(raw.Forward, func(n nameserver) netip.AddrPort { return n.AddrPort })
 	d.Allow = values(raw.Allow, func(s source) netip.Prefix { return s.Prefix })
@@ -291,7 +291,7 @@ func (r *resolver) dns() {
 	r.authoredZones()
 }
 
-// forwardsToItself complains about a forwarder that is the appliance: a question would go round for ever.
+// forwardsToItself reports a forwarder that is the appliance: a question would go round for ever.
 func (r *resolver) forwardsToItself(l scalars[nameserver], key string) {
 	for i := range l.Items {
 		n := &l.Items[i]
@@ -329,9 +329,9 @@ func (r *resolver) authoredZones() {
 		}
 		switch first := r.zones[z.Origin]; {
 		case first != nil:
-			r.fail(e.spot, key, "is zone %s, which is here already (%s): want it once", z.Origin, first.Pos)
+			r.fail(e.spot, key, "is zone %s, which is defined already (%s): want it once", z.Origin, first.Pos)
 		case e.V.File.set() && e.V.Records.set():
-			r.fail(e.V.File.spot, key+".file", "stands beside records (%s): want one of the two", r.pos(e.V.Records.spot))
+			r.fail(e.V.File.spot, key+".file", "excludes records (%s): want one of the two", r.pos(e.V.Records.spot))
 		case !e.V.File.set() && !e.V.Records.set():
 			r.fail(e.spot, key, "is empty: want records or file")
 		}

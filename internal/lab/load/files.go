@@ -33,7 +33,7 @@ func (r *resolver) filePath(v *scalar[text], key string) string {
 	case strings.Contains(p, "\\") || strings.ContainsRune(p, 0):
 		r.fail(v.spot, key, "%q is not a path: want one with slashes, relative to appliance.files", p)
 	case path.Clean(p) == ".." || strings.HasPrefix(path.Clean(p), "../"):
-		r.fail(v.spot, key, "%q leaves appliance.files: want a path below it", p)
+		r.fail(v.spot, key, "%q is outside appliance.files: want a path below it", p)
 	}
 	return path.Clean(p)
 }
@@ -48,7 +48,7 @@ func (r *resolver) filePaths(l scalars[text], key string) (paths []string) {
 	return paths
 }
 
-// template complains about text that is not a template. Names are looked up when it is rendered.
+// template reports text that is not a template. Names are looked up when it is rendered.
 func (r *resolver) template(v *scalar[text], key string) {
 	if !v.ok() || !strings.Contains(string(v.V), "{{") {
 		return
@@ -142,15 +142,15 @@ func (r *resolver) fileThere(v *scalar[text], key, name string) {
 	if !v.ok() || r.exists(name) {
 		return
 	}
-	so := "what needs it is refused until it is"
+	advice := "machines that need it get an error until it exists"
 	if r.pulled(name) {
-		so = "bootlab images pull fetches it"
+		advice = "bootlab images pull fetches it"
 	}
 	to := &r.lab.Warnings
 	if r.o.Strict {
 		to = &r.problems
 	}
-	to.Addf(r.pos(v.spot), key, "%s is not there: %s", name, so)
+	to.Addf(r.pos(v.spot), key, "%s: file not found; %s", name, advice)
 	if !strings.HasPrefix(key, "dns.") { // a zone is read with the lab
 		(*to)[len(*to)-1].Path = name
 	}

@@ -46,7 +46,7 @@ func (r *resolver) macs(e *entry[rawHost], h *lab.Host, slab []lab.MAC) []lab.MA
 			continue
 		}
 		if other := r.hostByMAC[m.V.MAC]; other != nil {
-			r.fail(m.spot, hostKey(e, "mac"), "%s is host %s's too (%s): want a MAC of its own", m.V, other.Name, r.pos(r.raw.Hosts.byName[other.Name].V.MAC.spot))
+			r.fail(m.spot, hostKey(e, "mac"), "%s is already used by host %s (%s): want another MAC", m.V, other.Name, r.pos(r.raw.Hosts.byName[other.Name].V.MAC.spot))
 		}
 		r.hostByMAC[m.V.MAC] = h
 		slab = append(slab, m.V.MAC)
@@ -71,7 +71,7 @@ func (r *resolver) hostAddresses(e *entry[rawHost], h *lab.Host) {
 			if a.addr.Is6() {
 				at = r.raw.Hosts.byName[other.Name].V.IP6.spot
 			}
-			r.fail(a.s, hostKey(e, a.key), "%s is host %s's too (%s): want an address of its own", a.addr, other.Name, r.pos(at))
+			r.fail(a.s, hostKey(e, a.key), "%s is already used by host %s (%s): want another address", a.addr, other.Name, r.pos(at))
 		}
 		r.hostByIP[a.addr] = h
 	}
@@ -104,7 +104,7 @@ func (r *resolver) hostNetwork(e *entry[rawHost], h *lab.Host) {
 	case !h.IP.IsValid() && !named && len(r.lab.Networks) == 1:
 		h.Network = r.lab.Networks[0]
 	case !h.IP.IsValid() && !named && len(h.MACs) > 0 && len(r.lab.Networks) > 1 && !e.V.IP.set():
-		r.fail(e.spot, hostKey(e, "network"), "is missing, and without ip it could be any: want %s", orList(r.raw.Networks.names()))
+		r.fail(e.spot, hostKey(e, "network"), "is missing, and there is no ip to derive it from: want %s", orList(r.raw.Networks.names()))
 	case !h.IP.IsValid():
 	case !named:
 		if h.Network = lab.FindSubnet(r.bySubnet, h.IP); h.Network == nil && !r.noSubnets {
@@ -119,11 +119,11 @@ func (r *resolver) hostNetwork(e *entry[rawHost], h *lab.Host) {
 	}
 }
 
-// outside complains about an address of no network. One without a MAC is only to be a name, which a zone has a place for.
+// outside reports an address of no network. One without a MAC is only to be a name, which a zone has a place for.
 func (r *resolver) outside(e *entry[rawHost], h *lab.Host) {
 	or := ""
 	if len(h.MACs) == 0 {
-		or = fmt.Sprintf(`, or, for a name alone, dns: {zones: {%s: {records: ["%s A %s"]}}}`, r.lab.Domain, h.Name, h.IP)
+		or = fmt.Sprintf(`, or, for a DNS name only, dns: {zones: {%s: {records: ["%s A %s"]}}}`, r.lab.Domain, h.Name, h.IP)
 	}
 	r.fail(e.V.IP.spot, hostKey(e, "ip"), "%s is outside every network: want an address inside %s%s", h.IP, r.subnets(), or)
 }
@@ -193,7 +193,7 @@ func (r *resolver) hostChain(e *entry[rawHost], h *lab.Host) {
 	}
 }
 
-// withoutMAC complains about what a host cannot do that has no MAC.
+// withoutMAC reports what a host cannot do that has no MAC.
 func (r *resolver) withoutMAC(e *entry[rawHost]) {
 	raw := &e.V
 	for _, need := range [...]struct {
@@ -201,12 +201,12 @@ func (r *resolver) withoutMAC(e *entry[rawHost]) {
 		s    spot
 	}{{"vm", raw.VM.spot}, {"profile", raw.Profile.spot}} {
 		if need.s.set() {
-			r.fail(need.s, hostKey(e, need.name), "needs the host's MAC: want mac beside it")
+			r.fail(need.s, hostKey(e, need.name), "needs the host's MAC: want mac too")
 			return
 		}
 	}
 	if !raw.IP.set() && !raw.IP6.set() {
-		r.fail(e.spot, "hosts."+e.Name, "has neither mac nor ip, so nothing follows from it: want one of them")
+		r.fail(e.spot, "hosts."+e.Name, "has neither mac nor ip: want at least one")
 	}
 }
 
@@ -217,7 +217,7 @@ func (r *resolver) vm(e *entry[rawHost], h *lab.Host) *lab.VM {
 		CPU: string(raw.CPU.or("")), Machine: string(raw.Machine.or(defaultMachine)),
 	}
 	if vm.CPUs == 0 {
-		r.fail(raw.CPUs.spot, key+".cpus", "0 CPUs run nothing: want 1 or more")
+		r.fail(raw.CPUs.spot, key+".cpus", "0 CPUs is not possible: want 1 or more")
 	}
 	for i := range raw.Disks.Items {
 		vm.Disks = append(vm.Disks, r.disk(&raw.Disks.Items[i], fmt.Sprintf("%s.disks[%d]", key, i)))
@@ -233,7 +233,7 @@ func (r *resolver) vm(e *entry[rawHost], h *lab.Host) *lab.VM {
 	return vm
 }
 
-// attached complains about a hypervisor that does not reach the network of its VM.
+// attached reports a hypervisor that does not reach the network of its VM.
 func (r *resolver) attached(h *lab.Host, hv *lab.Hypervisor, s spot, key string) {
 	if h.Network == nil {
 		return // said elsewhere, or a lab without networks
@@ -259,11 +259,11 @@ func (r *resolver) bmc(e *entry[rawHost]) *lab.BMC {
 	raw, key := e.V.BMC.V, hostKey(e, "bmc")
 	switch {
 	case raw.Redfish.set() && raw.IPMI.set():
-		r.fail(raw.IPMI.spot, key+".ipmi", "stands beside redfish (%s): want one of the two", r.pos(raw.Redfish.spot))
+		r.fail(raw.IPMI.spot, key+".ipmi", "excludes redfish (%s): want one of the two", r.pos(raw.Redfish.spot))
 	case !raw.Redfish.set() && !raw.IPMI.set():
 		r.fail(e.V.BMC.spot, key, "names no controller: want redfish: https://… or ipmi: ADDRESS")
 	case raw.CAFile.set() && bool(raw.Insecure.V):
-		r.fail(raw.Insecure.spot, key+".insecure", "stands beside ca_file (%s): want one of the two", r.pos(raw.CAFile.spot))
+		r.fail(raw.Insecure.spot, key+".insecure", "excludes ca_file (%s): want one of the two", r.pos(raw.CAFile.spot))
 	}
 	return &lab.BMC{
 		Redfish: string(raw.Redfish.V), IPMI: string(raw.IPMI.V), Username: string(raw.Username.V),
@@ -295,13 +295,13 @@ func (r *resolver) hostNames(e *entry[rawHost], h *lab.Host) {
 	}
 }
 
-// claimName notes whose name it is, and complains if it is another host's already.
+// claimName notes whose name it is, and reports it if it is another host's already.
 func (r *resolver) claimName(name string, s spot, key string, h *lab.Host) {
 	if len(name) > maxName {
 		r.fail(s, key, "the name %s has %d characters: want at most %d", name, len(name), maxName)
 	}
 	if first := r.names[name]; first != nil {
-		r.fail(s, key, "the name %s is host %s's too (%s): want a name of its own", name, first.Name, first.Pos)
+		r.fail(s, key, "the name %s is already used by host %s (%s): want another name", name, first.Name, first.Pos)
 		return
 	}
 	r.names[name] = h

@@ -173,7 +173,7 @@ func (m *dict[T]) entries(d *decoder, n *yaml.Node, own map[string]bool) {
 			continue
 		}
 		if first := m.byName[k.Value]; first != nil {
-			d.problemKey(k, "is here and at %s: want it once", d.pos(first.spot))
+			d.problemKey(k, "is defined twice, here and at %s: want it once", d.pos(first.spot))
 			continue
 		}
 		room = append(room, entry[T]{Name: k.Value, spot: d.spot(k)})
@@ -299,7 +299,7 @@ func (d *decoder) freeMap(n *yaml.Node, m map[string]any) {
 			continue
 		}
 		if own[k.Value] {
-			d.problemKey(k, "is here and at %s: want it once", d.firstKey(n, k.Value))
+			d.problemKey(k, "is defined twice, here and at %s: want it once", d.firstKey(n, k.Value))
 			continue
 		}
 		own[k.Value] = true

@@ -179,7 +179,7 @@ func (d *decoder) syntax(err error) {
 		at.Line, at.Column = line, column
 	}
 	if strings.HasPrefix(reason, "found character that cannot start any token") {
-		reason += ": is there a tab? YAML is indented by blanks"
+		reason += ": is there a tab? YAML is indented with spaces"
 	}
 	d.problem(at, "not YAML: %s", reason)
 }

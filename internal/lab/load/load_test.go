@@ -51,10 +51,10 @@ func TestLoadFolder(t *testing.T) {
 				"a.yaml": head + "lab: x\nhosts: {a: {ip6: 'fd00::1'}}\nappliance: {http: ':80'}\ndns: {forward: [9.9.9.9]}\n",
 				"b.yaml": "lab: y\nhosts: {a: {ip6: 'fd00::2'}}\nappliance: {http: ':81'}\ndns: {forward: [1.1.1.1]}\n",
 			},
-			want: `DIR/b.yaml:1:6: lab: is here and at DIR/a.yaml:3:6: want it in one file
-DIR/b.yaml:2:9: hosts.a: is here and at DIR/a.yaml:4:9: want it once
-DIR/b.yaml:3:19: appliance.http: is here and at DIR/a.yaml:5:19: want it in one file
-DIR/b.yaml:4:16: dns.forward: is here and at DIR/a.yaml:6:16: want it in one file`,
+			want: `DIR/b.yaml:1:6: lab: is defined here and at DIR/a.yaml:3:6: want it in one file
+DIR/b.yaml:2:9: hosts.a: is defined twice, here and at DIR/a.yaml:4:9: want it once
+DIR/b.yaml:3:19: appliance.http: is defined here and at DIR/a.yaml:5:19: want it in one file
+DIR/b.yaml:4:16: dns.forward: is defined here and at DIR/a.yaml:6:16: want it in one file`,
 		},
 		{
 			name:  "one file is not YAML",
@@ -64,7 +64,7 @@ DIR/b.yaml:4:16: dns.forward: is here and at DIR/a.yaml:6:16: want it in one fil
 		{
 			name:  "across files",
 			files: map[string]string{"a.yaml": head + "hosts: {a: {ip6: 'fd00::1'}}\n", "b.yaml": "hosts: {b: {ip6: 'fd00::1', role: [x]}}\n"},
-			want: `DIR/b.yaml:1:18: hosts.b.ip6: fd00::1 is host a's too (DIR/a.yaml:3:18): want an address of its own
+			want: `DIR/b.yaml:1:18: hosts.b.ip6: fd00::1 is already used by host a (DIR/a.yaml:3:18): want another address
 DIR/b.yaml:1:35: hosts.b.role: is a list: want one value`,
 		},
 	}
@@ -96,7 +96,7 @@ func TestLoadMissing(t *testing.T) {
 	}
 }
 
-func TestFilesThatAreNotThere(t *testing.T) {
+func TestFilesNotFound(t *testing.T) {
 	t.Parallel()
 	dir := folder(t, map[string]string{"lab.yaml": head + `
 networks: {lan: {subnet: 10.1.2.0/24, dhcp: off}}
@@ -128,7 +128,7 @@ images: {gone: {stream: rhcos.json}}
 	}
 	var got []string
 	for _, w := range l.Warnings {
-		message, _, _ := strings.Cut(w.Message, " is not there")
+		message, _, _ := strings.Cut(w.Message, ": file not found")
 		got = append(got, w.Key+": "+strings.ReplaceAll(message, dir, "DIR"))
 		if pulled := strings.HasSuffix(w.Message, "bootlab images pull fetches it"); pulled != strings.HasSuffix(message, "/gone") {
 			t.Errorf("%s: %s", w.Key, w.Message)

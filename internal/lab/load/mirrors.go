@@ -59,12 +59,12 @@ func (r *resolver) upstream(v *scalar[weblink], key string) string {
 		return ""
 	}
 	if u.RawQuery != "" || u.Fragment != "" || u.ForceQuery {
-		r.fail(v.spot, key, "%q has a query or a fragment: want the folder that all paths are below, such as http://deb.debian.org/debian", v.V)
+		r.fail(v.spot, key, "%q has a query or a fragment: want the base URL of all paths, such as http://deb.debian.org/debian", v.V)
 	}
 	return strings.TrimRight(string(v.V), "/")
 }
 
-// mirrorPaths complains about patterns that no path can match: paths have no slash in front.
+// mirrorPaths reports patterns that no path can match: paths have no slash in front.
 func (r *resolver) mirrorPaths(l scalars[lab.Pattern], key string) {
 	for i := range l.Items {
 		if p := &l.Items[i]; p.ok() && strings.HasPrefix(p.V.String(), "/") {
@@ -93,7 +93,7 @@ func (r *resolver) image(e *entry[rawImage]) lab.Image {
 	}
 	for name, s := range map[string]spot{"url": raw.URL.spot, "sha256": raw.SHA256.spot} {
 		if s.set() {
-			r.fail(s, key+"."+name, "stands beside stream (%s), which tells both: want one of the two", r.pos(raw.Stream.spot))
+			r.fail(s, key+"."+name, "excludes stream (%s), which provides both: want one of the two", r.pos(raw.Stream.spot))
 		}
 	}
 	i.Stream = string(raw.Stream.or(""))
@@ -112,7 +112,7 @@ func (r *resolver) imageFile(e *entry[rawImage], i *lab.Image, key string) {
 	i.URLs = values(raw.URL.scalars, func(u weblink) string { return string(u) })
 	i.SHA256 = string(raw.SHA256.or(""))
 	if len(raw.URL.Items) == 0 {
-		r.fail(e.spot, key, "comes from nowhere: want url and sha256, or stream")
+		r.fail(e.spot, key, "has no source: want url and sha256, or stream")
 		return
 	}
 	if !raw.SHA256.set() {
@@ -120,7 +120,7 @@ func (r *resolver) imageFile(e *entry[rawImage], i *lab.Image, key string) {
 	}
 	for name, s := range map[string]spot{"arch": raw.Arch.spot, "artifact": raw.Artifact.spot, "format": raw.Format.spot} {
 		if s.set() {
-			r.fail(s, key+"."+name, "chooses from a stream, and there is none: want stream instead of url, or leave it out")
+			r.fail(s, key+"."+name, "selects from a stream, and there is none: want stream instead of url, or leave it out")
 		}
 	}
 }

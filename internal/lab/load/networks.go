@@ -72,13 +72,13 @@ func (r *resolver) subnet(e *entry[rawNetwork], n *lab.Network, key string) {
 	}
 }
 
-// hostAddress complains about an address that no machine of n can have.
+// hostAddress reports an address that no machine of n can have.
 func (r *resolver) hostAddress(n *lab.Network, a netip.Addr, s spot, key string) bool {
 	switch {
 	case !n.Subnet.Contains(a):
 		r.fail(s, key, "%s is outside network %s: want one inside %s", a, n.Name, n.Subnet)
 	case a == n.Subnet.Addr():
-		r.fail(s, key, "%s is the address of network %s itself: want one between it and %s", a, n.Name, lastAddr(n.Subnet))
+		r.fail(s, key, "%s is the network address of network %s: want one between it and %s", a, n.Name, lastAddr(n.Subnet))
 	case a == lastAddr(n.Subnet):
 		r.fail(s, key, "%s is the broadcast address of network %s: want one before it", a, n.Name)
 	default:
@@ -99,7 +99,7 @@ func (r *resolver) overlappingSubnets() {
 	var widest *lab.Network // the one that reaches furthest so far
 	for _, n := range r.bySubnet {
 		if widest != nil && widest.Subnet.Overlaps(n.Subnet) {
-			r.failAt(n.Pos, "networks."+n.Name+".subnet", "%s overlaps %s of network %s (%s): want subnets apart", n.Subnet, widest.Subnet, widest.Name, widest.Pos)
+			r.failAt(n.Pos, "networks."+n.Name+".subnet", "%s overlaps %s of network %s (%s): want subnets that do not overlap", n.Subnet, widest.Subnet, widest.Name, widest.Pos)
 		}
 		if widest == nil || lastAddr(widest.Subnet).Less(lastAddr(n.Subnet)) {
 			widest = n
@@ -147,7 +147,7 @@ func (r *resolver) routes(raw *list[rawRoute], key string) []lab.Route {
 	return routes
 }
 
-// gateways complains about routes by gateways that no machine of the lab's networks can reach.
+// gateways reports routes by gateways that no machine of the lab's networks can reach.
 func (r *resolver) gateways() {
 	if r.noSubnets {
 		return // said elsewhere
@@ -212,7 +212,7 @@ func (r *resolver) pastRelays() {
 	}
 }
 
-// hostsAt complains about a machine that is given the appliance's or the router's address.
+// hostsAt reports a machine that is given the appliance's or the router's address.
 func (r *resolver) hostsAt(n *lab.Network) {
 	if h := r.hostByIP[n.Address]; h != nil && h.Role != lab.RoleAppliance {
 		r.fail(r.raw.Hosts.byName[h.Name].V.IP.spot, "hosts."+h.Name+".ip", "%s is the appliance's address in network %s (%s): want another one, or role: appliance", h.IP, n.Name, n.Pos)
@@ -237,7 +237,7 @@ func (r *resolver) findAddress(n *lab.Network) {
 		}
 	}
 	if n.DHCP != lab.DHCPOff && n.Interface != "" {
-		r.lab.Warnings.Addf(n.Pos, "networks."+n.Name+".address", "the address of interface %s in %s is not known here: want address, or a host with role: appliance", n.Interface, n.Subnet)
+		r.lab.Warnings.Addf(n.Pos, "networks."+n.Name+".address", "interface %s has no address in %s on this machine: want address, or a host with role: appliance", n.Interface, n.Subnet)
 	}
 }
 
@@ -296,7 +296,7 @@ func (r *resolver) poolRange(p *lab.Pool, s spot, key string) {
 		what string
 	}{{n.Subnet.Addr(), "the network address"}, {lastAddr(n.Subnet), "the broadcast address"}} {
 		if p.Range.Contains(taken.addr) {
-			r.fail(s, key, "%s holds %s, %s: want a range without it", p.Range, taken.addr, taken.what)
+			r.fail(s, key, "%s contains %s, %s: want a range without it", p.Range, taken.addr, taken.what)
 		}
 	}
 }
@@ -308,7 +308,7 @@ func (r *resolver) overlappingPools(e *entry[rawNetwork], n *lab.Network) {
 				continue
 			}
 			if p.Range.First.Compare(q.Range.Last) <= 0 && q.Range.First.Compare(p.Range.Last) <= 0 {
-				r.fail(e.V.Pools.Entries[i].V.Range.spot, "networks."+n.Name+".pools."+p.Name+".range", "%s overlaps %s of pool %s (%s): want ranges apart",
+				r.fail(e.V.Pools.Entries[i].V.Range.spot, "networks."+n.Name+".pools."+p.Name+".range", "%s overlaps %s of pool %s (%s): want ranges that do not overlap",
 					p.Range, q.Range, q.Name, r.pos(e.V.Pools.Entries[j].V.Range.spot))
 			}
 		}

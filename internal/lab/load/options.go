@@ -25,9 +25,9 @@ func (r *resolver) options(raw *dict[either[payload, rawOption]], key string, ow
 			r.fail(e.spot, at, "%q is not the number of a DHCP option: want %s", e.Name, optionNumber(e.Name, ownKey))
 			continue
 		case seen[code] != nil:
-			r.fail(e.spot, at, "option %d is here and at %s: want it once", code, r.pos(seen[code].spot))
+			r.fail(e.spot, at, "option %d is defined twice, here and at %s: want it once", code, r.pos(seen[code].spot))
 		case protocolOption(code):
-			r.fail(e.spot, at, "option %d belongs to the protocol and is set by the server: want it left out", code)
+			r.fail(e.spot, at, "option %d belongs to the protocol and is set by the server: leave it out", code)
 		case ownKey(code) != "":
 			r.fail(e.spot, at, "option %d has a key of its own: want %s", code, ownKey(code))
 		}
@@ -49,7 +49,7 @@ func (r *resolver) option(e *entry[either[payload, rawOption]], key string, code
 	return lab.Option{Code: code, Data: long.Value.V, Force: bool(long.Force.or(false))}
 }
 
-// textOption complains about an address, in four bytes, where machines look for text.
+// textOption reports an address, in four bytes, where machines look for text.
 func (r *resolver) textOption(v *scalar[payload], key string, code uint8) {
 	if !v.ok() || len(v.V) != 4 || !slices.Contains([]uint8{15, 17, 66, 67, 114}, code) {
 		return
@@ -103,7 +103,7 @@ func (r *resolver) bootFiles() {
 func (r *resolver) bootFile(options *dict[either[payload, rawOption]], at, boots string) {
 	for _, e := range options.Entries {
 		if code, _ := strconv.Atoi(e.Name); code == optionBootFile && boots != "" {
-			r.lab.Warnings.Addf(r.pos(e.spot), at+".options."+e.Name, "takes the place of what profile %s boots, and of its script: want it left out, or with machines that have no profile", boots)
+			r.lab.Warnings.Addf(r.pos(e.spot), at+".options."+e.Name, "overrides what profile %s boots: leave it out, or set it for machines without a profile only", boots)
 		}
 	}
 }

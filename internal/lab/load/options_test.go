@@ -31,7 +31,7 @@ func TestBootFileBesideProfile(t *testing.T) {
 				", pools: {p: {range: 10.0.0.9-10.0.0.20"+join(tt.pool)+"}}}}\nprofiles: {live: {kernel: k}}\nhosts: {h: {mac: 02:00:00:00:00:01, ip: 10.0.0.5"+join(tt.host)+"}}\n")
 			var got []string
 			for _, w := range l.Warnings {
-				if strings.Contains(w.Message, "takes the place of what profile live boots") {
+				if strings.Contains(w.Message, "overrides what profile live boots") {
 					got = append(got, w.Key)
 				}
 			}

@@ -66,7 +66,7 @@ func (r *resolver) profileMakesSense(e *entry[rawProfile], key string) {
 	if raw.IPXE.set() {
 		for name, s := range map[string]spot{"kernel": raw.Kernel.spot, "initrd": raw.Initrd.spot, "rootfs": raw.Rootfs.spot, "args": raw.Args.spot} {
 			if s.set() {
-				r.fail(s, key+"."+name, "stands beside ipxe (%s), which is a whole script: want one of the two", r.pos(raw.IPXE.spot))
+				r.fail(s, key+"."+name, "excludes ipxe (%s), which is a whole script: want one of the two", r.pos(raw.IPXE.spot))
 			}
 		}
 		if raw.Chain.V == lab.ChainGRUB {
@@ -82,13 +82,13 @@ func (r *resolver) profileMakesSense(e *entry[rawProfile], key string) {
 	switch {
 	case mediumOf(raw.OS.V).kernel != "" && raw.Tree.set(): // that is where they are
 	case !raw.Kernel.set() && raw.Initrd.set():
-		r.fail(raw.Initrd.spot, key+".initrd", "stands without a kernel: want kernel beside it")
+		r.fail(raw.Initrd.spot, key+".initrd", "needs kernel: want both")
 	case !raw.Kernel.set() && raw.Rootfs.set():
-		r.fail(raw.Rootfs.spot, key+".rootfs", "stands without a kernel: want kernel beside it")
+		r.fail(raw.Rootfs.spot, key+".rootfs", "needs kernel: want both")
 	case !raw.Kernel.set() && !raw.Image.set():
 		r.fail(e.spot, key, "boots nothing: want kernel, image or ipxe%s", mediumHint(raw.OS.V))
 	case raw.ConfigReads.ok() && raw.ConfigReads.V == 0:
-		r.fail(raw.ConfigReads.spot, key+".config_reads", "0 would keep the machine from its document: want 1 or more")
+		r.fail(raw.ConfigReads.spot, key+".config_reads", "0 would never let the machine read its document: want 1 or more")
 	}
 }
 
@@ -102,7 +102,7 @@ func (r *resolver) discoverMakesSense(raw *rawProfile, key string) {
 		{"config", raw.Config.spot}, {"install_to", raw.InstallTo.spot}, {"install", raw.Install.spot},
 	} {
 		if v.s.set() {
-			r.fail(v.s, key+"."+v.name, "stands beside os: discover, which boots nothing: want one of the two")
+			r.fail(v.s, key+"."+v.name, "excludes os: discover, which boots nothing: want one of the two")
 		}
 	}
 }
@@ -178,7 +178,7 @@ func (r *resolver) profileKeys(raw *rawProfile) map[string]lab.Pos {
 	return keys
 }
 
-// systemMakesSense complains about what the recipe of an operating system needs and the profile lacks, or has in vain.
+// systemMakesSense reports what the recipe of an operating system needs and the profile lacks, or has in vain.
 // Systems that can do without any of it are not in here.
 func (r *resolver) systemMakesSense(e *entry[rawProfile], key string) {
 	raw := &e.V
@@ -189,7 +189,7 @@ func (r *resolver) systemMakesSense(e *entry[rawProfile], key string) {
 	}
 	vain := func(name string, s spot, why string) {
 		if s.set() {
-			r.fail(s, key+"."+name, "os: %s has no use for it: %s", raw.OS.V, why)
+			r.fail(s, key+"."+name, "os: %s does not use it: %s", raw.OS.V, why)
 		}
 	}
 	switch raw.OS.V {

@@ -124,7 +124,7 @@ func (r *resolver) failAt(pos lab.Pos, key, format string, args ...any) {
 	r.problems.Addf(pos, key, format, args...)
 }
 
-// missing complains if a required value is not there. It reports whether the value is there and good.
+// missing reports it if a required value is not there. It reports whether the value is there and good.
 func missing[T any](r *resolver, v *scalar[T], owner spot, key, want string) (ok bool) {
 	if !v.set() {
 		r.fail(owner, key, "is missing: want %s", want)
@@ -132,7 +132,7 @@ func missing[T any](r *resolver, v *scalar[T], owner spot, key, want string) (ok
 	return v.ok()
 }
 
-// unknownName complains about a reference to nothing.
+// unknownName reports a reference to nothing.
 func (r *resolver) unknownName(s spot, key, kind, name string, known []string) {
 	hint := didYouMean(name, known)
 	switch {
@@ -145,7 +145,7 @@ func (r *resolver) unknownName(s spot, key, kind, name string, known []string) {
 	r.fail(s, key, "%s %q is not in the lab%s", kind, name, hint)
 }
 
-// identName complains about a name of an entry that cannot be one.
+// identName reports a name of an entry that cannot be one.
 func (r *resolver) identName(s spot, key, name string) {
 	if !isIdent(name) {
 		r.fail(s, key, "%q is not a name: want letters, digits, '.', '_' and '-', beginning with a letter or digit", name)
@@ -202,7 +202,7 @@ func (r *resolver) appliance() {
 		a.HTTPPort = raw.HTTP.V.addr.Port()
 	}
 	if a.HTTPPort == 0 {
-		r.fail(raw.HTTP.spot, "appliance.http", "%q has port 0: want one that machines can be told, such as :8080", a.HTTP)
+		r.fail(raw.HTTP.spot, "appliance.http", "%q has port 0: want a fixed port, such as :8080", a.HTTP)
 	}
 	r.store(&raw.Store, &a.Store)
 	r.applianceInForce()
@@ -214,7 +214,7 @@ func (r *resolver) applianceInForce() {
 		return
 	}
 	if !reflect.DeepEqual(*r.o.Appliance, r.lab.Appliance) {
-		r.lab.Warnings.Addf(r.top(), "appliance", "was changed: restart the daemon to bring that into force")
+		r.lab.Warnings.Addf(r.top(), "appliance", "changed: restart the daemon to apply it")
 	}
 	r.lab.Appliance = *r.o.Appliance
 }

@@ -255,7 +255,7 @@ func (v *prefix4) parse(s string) error {
 	case err != nil || !p.Addr().Is4():
 		return fmt.Errorf("%q is not an IPv4 prefix: want one like 192.168.16.0/24", s)
 	case p != p.Masked():
-		return fmt.Errorf("%q has bits beyond its length: want %s", s, p.Masked())
+		return fmt.Errorf("%q has host bits set: want %s", s, p.Masked())
 	}
 	v.Prefix = p
 	return nil
@@ -276,7 +276,7 @@ func (v *source) parse(s string) error {
 	case err != nil:
 		return fmt.Errorf("%q is neither a prefix nor an address: want one like 192.168.130.0/24 or 192.168.130.10", s)
 	case p != p.Masked():
-		return fmt.Errorf("%q has bits beyond its length: want %s", s, p.Masked())
+		return fmt.Errorf("%q has host bits set: want %s", s, p.Masked())
 	}
 	v.Prefix = p
 	return nil
@@ -309,7 +309,7 @@ func (v *hardware) parse(s string) (err error) {
 	}
 	switch {
 	case v.IsZero():
-		return fmt.Errorf("%q is no machine's MAC address", s)
+		return fmt.Errorf("%q is not the MAC address of a machine", s)
 	case v.MAC[0]&1 != 0:
 		return fmt.Errorf("%q is a multicast address: want a machine's, whose first byte is even", s)
 	}
