@@ -89,7 +89,7 @@ func TestHostTellsAll(t *testing.T) {
 		"UEFI x64 boot/52-54-00-00-02-01/ipxe.efi",                          // firmware file
 		"iPXE http://192.168.16.1:8080/boot/52-54-00-00-02-01/boot.ipxe",    // script
 		"coreos.inst.install_dev=/dev/vda",                                  // kernel arguments
-		"CONFIG cp-0 not available yet: open control-plane.ign",                 // config document
+		"CONFIG cp-0 not available yet: open control-plane.ign",             // config document
 		`<mac address="52:54:00:00:02:01">`,                                 // domain XML
 		`<source network="metal">`,                                          //
 		"network metal mtu 9000",                                            // what DHCP says beside
