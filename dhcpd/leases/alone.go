@@ -58,12 +58,12 @@ func (b *Book) refresh(ctx context.Context, a uint32) ([]byte, error) {
 		b.dropLocked(a)
 		return nil, nil
 	}
-	s, blob, old, err := parseRecord(key, value)
+	s, blob, err := parseRecord(key, value)
 	if err != nil {
 		return nil, err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.putLocked(a, s, blob, old, now)
+	b.putLocked(a, s, blob, now)
 	return value, nil
 }

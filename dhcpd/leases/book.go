@@ -1,12 +1,9 @@
 package leases
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"hash/maphash"
-	"math/bits"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -18,8 +15,7 @@ import (
 type Book struct {
 	store store.Store
 	now   func() time.Time
-	seed  [2]uint64 // so that nobody can choose hardware addresses that share a hash
-	names maphash.Seed
+	seed  maphash.Seed // of host names and relay ports
 
 	// Commits come one after another, so what a commit found in memory is still there when it is durable. commits is taken
 	// before mu, never after it.
@@ -28,17 +24,16 @@ type Book struct {
 
 	mu      sync.Mutex
 	entries slab[entry]
-	texts   texts
-	byAddr  index // all entries
-	byMAC   index // entries of machines: all but declined ones; one for each subnet
-	byName  index // of those with the same host name the one that came last
-	wheel   wheel // entries whose time runs
+	byAddr  map[uint32]uint32   // all entries
+	byMAC   map[lab.MAC]uint32  // the first entry of a machine: sameMAC leads to those in other subnets
+	byName  map[nameHash]uint32 // of those with the same host name the one that came last
+	wheel   wheel               // entries whose time runs
 	shelves []*shelf
 	rest    shelf // without a pool
 
 	offers      slab[offer]
-	offerByMAC  index
-	offerByAddr index
+	offerByMAC  map[lab.MAC]uint32
+	offerByAddr map[uint32]uint32
 
 	conflicts    map[uint32]conflict
 	conflictsEnd uint32 // no conflict ends before
@@ -53,15 +48,15 @@ type entry struct {
 	flags uint8
 	start uint32 // Unix seconds
 	// expiry decides; the flag lapsed follows when the wheel gets there.
-	expiry uint32
-	text   uint32 // its blob among the texts
+	expiry  uint32
+	sameMAC uint32 // the next entry of the machine
+	blob    string // host name, client id and so on, as in the record
 }
 
 // What else is known of an entry.
 const (
 	lapsed  uint8 = 1 << iota // its time is over, or it was released; it is off the wheel
 	onShelf                   // it is among the spares of its shelf
-	legacy                    // the store has it in version 1
 	lined                     // its texts have a relay port
 	counted                   // it is among those of its shelf's relay port
 )
@@ -85,8 +80,9 @@ func Open(ctx context.Context, s store.Store, now func() time.Time) (*Book, erro
 		panic("leases: Open: now is nil")
 	}
 	b := &Book{
-		store: s, now: now, seed: [2]uint64{rand.Uint64(), rand.Uint64() | 1}, names: maphash.MakeSeed(),
-		conflicts: map[uint32]conflict{},
+		store: s, now: now, seed: maphash.MakeSeed(),
+		byAddr: map[uint32]uint32{}, byMAC: map[lab.MAC]uint32{}, byName: map[nameHash]uint32{},
+		offerByMAC: map[lab.MAC]uint32{}, offerByAddr: map[uint32]uint32{}, conflicts: map[uint32]conflict{},
 	}
 	b.committer.touched = map[uint64]struct{}{}
 	t := seconds(now())
@@ -97,11 +93,11 @@ func Open(ctx context.Context, s store.Store, now func() time.Time) (*Book, erro
 		if err != nil {
 			return err
 		}
-		st, blob, old, err := parseRecord(key, value)
+		st, blob, err := parseRecord(key, value)
 		if err != nil {
 			return err
 		}
-		i := b.storeLocked(a, st, blob, old)
+		i := b.storeLocked(a, st, blob)
 		if !b.startLocked(i, t) {
 			ended = append(ended, i)
 		}
@@ -114,27 +110,8 @@ func Open(ctx context.Context, s store.Store, now func() time.Time) (*Book, erro
 	return b, nil
 }
 
-func (b *Book) mix(v uint64) uint32 {
-	hi, lo := bits.Mul64(v^b.seed[0], b.seed[1])
-	return uint32((hi ^ lo) >> 16)
-}
-
-func (b *Book) hashAddr(a uint32) uint32 { return b.mix(uint64(a)) }
-
-func (b *Book) hashMAC(m lab.MAC) uint32 {
-	return b.mix(uint64(m[0])<<40 | uint64(m[1])<<32 | uint64(m[2])<<24 | uint64(m[3])<<16 | uint64(m[4])<<8 | uint64(m[5]))
-}
-
-func (b *Book) hashName(name []byte) uint32 { return uint32(maphash.Bytes(b.names, name)) }
-
 // findLocked returns the entry of an address, 0 if there is none.
-func (b *Book) findLocked(a uint32) uint32 {
-	i, at := b.byAddr.first(b.hashAddr(a))
-	for i != 0 && b.entries.at(i).addr != a {
-		i, at = b.byAddr.after(b.hashAddr(a), at)
-	}
-	return i
-}
+func (b *Book) findLocked(a uint32) uint32 { return b.byAddr[a] }
 
 // findNearLocked is findLocked with a guess, which spares the index when it is right.
 func (b *Book) findNearLocked(a, guess uint32) uint32 {
@@ -146,59 +123,59 @@ func (b *Book) findNearLocked(a, guess uint32) uint32 {
 
 // bindingLocked returns what is remembered of a machine in a subnet, live or not, 0 for nothing.
 func (b *Book) bindingLocked(m lab.MAC, subnet net4) uint32 {
-	h := b.hashMAC(m)
-	for i, at := b.byMAC.first(h); i != 0; i, at = b.byMAC.after(h, at) {
-		if e := b.entries.at(i); e.mac == m && subnet.contains(e.addr) {
-			return i
-		}
-	}
-	return 0
-}
-
-// namedLocked returns the entry that has a host name, 0 if there is none.
-func (b *Book) namedLocked(name []byte) uint32 {
-	h := b.hashName(name)
-	i, at := b.byName.first(h)
-	for i != 0 && !bytes.Equal(nameOf(b.texts.get(b.entries.at(i).text)), name) {
-		i, at = b.byName.after(h, at)
+	i := b.byMAC[m]
+	for i != 0 && !subnet.contains(b.entries.at(i).addr) {
+		i = b.entries.at(i).sameMAC
 	}
 	return i
 }
 
 // storeLocked makes a lease that of its address and returns its entry, which is then neither on the wheel nor on a shelf.
-func (b *Book) storeLocked(a uint32, s stamp, blob []byte, old bool) uint32 {
+func (b *Book) storeLocked(a uint32, s stamp, blob string) uint32 {
 	i := b.findLocked(a)
 	if i == 0 {
 		i = b.entries.take()
 		b.entries.at(i).addr = a
-		b.byAddr.add(b.hashAddr(a), i)
+		b.byAddr[a] = i
 	} else {
 		b.unfileLocked(i)
+		b.unnameLocked(i)
+		b.unbindLocked(i)
 	}
 	e := b.entries.at(i)
-	was := *e
 	e.mac, e.state, e.start, e.expiry, e.flags = s.mac, s.state, s.start, s.expiry, 0
-	if old {
-		e.flags |= legacy
+	if e.blob != blob { // else one of the two is garbage at once
+		e.blob = blob
 	}
-	if len(lineOf(blob)) > 0 {
+	if lineOf(blob) != "" {
 		e.flags |= lined
 	}
-	if was.mac != e.mac || was.hasMachine() != e.hasMachine() {
-		if was.hasMachine() {
-			b.byMAC.remove(b.hashMAC(was.mac), i)
-		}
-		if e.hasMachine() {
-			b.byMAC.add(b.hashMAC(e.mac), i)
-		}
-	}
-	if text := b.texts.get(was.text); !bytes.Equal(text, blob) || !e.hasMachine() {
-		b.unnameLocked(i)
-		b.texts.drop(was.text)
-		e.text = b.texts.put(blob)
+	if e.hasMachine() {
+		e.sameMAC = b.byMAC[e.mac]
+		b.byMAC[e.mac] = i
 	}
 	b.nameLocked(i)
 	return i
+}
+
+// unbindLocked takes an entry from those of its machine.
+func (b *Book) unbindLocked(i uint32) {
+	e := b.entries.at(i)
+	if !e.hasMachine() {
+		return
+	}
+	switch at := b.byMAC[e.mac]; {
+	case at != i:
+		for b.entries.at(at).sameMAC != i {
+			at = b.entries.at(at).sameMAC
+		}
+		b.entries.at(at).sameMAC = e.sameMAC
+	case e.sameMAC != 0:
+		b.byMAC[e.mac] = e.sameMAC
+	default:
+		delete(b.byMAC, e.mac)
+	}
+	e.sameMAC = 0
 }
 
 // startLocked lets the time of an entry run, and reports whether it runs.
@@ -213,8 +190,8 @@ func (b *Book) startLocked(i, now uint32) bool {
 }
 
 // putLocked makes a lease that of its address.
-func (b *Book) putLocked(a uint32, s stamp, blob []byte, old bool, now uint32) {
-	i := b.storeLocked(a, s, blob, old)
+func (b *Book) putLocked(a uint32, s stamp, blob string, now uint32) {
+	i := b.storeLocked(a, s, blob)
 	b.startLocked(i, now)
 	b.refileLocked(a, i)
 }
@@ -226,13 +203,9 @@ func (b *Book) dropLocked(a uint32) {
 		return
 	}
 	b.unfileLocked(i)
-	e := b.entries.at(i)
 	b.unnameLocked(i)
-	if e.hasMachine() {
-		b.byMAC.remove(b.hashMAC(e.mac), i)
-	}
-	b.byAddr.remove(b.hashAddr(a), i)
-	b.texts.drop(e.text)
+	b.unbindLocked(i)
+	delete(b.byAddr, a)
 	b.entries.give(i)
 	b.reclassLocked(a)
 }
@@ -251,31 +224,43 @@ func (b *Book) unfileLocked(i uint32) {
 // nameLocked makes an entry the one found by its host name, unless one that came later has the name.
 func (b *Book) nameLocked(i uint32) {
 	e := b.entries.at(i)
-	name := nameOf(b.texts.get(e.text))
-	if len(name) == 0 || !e.hasMachine() {
+	name := nameOf(e.blob)
+	if name == "" || !e.hasMachine() {
 		return
 	}
 	h := b.hashName(name)
-	other := b.namedLocked(name)
-	if other == i {
-		return
+	if other := b.byName[h]; other == 0 || b.entries.at(other).start <= e.start {
+		b.byName[h] = i
 	}
-	if other != 0 {
-		if b.entries.at(other).start > e.start {
-			return
-		}
-		b.byName.remove(h, other)
+}
+
+// A nameHash stands for a host name: half the size of a string in the index, and as good as never that of two names.
+type nameHash [6]byte
+
+func (b *Book) hashName(name string) (h nameHash) {
+	n := maphash.String(b.seed, name)
+	for i := range h {
+		h[i] = byte(n >> (8 * i))
 	}
-	b.byName.add(h, i)
+	return h
+}
+
+// namedLocked returns the entry that has a host name, 0 if there is none.
+func (b *Book) namedLocked(name string) uint32 {
+	i := b.byName[b.hashName(name)]
+	if i == 0 || nameOf(b.entries.at(i).blob) != name {
+		return 0
+	}
+	return i
 }
 
 func (b *Book) unnameLocked(i uint32) {
-	if name := nameOf(b.texts.get(b.entries.at(i).text)); len(name) > 0 {
-		b.byName.remove(b.hashName(name), i)
+	if name := nameOf(b.entries.at(i).blob); name != "" && b.namedLocked(name) == i {
+		delete(b.byName, b.hashName(name))
 	}
 }
 
 func (b *Book) leaseLocked(i uint32) Lease {
 	e := b.entries.at(i)
-	return e.stamp().lease(e.addr, b.texts.get(e.text))
+	return e.stamp().lease(e.addr, e.blob)
 }

@@ -1,7 +1,6 @@
 package leases
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -164,8 +163,8 @@ func (b *Book) saysLocked(a uint32, value []byte) bool {
 		return i == 0 && value == nil
 	}
 	e := b.entries.at(i)
-	s, _, _, err := parseRecord("", value)
-	return err == nil && e.flags&legacy == 0 && s == e.stamp() && bytes.Equal(value[headSize:], b.texts.get(e.text))
+	s, blob, err := parseRecord("", value)
+	return err == nil && s == e.stamp() && blob == e.blob
 }
 
 // carryOut commits what is planned and makes visible what is durable. It returns what the store said.
@@ -251,11 +250,7 @@ func (b *Book) unchangedLocked(a uint32, key string) store.Cond {
 	}
 	k, e := &b.committer, b.entries.at(i)
 	from := len(k.buf)
-	if blob := b.texts.get(e.text); e.flags&legacy != 0 {
-		k.buf = appendRecord1(k.buf, e.stamp(), blob)
-	} else {
-		k.buf = append(appendStamp(k.buf, e.stamp()), blob...)
-	}
+	k.buf = append(appendStamp(k.buf, e.stamp()), e.blob...)
 	return store.Cond{Key: key, Value: k.buf[from:len(k.buf):len(k.buf)]}
 }
 
@@ -290,11 +285,11 @@ func (b *Book) applyLocked(p *planned, now uint32) {
 		b.dropLocked(p.addr)
 		return
 	}
-	s, blob, _, err := parseRecord("", p.value)
+	s, blob, err := parseRecord("", p.value)
 	if err != nil {
 		panic(err) // we wrote it
 	}
-	b.putLocked(p.addr, s, blob, false, now)
+	b.putLocked(p.addr, s, blob, now)
 	if p.State == Active {
 		b.endConflictLocked(p.addr)
 	}

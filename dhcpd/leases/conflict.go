@@ -89,7 +89,7 @@ func (b *Book) conflictsAt(now time.Time) map[netip.Addr]Lease {
 	all := make(map[netip.Addr]Lease, len(b.conflicts))
 	for a := range b.conflicts {
 		if c, ok := b.conflictLocked(a, seconds(now)); ok {
-			all[addrOf(a)] = stamp{mac: c.by, state: Conflict, start: c.since, expiry: c.until}.lease(a, nil)
+			all[addrOf(a)] = stamp{mac: c.by, state: Conflict, start: c.since, expiry: c.until}.lease(a, "")
 		}
 	}
 	return all

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -266,30 +265,37 @@ func (b *Book) checkWheel() error {
 }
 
 func (b *Book) checkIndexes() error {
-	for name, x := range map[string]*index{"address": &b.byAddr, "MAC": &b.byMAC, "name": &b.byName} {
-		n := 0
-		for k := range x.shards {
-			s := &x.shards[k]
-			used := len(s.cells) - countFunc(s.cells, func(c cell) bool { return c.slot == 0 })
-			if used != s.n {
-				return fmt.Errorf("index by %s: shard %d has %d cells, says %d", name, k, used, s.n)
-			}
-			for _, c := range s.cells {
-				if c.slot != 0 && b.entries.at(c.slot).addr == 0 {
-					return fmt.Errorf("index by %s knows a dropped entry", name)
-				}
-			}
-			n += used
+	machines, names := 0, map[string]bool{}
+	for a, i := range b.byAddr {
+		e := b.entries.at(i)
+		if e.addr != a {
+			return fmt.Errorf("%s is indexed as %s", addrOf(e.addr), addrOf(a))
 		}
-		if name == "address" && n != b.entries.len() {
-			return fmt.Errorf("%d entries, %d in the index by address", b.entries.len(), n)
+		if e.hasMachine() {
+			machines++
+			names[nameOf(e.blob)] = true
+		}
+	}
+	if len(b.byAddr) != b.entries.len() {
+		return fmt.Errorf("%d entries, %d in the index by address", b.entries.len(), len(b.byAddr))
+	}
+	for m, i := range b.byMAC {
+		for ; i != 0; i = b.entries.at(i).sameMAC {
+			if e := b.entries.at(i); e.mac != m || !e.hasMachine() || b.byAddr[e.addr] != i {
+				return fmt.Errorf("%s is indexed under %s", addrOf(e.addr), m)
+			}
+			machines--
+		}
+	}
+	if machines != 0 {
+		return fmt.Errorf("%d entries too few in the index by MAC", machines)
+	}
+	for h, i := range b.byName {
+		if e := b.entries.at(i); !names[nameOf(e.blob)] || b.hashName(nameOf(e.blob)) != h {
+			return fmt.Errorf("host name %q leads to %s", nameOf(e.blob), addrOf(e.addr))
 		}
 	}
 	return nil
-}
-
-func countFunc[T any](s []T, f func(T) bool) int {
-	return len(s) - len(slices.DeleteFunc(slices.Clone(s), f))
 }
 
 func sameAddr(x, y netip.Addr) bool { return x == y }

@@ -32,7 +32,7 @@ const (
 	Offered
 )
 
-// String returns the state as people and the first version of the stored record write it: "active".
+// String returns the state as people write it: "active".
 func (s State) String() string {
 	switch s {
 	case Active:

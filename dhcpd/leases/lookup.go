@@ -14,10 +14,9 @@ func (b *Book) ByMAC(m lab.MAC) (Lease, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	best := uint32(0)
-	h := b.hashMAC(m)
-	for i, at := b.byMAC.first(h); i != 0; i, at = b.byMAC.after(h, at) {
+	for i := b.byMAC[m]; i != 0; i = b.entries.at(i).sameMAC {
 		e := b.entries.at(i)
-		if e.mac == m && e.live(now) && (best == 0 || e.start > b.entries.at(best).start) {
+		if e.live(now) && (best == 0 || e.start > b.entries.at(best).start) {
 			best = i
 		}
 	}
@@ -45,7 +44,7 @@ func (b *Book) ByHostname(name string) (Lease, bool) {
 	now := seconds(b.now())
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	i := b.namedLocked([]byte(name))
+	i := b.namedLocked(name)
 	if i == 0 || !b.entries.at(i).live(now) {
 		return Lease{}, false
 	}
@@ -132,7 +131,7 @@ func (b *Book) Named(a netip.Addr, name string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	i := b.findLocked(n)
-	return i != 0 && string(nameOf(b.texts.get(b.entries.at(i).text))) == name
+	return i != 0 && nameOf(b.entries.at(i).blob) == name
 }
 
 // eachBatch is how many leases are looked at before others may use the book.

@@ -297,24 +297,10 @@ func (b *Book) Withdraw(m lab.MAC) {
 }
 
 // offerToLocked returns the offer to a machine, maybe no longer valid, 0 for none.
-func (b *Book) offerToLocked(m lab.MAC) uint32 {
-	h := b.hashMAC(m)
-	i, at := b.offerByMAC.first(h)
-	for i != 0 && b.offers.at(i).mac != m {
-		i, at = b.offerByMAC.after(h, at)
-	}
-	return i
-}
+func (b *Book) offerToLocked(m lab.MAC) uint32 { return b.offerByMAC[m] }
 
 // offerOnLocked returns the offer of an address, maybe no longer valid, 0 for none.
-func (b *Book) offerOnLocked(a uint32) uint32 {
-	h := b.hashAddr(a)
-	i, at := b.offerByAddr.first(h)
-	for i != 0 && b.offers.at(i).addr != a {
-		i, at = b.offerByAddr.after(h, at)
-	}
-	return i
-}
+func (b *Book) offerOnLocked(a uint32) uint32 { return b.offerByAddr[a] }
 
 // holdLocked keeps an address for a machine, and lets go of what was kept for it before. A pool whose offers are all taken
 // keeps nothing: then the commit alone decides.
@@ -339,8 +325,8 @@ func (b *Book) holdLocked(s *shelf, m lab.MAC, a, entry uint32, now int64) {
 	i := b.offers.take()
 	o := b.offers.at(i)
 	o.mac, o.addr, o.entry, o.asked = m, a, entry, now
-	b.offerByMAC.add(b.hashMAC(m), i)
-	b.offerByAddr.add(b.hashAddr(a), i)
+	b.offerByMAC[m] = i
+	b.offerByAddr[a] = i
 	insert(&b.offers, &s.offers, i, 0)
 	b.refileLocked(a, entry)
 }
@@ -348,8 +334,8 @@ func (b *Book) holdLocked(s *shelf, m lab.MAC, a, entry uint32, now int64) {
 func (b *Book) forgetOfferLocked(i uint32) {
 	o := b.offers.at(i)
 	a, entry := o.addr, b.findNearLocked(o.addr, o.entry)
-	b.offerByMAC.remove(b.hashMAC(o.mac), i)
-	b.offerByAddr.remove(b.hashAddr(a), i)
+	delete(b.offerByMAC, o.mac)
+	delete(b.offerByAddr, a)
 	unlink(&b.offers, &b.shelfLocked(a).offers, i)
 	b.offers.give(i)
 	b.refileLocked(a, entry)

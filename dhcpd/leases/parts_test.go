@@ -1,109 +1,11 @@
 package leases
 
 import (
-	"bytes"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"testing"
 )
-
-// An index finds just what a map of slices would, while it grows and shrinks, and when many keys share a hash.
-func TestIndex(t *testing.T) {
-	t.Parallel()
-	r := rand.New(rand.NewPCG(1, 2))
-	var x index
-	model := map[uint32][]uint32{}
-	for step := range 200_000 {
-		hash := uint32(r.IntN(3000)) << 22 // few shards, many of the same hash
-		slot := uint32(1 + r.IntN(50))
-		has := slices.Contains(model[hash], slot)
-		switch {
-		case has && r.IntN(3) > 0:
-			if !x.remove(hash, slot) {
-				t.Fatalf("step %d: slot %d is not there", step, slot)
-			}
-			model[hash] = slices.DeleteFunc(model[hash], func(s uint32) bool { return s == slot })
-		case has:
-		case len(model[hash]) < 5:
-			if x.remove(hash, slot) {
-				t.Fatalf("step %d: slot %d was there", step, slot)
-			}
-			x.add(hash, slot)
-			model[hash] = append(model[hash], slot)
-		}
-		if step%100 != 0 {
-			continue
-		}
-		for hash, want := range model {
-			var got []uint32
-			for s, at := x.first(hash); s != 0; s, at = x.after(hash, at) {
-				got = append(got, s)
-			}
-			slices.Sort(got)
-			slices.Sort(want)
-			if !slices.Equal(got, want) {
-				t.Fatalf("step %d: hash %x has %v, want %v", step, hash, got, want)
-			}
-		}
-	}
-}
-
-// Blobs of all sizes come back as they were, and their blocks are used again.
-func TestTexts(t *testing.T) {
-	t.Parallel()
-	r := rand.New(rand.NewPCG(3, 4))
-	var x texts
-	kept := map[uint32][]byte{}
-	blob := func() []byte {
-		l := Lease{Hostname: string(make([]byte, r.IntN(30))), ClientID: make([]byte, r.IntN(20))}
-		if r.IntN(10) == 0 {
-			l.Vendor, l.Line = string(make([]byte, r.IntN(256))), string(make([]byte, r.IntN(256)))
-		}
-		b := appendTexts(nil, &l)
-		for left := b; len(left) > 0; {
-			var text []byte
-			text, left = nextText(left)
-			for i := range text {
-				text[i] = byte(r.Uint32())
-			}
-		}
-		return b
-	}
-	for step := range 50_000 {
-		if len(kept) > 500 || step > 40_000 {
-			for ref, want := range kept {
-				if got := x.get(ref); !bytes.Equal(got, want) {
-					t.Fatalf("step %d: ref %x is % x, want % x", step, ref, got, want)
-				}
-				x.drop(ref)
-				delete(kept, ref)
-				break
-			}
-			continue
-		}
-		b := blob()
-		ref := x.put(b)
-		if len(kept[ref]) > 0 {
-			t.Fatalf("step %d: ref %x is in use", step, ref)
-		}
-		if ref != 0 {
-			kept[ref] = b
-		}
-	}
-	chunks := 0
-	for i := range x.classes {
-		chunks += len(x.classes[i].chunks)
-	}
-	if chunks > 2*classCount {
-		t.Errorf("%d chunks of %d bytes for at most 500 blobs", chunks, textChunk)
-	}
-	for n := 1; n <= maxBlob; n++ {
-		if c := classOfSize(n); classSize(c) < n || c > 0 && classSize(c-1) >= n || c >= classCount {
-			t.Fatalf("%d bytes are of class %d, of %d bytes", n, c, classSize(c))
-		}
-	}
-}
 
 func TestBitset(t *testing.T) {
 	t.Parallel()

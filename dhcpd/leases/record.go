@@ -1,9 +1,7 @@
 package leases
 
 import (
-	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -24,13 +22,12 @@ const keyPrefix = "lease/"
 //	texts    host name, client id, vendor class, line: each one byte of length, then so many bytes
 //
 // and nothing after it. There is one way to write a lease, so the bytes made from memory are those in the store, and serve
-// as the condition that nobody changed it. Version 1 was JSON, which starts with a brace.
+// as the condition that nobody changed it.
 const (
 	recordVersion = 2
 	headSize      = 16
 	textFields    = 4
 	maxText       = 255
-	maxBlob       = textFields * (1 + maxText)
 )
 
 // A stamp is the fixed part of a lease.
@@ -81,129 +78,73 @@ func appendText[T string | []byte](b []byte, s T) []byte {
 }
 
 // nextText splits the first text off a blob that was checked.
-func nextText(blob []byte) (text, rest []byte) {
+func nextText(blob string) (text, rest string) {
 	n := 1 + int(blob[0])
 	return blob[1:n], blob[n:]
 }
 
-// blobSize returns how long the blob at the start of b is, -1 if it is cut short.
-func blobSize(b []byte) int {
-	n := 0
+// isBlob reports whether b is just the texts of a lease.
+func isBlob(b []byte) bool {
 	for range textFields {
-		if n >= len(b) {
-			return -1
+		if len(b) == 0 || 1+int(b[0]) > len(b) {
+			return false
 		}
-		n += 1 + int(b[n])
+		b = b[1+int(b[0]):]
 	}
-	if n > len(b) {
-		return -1
-	}
-	return n
+	return len(b) == 0
 }
 
-// nameOf returns the host name in a blob; nil blob: none.
-func nameOf(blob []byte) []byte {
-	if blob == nil {
-		return nil
+// nameOf returns the host name in a blob; no blob: none.
+func nameOf(blob string) string {
+	if blob == "" {
+		return ""
 	}
 	name, _ := nextText(blob)
 	return name
 }
 
 // lineOf returns the relay port in a blob, its last text.
-func lineOf(blob []byte) (line []byte) {
+func lineOf(blob string) (line string) {
 	for range textFields {
 		line, blob = nextText(blob)
 	}
 	return line
 }
 
-// lease puts a lease together. All texts share one allocation, the client id has its own.
-func (s stamp) lease(a uint32, blob []byte) Lease {
+// lease puts a lease together. Its texts are parts of blob.
+func (s stamp) lease(a uint32, blob string) Lease {
 	l := Lease{Addr: addrOf(a), MAC: s.mac, State: s.state, Start: timeOf(s.start), Expiry: timeOf(s.expiry)}
-	if blob == nil {
+	if blob == "" {
 		return l
 	}
-	all := string(blob)
-	cut := func() (text string) {
-		n := 1 + int(all[0])
-		text, all = all[1:n], all[n:]
-		return text
-	}
-	l.Hostname = cut()
-	if id := cut(); id != "" {
+	var id string
+	l.Hostname, blob = nextText(blob)
+	id, blob = nextText(blob)
+	l.Vendor, blob = nextText(blob)
+	l.Line, _ = nextText(blob)
+	if id != "" {
 		l.ClientID = []byte(id)
 	}
-	l.Vendor, l.Line = cut(), cut()
 	return l
 }
 
-// parseRecord reads what the store has under key. The blob it returns lies inside value or is new. legacy says that the
-// record is of version 1 and has other bytes than we would write.
-func parseRecord(key string, value []byte) (s stamp, blob []byte, legacy bool, err error) {
-	if len(value) > 0 && value[0] == '{' {
-		s, blob, err = parseRecord1(key, value)
-		return s, blob, true, err
-	}
+// parseRecord reads what the store has under key.
+func parseRecord(key string, value []byte) (s stamp, blob string, err error) {
 	switch {
 	case len(value) > 0 && value[0] != recordVersion:
-		return stamp{}, nil, false, fmt.Errorf("%w: %s: version %d, this program knows 1 and %d", ErrRecord, key, value[0], recordVersion)
-	case len(value) < headSize || blobSize(value[headSize:]) != len(value)-headSize:
-		return stamp{}, nil, false, fmt.Errorf("%w: %s: %d bytes, cut short or too long", ErrRecord, key, len(value))
+		return s, "", fmt.Errorf("%w: %s: version %d, this program knows %d", ErrRecord, key, value[0], recordVersion)
+	case len(value) < headSize || !isBlob(value[headSize:]):
+		return s, "", fmt.Errorf("%w: %s: %d bytes, cut short or too long", ErrRecord, key, len(value))
 	}
 	s = stamp{
 		mac: lab.MAC(value[2:8]), state: State(value[1]),
 		start: binary.BigEndian.Uint32(value[8:]), expiry: binary.BigEndian.Uint32(value[12:]),
 	}
 	if !s.state.stored() {
-		return stamp{}, nil, false, fmt.Errorf("%w: %s: %s", ErrRecord, key, s.state)
+		return s, "", fmt.Errorf("%w: %s: %s", ErrRecord, key, s.state)
 	}
-	return s, value[headSize:], false, nil
+	return s, string(value[headSize:]), nil
 }
 
 // stored reports whether leases of that state are in the store.
 func (s State) stored() bool { return s == Active || s == Released || s == Declined }
-
-// A record1 is a lease as version 1 stored it.
-type record1 struct {
-	Version  int     `json:"v"`
-	MAC      lab.MAC `json:"mac"`
-	State    State   `json:"state"`
-	Start    int64   `json:"start"` // Unix seconds
-	Expiry   int64   `json:"end"`
-	Hostname string  `json:"name,omitempty"`
-	ClientID []byte  `json:"id,omitempty"`
-	Line     string  `json:"line,omitempty"`
-}
-
-func parseRecord1(key string, value []byte) (stamp, []byte, error) {
-	var r record1
-	d := json.NewDecoder(bytes.NewReader(value))
-	if err := d.Decode(&r); err != nil {
-		return stamp{}, nil, fmt.Errorf("%w: %s: %w", ErrRecord, key, err)
-	}
-	switch {
-	case r.Version != 1:
-		return stamp{}, nil, fmt.Errorf("%w: %s: version %d, this program knows 1 and %d", ErrRecord, key, r.Version, recordVersion)
-	case !r.State.stored():
-		return stamp{}, nil, fmt.Errorf("%w: %s: %s", ErrRecord, key, r.State)
-	}
-	s := stamp{mac: r.MAC, state: r.State, start: clampSeconds(r.Start), expiry: clampSeconds(r.Expiry)}
-	return s, appendTexts(nil, &Lease{Hostname: r.Hostname, ClientID: r.ClientID, Line: r.Line}), nil
-}
-
-func clampSeconds(n int64) uint32 { return uint32(min(max(n, 0), 1<<32-1)) }
-
-// appendRecord1 writes a lease as version 1 did, as the condition for its first change.
-func appendRecord1(b []byte, s stamp, blob []byte) []byte {
-	name, rest := nextText(blob)
-	id, _ := nextText(rest)
-	out, err := json.Marshal(record1{
-		Version: 1, MAC: s.mac, State: s.state, Start: int64(s.start), Expiry: int64(s.expiry), Hostname: string(name), ClientID: id,
-		Line: string(lineOf(blob)),
-	})
-	if err != nil {
-		panic(err) // no field can fail
-	}
-	return append(b, out...)
-}

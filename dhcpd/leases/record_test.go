@@ -13,10 +13,7 @@ import (
 	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
-const (
-	key1      = "lease/10.0.0.7"
-	oldRecord = `{"v":1,"mac":"52:54:00:2c:01:10","state":"active","start":1795251600,"end":1795255200,"name":"laptop","id":"AVJUACwBEA=="}`
-)
+const key1 = "lease/10.0.0.7"
 
 func full() Lease {
 	return Lease{
@@ -45,9 +42,9 @@ func TestRecord(t *testing.T) {
 	}{{"all", full(), full()}, {"too long", long, cut}, {"bare", bare, bare}, {"after 2106", far, end}} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			s, blob, old, err := parseRecord(key1, encode(tt.put))
-			if err != nil || old {
-				t.Fatal(old, err)
+			s, blob, err := parseRecord(key1, encode(tt.put))
+			if err != nil {
+				t.Fatal(err)
 			}
 			a, _ := addr4(tt.put.Addr)
 			if diff := cmp.Diff(tt.want, s.lease(a, blob), cmp.Comparer(sameAddr)); diff != "" {
@@ -80,9 +77,6 @@ func TestRecordRefused(t *testing.T) {
 		{"conflict", key1, good[:1] + "\x04" + good[2:], "conflict"},
 		{"no address", "lease/", good, "want lease/<IPv4 address>"},
 		{"IPv6", "lease/::1", good, "want lease/<IPv4 address>"},
-		{"old, version 2", key1, strings.Replace(oldRecord, `"v":1`, `"v":2`, 1), "version 2"},
-		{"old, no JSON", key1, oldRecord[:20], "unexpected EOF"},
-		{"old, state", key1, strings.Replace(oldRecord, "active", "abandoned", 1), "unknown state"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -98,50 +92,13 @@ func TestRecordRefused(t *testing.T) {
 	}
 }
 
-// What version 1 wrote is read, serves as the condition of the first change, and is then written anew.
-func TestOldRecord(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		name, stored string
-		gets         int // how often the store had to be asked what it has
-	}{
-		{"as it was written", oldRecord, 0},
-		{"as nobody wrote it", strings.Replace(oldRecord, `"v":1`, ` "v": 1`, 1), 1},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			d := newDesk(t)
-			if err := d.store.Commit(t.Context(), store.Put(key1, []byte(tt.stored))); err != nil {
-				t.Fatal(err)
-			}
-			m := &meter{Mem: d.store}
-			d.Book = openBook(t, m, d.clock.now)
-			l, ok := d.ByHostname("laptop")
-			if !ok || l.Addr != ip("10.0.0.7") || l.MAC.String() != "52:54:00:2c:01:10" || string(l.ClientID) != "\x01\x52\x54\x00\x2c\x01\x10" {
-				t.Fatalf("read %+v, %v", l, ok)
-			}
-			l.Start, l.Expiry = d.clock.now(), d.clock.now().Add(2*time.Hour)
-			c := &Change{Lease: l, Subnet: subnet}
-			d.commit(c)
-			if m.gets != tt.gets {
-				t.Errorf("the store was asked %d times, want %d", m.gets, tt.gets)
-			}
-			value, err := d.store.Get(t.Context(), key1)
-			if c.Err != nil || err != nil || !bytes.Equal(value, encode(l)) {
-				t.Errorf("renewed: %v; stored % x, %v; want % x", c.Err, value, err, encode(l))
-			}
-		})
-	}
-}
-
 // FuzzRecord: no bytes bring the decoder down, and what it takes is written again as the same bytes.
 func FuzzRecord(f *testing.F) {
 	f.Add(encode(full()))
 	f.Add(encode(Lease{State: Declined}))
-	f.Add([]byte(oldRecord))
 	f.Add([]byte{2, 1})
 	f.Fuzz(func(t *testing.T, value []byte) {
-		s, blob, old, err := parseRecord(key1, value)
+		s, blob, err := parseRecord(key1, value)
 		if err != nil {
 			if !errors.Is(err, ErrRecord) {
 				t.Errorf("error is %v, want ErrRecord", err)
@@ -149,17 +106,11 @@ func FuzzRecord(f *testing.F) {
 			return
 		}
 		again := append(appendStamp(nil, s), blob...)
-		if !old && !bytes.Equal(again, value) {
+		if !bytes.Equal(again, value) {
 			t.Errorf("read % x, wrote % x", value, again)
 		}
 		if l := s.lease(1, blob); !bytes.Equal(encode(l), again) {
 			t.Errorf("lease %+v is written as % x, want % x", l, encode(l), again)
-		}
-		if old {
-			s2, blob2, _, err := parseRecord(key1, appendRecord1(nil, s, blob))
-			if err != nil || s2 != s || !bytes.Equal(blob, blob2) {
-				t.Errorf("version 1: read %+v % x, again %+v % x, %v", s, blob, s2, blob2, err)
-			}
 		}
 	})
 }

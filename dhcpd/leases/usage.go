@@ -46,7 +46,7 @@ func (b *Book) Behind(p *Pool, line string) int {
 	if s == nil || line == "" {
 		return 0
 	}
-	return int(s.ports[maphash.String(b.names, line[:min(len(line), maxText)])])
+	return int(s.ports[maphash.String(b.seed, line[:min(len(line), maxText)])])
 }
 
 // countLocked makes an entry be among those of its relay port, or not.
@@ -56,7 +56,7 @@ func (b *Book) countLocked(s *shelf, i uint32, want bool) {
 		return
 	}
 	e.flags ^= counted
-	h := maphash.Bytes(b.names, lineOf(b.texts.get(e.text)))
+	h := maphash.String(b.seed, lineOf(e.blob))
 	if want {
 		s.ports[h]++
 	} else if s.ports[h]--; s.ports[h] == 0 {
