@@ -31,7 +31,7 @@ install: ## bin/bootlab to PREFIX/bin, and the systemd unit; build first, as you
 	sed -i 's#/usr/local/bin/#$(PREFIX)/bin/#' $(DESTDIR)/etc/systemd/system/bootlab.service
 
 .PHONY: assets
-assets: ## the network boot programs that are embedded
+assets: toolchain ## the network boot programs that are embedded
 	@cd internal/firmware && go run fetch.go
 
 .PHONY: toolchain

@@ -4,7 +4,7 @@
 # "deps.sh unpack" leaves in .cache what is only measured against, and cannot be installed beside the others.
 set -eu
 
-build="gcc libc6-dev"
+build="gcc libc6-dev xz-utils"
 demo="
 	iproute2 procps util-linux mount busybox-static bind9-dnsutils
 	qemu-system-x86 qemu-utils ovmf seabios ipxe-qemu
@@ -17,7 +17,7 @@ test="
 	udhcpc isc-dhcp-client dhcpcd-base isc-dhcp-relay iputils-arping dnsmasq-base kea-admin kea-dhcp4-server isc-dhcp-server tcpdump
 	knot knot-dnsutils dnsperf
 	atftp tftp-hpa tftpd-hpa nftables haproxy nginx-light wrk chromium ignition ipmitool openipmi
-	debian-installer-12-netboot-amd64 debootstrap cpio xz-utils
+	debian-installer-12-netboot-amd64 debootstrap cpio
 "
 case "${1:-test}" in
 unpack)
@@ -30,8 +30,8 @@ unpack)
 	rm -f atftpd_*.deb
 	exit 0 ;;
 build)
-	# Any C compiler will do, also where there is no dpkg.
-	if command -v gcc >/dev/null; then exit 0; fi
+	# Any C compiler will do, also where there is no dpkg. xz packs the script into the boot program for BIOS.
+	if command -v gcc >/dev/null && command -v xz >/dev/null; then exit 0; fi
 	packages=$build ;;
 demo) packages="$build $demo" ;;
 test) packages="$build $demo $test" ;;

@@ -1,12 +1,12 @@
 // Package firmware holds the network boot programs that machines run first.
 //
-// It owns the names under which they are served and where each comes from: a folder of the user's, what "make assets"
-// embedded into the daemon, or Debian's packages, in that order. iPXE is for every machine; shim and GRUB, which only a
-// distribution can sign, are for those that enforce Secure Boot. It never serves anything itself.
+// It owns the names under which they are served and where each comes from: the folder of --firmware, the programs that "make
+// assets" embedded into the daemon, or Debian's packages, in that order. Most machines run iPXE. Machines that enforce Secure Boot
+// run shim and GRUB, which only a distribution can sign. The package serves nothing itself.
 //
-// The embedded programs run embed.ipxe first: where the appliance serves autoexec.ipxe beside them, that script is the
-// boot script, and iPXE takes no lease of its own. They leave with an error when a script does, as local boot needs.
-// Package kpxe puts embed.ipxe into the one for BIOS.
+// The embedded programs run embed.ipxe first: where the appliance serves autoexec.ipxe beside them, that script is the boot
+// script, and iPXE takes no lease of its own. They exit with an error when a script does, as local boot needs. fetch.go puts
+// embed.ipxe into them.
 //
 //	fsys := firmware.FS("")                     // or the folder of "bootlab serve --firmware"
 //	for _, name := range firmware.Missing(fsys) { … warn … }

@@ -49,7 +49,7 @@ func TestSums(t *testing.T) {
 	}
 }
 
-// TestFirstScript holds that the UEFI programs run our first script, as it stands here; kpxe has a test of the one for BIOS.
+// TestFirstScript checks that the UEFI programs hold embed.ipxe as it is here. In the program for BIOS it is compressed; SHA256SUMS holds it.
 func TestFirstScript(t *testing.T) {
 	t.Parallel()
 	script, err := os.ReadFile("embed.ipxe")

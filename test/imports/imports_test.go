@@ -54,7 +54,6 @@ var rules = []rule{
 	{"internal/daemon/snapshot", []string{"dhcpd", "dnsd", "httpd", "internal/boot", "internal/boot/files", "internal/lab", "lbproxy", "tftpd", "virt"}, "compiles the lab for every server"},
 
 	{"internal/firmware", nil, "files that are embedded"},
-	{"internal/firmware/kpxe", nil, "changes a program where it is downloaded; the daemon never does"},
 
 	{"internal/host/connlimit", nil, "counts connections; opens and closes none"},
 	{"internal/host/datagram", nil, "system calls for batches of datagrams"},
