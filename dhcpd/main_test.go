@@ -169,7 +169,7 @@ func (b *bench) reopen(t testing.TB) {
 	b.registry = prometheus.NewRegistry()
 	b.Server, err = New(Config{}, Deps{
 		Table: func() *Table { return b.table }, Book: book, Events: b.events,
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: b.registry, Now: b.clock.now, Circles: bootloop.New(b.clock.now),
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: b.registry, Now: b.clock.now, Loops: bootloop.New(b.clock.now),
 		Listen: func(string) (*segment.Socket, error) { panic("no sockets here") },
 	})
 	if err != nil {

@@ -13,7 +13,7 @@ func (s *Server) proxy(x *exchange) dropReason {
 	}
 	if why := s.sendBootInfo(x, wire.Offer); why != dropNone {
 		if x.req.Stage == wire.StageOS {
-			s.deps.Circles.Release(x.req.MAC)
+			s.deps.Loops.Release(x.req.MAC)
 		}
 		return why
 	}
@@ -32,7 +32,7 @@ func (s *Server) pxeBootServer(x *exchange) dropReason {
 
 func (s *Server) sendBootInfo(x *exchange, kind wire.MessageType) dropReason {
 	info := s.bootInfo(x, x.proxyMachine())
-	if info == (bootInfo{}) || x.req.Stage == wire.StageIPXE && s.deps.Circles.Unscripted(x.req.MAC) {
+	if info == (bootInfo{}) || x.req.Stage == wire.StageIPXE && s.deps.Loops.BootFileHeld(x.req.MAC) {
 		return dropNotBoot
 	}
 	if x.req.Stage == wire.StageIPXE { // which takes a proxy's boot file only from a PXE server

@@ -99,8 +99,8 @@ func (s *Server) ack(x *exchange, a *wire.Reply, frame []byte) {
 func (s *Server) watchBootLoop(x *exchange, a *wire.Reply) {
 	switch {
 	case x.req.Stage == wire.StageOS:
-		s.deps.Circles.Release(x.req.MAC)
-	case x.req.Stage == wire.StageIPXE && a.BootFile != "" && s.deps.Circles.Leased(x.req.MAC, x.req.XID):
+		s.deps.Loops.Release(x.req.MAC)
+	case x.req.Stage == wire.StageIPXE && a.BootFile != "" && s.deps.Loops.BootFileSent(x.req.MAC, x.req.XID):
 		s.record(x, event.Event{Kind: event.DHCPLoop, Addr: a.YIAddr, Detail: x.replyDetail(a), Err: fmt.Sprintf(
 			"%d times within %s, and its script was not fetched; no boot file for %s: check that this iPXE supports HTTP and reaches the appliance",
 			bootloop.MaxLeases, bootloop.Window, bootloop.Hold)})

@@ -41,7 +41,7 @@ type Deps struct {
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
 	Now        func() time.Time
-	Circles    *bootloop.Guard                             // shared with the server of boot scripts
+	Loops      *bootloop.Detector                          // shared with the boot service
 	Listen     func(iface string) (*segment.Socket, error) // segment.Listen, or a test's
 	FromDisk   func(*lab.Host) bool                        // whether the host is to boot its own disk now, for local_boot: none; nil: never
 }
@@ -79,7 +79,7 @@ type served struct {
 func New(cfg Config, deps Deps) (*Server, error) {
 	for name, missing := range map[string]bool{
 		"Table": deps.Table == nil, "Book": deps.Book == nil, "Events": deps.Events == nil, "Log": deps.Log == nil,
-		"Circles": deps.Circles == nil, "Registerer": deps.Registerer == nil, "Now": deps.Now == nil, "Listen": deps.Listen == nil,
+		"Loops": deps.Loops == nil, "Registerer": deps.Registerer == nil, "Now": deps.Now == nil, "Listen": deps.Listen == nil,
 	} {
 		if missing {
 			panic("dhcpd: Deps." + name + " is nil")

@@ -41,7 +41,7 @@ func (r *rig) bench(b *testing.B, table, other *boot.Table) {
 			b.Fatal(err)
 		}
 		r.events = r.events[:0]
-		r.circles.Release(mac) // it is another machine each time
+		r.loops.Release(mac) // it is another machine each time
 		r.table, table, other = other, other, table
 	}
 }

@@ -2,9 +2,17 @@ package boot
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
+	"net/netip"
 	"time"
+
+	"github.com/bootlab/bootlab/internal/boot/install"
+	"github.com/bootlab/bootlab/internal/boot/recipe"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 // A Document is a rendered config document and one machine's read of it. It is from one table: a reload while it is sent changes
@@ -36,8 +44,123 @@ func (d *Document) Release() {
 	}
 }
 
-// A Refusal is a request that the desk turns down. Its message says why, for the log and the timeline; the machine is
-// told the status only.
+// Config renders the config document for a request that comes from that address and carries token. Every error is a *Refusal and was
+// recorded as an event; what one boot repeats is recorded once.
+func (s *Service) Config(_ context.Context, mac lab.MAC, token, name string, from netip.Addr) (*Document, error) {
+	t := s.deps.Table()
+	doc, err := s.config(t, mac, token, name, from)
+	if err != nil {
+		s.refused(t, mac, from, name, err, token)
+		return nil, err
+	}
+	return doc, nil
+}
+
+// Answer renders the config document of the machine that has one of these MACs and asks from that address. It is for installers that
+// cannot be given a token: Proxmox' learns a URL from DHCP, the same for all machines, and posts which NICs it found. All other
+// conditions are those of Config: a boot is under way, and the document was not read as often as one boot may.
+func (s *Service) Answer(ctx context.Context, macs []lab.MAC, from netip.Addr) (*Document, error) {
+	t := s.deps.Table()
+	for _, mac := range macs {
+		h, r, err := s.owner(t, mac, from)
+		if err != nil || !r.Answers() {
+			continue
+		}
+		doc, err := s.answer(ctx, t, h, r, mac, from)
+		if err != nil {
+			s.refused(t, mac, from, lab.PathAnswer, err, "")
+		}
+		return doc, err
+	}
+	err := forbidden("no machine of the lab that asks for an answer has one of these NICs and this address", nil)
+	e := event.Event{Kind: event.ConfigRefused, Addr: from, Detail: lab.PathAnswer, Err: err.Error()}
+	if len(macs) > 0 {
+		e.MAC = macs[0]
+	}
+	s.recordRefusal(t, e)
+	return nil, err
+}
+
+func (s *Service) answer(ctx context.Context, t *Table, h *lab.Host, r *recipe.Recipe, mac lab.MAC, from netip.Addr) (*Document, error) {
+	token, err := s.deps.Installs.Token(ctx, h)
+	if err != nil {
+		return nil, forbidden("not for "+h.Name+" now", err)
+	}
+	data, err := r.Data(t.lab, h, mac, token)
+	if err != nil {
+		return nil, unavailable("render the config document of "+h.Name, err)
+	}
+	name, err := r.ConfigName(data)
+	if err != nil {
+		return nil, unavailable("render the config document of "+h.Name, err)
+	}
+	return s.config(t, mac, token, name, from)
+}
+
+func (s *Service) config(t *Table, mac lab.MAC, token, name string, from netip.Addr) (*Document, error) {
+	h, r, err := s.owner(t, mac, from)
+	if err != nil {
+		return nil, err
+	}
+	data, err := r.Data(t.lab, h, mac, token)
+	if err != nil {
+		if _, wrong := s.authorize(h, r, token, false); wrong != nil {
+			return nil, wrong
+		}
+		return nil, unavailable("render the config document of "+h.Name, err)
+	}
+	counts := r.Counts(data, name)
+	release, err := s.authorize(h, r, token, counts)
+	if err != nil {
+		return nil, err
+	}
+	doc, err := render(r, data, name)
+	if err != nil {
+		release()
+		return nil, err
+	}
+	record := func(ctx context.Context, dur time.Duration) error {
+		s.deps.Events.Record(event.Event{Kind: event.ConfigServed, MAC: mac, Addr: from, Host: h.Name, Detail: name, Bytes: int64(len(doc.Body)), Dur: dur})
+		if !counts {
+			return nil
+		}
+		return s.deps.Installs.ConfigRead(ctx, h, token)
+	}
+	return NewDocument(doc.ContentType, doc.Body, record, release), nil
+}
+
+// authorize reserves a read of the config document, which release ends. The other documents of a boot may be read any number of times,
+// before and after.
+func (s *Service) authorize(h *lab.Host, r *recipe.Recipe, token string, counts bool) (release func(), err error) {
+	if counts {
+		release, err = s.deps.Installs.Read(h, token, r.Reads())
+	} else {
+		release, err = func() {}, s.deps.Installs.Authorize(h, token, 0)
+	}
+	switch {
+	case errors.Is(err, install.ErrBusy):
+		return nil, unavailable("not for this boot of "+h.Name+" yet", err)
+	case err != nil:
+		return nil, forbidden("not for this boot of "+h.Name, err)
+	}
+	return release, nil
+}
+
+// render renders one document. One of the profile that does not exist yet may be created: 503.
+func render(r *recipe.Recipe, data recipe.Data, name string) (recipe.Document, error) {
+	doc, err := r.Config(data, name)
+	switch {
+	case err == nil:
+		return doc, nil
+	case errors.Is(err, fs.ErrNotExist) && name != "" && !r.Knows(data, name):
+		return recipe.Document{}, &Refusal{http.StatusNotFound, "no such document", err}
+	default:
+		return recipe.Document{}, unavailable("render the config document of "+data.Host.Name, err)
+	}
+}
+
+// A Refusal is a request that the service refuses. Its message says why, for the log and the timeline; the machine gets the status
+// only.
 type Refusal struct {
 	Status int // HTTP
 	Reason string
@@ -55,12 +178,11 @@ func (r *Refusal) Error() string {
 // Unwrap returns the cause.
 func (r *Refusal) Unwrap() error { return r.Err }
 
-// HTTPStatus returns the status that tells the machine how to go on: Ignition repeats its request after 503 and gives up
-// after anything below 500.
+// HTTPStatus returns the status that tells the machine whether to retry: Ignition repeats its request after 503 and gives up after
+// any status below 500.
 func (r *Refusal) HTTPStatus() int { return r.Status }
 
 func forbidden(reason string, err error) *Refusal { return &Refusal{http.StatusForbidden, reason, err} }
-func missing(reason string, err error) *Refusal   { return &Refusal{http.StatusNotFound, reason, err} }
-func later(reason string, err error) *Refusal {
+func unavailable(reason string, err error) *Refusal {
 	return &Refusal{http.StatusServiceUnavailable, reason, err}
 }

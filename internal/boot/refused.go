@@ -13,68 +13,60 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
-// maxDetail is how many bytes of what a stranger asked for an event holds.
+// maxDetail bounds, in bytes, the text of a request in an event: the client chooses it.
 const maxDetail = 200
 
-// refused tells of a request for what a boot alone may have. What a stranger chose is cut short and printable, and the
-// token is not in it.
-func (d *Desk) refused(t *Table, mac lab.MAC, from netip.Addr, what string, err error, token string) {
-	if insists(err) && token != "" && !d.insisted.first(read{token, what, err.Error()}) {
+// refused records that a request for a document, or a "done", was refused. The text that the client chose is shortened and printable,
+// and does not hold the token.
+func (s *Service) refused(t *Table, mac lab.MAC, from netip.Addr, what string, err error, token string) {
+	if repeats(err) && token != "" && !s.repeated.first(refusedRead{token, what, err.Error()}) {
 		return
 	}
-	hide := func(s string) string {
+	hide := func(text string) string {
 		if token != "" {
-			s = strings.ReplaceAll(s, token, "…")
+			text = strings.ReplaceAll(text, token, "…")
 		}
-		return discovered.Tidy(s, maxDetail)
+		return discovered.Tidy(text, maxDetail)
 	}
-	d.tellRefused(t, event.Event{Kind: event.ConfigRefused, MAC: mac, Addr: from, Detail: hide(what), Err: hide(err.Error())})
+	s.recordRefusal(t, event.Event{Kind: event.ConfigRefused, MAC: mac, Addr: from, Detail: hide(what), Err: hide(err.Error())})
 }
 
-// tellRefused tells of a refusal, and whether it was the machine itself that was refused.
-func (d *Desk) tellRefused(t *Table, e event.Event) {
-	e.Claimed = d.claimed(t, e.MAC, e.Addr)
-	d.deps.Events.Record(e)
+// recordRefusal records a refusal, and whether another machine may have made the request.
+func (s *Service) recordRefusal(t *Table, e event.Event) {
+	e.Claimed = s.claimed(t, e.MAC, e.Addr)
+	s.deps.Events.Record(e)
 }
 
-// claimed reports whether a request comes from an address that is not known to be that machine's.
-func (d *Desk) claimed(t *Table, mac lab.MAC, from netip.Addr) bool {
-	if h := d.machine(t, mac, from); h != nil {
-		return d.mayAsk(t, h, mac, from) != nil
-	}
-	return d.mayReport(t, mac, from) != nil
-}
-
-// insists reports whether a boot that is refused so asks again in vain: cloud-init eleven times for what it has read already,
-// Ignition every few seconds, for hours, for what is not there yet. That is one piece of news. A guess at a token, or another's
-// request, is always one.
-func insists(err error) bool {
+// repeats reports whether a boot that is refused with err keeps asking: cloud-init asks eleven times for what it has read already,
+// Ignition every few seconds, for hours, for a document that does not exist yet. That makes one event. A wrong token, or the request
+// of another machine, makes an event each time.
+func repeats(err error) bool {
 	var refusal *Refusal
 	return errors.Is(err, install.ErrReads) || errors.As(err, &refusal) && refusal.Status == http.StatusServiceUnavailable
 }
 
-// insisted holds which documents the boots that they are for asked for in vain, and why in vain.
-type insisted struct {
-	mu    sync.Mutex
-	reads map[read]struct{}
+// repeatedRefusals holds which refusals are recorded.
+type repeatedRefusals struct {
+	mu       sync.Mutex
+	recorded map[refusedRead]struct{}
 }
 
-// A read is of one document by the boot with that token, refused for that reason.
-type read struct{ token, name, why string }
+// A refusedRead is the read of one document, by the boot with that token, that was refused for that reason.
+type refusedRead struct{ token, name, why string }
 
-// maxInsisted bounds what is remembered; then it begins anew. The token was right, so no stranger fills it.
-const maxInsisted = 4096
+// maxRefusals bounds repeatedRefusals; a full set is emptied. The tokens are right, so other machines cannot fill it.
+const maxRefusals = 4096
 
-// first reports whether this is the first time that the boot is refused this document so.
-func (i *insisted) first(r read) bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if _, again := i.reads[r]; again {
+// first reports whether this refusal was not recorded yet.
+func (r *repeatedRefusals) first(read refusedRead) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, again := r.recorded[read]; again {
 		return false
 	}
-	if i.reads == nil || len(i.reads) >= maxInsisted {
-		i.reads = map[read]struct{}{}
+	if r.recorded == nil || len(r.recorded) >= maxRefusals {
+		r.recorded = map[refusedRead]struct{}{}
 	}
-	i.reads[r] = struct{}{}
+	r.recorded[read] = struct{}{}
 	return true
 }

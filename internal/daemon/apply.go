@@ -61,7 +61,7 @@ func (d *Daemon) stage(s *snapshot.Snapshot) (*change, error) {
 // commit makes all servers use the snapshot, by one atomic store, and closes the listeners that it does not need.
 func (c *change) commit() {
 	c.d.current.Store(c.snap)
-	c.d.circles.ReleaseAll() // what they boot may be fixed now
+	c.d.loops.ReleaseAll() // what they boot may be fixed now
 	c.d.warnUnsigned(c.snap.Lab)
 	c.lb.Commit()
 	c.dhcp.Commit()

@@ -53,7 +53,7 @@ type Daemon struct {
 	reloadMetrics *metrics.Lab
 	story         *timeline.Recorder
 	signs         *installWatch
-	circles       *bootloop.Guard
+	loops         *bootloop.Detector
 	storeGone     bool // of watchStore
 }
 
@@ -61,7 +61,7 @@ type Daemon struct {
 // ended early.
 func Run(ctx context.Context, cfg Config) error {
 	d := &Daemon{cfg: cfg, log: cfg.Log, registry: cmp.Or(cfg.Registry, prometheus.NewRegistry()), started: time.Now(), signs: newInstallWatch(), health: newHealth(),
-		circles: bootloop.New(time.Now)}
+		loops: bootloop.New(time.Now)}
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
 	// The lab and what is derived from it. A broken lab starts nothing.

@@ -15,11 +15,11 @@ import (
 
 const (
 	expireEvery = 30 * time.Second // time-outs are hours
-	maxAsking   = 1024             // machines whose systems asked for an address and were not looked at yet
+	maxAsking   = 1024             // hosts that wait in the queue of an installWatch
 )
 
-// An installWatch tells the install state machine what the other servers see of installed systems, and when time is up. It
-// is a recorder on the bus: what is lost here is a guess, and the machine's next boot or the time-out says it too.
+// An installWatch reports completion signals that the DHCP server sees to the install state machine, and ends installs that have reached
+// their install_timeout. It records events; where its queue is full, the next boot or the timeout ends the install instead.
 type installWatch struct {
 	asking chan string // hosts
 }
@@ -37,7 +37,7 @@ func (w *installWatch) Record(e event.Event) {
 	}
 }
 
-// run works until ctx ends; then it returns nil. What the store does not take is tried again at the next sign.
+// run returns nil when ctx ends. What the store does not accept is tried again at the next signal.
 func (w *installWatch) run(ctx context.Context, d *Daemon) error {
 	tick := time.NewTicker(expireEvery)
 	defer tick.Stop()
@@ -54,12 +54,12 @@ func (w *installWatch) run(ctx context.Context, d *Daemon) error {
 			err = d.installs.Expire(ctx, d.machineNamed)
 		}
 		if err != nil && ctx.Err() == nil {
-			d.log.Warn("install state not kept", "err", err)
+			d.log.Warn("install state not saved", "err", err)
 		}
 	}
 }
 
-// machineNamed returns the host of that name, or the guest of a pool that is called by its MAC, or nil.
+// machineNamed returns the host of that name, or the machine of a pool, whose name is its MAC, or nil.
 func (d *Daemon) machineNamed(name string) *lab.Host {
 	l := d.current.Load().Lab
 	if h := l.Host(name); h != nil {
@@ -90,7 +90,7 @@ func (c *counter) Install(ctx context.Context, name string, cycle api.Cycle) (ap
 	if err := c.installs.Arm(ctx, h); err != nil {
 		return api.Arming{}, &api.Error{Status: http.StatusConflict, Message: err.Error()}
 	}
-	c.circles.Release(h.MACs...)
+	c.loops.Release(h.MACs...)
 	a := api.Arming{Host: name, State: string(install.Armed), Message: "its next boot installs it"}
 	if cycle != api.CycleNow {
 		return a, nil

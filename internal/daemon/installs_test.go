@@ -50,7 +50,7 @@ hosts: {a: {mac: 52:54:00:00:00:01, ip: 10.0.0.9, profile: p}}
 	d := &Daemon{log: slog.New(slog.DiscardHandler), signs: newInstallWatch(), learned: &learned{store: store, book: book, installs: installs}}
 	d.current.Store(&snapshot.Snapshot{Lab: l})
 	h := l.Host("a")
-	ticket, err := installs.Boot(t.Context(), h, install.Ask{Prepare: func() (install.Signs, error) { return install.NextBoot | install.SystemLease, nil }})
+	ticket, err := installs.Boot(t.Context(), h, install.Request{Prepare: func() (install.Signals, error) { return install.NextBoot | install.SystemLease, nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ hosts:
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Daemon{learned: &learned{installs: installs}, bus: bus, circles: bootloop.New(time.Now)}
+	d := &Daemon{learned: &learned{installs: installs}, bus: bus, loops: bootloop.New(time.Now)}
 	d.current.Store(&snapshot.Snapshot{Lab: l})
 	c := &counter{Daemon: d}
 	for _, tt := range []struct {

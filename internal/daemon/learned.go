@@ -25,10 +25,10 @@ const stateFile = "state.db"
 
 // learned is the state that is kept over restarts.
 type learned struct {
-	store    store.Store
-	book     *leases.Book
-	installs *install.Machine
-	unknown  *discovered.Book
+	store      store.Store
+	book       *leases.Book
+	installs   *install.Machine
+	discovered *discovered.Book
 }
 
 // openStore opens the store that the lab names.
@@ -86,8 +86,8 @@ func (d *Daemon) openLearned(ctx context.Context, s store.Store) (*learned, erro
 	if err != nil {
 		return nil, err
 	}
-	strangers, err := discovered.Open(ctx, discovered.Config{}, discovered.Deps{Store: s, Log: d.log, Now: time.Now})
-	return &learned{store: s, book: book, installs: installs, unknown: strangers}, err
+	found, err := discovered.Open(ctx, discovered.Config{}, discovered.Deps{Store: s, Log: d.log, Now: time.Now})
+	return &learned{store: s, book: book, installs: installs, discovered: found}, err
 }
 
 // drains stores the backends that an admin has drained, below "drain/".

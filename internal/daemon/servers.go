@@ -41,13 +41,13 @@ func (d *Daemon) build() (*servers, error) {
 	d.warnUnsigned(d.current.Load().Lab)
 	desk := boot.New(boot.Deps{
 		Table:    table(d, func(s *snapshot.Snapshot) *boot.Table { return s.Boot }),
-		Installs: d.installs, Unknown: d.unknown, Leases: leased{d.book}, Circles: d.circles, Events: d.bus,
+		Installs: d.installs, Discovered: d.discovered, Leases: leased{d.book}, Loops: d.loops, Events: d.bus,
 	})
 	var errs [8]error
 	s.dhcp, errs[7] = dhcpd.New(dhcpd.Config{}, dhcpd.Deps{
 		Table: table(d, func(s *snapshot.Snapshot) *dhcpd.Table { return s.DHCP }),
 		Book:  d.book, Events: d.bus, Log: d.log, Registerer: d.registry, Now: time.Now, Listen: d.listenDHCP, FromDisk: d.installs.FromDisk,
-		Circles: d.circles,
+		Loops: d.loops,
 	})
 	s.tftp, errs[0] = tftpd.New(tftpd.Config{SinglePort: d.current.Load().Lab.Appliance.TFTPSingle}, tftpd.Deps{
 		Table:    table(d, func(s *snapshot.Snapshot) *tftpd.Table { return s.TFTP }),

@@ -128,7 +128,7 @@ func newWorld(t *testing.T, l *lab.Lab, table *boot.Table) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	desk := boot.New(boot.Deps{Table: func() *boot.Table { return table }, Installs: w.installs, Unknown: book, Leases: w, Circles: bootloop.New(clock), Events: w})
+	desk := boot.New(boot.Deps{Table: func() *boot.Table { return table }, Installs: w.installs, Discovered: book, Leases: w, Loops: bootloop.New(clock), Events: w})
 	files, err := httpd.Compile(l)
 	if err != nil {
 		t.Fatal(err)

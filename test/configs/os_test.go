@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/bootlab/bootlab/internal/boot"
+	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/boot/recipe"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
@@ -198,9 +199,9 @@ func (p page) row(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	done := r.Done(recipe.Data{})
+	done := r.Signals(recipe.Data{})
 	calls := done.String()
-	if done.Has(recipe.Callback) {
+	if done.Has(install.Callback) {
 		calls = "the recipe makes the call"
 	}
 	reads := strconv.Itoa(r.Reads())

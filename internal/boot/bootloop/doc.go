@@ -1,14 +1,15 @@
-// Package bootloop finds machines that go round in circles: iPXE runs, and no operating system ever speaks.
+// Package bootloop detects machines in a boot loop: iPXE runs again and again, and no operating system sends a DHCP message.
 //
-// There are two circles, and what sees them are two servers, so both tell one Guard:
+// There are two kinds of loops. Two servers see them, and both report to one Detector:
 //
-//   - iPXE gets an address and the name of its script, and never fetches it. Its ROM may lack HTTP, as old cards' do. It is
-//     stopped by giving it no boot file, so that firmware goes on to its next device.
-//   - It fetches its script again and again. The script loads itself, or fails at once. It is stopped by giving it a script that
-//     says so on the machine's screen.
+//   - iPXE gets an address and the name of its script, and never requests the script. Its ROM may lack HTTP, as those of old NICs do.
+//     The DHCP server then gives it no boot file, so that the firmware goes on to its next boot device.
+//   - iPXE requests its script again and again: the script loads itself, or fails at once. The boot service then gives it a script that
+//     prints this on the machine's screen.
 //
-// A machine that is reset by hand, or by a test, goes round too, but not so often. The system's first word ends all suspicion.
+// A machine that a person or a test resets is no loop: that is slower. The first DHCP message of an operating system clears what was
+// counted.
 //
-//	g := circle.New(time.Now)
-//	if g.Scripted(mac) { … } // held: tell the machine and the admin
+//	d := bootloop.New(time.Now)
+//	if d.ScriptRequested(mac) { … } // held
 package bootloop

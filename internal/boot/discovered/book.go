@@ -16,31 +16,31 @@ import (
 )
 
 // keyPrefix is followed by the MAC.
-const keyPrefix = "unknown/"
+const keyPrefix = "discovered/"
 
 // A Config bounds a book. The zero Config is the documented default.
 type Config struct {
-	Machines int           // that are remembered; the one not heard of for longest goes (default 256)
-	Save     time.Duration // how old the last word of a machine may be in the store (default 1 min)
+	Machines int           // kept; the one with the oldest report is evicted (default 256)
+	Save     time.Duration // how often a report without news is saved (default 1 min)
 }
 
-// Deps are what a book needs; all are required.
+// Deps are what a Book needs; all are required.
 type Deps struct {
 	Store store.Store
 	Log   *slog.Logger
 	Now   func() time.Time
 }
 
-// A Machine is one that told what it is.
+// A Machine is a discovered machine.
 type Machine struct {
 	MAC   lab.MAC    `json:"mac"`
-	Addr  netip.Addr `json:"addr,omitzero"` // that it reported from
+	Addr  netip.Addr `json:"addr,omitzero"` // of its last report
 	First time.Time  `json:"first"`         // report
 	Last  time.Time  `json:"last"`          // report
 	Facts Facts      `json:"facts"`
 }
 
-// A Book remembers machines. It is safe for concurrent use. It owns the keys below "unknown/".
+// A Book keeps discovered machines. It is safe for concurrent use. It owns the keys below "discovered/".
 type Book struct {
 	cfg  Config
 	deps Deps
@@ -51,38 +51,38 @@ type Book struct {
 
 type entry struct {
 	Machine
-	saved time.Time // the Last that the store has
+	saved time.Time // Last, as the store has it
 }
 
-// Open reads what was remembered. What cannot be read is forgotten, and said in the log.
+// Open reads the machines from the store. A key that cannot be read is logged and skipped.
 func Open(ctx context.Context, cfg Config, deps Deps) (*Book, error) {
 	switch {
 	case deps.Store == nil:
-		panic("unknown: Deps.Store is nil")
+		panic("discovered: Deps.Store is nil")
 	case deps.Log == nil:
-		panic("unknown: Deps.Log is nil")
+		panic("discovered: Deps.Log is nil")
 	case deps.Now == nil:
-		panic("unknown: Deps.Now is nil")
+		panic("discovered: Deps.Now is nil")
 	}
 	cfg.Machines, cfg.Save = cmp.Or(cfg.Machines, 256), cmp.Or(cfg.Save, time.Minute)
 	b := &Book{cfg: cfg, deps: deps, machines: map[lab.MAC]*entry{}}
 	err := deps.Store.Scan(ctx, keyPrefix, func(key string, value []byte) error {
 		var m Machine
 		if err := json.Unmarshal(value, &m); err != nil || keyPrefix+m.MAC.String() != key {
-			deps.Log.Warn("unknown machine forgotten", "key", key, "err", err)
+			deps.Log.Warn("report of a discovered machine not readable", "key", key, "err", err)
 			return nil
 		}
 		b.machines[m.MAC] = &entry{m, m.Last}
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read unknown machines: %w", err)
+		return nil, fmt.Errorf("read discovered machines: %w", err)
 	}
 	return b, nil
 }
 
-// Report remembers what a machine told. It reports whether that is news: the machine is new, or tells something else. News
-// are durable when Report returns.
+// Report keeps the report of a machine. It returns whether that is news: the machine is new, or its report differs. News is durable when
+// Report returns.
 func (b *Book) Report(ctx context.Context, mac lab.MAC, addr netip.Addr, f Facts) (news bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -102,11 +102,11 @@ func (b *Book) Report(ctx context.Context, mac lab.MAC, addr netip.Addr, f Facts
 	return news, nil
 }
 
-// saveLocked writes a machine down, and forgets another where there are too many.
+// saveLocked saves a machine, and evicts another where there are too many.
 func (b *Book) saveLocked(ctx context.Context, e *entry) error {
 	value, err := json.Marshal(e.Machine)
 	if err != nil {
-		return fmt.Errorf("encode unknown machine %s: %w", e.MAC, err)
+		return fmt.Errorf("encode discovered machine %s: %w", e.MAC, err)
 	}
 	txn := store.Put(keyPrefix+e.MAC.String(), value)
 	oldest := b.oldestLocked(e.MAC)
@@ -114,7 +114,7 @@ func (b *Book) saveLocked(ctx context.Context, e *entry) error {
 		txn.Then = append(txn.Then, store.Op{Key: keyPrefix + oldest.MAC.String(), Delete: true})
 	}
 	if err := b.deps.Store.Commit(ctx, txn); err != nil {
-		return fmt.Errorf("keep unknown machine %s: %w", e.MAC, err)
+		return fmt.Errorf("keep discovered machine %s: %w", e.MAC, err)
 	}
 	if oldest != nil {
 		delete(b.machines, oldest.MAC)
@@ -123,7 +123,7 @@ func (b *Book) saveLocked(ctx context.Context, e *entry) error {
 	return nil
 }
 
-// oldestLocked returns the machine that has to make room for one of that MAC, or nil.
+// oldestLocked returns the machine to evict for one with that MAC, or nil.
 func (b *Book) oldestLocked(mac lab.MAC) (oldest *entry) {
 	if b.machines[mac] != nil || len(b.machines) < b.cfg.Machines {
 		return nil
@@ -136,7 +136,7 @@ func (b *Book) oldestLocked(mac lab.MAC) (oldest *entry) {
 	return oldest
 }
 
-// Get returns what a machine told.
+// Get returns the last report of a machine.
 func (b *Book) Get(mac lab.MAC) (Machine, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -147,7 +147,7 @@ func (b *Book) Get(mac lab.MAC) (Machine, bool) {
 	return e.Machine, true
 }
 
-// All returns all machines, the one heard of last first.
+// All returns all machines, the latest report first.
 func (b *Book) All() []Machine {
 	b.mu.Lock()
 	defer b.mu.Unlock()

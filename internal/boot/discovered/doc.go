@@ -1,11 +1,11 @@
-// Package discovered remembers machines that the lab file does not have, and what they told of themselves.
+// Package discovered keeps the reports of machines that the lab file does not list.
 //
-// A machine that boots a pool's discovery script sends a report: UUID, serial number, maker, architecture, NICs. The book
-// keeps the last report of each, a bounded number of them, in the store, so that people can adopt them later. It decides
-// nothing: a report is the word of a stranger, good for a suggestion and no more.
+// A machine that boots a pool's discovery script sends a report: UUID, serial number, maker, architecture, NICs. The book keeps the last
+// report of each, for a bounded number of machines, in the store, so that an admin can adopt them. It decides nothing: a report is not
+// authenticated, and good for a suggestion only.
 //
-//	facts := unknown.ParseFacts(r.URL.RawQuery)          // never fails: what cannot be read is left out
-//	book, err := unknown.Open(ctx, unknown.Config{}, unknown.Deps{Store: s, Now: time.Now})
+//	facts := discovered.ParseFacts(r.URL.RawQuery)   // never fails: what cannot be parsed is left out
+//	book, err := discovered.Open(ctx, discovered.Config{}, discovered.Deps{Store: s, Log: log, Now: time.Now})
 //	news, err := book.Report(ctx, mac, addr, facts)
-//	for _, m := range book.All() { … }                  // the one heard of last comes first
+//	for _, m := range book.All() { … }               // the latest report first
 package discovered

@@ -12,7 +12,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// Bounds of a report: strangers write it.
+// Bounds of a report, which is not authenticated.
 const (
 	maxText  = 64      // bytes of one value
 	maxMACs  = 8       // NICs
@@ -20,7 +20,7 @@ const (
 	maxMiB   = 1 << 26 // of memory: 64 TiB
 )
 
-// Facts are what a machine tells of itself. All texts are short and printable, whatever it sent.
+// Facts are the report of a machine. All texts are short and printable.
 type Facts struct {
 	UUID         string    `json:"uuid,omitempty"`
 	Serial       string    `json:"serial,omitempty"`
@@ -32,14 +32,14 @@ type Facts struct {
 	Platform     string    `json:"platform,omitempty"`   // pcbios or efi
 	IPXE         string    `json:"ipxe,omitempty"`       // its version
 	NIC          string    `json:"nic,omitempty"`        // driver or chip of the NIC that boots
-	MemoryMiB    int       `json:"memory_mib,omitempty"` // all of it, or of the first module where the firmware tells no more; 0: not told
+	MemoryMiB    int       `json:"memory_mib,omitempty"` // all, or of the first module where the firmware reports no more; 0: not known
 	MACs         []lab.MAC `json:"macs,omitempty"`
 }
 
-// IsZero reports whether nothing was told.
+// IsZero reports whether the report is empty.
 func (f Facts) IsZero() bool { return f.Equal(Facts{}) }
 
-// Equal reports whether two reports say the same.
+// Equal reports whether two reports are the same.
 func (f Facts) Equal(g Facts) bool {
 	same := slices.Equal(f.MACs, g.MACs)
 	f.MACs, g.MACs = nil, nil
@@ -50,8 +50,8 @@ func (f Facts) key() [11]string {
 	return [11]string{f.UUID, f.Serial, f.Asset, f.Board, f.Manufacturer, f.Product, f.Arch, f.Platform, f.IPXE, f.NIC, strconv.Itoa(f.MemoryMiB)}
 }
 
-// ParseFacts reads the query of a report. It never fails: what cannot be read is left out, what is too long is cut, and
-// what cannot be printed becomes a space. A plus stays a plus, since iPXE does not escape it (before 2026-07).
+// ParseFacts parses the query of a report. It never fails: what cannot be parsed is left out, what is too long is cut, and what cannot be
+// printed becomes a space. A plus stays a plus, since iPXE does not escape it (before 2026-07).
 func ParseFacts(query string) (f Facts) {
 	query = query[:min(len(query), maxQuery)]
 	for part := range strings.SplitSeq(query, "&") {
@@ -80,7 +80,7 @@ func (f *Facts) set(key, value string) {
 	switch {
 	case key == "uuid":
 		if f.UUID = tidy(value); strings.Trim(f.UUID, "0-") == "" || strings.Trim(strings.ToLower(f.UUID), "f-") == "" {
-			f.UUID = "" // a board that was never given one
+			f.UUID = "" // a board without one
 		}
 	case strings.HasPrefix(key, "mac"):
 		f.addMAC(value)
@@ -101,7 +101,7 @@ func (f *Facts) addMAC(s string) {
 }
 
 // moduleMiB reads the size of a memory module as SMBIOS has it (type 17, offset 12): two bytes, the low one first, in MiB
-// unless the highest bit says KiB; 0xffff is unknown, 0x7fff says that it stands elsewhere.
+// unless the highest bit is set (KiB); 0xffff is unknown, 0x7fff means that another field holds it.
 func moduleMiB(s string) int {
 	b, err := hex.DecodeString(s)
 	if err != nil || len(b) != 2 || b[1]&0x80 != 0 {
@@ -116,8 +116,8 @@ func moduleMiB(s string) int {
 
 func tidy(s string) string { return Tidy(s, maxText) }
 
-// Tidy makes a stranger's text fit for terminals, pages and YAML comments: printable, on one line, without spaces at its
-// ends, and at most so many bytes long.
+// Tidy makes a text that a client chose fit for terminals, pages and YAML comments: printable, on one line, without spaces at its ends, and
+// at most so many bytes long.
 func Tidy(s string, most int) string {
 	s = strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {

@@ -1,13 +1,13 @@
 // Package install is the install state machine: armed → booting → installing → installed, per host, in the store.
 //
-// It owns when a machine gets its installer, when its own disk, and the one-time token by which a boot fetches its config
+// It decides when a machine gets its installer and when its own disk, and owns the one-time token by which a boot reads its config
 // document. It knows no protocol and renders nothing.
 //
-//	t, err := m.Boot(ctx, host)              // a script is asked for: an installer, or the disk
-//	err = m.Authorize(host, token, reads)    // may this token read the config document?
-//	err = m.ConfigRead(ctx, host, token)     // it has read it: the install began
-//	err = m.Done(ctx, host, token)           // the installer called back
+//	t, err := m.Boot(ctx, host, request)         // a script is requested: installer or disk
+//	release, err := m.Read(host, token, reads)   // may this token read the config document?
+//	err = m.ConfigRead(ctx, host, token)         // the document was read: the install has begun
+//	err = m.Done(ctx, host, token)               // the installer called back
 //
-// Every transition is durable before its effect can be seen, so that a killed daemon neither installs twice nor refuses
-// an installer that it let boot.
+// Every transition is durable before its effect is visible: a daemon that is killed neither installs a machine twice nor refuses an
+// installer that it had started.
 package install

@@ -10,42 +10,42 @@ import (
 	"github.com/bootlab/bootlab/internal/store"
 )
 
-// An end is what an install is known to be over by.
+// An end is how the end of an install is known.
 type end int
 
 const (
-	goesOn  end = iota
-	byCall      // its installer said so
-	bySigns     // it did what only an installed system does
-	byHand      // somebody said so
-	byTime      // nobody said anything for too long
+	notEnded  end = iota
+	byCall        // the installer called back
+	bySignal      // another completion signal
+	byAdmin       // bootlab install HOST --done
+	byTimeout     // install_timeout
 )
 
-// over reports whether the installer of h must be done, for a host that asks for its script now.
-func (m *Machine) over(h *lab.Host, s Status, now time.Time) (why string, by end) {
+// ended reports whether the installer of h must be done, for a host that requests its script now.
+func (m *Machine) ended(h *lab.Host, s Status, now time.Time) (why string, by end) {
 	switch {
 	case !s.runs(h) || s.Held:
-		return "", goesOn
+		return "", notEnded
 	case late(s, now):
-		return m.silence(h, s), byTime
-	case s.Signs.has(NextBoot) && now.Sub(s.Since) >= m.cfg.MinInstall:
-		return fmt.Sprintf("its installer cannot say so, but it boots again %s after it began", now.Sub(s.Since).Round(time.Second)), bySigns
+		return m.timeoutReason(h, s), byTimeout
+	case s.Signals.Has(NextBoot) && now.Sub(s.Since) >= m.cfg.MinInstall:
+		return fmt.Sprintf("the installer cannot call back, but the machine boots again %s after the install began", now.Sub(s.Since).Round(time.Second)), bySignal
 	}
-	return "", goesOn
+	return "", notEnded
 }
 
 func late(s Status, now time.Time) bool { return !s.Deadline.IsZero() && !now.Before(s.Deadline) }
 
-// silence says why the time-out says what it says.
-func (m *Machine) silence(h *lab.Host, s Status) string {
-	text := fmt.Sprintf("no word from its installer for %s: taken as installed", m.deps.Now().Sub(s.Since).Round(time.Second))
-	if s.Signs.has(Call) {
-		text += ", though it could have called"
+// timeoutReason is why a host counts as installed after install_timeout.
+func (m *Machine) timeoutReason(h *lab.Host, s Status) string {
+	text := fmt.Sprintf("no callback from the installer for %s: taken as installed", m.deps.Now().Sub(s.Since).Round(time.Second))
+	if s.Signals.Has(Callback) {
+		text += ", though its document calls back"
 	}
 	return text + "; if it is not: bootlab install " + h.Name
 }
 
-// Done is called when the installer says that it is done. Saying it twice is no error.
+// Done is called when the installer calls back. A second call is no error.
 func (m *Machine) Done(ctx context.Context, h *lab.Host, token string) error {
 	m.transition.Lock()
 	defer m.transition.Unlock()
@@ -62,22 +62,21 @@ func (m *Machine) Done(ctx context.Context, h *lab.Host, token string) error {
 	return err
 }
 
-// SystemUp is called when an operating system asks for an address anew on a NIC of h. Of a host whose install SystemLease
-// is a sign of, that is the installed system's first word, if it is not the installer's own: those ask before they read
-// their document, or soon after.
+// SystemUp is called when an operating system asks for a new lease on a NIC of h. Where SystemLease is a signal, that is the installed
+// system. Requests of the installer itself come before it reads its document, or soon after.
 func (m *Machine) SystemUp(ctx context.Context, h *lab.Host) error {
 	m.transition.Lock()
 	defer m.transition.Unlock()
 	s := m.status(h)
 	after := m.deps.Now().Sub(s.Since)
-	if s.State != Installing || !s.Signs.has(SystemLease) || s.Held || after < m.cfg.MinInstall {
+	if s.State != Installing || !s.Signals.Has(SystemLease) || s.Held || after < m.cfg.MinInstall {
 		return nil
 	}
-	_, err := m.finish(ctx, h, s, bySigns, fmt.Sprintf("its installer cannot say so, but a system asks for an address %s after it began", after.Round(time.Second)))
+	_, err := m.finish(ctx, h, s, bySignal, fmt.Sprintf("the installer cannot call back, but a system asks for an address %s after the install began", after.Round(time.Second)))
 	return err
 }
 
-// MarkInstalled makes h installed because somebody says so, whatever came before: its next boot starts from its disk.
+// MarkInstalled makes h installed, whatever its state: its next boot starts from its disk.
 func (m *Machine) MarkInstalled(ctx context.Context, h *lab.Host) error {
 	if err := installs(h); err != nil {
 		return err
@@ -86,13 +85,13 @@ func (m *Machine) MarkInstalled(ctx context.Context, h *lab.Host) error {
 	defer m.transition.Unlock()
 	s := m.status(h)
 	s.Tokens = nil
-	_, err := m.finish(ctx, h, s, byHand, "somebody said so")
+	_, err := m.finish(ctx, h, s, byAdmin, "marked as installed by an admin")
 	return err
 }
 
-// Expire ends every install whose installer has said nothing for longer than its profile allows, and forgets live systems
-// whose tokens are too old to be worth anything: guests of pools come and go. hostOf returns the host of a name, nil for
-// one that is not in the lab any more. It returns the first error, and goes on after it.
+// Expire ends every install that has reached its install_timeout, and forgets live systems whose tokens have expired: machines of
+// pools come and go. hostOf returns the host of a name, or nil for one that has left the lab. After an error it goes on, and returns
+// the first.
 func (m *Machine) Expire(ctx context.Context, hostOf func(name string) *lab.Host) (first error) {
 	for name, s := range m.All() {
 		var err error
@@ -113,7 +112,7 @@ func (m *Machine) stale(s Status) bool {
 	return s.State == Live && m.deps.Now().Sub(s.Minted) > m.cfg.TokenLife
 }
 
-// forget leaves of a live system what is known of one that never booted.
+// forget removes a live system: it is then as one that never booted.
 func (m *Machine) forget(ctx context.Context, name string) error {
 	m.transition.Lock()
 	defer m.transition.Unlock()
@@ -121,7 +120,7 @@ func (m *Machine) forget(ctx context.Context, name string) error {
 	s := m.states[name]
 	m.mu.RUnlock()
 	if !m.stale(s) {
-		return nil // it boots, just now
+		return nil // it boots again
 	}
 	if err := m.deps.Store.Commit(ctx, store.Delete(keyPrefix+name)); err != nil {
 		return fmt.Errorf("forget the last boot of %s: %w", name, err)
@@ -140,18 +139,18 @@ func (m *Machine) expire(ctx context.Context, h *lab.Host) error {
 	if !s.runs(h) || s.Held || !late(s, m.deps.Now()) {
 		return nil
 	}
-	_, err := m.finish(ctx, h, s, byTime, m.silence(h, s))
+	_, err := m.finish(ctx, h, s, byTimeout, m.timeoutReason(h, s))
 	return err
 }
 
-// finish makes the host installed. Its tokens stay, so that a repeated call is recognised, but read nothing any more.
+// finish makes the host installed. Its tokens stay, so that a repeated callback is recognised, but they read nothing.
 func (m *Machine) finish(ctx context.Context, h *lab.Host, s Status, by end, why string) (Status, error) {
-	done := Status{State: Installed, Since: m.deps.Now(), Tokens: s.Tokens, Why: why, Assumed: by == byTime}
+	done := Status{State: Installed, Since: m.deps.Now(), Tokens: s.Tokens, Why: why, Assumed: by == byTimeout}
 	if err := m.put(ctx, h, s, done, ""); err != nil {
 		return s, err
 	}
 	kind := event.InstallDone
-	if by == byTime {
+	if by == byTimeout {
 		kind = event.InstallTimeout
 	}
 	m.emit(kind, h, why)

@@ -18,21 +18,21 @@ import (
 // keyPrefix is followed by the name of the host.
 const keyPrefix = "install/"
 
-// A Config tunes the machine; the zero Config is the documented default.
+// A Config sets the limits of a Machine. The zero Config is the documented default.
 type Config struct {
 	// Attempts is how many boots may fail to finish an install before the host is held (default 5).
 	Attempts int
-	// SameBoot is how long after its script a machine may ask for it again within one boot, as firmware that tries
-	// autoexec.ipxe first does (default 20 s).
+	// SameBoot is how long after its script a machine may request it again within one boot, as iPXE does that tries
+	// autoexec.ipxe first (default 20 s).
 	SameBoot time.Duration
-	// MinInstall is the shortest install: a host whose installer cannot call back counts as installed when it asks for
-	// its script again, or its system for an address, later than that after it read its config document (default 60 s).
+	// MinInstall is the shortest install: a host whose installer cannot call back counts as installed when it requests its script
+	// again, or its system an address, later than that after it read its config document (default 60 s).
 	MinInstall time.Duration
 	// TokenLife is for how long after its script a boot may read its config document (default 24 h).
 	TokenLife time.Duration
 }
 
-// Deps are what the machine needs; all are required.
+// Deps are what a Machine needs; all are required.
 type Deps struct {
 	Store  store.Store
 	Events event.Recorder
@@ -48,8 +48,8 @@ type Machine struct {
 
 	mu      sync.RWMutex
 	states  map[string]Status // by host name
-	clear   map[string]string // the token that a boot's script holds, by host name; not in the store
-	reading map[sum]int       // counted reads under way, by the first token of their boot
+	clear   map[string]string // the token in the script of a boot, by host name; the store has its hash only
+	reading map[sum]int       // reads under way that count, by the first token of their boot
 }
 
 // Open reads all states from the store.
@@ -93,7 +93,7 @@ func (c Config) withDefaults() Config {
 // Status returns the status of h, without its tokens.
 func (m *Machine) Status(h *lab.Host) Status { return m.status(h).public() }
 
-// FromDisk reports whether h starts from its own disk, whatever it asks for now.
+// FromDisk reports whether h starts from its own disk at its next boot.
 func (m *Machine) FromDisk(h *lab.Host) bool { return m.status(h).localBoot(h) }
 
 // All returns the status of every host that ever booted or was armed, without tokens.
@@ -107,7 +107,7 @@ func (m *Machine) All() map[string]Status {
 	return all
 }
 
-// status returns what is known of h, adjusted to what its profile says today.
+// status returns the status of h under its profile of today.
 func (m *Machine) status(h *lab.Host) Status {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -122,36 +122,36 @@ func (m *Machine) statusLocked(h *lab.Host) Status {
 	return s
 }
 
-// An Ask is what is known of a boot that begins.
-type Ask struct {
-	NIC lab.MAC // that asks for the script
-	// Prepare is called when a boot is to begin; not where one goes on, nor for a machine that starts from its disk. It
-	// returns by which signs this install will be known to be over. Its error keeps the boot from beginning. Nil: no signs.
-	Prepare func() (Signs, error)
+// A Request is a machine's request for its script.
+type Request struct {
+	NIC lab.MAC // that boots
+	// Prepare is called before a boot begins; not where one goes on, nor for a machine that starts from its disk. It returns the
+	// completion signals of this install. Its error keeps the boot from beginning. Nil: no signals.
+	Prepare func() (Signals, error)
 }
 
-func (a Ask) prepare() (Signs, error) {
-	if a.Prepare == nil {
+func (r Request) prepare() (Signals, error) {
+	if r.Prepare == nil {
 		return 0, nil
 	}
-	return a.Prepare()
+	return r.Prepare()
 }
 
-// A Ticket says what a boot gets.
+// A Ticket is what a boot gets.
 type Ticket struct {
 	LocalBoot bool   // start from the disk; there is no token
 	Held      bool   // LocalBoot because the loop detector stopped the install
-	Token     string // for the config document and the "done" call of this boot
+	Token     string // for the config document and the callback of this boot
 }
 
-// Boot is called when h asks for its script. It decides between installer and disk, mints the token of the boot and is
-// durable when it returns. A host whose installer was at work counts as installed if nothing else could have told. An error
-// of ask.Prepare is returned as it is.
-func (m *Machine) Boot(ctx context.Context, h *lab.Host, ask Ask) (Ticket, error) {
+// Boot is called when h requests its script. It decides between installer and disk, and makes the token of the boot, which is durable
+// when it returns. A host whose installer was running counts as installed if its next boot is the signal. An error of req.Prepare is
+// returned as it is.
+func (m *Machine) Boot(ctx context.Context, h *lab.Host, req Request) (Ticket, error) {
 	m.transition.Lock()
 	defer m.transition.Unlock()
 	s, now := m.status(h), m.deps.Now()
-	if why, end := m.over(h, s, now); end != goesOn {
+	if why, end := m.ended(h, s, now); end != notEnded {
 		var err error
 		if s, err = m.finish(ctx, h, s, end, why); err != nil {
 			return Ticket{}, err
@@ -161,14 +161,14 @@ func (m *Machine) Boot(ctx context.Context, h *lab.Host, ask Ask) (Ticket, error
 		m.emit(event.InstallLocalBoot, h, "")
 		return Ticket{LocalBoot: true, Held: s.Held}, nil
 	}
-	if m.sameBoot(s, ask.NIC, now) {
+	if m.sameBoot(s, req.NIC, now) {
 		return m.again(ctx, h, s)
 	}
-	return m.begin(ctx, h, s, ask)
+	return m.begin(ctx, h, s, req)
 }
 
-// sameBoot reports whether a script asked for now belongs to the boot that s is in: firmware that asks twice, or another
-// NIC of the machine that tries as well.
+// sameBoot reports whether a script requested now belongs to the boot that is under way: firmware that asks twice, or another NIC of
+// the machine.
 func (m *Machine) sameBoot(s Status, nic lab.MAC, now time.Time) bool {
 	if !s.underWay() || len(s.Tokens) == 0 || now.Sub(s.Minted) >= m.cfg.SameBoot {
 		return false
@@ -176,8 +176,8 @@ func (m *Machine) sameBoot(s Status, nic lab.MAC, now time.Time) bool {
 	return s.Reads == 0 || nic != s.NIC
 }
 
-// again returns the ticket of a boot that has one. A daemon that died since then knows its tokens no more and adds one: the
-// script before it may be the one that runs.
+// again returns the ticket of the boot under way. After a restart of the daemon the token is known by its hash only, and another is
+// added: the machine may run the script with the first.
 func (m *Machine) again(ctx context.Context, h *lab.Host, s Status) (Ticket, error) {
 	m.mu.RLock()
 	token := m.clear[h.Name]
@@ -191,8 +191,8 @@ func (m *Machine) again(ctx context.Context, h *lab.Host, s Status) (Ticket, err
 	return Ticket{Token: token}, nil
 }
 
-// Token returns a token of the boot of h that is under way, for an installer that was told none. It returns ErrState where
-// there is no such boot.
+// Token returns a token of the boot of h that is under way, for an installer that cannot be given one. It returns ErrState if no boot
+// is under way.
 func (m *Machine) Token(ctx context.Context, h *lab.Host) (string, error) {
 	m.transition.Lock()
 	defer m.transition.Unlock()
@@ -205,19 +205,19 @@ func (m *Machine) Token(ctx context.Context, h *lab.Host) (string, error) {
 }
 
 // begin starts one more boot of an installer, or holds the host after too many.
-func (m *Machine) begin(ctx context.Context, h *lab.Host, s Status, ask Ask) (Ticket, error) {
+func (m *Machine) begin(ctx context.Context, h *lab.Host, s Status, req Request) (Ticket, error) {
 	if m.loops(s) {
 		return m.hold(ctx, h, s)
 	}
 	if s.State == Installed { // install: always
 		s.Attempts = 0
 	}
-	signs, err := ask.prepare()
+	signals, err := req.prepare()
 	if err != nil {
 		return Ticket{}, err
 	}
 	now, token := m.deps.Now(), rand.Text()
-	next := Status{State: Booting, Since: now, Attempts: s.Attempts + 1, Signs: signs, Minted: now, NIC: ask.NIC}.withToken(token)
+	next := Status{State: Booting, Since: now, Attempts: s.Attempts + 1, Signals: signals, Minted: now, NIC: req.NIC}.withToken(token)
 	if s.State == Live {
 		next.State, next.Attempts = Live, 0
 	}
@@ -240,16 +240,16 @@ func (m *Machine) hold(ctx context.Context, h *lab.Host, s Status) (Ticket, erro
 	if err := m.put(ctx, h, s, held, ""); err != nil {
 		return Ticket{}, err
 	}
-	m.emit(event.InstallLoop, h, fmt.Sprintf("%d boots and not installed; arm it again with: bootlab install %s", s.Attempts, h.Name))
+	m.emit(event.InstallLoop, h, fmt.Sprintf("%d boots and not installed; fix the profile, then: bootlab install %s", s.Attempts, h.Name))
 	return Ticket{LocalBoot: true, Held: true}, nil
 }
 
-// loops reports whether one more boot would only go on with an endless install. A live system boots as often as it likes.
+// loops reports whether an install has begun too often. A live system may boot any number of times.
 func (m *Machine) loops(s Status) bool {
 	return s.State != Installed && s.Attempts >= m.cfg.Attempts
 }
 
-// deadline is when waiting for an installer of h that begins now ends.
+// deadline returns when an install of h that begins now reaches its install_timeout.
 func deadline(h *lab.Host, now time.Time) time.Time {
 	if h.Profile == nil || h.Profile.InstallTimeout <= 0 {
 		return time.Time{}
@@ -257,7 +257,7 @@ func deadline(h *lab.Host, now time.Time) time.Time {
 	return now.Add(h.Profile.InstallTimeout)
 }
 
-// Arm makes the next boot of h install it, whatever came before. An installer that is at work gets nothing any more.
+// Arm makes the next boot of h install it, whatever its state. The token of an installer that is running is revoked.
 func (m *Machine) Arm(ctx context.Context, h *lab.Host) error {
 	if err := installs(h); err != nil {
 		return err

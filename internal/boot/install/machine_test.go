@@ -54,7 +54,7 @@ func (r *rig) reopen() {
 
 func (r *rig) boot(h *lab.Host) install.Ticket {
 	r.t.Helper()
-	t, err := r.Boot(r.t.Context(), h, install.Ask{Prepare: by(install.Call)})
+	t, err := r.Boot(r.t.Context(), h, install.Request{Prepare: by(install.Callback)})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -62,8 +62,8 @@ func (r *rig) boot(h *lab.Host) install.Ticket {
 }
 
 // by prepares a boot whose install will be known to be over by these signs.
-func by(s install.Signs) func() (install.Signs, error) {
-	return func() (install.Signs, error) { return s, nil }
+func by(s install.Signals) func() (install.Signals, error) {
+	return func() (install.Signals, error) { return s, nil }
 }
 
 func (r *rig) want(h *lab.Host, s install.State) {
@@ -171,7 +171,7 @@ func TestComesBack(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			r, h := newRig(t), host(lab.InstallOnce)
-			ticket, err := r.Boot(t.Context(), h, install.Ask{Prepare: by(install.NextBoot)})
+			ticket, err := r.Boot(t.Context(), h, install.Request{Prepare: by(install.NextBoot)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -179,7 +179,7 @@ func TestComesBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.now = r.now.Add(tt.after)
-			got, err := r.Boot(t.Context(), h, install.Ask{Prepare: by(install.NextBoot)})
+			got, err := r.Boot(t.Context(), h, install.Request{Prepare: by(install.NextBoot)})
 			if err != nil || got.LocalBoot != tt.local {
 				t.Errorf("Boot after %v = %+v, %v; want local boot %v", tt.after, got, err, tt.local)
 			}
@@ -229,16 +229,11 @@ func TestArmRefuses(t *testing.T) {
 	}
 }
 
-// TestTokensOfBefore: a boot that was under way when its daemon was replaced by one that keeps sums of tokens goes on; and
-// what is kept afterwards holds no token.
-func TestTokensOfBefore(t *testing.T) {
+// TestTokensAreNotStored checks that the store holds no token, and that a boot goes on after a restart of the daemon.
+func TestTokensAreNotStored(t *testing.T) {
 	t.Parallel()
 	r, h, ctx := newRig(t), host(lab.InstallOnce), context.Background()
-	const token = "SGA552YZRJSXRB6C7SD2EDRA6S"
-	old := `{"state":"booting","since":"2026-11-21T09:00:00Z","attempts":1,"token":"` + token + `","minted":"2026-11-21T09:00:00Z"}`
-	if err := r.store.Commit(ctx, store.Put("install/worker-0", []byte(old))); err != nil {
-		t.Fatal(err)
-	}
+	token := r.boot(h).Token
 	r.reopen()
 	if err := errors.Join(r.Authorize(h, token, 1), r.ConfigRead(ctx, h, token)); err != nil {
 		t.Fatal(err)
@@ -254,7 +249,6 @@ func TestTokensOfBefore(t *testing.T) {
 	r.want(h, install.Installed)
 }
 
-// TestTimeout: silence makes a machine count as installed, with a warning; a call that comes later is believed.
 func TestTimeout(t *testing.T) {
 	t.Parallel()
 	r, h, ctx := newRig(t), host(lab.InstallOnce), context.Background()
@@ -275,7 +269,7 @@ func TestTimeout(t *testing.T) {
 	r.now = r.now.Add(time.Second)
 	r.reopen()
 	expire()
-	if s := r.Status(h); s.State != install.Installed || !s.Assumed || !strings.Contains(s.Why, "no word from its installer for 2h0m0s: taken as installed, though it could have called") {
+	if s := r.Status(h); s.State != install.Installed || !s.Assumed || !strings.Contains(s.Why, "no callback from the installer for 2h0m0s: taken as installed, though its document calls back") {
 		t.Errorf("after two hours: %+v", s)
 	}
 	if last := r.events[len(r.events)-1]; last != event.InstallTimeout {
@@ -300,7 +294,7 @@ func TestNoDocument(t *testing.T) {
 	r, h := newRig(t), host(lab.InstallOnce)
 	boot := func() install.Ticket {
 		t.Helper()
-		ticket, err := r.Boot(t.Context(), h, install.Ask{Prepare: by(install.NextBoot)})
+		ticket, err := r.Boot(t.Context(), h, install.Request{Prepare: by(install.NextBoot)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -377,7 +371,7 @@ func TestReadWhileArmed(t *testing.T) {
 	go func() {
 		defer close(done)
 		for range 20_000 {
-			ticket, err := m.Boot(t.Context(), h, install.Ask{})
+			ticket, err := m.Boot(t.Context(), h, install.Request{})
 			if err != nil {
 				t.Error(err)
 				return

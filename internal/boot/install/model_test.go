@@ -45,7 +45,7 @@ type boot struct {
 	at     time.Time
 	began  time.Time // its document was read, for the first time
 	reads  int
-	signs  install.Signs
+	signs  install.Signals
 }
 
 const modelReads = 2
@@ -153,14 +153,14 @@ func (w *walk) lateNow() bool {
 }
 
 // signs reports whether the boot under way must be taken for done at that sign.
-func (w *walk) signs(sign install.Signs) bool {
+func (w *walk) signs(sign install.Signals) bool {
 	b := w.boot
 	return b != nil && !b.began.IsZero() && b.signs&sign != 0 && w.now.Sub(b.began) >= time.Minute
 }
 
 func (w *walk) script() {
-	signs := []install.Signs{0, install.Call, install.NextBoot, install.NextBoot | install.SystemLease}[w.r.IntN(4)]
-	ask := install.Ask{NIC: w.host.MACs[w.r.IntN(2)], Prepare: by(signs)}
+	signs := []install.Signals{0, install.Callback, install.NextBoot, install.NextBoot | install.SystemLease}[w.r.IntN(4)]
+	ask := install.Request{NIC: w.host.MACs[w.r.IntN(2)], Prepare: by(signs)}
 	ended := w.lateNow() || w.signs(install.NextBoot)
 	ticket, err := w.machine.Boot(w.t.Context(), w.host, ask)
 	if err != nil {

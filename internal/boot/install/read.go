@@ -7,8 +7,8 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
-// Authorize reports whether token may read the config document of h now; reads is how many complete reads one boot may
-// make, 0 for any number. It returns ErrState, ErrToken or ErrReads.
+// Authorize returns nil if token may read the config document of h now, else ErrState, ErrToken or ErrReads. reads is how many complete
+// reads one boot may make; 0 is any number.
 func (m *Machine) Authorize(h *lab.Host, token string, reads int) error {
 	return m.authorize(m.status(h), token, reads)
 }
@@ -27,9 +27,8 @@ func (m *Machine) authorize(s Status, token string, reads int) error {
 	return nil
 }
 
-// Read is Authorize for a read that is counted. It keeps the read for the caller until release is called, which must
-// follow ConfigRead if there is one: of two readers at the same time only one can be the last. Besides what Authorize
-// returns it returns ErrBusy, which passes.
+// Read is Authorize for a read that counts. It reserves the read until release is called, after ConfigRead if the read was complete:
+// of two readers at the same time only one can be the last. It also returns ErrBusy, which is temporary.
 func (m *Machine) Read(h *lab.Host, token string, reads int) (release func(), err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

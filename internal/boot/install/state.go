@@ -1,49 +1,78 @@
 package install
 
 import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// State is where a host stands.
+// A State is the install state of a host.
 type State string
 
 // The states of a host.
 const (
 	Armed      State = "armed"      // the next boot installs
-	Booting    State = "booting"    // it has its script
-	Installing State = "installing" // it has its config document
-	Installed  State = "installed"  // it starts from its own disk
+	Booting    State = "booting"    // the machine has its script
+	Installing State = "installing" // the installer has its config document
+	Installed  State = "installed"  // the machine starts from its own disk
 	Live       State = "live"       // its profile installs nothing: it boots from the network every time
 )
 
-// Signs are what an install is known to be over by; with none of them, somebody says so, or time runs out.
-type Signs uint8
+// Signals are the completion signals of an install: how its end is known. With none of them an admin marks the host as installed, or
+// install_timeout does.
+type Signals uint8
 
-// The signs. Call is exact, and installers that call are not guessed about; the others are guesses about those that do not.
+// The completion signals. Callback is exact and stands alone, where the installer can call before the machine starts from its disk. The
+// others are guesses for installers that do not call.
 const (
-	Call        Signs = 1 << iota // its installer calls Done
-	NextBoot                      // its machine asks for a script again, later than the shortest install takes
-	SystemLease                   // an operating system on it asks for an address, later than that
+	// Callback: the installer calls Done once the system is on the disk.
+	Callback Signals = 1 << iota
+	// NextBoot: the machine requests its script again, long after it read its config document; long after its script where the
+	// profile has no document.
+	NextBoot
+	// SystemLease: an operating system asks for a new lease (DISCOVER or INIT-REBOOT, not a renewal) long after the machine read its
+	// config document. Only of systems whose installer does not do so itself once it has its document.
+	SystemLease
 )
 
-func (s Signs) has(sign Signs) bool { return s&sign != 0 }
+// Has reports whether signal is one of s.
+func (s Signals) Has(signal Signals) bool { return s&signal != 0 }
 
-// may reports whether a host may get from one state to another; docs/install.md draws it. Whatever else is asked for is
-// refused with ErrState.
+// String returns the signals for people: "callback", "next boot or system lease", "by hand".
+func (s Signals) String() string {
+	var names []string
+	for _, signal := range []struct {
+		signal Signals
+		name   string
+	}{{Callback, "callback"}, {NextBoot, "next boot"}, {SystemLease, "system lease"}} {
+		if s.Has(signal.signal) {
+			names = append(names, signal.name)
+		}
+	}
+	if names == nil {
+		return "by hand"
+	}
+	return strings.Join(names, " or ")
+}
+
+// may reports whether a host may go from one state to another; docs/install.md draws them. Any other transition is ErrState.
 func (s State) may(to State) bool {
 	switch to {
-	case Armed: // by hand, whatever came before
+	case Armed: // bootlab install, from every state
 		return s != Live
 	case Booting: // also from itself and from Installing: one more attempt; from Installed with install: always
 		return s != Live
-	case Installing: // from itself: a document that may be read several times
+	case Installing: // from itself: a document that is read several times
 		return s == Booting || s == Installing
-	case Installed: // from Armed: by hand; from itself: what was assumed is now known
+	case Installed: // from Armed: --done; from itself: a callback after install_timeout
 		return s != Live
 	case Live:
 		return s == Live
@@ -51,36 +80,35 @@ func (s State) may(to State) bool {
 	return false
 }
 
-// ErrToken is returned for a token that is not the one minted for the boot that is under way.
+// ErrToken is returned for a token that is not of the boot under way.
 var ErrToken = errors.New("the token is not that of this boot")
 
-// ErrState is returned when the host is not in a state that allows what was asked.
+// ErrState is returned if the state of the host does not allow the request.
 var ErrState = errors.New("no boot of this machine is under way")
 
-// ErrReads is returned when the config document was already read as often as one boot may.
+// ErrReads is returned if this boot has read the config document as often as it may.
 var ErrReads = errors.New("the config document was already read by this boot")
 
-// ErrBusy is returned while a read is under way that would be the last one: whether there may be another is known when it
-// is over.
+// ErrBusy is returned while the last read is under way: if it breaks off, another is allowed.
 var ErrBusy = errors.New("the config document is being read right now")
 
-// A Status is what is known of one host's install. The zero Status of a host is Armed, or Live if it never installs.
+// A Status is the install status of one host.
 type Status struct {
 	State    State     `json:"state"`
 	Since    time.Time `json:"since,omitzero"`
 	Attempts int       `json:"attempts,omitempty"` // scripts served since it was armed, one a boot
 	Reads    int       `json:"reads,omitempty"`    // complete reads of the config document in this boot
-	Held     bool      `json:"held,omitempty"`     // the loop detector stopped it
-	Signs    Signs     `json:"signs,omitempty"`    // by which the install of this boot is known to be over
-	Assumed  bool      `json:"assumed,omitempty"`  // installed, as far as the time-out can tell
-	Why      string    `json:"why,omitempty"`      // it counts as installed; empty: its installer said so
-	Deadline time.Time `json:"deadline,omitzero"`  // when waiting for the installer ends; zero: never
-	Minted   time.Time `json:"minted,omitzero"`    // when the boot began that is under way, or the last one
-	NIC      lab.MAC   `json:"nic,omitzero"`       // that asked for that boot's script
-	Tokens   []sum     `json:"tokens,omitempty"`   // of that boot; more than one if the daemon died at its start
+	Held     bool      `json:"held,omitempty"`     // stopped after too many attempts
+	Signals  Signals   `json:"signals,omitempty"`  // of this boot
+	Assumed  bool      `json:"assumed,omitempty"`  // installed by install_timeout
+	Why      string    `json:"why,omitempty"`      // it counts as installed; empty: the installer called back
+	Deadline time.Time `json:"deadline,omitzero"`  // of install_timeout; zero: none
+	Minted   time.Time `json:"minted,omitzero"`    // when the boot under way, or the last, got its token
+	NIC      lab.MAC   `json:"nic,omitzero"`       // that requested its script
+	Tokens   []sum     `json:"tokens,omitempty"`   // of that boot; several if the daemon restarted meanwhile
 }
 
-// initial returns the status of a host that the store knows nothing of.
+// initial returns the status of a host that is not in the store.
 func initial(h *lab.Host) Status {
 	if h.Profile == nil || h.Profile.Install == lab.InstallNever {
 		return Status{State: Live}
@@ -88,7 +116,7 @@ func initial(h *lab.Host) Status {
 	return Status{State: Armed}
 }
 
-// localBoot reports whether a host in this status starts from its own disk.
+// localBoot reports whether h starts from its own disk.
 func (s Status) localBoot(h *lab.Host) bool {
 	if h.Profile == nil {
 		return false
@@ -101,30 +129,49 @@ func (s Status) underWay() bool {
 	return !s.Held && (s.State == Booting || s.State == Installing || s.State == Live)
 }
 
-// runs reports whether an installer of h is at work, as far as we can know: it has read its document, or there is none.
+// runs reports whether an installer of h is running: it has read its document, or has its script and there is no document.
 func (s Status) runs(h *lab.Host) bool {
 	return s.State == Installing || s.State == Booting && h.Profile != nil && h.Profile.Config == ""
 }
 
-// public returns s without what others can do nothing good with.
+// public returns s without its tokens.
 func (s Status) public() Status {
 	s.Tokens = nil
 	return s
 }
 
-// A stored status may be one of before tokens were kept as sums.
-type stored struct {
-	Status
-	Token string `json:"token,omitempty"`
-}
-
 func decode(host string, b []byte) (Status, error) {
-	var s stored
+	var s Status
 	if err := json.Unmarshal(b, &s); err != nil {
 		return Status{}, fmt.Errorf("read install state of %s: %w", host, err)
 	}
-	if s.Token != "" {
-		s.Tokens = append(s.Tokens, sumOf(s.Token))
+	return s, nil
+}
+
+// maxTokens bounds the tokens of one boot: each restart of the daemon while a machine requests its script adds one.
+const maxTokens = 4
+
+// A sum is the hash of a token. The store holds sums only, so that a backup of it cannot read documents. A token has 128 random bits: a
+// plain hash is enough.
+type sum string
+
+func sumOf(token string) sum {
+	h := sha256.Sum256([]byte(token))
+	return sum(hex.EncodeToString(h[:]))
+}
+
+// knows reports, in constant time, whether token is one of this boot; an empty one never is.
+func (s Status) knows(token string) bool {
+	got, found := []byte(sumOf(token)), 0
+	for _, want := range s.Tokens {
+		found |= subtle.ConstantTimeCompare([]byte(want), got)
 	}
-	return s.Status, nil
+	return token != "" && found == 1
+}
+
+// withToken returns s with one more token.
+func (s Status) withToken(token string) Status {
+	s.Tokens = append(slices.Clone(s.Tokens), sumOf(token))
+	s.Tokens = s.Tokens[max(0, len(s.Tokens)-maxTokens):]
+	return s
 }

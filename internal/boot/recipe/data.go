@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/bootlab/bootlab/internal/lab"
@@ -24,7 +25,7 @@ type Data struct {
 	// profile's other documents under their base names, and what the recipe adds.
 	DocumentsURL string
 
-	chain   lab.Chain // no business of templates
+	chain   lab.Chain // not for templates, as are the next two
 	mirrors []*lab.Mirror
 	network *lab.Network
 }
@@ -49,9 +50,9 @@ type ClusterData struct {
 type NetworkData struct {
 	Name    string
 	Subnet  netip.Prefix
-	Address netip.Addr // unknown where its interface is not up, as at a check elsewhere
+	Address netip.Addr // not known where its interface is not up, as in a check on another machine
 	Router  Address
-	DNS     []netip.Addr // name servers, as the network's machines are told
+	DNS     []netip.Addr // name servers, as DHCP gives them
 }
 
 // ProfileData is a profile as templates see it.
@@ -73,10 +74,10 @@ type ApplianceData struct {
 // not set is an error, as with every missing value.
 type Address struct {
 	netip.Addr
-	name string // as templates call it
+	name string // in templates
 }
 
-// String returns the address, or what makes the rendering fail.
+// String returns the address, or a mark that makes the rendering fail.
 func (a Address) String() string {
 	if !a.IsValid() {
 		return unset + a.name + unset
@@ -84,31 +85,31 @@ func (a Address) String() string {
 	return a.Addr.String()
 }
 
-// A URL is one that a profile may have or not, as Address is.
+// A URL may be missing, as an Address may.
 type URL string
 
-// String returns the URL, or what makes the rendering fail.
+// String returns the URL, or a mark that makes the rendering fail.
 func (u URL) String() string { return orUnset(string(u), ".TreeURL") }
 
-// A Role is a host's, which the lab file may leave out, as Address is.
+// A Role is a host's role, which may be missing.
 type Role string
 
-// String returns the role, or what makes the rendering fail.
+// String returns the role, or a mark that makes the rendering fail.
 func (r Role) String() string { return orUnset(string(r), ".Host.Role") }
 
-// A Serial is a virtual machine's serial number, which others have not, as Address is.
+// A Serial is the serial number of a virtual machine; other hosts have none.
 type Serial string
 
-// String returns the serial number, or what makes the rendering fail.
+// String returns the serial number, or a mark that makes the rendering fail.
 func (s Serial) String() string { return orUnset(string(s), ".Host.Serial") }
 
-// An InstallTo is a profile's disk, which it may leave out, as Address is.
+// An InstallTo is the disk of a profile, which may be missing.
 type InstallTo string
 
-// String returns the disk, or what makes the rendering fail.
+// String returns the disk, or a mark that makes the rendering fail.
 func (d InstallTo) String() string { return orUnset(string(d), ".Profile.InstallTo") }
 
-// orUnset returns s, or what makes the rendering fail where it is empty.
+// orUnset returns s, or a mark that makes the rendering fail where it is empty.
 func orUnset(s, name string) string {
 	if s == "" {
 		return unset + name + unset
@@ -124,7 +125,7 @@ func (a Address) text() string {
 	return a.Addr.String()
 }
 
-// unset is around the name of a value that was written although it is not set. No document holds it.
+// unset encloses the name of a value that was written although it is not set. No document holds this byte.
 const unset = "\x00"
 
 // checkUnset returns an error that names the first value that was written although it is not set.
@@ -146,7 +147,7 @@ func checkUnset(rendered string) error {
 	return nil
 }
 
-// Data returns what templates of h see in a boot from mac with that token.
+// Data returns what the templates of h see in a boot from the NIC mac with that token.
 func (r *Recipe) Data(l *lab.Lab, h *lab.Host, mac lab.MAC, token string) (Data, error) {
 	d := Data{
 		Host: HostData{
@@ -180,12 +181,48 @@ func (r *Recipe) Data(l *lab.Lab, h *lab.Host, mac lab.MAC, token string) (Data,
 	return d, err
 }
 
-// ConfigName returns what the config URL ends in: the document's own name, since some installers go by its ending, or
-// nothing for a seed, whose readers append the names they want.
+// ConfigName returns the last element of the config URL: the document's name, since some installers go by its ending, or nothing for a
+// seed, whose readers append names.
 func (r *Recipe) ConfigName(d Data) (string, error) {
 	file, err := r.config.render(&d)
 	if err != nil || file == "" || r.system.seed {
 		return "", err
 	}
 	return path.Base(file), nil
+}
+
+// A MirrorData is a mirror of the lab as a host reaches it.
+type MirrorData struct {
+	URL  string // "http://192.168.16.1:8080/mirror/debian", no final slash
+	Host string // "192.168.16.1:8080", for installers that take host and path separately
+	Path string // "/mirror/debian"
+}
+
+// Mirror returns how the host reaches that mirror: {{(.Mirror "debian").Host}}. One that the lab does not have is an error.
+func (d Data) Mirror(name string) (MirrorData, error) {
+	if !slices.ContainsFunc(d.mirrors, func(m *lab.Mirror) bool { return m.Name == name }) {
+		return MirrorData{}, fmt.Errorf("mirror %q is not in the lab: want one of its mirrors (%s)", name, mirrorNames(d.mirrors))
+	}
+	m := MirrorData{Path: "/" + lab.PathMirror + name}
+	if d.network != nil {
+		m.URL, m.Host = d.network.MirrorURL(name), strings.TrimPrefix(d.network.BaseURL, "http://")
+	}
+	return m, nil
+}
+
+// MirrorURL returns where the host reaches that mirror, without a final slash: {{.MirrorURL "debian"}}.
+func (d Data) MirrorURL(name string) (string, error) {
+	m, err := d.Mirror(name)
+	return m.URL, err
+}
+
+func mirrorNames(ms []*lab.Mirror) string {
+	if len(ms) == 0 {
+		return "it has none"
+	}
+	names := make([]string, len(ms))
+	for i, m := range ms {
+		names[i] = m.Name
+	}
+	return strings.Join(names, ", ")
 }

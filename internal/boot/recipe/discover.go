@@ -7,18 +7,18 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// What an unknown machine does after it has told what it is: it asks again, often enough that people who adopt it need
-// not wait, and not for ever, since it may be somebody's machine with a system of its own.
+// After its report a discovered machine requests its script again, often enough that an admin who adopts it need not wait, but not
+// forever, since it may have a system of its own.
 const (
-	discoverPause  = 20 // seconds between two questions
+	discoverPause  = 20 // seconds between two requests
 	discoverRounds = 15 // then it starts from its own disk, or UEFI tries the same by HTTP once more
 )
 
-// Discover returns the script of an unknown machine: it tells what it is below base, the boot plane's URL, and asks for
-// its script again and again. Once it was adopted, that is the one of its profile. Any key sends it to its own disk.
+// Discover returns the script of a machine that the lab does not list: it reports its hardware below base, the URL of the boot
+// listener, and requests its script again and again. Once it is adopted, that is the script of its profile. Any key starts its own disk.
 //
-// All commands are those of the oldest iPXE that is around, in QEMU's ROMs of 2019; a value that an iPXE does not know is
-// empty. Its texts are escaped by ":uristring"; memory is SMBIOS' type 17, the size of the first module.
+// The iPXE of QEMU's ROMs of 2019 has all commands used here; a value that an iPXE does not know is empty. ":uristring" escapes texts;
+// memory is SMBIOS type 17, the size of the first module.
 func Discover(mac lab.MAC, base string) []byte {
 	var b text
 	begin(&b, mac.String(), "is not in the lab yet")

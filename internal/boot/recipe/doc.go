@@ -1,15 +1,16 @@
-// Package recipe turns a profile and a host into what a boot reads: kernel arguments, iPXE script, config document.
+// Package recipe renders what a boot reads, from a profile and a host: kernel arguments, boot script, config documents.
 //
-// It knows operating systems: which arguments their installers take, under which names they fetch their configuration,
-// how often, and how they say that they are done. It knows no state and serves nothing.
+// It knows operating systems: which arguments their installers take, under which names and how often they read their configuration,
+// and how the end of an install is known. It knows no state and serves nothing.
 //
 //	r, err := recipe.Compile(profile, os.DirFS(l.Appliance.Files))
-//	faults := r.Faults(data)                 // what would go wrong
+//	data, err := r.Data(l, host, mac, token)
+//	faults := r.Faults(data)                 // what would fail at boot
 //	script, err := r.Script(data)            // iPXE
 //	doc, err := r.Config(data, name)         // a document rendered for one host alone
-//	signs := r.Done(data)                    // by what the install is known to be over
+//	signals := r.Signals(data)               // how the end of the install is known
 //
-// What documents must look like is the business of internal/boot/syntax; docs/os has a page for each system.
+// Package syntax validates documents; docs/os has a page for each operating system.
 //
-// Profiles without an operating system (`os` left out) carry their own arguments.
+// A profile without an operating system (no `os`) has its own arguments only.
 package recipe

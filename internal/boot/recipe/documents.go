@@ -2,10 +2,13 @@ package recipe
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"fmt"
 	"io/fs"
 	"path"
 	"slices"
+	"strings"
+	"sync"
 
 	"github.com/bootlab/bootlab/internal/boot/syntax"
 	"github.com/bootlab/bootlab/internal/lab"
@@ -13,12 +16,12 @@ import (
 
 // A Document is a rendered config document.
 type Document struct {
-	Name        string // what the machine asks for below Data.DocumentsURL
+	Name        string // below Data.DocumentsURL
 	ContentType string
 	Body        []byte
 }
 
-// A part is a document that the recipe itself makes and serves beside the config document.
+// A part is a document that the recipe itself makes.
 type part struct {
 	name string
 	make func(r *Recipe, d Data) ([]byte, error)
@@ -34,7 +37,7 @@ type source struct {
 	err    error
 }
 
-// list returns the documents of d's host: the profile's own first, which may take the place of the recipe's.
+// list returns the documents of d's host. Those of the profile are first, and replace those of the recipe of the same name.
 func (r *Recipe) list(d Data) (all []source) {
 	if r.config != nil {
 		s := source{key: "config", config: true}
@@ -59,7 +62,7 @@ func (r *Recipe) list(d Data) (all []source) {
 	return all
 }
 
-// find returns the document that a machine asks for by name; empty: the config document.
+// find returns the document of that name; empty: the config document.
 func (r *Recipe) find(d Data, name string) (source, bool) {
 	for _, s := range r.list(d) {
 		if s.name == name && s.file+s.part.name != "" || name == "" && s.config && s.file != "" {
@@ -79,21 +82,21 @@ func (r *Recipe) Names(d Data) (names []string) {
 	return names
 }
 
-// Knows reports whether d's host has a document of that name, there yet or not.
+// Knows reports whether d's host has a document of that name, whether its file exists or not.
 func (r *Recipe) Knows(d Data, name string) bool {
 	_, ok := r.find(d, name)
 	return ok
 }
 
-// Counts reports whether complete reads of that document are counted: those of the config document alone.
+// Counts reports whether complete reads of that document are counted: only those of the config document are.
 func (r *Recipe) Counts(d Data, name string) bool {
 	s, ok := r.find(d, name)
 	return ok && s.config
 }
 
-// Config renders a document of d's host. name is what the machine asked for below Data.DocumentsURL: the config
-// document's own name, or empty for it, that of another document of the profile, or of what the recipe adds. Any other
-// name is fs.ErrNotExist, as is a document that is not there yet. Errors of templates are *DocumentError.
+// Config renders a document of d's host. name is the request below Data.DocumentsURL: empty or the name of the config document, or that
+// of another document. For any other name, and for a document that does not exist yet, the error is fs.ErrNotExist. Errors of templates
+// are *DocumentError.
 func (r *Recipe) Config(d Data, name string) (Document, error) {
 	if name == "" && !r.HasConfig() {
 		return Document{}, fmt.Errorf("profile %s has no config document: %w", r.profile.Name, fs.ErrNotExist)
@@ -131,11 +134,10 @@ func (s source) render(r *Recipe, d Data) ([]byte, error) {
 	return ign, nil
 }
 
-// isButane reports whether a document is Butane, which people write and Ignition does not read. Local files cannot be
-// embedded: the document is made for one host, and templates are the way to put things in.
+// isButane reports whether a document is Butane, which Ignition does not read. Local files cannot be embedded; templates can.
 func isButane(file string) bool { ext := path.Ext(file); return ext == ".bu" || ext == ".butane" }
 
-// check renders the document and holds it against the syntax of its kind.
+// check renders the document and checks its syntax.
 func (s source) check(r *Recipe, d Data) error {
 	if s.err != nil || s.file == "" {
 		_, err := s.render(r, d)
@@ -145,14 +147,14 @@ func (s source) check(r *Recipe, d Data) error {
 	if err != nil {
 		return err
 	}
-	broken := r.judged.verdict(d.signature(s.file, body), func() *syntax.Error { return s.broken(r, body) })
+	broken := r.validated.result(d.signature(s.file, body), func() *syntax.Error { return s.broken(r, body) })
 	if broken != nil {
 		return r.place(s.file, body, broken)
 	}
 	return nil
 }
 
-// broken returns what is wrong with a rendered document.
+// broken returns the first error of a rendered document.
 func (s source) broken(r *Recipe, body []byte) *syntax.Error {
 	if isButane(s.file) {
 		_, broken := syntax.Butane(body)
@@ -161,8 +163,8 @@ func (s source) broken(r *Recipe, body []byte) *syntax.Error {
 	return syntax.Check(s.format(r.profile.OS), body)
 }
 
-// place says where in a file a rendered document is broken. Its lines are those of the file unless a template made more
-// or fewer of them; then only the reason says which line it is.
+// place returns an error with its place in the source of the document. The lines are the same unless a template made more or fewer of
+// them; then the reason gives the line.
 func (r *Recipe) place(file string, body []byte, broken *syntax.Error) *DocumentError {
 	e := &DocumentError{File: path.Clean(file), Line: broken.Line, Column: broken.Column, Err: broken}
 	if text, _ := fs.ReadFile(r.files.files, e.File); broken.Line > 0 && lines(text) != lines(body) {
@@ -174,7 +176,7 @@ func (r *Recipe) place(file string, body []byte, broken *syntax.Error) *Document
 
 func lines(text []byte) int { return bytes.Count(text, []byte{'\n'}) }
 
-// format returns what a document of the profile is written in: by its name, else by what its installer takes.
+// format returns the format of a document: by its name, else by what the installer reads.
 func (s source) format(os lab.OS) syntax.Format {
 	if f := syntax.Of(path.Ext(s.file)); f != syntax.Any || !s.config {
 		return f
@@ -196,7 +198,7 @@ func (s source) format(os lab.OS) syntax.Format {
 	return syntax.Any
 }
 
-// contentType is by the file's ending: Proxmox goes by it, Ignition and Talos do not care, browsers and curl users do.
+// contentType goes by the file's ending. Proxmox' installer needs it.
 func (s source) contentType() string {
 	switch path.Ext(s.file + s.part.name) {
 	case ".ign", ".bu", ".butane":
@@ -214,8 +216,8 @@ func (s source) contentType() string {
 	}
 }
 
-// seedParts is what cloud-init's NoCloud source asks for beside user-data. It retries each missing one ten times, so that
-// the optional ones are empty rather than missing.
+// seedParts is what cloud-init's NoCloud source requests with user-data. It retries each missing file ten times, so the optional ones
+// are empty rather than missing.
 func seedParts(*lab.Profile) []part {
 	empty := func(*Recipe, Data) ([]byte, error) { return nil, nil }
 	return []part{
@@ -225,4 +227,47 @@ func seedParts(*lab.Profile) []part {
 		{"vendor-data", empty},
 		{"network-config", empty},
 	}
+}
+
+// A validationCache holds the results of validating documents, so that a document for 10,000 hosts is validated about once: Ignition's
+// library takes milliseconds for each. Documents that differ only in the values of their hosts have one result.
+type validationCache struct {
+	mu      sync.Mutex
+	results map[[sha256.Size]byte]*syntax.Error // nil: valid
+}
+
+// maxResults bounds a validationCache; a full cache is emptied.
+const maxResults = 4096
+
+// signature returns a hash of a rendered document of d's host, in which the host's own names, addresses and URLs are all the same.
+// Values of Vars stay as they are: they may be anything.
+func (d Data) signature(file string, body []byte) [sha256.Size]byte {
+	var pairs []string
+	for _, own := range []string{
+		d.ConfigURL, d.DoneURL, d.DocumentsURL, d.Host.FQDN, d.Host.MAC.Hyphens(), d.Host.MAC.String(), d.Host.IP.text(), d.Host.IP6.text(),
+		string(d.Host.Serial), d.Host.Name,
+	} {
+		if own != "" {
+			pairs = append(pairs, own, unset) // a byte that no document holds
+		}
+	}
+	return sha256.Sum256([]byte(file + unset + strings.NewReplacer(pairs...).Replace(string(body))))
+}
+
+// result returns the cached result for this signature, or that of validate.
+func (c *validationCache) result(signature [sha256.Size]byte, validate func() *syntax.Error) *syntax.Error {
+	c.mu.Lock()
+	e, known := c.results[signature]
+	c.mu.Unlock()
+	if known {
+		return e
+	}
+	e = validate()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.results == nil || len(c.results) >= maxResults {
+		c.results = map[[sha256.Size]byte]*syntax.Error{}
+	}
+	c.results[signature] = e
+	return e
 }

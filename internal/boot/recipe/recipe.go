@@ -7,21 +7,20 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// A Recipe is one profile with its templates parsed. It never changes but for what it remembers, and is safe for concurrent
-// use.
+// A Recipe is one profile with its templates parsed. It is safe for concurrent use; nothing but its caches changes.
 type Recipe struct {
-	profile *lab.Profile
-	system  system
-	files   *library
-	judged  judged
+	profile   *lab.Profile
+	system    system
+	files     *library
+	validated validationCache
 
 	kernel, rootfs, image, config *line // of paths; nil where the profile has none
 	initrd, documents             []*line
 	args                          []*line
 }
 
-// Compile parses the templates of p. Files are read from files, which is rooted at the lab's files folder, when a
-// document is rendered: they may change, and come later than the lab file.
+// Compile parses the templates of p. Documents are read from files, the lab's files folder, each time they are
+// rendered: they may change, and be created after the lab file.
 func Compile(p *lab.Profile, files fs.FS) (*Recipe, lab.Problems) {
 	c := &compiler{profile: p}
 	r := &Recipe{
@@ -33,13 +32,13 @@ func Compile(p *lab.Profile, files fs.FS) (*Recipe, lab.Problems) {
 	return r, c.problems
 }
 
-// A compiler parses the templates of one profile and collects what is wrong.
+// A compiler parses the templates of one profile and collects the errors.
 type compiler struct {
 	profile  *lab.Profile
 	problems lab.Problems
 }
 
-// parse returns the line of one key; nil for an empty text.
+// parse returns the template of one key; nil for an empty text.
 func (c *compiler) parse(key, text string) *line {
 	if text == "" {
 		return nil

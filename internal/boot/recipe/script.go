@@ -40,10 +40,10 @@ func (r *Recipe) Args(d Data) ([]string, error) {
 	return r.argsOf(p, d)
 }
 
-// usualScript is room for most scripts.
+// usualScript is the size of most scripts.
 const usualScript = 1 << 10
 
-// argsOf is Args for who has the paths already.
+// argsOf is Args with the paths rendered already.
 func (r *Recipe) argsOf(p *lab.Profile, d Data) ([]string, error) {
 	own, err := renderAll(r.args, &d)
 	if err != nil {
@@ -82,15 +82,15 @@ func load(b *text, modules []module) {
 	}
 }
 
-// LocalBoot returns the script that sends a machine to its own disk. On UEFI only leaving iPXE with an error makes
-// firmware go on to the next boot option (exit 0 drops many into their setup); on BIOS the first disk is started by
-// iPXE itself, because a BIOS whose network boot returns often stops there. Firmware that is neither is told how.
+// LocalBoot returns the script that starts a machine from its own disk. On UEFI, iPXE exits with an error: only then does the firmware
+// go on to the next boot option (exit 0 drops many into their setup). On BIOS, iPXE starts the first disk itself: a BIOS whose network
+// boot returns often stops. The lab file can choose for firmware that needs another way.
 func LocalBoot(host, why string, how lab.LocalBoot) []byte {
 	const sanboot = "sanboot --no-describe --drive 0x80 || exit 1\n"
 	var b text
 	begin(&b, host, why)
 	switch how {
-	case lab.LocalBootExit, lab.LocalBootNone: // none: it came here all the same, so it had a boot file from elsewhere
+	case lab.LocalBootExit, lab.LocalBootNone: // none: another server gave it a boot file
 		b.WriteString("exit 1\n")
 	case lab.LocalBootSanboot:
 		b.WriteString(sanboot)
@@ -100,8 +100,8 @@ func LocalBoot(host, why string, how lab.LocalBoot) []byte {
 	return b.Bytes()
 }
 
-// Nothing returns the script for a machine that the lab has no profile for: it says so on its screen and goes on to the
-// next boot device.
+// Nothing returns the script for a machine that the lab has no profile for: it prints that and goes on to the next
+// boot device.
 func Nothing(mac lab.MAC) []byte {
 	var b text
 	begin(&b, mac.String(), "is not in the lab file, or has no profile")
@@ -110,8 +110,7 @@ func Nothing(mac lab.MAC) []byte {
 	return b.Bytes()
 }
 
-// Held returns the script for a machine that fetches its own again and again: it says why on its screen, and goes on to the
-// next boot device after a minute, so that a script that tries for ever does so slowly.
+// Held returns the script for a machine in a boot loop: it prints why, and goes on to the next boot device after a minute.
 func Held(host, why string) []byte {
 	var b text
 	begin(&b, host, why)
@@ -123,16 +122,16 @@ func begin(b *text, host, what string) {
 	b.put("#!ipxe\necho bootlab: ", host, " ", what, "\n")
 }
 
-// failed says on the machine's screen where to look, and tries the whole boot again.
+// failed prints which command shows the reason, and reboots.
 func failed(b *text, host string) {
 	b.put(":failed\necho bootlab: ", host, " could not boot; on the appliance: bootlab timeline ", host, "\n")
 	b.put("sleep 10\nreboot || exit 1\n")
 }
 
-// A text is a script that is being written.
+// A text is a buffer for a script.
 type text struct{ bytes.Buffer }
 
-// put writes pieces one after the other, without what fmt costs: every machine of a rack waits for its script.
+// put writes the pieces.
 func (t *text) put(pieces ...string) {
 	for _, p := range pieces {
 		t.WriteString(p)

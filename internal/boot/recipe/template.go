@@ -4,8 +4,12 @@ import (
 	"bytes"
 	"io/fs"
 	"path"
+	"strings"
 	"sync"
 	"text/template"
+	"text/template/parse"
+
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // newTemplate returns a template in which a missing value is an error.
@@ -13,8 +17,8 @@ func newTemplate(name string) *template.Template {
 	return template.New(name).Option("missingkey=error")
 }
 
-// A library reads documents and keeps them parsed while they do not change. A file is read anew for every rendering, as
-// it may change at any time; to parse it anew would be most of the work.
+// A library reads documents and keeps them parsed while they do not change. A file is read for every rendering, as it may change at
+// any time; parsing it would be most of the work.
 type library struct {
 	files fs.FS
 
@@ -27,7 +31,7 @@ type parsed struct {
 	tmpl *template.Template
 }
 
-// maxParsed bounds what a library keeps. Profiles with a document for each host have more: those are parsed every time.
+// maxParsed bounds the parsed documents. A profile with a document for each host has more; they are parsed every time.
 const maxParsed = 64
 
 func newLibrary(files fs.FS) *library { return &library{files: files, parsed: map[string]parsed{}} }
@@ -74,8 +78,106 @@ func (l *library) render(file string, d Data) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// names reports whether a document, as it is before it is rendered, holds text. One that is not there does not.
+// names reports whether the source of a document holds text.
 func (l *library) names(file, text string) bool {
 	b, err := fs.ReadFile(l.files, path.Clean(file))
 	return err == nil && bytes.Contains(b, []byte(text))
+}
+
+// A line is a template of one line: a path or a kernel argument. A nil line is an empty one.
+type line struct{ tmpl *template.Template }
+
+func newLine(name, text string) (*line, error) {
+	t, err := newTemplate(name).Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	return &line{t}, nil
+}
+
+// key returns the profile's key that the line is from.
+func (l *line) key() string { return l.tmpl.Name() }
+
+func (l *line) render(d *Data) (string, error) {
+	if l == nil {
+		return "", nil
+	}
+	var b strings.Builder
+	if err := l.tmpl.Execute(&b, d); err != nil {
+		return "", keyError(l.key(), err)
+	}
+	return b.String(), checkUnset(b.String())
+}
+
+func renderAll(lines []*line, d *Data) ([]string, error) {
+	out := make([]string, len(lines))
+	for i, l := range lines {
+		s, err := l.render(d)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = s
+	}
+	return out, nil
+}
+
+// A Path is a file below the files folder that the profile names at a key.
+type Path struct {
+	lab.ProfilePath
+	line *line // nil: the text is the path
+}
+
+// Paths returns the files that the profile names. They are rendered here for the boot script, the documents, and the rule
+// of which files may be fetched.
+func (r *Recipe) Paths() []Path {
+	lines := map[string]*line{}
+	for _, l := range r.lines() {
+		lines[l.key()] = l
+	}
+	var paths []Path
+	for _, p := range r.profile.Paths() {
+		paths = append(paths, Path{p, lines[p.Key]})
+	}
+	return paths
+}
+
+// Render returns the path for one host and the NIC that it boots from.
+func (p Path) Render(d Data) (string, error) {
+	if p.line == nil {
+		return p.Text, nil
+	}
+	return p.line.render(&d)
+}
+
+// Literals returns the texts between which templates put something; there is one for a path without templates.
+func (p Path) Literals() []string {
+	literals := []string{""}
+	for _, n := range p.nodes() {
+		if text, ok := n.(*parse.TextNode); ok {
+			literals[len(literals)-1] += string(text.Text)
+		} else {
+			literals = append(literals, "")
+		}
+	}
+	return literals
+}
+
+// RoleOnly reports whether the path is the same for all hosts of one role.
+func (p Path) RoleOnly() bool {
+	for _, n := range p.nodes() {
+		if _, text := n.(*parse.TextNode); !text && n.String() != "{{.Host.Role}}" {
+			return false
+		}
+	}
+	return true
+}
+
+func (p Path) nodes() []parse.Node {
+	switch {
+	case p.line == nil:
+		return []parse.Node{&parse.TextNode{NodeType: parse.NodeText, Text: []byte(p.Text)}}
+	case p.line.tmpl.Tree == nil: // an empty template
+		return nil
+	}
+	return p.line.tmpl.Root.Nodes
 }

@@ -8,23 +8,23 @@ import (
 	"github.com/coreos/vcontext/report"
 )
 
-// Butane translates a document to Ignition, which Butane validates by the way. Whatever Butane remarks is an error, an
-// unknown key included: a machine must not boot with half of what was meant. Local files cannot be embedded.
+// Butane translates a document to Ignition and validates it. Every warning of Butane is an error, an unknown key included: a machine must
+// not boot with half of its configuration. Local files cannot be embedded.
 func Butane(text []byte) (ignition []byte, broken *Error) {
 	ign, report, err := config.TranslateBytes(text, common.TranslateBytesOptions{Pretty: true})
 	if len(report.Entries) > 0 {
-		return nil, reported("not good Butane: ", report.Entries[0])
+		return nil, reported("invalid Butane: ", report.Entries[0])
 	}
 	if err != nil {
 		return nil, &Error{Reason: "not Butane: " + hide(err.Error())}
 	}
 	if !bytes.HasPrefix(bytes.TrimSpace(ign), []byte("{")) {
-		return nil, &Error{Line: 1, Column: 1, Reason: "not good Butane: variant openshift makes a MachineConfig, which no machine boots with: want variant fcos"}
+		return nil, &Error{Line: 1, Column: 1, Reason: "invalid Butane: variant openshift makes a MachineConfig, which no machine boots with: want variant fcos"}
 	}
 	return ign, nil
 }
 
-// reported turns an entry of a report into an error with the place where it says it is.
+// reported returns an entry of a report as an error with its place.
 func reported(what string, entry report.Entry) *Error {
 	e := &Error{Reason: what + hide(entry.Message)}
 	if path := entry.Context.String(); path != "$" && path != "" {

@@ -7,19 +7,18 @@ import (
 	"github.com/coreos/ignition/v2/config"
 )
 
-// ignition validates a document as Ignition itself does, every version of specification 3. What it warns of is no error:
-// a machine boots with it.
+// ignition validates a document as Ignition does, every version of specification 3. A warning is no error: a machine boots with it.
 func ignition(text []byte) *Error {
 	if e := jsonText(text); e != nil {
 		return e
 	}
 	if strings.HasPrefix(versionOf(text), "2.") {
-		return nil // of OpenShift before 4.6: its own Ignition knows
+		return nil // of OpenShift before 4.6, which this library does not know
 	}
 	_, report, err := config.Parse(text)
 	for _, entry := range report.Entries {
 		if entry.Kind.IsFatal() {
-			return reported("not good Ignition: ", entry)
+			return reported("invalid Ignition: ", entry)
 		}
 	}
 	if err != nil {

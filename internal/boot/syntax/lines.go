@@ -9,10 +9,10 @@ import (
 var debconfTypes = "string boolean select multiselect note text password title error seen"
 
 // preseed checks what debconf-set-selections reads: owner, question, type and value, in lines that a backslash continues. It
-// would pass over a line that it cannot read, and the installer would stop and ask.
+// skips a line that it cannot read, and the installer then stops and asks.
 func preseed(text []byte) *Error {
 	types := strings.Fields(debconfTypes)
-	inside, comment := false, false // the line before goes on in this one, and is a comment
+	inside, comment := false, false // the line before continues in this one, and is a comment
 	for i, line := range strings.Split(string(text), "\n") {
 		line = strings.TrimRight(line, "\r")
 		fields := strings.Fields(line)
@@ -24,7 +24,7 @@ func preseed(text []byte) *Error {
 		case len(fields) < 3:
 			return errorAt(i+1, 1, "not a preseed: want owner, question, type and value, such as d-i debian-installer/locale string en_US")
 		case !slices.Contains(types, fields[2]):
-			return errorAt(i+1, strings.Index(line, fields[2])+1, "not a preseed: the third word is no type of a question: want one of %s", debconfTypes)
+			return errorAt(i+1, strings.Index(line, fields[2])+1, "not a preseed: the third word is not a question type: want one of %s", debconfTypes)
 		case fields[2] == "boolean" && len(fields) > 3 && fields[3] != "true" && fields[3] != "false":
 			return errorAt(i+1, 1, "not a preseed: the question is boolean: want true or false")
 		}

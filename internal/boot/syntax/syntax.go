@@ -13,10 +13,10 @@ import (
 	"github.com/bootlab/bootlab/internal/lab/load"
 )
 
-// Format is what a document is written in.
+// A Format is the format of a document.
 type Format string
 
-// The formats. Any is not looked at.
+// The formats. Any is not checked.
 const (
 	Any       Format = ""
 	Ignition  Format = "Ignition"
@@ -45,7 +45,7 @@ func Of(ext string) Format {
 	return Any
 }
 
-// An Error is what is wrong with a document. Line and Column count from 1; 0 is not known.
+// An Error is an error in a document. Line and Column count from 1; 0 is not known.
 type Error struct {
 	Line, Column int
 	Reason       string
@@ -54,8 +54,8 @@ type Error struct {
 // Error implements error.
 func (e *Error) Error() string { return e.Reason }
 
-// Check returns the first thing that is wrong with text, or nil. The reason holds nothing of the document but keys and names
-// of elements: it goes into logs, and documents hold passwords.
+// Check returns the first error in text, or nil. The reason holds nothing of the document but keys and names of elements: it is logged, and
+// documents hold passwords.
 func Check(f Format, text []byte) *Error {
 	e := check(f, text)
 	if e != nil {
@@ -64,7 +64,7 @@ func Check(f Format, text []byte) *Error {
 	return e
 }
 
-// quoted is what parsers tell of a document's values: words in quotes, and the entities that they take a & for.
+// quoted matches a document's values in errors of parsers: words in quotes, and entities.
 var quoted = regexp.MustCompile("'[^']{4,}'|\"[^\"]{4,}\"|`[^`]{4,}`|&[^ ]{4,}")
 
 func hide(reason string) string { return quoted.ReplaceAllString(reason, "…") }
@@ -93,7 +93,7 @@ func errorAt(line, column int, format string, args ...any) *Error {
 	return &Error{Line: line, Column: column, Reason: fmt.Sprintf(format, args...)}
 }
 
-// offset returns where the byte at offset stands.
+// offset returns an error at the line and column of the byte at that offset.
 func offset(text []byte, at int64, format string, args ...any) *Error {
 	before := text[:max(0, min(at, int64(len(text))))]
 	return errorAt(1+bytes.Count(before, []byte{'\n'}), len(before)-bytes.LastIndexByte(before, '\n'), format, args...)
@@ -119,7 +119,7 @@ func jsonText(text []byte) *Error {
 		return offset(text, int64(len(text)), "not JSON: %v", err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return offset(text, d.InputOffset(), "not JSON: there is more behind its end")
+		return offset(text, d.InputOffset(), "not JSON: want nothing after its end")
 	}
 	return nil
 }
@@ -151,7 +151,7 @@ func xmlText(text []byte) *Error {
 	}
 }
 
-// userData is what cloud-init takes by its first line. Only cloud-config is looked into.
+// userData checks the first line, by which cloud-init recognises a format; of cloud-config, the rest too.
 func userData(text []byte) *Error {
 	first, _, _ := bytes.Cut(text, []byte{'\n'})
 	switch header := strings.TrimRight(string(first), " \r"); {

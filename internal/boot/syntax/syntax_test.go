@@ -30,7 +30,7 @@ func samples() []sample {
 		{"no version", syntax.Ignition, `{}`, "0:0: not Ignition: invalid config version (couldn't parse)"},
 		{"future version", syntax.Ignition, `{"ignition": {"version": "9.0.0"}}`, "0:0: not Ignition: unsupported config version"},
 		{"path", syntax.Ignition, "{\"ignition\": {\"version\": \"3.3.0\"},\n \"storage\": {\"files\": [{\"path\": \"etc/x\"}]}}",
-			"2:33: not good Ignition: path not absolute ($.storage.files.0.path)"},
+			"2:33: invalid Ignition: path not absolute ($.storage.files.0.path)"},
 		{"wrong type", syntax.Ignition, "{\"ignition\": {\"version\": \"3.3.0\"},\n \"storage\": {\"files\": {}}}", "2:"},
 		{"comma", syntax.Ignition, "{\"ignition\":\n {\"version\": \"3.3.0\"},}", "2:23: not JSON: invalid character '}' looking for beginning of object key string"},
 		{"empty", syntax.Ignition, "", "1:1: not JSON: EOF"},
@@ -67,8 +67,8 @@ func samples() []sample {
 			"\td-i passwd/root-password password r00t me\ntasksel tasksel/first multiselect standard, ssh-server\nd-i x/y boolean true\nd-i x/y seen false\r\n", ""},
 		{"no value and no type", syntax.Preseed, "d-i a/b string x\nd-i c/d\n", "2:1: not a preseed: want owner, question, type and value, such as d-i debian-installer/locale string en_US"},
 		{"no owner", syntax.Preseed, "debian-installer/locale string en_US\n",
-			"1:32: not a preseed: the third word is no type of a question: want one of string boolean select multiselect note text password title error seen"},
-		{"no such type", syntax.Preseed, "d-i a/b bool true\n", "1:9: not a preseed: the third word is no type of a question: want one of string boolean select multiselect note text password title error seen"},
+			"1:32: not a preseed: the third word is not a question type: want one of string boolean select multiselect note text password title error seen"},
+		{"no such type", syntax.Preseed, "d-i a/b bool true\n", "1:9: not a preseed: the third word is not a question type: want one of string boolean select multiselect note text password title error seen"},
 		{"yes", syntax.Preseed, "d-i a/b boolean yes\n", "1:1: not a preseed: the question is boolean: want true or false"},
 		{"swallowed", syntax.Preseed, "# see below \\\nd-i a/b string x\n", "2:1: not a preseed: the comment before ends in a backslash and takes this line with it"},
 
@@ -224,9 +224,9 @@ func TestButane(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"variant: fcos\nversion: 1.5.0\n":                                                                                      "",
-		"variant: fcos\nversion: 1.5.0\nstorage:\n  flies: []\n":                                                               "4:3: not good Butane: unused key flies ($.storage.flies)",
-		"variant: fcos\nversion: 1.5.0\nstorage:\n  files:\n    - path: /x\n      contents: {local: y}\n":                      "6:25: not good Butane: ",
-		"variant: openshift\nversion: 4.16.0\nmetadata: {name: x, labels: {machineconfiguration.openshift.io/role: worker}}\n": "1:1: not good Butane: variant openshift",
+		"variant: fcos\nversion: 1.5.0\nstorage:\n  flies: []\n":                                                               "4:3: invalid Butane: unused key flies ($.storage.flies)",
+		"variant: fcos\nversion: 1.5.0\nstorage:\n  files:\n    - path: /x\n      contents: {local: y}\n":                      "6:25: invalid Butane: ",
+		"variant: openshift\nversion: 4.16.0\nmetadata: {name: x, labels: {machineconfiguration.openshift.io/role: worker}}\n": "1:1: invalid Butane: variant openshift",
 		"hello":                "0:0: not Butane: ",
 		"variant: [\n":         "0:0: not Butane: ",
 		"variant: nosuchone\n": "0:0: not Butane: ",

@@ -4,12 +4,12 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/bootlab/bootlab/internal/boot/recipe"
+	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// TestDone: a document that calls is believed and nothing else is; for one that does not, the recipe knows a sign.
-func TestDone(t *testing.T) {
+// TestSignals: a document that calls back is the only signal; else the operating system has signals of its own.
+func TestSignals(t *testing.T) {
 	t.Parallel()
 	files := fstest.MapFS{
 		"calls.cfg": {Data: []byte("%post\ncurl {{.DoneURL}}\n%end\n")},
@@ -34,12 +34,12 @@ func TestDone(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			r, d := compile(t, &tt.profile, files)
-			if got := r.Done(d).String(); got != tt.want {
+			if got := r.Signals(d).String(); got != tt.want {
 				t.Errorf("done by %s, want %s", got, tt.want)
 			}
 		})
 	}
-	if got := recipe.Done(0).String(); got != "by hand" {
-		t.Errorf("the zero Done is %q", got)
+	if got := install.Signals(0).String(); got != "by hand" {
+		t.Errorf("no signals are %q", got)
 	}
 }

@@ -46,16 +46,16 @@ hosts:
   switch: {mac: "52:54:00:00:02:05", ip: 192.168.16.25}
 `
 
-// A rig is a desk over real rooms.
+// A rig is a boot.Service over real packages.
 type rig struct {
-	*boot.Desk
-	installs *install.Machine
-	unknown  *discovered.Book
-	lab      *lab.Lab
-	table    *boot.Table
-	events   []event.Event
-	leases   map[lab.MAC]netip.Addr
-	circles  *bootloop.Guard
+	*boot.Service
+	installs   *install.Machine
+	discovered *discovered.Book
+	lab        *lab.Lab
+	table      *boot.Table
+	events     []event.Event
+	leases     map[lab.MAC]netip.Addr
+	loops      *bootloop.Detector
 }
 
 func (r *rig) Record(e event.Event) { r.events = append(r.events, e) }
@@ -90,16 +90,16 @@ func newRig(t *testing.T) *rig {
 
 func rigOf(t testing.TB, l *lab.Lab, table *boot.Table) *rig {
 	t.Helper()
-	r := &rig{lab: l, table: table, circles: bootloop.New(time.Now), leases: map[lab.MAC]netip.Addr{mac: addr}}
+	r := &rig{lab: l, table: table, loops: bootloop.New(time.Now), leases: map[lab.MAC]netip.Addr{mac: addr}}
 	var err error
 	r.installs, err = install.Open(t.Context(), install.Config{}, install.Deps{Store: storetest.Memory(), Events: r, Now: time.Now})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.unknown, err = discovered.Open(t.Context(), discovered.Config{}, discovered.Deps{Store: storetest.Memory(), Log: slog.New(slog.DiscardHandler), Now: time.Now}); err != nil {
+	if r.discovered, err = discovered.Open(t.Context(), discovered.Config{}, discovered.Deps{Store: storetest.Memory(), Log: slog.New(slog.DiscardHandler), Now: time.Now}); err != nil {
 		t.Fatal(err)
 	}
-	r.Desk = boot.New(boot.Deps{Table: func() *boot.Table { return r.table }, Installs: r.installs, Unknown: r.unknown, Leases: r, Circles: r.circles, Events: r})
+	r.Service = boot.New(boot.Deps{Table: func() *boot.Table { return r.table }, Installs: r.installs, Discovered: r.discovered, Leases: r, Loops: r.loops, Events: r})
 	return r
 }
 
@@ -129,7 +129,7 @@ func (r *rig) token(t *testing.T) string {
 func (r *rig) script(t *testing.T) (string, error) {
 	t.Helper()
 	h := r.lab.Host("worker-0")
-	ticket, err := r.installs.Boot(t.Context(), h, install.Ask{}) // the same boot: the same token
+	ticket, err := r.installs.Boot(t.Context(), h, install.Request{}) // the same boot: the same token
 	return ticket.Token, err
 }
 
@@ -298,8 +298,8 @@ func TestScripts(t *testing.T) {
 		want string
 	}{
 		{"host", mac, "192.168.16.24", "echo bootlab: worker-0 boots disk"},
-		{"guest of a pool", guest, "192.168.16.200", "echo bootlab: 52-54-00-ff-00-01 boots live"},
-		{"stranger", guest, "192.168.16.66", "is not in the lab file"},
+		{"machine of a pool", guest, "192.168.16.200", "echo bootlab: 52-54-00-ff-00-01 boots live"},
+		{"unknown machine", guest, "192.168.16.66", "is not in the lab file"},
 		{"host without profile", lab.MAC{0x52, 0x54, 0, 0, 2, 5}, "192.168.16.25", "is not in the lab file, or has no profile"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -312,8 +312,8 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// TestCircle: a script that is fetched again and again gives way to one that says so, and that is told.
-func TestCircle(t *testing.T) {
+// TestBootLoop: a machine that requests its script again and again gets one that prints this, and an event is recorded.
+func TestBootLoop(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{lab.ScriptName, lab.GRUBName} {
 		t.Run(name, func(t *testing.T) {
@@ -326,7 +326,7 @@ func TestCircle(t *testing.T) {
 				}
 				return string(script)
 			}
-			const says = "no system came"
+			const says = "no system started"
 			for range bootloop.MaxScripts - 1 {
 				if got := ask(); strings.Contains(got, says) {
 					t.Fatalf("held already:\n%s", got)
@@ -334,13 +334,13 @@ func TestCircle(t *testing.T) {
 			}
 			for range 3 {
 				if got := ask(); !strings.Contains(got, says) || !strings.Contains(got, "sleep 60") {
-					t.Errorf("the circle goes on with\n%s", got)
+					t.Errorf("the loop goes on with\n%s", got)
 				}
 			}
 			if n, served := r.count(event.ScriptLoop), r.count(event.ScriptServed); n != 3 || served != bootloop.MaxScripts-1 {
 				t.Errorf("%d times told that it is held, %d times that it got its script", n, served)
 			}
-			r.circles.Release(mac)
+			r.loops.Release(mac)
 			if got := ask(); strings.Contains(got, says) {
 				t.Errorf("it is never let go:\n%s", got)
 			}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -12,8 +13,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// A DocumentError is what is wrong in a document. Line and Column count from 1 in the file as it is written; 0 is
-// somewhere in it.
+// A DocumentError is an error in a document. Line and Column count from 1 in its source; 0 is not known.
 type DocumentError struct {
 	File         string // slash-separated, below the files folder
 	Line, Column int
@@ -34,11 +34,10 @@ func (e *DocumentError) Error() string {
 // Unwrap returns the reason.
 func (e *DocumentError) Unwrap() error { return e.Err }
 
-// templatePlace is how text/template begins its errors, behind the name: a line, a column (from 0) unless it is a mistake
-// of syntax, and what it was about.
+// templatePlace matches an error of text/template after the name: a line, a column (from 0) unless it is a syntax error, and the reason.
 var templatePlace = regexp.MustCompile(`^:(\d+)(?::(\d+))?: (?s:(.*))$`)
 
-// templateError finds where in a document a template failed.
+// templateError returns the error of a template with its place in the document.
 func templateError(file string, err error) error {
 	e := &DocumentError{File: file, Err: err}
 	rest, ok := strings.CutPrefix(err.Error(), "template: "+file)
@@ -50,11 +49,11 @@ func templateError(file string, err error) error {
 	if column, err := strconv.Atoi(m[2]); err == nil {
 		e.Column = column + 1
 	}
-	e.Err = &templateFault{plainly(strings.TrimPrefix(m[3], fmt.Sprintf("executing %q ", file))), err}
+	e.Err = &templateFault{readable(strings.TrimPrefix(m[3], fmt.Sprintf("executing %q ", file))), err}
 	return e
 }
 
-// keyError takes from an error of a template of one key what the key says already.
+// keyError removes from the error of a template what its key says already.
 func keyError(key string, err error) error {
 	if e, ok := templateError(key, err).(*DocumentError); ok && e.Line > 0 {
 		return e.Err
@@ -62,7 +61,7 @@ func keyError(key string, err error) error {
 	return err
 }
 
-// A templateFault is an error of text/template without the place, which is told once.
+// A templateFault is an error of text/template without the place.
 type templateFault struct {
 	reason string
 	err    error
@@ -71,7 +70,7 @@ type templateFault struct {
 // Error is the reason alone.
 func (f *templateFault) Error() string { return f.reason }
 
-// Unwrap returns the error as text/template made it.
+// Unwrap returns the error of text/template.
 func (f *templateFault) Unwrap() error { return f.err }
 
 // A Fault is why a host would not boot.
@@ -80,9 +79,8 @@ type Fault struct {
 	Err error  // a *DocumentError where a document is at fault
 }
 
-// Everyone reports whether the lab file itself is at fault, for every host alike: it names what templates do not have, or
-// this process may not read what it names. Otherwise it is a value that some host lacks, or a document, which is not part of
-// the lab file and may be mended at any time.
+// Everyone reports whether the fault affects every host: the lab file names a field that templates do not have, or a file that this
+// process may not read. Otherwise a host lacks a value, or a document is wrong, which may be fixed at any time.
 func (f Fault) Everyone() bool {
 	if errors.Is(f.Err, fs.ErrPermission) {
 		return true
@@ -92,10 +90,10 @@ func (f Fault) Everyone() bool {
 	return !errors.As(f.Err, &document) && errors.As(f.Err, &template) && unknownField.MatchString(template.err.Error())
 }
 
-// unknownField is how text/template says that a type has no such field: one of ours, or of what is in it.
+// unknownField matches the error of text/template for a field that a type does not have.
 var unknownField = regexp.MustCompile(`can't evaluate field \w+ in type (recipe|lab|netip)\.`)
 
-// Faults renders everything for d and returns what would fail at boot. A document that is not there yet is none of it.
+// Faults renders everything for d and returns what would fail at boot. A document that does not exist yet is no fault.
 func (r *Recipe) Faults(d Data) (faults []Fault) {
 	add := func(key string, err error) {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -107,7 +105,7 @@ func (r *Recipe) Faults(d Data) (faults []Fault) {
 		add(l.key(), err)
 	}
 	if len(faults) > 0 {
-		return faults // the script would only say so again
+		return faults // the script would fail for the same reason
 	}
 	if r.profile.NetBoots() {
 		_, err := r.Script(d)
@@ -142,10 +140,51 @@ func (r *Recipe) scriptKey() string {
 	return "script"
 }
 
-// For says for which host something failed.
+// For returns the message of an error that host has.
 func For(host string, err error) string {
 	if strings.Contains(err.Error(), "nil pointer evaluating *recipe.ClusterData") {
 		return fmt.Sprintf("for host %s: %v: it belongs to no cluster: want {{if .Cluster}} around it, or cluster there", host, err)
 	}
 	return fmt.Sprintf("for host %s: %v", host, err)
+}
+
+// The errors of text/template for a missing value, after the position.
+var (
+	missingEntry = regexp.MustCompile(`^at <([^>]*)>: map has no entry for key "(.*)"$`)
+	typedKey     = regexp.MustCompile(`^at <([^>]*)>: error calling index: value has type recipe\.\w+; should be string$`)
+	missingField = regexp.MustCompile(`^at <([^>]*)>: can't evaluate field (\w+) in type \*?recipe\.(\w+)$`)
+)
+
+// readable translates an error of text/template into the words of the lab file.
+func readable(reason string) string {
+	if m := missingEntry.FindStringSubmatch(reason); m != nil {
+		if strings.HasPrefix(m[1], ".Host.Vars.") || strings.HasPrefix(m[1], "$.Host.Vars.") {
+			return fmt.Sprintf("{{%s}} is not set: want vars: {%s: …} for the host", m[1], m[2])
+		}
+		return fmt.Sprintf("{{%s}} is not set: there is no %q", m[1], m[2])
+	}
+	if m := typedKey.FindStringSubmatch(reason); m != nil {
+		return fmt.Sprintf("{{%s}}: index wants plain text: want what is looked up as (print …), such as {{index .Host.Vars (print .Host.Role)}}", m[1])
+	}
+	if m := missingField.FindStringSubmatch(reason); m != nil {
+		return fmt.Sprintf("{{%s}} is not known to templates: there is no %s, want one of %s", m[1], m[2], strings.Join(fieldsOf(m[3]), ", "))
+	}
+	return reason
+}
+
+// fieldsOf returns the fields of a type of Data that templates may use.
+func fieldsOf(name string) (names []string) {
+	for _, v := range []any{Data{}, HostData{}, ClusterData{}, NetworkData{}, ProfileData{}, ApplianceData{}, MirrorData{}} {
+		t := reflect.TypeOf(v)
+		if t.Name() != name {
+			continue
+		}
+		for _, f := range reflect.VisibleFields(t) {
+			if f.IsExported() && len(f.Index) == 1 {
+				names = append(names, f.Name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
 }

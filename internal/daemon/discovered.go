@@ -18,11 +18,11 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/timeline"
 )
 
-// maxUnknown is how many unknown machines are told of: those heard of last.
+// maxUnknown bounds the list of unknown machines: those seen last.
 const maxUnknown = 500
 
-// Unknown implements httpd.Strangers. A machine is unknown if no host of the lab has its MAC, and was heard of if it told
-// what it is, holds an address, or has a timeline. All three are bounded, and survive a restart.
+// Unknown implements httpd.Strangers. It lists machines whose MAC no host of the lab has, and that sent a report, hold a lease,
+// or have a timeline. All three are bounded, and survive a restart.
 func (c *counter) Unknown(context.Context) []api.Unknown {
 	found := map[lab.MAC]*api.Unknown{}
 	l := c.current.Load().Lab
@@ -37,10 +37,10 @@ func (c *counter) Unknown(context.Context) []api.Unknown {
 	}
 	for _, s := range c.story.All() {
 		if m, err := lab.ParseMAC(s.Key); err == nil {
-			addStory(of(m), s)
+			addTimeline(of(m), s)
 		}
 	}
-	for _, m := range c.unknown.All() {
+	for _, m := range c.discovered.All() {
 		addReport(of(m.MAC), m)
 	}
 	for _, lease := range c.book.All() {
@@ -48,7 +48,7 @@ func (c *counter) Unknown(context.Context) []api.Unknown {
 	}
 	all := make([]api.Unknown, 0, len(found))
 	for _, u := range found {
-		if p := place(l, *u); c.wasHeard(l, p) {
+		if p := located(l, *u); c.seen(l, p) {
 			all = append(all, p)
 		}
 	}
@@ -56,8 +56,8 @@ func (c *counter) Unknown(context.Context) []api.Unknown {
 	return all[:min(len(all), maxUnknown)]
 }
 
-// addStory takes the last that was heard: a machine has two timelines, one of before it had an address of a pool.
-func addStory(u *api.Unknown, s timeline.Summary) {
+// addTimeline adds the last event. A machine may have two timelines: one is of the time before it had an address of a pool.
+func addTimeline(u *api.Unknown, s timeline.Summary) {
 	if u == nil || s.Last.At.Before(u.Last) {
 		return
 	}
@@ -68,9 +68,9 @@ func addStory(u *api.Unknown, s timeline.Summary) {
 	}
 }
 
-// wasHeard tells machines from MACs that somebody only named in a URL: a machine has asked for an address here, unless
-// another server gives them.
-func (c *counter) wasHeard(l *lab.Lab, u api.Unknown) bool {
+// seen reports whether a machine exists, and is not only a MAC in the URL of a request: it has asked for an address here, unless another
+// server leases them.
+func (c *counter) seen(l *lab.Lab, u api.Unknown) bool {
 	_, leased := c.book.ByMAC(u.MAC)
 	n := l.NetworkOf(u.IP)
 	return leased || !u.First.IsZero() || u.Stage == event.StageAddress || n != nil && n.DHCP != lab.DHCPServer
@@ -99,8 +99,8 @@ func addLease(u *api.Unknown, lease leases.Lease) {
 	}
 }
 
-// place says where in the lab a machine is.
-func place(l *lab.Lab, u api.Unknown) api.Unknown {
+// located adds the network and the pool of a machine.
+func located(l *lab.Lab, u api.Unknown) api.Unknown {
 	if n := l.NetworkOf(u.IP); n != nil {
 		u.Network = n.Name
 		if p := n.PoolHolding(u.IP); p != nil {
@@ -119,7 +119,7 @@ func (c *counter) Adoption(ctx context.Context, mac lab.MAC) (api.Adoption, erro
 	all := c.Unknown(ctx)
 	i := slices.IndexFunc(all, func(u api.Unknown) bool { return u.MAC == mac || slices.Contains(u.MACs, mac) })
 	if i < 0 {
-		return api.Adoption{}, &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("nothing was heard of %s", mac), Hint: "bootlab hosts --unknown lists who was heard of"}
+		return api.Adoption{}, &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("%s was not seen", mac), Hint: "bootlab hosts --unknown lists unknown machines"}
 	}
 	a := api.Adoption{Unknown: all[i], Names: names(l, all[i])}
 	a.MACs = slices.DeleteFunc(slices.Clone(a.MACs), func(m lab.MAC) bool { return l.HostByMAC(m) != nil })
@@ -127,8 +127,8 @@ func (c *counter) Adoption(ctx context.Context, mac lab.MAC) (api.Adoption, erro
 	return a, nil
 }
 
-// names returns what a machine could be called, as far as nobody is: by its serial number, by what it calls itself, by
-// its UUID (whose last part differs from machine to machine; Dell's all begin alike), by its MAC.
+// names returns free names for a machine: its serial number, its host name, its UUID (the last part, which differs between machines; all
+// of Dell's begin alike), its MAC.
 func names(l *lab.Lab, u api.Unknown) (free []string) {
 	uuid := u.UUID[strings.LastIndexByte(u.UUID, '-')+1:]
 	if uuid != "" {
@@ -142,7 +142,7 @@ func names(l *lab.Lab, u api.Unknown) (free []string) {
 	return free
 }
 
-// serial leaves out what makers write who did not write a serial number.
+// serial drops placeholders that makers write in place of a serial number.
 func serial(s string) string {
 	switch low := strings.ToLower(s); {
 	case len(s) < 4, strings.HasPrefix(low, "to be filled"), strings.HasPrefix(low, "not "), strings.Contains(low, "default"), strings.Contains(low, "serial"),
@@ -152,7 +152,7 @@ func serial(s string) string {
 	return s
 }
 
-// label makes a host's name of a text, or nothing where that leaves too little.
+// label makes a host name of a text, or nothing if too little is left.
 func label(s string) string {
 	s = strings.Map(func(r rune) rune {
 		switch {
@@ -172,7 +172,7 @@ func label(s string) string {
 	return s
 }
 
-// wanted is the address that a machine could have for good: that of its lease, or one that nobody has in its network.
+// wanted returns an address to reserve for a machine: that of its lease, or a free one of its network.
 func (c *counter) wanted(l *lab.Lab, u api.Unknown) (netip.Addr, string) {
 	if lease, ok := c.book.ByMAC(u.MAC); ok && l.NetworkOf(lease.Addr) != nil && l.HostByIP(lease.Addr) == nil {
 		return lease.Addr, "its lease"
@@ -185,7 +185,7 @@ func (c *counter) wanted(l *lab.Lab, u api.Unknown) (netip.Addr, string) {
 		return netip.Addr{}, ""
 	}
 	if a := c.nextFree(l, n); a.IsValid() {
-		return a, "the next that nobody has in network " + n.Name
+		return a, "the next free address of network " + n.Name
 	}
 	return netip.Addr{}, ""
 }
@@ -193,7 +193,7 @@ func (c *counter) wanted(l *lab.Lab, u api.Unknown) (netip.Addr, string) {
 // maxTries bounds the search for a free address in a large subnet.
 const maxTries = 1 << 16
 
-// nextFree returns the address behind the highest reserved one that no pool and nobody has, or the first such.
+// nextFree returns the first free address after the highest reserved one, or else the first of the subnet. Addresses of pools are not free.
 func (c *counter) nextFree(l *lab.Lab, n *lab.Network) netip.Addr {
 	taken := c.takenIn(l, n)
 	start := n.Subnet.Addr()
@@ -216,7 +216,7 @@ func (c *counter) nextFree(l *lab.Lab, n *lab.Network) netip.Addr {
 	return free(n.Subnet.Addr())
 }
 
-// takenIn returns the addresses of n that are somebody's.
+// takenIn returns the addresses of n that are in use.
 func (c *counter) takenIn(l *lab.Lab, n *lab.Network) map[netip.Addr]bool {
 	taken := map[netip.Addr]bool{n.Address: true, n.Router: true}
 	for _, h := range l.Hosts {

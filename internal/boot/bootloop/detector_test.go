@@ -13,47 +13,47 @@ var (
 	other = lab.MAC{2, 0, 0, 0, 0, 2}
 )
 
-// A boot is what a guard is told of one boot of a machine.
+// A boot is what the servers report of one boot of a machine.
 type boot struct {
 	takes   time.Duration
 	leases  int  // DHCP exchanges
 	again   int  // retransmissions of the last
-	scripts int  // fetched
-	speaks  bool // its system
+	scripts int  // requested
+	speaks  bool // its operating system sends a DHCP message
 }
 
-// run tells g of boots until it holds the machine, and returns the boot in which it does, from 1; 0: none.
-func run(g *Guard, now *time.Time, boots int, b boot) (held int) {
+// run reports boots until the machine is held, and returns the number of that boot, from 1; 0: none.
+func run(d *Detector, now *time.Time, boots int, b boot) (held int) {
 	var xid [4]byte
 	for i := range boots {
 		for n := range b.leases {
 			binary.BigEndian.PutUint32(xid[:], uint32(100*i+n))
 			for range 1 + b.again {
-				if g.Leased(mac, xid) {
+				if d.BootFileSent(mac, xid) {
 					return i + 1
 				}
 			}
 		}
 		for range b.scripts {
-			if g.Scripted(mac) {
+			if d.ScriptRequested(mac) {
 				return i + 1
 			}
 		}
 		if b.speaks {
-			g.Release(mac)
+			d.Release(mac)
 		}
 		*now = now.Add(b.takes)
 	}
 	return 0
 }
 
-func TestGuard(t *testing.T) {
+func TestDetector(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		name       string
-		boot       boot
-		want       int  // the boot that is one too many
-		unscripted bool // it never fetches its script
+		name         string
+		boot         boot
+		want         int // the boot that begins a hold
+		bootFileHeld bool
 	}{
 		{"an iPXE that cannot fetch its script", boot{takes: 6 * time.Second, leases: 1}, MaxLeases, true},
 		{"retransmissions", boot{takes: time.Second, leases: 1, again: 50}, MaxLeases, true},
@@ -67,23 +67,23 @@ func TestGuard(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			now := time.Unix(1000, 0)
-			g := New(func() time.Time { return now })
-			if got := run(g, &now, 50, tt.boot); got != tt.want {
+			d := New(func() time.Time { return now })
+			if got := run(d, &now, 50, tt.boot); got != tt.want {
 				t.Fatalf("held in boot %d, want %d", got, tt.want)
 			}
-			if got := g.Unscripted(mac); got != tt.unscripted {
-				t.Errorf("unscripted %t, want %t", got, tt.unscripted)
+			if got := d.BootFileHeld(mac); got != tt.bootFileHeld {
+				t.Errorf("bootFileHeld %t, want %t", got, tt.bootFileHeld)
 			}
-			rescripted := tt.want != 0 && !tt.unscripted
-			if got := g.Scripted(mac); got != rescripted {
-				t.Errorf("rescripted %t, want %t", got, rescripted)
+			scriptHeld := tt.want != 0 && !tt.bootFileHeld
+			if got := d.ScriptRequested(mac); got != scriptHeld {
+				t.Errorf("scriptHeld %t, want %t", got, scriptHeld)
 			}
-			if g.Unscripted(other) || g.Scripted(other) {
-				t.Error("another machine pays for it")
+			if d.BootFileHeld(other) || d.ScriptRequested(other) {
+				t.Error("another machine is held")
 			}
 			now = now.Add(Hold)
-			if g.Unscripted(mac) || g.Scripted(mac) {
-				t.Error("it is never let go")
+			if d.BootFileHeld(mac) || d.ScriptRequested(mac) {
+				t.Error("the hold does not end")
 			}
 		})
 	}
@@ -91,19 +91,19 @@ func TestGuard(t *testing.T) {
 
 func TestRelease(t *testing.T) {
 	t.Parallel()
-	for name, release := range map[string]func(*Guard){
-		"by its address": func(g *Guard) { g.Release(other, mac) },
-		"of all":         (*Guard).ReleaseAll,
+	for name, release := range map[string]func(*Detector){
+		"by its address": func(d *Detector) { d.Release(other, mac) },
+		"of all":         (*Detector).ReleaseAll,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			now := time.Unix(1000, 0)
-			g := New(func() time.Time { return now })
-			if run(g, &now, MaxScripts, boot{scripts: 1}) == 0 {
+			d := New(func() time.Time { return now })
+			if run(d, &now, MaxScripts, boot{scripts: 1}) == 0 {
 				t.Fatal("it is not held")
 			}
-			release(g)
-			if g.Scripted(mac) {
+			release(d)
+			if d.ScriptRequested(mac) {
 				t.Error("still held")
 			}
 		})
@@ -114,11 +114,11 @@ func TestRelease(t *testing.T) {
 func TestBounded(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
-	g := New(func() time.Time { return now })
+	d := New(func() time.Time { return now })
 	for i := range 3 * maxMachines {
-		g.Leased(lab.MAC{2, 0, 0, 0, byte(i >> 8), byte(i)}, [4]byte{1})
+		d.BootFileSent(lab.MAC{2, 0, 0, 0, byte(i >> 8), byte(i)}, [4]byte{1})
 	}
-	if len(g.machines) > maxMachines {
-		t.Errorf("%d machines are watched, want at most %d", len(g.machines), maxMachines)
+	if len(d.machines) > maxMachines {
+		t.Errorf("%d machines are watched, want at most %d", len(d.machines), maxMachines)
 	}
 }

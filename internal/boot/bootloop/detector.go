@@ -1,0 +1,142 @@
+package bootloop
+
+import (
+	"sync"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// The limits. A script that loads itself is requested up to 75 times a second, one that fails at once every other second. From one
+// iPXE to the next, virtual firmware takes three seconds or more, a server half a minute. In one boot, GRUB requests its script three
+// times, and some builds of iPXE take two leases.
+const (
+	MaxLeases  = 8  // leases with a boot file within Window, and no script requested
+	MaxScripts = 20 // scripts requested within Window
+	Window     = 2 * time.Minute
+	Hold       = 5 * time.Minute // how long a machine is held
+
+	maxMachines = 4096
+)
+
+// A Detector counts the leases and the scripts of each machine. It is safe for concurrent use.
+type Detector struct {
+	now func() time.Time
+
+	mu       sync.Mutex
+	machines map[lab.MAC]*machine
+}
+
+// A machine is what is counted of one machine's iPXE.
+type machine struct {
+	xid             [4]byte // of its last lease: a retransmission is not counted
+	leases, scripts counter
+}
+
+// New returns a detector that has counted nothing. now must not be nil.
+func New(now func() time.Time) *Detector {
+	if now == nil {
+		panic("bootloop: now is nil")
+	}
+	return &Detector{now: now, machines: map[lab.MAC]*machine{}}
+}
+
+// BootFileSent counts that iPXE got a boot file in the DHCP exchange with that transaction ID. It reports whether this begins a hold.
+func (d *Detector) BootFileSent(m lab.MAC, xid [4]byte) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := d.now()
+	c := d.machineLocked(m, now)
+	if c.xid == xid && c.leases.count > 0 {
+		return false
+	}
+	c.xid = xid
+	return c.leases.add(now, MaxLeases)
+}
+
+// ScriptRequested counts a request for a script. It reports whether the machine is held, from this request on, because there were too
+// many.
+func (d *Detector) ScriptRequested(m lab.MAC) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := d.now()
+	c := d.machineLocked(m, now)
+	c.leases = counter{}
+	return c.scripts.held(now) || c.scripts.add(now, MaxScripts)
+}
+
+// BootFileHeld reports whether a machine is held because it never requests its script: it gets no boot file.
+func (d *Detector) BootFileHeld(m lab.MAC) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c := d.machines[m]
+	return c != nil && c.leases.held(d.now())
+}
+
+// Release forgets machines: their operating system sent a DHCP message, or an admin wants them to boot.
+func (d *Detector) Release(macs ...lab.MAC) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.machines) == 0 {
+		return
+	}
+	for _, m := range macs {
+		delete(d.machines, m)
+	}
+}
+
+// ReleaseAll forgets all machines: the lab has changed, and with it what they boot.
+func (d *Detector) ReleaseAll() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	clear(d.machines)
+}
+
+func (d *Detector) machineLocked(m lab.MAC, now time.Time) *machine {
+	c := d.machines[m]
+	if c == nil {
+		d.sweepLocked(now)
+		c = &machine{}
+		d.machines[m] = c
+	}
+	return c
+}
+
+// sweepLocked removes machines without recent requests where there are too many; if none is left to remove, all.
+func (d *Detector) sweepLocked(now time.Time) {
+	if len(d.machines) < maxMachines {
+		return
+	}
+	for m, c := range d.machines {
+		if c.leases.expired(now) && c.scripts.expired(now) {
+			delete(d.machines, m)
+		}
+	}
+	if len(d.machines) >= maxMachines {
+		clear(d.machines)
+	}
+}
+
+// A counter counts one kind of request.
+type counter struct {
+	count int
+	since time.Time // of the first that counts
+	until time.Time // the end of the hold
+}
+
+// add counts one more. It reports whether it is one too many, which begins a hold.
+func (c *counter) add(now time.Time, limit int) bool {
+	if now.Sub(c.since) > Window {
+		c.since, c.count = now, 0
+	}
+	if c.count++; c.count < limit {
+		return false
+	}
+	c.count, c.until = 0, now.Add(Hold)
+	return true
+}
+
+func (c *counter) held(now time.Time) bool { return now.Before(c.until) }
+
+// expired reports whether the counter can be forgotten.
+func (c *counter) expired(now time.Time) bool { return now.Sub(c.since) > Window && !c.held(now) }

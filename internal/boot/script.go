@@ -1,0 +1,176 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"github.com/bootlab/bootlab/internal/boot/bootloop"
+	"github.com/bootlab/bootlab/internal/boot/install"
+	"github.com/bootlab/bootlab/internal/boot/recipe"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+)
+
+// Script renders the script for the machine with that MAC: its installer, its own disk, or why there is nothing for it. The request
+// begins a boot, which is durable when Script returns. name selects the boot loader: lab.GRUBName is GRUB's, any other iPXE's.
+func (s *Service) Script(ctx context.Context, mac lab.MAC, from netip.Addr, name string) ([]byte, error) {
+	t := s.deps.Table()
+	script, detail, err := s.script(ctx, t, mac, from, loaderOf(name))
+	e := event.Event{Kind: event.ScriptServed, MAC: mac, Addr: from, Detail: name + ": " + detail, Bytes: int64(len(script))}
+	switch {
+	case errors.Is(err, errLoop):
+		e.Kind, e.Detail, e.Err = event.ScriptLoop, name, fmt.Sprintf("%d times within %s; held for %s: fix the script, or what it loads",
+			bootloop.MaxScripts, bootloop.Window, bootloop.Hold)
+	case err != nil:
+		s.recordRefusal(t, event.Event{Kind: event.ScriptRefused, MAC: mac, Addr: from, Detail: name, Err: err.Error()})
+		return nil, err
+	}
+	s.deps.Events.Record(e)
+	return script, nil
+}
+
+// errLoop comes with a script that prints it.
+var errLoop = fmt.Errorf("requested its script %d times within %s and no system started; fix the script, or what it loads", bootloop.MaxScripts, bootloop.Window)
+
+func (s *Service) script(ctx context.Context, t *Table, mac lab.MAC, from netip.Addr, l loader) (script []byte, detail string, err error) {
+	h := s.machine(t, mac, from)
+	if h == nil || h.Profile == nil {
+		return l.nothing(mac), "nothing in the lab for this machine", nil
+	}
+	local := func(why string) []byte { return l.localBoot(h.Name, why+": starting from its own disk", h.Local) }
+	switch {
+	case h.Profile.OS == lab.OSDiscover && h.Network != nil:
+		return l.discover(mac, h.Network.BaseURL), "discovery", nil
+	case !h.Profile.NetBoots():
+		return local("has nothing to boot from the network"), "local boot", nil
+	}
+	if err := s.mayAsk(t, h, mac, from); err != nil {
+		return nil, "", err
+	}
+	// Where DHCP is off, the requests of an operating system are not seen here, and every reboot would look like a loop.
+	if h.Network != nil && h.Network.DHCP != lab.DHCPOff && s.deps.Loops.ScriptRequested(mac) {
+		return l.held(h.Name, errLoop.Error()), "", errLoop
+	}
+	ticket, err := s.deps.Installs.Boot(ctx, h, install.Request{NIC: mac, Prepare: func() (install.Signals, error) { return t.prepare(h, mac) }})
+	refusal := (*Refusal)(nil)
+	switch {
+	case errors.As(err, &refusal):
+		return nil, "", refusal
+	case err != nil:
+		return nil, "", unavailable("keep the state of this boot", err)
+	case ticket.Held:
+		return local("keeps installing and is held"), "local boot, held", nil
+	case ticket.LocalBoot:
+		return local("is installed"), "local boot", nil
+	}
+	script, err = s.render(t, h, mac, ticket.Token, l)
+	return script, "profile " + h.Profile.Name, err
+}
+
+// prepare returns the signals that complete an install of h. The error is a *Refusal: the machine would not get far, as its script or
+// a document cannot be rendered or is invalid. It must not begin a boot, let alone wipe its disk. A document that does not exist yet
+// is no error.
+func (t *Table) prepare(h *lab.Host, mac lab.MAC) (install.Signals, error) {
+	r := t.recipes[h.Profile]
+	data, err := r.Data(t.lab, h, mac, "")
+	if err == nil {
+		err = firstFault(r, data)
+	}
+	if err != nil {
+		return 0, unavailable("render what "+h.Name+" boots", err)
+	}
+	return r.Signals(data), nil
+}
+
+// firstFault returns the first error of what a machine boots.
+func firstFault(r *recipe.Recipe, data recipe.Data) error {
+	if faults := r.Faults(data); len(faults) > 0 {
+		return faults[0].Err
+	}
+	return nil
+}
+
+// render returns the script of a boot. It is rendered once, unless it is a file, which may change at any time.
+func (s *Service) render(t *Table, h *lab.Host, mac lab.MAC, token string, l loader) ([]byte, error) {
+	key := scriptKey{mac, h.IP, l.grub}
+	if body, ok := s.scripts.find(t, key, token); ok {
+		return body, nil
+	}
+	r := t.recipes[h.Profile]
+	data, err := r.Data(t.lab, h, mac, token)
+	if err != nil {
+		return nil, unavailable("render the script of "+h.Name, err)
+	}
+	body, err := l.script(r, data)
+	if err != nil {
+		return nil, unavailable("render the script of "+h.Name, err)
+	}
+	if h.Profile.IPXE == "" {
+		s.scripts.keep(t, key, token, body)
+	}
+	return body, nil
+}
+
+// A loader writes scripts in the language of a boot loader.
+type loader struct {
+	grub      bool
+	script    func(*recipe.Recipe, recipe.Data) ([]byte, error)
+	localBoot func(host, why string, how lab.LocalBoot) []byte
+	held      func(host, why string) []byte
+	nothing   func(lab.MAC) []byte
+	discover  func(mac lab.MAC, base string) []byte
+}
+
+// loaderOf returns the loader that asks for a script of that name.
+func loaderOf(name string) loader {
+	if name == lab.GRUBName {
+		return loader{
+			grub: true, script: (*recipe.Recipe).GRUB, localBoot: recipe.GRUBLocalBoot, held: recipe.GRUBHeld, nothing: recipe.GRUBNothing,
+			discover: func(mac lab.MAC, _ string) []byte { return recipe.GRUBNothing(mac) },
+		}
+	}
+	return loader{script: (*recipe.Recipe).Script, localBoot: recipe.LocalBoot, held: recipe.Held, nothing: recipe.Nothing, discover: recipe.Discover}
+}
+
+// A scriptCache holds the scripts of boots under way. Firmware asks for its script more than once: iPXE for autoexec.ipxe first, GRUB
+// by HTTP and by TFTP, a machine with several NICs by each of them, and one that cannot boot all day.
+type scriptCache struct {
+	mu      sync.Mutex
+	table   *Table // that the scripts were rendered from
+	scripts map[scriptKey]cachedScript
+}
+
+// A scriptKey is which machine asks for a script, and its boot loader.
+type scriptKey struct {
+	mac  lab.MAC
+	addr netip.Addr // the host's own, which is in the script
+	grub bool
+}
+
+type cachedScript struct {
+	token string // of the boot
+	body  []byte // immutable
+}
+
+// maxScripts bounds the cache, at a KiB each. A full cache is emptied.
+const maxScripts = 4096
+
+// find returns the script of the boot with that token, if it was rendered from t.
+func (c *scriptCache) find(t *Table, k scriptKey, token string) (body []byte, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.scripts[k]
+	return s.body, c.table == t && s.token == token && token != ""
+}
+
+func (c *scriptCache) keep(t *Table, k scriptKey, token string, body []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.table != t || len(c.scripts) >= maxScripts {
+		c.table, c.scripts = t, map[scriptKey]cachedScript{}
+	}
+	c.scripts[k] = cachedScript{token, body}
+}
