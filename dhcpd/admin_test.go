@@ -38,7 +38,7 @@ func TestReleaseOfAnOffer(t *testing.T) {
 	if l, err := b.Release(t.Context(), ip(offered)); err != nil || l.MAC != mac(t, other) || l.State != leases.Offered {
 		t.Fatalf("released %+v, %v", l, err)
 	}
-	if held, ok := b.deps.Book.Held(mac(t, other)); ok {
+	if held, ok := b.deps.Book.OfferTo(mac(t, other)); ok {
 		t.Errorf("%s is still held", held)
 	}
 }

@@ -28,7 +28,7 @@ const (
 // find the machine that uses the reserved address, and another address would not be the host's.
 func (s *Server) decline(x *exchange) dropReason {
 	r, book := &x.req, s.deps.Book
-	offered, _ := book.Held(r.MAC)
+	offered, _ := book.OfferTo(r.MAC)
 	if (r.ServerID.IsValid() && !x.isOurs(r.ServerID)) || (!book.Has(r.MAC, r.Requested) && offered != r.Requested) {
 		return dropNotOurs
 	}

@@ -36,8 +36,8 @@ func (s *Server) offer(x *exchange, addr netip.Addr) dropReason {
 // a probe has found it free, else after a probe. Under load it offers at once and probes at the same time.
 func (s *Server) offerFromPool(x *exchange) dropReason {
 	mac := x.req.MAC
-	addr, fresh, err := s.deps.Book.Offer(leases.Ask{
-		MAC: mac, Subnet: x.scope.network.Subnet, Pool: x.pool.addrs, Wish: x.req.Requested,
+	addr, fresh, err := s.deps.Book.Offer(leases.Request{
+		MAC: mac, Subnet: x.scope.network.Subnet, Pool: x.pool.addrs, Requested: x.req.Requested,
 		InUse: func(a netip.Addr) bool { return s.prober.Known(a).Blocks(mac) },
 	})
 	switch {

@@ -19,7 +19,7 @@ func (s *Server) request(x *exchange) dropReason {
 	case r.ServerID.IsValid(): // SELECTING
 		addr := r.Requested
 		if !addr.IsValid() {
-			addr, _ = s.deps.Book.Held(r.MAC) // a client that names the server but not the address
+			addr, _ = s.deps.Book.OfferTo(r.MAC) // a client that names the server but not the address
 		}
 		if !addr.IsValid() {
 			addr = r.CIAddr // RENEWING, with an option too many

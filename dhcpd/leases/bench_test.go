@@ -89,7 +89,7 @@ func BenchmarkOffer(b *testing.B) {
 		b.ReportAllocs()
 		defer cpu(b, 1)()
 		for i := n; b.Loop(); i++ {
-			q := Ask{MAC: mac(i), Subnet: big, Pool: p}
+			q := Request{MAC: mac(i), Subnet: big, Pool: p}
 			if _, _, err := book.Offer(q); err != nil {
 				b.Fatal(err)
 			}
@@ -105,7 +105,7 @@ func BenchmarkOfferFull(b *testing.B) {
 		b.ReportAllocs()
 		defer cpu(b, 1)()
 		for i := n; b.Loop(); i++ {
-			if _, _, err := book.Offer(Ask{MAC: mac(i), Subnet: big, Pool: p}); err == nil {
+			if _, _, err := book.Offer(Request{MAC: mac(i), Subnet: big, Pool: p}); err == nil {
 				b.Fatal("an offer from a full pool")
 			}
 		}
@@ -122,7 +122,7 @@ func BenchmarkOfferFlood(b *testing.B) {
 		if i%1000 == 0 {
 			c.add(minOffer)
 		}
-		if _, _, err := book.Offer(Ask{MAC: mac(i), Subnet: big, Pool: p}); err != nil {
+		if _, _, err := book.Offer(Request{MAC: mac(i), Subnet: big, Pool: p}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -136,7 +136,7 @@ func BenchmarkOfferKnown(b *testing.B) {
 		defer cpu(b, 1)()
 		for i := 0; b.Loop(); i++ {
 			m := mac(i * 7919 % n)
-			if _, fresh, err := book.Offer(Ask{MAC: m, Subnet: big, Pool: p}); err != nil || fresh {
+			if _, fresh, err := book.Offer(Request{MAC: m, Subnet: big, Pool: p}); err != nil || fresh {
 				b.Fatal(fresh, err)
 			}
 			book.Withdraw(m)
@@ -309,7 +309,7 @@ func BenchmarkGrow(b *testing.B) {
 		for i := range most {
 			x := benchChange(p, i, c.t)
 			start := cpuTime()
-			a, _, err := book.Offer(Ask{MAC: x.MAC, Subnet: big, Pool: p})
+			a, _, err := book.Offer(Request{MAC: x.MAC, Subnet: big, Pool: p})
 			offered := cpuTime()
 			if err != nil {
 				b.Fatal(err)

@@ -28,8 +28,8 @@ type Book struct {
 	byMAC   map[lab.MAC]uint32  // the first entry of a machine: sameMAC leads to those in other subnets
 	byName  map[nameHash]uint32 // of those with the same host name the one that came last
 	wheel   wheel               // entries whose time runs
-	shelves []*shelf
-	rest    shelf // without a pool
+	states  []*poolState
+	rest    poolState // without a pool
 
 	offers      slab[offer]
 	offerByMAC  map[lab.MAC]uint32
@@ -41,7 +41,7 @@ type Book struct {
 
 // An entry is a lease in memory.
 type entry struct {
-	links        // on the wheel while its time runs, then among the spares of a shelf
+	links        // on the wheel while its time runs, then on the list of expired leases of a pool
 	addr  uint32 // 0: a free slot
 	mac   lab.MAC
 	state State
@@ -55,10 +55,10 @@ type entry struct {
 
 // What else is known of an entry.
 const (
-	lapsed  uint8 = 1 << iota // its time is over, or it was released; it is off the wheel
-	onShelf                   // it is among the spares of its shelf
-	lined                     // its texts have a relay port
-	counted                   // it is among those of its shelf's relay port
+	lapsed    uint8 = 1 << iota // its time is over, or it was released; it is off the wheel
+	onExpired                   // it is on the list of expired leases of its pool
+	lined                       // its texts have a relay port
+	counted                     // it is counted behind its relay port
 )
 
 func (e *entry) stamp() stamp {
@@ -113,7 +113,7 @@ func Open(ctx context.Context, s store.Store, now func() time.Time) (*Book, erro
 // findLocked returns the entry of an address, 0 if there is none.
 func (b *Book) findLocked(a uint32) uint32 { return b.byAddr[a] }
 
-// findNearLocked is findLocked with a guess, which spares the index when it is right.
+// findNearLocked is findLocked with a guess, which saves the look-up when it is right.
 func (b *Book) findNearLocked(a, guess uint32) uint32 {
 	if guess != 0 && b.entries.at(guess).addr == a {
 		return guess
@@ -130,7 +130,7 @@ func (b *Book) bindingLocked(m lab.MAC, subnet net4) uint32 {
 	return i
 }
 
-// storeLocked makes a lease that of its address and returns its entry, which is then neither on the wheel nor on a shelf.
+// storeLocked makes a lease that of its address and returns its entry, which is then neither on the wheel nor on a list.
 func (b *Book) storeLocked(a uint32, s stamp, blob string) uint32 {
 	i := b.findLocked(a)
 	if i == 0 {
@@ -210,12 +210,12 @@ func (b *Book) dropLocked(a uint32) {
 	b.reclassLocked(a)
 }
 
-// unfileLocked takes an entry off the wheel or its shelf, before it changes.
+// unfileLocked takes an entry off the wheel or its list, before it changes.
 func (b *Book) unfileLocked(i uint32) {
-	b.countLocked(b.shelfLocked(b.entries.at(i).addr), i, false)
+	b.countLocked(b.poolOfLocked(b.entries.at(i).addr), i, false)
 	switch e := b.entries.at(i); {
-	case e.flags&onShelf != 0:
-		b.unshelveLocked(b.shelfLocked(e.addr), i)
+	case e.flags&onExpired != 0:
+		b.unlistExpiredLocked(b.poolOfLocked(e.addr), i)
 	case e.flags&lapsed == 0:
 		b.wheelRemoveLocked(i)
 	}

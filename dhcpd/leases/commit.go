@@ -150,10 +150,7 @@ func (b *Book) takenLocked(c *Change, a, now uint32) bool {
 		return false
 	}
 	e := b.entries.at(i)
-	if e.state == Released || now >= e.expiry {
-		return false
-	}
-	return e.mac != c.MAC || e.state == Declined && c.State == Active
+	return !e.freeFor(c.MAC, now) && !(e.mac == c.MAC && c.State != Active)
 }
 
 // saysLocked reports whether the book says just that already.
@@ -178,7 +175,7 @@ func (b *Book) carryOut(ctx context.Context) error {
 	for i, err := range errs {
 		p := &k.planned[i]
 		if errors.Is(err, store.ErrConflict) { // another daemon was first
-			err = b.alone(ctx, p)
+			err = b.commitAgain(ctx, p)
 			p.settled = true
 		}
 		if errs[i] = err; err != nil {

@@ -24,7 +24,7 @@ func rows(b *Book) (out []string) {
 	return out
 }
 
-func (d *desk) wantRows(want ...string) {
+func (d *testBook) wantRows(want ...string) {
 	d.t.Helper()
 	if diff := cmp.Diff(want, rows(d.Book)); diff != "" {
 		d.t.Errorf("book (-want +got):\n%s", diff)
@@ -45,25 +45,25 @@ func (d *desk) wantRows(want ...string) {
 
 func TestCommit(t *testing.T) {
 	t.Parallel()
-	runCases(t, []deskCase{
-		{"one machine has one address in a subnet", func(d *desk) {
+	runCases(t, []bookCase{
+		{"one machine has one address in a subnet", func(d *testBook) {
 			d.lease(1, "10.0.0.20")
 			d.lease(1, "10.0.0.21")
 		}, []string{"10.0.0.21 1 active"}},
-		{"and one in each", func(d *desk) {
+		{"and one in each", func(d *testBook) {
 			d.lease(1, "10.0.0.20")
 			c := d.change(1, "10.1.0.20")
 			c.Subnet = netip.MustParsePrefix("10.1.0.0/16")
 			d.commit(c)
 		}, []string{"10.0.0.20 1 active", "10.1.0.20 1 active"}},
-		{"whatever client id it sends", func(d *desk) {
+		{"whatever client id it sends", func(d *testBook) {
 			for i, id := range []string{"", "\x01\x02\x00\x00\x00\x00\x01", "\xff\x00\x00\x00\x01\x00\x01"} {
 				c := d.change(1, fmt.Sprintf("10.0.0.2%d", i))
 				c.ClientID = []byte(id)
 				d.commit(c)
 			}
 		}, []string{"10.0.0.22 1 active"}},
-		{"one address has one machine", func(d *desk) {
+		{"one address has one machine", func(d *testBook) {
 			d.lease(1, "10.0.0.20")
 			c := d.change(2, "10.0.0.20")
 			d.commit(c)
@@ -71,14 +71,14 @@ func TestCommit(t *testing.T) {
 				d.t.Errorf("outcome is %v, want ErrTaken", c.Err)
 			}
 		}, []string{"10.0.0.20 1 active"}},
-		{"even asked for at once", func(d *desk) {
+		{"even asked for at once", func(d *testBook) {
 			a, b := d.change(1, "10.0.0.20"), d.change(2, "10.0.0.20")
 			d.commit(a, b)
 			if a.Err != nil || !errors.Is(b.Err, ErrTaken) {
 				d.t.Errorf("outcomes are %v and %v, want nil and ErrTaken", a.Err, b.Err)
 			}
 		}, []string{"10.0.0.20 1 active"}},
-		{"in the order of the packets", func(d *desk) {
+		{"in the order of the packets", func(d *testBook) {
 			gone := d.change(1, "10.0.0.20")
 			gone.State, gone.Expiry = Released, gone.Start
 			d.commit(d.change(1, "10.0.0.20"), gone, d.change(2, "10.0.0.20"), d.change(1, "10.0.0.21"), d.change(1, "10.0.0.22"))
@@ -89,8 +89,8 @@ func TestCommit(t *testing.T) {
 // TestCommitBesides: reserved, declined and impossible changes.
 func TestCommitBesides(t *testing.T) {
 	t.Parallel()
-	runCases(t, []deskCase{
-		{"a reserved address is its host's", func(d *desk) {
+	runCases(t, []bookCase{
+		{"a reserved address is its host's", func(d *testBook) {
 			d.lease(1, "10.0.0.20")
 			c := d.change(2, "10.0.0.20")
 			c.Reserved = true
@@ -99,7 +99,7 @@ func TestCommitBesides(t *testing.T) {
 				d.t.Errorf("machine 1 still has %s", l.Addr)
 			}
 		}, []string{"10.0.0.20 2 active"}},
-		{"the NICs of one host take turns", func(d *desk) {
+		{"the NICs of one host take turns", func(d *testBook) {
 			for n := range 6 {
 				c := d.change(1+n%2, "10.0.0.20")
 				c.Reserved = true
@@ -110,12 +110,12 @@ func TestCommitBesides(t *testing.T) {
 				}
 			}
 		}, []string{"10.0.0.20 2 active"}},
-		{"an expired address is free", func(d *desk) {
+		{"an expired address is free", func(d *testBook) {
 			d.lease(1, "10.0.0.20")
 			d.clock.add(time.Hour)
 			d.lease(2, "10.0.0.20")
 		}, []string{"10.0.0.20 2 active"}},
-		{"a declined one is not", func(d *desk) {
+		{"a declined one is not", func(d *testBook) {
 			d.lease(1, "10.0.0.20")
 			d.decline(1, "10.0.0.20", time.Minute)
 			for n := range 3 {
@@ -129,20 +129,20 @@ func TestCommitBesides(t *testing.T) {
 				d.t.Error("who declined an address does not have it")
 			}
 		}, []string{"10.0.0.20 1 declined"}},
-		{"to decline one is not to give up another", func(d *desk) {
+		{"to decline one is not to give up another", func(d *testBook) {
 			d.lease(1, "10.0.0.20")
 			d.decline(1, "10.0.0.21", time.Minute)
 		}, []string{"10.0.0.20 1 active", "10.0.0.21 1 declined"}},
-		{"a declined address given back by hand leaves who declined it alone", func(d *desk) {
+		{"a declined address given back by hand leaves who declined it alone", func(d *testBook) {
 			d.lease(1, "10.0.0.20")
 			d.decline(1, "10.0.0.21", time.Minute)
 			d.release(1, "10.0.0.21")
 		}, []string{"10.0.0.20 1 active"}},
-		{"or is remembered for it", func(d *desk) {
+		{"or is remembered for it", func(d *testBook) {
 			d.decline(1, "10.0.0.21", time.Minute)
 			d.release(1, "10.0.0.21")
 		}, []string{"10.0.0.21 1 released"}},
-		{"what cannot be", func(d *desk) {
+		{"what cannot be", func(d *testBook) {
 			none, v6, conflict := d.change(1, "10.0.0.20"), d.change(1, "2001:db8::1"), d.change(1, "10.0.0.21")
 			none.Addr, conflict.State = netip.Addr{}, Conflict
 			good := d.change(2, "10.0.0.22")
@@ -151,7 +151,7 @@ func TestCommitBesides(t *testing.T) {
 				d.t.Errorf("outcomes are %v, %v, %v, %v", none.Err, v6.Err, conflict.Err, good.Err)
 			}
 		}, []string{"10.0.0.22 2 active"}},
-		{"many at once", func(d *desk) {
+		{"many at once", func(d *testBook) {
 			var all []*Change
 			for n := range 2*lockedChanges + 7 {
 				all = append(all, d.change(n%3, fmt.Sprintf("10.0.0.%d", 20+n%3)))
@@ -163,7 +163,7 @@ func TestCommitBesides(t *testing.T) {
 				}
 			}
 		}, []string{"10.0.0.20 0 active", "10.0.0.21 1 active", "10.0.0.22 2 active"}},
-		{"by hand", func(d *desk) {
+		{"by hand", func(d *testBook) {
 			d.lease(1, "10.0.0.20")
 			d.decline(2, "10.0.0.21", time.Hour)
 			d.Conflict(ip("10.0.0.22"), mac(3), d.clock.now().Add(time.Hour))
@@ -180,7 +180,7 @@ func TestCommitBesides(t *testing.T) {
 // A lease is visible once it is durable, and never if it is not.
 func TestStoreFails(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTestBook(t)
 	p := pool(20, 29)
 	d.lease(1, "10.0.0.20")
 	full := errors.New("no space left on device")
@@ -200,9 +200,9 @@ func TestStoreFails(t *testing.T) {
 }
 
 // shared is one store under two daemons.
-func shared(t *testing.T) (one, two *desk) {
-	one = newDesk(t)
-	two = &desk{t: t, clock: one.clock, store: one.store}
+func shared(t *testing.T) (one, two *testBook) {
+	one = newTestBook(t)
+	two = &testBook{t: t, clock: one.clock, store: one.store}
 	two.Book = openBook(t, two.store, two.clock.now)
 	return one, two
 }
@@ -212,10 +212,10 @@ func TestAnotherDaemon(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name string
-		run  func(one, two *desk)
+		run  func(one, two *testBook)
 		want []string // what two says
 	}{
-		{"a free address is taken", func(one, two *desk) {
+		{"a free address is taken", func(one, two *testBook) {
 			one.lease(1, "10.0.0.20")
 			c, other := two.change(2, "10.0.0.20"), two.change(3, "10.0.0.21")
 			two.commit(c, other)
@@ -223,12 +223,12 @@ func TestAnotherDaemon(t *testing.T) {
 				two.t.Errorf("outcomes are %v and %v, want ErrTaken and nil", c.Err, other.Err)
 			}
 		}, []string{"10.0.0.20 1 active", "10.0.0.21 3 active"}},
-		{"the same machine", func(one, two *desk) {
+		{"the same machine", func(one, two *testBook) {
 			one.lease(1, "10.0.0.20")
 			two.clock.add(time.Minute)
 			two.lease(1, "10.0.0.20")
 		}, []string{"10.0.0.20 1 active"}},
-		{"a renewal of what is gone", func(one, two *desk) {
+		{"a renewal of what is gone", func(one, two *testBook) {
 			two.lease(1, "10.0.0.20")
 			one.Book = openBook(one.t, one.store, one.clock.now)
 			if err := one.Forget(context.Background(), ip("10.0.0.20")); err != nil {
@@ -237,14 +237,14 @@ func TestAnotherDaemon(t *testing.T) {
 			two.clock.add(time.Minute)
 			two.lease(1, "10.0.0.20")
 		}, []string{"10.0.0.20 1 active"}},
-		{"the address given up is another's by now", func(one, two *desk) {
+		{"the address given up is another's by now", func(one, two *testBook) {
 			two.lease(1, "10.0.0.20")
 			one.Book = openBook(one.t, one.store, one.clock.now)
 			one.lease(1, "10.0.0.22")
 			one.lease(2, "10.0.0.20")
 			two.lease(1, "10.0.0.21")
 		}, []string{"10.0.0.20 2 active", "10.0.0.21 1 active"}},
-		{"reserved", func(one, two *desk) {
+		{"reserved", func(one, two *testBook) {
 			one.lease(1, "10.0.0.20")
 			c := two.change(2, "10.0.0.20")
 			c.Reserved = true
@@ -253,7 +253,7 @@ func TestAnotherDaemon(t *testing.T) {
 				two.t.Error(c.Err)
 			}
 		}, []string{"10.0.0.20 2 active"}},
-		{"to be forgotten, but renewed", func(one, two *desk) {
+		{"to be forgotten, but renewed", func(one, two *testBook) {
 			one.lease(1, "10.0.0.20")
 			two.Book = openBook(two.t, two.store, two.clock.now)
 			two.clock.add(59 * time.Minute)
@@ -288,7 +288,7 @@ func (stubborn) CommitAll(_ context.Context, txns []store.Txn) []error {
 
 func TestStale(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTestBook(t)
 	d.Book = openBook(t, stubborn{storetest.Memory()}, d.clock.now)
 	c := d.change(1, "10.0.0.20")
 	d.commit(c)
@@ -317,7 +317,7 @@ func (m *meter) CommitAll(ctx context.Context, txns []store.Txn) []error {
 // The store gets one transaction for each lease, all at once, and a conflict is that lease's alone.
 func TestCommitAll(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTestBook(t)
 	s := &meter{Mem: d.store}
 	d.Book = openBook(t, s, d.clock.now)
 	if err := d.store.Commit(t.Context(), store.Put("lease/10.0.0.25", encode(d.change(9, "10.0.0.25").Lease))); err != nil {
@@ -344,7 +344,7 @@ func TestCommitAll(t *testing.T) {
 // The same request twice in one second costs one write.
 func TestTwice(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTestBook(t)
 	s := &meter{Mem: d.store}
 	d.Book = openBook(t, s, d.clock.now)
 	d.commit(d.change(1, "10.0.0.20"), d.change(1, "10.0.0.20"), d.change(1, "10.0.0.20"))

@@ -37,7 +37,7 @@ func (w *witness) released(a netip.Addr) {
 func TestTwoClientsNeverGetOneAddress(t *testing.T) {
 	t.Parallel()
 	const workers, rounds = 8, 600
-	d := newDesk(t)
+	d := newTestBook(t)
 	p := pool(10, 73)
 	w := &witness{who: map[netip.Addr]lab.MAC{}}
 	ctx, stop := context.WithCancel(t.Context())
@@ -85,8 +85,8 @@ func TestTwoClientsNeverGetOneAddress(t *testing.T) {
 }
 
 // exchange is DISCOVER, REQUEST, and half of the time RELEASE.
-func (d *desk) exchange(w *witness, n int, p *Pool, r *rand.Rand) {
-	a, _, err := d.Offer(Ask{MAC: mac(n), Subnet: subnet, Pool: p, Wish: addrOf(p.first + uint32(r.IntN(p.size)))})
+func (d *testBook) exchange(w *witness, n int, p *Pool, r *rand.Rand) {
+	a, _, err := d.Offer(Request{MAC: mac(n), Subnet: subnet, Pool: p, Requested: addrOf(p.first + uint32(r.IntN(p.size)))})
 	if err != nil || !d.MayHave(mac(n), p, a) {
 		return
 	}

@@ -1,13 +1,13 @@
 // Package leases is the lease book: which machine has which address, durably.
 //
-// It owns the records in the store, the choice of an address for a machine, and the addresses that are held for those who
-// were offered one. It never sees a packet or a socket, and knows nothing of the lab but pools, which it is handed.
+// It owns the records in the store, the choice of an address for a machine, and the addresses that are offered
+// to machines. It never sees a packet or a socket, and knows nothing of the lab but pools, which it is handed.
 //
 //	book, err := leases.Open(ctx, store, time.Now)
 //	pool := leases.NewPool(first, last, table.Reserved)
 //	book.Serve(pool)
 //
-//	addr, fresh, err := book.Offer(leases.Ask{MAC: mac, Subnet: subnet, Pool: pool, Wish: requested}) // DISCOVER
+//	addr, fresh, err := book.Offer(leases.Request{MAC: mac, Subnet: subnet, Pool: pool, Requested: requested}) // DISCOVER
 //	if book.MayHave(mac, pool, addr) {                                                               // REQUEST
 //		c := &leases.Change{Lease: leases.Lease{Addr: addr, MAC: mac, State: leases.Active, …}, Subnet: subnet}
 //		book.Commit(ctx, []*leases.Change{c}) // once c.Err is nil, the ACK may leave
@@ -18,7 +18,7 @@
 //
 // One machine (MAC) has at most one address in a subnet, and one address has at most one machine, whatever client
 // identifiers firmware, iPXE and system send (RFC 2131 section 4.2 would tell them apart, and split one machine in three).
-// A lease is durable before it is visible. An offer is only a promise: it is kept in memory, and two promises of one
+// A lease is durable before it is visible. An offer is kept in memory, and two offers of one
 // address are never valid at a time. What makes two leases of one address impossible is the commit, which asks again.
 //
 // # Memory

@@ -38,23 +38,23 @@ func (c *clock) add(d time.Duration) {
 	c.t = c.t.Add(d)
 }
 
-// A desk is a book with what a test needs beside it.
-type desk struct {
+// A testBook is a book with what a test needs beside it.
+type testBook struct {
 	*Book
 	t     testing.TB
 	clock *clock
 	store *storetest.Mem
 }
 
-func newDesk(t testing.TB) *desk {
+func newTestBook(t testing.TB) *testBook {
 	t.Helper()
-	d := &desk{t: t, clock: &clock{t: time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)}, store: storetest.Memory()}
+	d := &testBook{t: t, clock: &clock{t: time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)}, store: storetest.Memory()}
 	d.reopen()
 	return d
 }
 
 // reopen is a restart.
-func (d *desk) reopen() {
+func (d *testBook) reopen() {
 	d.t.Helper()
 	d.store = d.store.Reopen()
 	d.Book = openBook(d.t, d.store, d.clock.now)
@@ -75,18 +75,18 @@ func pool(first, last byte) *Pool {
 }
 
 // change is machine n leasing addr for an hour.
-func (d *desk) change(n int, addr string) *Change {
+func (d *testBook) change(n int, addr string) *Change {
 	return &Change{Subnet: subnet, Lease: Lease{
 		Addr: ip(addr), MAC: mac(n), State: Active, Start: d.clock.now(), Expiry: d.clock.now().Add(time.Hour),
 	}}
 }
 
-func (d *desk) commit(changes ...*Change) {
+func (d *testBook) commit(changes ...*Change) {
 	d.Commit(context.Background(), changes)
 }
 
 // lease makes machine n have addr.
-func (d *desk) lease(n int, addr string) {
+func (d *testBook) lease(n int, addr string) {
 	d.t.Helper()
 	c := d.change(n, addr)
 	d.commit(c)
@@ -95,7 +95,7 @@ func (d *desk) lease(n int, addr string) {
 	}
 }
 
-func (d *desk) release(n int, addr string) {
+func (d *testBook) release(n int, addr string) {
 	d.t.Helper()
 	c := d.change(n, addr)
 	c.State, c.Expiry = Released, c.Start
@@ -105,7 +105,7 @@ func (d *desk) release(n int, addr string) {
 	}
 }
 
-func (d *desk) decline(n int, addr string, quarantine time.Duration) {
+func (d *testBook) decline(n int, addr string, quarantine time.Duration) {
 	d.t.Helper()
 	c := d.change(n, addr)
 	c.State, c.Expiry = Declined, c.Start.Add(quarantine)
@@ -116,10 +116,10 @@ func (d *desk) decline(n int, addr string, quarantine time.Duration) {
 }
 
 // ask is a DISCOVER of machine n.
-func (d *desk) ask(n int, p *Pool, wish string) (string, bool, error) {
-	q := Ask{MAC: mac(n), Subnet: subnet, Pool: p}
+func (d *testBook) ask(n int, p *Pool, wish string) (string, bool, error) {
+	q := Request{MAC: mac(n), Subnet: subnet, Pool: p}
 	if wish != "" {
-		q.Wish = ip(wish)
+		q.Requested = ip(wish)
 	}
 	a, fresh, err := d.Offer(q)
 	if err != nil {
@@ -129,7 +129,7 @@ func (d *desk) ask(n int, p *Pool, wish string) (string, bool, error) {
 }
 
 // wantOffer asks and says what came instead.
-func (d *desk) wantOffer(n int, p *Pool, wish, want string, fresh bool) {
+func (d *testBook) wantOffer(n int, p *Pool, wish, want string, fresh bool) {
 	d.t.Helper()
 	got, isFresh, err := d.ask(n, p, wish)
 	if err != nil || got != want || isFresh != fresh {
@@ -137,11 +137,11 @@ func (d *desk) wantOffer(n int, p *Pool, wish, want string, fresh bool) {
 	}
 }
 
-func (d *desk) wantUsage(p *Pool, live, held, free int) {
+func (d *testBook) wantUsage(p *Pool, live, offered, free int) {
 	d.t.Helper()
 	l, h, f := d.Usage(p)
-	if l != live || h != held || f != free {
-		d.t.Errorf("usage: %d live, %d held, %d free; want %d, %d, %d", l, h, f, live, held, free)
+	if l != live || h != offered || f != free {
+		d.t.Errorf("usage: %d live, %d offered, %d free; want %d, %d, %d", l, h, f, live, offered, free)
 	}
 }
 
@@ -149,7 +149,7 @@ func (d *desk) wantUsage(p *Pool, live, held, free int) {
 func (b *Book) check() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, step := range []func() error{b.checkEntries, b.checkOffers, b.checkShelves, b.checkWheel, b.checkIndexes} {
+	for _, step := range []func() error{b.checkEntries, b.checkOffers, b.checkPools, b.checkWheel, b.checkIndexes} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -196,12 +196,12 @@ func (b *Book) checkOffers() error {
 			return fmt.Errorf("offer of %s to %s is not found", addrOf(o.addr), o.mac)
 		}
 	}
-	for _, s := range append([]*shelf{&b.rest}, b.shelves...) {
+	for _, s := range append([]*poolState{&b.rest}, b.states...) {
 		last := int64(0)
 		for i := s.offers.head; i != 0; i = b.offers.at(i).next {
 			n--
-			if b.shelfLocked(b.offers.at(i).addr) != s {
-				return fmt.Errorf("offer of %s is on the wrong shelf", addrOf(b.offers.at(i).addr))
+			if b.poolOfLocked(b.offers.at(i).addr) != s {
+				return fmt.Errorf("offer of %s is in the wrong pool", addrOf(b.offers.at(i).addr))
 			}
 			if b.offers.at(i).asked < last {
 				return fmt.Errorf("offer of %s is out of order", addrOf(b.offers.at(i).addr))
@@ -210,13 +210,13 @@ func (b *Book) checkOffers() error {
 		}
 	}
 	if n != 0 {
-		return fmt.Errorf("%d offers are on no shelf", n)
+		return fmt.Errorf("%d offers are in no pool", n)
 	}
 	return nil
 }
 
-func (b *Book) checkShelves() error {
-	for _, s := range b.shelves {
+func (b *Book) checkPools() error {
+	for _, s := range b.states {
 		var count [classes]int
 		for k := range s.pool.size {
 			a := s.pool.first + uint32(k)
@@ -238,8 +238,8 @@ func (b *Book) checkShelves() error {
 		if count != s.count {
 			return fmt.Errorf("counts are %v, want %v", s.count, count)
 		}
-		if n := count[spare]; s.spares.n != n {
-			return fmt.Errorf("%d spares on the list, want %d", s.spares.n, n)
+		if n := count[expired]; s.expired.n != n {
+			return fmt.Errorf("%d expired on the list, want %d", s.expired.n, n)
 		}
 	}
 	return nil
@@ -300,18 +300,18 @@ func (b *Book) checkIndexes() error {
 
 func sameAddr(x, y netip.Addr) bool { return x == y }
 
-// A deskCase is something to happen at a desk of its own, and what the book says then.
-type deskCase struct {
+// A bookCase is something to happen to a book of its own, and what the book says then.
+type bookCase struct {
 	name string
-	run  func(d *desk)
+	run  func(d *testBook)
 	want []string // rows; nil: not asked
 }
 
-func runCases(t *testing.T, cases []deskCase) {
+func runCases(t *testing.T, cases []bookCase) {
 	for _, tt := range cases {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t)
+			d := newTestBook(t)
 			tt.run(d)
 			if err := d.check(); err != nil {
 				t.Error(err)

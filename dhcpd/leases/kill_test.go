@@ -44,7 +44,7 @@ func leaseForever(path string) error {
 		var changes []*Change
 		for range 20 {
 			n := os.Getpid()<<10 + batch*20 + len(changes)
-			a, _, err := b.Offer(Ask{MAC: mac(n), Subnet: subnet, Pool: p})
+			a, _, err := b.Offer(Request{MAC: mac(n), Subnet: subnet, Pool: p})
 			if err != nil {
 				break
 			}

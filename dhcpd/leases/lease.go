@@ -27,7 +27,7 @@ const (
 	// Conflict is an address that a probe of ours found in use. MAC is who answered, zero if the probe cannot tell;
 	// nobody else gets it until Expiry. It is not stored, see [Book.Conflict].
 	Conflict
-	// Offered is an address that is held for a machine that has not asked for it yet, until Expiry. It is not stored, see
+	// Offered is an address that is offered to a machine that has not requested it yet, until Expiry. It is not stored, see
 	// [Book.Offers].
 	Offered
 )
@@ -83,7 +83,7 @@ func (l Lease) Live(now time.Time) bool { return l.State == Active && now.Before
 
 // What a Book refuses.
 var (
-	// ErrFull is returned by Offer when a pool has no address for a machine: all are leased, set aside, or were offered to
+	// ErrFull is returned by Offer when a pool has no address for a machine: all are leased, quarantined, or were offered to
 	// others within the last seconds.
 	ErrFull = errors.New("leases: no address is free")
 	// ErrTaken is the outcome of a Change whose address was leased to another machine meanwhile.

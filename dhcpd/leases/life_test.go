@@ -11,7 +11,7 @@ import (
 
 func TestLookups(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTestBook(t)
 	put := func(n int, name string) {
 		c := d.change(n, fmt.Sprintf("10.0.0.%d", n))
 		c.Hostname = name
@@ -91,7 +91,7 @@ func TestRenewal(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t)
+			d := newTestBook(t)
 			d.lease(1, "10.0.0.20")
 			d.clock.add(tt.after)
 			left, ok := d.Renewal(mac(tt.n), ip(tt.addr), tt.want)
@@ -105,7 +105,7 @@ func TestRenewal(t *testing.T) {
 // TestReclaim: what ended long ago leaves the store and the book, in batches; what ended lately, and what runs, stays.
 func TestReclaim(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTestBook(t)
 	p := pool(10, 109)
 	d.Serve(p)
 	for n := range 100 {
@@ -136,9 +136,9 @@ func TestReclaim(t *testing.T) {
 }
 
 // Memory is bounded by the addresses there are, whoever comes and goes.
-func TestStrangersDoNotAddUp(t *testing.T) {
+func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTestBook(t)
 	p := pool(10, 109)
 	for n := range 5000 {
 		a, _, err := d.ask(n, p, "")
@@ -162,7 +162,7 @@ func TestStrangersDoNotAddUp(t *testing.T) {
 // TestServe: pools come, go and change with the lab; leases and promises stay, and are counted where they belong.
 func TestServe(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTestBook(t)
 	one, two := pool(10, 19), pool(20, 29)
 	d.Serve(one, two)
 	for n := range 10 {
@@ -172,10 +172,10 @@ func TestServe(t *testing.T) {
 	}
 	d.release(1, "10.0.0.16")
 	d.wantOffer(50, one, "10.0.0.10", "10.0.0.10", true)
-	step := func(name string, p *Pool, live, held, free, behind int) {
+	step := func(name string, p *Pool, live, offered, free, behind int) {
 		t.Helper()
 		t.Log(name)
-		d.wantUsage(p, live, held, free)
+		d.wantUsage(p, live, offered, free)
 		if got := d.Behind(p, "port-1"); got != behind {
 			t.Errorf("%d behind port-1, want %d", got, behind)
 		}
@@ -203,7 +203,7 @@ func TestServe(t *testing.T) {
 	step("the first again, and a promise", reserved, 8, 1, 9, 8)
 	d.Serve()
 	step("none", reserved, 8, 1, 9, 8)
-	if a, ok := d.Held(mac(50)); !ok || a != ip("10.0.0.11") {
+	if a, ok := d.OfferTo(mac(50)); !ok || a != ip("10.0.0.11") {
 		t.Errorf("the promise is lost: %s, %v", a, ok)
 	}
 }
@@ -211,7 +211,7 @@ func TestServe(t *testing.T) {
 // An address of a pool that nobody has looked at yet is reserved.
 func TestServeUntouched(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTestBook(t)
 	d.Serve(pool(10, 19))
 	p := NewPool(ip("10.0.0.10"), ip("10.0.0.19"), func(a netip.Addr) bool { return a == ip("10.0.0.12") })
 	d.Serve(p)
@@ -229,7 +229,7 @@ func TestServeUntouched(t *testing.T) {
 
 func TestHolders(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTestBook(t)
 	p := pool(20, 29)
 	for n := range 10 {
 		d.lease(n, fmt.Sprintf("10.0.0.%d", 29-n))
@@ -263,7 +263,7 @@ func TestHolders(t *testing.T) {
 
 func TestFreeAddrs(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTestBook(t)
 	p := pool(20, 24)
 	d.lease(1, "10.0.0.20")
 	d.release(1, "10.0.0.20")
@@ -277,7 +277,7 @@ func TestFreeAddrs(t *testing.T) {
 }
 
 // crowd is a pool with twice as many leases as one look goes through; all of them end in the same second.
-func (d *desk) crowd() *Pool {
+func (d *testBook) crowd() *Pool {
 	d.t.Helper()
 	p := NewPool(ip("10.0.0.0"), ip("10.0.127.255"), nil)
 	var changes []*Change
@@ -291,7 +291,7 @@ func (d *desk) crowd() *Pool {
 // A day's leases that end in one second are found a few at a time, and none is lost when the clock jumps over weeks.
 func TestManyEndAtOnce(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTestBook(t)
 	p := d.crowd()
 	d.wantUsage(p, 2*sweepBudget, 0, p.Size()-2*sweepBudget)
 	d.clock.add(3 * 7 * 24 * time.Hour)
@@ -311,7 +311,7 @@ func TestManyEndAtOnce(t *testing.T) {
 // A lease that is renewed while the leases of its second are looked at does not hide those behind it.
 func TestRenewedAsItEnds(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTestBook(t)
 	p := d.crowd()
 	d.clock.add(2 * time.Hour)
 	d.Usage(p)
@@ -334,7 +334,7 @@ func TestRenewedAsItEnds(t *testing.T) {
 // A machine without a battery begins in 1970.
 func TestClockIsSetFromNothing(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTestBook(t)
 	d.clock.t = time.Unix(10, 0)
 	d.reopen()
 	p := pool(20, 29)

@@ -14,7 +14,7 @@ import (
 
 // A model is what must be true of the book, written down the slow way.
 type model struct {
-	*desk
+	*testBook
 	rand     *rand.Rand
 	pools    []*Pool
 	leases   map[netip.Addr]Lease
@@ -34,7 +34,7 @@ func TestModel(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			m := &model{
-				desk: newDesk(t), rand: rand.New(rand.NewPCG(seed, 9)), leases: map[netip.Addr]Lease{}, promised: map[netip.Addr]promise{},
+				testBook: newTestBook(t), rand: rand.New(rand.NewPCG(seed, 9)), leases: map[netip.Addr]Lease{}, promised: map[netip.Addr]promise{},
 			}
 			m.pools = []*Pool{pool(10, 40), NewPool(ip("10.0.0.60"), ip("10.0.0.79"), func(a netip.Addr) bool { return a.As4()[3]%7 == 0 })}
 			for step := range 4000 {
@@ -102,7 +102,7 @@ func (m *model) step() string {
 }
 
 func (m *model) discover(n int, p *Pool, wish netip.Addr) {
-	a, _, err := m.Offer(Ask{MAC: mac(n), Subnet: subnet, Pool: p, Wish: wish})
+	a, _, err := m.Offer(Request{MAC: mac(n), Subnet: subnet, Pool: p, Requested: wish})
 	if err != nil {
 		if !errors.Is(err, ErrFull) {
 			m.t.Error(err)
@@ -131,7 +131,7 @@ func (m *model) promise(n int, a netip.Addr) {
 }
 
 func (m *model) request(n int, p *Pool, wish netip.Addr) {
-	a, ok := m.Held(mac(n))
+	a, ok := m.OfferTo(mac(n))
 	if !ok {
 		a = wish
 	}

@@ -27,7 +27,7 @@ const (
 
 // An offer is an address promised to a machine, in memory only: to lose it costs the client a retry.
 type offer struct {
-	links // among the offers of a shelf
+	links // among the offers of a pool
 	asked int64
 	addr  uint32 // 0: a free slot
 	entry uint32 // of the address when it was offered; a guess
@@ -40,45 +40,45 @@ func (o *offer) valid(now int64) bool {
 	return o.asked <= now && now-o.asked < offerHold.Milliseconds()
 }
 
-// An Ask is a machine that wants an address.
-type Ask struct {
-	MAC    lab.MAC
-	Subnet netip.Prefix // in which the machine has one address at most
-	Pool   *Pool        // that takes the machine
-	Wish   netip.Addr   // what the client asks for (RFC 2132 section 9.1), maybe invalid
+// An Request is a machine that wants an address.
+type Request struct {
+	MAC       lab.MAC
+	Subnet    netip.Prefix // in which the machine has one address at most
+	Pool      *Pool        // that takes the machine
+	Requested netip.Addr   // what the client asks for (RFC 2132 section 9.1), maybe invalid
 	// InUse reports whether an address was seen in use by another machine than this one: it is not offered. nil: nothing was
 	// seen. It is called with the book locked and must not call it.
 	InUse func(netip.Addr) bool
 }
 
-// An asking is an Ask under way.
-type asking struct {
-	*Ask
-	shelf *shelf
+// An search is an Request under way.
+type search struct {
+	*Request
+	state *poolState
 	now   time.Time
 	sec   uint32
 	milli int64
 	net   net4
 }
 
-// Offer finds an address for a machine and holds it: what is held for it already, what it has or had (RFC 2131 section
+// Offer finds an address for a machine and offers it: what is offered to it already, what it has or had (RFC 2131 section
 // 4.3.1), what it wishes, a place in the pool that follows from its MAC, so that a lost book gives most machines what they
 // had, or the next one never used; the one whose lease ended longest ago; an offer that nobody came for. fresh reports
-// whether the address may need a probe: not if the machine had it last, or it is held for it. The error is ErrFull.
-func (b *Book) Offer(q Ask) (addr netip.Addr, fresh bool, err error) {
+// whether the address may need a probe: not if the machine had it last, or it is offered to it. The error is ErrFull.
+func (b *Book) Offer(q Request) (addr netip.Addr, fresh bool, err error) {
 	now := b.now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	x := asking{Ask: &q, now: now, sec: seconds(now), milli: now.UnixMilli(), net: netOf(q.Subnet)}
+	x := search{Request: &q, now: now, sec: seconds(now), milli: now.UnixMilli(), net: netOf(q.Subnet)}
 	b.tickLocked(x.sec)
-	if x.shelf = b.useLocked(q.Pool); x.shelf == nil {
+	if x.state = b.useLocked(q.Pool); x.state == nil {
 		return netip.Addr{}, false, ErrFull
 	}
 	if a, i, ok := b.knownLocked(&x); ok {
-		b.holdLocked(x.shelf, q.MAC, a, i, x.milli)
+		b.setOfferLocked(x.state, q.MAC, a, i, x.milli)
 		return addrOf(a), false, nil
 	}
-	if !b.roomLocked(x.shelf, x.milli) {
+	if !b.roomLocked(x.state, x.milli) {
 		return netip.Addr{}, false, ErrFull
 	}
 	a, ok := b.chooseLocked(&x)
@@ -90,7 +90,7 @@ func (b *Book) Offer(q Ask) (addr netip.Addr, fresh bool, err error) {
 	if !ok {
 		return netip.Addr{}, false, ErrFull
 	}
-	b.holdLocked(x.shelf, q.MAC, a, b.findLocked(a), x.milli)
+	b.setOfferLocked(x.state, q.MAC, a, b.findLocked(a), x.milli)
 	return addrOf(a), true, nil
 }
 
@@ -103,7 +103,7 @@ func (b *Book) tickLocked(now uint32) {
 }
 
 // knownLocked returns the address that the machine is known by, and its entry.
-func (b *Book) knownLocked(x *asking) (a, entry uint32, ok bool) {
+func (b *Book) knownLocked(x *search) (a, entry uint32, ok bool) {
 	if i := b.offerToLocked(x.MAC); i != 0 {
 		if o := b.offers.at(i); o.valid(x.milli) {
 			if entry = b.findNearLocked(o.addr, o.entry); b.fitsLocked(x, o.addr, entry) {
@@ -121,31 +121,31 @@ func (b *Book) knownLocked(x *asking) (a, entry uint32, ok bool) {
 
 // fitsLocked reports whether a, with its entry, may be offered. Who is seen at the address of a live lease is taken for its
 // machine.
-func (b *Book) fitsLocked(x *asking, a, entry uint32) bool {
-	if !b.mayHaveLocked(x.MAC, x.shelf, a, entry, x.sec, x.milli) {
+func (b *Book) fitsLocked(x *search, a, entry uint32) bool {
+	if !b.freeForLocked(x.MAC, x.state, a, entry, x.sec, x.milli) {
 		return false
 	}
 	return entry != 0 && b.entries.at(entry).live(x.sec) || !x.seen(a)
 }
 
-func (x *asking) seen(a uint32) bool { return x.InUse != nil && x.InUse(addrOf(a)) }
+func (x *search) seen(a uint32) bool { return x.InUse != nil && x.InUse(addrOf(a)) }
 
-func (b *Book) chooseLocked(x *asking) (uint32, bool) {
-	if a, ok := addr4(x.Wish); ok && b.fitsLocked(x, a, b.findLocked(a)) {
+func (b *Book) chooseLocked(x *search) (uint32, bool) {
+	if a, ok := addr4(x.Requested); ok && b.fitsLocked(x, a, b.findLocked(a)) {
 		return a, true
 	}
 	if a, ok := x.next(); ok {
 		return a, true
 	}
-	if a, ok := b.oldestSpareLocked(x); ok {
+	if a, ok := b.longestExpiredLocked(x); ok {
 		return a, true
 	}
 	return b.takeBackLocked(x)
 }
 
 // next returns the first address never leased, from the place of the machine on.
-func (x *asking) next() (uint32, bool) {
-	s := x.shelf
+func (x *search) next() (uint32, bool) {
+	s := x.state
 	from := int(place(x.MAC) % uint32(s.pool.size))
 	for range maxTries {
 		i, ok := s.free.around(from)
@@ -169,9 +169,9 @@ func place(m lab.MAC) uint32 {
 	return h
 }
 
-// oldestSpareLocked returns the address whose lease ended longest ago.
-func (b *Book) oldestSpareLocked(x *asking) (uint32, bool) {
-	i := x.shelf.spares.head
+// longestExpiredLocked returns the address whose lease ended longest ago.
+func (b *Book) longestExpiredLocked(x *search) (uint32, bool) {
+	i := x.state.expired.head
 	for n := 0; i != 0 && n < maxTries; n++ {
 		e := b.entries.at(i)
 		next := e.next
@@ -189,9 +189,9 @@ func (b *Book) oldestSpareLocked(x *asking) (uint32, bool) {
 }
 
 // takeBackLocked takes an address from the machine that did not ask for it longest.
-func (b *Book) takeBackLocked(x *asking) (uint32, bool) {
+func (b *Book) takeBackLocked(x *search) (uint32, bool) {
 	for range maxTries {
-		i := x.shelf.offers.head
+		i := x.state.offers.head
 		if i == 0 || !b.offers.at(i).stale(x.milli) {
 			return 0, false
 		}
@@ -207,7 +207,7 @@ func (b *Book) takeBackLocked(x *asking) (uint32, bool) {
 func (o *offer) stale(now int64) bool { return !o.valid(now) || now-o.asked >= minOffer.Milliseconds() }
 
 // roomLocked makes room for one more offer of a pool. Offers whose time is over go on the way.
-func (b *Book) roomLocked(s *shelf, now int64) bool {
+func (b *Book) roomLocked(s *poolState, now int64) bool {
 	for range 4 {
 		i := s.offers.head
 		if i == 0 || b.offers.at(i).valid(now) {
@@ -235,14 +235,15 @@ func (b *Book) MayHave(m lab.MAC, p *Pool, addr netip.Addr) bool {
 	b.tickLocked(seconds(now))
 	s := b.useLocked(p)
 	i := b.findLocked(a)
-	if !ok || s == nil || !b.mayHaveLocked(m, s, a, i, seconds(now), now.UnixMilli()) {
+	if !ok || s == nil || !b.freeForLocked(m, s, a, i, seconds(now), now.UnixMilli()) {
 		return false
 	}
-	b.holdLocked(s, m, a, i, now.UnixMilli())
+	b.setOfferLocked(s, m, a, i, now.UnixMilli())
 	return true
 }
 
-func (b *Book) mayHaveLocked(m lab.MAC, s *shelf, a, entry, now uint32, milli int64) bool {
+// freeForLocked decides whether an address of a pool is free for a machine: for an offer, a request and what a probe saw.
+func (b *Book) freeForLocked(m lab.MAC, s *poolState, a, entry, now uint32, milli int64) bool {
 	if !s.pool.gives(a) {
 		return false
 	}
@@ -255,12 +256,16 @@ func (b *Book) mayHaveLocked(m lab.MAC, s *shelf, a, entry, now uint32, milli in
 	if entry == 0 {
 		return true
 	}
-	e := b.entries.at(entry)
+	return b.entries.at(entry).freeFor(m, now)
+}
+
+// freeFor reports whether what is remembered of an address leaves it to a machine.
+func (e *entry) freeFor(m lab.MAC, now uint32) bool {
 	return now >= e.expiry || e.state == Released || e.state == Active && e.mac == m
 }
 
-// Held returns the address that is held for a machine.
-func (b *Book) Held(m lab.MAC) (netip.Addr, bool) {
+// OfferTo returns the address that is offered to a machine.
+func (b *Book) OfferTo(m lab.MAC) (netip.Addr, bool) {
 	now := b.now().UnixMilli()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -271,7 +276,7 @@ func (b *Book) Held(m lab.MAC) (netip.Addr, bool) {
 	return addrOf(b.offers.at(i).addr), true
 }
 
-// Offers returns the addresses that are held for machines, by address. A machine that asks again for what it has holds both.
+// Offers returns the addresses that are offered to machines, by address. A machine that renews has an offer and a lease.
 func (b *Book) Offers() []Lease {
 	now := b.now().UnixMilli()
 	b.mu.Lock()
@@ -287,7 +292,7 @@ func (b *Book) Offers() []Lease {
 	return all
 }
 
-// Withdraw forgets what is held for a machine: it took another server's offer, or has its lease.
+// Withdraw ends the offer to a machine: it took another server's offer, or has its lease.
 func (b *Book) Withdraw(m lab.MAC) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -302,9 +307,9 @@ func (b *Book) offerToLocked(m lab.MAC) uint32 { return b.offerByMAC[m] }
 // offerOnLocked returns the offer of an address, maybe no longer valid, 0 for none.
 func (b *Book) offerOnLocked(a uint32) uint32 { return b.offerByAddr[a] }
 
-// holdLocked keeps an address for a machine, and lets go of what was kept for it before. A pool whose offers are all taken
+// setOfferLocked keeps an address for a machine, and lets go of what was kept for it before. A pool whose offers are all taken
 // keeps nothing: then the commit alone decides.
-func (b *Book) holdLocked(s *shelf, m lab.MAC, a, entry uint32, now int64) {
+func (b *Book) setOfferLocked(s *poolState, m lab.MAC, a, entry uint32, now int64) {
 	if i := b.offerToLocked(m); i != 0 {
 		if o := b.offers.at(i); o.addr == a {
 			o.asked = now
@@ -336,7 +341,7 @@ func (b *Book) forgetOfferLocked(i uint32) {
 	a, entry := o.addr, b.findNearLocked(o.addr, o.entry)
 	delete(b.offerByMAC, o.mac)
 	delete(b.offerByAddr, a)
-	unlink(&b.offers, &b.shelfLocked(a).offers, i)
+	unlink(&b.offers, &b.poolOfLocked(a).offers, i)
 	b.offers.give(i)
 	b.refileLocked(a, entry)
 }

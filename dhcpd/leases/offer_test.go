@@ -15,8 +15,8 @@ import (
 // enough that the place of a machine in them does not matter.
 func TestOffer(t *testing.T) {
 	t.Parallel()
-	runCases(t, []deskCase{
-		{"a retransmission gets the same", func(d *desk) {
+	runCases(t, []bookCase{
+		{"a retransmission gets the same", func(d *testBook) {
 			p := pool(10, 200)
 			first, fresh, err := d.ask(1, p, "")
 			if err != nil || !fresh {
@@ -27,7 +27,7 @@ func TestOffer(t *testing.T) {
 			d.clock.add(offerHold - time.Second) // counted from the last question
 			d.wantOffer(1, p, "", first, false)
 		}, nil},
-		{"the wish", func(d *desk) {
+		{"the wish", func(d *testBook) {
 			p := pool(10, 200)
 			d.wantOffer(1, p, "10.0.0.77", "10.0.0.77", true)
 			if got, _, _ := d.ask(2, p, "10.0.0.77"); got == "10.0.0.77" {
@@ -37,16 +37,16 @@ func TestOffer(t *testing.T) {
 				d.t.Error("an address outside of the pool is offered")
 			}
 		}, nil},
-		{"a lease comes before the wish", func(d *desk) {
+		{"a lease comes before the wish", func(d *testBook) {
 			d.lease(1, "10.0.0.20")
 			d.wantOffer(1, pool(10, 200), "10.0.0.77", "10.0.0.20", false)
 		}, nil},
-		{"an expired lease too", func(d *desk) {
+		{"an expired lease too", func(d *testBook) {
 			d.lease(1, "10.0.0.20")
 			d.clock.add(48 * time.Hour)
 			d.wantOffer(1, pool(10, 200), "10.0.0.77", "10.0.0.20", false)
 		}, nil},
-		{"a released one too, whatever others do", func(d *desk) {
+		{"a released one too, whatever others do", func(d *testBook) {
 			p := pool(20, 23)
 			d.lease(1, "10.0.0.20")
 			d.release(1, "10.0.0.20")
@@ -57,10 +57,10 @@ func TestOffer(t *testing.T) {
 			}
 			d.wantOffer(1, p, "", "10.0.0.20", false)
 		}, nil},
-		{"a lease of another subnet is none here", func(d *desk) {
+		{"a lease of another subnet is none here", func(d *testBook) {
 			d.lease(1, "10.0.0.20")
 			p := NewPool(ip("10.1.0.20"), ip("10.1.0.20"), nil)
-			a, fresh, err := d.Offer(Ask{MAC: mac(1), Subnet: netip.MustParsePrefix("10.1.0.0/16"), Pool: p})
+			a, fresh, err := d.Offer(Request{MAC: mac(1), Subnet: netip.MustParsePrefix("10.1.0.0/16"), Pool: p})
 			if err != nil || a != ip("10.1.0.20") || !fresh {
 				d.t.Errorf("offered %s, fresh %v, %v", a, fresh, err)
 			}
@@ -69,7 +69,7 @@ func TestOffer(t *testing.T) {
 }
 
 // expired is a pool of three whose leases have ended, that of machine 1 on 10.0.0.21 first, of 2 on .22 next and of 3 on .20 last.
-func (d *desk) expired() *Pool {
+func (d *testBook) expired() *Pool {
 	d.t.Helper()
 	for n, addr := range []string{"10.0.0.21", "10.0.0.22", "10.0.0.20"} {
 		d.lease(n+1, addr)
@@ -82,27 +82,27 @@ func (d *desk) expired() *Pool {
 // TestOfferWhenScarce: what a pool gives when all of it was leased once.
 func TestOfferWhenScarce(t *testing.T) {
 	t.Parallel()
-	runCases(t, []deskCase{
-		{"longest expired", func(d *desk) {
+	runCases(t, []bookCase{
+		{"longest expired", func(d *testBook) {
 			p := d.expired()
 			d.wantOffer(4, p, "", "10.0.0.21", true)
 			d.wantOffer(5, p, "", "10.0.0.22", true)
 			d.wantOffer(6, p, "", "10.0.0.20", true)
 		}, nil},
-		{"a held address comes back to its place", func(d *desk) {
+		{"an offered address comes back to its place", func(d *testBook) {
 			p := d.expired()
 			d.wantOffer(4, p, "", "10.0.0.21", true)
 			d.Withdraw(mac(4))
 			d.wantOffer(5, p, "", "10.0.0.21", true)
 		}, nil},
-		{"in the middle, too", func(d *desk) {
+		{"in the middle, too", func(d *testBook) {
 			p := d.expired()
 			d.wantOffer(2, p, "", "10.0.0.22", false)
 			d.Withdraw(mac(2))
 			d.wantOffer(4, p, "", "10.0.0.21", true)
 			d.wantOffer(5, p, "", "10.0.0.22", true)
 		}, nil},
-		{"one conflict after the other ends", func(d *desk) {
+		{"one conflict after the other ends", func(d *testBook) {
 			p := pool(20, 21)
 			d.Conflict(ip("10.0.0.20"), mac(9), d.clock.now().Add(time.Minute))
 			d.Conflict(ip("10.0.0.21"), mac(9), d.clock.now().Add(2*time.Minute))
@@ -111,7 +111,7 @@ func TestOfferWhenScarce(t *testing.T) {
 				d.clock.add(time.Minute)
 			}
 		}, nil},
-		{"full", func(d *desk) {
+		{"full", func(d *testBook) {
 			p := pool(20, 21)
 			d.lease(1, "10.0.0.20")
 			d.clock.add(time.Second)
@@ -128,8 +128,8 @@ func TestOfferWhenScarce(t *testing.T) {
 // TestOfferNever: what no machine is offered, and for how long.
 func TestOfferNever(t *testing.T) {
 	t.Parallel()
-	runCases(t, []deskCase{
-		{"blocked", func(d *desk) {
+	runCases(t, []bookCase{
+		{"blocked", func(d *testBook) {
 			p := NewPool(ip("10.0.0.20"), ip("10.0.0.21"), func(a netip.Addr) bool { return a == ip("10.0.0.20") })
 			d.lease(1, "10.0.0.20") // reserved later
 			d.wantOffer(1, p, "10.0.0.20", "10.0.0.21", true)
@@ -137,7 +137,7 @@ func TestOfferNever(t *testing.T) {
 				d.t.Error("may have a blocked address")
 			}
 		}, nil},
-		{"declined", func(d *desk) {
+		{"declined", func(d *testBook) {
 			p := pool(20, 21)
 			d.wantOffer(1, p, "10.0.0.20", "10.0.0.20", true)
 			d.decline(1, "10.0.0.20", 10*time.Minute)
@@ -150,7 +150,7 @@ func TestOfferNever(t *testing.T) {
 			d.wantOffer(2, p, "", "10.0.0.21", true) // that of machine 1 was kept 90 s
 			d.wantOffer(3, p, "", "10.0.0.20", true)
 		}, nil},
-		{"in conflict", func(d *desk) {
+		{"in conflict", func(d *testBook) {
 			p := pool(20, 21)
 			d.wantOffer(1, p, "10.0.0.20", "10.0.0.20", true)
 			d.Conflict(ip("10.0.0.20"), mac(9), d.clock.now().Add(time.Hour))
@@ -165,7 +165,7 @@ func TestOfferNever(t *testing.T) {
 			d.wantUsage(p, 0, 0, 2)
 			d.wantOffer(2, p, "10.0.0.20", "10.0.0.20", true)
 		}, nil},
-		{"seen in use", func(d *desk) {
+		{"seen in use", func(d *testBook) {
 			p := pool(20, 22)
 			d.lease(3, "10.0.0.21")
 			d.clock.add(2 * time.Hour)
@@ -187,23 +187,23 @@ func TestOfferNever(t *testing.T) {
 				{seen("10.0.0.20", "10.0.0.22"), "10.0.0.21"},
 				{seen("10.0.0.20", "10.0.0.21"), "10.0.0.22"},
 			} {
-				a, _, err := d.Offer(Ask{MAC: mac(1), Subnet: subnet, Pool: p, Wish: ip("10.0.0.20"), InUse: tt.inUse})
+				a, _, err := d.Offer(Request{MAC: mac(1), Subnet: subnet, Pool: p, Requested: ip("10.0.0.20"), InUse: tt.inUse})
 				if err != nil || a != ip(tt.want) {
 					d.t.Errorf("offered %s, %v; want %s", a, err, tt.want)
 				}
 				d.Withdraw(mac(1))
 			}
-			q := Ask{MAC: mac(1), Subnet: subnet, Pool: p, InUse: func(netip.Addr) bool { return true }}
+			q := Request{MAC: mac(1), Subnet: subnet, Pool: p, InUse: func(netip.Addr) bool { return true }}
 			if a, _, err := d.Offer(q); !errors.Is(err, ErrFull) {
 				d.t.Errorf("offered %s, %v; want ErrFull", a, err)
 			}
 		}, nil},
-		{"a pool of nothing", func(d *desk) {
+		{"a pool of nothing", func(d *testBook) {
 			if _, _, err := d.ask(1, NewPool(netip.Addr{}, netip.Addr{}, nil), ""); !errors.Is(err, ErrFull) {
 				d.t.Errorf("error is %v, want ErrFull", err)
 			}
 		}, nil},
-		{"the clock is set back", func(d *desk) {
+		{"the clock is set back", func(d *testBook) {
 			p := pool(20, 20)
 			d.lease(1, "10.0.0.20")
 			d.clock.add(2 * time.Hour)
@@ -223,8 +223,8 @@ func TestPlaceIsLasting(t *testing.T) {
 	p := pool(0, 255)
 	m := lab.MAC{0x52, 0x54, 0, 0x2c, 1, 0x10}
 	for range 2 {
-		d := newDesk(t)
-		a, _, err := d.Offer(Ask{MAC: m, Subnet: subnet, Pool: p})
+		d := newTestBook(t)
+		a, _, err := d.Offer(Request{MAC: m, Subnet: subnet, Pool: p})
 		if want := ip("10.0.0.254"); err != nil || a != want {
 			t.Errorf("offered %s, %v; want %s", a, err, want)
 		}
@@ -235,7 +235,7 @@ func TestPlaceIsLasting(t *testing.T) {
 // promise made to anybody holds for minOffer.
 func TestFlood(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTestBook(t)
 	p := pool(10, 109)
 	given := map[string]time.Time{}
 	n := 0
@@ -278,7 +278,7 @@ func TestFlood(t *testing.T) {
 // The oldest promise goes first; who asked again is not oldest.
 func TestOldestPromiseFirst(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTestBook(t)
 	p := pool(20, 22)
 	for n, addr := range []string{"10.0.0.20", "10.0.0.21", "10.0.0.22"} {
 		d.wantOffer(n+1, p, addr, addr, true)
@@ -287,7 +287,7 @@ func TestOldestPromiseFirst(t *testing.T) {
 	d.wantOffer(1, p, "", "10.0.0.20", false)
 	d.clock.add(3 * time.Second)
 	d.wantOffer(4, p, "", "10.0.0.21", true)
-	if a, ok := d.Held(mac(2)); ok {
+	if a, ok := d.OfferTo(mac(2)); ok {
 		t.Errorf("machine 2 is still promised %s", a)
 	}
 	if d.MayHave(mac(2), p, ip("10.0.0.21")) {
@@ -298,7 +298,7 @@ func TestOldestPromiseFirst(t *testing.T) {
 // The memory of promises is bounded, and a pool whose promises are all made still serves those that it knows.
 func TestOffersAreBounded(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTestBook(t)
 	p := NewPool(ip("10.0.0.0"), ip("10.0.255.255"), nil)
 	d.lease(1_000_000, "10.0.1.1")
 	refused := 0
@@ -307,8 +307,8 @@ func TestOffersAreBounded(t *testing.T) {
 			refused++
 		}
 	}
-	if _, held, _ := d.Usage(p); held != maxOffers || refused != 100 {
-		t.Errorf("%d held, %d refused; want %d and 100", held, refused, maxOffers)
+	if _, offered, _ := d.Usage(p); offered != maxOffers || refused != 100 {
+		t.Errorf("%d offered, %d refused; want %d and 100", offered, refused, maxOffers)
 	}
 	d.wantOffer(1_000_000, p, "", "10.0.1.1", false)
 	d.clock.add(minOffer)
@@ -322,19 +322,19 @@ func TestOffersAreBounded(t *testing.T) {
 	}
 }
 
-func TestHeld(t *testing.T) {
+func TestOfferTo(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTestBook(t)
 	p := pool(20, 29)
-	if a, ok := d.Held(mac(1)); ok {
+	if a, ok := d.OfferTo(mac(1)); ok {
 		t.Errorf("held %s for a stranger", a)
 	}
 	d.wantOffer(1, p, "10.0.0.20", "10.0.0.20", true)
-	if a, ok := d.Held(mac(1)); !ok || a != ip("10.0.0.20") || !d.Remembers(mac(1), subnet) {
+	if a, ok := d.OfferTo(mac(1)); !ok || a != ip("10.0.0.20") || !d.Remembers(mac(1), subnet) {
 		t.Errorf("held %s, %v", a, ok)
 	}
 	if d.MayHave(mac(2), p, ip("10.0.0.20")) || !d.MayHave(mac(1), p, ip("10.0.0.20")) {
-		t.Error("the wrong machine may have a held address")
+		t.Error("the wrong machine may have an offered address")
 	}
 	if !d.MayHave(mac(1), p, ip("10.0.0.21")) {
 		t.Error("a machine may change its mind")
@@ -349,11 +349,11 @@ func TestHeld(t *testing.T) {
 		t.Errorf("offers are %q, want %q", offered, want)
 	}
 	d.Withdraw(mac(1))
-	if a, ok := d.Held(mac(1)); ok || d.Remembers(mac(1), subnet) {
+	if a, ok := d.OfferTo(mac(1)); ok || d.Remembers(mac(1), subnet) {
 		t.Errorf("held %s after it was withdrawn", a)
 	}
 	d.clock.add(offerHold)
-	if a, ok := d.Held(mac(2)); ok {
+	if a, ok := d.OfferTo(mac(2)); ok {
 		t.Errorf("held %s after %s", a, offerHold)
 	}
 	if l := d.Offers(); len(l) != 0 {
@@ -365,7 +365,7 @@ func TestHeld(t *testing.T) {
 
 func TestConflictsAreShownAndBounded(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTestBook(t)
 	p := NewPool(ip("10.0.0.0"), ip("10.0.255.255"), nil)
 	d.lease(1, "10.0.0.1")
 	d.lease(2, "10.0.0.2")

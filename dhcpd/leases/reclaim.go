@@ -22,16 +22,16 @@ func (b *Book) Reclaim(ctx context.Context, limit int) (int, error) {
 	b.advanceLocked(seconds(now), sweepBudget)
 	b.tickLocked(seconds(now))
 	addrs := b.endedLocked(&b.rest, nil, before, limit)
-	for _, s := range b.shelves {
+	for _, s := range b.states {
 		addrs = b.endedLocked(s, addrs, before, limit)
 	}
 	b.mu.Unlock()
 	return len(addrs), b.forget(ctx, addrs)
 }
 
-// endedLocked collects the leases on a shelf that ended before a time, until there are limit.
-func (b *Book) endedLocked(s *shelf, addrs []uint32, before uint32, limit int) []uint32 {
-	for i := s.spares.head; i != 0 && len(addrs) < limit; i = b.entries.at(i).next {
+// endedLocked collects the leases of a pool that ended before a time, until there are limit.
+func (b *Book) endedLocked(s *poolState, addrs []uint32, before uint32, limit int) []uint32 {
+	for i := s.expired.head; i != 0 && len(addrs) < limit; i = b.entries.at(i).next {
 		e := b.entries.at(i)
 		if e.expiry > before {
 			break

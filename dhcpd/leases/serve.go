@@ -15,46 +15,46 @@ func (b *Book) Serve(pools ...*Pool) {
 	b.serveLocked(pools)
 }
 
-// useLocked returns the shelf of a pool.
-func (b *Book) useLocked(p *Pool) *shelf {
-	if s := b.poolShelfLocked(p.first); s != nil && s.pool.same(p) {
+// useLocked returns the state of a pool.
+func (b *Book) useLocked(p *Pool) *poolState {
+	if s := b.poolAtLocked(p.first); s != nil && s.pool.same(p) {
 		s.pool = p
 		return s
 	}
 	pools := []*Pool{p}
-	for _, s := range b.shelves {
+	for _, s := range b.states {
 		if !s.pool.overlaps(p) {
 			pools = append(pools, s.pool)
 		}
 	}
 	b.serveLocked(pools)
-	return shelfIn(b.shelves, p.first)
+	return poolContaining(b.states, p.first)
 }
 
 func (b *Book) serveLocked(pools []*Pool) {
-	shelves := make([]*shelf, 0, len(pools))
-	kept := map[*shelf]bool{&b.rest: true}
+	states := make([]*poolState, 0, len(pools))
+	kept := map[*poolState]bool{&b.rest: true}
 	for _, p := range pools {
-		if p.size == 0 || slices.ContainsFunc(shelves, func(s *shelf) bool { return s.pool.overlaps(p) }) {
+		if p.size == 0 || slices.ContainsFunc(states, func(s *poolState) bool { return s.pool.overlaps(p) }) {
 			continue
 		}
-		s := b.poolShelfLocked(p.first)
+		s := b.poolAtLocked(p.first)
 		if s == nil || s.pool.first != p.first || s.pool.size != p.size {
-			s = newShelf(p)
+			s = newPoolState(p)
 		} else {
-			b.patchLocked(s, p)
+			b.updatePoolLocked(s, p)
 			kept[s] = true
 		}
-		shelves = append(shelves, s)
+		states = append(states, s)
 	}
-	slices.SortFunc(shelves, func(x, y *shelf) int { return cmp.Compare(x.pool.first, y.pool.first) })
-	if len(shelves) != len(b.shelves) || len(kept) != len(shelves)+1 {
-		b.moveLocked(shelves, kept)
+	slices.SortFunc(states, func(x, y *poolState) int { return cmp.Compare(x.pool.first, y.pool.first) })
+	if len(states) != len(b.states) || len(kept) != len(states)+1 {
+		b.rebuildLocked(states, kept)
 	}
 }
 
-// patchLocked makes a shelf that of another pool of the same range: of the one from before a reservation was added, say.
-func (b *Book) patchLocked(s *shelf, p *Pool) {
+// updatePoolLocked makes a state that of another pool of the same range: of the one from before a reservation was added, say.
+func (b *Book) updatePoolLocked(s *poolState, p *Pool) {
 	var changed []uint32
 	for w, now := range p.blocked {
 		for diff := now ^ s.pool.blocked[w]; diff != 0; diff &= diff - 1 {
@@ -66,7 +66,7 @@ func (b *Book) patchLocked(s *shelf, p *Pool) {
 			b.forgetOfferLocked(o)
 		}
 		if i := b.findLocked(a); i != 0 {
-			b.liftLocked(i)
+			b.detachLocked(i)
 		}
 		s.classAt(int(a - p.first)) // knows the class of all places before they change
 	}
@@ -77,43 +77,43 @@ func (b *Book) patchLocked(s *shelf, p *Pool) {
 	}
 }
 
-// liftLocked takes an entry off its shelf.
-func (b *Book) liftLocked(i uint32) {
+// detachLocked takes an entry off the lists and counts of its pool.
+func (b *Book) detachLocked(i uint32) {
 	e := b.entries.at(i)
-	s := b.shelfLocked(e.addr)
+	s := b.poolOfLocked(e.addr)
 	b.countLocked(s, i, false)
-	if e.flags&onShelf != 0 {
-		b.unshelveLocked(s, i)
+	if e.flags&onExpired != 0 {
+		b.unlistExpiredLocked(s, i)
 	}
 }
 
-// moveLocked files on new shelves what lay on those that go, or belongs on those that come.
-func (b *Book) moveLocked(shelves []*shelf, kept map[*shelf]bool) {
+// rebuildLocked files on new states what lay on those that go, or belongs on those that come.
+func (b *Book) rebuildLocked(states []*poolState, kept map[*poolState]bool) {
 	stays := func(a uint32) bool {
-		if !kept[b.shelfLocked(a)] {
+		if !kept[b.poolOfLocked(a)] {
 			return false
 		}
-		s := shelfIn(shelves, a)
+		s := poolContaining(states, a)
 		return s == nil || !s.pool.gives(a) || kept[s]
 	}
 	var moved, offers []uint32
 	for i := uint32(1); i <= b.entries.last; i++ {
 		if e := b.entries.at(i); e.addr != 0 && !stays(e.addr) {
-			b.liftLocked(i)
+			b.detachLocked(i)
 			moved = append(moved, i)
 		}
 	}
 	for i := uint32(1); i <= b.offers.last; i++ {
 		if o := b.offers.at(i); o.addr != 0 && !stays(o.addr) {
-			unlink(&b.offers, &b.shelfLocked(o.addr).offers, i)
+			unlink(&b.offers, &b.poolOfLocked(o.addr).offers, i)
 			offers = append(offers, i)
 		}
 	}
-	b.shelves = shelves
+	b.states = states
 	slices.SortFunc(offers, func(x, y uint32) int { return cmp.Compare(b.offers.at(x).asked, b.offers.at(y).asked) })
 	for _, i := range offers {
 		o := b.offers.at(i)
-		insert(&b.offers, &b.shelfLocked(o.addr).offers, i, 0)
+		insert(&b.offers, &b.poolOfLocked(o.addr).offers, i, 0)
 		b.reclassLocked(o.addr)
 	}
 	b.refileAllLocked(moved)
@@ -122,7 +122,7 @@ func (b *Book) moveLocked(shelves []*shelf, kept map[*shelf]bool) {
 	}
 }
 
-// refileAllLocked files entries that are on no shelf, of those that ended the one that ended longest ago first.
+// refileAllLocked files entries that are on no list, of those that ended the one that ended longest ago first.
 func (b *Book) refileAllLocked(entries []uint32) {
 	ended := entries[:0]
 	for _, i := range entries {

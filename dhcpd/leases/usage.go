@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// Usage returns how many addresses of a pool are leased, how many are held for machines that were offered one and have no
+// Usage returns how many addresses of a pool are leased, how many are offered to machines that have no
 // lease, and how many a newcomer could get without taking another's offer. What is missing to [Pool.Usable] was declined
 // or is in conflict. The numbers are kept, not counted: Usage is as cheap as a look-up, and an offer that was made is in
 // them at once. After a storm of leases that end together they may lag by a few calls, on the side of too little free.
-func (b *Book) Usage(p *Pool) (live, held, free int) {
+func (b *Book) Usage(p *Pool) (live, offered, free int) {
 	now := b.now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -32,8 +32,8 @@ func (b *Book) Usage(p *Pool) (live, held, free int) {
 	return s.usage()
 }
 
-func (s *shelf) usage() (int, int, int) {
-	return s.count[live], s.count[held], s.count[free] + s.count[spare]
+func (s *poolState) usage() (int, int, int) {
+	return s.count[live], s.count[offered], s.count[free] + s.count[expired]
 }
 
 // Behind returns how many live leases of a pool there are behind a relay port. It is kept, too.
@@ -50,7 +50,7 @@ func (b *Book) Behind(p *Pool, line string) int {
 }
 
 // countLocked makes an entry be among those of its relay port, or not.
-func (b *Book) countLocked(s *shelf, i uint32, want bool) {
+func (b *Book) countLocked(s *poolState, i uint32, want bool) {
 	e := b.entries.at(i)
 	if is := e.flags&counted != 0; is == want || e.flags&lined == 0 {
 		return
@@ -77,7 +77,7 @@ func (b *Book) FreeAddrs(p *Pool, most int) []netip.Addr {
 	for i, ok := s.free.next(0); ok && len(all) < most; i, ok = s.free.next(i + 1) {
 		all = append(all, addrOf(p.first+uint32(i)))
 	}
-	for i := s.spares.head; i != 0 && len(all) < most; i = b.entries.at(i).next {
+	for i := s.expired.head; i != 0 && len(all) < most; i = b.entries.at(i).next {
 		all = append(all, addrOf(b.entries.at(i).addr))
 	}
 	return all

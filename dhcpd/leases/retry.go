@@ -8,9 +8,9 @@ import (
 	"github.com/bootlab/bootlab/internal/store"
 )
 
-// alone commits one change that the store refused, on the ground of what the store says now, and makes it visible. The
+// commitAgain commits one change that the store refused, on the ground of what the store says now, and makes it visible. The
 // scratch of the round is still in use, so this has its own.
-func (b *Book) alone(ctx context.Context, refused *planned) error {
+func (b *Book) commitAgain(ctx context.Context, refused *planned) error {
 	mine := b.committer
 	b.committer = committer{}
 	defer func() { b.committer = mine }()

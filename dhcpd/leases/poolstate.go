@@ -6,24 +6,24 @@ import "time"
 type class uint8
 
 const (
-	free    class = iota // never leased, or forgotten
-	spare                // its lease ended or was given back; the machine is remembered
-	held                 // promised to a machine
-	live                 // leased
-	aside                // declined, or in conflict
-	blocked              // not the pool's to give
+	free        class = iota // never leased, or forgotten
+	expired                  // its lease ended or was released; the machine is remembered
+	offered                  // to a machine
+	live                     // leased
+	quarantined              // declined, or in conflict
+	blocked                  // not the pool's to give
 	classes
 )
 
-// A shelf is a pool as it is now. The one without a pool has what belongs to none: reservations, and what is left of
+// A poolState is a pool with its leases and offers. The one without a pool has what belongs to none: reservations, and what is left of
 // earlier pools.
-type shelf struct {
-	pool   *Pool
-	free   bitset
-	class  [][]class // in chunks; nil: all free or blocked
-	count  [classes]int
-	spares list // of entries: the longest ended first
-	offers list // of offers: the one not asked for longest first
+type poolState struct {
+	pool    *Pool
+	free    bitset
+	class   [][]class // in chunks; nil: all free or blocked
+	count   [classes]int
+	expired list // of entries: the longest ended first
+	offers  list // of offers: the one not asked for longest first
 
 	ports map[uint64]int32 // how many live leases there are behind a relay port, by its hash
 
@@ -33,8 +33,8 @@ type shelf struct {
 
 const classChunk = 4096
 
-func newShelf(p *Pool) *shelf {
-	s := &shelf{
+func newPoolState(p *Pool) *poolState {
+	s := &poolState{
 		pool: p, free: newBitset(p.size), class: make([][]class, (p.size+classChunk-1)/classChunk), ports: map[uint64]int32{},
 	}
 	for i := range p.size {
@@ -47,7 +47,7 @@ func newShelf(p *Pool) *shelf {
 }
 
 // classAt returns where the class of place i is kept.
-func (s *shelf) classAt(i int) *class {
+func (s *poolState) classAt(i int) *class {
 	chunk := s.class[i/classChunk]
 	if chunk == nil {
 		chunk = make([]class, min(classChunk, s.pool.size-i/classChunk*classChunk))
@@ -63,7 +63,7 @@ func (s *shelf) classAt(i int) *class {
 }
 
 // setClass files the address at place i under c.
-func (s *shelf) setClass(i int, c class) {
+func (s *poolState) setClass(i int, c class) {
 	was := s.classAt(i)
 	if *was == c {
 		return
@@ -79,31 +79,31 @@ func (s *shelf) setClass(i int, c class) {
 	*was = c
 }
 
-// shelfLocked returns where an address belongs: its pool's shelf if that may give it, or the one for the rest.
-func (b *Book) shelfLocked(a uint32) *shelf {
-	if s := b.poolShelfLocked(a); s != nil && s.pool.gives(a) {
+// poolOfLocked returns where an address belongs: its pool if that may give it, or the one for the rest.
+func (b *Book) poolOfLocked(a uint32) *poolState {
+	if s := b.poolAtLocked(a); s != nil && s.pool.gives(a) {
 		return s
 	}
 	return &b.rest
 }
 
-func (b *Book) poolShelfLocked(a uint32) *shelf {
-	return shelfIn(b.shelves, a)
+func (b *Book) poolAtLocked(a uint32) *poolState {
+	return poolContaining(b.states, a)
 }
 
-// shelfIn finds the shelf with a pool that contains a among shelves in the order of addresses.
-func shelfIn(shelves []*shelf, a uint32) *shelf {
-	lo, hi := 0, len(shelves)
+// poolContaining finds the pool that contains a among states in the order of addresses.
+func poolContaining(states []*poolState, a uint32) *poolState {
+	lo, hi := 0, len(states)
 	for lo < hi {
 		mid := (lo + hi) / 2
-		if shelves[mid].pool.first <= a {
+		if states[mid].pool.first <= a {
 			lo = mid + 1
 		} else {
 			hi = mid
 		}
 	}
-	if lo > 0 && shelves[lo-1].pool.contains(a) {
-		return shelves[lo-1]
+	if lo > 0 && states[lo-1].pool.contains(a) {
+		return states[lo-1]
 	}
 	return nil
 }
@@ -113,7 +113,7 @@ func (b *Book) reclassLocked(a uint32) { b.refileLocked(a, b.findLocked(a)) }
 
 // refileLocked is reclassLocked where the entry of the address is known.
 func (b *Book) refileLocked(a, i uint32) {
-	s := b.shelfLocked(a)
+	s := b.poolOfLocked(a)
 	c := b.classifyLocked(a, i)
 	if s.pool != nil {
 		s.setClass(int(a-s.pool.first), c)
@@ -123,12 +123,12 @@ func (b *Book) refileLocked(a, i uint32) {
 	}
 	b.countLocked(s, i, c == live && s.pool != nil)
 	e := b.entries.at(i)
-	onList := e.flags&lapsed != 0 && (c == spare || s.pool == nil)
-	switch is := e.flags&onShelf != 0; {
+	onList := e.flags&lapsed != 0 && (c == expired || s.pool == nil)
+	switch is := e.flags&onExpired != 0; {
 	case onList && !is:
-		b.shelveLocked(s, i)
+		b.listExpiredLocked(s, i)
 	case !onList && is:
-		b.unshelveLocked(s, i)
+		b.unlistExpiredLocked(s, i)
 	}
 }
 
@@ -143,32 +143,32 @@ func (b *Book) classifyLocked(a, i uint32) class {
 	}
 	switch {
 	case !ended || len(b.conflicts) > 0 && b.inConflictLocked(a):
-		return aside
+		return quarantined
 	case b.offerOnLocked(a) != 0:
-		return held
+		return offered
 	case i != 0:
-		return spare
+		return expired
 	}
 	return free
 }
 
-// shelveLocked puts an ended lease among the spares, by the time it ended. That is nearly always at the end. One that was
-// held in between belongs near the front, and need not be placed exactly.
-func (b *Book) shelveLocked(s *shelf, i uint32) {
+// listExpiredLocked puts an ended lease among the expired, by the time it ended. That is nearly always at the end. One that was
+// offered in between belongs near the front, and need not be placed exactly.
+func (b *Book) listExpiredLocked(s *poolState, i uint32) {
 	const steps = 16
 	e := b.entries.at(i)
-	e.flags |= onShelf
+	e.flags |= onExpired
 	next := uint32(0)
-	if s.spares.tail != 0 && b.entries.at(s.spares.tail).expiry > e.expiry {
-		next = s.spares.head
+	if s.expired.tail != 0 && b.entries.at(s.expired.tail).expiry > e.expiry {
+		next = s.expired.head
 		for n := 0; n < steps && b.entries.at(next).expiry <= e.expiry; n++ {
 			next = b.entries.at(next).next
 		}
 	}
-	insert(&b.entries, &s.spares, i, next)
+	insert(&b.entries, &s.expired, i, next)
 }
 
-func (b *Book) unshelveLocked(s *shelf, i uint32) {
-	b.entries.at(i).flags &^= onShelf
-	unlink(&b.entries, &s.spares, i)
+func (b *Book) unlistExpiredLocked(s *poolState, i uint32) {
+	b.entries.at(i).flags &^= onExpired
+	unlink(&b.entries, &s.expired, i)
 }
