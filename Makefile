@@ -141,7 +141,7 @@ docs: ## rewrite the pages that are generated
 .PHONY: generated
 generated: assets ## pages and golden files are as docs and golden make them
 	@before=$$(git diff HEAD | sha256sum); \
-	$(MAKE) --no-print-directory docs golden && \
+	$(MAKE) --no-print-directory docs golden || exit 1; \
 	test "$$before" = "$$(git diff HEAD | sha256sum)" || { git diff --stat; echo "generated files differ: commit them" >&2; exit 1; }
 
 .PHONY: check
