@@ -144,18 +144,18 @@ func (a *Admin) errorPage(w http.ResponseWriter, e *api.Error) {
 // An overviewPage is the dashboard's first page.
 type overviewPage struct {
 	page
-	Query     string
-	Hosts     []api.Host
-	Matching  int // hosts that match Query; more than are shown, perhaps
-	Total     int
-	Counts    []count
-	Leases    []api.Lease // those that hold an address
-	Held      int         // leases that match Query; more than are shown, perhaps
-	AllLeases int
-	Full      []api.Pool // pools without a free address
-	Unknown   []api.Unknown
-	Strangers int // unknown machines that match Query; more than are shown, perhaps
-	Balancers []api.Balancer
+	Query           string
+	Hosts           []api.Host
+	Matching        int // hosts that match Query; possibly more than are shown
+	Total           int
+	Counts          []count
+	Leases          []api.Lease // those that hold an address
+	Held            int         // leases that match Query; possibly more than are shown
+	AllLeases       int
+	Full            []api.Pool // pools without a free address
+	Unknown         []api.Unknown
+	UnknownMatching int // unknown machines that match Query; possibly more than are shown
+	Balancers       []api.Balancer
 }
 
 // A count is how many hosts are in an install state.
@@ -174,10 +174,10 @@ func (a *Admin) overview(w http.ResponseWriter, r *http.Request) {
 	leases = filter(leases, func(l api.Lease) bool {
 		return matches(p.Query, l.IP.String(), l.MAC.String(), l.Host, l.Name, l.Network, l.Pool, string(l.Status()), l.Line)
 	})
-	strangers := filter(a.deps.Strangers.Unknown(ctx), func(u api.Unknown) bool {
+	unknown := filter(a.deps.Strangers.Unknown(ctx), func(u api.Unknown) bool {
 		return matches(p.Query, u.MAC.String(), u.IP.String(), u.Network, u.Pool, u.Name, u.Serial, u.UUID, u.Model())
 	})
-	p.Strangers, p.Unknown = len(strangers), strangers[:min(maxRows, len(strangers))]
+	p.UnknownMatching, p.Unknown = len(unknown), unknown[:min(maxRows, len(unknown))]
 	p.Matching, p.Held = len(hosts), len(leases)
 	p.Hosts, p.Leases = hosts[:min(maxRows, len(hosts))], leases[:min(maxRows, len(leases))]
 	a.render(w, http.StatusOK, "overview.html", p)

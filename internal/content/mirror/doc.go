@@ -1,18 +1,17 @@
-// Package mirror hands out files of upstream archives and keeps what it fetched, on disk and bounded.
+// Package mirror is a caching proxy for upstream package archives, with a bounded disk cache.
 //
-// A file whose content belongs to its name (a package, by-hash/…) is fetched once. Any other (Release, Packages, repodata)
-// is asked for again when it is older than the lab says, by its ETag or date, and given out stale while no upstream
-// answers. However many readers ask at once, upstream is asked once, and all of them read along while the file is written.
-// The last bytes of a file are held back until all of it is there and its checksum fits, where one is known: half a file is
-// never given out as a whole, and never kept.
+// An immutable file (a package, by-hash/…) is downloaded once. Any other (Release, Packages, repodata) is revalidated by its
+// ETag or date when it is older than the lab allows, and served stale while no upstream answers. Concurrent requests for a
+// file share one download and read the file while it is written. The last bytes of a file are held back until it is complete
+// and its checksum, if one is known, is verified: an incomplete file is never served as complete, and never cached.
 //
 //	c, err := mirror.New(mirror.Config{Dir: "/var/lib/bootlab/mirrors"}, mirror.Deps{Events: bus, Metrics: registry, Log: log, Now: time.Now})
-//	go c.Run(ctx)                                                     // until ctx ends; fetches end with it
+//	go c.Run(ctx)                                                     // until ctx ends; downloads end with it
 //	f, err := c.Open(r.Context(), lab.Mirror("debian"), "dists/stable/InRelease", http.MethodGet)
-//	if err != nil { … }                                               // its HTTPStatus() says what to answer
+//	if err != nil { … }                                               // its HTTPStatus() is the status to answer
 //	defer f.Close()
-//	http.ServeContent(w, r, "", f.ModTime, f.Content)                 // an *os.File where all of it is there: sendfile(2)
+//	http.ServeContent(w, r, "", f.ModTime, f.Content)                 // an *os.File if it is complete: sendfile(2)
 //
-// It knows no lab but the mirrors that it is handed, opens no socket to listen on, and follows no upstream beyond http and
-// https. What it cannot keep (no room, a full disk) it passes through, and says so.
+// It knows the mirrors of the lab and nothing else of it, listens on no socket, and follows redirects to http and https only.
+// A file that does not fit or cannot be written is passed through, and an event reports it.
 package mirror

@@ -4,5 +4,5 @@ package mirror
 func (c *Cache) Fetching() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.flying)
+	return len(c.downloads)
 }

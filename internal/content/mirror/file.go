@@ -12,15 +12,15 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// A File is one file of a mirror, whole or still coming.
+// A File is one file of a mirror, complete or being downloaded.
 type File struct {
-	Content io.ReadSeeker // an *os.File where all of it is there; else its reads wait, and end with the context of Open
-	Size    int64         // in bytes; always known
+	Content io.ReadSeeker // an *os.File if the file is complete; otherwise reads wait for the download, until the context of Open ends
+	Size    int64         // bytes; always known
 	ModTime time.Time     // zero: not known
 	ETag    string        // empty: none
-	Type    string        // media type; empty: upstream does not tell
-	Coding  string        // Content-Encoding that upstream stores it in; empty: none
-	Result  Result        // how it is answered
+	Type    string        // media type; empty: upstream sends none
+	Coding  string        // Content-Encoding of the stored bytes; empty: none
+	Result  Result        // how the request was answered
 
 	sent  func(int64)
 	close func()
@@ -29,7 +29,7 @@ type File struct {
 // Close releases the file.
 func (f *File) Close() { f.close() }
 
-// Sent books bytes that left for a machine.
+// Sent counts bytes sent to the client.
 func (f *File) Sent(n int64) { f.sent(n) }
 
 func (c *Cache) newFile(mirror string, h head, how Result) *File {
@@ -40,9 +40,9 @@ func (c *Cache) newFile(mirror string, h head, how Result) *File {
 	}
 }
 
-// kept gives out an entry whose file is open.
-func (c *Cache) kept(s *shelf, e *entry, content *os.File, how Result) *File {
-	f := c.newFile(s.name, e.label.head, how)
+// cached returns the file of an entry that is open.
+func (c *Cache) cached(s *diskCache, e *entry, content *os.File, how Result) *File {
+	f := c.newFile(s.name, e.metadata.head, how)
 	f.Content = content
 	f.close = func() {
 		_ = content.Close()
@@ -51,10 +51,10 @@ func (c *Cache) kept(s *shelf, e *entry, content *os.File, how Result) *File {
 	return f
 }
 
-// along gives out what a flight fetches. The caller's use of the flight goes over to the file.
-func (c *Cache) along(ctx context.Context, q *question, fl *flight, how Result) (*File, error) {
+// follow returns the file of a download in progress. The file takes over the caller's use of the download.
+func (c *Cache) follow(ctx context.Context, q *request, fl *download, how Result) (*File, error) {
 	h := fl.head
-	if h.Size < 0 { // the answer needs its length first
+	if h.Size < 0 { // the response needs its Content-Length first
 		n, err := fl.whole(ctx)
 		if err != nil {
 			fl.release()
@@ -62,8 +62,8 @@ func (c *Cache) along(ctx context.Context, q *question, fl *flight, how Result) 
 		}
 		h.Size = n
 	}
-	f := c.newFile(fl.shelf.name, h, how)
-	r := &stream{ctx: ctx, flight: fl, size: h.Size, rest: c.passage(ctx, q, fl.base, h)}
+	f := c.newFile(fl.disk.name, h, how)
+	r := &follower{ctx: ctx, download: fl, size: h.Size, rest: c.passthrough(ctx, q, fl.base, h)}
 	f.Content = r
 	f.close = func() {
 		r.rest.close()
@@ -72,8 +72,8 @@ func (c *Cache) along(ctx context.Context, q *question, fl *flight, how Result) 
 	return f, nil
 }
 
-// whole waits for all of the file and returns its size.
-func (f *flight) whole(ctx context.Context) (int64, error) {
+// whole waits until the download is complete and returns its size.
+func (f *download) whole(ctx context.Context) (int64, error) {
 	for {
 		n, done, changed, broken := f.state()
 		switch {
@@ -90,15 +90,15 @@ func (f *flight) whole(ctx context.Context) (int64, error) {
 	}
 }
 
-// pass gives out what is not kept.
-func (c *Cache) pass(ctx context.Context, q *question, base string, h head) *File {
+// pass returns a file that is read from upstream and not cached.
+func (c *Cache) pass(ctx context.Context, q *request, base string, h head) *File {
 	f := c.newFile(q.mirror.Name, h, Passed)
-	p := c.passage(ctx, q, base, h)
+	p := c.passthrough(ctx, q, base, h)
 	f.Content, f.close = p, p.close
 	return f
 }
 
-// seek is what all contents have in common: to seek costs nothing until the next read.
+// seek implements io.Seeker for an offset: only the next read costs something.
 func seek(at *int64, size, offset int64, whence int) (int64, error) {
 	switch whence {
 	case io.SeekCurrent:
@@ -113,40 +113,40 @@ func seek(at *int64, size, offset int64, whence int) (int64, error) {
 	return offset, nil
 }
 
-// A stream reads along with a flight.
-type stream struct {
-	ctx    context.Context // of the request: io.Reader has no room for it
-	flight *flight
-	size   int64
-	at     int64
-	rest   *passage // what comes from upstream instead, once leave is set
-	leave  bool
+// A follower reads the file of a download while it is written.
+type follower struct {
+	ctx      context.Context // of the request: io.Reader has no room for it
+	download *download
+	size     int64
+	at       int64
+	rest     *passthrough // read from upstream instead, once passing is set
+	passing  bool
 }
 
 // Seek implements io.Seeker.
-func (s *stream) Seek(offset int64, whence int) (int64, error) {
+func (s *follower) Seek(offset int64, whence int) (int64, error) {
 	return seek(&s.at, s.size, offset, whence)
 }
 
 // Read implements io.Reader. It waits for bytes.
-func (s *stream) Read(p []byte) (int, error) {
+func (s *follower) Read(p []byte) (int, error) {
 	for {
-		n, done, changed, broken := s.flight.state()
+		n, done, changed, broken := s.download.state()
 		switch {
 		case s.at >= s.size:
 			return 0, io.EOF
-		case s.leave:
+		case s.passing:
 			return s.pass(p)
 		case s.at < n:
-			got, err := s.flight.file.ReadAt(p[:min(int64(len(p)), n-s.at)], s.at)
+			got, err := s.download.file.ReadAt(p[:min(int64(len(p)), n-s.at)], s.at)
 			s.at += int64(got)
 			return got, err
 		case done:
-			return 0, io.ErrUnexpectedEOF // of a file whose size was told wrong
-		case broken != nil && !errors.Is(broken, errUnkept):
+			return 0, io.ErrUnexpectedEOF // upstream sent a wrong size
+		case broken != nil && !errors.Is(broken, errBypass):
 			return 0, fmt.Errorf("upstream: %w", broken)
-		case broken != nil, s.at-n > farAhead:
-			s.leave = true
+		case broken != nil, s.at-n > maxWait:
+			s.passing = true
 			continue
 		}
 		select {
@@ -157,42 +157,42 @@ func (s *stream) Read(p []byte) (int, error) {
 	}
 }
 
-func (s *stream) pass(p []byte) (int, error) {
+func (s *follower) pass(p []byte) (int, error) {
 	s.rest.at = s.at
 	n, err := s.rest.Read(p)
 	s.at += int64(n)
 	return n, err
 }
 
-// A passage reads from upstream what is not kept.
-type passage struct {
-	ctx    context.Context // of the request: io.Reader has no room for it
-	up     *upstreams
-	fetchd func(int)
-	mirror *lab.Mirror
-	base   string
-	path   string
-	head   head
+// A passthrough reads from upstream a file that is not cached.
+type passthrough struct {
+	ctx     context.Context // of the request: io.Reader has no room for it
+	up      *upstreams
+	fetched func(int)
+	mirror  *lab.Mirror
+	base    string
+	path    string
+	head    head
 
 	at   int64
-	body io.ReadCloser // nil: not asked for yet
-	read int64         // where body is
+	body io.ReadCloser // nil: not requested yet
+	read int64         // offset of body
 }
 
-func (c *Cache) passage(ctx context.Context, q *question, base string, h head) *passage {
+func (c *Cache) passthrough(ctx context.Context, q *request, base string, h head) *passthrough {
 	fetched := c.metrics.of(q.mirror.Name).fetched
-	return &passage{
-		ctx: ctx, up: c.up, mirror: q.mirror, base: base, path: q.path, head: h, fetchd: func(n int) { fetched.Add(float64(n)) },
+	return &passthrough{
+		ctx: ctx, up: c.up, mirror: q.mirror, base: base, path: q.path, head: h, fetched: func(n int) { fetched.Add(float64(n)) },
 	}
 }
 
 // Seek implements io.Seeker.
-func (p *passage) Seek(offset int64, whence int) (int64, error) {
+func (p *passthrough) Seek(offset int64, whence int) (int64, error) {
 	return seek(&p.at, p.head.Size, offset, whence)
 }
 
 // Read implements io.Reader.
-func (p *passage) Read(b []byte) (int, error) {
+func (p *passthrough) Read(b []byte) (int, error) {
 	if p.at >= p.head.Size {
 		return 0, io.EOF
 	}
@@ -202,7 +202,7 @@ func (p *passage) Read(b []byte) (int, error) {
 		}
 	}
 	n, err := p.body.Read(b[:min(int64(len(b)), p.head.Size-p.at)])
-	p.fetchd(n)
+	p.fetched(n)
 	p.at += int64(n)
 	p.read = p.at
 	if errors.Is(err, io.EOF) {
@@ -214,14 +214,14 @@ func (p *passage) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// open asks for the bytes from at on, of the file whose head is known.
-func (p *passage) open() error {
+// open requests the bytes from at on, and checks that the file is the one of head.
+func (p *passthrough) open() error {
 	p.close()
-	q := ask{method: http.MethodGet, path: p.path}
+	q := query{method: http.MethodGet, path: p.path}
 	if p.at > 0 {
 		v := p.head.validator()
 		if v == "" {
-			return errors.New("upstream tells neither ETag nor date: cannot go on in the middle")
+			return errors.New("upstream sends neither ETag nor Last-Modified: cannot resume")
 		}
 		q.header = restOf(p.at, v)
 	}
@@ -233,7 +233,7 @@ func (p *passage) open() error {
 	case p.at > 0:
 		err = isRest(resp, p.at, p.head.Size)
 	case resp.StatusCode != http.StatusOK || resp.ContentLength != p.head.Size || headOf(resp).ETag != p.head.ETag:
-		err = fmt.Errorf("upstream has another file now (%s)", resp.Status)
+		err = fmt.Errorf("the file changed upstream (%s)", resp.Status)
 	}
 	if err != nil {
 		_ = resp.Body.Close()
@@ -243,7 +243,7 @@ func (p *passage) open() error {
 	return nil
 }
 
-func (p *passage) close() {
+func (p *passthrough) close() {
 	if p.body != nil {
 		_ = p.body.Close()
 		p.body = nil

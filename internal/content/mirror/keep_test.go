@@ -48,13 +48,13 @@ func TestBounded(t *testing.T) {
 	if used := w.metric(t, mirror.MetricBytes); used > 400_000 || used < 300_000 {
 		t.Errorf("%v bytes are booked", used)
 	}
-	if n := w.metric(t, mirror.MetricEvictions); n != 2 {
+	if n := w.metric(t, mirror.MetricEvicted); n != 2 {
 		t.Errorf("%v evictions", n)
 	}
 	up.becomes(content(noise(500_000), `"big"`))
 	w.want(t, "pool/big.deb", noise(500_000), mirror.Passed)
-	if told := w.events.told(); !slices.Contains(told, "mirror_bypassed debian/pool/big.deb") {
-		t.Errorf("events %q", told)
+	if answered := w.events.answered(); !slices.Contains(answered, "mirror_bypassed debian/pool/big.deb") {
+		t.Errorf("events %q", answered)
 	}
 	if len(w.onDisk()) != 3 {
 		t.Errorf("on disk %q", w.onDisk())
@@ -83,11 +83,11 @@ func TestRestartClearsAway(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	again := newWorld(t, w.dir, lab.Mirror{URLs: []string{up.URL}})
-	again.settle(t, 1)
+	revalidated := newWorld(t, w.dir, lab.Mirror{URLs: []string{up.URL}})
+	revalidated.settle(t, 1)
 	up.questions()
 	for _, p := range []string{"pool/a.deb", "pool/b.deb", "pool/c.deb"} {
-		if got, _, err := again.get(t, p); err != nil || !bytes.Equal(got, body) {
+		if got, _, err := revalidated.get(t, p); err != nil || !bytes.Equal(got, body) {
 			t.Errorf("%s: %d bytes, %v", p, len(got), err)
 		}
 	}
@@ -155,12 +155,12 @@ func TestReaderLeaves(t *testing.T) {
 	answer, open := gated(body, 1000)
 	up := newArchive(t, answer)
 	w := newWorld(t, t.TempDir(), lab.Mirror{URLs: []string{up.URL}})
-	ctx, leave := context.WithCancel(t.Context())
+	ctx, passing := context.WithCancel(t.Context())
 	f, err := w.cache.Open(ctx, w.mirror, deb, http.MethodGet)
 	if err != nil {
 		t.Fatal(err)
 	}
-	leave()
+	passing()
 	if _, err := io.Copy(io.Discard, f.Content); err == nil {
 		t.Error("its reads go on")
 	}

@@ -8,29 +8,29 @@ import (
 
 // The names of the metrics. Each has the label mirror, a name of the lab file.
 const (
-	MetricRequests  = "bootlab_mirror_requests_total"
-	MetricSent      = "bootlab_mirror_sent_bytes_total"
-	MetricFetched   = "bootlab_mirror_fetched_bytes_total"
-	MetricBytes     = "bootlab_mirror_cache_bytes"
-	MetricEvictions = "bootlab_mirror_evictions_total"
-	MetricErrors    = "bootlab_mirror_upstream_errors_total"
-	MetricBypassed  = "bootlab_mirror_bypassed_total"
+	MetricRequests = "bootlab_mirror_requests_total"
+	MetricSent     = "bootlab_mirror_sent_bytes_total"
+	MetricFetched  = "bootlab_mirror_fetched_bytes_total"
+	MetricBytes    = "bootlab_mirror_cache_bytes"
+	MetricEvicted  = "bootlab_mirror_evicted_total"
+	MetricErrors   = "bootlab_mirror_upstream_errors_total"
+	MetricBypassed = "bootlab_mirror_bypassed_total"
 )
 
 type metrics struct {
-	requests                                 *prometheus.CounterVec
-	sent, fetched, evictions, errors, unkept *prometheus.CounterVec
-	bytes                                    *prometheus.GaugeVec
+	requests                                   *prometheus.CounterVec
+	sent, fetched, evictions, errors, bypassed *prometheus.CounterVec
+	bytes                                      *prometheus.GaugeVec
 
 	mu sync.Mutex
-	by map[string]*shelfMetrics
+	by map[string]*mirrorMetrics
 }
 
-// shelfMetrics are those of one mirror.
-type shelfMetrics struct {
-	requests                                 map[Result]prometheus.Counter
-	sent, fetched, evictions, errors, unkept prometheus.Counter
-	bytes                                    prometheus.Gauge
+// mirrorMetrics are the metrics of one mirror.
+type mirrorMetrics struct {
+	requests                                   map[Result]prometheus.Counter
+	sent, fetched, evictions, errors, bypassed prometheus.Counter
+	bytes                                      prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -38,16 +38,16 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, append([]string{"mirror"}, labels...))
 	}
 	m := &metrics{
-		requests:  counter(MetricRequests, "Requests for files of a mirror, by how they were answered.", "result"),
-		sent:      counter(MetricSent, "Bytes that machines got from a mirror."),
-		fetched:   counter(MetricFetched, "Bytes that came from upstream."),
-		evictions: counter(MetricEvictions, "Files thrown away to make room."),
-		errors:    counter(MetricErrors, "Questions that no upstream answered, and fetches that broke off or were not what they should be."),
-		unkept:    counter(MetricBypassed, "Files that were passed through because they cannot be kept: no room, or the disk refused."),
-		bytes:     prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: MetricBytes, Help: "Room on disk that a mirror takes."}, []string{"mirror"}),
-		by:        map[string]*shelfMetrics{},
+		requests:  counter(MetricRequests, "Requests for files of a mirror, by result.", "result"),
+		sent:      counter(MetricSent, "Bytes sent to clients of a mirror."),
+		fetched:   counter(MetricFetched, "Bytes downloaded from upstreams of a mirror."),
+		evictions: counter(MetricEvicted, "Cached files of a mirror that were deleted to make space."),
+		errors:    counter(MetricErrors, "Requests that no upstream answered, and downloads that broke off or had a wrong checksum."),
+		bypassed:  counter(MetricBypassed, "Files passed through without caching them, because they do not fit or the disk is full."),
+		bytes:     prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: MetricBytes, Help: "Disk space that the cached files of a mirror take."}, []string{"mirror"}),
+		by:        map[string]*mirrorMetrics{},
 	}
-	for _, c := range []prometheus.Collector{m.requests, m.sent, m.fetched, m.evictions, m.errors, m.unkept, m.bytes} {
+	for _, c := range []prometheus.Collector{m.requests, m.sent, m.fetched, m.evictions, m.errors, m.bypassed, m.bytes} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -56,15 +56,15 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 }
 
 // of returns the metrics of one mirror.
-func (m *metrics) of(mirror string) *shelfMetrics {
+func (m *metrics) of(mirror string) *mirrorMetrics {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if s := m.by[mirror]; s != nil {
 		return s
 	}
-	s := &shelfMetrics{
+	s := &mirrorMetrics{
 		requests: map[Result]prometheus.Counter{}, sent: m.sent.WithLabelValues(mirror), fetched: m.fetched.WithLabelValues(mirror),
-		evictions: m.evictions.WithLabelValues(mirror), errors: m.errors.WithLabelValues(mirror), unkept: m.unkept.WithLabelValues(mirror),
+		evictions: m.evictions.WithLabelValues(mirror), errors: m.errors.WithLabelValues(mirror), bypassed: m.bypassed.WithLabelValues(mirror),
 		bytes: m.bytes.WithLabelValues(mirror),
 	}
 	for _, r := range results() {

@@ -18,15 +18,15 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
-// A Config is where files are kept, and how patient fetches are.
+// A Config is the configuration of a Cache.
 type Config struct {
-	Dir  string        // a folder of its own; made when it is needed
-	Idle time.Duration // without a byte from upstream until a fetch goes on elsewhere or is given up; default 30 s
+	Dir  string        // used by the cache alone; created when it is needed
+	Idle time.Duration // without a byte from upstream until a download is resumed or fails; default 30 s
 }
 
 // Deps is what a Cache needs. All fields are required.
 type Deps struct {
-	Mirrors func() []*lab.Mirror // those of the lab in force, whose files are looked through early
+	Mirrors func() []*lab.Mirror // of the current lab; their caches are loaded at the start
 	Events  event.Recorder
 	Metrics prometheus.Registerer
 	Log     *slog.Logger
@@ -48,21 +48,21 @@ func (d Deps) mustBeComplete() {
 	}
 }
 
-// defaultIdle is longer than a mirror that wakes a disk takes, and shorter than apt waits.
+// defaultIdle is longer than a mirror takes to spin up a disk, and shorter than apt's timeout.
 const defaultIdle = 30 * time.Second
 
-// A Cache keeps files of mirrors. It is safe for concurrent use.
+// A Cache caches files of mirrors. It is safe for concurrent use.
 type Cache struct {
 	cfg     Config
 	deps    Deps
 	up      *upstreams
 	metrics *metrics
 
-	mu      sync.Mutex
-	shelves map[string]*shelf
-	stopped bool
-	flying  map[*flight]struct{}
-	work    sync.WaitGroup // fetches, and shelves that are looked through
+	mu        sync.Mutex
+	disks     map[string]*diskCache
+	stopped   bool
+	downloads map[*download]struct{}
+	work      sync.WaitGroup // downloads, and disk caches that are being loaded
 }
 
 // New returns a cache. It touches no disk yet. The error is that its metrics are registered already.
@@ -77,19 +77,19 @@ func New(cfg Config, deps Deps) (*Cache, error) {
 	}
 	deps.Log = deps.Log.With("server", "mirror")
 	return &Cache{
-		cfg: cfg, deps: deps, metrics: m, up: newUpstreams(deps.Now, cfg.Idle), shelves: map[string]*shelf{}, flying: map[*flight]struct{}{},
+		cfg: cfg, deps: deps, metrics: m, up: newUpstreams(deps.Now, cfg.Idle), disks: map[string]*diskCache{}, downloads: map[*download]struct{}{},
 	}, nil
 }
 
-// Run looks through what is kept, waits for ctx to end, and ends all fetches. What was half fetched is thrown away.
+// Run loads the disk caches and waits until ctx ends. Then it cancels all downloads and deletes incomplete files.
 func (c *Cache) Run(ctx context.Context) error {
 	for _, m := range c.deps.Mirrors() {
-		c.shelf(m)
+		c.disk(m)
 	}
 	<-ctx.Done()
 	c.mu.Lock()
 	c.stopped = true
-	for f := range c.flying {
+	for f := range c.downloads {
 		f.cancel()
 	}
 	c.mu.Unlock()
@@ -98,14 +98,14 @@ func (c *Cache) Run(ctx context.Context) error {
 	return nil
 }
 
-// shelf returns the shelf of a mirror. A new one is looked through in the background; nil: the cache stops.
-func (c *Cache) shelf(m *lab.Mirror) *shelf {
+// disk cache returns the disk cache of a mirror. A new one is looked through in the background; nil: the cache stops.
+func (c *Cache) disk(m *lab.Mirror) *diskCache {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := c.shelves[m.Name]
+	s := c.disks[m.Name]
 	if s == nil && !c.stopped {
-		s = newShelf(m.Name, filepath.Join(c.cfg.Dir, m.Name), c.deps.Now, c.metrics.of(m.Name))
-		c.shelves[m.Name] = s
+		s = newDiskCache(m.Name, filepath.Join(c.cfg.Dir, m.Name), c.deps.Now, c.metrics.of(m.Name))
+		c.disks[m.Name] = s
 		c.work.Go(func() {
 			if err := s.load(); err != nil {
 				c.deps.Log.Warn("mirror cache", "err", err)
@@ -118,47 +118,47 @@ func (c *Cache) shelf(m *lab.Mirror) *shelf {
 // A Result is how a request was answered, for metrics and the header X-Cache.
 type Result string
 
-// The results.
+// The results, as in the header X-Cache.
 const (
-	Hit         Result = "hit"         // from disk, upstream unasked
-	Revalidated Result = "revalidated" // from disk, upstream says that it is still so
+	Hit         Result = "hit"         // from disk, without asking upstream
+	Revalidated Result = "revalidated" // from disk, after upstream confirmed it (304)
 	Stale       Result = "stale"       // from disk, no upstream answers
-	Miss        Result = "miss"        // fetched for this request
-	Joined      Result = "joined"      // read along with a fetch of another request
-	Passed      Result = "passed"      // from upstream, not kept
+	Miss        Result = "miss"        // downloaded for this request
+	Joined      Result = "joined"      // shares the download of another request
+	Passed      Result = "passed"      // from upstream, not cached
 	Absent      Result = "absent"      // upstream does not have it
-	Refused     Result = "refused"     // the lab does not allow it
-	Failed      Result = "failed"      // no upstream answers, and nothing is kept
+	Refused     Result = "refused"     // not in the mirror's allow list
+	Failed      Result = "failed"      // no upstream answers, and the file is not cached
 )
 
 func results() []Result {
 	return []Result{Hit, Revalidated, Stale, Miss, Joined, Passed, Absent, Refused, Failed}
 }
 
-// A question is what a machine wants.
-type question struct {
+// A request is a client's request for a file.
+type request struct {
 	mirror *lab.Mirror
 	path   string
 	method string
-	kept   *entry // what upstream is asked to confirm; nil: nothing is kept
+	cached *entry // to be revalidated; nil: the file is not cached
 }
 
-// conditions are the header of the question to one upstream: another's ETag says nothing to it.
-func (q *question) conditions(base string) http.Header {
-	if q.kept == nil || q.kept.label.Upstream != base {
+// conditions returns the header of the request to one upstream. An ETag is valid for the upstream that sent it alone.
+func (q *request) conditions(base string) http.Header {
+	if q.cached == nil || q.cached.metadata.Upstream != base {
 		return http.Header{}
 	}
-	return q.kept.label.conditions()
+	return q.cached.metadata.conditions()
 }
 
-// errStopping is the answer once Run has ended.
-var errStopping = refusal{http.StatusServiceUnavailable, errors.New("the daemon stops")}
+// errStopping is the error of Open once Run has ended.
+var errStopping = refusal{http.StatusServiceUnavailable, errors.New("the daemon is stopping")}
 
-// Open returns the file at path (slash-separated, valid by fs.ValidPath) of a mirror, which the caller closes. It may
-// still be coming: its Content then waits for bytes, until ctx ends. method is GET or HEAD; the latter fetches nothing but
-// the header. The error has the status to answer in a method HTTPStatus() int: 403, 404, or 503 for "ask again".
+// Open returns the file at path (slash-separated, valid by fs.ValidPath) of a mirror, which the caller closes. Its
+// download may still be in progress: then reads of its Content wait for bytes, until ctx ends. method is GET or HEAD; HEAD
+// downloads no body. The error has the status in a method HTTPStatus() int: 403, 404, or 503 for "try again".
 func (c *Cache) Open(ctx context.Context, m *lab.Mirror, path, method string) (*File, error) {
-	s := c.shelf(m)
+	s := c.disk(m)
 	if s == nil {
 		return nil, errStopping
 	}
@@ -167,7 +167,7 @@ func (c *Cache) Open(ctx context.Context, m *lab.Mirror, path, method string) (*
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	q := &question{mirror: m, path: path, method: method}
+	q := &request{mirror: m, path: path, method: method}
 	f, err := c.open(ctx, s, q)
 	if err != nil {
 		s.metrics.requests[resultOf(err)].Inc()
@@ -190,7 +190,7 @@ func resultOf(err error) Result {
 	return Failed
 }
 
-func (c *Cache) open(ctx context.Context, s *shelf, q *question) (*File, error) {
+func (c *Cache) open(ctx context.Context, s *diskCache, q *request) (*File, error) {
 	if !q.mirror.Allows(q.path) {
 		return nil, refusal{http.StatusForbidden, fmt.Errorf("%s is not in mirrors.%s.allow", q.path, q.mirror.Name)}
 	}
@@ -204,43 +204,43 @@ func (c *Cache) open(ctx context.Context, s *shelf, q *question) (*File, error) 
 		return nil, errStopping
 	}
 	select {
-	case <-fl.told:
-		return c.landed(ctx, s, q, fl, joined)
+	case <-fl.answered:
+		return c.answer(ctx, s, q, fl, joined)
 	case <-ctx.Done():
 		fl.release()
 		return nil, ctx.Err()
 	}
 }
 
-// find returns the file where it is kept and fresh, else the flight that asks for it, whose user the caller is then. For
-// HEAD of a file that is not kept it returns neither.
-func (c *Cache) find(ctx context.Context, s *shelf, q *question) (f *File, fl *flight, joined Result) {
+// find returns the file if it is cached and fresh, else its download, which the caller releases. For HEAD of a file that
+// is not cached it returns neither.
+func (c *Cache) find(ctx context.Context, s *diskCache, q *request) (f *File, fl *download, joined Result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.max = int64(q.mirror.MaxSize)
 	key := keyOf(q.path)
-	if fl := s.flights[key]; fl != nil {
+	if fl := s.downloads[key]; fl != nil {
 		fl.use()
 		return nil, fl, Joined
 	}
-	if e := s.entries[key]; e != nil && slices.Contains(q.mirror.URLs, e.label.Upstream) {
+	if e := s.entries[key]; e != nil && slices.Contains(q.mirror.URLs, e.metadata.Upstream) {
 		if how := c.usable(s, q, e); how != "" {
 			if f, err := s.openLocked(e); err == nil {
-				return c.kept(s, e, f, how), nil, ""
+				return c.cached(s, e, f, how), nil, ""
 			}
 		} else {
-			q.kept = e
+			q.cached = e
 		}
 	}
-	if q.kept == nil && q.method == http.MethodHead {
+	if q.cached == nil && q.method == http.MethodHead {
 		return nil, nil, ""
 	}
-	return nil, c.launchLocked(ctx, s, q, key), Miss
+	return nil, c.startLocked(ctx, s, q, key), Miss
 }
 
-// usable says as what an entry may be given out without asking upstream; empty: it may not.
-func (c *Cache) usable(s *shelf, q *question, e *entry) Result {
-	switch age := s.now().Sub(e.label.Checked); {
+// usable returns the result if an entry may be served without asking upstream; empty: it may not.
+func (c *Cache) usable(s *diskCache, q *request, e *entry) Result {
+	switch age := s.now().Sub(e.metadata.Checked); {
 	case immutable(q.mirror, q.path), age >= 0 && age < q.mirror.Fresh:
 		return Hit
 	case c.up.allDown(q.mirror.URLs):
@@ -249,12 +249,12 @@ func (c *Cache) usable(s *shelf, q *question, e *entry) Result {
 	return ""
 }
 
-// launchLocked starts a flight, with the caller as its first user; nil: the cache stops. The flight outlives the request:
+// startLocked starts a download, with the caller as its first user; nil: the cache stops. The download outlives the request:
 // others may have joined it, and more will come for the file.
-func (c *Cache) launchLocked(ctx context.Context, s *shelf, q *question, key string) *flight {
+func (c *Cache) startLocked(ctx context.Context, s *diskCache, q *request, key string) *download {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	fl := &flight{
-		shelf: s, key: key, path: q.path, cancel: cancel, told: make(chan struct{}), changed: make(chan struct{}), users: 2,
+	fl := &download{
+		cache: c, disk: s, key: key, path: q.path, cancel: cancel, answered: make(chan struct{}), changed: make(chan struct{}), users: 2,
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -262,55 +262,55 @@ func (c *Cache) launchLocked(ctx context.Context, s *shelf, q *question, key str
 		cancel()
 		return nil
 	}
-	s.flights[key] = fl
-	c.flying[fl] = struct{}{}
+	s.downloads[key] = fl
+	c.downloads[fl] = struct{}{}
 	c.work.Go(func() {
-		(&fetch{flight: fl, cache: c}).run(ctx, q)
+		fl.run(ctx, q)
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		delete(c.flying, fl)
+		delete(c.downloads, fl)
 	})
 	return fl
 }
 
-// landed makes a file of what a flight has found.
-func (c *Cache) landed(ctx context.Context, s *shelf, q *question, fl *flight, joined Result) (*File, error) {
+// answer returns the file for the outcome of a download.
+func (c *Cache) answer(ctx context.Context, s *diskCache, q *request, fl *download, joined Result) (*File, error) {
 	if fl.outcome == body {
-		return c.along(ctx, q, fl, joined)
+		return c.follow(ctx, q, fl, joined)
 	}
 	defer fl.release()
 	switch fl.outcome {
 	case unchanged:
-		return c.again(s, q, Revalidated, fl)
+		return c.revalidated(s, q, Revalidated, fl)
 	case failed:
-		return c.again(s, q, Stale, fl)
+		return c.revalidated(s, q, Stale, fl)
 	case passing:
 		if fl.head.Size < 0 {
-			return nil, refusal{http.StatusServiceUnavailable, fmt.Errorf("%s: %w, and upstream does not tell its size", q.path, errUnkept)}
+			return nil, refusal{http.StatusServiceUnavailable, fmt.Errorf("%s: %w, and upstream does not send its size", q.path, errBypass)}
 		}
 		return c.pass(ctx, q, fl.base, fl.head), nil
 	}
 	return nil, fl.err
 }
 
-// again gives out what is kept after upstream was asked; where nothing is, the flight's error.
-func (c *Cache) again(s *shelf, q *question, how Result, fl *flight) (*File, error) {
+// revalidated returns the cached file after upstream was asked, or the download's error if there is none.
+func (c *Cache) revalidated(s *diskCache, q *request, how Result, fl *download) (*File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := s.entries[fl.key]; e != nil && slices.Contains(q.mirror.URLs, e.label.Upstream) {
+	if e := s.entries[fl.key]; e != nil && slices.Contains(q.mirror.URLs, e.metadata.Upstream) {
 		if f, err := s.openLocked(e); err == nil {
-			return c.kept(s, e, f, how), nil
+			return c.cached(s, e, f, how), nil
 		}
 	}
 	if fl.err != nil {
 		return nil, fl.err
 	}
-	return nil, refusal{http.StatusServiceUnavailable, fmt.Errorf("%s was thrown away while upstream was asked about it", q.path)}
+	return nil, refusal{http.StatusServiceUnavailable, fmt.Errorf("%s was evicted during revalidation", q.path)}
 }
 
-// headOnly asks upstream about a file that nobody wants yet.
-func (c *Cache) headOnly(ctx context.Context, s *shelf, q *question) (*File, error) {
-	resp, base, err := c.up.do(ctx, q.mirror, ask{http.MethodHead, q.path, nil})
+// headOnly answers HEAD of a file that is not cached.
+func (c *Cache) headOnly(ctx context.Context, s *diskCache, q *request) (*File, error) {
+	resp, base, err := c.up.do(ctx, q.mirror, query{http.MethodHead, q.path, nil})
 	if err != nil {
 		if ctx.Err() == nil {
 			c.unreachable(s, err)
@@ -324,16 +324,16 @@ func (c *Cache) headOnly(ctx context.Context, s *shelf, q *question) (*File, err
 	}
 	h := headOf(resp)
 	if h.Size < 0 {
-		return nil, refusal{http.StatusServiceUnavailable, fmt.Errorf("%s: upstream does not tell its size", q.path)}
+		return nil, refusal{http.StatusServiceUnavailable, fmt.Errorf("%s: upstream does not send its size", q.path)}
 	}
 	return c.pass(ctx, q, base, h), nil
 }
 
-// saidEvery is how often it is told that files of a mirror cannot be kept.
-const saidEvery = time.Minute
+// warnEvery is the least time between two MirrorBypassed events of a mirror.
+const warnEvery = time.Minute
 
-// unreachable books that no upstream has an answer, and tells it once.
-func (c *Cache) unreachable(s *shelf, err error) {
+// unreachable counts that no upstream answered, and emits MirrorDown once.
+func (c *Cache) unreachable(s *diskCache, err error) {
 	s.metrics.errors.Inc()
 	s.mu.Lock()
 	first := !s.down
@@ -344,8 +344,8 @@ func (c *Cache) unreachable(s *shelf, err error) {
 	}
 }
 
-// reachable tells that an upstream answers again.
-func (c *Cache) reachable(s *shelf) {
+// reachable emits MirrorUp when an upstream answers again.
+func (c *Cache) reachable(s *diskCache) {
 	s.mu.Lock()
 	was := s.down
 	s.down = false
@@ -355,14 +355,14 @@ func (c *Cache) reachable(s *shelf) {
 	}
 }
 
-// cannotKeep tells, now and then, that files are passed through.
-func (c *Cache) cannotKeep(s *shelf, path string, err error) {
-	s.metrics.unkept.Inc()
+// bypass counts a file that is passed through, and emits MirrorBypassed now and then.
+func (c *Cache) bypass(s *diskCache, path string, err error) {
+	s.metrics.bypassed.Inc()
 	s.mu.Lock()
 	now := s.now()
-	tell := now.Sub(s.said) >= saidEvery
+	tell := now.Sub(s.warned) >= warnEvery
 	if tell {
-		s.said = now
+		s.warned = now
 	}
 	s.mu.Unlock()
 	if tell {
@@ -370,15 +370,15 @@ func (c *Cache) cannotKeep(s *shelf, path string, err error) {
 	}
 }
 
-func (c *Cache) corrupt(s *shelf, path string, err error) {
+func (c *Cache) corrupt(s *diskCache, path string, err error) {
 	c.deps.Events.Record(event.Event{Kind: event.MirrorCorrupt, Detail: s.name + "/" + path, Err: brief(err)})
 }
 
-func (c *Cache) brokeOff(s *shelf, path string, err error) {
-	c.deps.Log.Debug("fetch given up", "mirror", s.name, "path", path, "err", err)
+func (c *Cache) aborted(s *diskCache, path string, err error) {
+	c.deps.Log.Debug("download aborted", "mirror", s.name, "path", path, "err", err)
 }
 
-// brief keeps an event small: strangers choose paths, and upstreams what they answer.
+// brief bounds the text of an event: clients choose paths, and upstreams their answers.
 func brief(err error) string {
 	const enough = 300
 	s := err.Error()

@@ -38,10 +38,10 @@ func TestPackageIsFetchedOnce(t *testing.T) {
 	w.clock.pass(1000 * time.Hour)
 	w.want(t, deb, body, mirror.Hit)
 	w.stop()
-	again := newWorld(t, w.dir, lab.Mirror{URLs: []string{up.URL + "/debian"}})
-	again.want(t, deb, body, mirror.Hit)
+	revalidated := newWorld(t, w.dir, lab.Mirror{URLs: []string{up.URL + "/debian"}})
+	revalidated.want(t, deb, body, mirror.Hit)
 	up.Close()
-	again.want(t, deb, body, mirror.Hit)
+	revalidated.want(t, deb, body, mirror.Hit)
 	if diff := cmp.Diff([]string{"GET /debian/" + deb}, up.questions()); diff != "" {
 		t.Errorf("asked (-want +got):\n%s", diff)
 	}
@@ -90,7 +90,7 @@ func TestStale(t *testing.T) {
 	up.becomes(content([]byte("second"), `"v2"`))
 	w.clock.pass(time.Hour)
 	w.want(t, index, []byte("second"), mirror.Miss)
-	if diff := cmp.Diff([]string{"mirror_down debian", "mirror_up debian"}, w.events.told()); diff != "" {
+	if diff := cmp.Diff([]string{"mirror_down debian", "mirror_up debian"}, w.events.answered()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 }
@@ -208,7 +208,7 @@ func TestUpstreamDiesInTheMiddle(t *testing.T) {
 			up := newArchive(t, tt.answer)
 			w := newWorld(t, t.TempDir(), lab.Mirror{URLs: []string{up.URL}})
 			got, _, err := w.get(t, deb)
-			if tt.name == "more than the rest" && (err == nil || !strings.Contains(err.Error(), "another size")) {
+			if tt.name == "more than the rest" && (err == nil || !strings.Contains(err.Error(), "longer than its Content-Length")) {
 				t.Errorf("%v", err)
 			}
 			switch {
@@ -259,7 +259,7 @@ func TestLies(t *testing.T) {
 		name, path string
 		answer     http.HandlerFunc
 		whole      bool
-		kept       int
+		cached     int
 	}{
 		{"shorter than told", deb, raw("HTTP/1.1 200 OK\r\nContent-Length: 600000\r\n", body[:500_000]), false, 0},
 		{"longer than told", deb, raw("HTTP/1.1 200 OK\r\nContent-Length: 600000\r\n", append(slices.Clone(body), "more"...)), true, 1},
@@ -280,12 +280,12 @@ func TestLies(t *testing.T) {
 			if tt.whole && (err != nil || !bytes.Equal(got, body)) || !tt.whole && (err == nil || len(got) >= len(body)) {
 				t.Errorf("%d bytes, %v", len(got), err)
 			}
-			w.settle(t, tt.kept)
-			told := func() bool { return slices.Contains(w.events.told(), "mirror_corrupt debian/"+tt.path) }
+			w.settle(t, tt.cached)
+			answered := func() bool { return slices.Contains(w.events.answered(), "mirror_corrupt debian/"+tt.path) }
 			if strings.HasSuffix(tt.name, "wrong") {
-				netns.WaitFor(t, "the word that it is corrupt", told) // the reader may hear of it first
-			} else if told() {
-				t.Errorf("events %q", w.events.told())
+				netns.WaitFor(t, "the word that it is corrupt", answered) // the reader may hear of it first
+			} else if answered() {
+				t.Errorf("events %q", w.events.answered())
 			}
 		})
 	}
@@ -318,7 +318,7 @@ func TestSecondUpstream(t *testing.T) {
 	if _, _, err := w.get(t, index); statusOf(err) != http.StatusNotFound {
 		t.Errorf("nobody has it: %v", err)
 	}
-	if len(w.events.told()) > 0 {
-		t.Errorf("events %q", w.events.told())
+	if len(w.events.answered()) > 0 {
+		t.Errorf("events %q", w.events.answered())
 	}
 }

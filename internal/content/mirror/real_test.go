@@ -99,8 +99,8 @@ func TestFullDisk(t *testing.T) {
 	if len(asked) != 2 || !strings.Contains(asked[1], "Range: bytes=") {
 		t.Errorf("asked %q", asked)
 	}
-	if told := w.events.told(); !slices.Contains(told, "mirror_bypassed debian/pool/c.deb") {
-		t.Errorf("events %q", told)
+	if answered := w.events.answered(); !slices.Contains(answered, "mirror_bypassed debian/pool/c.deb") {
+		t.Errorf("events %q", answered)
 	}
 	if got, err := io.ReadAll(held.Content); err != nil || !bytes.Equal(got, body) {
 		t.Errorf("what was read meanwhile: %d bytes, %v", len(got), err)
@@ -124,7 +124,7 @@ func TestNoRoomToWrite(t *testing.T) {
 	for range 2 {
 		w.want(t, deb, body, mirror.Passed)
 	}
-	if told := fmt.Sprint(w.events.told()); told != "[mirror_bypassed debian/"+deb+"]" { // once
-		t.Errorf("events %s", told)
+	if answered := fmt.Sprint(w.events.answered()); answered != "[mirror_bypassed debian/"+deb+"]" { // once
+		t.Errorf("events %s", answered)
 	}
 }

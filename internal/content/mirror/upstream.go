@@ -21,14 +21,14 @@ const (
 	dialWait     = 5 * time.Second
 	headerWait   = 15 * time.Second
 	maxRedirects = 5
-	downFor      = 10 * time.Second // an upstream that failed is asked last for so long
+	downFor      = 10 * time.Second // an upstream that failed is tried last for this long
 )
 
-// upstreams fetches from archives. Whose turn it is, and who is down, is remembered by base URL.
+// upstreams sends requests to archives, and remembers by base URL which of them are down.
 type upstreams struct {
 	client *http.Client
 	now    func() time.Time
-	idle   time.Duration // without a byte until a body is given up
+	idle   time.Duration // without a byte until a body is aborted
 
 	mu   sync.Mutex
 	down map[string]time.Time // until
@@ -45,15 +45,15 @@ func newUpstreams(now func() time.Time, idle time.Duration) *upstreams {
 			IdleConnTimeout:       time.Minute,
 			MaxIdleConnsPerHost:   16,
 			ForceAttemptHTTP2:     true,
-			DisableCompression:    true, // bytes are kept as upstream has them
+			DisableCompression:    true, // bytes are cached as upstream sends them
 		},
 	}}
 }
 
 func (u *upstreams) close() { u.client.CloseIdleConnections() }
 
-// checkRedirect keeps an upstream from sending us to anything but http and https, to ourselves, to what only this machine
-// may reach, or to a listing.
+// checkRedirect refuses redirects to other schemes than http and https, to this machine or its link, and to directory
+// listings.
 func checkRedirect(r *http.Request, via []*http.Request) error {
 	switch {
 	case len(via) > maxRedirects:
@@ -68,10 +68,10 @@ func checkRedirect(r *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// errListing is that a path is a folder upstream.
-var errListing = errors.New("redirected to a listing")
+// errListing means that a path is a directory upstream.
+var errListing = errors.New("redirected to a directory listing")
 
-// local reports whether a URL is of this machine, or of a cloud's metadata service.
+// local reports whether a URL is of this machine or link-local, as a cloud's metadata service is.
 func local(u *url.URL) bool {
 	host := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
 	a, err := netip.ParseAddr(host)
@@ -82,18 +82,18 @@ func local(u *url.URL) bool {
 	return a.IsLoopback() || a.IsUnspecified() || a.IsLinkLocalUnicast()
 }
 
-// An ask is one question to whichever upstream answers.
-type ask struct {
+// A query is a request that any upstream may answer.
+type query struct {
 	method string
 	path   string
 	header func(base string) http.Header // nil: none
 }
 
-// do asks the upstreams of m in turn until one has an answer: 2xx, 304, 404 or 410 (where none has the file). It returns
-// whose answer it is. The caller closes the body.
-func (u *upstreams) do(ctx context.Context, m *lab.Mirror, q ask) (resp *http.Response, base string, err error) {
+// do asks the upstreams of m in turn until one answers with 2xx or 304; 404 or 410 counts if no other has the file. It
+// returns the response with the base URL of its upstream. The caller closes the body.
+func (u *upstreams) do(ctx context.Context, m *lab.Mirror, q query) (resp *http.Response, base string, err error) {
 	var errs []error
-	var missing *http.Response // the last that said so
+	var missing *http.Response // the last such response
 	for _, base := range u.order(m.URLs) {
 		resp, err := u.one(ctx, base, q)
 		switch {
@@ -117,7 +117,7 @@ func (u *upstreams) do(ctx context.Context, m *lab.Mirror, q ask) (resp *http.Re
 
 func absent(status int) bool { return status == http.StatusNotFound || status == http.StatusGone }
 
-// order returns the URLs, those last that failed lately.
+// order returns the URLs, with those that failed lately at the end.
 func (u *upstreams) order(urls []string) []string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -154,8 +154,8 @@ func (u *upstreams) mark(base string, up bool) {
 	u.down[base] = u.now().Add(downFor)
 }
 
-// one asks one upstream. An answer that is no answer (5xx, 403, nonsense) is an error.
-func (u *upstreams) one(ctx context.Context, base string, q ask) (*http.Response, error) {
+// one asks one upstream. Any other status than 200, 206, 304, 404 and 410 is an error.
+func (u *upstreams) one(ctx context.Context, base string, q query) (*http.Response, error) {
 	target, err := url.Parse(base)
 	if err != nil {
 		return nil, err
@@ -175,7 +175,7 @@ func (u *upstreams) one(ctx context.Context, base string, q ask) (*http.Response
 	resp, err := u.client.Do(r)
 	if err != nil {
 		cancel()
-		if ctx.Err() == nil { // nobody lost interest
+		if ctx.Err() == nil { // the client did not cancel
 			u.mark(base, errors.Is(err, errListing))
 		}
 		return nil, fmt.Errorf("%s %s: %w", q.method, target.Redacted(), bare(err))
@@ -192,7 +192,7 @@ func (u *upstreams) one(ctx context.Context, base string, q ask) (*http.Response
 	}
 }
 
-// bare takes off net/http's repetition of method and URL.
+// bare removes the method and URL that net/http adds.
 func bare(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
@@ -201,7 +201,7 @@ func bare(err error) error {
 	return err
 }
 
-// A watched body breaks off when no byte comes for a while.
+// A watched body is aborted when no byte arrives for idle.
 type watched struct {
 	io.ReadCloser
 	cancel context.CancelFunc
@@ -209,8 +209,8 @@ type watched struct {
 	timer  *time.Timer
 }
 
-// errIdle is that an upstream stopped in the middle of a file.
-var errIdle = errors.New("upstream sends nothing any more")
+// errIdle means that an upstream stopped in the middle of a file.
+var errIdle = errors.New("upstream stopped sending")
 
 // Read implements io.Reader.
 func (w *watched) Read(p []byte) (int, error) {
@@ -229,7 +229,7 @@ func (w *watched) Close() error {
 	return err
 }
 
-// A refusal is an error with the status that a machine gets for it.
+// A refusal is an error with the status to answer.
 type refusal struct {
 	status int
 	reason error
@@ -241,5 +241,5 @@ func (r refusal) Error() string { return r.reason.Error() }
 // Unwrap is for errors.Is.
 func (r refusal) Unwrap() error { return r.reason }
 
-// HTTPStatus is what to answer. 503 is "ask again": everything below is final for installers.
+// HTTPStatus is what to answer. 503 means "try again": for installers every status below 500 is final.
 func (r refusal) HTTPStatus() int { return r.status }

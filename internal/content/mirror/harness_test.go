@@ -99,7 +99,7 @@ func content(b []byte, etag string) http.HandlerFunc {
 	}
 }
 
-// gated sends the first n bytes of a file and keeps the rest until open is called, or whoever asked goes away. A question for a
+// gated sends the first n bytes of a file and keeps the rest until open is called, or whoever asked goes away. A request for a
 // range is answered at once.
 func gated(body []byte, n int) (answer http.HandlerFunc, open func()) {
 	gate := make(chan struct{})
@@ -140,7 +140,7 @@ func (t *tape) Record(e event.Event) {
 	t.events = append(t.events, e.Kind.String()+" "+e.Detail)
 }
 
-func (t *tape) told() []string {
+func (t *tape) answered() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Clone(t.events)
@@ -235,7 +235,7 @@ func (w *world) settle(t testing.TB, n int) {
 	}
 }
 
-// onDisk returns the files below the cache's folder, without labels.
+// onDisk returns the files below the cache's folder, without metadata.
 func (w *world) onDisk() (names []string) {
 	_ = filepath.WalkDir(w.dir, func(path string, d os.DirEntry, err error) error {
 		if err == nil && !d.IsDir() && !strings.HasSuffix(path, ".json") && !strings.HasSuffix(path, ".new") {

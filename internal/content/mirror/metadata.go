@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// A head is what an upstream says of a file, in the words of its header.
+// A head is the part of an upstream's response header that is kept.
 type head struct {
-	Size         int64  `json:"size"` // -1: not told
+	Size         int64  `json:"size"` // -1: unknown
 	ETag         string `json:"etag,omitempty"`
 	LastModified string `json:"last_modified,omitempty"`
 	Type         string `json:"type,omitempty"`
@@ -32,7 +32,7 @@ func headOf(r *http.Response) head {
 	return h
 }
 
-// modTime returns the zero time where upstream tells none.
+// modTime returns the zero time where upstream sends no valid Last-Modified.
 func (h head) modTime() time.Time {
 	t, err := http.ParseTime(h.LastModified)
 	if err != nil {
@@ -41,7 +41,7 @@ func (h head) modTime() time.Time {
 	return t
 }
 
-// validator returns what makes a range belong to this very file, for If-Range; empty: nothing does. A weak ETag does not
+// validator returns the value of If-Range for this file; empty: it has none. A weak ETag does not
 // (RFC 9110, section 13.1.5).
 func (h head) validator() string {
 	if h.ETag != "" && !strings.HasPrefix(h.ETag, "W/") {
@@ -50,7 +50,7 @@ func (h head) validator() string {
 	return h.LastModified
 }
 
-// conditions are the header of "only if it changed".
+// conditions returns the header of a conditional request.
 func (h head) conditions() http.Header {
 	header := http.Header{}
 	if h.ETag != "" {
@@ -62,23 +62,23 @@ func (h head) conditions() http.Header {
 	return header
 }
 
-// validETag keeps to RFC 9110, section 8.8.3: what is not an entity tag is not handed on.
+// validETag reports whether s is an entity tag by RFC 9110, section 8.8.3.
 func validETag(s string) bool {
 	opaque, ok := strings.CutPrefix(strings.TrimPrefix(s, "W/"), `"`)
 	opaque, quoted := strings.CutSuffix(opaque, `"`)
 	return ok && quoted && !strings.ContainsFunc(opaque, func(r rune) bool { return r <= ' ' || r == '"' || r == 0x7f })
 }
 
-// A label is what is known of a file that is kept. It stands beside the file as JSON, is written last, and a file without
+// Metadata is what is known of a file that is kept. It stands beside the file as JSON, is written last, and a file without
 // one is nothing.
-type label struct {
+type metadata struct {
 	head
 	Path     string    `json:"path"`
 	Upstream string    `json:"upstream"` // the base URL it came from
-	Checked  time.Time `json:"checked"`  // when upstream last said that it is so
+	Checked  time.Time `json:"checked"`  // when upstream last confirmed the file
 }
 
-func readLabel(name string) (l label, err error) {
+func readMetadata(name string) (l metadata, err error) {
 	b, err := os.ReadFile(name)
 	if err != nil {
 		return l, err
@@ -87,13 +87,13 @@ func readLabel(name string) (l label, err error) {
 		return l, fmt.Errorf("label %s: %w", name, err)
 	}
 	if l.Size < 0 || l.Path == "" {
-		return l, fmt.Errorf("label %s is not whole", name)
+		return l, fmt.Errorf("label %s is incomplete", name)
 	}
 	return l, nil
 }
 
-// write replaces the label at name.
-func (l label) write(name string) error {
+// write replaces the metadata at name.
+func (l metadata) write(name string) error {
 	b, err := json.Marshal(l)
 	if err != nil {
 		return err
