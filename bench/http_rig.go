@@ -65,6 +65,9 @@ func newHTTPRig(ctx context.Context, b *bench) (*httpRig, error) {
 		{"-n", httpSpace, "addr", "add", httpAddr + "/24", "dev", "http1"}, {"-n", httpSpace, "link", "set", "http1", "up"},
 	})
 	if err == nil {
+		err = reusePorts()
+	}
+	if err == nil {
 		err = r.render(ctx)
 	}
 	if err != nil {

@@ -42,7 +42,7 @@ func main() {
 	flag.BoolVar(&b.silent, "silent", false, "dhcp: all candidates log errors only; by default each logs every lease")
 	flag.BoolVar(&b.keep, "keep", false, "dhcp, tftp: keep the files of servers and perfdhcp")
 	flag.Var((*names)(&b.only), "candidates", "dhcp, tftp: only `these`, with commas between: bootlab, kea, isc, dnsmasq; and fake, which answers without state, for the most that can be measured; of tftp: bootlab, dnsmasq, hpa, atftpd; of http: bootlab, nginx, net/http, template; of storm: bootlab, bootlab-10k, dnsmasq+nginx")
-	flag.Var((*names)(&b.tests), "tests", "dhcp, tftp: only `these`, with commas between: loop, written, growth, perfdhcp, mixed, avalanche; of tftp: lockstep, window, far, storm, loss; of http: bulk, document, small")
+	flag.Var((*names)(&b.tests), "tests", "dhcp, tftp: only `these`, with commas between: loop, written, growth, perfdhcp, mixed, avalanche; of tftp: lockstep, window, far, storm, loss; of http: bulk, document, small, connections")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

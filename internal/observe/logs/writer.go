@@ -4,10 +4,16 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 )
 
 // maxPending bounds the bytes that wait for a slow reader, such as a busy journal: some 8,000 lines.
 const maxPending = 1 << 20
+
+// interval is the least time between two writes. A write takes a turn of the scheduler, and may block on a slow file system or
+// reader: then the runtime needs up to 20 ms to give the CPU to another goroutine where there is only one. Without a pause there
+// would be a write for every few lines.
+const interval = 10 * time.Millisecond
 
 // A Writer buffers lines and writes them from a goroutine of its own, with one system call for all that wait. Without it, logging would
 // cost more than the packets when many machines boot at once, and a reader that stops would stop the servers. Lines beyond the bound are
@@ -70,6 +76,7 @@ func (w *Writer) run() {
 	var lines []byte
 	for range w.wake {
 		lines = w.flush(lines)
+		time.Sleep(interval)
 	}
 	w.flush(lines)
 }
