@@ -138,12 +138,12 @@ func (m *machine) interfaces(order uint) []libvirtxml.DomainInterface {
 			Model:  &libvirtxml.DomainInterfaceModel{Type: "virtio"},
 		}
 		if m.vm.Firmware == lab.FirmwareUEFISecure {
-			// The card's ROM is an iPXE that nobody signed. OVMF runs it all the same, but it starts no kernel, and its PXE
-			// services, of 2019, tell shim a wrong size. The firmware's own PXE client does what Secure Boot asks.
+			// The ROM of the card is an unsigned iPXE. OVMF runs it, but it starts no kernel, and its PXE services of 2019
+			// report a wrong file size to shim. The PXE client of the firmware works with Secure Boot.
 			nics[i].ROM = &libvirtxml.DomainROM{Enabled: "no"}
 		}
 		if mtu := m.host.Network.MTU; mtu > 0 {
-			// A bridge takes the smallest MTU of its ports, so one NIC of 1500 would spoil the whole network.
+			// A bridge takes the smallest MTU of its ports, so one NIC with 1500 would lower that of the whole network.
 			nics[i].MTU = &libvirtxml.DomainInterfaceMTU{Size: uint(mtu)}
 		}
 	}

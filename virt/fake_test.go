@@ -78,7 +78,7 @@ func (f *fake) Domains() ([]virt.Domain, error) {
 		if x.Metadata != nil {
 			mark = x.Metadata.XML
 		}
-		all = append(all, virt.Domain{Name: d.name, UUID: uuid, State: d.state, Mark: mark})
+		all = append(all, virt.Domain{Name: d.name, UUID: uuid, State: d.state, Metadata: mark})
 	}
 	return all, f.fail["list"]
 }

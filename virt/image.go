@@ -18,35 +18,35 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// Images hands out what a machine that is made from an image starts with.
+// Images provides disk images and config documents.
 type Images interface {
-	// Image opens the image of the host's profile; the caller closes it.
+	// Image opens the image of the host's profile. The caller closes it.
 	Image(ctx context.Context, h *lab.Host) (fs.File, error)
-	// Config returns the config document of the host, rendered for it alone; nil if its profile has none.
+	// Config returns the rendered config document of the host; nil if its profile has none.
 	Config(ctx context.Context, h *lab.Host) ([]byte, error)
 }
 
 // ignitionEntry is where Ignition finds its config on QEMU, in fw_cfg.
 const ignitionEntry = "opt/com.coreos/config"
 
-// fromImage reports whether the first disk starts as an image instead of empty. A profile with a kernel boots that, and
-// what it calls an image is for the installer to fetch.
+// fromImage reports whether the first disk is made from an image. In a profile with a kernel, the image is for the
+// installer.
 func (m *machine) fromImage() bool {
 	p := m.host.Profile
 	return p != nil && p.Image != "" && !p.NetBoots()
 }
 
-// An image is the content of a base volume, read once from its start.
+// An image is the content of a base volume.
 type image struct {
 	name    string // of the base volume
 	format  string // qcow2 or raw
 	content io.Reader
 	bytes   uint64 // of the content
-	virtual uint64 // bytes that a machine sees
+	virtual uint64 // size of the disk
 }
 
-// readImage looks at the head of an image. The volume's name changes with the file, so that machines made from an older
-// one keep what they stand on.
+// readImage reads the header of an image. The volume's name changes with the file, because existing overlays need the old
+// base volume.
 func readImage(f fs.File) (*image, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -75,8 +75,8 @@ func readImage(f fs.File) (*image, error) {
 	return i, nil
 }
 
-// volume returns the volume that an image is put into. It is made as qcow2 whatever the image is: such a volume starts
-// small, so that its length tells whether the content is all there.
+// volume returns the base volume of an image. It is created as qcow2 whatever the image's format: a qcow2 volume starts
+// small, so its length says whether the upload is complete.
 func (i *image) volume() *libvirtxml.StorageVolume {
 	return &libvirtxml.StorageVolume{
 		Name:     i.name,
@@ -85,8 +85,8 @@ func (i *image) volume() *libvirtxml.StorageVolume {
 	}
 }
 
-// place makes sure that the image is in the pool, whole, and returns where.
-func (i *image) place(ctx context.Context, hv Hypervisor, pool string) (string, error) {
+// ensure uploads the image to the pool unless it is there completely, and returns the path of the volume.
+func (i *image) ensure(ctx context.Context, hv Hypervisor, pool string) (string, error) {
 	file, err := hv.VolumePath(pool, i.name)
 	if err != nil {
 		return "", err
@@ -99,7 +99,7 @@ func (i *image) place(ctx context.Context, hv Hypervisor, pool string) (string, 
 		case have == i.bytes:
 			return file, nil
 		}
-		// An upload broke off with the process that made it.
+		// An earlier upload was interrupted.
 		if err := hv.DeleteVolume(pool, i.name); err != nil {
 			return "", err
 		}
@@ -112,21 +112,21 @@ func upload(ctx context.Context, hv Hypervisor, pool string, v *libvirtxml.Stora
 	if err != nil {
 		return "", err
 	}
-	file, err := hv.UploadVolume(pool, xml, &untilDone{ctx, content}, n)
+	file, err := hv.UploadVolume(pool, xml, &ctxReader{ctx, content}, n)
 	if err != nil {
 		return "", fmt.Errorf("upload volume %s: %w", v.Name, err)
 	}
 	return file, nil
 }
 
-// untilDone is a reader that ends with its context, because libvirt's transfer does not.
-type untilDone struct {
+// A ctxReader fails once its context has ended; libvirt's transfer takes no context.
+type ctxReader struct {
 	ctx context.Context
 	r   io.Reader
 }
 
-// Read implements io.Reader. Once the context has ended it returns its error; a Read that waits is not woken.
-func (u *untilDone) Read(p []byte) (int, error) {
+// Read implements io.Reader. It does not interrupt a Read in progress.
+func (u *ctxReader) Read(p []byte) (int, error) {
 	if err := u.ctx.Err(); err != nil {
 		return 0, err
 	}
@@ -136,14 +136,13 @@ func (u *untilDone) Read(p []byte) (int, error) {
 // configVolume returns the name of the volume that holds the host's config document.
 func (m *machine) configVolume() string { return m.host.Name + ".ign" }
 
-// prepare puts what a machine made from an image needs beside its disks into the pool: the image, whose path and format it
-// returns for the overlay, and the config document, which it adds to the domain. It returns the volumes that it made for
-// this machine alone.
-func (s *Server) prepare(ctx context.Context, hv Hypervisor, m *machine, d *libvirtxml.Domain) (base *libvirtxml.StorageVolumeBackingStore, made []string, err error) {
+// prepare uploads the image and the config document of a machine to its pool. It returns the base volume, adds the document
+// to the domain, and returns the names of the volumes that are this machine's alone.
+func (s *Server) prepare(ctx context.Context, hv Hypervisor, m *machine, d *libvirtxml.Domain) (base *libvirtxml.StorageVolumeBackingStore, created []string, err error) {
 	if s.deps.Images == nil {
-		return nil, nil, fmt.Errorf("profile %s makes machines from an image, which this daemon cannot yet", m.host.Profile.Name)
+		return nil, nil, fmt.Errorf("profile %s makes machines from an image, but there is no source of images (virt.Deps.Images)", m.host.Profile.Name)
 	}
-	// One at a time: two machines of one image must not both upload it.
+	// One at a time, so that two machines do not upload the same image.
 	select {
 	case s.uploading <- struct{}{}:
 		defer func() { <-s.uploading }()
@@ -170,7 +169,7 @@ func (s *Server) prepare(ctx context.Context, hv Hypervisor, m *machine, d *libv
 	if len(m.vm.Disks) > 0 && m.vm.Disks[0].Size != 0 && uint64(m.vm.Disks[0].Size) < i.virtual {
 		return nil, nil, fmt.Errorf("the first disk has %d bytes and the image needs %d: make it larger", m.vm.Disks[0].Size, i.virtual)
 	}
-	file, err := i.place(ctx, hv, m.pool())
+	file, err := i.ensure(ctx, hv, m.pool())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -178,7 +177,7 @@ func (s *Server) prepare(ctx context.Context, hv Hypervisor, m *machine, d *libv
 	if config == nil {
 		return base, nil, nil
 	}
-	file, err = placeConfig(ctx, hv, m, config)
+	file, err = uploadConfig(ctx, hv, m, config)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -188,8 +187,8 @@ func (s *Server) prepare(ctx context.Context, hv Hypervisor, m *machine, d *libv
 	return base, []string{m.configVolume()}, nil
 }
 
-// placeConfig puts the config document into the pool, readable for nobody but root and the emulator.
-func placeConfig(ctx context.Context, hv Hypervisor, m *machine, config []byte) (string, error) {
+// uploadConfig uploads the config document, readable only by root and the emulator.
+func uploadConfig(ctx context.Context, hv Hypervisor, m *machine, config []byte) (string, error) {
 	if err := hv.DeleteVolume(m.pool(), m.configVolume()); err != nil {
 		return "", err
 	}

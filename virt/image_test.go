@@ -112,7 +112,7 @@ func TestMachineFromImageRefusals(t *testing.T) {
 		none   bool
 		want   string
 	}{
-		{"none wired", nil, func(*lab.Host) {}, true, "profile base makes machines from an image, which this daemon cannot yet"},
+		{"none wired", nil, func(*lab.Host) {}, true, "profile base makes machines from an image, but there is no source of images"},
 		{"missing", nil, func(h *lab.Host) { h.Profile.Image = "gone" }, false, "file does not exist"},
 		{"empty", []byte{}, func(*lab.Host) {}, false, "is empty"},
 		{"compressed", []byte("\xfd7zXZ\x00 and so on"), func(*lab.Host) {}, false, "base.qcow2 is compressed: unpack it"},

@@ -14,10 +14,10 @@ import (
 	"libvirt.org/go/libvirt"
 )
 
-// A libvirtDriver connects through libvirt's own library, which is loaded when it is first needed.
+// A libvirtDriver connects with libvirt's C library, which is loaded at the first call.
 type libvirtDriver struct {
 	mu      sync.Mutex
-	started bool // the library is there and its event loop runs
+	started bool // the library is loaded and its event loop runs
 
 	stopping atomic.Bool
 	loop     sync.WaitGroup
@@ -25,8 +25,8 @@ type libvirtDriver struct {
 
 func newLibvirt() Driver { return &libvirtDriver{} }
 
-// The remote side is asked for a sign of life after keepAliveSeconds of silence; keepAliveCount unanswered ones break the
-// connection, and every call that waits for it.
+// libvirt sends a keep-alive after keepAliveSeconds without a message. keepAliveCount unanswered ones close the connection
+// and fail its calls.
 const (
 	keepAliveSeconds = 5
 	keepAliveCount   = 4
@@ -41,12 +41,12 @@ func (d *libvirtDriver) Dial(uri string) (Hypervisor, error) {
 	if err != nil {
 		return nil, plain(err)
 	}
-	// Drivers that live in the library itself have no connection that could break, and refuse.
+	// Drivers inside the library (test:///) have no connection, and return an error.
 	_ = c.SetKeepAlive(keepAliveSeconds, keepAliveCount)
-	return &connection{c: c}, nil
+	return &libvirtConn{c: c}, nil
 }
 
-// start makes sure that the library is there and its event loop, which keeps connections alive, runs.
+// start loads the library and runs its event loop, which sends the keep-alives.
 func (d *libvirtDriver) start() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -59,7 +59,7 @@ func (d *libvirtDriver) start() error {
 	if err := libvirt.EventRegisterDefaultImpl(); err != nil {
 		return plain(err)
 	}
-	warmUp()
+	resolveSymbols()
 	d.started = true
 	d.loop.Go(func() {
 		for !d.stopping.Load() {
@@ -71,9 +71,9 @@ func (d *libvirtDriver) start() error {
 	return nil
 }
 
-// warmUp calls everything that a connection uses once, without a connection. The binding looks each function up in the
-// library at its first call, without a lock: two first calls at once could find it half looked up.
-func warmUp() {
+// resolveSymbols calls every function that a connection uses once, without a connection. The binding looks a function up at
+// its first call, without a lock: two concurrent first calls would be a data race.
+func resolveSymbols() {
 	if c, err := libvirt.NewConnect("test:///default"); err == nil {
 		_, _ = c.Close()
 	}
@@ -114,7 +114,7 @@ func warmUp() {
 	_, _, _ = d.Free(), p.Free(), v.Free()
 }
 
-// Close implements Driver. It ends the event loop by giving it something to do.
+// Close implements Driver. A timer wakes the event loop, which then ends.
 func (d *libvirtDriver) Close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -128,20 +128,20 @@ func (d *libvirtDriver) Close() {
 	}
 }
 
-// A connection is a Hypervisor behind libvirt.
-type connection struct{ c *libvirt.Connect }
+// A libvirtConn implements Hypervisor with libvirt.
+type libvirtConn struct{ c *libvirt.Connect }
 
 // Alive implements Hypervisor.
-func (c *connection) Alive() bool {
+func (c *libvirtConn) Alive() bool {
 	alive, err := c.c.IsAlive()
 	return err == nil && alive
 }
 
 // Close implements Hypervisor.
-func (c *connection) Close() { _, _ = c.c.Close() }
+func (c *libvirtConn) Close() { _, _ = c.c.Close() }
 
 // Domains implements Hypervisor.
-func (c *connection) Domains() ([]Domain, error) {
+func (c *libvirtConn) Domains() ([]Domain, error) {
 	list, err := c.c.ListAllDomains(0)
 	if err != nil {
 		return nil, plain(err)
@@ -151,7 +151,7 @@ func (c *connection) Domains() ([]Domain, error) {
 		d, err := describe(&list[i])
 		_ = list[i].Free()
 		switch {
-		case code(err) == libvirt.ERR_NO_DOMAIN: // gone since the list was made
+		case code(err) == libvirt.ERR_NO_DOMAIN: // undefined since the list was made
 		case err != nil:
 			return nil, plain(err)
 		default:
@@ -176,9 +176,9 @@ func describe(d *libvirt.Domain) (Domain, error) {
 	}
 	element, err := d.GetMetadata(libvirt.DOMAIN_METADATA_ELEMENT, markURI, libvirt.DOMAIN_AFFECT_CURRENT)
 	if err != nil {
-		element = "" // has none: not ours
+		element = "" // no metadata: not ours
 	}
-	return Domain{Name: name, UUID: uuid, State: stateOf(state), Mark: element}, nil
+	return Domain{Name: name, UUID: uuid, State: stateOf(state), Metadata: element}, nil
 }
 
 func stateOf(s libvirt.DomainState) State {
@@ -199,7 +199,7 @@ func stateOf(s libvirt.DomainState) State {
 }
 
 // XML implements Hypervisor.
-func (c *connection) XML(uuid string) (xml string, err error) {
+func (c *libvirtConn) XML(uuid string) (xml string, err error) {
 	err = c.with(uuid, func(d *libvirt.Domain) error {
 		xml, err = d.GetXMLDesc(libvirt.DOMAIN_XML_INACTIVE)
 		return err
@@ -208,7 +208,7 @@ func (c *connection) XML(uuid string) (xml string, err error) {
 }
 
 // Define implements Hypervisor.
-func (c *connection) Define(xml string) error {
+func (c *libvirtConn) Define(xml string) error {
 	d, err := c.c.DomainDefineXML(xml)
 	if err != nil {
 		return plain(err)
@@ -217,16 +217,16 @@ func (c *connection) Define(xml string) error {
 }
 
 // Start implements Hypervisor.
-func (c *connection) Start(uuid string) error { return c.with(uuid, (*libvirt.Domain).Create) }
+func (c *libvirtConn) Start(uuid string) error { return c.with(uuid, (*libvirt.Domain).Create) }
 
 // Shutdown implements Hypervisor.
-func (c *connection) Shutdown(uuid string) error { return c.with(uuid, (*libvirt.Domain).Shutdown) }
+func (c *libvirtConn) Shutdown(uuid string) error { return c.with(uuid, (*libvirt.Domain).Shutdown) }
 
 // Destroy implements Hypervisor.
-func (c *connection) Destroy(uuid string) error { return c.with(uuid, (*libvirt.Domain).Destroy) }
+func (c *libvirtConn) Destroy(uuid string) error { return c.with(uuid, (*libvirt.Domain).Destroy) }
 
-// Undefine implements Hypervisor. Not every driver and version knows every flag.
-func (c *connection) Undefine(uuid string) error {
+// Undefine implements Hypervisor. Not every driver and version supports every flag.
+func (c *libvirtConn) Undefine(uuid string) error {
 	const basic = libvirt.DOMAIN_UNDEFINE_MANAGED_SAVE | libvirt.DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
 	const full = basic | libvirt.DOMAIN_UNDEFINE_NVRAM | libvirt.DOMAIN_UNDEFINE_CHECKPOINTS_METADATA
 	return c.with(uuid, func(d *libvirt.Domain) error {
@@ -238,8 +238,8 @@ func (c *connection) Undefine(uuid string) error {
 	})
 }
 
-// with looks a domain up and hands it to fn.
-func (c *connection) with(uuid string, fn func(*libvirt.Domain) error) error {
+// with looks a domain up and calls fn with it.
+func (c *libvirtConn) with(uuid string, fn func(*libvirt.Domain) error) error {
 	d, err := c.c.LookupDomainByUUIDString(uuid)
 	if err != nil {
 		return plain(err)
@@ -249,7 +249,7 @@ func (c *connection) with(uuid string, fn func(*libvirt.Domain) error) error {
 }
 
 // VolumePath implements Hypervisor.
-func (c *connection) VolumePath(pool, name string) (string, error) {
+func (c *libvirtConn) VolumePath(pool, name string) (string, error) {
 	p, err := c.pool(pool)
 	if err != nil {
 		return "", err
@@ -266,7 +266,7 @@ func (c *connection) VolumePath(pool, name string) (string, error) {
 }
 
 // VolumeBytes implements Hypervisor.
-func (c *connection) VolumeBytes(pool, name string) (uint64, error) {
+func (c *libvirtConn) VolumeBytes(pool, name string) (uint64, error) {
 	p, err := c.pool(pool)
 	if err != nil {
 		return 0, err
@@ -281,11 +281,11 @@ func (c *connection) VolumeBytes(pool, name string) (uint64, error) {
 	if err != nil {
 		return 0, plain(err)
 	}
-	return info.Allocation, nil // with that flag it is the length
+	return info.Allocation, nil // with this flag Allocation is the length of the file
 }
 
 // CreateVolume implements Hypervisor.
-func (c *connection) CreateVolume(pool, xml string) (string, error) {
+func (c *libvirtConn) CreateVolume(pool, xml string) (string, error) {
 	p, err := c.pool(pool)
 	if err != nil {
 		return "", err
@@ -305,7 +305,7 @@ func pathOf(v *libvirt.StorageVol) (string, error) {
 }
 
 // UploadVolume implements Hypervisor.
-func (c *connection) UploadVolume(pool, xml string, content io.Reader, n uint64) (string, error) {
+func (c *libvirtConn) UploadVolume(pool, xml string, content io.Reader, n uint64) (string, error) {
 	p, err := c.pool(pool)
 	if err != nil {
 		return "", err
@@ -320,7 +320,7 @@ func (c *connection) UploadVolume(pool, xml string, content io.Reader, n uint64)
 		_ = v.Free()
 		return "", err
 	}
-	// What libvirt knows of the volume is what it made, not what was written into it.
+	// libvirt's data of the volume is of its creation, before the upload.
 	if err := p.Refresh(0); err != nil {
 		_ = v.Free()
 		return "", plain(err)
@@ -328,7 +328,7 @@ func (c *connection) UploadVolume(pool, xml string, content io.Reader, n uint64)
 	return pathOf(v)
 }
 
-func (c *connection) upload(v *libvirt.StorageVol, content io.Reader, n uint64) error {
+func (c *libvirtConn) upload(v *libvirt.StorageVol, content io.Reader, n uint64) error {
 	stream, err := c.c.NewStream(0)
 	if err != nil {
 		return plain(err)
@@ -337,7 +337,7 @@ func (c *connection) upload(v *libvirt.StorageVol, content io.Reader, n uint64) 
 	if err := v.Upload(stream, 0, n, 0); err != nil {
 		return plain(err)
 	}
-	var failed error // of content, which libvirt reports as its own
+	var failed error // of content; libvirt replaces it with its own
 	buf := make([]byte, 256<<10)
 	err = stream.SendAll(func(_ *libvirt.Stream, most int) ([]byte, error) {
 		k, err := content.Read(buf[:min(most, len(buf))])
@@ -355,7 +355,7 @@ func (c *connection) upload(v *libvirt.StorageVol, content io.Reader, n uint64) 
 }
 
 // DeleteVolume implements Hypervisor.
-func (c *connection) DeleteVolume(pool, name string) error {
+func (c *libvirtConn) DeleteVolume(pool, name string) error {
 	p, err := c.pool(pool)
 	if err != nil {
 		return err
@@ -372,8 +372,8 @@ func (c *connection) DeleteVolume(pool, name string) error {
 	return plain(v.Delete(0))
 }
 
-// pool returns the storage pool of that name. The error of one that is not there names those that are.
-func (c *connection) pool(name string) (*libvirt.StoragePool, error) {
+// pool returns the storage pool of that name. If there is none, the error lists the others.
+func (c *libvirtConn) pool(name string) (*libvirt.StoragePool, error) {
 	p, err := c.c.LookupStoragePoolByName(name)
 	if err == nil {
 		return p, nil
@@ -393,14 +393,14 @@ func (c *connection) pool(name string) (*libvirt.StoragePool, error) {
 		_ = pools[i].Free()
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("no storage pool %q: there are none; make one "+
+		return nil, fmt.Errorf("no storage pool %q, and no other: create one "+
 			"(virsh pool-create-as %s dir --target /var/lib/libvirt/images)", name, name)
 	}
 	slices.Sort(names)
-	return nil, fmt.Errorf("no storage pool %q: there is %s", name, strings.Join(names, ", "))
+	return nil, fmt.Errorf("no storage pool %q: want one of %s", name, strings.Join(names, ", "))
 }
 
-// code returns libvirt's number of an error.
+// code returns libvirt's error number.
 func code(err error) libvirt.ErrorNumber {
 	var e libvirt.Error
 	if errors.As(err, &e) {
@@ -409,7 +409,7 @@ func code(err error) libvirt.ErrorNumber {
 	return libvirt.ERR_OK
 }
 
-// plain returns an error that reads as libvirt's own tools would say it.
+// plain returns an error with libvirt's message only, as virsh prints it.
 func plain(err error) error {
 	var e libvirt.Error
 	if errors.As(err, &e) {

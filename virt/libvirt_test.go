@@ -47,7 +47,7 @@ func TestLibvirtTestDriver(t *testing.T) {
 	check(t, b.Create(ctx, "master-0"))
 	check(t, b.Start(ctx, "master-0"))
 	wantState(t, b, virt.StateRunning)
-	check(t, b.Stop(ctx, "master-0", virt.StopAsk))
+	check(t, b.Stop(ctx, "master-0", virt.StopShutdown))
 	wantState(t, b, virt.StateOff)
 	check(t, b.Restart(ctx, "master-0"))
 	check(t, b.Delete(ctx, "master-0"))
@@ -55,7 +55,7 @@ func TestLibvirtTestDriver(t *testing.T) {
 	b.wantEvents(t, event.VMCreated, event.VMStarted, event.VMStopped, event.VMStarted, event.VMDeleted)
 
 	b.use(t, oneHost(func(h *lab.Host) { h.VM.Hypervisor.Pool = "fast" }))
-	wantErr(t, b.Create(ctx, "master-0"), `no storage pool "fast": there is default-pool`)
+	wantErr(t, b.Create(ctx, "master-0"), `no storage pool "fast": want one of default-pool`)
 	// The driver starts with a domain of that name.
 	b.use(t, oneHost(func(h *lab.Host) { h.Name = "test" }))
 	wantErr(t, b.Delete(ctx, "test"), `a domain "test"`, "not made from lab")
@@ -198,11 +198,11 @@ func TestRealRefusals(t *testing.T) {
 	b := newBench(t, with(func(*lab.Hypervisor) {}), nil, virt.Config{})
 	serve(t, b)
 	check(t, b.Create(ctx, "master-0"))
-	wantErr(t, b.Start(ctx, "master-0"), "make bridge br0 on that machine, or name another in hypervisors.kvm1.bridges")
+	wantErr(t, b.Start(ctx, "master-0"), "create bridge br0 on the hypervisor, or set another in hypervisors.kvm1.bridges")
 	check(t, b.Delete(ctx, "master-0"))
 
 	b.use(t, with(func(hv *lab.Hypervisor) { hv.Pool = "fast" }))
-	wantErr(t, b.Create(ctx, "master-0"), `no storage pool "fast": there is default`)
+	wantErr(t, b.Create(ctx, "master-0"), `no storage pool "fast": want one of default`)
 
 	b.use(t, with(func(hv *lab.Hypervisor) {
 		hv.Bridges[0] = lab.Attachment{Network: hv.Bridges[0].Network, LibvirtNetwork: "lan"}

@@ -9,19 +9,19 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// A Status is what is known of one virtual machine of the lab.
+// A Status is the state of one virtual machine of the lab.
 type Status struct {
 	Host       string `json:"host"`
 	Hypervisor string `json:"hypervisor"`
 	UUID       string `json:"uuid"`
 	State      State  `json:"state"`
-	Changed    bool   `json:"changed,omitempty"` // the lab file says otherwise than the domain
-	Orphan     bool   `json:"orphan,omitempty"`  // made from this lab, and gone from the lab file
+	Changed    bool   `json:"changed,omitempty"` // the domain differs from the lab file
+	Orphan     bool   `json:"orphan,omitempty"`  // created from this lab, but no longer in the lab file
 	Err        string `json:"err,omitempty"`     // why State is unknown
 }
 
-// List returns every virtual machine of the lab, sorted by host: those that are still to be created and those that are
-// gone from the lab file too. A hypervisor that does not answer costs its machines their state, and nobody else.
+// List returns every virtual machine of the lab, sorted by host, including those not created yet and orphans. If a
+// hypervisor does not answer, the state of its machines is unknown.
 func (s *Server) List(ctx context.Context) []Status {
 	t := s.deps.Table()
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
@@ -45,13 +45,13 @@ func (s *Server) listOn(ctx context.Context, t *Table, hv *lab.Hypervisor) []Sta
 		}
 	}
 	found := make(chan []Domain, 1)
-	err := s.links.do(ctx, hv, func(_ context.Context, h Hypervisor) error {
+	err := s.connections.do(ctx, hv, func(_ context.Context, h Hypervisor) error {
 		domains, err := h.Domains()
 		found <- domains
 		return err
 	})
 	if err != nil {
-		return unknown(mine, advise(err, lab.Attachment{}, hv))
+		return unknown(mine, addHint(err, lab.Attachment{}, hv))
 	}
 	return statuses(t, hv, mine, <-found)
 }
@@ -69,7 +69,7 @@ func (m *machine) status(s State) Status {
 	return Status{Host: m.host.Name, Hypervisor: m.vm.Hypervisor.Name, UUID: m.uuid, State: s}
 }
 
-// statuses compares what should be with what is.
+// statuses compares the machines of the lab with the domains of a hypervisor.
 func statuses(t *Table, hv *lab.Hypervisor, mine []*machine, domains []Domain) []Status {
 	byUUID := make(map[string]Domain, len(domains))
 	for _, d := range domains {
@@ -80,12 +80,12 @@ func statuses(t *Table, hv *lab.Hypervisor, mine []*machine, domains []Domain) [
 		st := m.status(StateAbsent)
 		if d, ok := byUUID[m.uuid]; ok {
 			st.State = d.State
-			st.Changed = parseMark(d.Mark) != parseMark(m.domain().Metadata.XML)
+			st.Changed = parseMark(d.Metadata) != parseMark(m.domain().Metadata.XML)
 		}
 		all = append(all, st)
 	}
 	for _, d := range domains {
-		k := parseMark(d.Mark)
+		k := parseMark(d.Metadata)
 		if m := t.byHost[k.Host]; k.Lab == t.lab && (m == nil || m.vm.Hypervisor != hv) {
 			all = append(all, Status{Host: k.Host, Hypervisor: hv.Name, UUID: d.UUID, State: d.State, Orphan: true})
 		}

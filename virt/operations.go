@@ -13,8 +13,8 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
-// Create makes the volumes and the domain of a host. What is there already stays: a domain that differs from the lab file
-// is redefined if it is off, volumes are never touched. It refuses to take over a domain or a volume that it did not make.
+// Create creates the volumes and the domain of a host. An existing domain that differs from the lab file is redefined if it
+// is off; existing volumes are never changed. A domain or volume that bootlab did not create is an error.
 func (s *Server) Create(ctx context.Context, host string) error {
 	return s.run(ctx, host, operation{name: "create", kind: event.VMCreated, do: s.create, timeout: s.createTime})
 }
@@ -34,17 +34,17 @@ func (s *Server) create(ctx context.Context, hv Hypervisor, m *machine) (bool, e
 	d := m.domain()
 	want := parseMark(d.Metadata.XML)
 	switch {
-	case parseMark(old.Mark) == want:
+	case parseMark(old.Metadata) == want:
 		return false, nil
 	case old.UUID != "" && old.State.active():
 		return false, errors.New("it is running and the lab file has changed: stop it, then create it again")
 	}
-	return true, s.make(ctx, hv, m, d, old.UUID != "")
+	return true, s.createMissing(ctx, hv, m, d, old.UUID != "")
 }
 
-// make makes what is missing of a machine, and takes it back if not all of it can be made. known says that its domain is
-// there, in an older form.
-func (s *Server) make(ctx context.Context, hv Hypervisor, m *machine, d *libvirtxml.Domain, known bool) error {
+// createMissing creates what is missing of a machine, and deletes it again if an error occurs. known says that its domain
+// exists, in an older form.
+func (s *Server) createMissing(ctx context.Context, hv Hypervisor, m *machine, d *libvirtxml.Domain, known bool) error {
 	var base *libvirtxml.StorageVolumeBackingStore
 	var made []string
 	var err error
@@ -55,7 +55,7 @@ func (s *Server) make(ctx context.Context, hv Hypervisor, m *machine, d *libvirt
 	}
 	paths, volumes, err := createVolumes(ctx, hv, m, base, known)
 	if err == nil {
-		placeDisks(d, paths)
+		setDiskPaths(d, paths)
 		err = define(ctx, hv, d)
 	}
 	if err != nil {
@@ -75,8 +75,8 @@ func define(ctx context.Context, hv Hypervisor, d *libvirtxml.Domain) error {
 	return hv.Define(xml)
 }
 
-// createVolumes makes the volumes that are missing. It returns the paths of all, and the names of those that it made.
-// A volume that is there although its machine is not is somebody's data.
+// createVolumes creates the missing volumes. It returns the paths of all volumes, and the names of those it created. A
+// volume without its domain may hold data, so it is an error.
 func createVolumes(ctx context.Context, hv Hypervisor, m *machine, base *libvirtxml.StorageVolumeBackingStore, known bool) (
 	paths map[string]string, made []string, err error,
 ) {
@@ -92,7 +92,7 @@ func createVolumes(ctx context.Context, hv Hypervisor, m *machine, base *libvirt
 		case err != nil:
 			return nil, made, err
 		case file != "" && !known:
-			return nil, made, fmt.Errorf("volume %s is in pool %s already and belongs to no VM of this lab: "+
+			return nil, made, fmt.Errorf("volume %s exists in pool %s and belongs to no VM of this lab: "+
 				"move it away, or delete it (virsh vol-delete --pool %s %s)", name, pool, pool, name)
 		case file == "":
 			v := m.volume(i)
@@ -131,27 +131,27 @@ func deleteVolumes(hv Hypervisor, pool string, names []string) error {
 	return errors.Join(errs...)
 }
 
-// find returns the domain of a machine, or ErrAbsent, or an error that says who is in its place.
+// find returns the domain of a machine, ErrAbsent, or an error if another domain has its name or UUID.
 func find(hv Hypervisor, m *machine) (Domain, error) {
 	domains, err := hv.Domains()
 	if err != nil {
 		return Domain{}, fmt.Errorf("list domains: %w", err)
 	}
 	for _, d := range domains {
-		k := parseMark(d.Mark)
+		k := parseMark(d.Metadata)
 		ours := k.Lab == m.lab && k.Host == m.host.Name
 		switch {
 		case ours && d.UUID == m.uuid:
 			return d, nil
 		case d.UUID == m.uuid, d.Name == m.host.Name:
-			return Domain{}, fmt.Errorf("a domain %q (UUID %s) is there that was not made from lab %q: "+
+			return Domain{}, fmt.Errorf("domain %q (UUID %s) exists and was not created from lab %q: "+
 				"rename it, undefine it, or rename the host", d.Name, d.UUID, m.lab)
 		}
 	}
 	return Domain{}, ErrAbsent
 }
 
-// Start powers a machine on. One that runs already is left alone.
+// Start powers a machine on. If it runs, Start does nothing.
 func (s *Server) Start(ctx context.Context, host string) error {
 	return s.run(ctx, host, operation{name: "start", kind: event.VMStarted, do: start})
 }
@@ -172,12 +172,12 @@ type StopMode int
 
 // The ways to stop a machine.
 const (
-	StopAsk   StopMode = iota // ask the guest by ACPI and wait until it is off
-	StopForce                 // pull the plug
+	StopShutdown StopMode = iota // ACPI shutdown request; wait until the machine is off
+	StopForce                    // force off
 )
 
-// Stop powers a machine off. One that is off already is left alone. A guest that is asked may not listen: firmware, a boot
-// loader and most installers do not; the error then says so.
+// Stop powers a machine off. If it is off, Stop does nothing. Firmware, boot loaders and most installers ignore a shutdown
+// request; then Stop returns an error after Config.ShutdownWait.
 func (s *Server) Stop(ctx context.Context, host string, mode StopMode) error {
 	return s.run(ctx, host, operation{
 		name: "stop", kind: event.VMStopped,
@@ -192,13 +192,13 @@ func (s *Server) Stop(ctx context.Context, host string, mode StopMode) error {
 			case mode == StopForce:
 				return true, hv.Destroy(d.UUID)
 			}
-			return true, s.ask(ctx, hv, m)
+			return true, s.shutdown(ctx, hv, m)
 		},
 	})
 }
 
-// ask asks the guest to power off and waits until it is.
-func (s *Server) ask(ctx context.Context, hv Hypervisor, m *machine) error {
+// shutdown sends a shutdown request and waits until the machine is off.
+func (s *Server) shutdown(ctx context.Context, hv Hypervisor, m *machine) error {
 	if err := hv.Shutdown(m.uuid); err != nil {
 		return err
 	}
@@ -214,12 +214,12 @@ func (s *Server) ask(ctx context.Context, hv Hypervisor, m *machine) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("the guest was asked to power off and has not within %s: force it", s.cfg.ShutdownWait)
+			return fmt.Errorf("the guest did not shut down within %s: force it off", s.cfg.ShutdownWait)
 		}
 	}
 }
 
-// Restart pulls the plug and powers the machine on again: a cold boot, so that it asks the network what to boot.
+// Restart forces the machine off and powers it on: a cold boot, which begins with the network.
 func (s *Server) Restart(ctx context.Context, host string) error {
 	return s.run(ctx, host, operation{
 		name: "restart", kind: event.VMStarted,
@@ -238,29 +238,29 @@ func (s *Server) Restart(ctx context.Context, host string) error {
 	})
 }
 
-// Delete stops a machine and takes its domain, firmware variables and volumes away. A host that is gone from the lab file
-// can still be deleted as long as its hypervisor is there. Disks that were attached by hand are kept.
+// Delete forces a machine off and deletes its domain, firmware variables and volumes. A host that was removed from the lab
+// file can be deleted as long as its hypervisor is in the file. Disks that were attached by hand are kept.
 func (s *Server) Delete(ctx context.Context, host string) error {
 	t := s.deps.Table()
 	op := operation{name: "delete", kind: event.VMDeleted, do: remove}
 	if m := t.byHost[host]; m != nil {
 		return s.runOn(ctx, m, m.vm.Hypervisor, op)
 	}
-	// Whatever its vm said is lost with the host; its UUID and its mark are not.
-	gone := &machine{lab: t.lab, host: &lab.Host{Name: host}, uuid: domainUUID(t.lab, host)}
-	hv, err := s.locate(ctx, t, gone)
+	// Its UUID and metadata follow from lab and host name alone.
+	orphan := &machine{lab: t.lab, host: &lab.Host{Name: host}, uuid: domainUUID(t.lab, host)}
+	hv, err := s.locate(ctx, t, orphan)
 	if err != nil {
 		return fmt.Errorf("delete VM %s: %w", host, err)
 	}
-	gone.vm = &lab.VM{Hypervisor: hv}
-	return s.runOn(ctx, gone, hv, op)
+	orphan.vm = &lab.VM{Hypervisor: hv}
+	return s.runOn(ctx, orphan, hv, op)
 }
 
 // locate returns the hypervisor that has the machine.
 func (s *Server) locate(ctx context.Context, t *Table, m *machine) (*lab.Hypervisor, error) {
 	var errs []error
 	for _, hv := range t.hypervisors {
-		err := s.links.do(ctx, hv, func(_ context.Context, h Hypervisor) error {
+		err := s.connections.do(ctx, hv, func(_ context.Context, h Hypervisor) error {
 			_, err := find(h, m)
 			return err
 		})
@@ -271,7 +271,7 @@ func (s *Server) locate(ctx context.Context, t *Table, m *machine) (*lab.Hypervi
 			errs = append(errs, err)
 		}
 	}
-	return nil, errors.Join(append(errs, fmt.Errorf("host %q is not in the lab and no hypervisor has a VM of it", m.host.Name))...)
+	return nil, errors.Join(append(errs, fmt.Errorf("host %q is not in the lab and no hypervisor has a VM of this name", m.host.Name))...)
 }
 
 func remove(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
@@ -297,8 +297,8 @@ func remove(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
 	return true, deleteVolumes(hv, m.pool(), volumes)
 }
 
-// ownVolumes returns the names of the volumes that Create made for the domain that is there, which need not be the one of
-// today's lab file: a file in our pool whose name is that of a disk, or of the config document, of this host.
+// ownVolumes returns the names of the volumes that Create made for the existing domain, which may differ from the lab file:
+// files in our pool that are named as a disk or the config document of this host.
 func ownVolumes(hv Hypervisor, m *machine) ([]string, error) {
 	xml, err := hv.XML(m.uuid)
 	if err != nil {
@@ -322,7 +322,7 @@ func ownVolumes(hv Hypervisor, m *machine) ([]string, error) {
 	return names, nil
 }
 
-// ownFiles returns the files of a domain that are named as those of this host.
+// ownFiles returns the files of a domain that have a name that Create gives for this host.
 func ownFiles(d *libvirtxml.Domain, m *machine) (files []string) {
 	for _, info := range d.SysInfo {
 		if info.FWCfg == nil {

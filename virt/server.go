@@ -14,15 +14,15 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
-// A Config is what may be set about a Server. The zero value is the default.
+// A Config tunes a Server. The zero value is the default.
 type Config struct {
-	Timeout      time.Duration // of one operation on one machine; default 1 minute
-	ShutdownWait time.Duration // how long Stop waits for a guest that was asked to power off; default 1 minute
-	UploadWait   time.Duration // of the creation of a machine whose image has to be uploaded; default 30 minutes
-	Calls        int           // at a time to one hypervisor; default 4
+	Timeout      time.Duration // of an operation; default 1 minute
+	ShutdownWait time.Duration // how long Stop waits for a guest to shut down; default 1 minute
+	UploadWait   time.Duration // timeout of Create with an image, which may have to be uploaded; default 30 minutes
+	Calls        int           // concurrent calls to one hypervisor; default 4
 }
 
-// Deps are what a Server works with. Table, Events, Log, Registerer and Now are required.
+// Deps are what a Server needs. Table, Events, Log, Registerer and Now are required.
 type Deps struct {
 	Table      func() *Table
 	Events     event.Recorder
@@ -30,27 +30,27 @@ type Deps struct {
 	Registerer prometheus.Registerer
 	Now        func() time.Time
 	Driver     Driver // nil: libvirt
-	Images     Images // nil: machines that are made from an image are refused
+	Images     Images // nil: machines with an image cannot be created
 }
 
-// MetricOperationSeconds is how long operations took, by operation and result ("ok" or "failed").
+// MetricOperationSeconds is the histogram of operations, by operation and result ("ok" or "failed").
 const MetricOperationSeconds = "bootlab_virt_operation_duration_seconds"
 
-// A Server does what it is asked with the virtual machines of the lab. Its methods are safe for concurrent use; two
-// operations on one host at once are refused.
+// A Server manages the virtual machines of the lab. Its methods are safe for concurrent use; a second operation on the same
+// host fails while one is in progress.
 type Server struct {
-	cfg     Config
-	deps    Deps
-	links   *links
-	seconds *prometheus.HistogramVec
+	cfg         Config
+	deps        Deps
+	connections *connections
+	seconds     *prometheus.HistogramVec
 
-	uploading chan struct{} // holds one while an image is uploaded
+	uploading chan struct{} // holds a value during an upload
 
 	mu   sync.Mutex
-	busy map[string]string // host -> operation under way
+	busy map[string]string // operation in progress, by host
 }
 
-// New returns a Server. It connects to nothing until it is asked for something.
+// New returns a Server. It connects to a hypervisor at the first operation.
 func New(cfg Config, deps Deps) (*Server, error) {
 	switch {
 	case deps.Table == nil:
@@ -69,14 +69,14 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	}
 	cfg = cfg.withDefaults()
 	s := &Server{
-		cfg:       cfg,
-		deps:      deps,
-		uploading: make(chan struct{}, 1),
-		links:     &links{driver: deps.Driver, limit: cfg.Calls, byURI: map[string]*link{}},
-		busy:      map[string]string{},
+		cfg:         cfg,
+		deps:        deps,
+		uploading:   make(chan struct{}, 1),
+		connections: &connections{driver: deps.Driver, limit: cfg.Calls, byURI: map[string]*connection{}},
+		busy:        map[string]string{},
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    MetricOperationSeconds,
-			Help:    "How long operations on virtual machines took.",
+			Help:    "Duration of operations on virtual machines.",
 			Buckets: []float64{.05, .25, 1, 5, 15, 60},
 		}, []string{"operation", "result"}),
 	}
@@ -102,21 +102,21 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// closeWait is how long Serve waits for calls under way when it ends.
+// closeWait is how long Serve waits for calls in progress when it ends.
 const closeWait = 5 * time.Second
 
-// Serve holds the connections until ctx ends, then closes them and returns nil.
+// Serve waits until ctx ends, closes the connections to the hypervisors and returns nil.
 func (s *Server) Serve(ctx context.Context) error {
 	<-ctx.Done()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWait)
 	defer cancel()
-	if !s.links.close(ctx) {
-		s.deps.Log.Warn("hypervisor does not answer; its connection is left open")
+	if !s.connections.close(ctx) {
+		s.deps.Log.Warn("hypervisor does not answer: connections left open")
 	}
 	return nil
 }
 
-// An operation is one thing to do with one machine.
+// An operation is an operation on one machine.
 type operation struct {
 	name string
 	kind event.Kind // recorded when it changed something
@@ -126,7 +126,7 @@ type operation struct {
 	do func(context.Context, Hypervisor, *machine) (changed bool, err error)
 }
 
-// run does op with the machine of a host: one at a time, in bounded time, measured and recorded.
+// run runs op on the machine of a host, with a timeout, a metric and an event. One operation runs on a host at a time.
 func (s *Server) run(ctx context.Context, host string, op operation) error {
 	t := s.deps.Table()
 	m, err := t.machine(host)
@@ -150,15 +150,15 @@ func (s *Server) runOn(ctx context.Context, m *machine, hv *lab.Hypervisor, op o
 	defer cancel()
 
 	start := s.deps.Now()
-	changed := make(chan bool, 1) // of an operation that was left behind nobody reads it
-	err := s.links.do(ctx, hv, func(ctx context.Context, h Hypervisor) error {
+	changed := make(chan bool, 1) // buffered: after a timeout nothing receives
+	err := s.connections.do(ctx, hv, func(ctx context.Context, h Hypervisor) error {
 		c, err := op.do(ctx, h, m)
 		changed <- c
 		return err
 	})
 	took := s.deps.Now().Sub(start)
 	if err != nil {
-		err = fmt.Errorf("%s VM %s on hypervisor %s: %w", op.name, host, hv.Name, advise(err, m.attach, hv))
+		err = fmt.Errorf("%s VM %s on hypervisor %s: %w", op.name, host, hv.Name, addHint(err, m.attach, hv))
 		s.seconds.WithLabelValues(op.name, "failed").Observe(took.Seconds())
 		s.record(m, event.Event{Kind: event.VMFailed, Detail: op.name + " on " + hv.Name, Err: err.Error(), Dur: took})
 		return err
@@ -182,7 +182,7 @@ func (s *Server) claim(host, op string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if other := s.busy[host]; other != "" {
-		return fmt.Errorf("%s VM %s: somebody else's %q of it is under way: try again when it is done", op, host, other)
+		return fmt.Errorf("%s VM %s: operation %q is in progress: try again later", op, host, other)
 	}
 	s.busy[host] = op
 	return nil
@@ -194,5 +194,5 @@ func (s *Server) release(host string) {
 	delete(s.busy, host)
 }
 
-// ErrAbsent is returned for a host whose virtual machine has not been created.
-var ErrAbsent = errors.New("there is no such VM yet: create it first (bootlab vm create)")
+// ErrAbsent is returned for a host without a domain.
+var ErrAbsent = errors.New("no such VM: create it first (bootlab vm create)")

@@ -49,7 +49,7 @@ func TestLifeOfAMachine(t *testing.T) {
 
 	check(t, b.Restart(ctx, "master-0"))
 	wantCalls(t, f, "destroy master-0", "start master-0")
-	check(t, b.Stop(ctx, "master-0", virt.StopAsk))
+	check(t, b.Stop(ctx, "master-0", virt.StopShutdown))
 	check(t, b.Stop(ctx, "master-0", virt.StopForce))
 	wantCalls(t, f, "shutdown master-0")
 	check(t, b.Start(ctx, "master-0"))
@@ -106,7 +106,7 @@ func TestCreateTakesNothingOver(t *testing.T) {
 			"stop":   func() error { return b.Stop(t.Context(), "master-0", virt.StopForce) },
 			"delete": func() error { return b.Delete(t.Context(), "master-0") },
 		} {
-			wantErr(t, do(), name, other, `not made from lab "telco"`, "rename")
+			wantErr(t, do(), name, other, `not created from lab "telco"`, "rename")
 		}
 		wantCalls(t, f)
 	})
@@ -162,7 +162,7 @@ func TestOrphansAreListedAndDeleted(t *testing.T) {
 	f.takeCalls()
 	check(t, b.Delete(ctx, "master-0"))
 	wantCalls(t, f, "undefine master-0", "delete-volume "+volume)
-	wantErr(t, b.Delete(ctx, "master-0"), `host "master-0" is not in the lab and no hypervisor has a VM of it`)
+	wantErr(t, b.Delete(ctx, "master-0"), `host "master-0" is not in the lab and no hypervisor has a VM of this name`)
 	wantErr(t, b.Create(ctx, "nobody"), `host "nobody" is not a virtual machine`)
 }
 
@@ -175,7 +175,7 @@ func TestGuestThatDoesNotListen(t *testing.T) {
 		check(t, b.Create(t.Context(), "master-0"))
 		check(t, b.Start(t.Context(), "master-0"))
 		before := time.Now()
-		wantErr(t, b.Stop(t.Context(), "master-0", virt.StopAsk), "has not within 30s", "force it")
+		wantErr(t, b.Stop(t.Context(), "master-0", virt.StopShutdown), "did not shut down within 30s", "force it off")
 		if waited := time.Since(before); waited != 30*time.Second {
 			t.Errorf("waited %s", waited)
 		}
@@ -191,7 +191,7 @@ func TestHypervisorThatHangs(t *testing.T) {
 		wantErr(t, b.Create(t.Context(), "master-0"), "no answer from test:///default")
 		// The one slot is still taken by the call that hangs.
 		st := b.List(t.Context())
-		if len(st) != 1 || st[0].State != virt.StateUnknown || !strings.Contains(st[0].Err, "1 calls are under way") {
+		if len(st) != 1 || st[0].State != virt.StateUnknown || !strings.Contains(st[0].Err, "1 calls are in progress") {
 			t.Errorf("list: %+v", st)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -217,7 +217,7 @@ func TestTwoAtOnceOnOneHost(t *testing.T) {
 		first := make(chan error)
 		go func() { first <- b.Create(t.Context(), "master-0") }()
 		synctest.Wait()
-		wantErr(t, b.Delete(t.Context(), "master-0"), `"create" of it is under way`)
+		wantErr(t, b.Delete(t.Context(), "master-0"), `"create" is in progress`)
 		close(f.hang)
 		check(t, <-first)
 	})
@@ -243,7 +243,7 @@ func TestAdvice(t *testing.T) {
 		{"group", "Failed to connect socket to '/var/run/libvirt/libvirt-sock': Permission denied", "usermod -aG libvirt bootlab"},
 		{"polkit", "authentication unavailable: no polkit agent available to authenticate action 'org.libvirt.unix.manage'", "usermod -aG libvirt bootlab"},
 		{"not running", "Failed to connect socket to '/var/run/libvirt/libvirt-sock': No such file or directory", "systemctl start libvirtd"},
-		{"ssh key", "Cannot recv data: Permission denied (publickey).: Connection reset by peer", "log in with \"ssh\" and no password"},
+		{"ssh key", "Cannot recv data: Permission denied (publickey).: Connection reset by peer", "log in with \"ssh\" without a password"},
 		{"bridge", "Cannot get interface MTU on 'br0': No such device", "hypervisors.kvm1.bridges"},
 	}
 	for _, tt := range tests {

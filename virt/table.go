@@ -8,7 +8,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// A Table says which virtual machines there should be. It is immutable.
+// A Table is the virtual machines of a lab. It is immutable.
 type Table struct {
 	lab         string
 	machines    []*machine // sorted by host name
@@ -16,18 +16,18 @@ type Table struct {
 	hypervisors []*lab.Hypervisor
 }
 
-// A machine is one host that is a virtual machine, with what it needs to be written as XML at any time.
+// A machine is one host with a vm, ready to be written as XML.
 type machine struct {
 	lab     string
 	host    *lab.Host
 	vm      *lab.VM
-	attach  lab.Attachment // what its NICs are plugged into
+	attach  lab.Attachment // bridge or network of its NICs
 	uuid    string
 	targets []string // device name of each disk, such as vda
 }
 
-// Compile reads the virtual machines of l. What libvirt would refuse only later, when a machine is created or started, is
-// found here: the error is lab.Problems.
+// Compile returns the virtual machines of l. The error is lab.Problems: what libvirt would refuse only when a machine is
+// created or started.
 func Compile(l *lab.Lab) (*Table, error) {
 	t := &Table{lab: l.Name, byHost: map[string]*machine{}, hypervisors: l.Hypervisors}
 	var problems lab.Problems
@@ -54,8 +54,8 @@ func (t *Table) Hosts() []string {
 	return names
 }
 
-// XML returns the domain of a host as libvirt gets it, except that its disks are named by pool and volume: the path of a
-// volume is known once it is made. It is an error if the host is no virtual machine.
+// XML returns the domain XML of a host. Its disks are given as pool and volume, because the path of a volume is known only
+// after its creation. It is an error if the host has no vm.
 func (t *Table) XML(host string) (string, error) {
 	m, err := t.machine(host)
 	if err != nil {
@@ -64,7 +64,7 @@ func (t *Table) XML(host string) (string, error) {
 	return m.domain().Marshal()
 }
 
-// VolumeXML returns the volumes of a host as libvirt gets them, in the order of its disks.
+// VolumeXML returns the volume XML of a host, in the order of its disks.
 func (t *Table) VolumeXML(host string) ([]string, error) {
 	m, err := t.machine(host)
 	if err != nil {
@@ -87,11 +87,11 @@ func (t *Table) machine(host string) (*machine, error) {
 	return m, nil
 }
 
-// namespace is the name space of the UUIDs of virtual machines (RFC 9562, section 5.5). It was drawn once; changing it
-// would orphan every virtual machine there is.
+// namespace is the namespace of the UUIDs of virtual machines (RFC 9562 section 5.5). Another value would orphan every
+// existing virtual machine.
 const namespace = "\x8f\x1b\x5c\x0e\x3a\x74\x4d\x62\x9c\x07\x2e\x51\xd6\xb8\xf3\x94"
 
-// domainUUID returns the UUID of a host's domain: the same for the same lab and host, for ever and on every hypervisor.
+// domainUUID returns the UUID of a host's domain, which depends on lab and host name only.
 func domainUUID(labName, host string) string {
 	sum := sha1.Sum([]byte(namespace + labName + "\x00" + host))
 	u := sum[:16]

@@ -86,7 +86,7 @@ func TestCompileRefuses(t *testing.T) {
 		{"no memory", func(h *lab.Host) { h.VM.Memory = 512 }, "hosts.master-0.vm.memory: 512 bytes are not enough for any machine: want a size such as 4GiB"},
 		{"bus", func(h *lab.Host) { h.VM.Disks[0].Bus = "nvme" }, `hosts.master-0.vm.disks: unknown bus "nvme": want virtio, scsi, sata or usb`},
 		{"ide", func(h *lab.Host) { h.VM.Disks[0].Bus = "ide" }, "hosts.master-0.vm.disks: machine q35 has no ide bus: want sata, or machine: pc"},
-		{"empty disk", func(h *lab.Host) { h.VM.Disks[0].Size = 0 }, "hosts.master-0.vm.disks: a disk of no size: want one such as 20GiB"},
+		{"empty disk", func(h *lab.Host) { h.VM.Disks[0].Size = 0 }, "hosts.master-0.vm.disks: a disk needs a size such as 20GiB"},
 		{"cache", func(h *lab.Host) { h.VM.Disks[0].Cache = "fast" }, `hosts.master-0.vm.disks: unknown cache mode "fast": want none, writethrough, writeback, directsync or unsafe`},
 		{"disks", func(h *lab.Host) {
 			for len(h.VM.Disks) < 27 {

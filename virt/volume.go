@@ -6,7 +6,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// pool returns the storage pool that the machine's volumes are in.
+// pool returns the storage pool of the machine's volumes.
 func (m *machine) pool() string {
 	if m.vm.Hypervisor.Pool == "" {
 		return "default"
@@ -14,7 +14,7 @@ func (m *machine) pool() string {
 	return m.vm.Hypervisor.Pool
 }
 
-// disksOf returns the disks of the machine. One that is made from an image has the image's disk at least.
+// disksOf returns the disks of the machine; with an image at least one.
 func (m *machine) disksOf() []lab.Disk {
 	if len(m.vm.Disks) == 0 && m.fromImage() {
 		return []lab.Disk{{}}
@@ -22,13 +22,11 @@ func (m *machine) disksOf() []lab.Disk {
 	return m.vm.Disks
 }
 
-// volumeName returns the name of the volume behind a disk. Beside the host it names the device, so that it can be told
-// what it is by looking at the pool.
+// volumeName returns the name of a disk's volume: host and device, as virsh vol-list shows it.
 func (m *machine) volumeName(disk int) string { return m.host.Name + "-" + m.targets[disk] + ".qcow2" }
 
-// volume returns the volume behind a disk: a qcow2 file that takes space only as it is written. That of a machine
-// made from an image lies over the image, here by its path below the lab's files, and is as large as the image unless
-// the lab file says.
+// volume returns the volume of a disk: a qcow2 file that takes space only as it is written. With an image, the first disk is
+// an overlay on it, here with the image's path in the files folder, and has its size unless the lab file sets one.
 func (m *machine) volume(disk int) *libvirtxml.StorageVolume {
 	v := &libvirtxml.StorageVolume{
 		Name:       m.volumeName(disk),
@@ -67,9 +65,9 @@ func (m *machine) disks(order uint) []libvirtxml.DomainDisk {
 	return disks
 }
 
-// placeDisks replaces pool and volume by the paths of the volumes. AppArmor's helper for libvirt does not follow a pool,
-// so a disk that is named by one cannot be opened on Debian and Ubuntu.
-func placeDisks(d *libvirtxml.Domain, paths map[string]string) {
+// setDiskPaths replaces pool and volume by the paths of the volumes. libvirt's AppArmor helper does not resolve pools, so
+// a disk given as pool and volume cannot be opened on Debian and Ubuntu.
+func setDiskPaths(d *libvirtxml.Domain, paths map[string]string) {
 	for i := range d.Devices.Disks {
 		src := d.Devices.Disks[i].Source
 		if src.Volume == nil {

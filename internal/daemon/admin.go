@@ -159,7 +159,7 @@ func (c *counter) VM(ctx context.Context, host string, action api.VMAction) (api
 	case api.VMStart:
 		err = v.Start(ctx, host)
 	case api.VMStop:
-		if err = v.Stop(ctx, host, virt.StopAsk); err != nil { // firmware and most installers ignore it
+		if err = v.Stop(ctx, host, virt.StopShutdown); err != nil { // firmware and most installers ignore it
 			err = v.Stop(ctx, host, virt.StopForce)
 		}
 	case api.VMDelete:

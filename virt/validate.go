@@ -7,7 +7,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// compileMachine resolves one virtual machine and adds what is wrong with it to problems.
+// compileMachine resolves one virtual machine and adds its errors to problems.
 func compileMachine(labName string, h *lab.Host, problems *lab.Problems) *machine {
 	m := &machine{lab: labName, host: h, vm: h.VM, uuid: domainUUID(labName, h.Name)}
 	bad := func(key, format string, args ...any) {
@@ -38,7 +38,7 @@ func busOf(d lab.Disk) string {
 	return d.Bus
 }
 
-// devicePrefix returns what the device names of disks on a bus start with, or "" for a bus that there is not.
+// devicePrefix returns what the device names of disks on a bus start with, or "" for an unknown bus.
 func devicePrefix(bus string) string {
 	switch bus {
 	case "virtio":
@@ -66,7 +66,7 @@ func (m *machine) compileDisks(bad complain) {
 			bad(".vm.disks", "too many disks: want at most 26 of a kind")
 		}
 		if d.Size == 0 && !m.fromImage() {
-			bad(".vm.disks", "a disk of no size: want one such as 20GiB")
+			bad(".vm.disks", "a disk needs a size such as 20GiB")
 		}
 		if !slices.Contains([]string{"", "default", "none", "writethrough", "writeback", "directsync", "unsafe"}, d.Cache) {
 			bad(".vm.disks", "unknown cache mode %q: want none, writethrough, writeback, directsync or unsafe", d.Cache)

@@ -5,17 +5,16 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "lazy.h"
+#include "dlopen.h"
 
 typedef void *opener(const char *, int);
 
 static opener *realDlopen(void) { return (opener *)dlsym(RTLD_NEXT, "dlopen"); }
 
-// The Go binding opens libvirt in an init function, so that every process would load it and the sixty libraries behind it:
-// 9 MiB resident and 15 ms, also for "bootlab check". This dlopen comes first for the whole program and answers the
-// binding's call with a handle of the program itself. Whatever is looked up in that handle is searched in all libraries
-// that were opened for everybody, and that is how libvirtOpen opens libvirt once it is wanted. Every other library is
-// opened as ever.
+// The Go binding opens libvirt in an init function, which would load it and its sixty libraries in every process: 9 MiB
+// resident and 15 ms, also for "bootlab check". This dlopen overrides libc's for the whole program, and answers the
+// binding's call with a handle of the program itself. dlsym with that handle searches all libraries that were opened with
+// RTLD_GLOBAL, as libvirtOpen opens libvirt later. Calls for other libraries are passed on.
 void *dlopen(const char *name, int flags) {
 	opener *real = realDlopen();
 	if (name != NULL && strcmp(name, LIBVIRT) == 0 && (flags & RTLD_GLOBAL) == 0) {

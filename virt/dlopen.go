@@ -4,7 +4,7 @@ package virt
 
 /*
 #cgo LDFLAGS: -ldl
-#include "lazy.h"
+#include "dlopen.h"
 */
 import "C"
 
@@ -13,11 +13,10 @@ import (
 	"fmt"
 )
 
-// errNoLibrary is wrapped by the error of the first call on a machine without libvirt.
+// errNoLibrary is wrapped by the error of every call on a machine without libvirt.
 var errNoLibrary = errors.New("no libvirt library on this machine: install libvirt0 (Debian) or libvirt-libs (Fedora)")
 
-// openLibrary loads libvirt, when the first virtual machine is asked for. On a machine without it nothing is remembered:
-// once it is installed, the next call finds it.
+// openLibrary loads libvirt at the first call. If that fails, the next call tries again: libvirt may have been installed.
 func openLibrary() error {
 	if why := C.libvirtOpen(); why != nil {
 		return fmt.Errorf("%w (%s)", errNoLibrary, C.GoString(why))

@@ -1,0 +1,39 @@
+package virt
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// addHint adds to a hypervisor's error what an admin can do. It searches the text, because libvirt passes most errors of
+// lower layers on as text only.
+func addHint(err error, a lab.Attachment, hv *lab.Hypervisor) error {
+	text := err.Error()
+	has := func(parts ...string) bool {
+		for _, p := range parts {
+			if !strings.Contains(text, p) {
+				return false
+			}
+		}
+		return true
+	}
+	switch {
+	case a.Bridge != "" && has(a.Bridge, "No such device"):
+		return fmt.Errorf("%w: create bridge %s on the hypervisor, or set another in hypervisors.%s.bridges", err, a.Bridge, hv.Name)
+	case a.LibvirtNetwork != "" && (has("Network not found") || has("network '"+a.LibvirtNetwork+"' is not active")):
+		return fmt.Errorf("%w: define and start libvirt network %s on the hypervisor (virsh net-start %[2]s), or change hypervisors.%[3]s.bridges",
+			err, a.LibvirtNetwork, hv.Name)
+	case has("libvirt-sock", "Permission denied"), has("authentication unavailable"), has("access denied by policy"):
+		return fmt.Errorf("%w: add bootlab's user to group libvirt (usermod -aG libvirt bootlab) and restart bootlab", err)
+	case has("-sock'", "No such file"), has("-sock'", "Connection refused"):
+		return fmt.Errorf("%w: start libvirt on the hypervisor (systemctl start libvirtd), or correct the socket in hypervisors.%s.uri",
+			err, hv.Name)
+	case has("Permission denied (publickey"), has("Host key verification failed"):
+		return fmt.Errorf("%w: bootlab's user must be able to log in with \"ssh\" without a password; test it as that user", err)
+	case has("unable to find any emulator"), has("invalid argument: could not get preferred machine"), has("KVM is not available"):
+		return fmt.Errorf("%w: without hardware virtualization set hypervisors.%s.domain_type: qemu", err, hv.Name)
+	}
+	return err
+}
