@@ -14,7 +14,7 @@ type MessageType uint8
 const (
 	Discover MessageType = 1 + iota
 	Offer
-	Request // DHCPREQUEST; Request is the type of all that clients send
+	Request
 	Decline
 	Ack
 	Nak
@@ -23,7 +23,7 @@ const (
 )
 
 // String returns the type in lower case, such as "discover": a label from a closed set, "unknown" for what RFC 2131 does
-// not name.
+// not define.
 func (m MessageType) String() string {
 	switch m {
 	case Discover:
@@ -46,8 +46,8 @@ func (m MessageType) String() string {
 	return "unknown"
 }
 
-// A Stage is who speaks with a machine's hardware address: they come one after the other in one boot and get the same
-// address, but not the same boot file.
+// A Stage is the program that sends a machine's packets. The programs of one boot follow each other and get the same address,
+// but not the same boot file.
 type Stage string
 
 // The stages of a boot.
@@ -62,12 +62,12 @@ const (
 // processor architecture types, which RFC 5970 opened).
 type Arch uint16
 
-// The architectures that a lab meets. Others are numbers without a name here.
+// The architectures that have a boot file, and their relatives.
 const (
 	ArchBIOS        Arch = 0
 	ArchIA32        Arch = 6
 	ArchX64         Arch = 7
-	ArchEBC         Arch = 9 // what some x64 firmware says: RFC 4578 as first published had 7 and 9 the wrong way round
+	ArchEBC         Arch = 9 // what some x64 firmware sends: RFC 4578 as first published had 7 and 9 the wrong way round
 	ArchARM32       Arch = 10
 	ArchARM64       Arch = 11
 	ArchIA32HTTP    Arch = 15
@@ -84,7 +84,7 @@ const (
 	ArchLoong64HTTP Arch = 40
 )
 
-// Option codes (RFC 2132, and as said). Only what this package or the server acts on has a name.
+// Option codes (RFC 2132, and as said). Only options that this package or the server uses have a name.
 const (
 	optMask          = 1
 	optRouter        = 3
@@ -158,7 +158,7 @@ func (c Codes) All() iter.Seq[uint8] {
 	}
 }
 
-// String returns the codes as people write them: "12, 15, 119".
+// String returns the codes as text: "12, 15, 119".
 func (c Codes) String() string {
 	var b strings.Builder
 	for code := range c.All() {

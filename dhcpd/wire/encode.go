@@ -22,7 +22,7 @@ func appendTLV[T ~string | ~[]byte](b []byte, code uint8, value T) []byte {
 	return append(append(b, code, uint8(len(value))), value...)
 }
 
-// addrs writes the addresses that are there.
+// addrs writes the valid addresses.
 func addrs(list ...netip.Addr) []byte {
 	var b []byte
 	for _, a := range list {
@@ -65,7 +65,7 @@ func encodeSearch(domains []string) []byte {
 	return b
 }
 
-// appendName points only at names that are written in full: not every client follows a pointer to a pointer.
+// appendName writes pointers only to names without pointers: not every client follows a pointer to a pointer.
 func appendName(b []byte, name string, seen map[string]int) []byte {
 	start, whole := len(b), name
 	for name != "" {
@@ -100,7 +100,7 @@ func validDomain(d string) bool {
 	return true
 }
 
-// seconds returns d as the wire has it; what does not fit is infinite (RFC 2131 section 3.3).
+// seconds returns d in 32 bits of seconds; a longer time is infinite (RFC 2131 section 3.3).
 func seconds(d time.Duration) uint32 {
 	return uint32(min(max(int64(d/time.Second), 0), math.MaxUint32))
 }

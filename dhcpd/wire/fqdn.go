@@ -13,7 +13,7 @@ const (
 	fqdnNone     = 8 // N: the server keeps no name
 )
 
-// An FQDN is what a client says in option 81 (RFC 4702) about its name in DNS.
+// An FQDN is a client's option 81 (RFC 4702): its name in DNS.
 type FQDN struct {
 	Flags uint8
 	Name  []byte // as it came: in DNS's own form (without compression, and perhaps without its end) if Flags has E, else text
@@ -38,7 +38,7 @@ func (f FQDN) label() []byte {
 	return f.Name[1 : 1+int(f.Name[0])]
 }
 
-// String returns the name as people write it, without a final dot; what is no name comes as far as it is one.
+// String returns the name as text, without a final dot, up to the first malformed label.
 func (f FQDN) String() string {
 	if f.Flags&fqdnWire == 0 {
 		return string(bytes.TrimRight(f.Name, ".\x00"))
@@ -50,10 +50,9 @@ func (f FQDN) String() string {
 	return strings.Join(labels, ".")
 }
 
-// answerFlags says what this server did. The names of leases are answered by this very daemon's DNS server, forward and
-// backward, whatever the client would like: nobody else may write there, so there is nothing that a client could update
-// itself. So the answer is S, with O for a client that wanted it otherwise; and N where the lease has no name. E is as
-// the client had it (RFC 4702 section 4).
+// answerFlags returns the flags of the reply. This daemon's DNS server answers for the names of leases, forward and reverse,
+// and accepts no updates from clients. So the reply has S, with O for a client that asked for something else, and N if the
+// lease has no name. E is as the client sent it (RFC 4702 section 4).
 func (f FQDN) answerFlags(named bool) uint8 {
 	flags := f.Flags & fqdnWire
 	switch {
@@ -70,7 +69,7 @@ func (f FQDN) answerFlags(named bool) uint8 {
 	return flags
 }
 
-// append writes the value of option 81. Both result codes are 255: they mean nothing any more (RFC 4702 section 2.2).
+// append writes the value of option 81. Both result codes are 255, since they are deprecated (RFC 4702 section 2.2).
 func (f FQDN) append(b []byte, name string) []byte {
 	b = append(b, f.answerFlags(name != ""), 255, 255)
 	if f.Flags&fqdnWire == 0 {

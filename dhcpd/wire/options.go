@@ -8,7 +8,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// A condition says to whom an option goes. The package's documentation holds the table.
+// A condition says which clients get an option. The package documentation has the table.
 type condition uint8
 
 const (
@@ -21,10 +21,10 @@ const (
 // Options are the options that all machines of a network, a pool or a host have in common, encoded once by a Builder.
 // They are immutable and may be used by any number of goroutines.
 type Options struct {
-	list        []encoded  // in the order of their worth; those that go to everybody come first
-	always      []byte     // those, one behind the other
-	alwaysLen   int        // how many they are
-	alwaysCodes Codes      // which they are
+	list        []encoded  // in the order of their priority: those with sendAlways first
+	always      []byte     // those, encoded
+	alwaysLen   int        // how many
+	alwaysCodes Codes      // their codes
 	index       [256]uint8 // where in list a code is, plus one
 	bootFile    string     // an authored option 67
 	nextServer  netip.Addr // an authored option 66, where that is an address
@@ -36,7 +36,7 @@ type encoded struct {
 	tlv  []byte // code, length, value; several of them above 255 bytes (RFC 3396)
 }
 
-// appendValue appends the value without what divides it.
+// appendValue appends the value, joined from its parts.
 func (e encoded) appendValue(b []byte) []byte {
 	for tlv := e.tlv; len(tlv) >= 2 && tlv[0] == e.code; {
 		n := 2 + int(tlv[1])
@@ -45,12 +45,12 @@ func (e encoded) appendValue(b []byte) []byte {
 	return b
 }
 
-// maxOption leaves room for the rest in a message of 1472 bytes.
+// maxOption leaves room for the other options in a message of 1472 bytes.
 const maxOption = 900
 
-// conditionOf says to whom an authored option goes: to whom ours under that number would, and what firmware and boot
-// loaders need to boot to everybody, since they leave it out of option 55 more often than not. A client that gets option
-// 108 unasked may go without IPv4, so nothing forces that (RFC 8925 section 3.3).
+// conditionOf says which clients get an authored option: those that get the server's own under that number. Options that
+// firmware and boot loaders need are sent always, since most of them do not list these in option 55. A client that gets
+// option 108 without a request may stop using IPv4, so it is never forced (RFC 8925 section 3.3).
 func conditionOf(o lab.Option) condition {
 	switch o.Code {
 	case optV6Only:
@@ -68,7 +68,7 @@ func conditionOf(o lab.Option) condition {
 	return sendIfRequested
 }
 
-// bootOption: PXE (43, 60, 66, 67, and 128 to 135 by RFC 4578 section 2.4), TFTP servers (150), iPXE (175), PXELINUX (208
+// bootOption reports whether an option is for firmware or a boot loader: PXE (43, 60, 66, 67, and 128 to 135 by RFC 4578 section 2.4), TFTP servers (150), iPXE (175), PXELINUX (208
 // to 211, RFC 5071).
 func bootOption(code uint8) bool {
 	switch code {
@@ -120,7 +120,7 @@ func (b Builder) Build() *Options {
 	return newOptions(list, b.Custom)
 }
 
-// gateway is the router that goes along with routes: of an authored option 3 the first.
+// gateway is the default route that is added to routes: the first router of an authored option 3, else Router.
 func (b Builder) gateway() netip.Addr {
 	router := b.Router
 	for _, c := range b.Custom {
@@ -158,7 +158,7 @@ func newOptions(list []encoded, custom []lab.Option) *Options {
 	return o
 }
 
-// rank puts what goes to everybody first.
+// rank puts options with sendAlways first.
 func rank(e encoded) int {
 	if e.when == sendAlways {
 		return 0

@@ -7,27 +7,27 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// A Packet is what a client or its relay said, reduced to what a server acts on. Parse fills it, and it may be used for
-// packet after packet. Byte slices alias the packet (or, where an option came in parts, the Packet's own memory): they
-// are good until the next Parse and as long as the packet's buffer is left alone, and must not be written to. Addresses
-// that were 0.0.0.0, absent or of a wrong length are invalid.
+// A Packet is a message of a client, reduced to what a server acts on. Parse fills it, and it can be reused. Byte slices
+// point into the message (or, where an option came in parts, into the Packet's own memory): they are valid until the next
+// Parse and while the message's buffer is unchanged, and must not be written to. Addresses that were 0.0.0.0, absent or of a
+// wrong length are invalid.
 type Packet struct {
-	Type  MessageType // option 53, as it came: it may be no client's message, or none that RFC 2131 knows
+	Type  MessageType // option 53; it may be a server's message type, or one that RFC 2131 does not define
 	XID   [4]byte
 	Flags uint16  // see Broadcast
 	MAC   lab.MAC // of the client, chaddr
 
-	CIAddr           netip.Addr // that the client has and uses
+	CIAddr           netip.Addr // the client's address, in use
 	GIAddr           netip.Addr // of the relay; invalid: there is none
 	Requested        netip.Addr // option 50
 	ServerID         netip.Addr // option 54
 	LinkAddr         netip.Addr // where the client is: link selection (RFC 3527), else subnet selection (RFC 3011), else GIAddr
 	ServerIDOverride netip.Addr // what a relay wants as option 54 (RFC 5107)
-	RelayPort        bool       // answer the relay's source port, not 67 (RFC 8357)
+	RelayPort        bool       // reply to the relay's source port, not 67 (RFC 8357)
 
 	Stage   Stage
 	Arch    Arch // the first of option 93, else what option 60 says; see HasArch
-	HasArch bool // it said one: Arch 0 is BIOS
+	HasArch bool // the client sent one: Arch 0 is BIOS
 	MaxSize int  // option 57 in bytes, 0: absent. Some count IP and UDP headers, some do not
 
 	ParamList   []byte // option 55, in the client's order
@@ -43,7 +43,7 @@ type Packet struct {
 	parts          parts
 }
 
-// parts are the options that Parse reads into fields of other types, and the memory for what came in several parts.
+// parts are the options that Parse reads into fields of other types, and the memory for options in several parts.
 type parts struct {
 	kind, requested, server, subnet, maxSize, overload, arch, ndi, ipxe []byte
 
@@ -55,10 +55,10 @@ type parts struct {
 // Broadcast reports whether the client cannot receive unicast yet (RFC 2131 section 4.1).
 func (r *Packet) Broadcast() bool { return r.Flags&0x8000 != 0 }
 
-// Requests reports whether the client asks for the option by its number.
+// Requests reports whether the client lists the option in option 55.
 func (r *Packet) Requests(code uint8) bool { return bytes.IndexByte(r.ParamList, code) >= 0 }
 
-// Booting reports whether firmware or a boot loader asks, and not an operating system.
+// Booting reports whether the client is firmware or a boot loader, and not an operating system.
 func (r *Packet) Booting() bool { return r.Stage != StageOS }
 
 // Hostname returns the first label of the client's name, in lower case: of option 81, else of option 12, since a client that
@@ -98,7 +98,7 @@ func firstLabel(name []byte) []byte {
 	return name
 }
 
-// appendLabel appends a label in lower case if it is a host name's: it is shown to people and may become a DNS name.
+// appendLabel appends a label in lower case if it is a host name's: it is shown to users and may become a DNS name.
 func appendLabel(dst, label []byte) []byte {
 	if len(label) == 0 || len(label) > 63 || label[0] == '-' {
 		return dst

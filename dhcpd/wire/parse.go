@@ -21,15 +21,15 @@ const (
 
 const magicCookie = "\x63\x82\x53\x63"
 
-// A ParseError is why a packet gets no answer. The values are the constants below and no others, so that they may be
-// compared, and be labels of a metric.
+// A ParseError says why a packet cannot be answered. Its values are the constants below, which can be compared and are
+// labels of a metric.
 type ParseError string
 
 // The errors of Parse.
 const (
 	ErrShort      ParseError = "malformed"   // shorter than a header, or without the cookie of RFC 2131
 	ErrNotRequest ParseError = "not_request" // a reply, or BOOTP: without one byte of option 53
-	ErrHardware   ParseError = "hardware"    // not Ethernet, or a hardware address that no single machine can have
+	ErrHardware   ParseError = "hardware"    // not Ethernet, or no unicast address
 	ErrHops       ParseError = "hops"        // through more relays than RFC 1542 allows
 )
 
@@ -39,9 +39,9 @@ func (e ParseError) Error() string { return "parse DHCP packet: " + string(e) }
 // Label returns the error as a metric's label.
 func (e ParseError) Label() string { return string(e) }
 
-// Parse reads a packet into r, forgetting what was there. The error is a ParseError, and r is then of no use.
+// Parse reads a packet into r and overwrites it. The error is a ParseError, and r is then not usable.
 //
-// It takes what real servers take. A packet may end without option 255, and an option that is cut short ends the options
+// It accepts what other servers accept. A packet may end without option 255, and an option that is cut short ends the options
 // and spoils none before it: so do dnsmasq and Kea, only ISC dhcpd refuses such a packet whole. An option that comes
 // several times is one in parts (RFC 3396), also across the fields that option 52 opens (RFC 2131 section 4.1: options
 // field, file, sname).
@@ -63,7 +63,7 @@ func (r *Packet) Parse(b []byte) error {
 		return ErrHardware
 	}
 	r.MAC = lab.MAC(b[28:34])
-	if r.MAC.IsZero() || r.MAC[0]&1 != 0 { // a group address is no client's, and an answer to it would reach everybody
+	if r.MAC.IsZero() || r.MAC[0]&1 != 0 { // a group address is not a client's, and a reply to it would reach all machines
 		return ErrHardware
 	}
 	if b[3] > maxHops {
@@ -101,7 +101,7 @@ func (r *Packet) parseOptions(b []byte) {
 	}
 }
 
-// walk takes the options of one field. Of those that come again it keeps the last part, and notes that there are more.
+// walk reads the options of one field. Of an option in several parts it keeps the last part and sets again.
 func (r *Packet) walk(b []byte) {
 	for len(b) > 0 {
 		code := b[0]
@@ -127,7 +127,7 @@ func (r *Packet) walk(b []byte) {
 	}
 }
 
-// slot returns where an option's value goes, nil for options that a server does not read.
+// slot returns the field for an option's value, nil for options that a server does not read.
 func (r *Packet) slot(code uint8) *[]byte {
 	switch code {
 	case optHostname:
@@ -168,8 +168,8 @@ func (r *Packet) slot(code uint8) *[]byte {
 	return nil
 }
 
-// join puts together the options that came in parts. It walks once for each of them, which are few, so that no packet
-// costs more than its length allows, and their memory is no more than the packet's.
+// join joins the options that came in parts (RFC 3396). It reads the packet once for each of them, which are few, and needs no
+// more memory than the packet's.
 func (r *Packet) join(b []byte) {
 	for code := range r.parts.again.All() {
 		start := len(r.parts.joined)
@@ -208,8 +208,8 @@ func (r *Packet) fields() {
 	}
 }
 
-// stage tells firmware, iPXE and systems apart. iPXE also calls itself PXEClient, so it is looked for first; it writes
-// its user class raw, against RFC 3004, and the builds that Tinkerbell ships say its name there.
+// stage tells firmware, iPXE and systems apart. iPXE sends PXEClient too, so it is checked first; it writes its user class as
+// bare text, against RFC 3004, and Tinkerbell's builds send that name there.
 func (r *Packet) stage() {
 	switch {
 	case r.parts.seen.Has(optIPXE), bytes.Contains(r.UserClass, []byte("iPXE")), bytes.Contains(r.UserClass, []byte("Tinkerbell")):
@@ -221,7 +221,7 @@ func (r *Packet) stage() {
 	default:
 		r.Stage = StageOS
 	}
-	if v := r.parts.arch; len(v) >= 2 { // a list; the first is what asks now (RFC 4578 section 2.1)
+	if v := r.parts.arch; len(v) >= 2 { // a list; the first is the client's (RFC 4578 section 2.1)
 		r.Arch, r.HasArch = Arch(binary.BigEndian.Uint16(v)), true
 		return
 	}

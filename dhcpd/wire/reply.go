@@ -18,42 +18,41 @@ const (
 	fixedRoom   = 64 // what options 53, 54, 51, 58 and 59 take, and then some
 )
 
-// A Reply is an answer before it is bytes. A Reply may be used again and again; it must not be used by two goroutines at
-// a time.
+// A Reply is a server's message. It can be reused, but not by two goroutines at a time.
 type Reply struct {
-	Req        *Packet       // what is answered; never nil
+	Req        *Packet       // the client's packet; never nil
 	Type       MessageType   // Offer, Ack or Nak
 	ServerID   netip.Addr    // option 54
 	YIAddr     netip.Addr    // the client's address; not sent in a refusal, nor to Inform
 	NextServer netip.Addr    // the TFTP server: siaddr, and options 66 and 150; invalid: none
-	Lease      time.Duration // options 51, 58 and 59; 0: no lease is given or told. What 32 bits of seconds cannot say is infinite
+	Lease      time.Duration // options 51, 58 and 59; 0: none. More than 32 bits of seconds is infinite
 	Options    *Options      // nil: none, and neither Name nor Domain
 	Name       string        // option 12
 	Domain     string        // option 15
-	FQDN       string        // what the client is called in DNS, without a final dot; empty: nothing. For option 81
+	FQDN       string        // the client's name in DNS, without a final dot, for option 81; empty: none
 
-	BootFile    string // header field and option 67: a path by TFTP, or a URL. Never for an operating system: some take it for theirs
+	BootFile    string // header field and option 67: a path by TFTP, or a URL. Not for an operating system: some use it for their own purpose
 	VendorClass string // option 60, which goes with PXE43
 	VendorInfo  string // option 43, encoded
 	IPXE        string // option 175, encoded
 	Message     string // option 56
 
-	// Omitted is set by Append: the options that found no room in what the client takes.
+	// Omitted is set by Append: the options that exceed the client's limit.
 	Omitted Codes
 }
 
-// Append writes the reply behind b and returns it. It allocates only where b has less than 1472 bytes of room.
+// Append appends the reply to b. It allocates only if b has less than 1472 bytes of room.
 //
-// It is written by hand and not with a codec, because what matters most must come first (old firmware reads no further
-// than it needs), must stay within what the client takes, and no bad address may bring the server down.
+// It uses no codec: the most important options must come first (old firmware reads no further than it needs), the message
+// must stay within the client's limit, and a bad address must not end the process.
 func (a *Reply) Append(b []byte) []byte {
 	w := writer{b: slices.Grow(b, maxMessage)}
 	start := len(b)
 	a.write(&w, start, false)
 	if w.omitted != (Codes{}) && !a.Req.Booting() && a.Type != Nak {
-		// EDK2 and other firmware read a boot file name where options stand, so only systems get options there.
+		// EDK2 and other firmware read a boot file name in these fields, so only systems get options there.
 		closed := w
-		if a.write(&w, start, true); !w.better(&closed) { // option 52 itself takes room
+		if a.write(&w, start, true); !w.better(&closed) { // option 52 itself takes space
 			a.write(&w, start, false)
 		}
 	}
@@ -61,7 +60,7 @@ func (a *Reply) Append(b []byte) []byte {
 	return w.b
 }
 
-// write writes the message at start, over what is there.
+// write writes the message at start, and overwrites an earlier try.
 func (a *Reply) write(w *writer, start int, overload bool) {
 	*w = writer{b: a.appendHeader(w.b[:start])}
 	total, agent := a.limits()
@@ -88,8 +87,8 @@ func (a *Reply) write(w *writer, start int, overload bool) {
 // limits returns how long the message may be, and how much of it option 82 takes.
 //
 // Option 57 counts the datagram's headers for some clients and not for others; counting them is safe with both. A relay
-// takes option 82 off again (RFC 3046 section 2.1), so with a relay it does not count as the client's. If there is no
-// room for it at all it is left out (section 2.2).
+// removes option 82 (RFC 3046 section 2.1), so with a relay it does not count. If there is no space for it at all it is left
+// out (section 2.2).
 func (a *Reply) limits() (total, agent int) {
 	total = min(max(a.Req.MaxSize, minDatagram), maxDatagram) - udpOverhead
 	n := len(a.Req.AgentInfo)
@@ -128,15 +127,15 @@ func (a *Reply) appendHeader(b []byte) []byte {
 		putAddr(h[16:], a.YIAddr)
 	}
 	putAddr(h[20:], a.next())
-	// shim finds its second stage only by the header, so both header and option 67.
+	// in the header and in option 67: shim looks only in the header for its second stage
 	if file := a.File(); len(file) < headerSize-fileAt {
 		copy(h[fileAt:], file)
 	}
 	return b
 }
 
-// next is the header's next server: where the author names another TFTP server for machines that boot nothing from here, that one.
-// PXE ROMs and iPXE look for the address there and nowhere else.
+// next is the header's next server (siaddr): for machines that boot nothing from here, the TFTP server of an authored option
+// 66. PXE ROMs and iPXE look for the address only there.
 func (a *Reply) next() netip.Addr {
 	if a.NextServer.IsValid() || a.Options == nil {
 		return a.NextServer
@@ -144,7 +143,7 @@ func (a *Reply) next() netip.Addr {
 	return a.Options.nextServer
 }
 
-// File is what the header names: as option 67. The author's boot file stays away from systems there, because Debian's
+// File is the boot file in the header, as in option 67. An authored boot file is not sent to systems there, because Debian's
 // installer takes a URL in the header for its preseed file.
 func (a *Reply) File() string {
 	if !a.Options.Has(optBootFile) {
@@ -156,7 +155,7 @@ func (a *Reply) File() string {
 	return ""
 }
 
-// flags: a relay must broadcast a refusal, since the client has no address to send it to (RFC 2131 section 4.3.2).
+// flags returns the header's flags: a relay must broadcast a refusal, since the client has no address to send it to (RFC 2131 section 4.3.2).
 func (a *Reply) flags() uint16 {
 	if a.Type == Nak && a.Req.GIAddr.IsValid() {
 		return a.Req.Flags | 0x8000
@@ -164,7 +163,7 @@ func (a *Reply) flags() uint16 {
 	return a.Req.Flags
 }
 
-// fixed writes what comes first and always has room.
+// fixed writes the options that come first and always fit.
 func (a *Reply) fixed(w *writer) {
 	w.b = append(w.b, optMessageType, 1, byte(a.Type))
 	if a.ServerID.Is4() {
@@ -177,13 +176,13 @@ func (a *Reply) fixed(w *writer) {
 	s := seconds(a.Lease)
 	w.b = binary.BigEndian.AppendUint32(append(w.b, optLease, 4), s)
 	if s == math.MaxUint32 {
-		return // who has it for ever need not renew it
+		return // a lease without end needs no renewal
 	}
 	w.b = binary.BigEndian.AppendUint32(append(w.b, optRenew, 4), s/2)
 	w.b = binary.BigEndian.AppendUint32(append(w.b, optRebind, 4), s/8*7+s%8*7/8) // RFC 2131 section 4.4.5: 0.5 and 0.875
 }
 
-// options writes the rest by its worth, so that what finds no room is what the client can best do without.
+// options writes the other options by priority, so that those that do not fit are the least important.
 func (a *Reply) options(w *writer) {
 	if a.Type == Nak { // RFC 2131 table 3 and RFC 6842: nothing else
 		put(w, optClientID, a.Req.ClientID)
@@ -208,7 +207,7 @@ func (a *Reply) options(w *writer) {
 	}
 }
 
-// boot leaves to the author of the lab what the author wrote: options 43, 60, 66, 67 and 175 may be theirs.
+// boot writes the options for booting. Authored options 43, 60, 66, 67 and 175 replace them.
 func (a *Reply) boot(w *writer) {
 	o := a.Options
 	if a.VendorClass != "" && !o.Has(optVendorClass) && !o.Has(optVendorInfo) {
@@ -237,8 +236,8 @@ func (a *Reply) boot(w *writer) {
 	}
 }
 
-// common writes what the network says: first what everybody needs, then what the client lists, in its order (RFC 2132
-// section 9.8), then what it gets unasked.
+// common writes the options of the network, pool or host: first those with sendAlways, then those that the client lists, in
+// its order (RFC 2132 section 9.8), then those that it gets without a request.
 func (a *Reply) common(w *writer, o *Options) {
 	if len(w.b)+len(o.always) <= w.end {
 		w.b, w.written = append(w.b, o.always...), w.written+o.alwaysLen

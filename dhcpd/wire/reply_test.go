@@ -322,7 +322,7 @@ func TestNextServer(t *testing.T) {
 		options *Options
 		want    string
 	}{
-		{"nobody's", netip.Addr{}, nil, "0.0.0.0"},
+		{"none", netip.Addr{}, nil, "0.0.0.0"},
 		{"the author's", netip.Addr{}, authored("192.168.16.9"), "192.168.16.9"},
 		{"the author's, as a C string", netip.Addr{}, authored("192.168.16.9\x00"), "192.168.16.9"},
 		{"a name", netip.Addr{}, authored("pxe.example"), "0.0.0.0"},

@@ -2,19 +2,18 @@ package wire
 
 import "math"
 
-// A writer appends options while there is room. What finds none is noted and left out: options come in the order of
-// their worth.
+// A writer appends options, in the order of their priority, while they fit. Those that do not fit are recorded and left out.
 type writer struct {
 	b   []byte // the message; it has room for maxMessage, so it never moves
-	end int    // how long b may get
+	end int    // maximum length of b
 
-	file, sname           []byte // the header's fields as far as they are written, nil unless open for options
-	overload              int    // where in b the value of option 52 is, 0: the fields are closed
+	file, sname           []byte // what is written in the header's fields; nil unless they are open for options
+	overload              int    // index in b of the value of option 52; 0: the fields are closed
 	omitted               Codes
-	written, firstOmitted int // how many options there were, and which of them was the first that found no room; 0: none
+	written, firstOmitted int // number of options so far, and of the first that did not fit; 0: none
 }
 
-// omit notes an option that finds no room.
+// omit records an option that does not fit.
 func (w *writer) omit(code uint8) {
 	w.omitted.Add(code)
 	if w.firstOmitted == 0 {
@@ -22,7 +21,7 @@ func (w *writer) omit(code uint8) {
 	}
 }
 
-// better reports whether more of worth found room than in another try at the same message.
+// better reports whether more important options fit than in another try at the same message.
 func (w *writer) better(o *writer) bool {
 	if w.firstOmitted == 0 || o.firstOmitted == 0 || w.firstOmitted == o.firstOmitted {
 		return w.omitted.Len() < o.omitted.Len()
@@ -30,8 +29,8 @@ func (w *writer) better(o *writer) bool {
 	return w.firstOmitted > o.firstOmitted
 }
 
-// openFields lets options that find no room go on in the header's fields (RFC 2131 section 4.1). One byte of each is
-// kept for the option that ends it.
+// openFields allows options in the header's fields file and sname (RFC 2131 section 4.1). One byte of each is kept for the
+// end option.
 func (w *writer) openFields(start int, fileFree bool) {
 	if len(w.b)+3 > w.end {
 		return
@@ -44,7 +43,7 @@ func (w *writer) openFields(start int, fileFree bool) {
 	w.sname = w.b[start+snameAt : start+snameAt : start+fileAt-1]
 }
 
-// closeFields ends what was written in the header's fields, and says so in option 52.
+// closeFields ends the options in the header's fields, and sets option 52.
 func (w *writer) closeFields(start int) {
 	if w.overload == 0 {
 		return
@@ -61,7 +60,7 @@ func (w *writer) closeFields(start int) {
 	w.b[w.overload] = used
 }
 
-// room returns what n bytes of an option are to be appended to, nil if they fit nowhere in one piece.
+// room returns the field that has space for n bytes of an option, nil if none has.
 func (w *writer) room(n int) *[]byte {
 	switch {
 	case len(w.b)+n <= w.end:
@@ -74,8 +73,8 @@ func (w *writer) room(n int) *[]byte {
 	return nil
 }
 
-// split writes a value in parts over what is left of the message and the header's fields, in the order in which a client
-// joins them (RFC 3396 section 5). Without room for all of it, it writes nothing.
+// split writes a value in parts into the rest of the message and the header's fields, in the order in which a client joins
+// them (RFC 3396 section 5). If not all of it fits, it writes nothing.
 func (w *writer) split(code uint8, value []byte) bool {
 	places := [...]struct {
 		b    *[]byte
@@ -98,7 +97,7 @@ func (w *writer) split(code uint8, value []byte) bool {
 	return true
 }
 
-// valueRoom is how much of a value goes into n bytes.
+// valueRoom returns how many bytes of a value fit in n bytes.
 func valueRoom(n int) int {
 	const whole = 2 + math.MaxUint8
 	return max(0, n/whole*math.MaxUint8+max(0, n%whole-2))
