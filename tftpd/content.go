@@ -16,19 +16,19 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// maxHeld is the most that is held in memory for one transfer: what has no random access, and text in netascii mode.
-const maxHeld = 32 << 20
+// maxInMemory is the most that is held in memory for one transfer: what has no random access, and text in netascii mode.
+const maxInMemory = 32 << 20
 
 // content is what a transfer sends. It is read at random, as blocks may have to be sent again.
 type content struct {
 	io.ReaderAt
-	size  int64
-	near  bool         // in memory: to read it ahead would gain nothing
-	close func() error // never nil
+	size     int64
+	inMemory bool         // in memory: to read it ahead would gain nothing
+	close    func() error // never nil
 }
 
-func held(b []byte) content {
-	return content{ReaderAt: bytes.NewReader(b), size: int64(len(b)), near: true, close: func() error { return nil }}
+func inMemory(b []byte) content {
+	return content{ReaderAt: bytes.NewReader(b), size: int64(len(b)), inMemory: true, close: func() error { return nil }}
 }
 
 // A refusal is why a request is answered with an ERROR packet. The message goes to the client and tells nothing about
@@ -49,7 +49,7 @@ func (r *refusal) Unwrap() error { return r.err }
 var (
 	errNoSuchPath = errors.New("no such path")
 	errNoLease    = errors.New("the address is leased to no machine")
-	errTooLarge   = fmt.Errorf("more than %d MiB", maxHeld>>20)
+	errTooLarge   = fmt.Errorf("more than %d MiB", maxInMemory>>20)
 )
 
 // open finds what t names. The error is always a *refusal.
@@ -75,7 +75,7 @@ func (s *Server) find(ctx context.Context, table *Table, t target, from netip.Ad
 	}
 	c, err := s.openFile(table, t.name)
 	if err != nil {
-		if name, ok := s.inOwnTree(table, t.name, from); ok {
+		if name, ok := s.inHostTree(table, t.name, from); ok {
 			c, err = s.openFile(table, name)
 		}
 	}
@@ -104,7 +104,7 @@ func (s *Server) openScript(ctx context.Context, t target, from netip.Addr) (con
 	if mac.IsZero() {
 		var ok bool
 		if mac, ok = s.deps.Leases.MACOf(from); !ok && t.name == lab.GRUBName {
-			return held([]byte(grubByMAC)), nil
+			return inMemory([]byte(grubByMAC)), nil
 		} else if !ok {
 			return content{}, &refusal{code: CodeNotFound, message: "file not found", err: errNoLease}
 		}
@@ -118,7 +118,7 @@ func (s *Server) openScript(ctx context.Context, t target, from netip.Addr) (con
 		}
 		return content{}, r
 	}
-	return held(b), nil
+	return inMemory(b), nil
 }
 
 func codeOf(status int) ErrorCode {
@@ -169,16 +169,16 @@ func random(f fs.File) (content, error) {
 	}
 	if r, ok := f.(io.ReaderAt); ok {
 		_, far := f.(*os.File)
-		return content{ReaderAt: r, size: info.Size(), near: !far, close: f.Close}, nil
+		return content{ReaderAt: r, size: info.Size(), inMemory: !far, close: f.Close}, nil
 	}
 	defer f.Close()
-	b, err := readHeld(f)
-	return held(b), err
+	b, err := readInMemory(f)
+	return inMemory(b), err
 }
 
-func readHeld(r io.Reader) ([]byte, error) {
-	b, err := io.ReadAll(io.LimitReader(r, maxHeld+1))
-	if err == nil && len(b) > maxHeld {
+func readInMemory(r io.Reader) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r, maxInMemory+1))
+	if err == nil && len(b) > maxInMemory {
 		err = errTooLarge
 	}
 	return b, err
@@ -200,7 +200,7 @@ func (s *Server) openFile(table *Table, name string) (content, error) {
 		return content{}, errors.Join(err, f.Close())
 	}
 	if crowded(int(s.running.Load())) {
-		return s.cupboard.share(f, info), nil
+		return s.fileCache.share(f, info), nil
 	}
 	return content{ReaderAt: f, size: info.Size(), close: f.Close}, nil
 }
@@ -208,7 +208,7 @@ func (s *Server) openFile(table *Table, name string) (content, error) {
 // netascii rewrites a text as RFC 764 wants it: a line ends in CR LF, a bare CR is CR NUL.
 func netascii(c content) (content, error) {
 	defer c.close()
-	b, err := readHeld(io.NewSectionReader(c, 0, c.size))
+	b, err := readInMemory(io.NewSectionReader(c, 0, c.size))
 	if err != nil {
 		return content{}, refuse(err)
 	}
@@ -223,11 +223,11 @@ func netascii(c content) (content, error) {
 			out = append(out, x)
 		}
 	}
-	return held(out), nil
+	return inMemory(out), nil
 }
 
 // label is how events name the file: as the client asked for it, made printable.
-func label(name string) string { return redact(printable(withoutEnd(name))) }
+func label(name string) string { return redact(printable(trimOptionEnd(name))) }
 
 // token is what the one-time secret of a boot looks like (crypto/rand.Text).
 var token = regexp.MustCompile(`(?i)[A-Z2-7]{26,}`)

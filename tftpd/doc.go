@@ -18,8 +18,8 @@
 //	files/<path>, <path>              what profiles name, and files/public/
 //	<serial or mac>/<path>, <path>    else: the same below the tree of what the machine boots (Raspberry Pi)
 //
-// A transfer (transfer.go) takes packets from a shelf, which reads ahead, and talks to its client through a line: a port or a
-// mailbox. A port decides by its haste whether to sleep.
+// A transfer (transfer.go) takes packets from a readAhead, which reads ahead, and talks to its client through a line: a port or a
+// mailbox. A port decides by its busyPoll whether to sleep.
 //
 // The sender is our own: pin/tftp knows no windowsize, answers few options and has crashed on failing readers. It is the
 // lock-step client in the tests and nothing else; no production code imports it.

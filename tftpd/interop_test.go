@@ -24,14 +24,14 @@ import (
 )
 
 // A stranger is somebody else's client. Its arguments fetch name from addr into file.
-type stranger struct {
+type otherClient struct {
 	name string
 	need string
 	argv func(addr netip.AddrPort, name, file string) []string
 }
 
-func atftp(block, window int) stranger {
-	return stranger{fmt.Sprintf("atftp blksize %d windowsize %d", block, window), "atftp",
+func atftp(block, window int) otherClient {
+	return otherClient{fmt.Sprintf("atftp blksize %d windowsize %d", block, window), "atftp",
 		func(a netip.AddrPort, name, file string) []string {
 			argv := []string{"atftp", "--get", "-r", name, "-l", file, "--option", "blksize " + strconv.Itoa(block), "--option", "tsize 0"}
 			if window > 1 {
@@ -41,24 +41,24 @@ func atftp(block, window int) stranger {
 		}}
 }
 
-func curl(block int) stranger {
-	return stranger{fmt.Sprintf("curl blksize %d", block), "curl",
+func curl(block int) otherClient {
+	return otherClient{fmt.Sprintf("curl blksize %d", block), "curl",
 		func(a netip.AddrPort, name, file string) []string {
 			return []string{"curl", "-sS", "--tftp-blksize", strconv.Itoa(block), "-o", file, "tftp://" + a.String() + "/" + name}
 		}}
 }
 
-var strangers = []stranger{
+var otherClients = []otherClient{
 	atftp(512, 1), atftp(1428, 1), atftp(1428, 4), atftp(1428, 16), atftp(1428, 64), atftp(8192, 16), atftp(512, 33),
 	curl(512), curl(1468), curl(8192),
 	tftpHPA,
 }
 
-var tftpHPA = stranger{"tftp-hpa", "tftp", func(a netip.AddrPort, name, file string) []string {
+var tftpHPA = otherClient{"tftp-hpa", "tftp", func(a netip.AddrPort, name, file string) []string {
 	return []string{"tftp", "-m", "octet", a.Addr().String(), strconv.Itoa(int(a.Port())), "-c", "get", name, file}
 }}
 
-func (c stranger) fetch(t testing.TB, addr netip.AddrPort, name string) ([]byte, error) {
+func (c otherClient) fetch(t testing.TB, addr netip.AddrPort, name string) ([]byte, error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "got")
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -71,10 +71,10 @@ func (c stranger) fetch(t testing.TB, addr netip.AddrPort, name string) ([]byte,
 	return os.ReadFile(file)
 }
 
-func TestStrangers(t *testing.T) {
+func TestOtherClients(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, siteConfig{})
-	for _, c := range strangers {
+	s := newTestServer(t, testConfig{})
+	for _, c := range otherClients {
 		t.Run(c.name, func(t *testing.T) {
 			netns.Need(t, c.need)
 			for _, name := range []string{"images/kernel", "images/whole", "images/one", "images/window", "boot/52-54-00-00-02-01/ipxe.efi"} {
@@ -82,14 +82,14 @@ func TestStrangers(t *testing.T) {
 				if err != nil || !bytes.Equal(got, s.files[name]) {
 					t.Errorf("%s: %d bytes, want %d: %v", name, len(got), len(s.files[name]), err)
 				}
-				if e := s.notes.next(t); e.Kind != event.TFTPServed || e.Bytes != int64(len(s.files[name])) {
+				if e := s.events.next(t); e.Kind != event.TFTPServed || e.Bytes != int64(len(s.files[name])) {
 					t.Errorf("%s: event %+v", name, e)
 				}
 			}
 			if got, err := c.fetch(t, s.addr, "images/missing"); err == nil && len(got) > 0 {
 				t.Errorf("a missing file gave %q", got)
 			}
-			if e := s.notes.next(t); e.Kind != event.TFTPRefused {
+			if e := s.events.next(t); e.Kind != event.TFTPRefused {
 				t.Errorf("missing file: event %+v", e)
 			}
 		})
@@ -100,8 +100,8 @@ func TestStrangers(t *testing.T) {
 // short for the sake of the test; curl asks for one of a second, so it gets little to fetch.
 func TestLoss(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, siteConfig{Config: tftpd.Config{Timeout: 20 * time.Millisecond, Retries: 12}})
-	clients := []stranger{atftp(1428, 1), atftp(1428, 4), atftp(1428, 16), atftp(512, 33), atftp(512, 64), curl(2048), tftpHPA}
+	s := newTestServer(t, testConfig{Config: tftpd.Config{Timeout: 20 * time.Millisecond, Retries: 12}})
+	clients := []otherClient{atftp(1428, 1), atftp(1428, 4), atftp(1428, 16), atftp(512, 33), atftp(512, 64), curl(2048), tftpHPA}
 	for i, c := range clients {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -123,7 +123,7 @@ func TestLoss(t *testing.T) {
 	t.Run("pin", func(t *testing.T) {
 		t.Parallel()
 		wire := newLossyWire(t, s.addr, 99)
-		lossy := &site{addr: wire.addr}
+		lossy := &testServer{addr: wire.addr}
 		got, err := lossy.fetch(t, "images/kernel", "octet", func(c *pin.Client) {
 			c.SetBlockSize(1400)
 			c.SetTimeout(100 * time.Millisecond)
@@ -175,8 +175,8 @@ func listen(t testing.TB) *net.UDPConn {
 
 // join gives a client a wire of its own. The request itself is not lost: clients wait seconds before they ask again.
 func (w *lossyWire) join(t testing.TB, client netip.AddrPort, request []byte) {
-	near, far := listen(t), listen(t)
-	if near == nil || far == nil {
+	inMemory, far := listen(t), listen(t)
+	if inMemory == nil || far == nil {
 		return
 	}
 	if _, err := far.WriteToUDPAddrPort(request, w.server); err != nil {
@@ -184,13 +184,13 @@ func (w *lossyWire) join(t testing.TB, client netip.AddrPort, request []byte) {
 	}
 	var mu sync.Mutex
 	transfer := w.server
-	go w.carry(far, near, func(from netip.AddrPort) netip.AddrPort {
+	go w.carry(far, inMemory, func(from netip.AddrPort) netip.AddrPort {
 		mu.Lock()
 		defer mu.Unlock()
 		transfer = from
 		return client
 	})
-	go w.carry(near, far, func(netip.AddrPort) netip.AddrPort {
+	go w.carry(inMemory, far, func(netip.AddrPort) netip.AddrPort {
 		mu.Lock()
 		defer mu.Unlock()
 		return transfer
@@ -252,7 +252,7 @@ func (w *lossyWire) dropped() int {
 // TestManyAtOnce lets 100 machines fetch at the same time.
 func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, siteConfig{})
+	s := newTestServer(t, testConfig{})
 	var wg sync.WaitGroup
 	for range 100 {
 		wg.Go(func() {
@@ -268,8 +268,8 @@ func TestManyAtOnce(t *testing.T) {
 // BenchmarkAtftp measures what a stranger gets over loopback.
 func BenchmarkAtftp(b *testing.B) {
 	netns.Need(b, "atftp")
-	s := newSite(b, siteConfig{big: 32 << 20})
-	for _, c := range []stranger{atftp(512, 1), atftp(1468, 1), atftp(1468, 4), atftp(1468, 16), atftp(1468, 64)} {
+	s := newTestServer(b, testConfig{big: 32 << 20})
+	for _, c := range []otherClient{atftp(512, 1), atftp(1468, 1), atftp(1468, 4), atftp(1468, 16), atftp(1468, 64)} {
 		b.Run(c.name, func(b *testing.B) {
 			b.SetBytes(32 << 20)
 			for b.Loop() {
@@ -283,7 +283,7 @@ func BenchmarkAtftp(b *testing.B) {
 
 // BenchmarkWindowed measures the sender with a client that does nothing but count.
 func BenchmarkWindowed(b *testing.B) {
-	s := newSite(b, siteConfig{big: 32 << 20})
+	s := newTestServer(b, testConfig{big: 32 << 20})
 	for _, window := range []int{1, 4, 16, 64} {
 		b.Run(fmt.Sprintf("windowsize=%d", window), func(b *testing.B) {
 			b.SetBytes(32 << 20)

@@ -22,7 +22,7 @@ func TestOverEthernet(t *testing.T) {
 	netns.Run(t, "ip", "addr", "add", "10.77.0.2/24", "dev", seg.Bridge)
 	machine := seg.NewClient(t)
 	netns.Run(t, "ip", "-n", machine.Name, "addr", "add", "10.77.0.50/24", "dev", "eth0")
-	s := newSite(t, siteConfig{listen: "0.0.0.0:0"})
+	s := newTestServer(t, testConfig{listen: "0.0.0.0:0"})
 	port := strconv.Itoa(int(s.addr.Port()))
 	for _, addr := range []string{"10.77.0.1", "10.77.0.2"} {
 		for name, argv := range map[string][]string{
@@ -42,7 +42,7 @@ func TestOverEthernet(t *testing.T) {
 			if err != nil || string(got) != string(s.files["images/kernel"]) {
 				t.Errorf("%s from %s: %d bytes, %v\n%s", name, addr, len(got), err, out)
 			}
-			if e := s.notes.next(t); e.Kind != event.TFTPServed || e.Addr != netip.MustParseAddr("10.77.0.50") {
+			if e := s.events.next(t); e.Kind != event.TFTPServed || e.Addr != netip.MustParseAddr("10.77.0.50") {
 				t.Errorf("%s from %s: event %+v", name, addr, e)
 			}
 		}
@@ -56,7 +56,7 @@ func TestOverEthernet(t *testing.T) {
 // TestBlockSizeOverLoopback has no Ethernet to fit in.
 func TestBlockSizeOverLoopback(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, siteConfig{})
+	s := newTestServer(t, testConfig{})
 	c := newClient(t, s.addr)
 	c.send(request("images/kernel", "octet", "blksize", "65464", "tsize", "0"))
 	if got, want := c.oack(), "blksize 65464 tsize 300001 "; got != want {

@@ -238,10 +238,10 @@ func TestOptional(t *testing.T) {
 	}
 }
 
-func TestShelf(t *testing.T) {
+func TestReadAhead(t *testing.T) {
 	t.Parallel()
 	data := bytes.Repeat([]byte("0123456789"), 10)[:97]
-	s := &shelf{content: held(data), block: 8, window: 16}
+	s := &readAhead{content: inMemory(data), block: 8, window: 16}
 	got, n, err := s.take(11, 3) // blocks 11 and 12 are whole, 13 has one byte
 	if err != nil || n != 3 {
 		t.Fatal(n, err)
@@ -250,7 +250,7 @@ func TestShelf(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("packets (-want +got):\n%s", diff)
 	}
-	s = &shelf{content: held(data[:96]), block: 8, window: 16}
+	s = &readAhead{content: inMemory(data[:96]), block: 8, window: 16}
 	if got, _, err = s.take(13, 1); err != nil || string(got) != "\x00\x03\x00\x0d" {
 		t.Errorf("the last block of a file of whole blocks = %q, %v, want an empty one", got, err)
 	}

@@ -16,21 +16,21 @@ import (
 	"github.com/bootlab/bootlab/tftpd"
 )
 
-// TestTokensAreNotTold is about a machine that takes the URL of its document for a TFTP name.
-func TestTokensAreNotTold(t *testing.T) {
+// TestEventsHideTokens is about a machine that takes the URL of its document for a TFTP name.
+func TestEventsHideTokens(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, siteConfig{})
+	s := newTestServer(t, testConfig{})
 	c := newClient(t, s.addr)
 	c.send(request("config/52-54-00-00-00-01/TSABOVZ2BFSNHX3QTQAMRH2CUE/worker.ign", "octet"))
 	c.errorPacket()
-	if e := s.notes.next(t); e.Detail != "config/52-54-00-00-00-01/…/worker.ign" || strings.Contains(e.Err, "TSABO") || e.Err == "" {
+	if e := s.events.next(t); e.Detail != "config/52-54-00-00-00-01/…/worker.ign" || strings.Contains(e.Err, "TSABO") || e.Err == "" {
 		t.Errorf("event %+v", e)
 	}
 }
 
-func TestStrayPacketsGetNoAnswer(t *testing.T) {
+func TestStrayPacketsGetNoReply(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, siteConfig{})
+	s := newTestServer(t, testConfig{})
 	for _, b := range []string{"", "\x00", "\x00\x04\x00\x01", "\x00\x05\x00\x00no\x00", "\x00\x03\x00\x01data", "\x00\x01", "\xff\xff\xff"} {
 		c := newClient(t, s.addr)
 		c.send([]byte(b))
@@ -43,7 +43,7 @@ func TestStrayPacketsGetNoAnswer(t *testing.T) {
 func TestStopFinishesTransfers(t *testing.T) { eachPort(t, testStopFinishesTransfers) }
 
 func testStopFinishesTransfers(t *testing.T, single bool) {
-	s := newSite(t, siteConfig{single: single, Config: tftpd.Config{Drain: 20 * time.Second}})
+	s := newTestServer(t, testConfig{single: single, Config: tftpd.Config{Drain: 20 * time.Second}})
 	c := newClient(t, s.addr)
 	c.send(request("images/whole", "octet"))
 	c.data(1)
@@ -62,7 +62,7 @@ func testStopFinishesTransfers(t *testing.T, single bool) {
 	if err := <-stopped; err != nil {
 		t.Errorf("serve = %v", err)
 	}
-	if e := s.notes.next(t); e.Kind != event.TFTPServed {
+	if e := s.events.next(t); e.Kind != event.TFTPServed {
 		t.Errorf("event %+v", e)
 	}
 }
@@ -70,7 +70,7 @@ func testStopFinishesTransfers(t *testing.T, single bool) {
 func TestStopAbortsWhatTakesTooLong(t *testing.T) { eachPort(t, testStopAbortsWhatTakesTooLong) }
 
 func testStopAbortsWhatTakesTooLong(t *testing.T, single bool) {
-	s := newSite(t, siteConfig{single: single, Config: tftpd.Config{Drain: 50 * time.Millisecond}})
+	s := newTestServer(t, testConfig{single: single, Config: tftpd.Config{Drain: 50 * time.Millisecond}})
 	c := newClient(t, s.addr)
 	c.send(request("images/whole", "octet"))
 	c.data(1)
@@ -80,7 +80,7 @@ func testStopAbortsWhatTakesTooLong(t *testing.T, single bool) {
 	if got := c.errorPacket(); got != "0 transfer aborted" {
 		t.Errorf("error %q", got)
 	}
-	if e := s.notes.next(t); e.Kind != event.TFTPFailed || e.Err != "the server is stopping" {
+	if e := s.events.next(t); e.Kind != event.TFTPFailed || e.Err != "the server is stopping" {
 		t.Errorf("event %+v", e)
 	}
 }
@@ -90,7 +90,7 @@ func TestAnswersFromTheAddressAsked(t *testing.T) { eachPort(t, testAnswersFromT
 
 func testAnswersFromTheAddressAsked(t *testing.T, single bool) {
 	for _, listen := range []string{"0.0.0.0:0", "[::]:0"} {
-		s := newSite(t, siteConfig{single: single, listen: listen})
+		s := newTestServer(t, testConfig{single: single, listen: listen})
 		for _, addr := range []string{"127.0.0.1", "127.0.0.2", "127.9.8.7"} {
 			asked := netip.AddrPortFrom(netip.MustParseAddr(addr), s.addr.Port())
 			c := newClient(t, asked)
@@ -100,7 +100,7 @@ func testAnswersFromTheAddressAsked(t *testing.T, single bool) {
 				t.Errorf("on %s, asked %s, answered from %s", listen, asked.Addr(), c.server.Addr())
 			}
 			c.ack(1)
-			s.notes.next(t)
+			s.events.next(t)
 		}
 	}
 }
@@ -108,7 +108,7 @@ func testAnswersFromTheAddressAsked(t *testing.T, single bool) {
 func TestIPv6(t *testing.T) { eachPort(t, testIPv6) }
 
 func testIPv6(t *testing.T, single bool) {
-	s := newSite(t, siteConfig{single: single, listen: "[::1]:0"})
+	s := newTestServer(t, testConfig{single: single, listen: "[::1]:0"})
 	got, err := s.fetch(t, "images/kernel", "octet", func(c *pin.Client) { c.SetBlockSize(1400) })
 	if err != nil || !bytes.Equal(got, s.files["images/kernel"]) {
 		t.Errorf("%d bytes, %v", len(got), err)
@@ -119,7 +119,7 @@ func testIPv6(t *testing.T, single bool) {
 func TestRollover(t *testing.T) { eachPort(t, testRollover) }
 
 func testRollover(t *testing.T, single bool) {
-	s := newSite(t, siteConfig{single: single, big: 65536*512 + 700})
+	s := newTestServer(t, testConfig{single: single, big: 65536*512 + 700})
 	got, err := windowedGet(t, newClient(t, s.addr), "images/big", 512, 64, habits{})
 	if err != nil || !bytes.Equal(got, s.files["images/big"]) {
 		t.Errorf("%d bytes, %v, want %d", len(got), err, len(s.files["images/big"]))
@@ -132,7 +132,7 @@ func TestSlowReader(t *testing.T) { eachPort(t, testSlowReader) }
 
 func testSlowReader(t *testing.T, single bool) {
 	const window = 64
-	s := newSite(t, siteConfig{single: single, big: 10 * window * 512, Config: tftpd.Config{Timeout: time.Second}})
+	s := newTestServer(t, testConfig{single: single, big: 10 * window * 512, Config: tftpd.Config{Timeout: time.Second}})
 	got, err := windowedGet(t, newClient(t, s.addr), "images/big", 512, window, habits{loses: 4*window + 2, pace: 3 * time.Millisecond})
 	if err != nil || !bytes.Equal(got, s.files["images/big"]) {
 		t.Errorf("%d bytes, %v, want %d", len(got), err, len(s.files["images/big"]))

@@ -86,9 +86,9 @@ type Server struct {
 		from netip.Addr
 		at   time.Time
 	}
-	cupboard cupboard
-	running  atomic.Int32 // with those that were replaced but have not ended yet; changes with mu held
-	wg       sync.WaitGroup
+	fileCache fileCache
+	running   atomic.Int32 // with those that were replaced but have not ended yet; changes with mu held
+	wg        sync.WaitGroup
 }
 
 // New returns a server. A missing dependency is a bug and panics.
@@ -104,7 +104,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	return &Server{
 		cfg: cfg.withDefaults(), deps: deps, log: deps.Log.With("server", "tftpd"),
 		stats: newMetrics(deps.Metrics), active: map[netip.AddrPort]*transfer{},
-		cupboard: cupboard{files: map[fileID]*shared{}},
+		fileCache: fileCache{files: map[fileID]*cachedFile{}},
 	}, nil
 }
 
@@ -119,7 +119,7 @@ const requestBuffer = 1 << 20
 func (s *Server) Serve(ctx context.Context, conn *net.UDPConn) error {
 	_ = conn.SetReadBuffer(requestBuffer)
 	if s.cfg.SinglePort {
-		_ = fragment(conn)
+		_ = allowFragments(conn)
 	}
 	// Transfers outlive ctx until they are done or the drain is over.
 	work, abort := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -184,16 +184,16 @@ func (s *Server) listen(ctx context.Context, conn *net.UDPConn, take func(packet
 func (s *Server) drain(abort context.CancelCauseFunc, conn *net.UDPConn) {
 	over := time.AfterFunc(s.cfg.Drain, func() { abort(errStopping) })
 	if s.cfg.SinglePort {
-		defer s.hearOut(conn)()
+		defer s.receiveReplies(conn)()
 	}
 	s.wg.Wait()
 	over.Stop()
 	abort(errStopping)
 }
 
-// hearOut goes on to hand transfers what their clients send to the shared port, but takes up no request, until the function that
+// receiveReplies goes on to hand transfers what their clients send to the shared port, but takes up no request, until the function that
 // it returns is called.
-func (s *Server) hearOut(conn *net.UDPConn) func() {
+func (s *Server) receiveReplies(conn *net.UDPConn) func() {
 	ctx, cancel := context.WithCancel(context.Background())
 	_ = conn.SetReadDeadline(time.Time{})
 	var wg sync.WaitGroup

@@ -23,7 +23,7 @@ import (
 func TestPinClient(t *testing.T) { eachPort(t, testPinClient) }
 
 func testPinClient(t *testing.T, single bool) {
-	s := newSite(t, siteConfig{single: single})
+	s := newTestServer(t, testConfig{single: single})
 	for name, want := range s.files {
 		if strings.Contains(name, "text") {
 			continue
@@ -42,7 +42,7 @@ func testPinClient(t *testing.T, single bool) {
 			if strings.HasPrefix(name, "boot/") {
 				e.MAC = mac
 			}
-			if diff := cmp.Diff(e, s.notes.next(t), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+			if diff := cmp.Diff(e, s.events.next(t), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 				t.Errorf("event (-want +got):\n%s", diff)
 			}
 		}
@@ -52,7 +52,7 @@ func testPinClient(t *testing.T, single bool) {
 func TestNetascii(t *testing.T) { eachPort(t, testNetascii) }
 
 func testNetascii(t *testing.T, single bool) {
-	s := newSite(t, siteConfig{single: single})
+	s := newTestServer(t, testConfig{single: single})
 	c := newClient(t, s.addr)
 	c.send(request("public/text", "NetASCII", "tsize", "0"))
 	if got, want := c.data(1), "one\r\ntwo\r\x00\r\nthree\r\x00"; got != want {
@@ -64,7 +64,7 @@ func testNetascii(t *testing.T, single bool) {
 func TestScripts(t *testing.T) { eachPort(t, testScripts) }
 
 func testScripts(t *testing.T, single bool) {
-	s := newSite(t, siteConfig{single: single, leases: leases{netip.MustParseAddr("127.0.0.1"): mac}})
+	s := newTestServer(t, testConfig{single: single, leases: leases{netip.MustParseAddr("127.0.0.1"): mac}})
 	for name, want := range map[string]string{
 		"boot/52-54-00-00-02-02/boot.ipxe":     "#!ipxe\n# boot.ipxe for 52:54:00:00:02:02 at 127.0.0.1\n",
 		"boot/52-54-00-00-02-02/autoexec.ipxe": "#!ipxe\n# autoexec.ipxe for 52:54:00:00:02:02 at 127.0.0.1\n",
@@ -75,7 +75,7 @@ func testScripts(t *testing.T, single bool) {
 		if err != nil || string(got) != want {
 			t.Errorf("%s = %q, %v, want %q", name, got, err, want)
 		}
-		if e := s.notes.next(t); e.Kind != event.TFTPServed {
+		if e := s.events.next(t); e.Kind != event.TFTPServed {
 			t.Errorf("%s: event %+v", name, e)
 		}
 	}
@@ -83,7 +83,7 @@ func testScripts(t *testing.T, single bool) {
 
 func TestRefused(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, siteConfig{})
+	s := newTestServer(t, testConfig{})
 	tests := []struct {
 		name, file, mode string
 		write            bool
@@ -114,18 +114,18 @@ func TestRefused(t *testing.T) {
 		if tt.event == "" {
 			continue
 		}
-		if e := s.notes.next(t); e.Kind != event.TFTPRefused || e.Err != tt.event || e.Detail != tt.file {
+		if e := s.events.next(t); e.Kind != event.TFTPRefused || e.Err != tt.event || e.Detail != tt.file {
 			t.Errorf("%s: event %+v, want refused with %q", tt.name, e, tt.event)
 		}
 	}
-	s.notes.none(t)
+	s.events.none(t)
 	if n := testutil.ToFloat64(counter(t, s, tftpd.MetricTransfers, "refused")); n != float64(len(tests)) {
 		t.Errorf("%v refused transfers counted, want %d", n, len(tests))
 	}
 }
 
 // counter reads one counter out of the registry, as a scrape would.
-func counter(t *testing.T, s *site, name, label string) prometheus.Collector {
+func counter(t *testing.T, s *testServer, name, label string) prometheus.Collector {
 	t.Helper()
 	families, err := s.registry.Gather()
 	if err != nil {
@@ -145,7 +145,7 @@ func counter(t *testing.T, s *site, name, label string) prometheus.Collector {
 }
 
 // gauge reads one gauge out of the registry.
-func gauge(t *testing.T, s *site, name string) prometheus.Collector {
+func gauge(t *testing.T, s *testServer, name string) prometheus.Collector {
 	t.Helper()
 	families, err := s.registry.Gather()
 	if err != nil {
@@ -165,7 +165,7 @@ func gauge(t *testing.T, s *site, name string) prometheus.Collector {
 func TestHandlerPanicEndsNothing(t *testing.T) { eachPort(t, testHandlerPanicEndsNothing) }
 
 func testHandlerPanicEndsNothing(t *testing.T, single bool) {
-	s := newSite(t, siteConfig{single: single})
+	s := newTestServer(t, testConfig{single: single})
 	newClient(t, s.addr).send(request("boot/52-54-00-00-02-fe/boot.ipxe", "octet"))
 	if got, err := s.fetch(t, "images/one", "octet", nil); err != nil || len(got) != 1 {
 		t.Errorf("after a panic: %q, %v", got, err)
@@ -175,7 +175,7 @@ func testHandlerPanicEndsNothing(t *testing.T, single bool) {
 func TestWholeBlocksEndWithAnEmptyOne(t *testing.T) { eachPort(t, testWholeBlocksEndWithAnEmptyOne) }
 
 func testWholeBlocksEndWithAnEmptyOne(t *testing.T, single bool) {
-	s := newSite(t, siteConfig{single: single})
+	s := newTestServer(t, testConfig{single: single})
 	c := newClient(t, s.addr)
 	c.send(request("images/whole", "octet"))
 	for block := 1; block <= 4; block++ {
@@ -187,9 +187,9 @@ func testWholeBlocksEndWithAnEmptyOne(t *testing.T, single bool) {
 	if got := c.data(5); got != "" {
 		t.Errorf("last block = %q, want an empty one", got)
 	}
-	s.notes.none(t)
+	s.events.none(t)
 	c.ack(5)
-	if e := s.notes.next(t); e.Kind != event.TFTPServed || e.Bytes != 2048 {
+	if e := s.events.next(t); e.Kind != event.TFTPServed || e.Bytes != 2048 {
 		t.Errorf("event %+v", e)
 	}
 }
@@ -197,7 +197,7 @@ func testWholeBlocksEndWithAnEmptyOne(t *testing.T, single bool) {
 func TestSizeProbe(t *testing.T) { eachPort(t, testSizeProbe) }
 
 func testSizeProbe(t *testing.T, single bool) {
-	s := newSite(t, siteConfig{single: single})
+	s := newTestServer(t, testConfig{single: single})
 	c := newClient(t, s.addr)
 	c.send(request("boot/52-54-00-00-02-01/ipxe.efi", "octet", "tsize", "0", "blksize", "1468", "windowsize", "4"))
 	if got, want := c.oack(), "tsize 80000 blksize 1468 windowsize 4 "; got != want {
@@ -205,7 +205,7 @@ func testSizeProbe(t *testing.T, single bool) {
 	}
 	c.send([]byte("\x00\x05\x00\x08User aborted the transfer\x00"))
 	want := event.Event{Kind: event.TFTPProbe, MAC: mac, Addr: netip.MustParseAddr("127.0.0.1"), Detail: "boot/52-54-00-00-02-01/ipxe.efi"}
-	if diff := cmp.Diff(want, s.notes.next(t), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+	if diff := cmp.Diff(want, s.events.next(t), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 		t.Errorf("event (-want +got):\n%s", diff)
 	}
 }
@@ -213,14 +213,14 @@ func testSizeProbe(t *testing.T, single bool) {
 func TestClientGivesUp(t *testing.T) { eachPort(t, testClientGivesUp) }
 
 func testClientGivesUp(t *testing.T, single bool) {
-	s := newSite(t, siteConfig{single: single})
+	s := newTestServer(t, testConfig{single: single})
 	c := newClient(t, s.addr)
 	c.send(request("images/kernel", "octet"))
 	c.data(1)
 	c.ack(1)
 	c.data(2)
 	c.send([]byte("\x00\x05\x00\x03disk\x01full\x00"))
-	e := s.notes.next(t)
+	e := s.events.next(t)
 	if e.Kind != event.TFTPFailed || e.Bytes != 512 || e.Err != `the client gave up: error 3 "disk?full"` {
 		t.Errorf("event %+v", e)
 	}
@@ -230,7 +230,7 @@ func TestRetransmission(t *testing.T) { eachPort(t, testRetransmission) }
 
 func testRetransmission(t *testing.T, single bool) {
 	const base = 40 * time.Millisecond
-	s := newSite(t, siteConfig{single: single, Config: tftpd.Config{Timeout: base, Retries: 3}})
+	s := newTestServer(t, testConfig{single: single, Config: tftpd.Config{Timeout: base, Retries: 3}})
 	c := newClient(t, s.addr)
 	at := time.Now()
 	c.send(request("images/kernel", "octet"))
@@ -247,7 +247,7 @@ func testRetransmission(t *testing.T, single bool) {
 	if got := c.errorPacket(); got != "0 transfer aborted" {
 		t.Errorf("error %q", got)
 	}
-	if e := s.notes.next(t); e.Kind != event.TFTPFailed || e.Err != "the client stopped answering" {
+	if e := s.events.next(t); e.Kind != event.TFTPFailed || e.Err != "the client stopped answering" {
 		t.Errorf("event %+v", e)
 	}
 	if n := testutil.ToFloat64(counter(t, s, tftpd.MetricResent, "")); n != 3 {
@@ -258,7 +258,7 @@ func testRetransmission(t *testing.T, single bool) {
 func TestTimeoutOptionIsHonoured(t *testing.T) { eachPort(t, testTimeoutOptionIsHonoured) }
 
 func testTimeoutOptionIsHonoured(t *testing.T, single bool) {
-	s := newSite(t, siteConfig{single: single, Config: tftpd.Config{Timeout: 10 * time.Millisecond}})
+	s := newTestServer(t, testConfig{single: single, Config: tftpd.Config{Timeout: 10 * time.Millisecond}})
 	c := newClient(t, s.addr)
 	at := time.Now()
 	c.send(request("images/kernel", "octet", "timeout", "1"))
@@ -282,7 +282,7 @@ func TestSorcerersApprentice(t *testing.T) { eachPort(t, testSorcerersApprentice
 func testSorcerersApprentice(t *testing.T, single bool) {
 	for window, most := range map[int]float64{1: 0, 4: 20} {
 		netns.Tries(t, 3, func(int) string { // who stands still when an answer comes sends again
-			s := newSite(t, siteConfig{single: single})
+			s := newTestServer(t, testConfig{single: single})
 			c := newClient(t, s.addr)
 			c.send(request("images/window", "octet", "windowsize", fmt.Sprint(window)))
 			c.oack()
@@ -294,7 +294,7 @@ func testSorcerersApprentice(t *testing.T, single bool) {
 					c.ack(block)
 				}
 			}
-			if e := s.notes.next(t); e.Kind != event.TFTPServed {
+			if e := s.events.next(t); e.Kind != event.TFTPServed {
 				t.Errorf("window %d: event %+v", window, e)
 			}
 			if n := testutil.ToFloat64(counter(t, s, tftpd.MetricResent, "")); n > most {
@@ -308,7 +308,7 @@ func testSorcerersApprentice(t *testing.T, single bool) {
 func TestWindowRewindsToTheGap(t *testing.T) { eachPort(t, testWindowRewindsToTheGap) }
 
 func testWindowRewindsToTheGap(t *testing.T, single bool) {
-	s := newSite(t, siteConfig{single: single})
+	s := newTestServer(t, testConfig{single: single})
 	c := newClient(t, s.addr)
 	c.send(request("images/window", "octet", "windowsize", "8"))
 	c.oack()
@@ -334,10 +334,10 @@ func testWindowRewindsToTheGap(t *testing.T, single bool) {
 	}
 }
 
-func TestStrangerIsTurnedAway(t *testing.T) { eachPort(t, testStrangerIsTurnedAway) }
+func TestUnknownTIDGetsError5(t *testing.T) { eachPort(t, testUnknownTIDGetsError5) }
 
-func testStrangerIsTurnedAway(t *testing.T, single bool) {
-	s := newSite(t, siteConfig{single: single})
+func testUnknownTIDGetsError5(t *testing.T, single bool) {
+	s := newTestServer(t, testConfig{single: single})
 	c := newClient(t, s.addr)
 	c.send(request("images/one", "octet"))
 	c.data(1)
@@ -346,9 +346,9 @@ func testStrangerIsTurnedAway(t *testing.T, single bool) {
 	if got := stranger.errorPacket(); got != "5 unknown transfer" {
 		t.Errorf("error %q", got)
 	}
-	s.notes.none(t)
+	s.events.none(t)
 	c.ack(1)
-	if e := s.notes.next(t); e.Kind != event.TFTPServed {
+	if e := s.events.next(t); e.Kind != event.TFTPServed {
 		t.Errorf("event %+v", e)
 	}
 }
@@ -359,7 +359,7 @@ func TestDuplicateRequest(t *testing.T) { eachPort(t, testDuplicateRequest) }
 
 func testDuplicateRequest(t *testing.T, single bool) {
 	const timeout = time.Second
-	s := newSite(t, siteConfig{single: single, Config: tftpd.Config{Timeout: timeout, Retries: 9}})
+	s := newTestServer(t, testConfig{single: single, Config: tftpd.Config{Timeout: timeout, Retries: 9}})
 	c := newClient(t, s.addr)
 	ask := func(name string) {
 		t.Helper()
@@ -378,15 +378,15 @@ func testDuplicateRequest(t *testing.T, single bool) {
 	ask("images/window") // it was on its way for long
 	c.ack(2)
 	c.dataAtLast(3)
-	s.notes.none(t)
+	s.events.none(t)
 	time.Sleep(3*timeout + timeout/10) // who is silent for so long and asks again has started over
 	ask("images/window")
-	if e := s.notes.next(t); e.Kind != event.TFTPFailed || e.Err != "the client started over" {
+	if e := s.events.next(t); e.Kind != event.TFTPFailed || e.Err != "the client started over" {
 		t.Errorf("event %+v", e)
 	}
 	c.dataInTheEnd(1)
 	ask("images/one") // one port fetches one file at a time
-	if e := s.notes.next(t); e.Kind != event.TFTPFailed || e.Err != "the client started over" {
+	if e := s.events.next(t); e.Kind != event.TFTPFailed || e.Err != "the client started over" {
 		t.Errorf("event %+v", e)
 	}
 	c.dataInTheEnd(1)
@@ -394,12 +394,12 @@ func testDuplicateRequest(t *testing.T, single bool) {
 
 func TestGoneClient(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, siteConfig{Config: tftpd.Config{Timeout: 20 * time.Millisecond}})
+	s := newTestServer(t, testConfig{Config: tftpd.Config{Timeout: 20 * time.Millisecond}})
 	c := newClient(t, s.addr)
 	c.send(request("images/window", "octet"))
 	c.data(1)
 	c.conn.Close()
-	if e := s.notes.next(t); e.Kind != event.TFTPFailed || e.Err != "the client closed its port" {
+	if e := s.events.next(t); e.Kind != event.TFTPFailed || e.Err != "the client closed its port" {
 		t.Errorf("event %+v", e)
 	}
 }
@@ -407,12 +407,12 @@ func TestGoneClient(t *testing.T) {
 func TestLastAckMissing(t *testing.T) { eachPort(t, testLastAckMissing) }
 
 func testLastAckMissing(t *testing.T, single bool) {
-	s := newSite(t, siteConfig{single: single, Config: tftpd.Config{Timeout: 20 * time.Millisecond}})
+	s := newTestServer(t, testConfig{single: single, Config: tftpd.Config{Timeout: 20 * time.Millisecond}})
 	c := newClient(t, s.addr)
 	c.send(request("images/one", "octet"))
 	c.data(1)
 	c.conn.Close() // it has the file, and its ACK got lost
-	if e := s.notes.next(t); e.Kind != event.TFTPServed || e.Bytes != 1 {
+	if e := s.events.next(t); e.Kind != event.TFTPServed || e.Bytes != 1 {
 		t.Errorf("event %+v", e)
 	}
 }
@@ -420,7 +420,7 @@ func testLastAckMissing(t *testing.T, single bool) {
 func TestTooManyTransfers(t *testing.T) { eachPort(t, testTooManyTransfers) }
 
 func testTooManyTransfers(t *testing.T, single bool) {
-	s := newSite(t, siteConfig{single: single, Config: tftpd.Config{MaxTransfers: 2, Drain: time.Millisecond}})
+	s := newTestServer(t, testConfig{single: single, Config: tftpd.Config{MaxTransfers: 2, Drain: time.Millisecond}})
 	for range 2 {
 		c := newClient(t, s.addr)
 		c.send(request("images/window", "octet"))
@@ -440,7 +440,7 @@ func testTooManyTransfers(t *testing.T, single bool) {
 func TestSilentClientsMakeRoom(t *testing.T) { eachPort(t, testSilentClientsMakeRoom) }
 
 func testSilentClientsMakeRoom(t *testing.T, single bool) {
-	s := newSite(t, siteConfig{single: single, Config: tftpd.Config{MaxTransfers: 2, Timeout: 50 * time.Millisecond, Retries: 100, Drain: time.Millisecond}})
+	s := newTestServer(t, testConfig{single: single, Config: tftpd.Config{MaxTransfers: 2, Timeout: 50 * time.Millisecond, Retries: 100, Drain: time.Millisecond}})
 	busy := newClient(t, s.addr)
 	busy.send(request("images/whole", "octet"))
 	busy.dataAtLast(1)
@@ -460,9 +460,9 @@ func testSilentClientsMakeRoom(t *testing.T, single bool) {
 		}
 	}
 	c.ack(1)
-	e := s.notes.next(t)
+	e := s.events.next(t)
 	if e.Kind == event.TFTPServed { // to c, which may be told first
-		e = s.notes.next(t)
+		e = s.events.next(t)
 	}
 	if !strings.Contains(e.Err, "never answered") {
 		t.Errorf("event %+v, want why the silent one was ended", e)

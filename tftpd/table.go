@@ -47,8 +47,8 @@ type target struct {
 	mac  lab.MAC // zero where the name does not tell
 }
 
-// withoutEnd cuts off the bytes 0xff that some NICs send behind a name: the end mark of the option that it came in.
-func withoutEnd(name string) string {
+// trimOptionEnd cuts off the bytes 0xff that some NICs send behind a name: the end mark of the option that it came in.
+func trimOptionEnd(name string) string {
 	for strings.HasSuffix(name, "\xff") {
 		name = name[:len(name)-1]
 	}
@@ -58,7 +58,7 @@ func withoutEnd(name string) string {
 // resolve understands a name as clients write it: with a leading slash (GRUB), with backslashes (Windows, shim), with
 // 0xff behind it (NICs that take the option's end for a part of the name). ok is false for a name that leads nowhere.
 func resolve(name string) (t target, ok bool) {
-	name = strings.ReplaceAll(withoutEnd(name), `\`, "/")
+	name = strings.ReplaceAll(trimOptionEnd(name), `\`, "/")
 	if slices.Contains(strings.Split(name, "/"), "..") {
 		return target{}, false
 	}
@@ -122,7 +122,7 @@ func grubConfig(name string) (mac lab.MAC, ok bool) {
 // a Raspberry Pi for whatever it might use.
 func optional(name string) bool {
 	base := strings.ToLower(path.Base(name))
-	if _, rest := cutOwnFolder(name); raspberryOptional(rest) || ubootOptional(name) {
+	if _, rest := cutHostFolder(name); raspberryOptional(rest) || ubootOptional(name) {
 		return true
 	}
 	switch path.Ext(base) {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// maxPassing is how many network errors a transfer survives.
-const maxPassing = 256
+// maxNetworkErrors is how many network errors a transfer survives.
+const maxNetworkErrors = 256
 
 // A transfer sends one file to one client.
 type transfer struct {
@@ -24,19 +24,19 @@ type transfer struct {
 	heard    atomic.Int64 // when the client answered last, in nanoseconds since started; 0: not yet
 	asked    atomic.Bool  // it sent its request again meanwhile
 
-	line    line
-	mailbox *mailbox // the line, if the port is shared
-	shelf   shelf
-	terms   terms
-	retries int
-	stats   *metrics
+	transport transport
+	shared    *sharedPort // the line, if the port is shared
+	readAhead readAhead
+	terms     terms
+	retries   int
+	stats     *metrics
 
-	base    int64 // the first block that is not acknowledged; blocks count from 1
-	sent    int64 // how many blocks from base on are on their way
-	highest int64 // the highest block that was ever sent
-	rtt     time.Duration
-	passed  int   // network errors that did not end the transfer
-	trouble error // the last of them
+	base          int64 // the first block that is not acknowledged; blocks count from 1
+	sent          int64 // how many blocks from base on are on their way
+	highest       int64 // the highest block that was ever sent
+	rtt           time.Duration
+	networkErrors int   // network errors that did not end the transfer
+	lastError     error // the last of them
 }
 
 // Why a transfer ended early.
@@ -45,7 +45,7 @@ var (
 	errSilent   = errors.New("the client stopped answering")
 	errGone     = errors.New("the client closed its port")
 	errReplaced = errors.New("the client started over")
-	errCrowded  = errors.New("the client never answered, and others want its place")
+	errEvicted  = errors.New("the client never answered, and others want its place")
 	errStopping = errors.New("the server is stopping")
 )
 
@@ -62,14 +62,14 @@ func (e *clientError) Error() string {
 
 // acked returns how many bytes the client has acknowledged.
 func (t *transfer) acked() int64 {
-	return min((t.base-1)*int64(t.terms.block), t.shelf.content.size)
+	return min((t.base-1)*int64(t.terms.block), t.readAhead.content.size)
 }
 
 // hear takes note that the client has answered what was sent at that time.
 func (t *transfer) hear(sent time.Time) { t.heard.Store(max(1, int64(sent.Sub(t.started)))) }
 
 // touched reports whether the client ever answered.
-func (t *transfer) touched() bool { return t.heard.Load() > 0 }
+func (t *transfer) answered() bool { return t.heard.Load() > 0 }
 
 // silence returns for how long the client has not answered.
 func (t *transfer) silence() time.Duration {
@@ -80,11 +80,11 @@ func (t *transfer) silence() time.Duration {
 // client has closed its port, or asks for another file: many do not wait to see whether their last packet arrived.
 func (t *transfer) run(ctx context.Context) error {
 	t.base = 1
-	t.shelf.block, t.shelf.window, t.shelf.roll = t.terms.block, t.terms.window, t.terms.roll
-	if err := t.agree(ctx); err != nil {
+	t.readAhead.block, t.readAhead.window, t.readAhead.roll = t.terms.block, t.terms.window, t.terms.roll
+	if err := t.sendOACK(ctx); err != nil {
 		return err
 	}
-	for last := t.shelf.last(); t.base <= last; {
+	for last := t.readAhead.last(); t.base <= last; {
 		if err := t.sendWindow(ctx); err != nil {
 			if t.base == last && (errors.Is(err, errGone) || errors.Is(err, errSilent) || errors.Is(err, errReplaced)) {
 				return nil
@@ -96,13 +96,13 @@ func (t *transfer) run(ctx context.Context) error {
 }
 
 // agree sends the OACK, if there is anything to acknowledge, and waits for the client's consent: ACK 0.
-func (t *transfer) agree(ctx context.Context) error {
+func (t *transfer) sendOACK(ctx context.Context) error {
 	if len(t.terms.oack) == 0 {
 		return nil
 	}
 	oack := appendOACK(nil, t.terms.oack)
 	for try := range t.retries + 1 {
-		if err := t.sendResult(t.line.ask(oack)); err != nil {
+		if err := t.sendResult(t.transport.ask(oack)); err != nil {
 			return err
 		}
 		sent := time.Now()
@@ -134,17 +134,17 @@ func (t *transfer) wait(try int) time.Duration {
 	return max(t.terms.timeout, min(t.terms.timeout<<min(try, 16), maxWait))
 }
 
-// shortestWait is the least that a client has for its answer, however quick it was so far: it may be writing to a disk.
-const shortestWait = 200 * time.Millisecond
+// minWait is the least that a client has for its answer, however quick it was so far: it may be writing to a disk.
+const minWait = 200 * time.Millisecond
 
 // early returns how long to wait for the first answer. RFC 1123 section 4.2.3.2 wants the time-out to follow the round trips: a
 // client that has always answered within a millisecond need not wait a second for a block that was lost. Where the client has
 // named its time-out that holds, and where it has not answered yet the default does.
-func (t *transfer) early() time.Duration {
+func (t *transfer) firstWait() time.Duration {
 	if t.terms.exact || t.rtt == 0 {
 		return t.wait(0)
 	}
-	return min(t.wait(0), max(shortestWait, 8*t.rtt))
+	return min(t.wait(0), max(minWait, 8*t.rtt))
 }
 
 // sendWindow sends the window that starts at base until the client acknowledges some of it, and moves base there.
@@ -162,7 +162,7 @@ func (t *transfer) sendWindow(ctx context.Context) error {
 		}
 		wait := t.wait(try)
 		if first {
-			wait = t.early()
+			wait = t.firstWait()
 		}
 		err := t.await(ctx, at.Add(wait), gaps)
 		switch {
@@ -209,7 +209,7 @@ func (t *transfer) await(ctx context.Context, deadline time.Time, gaps int) erro
 			t.base += n
 			return nil
 		case n == 0 && t.terms.window > 1 && !gap:
-			if hint := time.Now().Add(t.patience(gaps)); hint.Before(deadline) {
+			if hint := time.Now().Add(t.gapWait(gaps)); hint.Before(deadline) {
 				gap, deadline = true, hint
 			}
 		}
@@ -230,27 +230,27 @@ func (t *transfer) measure(d time.Duration) {
 
 // patience is how long a hint of a lost packet may turn out to be a duplicate. It doubles with each gap in the same window: a
 // client that is slow, and has less room than the window needs, is still busy with what it was sent before.
-func (t *transfer) patience(gaps int) time.Duration {
+func (t *transfer) gapWait(gaps int) time.Duration {
 	return max(2*t.rtt, 2*time.Millisecond) << min(gaps, 8)
 }
 
 // sendBlocks sends the window from base on.
 func (t *transfer) sendBlocks() error {
-	end := min(t.base+int64(t.terms.window), t.shelf.last()+1)
+	end := min(t.base+int64(t.terms.window), t.readAhead.last()+1)
 	again := t.highest - t.base + 1
 	if again > 0 {
 		t.stats.resent.Add(float64(min(again, end-t.base)))
 	}
 	for first := t.base; first < end; {
-		packets, n, err := t.shelf.take(first, int(min(end-first, maxSegments)))
+		packets, n, err := t.readAhead.take(first, int(min(end-first, maxSegments)))
 		if err != nil {
 			return err
 		}
 		if t.terms.window == 1 && again <= 0 {
 			// Nothing that matters can be on its way to us before this packet has left.
-			err = t.line.ask(packets)
+			err = t.transport.ask(packets)
 		} else {
-			err = t.line.send(packets, headerLen+t.terms.block)
+			err = t.transport.send(packets, headerLen+t.terms.block)
 		}
 		if err := t.sendResult(err); err != nil {
 			return err
@@ -265,9 +265,9 @@ func (t *transfer) sendBlocks() error {
 // read returns the next reply of the client before the deadline.
 func (t *transfer) read(ctx context.Context, deadline time.Time) (reply, error) {
 	for {
-		r, err := t.line.receive(ctx, deadline)
+		r, err := t.transport.receive(ctx, deadline)
 		switch {
-		case err != nil && t.passing(err):
+		case err != nil && t.temporary(err):
 			continue
 		case err == nil && r.op == opERROR:
 			return reply{}, t.clientError(r)
@@ -288,27 +288,27 @@ func (t *transfer) clientError(r reply) error {
 
 // sendResult returns the error that ends the transfer. What the network could not take for now counts as lost.
 func (t *transfer) sendResult(err error) error {
-	if err != nil && t.passing(err) {
+	if err != nil && t.temporary(err) {
 		return nil
 	}
 	return err
 }
 
 // passing takes note of an error that may go away, as while a machine that restarts answers no ARP; the timer decides.
-func (t *transfer) passing(err error) bool {
+func (t *transfer) temporary(err error) bool {
 	var no syscall.Errno
-	if !errors.Is(err, errDoubtful) && (!errors.As(err, &no) || no == syscall.EBADF) {
+	if !errors.Is(err, errPortClosed) && (!errors.As(err, &no) || no == syscall.EBADF) {
 		return false
 	}
-	t.passed++
-	t.trouble = err
-	return t.passed <= maxPassing
+	t.networkErrors++
+	t.lastError = err
+	return t.networkErrors <= maxNetworkErrors
 }
 
-// silent returns errSilent, with the trouble there was with the network.
+// silent returns errSilent, with the lastError there was with the network.
 func (t *transfer) silent() error {
-	if t.trouble != nil {
-		return fmt.Errorf("%w (%w)", errSilent, t.trouble)
+	if t.lastError != nil {
+		return fmt.Errorf("%w (%w)", errSilent, t.lastError)
 	}
 	return errSilent
 }

@@ -47,8 +47,8 @@ func (s *script) packet(b []byte) {
 	}
 	block := s.tr.base - 1 + ahead
 	at := (block - 1) * int64(s.tr.terms.block)
-	want := make([]byte, min(int64(s.tr.terms.block), s.tr.shelf.content.size-at))
-	if _, err := s.tr.shelf.content.ReadAt(want, at); err != nil && len(want) > 0 {
+	want := make([]byte, min(int64(s.tr.terms.block), s.tr.readAhead.content.size-at))
+	if _, err := s.tr.readAhead.content.ReadAt(want, at); err != nil && len(want) > 0 {
 		s.t.Fatal(err)
 	}
 	if string(b[headerLen:]) != string(want) {
@@ -93,7 +93,7 @@ func playScript(t *testing.T, block, window uint8, size uint16, one bool, replie
 		data[i] = byte(i * 7)
 	}
 	tr := &transfer{started: time.Now(), retries: 5, stats: newMetrics(prometheus.NewRegistry())}
-	tr.shelf.content = held(data)
+	tr.readAhead.content = inMemory(data)
 	tr.terms = terms{block: max(minBlock, int(block)), window: max(1, min(int(window), maxSegments)), timeout: time.Second}
 	if one {
 		tr.terms.roll = 1
@@ -102,7 +102,7 @@ func playScript(t *testing.T, block, window uint8, size uint16, one bool, replie
 		tr.terms.oack = []Option{{"blksize", "8"}}
 	}
 	s := &script{t: t, tr: tr, replies: replies}
-	tr.line = s
+	tr.transport = s
 	err := tr.run(t.Context())
 	if most := (s.asks + 1) * tr.terms.window; s.sent > most {
 		t.Errorf("%d packets were sent for %d answers or silences in windows of %d", s.sent, s.asks, tr.terms.window)
@@ -110,8 +110,8 @@ func playScript(t *testing.T, block, window uint8, size uint16, one bool, replie
 	if took := time.Since(tr.started); took > time.Duration(len(replies)+1)*time.Minute {
 		t.Errorf("it took %v", took)
 	}
-	if err == nil && tr.base <= tr.shelf.last()-1 {
-		t.Errorf("it says that all was sent, and block %d of %d was never acknowledged", tr.base, tr.shelf.last())
+	if err == nil && tr.base <= tr.readAhead.last()-1 {
+		t.Errorf("it says that all was sent, and block %d of %d was never acknowledged", tr.base, tr.readAhead.last())
 	}
 }
 
@@ -151,7 +151,7 @@ func TestWaits(t *testing.T) {
 		{"slow client", &transfer{terms: terms{timeout: time.Second}, rtt: time.Second}, time.Second, []time.Duration{1e9}},
 		{"client's own", &transfer{terms: terms{timeout: 30 * time.Second, exact: true}, rtt: time.Millisecond}, 30 * time.Second, []time.Duration{3e10, 3e10}},
 	} {
-		if got := tt.tr.early(); got != tt.early {
+		if got := tt.tr.firstWait(); got != tt.early {
 			t.Errorf("%s: early %v, want %v", tt.name, got, tt.early)
 		}
 		for try, want := range tt.waits {
@@ -162,12 +162,12 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// TestPatience: a client that asks for the same window again and again is given twice the time with each.
-func TestPatience(t *testing.T) {
+// TestGapWait: a client that asks for the same window again and again is given twice the time with each.
+func TestGapWait(t *testing.T) {
 	t.Parallel()
 	tr := &transfer{rtt: time.Millisecond}
 	for gaps, want := range map[int]time.Duration{0: 2e6, 1: 4e6, 4: 32e6, 8: 512e6, 31: 512e6} {
-		if got := tr.patience(gaps); got != want {
+		if got := tr.gapWait(gaps); got != want {
 			t.Errorf("after %d gaps %v, want %v", gaps, got, want)
 		}
 	}

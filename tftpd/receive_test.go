@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// TestListenEndsWhole: what was read as the server was stopped is handed on, and the port is the next reader's at once. A drain
+// TestReceiveEndsWhole: what was read as the server was stopped is handed on, and the port is the next reader's at once. A drain
 // in single-port mode depends on both: its client's acknowledgement was lost, and it heard nothing more.
-func TestListenEndsWhole(t *testing.T) {
+func TestReceiveEndsWhole(t *testing.T) {
 	t.Parallel()
 	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {

@@ -12,10 +12,10 @@ import (
 // Some firmware asks for files by names of its own and cannot be told others: a Raspberry Pi for "config.txt" and "start4.elf", first
 // in a folder named after itself. What no other rule knows is therefore looked for in the tree of what the machine boots.
 
-// inOwnTree returns where a name is below the tree of the profile that a machine boots, without the folder that firmware puts
+// inHostTree returns where a name is below the tree of the profile that a machine boots, without the folder that firmware puts
 // before it. ok is false for a machine without a tree.
-func (s *Server) inOwnTree(table *Table, name string, from netip.Addr) (own string, ok bool) {
-	mac, rest := cutOwnFolder(name)
+func (s *Server) inHostTree(table *Table, name string, from netip.Addr) (own string, ok bool) {
+	mac, rest := cutHostFolder(name)
 	if known, ok := s.deps.Leases.MACOf(from); ok {
 		mac = known
 	}
@@ -29,8 +29,8 @@ func (s *Server) inOwnTree(table *Table, name string, from netip.Addr) (own stri
 // serialDigits is how long the folder's name is: the lower half of a Pi's serial number in hexadecimal.
 const serialDigits = 8
 
-// cutOwnFolder takes off the folder that a machine asks for its files in: its serial number, or its MAC, which it returns.
-func cutOwnFolder(name string) (mac lab.MAC, rest string) {
+// cutHostFolder takes off the folder that a machine asks for its files in: its serial number, or its MAC, which it returns.
+func cutHostFolder(name string) (mac lab.MAC, rest string) {
 	first, rest, found := strings.Cut(name, "/")
 	if !found {
 		return lab.MAC{}, name

@@ -31,7 +31,7 @@ func TestRaspberryPiFindsItsFiles(t *testing.T) {
 
 func testRaspberryPiFindsItsFiles(t *testing.T, single bool) {
 	const missing, denied, quiet = "1 file not found", "2 access violation", "quiet"
-	s := newSite(t, siteConfig{single: single, lab: raspberryLab, leases: leases{
+	s := newTestServer(t, testConfig{single: single, lab: raspberryLab, leases: leases{
 		netip.MustParseAddr("127.0.0.1"): {0xdc, 0xa6, 0x32, 1, 2, 3},
 		netip.MustParseAddr("127.0.0.2"): {0x52, 0x54, 0, 0, 2, 1},
 	}})
@@ -71,7 +71,7 @@ func testRaspberryPiFindsItsFiles(t *testing.T, single bool) {
 					t.Errorf("%s asks for %s: error %q, want %q", tt.from, tt.name, got, want)
 				}
 				if !silent {
-					if e := s.notes.next(t); e.Kind != event.TFTPRefused {
+					if e := s.events.next(t); e.Kind != event.TFTPRefused {
 						t.Errorf("%s: event %+v", tt.name, e)
 					}
 				}
@@ -85,16 +85,16 @@ func testRaspberryPiFindsItsFiles(t *testing.T, single bool) {
 				t.Errorf("%s asks for %s: %q, want %q", tt.from, tt.name, got, want)
 			}
 			c.send([]byte("\x00\x05\x00\x00\x00"))
-			if e := s.notes.next(t); e.Kind != event.TFTPProbe {
+			if e := s.events.next(t); e.Kind != event.TFTPProbe {
 				t.Errorf("%s: event %+v, want a probe", tt.name, e)
 			}
 		}
 	}
-	s.notes.none(t)
+	s.events.none(t)
 }
 
 // write puts files below the site's folder.
-func (s *site) write(t *testing.T, files map[string]string) {
+func (s *testServer) write(t *testing.T, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
 		file := filepath.Join(s.dir, name)

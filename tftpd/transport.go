@@ -9,7 +9,7 @@ import (
 )
 
 // A line is a transfer's way to its client: a port of its own, or the one that all share.
-type line interface {
+type transport interface {
 	// send sends b as packets of size bytes, the last of which may be shorter.
 	send(b []byte, size int) error
 	// ask sends one packet. It may hold it back until receive is called, which must be what comes next.
@@ -20,8 +20,8 @@ type line interface {
 	close()
 }
 
-// errDoubtful says that a port is closed, of a stranger or of the client.
-var errDoubtful = errors.New("a port is closed, and it may be a stranger's")
+// errPortClosed says that a port is closed, of a stranger or of the client.
+var errPortClosed = errors.New("a port is closed, and it may be a stranger's")
 
 // maxSegments and maxBatch bound one UDP_SEGMENT send: the kernel takes 64 segments (UDP_MAX_SEGMENTS of older kernels)
 // and no more bytes than fit a UDP datagram.

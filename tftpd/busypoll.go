@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// A haste decides whether a transfer looks again and again for the answer before it sleeps. In lock-step on a LAN the answer is
+// A busyPoll decides whether a transfer looks again and again for the answer before it sleeps. In lock-step on a LAN the answer is
 // there in less time than it takes to fall asleep and be woken, which would be half the time that a block takes.
 //
 // It does so only where there is one transfer, since others would have to wait, and gives it up where clients are slower.
-type haste struct {
+type busyPoll struct {
 	busy   func() int // transfers under way
 	misses int        // in a row
 	rests  int        // receives that sleep at once
@@ -17,19 +17,19 @@ type haste struct {
 }
 
 const (
-	hasteLimit = 50 * time.Microsecond  // for one answer
-	hasteShare = 500 * time.Microsecond // of looking, then the rest of a process with one CPU has its turn
-	maxMisses  = 8
-	hasteRest  = 1000 // receives
+	pollLimit = 50 * time.Microsecond  // for one answer
+	pollShare = 500 * time.Microsecond // of looking, then the rest of a process with one CPU has its turn
+	maxMisses = 8
+	pollPause = 1000 // receives
 )
 
 // fits reports whether it is worth to look.
-func (h *haste) fits() bool {
+func (h *busyPoll) fits() bool {
 	if h.rests > 0 {
 		h.rests--
 		return false
 	}
-	if h.spent > hasteShare && runtime.GOMAXPROCS(0) == 1 {
+	if h.spent > pollShare && runtime.GOMAXPROCS(0) == 1 {
 		h.spent = 0
 		return false
 	}
@@ -37,31 +37,31 @@ func (h *haste) fits() bool {
 }
 
 // poll looks until there is something.
-func (h *haste) poll(look func() bool) bool {
+func (h *busyPoll) poll(look func() bool) bool {
 	start := time.Now()
 	for {
 		found := look()
 		took := time.Since(start)
-		if found || took >= hasteLimit {
+		if found || took >= pollLimit {
 			h.learn(found, took)
 			return found
 		}
 	}
 }
 
-func (h *haste) learn(found bool, took time.Duration) {
+func (h *busyPoll) learn(found bool, took time.Duration) {
 	h.spent += took
 	if found {
 		h.misses = 0
 		return
 	}
 	if h.misses++; h.misses >= maxMisses {
-		h.misses, h.rests = 0, hasteRest
+		h.misses, h.rests = 0, pollPause
 	}
 }
 
 // crowd reports whether the transfers are one.
-func (h *haste) crowd() bool { return crowded(h.busy()) }
+func (h *busyPoll) crowd() bool { return crowded(h.busy()) }
 
 // crowded reports whether there are so many transfers that what each costs matters more than the courtesies.
 func crowded(transfers int) bool { return transfers > 16 }

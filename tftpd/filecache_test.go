@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-func TestCupboard(t *testing.T) {
+func TestFileCache(t *testing.T) {
 	t.Parallel()
-	c := &cupboard{files: map[fileID]*shared{}}
+	c := &fileCache{files: map[fileID]*cachedFile{}}
 	path := filepath.Join(t.TempDir(), "f")
 	open := func(text string) content {
 		t.Helper()
@@ -39,7 +39,7 @@ func TestCupboard(t *testing.T) {
 	}
 	one := open("one")
 	two := open("")
-	if len(c.files) != 1 || c.used != 3 || !one.near {
+	if len(c.files) != 1 || c.used != 3 || !one.inMemory {
 		t.Errorf("two users of one file: %d files of %d bytes", len(c.files), c.used)
 	}
 	other := open("other") // in place of the file that the first two read
@@ -54,9 +54,9 @@ func TestCupboard(t *testing.T) {
 	if len(c.files) != 0 || c.used != 0 {
 		t.Errorf("nobody is left, and %d files of %d bytes stay", len(c.files), c.used)
 	}
-	c.used = cupboardAll
+	c.used = fileCacheMax
 	full := open("")
-	if full.near || len(c.files) != 0 {
+	if full.inMemory || len(c.files) != 0 {
 		t.Error("there was no room, and the file was taken in")
 	}
 	want(full, "other")

@@ -18,7 +18,7 @@ import (
 )
 
 // load runs tftpload against a site.
-func (s *site) load(t testing.TB, cfg tftpload.Config) tftpload.Result {
+func (s *testServer) load(t testing.TB, cfg tftpload.Config) tftpload.Result {
 	t.Helper()
 	cfg.Server, cfg.Want = s.addr, s.files[cfg.Name]
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
@@ -34,14 +34,14 @@ func (s *site) load(t testing.TB, cfg tftpload.Config) tftpload.Result {
 func TestStorm(t *testing.T) { eachPort(t, testStorm) }
 
 func testStorm(t *testing.T, single bool) {
-	s := newSite(t, siteConfig{single: single, Config: tftpd.Config{Timeout: time.Second}})
+	s := newTestServer(t, testConfig{single: single, Config: tftpd.Config{Timeout: time.Second}})
 	for _, cfg := range []tftpload.Config{{Block: 1468}, {Block: 1468, Window: 8}, {}} {
 		cfg.Name, cfg.Clients, cfg.Wait = "images/window", 200, tftpload.Sleep
 		if got := s.load(t, cfg); got.Done != 200 {
 			t.Errorf("blksize %d, window %d: %d done, %d failed: %s", cfg.Block, cfg.Window, got.Done, got.Failed, got.Why)
 		}
 		for range 200 {
-			if e := s.notes.next(t); e.Kind != event.TFTPServed {
+			if e := s.events.next(t); e.Kind != event.TFTPServed {
 				t.Errorf("event %+v", e)
 			}
 		}
@@ -57,7 +57,7 @@ func TestHalfOpenTransfers(t *testing.T) {
 
 func testHalfOpenTransfers(t *testing.T, single bool) {
 	const asking, most = 10_000, 24 << 20
-	s := newSite(t, siteConfig{single: single, Config: tftpd.Config{Timeout: 500 * time.Millisecond, Drain: time.Millisecond}})
+	s := newTestServer(t, testConfig{single: single, Config: tftpd.Config{Timeout: 500 * time.Millisecond, Drain: time.Millisecond}})
 	clients := make([]*net.UDPConn, 0, asking)
 	defer func() {
 		for _, c := range clients {
@@ -100,11 +100,11 @@ func testHalfOpenTransfers(t *testing.T, single bool) {
 	}
 }
 
-// TestCrowdIsNotDisturbedByStrangers: in a crowd the kernel turns strangers away, over IPv4 and IPv6.
-func TestCrowdIsNotDisturbedByStrangers(t *testing.T) {
+// TestUnknownTIDsDisturbNoTransfer: in a crowd the kernel turns strangers away, over IPv4 and IPv6.
+func TestUnknownTIDsDisturbNoTransfer(t *testing.T) {
 	t.Parallel()
 	for _, listen := range []string{"127.0.0.1:0", "[::1]:0"} {
-		s := newSite(t, siteConfig{listen: listen})
+		s := newTestServer(t, testConfig{listen: listen})
 		ip := net.UDPAddrFromAddrPort(s.addr).IP
 		crowd := make([]*client, 20)
 		for i := range crowd {
@@ -137,7 +137,7 @@ func TestCrowdIsNotDisturbedByStrangers(t *testing.T) {
 			c.ack(65)
 		}
 		for range crowd {
-			if e := s.notes.next(t); e.Kind != event.TFTPServed {
+			if e := s.events.next(t); e.Kind != event.TFTPServed {
 				t.Errorf("on %s: event %+v", listen, e)
 			}
 		}
@@ -155,7 +155,7 @@ func memory() int64 {
 func TestClientsVanishAtAnyBlock(t *testing.T) { eachPort(t, testClientsVanishAtAnyBlock) }
 
 func testClientsVanishAtAnyBlock(t *testing.T, single bool) {
-	s := newSite(t, siteConfig{single: single, Config: tftpd.Config{Timeout: 10 * time.Millisecond, Retries: 2}})
+	s := newTestServer(t, testConfig{single: single, Config: tftpd.Config{Timeout: 10 * time.Millisecond, Retries: 2}})
 	for _, window := range []int{0, 4} {
 		for _, leave := range []string{"silent", "closed"} {
 			for at := range 7 {
@@ -170,7 +170,7 @@ func testClientsVanishAtAnyBlock(t *testing.T, single bool) {
 }
 
 // vanish fetches a file of 5 blocks and is gone after that many ACKs, the first of which is of the options if there are any.
-func vanish(t *testing.T, s *site, window, acks int, leave string) {
+func vanish(t *testing.T, s *testServer, window, acks int, leave string) {
 	t.Helper()
 	c := newClient(t, s.addr)
 	ask := request("images/whole", "octet")
@@ -195,7 +195,7 @@ func vanish(t *testing.T, s *site, window, acks int, leave string) {
 	if leave == "closed" {
 		_ = c.conn.Close()
 	}
-	e := s.notes.next(t)
+	e := s.events.next(t)
 	if e.Kind != event.TFTPFailed && e.Kind != event.TFTPServed {
 		t.Errorf("window %d, %s after %d: event %+v", window, leave, acks, e)
 	}
@@ -207,7 +207,7 @@ func vanish(t *testing.T, s *site, window, acks int, leave string) {
 // TestNothingIsAllocatedForABlock compares a long transfer with a short one.
 func TestNothingIsAllocatedForABlock(t *testing.T) {
 	for _, single := range []bool{false, true} {
-		s := newSite(t, siteConfig{single: single, big: 8 << 20})
+		s := newTestServer(t, testConfig{single: single, big: 8 << 20})
 		for _, cfg := range []tftpload.Config{{}, {Block: 1468, Window: 16}} {
 			cfg.Wait = tftpload.Sleep
 			cfg.Name = "images/window"

@@ -12,7 +12,7 @@ import (
 
 // A mailbox is the line of a transfer that shares its port with all others: whoever reads that port puts in what comes from
 // the client.
-type mailbox struct {
+type sharedPort struct {
 	conn   *net.UDPConn // shared
 	client netip.AddrPort
 	batch  batcher
@@ -23,29 +23,29 @@ type mailbox struct {
 	timer  *time.Timer
 }
 
-// mailboxSize is how many replies may wait. What does not fit is lost, as on the way.
-const mailboxSize = 8
+// maxReplies is how many replies may wait. What does not fit is lost, as on the way.
+const maxReplies = 8
 
-func newMailbox(conn *net.UDPConn, local netip.Addr, client netip.AddrPort) *mailbox {
-	m := &mailbox{conn: conn, client: client, source: datagram.AppendSource(nil, local), in: make(chan reply, mailboxSize), timer: time.NewTimer(time.Hour)}
+func newSharedPort(conn *net.UDPConn, local netip.Addr, client netip.AddrPort) *sharedPort {
+	m := &sharedPort{conn: conn, client: client, source: datagram.AppendSource(nil, local), in: make(chan reply, maxReplies), timer: time.NewTimer(time.Hour)}
 	m.batch.to = m
 	return m
 }
 
 // put hands the transfer a reply, unless it has too many already.
-func (m *mailbox) put(r reply) {
+func (m *sharedPort) put(r reply) {
 	select {
 	case m.in <- r:
 	default:
 	}
 }
 
-func (m *mailbox) send(b []byte, size int) error { return m.batch.send(b, size) }
-func (m *mailbox) ask(b []byte) error            { return m.write(b, 0) }
-func (m *mailbox) close()                        { m.timer.Stop() }
+func (m *sharedPort) send(b []byte, size int) error { return m.batch.send(b, size) }
+func (m *sharedPort) ask(b []byte) error            { return m.write(b, 0) }
+func (m *sharedPort) close()                        { m.timer.Stop() }
 
 // write implements writer.
-func (m *mailbox) write(b []byte, segment int) error {
+func (m *sharedPort) write(b []byte, segment int) error {
 	control := m.source
 	if segment > 0 {
 		if m.size != segment {
@@ -57,7 +57,7 @@ func (m *mailbox) write(b []byte, segment int) error {
 	return err
 }
 
-func (m *mailbox) receive(ctx context.Context, deadline time.Time) (reply, error) {
+func (m *sharedPort) receive(ctx context.Context, deadline time.Time) (reply, error) {
 	if ctx.Err() != nil {
 		return reply{}, context.Cause(ctx)
 	}

@@ -9,18 +9,18 @@ import (
 	"syscall"
 )
 
-// A cupboard holds the files that a crowd fetches, each once, for as long as somebody does. Two hundred machines that are switched on
+// A fileCache holds the files that a crowd fetches, each once, for as long as somebody does. Two hundred machines that are switched on
 // together want the same megabyte: read for each of them alone, it would be out of the CPU's cache whenever it is sent.
-type cupboard struct {
+type fileCache struct {
 	mu    sync.Mutex
-	files map[fileID]*shared
+	files map[fileID]*cachedFile
 	used  int64
 }
 
-// What a cupboard holds at most, of one file and of all.
+// What a fileCache holds at most, of one file and of all.
 const (
-	cupboardFile = 4 << 20
-	cupboardAll  = 12 << 20
+	fileCacheMaxFile = 4 << 20
+	fileCacheMax     = 12 << 20
 )
 
 // A fileID changes whenever a file does.
@@ -30,8 +30,8 @@ type fileID struct {
 	changed       syscall.Timespec
 }
 
-// A shared is the content of one file. users and its place in the cupboard belong to the cupboard's mutex.
-type shared struct {
+// A shared is the content of one file. users and its place in the fileCache belong to the fileCache's mutex.
+type cachedFile struct {
 	users int
 	load  sync.Once
 	bytes []byte // nil: could not be read
@@ -39,10 +39,10 @@ type shared struct {
 
 // share returns the content of a file from memory, and closes the file; or the file itself, where it is too large, there is no room, or it
 // cannot be read, which is for the transfer to find out.
-func (c *cupboard) share(f *os.File, info fs.FileInfo) content {
+func (c *fileCache) share(f *os.File, info fs.FileInfo) content {
 	plain := content{ReaderAt: f, size: info.Size(), close: f.Close}
 	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || info.Size() > cupboardFile {
+	if !ok || info.Size() > fileCacheMaxFile {
 		return plain
 	}
 	id := fileID{uint64(st.Dev), st.Ino, st.Size, st.Mtim}
@@ -61,19 +61,19 @@ func (c *cupboard) share(f *os.File, info fs.FileInfo) content {
 		return plain
 	}
 	_ = f.Close()
-	return content{ReaderAt: bytes.NewReader(s.bytes), size: id.size, near: true, close: func() error { c.put(id, s); return nil }}
+	return content{ReaderAt: bytes.NewReader(s.bytes), size: id.size, inMemory: true, close: func() error { c.put(id, s); return nil }}
 }
 
 // take returns the place of a file, or nil if there is no room for it.
-func (c *cupboard) take(id fileID) *shared {
+func (c *fileCache) take(id fileID) *cachedFile {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.files[id]
 	if s == nil {
-		if c.used+id.size > cupboardAll {
+		if c.used+id.size > fileCacheMax {
 			return nil
 		}
-		s = &shared{}
+		s = &cachedFile{}
 		c.files[id] = s
 		c.used += id.size
 	}
@@ -82,7 +82,7 @@ func (c *cupboard) take(id fileID) *shared {
 }
 
 // put says that a user needs it no more.
-func (c *cupboard) put(id fileID, s *shared) {
+func (c *fileCache) put(id fileID, s *cachedFile) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s.users--; s.users == 0 {

@@ -24,7 +24,7 @@ func TestRequestsAsFirmwareSendsThem(t *testing.T) {
 }
 
 func testRequestsAsFirmwareSendsThem(t *testing.T, single bool) {
-	s := newSite(t, siteConfig{single: single})
+	s := newTestServer(t, testConfig{single: single})
 	for _, tt := range []struct {
 		who, name string
 		options   []string
@@ -55,7 +55,7 @@ func testRequestsAsFirmwareSendsThem(t *testing.T, single bool) {
 			t.Errorf("%s: oack %q, want %q", tt.who, got, tt.want)
 		}
 		c.send([]byte("\x00\x05\x00\x00\x00"))
-		if e := s.notes.next(t); e.Kind != event.TFTPProbe {
+		if e := s.events.next(t); e.Kind != event.TFTPProbe {
 			t.Errorf("%s: it looked and hung up: event %+v", tt.who, e)
 		}
 	}
@@ -67,7 +67,7 @@ func TestNoDataBeforeTheClientConsents(t *testing.T) {
 }
 
 func testNoDataBeforeTheClientConsents(t *testing.T, single bool) {
-	s := newSite(t, siteConfig{single: single})
+	s := newTestServer(t, testConfig{single: single})
 	c := newClient(t, s.addr)
 	c.send(request("images/one", "octet", "blksize", "1024"))
 	c.oack()
@@ -86,7 +86,7 @@ func TestProbeThenTheSameRequest(t *testing.T) {
 }
 
 func testProbeThenTheSameRequest(t *testing.T, single bool) {
-	s := newSite(t, siteConfig{single: single})
+	s := newTestServer(t, testConfig{single: single})
 	ask := request("boot/52-54-00-00-02-01/ipxe.efi", "octet", "tsize", "0", "blksize", "1468")
 	abort := []byte("\x00\x05\x00\x08User aborted the transfer\x00")
 	for name, overtakes := range map[string]bool{"in order": false, "the request overtakes": true} {
@@ -101,7 +101,7 @@ func testProbeThenTheSameRequest(t *testing.T, single bool) {
 			netns.WaitFor(t, "the second request", func() bool { return dropped(t, s, "duplicate") > 0 })
 		}
 		c.send(abort)
-		if e := s.notes.next(t); e.Kind != event.TFTPProbe {
+		if e := s.events.next(t); e.Kind != event.TFTPProbe {
 			t.Fatalf("%s: event %+v", name, e)
 		}
 		if !overtakes {
@@ -115,13 +115,13 @@ func testProbeThenTheSameRequest(t *testing.T, single bool) {
 		c.ack(0)
 		c.data(1)
 		c.send([]byte("\x00\x05\x00\x00\x00"))
-		if e := s.notes.next(t); e.Kind != event.TFTPProbe {
+		if e := s.events.next(t); e.Kind != event.TFTPProbe {
 			t.Errorf("%s: event %+v", name, e)
 		}
 	}
 }
 
-func dropped(t *testing.T, s *site, reason string) float64 {
+func dropped(t *testing.T, s *testServer, reason string) float64 {
 	t.Helper()
 	families, err := s.registry.Gather()
 	if err != nil {
@@ -144,7 +144,7 @@ func TestNextFileFromTheSamePort(t *testing.T) {
 }
 
 func testNextFileFromTheSamePort(t *testing.T, single bool) {
-	s := newSite(t, siteConfig{single: single})
+	s := newTestServer(t, testConfig{single: single})
 	c := newClient(t, s.addr)
 	for i := range 50 {
 		c.server = s.addr
@@ -153,7 +153,7 @@ func testNextFileFromTheSamePort(t *testing.T, single bool) {
 		c.ack(1)
 	}
 	for range 50 {
-		if e := s.notes.next(t); e.Kind != event.TFTPServed {
+		if e := s.events.next(t); e.Kind != event.TFTPServed {
 			t.Errorf("event %+v", e)
 		}
 	}
@@ -165,7 +165,7 @@ func TestNetasciiAcrossBlocks(t *testing.T) {
 }
 
 func testNetasciiAcrossBlocks(t *testing.T, single bool) {
-	s := newSite(t, siteConfig{single: single})
+	s := newTestServer(t, testConfig{single: single})
 	for _, tt := range []struct{ name, text string }{
 		{"LF", strings.Repeat("x", 511) + "\n" + "y"},
 		{"CR", strings.Repeat("x", 511) + "\r" + "y"},
@@ -191,7 +191,7 @@ func testNetasciiAcrossBlocks(t *testing.T, single bool) {
 		if got.String() != want {
 			t.Errorf("%s: got %d bytes, want %d", tt.name, got.Len(), len(want))
 		}
-		s.notes.next(t)
+		s.events.next(t)
 	}
 }
 
@@ -201,7 +201,7 @@ func TestLostBlockCostsLessThanASecond(t *testing.T) {
 }
 
 func testLostBlockCostsLessThanASecond(t *testing.T, single bool) {
-	s := newSite(t, siteConfig{single: single, Config: tftpd.Config{Timeout: time.Second}})
+	s := newTestServer(t, testConfig{single: single, Config: tftpd.Config{Timeout: time.Second}})
 	for _, before := range []int{0, 20} {
 		netns.Tries(t, 5, func(int) (complaint string) {
 			c := newClient(t, s.addr)
@@ -227,7 +227,7 @@ func testLostBlockCostsLessThanASecond(t *testing.T, single bool) {
 // TestRolloverAsAsked fetches over 65535 blocks in windows, from who goes on with 0 and from who goes on with 1.
 func TestRolloverAsAsked(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, siteConfig{big: 66000 * 8})
+	s := newTestServer(t, testConfig{big: 66000 * 8})
 	for first := range 2 {
 		c := newClient(t, s.addr)
 		c.send(request("images/big", "octet", "blksize", "8", "windowsize", "64", "rollover", fmt.Sprint(first)))
@@ -253,7 +253,7 @@ func TestRolloverAsAsked(t *testing.T) {
 		if !bytes.Equal(got.Bytes(), s.files["images/big"]) {
 			t.Errorf("rollover to %d: %d bytes, and not what the file holds", first, got.Len())
 		}
-		if e := s.notes.next(t); e.Kind != event.TFTPServed {
+		if e := s.events.next(t); e.Kind != event.TFTPServed {
 			t.Errorf("event %+v", e)
 		}
 	}
@@ -265,7 +265,7 @@ func TestConfinement(t *testing.T) {
 }
 
 func testConfinement(t *testing.T, single bool) {
-	s := newSite(t, siteConfig{single: single})
+	s := newTestServer(t, testConfig{single: single})
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("secret"), 0o644); err != nil {
 		t.Fatal(err)
@@ -285,7 +285,7 @@ func testConfinement(t *testing.T, single bool) {
 		if got := c.errorPacket(); !strings.HasPrefix(got, "1 ") && !strings.HasPrefix(got, "2 ") {
 			t.Errorf("%.40q: error %q", name, got)
 		}
-		if e := s.notes.next(t); e.Kind != event.TFTPRefused || len(e.Detail) > 128 {
+		if e := s.events.next(t); e.Kind != event.TFTPRefused || len(e.Detail) > 128 {
 			t.Errorf("%.40q: event %+v", name, e)
 		}
 	}
@@ -294,7 +294,7 @@ func testConfinement(t *testing.T, single bool) {
 // TestLetterCase: the exact name comes first, and one that differs in case will do, for firmware and for files.
 func TestLetterCase(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, siteConfig{})
+	s := newTestServer(t, testConfig{})
 	for name, body := range map[string]string{"Motd": "capital", "motd": "small"} {
 		if err := os.WriteFile(filepath.Join(s.dir, "public", name), []byte(body), 0o644); err != nil {
 			t.Fatal(err)
@@ -310,7 +310,7 @@ func TestLetterCase(t *testing.T) {
 			t.Errorf("%s = %q, want %q", name, got, want)
 		}
 		c.ack(1)
-		s.notes.next(t)
+		s.events.next(t)
 	}
 }
 
@@ -318,7 +318,7 @@ func TestLetterCase(t *testing.T) {
 // gets nothing, or two servers could go on for ever.
 func TestStrayRepliesToTheSharedPort(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, siteConfig{single: true})
+	s := newTestServer(t, testConfig{single: true})
 	for _, b := range []string{"\x00\x05\x00\x00no\x00", "\x00\x06blksize\x008\x00", "", "\x00", "\x00\x04", "\xff\xff\xff\xff"} {
 		c := newClient(t, s.addr)
 		c.send([]byte(b))
@@ -340,7 +340,7 @@ func TestStrayRepliesToTheSharedPort(t *testing.T) {
 func TestSharedPortAnswersFromIt(t *testing.T) {
 	t.Parallel()
 	for _, listen := range []string{"0.0.0.0:0", "[::]:0", "127.0.0.1:0"} {
-		s := newSite(t, siteConfig{single: true, listen: listen})
+		s := newTestServer(t, testConfig{single: true, listen: listen})
 		asked := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), s.addr.Port())
 		c := newClient(t, asked)
 		c.send(request("images/window", "octet", "windowsize", "8", "blksize", "512"))
@@ -357,7 +357,7 @@ func TestSharedPortAnswersFromIt(t *testing.T) {
 		c.ack(64)
 		c.data(65)
 		c.ack(65)
-		if e := s.notes.next(t); e.Kind != event.TFTPServed {
+		if e := s.events.next(t); e.Kind != event.TFTPServed {
 			t.Errorf("event %+v", e)
 		}
 	}

@@ -9,12 +9,12 @@ import (
 // How many bytes of packets a transfer keeps ready once its client has answered: in lock-step, so that not every block has to be
 // read by itself; in windows, some of them.
 const (
-	shelfLockstep = 16 << 10
-	shelfWindows  = 64 << 10
+	readAheadLockstep = 16 << 10
+	readAheadWindows  = 64 << 10
 )
 
-// A shelf keeps a run of packets ready, read ahead of what is sent.
-type shelf struct {
+// A readAhead keeps a run of packets ready, read ahead of what is sent.
+type readAhead struct {
 	content content
 	block   int // bytes of the file in a packet
 	window  int
@@ -26,10 +26,10 @@ type shelf struct {
 }
 
 // last returns the number of the last block, the first that is not full (RFC 1350 section 6).
-func (s *shelf) last() int64 { return s.content.size/int64(s.block) + 1 }
+func (s *readAhead) last() int64 { return s.content.size/int64(s.block) + 1 }
 
 // take returns packets from block first on, at least one and at most n, and how many they are. They are good until the next take.
-func (s *shelf) take(first int64, n int) (packets []byte, count int, err error) {
+func (s *readAhead) take(first int64, n int) (packets []byte, count int, err error) {
 	if first < s.first || first >= s.first+int64(s.n) {
 		if err := s.fill(first); err != nil {
 			return nil, 0, err
@@ -42,14 +42,14 @@ func (s *shelf) take(first int64, n int) (packets []byte, count int, err error) 
 }
 
 // room returns how many blocks fit. Before the client has acknowledged anything that is one window: there may be no client.
-func (s *shelf) room(first int64) int64 {
+func (s *readAhead) room(first int64) int64 {
 	size := headerLen + s.block
 	most := max(1, maxBatch/size)
 	n := min(s.window, most, maxSegments)
-	if first > 1 && !s.content.near {
-		want := shelfWindows
+	if first > 1 && !s.content.inMemory {
+		want := readAheadWindows
 		if s.window == 1 {
-			want = shelfLockstep
+			want = readAheadLockstep
 		}
 		n *= max(1, want/(n*size)) // whole windows
 	}
@@ -58,7 +58,7 @@ func (s *shelf) room(first int64) int64 {
 
 // fill makes packets from block first on. It reads their bytes in one call, to the end of the space that they will need, and
 // moves each forward to behind its header.
-func (s *shelf) fill(first int64) error {
+func (s *readAhead) fill(first int64) error {
 	n := int(min(s.room(first), s.last()-first+1))
 	size := headerLen + s.block
 	at := (first - 1) * int64(s.block)

@@ -27,12 +27,12 @@ import (
 var mac = lab.MAC{0x52, 0x54, 0, 0, 2, 1}
 
 // notes is an event.Recorder that keeps what it is told.
-type notes struct{ events chan event.Event }
+type recorder struct{ events chan event.Event }
 
-func (n notes) Record(e event.Event) { n.events <- e }
+func (n recorder) Record(e event.Event) { n.events <- e }
 
 // next returns the next event without its duration.
-func (n notes) next(t testing.TB) event.Event {
+func (n recorder) next(t testing.TB) event.Event {
 	t.Helper()
 	select {
 	case e := <-n.events:
@@ -45,7 +45,7 @@ func (n notes) next(t testing.TB) event.Event {
 }
 
 // none fails if there is an event.
-func (n notes) none(t testing.TB) {
+func (n recorder) none(t testing.TB) {
 	t.Helper()
 	select {
 	case e := <-n.events:
@@ -54,14 +54,14 @@ func (n notes) none(t testing.TB) {
 	}
 }
 
-type desk struct{}
+type scripts struct{}
 
 type statusError int
 
 func (e statusError) Error() string   { return fmt.Sprintf("status %d", int(e)) }
 func (e statusError) HTTPStatus() int { return int(e) }
 
-func (desk) Script(_ context.Context, m lab.MAC, from netip.Addr, name string) ([]byte, error) {
+func (scripts) Script(_ context.Context, m lab.MAC, from netip.Addr, name string) ([]byte, error) {
 	switch m[5] {
 	case 0xee:
 		return nil, statusError(404)
@@ -89,11 +89,11 @@ func noise(n int) []byte {
 }
 
 // A site is a running server and what it serves.
-type site struct {
+type testServer struct {
 	addr     netip.AddrPort
 	dir      string // of the files
 	files    map[string][]byte
-	notes    notes
+	events   recorder
 	registry *prometheus.Registry
 	stop     func() error // cancels and waits for Serve
 }
@@ -109,7 +109,7 @@ func eachPort(t *testing.T, test func(t *testing.T, single bool)) {
 	}
 }
 
-type siteConfig struct {
+type testConfig struct {
 	tftpd.Config
 	single bool // all transfers share the port
 	listen string
@@ -118,7 +118,7 @@ type siteConfig struct {
 	lab    string // a lab file instead of the usual lab
 }
 
-func newSite(t testing.TB, c siteConfig) *site {
+func newTestServer(t testing.TB, c testConfig) *testServer {
 	t.Helper()
 	c.SinglePort = c.single
 	if c.Timeout == 0 {
@@ -159,10 +159,10 @@ func newSite(t testing.TB, c siteConfig) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &site{dir: dir, files: files, notes: notes{make(chan event.Event, 10_000)}, registry: prometheus.NewRegistry()}
+	s := &testServer{dir: dir, files: files, events: recorder{make(chan event.Event, 10_000)}, registry: prometheus.NewRegistry()}
 	server, err := tftpd.New(c.Config, tftpd.Deps{
 		Table: func() *tftpd.Table { return table }, Firmware: fstest.MapFS{"ipxe.efi": {Data: firmware}},
-		Scripts: desk{}, Leases: c.leases, Events: s.notes, Log: slog.New(slog.DiscardHandler), Metrics: s.registry,
+		Scripts: scripts{}, Leases: c.leases, Events: s.events, Log: slog.New(slog.DiscardHandler), Metrics: s.registry,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -196,7 +196,7 @@ func newSite(t testing.TB, c siteConfig) *site {
 }
 
 // fetch reads a file with pin's client.
-func (s *site) fetch(t testing.TB, name, mode string, set func(*pin.Client)) ([]byte, error) {
+func (s *testServer) fetch(t testing.TB, name, mode string, set func(*pin.Client)) ([]byte, error) {
 	t.Helper()
 	c, err := pin.NewClient(s.addr.String())
 	if err != nil {

@@ -41,7 +41,7 @@ func (s *Server) deliver(p packet) {
 	t := s.active[p.client]
 	s.mu.Unlock()
 	if t != nil {
-		t.mailbox.put(r)
+		t.shared.put(r)
 		return
 	}
 	s.stats.dropped[reasonStray].Inc()
@@ -62,8 +62,8 @@ const (
 func (s *Server) accept(ctx context.Context, p packet, why occasion) {
 	t := &transfer{key: string(p.bytes), client: p.client, occasion: why, started: time.Now(), retries: s.cfg.Retries, stats: s.stats}
 	if s.cfg.SinglePort {
-		t.mailbox = newMailbox(p.conn, p.local, p.client)
-		t.line = t.mailbox
+		t.shared = newSharedPort(p.conn, p.local, p.client)
+		t.transport = t.shared
 	}
 	inner, cancel := context.WithCancelCause(ctx)
 	t.cancel = cancel
@@ -105,7 +105,7 @@ func (s *Server) admit(t *transfer) (drop string) {
 
 // current reports whether a request that comes again is the same one, on its way for long or sent because the answer was late. A
 // machine that has started over is silent before.
-func (s *Server) current(t *transfer) bool { return !t.touched() || t.silence() < 3*s.cfg.Timeout }
+func (s *Server) current(t *transfer) bool { return !t.answered() || t.silence() < 3*s.cfg.Timeout }
 
 // roomLocked reports whether there is a place for a client at that address, or one is made. Those that had to make room may take a
 // moment to end.
@@ -118,21 +118,21 @@ func (s *Server) roomLocked(from netip.Addr) bool {
 	if from == s.full.from && time.Since(s.full.at) < s.cfg.Timeout/100 {
 		return false
 	}
-	ok := s.makeRoomLocked(from)
+	ok := s.evictLocked(from)
 	if !ok {
 		s.full.from, s.full.at = from, time.Now()
 	}
 	return ok
 }
 
-// makeRoomLocked ends a transfer whose client has never given a sign of life, if one that is there would have by now: requests under
+// evictLocked ends a transfer whose client has never given a sign of life, if one that is there would have by now: requests under
 // false addresses, or from ports that are closed, must not keep machines out. Of the address that has most of them it is the first, soon;
 // where that is not worse than the newcomer's, the oldest of all has to have waited as long as an answer may take.
-func (s *Server) makeRoomLocked(from netip.Addr) bool {
+func (s *Server) evictLocked(from netip.Addr) bool {
 	silent := map[netip.Addr]int{}
 	worst := from
 	for _, t := range s.active {
-		if a := t.client.Addr(); !t.touched() {
+		if a := t.client.Addr(); !t.answered() {
 			if silent[a]++; silent[a] > silent[worst]+1 {
 				worst = a
 			}
@@ -144,14 +144,14 @@ func (s *Server) makeRoomLocked(from netip.Addr) bool {
 	}
 	var oldest *transfer
 	for _, t := range s.active {
-		if !t.touched() && (worst == from || t.client.Addr() == worst) && (oldest == nil || t.started.Before(oldest.started)) {
+		if !t.answered() && (worst == from || t.client.Addr() == worst) && (oldest == nil || t.started.Before(oldest.started)) {
 			oldest = t
 		}
 	}
 	if oldest == nil || time.Since(oldest.started) < patience {
 		return false
 	}
-	oldest.cancel(errCrowded)
+	oldest.cancel(errEvicted)
 	delete(s.active, oldest.client)
 	return true
 }
@@ -184,10 +184,10 @@ func (s *Server) handle(ctx context.Context, t *transfer, local netip.Addr) (err
 		s.log.Error("open transfer", "addr", t.client, "err", err)
 		return nil
 	}
-	defer t.line.close()
+	defer t.transport.close()
 	err = s.prepare(ctx, table, t, r)
 	if err == nil {
-		defer t.shelf.content.close()
+		defer t.readAhead.content.close()
 		err = t.run(ctx)
 	}
 	s.conclude(t, r, err, time.Since(t.started))
@@ -196,14 +196,14 @@ func (s *Server) handle(ctx context.Context, t *transfer, local netip.Addr) (err
 
 // join gives a transfer its line, unless it shares one.
 func (s *Server) join(ctx context.Context, t *transfer, local netip.Addr) error {
-	if t.line != nil {
+	if t.transport != nil {
 		return nil
 	}
-	p, err := newPort(ctx, local, t.client, func() int { return int(s.running.Load()) })
+	p, err := newSocket(ctx, local, t.client, func() int { return int(s.running.Load()) })
 	if err != nil {
 		return err
 	}
-	t.line = p
+	t.transport = p
 	return nil
 }
 
@@ -233,14 +233,14 @@ func (s *Server) prepare(ctx context.Context, table *Table, t *transfer, r Reque
 	if len(r.Options) > 0 {
 		l.block = blockLimit(t.client)
 	}
-	t.shelf.content = c
+	t.readAhead.content = c
 	t.terms = negotiate(r.Options, l)
 	return nil
 }
 
 // conclude tells the house and the client, if it has to be told, how the request ended.
 func (s *Server) conclude(t *transfer, r Request, err error, took time.Duration) {
-	if t.occasion == repeated && !t.touched() && t.base > 0 {
+	if t.occasion == repeated && !t.answered() && t.base > 0 {
 		// The client wanted nothing more than the size, and had only asked for it twice.
 		s.stats.dropped[reasonDuplicate].Inc()
 		return
@@ -250,7 +250,7 @@ func (s *Server) conclude(t *transfer, r Request, err error, took time.Duration)
 	result := resultFailed
 	switch {
 	case err == nil:
-		result, e.Kind, e.Bytes = resultServed, event.TFTPServed, t.shelf.content.size
+		result, e.Kind, e.Bytes = resultServed, event.TFTPServed, t.readAhead.content.size
 		s.stats.duration.Observe(took.Seconds())
 	case errors.Is(err, errProbe):
 		result, e.Kind = resultProbe, event.TFTPProbe
@@ -289,7 +289,7 @@ func (s *Server) part(t *transfer, result string, err error) {
 
 func (s *Server) tell(t *transfer, code ErrorCode, message string) {
 	b := appendError(nil, code, message)
-	if err := t.line.send(b, len(b)); err != nil {
+	if err := t.transport.send(b, len(b)); err != nil {
 		s.log.Debug("send error packet", "addr", t.client, "err", err)
 	}
 }
