@@ -8,14 +8,14 @@ import (
 // maxChain bounds a chain of CNAMEs.
 const maxChain = 12
 
-// An outcome is how far the table got with a question.
-type outcome uint8
+// An lookupResult is how far the table got with a question.
+type lookupResult uint8
 
 const (
-	answered  outcome = iota // the reply is complete
-	foreign                  // the name is in no zone
-	absent                   // a derived zone does not hold the name: the reply says NXDOMAIN, the forwarder may know better
-	delegated                // the reply is a referral
+	answered  lookupResult = iota // the reply is complete
+	noZone                        // the name is in no zone
+	notInZone                     // a derived zone does not hold the name: the reply says NXDOMAIN, the forwarder may know better
+	delegated                     // the reply is a referral
 )
 
 // A zoneKind is what a reply came from, for the metrics.
@@ -38,12 +38,12 @@ type request struct {
 	q    query
 	w    writer
 
-	cur     *name // what is looked for: the question's name, or at the end of a chain of CNAMEs next
-	next    name
-	owner   int  // where cur stands in the message
-	chained bool // cur is not the question's name
-	kept    mark // behind the chain: what stays if the forwarder is asked about cur
-	side    name // scratch
+	cur      *name // what is looked for: the question's name, or at the end of a chain of CNAMEs next
+	next     name
+	owner    int  // where cur stands in the message
+	chained  bool // cur is not the question's name
+	chainEnd mark // behind the chain: what stays if the forwarder is asked about cur
+	scratch  name
 
 	recurse bool // this client may use the forwarder, and asked for recursion
 	flags   uint16
@@ -60,7 +60,7 @@ func (r *request) begin() {
 	if r.q.edns {
 		r.w.limit -= optLen
 	}
-	r.cur, r.owner, r.chained, r.kept = &r.q.name, question, false, r.w.mark()
+	r.cur, r.owner, r.chained, r.chainEnd = &r.q.name, question, false, r.w.mark()
 	r.flags, r.code, r.kind, r.recurse = 0, noError, kindNone, false
 	if r.t.mayRecurse(r.from) {
 		r.flags = flagRA
@@ -69,9 +69,9 @@ func (r *request) begin() {
 }
 
 // answer writes what the table and the leases say.
-func (r *request) answer(leases Leases) outcome {
+func (r *request) answer(leases Leases) lookupResult {
 	for range maxChain {
-		if r.chained && r.circles() {
+		if r.chained && r.cnameLoop() {
 			return answered
 		}
 		m := r.t.match(r.cur)
@@ -79,16 +79,16 @@ func (r *request) answer(leases Leases) outcome {
 			m.zone = -1
 		}
 		if m.zone < 0 || m.node < 0 && m.cut < 0 {
-			return r.missing(m, leases)
+			return r.answerMissing(m, leases)
 		}
-		r.note(m.zone)
+		r.setAuthoritative(m.zone)
 		switch {
 		case m.cut == 0 && r.q.qtype == typeDS: // lives above the cut, RFC 4034 section 5
 			r.negative(m)
 		case m.cut >= 0:
-			r.refer(m)
+			r.writeReferral(m)
 			return delegated
-		case r.follow(&r.t.nodes[m.node]):
+		case r.followCNAME(&r.t.nodes[m.node]):
 			continue
 		case !r.records(&r.t.nodes[m.node]):
 			r.negative(m)
@@ -99,7 +99,7 @@ func (r *request) answer(leases Leases) outcome {
 }
 
 // note marks the reply as an authoritative one of a zone.
-func (r *request) note(zone int) {
+func (r *request) setAuthoritative(zone int) {
 	if r.chained {
 		return
 	}
@@ -119,7 +119,7 @@ func (r *request) forwardedBelow(m match) bool {
 }
 
 // missing answers for a name that no zone holds.
-func (r *request) missing(m match, leases Leases) outcome {
+func (r *request) answerMissing(m match, leases Leases) lookupResult {
 	if m.zone >= 0 && r.t.zones[m.zone].broken {
 		r.code, r.kind = servFail, kindAuthored
 		return answered
@@ -128,19 +128,19 @@ func (r *request) missing(m match, leases Leases) outcome {
 		return answered
 	}
 	if m.zone < 0 {
-		return foreign
+		return noZone
 	}
-	r.note(m.zone)
+	r.setAuthoritative(m.zone)
 	r.code = nxDomain
 	r.negative(m)
 	if r.t.zones[m.zone].derived {
-		return absent
+		return notInZone
 	}
 	return answered
 }
 
 // follow writes the CNAME of a node, if it has one and was not asked for it, and goes on with its target.
-func (r *request) follow(nd *node) bool {
+func (r *request) followCNAME(nd *node) bool {
 	if r.q.qtype == typeCNAME || r.q.qtype == typeANY {
 		return false
 	}
@@ -153,12 +153,12 @@ func (r *request) follow(nd *node) bool {
 	if _, err := r.next.parse(rdata); err != nil || r.w.full {
 		return false
 	}
-	r.cur, r.owner, r.chained, r.kept = &r.next, at, true, r.w.mark()
+	r.cur, r.owner, r.chained, r.chainEnd = &r.next, at, true, r.w.mark()
 	return true
 }
 
-// circles reports whether the chain of CNAMEs has come to a name that it has been at.
-func (r *request) circles() bool {
+// cnameLoop reports whether the chain of CNAMEs has come to a name that it has been at.
+func (r *request) cnameLoop() bool {
 	if r.cur.isAt(r.w.b[question:]) {
 		return true
 	}
@@ -234,14 +234,14 @@ func (r *request) addresses(first, skip int) {
 
 // glue adds the A and AAAA records of the name at an offset of the message. It reports false if they did not fit.
 func (r *request) glue(at int) bool {
-	if _, err := r.side.parse(r.w.b[at:]); err != nil {
+	if _, err := r.scratch.parse(r.w.b[at:]); err != nil {
 		return true
 	}
-	z, _ := r.t.zoneOf(&r.side)
+	z, _ := r.t.zoneOf(&r.scratch)
 	if z < 0 {
 		return true
 	}
-	i := r.t.find(z, r.side.hash[0], r.side.bytes())
+	i := r.t.find(z, r.scratch.hash[0], r.scratch.bytes())
 	if i < 0 {
 		return true
 	}
@@ -271,7 +271,7 @@ func (r *request) negative(m match) {
 }
 
 // refer writes the NS records of a delegation and the addresses below it, without which they could not be reached.
-func (r *request) refer(m match) {
+func (r *request) writeReferral(m match) {
 	if !r.chained {
 		r.flags &^= flagAA
 	}

@@ -150,7 +150,7 @@ func (p *parser) add(rr dns.RR, line int32, pos lab.Pos) error {
 	if err != nil {
 		return err
 	}
-	if !survives(buf[:end], owner) {
+	if !roundTrips(buf[:end], owner) {
 		return errIncomplete // the parser takes less than a record needs: empty data is a dynamic update's
 	}
 	z := &p.b.t.zones[p.zone]
@@ -162,9 +162,9 @@ func (p *parser) add(rr dns.RR, line int32, pos lab.Pos) error {
 	return nil
 }
 
-// survives reports whether the record that was packed into b can be read, shown and read again. Addresses come in bulk and
+// roundTrips reports whether the record that was packed into b can be read, shown and read again. Addresses come in bulk and
 // are simple enough.
-func survives(b []byte, owner int) bool {
+func roundTrips(b []byte, owner int) bool {
 	rdata := b[owner+10:]
 	rr, _, err := dns.UnpackRR(b, 0)
 	if err != nil || len(rdata) == 0 {

@@ -15,8 +15,8 @@ const (
 	entryOverhead = 200 // octets of memory that an entry takes beside its data
 )
 
-// An entry is an answer of the forwarder. It is immutable but for its place in the cache.
-type entry struct {
+// A cacheEntry is an answer of the forwarder. It is immutable but for its place in the cache.
+type cacheEntry struct {
 	key   string
 	code  rcode
 	count [3]uint16
@@ -24,27 +24,27 @@ type entry struct {
 	at    time.Time
 	ttl   time.Duration
 
-	newer, older *entry
+	newer, older *cacheEntry
 }
 
-func (e *entry) size() int { return len(e.key) + len(e.rest) + entryOverhead }
+func (e *cacheEntry) size() int { return len(e.key) + len(e.rest) + entryOverhead }
 
 // A cache keeps the entries that were used last.
 type cache struct {
 	maxEntries, maxBytes int
 
 	mu             sync.Mutex
-	sig            uint64 // of the forwarding rules that the entries were learned under
-	entries        map[string]*entry
-	newest, oldest *entry
+	rules          uint64 // of the forwarding rules that the entries were learned under
+	entries        map[string]*cacheEntry
+	newest, oldest *cacheEntry
 	bytes          int
 }
 
 // get returns the entry of a key if it is still good. Looking up does not allocate.
-func (c *cache) get(sig uint64, key []byte, now time.Time) *entry {
+func (c *cache) get(rules uint64, key []byte, now time.Time) *cacheEntry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.checkLocked(sig)
+	c.checkLocked(rules)
 	e := c.entries[string(key)]
 	if e == nil {
 		return nil
@@ -60,10 +60,10 @@ func (c *cache) get(sig uint64, key []byte, now time.Time) *entry {
 }
 
 // put keeps an entry and lets go of the oldest. It returns how many there are, and their octets.
-func (c *cache) put(sig uint64, e *entry) (entries, bytes int) {
+func (c *cache) put(rules uint64, e *cacheEntry) (entries, bytes int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.checkLocked(sig)
+	c.checkLocked(rules)
 	if old := c.entries[e.key]; old != nil {
 		c.dropLocked(old)
 	}
@@ -79,20 +79,20 @@ func (c *cache) put(sig uint64, e *entry) (entries, bytes int) {
 }
 
 // checkLocked forgets everything if the rules have changed: the answers may have come from other servers.
-func (c *cache) checkLocked(sig uint64) {
-	if c.sig == sig && c.entries != nil {
+func (c *cache) checkLocked(rules uint64) {
+	if c.rules == rules && c.entries != nil {
 		return
 	}
-	c.sig, c.entries, c.newest, c.oldest, c.bytes = sig, map[string]*entry{}, nil, nil, 0
+	c.rules, c.entries, c.newest, c.oldest, c.bytes = rules, map[string]*cacheEntry{}, nil, nil, 0
 }
 
-func (c *cache) dropLocked(e *entry) {
+func (c *cache) dropLocked(e *cacheEntry) {
 	c.unlinkLocked(e)
 	delete(c.entries, e.key)
 	c.bytes -= e.size()
 }
 
-func (c *cache) linkLocked(e *entry) {
+func (c *cache) linkLocked(e *cacheEntry) {
 	e.newer, e.older = nil, c.newest
 	if c.newest != nil {
 		c.newest.newer = e
@@ -102,7 +102,7 @@ func (c *cache) linkLocked(e *entry) {
 	}
 }
 
-func (c *cache) unlinkLocked(e *entry) {
+func (c *cache) unlinkLocked(e *cacheEntry) {
 	if e.newer != nil {
 		e.newer.older = e.older
 	} else {
@@ -130,7 +130,7 @@ func appendKey(b []byte, n *name, qtype uint16, do, cd bool) []byte {
 }
 
 // fromCache makes an entry the reply, its TTLs less by the entry's age.
-func (r *request) fromCache(e *entry, now time.Time) {
+func (r *request) fromCache(e *cacheEntry, now time.Time) {
 	r.code = e.code
 	if len(r.w.b)+len(e.rest) > r.w.limit {
 		r.w.full = true

@@ -53,24 +53,24 @@ func learn(t *testing.T, s *Server, table *Table, owner string, records ...strin
 	if _, err := n.parse(wire); err != nil {
 		t.Fatal(err)
 	}
-	a := ask{name: &n, qtype: typeA}
+	a := upstreamQuery{name: &n, qtype: typeA}
 	m := reply(new(dns.Msg).SetQuestion(owner, dns.TypeA), records...)
 	for _, rr := range m.Ns {
 		rr.(*dns.SOA).Minttl = 299
 	}
-	e, err := a.toEntry(m)
+	e, err := a.newEntry(m)
 	if err != nil {
 		t.Fatal(err)
 	}
 	e.key, e.at = string(appendKey(nil, &n, typeA, false, false)), s.deps.Now()
-	s.forward.cache.put(table.forwardSig, e)
+	s.forward.cache.put(table.forwardHash, e)
 }
 
 func known(s *Server, table *Table, owner string) bool {
 	var n name
 	wire, _ := appendName(nil, owner)
 	_, _ = n.parse(wire)
-	return s.forward.cache.get(table.forwardSig, appendKey(nil, &n, typeA, false, false), s.deps.Now()) != nil
+	return s.forward.cache.get(table.forwardHash, appendKey(nil, &n, typeA, false, false), s.deps.Now()) != nil
 }
 
 // TestCacheBounds fills the cache beyond its bounds: what was used last stays.
@@ -79,7 +79,7 @@ func TestCacheBounds(t *testing.T) {
 	now := time.Unix(1, 0)
 	c := cache{maxEntries: 3, maxBytes: 4 * entryOverhead}
 	put := func(key string, size int) {
-		c.put(1, &entry{key: key, rest: make([]byte, size), at: now, ttl: time.Minute})
+		c.put(1, &cacheEntry{key: key, rest: make([]byte, size), at: now, ttl: time.Minute})
 	}
 	has := func() string {
 		got := ""

@@ -66,7 +66,7 @@ func CompileWith(l *lab.Lab, readFile func(name string) ([]byte, error)) (*Table
 	for i := range b.t.zones {
 		b.addApex(i)
 	}
-	b.layOut()
+	b.makeRRSets()
 	b.addPolicy(l)
 	if err := b.probs.Err(); err != nil {
 		return nil, err
@@ -382,7 +382,7 @@ func (b *builder) addPolicy(l *lab.Lab) {
 			sig = append(append(sig, s.String()...), ' ')
 		}
 	}
-	t.forwardSig = stableHash(sig)
+	t.forwardHash = stableHash(sig)
 }
 
 // stableHash returns a hash that is the same in every process for the same bytes.

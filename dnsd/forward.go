@@ -11,15 +11,16 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	"golang.org/x/sync/singleflight"
 )
 
 // errNoAnswer is returned when no server of the forwarder had an answer in time.
 var errNoAnswer = errors.New("no server answered")
 
-// benched is for how long a server that failed is asked only after all others.
-const benched = 30 * time.Second
+// failedDelay is for how long a server that failed is asked only after all others.
+const failedDelay = 30 * time.Second
 
-// A forwarder asks other servers, each question once at a time, and keeps what they say.
+// A forwarder asks other servers, each question once at a time, and caches the answers.
 type forwarder struct {
 	try     time.Duration // for one try
 	total   time.Duration // for one question
@@ -27,29 +28,23 @@ type forwarder struct {
 	metrics *metrics
 	cache   cache
 
-	mu      sync.Mutex
-	flights map[string]*flight
-	failed  map[netip.AddrPort]time.Time // when a server failed last
-}
+	pending singleflight.Group // of *cacheEntry, by cache key
 
-// A flight is a question under way. Its results are set before done is closed.
-type flight struct {
-	done  chan struct{}
-	entry *entry
-	err   error
+	mu     sync.Mutex
+	failed map[netip.AddrPort]time.Time // when a server failed last
 }
 
 func newForwarder(cfg Config, now func() time.Time, m *metrics) *forwarder {
 	return &forwarder{
 		try: cfg.ForwardTimeout, total: cfg.ForwardTimeout * 9 / 2, now: now, metrics: m,
-		cache:   cache{maxEntries: cfg.CacheEntries, maxBytes: cfg.CacheBytes},
-		flights: map[string]*flight{}, failed: map[netip.AddrPort]time.Time{},
+		cache:  cache{maxEntries: cfg.CacheEntries, maxBytes: cfg.CacheBytes},
+		failed: map[netip.AddrPort]time.Time{},
 	}
 }
 
-// An ask is a question for other servers.
-type ask struct {
-	sig     uint64
+// An upstreamQuery is a question for other servers.
+type upstreamQuery struct {
+	hash    uint64 // of the forwarding rules
 	servers []netip.AddrPort
 	name    *name
 	qtype   uint16
@@ -61,7 +56,7 @@ type ask struct {
 func (f *forwarder) cached(r *request) bool {
 	var buf [maxName + 3]byte
 	now := f.now()
-	e := f.cache.get(r.t.forwardSig, appendKey(buf[:0], r.cur, r.q.qtype, r.q.do, r.q.flags&flagCD != 0), now)
+	e := f.cache.get(r.t.forwardHash, appendKey(buf[:0], r.cur, r.q.qtype, r.q.do, r.q.flags&flagCD != 0), now)
 	if e == nil {
 		return false
 	}
@@ -70,88 +65,60 @@ func (f *forwarder) cached(r *request) bool {
 	return true
 }
 
-// resolve returns the answer about r.cur, from the cache or from others.
-func (f *forwarder) resolve(ctx context.Context, r *request) (*entry, error) {
+// resolve returns the answer about r.cur, from the cache or from other servers. A question that is pending is not sent again.
+func (f *forwarder) resolve(ctx context.Context, r *request) (*cacheEntry, error) {
 	servers, _ := r.t.upstreams(r.cur)
-	a := ask{sig: r.t.forwardSig, servers: servers, name: r.cur, qtype: r.q.qtype, do: r.q.do, cd: r.q.flags&flagCD != 0}
-	key := appendKey(nil, a.name, a.qtype, a.do, a.cd)
-	if e := f.cache.get(a.sig, key, f.now()); e != nil {
+	q := upstreamQuery{hash: r.t.forwardHash, servers: servers, name: r.cur, qtype: r.q.qtype, do: r.q.do, cd: r.q.flags&flagCD != 0}
+	q.key = string(appendKey(nil, q.name, q.qtype, q.do, q.cd))
+	e, err, _ := f.pending.Do(q.key, func() (any, error) { return f.resolveOnce(ctx, q) })
+	if err != nil {
+		return nil, err
+	}
+	return e.(*cacheEntry), nil
+}
+
+// resolveOnce returns the cached answer, or asks and caches it.
+func (f *forwarder) resolveOnce(ctx context.Context, q upstreamQuery) (*cacheEntry, error) {
+	if e := f.cache.get(q.hash, []byte(q.key), f.now()); e != nil {
 		f.metrics.hits.Inc()
 		return e, nil
-	}
-	a.key = string(key)
-	fl, leader := f.join(a.key)
-	if leader {
-		f.fly(ctx, a, fl)
-	}
-	select {
-	case <-fl.done:
-		return fl.entry, fl.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-// join returns the flight of a question and whether the caller has to fly it.
-func (f *forwarder) join(key string) (fl *flight, leader bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if fl := f.flights[key]; fl != nil {
-		return fl, false
-	}
-	fl = &flight{done: make(chan struct{}), err: errNoAnswer}
-	f.flights[key] = fl
-	return fl, true
-}
-
-// fly asks, keeps the answer and lets everyone have it who waits.
-func (f *forwarder) fly(ctx context.Context, a ask, fl *flight) {
-	defer func() {
-		f.mu.Lock()
-		delete(f.flights, a.key)
-		f.mu.Unlock()
-		close(fl.done)
-	}()
-	if fl.entry = f.cache.get(a.sig, []byte(a.key), f.now()); fl.entry != nil {
-		fl.err = nil // another flight landed between the caller's look into the cache and its turn
-		return
 	}
 	f.metrics.misses.Inc()
 	ctx, cancel := context.WithTimeout(ctx, f.total)
 	defer cancel()
 	start := f.now()
-	fl.entry, fl.err = f.askAll(ctx, a)
+	e, err := f.askServers(ctx, q)
 	f.metrics.forward.Observe(f.now().Sub(start).Seconds())
-	switch {
-	case fl.err == nil:
-	case errors.Is(ctx.Err(), context.Canceled):
-		return // the house is closing: nothing is known about the servers
-	default:
-		fl.entry, fl.err = &entry{code: servFail, ttl: maxFailure}, nil
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return nil, ctx.Err() // the server is stopping: that says nothing about the other servers
 	}
-	fl.entry.key, fl.entry.at = a.key, f.now()
-	entries, bytes := f.cache.put(a.sig, fl.entry)
+	if err != nil {
+		e = &cacheEntry{code: servFail, ttl: maxFailure}
+	}
+	e.key, e.at = q.key, f.now()
+	entries, bytes := f.cache.put(q.hash, e)
 	f.metrics.entries.Set(float64(entries))
 	f.metrics.bytes.Set(float64(bytes))
+	return e, nil
 }
 
-// askAll asks one server after the other until one answers, and over again as long as one of them may only have lost a
+// askServers asks one server after the other until one answers, and over again as long as one of them may only have lost a
 // packet and ctx lasts.
-func (f *forwarder) askAll(ctx context.Context, a ask) (*entry, error) {
+func (f *forwarder) askServers(ctx context.Context, q upstreamQuery) (*cacheEntry, error) {
 	errs := []error{errNoAnswer}
 	for again := true; again && ctx.Err() == nil; {
 		again = false
-		for _, server := range f.order(a.servers) {
-			e, err := f.askOne(ctx, a, server)
+		for _, server := range f.order(q.servers) {
+			e, err := f.exchange(ctx, q, server)
 			if err == nil {
-				f.note(server, false)
+				f.setFailed(server, false)
 				return e, nil
 			}
 			if ctx.Err() != nil {
 				break
 			}
 			f.metrics.failures.Inc()
-			f.note(server, true)
+			f.setFailed(server, true)
 			errs = append(errs, fmt.Errorf("ask %s: %w", server, err))
 			again = again || errors.Is(err, os.ErrDeadlineExceeded)
 		}
@@ -166,7 +133,7 @@ func (f *forwarder) order(servers []netip.AddrPort) []netip.AddrPort {
 	now := f.now()
 	var good, bad []netip.AddrPort
 	for _, s := range servers {
-		if at, failed := f.failed[s]; failed && now.Sub(at) < benched {
+		if at, failed := f.failed[s]; failed && now.Sub(at) < failedDelay {
 			bad = append(bad, s)
 		} else {
 			good = append(good, s)
@@ -175,7 +142,7 @@ func (f *forwarder) order(servers []netip.AddrPort) []netip.AddrPort {
 	return slices.Concat(good, bad)
 }
 
-func (f *forwarder) note(server netip.AddrPort, failed bool) {
+func (f *forwarder) setFailed(server netip.AddrPort, failed bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if failed {
@@ -191,18 +158,18 @@ type rcodeError struct{ code int }
 // Error implements error.
 func (e *rcodeError) Error() string { return "replied " + dns.RcodeToString[e.code] }
 
-// toEntry makes an entry of a server's reply. Of the reply are kept the records that answer the question and, where there
+// newEntry makes an entry of a server's reply. Of the reply are kept the records that answer the question and, where there
 // are none, those that say so: nothing else that a server may add is believed.
-func (a *ask) toEntry(m *dns.Msg) (*entry, error) {
+func (q *upstreamQuery) newEntry(m *dns.Msg) (*cacheEntry, error) {
 	if m.Rcode != dns.RcodeSuccess && m.Rcode != dns.RcodeNameError {
 		return nil, &rcodeError{m.Rcode}
 	}
-	e := &entry{code: rcode(m.Rcode), ttl: maxPositive}
+	e := &cacheEntry{code: rcode(m.Rcode), ttl: maxPositive}
 	out := &dns.Msg{Compress: true}
-	out.Question = []dns.Question{{Name: nameText(a.name.bytes()), Qtype: a.qtype, Qclass: dns.ClassINET}}
+	out.Question = []dns.Question{{Name: nameText(q.name.bytes()), Qtype: q.qtype, Qclass: dns.ClassINET}}
 	out.Answer = chainOf(m.Answer, out.Question[0].Name)
-	if len(out.Answer) == 0 || m.Rcode == dns.RcodeNameError || endsInCNAME(out.Answer, a.qtype) {
-		out.Ns = slices.DeleteFunc(m.Ns, func(rr dns.RR) bool { return !provesNothing(rr, a.do) })
+	if len(out.Answer) == 0 || m.Rcode == dns.RcodeNameError || endsInCNAME(out.Answer, q.qtype) {
+		out.Ns = slices.DeleteFunc(m.Ns, func(rr dns.RR) bool { return !provesAbsence(rr, q.do) })
 		e.ttl = negativeTTL(out.Ns)
 	}
 	for _, rr := range slices.Concat(out.Answer, out.Ns) {
@@ -221,7 +188,7 @@ func (a *ask) toEntry(m *dns.Msg) (*entry, error) {
 	if err := new(dns.Msg).Unpack(packed); err != nil {
 		return nil, fmt.Errorf("the reply has a broken record: %w", err)
 	}
-	e.rest = slices.Clip(packed[headerLen+a.name.n+4:])
+	e.rest = slices.Clip(packed[headerLen+q.name.n+4:])
 	e.count = [3]uint16{uint16(len(out.Answer)), uint16(len(out.Ns)), 0}
 	return e, nil
 }
@@ -252,8 +219,8 @@ func endsInCNAME(rrs []dns.RR, qtype uint16) bool {
 		!slices.ContainsFunc(rrs, func(rr dns.RR) bool { return rr.Header().Rrtype == qtype })
 }
 
-// provesNothing reports whether a record of the authority section belongs to a negative answer (RFC 2308, RFC 4035).
-func provesNothing(rr dns.RR, do bool) bool {
+// provesAbsence reports whether a record of the authority section belongs to a negative answer (RFC 2308, RFC 4035).
+func provesAbsence(rr dns.RR, do bool) bool {
 	switch rr.Header().Rrtype {
 	case dns.TypeSOA:
 		return true
@@ -273,8 +240,8 @@ func negativeTTL(ns []dns.RR) time.Duration {
 	return 0
 }
 
-// join appends the answer about the end of a chain of CNAMEs to the chain.
-func (r *request) join(e *entry, now time.Time) error {
+// appendCached appends the cached answer about the end of a chain of CNAMEs to the chain.
+func (r *request) appendCached(e *cacheEntry, now time.Time) error {
 	b := make([]byte, headerLen, headerLen+r.cur.n+4+len(e.rest))
 	for i, n := range e.count {
 		b[6+2*i], b[7+2*i] = byte(n>>8), byte(n)

@@ -9,7 +9,7 @@ import (
 // The metrics' names.
 const (
 	metricQueries      = "bootlab_dnsd_queries_total"
-	metricDropped      = "bootlab_dnsd_dropped_total"
+	metricDropped      = "bootlab_dnsd_queries_dropped_total"
 	metricForward      = "bootlab_dnsd_forward_duration_seconds"
 	metricFailures     = "bootlab_dnsd_upstream_failures_total"
 	metricCache        = "bootlab_dnsd_cache_lookups_total"
@@ -18,14 +18,15 @@ const (
 	metricLimited      = "bootlab_dnsd_forward_limited_total"
 	metricTransfers    = "bootlab_dnsd_transfers_total"
 	metricTCP          = "bootlab_dnsd_tcp_connections"
+	metricEvicted      = "bootlab_dnsd_tcp_connections_evicted_total"
 )
 
 // A dropReason is why a message got no reply.
 type dropReason uint8
 
 const (
-	dropMalformed dropReason = iota // no query at all
-	dropBusy                        // too many questions wait for the forwarder, or too many connections
+	dropMalformed dropReason = iota // not a query
+	dropBusy                        // the limit of queries that wait for the forwarder
 	dropPanic                       // our bug
 	dropReasons
 )
@@ -51,28 +52,30 @@ type metrics struct {
 	sent     prometheus.Counter
 	refused  prometheus.Counter
 	tcp      prometheus.Gauge
+	evicted  prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
-	m := &metrics{desc: prometheus.NewDesc(metricQueries, "Queries answered, by what the answer came from, type and response code.",
+	m := &metrics{desc: prometheus.NewDesc(metricQueries, "Queries that were answered, by origin of the answer, type and response code.",
 		[]string{"zone", "type", "rcode"}, nil)}
-	drops := vec(metricDropped, "Messages that got no reply.", "reason")
+	drops := vec(metricDropped, "Queries that got no reply, by reason.", "reason")
 	for i, reason := range [dropReasons]string{"malformed", "busy", "panic"} {
 		m.dropped[i] = drops.WithLabelValues(reason)
 	}
-	cache := vec(metricCache, "Questions for the forwarder, by whether its cache had the answer.", "result")
+	cache := vec(metricCache, "Lookups in the cache of the forwarder, by result.", "result")
 	m.hits, m.misses = cache.WithLabelValues("hit"), cache.WithLabelValues("miss")
-	transfers := vec(metricTransfers, "Zone transfers asked for.", "result")
+	transfers := vec(metricTransfers, "Zone transfers that were requested, by result.", "result")
 	m.sent, m.refused = transfers.WithLabelValues("sent"), transfers.WithLabelValues("refused")
 	m.forward = prometheus.NewHistogram(prometheus.HistogramOpts{Name: metricForward,
-		Help: "How long the forwarder took for questions that it had to ask others.", Buckets: []float64{.001, .005, .02, .1, .5, 1, 5}})
-	m.failures = prometheus.NewCounter(prometheus.CounterOpts{Name: metricFailures, Help: "Tries at a server of the forwarder that failed."})
+		Help: "Duration of forwarded queries that the cache could not answer.", Buckets: []float64{.001, .005, .02, .1, .5, 1, 5}})
+	m.failures = prometheus.NewCounter(prometheus.CounterOpts{Name: metricFailures, Help: "Failed queries to the servers of dns.forward and dns.forward_zones."})
 	m.limited = prometheus.NewCounter(prometheus.CounterOpts{Name: metricLimited,
-		Help: "Questions for the forwarder that got SERVFAIL at once, since too many of their client wait already."})
-	m.entries = prometheus.NewGauge(prometheus.GaugeOpts{Name: metricCacheEntries, Help: "Answers in the forwarder's cache."})
-	m.bytes = prometheus.NewGauge(prometheus.GaugeOpts{Name: metricCacheBytes, Help: "Octets in the forwarder's cache."})
-	m.tcp = prometheus.NewGauge(prometheus.GaugeOpts{Name: metricTCP, Help: "TCP connections that are open."})
-	for _, c := range []prometheus.Collector{m, drops, cache, transfers, m.forward, m.failures, m.limited, m.entries, m.bytes, m.tcp} {
+		Help: "Queries answered with SERVFAIL because too many of the same client wait for the forwarder."})
+	m.entries = prometheus.NewGauge(prometheus.GaugeOpts{Name: metricCacheEntries, Help: "Answers in the cache of the forwarder."})
+	m.bytes = prometheus.NewGauge(prometheus.GaugeOpts{Name: metricCacheBytes, Help: "Size of the cache of the forwarder."})
+	m.tcp = prometheus.NewGauge(prometheus.GaugeOpts{Name: metricTCP, Help: "Open TCP connections."})
+	m.evicted = prometheus.NewCounter(prometheus.CounterOpts{Name: metricEvicted, Help: "TCP connections closed because a new one took their place."})
+	for _, c := range []prometheus.Collector{m, drops, cache, transfers, m.forward, m.failures, m.limited, m.entries, m.bytes, m.tcp, m.evicted} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

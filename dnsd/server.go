@@ -2,15 +2,14 @@ package dnsd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"runtime/debug"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 )
 
 // The attribute keys of log lines.
@@ -20,20 +19,20 @@ const (
 	keyZone = "zone"
 )
 
-// A Config is what a Server can be told. The zero Config is the documented default.
+// A Config tunes a Server. The zero Config is the documented default.
 type Config struct {
-	MaxTCP         int           // connections at a time; 64
-	MaxForwards    int           // questions that wait for the forwarder at a time, of one client as many as are left; 256
-	CacheEntries   int           // answers of the forwarder that are kept; 4096
+	MaxTCP         int           // open connections; 64
+	MaxForwards    int           // queries that wait for the forwarder, of one client as many as are left; 256
+	CacheEntries   int           // cached answers of the forwarder; 4096
 	CacheBytes     int           // memory for them, in octets; 2 MiB
 	IdleTimeout    time.Duration // of a TCP connection; 10s
-	ForwardTimeout time.Duration // for one try at one server; 1s. A question gets 4.5 times as long in all
+	ForwardTimeout time.Duration // for one try at one server; 1s. A query gets 4.5 times as long in all
 }
 
 // Deps are what a Server needs. All but Leases are required.
 type Deps struct {
 	Table      func() *Table // the table in force
-	Leases     Leases        // names of DHCP clients; nil: they have none
+	Leases     Leases        // names of DHCP clients; nil: none
 	Now        func() time.Time
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
@@ -46,7 +45,7 @@ type Server struct {
 	log     *slog.Logger
 	metrics *metrics
 	forward *forwarder
-	waiting *waiting
+	limit   *forwardLimit
 }
 
 // New returns a server. It panics if a required dependency is nil.
@@ -68,7 +67,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	}
 	return &Server{
 		cfg: cfg, deps: deps, log: deps.Log.With("server", "dnsd"), metrics: m,
-		forward: newForwarder(cfg, deps.Now, m), waiting: newWaiting(cfg.MaxForwards),
+		forward: newForwarder(cfg, deps.Now, m), limit: newForwardLimit(cfg.MaxForwards),
 	}, nil
 }
 
@@ -88,46 +87,30 @@ func setDefault[T int | time.Duration](v *T, d T) {
 	}
 }
 
-// Serve answers on all sockets until ctx ends, then waits for what is under way and returns nil. Any other error is that of
-// a socket. The sockets belong to Serve, which closes them.
-func (s *Server) Serve(ctx context.Context, udp []*net.UDPConn, tcp []net.Listener) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var wg sync.WaitGroup
+// Serve answers on all sockets until ctx ends, waits for queries in progress, and returns nil. Any other error is that of a
+// socket. It closes no socket.
+func (s *Server) Serve(ctx context.Context, udp []*net.UDPConn, tcp []*net.TCPListener) error {
+	g, ctx := errgroup.WithContext(ctx)
 	for _, c := range udp {
-		wg.Go(func() { cancel(s.serveUDP(ctx, c)) })
+		g.Go(func() error { return s.serveUDP(ctx, c) })
 	}
 	for _, l := range tcp {
-		wg.Go(func() { cancel(s.serveTCP(ctx, l)) })
+		g.Go(func() error { return s.serveTCP(ctx, l) })
 	}
-	<-ctx.Done()
-	for _, c := range udp {
-		_ = c.SetReadDeadline(time.Unix(1, 0)) // wakes the reader; replies under way still leave
-	}
-	for _, l := range tcp {
-		_ = l.Close()
-	}
-	wg.Wait()
-	for _, c := range udp {
-		_ = c.Close()
-	}
-	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
-		return err
-	}
-	return nil
+	return g.Wait()
 }
 
-// A verdict is what becomes of a message.
-type verdict uint8
+// A result is what handle made of a message.
+type result uint8
 
 const (
-	dropped verdict = iota // no reply
-	ready                  // the reply stands in the request's writer
-	pending                // the forwarder has to be asked: finish it with await
+	dropped result = iota // no reply
+	ready                 // the reply is in the request's writer
+	pending               // it is for the forwarder: finish it with answerForwarded
 )
 
 // handle answers the message in r.w.b, in place, from memory alone. The caller has set r.from and r.tcp.
-func (s *Server) handle(r *request) verdict {
+func (s *Server) handle(r *request) result {
 	r.t = s.deps.Table()
 	code, reply := r.q.parse(r.w.b)
 	if !reply {
@@ -135,7 +118,7 @@ func (s *Server) handle(r *request) verdict {
 	}
 	r.begin()
 	if code == noError {
-		code = r.acceptable()
+		code = r.checkQuestion()
 	}
 	if code != noError {
 		r.code = code
@@ -145,12 +128,12 @@ func (s *Server) handle(r *request) verdict {
 	if out == answered {
 		return s.finish(r)
 	}
-	return s.elsewhere(r, out)
+	return s.forwardOrRefuse(r, out)
 }
 
-// acceptable refuses what is not answered at all, and makes an IXFR over UDP the question for the SOA that it may be
+// checkQuestion refuses what is not answered at all, and makes an IXFR over UDP the question for the SOA that it may be
 // answered with (RFC 1995 section 2).
-func (r *request) acceptable() rcode {
+func (r *request) checkQuestion() rcode {
 	switch {
 	case r.q.qclass != classIN:
 		return refused // version.bind too
@@ -164,16 +147,16 @@ func (r *request) acceptable() rcode {
 	return noError
 }
 
-// elsewhere decides about a question that the table does not answer for good.
-func (s *Server) elsewhere(r *request, out outcome) verdict {
+// forwardOrRefuse decides about a question that the table does not answer for good.
+func (s *Server) forwardOrRefuse(r *request, out lookupResult) result {
 	servers, _ := r.t.upstreams(r.cur)
 	if !r.recurse || len(servers) == 0 {
-		if out == foreign && !r.chained {
+		if out == noZone && !r.chained {
 			r.code = refused
 		}
 		return s.finish(r)
 	}
-	r.w.rewind(r.kept)
+	r.w.rewind(r.chainEnd)
 	r.code = noError
 	if r.chained {
 		return pending
@@ -186,14 +169,14 @@ func (s *Server) elsewhere(r *request, out outcome) verdict {
 	return s.finish(r)
 }
 
-// await asks the forwarder and finishes the reply.
-func (s *Server) await(ctx context.Context, r *request) {
+// answerForwarded asks the forwarder and finishes the reply.
+func (s *Server) answerForwarded(ctx context.Context, r *request) {
 	e, err := s.forward.resolve(ctx, r)
 	switch {
 	case err != nil:
 		r.code = servFail
 	case r.chained:
-		err = r.join(e, s.deps.Now())
+		err = r.appendCached(e, s.deps.Now())
 	default:
 		r.fromCache(e, s.deps.Now())
 	}
@@ -204,7 +187,7 @@ func (s *Server) await(ctx context.Context, r *request) {
 	s.finish(r)
 }
 
-func (s *Server) finish(r *request) verdict {
+func (s *Server) finish(r *request) result {
 	r.w.finish(&r.q, r.flags, r.code)
 	s.metrics.count(r.kind, r.q.qtype, r.code)
 	return ready
@@ -221,8 +204,8 @@ func (r *request) clone() *request {
 	return &c
 }
 
-// tookPanic keeps a panic of a handler from ending the process, and logs it as the bug that it is.
-func (s *Server) tookPanic() {
+// recoverPanic keeps a panic of a handler from ending the process, and logs it as the bug that it is.
+func (s *Server) recoverPanic() {
 	if p := recover(); p != nil {
 		s.metrics.dropped[dropPanic].Inc()
 		s.log.Error("panic in a handler", keyErr, fmt.Sprint(p), "stack", string(debug.Stack()))

@@ -189,7 +189,7 @@ func TestUpstreamTrouble(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			bad := newUpstream(t, tt.handler)
-			s := newHastyServer(t, compile(t, forwardingLab(bad.addr, good.addr)), nil, 2*time.Second)
+			s := newServerWithTimeout(t, compile(t, forwardingLab(bad.addr, good.addr)), nil, 2*time.Second)
 			want := "NOERROR ra\nan www.example.org. A 10.0.0.1"
 			if diff := cmp.Diff(want, show(lookup(t, s, "www.example.org. A", inside))); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -200,7 +200,7 @@ func TestUpstreamTrouble(t *testing.T) {
 			if want := "NOERROR ra\nan two.example.org. A 10.0.0.1"; show(lookup(t, s, "two.example.org. A", inside)) != want || len(bad.asked) != 1 {
 				t.Errorf("a server that failed is asked first again")
 			}
-			alone := newHastyServer(t, compile(t, forwardingLab(bad.addr)), nil, 100*time.Millisecond)
+			alone := newServerWithTimeout(t, compile(t, forwardingLab(bad.addr)), nil, 100*time.Millisecond)
 			if got := show(lookup(t, alone, "www.example.org. A", inside)); got != "SERVFAIL ra" {
 				t.Errorf("alone: %s", got)
 			}
@@ -250,9 +250,9 @@ func TestRandomness(t *testing.T) {
 	if _, err := n.parse(wire); err != nil {
 		t.Fatal(err)
 	}
-	a := ask{name: &n, qtype: typeA}
-	one, two := a.query(), a.query()
-	if string(one[:2]) == string(two[:2]) && string(a.query()[:2]) == string(one[:2]) {
+	a := upstreamQuery{name: &n, qtype: typeA}
+	one, two := a.message(), a.message()
+	if string(one[:2]) == string(two[:2]) && string(a.message()[:2]) == string(one[:2]) {
 		t.Error("three queries with one ID")
 	}
 	if string(one[12:]) == string(two[12:]) {

@@ -19,14 +19,14 @@ type Table struct {
 	slots  []uint32 // open-addressed hash of nodes: index + 1, or 0
 	depth  int      // labels of the longest origin
 
-	domain     []byte // of DHCP clients, in wire form; nil: they get no names
-	domainText string
-	pooled     map[string][]lab.MAC // by name in wire form: hosts without an address of their own
-	networks   []netip.Prefix       // the lab's
-	allow      []netip.Prefix       // may use the forwarder: the networks and dns.allow
-	transfer   []netip.Prefix
-	forwards   []forwardZone // longest domain first
-	forwardSig uint64        // changes with forwards, so that the cache can be dropped
+	domain      []byte // of DHCP clients, in wire form; nil: they get no names
+	domainText  string
+	pooled      map[string][]lab.MAC // by name in wire form: hosts without an address of their own
+	networks    []netip.Prefix       // the lab's
+	allow       []netip.Prefix       // may use the forwarder: the networks and dns.allow
+	transfer    []netip.Prefix
+	forwards    []forwardZone // longest domain first
+	forwardHash uint64        // changes with forwards, so that the cache can be dropped
 
 	lab      *lab.Lab
 	warnings lab.Problems
@@ -97,8 +97,8 @@ func (t *Table) find(zone int, h uint64, wire []byte) int {
 	return -1
 }
 
-// findJoined is find for a label in front of a parent, as "*" in front of the closest encloser.
-func (t *Table) findJoined(zone int, label string, h uint64, parent []byte) int {
+// findWithLabel is find for a label in front of a parent, as "*" in front of the closest encloser.
+func (t *Table) findWithLabel(zone int, label string, h uint64, parent []byte) int {
 	want, mask := slotHash(zone, h), uint32(len(t.slots)-1)
 	for i := want & mask; t.slots[i] != 0; i = (i + 1) & mask {
 		nd := &t.nodes[t.slots[i]-1]
@@ -182,7 +182,7 @@ func (t *Table) match(n *name) match {
 			continue
 		}
 		h := hashLabel(n.hash[i], []byte(wildcardLabel))
-		m.node = t.findJoined(z, wildcardLabel, h, n.suffix(i))
+		m.node = t.findWithLabel(z, wildcardLabel, h, n.suffix(i))
 		return m
 	}
 	return m

@@ -150,7 +150,7 @@ func TestRouterZone(t *testing.T) {
 	}
 }
 
-// TestChains follows CNAMEs inside the table, through wildcards and zones, into nothing and round in circles.
+// TestChains follows CNAMEs inside the table, through wildcards and zones, into nothing and round in cnameLoop.
 func TestChains(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, compile(t, &lab.Lab{Zones: []*lab.Zone{

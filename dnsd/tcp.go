@@ -12,41 +12,44 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/host/connlimit"
 	"github.com/bootlab/bootlab/internal/host/pause"
 )
 
-// tcpPipeline bounds the questions of one connection that wait for the forwarder.
-const tcpPipeline = 16
+const (
+	tcpPipeline = 16                    // queries of one connection that may wait for the forwarder
+	acceptPause = 50 * time.Millisecond // after an error, as when the process has no file descriptor left
+)
 
-// acceptPause is how long accepting rests when the process has no file left.
-const acceptPause = 50 * time.Millisecond
-
-func (s *Server) serveTCP(ctx context.Context, l net.Listener) error {
+// serveTCP accepts connections until ctx ends. It does not close l.
+func (s *Server) serveTCP(ctx context.Context, l *net.TCPListener) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	seats := &seats{most: s.cfg.MaxTCP}
+	stop := context.AfterFunc(ctx, func() { _ = l.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	conns := connlimit.New(connlimit.Config{Max: s.cfg.MaxTCP})
 	for {
 		conn, err := l.Accept()
 		switch {
 		case ctx.Err() != nil:
-			if conn != nil {
+			if err == nil {
 				_ = conn.Close()
 			}
 			return nil
 		case errors.Is(err, net.ErrClosed):
 			return fmt.Errorf("accept on %s: %w", l.Addr(), err)
 		case err != nil:
-			s.log.Warn("accept failed", keyErr, err)
+			s.log.Warn("accept connection", keyAddr, l.Addr(), keyErr, err)
 			_ = pause.For(ctx, acceptPause)
 			continue
 		}
-		c := s.newConn(conn, seats)
-		if from := seats.take(c); from != nil {
-			s.metrics.dropped[dropBusy].Inc()
-			_ = from.conn.Close()
-		}
+		c := s.newConn(conn)
+		c.place = conns.Add(c.from, func() { // RFC 7766 section 6.2.3: an idle connection may be closed at any time
+			s.metrics.evicted.Inc()
+			_ = conn.Close()
+		})
 		wg.Go(func() {
-			defer seats.leave(c)
+			defer c.place.Remove()
 			c.serve(ctx)
 		})
 	}
@@ -58,23 +61,24 @@ type tcpConn struct {
 	conn net.Conn
 	in   *bufio.Reader
 	from netip.Addr
-	all  *seats
 	wg   sync.WaitGroup
-	wait chan struct{} // one for each question that waits for the forwarder
+	wait chan struct{} // one for each query that waits for the forwarder
+
+	place *connlimit.Conn
 
 	mu sync.Mutex // one reply at a time
 }
 
-func (s *Server) newConn(conn net.Conn, all *seats) *tcpConn {
+func (s *Server) newConn(conn net.Conn) *tcpConn {
 	return &tcpConn{
-		s: s, conn: conn, in: bufio.NewReaderSize(conn, 512), from: addrOfConn(conn), all: all,
+		s: s, conn: conn, in: bufio.NewReaderSize(conn, 512), from: addrOfConn(conn),
 		wait: make(chan struct{}, tcpPipeline),
 	}
 }
 
 func (c *tcpConn) serve(ctx context.Context) {
 	defer c.conn.Close()
-	defer c.s.tookPanic()
+	defer c.s.recoverPanic()
 	c.s.metrics.tcp.Inc()
 	defer c.s.metrics.tcp.Dec()
 	stop := context.AfterFunc(ctx, func() { _ = c.conn.SetReadDeadline(time.Unix(1, 0)) })
@@ -87,7 +91,7 @@ func (c *tcpConn) serve(ctx context.Context) {
 		if buf, err = c.read(ctx, buf); err != nil {
 			return
 		}
-		c.all.asked(c)
+		c.place.Touch()
 		r.w.b = buf
 		if !c.answer(ctx, r) {
 			return
@@ -106,7 +110,7 @@ func addrOfConn(conn net.Conn) netip.Addr {
 
 // read reads one message into buf.
 func (c *tcpConn) read(ctx context.Context, buf []byte) ([]byte, error) {
-	_ = c.conn.SetReadDeadline(time.Now().Add(c.s.cfg.IdleTimeout)) // the kernel's clock, not the house's
+	_ = c.conn.SetReadDeadline(time.Now().Add(c.s.cfg.IdleTimeout)) // the kernel's clock, not deps.Now
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
@@ -131,33 +135,33 @@ func (c *tcpConn) answer(ctx context.Context, r *request) bool {
 	case ready:
 		return c.send(r.w.b) == nil
 	case pending:
-		return c.handOn(ctx, r)
+		return c.forward(ctx, r)
 	}
 	c.s.metrics.dropped[dropMalformed].Inc()
 	return false
 }
 
-// handOn lets a question wait for the forwarder while the next is read.
-func (c *tcpConn) handOn(ctx context.Context, r *request) bool {
-	switch c.s.waiting.enter(c.from) {
-	case noTurn:
+// forward lets a query wait for the forwarder while the next one is read.
+func (c *tcpConn) forward(ctx context.Context, r *request) bool {
+	switch c.s.limit.acquire(c.from) {
+	case limitReached:
 		c.s.metrics.dropped[dropBusy].Inc()
 		return false
-	case tooMany:
-		c.s.turnAway(r)
+	case shareUsed:
+		c.s.refuseForward(r)
 		return c.send(r.w.b) == nil
 	}
 	select {
 	case c.wait <- struct{}{}:
 	case <-ctx.Done():
-		c.s.waiting.leave(c.from)
+		c.s.limit.release(c.from)
 		return false
 	}
 	r = r.clone()
 	c.wg.Go(func() {
-		defer func() { <-c.wait; c.s.waiting.leave(c.from) }()
-		defer c.s.tookPanic()
-		c.s.await(ctx, r)
+		defer func() { <-c.wait; c.s.limit.release(c.from) }()
+		defer c.s.recoverPanic()
+		c.s.answerForwarded(ctx, r)
 		_ = c.send(r.w.b)
 	})
 	return true

@@ -75,8 +75,8 @@ func TestPipeline(t *testing.T) {
 	}
 }
 
-// TestTCPNewcomer: when all connections are taken, the one on which nothing was asked for longest makes room.
-func TestTCPNewcomer(t *testing.T) {
+// TestTCPConnectionLimit: when all connections are taken, the one on which nothing was asked for longest makes room.
+func TestTCPConnectionLimit(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, compile(t, openshift()), nil)
 	s.cfg.MaxTCP, s.cfg.IdleTimeout = 2, time.Minute
@@ -99,7 +99,7 @@ func TestTCPNewcomer(t *testing.T) {
 	}
 	asks(5, one)
 	asks(6, three)
-	if n := testutil.ToFloat64(s.metrics.dropped[dropBusy]); n != 1 {
+	if n := testutil.ToFloat64(s.metrics.evicted); n != 1 {
 		t.Errorf("%v were counted, want 1", n)
 	}
 }
@@ -125,7 +125,7 @@ func TestBusy(t *testing.T) {
 	t.Parallel()
 	up, release := heldUpstream(t)
 	s := newServer(t, compile(t, forwardingLab(up.addr)), nil)
-	s.waiting = newWaiting(1)
+	s.limit = newForwardLimit(1)
 	ap := serve(t, s, "127.0.0.1")
 	conn, err := net.Dial("udp", ap.String())
 	if err != nil {
@@ -163,12 +163,12 @@ func TestServeEnds(t *testing.T) {
 	t.Parallel()
 	up := newUpstream(t, func(*dns.Msg, string) *dns.Msg { return nil })
 	s := newServer(t, compile(t, forwardingLab(up.addr)), nil)
-	listen := func() (*net.UDPConn, net.Listener) {
+	listen := func() (*net.UDPConn, *net.TCPListener) {
 		udp, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		tcp, err := net.Listen("tcp", "127.0.0.1:0")
+		tcp, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -177,7 +177,7 @@ func TestServeEnds(t *testing.T) {
 	udp, tcp := listen()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- s.Serve(ctx, []*net.UDPConn{udp}, []net.Listener{tcp}) }()
+	go func() { done <- s.Serve(ctx, []*net.UDPConn{udp}, []*net.TCPListener{tcp}) }()
 	conn, err := net.Dial("udp", udp.LocalAddr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -191,7 +191,7 @@ func TestServeEnds(t *testing.T) {
 	}
 	udp, tcp = listen()
 	_ = udp.Close()
-	if err := s.Serve(t.Context(), []*net.UDPConn{udp}, []net.Listener{tcp}); err == nil {
+	if err := s.Serve(t.Context(), []*net.UDPConn{udp}, []*net.TCPListener{tcp}); err == nil {
 		t.Error("a closed socket is no error")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/bootlab/bootlab/internal/host/datagram"
 
@@ -17,15 +18,15 @@ const (
 	udpBuffer = 1280 // octets of a query and of its reply, which takes its place
 )
 
-// A udpReader receives, answers and sends the messages of one socket in batches, in place. A question that has to wait for
-// the forwarder leaves it as a copy.
+// A udpReader receives, answers and sends the messages of one socket in batches, in place. A query for the forwarder leaves
+// it as a copy.
 type udpReader struct {
 	s    *Server
 	conn *net.UDPConn
 	in   *datagram.Receiver
 	out  *datagram.Sender
 	req  request
-	wg   sync.WaitGroup // questions that wait for the forwarder
+	wg   sync.WaitGroup // queries that wait for the forwarder
 }
 
 func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn) error {
@@ -36,6 +37,8 @@ func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn) error {
 	if err != nil {
 		return fmt.Errorf("prepare socket %s: %w", conn.LocalAddr(), err)
 	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) }) // replies in progress still leave
+	defer stop()
 	u := &udpReader{s: s, conn: conn, in: datagram.NewReceiver(udpBatch, udpBuffer), out: datagram.NewSender(udpBatch)}
 	defer u.wg.Wait()
 	for {
@@ -65,7 +68,7 @@ func transient(err error) bool {
 
 // answer answers a message and reports whether there is a reply, in u.req, to be sent with the batch.
 func (u *udpReader) answer(ctx context.Context, m datagram.Message) bool {
-	defer u.s.tookPanic()
+	defer u.s.recoverPanic()
 	if len(m.Data) < headerLen { // or longer than the buffer
 		u.s.metrics.dropped[dropMalformed].Inc()
 		return false
@@ -77,28 +80,28 @@ func (u *udpReader) answer(ctx context.Context, m datagram.Message) bool {
 	case ready:
 		return true
 	case pending:
-		return u.handOn(ctx, m)
+		return u.forward(ctx, m)
 	default:
 		u.s.metrics.dropped[dropMalformed].Inc()
 	}
 	return false
 }
 
-// handOn hands the question on, with all that its reply needs, and reports whether there is a reply without.
-func (u *udpReader) handOn(ctx context.Context, m datagram.Message) bool {
-	switch u.s.waiting.enter(u.req.from) {
-	case noTurn:
+// forward passes a copy of the query to the forwarder, and reports whether there is a reply at once instead.
+func (u *udpReader) forward(ctx context.Context, m datagram.Message) bool {
+	switch u.s.limit.acquire(u.req.from) {
+	case limitReached:
 		u.s.metrics.dropped[dropBusy].Inc() // the client asks again
 		return false
-	case tooMany:
-		u.s.turnAway(&u.req)
+	case shareUsed:
+		u.s.refuseForward(&u.req)
 		return true
 	}
 	r, source := u.req.clone(), datagram.AppendSource(nil, m.Local)
 	u.wg.Go(func() {
-		defer u.s.waiting.leave(r.from)
-		defer u.s.tookPanic()
-		u.s.await(ctx, r)
+		defer u.s.limit.release(r.from)
+		defer u.s.recoverPanic()
+		u.s.answerForwarded(ctx, r)
 		_, _, _ = u.conn.WriteMsgUDPAddrPort(r.w.b, source, m.From) // a client that is gone is no error of ours
 	})
 	return false

@@ -21,19 +21,19 @@ var (
 	errMismatch  = errors.New("reply is to another question")
 )
 
-// askOne asks one server: over UDP first and, where that is not to be had whole or not to be trusted, over TCP.
-func (f *forwarder) askOne(ctx context.Context, a ask, server netip.AddrPort) (*entry, error) {
+// exchange asks one server: over UDP first and, where that is not to be had whole or not to be trusted, over TCP.
+func (f *forwarder) exchange(ctx context.Context, q upstreamQuery, server netip.AddrPort) (*cacheEntry, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.try)
 	defer cancel()
-	e, err := a.over(ctx, "udp", server)
+	e, err := q.exchangeOver(ctx, "udp", server)
 	if errors.Is(err, errTruncated) || errors.Is(err, errCase) {
-		return a.over(ctx, "tcp", server)
+		return q.exchangeOver(ctx, "tcp", server)
 	}
 	return e, err
 }
 
-// over asks a server over one transport, from a port of the kernel's choice.
-func (a *ask) over(ctx context.Context, network string, server netip.AddrPort) (*entry, error) {
+// exchangeOver asks a server over one transport, from a port of the kernel's choice.
+func (q *upstreamQuery) exchangeOver(ctx context.Context, network string, server netip.AddrPort) (*cacheEntry, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, network, server.String())
 	if err != nil {
@@ -46,36 +46,36 @@ func (a *ask) over(ctx context.Context, network string, server netip.AddrPort) (
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	q := a.query()
+	msg := q.message()
 	var reply []byte
 	if network == "udp" {
-		reply, err = exchangeUDP(conn, q)
+		reply, err = exchangeUDP(conn, msg)
 	} else {
-		reply, err = exchangeTCP(conn, q)
+		reply, err = exchangeTCP(conn, msg)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return a.read(reply)
+	return q.read(reply)
 }
 
-// query returns the message to send. The ID, the port and the case of the name's letters are what an attacker who does not
+// message returns the message to send. The ID, the port and the case of the name's letters are what an attacker who does not
 // see it would have to guess (RFC 5452).
-func (a *ask) query() []byte {
+func (q *upstreamQuery) message() []byte {
 	var random [2 + maxName]byte
-	_, _ = rand.Read(random[:2+a.name.n]) // never fails
+	_, _ = rand.Read(random[:2+q.name.n]) // never fails
 	flags := uint16(flagRD)
-	if a.cd {
+	if q.cd {
 		flags |= flagCD
 	}
-	b := append(make([]byte, 0, headerLen+a.name.n+4+optLen), random[0], random[1])
+	b := append(make([]byte, 0, headerLen+q.name.n+4+optLen), random[0], random[1])
 	b = binary.BigEndian.AppendUint16(b, flags)
 	b = append(b, 0, 1, 0, 0, 0, 0, 0, 1)
-	b = append(b, a.name.bytes()...)
+	b = append(b, q.name.bytes()...)
 	mixCase(b[headerLen:], random[2:])
-	b = append(b, byte(a.qtype>>8), byte(a.qtype), 0, classIN)
+	b = append(b, byte(q.qtype>>8), byte(q.qtype), 0, classIN)
 	do := byte(0)
-	if a.do {
+	if q.do {
 		do = 0x80
 	}
 	return append(b, 0, 0, typeOPT, maxUDP>>8, maxUDP&0xff, 0, 0, do, 0, 0, 0)
@@ -150,7 +150,7 @@ func check(q, reply []byte) error {
 }
 
 // read makes an entry of a reply. What the codec makes of bad bytes stays in here.
-func (a *ask) read(reply []byte) (e *entry, err error) {
+func (q *upstreamQuery) read(reply []byte) (e *cacheEntry, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			e, err = nil, fmt.Errorf("unpack the reply: %v", p)
@@ -160,5 +160,5 @@ func (a *ask) read(reply []byte) (e *entry, err error) {
 	if err := m.Unpack(reply); err != nil {
 		return nil, fmt.Errorf("unpack the reply: %w", err)
 	}
-	return a.toEntry(&m)
+	return q.newEntry(&m)
 }

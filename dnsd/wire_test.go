@@ -266,13 +266,13 @@ func FuzzReply(f *testing.F) {
 			if s.handle(r) != pending {
 				t.Fatalf("%s is not for the forwarder", question)
 			}
-			a := ask{name: r.cur, qtype: typeA}
+			a := upstreamQuery{name: r.cur, qtype: typeA}
 			e, err := a.read(b)
 			if err != nil {
 				return
 			}
 			if r.chained {
-				err = r.join(e, s.deps.Now())
+				err = r.appendCached(e, s.deps.Now())
 			} else {
 				r.fromCache(e, s.deps.Now())
 			}

@@ -5,63 +5,55 @@ import (
 	"time"
 )
 
-// A busyPoll decides whether a transfer looks again and again for the answer before it sleeps. In lock-step on a LAN the answer is
-// there in less time than it takes to fall asleep and be woken, which would be half the time that a block takes.
+// A busyPoll decides whether a transfer polls its socket before it sleeps. In lock-step on a LAN the ACK arrives sooner than a
+// thread can be suspended and woken, which would be half the time that a block takes.
 //
-// It does so only where there is one transfer, since others would have to wait, and gives it up where clients are slower.
+// It polls only while there is one transfer, since others would have to wait, and stops where clients are slower.
 type busyPoll struct {
-	busy   func() int // transfers under way
-	misses int        // in a row
-	rests  int        // receives that sleep at once
-	spent  time.Duration
+	active func() int    // transfers in progress
+	misses int           // in a row
+	skip   int           // receives that do not poll
+	polled time.Duration // since the thread slept
 }
 
 const (
-	pollLimit = 50 * time.Microsecond  // for one answer
-	pollShare = 500 * time.Microsecond // of looking, then the rest of a process with one CPU has its turn
-	maxMisses = 8
-	pollPause = 1000 // receives
+	pollLimit    = 50 * time.Microsecond  // for one reply
+	pollShare    = 500 * time.Microsecond // of polling, then the rest of a process with one CPU has its turn
+	maxMisses    = 8                      // in a row, then polling stops for skipReceives
+	skipReceives = 1000
 )
 
-// fits reports whether it is worth to look.
-func (h *busyPoll) fits() bool {
-	if h.rests > 0 {
-		h.rests--
+// worthwhile reports whether to poll for the next packet.
+func (p *busyPoll) worthwhile() bool {
+	if p.skip > 0 {
+		p.skip--
 		return false
 	}
-	if h.spent > pollShare && runtime.GOMAXPROCS(0) == 1 {
-		h.spent = 0
+	if p.polled > pollShare && runtime.GOMAXPROCS(0) == 1 {
+		p.polled = 0
 		return false
 	}
-	return h.busy() == 1
+	return p.active() == 1
 }
 
-// poll looks until there is something.
-func (h *busyPoll) poll(look func() bool) bool {
+// poll calls receive until it returns a packet or an error, or the limit has passed.
+func (p *busyPoll) poll(receive func() (bool, error)) (received bool, err error) {
 	start := time.Now()
 	for {
-		found := look()
+		received, err = receive()
 		took := time.Since(start)
-		if found || took >= pollLimit {
-			h.learn(found, took)
-			return found
+		if received || err != nil || took >= pollLimit {
+			p.record(received, took)
+			return received, err
 		}
 	}
 }
 
-func (h *busyPoll) learn(found bool, took time.Duration) {
-	h.spent += took
+func (p *busyPoll) record(found bool, took time.Duration) {
+	p.polled += took
 	if found {
-		h.misses = 0
-		return
-	}
-	if h.misses++; h.misses >= maxMisses {
-		h.misses, h.rests = 0, pollPause
+		p.misses = 0
+	} else if p.misses++; p.misses >= maxMisses {
+		p.misses, p.skip = 0, skipReceives
 	}
 }
-
-// crowd reports whether the transfers are one.
-func (h *busyPoll) crowd() bool { return crowded(h.busy()) }
-
-// crowded reports whether there are so many transfers that what each costs matters more than the courtesies.
-func crowded(transfers int) bool { return transfers > 16 }

@@ -9,83 +9,84 @@ import (
 	"syscall"
 )
 
-// A fileCache holds the files that a crowd fetches, each once, for as long as somebody does. Two hundred machines that are switched on
-// together want the same megabyte: read for each of them alone, it would be out of the CPU's cache whenever it is sent.
+// A fileCache holds files that several transfers send, each once, as long as one of them does. Two hundred machines that are
+// switched on together fetch the same megabyte: read by each transfer for itself, it would be out of the CPU's cache whenever
+// it is sent.
 type fileCache struct {
 	mu    sync.Mutex
 	files map[fileID]*cachedFile
-	used  int64
+	used  int64 // bytes
 }
 
-// What a fileCache holds at most, of one file and of all.
+// The largest file that is cached, and the size of the cache.
 const (
-	fileCacheMaxFile = 4 << 20
-	fileCacheMax     = 12 << 20
+	maxCachedFile = 4 << 20
+	maxCacheBytes = 12 << 20
 )
 
-// A fileID changes whenever a file does.
+// A fileID changes whenever the file does.
 type fileID struct {
 	device, inode uint64
 	size          int64
 	changed       syscall.Timespec
 }
 
-// A shared is the content of one file. users and its place in the fileCache belong to the fileCache's mutex.
+// A cachedFile is the content of one file. users is guarded by the cache's mutex.
 type cachedFile struct {
 	users int
 	load  sync.Once
-	bytes []byte // nil: could not be read
+	bytes []byte // nil: it could not be read
 }
 
-// share returns the content of a file from memory, and closes the file; or the file itself, where it is too large, there is no room, or it
-// cannot be read, which is for the transfer to find out.
-func (c *fileCache) share(f *os.File, info fs.FileInfo) content {
-	plain := content{ReaderAt: f, size: info.Size(), close: f.Close}
+// open returns the content of a file from memory and closes the file; or the file itself, where it is too large, the cache is
+// full, or it cannot be read, which the transfer will report.
+func (c *fileCache) open(f *os.File, info fs.FileInfo) content {
+	uncached := content{ReaderAt: f, size: info.Size(), close: f.Close}
 	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || info.Size() > fileCacheMaxFile {
-		return plain
+	if !ok || info.Size() > maxCachedFile {
+		return uncached
 	}
 	id := fileID{uint64(st.Dev), st.Ino, st.Size, st.Mtim}
-	s := c.take(id)
-	if s == nil {
-		return plain
+	cached := c.acquire(id)
+	if cached == nil {
+		return uncached
 	}
-	s.load.Do(func() {
+	cached.load.Do(func() {
 		b := make([]byte, id.size)
 		if _, err := io.ReadFull(io.NewSectionReader(f, 0, id.size), b); err == nil {
-			s.bytes = b
+			cached.bytes = b
 		}
 	})
-	if s.bytes == nil {
-		c.put(id, s)
-		return plain
+	if cached.bytes == nil {
+		c.release(id, cached)
+		return uncached
 	}
 	_ = f.Close()
-	return content{ReaderAt: bytes.NewReader(s.bytes), size: id.size, inMemory: true, close: func() error { c.put(id, s); return nil }}
+	return content{ReaderAt: bytes.NewReader(cached.bytes), size: id.size, inMemory: true, close: func() error { c.release(id, cached); return nil }}
 }
 
-// take returns the place of a file, or nil if there is no room for it.
-func (c *fileCache) take(id fileID) *cachedFile {
+// acquire adds a user to a file's entry, and the entry if it is missing. It returns nil if there is no room for it.
+func (c *fileCache) acquire(id fileID) *cachedFile {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := c.files[id]
-	if s == nil {
-		if c.used+id.size > fileCacheMax {
+	f := c.files[id]
+	if f == nil {
+		if c.used+id.size > maxCacheBytes {
 			return nil
 		}
-		s = &cachedFile{}
-		c.files[id] = s
+		f = &cachedFile{}
+		c.files[id] = f
 		c.used += id.size
 	}
-	s.users++
-	return s
+	f.users++
+	return f
 }
 
-// put says that a user needs it no more.
-func (c *fileCache) put(id fileID, s *cachedFile) {
+// release removes a user, and the entry with its last user.
+func (c *fileCache) release(id fileID, f *cachedFile) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s.users--; s.users == 0 {
+	if f.users--; f.users == 0 {
 		delete(c.files, id)
 		c.used -= id.size
 	}

@@ -28,7 +28,7 @@ func TestFileCache(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return c.share(f, info)
+		return c.open(f, info)
 	}
 	want := func(k content, text string) {
 		t.Helper()
@@ -54,7 +54,7 @@ func TestFileCache(t *testing.T) {
 	if len(c.files) != 0 || c.used != 0 {
 		t.Errorf("nobody is left, and %d files of %d bytes stay", len(c.files), c.used)
 	}
-	c.used = fileCacheMax
+	c.used = maxCacheBytes
 	full := open("")
 	if full.inMemory || len(c.files) != 0 {
 		t.Error("there was no room, and the file was taken in")

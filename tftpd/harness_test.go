@@ -162,7 +162,7 @@ func newTestServer(t testing.TB, c testConfig) *testServer {
 	s := &testServer{dir: dir, files: files, events: recorder{make(chan event.Event, 10_000)}, registry: prometheus.NewRegistry()}
 	server, err := tftpd.New(c.Config, tftpd.Deps{
 		Table: func() *tftpd.Table { return table }, Firmware: fstest.MapFS{"ipxe.efi": {Data: firmware}},
-		Scripts: scripts{}, Leases: c.leases, Events: s.events, Log: slog.New(slog.DiscardHandler), Metrics: s.registry,
+		Scripts: scripts{}, Leases: c.leases, Events: s.events, Log: slog.New(slog.DiscardHandler), Registerer: s.registry,
 	})
 	if err != nil {
 		t.Fatal(err)

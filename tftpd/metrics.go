@@ -6,9 +6,9 @@ import "github.com/prometheus/client_golang/prometheus"
 const (
 	MetricTransfers = "bootlab_tftpd_transfers_total"
 	MetricActive    = "bootlab_tftpd_transfers_active"
-	MetricDropped   = "bootlab_tftpd_requests_dropped_total"
+	MetricDropped   = "bootlab_tftpd_packets_dropped_total"
 	MetricBytes     = "bootlab_tftpd_sent_bytes_total"
-	MetricResent    = "bootlab_tftpd_blocks_resent_total"
+	MetricResent    = "bootlab_tftpd_blocks_retransmitted_total"
 	MetricDuration  = "bootlab_tftpd_transfer_duration_seconds"
 )
 
@@ -20,12 +20,12 @@ const (
 	resultProbe   = "probe"
 )
 
-// Why a request is not answered, as label "reason".
+// Why a packet is dropped, as label "reason".
 const (
-	reasonBusy      = "busy"
-	reasonMalformed = "malformed"
-	reasonDuplicate = "duplicate"
-	reasonStray     = "stray" // a reply for no transfer, at a port that all share
+	reasonBusy       = "busy"
+	reasonMalformed  = "malformed"
+	reasonDuplicate  = "duplicate"
+	reasonUnknownTID = "unknown_tid"
 )
 
 type metrics struct {
@@ -37,24 +37,30 @@ type metrics struct {
 	duration prometheus.Histogram
 }
 
-func newMetrics(r prometheus.Registerer) *metrics {
-	results := prometheus.NewCounterVec(prometheus.CounterOpts{Name: MetricTransfers, Help: "Requests by how they ended."}, []string{"result"})
-	dropped := prometheus.NewCounterVec(prometheus.CounterOpts{Name: MetricDropped, Help: "Packets that were not taken up, by reason."}, []string{"reason"})
+func newMetrics(r prometheus.Registerer) (*metrics, error) {
+	results := prometheus.NewCounterVec(prometheus.CounterOpts{Name: MetricTransfers, Help: "Requests that were answered, by result."}, []string{"result"})
+	dropped := prometheus.NewCounterVec(prometheus.CounterOpts{Name: MetricDropped,
+		Help: "Packets dropped on the well-known port, by reason: the limit of transfers, no valid TFTP, a repeated request, a reply to no transfer."},
+		[]string{"reason"})
 	m := &metrics{
 		results: map[string]prometheus.Counter{},
 		dropped: map[string]prometheus.Counter{},
-		active:  prometheus.NewGauge(prometheus.GaugeOpts{Name: MetricActive, Help: "Transfers under way."}),
+		active:  prometheus.NewGauge(prometheus.GaugeOpts{Name: MetricActive, Help: "Transfers in progress."}),
 		bytes:   prometheus.NewCounter(prometheus.CounterOpts{Name: MetricBytes, Help: "Bytes of files that clients acknowledged."}),
 		resent:  prometheus.NewCounter(prometheus.CounterOpts{Name: MetricResent, Help: "Blocks that were sent again."}),
-		duration: prometheus.NewHistogram(prometheus.HistogramOpts{Name: MetricDuration, Help: "Time of completed transfers.",
+		duration: prometheus.NewHistogram(prometheus.HistogramOpts{Name: MetricDuration, Help: "Duration of completed transfers.",
 			Buckets: []float64{.01, .05, .25, 1, 5, 25, 100}}),
 	}
 	for _, l := range []string{resultServed, resultFailed, resultRefused, resultProbe} {
 		m.results[l] = results.WithLabelValues(l)
 	}
-	for _, l := range []string{reasonBusy, reasonMalformed, reasonDuplicate, reasonStray} {
+	for _, l := range []string{reasonBusy, reasonMalformed, reasonDuplicate, reasonUnknownTID} {
 		m.dropped[l] = dropped.WithLabelValues(l)
 	}
-	r.MustRegister(results, dropped, m.active, m.bytes, m.resent, m.duration)
-	return m
+	for _, c := range []prometheus.Collector{results, dropped, m.active, m.bytes, m.resent, m.duration} {
+		if err := r.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
 }

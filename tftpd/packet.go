@@ -38,6 +38,7 @@ const headerLen = 4
 
 const (
 	maxRequest = 2048 // RFC 2347 says 512; some firmware pads
+	maxReply   = 512  // an ACK, or an ERROR with its text
 	maxOptions = 32
 )
 
@@ -56,8 +57,8 @@ type Option struct {
 
 var errNotARequest = errors.New("neither a read nor a write request")
 
-// ParseRequest reads a request. A last string without its final zero byte is accepted, as old firmware leaves it out;
-// what follows the last whole option is ignored.
+// ParseRequest parses a request. A last string without its final zero byte is accepted, since old firmware leaves it out; what
+// follows the last whole option is ignored.
 func ParseRequest(b []byte) (Request, error) {
 	if len(b) < 2 {
 		return Request{}, fmt.Errorf("packet of %d bytes: %w", len(b), errNotARequest)
@@ -77,7 +78,7 @@ func ParseRequest(b []byte) (Request, error) {
 	return Request{Write: op == opWRQ, Name: name, Mode: strings.ToLower(mode), Options: parseOptions(rest)}, nil
 }
 
-// parseOptions reads name and value pairs. Of an option that comes twice the first counts (RFC 2347: at most once).
+// parseOptions parses name and value pairs. Of an option that comes twice the first counts (RFC 2347: at most once).
 func parseOptions(b []byte) (options []Option) {
 	seen := map[string]bool{}
 	for len(b) > 0 && len(options) < maxOptions {
@@ -97,8 +98,8 @@ func parseOptions(b []byte) (options []Option) {
 	return options
 }
 
-// cutString returns the string up to the first zero byte and what follows it. Without a zero byte it is all of b and ok
-// is false.
+// cutString returns the string up to the first zero byte and what follows. Without a zero byte it returns all of b, and ok is
+// false.
 func cutString(b []byte) (s string, rest []byte, ok bool) {
 	for i, c := range b {
 		if c == 0 {
@@ -108,7 +109,7 @@ func cutString(b []byte) (s string, rest []byte, ok bool) {
 	return string(b), nil, false
 }
 
-// Append appends the request as it goes over the wire.
+// Append appends the request in wire format.
 func (r Request) Append(b []byte) []byte {
 	op := byte(opRRQ)
 	if r.Write {
@@ -146,14 +147,14 @@ func putHeader(b []byte, number uint16) {
 	binary.BigEndian.PutUint16(b[2:], number)
 }
 
-// A reply is what a client sends in the course of a transfer.
+// A reply is a packet that a client sends during a transfer.
 type reply struct {
 	op    uint16
 	block uint16 // of an ACK; the code of an ERROR
 	text  string // of an ERROR, made printable
 }
 
-// parseReply reads an ACK or an ERROR. Everything else, and what is too short, is no reply.
+// parseReply parses an ACK or an ERROR. ok is false for all else.
 func parseReply(b []byte) (reply, bool) {
 	if len(b) < headerLen {
 		return reply{}, false
@@ -170,7 +171,7 @@ func parseReply(b []byte) (reply, bool) {
 	return reply{}, false
 }
 
-// printable makes what a stranger sent fit for a log: ASCII, and not long.
+// printable makes text from the network fit for a log: ASCII, and at most 128 characters.
 func printable(s string) string {
 	const most = 128
 	if len(s) > most {
@@ -182,4 +183,29 @@ func printable(s string) string {
 		}
 		return r
 	}, s)
+}
+
+// A rollover is the block number that follows 65535: 0, as nearly all clients expect, or 1, which a few ask for with an option
+// of tftp-hpa.
+type rollover int64
+
+// number returns the block number of block n.
+func (r rollover) number(n int64) uint16 {
+	if r == 0 || n == 0 {
+		return uint16(n)
+	}
+	return uint16((n-1)%65535 + 1)
+}
+
+// after returns how many blocks after block n the one with that block number is. A window is far smaller than the range of
+// block numbers.
+func (r rollover) after(n int64, number uint16) int64 {
+	if r == 0 {
+		return int64(number - uint16(n))
+	}
+	d := (int64(number) - int64(r.number(n))) % 65535
+	if d < 0 {
+		d += 65535
+	}
+	return d
 }

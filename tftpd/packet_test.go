@@ -178,30 +178,30 @@ func TestResolve(t *testing.T) {
 		want target
 		ok   bool
 	}{
-		{"boot/52-54-00-00-02-01/ipxe.efi", target{wantFirmware, "ipxe.efi", mac}, true},
-		{"/boot/52-54-00-00-02-01/ipxe.efi", target{wantFirmware, "ipxe.efi", mac}, true},
-		{`\boot\52-54-00-00-02-01\ipxe.efi`, target{wantFirmware, "ipxe.efi", mac}, true},
-		{"BOOT/52-54-00-00-02-01/IPXE.EFI", target{wantFirmware, "IPXE.EFI", mac}, true},
-		{"boot/52:54:00:00:02:01/boot.ipxe", target{wantScript, "boot.ipxe", mac}, true},
-		{"boot/52-54-00-00-02-01/autoexec.ipxe", target{wantScript, "autoexec.ipxe", mac}, true},
-		{"autoexec.ipxe", target{what: wantScript, name: "autoexec.ipxe"}, true},
-		{"/boot.ipxe", target{what: wantScript, name: "boot.ipxe"}, true},
-		{"undionly.kpxe\xff", target{what: wantFirmware, name: "undionly.kpxe"}, true},
-		{"files/images/vmlinuz", target{what: wantFile, name: "images/vmlinuz"}, true},
-		{"images//vmlinuz", target{what: wantFile, name: "images/vmlinuz"}, true},
-		{"./images/vmlinuz", target{what: wantFile, name: "images/vmlinuz"}, true},
-		{"boot/not-a-mac/ipxe.efi", target{what: wantFile, name: "boot/not-a-mac/ipxe.efi"}, true},
-		{"boot/52-54-00-00-02-01/a/b", target{what: wantFile, name: "boot/52-54-00-00-02-01/a/b"}, true},
-		{"/grub/grub.cfg", target{what: wantScript, name: "grub.cfg"}, true},
-		{"/debian-installer/amd64/grub/grub.cfg", target{what: wantScript, name: "grub.cfg"}, true},
-		{"boot/52-54-00-00-02-01/grub.cfg", target{wantScript, "grub.cfg", mac}, true},
-		{"boot/52-54-00-00-02-01/grub/grub.cfg", target{wantScript, "grub.cfg", mac}, true},
-		{"grub.cfg", target{what: wantScript, name: "grub.cfg"}, true},
-		{"/EFI/redhat/GRUB.cfg-01-52-54-00-00-02-01", target{wantScript, "grub.cfg", mac}, true},
-		{"/grub/grub.cfg-0A4D0015", target{what: wantFile, name: "grub/grub.cfg-0A4D0015"}, true},
-		{"/grub/x86_64-efi/fs.lst", target{what: wantFile, name: "grub/x86_64-efi/fs.lst"}, true},
-		{"public/grub/grub.cfg", target{what: wantFile, name: "public/grub/grub.cfg"}, true},
-		{"/files/public/grub/grub.cfg", target{what: wantFile, name: "public/grub/grub.cfg"}, true},
+		{"boot/52-54-00-00-02-01/ipxe.efi", target{firmware, "ipxe.efi", mac}, true},
+		{"/boot/52-54-00-00-02-01/ipxe.efi", target{firmware, "ipxe.efi", mac}, true},
+		{`\boot\52-54-00-00-02-01\ipxe.efi`, target{firmware, "ipxe.efi", mac}, true},
+		{"BOOT/52-54-00-00-02-01/IPXE.EFI", target{firmware, "IPXE.EFI", mac}, true},
+		{"boot/52:54:00:00:02:01/boot.ipxe", target{script, "boot.ipxe", mac}, true},
+		{"boot/52-54-00-00-02-01/autoexec.ipxe", target{script, "autoexec.ipxe", mac}, true},
+		{"autoexec.ipxe", target{kind: script, name: "autoexec.ipxe"}, true},
+		{"/boot.ipxe", target{kind: script, name: "boot.ipxe"}, true},
+		{"undionly.kpxe\xff", target{kind: firmware, name: "undionly.kpxe"}, true},
+		{"files/images/vmlinuz", target{kind: file, name: "images/vmlinuz"}, true},
+		{"images//vmlinuz", target{kind: file, name: "images/vmlinuz"}, true},
+		{"./images/vmlinuz", target{kind: file, name: "images/vmlinuz"}, true},
+		{"boot/not-a-mac/ipxe.efi", target{kind: file, name: "boot/not-a-mac/ipxe.efi"}, true},
+		{"boot/52-54-00-00-02-01/a/b", target{kind: file, name: "boot/52-54-00-00-02-01/a/b"}, true},
+		{"/grub/grub.cfg", target{kind: script, name: "grub.cfg"}, true},
+		{"/debian-installer/amd64/grub/grub.cfg", target{kind: script, name: "grub.cfg"}, true},
+		{"boot/52-54-00-00-02-01/grub.cfg", target{script, "grub.cfg", mac}, true},
+		{"boot/52-54-00-00-02-01/grub/grub.cfg", target{script, "grub.cfg", mac}, true},
+		{"grub.cfg", target{kind: script, name: "grub.cfg"}, true},
+		{"/EFI/redhat/GRUB.cfg-01-52-54-00-00-02-01", target{script, "grub.cfg", mac}, true},
+		{"/grub/grub.cfg-0A4D0015", target{kind: file, name: "grub/grub.cfg-0A4D0015"}, true},
+		{"/grub/x86_64-efi/fs.lst", target{kind: file, name: "grub/x86_64-efi/fs.lst"}, true},
+		{"public/grub/grub.cfg", target{kind: file, name: "public/grub/grub.cfg"}, true},
+		{"/files/public/grub/grub.cfg", target{kind: file, name: "public/grub/grub.cfg"}, true},
 		{"../etc/passwd", target{}, false},
 		{"images/../../etc/passwd", target{}, false},
 		{`images\..\x`, target{}, false},
@@ -242,7 +242,7 @@ func TestReadAhead(t *testing.T) {
 	t.Parallel()
 	data := bytes.Repeat([]byte("0123456789"), 10)[:97]
 	s := &readAhead{content: inMemory(data), block: 8, window: 16}
-	got, n, err := s.take(11, 3) // blocks 11 and 12 are whole, 13 has one byte
+	got, n, err := s.packets(11, 3) // blocks 11 and 12 are whole, 13 has one byte
 	if err != nil || n != 3 {
 		t.Fatal(n, err)
 	}
@@ -251,7 +251,7 @@ func TestReadAhead(t *testing.T) {
 		t.Errorf("packets (-want +got):\n%s", diff)
 	}
 	s = &readAhead{content: inMemory(data[:96]), block: 8, window: 16}
-	if got, _, err = s.take(13, 1); err != nil || string(got) != "\x00\x03\x00\x0d" {
+	if got, _, err = s.packets(13, 1); err != nil || string(got) != "\x00\x03\x00\x0d" {
 		t.Errorf("the last block of a file of whole blocks = %q, %v, want an empty one", got, err)
 	}
 }

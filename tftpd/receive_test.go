@@ -30,13 +30,13 @@ func TestReceiveEndsWhole(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		stop() // the end and the packet are there at once
 		heard := 0
-		if err := s.listen(ctx, conn, func(packet) { heard++ }); err != nil {
+		if err := s.receive(ctx, conn, func(packet) { heard++ }); err != nil {
 			t.Fatal(err)
 		}
 		_ = conn.SetReadDeadline(time.Time{})
 		if heard == 0 {
 			ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
-			_ = s.listen(ctx, conn, func(packet) { heard++; stop() })
+			_ = s.receive(ctx, conn, func(packet) { heard++; stop() })
 			stop()
 			_ = conn.SetReadDeadline(time.Time{})
 		}

@@ -10,24 +10,26 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/bootlab/bootlab/internal/host/connlimit"
 	"github.com/bootlab/bootlab/internal/host/datagram"
 	"github.com/bootlab/bootlab/internal/host/pause"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
-// A Config tunes a server. The zero Config is what the documentation says.
+// A Config tunes a server. The zero Config is the documented default.
 type Config struct {
 	Timeout      time.Duration // first wait for an answer, unless the client asks for another; 1 s
-	Retries      int           // how often a packet is sent again before the client counts as gone; 5
-	MaxTransfers int           // at the same time; beyond, who never answered makes room, or the request is dropped; 1024
-	MaxWindow    int           // most packets before an ACK (RFC 7440), whatever is asked for; 64
-	Drain        time.Duration // how long transfers may go on once the server is to stop; 10 s
-	SinglePort   bool          // answer from the port that was asked, not from one for each transfer: for NAT and containers
+	Retries      int           // how often a packet is sent again before the transfer fails; 5
+	MaxTransfers int           // at the same time; beyond that a client that never answered is evicted, or the request dropped; 1024
+	MaxWindow    int           // most packets before an ACK (RFC 7440), whatever the client asks for; 64
+	Drain        time.Duration // how long transfers may go on once the server is stopped; 10 s
+	SinglePort   bool          // answer from the well-known port, not from one for each transfer: for NAT and containers
 }
 
 func (c Config) withDefaults() Config {
@@ -51,97 +53,100 @@ func (c Config) withDefaults() Config {
 
 // Scripts renders boot scripts.
 type Scripts interface {
-	// Script returns the script called name of the machine mac, which asks from that address. It tells in events what it
-	// did or refused. An error may have a method HTTPStatus() int that says what sort of refusal it is.
+	// Script returns the script of that name for the machine mac, which asks from that address. It records the events of what
+	// it did or refused. An error may have a method HTTPStatus() int, which chooses the ERROR code.
 	Script(ctx context.Context, mac lab.MAC, from netip.Addr, name string) ([]byte, error)
 }
 
 // Leases knows which machine has an address.
 type Leases interface {
-	// MACOf returns the NIC that has addr by lease or reservation; false: nobody does.
+	// MACOf returns the NIC that has addr by lease or reservation; false if there is none.
 	MACOf(addr netip.Addr) (lab.MAC, bool)
 }
 
-// Deps are what a server needs. All are required.
+// Deps are what a Server needs. All are required.
 type Deps struct {
-	Table    func() *Table         // the table in force
-	Firmware fs.FS                 // network boot programs, by name
-	Scripts  Scripts               // renders boot.ipxe and autoexec.ipxe
-	Leases   Leases                // for names without a MAC
-	Events   event.Recorder        // tftp_served, tftp_failed, tftp_refused, tftp_probe
-	Log      *slog.Logger          // for what is no boot's business
-	Metrics  prometheus.Registerer // where the metrics are registered
+	Table      func() *Table         // the table in force
+	Firmware   fs.FS                 // network boot programs, by name
+	Scripts    Scripts               // renders boot.ipxe, autoexec.ipxe and grub.cfg
+	Leases     Leases                // for names without a MAC
+	Events     event.Recorder        // tftp_served, tftp_failed, tftp_refused, tftp_probe
+	Log        *slog.Logger          // for what belongs to no boot
+	Registerer prometheus.Registerer // of the metrics
 }
 
 // A Server serves files by TFTP, read-only.
 type Server struct {
-	cfg   Config
-	deps  Deps
-	log   *slog.Logger
-	stats *metrics
+	cfg    Config
+	deps   Deps
+	log    *slog.Logger
+	stats  *metrics
+	cache  fileCache
+	places *connlimit.Set // of transfers
 
-	mu     sync.Mutex
-	active map[netip.AddrPort]*transfer
-	full   struct { // when there was no room last, and for whom
-		from netip.Addr
-		at   time.Time
-	}
-	fileCache fileCache
-	running   atomic.Int32 // with those that were replaced but have not ended yet; changes with mu held
-	wg        sync.WaitGroup
+	mu      sync.Mutex
+	active  map[netip.AddrPort]*transfer
+	running atomic.Int32 // with those that were replaced or evicted and have not ended yet; changed with mu held
+	wg      sync.WaitGroup
 }
 
-// New returns a server. A missing dependency is a bug and panics.
+// New returns a server. It panics if a dependency is nil.
 func New(cfg Config, deps Deps) (*Server, error) {
 	for name, missing := range map[string]bool{
 		"Table": deps.Table == nil, "Firmware": deps.Firmware == nil, "Scripts": deps.Scripts == nil, "Leases": deps.Leases == nil,
-		"Events": deps.Events == nil, "Log": deps.Log == nil, "Metrics": deps.Metrics == nil,
+		"Events": deps.Events == nil, "Log": deps.Log == nil, "Registerer": deps.Registerer == nil,
 	} {
 		if missing {
 			panic("tftpd: Deps." + name + " is nil")
 		}
 	}
+	m, err := newMetrics(deps.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("register metrics of tftpd: %w", err)
+	}
+	cfg = cfg.withDefaults()
 	return &Server{
-		cfg: cfg.withDefaults(), deps: deps, log: deps.Log.With("server", "tftpd"),
-		stats: newMetrics(deps.Metrics), active: map[netip.AddrPort]*transfer{},
-		fileCache: fileCache{files: map[fileID]*cachedFile{}},
+		cfg: cfg, deps: deps, log: deps.Log.With("server", "tftpd"), stats: m, active: map[netip.AddrPort]*transfer{},
+		cache:  fileCache{files: map[fileID]*cachedFile{}},
+		places: connlimit.New(connlimit.Config{Max: cfg.MaxTransfers, Grace: cfg.Timeout, KeepInUse: true}),
 	}, nil
 }
 
-// readPause is how long the server waits after a read error, so that one that stays does not keep a CPU busy.
-const readPause = 10 * time.Millisecond
+const (
+	// requestBuffer is how many bytes of requests may wait in the kernel, if it allows that: a rack that is switched on asks at
+	// once.
+	requestBuffer = 1 << 20
+	// requestBatch is how many packets one system call receives.
+	requestBatch = 16
+	// readPause is how long the server waits after a read error, so that one that stays does not keep a CPU busy.
+	readPause = 10 * time.Millisecond
+)
 
-// requestBuffer is how many bytes of requests may wait in the kernel, if it allows that: a rack that is switched on asks at once.
-const requestBuffer = 1 << 20
-
-// Serve answers requests that arrive at conn until ctx ends, lets transfers under way finish for a while, and returns
-// nil. conn stays the caller's to close. A closed conn is an error.
+// Serve answers requests that arrive at conn until ctx ends, lets transfers in progress finish for a while, and returns nil.
+// It does not close conn. A closed conn is an error.
 func (s *Server) Serve(ctx context.Context, conn *net.UDPConn) error {
 	_ = conn.SetReadBuffer(requestBuffer)
 	if s.cfg.SinglePort {
 		_ = allowFragments(conn)
 	}
-	// Transfers outlive ctx until they are done or the drain is over.
-	work, abort := context.WithCancelCause(context.WithoutCancel(ctx))
-	err := s.listen(ctx, conn, func(p packet) { s.take(work, p) })
+	// Transfers outlive ctx until they end or the drain is over.
+	transfers, abort := context.WithCancelCause(context.WithoutCancel(ctx))
+	err := s.receive(ctx, conn, func(p packet) { s.handlePacket(transfers, p) })
 	s.drain(abort, conn)
 	return err
 }
 
-// requestBatch is how many packets the server takes from that port with one system call.
-const requestBatch = 16
-
-// A packet is what came to the port that all clients know. Its bytes are good until the next one comes.
+// A packet is one that arrived at the well-known port. Its data holds until the next one is received.
 type packet struct {
-	conn   *net.UDPConn
-	bytes  []byte
+	conn   syscall.RawConn
+	data   []byte
 	client netip.AddrPort
-	local  netip.Addr // that it was sent to; invalid where the kernel did not tell
+	local  netip.Addr // that it was sent to; invalid: unknown
 }
 
-// listen hands every packet to take until ctx ends, which is no error. What is read is handed on even then; once listen has
-// returned, conn's deadline is another's to set.
-func (s *Server) listen(ctx context.Context, conn *net.UDPConn, take func(packet)) error {
+// receive passes every packet to handle until ctx ends, which is no error. A packet that was read before is handled even then.
+// Once receive has returned, the caller may set conn's deadline.
+func (s *Server) receive(ctx context.Context, conn *net.UDPConn, handle func(packet)) error {
 	raw, err := conn.SyscallConn()
 	if err == nil {
 		err = datagram.ReceiveDestination(raw)
@@ -149,14 +154,14 @@ func (s *Server) listen(ctx context.Context, conn *net.UDPConn, take func(packet
 	if err != nil {
 		return fmt.Errorf("serve tftp on %s: %w", conn.LocalAddr(), err)
 	}
-	hushed := make(chan struct{})
+	deadlineSet := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		defer close(hushed)
+		defer close(deadlineSet)
 		_ = conn.SetReadDeadline(time.Unix(1, 0))
 	})
 	defer func() {
 		if !stop() {
-			<-hushed
+			<-deadlineSet
 		}
 	}()
 	in := datagram.NewReceiver(requestBatch, maxRequest)
@@ -168,19 +173,19 @@ func (s *Server) listen(ctx context.Context, conn *net.UDPConn, take func(packet
 		case errors.Is(err, net.ErrClosed):
 			return fmt.Errorf("serve tftp on %s: %w", conn.LocalAddr(), err)
 		case err != nil:
-			s.log.Warn("read request", "err", err)
+			s.log.Warn("receive request", "addr", conn.LocalAddr(), "err", err)
 			_ = pause.For(ctx, readPause)
 			continue
 		}
 		for i := range n {
 			m := in.Message(i)
 			client := netip.AddrPortFrom(m.From.Addr().Unmap(), m.From.Port())
-			take(packet{conn: conn, bytes: m.Data, client: client, local: m.Local})
+			handle(packet{conn: raw, data: m.Data, client: client, local: m.Local})
 		}
 	}
 }
 
-// drain waits for the transfers, and ends them once that takes too long.
+// drain waits for the transfers, and aborts those that take longer than the drain.
 func (s *Server) drain(abort context.CancelCauseFunc, conn *net.UDPConn) {
 	over := time.AfterFunc(s.cfg.Drain, func() { abort(errStopping) })
 	if s.cfg.SinglePort {
@@ -191,15 +196,15 @@ func (s *Server) drain(abort context.CancelCauseFunc, conn *net.UDPConn) {
 	abort(errStopping)
 }
 
-// receiveReplies goes on to hand transfers what their clients send to the shared port, but takes up no request, until the function that
-// it returns is called.
-func (s *Server) receiveReplies(conn *net.UDPConn) func() {
+// receiveReplies goes on to deliver replies that arrive at the shared port, but starts no transfer, until the function that it
+// returns is called.
+func (s *Server) receiveReplies(conn *net.UDPConn) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	_ = conn.SetReadDeadline(time.Time{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		_ = s.listen(ctx, conn, func(p packet) { // a closed conn was told already
-			if !isRequest(p.bytes) {
+		_ = s.receive(ctx, conn, func(p packet) { // the error of a closed conn was returned by Serve
+			if !isRequest(p.data) {
 				s.deliver(p)
 			}
 		})

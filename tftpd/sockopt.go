@@ -8,16 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dial opens the socket of one transfer, with a port of its own (its transfer identifier, RFC 1350 section 4). It is not
-// connected: a packet from a stranger has to be answered with ERROR 5.
-func dial(local, client netip.Addr) (*net.UDPConn, error) {
+// listenFor opens the socket of one transfer with a client. It is not connected: a packet of another sender has to be
+// answered with ERROR 5.
+func listenFor(local, client netip.Addr) (*net.UDPConn, error) {
 	network := "udp4"
 	if client.Is6() {
 		network = "udp6"
 	}
 	conn, err := net.ListenUDP(network, net.UDPAddrFromAddrPort(netip.AddrPortFrom(local, 0)))
 	if err != nil && local.IsValid() {
-		// The address is not one of ours, as behind a transparent proxy.
+		// The address is not one of this machine, as behind a transparent proxy.
 		conn, err = net.ListenUDP(network, nil)
 	}
 	if err != nil {
@@ -29,19 +29,19 @@ func dial(local, client netip.Addr) (*net.UDPConn, error) {
 	return conn, nil
 }
 
-// fragment lets packets be fragmented on their way, as boot ROMs do not take part in path MTU discovery.
+// allowFragments lets routers fragment packets, since boot ROMs do no path MTU discovery.
 func allowFragments(conn *net.UDPConn) error {
 	return setOptions(conn, [][3]int{
 		{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DONT}, {unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DONT},
 	})
 }
 
-// receiveErrors asks to hear that the client's port is closed.
+// receiveErrors makes the kernel report that the client's port is closed, though the socket is not connected.
 func receiveErrors(conn *net.UDPConn) error {
 	return setOptions(conn, [][3]int{{unix.IPPROTO_IP, unix.IP_RECVERR, 1}, {unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1}})
 }
 
-// setOptions sets options that are not worth a refused boot: level, name and value of each. One of each pair fails, as a socket
+// setOptions sets options that a boot can do without: level, name and value of each. One of each pair fails, since a socket
 // is of one family.
 func setOptions(conn *net.UDPConn, options [][3]int) error {
 	raw, err := conn.SyscallConn()
@@ -61,7 +61,7 @@ func blockLimit(client netip.AddrPort) int {
 	if client.Addr().Is6() {
 		network, level, option, overhead = "udp6", unix.IPPROTO_IPV6, unix.IPV6_MTU, overhead6
 	}
-	// To connect a UDP socket sends nothing; it makes the kernel choose the route, which knows the MTU.
+	// Connecting a UDP socket sends nothing; it makes the kernel choose the route, which has the MTU.
 	probe, err := net.DialUDP(network, nil, net.UDPAddrFromAddrPort(client))
 	if err != nil {
 		return 0

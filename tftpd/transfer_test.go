@@ -4,28 +4,29 @@ import (
 	"context"
 	"encoding/binary"
 	"math"
+	"net/netip"
 	"os"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/bootlab/bootlab/internal/host/connlimit"
 )
 
-// A script is a line whose client says what is written down, and then nothing more. It checks everything that is sent.
-type script struct {
+// A fakeTransport is a transport whose client sends the replies of a list, and then nothing more. It checks everything that is sent.
+type fakeTransport struct {
 	t       *testing.T
-	replies []byte // of each: silence (0), an ACK so far from the block that is waited for, or an ERROR
+	replies []byte // silence (0), an ERROR (255), or an ACK of the block that many minus 128 behind base-1
 	tr      *transfer
 	sent    int // packets
-	asks    int // sends after which an answer was waited for
+	waits   int // calls of receive
 }
 
-func (s *script) close() {}
+func (s *fakeTransport) close() {}
 
-func (s *script) ask(b []byte) error { return s.send(b, len(b)) }
-
-func (s *script) send(b []byte, size int) error {
+func (s *fakeTransport) send(b []byte, size int) error {
 	for len(b) > 0 {
 		n := min(size, len(b))
 		s.packet(b[:n])
@@ -35,7 +36,7 @@ func (s *script) send(b []byte, size int) error {
 }
 
 // packet wants a DATA packet to be a block of the window, with what the file has there.
-func (s *script) packet(b []byte) {
+func (s *fakeTransport) packet(b []byte) {
 	s.sent++
 	if b[1] != opDATA {
 		return
@@ -56,16 +57,16 @@ func (s *script) packet(b []byte) {
 	}
 }
 
-func (s *script) receive(_ context.Context, deadline time.Time) (reply, error) {
+func (s *fakeTransport) receive(_ context.Context, deadline time.Time) (reply, error) {
 	if len(s.replies) == 0 || s.replies[0] == 0 {
-		s.asks++
+		s.waits++
 		s.replies = s.replies[min(1, len(s.replies)):]
 		time.Sleep(time.Until(deadline)) // in a bubble
 		return reply{}, os.ErrDeadlineExceeded
 	}
 	said := s.replies[0]
 	s.replies = s.replies[1:]
-	s.asks++
+	s.waits++
 	if said == 255 {
 		return reply{op: opERROR, block: uint16(CodeUndefined)}, nil
 	}
@@ -83,16 +84,21 @@ func FuzzTransfer(f *testing.F) {
 		if len(replies) > 200 {
 			return
 		}
-		synctest.Test(t, func(t *testing.T) { playScript(t, block, window, size, one, replies) })
+		synctest.Test(t, func(t *testing.T) { runTransfer(t, block, window, size, one, replies) })
 	})
 }
 
-func playScript(t *testing.T, block, window uint8, size uint16, one bool, replies []byte) {
+func runTransfer(t *testing.T, block, window uint8, size uint16, one bool, replies []byte) {
 	data := make([]byte, size)
 	for i := range data {
 		data[i] = byte(i * 7)
 	}
-	tr := &transfer{started: time.Now(), retries: 5, stats: newMetrics(prometheus.NewRegistry())}
+	m, err := newMetrics(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	place := connlimit.New(connlimit.Config{Max: 1}).Add(netip.Addr{}, nil)
+	tr := &transfer{started: time.Now(), retries: 5, stats: m, place: place}
 	tr.readAhead.content = inMemory(data)
 	tr.terms = terms{block: max(minBlock, int(block)), window: max(1, min(int(window), maxSegments)), timeout: time.Second}
 	if one {
@@ -101,11 +107,11 @@ func playScript(t *testing.T, block, window uint8, size uint16, one bool, replie
 	if len(replies)%2 == 0 {
 		tr.terms.oack = []Option{{"blksize", "8"}}
 	}
-	s := &script{t: t, tr: tr, replies: replies}
+	s := &fakeTransport{t: t, tr: tr, replies: replies}
 	tr.transport = s
-	err := tr.run(t.Context())
-	if most := (s.asks + 1) * tr.terms.window; s.sent > most {
-		t.Errorf("%d packets were sent for %d answers or silences in windows of %d", s.sent, s.asks, tr.terms.window)
+	err = tr.run(t.Context())
+	if most := (s.waits + 1) * tr.terms.window; s.sent > most {
+		t.Errorf("%d packets were sent for %d answers or silences in windows of %d", s.sent, s.waits, tr.terms.window)
 	}
 	if took := time.Since(tr.started); took > time.Duration(len(replies)+1)*time.Minute {
 		t.Errorf("it took %v", took)

@@ -3,71 +3,72 @@ package tftpd
 import (
 	"context"
 	"errors"
+	"net/netip"
+	"syscall"
 	"time"
+
+	"github.com/bootlab/bootlab/internal/host/datagram"
 
 	"golang.org/x/sys/unix"
 )
 
-// A line is a transfer's way to its client: a port of its own, or the one that all share.
+// A transport carries the packets of one transfer: over a socket of its own, or over the port that all transfers share.
 type transport interface {
-	// send sends b as packets of size bytes, the last of which may be shorter.
+	// send sends b as packets of size bytes; the last may be shorter.
 	send(b []byte, size int) error
-	// ask sends one packet. It may hold it back until receive is called, which must be what comes next.
-	ask(b []byte) error
-	// receive returns the client's next reply. The error is os.ErrDeadlineExceeded, the cause of ctx, errGone, or what the
-	// network said.
+	// receive returns the client's next reply. The error is os.ErrDeadlineExceeded, the cause of ctx, errGone, or an error of
+	// the network.
 	receive(ctx context.Context, deadline time.Time) (reply, error)
 	close()
 }
 
-// errPortClosed says that a port is closed, of a stranger or of the client.
-var errPortClosed = errors.New("a port is closed, and it may be a stranger's")
-
-// maxSegments and maxBatch bound one UDP_SEGMENT send: the kernel takes 64 segments (UDP_MAX_SEGMENTS of older kernels)
-// and no more bytes than fit a UDP datagram.
+// The bounds of one send with UDP_SEGMENT: 64 segments (UDP_MAX_SEGMENTS of older kernels), and what fits a UDP datagram.
 const (
-	maxSegments = 64
-	maxBatch    = 65000
+	maxSegments     = 64
+	maxSegmentBytes = 65000
 )
 
-// A writer makes one system call. segment is where the kernel is to cut b apart; 0: b is one packet.
-type writer interface {
-	write(b []byte, segment int) error
+// A sender sends packets to one client.
+type sender struct {
+	raw        syscall.RawConn
+	client     netip.AddrPort
+	source     netip.Addr // the address to send from; invalid: the socket has but one
+	out        *datagram.Sender
+	single     *datagram.Single // for single packets; nil: out
+	noSegments bool             // no UDP_SEGMENT here: one system call for each packet
 }
 
-// A batcher sends runs of equally long packets, in one system call where the kernel can cut them apart (UDP_SEGMENT).
-type batcher struct {
-	to    writer
-	whole bool // the kernel or the interface cannot: one call for each packet
-}
-
-// send sends b as packets of size bytes, the last of which may be shorter.
-func (s *batcher) send(b []byte, size int) error {
-	if !s.whole && len(b) > size {
-		err := s.to.write(b, size)
+// send sends b as packets of size bytes, in one system call where the kernel can split it (UDP_SEGMENT).
+func (s *sender) send(b []byte, size int) error {
+	if !s.noSegments && len(b) > size {
+		err := s.write(b, size)
 		if err == nil || !cannotSegment(err) {
 			return err
 		}
-		s.whole = true
+		s.noSegments = true
 	}
-	for {
-		n := min(size, len(b))
-		if err := s.to.write(b[:n], 0); err != nil {
+	for len(b) > size {
+		if err := s.write(b[:size], 0); err != nil {
 			return err
 		}
-		if b = b[n:]; len(b) == 0 {
-			return nil
-		}
+		b = b[size:]
 	}
+	return s.write(b, 0)
 }
 
-// cannotSegment reports whether err says that segments are not to be had: an old kernel, an interface without checksum
+// write sends b in one system call. The kernel splits it into segments of that size; 0: b is one packet.
+func (s *sender) write(b []byte, segment int) (err error) {
+	if segment == 0 && s.single != nil {
+		return s.single.Send(b)
+	}
+	s.out.AddSegments(b, segment, s.client, s.source)
+	s.out.Send(s.raw, func(_ int, e error) { err = e })
+	return err
+}
+
+// cannotSegment reports whether err says that UDP_SEGMENT is not available: an old kernel, an interface without checksum
 // offload, packets larger than the MTU.
 func cannotSegment(err error) bool {
-	for _, no := range []error{unix.EIO, unix.EINVAL, unix.EMSGSIZE, unix.ENOPROTOOPT, unix.EOPNOTSUPP} {
-		if errors.Is(err, no) {
-			return true
-		}
-	}
-	return false
+	e, ok := errors.AsType[syscall.Errno](err)
+	return ok && (e == unix.EIO || e == unix.EINVAL || e == unix.EMSGSIZE || e == unix.ENOPROTOOPT || e == unix.EOPNOTSUPP)
 }

@@ -51,7 +51,7 @@ func (d *Daemon) build() (*servers, error) {
 	})
 	s.tftp, errs[0] = tftpd.New(tftpd.Config{SinglePort: d.current.Load().Lab.Appliance.TFTPSingle}, tftpd.Deps{
 		Table:    table(d, func(s *snapshot.Snapshot) *tftpd.Table { return s.TFTP }),
-		Firmware: nbps, Scripts: desk, Leases: addresses{d}, Events: d.bus, Log: d.log, Metrics: d.registry,
+		Firmware: nbps, Scripts: desk, Leases: addresses{d}, Events: d.bus, Log: d.log, Registerer: d.registry,
 	})
 	s.dns, errs[1] = dnsd.New(dnsd.Config{}, dnsd.Deps{
 		Table:  table(d, func(s *snapshot.Snapshot) *dnsd.Table { return s.DNS }),

@@ -20,7 +20,7 @@ import (
 type sockets struct {
 	tftp      []*net.UDPConn // none where appliance.tftp is off
 	dnsUDP    []*net.UDPConn // none where appliance.dns is off
-	dnsTCP    []net.Listener
+	dnsTCP    []*net.TCPListener
 	http      net.Listener
 	admin     net.Listener
 	adminUnix net.Listener
@@ -86,7 +86,7 @@ func (s *sockets) openDNS(ctx context.Context, address string) error {
 	}
 	tcp, errTCP := listenTCP(ctx, address)
 	if errTCP == nil {
-		s.dnsTCP = append(s.dnsTCP, tcp)
+		s.dnsTCP = append(s.dnsTCP, tcp.(*net.TCPListener))
 	}
 	return errors.Join(describe(errUDP, "dns", "udp", address), describe(errTCP, "dns", "tcp", address))
 }

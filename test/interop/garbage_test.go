@@ -143,8 +143,8 @@ func TestGarbage(t *testing.T) {
 	time.Sleep(4 * time.Second)
 	for _, series := range []string{
 		`bootlab_dhcpd_packets_dropped_total{reason="malformed"}`,
-		`bootlab_dnsd_dropped_total{reason="malformed"}`,
-		`bootlab_tftpd_requests_dropped_total{reason="malformed"}`,
+		`bootlab_dnsd_queries_dropped_total{reason="malformed"}`,
+		`bootlab_tftpd_packets_dropped_total{reason="malformed"}`,
 		`bootlab_lbproxy_rejected_total{balancer="",reason="no_match"}`,
 	} {
 		d.until(series+" counts", func() bool { return d.metric(series) > 0 })

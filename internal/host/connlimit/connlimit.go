@@ -118,10 +118,24 @@ func (s *Set) add(addr netip.Addr, evict func()) (c *Conn, freed <-chan struct{}
 
 // victimLocked returns the connection that makes room for a new one of addr; nil: none may be evicted.
 func (s *Set) victimLocked(addr netip.Addr) *Conn {
-	most, own := s.ranking[0], &client{}
-	if known := s.clients[addr]; known != nil {
-		own = known
+	own := s.clients[addr]
+	if own == nil {
+		own = &client{}
 	}
+	victim := s.evictableLocked(s.ranking[0], own)
+	if victim == nil && s.cfg.Grace > 0 && s.ranking[0] == own && len(s.ranking) > 1 {
+		// Its own connections are still within Grace: those of the next client may not be.
+		next := 1
+		if len(s.ranking) > 2 && s.ranking.Less(2, 1) {
+			next = 2
+		}
+		victim = s.evictableLocked(s.ranking[next], own)
+	}
+	return victim
+}
+
+// evictableLocked returns the first connection of most, unless it must not be evicted for one of own.
+func (s *Set) evictableLocked(most, own *client) *Conn {
 	victim, more := most.first(), most.idle.Len() > own.idle.Len()+1
 	if victim.requests > 0 {
 		more = most.inUse.Len() > own.inUse.Len()+1

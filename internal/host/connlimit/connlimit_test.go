@@ -107,6 +107,26 @@ func TestGrace(t *testing.T) {
 	})
 }
 
+// TestGraceOfOthers: a client whose own connections, which are the most, are within Grace evicts one of another that is not.
+func TestGraceOfOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Config{Max: 5, Grace: time.Second})
+		var lost []string
+		add := func(client int, name string) { s.Add(addr(client), func() { lost = append(lost, name) }) }
+		add(1, "1a")
+		add(2, "2a")
+		add(3, "3a")
+		time.Sleep(time.Second)
+		for _, name := range []string{"4a", "4b", "4c", "4d", "4e", "4f"} {
+			add(4, name)
+		}
+		if want := []string{"1a", "2a", "3a"}; !slices.Equal(lost, want) {
+			t.Errorf("%v are evicted, want %v", lost, want)
+		}
+	})
+}
+
 func TestAddWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

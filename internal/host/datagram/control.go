@@ -76,9 +76,9 @@ func AppendSource(b []byte, source netip.Addr) []byte {
 	return b
 }
 
-// AppendSegmentSize appends the control message that makes the kernel cut what is sent into datagrams of that size
+// appendSegmentSize appends the control message that makes the kernel cut what is sent into datagrams of that size
 // (UDP_SEGMENT).
-func AppendSegmentSize(b []byte, size int) []byte {
+func appendSegmentSize(b []byte, size int) []byte {
 	b, data := appendMessage(b, unix.SOL_UDP, unix.UDP_SEGMENT, 2)
 	binary.NativeEndian.PutUint16(data, uint16(size))
 	return b

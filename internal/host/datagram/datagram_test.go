@@ -160,6 +160,67 @@ func TestFailuresStaySingle(t *testing.T) {
 	})
 }
 
+func TestSingle(t *testing.T) {
+	t.Parallel()
+	server, raw := listen(t, "udp", ":0")
+	client, _ := listen(t, "udp6", "[::1]:0")
+	to := client.LocalAddr().(*net.UDPAddr).AddrPort()
+	s := datagram.NewSingle(raw, to, 4)
+	if received, err := s.Poll(); received || err != nil {
+		t.Errorf("polled %t, %v, want nothing", received, err)
+	}
+	if err := s.Send([]byte("ping")); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 64)
+	n, from, err := client.ReadFromUDPAddrPort(b)
+	if err != nil || string(b[:n]) != "ping" {
+		t.Fatalf("got %q, %v", b[:n], err)
+	}
+	for range 2 {
+		if _, err := client.WriteToUDPAddrPort([]byte("pong and more"), from); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Receive(); err != nil || string(s.Data()) != "pong" || s.From() != to {
+			t.Errorf("received %q from %s, %v", s.Data(), s.From(), err)
+		}
+	}
+	if err := s.Connect(); err != nil {
+		t.Fatal(err)
+	}
+	other, _ := listen(t, "udp6", "[::1]:0")
+	_, _ = other.WriteToUDPAddrPort([]byte("other"), from)
+	if _, err := client.WriteToUDPAddrPort([]byte("peer"), from); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Receive(); err != nil || string(s.Data()) != "peer" || s.From() != to {
+		t.Errorf("connected: received %q from %s, %v", s.Data(), s.From(), err)
+	}
+	if err := s.Send([]byte("last")); err != nil {
+		t.Error(err)
+	}
+	_ = server.SetReadDeadline(time.Unix(1, 0))
+	if err := s.Receive(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("after the deadline: %v", err)
+	}
+}
+
+// TestSegments: the kernel splits what AddSegments queues.
+func TestSegments(t *testing.T) {
+	t.Parallel()
+	server, raw := listen(t, "udp4", ":0")
+	client := dial(t, "127.0.0.1", server)
+	out := datagram.NewSender(1)
+	out.AddSegments([]byte("aabbc"), 2, client.LocalAddr().(*net.UDPAddr).AddrPort(), netip.MustParseAddr("127.0.0.1"))
+	out.Send(raw, func(_ int, err error) { t.Error(err) })
+	for _, want := range []string{"aa", "bb", "c"} {
+		b := make([]byte, 9)
+		if n, err := client.Read(b); err != nil || string(b[:n]) != want {
+			t.Errorf("got %q, %v, want %q", b[:n], err, want)
+		}
+	}
+}
+
 func BenchmarkReceiveAndSend(b *testing.B) {
 	for _, size := range []int{1, 8, 32} {
 		b.Run(fmt.Sprint("batch=", size), func(b *testing.B) {

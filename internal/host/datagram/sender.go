@@ -42,9 +42,18 @@ func (s *Sender) Len() int { return s.queued }
 // Add queues a datagram that leaves from the address source; if that is invalid, the kernel chooses one. data must not
 // change before Send. There must be room: at most size datagrams are queued between two Sends.
 func (s *Sender) Add(data []byte, to netip.AddrPort, source netip.Addr) {
+	s.AddSegments(data, 0, to, source)
+}
+
+// AddSegments is like Add, but the kernel splits data into datagrams of that many bytes (UDP_SEGMENT).
+func (s *Sender) AddSegments(data []byte, size int, to netip.AddrPort, source netip.Addr) {
 	h := s.add(data)
 	h.Namelen = s.names[s.queued].set(to)
-	if c := AppendSource(s.controls[s.queued][:0], source); len(c) > 0 {
+	c := AppendSource(s.controls[s.queued][:0], source)
+	if size > 0 {
+		c = appendSegmentSize(c, size)
+	}
+	if len(c) > 0 {
 		h.Control = &c[0]
 		h.SetControllen(len(c))
 	}

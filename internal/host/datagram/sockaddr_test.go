@@ -52,7 +52,7 @@ func TestDestination(t *testing.T) {
 		{"link-local", info6(3, "fe80::1"), "fe80::1%3", 3},
 		{"multicast", info6(3, "ff02::1"), "", 3},
 		{"broadcast on a dual-stack socket", append(info6(2, "::ffff:192.0.2.255"), info4(2, "192.0.2.1")...), "192.0.2.1", 2},
-		{"another message first", append(AppendSegmentSize(nil, 512), info4(2, "192.0.2.1")...), "192.0.2.1", 2},
+		{"another message first", append(appendSegmentSize(nil, 512), info4(2, "192.0.2.1")...), "192.0.2.1", 2},
 		{"cut off", info6(2, "2001:db8::1")[:30], "", 0},
 	} {
 		var got control

@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-func TestWaitingIsShared(t *testing.T) {
+func TestForwardLimitIsShared(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name    string
@@ -26,11 +26,11 @@ func TestWaitingIsShared(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			w := newWaiting(256)
+			l := newForwardLimit(256)
 			var got []int
 			for _, c := range tt.clients {
 				n := 0
-				for w.enter(netip.MustParseAddr(c)) == waits {
+				for l.acquire(netip.MustParseAddr(c)) == admitted {
 					n++
 				}
 				got = append(got, n)
@@ -40,19 +40,19 @@ func TestWaitingIsShared(t *testing.T) {
 			}
 			for i, c := range tt.clients {
 				for range got[i] {
-					w.leave(netip.MustParseAddr(c))
+					l.release(netip.MustParseAddr(c))
 				}
 			}
-			if w.all != 0 || len(w.of) != 0 {
-				t.Errorf("%d of %d clients are counted though nobody waits", w.all, len(w.of))
+			if l.all != 0 || len(l.clients) != 0 {
+				t.Errorf("%d of %d clients are counted though nobody waits", l.all, len(l.clients))
 			}
 		})
 	}
 }
 
-// TestOneClientCannotKeepOthersWaiting: with a dead server behind the forwarder, a client that asks on and on is told so, by UDP
+// TestForwardLimitOfOneClient: with a dead server behind the forwarder, a client that asks on and on is told so, by UDP
 // and TCP, while the others' questions wait their turn.
-func TestOneClientCannotKeepOthersWaiting(t *testing.T) {
+func TestForwardLimitOfOneClient(t *testing.T) {
 	t.Parallel()
 	up, release := heldUpstream(t)
 	table := compile(t, forwardingLab(up.addr))

@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// layOut gives every node its RRsets.
-func (b *builder) layOut() {
+// makeRRSets gives every node its RRsets.
+func (b *builder) makeRRSets() {
 	b.t.sets = make([]rrset, 0, len(b.recs))
 	var of []int32
 	for nd := range b.t.nodes {
@@ -25,7 +25,7 @@ func (b *builder) layOut() {
 			slices.SortStableFunc(of, func(x, y int32) int { return cmp.Compare(b.recs[x].rtype, b.recs[y].rtype) })
 		}
 		for len(of) > 0 {
-			n := b.layOutSet(nd, of)
+			n := b.makeRRSet(nd, of)
 			of = of[n:]
 		}
 		b.checkNode(nd)
@@ -34,8 +34,8 @@ func (b *builder) layOut() {
 	b.t.serial = max(1, uint32(h)&math.MaxInt32)
 }
 
-// layOutSet makes one RRset of the leading records of one type and returns how many those are.
-func (b *builder) layOutSet(nd int, of []int32) int {
+// makeRRSet makes one RRset of the leading records of one type and returns how many those are.
+func (b *builder) makeRRSet(nd int, of []int32) int {
 	first := b.recs[of[0]]
 	n := 1
 	for n < len(of) && b.recs[of[n]].rtype == first.rtype {
@@ -43,7 +43,7 @@ func (b *builder) layOutSet(nd int, of []int32) int {
 	}
 	set := rrset{data: first.data, ttl: first.ttl, rtype: first.rtype, n: 1}
 	if n > 1 {
-		set = b.join(of[:n])
+		set = b.mergeRRSet(of[:n])
 	}
 	if b.t.nodes[nd].sets == math.MaxUint8 {
 		b.problemAt(nd, "more than 255 types of records")
@@ -56,7 +56,7 @@ func (b *builder) layOutSet(nd int, of []int32) int {
 
 // join puts the data of several records of one type side by side, each once. An RRset has one TTL, the smallest
 // (RFC 2181 section 5.2).
-func (b *builder) join(of []int32) rrset {
+func (b *builder) mergeRRSet(of []int32) rrset {
 	set := rrset{data: uint32(len(b.t.blob)), ttl: math.MaxUint32, rtype: b.recs[of[0]].rtype}
 	for i, r := range of {
 		rdata, _ := b.t.next(b.recs[r].data)

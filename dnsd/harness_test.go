@@ -65,11 +65,11 @@ func compile(t testing.TB, l *lab.Lab) *Table {
 // newServer returns a server of a table for tests that need no socket.
 func newServer(t testing.TB, table *Table, leases Leases) *Server {
 	t.Helper()
-	return newHastyServer(t, table, leases, 20*time.Second) // no timer interferes with a test that is not about timers
+	return newServerWithTimeout(t, table, leases, 20*time.Second) // no timer interferes with a test that is not about timers
 }
 
-// newHastyServer is newServer that gives another server so long for an answer.
-func newHastyServer(t testing.TB, table *Table, leases Leases, timeout time.Duration) *Server {
+// newServerWithTimeout is newServer that gives another server so long for an answer.
+func newServerWithTimeout(t testing.TB, table *Table, leases Leases, timeout time.Duration) *Server {
 	t.Helper()
 	s, err := New(Config{ForwardTimeout: timeout}, Deps{
 		Table: func() *Table { return table }, Leases: leases, Now: time.Now,
@@ -95,7 +95,7 @@ func exchange(t testing.TB, s *Server, m *dns.Msg, from string) *dns.Msg {
 		return nil
 	case pending:
 		r = r.clone()
-		s.await(context.Background(), r)
+		s.answerForwarded(context.Background(), r)
 	}
 	var reply dns.Msg
 	if err := reply.Unpack(r.w.b); err != nil {
@@ -174,7 +174,7 @@ func (l leaseMap) NameOf(addr netip.Addr) (string, bool) {
 // serve runs a server on sockets of the given host and returns their address. It ends with the test.
 func serve(t testing.TB, s *Server, host string) netip.AddrPort {
 	t.Helper()
-	tcp, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	tcp, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.ParseIP(host)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,12 +185,13 @@ func serve(t testing.TB, s *Server, host string) netip.AddrPort {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- s.Serve(ctx, []*net.UDPConn{udp}, []net.Listener{tcp}) }()
+	go func() { done <- s.Serve(ctx, []*net.UDPConn{udp}, []*net.TCPListener{tcp}) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Errorf("serve: %v", err)
 		}
+		_, _ = udp.Close(), tcp.Close()
 	})
 	return ap
 }

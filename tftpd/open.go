@@ -1,0 +1,178 @@
+package tftpd
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net/http"
+	"net/netip"
+	"path"
+	"strings"
+
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// A refusal is why a request is answered with an ERROR packet. The message goes to the client and says nothing about this
+// machine; err goes to the operator.
+type refusal struct {
+	code     ErrorCode
+	message  string
+	err      error
+	reported bool // the boot service has recorded an event: no second one
+}
+
+// Error is for the operator: it leaves out the message.
+func (r *refusal) Error() string { return r.err.Error() }
+
+// Unwrap returns the cause.
+func (r *refusal) Unwrap() error { return r.err }
+
+var (
+	errNoSuchPath = errors.New("no such path")
+	errNoLease    = errors.New("the address is leased to no machine")
+)
+
+// refuse chooses the ERROR packet for err.
+func refuse(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		return &refusal{code: CodeNotFound, message: "file not found", err: err}
+	case errors.Is(err, fs.ErrPermission):
+		return &refusal{code: CodeAccess, message: "access violation", err: err}
+	}
+	return &refusal{code: CodeUndefined, message: "cannot read file", err: err}
+}
+
+// open opens what t names. The error is always a *refusal.
+func (s *Server) open(ctx context.Context, table *Table, t target, from netip.Addr) (content, error) {
+	c, err := s.find(ctx, table, t, from)
+	var r *refusal
+	if errors.As(err, &r) && t.kind != script && optional(t.name) {
+		r.code, r.message, r.reported = CodeNotFound, "file not found", true
+	}
+	return c, err
+}
+
+func (s *Server) find(ctx context.Context, table *Table, t target, from netip.Addr) (content, error) {
+	switch t.kind {
+	case script:
+		return s.openScript(ctx, t, from)
+	case firmware:
+		c, err := s.openFirmware(t.name)
+		if !errors.Is(err, fs.ErrNotExist) || !t.mac.IsZero() {
+			return c, refuse(err)
+		}
+		// A bare name that is no firmware may be a file of the lab.
+	}
+	c, err := s.openFile(table, t.name)
+	if err != nil {
+		if name, ok := s.inHostTree(table, t.name, from); ok {
+			c, err = s.openFile(table, name)
+		}
+	}
+	return c, refuse(err)
+}
+
+// grubByMAC is GRUB's configuration for a machine whose address another DHCP server gave: it asks again, by its MAC.
+const grubByMAC = "source ($root)/" + lab.PathBoot + "$net_default_mac/" + lab.GRUBName + "\n"
+
+// openScript renders the script of a machine. Where the name does not carry the MAC, the lease does.
+func (s *Server) openScript(ctx context.Context, t target, from netip.Addr) (content, error) {
+	mac := t.mac
+	if mac.IsZero() {
+		var ok bool
+		if mac, ok = s.deps.Leases.MACOf(from); !ok && t.name == lab.GRUBName {
+			return inMemory([]byte(grubByMAC)), nil
+		} else if !ok {
+			return content{}, &refusal{code: CodeNotFound, message: "file not found", err: errNoLease}
+		}
+	}
+	b, err := s.deps.Scripts.Script(ctx, mac, from, t.name)
+	if err != nil {
+		r := &refusal{code: CodeUndefined, message: "no boot script", err: err, reported: true}
+		var status interface{ HTTPStatus() int }
+		if errors.As(err, &status) {
+			r.code = codeOf(status.HTTPStatus())
+		}
+		return content{}, r
+	}
+	return inMemory(b), nil
+}
+
+func codeOf(status int) ErrorCode {
+	switch status {
+	case http.StatusNotFound, http.StatusGone:
+		return CodeNotFound
+	case http.StatusForbidden, http.StatusUnauthorized:
+		return CodeAccess
+	}
+	return CodeUndefined
+}
+
+// openFirmware opens a network boot program, by its exact name first.
+func (s *Server) openFirmware(name string) (content, error) {
+	f, err := s.deps.Firmware.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		if exact, ok := s.foldFirmware(name); ok {
+			f, err = s.deps.Firmware.Open(exact)
+		}
+	}
+	if err != nil {
+		return content{}, err
+	}
+	return randomAccess(f)
+}
+
+// foldFirmware returns the name of the program that differs from name in case at most.
+func (s *Server) foldFirmware(name string) (string, bool) {
+	entries, err := fs.ReadDir(s.deps.Firmware, ".")
+	if err != nil {
+		return "", false
+	}
+	for _, e := range entries {
+		if strings.EqualFold(e.Name(), name) {
+			return e.Name(), true
+		}
+	}
+	return "", false
+}
+
+// cacheFrom is how many transfers there must be for files to be cached.
+const cacheFrom = 16
+
+// openFile opens a file of the lab, by its exact name first.
+func (s *Server) openFile(table *Table, name string) (content, error) {
+	f, err := table.files.Open(name)
+	if err != nil {
+		if folded := table.files.Fold(name); folded != name {
+			f, err = table.files.Open(folded)
+		}
+	}
+	if err != nil {
+		return content{}, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return content{}, errors.Join(err, f.Close())
+	}
+	if s.running.Load() > cacheFrom {
+		return s.cache.open(f, info), nil
+	}
+	return content{ReaderAt: f, size: info.Size(), close: f.Close}, nil
+}
+
+// inHostTree returns where a name is below the tree of the profile that the machine boots: some firmware asks for files by
+// fixed names, as a Raspberry Pi does for "config.txt" and "start4.elf". ok is false for a machine without a tree.
+func (s *Server) inHostTree(table *Table, name string, from netip.Addr) (file string, ok bool) {
+	mac, rest := cutHostFolder(name)
+	if leased, ok := s.deps.Leases.MACOf(from); ok {
+		mac = leased
+	}
+	h := table.lab.MachineOf(mac, from.Unmap())
+	if h == nil || h.Profile == nil || h.Profile.Tree == "" {
+		return "", false
+	}
+	return path.Join(h.Profile.Tree, rest), true
+}
