@@ -59,7 +59,7 @@ func (c *cache) get(rules uint64, key []byte, now time.Time) *cacheEntry {
 	return e
 }
 
-// put keeps an entry and lets go of the oldest. It returns how many there are, and their octets.
+// put adds an entry and evicts the least recently used. It returns the number of entries and their octets.
 func (c *cache) put(rules uint64, e *cacheEntry) (entries, bytes int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// The numbers of what the house itself makes, in seconds.
+// The TTLs and SOA timers of synthesised records, in seconds.
 const (
 	derivedTTL  = 60  // a change of the lab shows within a minute
 	authoredTTL = 300 // of authored lines that carry none
@@ -122,7 +122,7 @@ func (b *builder) addZone(z *lab.Zone) {
 		return
 	}
 	if at, i := b.t.zoneOf(&b.n); at >= 0 && i == 0 {
-		b.probs.Addf(z.Pos, key, "zone %s is there twice: merge its records", z.Origin)
+		b.probs.Addf(z.Pos, key, "zone %s is defined twice: merge its records", z.Origin)
 		return
 	}
 	if len(b.t.zones) >= originZone {

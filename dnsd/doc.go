@@ -1,6 +1,6 @@
 // Package dnsd answers DNS from the lab.
 //
-// It owns the zones that follow from hosts and clusters, the zones that people wrote, names of DHCP clients, and a caching
+// It owns the zones derived from hosts and clusters, the authored zones, the names of DHCP clients, and a caching
 // forwarder for everything else. It never decides a name or an address (internal/lab does), never resolves iteratively, and
 // is the only importer of miekg/dns, none of whose types appear in its API.
 //
@@ -11,6 +11,9 @@
 //	})
 //	err = s.Serve(ctx, udp, tcp) // nil when ctx ends
 //
+// A query's way: udp.go or tcp.go receives it, wire.go parses it, server.go decides, answer.go answers it from the Table or
+// lease.go from the leases, else forward.go from cache.go or from other servers (upstream.go).
+//
 // A Table is flat: names and record data in one byte slice, found by one hash. A query that the table answers is parsed,
-// answered and sent in its own receive buffer, without allocation; only questions for the forwarder leave the reader.
+// answered and sent in its own receive buffer, without allocation; only queries for the forwarder leave the reader.
 package dnsd

@@ -44,13 +44,13 @@ func TestForwardLimitIsShared(t *testing.T) {
 				}
 			}
 			if l.all != 0 || len(l.clients) != 0 {
-				t.Errorf("%d of %d clients are counted though nobody waits", l.all, len(l.clients))
+				t.Errorf("%d of %d clients are counted, but no query waits", l.all, len(l.clients))
 			}
 		})
 	}
 }
 
-// TestForwardLimitOfOneClient: with a dead server behind the forwarder, a client that asks on and on is told so, by UDP
+// TestForwardLimitOfOneClient: with a dead server behind the forwarder, a client that keeps asking gets SERVFAIL, by UDP
 // and TCP, while the others' questions wait their turn.
 func TestForwardLimitOfOneClient(t *testing.T) {
 	t.Parallel()

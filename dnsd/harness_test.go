@@ -204,7 +204,7 @@ func dnsmasq(ctx context.Context, port int, args ...string) *exec.Cmd {
 		"--user=root", "--pid-file=", "--bind-interfaces", "--listen-address=127.0.0.1", fmt.Sprintf("--port=%d", port)}, args...)...)
 }
 
-// waitFor asks until somebody answers.
+// waitFor asks until the server answers.
 func waitFor(t testing.TB, addr string) {
 	t.Helper()
 	c := &dns.Client{Timeout: time.Second}
@@ -214,7 +214,7 @@ func waitFor(t testing.TB, addr string) {
 	})
 }
 
-// freePort returns a port of the loopback that nobody has, for a program that cannot be given a socket.
+// freePort returns a free port of the loopback, for a program that cannot be given a socket.
 func freePort(t testing.TB) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

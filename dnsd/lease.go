@@ -55,7 +55,7 @@ func (r *request) leased(leases Leases) (netip.Addr, bool) {
 				return addr, true
 			}
 		}
-		return netip.Addr{}, false // it is nobody else's name
+		return netip.Addr{}, false // the name belongs to that host alone
 	}
 	if r.t.domain == nil || r.cur.labels < 2 || !bytes.Equal(r.cur.suffix(1), r.t.domain) {
 		return netip.Addr{}, false

@@ -20,7 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// upstream is a server of somebody else, made of a stranger's library, that counts what it is asked.
+// upstream is another DNS server, made with miekg/dns, that counts its queries.
 type upstream struct {
 	addr  netip.AddrPort
 	asked chan string
@@ -285,7 +285,7 @@ func TestSingleFlight(t *testing.T) {
 	}
 }
 
-// TestSockets asks a running server over UDP and TCP, with strangers' tools where they are there.
+// TestSockets asks a running server over UDP and TCP, with the tools that are installed.
 func TestSockets(t *testing.T) {
 	l := openshift()
 	l.DNS.Transfer = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
@@ -442,7 +442,7 @@ func exchangeTwice(q *dns.Msg, addr string) (m *dns.Msg, err error) {
 	return nil, err
 }
 
-// TestDnsmasqUpstream forwards to a stranger.
+// TestDnsmasqUpstream forwards to dnsmasq.
 func TestDnsmasqUpstream(t *testing.T) {
 	netns.Need(t, "root", "dnsmasq")
 	ctx, cancel := context.WithCancel(t.Context())

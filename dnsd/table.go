@@ -202,7 +202,7 @@ func (t *Table) cutAbove(z, at int, n *name) int {
 	return -1
 }
 
-// upstreams returns the servers to ask about n and the label where their domain starts; none: nobody is to be asked.
+// upstreams returns the servers to ask about n and the label where their domain starts; none: the query is not forwarded.
 func (t *Table) upstreams(n *name) (servers []netip.AddrPort, at int) {
 	for i := range t.forwards {
 		if at := n.hasSuffix(t.forwards[i].domain, t.forwards[i].labels); at >= 0 {

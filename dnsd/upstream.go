@@ -21,7 +21,7 @@ var (
 	errMismatch  = errors.New("reply is to another question")
 )
 
-// exchange asks one server: over UDP first and, where that is not to be had whole or not to be trusted, over TCP.
+// exchange asks one server: over UDP first and, where the reply is truncated or spells the name differently, over TCP.
 func (f *forwarder) exchange(ctx context.Context, q upstreamQuery, server netip.AddrPort) (*cacheEntry, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.try)
 	defer cancel()
@@ -32,7 +32,7 @@ func (f *forwarder) exchange(ctx context.Context, q upstreamQuery, server netip.
 	return e, err
 }
 
-// exchangeOver asks a server over one transport, from a port of the kernel's choice.
+// exchangeOver asks a server over one transport, from a random port.
 func (q *upstreamQuery) exchangeOver(ctx context.Context, network string, server netip.AddrPort) (*cacheEntry, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, network, server.String())
@@ -92,7 +92,7 @@ func mixCase(wire, bits []byte) {
 	}
 }
 
-// exchangeUDP sends a query and returns the first reply to it. What does not match is somebody else's, and is passed over.
+// exchangeUDP sends a query and returns the first reply to it. A reply to another query is skipped.
 func exchangeUDP(conn net.Conn, q []byte) ([]byte, error) {
 	if _, err := conn.Write(q); err != nil {
 		return nil, err
@@ -128,7 +128,7 @@ func exchangeTCP(conn net.Conn, q []byte) ([]byte, error) {
 	if err := check(q, b); !errors.Is(err, errCase) {
 		return b, err
 	}
-	return b, nil // nobody forges a TCP stream by guessing
+	return b, nil // a TCP stream cannot be forged by guessing
 }
 
 // check reports whether a message is the reply to a query.

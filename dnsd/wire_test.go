@@ -169,7 +169,7 @@ func TestHostLabel(t *testing.T) {
 	}
 }
 
-// FuzzQuery: whatever comes in, a reply is a message that a stranger's library reads, is one to that message and fits.
+// FuzzQuery: whatever comes in, a reply is a message that miekg/dns reads, is one to that message and fits.
 func FuzzQuery(f *testing.F) {
 	for _, q := range []string{"www.z.test. A", "many.z.test. A", "x.del.z.test. A", "console.apps.mycluster.example.com. AAAA",
 		"_etcd-server-ssl._tcp.mycluster.example.com. SRV", "77.131.168.192.in-addr.arpa. PTR", "example.com. ANY", "x.org. A", "z.test. AXFR"} {
@@ -244,7 +244,7 @@ func FuzzZoneLines(f *testing.F) {
 	})
 }
 
-// FuzzReply: whatever a server of the forwarder replies, what a client gets of it is a message that a stranger's library
+// FuzzReply: whatever a server of the forwarder replies, what a client gets of it is a message that miekg/dns
 // reads, with the client's question and with records of that name or of what its CNAMEs lead to, also at the end of a chain.
 func FuzzReply(f *testing.F) {
 	q := new(dns.Msg).SetQuestion("www.example.org.", dns.TypeA)
@@ -300,7 +300,7 @@ func checkReply(t *testing.T, b []byte, question string) {
 			names[dns.CanonicalName(cname.Target)] = true
 		}
 		if !names[dns.CanonicalName(rr.Header().Name)] && rr.Header().Rrtype != dns.TypeDNAME {
-			t.Fatalf("%s: a stranger's record: %s", question, rr)
+			t.Fatalf("%s: a record that was not asked for: %s", question, rr)
 		}
 	}
 }

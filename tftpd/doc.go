@@ -1,12 +1,11 @@
 // Package tftpd serves firmware, boot scripts and the lab's files by TFTP, read-only.
 //
-// It owns the wire: RFC 1350 with the options of RFC 2347, 2348 (blksize), 2349 (timeout, tsize) and 7440 (windowsize), one
-// goroutine for each transfer with a port of its own or, where that is configured, one port for all, and the bound on how many
-// there are. It never takes a file, never lists a folder, never decides what a machine boots, and never reads a file that package
-// serving does not allow.
+// It owns the protocol: RFC 1350 with the options of RFC 2347, 2348 (blksize), 2349 (timeout, tsize) and 7440 (windowsize), one
+// goroutine for each transfer, and the limit of transfers. It never accepts a file, never lists a folder, never decides what a
+// machine boots, and serves no file that package files does not allow.
 //
 //	table, err := tftpd.Compile(l)
-//	s, err := tftpd.New(tftpd.Config{}, tftpd.Deps{Table: current, Firmware: firmware.FS(dir), Scripts: desk, …})
+//	s, err := tftpd.New(tftpd.Config{}, tftpd.Deps{Table: current, Firmware: firmware.FS(dir), Scripts: boot, …})
 //	conn, err := net.ListenUDP("udp", &net.UDPAddr{Port: 69})
 //	err = s.Serve(ctx, conn) // nil when ctx ends and transfers have finished
 //
@@ -16,11 +15,11 @@
 //	boot/<mac>/boot.ipxe              the script rendered for that machine; a bare boot.ipxe or autoexec.ipxe too, for the
 //	boot/<mac>/autoexec.ipxe          machine that has the address the request comes from
 //	files/<path>, <path>              what profiles name, and files/public/
-//	<serial or mac>/<path>, <path>    else: the same below the tree of what the machine boots (Raspberry Pi)
+//	<serial or mac>/<path>, <path>    else: the same below the tree of the machine's profile (Raspberry Pi)
 //
-// A transfer (transfer.go) takes packets from a readAhead, which reads ahead, and talks to its client through a line: a port or a
-// mailbox. A port decides by its busyPoll whether to sleep.
+// A request's way: server.go receives it, request.go admits it, name.go parses its name, open.go opens what it names, options.go
+// negotiates, transfer.go sends the packets of readahead.go over a transport: a socket of its own or the shared port.
 //
-// The sender is our own: pin/tftp knows no windowsize, answers few options and has crashed on failing readers. It is the
-// lock-step client in the tests and nothing else; no production code imports it.
+// pin/tftp is not used: it has no windowsize, answers few options and has crashed on failing readers. It is a client in the
+// tests, and no production code imports it.
 package tftpd

@@ -52,12 +52,12 @@ func TestFileCache(t *testing.T) {
 		}
 	}
 	if len(c.files) != 0 || c.used != 0 {
-		t.Errorf("nobody is left, and %d files of %d bytes stay", len(c.files), c.used)
+		t.Errorf("no user is left, and %d files of %d bytes are cached", len(c.files), c.used)
 	}
 	c.used = maxCacheBytes
 	full := open("")
 	if full.inMemory || len(c.files) != 0 {
-		t.Error("there was no room, and the file was taken in")
+		t.Error("the cache was full, and the file was added")
 	}
 	want(full, "other")
 	if err := full.close(); err != nil {

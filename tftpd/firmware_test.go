@@ -195,33 +195,22 @@ func testNetasciiAcrossBlocks(t *testing.T, single bool) {
 	}
 }
 
-// TestLostBlockCostsLessThanASecond has the defaults' timers, a client that has been quick, and one that is asked for the first time.
-func TestLostBlockCostsLessThanASecond(t *testing.T) {
-	eachPort(t, testLostBlockCostsLessThanASecond)
-}
+// TestLostBlockOfAQuickClient: a client that has answered quickly so far gets a lost block again long before the timer, by which
+// it would come too late for the client.
+func TestLostBlockOfAQuickClient(t *testing.T) { eachPort(t, testLostBlockOfAQuickClient) }
 
-func testLostBlockCostsLessThanASecond(t *testing.T, single bool) {
-	s := newTestServer(t, testConfig{single: single, Config: tftpd.Config{Timeout: time.Second}})
-	for _, before := range []int{0, 20} {
-		netns.Tries(t, 5, func(int) (complaint string) {
-			c := newClient(t, s.addr)
-			c.send(request("images/window", "octet"))
-			for block := 1; block <= before; block++ {
-				c.dataAtLast(block)
-				c.ack(block)
-			}
-			c.dataAtLast(before + 1) // is lost
-			at := time.Now()
-			c.dataAtLast(before + 1)
-			// How late exactly is measured by bench. Without its estimate the server would wait for a second each time.
-			if took := time.Since(at); took < 150*time.Millisecond || took > 1500*time.Millisecond {
-				complaint = fmt.Sprintf("after %d blocks a lost one came again after %v, want at most 1 s", before, took)
-			}
-			c.ack(before + 1)
-			c.dataAtLast(before + 2)
-			return complaint
-		})
+func testLostBlockOfAQuickClient(t *testing.T, single bool) {
+	s := newTestServer(t, testConfig{single: single, Config: tftpd.Config{Timeout: 5 * patience}})
+	c := newClient(t, s.addr)
+	c.send(request("images/window", "octet"))
+	for block := 1; block <= 20; block++ {
+		c.dataAtLast(block)
+		c.ack(block)
 	}
+	c.dataAtLast(21) // is lost
+	c.dataAtLast(21)
+	c.ack(21)
+	c.dataAtLast(22)
 }
 
 // TestRolloverAsAsked fetches over 65535 blocks in windows, from who goes on with 0 and from who goes on with 1.

@@ -26,7 +26,7 @@ import (
 
 var mac = lab.MAC{0x52, 0x54, 0, 0, 2, 1}
 
-// notes is an event.Recorder that keeps what it is told.
+// A recorder is an event.Recorder that passes on what it is given.
 type recorder struct{ events chan event.Event }
 
 func (n recorder) Record(e event.Event) { n.events <- e }
@@ -68,7 +68,7 @@ func (scripts) Script(_ context.Context, m lab.MAC, from netip.Addr, name string
 	case 0xef:
 		return nil, statusError(403)
 	case 0xfe:
-		panic("a bug of the desk")
+		panic("a bug of the boot service")
 	}
 	return []byte("#!ipxe\n# " + name + " for " + m.String() + " at " + from.String() + "\n"), nil
 }
@@ -88,7 +88,7 @@ func noise(n int) []byte {
 	return b
 }
 
-// A site is a running server and what it serves.
+// A testServer is a running server and what it serves.
 type testServer struct {
 	addr     netip.AddrPort
 	dir      string // of the files
@@ -98,7 +98,7 @@ type testServer struct {
 	stop     func() error // cancels and waits for Serve
 }
 
-// eachPort runs a test with a port for each transfer, and with one that all share.
+// eachPort runs a test with a port for each transfer, and with a shared port.
 func eachPort(t *testing.T, test func(t *testing.T, single bool)) {
 	t.Parallel()
 	for name, single := range map[string]bool{"own port": false, "single port": true} {

@@ -41,7 +41,7 @@ func testRaspberryPiFindsItsFiles(t *testing.T, single bool) {
 	})
 	for _, tt := range []struct {
 		from, name string
-		want       string // what is in the file, or the error; behind it "quiet" where nobody is told
+		want       string // the content, or the error; with "quiet" after it, no event
 	}{
 		{"127.0.0.1", "deadbeef/config.txt", "arm_64bit=1\n"},
 		{"127.0.0.1", "dc-a6-32-01-02-03/config.txt", "arm_64bit=1\n"},
@@ -59,7 +59,7 @@ func testRaspberryPiFindsItsFiles(t *testing.T, single bool) {
 		{"127.0.0.1", "deadbeef/user-data", denied},
 		{"127.0.0.1", "user-data", denied},
 		{"127.0.0.2", "config.txt", denied},          // it boots something else
-		{"127.0.0.3", "deadbeef/config.txt", denied}, // nobody knows who that is
+		{"127.0.0.3", "deadbeef/config.txt", denied}, // no lease
 		{"127.0.0.2", "dc-a6-32-01-02-03/config.txt", denied},
 	} {
 		for _, options := range [][]string{nil, {"tsize", "0", "blksize", "1024"}} {

@@ -23,7 +23,7 @@ import (
 	"github.com/bootlab/bootlab/tftpd"
 )
 
-// A stranger is somebody else's client. Its arguments fetch name from addr into file.
+// An otherClient is a TFTP client of another project. Its arguments fetch name from addr into file.
 type otherClient struct {
 	name string
 	need string
@@ -265,7 +265,7 @@ func TestManyAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-// BenchmarkAtftp measures what a stranger gets over loopback.
+// BenchmarkAtftp measures transfers to atftp over loopback.
 func BenchmarkAtftp(b *testing.B) {
 	netns.Need(b, "atftp")
 	s := newTestServer(b, testConfig{big: 32 << 20})

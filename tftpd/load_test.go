@@ -100,43 +100,43 @@ func testHalfOpenTransfers(t *testing.T, single bool) {
 	}
 }
 
-// TestUnknownTIDsDisturbNoTransfer: in a crowd the kernel turns strangers away, over IPv4 and IPv6.
+// TestUnknownTIDsDisturbNoTransfer: packets of another sender to many transfers, over IPv4 and IPv6.
 func TestUnknownTIDsDisturbNoTransfer(t *testing.T) {
 	t.Parallel()
 	for _, listen := range []string{"127.0.0.1:0", "[::1]:0"} {
 		s := newTestServer(t, testConfig{listen: listen})
 		ip := net.UDPAddrFromAddrPort(s.addr).IP
-		crowd := make([]*client, 20)
-		for i := range crowd {
+		clients := make([]*client, 20)
+		for i := range clients {
 			conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: ip})
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { conn.Close() })
-			crowd[i] = &client{t: t, conn: conn, server: s.addr}
-			crowd[i].send(request("images/window", "octet"))
-			crowd[i].dataAtLast(1)
+			clients[i] = &client{t: t, conn: conn, server: s.addr}
+			clients[i].send(request("images/window", "octet"))
+			clients[i].dataAtLast(1)
 		}
-		stranger, err := net.ListenUDP("udp", &net.UDPAddr{IP: ip})
+		other, err := net.ListenUDP("udp", &net.UDPAddr{IP: ip})
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { stranger.Close() })
+		t.Cleanup(func() { other.Close() })
 		for block := 1; block <= 64; block++ {
-			for _, c := range crowd {
-				if _, err := stranger.WriteToUDPAddrPort([]byte("\x00\x05\x00\x00stop\x00"), c.server); err != nil && block == 1 {
+			for _, c := range clients {
+				if _, err := other.WriteToUDPAddrPort([]byte("\x00\x05\x00\x00stop\x00"), c.server); err != nil && block == 1 {
 					t.Fatal(err)
 				}
 				c.ack(block)
 			}
-			for _, c := range crowd {
+			for _, c := range clients {
 				c.dataAtLast(block + 1)
 			}
 		}
-		for _, c := range crowd {
+		for _, c := range clients {
 			c.ack(65)
 		}
-		for range crowd {
+		for range clients {
 			if e := s.events.next(t); e.Kind != event.TFTPServed {
 				t.Errorf("on %s: event %+v", listen, e)
 			}

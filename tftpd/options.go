@@ -31,7 +31,7 @@ type limits struct {
 	block   int // 0: no limit beyond the protocol's
 	window  int
 	timeout time.Duration // where the client does not ask for one
-	size    int64         // of the file; negative: not known, as in netascii mode; 0 is not told
+	size    int64         // of the file; negative: unknown, as in netascii mode; 0 is not acknowledged
 }
 
 // negotiate answers the options of a request. It acknowledges only what was asked for, and never more than was asked for:

@@ -308,7 +308,8 @@ func testSorcerersApprentice(t *testing.T, single bool) {
 func TestWindowRewindsToTheGap(t *testing.T) { eachPort(t, testWindowRewindsToTheGap) }
 
 func testWindowRewindsToTheGap(t *testing.T, single bool) {
-	s := newTestServer(t, testConfig{single: single})
+	// A retransmission by the timer would come too late for the client.
+	s := newTestServer(t, testConfig{single: single, Config: tftpd.Config{Timeout: 5 * patience}})
 	c := newClient(t, s.addr)
 	c.send(request("images/window", "octet", "windowsize", "8"))
 	c.oack()
@@ -321,16 +322,12 @@ func testWindowRewindsToTheGap(t *testing.T, single bool) {
 		c.dataAtLast(block)
 	}
 	c.ack(11)
-	at := time.Now()
 	for block := 12; block <= 19; block++ {
 		c.dataAtLast(block)
 	}
 	c.ack(11) // block 12, the first, got lost
 	for block := 12; block <= 19; block++ {
 		c.dataAtLast(block)
-	}
-	if took := time.Since(at); took > patience {
-		t.Errorf("the first block of a window came again after %v, want sooner than by the timer", took)
 	}
 }
 
@@ -341,9 +338,9 @@ func testUnknownTIDGetsError5(t *testing.T, single bool) {
 	c := newClient(t, s.addr)
 	c.send(request("images/one", "octet"))
 	c.data(1)
-	stranger := newClient(t, c.server)
-	stranger.ack(1)
-	if got := stranger.errorPacket(); got != "5 unknown transfer" {
+	other := newClient(t, c.server)
+	other.ack(1)
+	if got := other.errorPacket(); got != "5 unknown transfer" {
 		t.Errorf("error %q", got)
 	}
 	s.events.none(t)
@@ -436,10 +433,10 @@ func testTooManyTransfers(t *testing.T, single bool) {
 	}
 }
 
-// TestSilentClientsMakeRoom is about a flood of requests that nobody waits for the answers to.
-func TestSilentClientsMakeRoom(t *testing.T) { eachPort(t, testSilentClientsMakeRoom) }
+// TestSilentClientsAreEvicted is about a flood of requests whose clients never answer.
+func TestSilentClientsAreEvicted(t *testing.T) { eachPort(t, testSilentClientsAreEvicted) }
 
-func testSilentClientsMakeRoom(t *testing.T, single bool) {
+func testSilentClientsAreEvicted(t *testing.T, single bool) {
 	s := newTestServer(t, testConfig{single: single, Config: tftpd.Config{MaxTransfers: 2, Timeout: 50 * time.Millisecond, Retries: 100, Drain: time.Millisecond}})
 	busy := newClient(t, s.addr)
 	busy.send(request("images/whole", "octet"))
@@ -461,7 +458,7 @@ func testSilentClientsMakeRoom(t *testing.T, single bool) {
 	}
 	c.ack(1)
 	e := s.events.next(t)
-	if e.Kind == event.TFTPServed { // to c, which may be told first
+	if e.Kind == event.TFTPServed { // to c, whose event may come first
 		e = s.events.next(t)
 	}
 	if !strings.Contains(e.Err, "never answered") {

@@ -74,7 +74,7 @@ func (s *fakeTransport) receive(_ context.Context, deadline time.Time) (reply, e
 }
 
 // FuzzTransfer has a client say anything in any order. What is sent is always a block of the window; one answer brings no more than one
-// window, so that nobody can be flooded by the server; and it ends, in bounded time.
+// window, so that the server cannot be used to flood a client; and it ends in bounded time.
 func FuzzTransfer(f *testing.F) {
 	f.Add(uint8(8), uint8(1), uint16(100), false, []byte{129, 129, 129})
 	f.Add(uint8(8), uint8(4), uint16(100), true, []byte{128, 132, 128, 128, 130, 0, 0, 132})

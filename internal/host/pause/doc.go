@@ -1,8 +1,8 @@
-// Package pause waits, for who tries again later.
+// Package pause waits between two tries, or until a context ends.
 //
 //	for wait := time.Second; pause.For(ctx, wait) == nil; wait = min(2*wait, time.Minute) {
 //		…
 //	}
 //
-// Every room that retries needs it, and time.Sleep does not hear the end of a context.
+// time.Sleep does not return at the end of a context.
 package pause

@@ -6,5 +6,5 @@
 //	fmt.Println(r.PerSecond(), r.Failed, r.Stall)
 //
 // One thread does it all, with system calls of its own, since it must be faster than what it measures. Alone, a client does not
-// sleep between looks at its socket, unless it is told to: then what is measured is the server, not how soon the kernel wakes us.
+// sleep between looks at its socket, unless Config.Wait says so: this measures the server, not how soon the kernel wakes the client.
 package tftpload

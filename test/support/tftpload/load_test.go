@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// A server sends a file in lock-step, or in windows, to everybody who asks: right or, where it is told to, wrong.
+// A server sends a file in lock-step, or in windows, to every client: correctly or, where a field says so, wrongly.
 type server struct {
 	content []byte
 	window  int
@@ -94,7 +94,7 @@ func TestLoad(t *testing.T) {
 		{"many", server{content: noise(50_000), window: 1}, Config{Clients: 50}, Result{Done: 50, Bytes: 2_500_000, Window: 1}},
 		{"wrong content", server{content: noise(5000), window: 1, spoil: 7}, Config{},
 			Result{Failed: 1, Why: "block 7 has 512 bytes and not what the file has there"}},
-		{"an option nobody asked for", server{content: noise(5000), window: 4, oack: window}, Config{},
+		{"an option that was not requested", server{content: noise(5000), window: 4, oack: window}, Config{},
 			Result{Failed: 1, Why: "option windowsize=4 was not asked for"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-func TestNobodyAnswers(t *testing.T) {
+func TestNoAnswer(t *testing.T) {
 	t.Parallel()
 	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
