@@ -25,7 +25,7 @@ func (b *bench) smallPool(t *testing.T, last string) *pool {
 		}
 	}
 	b.table = Compile(b.lab)
-	p := b.table.byIface["lab0"][0].poolFor(&lab.Asker{MAC: mac(t, other)})
+	p := b.table.byIface["lab0"][0].poolFor(&lab.Client{MAC: mac(t, other)})
 	if p == nil || p.Name != "guests" {
 		t.Fatal("the lab has no pool guests for unknown machines")
 	}

@@ -319,7 +319,7 @@ func (t *Table) ownAddress(a netip.Addr) bool {
 }
 
 // poolFor returns the pool of s for a machine without a reservation, or nil.
-func (s *scope) poolFor(traits *lab.Asker) *pool {
+func (s *scope) poolFor(traits *lab.Client) *pool {
 	if len(s.pools) == 0 {
 		return nil
 	}
@@ -344,7 +344,7 @@ func (s *scope) poolHolding(a netip.Addr) *pool {
 
 // keeps reports whether a machine that has an address of the pool may keep it. Firmware, iPXE and system of one machine
 // send different options and must not be moved from pool to pool in one boot; its MAC and its relay port stay the same.
-func (p *pool) keeps(traits *lab.Asker) bool {
+func (p *pool) keeps(traits *lab.Client) bool {
 	return p.Admits(traits.MAC) && matchesAny(p.CircuitIDs, traits.CircuitID) && matchesAny(p.RemoteIDs, traits.RemoteID)
 }
 

@@ -100,7 +100,7 @@ func poolMachines(l *lab.Lab) (out []*lab.Host) {
 	for _, n := range l.Networks {
 		for _, p := range n.Pools {
 			if p.Profile != nil {
-				out = append(out, l.Guest(p, lab.MAC{0x02}, p.Range.First))
+				out = append(out, l.PoolHost(p, lab.MAC{0x02}, p.Range.First))
 			}
 		}
 	}

@@ -27,21 +27,21 @@ func (d *Daemon) newAdmin(s *servers) (*httpd.Admin, error) {
 	if err != nil {
 		return nil, err
 	}
-	desk := &counter{Daemon: d, servers: s}
+	backend := &adminBackend{Daemon: d, servers: s}
 	return httpd.NewAdmin(httpd.AdminConfig{Token: token}, httpd.AdminDeps{
-		Status: desk, Inventory: desk, Timelines: desk, Installer: desk, Strangers: desk, Machines: desk, Balancers: desk, Leases: desk, Reloader: desk,
+		Status: backend, Inventory: backend, Timelines: backend, Installer: backend, Strangers: backend, Machines: backend, Balancers: backend, Leases: backend, Reloader: backend,
 		Gatherer: d.registry, Metrics: d.registry, Log: d.log, Now: time.Now,
 	})
 }
 
-// A counter is where people ask: it answers what the admin plane wants to know, each question from one snapshot.
-type counter struct {
+// An adminBackend answers what the admin API and the dashboard ask, each request from one snapshot.
+type adminBackend struct {
 	*Daemon
 	servers *servers
 }
 
 // Status implements httpd.Statuser.
-func (c *counter) Status(context.Context) api.Status {
+func (c *adminBackend) Status(context.Context) api.Status {
 	s := c.current.Load()
 	last := c.reloads.state()
 	warnings := currentWarnings(s)
@@ -55,7 +55,7 @@ func (c *counter) Status(context.Context) api.Status {
 }
 
 // Hosts implements httpd.Inventory.
-func (c *counter) Hosts(ctx context.Context) []api.Host {
+func (c *adminBackend) Hosts(ctx context.Context) []api.Host {
 	l := c.current.Load().Lab
 	vms := map[string]virt.State{}
 	for _, vm := range c.servers.virt.List(ctx) {
@@ -68,7 +68,7 @@ func (c *counter) Hosts(ctx context.Context) []api.Host {
 	return out
 }
 
-func (c *counter) host(h *lab.Host, vms map[string]virt.State) api.Host {
+func (c *adminBackend) host(h *lab.Host, vms map[string]virt.State) api.Host {
 	a := api.Host{Name: h.Name, FQDN: h.FQDN, MACs: h.MACs, IP: h.IP, Role: h.Role}
 	status := c.installs.Status(h)
 	a.Install, a.Assumed, a.Note = installState(status), status.Assumed, status.Why
@@ -104,7 +104,7 @@ func installState(s install.Status) string {
 }
 
 // Plan implements httpd.Inventory.
-func (c *counter) Plan(_ context.Context, host string, secrets api.Secrets) (string, error) {
+func (c *adminBackend) Plan(_ context.Context, host string, secrets api.Secrets) (string, error) {
 	p, err := plan.Of(c.current.Load(), host)
 	if err != nil {
 		return "", &api.Error{Status: http.StatusNotFound, Message: err.Error()}
@@ -127,7 +127,7 @@ func errNoHost(l *lab.Lab, name string) error {
 }
 
 // VMs implements httpd.Machines.
-func (c *counter) VMs(ctx context.Context) ([]api.VM, error) {
+func (c *adminBackend) VMs(ctx context.Context) ([]api.VM, error) {
 	vms := []api.VM{}
 	for _, s := range c.servers.virt.List(ctx) {
 		vms = append(vms, vm(s))
@@ -148,7 +148,7 @@ func vmState(s virt.State) virt.State {
 }
 
 // VM implements httpd.Machines. A machine that is created is started too, since it is created to boot.
-func (c *counter) VM(ctx context.Context, host string, action api.VMAction) (api.VM, error) {
+func (c *adminBackend) VM(ctx context.Context, host string, action api.VMAction) (api.VM, error) {
 	v := c.servers.virt
 	var err error
 	switch action {
@@ -177,7 +177,7 @@ func (c *counter) VM(ctx context.Context, host string, action api.VMAction) (api
 }
 
 // Balancers implements httpd.Balancers.
-func (c *counter) Balancers(context.Context) []api.Balancer {
+func (c *adminBackend) Balancers(context.Context) []api.Balancer {
 	out := []api.Balancer{}
 	for _, s := range c.servers.lb.States() {
 		b := api.Balancer{Name: s.Name, Listen: s.Listen.String(), Mode: string(s.Mode), Connections: s.Connections}
@@ -205,7 +205,7 @@ func backend(m lbproxy.BackendState) api.Backend {
 }
 
 // Backend implements httpd.Balancers.
-func (c *counter) Backend(ctx context.Context, balancer, member string, action api.BackendAction) (api.Backend, error) {
+func (c *adminBackend) Backend(ctx context.Context, balancer, member string, action api.BackendAction) (api.Backend, error) {
 	do := c.servers.lb.Ready
 	if action == api.BackendDrain {
 		do = c.servers.lb.Drain
@@ -224,7 +224,7 @@ func (c *counter) Backend(ctx context.Context, balancer, member string, action a
 }
 
 // Reload implements httpd.Reloader.
-func (c *counter) Reload(_ context.Context, force api.Force) (api.Reload, error) {
+func (c *adminBackend) Reload(_ context.Context, force api.Force) (api.Reload, error) {
 	err := c.Daemon.Reload(force)
 	last := c.reloads.state()
 	if err != nil {

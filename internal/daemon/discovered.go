@@ -23,7 +23,7 @@ const maxUnknown = 500
 
 // Unknown implements httpd.Strangers. It lists machines whose MAC no host of the lab has, and that sent a report, hold a lease,
 // or have a timeline. All three are bounded, and survive a restart.
-func (c *counter) Unknown(context.Context) []api.Unknown {
+func (c *adminBackend) Unknown(context.Context) []api.Unknown {
 	found := map[lab.MAC]*api.Unknown{}
 	l := c.current.Load().Lab
 	of := func(m lab.MAC) *api.Unknown {
@@ -70,7 +70,7 @@ func addTimeline(u *api.Unknown, s timeline.Summary) {
 
 // seen reports whether a machine exists, and is not only a MAC in the URL of a request: it has asked for an address here, unless another
 // server leases them.
-func (c *counter) seen(l *lab.Lab, u api.Unknown) bool {
+func (c *adminBackend) seen(l *lab.Lab, u api.Unknown) bool {
 	_, leased := c.book.ByMAC(u.MAC)
 	n := l.NetworkOf(u.IP)
 	return leased || !u.First.IsZero() || u.Stage == event.StageAddress || n != nil && n.DHCP != lab.DHCPServer
@@ -111,7 +111,7 @@ func located(l *lab.Lab, u api.Unknown) api.Unknown {
 }
 
 // Adoption implements httpd.Strangers.
-func (c *counter) Adoption(ctx context.Context, mac lab.MAC) (api.Adoption, error) {
+func (c *adminBackend) Adoption(ctx context.Context, mac lab.MAC) (api.Adoption, error) {
 	l := c.current.Load().Lab
 	if h := l.HostByMAC(mac); h != nil {
 		return api.Adoption{}, &api.Error{Status: http.StatusConflict, Message: fmt.Sprintf("%s is in the lab: it is host %s", mac, h.Name), Hint: "bootlab hosts lists them"}
@@ -173,7 +173,7 @@ func label(s string) string {
 }
 
 // wanted returns an address to reserve for a machine: that of its lease, or a free one of its network.
-func (c *counter) wanted(l *lab.Lab, u api.Unknown) (netip.Addr, string) {
+func (c *adminBackend) wanted(l *lab.Lab, u api.Unknown) (netip.Addr, string) {
 	if lease, ok := c.book.ByMAC(u.MAC); ok && l.NetworkOf(lease.Addr) != nil && l.HostByIP(lease.Addr) == nil {
 		return lease.Addr, "its lease"
 	}
@@ -194,7 +194,7 @@ func (c *counter) wanted(l *lab.Lab, u api.Unknown) (netip.Addr, string) {
 const maxTries = 1 << 16
 
 // nextFree returns the first free address after the highest reserved one, or else the first of the subnet. Addresses of pools are not free.
-func (c *counter) nextFree(l *lab.Lab, n *lab.Network) netip.Addr {
+func (c *adminBackend) nextFree(l *lab.Lab, n *lab.Network) netip.Addr {
 	taken := c.takenIn(l, n)
 	start := n.Subnet.Addr()
 	for a := range maps.Keys(taken) {
@@ -217,7 +217,7 @@ func (c *counter) nextFree(l *lab.Lab, n *lab.Network) netip.Addr {
 }
 
 // takenIn returns the addresses of n that are in use.
-func (c *counter) takenIn(l *lab.Lab, n *lab.Network) map[netip.Addr]bool {
+func (c *adminBackend) takenIn(l *lab.Lab, n *lab.Network) map[netip.Addr]bool {
 	taken := map[netip.Addr]bool{n.Address: true, n.Router: true}
 	for _, h := range l.Hosts {
 		taken[h.IP] = true

@@ -73,7 +73,7 @@ hosts:
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := &counter{Daemon: &Daemon{learned: &learned{book: book}}}
+			c := &adminBackend{Daemon: &Daemon{learned: &learned{book: book}}}
 			if got := c.nextFree(l, l.Networks[0]); got.String() != tt.want {
 				t.Errorf("%s, want %s", got, tt.want)
 			}

@@ -77,7 +77,7 @@ func (d *Daemon) machineNamed(name string) *lab.Host {
 }
 
 // Install implements httpd.Installer.
-func (c *counter) Install(ctx context.Context, name string, cycle api.Cycle) (api.Arming, error) {
+func (c *adminBackend) Install(ctx context.Context, name string, cycle api.Cycle) (api.Arming, error) {
 	l := c.current.Load().Lab
 	h := l.Host(name)
 	if h == nil {
@@ -103,7 +103,7 @@ func (c *counter) Install(ctx context.Context, name string, cycle api.Cycle) (ap
 }
 
 // cycle makes h boot from the network now: through libvirt where it is a virtual machine, else through its controller.
-func (c *counter) cycle(ctx context.Context, h *lab.Host) error {
+func (c *adminBackend) cycle(ctx context.Context, h *lab.Host) error {
 	if h.VM != nil {
 		return c.servers.virt.Restart(ctx, h.Name)
 	}
@@ -122,7 +122,7 @@ func (c *counter) cycle(ctx context.Context, h *lab.Host) error {
 }
 
 // MarkInstalled implements httpd.Installer.
-func (c *counter) MarkInstalled(ctx context.Context, name string) (api.Arming, error) {
+func (c *adminBackend) MarkInstalled(ctx context.Context, name string) (api.Arming, error) {
 	l := c.current.Load().Lab
 	h := l.Host(name)
 	if h == nil {

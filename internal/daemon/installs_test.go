@@ -112,7 +112,7 @@ hosts:
 	}
 	d := &Daemon{learned: &learned{installs: installs}, bus: bus, loops: bootloop.New(time.Now)}
 	d.current.Store(&snapshot.Snapshot{Lab: l})
-	c := &counter{Daemon: d}
+	c := &adminBackend{Daemon: d}
 	for _, tt := range []struct {
 		host   string
 		broken bool

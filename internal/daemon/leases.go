@@ -16,7 +16,7 @@ import (
 )
 
 // Leases implements httpd.Inventory.
-func (c *counter) Leases(context.Context) []api.Lease {
+func (c *adminBackend) Leases(context.Context) []api.Lease {
 	l, now := c.current.Load().Lab, time.Now()
 	var out []api.Lease
 	for _, lease := range c.book.All() {
@@ -57,7 +57,7 @@ func leaseState(lease leases.Lease, now time.Time) api.LeaseState {
 }
 
 // Release implements httpd.Leaser.
-func (c *counter) Release(ctx context.Context, addr netip.Addr) error {
+func (c *adminBackend) Release(ctx context.Context, addr netip.Addr) error {
 	_, err := c.servers.dhcp.Release(ctx, addr)
 	if errors.Is(err, dhcpd.ErrNoLease) {
 		return &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("no lease of %s", addr), Hint: "bootlab leases lists all leases"}
@@ -66,7 +66,7 @@ func (c *counter) Release(ctx context.Context, addr netip.Addr) error {
 }
 
 // Pools implements httpd.Leaser.
-func (c *counter) Pools(context.Context) []api.Pool {
+func (c *adminBackend) Pools(context.Context) []api.Pool {
 	var out []api.Pool
 	for _, p := range c.servers.dhcp.Pools() {
 		out = append(out, api.Pool{Network: p.Network, Name: p.Name, Range: p.Range, Size: p.Usable, Free: p.Free})

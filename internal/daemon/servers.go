@@ -39,7 +39,7 @@ func (d *Daemon) build() (*servers, error) {
 	nbps := firmware.FS(d.cfg.Firmware)
 	d.warnMissing(nbps)
 	d.warnUnsigned(d.current.Load().Lab)
-	desk := boot.New(boot.Deps{
+	service := boot.New(boot.Deps{
 		Table:    table(d, func(s *snapshot.Snapshot) *boot.Table { return s.Boot }),
 		Installs: d.installs, Discovered: d.discovered, Leases: leased{d.book}, Loops: d.loops, Events: d.bus,
 	})
@@ -51,7 +51,7 @@ func (d *Daemon) build() (*servers, error) {
 	})
 	s.tftp, errs[0] = tftpd.New(tftpd.Config{SinglePort: d.current.Load().Lab.Appliance.TFTPSingle}, tftpd.Deps{
 		Table:    table(d, func(s *snapshot.Snapshot) *tftpd.Table { return s.TFTP }),
-		Firmware: nbps, Scripts: desk, Leases: addresses{d}, Events: d.bus, Log: d.log, Registerer: d.registry,
+		Firmware: nbps, Scripts: service, Leases: addresses{d}, Events: d.bus, Log: d.log, Registerer: d.registry,
 	})
 	s.dns, errs[1] = dnsd.New(dnsd.Config{}, dnsd.Deps{
 		Table:  table(d, func(s *snapshot.Snapshot) *dnsd.Table { return s.DNS }),
@@ -63,7 +63,7 @@ func (d *Daemon) build() (*servers, error) {
 	})
 	s.bootPlane, errs[3] = httpd.NewBoot(httpd.BootConfig{}, httpd.BootDeps{
 		Table: table(d, func(s *snapshot.Snapshot) *httpd.Table { return s.HTTP }),
-		Desk:  desk, Firmware: nbps, Leases: addresses{d}, Mirrors: s.mirrors, Events: d.bus, Metrics: d.registry, Log: d.log, Now: time.Now,
+		Desk:  service, Firmware: nbps, Leases: addresses{d}, Mirrors: s.mirrors, Events: d.bus, Metrics: d.registry, Log: d.log, Now: time.Now,
 	})
 	s.lb, errs[4] = lbproxy.New(lbproxy.Config{}, lbproxy.Deps{
 		Table:  table(d, func(s *snapshot.Snapshot) *lbproxy.Table { return s.LB }),

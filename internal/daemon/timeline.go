@@ -12,7 +12,7 @@ import (
 
 // key returns the name under which the timeline keeps a machine: a host of the lab, or a stranger's MAC. It may be asked for
 // by whatever a host is known by, or the address that it leases.
-func (c *counter) key(machine string) (string, error) {
+func (c *adminBackend) key(machine string) (string, error) {
 	l := c.current.Load().Lab
 	if h := l.Find(machine); h != nil {
 		return h.Name, nil
@@ -34,7 +34,7 @@ func (c *counter) key(machine string) (string, error) {
 }
 
 // Boots implements httpd.Timelines.
-func (c *counter) Boots(ctx context.Context, machine string) ([]api.Boot, error) {
+func (c *adminBackend) Boots(ctx context.Context, machine string) ([]api.Boot, error) {
 	key, err := c.key(machine)
 	if err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func (c *counter) Boots(ctx context.Context, machine string) ([]api.Boot, error)
 }
 
 // Follow implements httpd.Timelines.
-func (c *counter) Follow(ctx context.Context, machine string) (<-chan event.Event, error) {
+func (c *adminBackend) Follow(ctx context.Context, machine string) (<-chan event.Event, error) {
 	key, err := c.key(machine)
 	if err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func (c *counter) Follow(ctx context.Context, machine string) (<-chan event.Even
 }
 
 // lastSeen adds to a what the timeline knows of the host.
-func (c *counter) lastSeen(a *api.Host) {
+func (c *adminBackend) lastSeen(a *api.Host) {
 	s, ok := c.story.Last(a.Name)
 	if !ok {
 		return

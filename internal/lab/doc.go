@@ -6,5 +6,5 @@
 //
 //	h := l.HostByMAC(mac)           // whose NIC is it?
 //	n := l.NetworkOf(addr)          // which subnet holds the address?
-//	p := n.PoolFor(&lab.Asker{MAC: mac}) // which pool serves an unknown machine?
+//	p := n.PoolFor(&lab.Client{MAC: mac}) // which pool serves an unknown machine?
 package lab

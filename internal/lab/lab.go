@@ -25,7 +25,7 @@ type Lab struct {
 	DNS         DNS
 	Zones       []*Zone     // authored and derived, sorted by Origin
 	Balancers   []*Balancer // authored and derived from clusters, sorted by Name
-	Warnings    Problems    // what is not an error (yet): files that are not there
+	Warnings    Problems    // not errors (yet), such as missing files
 
 	index index
 }
@@ -35,15 +35,15 @@ type Appliance struct {
 	State       string // absolute folder of learned state
 	Store       StoreConfig
 	Files       string // absolute root of images, documents, templates and public/
-	HTTP        string // host:port of the boot plane
+	HTTP        string // host:port for machines
 	HTTPPort    uint16
 	TFTP        string // empty: none
 	TFTPSingle  bool   // answers leave from the port of TFTP itself
 	DNS         string // empty: none
-	Admin       string // host:port of the people plane
+	Admin       string // host:port of the admin API and the dashboard
 	AdminSocket string // absolute path
-	User        string // to drop to when started as root; "root": stay
-	UserDefault bool   // User was not asked for: a machine that has no such user stays root, with a warning
+	User        string // to drop to when started as root; "root": no drop
+	UserDefault bool   // appliance.user is not set: without such a user the daemon keeps root, with a warning
 }
 
 // A StoreConfig names where learned state is kept. No etcd endpoints means a file below Appliance.State.
@@ -87,15 +87,15 @@ type Network struct {
 	pools *poolIndex // of Pools
 }
 
-// A Pool gives addresses to machines without a reservation: those that match all criteria that are given, and of each list
-// any. See Network.PoolFor.
+// A Pool gives addresses to machines without a reservation that match all of its criteria, and any element of each. See
+// Network.PoolFor.
 type Pool struct {
 	Pos     Pos
 	Name    string
 	Network *Network
 	Range   Range
 
-	// The criteria. Empty lists ask for nothing.
+	// The criteria. An empty list matches every client.
 	MACs          []MACPattern
 	Archs         []Arch    // option 93
 	VendorClasses []Pattern // option 60
@@ -106,7 +106,7 @@ type Pool struct {
 	Routes  []Route  // nil: the network's
 	Options []Option // nil: the network's
 	Lease   time.Duration
-	PerPort int      // most addresses that machines behind one port of a relay may hold; 0: no limit
+	PerPort int      // limit of addresses for each relay port; 0: no limit
 	Profile *Profile // nil: such a machine boots nothing from here
 }
 
@@ -156,7 +156,7 @@ const (
 	OSProxmox        OS = "proxmox"
 	OSWindows        OS = "windows" // Windows PE by wimboot
 	OSCloudInit      OS = "cloud-init"
-	OSDiscover       OS = "discover" // no system at all: the machine tells what it is, and waits to be adopted
+	OSDiscover       OS = "discover" // no system at all: the machine reports what it is, and waits to be adopted
 )
 
 // Chain is what a machine's UEFI firmware starts, to start the rest. BIOS firmware starts iPXE whatever the chain is.
@@ -191,15 +191,15 @@ const (
 	LocalBootNone    LocalBoot = "none"    // DHCP gives no boot file
 )
 
-// A Mirror is an archive that machines reach through the appliance, which keeps what was fetched.
+// A Mirror is an upstream archive that the appliance caches for machines.
 type Mirror struct {
 	Pos       Pos
 	Name      string
 	URLs      []string      // upstreams that hold the same files, without a final slash; at least one
-	MaxSize   Size          // room on disk
+	MaxSize   Size          // of the cache
 	Allow     []Pattern     // of paths; nil: all
-	Immutable []Pattern     // of paths whose content never changes, beside those that are known not to
-	Fresh     time.Duration // how long any other file is given out unasked
+	Immutable []Pattern     // of paths whose content never changes, in addition to the built-in ones
+	Fresh     time.Duration // how long any other file is served without revalidation
 }
 
 // Allows reports whether a path, without a slash in front, may be fetched.
@@ -245,13 +245,13 @@ type Host struct {
 	Routes  []Route  // nil: the network's
 	Options []Option // nil: the network's
 	Lease   time.Duration
-	Ignored bool // DHCP has no answer for it
+	Ignored bool // DHCP does not answer it
 	Vars    map[string]any
 	Serial  string    // of a VM: its name; of bare metal: unknown until it boots
 	Local   LocalBoot // empty for hosts that no lab file has: as auto
 	VM      *VM
 	BMC     *BMC
-	Pool    *Pool // set only for a Guest: the pool whose profile it boots
+	Pool    *Pool // set only for a PoolHost: the pool whose profile it boots
 }
 
 // A VM is what a host needs to be a virtual machine.
@@ -312,7 +312,7 @@ type Cluster struct {
 	Address netip.Addr // api, api-int; invalid: the cluster has no balancers
 	Ingress netip.Addr // *.apps; Address by default
 	EtcdSRV bool
-	SNI     bool    // shares Address with other clusters, told apart by TLS server name and HTTP host
+	SNI     bool    // shares Address with other clusters, distinguished by TLS server name and HTTP host
 	Hosts   []*Host // sorted by name
 }
 
@@ -330,8 +330,8 @@ type ForwardZone struct {
 	Servers []netip.AddrPort
 }
 
-// A Zone is one DNS zone. A derived zone is not the whole truth about its domain: a name that it does not hold goes to
-// the forwarder where there is one, so that a lab can live under a real domain.
+// A Zone is one DNS zone. A derived zone is not complete: names that it does not have are forwarded if there is a
+// forwarder, so that a lab can use a real domain.
 type Zone struct {
 	Pos     Pos
 	Origin  string // lower case, with a final dot
@@ -389,7 +389,7 @@ type Balancer struct {
 	Backends       []Backend
 	Match          Match
 	SendProxy      int            // PROXY protocol version to backends: 0 off, 1, 2
-	AcceptProxy    []netip.Prefix // peers whose PROXY header is believed
+	AcceptProxy    []netip.Prefix // peers whose PROXY header is accepted
 	MaxConnections int            // 0: no limit
 	Timeouts       Timeouts
 }
@@ -409,7 +409,7 @@ type Match struct {
 	Host []string
 }
 
-// CheckKind is how a backend's health is asked.
+// CheckKind is how a backend's health is checked.
 type CheckKind string
 
 // The kinds of health check.

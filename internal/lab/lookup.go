@@ -50,7 +50,7 @@ func SortBySubnet(networks []*Network) []*Network {
 // Host returns the host of that name, or nil.
 func (l *Lab) Host(name string) *Host { return l.index.hosts[name] }
 
-// Find returns the host that people mean: by its name or FQDN in any case, by a MAC or an address of it; or nil.
+// Find returns the host with that name or FQDN (in any case), MAC or address, or nil.
 func (l *Lab) Find(text string) *Host {
 	if h := l.Host(text); h != nil {
 		return h
@@ -103,9 +103,9 @@ func (l *Lab) Mirror(name string) *Mirror {
 	return l.Mirrors[i]
 }
 
-// MachineOf returns the host that has that NIC or, for an address inside a pool that boots a profile, a guest: a host
-// made up for this MAC. What pool a machine was put in may depend on what it said of itself, and its firmware and its
-// system say different things: it stays a guest of the pool that holds its address, unless that is not for its MAC. It
+// MachineOf returns the host that has that NIC or, for an address inside a pool that boots a profile, a host
+// made for this MAC. What pool a machine was put in may depend on what it said of itself, and its firmware and its
+// system say different things: it stays a host of the pool that holds its address, unless that pool is not for its MAC. It
 // returns nil for a machine that the lab has nothing for.
 func (l *Lab) MachineOf(m MAC, a netip.Addr) *Host {
 	if h := l.HostByMAC(m); h != nil {
@@ -115,11 +115,11 @@ func (l *Lab) MachineOf(m MAC, a netip.Addr) *Host {
 	if p == nil || p.Profile == nil || m.IsZero() || !p.Admits(m) {
 		return nil
 	}
-	return l.Guest(p, m, a)
+	return l.PoolHost(p, m, a)
 }
 
-// Guest returns the host made up for a machine with that MAC and that address of the pool, which boots a profile.
-func (l *Lab) Guest(p *Pool, m MAC, a netip.Addr) *Host {
+// PoolHost returns the host made for a machine with that MAC and that address of the pool, which boots a profile.
+func (l *Lab) PoolHost(p *Pool, m MAC, a netip.Addr) *Host {
 	name := m.Hyphens()
 	return &Host{
 		Pos: p.Pos, Name: name, FQDN: name + "." + l.Domain, Domain: l.Domain, MACs: []MAC{m}, IP: a, Network: p.Network,
@@ -128,7 +128,7 @@ func (l *Lab) Guest(p *Pool, m MAC, a netip.Addr) *Host {
 	}
 }
 
-// Summary says in a few words what the lab holds: "8 hosts, 1 network, 2 clusters".
+// Summary counts what the lab has: "8 hosts, 1 network, 2 clusters".
 func (l *Lab) Summary() string {
 	parts := []string{plural(len(l.Hosts), "host"), plural(len(l.Networks), "network")}
 	for _, more := range []struct {

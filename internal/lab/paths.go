@@ -1,14 +1,14 @@
 package lab
 
-// The boot plane has one layout for TFTP and HTTP, decided here. Every path of a boot carries the machine's MAC, so that
-// a request tells whose boot it belongs to:
+// Machines use the same paths by TFTP and HTTP. Every path of a boot carries the machine's MAC, so that
+// each request belongs to one boot:
 //
 //	boot/<mac>/<file>            firmware (undionly.kpxe, ipxe.efi, shimx64.efi …) and scripts (boot.ipxe, autoexec.ipxe, grub.cfg)
 //	config/<mac>/<token>/<name>  the config document, HTTP only
 //	done/<mac>/<token>           "the install is done", HTTP only
 //	files/<path>                 what profiles name, and files/public/
-//	answer                       the config document, POSTed for by an installer that tells its MACs instead, HTTP only
-//	report/<mac>?…               what a machine that is not in the lab tells of itself, HTTP only
+//	answer                       the config document, by POST, for installers that send their MACs, HTTP only
+//	report/<mac>?…               what an unknown machine reports about itself, HTTP only
 //	mirror/<name>/<path>         an upstream's file, kept here, HTTP only
 //
 // <mac> is written with hyphens. By TFTP a leading slash is allowed, and files/ may be left out.
@@ -25,14 +25,14 @@ const (
 	ScriptName = "boot.ipxe"
 	// AutoexecName is the script that iPXE 2.0 fetches by itself from where it was loaded.
 	AutoexecName = "autoexec.ipxe"
-	// GRUBName is the configuration of GRUB, which it asks for beside itself or in a folder that its builder chose.
+	// GRUBName is the configuration of GRUB, which it requests beside itself or in the folder that it was built with.
 	GRUBName = "grub.cfg"
 )
 
-// BootPath returns "boot/<mac>/<file>", the path of file in the boot plane of one machine.
+// BootPath returns "boot/<mac>/<file>", the path of a boot file of one machine.
 func BootPath(m MAC, file string) string { return PathBoot + m.Hyphens() + "/" + file }
 
-// BootURL returns the URL of file in the boot plane of one machine of this network.
+// BootURL returns the URL of a boot file of one machine of this network.
 func (n *Network) BootURL(m MAC, file string) string { return n.BaseURL + "/" + BootPath(m, file) }
 
 // ScriptURL returns where a machine of this network fetches its iPXE script.

@@ -51,7 +51,7 @@ func (p Pattern) Match(b []byte) bool {
 	return matchGlob(p.text, b)
 }
 
-// matchGlob tries the last '*' longer and longer: at most len(glob)*len(b) steps, whatever a stranger sends.
+// matchGlob tries the last '*' longer and longer: at most len(glob)*len(b) steps, whatever a client sends.
 func matchGlob(glob string, b []byte) bool {
 	g, i := 0, 0
 	star, from := -1, 0
@@ -79,7 +79,7 @@ const (
 	worthExact = 1<<worthBits - 1
 )
 
-// worth says how specific a match is: a glob by the bytes that it fixes, 1 for "*" alone; an exact value above all globs.
+// worth is how specific a match is: of a glob the number of fixed bytes plus one, of an exact value more than of any glob.
 func (p Pattern) worth() uint64 {
 	if !p.glob {
 		return worthExact
@@ -109,7 +109,7 @@ type Arch struct {
 	code uint16
 }
 
-// archs are the kinds that have a name. Codes by which the same firmware asks for HTTP boot are of the same kind. RFC 4578
+// archs are the kinds that have a name. The codes for PXE and for HTTP boot of the same firmware have the same name. RFC 4578
 // had the codes 7 and 9 swapped, and firmware that sends 9 is x64.
 func archs() []Arch {
 	kind := func(name string, codes ...uint16) Arch {
@@ -164,7 +164,7 @@ func (a Arch) low() uint64 {
 	return a.set
 }
 
-// worth says how specific a match is: a number above a name, which stands for several.
+// worth is how specific a match is: a number is more than a name, which stands for several codes.
 func (a Arch) worth() uint64 {
 	if a.name == "" {
 		return 2

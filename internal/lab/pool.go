@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// An Asker is what a DHCP message tells of its machine. The slices may point into the packet: nothing keeps them.
-type Asker struct {
+// A Client is what a DHCP message says of its sender. The slices may point into the packet: nothing keeps them.
+type Client struct {
 	MAC         MAC
 	Arch        uint16 // option 93, its first code; counts only with HasArch
 	HasArch     bool
@@ -22,11 +22,11 @@ type Asker struct {
 // given must match, and of each list any; a pool without criteria is for anyone. The most specific pool wins: relay ids
 // first (both before one, exact before pattern, circuit before remote), then the bits of the MAC, user class, vendor
 // class, architecture; the first by name among equals. It does not allocate.
-func (n *Network) PoolFor(a *Asker) *Pool { return n.poolIndex().find(a) }
+func (n *Network) PoolFor(a *Client) *Pool { return n.poolIndex().find(a) }
 
-// PoolOf returns the pool of n for a machine of which no more than the MAC is known, or nil: pools that ask for more are
-// left out. Where a request is at hand, PoolFor knows better; where an address is, PoolHolding.
-func (n *Network) PoolOf(m MAC) *Pool { return n.PoolFor(&Asker{MAC: m}) }
+// PoolOf returns the pool of n for a machine of which only the MAC is known, or nil. Pools that require more do not match. Use
+// PoolFor where there is a request, and PoolHolding where there is an address.
+func (n *Network) PoolOf(m MAC) *Pool { return n.PoolFor(&Client{MAC: m}) }
 
 // PoolHolding returns the pool of n whose range holds a, or nil. Ranges of one network never overlap.
 func (n *Network) PoolHolding(a netip.Addr) *Pool { return n.poolIndex().holding(a) }
@@ -40,13 +40,12 @@ func (l *Lab) PoolAt(a netip.Addr) *Pool {
 	return n.PoolHolding(a)
 }
 
-// Admits reports whether machines with that MAC may have addresses of the pool, as far as a MAC tells.
+// Admits reports whether machines with that MAC may have addresses of the pool, as far as the MAC decides.
 func (p *Pool) Admits(m MAC) bool {
 	return len(p.MACs) == 0 || slices.ContainsFunc(p.MACs, func(pattern MACPattern) bool { return pattern.Match(m) })
 }
 
-// Criteria returns what a machine must be for this pool, a line for each key: "circuit_id=eth0/7 or hex:0001ff". Empty:
-// anyone.
+// Criteria returns the criteria as text, one for each key: "circuit_id=eth0/7 or hex:0001ff". Empty: every client.
 func (p *Pool) Criteria() (all []string) {
 	all = appendCriteria(all, "mac", p.MACs)
 	all = appendCriteria(all, "arch", p.Archs)
@@ -67,42 +66,42 @@ func appendCriteria[T interface{ String() string }](all []string, key string, pa
 	return append(all, key+"="+strings.Join(words, " or "))
 }
 
-// A trait is something that a machine may tell of itself and a pool may ask for, beside the MAC that all tell.
+// A trait is an option that a client may send and a pool may require. All clients send a MAC.
 type trait uint8
 
 const (
-	tellsArch trait = 1 << iota
-	tellsVendor
-	tellsUser
-	tellsCircuit
-	tellsRemote
+	traitArch trait = 1 << iota
+	traitVendor
+	traitUser
+	traitCircuit
+	traitRemote
 )
 
-func (a *Asker) traits() (t trait) {
+func (a *Client) traits() (t trait) {
 	for _, v := range []struct {
-		told  bool
+		sent  bool
 		trait trait
 	}{
-		{a.HasArch, tellsArch}, {len(a.VendorClass) > 0, tellsVendor}, {len(a.UserClass) > 0, tellsUser},
-		{len(a.CircuitID) > 0, tellsCircuit}, {len(a.RemoteID) > 0, tellsRemote},
+		{a.HasArch, traitArch}, {len(a.VendorClass) > 0, traitVendor}, {len(a.UserClass) > 0, traitUser},
+		{len(a.CircuitID) > 0, traitCircuit}, {len(a.RemoteID) > 0, traitRemote},
 	} {
-		if v.told {
+		if v.sent {
 			t |= v.trait
 		}
 	}
 	return t
 }
 
-// asks returns what a machine must tell to be considered for p.
-func (p *Pool) asks() (t trait) {
+// requires returns what a client must send to be considered for p.
+func (p *Pool) requires() (t trait) {
 	for _, v := range []struct {
-		asked int
-		trait trait
+		patterns int
+		trait    trait
 	}{
-		{len(p.Archs), tellsArch}, {len(p.VendorClasses), tellsVendor}, {len(p.UserClasses), tellsUser},
-		{len(p.CircuitIDs), tellsCircuit}, {len(p.RemoteIDs), tellsRemote},
+		{len(p.Archs), traitArch}, {len(p.VendorClasses), traitVendor}, {len(p.UserClasses), traitUser},
+		{len(p.CircuitIDs), traitCircuit}, {len(p.RemoteIDs), traitRemote},
 	} {
-		if v.asked > 0 {
+		if v.patterns > 0 {
 			t |= v.trait
 		}
 	}
@@ -135,18 +134,18 @@ type poolIndex struct {
 	byRange    []*Pool       // by first address
 }
 
-// An indexedPool holds what most machines are refused by beside the pool, so that they need not look into it.
+// An indexedPool holds, beside the pool, the criteria that exclude most clients.
 type indexedPool struct {
-	pool  *Pool
-	asks  trait
-	order int        // place in Network.Pools
-	best  rank       // no machine ranks higher here
-	mac   MACPattern // the one that every machine fits; zero: any, or several are asked for
-	archs uint64     // bit n: code n may fit
+	pool     *Pool
+	requires trait
+	order    int        // place in Network.Pools
+	best     rank       // no machine ranks higher here
+	mac      MACPattern // the one that every machine fits; zero: any, or several are asked for
+	archs    uint64     // bit n: code n may fit
 }
 
 func indexed(p *Pool, order int) indexedPool {
-	x := indexedPool{pool: p, asks: p.asks(), order: order, best: p.best()}
+	x := indexedPool{pool: p, requires: p.requires(), order: order, best: p.best()}
 	if len(p.MACs) == 1 {
 		x.mac = p.MACs[0]
 	}
@@ -159,12 +158,12 @@ func indexed(p *Pool, order int) indexedPool {
 	return x
 }
 
-// mayFit is quick, and false only for a pool that does not match.
-func (x *indexedPool) mayFit(q *question) bool {
-	return x.asks&^q.told == 0 && q.mac&x.mac.mask == x.mac.value && (x.archs>>q.Arch&1 == 1 || q.Arch >= 64 || !q.HasArch)
+// mayFit is fast, and false only for a pool that does not match.
+func (x *indexedPool) mayFit(q *candidate) bool {
+	return x.requires&^q.sent == 0 && q.mac&x.mac.mask == x.mac.value && (x.archs>>q.Arch&1 == 1 || q.Arch >= 64 || !q.HasArch)
 }
 
-// poolIndex returns the index that resolve made. A network that was put together by hand has none.
+// poolIndex returns the index that resolve made. A network that was not loaded has none.
 func (n *Network) poolIndex() *poolIndex {
 	if n.pools != nil && len(n.pools.byRange) == len(n.Pools) {
 		return n.pools
@@ -201,8 +200,8 @@ func mostWorth[T interface{ worth() uint64 }](patterns []T) (most uint64) {
 	return most
 }
 
-func (x *poolIndex) find(a *Asker) *Pool {
-	q := question{Asker: a, mac: a.MAC.bits(), told: a.traits(), classList: isClassList(a.UserClass)}
+func (x *poolIndex) find(a *Client) *Pool {
+	q := candidate{Client: a, mac: a.MAC.bits(), sent: a.traits(), classList: isClassList(a.UserClass)}
 	var found *indexedPool
 	var foundRank rank
 	for i := range x.bySpecific {
@@ -235,16 +234,16 @@ func (x *poolIndex) holding(a netip.Addr) *Pool {
 	return x.byRange[i]
 }
 
-// A question is an Asker, prepared.
-type question struct {
-	*Asker
+// A candidate is a Client prepared for comparison.
+type candidate struct {
+	*Client
 	mac       uint64
-	told      trait
+	sent      trait
 	classList bool // UserClass is a list as in RFC 3004
 }
 
-// rank holds the machine against the criteria of p, the most telling first.
-func (q *question) rank(p *Pool) (rank, bool) {
+// rank compares the client with the criteria of p, the most selective first.
+func (q *candidate) rank(p *Pool) (rank, bool) {
 	var s score
 	ok := matchAny(p.CircuitIDs, q.CircuitID, &s.circuit) && matchAny(p.RemoteIDs, q.RemoteID, &s.remote) &&
 		q.matchMAC(p.MACs, &s.mac) && q.matchUser(p.UserClasses, &s.user) &&
@@ -265,7 +264,7 @@ func matchAny(patterns []Pattern, b []byte, worth *uint64) bool {
 	return len(patterns) == 0 || *worth > 0
 }
 
-func (q *question) matchMAC(patterns []MACPattern, bits *uint64) bool {
+func (q *candidate) matchMAC(patterns []MACPattern, bits *uint64) bool {
 	matched := len(patterns) == 0
 	for i := range patterns {
 		if p := &patterns[i]; q.mac&p.mask == p.value {
@@ -275,7 +274,7 @@ func (q *question) matchMAC(patterns []MACPattern, bits *uint64) bool {
 	return matched
 }
 
-func (q *question) matchUser(patterns []Pattern, worth *uint64) bool {
+func (q *candidate) matchUser(patterns []Pattern, worth *uint64) bool {
 	if len(patterns) == 0 {
 		return true
 	}
@@ -288,7 +287,7 @@ func (q *question) matchUser(patterns []Pattern, worth *uint64) bool {
 	return *worth > 0
 }
 
-func (q *question) matchArch(archs []Arch, worth *uint64) bool {
+func (q *candidate) matchArch(archs []Arch, worth *uint64) bool {
 	for i := range archs {
 		if q.HasArch && archs[i].Match(q.Arch) {
 			*worth = max(*worth, archs[i].worth())

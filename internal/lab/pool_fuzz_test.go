@@ -68,8 +68,8 @@ func fuzzPool(t *testing.T, d *dice, name string) *lab.Pool {
 	return p
 }
 
-func fuzzAsker(d *dice) *lab.Asker {
-	return &lab.Asker{
+func fuzzAsker(d *dice) *lab.Client {
+	return &lab.Client{
 		MAC:     pick(d, lab.MAC{0x52, 0x54, 0, 0, 0, 1}, lab.MAC{0x52, 0x54, 0, 0xff, 0, 1}, lab.MAC{2, 0, 0, 0, 0, 3}),
 		HasArch: pick(d, false, true), Arch: pick[uint16](d, 0, 7, 16, 19, 63, 64, 65535),
 		VendorClass: []byte(pick(d, "", "HTTPClient", "PXEClient", "x")), UserClass: []byte(pick(d, "", "kiosk", "\x05kiosk", "\x01x\x05kiosk", "\x05kio")),
@@ -78,7 +78,7 @@ func fuzzAsker(d *dice) *lab.Asker {
 }
 
 // specificity is the documented order of pools, told once more and slowly: the greater list wins.
-func specificity(p *lab.Pool, a *lab.Asker) ([]int, bool) {
+func specificity(p *lab.Pool, a *lab.Client) ([]int, bool) {
 	bits, arch := -1, -1
 	for _, m := range p.MACs {
 		if m.Match(a.MAC) {
@@ -206,7 +206,7 @@ func BenchmarkPoolFor(b *testing.B) {
 		pools[i] = strings.NewReplacer("{", "", "}", "").Replace(pools[i])
 	}
 	n := parse(b, manyPools(pools...)).Networks[0]
-	for name, a := range map[string]*lab.Asker{
+	for name, a := range map[string]*lab.Client{
 		"port":  {MAC: lab.MAC{0x52, 0x54, 3}, CircuitID: []byte("eth0/24"), RemoteID: []byte("sw-1"), HasArch: true, Arch: 7, VendorClass: []byte("PXEClient:Arch:00007:UNDI:003016")},
 		"mac":   {MAC: lab.MAC{0x52, 0x54, 3}, HasArch: true, Arch: 7, VendorClass: []byte("PXEClient:Arch:00007:UNDI:003016")},
 		"class": {HasArch: true, Arch: 16, VendorClass: []byte("HTTPClient:Arch:00016:UNDI:003011")},
@@ -226,7 +226,7 @@ func BenchmarkPoolFor(b *testing.B) {
 // TestPoolForAllocatesNothing: it runs for every packet.
 func TestPoolForAllocatesNothing(t *testing.T) {
 	n := parse(t, manyPools("a: arch: bios", `b: vendor_class: "x*", user_class: kiosk`, "c:")).Networks[0]
-	a := &lab.Asker{HasArch: true, VendorClass: []byte("xyz"), UserClass: []byte("\x05kiosk")}
+	a := &lab.Client{HasArch: true, VendorClass: []byte("xyz"), UserClass: []byte("\x05kiosk")}
 	if allocs := testing.AllocsPerRun(100, func() {
 		if p := n.PoolFor(a); poolName(p) != "b" {
 			t.Errorf("pool %q", poolName(p))

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A Pos is a place in a lab file. Line and Column count from 1; the zero Pos is "nowhere in particular".
+// A Pos is a place in a lab file. Line and Column count from 1; the zero Pos means no position.
 type Pos struct {
 	File   string `json:"file"`
 	Line   int    `json:"line"`
@@ -26,7 +26,7 @@ type Problem struct {
 	Pos     Pos    `json:"pos,omitzero"`
 	Key     string `json:"key,omitempty"` // path of keys, such as hosts.master-0.mac
 	Message string `json:"message"`       // lower case, names the value and what would be right
-	// Path is the file that is missed or cannot be read, where that is all that is wrong, and is mended as soon as it can.
+	// Path is the file that is missing or cannot be read, if that is the problem: it is solved once the file can be read.
 	Path string `json:"-"`
 }
 

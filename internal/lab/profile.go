@@ -19,10 +19,10 @@ type Profile struct {
 	Args        []string // templates, appended to the recipe's kernel arguments
 	Config      string   // template of the path of the config document, itself a template
 	Documents   []string // more of the kind, served beside Config under their base names
-	ConfigReads int      // complete reads that one boot may make; 0: the recipe knows
+	ConfigReads int      // complete reads in one boot; 0: as the recipe says
 	InstallTo   string
 	Install     InstallMode
-	// InstallTimeout is how long an installer may say nothing before its machine counts as installed; 0: for ever.
+	// InstallTimeout is how long an installer may be silent before its machine counts as installed; 0: no limit.
 	InstallTimeout time.Duration
 	Chain          Chain
 	IPXE           string // a whole iPXE script as a template instead of kernel and initrd
@@ -38,14 +38,14 @@ func (p *Profile) PosOf(key string) Pos {
 	return p.Pos
 }
 
-// NetBoots reports whether there is anything to boot from the network: a profile may be of an image alone.
+// NetBoots reports whether the profile boots from the network; it may have an image only.
 func (p *Profile) NetBoots() bool { return p.Kernel != "" || p.IPXE != "" }
 
 // A ProfilePath is a path that a profile names, below Appliance.Files.
 type ProfilePath struct {
 	Key  string // in the lab file, for PosOf: "kernel", "initrd[1]"
 	Text string // not empty; it may hold template actions
-	Sent bool   // machines fetch it as it is; else it is rendered for whom it is for, and nobody else gets it
+	Sent bool   // machines fetch it unchanged; else it is rendered for one machine, and only that machine gets it
 }
 
 // Paths returns all paths that p names but its tree, which is a folder.

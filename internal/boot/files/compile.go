@@ -139,7 +139,7 @@ func (c *compiler) renderPool(p *lab.Profile, r *recipe.Recipe, f recipe.Path, p
 	var rendered [2]string
 	for i, mac := range []lab.MAC{{0x02, 0, 0, 0, 0, 1}, {0x52, 0x54, 0x11, 0x22, 0x33, 0x44}} {
 		var err error
-		machine := c.lab.Guest(pool, mac, []netip.Addr{pool.Range.First, pool.Range.Last}[i])
+		machine := c.lab.PoolHost(pool, mac, []netip.Addr{pool.Range.First, pool.Range.Last}[i])
 		if rendered[i], err = c.renderFor(r, f, machine, mac); err != nil {
 			if f.Sent {
 				c.problem(p, f, "for machines of pool %s: %v", pool.Name, err)

@@ -36,7 +36,7 @@ func (r *resolver) balancer(e *entry[rawBalancer]) *lab.Balancer {
 		r.fail(raw.Listen.spot, key+".listen", "%q has port 0: want 1 to 65535", raw.Listen.V.text)
 	}
 	switch {
-	case b.Mode == lab.ModeHTTP: // a name is a name: what TLS calls SNI, HTTP calls host
+	case b.Mode == lab.ModeHTTP: // in HTTP mode a server name is a host
 		b.Match = lab.Match{Host: append(b.Match.Host, b.Match.SNI...)}
 	case len(b.Match.Host) > 0:
 		r.fail(raw.Match.Host.spot, key+".match.host", "is read from HTTP, which mode tcp does not see: want mode: http, or sni")
@@ -114,7 +114,7 @@ func (r *resolver) backends(e *entry[rawBalancer], key string) []lab.Backend {
 func (r *resolver) backend(m *scalar[member], key string) (lab.Backend, bool) {
 	number, err := strconv.ParseUint(m.V.port, 10, 16)
 	if err != nil {
-		return lab.Backend{}, false // parse let no such thing pass
+		return lab.Backend{}, false // member.parse checks it
 	}
 	if a, err := netip.ParseAddr(m.V.host); err == nil {
 		b := lab.Backend{Name: m.V.host, Addr: netip.AddrPortFrom(a.Unmap(), uint16(number)), Host: r.hostByIP[a.Unmap()]}
@@ -167,7 +167,7 @@ func (r *resolver) listeners() {
 	}
 }
 
-// sharedNames reports a balancer of the file that is named like one that a cluster brings along.
+// sharedNames reports a balancer of the file with the name of a derived one.
 func (r *resolver) sharedNames() {
 	for i, b := range r.lab.Balancers[min(1, len(r.lab.Balancers)):] {
 		first := r.lab.Balancers[i]
@@ -196,7 +196,7 @@ func (r *resolver) applianceListens(b *lab.Balancer) {
 	}
 }
 
-// hostListens reports a balancer on the address of another machine. Clusters bring none along there.
+// hostListens reports a balancer on the address of another machine. Derived balancers are never there.
 func (r *resolver) hostListens(b *lab.Balancer) {
 	h := r.hostByIP[b.Listen.Addr()]
 	if b.Cluster == nil && h != nil && h.Role != lab.RoleAppliance && len(h.MACs) > 0 {
@@ -211,10 +211,10 @@ func balancerKey(b *lab.Balancer, key string) string {
 	return "balancers." + b.Name + "." + key
 }
 
-// sameAddr reports whether two sockets of one port would meet.
+// sameAddr reports whether two sockets of one port conflict.
 func sameAddr(a, b netip.Addr) bool { return a == b || a.IsUnspecified() || b.IsUnspecified() }
 
-// sideBySide reports two balancers of one port that cannot be told apart.
+// sideBySide reports two balancers of one port that conflict.
 func (r *resolver) sideBySide(a, b *lab.Balancer) {
 	where := func() string { return fmt.Sprintf("balancer %s (%s)", a.Name, a.Pos) }
 	switch {
@@ -253,7 +253,7 @@ const (
 	portRouterHealth  = 1936
 )
 
-// deriveBalancers adds the balancers that clusters bring along.
+// deriveBalancers adds the balancers of clusters.
 func (r *resolver) deriveBalancers() {
 	for _, c := range r.lab.Clusters {
 		if c.Kind == lab.Plain {
@@ -345,7 +345,7 @@ func (r *resolver) deriveIngress(c *lab.Cluster) {
 	r.derive(c, "ingress-http", c.Ingress, portHTTP, plain)
 }
 
-// sniMatch returns the match of a balancer of c: of nothing in particular, unless c shares its address.
+// sniMatch returns the match of a balancer of c: empty, unless c shares its address.
 func sniMatch(c *lab.Cluster, names ...string) lab.Match {
 	if !c.SNI {
 		return lab.Match{}

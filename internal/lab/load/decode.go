@@ -12,7 +12,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// Limits of one load. They are far above any lab and far below what hurts.
+// Limits of one load, far above any lab.
 const (
 	maxFileSize = 64 << 20 // bytes
 	maxDepth    = 100      // nested collections
@@ -50,8 +50,8 @@ type decoder struct {
 	alias    *yaml.Node          // the outermost alias that leads here, or nil
 	aliased  int                 // nodes visited below aliases
 	depth    int
-	stopped  bool // a limit was reached: the rest is not looked at
-	broken   bool // a file is not YAML: what it lacks means nothing
+	stopped  bool // a limit was reached: the rest is skipped
+	broken   bool // a file is not YAML: missing keys are not reported
 }
 
 // A step is one key or one list index of a path.

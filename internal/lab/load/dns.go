@@ -135,7 +135,7 @@ func (r *resolver) addressRecords(pos lab.Pos, name, source string, addrs ...net
 	}
 }
 
-// pointer adds a PTR record, in a derived zone of the /24 or the /64 around a where no network has brought one along.
+// pointer adds a PTR record, in a derived zone of the /24 or the /64 around a where no network has one.
 func (r *resolver) pointer(pos lab.Pos, a netip.Addr, target, source string) {
 	name := reverseName(a)
 	rec := lab.Record{Name: name, Type: "PTR", Target: target, Source: source}
@@ -196,7 +196,7 @@ func (r *resolver) clusterName(c *lab.Cluster, label string, a netip.Addr, sourc
 	}
 }
 
-// hasPointer reports whether a name of a is known: two clusters may share an address, and one name is enough.
+// hasPointer reports whether a has a PTR record: two clusters may share an address, and one name is enough.
 func (r *resolver) hasPointer(a netip.Addr) bool {
 	name := reverseName(a)
 	z := r.zones[parent(name)]
@@ -206,7 +206,7 @@ func (r *resolver) hasPointer(a netip.Addr) bool {
 	return slices.ContainsFunc(z.Records, func(rec lab.Record) bool { return rec.Name == name })
 }
 
-// etcdRecords adds what etcd of OpenShift before 4.4 finds its members by: the host's etcd-N alias, or its own name.
+// etcdRecords adds the SRV records of etcd for OpenShift before 4.4: of the host's etcd-N alias, or its own name.
 func (r *resolver) etcdRecords(c *lab.Cluster, source string) {
 	for _, h := range c.Hosts {
 		if h.Role != lab.RoleControlPlane || !h.IP.IsValid() || h.FQDN == "" {
@@ -291,7 +291,7 @@ func (r *resolver) dns() {
 	r.authoredZones()
 }
 
-// forwardsToItself reports a forwarder that is the appliance: a question would go round for ever.
+// forwardsToItself reports a forwarder that is the appliance: queries would loop.
 func (r *resolver) forwardsToItself(l scalars[nameserver], key string) {
 	for i := range l.Items {
 		n := &l.Items[i]

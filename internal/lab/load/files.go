@@ -38,7 +38,7 @@ func (r *resolver) filePath(v *scalar[text], key string) string {
 	return path.Clean(p)
 }
 
-// filePaths returns the paths of a list, without those that are none.
+// filePaths returns the valid paths of a list.
 func (r *resolver) filePaths(l scalars[text], key string) (paths []string) {
 	for i := range l.Items {
 		if p := r.filePath(&l.Items[i], fmt.Sprintf("%s[%d]", key, i)); p != "" {
@@ -61,22 +61,22 @@ func (r *resolver) template(v *scalar[text], key string) {
 	}
 }
 
-// filesThere warns of files that are not there: those of profiles, zones and secrets.
-func (r *resolver) filesThere() {
+// checkFiles warns of missing files of profiles, zones and secrets.
+func (r *resolver) checkFiles() {
 	for i, e := range r.raw.Profiles.Entries {
 		r.profileFiles(e, r.lab.Profiles[i])
 	}
 	for _, e := range r.raw.DNS.Zones.Entries {
-		r.fileThere(&e.V.File, "dns.zones."+e.Name+".file", r.path(string(e.V.File.V)))
+		r.checkFile(&e.V.File, "dns.zones."+e.Name+".file", r.path(string(e.V.File.V)))
 	}
 	if store := r.raw.Appliance.Store.Long; store != nil {
-		r.fileThere(&store.CAFile, "appliance.store.ca_file", r.lab.Appliance.Store.CAFile)
+		r.checkFile(&store.CAFile, "appliance.store.ca_file", r.lab.Appliance.Store.CAFile)
 	}
-	r.secretsThere()
+	r.checkSecrets()
 }
 
-// secretsThere asks once for each file, as many hosts share one.
-func (r *resolver) secretsThere() {
+// checkSecrets checks each file once, as many hosts share one.
+func (r *resolver) checkSecrets() {
 	asked := map[[2]string]bool{}
 	for i, e := range r.raw.Hosts.Entries {
 		raw, b := e.V.BMC.V, r.lab.Hosts[i].BMC
@@ -84,8 +84,8 @@ func (r *resolver) secretsThere() {
 			continue
 		}
 		asked[[2]string{b.PasswordFile, b.CAFile}] = true
-		r.fileThere(&raw.PasswordFile, hostKey(e, "bmc.password_file"), b.PasswordFile)
-		r.fileThere(&raw.CAFile, hostKey(e, "bmc.ca_file"), b.CAFile)
+		r.checkFile(&raw.PasswordFile, hostKey(e, "bmc.password_file"), b.PasswordFile)
+		r.checkFile(&raw.CAFile, hostKey(e, "bmc.ca_file"), b.CAFile)
 	}
 }
 
@@ -107,7 +107,7 @@ func (r *resolver) profileFiles(e *entry[rawProfile], p *lab.Profile) {
 	}
 }
 
-// profileFile asks for the files that one path stands for: one, or one for each role where it names nothing else.
+// profileFile checks the files of one path: one, or one for each role if the role is its only template.
 func (r *resolver) profileFile(v *scalar[text], key string, p *lab.Profile) {
 	if !v.ok() {
 		return
@@ -122,7 +122,7 @@ func (r *resolver) profileFile(v *scalar[text], key string, p *lab.Profile) {
 	}
 	for _, name := range names {
 		if !strings.Contains(name, "{{") {
-			r.fileThere(v, key, filepath.Join(r.lab.Appliance.Files, filepath.FromSlash(name)))
+			r.checkFile(v, key, filepath.Join(r.lab.Appliance.Files, filepath.FromSlash(name)))
 		}
 	}
 }
@@ -138,7 +138,7 @@ func (r *resolver) rolesOf(p *lab.Profile) []string {
 	return slices.Sorted(maps.Keys(roles))
 }
 
-func (r *resolver) fileThere(v *scalar[text], key, name string) {
+func (r *resolver) checkFile(v *scalar[text], key, name string) {
 	if !v.ok() || r.exists(name) {
 		return
 	}
@@ -156,7 +156,7 @@ func (r *resolver) fileThere(v *scalar[text], key, name string) {
 	}
 }
 
-// pulled reports whether images says where the file name comes from.
+// pulled reports whether an entry of images provides the file.
 func (r *resolver) pulled(name string) bool {
 	return slices.ContainsFunc(r.lab.Images, func(i *lab.Image) bool {
 		at := filepath.Join(r.lab.Appliance.Files, filepath.FromSlash(i.Path))
@@ -169,5 +169,5 @@ func (r *resolver) exists(name string) bool {
 		return r.o.FileExists(name)
 	}
 	_, err := os.Stat(name)
-	return err == nil || errors.Is(err, fs.ErrPermission) // the daemon tells what its user may not read
+	return err == nil || errors.Is(err, fs.ErrPermission) // the daemon reports files that it may not read
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// hostList resolves all hosts. With thousands of them this is where the time goes: hosts stand in one slab, so do MACs,
-// and keys of problems are only written out when there is a problem.
+// hostList resolves all hosts. With thousands of hosts this takes most of the time: hosts and MACs are allocated at once, and
+// keys of problems are built only if there is a problem.
 func (r *resolver) hostList() {
 	entries := r.raw.Hosts.Entries
 	slab, macs := make([]lab.Host, len(entries)), make([]lab.MAC, 0, len(entries))
@@ -112,14 +112,14 @@ func (r *resolver) hostNetwork(e *entry[rawHost], h *lab.Host) {
 		}
 	}
 	if h.IP.IsValid() && h.Network != nil && h.Network.Subnet.IsValid() {
-		last := h.IP.As4()[3] // spares the key for nearly every host
+		last := h.IP.As4()[3] // avoids building the key for most hosts
 		if !h.Network.Subnet.Contains(h.IP) || last == 0 || last == 255 || h.Network.Subnet.Bits() > 24 {
 			r.hostAddress(h.Network, h.IP, e.V.IP.spot, hostKey(e, "ip"))
 		}
 	}
 }
 
-// outside reports an address of no network. One without a MAC is only to be a name, which a zone has a place for.
+// outside reports an address outside of all networks. A host without a MAC is only a name, which can be a record of a zone.
 func (r *resolver) outside(e *entry[rawHost], h *lab.Host) {
 	or := ""
 	if len(h.MACs) == 0 {
@@ -169,7 +169,7 @@ func (r *resolver) hostRest(e *entry[rawHost], h *lab.Host) {
 	r.hostChain(e, h)
 }
 
-// hostChain settles what the firmware of h starts: as the host says, else its profile, else what its firmware can start.
+// hostChain sets what the firmware of h starts: as the host says, else its profile, else as its firmware requires.
 func (r *resolver) hostChain(e *entry[rawHost], h *lab.Host) {
 	h.Chain = lab.ChainIPXE
 	if h.VM != nil && h.VM.Firmware == lab.FirmwareUEFISecure {
@@ -193,7 +193,7 @@ func (r *resolver) hostChain(e *entry[rawHost], h *lab.Host) {
 	}
 }
 
-// withoutMAC reports what a host cannot do that has no MAC.
+// withoutMAC reports keys that need a MAC.
 func (r *resolver) withoutMAC(e *entry[rawHost]) {
 	raw := &e.V
 	for _, need := range [...]struct {
@@ -236,7 +236,7 @@ func (r *resolver) vm(e *entry[rawHost], h *lab.Host) *lab.VM {
 // attached reports a hypervisor that does not reach the network of its VM.
 func (r *resolver) attached(h *lab.Host, hv *lab.Hypervisor, s spot, key string) {
 	if h.Network == nil {
-		return // said elsewhere, or a lab without networks
+		return // reported already, or a lab without networks
 	}
 	for _, a := range hv.Bridges {
 		if a.Network == h.Network {
@@ -271,7 +271,7 @@ func (r *resolver) bmc(e *entry[rawHost]) *lab.BMC {
 	}
 }
 
-// hostNames settles the FQDN and the aliases of h.
+// hostNames sets the FQDN and the aliases of h.
 func (r *resolver) hostNames(e *entry[rawHost], h *lab.Host) {
 	h.Domain = r.lab.Domain
 	if h.Cluster != nil {
@@ -295,7 +295,7 @@ func (r *resolver) hostNames(e *entry[rawHost], h *lab.Host) {
 	}
 }
 
-// claimName notes whose name it is, and reports it if it is another host's already.
+// claimName records the owner of a name, and reports a name that another host has.
 func (r *resolver) claimName(name string, s spot, key string, h *lab.Host) {
 	if len(name) > maxName {
 		r.fail(s, key, "the name %s has %d characters: want at most %d", name, len(name), maxName)

@@ -31,10 +31,10 @@ func (s *scalar[T]) decode(d *decoder, n *yaml.Node) {
 	}
 }
 
-// ok reports whether the value is there and good.
+// ok reports whether the value is set and valid.
 func (s *scalar[T]) ok() bool { return s.set() && !s.bad() }
 
-// or returns the value, or fallback if it is not there or not good.
+// or returns the value, or fallback if it is not set or not valid.
 func (s *scalar[T]) or(fallback T) T {
 	if s.ok() {
 		return s.V
@@ -93,7 +93,7 @@ func (l *list[T]) items(d *decoder, n *yaml.Node) {
 // A scalars is a list of textual values.
 type scalars[T any] = list[scalar[T]]
 
-// values returns the good values of a list of textual values, or nil for none.
+// values returns the valid values of a list of textual values, or nil for none.
 func values[T, V any](l scalars[T], value func(T) V) []V {
 	var out []V
 	for i := range l.Items {
@@ -224,7 +224,7 @@ func (o *opt[T]) decode(d *decoder, n *yaml.Node) {
 	d.into(n, o.V)
 }
 
-// An either is written in short, as one textual value, or at length, as a struct. Exactly one is set.
+// An either is written as one textual value or as a struct. Exactly one of Short and Long is set.
 type either[S, L any] struct {
 	Short scalar[S]
 	Long  *L

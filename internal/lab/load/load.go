@@ -21,9 +21,9 @@ import (
 type Options struct {
 	// InterfaceAddr returns the address of an interface of this machine inside subnet. Nil, or false: not known here.
 	InterfaceAddr func(iface string, subnet netip.Prefix) (netip.Addr, bool)
-	// Strict makes an error of every file that the lab names and that is not there. Other warnings stay warnings.
+	// Strict makes missing files errors. Other warnings stay warnings.
 	Strict bool
-	// FileExists tells whether a file is there. Nil asks the file system.
+	// FileExists reports whether a file exists. Nil: the file system.
 	FileExists func(path string) bool
 	// Appliance is the one that a running daemon was started with. It stays in force, whatever the file says; a difference
 	// is a warning. Nil: the file's.
@@ -35,8 +35,7 @@ type Options struct {
 // error is one of reading them.
 func Lab(path string, o Options) (*lab.Lab, error) { return LabWith(path, "", nil, o) }
 
-// LabWith is Lab of what path would be with one more file of that name and text: a way to try lines before they are
-// written. Without a text it is Lab.
+// LabWith is Lab with one more file of that name and text, to try lines before they are written. With an empty text it is Lab.
 func LabWith(path, name string, text []byte, o Options) (*lab.Lab, error) {
 	names, err := labFiles(path)
 	if err != nil {
@@ -98,7 +97,7 @@ func labFiles(path string) ([]string, error) {
 
 // readLimited reads a file of up to one byte more than decodeFile accepts.
 func readLimited(name string) ([]byte, error) {
-	// Not to wait for ever at a pipe into which nobody writes.
+	// Do not block on a pipe without a writer.
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("read lab: %w", err)
@@ -170,7 +169,7 @@ func oneDocument(data []byte) (*yaml.Node, error) {
 	return doc, nil
 }
 
-// syntax reports an error of the YAML parser where it stands.
+// syntax reports an error of the YAML parser at its position.
 func (d *decoder) syntax(err error) {
 	d.broken = true
 	at := &yaml.Node{Line: 1, Column: 1}
@@ -196,8 +195,8 @@ func finish(d *decoder, raw *rawLab, o Options) (*lab.Lab, error) {
 	return r.lab, nil
 }
 
-// YAMLError returns what makes text no stream of YAML documents, and where; line and column count from 1, and are 0 where
-// the parser does not say. It is for documents that only have to be YAML: what stands in them is not looked at.
+// YAMLError returns the first syntax error of a stream of YAML documents, and its position; line and column count from 1, and
+// are 0 if the parser gives none.
 func YAMLError(text []byte) (line, column int, err error) {
 	defer func() {
 		if p := recover(); p != nil { // a bug of the parser is no reason to end the daemon
@@ -219,7 +218,7 @@ func YAMLError(text []byte) (line, column int, err error) {
 	}
 }
 
-// yamlReason takes apart an error of the YAML parser.
+// yamlReason splits an error of the YAML parser.
 func yamlReason(err error) (line, column int, reason string) {
 	var load *yaml.LoadError
 	if !errors.As(err, &load) {
@@ -228,8 +227,8 @@ func yamlReason(err error) (line, column int, reason string) {
 	return load.Mark.Line, load.Mark.Column, strings.TrimPrefix(load.Message, "yaml: ")
 }
 
-// Appliance reads as much of the appliance as the lab file at path lets itself be read; the rest has its default. It
-// is for programs that talk to a daemon: theirs is to work while the lab file is being edited.
+// Appliance reads as much of the appliance as possible from a lab file that may not be valid; the rest has its default. It is
+// for programs that talk to a daemon while the lab file is being edited.
 func Appliance(path string) (a lab.Appliance) {
 	d, raw := newDecoder(), new(rawLab)
 	names, err := labFiles(path)
@@ -248,7 +247,7 @@ func Appliance(path string) (a lab.Appliance) {
 	}
 	r := newResolver(d, raw, Options{})
 	defer func() {
-		_ = recover() // of a file that is no lab at all
+		_ = recover() // a file that is not a lab
 		a = r.lab.Appliance
 	}()
 	r.general()

@@ -96,7 +96,7 @@ func lastAddr(p netip.Prefix) netip.Addr {
 }
 
 func (r *resolver) overlappingSubnets() {
-	var widest *lab.Network // the one that reaches furthest so far
+	var widest *lab.Network // with the highest last address so far
 	for _, n := range r.bySubnet {
 		if widest != nil && widest.Subnet.Overlaps(n.Subnet) {
 			r.failAt(n.Pos, "networks."+n.Name+".subnet", "%s overlaps %s of network %s (%s): want subnets that do not overlap", n.Subnet, widest.Subnet, widest.Name, widest.Pos)
@@ -150,7 +150,7 @@ func (r *resolver) routes(raw *list[rawRoute], key string) []lab.Route {
 // gateways reports routes by gateways that no machine of the lab's networks can reach.
 func (r *resolver) gateways() {
 	if r.noSubnets {
-		return // said elsewhere
+		return // reported already
 	}
 	for _, n := range r.raw.Networks.Entries {
 		r.gatewaysOf(&n.V.Routes, "networks", n.Name)
@@ -163,7 +163,7 @@ func (r *resolver) gateways() {
 	}
 }
 
-// gatewaysOf knows 0.0.0.0 too, which says that the destination is on the link itself (RFC 3442).
+// gatewaysOf accepts 0.0.0.0 too: the destination is on the link (RFC 3442).
 func (r *resolver) gatewaysOf(raw *list[rawRoute], section, name string) {
 	for i := range raw.Items {
 		via := &raw.Items[i].Via
@@ -173,7 +173,7 @@ func (r *resolver) gatewaysOf(raw *list[rawRoute], section, name string) {
 	}
 }
 
-// addresses settles the appliance's address in each network, and what follows from it.
+// addresses sets the appliance's address in each network, and the values derived from it.
 func (r *resolver) addresses() {
 	for i, e := range r.raw.Networks.Entries {
 		n := r.lab.Networks[i]
@@ -196,8 +196,8 @@ func (r *resolver) servedFrom(e *entry[rawNetwork], n *lab.Network, appliance ne
 	n.BaseURL = fmt.Sprintf("http://%s:%d", appliance, r.lab.Appliance.HTTPPort)
 }
 
-// pastRelays settles the networks in which the appliance has no address: their machines reach it through their router, at
-// the address that it has in the first network where it has one.
+// pastRelays handles networks in which the appliance has no address: their machines reach it through their router, at its
+// address in the first network that has one.
 func (r *resolver) pastRelays() {
 	here := slices.IndexFunc(r.lab.Networks, func(n *lab.Network) bool { return n.Address.IsValid() })
 	for i, e := range r.raw.Networks.Entries {
@@ -212,7 +212,7 @@ func (r *resolver) pastRelays() {
 	}
 }
 
-// hostsAt reports a machine that is given the appliance's or the router's address.
+// hostsAt reports a host with the appliance's or the router's address.
 func (r *resolver) hostsAt(n *lab.Network) {
 	if h := r.hostByIP[n.Address]; h != nil && h.Role != lab.RoleAppliance {
 		r.fail(r.raw.Hosts.byName[h.Name].V.IP.spot, "hosts."+h.Name+".ip", "%s is the appliance's address in network %s (%s): want another one, or role: appliance", h.IP, n.Name, n.Pos)
@@ -275,7 +275,7 @@ func (r *resolver) pool(e *entry[rawPool], n *lab.Network) *lab.Pool {
 	return p
 }
 
-// criteria returns what a pool asks for under one key.
+// criteria returns the criteria of one key of a pool.
 func criteria[T any](r *resolver, raw *oneOrMore[T], key string) []T {
 	if raw.set() && !raw.bad() && len(raw.Items) == 0 {
 		r.fail(raw.spot, key, "is an empty list: leave it out to serve anyone")
@@ -283,8 +283,8 @@ func criteria[T any](r *resolver, raw *oneOrMore[T], key string) []T {
 	return values(raw.scalars, func(v T) T { return v })
 }
 
-// poolRange holds a range against its network. It may cover addresses that are somebody's: hosts', clusters', the router's,
-// the appliance's. Those are never handed out.
+// poolRange checks a range against its network. It may contain addresses of hosts, clusters, the router and the appliance;
+// those are never handed out.
 func (r *resolver) poolRange(p *lab.Pool, s spot, key string) {
 	n := p.Network
 	if !n.Subnet.Contains(p.Range.First) || !n.Subnet.Contains(p.Range.Last) {
@@ -315,8 +315,7 @@ func (r *resolver) overlappingPools(e *entry[rawNetwork], n *lab.Network) {
 	}
 }
 
-// unreachablePools warns of pools where no machine will ever get: every machine that matches matches an earlier pool at
-// least as well.
+// unreachablePools warns of pools that are never used: every client that matches also matches an earlier pool at least as well.
 func (r *resolver) unreachablePools(n *lab.Network) {
 	for i, p := range n.Pools {
 		for _, first := range n.Pools[:i] {
@@ -329,14 +328,14 @@ func (r *resolver) unreachablePools(n *lab.Network) {
 	}
 }
 
-// covers reports whether each key of p asks for what the same key of first asks for, or less.
+// covers reports whether first matches every client that p matches, key by key.
 func covers(first, p *lab.Pool) bool {
 	return subset(anyMAC(p.MACs), anyMAC(first.MACs)) && subset(p.Archs, first.Archs) &&
 		subset(p.VendorClasses, first.VendorClasses) && subset(p.UserClasses, first.UserClasses) &&
 		subset(p.CircuitIDs, first.CircuitIDs) && subset(p.RemoteIDs, first.RemoteIDs)
 }
 
-// anyMAC leaves out patterns that ask for nothing.
+// anyMAC returns nil if one of the patterns matches every MAC.
 func anyMAC(patterns []lab.MACPattern) []lab.MACPattern {
 	if !slices.ContainsFunc(patterns, func(p lab.MACPattern) bool { return p.Bits() > 0 }) {
 		return nil
@@ -344,7 +343,7 @@ func anyMAC(patterns []lab.MACPattern) []lab.MACPattern {
 	return patterns
 }
 
-// subset reports whether every pattern of a is one of b. Asking for nothing is like nothing but itself.
+// subset reports whether every pattern of a is in b. An empty list equals an empty list only.
 func subset[T comparable](a, b []T) bool {
 	if len(a) == 0 || len(b) == 0 {
 		return len(a) == len(b)

@@ -59,7 +59,7 @@ func (r *resolver) textOption(v *scalar[payload], key string, code uint8) {
 	}
 }
 
-// optionNumber says which number or key the option has that other DHCP servers call so.
+// optionNumber returns the number or key of an option by its name in other DHCP servers.
 func optionNumber(name string, ownKey func(code uint64) string) string {
 	name = strings.TrimSuffix(strings.TrimPrefix(strings.ToLower(name), "option:"), "s")
 	code := map[string]uint64{
@@ -79,8 +79,7 @@ func optionNumber(name string, ownKey func(code uint64) string) string {
 
 const optionBootFile = 67
 
-// bootFiles warns of an option 67 that takes the place of what a profile boots: the machines that get both would never see their
-// scripts.
+// bootFiles warns of an option 67 that overrides the boot file of a profile: those machines would never get their scripts.
 func (r *resolver) bootFiles() {
 	for i, e := range r.raw.Networks.Entries {
 		n := r.lab.Networks[i]
@@ -108,7 +107,7 @@ func (r *resolver) bootFile(options *dict[either[payload, rawOption]], at, boots
 	}
 }
 
-// bootsFrom returns a profile that machines of n boot and to which the options of n go, or "".
+// bootsFrom returns a profile whose machines get the options of n, or "".
 func (r *resolver) bootsFrom(n *lab.Network) string {
 	for _, p := range n.Pools {
 		if p.Profile != nil && p.Options == nil {

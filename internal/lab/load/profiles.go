@@ -45,7 +45,7 @@ func (r *resolver) profile(e *entry[rawProfile], p *lab.Profile) {
 	r.profileMakesSense(e, key)
 }
 
-// defaultInstall is once where something is installed: by the recipe, or because there is a disk to install to.
+// defaultInstall is once if the recipe installs or install_to is set.
 func defaultInstall(p *lab.Profile) lab.InstallMode {
 	switch p.OS {
 	case lab.OSOpenShiftAgent, lab.OSTalos, lab.OSAnaconda, lab.OSDebian, lab.OSUbuntu, lab.OSAutoYaST, lab.OSAgama, lab.OSHarvester, lab.OSKairos, lab.OSESXi, lab.OSProxmox:
@@ -92,7 +92,7 @@ func (r *resolver) profileMakesSense(e *entry[rawProfile], key string) {
 	}
 }
 
-// discoverMakesSense: a machine that only tells what it is loads nothing and installs nothing.
+// discoverMakesSense reports keys that a profile with os: discover cannot have: it loads and installs nothing.
 func (r *resolver) discoverMakesSense(raw *rawProfile, key string) {
 	for _, v := range []struct {
 		name string
@@ -131,7 +131,7 @@ func mediumOf(os lab.OS) medium {
 	return medium{}
 }
 
-// mediumHint ends a sentence about a profile that boots nothing.
+// mediumHint completes the error for a profile that boots nothing.
 func mediumHint(os lab.OS) string {
 	if mediumOf(os).kernel == "" {
 		return ""
@@ -178,8 +178,8 @@ func (r *resolver) profileKeys(raw *rawProfile) map[string]lab.Pos {
 	return keys
 }
 
-// systemMakesSense reports what the recipe of an operating system needs and the profile lacks, or has in vain.
-// Systems that can do without any of it are not in here.
+// systemMakesSense reports keys that the recipe of an operating system requires and the profile lacks, and keys that it does not
+// use.
 func (r *resolver) systemMakesSense(e *entry[rawProfile], key string) {
 	raw := &e.V
 	need := func(name string, there bool, what string) {
@@ -187,7 +187,7 @@ func (r *resolver) systemMakesSense(e *entry[rawProfile], key string) {
 			r.fail(e.spot, key+"."+name, "is missing: os: %s needs %s", raw.OS.V, what)
 		}
 	}
-	vain := func(name string, s spot, why string) {
+	unused := func(name string, s spot, why string) {
 		if s.set() {
 			r.fail(s, key+"."+name, "os: %s does not use it: %s", raw.OS.V, why)
 		}
@@ -195,7 +195,7 @@ func (r *resolver) systemMakesSense(e *entry[rawProfile], key string) {
 	switch raw.OS.V {
 	case lab.OSOpenShiftAgent:
 		need("rootfs", raw.Rootfs.set(), "the agent.ARCH-rootfs.img of openshift-install agent create pxe-files")
-		vain("config", raw.Config.spot, "the agent's Ignition is inside its initrd")
+		unused("config", raw.Config.spot, "the agent's Ignition is inside its initrd")
 	case lab.OSHarvester, lab.OSKairos:
 		need("rootfs", raw.Rootfs.set(), "the root file system of its release (.squashfs)")
 	case lab.OSAgama:
@@ -205,14 +205,14 @@ func (r *resolver) systemMakesSense(e *entry[rawProfile], key string) {
 		need("image", raw.Image.set(), "the ISO of proxmox-auto-install-assistant prepare-iso --pxe")
 	case lab.OSESXi:
 		need("tree", raw.Tree.set(), "the folder of the unpacked ISO, for its modules")
-		vain("initrd", raw.Initrd.spot, "boot.cfg of its tree names the modules")
+		unused("initrd", raw.Initrd.spot, "boot.cfg of its tree names the modules")
 	case lab.OSWindows:
 		need("kernel", raw.Kernel.set(), "the path of wimboot")
 		need("initrd", raw.Initrd.set() || raw.Tree.set(), "BCD, boot.sdi and boot.wim, or tree: the folder of the unpacked ISO")
 	}
 }
 
-// answers gives the hosts and pools whose installer asks for its answer by POST the option that says where.
+// answers adds the DHCP option with the URL of the answer file to hosts and pools whose installer POSTs for it.
 func (r *resolver) answers() {
 	added := map[*lab.Network][]lab.Option{}
 	with := func(n *lab.Network, own []lab.Option) []lab.Option {
@@ -238,7 +238,7 @@ func (r *resolver) answers() {
 	}
 }
 
-// withAnswer adds the option to a copy of options, unless somebody has set it.
+// withAnswer adds the option to a copy of options, unless it is set.
 func withAnswer(options []lab.Option, n *lab.Network) []lab.Option {
 	at, set := slices.BinarySearchFunc(options, lab.AnswerOption, func(o lab.Option, code int) int { return int(o.Code) - code })
 	if set {

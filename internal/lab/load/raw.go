@@ -10,29 +10,29 @@ type rawLab struct {
 	Version     repeated[count]                  `yaml:"version" req:"yes" doc:"Version of the format: 1. May stand in every file of a folder."`
 	Lab         scalar[text]                     `yaml:"lab" def:"the domain" doc:"Name of the lab, shown in the dashboard and in metrics' build info."`
 	Domain      scalar[domain]                   `yaml:"domain" req:"yes" doc:"Domain of the hosts that belong to no cluster: they are <host>.<domain>."`
-	Appliance   rawAppliance                     `yaml:"appliance" doc:"The daemon itself. A change takes effect at the next start."`
+	Appliance   rawAppliance                     `yaml:"appliance" doc:"Settings of the daemon itself. A change takes effect at the next start."`
 	Networks    dict[rawNetwork]                 `yaml:"networks" doc:"Networks that machines boot in, by name."`
 	Profiles    dict[rawProfile]                 `yaml:"profiles" doc:"What machines boot, by name."`
-	Mirrors     dict[either[weblink, rawMirror]] `yaml:"mirrors" def:"none" doc:"Archives of packages and images that machines reach through this appliance, which keeps what was fetched, by name: the upstream's URL, or the keys below. Machines fetch http://APPLIANCE:8080/mirror/NAME/PATH."`
-	Images      dict[rawImage]                   `yaml:"images" def:"none" doc:"Files that bootlab images pull fetches, by their path below appliance.files: from url with its sha256, or the artifact of a CoreOS stream, which becomes a folder. Until it is there, a machine that asks for it is told to ask again (503)."`
+	Mirrors     dict[either[weblink, rawMirror]] `yaml:"mirrors" def:"none" doc:"Upstream archives of packages and images that the appliance caches for machines, by name: the upstream's URL, or the keys below. Machines fetch http://APPLIANCE:8080/mirror/NAME/PATH."`
+	Images      dict[rawImage]                   `yaml:"images" def:"none" doc:"Files that bootlab images pull fetches, by their path below appliance.files: from url with its sha256, or the artifact of a CoreOS stream, which becomes a folder. Until then a machine that requests it gets 503 and tries again."`
 	Hosts       dict[rawHost]                    `yaml:"hosts" doc:"Machines, by name: one DNS label."`
 	Clusters    dict[rawCluster]                 `yaml:"clusters" doc:"Groups of hosts under one domain, by name."`
 	DNS         rawDNS                           `yaml:"dns" doc:"Recursion, transfers and zones of your own."`
-	Balancers   dict[rawBalancer]                `yaml:"balancers" doc:"Load balancers beyond those that a cluster's kind brings along, by name."`
+	Balancers   dict[rawBalancer]                `yaml:"balancers" doc:"Load balancers, in addition to those that follow from a cluster's kind, by name."`
 	Hypervisors dict[rawHypervisor]              `yaml:"hypervisors" doc:"libvirt connections that virtual machines run on, by name."`
 }
 
 type rawAppliance struct {
-	State       scalar[text]                `yaml:"state" def:"/var/lib/bootlab" doc:"Folder of what the daemon learns: lease book, timelines, install states, image cache."`
-	Store       either[storeKind, rawStore] `yaml:"store" def:"file" doc:"Where learned state is kept: file (one daemon; state.db below state) or etcd (several daemons share it). bolt is an older word for file."`
+	State       scalar[text]                `yaml:"state" def:"/var/lib/bootlab" doc:"Folder of state: leases, timelines, install states, cached images."`
+	Store       either[storeKind, rawStore] `yaml:"store" def:"file" doc:"Where state is stored: file (one daemon; state.db below state) or etcd (several daemons share it). bolt is an older word for file."`
 	Files       scalar[text]                `yaml:"files" def:"./files" doc:"Root of images, documents, templates and public/."`
-	HTTP        scalar[listen]              `yaml:"http" def:":8080" doc:"Boot plane: what machines fetch by HTTP."`
-	TFTP        scalar[listenOrOff]         `yaml:"tftp" def:":69" doc:"Boot plane by TFTP; off: none, where all firmware boots by HTTP, or another TFTP server is to stay. Firmware that loads by TFTP is then told of no boot file."`
-	TFTPSingle  scalar[flag]                `yaml:"tftp_single_port" def:"false" doc:"Answer TFTP from the port that was asked, not from one for each transfer: for machines behind NAT, a container's published port, or a firewall that knows no TFTP."`
-	DNS         scalar[listenOrOff]         `yaml:"dns" def:":53" doc:"DNS, UDP and TCP; off: none, where other name servers are to stay. Machines are then told those of their network's dns alone."`
-	Admin       scalar[listen]              `yaml:"admin" def:"127.0.0.1:9680" doc:"People plane: dashboard, API, /metrics, /healthz, /readyz."`
+	HTTP        scalar[listen]              `yaml:"http" def:":8080" doc:"HTTP server for machines."`
+	TFTP        scalar[listenOrOff]         `yaml:"tftp" def:":69" doc:"TFTP server; off: none, where all firmware boots by HTTP or another TFTP server is used. DHCP then sends no boot file to firmware that loads by TFTP."`
+	TFTPSingle  scalar[flag]                `yaml:"tftp_single_port" def:"false" doc:"Answer TFTP from the server's port instead of one port for each transfer: for NAT, published container ports, and firewalls without TFTP support."`
+	DNS         scalar[listenOrOff]         `yaml:"dns" def:":53" doc:"DNS server, UDP and TCP; off: none, where other name servers are used. DHCP then sends only the dns of the network."`
+	Admin       scalar[listen]              `yaml:"admin" def:"127.0.0.1:9680" doc:"Admin API: dashboard, API, /metrics, /healthz, /readyz."`
 	AdminSocket scalar[text]                `yaml:"admin_socket" def:"/run/bootlab/admin.sock" doc:"Unix socket that the command line uses."`
-	User        scalar[text]                `yaml:"user" def:"bootlab, where there is such a user" doc:"User to drop to once the sockets are open, when started as root. root: stay."`
+	User        scalar[text]                `yaml:"user" def:"bootlab, where there is such a user" doc:"User to drop to once the sockets are open, when started as root. root: keep root."`
 }
 
 type rawStore struct {
@@ -46,21 +46,21 @@ type rawNetwork struct {
 	Interface scalar[text]                     `yaml:"interface" def:"none: reached through a DHCP relay" doc:"Interface that this network is served on."`
 	Address   scalar[addr4]                    `yaml:"address" def:"the interface's address inside subnet, else the ip of the host with role appliance" doc:"The appliance in this network."`
 	Router    scalar[addr4]                    `yaml:"router" def:"none" doc:"Default gateway (option 3)."`
-	DNS       scalars[addr4]                   `yaml:"dns" def:"[address]; none where appliance.dns is off" doc:"Name servers (option 6). []: machines are told of none."`
+	DNS       scalars[addr4]                   `yaml:"dns" def:"[address]; none where appliance.dns is off" doc:"Name servers (option 6). []: none are sent."`
 	Search    scalars[domain]                  `yaml:"search" def:"[domain]" doc:"Search domains (option 119)."`
 	NTP       scalars[addr4]                   `yaml:"ntp" def:"none" doc:"Time servers (option 42)."`
 	MTU       scalar[count]                    `yaml:"mtu" def:"not sent" doc:"MTU in bytes (option 26), 576 to 65535."`
 	Lease     scalar[span]                     `yaml:"lease" def:"12h" doc:"Lease time, at least 1s."`
 	DHCP      scalar[lab.DHCPMode]             `yaml:"dhcp" def:"server" doc:"server; proxy: boot information only, beside another DHCP server; off: silent."`
 	Routes    list[rawRoute]                   `yaml:"routes" def:"none" doc:"Static routes (options 121 and 249). The router is added as 0.0.0.0/0, as RFC 3442 asks."`
-	Options   dict[either[payload, rawOption]] `yaml:"options" def:"none" doc:"Any other DHCP option by its number: addresses, hex:…, text:…, or u8:, u16:, u32: with a number. A bare number is refused, as its width is unknown. Sent to machines that ask for it, or {value: …, force: true} to all."`
-	Pools     dict[rawPool]                    `yaml:"pools" def:"none: reserved hosts only" doc:"Addresses for machines without a reservation, by name. The most specific one that a machine matches wins."`
-	Probe     scalar[flag]                     `yaml:"probe" def:"true" doc:"Probe an address of a pool for machines that use it already (ARP, or ICMP behind a relay) before it is offered. Reservations are never delayed."`
+	Options   dict[either[payload, rawOption]] `yaml:"options" def:"none" doc:"Any other DHCP option by its number: addresses, hex:…, text:…, or u8:, u16:, u32: with a number. A bare number is an error, as its width is unknown. Sent to clients that request it, or with {value: …, force: true} to all."`
+	Pools     dict[rawPool]                    `yaml:"pools" def:"none: reserved hosts only" doc:"Addresses for machines without a reservation, by name. The most specific matching pool is used."`
+	Probe     scalar[flag]                     `yaml:"probe" def:"true" doc:"Probe an address of a pool for conflicts (ARP, or ICMP behind a relay) before it is offered. Reservations are not probed."`
 }
 
 type rawOption struct {
 	Value scalar[payload] `yaml:"value" req:"yes" doc:"The value."`
-	Force scalar[flag]    `yaml:"force" def:"false" doc:"Send it even to machines that do not ask for it in option 55."`
+	Force scalar[flag]    `yaml:"force" def:"false" doc:"Send it even to clients that do not request it in option 55."`
 }
 
 type rawRoute struct {
@@ -71,7 +71,7 @@ type rawRoute struct {
 type rawPool struct {
 	Range       scalar[lab.Range]                `yaml:"range" req:"yes" doc:"First and last address. Reserved addresses inside are skipped."`
 	MAC         oneOrMore[lab.MACPattern]        `yaml:"mac" def:"anyone" doc:"Only machines with such a MAC: 52:54:00:*:*:*, or 52:54:00:00:00:00/24."`
-	Arch        oneOrMore[lab.Arch]              `yaml:"arch" def:"any" doc:"Only firmware of such an architecture (option 93): bios, uefi-ia32, uefi-x64, uefi-arm32, uefi-arm64, uefi-riscv64, …, whether it asks for PXE or HTTP boot; or the number of one code."`
+	Arch        oneOrMore[lab.Arch]              `yaml:"arch" def:"any" doc:"Only firmware of such an architecture (option 93): bios, uefi-ia32, uefi-x64, uefi-arm32, uefi-arm64, uefi-riscv64, …, for PXE and for HTTP boot; or the number of one code."`
 	VendorClass oneOrMore[lab.Pattern]           `yaml:"vendor_class" def:"any" doc:"Only machines that send such a vendor class (option 60): HTTPClient*."`
 	UserClass   oneOrMore[lab.Pattern]           `yaml:"user_class" def:"any" doc:"Only machines that send such a user class (option 77), alone or in a list."`
 	CircuitID   oneOrMore[lab.Pattern]           `yaml:"circuit_id" def:"any" doc:"Only machines behind such a port of a relay (option 82 sub-option 1): eth0/7, or hex:0001ff."`
@@ -79,13 +79,13 @@ type rawPool struct {
 	Routes      list[rawRoute]                   `yaml:"routes" def:"the network's" doc:"Static routes, as in networks."`
 	Options     dict[either[payload, rawOption]] `yaml:"options" def:"the network's" doc:"DHCP options by number, as in networks."`
 	Lease       scalar[span]                     `yaml:"lease" def:"the network's" doc:"Lease time."`
-	PerPort     scalar[count]                    `yaml:"per_port" def:"0: no limit" doc:"Most addresses that machines behind one port of a relay may hold."`
-	Profile     scalar[ident]                    `yaml:"profile" def:"none: boots nothing" doc:"What such a machine boots."`
+	PerPort     scalar[count]                    `yaml:"per_port" def:"0: no limit" doc:"Limit of addresses for the clients behind one relay port."`
+	Profile     scalar[ident]                    `yaml:"profile" def:"none: boots nothing" doc:"Profile that such a machine boots."`
 }
 
 type rawProfile struct {
-	OS          scalar[lab.OS]          `yaml:"os" def:"none: args alone" doc:"Operating system: what its installer is told, how it fetches its documents and how it says that it is done; see docs/os. discover boots nothing: an unknown machine says what it is, and waits to be adopted."`
-	Tree        scalar[text]            `yaml:"tree" def:"none" doc:"Folder of the unpacked installation medium, below files: all of it is served, and kernel and initrd are found there where the recipe knows where."`
+	OS          scalar[lab.OS]          `yaml:"os" def:"none: args alone" doc:"Operating system: selects kernel arguments, how documents are delivered and how the end of an installation is detected; see docs/os. discover boots nothing: an unknown machine reports its hardware and waits to be adopted."`
+	Tree        scalar[text]            `yaml:"tree" def:"none" doc:"Folder of the unpacked installation medium, below files: all of it is served, and kernel and initrd are taken from there where the recipe knows their paths."`
 	Kernel      scalar[text]            `yaml:"kernel" def:"that of tree" doc:"Kernel, below files."`
 	Initrd      scalars[text]           `yaml:"initrd" def:"those of tree, else none" doc:"Initial RAM disks, below files, in order."`
 	Rootfs      scalar[text]            `yaml:"rootfs" def:"none" doc:"Root file system, below files."`
@@ -96,50 +96,50 @@ type rawProfile struct {
 	ConfigReads scalar[count]           `yaml:"config_reads" def:"the recipe's" doc:"Complete reads of the config document that one boot may make."`
 	InstallTo   scalar[text]            `yaml:"install_to" def:"none" doc:"Disk to install to, such as /dev/vda."`
 	Install     scalar[lab.InstallMode] `yaml:"install" def:"once where the recipe installs or install_to is set, else never" doc:"When the installer runs."`
-	Timeout     scalar[limit]           `yaml:"install_timeout" def:"2h" doc:"How long an installer may say nothing. Then its machine counts as installed, with a warning: it starts from its own disk until somebody says otherwise. never: wait for ever."`
-	Chain       scalar[lab.Chain]       `yaml:"chain" def:"grub for VMs with firmware uefi-secure, else ipxe" doc:"What UEFI firmware starts: ipxe; or grub: shim and GRUB as a distribution signed them, for Secure Boot. BIOS starts iPXE in any case."`
+	Timeout     scalar[limit]           `yaml:"install_timeout" def:"2h" doc:"How long an installer may be silent. Then its machine counts as installed, with a warning, and boots from its own disk until bootlab install. never: no limit."`
+	Chain       scalar[lab.Chain]       `yaml:"chain" def:"grub for VMs with firmware uefi-secure, else ipxe" doc:"What UEFI firmware starts: ipxe; or grub: a distribution's signed shim and GRUB, for Secure Boot. BIOS always starts iPXE."`
 	IPXE        scalar[text]            `yaml:"ipxe" def:"none" doc:"A whole iPXE script as a template, below files, instead of kernel."`
 }
 
 type rawMirror struct {
-	URL       oneOrMore[weblink]     `yaml:"url" req:"yes" doc:"Upstream, or several that hold the same files: the first that answers is used."`
-	MaxSize   scalar[lab.Size]       `yaml:"max_size" def:"20GiB" doc:"Room on disk. What was not asked for longest goes first."`
+	URL       oneOrMore[weblink]     `yaml:"url" req:"yes" doc:"Upstream URL, or several with the same files: the first that answers is used."`
+	MaxSize   scalar[lab.Size]       `yaml:"max_size" def:"20GiB" doc:"Size of the cache. The least recently used files are removed first."`
 	Allow     oneOrMore[lab.Pattern] `yaml:"allow" def:"everything below url" doc:"Only paths that match one of these; * is anything, slashes too: dists/bookworm*, pool/*."`
-	Immutable oneOrMore[lab.Pattern] `yaml:"immutable" def:"none" doc:"Paths of files that never change, beside those that are known not to (pool/, by-hash/, .deb, .udeb, .rpm, .apk, repodata/HASH-*): upstream is never asked for them again."`
-	Fresh     scalar[span]           `yaml:"fresh" def:"30s" doc:"How long any other file is given out without asking upstream whether it changed."`
+	Immutable oneOrMore[lab.Pattern] `yaml:"immutable" def:"none" doc:"Paths of files that never change, in addition to the built-in ones (pool/, by-hash/, .deb, .udeb, .rpm, .apk, repodata/HASH-*): they are never revalidated."`
+	Fresh     scalar[span]           `yaml:"fresh" def:"30s" doc:"How long any other file is served without revalidation."`
 }
 
 type rawImage struct {
-	URL      oneOrMore[weblink] `yaml:"url" doc:"Where the file is, or several places that hold the same."`
+	URL      oneOrMore[weblink] `yaml:"url" doc:"URL of the file, or several with the same file."`
 	SHA256   scalar[digest]     `yaml:"sha256" doc:"Its SHA-256; required with url."`
-	Stream   scalar[text]       `yaml:"stream" doc:"Stream metadata document instead, with locations and checksums: a URL, such as https://builds.coreos.fedoraproject.org/streams/stable.json, or a file. The path becomes a folder: of kernel, initramfs and rootfs for format pxe, else of disk."`
+	Stream   scalar[text]       `yaml:"stream" doc:"CoreOS stream metadata with locations and checksums, instead of url: a URL, such as https://builds.coreos.fedoraproject.org/streams/stable.json, or a file. The path becomes a folder: of kernel, initramfs and rootfs for format pxe, else of disk."`
 	Arch     scalar[text]       `yaml:"arch" def:"x86_64" doc:"Architecture in the stream."`
 	Artifact scalar[text]       `yaml:"artifact" def:"metal" doc:"Artifact in the stream, such as metal, qemu or openstack."`
 	Format   scalar[text]       `yaml:"format" def:"pxe" doc:"Format in the stream, such as pxe, iso, raw.xz or qcow2.xz."`
 }
 
 type rawHost struct {
-	MAC     oneOrMore[hardware]              `yaml:"mac" def:"none: DNS only" doc:"MAC address, or a list: several NICs are one machine."`
+	MAC     oneOrMore[hardware]              `yaml:"mac" def:"none: DNS only" doc:"MAC address, or a list for a machine with several NICs."`
 	IP      scalar[addr4]                    `yaml:"ip" def:"from a pool" doc:"Reserved address."`
 	IP6     scalar[addr6]                    `yaml:"ip6" def:"none" doc:"IPv6 address, for AAAA and ip6.arpa."`
-	Network scalar[ident]                    `yaml:"network" def:"the network whose subnet holds ip" doc:"Network that it boots in."`
-	Cluster scalar[ident]                    `yaml:"cluster" def:"none" doc:"Cluster that it belongs to."`
+	Network scalar[ident]                    `yaml:"network" def:"the network whose subnet holds ip" doc:"Network that the host boots in."`
+	Cluster scalar[ident]                    `yaml:"cluster" def:"none" doc:"Cluster that the host belongs to."`
 	Role    scalar[ident]                    `yaml:"role" def:"none" doc:"bootstrap, control-plane, worker, appliance (this daemon), or any word of yours."`
-	Profile scalar[ident]                    `yaml:"profile" def:"none: boots nothing" doc:"What it boots."`
-	Chain   scalar[lab.Chain]                `yaml:"chain" def:"the profile's" doc:"What its UEFI firmware starts, as in profiles."`
+	Profile scalar[ident]                    `yaml:"profile" def:"none: boots nothing" doc:"Profile that the host boots."`
+	Chain   scalar[lab.Chain]                `yaml:"chain" def:"the profile's" doc:"What UEFI firmware starts, as in profiles."`
 	Aliases scalars[domain]                  `yaml:"aliases" def:"none" doc:"More names, in the host's domain; a name with a dot at the end is absolute."`
 	Routes  list[rawRoute]                   `yaml:"routes" def:"the network's" doc:"Static routes, as in networks."`
 	Options dict[either[payload, rawOption]] `yaml:"options" def:"the network's" doc:"DHCP options by number, as in networks."`
 	Lease   scalar[span]                     `yaml:"lease" def:"the network's" doc:"Lease time."`
-	DHCP    scalar[flag]                     `yaml:"dhcp" def:"true" doc:"off: DHCP answers this machine nothing, in no network, where another server is to have it."`
+	DHCP    scalar[flag]                     `yaml:"dhcp" def:"true" doc:"off: DHCP never answers this machine, in any network: another server does."`
 	Vars    vars                             `yaml:"vars" def:"none" doc:"Free values for templates: .Host.Vars."`
-	Local   scalar[lab.LocalBoot]            `yaml:"local_boot" def:"auto" doc:"How it is sent to its own disk when it is installed. auto: UEFI leaves iPXE with an error, a BIOS starts the disk from iPXE; exit, sanboot: that one; none: DHCP gives it no boot file at all."`
+	Local   scalar[lab.LocalBoot]            `yaml:"local_boot" def:"auto" doc:"How an installed host boots from its own disk. auto: exit for UEFI, sanboot for BIOS; exit: iPXE ends with an error and the firmware continues its boot order; sanboot: iPXE starts the disk; none: DHCP sends no boot file."`
 	VM      opt[rawVM]                       `yaml:"vm" def:"bare metal" doc:"This host is a virtual machine."`
 	BMC     opt[rawBMC]                      `yaml:"bmc" def:"none" doc:"Management controller: redfish or ipmi."`
 }
 
 type rawVM struct {
-	Hypervisor scalar[ident]                   `yaml:"hypervisor" req:"yes" doc:"Hypervisor that it runs on."`
+	Hypervisor scalar[ident]                   `yaml:"hypervisor" req:"yes" doc:"Hypervisor that the VM runs on."`
 	CPUs       scalar[count]                   `yaml:"cpus" def:"2" doc:"Virtual CPUs."`
 	Memory     scalar[lab.Size]                `yaml:"memory" def:"4GiB" doc:"Memory."`
 	Disks      list[either[lab.Size, rawDisk]] `yaml:"disks" def:"none" doc:"Disks: a size, or size, bus and cache."`
@@ -160,23 +160,23 @@ type rawBMC struct {
 	Username     scalar[text]       `yaml:"username" def:"none" doc:"User name."`
 	PasswordFile scalar[text]       `yaml:"password_file" def:"none" doc:"File that holds the password."`
 	CAFile       scalar[text]       `yaml:"ca_file" def:"the system's" doc:"File of the certificate authorities, or of the controller's own certificate, that redfish is checked against."`
-	Insecure     scalar[flag]       `yaml:"insecure" def:"false" doc:"Take any certificate from redfish: who sits in between learns the password."`
+	Insecure     scalar[flag]       `yaml:"insecure" def:"false" doc:"Do not verify the certificate of redfish. A man in the middle can read the password."`
 }
 
 type rawCluster struct {
 	Kind    scalar[lab.ClusterKind] `yaml:"kind" def:"plain" doc:"openshift: api, api-int, *.apps and balancers for 6443, 22623, 443 and 80; kubernetes: api and 6443; plain: a domain, no more."`
 	Domain  scalar[domain]          `yaml:"domain" def:"the lab's domain" doc:"Hosts are <host>.<cluster>.<domain>."`
-	Address scalar[addr4]           `yaml:"address" def:"none: no api names, no balancers" doc:"api, api-int and *.apps answer with it, and the load balancer listens on it."`
-	Ingress scalar[addr4]           `yaml:"ingress" def:"address" doc:"*.apps answers with it, when it differs."`
-	EtcdSRV scalar[flag]            `yaml:"etcd_srv" def:"false" doc:"_etcd-server-ssl._tcp SRV records for the control plane, as OpenShift before 4.4 wants them."`
-	SNI     scalar[flag]            `yaml:"sni" def:"false" doc:"Share address and ingress with other clusters, told apart by TLS server name and HTTP host. All of them must say so."`
+	Address scalar[addr4]           `yaml:"address" def:"none: no api names, no balancers" doc:"Address of api, api-int and *.apps in DNS; the load balancer listens on it."`
+	Ingress scalar[addr4]           `yaml:"ingress" def:"address" doc:"Address of *.apps, if it differs."`
+	EtcdSRV scalar[flag]            `yaml:"etcd_srv" def:"false" doc:"_etcd-server-ssl._tcp SRV records for the control plane, for OpenShift before 4.4."`
+	SNI     scalar[flag]            `yaml:"sni" def:"false" doc:"Share address and ingress with other clusters, distinguished by TLS server name and HTTP host. All of them must set it."`
 }
 
 type rawDNS struct {
 	Forward      scalars[nameserver]       `yaml:"forward" def:"none: authoritative only" doc:"Name servers for recursion, for clients inside the lab's networks only."`
 	ForwardZones dict[scalars[nameserver]] `yaml:"forward_zones" def:"none" doc:"Name servers for questions below one domain, by domain."`
 	Allow        scalars[source]           `yaml:"allow" def:"none" doc:"Further clients that may use the forwarder."`
-	Transfer     scalars[source]           `yaml:"transfer" def:"nobody" doc:"Who may transfer zones (AXFR)."`
+	Transfer     scalars[source]           `yaml:"transfer" def:"nobody" doc:"Clients that may transfer zones (AXFR)."`
 	Zones        dict[rawZone]             `yaml:"zones" def:"none" doc:"Zones of your own, by domain: records or file."`
 }
 
@@ -187,14 +187,14 @@ type rawZone struct {
 
 type rawBalancer struct {
 	Listen         scalar[listen]          `yaml:"listen" req:"yes" doc:"Address and port to listen on. Several balancers may share it if match tells them apart."`
-	Mode           scalar[lab.BalanceMode] `yaml:"mode" def:"tcp" doc:"Layer that it works on."`
-	Balance        scalar[lab.Algorithm]   `yaml:"balance" def:"roundrobin" doc:"How a backend is picked."`
+	Mode           scalar[lab.BalanceMode] `yaml:"mode" def:"tcp" doc:"Mode of the frontend."`
+	Balance        scalar[lab.Algorithm]   `yaml:"balance" def:"roundrobin" doc:"Algorithm that selects a backend."`
 	Check          rawCheck                `yaml:"check" doc:"Health check."`
 	Backends       scalars[member]         `yaml:"backends" req:"yes" doc:"Members: a host (name, FQDN or alias) or an address, and a port."`
-	Match          rawMatch                `yaml:"match" doc:"Which connections of a shared listen address are this balancer's; none: those that match no other."`
+	Match          rawMatch                `yaml:"match" doc:"Connections of a shared listen address that belong to this balancer; none: those that match no other balancer."`
 	SendProxy      scalar[proxyVersion]    `yaml:"send_proxy" def:"off" doc:"PROXY protocol header sent to backends."`
-	AcceptProxy    scalars[source]         `yaml:"accept_proxy" def:"none" doc:"Peers whose PROXY header is believed."`
-	MaxConnections scalar[count]           `yaml:"max_connections" def:"0: no limit" doc:"Connections at a time."`
+	AcceptProxy    scalars[source]         `yaml:"accept_proxy" def:"none" doc:"Peers whose PROXY header is accepted."`
+	MaxConnections scalar[count]           `yaml:"max_connections" def:"0: no limit" doc:"Limit of concurrent connections."`
 	Timeouts       rawTimeouts             `yaml:"timeouts" doc:"Timeouts."`
 }
 
@@ -216,12 +216,12 @@ type rawMatch struct {
 
 type rawTimeouts struct {
 	Connect scalar[span] `yaml:"connect" def:"5s" doc:"Time to reach a backend."`
-	Idle    scalar[span] `yaml:"idle" def:"4h" doc:"A connection without a byte in either direction is closed after this. Generous, as logs and watches are quiet for long."`
+	Idle    scalar[span] `yaml:"idle" def:"4h" doc:"A connection is closed after this time without a byte in either direction. The default is long, for logs and watches."`
 }
 
 type rawHypervisor struct {
 	URI        scalar[text]                      `yaml:"uri" req:"yes" doc:"libvirt URI, such as qemu+ssh://root@kvm1/system."`
-	Bridges    dict[either[text, rawAttachment]] `yaml:"bridges" def:"none" doc:"What carries a network there, by network: a Linux bridge, or {network: X} for a libvirt network."`
+	Bridges    dict[either[text, rawAttachment]] `yaml:"bridges" def:"none" doc:"Linux bridge for each network, by network, or {network: X} for a libvirt network."`
 	Pool       scalar[text]                      `yaml:"pool" def:"default" doc:"Storage pool."`
 	DomainType scalar[domainType]                `yaml:"domain_type" def:"kvm" doc:"kvm, or qemu: pure emulation."`
 }

@@ -35,15 +35,15 @@ const (
 	checkFall     = 3
 
 	connectTimeout = 5 * time.Second
-	installTimeout = 2 * time.Hour // longer than any installer takes that still does something
+	installTimeout = 2 * time.Hour // longer than any working installer takes
 
-	idleTimeout = 4 * time.Hour // logs, exec and watches are quiet for long
+	idleTimeout = 4 * time.Hour // logs, exec and watches may be silent for long
 )
 
 // maxName is the length of the longest DNS name as text without its final dot (RFC 1035 section 2.3.4).
 const maxName = 253
 
-// A resolver turns the raw lab into a Lab: typed values, defaults, cross-references, and what follows from them.
+// A resolver turns the raw lab into a Lab: typed values, defaults, cross-references, and derived zones and balancers.
 type resolver struct {
 	*decoder
 	o   Options
@@ -58,9 +58,9 @@ type resolver struct {
 	profiles    map[string]*lab.Profile
 	hypervisors map[string]*lab.Hypervisor
 	bySubnet    []*lab.Network          // sorted by first address
-	noSubnets   bool                    // a subnet is unknown, so nothing can be said about what is outside all
+	noSubnets   bool                    // a subnet is not valid, so addresses outside of all networks are not reported
 	names       map[string]*lab.Host    // hosts by FQDN and alias
-	reserved    map[string]*lab.Cluster // names that clusters bring along
+	reserved    map[string]*lab.Cluster // names that clusters reserve
 	zones       map[string]*lab.Zone    // by origin
 }
 
@@ -102,7 +102,7 @@ func (r *resolver) run() (err error) {
 	r.deriveBalancers()
 	r.listeners()
 	r.deriveZones()
-	r.filesThere()
+	r.checkFiles()
 	r.lab.Warnings.Sort()
 	r.lab.Index()
 	return r.problems.Err()
@@ -124,7 +124,7 @@ func (r *resolver) failAt(pos lab.Pos, key, format string, args ...any) {
 	r.problems.Addf(pos, key, format, args...)
 }
 
-// missing reports it if a required value is not there. It reports whether the value is there and good.
+// missing adds a problem if a required value is not set. It returns whether the value is set and valid.
 func missing[T any](r *resolver, v *scalar[T], owner spot, key, want string) (ok bool) {
 	if !v.set() {
 		r.fail(owner, key, "is missing: want %s", want)
@@ -208,7 +208,7 @@ func (r *resolver) appliance() {
 	r.applianceInForce()
 }
 
-// applianceInForce keeps the appliance of a running daemon: what the file changes of it waits for the next start.
+// applianceInForce keeps the appliance of a running daemon: a change takes effect at the next start.
 func (r *resolver) applianceInForce() {
 	if r.o.Appliance == nil {
 		return

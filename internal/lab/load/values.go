@@ -116,8 +116,7 @@ func (v *domain) parse(s string) error {
 
 func (domain) spec() spec { return what("DNS name", domainPattern) }
 
-// checkDomain accepts what DNS accepts of names that people write: labels of letters, digits, '-' and '_' (RFC 2181
-// section 11 allows more, nobody means it).
+// checkDomain accepts labels of letters, digits, '-' and '_'; RFC 2181 section 11 allows more, which is never intended.
 func checkDomain(s string) error {
 	name := strings.TrimSuffix(strings.TrimPrefix(s, "*."), ".")
 	if len(name) > 252 {
@@ -484,7 +483,7 @@ func (digest) spec() spec { return what("SHA-256, 64 hexadecimal digits", `^[0-9
 const maxOptionData = 900
 
 // A payload is the data of a DHCP option. Text is read by its form: addresses separated by commas are four bytes each;
-// "hex:", "text:", "u8:", "u16:" and "u32:" say what follows. Anything else is refused, as its width is anyone's guess.
+// "hex:", "text:", "u8:", "u16:" and "u32:" say what follows. Anything else is an error, as its width is unknown.
 type payload []byte
 
 func (v *payload) parse(s string) error {
