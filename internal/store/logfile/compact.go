@@ -30,20 +30,24 @@ func (s *Store) compactInBackground() {
 		wait = s.cfg.retryBroken
 	}
 	s.background.Go(func() {
-		for s.tryCompact() != nil && s.sleep(wait) {
+		for s.tryCompact() && s.sleep(wait) {
 		}
 	})
 }
 
-func (s *Store) tryCompact() error {
+// tryCompact reports whether another compaction is needed: after an error, or because the new log broke meanwhile.
+func (s *Store) tryCompact() (again bool) {
 	err := s.compact(func() bool { return s.sleep(copyPause) })
+	if err != nil {
+		err = fmt.Errorf("compact state file %s: %w", s.path, err)
+	}
+	s.writing <- struct{}{} // a log that breaks later begins a compaction of its own
+	defer func() { <-s.writing }()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.compacting = err != nil
-	if s.compactErr = err; err != nil {
-		s.compactErr = fmt.Errorf("compact state file %s: %w", s.path, err)
-	}
-	return err
+	s.compactErr = err
+	s.compacting = err != nil || s.log.broken != nil
+	return s.compacting
 }
 
 // sleep reports whether the store is still open after d.
@@ -82,53 +86,91 @@ func (s *Store) copyTo(d disk, pause func() bool) (*log, error) {
 		return nil, err
 	}
 	s.writing <- struct{}{}
-	old, from, seq := s.log, s.log.end, s.log.seq
+	old := s.log
+	c := copier{to: to, from: old, at: old.end, seq: old.seq, pause: pause}
 	old.mu.Lock()
 	alive := old.index.Copy()
 	old.mu.Unlock()
 	<-s.writing
 
-	var b batch
-	b.reset()
-	write := func() error {
-		err := to.write(&b)
-		b.reset()
-		return err
-	}
+	c.reset()
 	var buf []byte
 	alive.Scan(func(key string, where location) bool {
-		if buf, err = old.value(key, where, buf); err != nil {
-			return false
-		}
-		b.add(to, 0, []store.Op{{Key: key, Value: buf}})
-		if len(b.buf) >= copyStep {
-			if err = write(); err == nil && !pause() {
-				err = store.ErrClosed
-			}
+		if buf, err = old.value(key, where, buf); err == nil {
+			err = c.add([]store.Op{{Key: key, Value: buf}})
 		}
 		return err == nil
 	})
+	for left := int64(copyStep); err == nil && left >= copyStep; { // so that commits wait for little
+		s.writing <- struct{}{}
+		end := old.end
+		<-s.writing
+		left = end - c.at
+		err = c.catchUp(end)
+	}
 	if err != nil {
 		return nil, err
 	}
-
 	s.writing <- struct{}{}
 	defer func() { <-s.writing }()
-	tail := reader{file: old, marker: old.marker}
-	for from < old.end { // what was committed meanwhile
-		rec, ok, err := tail.next(from, seq)
-		if err != nil || !ok {
-			return nil, errors.Join(err, fmt.Errorf("the record at offset %d was damaged on disk", from))
-		}
-		var ops []store.Op
-		parseOps(rec.payload, func(op store.Op, _ int) { ops = append(ops, op) })
-		b.add(to, 0, ops)
-		from, seq = rec.end(), rec.seq
+	if err := c.catchUp(old.end); err != nil {
+		return nil, err
 	}
-	if err := write(); err != nil {
+	if err := c.write(); err != nil {
 		return nil, err
 	}
 	return old, s.exchange(to)
+}
+
+// A copier writes transactions to a new file.
+type copier struct {
+	batch
+	to    *log
+	from  *log
+	at    int64 // in from: what follows was committed since the copy began
+	seq   uint64
+	pause func() bool
+}
+
+// catchUp copies the transactions of the old file up to end.
+func (c *copier) catchUp(end int64) error {
+	r := reader{file: c.from, marker: c.from.marker}
+	for c.at < end {
+		rec, _, err := r.next(c.at, c.seq)
+		if err != nil {
+			return err
+		}
+		if rec.at != c.at {
+			return fmt.Errorf("the record at offset %d was damaged on disk", c.at)
+		}
+		var ops []store.Op
+		parseOps(rec.payload, func(op store.Op, _ int) { ops = append(ops, op) })
+		if err := c.add(ops); err != nil {
+			return err
+		}
+		c.at, c.seq = rec.end(), rec.seq
+	}
+	return nil
+}
+
+func (c *copier) add(ops []store.Op) error {
+	c.batch.add(c.to, 0, ops)
+	if len(c.buf) < copyStep {
+		return nil
+	}
+	if err := c.write(); err != nil {
+		return err
+	}
+	if !c.pause() {
+		return store.ErrClosed
+	}
+	return nil
+}
+
+func (c *copier) write() error {
+	err := c.to.write(&c.batch)
+	c.reset()
+	return err
 }
 
 // exchange gives the new file the name of the old one, unless another file has it. The caller writes.

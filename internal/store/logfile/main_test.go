@@ -118,10 +118,15 @@ func tryCompact(s *Store) error {
 			return failed // it is tried again and again
 		}
 		if rests {
-			err := s.tryCompact()
+			again := s.tryCompact()
+			defer s.writeLock()()
 			s.mu.Lock()
 			s.compacting = false
+			err := s.compactErr
 			s.mu.Unlock()
+			if again {
+				s.compactInBackground()
+			}
 			return err
 		}
 		runtime.Gosched()

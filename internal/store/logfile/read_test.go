@@ -151,7 +151,12 @@ func TestLoadCut(t *testing.T) {
 		if diff := cmp.Diff(h.state(func(i int) bool { return i < whole }), got); diff != "" {
 			t.Fatalf("cut at %d (-want +got):\n%s", n, diff)
 		}
-		between := n == 0 || n == recordStart || slices.Contains(h.ends, int64(n)) || n > int(h.ends[len(h.ends)-1])
+		before := int64(min(n, recordStart))
+		if whole > 0 {
+			before = h.ends[whole-1]
+		}
+		zeros := n > recordStart && len(bytes.Trim(h.file[before:n], "\x00")) == 0 // as what is filled ahead
+		between := zeros || n == 0 || n == recordStart || slices.Contains(h.ends, int64(n)) || n > int(h.ends[len(h.ends)-1])
 		switch {
 		case between && len(losses) > 0:
 			t.Fatalf("cut at %d, between records: losses %v", n, losses)
