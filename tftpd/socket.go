@@ -32,7 +32,6 @@ type socket struct {
 	deadline    time.Time   // of conn
 	stop        func() bool // of the wake-up at the end of the context
 	unknownTIDs int         // packets of other senders
-	refused     bool        // the kernel reported a closed port before
 }
 
 // newSocket opens the socket of one transfer, on that address of this machine. The end of ctx wakes its reader. active
