@@ -229,6 +229,7 @@ func (a *Admin) handler(why trust) http.Handler {
 		w := newReply(rw, r, a.limits.Stall)
 		a.metrics.inFlight.Inc()
 		defer func() {
+			defer w.end()
 			a.metrics.inFlight.Dec()
 			a.metrics.count(int(where), w, since(a.deps.Now, start))
 		}()

@@ -163,6 +163,7 @@ func (b *Boot) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	reply := newReply(w, r, b.limits.Stall)
 	b.metrics.inFlight.Inc()
 	defer func() {
+		defer reply.end()
 		took := b.took(q)
 		b.metrics.inFlight.Dec()
 		b.metrics.count(int(q.target.route), reply, took)

@@ -28,10 +28,27 @@ type reply struct {
 	conn  *connection // nil: a test's recorder
 }
 
+// newReply begins a request, which the caller ends with end. The body of the request has Limits.Stall to arrive: net/http has
+// no limit of its own, and waits for the rest of a body even where no handler reads it, so that a connection that never sends
+// it would stay for ever.
 func newReply(w http.ResponseWriter, q *http.Request, stall time.Duration) *reply {
 	r := &reply{ResponseWriter: w, stall: stall, conn: connectionOf(q)}
+	if r.conn != nil {
+		r.conn.limit.Begin()
+	}
 	r.extend()
+	if q.Body != nil && q.Body != http.NoBody {
+		_ = r.control().SetReadDeadline(time.Now().Add(stall))
+		q.Body = &awaited{ReadCloser: q.Body, control: r.control()}
+	}
 	return r
+}
+
+// end ends the request: its connection is idle from now on.
+func (w *reply) end() {
+	if w.conn != nil {
+		w.conn.limit.End()
+	}
 }
 
 // control returns what net/http lets one do with a connection.

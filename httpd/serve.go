@@ -60,7 +60,7 @@ func (r runner) server(base context.Context, h http.Handler, open *sync.WaitGrou
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	return &http.Server{
-		Handler:           r.awaitBodies(h),
+		Handler:           h,
 		ReadHeaderTimeout: r.limits.Header,
 		IdleTimeout:       r.limits.Idle,
 		MaxHeaderBytes:    maxHeader,
@@ -129,22 +129,6 @@ type connectionKey struct{}
 func connectionOf(q *http.Request) *connection {
 	c, _ := q.Context().Value(connectionKey{}).(*connection)
 	return c
-}
-
-// awaitBodies gives the body that a request promises Limits.Stall to come. net/http has no limit of its own, and waits for
-// the rest of a body even where no handler reads it: a connection that never keeps its promise would stay for ever.
-func (r runner) awaitBodies(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-		limit := connectionOf(q).limit
-		limit.Begin()
-		defer limit.End()
-		if q.Body != http.NoBody {
-			control := http.NewResponseController(w)
-			_ = control.SetReadDeadline(time.Now().Add(r.limits.Stall))
-			q.Body = &awaited{ReadCloser: q.Body, control: control}
-		}
-		h.ServeHTTP(w, q)
-	})
 }
 
 // An awaited body takes its deadline away with its last byte: from then on net/http reads to hear that the client hangs up,
