@@ -19,13 +19,13 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
-// A Statuser tells how the daemon is.
+// A Statuser reports the state of the daemon.
 type Statuser interface {
 	// Status returns it as it is now: the generation in force, the last reload, what serves and what is wrong.
 	Status(ctx context.Context) api.Status
 }
 
-// An Inventory tells what is in the lab. Lists come sorted: hosts by name, leases by address.
+// An Inventory lists hosts and leases. Lists come sorted: hosts by name, leases by address.
 type Inventory interface {
 	// Hosts returns the machines of the lab, each with its install state, and how its virtual machine is where it is one.
 	Hosts(ctx context.Context) []api.Host
@@ -35,7 +35,7 @@ type Inventory interface {
 	Plan(ctx context.Context, host string, s api.Secrets) (string, error)
 }
 
-// Timelines tell the story of a host's boots. host is a name of the lab, or the MAC of a stranger with colons.
+// Timelines answer about a host's boots. host is a name of the lab, or the MAC of an unknown machine with colons.
 type Timelines interface {
 	// Boots returns the boots that are remembered, the oldest first.
 	Boots(ctx context.Context, host string) ([]api.Boot, error)
@@ -52,8 +52,8 @@ type Installer interface {
 	MarkInstalled(ctx context.Context, host string) (api.Arming, error)
 }
 
-// Strangers are the machines that are not in the lab.
-type Strangers interface {
+// UnknownMachines are the machines that are not in the lab file.
+type UnknownMachines interface {
 	// Unknown returns those that were heard of, the one heard of last first.
 	Unknown(ctx context.Context) []api.Unknown
 	// Adoption says how one of them could become a host.
@@ -95,7 +95,7 @@ type Reloader interface {
 // AdminConfig is how the admin plane behaves. Token is required.
 type AdminConfig struct {
 	Token  string // asked for over TCP; see LoadToken
-	Limits Limits // Drain is not used: nobody dies of a page that breaks off
+	Limits Limits // Drain is not used: an interrupted page does no harm
 }
 
 // AdminDeps is what the admin plane needs. All fields are required. An error of any of them may be an
@@ -105,7 +105,7 @@ type AdminDeps struct {
 	Inventory Inventory
 	Timelines Timelines
 	Installer Installer
-	Strangers Strangers
+	Unknown   UnknownMachines
 	Machines  Machines
 	Balancers Balancers
 	Leases    Leaser
@@ -122,7 +122,7 @@ func (d AdminDeps) mustBeComplete() {
 		missing bool
 	}{
 		{"Status", d.Status == nil}, {"Inventory", d.Inventory == nil}, {"Timelines", d.Timelines == nil},
-		{"Installer", d.Installer == nil}, {"Strangers", d.Strangers == nil}, {"Machines", d.Machines == nil}, {"Balancers", d.Balancers == nil}, {"Leases", d.Leases == nil}, {"Reloader", d.Reloader == nil},
+		{"Installer", d.Installer == nil}, {"Unknown", d.Unknown == nil}, {"Machines", d.Machines == nil}, {"Balancers", d.Balancers == nil}, {"Leases", d.Leases == nil}, {"Reloader", d.Reloader == nil},
 		{"Gatherer", d.Gatherer == nil}, {"Metrics", d.Metrics == nil}, {"Log", d.Log == nil}, {"Now", d.Now == nil},
 	} {
 		if field.missing {

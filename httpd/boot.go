@@ -2,6 +2,7 @@ package httpd
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"io/fs"
@@ -22,9 +23,9 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
-// A Desk says what a machine gets. Its errors may carry a status in a method HTTPStatus() int; without one they are
+// A BootService decides what a machine boots. Its errors may carry a status in a method HTTPStatus() int; without one they are
 // answered with 500. "Not yet" must be 503: Ignition takes everything below 500 as final.
-type Desk interface {
+type BootService interface {
 	// Script renders an iPXE script for the machine that asks from that address, and emits that it did or did not.
 	Script(ctx context.Context, mac lab.MAC, from netip.Addr, name string) ([]byte, error)
 	// Config returns a config document for a request that carries token. Read is called on it once all of it was sent, but
@@ -38,19 +39,19 @@ type Desk interface {
 	Done(ctx context.Context, mac lab.MAC, token string, from netip.Addr) error
 }
 
-// Leases tell whose an address is.
+// Leases map addresses to NICs.
 type Leases interface {
 	// MACOf returns the NIC that has an address by lease or reservation; false: nobody does.
 	MACOf(netip.Addr) (lab.MAC, bool)
 }
 
-// Mirrors hand out files of upstream archives.
+// Mirrors serve files of upstream archives.
 type Mirrors interface {
-	// Open returns a file of m; path is valid by fs.ValidPath, method GET or HEAD. Its errors carry a status, as a Desk's.
+	// Open returns a file of m; path is valid by fs.ValidPath, method GET or HEAD. Its errors carry a status, as a BootService's.
 	Open(ctx context.Context, m *lab.Mirror, path, method string) (*mirror.File, error)
 }
 
-// A Table is what the boot plane answers from, beside its Desk. It is immutable.
+// A Table is what the boot plane answers from, beside its BootService. It is immutable.
 type Table struct {
 	files   *files.Files
 	mirrors map[string]*lab.Mirror // by name
@@ -74,7 +75,7 @@ func NewTable(l *lab.Lab, files *files.Files) *Table {
 	return t
 }
 
-// BootConfig is how the boot plane behaves; the zero value is right.
+// BootConfig is the configuration of Boot. The zero value is the default.
 type BootConfig struct {
 	Limits Limits
 }
@@ -82,7 +83,7 @@ type BootConfig struct {
 // BootDeps is what the boot plane needs. All fields are required.
 type BootDeps struct {
 	Table    func() *Table // never returns nil
-	Desk     Desk
+	Boot     BootService
 	Firmware fs.FS // network boot programs, by file name
 	Leases   Leases
 	Mirrors  Mirrors
@@ -96,8 +97,8 @@ func (d BootDeps) mustBeComplete() {
 	switch {
 	case d.Table == nil:
 		panic("httpd: BootDeps.Table is nil")
-	case d.Desk == nil:
-		panic("httpd: BootDeps.Desk is nil")
+	case d.Boot == nil:
+		panic("httpd: BootDeps.Boot is nil")
 	case d.Firmware == nil:
 		panic("httpd: BootDeps.Firmware is nil")
 	case d.Leases == nil:
@@ -140,7 +141,7 @@ func (b *Boot) Serve(ctx context.Context, listeners ...net.Listener) error {
 	for i, l := range listeners {
 		bindings[i] = binding{listener: l, handler: b}
 	}
-	// A transfer may outlive ctx, and so may what the desk writes down for it.
+	// A transfer may outlive ctx, and so may what the boot service writes down for it.
 	return runner{limits: b.limits, log: b.deps.Log, evicted: b.metrics.evicted}.run(ctx, context.WithoutCancel(ctx), bindings)
 }
 
@@ -153,7 +154,7 @@ type request struct {
 	start  time.Time
 }
 
-// booking returns the context in which the desk writes down what the request did: a machine that hangs up as soon as it has
+// booking returns the context in which the boot service writes down what the request did: a machine that hangs up as soon as it has
 // its document, or has said that it is done, did so all the same.
 func (q *request) booking() context.Context { return context.WithoutCancel(q.Context()) }
 
@@ -245,7 +246,7 @@ func refuse(w http.ResponseWriter, code int) {
 	http.Error(w, http.StatusText(code), code)
 }
 
-// refuseErr answers what the desk refused. An error without a status is the desk's trouble, not the machine's fault: 500,
+// refuseErr answers what the boot service refused. An error without a status is our fault, not the machine's fault: 500,
 // which clients try again.
 func (b *Boot) refuseErr(w http.ResponseWriter, q *request, err error) {
 	code := statusOf(err)
@@ -265,7 +266,7 @@ func redact(text, token string) string {
 }
 
 func (b *Boot) script(w *reply, q *request) {
-	body, err := b.deps.Desk.Script(q.booking(), q.target.mac, q.from, q.target.name)
+	body, err := b.deps.Boot.Script(q.booking(), q.target.mac, q.from, q.target.name)
 	if err != nil {
 		b.refuseErr(w, q, err)
 		return
@@ -280,7 +281,7 @@ func plain(text []byte) *boot.Document {
 
 func (b *Boot) config(w *reply, q *request) {
 	t := q.target
-	doc, err := b.deps.Desk.Config(q.Context(), t.mac, t.token, t.name, q.from)
+	doc, err := b.deps.Boot.Config(q.Context(), t.mac, t.token, t.name, q.from)
 	if err != nil {
 		b.refuseErr(w, q, err)
 		return
@@ -316,15 +317,15 @@ func (b *Boot) send(w *reply, q *request, doc *boot.Document) bool {
 
 func (b *Boot) report(w *reply, q *request) {
 	b.drain(w, q)
-	b.acknowledge(w, q, b.deps.Desk.Report(q.booking(), q.target.mac, q.URL.RawQuery, q.from))
+	b.acknowledge(w, q, b.deps.Boot.Report(q.booking(), q.target.mac, q.URL.RawQuery, q.from))
 }
 
 func (b *Boot) done(w *reply, q *request) {
 	b.drain(w, q)
-	b.acknowledge(w, q, b.deps.Desk.Done(q.booking(), q.target.mac, q.target.token, q.from))
+	b.acknowledge(w, q, b.deps.Boot.Done(q.booking(), q.target.mac, q.target.token, q.from))
 }
 
-// acknowledge answers what a machine told: that it was taken, or err, which the desk has against it.
+// acknowledge answers what a machine told: that it was taken, or err, which the boot service has against it.
 func (b *Boot) acknowledge(w *reply, q *request, err error) {
 	if err != nil {
 		b.refuseErr(w, q, err)
@@ -337,4 +338,41 @@ func (b *Boot) acknowledge(w *reply, q *request, err error) {
 // before our answer arrives.
 func (b *Boot) drain(w *reply, q *request) {
 	_, _ = io.Copy(io.Discard, http.MaxBytesReader(w, q.Body, maxBody))
+}
+
+// maxNICs is how many NICs of a machine are looked at.
+const maxNICs = 64
+
+// post answers an installer that POSTs what it found in its machine, as Proxmox' does, and takes its config document from
+// the reply.
+func (b *Boot) post(w *reply, q *request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, q.Body, maxBody))
+	if err != nil {
+		refuse(w, http.StatusBadRequest)
+		return
+	}
+	answer, err := b.deps.Boot.Answer(q.Context(), nics(body), q.from)
+	if err != nil {
+		b.refuseErr(w, q, err)
+		return
+	}
+	b.serve(w, q, answer)
+}
+
+// nics returns the MACs that a report names; none for what is not such a report.
+func nics(report []byte) (macs []lab.MAC) {
+	var r struct {
+		NetworkInterfaces []struct {
+			MAC string `json:"mac"`
+		} `json:"network_interfaces"`
+	}
+	if json.Unmarshal(report, &r) != nil {
+		return nil
+	}
+	for _, nic := range r.NetworkInterfaces[:min(len(r.NetworkInterfaces), maxNICs)] {
+		if mac, err := lab.ParseMAC(nic.MAC); err == nil {
+			macs = append(macs, mac)
+		}
+	}
+	return macs
 }

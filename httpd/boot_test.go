@@ -42,19 +42,19 @@ func TestBootAsStranger(t *testing.T) {
 		has    []string // header lines
 		body   string
 		events []string
-		desk   []string
+		calls  []string
 	}{
 		{name: "script", path: "/boot/" + hyphens + "/boot.ipxe", status: "200",
 			has: []string{"Content-Length: 19", "Content-Type: text/plain; charset=utf-8", "Cache-Control: no-store"}, body: "#!ipxe\n# boot.ipxe\n",
-			desk: []string{"script " + mac + " 127.0.0.1 boot.ipxe"}},
+			calls: []string{"script " + mac + " 127.0.0.1 boot.ipxe"}},
 		{name: "script with colons", path: "/boot/52:54:00:00:02:01/autoexec.ipxe?x=1", status: "200", body: "#!ipxe\n# autoexec.ipxe\n",
-			desk: []string{"script " + mac + " 127.0.0.1 autoexec.ipxe"}},
+			calls: []string{"script " + mac + " 127.0.0.1 autoexec.ipxe"}},
 		{name: "script with encoded colons", path: "/boot/52%3A54%3a00%3A00%3A02%3A01/boot.ipxe", status: "200", body: "#!ipxe\n# boot.ipxe\n",
-			desk: []string{"script " + mac + " 127.0.0.1 boot.ipxe"}},
+			calls: []string{"script " + mac + " 127.0.0.1 boot.ipxe"}},
 		{name: "script HEAD", args: []string{"-I"}, path: "/boot/" + hyphens + "/boot.ipxe", status: "200", has: []string{"Content-Length: 19"},
-			desk: []string{"script " + mac + " 127.0.0.1 boot.ipxe"}},
+			calls: []string{"script " + mac + " 127.0.0.1 boot.ipxe"}},
 		{name: "script of a stranger", path: "/boot/AA-BB-CC-00-11-22/boot.ipxe", status: "404", body: "Not Found\n",
-			desk: []string{"script aa:bb:cc:00:11:22 127.0.0.1 boot.ipxe"}},
+			calls: []string{"script aa:bb:cc:00:11:22 127.0.0.1 boot.ipxe"}},
 		{name: "script POST", args: []string{"-X", "POST"}, path: "/boot/" + hyphens + "/boot.ipxe", status: "405", has: []string{"Allow: GET, HEAD"},
 			body: "Method Not Allowed\n"},
 		{name: "no MAC", path: "/boot/master-0/boot.ipxe", status: "404", body: "Not Found\n"},
@@ -125,34 +125,34 @@ func TestBootAsStranger(t *testing.T) {
 
 		{name: "config", path: config + "/master.ign", status: "200",
 			has:  []string{"Content-Type: application/vnd.coreos.ignition+json", "Content-Length: 32", "Cache-Control: no-store"},
-			body: `{"ignition":{"version":"3.4.0"}}`, desk: []string{"config " + mac + " master.ign", "read " + mac + " master.ign 32"}},
+			body: `{"ignition":{"version":"3.4.0"}}`, calls: []string{"config " + mac + " master.ign", "read " + mac + " master.ign 32"}},
 		{name: "config HEAD is no read", args: []string{"-I"}, path: config + "/master.ign", status: "200", has: []string{"Content-Length: 32"},
-			desk: []string{"config " + mac + " master.ign"}},
+			calls: []string{"config " + mac + " master.ign"}},
 		{name: "config is not cut", args: []string{"-r", "0-3"}, path: config + "/nocloud/user-data", status: "200", body: `{"ignition":{"version":"3.4.0"}}`,
-			desk: []string{"config " + mac + " nocloud/user-data", "read " + mac + " nocloud/user-data 32"}},
+			calls: []string{"config " + mac + " nocloud/user-data", "read " + mac + " nocloud/user-data 32"}},
 		{name: "config not yet", path: config + "/early.ign", status: "503", has: []string{"Retry-After: 5"}, body: "Service Unavailable\n",
-			desk: []string{"config " + mac + " early.ign"}},
+			calls: []string{"config " + mac + " early.ign"}},
 		{name: "config broken", path: config + "/broken.ign", status: "500", body: "Internal Server Error\n",
-			desk: []string{"config " + mac + " broken.ign"}},
-		{name: "config panics", path: config + "/panic", status: "500", body: "Internal Server Error\n", desk: []string{"config " + mac + " panic"}},
+			calls: []string{"config " + mac + " broken.ign"}},
+		{name: "config panics", path: config + "/panic", status: "500", body: "Internal Server Error\n", calls: []string{"config " + mac + " panic"}},
 		{name: "config, wrong token", path: "/config/" + hyphens + "/guess/master.ign", status: "403", body: "Forbidden\n",
-			desk: []string{"config " + mac + " master.ign"}},
+			calls: []string{"config " + mac + " master.ign"}},
 		{name: "config without name", path: config + "/", status: "404", body: "Not Found\n"},
 		{name: "config POST", args: []string{"-d", "x"}, path: config + "/master.ign", status: "405", body: "Method Not Allowed\n"},
 
-		{name: "done GET", path: "/done/" + hyphens + "/" + testToken, status: "200", body: "ok\n", desk: []string{"done " + mac}},
+		{name: "done GET", path: "/done/" + hyphens + "/" + testToken, status: "200", body: "ok\n", calls: []string{"done " + mac}},
 		{name: "done POST", args: []string{"-d", `{"event_type":"finish"}`}, path: "/done/52-54-00-00-02-01/" + testToken + "/", status: "200", body: "ok\n",
-			desk: []string{"done " + mac}},
+			calls: []string{"done " + mac}},
 		{name: "done HEAD", args: []string{"-I"}, path: "/done/" + hyphens + "/" + testToken, status: "405", has: []string{"Allow: GET, POST"}},
-		{name: "done, wrong token", path: "/done/" + hyphens + "/guess", status: "403", body: "Forbidden\n", desk: []string{"done " + mac}},
+		{name: "done, wrong token", path: "/done/" + hyphens + "/guess", status: "403", body: "Forbidden\n", calls: []string{"done " + mac}},
 		{name: "done without token", path: "/done/" + hyphens, status: "404", body: "Not Found\n"},
 		{name: "answer", args: []string{"-H", "Content-Type: application/json; charset=utf-8", "-H", "Accept: application/json, application/toml;q=0.5",
 			"-d", `{"$schema":{"version":"1.2"},"product":{"product":"pve"},"network_interfaces":[{"link":"lo","mac":"00:00:00:00:00:00"},{"link":"ens18","mac":"` + mac + `"}]}`},
 			path: "/answer", status: "200", has: []string{"Content-Type: application/toml", "Content-Length: 9"}, body: "[global]\n",
-			desk: []string{"answer [00:00:00:00:00:00 " + mac + "] 127.0.0.1", "read " + mac + " answer.toml 9"}},
+			calls: []string{"answer [00:00:00:00:00:00 " + mac + "] 127.0.0.1", "read " + mac + " answer.toml 9"}},
 		{name: "answer for no NIC of ours", args: []string{"-d", `{"network_interfaces":[{"mac":"52:54:00:00:00:99"},{"mac":"?"}]}`}, path: "/answer/", status: "403",
-			body: "Forbidden\n", desk: []string{"answer [52:54:00:00:00:99] 127.0.0.1"}},
-		{name: "answer for no report", args: []string{"-d", "hello"}, path: "/answer", status: "403", body: "Forbidden\n", desk: []string{"answer [] 127.0.0.1"}},
+			body: "Forbidden\n", calls: []string{"answer [52:54:00:00:00:99] 127.0.0.1"}},
+		{name: "answer for no report", args: []string{"-d", "hello"}, path: "/answer", status: "403", body: "Forbidden\n", calls: []string{"answer [] 127.0.0.1"}},
 		{name: "answer GET", path: "/answer", status: "405", has: []string{"Allow: POST"}, body: "Method Not Allowed\n"},
 		{name: "nothing there", path: "/", status: "404", body: "Not Found\n"},
 		{name: "API is not here", path: "/api/v1/status", status: "404", body: "Not Found\n"},
@@ -160,7 +160,7 @@ func TestBootAsStranger(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			before := len(w.desk.noted())
+			before := len(w.service.noted())
 			w.events.tell()
 			header, body := curl(t, append(slices.Clone(tt.args), w.url(tt.path))...)
 			if slices.Contains(tt.args, "-I") {
@@ -183,8 +183,8 @@ func TestBootAsStranger(t *testing.T) {
 			if diff := cmp.Diff(tt.events, w.events.settled(t, len(tt.events))); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(tt.desk, w.desk.settled(t, before, len(tt.desk))); diff != "" {
-				t.Errorf("desk (-want +got):\n%s", diff)
+			if diff := cmp.Diff(tt.calls, w.service.settled(t, before, len(tt.calls))); diff != "" {
+				t.Errorf("boot service (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -174,7 +174,7 @@ func (a *Admin) overview(w http.ResponseWriter, r *http.Request) {
 	leases = filter(leases, func(l api.Lease) bool {
 		return matches(p.Query, l.IP.String(), l.MAC.String(), l.Host, l.Name, l.Network, l.Pool, string(l.Status()), l.Line)
 	})
-	unknown := filter(a.deps.Strangers.Unknown(ctx), func(u api.Unknown) bool {
+	unknown := filter(a.deps.Unknown.Unknown(ctx), func(u api.Unknown) bool {
 		return matches(p.Query, u.MAC.String(), u.IP.String(), u.Network, u.Pool, u.Name, u.Serial, u.UUID, u.Model())
 	})
 	p.UnknownMatching, p.Unknown = len(unknown), unknown[:min(maxRows, len(unknown))]

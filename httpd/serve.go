@@ -19,7 +19,7 @@ import (
 	"github.com/bootlab/bootlab/internal/host/connlimit"
 )
 
-// A binding is a listener and what is said on it.
+// A binding is a listener and its handler.
 type binding struct {
 	listener net.Listener
 	handler  http.Handler
@@ -183,3 +183,17 @@ func guard(log *slog.Logger, w *reply, secret string, h func()) {
 
 // since returns the time gone by, for metrics and events.
 func since(now func() time.Time, start time.Time) time.Duration { return now().Sub(start) }
+
+// The keys of log attributes.
+const (
+	keyAddr   = "addr"
+	keyMAC    = "mac"
+	keyErr    = "err"
+	keyDur    = "dur"
+	keyMethod = "method"
+	keyPath   = "path" // redacted: never with a token
+	keyStatus = "status"
+	keyBytes  = "bytes"
+	keyPanic  = "panic"
+	keyStack  = "stack"
+)

@@ -93,7 +93,7 @@ func TestSlowReader(t *testing.T) {
 func TestAbort(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, httpd.Limits{}, map[string][]byte{"images/vmlinuz": image(big)})
-	w.desk.document = image(big)
+	w.service.document = image(big)
 	for path, detail := range map[string]string{
 		"/files/images/vmlinuz":                           "files/images/vmlinuz",
 		"/config/" + hyphens + "/" + testToken + "/m.ign": "config/" + hyphens + "/…/m.ign",
@@ -108,8 +108,8 @@ func TestAbort(t *testing.T) {
 		}
 	}
 	w.end(t)()
-	if calls := w.desk.noted(); !slices.Equal(calls, []string{"config " + testMAC + " m.ign"}) {
-		t.Errorf("desk %q", calls)
+	if calls := w.service.noted(); !slices.Equal(calls, []string{"config " + testMAC + " m.ign"}) {
+		t.Errorf("boot service calls %q", calls)
 	}
 }
 
@@ -151,11 +151,11 @@ func TestStopCutsWhatNeverEnds(t *testing.T) {
 	}
 }
 
-// TestConfigIsReadAfterItsBody asserts the order: the whole document first, then the desk is told.
+// TestConfigIsReadAfterItsBody asserts the order: the whole document first, then the boot service is told.
 func TestConfigIsReadAfterItsBody(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, httpd.Limits{}, nil)
-	w.desk.document = image(big)
+	w.service.document = image(big)
 	conn := w.ask(t, "/config/"+hyphens+"/"+testToken+"/m.ign")
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
@@ -164,15 +164,15 @@ func TestConfigIsReadAfterItsBody(t *testing.T) {
 	if _, err := io.CopyN(io.Discard, resp.Body, big/4); err != nil {
 		t.Fatal(err)
 	}
-	if calls := w.desk.noted(); len(calls) != 1 {
+	if calls := w.service.noted(); len(calls) != 1 {
 		t.Errorf("before the end: %q", calls)
 	}
 	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"config " + testMAC + " m.ign", fmt.Sprintf("read %s m.ign %d", testMAC, big)}
-	if calls := w.desk.settled(t, 0, 2); !slices.Equal(calls, want) {
-		t.Errorf("desk %q", calls)
+	if calls := w.service.settled(t, 0, 2); !slices.Equal(calls, want) {
+		t.Errorf("boot service calls %q", calls)
 	}
 }
 
@@ -188,7 +188,7 @@ func TestBookedThoughTheReaderHungUp(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, httpd.Limits{}, nil)
 			hungUp, verdict := make(chan struct{}), make(chan error, 1)
-			w.desk.booking = func(ctx context.Context) {
+			w.service.booking = func(ctx context.Context) {
 				<-hungUp
 				select {
 				case <-ctx.Done():
@@ -213,7 +213,7 @@ func TestBookedThoughTheReaderHungUp(t *testing.T) {
 			_ = c.Close()
 			close(hungUp)
 			if err := <-verdict; err != nil {
-				t.Errorf("the desk was told to give up: %v", err)
+				t.Errorf("the boot service was told to give up: %v", err)
 			}
 		})
 	}

@@ -21,7 +21,7 @@ import (
 // maxUnknown bounds the list of unknown machines: those seen last.
 const maxUnknown = 500
 
-// Unknown implements httpd.Strangers. It lists machines whose MAC no host of the lab has, and that sent a report, hold a lease,
+// Unknown implements httpd.UnknownMachines. It lists machines whose MAC no host of the lab has, and that sent a report, hold a lease,
 // or have a timeline. All three are bounded, and survive a restart.
 func (c *adminBackend) Unknown(context.Context) []api.Unknown {
 	found := map[lab.MAC]*api.Unknown{}
@@ -110,7 +110,7 @@ func located(l *lab.Lab, u api.Unknown) api.Unknown {
 	return u
 }
 
-// Adoption implements httpd.Strangers.
+// Adoption implements httpd.UnknownMachines.
 func (c *adminBackend) Adoption(ctx context.Context, mac lab.MAC) (api.Adoption, error) {
 	l := c.current.Load().Lab
 	if h := l.HostByMAC(mac); h != nil {

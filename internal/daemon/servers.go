@@ -63,7 +63,7 @@ func (d *Daemon) build() (*servers, error) {
 	})
 	s.bootPlane, errs[3] = httpd.NewBoot(httpd.BootConfig{}, httpd.BootDeps{
 		Table: table(d, func(s *snapshot.Snapshot) *httpd.Table { return s.HTTP }),
-		Desk:  service, Firmware: nbps, Leases: addresses{d}, Mirrors: s.mirrors, Events: d.bus, Metrics: d.registry, Log: d.log, Now: time.Now,
+		Boot:  service, Firmware: nbps, Leases: addresses{d}, Mirrors: s.mirrors, Events: d.bus, Metrics: d.registry, Log: d.log, Now: time.Now,
 	})
 	s.lb, errs[4] = lbproxy.New(lbproxy.Config{}, lbproxy.Deps{
 		Table:  table(d, func(s *snapshot.Snapshot) *lbproxy.Table { return s.LB }),

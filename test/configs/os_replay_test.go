@@ -61,7 +61,7 @@ func replays() []replay {
 	}
 }
 
-// TestOSReplay walks the example of every page through its boot as its installer does, against the real desk and the real
+// TestOSReplay walks the example of every page through its boot as its installer does, against the real bootService and the real
 // HTTP: what it may read and how often, what it may not, and by what it is known to be installed.
 func TestOSReplay(t *testing.T) {
 	t.Parallel()
@@ -128,13 +128,13 @@ func newWorld(t *testing.T, l *lab.Lab, table *boot.Table) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	desk := boot.New(boot.Deps{Table: func() *boot.Table { return table }, Installs: w.installs, Discovered: book, Leases: w, Loops: bootloop.New(clock), Events: w})
+	bootService := boot.New(boot.Deps{Table: func() *boot.Table { return table }, Installs: w.installs, Discovered: book, Leases: w, Loops: bootloop.New(clock), Events: w})
 	files, err := httpd.Compile(l)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.plane, err = httpd.NewBoot(httpd.BootConfig{}, httpd.BootDeps{
-		Table: func() *httpd.Table { return files }, Desk: desk, Firmware: fstest.MapFS{}, Leases: w, Mirrors: noMirrors{}, Events: w,
+		Table: func() *httpd.Table { return files }, Boot: bootService, Firmware: fstest.MapFS{}, Leases: w, Mirrors: noMirrors{}, Events: w,
 		Metrics: prometheus.NewRegistry(), Log: quiet, Now: clock,
 	})
 	if err != nil {

@@ -38,7 +38,7 @@ const (
 	patience  = 30 * time.Second // for what happens at once unless the machine is busy
 )
 
-// A refusal is a desk's error with a status.
+// A refusal is a boot service's error with a status.
 type refusal struct {
 	status int
 	text   string
@@ -47,8 +47,8 @@ type refusal struct {
 func (r refusal) Error() string   { return r.text }
 func (r refusal) HTTPStatus() int { return r.status }
 
-// A desk is a boot.Desk at the edge: one machine, one token.
-type desk struct {
+// A bootService is a boot.BootService at the edge: one machine, one token.
+type bootService struct {
 	document []byte
 	booking  func(context.Context) // what takes time while a read or a "done" is written down; nil: nothing
 
@@ -56,20 +56,20 @@ type desk struct {
 	calls []string
 }
 
-func (d *desk) note(format string, args ...any) {
+func (d *bootService) note(format string, args ...any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.calls = append(d.calls, fmt.Sprintf(format, args...))
 }
 
-func (d *desk) noted() []string {
+func (d *bootService) noted() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.calls)
 }
 
 // settled waits for n calls after the first ones and returns them.
-func (d *desk) settled(t *testing.T, before, n int) []string {
+func (d *bootService) settled(t *testing.T, before, n int) []string {
 	t.Helper()
 	deadline := time.Now().Add(patience)
 	for len(d.noted()) < before+n && time.Now().Before(deadline) {
@@ -81,7 +81,7 @@ func (d *desk) settled(t *testing.T, before, n int) []string {
 	return nil
 }
 
-func (d *desk) Script(_ context.Context, mac lab.MAC, from netip.Addr, name string) ([]byte, error) {
+func (d *bootService) Script(_ context.Context, mac lab.MAC, from netip.Addr, name string) ([]byte, error) {
 	d.note("script %s %s %s", mac, from, name)
 	if mac.String() != testMAC {
 		return nil, refusal{404, "no machine " + mac.String()}
@@ -89,11 +89,11 @@ func (d *desk) Script(_ context.Context, mac lab.MAC, from netip.Addr, name stri
 	return []byte("#!ipxe\n# " + name + "\n"), nil
 }
 
-func (d *desk) Config(_ context.Context, mac lab.MAC, token, name string, from netip.Addr) (*boot.Document, error) {
+func (d *bootService) Config(_ context.Context, mac lab.MAC, token, name string, from netip.Addr) (*boot.Document, error) {
 	d.note("config %s %s", mac, name)
 	switch {
 	case name == "panic":
-		panic("the desk fell over " + token)
+		panic("the boot service fell over " + token)
 	case name == "early.ign":
 		return nil, refusal{503, "not yet, " + token}
 	case name == "broken.ign":
@@ -104,7 +104,7 @@ func (d *desk) Config(_ context.Context, mac lab.MAC, token, name string, from n
 	return d.serve("application/vnd.coreos.ignition+json", d.document, mac, name), nil
 }
 
-func (d *desk) Answer(_ context.Context, macs []lab.MAC, from netip.Addr) (*boot.Document, error) {
+func (d *bootService) Answer(_ context.Context, macs []lab.MAC, from netip.Addr) (*boot.Document, error) {
 	d.note("answer %v %s", macs, from)
 	if len(macs) == 0 || macs[len(macs)-1].String() != testMAC {
 		return nil, refusal{403, "no such NICs"}
@@ -112,7 +112,7 @@ func (d *desk) Answer(_ context.Context, macs []lab.MAC, from netip.Addr) (*boot
 	return d.serve("application/toml", []byte("[global]\n"), macs[len(macs)-1], "answer.toml"), nil
 }
 
-func (d *desk) serve(contentType string, body []byte, mac lab.MAC, name string) *boot.Document {
+func (d *bootService) serve(contentType string, body []byte, mac lab.MAC, name string) *boot.Document {
 	return boot.NewDocument(contentType, body, func(ctx context.Context, _ time.Duration) error {
 		if d.booking != nil {
 			d.booking(ctx)
@@ -122,7 +122,7 @@ func (d *desk) serve(contentType string, body []byte, mac lab.MAC, name string) 
 	}, nil)
 }
 
-func (d *desk) Report(_ context.Context, mac lab.MAC, query string, _ netip.Addr) error {
+func (d *bootService) Report(_ context.Context, mac lab.MAC, query string, _ netip.Addr) error {
 	d.note("report %s %s", mac, query)
 	if query == "" {
 		return refusal{403, "nothing told"}
@@ -130,7 +130,7 @@ func (d *desk) Report(_ context.Context, mac lab.MAC, query string, _ netip.Addr
 	return nil
 }
 
-func (d *desk) Done(ctx context.Context, mac lab.MAC, token string, _ netip.Addr) error {
+func (d *bootService) Done(ctx context.Context, mac lab.MAC, token string, _ netip.Addr) error {
 	if d.booking != nil {
 		d.booking(ctx)
 	}
@@ -200,16 +200,16 @@ func line(e event.Event) string {
 
 // A world is a boot plane on loopback.
 type world struct {
-	dir    string
-	desk   *desk
-	events *recorder
-	logs   *logBuffer
-	reg    *prometheus.Registry
-	addr   string
-	table  atomic.Pointer[httpd.Table]
-	boot   *httpd.Boot
-	stop   context.CancelFunc
-	ended  chan error
+	dir     string
+	service *bootService
+	events  *recorder
+	logs    *logBuffer
+	reg     *prometheus.Registry
+	addr    string
+	table   atomic.Pointer[httpd.Table]
+	boot    *httpd.Boot
+	stop    context.CancelFunc
+	ended   chan error
 }
 
 func (w *world) url(path string) string { return "http://" + w.addr + path }
@@ -225,7 +225,7 @@ func image(n int) []byte {
 func newWorld(t testing.TB, limits httpd.Limits, files map[string][]byte) *world {
 	t.Helper()
 	w := &world{
-		dir: t.TempDir(), desk: &desk{document: []byte(`{"ignition":{"version":"3.4.0"}}`)}, logs: &logBuffer{},
+		dir: t.TempDir(), service: &bootService{document: []byte(`{"ignition":{"version":"3.4.0"}}`)}, logs: &logBuffer{},
 		events: &recorder{news: make(chan event.Event, 1000)}, reg: prometheus.NewRegistry(), ended: make(chan error, 1),
 	}
 	for name, content := range files {
@@ -243,7 +243,7 @@ func newWorld(t testing.TB, limits httpd.Limits, files map[string][]byte) *world
 		level = slog.LevelInfo
 	}
 	b, err := httpd.NewBoot(httpd.BootConfig{Limits: limits}, httpd.BootDeps{
-		Table: w.table.Load, Desk: w.desk, Leases: leases{}, Mirrors: mirrors, Events: w.events, Metrics: w.reg,
+		Table: w.table.Load, Boot: w.service, Leases: leases{}, Mirrors: mirrors, Events: w.events, Metrics: w.reg,
 		Firmware: firmware(), Now: time.Now,
 		Log: slog.New(slog.NewTextHandler(w.logs, &slog.HandlerOptions{Level: level})),
 	})

@@ -238,7 +238,7 @@ func newAdmin(t testing.TB, h *house, logs *logBuffer, change func(*httpd.AdminD
 	t.Helper()
 	reg := prometheus.NewRegistry()
 	deps := httpd.AdminDeps{
-		Status: h, Inventory: h, Timelines: h, Installer: h, Strangers: h, Machines: h, Balancers: h, Leases: h, Reloader: h, Gatherer: reg, Metrics: reg, Now: noon,
+		Status: h, Inventory: h, Timelines: h, Installer: h, Unknown: h, Machines: h, Balancers: h, Leases: h, Reloader: h, Gatherer: reg, Metrics: reg, Now: noon,
 		Log: slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	if change != nil {
