@@ -30,7 +30,7 @@ type model struct {
 // a disk that fails, kills and restarts.
 func TestModel(t *testing.T) {
 	t.Parallel()
-	seeds := 12
+	seeds := 8
 	if testing.Short() {
 		seeds = 3
 	}
@@ -42,7 +42,7 @@ func TestModel(t *testing.T) {
 				want: map[string]string{}, faults: &faults{},
 			}
 			m.s = begin(t, m.path, small, m.faults.disk)
-			for range 1500 {
+			for range 1000 {
 				m.step()
 				if t.Failed() {
 					t.Fatalf("after …%q", m.log)

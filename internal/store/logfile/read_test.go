@@ -141,11 +141,14 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestLoadCut cuts the file at every byte: what was whole is there, and part of a record is reported.
+// TestLoadCut cuts the file at every byte that says something: what was whole is there, and part of a record is reported.
 func TestLoadCut(t *testing.T) {
 	t.Parallel()
 	h := newHistory(t, true)
 	for n := range h.file {
+		if n > headerCopy+headerSize && n < recordStart && n%100 != 0 {
+			continue // zeros, all alike
+		}
 		got, losses := loaded(t, h.file[:n])
 		whole := h.at(n)
 		if diff := cmp.Diff(h.state(func(i int) bool { return i < whole }), got); diff != "" {
@@ -166,7 +169,7 @@ func TestLoadCut(t *testing.T) {
 	}
 }
 
-// TestLoadFlip changes every bit of the file: one transaction at most is lost, and is reported.
+// TestLoadFlip changes every bit that says something, and some zeros: one transaction at most is lost, and is reported.
 func TestLoadFlip(t *testing.T) {
 	t.Parallel()
 	h := newHistory(t, true)
@@ -174,6 +177,9 @@ func TestLoadFlip(t *testing.T) {
 	named := 0
 	for at := range h.file {
 		damages := at < headerSize || at >= headerCopy && at < headerCopy+headerSize || at >= recordStart
+		if !damages && at%100 != 0 {
+			continue // zeros, all alike
+		}
 		lost := -1
 		if at >= recordStart {
 			lost = h.at(at)
