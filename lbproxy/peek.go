@@ -27,19 +27,19 @@ var errUnknownProtocol = errors.New("no TLS ClientHello")
 // the read deadline of the connection.
 type peeker struct{ *bufio.Reader }
 
-var peekers = sync.Pool{New: func() any { return peeker{bufio.NewReaderSize(nil, maxPeek)} }}
+var peekers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, maxPeek) }}
 
 func newPeeker(conn net.Conn) peeker {
-	p, _ := peekers.Get().(peeker)
-	p.Reset(conn)
-	return p
+	r := peekers.Get().(*bufio.Reader)
+	r.Reset(conn)
+	return peeker{r}
 }
 
 // close returns the bytes that were read and not consumed. The peeker is used no more.
 func (p peeker) close() []byte {
 	b := bytes.Clone(p.buffered())
 	p.Reset(nil)
-	peekers.Put(p)
+	peekers.Put(p.Reader)
 	return b
 }
 

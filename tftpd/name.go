@@ -28,7 +28,12 @@ type target struct {
 }
 
 // trimOptionEnd removes the bytes 0xff that some NICs send after a name: the end mark of the DHCP option that it came in.
-func trimOptionEnd(name string) string { return strings.TrimRight(name, "\xff") }
+func trimOptionEnd(name string) string {
+	for strings.HasSuffix(name, "\xff") {
+		name = name[:len(name)-1]
+	}
+	return name
+}
 
 // resolve parses a name as clients write it: with a leading slash (GRUB), with backslashes (Windows, shim), with 0xff at its
 // end. ok is false for a name that no file can have.
