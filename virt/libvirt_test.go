@@ -58,7 +58,7 @@ func TestLibvirtTestDriver(t *testing.T) {
 	wantErr(t, b.Create(ctx, "master-0"), `no storage pool "fast": want one of default-pool`)
 	// The driver starts with a domain of that name.
 	b.use(t, oneHost(func(h *lab.Host) { h.Name = "test" }))
-	wantErr(t, b.Delete(ctx, "test"), `a domain "test"`, "not made from lab")
+	wantErr(t, b.Delete(ctx, "test"), `domain "test" (UUID `, `exists and was not created from lab "telco"`)
 }
 
 func wantState(t *testing.T, b *bench, want virt.State) {
