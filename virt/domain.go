@@ -23,7 +23,7 @@ func (m *machine) domain() *libvirtxml.Domain {
 		Name:        m.host.Name,
 		UUID:        m.uuid,
 		Title:       m.host.FQDN,
-		Description: "made by bootlab from lab " + m.lab + "; changes belong into the lab file",
+		Description: "created by bootlab from lab " + m.lab + "; change the lab file, not this domain",
 		Memory:      &libvirtxml.DomainMemory{Value: uint(m.vm.Memory / 1024), Unit: "KiB"},
 		VCPU:        &libvirtxml.DomainVCPU{Value: uint(m.vm.CPUs)},
 		SysInfo:     []libvirtxml.DomainSysInfo{{SMBIOS: smbios(m.host)}},
@@ -45,18 +45,17 @@ func (m *machine) domain() *libvirtxml.Domain {
 		d.Features.SMM = &libvirtxml.DomainFeatureSMM{State: "on"}
 	}
 	addConsoles(d.Devices)
-	d.Metadata = &libvirtxml.DomainMetadata{XML: mark{Lab: m.lab, Host: m.host.Name, Spec: spec(d)}.xml()}
+	d.Metadata = &libvirtxml.DomainMetadata{XML: metadata{Lab: m.lab, Host: m.host.Name, Spec: spec(d)}.xml()}
 	return d
 }
 
-// bootOrder returns the place of the first NIC and of the first disk in the boot order; 0 is "never".
+// bootOrder returns the positions of the first NIC and of the first disk in the boot order; 0: not a boot device.
 //
-// The network comes first, although a disk-first machine would need no help from us: an empty disk falls through to the
-// network and an installed one boots. But then nothing could ever install it again, short of wiping the disk. With the
-// network first, arming the host is enough, for a VM as for bare metal, and while it is not armed our script sends it to
-// its disk.
+// The network is first. With the disk first, an empty disk would fall through to the network and an installed one would
+// boot, but only wiping the disk could start another installation. With the network first, arming the host starts one,
+// for a VM as for bare metal, and the boot script of a host that is not armed boots the disk.
 //
-// A machine made from an image has its system on disk already and never asks the network.
+// A machine created from an image has its system on disk and does not boot from the network.
 func (m *machine) bootOrder() (nic, disk uint) {
 	if m.fromImage() {
 		return 0, 1
@@ -71,9 +70,9 @@ func (m *machine) domainType() string {
 	return m.vm.Hypervisor.DomainType
 }
 
-// cpu returns what the guest sees as its CPU. The host's own is the default, because the default of QEMU lacks what
-// today's systems are compiled for (x86-64-v2). Emulation can show neither the host's CPU nor its model; who asked for
-// the best there is gets the best that the emulator has, so that one lab runs on both.
+// cpu returns the CPU model of the domain. The default is host-passthrough, because QEMU's default lacks x86-64-v2, which
+// current systems are compiled for. Emulation has neither host-passthrough nor host-model: both become maximum, so that
+// one lab file runs on KVM and on emulation.
 func (m *machine) cpu() *libvirtxml.DomainCPU {
 	switch mode := m.vm.CPU; mode {
 	case "", "host-passthrough", "host-model", "maximum":
@@ -89,8 +88,7 @@ func (m *machine) cpu() *libvirtxml.DomainCPU {
 	}
 }
 
-// os returns machine type and firmware. UEFI images are left to the hypervisor to find: where they lie differs from one
-// distribution to the next.
+// os returns machine type and firmware. libvirt chooses the UEFI image, because its path differs between distributions.
 func (m *machine) os() *libvirtxml.DomainOS {
 	os := &libvirtxml.DomainOS{
 		Type:   &libvirtxml.DomainOSType{Arch: "x86_64", Machine: m.vm.Machine, Type: "hvm"},
@@ -118,7 +116,7 @@ func secureBoot(enabled string) *libvirtxml.DomainOSFirmwareInfo {
 	}}
 }
 
-// smbios gives the machine a serial number that templates and iPXE's ${serial} can tell it by.
+// smbios sets the serial number, which identifies the machine in templates and as iPXE's ${serial}.
 func smbios(h *lab.Host) *libvirtxml.DomainSysInfoSMBIOS {
 	serial := h.Serial
 	if serial == "" {
@@ -160,8 +158,8 @@ func source(a lab.Attachment) *libvirtxml.DomainInterfaceSource {
 	return &libvirtxml.DomainInterfaceSource{Bridge: &libvirtxml.DomainInterfaceSourceBridge{Bridge: a.Bridge}}
 }
 
-// controllers returns the controllers that libvirt would not choose as we want: for scsi disks virtio-scsi, which every
-// installer has a driver for, instead of an emulated LSI.
+// controllers returns the controllers for which libvirt's default does not fit: for scsi disks virtio-scsi, which every
+// installer has a driver for, instead of an emulated LSI controller.
 func (m *machine) controllers() []libvirtxml.DomainController {
 	for _, d := range m.disksOf() {
 		if d.Bus == "scsi" {
@@ -178,8 +176,8 @@ func rng() libvirtxml.DomainRNG {
 	}}
 }
 
-// addConsoles adds a serial console, which firmware, iPXE and installers write to, and a screen that only the hypervisor
-// itself can reach (virt-manager and virt-viewer tunnel to it).
+// addConsoles adds a serial console, which firmware, iPXE and installers write to, and VNC on the hypervisor's loopback
+// address (virt-manager and virt-viewer tunnel to it).
 func addConsoles(l *libvirtxml.DomainDeviceList) {
 	pty := func() *libvirtxml.DomainChardevSource {
 		return &libvirtxml.DomainChardevSource{Pty: &libvirtxml.DomainChardevSourcePty{}}
@@ -193,45 +191,46 @@ func addConsoles(l *libvirtxml.DomainDeviceList) {
 	l.Videos = []libvirtxml.DomainVideo{{Model: libvirtxml.DomainVideoModel{Type: "vga"}}}
 }
 
-// markURI is the XML name space of the mark.
-const markURI = "urn:bootlab:vm:1"
+// metadataURI is the XML namespace of the metadata.
+const metadataURI = "urn:bootlab:vm:1"
 
-// A mark is what bootlab writes into a domain's metadata: whose it is, and a digest of what it was made from.
-type mark struct {
+// metadata is the element that bootlab adds to a domain's metadata: the lab and host that own it, and a digest of its
+// definition.
+type metadata struct {
 	Lab  string `xml:"lab,attr"`
 	Host string `xml:"host,attr"`
 	Spec string `xml:"spec,attr"`
 }
 
-// xml returns the mark as an element. The prefix is what libvirt asks of metadata.
-func (m mark) xml() string {
+// xml returns the element. libvirt requires a namespace prefix in metadata.
+func (m metadata) xml() string {
 	b, err := xml.Marshal(struct {
 		XMLName xml.Name `xml:"bootlab:vm"`
 		URI     string   `xml:"xmlns:bootlab,attr"`
-		mark
-	}{URI: markURI, mark: m})
+		metadata
+	}{URI: metadataURI, metadata: m})
 	if err != nil {
-		panic(fmt.Sprintf("virt: marshal a mark: %v", err)) // three strings always marshal
+		panic(fmt.Sprintf("virt: marshal metadata: %v", err)) // three strings always marshal
 	}
 	return string(b)
 }
 
-// parseMark reads the mark from a domain's metadata element, with or without its name space, which libvirt strips;
-// anything else is the zero mark.
-func parseMark(element string) mark {
-	var m mark
+// parseMetadata reads a domain's metadata element, with its namespace or without, as libvirt returns it. For any other
+// element it returns the zero value.
+func parseMetadata(element string) metadata {
+	var m metadata
 	if err := xml.Unmarshal([]byte(element), &m); err != nil {
-		return mark{}
+		return metadata{}
 	}
 	return m
 }
 
-// spec returns a digest of the domain as compiled. libvirt adds devices and addresses to what it is given, so a domain
-// that is there cannot be compared with one that should be; their specs can.
+// spec returns a digest of a compiled domain. libvirt adds devices and addresses to a definition, so an existing domain
+// cannot be compared with the compiled one; their digests can.
 func spec(d *libvirtxml.Domain) string {
 	s, err := d.Marshal()
 	if err != nil {
-		panic(fmt.Sprintf("virt: marshal a domain that we built: %v", err))
+		panic(fmt.Sprintf("virt: marshal a compiled domain: %v", err))
 	}
 	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:8])

@@ -19,7 +19,7 @@ import (
 	"github.com/bootlab/bootlab/virt"
 )
 
-// A fake is a driver and hypervisor in memory. It stands in for the other end of libvirt's wire.
+// A fake is a driver and hypervisor in memory. It replaces libvirt.
 type fake struct {
 	mu      sync.Mutex
 	domains map[string]*fakeDomain // by UUID
@@ -31,7 +31,7 @@ type fake struct {
 	dead    bool          // the connection is broken
 	hang    chan struct{} // not nil: Domains blocks until it is closed
 	fail    map[string]error
-	deaf    bool // guests do not react to Shutdown
+	ignore  bool // machines ignore Shutdown
 }
 
 type fakeDomain struct {
@@ -74,16 +74,16 @@ func (f *fake) Domains() ([]virt.Domain, error) {
 		if err := x.Unmarshal(d.xml); err != nil {
 			return nil, err
 		}
-		mark := ""
+		element := ""
 		if x.Metadata != nil {
-			mark = x.Metadata.XML
+			element = x.Metadata.XML
 		}
-		all = append(all, virt.Domain{Name: d.name, UUID: uuid, State: d.state, Metadata: mark})
+		all = append(all, virt.Domain{Name: d.name, UUID: uuid, State: d.state, Metadata: element})
 	}
 	return all, f.fail["list"]
 }
 
-// change notes a call that changes something, and does it unless the call is to fail.
+// change records a call that changes something, and runs it unless f.fail has an error for it.
 func (f *fake) change(call, what string, do func() error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -127,7 +127,7 @@ func (f *fake) name(uuid string) string {
 func (f *fake) Start(uuid string) error   { return f.set("start", uuid, virt.StateRunning) }
 func (f *fake) Destroy(uuid string) error { return f.set("destroy", uuid, virt.StateOff) }
 func (f *fake) Shutdown(uuid string) error {
-	if f.deaf {
+	if f.ignore {
 		return f.set("shutdown", uuid, virt.StateRunning)
 	}
 	return f.set("shutdown", uuid, virt.StateOff)
@@ -225,34 +225,38 @@ func (r *recorder) take() []event.Kind {
 	return kinds
 }
 
-// A bench is a Server with its lab, which a test may exchange.
-type bench struct {
+// A testServer is a Server whose lab a test can replace.
+type testServer struct {
 	*virt.Server
 	events *recorder
 	table  *virt.Table
 }
 
-func (b *bench) use(t *testing.T, l *lab.Lab) {
+func (b *testServer) use(t *testing.T, l *lab.Lab) {
 	t.Helper()
 	table, err := virt.Compile(l)
 	check(t, err)
 	b.table = table
 }
 
-func newBench(t *testing.T, l *lab.Lab, d virt.Driver, cfg virt.Config) *bench {
+func newTestServer(t *testing.T, l *lab.Lab, d virt.Driver, cfg virt.Config) *testServer {
 	t.Helper()
-	b := &bench{events: &recorder{}}
+	return newTestServerWith(t, l, cfg, virt.Deps{Driver: d})
+}
+
+func newTestServerWith(t *testing.T, l *lab.Lab, cfg virt.Config, deps virt.Deps) *testServer {
+	t.Helper()
+	b := &testServer{events: &recorder{}}
 	b.use(t, l)
-	s, err := virt.New(cfg, virt.Deps{
-		Table: func() *virt.Table { return b.table }, Events: b.events, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
-		Registerer: prometheus.NewRegistry(), Now: time.Now, Driver: d,
-	})
+	deps.Table, deps.Events, deps.Log = func() *virt.Table { return b.table }, b.events, slog.New(slog.NewTextHandler(io.Discard, nil))
+	deps.Registerer, deps.Now = prometheus.NewRegistry(), time.Now
+	s, err := virt.New(cfg, deps)
 	check(t, err)
 	b.Server = s
 	return b
 }
 
-func (b *bench) wantEvents(t *testing.T, want ...event.Kind) {
+func (b *testServer) wantEvents(t *testing.T, want ...event.Kind) {
 	t.Helper()
 	if diff := cmp.Diff(want, b.events.take(), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("events (-want +got)\n%s", diff)

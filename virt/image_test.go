@@ -4,22 +4,18 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"io"
 	"io/fs"
-	"log/slog"
 	"strings"
 	"testing"
 	"testing/fstest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/virt"
 )
 
-// images hands out one image and one config document.
+// images returns one image and one config document.
 type images struct {
 	file   fs.FS
 	config string
@@ -41,24 +37,11 @@ func fromImage(h *lab.Host) {
 	h.VM.Disks = nil
 }
 
-// qcow2 returns the head of an image that a machine sees as n bytes.
+// qcow2 returns the header of an image with a virtual size of n bytes.
 func qcow2(n uint64) []byte {
 	b := make([]byte, 512)
 	copy(b, "QFI\xfb")
 	binary.BigEndian.PutUint64(b[24:], n)
-	return b
-}
-
-func newImageBench(t *testing.T, l *lab.Lab, d virt.Driver, i virt.Images) *bench {
-	t.Helper()
-	b := &bench{events: &recorder{}}
-	b.use(t, l)
-	s, err := virt.New(virt.Config{}, virt.Deps{
-		Table: func() *virt.Table { return b.table }, Events: b.events, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
-		Registerer: prometheus.NewRegistry(), Now: time.Now, Driver: d, Images: i,
-	})
-	check(t, err)
-	b.Server = s
 	return b
 }
 
@@ -72,7 +55,7 @@ func TestMachineFromImage(t *testing.T) {
 	ctx := t.Context()
 	f := newFake()
 	i := &images{file: fstest.MapFS{"images/base.qcow2": {Data: qcow2(1 << 30)}}, config: ignition}
-	b := newImageBench(t, oneHost(fromImage), f, i)
+	b := newTestServerWith(t, oneHost(fromImage), virt.Config{}, virt.Deps{Driver: f, Images: i})
 	check(t, b.Create(ctx, "master-0"))
 	wantCalls(t, f, "upload "+baseVolume, "delete-volume master-0.ign", "upload master-0.ign", "create-volume "+volume, "define master-0")
 	if diff := cmp.Diff([]string{string(qcow2(1 << 30)), ignition}, f.uploads); diff != "" {
@@ -85,25 +68,25 @@ func TestMachineFromImage(t *testing.T) {
 			}
 		}
 		if strings.Count(d.xml, "<boot ") != 1 {
-			t.Errorf("it boots from more than its disk:\n%s", d.xml)
+			t.Errorf("the domain has more boot devices than its disk:\n%s", d.xml)
 		}
 	}
 
-	// The second machine of the image finds it there.
+	// The second machine of the image uses the uploaded one.
 	b.use(t, oneHost(fromImage, func(h *lab.Host) { h.Name = "worker-0" }))
 	check(t, b.Create(ctx, "worker-0"))
 	wantCalls(t, f, "delete-volume worker-0.ign", "upload worker-0.ign", "create-volume worker-0-vda.qcow2", "define worker-0")
 	check(t, b.Delete(ctx, "worker-0"))
 	wantCalls(t, f, "undefine worker-0", "delete-volume worker-0.ign", "delete-volume worker-0-vda.qcow2")
 
-	// What an upload that broke off left is replaced.
+	// An incomplete upload is replaced.
 	f.lengths[baseVolume] = 100
 	check(t, b.Create(ctx, "worker-0"))
 	wantCalls(t, f, "delete-volume "+baseVolume, "upload "+baseVolume, "delete-volume worker-0.ign", "upload worker-0.ign",
 		"create-volume worker-0-vda.qcow2", "define worker-0")
 }
 
-func TestMachineFromImageRefusals(t *testing.T) {
+func TestMachineFromImageErrors(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string
@@ -112,7 +95,7 @@ func TestMachineFromImageRefusals(t *testing.T) {
 		none   bool
 		want   string
 	}{
-		{"none wired", nil, func(*lab.Host) {}, true, "profile base makes machines from an image, but there is no source of images"},
+		{"no source", nil, func(*lab.Host) {}, true, "profile base makes machines from an image, but there is no source of images"},
 		{"missing", nil, func(h *lab.Host) { h.Profile.Image = "gone" }, false, "file does not exist"},
 		{"empty", []byte{}, func(*lab.Host) {}, false, "is empty"},
 		{"compressed", []byte("\xfd7zXZ\x00 and so on"), func(*lab.Host) {}, false, "base.qcow2 is compressed: unpack it"},
@@ -127,19 +110,19 @@ func TestMachineFromImageRefusals(t *testing.T) {
 			if !tt.none {
 				i = &images{file: fstest.MapFS{"images/base.qcow2": {Data: tt.data}}, config: ignition}
 			}
-			b := newImageBench(t, oneHost(fromImage, tt.change), f, i)
+			b := newTestServerWith(t, oneHost(fromImage, tt.change), virt.Config{}, virt.Deps{Driver: f, Images: i})
 			wantErr(t, b.Create(t.Context(), "master-0"), tt.want)
 			wantCalls(t, f)
 		})
 	}
 }
 
-func TestMachineFromImageIsTakenBack(t *testing.T) {
+func TestFailedCreateKeepsTheImage(t *testing.T) {
 	t.Parallel()
 	f := newFake()
 	f.fail["define"] = errors.New("no")
 	i := &images{file: fstest.MapFS{"images/base.qcow2": {Data: []byte("a raw disk")}}, config: ignition}
-	b := newImageBench(t, oneHost(fromImage), f, i)
+	b := newTestServerWith(t, oneHost(fromImage), virt.Config{}, virt.Deps{Driver: f, Images: i})
 	wantErr(t, b.Create(t.Context(), "master-0"), "no")
 	calls := f.takeCalls()
 	if len(calls) != 7 || calls[5] != "delete-volume master-0.ign" || calls[6] != "delete-volume "+volume {
@@ -147,8 +130,8 @@ func TestMachineFromImageIsTakenBack(t *testing.T) {
 	}
 }
 
-// An image beside a kernel is for the installer, not for the disk.
-func TestImageBesideAKernelIsNotTheDisk(t *testing.T) {
+// TestImageBesideAKernelIsNoDisk: an image beside a kernel is for the installer.
+func TestImageBesideAKernelIsNoDisk(t *testing.T) {
 	t.Parallel()
 	l := oneHost(func(h *lab.Host) { h.Profile = &lab.Profile{Name: "ubuntu", Kernel: "vmlinuz", Image: "ubuntu.iso"} })
 	table, err := virt.Compile(l)
@@ -156,6 +139,6 @@ func TestImageBesideAKernelIsNotTheDisk(t *testing.T) {
 	xml, err := table.XML("master-0")
 	check(t, err)
 	if !strings.Contains(xml, `<boot order="2">`) {
-		t.Errorf("the network is not first:\n%s", xml)
+		t.Errorf("the network is not the first boot device:\n%s", xml)
 	}
 }

@@ -174,7 +174,7 @@ func describe(d *libvirt.Domain) (Domain, error) {
 	if err != nil {
 		return Domain{}, err
 	}
-	element, err := d.GetMetadata(libvirt.DOMAIN_METADATA_ELEMENT, markURI, libvirt.DOMAIN_AFFECT_CURRENT)
+	element, err := d.GetMetadata(libvirt.DOMAIN_METADATA_ELEMENT, metadataURI, libvirt.DOMAIN_AFFECT_CURRENT)
 	if err != nil {
 		element = "" // no metadata: not ours
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/bootlab/bootlab/virt"
 )
 
-// serve runs b until the test ends and checks that it ends then.
-func serve(t *testing.T, b *bench) {
+// serve runs b until the test ends, and then waits for Serve to return.
+func serve(t *testing.T, b *testServer) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -37,11 +37,12 @@ func serve(t *testing.T, b *bench) {
 	})
 }
 
-// TestLibvirtTestDriver goes through a machine's life with libvirt's own test driver, which lives in the library.
+// TestLibvirtTestDriver creates, starts, stops and deletes a machine with libvirt's test driver, which is part of its
+// library.
 func TestLibvirtTestDriver(t *testing.T) {
 	ctx := t.Context()
 	l := oneHost(func(h *lab.Host) { h.VM.Hypervisor.DomainType = "test"; h.VM.Hypervisor.Pool = "default-pool" })
-	b := newBench(t, l, nil, virt.Config{})
+	b := newTestServer(t, l, nil, virt.Config{})
 	serve(t, b)
 	check(t, b.Create(ctx, "master-0"))
 	check(t, b.Create(ctx, "master-0"))
@@ -61,7 +62,7 @@ func TestLibvirtTestDriver(t *testing.T) {
 	wantErr(t, b.Delete(ctx, "test"), `domain "test" (UUID `, `exists and was not created from lab "telco"`)
 }
 
-func wantState(t *testing.T, b *bench, want virt.State) {
+func wantState(t *testing.T, b *testServer, want virt.State) {
 	t.Helper()
 	for _, st := range b.List(t.Context()) {
 		if st.State != want || st.Err != "" {
@@ -70,9 +71,9 @@ func wantState(t *testing.T, b *bench, want virt.State) {
 	}
 }
 
-// TestMachinesAskTheNetworkFirst starts machines of each firmware on a real libvirtd and waits for the DHCPDISCOVER that
-// they broadcast; then deletes them and looks for what is left.
-func TestMachinesAskTheNetworkFirst(t *testing.T) {
+// TestMachinesBootFromTheNetworkFirst starts machines of each firmware on a real libvirtd and waits for the
+// DHCPDISCOVER of each; then deletes them and checks that nothing is left.
+func TestMachinesBootFromTheNetworkFirst(t *testing.T) {
 	netns.Need(t, append(libvirtd.Needs(), "tcpdump")...)
 	ctx := t.Context()
 	seg := netns.NewSegment(t, "10.77.0.1/24")
@@ -95,7 +96,7 @@ func TestMachinesAskTheNetworkFirst(t *testing.T) {
 		h.VM = &vm
 		l.Hosts = append(l.Hosts, &h)
 	}
-	b := newBench(t, l, nil, virt.Config{})
+	b := newTestServer(t, l, nil, virt.Config{})
 	serve(t, b)
 	seen := discovers(t, seg.Bridge)
 	for _, h := range l.Hosts {
@@ -108,7 +109,7 @@ func TestMachinesAskTheNetworkFirst(t *testing.T) {
 	wantState(t, b, virt.StateRunning)
 	waitDiscovers(t, seen, l.Hosts)
 
-	wantErr(t, b.Create(ctx, "nobody"), "not a virtual machine")
+	wantErr(t, b.Create(ctx, "worker-9"), "not a virtual machine")
 	for _, h := range l.Hosts {
 		check(t, b.Delete(ctx, h.Name))
 	}
@@ -157,7 +158,7 @@ func waitDiscovers(t *testing.T, seen <-chan string, hosts []*lab.Host) {
 		select {
 		case mac := <-seen:
 			if name := missing[mac]; name != "" {
-				t.Logf("%s asked the network after %s", name, time.Since(start).Round(100*time.Millisecond))
+				t.Logf("DHCPDISCOVER of %s after %s", name, time.Since(start).Round(100*time.Millisecond))
 				delete(missing, mac)
 			}
 		case <-deadline:
@@ -166,7 +167,7 @@ func waitDiscovers(t *testing.T, seen <-chan string, hosts []*lab.Host) {
 	}
 }
 
-// leftovers fails the test for anything that deleted machines left behind: volumes, firmware variables, definitions.
+// leftovers fails the test for files of deleted machines: volumes, firmware variables, definitions.
 func leftovers(t *testing.T, d *libvirtd.Daemon, dir string) {
 	t.Helper()
 	for _, pattern := range []string{d.Images + "/*", dir + "/lib/qemu/nvram/*", dir + "/etc/qemu/*.xml"} {
@@ -177,11 +178,11 @@ func leftovers(t *testing.T, d *libvirtd.Daemon, dir string) {
 		}
 	}
 	if _, err := os.Stat(dir + "/lib/qemu/nvram"); err != nil {
-		t.Errorf("firmware variables are not where this test looks: %v", err)
+		t.Errorf("no folder of firmware variables: %v", err)
 	}
 }
 
-func TestRealRefusals(t *testing.T) {
+func TestLibvirtErrors(t *testing.T) {
 	netns.Need(t, libvirtd.Needs()...)
 	ctx := t.Context()
 	d, err := libvirtd.Start(ctx, libvirtd.Config{Dir: t.TempDir()})
@@ -195,7 +196,7 @@ func TestRealRefusals(t *testing.T) {
 			change(hv)
 		})
 	}
-	b := newBench(t, with(func(*lab.Hypervisor) {}), nil, virt.Config{})
+	b := newTestServer(t, with(func(*lab.Hypervisor) {}), nil, virt.Config{})
 	serve(t, b)
 	check(t, b.Create(ctx, "master-0"))
 	wantErr(t, b.Start(ctx, "master-0"), "create bridge br0 on the hypervisor, or set another in hypervisors.kvm1.bridges")
@@ -215,8 +216,8 @@ func TestRealRefusals(t *testing.T) {
 	wantErr(t, b.Create(ctx, "master-0"), "systemctl start libvirtd", "/nowhere/libvirt-sock")
 }
 
-// TestRealMachineFromImage makes two machines over one uploaded image, with an Ignition config in fw_cfg.
-func TestRealMachineFromImage(t *testing.T) {
+// TestMachineFromImageOnLibvirt creates two machines over one uploaded image, with an Ignition config in fw_cfg.
+func TestMachineFromImageOnLibvirt(t *testing.T) {
 	netns.Need(t, append(libvirtd.Needs(), "qemu-img")...)
 	ctx := t.Context()
 	seg := netns.NewSegment(t, "10.78.0.1/24")
@@ -236,7 +237,7 @@ func TestRealMachineFromImage(t *testing.T) {
 			Bridges: []lab.Attachment{{Network: h.Network, Bridge: seg.Bridge}}}
 		h.VM.Memory, h.VM.CPUs = gib/8, 1
 	}
-	b := newImageBench(t, oneHost(change), nil, &images{file: os.DirFS(files), config: ignition})
+	b := newTestServerWith(t, oneHost(change), virt.Config{}, virt.Deps{Driver: nil, Images: &images{file: os.DirFS(files), config: ignition}})
 	serve(t, b)
 	check(t, b.Create(ctx, "master-0"))
 	check(t, b.Start(ctx, "master-0"))
@@ -266,17 +267,17 @@ func TestRealMachineFromImage(t *testing.T) {
 	left, err := filepath.Glob(d.Images + "/*")
 	check(t, err)
 	if len(left) != 1 || left[0] != bases[0] {
-		t.Errorf("left behind: %v, want the image alone", left)
+		t.Errorf("left behind: %v, want only the image", left)
 	}
 }
 
-// TestConnectionComesBack restarts libvirtd under a Server.
-func TestConnectionComesBack(t *testing.T) {
+// TestReconnectToLibvirt restarts libvirtd under a Server.
+func TestReconnectToLibvirt(t *testing.T) {
 	netns.Need(t, libvirtd.Needs()...)
 	dir := t.TempDir()
 	d, err := libvirtd.Start(t.Context(), libvirtd.Config{Dir: dir})
 	check(t, err)
-	b := newBench(t, oneHost(func(h *lab.Host) { h.VM.Hypervisor.URI = d.URI }), nil, virt.Config{})
+	b := newTestServer(t, oneHost(func(h *lab.Host) { h.VM.Hypervisor.URI = d.URI }), nil, virt.Config{})
 	serve(t, b)
 	wantState(t, b, virt.StateAbsent)
 	check(t, d.Stop())
@@ -293,10 +294,10 @@ func TestConnectionComesBack(t *testing.T) {
 
 const hidden = "BOOTLAB_TEST_LIBVIRT_HIDDEN"
 
-// TestWithoutLibvirt runs itself on a machine without the library.
+// TestWithoutLibvirt runs itself in a mount namespace without the library.
 func TestWithoutLibvirt(t *testing.T) {
 	if os.Getenv(hidden) != "" {
-		b := newBench(t, oneHost(), nil, virt.Config{})
+		b := newTestServer(t, oneHost(), nil, virt.Config{})
 		serve(t, b)
 		for range 2 {
 			wantErr(t, b.Create(t.Context(), "master-0"), "no libvirt library on this machine", "install libvirt0")
@@ -304,7 +305,7 @@ func TestWithoutLibvirt(t *testing.T) {
 		return
 	}
 	netns.Need(t, "root", "unshare")
-	newBench(t, oneHost(), nil, virt.Config{}).List(t.Context()) // loads the library, so that its place is known
+	newTestServer(t, oneHost(), nil, virt.Config{}).List(t.Context()) // loads the library, so that its path is known
 	cmd := exec.Command("unshare", "--mount", "sh", "-ec", `mount --bind /dev/null "$1"; exec "$2" -test.run '^TestWithoutLibvirt$' -test.v`,
 		"sh", library(t), "/proc/self/exe")
 	self, err := os.Executable()
@@ -317,7 +318,7 @@ func TestWithoutLibvirt(t *testing.T) {
 	}
 }
 
-// library returns the file of libvirt's library that this process has loaded.
+// library returns the path of the libvirt library that this process has loaded.
 func library(t *testing.T) string {
 	t.Helper()
 	maps, err := os.ReadFile("/proc/self/maps")

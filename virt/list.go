@@ -80,12 +80,12 @@ func statuses(t *Table, hv *lab.Hypervisor, mine []*machine, domains []Domain) [
 		st := m.status(StateAbsent)
 		if d, ok := byUUID[m.uuid]; ok {
 			st.State = d.State
-			st.Changed = parseMark(d.Metadata) != parseMark(m.domain().Metadata.XML)
+			st.Changed = parseMetadata(d.Metadata) != parseMetadata(m.domain().Metadata.XML)
 		}
 		all = append(all, st)
 	}
 	for _, d := range domains {
-		k := parseMark(d.Metadata)
+		k := parseMetadata(d.Metadata)
 		if m := t.byHost[k.Host]; k.Lab == t.lab && (m == nil || m.vm.Hypervisor != hv) {
 			all = append(all, Status{Host: k.Host, Hypervisor: hv.Name, UUID: d.UUID, State: d.State, Orphan: true})
 		}

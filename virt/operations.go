@@ -32,9 +32,9 @@ func (s *Server) create(ctx context.Context, hv Hypervisor, m *machine) (bool, e
 		return false, err
 	}
 	d := m.domain()
-	want := parseMark(d.Metadata.XML)
+	want := parseMetadata(d.Metadata.XML)
 	switch {
-	case parseMark(old.Metadata) == want:
+	case parseMetadata(old.Metadata) == want:
 		return false, nil
 	case old.UUID != "" && old.State.active():
 		return false, errors.New("it is running and the lab file has changed: stop it, then create it again")
@@ -138,7 +138,7 @@ func find(hv Hypervisor, m *machine) (Domain, error) {
 		return Domain{}, fmt.Errorf("list domains: %w", err)
 	}
 	for _, d := range domains {
-		k := parseMark(d.Metadata)
+		k := parseMetadata(d.Metadata)
 		ours := k.Lab == m.lab && k.Host == m.host.Name
 		switch {
 		case ours && d.UUID == m.uuid:

@@ -30,11 +30,11 @@ func wantErr(t *testing.T, err error, parts ...string) {
 	}
 }
 
-func TestLifeOfAMachine(t *testing.T) {
+func TestVMLifecycle(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	f := newFake()
-	b := newBench(t, oneHost(), f, virt.Config{})
+	b := newTestServer(t, oneHost(), f, virt.Config{})
 	wantErr(t, b.Start(ctx, "master-0"), "start VM master-0 on hypervisor kvm1", "create it first")
 	b.wantEvents(t, event.VMFailed)
 
@@ -64,11 +64,11 @@ func TestLifeOfAMachine(t *testing.T) {
 	}
 }
 
-func TestCreateFollowsTheLab(t *testing.T) {
+func TestCreateRedefinesAChangedDomain(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	f := newFake()
-	b := newBench(t, oneHost(), f, virt.Config{})
+	b := newTestServer(t, oneHost(), f, virt.Config{})
 	check(t, b.Create(ctx, "master-0"))
 	check(t, b.Start(ctx, "master-0"))
 	f.takeCalls()
@@ -81,25 +81,25 @@ func TestCreateFollowsTheLab(t *testing.T) {
 	wantErr(t, b.Create(ctx, "master-0"), "running", "stop it, then create it again")
 	wantCalls(t, f)
 	if st := b.List(ctx); !st[0].Changed {
-		t.Error("List does not tell that the lab file has changed")
+		t.Error("List does not show that the lab file has changed")
 	}
 	check(t, b.Stop(ctx, "master-0", virt.StopForce))
 	check(t, b.Create(ctx, "master-0"))
 	wantCalls(t, f, "destroy master-0", "create-volume master-0-vdb.qcow2", "define master-0")
 	if st := b.List(ctx); st[0].Changed {
-		t.Error("List still says changed")
+		t.Error("List still shows a change")
 	}
 }
 
-func TestCreateTakesNothingOver(t *testing.T) {
+func TestDomainsAndVolumesOfOthersAreRefused(t *testing.T) {
 	t.Parallel()
 	const other = "00000000-0000-4000-8000-000000000001"
-	foreign := `<domain type="kvm"><name>master-0</name><uuid>` + other + `</uuid></domain>`
+	theirs := `<domain type="kvm"><name>master-0</name><uuid>` + other + `</uuid></domain>`
 	t.Run("domain", func(t *testing.T) {
 		t.Parallel()
 		f := newFake()
-		f.domains[other] = &fakeDomain{name: "master-0", xml: foreign, state: virt.StateRunning}
-		b := newBench(t, oneHost(), f, virt.Config{})
+		f.domains[other] = &fakeDomain{name: "master-0", xml: theirs, state: virt.StateRunning}
+		b := newTestServer(t, oneHost(), f, virt.Config{})
 		for name, do := range map[string]func() error{
 			"create": func() error { return b.Create(t.Context(), "master-0") },
 			"start":  func() error { return b.Start(t.Context(), "master-0") },
@@ -114,28 +114,28 @@ func TestCreateTakesNothingOver(t *testing.T) {
 		t.Parallel()
 		f := newFake()
 		f.volumes[volume] = true
-		b := newBench(t, oneHost(), f, virt.Config{})
+		b := newTestServer(t, oneHost(), f, virt.Config{})
 		wantErr(t, b.Create(t.Context(), "master-0"), volume, "virsh vol-delete --pool default "+volume)
 		wantCalls(t, f)
 	})
 }
 
-func TestCreateLeavesNothingHalf(t *testing.T) {
+func TestFailedCreateDeletesItsVolumes(t *testing.T) {
 	t.Parallel()
 	f := newFake()
 	f.fail["define"] = errors.New("unsupported configuration")
-	b := newBench(t, oneHost(), f, virt.Config{})
+	b := newTestServer(t, oneHost(), f, virt.Config{})
 	wantErr(t, b.Create(t.Context(), "master-0"), "unsupported configuration")
 	wantCalls(t, f, "create-volume "+volume, "define master-0", "delete-volume "+volume)
 	b.wantEvents(t, event.VMFailed)
 }
 
-func TestDeleteKeepsWhatItDidNotMake(t *testing.T) {
+func TestDeleteKeepsOtherVolumes(t *testing.T) {
 	t.Parallel()
 	f := newFake()
-	b := newBench(t, oneHost(), f, virt.Config{})
+	b := newTestServer(t, oneHost(), f, virt.Config{})
 	check(t, b.Create(t.Context(), "master-0"))
-	for _, d := range f.domains { // somebody attaches disks: one elsewhere, one of another host
+	for _, d := range f.domains { // an admin attached disks: one outside the pool, one of another host
 		d.xml = strings.Replace(d.xml, "<interface", `<disk type="file"><source file="/data/master-0-vdb.qcow2"/><target dev="vdb"/></disk>`+
 			`<disk type="file"><source file="/pool/worker-0-vdc.qcow2"/><target dev="vdc"/></disk><interface`, 1)
 	}
@@ -149,7 +149,7 @@ func TestOrphansAreListedAndDeleted(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	f := newFake()
-	b := newBench(t, oneHost(), f, virt.Config{})
+	b := newTestServer(t, oneHost(), f, virt.Config{})
 	check(t, b.Create(ctx, "master-0"))
 	b.use(t, oneHost(func(h *lab.Host) { h.Name = "worker-0" }))
 	want := []virt.Status{
@@ -163,15 +163,15 @@ func TestOrphansAreListedAndDeleted(t *testing.T) {
 	check(t, b.Delete(ctx, "master-0"))
 	wantCalls(t, f, "undefine master-0", "delete-volume "+volume)
 	wantErr(t, b.Delete(ctx, "master-0"), `host "master-0" is not in the lab and no hypervisor has a VM of this name`)
-	wantErr(t, b.Create(ctx, "nobody"), `host "nobody" is not a virtual machine`)
+	wantErr(t, b.Create(ctx, "worker-9"), `host "worker-9" is not a virtual machine`)
 }
 
-func TestGuestThatDoesNotListen(t *testing.T) {
+func TestShutdownTimeout(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		f.deaf = true
-		b := newBench(t, oneHost(), f, virt.Config{ShutdownWait: 30 * time.Second})
+		f.ignore = true
+		b := newTestServer(t, oneHost(), f, virt.Config{ShutdownWait: 30 * time.Second})
 		check(t, b.Create(t.Context(), "master-0"))
 		check(t, b.Start(t.Context(), "master-0"))
 		before := time.Now()
@@ -182,14 +182,14 @@ func TestGuestThatDoesNotListen(t *testing.T) {
 	})
 }
 
-func TestHypervisorThatHangs(t *testing.T) {
+func TestHypervisorHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		f.hang = make(chan struct{})
-		b := newBench(t, oneHost(), f, virt.Config{Timeout: 10 * time.Second, Calls: 1})
+		b := newTestServer(t, oneHost(), f, virt.Config{Timeout: 10 * time.Second, Calls: 1})
 		wantErr(t, b.Create(t.Context(), "master-0"), "no answer from test:///default")
-		// The one slot is still taken by the call that hangs.
+		// The call that hangs still uses the only slot.
 		st := b.List(t.Context())
 		if len(st) != 1 || st[0].State != virt.StateUnknown || !strings.Contains(st[0].Err, "1 calls are in progress") {
 			t.Errorf("list: %+v", st)
@@ -204,16 +204,16 @@ func TestHypervisorThatHangs(t *testing.T) {
 		wantErr(t, b.Start(t.Context(), "master-0"), "the daemon is stopping")
 		close(f.hang)
 		synctest.Wait()
-		wantCalls(t, f) // the create that was given up changed nothing when it came back
+		wantCalls(t, f) // the abandoned create changed nothing when its call returned
 	})
 }
 
-func TestTwoAtOnceOnOneHost(t *testing.T) {
+func TestSecondOperationOnAHostIsRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		f.hang = make(chan struct{})
-		b := newBench(t, oneHost(), f, virt.Config{})
+		b := newTestServer(t, oneHost(), f, virt.Config{})
 		first := make(chan error)
 		go func() { first <- b.Create(t.Context(), "master-0") }()
 		synctest.Wait()
@@ -223,10 +223,10 @@ func TestTwoAtOnceOnOneHost(t *testing.T) {
 	})
 }
 
-func TestBrokenConnectionIsMadeAgain(t *testing.T) {
+func TestReconnect(t *testing.T) {
 	t.Parallel()
 	f := newFake()
-	b := newBench(t, oneHost(), f, virt.Config{})
+	b := newTestServer(t, oneHost(), f, virt.Config{})
 	check(t, b.Create(t.Context(), "master-0"))
 	f.mu.Lock()
 	f.dead = true
@@ -237,9 +237,9 @@ func TestBrokenConnectionIsMadeAgain(t *testing.T) {
 	}
 }
 
-func TestAdvice(t *testing.T) {
+func TestHints(t *testing.T) {
 	t.Parallel()
-	tests := []struct{ name, says, advice string }{
+	tests := []struct{ name, err, hint string }{
 		{"group", "Failed to connect socket to '/var/run/libvirt/libvirt-sock': Permission denied", "usermod -aG libvirt bootlab"},
 		{"polkit", "authentication unavailable: no polkit agent available to authenticate action 'org.libvirt.unix.manage'", "usermod -aG libvirt bootlab"},
 		{"not running", "Failed to connect socket to '/var/run/libvirt/libvirt-sock': No such file or directory", "systemctl start libvirtd"},
@@ -250,14 +250,14 @@ func TestAdvice(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			f := newFake()
-			f.fail["dial"] = errors.New(tt.says)
-			b := newBench(t, oneHost(), f, virt.Config{})
-			wantErr(t, b.Start(t.Context(), "master-0"), tt.says, tt.advice)
+			f.fail["dial"] = errors.New(tt.err)
+			b := newTestServer(t, oneHost(), f, virt.Config{})
+			wantErr(t, b.Start(t.Context(), "master-0"), tt.err, tt.hint)
 		})
 	}
 }
 
-func TestNewPanicsWithoutItsDeps(t *testing.T) {
+func TestNewPanicsOnNilDeps(t *testing.T) {
 	t.Parallel()
 	defer func() {
 		if r := recover(); r != "virt: Deps.Table is nil" {

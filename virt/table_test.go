@@ -18,7 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite golden files")
 
-func TestXMLIsGolden(t *testing.T) {
+func TestXMLGolden(t *testing.T) {
 	t.Parallel()
 	for name, l := range hosts() {
 		t.Run(name, func(t *testing.T) {
@@ -35,7 +35,7 @@ func TestXMLIsGolden(t *testing.T) {
 	}
 }
 
-func TestXMLFollowsTheSchema(t *testing.T) {
+func TestXMLMatchesSchema(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "virt-xml-validate", "xmllint")
 	domains, err := filepath.Glob("testdata/*.xml")
@@ -52,7 +52,7 @@ func TestXMLFollowsTheSchema(t *testing.T) {
 	}
 }
 
-// validateVolumes cuts a file of several documents into one each.
+// validateVolumes validates each document of a file.
 func validateVolumes(t *testing.T, file string) {
 	t.Helper()
 	b, err := os.ReadFile(file)
@@ -70,11 +70,11 @@ func validateVolumes(t *testing.T, file string) {
 func validate(t *testing.T, file, schema string) {
 	t.Helper()
 	if out, err := exec.Command("virt-xml-validate", file, schema).CombinedOutput(); err != nil {
-		t.Errorf("%s is no %s: %v\n%s", file, schema, err, out)
+		t.Errorf("%s is not a valid %s: %v\n%s", file, schema, err, out)
 	}
 }
 
-func TestCompileRefuses(t *testing.T) {
+func TestCompileErrors(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string
@@ -113,7 +113,7 @@ func TestCompileRefuses(t *testing.T) {
 	}
 }
 
-func TestUUIDIsStableAndOnesOwn(t *testing.T) {
+func TestUUIDIsStableAndUnique(t *testing.T) {
 	t.Parallel()
 	uuid := func(labName, host string) string {
 		l := oneHost(func(h *lab.Host) { h.Name = host })
@@ -126,7 +126,7 @@ func TestUUIDIsStableAndOnesOwn(t *testing.T) {
 		id, _, _ := strings.Cut(rest, "</uuid>")
 		return id
 	}
-	// Written down: machines in the field are found by it.
+	// Constant: existing machines are found by it.
 	if got, want := uuid("telco", "master-0"), "99abe911-3eed-5cac-89f8-7fb8248d77ee"; got != want {
 		t.Errorf("UUID %s, want %s", got, want)
 	}
@@ -139,7 +139,7 @@ func TestUUIDIsStableAndOnesOwn(t *testing.T) {
 	}
 }
 
-func TestHostThatIsNoMachine(t *testing.T) {
+func TestHostWithoutVM(t *testing.T) {
 	t.Parallel()
 	l := oneHost(func(h *lab.Host) { h.VM = nil })
 	table, err := virt.Compile(l)
@@ -148,7 +148,7 @@ func TestHostThatIsNoMachine(t *testing.T) {
 		t.Errorf("hosts %v, want none", hosts)
 	}
 	if _, err := table.XML("master-0"); err == nil || !strings.Contains(err.Error(), "give it a vm") {
-		t.Errorf("got %v, want an error that says what to do", err)
+		t.Errorf("got %v, want a hint", err)
 	}
 }
 

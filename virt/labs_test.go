@@ -12,7 +12,7 @@ func TestMain(m *testing.M) { netns.Main(m) }
 
 const gib = lab.Size(1 << 30)
 
-// oneHost returns a lab with one virtual machine on one hypervisor, which change may change.
+// oneHost returns a lab with one virtual machine on one hypervisor, after the given changes.
 func oneHost(change ...func(*lab.Host)) *lab.Lab {
 	n := &lab.Network{Name: "baremetal", Subnet: netip.MustParsePrefix("10.77.0.0/24")}
 	hv := &lab.Hypervisor{Name: "kvm1", URI: "test:///default", Pool: "default", DomainType: "kvm",
@@ -29,7 +29,7 @@ func oneHost(change ...func(*lab.Host)) *lab.Lab {
 	return &lab.Lab{Name: "telco", Networks: []*lab.Network{n}, Hosts: []*lab.Host{h}, Hypervisors: []*lab.Hypervisor{hv}}
 }
 
-// hosts are the virtual machines whose XML is golden.
+// hosts returns the labs whose XML is in golden files.
 func hosts() map[string]*lab.Lab {
 	return map[string]*lab.Lab{
 		"bios": oneHost(),

@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { netns.Main(m) }
 const machine = `<domain type='qemu'><name>probe</name><memory unit='MiB'>64</memory><vcpu>1</vcpu>
 <os><type arch='x86_64' machine='q35'>hvm</type></os></domain>`
 
-func TestDaemonRunsMachinesAndTakesThemAlong(t *testing.T) {
+func TestStopEndsMachines(t *testing.T) {
 	netns.Need(t, libvirtd.Needs()...)
 	dir := t.TempDir()
 	d, err := libvirtd.Start(t.Context(), libvirtd.Config{Dir: dir})
@@ -55,7 +55,7 @@ func TestDaemonRunsMachinesAndTakesThemAlong(t *testing.T) {
 	}
 }
 
-func TestStartSaysWhatIsWrong(t *testing.T) {
+func TestStartErrors(t *testing.T) {
 	netns.Need(t, libvirtd.Needs()...)
 	t.Run("group", func(t *testing.T) {
 		_, err := libvirtd.Start(t.Context(), libvirtd.Config{Dir: t.TempDir(), Group: "nosuchgroup"})
