@@ -100,7 +100,7 @@ func (h *house) until(what string, ok func() bool) {
 func TestDaemon(t *testing.T) {
 	h := serve(t)
 	h.steps(
-		step{args: "status", out: []string{"lab cli, generation 1", "SERVER STATE LISTENS", "dhcpd serving", "httpd serving 10.88.0.1:8080"}},
+		step{args: "status", out: []string{"lab cli, generation 1", "SERVER STATE LISTENS", "dhcpd serving", "httpd serving 10.88.0.1:8080", "virt nothing to serve -"}},
 		step{args: "status --json", json: true, out: []string{`"generation": 1`}},
 		step{args: "hosts", out: []string{"HOST IP MAC PROFILE INSTALL VM STAGE LAST", "a 10.88.0.11 52:54:00:00:00:01 p armed - - -", "b 10.88.0.12 52:54:00:00:00:02 +1 - - - - -"}},
 		step{args: "hosts --json", json: true, out: []string{`"name": "a"`}},

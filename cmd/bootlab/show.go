@@ -100,7 +100,7 @@ func statusText(cmd *cobra.Command, s api.Status) error {
 // serverState says in a word or two how a server is.
 func serverState(s api.Server) string {
 	switch {
-	case s.Serving && len(s.Addrs) == 0 && s.Name != "virt":
+	case s.Serving && s.Idle:
 		return "nothing to serve"
 	case s.Serving:
 		return "serving"

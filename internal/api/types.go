@@ -35,7 +35,8 @@ func (s Status) Unready() (names []string) {
 // A Server is one of the daemon's servers.
 type Server struct {
 	Name     string    `json:"name"`               // dhcpd, tftpd, dnsd, httpd, admin, lbproxy, virt
-	Serving  bool      `json:"serving"`            // it serves all that it should; true too where it has nothing to do
+	Serving  bool      `json:"serving"`            // it serves all that it should; true too if Idle
+	Idle     bool      `json:"idle,omitempty"`     // the lab gives it nothing to serve: no balancer, no hypervisor, tftp: off
 	Since    time.Time `json:"since,omitzero"`     // it began to serve, or stopped
 	Addrs    []string  `json:"addrs,omitempty"`    // open sockets, and interfaces of dhcpd
 	Err      string    `json:"err,omitempty"`      // why it does not serve, or not everywhere

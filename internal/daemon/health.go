@@ -38,7 +38,7 @@ type health struct {
 	sockets map[string]map[string]observation // by server, then by address or, of dhcpd, by interface
 }
 
-// An observation holds since a time. err is why something does not run or is not open.
+// An observation says whether a server runs or a socket is open, since when, and if not, why.
 type observation struct {
 	ok    bool
 	since time.Time
@@ -49,7 +49,7 @@ func newHealth() *health {
 	return &health{running: map[string]observation{}, sockets: map[string]map[string]observation{}}
 }
 
-// started notes that the Serve of a server was called.
+// started notes that Serve of a server was called.
 func (h *health) started(server string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -61,7 +61,7 @@ func (h *health) ended(server string, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err == nil {
-		err = errors.New("it was stopped")
+		err = errors.New("stopped")
 	}
 	h.running[server] = observation{since: time.Now(), err: err}
 }
@@ -92,12 +92,12 @@ func (h *health) closed(server, socket string) {
 // errNotOpen is why a server does not serve on a socket that nothing tried to open.
 var errNotOpen = errors.New("not open yet")
 
-// server returns the state of a server that should serve on these sockets.
+// server returns the state of a server that should serve on these sockets. It is idle if they are none.
 func (h *health) server(name string, want []string) api.Server {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	run := h.running[name]
-	s := api.Server{Name: name, Serving: run.ok, Since: run.since}
+	s := api.Server{Name: name, Serving: run.ok, Idle: len(want) == 0, Since: run.since}
 	errs := []error{run.err}
 	if run.since.IsZero() {
 		errs[0] = errors.New("starting")
@@ -105,8 +105,10 @@ func (h *health) server(name string, want []string) api.Server {
 	for _, socket := range want {
 		o := h.sockets[name][socket]
 		switch {
-		case o.ok:
+		case o.ok && run.ok:
 			s.Addrs = append(s.Addrs, socket)
+			continue
+		case o.ok: // still open, but its server does not serve
 			continue
 		case o.err == nil:
 			o.err = errNotOpen
@@ -158,7 +160,7 @@ func (h *health) socketsOf(server string) []string {
 	return slices.Sorted(maps.Keys(h.sockets[server]))
 }
 
-// serverStates returns how each server is, by itself.
+// serverStates returns the state of each server.
 func (d *Daemon) serverStates() []api.Server {
 	s := d.current.Load()
 	var balancers []string
@@ -168,6 +170,7 @@ func (d *Daemon) serverStates() []api.Server {
 		}
 	}
 	virtual := d.health.server(serverVirt, nil)
+	virtual.Idle = len(s.Lab.Hypervisors) == 0
 	for name, err := range d.virt.Unreachable() {
 		virtual.Warnings = append(virtual.Warnings, "hypervisor "+name+": "+err.Error())
 	}

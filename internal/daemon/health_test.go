@@ -72,12 +72,22 @@ func TestOneServerFails(t *testing.T) {
 	if s := r.server("dhcpd"); len(s.Addrs) != 1 {
 		t.Errorf("dhcpd listens on %v, want its interface", s.Addrs)
 	}
+	for name := range want {
+		if s := r.server(name); s.Idle != (name == "virt") {
+			t.Errorf("%s says idle %v; the lab has no hypervisor, and something to do for each other server", name, s.Idle)
+		}
+	}
+	r.write(r.read() + "hypervisors: {kvm: {uri: \"test:///default\"}}\n")
+	r.until("virt has a hypervisor", func() bool { s := r.server("virt"); return s.Serving && !s.Idle })
 
 	breakListener(t, "10.65.0.1:8080")
 	r.until("httpd says why it does not serve", func() bool {
 		s := r.server("httpd")
 		return !s.Serving && strings.Contains(s.Err, "10.65.0.1:8080: accept")
 	})
+	if s := r.server("httpd"); len(s.Addrs) != 0 {
+		t.Errorf("httpd has ended and claims to serve on %v", s.Addrs)
+	}
 	for name := range want {
 		if s := r.server(name); name != "httpd" && (!s.Serving || s.Err != "") {
 			t.Errorf("%s says %+v, though nothing happened to it", name, s)
