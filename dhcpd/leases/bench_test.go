@@ -361,3 +361,15 @@ func BenchmarkOpen(b *testing.B) {
 		}
 	})
 }
+
+// BenchmarkClockJump sets the clock from 1970 to today: the wheel turns once, not once for every second.
+func BenchmarkClockJump(b *testing.B) {
+	book, c := benchBook(b)
+	p := benchPool(1)
+	for b.Loop() {
+		c.t = c.t.AddDate(56, 0, 0)
+		book.Usage(p)
+		c.t = c.t.AddDate(-56, 0, 0)
+		book.Usage(p)
+	}
+}

@@ -331,8 +331,8 @@ func TestRenewedAsItEnds(t *testing.T) {
 	}
 }
 
-// A machine without a battery begins in 1970.
-func TestClockIsSetFromNothing(t *testing.T) {
+// TestClockJump: a computer without a clock battery starts in 1970. The time to find the ended leases is BenchmarkClockJump's.
+func TestClockJump(t *testing.T) {
 	t.Parallel()
 	d := newTestBook(t)
 	d.clock.t = time.Unix(10, 0)
@@ -340,9 +340,8 @@ func TestClockIsSetFromNothing(t *testing.T) {
 	p := pool(20, 29)
 	d.lease(1, "10.0.0.20")
 	d.clock.add(56 * 365 * 24 * time.Hour)
-	start := time.Now()
 	d.wantUsage(p, 0, 0, 10)
-	if took := time.Since(start); took > 10*time.Second {
-		t.Errorf("the jump to today took %s", took)
+	if err := d.check(); err != nil {
+		t.Error(err)
 	}
 }

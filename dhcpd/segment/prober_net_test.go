@@ -223,7 +223,7 @@ func TestARPFlood(t *testing.T) {
 	}
 	sent, s := <-done, p.Stats()
 	took := time.Since(start) // after the count: a machine may stand still between the two
-	if s.Observations < 100 || float64(s.Observations) > maxARP*(took.Seconds()+0.3) {
+	if s.Observations == 0 || float64(s.Observations) > maxARP*(took.Seconds()+0.3) {
 		t.Errorf("received %d of %d in %s, want some, and no more than %d a second", s.Observations, sent, took, maxARP)
 	}
 	p.mu.Lock()
