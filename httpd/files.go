@@ -41,7 +41,7 @@ func (b *Boot) firmware(w *reply, q *request) {
 		b.missing(w, q, err)
 		return
 	}
-	b.transfer(w, q, content, info, event.FirmwareServed)
+	b.transfer(w, q, sendable(content), info, event.FirmwareServed)
 }
 
 // inMemory is for a file system whose files cannot seek. Network boot programs are small.
@@ -69,16 +69,18 @@ func (b *Boot) file(w *reply, q *request) {
 		b.missing(w, q, err)
 		return
 	}
-	b.transfer(w, q, f, info, event.FileServed)
+	b.transfer(w, q, &fileContent{file: f.File, size: info.Size()}, info, event.FileServed)
 }
 
 // transfer sends content, or the range of it that was asked for, and emits what became of it. One event tells of one
 // complete GET: a range counts when it ends the file, so a download in parts is told once.
 func (b *Boot) transfer(w *reply, q *request, content io.ReadSeeker, info fs.FileInfo, kind event.Kind) {
 	h := w.Header()
-	h.Set("Content-Type", contentType(info.Name()))
+	set(h, "Content-Type", contentType(info.Name()))
 	if mod := info.ModTime(); !mod.IsZero() {
-		h.Set("Etag", fmt.Sprintf(`"%x-%x"`, info.Size(), mod.UnixNano()))
+		tag := strconv.AppendInt(append(make([]byte, 0, 40), '"'), info.Size(), 16)
+		tag = strconv.AppendInt(append(tag, '-'), mod.UnixNano(), 16)
+		set(h, "Etag", string(append(tag, '"')))
 	}
 	http.ServeContent(w, q.Request, "", info.ModTime(), content)
 	if q.Method == http.MethodHead || (w.code != http.StatusOK && w.code != http.StatusPartialContent) {
@@ -185,7 +187,7 @@ func (b *Boot) mirror(w *reply, q *request) {
 	h.Set("Content-Type", cmp.Or(f.Type, contentType(path.Base(q.target.name))))
 	setIf(h, "Etag", f.ETag)
 	setIf(h, "Content-Encoding", f.Coding)
-	http.ServeContent(w, q.Request, "", f.ModTime, f.Content)
+	http.ServeContent(w, q.Request, "", f.ModTime, sendable(f.Content))
 	if q.Method == http.MethodHead {
 		return
 	}

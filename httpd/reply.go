@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -87,56 +88,90 @@ func (w *reply) Write(b []byte) (n int, err error) {
 	}
 }
 
-// ReadFrom implements io.ReaderFrom: a part of a file goes out by sendfile(2), anything else through Write.
+// A fileContent is a file for http.ServeContent, which seeks to its end and back to learn its size: no system call answers.
+type fileContent struct {
+	file     *os.File
+	size, at int64
+}
+
+// sendable returns content so that sendfile(2) takes it, if it is a file.
+func sendable(content io.ReadSeeker) io.ReadSeeker {
+	file, ok := content.(*os.File)
+	if !ok {
+		return content
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return content
+	}
+	return &fileContent{file: file, size: info.Size()}
+}
+
+// Seek implements io.Seeker.
+func (c *fileContent) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekCurrent:
+		offset += c.at
+	case io.SeekEnd:
+		offset += c.size
+	}
+	c.at = offset
+	return offset, nil
+}
+
+// Read implements io.Reader.
+func (c *fileContent) Read(b []byte) (int, error) {
+	n, err := c.file.ReadAt(b, c.at)
+	c.at += int64(n)
+	return n, err
+}
+
+// buffers hold small files while they are sent.
+var buffers = sync.Pool{New: func() any { return new([smallFile]byte) }}
+
+// ReadFrom implements io.ReaderFrom: a part of a file goes out by sendfile(2), a small one and anything else through Write.
 func (w *reply) ReadFrom(src io.Reader) (int64, error) {
-	part, file := filePart(src)
-	to, ok := w.ResponseWriter.(io.ReaderFrom)
-	if !ok || file == nil || part.N <= smallFile {
-		n, err := io.Copy(struct{ io.Writer }{w}, src)
+	part, ok := src.(*io.LimitedReader)
+	if ok && part.N <= smallFile {
+		buffer := buffers.Get().(*[smallFile]byte)
+		defer buffers.Put(buffer)
+		n, err := io.CopyBuffer(struct{ io.Writer }{w}, src, buffer[:])
 		return n, w.fail(err)
 	}
-	if w.code == 0 {
-		w.code = http.StatusOK
+	to, direct := w.ResponseWriter.(io.ReaderFrom)
+	if ok && direct {
+		if content, ok := part.R.(*fileContent); ok {
+			if w.code == 0 {
+				w.code = http.StatusOK
+			}
+			n, err := w.sendFile(to, part.N, content)
+			w.sent += n
+			return n, w.fail(err)
+		}
 	}
-	n, err := w.sendFile(to, part, file)
-	w.sent += n
+	n, err := io.Copy(struct{ io.Writer }{w}, src)
 	return n, w.fail(err)
 }
 
-func filePart(src io.Reader) (*io.LimitedReader, *os.File) {
-	part, ok := src.(*io.LimitedReader)
-	if !ok {
-		return nil, nil
-	}
-	file, _ := part.R.(*os.File)
-	return part, file
-}
-
-// sendFile sends part until it ends or the reader takes nothing for Limits.Stall. A deadline that passes while bytes
-// flow is no failure: it is set anew, and the file wound to the first byte that did not leave. The next try writes what the
+// sendFile sends size bytes of a file until the reader takes nothing for Limits.Stall. A deadline that passes while bytes flow
+// is no failure: it is set anew, and the file wound to the first byte that did not leave. The next try writes what the
 // connection has room for at once, so a reader is given up only if it took less than one segment in all that time.
-func (w *reply) sendFile(to io.ReaderFrom, part *io.LimitedReader, file *os.File) (n int64, err error) {
-	start, err := file.Seek(0, io.SeekCurrent)
-	if err != nil {
-		return 0, err
-	}
+func (w *reply) sendFile(to io.ReaderFrom, size int64, content *fileContent) (n int64, err error) {
 	// The header must be out: a deadline that broke it could not be told from one that broke the body.
 	if err := w.control().Flush(); err != nil {
 		return 0, err
 	}
 	defer w.cork()()
-	size := part.N
 	for {
+		if _, err := content.file.Seek(content.at+n, io.SeekStart); err != nil {
+			return n, err
+		}
 		w.extend()
-		m, err := to.ReadFrom(part)
+		m, err := to.ReadFrom(&io.LimitedReader{R: content.file, N: size - n})
 		n += m
 		if !errors.Is(err, os.ErrDeadlineExceeded) || m == 0 {
 			return n, err
 		}
-		if _, err := file.Seek(start+n, io.SeekStart); err != nil {
-			return n, err
-		}
-		part.N = size - n
 	}
 }
 

@@ -158,7 +158,7 @@ func (s *Server) openFile(table *Table, name string) (content, error) {
 		return content{}, errors.Join(err, f.Close())
 	}
 	if s.running.Load() > cacheFrom {
-		return s.cache.open(f, info), nil
+		return s.cache.open(f.File, info), nil
 	}
 	return content{ReaderAt: f, size: info.Size(), close: f.Close}, nil
 }

@@ -80,10 +80,19 @@ func (f *Files) inTree(name string) bool {
 	return slices.ContainsFunc(f.trees, func(tree string) bool { return strings.HasPrefix(name, tree+"/") })
 }
 
+// A File is an open regular file.
+type File struct {
+	*os.File
+	info fs.FileInfo
+}
+
+// Stat returns what the file was when it was opened, without a system call.
+func (f *File) Stat() (fs.FileInfo, error) { return f.info, nil }
+
 // Open opens the regular file name, which the caller closes. The error is a *fs.PathError that matches fs.ErrPermission
 // where the file is not to be served (or is a folder, a device, a pipe, or a link that leaves the files folder), and
 // fs.ErrNotExist where it is to be served but is not there.
-func (f *Files) Open(name string) (*os.File, error) {
+func (f *Files) Open(name string) (*File, error) {
 	if err := f.refusal(name); err != nil {
 		return nil, refuse(name, err)
 	}
@@ -107,7 +116,7 @@ func (f *Files) Open(name string) (*os.File, error) {
 		file.Close()
 		return nil, refuse(name, err)
 	}
-	return file, nil
+	return &File{file, info}, nil
 }
 
 // leadsToSecret reports whether name is a link to a config document, a template or a secret of the lab. It does not protect

@@ -135,7 +135,7 @@ var table = [kinds]description{
 	ScriptServed:   {"script_served", StageScript, slog.LevelInfo, "a machine fetched its boot script"},
 	ScriptRefused:  {"script_refused", StageScript, slog.LevelWarn, "a request for a boot script was refused"},
 	ScriptLoop:     {"script_loop", StageScript, slog.LevelWarn, "a machine fetches its boot script again and again, and no system starts"},
-	FileServed:     {"file_served", StageFiles, slog.LevelInfo, "a file was fetched by HTTP"},
+	FileServed:     {"file_served", StageFiles, slog.LevelDebug, "a file was fetched by HTTP"},
 	FileAborted:    {"file_aborted", StageFiles, slog.LevelWarn, "a machine closed the connection in the middle of a file"},
 	FileMissing:    {"file_missing", StageFiles, slog.LevelWarn, "an HTTP request was refused: no such file, or the file may not be served"},
 	ConfigServed:   {"config_served", StageConfig, slog.LevelInfo, "a machine fetched its config document"},
