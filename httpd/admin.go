@@ -52,10 +52,10 @@ type Installer interface {
 	MarkInstalled(ctx context.Context, host string) (api.Arming, error)
 }
 
-// UnknownMachines are the machines that are not in the lab file.
-type UnknownMachines interface {
-	// Unknown returns those that were heard of, the one heard of last first.
-	Unknown(ctx context.Context) []api.Unknown
+// DiscoveredMachines are the machines that are not in the lab file.
+type DiscoveredMachines interface {
+	// Discovered returns machines that are not in the lab, the one seen last first.
+	Discovered(ctx context.Context) []api.DiscoveredMachine
 	// Adoption says how one of them could become a host.
 	Adoption(ctx context.Context, mac lab.MAC) (api.Adoption, error)
 }
@@ -101,19 +101,19 @@ type AdminConfig struct {
 // AdminDeps is what the admin plane needs. All fields are required. An error of any of them may be an
 // *api.Error, or carry a status in a method HTTPStatus() int; otherwise it is answered with 500.
 type AdminDeps struct {
-	Status    Statuser
-	Inventory Inventory
-	Timelines Timelines
-	Installer Installer
-	Unknown   UnknownMachines
-	Machines  Machines
-	Balancers Balancers
-	Leases    Leaser
-	Reloader  Reloader
-	Gatherer  prometheus.Gatherer // what /metrics shows
-	Metrics   prometheus.Registerer
-	Log       *slog.Logger
-	Now       func() time.Time
+	Status     Statuser
+	Inventory  Inventory
+	Timelines  Timelines
+	Installer  Installer
+	Discovered DiscoveredMachines
+	Machines   Machines
+	Balancers  Balancers
+	Leases     Leaser
+	Reloader   Reloader
+	Gatherer   prometheus.Gatherer // what /metrics shows
+	Metrics    prometheus.Registerer
+	Log        *slog.Logger
+	Now        func() time.Time
 }
 
 func (d AdminDeps) mustBeComplete() {
@@ -122,7 +122,7 @@ func (d AdminDeps) mustBeComplete() {
 		missing bool
 	}{
 		{"Status", d.Status == nil}, {"Inventory", d.Inventory == nil}, {"Timelines", d.Timelines == nil},
-		{"Installer", d.Installer == nil}, {"Unknown", d.Unknown == nil}, {"Machines", d.Machines == nil}, {"Balancers", d.Balancers == nil}, {"Leases", d.Leases == nil}, {"Reloader", d.Reloader == nil},
+		{"Installer", d.Installer == nil}, {"Discovered", d.Discovered == nil}, {"Machines", d.Machines == nil}, {"Balancers", d.Balancers == nil}, {"Leases", d.Leases == nil}, {"Reloader", d.Reloader == nil},
 		{"Gatherer", d.Gatherer == nil}, {"Metrics", d.Metrics == nil}, {"Log", d.Log == nil}, {"Now", d.Now == nil},
 	} {
 		if field.missing {

@@ -34,7 +34,7 @@ func (a *Admin) apiRoutes(mux *http.ServeMux, why trust) {
 	ask("pools", func(r *http.Request) (any, error) { return list(a.deps.Leases.Pools(r.Context())), nil })
 	ask("balancers", func(r *http.Request) (any, error) { return list(a.deps.Balancers.Balancers(r.Context())), nil })
 	ask("vms", a.getVMs)
-	ask("unknown", func(r *http.Request) (any, error) { return list(a.deps.Unknown.Unknown(r.Context())), nil })
+	ask("unknown", func(r *http.Request) (any, error) { return list(a.deps.Discovered.Discovered(r.Context())), nil })
 	ask("unknown/{mac}", a.getAdoption)
 	handle("timeline/{host}", http.MethodGet, a.getTimeline)
 	handle("lab", http.MethodGet, a.getLab)
@@ -218,7 +218,7 @@ func (a *Admin) getAdoption(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("%.60q is not a MAC", r.PathValue("mac")), Hint: "want one such as 52-54-00-2c-01-10"}
 	}
-	return a.deps.Unknown.Adoption(r.Context(), mac)
+	return a.deps.Discovered.Adoption(r.Context(), mac)
 }
 
 func (a *Admin) postVM(r *http.Request) (any, error) {

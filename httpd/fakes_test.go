@@ -31,15 +31,15 @@ func macOf(n byte) lab.MAC { return lab.MAC{0x52, 0x54, 0, 0, 2, n} }
 
 // A house is a daemon at the edge: what the admin plane asks it, and what it was told to do.
 type house struct {
-	status    api.Status
-	hosts     []api.Host
-	leases    []api.Lease
-	pools     []api.Pool
-	boots     []api.Boot
-	unknown   []api.Unknown
-	balancers []api.Balancer
-	reloadErr error
-	news      chan event.Event
+	status     api.Status
+	hosts      []api.Host
+	leases     []api.Lease
+	pools      []api.Pool
+	boots      []api.Boot
+	discovered []api.DiscoveredMachine
+	balancers  []api.Balancer
+	reloadErr  error
+	news       chan event.Event
 
 	unfollowed chan string // the host of each reader that left, once it is noted
 
@@ -103,13 +103,13 @@ func (h *house) MarkInstalled(_ context.Context, host string) (api.Arming, error
 	return api.Arming{Host: host, State: "installed"}, nil
 }
 
-func (h *house) Unknown(context.Context) []api.Unknown { return h.unknown }
+func (h *house) Discovered(context.Context) []api.DiscoveredMachine { return h.discovered }
 
 func (h *house) Adoption(_ context.Context, mac lab.MAC) (api.Adoption, error) {
-	if mac != h.unknown[0].MAC {
+	if mac != h.discovered[0].MAC {
 		return api.Adoption{}, unknown(mac.String())
 	}
-	return api.Adoption{Unknown: h.unknown[0], Names: []string{"j8k2p53"}}, nil
+	return api.Adoption{DiscoveredMachine: h.discovered[0], Names: []string{"j8k2p53"}}, nil
 }
 
 func (h *house) VM(_ context.Context, host string, action api.VMAction) (api.VM, error) {
@@ -171,7 +171,7 @@ func newHouse() *house {
 		h.leases = append(h.leases, api.Lease{IP: h.hosts[i].IP, MAC: macOf(byte(i)), Host: s.name, Name: s.name, Network: "cluster", Expires: at(11 * time.Hour)})
 	}
 	h.leases = append(h.leases, api.Lease{IP: netip.MustParseAddr("192.168.131.203"), MAC: lab.MAC{0xde, 0xad, 0xbe, 0xef, 0, 1}, Name: "printer", Network: "cluster", Pool: "guests", Expires: at(40 * time.Minute),
-		Since: at(-20 * time.Minute), VendorClass: "udhcp 1.36", Line: "sw-7 eth0/7"})
+		Since: at(-20 * time.Minute), VendorClass: "udhcp 1.36", RelayPort: "sw-7 eth0/7"})
 	for i, s := range []api.LeaseState{api.LeaseConflict, api.LeaseOffered} {
 		h.leases = append(h.leases, api.Lease{IP: netip.AddrFrom4([4]byte{192, 168, 131, byte(204 + i)}), MAC: lab.MAC{0xde * byte(i)}, State: s, Network: "cluster", Pool: "guests", Expires: at(time.Minute)})
 	}
@@ -186,7 +186,7 @@ func newHouse() *house {
 			{Name: "worker-0", Addr: "192.168.131.20:80", State: api.BackendUnknown, Backup: true},
 		}},
 	}
-	h.unknown = []api.Unknown{
+	h.discovered = []api.DiscoveredMachine{
 		{MAC: lab.MAC{0xde, 0xad, 0xbe, 0xef, 0, 2}, IP: netip.MustParseAddr("192.168.131.204"), Network: "cluster", Pool: "guests", Last: at(-time.Minute), Stage: event.StageScript,
 			Serial: "J8K2P53", Manufacturer: "Dell Inc.", Product: "<b>R640</b>", UUID: "4c4c4544-004a-3810-804b-b8c04f503533"},
 		{MAC: lab.MAC{0xde, 0xad, 0xbe, 0xef, 0, 3}, Last: at(-time.Hour), Stage: event.StageAddress, Reason: "no pool takes this machine"},
@@ -238,7 +238,7 @@ func newAdmin(t testing.TB, h *house, logs *logBuffer, change func(*httpd.AdminD
 	t.Helper()
 	reg := prometheus.NewRegistry()
 	deps := httpd.AdminDeps{
-		Status: h, Inventory: h, Timelines: h, Installer: h, Unknown: h, Machines: h, Balancers: h, Leases: h, Reloader: h, Gatherer: reg, Metrics: reg, Now: noon,
+		Status: h, Inventory: h, Timelines: h, Installer: h, Discovered: h, Machines: h, Balancers: h, Leases: h, Reloader: h, Gatherer: reg, Metrics: reg, Now: noon,
 		Log: slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	if change != nil {

@@ -144,18 +144,18 @@ func (a *Admin) errorPage(w http.ResponseWriter, e *api.Error) {
 // An overviewPage is the dashboard's first page.
 type overviewPage struct {
 	page
-	Query           string
-	Hosts           []api.Host
-	Matching        int // hosts that match Query; possibly more than are shown
-	Total           int
-	Counts          []count
-	Leases          []api.Lease // those that hold an address
-	Held            int         // leases that match Query; possibly more than are shown
-	AllLeases       int
-	Full            []api.Pool // pools without a free address
-	Unknown         []api.Unknown
-	UnknownMatching int // unknown machines that match Query; possibly more than are shown
-	Balancers       []api.Balancer
+	Query              string
+	Hosts              []api.Host
+	Matching           int // hosts that match Query; possibly more than are shown
+	Total              int
+	Counts             []count
+	Leases             []api.Lease // those that hold an address
+	Held               int         // leases that match Query; possibly more than are shown
+	AllLeases          int
+	Full               []api.Pool // pools without a free address
+	Discovered         []api.DiscoveredMachine
+	DiscoveredMatching int // unknown machines that match Query; possibly more than are shown
+	Balancers          []api.Balancer
 }
 
 // A count is how many hosts are in an install state.
@@ -172,12 +172,12 @@ func (a *Admin) overview(w http.ResponseWriter, r *http.Request) {
 	p.Total, p.Counts, p.AllLeases = len(hosts), countStates(hosts), len(leases)
 	hosts = filter(hosts, func(h api.Host) bool { return matches(p.Query, hostWords(h)...) })
 	leases = filter(leases, func(l api.Lease) bool {
-		return matches(p.Query, l.IP.String(), l.MAC.String(), l.Host, l.Name, l.Network, l.Pool, string(l.Status()), l.Line)
+		return matches(p.Query, l.IP.String(), l.MAC.String(), l.Host, l.Name, l.Network, l.Pool, string(l.Status()), l.RelayPort)
 	})
-	unknown := filter(a.deps.Unknown.Unknown(ctx), func(u api.Unknown) bool {
+	unknown := filter(a.deps.Discovered.Discovered(ctx), func(u api.DiscoveredMachine) bool {
 		return matches(p.Query, u.MAC.String(), u.IP.String(), u.Network, u.Pool, u.Name, u.Serial, u.UUID, u.Model())
 	})
-	p.UnknownMatching, p.Unknown = len(unknown), unknown[:min(maxRows, len(unknown))]
+	p.DiscoveredMatching, p.Discovered = len(unknown), unknown[:min(maxRows, len(unknown))]
 	p.Matching, p.Held = len(hosts), len(leases)
 	p.Hosts, p.Leases = hosts[:min(maxRows, len(hosts))], leases[:min(maxRows, len(leases))]
 	a.render(w, http.StatusOK, "overview.html", p)

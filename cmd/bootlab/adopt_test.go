@@ -27,17 +27,17 @@ hosts:
   web: {mac: 52:54:00:00:00:01, ip: 10.0.0.5, aliases: [j8k2p53]}
 `
 
-// strangers are what a daemon of that lab heard of.
-func strangers() map[string]api.Adoption {
-	dell := api.Unknown{
+// discovered returns the machines that a daemon of that lab has discovered.
+func discovered() map[string]api.Adoption {
+	dell := api.DiscoveredMachine{
 		MAC: lab.MAC{2, 0, 0, 0, 0, 1}, MACs: []lab.MAC{{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}}, IP: netip.MustParseAddr("10.0.0.11"), Network: "lan", Pool: "guests",
 		Last: time.Now().Add(-time.Minute), Serial: "J8K2P53", Manufacturer: "Dell Inc.", Product: "PowerEdge R640", UUID: "4c4c4544-004a", Platform: "efi", MemoryMiB: 8192,
 		Event: "script_served",
 	}
-	mute := api.Unknown{MAC: lab.MAC{2, 0, 0, 0, 0, 3}, Last: time.Now().Add(-time.Hour), Event: "dhcp_refused", Reason: "no pool takes this machine"}
+	mute := api.DiscoveredMachine{MAC: lab.MAC{2, 0, 0, 0, 0, 3}, Last: time.Now().Add(-time.Hour), Event: "dhcp_refused", Reason: "no pool takes this machine"}
 	return map[string]api.Adoption{
-		dell.MAC.Hyphens(): {Unknown: dell, Names: []string{"j8k2p53", "node-004a", "02-00-00-00-00-01"}, Wanted: dell.IP, From: "its lease"},
-		mute.MAC.Hyphens(): {Unknown: mute, Names: []string{"02-00-00-00-00-03"}},
+		dell.MAC.Hyphens(): {DiscoveredMachine: dell, Names: []string{"j8k2p53", "node-004a", "02-00-00-00-00-01"}, Wanted: dell.IP, From: "its lease"},
+		mute.MAC.Hyphens(): {DiscoveredMachine: mute, Names: []string{"02-00-00-00-00-03"}},
 	}
 }
 
@@ -47,13 +47,13 @@ func adoptingDaemon(t *testing.T) string {
 	answer := func(w http.ResponseWriter, v any) { _ = json.NewEncoder(w).Encode(v) }
 	mux.HandleFunc("GET "+api.Prefix+"hosts", func(w http.ResponseWriter, _ *http.Request) { answer(w, []api.Host{{Name: "web"}}) })
 	mux.HandleFunc("GET "+api.Prefix+"unknown", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, []api.Unknown{strangers()["02-00-00-00-00-01"].Unknown, strangers()["02-00-00-00-00-03"].Unknown})
+		answer(w, []api.DiscoveredMachine{discovered()["02-00-00-00-00-01"].DiscoveredMachine, discovered()["02-00-00-00-00-03"].DiscoveredMachine})
 	})
 	mux.HandleFunc("GET "+api.Prefix+"unknown/{mac}", func(w http.ResponseWriter, r *http.Request) {
-		a, ok := strangers()[r.PathValue("mac")]
+		a, ok := discovered()[r.PathValue("mac")]
 		if !ok {
 			w.WriteHeader(http.StatusNotFound)
-			answer(w, api.Error{Message: "nothing was heard of it"})
+			answer(w, api.Error{Message: "was not seen"})
 			return
 		}
 		answer(w, a)
@@ -81,7 +81,7 @@ func TestUnknown(t *testing.T) {
 		{args: "hosts --unknown --json", json: true, out: []string{`"serial": "J8K2P53"`, `"reason": "no pool takes this machine"`}},
 		{args: "adopt", err: "usage: bootlab adopt MAC"},
 		{args: "adopt printer", err: `"printer" is not a MAC address`},
-		{args: "adopt 02:00:00:00:00:09", err: "nothing was heard of it"},
+		{args: "adopt 02:00:00:00:00:09", err: "was not seen"},
 		{args: "adopt 02:00:00:00:00:03", err: "set one with --ip"},
 		{args: "adopt 02:00:00:00:00:03 --ip nowhere", err: `--ip "nowhere" is not an address`},
 		{args: "install web --done", out: []string{"web is installed"}},

@@ -92,7 +92,7 @@ func TestNoDaemon(t *testing.T) {
 	}
 }
 
-// TestProcess is about what only a process has: exit codes, and pipes that nobody reads.
+// TestProcess is about what only a process has: exit codes, and pipes without a reader.
 func TestProcess(t *testing.T) {
 	t.Parallel()
 	broken := filepath.Join(t.TempDir(), "lab.yaml")

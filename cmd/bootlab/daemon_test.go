@@ -35,19 +35,19 @@ balancers:
   web: {listen: "10.88.0.1:80", check: {kind: none}, backends: ["a:80", "10.88.0.14:80"]}
 `
 
-// A house is a daemon under `bootlab serve` in the test's own network namespace.
-type house struct {
+// A harness is a daemon under `bootlab serve` in the test's own network namespace.
+type harness struct {
 	t   *testing.T
 	lab string // path of the lab file
 	ctx context.Context
 }
 
 // serve runs the daemon until the test ends.
-func serve(t *testing.T) *house {
+func serve(t *testing.T) *harness {
 	t.Helper()
 	netns.Need(t, "root")
 	seg := netns.NewSegment(t, "10.88.0.1/24")
-	h := &house{t: t, lab: filepath.Join(t.TempDir(), "lab.yaml"), ctx: t.Context()}
+	h := &harness{t: t, lab: filepath.Join(t.TempDir(), "lab.yaml"), ctx: t.Context()}
 	h.write(fmt.Sprintf(running, seg.Bridge))
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan answer, 1)
@@ -62,16 +62,16 @@ func serve(t *testing.T) *house {
 	return h
 }
 
-func (h *house) run(args ...string) answer { return run(h.ctx, append(args, "--lab", h.lab)...) }
+func (h *harness) run(args ...string) answer { return run(h.ctx, append(args, "--lab", h.lab)...) }
 
-func (h *house) steps(steps ...step) {
+func (h *harness) steps(steps ...step) {
 	h.t.Helper()
 	for _, s := range steps {
 		s.check(h.t, h.run(strings.Fields(s.args)...))
 	}
 }
 
-func (h *house) write(text string) {
+func (h *harness) write(text string) {
 	h.t.Helper()
 	// In one go: the daemon may look at any time.
 	if err := os.WriteFile(h.lab+".new", []byte(text), 0o644); err != nil {
@@ -82,7 +82,7 @@ func (h *house) write(text string) {
 	}
 }
 
-func (h *house) edit(old, new string) {
+func (h *harness) edit(old, new string) {
 	h.t.Helper()
 	text, err := os.ReadFile(h.lab)
 	if err != nil || !strings.Contains(string(text), old) {
@@ -91,7 +91,7 @@ func (h *house) edit(old, new string) {
 	h.write(strings.Replace(string(text), old, new, 1))
 }
 
-func (h *house) until(what string, ok func() bool) {
+func (h *harness) until(what string, ok func() bool) {
 	h.t.Helper()
 	netns.WaitFor(h.t, what, ok)
 }
@@ -250,7 +250,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestFollowEnds: who follows a daemon that ends is told so.
+// TestFollowEnds: following a daemon that stops ends with a message.
 func TestFollowEnds(t *testing.T) {
 	netns.Need(t, "root")
 	ended := make(chan answer, 1)
@@ -267,7 +267,7 @@ func TestFollowEnds(t *testing.T) {
 }
 
 // followers counts the connections to the admin socket that stay open: this process' own are closed once answered.
-func followers(h *house) int {
+func followers(h *harness) int {
 	sockets, err := os.ReadFile("/proc/net/unix")
 	if err != nil {
 		h.t.Fatal(err)

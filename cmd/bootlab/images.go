@@ -63,7 +63,7 @@ func listImages(cmd *cobra.Command, o *options) error {
 		return err
 	}
 	states := images.Check(cmd.Context(), l.Appliance.Files, items)
-	for _, i := range l.Images { // a stream that nobody pulled yet has no files that could be named
+	for _, i := range l.Images { // a stream that was not pulled yet names no files
 		if !slices.ContainsFunc(items, func(item images.Item) bool { return item.Image == i.Path }) {
 			states = append(states, images.Status{Item: images.Item{Path: i.Path, Image: i.Path, URLs: []string{i.Stream}}, State: images.Missing})
 		}
@@ -124,7 +124,7 @@ func pullImages(cmd *cobra.Command, o *options, paths []string, parallel int) er
 	return errors.Join(err, pulled)
 }
 
-// A show tells how a pull goes: bars on a terminal, a line now and then elsewhere, nothing but results as JSON.
+// A show prints the progress of a pull: bars on a terminal, a line now and then elsewhere, nothing but results as JSON.
 type show struct {
 	cmd   *cobra.Command
 	o     *options
@@ -140,7 +140,7 @@ type show struct {
 	last  map[string]sighting
 }
 
-// A sighting is how far a file was when it was last told.
+// A sighting is the progress of a file when it was last printed.
 type sighting struct {
 	at   time.Time
 	have int64
@@ -187,7 +187,7 @@ func (s *show) end() {
 	s.clear()
 }
 
-// result tells what became of one file.
+// result prints the result of one file.
 func (s *show) result(r images.Result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

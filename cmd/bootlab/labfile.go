@@ -70,7 +70,7 @@ func checked(o *options, strict bool) (l *lab.Lab, warnings lab.Problems, err er
 	return l, append(l.Warnings, s.DNS.Warnings()...), s.CheckHosts().Err()
 }
 
-// problemsOf returns what err tells, as problems: without a place where it is about no line of the lab file.
+// problemsOf returns err as problems. One that is about no line of the lab file has no place.
 func problemsOf(err error) lab.Problems {
 	switch err := err.(type) {
 	case nil:

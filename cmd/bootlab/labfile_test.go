@@ -200,7 +200,7 @@ func TestContract(t *testing.T) {
 		{"one name twice", []string{"aliases: [etcd-0]", "aliases: [worker-0]"}, "want another name", ""},
 		{"two clusters, one address", []string{"\ndns:\n", "\n  second: {kind: kubernetes, address: 192.168.16.10}\n\ndns:\n"}, "want another one, or sni: true in both", ""},
 		{"no such value in an argument", []string{"args: [console=ttyS0]\n    config", "args: [\"{{.Host.Vars.nope}}\"]\n    config"}, `{{.Host.Vars.nope}} is not set: want vars: {nope: …} for the host`, ""},
-		{"no such value for a guest", []string{"args: [console=ttyS0]}", "args: [\"{{.Host.Vars.rack}}\"]}"}, "profiles.discover", ""},
+		{"no such value for a machine of a pool", []string{"args: [console=ttyS0]}", "args: [\"{{.Host.Vars.rack}}\"]}"}, "profiles.discover", ""},
 		{"an address that is not set", []string{"args: [console=ttyS0]\n    config", "args: [\"{{.Host.IP6}}\"]\n    config"}, ".Host.IP6", ""},
 		{"everything at once", []string{"subnet:", "subnett:", "cpus: 8", "cpus: many", "roundrobin", "rr"}, "the lab file has 4 errors", ""},
 	} {

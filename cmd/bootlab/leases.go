@@ -81,7 +81,7 @@ func (f *leaseFlags) filter() (api.LeaseFilter, error) {
 func leasesText(cmd *cobra.Command, leases []api.Lease, wide bool) error {
 	header := "IP MAC NAME NETWORK POOL STATE EXPIRES"
 	if wide {
-		header += " SINCE VENDOR LINE"
+		header += " SINCE VENDOR RELAY-PORT"
 	}
 	var rows [][]string
 	for _, l := range leases {
@@ -91,14 +91,14 @@ func leasesText(cmd *cobra.Command, leases []api.Lease, wide bool) error {
 			if !l.Since.IsZero() {
 				since = l.Since.Local().Format(time.DateTime)
 			}
-			row = append(row, since, l.VendorClass, l.Line)
+			row = append(row, since, l.VendorClass, l.RelayPort)
 		}
 		rows = append(rows, row)
 	}
 	return table(cmd, header, rows)
 }
 
-// leaseName is the host of the lab or, in parentheses, what a stranger calls itself.
+// leaseName is the host of the lab or, in parentheses, the name that an unknown client sent.
 func leaseName(l api.Lease) string {
 	if l.Host == "" && l.Name != "" {
 		return "(" + l.Name + ")"
@@ -123,22 +123,22 @@ func expiry(t time.Time) string {
 	return "expired"
 }
 
-// pickLease returns the one lease that a person means by an address, a MAC, the name of a host or what a machine calls
-// itself. A host of the lab goes before strangers that claim its name.
+// pickLease returns the one lease that a person means by an address, a MAC, the name of a host or what a client calls
+// itself. A host of the lab goes before unknown clients that send its name.
 func pickLease(leases []api.Lease, what string) (api.Lease, error) {
 	addr, notAddr := netip.ParseAddr(what)
 	mac, notMAC := lab.ParseMAC(what)
-	var found, strangers []api.Lease
+	var found, byHostname []api.Lease
 	for _, l := range leases {
 		switch {
 		case notAddr == nil && l.IP == addr.Unmap(), notMAC == nil && l.MAC == mac, strings.EqualFold(l.Host, what):
 			found = append(found, l)
 		case notAddr != nil && notMAC != nil && l.Host == "" && strings.EqualFold(l.Name, what):
-			strangers = append(strangers, l)
+			byHostname = append(byHostname, l)
 		}
 	}
 	if len(found) == 0 {
-		found = strangers
+		found = byHostname
 	}
 	switch len(found) {
 	case 0:

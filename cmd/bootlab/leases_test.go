@@ -46,7 +46,7 @@ func leasedBook() []api.Lease {
 		lease(13, 5, "", "", "guests", api.LeaseActive), lease(14, 6, "", "twin", "guests", api.LeaseActive), lease(15, 7, "", "twin", "guests", api.LeaseActive),
 		lease(16, 8, "", "shop", "guests", api.LeaseReleased), lease(17, 9, "", "", "guests", api.LeaseConflict), lease(18, 10, "", "9bad_name!", "guests", api.LeaseActive),
 	}
-	leases[2].VendorClass, leases[2].Line = "udhcp 1.36", "sw-7 eth0/7"
+	leases[2].VendorClass, leases[2].RelayPort = "udhcp 1.36", "sw-7 eth0/7"
 	leases[4].VendorClass = "\x1b[2J\nroot"
 	return leases
 }
@@ -96,7 +96,7 @@ func TestLeases(t *testing.T) {
 			"IP MAC NAME NETWORK POOL STATE EXPIRES", "10.0.0.5 52:54:00:00:00:01 web lan reserved active in 1h30m", "10.0.0.11 52:54:00:00:00:03 (printer) lan guests active in 1h30m",
 			"10.0.0.13 52:54:00:00:00:05 - lan guests", "10.0.0.17 52:54:00:00:00:09 - lan guests conflict",
 		}, not: []string{"10.0.0.16", "VENDOR", "udhcp"}},
-		{args: "leases --wide --host printer", out: []string{"EXPIRES SINCE VENDOR LINE", "udhcp 1.36 sw-7 eth0/7"}, not: []string{"10.0.0.5"}},
+		{args: "leases --wide --host printer", out: []string{"EXPIRES SINCE VENDOR RELAY-PORT", "udhcp 1.36 sw-7 eth0/7"}, not: []string{"10.0.0.5"}},
 		{args: "leases --wide --mac 52:54:00:00:00:05", out: []string{"\ufffd[2J\ufffdroot"}, not: []string{"\x1b"}},
 		{args: "leases --state released,conflict", out: []string{"10.0.0.16", "10.0.0.17"}, not: []string{"10.0.0.5"}},
 		{args: "leases --state all --mac 52:54:00:00:00:08", out: []string{"10.0.0.16"}, not: []string{"10.0.0.17"}},
@@ -113,7 +113,7 @@ func TestLeases(t *testing.T) {
 		{args: "leases release 10.0.0.11", out: []string{"10.0.0.11 of printer (52:54:00:00:00:03) is free: it keeps it until it renews"}},
 		{args: "leases release 52-54-00-00-00-03 LATE", out: []string{"10.0.0.11 of printer", "10.0.0.10 of late"}},
 		{args: "leases release 10.0.0.17 --json", json: true, out: []string{`"state": "released"`}},
-		{args: "leases release web", out: []string{"10.0.0.5 of web"}, not: []string{"10.0.0.12"}}, // not the stranger of that name
+		{args: "leases release web", out: []string{"10.0.0.5 of web"}, not: []string{"10.0.0.12"}}, // not the unknown client of that name
 		{args: "leases release 10.0.0.16", err: `no lease of "10.0.0.16"; bootlab leases lists them`},
 		{args: "leases release twin", err: `"twin" has 2 leases: name one of 10.0.0.14, 10.0.0.15`},
 		{args: "leases release printer nobody", err: `no lease of "nobody"`, not: []string{"free"}},

@@ -19,7 +19,7 @@ func main() {
 }
 
 // interruptible returns a context that the first interrupt or SIGTERM ends. The second ends the process as if it had never
-// been caught: nothing learned is lost by that.
+// been caught; all state is on disk by then.
 func interruptible() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2) // so that the second is not missed, however close it comes

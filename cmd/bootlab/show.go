@@ -124,8 +124,8 @@ func hostsCommand(o *options) *cobra.Command {
 	known := ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) ([]api.Host, error) {
 		return c.Hosts(cmd.Context())
 	}, hostsText)
-	strangers := ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) ([]api.Unknown, error) {
-		return c.Unknown(cmd.Context())
+	discovered := ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) ([]api.DiscoveredMachine, error) {
+		return c.Discovered(cmd.Context())
 	}, unknownText)
 	cmd := &cobra.Command{
 		Use:   "hosts",
@@ -133,7 +133,7 @@ func hostsCommand(o *options) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if unknown {
-				return strangers(cmd, args)
+				return discovered(cmd, args)
 			}
 			return known(cmd, args)
 		},
@@ -142,7 +142,7 @@ func hostsCommand(o *options) *cobra.Command {
 	return cmd
 }
 
-func unknownText(cmd *cobra.Command, ms []api.Unknown) error {
+func unknownText(cmd *cobra.Command, ms []api.DiscoveredMachine) error {
 	var rows [][]string
 	for _, m := range ms {
 		last := time.Since(m.Last).Round(time.Second).String() + " ago"

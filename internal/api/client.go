@@ -71,7 +71,7 @@ func parseTarget(target string) (string, error) {
 	return u.Scheme + "://" + u.Host + strings.TrimSuffix(u.Path, "/"), nil
 }
 
-// Status returns how the daemon is.
+// Status returns the state of the daemon.
 func (c *Client) Status(ctx context.Context) (s Status, err error) {
 	return s, c.get(ctx, "status", &s)
 }
@@ -91,17 +91,17 @@ func (c *Client) FindLeases(ctx context.Context, f LeaseFilter) (leases []Lease,
 	return leases, c.call(ctx, http.MethodGet, "leases", f.Values(), &leases)
 }
 
-// ReleaseLease gives the lease of an address back, as if its machine had done so.
+// ReleaseLease releases the lease of an address, as if its client had sent DHCPRELEASE.
 func (c *Client) ReleaseLease(ctx context.Context, addr netip.Addr) (g GivenBack, err error) {
 	return g, c.post(ctx, "leases/"+addr.String()+"/release", nil, &g)
 }
 
-// Pools returns how full the pools are, by network and name.
+// Pools returns size and free addresses of the pools, by network and name.
 func (c *Client) Pools(ctx context.Context) (pools []Pool, err error) {
 	return pools, c.get(ctx, "pools", &pools)
 }
 
-// Boots returns the boots that are remembered of a host (its name, or the MAC of a stranger), the oldest first.
+// Boots returns the recorded boots of a host (its name, or the MAC of a discovered machine), the oldest first.
 func (c *Client) Boots(ctx context.Context, host string) (boots []Boot, err error) {
 	return boots, c.get(ctx, "timeline/"+url.PathEscape(host), &boots)
 }
@@ -118,7 +118,7 @@ func (c *Client) Follow(ctx context.Context, host string, fn func(event.Event) e
 	lines.Buffer(nil, maxLine)
 	for lines.Scan() {
 		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
-			continue // a sign of life
+			continue // keeps the connection alive
 		}
 		var e event.Event
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
@@ -143,13 +143,13 @@ func (c *Client) Install(ctx context.Context, host string, cycle Cycle) (a Armin
 	return a, c.post(ctx, "install/"+url.PathEscape(host), q, &a)
 }
 
-// MarkInstalled makes host count as installed, because the caller says so.
+// MarkInstalled makes host count as installed, on the admin's word.
 func (c *Client) MarkInstalled(ctx context.Context, host string) (a Arming, err error) {
 	return a, c.post(ctx, "install/"+url.PathEscape(host), url.Values{"done": {"1"}}, &a)
 }
 
-// Unknown returns the machines that are not in the lab and were heard of, the one heard of last first.
-func (c *Client) Unknown(ctx context.Context) (ms []Unknown, err error) {
+// Discovered returns the machines that sent requests and are not in the lab, the one seen last first.
+func (c *Client) Discovered(ctx context.Context) (ms []DiscoveredMachine, err error) {
 	return ms, c.get(ctx, "unknown", &ms)
 }
 
@@ -163,7 +163,7 @@ func (c *Client) VMs(ctx context.Context) (vms []VM, err error) {
 	return vms, c.get(ctx, "vms", &vms)
 }
 
-// VM does action to the virtual machine of host and returns how it is afterwards.
+// VM does action to the virtual machine of host and returns its state afterwards.
 func (c *Client) VM(ctx context.Context, host string, action VMAction) (vm VM, err error) {
 	return vm, c.post(ctx, "vms/"+url.PathEscape(host), url.Values{"action": {string(action)}}, &vm)
 }
@@ -173,7 +173,7 @@ func (c *Client) Balancers(ctx context.Context) (bs []Balancer, err error) {
 	return bs, c.get(ctx, "balancers", &bs)
 }
 
-// Backend takes a member of a balancer out, or back in, and returns how it is afterwards.
+// Backend takes a member of a balancer out, or back in, and returns its state afterwards.
 func (c *Client) Backend(ctx context.Context, balancer, backend string, action BackendAction) (b Backend, err error) {
 	path := "backends/" + url.PathEscape(balancer) + "/" + url.PathEscape(backend)
 	return b, c.post(ctx, path, url.Values{"action": {string(action)}}, &b)
@@ -189,7 +189,7 @@ func (c *Client) Reload(ctx context.Context, force Force) (r Reload, err error) 
 	return r, c.post(ctx, "reload", q, &r)
 }
 
-// Plan returns everything derived from the lab in force as text, for one host or, with an empty name, for all.
+// Plan returns everything derived from the running lab as text, for one host or, with an empty name, for all.
 func (c *Client) Plan(ctx context.Context, host string, s Secrets) (string, error) {
 	q := url.Values{}
 	if s == Shown {
@@ -207,7 +207,7 @@ func (c *Client) Plan(ctx context.Context, host string, s Secrets) (string, erro
 	return string(b), err
 }
 
-// Token returns the token that the admin plane asks for over TCP. Only the Unix socket tells it.
+// Token returns the token that the admin plane asks for over TCP. Only the Unix socket answers it.
 func (c *Client) Token(ctx context.Context) (string, error) {
 	var t Token
 	err := c.get(ctx, "token", &t)
@@ -223,10 +223,10 @@ const (
 	CycleNow                // power-cycle the machine
 )
 
-// Secrets says whether config documents, which hold keys and passwords, are told.
+// Secrets says whether config documents, which hold keys and passwords, are shown.
 type Secrets int
 
-// The ways to tell of them.
+// The values of Secrets.
 const (
 	Hidden Secrets = iota
 	Shown

@@ -57,7 +57,7 @@ func TestAnswers(t *testing.T) {
 	}{
 		{"error", `{"error":"no host x","hint":"bootlab hosts lists them"}`, 404, "no host x (bootlab hosts lists them)"},
 		{"refused lab", `{"error":"the lab was refused","reason":"lab.yaml:1:1: a\nlab.yaml:2:1: b"}`, 422, "the lab was refused\nlab.yaml:1:1: a\nlab.yaml:2:1: b"},
-		{"stranger", "<html>router login</html>", 404, "answered 404 Not Found, which is not an answer of bootlab"},
+		{"another web server", "<html>router login</html>", 404, "answered 404 Not Found, which is not an answer of bootlab"},
 		{"not JSON", "<html>router login</html>", 200, "read the daemon's answer to status: invalid character"},
 	}
 	for _, tt := range tests {

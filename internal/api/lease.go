@@ -15,8 +15,8 @@ import (
 // A Lease is one line of the lease book.
 type Lease struct {
 	IP          netip.Addr `json:"ip"`
-	MAC         lab.MAC    `json:"mac"`                // who has it; of an address set aside, who said so. May be unknown
-	Host        string     `json:"host,omitempty"`     // of the lab; empty: a stranger
+	MAC         lab.MAC    `json:"mac"`                // of the client; of a declined address, of the client that declined it; may be zero
+	Host        string     `json:"host,omitempty"`     // of the lab; empty: not in the lab
 	Name        string     `json:"hostname,omitempty"` // what the machine calls itself
 	Network     string     `json:"network,omitempty"`
 	Pool        string     `json:"pool,omitempty"`  // that holds the address; empty: a reservation
@@ -24,7 +24,7 @@ type Lease struct {
 	Since       time.Time  `json:"since,omitzero"`  // leased, or last renewed durably
 	Expires     time.Time  `json:"expires,omitzero"`
 	VendorClass string     `json:"vendor_class,omitempty"` // option 60
-	Line        string     `json:"line,omitempty"`         // the relay's port behind which the machine is; empty: on the segment
+	RelayPort   string     `json:"relay_port,omitempty"`   // of the relay agent (option 82) that forwards for the client; empty: same segment
 }
 
 // LeaseState is what is known of an address.
@@ -36,8 +36,8 @@ const (
 	LeaseOffered  LeaseState = "offered"  // kept for a machine that has not asked for it yet
 	LeaseExpired  LeaseState = "expired"  // remembered, so that the machine gets the same address again
 	LeaseReleased LeaseState = "released" // given back; remembered as above
-	LeaseDeclined LeaseState = "declined" // a client found it in use by somebody unknown: set aside until Expires
-	LeaseConflict LeaseState = "conflict" // the daemon found it in use by somebody unknown: set aside until Expires
+	LeaseDeclined LeaseState = "declined" // a client sent DHCPDECLINE: in quarantine until Expires
+	LeaseConflict LeaseState = "conflict" // a probe was answered: in quarantine until Expires
 )
 
 // LeaseStates returns all states.
@@ -53,10 +53,10 @@ func (l Lease) Status() LeaseState {
 	return l.State
 }
 
-// Holds reports whether nobody else can get the address now.
+// Holds reports whether no other client can get the address now.
 func (l Lease) Holds() bool { return l.Status() != LeaseExpired && l.Status() != LeaseReleased }
 
-// GivenBack is the answer to a release by hand.
+// GivenBack is the answer to the release of a lease by an admin.
 type GivenBack struct {
 	Lease   Lease  `json:"lease"`   // as it is now
 	Message string `json:"message"` // what this means for its machine
@@ -71,7 +71,7 @@ type Pool struct {
 	Free    int    `json:"free"`  // of these, now
 }
 
-// Full reports whether a newcomer would get no address. A pool without any is misconfigured rather than full.
+// Full reports whether a new client would get no address. A pool without any is misconfigured rather than full.
 func (p Pool) Full() bool { return p.Size > 0 && p.Free <= 0 }
 
 // A LeaseFilter says which leases are wanted. The zero filter wants those that hold an address now, in whatever state.
@@ -121,8 +121,7 @@ func (f *LeaseFilter) Values() url.Values {
 	return v
 }
 
-// ParseLeaseFilter reads the parameters of GET leases. Several values of one parameter may stand in one, with commas
-// between; state=all wants all states. The error is an *Error that says what would be right.
+// ParseLeaseFilter reads the parameters of GET leases. Several values of one parameter may be joined with commas; state=all wants all states. The error is an *Error that says what would be right.
 func ParseLeaseFilter(v url.Values) (LeaseFilter, error) {
 	f := LeaseFilter{Network: v.Get("network"), Pool: v.Get("pool"), Host: v.Get("host")}
 	for _, s := range split(v["mac"]) {

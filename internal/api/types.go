@@ -8,21 +8,21 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
-// A Status is how the daemon is.
+// A Status is the state of the daemon.
 type Status struct {
 	Lab        string    `json:"lab"`
 	Version    string    `json:"version"`
-	Generation uint64    `json:"generation"` // of the lab in force; counts from 1
+	Generation uint64    `json:"generation"` // of the running lab; counts from 1
 	Started    time.Time `json:"started"`
 	Servers    []Server  `json:"servers"`
 	Reload     Reload    `json:"reload"`             // the last one; zero At: none since the start
-	Warnings   []string  `json:"warnings,omitempty"` // of the lab in force: files that are not there; of the store
+	Warnings   []string  `json:"warnings,omitempty"` // of the running lab, such as missing files; of the store
 }
 
-// Ready reports whether every server answers.
+// Ready reports whether every server serves.
 func (s Status) Ready() bool { return len(s.Servers) > 0 && len(s.Unready()) == 0 }
 
-// Unready returns the names of the servers that do not answer (yet).
+// Unready returns the names of the servers that do not serve (yet).
 func (s Status) Unready() (names []string) {
 	for _, srv := range s.Servers {
 		if !srv.Serving {
@@ -35,26 +35,26 @@ func (s Status) Unready() (names []string) {
 // A Server is one of the daemon's servers.
 type Server struct {
 	Name     string    `json:"name"`               // dhcpd, tftpd, dnsd, httpd, admin, lbproxy, virt
-	Serving  bool      `json:"serving"`            // it serves all that it should; true too if Idle
+	Serving  bool      `json:"serving"`            // it serves everything that the lab asks for; true too if Idle
 	Idle     bool      `json:"idle,omitempty"`     // the lab gives it nothing to serve: no balancer, no hypervisor, tftp: off
 	Since    time.Time `json:"since,omitzero"`     // it began to serve, or stopped
 	Addrs    []string  `json:"addrs,omitempty"`    // open sockets, and interfaces of dhcpd
 	Err      string    `json:"err,omitempty"`      // why it does not serve, or not everywhere
 	Cause    string    `json:"cause,omitempty"`    // Err in a few words, without names and addresses: /readyz is open to anyone
-	Warnings []string  `json:"warnings,omitempty"` // what it cannot do for the fault of others: a hypervisor that does not answer
+	Warnings []string  `json:"warnings,omitempty"` // about others that it needs: a hypervisor that does not respond
 }
 
-// A Reload is the outcome of an attempt to bring a lab into force.
+// A Reload is the outcome of an attempt to apply a lab.
 type Reload struct {
 	At         time.Time     `json:"at,omitzero"`
-	Generation uint64        `json:"generation"`       // in force afterwards
+	Generation uint64        `json:"generation"`       // in use afterwards
 	Err        string        `json:"err,omitempty"`    // why the lab was refused, one problem a line; empty: it was applied
 	Detail     string        `json:"detail,omitempty"` // what changed, in a few words
-	Dur        time.Duration `json:"dur,omitempty"`    // from the request to the flip, in nanoseconds
+	Dur        time.Duration `json:"dur,omitempty"`    // until the new lab was in use, in nanoseconds
 	Warnings   []string      `json:"warnings,omitempty"`
 }
 
-// A Host is one machine of the lab, as it stands.
+// A Host is the current state of one machine of the lab.
 type Host struct {
 	Name    string       `json:"name"`
 	FQDN    string       `json:"fqdn,omitempty"`
@@ -65,21 +65,21 @@ type Host struct {
 	Role    string       `json:"role,omitempty"`
 	Profile string       `json:"profile,omitempty"`
 	Install string       `json:"install,omitempty"`         // armed, booting, installing, installed, held; empty: nothing to install
-	Assumed bool         `json:"install_assumed,omitempty"` // installed as far as the time-out can tell
-	Note    string       `json:"install_note,omitempty"`    // how it came to count as installed, where its installer did not say so
-	Stage   event.Stage  `json:"stage,omitempty"`           // where its last boot is or stopped; empty: never seen
+	Assumed bool         `json:"install_assumed,omitempty"` // assumed to be installed, because install_timeout ended
+	Note    string       `json:"install_note,omitempty"`    // why it counts as installed without a callback of its installer
+	Stage   event.Stage  `json:"stage,omitempty"`           // stage of its last boot; empty: never seen
 	Failed  bool         `json:"failed,omitempty"`          // its last boot stopped with an error
 	Last    *event.Event `json:"last,omitempty"`            // nil: never seen
 	VM      string       `json:"vm,omitempty"`              // running, stopped, absent, unknown; empty: bare metal
 }
 
-// A Boot is one boot of one machine, as it happened.
+// A Boot is one recorded boot of one machine.
 type Boot struct {
 	Host    string        `json:"host,omitempty"`
 	MAC     lab.MAC       `json:"mac"`
 	Started time.Time     `json:"started"`
 	Ended   time.Time     `json:"ended,omitzero"`  // of the last event
-	Stage   event.Stage   `json:"stage,omitempty"` // the furthest it came
+	Stage   event.Stage   `json:"stage,omitempty"` // the last one reached
 	Outcome string        `json:"outcome"`         // booting, done, failed
 	Reason  string        `json:"reason,omitempty"`
 	Events  []event.Event `json:"events"`
@@ -143,14 +143,14 @@ type Backend struct {
 	Connections int64        `json:"connections"`
 }
 
-// BackendState is how a member is.
+// BackendState is the state of a member.
 type BackendState string
 
 // The states of a member.
 const (
 	BackendUp       BackendState = "up"
 	BackendDown     BackendState = "down"
-	BackendDraining BackendState = "draining" // taken out by hand
+	BackendDraining BackendState = "draining" // drained by an admin
 	BackendUnknown  BackendState = "unknown"  // not checked yet
 )
 

@@ -51,8 +51,8 @@ type Daemon struct {
 	health        *health
 	bus           *event.Bus
 	reloadMetrics *metrics.Lab
-	story         *timeline.Recorder
-	signs         *installWatch
+	timeline      *timeline.Recorder
+	installWatch  *installWatch
 	loops         *bootloop.Detector
 	storeGone     bool // of watchStore
 }
@@ -60,7 +60,7 @@ type Daemon struct {
 // Run loads the lab and serves it until ctx ends. It returns an error if the lab is not valid, a port is in use, or a server
 // ended early.
 func Run(ctx context.Context, cfg Config) error {
-	d := &Daemon{cfg: cfg, log: cfg.Log, registry: cmp.Or(cfg.Registry, prometheus.NewRegistry()), started: time.Now(), signs: newInstallWatch(), health: newHealth(),
+	d := &Daemon{cfg: cfg, log: cfg.Log, registry: cmp.Or(cfg.Registry, prometheus.NewRegistry()), started: time.Now(), installWatch: newInstallWatch(), health: newHealth(),
 		loops: bootloop.New(time.Now)}
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
@@ -132,13 +132,13 @@ func (d *Daemon) newBus(ctx context.Context, s store.Store) error {
 	if d.reloadMetrics, err = metrics.NewLab(d.registry, d.cfg.Version, d.current.Load().Lab.Name); err != nil {
 		return err
 	}
-	d.story, err = timeline.Open(ctx, timeline.Config{}, timeline.Deps{Store: s, Log: d.log, Metrics: d.registry})
+	d.timeline, err = timeline.Open(ctx, timeline.Config{}, timeline.Deps{Store: s, Log: d.log, Metrics: d.registry})
 	if err != nil {
 		return err
 	}
 	d.bus = event.NewBus(event.BusConfig{
 		Now: time.Now, Gen: func() uint64 { return d.current.Load().Gen }, Identify: d.identify,
-		Recorders: []event.Recorder{logs.New(d.log), counts, d.story, d.signs},
+		Recorders: []event.Recorder{logs.New(d.log), counts, d.timeline, d.installWatch},
 	})
 	return nil
 }
@@ -185,7 +185,7 @@ func (d *Daemon) stopping() {
 	d.bus.Record(event.Event{Kind: event.DaemonStopping})
 }
 
-// table returns a function that gives one server's part of the snapshot in force.
+// table returns a function that gives one server's part of the current snapshot.
 func table[T any](d *Daemon, part func(*snapshot.Snapshot) *T) func() *T {
 	return func() *T { return part(d.current.Load()) }
 }

@@ -231,7 +231,7 @@ func TestStateOutlivesTheDaemon(t *testing.T) {
 	r.write(strings.Replace(r.read(), "hosts:\n  a: {", "profiles:\n  p: {kernel: k, install_to: /dev/vda}\nhosts:\n  a: {profile: p, ", 1))
 	r.start()
 	if got := r.get("http://10.75.0.1:8080/boot/52-54-00-00-00-01/boot.ipxe"); strings.Contains(got, "kernel") {
-		t.Errorf("a stranger got the script of a:\n%s", got)
+		t.Errorf("an unknown machine got the script of a:\n%s", got)
 	}
 	hosts, err := r.client.Hosts(t.Context())
 	if err != nil || hosts[0].Install != "armed" {
@@ -253,7 +253,7 @@ func TestStateOutlivesTheDaemon(t *testing.T) {
 	}
 }
 
-// TestStateRemovedWhileRunning: somebody cleans up the state folder of a running daemon, which says so and loses nothing in a
+// TestStateRemovedWhileRunning: the state folder of a running daemon is deleted; it reports that and loses nothing in a
 // stop that is in order.
 func TestStateRemovedWhileRunning(t *testing.T) {
 	netns.Need(t, "root", "ip")
@@ -285,7 +285,7 @@ func TestStateRemovedWhileRunning(t *testing.T) {
 	}
 }
 
-// TestAddressComesLater starts before somebody else has made the bridge whose address is the appliance's.
+// TestAddressComesLater starts before the bridge exists whose address is the appliance's.
 func TestAddressComesLater(t *testing.T) {
 	netns.Need(t, "root", "ip")
 	r := newRig(t, "10.70.0.1")
@@ -304,7 +304,7 @@ func TestAddressComesLater(t *testing.T) {
 	}
 }
 
-// TestInterfaceGoes: a network whose interface, or whose address, is taken away under the running daemon is told, once, and only
+// TestInterfaceGoes: a network whose interface, or whose address, is removed under the running daemon is logged once, and only
 // while it is away.
 func TestInterfaceGoes(t *testing.T) {
 	netns.Need(t, "root", "ip")

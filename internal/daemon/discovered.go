@@ -18,24 +18,24 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/timeline"
 )
 
-// maxUnknown bounds the list of unknown machines: those seen last.
-const maxUnknown = 500
+// maxDiscovered bounds the list of unknown machines: those seen last.
+const maxDiscovered = 500
 
-// Unknown implements httpd.UnknownMachines. It lists machines whose MAC no host of the lab has, and that sent a report, hold a lease,
+// Discovered implements httpd.DiscoveredMachines. It lists machines whose MAC no host of the lab has, and that sent a report, hold a lease,
 // or have a timeline. All three are bounded, and survive a restart.
-func (c *adminBackend) Unknown(context.Context) []api.Unknown {
-	found := map[lab.MAC]*api.Unknown{}
+func (c *adminBackend) Discovered(context.Context) []api.DiscoveredMachine {
+	found := map[lab.MAC]*api.DiscoveredMachine{}
 	l := c.current.Load().Lab
-	of := func(m lab.MAC) *api.Unknown {
+	of := func(m lab.MAC) *api.DiscoveredMachine {
 		if m.IsZero() || l.HostByMAC(m) != nil {
 			return nil
 		}
 		if found[m] == nil {
-			found[m] = &api.Unknown{MAC: m}
+			found[m] = &api.DiscoveredMachine{MAC: m}
 		}
 		return found[m]
 	}
-	for _, s := range c.story.All() {
+	for _, s := range c.timeline.All() {
 		if m, err := lab.ParseMAC(s.Key); err == nil {
 			addTimeline(of(m), s)
 		}
@@ -46,18 +46,18 @@ func (c *adminBackend) Unknown(context.Context) []api.Unknown {
 	for _, lease := range c.book.All() {
 		addLease(of(lease.MAC), lease)
 	}
-	all := make([]api.Unknown, 0, len(found))
+	all := make([]api.DiscoveredMachine, 0, len(found))
 	for _, u := range found {
 		if p := located(l, *u); c.seen(l, p) {
 			all = append(all, p)
 		}
 	}
-	slices.SortFunc(all, func(a, b api.Unknown) int { return cmp.Or(b.Last.Compare(a.Last), a.MAC.Compare(b.MAC)) })
-	return all[:min(len(all), maxUnknown)]
+	slices.SortFunc(all, func(a, b api.DiscoveredMachine) int { return cmp.Or(b.Last.Compare(a.Last), a.MAC.Compare(b.MAC)) })
+	return all[:min(len(all), maxDiscovered)]
 }
 
 // addTimeline adds the last event. A machine may have two timelines: one is of the time before it had an address of a pool.
-func addTimeline(u *api.Unknown, s timeline.Summary) {
+func addTimeline(u *api.DiscoveredMachine, s timeline.Summary) {
 	if u == nil || s.Last.At.Before(u.Last) {
 		return
 	}
@@ -70,13 +70,13 @@ func addTimeline(u *api.Unknown, s timeline.Summary) {
 
 // seen reports whether a machine exists, and is not only a MAC in the URL of a request: it has asked for an address here, unless another
 // server leases them.
-func (c *adminBackend) seen(l *lab.Lab, u api.Unknown) bool {
+func (c *adminBackend) seen(l *lab.Lab, u api.DiscoveredMachine) bool {
 	_, leased := c.book.ByMAC(u.MAC)
 	n := l.NetworkOf(u.IP)
 	return leased || !u.First.IsZero() || u.Stage == event.StageAddress || n != nil && n.DHCP != lab.DHCPServer
 }
 
-func addReport(u *api.Unknown, m discovered.Machine) {
+func addReport(u *api.DiscoveredMachine, m discovered.Machine) {
 	if u == nil {
 		return
 	}
@@ -89,7 +89,7 @@ func addReport(u *api.Unknown, m discovered.Machine) {
 	u.Arch, u.Platform, u.IPXE, u.NIC, u.MemoryMiB = f.Arch, f.Platform, f.IPXE, f.NIC, f.MemoryMiB
 }
 
-func addLease(u *api.Unknown, lease leases.Lease) {
+func addLease(u *api.DiscoveredMachine, lease leases.Lease) {
 	if u == nil || lease.State == leases.Declined || lease.State == leases.Conflict {
 		return
 	}
@@ -100,7 +100,7 @@ func addLease(u *api.Unknown, lease leases.Lease) {
 }
 
 // located adds the network and the pool of a machine.
-func located(l *lab.Lab, u api.Unknown) api.Unknown {
+func located(l *lab.Lab, u api.DiscoveredMachine) api.DiscoveredMachine {
 	if n := l.NetworkOf(u.IP); n != nil {
 		u.Network = n.Name
 		if p := n.PoolHolding(u.IP); p != nil {
@@ -110,18 +110,18 @@ func located(l *lab.Lab, u api.Unknown) api.Unknown {
 	return u
 }
 
-// Adoption implements httpd.UnknownMachines.
+// Adoption implements httpd.DiscoveredMachines.
 func (c *adminBackend) Adoption(ctx context.Context, mac lab.MAC) (api.Adoption, error) {
 	l := c.current.Load().Lab
 	if h := l.HostByMAC(mac); h != nil {
 		return api.Adoption{}, &api.Error{Status: http.StatusConflict, Message: fmt.Sprintf("%s is in the lab: it is host %s", mac, h.Name), Hint: "bootlab hosts lists them"}
 	}
-	all := c.Unknown(ctx)
-	i := slices.IndexFunc(all, func(u api.Unknown) bool { return u.MAC == mac || slices.Contains(u.MACs, mac) })
+	all := c.Discovered(ctx)
+	i := slices.IndexFunc(all, func(u api.DiscoveredMachine) bool { return u.MAC == mac || slices.Contains(u.MACs, mac) })
 	if i < 0 {
 		return api.Adoption{}, &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("%s was not seen", mac), Hint: "bootlab hosts --unknown lists unknown machines"}
 	}
-	a := api.Adoption{Unknown: all[i], Names: names(l, all[i])}
+	a := api.Adoption{DiscoveredMachine: all[i], Names: names(l, all[i])}
 	a.MACs = slices.DeleteFunc(slices.Clone(a.MACs), func(m lab.MAC) bool { return l.HostByMAC(m) != nil })
 	a.Wanted, a.From = c.wanted(l, all[i])
 	return a, nil
@@ -129,7 +129,7 @@ func (c *adminBackend) Adoption(ctx context.Context, mac lab.MAC) (api.Adoption,
 
 // names returns free names for a machine: its serial number, its host name, its UUID (the last part, which differs between machines; all
 // of Dell's begin alike), its MAC.
-func names(l *lab.Lab, u api.Unknown) (free []string) {
+func names(l *lab.Lab, u api.DiscoveredMachine) (free []string) {
 	uuid := u.UUID[strings.LastIndexByte(u.UUID, '-')+1:]
 	if uuid != "" {
 		uuid = "node-" + uuid
@@ -173,7 +173,7 @@ func label(s string) string {
 }
 
 // wanted returns an address to reserve for a machine: that of its lease, or a free one of its network.
-func (c *adminBackend) wanted(l *lab.Lab, u api.Unknown) (netip.Addr, string) {
+func (c *adminBackend) wanted(l *lab.Lab, u api.DiscoveredMachine) (netip.Addr, string) {
 	if lease, ok := c.book.ByMAC(u.MAC); ok && l.NetworkOf(lease.Addr) != nil && l.HostByIP(lease.Addr) == nil {
 		return lease.Addr, "its lease"
 	}

@@ -6,5 +6,5 @@
 //	err := daemon.Run(ctx, daemon.Config{Lab: "/etc/bootlab/lab.yaml", Log: logger})
 //
 // How a lab comes into force (Apply): parse and resolve, compile, stage the listeners that are new; any failure up to
-// here leaves everything as it was. Then one atomic store flips all servers, and the listeners that are gone are closed.
+// here leaves everything as it was. Then one atomic store switches all servers, and listeners that are no longer needed are closed.
 package daemon

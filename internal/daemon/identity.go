@@ -22,7 +22,7 @@ func (w addresses) AddrOf(mac lab.MAC) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// MACOf returns the NIC that has an address. Of a host with several, only a lease tells which.
+// MACOf returns the NIC that has an address. If a host has several, only a lease says which.
 func (w addresses) MACOf(addr netip.Addr) (lab.MAC, bool) {
 	addr = addr.Unmap()
 	if l, ok := w.d.book.ByAddr(addr); ok {

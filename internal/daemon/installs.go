@@ -15,16 +15,16 @@ import (
 
 const (
 	expireEvery = 30 * time.Second // time-outs are hours
-	maxAsking   = 1024             // hosts that wait in the queue of an installWatch
+	maxQueued   = 1024             // hosts that wait in the queue of an installWatch
 )
 
 // An installWatch reports completion signals that the DHCP server sees to the install state machine, and ends installs that have reached
 // their install_timeout. It records events; where its queue is full, the next boot or the timeout ends the install instead.
 type installWatch struct {
-	asking chan string // hosts
+	queue chan string // hosts
 }
 
-func newInstallWatch() *installWatch { return &installWatch{asking: make(chan string, maxAsking)} }
+func newInstallWatch() *installWatch { return &installWatch{queue: make(chan string, maxQueued)} }
 
 // Record implements event.Recorder.
 func (w *installWatch) Record(e event.Event) {
@@ -32,7 +32,7 @@ func (w *installWatch) Record(e event.Event) {
 		return
 	}
 	select {
-	case w.asking <- e.Host:
+	case w.queue <- e.Host:
 	default:
 	}
 }
@@ -46,7 +46,7 @@ func (w *installWatch) run(ctx context.Context, d *Daemon) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case host := <-w.asking:
+		case host := <-w.queue:
 			if h := d.machineNamed(host); h != nil && d.installs.Status(h).State == install.Installing {
 				err = d.installs.SystemUp(ctx, h)
 			}
@@ -85,7 +85,7 @@ func (c *adminBackend) Install(ctx context.Context, name string, cycle api.Cycle
 	}
 	if cycle == api.CycleNow && h.VM == nil && h.BMC == nil {
 		return api.Arming{}, &api.Error{Status: http.StatusConflict, Message: name + " is no virtual machine and has no bmc, so nothing can power-cycle it",
-			Hint: "name its controller in the lab file (bmc), or arm it without --now and power-cycle it by hand"}
+			Hint: "name its controller in the lab file (bmc), or arm it without --now and power-cycle it yourself"}
 	}
 	if err := c.installs.Arm(ctx, h); err != nil {
 		return api.Arming{}, &api.Error{Status: http.StatusConflict, Message: err.Error()}

@@ -47,7 +47,7 @@ hosts: {a: {mac: 52:54:00:00:00:01, ip: 10.0.0.9, profile: p}}
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Daemon{log: slog.New(slog.DiscardHandler), signs: newInstallWatch(), learned: &learned{store: store, book: book, installs: installs}}
+	d := &Daemon{log: slog.New(slog.DiscardHandler), installWatch: newInstallWatch(), learned: &learned{store: store, book: book, installs: installs}}
 	d.current.Store(&snapshot.Snapshot{Lab: l})
 	h := l.Host("a")
 	ticket, err := installs.Boot(t.Context(), h, install.Request{Prepare: func() (install.Signals, error) { return install.NextBoot | install.SystemLease, nil }})
@@ -60,29 +60,29 @@ hosts: {a: {mac: 52:54:00:00:00:01, ip: 10.0.0.9, profile: p}}
 	now = now.Add(10 * time.Minute)
 
 	for _, client := range []event.Client{event.ClientPXE, event.ClientIPXE, event.ClientHTTP} {
-		d.signs.Record(event.Event{Kind: event.DHCPDiscover, Host: "a", Client: client, Detail: "os"}) // the text decides nothing
+		d.installWatch.Record(event.Event{Kind: event.DHCPDiscover, Host: "a", Client: client, Detail: "os"}) // the text decides nothing
 	}
-	d.signs.Record(event.Event{Kind: event.DHCPAck, Host: "a", Client: event.ClientOS}) // may be a renewal
-	d.signs.Record(event.Event{Kind: event.DHCPDiscover, Client: event.ClientOS})       // of no host
-	if n := len(d.signs.asking); n != 0 {
-		t.Errorf("%d signs where there is none", n)
+	d.installWatch.Record(event.Event{Kind: event.DHCPAck, Host: "a", Client: event.ClientOS}) // may be a renewal
+	d.installWatch.Record(event.Event{Kind: event.DHCPDiscover, Client: event.ClientOS})       // of no host
+	if n := len(d.installWatch.queue); n != 0 {
+		t.Errorf("%d signals queued, want none", n)
 	}
-	d.signs.Record(event.Event{Kind: event.DHCPDiscover, Host: "gone", Client: event.ClientOS})
-	d.signs.Record(event.Event{Kind: event.DHCPDiscover, Host: "a", Client: event.ClientOS, Detail: "PXE"})
+	d.installWatch.Record(event.Event{Kind: event.DHCPDiscover, Host: "gone", Client: event.ClientOS})
+	d.installWatch.Record(event.Event{Kind: event.DHCPDiscover, Host: "a", Client: event.ClientOS, Detail: "PXE"})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
-	go func() { ended <- d.signs.run(ctx, d) }()
+	go func() { ended <- d.installWatch.run(ctx, d) }()
 	netns.WaitFor(t, "the end of the install", func() bool { return installs.Status(h).State == install.Installed })
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	for range 3 * maxAsking { // a storm blocks nobody
-		d.signs.Record(event.Event{Kind: event.DHCPDiscover, Host: "a", Client: event.ClientOS})
+	for range 3 * maxQueued { // a burst of requests blocks no caller
+		d.installWatch.Record(event.Event{Kind: event.DHCPDiscover, Host: "a", Client: event.ClientOS})
 	}
 }
 
-// TestInstallNow: what a controller refuses leaves its host armed, and says so; what it does is told.
+// TestInstallNow: what a controller refuses leaves its host armed, and the error says so; a power cycle is an event.
 func TestInstallNow(t *testing.T) {
 	t.Parallel()
 	broken := false

@@ -29,7 +29,7 @@ func (d *Daemon) tasks(socks *sockets, watch *watcher) tasks {
 		{name: "watch", run: func(ctx context.Context) error { return watch.run(ctx, d.reloadBecause, d.look) }},
 		// Client connections drain while everything else still answers.
 		{name: serverLB, server: true, run: d.lb.Serve},
-		{name: "install", run: func(ctx context.Context) error { return d.signs.run(ctx, d) }},
+		{name: "install", run: func(ctx context.Context) error { return d.installWatch.run(ctx, d) }},
 		// No operation on virtual machines any more.
 		{name: serverVirt, server: true, run: d.virt.Serve},
 		// Transfers may finish, up to a limit.
@@ -43,7 +43,7 @@ func (d *Daemon) tasks(socks *sockets, watch *watcher) tasks {
 		// The admin API answers until the end.
 		{name: serverAdmin, server: true, run: func(ctx context.Context) error { return d.admin.Serve(ctx, socks.admin, socks.adminUnix) }},
 		// The last events are saved.
-		{name: "timeline", run: d.story.Run},
+		{name: "timeline", run: d.timeline.Run},
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/timeline"
 )
 
-// key returns the name under which the timeline keeps a machine: a host of the lab, or a stranger's MAC. It may be asked for
+// key returns the name under which the timeline keeps a machine: a host of the lab, or the MAC of a discovered machine. It may be asked for
 // by whatever a host is known by, or the address that it leases.
 func (c *adminBackend) key(machine string) (string, error) {
 	l := c.current.Load().Lab
@@ -27,7 +27,7 @@ func (c *adminBackend) key(machine string) (string, error) {
 		return "", errNoHost(l, machine)
 	}
 	addr, _ := (addresses{c.Daemon}).AddrOf(mac)
-	if h := l.MachineOf(mac, addr); h != nil { // a guest of a pool, too
+	if h := l.MachineOf(mac, addr); h != nil { // a machine of a pool, too
 		return h.Name, nil
 	}
 	return mac.String(), nil
@@ -39,7 +39,7 @@ func (c *adminBackend) Boots(ctx context.Context, machine string) ([]api.Boot, e
 	if err != nil {
 		return nil, err
 	}
-	boots, err := c.story.Boots(ctx, key)
+	boots, err := c.timeline.Boots(ctx, key)
 	out := make([]api.Boot, len(boots))
 	for i, b := range boots {
 		out[i] = api.Boot(b)
@@ -53,12 +53,12 @@ func (c *adminBackend) Follow(ctx context.Context, machine string) (<-chan event
 	if err != nil {
 		return nil, err
 	}
-	return c.story.Follow(ctx, key), nil
+	return c.timeline.Follow(ctx, key), nil
 }
 
 // lastSeen adds to a what the timeline knows of the host.
 func (c *adminBackend) lastSeen(a *api.Host) {
-	s, ok := c.story.Last(a.Name)
+	s, ok := c.timeline.Last(a.Name)
 	if !ok {
 		return
 	}

@@ -85,7 +85,7 @@ func (w *watcher) replaced() bool {
 	for _, dir := range dirs {
 		info, err := os.Stat(dir)
 		if err != nil {
-			return false // perhaps gone for a moment: tried again
+			return false // perhaps missing for a moment: tried again
 		}
 		same = same && os.SameFile(w.dirs[dir], info)
 	}

@@ -132,7 +132,7 @@ type Option struct {
 	Force bool   // send it even to machines that do not ask for it
 }
 
-// AnswerOption is the DHCP option that tells Proxmox' installer where to POST for its answer.
+// AnswerOption is the DHCP option with the URL to which Proxmox' installer POSTs for its answer.
 const AnswerOption = 250
 
 // OS names a built-in recipe.
@@ -316,7 +316,7 @@ type Cluster struct {
 	Hosts   []*Host // sorted by name
 }
 
-// DNS is the part of the lab file about recursion and transfers. Zones stand in Lab.Zones.
+// DNS is the part of the lab file about recursion and transfers. Zones are in Lab.Zones.
 type DNS struct {
 	Forward      []netip.AddrPort
 	ForwardZones []ForwardZone  // sorted by Domain

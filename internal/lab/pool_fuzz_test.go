@@ -77,7 +77,7 @@ func fuzzAsker(d *dice) *lab.Client {
 	}
 }
 
-// specificity is the documented order of pools, told once more and slowly: the greater list wins.
+// specificity is the documented order of pools, computed a second way: the greater list wins.
 func specificity(p *lab.Pool, a *lab.Client) ([]int, bool) {
 	bits, arch := -1, -1
 	for _, m := range p.MACs {

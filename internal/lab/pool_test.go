@@ -157,7 +157,7 @@ func TestMachineOfClass(t *testing.T) {
 			t.Errorf("%s at %s boots %q, want %q", tt.mac, tt.addr, got, tt.profile)
 		}
 		if got == "live" && (len(h.Options) != 1 || h.Lease.String() != "5m0s" || h.Pool.Name != "http") {
-			t.Errorf("guest %+v", h)
+			t.Errorf("machine of a pool: %+v", h)
 		}
 	}
 }

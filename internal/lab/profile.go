@@ -27,10 +27,10 @@ type Profile struct {
 	Chain          Chain
 	IPXE           string // a whole iPXE script as a template instead of kernel and initrd
 
-	Keys map[string]Pos // where each key stands in the lab file; see PosOf
+	Keys map[string]Pos // place of each key in the lab file; see PosOf
 }
 
-// PosOf returns where a key of the profile stands, such as "kernel" or "args[1]"; Pos where it is not in the file.
+// PosOf returns the place of a key of the profile, such as "kernel" or "args[1]"; Pos where it is not in the file.
 func (p *Profile) PosOf(key string) Pos {
 	if pos, ok := p.Keys[key]; ok {
 		return pos

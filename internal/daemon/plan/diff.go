@@ -8,12 +8,12 @@ import (
 
 // A Change is one line that a plan gains or loses.
 type Change struct {
-	Section string `json:"section"` // the heading that the line stands below
+	Section string `json:"section"` // the heading above the line
 	Op      string `json:"op"`      // "+" or "-"; "~" for something that is hidden
 	Line    string `json:"line"`
 }
 
-// line is a line of a plan below its heading. Lines of a plan tell by themselves what they are about, so that a
+// line is a line of a plan below its heading. Each line of a plan names what it is about, so that a
 // difference of sets says all that an edit script would, whatever the order.
 type line struct{ section, text string }
 
@@ -24,18 +24,18 @@ func Diff(from, to string) []Change {
 	return append(changes, missing("+", want, have)...)
 }
 
-// HideChanges leaves of the changes of each config document one, which does not tell what changed.
+// HideChanges replaces the changes of each config document by one that shows none of its text.
 func HideChanges(changes []Change) []Change {
-	told, seen := []Change{}, map[string]bool{}
+	out, seen := []Change{}, map[string]bool{}
 	for _, c := range changes {
 		if !strings.HasPrefix(c.Section, configSection) {
-			told = append(told, c)
+			out = append(out, c)
 		} else if !seen[c.Section] {
 			seen[c.Section] = true
-			told = append(told, Change{Section: c.Section, Op: "~", Line: "another document; --secrets shows what changes in it"})
+			out = append(out, Change{Section: c.Section, Op: "~", Line: "another document; --secrets shows what changes in it"})
 		}
 	}
-	return told
+	return out
 }
 
 // missing returns the lines of a that b has not, or not as often.

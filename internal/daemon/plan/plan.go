@@ -95,7 +95,7 @@ type Machine struct {
 	DomainXML  string     `json:"domain_xml,omitempty"`
 }
 
-// A BootFile is what DHCP tells one kind of firmware to fetch.
+// A BootFile is what one kind of firmware fetches, by DHCP options.
 type BootFile struct {
 	Firmware string `json:"firmware"` // "BIOS", "UEFI x64", "iPXE" …
 	File     string `json:"file"`     // a path by TFTP, or a URL
@@ -217,7 +217,7 @@ func concerns(r lab.Record, h *lab.Host) bool {
 	return r.Addr.IsValid() && (r.Addr == h.IP || r.Addr == h.IP6)
 }
 
-// authored lists the lines that stand in the lab file as they are.
+// authored lists the lines that the lab file gives verbatim.
 func (p *Plan) authored(l *lab.Lab, z *lab.Zone) {
 	for _, line := range z.Lines {
 		p.Records = append(p.Records, Record{Name: z.Origin, Type: "line", Data: line.Text, Source: "dns.zones"})
@@ -227,7 +227,7 @@ func (p *Plan) authored(l *lab.Lab, z *lab.Zone) {
 	}
 }
 
-// relative returns path as it stands in the lab file, so that a plan reads the same wherever the lab's folder is.
+// relative returns path as the lab file gives it, so that a plan reads the same wherever the lab's folder is.
 func relative(dir, path string) string {
 	if rel, err := filepath.Rel(dir, path); err == nil && filepath.IsLocal(rel) {
 		return rel
@@ -235,7 +235,7 @@ func relative(dir, path string) string {
 	return path
 }
 
-// data returns the record's data as it stands in a zone file.
+// data returns the record's data in zone file format.
 func data(r lab.Record) string {
 	switch {
 	case r.Type == "SRV":
@@ -315,7 +315,7 @@ func machine(s *snapshot.Snapshot, h *lab.Host) (Machine, error) {
 	return m, nil
 }
 
-// bootFiles lists what each firmware that h can have is told to fetch. A virtual machine is known to be an x64 one.
+// bootFiles lists the file that DHCP names for each kind of firmware that h can have. A virtual machine is x64.
 func bootFiles(h *lab.Host) (files []BootFile) {
 	for _, f := range dhcpd.BootFiles(h) {
 		if h.VM == nil || f.Firmware == "iPXE" || strings.HasPrefix(f.Firmware, vmFirmware(h.VM)) {

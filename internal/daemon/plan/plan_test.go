@@ -182,7 +182,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// TestDiff: whatever changes in the lab file, plan --diff tells.
+// TestDiff: plan --diff shows every change of the lab file.
 func TestDiff(t *testing.T) {
 	t.Parallel()
 	from := text(t, of(t, compile(t), ""))
@@ -248,7 +248,7 @@ func TestWriteDiff(t *testing.T) {
 	}
 }
 
-// TestDiffHides tells that a document changes, and nothing of what is in it.
+// TestDiffHides: without --secrets, plan --diff shows that a document changes, but nothing of its text.
 func TestDiffHides(t *testing.T) {
 	t.Parallel()
 	before, after := "RESERVATIONS\n  a\nCONFIG w0\n  password: x\n  user: u\nCONFIG w1\n  same\n", "RESERVATIONS\n  b\nCONFIG w0\n  password: y\n  user: u\nCONFIG w1\n  same\n"

@@ -12,7 +12,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// A Setting is one value in force that is not told by what else stands in the plan.
+// A Setting is a value in use that no other section of the plan shows.
 type Setting struct {
 	Of    string `json:"of"` // such as "network baremetal" or "dns"
 	Name  string `json:"name"`
@@ -59,7 +59,7 @@ func (p *Plan) settings(l *lab.Lab, hosts []*lab.Host) {
 	}
 }
 
-// networkSettings lists what DHCP tells machines of n, and of its pools where they have something of their own.
+// networkSettings lists what DHCP sends to machines of n, and what its pools override.
 func (p *Plan) networkSettings(n *lab.Network) {
 	of := "network " + n.Name
 	p.set(of, "lease", n.Lease)

@@ -224,7 +224,7 @@ func (r *resolver) sideBySide(a, b *lab.Balancer) {
 	case a.Mode != b.Mode:
 		r.failAt(b.Pos, balancerKey(b, "listen"), "%s is shared with %s, which has mode %s: want one mode on one address", b.Listen, where(), a.Mode)
 	case empty(a.Match) && empty(b.Match):
-		r.failAt(b.Pos, balancerKey(b, "listen"), "%s is taken by %s: want another address, or match to tell them apart", b.Listen, where())
+		r.failAt(b.Pos, balancerKey(b, "listen"), "%s is taken by %s: want another address, or match to distinguish them", b.Listen, where())
 	default:
 		if p := common(a.Match, b.Match); p != "" {
 			r.failAt(b.Pos, balancerKey(b, "match"), "%s on %s is also matched by %s: want different patterns", p, b.Listen, where())
@@ -234,7 +234,7 @@ func (r *resolver) sideBySide(a, b *lab.Balancer) {
 
 func empty(m lab.Match) bool { return len(m.SNI) == 0 && len(m.Host) == 0 }
 
-// common returns a pattern that stands in both, or "".
+// common returns a pattern that is in both, or "".
 func common(a, b lab.Match) string {
 	for _, p := range append(slices.Clone(a.SNI), a.Host...) {
 		if slices.Contains(b.SNI, p) || slices.Contains(b.Host, p) {

@@ -49,7 +49,7 @@ func (r *resolver) clusterAddress(c *lab.Cluster, v *scalar[addr4], key string) 
 	}
 }
 
-// clusterDomain reports a domain that is another cluster's, or leaves no room for the names that follow from it.
+// clusterDomain reports a domain that is another cluster's, or is too long for the names derived from it.
 func (r *resolver) clusterDomain(e *entry[rawCluster], c *lab.Cluster) {
 	if longest := "_etcd-server-ssl._tcp." + c.Domain; len(longest) > maxName {
 		r.fail(e.spot, "clusters."+e.Name, "the name %s has %d characters: want at most %d", longest, len(longest), maxName)

@@ -229,7 +229,7 @@ func (d *decoder) isKey(k *yaml.Node) bool {
 	return false
 }
 
-// firstKey returns where key stands first in n.
+// firstKey returns the first place of key in n.
 func (d *decoder) firstKey(n *yaml.Node, key string) lab.Pos {
 	for i := 0; i < len(n.Content); i += 2 {
 		if n.Content[i].Value == key {
@@ -252,7 +252,7 @@ func (d *decoder) twice(n *yaml.Node, first spot) {
 	d.problem(n, "is defined here and at %s: want it in one file", d.pos(first))
 }
 
-// spot returns where n stands; below an alias, where the alias stands.
+// spot returns the place of n; below an alias, that of the alias.
 func (d *decoder) spot(n *yaml.Node) spot {
 	if d.alias != nil {
 		n = d.alias

@@ -23,7 +23,7 @@ func TestDocsAreComplete(t *testing.T) {
 	golden.CheckBetween(t, &update, docsFile, docsBegin, docsEnd, docKeys())
 }
 
-// TestDocsLoad loads the whole labs that stand in the page.
+// TestDocsLoad loads the whole labs of the page.
 func TestDocsLoad(t *testing.T) {
 	data, err := os.ReadFile(docsFile)
 	if err != nil {

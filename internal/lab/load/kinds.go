@@ -8,7 +8,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// A scalar is one textual value and where it stands.
+// A scalar is one textual value and its place.
 type scalar[T any] struct {
 	V T
 	spot
@@ -107,7 +107,7 @@ func values[T, V any](l scalars[T], value func(T) V) []V {
 	return out
 }
 
-// An oneOrMore is a list, where a single value may stand for a list of one.
+// An oneOrMore is a list, where a single value is a list of one.
 type oneOrMore[T any] struct{ scalars[T] }
 
 func (l *oneOrMore[T]) decode(d *decoder, n *yaml.Node) {
@@ -131,7 +131,7 @@ type dict[T any] struct {
 	byName map[string]*entry[T]
 }
 
-// An entry is one key of a dict, where it stands, and its value.
+// An entry is one key of a dict, its place, and its value.
 type entry[T any] struct {
 	Name string
 	spot
@@ -161,7 +161,7 @@ func (m *dict[T]) entries(d *decoder, n *yaml.Node, own map[string]bool) {
 		m.byName = make(map[string]*entry[T], len(n.Content)/2)
 		m.Entries = make([]*entry[T], 0, len(n.Content)/2)
 	}
-	room := make([]entry[T], 0, len(n.Content)/2)
+	entries := make([]entry[T], 0, len(n.Content)/2)
 	merged := false
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k, v := n.Content[i], n.Content[i+1]
@@ -176,8 +176,8 @@ func (m *dict[T]) entries(d *decoder, n *yaml.Node, own map[string]bool) {
 			d.problemKey(k, "is defined twice, here and at %s: want it once", d.pos(first.spot))
 			continue
 		}
-		room = append(room, entry[T]{Name: k.Value, spot: d.spot(k)})
-		e := &room[len(room)-1]
+		entries = append(entries, entry[T]{Name: k.Value, spot: d.spot(k)})
+		e := &entries[len(entries)-1]
 		m.byName[k.Value] = e
 		m.Entries = append(m.Entries, e)
 		d.path = append(d.path, step{k.Value, -1})

@@ -25,7 +25,7 @@ type Options struct {
 	Strict bool
 	// FileExists reports whether a file exists. Nil: the file system.
 	FileExists func(path string) bool
-	// Appliance is the one that a running daemon was started with. It stays in force, whatever the file says; a difference
+	// Appliance is the one that a running daemon was started with. It stays in use, whatever the file says; a difference
 	// is a warning. Nil: the file's.
 	Appliance *lab.Appliance
 }

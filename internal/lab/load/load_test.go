@@ -268,7 +268,7 @@ func blocks(n int) string {
 	return b.String()
 }
 
-// TestPipe: a pipe into which nobody writes is an empty file, and no reason to wait.
+// TestPipe: a pipe without a writer is read as an empty file, without waiting.
 func TestPipe(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "lab.yaml")

@@ -10,7 +10,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// minMirror is the least room that makes sense: one package of a distribution.
+// minMirror is the smallest useful size: one package of a distribution.
 const minMirror = 1 << 20
 
 func (r *resolver) mirrorList() {

@@ -79,7 +79,7 @@ hosts:
 	}
 }
 
-// TestDNSOff: who keeps a name server of their own is not told that this one is there.
+// TestDNSOff: with appliance.dns off, DHCP names no DNS server of ours.
 func TestDNSOff(t *testing.T) {
 	t.Parallel()
 	const text = `appliance: {dns: off}

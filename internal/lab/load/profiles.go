@@ -160,7 +160,7 @@ func (r *resolver) profileMedium(e *entry[rawProfile], p *lab.Profile) {
 	}
 }
 
-// profileKeys returns where the keys stand whose templates are rendered when a machine boots.
+// profileKeys returns the places of the keys whose templates are rendered when a machine boots.
 func (r *resolver) profileKeys(raw *rawProfile) map[string]lab.Pos {
 	keys := map[string]lab.Pos{}
 	for name, v := range map[string]*scalar[text]{

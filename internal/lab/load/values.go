@@ -478,7 +478,7 @@ func (v *digest) parse(s string) error {
 
 func (digest) spec() spec { return what("SHA-256, 64 hexadecimal digits", `^[0-9A-Fa-f]{64}$`) }
 
-// maxOptionData is the longest value of an option: in parts of 255 bytes (RFC 3396) it leaves room for the rest in a message
+// maxOptionData is the longest value of an option: in parts of 255 bytes (RFC 3396) it leaves space for the rest of a message
 // of 1472 bytes.
 const maxOptionData = 900
 
