@@ -13,7 +13,7 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
-// TestAnswer walks Proxmox' installer: it knows where to ask from DHCP and tells its NICs.
+// TestAnswer replays the Proxmox installer: it gets the URL by DHCP and posts its NICs.
 func TestAnswer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -33,7 +33,7 @@ func TestAnswer(t *testing.T) {
 		}
 	}
 	if l.Host("switch").Options != nil {
-		t.Errorf("a host that installs nothing is told %v", l.Host("switch").Options)
+		t.Errorf("a host that installs nothing gets the options %v", l.Host("switch").Options)
 	}
 	table, err := boot.Compile(l)
 	if err != nil {
@@ -76,7 +76,7 @@ func TestAnswer(t *testing.T) {
 	if _, err := r.Script(ctx, other, at, lab.ScriptName); err != nil {
 		t.Fatal(err)
 	}
-	refused("an installer that is told a token", ask(at, other))
+	refused("an installer that gets a token", ask(at, other))
 	if err := ask(addr, lo, mac); err != nil {
 		t.Error(err)
 	}

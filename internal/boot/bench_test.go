@@ -9,8 +9,8 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// BenchmarkScript is what a machine's request for its script costs in a boot that has begun: once more, and for the first
-// time after a reload, when it is rendered.
+// BenchmarkScript measures a request for a script within a boot: repeated, and for the first time after a reload, when it is
+// rendered.
 func BenchmarkScript(b *testing.B) {
 	dir := b.TempDir()
 	for name, text := range map[string]string{

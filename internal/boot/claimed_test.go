@@ -8,8 +8,8 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
-// TestOthersAreToldOf: whatever is asked for in a machine's name, people see that it was not the machine.
-func TestOthersAreToldOf(t *testing.T) {
+// TestOthersAreMarked: every event of a request in another machine's name is marked as claimed.
+func TestOthersAreMarked(t *testing.T) {
 	t.Parallel()
 	for what, ask := range map[string]func(*rig) error{
 		"script": func(r *rig) error { _, err := r.Script(t.Context(), mac, intrud, lab.ScriptName); return err },
@@ -27,10 +27,10 @@ func TestOthersAreToldOf(t *testing.T) {
 	}
 }
 
-// TestClaimed: a refusal says whether it was the machine that asked, or somebody in its name, as far as addresses tell.
+// TestClaimed: a refusal reports whether the request came from the machine's address or from another.
 func TestClaimed(t *testing.T) {
 	t.Parallel()
-	guest := netip.MustParseAddr("192.168.16.200")
+	leased := netip.MustParseAddr("192.168.16.200")
 	for _, tt := range []struct {
 		name string
 		held netip.Addr // by the machine
@@ -42,8 +42,8 @@ func TestClaimed(t *testing.T) {
 		{"from what is reserved for it", netip.Addr{}, addr, mac, false},
 		{"from another's address", addr, intrud, mac, true},
 		{"before it has one", netip.Addr{}, intrud, mac, true},
-		{"a guest's own", guest, guest, lab.MAC{2}, false},
-		{"a guest's, before it has one", netip.Addr{}, intrud, lab.MAC{2}, true},
+		{"pool machine, its own address", leased, leased, lab.MAC{2}, false},
+		{"pool machine without a lease", netip.Addr{}, intrud, lab.MAC{2}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

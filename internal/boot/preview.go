@@ -7,7 +7,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// A Preview is what one host would get. The token in it is a placeholder.
+// A Preview is what one host would get at its next boot. The token in it is a placeholder.
 type Preview struct {
 	Script []byte
 	Config *recipe.Document // nil: no config document, or it does not exist yet

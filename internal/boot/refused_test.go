@@ -9,9 +9,8 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
-// TestDocumentThatIsNotThereYet: Ignition asks every few seconds until a document is there. People are told once for each
-// reason, and for each boot.
-func TestDocumentThatIsNotThereYet(t *testing.T) {
+// TestMissingDocument: Ignition asks every few seconds until a document exists. It is one event for each reason and boot.
+func TestMissingDocument(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "files", "worker.cfg")
@@ -38,7 +37,7 @@ func TestDocumentThatIsNotThereYet(t *testing.T) {
 	}
 	insist("not there", 1)
 	insist("still not there", 0)
-	write(t, file, "{{.Host.Vars.nobody}}")
+	write(t, file, "{{.Host.Vars.unset}}")
 	insist("there, and broken", 1)
 	write(t, file, "fine")
 	if doc, err := r.Config(t.Context(), mac, token, "worker.cfg", addr); err != nil || string(doc.Body) != "fine" {

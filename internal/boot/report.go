@@ -56,7 +56,7 @@ func (s *Service) Report(ctx context.Context, mac lab.MAC, query string, from ne
 	return nil
 }
 
-// summary is what an admin knows a machine by.
+// summary describes a machine for an admin.
 func summary(f discovered.Facts) string {
 	var parts []string
 	for _, s := range []string{f.Manufacturer, f.Product, f.Serial, f.UUID} {

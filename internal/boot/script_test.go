@@ -25,7 +25,7 @@ func tableOf(t testing.TB, dir, text string) (*lab.Lab, *boot.Table) {
 	return l, table
 }
 
-// TestScriptOfOneBoot: who asks twice in one boot gets the same script, with the same token; what has changed since shows.
+// TestScriptOfOneBoot: a machine that requests its script twice in one boot gets the same token; changes of the lab apply.
 func TestScriptOfOneBoot(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -61,7 +61,7 @@ func TestScriptOfOneBoot(t *testing.T) {
 	}
 }
 
-// TestScriptFileOfOneBoot: a script that is a file is read as it is now, within one boot, too.
+// TestScriptFileOfOneBoot: a script file is read again for every request, also within one boot.
 func TestScriptFileOfOneBoot(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

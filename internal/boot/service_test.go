@@ -37,7 +37,7 @@ networks:
     subnet: 192.168.16.0/24
     interface: br0
     address: 192.168.16.1
-    pools: {guests: {range: 192.168.16.200-192.168.16.210, profile: live}}
+    pools: {pooleds: {range: 192.168.16.200-192.168.16.210, profile: live}}
 profiles:
   disk: {kernel: k, initrd: [i], config: "{{.Host.Role}}.cfg", install_to: /dev/vda}
   live: {kernel: k, initrd: [i]}
@@ -60,7 +60,7 @@ type rig struct {
 
 func (r *rig) Record(e event.Event) { r.events = append(r.events, e) }
 
-// count returns how many events of that kind were told.
+// count returns how many events of that kind were recorded.
 func (r *rig) count(k event.Kind) (n int) {
 	for _, e := range r.events {
 		if e.Kind == k {
@@ -176,17 +176,17 @@ func TestConfigIsForOneMachineAlone(t *testing.T) {
 	}
 }
 
-// TestScriptIsForOneMachineAlone is about the token that a script carries.
+// TestScriptIsForOneMachineAlone: a script holds a token, so that no other machine may get it.
 func TestScriptIsForOneMachineAlone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	script, err := r.Script(t.Context(), mac, intrud, lab.ScriptName)
 	var status interface{ HTTPStatus() int }
 	if !errors.As(err, &status) || status.HTTPStatus() != 403 || len(script) > 0 {
-		t.Errorf("a stranger got %q, %v; want 403", script, err)
+		t.Errorf("another machine got %q, %v; want 403", script, err)
 	}
 	if got := r.installs.Status(r.lab.Host("worker-0")).State; got != install.Armed {
-		t.Errorf("a stranger's request began a boot: %s", got)
+		t.Errorf("another machine's request began a boot: %s", got)
 	}
 }
 
@@ -218,7 +218,7 @@ func TestSecondReaderIsRefused(t *testing.T) {
 		}
 	}
 	if n := r.refusals(install.ErrReads); n != 1 {
-		t.Errorf("a second reader who insists makes %d events, want 1", n)
+		t.Errorf("a repeated second read makes %d events, want 1", n)
 	}
 	for range 3 {
 		if _, err := r.Config(ctx, mac, "guess", "worker.cfg", addr); !errors.Is(err, install.ErrToken) {
@@ -277,7 +277,7 @@ func TestDone(t *testing.T) {
 	r, ctx := newRig(t), context.Background()
 	token := r.token(t)
 	if err := r.Done(ctx, mac, token, intrud); err == nil {
-		t.Error("done from a stranger's address was believed")
+		t.Error("done from another machine's address was accepted")
 	}
 	if err := r.Done(ctx, mac, token, addr); err != nil {
 		t.Fatal(err)
@@ -290,7 +290,7 @@ func TestDone(t *testing.T) {
 
 func TestScripts(t *testing.T) {
 	t.Parallel()
-	guest := lab.MAC{0x52, 0x54, 0, 0xff, 0, 1}
+	pooled := lab.MAC{0x52, 0x54, 0, 0xff, 0, 1}
 	for _, tt := range []struct {
 		name string
 		mac  lab.MAC
@@ -298,8 +298,8 @@ func TestScripts(t *testing.T) {
 		want string
 	}{
 		{"host", mac, "192.168.16.24", "echo bootlab: worker-0 boots disk"},
-		{"machine of a pool", guest, "192.168.16.200", "echo bootlab: 52-54-00-ff-00-01 boots live"},
-		{"unknown machine", guest, "192.168.16.66", "is not in the lab file"},
+		{"machine of a pool", pooled, "192.168.16.200", "echo bootlab: 52-54-00-ff-00-01 boots live"},
+		{"unknown machine", pooled, "192.168.16.66", "is not in the lab file"},
 		{"host without profile", lab.MAC{0x52, 0x54, 0, 0, 2, 5}, "192.168.16.25", "is not in the lab file, or has no profile"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -338,18 +338,18 @@ func TestBootLoop(t *testing.T) {
 				}
 			}
 			if n, served := r.count(event.ScriptLoop), r.count(event.ScriptServed); n != 3 || served != bootloop.MaxScripts-1 {
-				t.Errorf("%d times told that it is held, %d times that it got its script", n, served)
+				t.Errorf("%d script_loop events, %d script_served events", n, served)
 			}
 			r.loops.Release(mac)
 			if got := ask(); strings.Contains(got, says) {
-				t.Errorf("it is never let go:\n%s", got)
+				t.Errorf("it is still held after Release:\n%s", got)
 			}
 		})
 	}
 }
 
-// TestCircleUnheard: where nobody here hears a machine's system, nobody says that none comes.
-func TestCircleUnheard(t *testing.T) {
+// TestNoBootLoopWithoutDHCP: where DHCP is off, no operating system is seen, so that its absence means no boot loop.
+func TestNoBootLoopWithoutDHCP(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.lab.Networks[0].DHCP = lab.DHCPOff
@@ -359,11 +359,11 @@ func TestCircleUnheard(t *testing.T) {
 		}
 	}
 	if n := r.count(event.ScriptLoop); n != 0 {
-		t.Errorf("told %d times", n)
+		t.Errorf("%d script_loop events, want none", n)
 	}
 }
 
-// TestGRUB: who asks for grub.cfg gets what GRUB understands, of the same boot.
+// TestGRUB: a request for grub.cfg gets GRUB's script of the same boot.
 func TestGRUB(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -379,7 +379,7 @@ func TestGRUB(t *testing.T) {
 		t.Errorf("while it is armed:\n%s", got)
 	}
 	if got := ask(lab.MAC{2}, intrud); !strings.Contains(got, "is not in the lab file") || strings.Contains(got, "#!ipxe") {
-		t.Errorf("a stranger got:\n%s", got)
+		t.Errorf("another machine got:\n%s", got)
 	}
 	token := r.token(t)
 	if err := r.Done(t.Context(), mac, token, addr); err != nil {
@@ -390,7 +390,7 @@ func TestGRUB(t *testing.T) {
 	}
 }
 
-// TestDocuments: what belongs to a boot beside its config document is for this boot alone too, but may be read after it.
+// TestDocuments: the other documents of a boot are for that boot alone, but may be read after its config document.
 func TestDocuments(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -477,7 +477,7 @@ func TestOneHostFails(t *testing.T) {
 	}
 }
 
-// TestImage is about machines that boot without asking us: their hypervisor hands over the document.
+// TestImage: virtual machines that boot an image get the document from their hypervisor.
 func TestImage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

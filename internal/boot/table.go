@@ -48,7 +48,7 @@ func Compile(l *lab.Lab) (*Table, error) {
 	return t, nil
 }
 
-// Problems are what keeps hosts from booting, among those that Compile checked: each cause once, with the place in the lab file or in
+// Problems are the errors that keep hosts from booting, among those that Compile checked: each cause once, with the place in the lab file or in
 // the document.
 func (t *Table) Problems() lab.Problems { return t.problems }
 
@@ -64,8 +64,8 @@ func (t *Table) CheckAll() lab.Problems {
 // fewHosts is the size of a lab up to which Compile checks all hosts.
 const fewHosts = 500
 
-// A hostKind is what templates can tell hosts apart by, other than plain values: hosts of one kind render alike but for names and
-// addresses, so that checking one of them is enough. It keeps a lab of 10,000 hosts cheap to check.
+// A hostKind holds the properties that templates can branch on. Hosts of one kind render alike except for names and addresses, so
+// checking one of them is enough. It keeps a lab of 10,000 hosts cheap to check.
 type hostKind struct {
 	profile *lab.Profile
 	cluster *lab.Cluster
@@ -139,7 +139,7 @@ func (t *Table) check(hosts []*lab.Host) (all, some lab.Problems) {
 	return all, some
 }
 
-// placeholder is the token in what is rendered without a boot.
+// placeholder is the token in scripts and documents that are rendered without a boot.
 const placeholder = "TOKEN"
 
 // faults renders everything for one host.
@@ -163,7 +163,7 @@ func (t *Table) problem(h *lab.Host, f recipe.Fault) *lab.Problem {
 	return p
 }
 
-// A cause is what problems share that differ in the host only.
+// A cause is what problems that differ only in the host have in common.
 type cause struct {
 	at           lab.Pos
 	key, message string

@@ -11,7 +11,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab/load"
 )
 
-// TestMissingValues: what would fail when some machine boots is known when the lab is compiled, once for each cause.
+// TestMissingValues: an error that a machine would have at boot is found by Compile, once for each cause.
 func TestMissingValues(t *testing.T) {
 	t.Parallel()
 	many := &strings.Builder{}
@@ -29,8 +29,8 @@ func TestMissingValues(t *testing.T) {
 			"  y: {mac: '52:54:00:00:00:02', ip: 192.168.16.12, profile: p}\n", []string{"for host x: "}},
 		{"a document of one host", "x", "  x: {mac: '52:54:00:00:00:01', ip: 192.168.16.11, profile: own}\n" +
 			"  y: {mac: '52:54:00:00:00:02', ip: 192.168.16.12, profile: own}\n", []string{"for host y: "}},
-		{"a guest of a pool", "x", "  x: {mac: '52:54:00:00:00:01', ip: 192.168.16.11, profile: p}\nnetworks: {n: {subnet: 192.168.16.0/20, address: 192.168.16.1, " +
-			"interface: br0, pools: {g: {range: 192.168.30.1-192.168.30.9, profile: guest}}}}\n", []string{"for host 02-00-00-00-00-00: "}},
+		{"a machine of a pool", "x", "  x: {mac: '52:54:00:00:00:01', ip: 192.168.16.11, profile: p}\nnetworks: {n: {subnet: 192.168.16.0/20, address: 192.168.16.1, " +
+			"interface: br0, pools: {g: {range: 192.168.30.1-192.168.30.9, profile: pooled}}}}\n", []string{"for host 02-00-00-00-00-00: "}},
 		{"no cluster", "{{.Cluster.Name}}", "  x: {mac: '52:54:00:00:00:01', ip: 192.168.16.11, profile: p}\n", []string{"it belongs to no cluster: want {{if .Cluster}}"}},
 		{"an address from a pool", "{{.Host.IP}}", "  x: {mac: '52:54:00:00:00:01', profile: p}\n", []string{"{{.Host.IP}} is not set"}},
 		{"one of many", "{{.Host.IP}}", many.String() + "  x: {mac: '52:54:00:00:00:01', profile: p}\n", []string{"for host x: {{.Host.IP}} is not set"}},
@@ -44,7 +44,7 @@ func TestMissingValues(t *testing.T) {
 				}
 			}
 			text := fmt.Sprintf("version: 1\ndomain: lab.test\nappliance: {files: .}\nprofiles:\n  p: {kernel: k, args: ['%s']}\n"+
-				"  own: {kernel: k, config: '{{.Host.Name}}.cfg'}\n  guest: {kernel: k, args: ['{{.Host.Vars.a}}']}\n", tc.arg)
+				"  own: {kernel: k, config: '{{.Host.Name}}.cfg'}\n  pooled: {kernel: k, args: ['{{.Host.Vars.a}}']}\n", tc.arg)
 			if !strings.Contains(tc.hosts, "networks:") {
 				text += "networks: {n: {subnet: 192.168.16.0/20, address: 192.168.16.1, interface: br0}}\n"
 			}
@@ -72,7 +72,7 @@ func TestMissingValues(t *testing.T) {
 	}
 }
 
-// TestUnknownField: what no host can boot is an error of the lab file, at the place where it stands.
+// TestUnknownField: a field that fails for every host is an error of the lab file, at its line.
 func TestUnknownField(t *testing.T) {
 	t.Parallel()
 	text := "version: 1\ndomain: lab.test\nnetworks: {n: {subnet: 192.168.16.0/24, address: 192.168.16.1, interface: br0}}\n" +

@@ -2,47 +2,47 @@ package firmware
 
 import "slices"
 
-// The names of the programs, as they stand in the paths of the boot plane.
+// The names of the programs, as they appear in TFTP and HTTP paths.
 const (
-	BIOS    = "undionly.kpxe"     // x86 BIOS, on top of the card's own PXE stack
-	UEFI    = "ipxe.efi"          // UEFI x86-64, with drivers of its own
-	UEFISNP = "snponly.efi"       // UEFI x86-64, on top of the firmware's driver
-	ARM64   = "snponly-arm64.efi" // UEFI 64-bit Arm, on top of the firmware's driver
+	BIOS    = "undionly.kpxe"     // x86 BIOS, uses the NIC's PXE stack (UNDI)
+	UEFI    = "ipxe.efi"          // UEFI x86-64, has its own drivers
+	UEFISNP = "snponly.efi"       // UEFI x86-64, uses the firmware's driver
+	ARM64   = "snponly-arm64.efi" // UEFI 64-bit Arm, uses the firmware's driver
 
-	// Signed by a distribution, for Secure Boot. shim loads GRUB from beside itself, under that name.
+	// Signed by a distribution, for Secure Boot. shim loads GRUB by this name from its own folder.
 	ShimX64   = "shimx64.efi"
 	GRUBX64   = "grubx64.efi"
 	ShimARM64 = "shimaa64.efi"
 	GRUBARM64 = "grubaa64.efi"
 )
 
-// A kind is a sort of program: who wrote it, and what it is for.
-type kind struct {
+// A project is the software that a program is a build of.
+type project struct {
 	what    string
 	licence string // SPDX
 	source  string
 }
 
-// A program is one network boot program that bootlab knows by its name.
+// A program is a network boot program that bootlab knows by name.
 type program struct {
-	kind
+	project
 	name     string
 	runs     string // the firmware that runs it
 	about    string
-	system   string // where Debian's package puts it; empty: in none
+	system   string // its path in Debian's package; empty: in no package
 	pkg      string // Debian's package
-	optional bool   // no machine needs it unless the lab says so
+	optional bool   // needed only by labs with chain: grub
 }
 
-// programs returns all of them, in the order in which people look for them.
+// programs returns all known programs, the most used first.
 func programs() []program {
-	ipxe := kind{"iPXE", "GPL-2.0-or-later", "https://github.com/ipxe/ipxe"}
-	shim := kind{"shim", "BSD-2-Clause", "https://github.com/rhboot/shim"}
-	grub := kind{"GRUB", "GPL-3.0-or-later", "https://www.gnu.org/software/grub"}
+	ipxe := project{"iPXE", "GPL-2.0-or-later", "https://github.com/ipxe/ipxe"}
+	shim := project{"shim", "BSD-2-Clause", "https://github.com/rhboot/shim"}
+	grub := project{"GRUB", "GPL-3.0-or-later", "https://www.gnu.org/software/grub"}
 	const x64, arm64 = "UEFI x64", "UEFI arm64"
 	return []program{
-		{ipxe, BIOS, "BIOS", "on the card's own PXE stack", "/usr/lib/ipxe/undionly.kpxe", "ipxe", false},
-		{ipxe, UEFI, x64, "with drivers of its own", "/boot/ipxe.efi", "ipxe", false},
+		{ipxe, BIOS, "BIOS", "on the NIC's PXE stack", "/usr/lib/ipxe/undionly.kpxe", "ipxe", false},
+		{ipxe, UEFI, x64, "with its own drivers", "/boot/ipxe.efi", "ipxe", false},
 		{ipxe, UEFISNP, x64, "on the firmware's driver", "/usr/lib/ipxe/snponly.efi", "ipxe", false},
 		{ipxe, ARM64, arm64, "on the firmware's driver", "", "", false},
 		{shim, ShimX64, x64, "Secure Boot: starts GRUB", "/usr/lib/shim/shimx64.efi.signed", "shim-signed", true},

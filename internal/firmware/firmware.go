@@ -13,9 +13,9 @@ import (
 //go:embed all:assets
 var assets embed.FS
 
-// FS returns the programs as one flat file system. A file of dir comes before one that is embedded, and that before one
-// that a package of Debian's has installed. An empty dir means no folder of the user's; such a folder may hold further
-// files, which are served too. Links that lead out of the folder are not followed. Opened files can seek.
+// FS returns the programs as one flat file system. Files of dir, the user's folder, take precedence over embedded programs,
+// and these over programs that a Debian package has installed. An empty dir means no folder. Other files in the folder are
+// served too. Links that lead out of the folder are not followed. Opened files can seek.
 func FS(dir string) fs.FS { return layersOf(dir) }
 
 func layersOf(dir string) layered {
@@ -30,7 +30,7 @@ func layersOf(dir string) layered {
 	return layers
 }
 
-// CheckFolder returns an error where dir cannot be the folder of FS: a name that is mistyped would change nothing, in silence.
+// CheckFolder returns an error if dir cannot be the folder of FS. Without this check a mistyped name would have no effect.
 func CheckFolder(dir string) error {
 	if dir == "" {
 		return nil
@@ -41,48 +41,29 @@ func CheckFolder(dir string) error {
 	return nil
 }
 
-// A File is one program that is there.
-type File struct {
-	Name string
-	Size int64 // bytes
-}
-
-// Files returns the files of fsys, sorted by name.
-func Files(fsys fs.FS) ([]File, error) {
-	entries, err := fs.ReadDir(fsys, ".")
-	if err != nil {
-		return nil, err
-	}
-	var files []File
-	for _, e := range entries {
-		if info, err := fs.Stat(fsys, e.Name()); err == nil && info.Mode().IsRegular() {
-			files = append(files, File{Name: e.Name(), Size: info.Size()})
-		}
-	}
-	return files, nil
-}
-
-// Missing returns the names of the programs that fsys lacks and every lab may need, sorted.
+// Missing returns the sorted names of the programs that any lab may need and fsys lacks.
 func Missing(fsys fs.FS) []string { return missing(fsys, BIOS, UEFI, UEFISNP, ARM64) }
 
-// MissingSigned returns the names of the programs that fsys lacks and labs with Secure Boot need, sorted.
+// MissingSigned returns the sorted names of the programs that labs with Secure Boot need and fsys lacks.
 func MissingSigned(fsys fs.FS) []string { return missing(fsys, ShimX64, GRUBX64) }
 
 func missing(fsys fs.FS, names ...string) []string {
 	slices.Sort(names)
-	return slices.DeleteFunc(names, func(name string) bool {
-		info, err := fs.Stat(fsys, name)
-		return err == nil && info.Mode().IsRegular()
-	})
+	return slices.DeleteFunc(names, func(name string) bool { return isRegular(fsys, name) })
 }
 
-// A layer is a file system of which only some names are shown.
+func isRegular(fsys fs.FS, name string) bool {
+	info, err := fs.Stat(fsys, name)
+	return err == nil && info.Mode().IsRegular()
+}
+
+// A layer is a file system of which only some names are visible.
 type layer struct {
 	fsys fs.FS
 	only []string // nil: all
 }
 
-// layered shows the first layer that has a file.
+// layered is an overlay: the first layer that has a file provides it.
 type layered []layer
 
 // Open implements fs.FS. The root can be read with fs.ReadDir only.
@@ -121,7 +102,7 @@ func (ls layered) ReadDir(name string) ([]fs.DirEntry, error) {
 	return slices.CompactFunc(all, func(a, b fs.DirEntry) bool { return a.Name() == b.Name() }), nil
 }
 
-// folder is a folder that may come and go while the daemon runs. Nothing outside of it can be opened.
+// folder is a folder that may appear and disappear while the daemon runs. Nothing outside of it can be opened.
 type folder string
 
 // Open implements fs.FS.
@@ -130,6 +111,6 @@ func (f folder) Open(name string) (fs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close() // a file that is open outlives its root
+	defer root.Close() // an open file stays open without its root
 	return root.FS().Open(name)
 }

@@ -15,22 +15,22 @@ import (
 	"strings"
 )
 
-// A Program is one network boot program: what it is and where it comes from, or how to get it.
+// A Program describes a network boot program: what it is and where it comes from, or how to get it.
 type Program struct {
-	Name    string `json:"name"`              // under which it is served
+	Name    string `json:"name"`              // the name that it is served under
 	Runs    string `json:"runs,omitempty"`    // the firmware that runs it, such as "UEFI x64"
-	What    string `json:"what,omitempty"`    // such as "iPXE, with drivers of its own"
-	Version string `json:"version,omitempty"` // as it says of itself
-	Origin  string `json:"origin,omitempty"`  // builtIn, a folder, or a file of a package
-	Licence string `json:"licence,omitempty"` // SPDX; what is served from your folder is yours to know
-	Source  string `json:"source,omitempty"`  // where its source is
+	What    string `json:"what,omitempty"`    // such as "iPXE, with its own drivers"
+	Version string `json:"version,omitempty"` // as the program itself states it
+	Origin  string `json:"origin,omitempty"`  // builtIn, a folder, or the file of a package
+	Licence string `json:"licence,omitempty"` // SPDX identifier; empty for a program from the user's folder
+	Source  string `json:"source,omitempty"`  // URL of the source code
 	Size    int64  `json:"size,omitempty"`    // bytes
 	SHA256  string `json:"sha256,omitempty"`  // in hexadecimal
-	Missing string `json:"missing,omitempty"` // how to get it, where it is not there
+	Missing string `json:"missing,omitempty"` // how to get it, if it is missing
 }
 
-// List returns the programs that are served with that folder of the user's, as FS serves them, and those that are known
-// and missing. First come the known ones, then what else is in the folder, by name.
+// List returns the programs that FS(dir) serves, and the known programs that are missing. The known programs come first,
+// then the other files of the folder by name.
 func List(dir string) ([]Program, error) {
 	layers := layersOf(dir)
 	var all []Program
@@ -44,15 +44,15 @@ func List(dir string) ([]Program, error) {
 		}
 		all = append(all, p)
 	}
-	files, err := Files(layers)
+	entries, err := fs.ReadDir(layers, ".")
 	if err != nil {
 		return nil, fmt.Errorf("list boot programs: %w", err)
 	}
-	for _, f := range files {
-		if slices.Contains(Names(), f.Name) {
+	for _, e := range entries {
+		if slices.Contains(Names(), e.Name()) || !isRegular(layers, e.Name()) {
 			continue
 		}
-		p := Program{Name: f.Name}
+		p := Program{Name: e.Name()}
 		if err := layers.fill(&p); err != nil {
 			return nil, err
 		}
@@ -61,7 +61,7 @@ func List(dir string) ([]Program, error) {
 	return all, nil
 }
 
-// toGet says how to get a program that is missing.
+// toGet returns instructions for getting a missing program.
 func (p program) toGet() string {
 	own := "put it into the folder of --firmware"
 	switch {
@@ -73,7 +73,7 @@ func (p program) toGet() string {
 	return "build with make, apt-get install " + p.pkg + ", or " + own
 }
 
-// fill says what the file is that is served under p's name. Where there is none, p stays as it is.
+// fill reads the file that is served under p's name into p. If there is none, p stays unchanged.
 func (ls layered) fill(p *Program) error {
 	for _, l := range ls {
 		if l.only != nil && !slices.Contains(l.only, p.Name) {
@@ -89,16 +89,16 @@ func (ls layered) fill(p *Program) error {
 		if err != nil {
 			return fmt.Errorf("read boot program %s: %w", p.Name, err)
 		}
-		l.tellOrigin(p)
+		l.setOrigin(p)
 		return nil
 	}
 	return nil
 }
 
-// maxInspected is how much of a program is looked into. Programs are smaller; other files of a folder need not be.
+// maxInspected is how many bytes of a file are inspected. Programs are smaller; other files of a folder may be larger.
 const maxInspected = 16 << 20
 
-// read takes what a file says of itself, and closes it.
+// read sets size, checksum, firmware and version from a file, and closes it.
 func (p *Program) read(f fs.File) error {
 	defer f.Close()
 	body, err := io.ReadAll(io.LimitReader(f, maxInspected))
@@ -117,14 +117,14 @@ func (p *Program) read(f fs.File) error {
 	return nil
 }
 
-// builtIn is the origin of what "make assets" embedded: all of these are iPXE, and run embed.ipxe first.
+// builtIn is the origin of the programs that "make assets" embedded. All are iPXE and run embed.ipxe first.
 const builtIn = "built in, first script by bootlab"
 
-// tellOrigin says where a layer has p from.
-func (l layer) tellOrigin(p *Program) {
+// setOrigin sets where the layer has p from.
+func (l layer) setOrigin(p *Program) {
 	switch fsys := l.fsys.(type) {
 	case folder:
-		p.Origin, p.Licence, p.Source = "folder "+string(fsys), "", "" // whatever it is, it is the user's
+		p.Origin, p.Licence, p.Source = "folder "+string(fsys), "", "" // the user may have put any program there
 	case system:
 		p.Origin = fsys[p.Name]
 	default:
@@ -134,7 +134,7 @@ func (l layer) tellOrigin(p *Program) {
 	}
 }
 
-// commit returns what the embedded iPXE was built from; it is part of what "make assets" fetches.
+// commit returns the commit that the embedded iPXE was built from. "make assets" fetches it with the programs.
 func commit() string {
 	b, err := assets.ReadFile("assets/ipxe.commit")
 	if err != nil {
@@ -143,11 +143,11 @@ func commit() string {
 	return strings.TrimSpace(string(b))
 }
 
-// ipxeVersion is how iPXE's builds hold their version: "1.21.1+ (8460dc4)".
+// ipxeVersion matches the version string in a build of iPXE: "1.21.1+ (8460dc4)".
 var ipxeVersion = regexp.MustCompile(`\x00(\d+\.\d+\.\d+\+? ?(?:\([0-9a-f]{4,40}\)|git-[0-9a-z.+-]{4,40}))\x00`)
 
-// inspect reads from an EFI program which firmware runs it, and its version: of iPXE by its banner, else by the last line
-// of SBAT, in which whoever signed the program put their own. Both are empty for what is no such program. Any bytes will do.
+// inspect returns the firmware that runs an EFI program, and the program's version: from iPXE's banner, or from the last line
+// of the SBAT section, which is the signer's. Both are empty for any other file. The bytes need not be trusted.
 func inspect(body []byte) (runs, version string) {
 	f, err := pe.NewFile(bytes.NewReader(body))
 	if err != nil {
@@ -172,7 +172,7 @@ func inspect(body []byte) (runs, version string) {
 	return runs, sbatVersion(f)
 }
 
-// maxSBAT is more than any SBAT section: it is a few lines.
+// maxSBAT bounds the SBAT section, which is a few lines.
 const maxSBAT = 64 << 10
 
 // sbatVersion returns vendor and version of the last component in an SBAT section: lines of "component, generation, vendor,
@@ -191,11 +191,11 @@ func sbatVersion(f *pe.File) string {
 	if len(fields) < 6 {
 		return ""
 	}
-	return tidy(fields[4]) + " of " + tidy(fields[2])
+	return printable(fields[4]) + " of " + printable(fields[2])
 }
 
-// tidy keeps what a program says of itself from doing things to a terminal.
-func tidy(s string) string {
+// printable removes the control characters that would affect a terminal, and cuts long text.
+func printable(s string) string {
 	const maxWord = 64
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {

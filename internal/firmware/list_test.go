@@ -16,13 +16,13 @@ import (
 const sbatShim = "sbat,1,SBAT Version,sbat,1,https://github.com/rhboot/shim/blob/main/SBAT.md\n" +
 	"shim,4,UEFI shim,shim,1,https://github.com/rhboot/shim\nshim.debian,1,Debian,shim,16.1,https://tracker.debian.org/pkg/shim\n"
 
-// efi returns the least that is an EFI program for that machine, with an SBAT section.
+// efi returns a minimal EFI program for that machine type, with an SBAT section.
 func efi(machine uint16, sbat string) []byte {
 	var b bytes.Buffer
 	put := func(v any) { _ = binary.Write(&b, binary.LittleEndian, v) }
 	b.WriteString("MZ")
 	b.Write(make([]byte, 0x3a))
-	put(uint32(0x40)) // where the header is
+	put(uint32(0x40)) // offset of the header
 	b.WriteString("PE\x00\x00")
 	put([]uint16{machine, 1}) // one section
 	put([]uint32{0, 0, 0})    // time, symbols
@@ -69,13 +69,13 @@ func FuzzInspect(f *testing.F) {
 		runs, version := inspect(body)
 		for _, s := range []string{runs, version} {
 			if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) || len(s) > 200 {
-				t.Errorf("%q would not print well", s)
+				t.Errorf("%q is long or has control characters", s)
 			}
 		}
 	})
 }
 
-// TestList: what is served is listed with what it is, and what is missing with how to get it.
+// TestList: served programs are listed with their description, missing ones with how to get them.
 func TestList(t *testing.T) {
 	t.Parallel()
 	own := t.TempDir()
@@ -120,7 +120,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestCatalog: every program is one that this package's callers name, and has a licence and a source.
+// TestCatalog: every program has a unique name, a licence and a source.
 func TestCatalog(t *testing.T) {
 	t.Parallel()
 	names := Names()

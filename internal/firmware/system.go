@@ -6,10 +6,10 @@ import (
 	"os"
 )
 
-// system is what the distribution has installed: programs by our names, and the paths where they stand.
+// system is a file system of the programs that the distribution has installed: their paths by the names they are served under.
 type system map[string]string
 
-// debian returns where Debian and its kin put programs.
+// debian returns the paths where Debian and its derivatives install the programs.
 func debian() system {
 	s := system{}
 	for _, p := range programs() {
@@ -37,18 +37,18 @@ func (s system) Open(name string) (fs.File, error) {
 	return renamed{f, entry{info, name}}, nil
 }
 
-// ReadDir implements fs.ReadDirFS: what is there, in no order.
+// ReadDir implements fs.ReadDirFS. It returns the installed programs in no order.
 func (s system) ReadDir(name string) ([]fs.DirEntry, error) {
-	var there []fs.DirEntry
+	var installed []fs.DirEntry
 	for name, path := range s {
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
-			there = append(there, fs.FileInfoToDirEntry(entry{info, name}))
+			installed = append(installed, fs.FileInfoToDirEntry(entry{info, name}))
 		}
 	}
-	return there, nil
+	return installed, nil
 }
 
-// renamed is a file that is known by another name: "shimx64.efi.signed" would not be served as what it is.
+// renamed is a file under another name: by the name "shimx64.efi.signed" its media type would not be found.
 type renamed struct {
 	*os.File
 	entry entry
@@ -57,7 +57,7 @@ type renamed struct {
 // Stat implements fs.File.
 func (r renamed) Stat() (fs.FileInfo, error) { return r.entry, nil }
 
-// An entry is what is told of a file, under another name than it has on disk.
+// An entry is a file's information under another name than the one on disk.
 type entry struct {
 	fs.FileInfo
 	name string

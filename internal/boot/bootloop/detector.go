@@ -27,7 +27,7 @@ type Detector struct {
 	machines map[lab.MAC]*machine
 }
 
-// A machine is what is counted of one machine's iPXE.
+// A machine holds the counts of one machine's iPXE.
 type machine struct {
 	xid             [4]byte // of its last lease: a retransmission is not counted
 	leases, scripts counter

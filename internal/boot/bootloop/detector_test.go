@@ -19,7 +19,7 @@ type boot struct {
 	leases  int  // DHCP exchanges
 	again   int  // retransmissions of the last
 	scripts int  // requested
-	speaks  bool // its operating system sends a DHCP message
+	started bool // its operating system sends a DHCP message
 }
 
 // run reports boots until the machine is held, and returns the number of that boot, from 1; 0: none.
@@ -39,7 +39,7 @@ func run(d *Detector, now *time.Time, boots int, b boot) (held int) {
 				return i + 1
 			}
 		}
-		if b.speaks {
+		if b.started {
 			d.Release(mac)
 		}
 		*now = now.Add(b.takes)
@@ -61,8 +61,8 @@ func TestDetector(t *testing.T) {
 		{"a script that fails at once", boot{takes: 2 * time.Second, leases: 1, scripts: 1}, MaxScripts, false},
 		{"a machine that is reset, with an iPXE that does DHCP twice", boot{takes: 7 * time.Second, leases: 2, scripts: 1}, 0, false},
 		{"a machine that is rebooted by hand", boot{takes: 40 * time.Second, leases: 2, scripts: 3}, 0, false},
-		{"a script that tells of its failure, waits, and reboots", boot{takes: 16 * time.Second, leases: 2, scripts: 2}, 0, false},
-		{"a machine that comes up each time", boot{takes: time.Second, leases: 1, scripts: 1, speaks: true}, 0, false},
+		{"a script that shows its error, waits, and reboots", boot{takes: 16 * time.Second, leases: 2, scripts: 2}, 0, false},
+		{"a machine that comes up each time", boot{takes: time.Second, leases: 1, scripts: 1, started: true}, 0, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

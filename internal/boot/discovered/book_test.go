@@ -23,7 +23,7 @@ func open(t *testing.T, s store.Store, now *time.Time) *Book {
 	return b
 }
 
-// TestBook: news are told once and survive a kill; the machine that is silent for longest makes room.
+// TestBook: a change is reported once and survives a kill; the machine that was silent longest is evicted.
 func TestBook(t *testing.T) {
 	t.Parallel()
 	s, now, addr := storetest.Memory(), time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC), netip.MustParseAddr("10.0.0.9")
@@ -44,7 +44,7 @@ func TestBook(t *testing.T) {
 	report(1, Facts{Serial: "b"}, false)
 	now = now.Add(2 * time.Minute)
 	report(1, Facts{Serial: "b"}, false)
-	report(4, Facts{}, true) // 2 makes room
+	report(4, Facts{}, true) // evicts 2
 	b = open(t, s, &now)
 	all := b.All()
 	if len(all) != 3 || all[0].MAC != mac(4) || all[1].MAC != mac(1) || all[2].MAC != mac(3) {

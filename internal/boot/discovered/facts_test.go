@@ -26,10 +26,10 @@ func TestParseFacts(t *testing.T) {
 		{"no UUID", "uuid=00000000-0000-0000-0000-000000000000&uuid=FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF", Facts{}},
 		{"memory by module, low byte first", "module=0002", Facts{MemoryMiB: 512}},
 		{"memory, then module", "memory=4096&module=0002", Facts{MemoryMiB: 4096}},
-		{"memory of nobody's", "memory=-1&memory=99999999999999999999&module=ff7f", Facts{}},
+		{"invalid memory", "memory=-1&memory=99999999999999999999&module=ff7f", Facts{}},
 		{"a terminal's sequences", "serial=%1b%5b2Jx%0a%09y%00z%c2%9b%ff", Facts{Serial: "[2Jx y z"}},
 		{"too long", "serial=" + long, Facts{Serial: long[:maxText]}},
-		{"MAC twice, MAC of nobody", "mac0=52-54-00-00-00-01&mac1=52:54:00:00:00:01&mac2=00-00-00-00-00-00&mac3=x", Facts{MACs: []lab.MAC{{0x52, 0x54, 0, 0, 0, 1}}}},
+		{"MAC twice, zero MAC", "mac0=52-54-00-00-00-01&mac1=52:54:00:00:00:01&mac2=00-00-00-00-00-00&mac3=x", Facts{MACs: []lab.MAC{{0x52, 0x54, 0, 0, 0, 1}}}},
 		{"bad escapes, other keys", "serial=%zz&password=x&=&&&product", Facts{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -41,8 +41,8 @@ func TestParseFacts(t *testing.T) {
 	}
 }
 
-// FuzzFacts asserts of every report that what is kept of it is short and can be printed, on one line, without doing
-// anything to a terminal; and that it says the same when it is told again.
+// FuzzFacts asserts that the facts of any report are short printable lines without control characters, and that parsing them
+// again gives the same.
 func FuzzFacts(f *testing.F) {
 	for _, seed := range []string{
 		"", "uuid=1&serial=%1b[31m&mac0=52-54-00-00-00-01&memory=512", "module=0080&module=ff7f", "serial=%c3%28&product=%e2%80%ae", "mac=02-00-00-00-00-01&macs=02-00-00-00-00-02",
@@ -60,7 +60,7 @@ func FuzzFacts(f *testing.F) {
 			t.Fatalf("%+v of %q", facts, query)
 		}
 		if again := ParseFacts(retell(facts)); !again.Equal(facts) {
-			t.Fatalf("told again: %+v, before %+v", again, facts)
+			t.Fatalf("parsed again: %+v, before %+v", again, facts)
 		}
 	})
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// Compile returns what l allows to be fetched. It does no I/O. A path that a machine fetches is an error, a lab.Problem at the
+// Compile returns the files that l allows to be fetched. It does no I/O. A path that a machine fetches is an error, a lab.Problem at the
 // profile, if it does not render for a host that boots the profile, or renders to a path outside the files folder.
 func Compile(l *lab.Lab) (*Files, error) {
 	c := &compiler{
@@ -67,7 +67,7 @@ func (c *compiler) profile(p *lab.Profile) {
 	}
 }
 
-// add allows a path that machines fetch, and makes any other a secret.
+// add allows a path that machines fetch, and marks any other as secret.
 func (c *compiler) add(p *lab.Profile, f recipe.Path, rendered string) bool {
 	name := path.Clean(rendered)
 	switch {
@@ -86,10 +86,10 @@ func (c *compiler) problem(p *lab.Profile, f recipe.Path, format string, args ..
 	c.problems.Addf(p.PosOf(f.Key), "profiles."+p.Name+"."+f.Key, format, args...)
 }
 
-// pattern keeps what the names of documents look like that a template renders to, so that the document of a machine which the
-// lab does not list is a secret too. A template that could be any path has no pattern.
+// pattern records the form of the document names that a template renders to, so that the document of a machine that the lab
+// does not list is secret too. A template that could be any path has no pattern.
 func (c *compiler) pattern(f recipe.Path) bool {
-	const action = "\x00" // no path holds it
+	const action = "\x00" // never part of a path
 	text := path.Clean(strings.Join(f.Literals(), action))
 	if text == action {
 		return false
@@ -98,7 +98,7 @@ func (c *compiler) pattern(f recipe.Path) bool {
 	return true
 }
 
-// render adds what the template of f renders to for every machine that boots p, from any of its NICs.
+// render adds the path that f renders to for every machine that boots p, with each of its NICs.
 func (c *compiler) render(p *lab.Profile, r *recipe.Recipe, f recipe.Path) {
 	roleOnly, roles := f.RoleOnly(), map[string]bool{}
 	for _, h := range c.users[p] {
@@ -110,7 +110,7 @@ func (c *compiler) render(p *lab.Profile, r *recipe.Recipe, f recipe.Path) {
 			rendered, err := c.renderFor(r, f, h, mac)
 			switch {
 			case err == nil && c.add(p, f, rendered):
-			case err != nil && !f.Sent: // there is no such document; the boot table warns of it
+			case err != nil && !f.Sent: // no document; the boot table warns about it
 			case err != nil:
 				c.problem(p, f, "%s", recipe.For(h.Name, err))
 				return
@@ -133,8 +133,8 @@ func (c *compiler) renderFor(r *recipe.Recipe, f recipe.Path, h *lab.Host, mac l
 	return f.Render(d)
 }
 
-// renderPool adds what f renders to for the machines of a pool. They are not known before they boot, so that a file which they
-// fetch must have the same path for all: two machines that share nothing stand for them.
+// renderPool adds the path that f renders to for the machines of a pool. They are unknown before they boot, so a file that they
+// fetch must have the same path for all: it is rendered for two machines that have nothing in common.
 func (c *compiler) renderPool(p *lab.Profile, r *recipe.Recipe, f recipe.Path, pool *lab.Pool) {
 	var rendered [2]string
 	for i, mac := range []lab.MAC{{0x02, 0, 0, 0, 0, 1}, {0x52, 0x54, 0x11, 0x22, 0x33, 0x44}} {
@@ -153,11 +153,11 @@ func (c *compiler) renderPool(p *lab.Profile, r *recipe.Recipe, f recipe.Path, p
 	case f.Sent:
 		c.problem(p, f, "%q differs between the machines of pool %s: want one path for all of them", f.Text, pool.Name)
 	case strings.Join(f.Literals(), "") == "":
-		c.problem(p, f, "%q may be any file for the machines of pool %s: want a folder or an ending of its own", f.Text, pool.Name)
+		c.problem(p, f, "%q may be any file for the machines of pool %s: want a fixed folder or extension", f.Text, pool.Name)
 	}
 }
 
-// keyFiles makes secrets of the files that hold passwords and keys, where they are below the files folder.
+// keyFiles marks the files of passwords and keys as secret, if they are below the files folder.
 func (c *compiler) keyFiles() {
 	all := []string{c.lab.Appliance.Store.CAFile}
 	for _, h := range c.lab.Hosts {

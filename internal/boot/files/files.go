@@ -16,18 +16,18 @@ import (
 // Public is the folder below the lab's files whose content anyone may fetch.
 const Public = "public"
 
-// Files is what one lab allows to be fetched. It is immutable and safe for concurrent use.
+// Files are the files that one lab allows to be fetched. It is immutable and safe for concurrent use.
 type Files struct {
 	dir      string
 	named    map[string]struct{} // the files that profiles name for machines to fetch
 	secret   map[string]struct{} // documents, scripts and key files, in lower case: some file systems do not tell cases apart
-	patterns []*regexp.Regexp    // what the names of documents look like
+	patterns []*regexp.Regexp    // the forms of document names
 	folded   map[string]string   // lower case -> named
-	images   []string            // what bootlab images pull brings: files and folders
+	images   []string            // files and folders that bootlab images pull downloads
 	trees    []string            // folders of installation media
 }
 
-// A Refusal is why a file is not served, for the log and the timeline: the machine that asks learns no more than that it is not.
+// A Refusal is the reason why a file is not served, for the log and the timeline. The machine gets only the status.
 // It matches fs.ErrPermission.
 type Refusal string
 
@@ -38,8 +38,8 @@ const (
 	ErrUnreadable Refusal = "the daemon's user may not read it"
 )
 
-// ErrAwaited is that a file is one of the lab's images and not pulled yet: the client should ask again. It comes with
-// fs.ErrNotExist.
+// ErrAwaited means that the file is one of the lab's images and not pulled yet: the client should ask again. It is wrapped
+// together with fs.ErrNotExist.
 var ErrAwaited = errors.New("not pulled yet: bootlab images pull")
 
 // Error implements error.
@@ -64,8 +64,8 @@ func (f *Files) refusal(name string) error {
 	return nil
 }
 
-// isSecret reports whether name is a document or a key file, or looks like a document. A file that machines fetch is none
-// because it looks like one.
+// isSecret reports whether name is a document or a key file, or has the form of a document name and is no file that machines
+// fetch.
 func (f *Files) isSecret(name string) bool {
 	if _, secret := f.secret[strings.ToLower(name)]; secret {
 		return true
@@ -91,7 +91,7 @@ func (f *File) Stat() (fs.FileInfo, error) { return f.info, nil }
 
 // Open opens the regular file name, which the caller closes. The error is a *fs.PathError that matches fs.ErrPermission
 // where the file is not to be served (or is a folder, a device, a pipe, or a link that leaves the files folder), and
-// fs.ErrNotExist where it is to be served but is not there.
+// fs.ErrNotExist where it may be served but does not exist.
 func (f *Files) Open(name string) (*File, error) {
 	if err := f.refusal(name); err != nil {
 		return nil, refuse(name, err)
@@ -135,12 +135,12 @@ func (f *Files) leadsToSecret(name string) bool {
 }
 
 // Fold returns the path that may be fetched and equals name but for the case of its letters, or name where there is none:
-// Windows and ESXi loaders do not keep to the case of names. An exact match comes first.
+// loaders of Windows and ESXi change the case of names. An exact match comes first.
 func (f *Files) Fold(name string) string {
 	if !fs.ValidPath(name) {
 		return name
 	}
-	if f.isNamed(name) && !f.inTree(name) { // what a recipe names on a medium is written as most media have it
+	if f.isNamed(name) && !f.inTree(name) { // recipes use the spelling that most media have
 		return name
 	}
 	if exact, ok := f.folded[strings.ToLower(name)]; ok && !f.inTree(exact) {
@@ -192,8 +192,8 @@ func foldEntry(root *os.Root, dir, part string) (string, bool) {
 	return "", false
 }
 
-// reason keeps fs.ErrNotExist and takes everything else, such as a link that leaves the folder, for a refusal: the
-// caller's answer must not tell what else stands on this machine.
+// reason keeps fs.ErrNotExist and turns everything else, such as a link that leaves the folder, into a refusal: the
+// caller's answer must not reveal which other files exist.
 func reason(err error) error {
 	if os.IsNotExist(err) {
 		return fs.ErrNotExist
@@ -204,7 +204,7 @@ func reason(err error) error {
 	return fmt.Errorf("%w: %w", fs.ErrPermission, err)
 }
 
-// missing says of a file that is not there whether it will be.
+// missing returns ErrAwaited for a missing file that is to be pulled.
 func (f *Files) missing(name string, err error) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -167,8 +167,8 @@ func TestCompileProblems(t *testing.T) {
 		pool    bool
 		want    string
 	}{
-		{"no such value", lab.Profile{Kernel: "k/{{.Host.Vars.shelf}}"}, false,
-			`profiles.p.kernel: for host p-worker: {{.Host.Vars.shelf}} is not set: want vars: {shelf: …} for the host`},
+		{"no such value", lab.Profile{Kernel: "k/{{.Host.Vars.unit}}"}, false,
+			`profiles.p.kernel: for host p-worker: {{.Host.Vars.unit}} is not set: want vars: {unit: …} for the host`},
 		{"no cluster", lab.Profile{Rootfs: "k/{{.Cluster.Name}}"}, false,
 			`profiles.p.rootfs: for host p-worker: at <.Cluster.Name>: nil pointer evaluating *recipe.ClusterData.Name: it belongs to no cluster: want {{if .Cluster}} around it, or cluster there`},
 		{"not a template", lab.Profile{Image: "k/{{.Host"}, false,
@@ -177,7 +177,7 @@ func TestCompileProblems(t *testing.T) {
 		{"outside by template", lab.Profile{Kernel: "../{{.Host.Role}}"}, false,
 			`profiles.p.kernel: "../worker" is not below the files folder: want a path relative to it`},
 		{"differs in a pool", lab.Profile{Kernel: "k/{{.Host.Name}}"}, true,
-			`profiles.p.kernel: "k/{{.Host.Name}}" differs between the machines of pool guests: want one path for all of them`},
+			`profiles.p.kernel: "k/{{.Host.Name}}" differs between the machines of pool dynamic: want one path for all of them`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -187,7 +187,7 @@ func TestCompileProblems(t *testing.T) {
 			l := labWith(t, t.TempDir(), &p)
 			if tt.pool {
 				n := l.Networks[0]
-				n.Pools = []*lab.Pool{{Name: "guests", Network: n, Profile: &p,
+				n.Pools = []*lab.Pool{{Name: "dynamic", Network: n, Profile: &p,
 					Range: lab.Range{First: netip.MustParseAddr("10.0.0.10"), Last: netip.MustParseAddr("10.0.0.20")}}}
 			}
 			_, err := files.Compile(l)
@@ -206,7 +206,7 @@ func TestGuestsShareATemplatedPath(t *testing.T) {
 	p := &lab.Profile{Name: "p", Kernel: "k/{{.Network.Name}}/{{.Host.Role}}"}
 	l := labWith(t, t.TempDir(), p)
 	l.Hosts = nil
-	l.Networks[0].Pools = []*lab.Pool{{Name: "guests", Network: l.Networks[0], Profile: p,
+	l.Networks[0].Pools = []*lab.Pool{{Name: "dynamic", Network: l.Networks[0], Profile: p,
 		Range: lab.Range{First: netip.MustParseAddr("10.0.0.10"), Last: netip.MustParseAddr("10.0.0.20")}}}
 	files, err := files.Compile(l)
 	if err != nil {

@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openFlags of what is served. To open a named pipe must not wait for its writer; for a regular file it means nothing.
+// openFlags has O_NONBLOCK, so that opening a named pipe does not wait for a writer. It has no effect on regular files.
 const openFlags = unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC
 
-// errNotPlain is that there is a link on the way, or that the kernel (older than 5.6) or its seccomp filter has no openat2.
+// errNotPlain means that the path has a link, or that the kernel (older than 5.6) or its seccomp filter has no openat2.
 var errNotPlain = errors.New("not a plain path")
 
-// openPlain opens the file of that name below dir, if no link is on the way, neither in dir nor below it. name is valid by
-// fs.ValidPath: without links and without ".." it cannot leave dir. One system call opens the file and checks this; os.Root,
-// which takes one for each folder and another to find links, makes a small file a third dearer to serve.
+// openPlain opens the file of that name below dir, if the path has no link, neither in dir nor below it. name is valid by
+// fs.ValidPath: without links and without ".." it cannot leave dir. One system call opens the file and checks this. os.Root
+// needs one for each folder and another to find links, which makes serving a small file a third more expensive.
 func openPlain(dir, name string) (*os.File, error) {
 	path := filepath.Join(dir, name)
 	how := unix.OpenHow{Flags: openFlags, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS}

@@ -17,7 +17,7 @@ import (
 	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
-// A rig is a machine over a real store with a clock of its own.
+// A rig is a machine over a real store with its own clock.
 type rig struct {
 	t      *testing.T
 	now    time.Time
@@ -276,9 +276,9 @@ func TestTimeout(t *testing.T) {
 		t.Errorf("last event is %v, want %v", last, event.InstallTimeout)
 	}
 	n := len(r.events)
-	expire() // tells it once
+	expire() // reports it once
 	if len(r.events) != n || !r.boot(h).LocalBoot {
-		t.Errorf("told again, or installed again: %v", r.events)
+		t.Errorf("reported again, or installed again: %v", r.events)
 	}
 	if err := r.Done(ctx, h, token); err != nil {
 		t.Fatal(err)
@@ -357,7 +357,7 @@ func TestLiveIsForgotten(t *testing.T) {
 	}
 }
 
-// TestReadWhileArmed reads the document while somebody arms the host again: a read is of the boot that it found, or is refused.
+// TestReadWhileArmed reads the document while the host is armed again: a read belongs to the boot that was current, or is refused.
 func TestReadWhileArmed(t *testing.T) {
 	t.Parallel()
 	m, err := install.Open(t.Context(), install.Config{}, install.Deps{Store: storetest.Memory(), Events: discard{}, Now: time.Now})

@@ -38,7 +38,7 @@ type walk struct {
 	stale map[string]string // tokens that must read nothing any more, and why
 }
 
-// A boot is one boot of an installer, as who was let boot sees it.
+// A boot is one boot of an installer, as the machine sees it.
 type boot struct {
 	tokens []string
 	nic    lab.MAC
@@ -206,7 +206,7 @@ func (w *walk) supersede(why string) {
 	w.boot = nil
 }
 
-// end is what is known once the host counts as installed.
+// end updates the model when the host counts as installed.
 func (w *walk) end(why string) {
 	w.over = true
 	if w.boot != nil {

@@ -8,7 +8,7 @@ import (
 )
 
 // After its report a discovered machine requests its script again, often enough that an admin who adopts it need not wait, but not
-// forever, since it may have a system of its own.
+// forever, since it may have an operating system on its disk.
 const (
 	discoverPause  = 20 // seconds between two requests
 	discoverRounds = 15 // then it starts from its own disk, or UEFI tries the same by HTTP once more

@@ -118,7 +118,7 @@ func (r *Recipe) Faults(d Data) (faults []Fault) {
 	names := map[string]string{}
 	for _, doc := range r.list(d) {
 		if first := names[doc.name]; first != "" && doc.file != "" {
-			add(doc.key, fmt.Errorf("%s is called %s as %s is: want a name of its own, since machines fetch it by that", doc.file, doc.name, first))
+			add(doc.key, fmt.Errorf("%s is called %s as %s is: want different file names, since machines fetch documents by name", doc.file, doc.name, first))
 			continue
 		}
 		names[doc.name] = doc.key
@@ -164,7 +164,7 @@ func readable(reason string) string {
 		return fmt.Sprintf("{{%s}} is not set: there is no %q", m[1], m[2])
 	}
 	if m := typedKey.FindStringSubmatch(reason); m != nil {
-		return fmt.Sprintf("{{%s}}: index wants plain text: want what is looked up as (print …), such as {{index .Host.Vars (print .Host.Role)}}", m[1])
+		return fmt.Sprintf("{{%s}}: index needs plain text: want the key as (print …), such as {{index .Host.Vars (print .Host.Role)}}", m[1])
 	}
 	if m := missingField.FindStringSubmatch(reason); m != nil {
 		return fmt.Sprintf("{{%s}} is not known to templates: there is no %s, want one of %s", m[1], m[2], strings.Join(fieldsOf(m[3]), ", "))

@@ -67,9 +67,9 @@ func grubBoot(d Data, p *lab.Profile, words []string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// GRUBLocalBoot returns the configuration that sends a machine to its own disk. Leaving GRUB, as Debian builds it, tells the
-// firmware that all went well, and OVMF then opens its menu: so GRUB starts the boot loader on the disk by itself, shim
-// first, because what it starts is held to Secure Boot.
+// GRUBLocalBoot returns the configuration that boots a machine from its own disk. When Debian's GRUB exits, it reports success to
+// the firmware, and OVMF then opens its menu. So GRUB starts the boot loader on the disk directly, shim first, because Secure
+// Boot verifies what it starts.
 func GRUBLocalBoot(host, why string, how lab.LocalBoot) []byte {
 	var b text
 	grubSays(&b, host, why)
@@ -81,8 +81,8 @@ func GRUBLocalBoot(host, why string, how lab.LocalBoot) []byte {
 	return b.Bytes()
 }
 
-// grubStartDisk looks for boot loaders on all disks: those of distributions by their names, Windows', the one that
-// firmware would take, and distributions' without shim. What is started looks for its files on root.
+// grubStartDisk looks for boot loaders on all disks: the distributions' shim, Windows', the removable-media default, and the
+// distributions' GRUB. A boot loader looks for its files on root.
 const grubStartDisk = `set name=x64
 set NAME=X64
 if [ "$grub_cpu" = arm64 ]; then set name=aa64; set NAME=AA64; fi
@@ -94,8 +94,8 @@ for loader in (hd*,*)/EFI/*/shim$name.efi (hd*,*)/EFI/Microsoft/Boot/bootmgfw.ef
 done
 `
 
-// GRUBNothing returns the configuration for a machine that the lab has no profile for, or only one that asks what it is,
-// which GRUB cannot tell: it says so on its screen and goes on to its own disk.
+// GRUBNothing returns the configuration for a machine without a profile, or with the discover profile, whose report GRUB cannot
+// send. It shows the reason on the screen and starts the machine's own disk.
 func GRUBNothing(mac lab.MAC) []byte {
 	var b text
 	grubSays(&b, mac.String(), "is not in the lab file, or has no profile; on the appliance: bootlab adopt "+mac.String())

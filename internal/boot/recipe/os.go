@@ -10,7 +10,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// A system is what is known of an operating system's installer. docs/os has a page for each, with the sources.
+// A system describes an operating system's installer. docs/os has a page for each, with the sources.
 type system struct {
 	// args returns the kernel arguments beside the profile's own. The profile's paths are rendered.
 	args func(p *lab.Profile, d Data) []string
@@ -31,7 +31,7 @@ type system struct {
 	callsLate bool
 }
 
-// systemOf returns what is known of an operating system.
+// systemOf returns the description of an operating system's installer.
 func systemOf(os lab.OS) system {
 	switch os {
 	case lab.OSCoreOS:

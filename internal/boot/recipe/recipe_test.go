@@ -186,7 +186,7 @@ func TestParts(t *testing.T) {
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	files := fstest.MapFS{
-		"bad.cfg":     {Data: []byte("first\nrack {{.Host.Vars.shelf}}\n")},
+		"bad.cfg":     {Data: []byte("first\nrack {{.Host.Vars.unit}}\n")},
 		"syntax.cfg":  {Data: []byte("a\n{{if}}\n")},
 		"unset.cfg":   {Data: []byte("gw {{.Network.Router}}")},
 		"bad.ign":     {Data: []byte("{\n  \"ignition\": {\"version\": \"3.4.0\"},\n  \"storage\": {\"files\": [{\"path\": \"etc/{{.Host.Name}}\"}]}\n}\n")},
@@ -194,7 +194,7 @@ func TestFaults(t *testing.T) {
 		"bad.bu":      {Data: []byte("variant: fcos\nversion: 1.5.0\nstorage:\n  flies: []\n")},
 		"bad.yaml":    {Data: []byte("machine:\n  type: worker\n type: x\n")},
 		"ok.ign":      {Data: []byte(`{"ignition": {"version": "3.4.0"}}`)},
-		"partial.tpl": {Data: []byte("{{.Host.Vars.shelf}}")},
+		"partial.tpl": {Data: []byte("{{.Host.Vars.unit}}")},
 		"user-data":   {Data: []byte("hostname: x\n")},
 	}
 	for _, tt := range []struct {
@@ -204,11 +204,11 @@ func TestFaults(t *testing.T) {
 		everyone bool
 	}{
 		{"good", lab.Profile{Kernel: "k", Args: []string{"{{.Host.Vars.rack}}"}, Config: "ok.ign", OS: lab.OSCoreOS}, "", false},
-		{"missing value", lab.Profile{Kernel: "k", Args: []string{"a", "{{.Host.Vars.shelf}}"}},
-			`args[1] {{.Host.Vars.shelf}} is not set: want vars: {shelf: …} for the host`, false},
+		{"missing value", lab.Profile{Kernel: "k", Args: []string{"a", "{{.Host.Vars.unit}}"}},
+			`args[1] {{.Host.Vars.unit}} is not set: want vars: {unit: …} for the host`, false},
 		{"unknown field", lab.Profile{Kernel: "{{.Host.Colour}}"},
 			`kernel {{.Host.Colour}} is not known to templates: there is no Colour, want one of FQDN, IP, IP6, MAC, Name, Role, Serial, Vars`, true},
-		{"missing value in a document", lab.Profile{Config: "bad.cfg"}, `config bad.cfg:2:13: {{.Host.Vars.shelf}} is not set: want vars: {shelf: …} for the host`, false},
+		{"missing value in a document", lab.Profile{Config: "bad.cfg"}, `config bad.cfg:2:13: {{.Host.Vars.unit}} is not set: want vars: {unit: …} for the host`, false},
 		{"syntax of a document", lab.Profile{Config: "syntax.cfg"}, "config syntax.cfg:2: missing value for if", false},
 		{"unset", lab.Profile{Config: "unset.cfg"}, "config unset.cfg: {{.Network.Router}} is not set: set it in the lab file, or ask {{if .Network.Router.IsValid}} before", false},
 		{"no tree", lab.Profile{Args: []string{"x={{.TreeURL}}"}}, "args[0] {{.TreeURL}} is not set: want tree in the profile", false},
@@ -218,7 +218,7 @@ func TestFaults(t *testing.T) {
 			"args[0] {{.Profile.InstallTo}} is not set: want install_to in the profile, or ask {{if .Profile.InstallTo}} before", false},
 		{"asked for before", lab.Profile{Args: []string{`{{with .Host.Serial}}{{.}}{{end}}{{with .Profile.InstallTo}}{{.}}{{end}}{{if eq .Host.Role "worker"}}w{{end}}`}}, "", false},
 		{"a role as a key", lab.Profile{Args: []string{"{{index .Host.Vars .Host.Role}}"}},
-			"args[0] {{index .Host.Vars .Host.Role}}: index wants plain text: want what is looked up as (print …), such as {{index .Host.Vars (print .Host.Role)}}", false},
+			"args[0] {{index .Host.Vars .Host.Role}}: index needs plain text: want the key as (print …), such as {{index .Host.Vars (print .Host.Role)}}", false},
 		{"a role as plain text", lab.Profile{Args: []string{`{{with index .Host.Vars (print .Host.Role)}}{{.}}{{end}}`}}, "", false},
 		{"broken Ignition", lab.Profile{Config: "bad.ign", OS: lab.OSCoreOS}, "config bad.ign:3:34: invalid Ignition: path not absolute ($.storage.files.0.path)", false},
 		{"lines that moved", lab.Profile{Config: "longer.ign"}, "config longer.ign: line 4 of what it renders to: not JSON: unexpected EOF", false},
@@ -227,9 +227,9 @@ func TestFaults(t *testing.T) {
 		{"user-data", lab.Profile{Config: "user-data", OS: lab.OSUbuntu},
 			"config user-data:1:1: not user-data: cloud-init goes by the first line: want #cloud-config, #! or another of its headers", false},
 		{"another document", lab.Profile{Config: "ok.ign", Documents: []string{"partial.tpl"}},
-			`documents[0] partial.tpl:1:8: {{.Host.Vars.shelf}} is not set: want vars: {shelf: …} for the host`, false},
+			`documents[0] partial.tpl:1:8: {{.Host.Vars.unit}} is not set: want vars: {unit: …} for the host`, false},
 		{"two of one name", lab.Profile{Config: "ok.ign", Documents: []string{"other/ok.ign"}},
-			"documents[0] other/ok.ign is called ok.ign as config is: want a name of its own, since machines fetch it by that", false},
+			"documents[0] other/ok.ign is called ok.ign as config is: want different file names, since machines fetch documents by name", false},
 		{"unknown field of an address", lab.Profile{Args: []string{"{{.Network.Subnet.Nope}}"}},
 			"args[0] at <.Network.Subnet.Nope>: can't evaluate field Nope in type netip.Prefix", true},
 		{"document to come", lab.Profile{Config: "later.ign", Documents: []string{"later"}}, "", false},
@@ -266,9 +266,9 @@ func TestHostWithoutRole(t *testing.T) {
 	}
 }
 
-// TestVerdictsAreOfOneDocument: what is remembered of one host's document says nothing of another that differs in more than
-// what belongs to the host.
-func TestVerdictsAreOfOneDocument(t *testing.T) {
+// TestValidationCache: the cached result for one host's document is not used for another document that differs in more than the
+// host's values.
+func TestValidationCache(t *testing.T) {
 	t.Parallel()
 	files := fstest.MapFS{"x.ign": {Data: []byte(`{"ignition": {"version": "3.4.0"}, "storage": {"files": [{"path": "{{.Host.Vars.path}}/{{.Host.Name}}"}]}}`)}}
 	p := &lab.Profile{Name: "p", OS: lab.OSCoreOS, Config: "x.ign"}

@@ -97,11 +97,11 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestStrangers asks the programs of others about the same documents. They must agree on which are good, but where they judge
-// more or less than that.
-func TestStrangers(t *testing.T) {
+// TestReferenceValidators has other programs check the same documents. They must agree on which are valid, except for the
+// samples that they are known to judge differently.
+func TestReferenceValidators(t *testing.T) {
 	t.Parallel()
-	for _, stranger := range []struct {
+	for _, reference := range []struct {
 		format  syntax.Format
 		program string
 		refuses func(file string) bool
@@ -111,22 +111,22 @@ func TestStrangers(t *testing.T) {
 		{syntax.Ignition, "ignition-validate", fails("ignition-validate"), "version 2"},
 		{syntax.XML, "xmllint", fails("xmllint", "--noout", "--nonet"), ""},
 		{syntax.JSON, "python3", fails("python3", "-m", "json.tool"), ""},
-		// It takes any word for a boolean; it drops a line that is swallowed in silence.
+		// It accepts any word as a boolean, and drops a swallowed line without an error.
 		{syntax.Preseed, "debconf-set-selections", debconfRefuses, "yes swallowed"},
 	} {
-		t.Run(stranger.program, func(t *testing.T) {
+		t.Run(reference.program, func(t *testing.T) {
 			t.Parallel()
-			netns.Need(t, stranger.program)
+			netns.Need(t, reference.program)
 			for _, s := range samples() {
-				if s.format != stranger.format || strings.Contains(stranger.except, s.name) {
+				if s.format != reference.format || strings.Contains(reference.except, s.name) {
 					continue
 				}
 				file := filepath.Join(t.TempDir(), "document")
 				if err := os.WriteFile(file, []byte(s.text), 0o600); err != nil {
 					t.Fatal(err)
 				}
-				if refuses := stranger.refuses(file); refuses != (s.want != "") {
-					t.Errorf("%s: refused by %s: %v; by us: %q", s.name, stranger.program, refuses, s.want)
+				if refuses := reference.refuses(file); refuses != (s.want != "") {
+					t.Errorf("%s: refused by %s: %v; by us: %q", s.name, reference.program, refuses, s.want)
 				}
 			}
 		})
@@ -147,7 +147,7 @@ func debconfRefuses(file string) bool {
 	return strings.Contains(said.String(), "parse error") || strings.Contains(said.String(), "Unknown type")
 }
 
-// TestNothingSecret: what is said of a broken document goes into logs and timelines.
+// TestNothingSecret: errors quote no content of a document, since they go into logs and timelines.
 func TestNothingSecret(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2secret"
