@@ -3,8 +3,11 @@
 export GOFLAGS += -tags=libvirt_dlopen -buildvcs=false
 export CGO_ENABLED = 1
 
+# The date is the commit's, so that a commit always builds the same binary. Without git the version is "unknown".
 VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-STAMP      := $(shell git rev-parse HEAD >/dev/null 2>&1 && echo true || echo false)
+COMMIT     := $(shell git rev-parse HEAD 2>/dev/null)
+DATE       := $(shell TZ=UTC0 git log -1 --format=%cd --date=format-local:%Y-%m-%dT%H:%M:%SZ 2>/dev/null)
+LDFLAGS     = -X main.version=$(VERSION) -X main.commit=$(COMMIT) -X main.date=$(DATE)
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME    = 30s
 
@@ -20,7 +23,7 @@ help: ## print this
 
 .PHONY: build
 build: toolchain assets ## bin/bootlab
-	go build -trimpath -buildvcs=$(STAMP) -o bin/bootlab ./cmd/bootlab
+	go build -trimpath -ldflags "$(LDFLAGS)" -o bin/bootlab ./cmd/bootlab
 
 PREFIX = /usr/local
 

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// Set by the linker: -X main.version=v0.1.0 -X main.commit=0123456789ab -X main.date=2026-11-22T10:00:00Z. What is empty is
-// taken from the build information.
+// Set by the linker, as make build does: -X main.version=v0.1.0 -X main.commit=0123456789ab -X main.date=2026-11-22T10:00:00Z.
+// Empty values are taken from Go's build information.
 var version, commit, date string
 
-// versionName returns the version alone, for status and metrics: of a build without one, the commit.
+// versionName returns the version for status and metrics; the commit if there is none.
 func versionName() string {
 	settings, module := buildInfo()
 	return cmp.Or(version, short(settings["vcs.revision"]), module)
