@@ -57,6 +57,9 @@ func newLab(t *testing.T, subnet string) *labFile {
 	return l
 }
 
+// addr returns the address of the appliance.
+func (l *labFile) addr() string { return l.net + ".1" }
+
 func (l *labFile) path() string { return filepath.Join(l.dir, "lab.yaml") }
 
 // file writes a file below the lab's folder.

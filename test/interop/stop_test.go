@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -122,65 +121,6 @@ func TestStop(t *testing.T) {
 	d.exit(patience / 2) // the download is not read: it would last for a minute
 	if n, err := end(); err == nil {
 		t.Errorf("the transfer ended well, after %d bytes", n)
-	}
-}
-
-// TestDiskFull: on a full disk the daemon acknowledges no lease, runs on and logs the reason; with free space it leases again.
-func TestDiskFull(t *testing.T) {
-	t.Parallel()
-	netns.Need(t, "mount", "dig")
-	l := newLab(t, "10.96.3")
-	full := filepath.Join(l.dir, "full")
-	if err := os.Mkdir(full, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	netns.Run(t, "mount", "-t", "tmpfs", "-o", "size=1m,mode=755", "none", full)
-	t.Cleanup(func() { _ = exec.Command("umount", "-l", full).Run() })
-	l.appliance = "  state: full\n"
-	l.write()
-	d := start(t, l)
-	filler := filepath.Join(full, "filler")
-	_ = os.WriteFile(filler, make([]byte, 1<<20), 0o644) // as much as fits
-	m := d.machine(t, "52:54:00:00:ff:07", "10.96.3.2")
-	r := m.relay(t, "10.96.3.2")
-	const unwritten = `bootlab_dhcpd_packets_dropped_total{reason="commit"}`
-	acked, silent := map[string]string{}, 0
-	for n := 0; n < 100 && silent < 5; n++ {
-		mac := numbered(n)
-		addr, err := r.lease(mac, time.Second)
-		switch {
-		case err == nil:
-			acked[mac.String()] = addr
-		case d.metric(unwritten) > 0:
-			silent++
-		}
-	}
-	if silent == 0 {
-		t.Fatal("the disk never was full: the test proves nothing")
-	}
-	if d.metric(unwritten) == 0 || !strings.Contains(d.log.String(), "no space left on device") {
-		t.Error("neither metric nor log names the reason")
-	}
-	if out, err := m.run("dig", "+short", "@"+d.addr, "w0.lab.test"); err != nil || strings.TrimSpace(out) != "10.96.3.10" {
-		t.Errorf("names are not answered: %v %s", err, out)
-	}
-	d.kill()
-	if err := os.Remove(filler); err != nil {
-		t.Fatal(err)
-	}
-	d.start()
-	leases, err := d.client.Leases(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, lease := range leases {
-		delete(acked, lease.MAC.String())
-	}
-	if len(acked) > 0 {
-		t.Errorf("given away and forgotten: %v", acked)
-	}
-	if _, err := r.lease(numbered(999), patience); err != nil {
-		t.Errorf("with room on the disk: %v", err)
 	}
 }
 

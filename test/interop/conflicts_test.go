@@ -4,17 +4,14 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 
-	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
@@ -235,148 +232,4 @@ func TestRogue(t *testing.T) {
 			t.Errorf("our own answer names another server: %s", h)
 		}
 	}
-}
-
-func (l *labFile) addr() string { return l.net + ".1" }
-
-// TestLoop plays an iPXE that asks for its script again and again.
-func TestLoop(t *testing.T) {
-	t.Parallel()
-	d := start(t, newLab(t, "10.106.4"))
-	w := d.machine(t, "02:00:00:00:ff:56").wire(t)
-	card := mac("52:54:00:00:00:10")
-	ipxe := []dhcpv4.Modifier{with(60, "PXEClient:Arch:00007:UNDI:003010"), with(93, "\x00\x07"), with(77, "iPXE"), with(175, "\xb1\x01\x01"), with(55, "\x01\x03\x06\x42\x43\xaf")}
-	const most = 40
-	rounds := 0
-	for ; rounds < most; rounds++ {
-		if ack := w.bind(card, ipxe...); ack.BootFileName == "" && !ack.Options.Has(dhcpv4.OptionBootfileName) {
-			break
-		}
-	}
-	if rounds == most || rounds < 3 {
-		t.Errorf("%d rounds until it gets no boot file", rounds)
-	}
-	if line := regexpLine(d.log.String(), "dhcp_loop"); !strings.Contains(line, "host=w0") {
-		t.Errorf("the loop is not logged: %q", line)
-	}
-	out, err := d.bootlab("timeline", "w0")
-	if err != nil || !strings.Contains(out, "no boot file") {
-		t.Errorf("its timeline does not show the loop: %v\n%s", err, out)
-	}
-	if ack := w.bind(card, with(12, "w0")); ack.YourIPAddr.String() != "10.106.4.10" {
-		t.Errorf("the system gets %s", ack)
-	}
-	if ack := w.bind(mac("52:54:00:00:00:11"), ipxe...); ack.BootFileName == "" {
-		t.Error("another machine gets no boot file")
-	}
-}
-
-// TestLeasesByHand releases a lease, and makes a reservation of another one with the printed lines.
-func TestLeasesByHand(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "10.106.5")
-	d := start(t, l)
-	w := d.machine(t, "02:00:00:00:ff:57").wire(t)
-	one, two := w.bind(numbered(1), with(12, "one")), w.bind(numbered(2), with(12, "two"))
-	if out, err := d.bootlab("leases", "release", one.YourIPAddr.String()); err != nil {
-		t.Fatalf("release: %v\n%s", err, out)
-	}
-	if holder := d.holder(one.YourIPAddr.String()); holder != "" {
-		t.Errorf("the lease book still has %s for it", holder)
-	}
-	at := dhcpv4.WithClientIP(one.YourIPAddr)
-	w.own(one.YourIPAddr.String(), numbered(1), nil)
-	h, ok := w.tryFrom(message(dhcpv4.MessageTypeRequest, numbered(1), at), netip.AddrPortFrom(netip.MustParseAddr(one.YourIPAddr.String()), 68), allOfTheNet, patience)
-	if !ok || (h.MessageType() != dhcpv4.MessageTypeAck && h.MessageType() != dhcpv4.MessageTypeNak) {
-		t.Errorf("the machine that had it renews: %s", h)
-	}
-	cmd := exec.Command(os.Getenv(binaryVar), "leases", "reserve", two.YourIPAddr.String(), "--lab", l.path())
-	lines, err := cmd.Output() // messages go to stderr
-	if err != nil {
-		t.Fatalf("reserve: %v\n%s", err, lines)
-	}
-	for line := range strings.Lines(string(lines)) {
-		if text := strings.TrimSpace(line); text != "" && text != "hosts:" && !strings.HasPrefix(text, "#") {
-			l.hosts += line
-		}
-	}
-	l.write()
-	if err := d.reload(); err != nil {
-		t.Fatalf("the lab with the printed lines: %v\n%s", err, lines)
-	}
-	leases, err := d.client.Leases(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !slices.ContainsFunc(leases, func(l api.Lease) bool {
-		return l.IP.String() == two.YourIPAddr.String() && l.Host == "two" && l.Pool == ""
-	}) {
-		t.Errorf("the lease is no reservation: %+v", leases)
-	}
-	if again := w.bind(numbered(2)); !again.YourIPAddr.Equal(two.YourIPAddr) {
-		t.Errorf("the reserved machine gets %s, had %s", again.YourIPAddr, two.YourIPAddr)
-	}
-	if h := w.ask(discover(numbered(3), with(50, string(two.YourIPAddr.To4())))); h.YourIPAddr.Equal(two.YourIPAddr) {
-		t.Errorf("%s is offered what is reserved for another", h.ClientHWAddr)
-	}
-}
-
-// TestDiskFullRecovers fills the disk of the lease book while machines ask, and frees it again, without a restart. Every acknowledged
-// lease is in the lease book, and no two machines have the same address.
-func TestDiskFullRecovers(t *testing.T) {
-	t.Parallel()
-	netns.Need(t, "mount")
-	l := wide(t, "10.106.6", 112)
-	full := filepath.Join(l.dir, "full")
-	if err := os.Mkdir(full, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	netns.Run(t, "mount", "-t", "tmpfs", "-o", "size=8m,mode=755", "none", full)
-	t.Cleanup(func() { _ = exec.Command("umount", "-l", full).Run() })
-	l.appliance = "  state: full\n"
-	l.write()
-	d := start(t, l)
-	m := d.machine(t, "52:54:00:00:ff:58")
-	netns.Run(t, "ip", "-n", m.Name, "addr", "add", "10.112.0.2/16", "dev", "eth0")
-	r := m.relay(t, "10.112.0.2")
-	r.server.IP = net.ParseIP("10.112.0.1")
-	acked := map[string]string{}
-	ask := func(n int, within time.Duration) bool {
-		addr, err := r.lease(numbered(n), within)
-		if err == nil {
-			acked[numbered(n).String()] = addr
-		}
-		return err == nil
-	}
-	for n := range 5 {
-		if !ask(n, patience) {
-			t.Fatal("no lease before the disk is full")
-		}
-	}
-	filler := filepath.Join(full, "filler")
-	_ = os.WriteFile(filler, make([]byte, 8<<20), 0o644) // as much as fits
-	// A store may have preallocated space, which is used up first.
-	n, silent := 5, 0
-	const unwritten = `bootlab_dhcpd_packets_dropped_total{reason="commit"}`
-	for deadline := time.Now().Add(patience); silent < 3 && time.Now().Before(deadline); n++ {
-		if !ask(n, 500*time.Millisecond) && d.metric(unwritten) > 0 {
-			silent++
-		}
-	}
-	t.Logf("%d leases were acknowledged on a full disk before the server stopped answering", n-8)
-	if silent < 3 {
-		t.Errorf("%d leases, and the disk was never full: the test proves nothing", n)
-	}
-	if d.metric(unwritten) == 0 || !strings.Contains(d.log.String(), "no space left on device") {
-		t.Error("neither metric nor log names the reason")
-	}
-	if err := os.Remove(filler); err != nil {
-		t.Fatal(err)
-	}
-	d.until("leases are acknowledged again, without a restart", func() bool { return ask(n+1, 2*time.Second) })
-	said := &acknowledged{leases: acked}
-	said.heldBy(t, d)
-	d.kill()
-	d.start()
-	said.heldBy(t, d)
 }
