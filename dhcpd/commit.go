@@ -51,7 +51,7 @@ func (s *Server) commit(x *exchange, addr netip.Addr, state leases.State, lease 
 		Subnet: x.scope.network.Subnet, Reserved: x.host.reserved(),
 		Lease: leases.Lease{
 			Addr: addr, MAC: r.MAC, State: state, Start: start, Expiry: start.Add(lease), Hostname: r.Hostname(),
-			ClientID: r.ClientID, Vendor: string(r.VendorClass), Line: relayPort(r),
+			ClientID: r.ClientID, Vendor: string(r.VendorClass), RelayPort: relayPort(r),
 		},
 	}
 	select {

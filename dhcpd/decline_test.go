@@ -2,10 +2,12 @@ package dhcpd
 
 import (
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/bootlab/bootlab/dhcpd/leases"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/test/support/netns"
@@ -82,8 +84,9 @@ func TestDeclinesOfOneRelayPortCountTogether(t *testing.T) {
 		}
 		addr := decode(t, out[0].data).YourIPAddr
 		send(dhcpv4.MessageTypeDecline, withRequested(addr.String()), withServer("10.77.0.1"))
-		l, ok := b.deps.Book.Known(ip(addr.String()))
-		return ok && l.MAC == m
+		return slices.ContainsFunc(b.deps.Book.All(), func(l leases.Lease) bool {
+			return l.Addr == ip(addr.String()) && l.MAC == m && l.State == leases.Declined
+		})
 	}
 	for i := range 2 * maxQuarantined {
 		if got, want := quarantined(madeUp(i), "p7"), i < maxQuarantined; got != want {

@@ -62,7 +62,7 @@ func (s *Server) admit(x *exchange) dropReason {
 	}
 	port := relayPort(&x.req)
 	if most := x.pool.PerPort; most > 0 && port != "" {
-		if have := book.Behind(addrs, port); have >= most {
+		if have := book.LiveOnRelayPort(addrs, port); have >= most {
 			return s.refuse(x, func() string {
 				return fmt.Sprintf("the machines behind relay port %s have %d addresses of pool %s, the limit of a port (per_port)", port, have, x.pool.Name)
 			})

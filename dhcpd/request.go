@@ -26,9 +26,9 @@ func (s *Server) request(x *exchange) dropReason {
 		}
 		return s.grant(x, addr, true)
 	case r.CIAddr.IsValid(): // RENEWING, REBINDING
-		return s.grant(x, r.CIAddr, s.deps.Book.Has(r.MAC, r.CIAddr))
+		return s.grant(x, r.CIAddr, false)
 	case r.Requested.IsValid(): // INIT-REBOOT
-		return s.grant(x, r.Requested, s.deps.Book.Has(r.MAC, r.Requested))
+		return s.grant(x, r.Requested, false)
 	}
 	return dropMalformed
 }
@@ -46,11 +46,16 @@ func (s *Server) otherServerChosen(x *exchange) dropReason {
 	return dropNotOurs
 }
 
-// grant leases addr to the machine, or refuses it. ours says that this server has leased or offered the address. A client
-// without host or pool that asks for another server's address gets no answer (RFC 2131 section 4.3.2), unless the address
-// is of another network, where no server could grant it.
-func (s *Server) grant(x *exchange, addr netip.Addr, ours bool) dropReason {
+// grant leases addr to the machine, or refuses it. selecting says that the client names this server; else the address is
+// ours if the machine has a lease of it. A client without host or pool that asks for another server's address gets no answer
+// (RFC 2131 section 4.3.2), unless the address is of another network, where no server could grant it.
+func (s *Server) grant(x *exchange, addr netip.Addr, selecting bool) dropReason {
 	mac, book := x.req.MAC, s.deps.Book
+	var pool *leases.Pool // that must be able to give the address
+	if x.pool != nil && !x.host.reserved() {
+		pool = x.pool.addrs
+	}
+	found := book.Decide(mac, pool, addr)
 	switch {
 	case !x.scope.network.Subnet.Contains(addr):
 		return s.nak(x, addr, "address is not of network "+x.scope.network.Name)
@@ -58,15 +63,15 @@ func (s *Server) grant(x *exchange, addr netip.Addr, ours bool) dropReason {
 		if addr != x.host.IP {
 			return s.nak(x, addr, "address reserved for this machine is "+x.host.IP.String())
 		}
-	case x.pool == nil && !ours:
+	case pool == nil && !selecting && !found.Leased:
 		return s.refuse(x, x.noAddress)
-	case x.pool == nil:
+	case pool == nil:
 		return s.nak(x, addr, x.noAddress())
-	case !book.MayHave(mac, x.pool.addrs, addr):
+	case !found.Free:
 		return s.nak(x, addr, "address is not free for this machine")
 	}
 	lease := s.leaseTime(x)
-	left, ok := book.Renewal(mac, addr, lease)
+	left, ok := found.Renewal(lease)
 	if ok && s.sameName(x, addr) {
 		book.Withdraw(mac)
 		s.ack(x, s.makeReply(x, wire.Ack, addr, left), nil)

@@ -152,7 +152,7 @@ func BenchmarkRenewal(b *testing.B) {
 		defer cpu(b, 1)()
 		for i := 0; b.Loop(); i++ {
 			k := i * 7919 % n
-			if _, ok := book.Renewal(mac(k), addrOf(p.first+uint32(k)), 12*time.Hour); !ok {
+			if _, ok := book.Decide(mac(k), nil, addrOf(p.first+uint32(k))).Renewal(12 * time.Hour); !ok {
 				b.Fatal("no")
 			}
 		}
@@ -276,7 +276,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// resident returns the anonymous memory of the process in bytes, 0 where nobody says.
+// resident returns the anonymous memory of the process in bytes, 0 if unknown.
 func resident() int64 {
 	b, _ := os.ReadFile("/proc/self/status")
 	for line := range strings.Lines(string(b)) {

@@ -11,7 +11,7 @@ import (
 	"github.com/bootlab/bootlab/internal/store"
 )
 
-// A Book is the truth about leases. What it says is in the store, but for conflicts. It is safe for concurrent use.
+// A Book has all leases, offers and conflicts. Leases are in the store too. It is safe for concurrent use.
 type Book struct {
 	store store.Store
 	now   func() time.Time
@@ -26,8 +26,8 @@ type Book struct {
 	entries slab[entry]
 	byAddr  map[uint32]uint32   // all entries
 	byMAC   map[lab.MAC]uint32  // the first entry of a machine: sameMAC leads to those in other subnets
-	byName  map[nameHash]uint32 // of those with the same host name the one that came last
-	wheel   wheel               // entries whose time runs
+	byName  map[nameHash]uint32 // of leases with the same host name, the latest
+	wheel   wheel               // of entries that have not ended
 	states  []*poolState
 	rest    poolState // without a pool
 
@@ -47,28 +47,23 @@ type entry struct {
 	state State
 	flags uint8
 	start uint32 // Unix seconds
-	// expiry decides; the flag lapsed follows when the wheel gets there.
+	// expiry decides; the flag hasEnded follows when the timer wheel reaches it.
 	expiry  uint32
 	sameMAC uint32 // the next entry of the machine
 	blob    string // host name, client id and so on, as in the record
 }
 
-// What else is known of an entry.
+// The flags of an entry.
 const (
-	lapsed    uint8 = 1 << iota // its time is over, or it was released; it is off the wheel
-	onExpired                   // it is on the list of expired leases of its pool
-	lined                       // its texts have a relay port
-	counted                     // it is counted behind its relay port
+	hasEnded     uint8 = 1 << iota // its time is over, or it was released; it is off the timer wheel
+	onExpired                      // it is on the list of expired leases of its pool
+	hasRelayPort                   // its texts have a relay port
+	onPortCount                    // it is in the count of its relay port
 )
 
 func (e *entry) stamp() stamp {
 	return stamp{mac: e.mac, state: e.state, start: e.start, expiry: e.expiry}
 }
-
-// hasMachine reports whether the address was its machine's, and is found by it.
-func (e *entry) hasMachine() bool { return e.state == Active || e.state == Released }
-
-func (e *entry) live(now uint32) bool { return e.state == Active && now < e.expiry }
 
 // Open reads the leases in s, which it does not own. now is the clock; it is asked without a lock held. An unreadable
 // record is an error, ErrRecord: to overlook it could give one address to two machines.
@@ -106,7 +101,7 @@ func Open(ctx context.Context, s store.Store, now func() time.Time) (*Book, erro
 	if err != nil {
 		return nil, fmt.Errorf("open lease book: %w", err)
 	}
-	b.refileAllLocked(ended)
+	b.updateEntriesLocked(ended)
 	return b, nil
 }
 
@@ -121,7 +116,7 @@ func (b *Book) findNearLocked(a, guess uint32) uint32 {
 	return b.findLocked(a)
 }
 
-// bindingLocked returns what is remembered of a machine in a subnet, live or not, 0 for nothing.
+// bindingLocked returns the entry of a machine in a subnet, live or not, 0 for none.
 func (b *Book) bindingLocked(m lab.MAC, subnet net4) uint32 {
 	i := b.byMAC[m]
 	for i != 0 && !subnet.contains(b.entries.at(i).addr) {
@@ -130,7 +125,8 @@ func (b *Book) bindingLocked(m lab.MAC, subnet net4) uint32 {
 	return i
 }
 
-// storeLocked makes a lease that of its address and returns its entry, which is then neither on the wheel nor on a list.
+// storeLocked writes a lease to the entry of its address and returns the entry, which is then neither on the timer wheel nor
+// on a list.
 func (b *Book) storeLocked(a uint32, s stamp, blob string) uint32 {
 	i := b.findLocked(a)
 	if i == 0 {
@@ -147,8 +143,8 @@ func (b *Book) storeLocked(a uint32, s stamp, blob string) uint32 {
 	if e.blob != blob { // else one of the two is garbage at once
 		e.blob = blob
 	}
-	if lineOf(blob) != "" {
-		e.flags |= lined
+	if relayPortOf(blob) != "" {
+		e.flags |= hasRelayPort
 	}
 	if e.hasMachine() {
 		e.sameMAC = b.byMAC[e.mac]
@@ -178,45 +174,13 @@ func (b *Book) unbindLocked(i uint32) {
 	e.sameMAC = 0
 }
 
-// startLocked lets the time of an entry run, and reports whether it runs.
-func (b *Book) startLocked(i, now uint32) bool {
-	e := b.entries.at(i)
-	if e.state == Released || e.expiry <= now {
-		e.flags |= lapsed
-		return false
-	}
-	b.wheelPutLocked(i)
-	return true
-}
-
-// putLocked makes a lease that of its address.
-func (b *Book) putLocked(a uint32, s stamp, blob string, now uint32) {
-	i := b.storeLocked(a, s, blob)
-	b.startLocked(i, now)
-	b.refileLocked(a, i)
-}
-
-// dropLocked forgets what is known of an address.
-func (b *Book) dropLocked(a uint32) {
-	i := b.findLocked(a)
-	if i == 0 {
-		return
-	}
-	b.unfileLocked(i)
-	b.unnameLocked(i)
-	b.unbindLocked(i)
-	delete(b.byAddr, a)
-	b.entries.give(i)
-	b.reclassLocked(a)
-}
-
 // unfileLocked takes an entry off the wheel or its list, before it changes.
 func (b *Book) unfileLocked(i uint32) {
-	b.countLocked(b.poolOfLocked(b.entries.at(i).addr), i, false)
+	b.countPortLocked(b.poolOfLocked(b.entries.at(i).addr), i, false)
 	switch e := b.entries.at(i); {
 	case e.flags&onExpired != 0:
 		b.unlistExpiredLocked(b.poolOfLocked(e.addr), i)
-	case e.flags&lapsed == 0:
+	case e.flags&hasEnded == 0:
 		b.wheelRemoveLocked(i)
 	}
 }

@@ -12,12 +12,12 @@ import (
 
 // A Change is one lease to be made durable.
 type Change struct {
-	// Lease is what shall be so: Active, Released or Declined. Times are cut to whole seconds.
+	// Lease is the new state: Active, Released or Declined. Times are cut to whole seconds.
 	Lease
-	// Subnet is where the machine has one address at most: when it gets one, another of it there is given up.
+	// Subnet is where the machine has one address at most: when it gets one, its other one there is removed.
 	Subnet netip.Prefix
-	// Reserved says that the address is this machine's whoever has it: the lab says so. The MACs of one host may take turns
-	// on it.
+	// Reserved says that the lab reserves the address for this machine, whichever machine has a lease of it. The MACs of one
+	// host may take turns on it.
 	Reserved bool
 	// Err is the outcome: nil once the lease is durable and visible; ErrTaken, ErrStale, or the store's.
 	Err error
@@ -26,7 +26,7 @@ type Change struct {
 // lockedChanges is how many changes are worked on before others may use the book.
 const lockedChanges = 32
 
-// A committer has what Commit needs again and again.
+// A committer is the scratch memory of Commit.
 type committer struct {
 	touched map[uint64]struct{} // addresses and machines of this round
 	planned []planned
@@ -39,11 +39,11 @@ type committer struct {
 
 // A planned change waits for the store.
 type planned struct {
-	*Change // nil: what is known of the address is to be forgotten
+	*Change // nil: remove the address
 	addr    uint32
-	old     uint32 // another address that goes, 0: none
-	value   []byte // the record; nil: none is to be
-	raw     []byte // what the store has, if it was asked; nil: what memory says
+	old     uint32 // another address to remove, 0: none
+	value   []byte // the new record; nil: none
+	raw     []byte // the record in the store, if it was read; nil: as in memory
 	settled bool   // visible, or failed
 }
 
@@ -72,8 +72,8 @@ func (c *Change) check() error {
 	return nil
 }
 
-// plan decides about changes and returns what must wait for those before it. Changes that are refused, or change nothing,
-// have their outcome and are in neither.
+// plan decides about changes and returns those that must wait for others before them. Changes that are refused, or change
+// nothing, have their outcome already.
 func (b *Book) plan(changes []*Change) []*Change {
 	k := &b.committer
 	clear(k.touched)
@@ -103,14 +103,14 @@ func (b *Book) planLocked(c *Change, now uint32) {
 		k.later = append(k.later, c)
 	case b.takenLocked(c, p.addr, now):
 		c.Err = ErrTaken
-	case p.old == 0 && b.saysLocked(p.addr, p.value):
-		b.applyLocked(&p, now) // a request that came twice
+	case p.old == 0 && b.sameLocked(p.addr, p.value):
+		b.applyLocked(&p, now) // a repeated request
 	default:
 		k.planned = append(k.planned, p)
 	}
 }
 
-// decideLocked finds out what a change does besides.
+// decideLocked finds the other address that a change removes, and encodes the record.
 func (b *Book) decideLocked(k *committer, p *planned) {
 	p.old = 0
 	if p.State != Declined { // which the machine does not have
@@ -118,7 +118,7 @@ func (b *Book) decideLocked(k *committer, p *planned) {
 			p.old = b.entries.at(i).addr
 		}
 	}
-	if p.State == Released && p.old != 0 { // what the machine has is what is remembered of it
+	if p.State == Released && p.old != 0 { // the machine has another address now, which is the one to remember
 		p.old, p.value = 0, nil
 		return
 	}
@@ -143,18 +143,8 @@ func (k *committer) touch(a, old uint32, m lab.MAC) bool {
 	return len(k.touched) == want
 }
 
-// takenLocked asks the last time whether another machine has the address, now that all earlier commits are known.
-func (b *Book) takenLocked(c *Change, a, now uint32) bool {
-	i := b.findLocked(a)
-	if i == 0 || c.Reserved {
-		return false
-	}
-	e := b.entries.at(i)
-	return !e.freeFor(c.MAC, now) && !(e.mac == c.MAC && c.State != Active)
-}
-
-// saysLocked reports whether the book says just that already.
-func (b *Book) saysLocked(a uint32, value []byte) bool {
+// sameLocked reports whether the book has just that record already.
+func (b *Book) sameLocked(a uint32, value []byte) bool {
 	i := b.findLocked(a)
 	if i == 0 || value == nil {
 		return i == 0 && value == nil
@@ -164,7 +154,7 @@ func (b *Book) saysLocked(a uint32, value []byte) bool {
 	return err == nil && s == e.stamp() && blob == e.blob
 }
 
-// carryOut commits what is planned and makes visible what is durable. It returns what the store said.
+// carryOut commits the planned changes and makes the durable ones visible. It returns the errors of the store.
 func (b *Book) carryOut(ctx context.Context) error {
 	k := &b.committer
 	b.addTxns(k.planned)
@@ -189,7 +179,7 @@ func (b *Book) carryOut(ctx context.Context) error {
 	return err
 }
 
-// reset forgets what was done. A store that failed may still hold on to what it was given.
+// reset empties the scratch memory. A store that failed may still refer to what it was given, so that is not reused.
 func (k *committer) reset(failed bool) {
 	clear(k.planned)
 	clear(k.later)
@@ -202,8 +192,8 @@ func (k *committer) reset(failed bool) {
 	}
 }
 
-// addTxns makes a transaction of each change: it writes the lease if the store still has what memory has, and removes the
-// machine's other address.
+// addTxns makes a transaction of each change: it writes the lease if the record in the store is the one in memory, and removes
+// the machine's other address.
 func (b *Book) addTxns(all []planned) {
 	k := &b.committer
 	if need := 2 * len(all); cap(k.conds) < need { // what transactions point to must not move
@@ -239,7 +229,7 @@ func (b *Book) addTxnLocked(p *planned) {
 	k.txns = append(k.txns, store.Txn{If: k.conds[from:to:to], Then: k.ops[from:to:to]})
 }
 
-// unchangedLocked is the condition that the store has what the book has.
+// unchangedLocked is the condition that the record in the store is the one in memory.
 func (b *Book) unchangedLocked(a uint32, key string) store.Cond {
 	i := b.findLocked(a)
 	if i == 0 {
@@ -251,14 +241,14 @@ func (b *Book) unchangedLocked(a uint32, key string) store.Cond {
 	return store.Cond{Key: key, Value: k.buf[from:len(k.buf):len(k.buf)]}
 }
 
-// fail sets the outcome. A lease to be forgotten has nobody to tell it.
+// fail sets the outcome. No caller waits for the removal of a lease.
 func (p *planned) fail(err error) {
 	if p.Change != nil {
 		p.Err = err
 	}
 }
 
-// apply makes visible what is durable.
+// apply makes durable changes visible.
 func (b *Book) apply(all []planned) {
 	now := seconds(b.now())
 	for len(all) > 0 {
@@ -274,23 +264,62 @@ func (b *Book) apply(all []planned) {
 	}
 }
 
-func (b *Book) applyLocked(p *planned, now uint32) {
-	if p.old != 0 {
-		b.dropLocked(p.old)
+// commitAgain reads the store, commits one change that another daemon's commit prevented, and makes it visible. The scratch
+// memory of the round is still in use, so this has its own.
+func (b *Book) commitAgain(ctx context.Context, refused *planned) error {
+	mine := b.committer
+	b.committer = committer{}
+	defer func() { b.committer = mine }()
+
+	p := planned{Change: refused.Change, addr: refused.addr}
+	var err error
+	if p.raw, err = b.refresh(ctx, p.addr); err != nil || p.Change == nil {
+		return err // a lease that another daemon changed is not removed
 	}
-	if p.value == nil {
-		b.dropLocked(p.addr)
-		return
+	if refused.old != 0 {
+		if _, err := b.refresh(ctx, refused.old); err != nil {
+			return err
+		}
 	}
-	s, blob, err := parseRecord("", p.value)
+	b.mu.Lock()
+	taken := b.takenLocked(p.Change, p.addr, seconds(b.now()))
+	b.decideLocked(&b.committer, &p)
+	b.mu.Unlock()
+	if taken {
+		return ErrTaken
+	}
+	one := []planned{p}
+	b.addTxns(one)
+	err = b.store.Commit(ctx, b.committer.txns[0])
+	if errors.Is(err, store.ErrConflict) {
+		return fmt.Errorf("%w: %s", ErrStale, addrOf(p.addr))
+	}
+	if err == nil {
+		b.apply(one)
+	}
+	return err
+}
+
+// refresh reads the record of an address from the store into memory and returns it, nil for none.
+func (b *Book) refresh(ctx context.Context, a uint32) ([]byte, error) {
+	key := leaseKey(a)
+	value, err := b.store.Get(ctx, key)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return nil, fmt.Errorf("read lease %s: %w", key, err)
+	}
+	now := seconds(b.now())
 	if err != nil {
-		panic(err) // we wrote it
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.dropLocked(a)
+		return nil, nil
 	}
-	b.putLocked(p.addr, s, blob, now)
-	if p.State == Active {
-		b.endConflictLocked(p.addr)
+	s, blob, err := parseRecord(key, value)
+	if err != nil {
+		return nil, err
 	}
-	if i := b.offerToLocked(p.MAC); i != 0 && b.offers.at(i).addr == p.addr {
-		b.forgetOfferLocked(i)
-	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.putLocked(a, s, blob, now)
+	return value, nil
 }

@@ -72,7 +72,7 @@ func TestTwoClientsNeverGetOneAddress(t *testing.T) {
 		t.Error(bad)
 	}
 	if len(w.who) == 0 {
-		t.Error("nobody got an address")
+		t.Error("no machine got an address")
 	}
 	if err := d.check(); err != nil {
 		t.Error(err)
@@ -87,7 +87,7 @@ func TestTwoClientsNeverGetOneAddress(t *testing.T) {
 // exchange is DISCOVER, REQUEST, and half of the time RELEASE.
 func (d *testBook) exchange(w *witness, n int, p *Pool, r *rand.Rand) {
 	a, _, err := d.Offer(Request{MAC: mac(n), Subnet: subnet, Pool: p, Requested: addrOf(p.first + uint32(r.IntN(p.size)))})
-	if err != nil || !d.MayHave(mac(n), p, a) {
+	if err != nil || !d.Decide(mac(n), p, a).Free {
 		return
 	}
 	c := d.change(n, a.String())

@@ -1,33 +1,33 @@
 // Package leases is the lease book: which machine has which address, durably.
 //
 // It owns the records in the store, the choice of an address for a machine, and the addresses that are offered
-// to machines. It never sees a packet or a socket, and knows nothing of the lab but pools, which it is handed.
+// to machines. It never sees a packet or a socket. Of the lab it knows the pools, which the caller passes.
 //
 //	book, err := leases.Open(ctx, store, time.Now)
 //	pool := leases.NewPool(first, last, table.Reserved)
 //	book.Serve(pool)
 //
 //	addr, fresh, err := book.Offer(leases.Request{MAC: mac, Subnet: subnet, Pool: pool, Requested: requested}) // DISCOVER
-//	if book.MayHave(mac, pool, addr) {                                                               // REQUEST
+//	if book.Decide(mac, pool, addr).Free {                                                           // REQUEST
 //		c := &leases.Change{Lease: leases.Lease{Addr: addr, MAC: mac, State: leases.Active, …}, Subnet: subnet}
 //		book.Commit(ctx, []*leases.Change{c}) // once c.Err is nil, the ACK may leave
 //	}
-//	book.Reclaim(ctx, 256) // now and then
+//	book.Reclaim(ctx, 256) // regularly
 //
 // # Rules
 //
 // One machine (MAC) has at most one address in a subnet, and one address has at most one machine, whatever client
 // identifiers firmware, iPXE and system send (RFC 2131 section 4.2 would tell them apart, and split one machine in three).
 // A lease is durable before it is visible. An offer is kept in memory, and two offers of one
-// address are never valid at a time. What makes two leases of one address impossible is the commit, which asks again.
+// address are never valid at a time. The commit decides again, which makes two leases of one
+// address impossible. The states of an address and their transitions are in life.go.
 //
 // # Memory
 //
 // A lease costs about 130 bytes: an entry of 48 bytes in a few large blocks, where numbers stand for pointers, its texts in one
-// string, and three entries of Go's maps. No step of growth delays a packet. Time runs on a wheel of one-second slots, so leases
-// that end
-// are found without a search, and the numbers of [Book.Usage] are kept, not counted.
+// string, and three entries of Go's maps. No step of growth delays a packet. A timer wheel of one-second slots finds leases that end
+// without a search, and the numbers of [Book.Usage] are kept, not counted.
 //
-// The book never holds more than one lease for each address of the pools and reservations, and what is outside of them
-// only for as long as leases are remembered. Offers are bounded by the size of their pool and by a constant.
+// The book never holds more than one lease for each address of the pools and reservations, and leases outside of them
+// only until they are reclaimed. Offers are bounded by the size of their pool and by a constant.
 package leases

@@ -116,10 +116,10 @@ func (d *testBook) decline(n int, addr string, quarantine time.Duration) {
 }
 
 // ask is a DISCOVER of machine n.
-func (d *testBook) ask(n int, p *Pool, wish string) (string, bool, error) {
+func (d *testBook) ask(n int, p *Pool, requested string) (string, bool, error) {
 	q := Request{MAC: mac(n), Subnet: subnet, Pool: p}
-	if wish != "" {
-		q.Requested = ip(wish)
+	if requested != "" {
+		q.Requested = ip(requested)
 	}
 	a, fresh, err := d.Offer(q)
 	if err != nil {
@@ -129,9 +129,9 @@ func (d *testBook) ask(n int, p *Pool, wish string) (string, bool, error) {
 }
 
 // wantOffer asks and says what came instead.
-func (d *testBook) wantOffer(n int, p *Pool, wish, want string, fresh bool) {
+func (d *testBook) wantOffer(n int, p *Pool, requested, want string, fresh bool) {
 	d.t.Helper()
-	got, isFresh, err := d.ask(n, p, wish)
+	got, isFresh, err := d.ask(n, p, requested)
 	if err != nil || got != want || isFresh != fresh {
 		d.t.Errorf("machine %d is offered %q, fresh %v, %v; want %q, fresh %v", n, got, isFresh, err, want, fresh)
 	}
@@ -192,7 +192,7 @@ func (b *Book) checkOffers() error {
 			continue
 		}
 		n++
-		if b.offerOnLocked(o.addr) != i || b.offerToLocked(o.mac) != i {
+		if b.offerByAddr[o.addr] != i || b.offerByMAC[o.mac] != i {
 			return fmt.Errorf("offer of %s to %s is not found", addrOf(o.addr), o.mac)
 		}
 	}
@@ -217,22 +217,22 @@ func (b *Book) checkOffers() error {
 
 func (b *Book) checkPools() error {
 	for _, s := range b.states {
-		var count [classes]int
+		var count [addrStates]int
 		for k := range s.pool.size {
 			a := s.pool.first + uint32(k)
 			want := blocked
 			if s.pool.gives(a) {
-				want = b.classifyLocked(a, b.findLocked(a))
+				want = b.addrStateLocked(a, b.findLocked(a), &asCounted)
 			}
 			count[want]++
 			got := free
-			if chunk := s.class[k/classChunk]; chunk != nil {
-				got = chunk[k%classChunk]
+			if chunk := s.addrs[k/stateChunk]; chunk != nil {
+				got = chunk[k%stateChunk]
 			} else if !s.pool.gives(a) {
 				got = blocked
 			}
 			if isFree := s.free.words[k/64]>>(k%64)&1 != 0; got != want || isFree != (want == free) {
-				return fmt.Errorf("%s is of class %d, want %d; free %v", addrOf(a), got, want, isFree)
+				return fmt.Errorf("%s is in state %d, want %d; free %v", addrOf(a), got, want, isFree)
 			}
 		}
 		if count != s.count {
@@ -257,7 +257,7 @@ func (b *Book) checkWheel() error {
 	}
 	for i := uint32(1); i <= b.entries.last; i++ {
 		e := b.entries.at(i)
-		if e.addr != 0 && on[i] == (e.flags&lapsed != 0) {
+		if e.addr != 0 && on[i] == (e.flags&hasEnded != 0) {
 			return fmt.Errorf("%s: on the wheel %v, flags %b", addrOf(e.addr), on[i], e.flags)
 		}
 	}
@@ -321,4 +321,16 @@ func runCases(t *testing.T, cases []bookCase) {
 			}
 		})
 	}
+}
+
+// known returns the stored lease of an address, live or not.
+func (b *Book) known(a netip.Addr) (Lease, bool) {
+	n, _ := addr4(a)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := b.findLocked(n)
+	if i == 0 {
+		return Lease{}, false
+	}
+	return b.leaseLocked(i), true
 }

@@ -3,7 +3,6 @@ package leases
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"math"
 	"net/netip"
 	"time"
@@ -11,59 +10,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// A State is what is known of a lease.
-type State uint8
-
-// The states of a lease. The zero State is none of them.
-const (
-	// Active is a lease that its machine has until Expiry.
-	Active State = iota + 1
-	// Released is a lease that was given back (RFC 2131 section 4.4.6). It is remembered, so that the machine gets the
-	// same address again.
-	Released
-	// Declined is an address that a client found in use by somebody unknown (RFC 2131 section 4.3.3). MAC is the client
-	// that said so and does not have it; nobody gets it until Expiry.
-	Declined
-	// Conflict is an address that a probe of ours found in use. MAC is who answered, zero if the probe cannot tell;
-	// nobody else gets it until Expiry. It is not stored, see [Book.Conflict].
-	Conflict
-	// Offered is an address that is offered to a machine that has not requested it yet, until Expiry. It is not stored, see
-	// [Book.Offers].
-	Offered
-)
-
-// String returns the state as people write it: "active".
-func (s State) String() string {
-	switch s {
-	case Active:
-		return "active"
-	case Released:
-		return "released"
-	case Declined:
-		return "declined"
-	case Conflict:
-		return "conflict"
-	case Offered:
-		return "offered"
-	}
-	return fmt.Sprintf("state %d", uint8(s))
-}
-
-// MarshalText implements encoding.TextMarshaler.
-func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// UnmarshalText implements encoding.TextUnmarshaler. It refuses what is no state.
-func (s *State) UnmarshalText(b []byte) error {
-	for _, known := range []State{Active, Released, Declined, Conflict, Offered} {
-		if string(b) == known.String() {
-			*s = known
-			return nil
-		}
-	}
-	return fmt.Errorf("unknown state %q", b)
-}
-
-// A Lease is one address and who has it. It is a copy: nobody else changes it or sees it changed.
+// A Lease is one address and the machine that has it. It is the caller's copy.
 type Lease struct {
 	Addr   netip.Addr // IPv4
 	MAC    lab.MAC
@@ -71,11 +18,11 @@ type Lease struct {
 	Start  time.Time // of the last commit, in whole seconds: when it was leased or last renewed durably
 	Expiry time.Time // in whole seconds, not after 2106
 
-	// What the client says of itself, and the relay of it, for people and never for identity. Of each, 255 bytes are kept.
-	Hostname string // one lower-case label; empty: nothing
-	ClientID []byte // option 61 as sent (RFC 2132 section 9.14)
-	Vendor   string // option 60 (RFC 2132 section 9.13)
-	Line     string // the relay port behind which the machine sits (RFC 3046), printable; empty: on the segment
+	// What the client and the relay send, to show it and never to identify the machine. Of each, 255 bytes are kept.
+	Hostname  string // one lower-case label; empty: nothing
+	ClientID  []byte // option 61 as sent (RFC 2132 section 9.14)
+	Vendor    string // option 60 (RFC 2132 section 9.13)
+	RelayPort string // the relay port behind which the machine sits (RFC 3046), printable; empty: on the segment
 }
 
 // Live reports whether the lease holds at now.
@@ -88,9 +35,9 @@ var (
 	ErrFull = errors.New("leases: no address is free")
 	// ErrTaken is the outcome of a Change whose address was leased to another machine meanwhile.
 	ErrTaken = errors.New("leases: address was leased to another machine meanwhile")
-	// ErrStale is the outcome of a Change that another daemon on the same store was faster than, twice.
+	// ErrStale is the outcome of a Change that another daemon on the same store prevented twice.
 	ErrStale = errors.New("leases: lease changed in the store")
-	// ErrRecord is returned by Open for what it cannot read.
+	// ErrRecord is returned by Open for a record that it cannot read.
 	ErrRecord = errors.New("leases: not a lease record")
 )
 
@@ -117,7 +64,7 @@ func seconds(t time.Time) uint32 {
 
 func timeOf(s uint32) time.Time { return time.Unix(int64(s), 0) }
 
-// A net4 is an IPv4 prefix as numbers; the zero net4 is made by no prefix and holds only 0.0.0.0, which nobody leases.
+// A net4 is an IPv4 prefix as numbers; the zero net4 is made by no prefix and holds only 0.0.0.0, which is never leased.
 type net4 struct{ base, mask uint32 }
 
 func netOf(p netip.Prefix) net4 {

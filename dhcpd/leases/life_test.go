@@ -63,7 +63,7 @@ func TestLookups(t *testing.T) {
 	if _, ok := d.ByMAC(mac(1)); ok || d.Has(mac(1), ip("10.0.0.1")) {
 		t.Error("an expired lease is live")
 	}
-	if l, ok := d.Known(ip("10.0.0.1")); !ok || l.Hostname != "desktop" || !d.Remembers(mac(1), subnet) {
+	if l, ok := d.known(ip("10.0.0.1")); !ok || l.Hostname != "desktop" || !d.Remembers(mac(1), subnet) {
 		t.Errorf("an expired lease is forgotten: %+v", l)
 	}
 }
@@ -94,7 +94,7 @@ func TestRenewal(t *testing.T) {
 			d := newTestBook(t)
 			d.lease(1, "10.0.0.20")
 			d.clock.add(tt.after)
-			left, ok := d.Renewal(mac(tt.n), ip(tt.addr), tt.want)
+			left, ok := d.Decide(mac(tt.n), nil, ip(tt.addr)).Renewal(tt.want)
 			if left != tt.left || ok != (tt.left > 0) {
 				t.Errorf("left %s, %v; want %s", left, ok, tt.left)
 			}
@@ -167,7 +167,7 @@ func TestServe(t *testing.T) {
 	d.Serve(one, two)
 	for n := range 10 {
 		c := d.change(n, fmt.Sprintf("10.0.0.%d", 15+n))
-		c.Line = "port-1"
+		c.RelayPort = "port-1"
 		d.commit(c)
 	}
 	d.release(1, "10.0.0.16")
@@ -176,7 +176,7 @@ func TestServe(t *testing.T) {
 		t.Helper()
 		t.Log(name)
 		d.wantUsage(p, live, offered, free)
-		if got := d.Behind(p, "port-1"); got != behind {
+		if got := d.LiveOnRelayPort(p, "port-1"); got != behind {
 			t.Errorf("%d behind port-1, want %d", got, behind)
 		}
 		if err := d.check(); err != nil {
@@ -208,7 +208,7 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// An address of a pool that nobody has looked at yet is reserved.
+// An address of a pool that was not used yet is reserved.
 func TestServeUntouched(t *testing.T) {
 	t.Parallel()
 	d := newTestBook(t)

@@ -39,7 +39,7 @@ func (b *Book) ByAddr(a netip.Addr) (Lease, bool) {
 	return b.leaseLocked(i), true
 }
 
-// ByHostname returns the live lease of the client that calls itself that, in lower case; of several the one that came last.
+// ByHostname returns the live lease of the client with that host name, in lower case; of several the latest.
 func (b *Book) ByHostname(name string) (Lease, bool) {
 	now := seconds(b.now())
 	b.mu.Lock()
@@ -51,19 +51,7 @@ func (b *Book) ByHostname(name string) (Lease, bool) {
 	return b.leaseLocked(i), true
 }
 
-// Known returns what is remembered of an address, live or not.
-func (b *Book) Known(a netip.Addr) (Lease, bool) {
-	n, _ := addr4(a)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	i := b.findLocked(n)
-	if i == 0 {
-		return Lease{}, false
-	}
-	return b.leaseLocked(i), true
-}
-
-// Bound returns what is remembered of a machine in a subnet, live or not.
+// Bound returns the last lease of a machine in a subnet, live or not.
 func (b *Book) Bound(m lab.MAC, subnet netip.Prefix) (Lease, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -74,7 +62,7 @@ func (b *Book) Bound(m lab.MAC, subnet netip.Prefix) (Lease, bool) {
 	return b.leaseLocked(i), true
 }
 
-// Remembers reports whether the machine has or had an address in the subnet, or is offered one: then it is no newcomer.
+// Remembers reports whether the machine has or had an address in the subnet, or is offered one: then it is no new client.
 func (b *Book) Remembers(m lab.MAC, subnet netip.Prefix) bool {
 	net, now := netOf(subnet), b.now().UnixMilli()
 	b.mu.Lock()
@@ -82,50 +70,12 @@ func (b *Book) Remembers(m lab.MAC, subnet netip.Prefix) bool {
 	if b.bindingLocked(m, net) != 0 {
 		return true
 	}
-	i := b.offerToLocked(m)
+	i := b.offerByMAC[m]
 	return i != 0 && b.offers.at(i).valid(now) && net.contains(b.offers.at(i).addr)
 }
 
-// Has reports whether the machine has a live lease for that address.
-func (b *Book) Has(m lab.MAC, a netip.Addr) bool {
-	n, _ := addr4(a)
-	now := seconds(b.now())
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	i := b.findLocked(n)
-	return i != 0 && b.entries.at(i).mac == m && b.entries.at(i).live(now)
-}
-
-// renewalShare: a renewal that comes before this part of the lease has passed is answered with the time that is left,
-// without a commit. What the client was told is what is stored, so nothing can be lost; firmware, iPXE and system of one
-// boot ask within a minute, and two of the three need no sync.
-const renewalShare = 4
-
-// Renewal returns the time left of a lease that needs no commit to be confirmed: the machine has it, it was stored for
-// the time wanted, and less than a quarter of that has passed.
-func (b *Book) Renewal(m lab.MAC, a netip.Addr, want time.Duration) (left time.Duration, ok bool) {
-	n, _ := addr4(a)
-	now := b.now()
-	b.mu.Lock()
-	i := b.findLocked(n)
-	if i == 0 || b.entries.at(i).mac != m || !b.entries.at(i).live(seconds(now)) {
-		b.mu.Unlock()
-		return 0, false
-	}
-	e := b.entries.at(i)
-	start, expiry := e.start, e.expiry
-	b.mu.Unlock()
-	since := now.Sub(timeOf(start))
-	granted := time.Duration(expiry-start) * time.Second
-	// Times are stored in whole seconds; a changed lease time must not wait for the next renewal.
-	if (granted-want).Abs() > time.Second || since >= want/renewalShare || since < 0 {
-		return 0, false
-	}
-	return granted - since, true
-}
-
-// Named reports whether the host name kept with an address is that one. A renewal that brings another name is worth a
-// commit although its time is not: firmware has no name, the system that it boots has.
+// Named reports whether the host name stored with an address is name. A renewal with another name is worth a commit even
+// early in the lease: firmware sends no name, the system that it boots does.
 func (b *Book) Named(a netip.Addr, name string) bool {
 	n, _ := addr4(a)
 	b.mu.Lock()
@@ -138,7 +88,7 @@ func (b *Book) Named(a netip.Addr, name string) bool {
 const eachBatch = 256
 
 // Each calls fn for every stored lease, expired, released and declined ones too, in no order. fn may call the book and keep
-// the lease. What changes meanwhile may be seen as it was, as it is, or, if it changes its address, twice or not at all.
+// the lease. A lease that changes meanwhile is seen in its old or new state, or, if it changes its address, twice or not at all.
 func (b *Book) Each(fn func(*Lease)) {
 	var batch []Lease
 	b.walk(func(i uint32, _ *entry) { batch = append(batch, b.leaseLocked(i)) }, func() {
@@ -165,8 +115,8 @@ func (b *Book) walk(visit func(uint32, *entry), between func()) {
 	}
 }
 
-// All returns every lease, expired, released and declined ones too, and the conflicts, by address. A conflict stands for
-// what is remembered of its address, a live lease beside it.
+// All returns every lease, expired, released and declined ones too, and the conflicts, by address. A conflict hides an
+// ended lease of its address; a live lease is listed beside it.
 func (b *Book) All() []Lease {
 	b.mu.Lock()
 	all := make([]Lease, 0, b.entries.len()+len(b.conflicts))
@@ -203,4 +153,45 @@ func (b *Book) CountLive(subnets ...netip.Prefix) []int {
 		}
 	}, func() {})
 	return counts
+}
+
+// conflictsAt returns the conflicts as leases.
+func (b *Book) conflictsAt(now time.Time) map[netip.Addr]Lease {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := make(map[netip.Addr]Lease, len(b.conflicts))
+	for a, c := range b.conflicts {
+		if seconds(now) < c.until {
+			all[addrOf(a)] = stamp{mac: c.by, state: Conflict, start: c.since, expiry: c.until}.lease(a, "")
+		}
+	}
+	return all
+}
+
+// OfferTo returns the address that is offered to a machine.
+func (b *Book) OfferTo(m lab.MAC) (netip.Addr, bool) {
+	now := b.now().UnixMilli()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := b.offerByMAC[m]
+	if i == 0 || !b.offers.at(i).valid(now) {
+		return netip.Addr{}, false
+	}
+	return addrOf(b.offers.at(i).addr), true
+}
+
+// Offers returns the addresses that are offered to machines, by address. A machine that renews has an offer and a lease.
+func (b *Book) Offers() []Lease {
+	now := b.now().UnixMilli()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := make([]Lease, 0, b.offers.len())
+	for i := uint32(1); i <= b.offers.last; i++ {
+		if o := b.offers.at(i); o.addr != 0 && o.valid(now) {
+			asked := time.UnixMilli(o.asked)
+			all = append(all, Lease{Addr: addrOf(o.addr), MAC: o.mac, State: Offered, Start: asked, Expiry: asked.Add(offerHold)})
+		}
+	}
+	slices.SortFunc(all, func(x, y Lease) int { return x.Addr.Compare(y.Addr) })
+	return all
 }

@@ -27,7 +27,7 @@ type promise struct {
 }
 
 // TestModel does everything to a book in no order, and compares it with the model: no address is promised to two or leased
-// to two, nobody has two, nothing is lost, and what the book keeps twice agrees.
+// to two machines, no machine has two, nothing is lost, and what the book keeps twice agrees.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(8) {
@@ -101,8 +101,8 @@ func (m *model) step() string {
 	return "time"
 }
 
-func (m *model) discover(n int, p *Pool, wish netip.Addr) {
-	a, _, err := m.Offer(Request{MAC: mac(n), Subnet: subnet, Pool: p, Requested: wish})
+func (m *model) discover(n int, p *Pool, requested netip.Addr) {
+	a, _, err := m.Offer(Request{MAC: mac(n), Subnet: subnet, Pool: p, Requested: requested})
 	if err != nil {
 		if !errors.Is(err, ErrFull) {
 			m.t.Error(err)
@@ -130,18 +130,18 @@ func (m *model) promise(n int, a netip.Addr) {
 	m.promised[a] = promise{mac(n), now}
 }
 
-func (m *model) request(n int, p *Pool, wish netip.Addr) {
+func (m *model) request(n int, p *Pool, requested netip.Addr) {
 	a, ok := m.OfferTo(mac(n))
 	if !ok {
-		a = wish
+		a = requested
 	}
-	if !m.MayHave(mac(n), p, a) {
+	if !m.Decide(mac(n), p, a).Free {
 		return
 	}
 	m.promise(n, a)
 	c := m.change(n, a.String())
 	if m.rand.IntN(2) == 0 {
-		c.Hostname, c.Line = fmt.Sprint("host-", m.rand.IntN(20)), fmt.Sprint("port-", n%5)
+		c.Hostname, c.RelayPort = fmt.Sprint("host-", m.rand.IntN(20)), fmt.Sprint("port-", n%5)
 	}
 	c.ClientID = make([]byte, m.rand.IntN(40))
 	m.store1(c, nil)
@@ -202,7 +202,7 @@ func (m *model) reclaim() {
 		m.t.Error(err)
 	}
 	for a, l := range m.leases {
-		if _, ok := m.Known(a); !ok {
+		if _, ok := m.known(a); !ok {
 			if age := m.clock.now().Sub(l.Expiry); age < remembered {
 				m.t.Errorf("%s is forgotten %s after its end", a, age)
 			}
@@ -215,8 +215,8 @@ func (m *model) reclaim() {
 func (m *model) compare(step int) {
 	now := m.clock.now()
 	for a, want := range m.leases {
-		got, ok := m.Known(a)
-		if !ok || got.MAC != want.MAC || got.State != want.State || got.Hostname != want.Hostname || got.Line != want.Line ||
+		got, ok := m.known(a)
+		if !ok || got.MAC != want.MAC || got.State != want.State || got.Hostname != want.Hostname || got.RelayPort != want.RelayPort ||
 			string(got.ClientID) != string(want.ClientID) || got.Expiry.Unix() != want.Expiry.Unix() {
 			m.t.Fatalf("step %d: %s is %+v, want %+v", step, a, got, want)
 		}
@@ -231,20 +231,20 @@ func (m *model) compare(step int) {
 		for m.wheel.swept < seconds(now) {
 			m.Usage(p)
 		}
-		live, lines := 0, map[string]int{}
+		live, onPort := 0, map[string]int{}
 		for a, l := range m.leases {
 			if l.Live(now) && p.MayGive(a) {
 				live++
-				lines[l.Line]++
+				onPort[l.RelayPort]++
 			}
 		}
 		if got, _, _ := m.Usage(p); got != live {
 			m.t.Errorf("step %d: %d live, want %d", step, got, live)
 		}
 		for i := range 5 {
-			line := fmt.Sprint("port-", i)
-			if got := m.Behind(p, line); got != lines[line] {
-				m.t.Errorf("step %d: %d behind %s, want %d", step, got, line, lines[line])
+			port := fmt.Sprint("port-", i)
+			if got := m.LiveOnRelayPort(p, port); got != onPort[port] {
+				m.t.Errorf("step %d: %d behind %s, want %d", step, got, port, onPort[port])
 			}
 		}
 	}

@@ -24,10 +24,10 @@ func TestOffer(t *testing.T) {
 			}
 			d.clock.add(30 * time.Second)
 			d.wantOffer(1, p, "10.0.0.77", first, false)
-			d.clock.add(offerHold - time.Second) // counted from the last question
+			d.clock.add(offerHold - time.Second) // counted from the last request
 			d.wantOffer(1, p, "", first, false)
 		}, nil},
-		{"the wish", func(d *testBook) {
+		{"the requested", func(d *testBook) {
 			p := pool(10, 200)
 			d.wantOffer(1, p, "10.0.0.77", "10.0.0.77", true)
 			if got, _, _ := d.ask(2, p, "10.0.0.77"); got == "10.0.0.77" {
@@ -37,7 +37,7 @@ func TestOffer(t *testing.T) {
 				d.t.Error("an address outside of the pool is offered")
 			}
 		}, nil},
-		{"a lease comes before the wish", func(d *testBook) {
+		{"a lease comes before the requested", func(d *testBook) {
 			d.lease(1, "10.0.0.20")
 			d.wantOffer(1, pool(10, 200), "10.0.0.77", "10.0.0.20", false)
 		}, nil},
@@ -133,7 +133,7 @@ func TestOfferNever(t *testing.T) {
 			p := NewPool(ip("10.0.0.20"), ip("10.0.0.21"), func(a netip.Addr) bool { return a == ip("10.0.0.20") })
 			d.lease(1, "10.0.0.20") // reserved later
 			d.wantOffer(1, p, "10.0.0.20", "10.0.0.21", true)
-			if d.MayHave(mac(1), p, ip("10.0.0.20")) {
+			if d.Decide(mac(1), p, ip("10.0.0.20")).Free {
 				d.t.Error("may have a blocked address")
 			}
 		}, nil},
@@ -156,7 +156,7 @@ func TestOfferNever(t *testing.T) {
 			d.Conflict(ip("10.0.0.20"), mac(9), d.clock.now().Add(time.Hour))
 			d.wantOffer(1, p, "10.0.0.20", "10.0.0.21", true)
 			d.wantUsage(p, 0, 1, 0)
-			if d.MayHave(mac(2), p, ip("10.0.0.20")) {
+			if d.Decide(mac(2), p, ip("10.0.0.20")).Free {
 				d.t.Error("a machine may have an address that another was found at")
 			}
 			d.wantOffer(9, p, "10.0.0.20", "10.0.0.20", true) // it has it anyway
@@ -258,7 +258,7 @@ func TestFlood(t *testing.T) {
 	}
 	d.clock.add(minOffer)
 	a, fresh, err := d.ask(real, p, "")
-	if err != nil || !fresh || !d.MayHave(mac(real), p, ip(a)) {
+	if err != nil || !fresh || !d.Decide(mac(real), p, ip(a)).Free {
 		t.Fatalf("the real machine is offered %q, fresh %v, %v", a, fresh, err)
 	}
 	flood(1000)
@@ -290,7 +290,7 @@ func TestOldestPromiseFirst(t *testing.T) {
 	if a, ok := d.OfferTo(mac(2)); ok {
 		t.Errorf("machine 2 is still promised %s", a)
 	}
-	if d.MayHave(mac(2), p, ip("10.0.0.21")) {
+	if d.Decide(mac(2), p, ip("10.0.0.21")).Free {
 		t.Error("machine 2 may have what was promised to machine 4 since")
 	}
 }
@@ -333,10 +333,10 @@ func TestOfferTo(t *testing.T) {
 	if a, ok := d.OfferTo(mac(1)); !ok || a != ip("10.0.0.20") || !d.Remembers(mac(1), subnet) {
 		t.Errorf("held %s, %v", a, ok)
 	}
-	if d.MayHave(mac(2), p, ip("10.0.0.20")) || !d.MayHave(mac(1), p, ip("10.0.0.20")) {
+	if d.Decide(mac(2), p, ip("10.0.0.20")).Free || !d.Decide(mac(1), p, ip("10.0.0.20")).Free {
 		t.Error("the wrong machine may have an offered address")
 	}
-	if !d.MayHave(mac(1), p, ip("10.0.0.21")) {
+	if !d.Decide(mac(1), p, ip("10.0.0.21")).Free {
 		t.Error("a machine may change its mind")
 	}
 	d.wantOffer(2, p, "10.0.0.20", "10.0.0.20", true)

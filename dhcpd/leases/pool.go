@@ -17,9 +17,9 @@ type Pool struct {
 // maxPool is a /8, the largest subnet that a lab may have.
 const maxPool = 1 << 24
 
-// NewPool returns the pool of the addresses first to last, without those of which blocked says so: reserved ones, those of
-// routers and of ourselves. blocked is called once for each address, nil blocks none. A range that is none, or has an end
-// that is not IPv4, makes a pool without addresses; of one larger than a /8 the first 2^24 are taken.
+// NewPool returns the pool of the addresses first to last, without the blocked ones: reserved addresses, those of
+// routers and of the appliance. blocked is called once for each address, nil blocks none. An invalid range makes a
+// pool without addresses; of one larger than a /8 the first 2^24 are taken.
 func NewPool(first, last netip.Addr, blocked func(netip.Addr) bool) *Pool {
 	a, ok := addr4(first)
 	z, ok2 := addr4(last)
@@ -66,7 +66,7 @@ func (p *Pool) gives(a uint32) bool {
 	return int(i) < p.size && p.blocked[i/64]>>(i%64)&1 == 0
 }
 
-// same reports whether two pools give the same addresses, as they do from one reload of the lab to the next.
+// same reports whether two pools give the same addresses, as most do after a reload of the lab.
 func (p *Pool) same(q *Pool) bool {
 	return p == q || p.first == q.first && p.size == q.size && slices.Equal(p.blocked, q.blocked)
 }

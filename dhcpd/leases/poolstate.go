@@ -2,26 +2,13 @@ package leases
 
 import "time"
 
-// A class is what can be done with an address of a pool.
-type class uint8
-
-const (
-	free        class = iota // never leased, or forgotten
-	expired                  // its lease ended or was released; the machine is remembered
-	offered                  // to a machine
-	live                     // leased
-	quarantined              // declined, or in conflict
-	blocked                  // not the pool's to give
-	classes
-)
-
-// A poolState is a pool with its leases and offers. The one without a pool has what belongs to none: reservations, and what is left of
-// earlier pools.
+// A poolState is a pool with its leases and offers. The one without a pool has the leases that belong to none: those of reservations and
+// of earlier pools.
 type poolState struct {
 	pool    *Pool
 	free    bitset
-	class   [][]class // in chunks; nil: all free or blocked
-	count   [classes]int
+	addrs   [][]addrState // in chunks; nil: all free or blocked
+	count   [addrStates]int
 	expired list // of entries: the longest ended first
 	offers  list // of offers: the one not asked for longest first
 
@@ -31,11 +18,11 @@ type poolState struct {
 	holdersAt time.Time
 }
 
-const classChunk = 4096
+const stateChunk = 4096
 
 func newPoolState(p *Pool) *poolState {
 	s := &poolState{
-		pool: p, free: newBitset(p.size), class: make([][]class, (p.size+classChunk-1)/classChunk), ports: map[uint64]int32{},
+		pool: p, free: newBitset(p.size), addrs: make([][]addrState, (p.size+stateChunk-1)/stateChunk), ports: map[uint64]int32{},
 	}
 	for i := range p.size {
 		if p.blocked[i/64]>>(i%64)&1 == 0 {
@@ -46,25 +33,25 @@ func newPoolState(p *Pool) *poolState {
 	return s
 }
 
-// classAt returns where the class of place i is kept.
-func (s *poolState) classAt(i int) *class {
-	chunk := s.class[i/classChunk]
+// stateAt returns where the state of the address at index i is kept.
+func (s *poolState) stateAt(i int) *addrState {
+	chunk := s.addrs[i/stateChunk]
 	if chunk == nil {
-		chunk = make([]class, min(classChunk, s.pool.size-i/classChunk*classChunk))
+		chunk = make([]addrState, min(stateChunk, s.pool.size-i/stateChunk*stateChunk))
 		for k := range chunk {
-			at := i/classChunk*classChunk + k
+			at := i/stateChunk*stateChunk + k
 			if s.pool.blocked[at/64]>>(at%64)&1 != 0 {
 				chunk[k] = blocked
 			}
 		}
-		s.class[i/classChunk] = chunk
+		s.addrs[i/stateChunk] = chunk
 	}
-	return &chunk[i%classChunk]
+	return &chunk[i%stateChunk]
 }
 
-// setClass files the address at place i under c.
-func (s *poolState) setClass(i int, c class) {
-	was := s.classAt(i)
+// setState files the address at index i under state c.
+func (s *poolState) setState(i int, c addrState) {
+	was := s.stateAt(i)
 	if *was == c {
 		return
 	}
@@ -79,7 +66,10 @@ func (s *poolState) setClass(i int, c class) {
 	*was = c
 }
 
-// poolOfLocked returns where an address belongs: its pool if that may give it, or the one for the rest.
+// asCounted is the view of the numbers of a pool.
+var asCounted = view{counts: true}
+
+// poolOfLocked returns the pool that may give an address, or the state for addresses without a pool.
 func (b *Book) poolOfLocked(a uint32) *poolState {
 	if s := b.poolAtLocked(a); s != nil && s.pool.gives(a) {
 		return s
@@ -108,22 +98,22 @@ func poolContaining(states []*poolState, a uint32) *poolState {
 	return nil
 }
 
-// reclassLocked is called after anything happened to an address. It finds out what the address is now, and files it.
-func (b *Book) reclassLocked(a uint32) { b.refileLocked(a, b.findLocked(a)) }
+// updateAddrLocked is called after every change of an address. It files the address under its new state.
+func (b *Book) updateAddrLocked(a uint32) { b.updateEntryLocked(a, b.findLocked(a)) }
 
-// refileLocked is reclassLocked where the entry of the address is known.
-func (b *Book) refileLocked(a, i uint32) {
+// updateEntryLocked is updateAddrLocked for an address whose entry is known.
+func (b *Book) updateEntryLocked(a, i uint32) {
 	s := b.poolOfLocked(a)
-	c := b.classifyLocked(a, i)
+	c := b.addrStateLocked(a, i, &asCounted)
 	if s.pool != nil {
-		s.setClass(int(a-s.pool.first), c)
+		s.setState(int(a-s.pool.first), c)
 	}
 	if i == 0 {
 		return
 	}
-	b.countLocked(s, i, c == live && s.pool != nil)
+	b.countPortLocked(s, i, c == live && s.pool != nil)
 	e := b.entries.at(i)
-	onList := e.flags&lapsed != 0 && (c == expired || s.pool == nil)
+	onList := e.flags&hasEnded != 0 && (c == expired || s.pool == nil)
 	switch is := e.flags&onExpired != 0; {
 	case onList && !is:
 		b.listExpiredLocked(s, i)
@@ -132,28 +122,8 @@ func (b *Book) refileLocked(a, i uint32) {
 	}
 }
 
-func (b *Book) classifyLocked(a, i uint32) class {
-	ended := true
-	if i != 0 {
-		e := b.entries.at(i)
-		ended = e.flags&lapsed != 0
-		if !ended && e.state == Active {
-			return live
-		}
-	}
-	switch {
-	case !ended || len(b.conflicts) > 0 && b.inConflictLocked(a):
-		return quarantined
-	case b.offerOnLocked(a) != 0:
-		return offered
-	case i != 0:
-		return expired
-	}
-	return free
-}
-
-// listExpiredLocked puts an ended lease among the expired, by the time it ended. That is nearly always at the end. One that was
-// offered in between belongs near the front, and need not be placed exactly.
+// listExpiredLocked adds an ended lease to the list of expired ones, by the time it ended: nearly always at the end. One that
+// was offered in between belongs near the front, and need not be placed exactly.
 func (b *Book) listExpiredLocked(s *poolState, i uint32) {
 	const steps = 16
 	e := b.entries.at(i)

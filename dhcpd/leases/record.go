@@ -9,7 +9,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// keyPrefix is where the book lives in the store: one key for each address.
+// keyPrefix is the prefix of the keys in the store, one for each address.
 const keyPrefix = "lease/"
 
 // A record in the store is
@@ -19,10 +19,10 @@ const keyPrefix = "lease/"
 //	MAC      6 bytes
 //	start    4 bytes, Unix seconds, big-endian
 //	expiry   4 bytes, likewise
-//	texts    host name, client id, vendor class, line: each one byte of length, then so many bytes
+//	texts    host name, client id, vendor class, relay port: each one byte of length, then so many bytes
 //
 // and nothing after it. There is one way to write a lease, so the bytes made from memory are those in the store, and serve
-// as the condition that nobody changed it.
+// as the condition that it has not changed.
 const (
 	recordVersion = 2
 	headSize      = 16
@@ -69,7 +69,7 @@ func appendTexts(b []byte, l *Lease) []byte {
 	b = appendText(b, l.Hostname)
 	b = appendText(b, l.ClientID)
 	b = appendText(b, l.Vendor)
-	return appendText(b, l.Line)
+	return appendText(b, l.RelayPort)
 }
 
 func appendText[T string | []byte](b []byte, s T) []byte {
@@ -103,12 +103,12 @@ func nameOf(blob string) string {
 	return name
 }
 
-// lineOf returns the relay port in a blob, its last text.
-func lineOf(blob string) (line string) {
+// relayPortOf returns the relay port in a blob, its last text.
+func relayPortOf(blob string) (port string) {
 	for range textFields {
-		line, blob = nextText(blob)
+		port, blob = nextText(blob)
 	}
-	return line
+	return port
 }
 
 // lease puts a lease together. Its texts are parts of blob.
@@ -121,14 +121,14 @@ func (s stamp) lease(a uint32, blob string) Lease {
 	l.Hostname, blob = nextText(blob)
 	id, blob = nextText(blob)
 	l.Vendor, blob = nextText(blob)
-	l.Line, _ = nextText(blob)
+	l.RelayPort, _ = nextText(blob)
 	if id != "" {
 		l.ClientID = []byte(id)
 	}
 	return l
 }
 
-// parseRecord reads what the store has under key.
+// parseRecord parses the record of key.
 func parseRecord(key string, value []byte) (s stamp, blob string, err error) {
 	switch {
 	case len(value) > 0 && value[0] != recordVersion:
@@ -145,6 +145,3 @@ func parseRecord(key string, value []byte) (s stamp, blob string, err error) {
 	}
 	return s, string(value[headSize:]), nil
 }
-
-// stored reports whether leases of that state are in the store.
-func (s State) stored() bool { return s == Active || s == Released || s == Declined }

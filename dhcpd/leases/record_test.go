@@ -18,7 +18,7 @@ const key1 = "lease/10.0.0.7"
 func full() Lease {
 	return Lease{
 		Addr: ip("10.0.0.7"), MAC: mac(7), State: Active, Start: time.Unix(1_800_000_000, 0), Expiry: time.Unix(1_800_043_200, 0),
-		Hostname: "node-7", ClientID: []byte{1, 2, 0, 0, 0, 0, 7}, Vendor: "PXEClient:Arch:00007:UNDI:003016", Line: "sw1/ge-0/0/7",
+		Hostname: "node-7", ClientID: []byte{1, 2, 0, 0, 0, 0, 7}, Vendor: "PXEClient:Arch:00007:UNDI:003016", RelayPort: "sw1/ge-0/0/7",
 	}
 }
 
@@ -27,10 +27,10 @@ func encode(l Lease) []byte { return appendTexts(appendStamp(nil, stampOf(&l)), 
 func TestRecord(t *testing.T) {
 	t.Parallel()
 	long := full()
-	long.Hostname, long.Vendor, long.Line = strings.Repeat("h", 300), strings.Repeat("v", 300), strings.Repeat("l", 300)
+	long.Hostname, long.Vendor, long.RelayPort = strings.Repeat("h", 300), strings.Repeat("v", 300), strings.Repeat("l", 300)
 	long.ClientID = bytes.Repeat([]byte{1}, 300)
 	cut := long
-	cut.Hostname, cut.Vendor, cut.Line, cut.ClientID = long.Hostname[:255], long.Vendor[:255], long.Line[:255], long.ClientID[:255]
+	cut.Hostname, cut.Vendor, cut.RelayPort, cut.ClientID = long.Hostname[:255], long.Vendor[:255], long.RelayPort[:255], long.ClientID[:255]
 	bare := Lease{Addr: ip("10.0.0.7"), State: Released, Start: time.Unix(0, 0), Expiry: time.Unix(0, 0)}
 	far := full()
 	far.Expiry = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -57,7 +57,7 @@ func TestRecord(t *testing.T) {
 func TestRecordGolden(t *testing.T) {
 	t.Parallel()
 	l := full()
-	l.Vendor, l.Line = "pxe", ""
+	l.Vendor, l.RelayPort = "pxe", ""
 	want := "\x02\x01\x02\x00\x00\x00\x00\x07\x6b\x49\xd2\x00\x6b\x4a\x7a\xc0\x06node-7\x07\x01\x02\x00\x00\x00\x00\x07\x03pxe\x00"
 	if got := encode(l); string(got) != want {
 		t.Errorf("record is %q, want %q: stores in the field have the latter", got, want)

@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// Serve says which pools there are, after each reload of the lab. Others are forgotten; their leases are not. A pool that
-// has the range that it had costs what differs, another one a look at all leases. Serve is not needed: a pool that the book was not
-// told of is served from its first use on, instead of those that overlap it.
+// Serve sets the pools, after each reload of the lab. Other pools are removed; their leases are not. For a pool with the same
+// range as before only the differences cost, for another one all leases are looked at. Serve is optional: an unknown pool is
+// added at its first use, and replaces the pools that overlap it.
 func (b *Book) Serve(pools ...*Pool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -53,7 +53,7 @@ func (b *Book) serveLocked(pools []*Pool) {
 	}
 }
 
-// updatePoolLocked makes a state that of another pool of the same range: of the one from before a reservation was added, say.
+// updatePoolLocked replaces the pool of a state by another one of the same range, with other reservations.
 func (b *Book) updatePoolLocked(s *poolState, p *Pool) {
 	var changed []uint32
 	for w, now := range p.blocked {
@@ -62,18 +62,18 @@ func (b *Book) updatePoolLocked(s *poolState, p *Pool) {
 		}
 	}
 	for _, a := range changed {
-		if o := b.offerOnLocked(a); o != 0 {
+		if o := b.offerByAddr[a]; o != 0 {
 			b.forgetOfferLocked(o)
 		}
 		if i := b.findLocked(a); i != 0 {
 			b.detachLocked(i)
 		}
-		s.classAt(int(a - p.first)) // knows the class of all places before they change
+		s.stateAt(int(a - p.first)) // fills in the states of its chunk before they change
 	}
 	s.pool = p
 	for _, a := range changed {
-		s.setClass(int(a-p.first), map[bool]class{true: free, false: blocked}[p.gives(a)])
-		b.reclassLocked(a)
+		s.setState(int(a-p.first), map[bool]addrState{true: free, false: blocked}[p.gives(a)])
+		b.updateAddrLocked(a)
 	}
 }
 
@@ -81,13 +81,13 @@ func (b *Book) updatePoolLocked(s *poolState, p *Pool) {
 func (b *Book) detachLocked(i uint32) {
 	e := b.entries.at(i)
 	s := b.poolOfLocked(e.addr)
-	b.countLocked(s, i, false)
+	b.countPortLocked(s, i, false)
 	if e.flags&onExpired != 0 {
 		b.unlistExpiredLocked(s, i)
 	}
 }
 
-// rebuildLocked files on new states what lay on those that go, or belongs on those that come.
+// rebuildLocked moves leases and offers from the pools that are removed to those that are added.
 func (b *Book) rebuildLocked(states []*poolState, kept map[*poolState]bool) {
 	stays := func(a uint32) bool {
 		if !kept[b.poolOfLocked(a)] {
@@ -114,26 +114,26 @@ func (b *Book) rebuildLocked(states []*poolState, kept map[*poolState]bool) {
 	for _, i := range offers {
 		o := b.offers.at(i)
 		insert(&b.offers, &b.poolOfLocked(o.addr).offers, i, 0)
-		b.reclassLocked(o.addr)
+		b.updateAddrLocked(o.addr)
 	}
-	b.refileAllLocked(moved)
+	b.updateEntriesLocked(moved)
 	for a := range b.conflicts {
-		b.reclassLocked(a)
+		b.updateAddrLocked(a)
 	}
 }
 
-// refileAllLocked files entries that are on no list, of those that ended the one that ended longest ago first.
-func (b *Book) refileAllLocked(entries []uint32) {
+// updateEntriesLocked files entries that are on no list; those that ended in the order of their end.
+func (b *Book) updateEntriesLocked(entries []uint32) {
 	ended := entries[:0]
 	for _, i := range entries {
-		if e := b.entries.at(i); e.flags&lapsed == 0 {
-			b.refileLocked(e.addr, i)
+		if e := b.entries.at(i); e.flags&hasEnded == 0 {
+			b.updateEntryLocked(e.addr, i)
 		} else {
 			ended = append(ended, i)
 		}
 	}
 	slices.SortFunc(ended, func(x, y uint32) int { return cmp.Compare(b.entries.at(x).expiry, b.entries.at(y).expiry) })
 	for _, i := range ended {
-		b.refileLocked(b.entries.at(i).addr, i)
+		b.updateEntryLocked(b.entries.at(i).addr, i)
 	}
 }

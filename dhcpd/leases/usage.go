@@ -9,7 +9,7 @@ import (
 )
 
 // Usage returns how many addresses of a pool are leased, how many are offered to machines that have no
-// lease, and how many a newcomer could get without taking another's offer. What is missing to [Pool.Usable] was declined
+// lease, and how many a new client could get without taking another's offer. The rest of [Pool.Usable] was declined
 // or is in conflict. The numbers are kept, not counted: Usage is as cheap as a look-up, and an offer that was made is in
 // them at once. After a storm of leases that end together they may lag by a few calls, on the side of too little free.
 func (b *Book) Usage(p *Pool) (live, offered, free int) {
@@ -36,27 +36,27 @@ func (s *poolState) usage() (int, int, int) {
 	return s.count[live], s.count[offered], s.count[free] + s.count[expired]
 }
 
-// Behind returns how many live leases of a pool there are behind a relay port. It is kept, too.
-func (b *Book) Behind(p *Pool, line string) int {
+// LiveOnRelayPort returns how many live leases of a pool there are behind a relay port (RFC 3046). The number is kept, too.
+func (b *Book) LiveOnRelayPort(p *Pool, port string) int {
 	now := b.now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.advanceLocked(seconds(now), sweepBudget)
 	s := b.useLocked(p)
-	if s == nil || line == "" {
+	if s == nil || port == "" {
 		return 0
 	}
-	return int(s.ports[maphash.String(b.seed, line[:min(len(line), maxText)])])
+	return int(s.ports[maphash.String(b.seed, port[:min(len(port), maxText)])])
 }
 
-// countLocked makes an entry be among those of its relay port, or not.
-func (b *Book) countLocked(s *poolState, i uint32, want bool) {
+// countPortLocked counts an entry behind its relay port, or no longer.
+func (b *Book) countPortLocked(s *poolState, i uint32, want bool) {
 	e := b.entries.at(i)
-	if is := e.flags&counted != 0; is == want || e.flags&lined == 0 {
+	if is := e.flags&onPortCount != 0; is == want || e.flags&hasRelayPort == 0 {
 		return
 	}
-	e.flags ^= counted
-	h := maphash.String(b.seed, lineOf(e.blob))
+	e.flags ^= onPortCount
+	h := maphash.String(b.seed, relayPortOf(e.blob))
 	if want {
 		s.ports[h]++
 	} else if s.ports[h]--; s.ports[h] == 0 {
@@ -64,7 +64,7 @@ func (b *Book) countLocked(s *poolState, i uint32, want bool) {
 	}
 }
 
-// FreeAddrs returns up to most addresses of a pool that a newcomer could get: those never leased, then those whose lease
+// FreeAddrs returns up to most addresses of a pool that a new client could get: those never leased, then those whose lease
 // ended longest ago.
 func (b *Book) FreeAddrs(p *Pool, most int) []netip.Addr {
 	var all []netip.Addr
@@ -83,11 +83,11 @@ func (b *Book) FreeAddrs(p *Pool, most int) []netip.Addr {
 	return all
 }
 
-// holdersKept is how long an answer of Holders serves for the next question: to find it takes a look at every lease, and a
-// full pool is asked for by many.
+// holdersKept is how long an answer of Holders is cached: to find it means to look at every lease, and many clients ask for
+// an address of a full pool.
 const holdersKept = 2 * time.Second
 
-// Holders returns who keeps a pool full, leased and declined addresses: those whose time ends first, at most n. It may be
+// Holders returns the leased and declined addresses of a full pool, those that end first, at most n. The answer may be
 // some seconds old.
 func (b *Book) Holders(p *Pool, n int) []Lease {
 	now := b.now()
@@ -109,7 +109,7 @@ func (b *Book) Holders(p *Pool, n int) []Lease {
 	return slices.Clone(found)
 }
 
-// endingFirst looks at all leases, with pauses for others.
+// endingFirst looks at all leases, and unlocks the book between batches.
 func (b *Book) endingFirst(p *Pool, n int, now uint32) []Lease {
 	type end struct{ expiry, addr, entry uint32 }
 	order := func(x, y end) int { return cmp.Or(cmp.Compare(x.expiry, y.expiry), cmp.Compare(x.addr, y.addr)) }
@@ -129,7 +129,7 @@ func (b *Book) endingFirst(p *Pool, n int, now uint32) []Lease {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, x := range ends {
-		if b.entries.at(x.entry).addr == x.addr { // it may be gone by now
+		if b.entries.at(x.entry).addr == x.addr { // it may have been removed
 			found = append(found, b.leaseLocked(x.entry))
 		}
 	}

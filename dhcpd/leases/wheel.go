@@ -1,11 +1,11 @@
 package leases
 
-// A wheel finds leases that end: slot s has all whose last second is s, modulo the size of the wheel. A lease longer than
-// one turn is passed by once a turn. The entries are tied together by their links.
+// A wheel is a timer wheel: slot s has the entries that end in second s, modulo the size of the wheel. An entry that lasts
+// longer than one turn is passed over once a turn. The entries of a slot are a linked list.
 type wheel struct {
 	heads  [wheelSize]uint32
-	swept  uint32 // all that ends until this second was found
-	cursor uint32 // the next entry of the slot under way, 0: none is
+	swept  uint32 // all that ended until this second has expired
+	cursor uint32 // the next entry of the slot in progress, 0: none
 }
 
 // wheelSize is a little more than two hours: a lease of twelve hours is touched six times, and the slots cost 32 KiB.
@@ -38,7 +38,7 @@ func (b *Book) wheelRemoveLocked(i uint32) {
 }
 
 // advanceLocked turns the wheel to now, but looks at no more than budget entries: a boot storm's leases end within the
-// same seconds, and no packet shall wait for all of them.
+// same seconds, and no packet may wait for all of them.
 func (b *Book) advanceLocked(now uint32, budget int) {
 	w := &b.wheel
 	switch {
@@ -60,9 +60,7 @@ func (b *Book) advanceLocked(now uint32, budget int) {
 			e := b.entries.at(i)
 			w.cursor = e.next
 			if e.expiry <= now {
-				b.wheelRemoveLocked(i)
-				e.flags |= lapsed
-				b.refileLocked(e.addr, i)
+				b.expireLocked(i)
 			}
 		}
 		w.swept++

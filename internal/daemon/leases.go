@@ -34,7 +34,7 @@ func (c *adminBackend) Leases(context.Context) []api.Lease {
 // leaseOf adds what the lab knows. An address that is reserved for the host is a reservation; any other belongs to the pool
 // whose range holds it.
 func leaseOf(l *lab.Lab, lease leases.Lease, now time.Time) api.Lease {
-	a := api.Lease{IP: lease.Addr, MAC: lease.MAC, Name: lease.Hostname, State: leaseState(lease, now), Since: lease.Start, Expires: lease.Expiry, VendorClass: lease.Vendor, RelayPort: lease.Line}
+	a := api.Lease{IP: lease.Addr, MAC: lease.MAC, Name: lease.Hostname, State: leaseState(lease, now), Since: lease.Start, Expires: lease.Expiry, VendorClass: lease.Vendor, RelayPort: lease.RelayPort}
 	h := l.HostByMAC(lease.MAC)
 	if h != nil {
 		a.Host = h.Name

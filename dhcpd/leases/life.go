@@ -1,0 +1,520 @@
+package leases
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// The life of an address:
+//
+//	state        entered by                                         left by                            stored
+//	free         Serve; Reclaim or Forget of a lease                Offer                              no
+//	offered      Offer, Decide: the machine has offerHold           Commit, Withdraw, another offer    no
+//	live         Commit of Active: the DHCPACK                      Commit, the timer wheel            yes, Active
+//	expired      the timer wheel at Expiry; Commit of Released      Offer, Reclaim after remembered    yes, Active or Released
+//	quarantined  Commit of Declined: the DHCPDECLINE                the timer wheel, Forget            yes, Declined
+//	quarantined  Conflict: a probe found another machine            its time, Commit of Active, Forget no
+//	blocked      Serve: a reservation, a router or the appliance    Serve                              no
+//
+// An expired lease that is offered counts as offered. A live lease that is renewed counts as live.
+//
+// addrStateLocked decides which state an address is in, for all callers: the choice of an address, a request, the numbers of a
+// pool. The functions below it are the transitions. Each ends with updateEntryLocked, which files the address under its new
+// state (poolstate.go).
+
+// A State is the state of a stored lease, or of an address in [Book.All] and [Book.Offers].
+type State uint8
+
+// The states of a lease. The zero State is none of them.
+const (
+	// Active is a lease that its machine has until Expiry.
+	Active State = iota + 1
+	// Released is a lease that was given back (RFC 2131 section 4.4.6). It is remembered, so that the machine gets the
+	// same address again.
+	Released
+	// Declined is an address that a client found in use by an unknown machine (RFC 2131 section 4.3.3). MAC is the client that
+	// declined it, and does not have it. No machine gets it until Expiry.
+	Declined
+	// Conflict is an address that our probe found in use. MAC is the machine that answered, zero if the probe cannot tell. No
+	// other machine gets it until Expiry. It is not stored, see [Book.Conflict].
+	Conflict
+	// Offered is an address that is offered to a machine that has not requested it yet, until Expiry. It is not stored, see
+	// [Book.Offers].
+	Offered
+)
+
+// String returns the state in lower case: "active".
+func (s State) String() string {
+	switch s {
+	case Active:
+		return "active"
+	case Released:
+		return "released"
+	case Declined:
+		return "declined"
+	case Conflict:
+		return "conflict"
+	case Offered:
+		return "offered"
+	}
+	return fmt.Sprintf("state %d", uint8(s))
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler. It refuses unknown states.
+func (s *State) UnmarshalText(b []byte) error {
+	for _, known := range []State{Active, Released, Declined, Conflict, Offered} {
+		if string(b) == known.String() {
+			*s = known
+			return nil
+		}
+	}
+	return fmt.Errorf("unknown state %q", b)
+}
+
+// stored reports whether leases of that state are in the store.
+func (s State) stored() bool { return s == Active || s == Released || s == Declined }
+
+// An addrState is the state of an address of a pool.
+type addrState uint8
+
+const (
+	free        addrState = iota // never leased, or forgotten
+	expired                      // its lease ended or was released; its machine is remembered
+	offered                      // to a machine
+	live                         // leased
+	quarantined                  // declined, or in conflict
+	blocked                      // not the pool's to give
+	addrStates
+)
+
+// A view is a point of view on addresses: a machine's at a time, or that of the numbers of a pool.
+type view struct {
+	mac   lab.MAC
+	sec   uint32 // now
+	milli int64  // now
+	// counts asks for no machine, and goes by the flag hasEnded, by offers and by conflicts until they are removed: a number
+	// changes only when an address is filed anew.
+	counts bool
+}
+
+func (v *view) own(m lab.MAC) bool { return !v.counts && v.mac == m }
+
+func (v *view) ended(e *entry) bool {
+	if v.counts {
+		return e.flags&hasEnded != 0
+	}
+	return e.ended(v.sec)
+}
+
+// addrStateLocked returns the state of an address whose entry is known. What the machine of the view has there does not
+// count: its own lease, offer, or conflict.
+func (b *Book) addrStateLocked(a, entry uint32, v *view) addrState {
+	state := free
+	if entry != 0 {
+		switch e := b.entries.at(entry); {
+		case v.ended(e):
+			state = expired
+		case e.state != Active:
+			return quarantined
+		case !v.own(e.mac):
+			return live
+		}
+	}
+	if c, ok := b.conflicts[a]; ok && (v.counts || v.sec < c.until) && !v.own(c.by) {
+		return quarantined
+	}
+	if i := b.offerByAddr[a]; i != 0 {
+		if o := b.offers.at(i); (v.counts || o.valid(v.milli)) && !v.own(o.mac) {
+			return offered
+		}
+	}
+	return state
+}
+
+// freeForLocked reports whether a pool may give an address to the machine of a view.
+func (b *Book) freeForLocked(p *Pool, a, entry uint32, v *view) bool {
+	return p.gives(a) && b.addrStateLocked(a, entry, v) <= expired
+}
+
+// hasMachine reports whether the machine has or had the address, and is indexed by it.
+func (e *entry) hasMachine() bool { return e.state == Active || e.state == Released }
+
+func (e *entry) ended(now uint32) bool { return now >= e.expiry || e.state == Released }
+
+func (e *entry) live(now uint32) bool { return e.state == Active && now < e.expiry }
+
+// takenLocked asks once more whether another machine has a lease of the address, now that all earlier commits are known. A
+// declined address is not its client's any more, but the client may release it.
+func (b *Book) takenLocked(c *Change, a, now uint32) bool {
+	i := b.findLocked(a)
+	if i == 0 || c.Reserved {
+		return false
+	}
+	e := b.entries.at(i)
+	own := e.mac == c.MAC && (e.state == Active || c.State != Active)
+	return !own && !e.ended(now)
+}
+
+// Has reports whether the machine has a live lease for that address.
+func (b *Book) Has(m lab.MAC, a netip.Addr) bool {
+	return b.Decide(m, nil, a).Leased
+}
+
+// A Decision is what a DHCPREQUEST for an address finds.
+type Decision struct {
+	Free           bool // the pool may give the address to the machine: no other has a lease, an offer or a conflict there
+	Leased         bool // the machine has a live lease of it
+	passed, leased time.Duration
+}
+
+// Decide decides about a machine that requests an address. p is the pool that takes the machine, nil for none. An address
+// that is free for it is offered to it, which keeps it for the time of the commit.
+func (b *Book) Decide(m lab.MAC, p *Pool, addr netip.Addr) (d Decision) {
+	a, ok := addr4(addr)
+	if !ok {
+		return d
+	}
+	now := b.now()
+	v := view{mac: m, sec: seconds(now), milli: now.UnixMilli()}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p != nil {
+		b.tickLocked(v.sec)
+	}
+	i := b.findLocked(a)
+	if p != nil {
+		if s := b.useLocked(p); s != nil && b.freeForLocked(s.pool, a, i, &v) {
+			b.setOfferLocked(s, m, a, i, v.milli)
+			d.Free = true
+		}
+	}
+	if i == 0 {
+		return d
+	}
+	if e := b.entries.at(i); e.mac == m && e.live(v.sec) {
+		d.Leased, d.leased = true, time.Duration(e.expiry-e.start)*time.Second
+		d.passed = now.Sub(timeOf(e.start))
+	}
+	return d
+}
+
+// renewalShare: a renewal that comes before this part of the lease has passed is answered with the time that is left,
+// without a commit. What the client has heard is what is stored, so nothing can be lost; firmware, iPXE and system of one
+// boot ask within a minute, and two of the three need no sync.
+const renewalShare = 4
+
+// Renewal returns the time left of a lease that needs no commit to be confirmed: the machine has it, it was stored for
+// the time wanted, and less than a quarter of that has passed.
+func (d Decision) Renewal(want time.Duration) (left time.Duration, ok bool) {
+	// Times are stored in whole seconds; a changed lease time must not wait for the next renewal.
+	if !d.Leased || (d.leased-want).Abs() > time.Second || d.passed >= want/renewalShare || d.passed < 0 {
+		return 0, false
+	}
+	return d.leased - d.passed, true
+}
+
+// Offers.
+
+const (
+	// offerHold is how long an offered address is kept for its machine, counted from its last request.
+	// Firmware collects offers for 4 s and retries after 4, 8, 16 and 32 s.
+	offerHold = 90 * time.Second
+	// minOffer is how long an offer is kept in any case. After it a pool that has nothing else takes offers back, the one that
+	// was not requested for longest first: a client that asks under ever new hardware addresses and never takes an offer cannot
+	// keep a pool from the others.
+	minOffer = 6 * time.Second
+	// maxOffers bounds the memory of the offers of one pool, some 60 bytes each.
+	maxOffers = 1 << 15
+)
+
+// An offer is an address promised to a machine, in memory only: to lose it costs the client a retry.
+type offer struct {
+	links // among the offers of a pool
+	asked int64
+	addr  uint32 // 0: a free slot
+	entry uint32 // of the address when it was offered; a guess
+	mac   lab.MAC
+}
+
+// valid reports whether the offer holds at now, in Unix milliseconds. One from the future was made before the clock was
+// set back.
+func (o *offer) valid(now int64) bool {
+	return o.asked <= now && now-o.asked < offerHold.Milliseconds()
+}
+
+func (o *offer) stale(now int64) bool { return !o.valid(now) || now-o.asked >= minOffer.Milliseconds() }
+
+// Withdraw ends the offer to a machine: it took another server's offer, or has its lease.
+func (b *Book) Withdraw(m lab.MAC) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if i := b.offerByMAC[m]; i != 0 {
+		b.forgetOfferLocked(i)
+	}
+}
+
+// setOfferLocked offers an address to a machine and withdraws its earlier offer. A pool that has as many offers as it may have
+// keeps no more: then the commit alone decides.
+func (b *Book) setOfferLocked(s *poolState, m lab.MAC, a, entry uint32, now int64) {
+	if i := b.offerByMAC[m]; i != 0 {
+		if o := b.offers.at(i); o.addr == a {
+			o.asked = now
+			if s.offers.tail != i {
+				unlink(&b.offers, &s.offers, i)
+				insert(&b.offers, &s.offers, i, 0)
+			}
+			return
+		}
+		b.forgetOfferLocked(i)
+	}
+	if i := b.offerByAddr[a]; i != 0 {
+		b.forgetOfferLocked(i) // its time was over
+	}
+	if !b.roomLocked(s, now) {
+		return
+	}
+	i := b.offers.take()
+	o := b.offers.at(i)
+	o.mac, o.addr, o.entry, o.asked = m, a, entry, now
+	b.offerByMAC[m] = i
+	b.offerByAddr[a] = i
+	insert(&b.offers, &s.offers, i, 0)
+	b.updateEntryLocked(a, entry)
+}
+
+func (b *Book) forgetOfferLocked(i uint32) {
+	o := b.offers.at(i)
+	a, entry := o.addr, b.findNearLocked(o.addr, o.entry)
+	delete(b.offerByMAC, o.mac)
+	delete(b.offerByAddr, a)
+	unlink(&b.offers, &b.poolOfLocked(a).offers, i)
+	b.offers.give(i)
+	b.updateEntryLocked(a, entry)
+}
+
+// roomLocked makes room for one more offer of a pool. Offers whose time is over go on the way.
+func (b *Book) roomLocked(s *poolState, now int64) bool {
+	for range 4 {
+		i := s.offers.head
+		if i == 0 || b.offers.at(i).valid(now) {
+			break
+		}
+		b.forgetOfferLocked(i)
+	}
+	if s.offers.n < min(maxOffers, s.pool.size) {
+		return true
+	}
+	i := s.offers.head
+	if !b.offers.at(i).stale(now) {
+		return false
+	}
+	b.forgetOfferLocked(i)
+	return true
+}
+
+// Leases and declined addresses.
+
+// applyLocked makes a committed change visible: the lease is active, released, declined or forgotten.
+func (b *Book) applyLocked(p *planned, now uint32) {
+	if p.old != 0 {
+		b.dropLocked(p.old)
+	}
+	if p.value == nil {
+		b.dropLocked(p.addr)
+		return
+	}
+	s, blob, err := parseRecord("", p.value)
+	if err != nil {
+		panic(err) // we wrote it
+	}
+	b.putLocked(p.addr, s, blob, now)
+	if p.State == Active {
+		b.endConflictLocked(p.addr)
+	}
+	if i := b.offerByMAC[p.MAC]; i != 0 && b.offers.at(i).addr == p.addr {
+		b.forgetOfferLocked(i)
+	}
+}
+
+// putLocked replaces the lease of an address.
+func (b *Book) putLocked(a uint32, s stamp, blob string, now uint32) {
+	i := b.storeLocked(a, s, blob)
+	b.startLocked(i, now)
+	b.updateEntryLocked(a, i)
+}
+
+// startLocked puts an entry on the timer wheel, unless it has ended already. It reports whether it did.
+func (b *Book) startLocked(i, now uint32) bool {
+	e := b.entries.at(i)
+	if e.state == Released || e.expiry <= now {
+		e.flags |= hasEnded
+		return false
+	}
+	b.wheelPutLocked(i)
+	return true
+}
+
+// expireLocked ends the time of a lease or of a declined address. The timer wheel calls it.
+func (b *Book) expireLocked(i uint32) {
+	b.wheelRemoveLocked(i)
+	e := b.entries.at(i)
+	e.flags |= hasEnded
+	b.updateEntryLocked(e.addr, i)
+}
+
+// unexpireLocked is for a lease that ended before the clock was set back: its time runs again.
+func (b *Book) unexpireLocked(i uint32) {
+	b.unfileLocked(i)
+	e := b.entries.at(i)
+	e.flags &^= hasEnded
+	b.wheelPutLocked(i)
+	b.updateEntryLocked(e.addr, i)
+}
+
+// Conflicts.
+
+// A conflict is an address that a machine uses without a lease.
+type conflict struct {
+	by           lab.MAC // zero: unknown
+	since, until uint32
+}
+
+// maxConflicts bounds the memory. Beyond it the conflict that ends first is forgotten: a probe finds it again.
+const maxConflicts = 4096
+
+// Conflict records that a probe found a machine at addr: it is offered to no other machine until then, and [Book.All] shows
+// it. by is zero if the probe cannot tell the machine, as with ICMP through a relay.
+//
+// It is kept in memory only. To lose it costs the next client one probe. To store it would cost a sync for each probe that
+// is answered, and would let any machine that answers ARP fill the store. Declined addresses are stored: no probe found them.
+func (b *Book) Conflict(addr netip.Addr, by lab.MAC, until time.Time) {
+	a, ok := addr4(addr)
+	now, end := seconds(b.now()), seconds(until)
+	if !ok || end <= now {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, again := b.conflicts[a]; !again && len(b.conflicts) >= maxConflicts {
+		b.forgetConflictLocked()
+	}
+	if len(b.conflicts) == 0 || end < b.conflictsEnd {
+		b.conflictsEnd = end
+	}
+	b.conflicts[a] = conflict{by: by, since: now, until: end}
+	b.updateAddrLocked(a)
+}
+
+func (b *Book) endConflictLocked(a uint32) {
+	if _, ok := b.conflicts[a]; ok {
+		delete(b.conflicts, a)
+		b.updateAddrLocked(a)
+	}
+}
+
+// endConflictsLocked ends the conflicts whose time is over.
+func (b *Book) endConflictsLocked(now uint32) {
+	b.conflictsEnd = ^uint32(0)
+	for a, c := range b.conflicts {
+		if c.until <= now {
+			b.endConflictLocked(a)
+			continue
+		}
+		b.conflictsEnd = min(b.conflictsEnd, c.until)
+	}
+}
+
+func (b *Book) forgetConflictLocked() {
+	first, end := uint32(0), ^uint32(0)
+	for a, c := range b.conflicts {
+		if c.until <= end {
+			first, end = a, c.until
+		}
+	}
+	b.endConflictLocked(first)
+}
+
+// The end: what is forgotten.
+
+// remembered is how long a lease is kept after it ended, so that a machine that returns after a holiday gets its old address.
+// A pool that needs the address gives it away sooner.
+const remembered = 30 * 24 * time.Hour
+
+// Reclaim removes leases that ended longer ago than they are remembered from the store and the book, at most limit at a
+// time, and returns how many. The server calls it regularly, and again at once while it returns limit. It also removes the
+// leases of pools and reservations that no longer exist.
+func (b *Book) Reclaim(ctx context.Context, limit int) (int, error) {
+	now := b.now()
+	before := seconds(now.Add(-remembered))
+	b.commits.Lock()
+	defer b.commits.Unlock()
+	b.mu.Lock()
+	b.advanceLocked(seconds(now), sweepBudget)
+	b.tickLocked(seconds(now))
+	addrs := b.endedLocked(&b.rest, nil, before, limit)
+	for _, s := range b.states {
+		addrs = b.endedLocked(s, addrs, before, limit)
+	}
+	b.mu.Unlock()
+	return len(addrs), b.forget(ctx, addrs)
+}
+
+// endedLocked collects the leases of a pool that ended before a time, until there are limit.
+func (b *Book) endedLocked(s *poolState, addrs []uint32, before uint32, limit int) []uint32 {
+	for i := s.expired.head; i != 0 && len(addrs) < limit; i = b.entries.at(i).next {
+		e := b.entries.at(i)
+		if e.expiry > before {
+			break
+		}
+		addrs = append(addrs, e.addr)
+	}
+	return addrs
+}
+
+// Forget removes an address on an admin's request: a lease, a declined address or a conflict. A machine that has the address
+// keeps it until its next request.
+func (b *Book) Forget(ctx context.Context, addr netip.Addr) error {
+	a, ok := addr4(addr)
+	if !ok {
+		return nil
+	}
+	b.commits.Lock()
+	defer b.commits.Unlock()
+	b.mu.Lock()
+	b.endConflictLocked(a)
+	known := b.findLocked(a) != 0
+	b.mu.Unlock()
+	if !known {
+		return nil
+	}
+	return b.forget(ctx, []uint32{a})
+}
+
+// forget removes leases from the store, then from memory. One that another daemon has changed meanwhile stays.
+func (b *Book) forget(ctx context.Context, addrs []uint32) error {
+	for _, a := range addrs {
+		b.committer.planned = append(b.committer.planned, planned{addr: a})
+	}
+	return b.carryOut(ctx)
+}
+
+// dropLocked removes the entry of an address.
+func (b *Book) dropLocked(a uint32) {
+	i := b.findLocked(a)
+	if i == 0 {
+		return
+	}
+	b.unfileLocked(i)
+	b.unnameLocked(i)
+	b.unbindLocked(i)
+	delete(b.byAddr, a)
+	b.entries.give(i)
+	b.updateAddrLocked(a)
+}
