@@ -10,8 +10,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/bootlab/bootlab/internal/store"
 )
 
 // lockWait is how long Open waits for another process to release the file, as at a restart.
@@ -26,10 +24,6 @@ type config struct {
 }
 
 const compactFrom = 4 << 20
-
-// errHeader is returned for bytes that are no header.
-var errHeader = errors.New("this is not a bootlab state file, or its first pages are destroyed: " +
-	"put back a copy, or move the file away and start again: leases and install states are then lost")
 
 // Open opens the store in that file and makes the file, readable by its owner only, if there is none. A damaged file opens
 // with what is whole, and Open says what is lost. The error names the process that holds the file.
@@ -53,80 +47,6 @@ func openWith(path string, cfg config) (*Store, []Loss, error) {
 	s := &Store{path: path, cfg: cfg, writing: make(chan struct{}, 1), stop: make(chan struct{}), log: l}
 	s.close = sync.OnceValue(s.shut)
 	return s, losses, nil
-}
-
-// load reads a file, or begins a new one.
-func load(d disk) (*log, []Loss, error) {
-	marker, losses, err := readHeader(d)
-	if err != nil {
-		return nil, nil, err
-	}
-	if marker == 0 {
-		l, err := create(d)
-		return l, losses, err
-	}
-	l := &log{disk: d, marker: marker}
-	r := reader{file: d, marker: marker}
-	last, more, err := r.records(func(rec record) {
-		parseOps(rec.payload, func(op store.Op, at int) {
-			l.set(op.Key, op.Delete, location{rec.at + recordSize + int64(at), uint32(len(op.Value)), sum(op.Value)})
-		})
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	l.seq, l.end, l.size = last.seq, last.end(), last.end()
-	// What follows must not be taken for newer than the next record.
-	return l, append(losses, more...), d.Truncate(l.end)
-}
-
-// readHeader returns the marker of a file, 0 if the file is empty or was cut in its first bytes. A damaged copy of the
-// header is written again.
-func readHeader(d disk) (marker uint32, losses []Loss, err error) {
-	b := make([]byte, recordStart)
-	n, _ := d.ReadAt(b, 0) // shorter files have less
-	if n < headerSize && strings.HasPrefix(magic, string(b[:min(n, len(magic))])) {
-		if n > 0 {
-			losses = []Loss{{Bytes: int64(n), Tail: true}}
-		}
-		return 0, losses, nil
-	}
-	if n < recordStart {
-		losses = []Loss{{Offset: int64(n), Tail: true}}
-	}
-	for _, at := range []int64{0, headerCopy} {
-		m, err := parseHeader(b[at:])
-		switch {
-		case err == nil:
-			marker = m
-		case !errors.Is(err, errHeader):
-			return 0, nil, err
-		case int64(n) > at:
-			losses = append(losses, Loss{Offset: at, Bytes: headerSize})
-		}
-	}
-	if marker == 0 {
-		return 0, nil, errHeader
-	}
-	for _, at := range []int64{0, headerCopy} {
-		if len(losses) > 0 {
-			if _, err := d.WriteAt(header(marker), at); err != nil {
-				return 0, nil, err
-			}
-		}
-	}
-	return marker, losses, nil
-}
-
-func parseHeader(b []byte) (marker uint32, err error) {
-	const sumAt = headerSize - 4
-	if string(b[:len(magic)]) != magic || sum(b[:sumAt]) != le.Uint32(b[sumAt:]) {
-		return 0, errHeader
-	}
-	if v := le.Uint32(b[len(magic):]); v != version {
-		return 0, fmt.Errorf("it has format version %d and this bootlab reads version %d: use the bootlab that wrote it, or a newer one", v, version)
-	}
-	return le.Uint32(b[len(magic)+4:]), nil
 }
 
 // openLocked opens the file and locks it against other processes.
