@@ -88,9 +88,10 @@ func setDefault[T int | time.Duration](v *T, d T) {
 }
 
 // Serve answers on all sockets until ctx ends, waits for queries in progress, and returns nil. Any other error is that of a
-// socket. It closes no socket.
+// socket. It closes no socket. There may be none: with "dns: off" it only waits for ctx.
 func (s *Server) Serve(ctx context.Context, udp []*net.UDPConn, tcp []*net.TCPListener) error {
 	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { <-ctx.Done(); return nil })
 	for _, c := range udp {
 		g.Go(func() error { return s.serveUDP(ctx, c) })
 	}

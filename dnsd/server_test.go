@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/lab"
@@ -508,4 +509,25 @@ func TestNewPanics(t *testing.T) {
 		}
 	}()
 	_, _ = New(Config{}, Deps{})
+}
+
+// TestServeWithoutSockets: with dns: off the server runs until its context ends, as with sockets.
+func TestServeWithoutSockets(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, compile(t, &lab.Lab{}), leaseMap{})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.Serve(ctx, nil, nil) }()
+		synctest.Wait()
+		select {
+		case err := <-done:
+			t.Fatalf("Serve returned %v before its context ended", err)
+		default:
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Serve returned %v, want nil", err)
+		}
+	})
 }
