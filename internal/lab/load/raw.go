@@ -176,7 +176,7 @@ type rawDNS struct {
 	Forward      scalars[nameserver]       `yaml:"forward" def:"none: authoritative only" doc:"Name servers for recursion, for clients inside the lab's networks only."`
 	ForwardZones dict[scalars[nameserver]] `yaml:"forward_zones" def:"none" doc:"Name servers for questions below one domain, by domain."`
 	Allow        scalars[source]           `yaml:"allow" def:"none" doc:"Further clients that may use the forwarder."`
-	Transfer     scalars[source]           `yaml:"transfer" def:"nobody" doc:"Clients that may transfer zones (AXFR)."`
+	Transfer     scalars[source]           `yaml:"transfer" def:"none" doc:"Clients that may transfer zones (AXFR)."`
 	Zones        dict[rawZone]             `yaml:"zones" def:"none" doc:"Zones of your own, by domain: records or file."`
 }
 
