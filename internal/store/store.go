@@ -5,7 +5,7 @@ import (
 	"errors"
 )
 
-// ErrNotFound is returned by Get for a key that is not there.
+// ErrNotFound is returned by Get for a key that does not exist.
 var ErrNotFound = errors.New("store: key not found")
 
 // ErrConflict is returned by Commit when a condition does not hold. Nothing was written.
@@ -14,7 +14,7 @@ var ErrConflict = errors.New("store: condition does not hold")
 // ErrClosed is returned by every method of a store after Close.
 var ErrClosed = errors.New("store: closed")
 
-// A Store keeps learned state. Implementations are safe for concurrent use and pass storetest.Run.
+// A Store keeps state. Implementations are safe for concurrent use and pass storetest.Run.
 type Store interface {
 	// Get returns the value of key, which the caller may keep, or ErrNotFound.
 	Get(ctx context.Context, key string) ([]byte, error)
@@ -25,9 +25,9 @@ type Store interface {
 	Commit(ctx context.Context, t Txn) error
 	// CommitAll applies transactions that do not depend on each other, in order, each whole or not at all, and returns the
 	// outcome of each, as Commit would; there are as many as txns. All that succeeded share one sync. It is for a caller
-	// who has many changes at hand and must not lose all of them to the conflict of one.
+	// with many changes at hand, of which one conflict must not fail all.
 	CommitAll(ctx context.Context, txns []Txn) []error
-	// Close waits for commits under way and releases the store.
+	// Close waits for commits in progress and releases the store.
 	Close() error
 }
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestRemovedWhileOpen: a store whose files, or whose folder, somebody removes says so, and loses nothing where it is closed.
+// TestRemovedWhileOpen: Check reports that the file or its folder was removed, and Close writes it again.
 func TestRemovedWhileOpen(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
@@ -44,7 +44,7 @@ func TestRemovedWhileOpen(t *testing.T) {
 	}
 }
 
-// TestReplacedWhileOpen: a file that somebody put in the store's place is left alone.
+// TestReplacedWhileOpen: a file that replaced the store's is not overwritten.
 func TestReplacedWhileOpen(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "state.db")

@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// copyStep bytes are copied at a time, and copyPause after each is left to others: on one CPU a goroutine that never
-	// waits keeps packets waiting for 10 ms.
+	// copyStep bytes are copied at a time, with a pause of copyPause after each step: on one CPU a goroutine that never blocks
+	// delays packets by 10 ms.
 	copyStep  = 32 << 10
 	copyPause = time.Millisecond
 )
 
-// compactInBackground begins a compaction unless one is under way, and again until one has succeeded. The caller writes.
+// compactInBackground starts a compaction unless one is running, and repeats it until it succeeds. The caller holds writing.
 func (s *Store) compactInBackground() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -41,7 +41,7 @@ func (s *Store) tryCompact() (again bool) {
 	if err != nil {
 		err = fmt.Errorf("compact state file %s: %w", s.path, err)
 	}
-	s.writing <- struct{}{} // a log that breaks later begins a compaction of its own
+	s.writing <- struct{}{} // a log that breaks later starts its own compaction
 	defer func() { <-s.writing }()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,7 +62,7 @@ func (s *Store) sleep(d time.Duration) bool {
 	}
 }
 
-// compact copies what is alive to a new file and exchanges the files. pause is called between steps and may end it.
+// compact copies the live records to a new file and exchanges the files. pause is called between steps and may end it.
 func (s *Store) compact(pause func() bool) error {
 	next := s.path + ".new"
 	d, err := s.cfg.open(next)
@@ -76,7 +76,7 @@ func (s *Store) compact(pause func() bool) error {
 	return old.release()
 }
 
-// copyTo makes d the file of the store, and returns the one before.
+// copyTo makes d the file of the store, and returns the old log.
 func (s *Store) copyTo(d disk, pause func() bool) (*log, error) {
 	if err := lock(d); err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func (s *Store) copyTo(d disk, pause func() bool) (*log, error) {
 		}
 		return err == nil
 	})
-	for left := int64(copyStep); err == nil && left >= copyStep; { // so that commits wait for little
+	for left := int64(copyStep); err == nil && left >= copyStep; { // until little is left for which commits must wait
 		s.writing <- struct{}{}
 		end := old.end
 		<-s.writing
@@ -127,7 +127,7 @@ type copier struct {
 	batch
 	to    *log
 	from  *log
-	at    int64 // in from: what follows was committed since the copy began
+	at    int64 // in from: later records were committed since the copy began
 	seq   uint64
 	pause func() bool
 }
@@ -173,7 +173,7 @@ func (c *copier) write() error {
 	return err
 }
 
-// exchange gives the new file the name of the old one, unless another file has it. The caller writes.
+// exchange renames the new file to the name of the old one, unless another file has that name. The caller holds writing.
 func (s *Store) exchange(to *log) error {
 	if now, err := os.Stat(s.path); err == nil && !s.log.is(now) {
 		return errors.New("another file has its name")
@@ -190,13 +190,13 @@ func (s *Store) exchange(to *log) error {
 	return nil
 }
 
-// is reports whether that file is the log's.
+// is reports whether f is the log's file.
 func (l *log) is(f os.FileInfo) bool {
 	mine, err := l.Stat()
 	return err == nil && os.SameFile(mine, f)
 }
 
-// syncFolder makes the names in a folder durable.
+// syncFolder makes the directory entries of a folder durable.
 func syncFolder(path string) error {
 	d, err := os.Open(path)
 	if err != nil {

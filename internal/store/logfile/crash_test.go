@@ -41,7 +41,7 @@ func writeForever(path string) {
 	select {}
 }
 
-// TestKill kills a writer at random moments: what it acknowledged is there afterwards.
+// TestKill kills a writer at random moments: every acknowledged key is there afterwards.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "store.db")

@@ -1,8 +1,8 @@
-// Package logfile keeps learned state in one append-only file with checksums: the store of a single machine.
+// Package logfile is the store of a single machine: one append-only file with checksums.
 //
 //	s, losses, err := logfile.Open("/var/lib/bootlab/state.db")
 //	if err != nil { … in use by another bootlab, of a newer format, or no state file at all … }
-//	for _, l := range losses { … what a damaged file no longer holds … }
+//	for _, l := range losses { … log what a damaged file has lost … }
 //	defer s.Close()
 //	err = s.Commit(ctx, store.Put("lease/192.168.16.130", b)) // nil: it is on disk
 //
@@ -12,22 +12,22 @@
 // # Commit
 //
 // One transaction is one record. The first caller writes; all calls that arrive while the disk syncs form the next group,
-// which shares one write and one fdatasync (commit.go). A lone caller meets no other goroutine. A record that cannot be
-// written is cut off again and its callers get the error. After a failed fdatasync the kernel may have dropped the pages and
-// calls them clean, so the file takes no more records: everything is copied to a new one first.
+// which shares one write and one fdatasync (store.go). A lone caller needs no other goroutine. A record that cannot be
+// written is truncated and its callers get the error. After a failed fdatasync the kernel may have dropped the pages and
+// marked them clean, so the file takes no more records: everything is copied to a new file first.
 //
 // # Compaction
 //
-// When more than half of the file is dead, what is alive is copied to a new file in the background, with pauses, and then
-// what was committed meanwhile. The new file is synced, takes the name of the old one, and the folder is synced (compact.go).
-// A crash at any moment leaves the one or the other, whole.
+// When more than half of the file is dead, the live records are copied to a new file in the background, with pauses, and then
+// those that were committed meanwhile. The new file is synced and renamed to the old name, and the folder is synced
+// (compact.go). A crash at any moment leaves one of the two files, whole.
 //
 // # Format
 //
 // All numbers are little endian; sums are CRC-32C.
 //
 //	file     header · zeros up to 4096 · the same header again · zeros up to 8192 · records · zeros
-//	header   8 "bootlab\n" · 4 version · 4 marker, drawn for this file · 4 sum of those
+//	header   8 "bootlab\n" · 4 version · 4 marker, random for each file · 4 sum of those
 //	record   4 marker · 4 sum of the rest · 4 length of the payload · 4 index in its group · 8 sequence number · payload
 //	payload  operations: uvarint of the key's length × 2, + 1 to delete · key · unless it deletes: uvarint length · value
 //
@@ -35,9 +35,9 @@
 //
 // # Damage
 //
-// Open reads the file from start to end (read.go). Bytes that are no whole record are skipped up to the next marker with a
-// matching sum. If a later group follows, they were acknowledged once and are lost: Open reports where, how many
-// transactions, and those of their keys that can still be read. If none follows, they are a write that a crash cut short:
-// nobody was told that it is durable, and it is undone from the first record that is missing, so the store is always in a
-// state that it had before.
+// Open reads the file from start to end (read.go). Bytes that are not a whole record are skipped up to the next marker with a
+// matching sum. If a later group follows, they had been acknowledged and are lost: Open reports the offset, the number of
+// transactions, and those of their keys that can still be read. If none follows, they are a write that a crash cut short. It
+// was never acknowledged, and is undone from its first missing record on, so the store is always in a state that it had
+// before.
 package logfile

@@ -19,7 +19,7 @@ func putOnceHealed(t testing.TB, s *Store, key, value string) {
 	}
 }
 
-// TestDiskErrors: what the disk refuses is nowhere, not even after a kill, and service goes on once it no longer does.
+// TestDiskErrors: a failed commit leaves nothing, not even after a kill, and commits succeed once the disk works again.
 func TestDiskErrors(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -54,7 +54,7 @@ func TestDiskErrors(t *testing.T) {
 	}
 }
 
-// TestFailedSyncIsNotRepeated: the kernel forgets what it could not write, so the file takes no more records.
+// TestFailedSyncIsNotRepeated: after a failed sync the file takes no more records, because the kernel may have dropped pages.
 func TestFailedSyncIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	for _, cut := range []bool{false, true} {
@@ -83,7 +83,7 @@ func TestFailedSyncIsNotRepeated(t *testing.T) {
 	}
 }
 
-// TestCloseHeals: what was acknowledged before a failed sync is whole after Close.
+// TestCloseHeals: after a failed sync, Close leaves a file with every acknowledged transaction.
 func TestCloseHeals(t *testing.T) {
 	t.Parallel()
 	f := &faults{}
@@ -115,7 +115,7 @@ func TestDatasync(t *testing.T) {
 	}
 }
 
-// TestHealsAlone: nobody needs to commit for it.
+// TestHealsAlone: a broken log is replaced without another commit.
 func TestHealsAlone(t *testing.T) {
 	t.Parallel()
 	f := &faults{}

@@ -20,13 +20,13 @@ const (
 	magic       = "bootlab\n"
 	version     = 1
 	headerSize  = 20
-	headerCopy  = 4096 // where the second header is: a lost page leaves the other
+	headerCopy  = 4096 // offset of the second header, which survives the loss of the first page
 	recordStart = 2 * headerCopy
 	recordSize  = 24 // without payload
 	maxTxn      = 64 << 20
 
-	// minGrowth and maxGrowth bound how far the file is filled with zeros ahead of its records. A sync of bytes that are
-	// there already need not wait for the file system's own journal; it takes two thirds of the processor time.
+	// minGrowth and maxGrowth bound how far the file is filled with zeros ahead of its records. A sync that does not change the
+	// size of the file need not wait for the file system's journal; it takes two thirds of the processor time.
 	minGrowth = 64 << 10
 	maxGrowth = 512 << 10
 )
@@ -40,29 +40,29 @@ func sum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// A log is an open file and what is in it. One goroutine at a time writes.
+// A log is an open file and its index. One goroutine at a time writes.
 type log struct {
 	disk
 	marker uint32
 	seq    uint64 // of the last record
 	end    int64  // of the last record
-	size   int64  // up to here the file has bytes: records, then zeros
+	size   int64  // of the file: records, then zeros
 	broken error  // why it takes no more records
 
 	mu    sync.RWMutex
 	index btree.Map[string, location]
-	live  int64 // bytes of the records that index needs, if each key had its own
+	live  int64 // bytes that the keys in index would take with one record each
 
-	users sync.RWMutex // held by who reads; who closes the file locks it
+	users sync.RWMutex // read-locked by readers, locked to close the file
 }
 
-// A location is where a value is in the file.
+// A location says where a value is in the file.
 type location struct {
 	at        int64
 	size, sum uint32
 }
 
-// A disk is a file, or a test's.
+// A disk is the file that a log needs. Tests have their own.
 type disk interface {
 	ReadAt(b []byte, at int64) (int, error)
 	WriteAt(b []byte, at int64) (int, error)
@@ -80,7 +80,7 @@ func openFile(path string) (disk, error) {
 	return file{f}, err
 }
 
-// Datasync makes what was written durable.
+// Datasync makes earlier writes durable.
 func (f file) Datasync() error {
 	for {
 		err := syscall.Fdatasync(int(f.Fd()))
@@ -93,21 +93,24 @@ func (f file) Datasync() error {
 // create makes d an empty log.
 func create(d disk) (*log, error) {
 	l := &log{disk: d, marker: 1 + rand.Uint32N(1<<32-2), end: recordStart, size: recordStart}
-	b := make([]byte, recordStart)
-	copy(b, header(l.marker))
-	copy(b[headerCopy:], header(l.marker))
-	if _, err := d.WriteAt(b, 0); err != nil {
+	if err := writeHeaders(d, l.marker); err != nil {
 		return nil, err
 	}
 	return l, d.Datasync()
 }
 
-func header(marker uint32) []byte {
-	b := le.AppendUint32(le.AppendUint32([]byte(magic), version), marker)
-	return le.AppendUint32(b, sum(b))
+// writeHeaders writes everything before the first record: the header, its copy, and zeros.
+func writeHeaders(d disk, marker uint32) error {
+	h := le.AppendUint32(le.AppendUint32([]byte(magic), version), marker)
+	h = le.AppendUint32(h, sum(h))
+	b := make([]byte, recordStart)
+	copy(b, h)
+	copy(b[headerCopy:], h)
+	_, err := d.WriteAt(b, 0)
+	return err
 }
 
-// A batch is records on their way to a log.
+// A batch is the records of one write.
 type batch struct {
 	buf     []byte
 	records uint32
@@ -121,15 +124,15 @@ type change struct {
 }
 
 func (b *batch) reset() {
-	if b.changes == nil || cap(b.buf) > 4*maxGroup { // a huge value came by
+	if b.changes == nil || cap(b.buf) > 4*maxGroup { // do not keep the memory of a huge value
 		*b = batch{changes: map[string]change{}}
 	}
 	clear(b.changes)
 	b.buf, b.records = b.buf[:0], 0
 }
 
-// add appends a transaction as a record that will follow the log's last one. index is the record's place among those that
-// are written, and acknowledged, at once.
+// add appends a transaction as a record that follows the log's last one. index is the record's position among those that are
+// written and acknowledged together.
 func (b *batch) add(l *log, index uint32, ops []store.Op) {
 	start := len(b.buf)
 	b.buf = append(b.buf, make([]byte, recordSize)...)
@@ -153,7 +156,7 @@ func (b *batch) add(l *log, index uint32, ops []store.Op) {
 	le.PutUint32(r[4:], sum(r[8:]))
 }
 
-// maxSize is how many bytes the record of some operations has at most.
+// maxSize returns the largest size that the record of some operations can have.
 func maxSize(ops ...store.Op) int {
 	n := recordSize
 	for _, op := range ops {
@@ -162,7 +165,7 @@ func maxSize(ops ...store.Op) int {
 	return n
 }
 
-// write makes a batch durable, then visible. After an error it is neither; where not even that is sure, the log is broken.
+// write makes a batch durable, then visible. After an error it is neither; if that cannot be ensured, the log is broken.
 func (l *log) write(b *batch) error {
 	if _, err := l.WriteAt(b.buf, l.end); err != nil {
 		return l.cut(fmt.Errorf("write: %w", err))
@@ -186,7 +189,7 @@ func (l *log) write(b *batch) error {
 	return nil
 }
 
-// grow writes zeros ahead. If that fails, for want of space, the next record finds out.
+// grow writes zeros ahead. If that fails on a full disk, the next record gets the error.
 func (l *log) grow() {
 	n := min(max(l.size, minGrowth), maxGrowth)
 	for n -= l.size % minGrowth; n > 0; {
@@ -198,7 +201,7 @@ func (l *log) grow() {
 	}
 }
 
-// cut removes what could not be made durable, so that no restart finds what its caller was told has failed.
+// cut removes a batch that is not durable, so that no restart finds a transaction whose commit returned an error.
 func (l *log) cut(why error) error {
 	if err := l.Truncate(l.end); err != nil {
 		l.broken = errors.Join(why, fmt.Errorf("cut: %w", err))
@@ -208,7 +211,7 @@ func (l *log) cut(why error) error {
 	return why
 }
 
-// set notes what a record did to a key.
+// set updates the index with one operation.
 func (l *log) set(key string, deletes bool, to location) {
 	size := func(where location) int64 { return int64(maxSize(store.Op{Key: key}) + int(where.size)) }
 	var old location
@@ -239,7 +242,7 @@ func (l *log) value(key string, where location, buf []byte) ([]byte, error) {
 	return buf, nil
 }
 
-// release closes the file once nobody reads it.
+// release closes the file once it has no readers.
 func (l *log) release() error {
 	l.users.Lock()
 	defer l.users.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/bootlab/bootlab/internal/store"
 )
 
-// A model is a map that must always say what the store says.
+// A model is a map that must always have the same content as the store.
 type model struct {
 	t      *testing.T
 	r      *rand.Rand
@@ -23,7 +23,7 @@ type model struct {
 	path   string
 	want   map[string]string
 	faults *faults
-	log    []string // what was done last
+	log    []string // the last steps
 }
 
 // TestModel does random things to a store and to a map: commits with and without conditions, reads, scans, compactions,

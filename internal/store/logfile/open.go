@@ -15,18 +15,18 @@ import (
 // lockWait is how long Open waits for another process to release the file, as at a restart.
 const lockWait = time.Second
 
-// A config is what tests have another of.
+// A config is what tests replace.
 type config struct {
 	open        func(path string) (disk, error)
-	compactFrom int64 // bytes: a smaller file is not worth a compaction
-	// retry is how long after a compaction that failed the next one begins; retryBroken of a log that takes no records.
+	compactFrom int64 // bytes: a smaller file is not compacted
+	// retry is the wait after a compaction that failed; retryBroken that of a log that takes no records.
 	retry, retryBroken time.Duration
 }
 
 const compactFrom = 4 << 20
 
-// Open opens the store in that file and makes the file, readable by its owner only, if there is none. A damaged file opens
-// with what is whole, and Open says what is lost. The error names the process that holds the file.
+// Open opens the store in that file, and creates the file, readable by its owner only, if it does not exist. A damaged file
+// opens with its whole records, and Open returns the losses. If the file is locked, the error names the process.
 func Open(path string) (*Store, []Loss, error) {
 	return openWith(path, config{open: openFile, compactFrom: compactFrom, retry: time.Minute, retryBroken: time.Second})
 }
@@ -43,7 +43,7 @@ func openWith(path string, cfg config) (*Store, []Loss, error) {
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("open state file %s: %w", path, err), d.Close())
 	}
-	_ = os.Remove(path + ".new") // of a compaction that a crash ended
+	_ = os.Remove(path + ".new") // left by a crash during a compaction
 	s := &Store{path: path, cfg: cfg, writing: make(chan struct{}, 1), stop: make(chan struct{}), log: l}
 	s.close = sync.OnceValue(s.shut)
 	return s, losses, nil
@@ -64,7 +64,7 @@ func openLocked(path string, open func(string) (disk, error)) (disk, error) {
 		case err != nil && time.Now().After(until):
 			return nil, errors.Join(fmt.Errorf("in use by %s: stop it, or give this one its own appliance.state: %w", holder(path), err), d.Close())
 		}
-		_ = d.Close() // locked, or exchanged by a compaction meanwhile
+		_ = d.Close() // locked, or replaced by a compaction meanwhile
 	}
 }
 

@@ -17,13 +17,13 @@ type Loss struct {
 	Offset, Bytes int64
 	// Transactions is how many it held, known from the sequence numbers around it.
 	Transactions uint64
-	// Keys are those of its keys that could still be read: their last change, or more, is lost.
+	// Keys are those of its keys that could still be read: at least their last change is lost.
 	Keys []string
-	// Tail says that nothing follows: most likely a write that a crash cut short, which nobody was told is durable.
+	// Tail says that nothing follows: most likely a write that a crash cut short and that was never acknowledged.
 	Tail bool
 }
 
-// String says what is lost.
+// String describes the loss for a log line.
 func (l Loss) String() string {
 	text := fmt.Sprintf("%d bytes at offset %d cannot be read", l.Bytes, l.Offset)
 	if l.Tail {
@@ -36,11 +36,11 @@ func (l Loss) String() string {
 	return text
 }
 
-// errHeader is returned for bytes that are no header.
+// errHeader is returned for bytes that are not a header.
 var errHeader = errors.New("this is not a bootlab state file, or its first pages are destroyed: " +
 	"put back a copy, or move the file away and start again: leases and install states are then lost")
 
-// load reads a file, or begins a new one.
+// load reads a file, or starts a new one if it is empty.
 func load(d disk) (*log, []Loss, error) {
 	marker, losses, err := readHeader(d)
 	if err != nil {
@@ -61,12 +61,12 @@ func load(d disk) (*log, []Loss, error) {
 		return nil, nil, err
 	}
 	l.seq, l.end, l.size = last.seq, last.end(), last.end()
-	// What follows must not be taken for newer than the next record.
+	// A later record must not be taken for one that follows the next.
 	return l, append(losses, more...), d.Truncate(l.end)
 }
 
-// readHeader returns the marker of a file, 0 if the file is empty or was cut in its first bytes. A damaged copy of the
-// header is written again.
+// readHeader returns the marker of a file, 0 if the file is empty or was cut within its first header. It repairs a damaged
+// copy of the header.
 func readHeader(d disk) (marker uint32, losses []Loss, err error) {
 	b := make([]byte, recordStart)
 	n, _ := d.ReadAt(b, 0) // shorter files have less
@@ -93,14 +93,10 @@ func readHeader(d disk) (marker uint32, losses []Loss, err error) {
 	if marker == 0 {
 		return 0, nil, errHeader
 	}
-	for _, at := range []int64{0, headerCopy} {
-		if len(losses) > 0 {
-			if _, err := d.WriteAt(header(marker), at); err != nil {
-				return 0, nil, err
-			}
-		}
+	if len(losses) > 0 {
+		err = writeHeaders(d, marker)
 	}
-	return marker, losses, nil
+	return marker, losses, err
 }
 
 func parseHeader(b []byte) (marker uint32, err error) {
@@ -124,8 +120,8 @@ type record struct {
 
 func (r *record) end() int64 { return r.at + recordSize + int64(len(r.payload)) }
 
-// parseOps calls fn for each operation of a payload, with the place of its value there. It reports whether all of it is
-// operations. Values are parts of b.
+// parseOps calls fn for each operation of a payload, with the offset of its value there. It reports whether the whole payload
+// was valid. Values are parts of b.
 func parseOps(b []byte, fn func(op store.Op, at int)) bool {
 	for at := 0; at < len(b); {
 		n, used := binary.Uvarint(b[at:])
@@ -174,7 +170,7 @@ func (r *reader) bytes(at int64, n int) ([]byte, error) {
 	return r.buf[:min(n, got)], nil
 }
 
-// parse returns the record at a place, if there is a whole one.
+// parse returns the record at an offset, if a whole one is there.
 func (r *reader) parse(at int64) (rec record, ok bool, err error) {
 	b, err := r.bytes(at, recordSize)
 	if err != nil || len(b) < recordSize || le.Uint32(b) != r.marker {
@@ -192,7 +188,7 @@ func (r *reader) parse(at int64) (rec record, ok bool, err error) {
 	return rec, parseOps(rec.payload, func(store.Op, int) {}), nil
 }
 
-// next returns the first whole record at a place or later that is newer than seq.
+// next returns the first whole record at an offset or later that is newer than seq.
 func (r *reader) next(at int64, seq uint64) (rec record, ok bool, err error) {
 	marker := le.AppendUint32(nil, r.marker)
 	for {
@@ -214,11 +210,11 @@ func (r *reader) next(at int64, seq uint64) (rec record, ok bool, err error) {
 	}
 }
 
-// records calls fn for the records that count, and returns what the last of them is, which may be none, and what cannot be
-// read. A record's payload is valid during the call.
+// records calls fn for every acknowledged record, and returns the last of them, an empty one before the first if there is none,
+// and the losses. A record's payload is valid during the call.
 func (r *reader) records(fn func(record)) (last record, losses []Loss, err error) {
 	last.at = recordStart - recordSize // as if an empty record ended where the first begins
-	var doubtful []record              // that follow a damaged one, and may be of the same unfinished write
+	var doubtful []record              // follow a damaged one, and may belong to the same unfinished write
 	var damage []Loss
 	for newest := last; ; {
 		rec, ok, err := r.next(newest.end(), newest.seq)
@@ -230,7 +226,7 @@ func (r *reader) records(fn func(record)) (last record, losses []Loss, err error
 			return last, append(losses, tail...), err
 		}
 		if rec.at != newest.end() || rec.seq != newest.seq+1 {
-			rec.payload = slices.Clone(rec.payload) // which keys reads elsewhere
+			rec.payload = slices.Clone(rec.payload) // keys reads into the same buffer
 			damage = append(damage, Loss{
 				Offset: newest.end(), Bytes: rec.at - newest.end(), Transactions: rec.seq - newest.seq - 1,
 				Keys: r.keys(newest.end(), rec.at),
@@ -251,7 +247,7 @@ func (r *reader) records(fn func(record)) (last record, losses []Loss, err error
 	}
 }
 
-// keys guesses the keys in a damaged part of the file, as if its header and its lengths were whole.
+// keys guesses the keys in a damaged part of the file, as if its record header and lengths were whole.
 func (r *reader) keys(from, to int64) (keys []string) {
 	b, err := r.bytes(from, int(min(to-from, readSize)))
 	if err != nil || len(b) < recordSize {
@@ -265,7 +261,7 @@ func (r *reader) keys(from, to int64) (keys []string) {
 	return keys
 }
 
-// tail reports what stands behind the last record but zeros.
+// tail reports the bytes behind the last record, unless they are zeros.
 func (r *reader) tail(from int64) ([]Loss, error) {
 	end := from
 	for at := from; ; {

@@ -141,7 +141,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestLoadCut cuts the file at every byte that says something: what was whole is there, and part of a record is reported.
+// TestLoadCut cuts the file at every byte that matters: whole records are read, and part of a record is reported.
 func TestLoadCut(t *testing.T) {
 	t.Parallel()
 	h := newHistory(t, true)
@@ -169,7 +169,7 @@ func TestLoadCut(t *testing.T) {
 	}
 }
 
-// TestLoadFlip changes every bit that says something, and some zeros: one transaction at most is lost, and is reported.
+// TestLoadFlip flips every bit that matters, and some of the zeros: one transaction at most is lost, and is reported.
 func TestLoadFlip(t *testing.T) {
 	t.Parallel()
 	h := newHistory(t, true)
@@ -277,7 +277,7 @@ func TestLoadForeign(t *testing.T) {
 	}
 }
 
-// TestLoadThenWrite: what is written after damage, or after a torn write, is found.
+// TestLoadThenWrite: records written after damage, or after a torn write, are read again.
 func TestLoadThenWrite(t *testing.T) {
 	t.Parallel()
 	h := newHistory(t, false)
@@ -318,7 +318,7 @@ func TestLossString(t *testing.T) {
 	}
 }
 
-// FuzzLoad spoils a file: what is read was written, in that order, and what is written then is found again.
+// FuzzLoad damages a file: every record read was written, in that order, and records written afterwards are read again.
 func FuzzLoad(f *testing.F) {
 	h := newHistory(f, false)
 	f.Add(10_000, 0, []byte{}, 0, 0)

@@ -80,7 +80,7 @@ func fillUp(t *testing.T, s *Store, want map[string]string) {
 	}
 }
 
-// TestOpenOnFullDisk: what was acknowledged can be read although nothing can be written.
+// TestOpenOnFullDisk: acknowledged keys can be read on a full disk.
 func TestOpenOnFullDisk(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "root")
@@ -121,7 +121,7 @@ func TestOpenOnFullDisk(t *testing.T) {
 	wantContent(t, begin(t, path, never, openFile), want)
 }
 
-// TestHugeValue: a record may be greater than a group, and than what is read at a time.
+// TestHugeValue: a record may be larger than a group and than the read buffer.
 func TestHugeValue(t *testing.T) {
 	t.Parallel()
 	s := begin(t, filepath.Join(t.TempDir(), "store.db"), compactFrom, openFile)

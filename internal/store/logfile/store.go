@@ -20,9 +20,9 @@ type Store struct {
 	path string
 	cfg  config
 
-	// writing is of one: who has sent to it may write the file, or exchange it.
+	// writing is a lock with a capacity of one: its holder may write the file, or exchange it.
 	writing chan struct{}
-	batch   batch  // of who is writing
+	batch   batch  // of the holder of writing
 	value   []byte // likewise
 
 	queue struct {
@@ -32,7 +32,7 @@ type Store struct {
 	}
 
 	mu         sync.RWMutex
-	log        *log // nil after Close; changed by who is writing
+	log        *log // nil after Close; changed by the holder of writing
 	compacting bool
 	compactErr error
 
@@ -41,7 +41,7 @@ type Store struct {
 	close      func() error
 }
 
-// current returns the log, which stays open until its users are unlocked.
+// current returns the log, which stays open until the caller unlocks users.
 func (s *Store) current() (*log, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -71,7 +71,7 @@ func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
 	return l.value(key, where, nil)
 }
 
-// Scan implements store.Store. It sees the store as it was when it began. Commits go on meanwhile.
+// Scan implements store.Store. It sees the store as it was at its start. Commits go on meanwhile.
 func (s *Store) Scan(ctx context.Context, prefix string, fn func(key string, value []byte) error) error {
 	l, err := s.current()
 	if err != nil {
@@ -97,10 +97,10 @@ func (s *Store) Scan(ctx context.Context, prefix string, fn func(key string, val
 	return err
 }
 
-// maxGroup bounds how many bytes share one sync, and so the time that the first caller waits.
+// maxGroup bounds how many bytes share one sync, and so how long the first caller waits.
 const maxGroup = 512 << 10
 
-// A call is a Commit or CommitAll on its way to the disk.
+// A call is a waiting Commit or CommitAll.
 type call struct {
 	ctx      context.Context
 	txns     []store.Txn
@@ -154,7 +154,7 @@ func (c *call) fail(err error) []error {
 	return c.outcomes
 }
 
-// withdraw takes c out of the queue, if nobody is writing it yet.
+// withdraw removes c from the queue. It reports false if c is being written already.
 func (s *Store) withdraw(c *call) bool {
 	s.queue.Lock()
 	defer s.queue.Unlock()
@@ -165,7 +165,7 @@ func (s *Store) withdraw(c *call) bool {
 	return i >= 0
 }
 
-// check returns what is wrong with a transaction.
+// check returns an error for a transaction that cannot be written.
 func check(t *store.Txn) error {
 	for _, op := range t.Then {
 		if op.Key == "" {
@@ -178,8 +178,8 @@ func check(t *store.Txn) error {
 	return nil
 }
 
-// commitWaiting commits the calls that wait, as many as may share a sync, and wakes their callers. It reports whether there
-// were any. The caller writes.
+// commitWaiting commits the waiting calls, as many as may share a sync, and wakes their callers. It reports whether there
+// were any. The caller holds writing.
 func (s *Store) commitWaiting() bool {
 	s.queue.Lock()
 	n, size := 0, 0
@@ -196,7 +196,7 @@ func (s *Store) commitWaiting() bool {
 	err := s.commitGroup(group)
 	for _, c := range group {
 		for i, own := range c.outcomes {
-			// A conflict may be with a transaction that failed just now.
+			// The conflict may be with a transaction of the group, which has failed.
 			if err != nil && (own == nil || errors.Is(own, store.ErrConflict)) {
 				c.outcomes[i] = fmt.Errorf("commit to %s: %w", s.path, err)
 			}
@@ -206,7 +206,7 @@ func (s *Store) commitWaiting() bool {
 	return true
 }
 
-// commitGroup makes a group durable, and then visible.
+// commitGroup makes a group durable, then visible.
 func (s *Store) commitGroup(group []*call) error {
 	if s.log.broken != nil {
 		return s.log.broken
@@ -237,7 +237,7 @@ func (s *Store) commitGroup(group []*call) error {
 	return err
 }
 
-// holds returns nil if all conditions hold, with the transactions of the group before.
+// holds returns nil if all conditions hold after the earlier transactions of the group.
 func (s *Store) holds(conds []store.Cond) error {
 	for i := range conds {
 		c := &conds[i]
@@ -256,7 +256,7 @@ func (s *Store) same(c *store.Cond) (_ bool, err error) {
 	if own, ok := s.batch.changes[c.Key]; ok {
 		return c.Absent == own.deletes && (own.deletes || bytes.Equal(s.batch.buf[own.from:own.to], c.Value)), nil
 	}
-	where, ok := s.log.index.Get(c.Key) // changed only by who is writing
+	where, ok := s.log.index.Get(c.Key) // the caller holds writing
 	if !ok || c.Absent || int(where.size) != len(c.Value) {
 		return c.Absent && !ok, nil
 	}
@@ -264,8 +264,8 @@ func (s *Store) same(c *store.Cond) (_ bool, err error) {
 	return bytes.Equal(s.value, c.Value), err
 }
 
-// Close waits for the commits under way and releases the file. One that was removed meanwhile is written again. A second
-// call returns what the first did.
+// Close waits for the commits in progress and closes the file. A file that was removed meanwhile is written again. A second
+// call returns the result of the first.
 func (s *Store) Close() error { return s.close() }
 
 func (s *Store) shut() error {
@@ -286,7 +286,8 @@ func (s *Store) shut() error {
 	return errors.Join(err, l.release())
 }
 
-// finish puts back a file that was removed, and ends the log with an empty record: all before it was acknowledged.
+// finish writes a file that was removed or is broken again, and ends the log with an empty record: everything before it was
+// acknowledged.
 func (s *Store) finish() error {
 	_, err := os.Lstat(s.path)
 	removed := errors.Is(err, fs.ErrNotExist)

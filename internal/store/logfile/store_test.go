@@ -91,7 +91,7 @@ func TestOpenInNoFolder(t *testing.T) {
 	}
 }
 
-// TestInFlight: nobody sees what is not durable, and who waits for the disk can stop waiting.
+// TestInFlight: no reader sees a value before it is durable, and a caller that waits for the disk can cancel.
 func TestInFlight(t *testing.T) {
 	t.Parallel()
 	syncing, done := make(chan struct{}), make(chan struct{})
