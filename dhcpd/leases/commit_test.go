@@ -126,14 +126,14 @@ func TestCommitBesides(t *testing.T) {
 				}
 			}
 			if _, ok := d.Bound(mac(1), subnet); ok {
-				d.t.Error("who declined an address does not have it")
+				d.t.Error("the client that declined an address does not have it")
 			}
 		}, []string{"10.0.0.20 1 declined"}},
 		{"to decline one is not to give up another", func(d *testBook) {
 			d.lease(1, "10.0.0.20")
 			d.decline(1, "10.0.0.21", time.Minute)
 		}, []string{"10.0.0.20 1 active", "10.0.0.21 1 declined"}},
-		{"a declined address given back by hand leaves who declined it alone", func(d *testBook) {
+		{"a declined address that is released by hand does not affect its client", func(d *testBook) {
 			d.lease(1, "10.0.0.20")
 			d.decline(1, "10.0.0.21", time.Minute)
 			d.release(1, "10.0.0.21")

@@ -13,24 +13,24 @@ import (
 
 // A witness sees every acknowledgement, and complains when two machines have one address.
 type witness struct {
-	mu  sync.Mutex
-	who map[netip.Addr]lab.MAC
-	bad []string
+	mu     sync.Mutex
+	holder map[netip.Addr]lab.MAC
+	bad    []string
 }
 
 func (w *witness) acked(a netip.Addr, m lab.MAC) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if other, ok := w.who[a]; ok && other != m {
+	if other, ok := w.holder[a]; ok && other != m {
 		w.bad = append(w.bad, a.String()+" of "+other.String()+" and "+m.String())
 	}
-	w.who[a] = m
+	w.holder[a] = m
 }
 
 func (w *witness) released(a netip.Addr) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.who, a)
+	delete(w.holder, a)
 }
 
 // TestTwoClientsNeverGetOneAddress: many machines ask for few addresses at once, several threads answer, while people look.
@@ -39,7 +39,7 @@ func TestTwoClientsNeverGetOneAddress(t *testing.T) {
 	const workers, rounds = 8, 600
 	d := newTestBook(t)
 	p := pool(10, 73)
-	w := &witness{who: map[netip.Addr]lab.MAC{}}
+	w := &witness{holder: map[netip.Addr]lab.MAC{}}
 	ctx, stop := context.WithCancel(t.Context())
 	var work, watch sync.WaitGroup
 	for id := range workers {
@@ -71,13 +71,13 @@ func TestTwoClientsNeverGetOneAddress(t *testing.T) {
 	for _, bad := range w.bad {
 		t.Error(bad)
 	}
-	if len(w.who) == 0 {
+	if len(w.holder) == 0 {
 		t.Error("no machine got an address")
 	}
 	if err := d.check(); err != nil {
 		t.Error(err)
 	}
-	for a, m := range w.who {
+	for a, m := range w.holder {
 		if l, ok := d.ByAddr(a); !ok || l.MAC != m {
 			t.Errorf("%s was acknowledged to %s, the book says %s, %v", a, m, l.MAC, ok)
 		}

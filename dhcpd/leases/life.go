@@ -234,7 +234,7 @@ const (
 	maxOffers = 1 << 15
 )
 
-// An offer is an address promised to a machine, in memory only: to lose it costs the client a retry.
+// An offer reserves an address for a machine, in memory only: to lose it costs the client a retry.
 type offer struct {
 	links // among the offers of a pool
 	asked int64

@@ -37,7 +37,7 @@ func TestLookups(t *testing.T) {
 	put(1, "desktop")
 	want("desktop", "10.0.0.1")
 	want("laptop", "") // until machine 2 asks again
-	want("nobody", "")
+	want("unknown", "")
 	want("", "")
 	if !d.Named(ip("10.0.0.1"), "desktop") || d.Named(ip("10.0.0.1"), "laptop") || d.Named(ip("10.0.0.9"), "") {
 		t.Error("Named is wrong about desktop")
@@ -159,7 +159,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// TestServe: pools come, go and change with the lab; leases and promises stay, and are counted where they belong.
+// TestServe: pools come, go and change with the lab; leases and offers stay, and are counted where they belong.
 func TestServe(t *testing.T) {
 	t.Parallel()
 	d := newTestBook(t)
@@ -194,17 +194,17 @@ func TestServe(t *testing.T) {
 	step("one for both", wide, 9, 1, 26, 9)
 	d.wantOffer(50, wide, "", "10.0.0.10", false)
 	reserved := NewPool(ip("10.0.0.10"), ip("10.0.0.29"), func(a netip.Addr) bool { return a == ip("10.0.0.17") || a == ip("10.0.0.10") })
-	step("not told of it, with reservations", reserved, 8, 0, 10, 8)
+	step("a pool not served yet, with reservations", reserved, 8, 0, 10, 8)
 	early := NewPool(ip("10.0.0.10"), ip("10.0.0.29"), func(a netip.Addr) bool { return a == ip("10.0.0.16") || a == ip("10.0.0.18") })
 	d.Serve(early)
 	step("other reservations", early, 8, 0, 10, 8)
 	d.Serve(reserved)
 	d.wantOffer(50, reserved, "10.0.0.11", "10.0.0.11", true)
-	step("the first again, and a promise", reserved, 8, 1, 9, 8)
+	step("the first again, and a offer", reserved, 8, 1, 9, 8)
 	d.Serve()
 	step("none", reserved, 8, 1, 9, 8)
 	if a, ok := d.OfferTo(mac(50)); !ok || a != ip("10.0.0.11") {
-		t.Errorf("the promise is lost: %s, %v", a, ok)
+		t.Errorf("the offer is lost: %s, %v", a, ok)
 	}
 }
 
@@ -277,7 +277,7 @@ func TestFreeAddrs(t *testing.T) {
 }
 
 // crowd is a pool with twice as many leases as one look goes through; all of them end in the same second.
-func (d *testBook) crowd() *Pool {
+func (d *testBook) manyLeases() *Pool {
 	d.t.Helper()
 	p := NewPool(ip("10.0.0.0"), ip("10.0.127.255"), nil)
 	var changes []*Change
@@ -292,7 +292,7 @@ func (d *testBook) crowd() *Pool {
 func TestManyEndAtOnce(t *testing.T) {
 	t.Parallel()
 	d := newTestBook(t)
-	p := d.crowd()
+	p := d.manyLeases()
 	d.wantUsage(p, 2*sweepBudget, 0, p.Size()-2*sweepBudget)
 	d.clock.add(3 * 7 * 24 * time.Hour)
 	live, _, _ := d.Usage(p)
@@ -312,7 +312,7 @@ func TestManyEndAtOnce(t *testing.T) {
 func TestRenewedAsItEnds(t *testing.T) {
 	t.Parallel()
 	d := newTestBook(t)
-	p := d.crowd()
+	p := d.manyLeases()
 	d.clock.add(2 * time.Hour)
 	d.Usage(p)
 	next := d.wheel.cursor

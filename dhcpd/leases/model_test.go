@@ -15,18 +15,18 @@ import (
 // A model is what must be true of the book, written down the slow way.
 type model struct {
 	*testBook
-	rand     *rand.Rand
-	pools    []*Pool
-	leases   map[netip.Addr]Lease
-	promised map[netip.Addr]promise
+	rand    *rand.Rand
+	pools   []*Pool
+	leases  map[netip.Addr]Lease
+	offered map[netip.Addr]madeOffer
 }
 
-type promise struct {
+type madeOffer struct {
 	to lab.MAC
 	at time.Time
 }
 
-// TestModel does everything to a book in no order, and compares it with the model: no address is promised to two or leased
+// TestModel does everything to a book in no order, and compares it with the model: no address is offered to two or leased
 // to two machines, no machine has two, nothing is lost, and what the book keeps twice agrees.
 func TestModel(t *testing.T) {
 	t.Parallel()
@@ -34,7 +34,7 @@ func TestModel(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			m := &model{
-				testBook: newTestBook(t), rand: rand.New(rand.NewPCG(seed, 9)), leases: map[netip.Addr]Lease{}, promised: map[netip.Addr]promise{},
+				testBook: newTestBook(t), rand: rand.New(rand.NewPCG(seed, 9)), leases: map[netip.Addr]Lease{}, offered: map[netip.Addr]madeOffer{},
 			}
 			m.pools = []*Pool{pool(10, 40), NewPool(ip("10.0.0.60"), ip("10.0.0.79"), func(a netip.Addr) bool { return a.As4()[3]%7 == 0 })}
 			for step := range 4000 {
@@ -78,11 +78,11 @@ func (m *model) step() string {
 		return "reserved"
 	case roll < 74:
 		m.Withdraw(mac(n))
-		maps.DeleteFunc(m.promised, func(_ netip.Addr, p promise) bool { return p.to == mac(n) })
+		maps.DeleteFunc(m.offered, func(_ netip.Addr, p madeOffer) bool { return p.to == mac(n) })
 		return "withdraw"
 	case roll < 75:
 		m.reopen()
-		clear(m.promised)
+		clear(m.offered)
 		return "restart"
 	case roll < 76:
 		m.pools[0] = pool(10, byte(30+m.rand.IntN(25)))
@@ -112,22 +112,22 @@ func (m *model) discover(n int, p *Pool, requested netip.Addr) {
 	if !p.MayGive(a) {
 		m.t.Errorf("offered %s, which the pool does not give", a)
 	}
-	m.promise(n, a)
+	m.noteOffer(n, a)
 }
 
-// promise notes what the book promised, if it could.
-func (m *model) promise(n int, a netip.Addr) {
+// noteOffer records an offer, and checks that the book may make it.
+func (m *model) noteOffer(n int, a netip.Addr) {
 	now := m.clock.now()
-	if old, ok := m.promised[a]; ok && old.to != mac(n) && now.Sub(old.at) < minOffer {
-		m.t.Errorf("%s is promised to machine %d, and was to %s %s ago", a, n, old.to, now.Sub(old.at))
+	if old, ok := m.offered[a]; ok && old.to != mac(n) && now.Sub(old.at) < minOffer {
+		m.t.Errorf("%s is offered to machine %d, and was to %s %s ago", a, n, old.to, now.Sub(old.at))
 	}
 	if l, ok := m.leases[a]; ok && l.Live(now) && l.MAC != mac(n) {
-		m.t.Errorf("%s is promised to machine %d, and leased to %s", a, n, l.MAC)
+		m.t.Errorf("%s is offered to machine %d, and leased to %s", a, n, l.MAC)
 	} else if ok && l.State == Declined && now.Before(l.Expiry) {
-		m.t.Errorf("%s is promised to machine %d, and declined", a, n)
+		m.t.Errorf("%s is offered to machine %d, and declined", a, n)
 	}
-	maps.DeleteFunc(m.promised, func(_ netip.Addr, p promise) bool { return p.to == mac(n) })
-	m.promised[a] = promise{mac(n), now}
+	maps.DeleteFunc(m.offered, func(_ netip.Addr, p madeOffer) bool { return p.to == mac(n) })
+	m.offered[a] = madeOffer{mac(n), now}
 }
 
 func (m *model) request(n int, p *Pool, requested netip.Addr) {
@@ -138,7 +138,7 @@ func (m *model) request(n int, p *Pool, requested netip.Addr) {
 	if !m.Decide(mac(n), p, a).Free {
 		return
 	}
-	m.promise(n, a)
+	m.noteOffer(n, a)
 	c := m.change(n, a.String())
 	if m.rand.IntN(2) == 0 {
 		c.Hostname, c.RelayPort = fmt.Sprint("host-", m.rand.IntN(20)), fmt.Sprint("port-", n%5)
@@ -165,8 +165,8 @@ func (m *model) store1(c *Change, want error) {
 	if other.IsValid() && c.State == Active {
 		delete(m.leases, other)
 	}
-	if m.promised[c.Addr].to == c.MAC {
-		delete(m.promised, c.Addr)
+	if m.offered[c.Addr].to == c.MAC {
+		delete(m.offered, c.Addr)
 	}
 	if other.IsValid() && c.State == Released {
 		delete(m.leases, c.Addr)

@@ -231,8 +231,8 @@ func TestPlaceIsLasting(t *testing.T) {
 	}
 }
 
-// A flood of made-up machines takes every address, but none for longer than it takes a real one to ask twice; and the
-// promise made to anybody holds for minOffer.
+// A flood of made-up machines takes every address, but none for longer than it takes a real one to ask twice. An
+// offer to any machine holds for minOffer.
 func TestFlood(t *testing.T) {
 	t.Parallel()
 	d := newTestBook(t)
@@ -244,7 +244,7 @@ func TestFlood(t *testing.T) {
 			n++
 			if a, _, err := d.ask(n, p, ""); err == nil {
 				if since := d.clock.now().Sub(given[a]); since < minOffer {
-					t.Fatalf("%s is given away %s after it was promised", a, since)
+					t.Fatalf("%s is given away %s after it was offered", a, since)
 				}
 				given[a] = d.clock.now()
 			}
@@ -254,7 +254,7 @@ func TestFlood(t *testing.T) {
 	d.wantUsage(p, 0, 100, 0)
 	const real = 1_000_000
 	if a, _, err := d.ask(real, p, ""); !errors.Is(err, ErrFull) {
-		t.Fatalf("offered %s, %v; want ErrFull: all were promised just now", a, err)
+		t.Fatalf("offered %s, %v; want ErrFull: all were offered just now", a, err)
 	}
 	d.clock.add(minOffer)
 	a, fresh, err := d.ask(real, p, "")
@@ -275,7 +275,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// The oldest promise goes first; who asked again is not oldest.
+// The oldest offer goes first; one that was requested again is not the oldest.
 func TestOldestPromiseFirst(t *testing.T) {
 	t.Parallel()
 	d := newTestBook(t)
@@ -288,14 +288,14 @@ func TestOldestPromiseFirst(t *testing.T) {
 	d.clock.add(3 * time.Second)
 	d.wantOffer(4, p, "", "10.0.0.21", true)
 	if a, ok := d.OfferTo(mac(2)); ok {
-		t.Errorf("machine 2 is still promised %s", a)
+		t.Errorf("machine 2 is still offered %s", a)
 	}
 	if d.Decide(mac(2), p, ip("10.0.0.21")).Free {
-		t.Error("machine 2 may have what was promised to machine 4 since")
+		t.Error("machine 2 may have what was offered to machine 4 since")
 	}
 }
 
-// The memory of promises is bounded, and a pool whose promises are all made still serves those that it knows.
+// The memory of offers is bounded, and a full pool of offers still serves the machines that it knows.
 func TestOffersAreBounded(t *testing.T) {
 	t.Parallel()
 	d := newTestBook(t)
@@ -318,7 +318,7 @@ func TestOffersAreBounded(t *testing.T) {
 		}
 	}
 	if got := d.offers.len(); got > maxOffers {
-		t.Errorf("%d promises are kept, want at most %d", got, maxOffers)
+		t.Errorf("%d offers are kept, want at most %d", got, maxOffers)
 	}
 }
 
