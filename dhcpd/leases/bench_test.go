@@ -22,7 +22,7 @@ import (
 
 var big = netip.MustParsePrefix("10.0.0.0/8")
 
-// sink is a store that keeps nothing, for the book's own work.
+// sink is a store that keeps nothing, to measure the book alone.
 type sink struct {
 	store.Store
 	errs []error
@@ -40,7 +40,7 @@ func benchBook(b testing.TB) (*Book, *clock) {
 	return openBook(b, &sink{Store: storetest.Memory()}, c.now), c
 }
 
-// fill gives n machines a lease as real ones have it: a client id of 7 bytes, a host name of 10.
+// fill gives n machines a lease like a real one: a client id of 7 bytes, a host name of 10.
 func fill(t testing.TB, b *Book, p *Pool, n int, now time.Time) {
 	changes := make([]*Change, 0, 400)
 	for i := range n {
@@ -82,7 +82,7 @@ func sizes(b *testing.B, run func(b *testing.B, n int)) {
 	}
 }
 
-// BenchmarkOffer is a DISCOVER of a newcomer, and its withdrawal, beside so many leases.
+// BenchmarkOffer is a DISCOVER of a new client, and its withdrawal, in a book of so many leases.
 func BenchmarkOffer(b *testing.B) {
 	sizes(b, func(b *testing.B, n int) {
 		book, p, _ := benchLeases(b, n, 2*n)
@@ -98,7 +98,7 @@ func BenchmarkOffer(b *testing.B) {
 	})
 }
 
-// BenchmarkOfferFull is a DISCOVER at a pool that has nothing, beside so many leases.
+// BenchmarkOfferFull is a DISCOVER at a full pool of so many leases.
 func BenchmarkOfferFull(b *testing.B) {
 	sizes(b, func(b *testing.B, n int) {
 		book, p, _ := benchLeases(b, n, n)
@@ -288,7 +288,7 @@ func resident() int64 {
 	return 0
 }
 
-// cpuTime is what this thread has used of a processor: what else runs on the machine does not show.
+// cpuTime is what this thread has used of a processor: other processes do not change it.
 func cpuTime() time.Duration {
 	const clockThreadCPU = 3
 	var ts syscall.Timespec
@@ -296,7 +296,7 @@ func cpuTime() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// BenchmarkGrow tells the longest single call while a book grows to 200,000 leases: no packet waits for the tables.
+// BenchmarkGrow reports the longest single call while a book grows to 200,000 leases: no packet waits for the tables.
 func BenchmarkGrow(b *testing.B) {
 	const most = 200_000
 	runtime.LockOSThread()

@@ -11,14 +11,14 @@ import (
 
 // The life of an address:
 //
-//	state        entered by                                         left by                            stored
-//	free         Serve; Reclaim or Forget of a lease                Offer                              no
-//	offered      Offer, Decide: the machine has offerHold           Commit, Withdraw, another offer    no
-//	live         Commit of Active: the DHCPACK                      Commit, the timer wheel            yes, Active
-//	expired      the timer wheel at Expiry; Commit of Released      Offer, Reclaim after remembered    yes, Active or Released
-//	quarantined  Commit of Declined: the DHCPDECLINE                the timer wheel, Forget            yes, Declined
-//	quarantined  Conflict: a probe found another machine            its time, Commit of Active, Forget no
-//	blocked      Serve: a reservation, a router or the appliance    Serve                              no
+//	state        entered by                                         left by                                 stored
+//	free         Serve; Reclaim or Forget of a lease                Offer, Decide                           no
+//	offered      Offer, Decide                                      Commit, Withdraw, the end of offerHold  no
+//	live         Commit of Active: the DHCPACK                      Commit, the timer wheel                 yes, Active
+//	expired      the timer wheel at Expiry; Commit of Released      Offer, Decide, Reclaim after remembered yes, Active or Released
+//	quarantined  Commit of Declined: the DHCPDECLINE                the timer wheel, Forget                 yes, Declined
+//	quarantined  Conflict: a probe found another machine            its time, Commit of Active, Forget      no
+//	blocked      Serve: a reservation, a router or the appliance    Serve                                   no
 //
 // An expired lease that is offered counts as offered. A live lease that is renewed counts as live.
 //
