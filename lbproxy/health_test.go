@@ -28,19 +28,19 @@ func TestHealthCountsRiseAndFall(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name    string
-		results string // + a check passed, - it failed, d a connection failed, c one was made
+		results string // + check passed, - check failed, d connection failed, c connected
 		want    string // u up, d down, ? unchecked, after each
 	}{
 		{"the first result counts at once", "+", "u"},
-		{"also a bad one", "-", "d"},
+		{"also a failure", "-", "d"},
 		{"fall 3", "+---", "uuud"},
-		{"a pass in between starts over", "+--+---", "uuuuuud"},
+		{"a pass resets the count to fall", "+--+---", "uuuuuud"},
 		{"rise 2", "-++", "ddu"},
-		{"a failure in between starts over", "-+-++", "ddddu"},
+		{"a failure resets the count to rise", "-+-++", "ddddu"},
 		{"two failed connections eject", "+dd", "uud"},
-		{"not two that are apart", "+dcd", "uuuu"},
-		{"unchecked members are ejected too", "dd", "?d"},
-		{"checks bring an ejected member back", "+dd++", "uuddu"},
+		{"not two with a connection in between", "+dcd", "uuuu"},
+		{"unchecked backends are ejected too", "dd", "?d"},
+		{"checks end an ejection", "+dd++", "uuddu"},
 		{"failed connections do not count against rise", "ddddd+d+", "?ddddddu"},
 	}
 	for _, test := range tests {
@@ -72,7 +72,7 @@ func TestHealthCountsRiseAndFall(t *testing.T) {
 	}
 }
 
-// dialer answers probes without a network, so that time can be synthetic.
+// A dialer answers checks without a network, for synctest.
 type dialer struct {
 	mu   sync.Mutex
 	err  error
@@ -115,7 +115,7 @@ func TestCheckIntervals(t *testing.T) {
 			b.Check = lab.Check{Kind: lab.CheckTCP, Interval: 10 * time.Second, Timeout: 2 * time.Second, Rise: 2, Fall: 3}
 			b.Backends[0].Host = &lab.Host{Name: "master-0"}
 		})
-		r := newRigWith(t, Config{}, Deps{Dial: d.Dial, Listen: noListener}, b)
+		r := newTestServerWith(t, Config{}, Deps{Dial: d.Dial, Listen: noListener}, b)
 		began := time.Now()
 		synctest.Wait()
 		if got := r.States()[0].Backends[0].Condition; got != Up {
@@ -147,7 +147,7 @@ func TestCheckIntervals(t *testing.T) {
 		}
 		for i := 1; i < len(d.at); i++ {
 			if gap := d.at[i].Sub(d.at[i-1]); gap < 9*time.Second || gap > 13*time.Second {
-				t.Errorf("check %d came %s after the one before, want 10s give or take a tenth, and the timeout", i, gap)
+				t.Errorf("check %d came %s after the one before, want 10s plus or minus a tenth, plus the timeout", i, gap)
 			}
 		}
 	})
@@ -160,7 +160,7 @@ func TestFailedConnectionTriggersCheck(t *testing.T) {
 		b := with(balancer("web", netip.MustParseAddrPort("10.0.0.1:80"), member), func(b *lab.Balancer) {
 			b.Check = lab.Check{Kind: lab.CheckTCP, Interval: time.Hour, Rise: 2}
 		})
-		r := newRigWith(t, Config{}, Deps{Dial: d.Dial, Listen: noListener}, b)
+		r := newTestServerWith(t, Config{}, Deps{Dial: d.Dial, Listen: noListener}, b)
 		synctest.Wait()
 		h := r.active.Load().frontends[0].endpoints[0].health
 		for range 2 {
@@ -173,7 +173,7 @@ func TestFailedConnectionTriggersCheck(t *testing.T) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		if got := len(d.at); got != 2 {
-			t.Errorf("%d checks a second after connections failed, want 2: one at the start, one in a requestCheck", got)
+			t.Errorf("%d checks a second after connections failed, want 2: one at the start, one for both failures", got)
 		}
 	})
 }
@@ -212,7 +212,7 @@ func TestChecks(t *testing.T) {
 		{"tcp", lab.CheckTCP, mute, 0, ""},
 		{"tcp refused", lab.CheckTCP, addr(t), 0, "connection refused"},
 		{"tls", lab.CheckTLS, secure(200), 0, ""},
-		{"tls where none is spoken", lab.CheckTLS, echo, 0, "tls handshake with"},
+		{"tls to a server without tls", lab.CheckTLS, echo, 0, "tls handshake with"},
 		{"tls without an answer", lab.CheckTLS, mute, 0, "no answer within"},
 		{"https", lab.CheckHTTPS, secure(200), 0, ""},
 		{"https redirect", lab.CheckHTTPS, secure(302), 0, ""},
@@ -230,12 +230,12 @@ func TestChecks(t *testing.T) {
 			t.Parallel()
 			s := &Server{deps: Deps{Dial: dialTCP}}
 			check := withDefaults(lab.Check{Kind: test.kind, Path: "/readyz", Expect: test.expect, Timeout: time.Minute})
-			if test.at == mute {
+			if strings.HasPrefix(test.want, "no answer") {
 				check.Timeout = 300 * time.Millisecond
 			}
 			_, err := s.runCheck(t.Context(), healthKey{addr: test.at, check: check})
 			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
-				t.Errorf("probe = %v, want %q", err, test.want)
+				t.Errorf("check = %v, want %q", err, test.want)
 			}
 		})
 	}
@@ -249,14 +249,14 @@ func TestCheckPort(t *testing.T) {
 	b := with(balancer("web", addr(t), at), func(b *lab.Balancer) {
 		b.Check = lab.Check{Kind: lab.CheckTCP, Port: 1936, Interval: 20 * time.Millisecond, Rise: 1, Fall: 1}
 	})
-	r := newRig(t, Config{}, b)
-	r.condition(t, at, Up)
+	r := newTestServer(t, Config{}, b)
+	r.waitCondition(t, at, Up)
 	gauge := r.metrics.up.WithLabelValues("web", at.String())
 	if got := testutil.ToFloat64(gauge); got != 1 {
 		t.Errorf("backend_up = %v, want 1", got)
 	}
 	stop()
-	r.condition(t, at, Down)
+	r.waitCondition(t, at, Down)
 	netns.WaitFor(t, "backend_up 0", func() bool { return testutil.ToFloat64(gauge) == 0 })
 	r.apply(t)
 	if got := testutil.CollectAndCount(r.metrics.up); got != 0 {

@@ -45,7 +45,7 @@ func httpBalancer(name string, listen netip.AddrPort, backends ...netip.AddrPort
 	return with(balancer(name, listen, backends...), func(b *lab.Balancer) { b.Mode = lab.ModeHTTP })
 }
 
-// httpClient is a client of its own, with connections of its own.
+// httpClient returns a client that shares no connections with others.
 func httpClient(t testing.TB) *http.Client {
 	tr := &http.Transport{}
 	t.Cleanup(tr.CloseIdleConnections)
@@ -76,10 +76,10 @@ func TestHTTPForwards(t *testing.T) {
 	seen := make(chan *http.Request, 1)
 	back := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) { seen <- r.Clone(context.Background()) })
 	b := httpBalancer("web", addr(t), back)
-	newRig(t, Config{}, b)
+	newTestServer(t, Config{}, b)
 	r, _ := http.NewRequest(http.MethodGet, "http://"+b.Listen.String()+"/a%2Fb?q=1;2", nil)
 	r.Host = "shop.lab"
-	r.Header.Set("X-Forwarded-For", "6.6.6.6") // a lie
+	r.Header.Set("X-Forwarded-For", "6.6.6.6") // forged
 	resp, err := httpClient(t).Do(r)
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +110,7 @@ func TestHTTPBalancesRequestsAndKeepsConnections(t *testing.T) {
 		}
 	}
 	b := httpBalancer("web", addr(t), serveHTTP(t, one("a")), serveHTTP(t, one("b")))
-	r := newRig(t, Config{}, b)
+	r := newTestServer(t, Config{Hedge: time.Minute}, b)
 	count := make(map[string]int)
 	c := httpClient(t)
 	for range 20 {
@@ -141,7 +141,7 @@ func TestHTTPByHost(t *testing.T) {
 		host("apps", serveHTTP(t, respond("apps")), "*.apps.lab"),
 		host("one", serveHTTP(t, respond("one")), "one.apps.lab"),
 	}
-	r := newRig(t, Config{}, bs...)
+	r := newTestServer(t, Config{}, bs...)
 	c := httpClient(t)
 	tests := []struct {
 		host, want string
@@ -167,7 +167,7 @@ func TestHTTPWithoutBackend(t *testing.T) {
 	t.Parallel()
 	gone, alive := addr(t), serveHTTP(t, respond("alive"))
 	b := httpBalancer("web", addr(t), gone)
-	r := newRig(t, Config{Ejection: time.Hour}, b)
+	r := newTestServer(t, Config{Ejection: time.Hour}, b)
 	for range 3 {
 		if status, body := fetch(t, httpClient(t), b.Listen, "x"); status != 503 || !strings.Contains(body, "balancer web") {
 			t.Errorf("%d %q, want 503 that names the balancer", status, body)
@@ -188,7 +188,7 @@ func TestHTTPRetryKeepsBody(t *testing.T) {
 		_, _ = io.Copy(w, r.Body)
 	})
 	b := httpBalancer("web", addr(t), addr(t), addr(t), alive)
-	newRig(t, Config{Ejection: time.Hour}, b)
+	newTestServer(t, Config{Ejection: time.Hour}, b)
 	body := strings.Repeat("0123456789", 100_000)
 	for range 3 {
 		resp, err := httpClient(t).Post("http://"+b.Listen.String()+"/", "text/plain", io.MultiReader(strings.NewReader(body)))
@@ -215,7 +215,7 @@ func TestHTTPSilentBackendIsSkipped(t *testing.T) {
 	}}
 	b := httpBalancer("web", addr(t), silent, alive)
 	b.Timeouts.Connect = time.Hour // without the hedge a request would wait for it
-	newRigWith(t, Config{Hedge: 20 * time.Millisecond}, deps, b)
+	newTestServerWith(t, Config{Hedge: 20 * time.Millisecond}, deps, b)
 	for range 6 {
 		if _, body := fetch(t, httpClient(t), b.Listen, "x"); body != "alive" {
 			t.Errorf("body %q", body)
@@ -233,7 +233,7 @@ func TestHTTPStreams(t *testing.T) {
 		}
 	})
 	b := httpBalancer("web", addr(t), back)
-	newRig(t, Config{}, b)
+	newTestServer(t, Config{}, b)
 	go func() { next <- "0" }()
 	resp, err := httpClient(t).Get("http://" + b.Listen.String() + "/watch")
 	if err != nil {
@@ -269,23 +269,23 @@ func TestHTTPUpgrade(t *testing.T) {
 		_, _ = io.Copy(c, rw)
 	})
 	b := httpBalancer("web", addr(t), back)
-	r := newRig(t, Config{Drain: 200 * time.Millisecond}, b)
+	r := newTestServer(t, Config{Drain: 200 * time.Millisecond}, b)
 	c := dial(t, b.Listen)
 	_, _ = io.WriteString(c, "GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
-	if got := line(t, c); got != "HTTP/1.1 101 Switching Protocols\r" {
+	if got := readLine(t, c); got != "HTTP/1.1 101 Switching Protocols\r" {
 		t.Fatalf("status %q", got)
 	}
 	for got := ""; got != "\r"; {
-		got = line(t, c)
+		got = readLine(t, c)
 	}
 	for _, word := range []string{"one", "two"} {
 		_, _ = io.WriteString(c, word+"\n")
-		if got := line(t, c); got != word {
+		if got := readLine(t, c); got != word {
 			t.Errorf("echoed %q, want %q", got, word)
 		}
 	}
 	if got := r.States()[0].Backends[0].Connections; got != 1 {
-		t.Errorf("%d requests under way, want the upgraded one", got)
+		t.Errorf("%d requests in progress, want the upgraded one", got)
 	}
 	began := time.Now()
 	r.stop() // an upgraded connection is drained like any other
@@ -299,17 +299,19 @@ func TestHTTPIdleUpgradeEnds(t *testing.T) {
 	back := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(200)
 		_ = http.NewResponseController(w).Flush()
-		<-r.Context().Done() // a watch on which nothing ever happens
+		<-r.Context().Done() // a watch without events
 	})
 	b := with(httpBalancer("web", addr(t), back), func(b *lab.Balancer) { b.Timeouts.Idle = 2 * time.Second })
-	r := newRig(t, Config{Sweep: 20 * time.Millisecond}, b)
-	resp, err := httpClient(t).Get("http://" + b.Listen.String() + "/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := newTestServer(t, Config{Sweep: 20 * time.Millisecond}, b)
+	var resp *http.Response
+	netns.WaitFor(t, "a response within the idle timeout", func() (ok bool) {
+		var err error
+		resp, err = httpClient(t).Get("http://" + b.Listen.String() + "/")
+		return err == nil
+	})
 	defer func() { _ = resp.Body.Close() }()
 	if _, err := io.ReadAll(resp.Body); err == nil {
-		t.Error("an idle watch ended as if it were whole")
+		t.Error("an idle watch ended like a complete response")
 	}
 	netns.WaitFor(t, "request gone", func() bool { return r.States()[0].Backends[0].Connections == 0 })
 }
@@ -318,7 +320,7 @@ func TestHTTPBackendClosesEarly(t *testing.T) {
 	t.Parallel()
 	back := serveTCP(t, func(c net.Conn) { _, _ = http.ReadRequest(bufio.NewReader(c)) })
 	b := httpBalancer("web", addr(t), back)
-	newRig(t, Config{}, b)
+	newTestServer(t, Config{}, b)
 	if status, body := fetch(t, httpClient(t), b.Listen, "x"); status != 502 {
 		t.Errorf("%d %q, want 502", status, body)
 	}
@@ -328,12 +330,12 @@ func TestHTTPSendsProxyHeader(t *testing.T) {
 	t.Parallel()
 	first := make(chan string, 8)
 	back := serveTCP(t, func(c net.Conn) {
-		first <- line(t, c)
+		first <- readLine(t, c)
 		_, _ = http.ReadRequest(bufio.NewReader(c))
 		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 	})
 	b := with(httpBalancer("web", addr(t), back), func(b *lab.Balancer) { b.SendProxy = 1 })
-	newRig(t, Config{}, b)
+	newTestServer(t, Config{}, b)
 	for range 2 { // two clients never share a connection whose header names one of them
 		c := dial(t, b.Listen)
 		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -348,7 +350,7 @@ func TestHTTPSendsProxyHeader(t *testing.T) {
 func TestHTTPRetiredListenerClosesKeepAlive(t *testing.T) {
 	t.Parallel()
 	b := httpBalancer("web", addr(t), serveHTTP(t, respond("web")))
-	r := newRig(t, Config{}, b)
+	r := newTestServer(t, Config{}, b)
 	c := dial(t, b.Listen)
 	in := bufio.NewReader(c)
 	for _, want := range []bool{false, true} {

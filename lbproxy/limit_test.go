@@ -20,38 +20,38 @@ import (
 // dialFrom connects from a given client address.
 func dialFrom(t testing.TB, from string, to netip.AddrPort) net.Conn {
 	t.Helper()
-	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(from), 0)), Timeout: 20 * time.Second}
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(from), 0)), Timeout: time.Minute}
 	c, err := d.DialContext(t.Context(), "tcp", to.String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	return c
 }
 
-// connectAndReset connects and waits for the reset, which may come before the connection is known to be established.
+// connectAndReset connects and waits for the reset, which may arrive before connect returns.
 func connectAndReset(to netip.AddrPort) {
 	if c, err := net.Dial("tcp", to.String()); err == nil {
-		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
 		_, _ = io.ReadAll(c)
 		_ = c.Close()
 	}
 }
 
 // TestConnectionLimitIsShared: at the connection limit, of which no client has more than half, new connections of every
-// balancer wait, and are served as others end, however they end.
+// balancer wait until others end, in whatever way.
 func TestConnectionLimitIsShared(t *testing.T) {
 	t.Parallel()
 	tcp := balancer("tcp", addr(t), serveTCP(t, nameServer("tcp")))
 	web := httpBalancer("web", addr(t), serveHTTP(t, respond("web")))
 	shared := with(balancer("shared", addr(t), serveTCP(t, nameServer("shared"))), func(b *lab.Balancer) { b.Match.SNI = []string{"*.lab"} })
 	refused := balancer("refused", addr(t), addr(t)) // its backend refuses
-	r := newRig(t, Config{Connections: 4, Peek: 100 * time.Millisecond}, tcp, web, shared, refused)
+	r := newTestServer(t, Config{Connections: 4, Peek: 100 * time.Millisecond}, tcp, web, shared, refused)
 	var held []net.Conn
 	for i := range 4 {
 		c := dialFrom(t, fmt.Sprintf("127.0.0.%d", 10+i/2), tcp.Listen)
-		line(t, c)
+		readLine(t, c)
 		held = append(held, c)
 	}
 	waiting := map[string]net.Conn{"tcp": dialFrom(t, "127.0.0.20", tcp.Listen), "web": dialFrom(t, "127.0.0.21", web.Listen)}
@@ -63,7 +63,7 @@ func TestConnectionLimitIsShared(t *testing.T) {
 	for _, c := range held {
 		_ = c.Close()
 	}
-	if got := line(t, waiting["tcp"]); got != "tcp" {
+	if got := readLine(t, waiting["tcp"]); got != "tcp" {
 		t.Errorf("%q below the limit, want tcp", got)
 	}
 	if body, err := io.ReadAll(waiting["web"]); err != nil || len(body) == 0 {
@@ -85,12 +85,12 @@ func TestFloodIsEvicted(t *testing.T) {
 	t.Parallel()
 	const limit = 20
 	b := balancer("b", addr(t), serveTCP(t, nameServer("b")))
-	r := newRig(t, Config{Connections: limit}, b)
+	r := newTestServer(t, Config{Connections: limit}, b)
 	for range limit {
-		line(t, dialFrom(t, "127.0.0.66", b.Listen))
+		readLine(t, dialFrom(t, "127.0.0.66", b.Listen))
 	}
 	for i := range limit / 2 {
-		if got := line(t, dialFrom(t, fmt.Sprintf("127.0.0.%d", 100+i), b.Listen)); got != "b" {
+		if got := readLine(t, dialFrom(t, fmt.Sprintf("127.0.0.%d", 100+i), b.Listen)); got != "b" {
 			t.Fatalf("client %d got %q", i, got)
 		}
 	}
@@ -103,22 +103,22 @@ func TestFloodIsEvicted(t *testing.T) {
 func TestFilesPerConnection(t *testing.T) {
 	const conns = 40
 	b := balancer("b", addr(t), serveTCP(t, func(c net.Conn) { _, _ = io.Copy(c, c) }))
-	newRig(t, Config{}, b)
+	newTestServer(t, Config{}, b)
 	before := openFiles(t)
 	for range conns {
 		c := dial(t, b.Listen)
 		_, _ = io.WriteString(c, "x\n")
-		line(t, c) // now both directions have their pipes
+		readLine(t, c) // now both directions have their pipes
 	}
 	after := openFiles(t)
-	// The other end of both sockets is here, too, and the backend's echo may have a pipe. Pipes of earlier connections are drainStore
-	// for a while and used again.
+	// The other ends of both sockets are in this process too, and the backend's echo may have a pipe. Pipes of earlier connections stay
+	// open for a while for reuse.
 	const sockets, pipes = 2, filesPerConnection - 2
 	if n := after["socket"]; n < 2*sockets*conns || n-before["socket"] > 2*sockets*conns {
-		t.Errorf("%d connections have %d sockets open after %d, want %d each, and as many of the test's", conns, n, before["socket"], sockets)
+		t.Errorf("%d connections have %d sockets open after %d, want %d each, and as many in the test", conns, n, before["socket"], sockets)
 	}
 	if n := after["pipe"]; n < pipes*conns || n-before["pipe"] > (pipes+2)*conns {
-		t.Errorf("%d connections have %d ends of pipes open after %d, want %d each, and up to 2 of the test's", conns, n, before["pipe"], pipes)
+		t.Errorf("%d connections have %d ends of pipes open after %d, want %d each, and up to 2 in the test", conns, n, before["pipe"], pipes)
 	}
 }
 
@@ -131,7 +131,7 @@ func openFiles(t testing.TB) map[string]int {
 	}
 	n := map[string]int{}
 	for _, name := range all {
-		if what, err := os.Readlink(name); err == nil { // the glob's own file is closed again
+		if what, err := os.Readlink(name); err == nil { // not the folder that Glob read, which is closed
 			kind, _, _ := strings.Cut(what, ":")
 			n[kind]++
 		}

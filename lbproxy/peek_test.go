@@ -76,10 +76,10 @@ func TestServerName(t *testing.T) {
 		{"without a name", hello(t, &tls.Config{InsecureSkipVerify: true}), "", nil},
 		{"in records of one byte", fragmented(old, 1), "old.lab", nil},
 		{"in records of 100 bytes", fragmented(plain, 100), "api.mycluster.example.com", nil},
-		{"with more behind it", append(bytes.Clone(old), "early data"...), "old.lab", nil},
+		{"with more after it", append(bytes.Clone(old), "early data"...), "old.lab", nil},
 		{"nothing", nil, "", io.EOF},
 		{"half", plain[:len(plain)/2], "", io.EOF},
-		{"as long as a hello may be", append([]byte{22, 3, 1, 0x40, 0, 1, 0, 0xff, 0xff}, make([]byte, 1<<15)...), "", errUnknownProtocol},
+		{"too long", append([]byte{22, 3, 1, 0x40, 0, 1, 0, 0xff, 0xff}, make([]byte, 1<<15)...), "", errUnknownProtocol},
 		{"http", []byte("GET / HTTP/1.1\r\n"), "", errUnknownProtocol},
 		{"ssh", []byte("SSH-2.0-OpenSSH\r\n"), "", errUnknownProtocol},
 		{"server hello", []byte{22, 3, 3, 0, 4, 2, 0, 0, 0}, "", errUnknownProtocol},
@@ -93,19 +93,19 @@ func TestServerName(t *testing.T) {
 				if got != test.want || !errors.Is(err, test.err) {
 					t.Errorf("in segments of %d: serverName = %q, %v, want %q, %v", segment, got, err, test.want, test.err)
 				}
-				if drainStore := p.close(); !bytes.HasPrefix(test.in, drainStore) {
-					t.Errorf("in segments of %d: %d bytes drainStore, of another hello", segment, len(drainStore))
+				if rest := p.close(); !bytes.HasPrefix(test.in, rest) {
+					t.Errorf("in segments of %d: the backend gets %d bytes that are not the start of the hello", segment, len(rest))
 				}
 			}
 		})
 	}
 }
 
-// opensslHello is of openssl s_client -tls1_1 -servername a.b, as captured.
+// opensslHello was captured from openssl s_client -tls1_1 -servername a.b.
 var opensslHello, _ = hex.DecodeString("160301006f0100006b0302e4112aabe04405ddb54891146ce9172d16c651e7503e46d325987d7149002b7c000012c00ac0140039c009c01300330035002f00ff01000030000000080006000003612e62000b000403000102000a000c000a001d0017001e00190018002300000016000000170000")
 
-// FuzzClientHello: whatever a client sends, and however it is cut into segments, the name is the same, and the backend gets
-// every byte that was read.
+// FuzzClientHello: the name does not depend on the segments that the bytes arrive in, and the backend gets every byte that
+// was read.
 func FuzzClientHello(f *testing.F) {
 	small := []tls.CurveID{tls.X25519} // a post-quantum share makes a hello too long to minimize
 	plain := hello(f, &tls.Config{ServerName: "api.lab", CurvePreferences: small})
@@ -123,14 +123,14 @@ func FuzzClientHello(f *testing.F) {
 		if name != again || (err == nil) != (errAgain == nil) {
 			t.Fatalf("%q, %v; in segments of %d bytes %q, %v", name, err, segment, again, errAgain)
 		}
-		if drainStore := cut.close(); !bytes.HasPrefix(b, drainStore) || err == nil && len(drainStore) == 0 {
-			t.Fatalf("drainStore %q of %q", drainStore, b)
+		if rest := cut.close(); !bytes.HasPrefix(b, rest) || err == nil && len(rest) == 0 {
+			t.Fatalf("the backend gets %q of %q", rest, b)
 		}
 		whole.close()
 	})
 }
 
-// BenchmarkServerName is what it costs to route a TLS connection by name, beside the connection itself.
+// BenchmarkServerName measures the routing of a TLS connection by name, without its sockets.
 func BenchmarkServerName(b *testing.B) {
 	in := hello(b, &tls.Config{ServerName: "api.mycluster.example.com", NextProtos: []string{"h2", "http/1.1"}})
 	b.ReportAllocs()

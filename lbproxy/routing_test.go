@@ -21,15 +21,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// wasReset is what firstLineTLS returns for a connection that was turned away.
+// wasReset is the result of firstLineTLS for a connection that was reset.
 const wasReset = "reset"
 
-// firstLineTLS sends a ClientHello and returns what the backend, a nameServer, respond first.
+// firstLineTLS sends a ClientHello in segments of cut bytes and returns the first line of the backend, a nameServer.
 func firstLineTLS(t testing.TB, at netip.AddrPort, name string, cut int) string {
 	t.Helper()
 	c, err := net.Dial("tcp", at.String())
 	if errors.Is(err, syscall.ECONNRESET) {
-		return wasReset // so soon that it was not even seen to be made
+		return wasReset // before connect returned
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func firstLineTLS(t testing.TB, at netip.AddrPort, name string, cut int) string 
 	for len(b) > 0 {
 		n := min(cut, len(b))
 		if _, err := c.Write(b[:n]); err != nil {
-			return wasReset // the error is told once only; a read would see an end
+			return wasReset // the error is reported once; a read would see EOF
 		}
 		b = b[n:]
 		if cut < 1000 {
@@ -74,7 +74,7 @@ func TestRouteByServerName(t *testing.T) {
 	t.Parallel()
 	at := addr(t)
 	bs := sharing(t, at)
-	r := newRig(t, Config{}, bs...)
+	r := newTestServer(t, Config{}, bs...)
 	tests := []struct {
 		name, sni string
 		cut       int
@@ -83,8 +83,8 @@ func TestRouteByServerName(t *testing.T) {
 		{"exact", "api.east.lab", 5000, "east"},
 		{"upper case", "API.West.Lab", 5000, "west"},
 		{"wildcard", "console.apps.west.lab", 5000, "west"},
-		{"byte by byte", "api.west.lab", 7, "west"},
-		{"nobody's", "api.north.lab", 5000, wasReset},
+		{"in small segments", "api.west.lab", 7, "west"},
+		{"no match", "api.north.lab", 5000, wasReset},
 		{"no name", "", 5000, wasReset},
 	}
 	for _, test := range tests {
@@ -104,7 +104,7 @@ func TestRouteByServerName(t *testing.T) {
 			t.Errorf("echoed %d bytes, %v, want %d", len(got), err, len(sent)+5)
 		}
 	})
-	t.Run("with a rest", func(t *testing.T) {
+	t.Run("with a balancer without a match", func(t *testing.T) {
 		r.apply(t, append(bs, balancer("rest", at, serveTCP(t, nameServer("rest"))))...)
 		for _, name := range []string{"api.north.lab", ""} {
 			if got := firstLineTLS(t, at, name, 5000); got != "rest" {
@@ -113,17 +113,17 @@ func TestRouteByServerName(t *testing.T) {
 		}
 		c := dial(t, at)
 		_, _ = io.WriteString(c, "SSH-2.0-x\r\n")
-		if got := line(t, c); got != "rest" {
-			t.Errorf("%q for what is neither TLS nor HTTP, want rest", got)
+		if got := readLine(t, c); got != "rest" {
+			t.Errorf("%q for SSH, want rest", got)
 		}
 	})
 }
 
 func TestSlowFirstBytesTimeOut(t *testing.T) {
 	t.Parallel()
-	const slow = 200
+	const slow = 20
 	at := addr(t)
-	r := newRig(t, Config{Peek: 3 * time.Second, Pending: slow}, sharing(t, at)...)
+	r := newTestServer(t, Config{Peek: 100 * time.Millisecond}, sharing(t, at)...)
 	start := hello(t, &tls.Config{ServerName: "api.east.lab"})
 	var tasks sync.WaitGroup
 	for range slow {
@@ -135,19 +135,37 @@ func TestSlowFirstBytesTimeOut(t *testing.T) {
 				}
 				time.Sleep(50 * time.Millisecond)
 			}
-			t.Error("a client may take for ever over its first bytes")
+			t.Errorf("a client took %d times 50ms for its first bytes, want a reset after 100ms", len(start))
 		})
 	}
-	netns.WaitFor(t, "all wait", func() bool { return r.pending.Load() == slow })
-	if got := firstLineTLS(t, at, "api.east.lab", 5000); got != wasReset {
-		t.Errorf("%q while as many wait as may, want a reset", got)
-	}
 	tasks.Wait()
-	if got := firstLineTLS(t, at, "api.east.lab", 5000); got != "east" {
-		t.Errorf("%q once they are gone, want east", got)
+	netns.WaitFor(t, "rejections counted", func() bool {
+		return testutil.ToFloat64(r.metrics.rejected.WithLabelValues("", string(rejectTimeout))) == slow
+	})
+}
+
+func TestPendingLimitRejects(t *testing.T) {
+	t.Parallel()
+	const pending = 200
+	at := addr(t)
+	r := newTestServer(t, Config{Peek: time.Hour, Pending: pending}, sharing(t, at)...)
+	var silent []net.Conn
+	for range pending {
+		silent = append(silent, dial(t, at))
 	}
-	if got := testutil.ToFloat64(r.metrics.rejected.WithLabelValues("", string(rejectTimeout))); got != slow {
-		t.Errorf("%v rejected as slow, want %d", got, slow)
+	netns.WaitFor(t, "all pending", func() bool { return r.pending.Load() == pending })
+	if got := firstLineTLS(t, at, "api.east.lab", 5000); got != wasReset {
+		t.Errorf("%q at the limit of pending connections, want a reset", got)
+	}
+	for _, c := range silent {
+		_ = c.Close()
+	}
+	netns.WaitFor(t, "none pending", func() bool { return r.pending.Load() == 0 })
+	if got := firstLineTLS(t, at, "api.east.lab", 5000); got != "east" {
+		t.Errorf("%q below the limit, want east", got)
+	}
+	if got := testutil.ToFloat64(r.metrics.rejected.WithLabelValues("", string(rejectPending))); got != 1 {
+		t.Errorf("%v rejected at the limit, want 1", got)
 	}
 }
 
@@ -156,15 +174,15 @@ func TestSharedAddressLimitRejects(t *testing.T) {
 	at := addr(t)
 	bs := sharing(t, at)
 	bs[0].MaxConnections = 1
-	newRig(t, Config{}, bs...)
+	newTestServer(t, Config{}, bs...)
 	c := dial(t, at)
 	_, _ = c.Write(hello(t, &tls.Config{ServerName: "api.east.lab"}))
-	line(t, c)
+	readLine(t, c)
 	if got := firstLineTLS(t, at, "api.east.lab", 5000); got != wasReset {
 		t.Errorf("%q beyond the limit, want a reset", got)
 	}
 	if got := firstLineTLS(t, at, "api.west.lab", 5000); got != "west" {
-		t.Errorf("%q, want west: its neighbour's limit is not its own", got)
+		t.Errorf("%q, want west: the limit is of the other balancer", got)
 	}
 }
 
@@ -183,7 +201,7 @@ func TestProxyHeaderOfTrustedPeersOnly(t *testing.T) {
 		{"local of a peer", []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, proxyHeaderOf(t, 2, netip.AddrPort{}, netip.AddrPort{}) + "hi\n", "hi", ""},
 		{"none of a peer", []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, "hi\n", "hi", ""},
 		{"broken of a peer", []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, "PROXY TCP4 nonsense\r\nhi\n", "", ""},
-		{"of a stranger", []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, "PROXY TCP4 1.1.1.1 2.2.2.2 1 2\r\nhi\n", "PROXY TCP4 1.1.1.1 2.2.2.2 1 2\r", ""},
+		{"of an untrusted peer", []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, "PROXY TCP4 1.1.1.1 2.2.2.2 1 2\r\nhi\n", "PROXY TCP4 1.1.1.1 2.2.2.2 1 2\r", ""},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -191,7 +209,7 @@ func TestProxyHeaderOfTrustedPeersOnly(t *testing.T) {
 			b := with(balancer("b", addr(t), serveTCP(t, func(c net.Conn) { _, _ = io.Copy(c, c) })), func(b *lab.Balancer) {
 				b.AcceptProxy, b.SendProxy = test.peers, 1
 			})
-			newRig(t, Config{}, b)
+			newTestServer(t, Config{}, b)
 			c := dial(t, b.Listen)
 			_, _ = io.WriteString(c, test.send)
 			if test.want == "" {
@@ -205,10 +223,10 @@ func TestProxyHeaderOfTrustedPeersOnly(t *testing.T) {
 				src = proxyHeaderOf(t, 1, addrPort(c.LocalAddr()), addrPort(c.RemoteAddr()))
 				src = src[len("PROXY TCP4 ") : len(src)-2]
 			}
-			if got := line(t, c); got != "PROXY TCP4 "+src+"\r" {
-				t.Errorf("the backend was told %q, want %q", got, src)
+			if got := readLine(t, c); got != "PROXY TCP4 "+src+"\r" {
+				t.Errorf("the backend got the PROXY header %q, want %q", got, src)
 			}
-			if got := line(t, c); got != test.want {
+			if got := readLine(t, c); got != test.want {
 				t.Errorf("then it got %q, want %q", got, test.want)
 			}
 		})
@@ -220,8 +238,8 @@ func TestTrustedPeerOfServerFirstProtocol(t *testing.T) {
 	b := with(balancer("b", addr(t), serveTCP(t, nameServer("220 mail"))), func(b *lab.Balancer) {
 		b.AcceptProxy = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	})
-	newRig(t, Config{Peek: 50 * time.Millisecond}, b)
-	if got := line(t, dial(t, b.Listen)); got != "220 mail" {
+	newTestServer(t, Config{Peek: 50 * time.Millisecond}, b)
+	if got := readLine(t, dial(t, b.Listen)); got != "220 mail" {
 		t.Errorf("a peer that waits for the server got %q", got)
 	}
 }
@@ -231,7 +249,7 @@ func TestHTTPBehindProxy(t *testing.T) {
 	b := with(httpBalancer("web", addr(t), serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, r.Header.Get("X-Forwarded-For")+"\n")
 	})), func(b *lab.Balancer) { b.AcceptProxy = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} })
-	newRig(t, Config{}, b)
+	newTestServer(t, Config{}, b)
 	c := dial(t, b.Listen)
 	_, _ = io.WriteString(c, "PROXY TCP4 203.0.113.9 198.51.100.1 4711 443\r\nGET / HTTP/1.0\r\n\r\n")
 	body, _ := io.ReadAll(c)
@@ -240,35 +258,35 @@ func TestHTTPBehindProxy(t *testing.T) {
 	}
 }
 
-// drainStore is a store of drains.
+// A drainStore keeps drains in memory.
 type drainStore struct {
 	mu  sync.Mutex
 	all map[Drain]bool
 	err error
 }
 
-func (k *drainStore) Load(context.Context) ([]Drain, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+func (s *drainStore) Load(context.Context) ([]Drain, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var out []Drain
-	for d := range k.all {
+	for d := range s.all {
 		out = append(out, d)
 	}
-	return out, k.err
+	return out, s.err
 }
 
-func (k *drainStore) Put(_ context.Context, d Drain) error    { return k.set(d, true) }
-func (k *drainStore) Delete(_ context.Context, d Drain) error { return k.set(d, false) }
+func (s *drainStore) Put(_ context.Context, d Drain) error    { return s.set(d, true) }
+func (s *drainStore) Delete(_ context.Context, d Drain) error { return s.set(d, false) }
 
-func (k *drainStore) set(d Drain, in bool) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.err != nil {
-		return k.err
+func (s *drainStore) set(d Drain, in bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return s.err
 	}
-	delete(k.all, d)
+	delete(s.all, d)
 	if in {
-		k.all[d] = true
+		s.all[d] = true
 	}
 	return nil
 }
@@ -278,25 +296,25 @@ func TestDrainSurvivesRestart(t *testing.T) {
 	a, b := serveTCP(t, nameServer("a")), serveTCP(t, nameServer("b"))
 	frontend := addr(t)
 	store := &drainStore{all: make(map[Drain]bool)}
-	make1 := func() *lab.Balancer {
+	newBalancer := func() *lab.Balancer {
 		return with(balancer("web", frontend, a, b), func(b *lab.Balancer) { b.Backends[0].Name = "worker-0" })
 	}
-	r := newRigWith(t, Config{}, Deps{Drains: store}, make1())
+	r := newTestServerWith(t, Config{}, Deps{Drains: store}, newBalancer())
 	open := dial(t, frontend)
-	for line(t, open) != "a" {
+	for readLine(t, open) != "a" {
 		open = dial(t, frontend)
 	}
 	if err := r.Drain(t.Context(), "web", "worker-0"); err != nil {
 		t.Fatal(err)
 	}
 	_, _ = io.WriteString(open, "still\n")
-	if got := line(t, open); got != "still" {
-		t.Errorf("an open connection of a drained member read %q", got)
+	if got := readLine(t, open); got != "still" {
+		t.Errorf("an open connection of a drained backend read %q", got)
 	}
-	only := func(r *rig, want string) {
+	only := func(r *testServer, want string) {
 		t.Helper()
 		for range 6 {
-			if got := line(t, dial(t, frontend)); got != want {
+			if got := readLine(t, dial(t, frontend)); got != want {
 				t.Errorf("a new connection went to %q, want %q", got, want)
 			}
 		}
@@ -304,7 +322,7 @@ func TestDrainSurvivesRestart(t *testing.T) {
 	only(r, "b")
 	r.stop()
 
-	r = newRigWith(t, Config{}, Deps{Drains: store}, make1())
+	r = newTestServerWith(t, Config{}, Deps{Drains: store}, newBalancer())
 	netns.WaitFor(t, "drain loaded", func() bool { return r.States()[0].Backends[0].Drained })
 	only(r, "b")
 	if err := r.Drain(t.Context(), "web", b.String()); err != nil {

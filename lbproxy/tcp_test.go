@@ -23,11 +23,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-func TestSpliceBothWays(t *testing.T) {
+func TestSpliceBothDirections(t *testing.T) {
 	t.Parallel()
 	back := serveTCP(t, func(c net.Conn) { _, _ = io.Copy(c, c) })
 	frontend := addr(t)
-	r := newRig(t, Config{}, balancer("echo", frontend, back))
+	r := newTestServer(t, Config{}, balancer("echo", frontend, back))
 
 	c := dial(t, frontend)
 	sent := make([]byte, 3<<20)
@@ -41,7 +41,7 @@ func TestSpliceBothWays(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, sent) {
-		t.Errorf("%d bytes came back changed, of %d", len(got), len(sent))
+		t.Errorf("%d bytes came back, different from the %d sent", len(got), len(sent))
 	}
 	for _, direction := range []string{"in", "out"} {
 		netns.WaitFor(t, "bytes counted "+direction, func() bool {
@@ -61,7 +61,7 @@ func TestBackendHalfClose(t *testing.T) {
 		rest <- string(got)
 	})
 	frontend := addr(t)
-	newRig(t, Config{}, balancer("half", frontend, back))
+	newTestServer(t, Config{}, balancer("half", frontend, back))
 	c := dial(t, frontend)
 	if got, err := io.ReadAll(c); string(got) != "bye" || err != nil {
 		t.Fatalf("read %q, %v, want bye and a clean end", got, err)
@@ -73,17 +73,17 @@ func TestBackendHalfClose(t *testing.T) {
 	}
 }
 
-func TestResetOfBackendReachesClient(t *testing.T) {
+func TestBackendResetReachesClient(t *testing.T) {
 	t.Parallel()
 	back := serveTCP(t, func(c net.Conn) {
 		_, _ = io.WriteString(c, "half of an ans")
-		time.Sleep(20 * time.Millisecond) // let it arrive: a reset overtakes what is queued
+		time.Sleep(20 * time.Millisecond) // time to arrive: a reset drops what is queued
 		_ = c.(*net.TCPConn).SetLinger(0)
 	})
 	frontend := addr(t)
-	newRig(t, Config{}, balancer("reset", frontend, back))
+	newTestServer(t, Config{}, balancer("reset", frontend, back))
 	if got, err := io.ReadAll(dial(t, frontend)); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("client read %q, %v, want a reset: a clean end would pass for a whole answer", got, err)
+		t.Errorf("client read %q, %v, want a reset: a clean end would look like a complete response", got, err)
 	}
 }
 
@@ -97,7 +97,7 @@ func TestEarlyAnswerToUpload(t *testing.T) {
 		<-read // then it closes with bytes unread, which resets
 	})
 	frontend := addr(t)
-	newRig(t, Config{}, balancer("upload", frontend, back))
+	newTestServer(t, Config{}, balancer("upload", frontend, back))
 	c := dial(t, frontend)
 	go func() {
 		chunk := make([]byte, 64<<10)
@@ -125,19 +125,19 @@ func TestNoBackendResets(t *testing.T) {
 		b    *lab.Balancer
 		want reason
 	}{
-		{"no members", balancer("b", addr(t)), rejectNoBackend},
+		{"no backends", balancer("b", addr(t)), rejectNoBackend},
 		{"refused", balancer("b", addr(t), closed), rejectConnect},
-		{"check respond down", with(balancer("b", addr(t), closed), func(b *lab.Balancer) { b.Check.Kind = lab.CheckTCP }), rejectNoBackend},
+		{"down by its check", with(balancer("b", addr(t), closed), func(b *lab.Balancer) { b.Check.Kind = lab.CheckTCP }), rejectNoBackend},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, Config{}, test.b)
+			r := newTestServer(t, Config{}, test.b)
 			if test.b.Check.Kind == lab.CheckTCP {
-				r.condition(t, closed, Down)
+				r.waitCondition(t, closed, Down)
 			}
 			if got, err := readAll(test.b.Listen); !errors.Is(err, syscall.ECONNRESET) || len(got) > 0 {
-				t.Errorf("client read %q, %v, want a reset and not a byte", got, err)
+				t.Errorf("client read %q, %v, want a reset and no bytes", got, err)
 			}
 			netns.WaitFor(t, "rejection counted", func() bool {
 				return testutil.ToFloat64(r.metrics.rejected.WithLabelValues("b", string(test.want))) == 1
@@ -150,19 +150,19 @@ func TestRefusingBackendIsSkipped(t *testing.T) {
 	t.Parallel()
 	gone, alive := addr(t), serveTCP(t, nameServer("alive"))
 	frontend := addr(t)
-	r := newRig(t, Config{Ejection: time.Hour}, balancer("b", frontend, gone, alive))
+	r := newTestServer(t, Config{Ejection: time.Hour, Hedge: time.Minute}, balancer("b", frontend, gone, alive))
 	for range 10 {
-		if got := line(t, dial(t, frontend)); got != "alive" {
+		if got := readLine(t, dial(t, frontend)); got != "alive" {
 			t.Fatalf("answered by %q", got)
 		}
 	}
-	r.condition(t, gone, Down)
+	r.waitCondition(t, gone, Down)
 	events := r.recorder.of(event.BackendDown)
 	if len(events) != 1 || !strings.Contains(events[0].Err, "refused") || events[0].Detail != "b "+gone.String() {
-		t.Errorf("events = %+v, want one that respond refused", events)
+		t.Errorf("events = %+v, want one with the error connection refused", events)
 	}
 	if got := testutil.ToFloat64(r.metrics.retries.WithLabelValues("b")); got != ejectAfter {
-		t.Errorf("%v retries, want %d: the member is out after that", got, ejectAfter)
+		t.Errorf("%v retries, want %d: the backend is down after that", got, ejectAfter)
 	}
 }
 
@@ -170,13 +170,13 @@ func TestEjectedBackendComesBack(t *testing.T) {
 	t.Parallel()
 	flaky, alive := addr(t), serveTCP(t, nameServer("alive"))
 	frontend := addr(t)
-	r := newRig(t, Config{Ejection: 50 * time.Millisecond}, balancer("b", frontend, flaky, alive))
+	r := newTestServer(t, Config{Ejection: 50 * time.Millisecond}, balancer("b", frontend, flaky, alive))
 	for range 4 {
-		line(t, dial(t, frontend))
+		readLine(t, dial(t, frontend))
 	}
 	netns.WaitFor(t, "ejected", func() bool { return len(r.recorder.of(event.BackendDown)) > 0 })
 	serveTCPAt(t, flaky, nameServer("flaky"))
-	netns.WaitFor(t, "used again", func() bool { return line(t, dial(t, frontend)) == "flaky" })
+	netns.WaitFor(t, "used again", func() bool { return readLine(t, dial(t, frontend)) == "flaky" })
 }
 
 func TestSilentBackendIsHedged(t *testing.T) {
@@ -191,15 +191,15 @@ func TestSilentBackendIsHedged(t *testing.T) {
 	}}
 	frontend := addr(t)
 	b := with(balancer("b", frontend, silent, alive), func(b *lab.Balancer) { b.Timeouts.Connect = time.Hour })
-	r := newRigWith(t, Config{Hedge: 20 * time.Millisecond, Ejection: time.Hour}, deps, b)
+	r := newTestServerWith(t, Config{Hedge: 20 * time.Millisecond, Ejection: time.Hour}, deps, b)
 	for range 8 { // without the hedge a client would wait for the connect timeout
-		if got := line(t, dial(t, frontend)); got != "alive" {
+		if got := readLine(t, dial(t, frontend)); got != "alive" {
 			t.Fatalf("answered by %q", got)
 		}
 	}
-	r.condition(t, silent, Down)
+	r.waitCondition(t, silent, Down)
 	if got := r.States()[0].Backends[0].Connections; got != 0 {
-		t.Errorf("the silent member has %d connections", got)
+		t.Errorf("the silent backend has %d connections", got)
 	}
 }
 
@@ -210,49 +210,69 @@ func TestAllSilentResets(t *testing.T) {
 		return nil, ctx.Err()
 	}}
 	b := with(balancer("b", addr(t), addr(t), addr(t), addr(t)), func(b *lab.Balancer) { b.Timeouts.Connect = 100 * time.Millisecond })
-	r := newRigWith(t, Config{Hedge: 10 * time.Millisecond}, deps, b)
+	r := newTestServerWith(t, Config{Hedge: 10 * time.Millisecond}, deps, b)
 	if _, err := readAll(b.Listen); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("client saw %v, want a reset", err)
 	}
 	for _, m := range r.States()[0].Backends {
 		if m.Connections != 0 {
-			t.Errorf("member %s has %d connections", m.Addr, m.Connections)
+			t.Errorf("backend %s has %d connections", m.Addr, m.Connections)
 		}
 	}
 }
 
+// TestIdleConnectionEnds: traffic keeps a connection open for longer than the idle timeout, and without traffic it ends.
 func TestIdleConnectionEnds(t *testing.T) {
 	t.Parallel()
 	const idle = 2 * time.Second
 	back := serveTCP(t, nameServer("b"))
 	b := with(balancer("b", addr(t), back), func(b *lab.Balancer) { b.Timeouts.Idle = idle })
-	newRig(t, Config{Sweep: 20 * time.Millisecond}, b)
-	c := dial(t, b.Listen)
-	line(t, c)
-	var began time.Time
-	for range 15 { // traffic in one direction at a time keeps it alive for far longer than the timeout
-		time.Sleep(200 * time.Millisecond)
-		began = time.Now()
-		if _, err := io.WriteString(c, "x\n"); err != nil {
-			t.Fatalf("an active connection was ended: %v", err)
-		}
-		line(t, c)
-	}
+	newTestServer(t, Config{Sweep: 20 * time.Millisecond}, b)
+	var c net.Conn
+	var last time.Time // when the last traffic began
+	netns.WaitFor(t, "no pause as long as the timeout", func() (ok bool) {
+		c, last, ok = keepActive(t, b.Listen, idle)
+		return ok
+	})
 	if _, err := c.Read(make([]byte, 1)); err == nil {
-		t.Fatal("read a byte that nobody sent")
+		t.Fatal("read a byte that the backend did not send")
 	}
-	if took := time.Since(began); took < idle-100*time.Millisecond {
+	if took := time.Since(last); took < idle-100*time.Millisecond {
 		t.Errorf("an idle connection lived %s, want at least %s", took, idle)
 	}
+}
+
+// keepActive exchanges a line every 200 ms for one and a half idle timeouts. ok is false if this process was so slow that
+// the connection was idle for the timeout and ended.
+func keepActive(t *testing.T, to netip.AddrPort, idle time.Duration) (c net.Conn, last time.Time, ok bool) {
+	t.Helper()
+	c = dial(t, to)
+	last = time.Now()
+	buf := make([]byte, 2)
+	_, err := io.ReadFull(c, buf) // the name of the backend
+	for began := last; err == nil && time.Since(began) < idle+idle/2; {
+		time.Sleep(200 * time.Millisecond)
+		now := time.Now()
+		if _, err = io.WriteString(c, "x\n"); err == nil {
+			_, err = io.ReadFull(c, buf)
+		}
+		if err == nil {
+			last = now
+		}
+	}
+	if pause := time.Since(last); err != nil && pause < idle {
+		t.Fatalf("a connection ended %s after traffic, with an idle timeout of %s: %v", pause, idle, err)
+	}
+	return c, last, err == nil
 }
 
 func TestLongConnectionIsCountedWhileItRuns(t *testing.T) {
 	t.Parallel()
 	back := serveTCP(t, nameServer("b"))
 	b := balancer("b", addr(t), back)
-	r := newRig(t, Config{Sweep: 10 * time.Millisecond}, b)
+	r := newTestServer(t, Config{Sweep: 10 * time.Millisecond}, b)
 	c := dial(t, b.Listen)
-	line(t, c)
+	readLine(t, c)
 	_, _ = c.Write(make([]byte, 1000))
 	_, _ = io.ReadFull(c, make([]byte, 1000))
 	netns.WaitFor(t, "bytes seen by a sweep", func() bool {
@@ -269,10 +289,10 @@ func TestLongConnectionIsCountedWhileItRuns(t *testing.T) {
 func TestMaxConnectionsWait(t *testing.T) {
 	t.Parallel()
 	b := with(balancer("b", addr(t), serveTCP(t, nameServer("b"))), func(b *lab.Balancer) { b.MaxConnections = 2 })
-	r := newRig(t, Config{}, b)
+	r := newTestServer(t, Config{}, b)
 	one, two := dial(t, b.Listen), dial(t, b.Listen)
-	line(t, one)
-	line(t, two)
+	readLine(t, one)
+	readLine(t, two)
 	three := dial(t, b.Listen) // the kernel takes it into the backlog
 	_ = three.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 	if n, err := three.Read(make([]byte, 8)); err == nil {
@@ -280,12 +300,12 @@ func TestMaxConnectionsWait(t *testing.T) {
 	}
 	_ = one.Close()
 	_ = three.SetReadDeadline(time.Now().Add(time.Minute))
-	if got := line(t, three); got != "b" {
-		t.Errorf("the third connection got %q once there was room", got)
+	if got := readLine(t, three); got != "b" {
+		t.Errorf("the third connection got %q after the first had ended", got)
 	}
 	four := dial(t, b.Listen)
 	r.apply(t, with(balancer("b", b.Listen, b.Backends[0].Addr), func(b *lab.Balancer) { b.MaxConnections = 3 }))
-	if got := line(t, four); got != "b" {
+	if got := readLine(t, four); got != "b" {
 		t.Errorf("the fourth connection got %q after the limit was raised", got)
 	}
 }
@@ -295,15 +315,15 @@ func TestReloadKeepsStreams(t *testing.T) {
 	const streams = 100
 	back, other := serveTCP(t, nameServer("back")), serveTCP(t, nameServer("other"))
 	frontend, second := addr(t), addr(t)
-	r := newRig(t, Config{Drain: 5 * time.Second}, balancer("keep", frontend, back), balancer("go", second, back))
+	r := newTestServer(t, Config{Drain: 5 * time.Second}, balancer("keep", frontend, back), balancer("go", second, back))
 	before := r.sockets[frontend]
 
 	stop := make(chan struct{})
 	var tasks sync.WaitGroup
 	var conns []*net.TCPConn
-	for i := range streams { // all before the first is busy: together they leave no time to connect in
+	for i := range streams { // all connect before the first one is busy
 		c := dial(t, []netip.AddrPort{frontend, second}[i%2])
-		line(t, c)
+		readLine(t, c)
 		conns = append(conns, c)
 	}
 	for i, c := range conns {
@@ -331,7 +351,7 @@ func TestReloadKeepsStreams(t *testing.T) {
 		})
 	}
 	for range 20 {
-		r.apply(t, balancer("keep", frontend, back)) // "go" goes, its connections stay
+		r.apply(t, balancer("keep", frontend, back)) // "go" is removed, its connections stay
 		r.apply(t, balancer("keep", frontend, back, other), balancer("go", second, other))
 	}
 	r.apply(t, balancer("keep", frontend, other))
@@ -340,31 +360,31 @@ func TestReloadKeepsStreams(t *testing.T) {
 	}
 	if c, err := net.Dial("tcp", second.String()); err == nil {
 		_ = c.Close()
-		t.Error("the listener of a balancer that is gone still accepts")
+		t.Error("the listener of a removed balancer still accepts")
 	}
-	if got := line(t, dial(t, frontend)); got != "other" {
-		t.Errorf("a new connection went to %q, want the new table's member", got)
+	if got := readLine(t, dial(t, frontend)); got != "other" {
+		t.Errorf("a new connection went to %q, want the backend of the new table", got)
 	}
 	close(stop)
 	tasks.Wait()
 }
 
-func TestLearnedStateSurvivesReload(t *testing.T) {
+func TestStateSurvivesReload(t *testing.T) {
 	t.Parallel()
 	gone, alive := addr(t), serveTCP(t, nameServer("alive"))
 	frontend := addr(t)
-	make1 := func() *lab.Balancer {
+	newBalancer := func() *lab.Balancer {
 		return with(balancer("b", frontend, gone, alive), func(b *lab.Balancer) { b.Check = lab.Check{Kind: lab.CheckTCP, Interval: time.Hour} })
 	}
-	r := newRig(t, Config{}, make1())
-	r.condition(t, gone, Down)
-	r.condition(t, alive, Up)
+	r := newTestServer(t, Config{}, newBalancer())
+	r.waitCondition(t, gone, Down)
+	r.waitCondition(t, alive, Up)
 	if err := r.Drain(t.Context(), "b", alive.String()); err != nil {
 		t.Fatal(err)
 	}
 	want := r.States()
 	for range 3 {
-		r.apply(t, make1(), balancer("new", addr(t), alive))
+		r.apply(t, newBalancer(), balancer("new", addr(t), alive))
 	}
 	if diff := cmp.Diff(want[0], r.States()[0], cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" {
 		t.Errorf("state changed by a reload (-want +got):\n%s", diff)
@@ -374,8 +394,8 @@ func TestLearnedStateSurvivesReload(t *testing.T) {
 func TestPortInUseNamesBalancer(t *testing.T) {
 	t.Parallel()
 	taken, free := addr(t), addr(t)
-	serveTCPAt(t, taken, nameServer("stranger"))
-	r := newRig(t, Config{}, balancer("old", addr(t)))
+	serveTCPAt(t, taken, nameServer("other"))
+	r := newTestServer(t, Config{}, balancer("old", addr(t)))
 	_, err := r.Stage(compile(t, balancer("a-free", free), balancer("b-taken", taken)))
 	if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "balancer b-taken: listen on "+taken.String()) {
 		t.Errorf("Stage = %v, want EADDRINUSE with balancer and address", err)
@@ -385,20 +405,20 @@ func TestPortInUseNamesBalancer(t *testing.T) {
 		t.Error("Stage failed and left a listener open")
 	}
 	if got := len(r.States()); got != 1 {
-		t.Errorf("%d balancers in force, want the old one", got)
+		t.Errorf("%d active balancers, want the old one", got)
 	}
 	staged, err := r.Stage(compile(t, balancer("a-free", free)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	staged.Discard()
-	staged.Commit() // comes too late and does nothing
+	staged.Commit() // after Discard it does nothing
 	if _, err := net.Dial("tcp", free.String()); err == nil {
 		t.Error("Discard left a listener open")
 	}
 }
 
-func TestListenOnAddressOfNoInterface(t *testing.T) {
+func TestListenOnAddressWithoutInterface(t *testing.T) {
 	t.Parallel()
 	l, err := ListenFree(t.Context(), netip.MustParseAddrPort("192.0.2.77:8443"))
 	if err != nil {
@@ -407,14 +427,12 @@ func TestListenOnAddressOfNoInterface(t *testing.T) {
 	_ = l.Close()
 }
 
-func TestDrainEndsInTime(t *testing.T) {
+func TestDrainKeepsConnections(t *testing.T) {
 	t.Parallel()
-	const drain = 3 * time.Second
 	b := balancer("b", addr(t), serveTCP(t, nameServer("b")))
-	r := newRig(t, Config{Drain: drain}, b)
+	r := newTestServer(t, Config{Drain: time.Hour}, b)
 	c := dial(t, b.Listen)
-	line(t, c)
-	began := time.Now()
+	readLine(t, c)
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); r.stop() }()
 	netns.WaitFor(t, "listener closed", func() bool {
@@ -427,20 +445,32 @@ func TestDrainEndsInTime(t *testing.T) {
 	if _, err := io.WriteString(c, "during\n"); err != nil {
 		t.Fatal(err)
 	}
-	if got := line(t, c); got != "during" {
+	if got := readLine(t, c); got != "during" {
 		t.Errorf("read %q while draining", got)
 	}
-	<-stopped
+	_ = c.Close()
+	<-stopped // without waiting for Config.Drain, as no connection is left
+}
+
+func TestDrainAbortsConnectionsAtItsEnd(t *testing.T) {
+	t.Parallel()
+	const drain = 200 * time.Millisecond
+	b := balancer("b", addr(t), serveTCP(t, nameServer("b")))
+	r := newTestServer(t, Config{Drain: drain}, b)
+	c := dial(t, b.Listen)
+	readLine(t, c)
+	began := time.Now()
+	r.stop()
 	if took := time.Since(began); took < drain {
 		t.Errorf("drained for %s, want at least %s", took, drain)
 	}
 	if _, err := c.Read(make([]byte, 1)); err == nil {
-		t.Error("the connection outlived the drain")
+		t.Error("the connection is open after the drain")
 	}
 }
 
-// TestConnectionsDoNotRunOutOfPorts has ten local ports and five destinations: a port that is bound before connecting is
-// taken for all of them, one that connect picks only for its own.
+// TestConnectionsDoNotRunOutOfPorts has ten local ports and 20 connections to five destinations. A port that is bound before
+// connect is in use for every destination; a port that connect chooses, for one.
 func TestConnectionsDoNotRunOutOfPorts(t *testing.T) {
 	netns.Need(t, "root")
 	const file = "/proc/sys/net/ipv4/ip_local_port_range" // of this network namespace

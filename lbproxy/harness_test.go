@@ -33,7 +33,7 @@ func addr(t testing.TB) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 78, byte(n >> 8), byte(n)}), 8000)
 }
 
-// recorder keeps events.
+// A recorder keeps events.
 type recorder struct {
 	mu  sync.Mutex
 	all []event.Event
@@ -57,20 +57,20 @@ func (n *recorder) of(kind event.Kind) []event.Event {
 	return out
 }
 
-// A rig is a Server that serves.
-type rig struct {
+// A testServer is a Server that serves.
+type testServer struct {
 	*Server
 	recorder *recorder
 	reg      *prometheus.Registry
 	stop     func()
 }
 
-// compile compiles balancers with the defaults of the lab file.
+// compile compiles balancers with the defaults of the lab file, but timeouts that a busy machine does not miss.
 func compile(_ testing.TB, bs ...*lab.Balancer) *Table {
 	for _, b := range bs {
 		b.Mode, b.Balance = cmp.Or(b.Mode, lab.ModeTCP), cmp.Or(b.Balance, lab.RoundRobin)
 		b.Check = withDefaults(b.Check)
-		b.Timeouts = lab.Timeouts{Connect: cmp.Or(b.Timeouts.Connect, 5*time.Second), Idle: cmp.Or(b.Timeouts.Idle, 10*time.Minute)}
+		b.Timeouts = lab.Timeouts{Connect: cmp.Or(b.Timeouts.Connect, time.Minute), Idle: cmp.Or(b.Timeouts.Idle, 10*time.Minute)}
 	}
 	return Compile(&lab.Lab{Balancers: bs})
 }
@@ -78,18 +78,18 @@ func compile(_ testing.TB, bs ...*lab.Balancer) *Table {
 func withDefaults(c lab.Check) lab.Check {
 	return lab.Check{
 		Kind: cmp.Or(c.Kind, lab.CheckTCP), Path: cmp.Or(c.Path, "/"), Port: c.Port, Expect: c.Expect,
-		Interval: cmp.Or(c.Interval, 5*time.Second), Timeout: cmp.Or(c.Timeout, 5*time.Second), Rise: cmp.Or(c.Rise, 2), Fall: cmp.Or(c.Fall, 3),
+		Interval: cmp.Or(c.Interval, 5*time.Second), Timeout: cmp.Or(c.Timeout, time.Minute), Rise: cmp.Or(c.Rise, 2), Fall: cmp.Or(c.Fall, 3),
 	}
 }
 
-func newRig(t testing.TB, cfg Config, bs ...*lab.Balancer) *rig {
+func newTestServer(t testing.TB, cfg Config, bs ...*lab.Balancer) *testServer {
 	t.Helper()
-	return newRigWith(t, cfg, Deps{}, bs...)
+	return newTestServerWith(t, cfg, Deps{}, bs...)
 }
 
-func newRigWith(t testing.TB, cfg Config, deps Deps, bs ...*lab.Balancer) *rig {
+func newTestServerWith(t testing.TB, cfg Config, deps Deps, bs ...*lab.Balancer) *testServer {
 	t.Helper()
-	r := &rig{recorder: &recorder{}, reg: prometheus.NewRegistry()}
+	r := &testServer{recorder: &recorder{}, reg: prometheus.NewRegistry()}
 	table := compile(t, bs...)
 	deps.Table, deps.Events, deps.Registerer, deps.Now = func() *Table { return table }, r.recorder, r.reg, time.Now
 	deps.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -133,7 +133,7 @@ func newRigWith(t testing.TB, cfg Config, deps Deps, bs ...*lab.Balancer) *rig {
 }
 
 // apply stages and commits another table.
-func (r *rig) apply(t testing.TB, bs ...*lab.Balancer) {
+func (r *testServer) apply(t testing.TB, bs ...*lab.Balancer) {
 	t.Helper()
 	staged, err := r.Stage(compile(t, bs...))
 	if err != nil {
@@ -142,8 +142,8 @@ func (r *rig) apply(t testing.TB, bs ...*lab.Balancer) {
 	staged.Commit()
 }
 
-// condition waits until a backend is in that condition.
-func (r *rig) condition(t testing.TB, backend netip.AddrPort, want Condition) {
+// waitCondition waits until a backend is in that condition.
+func (r *testServer) waitCondition(t testing.TB, backend netip.AddrPort, want Condition) {
 	t.Helper()
 	netns.WaitFor(t, fmt.Sprintf("backend %s %s", backend, want), func() bool {
 		for _, b := range r.States() {
@@ -157,7 +157,7 @@ func (r *rig) condition(t testing.TB, backend netip.AddrPort, want Condition) {
 	})
 }
 
-// balancer makes a balancer over backends that nothing checks.
+// balancer returns a balancer with backends that are not checked.
 func balancer(name string, listen netip.AddrPort, backends ...netip.AddrPort) *lab.Balancer {
 	b := &lab.Balancer{
 		Pos: lab.Pos{File: "lab.yaml", Line: len(name)}, Name: name, Listen: listen,
@@ -169,7 +169,7 @@ func balancer(name string, listen netip.AddrPort, backends ...netip.AddrPort) *l
 	return b
 }
 
-// with changes a balancer.
+// with returns b after the change.
 func with(b *lab.Balancer, change func(*lab.Balancer)) *lab.Balancer {
 	change(b)
 	return b
@@ -183,7 +183,7 @@ func serveTCP(t testing.TB, handle func(net.Conn)) netip.AddrPort {
 	return at
 }
 
-// serveTCPAt is serveTCP at an address; it returns what stops it.
+// serveTCPAt is serveTCP at an address. stop closes the listener and its connections.
 func serveTCPAt(t testing.TB, at netip.AddrPort, handle func(net.Conn)) (stop func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", at.String())
@@ -226,7 +226,7 @@ func serveTCPAt(t testing.TB, at netip.AddrPort, handle func(net.Conn)) (stop fu
 	return stop
 }
 
-// nameServer answers every connection with a name and echoes what follows.
+// nameServer returns a handler that sends a name as the first line, then echoes what it receives.
 func nameServer(name string) func(net.Conn) {
 	return func(c net.Conn) {
 		_, _ = io.WriteString(c, name+"\n")
@@ -236,7 +236,7 @@ func nameServer(name string) func(net.Conn) {
 
 func dial(t testing.TB, to netip.AddrPort) *net.TCPConn {
 	t.Helper()
-	c, err := net.DialTimeout("tcp", to.String(), 20*time.Second)
+	c, err := net.DialTimeout("tcp", to.String(), time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,8 +245,8 @@ func dial(t testing.TB, to netip.AddrPort) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// line reads one line.
-func line(t testing.TB, c net.Conn) string {
+// readLine reads one line.
+func readLine(t testing.TB, c net.Conn) string {
 	t.Helper()
 	var out []byte
 	for b := make([]byte, 1); ; {
@@ -260,9 +260,9 @@ func line(t testing.TB, c net.Conn) string {
 	}
 }
 
-// readAll connects and reads to the end. A reset may come before the connection is even seen to be made.
+// readAll connects and reads to the end. A reset may arrive before connect returns.
 func readAll(from netip.AddrPort) ([]byte, error) {
-	c, err := net.DialTimeout("tcp", from.String(), 20*time.Second)
+	c, err := net.DialTimeout("tcp", from.String(), time.Minute)
 	if err != nil {
 		return nil, err
 	}
