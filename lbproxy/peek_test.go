@@ -149,7 +149,7 @@ func TestProxyHeader(t *testing.T) {
 	v2 := func(parts ...string) string { return sig + strings.Join(parts, "") }
 	tests := []struct {
 		name, in, src, dst string
-		rest               string // that the backend gets
+		rest               string // what the backend gets
 		bad                bool
 	}{
 		{"v1 tcp4", "PROXY TCP4 192.168.0.1 192.168.0.11 56324 443\r\nGET", "192.168.0.1:56324", "192.168.0.11:443", "GET", false},
@@ -181,7 +181,7 @@ func TestProxyHeader(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			for _, segment := range []int{1, 9, maxPeek} { // a proxy's header may come in several segments
+			for _, segment := range []int{1, 9, maxPeek} { // a header may arrive in several segments
 				p := newPeeker(&chunks{b: []byte(test.in), n: segment})
 				src, dst, err := p.proxyHeader()
 				if src != parse(test.src) || dst != parse(test.dst) || (err != nil) != test.bad {
@@ -196,8 +196,8 @@ func TestProxyHeader(t *testing.T) {
 	}
 }
 
-// TestWriteProxyHeader holds what we send against the examples of the specification, byte by byte; that HAProxy and nginx
-// read it is TestSendProxyToNginxAndHAProxy' to say.
+// TestWriteProxyHeader compares each byte with the specification. TestSendProxyToNginxAndHAProxy has other implementations
+// read the headers.
 func TestWriteProxyHeader(t *testing.T) {
 	t.Parallel()
 	v4, v6 := netip.MustParseAddrPort("192.168.0.1:56324"), netip.MustParseAddrPort("[fd00::1]:1")
@@ -234,8 +234,8 @@ func proxyHeaderOf(t testing.TB, version int, src, dst netip.AddrPort) string {
 	return b.String()
 }
 
-// FuzzProxyHeader: whatever a peer sends, and however it is cut into segments, the addresses are the same, and no byte that
-// follows the header is lost.
+// FuzzProxyHeader: the addresses do not depend on the segments that the bytes arrive in, and no byte after the header is
+// lost.
 func FuzzProxyHeader(f *testing.F) {
 	src, dst := netip.MustParseAddrPort("192.168.0.1:56324"), netip.MustParseAddrPort("192.168.0.11:443")
 	for _, header := range []string{

@@ -64,7 +64,7 @@ func TestLeastConnPicksFewest(t *testing.T) {
 	}
 	for i := range f.endpoints {
 		if got := f.endpoints[i].state.active.Load(); got != 8 {
-			t.Errorf("backend %d has %d connections, want 8 like all", i, got)
+			t.Errorf("backend %d has %d connections, want 8", i, got)
 		}
 	}
 }
@@ -92,7 +92,7 @@ func TestSourceHashMovesOnlyClientsOfLostBackend(t *testing.T) {
 	for i := range clients {
 		after := f.pick(client(i), nil).Name
 		if before[i] != "c" && after != before[i] {
-			t.Fatalf("client %d moved from %s to %s when only c went down", i, before[i], after)
+			t.Fatalf("client %d moved from %s to %s, but only c is down", i, before[i], after)
 		}
 		if before[i] == "c" {
 			moved[after]++

@@ -1,6 +1,6 @@
-// Command demo shows bootlab at work: it lays a lab in a network namespace, starts the daemon and a libvirtd there, creates
-// a virtual machine, shows live how it installs itself over the network, and ends when the machine has booted from its own
-// disk. Everything that it made is taken away again, also when it is interrupted.
+// Command demo shows a network installation from start to end. It starts bootlab and a libvirtd in a network namespace,
+// creates a virtual machine and prints its timeline live: the machine installs itself over the network and boots from its
+// own disk. Then the demo ends and cleans up after itself, also when it is interrupted.
 //
 //	make demo
 package main

@@ -20,7 +20,7 @@ const limit = 4 * time.Minute
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done within %v", limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the machine has not booted from its disk within %v", limit))
 	err := run(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = context.Cause(ctx)
@@ -33,49 +33,49 @@ func main() {
 	}
 }
 
-// run prepares outside, where the package archive can be reached, and plays inside.
+// run builds the installer, which needs the package archive, and then runs the demo in a network namespace.
 func run(ctx context.Context) error {
 	if os.Geteuid() != 0 {
-		return errors.New("needs root, for a network namespace of its own: sudo make demo")
+		return errors.New("root is needed, to create a network namespace: sudo make demo")
 	}
 	if !netns.Inside() {
-		say("the guest: Debian's kernel and busybox as a small installer")
+		say("Build a small installer from Debian's kernel and busybox")
 		if _, err := guest.Build(ctx, guest.CacheDir()); err != nil {
 			return err
 		}
 		code, err := netns.Isolate(ctx)
 		if err == nil && code != 0 {
-			err = fmt.Errorf("the play ended with exit code %d", code)
+			err = fmt.Errorf("the demo ended with exit code %d", code)
 		}
 		return err
 	}
-	return play(ctx)
+	return demo(ctx)
 }
 
-// play is the demo, act by act.
-func play(ctx context.Context) (err error) {
-	s, err := newStage(ctx)
+// demo runs the steps of the demo.
+func demo(ctx context.Context) (err error) {
+	s, err := newSetup()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.clear()) }()
-	for _, act := range []func(context.Context) error{
-		s.layNetwork,
+	defer func() { err = errors.Join(err, s.cleanUp()) }()
+	for _, step := range []func(context.Context) error{
+		s.createNetwork,
 		s.startLibvirt,
 		s.startDaemon,
 		s.showLab,
 		s.createMachine,
 		s.watchInstall,
-		s.sum,
+		s.summarize,
 	} {
-		if err := act(ctx); err != nil {
+		if err := step(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// say writes a headline.
+// say prints a heading.
 func say(format string, args ...any) {
 	bold, plain := "", ""
 	if info, err := os.Stdout.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
@@ -84,14 +84,14 @@ func say(format string, args ...any) {
 	fmt.Printf("\n%s» %s%s\n", bold, fmt.Sprintf(format, args...), plain)
 }
 
-// binary is the daemon that make built.
+// binary returns the path of the daemon.
 func binary() (string, error) {
 	path, err := filepath.Abs("bin/bootlab")
 	if err != nil {
 		return "", err
 	}
 	if _, err := exec.LookPath(path); err != nil {
-		return "", fmt.Errorf("no daemon (%w): build it with make build", err)
+		return "", fmt.Errorf("%w: build the daemon with make build", err)
 	}
 	return path, nil
 }

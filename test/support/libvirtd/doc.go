@@ -1,13 +1,12 @@
-// Package libvirtd runs a libvirtd of its own, for tests and for the demo.
+// Package libvirtd runs an isolated libvirtd, for tests and for the demo.
 //
-// The daemon is the real one (libvirt's monolithic libvirtd with its qemu, network and storage drivers), but it lives
-// in a mount namespace and a PID namespace of its own: configuration, state, logs and sockets are below one folder,
-// and every virtual machine that it started dies with it. The libvirt of the machine, if there is one, is neither
-// used nor touched, but for empty folders such as /var/lib/libvirt that are made where there are none, to mount over.
-// The network namespace is the caller's, so virtual machines attach to bridges that the caller made; whoever wants
-// those to be private too goes into a network namespace first (netns.Main does).
+// The daemon is libvirt's monolithic libvirtd with its qemu, network and storage drivers. It runs in new mount and PID
+// namespaces: configuration, state, logs and sockets are in one folder, and its virtual machines end with it. A libvirt
+// of the machine itself is not used. Of the machine's files, only missing folders such as /var/lib/libvirt are created, as
+// mount points. The network namespace is the caller's, so virtual machines attach to the caller's bridges; netns.Main
+// gives a test process a private one.
 //
-// It needs root and the programs that Needs lists, but no test: the demo starts it in the same way.
+// It needs root and the programs that Needs lists.
 //
 //	d, err := libvirtd.Start(ctx, libvirtd.Config{Dir: dir})
 //	if err != nil {
@@ -23,6 +22,5 @@
 //	…
 //	t.Cleanup(func() { d.Stop() })
 //
-// A storage pool "default" is there from the start. There are no libvirt networks. Machines without hardware
-// virtualization want "domain_type: qemu".
+// It has the storage pool "default" and no libvirt networks. Without hardware virtualization, use "domain_type: qemu".
 package libvirtd

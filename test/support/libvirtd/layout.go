@@ -9,9 +9,9 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// initScript is the first process of the namespaces. $1 is the folder. libvirt's own folders are compiled into it, so
-// ours are mounted over them. The shell stays as the first process: it reaps the emulators, which libvirt detaches; while
-// nobody reaps them libvirt believes that they still run.
+// initScript is process 1 of the PID namespace. $1 is the folder. libvirt's paths are compiled in, so the folder's
+// subfolders are mounted over them. The shell keeps running to reap the emulators, which libvirt detaches: libvirt takes
+// an emulator that was not reaped for a running one.
 const initScript = `
 set -e
 mount --make-rprivate /
@@ -32,12 +32,12 @@ const libvirtdConf = `unix_sock_dir = %q
 unix_sock_group = %q
 unix_sock_rw_perms = "0770"
 auth_unix_rw = "none"
-# The usual sources, SMBIOS and machine-id, are not there in every container.
+# Some containers have neither SMBIOS nor a machine-id to take it from.
 host_uuid = "6ba7b810-9dad-41d1-80b4-00c04fd430c8"
 log_outputs = "3:file:%s"
 `
 
-// qemuConf runs emulators as root in no cage: they share the caller's namespaces, files and fate.
+// qemuConf runs emulators as root, without confinement: in the namespaces of libvirtd, with its files.
 const qemuConf = `user = "root"
 group = "root"
 dynamic_ownership = 0
@@ -45,12 +45,12 @@ remember_owner = 0
 security_driver = "none"
 namespaces = []
 cgroup_controllers = []
-# No virtlogd here: emulators write their logs themselves.
+# There is no virtlogd: emulators write their logs themselves.
 stdio_handler = "file"
 `
 
-// layOut fills the folder with what libvirtd wants to find.
-func layOut(dir, group string) error {
+// writeFiles writes the folders and files that libvirtd needs.
+func writeFiles(dir, group string) error {
 	for _, sub := range []string{"etc/storage/autostart", "lib", "cache", "log", "run", "images"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
 			return err
@@ -84,12 +84,12 @@ func poolXML(images string) (string, error) {
 	return pool.Marshal()
 }
 
-// withAccount returns the file with line added unless it has that name already. Debian's libvirt refuses to start
-// without the account that it was built for, even if told to use another.
+// withAccount returns the file with line added, unless it has the name already. Debian's libvirt does not start without
+// the account that it was built for, even when it is configured to use another.
 func withAccount(file, line string) string {
 	have, err := os.ReadFile(file)
 	if err != nil {
-		have = nil // a machine without accounts gets the one that is needed
+		have = nil // a container without accounts
 	}
 	name, _, _ := bytes.Cut([]byte(line), []byte(":"))
 	for l := range bytes.Lines(have) {

@@ -16,17 +16,17 @@ import (
 // Pool is the name of the storage pool that every Daemon has; its volumes are files in Daemon.Images.
 const Pool = "default"
 
-// readyTimeout is how long libvirtd may take to answer. It probes every emulator once; a busy machine needs seconds.
+// readyTimeout is how long libvirtd may take to answer. It first probes every emulator.
 const readyTimeout = 60 * time.Second
 
 const pathLetters = "/._-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 // A Config says how to run a daemon.
 type Config struct {
-	// Dir is an existing, empty folder that everything is put below: configuration, state, sockets, volumes, logs.
-	// Its path has at most 80 bytes, of letters, digits and "/._-". Who wants it gone removes it after Stop.
+	// Dir is an existing, empty folder for configuration, state, sockets, volumes and logs. Its path has at most 80 bytes,
+	// of letters, digits and "/._-". The caller removes it after Stop.
 	Dir string
-	// Group may connect beside root. Empty: root only. Whoever may connect is as good as root.
+	// Group may connect, in addition to root. Empty: only root. Access to libvirt is equivalent to root.
 	Group string
 }
 
@@ -41,7 +41,7 @@ type Daemon struct {
 	done   chan struct{}
 }
 
-// Needs lists what Start needs, as netns.Need wants it.
+// Needs returns what Start needs, for netns.Need.
 func Needs() []string {
 	return []string{"root", "sh", "mount", "libvirtd", "virsh", "qemu-system-x86_64", "qemu-img"}
 }
@@ -51,13 +51,13 @@ func Needs() []string {
 func Start(ctx context.Context, cfg Config) (*Daemon, error) {
 	dir, err := filepath.Abs(cfg.Dir)
 	if err != nil {
-		return nil, fmt.Errorf("libvirtlab: %w", err)
+		return nil, fmt.Errorf("libvirtd: %w", err)
 	}
 	if err := checkPath(dir); err != nil {
 		return nil, err
 	}
-	if err := layOut(dir, cfg.Group); err != nil {
-		return nil, fmt.Errorf("libvirtlab: %w", err)
+	if err := writeFiles(dir, cfg.Group); err != nil {
+		return nil, fmt.Errorf("libvirtd: %w", err)
 	}
 	d := &Daemon{
 		URI:    "qemu+unix:///system?socket=" + filepath.Join(dir, "run", "libvirt-sock"),
@@ -66,23 +66,23 @@ func Start(ctx context.Context, cfg Config) (*Daemon, error) {
 		done:   make(chan struct{}),
 	}
 	if err := d.run(ctx, dir); err != nil {
-		return nil, fmt.Errorf("libvirtlab: run libvirtd: %w", err)
+		return nil, fmt.Errorf("libvirtd: run libvirtd: %w", err)
 	}
 	if err := d.waitReady(ctx); err != nil {
 		_ = d.Stop()
-		return nil, fmt.Errorf("libvirtlab: libvirtd does not answer: %w\n%s%s", err, d.output.Bytes(), tail(d.Log))
+		return nil, fmt.Errorf("libvirtd: libvirtd does not answer: %w\n%s%s", err, d.output.Bytes(), tail(d.Log))
 	}
 	return d, nil
 }
 
-// checkPath refuses what libvirt cannot live in: its sockets have short names, its log setting knows no quotes, and the
-// path stands in a URI.
+// checkPath checks that the path is short enough for socket names, and needs no quotes in log_outputs and no escapes in a
+// URI.
 func checkPath(dir string) error {
 	if len(dir) > 80 {
-		return fmt.Errorf("libvirtlab: folder %s is longer than 80 bytes, too long for the sockets in it", dir)
+		return fmt.Errorf("libvirtd: folder %s is longer than 80 bytes, too long for the sockets in it", dir)
 	}
 	if bad := strings.Trim(dir, pathLetters); bad != "" {
-		return fmt.Errorf("libvirtlab: folder %q: want only letters, digits and /._- in its path", dir)
+		return fmt.Errorf("libvirtd: folder %q: want only letters, digits and /._- in its path", dir)
 	}
 	return nil
 }
@@ -91,7 +91,7 @@ func checkPath(dir string) error {
 func (d *Daemon) Stop() error {
 	// Killing the first process of a PID namespace kills every process in it.
 	if err := d.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("libvirtlab: stop libvirtd: %w", err)
+		return fmt.Errorf("libvirtd: stop libvirtd: %w", err)
 	}
 	<-d.done
 	return nil
@@ -99,7 +99,7 @@ func (d *Daemon) Stop() error {
 
 // run starts initScript as the first process of its own PID and mount namespaces.
 func (d *Daemon) run(ctx context.Context, dir string) error {
-	d.cmd = exec.CommandContext(ctx, "sh", "-c", initScript, "libvirtlab", dir)
+	d.cmd = exec.CommandContext(ctx, "sh", "-c", initScript, "libvirtd", dir)
 	d.cmd.Stdout, d.cmd.Stderr = &d.output, &d.output
 	d.cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -111,13 +111,13 @@ func (d *Daemon) run(ctx context.Context, dir string) error {
 	}
 	go func() {
 		defer close(d.done)
-		_ = d.cmd.Wait() // killed, as it should be
+		_ = d.cmd.Wait() // killed by Stop
 	}()
 	return nil
 }
 
-// waitReady asks for the list of machines until it gets one. A connection alone proves nothing: libvirtd listens before
-// its drivers are up, and ends if one of them cannot start.
+// waitReady lists the machines until that succeeds. A connection is not enough: libvirtd listens before its drivers have
+// started, and exits if one of them fails.
 func (d *Daemon) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -131,7 +131,7 @@ func (d *Daemon) waitReady(ctx context.Context) error {
 		select {
 		case <-tick.C:
 		case <-d.done:
-			return errors.New("it ended by itself")
+			return errors.New("it exited")
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %s", ctx.Err(), bytes.TrimSpace(out))
 		}

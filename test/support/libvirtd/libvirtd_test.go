@@ -38,9 +38,9 @@ func TestStopEndsMachines(t *testing.T) {
 	}
 	virsh(t, d, "create", file)
 	if !emulatorRuns(t) {
-		t.Fatal("no emulator for the machine that was started")
+		t.Fatal("the machine was started but has no emulator")
 	}
-	// A machine that was destroyed must be seen to be gone, which needs somebody who reaps it.
+	// libvirt sees that a machine has ended only if its emulator is reaped.
 	virsh(t, d, "destroy", "probe")
 	virsh(t, d, "create", file)
 
@@ -48,7 +48,7 @@ func TestStopEndsMachines(t *testing.T) {
 		t.Fatal(err)
 	}
 	if emulatorRuns(t) {
-		t.Error("the machine outlived its daemon")
+		t.Error("the machine still runs after Stop")
 	}
 	if err := d.Stop(); err != nil {
 		t.Errorf("second Stop: %v", err)
@@ -60,7 +60,7 @@ func TestStartErrors(t *testing.T) {
 	t.Run("group", func(t *testing.T) {
 		_, err := libvirtd.Start(t.Context(), libvirtd.Config{Dir: t.TempDir(), Group: "nosuchgroup"})
 		if err == nil || !strings.Contains(err.Error(), "nosuchgroup") {
-			t.Errorf("got %v, want libvirtd's complaint about the group", err)
+			t.Errorf("got %v, want libvirtd's error about the group", err)
 		}
 	})
 	for want, dir := range map[string]string{"too long": "/" + strings.Repeat("x", 80), "only letters": "/tmp/a b"} {
@@ -81,7 +81,7 @@ func emulatorRuns(t *testing.T) bool {
 	t.Helper()
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil || len(lines) == 0 {
-		t.Fatalf("look at processes: %v", err)
+		t.Fatalf("list processes: %v", err)
 	}
 	mine := fmt.Sprintf("guest=%s,", "probe")
 	for _, f := range lines {

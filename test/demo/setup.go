@@ -56,14 +56,14 @@ hosts:
     vm: {hypervisor: here, cpus: 1, memory: 512MiB, disks: [1GiB], firmware: bios}
 `
 
-const config = `disk={{.Profile.InstallTo}}
+const guestConf = `disk={{.Profile.InstallTo}}
 names={{.Host.FQDN}},api.{{.Cluster.Domain}}
 message={{.Host.Name}}
 check={{.FilesURL}}/public/greeting.txt
 `
 
-// A stage is what the demo has set up, and takes away again.
-type stage struct {
+// A setup is what the demo has started and created.
+type setup struct {
 	dir     string
 	binary  string
 	began   time.Time
@@ -73,7 +73,7 @@ type stage struct {
 	client  *api.Client
 }
 
-func newStage(context.Context) (*stage, error) {
+func newSetup() (*setup, error) {
 	path, err := binary()
 	if err != nil {
 		return nil, err
@@ -82,13 +82,13 @@ func newStage(context.Context) (*stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &stage{dir: dir, binary: path, began: time.Now()}
-	// The daemon becomes another user, and keeps its state in here.
+	s := &setup{dir: dir, binary: path, began: time.Now()}
+	// The daemon changes to another user, whose state is in this folder.
 	return s, os.Chmod(dir, 0o755)
 }
 
-// clear takes away what was set up, the last first. The namespaces and all in them vanish with this process.
-func (s *stage) clear() error {
+// cleanUp stops everything, in reverse order. The namespaces end with this process.
+func (s *setup) cleanUp() error {
 	var errs []error
 	if s.daemon != nil {
 		_ = s.daemon.Process.Signal(syscall.SIGTERM)
@@ -102,10 +102,10 @@ func (s *stage) clear() error {
 	return errors.Join(append(errs, os.RemoveAll(s.dir))...)
 }
 
-func (s *stage) path(name string) string { return filepath.Join(s.dir, name) }
+func (s *setup) path(name string) string { return filepath.Join(s.dir, name) }
 
-func (s *stage) layNetwork(ctx context.Context) error {
-	say("a network namespace with the bridge lab0, 10.77.0.1/24")
+func (s *setup) createNetwork(ctx context.Context) error {
+	say("Create the bridge lab0 (10.77.0.1/24) in a network namespace")
 	for _, args := range []string{
 		"link set lo up", "link add lab0 type bridge stp_state 0 forward_delay 0", "addr add 10.77.0.1/24 dev lab0", "link set lab0 up",
 	} {
@@ -116,24 +116,24 @@ func (s *stage) layNetwork(ctx context.Context) error {
 	return nil
 }
 
-func (s *stage) startLibvirt(ctx context.Context) (err error) {
-	say("a libvirtd of its own")
+func (s *setup) startLibvirt(ctx context.Context) (err error) {
+	say("Start a separate libvirtd")
 	if err := os.Mkdir(s.path("libvirt"), 0o755); err != nil {
 		return err
 	}
-	// Whoever the daemon becomes is in this group.
+	// The user that the daemon changes to is in this group.
 	s.libvirt, err = libvirtd.Start(ctx, libvirtd.Config{Dir: s.path("libvirt"), Group: "nogroup"})
 	return err
 }
 
-func (s *stage) startDaemon(ctx context.Context) error {
-	if err := s.layFiles(ctx); err != nil {
+func (s *setup) startDaemon(ctx context.Context) error {
+	if err := s.writeFiles(ctx); err != nil {
 		return err
 	}
 	say("bootlab serve --lab lab.yaml")
 	s.daemon = exec.Command(s.binary, "serve", "--lab", s.path("lab.yaml"))
 	s.daemon.Stderr = &s.log
-	s.daemon.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM, Setpgid: true} // an interrupt is ours to handle
+	s.daemon.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM, Setpgid: true} // only this process handles an interrupt
 	if err := s.daemon.Start(); err != nil {
 		s.daemon = nil
 		return err
@@ -152,13 +152,13 @@ func (s *stage) startDaemon(ctx context.Context) error {
 		case <-time.After(5 * time.Millisecond):
 		}
 		if time.Since(s.began) > 30*time.Second {
-			return fmt.Errorf("the daemon is not ready:\n%s", s.log.String())
+			return fmt.Errorf("the daemon is not ready after 30 seconds:\n%s", s.log.String())
 		}
 	}
 }
 
-// layFiles writes the lab file and what it serves.
-func (s *stage) layFiles(ctx context.Context) error {
+// writeFiles writes the lab file and the files that the daemon serves.
+func (s *setup) writeFiles(ctx context.Context) error {
 	g, err := guest.Build(ctx, guest.CacheDir())
 	if err != nil {
 		return err
@@ -174,7 +174,7 @@ func (s *stage) layFiles(ctx context.Context) error {
 		}
 	}
 	for name, text := range map[string]string{
-		"lab.yaml": fmt.Sprintf(labFile, s.libvirt.URI), "files/guest.conf": config, "files/public/greeting.txt": "it works\n",
+		"lab.yaml": fmt.Sprintf(labFile, s.libvirt.URI), "files/guest.conf": guestConf, "files/public/greeting.txt": "it works\n",
 	} {
 		if err := os.WriteFile(s.path(name), []byte(text), 0o644); err != nil {
 			return err
@@ -183,19 +183,19 @@ func (s *stage) layFiles(ctx context.Context) error {
 	return nil
 }
 
-// bootlab runs a command line as a person would, and shows it.
-func (s *stage) bootlab(ctx context.Context, args ...string) error {
+// bootlab runs a bootlab command and prints it with its output.
+func (s *setup) bootlab(ctx context.Context, args ...string) error {
 	say("bootlab %s", strings.Join(args, " "))
 	cmd := exec.CommandContext(ctx, s.binary, append(args, "--lab", s.path("lab.yaml"))...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	return cmd.Run()
 }
 
-func (s *stage) showLab(ctx context.Context) error {
+func (s *setup) showLab(ctx context.Context) error {
 	if err := s.bootlab(ctx, "status"); err != nil {
 		return err
 	}
-	say("dig, beside every record that follows from five lines about a cluster")
+	say("dig: some DNS records that bootlab derives from the lab file")
 	for _, question := range [][]string{{"api.prod.demo.lab"}, {"anything.apps.prod.demo.lab"}, {"-x", "10.77.0.11"}, {"_etcd-server-ssl._tcp.prod.demo.lab", "SRV"}} {
 		out, err := exec.CommandContext(ctx, "dig", append([]string{"@10.77.0.1", "+short"}, question...)...).Output()
 		if err != nil {
@@ -206,12 +206,12 @@ func (s *stage) showLab(ctx context.Context) error {
 	return nil
 }
 
-func (s *stage) createMachine(ctx context.Context) error {
+func (s *setup) createMachine(ctx context.Context) error {
 	return s.bootlab(ctx, "vm", "create", host)
 }
 
 // watchInstall shows the timeline until the installed system, booted from the disk, has fetched a file.
-func (s *stage) watchInstall(ctx context.Context) error {
+func (s *setup) watchInstall(ctx context.Context) error {
 	say("bootlab timeline %s -f", host)
 	installed := false
 	watch, done := context.WithCancel(ctx)
@@ -244,10 +244,10 @@ func (s *stage) watchInstall(ctx context.Context) error {
 	if errors.Is(err, context.Canceled) {
 		return nil
 	}
-	return fmt.Errorf("the daemon stopped telling (%w):\n%s", err, s.log.String())
+	return fmt.Errorf("the stream of events ended: %w\n%s", err, s.log.String())
 }
 
-func (s *stage) sum(ctx context.Context) error {
+func (s *setup) summarize(ctx context.Context) error {
 	for _, args := range [][]string{{"hosts"}, {"leases"}, {"vm", "list"}} {
 		if err := s.bootlab(ctx, args...); err != nil {
 			return err
@@ -257,10 +257,10 @@ func (s *stage) sum(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	say("%s installed itself over the network and runs from its own disk", host)
+	say("%s installed itself over the network and now runs from its own disk", host)
 	for i, b := range boots {
 		fmt.Printf("  boot %d: %s, %d events in %s\n", i+1, b.Outcome, len(b.Events), timeline.Since(b.Ended.Sub(b.Started)))
 	}
-	fmt.Printf("  %s in all; everything is taken away again\n", timeline.Since(time.Since(s.began)))
+	fmt.Printf("  The demo took %s. It now stops the machine and both daemons and removes its files.\n", timeline.Since(time.Since(s.began)))
 	return nil
 }
