@@ -43,6 +43,7 @@ type observation struct {
 	ok    bool
 	since time.Time
 	err   error
+	until time.Time // when err is outdated, if it was not noted again; zero: never
 }
 
 func newHealth() *health {
@@ -66,8 +67,23 @@ func (h *health) ended(server string, err error) {
 	h.running[server] = observation{since: time.Now(), err: err}
 }
 
-// opened notes how an attempt to open a socket went, or what happened to an open one.
+// opened notes the result of an attempt to open a socket.
 func (h *health) opened(server, socket string, err error) {
+	h.note(server, socket, observation{ok: err == nil, since: time.Now(), err: err})
+}
+
+// acceptErrorLasts is longer than lbproxy waits before it calls Accept again. A call without an error waits for the next
+// connection, which may be long after the cause of an error has ended.
+const acceptErrorLasts = 3 * time.Second
+
+// accepted notes the result of a call of Accept.
+func (h *health) accepted(server, socket string, err error) {
+	now := time.Now()
+	h.note(server, socket, observation{ok: err == nil, since: now, err: err, until: now.Add(acceptErrorLasts)})
+}
+
+// note notes the state of a socket. Its since stays while the state does.
+func (h *health) note(server, socket string, now observation) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	of := h.sockets[server]
@@ -75,11 +91,18 @@ func (h *health) opened(server, socket string, err error) {
 		of = map[string]observation{}
 		h.sockets[server] = of
 	}
-	now := observation{ok: err == nil, since: time.Now(), err: err}
-	if before := of[socket]; before.ok == now.ok && !before.since.IsZero() {
+	if before := of[socket].current(); before.ok == now.ok && !before.since.IsZero() {
 		now.since = before.since
 	}
 	of[socket] = now
+}
+
+// current returns o, or success where its error is outdated.
+func (o observation) current() observation {
+	if !o.ok && !o.until.IsZero() && time.Now().After(o.until) {
+		return observation{ok: true, since: o.until}
+	}
+	return o
 }
 
 // closed forgets a socket.
@@ -103,7 +126,7 @@ func (h *health) server(name string, want []string) api.Server {
 		errs[0] = errors.New("starting")
 	}
 	for _, socket := range want {
-		o := h.sockets[name][socket]
+		o := h.sockets[name][socket].current()
 		switch {
 		case o.ok && run.ok:
 			s.Addrs = append(s.Addrs, socket)
@@ -211,15 +234,15 @@ type observedListener struct {
 	net.Listener
 	health *health
 	addr   string
-	failed bool // by the last Accept
+	failed bool // the last Accept
 }
 
 // Accept implements net.Listener; one goroutine calls it.
 func (l *observedListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
-	if failed := err != nil; failed != l.failed && !errors.Is(err, net.ErrClosed) {
-		l.failed = failed
-		l.health.opened(serverLB, l.addr, err)
+	if (err != nil || l.failed) && !errors.Is(err, net.ErrClosed) {
+		l.failed = err != nil
+		l.health.accepted(serverLB, l.addr, err)
 	}
 	return conn, err
 }
