@@ -12,7 +12,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// adoptFlags are what a person knows better than the machine's own word.
+// adoptFlags override what bootlab would choose for the host.
 type adoptFlags struct{ name, profile, ip string }
 
 func adoptCommand(o *options) *cobra.Command {
@@ -29,7 +29,7 @@ func adoptCommand(o *options) *cobra.Command {
 	return cmd
 }
 
-// adopt prints lines for the lab file. Where the lab file can be read here, they are tried against it first.
+// adopt prints lines for the lab file. If the lab file is readable, they are checked against it first.
 func adopt(cmd *cobra.Command, o *options, what string, f adoptFlags) error {
 	mac, err := lab.ParseMAC(what)
 	if err != nil {
@@ -57,7 +57,7 @@ func adopt(cmd *cobra.Command, o *options, what string, f adoptFlags) error {
 	return o.print(cmd, t.news[0], func() error { return t.print(cmd) })
 }
 
-// names returns what it may be called.
+// names returns the names to try.
 func (f adoptFlags) names(a api.Adoption) []string {
 	if f.name != "" {
 		return []string{f.name}
@@ -87,7 +87,7 @@ func (f adoptFlags) reservation(a api.Adoption) (reservation, error) {
 	return r, nil
 }
 
-// note is what the lines' comment says: what the machine says that it is, and where its address is from.
+// note is the comment of the lines: what the machine reports of itself, and where its address is from.
 func note(a api.Adoption) string {
 	var parts []string
 	for _, part := range [][2]string{{"", a.Model()}, {"serial ", a.Serial}, {"UUID ", a.UUID}, {"", memory(a.MemoryMiB)}, {"address: ", a.From}} {

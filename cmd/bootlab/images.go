@@ -15,9 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/bootlab/bootlab/internal/content/images"
-	"github.com/bootlab/bootlab/internal/daemon"
 	"github.com/bootlab/bootlab/internal/lab"
-	"github.com/bootlab/bootlab/internal/lab/load"
 )
 
 func imagesCommand(o *options) *cobra.Command {
@@ -31,11 +29,11 @@ func imagesCommand(o *options) *cobra.Command {
 	return cmd
 }
 
-// imagesOf returns the lab, and the files of its images: all, or those at and below the paths named.
+// imagesOf returns the lab and the files of its images: all, or those of these paths.
 func (o *options) imagesOf(ctx context.Context, source images.Source, paths []string) (*lab.Lab, []images.Item, error) {
-	l, err := load.Lab(o.lab, load.Options{InterfaceAddr: daemon.InterfaceAddr})
+	l, err := o.load()
 	if err != nil {
-		return nil, nil, whichLab(err)
+		return nil, nil, err
 	}
 	if err := keepImages(l, paths); err != nil {
 		return nil, nil, err
@@ -44,7 +42,7 @@ func (o *options) imagesOf(ctx context.Context, source images.Source, paths []st
 	return l, items, err
 }
 
-// keepImages leaves those of the lab's images that were asked for.
+// keepImages removes all images from l but those of these paths, if there are any.
 func keepImages(l *lab.Lab, paths []string) error {
 	for _, p := range paths {
 		if !slices.ContainsFunc(l.Images, func(i *lab.Image) bool { return i.Path == p }) {
@@ -212,7 +210,7 @@ func resultText(r images.Result) string {
 	return text
 }
 
-// clear takes the bars off the screen.
+// clear removes the bars from the screen.
 func (s *show) clear() {
 	if s.drawn > 0 {
 		fmt.Fprintf(s.cmd.ErrOrStderr(), "\x1b[%dA\x1b[J", s.drawn)
@@ -220,7 +218,7 @@ func (s *show) clear() {
 	}
 }
 
-// draw writes a line for each file that is on its way.
+// draw writes a line for each file that is being downloaded.
 func (s *show) draw(now time.Time) {
 	for _, i := range s.items {
 		t := s.p.Of(i.Path)
@@ -242,7 +240,7 @@ func (s *show) draw(now time.Time) {
 	}
 }
 
-// troubleLine writes a line, and on a terminal no more of it than fits: clear counts lines.
+// troubleLine writes a line, cut to the width of a terminal, because clear counts lines.
 func (s *show) troubleLine(line string) {
 	if f, ok := s.cmd.ErrOrStderr().(*os.File); s.bars && ok {
 		if width, _, err := term.GetSize(int(f.Fd())); err == nil && len(line) >= width {
@@ -253,7 +251,7 @@ func (s *show) troubleLine(line string) {
 	fmt.Fprintln(s.cmd.ErrOrStderr(), line)
 }
 
-// speed is in bytes a second since the last look.
+// speed returns the bytes per second since the last call.
 func (s *show) speed(path string, now time.Time, have int64) int64 {
 	before, seen := s.last[path]
 	s.last[path] = sighting{now, have}
@@ -282,7 +280,7 @@ func portion(have, total int64) string {
 	return fmt.Sprintf("%3d %% of %s", 100*min(have, total)/total, bytesText(total))
 }
 
-// bytesText writes a number of bytes as people do.
+// bytesText formats a number of bytes with a binary unit.
 func bytesText(n int64) string {
 	const unit = 1024
 	if n < unit {

@@ -28,15 +28,15 @@ func checkCommand(o *options) *cobra.Command {
 	return cmd
 }
 
-// verdict is what check says, for scripts.
-type verdict struct {
+// A checkResult is the result of check as JSON.
+type checkResult struct {
 	OK       bool           `json:"ok"`
 	Errors   []*lab.Problem `json:"errors"`
 	Warnings []*lab.Problem `json:"warnings"`
 }
 
 func check(cmd *cobra.Command, o *options, strict bool) error {
-	v := verdict{Errors: []*lab.Problem{}, Warnings: []*lab.Problem{}}
+	v := checkResult{Errors: []*lab.Problem{}, Warnings: []*lab.Problem{}}
 	l, warnings, err := checked(o, strict)
 	v.Warnings = append(v.Warnings, warnings...)
 	v.Errors = append(v.Errors, problemsOf(err)...)
@@ -53,8 +53,8 @@ func check(cmd *cobra.Command, o *options, strict bool) error {
 	return nil
 }
 
-// checked loads the lab, and renders what every host boots: the daemon would run with a template that fails for one of them,
-// and refuse that host.
+// checked loads the lab and renders the templates of every host. The daemon would serve a lab in which they fail for some hosts,
+// and refuse those hosts only.
 func checked(o *options, strict bool) (l *lab.Lab, warnings lab.Problems, err error) {
 	if l, err = load.Lab(o.lab, load.Options{Strict: strict, InterfaceAddr: daemon.InterfaceAddr}); err != nil {
 		return nil, nil, err
@@ -87,7 +87,7 @@ func problemsOf(err error) lab.Problems {
 	return lab.Problems{{Message: whichLab(err).Error()}}
 }
 
-// whichLab says what to do about a lab file that is not there.
+// whichLab adds to the error of a missing lab file how to name another.
 func whichLab(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w; set the lab file with --lab", err)
@@ -95,7 +95,7 @@ func whichLab(err error) error {
 	return err
 }
 
-func checkText(cmd *cobra.Command, l *lab.Lab, v verdict) error {
+func checkText(cmd *cobra.Command, l *lab.Lab, v checkResult) error {
 	for _, p := range v.Errors {
 		fmt.Fprintln(cmd.ErrOrStderr(), p)
 	}
@@ -139,10 +139,19 @@ func planCommand(o *options) *cobra.Command {
 	return cmd
 }
 
-func (o *options) plan(host string) (*plan.Plan, error) {
+// load reads the lab file.
+func (o *options) load() (*lab.Lab, error) {
 	l, err := load.Lab(o.lab, load.Options{InterfaceAddr: daemon.InterfaceAddr})
 	if err != nil {
 		return nil, whichLab(err)
+	}
+	return l, nil
+}
+
+func (o *options) plan(host string) (*plan.Plan, error) {
+	l, err := o.load()
+	if err != nil {
+		return nil, err
 	}
 	s, err := snapshot.Compile(l)
 	if err != nil {

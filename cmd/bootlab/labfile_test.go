@@ -271,7 +271,7 @@ func TestCheckJSON(t *testing.T) {
 		}
 		Key, Message string
 	}
-	type verdict struct {
+	type result struct {
 		OK               bool
 		Errors, Warnings []problem
 	}
@@ -291,7 +291,7 @@ func TestCheckJSON(t *testing.T) {
 			if (a.err == nil) != tc.ok {
 				t.Errorf("error %v", a.err)
 			}
-			var v verdict
+			var v result
 			dec := json.NewDecoder(strings.NewReader(a.out))
 			dec.DisallowUnknownFields()
 			if err := dec.Decode(&v); err != nil {

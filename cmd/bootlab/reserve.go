@@ -16,11 +16,11 @@ import (
 	"github.com/bootlab/bootlab/internal/lab/load"
 )
 
-// A reservation is what a lease becomes in the lab file. The network needs no word: it is the one whose subnet holds the
-// address, and subnets never overlap.
+// A reservation is the host that a lease becomes in the lab file. It needs no network: that is the one whose subnet contains
+// the address.
 type reservation struct {
 	Host    string     `json:"host"`
-	MAC     lab.MAC    `json:"mac,omitzero"`        // zero: the host is in the lab already, and knows its own
+	MAC     lab.MAC    `json:"mac,omitzero"`        // zero: the host is in the lab file already
 	More    []lab.MAC  `json:"more_macs,omitempty"` // of its other NICs
 	IP      netip.Addr `json:"ip"`
 	Profile string     `json:"profile,omitempty"`
@@ -50,7 +50,7 @@ func (r reservation) yaml() string {
 	return text
 }
 
-// reserve prints lines for the lab file. Where the lab file can be read here, they are tried against it first.
+// reserve prints lines for the lab file. If the lab file is readable, they are checked against it first.
 func reserve(cmd *cobra.Command, o *options, words []string) error {
 	c, err := o.client()
 	if err != nil {
@@ -74,12 +74,12 @@ func reserve(cmd *cobra.Command, o *options, words []string) error {
 	return o.print(cmd, append(t.news, t.known...), func() error { return t.print(cmd) })
 }
 
-// A trial collects reservations that the lab takes.
+// A trial collects reservations that are valid in the lab.
 type trial struct {
-	lab   string          // path of the lab file; empty: it cannot be read here, or is not good
+	lab   string          // path of the lab file; empty: it is not readable or not valid
 	taken map[string]bool // names of hosts
-	news  []reservation   // hosts to be
-	known []reservation   // hosts that are in the lab, and have no address of their own
+	news  []reservation   // new hosts
+	known []reservation   // hosts of the lab without a reserved address
 }
 
 func newTrial(ctx context.Context, c *api.Client, path string) (*trial, error) {
@@ -119,11 +119,11 @@ func (t *trial) add(l api.Lease) error {
 	return nil
 }
 
-// take makes r a host under the first of the names that the lab takes.
+// take makes r a host under the first name that is valid in the lab.
 func (t *trial) take(r reservation, names []string) error {
 	err := errors.New("other hosts already use its names")
 	for _, name := range names {
-		if name == "" || t.lab == "" && t.taken[name] { // where there is a lab, it says so itself, and where
+		if name == "" || t.lab == "" && t.taken[name] { // with a lab file, its error says where the name is used
 			continue
 		}
 		r.Host = name
@@ -136,24 +136,18 @@ func (t *trial) take(r reservation, names []string) error {
 	return err
 }
 
-// try holds a reservation, and those before it, against the lab. Without a lab only the name can be wrong.
+// try checks a reservation, with those before it, against the lab file. Without one, it checks the name only.
 func (t *trial) try(r reservation) error {
-	text := reservationsText(append(slices.Clone(t.news), r))
-	var err error
-	if t.lab == "" {
-		_, err = load.Parse("reservations", []byte("version: 1\ndomain: lab.example\nnetworks: {n: {subnet: "+netip.PrefixFrom(r.IP, 24).Masked().String()+", dhcp: off}}\n"+profileText(r.Profile)+reservationsText([]reservation{r})), load.Options{})
-	} else {
-		_, err = t.load(text)
+	if t.lab != "" {
+		_, err := t.load(reservationsText(append(slices.Clone(t.news), r)))
+		return err
 	}
+	text := "version: 1\ndomain: lab.example\nnetworks: {n: {subnet: " + netip.PrefixFrom(r.IP, 24).Masked().String() + ", dhcp: off}}\n"
+	if r.Profile != "" {
+		text += "profiles: {" + r.Profile + ": {kernel: k}}\n"
+	}
+	_, err := load.Parse("reservations", []byte(text+reservationsText([]reservation{r})), load.Options{})
 	return err
-}
-
-// profileText stands for a profile whose lab cannot be read here.
-func profileText(name string) string {
-	if name == "" {
-		return ""
-	}
-	return "profiles: {" + name + ": {kernel: k}}\n"
 }
 
 func reservationsText(rs []reservation) string {

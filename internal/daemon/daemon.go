@@ -91,7 +91,11 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	defer closeStore(store, d.log)
+	defer func() { // all writers have ended
+		if err := store.Close(); err != nil {
+			d.log.Error("close the store", "err", err)
+		}
+	}()
 	if err := d.newBus(ctx, store); err != nil {
 		return err
 	}

@@ -69,13 +69,6 @@ func (d *Daemon) watchStore() {
 	d.storeGone = err != nil
 }
 
-// closeStore closes the store; all writers have ended.
-func closeStore(s store.Store, log *slog.Logger) {
-	if err := s.Close(); err != nil {
-		log.Error("close the store", "err", err)
-	}
-}
-
 // openLearned reads leases, install states and discovered machines from the store.
 func (d *Daemon) openLearned(ctx context.Context, s store.Store) (*learned, error) {
 	book, err := leases.Open(ctx, s, time.Now)

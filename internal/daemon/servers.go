@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -38,46 +40,43 @@ func (d *Daemon) build() (*servers, error) {
 	s := &servers{}
 	nbps := firmware.FS(d.cfg.Firmware)
 	d.warnMissing(nbps)
-	d.warnUnsigned(d.current.Load().Lab)
 	service := boot.New(boot.Deps{
 		Table:    table(d, func(s *snapshot.Snapshot) *boot.Table { return s.Boot }),
 		Installs: d.installs, Discovered: d.discovered, Leases: leased{d.book}, Loops: d.loops, Events: d.bus,
 	})
 	var errs [8]error
-	s.dhcp, errs[7] = dhcpd.New(dhcpd.Config{}, dhcpd.Deps{
+	s.dhcp, errs[0] = dhcpd.New(dhcpd.Config{}, dhcpd.Deps{
 		Table: table(d, func(s *snapshot.Snapshot) *dhcpd.Table { return s.DHCP }),
 		Book:  d.book, Events: d.bus, Log: d.log, Registerer: d.registry, Now: time.Now, Listen: d.listenDHCP, FromDisk: d.installs.FromDisk,
 		Loops: d.loops,
 	})
-	s.tftp, errs[0] = tftpd.New(tftpd.Config{SinglePort: d.current.Load().Lab.Appliance.TFTPSingle}, tftpd.Deps{
+	s.tftp, errs[1] = tftpd.New(tftpd.Config{SinglePort: d.current.Load().Lab.Appliance.TFTPSingle}, tftpd.Deps{
 		Table:    table(d, func(s *snapshot.Snapshot) *tftpd.Table { return s.TFTP }),
 		Firmware: nbps, Scripts: service, Leases: addresses{d}, Events: d.bus, Log: d.log, Registerer: d.registry,
 	})
-	s.dns, errs[1] = dnsd.New(dnsd.Config{}, dnsd.Deps{
+	s.dns, errs[2] = dnsd.New(dnsd.Config{}, dnsd.Deps{
 		Table:  table(d, func(s *snapshot.Snapshot) *dnsd.Table { return s.DNS }),
 		Leases: leaseNames{d}, Now: time.Now, Log: d.log, Registerer: d.registry,
 	})
-	s.mirrors, errs[2] = mirror.New(mirror.Config{Dir: filepath.Join(d.current.Load().Lab.Appliance.State, "mirrors")}, mirror.Deps{
+	s.mirrors, errs[3] = mirror.New(mirror.Config{Dir: filepath.Join(d.current.Load().Lab.Appliance.State, "mirrors")}, mirror.Deps{
 		Mirrors: func() []*lab.Mirror { return d.current.Load().Lab.Mirrors },
 		Events:  d.bus, Metrics: d.registry, Log: d.log, Now: time.Now,
 	})
-	s.bootPlane, errs[3] = httpd.NewBoot(httpd.BootConfig{}, httpd.BootDeps{
+	s.bootPlane, errs[4] = httpd.NewBoot(httpd.BootConfig{}, httpd.BootDeps{
 		Table: table(d, func(s *snapshot.Snapshot) *httpd.Table { return s.HTTP }),
 		Boot:  service, Firmware: nbps, Leases: addresses{d}, Mirrors: s.mirrors, Events: d.bus, Metrics: d.registry, Log: d.log, Now: time.Now,
 	})
-	s.lb, errs[4] = lbproxy.New(lbproxy.Config{}, lbproxy.Deps{
+	s.lb, errs[5] = lbproxy.New(lbproxy.Config{}, lbproxy.Deps{
 		Table:  table(d, func(s *snapshot.Snapshot) *lbproxy.Table { return s.LB }),
 		Events: d.bus, Log: d.log, Registerer: d.registry, Now: time.Now, Listen: d.listenBalancer, Drains: drains{d.store},
 	})
-	s.virt, errs[5] = virt.New(virt.Config{ShutdownWait: shutdownWait}, virt.Deps{
+	s.virt, errs[6] = virt.New(virt.Config{ShutdownWait: shutdownWait}, virt.Deps{
 		Table:  table(d, func(s *snapshot.Snapshot) *virt.Table { return s.Virt }),
 		Events: d.bus, Log: d.log, Registerer: d.registry, Now: time.Now, Images: images{d},
 	})
-	s.admin, errs[6] = d.newAdmin(s)
-	for _, err := range errs {
-		if err != nil {
-			return nil, fmt.Errorf("set up the servers: %w", err)
-		}
+	s.admin, errs[7] = d.newAdmin(s)
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, fmt.Errorf("set up the servers: %w", err)
 	}
 	return s, nil
 }
@@ -103,4 +102,22 @@ func (d *Daemon) warnUnsigned(l *lab.Lab) {
 		d.log.Warn("hosts with chain grub cannot boot: apt-get install shim-signed grub-efi-amd64-signed, or name a folder that has the files with --firmware",
 			slog.Any("files", missing), slog.String("host", l.Hosts[i].Name))
 	}
+}
+
+// images opens the disk images and config documents of virtual machines, for virt.
+type images struct{ d *Daemon }
+
+// Image opens the image of a host's profile.
+func (i images) Image(_ context.Context, h *lab.Host) (fs.File, error) {
+	s := i.d.current.Load()
+	name, err := s.Boot.Image(h.Name)
+	if err != nil {
+		return nil, err
+	}
+	return s.TFTP.Files().Open(name)
+}
+
+// Config returns the config document of a host, which its hypervisor hands over.
+func (i images) Config(_ context.Context, h *lab.Host) ([]byte, error) {
+	return i.d.current.Load().Boot.ImageConfig(h.Name)
 }
