@@ -8,7 +8,7 @@ import (
 )
 
 // TestArchitecturesBootTheirPrograms: what option 93 says, by IANA's registry, and what a machine gets that says so, with option 60 as
-// PXE or as HTTP boot. Code 9 is x64 for firmware that goes by RFC 4578 as it was first published. Who gets nothing still gets its address.
+// PXE or as HTTP boot. Code 9 is x64 for firmware that goes by RFC 4578 as it was first published. Other architectures still get an address.
 func TestArchitecturesBootTheirPrograms(t *testing.T) {
 	t.Parallel()
 	const tftp, http = "boot/52-54-00-00-02-01/", "http://10.77.0.1:8080/boot/52-54-00-00-02-01/"

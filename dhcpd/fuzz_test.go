@@ -30,7 +30,7 @@ func seeds(t testing.TB) [][]byte {
 	)
 }
 
-// FuzzPacket: no packet brings the server down, and every reply is a packet for who asked, no longer than it takes.
+// FuzzPacket: no packet ends the server, and every reply is for its client and no longer than the client accepts.
 func FuzzPacket(f *testing.F) {
 	for _, s := range seeds(f) {
 		f.Add(uint16(67), true, s)

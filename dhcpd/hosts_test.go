@@ -26,7 +26,7 @@ func TestHostsWithoutAddress(t *testing.T) {
 		want      reply
 	}{
 		{"a name alone", "02:00:00:00:77:11", reply{Addr: "10.77.0.20", Name: "named", Domain: "c1.lab.test", FQDN: "named.c1.lab.test", Lease: "12h0m0s", Routes: "none"}},
-		{"all of its own, routes of its pool", "52:54:00:00:77:12", reply{Addr: "10.77.0.13", Name: "own", Domain: "lab.test", FQDN: "own.lab.test", Lease: "30m0s", Routes: "pool", TFTP: "10.77.0.9"}},
+		{"own options, routes of its pool", "52:54:00:00:77:12", reply{Addr: "10.77.0.13", Name: "own", Domain: "lab.test", FQDN: "own.lab.test", Lease: "30m0s", Routes: "pool", TFTP: "10.77.0.9"}},
 		{"not in the lab", "02:00:00:00:77:13", reply{Addr: "10.77.0.20", Domain: "lab.test", FQDN: "mine.lab.test", Lease: "12h0m0s", Routes: "none"}},
 	} {
 		out := b.exchange("lab0", 67, "0.0.0.0:68", message(t, dhcpv4.MessageTypeDiscover, mac(t, tt.mac), udhcpc, raw(12, "mine"), raw(81, "\x05\x00\x00\x04mine"),

@@ -18,7 +18,7 @@ import (
 )
 
 // TestStorm: perfdhcp, as a relay for thousands of machines, gets a lease for each from a book on disk. Without
-// BOOTLAB_PERFDHCP_RATE it offers a rate that a busy machine can follow; with it, that rate, and the log tells the rest.
+// BOOTLAB_PERFDHCP_RATE it offers a rate that a busy machine can follow; with it, that rate, and the rest is logged.
 func TestStorm(t *testing.T) {
 	netns.Need(t, "root", "perfdhcp")
 	seg := netns.NewSegment(t, "10.76.0.1/16")

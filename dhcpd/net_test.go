@@ -111,7 +111,7 @@ func TestUdhcpc(t *testing.T) {
 	netns.Need(t, "root", "udhcpc")
 	seg := netns.NewSegment(t, "10.77.0.1/24")
 	l := startLive(t, seg)
-	client := seg.NewClient(t, guest)
+	client := seg.NewClient(t, pooled)
 	out := client.Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-O", "staticroutes", "-O", "search", "-s",
 		script(t, `[ "$1" = bound ] && echo "ip=$ip mask=$mask router=$router dns=$dns routes=$staticroutes search=$search lease=$lease"; exit 0`))
 	re := regexp.MustCompile(`ip=10\.77\.0\.13[0-5] mask=24 router=10\.77\.0\.254 dns=10\.77\.0\.1 ` +
@@ -119,7 +119,7 @@ func TestUdhcpc(t *testing.T) {
 	if !re.MatchString(out) {
 		t.Errorf("udhcpc got:\n%s\nwant a line matching %s", out, re)
 	}
-	if _, ok := l.deps.Book.ByMAC(mac(t, guest)); !ok {
+	if _, ok := l.deps.Book.ByMAC(mac(t, pooled)); !ok {
 		t.Error("no lease in the book")
 	}
 }
@@ -167,22 +167,22 @@ func TestRenewUnicast(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	said := func(line string) func() bool {
+	logged := func(line string) func() bool {
 		return func() bool {
 			b, _ := os.ReadFile(log)
 			return strings.Contains(string(b), line)
 		}
 	}
-	netns.WaitFor(t, "the lease", said("bound 10.77.0.21"))
+	netns.WaitFor(t, "the lease", logged("bound 10.77.0.21"))
 	_ = cmd.Process.Signal(syscall.SIGUSR1)
-	netns.WaitFor(t, "the renewal", said("renew 10.77.0.21"))
+	netns.WaitFor(t, "the renewal", logged("renew 10.77.0.21"))
 	moved := *l.lab.Host("master-0")
 	moved.IP = ip("10.77.0.22")
 	changed := *l.lab
 	changed.Hosts = []*lab.Host{&moved}
 	l.setTable(Compile(&changed))
 	_ = cmd.Process.Signal(syscall.SIGUSR1)
-	netns.WaitFor(t, "the new address", said("bound 10.77.0.22"))
+	netns.WaitFor(t, "the new address", logged("bound 10.77.0.22"))
 }
 
 // joinHere makes vcl, a NIC for a client that lives in the server's namespace: a veth pair whose other end is on the bridge.
@@ -240,7 +240,7 @@ func TestPortTaken(t *testing.T) {
 	}
 }
 
-// TestBesideDnsmasq: a dnsmasq on another bridge, started as libvirt does, is no clash, whoever starts first.
+// TestBesideDnsmasq: a dnsmasq on another bridge, started as libvirt does, is no conflict, in either order of start.
 func TestBesideDnsmasq(t *testing.T) {
 	netns.Need(t, "root", "dnsmasq", "udhcpc")
 	for _, first := range []string{"we", "they"} {

@@ -41,6 +41,6 @@ func TestWithoutTFTP(t *testing.T) {
 		firmware = append(firmware, f.Firmware)
 	}
 	if diff := cmp.Diff([]string{"UEFI x64 HTTP", "UEFI arm64 HTTP", "iPXE"}, firmware); diff != "" {
-		t.Errorf("for people who plan (-want +got):\n%s", diff)
+		t.Errorf("boot files (-want +got):\n%s", diff)
 	}
 }

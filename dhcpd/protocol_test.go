@@ -21,9 +21,9 @@ var update = flag.Bool("update", false, "rewrite golden files")
 const (
 	master0 = "52:54:00:00:02:01" // reserved 10.77.0.21, with a profile
 	second0 = "52:54:00:00:02:02" // the same machine's other NIC
-	master1 = "52:54:00:00:02:03" // reserved 10.77.0.131, with routes and options of its own
+	master1 = "52:54:00:00:02:03" // reserved 10.77.0.131, with own routes and options
 	bare    = "52:54:00:00:00:09" // reserved, nothing to boot
-	guest   = "52:54:00:aa:bb:01" // pool bootstrap, which boots a profile
+	pooled  = "52:54:00:aa:bb:01" // pool bootstrap, which boots a profile
 	other   = "02:00:00:00:00:07" // pool guests
 	besideH = "52:54:00:00:09:01" // in the proxied network
 	farHost = "52:54:00:00:78:01" // in the relayed network
@@ -61,8 +61,8 @@ func TestReplies(t *testing.T) {
 		{name: "second-nic", kind: disc, mac: second0, who: udhcpc},
 		{name: "own-routes-and-options", kind: disc, mac: master1, who: networkd},
 		{name: "no-profile", kind: disc, mac: bare, who: ovmf},
-		{name: "pool-with-profile-ipxe", kind: disc, mac: guest, who: ipxe},
-		{name: "pool-with-routes", kind: disc, mac: guest, who: networkd},
+		{name: "pool-with-profile-ipxe", kind: disc, mac: pooled, who: ipxe},
+		{name: "pool-with-routes", kind: disc, mac: pooled, who: networkd},
 		{name: "pool-anyone", kind: disc, mac: other, who: udhcpc},
 		{name: "nak-wrong-network", kind: req, mac: master0, who: dhclient, more: []dhcpv4.Modifier{withRequested("192.168.1.5")}},
 		{name: "nak-not-the-reserved", kind: req, mac: master0, who: dhclient, more: []dhcpv4.Modifier{withRequested("10.77.0.99")}},
@@ -226,7 +226,7 @@ func (b *bench) lease(t *testing.T, m string, c client) string {
 // TestOneAddressPerMachine: each stage of a boot sends another client identifier; the address stays.
 func TestOneAddressPerMachine(t *testing.T) {
 	t.Parallel()
-	for m, commits := range map[string]int{master0: 1, guest: 2} { // the guest's name comes with its system
+	for m, commits := range map[string]int{master0: 1, pooled: 2} { // its name comes with its operating system
 		b := newBench(t)
 		first := b.lease(t, m, ovmf)
 		for _, c := range []client{ipxe, debianInstaller, networkd, dhclient} {
@@ -431,7 +431,7 @@ func TestOffersAreKept(t *testing.T) {
 	}
 }
 
-// TestReservationWins: the lab gives an address to another machine; who has it is refused at its next word.
+// TestReservationWins: the lab reserves a leased address for another machine; the lease holder gets a NAK at its next request.
 func TestReservationWins(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

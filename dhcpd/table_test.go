@@ -62,7 +62,7 @@ func TestSharedWire(t *testing.T) {
 	b := newBench(t)
 	b.lab.Networks[1].Interface = "lab0" // far and main on one wire
 	b.table = Compile(b.lab)
-	for m, want := range map[string]string{master0: "10.77.0.21", guest: "10.77.0.13", other: "10.78."} {
+	for m, want := range map[string]string{master0: "10.77.0.21", pooled: "10.77.0.13", other: "10.78."} {
 		if got := b.lease(t, m, udhcpc); !strings.HasPrefix(got, want) {
 			t.Errorf("%s got %q, want %s…", m, got, want)
 		}

@@ -25,17 +25,17 @@ func TestCacheAges(t *testing.T) {
 			t.Fatal(err)
 		}
 		learn(t, s, table, "www.example.org.", "www.example.org. 300 IN A 198.51.100.7")
-		learn(t, s, table, "nobody.example.org.")
+		learn(t, s, table, "missing.example.org.")
 		time.Sleep(100*time.Second + 900*time.Millisecond)
 		m := lookup(t, s, "WWW.example.org. A", inside)
 		if m.Answer[0].Header().Ttl != 200 || m.Answer[0].Header().Name != "WWW.example.org." {
 			t.Errorf("after 100s: %v, want a TTL of 200 and the client's spelling", m.Answer[0])
 		}
-		if m := lookup(t, s, "nobody.example.org. A", inside); m.Rcode != dns.RcodeNameError || m.Ns[0].Header().Ttl != 800 {
+		if m := lookup(t, s, "missing.example.org. A", inside); m.Rcode != dns.RcodeNameError || m.Ns[0].Header().Ttl != 800 {
 			t.Errorf("negative after 100s: %v, want NXDOMAIN with a SOA of 800", m)
 		}
 		time.Sleep(199 * time.Second)
-		if !known(s, table, "www.example.org.") || known(s, table, "nobody.example.org.") {
+		if !known(s, table, "www.example.org.") || known(s, table, "missing.example.org.") {
 			t.Error("after 299.9s: want the positive answer, which lives 300s, and no negative one, whose SOA has a minimum of 299s")
 		}
 		time.Sleep(time.Second)

@@ -87,7 +87,7 @@ func TestForwardLimitOfOneClient(t *testing.T) {
 			}
 		}
 		if m.Rcode != dns.RcodeServerFailure || (why != "") != (m.Id%2 == 0) {
-			t.Errorf("question %d: %s, %q; want SERVFAIL, with the reason to who speaks EDNS", m.Id, dns.RcodeToString[m.Rcode], why)
+			t.Errorf("question %d: %s, %q; want SERVFAIL, with the reason for clients with EDNS", m.Id, dns.RcodeToString[m.Rcode], why)
 		}
 	}
 	if n := testutil.ToFloat64(s.metrics.limited); n != asked-share {
@@ -122,7 +122,7 @@ func TestForwardLimitOfOneClient(t *testing.T) {
 	}
 }
 
-// clientAt is a client with an address of its own.
+// clientAt is a client with its own address.
 func clientAt(t testing.TB, addr string, server netip.AddrPort) *dns.Conn {
 	t.Helper()
 	d := net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(addr), 0))}

@@ -114,14 +114,14 @@ func TestForward(t *testing.T) {
 		{"127.0.0.1", "www.example.org. A", "NOERROR ra\nan www.example.org. A 198.51.100.7"},
 		{"198.51.100.3", "www.example.org. A", "NOERROR ra\nan www.example.org. A 198.51.100.7"},
 		{outside, "www.example.org. A", "REFUSED"},
-		{inside, "nobody.example.org. A", "NXDOMAIN ra" + soa},
+		{inside, "missing.example.org. A", "NXDOMAIN ra" + soa},
 		// A derived zone is not the whole truth about its domain …
 		{inside, "new.mycluster.example.com. A", "NOERROR ra\nan new.mycluster.example.com. A 198.51.100.7"},
 		{outside, "new.mycluster.example.com. A", "NXDOMAIN aa\nns mycluster.example.com. SOA bootlab.example.com."},
 		// … but what it holds is never asked elsewhere.
 		{inside, "master.mycluster.example.com. AAAA", "NOERROR aa ra\nns mycluster.example.com. SOA bootlab.example.com."},
 		{inside, "x.apps.mycluster.example.com. AAAA", "NOERROR aa ra\nns mycluster.example.com. SOA bootlab.example.com."},
-		{inside, "nobody.z.test. A", "NXDOMAIN aa ra\nns z.test. SOA bootlab.example.com."},
+		{inside, "missing.z.test. A", "NXDOMAIN aa ra\nns z.test. SOA bootlab.example.com."},
 		{inside, "out.z.test. A", "NOERROR aa ra\nan out.z.test. CNAME www.example.org.\nan www.example.org. A 198.51.100.7"},
 		{outside, "out.z.test. A", "NOERROR aa\nan out.z.test. CNAME www.example.org."},
 		{inside, "x.sub.z.test. A", "NXDOMAIN ra" + soa},
@@ -352,7 +352,7 @@ func TestSockets(t *testing.T) {
 	})
 }
 
-// TestTransferRefused is for those who are not listed.
+// TestTransferRefused: clients that are not listed get no zone transfer.
 func TestTransferRefused(t *testing.T) {
 	s := newServer(t, compile(t, openshift()), nil)
 	ap := serve(t, s, "127.0.0.1")

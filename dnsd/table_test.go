@@ -88,7 +88,7 @@ func TestOpenShift(t *testing.T) {
 		// musl and glibc ask for AAAA too: anything but NODATA breaks or misleads them.
 		{"console.apps.mycluster.example.com. AAAA", "NOERROR aa" + soa},
 		{"apps.mycluster.example.com. A", "NOERROR aa" + soa},
-		{"nobody.mycluster.example.com. A", "NXDOMAIN aa" + soa},
+		{"missing.mycluster.example.com. A", "NXDOMAIN aa" + soa},
 		{"_etcd-server-ssl._tcp.mycluster.example.com. SRV", "NOERROR aa\nan _etcd-server-ssl._tcp.mycluster.example.com. SRV 0 10 2380 " +
 			"etcd-0.mycluster.example.com.\nar etcd-0.mycluster.example.com. A 192.168.131.12"},
 		{"12.131.168.192.in-addr.arpa. PTR", "NOERROR aa\nan 12.131.168.192.in-addr.arpa. PTR master.mycluster.example.com."},
@@ -155,7 +155,7 @@ func TestChains(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, compile(t, &lab.Lab{Zones: []*lab.Zone{
 		zoneOfLines("a.test.", "www CNAME web.b.test.", "* CNAME www", "loop CNAME pool", "pool CNAME loop",
-			"dead CNAME nobody.b.test.", "out CNAME www.example.org.", "below CNAME x.sub.b.test.",
+			"dead CNAME missing.b.test.", "out CNAME www.example.org.", "below CNAME x.sub.b.test.",
 			"nodata CNAME web.b.test.", "mail 5m MX 5 web.b.test."),
 		zoneOfLines("b.test.", "web 1h A 192.0.2.7", "web 2h A 192.0.2.8", "sub NS ns.sub", "ns.sub A 192.0.2.53", "ns.sub AAAA 2001:db8::53"),
 	}}), nil)
@@ -165,7 +165,7 @@ func TestChains(t *testing.T) {
 		{"any.a.test. A", "NOERROR aa\nan any.a.test. CNAME www.a.test.\nan www.a.test. CNAME web.b.test.\n" +
 			"an web.b.test. A 192.0.2.7\nan web.b.test. A 192.0.2.8"},
 		{"www.a.test. CNAME", "NOERROR aa\nan www.a.test. CNAME web.b.test."},
-		{"dead.a.test. A", "NXDOMAIN aa\nan dead.a.test. CNAME nobody.b.test." + strings.Replace(soaB, "SOA b.test.", "SOA b.test.", 1)},
+		{"dead.a.test. A", "NXDOMAIN aa\nan dead.a.test. CNAME missing.b.test." + strings.Replace(soaB, "SOA b.test.", "SOA b.test.", 1)},
 		{"nodata.a.test. AAAA", "NOERROR aa\nan nodata.a.test. CNAME web.b.test." + soaB},
 		{"out.a.test. A", "NOERROR aa\nan out.a.test. CNAME www.example.org."},
 		{"below.a.test. A", "NOERROR aa\nan below.a.test. CNAME x.sub.b.test.\nns sub.b.test. NS ns.sub.b.test.\n" +

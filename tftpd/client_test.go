@@ -14,7 +14,7 @@ import (
 	"github.com/bootlab/bootlab/tftpd"
 )
 
-// A client is a TFTP client that does exactly what a test tells it.
+// A client is a TFTP client whose every packet a test controls.
 type client struct {
 	t      testing.TB
 	conn   *net.UDPConn

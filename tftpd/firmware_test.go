@@ -213,7 +213,7 @@ func testLostBlockOfAQuickClient(t *testing.T, single bool) {
 	c.dataAtLast(22)
 }
 
-// TestRolloverAsAsked fetches over 65535 blocks in windows, from who goes on with 0 and from who goes on with 1.
+// TestRolloverAsAsked fetches over 65535 blocks in windows, with rollover to 0 and to 1.
 func TestRolloverAsAsked(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t, testConfig{big: 66000 * 8})

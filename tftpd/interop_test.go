@@ -173,7 +173,7 @@ func listen(t testing.TB) *net.UDPConn {
 	return conn
 }
 
-// join gives a client a wire of its own. The request itself is not lost: clients wait seconds before they ask again.
+// join gives a client its own lossy link. The request itself is not lost: clients wait seconds before they repeat it.
 func (w *lossyWire) join(t testing.TB, client netip.AddrPort, request []byte) {
 	inMemory, far := listen(t), listen(t)
 	if inMemory == nil || far == nil {
@@ -296,7 +296,7 @@ func BenchmarkWindowed(b *testing.B) {
 	}
 }
 
-// BenchmarkCompile tells what 10,000 hosts cost.
+// BenchmarkCompile measures 10,000 hosts.
 func BenchmarkCompile(b *testing.B) {
 	l := manyHosts(10_000)
 	b.ReportAllocs()

@@ -48,7 +48,7 @@ func testStorm(t *testing.T, single bool) {
 	}
 }
 
-// TestHalfOpenTransfers has 10,000 clients ask and never answer. The server stays small, and who comes then is served.
+// TestHalfOpenTransfers has 10,000 clients ask and never answer. Memory stays bounded, and later clients are served.
 func TestHalfOpenTransfers(t *testing.T) {
 	for name, single := range map[string]bool{"own port": false, "single port": true} {
 		t.Run(name, func(t *testing.T) { testHalfOpenTransfers(t, single) }) // one after the other: memory is measured
@@ -93,7 +93,7 @@ func testHalfOpenTransfers(t *testing.T, single bool) {
 	if active == 0 || active > 1280 {
 		t.Errorf("%v transfers are under way, want a bound", active)
 	}
-	// They are patient: on a busy machine, under the race detector, a thousand who are asked again take some seconds.
+	// A long timeout: under the race detector, a thousand retransmissions take some seconds on a busy machine.
 	got := s.load(t, tftpload.Config{Name: "images/window", Block: 1468, Clients: 20, Wait: tftpload.Sleep, Timeout: 3 * time.Second})
 	if got.Failed > 0 {
 		t.Errorf("among the silent %d of 20 clients failed: %s", got.Failed, got.Why)

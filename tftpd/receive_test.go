@@ -9,7 +9,7 @@ import (
 )
 
 // TestReceiveEndsWhole: what was read as the server was stopped is handed on, and the port is the next reader's at once. A drain
-// in single-port mode depends on both: its client's acknowledgement was lost, and it heard nothing more.
+// in single-port mode depends on both: its client's acknowledgement was lost, and it received nothing more.
 func TestReceiveEndsWhole(t *testing.T) {
 	t.Parallel()
 	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -29,19 +29,19 @@ func TestReceiveEndsWhole(t *testing.T) {
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		stop() // the end and the packet are there at once
-		heard := 0
-		if err := s.receive(ctx, conn, func(packet) { heard++ }); err != nil {
+		received := 0
+		if err := s.receive(ctx, conn, func(packet) { received++ }); err != nil {
 			t.Fatal(err)
 		}
 		_ = conn.SetReadDeadline(time.Time{})
-		if heard == 0 {
+		if received == 0 {
 			ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
-			_ = s.receive(ctx, conn, func(packet) { heard++; stop() })
+			_ = s.receive(ctx, conn, func(packet) { received++; stop() })
 			stop()
 			_ = conn.SetReadDeadline(time.Time{})
 		}
-		if heard != 1 {
-			t.Fatalf("heard %d packets of one", heard)
+		if received != 1 {
+			t.Fatalf("received %d packets of one", received)
 		}
 	}
 }

@@ -281,7 +281,7 @@ func TestSorcerersApprentice(t *testing.T) { eachPort(t, testSorcerersApprentice
 
 func testSorcerersApprentice(t *testing.T, single bool) {
 	for window, most := range map[int]float64{1: 0, 4: 20} {
-		netns.Tries(t, 3, func(int) string { // who stands still when an answer comes sends again
+		netns.Tries(t, 3, func(int) string { // a stalled client or server retransmits
 			s := newTestServer(t, testConfig{single: single})
 			c := newClient(t, s.addr)
 			c.send(request("images/window", "octet", "windowsize", fmt.Sprint(window)))
@@ -376,7 +376,7 @@ func testDuplicateRequest(t *testing.T, single bool) {
 	c.ack(2)
 	c.dataAtLast(3)
 	s.events.none(t)
-	time.Sleep(3*timeout + timeout/10) // who is silent for so long and asks again has started over
+	time.Sleep(3*timeout + timeout/10) // a request after this silence is a restarted client
 	ask("images/window")
 	if e := s.events.next(t); e.Kind != event.TFTPFailed || e.Err != "the client started over" {
 		t.Errorf("event %+v", e)

@@ -64,13 +64,13 @@ func (s *fakeTransport) receive(_ context.Context, deadline time.Time) (reply, e
 		time.Sleep(time.Until(deadline)) // in a bubble
 		return reply{}, os.ErrDeadlineExceeded
 	}
-	said := s.replies[0]
+	answer := s.replies[0]
 	s.replies = s.replies[1:]
 	s.waits++
-	if said == 255 {
+	if answer == 255 {
 		return reply{op: opERROR, block: uint16(CodeUndefined)}, nil
 	}
-	return reply{op: opACK, block: s.tr.terms.roll.number(max(0, s.tr.base-1)) + uint16(said) - 128}, nil
+	return reply{op: opACK, block: s.tr.terms.roll.number(max(0, s.tr.base-1)) + uint16(answer) - 128}, nil
 }
 
 // FuzzTransfer has a client say anything in any order. What is sent is always a block of the window; one answer brings no more than one

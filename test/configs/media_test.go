@@ -65,7 +65,7 @@ func TestInstallersReadTheirMedia(t *testing.T) {
 				}
 				sizes[strings.ToLower(name)] = len(name)
 			}
-			w := newWorld(t, l, table)
+			w := newBootServer(t, l, table)
 			for _, ask := range m.asks {
 				field := strings.Fields(ask)
 				answer := w.do(field[0], "/files/"+field[2], "", nil)

@@ -76,7 +76,7 @@ func TestOSReplay(t *testing.T) {
 		t.Run(play.page, func(t *testing.T) {
 			t.Parallel()
 			l, table := byName[play.page].load(t)
-			w := newWorld(t, l, table)
+			w := newBootServer(t, l, table)
 			script := w.script(t)
 			for _, ask := range play.asks {
 				status, what, _ := strings.Cut(ask, " ")
@@ -99,8 +99,8 @@ func TestOSReplay(t *testing.T) {
 	}
 }
 
-// A world is one machine before the boot plane.
-type world struct {
+// A bootServer serves one machine, by HTTP requests without a network.
+type bootServer struct {
 	now      time.Time
 	host     *lab.Host
 	installs *install.Machine
@@ -108,12 +108,12 @@ type world struct {
 	done     string // the URL that its documents call
 }
 
-func (w *world) AddrOf(lab.MAC) (netip.Addr, bool) { return w.host.IP, true }
-func (w *world) MACOf(netip.Addr) (lab.MAC, bool)  { return w.host.MACs[0], true }
-func (w *world) Record(event.Event)                {}
-func newWorld(t *testing.T, l *lab.Lab, table *boot.Table) *world {
+func (w *bootServer) AddrOf(lab.MAC) (netip.Addr, bool) { return w.host.IP, true }
+func (w *bootServer) MACOf(netip.Addr) (lab.MAC, bool)  { return w.host.MACs[0], true }
+func (w *bootServer) Record(event.Event)                {}
+func newBootServer(t *testing.T, l *lab.Lab, table *boot.Table) *bootServer {
 	t.Helper()
-	w := &world{now: time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)}
+	w := &bootServer{now: time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)}
 	for _, h := range l.Hosts { // the first of the page's first profile
 		if h.Profile != nil && h.Profile.Kernel != "" && w.host == nil && (h.Profile.Install != lab.InstallNever || len(l.Hosts) == 1) {
 			w.host = h
@@ -144,7 +144,7 @@ func newWorld(t *testing.T, l *lab.Lab, table *boot.Table) *world {
 }
 
 // do makes one request from the machine's address.
-func (w *world) do(method, path, body string, headers []string) *httptest.ResponseRecorder {
+func (w *bootServer) do(method, path, body string, headers []string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
 	r.RemoteAddr = netip.AddrPortFrom(w.host.IP, 40000).String()
 	for _, h := range headers {
@@ -156,7 +156,7 @@ func (w *world) do(method, path, body string, headers []string) *httptest.Respon
 	return answer
 }
 
-func (w *world) script(t *testing.T) string {
+func (w *bootServer) script(t *testing.T) string {
 	t.Helper()
 	answer := w.do(http.MethodGet, "/"+lab.BootPath(w.host.MACs[0], lab.ScriptName), "", nil)
 	if answer.Code != http.StatusOK {
@@ -171,7 +171,7 @@ var (
 )
 
 // ask asks for a document by the token in the script, or what the installer has learned elsewhere. It returns the status.
-func (w *world) ask(what string, headers []string, script string) string {
+func (w *bootServer) ask(what string, headers []string, script string) string {
 	var answer *httptest.ResponseRecorder
 	switch what {
 	case "done":

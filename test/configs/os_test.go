@@ -218,8 +218,8 @@ func (p page) row(t *testing.T) string {
 	return fmt.Sprintf("| [%s](%s.md) | %s | %s | %s | %s |\n", p.title, p.name, name, reads, profile.Install, calls)
 }
 
-// TestOSDocumentsByStrangers holds the rendered documents of the pages against programs of others.
-func TestOSDocumentsByStrangers(t *testing.T) {
+// TestOSDocumentsByReference checks the rendered documents of the pages with reference validators.
+func TestOSDocumentsByReference(t *testing.T) {
 	t.Parallel()
 	for ext, command := range map[string][]string{
 		".ign": {"ignition-validate"}, ".bu": {"ignition-validate"}, ".xml": {"xmllint", "--noout", "--nonet"}, ".json": {"python3", "-m", "json.tool"},

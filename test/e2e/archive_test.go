@@ -20,15 +20,15 @@ import (
 )
 
 // The tests' network namespaces have no way out. Debian's archive is reached by a Unix socket: outside, before the namespace is made,
-// carryArchive listens on it and forwards to the archive; inside, an archive listens on TCP and forwards to the socket.
+// serveArchive listens on it and forwards to the archive; inside, an archive listens on TCP and forwards to the socket.
 const (
 	installVar = "BOOTLAB_E2E_INSTALL" // set: run the long tests that install whole systems
 	socketVar  = "BOOTLAB_E2E_ARCHIVE_SOCKET"
 	archiveVar = "BOOTLAB_E2E_ARCHIVE" // base URL of a Debian archive; default: apt's own
 )
 
-// carryArchive serves the archive on a socket until the process ends, and puts its path into the environment.
-func carryArchive() error {
+// serveArchive serves the archive on a socket until the process ends, and puts its path into the environment.
+func serveArchive() error {
 	base, err := archiveBase()
 	if err != nil {
 		return err

@@ -120,7 +120,7 @@ func TestInstall(t *testing.T) {
 
 // TestLife follows one machine. The daemon is killed in the middle of its install and after it: what it promised must hold when it is
 // back, which is the lease, the token of this boot and the state of the install. Then the machine, the network first in its boot order,
-// boots from its disk in each way that a lab file can ask for. At last it installs itself again, when and only when it is told to.
+// boots from its disk in each way that a lab file can ask for. At last it installs itself again, only after it is armed again.
 func TestLife(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, qemu.Needs()...)

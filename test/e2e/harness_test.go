@@ -62,7 +62,7 @@ func (d *daemon) text() string {
 // start bounds the start of the daemon, which takes a fraction of a second.
 const start = time.Minute
 
-// newRig moves the test into a network namespace of its own, writes a lab and starts the daemon on it. In the lab file, BRIDGE stands
+// newRig moves the test into its own network namespace, writes a lab and starts the daemon on it. In the lab file, BRIDGE stands
 // for the segment and DIR for the folder.
 func newRig(t testing.TB, labFile string, files map[string]string) *rig {
 	t.Helper()

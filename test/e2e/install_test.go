@@ -138,15 +138,15 @@ func (r *rig) awaitDebian(t *testing.T, m *qemu.Machine, a *archive) {
 func (r *rig) watchInstall(t *testing.T, m *qemu.Machine, times int) {
 	t.Helper()
 	const question, failed = "Prompt: '?' for help", "INSTALLER failed"
-	told := len(m.Lines())
+	printed := len(m.Lines())
 	for deadline := time.Now().Add(installLimit); r.count(t, "node", event.InstallDone) < times; time.Sleep(2 * time.Second) {
 		lines := m.Lines()
-		for _, l := range lines[told:] {
+		for _, l := range lines[printed:] {
 			if !strings.HasPrefix(l.Text, "[") {
 				t.Logf("%6.1fs %.150s", l.At.Seconds(), l.Text)
 			}
 		}
-		told = len(lines)
+		printed = len(lines)
 		switch {
 		case m.Said(question) > 0:
 			t.Fatal("the installer asks a question")

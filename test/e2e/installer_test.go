@@ -40,7 +40,7 @@ func buildInstaller(ctx context.Context) error {
 	if err := os.MkdirAll(root, 0o755); err != nil {
 		return err
 	}
-	err = quietly(ctx, "debootstrap", "--variant=minbase", "--include=debootstrap,linux-image-cloud-amd64,busybox-static,wget,fdisk,kmod",
+	err = runQuiet(ctx, "debootstrap", "--variant=minbase", "--include=debootstrap,linux-image-cloud-amd64,busybox-static,wget,fdisk,kmod",
 		"bookworm", root, base.String())
 	if err != nil {
 		return err
@@ -51,7 +51,7 @@ func buildInstaller(ctx context.Context) error {
 		}
 	}
 	// Kernel, documentation and unneeded drivers are removed.
-	err = quietly(ctx, "sh", "-ec", `
+	err = runQuiet(ctx, "sh", "-ec", `
 		cp "$1"/boot/vmlinuz-* "$2"
 		cd "$1"
 		rm -rf boot/* var/cache/apt/* var/lib/apt/lists/* usr/share/doc usr/share/man usr/share/locale lib/modules/*/kernel/drivers/gpu lib/modules/*/kernel/drivers/infiniband
@@ -60,8 +60,8 @@ func buildInstaller(ctx context.Context) error {
 	return errors.Join(err, os.RemoveAll(root))
 }
 
-// quietly runs a command and returns its output only in an error.
-func quietly(ctx context.Context, name string, args ...string) error {
+// runQuiet runs a command and returns its output only in an error.
+func runQuiet(ctx context.Context, name string, args ...string) error {
 	if out, err := exec.CommandContext(ctx, name, args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, out[max(0, len(out)-2000):])
 	}

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 		}
 	}
 	if os.Getenv(installVar) != "" && !netns.Inside() {
-		if err := errors.Join(carryArchive(), buildInstaller(context.Background())); err != nil {
+		if err := errors.Join(serveArchive(), buildInstaller(context.Background())); err != nil {
 			fmt.Fprintln(os.Stderr, "e2e: Debian's archive, an installer:", err)
 			os.Exit(1)
 		}

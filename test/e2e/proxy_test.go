@@ -72,7 +72,7 @@ func TestProxySecureBoot(t *testing.T) {
 	r.wantKinds(t, "node", event.DHCPProxyOffer, event.TFTPServed, event.TFTPServed, event.ScriptServed)
 }
 
-// TestProxyBesideABootFile: the other server names a boot file of its own. UEFI prefers ours by the type of the offer, iPXE by its priority.
+// TestProxyBesideABootFile: the other server sends its own boot file. UEFI prefers ours by the type of the offer, iPXE by its priority.
 // U-Boot uses one server only, which has to name our program.
 func TestProxyBesideABootFile(t *testing.T) {
 	t.Parallel()
@@ -105,7 +105,7 @@ func TestProxyBesideABootFile(t *testing.T) {
 	}
 }
 
-// beside starts the other server, in a namespace of its own.
+// beside starts the other server in its own namespace.
 func beside(t *testing.T, seg *netns.Segment, more ...string) {
 	t.Helper()
 	c := seg.NewClient(t)

@@ -181,7 +181,7 @@ func command(c *exec.Cmd) string { out, _ := c.CombinedOutput(); return string(o
 // configured waits until the machine's system is configured as the lab says, with an address that ok accepts, and returns it.
 func (r *running) configured(w *wire, mark int, ok func(netip.Addr) bool) (string, int) {
 	r.t.Helper()
-	ack, next := w.await("an address for "+r.p.name, mark, patience, func(h heard) bool {
+	ack, next := w.await("an address for "+r.p.name, mark, patience, func(h captured) bool {
 		return h.MessageType() == dhcpv4.MessageTypeAck && h.OpCode == dhcpv4.OpcodeBootReply && ok(netip.AddrFrom4([4]byte(h.YourIPAddr.To4())))
 	})
 	var lacks string
@@ -199,20 +199,20 @@ func is(addr string) func(netip.Addr) bool {
 	return func(a netip.Addr) bool { return a.String() == addr }
 }
 
-func asks(kind func(h heard) bool) func(heard) bool {
-	return func(h heard) bool { return h.MessageType() == dhcpv4.MessageTypeRequest && kind(h) }
+func asks(kind func(h captured) bool) func(captured) bool {
+	return func(h captured) bool { return h.MessageType() == dhcpv4.MessageTypeRequest && kind(h) }
 }
 
-func renewing(server string) func(heard) bool {
-	return asks(func(h heard) bool { return !h.ClientIPAddr.IsUnspecified() && h.To.Addr().String() == server })
+func renewing(server string) func(captured) bool {
+	return asks(func(h captured) bool { return !h.ClientIPAddr.IsUnspecified() && h.To.Addr().String() == server })
 }
 
-func rebinding(h heard) bool {
-	return asks(func(h heard) bool { return !h.ClientIPAddr.IsUnspecified() && h.To == allOfTheNet })(h)
+func rebinding(h captured) bool {
+	return asks(func(h captured) bool { return !h.ClientIPAddr.IsUnspecified() && h.To == toServers })(h)
 }
 
-func reboots(h heard) bool {
-	return asks(func(h heard) bool {
+func reboots(h captured) bool {
+	return asks(func(h captured) bool {
 		return h.ClientIPAddr.IsUnspecified() && h.ServerIdentifier() == nil && h.RequestedIPAddress() != nil
 	})(h)
 }
@@ -258,11 +258,11 @@ func TestClients(t *testing.T) {
 				_, mark = w.await("INIT-REBOOT", mark, patience, reboots)
 			}
 			r.renewNow()
-			_, mark = w.await("a NAK for the old address", mark, patience, func(h heard) bool { return h.MessageType() == dhcpv4.MessageTypeNak })
+			_, mark = w.await("a NAK for the old address", mark, patience, func(h captured) bool { return h.MessageType() == dhcpv4.MessageTypeNak })
 			_, mark = r.configured(w, mark, is(second))
 			d.until("RELEASE", func() bool { // dhcpcd ignores the signal while it processes its ACK
 				r.giveBack()
-				_, _, ok := w.since(mark, 2*time.Second, func(h heard) bool {
+				_, _, ok := w.since(mark, 2*time.Second, func(h captured) bool {
 					return h.MessageType() == dhcpv4.MessageTypeRelease && h.ClientIPAddr.String() == second
 				})
 				return ok
@@ -275,7 +275,9 @@ func TestClients(t *testing.T) {
 // staysOn waits until a client renews by unicast, and rebinds by broadcast while the server cannot be reached.
 func (r *running) staysOn(w *wire, mark int, addr string) int {
 	r.t.Helper()
-	acked := func(h heard) bool { return h.MessageType() == dhcpv4.MessageTypeAck && h.YourIPAddr.String() == addr }
+	acked := func(h captured) bool {
+		return h.MessageType() == dhcpv4.MessageTypeAck && h.YourIPAddr.String() == addr
+	}
 	r.renewNow()
 	_, mark = w.await("RENEWING by unicast", mark, patience, renewing(r.m.d.addr))
 	_, mark = w.await("the renewal", mark, patience, acked)

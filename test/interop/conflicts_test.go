@@ -28,10 +28,10 @@ func TestAddressConflicts(t *testing.T) {
 	if ack := w.bind(mac("52:54:00:00:00:10")); ack.YourIPAddr.String() != l.net+".10" {
 		t.Errorf("a reserved machine got %s", ack.YourIPAddr)
 	}
-	var offer heard
+	var offer captured
 	d.until("the free address is found", func() bool {
 		var ok bool
-		offer, ok = w.tryFrom(discover(numbered(1)), newClient, allOfTheNet, 2*time.Second)
+		offer, ok = w.tryFrom(discover(numbered(1)), newClient, toServers, 2*time.Second)
 		return ok
 	})
 	if offer.YourIPAddr.String() != l.net+".105" {
@@ -42,7 +42,7 @@ func TestAddressConflicts(t *testing.T) {
 	}
 	// Other machines get no answer, however often they ask.
 	for n := 2; n < 5; n++ {
-		if h, ok := w.tryFrom(discover(numbered(n)), newClient, allOfTheNet, time.Second); ok {
+		if h, ok := w.tryFrom(discover(numbered(n)), newClient, toServers, time.Second); ok {
 			t.Errorf("%s", h)
 		}
 	}
@@ -90,9 +90,9 @@ func TestManyNewClients(t *testing.T) {
 	w.bind(mac("52:54:00:00:00:10"))
 	mark := w.mark()
 	for n := range 40 {
-		w.send(discover(numbered(n)), newClient, allOfTheNet)
+		w.send(discover(numbered(n)), newClient, toServers)
 	}
-	var offers []heard
+	var offers []captured
 	d.until("an offer", func() bool {
 		time.Sleep(time.Second) // a client collects offers for as long
 		offers = nil
@@ -140,7 +140,7 @@ func TestBridgeWithAnotherMAC(t *testing.T) {
 	if err := d.reload(); err != nil {
 		t.Fatal(err)
 	}
-	if h, ok := w.tryFrom(discover(numbered(1)), newClient, allOfTheNet, 2*time.Second); ok {
+	if h, ok := w.tryFrom(discover(numbered(1)), newClient, toServers, 2*time.Second); ok {
 		t.Errorf("an address in use is offered: %s", h)
 	}
 }
@@ -165,7 +165,7 @@ func TestConflictBehindRelay(t *testing.T) {
 	gi, server := netip.MustParseAddrPort("10.106.60.1:67"), netip.MustParseAddrPort(d.addr+":67")
 	via := dhcpv4.WithRelay(net.ParseIP("10.106.60.1"))
 	for n := range 2 {
-		var offer heard
+		var offer captured
 		d.until("an offer", func() bool {
 			var ok bool
 			offer, ok = w.tryFrom(discover(numbered(n), via), gi, server, 2*time.Second)
@@ -198,8 +198,8 @@ func TestRogue(t *testing.T) {
 	const victim = "02:00:00:00:66:01"
 	d.until("the other server's offer", func() bool { // as a client does, again and again
 		mark := w.mark()
-		w.send(discover(mac(victim), dhcpv4.WithBroadcast(true)), newClient, allOfTheNet)
-		_, _, ok := w.since(mark, time.Second, func(h heard) bool {
+		w.send(discover(mac(victim), dhcpv4.WithBroadcast(true)), newClient, toServers)
+		_, _, ok := w.since(mark, time.Second, func(h captured) bool {
 			return h.OpCode == dhcpv4.OpcodeBootReply && h.From.Addr().String() == l.net+".9"
 		})
 		return ok
@@ -221,8 +221,8 @@ func TestRogue(t *testing.T) {
 	for range 20 {
 		mark := w.mark()
 		p := discover(mac(victim), dhcpv4.WithBroadcast(true))
-		w.send(p, newClient, allOfTheNet)
-		w.await("the other server's offer", mark, patience, func(h heard) bool { return answers(p)(h) && h.From.Addr().String() == l.net+".9" })
+		w.send(p, newClient, toServers)
+		w.await("the other server's offer", mark, patience, func(h captured) bool { return answers(p)(h) && h.From.Addr().String() == l.net+".9" })
 	}
 	if n := strings.Count(d.log.String(), "dhcp_rogue"); n > 2 {
 		t.Errorf("one server is reported %d times", n)

@@ -16,10 +16,10 @@ import (
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
-// An asker is a kind of DHCP client.
-type asker struct {
+// A clientKind is a kind of DHCP client.
+type clientKind struct {
 	name string
-	tell []dhcpv4.Modifier
+	mods []dhcpv4.Modifier
 	from string // relayed from this address; empty: not
 }
 
@@ -30,8 +30,8 @@ const (
 	wantsNM      = "\x01\x02\x06\x0c\x0f\x1a\x1c\x79\x03\x21\x28\x29\x2a\x77\xf9\xfc\x11"
 )
 
-// askers send what was captured of these clients.
-func askers(card net.HardwareAddr, subnet string) []asker {
+// clientKinds are clients with the options that real ones were captured to send.
+func clientKinds(card net.HardwareAddr, subnet string) []clientKind {
 	uuid := with(97, "\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f\x10")
 	undi, own := with(94, "\x01\x03\x00"), with(61, "\x01"+string(card))
 	size := func(n uint16) dhcpv4.Modifier { return with(57, string(binary.BigEndian.AppendUint16(nil, n))) }
@@ -39,21 +39,21 @@ func askers(card net.HardwareAddr, subnet string) []asker {
 	for code := 1; code < 255; code++ {
 		all = append(all, byte(code))
 	}
-	return []asker{
-		{name: "PXE BIOS", tell: []dhcpv4.Modifier{with(60, "PXEClient:Arch:00000:UNDI:002001"), with(93, "\x00\x00"), undi, uuid, size(1260), with(55, wantsROM), dhcpv4.WithBroadcast(true)}},
-		{name: "PXE UEFI x64", tell: []dhcpv4.Modifier{with(60, "PXEClient:Arch:00007:UNDI:003000"), with(93, "\x00\x07"), undi, uuid, size(1472), with(55, wantsROM), dhcpv4.WithBroadcast(true)}},
-		{name: "HTTP UEFI x64", tell: []dhcpv4.Modifier{with(60, "HTTPClient:Arch:00016:UNDI:003001"), with(93, "\x00\x10"), undi, uuid, size(1472), with(55, wantsROM), dhcpv4.WithBroadcast(true)}},
-		{name: "iPXE", tell: []dhcpv4.Modifier{with(60, "PXEClient:Arch:00007:UNDI:003010"), with(93, "\x00\x07"), undi, uuid, own, size(1472), with(77, "iPXE"), with(175, "\xb1\x05\x01\x1a\xf4\x10\x00\x13\x01\x01"), with(55, wantsIPXE)}},
-		{name: "udhcpc", tell: []dhcpv4.Modifier{with(60, "udhcp 1.35.0"), own, size(576), with(55, "\x01\x03\x06\x0c\x0f\x1c\x2a")}},
-		{name: "dhclient", tell: []dhcpv4.Modifier{with(12, "w0"), with(55, "\x01\x1c\x02\x03\x0f\x06\x77\x0c\x2c\x2f\x1a\x79\x2a")}},
-		{name: "networkd", tell: []dhcpv4.Modifier{with(61, "\xff\x33\x22\x11\x00\x00\x02\x00\x00\xab\x11\x01\x02\x03\x04\x05\x06\x07\x08"), with(12, "w0"), size(1472), with(55, "\x01\x03\x06\x0c\x0f\x21\x2a\x78\x79")}},
-		{name: "Windows", tell: []dhcpv4.Modifier{with(60, "MSFT 5.0"), own, with(12, "w0"), with(81, "\x00\x00\x00w0"), with(55, wantsWindows)}},
-		{name: "Anaconda", tell: []dhcpv4.Modifier{with(60, "anaconda-Linux"), own, size(576), with(55, wantsNM)}},
-		{name: "relayed", from: subnet + ".2", tell: []dhcpv4.Modifier{agentInfo("\x01eth0/7", "\x02sw-7"), own, with(55, "\x01\x03\x06\x0f")}},
-		{name: "PXE BIOS, relayed", from: subnet + ".2", tell: []dhcpv4.Modifier{with(60, "PXEClient:Arch:00000:UNDI:002001"), with(93, "\x00\x00"), undi, uuid, with(55, wantsROM), agentInfo("\x01eth0/7")}},
-		{name: "small messages only", tell: []dhcpv4.Modifier{size(300), own, with(55, wantsNM)}},
-		{name: "asks for everything", tell: []dhcpv4.Modifier{own, size(1472), with(55, string(all))}},
-		{name: "asks for nothing", tell: []dhcpv4.Modifier{own}},
+	return []clientKind{
+		{name: "PXE BIOS", mods: []dhcpv4.Modifier{with(60, "PXEClient:Arch:00000:UNDI:002001"), with(93, "\x00\x00"), undi, uuid, size(1260), with(55, wantsROM), dhcpv4.WithBroadcast(true)}},
+		{name: "PXE UEFI x64", mods: []dhcpv4.Modifier{with(60, "PXEClient:Arch:00007:UNDI:003000"), with(93, "\x00\x07"), undi, uuid, size(1472), with(55, wantsROM), dhcpv4.WithBroadcast(true)}},
+		{name: "HTTP UEFI x64", mods: []dhcpv4.Modifier{with(60, "HTTPClient:Arch:00016:UNDI:003001"), with(93, "\x00\x10"), undi, uuid, size(1472), with(55, wantsROM), dhcpv4.WithBroadcast(true)}},
+		{name: "iPXE", mods: []dhcpv4.Modifier{with(60, "PXEClient:Arch:00007:UNDI:003010"), with(93, "\x00\x07"), undi, uuid, own, size(1472), with(77, "iPXE"), with(175, "\xb1\x05\x01\x1a\xf4\x10\x00\x13\x01\x01"), with(55, wantsIPXE)}},
+		{name: "udhcpc", mods: []dhcpv4.Modifier{with(60, "udhcp 1.35.0"), own, size(576), with(55, "\x01\x03\x06\x0c\x0f\x1c\x2a")}},
+		{name: "dhclient", mods: []dhcpv4.Modifier{with(12, "w0"), with(55, "\x01\x1c\x02\x03\x0f\x06\x77\x0c\x2c\x2f\x1a\x79\x2a")}},
+		{name: "networkd", mods: []dhcpv4.Modifier{with(61, "\xff\x33\x22\x11\x00\x00\x02\x00\x00\xab\x11\x01\x02\x03\x04\x05\x06\x07\x08"), with(12, "w0"), size(1472), with(55, "\x01\x03\x06\x0c\x0f\x21\x2a\x78\x79")}},
+		{name: "Windows", mods: []dhcpv4.Modifier{with(60, "MSFT 5.0"), own, with(12, "w0"), with(81, "\x00\x00\x00w0"), with(55, wantsWindows)}},
+		{name: "Anaconda", mods: []dhcpv4.Modifier{with(60, "anaconda-Linux"), own, size(576), with(55, wantsNM)}},
+		{name: "relayed", from: subnet + ".2", mods: []dhcpv4.Modifier{agentInfo("\x01eth0/7", "\x02sw-7"), own, with(55, "\x01\x03\x06\x0f")}},
+		{name: "PXE BIOS, relayed", from: subnet + ".2", mods: []dhcpv4.Modifier{with(60, "PXEClient:Arch:00000:UNDI:002001"), with(93, "\x00\x00"), undi, uuid, with(55, wantsROM), agentInfo("\x01eth0/7")}},
+		{name: "small messages only", mods: []dhcpv4.Modifier{size(300), own, with(55, wantsNM)}},
+		{name: "asks for everything", mods: []dhcpv4.Modifier{own, size(1472), with(55, string(all))}},
+		{name: "asks for nothing", mods: []dhcpv4.Modifier{own}},
 	}
 }
 
@@ -63,11 +63,11 @@ type side struct {
 	server netip.Addr
 }
 
-// talk takes an asker through its life and returns the answers by question. Questions without an answer are absent.
-func (s side) talk(card net.HardwareAddr, addr string, a asker) map[string]heard {
-	said := map[string]heard{}
-	ask := func(name string, p *dhcpv4.DHCPv4, from netip.AddrPort) heard {
-		to := allOfTheNet
+// talk takes a client through its messages and returns the answers by question. Questions without an answer are absent.
+func (s side) talk(card net.HardwareAddr, addr string, a clientKind) map[string]captured {
+	said := map[string]captured{}
+	ask := func(name string, p *dhcpv4.DHCPv4, from netip.AddrPort) captured {
+		to := toServers
 		if a.from != "" && p.ClientIPAddr.IsUnspecified() {
 			p.GatewayIPAddr = net.ParseIP(a.from).To4()
 			from, to = netip.AddrPortFrom(netip.MustParseAddr(a.from), 67), netip.AddrPortFrom(s.server, 67)
@@ -78,21 +78,21 @@ func (s side) talk(card net.HardwareAddr, addr string, a asker) map[string]heard
 		}
 		return h
 	}
-	offer := ask("DISCOVER", discover(card, a.tell...), newClient)
+	offer := ask("DISCOVER", discover(card, a.mods...), newClient)
 	if offer.DHCPv4 == nil {
 		return said
 	}
-	ask("SELECTING", selecting(offer, a.tell...), newClient)
-	ask("INIT-REBOOT", rebooting(card, addr, a.tell...), newClient)
+	ask("SELECTING", selecting(offer, a.mods...), newClient)
+	ask("INIT-REBOOT", rebooting(card, addr, a.mods...), newClient)
 	bound := netip.AddrPortFrom(netip.MustParseAddr(addr), 68)
-	ask("RENEWING", message(dhcpv4.MessageTypeRequest, card, append(a.tell, dhcpv4.WithClientIP(net.ParseIP(addr)))...), bound)
-	ask("INFORM", message(dhcpv4.MessageTypeInform, card, append(a.tell, dhcpv4.WithClientIP(net.ParseIP(addr)))...), bound)
-	ask("a wrong address", rebooting(card, "192.0.2.7", a.tell...), newClient)
+	ask("RENEWING", message(dhcpv4.MessageTypeRequest, card, append(a.mods, dhcpv4.WithClientIP(net.ParseIP(addr)))...), bound)
+	ask("INFORM", message(dhcpv4.MessageTypeInform, card, append(a.mods, dhcpv4.WithClientIP(net.ParseIP(addr)))...), bound)
+	ask("a wrong address", rebooting(card, "192.0.2.7", a.mods...), newClient)
 	return said
 }
 
 // facts are the contents of an answer: fields by name, options by number.
-func facts(h heard) map[string]string {
+func facts(h captured) map[string]string {
 	if h.DHCPv4 == nil {
 		return map[string]string{}
 	}
@@ -132,7 +132,7 @@ func same(name, ours, theirs string) bool {
 }
 
 // A difference is a fact in which the two servers differ.
-type difference struct{ who, question, fact, ours, theirs string }
+type difference struct{ client, question, fact, ours, theirs string }
 
 func (d difference) kind() string {
 	switch {
@@ -145,7 +145,7 @@ func (d difference) kind() string {
 }
 
 // differences returns all differences between two talks.
-func differences(who string, ours, theirs map[string]heard) (all []difference) {
+func differences(client string, ours, theirs map[string]captured) (all []difference) {
 	questions := slices.Sorted(maps.Keys(ours))
 	for q := range theirs {
 		if _, ok := ours[q]; !ok {
@@ -156,7 +156,7 @@ func differences(who string, ours, theirs map[string]heard) (all []difference) {
 		a, okA := ours[q]
 		b, okB := theirs[q]
 		if okA != okB { // one is silent
-			all = append(all, difference{who, q, "answer", strings.TrimPrefix(fmt.Sprint(a), "nothing"), strings.TrimPrefix(fmt.Sprint(b), "nothing")})
+			all = append(all, difference{client, q, "answer", strings.TrimPrefix(fmt.Sprint(a), "nothing"), strings.TrimPrefix(fmt.Sprint(b), "nothing")})
 			continue
 		}
 		fa, fb := facts(a), facts(b)
@@ -168,7 +168,7 @@ func differences(who string, ours, theirs map[string]heard) (all []difference) {
 		maps.Copy(names, fb)
 		for _, name := range slices.Sorted(maps.Keys(names)) {
 			if !same(name, fa[name], fb[name]) {
-				all = append(all, difference{who, q, name, fa[name], fb[name]})
+				all = append(all, difference{client, q, name, fa[name], fb[name]})
 			}
 		}
 	}
@@ -200,7 +200,7 @@ func TestBesideDnsmasq(t *testing.T) {
 	}
 	needed := map[int]int{}
 	known := explanations()
-	for _, a := range askers(mac(card), subnet) {
+	for _, a := range clientKinds(mac(card), subnet) {
 		ours, theirs := us.talk(mac(card), subnet+".10", a), them.talk(mac(card), subnet+".10", a)
 		if len(ours) == 0 || len(theirs) == 0 {
 			t.Errorf("%s: we answered %d questions, they %d: the test proves nothing", a.name, len(ours), len(theirs))
@@ -208,7 +208,7 @@ func TestBesideDnsmasq(t *testing.T) {
 		for _, diff := range differences(a.name, ours, theirs) {
 			why := slices.IndexFunc(known, func(e explanation) bool { return e.covers(diff) })
 			if why < 0 {
-				t.Errorf("%s, %s, %s: ours %q, theirs %q: no explanation", diff.who, diff.question, diff.fact, diff.ours, diff.theirs)
+				t.Errorf("%s, %s, %s: ours %q, theirs %q: no explanation", diff.client, diff.question, diff.fact, diff.ours, diff.theirs)
 				continue
 			}
 			needed[why]++

@@ -66,8 +66,8 @@ func mutate(seed []byte) []byte {
 	}
 }
 
-// throw sends mutated packets until stop, a few hundred a second.
-func (m *machine) throw(network, addr string, seed []byte) func(int) error {
+// sendGarbage sends mutated packets until stop, a few hundred a second.
+func (m *machine) sendGarbage(network, addr string, seed []byte) func(int) error {
 	return func(int) error {
 		time.Sleep(3 * time.Millisecond)
 		err := m.inside(func() error {
@@ -111,7 +111,7 @@ func TestGarbage(t *testing.T) {
 		{"tcp", "53", "dns"}, {"tcp", "8080", "http"}, {"tcp", "9680", "http"},
 		{"tcp", "7000", "tls"}, {"tcp", "7443", "tls"}, {"tcp", "7080", "http"}, {"tcp", "7002", "tls"},
 	} {
-		c.join("garbage "+at.network+" "+at.port, vandal.throw(at.network, d.addr+":"+at.port, s[at.seed]))
+		c.join("garbage "+at.network+" "+at.port, vandal.sendGarbage(at.network, d.addr+":"+at.port, s[at.seed]))
 	}
 	c.join("dig", func(int) error {
 		out, err := good.run("dig", "+short", "@"+d.addr, "w0.lab.test")
@@ -157,7 +157,7 @@ func TestGarbage(t *testing.T) {
 	if log := d.log.String(); strings.Contains(log, "panic") {
 		t.Error("a handler panicked")
 	}
-	if n := d.metric("process_open_fds"); n > 1300 { // two for each of 512 transfers to nobody
+	if n := d.metric("process_open_fds"); n > 1300 { // two for each of 512 abandoned transfers
 		t.Errorf("%v files are open after the garbage", n)
 	}
 }

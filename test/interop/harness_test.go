@@ -21,7 +21,7 @@ import (
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
-// A labFile is a lab in a folder of its own that any user may read, on a segment of its own.
+// A labFile is a lab in its own folder, readable for any user, on its own segment.
 type labFile struct {
 	t    *testing.T
 	dir  string
@@ -121,7 +121,7 @@ appliance:
 	return strings.NewReplacer("NET", l.net, "BRIDGE", card, "USER", l.user).Replace(text + l.more)
 }
 
-// apart moves the daemon to a namespace of its own, where it may bind port 67 of every interface; BRIDGE is eth0 there. The tests'
+// apart moves the daemon to its own namespace, where it may bind port 67 of every interface; BRIDGE is eth0 there. The tests'
 // namespace keeps NET.254, for requests to its pages.
 func (l *labFile) apart() *netns.Client {
 	l.t.Helper()
@@ -368,7 +368,7 @@ func (m *machine) run(name string, args ...string) (string, error) {
 // get fetches a path of the boot server from an address of the machine; status 0 means no answer.
 func (m *machine) get(from, path string, args ...string) (status int, body string) {
 	args = append([]string{"-s", "--path-as-is", "-m", "60", "--interface", from, "-w", "\n%{http_code}", "http://" + m.d.addr + ":8080/" + path}, args...)
-	out, _ := m.run("curl", args...) // 000 tells
+	out, _ := m.run("curl", args...) // status 000 means no answer
 	at := strings.LastIndexByte(out, '\n')
 	status, err := strconv.Atoi(out[at+1:])
 	if err != nil {
@@ -405,7 +405,7 @@ func (m *machine) leaseOn(t *testing.T, card string) string {
 	if err := os.Chmod(script, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	out, _ := m.run("udhcpc", "-i", card, "-n", "-q", "-t", "10", "-T", "2", "-s", script) // no address tells
+	out, _ := m.run("udhcpc", "-i", card, "-n", "-q", "-t", "10", "-T", "2", "-s", script) // no address means no lease
 	_, addr, _ := strings.Cut(out, "bound ")
 	return strings.TrimSpace(addr)
 }

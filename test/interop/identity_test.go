@@ -19,11 +19,11 @@ import (
 // stages are the client identifiers that one machine uses in one boot, in order.
 func stages(card net.HardwareAddr) []struct {
 	name string
-	tell []dhcpv4.Modifier
+	mods []dhcpv4.Modifier
 } {
 	return []struct {
 		name string
-		tell []dhcpv4.Modifier
+		mods []dhcpv4.Modifier
 	}{
 		{"the ROM", []dhcpv4.Modifier{with(60, "PXEClient:Arch:00000:UNDI:002001"), with(93, "\x00\x00"), with(97, "\x00 a machine's id.")}},
 		{"iPXE", []dhcpv4.Modifier{with(61, "\x01"+string(card)), with(60, "PXEClient:Arch:00000:UNDI:002001"), with(77, "iPXE"), with(175, "\xb1\x01\x01")}},
@@ -41,13 +41,13 @@ func TestOneMachineManyClientIDs(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			want := tt.want
 			for _, s := range stages(mac(tt.mac)) {
-				ack := w.bind(mac(tt.mac), s.tell...)
+				ack := w.bind(mac(tt.mac), s.mods...)
 				got := ack.YourIPAddr.String()
 				if !strings.HasPrefix(got, want) {
 					t.Errorf("%s got %s, want %s", s.name, got, want)
 				}
 				want = got
-				asked := message(dhcpv4.MessageTypeDiscover, mac(tt.mac), s.tell...)
+				asked := message(dhcpv4.MessageTypeDiscover, mac(tt.mac), s.mods...)
 				if diff := cmp.Diff(asked.Options.Get(dhcpv4.OptionClientIdentifier), ack.Options.Get(dhcpv4.OptionClientIdentifier)); diff != "" {
 					t.Errorf("%s: client identifier is not echoed (RFC 6842) (-asked +answered)\n%s", s.name, diff)
 				}
@@ -158,7 +158,7 @@ func TestOffersAreHeld(t *testing.T) {
 	if h := w.ask(thief); h.MessageType() != dhcpv4.MessageTypeNak {
 		t.Errorf("a machine requests what is offered to another: want a NAK, got %s", h)
 	}
-	for _, offer := range []heard{b, a} { // in the other order
+	for _, offer := range []captured{b, a} { // in the other order
 		if h := w.ask(selecting(offer)); h.MessageType() != dhcpv4.MessageTypeAck || !h.YourIPAddr.Equal(offer.YourIPAddr) {
 			t.Errorf("want an ACK of %s, got %s", offer.YourIPAddr, h)
 		}
@@ -176,9 +176,9 @@ func TestWhenToRefuse(t *testing.T) {
 	l.write()
 	d := start(t, l)
 	w := d.machine(t, "52:54:00:00:ff:23").wire(t)
-	reserved, stranger, guest, other := mac("52:54:00:00:00:10"), mac("02:00:00:00:00:01"), numbered(1), numbered(2)
-	held := w.bind(guest)
-	w.own(held.YourIPAddr.String(), guest, nil)
+	reserved, unknown, pooled, other := mac("52:54:00:00:00:10"), mac("02:00:00:00:00:01"), numbered(1), numbered(2)
+	held := w.bind(pooled)
+	w.own(held.YourIPAddr.String(), pooled, nil)
 	notHeld := map[bool]string{true: "10.103.4.101", false: "10.103.4.100"}[held.YourIPAddr.String() == "10.103.4.100"]
 	at := func(a string) dhcpv4.Modifier { return dhcpv4.WithClientIP(net.ParseIP(a)) }
 	for _, tt := range []struct {
@@ -189,15 +189,15 @@ func TestWhenToRefuse(t *testing.T) {
 		{"INIT-REBOOT with the reserved address", rebooting(reserved, "10.103.4.10"), dhcpv4.MessageTypeAck},
 		{"INIT-REBOOT with another address", rebooting(reserved, "10.103.4.99"), dhcpv4.MessageTypeNak},
 		{"INIT-REBOOT with an address of another network", rebooting(reserved, "192.0.2.7"), dhcpv4.MessageTypeNak},
-		{"INIT-REBOOT of a stranger with an address of another network", rebooting(stranger, "192.0.2.7"), dhcpv4.MessageTypeNak},
-		{"INIT-REBOOT of a stranger, who may be another server's", rebooting(stranger, "10.103.4.77"), dhcpv4.MessageTypeNone},
+		{"INIT-REBOOT of an unknown machine with an address of another network", rebooting(unknown, "192.0.2.7"), dhcpv4.MessageTypeNak},
+		{"INIT-REBOOT of a unknown, who may be another server's", rebooting(unknown, "10.103.4.77"), dhcpv4.MessageTypeNone},
 		{"INIT-REBOOT with another's lease", rebooting(other, held.YourIPAddr.String()), dhcpv4.MessageTypeNak},
 		{"INIT-REBOOT with a free address of the pool", rebooting(other, notHeld), dhcpv4.MessageTypeAck},
-		{"RENEWING", message(dhcpv4.MessageTypeRequest, guest, at(held.YourIPAddr.String())), dhcpv4.MessageTypeAck},
+		{"RENEWING", message(dhcpv4.MessageTypeRequest, pooled, at(held.YourIPAddr.String())), dhcpv4.MessageTypeAck},
 		{"RENEWING another's lease", message(dhcpv4.MessageTypeRequest, reserved, at(held.YourIPAddr.String())), dhcpv4.MessageTypeNak},
-		{"REBINDING of a stranger, who may be another server's", message(dhcpv4.MessageTypeRequest, stranger, at("10.103.4.77")), dhcpv4.MessageTypeNone},
+		{"REBINDING of a unknown, who may be another server's", message(dhcpv4.MessageTypeRequest, unknown, at("10.103.4.77")), dhcpv4.MessageTypeNone},
 		{"SELECTING another server", message(dhcpv4.MessageTypeRequest, reserved, with(50, quad("10.103.4.10")), with(54, quad("10.103.4.9"))), dhcpv4.MessageTypeNone},
-		{"DISCOVER of a stranger", discover(stranger), dhcpv4.MessageTypeNone},
+		{"DISCOVER of an unknown machine", discover(unknown), dhcpv4.MessageTypeNone},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.want == dhcpv4.MessageTypeNone {
@@ -208,7 +208,7 @@ func TestWhenToRefuse(t *testing.T) {
 			if a, ok := netip.AddrFromSlice(tt.p.ClientIPAddr.To4()); ok && !a.IsUnspecified() {
 				from = netip.AddrPortFrom(a, 68)
 			}
-			h := w.askFrom(tt.p, from, allOfTheNet)
+			h := w.askFrom(tt.p, from, toServers)
 			if h.MessageType() != tt.want {
 				t.Errorf("want %s, got %s", tt.want, h)
 			}
@@ -219,15 +219,15 @@ func TestWhenToRefuse(t *testing.T) {
 	}
 	t.Run("a client that says everything twice", func(t *testing.T) {
 		mark := w.mark()
-		offer := w.ask(discover(guest))
+		offer := w.ask(discover(pooled))
 		for range 2 {
-			w.send(selecting(offer), newClient, allOfTheNet)
-			w.send(discover(guest), newClient, allOfTheNet)
+			w.send(selecting(offer), newClient, toServers)
+			w.send(discover(pooled), newClient, toServers)
 		}
 		acks := 0
 		for acks < 2 {
-			var h heard
-			if h, mark = w.await("both answers", mark, patience, func(h heard) bool { return h.OpCode == dhcpv4.OpcodeBootReply }); h.MessageType() == dhcpv4.MessageTypeAck {
+			var h captured
+			if h, mark = w.await("both answers", mark, patience, func(h captured) bool { return h.OpCode == dhcpv4.OpcodeBootReply }); h.MessageType() == dhcpv4.MessageTypeAck {
 				acks++
 			} else if h.MessageType() == dhcpv4.MessageTypeNak {
 				t.Fatalf("a concurrent client is refused: %s", h)
@@ -251,14 +251,14 @@ func TestAddressing(t *testing.T) {
 		eth      net.HardwareAddr
 	}{
 		{"a client without an address", discover(card), "0.0.0.0:68", addr + ":68", card},
-		{"one that cannot hear unicast", discover(card, broadcast), "0.0.0.0:68", everywhere, everybody},
+		{"one that cannot receive unicast", discover(card, broadcast), "0.0.0.0:68", everywhere, broadcastMAC},
 		{"one that renews", message(dhcpv4.MessageTypeRequest, card, dhcpv4.WithClientIP(net.ParseIP(addr))), addr + ":68", addr + ":68", card},
 		{"one that rebinds and has the flag", message(dhcpv4.MessageTypeRequest, card, dhcpv4.WithClientIP(net.ParseIP(addr)), broadcast), addr + ":68", addr + ":68", card},
 		{"INFORM", message(dhcpv4.MessageTypeInform, card, dhcpv4.WithClientIP(net.ParseIP(addr))), addr + ":68", addr + ":68", card},
-		{"INFORM by a static stranger", message(dhcpv4.MessageTypeInform, mac("02:00:00:00:00:09"), dhcpv4.WithClientIP(net.ParseIP(addr))), addr + ":68", addr + ":68", card},
+		{"INFORM by an unknown machine with a static address", message(dhcpv4.MessageTypeInform, mac("02:00:00:00:00:09"), dhcpv4.WithClientIP(net.ParseIP(addr))), addr + ":68", addr + ":68", card},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			h := w.askFrom(tt.p, netip.MustParseAddrPort(tt.from), allOfTheNet)
+			h := w.askFrom(tt.p, netip.MustParseAddrPort(tt.from), toServers)
 			if h.To.String() != tt.to || h.Eth.String() != tt.eth.String() || h.From.String() != d.addr+":67" {
 				t.Errorf("want the answer from %s:67 to %s (%s), got %s", d.addr, tt.to, tt.eth, h)
 			}
@@ -288,19 +288,19 @@ func TestDecline(t *testing.T) {
 			d := start(t, l)
 			const card = "52:54:00:00:03:01"
 			m := d.machine(t, card)
-			w, squatter := m.wire(t), d.machine(t, "52:54:00:00:ff:25").wire(t)
+			w, conflicting := m.wire(t), d.machine(t, "52:54:00:00:ff:25").wire(t)
 			r := m.runs(t, p)
 			for _, addr := range []string{".100", ".101"} { // whichever it is offered
-				squatter.own(l.net+addr, squatter.hw, mac(card))
+				conflicting.own(l.net+addr, conflicting.hw, mac(card))
 			}
 			r.start()
-			ack, mark := w.await("the first address", 0, patience, func(h heard) bool { return h.MessageType() == dhcpv4.MessageTypeOffer })
+			ack, mark := w.await("the first address", 0, patience, func(h captured) bool { return h.MessageType() == dhcpv4.MessageTypeOffer })
 			first := ack.YourIPAddr.String()
-			squatter.leave(map[string]string{l.net + ".100": l.net + ".101", l.net + ".101": l.net + ".100"}[first])
-			_, mark = w.await("DECLINE", mark, patience, func(h heard) bool {
+			conflicting.leave(map[string]string{l.net + ".100": l.net + ".101", l.net + ".101": l.net + ".100"}[first])
+			_, mark = w.await("DECLINE", mark, patience, func(h captured) bool {
 				return h.MessageType() == dhcpv4.MessageTypeDecline && h.RequestedIPAddress().String() == first
 			})
-			again, _ := w.await("another address", mark, patience, func(h heard) bool { return h.MessageType() == dhcpv4.MessageTypeAck })
+			again, _ := w.await("another address", mark, patience, func(h captured) bool { return h.MessageType() == dhcpv4.MessageTypeAck })
 			if again.YourIPAddr.String() == first {
 				t.Errorf("%s is offered again", first)
 			}

@@ -42,7 +42,7 @@ func (m *machine) ignite(t *testing.T, url string) *ignitionRun {
 	go func() {
 		defer cancel()
 		defer close(r.ended)
-		_ = r.cmd.Wait() // its state tells
+		_ = r.cmd.Wait() // the caller checks its state
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -92,11 +92,11 @@ func TestIgnition(t *testing.T) {
 	url := "http://" + d.addr + ":8080/" + config
 
 	first := w0.ignite(t, url)
-	const told = `bootlab_events_total{kind="config_refused"}`
+	const refused = `bootlab_events_total{kind="config_refused"}`
 	d.until("Ignition retries", func() bool {
-		return d.metric(`bootlab_httpd_requests_total{code="5xx",plane="boot",route="config"}`) >= 2 && d.metric(told) > 0
+		return d.metric(`bootlab_httpd_requests_total{code="5xx",plane="boot",route="config"}`) >= 2 && d.metric(refused) > 0
 	})
-	if n := d.metric(told); n != 1 {
+	if n := d.metric(refused); n != 1 {
 		t.Errorf("the missing document is reported %v times, want once", n)
 	}
 	l.file("files/ignition/later", []byte(`{"ignition":{"version":"3.3.0"},"storage":{"files":[{"path":"/etc/secret","contents":{"source":"data:,{{.Host.Vars.secret}}"}}]}}`))

@@ -28,7 +28,7 @@ func TestLeaseCommands(t *testing.T) {
 	}
 	at := dhcpv4.WithClientIP(one.YourIPAddr)
 	w.own(one.YourIPAddr.String(), numbered(1), nil)
-	h, ok := w.tryFrom(message(dhcpv4.MessageTypeRequest, numbered(1), at), netip.AddrPortFrom(netip.MustParseAddr(one.YourIPAddr.String()), 68), allOfTheNet, patience)
+	h, ok := w.tryFrom(message(dhcpv4.MessageTypeRequest, numbered(1), at), netip.AddrPortFrom(netip.MustParseAddr(one.YourIPAddr.String()), 68), toServers, patience)
 	if !ok || (h.MessageType() != dhcpv4.MessageTypeAck && h.MessageType() != dhcpv4.MessageTypeNak) {
 		t.Errorf("the machine that had it renews: %s", h)
 	}

@@ -133,7 +133,7 @@ func TestFlood(t *testing.T) {
 	before := d.metric("process_resident_memory_bytes")
 	const flood = 10_000
 	for n := range flood {
-		w.send(discover(numbered(n)), newClient, allOfTheNet)
+		w.send(discover(numbered(n)), newClient, toServers)
 		if n%1000 == 0 {
 			if ack := w.bind(mac("52:54:00:00:00:11")); ack.YourIPAddr.String() != l.net+".11" {
 				t.Errorf("in the flood a reserved machine gets %s", ack.YourIPAddr)
@@ -150,10 +150,10 @@ func TestFlood(t *testing.T) {
 	}
 	// Offered addresses become free again.
 	newcomer, began := mac("52:54:00:77:77:77"), time.Now()
-	var offer heard
+	var offer captured
 	for deadline := time.Now().Add(3 * time.Minute); ; {
 		var ok bool
-		if offer, ok = w.tryFrom(discover(newcomer), newClient, allOfTheNet, time.Second); ok {
+		if offer, ok = w.tryFrom(discover(newcomer), newClient, toServers, time.Second); ok {
 			break
 		}
 		if time.Now().After(deadline) {
@@ -181,18 +181,18 @@ func TestPoolExhaustion(t *testing.T) {
 	honest := w.bind(mac("52:54:00:77:77:01"))
 	w.own(honest.YourIPAddr.String(), honest.ClientHWAddr, nil)
 	limited := func() bool { return strings.Contains(d.log.String(), "dhcp_limited") }
-	var last heard
+	var last captured
 	taken, began := 0, time.Now()
 	// The limit is a rate: DISCOVERs in a burst exceed it however slow the machine is. The server handles them in order, so the
 	// last answer comes after all of them were admitted or not; an offer may wait for its probe.
 	mark := w.mark()
 	for n := range 300 {
-		w.send(discover(numbered(n)), newClient, allOfTheNet)
+		w.send(discover(numbered(n)), newClient, toServers)
 	}
 	w.bind(mac("52:54:00:00:00:11"))
 	elapsed := time.Since(began)
 	d.until("a new client is limited, or the pool is full", func() bool { return limited() || strings.Contains(d.log.String(), "is full") })
-	isOffer := func(h heard) bool { return h.MessageType() == dhcpv4.MessageTypeOffer }
+	isOffer := func(h captured) bool { return h.MessageType() == dhcpv4.MessageTypeOffer }
 	for offer, next, ok := w.since(mark, patience, isOffer); ok; offer, next, ok = w.since(next, time.Second, isOffer) {
 		if last = w.ask(selecting(offer)); last.MessageType() == dhcpv4.MessageTypeAck {
 			taken++
@@ -213,7 +213,7 @@ func TestPoolExhaustion(t *testing.T) {
 		t.Errorf("a reserved machine gets %s", ack)
 	}
 	from := netip.AddrPortFrom(netip.MustParseAddr(honest.YourIPAddr.String()), 68)
-	if h := w.askFrom(message(dhcpv4.MessageTypeRequest, honest.ClientHWAddr, dhcpv4.WithClientIP(honest.YourIPAddr)), from, allOfTheNet); h.MessageType() != dhcpv4.MessageTypeAck {
+	if h := w.askFrom(message(dhcpv4.MessageTypeRequest, honest.ClientHWAddr, dhcpv4.WithClientIP(honest.YourIPAddr)), from, toServers); h.MessageType() != dhcpv4.MessageTypeAck {
 		t.Errorf("a machine with a lease gets %s", h)
 	}
 	if again := w.bind(honest.ClientHWAddr); !again.YourIPAddr.Equal(honest.YourIPAddr) {
@@ -229,7 +229,7 @@ func TestKilledUnderLoad(t *testing.T) {
 	d := start(t, wide(t, "10.105.4", 113))
 	m := d.machine(t, "52:54:00:00:ff:43")
 	const machines, relays = 2000, 4
-	said := &acknowledged{leases: map[string]string{}}
+	acked := &acknowledged{leases: map[string]string{}}
 	var asking []*relay
 	for i := range relays {
 		addr := fmt.Sprintf("10.113.0.%d", 2+i)
@@ -238,14 +238,14 @@ func TestKilledUnderLoad(t *testing.T) {
 		r.server.IP = net.ParseIP("10.113.0.1")
 		asking = append(asking, r)
 	}
-	count := func() (n int) { said.do(func() { n = len(said.leases) }); return n }
+	count := func() (n int) { acked.do(func() { n = len(acked.leases) }); return n }
 	kills := 0
 	for count() < machines { // some more each time, or until fails
 		ctx, cancel := context.WithCancel(t.Context())
 		var load sync.WaitGroup
 		want := min(machines, count()+100+rand.IntN(200))
 		for i, r := range asking {
-			load.Go(func() { leaseAll(ctx, r, said, i, relays, machines, want+50) })
+			load.Go(func() { leaseAll(ctx, r, acked, i, relays, machines, want+50) })
 		}
 		d.until("leases", func() bool { return count() >= want })
 		d.kill()
@@ -253,7 +253,7 @@ func TestKilledUnderLoad(t *testing.T) {
 		cancel()
 		load.Wait()
 		d.start()
-		said.heldBy(t, d)
+		acked.heldBy(t, d)
 	}
 	t.Logf("%d leases, %d kills", count(), kills)
 	if kills < 5 {
@@ -262,7 +262,7 @@ func TestKilledUnderLoad(t *testing.T) {
 }
 
 // leaseAll asks for every n-th machine that has no address yet, until all of them have one, or so many machines together.
-func leaseAll(ctx context.Context, r *relay, said *acknowledged, first, step, machines, most int) {
+func leaseAll(ctx context.Context, r *relay, acked *acknowledged, first, step, machines, most int) {
 	for n, left := first, 0; ctx.Err() == nil; n += step {
 		if n >= machines { // once more for those that got no answer in time
 			if left == 0 {
@@ -273,7 +273,7 @@ func leaseAll(ctx context.Context, r *relay, said *acknowledged, first, step, ma
 		mac := numbered(n)
 		var has bool
 		var enough bool
-		said.do(func() { has, enough = said.leases[mac.String()] != "", len(said.leases) >= most })
+		acked.do(func() { has, enough = acked.leases[mac.String()] != "", len(acked.leases) >= most })
 		if enough {
 			return
 		}
@@ -281,7 +281,7 @@ func leaseAll(ctx context.Context, r *relay, said *acknowledged, first, step, ma
 			continue
 		}
 		if addr, err := r.lease(mac, time.Second); err == nil {
-			said.do(func() { said.leases[mac.String()] = addr })
+			acked.do(func() { acked.leases[mac.String()] = addr })
 		} else {
 			left++
 		}

@@ -16,7 +16,7 @@ const binaryVar = "BOOTLAB_INTEROP_BINARY" // the daemon under test
 
 func TestMain(m *testing.M) {
 	if os.Getenv(rackVar) != "" {
-		beRack()
+		runRack()
 		return
 	}
 	flag.Parse()

@@ -31,7 +31,7 @@ func TestSixAddresses(t *testing.T) {
 	d := start(t, l)
 	w := d.machine(t, "02:00:00:00:ff:30").wire(t)
 	wants := dhcpv4.WithRequestedOptions(dhcpv4.OptionSubnetMask, dhcpv4.OptionRouter, dhcpv4.OptionClasslessStaticRoute)
-	routes := func(h heard) string { return fmt.Sprint(h.ClasslessStaticRoute()) }
+	routes := func(h captured) string { return fmt.Sprint(h.ClasslessStaticRoute()) }
 	const ipmi = "[route to 10.0.0.0/19 via 10.104.1.101 route to 0.0.0.0/0 via 10.104.1.254]"
 	given := map[string]string{}
 	for i := range 6 {
@@ -72,10 +72,10 @@ func TestSixAddresses(t *testing.T) {
 	t.Run("one comes free", func(t *testing.T) {
 		ack := w.bind(mac("52:54:00:12:34:00"), wants)
 		from := netip.AddrPortFrom(netip.MustParseAddr(ack.YourIPAddr.String()), 68)
-		w.send(message(dhcpv4.MessageTypeRelease, ack.ClientHWAddr, dhcpv4.WithClientIP(ack.YourIPAddr), dhcpv4.WithOption(dhcpv4.OptServerIdentifier(ack.ServerIdentifier()))), from, allOfTheNet)
+		w.send(message(dhcpv4.MessageTypeRelease, ack.ClientHWAddr, dhcpv4.WithClientIP(ack.YourIPAddr), dhcpv4.WithOption(dhcpv4.OptServerIdentifier(ack.ServerIdentifier()))), from, toServers)
 		d.until("the address is free", func() bool { return d.holder(ack.YourIPAddr.String()) == "" })
 		d.until("the seventh machine is offered it", func() bool {
-			h, ok := w.tryFrom(discover(mac("52:54:00:12:34:06"), wants), newClient, allOfTheNet, time.Second)
+			h, ok := w.tryFrom(discover(mac("52:54:00:12:34:06"), wants), newClient, toServers, time.Second)
 			return ok && h.YourIPAddr.Equal(ack.YourIPAddr)
 		})
 	})
@@ -104,45 +104,45 @@ func TestPoolCriteria(t *testing.T) {
 	for i, tt := range []struct {
 		name string
 		mac  string // empty: any
-		tell []dhcpv4.Modifier
+		mods []dhcpv4.Modifier
 		want int // first address of the pool
 	}{
 		{name: "nothing special", want: 100},
 		{name: "a prefix", mac: "52:54:01:00:00:01", want: 110},
 		{name: "a longer prefix, which ends inside a byte", mac: "52:54:01:80:00:01", want: 120},
 		{name: "beside the longer prefix", mac: "52:54:01:7f:ff:ff", want: 110},
-		{name: "ARM by PXE", tell: []dhcpv4.Modifier{with(60, "PXEClient:Arch:00011:UNDI:003000"), with(93, "\x00\x0b")}, want: 130},
-		{name: "x64 by PXE", tell: []dhcpv4.Modifier{with(60, "PXEClient:Arch:00007:UNDI:003000"), with(93, "\x00\x07")}, want: 100},
-		{name: "HTTP", tell: []dhcpv4.Modifier{with(60, "HTTPClient:Arch:00016:UNDI:003001"), with(93, "\x00\x10")}, want: 140},
-		{name: "iPXE, which writes its class raw", tell: []dhcpv4.Modifier{with(77, "iPXE")}, want: 150},
-		{name: "a class in a list (RFC 3004)", tell: []dhcpv4.Modifier{with(77, "\x03foo\x04iPXE")}, want: 150},
-		{name: "port", tell: []dhcpv4.Modifier{relayed, agentInfo("\x01eth0/7")}, want: 160},
-		{name: "switch", tell: []dhcpv4.Modifier{relayed, agentInfo("\x01eth0/9", "\x02sw-71")}, want: 170},
-		{name: "port of the switch", tell: []dhcpv4.Modifier{relayed, agentInfo("\x01eth0/8", "\x02sw-71")}, want: 180},
+		{name: "ARM by PXE", mods: []dhcpv4.Modifier{with(60, "PXEClient:Arch:00011:UNDI:003000"), with(93, "\x00\x0b")}, want: 130},
+		{name: "x64 by PXE", mods: []dhcpv4.Modifier{with(60, "PXEClient:Arch:00007:UNDI:003000"), with(93, "\x00\x07")}, want: 100},
+		{name: "HTTP", mods: []dhcpv4.Modifier{with(60, "HTTPClient:Arch:00016:UNDI:003001"), with(93, "\x00\x10")}, want: 140},
+		{name: "iPXE, which writes its class raw", mods: []dhcpv4.Modifier{with(77, "iPXE")}, want: 150},
+		{name: "a class in a list (RFC 3004)", mods: []dhcpv4.Modifier{with(77, "\x03foo\x04iPXE")}, want: 150},
+		{name: "port", mods: []dhcpv4.Modifier{relayed, agentInfo("\x01eth0/7")}, want: 160},
+		{name: "switch", mods: []dhcpv4.Modifier{relayed, agentInfo("\x01eth0/9", "\x02sw-71")}, want: 170},
+		{name: "port of the switch", mods: []dhcpv4.Modifier{relayed, agentInfo("\x01eth0/8", "\x02sw-71")}, want: 180},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			card := numbered(0x900 + i)
 			if tt.mac != "" {
 				card = mac(tt.mac)
 			}
-			offer := w.exchange(m, tt.tell, func() *dhcpv4.DHCPv4 { return discover(card, tt.tell...) })
-			ack := w.exchange(m, tt.tell, func() *dhcpv4.DHCPv4 { return selecting(offer, tt.tell...) })
+			offer := w.exchange(m, tt.mods, func() *dhcpv4.DHCPv4 { return discover(card, tt.mods...) })
+			ack := w.exchange(m, tt.mods, func() *dhcpv4.DHCPv4 { return selecting(offer, tt.mods...) })
 			if n := int(ack.YourIPAddr.To4()[3]); ack.MessageType() != dhcpv4.MessageTypeAck || n < tt.want || n > tt.want+9 {
 				t.Errorf("want an address from .%d, got %s", tt.want, ack)
 			}
 		})
 	}
 	t.Run("two to a port", func(t *testing.T) {
-		tell := []dhcpv4.Modifier{relayed, agentInfo("\x01eth0/7")} // which has one already
-		second := w.exchange(m, tell, func() *dhcpv4.DHCPv4 { return discover(numbered(0x980), tell...) })
-		w.exchange(m, tell, func() *dhcpv4.DHCPv4 { return selecting(second, tell...) })
-		w.silent(discover(numbered(0x981), tell...), discover(mac("52:54:00:00:00:10")))
+		mods := []dhcpv4.Modifier{relayed, agentInfo("\x01eth0/7")} // which has one already
+		second := w.exchange(m, mods, func() *dhcpv4.DHCPv4 { return discover(numbered(0x980), mods...) })
+		w.exchange(m, mods, func() *dhcpv4.DHCPv4 { return selecting(second, mods...) })
+		w.silent(discover(numbered(0x981), mods...), discover(mac("52:54:00:00:00:10")))
 		d.until("the limit of the port is logged", func() bool { return strings.Contains(d.log.String(), "(per_port)") })
 	})
 }
 
 // exchange sends as a client, or with giaddr as the relay at the machine's address.
-func (w *wire) exchange(m *machine, _ []dhcpv4.Modifier, p func() *dhcpv4.DHCPv4) heard {
+func (w *wire) exchange(m *machine, _ []dhcpv4.Modifier, p func() *dhcpv4.DHCPv4) captured {
 	w.t.Helper()
 	q := p()
 	if q.GatewayIPAddr.IsUnspecified() {
@@ -153,7 +153,7 @@ func (w *wire) exchange(m *machine, _ []dhcpv4.Modifier, p func() *dhcpv4.DHCPv4
 }
 
 // everywhere returns an option's value from all places that option 52 names (RFC 3396 section 5).
-func (h heard) everywhere(code byte) []byte {
+func (h captured) everywhere(code byte) []byte {
 	var value []byte
 	over := byte(0)
 	if v := h.Options.Get(dhcpv4.OptionOptionOverload); len(v) == 1 {
@@ -206,7 +206,7 @@ func TestOptions(t *testing.T) {
 	everything := []byte{1, 3, 6, 12, 15, 26, 28, 42, 43, 51, 54, 58, 59, 119, 121, 150, 224, 249}
 	for _, tt := range []struct {
 		name string
-		tell []dhcpv4.Modifier
+		mods []dhcpv4.Modifier
 		want map[uint8]string
 	}{
 		{"all that there is", []dhcpv4.Modifier{with(55, string(everything)), with(57, "\x05\xdc")}, map[uint8]string{
@@ -218,7 +218,7 @@ func TestOptions(t *testing.T) {
 		{"a short list", []dhcpv4.Modifier{with(55, "\x01\x79")}, map[uint8]string{1: "\xff\xff\xff\x00", 121: routes, 26: "", 42: "", 119: "", 249: ""}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			ack := w.bind(mac("52:54:00:00:00:10"), tt.tell...)
+			ack := w.bind(mac("52:54:00:00:00:10"), tt.mods...)
 			got := map[uint8]string{}
 			for code := range tt.want {
 				got[code] = string(ack.Options.Get(dhcpv4.GenericOptionCode(code)))
@@ -285,7 +285,7 @@ func TestOptions(t *testing.T) {
 		name string
 		code uint8
 		lab  string
-		tell []dhcpv4.Modifier
+		mods []dhcpv4.Modifier
 		want string
 	}{
 		{"81: the server does no updates for the client (RFC 4702)", 81, "", []dhcpv4.Modifier{with(81, "\x05\x00\x00\x02w0\x03lab\x04test\x00")}, "\x07\xff\xff\x02w0\x03lab\x04test\x00"},
@@ -301,7 +301,7 @@ func TestOptions(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			ack := w.bind(mac("52:54:00:00:00:10"), tt.tell...)
+			ack := w.bind(mac("52:54:00:00:00:10"), tt.mods...)
 			if got := string(ack.Options.Get(dhcpv4.GenericOptionCode(tt.code))); len(got) < 4 || (tt.code != 81 && got != tt.want) || (tt.code == 81 && got[3:] != tt.want[3:]) {
 				t.Errorf("option %d is %q, want %q", tt.code, got, tt.want)
 			}

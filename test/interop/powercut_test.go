@@ -42,18 +42,18 @@ func TestPowerCuts(t *testing.T) {
 	}
 	m := d.machine(t, "52:54:00:00:ff:01", append(own, l.net+".2")...)
 	relay := m.relay(t, l.net+".2")
-	said := &acknowledged{leases: map[string]string{}, states: map[string]string{}, tickets: map[string]string{}}
+	acked := &acknowledged{leases: map[string]string{}, states: map[string]string{}, tickets: map[string]string{}}
 	for round := range rounds {
 		ctx, cancel := context.WithCancel(t.Context())
 		var load sync.WaitGroup
 		for w := range 4 {
-			load.Go(func() { leases(ctx, relay, said, round*1000+w*30) })
+			load.Go(func() { leases(ctx, relay, acked, round*1000+w*30) })
 		}
 		for i := round; i < hosts; i += rounds {
-			load.Go(func() { install(ctx, m, said, i, own[i]) })
+			load.Go(func() { install(ctx, m, acked, i, own[i]) })
 		}
 		d.until("a lease and an install state", func() (some bool) {
-			said.do(func() { some = len(said.leases) > round && len(said.states) > round })
+			acked.do(func() { some = len(acked.leases) > round && len(acked.states) > round })
 			return some
 		})
 		time.Sleep(time.Duration(rand.IntN(400)) * time.Millisecond)
@@ -61,38 +61,38 @@ func TestPowerCuts(t *testing.T) {
 		cancel()
 		load.Wait()
 		d.start()
-		said.check(t, d, m)
+		acked.check(t, d, m)
 	}
-	t.Logf("%d leases, %d hosts, %d documents read after a power cut", len(said.leases), len(said.states), len(said.tickets))
+	t.Logf("%d leases, %d hosts, %d documents read after a power cut", len(acked.leases), len(acked.states), len(acked.tickets))
 }
 
-func leases(ctx context.Context, r *relay, said *acknowledged, first int) {
+func leases(ctx context.Context, r *relay, acked *acknowledged, first int) {
 	for n := first; n < first+30 && ctx.Err() == nil; n++ {
 		mac := numbered(n)
 		if addr, err := r.lease(mac, time.Second); err == nil {
-			said.do(func() { said.leases[mac.String()] = addr })
+			acked.do(func() { acked.leases[mac.String()] = addr })
 		}
 	}
 }
 
 // install plays the installer of a host; every other one has only its script at the kill.
-func install(ctx context.Context, m *machine, said *acknowledged, i int, addr string) {
+func install(ctx context.Context, m *machine, acked *acknowledged, i int, addr string) {
 	host, mac := fmt.Sprintf("m%d", i), fmt.Sprintf("52-54-00-00-01-%02x", i)
 	for ctx.Err() == nil {
 		config, done, err := m.script(addr, mac)
 		if err != nil {
 			continue
 		}
-		said.do(func() { said.states[host] = "booting" })
+		acked.do(func() { acked.states[host] = "booting" })
 		if i%2 == 1 {
-			said.do(func() { said.tickets[host] = addr + " " + config })
+			acked.do(func() { acked.tickets[host] = addr + " " + config })
 			return
 		}
 		if status, _ := m.get(addr, config); status != http.StatusOK {
 			return
 		}
 		if status, _ := m.get(addr, done); status == http.StatusOK {
-			said.do(func() { said.states[host] = "installed" })
+			acked.do(func() { acked.states[host] = "installed" })
 		}
 		return
 	}
@@ -119,8 +119,8 @@ func (a *acknowledged) check(t *testing.T, d *daemon, m *machine) {
 		t.Fatal(err)
 	}
 	for _, h := range hosts {
-		if said, ok := a.states[h.Name]; ok && slices.Index(order, h.Install) < slices.Index(order, said) {
-			t.Errorf("%s was %s and is %s", h.Name, said, h.Install)
+		if acked, ok := a.states[h.Name]; ok && slices.Index(order, h.Install) < slices.Index(order, acked) {
+			t.Errorf("%s was %s and is %s", h.Name, acked, h.Install)
 		}
 	}
 	for host, ticket := range a.tickets {

@@ -26,7 +26,7 @@ func TestProxyOffers(t *testing.T) {
 	http := []dhcpv4.Modifier{with(60, "HTTPClient:Arch:00016:UNDI:003001"), with(93, "\x00\x10"), uuid, dhcpv4.WithBroadcast(true)}
 	for _, tt := range []struct {
 		name   string
-		tell   []dhcpv4.Modifier
+		mods   []dhcpv4.Modifier
 		file   string // ends so
 		vendor string
 	}{
@@ -36,7 +36,7 @@ func TestProxyOffers(t *testing.T) {
 		{"HTTP", http, "/ipxe.efi", "HTTPClient"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			check := func(h heard, kind dhcpv4.MessageType) {
+			check := func(h captured, kind dhcpv4.MessageType) {
 				t.Helper()
 				if h.MessageType() != kind || !h.YourIPAddr.IsUnspecified() || h.Options.Has(dhcpv4.OptionIPAddressLeaseTime) || h.SubnetMask() != nil || h.ServerIdentifier().String() != d.addr {
 					t.Errorf("want %s with nothing but what to boot, got %s\n%s", kind, h, h.Summary())
@@ -48,12 +48,12 @@ func TestProxyOffers(t *testing.T) {
 					t.Error("the machine's identifier is not echoed")
 				}
 			}
-			check(w.ask(discover(card, tt.tell...)), dhcpv4.MessageTypeOffer)
+			check(w.ask(discover(card, tt.mods...)), dhcpv4.MessageTypeOffer)
 			if tt.vendor == "HTTPClient" {
 				return
 			}
 			for _, port := range []uint16{68, 4011} { // firmware asks from either
-				p := message(dhcpv4.MessageTypeRequest, card, append(tt.tell, dhcpv4.WithClientIP(net.IP(addr.AsSlice())))...)
+				p := message(dhcpv4.MessageTypeRequest, card, append(tt.mods, dhcpv4.WithClientIP(net.IP(addr.AsSlice())))...)
 				h := w.askFrom(p, netip.AddrPortFrom(addr, port), netip.MustParseAddrPort(d.addr+":4011"))
 				check(h, dhcpv4.MessageTypeAck)
 				if h.To != netip.AddrPortFrom(addr, port) || h.From.Port() != 4011 {

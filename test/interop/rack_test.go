@@ -20,8 +20,8 @@ import (
 
 const rackVar = "BOOTLAB_INTEROP_RACK" // set: this process is a rack of machines in a namespace of the test's
 
-// beRack starts the machines of its input.
-func beRack() {
+// runRack starts the machines of its input.
+func runRack() {
 	if err := bootload.Serve(context.Background(), os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "interop:", err)
 		os.Exit(1)

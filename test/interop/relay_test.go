@@ -88,8 +88,8 @@ func (d *daemon) behindRelay(t *testing.T, far string, want map[string]string) {
 func (m *machine) livesBehind(t *testing.T, up *wire, card, want string) {
 	w, r := m.wire(t), m.runs(t, programs()[0])
 	r.start()
-	mine := func(kind dhcpv4.MessageType) func(heard) bool {
-		return func(h heard) bool { return h.MessageType() == kind && h.ClientHWAddr.String() == card }
+	mine := func(kind dhcpv4.MessageType) func(captured) bool {
+		return func(h captured) bool { return h.MessageType() == kind && h.ClientHWAddr.String() == card }
 	}
 	ack, mark := w.await("a lease through the relay", 0, patience, mine(dhcpv4.MessageTypeAck))
 	addr := ack.YourIPAddr.String()
@@ -106,7 +106,7 @@ func (m *machine) livesBehind(t *testing.T, up *wire, card, want string) {
 		t.Error("the relay left option 82 in: the test proves nothing")
 	}
 	_, mark = w.await("RENEWING past the relay", mark, patience, renewing(m.d.addr))
-	again, mark := w.await("the answer", mark, patience, func(h heard) bool { return h.OpCode == dhcpv4.OpcodeBootReply })
+	again, mark := w.await("the answer", mark, patience, func(h captured) bool { return h.OpCode == dhcpv4.OpcodeBootReply })
 	if again.MessageType() != dhcpv4.MessageTypeAck || !again.YourIPAddr.Equal(ack.YourIPAddr) || !again.GatewayIPAddr.IsUnspecified() {
 		t.Errorf("renewal past the relay: %s", again)
 	}
@@ -146,7 +146,7 @@ func TestRelayFields(t *testing.T) {
 	for i, tt := range []struct {
 		name   string
 		giaddr string
-		tell   []dhcpv4.Modifier
+		mods   []dhcpv4.Modifier
 		port   uint16 // the relay's; 0: 67
 		net    string // the address comes from here; empty: silence
 		by     string // option 54; empty: the appliance
@@ -154,15 +154,15 @@ func TestRelayFields(t *testing.T) {
 		{name: "giaddr", giaddr: "10.102.60.1", net: "10.102.60."},
 		{name: "giaddr of the other network", giaddr: "10.102.61.1", net: "10.102.61."},
 		{name: "giaddr on the wire", giaddr: "10.102.1.2", net: "10.102.1."},
-		{name: "option 82 is echoed", giaddr: "10.102.60.1", tell: []dhcpv4.Modifier{agentInfo("\x01port 7", "\x02switch 3", "\x97odd")}, net: "10.102.60."},
-		{name: "link selection (RFC 3527)", giaddr: "10.102.1.2", tell: []dhcpv4.Modifier{agentInfo("\x01port 7", "\x05"+quad("10.102.61.0"))}, net: "10.102.61."},
-		{name: "subnet selection (RFC 3011)", giaddr: "10.102.1.2", tell: []dhcpv4.Modifier{with(118, quad("10.102.60.0"))}, net: "10.102.60."},
-		{name: "link selection beats subnet selection", giaddr: "10.102.1.2", tell: []dhcpv4.Modifier{with(118, quad("10.102.60.0")), agentInfo("\x05" + quad("10.102.61.0"))}, net: "10.102.61."},
-		{name: "server identifier override (RFC 5107)", giaddr: "10.102.60.1", tell: []dhcpv4.Modifier{agentInfo("\x0b" + quad("10.102.60.1"))}, net: "10.102.60.", by: "10.102.60.1"},
-		{name: "relay source port (RFC 8357)", giaddr: "10.102.60.1", tell: []dhcpv4.Modifier{agentInfo("\x13")}, port: 10067, net: "10.102.60."},
-		{name: "a network of nobody", giaddr: "10.102.99.1"},
-		{name: "link selection of a network of nobody", giaddr: "10.102.60.1", tell: []dhcpv4.Modifier{agentInfo("\x05" + quad("10.102.99.0"))}},
-		{name: "17 hops", giaddr: "10.102.60.1", tell: []dhcpv4.Modifier{func(p *dhcpv4.DHCPv4) { p.HopCount = 17 }}},
+		{name: "option 82 is echoed", giaddr: "10.102.60.1", mods: []dhcpv4.Modifier{agentInfo("\x01port 7", "\x02switch 3", "\x97odd")}, net: "10.102.60."},
+		{name: "link selection (RFC 3527)", giaddr: "10.102.1.2", mods: []dhcpv4.Modifier{agentInfo("\x01port 7", "\x05"+quad("10.102.61.0"))}, net: "10.102.61."},
+		{name: "subnet selection (RFC 3011)", giaddr: "10.102.1.2", mods: []dhcpv4.Modifier{with(118, quad("10.102.60.0"))}, net: "10.102.60."},
+		{name: "link selection beats subnet selection", giaddr: "10.102.1.2", mods: []dhcpv4.Modifier{with(118, quad("10.102.60.0")), agentInfo("\x05" + quad("10.102.61.0"))}, net: "10.102.61."},
+		{name: "server identifier override (RFC 5107)", giaddr: "10.102.60.1", mods: []dhcpv4.Modifier{agentInfo("\x0b" + quad("10.102.60.1"))}, net: "10.102.60.", by: "10.102.60.1"},
+		{name: "relay source port (RFC 8357)", giaddr: "10.102.60.1", mods: []dhcpv4.Modifier{agentInfo("\x13")}, port: 10067, net: "10.102.60."},
+		{name: "an unknown network", giaddr: "10.102.99.1"},
+		{name: "link selection of an unknown network", giaddr: "10.102.60.1", mods: []dhcpv4.Modifier{agentInfo("\x05" + quad("10.102.99.0"))}},
+		{name: "17 hops", giaddr: "10.102.60.1", mods: []dhcpv4.Modifier{func(p *dhcpv4.DHCPv4) { p.HopCount = 17 }}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.port == 0 {
@@ -172,9 +172,9 @@ func TestRelayFields(t *testing.T) {
 				tt.by = d.addr
 			}
 			gi := netip.AddrPortFrom(netip.MustParseAddr(tt.giaddr), tt.port)
-			tell := append([]dhcpv4.Modifier{dhcpv4.WithRelay(net.ParseIP(tt.giaddr))}, tt.tell...)
+			mods := append([]dhcpv4.Modifier{dhcpv4.WithRelay(net.ParseIP(tt.giaddr))}, tt.mods...)
 			card := numbered(0x600 + i)
-			p := discover(card, tell...)
+			p := discover(card, mods...)
 			if tt.net == "" {
 				// Answers come in the order of the requests: after the probe's, none can follow.
 				mark := w.mark()
@@ -185,7 +185,7 @@ func TestRelayFields(t *testing.T) {
 				}
 				return
 			}
-			check := func(asked *dhcpv4.DHCPv4, h heard, kind dhcpv4.MessageType) {
+			check := func(asked *dhcpv4.DHCPv4, h captured, kind dhcpv4.MessageType) {
 				t.Helper()
 				if h.MessageType() != kind || !strings.HasPrefix(h.YourIPAddr.String(), tt.net) || h.To != gi || !h.GatewayIPAddr.Equal(asked.GatewayIPAddr) || h.ServerIdentifier().String() != tt.by {
 					t.Errorf("want %s of %s… by %s to %s, got %s", kind, tt.net, tt.by, gi, h)
@@ -196,7 +196,7 @@ func TestRelayFields(t *testing.T) {
 			}
 			offer := w.askFrom(p, gi, server)
 			check(p, offer, dhcpv4.MessageTypeOffer)
-			p = selecting(offer, tell...)
+			p = selecting(offer, mods...)
 			check(p, w.askFrom(p, gi, server), dhcpv4.MessageTypeAck)
 		})
 	}
@@ -232,7 +232,7 @@ func TestSharedSegment(t *testing.T) {
 	for _, tt := range []struct{ name, mac, want, by, router string }{
 		{"reserved in the first", "52:54:00:00:00:10", "10.102.2.10", "10.102.2.1", ""},
 		{"reserved in the second", "52:54:00:00:00:31", "10.102.70.31", "10.102.70.1", "10.102.70.254"},
-		{"a stranger", "02:00:00:00:00:01", "10.102.2.", "10.102.2.1", ""},
+		{"an unknown machine", "02:00:00:00:00:01", "10.102.2.", "10.102.2.1", ""},
 		{"one that only the second takes", "02:70:00:00:00:01", "10.102.70.1", "10.102.70.1", "10.102.70.254"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -118,8 +118,8 @@ func TestReloadUnderLoad(t *testing.T) {
 
 	c, stop := newCrowd(t)
 	defer stop()
-	m.everybody(t, c)
-	held, err := net.Listen("tcp", "10.91.1.1:82") // somebody else's port
+	m.startClients(t, c)
+	held, err := net.Listen("tcp", "10.91.1.1:82") // a port in use
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,9 +149,9 @@ func TestReloadUnderLoad(t *testing.T) {
 			t.Errorf("reload %d: generation %d after a broken lab, want %d", n, d.status().Generation, gen)
 		}
 	}
-	everybody := []string{"dns", "dhcp", "tftp", "http", "file", "stream", "connect", "admin"}
-	d.until("everybody has asked twice", func() bool {
-		return t.Failed() || !slices.ContainsFunc(everybody, func(who string) bool { return c.count(who) < 2 })
+	servers := []string{"dns", "dhcp", "tftp", "http", "file", "stream", "connect", "admin"}
+	d.until("every server was asked twice", func() bool {
+		return t.Failed() || !slices.ContainsFunc(servers, func(who string) bool { return c.count(who) < 2 })
 	})
 	counts := stop()
 	t.Logf("served: %v", counts)
@@ -170,8 +170,8 @@ func (d *daemon) refusedWhole(t *testing.T, err error) {
 	}
 }
 
-// everybody starts clients of every server.
-func (m *machine) everybody(t *testing.T, c *clientLoad) {
+// startClients starts clients of every server.
+func (m *machine) startClients(t *testing.T, c *clientLoad) {
 	relay := m.relay(t, "10.91.1.2")
 	dial := func(port string) (conn net.Conn, err error) {
 		err = m.inside(func() error {

@@ -55,8 +55,8 @@ func TestDocumentIsForItsMachineAlone(t *testing.T) {
 	} {
 		steal("a neighbour", "10.93.1.66", spy, path)
 	}
-	steal("a neighbour who claims to be w0", "10.93.1.66", spy, config, "-H", "X-Forwarded-For: "+self)
-	steal("a neighbour who claims to be w0", "10.93.1.66", spy, config, "-H", "Forwarded: for="+self, "-H", "X-Real-IP: "+self)
+	steal("another machine that claims to be w0", "10.93.1.66", spy, config, "-H", "X-Forwarded-For: "+self)
+	steal("another machine that claims to be w0", "10.93.1.66", spy, config, "-H", "Forwarded: for="+self, "-H", "X-Real-IP: "+self)
 	steal("w0 without its token", self, w0, wrong)
 	steal("w0 for another", self, w0, other)
 	for _, name := range []string{

@@ -154,7 +154,7 @@ func TestTFTPThroughNAT(t *testing.T) {
 						defer cancel()
 						out, err := inner.Command(ctx, "curl", "-sS", "-m", "2", "-o", "/dev/null", "tftp://"+server+"/public/513").CombinedOutput()
 						if err == nil {
-							t.Errorf("a transfer with a port of its own went through a NAT that knows no TFTP: %s", out)
+							t.Errorf("a transfer with its own port went through a NAT that knows no TFTP: %s", out)
 						}
 						return
 					}
@@ -162,7 +162,7 @@ func TestTFTPThroughNAT(t *testing.T) {
 						netns.Need(t, c.need)
 						for _, size := range []int{0, 513, 40 << 20} {
 							if size > 1<<20 && !strings.HasPrefix(c.name, "atftp window 16") && c.name != "curl" {
-								continue // everybody's rollover was seen without a NAT
+								continue // the rollover is tested without a NAT
 							}
 							if err := inner.fetches(t, c, server, size); err != nil {
 								t.Error(err)

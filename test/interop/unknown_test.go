@@ -63,8 +63,8 @@ func TestUnknownMachines(t *testing.T) {
 		t.Errorf("adopted twice: %v\n%s", err, out)
 	}
 
-	guest := d.machine(t, "02:aa:00:00:00:01")
-	self := guest.lease(t)
+	pooled := d.machine(t, "02:aa:00:00:00:01")
+	self := pooled.lease(t)
 	if self == "" {
 		t.Fatal("the unknown machine got no address")
 	}
@@ -76,10 +76,10 @@ func TestUnknownMachines(t *testing.T) {
 		path      string
 		status    int
 	}{
-		{"a neighbour for the guest", "10.93.3.66", spy, report + "evil", http.StatusForbidden},
-		{"the guest for another", self, guest, "report/02-aa-00-00-00-02?serial=evil", http.StatusForbidden},
+		{"another machine for the pool machine", "10.93.3.66", spy, report + "evil", http.StatusForbidden},
+		{"the pool machine for another", self, pooled, "report/02-aa-00-00-00-02?serial=evil", http.StatusForbidden},
 		{"one without an address for itself", "10.93.3.66", spy, "report/02-bb-00-00-00-01?serial=evil", http.StatusForbidden},
-		{"the guest", self, guest, report + "%1b%5b2J%0aA1B2C3%e2%80%ae" + strings.Repeat("x", 1000) + "&product=%00%ff", http.StatusOK},
+		{"the pool machine", self, pooled, report + "%1b%5b2J%0aA1B2C3%e2%80%ae" + strings.Repeat("x", 1000) + "&product=%00%ff", http.StatusOK},
 	} {
 		if status, body := try.m.get(try.from, try.path); status != try.status {
 			t.Errorf("%s: %d %s", try.who, status, body)
@@ -88,7 +88,7 @@ func TestUnknownMachines(t *testing.T) {
 	out := unknown()
 	for _, named := range []string{"02:aa:00:00:00:02", "02:bb:00:00:00:01"} {
 		if strings.Contains(out, named) {
-			t.Errorf("%s was only named in a URL, and counts as heard of", named)
+			t.Errorf("%s was only named in a URL, and counts as captured of", named)
 		}
 	}
 	if strings.Contains(out, "evil") || !strings.Contains(out, "[2J A1B2C3") || len(out) > 2000 || strings.ContainsFunc(out, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) {

@@ -28,14 +28,14 @@ type wire struct {
 	hw   net.HardwareAddr
 	done chan struct{} // closed with the socket
 
-	mu    sync.Mutex
-	heard []heard
-	grown chan struct{} // closed and renewed with every packet
-	owns  map[netip.Addr]resident
+	mu       sync.Mutex
+	captured []captured
+	grown    chan struct{} // closed and renewed with every packet
+	owns     map[netip.Addr]arpOwner
 }
 
-// A heard is one captured DHCP message.
-type heard struct {
+// A captured is one captured DHCP message.
+type captured struct {
 	*dhcpv4.DHCPv4
 	At       time.Time
 	Eth      net.HardwareAddr // where the frame was sent to
@@ -44,7 +44,7 @@ type heard struct {
 	raw      []byte
 }
 
-func (h heard) String() string {
+func (h captured) String() string {
 	if h.DHCPv4 == nil {
 		return "nothing"
 	}
@@ -52,8 +52,8 @@ func (h heard) String() string {
 		h.ClientHWAddr, h.ClientIPAddr, h.YourIPAddr, h.GatewayIPAddr, h.RequestedIPAddress(), h.ServerIdentifier())
 }
 
-// A resident answers ARP requests for an address.
-type resident struct {
+// An arpOwner answers ARP requests for an address.
+type arpOwner struct {
 	mac net.HardwareAddr
 	to  net.HardwareAddr // only this MAC is answered; nil: all
 }
@@ -61,7 +61,7 @@ type resident struct {
 // wire opens one, in the machine or, if it is nil, on iface of the test's own namespace.
 func newWire(t testing.TB, m *machine, iface string) *wire {
 	t.Helper()
-	w := &wire{t: t, m: m, grown: make(chan struct{}), done: make(chan struct{}), owns: map[netip.Addr]resident{}}
+	w := &wire{t: t, m: m, grown: make(chan struct{}), done: make(chan struct{}), owns: map[netip.Addr]arpOwner{}}
 	open := func() error {
 		ifi, err := net.InterfaceByName(iface)
 		if err != nil {
@@ -87,7 +87,7 @@ func newWire(t testing.TB, m *machine, iface string) *wire {
 		_ = w.conn.Close()
 		reading.Wait()
 		if t.Failed() {
-			t.Logf("%s heard:\n%s", iface, w.tail())
+			t.Logf("%s captured:\n%s", iface, w.tail())
 		}
 	})
 	return w
@@ -154,10 +154,10 @@ func (w *wire) ip(b []byte) {
 	at := func(addr []byte, port []byte) netip.AddrPort {
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(addr)), binary.BigEndian.Uint16(port))
 	}
-	h := heard{DHCPv4: p, At: time.Now(), Eth: slices.Clone(b[:6]), From: at(ip[12:16], udp), To: at(ip[16:20], udp[2:]), Size: length - 8, raw: raw}
+	h := captured{DHCPv4: p, At: time.Now(), Eth: slices.Clone(b[:6]), From: at(ip[12:16], udp), To: at(ip[16:20], udp[2:]), Size: length - 8, raw: raw}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.heard = append(w.heard, h)
+	w.captured = append(w.captured, h)
 	close(w.grown)
 	w.grown = make(chan struct{})
 }
@@ -183,7 +183,7 @@ func (w *wire) arp(b []byte) {
 func (w *wire) own(addr string, mac, to net.HardwareAddr) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.owns[netip.MustParseAddr(addr)] = resident{mac, to}
+	w.owns[netip.MustParseAddr(addr)] = arpOwner{mac, to}
 }
 
 // leave removes an address from this socket.
@@ -199,9 +199,9 @@ func (w *wire) raw(frame []byte) {
 }
 
 var (
-	everybody   = net.HardwareAddr{255, 255, 255, 255, 255, 255}
-	newClient   = netip.MustParseAddrPort("0.0.0.0:68")
-	allOfTheNet = netip.MustParseAddrPort("255.255.255.255:67")
+	broadcastMAC = net.HardwareAddr{255, 255, 255, 255, 255, 255}
+	newClient    = netip.MustParseAddrPort("0.0.0.0:68")
+	toServers    = netip.MustParseAddrPort("255.255.255.255:67")
 )
 
 // send broadcasts a message with the client's MAC as the frame's source.
@@ -226,21 +226,21 @@ func (w *wire) sendBytes(src net.HardwareAddr, from, to netip.AddrPort, payload 
 		sum = sum&0xffff + sum>>16
 	}
 	binary.BigEndian.PutUint16(ip[10:], ^uint16(sum))
-	w.raw(slices.Concat(everybody, src[:6], []byte{8, 0}, ip, udp, payload))
+	w.raw(slices.Concat(broadcastMAC, src[:6], []byte{8, 0}, ip, udp, payload))
 }
 
-func (w *wire) all() []heard { w.mu.Lock(); defer w.mu.Unlock(); return slices.Clone(w.heard) }
+func (w *wire) all() []captured { w.mu.Lock(); defer w.mu.Unlock(); return slices.Clone(w.captured) }
 
 // mark returns the number of captured messages, for since.
-func (w *wire) mark() int { w.mu.Lock(); defer w.mu.Unlock(); return len(w.heard) }
+func (w *wire) mark() int { w.mu.Lock(); defer w.mu.Unlock(); return len(w.captured) }
 
 // since waits for a message after that mark that ok accepts, and returns it and the mark behind it.
-func (w *wire) since(mark int, within time.Duration, ok func(heard) bool) (heard, int, bool) {
+func (w *wire) since(mark int, within time.Duration, ok func(captured) bool) (captured, int, bool) {
 	deadline := time.NewTimer(within)
 	defer deadline.Stop()
 	for {
 		w.mu.Lock()
-		fresh, grown := w.heard[mark:], w.grown
+		fresh, grown := w.captured[mark:], w.grown
 		w.mu.Unlock()
 		for i, h := range fresh {
 			if ok(h) {
@@ -250,35 +250,35 @@ func (w *wire) since(mark int, within time.Duration, ok func(heard) bool) (heard
 		select {
 		case <-grown:
 		case <-deadline.C:
-			return heard{}, mark, false
+			return captured{}, mark, false
 		}
 	}
 }
 
 // await is since for a message without which the test fails.
-func (w *wire) await(what string, mark int, within time.Duration, ok func(heard) bool) (heard, int) {
+func (w *wire) await(what string, mark int, within time.Duration, ok func(captured) bool) (captured, int) {
 	w.t.Helper()
 	h, next, found := w.since(mark, within, ok)
 	if !found {
-		w.t.Fatalf("%s: not within %v; heard\n%s", what, within, w.tail())
+		w.t.Fatalf("%s: not within %v; captured\n%s", what, within, w.tail())
 	}
 	return h, next
 }
 
-func answers(p *dhcpv4.DHCPv4) func(heard) bool {
-	return func(h heard) bool {
+func answers(p *dhcpv4.DHCPv4) func(captured) bool {
+	return func(h captured) bool {
 		return h.OpCode == dhcpv4.OpcodeBootReply && h.TransactionID == p.TransactionID && slices.Equal(h.ClientHWAddr, p.ClientHWAddr)
 	}
 }
 
 // ask broadcasts a message as a client without an address does, and returns the answer.
-func (w *wire) ask(p *dhcpv4.DHCPv4) heard {
+func (w *wire) ask(p *dhcpv4.DHCPv4) captured {
 	w.t.Helper()
-	return w.askFrom(p, newClient, allOfTheNet)
+	return w.askFrom(p, newClient, toServers)
 }
 
 // askFrom asks, and asks again as clients do: an interface that just came up may lose the first frame.
-func (w *wire) askFrom(p *dhcpv4.DHCPv4, from, to netip.AddrPort) heard {
+func (w *wire) askFrom(p *dhcpv4.DHCPv4, from, to netip.AddrPort) captured {
 	w.t.Helper()
 	const tries = 6
 	for range tries {
@@ -286,11 +286,11 @@ func (w *wire) askFrom(p *dhcpv4.DHCPv4, from, to netip.AddrPort) heard {
 			return h
 		}
 	}
-	w.t.Fatalf("no answer to %s", heard{DHCPv4: p, From: from, To: to})
-	return heard{}
+	w.t.Fatalf("no answer to %s", captured{DHCPv4: p, From: from, To: to})
+	return captured{}
 }
 
-func (w *wire) tryFrom(p *dhcpv4.DHCPv4, from, to netip.AddrPort, within time.Duration) (heard, bool) {
+func (w *wire) tryFrom(p *dhcpv4.DHCPv4, from, to netip.AddrPort, within time.Duration) (captured, bool) {
 	mark := w.mark()
 	w.send(p, from, to)
 	h, _, ok := w.since(mark, within, answers(p))
@@ -301,21 +301,21 @@ func (w *wire) tryFrom(p *dhcpv4.DHCPv4, from, to netip.AddrPort, within time.Du
 func (w *wire) silent(p, probe *dhcpv4.DHCPv4) {
 	w.t.Helper()
 	mark := w.mark()
-	w.send(p, newClient, allOfTheNet)
+	w.send(p, newClient, toServers)
 	w.ask(probe)
 	if h, _, ok := w.since(mark, 50*time.Millisecond, answers(p)); ok {
 		w.t.Errorf("want no answer to %s of %s, got %s", p.MessageType(), p.ClientHWAddr, h)
 	}
 }
 
-// bind leases an address for a machine in SELECTING, and fails the test without one. tell is added to both messages.
-func (w *wire) bind(mac net.HardwareAddr, tell ...dhcpv4.Modifier) heard {
+// bind leases an address for a machine in SELECTING, and fails the test without one. mods is added to both messages.
+func (w *wire) bind(mac net.HardwareAddr, mods ...dhcpv4.Modifier) captured {
 	w.t.Helper()
-	offer := w.ask(discover(mac, tell...))
+	offer := w.ask(discover(mac, mods...))
 	if offer.MessageType() != dhcpv4.MessageTypeOffer {
 		w.t.Fatalf("want an offer for %s, got %s", mac, offer)
 	}
-	ack := w.ask(selecting(offer, tell...))
+	ack := w.ask(selecting(offer, mods...))
 	if ack.MessageType() != dhcpv4.MessageTypeAck || !ack.YourIPAddr.Equal(offer.YourIPAddr) {
 		w.t.Fatalf("want %s for %s, got %s", offer.YourIPAddr, mac, ack)
 	}
@@ -331,28 +331,28 @@ func mac(s string) net.HardwareAddr {
 }
 
 // message builds one from a client, with a transaction id of its own.
-func message(kind dhcpv4.MessageType, mac net.HardwareAddr, tell ...dhcpv4.Modifier) *dhcpv4.DHCPv4 {
-	p, err := dhcpv4.New(append([]dhcpv4.Modifier{dhcpv4.WithHwAddr(mac), dhcpv4.WithMessageType(kind)}, tell...)...)
+func message(kind dhcpv4.MessageType, mac net.HardwareAddr, mods ...dhcpv4.Modifier) *dhcpv4.DHCPv4 {
+	p, err := dhcpv4.New(append([]dhcpv4.Modifier{dhcpv4.WithHwAddr(mac), dhcpv4.WithMessageType(kind)}, mods...)...)
 	if err != nil {
 		panic(err) // there is no entropy
 	}
 	return p
 }
 
-func discover(mac net.HardwareAddr, tell ...dhcpv4.Modifier) *dhcpv4.DHCPv4 {
-	return message(dhcpv4.MessageTypeDiscover, mac, tell...)
+func discover(mac net.HardwareAddr, mods ...dhcpv4.Modifier) *dhcpv4.DHCPv4 {
+	return message(dhcpv4.MessageTypeDiscover, mac, mods...)
 }
 
 // selecting is the request that takes an offer (RFC 2131 section 4.3.2).
-func selecting(offer heard, tell ...dhcpv4.Modifier) *dhcpv4.DHCPv4 {
+func selecting(offer captured, mods ...dhcpv4.Modifier) *dhcpv4.DHCPv4 {
 	return message(dhcpv4.MessageTypeRequest, offer.ClientHWAddr, append([]dhcpv4.Modifier{
 		dhcpv4.WithOption(dhcpv4.OptRequestedIPAddress(offer.YourIPAddr)), dhcpv4.WithOption(dhcpv4.OptServerIdentifier(offer.ServerIdentifier())),
-	}, tell...)...)
+	}, mods...)...)
 }
 
 // rebooting is the request of a machine that remembers its address.
-func rebooting(mac net.HardwareAddr, addr string, tell ...dhcpv4.Modifier) *dhcpv4.DHCPv4 {
-	return message(dhcpv4.MessageTypeRequest, mac, append([]dhcpv4.Modifier{dhcpv4.WithOption(dhcpv4.OptRequestedIPAddress(net.ParseIP(addr)))}, tell...)...)
+func rebooting(mac net.HardwareAddr, addr string, mods ...dhcpv4.Modifier) *dhcpv4.DHCPv4 {
+	return message(dhcpv4.MessageTypeRequest, mac, append([]dhcpv4.Modifier{dhcpv4.WithOption(dhcpv4.OptRequestedIPAddress(net.ParseIP(addr)))}, mods...)...)
 }
 
 // with adds an option by number.
