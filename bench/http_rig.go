@@ -131,7 +131,7 @@ func (r *httpRig) start(ctx context.Context, c *httpServer) (*httpRunning, error
 		return nil, err
 	}
 	log := filepath.Join(s.dir, "log")
-	if err := s.begin(pinned(r.cpus[0]), httpSpace, args, nil, log); err != nil {
+	if err := s.begin(favored(r.cpus[0]), httpSpace, args, nil, log); err != nil {
 		return nil, err
 	}
 	for range 200 {
@@ -188,7 +188,7 @@ type httpResult struct {
 
 // load has a path fetched by several clients at once.
 func (r *httpRig) load(ctx context.Context, o httpOrder) (got httpResult, err error) {
-	r.noise.during(func() { err = carryOut(ctx, pinned(r.cpus[1]), httpLoadCommand, o, &got) })
+	r.noise.during(func() { err = carryOut(ctx, favored(r.cpus[1]), httpLoadCommand, o, &got) })
 	return got, err
 }
 
