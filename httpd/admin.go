@@ -92,13 +92,13 @@ type Reloader interface {
 	Reload(ctx context.Context, force api.Force) (api.Reload, error)
 }
 
-// AdminConfig is how the admin plane behaves. Token is required.
+// AdminConfig is the configuration of Admin. Token is required.
 type AdminConfig struct {
 	Token  string // asked for over TCP; see LoadToken
 	Limits Limits // Drain is not used: an interrupted page does no harm
 }
 
-// AdminDeps is what the admin plane needs. All fields are required. An error of any of them may be an
+// AdminDeps is what Admin needs. All fields are required. An error of any of them may be an
 // *api.Error, or carry a status in a method HTTPStatus() int; otherwise it is answered with 500.
 type AdminDeps struct {
 	Status     Statuser
@@ -131,7 +131,7 @@ func (d AdminDeps) mustBeComplete() {
 	}
 }
 
-// Admin is the admin plane.
+// Admin serves the dashboard, the admin API, metrics and health.
 type Admin struct {
 	limits  Limits
 	deps    AdminDeps
@@ -141,29 +141,29 @@ type Admin struct {
 	cross   *http.CrossOriginProtection
 }
 
-// NewAdmin returns an admin plane. The error is that its metrics are registered already, or that there is no token.
+// NewAdmin returns a server. The error is that its metrics are registered already, or that the token is too short.
 func NewAdmin(cfg AdminConfig, deps AdminDeps) (*Admin, error) {
 	deps.mustBeComplete()
 	if len(cfg.Token) < minToken {
-		return nil, fmt.Errorf("new admin plane: a token of %d characters is too short: want %d or more", len(cfg.Token), minToken)
+		return nil, fmt.Errorf("new admin server: a token of %d characters is too short: want %d or more", len(cfg.Token), minToken)
 	}
 	m, err := newMetrics(deps.Metrics, "admin", areaNames())
 	if err != nil {
-		return nil, fmt.Errorf("new admin plane: %w", err)
+		return nil, fmt.Errorf("new admin server: %w", err)
 	}
 	pages, err := parsePages(deps.Now)
 	if err != nil {
-		return nil, fmt.Errorf("new admin plane: %w", err)
+		return nil, fmt.Errorf("new admin server: %w", err)
 	}
-	deps.Log = deps.Log.With("server", "httpd", "plane", "admin")
+	deps.Log = deps.Log.With("server", "httpd", "listener", "admin")
 	return &Admin{
 		limits: cfg.Limits.withDefaults(), deps: deps, keys: newKeys(cfg.Token), pages: pages, metrics: m,
 		cross: http.NewCrossOriginProtection(),
 	}, nil
 }
 
-// Serve answers on all listeners until ctx ends. Who comes by a Unix socket was let in by its permissions; everybody else
-// needs the token. It closes the listeners and returns nil when ctx ended.
+// Serve answers on all listeners until ctx ends and returns nil. It closes no listener. The permissions of a Unix socket
+// decide who may use it; TCP needs the token.
 func (a *Admin) Serve(ctx context.Context, listeners ...net.Listener) error {
 	bindings := make([]binding, len(listeners))
 	for i, l := range listeners {
@@ -178,7 +178,7 @@ func (a *Admin) Serve(ctx context.Context, listeners ...net.Listener) error {
 	return runner{limits: limits, log: a.deps.Log, evicted: a.metrics.evicted}.run(ctx, ctx, bindings)
 }
 
-// A trust is why a caller may see the admin plane.
+// A trust is why a caller may use the admin API.
 type trust int
 
 // The kinds of trust.
@@ -187,7 +187,7 @@ const (
 	bySocket              // the caller could open the Unix socket
 )
 
-// An area is a part of the admin plane, for metrics.
+// An area is a group of Admin's paths, for metrics.
 type area int
 
 const (
@@ -221,7 +221,7 @@ func areaOf(path string) area {
 // open reports whether an area needs no token: none of it tells a secret or a host.
 func (p area) open() bool { return p == areaStatic || p == areaMetrics || p == areaHealth }
 
-// handler returns the whole admin plane for callers of that trust.
+// handler returns the handler of all paths, for callers of that trust.
 func (a *Admin) handler(why trust) http.Handler {
 	mux := a.routes(why)
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

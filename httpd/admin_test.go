@@ -31,7 +31,7 @@ import (
 func TestAdminAsStranger(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "curl")
-	h := newHall(t)
+	h := newAdminServer(t)
 	routes := []struct {
 		method, path string
 		open         bool   // needs no token
@@ -139,7 +139,7 @@ func TestAdminAsStranger(t *testing.T) {
 	}
 }
 
-func (h *house) told() []string {
+func (h *fakeDaemon) told() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	done := slices.Clone(h.done)
@@ -150,10 +150,10 @@ func (h *house) told() []string {
 // TestOpenPagesTellNothing holds that what needs no token names no host, address, MAC or lab.
 func TestOpenPagesTellNothing(t *testing.T) {
 	t.Parallel()
-	house := newHouse()
-	house.status.Reload.Err = "lab.yaml:3:4: hosts.master-0.mac: 52:54:00:00:02:01 is taken"
-	house.status.Servers[2].Serving, house.status.Servers[2].Err = false, "listen udp 192.168.131.1:53: in use"
-	h := newHallOf(t, house, nil)
+	fakeDaemon := newFakeDaemon()
+	fakeDaemon.status.Reload.Err = "lab.yaml:3:4: hosts.master-0.mac: 52:54:00:00:02:01 is taken"
+	fakeDaemon.status.Servers[2].Serving, fakeDaemon.status.Servers[2].Err = false, "listen udp 192.168.131.1:53: in use"
+	h := newAdminServerOf(t, fakeDaemon, nil)
 	curl(t, "-H", "Authorization: Bearer "+adminToken, h.url+"/hosts/master-1")
 	secret := regexp.MustCompile(`master|openshift|mycluster|192\.168|52[:-]54|lab\.yaml|` + adminToken)
 	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/static/style.css", "/static/live.js", "/static/icon.svg", "/", "/login"} {
@@ -180,7 +180,7 @@ func TestReadyz(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			h := newHouse()
+			h := newFakeDaemon()
 			tt.change(&h.status)
 			w := httptest.NewRecorder()
 			newAdmin(t, h, &logBuffer{}, nil).Trusted().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
@@ -194,7 +194,7 @@ func TestReadyz(t *testing.T) {
 // TestLogin logs in with curl's cookie jar, acts, and logs out.
 func TestLogin(t *testing.T) {
 	t.Parallel()
-	h := newHall(t)
+	h := newAdminServer(t)
 	jar := filepath.Join(t.TempDir(), "jar")
 	header, body := curl(t, "-c", jar, "-d", "token=wrong-wrong-wrong-wrong", h.url+"/login")
 	if !strings.Contains(header, " 403 ") || !strings.Contains(body, "That is not the token.") {
@@ -231,7 +231,7 @@ func TestLogin(t *testing.T) {
 // TestDashboardEscapes feeds what a hostile machine may call itself.
 func TestDashboardEscapes(t *testing.T) {
 	t.Parallel()
-	h := newHouse()
+	h := newFakeDaemon()
 	const evil = `"><script>alert(1)</script>`
 	h.leases[6].Name, h.boots[1].Events[0].Detail = evil, evil
 	srv := newAdmin(t, h, &logBuffer{}, nil).Trusted()
@@ -246,7 +246,7 @@ func TestDashboardEscapes(t *testing.T) {
 // TestDashboardIsBounded shows a part of a large lab, and finds the rest by a filter.
 func TestDashboardIsBounded(t *testing.T) {
 	t.Parallel()
-	h := newHouse()
+	h := newFakeDaemon()
 	h.hosts = nil
 	for i := range 10_000 {
 		h.hosts = append(h.hosts, api.Host{Name: fmt.Sprintf("node-%05d", i)})
@@ -263,9 +263,9 @@ func TestDashboardIsBounded(t *testing.T) {
 // TestErrorsBecomeAnswers checks what errors of the daemon look like.
 func TestErrorsBecomeAnswers(t *testing.T) {
 	t.Parallel()
-	house := newHouse()
-	house.reloadErr = errors.New("lab.yaml:1:1: version: 2 is not known: want 1\nlab.yaml:9:1: hosts: none")
-	h := newHallOf(t, house, nil)
+	fakeDaemon := newFakeDaemon()
+	fakeDaemon.reloadErr = errors.New("lab.yaml:1:1: version: 2 is not known: want 1\nlab.yaml:9:1: hosts: none")
+	h := newAdminServerOf(t, fakeDaemon, nil)
 	c := socketClient(t, h)
 	tests := []struct {
 		name string
@@ -290,7 +290,7 @@ func TestErrorsBecomeAnswers(t *testing.T) {
 	}
 }
 
-func socketClient(t *testing.T, h *hall) *api.Client {
+func socketClient(t *testing.T, h *adminServer) *api.Client {
 	t.Helper()
 	c, err := api.NewClient(h.socket, "")
 	if err != nil {
@@ -302,7 +302,7 @@ func socketClient(t *testing.T, h *hall) *api.Client {
 // TestClientRoundTrip asks everything by the typed client, over the socket and over TCP.
 func TestClientRoundTrip(t *testing.T) {
 	t.Parallel()
-	h := newHall(t)
+	h := newAdminServer(t)
 	tcp, err := api.NewClient(h.url, adminToken)
 	if err != nil {
 		t.Fatal(err)
@@ -353,7 +353,7 @@ func same[T any](t *testing.T, want T) func(T, error) {
 // TestFollow reads events as they happen, by the client and by curl, and ends when the daemon does.
 func TestFollow(t *testing.T) {
 	t.Parallel()
-	h := newHall(t)
+	h := newAdminServer(t)
 	got := make(chan event.Event)
 	ended := make(chan error, 1)
 	go func() {
@@ -379,7 +379,7 @@ func TestFollow(t *testing.T) {
 // TestFollowStopsByItself ends a stream when its reader is told so or has had enough.
 func TestFollowStopsByItself(t *testing.T) {
 	t.Parallel()
-	h := newHall(t)
+	h := newAdminServer(t)
 	enough := errors.New("enough")
 	go func() { h.news <- event.Event{Kind: event.DHCPAck} }()
 	if err := socketClient(t, h).Follow(t.Context(), "a", func(event.Event) error { return enough }); !errors.Is(err, enough) {
@@ -394,7 +394,7 @@ func TestFollowStopsByItself(t *testing.T) {
 // TestStreamIsFlushed reads the raw stream: each event is there before the next.
 func TestStreamIsFlushed(t *testing.T) {
 	t.Parallel()
-	h := newHall(t)
+	h := newAdminServer(t)
 	req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, h.url+"/api/v1/timeline/master-1?follow=1", nil)
 	req.Header.Set("Authorization", "Bearer "+adminToken)
 	resp, err := http.DefaultClient.Do(req)
@@ -419,7 +419,7 @@ func TestStreamIsFlushed(t *testing.T) {
 // TestFollowShowsSignsOfLife keeps a stream without news from looking dead.
 func TestFollowShowsSignsOfLife(t *testing.T) {
 	t.Parallel()
-	h := newHouse()
+	h := newFakeDaemon()
 	admin := newAdmin(t, h, &logBuffer{}, nil).Trusted()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
@@ -435,7 +435,7 @@ func TestFollowShowsSignsOfLife(t *testing.T) {
 
 func TestNewAdminNeedsAToken(t *testing.T) {
 	t.Parallel()
-	h := newHouse()
+	h := newFakeDaemon()
 	defer func() {
 		if got := recover(); got != "httpd: AdminDeps.Status is nil" {
 			t.Errorf("panic %v", got)

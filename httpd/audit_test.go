@@ -22,7 +22,7 @@ import (
 func TestConditions(t *testing.T) {
 	t.Parallel()
 	const modified = "Tue, 14 Nov 2023 22:13:20 GMT"
-	w := newWorld(t, httpd.Limits{}, map[string][]byte{"images/vmlinuz": []byte("0123456789")})
+	w := newBootServer(t, httpd.Limits{}, map[string][]byte{"images/vmlinuz": []byte("0123456789")})
 	at := time.Unix(1700000000, 0)
 	if err := os.Chtimes(filepath.Join(w.dir, "images/vmlinuz"), at, at); err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func TestConditions(t *testing.T) {
 // TestHeadIsGet: HEAD says of a file what GET says, a range too: UEFI and CoreOS's initrd go by it.
 func TestHeadIsGet(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, httpd.Limits{}, map[string][]byte{"public/a.efi": image(5000), "public/empty": nil})
+	w := newBootServer(t, httpd.Limits{}, map[string][]byte{"public/a.efi": image(5000), "public/empty": nil})
 	for _, path := range []string{"/files/public/a.efi", "/files/public/empty", "/files/public/none", "/boot/" + hyphens + "/ipxe.efi", "/boot/" + hyphens + "/boot.ipxe"} {
 		for _, asked := range []string{"", "bytes=10-19"} {
 			var lines [2]string
@@ -121,7 +121,7 @@ func TestMediaTypes(t *testing.T) {
 	for name := range types {
 		files["public/"+name] = []byte("<script>")
 	}
-	w := newWorld(t, httpd.Limits{}, files)
+	w := newBootServer(t, httpd.Limits{}, files)
 	for name, want := range types {
 		header, _ := curl(t, "-I", w.url("/files/public/"+name))
 		if !strings.Contains(header, "Content-Type: "+want+"\n") || !strings.Contains(header, "X-Content-Type-Options: nosniff\n") {
@@ -134,7 +134,7 @@ func TestMediaTypes(t *testing.T) {
 // makes the server wait.
 func TestNoEscape(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, httpd.Limits{}, map[string][]byte{"public/a": []byte("a"), "secrets/bmc": []byte("calvin")})
+	w := newBootServer(t, httpd.Limits{}, map[string][]byte{"public/a": []byte("a"), "secrets/bmc": []byte("calvin")})
 	public := filepath.Join(w.dir, "public")
 	outside := t.TempDir()
 	write(t, filepath.Join(outside, "passwd"), []byte("root"))
@@ -182,7 +182,7 @@ func TestNoEscape(t *testing.T) {
 func TestSlowSenders(t *testing.T) {
 	t.Parallel()
 	const limit = 150 * time.Millisecond
-	w := newWorld(t, httpd.Limits{Header: limit, Idle: limit, Stall: limit}, map[string][]byte{"public/a": []byte("a")})
+	w := newBootServer(t, httpd.Limits{Header: limit, Idle: limit, Stall: limit}, map[string][]byte{"public/a": []byte("a")})
 	for name, said := range map[string]string{
 		"nothing":                       "",
 		"half a header":                 "GET /files/public/a HTTP/1.1\r\nHost: x\r\nX-Slow: ",
@@ -215,7 +215,7 @@ func TestSlowSenders(t *testing.T) {
 // TestFileShrinks: a file that is cut while it is sent is a broken connection, never a short file that looks whole.
 func TestFileShrinks(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, httpd.Limits{}, map[string][]byte{"images/vmlinuz": image(big)})
+	w := newBootServer(t, httpd.Limits{}, map[string][]byte{"images/vmlinuz": image(big)})
 	resp, err := http.ReadResponse(bufio.NewReader(w.ask(t, "/files/images/vmlinuz")), nil)
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 // as many seconds as it is told.
 func TestInitramfsAsksAgain(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, httpd.Limits{}, map[string][]byte{"images/vmlinuz": nil})
+	w := newBootServer(t, httpd.Limits{}, map[string][]byte{"images/vmlinuz": nil})
 	url := w.url("/files/public/fcos/kernel")
 	pulled := make(chan struct{})
 	go func() {

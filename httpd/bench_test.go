@@ -18,7 +18,7 @@ func (s sink) Flush()                      {}
 
 // BenchmarkBoot is what a request costs beyond net/http itself.
 func BenchmarkBoot(b *testing.B) {
-	w := newWorld(b, httpd.Limits{}, map[string][]byte{"images/vmlinuz": image(1024)})
+	w := newBootServer(b, httpd.Limits{}, map[string][]byte{"images/vmlinuz": image(1024)})
 	w.events.news = nil
 	for name, path := range map[string]string{
 		"script": "/boot/" + hyphens + "/boot.ipxe", "file": "/files/images/vmlinuz", "nothing": "/favicon.ico",

@@ -26,14 +26,14 @@ import (
 // A BootService decides what a machine boots. Its errors may carry a status in a method HTTPStatus() int; without one they are
 // answered with 500. "Not yet" must be 503: Ignition takes everything below 500 as final.
 type BootService interface {
-	// Script renders an iPXE script for the machine that asks from that address, and emits that it did or did not.
+	// Script renders an iPXE script for the machine that asks from that address, and records the event.
 	Script(ctx context.Context, mac lab.MAC, from netip.Addr, name string) ([]byte, error)
 	// Config returns a config document for a request that carries token. Read is called on it once all of it was sent, but
 	// not for HEAD, and then Release.
 	Config(ctx context.Context, mac lab.MAC, token, name string, from netip.Addr) (*boot.Document, error)
 	// Answer returns the config document of the machine that has these MACs and asks from that address.
 	Answer(ctx context.Context, macs []lab.MAC, from netip.Addr) (*boot.Document, error)
-	// Report takes what a machine tells of itself, in the query of a URL as it came.
+	// Report takes a machine's inventory, the query of a URL as it arrived.
 	Report(ctx context.Context, mac lab.MAC, query string, from netip.Addr) error
 	// Done takes "the install is done".
 	Done(ctx context.Context, mac lab.MAC, token string, from netip.Addr) error
@@ -41,7 +41,7 @@ type BootService interface {
 
 // Leases map addresses to NICs.
 type Leases interface {
-	// MACOf returns the NIC that has an address by lease or reservation; false: nobody does.
+	// MACOf returns the NIC that has an address by lease or reservation; false: no NIC has it.
 	MACOf(netip.Addr) (lab.MAC, bool)
 }
 
@@ -51,7 +51,7 @@ type Mirrors interface {
 	Open(ctx context.Context, m *lab.Mirror, path, method string) (*mirror.File, error)
 }
 
-// A Table is what the boot plane answers from, beside its BootService. It is immutable.
+// A Table is what Boot answers from, beside its BootService. It is immutable.
 type Table struct {
 	files   *files.Files
 	mirrors map[string]*lab.Mirror // by name
@@ -66,7 +66,7 @@ func Compile(l *lab.Lab) (*Table, error) {
 	return NewTable(l, files), nil
 }
 
-// NewTable makes a table of a lab whose files were compiled already, for who serves them by TFTP too.
+// NewTable makes a table of a lab whose files were compiled already, for a caller that also serves them by TFTP.
 func NewTable(l *lab.Lab, files *files.Files) *Table {
 	t := &Table{files: files, mirrors: make(map[string]*lab.Mirror, len(l.Mirrors))}
 	for _, m := range l.Mirrors {
@@ -80,7 +80,7 @@ type BootConfig struct {
 	Limits Limits
 }
 
-// BootDeps is what the boot plane needs. All fields are required.
+// BootDeps is what Boot needs. All fields are required.
 type BootDeps struct {
 	Table    func() *Table // never returns nil
 	Boot     BootService
@@ -116,36 +116,36 @@ func (d BootDeps) mustBeComplete() {
 	}
 }
 
-// Boot is the boot plane.
+// Boot is the HTTP server for machines.
 type Boot struct {
 	limits  Limits
 	deps    BootDeps
 	metrics *metrics
 }
 
-// NewBoot returns a boot plane. The error is that its metrics are registered already.
+// NewBoot returns a server. The error is that its metrics are registered already.
 func NewBoot(cfg BootConfig, deps BootDeps) (*Boot, error) {
 	deps.mustBeComplete()
-	m, err := newMetrics(deps.Metrics, "boot", routeNames())
+	m, err := newMetrics(deps.Metrics, "http", routeNames())
 	if err != nil {
-		return nil, fmt.Errorf("new boot plane: %w", err)
+		return nil, fmt.Errorf("new http server: %w", err)
 	}
-	deps.Log = deps.Log.With("server", "httpd", "plane", "boot")
+	deps.Log = deps.Log.With("server", "httpd", "listener", "http")
 	return &Boot{limits: cfg.Limits.withDefaults(), deps: deps, metrics: m}, nil
 }
 
-// Serve answers on all listeners until ctx ends, then lets transfers finish for Limits.Drain. It closes the listeners and
-// returns nil when ctx ended.
+// Serve answers on all listeners until ctx ends, then lets transfers finish for Limits.Drain, and returns nil. It closes no
+// listener.
 func (b *Boot) Serve(ctx context.Context, listeners ...net.Listener) error {
 	bindings := make([]binding, len(listeners))
 	for i, l := range listeners {
 		bindings[i] = binding{listener: l, handler: b}
 	}
-	// A transfer may outlive ctx, and so may what the boot service writes down for it.
+	// A transfer may outlive ctx, and so may what the boot service records for it.
 	return runner{limits: b.limits, log: b.deps.Log, evicted: b.metrics.evicted}.run(ctx, context.WithoutCancel(ctx), bindings)
 }
 
-// A request is one request of the boot plane while it is answered.
+// A request is one request of a machine while it is answered.
 type request struct {
 	*http.Request
 	target target
@@ -154,8 +154,8 @@ type request struct {
 	start  time.Time
 }
 
-// booking returns the context in which the boot service writes down what the request did: a machine that hangs up as soon as it has
-// its document, or has said that it is done, did so all the same.
+// booking returns the context in which the boot service records the request: that a machine hangs up as soon as it has its
+// document, or has reported that it is done, changes nothing.
 func (q *request) booking() context.Context { return context.WithoutCancel(q.Context()) }
 
 // ServeHTTP implements http.Handler.
@@ -173,7 +173,7 @@ func (b *Boot) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	guard(b.deps.Log, reply, q.target.token, func() { b.answer(reply, q) })
 }
 
-// peer returns who asks; the zero address where the transport has none.
+// peer returns the client's address; the zero address if the transport has none.
 func peer(r *http.Request) netip.Addr {
 	ap, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -246,8 +246,7 @@ func refuse(w http.ResponseWriter, code int) {
 	http.Error(w, http.StatusText(code), code)
 }
 
-// refuseErr answers what the boot service refused. An error without a status is our fault, not the machine's fault: 500,
-// which clients try again.
+// refuseErr answers an error of the boot service. An error without a status is a fault of the daemon: 500, which clients retry.
 func (b *Boot) refuseErr(w http.ResponseWriter, q *request, err error) {
 	code := statusOf(err)
 	if code >= http.StatusInternalServerError {
@@ -325,7 +324,7 @@ func (b *Boot) done(w *reply, q *request) {
 	b.acknowledge(w, q, b.deps.Boot.Done(q.booking(), q.target.mac, q.target.token, q.from))
 }
 
-// acknowledge answers what a machine told: that it was taken, or err, which the boot service has against it.
+// acknowledge answers a report: ok, or the boot service's error.
 func (b *Boot) acknowledge(w *reply, q *request, err error) {
 	if err != nil {
 		b.refuseErr(w, q, err)
@@ -343,8 +342,7 @@ func (b *Boot) drain(w *reply, q *request) {
 // maxNICs is how many NICs of a machine are looked at.
 const maxNICs = 64
 
-// post answers an installer that POSTs what it found in its machine, as Proxmox' does, and takes its config document from
-// the reply.
+// post answers an installer that POSTs its machine's inventory, as Proxmox's does, with the machine's config document.
 func (b *Boot) post(w *reply, q *request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, q.Body, maxBody))
 	if err != nil {

@@ -23,7 +23,7 @@ func TestBootAsStranger(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "curl")
 	kernel := image(100_000)
-	w := newWorld(t, httpd.Limits{}, map[string][]byte{
+	w := newBootServer(t, httpd.Limits{}, map[string][]byte{
 		"images/vmlinuz": kernel, "images/initrd.img": []byte("initrd"), "images/other": []byte("named by nobody"),
 		"public/a b+c.txt": []byte("hello"), "public/secret.ign": []byte("key"), "public/dir/x": nil, "public/dir/.kernel.part": []byte("half a ke"), "secrets/bmc": []byte("calvin"),
 	})
@@ -67,7 +67,7 @@ func TestBootAsStranger(t *testing.T) {
 		{name: "firmware in a folder", path: "//boot//" + hyphens + "///grub/x/grubx.efi", status: "200", body: "MZ grub",
 			events: []string{"firmware_served " + mac + " boot/" + hyphens + "/grub/x/grubx.efi 7"}},
 		{name: "firmware gone", path: "/boot/" + hyphens + "/shim.efi", status: "404", body: "Not Found\n",
-			events: []string{"file_missing " + mac + " boot/" + hyphens + "/shim.efi 0 not there"}},
+			events: []string{"file_missing " + mac + " boot/" + hyphens + "/shim.efi 0 file not found"}},
 		{name: "firmware folder", path: "/boot/" + hyphens + "/grub", status: "403", body: "Forbidden\n",
 			events: []string{"file_missing " + mac + " boot/" + hyphens + "/grub 0 not to be served"}},
 
@@ -90,9 +90,9 @@ func TestBootAsStranger(t *testing.T) {
 		{name: "empty file", path: "/files/public/in/x", status: "200", has: []string{"Content-Length: 0"},
 			events: []string{"file_served " + mac + " files/public/in/x 0"}},
 		{name: "file gone", path: "/files/images/gone.img", status: "404", body: "Not Found\n",
-			events: []string{"file_missing " + mac + " files/images/gone.img 0 not there"}},
+			events: []string{"file_missing " + mac + " files/images/gone.img 0 file not found"}},
 		{name: "file gone, HEAD", args: []string{"-I"}, path: "/files/images/gone.img", status: "404",
-			events: []string{"file_missing " + mac + " files/images/gone.img 0 not there"}},
+			events: []string{"file_missing " + mac + " files/images/gone.img 0 file not found"}},
 		{name: "image not pulled yet", path: "/files/public/fcos/kernel", status: "503", has: []string{"Retry-After: 5"}, body: "Service Unavailable\n",
 			events: []string{"file_missing " + mac + " files/public/fcos/kernel 0 not pulled yet: bootlab images pull"}},
 		{name: "image being pulled, HEAD", args: []string{"-I"}, path: "/files/public/dir/kernel", status: "503", has: []string{"Retry-After: 5"},
@@ -210,7 +210,7 @@ func TestNewBootNamesWhatIsMissing(t *testing.T) {
 // TestBootServerLimits feeds headers that are too large or never end.
 func TestBootServerLimits(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, httpd.Limits{}, nil)
+	w := newBootServer(t, httpd.Limits{}, nil)
 	req, err := http.NewRequest(http.MethodGet, w.url("/files/x"), nil)
 	if err != nil {
 		t.Fatal(err)

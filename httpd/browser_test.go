@@ -17,12 +17,12 @@ import (
 
 // A counter is a daemon whose generation grows each time it is asked.
 type counter struct {
-	*house
+	*fakeDaemon
 	asked atomic.Uint64
 }
 
 func (c *counter) Status(ctx context.Context) api.Status {
-	s := c.house.Status(ctx)
+	s := c.fakeDaemon.Status(ctx)
 	s.Generation = c.asked.Add(1)
 	return s
 }
@@ -32,8 +32,8 @@ func (c *counter) Status(ctx context.Context) api.Status {
 func TestLiveRefresh(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "chromium")
-	c := &counter{house: newHouse()}
-	admin := newAdmin(t, c.house, &logBuffer{}, func(d *httpd.AdminDeps) { d.Status = c })
+	c := &counter{fakeDaemon: newFakeDaemon()}
+	admin := newAdmin(t, c.fakeDaemon, &logBuffer{}, func(d *httpd.AdminDeps) { d.Status = c })
 	var static atomic.Int32
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/static/") {

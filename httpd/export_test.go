@@ -2,7 +2,7 @@ package httpd
 
 import "net/http"
 
-// Trusted is the admin plane as it answers on the Unix socket.
+// Trusted is the admin API as it answers on the Unix socket.
 func (a *Admin) Trusted() http.Handler { return a.handler(bySocket) }
 
 // ParseHost is for fuzzing.

@@ -2,6 +2,7 @@ package httpd_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -24,13 +25,13 @@ import (
 
 const adminToken = "ADM1N-T0KEN-ADM1N-T0KEN-ADM1N"
 
-// noon is when the house was looked at.
+// noon is the fakeDaemon's time.
 func noon() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) }
 
 func macOf(n byte) lab.MAC { return lab.MAC{0x52, 0x54, 0, 0, 2, n} }
 
-// A house is a daemon at the edge: what the admin plane asks it, and what it was told to do.
-type house struct {
+// A fakeDaemon implements AdminDeps: fixed answers, and a record of the actions it received.
+type fakeDaemon struct {
 	status     api.Status
 	hosts      []api.Host
 	leases     []api.Lease
@@ -47,20 +48,20 @@ type house struct {
 	done []string
 }
 
-func (h *house) note(format string, args ...any) {
+func (h *fakeDaemon) note(format string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.done = append(h.done, fmt.Sprintf(format, args...))
 }
 
-func (h *house) Status(context.Context) api.Status           { return h.status }
-func (h *house) Hosts(context.Context) []api.Host            { return h.hosts }
-func (h *house) Leases(context.Context) []api.Lease          { return h.leases }
-func (h *house) Balancers(context.Context) []api.Balancer    { return h.balancers }
-func (h *house) Pools(context.Context) []api.Pool            { return h.pools }
-func (h *house) VMs(context.Context) (vms []api.VM, _ error) { return vms, nil }
+func (h *fakeDaemon) Status(context.Context) api.Status           { return h.status }
+func (h *fakeDaemon) Hosts(context.Context) []api.Host            { return h.hosts }
+func (h *fakeDaemon) Leases(context.Context) []api.Lease          { return h.leases }
+func (h *fakeDaemon) Balancers(context.Context) []api.Balancer    { return h.balancers }
+func (h *fakeDaemon) Pools(context.Context) []api.Pool            { return h.pools }
+func (h *fakeDaemon) VMs(context.Context) (vms []api.VM, _ error) { return vms, nil }
 
-func (h *house) Plan(_ context.Context, host string, s api.Secrets) (string, error) {
+func (h *fakeDaemon) Plan(_ context.Context, host string, s api.Secrets) (string, error) {
 	if host == "nobody" {
 		return "", unknown(host)
 	}
@@ -71,7 +72,7 @@ func unknown(host string) error {
 	return &api.Error{Status: 404, Message: "no host " + host, Hint: "bootlab hosts lists them"}
 }
 
-func (h *house) Boots(_ context.Context, host string) ([]api.Boot, error) {
+func (h *fakeDaemon) Boots(_ context.Context, host string) ([]api.Boot, error) {
 	if host == "nobody" {
 		return nil, unknown(host)
 	}
@@ -81,7 +82,7 @@ func (h *house) Boots(_ context.Context, host string) ([]api.Boot, error) {
 	return h.boots, nil
 }
 
-func (h *house) Follow(ctx context.Context, host string) (<-chan event.Event, error) {
+func (h *fakeDaemon) Follow(ctx context.Context, host string) (<-chan event.Event, error) {
 	if host == "nobody" {
 		return nil, unknown(host)
 	}
@@ -90,7 +91,7 @@ func (h *house) Follow(ctx context.Context, host string) (<-chan event.Event, er
 	return h.news, nil
 }
 
-func (h *house) Install(_ context.Context, host string, cycle api.Cycle) (api.Arming, error) {
+func (h *fakeDaemon) Install(_ context.Context, host string, cycle api.Cycle) (api.Arming, error) {
 	h.note("install %s %d", host, cycle)
 	if host == "nobody" {
 		return api.Arming{}, unknown(host)
@@ -98,31 +99,31 @@ func (h *house) Install(_ context.Context, host string, cycle api.Cycle) (api.Ar
 	return api.Arming{Host: host, State: "armed", Cycled: cycle == api.CycleNow}, nil
 }
 
-func (h *house) MarkInstalled(_ context.Context, host string) (api.Arming, error) {
+func (h *fakeDaemon) MarkInstalled(_ context.Context, host string) (api.Arming, error) {
 	h.note("mark %s", host)
 	return api.Arming{Host: host, State: "installed"}, nil
 }
 
-func (h *house) Discovered(context.Context) []api.DiscoveredMachine { return h.discovered }
+func (h *fakeDaemon) Discovered(context.Context) []api.DiscoveredMachine { return h.discovered }
 
-func (h *house) Adoption(_ context.Context, mac lab.MAC) (api.Adoption, error) {
+func (h *fakeDaemon) Adoption(_ context.Context, mac lab.MAC) (api.Adoption, error) {
 	if mac != h.discovered[0].MAC {
 		return api.Adoption{}, unknown(mac.String())
 	}
 	return api.Adoption{DiscoveredMachine: h.discovered[0], Names: []string{"j8k2p53"}}, nil
 }
 
-func (h *house) VM(_ context.Context, host string, action api.VMAction) (api.VM, error) {
+func (h *fakeDaemon) VM(_ context.Context, host string, action api.VMAction) (api.VM, error) {
 	h.note("vm %s %s", host, action)
 	return api.VM{Host: host, State: "running"}, nil
 }
 
-func (h *house) Backend(_ context.Context, balancer, backend string, action api.BackendAction) (api.Backend, error) {
+func (h *fakeDaemon) Backend(_ context.Context, balancer, backend string, action api.BackendAction) (api.Backend, error) {
 	h.note("backend %s %s %s", balancer, backend, action)
 	return api.Backend{Name: backend, State: api.BackendDraining}, nil
 }
 
-func (h *house) Release(_ context.Context, addr netip.Addr) error {
+func (h *fakeDaemon) Release(_ context.Context, addr netip.Addr) error {
 	h.note("release %s", addr)
 	if addr.As4()[3] == 205 {
 		return &api.Error{Status: 409, Message: "the store is full"}
@@ -130,19 +131,19 @@ func (h *house) Release(_ context.Context, addr netip.Addr) error {
 	return nil
 }
 
-func (h *house) Reload(_ context.Context, force api.Force) (api.Reload, error) {
+func (h *fakeDaemon) Reload(_ context.Context, force api.Force) (api.Reload, error) {
 	h.note("reload %d", force)
 	return api.Reload{At: noon(), Generation: 8}, h.reloadErr
 }
 
-// newHouse is a small OpenShift in the middle of its installation.
-func newHouse() *house {
+// newFakeDaemon is a small OpenShift in the middle of its installation.
+func newFakeDaemon() *fakeDaemon {
 	at := func(d time.Duration) time.Time { return noon().Add(d) }
 	boots := []api.Boot{tale("master-1", noon().Add(-26*time.Hour), "done"), tale("master-1", noon().Add(-4*time.Minute), "failed")}
 	last := boots[1].Events[len(boots[1].Events)-1]
 	ok := boots[0].Events[len(boots[0].Events)-1]
 	ok.At = at(-90 * time.Second)
-	h := &house{news: make(chan event.Event), unfollowed: make(chan string, 16), boots: boots}
+	h := &fakeDaemon{news: make(chan event.Event), unfollowed: make(chan string, 16), boots: boots}
 	h.status = api.Status{
 		Lab: "openshift-upi", Version: "v0.1.0", Generation: 7, Started: at(-50 * time.Hour),
 		Reload: api.Reload{At: at(-3 * time.Minute), Generation: 7, Detail: "2 hosts added"},
@@ -209,8 +210,8 @@ func tale(host string, start time.Time, outcome string) api.Boot {
 	}
 	b := api.Boot{Host: host, MAC: macOf(3), Started: start, Outcome: outcome}
 	if outcome == "failed" {
-		b.Stage, b.Reason = event.StageFiles, "the kernel is not there"
-		b.Events = append(events, e(5200*time.Millisecond, event.FileMissing, "files/images/rhcos-live-kernel-x86_64", 0, 0, "not there"))
+		b.Stage, b.Reason = event.StageFiles, "the kernel does not exist"
+		b.Events = append(events, e(5200*time.Millisecond, event.FileMissing, "files/images/rhcos-live-kernel-x86_64", 0, 0, "file not found"))
 	} else {
 		b.Stage = event.StageInstall
 		b.Events = append(events,
@@ -223,9 +224,9 @@ func tale(host string, start time.Time, outcome string) api.Boot {
 	return b
 }
 
-// A hall is the admin plane of a house, on loopback and on a Unix socket.
-type hall struct {
-	*house
+// An adminServer is the admin API of a fakeDaemon, on loopback and on a Unix socket.
+type adminServer struct {
+	*fakeDaemon
 	admin  *httpd.Admin
 	logs   *logBuffer
 	url    string
@@ -234,7 +235,7 @@ type hall struct {
 	ended  chan error
 }
 
-func newAdmin(t testing.TB, h *house, logs *logBuffer, change func(*httpd.AdminDeps)) *httpd.Admin {
+func newAdmin(t testing.TB, h *fakeDaemon, logs *logBuffer, change func(*httpd.AdminDeps)) *httpd.Admin {
 	t.Helper()
 	reg := prometheus.NewRegistry()
 	deps := httpd.AdminDeps{
@@ -251,16 +252,16 @@ func newAdmin(t testing.TB, h *house, logs *logBuffer, change func(*httpd.AdminD
 	return a
 }
 
-func newHall(t testing.TB) *hall {
+func newAdminServer(t testing.TB) *adminServer {
 	t.Helper()
-	return newHallOf(t, newHouse(), nil)
+	return newAdminServerOf(t, newFakeDaemon(), nil)
 }
 
-// newHallOf opens the admin plane of a house, which must not change any more.
-func newHallOf(t testing.TB, house *house, change func(*httpd.AdminDeps)) *hall {
+// newAdminServerOf opens the admin API of a fakeDaemon, which must not change any more.
+func newAdminServerOf(t testing.TB, fakeDaemon *fakeDaemon, change func(*httpd.AdminDeps)) *adminServer {
 	t.Helper()
-	h := &hall{house: house, logs: &logBuffer{}, ended: make(chan error, 1), socket: filepath.Join(t.TempDir(), "admin.sock")}
-	h.admin = newAdmin(t, h.house, h.logs, change)
+	h := &adminServer{fakeDaemon: fakeDaemon, logs: &logBuffer{}, ended: make(chan error, 1), socket: filepath.Join(t.TempDir(), "admin.sock")}
+	h.admin = newAdmin(t, h.fakeDaemon, h.logs, change)
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -272,7 +273,7 @@ func newHallOf(t testing.TB, house *house, change func(*httpd.AdminDeps)) *hall 
 	h.url = "http://" + tcp.Addr().String()
 	ctx, cancel := context.WithCancel(context.Background())
 	h.stop = cancel
-	go func() { h.ended <- h.admin.Serve(ctx, tcp, unix) }()
+	go func() { h.ended <- errors.Join(h.admin.Serve(ctx, tcp, unix), tcp.Close(), unix.Close()) }() // Serve closes no listener
 	t.Cleanup(func() {
 		h.stop()
 		select {

@@ -19,7 +19,7 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
-const maxDetail = 200 // bytes of a path in an event: strangers choose it
+const maxDetail = 200 // bytes of a path in an event: any client chooses it
 
 // firmware serves a network boot program, below the path of the machine that asked for it.
 func (b *Boot) firmware(w *reply, q *request) {
@@ -44,7 +44,7 @@ func (b *Boot) firmware(w *reply, q *request) {
 	b.transfer(w, q, sendable(content), info, event.FirmwareServed)
 }
 
-// inMemory is for a file system whose files cannot seek. Network boot programs are small.
+// inMemory reads a file that cannot seek. Network boot programs are small.
 func inMemory(f fs.File) (io.ReadSeeker, error) {
 	all, err := io.ReadAll(f)
 	return bytes.NewReader(all), err
@@ -54,7 +54,7 @@ func inMemory(f fs.File) (io.ReadSeeker, error) {
 func (b *Boot) file(w *reply, q *request) {
 	f, err := q.table.files.Open(q.target.name)
 	if err != nil {
-		// Loaders of Windows and ESXi do not keep to the case of names.
+		// Loaders of Windows and ESXi change the case of names.
 		if exact := q.table.files.Fold(q.target.name); exact != q.target.name {
 			f, err = q.table.files.Open(exact)
 		}
@@ -72,8 +72,8 @@ func (b *Boot) file(w *reply, q *request) {
 	b.transfer(w, q, &fileContent{file: f.File, size: info.Size()}, info, event.FileServed)
 }
 
-// transfer sends content, or the range of it that was asked for, and emits what became of it. One event tells of one
-// complete GET: a range counts when it ends the file, so a download in parts is told once.
+// transfer sends content, or the requested range of it, and records the outcome: one event for each complete download. A range
+// is recorded if it reaches the end of the file, so a download in parts is recorded once.
 func (b *Boot) transfer(w *reply, q *request, content io.ReadSeeker, info fs.FileInfo, kind event.Kind) {
 	h := w.Header()
 	set(h, "Content-Type", contentType(info.Name()))
@@ -103,8 +103,8 @@ func endsFile(contentRange string, size int64) bool {
 	return strings.HasSuffix(contentRange, fmt.Sprintf("-%d/%d", size-1, size))
 }
 
-// contentType goes by the name alone: to look into an image costs a read, and the machine's mime.types is not ours.
-// UEFI HTTP boot tells programs from disk images by it (UEFI 2.10, section 24.7.2.3.1).
+// contentType goes by the name alone: sniffing an image costs a read, and the system's mime.types varies. UEFI HTTP boot tells
+// programs from disk images by it (UEFI 2.10, section 24.7.2.3.1).
 func contentType(name string) string {
 	switch strings.ToLower(path.Ext(name)) {
 	case ".efi":
@@ -123,9 +123,9 @@ func contentType(name string) string {
 	return "application/octet-stream"
 }
 
-// missing answers for a file that is not there (404), not there yet (503) or not to be served (403), which the timeline tells apart.
+// missing answers 404 for a file that does not exist, 503 for one not pulled yet, and 403 for one that may not be served.
 func (b *Boot) missing(w *reply, q *request, err error) {
-	code, why := http.StatusNotFound, "not there"
+	code, why := http.StatusNotFound, "file not found"
 	switch {
 	case errors.Is(err, files.ErrAwaited):
 		code, why = http.StatusServiceUnavailable, files.ErrAwaited.Error()
@@ -145,12 +145,12 @@ func (b *Boot) missing(w *reply, q *request, err error) {
 func (b *Boot) aborted(w *reply, q *request, err error) {
 	why := err.Error()
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		why = "the reader took nothing for " + b.limits.Stall.String()
+		why = "the client accepted no data for " + b.limits.Stall.String()
 	}
 	b.record(q, event.Event{Kind: event.FileAborted, Bytes: w.sent, Err: why})
 }
 
-// record emits e with whose it is, what it was and how long it took.
+// record records e with the machine, the path and the duration.
 func (b *Boot) record(q *request, e event.Event) {
 	e.MAC, e.Addr, e.Detail, e.Dur = q.target.mac, q.from, q.target.String(), b.took(q)
 	if e.MAC.IsZero() {
@@ -169,7 +169,7 @@ func (b *Boot) whose(q *request) lab.MAC {
 
 func (b *Boot) took(q *request) time.Duration { return since(b.deps.Now, q.start) }
 
-// mirror serves a file of an upstream archive. An installation fetches hundreds of them, so that only trouble is told.
+// mirror serves a file of an upstream archive. An installation fetches hundreds of them, so only errors are recorded.
 func (b *Boot) mirror(w *reply, q *request) {
 	m := q.table.mirrors[q.target.mirror]
 	if m == nil {
@@ -204,8 +204,8 @@ func setIf(h http.Header, name, value string) {
 	}
 }
 
-// noMirror answers for a file that cannot be had. What is not there upstream is everyday life: apt asks for much that is
-// optional. The mirror itself tells when upstream does not answer.
+// noMirror answers the error of a mirror. A file missing upstream is routine, because apt requests many optional files. The
+// mirror itself reports an upstream that does not answer.
 func (b *Boot) noMirror(w *reply, q *request, err error) {
 	code := statusOf(err)
 	if code == http.StatusForbidden {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -198,8 +199,8 @@ func line(e event.Event) string {
 	return strings.TrimSpace(fmt.Sprintf("%s %s %s %d %s", e.Kind, e.MAC, e.Detail, e.Bytes, e.Err))
 }
 
-// A world is a boot plane on loopback.
-type world struct {
+// A bootServer is an HTTP server for machines on loopback.
+type bootServer struct {
 	dir     string
 	service *bootService
 	events  *recorder
@@ -212,7 +213,7 @@ type world struct {
 	ended   chan error
 }
 
-func (w *world) url(path string) string { return "http://" + w.addr + path }
+func (w *bootServer) url(path string) string { return "http://" + w.addr + path }
 
 // image is content that cannot be guessed, so that a byte out of place shows.
 func image(n int) []byte {
@@ -222,9 +223,9 @@ func image(n int) []byte {
 	return b
 }
 
-func newWorld(t testing.TB, limits httpd.Limits, files map[string][]byte) *world {
+func newBootServer(t testing.TB, limits httpd.Limits, files map[string][]byte) *bootServer {
 	t.Helper()
-	w := &world{
+	w := &bootServer{
 		dir: t.TempDir(), service: &bootService{document: []byte(`{"ignition":{"version":"3.4.0"}}`)}, logs: &logBuffer{},
 		events: &recorder{news: make(chan event.Event, 1000)}, reg: prometheus.NewRegistry(), ended: make(chan error, 1),
 	}
@@ -257,13 +258,13 @@ func newWorld(t testing.TB, limits httpd.Limits, files map[string][]byte) *world
 	w.addr, w.boot = l.Addr().String(), b
 	ctx, cancel := context.WithCancel(context.Background())
 	w.stop = cancel
-	go func() { w.ended <- b.Serve(ctx, l) }()
+	go func() { w.ended <- errors.Join(b.Serve(ctx, l), l.Close()) }() // Serve closes no listener
 	t.Cleanup(w.end(t))
 	return w
 }
 
-// serve brings a lab into force: one profile, and these mirrors.
-func (w *world) serve(t testing.TB, mirrors ...*lab.Mirror) {
+// serve applies a lab with one profile and these mirrors.
+func (w *bootServer) serve(t testing.TB, mirrors ...*lab.Mirror) {
 	t.Helper()
 	table, err := httpd.Compile(&lab.Lab{
 		Appliance: lab.Appliance{Files: w.dir},
@@ -280,7 +281,7 @@ func (w *world) serve(t testing.TB, mirrors ...*lab.Mirror) {
 }
 
 // end stops the server and fails the test unless it ends well.
-func (w *world) end(t testing.TB) func() {
+func (w *bootServer) end(t testing.TB) func() {
 	return func() {
 		w.stop()
 		select {

@@ -18,7 +18,7 @@ import (
 )
 
 // from connects from an address of this machine, 127.0.0.N.
-func (w *world) from(t *testing.T, n byte) net.Conn {
+func (w *bootServer) from(t *testing.T, n byte) net.Conn {
 	t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, n)}}
 	c, err := d.DialContext(t.Context(), "tcp", w.addr)
@@ -54,7 +54,7 @@ func isCut(t *testing.T, what string, c net.Conn) {
 // TestSilentConnectionsMakeRoom: who holds many connections and asks nothing keeps nobody out, and no download is cut for it.
 func TestSilentConnectionsMakeRoom(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, httpd.Limits{Connections: 4}, map[string][]byte{"images/vmlinuz": image(big), "public/a": []byte("a")})
+	w := newBootServer(t, httpd.Limits{Connections: 4}, map[string][]byte{"images/vmlinuz": image(big), "public/a": []byte("a")})
 	download := begun(t, w.from(t, 3), "/files/images/vmlinuz")
 	waiting := w.from(t, 1)
 	silent := []net.Conn{w.from(t, 2), w.from(t, 2)}
@@ -68,7 +68,7 @@ func TestSilentConnectionsMakeRoom(t *testing.T) {
 	want := strings.NewReader(`
 		# HELP bootlab_httpd_connections_evicted_total HTTP connections closed because the connection limit was reached.
 		# TYPE bootlab_httpd_connections_evicted_total counter
-		bootlab_httpd_connections_evicted_total{plane="boot"} 2
+		bootlab_httpd_connections_evicted_total{listener="http"} 2
 `)
 	if err := testutil.GatherAndCompare(w.reg, want, httpd.MetricEvicted); err != nil {
 		t.Error(err)
@@ -78,7 +78,7 @@ func TestSilentConnectionsMakeRoom(t *testing.T) {
 // TestStalledDownloadsMakeRoom: where everybody is being answered, the address that has most gives way, and gets no more.
 func TestStalledDownloadsMakeRoom(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, httpd.Limits{Connections: 2}, map[string][]byte{"images/vmlinuz": image(big)})
+	w := newBootServer(t, httpd.Limits{Connections: 2}, map[string][]byte{"images/vmlinuz": image(big)})
 	stalled := []*http.Response{begun(t, w.from(t, 2), "/files/images/vmlinuz"), begun(t, w.from(t, 2), "/files/images/vmlinuz")}
 	another := w.from(t, 2)
 	isCut(t, "the third of an address that has two", another)

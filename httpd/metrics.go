@@ -6,7 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// The names of the metrics. Each has the label plane (boot, admin); route and code are from closed sets.
+// The names of the metrics. The label listener is http (for machines) or admin, as appliance's keys; route and code are
+// from closed sets.
 const (
 	MetricRequests = "bootlab_httpd_requests_total"
 	MetricBytes    = "bootlab_httpd_response_bytes_total"
@@ -25,8 +26,8 @@ type metrics struct {
 	evicted  prometheus.Counter
 }
 
-// newMetrics registers the metrics of one plane. routes are the values of the label route.
-func newMetrics(reg prometheus.Registerer, plane string, routes []string) (*metrics, error) {
+// newMetrics registers the metrics of one listener. routes are the values of the label route.
+func newMetrics(reg prometheus.Registerer, listener string, routes []string) (*metrics, error) {
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: MetricRequests, Help: "HTTP requests answered, by route and class of status code.",
 	}, []string{"route", "code"})
@@ -39,7 +40,7 @@ func newMetrics(reg prometheus.Registerer, plane string, routes []string) (*metr
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{Name: MetricInFlight, Help: "HTTP requests being answered now."}),
 		evicted:  prometheus.NewCounter(prometheus.CounterOpts{Name: MetricEvicted, Help: "HTTP connections closed because the connection limit was reached."}),
 	}
-	reg = prometheus.WrapRegistererWith(prometheus.Labels{"plane": plane}, reg)
+	reg = prometheus.WrapRegistererWith(prometheus.Labels{"listener": listener}, reg)
 	for _, c := range []prometheus.Collector{requests, duration, m.bytes, m.inFlight, m.evicted} {
 		if err := reg.Register(c); err != nil {
 			return nil, err

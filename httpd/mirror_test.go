@@ -33,7 +33,7 @@ func TestMirror(t *testing.T) {
 		}
 	}))
 	t.Cleanup(up.Close)
-	w := newWorld(t, httpd.Limits{}, nil)
+	w := newBootServer(t, httpd.Limits{}, nil)
 	pool, err := lab.ParsePattern("pool/*")
 	if err != nil {
 		t.Fatal(err)

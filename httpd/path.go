@@ -7,7 +7,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// A route is what a path of the boot plane asks for.
+// A route is what a machine's path asks for.
 type route int
 
 const (
@@ -27,16 +27,16 @@ func routeNames() []string {
 	return []string{"none", "script", "firmware", "file", "config", "done", "report", "answer", "mirror"}
 }
 
-// A target is a parsed path of the boot plane.
+// A target is a parsed path.
 type target struct {
 	route  route
 	mac    lab.MAC // zero for a file
 	token  string  // of config and done
-	mirror string  // whose file it is
+	mirror string  // name of the mirror
 	name   string  // the rest: of a file, a script or a document; valid by fs.ValidPath
 }
 
-// parsePath reads the path of a URL, percent-encoding undone. What is no path of the boot plane has routeNone. MACs may be
+// parsePath reads the path of a URL, percent-encoding undone. Any other path has routeNone. MACs may be
 // written with hyphens or colons in either case; repeated slashes count as one, because GRUB and old firmware join paths
 // so; "." and ".." are refused, not resolved.
 func parsePath(p string) target {

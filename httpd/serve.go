@@ -11,10 +11,12 @@ import (
 	"net/netip"
 	"runtime/debug"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"github.com/bootlab/bootlab/internal/host/connlimit"
 )
@@ -32,8 +34,8 @@ type runner struct {
 	evicted prometheus.Counter // connections closed because there were Limits.Connections
 }
 
-// run serves until ctx ends, lets transfers finish for Limits.Drain, closes what is left and waits for its handlers. It
-// closes the listeners. It returns nil when ctx ended. Requests run under base, which may outlive ctx.
+// run serves until ctx ends, lets transfers finish for Limits.Drain, closes the remaining connections, waits for their
+// handlers and returns nil. It closes no listener. Requests run under base, which may outlive ctx.
 func (r runner) run(ctx, base context.Context, bindings []binding) error {
 	var open sync.WaitGroup
 	var servers []*http.Server
@@ -107,14 +109,33 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// A connection is one client's. Its requests come one after the other, and find it in their context.
+// Close implements net.Listener for http.Server. The socket refuses connections from now on and Accept returns, but its owner
+// closes it.
+func (l *listener) Close() error {
+	socket, ok := l.Listener.(interface {
+		syscall.Conn
+		SetDeadline(t time.Time) error
+	})
+	if !ok {
+		return l.Listener.Close()
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var refused error
+	err = raw.Control(func(fd uintptr) { refused = unix.Shutdown(int(fd), unix.SHUT_RD) })
+	return errors.Join(err, refused, socket.SetDeadline(time.Unix(1, 0))) // shutdown alone does not wake Accept of a Unix socket
+}
+
+// A connection is a client's. Its requests arrive one after the other and find it in their context.
 type connection struct {
 	net.Conn
 	limit *connlimit.Conn
-	again time.Time // when the deadline of writes is to be set again
+	again time.Time // when to set the write deadline again
 }
 
-// ReadFrom keeps sendfile(2) within the reach of net/http.
+// ReadFrom lets net/http use sendfile(2).
 func (c *connection) ReadFrom(src io.Reader) (int64, error) { return io.Copy(c.Conn, src) }
 
 // Close implements net.Conn.
@@ -131,8 +152,8 @@ func connectionOf(q *http.Request) *connection {
 	return c
 }
 
-// An awaited body takes its deadline away with its last byte: from then on net/http reads to hear that the client hangs up,
-// and would take the deadline for that.
+// An awaited body clears the read deadline with its last byte: from then on net/http reads to notice that the client closes
+// the connection, and would take a deadline for that.
 type awaited struct {
 	io.ReadCloser
 	control *http.ResponseController
@@ -181,7 +202,7 @@ func guard(log *slog.Logger, w *reply, secret string, h func()) {
 	h()
 }
 
-// since returns the time gone by, for metrics and events.
+// since returns the time since start, for metrics and events.
 func since(now func() time.Time, start time.Time) time.Duration { return now().Sub(start) }
 
 // The keys of log attributes.

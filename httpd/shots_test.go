@@ -17,10 +17,10 @@ func TestScreenshots(t *testing.T) {
 		t.Skip("set BOOTLAB_SHOTS to a folder")
 	}
 	netns.Need(t, "chromium")
-	h := newHouse()
+	h := newFakeDaemon()
 	s := httptest.NewServer(newAdmin(t, h, &logBuffer{}, nil).Trusted())
 	defer s.Close()
-	h2 := newHall(t)
+	h2 := newAdminServer(t)
 	h2.status.Reload.Err = "/etc/bootlab/lab.yaml:14:5: hosts.master-0.mac: 52:54:00:00:02:01 is the MAC of worker-1, too"
 	h2.status.Servers[1].Serving, h2.status.Servers[1].Err = false, "listen udp :69: address already in use by in.tftpd[812]"
 	s2 := httptest.NewServer(h2.admin.Trusted())

@@ -28,7 +28,7 @@ import (
 const big = 24 << 20 // more than the buffers of both ends of a connection hold
 
 // ask sends a request and returns the connection, with as little room for the answer as the kernel allows.
-func (w *world) ask(t *testing.T, path string) *net.TCPConn {
+func (w *bootServer) ask(t *testing.T, path string) *net.TCPConn {
 	t.Helper()
 	c, err := net.Dial("tcp", w.addr)
 	if err != nil {
@@ -48,10 +48,10 @@ func (w *world) ask(t *testing.T, path string) *net.TCPConn {
 // TestStalledReader gives up on a reader that takes nothing, and tells so.
 func TestStalledReader(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, httpd.Limits{Stall: time.Second}, map[string][]byte{"images/vmlinuz": image(big)})
+	w := newBootServer(t, httpd.Limits{Stall: time.Second}, map[string][]byte{"images/vmlinuz": image(big)})
 	w.ask(t, "/files/images/vmlinuz")
 	e := w.events.next(t)
-	if e.Kind != event.FileAborted || e.Err != "the reader took nothing for 1s" || e.Bytes == 0 || e.Bytes == big {
+	if e.Kind != event.FileAborted || e.Err != "the client accepted no data for 1s" || e.Bytes == 0 || e.Bytes == big {
 		t.Errorf("event %+v", e)
 	}
 }
@@ -62,7 +62,7 @@ func TestSlowReader(t *testing.T) {
 	t.Parallel()
 	const stall = 1500 * time.Millisecond
 	want := image(big)
-	w := newWorld(t, httpd.Limits{Stall: stall}, map[string][]byte{"images/vmlinuz": want})
+	w := newBootServer(t, httpd.Limits{Stall: stall}, map[string][]byte{"images/vmlinuz": want})
 	conn := w.ask(t, "/files/images/vmlinuz")
 	pace := time.NewTicker(25 * time.Millisecond)
 	defer pace.Stop()
@@ -92,7 +92,7 @@ func TestSlowReader(t *testing.T) {
 // TestAbort hangs up in the middle of an image and of a config document. A document that was not read whole is no read.
 func TestAbort(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, httpd.Limits{}, map[string][]byte{"images/vmlinuz": image(big)})
+	w := newBootServer(t, httpd.Limits{}, map[string][]byte{"images/vmlinuz": image(big)})
 	w.service.document = image(big)
 	for path, detail := range map[string]string{
 		"/files/images/vmlinuz":                           "files/images/vmlinuz",
@@ -116,7 +116,7 @@ func TestAbort(t *testing.T) {
 // TestStopLetsTransfersFinish stops the server under a transfer, which ends whole.
 func TestStopLetsTransfersFinish(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, httpd.Limits{}, map[string][]byte{"images/vmlinuz": image(big)})
+	w := newBootServer(t, httpd.Limits{}, map[string][]byte{"images/vmlinuz": image(big)})
 	resp, err := http.ReadResponse(bufio.NewReader(w.ask(t, "/files/images/vmlinuz")), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -141,7 +141,7 @@ func TestStopLetsTransfersFinish(t *testing.T) {
 // TestStopCutsWhatNeverEnds gives transfers no more than Limits.Drain.
 func TestStopCutsWhatNeverEnds(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, httpd.Limits{Drain: 100 * time.Millisecond}, map[string][]byte{"images/vmlinuz": image(big)})
+	w := newBootServer(t, httpd.Limits{Drain: 100 * time.Millisecond}, map[string][]byte{"images/vmlinuz": image(big)})
 	if _, err := io.CopyN(io.Discard, w.ask(t, "/files/images/vmlinuz"), 1000); err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestStopCutsWhatNeverEnds(t *testing.T) {
 // TestConfigIsReadAfterItsBody asserts the order: the whole document first, then the boot service is told.
 func TestConfigIsReadAfterItsBody(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, httpd.Limits{}, nil)
+	w := newBootServer(t, httpd.Limits{}, nil)
 	w.service.document = image(big)
 	conn := w.ask(t, "/config/"+hyphens+"/"+testToken+"/m.ign")
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -186,7 +186,7 @@ func TestBookedThoughTheReaderHungUp(t *testing.T) {
 	} {
 		t.Run(strings.Split(tt.path, "/")[1], func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, httpd.Limits{}, nil)
+			w := newBootServer(t, httpd.Limits{}, nil)
 			hungUp, verdict := make(chan struct{}), make(chan error, 1)
 			w.service.booking = func(ctx context.Context) {
 				<-hungUp
@@ -267,7 +267,7 @@ func mustExecutable(t *testing.T) string {
 }
 
 func serveOneImage(t *testing.T) {
-	w := newWorld(t, httpd.Limits{}, map[string][]byte{"images/vmlinuz": image(big)})
+	w := newBootServer(t, httpd.Limits{}, map[string][]byte{"images/vmlinuz": image(big)})
 	resp, err := http.Get(w.url("/files/images/vmlinuz"))
 	if err != nil {
 		t.Fatal(err)
@@ -281,7 +281,7 @@ func serveOneImage(t *testing.T) {
 // TestPartsInOneAnswer asks for two ranges at once, which no boot client does but HTTP allows.
 func TestPartsInOneAnswer(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, httpd.Limits{}, map[string][]byte{"images/vmlinuz": []byte("0123456789")})
+	w := newBootServer(t, httpd.Limits{}, map[string][]byte{"images/vmlinuz": []byte("0123456789")})
 	header, body := curl(t, "-r", "0-1,8-9", w.url("/files/images/vmlinuz"))
 	if !strings.Contains(header, "206") || !strings.Contains(body, "\r\n\r\n01\r\n") || !strings.Contains(body, "\r\n\r\n89\r\n") {
 		t.Errorf("%s\n%s", header, body)
@@ -295,7 +295,7 @@ func TestPartsInOneAnswer(t *testing.T) {
 // TestRequestsAfterAnother keeps a connection alive over answers of every sort.
 func TestRequestsAfterAnother(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, httpd.Limits{Stall: time.Second}, map[string][]byte{"images/vmlinuz": image(1 << 20)})
+	w := newBootServer(t, httpd.Limits{Stall: time.Second}, map[string][]byte{"images/vmlinuz": image(1 << 20)})
 	conn, err := net.Dial("tcp", w.addr)
 	if err != nil {
 		t.Fatal(err)
@@ -318,7 +318,7 @@ func TestRequestsAfterAnother(t *testing.T) {
 // TestServeReportsABrokenListener ends with the listener's error.
 func TestServeReportsABrokenListener(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, httpd.Limits{}, nil)
+	w := newBootServer(t, httpd.Limits{}, nil)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
-// Prefix is where the API lives on the admin plane.
+// Prefix is where the API lives on the admin API.
 const Prefix = "/api/v1/"
 
 const (
@@ -207,7 +207,7 @@ func (c *Client) Plan(ctx context.Context, host string, s Secrets) (string, erro
 	return string(b), err
 }
 
-// Token returns the token that the admin plane asks for over TCP. Only the Unix socket answers it.
+// Token returns the token that the admin API asks for over TCP. Only the Unix socket answers it.
 func (c *Client) Token(ctx context.Context) (string, error) {
 	var t Token
 	err := c.get(ctx, "token", &t)

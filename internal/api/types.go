@@ -163,7 +163,7 @@ const (
 	BackendReady BackendAction = "ready"
 )
 
-// A Token is the secret that the admin plane asks for over TCP.
+// A Token is the secret that the admin API asks for over TCP.
 type Token struct {
 	Token string `json:"token"`
 }

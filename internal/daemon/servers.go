@@ -25,14 +25,14 @@ import (
 
 // servers are all servers, in the order in which a boot uses them.
 type servers struct {
-	dhcp      *dhcpd.Server
-	tftp      *tftpd.Server
-	dns       *dnsd.Server
-	mirrors   *mirror.Cache
-	bootPlane *httpd.Boot
-	admin     *httpd.Admin
-	lb        *lbproxy.Server
-	virt      *virt.Server
+	dhcp    *dhcpd.Server
+	tftp    *tftpd.Server
+	dns     *dnsd.Server
+	mirrors *mirror.Cache
+	http    *httpd.Boot
+	admin   *httpd.Admin
+	lb      *lbproxy.Server
+	virt    *virt.Server
 }
 
 // build makes all servers. Each gets a function that returns its table of the current snapshot.
@@ -62,7 +62,7 @@ func (d *Daemon) build() (*servers, error) {
 		Mirrors: func() []*lab.Mirror { return d.current.Load().Lab.Mirrors },
 		Events:  d.bus, Metrics: d.registry, Log: d.log, Now: time.Now,
 	})
-	s.bootPlane, errs[4] = httpd.NewBoot(httpd.BootConfig{}, httpd.BootDeps{
+	s.http, errs[4] = httpd.NewBoot(httpd.BootConfig{}, httpd.BootDeps{
 		Table: table(d, func(s *snapshot.Snapshot) *httpd.Table { return s.HTTP }),
 		Boot:  service, Firmware: nbps, Leases: addresses{d}, Mirrors: s.mirrors, Events: d.bus, Metrics: d.registry, Log: d.log, Now: time.Now,
 	})

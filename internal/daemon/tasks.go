@@ -33,7 +33,7 @@ func (d *Daemon) tasks(socks *sockets, watch *watcher) tasks {
 		// No operation on virtual machines any more.
 		{name: serverVirt, server: true, run: d.virt.Serve},
 		// Transfers may finish, up to a limit.
-		{name: serverHTTP, server: true, run: func(ctx context.Context) error { return d.bootPlane.Serve(ctx, socks.http) }},
+		{name: serverHTTP, server: true, run: func(ctx context.Context) error { return d.http.Serve(ctx, socks.http) }},
 		// No reader of mirrors is left; partial downloads are discarded.
 		{name: "mirror", run: d.mirrors.Run},
 		{name: serverTFTP, server: true, run: func(ctx context.Context) error { return d.serveTFTP(ctx, socks.tftp) }},

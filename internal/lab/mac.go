@@ -32,7 +32,7 @@ func ParseMAC(s string) (MAC, error) {
 // String returns the address in lower case with colons.
 func (m MAC) String() string { return m.format(':') }
 
-// Hyphens returns the address in lower case with hyphens, as in the paths of the boot plane.
+// Hyphens returns the address in lower case with hyphens, as in the paths of the HTTP server for machines.
 func (m MAC) Hyphens() string { return m.format('-') }
 
 // IsZero reports whether the address is unknown.

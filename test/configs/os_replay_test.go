@@ -104,7 +104,7 @@ type bootServer struct {
 	now      time.Time
 	host     *lab.Host
 	installs *install.Machine
-	plane    *httpd.Boot
+	http     *httpd.Boot
 	done     string // the URL that its documents call
 }
 
@@ -133,7 +133,7 @@ func newBootServer(t *testing.T, l *lab.Lab, table *boot.Table) *bootServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.plane, err = httpd.NewBoot(httpd.BootConfig{}, httpd.BootDeps{
+	w.http, err = httpd.NewBoot(httpd.BootConfig{}, httpd.BootDeps{
 		Table: func() *httpd.Table { return files }, Boot: bootService, Firmware: fstest.MapFS{}, Leases: w, Mirrors: noMirrors{}, Events: w,
 		Metrics: prometheus.NewRegistry(), Log: quiet, Now: clock,
 	})
@@ -152,7 +152,7 @@ func (w *bootServer) do(method, path, body string, headers []string) *httptest.R
 		r.Header.Set(name, value)
 	}
 	answer := httptest.NewRecorder()
-	w.plane.ServeHTTP(answer, r)
+	w.http.ServeHTTP(answer, r)
 	return answer
 }
 

@@ -94,7 +94,7 @@ func TestIgnition(t *testing.T) {
 	first := w0.ignite(t, url)
 	const refused = `bootlab_events_total{kind="config_refused"}`
 	d.until("Ignition retries", func() bool {
-		return d.metric(`bootlab_httpd_requests_total{code="5xx",plane="boot",route="config"}`) >= 2 && d.metric(refused) > 0
+		return d.metric(`bootlab_httpd_requests_total{code="5xx",listener="http",route="config"}`) >= 2 && d.metric(refused) > 0
 	})
 	if n := d.metric(refused); n != 1 {
 		t.Errorf("the missing document is reported %v times, want once", n)

@@ -139,7 +139,7 @@ func (d *daemon) hides(t *testing.T, token, adminToken string) {
 	}
 	for _, path := range []string{"/", "/healthz", "/readyz", "/api/v1/lab", "/api/v1/hosts", "/api/v1/token", "/hosts/w0"} {
 		out, _ := d.machine(t, "52:54:00:00:ff:05", "10.93.1.67").run("curl", "-s", "http://"+d.addr+":9680"+path)
-		shown["admin plane, without a token, "+path] = out
+		shown["admin API, without a token, "+path] = out
 	}
 	for _, args := range [][]string{{"plan"}, {"plan", "w0", "--json"}, {"plan", "--diff"}, {"hosts", "--unknown", "--json"}, {"check"}} {
 		out, err := d.bootlab(args...)
@@ -153,7 +153,7 @@ func (d *daemon) hides(t *testing.T, token, adminToken string) {
 		if err != nil || len(out) == 0 {
 			t.Errorf("GET /%s: %v", path, err)
 		}
-		shown["admin plane, by its socket, /"+path] = string(out)
+		shown["admin API, by its socket, /"+path] = string(out)
 	}
 	d.onDisk(t, shown)
 	if plan, err := d.bootlab("plan", "w0", "--secrets"); err != nil || !strings.Contains(plan, "treasure-of-w0") || strings.Contains(plan, token) {
@@ -161,7 +161,7 @@ func (d *daemon) hides(t *testing.T, token, adminToken string) {
 	}
 	for where, text := range shown {
 		if strings.Contains(text, adminToken) && !strings.HasSuffix(where, "/state/token") {
-			t.Errorf("%s shows the token of the admin plane:\n%s", where, text)
+			t.Errorf("%s shows the token of the admin API:\n%s", where, text)
 		}
 		if strings.Contains(text, token) {
 			t.Errorf("%s shows the token of a boot:\n%s", where, text)
