@@ -110,6 +110,9 @@ func (s *Server) commitAll(ctx context.Context, batch []*pending, out sender) {
 	took := s.deps.Now().Sub(start)
 	s.m.commit.Observe(took.Seconds())
 	for _, p := range batch {
+		if c := &p.change; c.Removed.IsValid() {
+			s.prober.Forget(c.Removed) // was observed while the machine had a lease of it
+		}
 		if c := &p.change; c.Err != nil && !errors.Is(c.Err, leases.ErrTaken) {
 			s.log.Error("lease not stored, no reply is sent", keyMAC, c.MAC, keyAddr, c.Addr, keyErr, c.Err, keyDur, took)
 		}

@@ -1,10 +1,14 @@
 package dhcpd
 
 import (
+	"net/netip"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/bootlab/bootlab/dhcpd/segment"
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/test/support/netns"
 )
@@ -57,6 +61,54 @@ func TestAddressConflicts(t *testing.T) {
 		if lease, ok := l.deps.Book.ByAddr(ip(a)); ok {
 			t.Errorf("%s was leased to %s", a, lease.MAC)
 		}
+	}
+}
+
+// TestMovedMachineIsNoConflict: a machine that moves from its pool's address to a reserved one has used the old address with a
+// lease. If it uses that address later, it does so without one.
+func TestMovedMachineIsNoConflict(t *testing.T) {
+	netns.Need(t, "root", "udhcpc")
+	const moved, old = "02:00:00:00:00:07", "10.77.0.202"
+	seg := netns.NewSegment(t, "10.77.0.1/24")
+	l := startLive(t, seg)
+	client := seg.NewClient(t, moved)
+	lease := func(want string) {
+		t.Helper()
+		out := client.Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "6", "-T", "1", "-s", script(t, bindOnly))
+		if !strings.Contains(out, "ip="+want) {
+			t.Fatalf("want %s, got:\n%s", want, out)
+		}
+	}
+	use := func() {
+		t.Helper()
+		client.Run(t, "ip", "addr", "add", old+"/24", "dev", "eth0")
+		l.prober.Forget(ip(old)) // it was free
+		l.prober.Probe(segment.Path{Interface: seg.Bridge}, ip(old), lab.MAC{}, func(segment.Result) {})
+		netns.WaitFor(t, "the machine's reply", func() bool { return l.prober.Known(ip(old)).State == segment.InUse })
+		client.Run(t, "ip", "addr", "flush", "dev", "eth0")
+	}
+	conflict := func() bool {
+		l.nextAddresses(l.deps.Table())
+		return slices.ContainsFunc(l.events.take(), func(e event.Event) bool { return e.Kind == event.DHCPConflict && e.MAC == mac(t, moved) })
+	}
+	lease(old)
+	use()
+	adopted := onBridge(labWith(t, "  moved: {mac: \""+moved+"\", ip: 10.77.0.22}\n"), seg.Bridge)
+	adopted.Networks[1].Address = netip.Addr{} // as in testLab
+	table := Compile(adopted)
+	staged, err := l.Stage(table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.setTable(table)
+	staged.Commit()
+	lease("10.77.0.22")
+	if conflict() {
+		t.Errorf("%s is in conflict, which its machine has not used since it has another", old)
+	}
+	use()
+	if !conflict() {
+		t.Errorf("%s is in use without a lease, and no conflict", old)
 	}
 }
 

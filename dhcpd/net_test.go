@@ -41,13 +41,17 @@ type live struct {
 func startLive(t *testing.T, seg *netns.Segment) *live {
 	t.Helper()
 	b := newBench(t)
-	b.lab.Networks[2].Interface = seg.Bridge
-	b.lab.Networks[0].Interface = "" // the proxied network is elsewhere
-	b.table = Compile(b.lab)
+	b.table = Compile(onBridge(b.lab, seg.Bridge))
 	var table atomic.Pointer[Table]
 	table.Store(b.table)
 	b.Server = newServer(t, table.Load, b.store, b.events)
 	return &live{bench: b, setTable: table.Store, stop: serve(t, b.Server)}
+}
+
+// onBridge makes a bridge the interface of network main. The proxied network is elsewhere.
+func onBridge(l *lab.Lab, bridge string) *lab.Lab {
+	l.Networks[2].Interface, l.Networks[0].Interface = bridge, ""
+	return l
 }
 
 // startServer serves a lab from a store.

@@ -19,6 +19,8 @@ type Change struct {
 	// Reserved says that the lab reserves the address for this machine, whichever machine has a lease of it. The MACs of one
 	// host may take turns on it.
 	Reserved bool
+	// Removed is set by Commit to the machine's other address in Subnet whose lease this change removed; zero: none.
+	Removed netip.Addr
 	// Err is the outcome: nil once the lease is durable and visible; ErrTaken, ErrStale, or the store's.
 	Err error
 }

@@ -325,6 +325,7 @@ func (b *Book) roomLocked(s *poolState, now int64) bool {
 func (b *Book) applyLocked(p *planned, now uint32) {
 	if p.old != 0 {
 		b.dropLocked(p.old)
+		p.Removed = addrOf(p.old)
 	}
 	if p.value == nil {
 		b.dropLocked(p.addr)
