@@ -86,7 +86,7 @@ func (r *rig) start(ctx context.Context, c *dhcpServer, lease time.Duration) (*s
 	if err != nil {
 		return nil, err
 	}
-	args, env, err := c.args(r.binary, dir, serverOptions{lease: lease, probe: r.probe, quiet: r.silent})
+	args, env, err := c.args(r.binary, dir, serverOptions{lease: lease, probe: r.probe, quiet: !r.logLeases})
 	if err != nil {
 		return nil, err
 	}

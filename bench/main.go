@@ -39,7 +39,7 @@ func main() {
 	flag.BoolVar(&b.quick, "quick", false, "dhcp, tftp: one short round, to see that it works")
 	flag.BoolVar(&b.json, "json", false, "dhcp, tftp: write all samples as JSON")
 	flag.BoolVar(&b.probe, "probe", false, "dhcp: other servers probe an address before they offer it, which is their default and slow")
-	flag.BoolVar(&b.silent, "silent", false, "dhcp: all candidates log errors only; by default each logs every lease")
+	flag.BoolVar(&b.logLeases, "log-leases", false, "dhcp: every candidate logs each lease, Kea with the four lines that it ships with; by default all log errors only")
 	flag.BoolVar(&b.keep, "keep", false, "dhcp, tftp: keep the files of servers and perfdhcp")
 	flag.Var((*names)(&b.only), "candidates", "dhcp, tftp: only `these`, with commas between: bootlab, kea, isc, dnsmasq; and fake, which answers without state, for the most that can be measured; of tftp: bootlab, dnsmasq, hpa, atftpd; of http: bootlab, nginx, net/http, template; of storm: bootlab, bootlab-10k, dnsmasq+nginx")
 	flag.Var((*names)(&b.tests), "tests", "dhcp, tftp: only `these`, with commas between: loop, written, growth, perfdhcp, mixed, avalanche; of tftp: lockstep, window, far, storm, loss; of http: bulk, document, small, connections")
@@ -138,10 +138,10 @@ type bench struct {
 	rounds int
 
 	// of dhcp and tftp
-	retakes                          int // of a sample that other processes disturbed
-	quick, json, probe, silent, keep bool
-	only, tests                      []string // none: all
-	started                          int      // candidates, in this measurement
+	retakes                             int // of a sample that other processes disturbed
+	quick, json, probe, logLeases, keep bool
+	only, tests                         []string // none: all
+	started                             int      // candidates, in this measurement
 }
 
 // check finds misspelled tests before anything is started.
