@@ -8,7 +8,6 @@ VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo u
 COMMIT     := $(shell git rev-parse HEAD 2>/dev/null)
 DATE       := $(shell TZ=UTC0 git log -1 --format=%cd --date=format-local:%Y-%m-%dT%H:%M:%SZ 2>/dev/null)
 LDFLAGS     = -X main.version=$(VERSION) -X main.commit=$(COMMIT) -X main.date=$(DATE)
-STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME    = 30s
 
 # What runs programs, the daemon above all, is never taken from the test cache, which does not know them. What boots real machines comes
@@ -85,8 +84,9 @@ lint: ## gofmt, vet, staticcheck
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -d $$(git ls-files '*.go'); exit 1; }
 	go vet ./...
 	go vet -C bench ./...
-	go run $(STATICCHECK) ./...
-	cd bench && go run $(STATICCHECK) ./...
+	go build -C test/tools -o ../../bin/staticcheck honnef.co/go/tools/cmd/staticcheck
+	bin/staticcheck ./...
+	cd bench && ../bin/staticcheck ./...
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME
