@@ -28,8 +28,11 @@ const (
 // find the machine that uses the reserved address, and another address would not be the host's.
 func (s *Server) decline(x *exchange) dropReason {
 	r, book := &x.req, s.deps.Book
-	offered, _ := book.OfferTo(r.MAC)
-	if (r.ServerID.IsValid() && !x.isOurs(r.ServerID)) || (!book.Has(r.MAC, r.Requested) && offered != r.Requested) {
+	if !r.Requested.IsValid() {
+		return dropMalformed // option 50 is a MUST (RFC 2131 table 5)
+	}
+	offered, ok := book.OfferTo(r.MAC)
+	if (r.ServerID.IsValid() && !x.isOurs(r.ServerID)) || (!book.Has(r.MAC, r.Requested) && (!ok || offered != r.Requested)) {
 		return dropNotOurs
 	}
 	if x.host.reserved() {
@@ -46,8 +49,12 @@ func (s *Server) decline(x *exchange) dropReason {
 		clients = append(clients, decliningClient{network: x.scope.network.Name, relayPort: port})
 		who = "the machines behind relay port " + port
 	}
-	if !s.quarantine.add(clients, r.Requested, most) {
+	switch s.quarantine.add(clients, r.Requested, most) {
+	case tooManyAddresses:
 		s.declineIgnored(x, fmt.Sprintf("%s declined %d other addresses within %s; no more are quarantined", who, most, quarantineTime))
+		return dropLimited
+	case tooManyClients:
+		s.declineIgnored(x, fmt.Sprintf("%d clients declined addresses within %s; no more are quarantined", maxDecliningClients, quarantineTime))
 		return dropLimited
 	}
 	s.record(x, event.Event{Kind: event.DHCPDecline, Addr: r.Requested, Err: "another machine uses this address"})
@@ -90,9 +97,17 @@ func newDeclineQuarantine(now func() time.Time) *declineQuarantine {
 	return &declineQuarantine{now: now, byClient: map[decliningClient][]quarantined{}}
 }
 
-// add puts an address into quarantine for all of clients, unless one of them has most addresses there already, and reports
-// whether it did. An address that is there already counts once.
-func (q *declineQuarantine) add(clients []decliningClient, addr netip.Addr, most int) bool {
+// A quarantineResult says whether an address was put into quarantine, and why not.
+type quarantineResult uint8
+
+const (
+	inQuarantine     quarantineResult = iota
+	tooManyAddresses                  // one of the clients has most addresses there already
+	tooManyClients                    // maxDecliningClients
+)
+
+// add puts an address into quarantine for all of clients. An address that is there already counts once.
+func (q *declineQuarantine) add(clients []decliningClient, addr netip.Addr, most int) quarantineResult {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.byClient)+len(clients) > maxDecliningClients {
@@ -103,8 +118,12 @@ func (q *declineQuarantine) add(clients []decliningClient, addr netip.Addr, most
 	for _, c := range clients {
 		have := q.currentLocked(c)
 		again := slices.ContainsFunc(have, func(a quarantined) bool { return a.addr == addr })
-		if !again && (len(have) >= most || len(have) == 0 && len(q.byClient) >= maxDecliningClients) {
-			return false
+		switch {
+		case again:
+		case len(have) >= most:
+			return tooManyAddresses
+		case len(have) == 0 && len(q.byClient) >= maxDecliningClients:
+			return tooManyClients
 		}
 	}
 	until := q.now().Add(quarantineTime)
@@ -112,7 +131,7 @@ func (q *declineQuarantine) add(clients []decliningClient, addr netip.Addr, most
 		have := slices.DeleteFunc(q.currentLocked(c), func(a quarantined) bool { return a.addr == addr })
 		q.byClient[c] = append(have, quarantined{addr, until})
 	}
-	return true
+	return inQuarantine
 }
 
 // currentLocked returns a client's addresses in quarantine, and forgets those whose time is over.

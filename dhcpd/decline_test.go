@@ -69,6 +69,23 @@ func TestDeclineCannotExhaustPool(t *testing.T) {
 	}
 }
 
+// A DHCPDECLINE without a requested address (option 50) changes nothing: made-up ones do not fill the table of declining
+// clients, and a real one is honoured afterwards.
+func TestDeclineWithoutAddress(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for i := range 50 {
+		b.exchange("lab0", 67, client0, message(t, dhcpv4.MessageTypeDecline, madeUp(i), nil))
+		b.exchange("lab0", 67, client0, message(t, dhcpv4.MessageTypeDecline, madeUp(i), nil, dhcpv4.WithClientIP(net.IPv4(10, 77, 0, 201))))
+	}
+	if recorded := b.kinds(event.DHCPDecline); len(recorded) != 0 {
+		t.Errorf("events of declines without an address: %+v", recorded)
+	}
+	if n := len(b.quarantine.byClient); n != 0 {
+		t.Errorf("%d clients in the quarantine's table, want none", n)
+	}
+}
+
 // MACs are easily made up: the machines behind one port of a relay count as one; those behind other ports are not affected.
 func TestDeclinesOfOneRelayPortCountTogether(t *testing.T) {
 	t.Parallel()
@@ -104,7 +121,7 @@ func TestDecliningClientsAreBounded(t *testing.T) {
 	now := time.Unix(1000, 0)
 	q := newDeclineQuarantine(func() time.Time { return now })
 	allow := func(n int) bool {
-		return q.add([]decliningClient{{network: "lab", mac: madeUp(n)}}, ip("10.77.0.201"), 1)
+		return q.add([]decliningClient{{network: "lab", mac: madeUp(n)}}, ip("10.77.0.201"), 1) == inQuarantine
 	}
 	for i := range maxDecliningClients + 10 {
 		if got, want := allow(i), i < maxDecliningClients; got != want {
