@@ -68,10 +68,10 @@ func TestAdminAsStranger(t *testing.T) {
 		{"GET", "/api/v1/leases?network=nowhere", false, "200", "[]", false},
 		{"GET", "/api/v1/leases?state=gone", false, "400", `\"gone\" is not the state of a lease`, false},
 		{"POST", "/api/v1/leases/192.168.131.203/release", false, "200", `"state":"released"`, false},
-		{"POST", "/api/v1/leases/192.168.131.10/release", false, "200", "in 11h0m0s at the latest; the address stays reserved for bootstrap", false},
-		{"POST", "/api/v1/leases/192.168.131.204/release", false, "200", "may be handed out again", false},
+		{"POST", "/api/v1/leases/192.168.131.10/release", false, "200", "in 11h0m0s at the latest; the reservation for bootstrap stays", false},
+		{"POST", "/api/v1/leases/192.168.131.204/release", false, "200", "may be offered again", false},
 		{"GET", "/api/v1/leases/192.168.131.203/release", false, "405", `want POST`, false},
-		{"POST", "/api/v1/leases/192.168.131.199/release", false, "404", `nobody holds 192.168.131.199`, false},
+		{"POST", "/api/v1/leases/192.168.131.199/release", false, "404", `no lease of 192.168.131.199`, false},
 		{"POST", "/api/v1/leases/192.168.131.205/release", false, "409", `the store is full`, false},
 		{"POST", "/api/v1/leases/printer/release", false, "400", `\"printer\" is not an address`, false},
 		{"GET", "/api/v1/pools", false, "200", `"name":"guests","range":"192.168.131.200-192.168.131.205","size":3,"free":0`, false},
@@ -314,7 +314,7 @@ func TestClientRoundTrip(t *testing.T) {
 			same(t, h.leases)(c.Leases(t.Context()))
 			same(t, h.leases[7:8])(c.FindLeases(t.Context(), api.LeaseFilter{States: []api.LeaseState{api.LeaseConflict}}))
 			same(t, h.pools)(c.Pools(t.Context()))
-			back := api.GivenBack{Lease: h.leases[6], Message: "its machine is not told: it keeps using the address until it renews, in 40m0s at the latest; reboot it, or renew its lease there, to be sure before somebody else gets it"}
+			back := api.GivenBack{Lease: h.leases[6], Message: "the machine may use the address until it renews, in 40m0s at the latest; reboot it, or renew its lease there, before another machine gets the address"}
 			back.Lease.State = api.LeaseReleased
 			same(t, back)(c.ReleaseLease(t.Context(), h.leases[6].IP))
 			same(t, h.boots)(c.Boots(t.Context(), "master-1"))

@@ -291,7 +291,7 @@ func (a *Admin) postRelease(r *http.Request) (any, error) {
 	leases := a.deps.Inventory.Leases(r.Context())
 	i := slices.IndexFunc(leases, func(l api.Lease) bool { return l.IP == addr.Unmap() && l.Holds() })
 	if i < 0 {
-		return nil, &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("nobody holds %s", addr), Hint: "bootlab leases lists what is held"}
+		return nil, &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("no lease of %s", addr), Hint: "bootlab leases lists all leases"}
 	}
 	lease := leases[i]
 	if err := a.deps.Leases.Release(r.Context(), addr.Unmap()); err != nil {
@@ -306,16 +306,16 @@ func (a *Admin) postRelease(r *http.Request) (any, error) {
 func consequence(l api.Lease, now time.Time) string {
 	switch l.Status() {
 	case api.LeaseOffered:
-		return "the offer is withdrawn; the machine has to ask again"
+		return "the offer is withdrawn; the machine must request an address again"
 	case api.LeaseDeclined, api.LeaseConflict:
-		return "the address may be handed out again; who uses it without a lease is still there"
+		return "the address may be offered again; a machine that uses it without a lease continues to do so"
 	}
-	text := "its machine is not told: it keeps using the address until it renews"
+	text := "the machine may use the address until it renews"
 	if left := l.Expires.Sub(now); !l.Expires.IsZero() && left > 0 {
 		text += ", in " + left.Round(time.Second).String() + " at the latest"
 	}
 	if l.Pool == "" && l.Host != "" {
-		return text + "; the address stays reserved for " + l.Host
+		return text + "; the reservation for " + l.Host + " stays"
 	}
-	return text + "; reboot it, or renew its lease there, to be sure before somebody else gets it"
+	return text + "; reboot it, or renew its lease there, before another machine gets the address"
 }

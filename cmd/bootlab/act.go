@@ -91,7 +91,7 @@ func vmCommand(o *options) *cobra.Command {
 	}{
 		{api.VMCreate, "Create the virtual machine of a host and start it: it boots from the network until it is installed"},
 		{api.VMStart, "Start a virtual machine"},
-		{api.VMStop, "Shut down; force off if it does not respond"},
+		{api.VMStop, "Shut a virtual machine down; force it off if it does not respond"},
 		{api.VMDelete, "Delete a virtual machine and its disks"},
 	} {
 		cmd.AddCommand(&cobra.Command{

@@ -41,10 +41,13 @@ func check(cmd *cobra.Command, o *options, strict bool) error {
 	v.Warnings = append(v.Warnings, warnings...)
 	v.Errors = append(v.Errors, problemsOf(err)...)
 	v.OK = err == nil
-	if err := o.print(cmd, v, func() error { return checkText(cmd, l, v) }); err != nil {
-		return err
+	if printed := o.print(cmd, v, func() error { return checkText(cmd, l, v) }); printed != nil {
+		return printed
 	}
 	if !v.OK {
+		if errors.Is(err, fs.ErrNotExist) {
+			return errors.New("the lab file cannot be read")
+		}
 		if len(v.Errors) == 1 {
 			return errors.New("the lab file has 1 error")
 		}
@@ -60,6 +63,9 @@ func checked(o *options, strict bool) (l *lab.Lab, warnings lab.Problems, err er
 		return nil, nil, err
 	}
 	l.Warnings = append(l.Warnings, daemon.AddressWarnings(l)...)
+	if err := daemon.CheckStoreConfig(l.Appliance); err != nil {
+		return l, nil, err
+	}
 	s, err := snapshot.Compile(l)
 	if err != nil {
 		return l, nil, err
@@ -87,9 +93,10 @@ func problemsOf(err error) lab.Problems {
 	return lab.Problems{{Message: whichLab(err).Error()}}
 }
 
-// whichLab adds to the error of a missing lab file how to name another.
+// whichLab adds to the error of a missing default lab file how to name another.
 func whichLab(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
+	var path *fs.PathError
+	if errors.As(err, &path) && errors.Is(err, fs.ErrNotExist) && path.Path == defaultLab {
 		return fmt.Errorf("%w; set the lab file with --lab", err)
 	}
 	return err
@@ -113,7 +120,7 @@ func planCommand(o *options) *cobra.Command {
 	var diff, show bool
 	cmd := &cobra.Command{
 		Use:   "plan [HOST]",
-		Short: "Show everything derived from the lab file: reservations, zones, scripts, balancers, domain XML",
+		Short: "Show everything derived from the lab file: reservations, zones, scripts, balancers, libvirt XML",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			host := strings.Join(args, "")

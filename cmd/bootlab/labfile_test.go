@@ -159,7 +159,6 @@ func TestContract(t *testing.T) {
 		{"MAC pattern with both", []string{`"52:54:00:*:*:*"`, `"52-54:00:*:*:*"`}, "is not a MAC pattern: want", ""},
 		{"MAC pattern with a hole", []string{`"52:54:00:*:*:*"`, `"52::54:00:*:*:*"`}, "is not a MAC pattern: want", ""},
 		{"MAC pattern with half a byte", []string{`"52:54:00:*:*:*"`, `"52:54:0:*:*:*"`}, "is not a MAC pattern: want", ""},
-		{"store in etcd", []string{"store: bolt ", "store: {etcd: [https://10.0.0.1:2379, https://10.0.0.2:2379], prefix: /x} #"}, "", "lab telco"},
 		{"store in a file", []string{"store: bolt ", "store: file "}, "", "lab telco"},
 		{"store of another kind", []string{"store: bolt ", "store: redis #"}, `"redis" is not known: want file or bolt`, ""},
 		{"store in etcd, no list", []string{"store: bolt ", "store: {etcd: https://10.0.0.1:2379} #"}, "the lab file has 1 error", ""},
@@ -178,7 +177,7 @@ func TestContract(t *testing.T) {
 		{"efi", []string{"firmware: bios", "firmware: efi"}, `want bios, uefi or uefi-secure; did you mean "uefi"?`, ""},
 		{"ipmi", []string{`redfish: "https://10.0.9.21"`, "ipmi: 10.0.9.21"}, "", "host master-0 ipmi 10.0.9.21"},
 		{"both BMCs", []string{`redfish: "https://10.0.9.21"`, `redfish: "https://10.0.9.21", ipmi: 10.0.9.21`}, "want one of the two", ""},
-		{"password in the file", []string{"password_file: secrets/bmc", "password: secret"}, `unknown key "password": want`, ""},
+		{"password in the file", []string{"password_file: secrets/bmc", "password: secret"}, `unknown key "password": did you mean "password_file"?`, ""},
 		{"libvirt network", []string{"bridges: {baremetal: br0}", "bridges: {baremetal: {network: lab}}"}, "", `<source network="lab">`},
 		{"bridge of no network", []string{"bridges: {baremetal: br0}", "bridges: {baremetall: br0}"}, `did you mean "baremetal"?`, ""},
 		{"absolute alias", []string{"aliases: [etcd-0]", "aliases: [etcd-0, www.example.org.]"}, "", "www.example.org. A 192.168.16.21"},
@@ -221,6 +220,17 @@ func TestContract(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestEtcdStore: check refuses a store that serve does not support.
+func TestEtcdStore(t *testing.T) {
+	t.Parallel()
+	file := write(t, "store: bolt ", "store: {etcd: [https://10.0.0.1:2379], prefix: /x} #")
+	want := "appliance.store: etcd is not supported yet: leave the key out"
+	if a := run(t.Context(), "check", "--lab", file); a.err == nil || !strings.Contains(a.stderr, want) {
+		t.Errorf("check says:\n%s%v\nwant %q", a.stderr, a.err, want)
+	}
+	step{args: "plan", out: []string{"lab telco"}}.check(t, run(t.Context(), "plan", "--lab", file))
 }
 
 // TestDocumentsOfEachHost: a document that one host alone boots is rendered at check too.

@@ -61,8 +61,8 @@ func (f *leaseFlags) flags(cmd *cobra.Command) {
 	fs.StringVar(&f.network, "network", "", "only leases of this network")
 	fs.StringVar(&f.pool, "pool", "", "only leases of this pool")
 	fs.StringVar(&f.host, "host", "", "only leases of this host, or of clients that send this host name")
-	fs.StringSliceVar(&f.macs, "mac", nil, "only such `MACs`: whole, 52:54:00:*:*:*, 52:54:00:00:00:00/20 or just 52:54:00")
-	fs.StringSliceVar(&f.states, "state", nil, "only such `states`: active, expired, released, declined, conflict, offered, or all (default: those that hold an address)")
+	fs.StringSliceVar(&f.macs, "mac", nil, "only these `MACs`: complete, with * (52:54:00:*:*:*), a prefix (52:54:00:00:00:00/20), or the first bytes (52:54:00)")
+	fs.StringSliceVar(&f.states, "state", nil, "only these `states`: active, expired, released, declined, conflict, offered, or all (default: those that hold an address)")
 	fs.DurationVar(&f.expiring, "expiring", 0, "only active leases that end within this `time`, such as 1h")
 	fs.BoolVar(&f.wide, "wide", false, "also show vendor class, relay port and last renewal")
 }
@@ -192,7 +192,7 @@ func releasedText(cmd *cobra.Command, back []api.GivenBack) error {
 		if !g.Lease.MAC.IsZero() {
 			who += " (" + g.Lease.MAC.String() + ")"
 		}
-		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s of %s is free: %s\n", g.Lease.IP, who, g.Message); err != nil {
+		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "lease of %s for %s ended: %s\n", who, g.Lease.IP, g.Message); err != nil {
 			return err
 		}
 	}

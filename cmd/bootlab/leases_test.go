@@ -110,14 +110,14 @@ func TestLeases(t *testing.T) {
 		{args: "leases --mac nobody", err: `"nobody" is not a MAC`},
 		{args: "leases relase", err: "did you mean release?"},
 		{args: "leases release", err: "usage: bootlab leases release ADDR|MAC|NAME..."},
-		{args: "leases release 10.0.0.11", out: []string{"10.0.0.11 of printer (52:54:00:00:00:03) is free: it keeps it until it renews"}},
-		{args: "leases release 52-54-00-00-00-03 LATE", out: []string{"10.0.0.11 of printer", "10.0.0.10 of late"}},
+		{args: "leases release 10.0.0.11", out: []string{"lease of printer (52:54:00:00:00:03) for 10.0.0.11 ended: it keeps it until it renews"}},
+		{args: "leases release 52-54-00-00-00-03 LATE", out: []string{"for 10.0.0.11 ended", "for 10.0.0.10 ended"}},
 		{args: "leases release 10.0.0.17 --json", json: true, out: []string{`"state": "released"`}},
-		{args: "leases release web", out: []string{"10.0.0.5 of web"}, not: []string{"10.0.0.12"}}, // not the unknown client of that name
+		{args: "leases release web", out: []string{"lease of web (52:54:00:00:00:01) for 10.0.0.5 ended"}, not: []string{"10.0.0.12"}}, // not the unknown client of that name
 		{args: "leases release 10.0.0.16", err: `no lease of "10.0.0.16"; bootlab leases lists them`},
 		{args: "leases release twin", err: `"twin" has 2 leases: name one of 10.0.0.14, 10.0.0.15`},
 		{args: "leases release printer nobody", err: `no lease of "nobody"`, not: []string{"free"}},
-		{args: "leases release printer 10.0.0.13 late", err: "release 10.0.0.13: the store is full", out: []string{"10.0.0.11 of printer"}, not: []string{"10.0.0.10"}},
+		{args: "leases release printer 10.0.0.13 late", err: "release 10.0.0.13: the store is full", out: []string{"for 10.0.0.11 ended"}, not: []string{"10.0.0.10"}},
 	} {
 		t.Run(s.args, func(t *testing.T) {
 			t.Parallel()

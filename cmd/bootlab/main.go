@@ -89,11 +89,22 @@ func sayUsage(cmd *cobra.Command) {
 				if len(a) == 1 && (strings.HasSuffix(a[0], ".yaml") || strings.HasSuffix(a[0], ".yml")) {
 					return fmt.Errorf("the lab file is set with a flag: %s --lab %s", cmd.CommandPath(), a[0])
 				}
-				return fmt.Errorf("%w; usage: %s", err, cmd.UseLine())
+				return fmt.Errorf("%s; usage: %s", argumentCount(len(a)), cmd.UseLine())
 			}
 			return nil
 		}
 	}
+}
+
+// argumentCount names the number of arguments of a command that wants another number.
+func argumentCount(n int) string {
+	switch n {
+	case 0:
+		return "an argument is missing"
+	case 1:
+		return "1 argument does not fit"
+	}
+	return fmt.Sprintf("%d arguments do not fit", n)
 }
 
 // subcommand refuses what is no command of cmd, where cobra would print the help and succeed.

@@ -44,7 +44,8 @@ func serveCommand(o *options) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")
+	cmd.Flags().TextVar(&level, "log-level", slog.LevelInfo, "least severe `level` that is logged: debug, info, warn or error")
+	cmd.Flags().Lookup("log-level").DefValue = "info" // as the help spells it
 	cmd.Flags().StringVar(&format, "log-format", "text", "text or json")
 	cmd.Flags().StringVar(&folder, "firmware", "", "`folder` of network boot programs that replace built-in ones (see bootlab firmware)")
 	return cmd

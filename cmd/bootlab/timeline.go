@@ -18,7 +18,7 @@ func timelineCommand(o *options) *cobra.Command {
 	var follow, all bool
 	cmd := &cobra.Command{
 		Use:   "timeline HOST",
-		Short: "Show the last boot of a host, or of an unknown machine by its MAC",
+		Short: "Show the last boot of a host (name, FQDN, MAC or address), or of an unknown machine (MAC or address)",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if follow {

@@ -37,14 +37,15 @@ type Client struct {
 	token string
 }
 
-// NewClient returns a client of the daemon at target: the absolute path of its Unix socket, or "http://host:port" (the
-// scheme may be left out) with the token that "bootlab token" shows there. Nothing is dialled yet.
+// NewClient returns a client of the daemon at target: the path of its Unix socket (absolute, beginning with a dot, or ending
+// in .sock), or "http://host:port" (the scheme may be left out) with the token that "bootlab token" shows there. Nothing is
+// dialled yet.
 func NewClient(target, token string) (*Client, error) {
 	dialer := &net.Dialer{Timeout: dialTimeout}
 	c := &Client{where: target, token: token}
 	transport := &http.Transport{DialContext: dialer.DialContext, IdleConnTimeout: time.Minute}
 	switch socket := strings.TrimPrefix(target, "unix://"); {
-	case strings.HasPrefix(socket, "/"):
+	case socket != target, isSocketPath(socket):
 		c.base, c.where = "http://bootlab", socket
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return dialer.DialContext(ctx, "unix", socket)
@@ -58,6 +59,11 @@ func NewClient(target, token string) (*Client, error) {
 	}
 	c.http = &http.Client{Transport: transport}
 	return c, nil
+}
+
+func isSocketPath(target string) bool {
+	return strings.HasPrefix(target, "/") || strings.HasPrefix(target, ".") ||
+		strings.HasSuffix(target, ".sock") && !strings.Contains(target, "://")
 }
 
 func parseTarget(target string) (string, error) {

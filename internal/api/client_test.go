@@ -34,7 +34,7 @@ func TestNobodyAnswers(t *testing.T) {
 	}
 	closed := tcp.Addr().String()
 	tcp.Close()
-	for target, where := range map[string]string{gone: gone, dead: dead, "unix://" + dead: dead, "http://" + closed: "http://" + closed, closed: closed} {
+	for target, where := range map[string]string{gone: gone, dead: dead, "unix://" + dead: dead, "./gone.sock": "./gone.sock", "gone.sock": "gone.sock", "http://" + closed: "http://" + closed, closed: closed} {
 		c, err := api.NewClient(target, "")
 		if err != nil {
 			t.Fatal(err)

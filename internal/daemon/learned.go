@@ -31,10 +31,18 @@ type learned struct {
 	discovered *discovered.Book
 }
 
+// CheckStoreConfig returns an error if the daemon does not support the store of the lab file.
+func CheckStoreConfig(a lab.Appliance) error {
+	if len(a.Store.Etcd) > 0 {
+		return errors.New("appliance.store: etcd is not supported yet: leave the key out to keep state in " + filepath.Join(a.State, stateFile))
+	}
+	return nil
+}
+
 // openStore opens the store that the lab names.
 func openStore(a lab.Appliance, log *slog.Logger) (store.Store, error) {
-	if len(a.Store.Etcd) > 0 {
-		return nil, errors.New("appliance.store: etcd is not supported yet: leave the key out to keep state in " + filepath.Join(a.State, stateFile))
+	if err := CheckStoreConfig(a); err != nil {
+		return nil, err
 	}
 	path := filepath.Join(a.State, stateFile)
 	s, losses, err := logfile.Open(path)

@@ -167,7 +167,12 @@ func readable(reason string) string {
 		return fmt.Sprintf("{{%s}}: index needs plain text: want the key as (print …), such as {{index .Host.Vars (print .Host.Role)}}", m[1])
 	}
 	if m := missingField.FindStringSubmatch(reason); m != nil {
-		return fmt.Sprintf("{{%s}} is not known to templates: there is no %s, want one of %s", m[1], m[2], strings.Join(fieldsOf(m[3]), ", "))
+		fields := fieldsOf(m[3])
+		hint := ""
+		if near := lab.Nearest(m[2], fields); near != "" {
+			hint = fmt.Sprintf("; did you mean %q?", near)
+		}
+		return fmt.Sprintf("{{%s}} is not known to templates: there is no %s, want one of %s%s", m[1], m[2], strings.Join(fields, ", "), hint)
 	}
 	return reason
 }
