@@ -17,14 +17,14 @@ type rawLab struct {
 	Images      dict[rawImage]                   `yaml:"images" def:"none" doc:"Files that bootlab images pull fetches, by their path below appliance.files: from url with its sha256, or the artifact of a CoreOS stream, which becomes a folder. Until then a machine that requests it gets 503 and tries again."`
 	Hosts       dict[rawHost]                    `yaml:"hosts" doc:"Machines, by name: one DNS label."`
 	Clusters    dict[rawCluster]                 `yaml:"clusters" doc:"Groups of hosts under one domain, by name."`
-	DNS         rawDNS                           `yaml:"dns" doc:"Recursion, transfers and zones of your own."`
+	DNS         rawDNS                           `yaml:"dns" doc:"Forwarding, transfers and additional zones."`
 	Balancers   dict[rawBalancer]                `yaml:"balancers" doc:"Load balancers, in addition to those that follow from a cluster's kind, by name."`
 	Hypervisors dict[rawHypervisor]              `yaml:"hypervisors" doc:"libvirt connections that virtual machines run on, by name."`
 }
 
 type rawAppliance struct {
 	State       scalar[text]                `yaml:"state" def:"/var/lib/bootlab" doc:"Folder of state: leases, timelines, install states, cached images."`
-	Store       either[storeKind, rawStore] `yaml:"store" def:"file" doc:"Where state is stored: file (one daemon; state.db below state) or etcd (several daemons share it). bolt is an older word for file."`
+	Store       either[storeKind, rawStore] `yaml:"store" def:"file" doc:"Where state is stored: file (one daemon; state.db below state) or etcd (not supported yet: check and serve refuse it). bolt is an older word for file."`
 	Files       scalar[text]                `yaml:"files" def:"./files" doc:"Root of images, documents, templates and public/."`
 	HTTP        scalar[listen]              `yaml:"http" def:":8080" doc:"HTTP server for machines."`
 	TFTP        scalar[listenOrOff]         `yaml:"tftp" def:":69" doc:"TFTP server; off: none, where all firmware boots by HTTP or another TFTP server is used. DHCP then sends no boot file to firmware that loads by TFTP."`
@@ -124,14 +124,14 @@ type rawHost struct {
 	IP6     scalar[addr6]                    `yaml:"ip6" def:"none" doc:"IPv6 address, for AAAA and ip6.arpa."`
 	Network scalar[ident]                    `yaml:"network" def:"the network whose subnet holds ip" doc:"Network that the host boots in."`
 	Cluster scalar[ident]                    `yaml:"cluster" def:"none" doc:"Cluster that the host belongs to."`
-	Role    scalar[ident]                    `yaml:"role" def:"none" doc:"bootstrap, control-plane, worker, appliance (this daemon), or any word of yours."`
+	Role    scalar[ident]                    `yaml:"role" def:"none" doc:"bootstrap, control-plane, worker, appliance (this daemon), or any other word."`
 	Profile scalar[ident]                    `yaml:"profile" def:"none: boots nothing" doc:"Profile that the host boots."`
 	Chain   scalar[lab.Chain]                `yaml:"chain" def:"the profile's" doc:"What UEFI firmware starts, as in profiles."`
 	Aliases scalars[domain]                  `yaml:"aliases" def:"none" doc:"More names, in the host's domain; a name with a dot at the end is absolute."`
 	Routes  list[rawRoute]                   `yaml:"routes" def:"the network's" doc:"Static routes, as in networks."`
 	Options dict[either[payload, rawOption]] `yaml:"options" def:"the network's" doc:"DHCP options by number, as in networks."`
 	Lease   scalar[span]                     `yaml:"lease" def:"the network's" doc:"Lease time."`
-	DHCP    scalar[flag]                     `yaml:"dhcp" def:"true" doc:"off: DHCP never answers this machine, in any network: another server does."`
+	DHCP    scalar[flag]                     `yaml:"dhcp" def:"true" doc:"false (or off): DHCP never answers this machine, in any network; another server does."`
 	Vars    vars                             `yaml:"vars" def:"none" doc:"Free values for templates: .Host.Vars."`
 	Local   scalar[lab.LocalBoot]            `yaml:"local_boot" def:"auto" doc:"How an installed host boots from its own disk. auto: exit for UEFI, sanboot for BIOS; exit: iPXE ends with an error and the firmware continues its boot order; sanboot: iPXE starts the disk; none: DHCP sends no boot file."`
 	VM      opt[rawVM]                       `yaml:"vm" def:"bare metal" doc:"This host is a virtual machine."`
@@ -164,7 +164,7 @@ type rawBMC struct {
 }
 
 type rawCluster struct {
-	Kind    scalar[lab.ClusterKind] `yaml:"kind" def:"plain" doc:"openshift: api, api-int, *.apps and balancers for 6443, 22623, 443 and 80; kubernetes: api and 6443; plain: a domain, no more."`
+	Kind    scalar[lab.ClusterKind] `yaml:"kind" def:"plain" doc:"openshift: api, api-int, *.apps and balancers for 6443, 22623, 443 and 80; kubernetes: api and 6443; plain: only a domain."`
 	Domain  scalar[domain]          `yaml:"domain" def:"the lab's domain" doc:"Hosts are <host>.<cluster>.<domain>."`
 	Address scalar[addr4]           `yaml:"address" def:"none: no api names, no balancers" doc:"Address of api, api-int and *.apps in DNS; the load balancer listens on it."`
 	Ingress scalar[addr4]           `yaml:"ingress" def:"address" doc:"Address of *.apps, if it differs."`
@@ -177,7 +177,7 @@ type rawDNS struct {
 	ForwardZones dict[scalars[nameserver]] `yaml:"forward_zones" def:"none" doc:"Name servers for questions below one domain, by domain."`
 	Allow        scalars[source]           `yaml:"allow" def:"none" doc:"Further clients that may use the forwarder."`
 	Transfer     scalars[source]           `yaml:"transfer" def:"none" doc:"Clients that may transfer zones (AXFR)."`
-	Zones        dict[rawZone]             `yaml:"zones" def:"none" doc:"Zones of your own, by domain: records or file."`
+	Zones        dict[rawZone]             `yaml:"zones" def:"none" doc:"Additional zones, by domain: records or file."`
 }
 
 type rawZone struct {
@@ -190,7 +190,7 @@ type rawBalancer struct {
 	Mode           scalar[lab.BalanceMode] `yaml:"mode" def:"tcp" doc:"Mode of the frontend."`
 	Balance        scalar[lab.Algorithm]   `yaml:"balance" def:"roundrobin" doc:"Algorithm that selects a backend."`
 	Check          rawCheck                `yaml:"check" doc:"Health check."`
-	Backends       scalars[member]         `yaml:"backends" req:"yes" doc:"Members: a host (name, FQDN or alias) or an address, and a port."`
+	Backends       scalars[member]         `yaml:"backends" req:"yes" doc:"Backends: a host (name, FQDN or alias) or an address, and a port."`
 	Match          rawMatch                `yaml:"match" doc:"Connections of a shared listen address that belong to this balancer; none: those that match no other balancer."`
 	SendProxy      scalar[proxyVersion]    `yaml:"send_proxy" def:"off" doc:"PROXY protocol header sent to backends."`
 	AcceptProxy    scalars[source]         `yaml:"accept_proxy" def:"none" doc:"Peers whose PROXY header is accepted."`
@@ -205,8 +205,8 @@ type rawCheck struct {
 	Expect   scalar[count]         `yaml:"expect" def:"any 2xx or 3xx" doc:"Status that means healthy (http, https)."`
 	Interval scalar[span]          `yaml:"interval" def:"5s" doc:"Time between two checks."`
 	Timeout  scalar[span]          `yaml:"timeout" def:"3s" doc:"Time that one check may take."`
-	Rise     scalar[count]         `yaml:"rise" def:"2" doc:"Successes in a row that make a member healthy."`
-	Fall     scalar[count]         `yaml:"fall" def:"3" doc:"Failures in a row that make a member unhealthy."`
+	Rise     scalar[count]         `yaml:"rise" def:"2" doc:"Successes in a row that make a backend healthy."`
+	Fall     scalar[count]         `yaml:"fall" def:"3" doc:"Failures in a row that make a backend unhealthy."`
 }
 
 type rawMatch struct {

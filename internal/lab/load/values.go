@@ -322,7 +322,7 @@ func macPatternSpec() spec {
 }
 
 func patternSpec() spec {
-	return what(`text, in which * stands for anything, or hex: with bytes, such as eth0/7, sw-7* or hex:0001ff`, `^(hex:[0-9A-Fa-f: ]+|text:[\s\S]+|[\s\S]+)$`)
+	return what(`pattern, such as eth0/7, sw-7* (* matches any text) or hex:0001ff`, `^(hex:[0-9A-Fa-f: ]+|text:[\s\S]+|[\s\S]+)$`)
 }
 
 func archSpec() spec {
