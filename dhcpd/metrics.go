@@ -115,10 +115,10 @@ func newMetrics(reg prometheus.Registerer, s *Server) (*metrics, error) {
 		}),
 	}
 	m.rogue = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: MetricRogue, Help: "Replies of other DHCP servers on interfaces where this server gives the addresses.",
+		Name: MetricRogue, Help: "Replies of other DHCP servers on interfaces with dhcp: server.",
 	})
 	m.omitted = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: MetricOmitted, Help: "Options left out of replies because the client accepts no longer message.",
+		Name: MetricOmitted, Help: "Options left out of replies because the reply would be too long for the client.",
 	})
 	collectors := []prometheus.Collector{received, sent, dropped, m.commit, m.advertisements, m.rogue, m.omitted, newBookCollector(s)}
 	for result, value := range map[string]func(segment.ProberStats) uint64{

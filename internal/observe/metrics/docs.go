@@ -102,6 +102,9 @@ func kindByName(name string) string {
 	}
 }
 
+// fromLab are the labels whose values are names in the lab file.
+var fromLab = map[string]bool{"network": true, "pool": true, "balancer": true, "backend": true, "mirror": true, "hypervisor": true}
+
 // describeLabels lists labels with their values, but for those with a table of their own and those that depend on the build.
 func describeLabels(metric string, labels map[string][]string) string {
 	names := make([]string, 0, len(labels))
@@ -110,6 +113,10 @@ func describeLabels(metric string, labels map[string][]string) string {
 		values = slices.Compact(values)
 		if metric == Events || metric == BuildInfo {
 			names = append(names, "`"+name+"`")
+			continue
+		}
+		if fromLab[name] {
+			names = append(names, "`"+name+"`: for example "+values[0])
 			continue
 		}
 		names = append(names, "`"+name+"`: "+strings.Join(values, ", "))
