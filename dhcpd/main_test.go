@@ -171,6 +171,7 @@ func (b *bench) reopen(t testing.TB) {
 		Table: func() *Table { return b.table }, Book: book, Events: b.events,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: b.registry, Now: b.clock.now, Loops: bootloop.New(b.clock.now),
 		Listen: func(string) (*segment.Socket, error) { panic("no sockets here") },
+		Report: func(string, error) {},
 	})
 	if err != nil {
 		t.Fatal(err)

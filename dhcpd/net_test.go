@@ -72,7 +72,7 @@ func newServer(t *testing.T, table func() *Table, s store.Store, ev *events) *Se
 	srv, err := New(Config{}, Deps{
 		Table: table, Book: book, Events: ev,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: prometheus.NewRegistry(), Now: time.Now, Listen: segment.Listen,
-		Loops: bootloop.New(time.Now),
+		Loops: bootloop.New(time.Now), Report: func(string, error) {},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -43,6 +43,7 @@ type Deps struct {
 	Now        func() time.Time
 	Loops      *bootloop.Detector                          // shared with the boot service
 	Listen     func(iface string) (*segment.Socket, error) // segment.Listen, or a test's
+	Report     func(iface string, err error)               // called with the state of an interface every second: nil: served, else why not
 	FromDisk   func(*lab.Host) bool                        // whether the host is to boot its own disk now, for local_boot: none; nil: never
 }
 
@@ -73,13 +74,14 @@ type served struct {
 	iface string
 	sock  *segment.Socket
 	stop  context.CancelFunc // nil until it is served
+	err   error              // as last reported; of Commit, then of KeepServing
 }
 
 // New returns a server without sockets: see Stage. The error is that its metrics cannot be registered.
 func New(cfg Config, deps Deps) (*Server, error) {
 	for name, missing := range map[string]bool{
 		"Table": deps.Table == nil, "Book": deps.Book == nil, "Events": deps.Events == nil, "Log": deps.Log == nil,
-		"Loops": deps.Loops == nil, "Registerer": deps.Registerer == nil, "Now": deps.Now == nil, "Listen": deps.Listen == nil,
+		"Loops": deps.Loops == nil, "Registerer": deps.Registerer == nil, "Now": deps.Now == nil, "Listen": deps.Listen == nil, "Report": deps.Report == nil,
 	} {
 		if missing {
 			panic("dhcpd: Deps." + name + " is nil")
@@ -121,9 +123,7 @@ func (s *Server) Stage(t *Table) (*Staged, error) {
 			continue
 		}
 		sock, err := s.deps.Listen(iface)
-		if errors.Is(err, syscall.ENODEV) {
-			s.log.Warn("interface does not exist yet; serving it as soon as it does", keyIface, iface)
-		} else if err != nil {
+		if err != nil && !errors.Is(err, syscall.ENODEV) {
 			errs = append(errs, err)
 			continue
 		}
@@ -161,11 +161,28 @@ func (st *Staged) Commit() {
 	for iface, sock := range st.opened {
 		i := &served{iface: iface, sock: sock}
 		s.interfaces[iface] = i
+		if sock == nil {
+			s.report(i, segment.ErrNoInterface)
+		} else {
+			s.report(i, sock.Check())
+		}
 		if s.start != nil {
 			s.start(i)
 		}
 	}
 	st.opened = nil
+}
+
+// report passes the state of an interface on, and logs it when it changes.
+func (s *Server) report(i *served, err error) {
+	switch {
+	case err != nil && (i.err == nil || i.err.Error() != err.Error()):
+		s.log.Warn("interface is not served", keyIface, i.iface, keyErr, err)
+	case err == nil && i.err != nil:
+		s.log.Info("interface is served", keyIface, i.iface)
+	}
+	i.err = err
+	s.deps.Report(i.iface, err)
 }
 
 // close ends the service of an interface. One that is served closes its socket itself, since it may have reopened it.
@@ -186,7 +203,8 @@ func (s *Server) Serve(ctx context.Context) error {
 	s.start = func(i *served) {
 		var serving context.Context
 		serving, i.stop = context.WithCancel(ctx)
-		wg.Go(func() { segment.KeepServing(serving, i.iface, i.sock, s.deps.Listen, s.log, s.serveSocket) })
+		report := func(err error) { s.report(i, err) }
+		wg.Go(func() { segment.KeepServing(serving, i.iface, i.sock, s.deps.Listen, report, s.log, s.serveSocket) })
 	}
 	for _, i := range s.interfaces {
 		s.start(i)

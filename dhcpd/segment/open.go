@@ -2,7 +2,6 @@ package segment
 
 import (
 	"context"
-	"errors"
 	"net"
 	"strconv"
 	"syscall"
@@ -59,7 +58,10 @@ func setOptions(fd int, iface string) error {
 
 func control(c syscall.RawConn, set func(fd int) error) error {
 	var err error
-	return errors.Join(c.Control(func(fd uintptr) { err = set(int(fd)) }), err)
+	if closed := c.Control(func(fd uintptr) { err = set(int(fd)) }); closed != nil {
+		return closed
+	}
+	return err
 }
 
 // ifreqHW is struct ifreq as SIOCGIFHWADDR fills it.

@@ -117,7 +117,7 @@ func (s *Socket) Close() error {
 // Interface returns the name of the interface, "" for any.
 func (s *Socket) Interface() string { return s.iface }
 
-// MAC returns the interface's address as of the last Replaced; zero for any interface.
+// MAC returns the interface's address as of the last Check; zero for any interface.
 func (s *Socket) MAC() (m lab.MAC) {
 	v := s.hw.Load()
 	for i := range m {
@@ -148,21 +148,34 @@ func (s *Socket) port(number uint16) *udpSocket {
 	return s.server
 }
 
-// Replaced reports whether the interface was deleted and made again under the same name, after which this socket receives
-// nothing and has no error. While the interface does not exist it was not replaced. Replaced also notices a changed MAC. It
-// costs two system calls, however many interfaces there are, and is meant to be called every few seconds.
-func (s *Socket) Replaced() (replaced bool) {
+// Why a socket receives nothing, although it has no error.
+var (
+	ErrNoInterface = errors.New("interface does not exist")
+	ErrDown        = errors.New("interface is down")
+	// ErrReplaced: the interface was deleted and made again under the same name. The socket must be opened again.
+	ErrReplaced = errors.New("interface was replaced")
+)
+
+// Check returns nil if the socket's interface is up, else ErrNoInterface, ErrDown or ErrReplaced. It also notices a changed
+// MAC. It costs three system calls, however many interfaces there are, and is meant to be called every second.
+func (s *Socket) Check() error {
 	if s.iface == "" {
-		return false
+		return nil
 	}
-	_ = s.server.sys.Control(func(fd uintptr) {
-		var index uint32
-		if index, replaced = s.lookUp(int(fd)); replaced || index == 0 {
-			return
+	return control(s.server.sys, func(fd int) error {
+		ifr, err := unix.NewIfreq(s.iface)
+		if err != nil || unix.IoctlIfreq(fd, unix.SIOCGIFINDEX, ifr) != nil {
+			return ErrNoInterface
 		}
-		s.refreshMAC(fd)
+		if ifr.Uint32() != uint32(s.index) {
+			return ErrReplaced
+		}
+		s.refreshMAC(uintptr(fd))
+		if err := unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, ifr); err != nil || ifr.Uint16()&unix.IFF_UP == 0 {
+			return ErrDown
+		}
+		return nil
 	})
-	return replaced
 }
 
 // refreshMAC reads the interface's MAC through any socket. If it cannot be read the MAC stays.
@@ -172,15 +185,6 @@ func (s *Socket) refreshMAC(fd uintptr) {
 	if ifr.ioctl(fd, unix.SIOCGIFHWADDR) == nil {
 		s.setMAC(lab.MAC(ifr.addr[:6]))
 	}
-}
-
-// lookUp returns the index of the interface that has the name now, 0 if none has, and whether it is another one.
-func (s *Socket) lookUp(fd int) (index uint32, replaced bool) {
-	ifr, err := unix.NewIfreq(s.iface)
-	if err != nil || unix.IoctlIfreq(fd, unix.SIOCGIFINDEX, ifr) != nil {
-		return 0, false
-	}
-	return ifr.Uint32(), ifr.Uint32() != uint32(s.index)
 }
 
 // sendUDP sends from the address that the client knows as its server's, whatever other addresses the interface has.

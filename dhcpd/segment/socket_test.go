@@ -66,7 +66,7 @@ func ask(t *testing.T, c *netns.Client, want string) {
 func serveOne(t *testing.T, iface string, first *Socket, self, addr string) {
 	t.Helper()
 	background(t, func(ctx context.Context) {
-		KeepServing(ctx, iface, first, Listen, slog.New(slog.DiscardHandler), func(_ context.Context, s *Socket) {
+		KeepServing(ctx, iface, first, Listen, func(error) {}, slog.New(slog.DiscardHandler), func(_ context.Context, s *Socket) {
 			giveOne(s, datagram.NewReceiver(8, receiveSpace), NewSender(8, nil), ip(self), ip(addr))
 		})
 	})
@@ -149,15 +149,18 @@ func TestFlappingInterface(t *testing.T) {
 	first := open(t, seg.Bridge)
 	serveOne(t, seg.Bridge, first, "10.77.0.1", "10.77.0.9")
 	netns.Run(t, "ip", "link", "set", seg.Bridge, "down")
+	if err := first.Check(); !errors.Is(err, ErrDown) {
+		t.Errorf("the interface is down: %v", err)
+	}
 	netns.Run(t, "ip", "link", "set", seg.Bridge, "up")
 	client := seg.NewClient(t)
 	ask(t, client, "ip=10.77.0.9")
-	if first.Replaced() {
-		t.Error("stale after down and up")
+	if err := first.Check(); err != nil {
+		t.Errorf("after down and up: %v", err)
 	}
 	netns.Run(t, "ip", "link", "del", seg.Bridge)
-	if first.Replaced() {
-		t.Error("stale while the interface is away")
+	if err := first.Check(); !errors.Is(err, ErrNoInterface) {
+		t.Errorf("the interface is deleted: %v", err)
 	}
 	netns.Run(t, "ip", "link", "add", seg.Bridge, "type", "bridge", "stp_state", "0", "forward_delay", "0")
 	netns.Run(t, "ip", "addr", "add", "10.77.0.1/24", "dev", seg.Bridge)
@@ -205,7 +208,7 @@ func TestBridgeTakesAnotherMAC(t *testing.T) {
 	netns.Run(t, "ip", "link", "set", "low0p", "nomaster")
 	netns.Run(t, "ip", "link", "set", "low0p", "address", "02:00:00:00:00:01")
 	netns.Run(t, "ip", "link", "set", "low0p", "master", seg.Bridge)
-	if s.Replaced() || s.MAC() == before || s.MAC() != mac(t, "02:00:00:00:00:01") {
+	if s.Check() != nil || s.MAC() == before || s.MAC() != mac(t, "02:00:00:00:00:01") {
 		t.Errorf("MAC %s, was %s, want that of the port", s.MAC(), before)
 	}
 }

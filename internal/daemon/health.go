@@ -170,8 +170,10 @@ func cause(err error) string {
 	if errors.As(err, &errno) {
 		return errno.Error()
 	}
-	if errors.Is(err, errNotOpen) {
-		return errNotOpen.Error()
+	for _, plain := range []error{errNotOpen, segment.ErrNoInterface, segment.ErrDown} {
+		if errors.Is(err, plain) {
+			return plain.Error()
+		}
 	}
 	return "see bootlab status"
 }
@@ -213,10 +215,9 @@ func (d *Daemon) serverStates() []api.Server {
 func (d *Daemon) listenDHCP(iface string) (*segment.Socket, error) {
 	s, err := segment.Listen(iface)
 	if err != nil {
-		err = portowner.Explain(err, "udp", ":67")
+		return nil, portowner.Explain(err, "udp", ":67")
 	}
-	d.health.opened(serverDHCP, iface, err)
-	return s, err
+	return s, nil
 }
 
 // listenBalancer is lbproxy.ListenFree; the error of a taken port names who holds it.

@@ -2,13 +2,13 @@ package daemon_test
 
 import (
 	"cmp"
-	"net"
 	"net/http"
 	"net/netip"
 	"os"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -107,21 +107,54 @@ func TestOneServerFails(t *testing.T) {
 	}
 }
 
-// TestServerWithoutInterface: DHCP says which of its interfaces it cannot serve.
+// TestServerWithoutInterface: DHCP reports which of its interfaces it cannot serve, and why, while it cannot; in the status, in
+// /readyz, as a metric, and once in the log.
 func TestServerWithoutInterface(t *testing.T) {
 	netns.Need(t, "root", "ip")
 	r := newRig(t, "10.64.0.1")
 	r.write(strings.Replace(r.read(), "hosts:", "  far: {subnet: 10.63.0.0/24, interface: nowhere0, address: 10.63.0.1}\nhosts:", 1))
 	r.start()
-	s := r.server("dhcpd")
-	if s.Serving || len(s.Addrs) != 1 || !strings.Contains(s.Err, "nowhere0") {
-		t.Errorf("dhcpd says %+v, want that nowhere0 is missing", s)
+	check := func(want string) {
+		t.Helper()
+		r.until("dhcpd reports "+cmp.Or(want, "nothing"), func() bool { return r.server("dhcpd").Err == want })
+		up, ready := "1", "dhcpd: ok\n"
+		if want != "" {
+			up, ready = "0", "dhcpd: not serving: "+strings.TrimPrefix(want, "nowhere0: ")+"\n"
+			if !strings.Contains(r.log.String(), `err="`+strings.TrimPrefix(want, "nowhere0: ")+`"`) {
+				t.Errorf("the log does not have %q:\n%s", want, r.log.String())
+			}
+		}
+		if s := r.server("dhcpd"); s.Serving != (want == "") || s.Serving != (len(s.Addrs) == 2) {
+			t.Errorf("dhcpd says %+v", s)
+		}
+		if body := r.get("http://10.64.0.1:9680/readyz"); !strings.Contains(body, ready) {
+			t.Errorf("/readyz, want %q:\n%s", ready, body)
+		}
+		if m := r.get("http://10.64.0.1:9680/metrics"); !strings.Contains(m, "\nbootlab_server_up{server=\"dhcpd\"} "+up+"\n") {
+			t.Errorf("bootlab_server_up is not %s", up)
+		}
 	}
+	const missing, down = "nowhere0: interface does not exist", "nowhere0: interface is down"
+	check(missing)
 	netns.Run(t, "ip", "link", "add", "nowhere0", "type", "bridge")
 	defer netns.Run(t, "ip", "link", "del", "nowhere0")
+	check(down)
 	netns.Run(t, "ip", "link", "set", "nowhere0", "up")
-	r.until("the interface is served", func() bool { s := r.server("dhcpd"); return s.Serving && len(s.Addrs) == 2 })
-	if _, err := net.InterfaceByName("nowhere0"); err != nil {
-		t.Fatal(err)
+	check("")
+	before := len(r.log.String())
+	netns.Run(t, "ip", "link", "set", "nowhere0", "down")
+	check(down)
+	netns.Run(t, "ip", "link", "set", "nowhere0", "up")
+	check("")
+	netns.Run(t, "ip", "link", "del", "nowhere0")
+	check(missing)
+	time.Sleep(2100 * time.Millisecond) // two checks more
+	netns.Run(t, "ip", "link", "add", "nowhere0", "up", "type", "bridge")
+	check("")
+	log := r.log.String()[before:]
+	for _, err := range []string{"interface is down", "interface does not exist"} {
+		if n := strings.Count(log, `err="`+err+`"`); n != 1 {
+			t.Errorf("the log has %q %d times:\n%s", err, n, log)
+		}
 	}
 }

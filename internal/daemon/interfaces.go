@@ -55,23 +55,10 @@ func addressMissing(n *lab.Network) bool {
 	})
 }
 
-// interfaceWarnings warns of networks whose interface this machine does not have, or no longer has.
-func interfaceWarnings(l *lab.Lab) (warnings lab.Problems) {
-	for _, n := range l.Networks {
-		if n.Interface == "" || n.DHCP == lab.DHCPOff {
-			continue
-		}
-		if _, err := net.InterfaceByName(n.Interface); err != nil {
-			warnings.Addf(n.Pos, "networks."+n.Name+".interface", "this machine has no interface %s, so DHCP does not serve this network until it exists: ip link lists the interfaces", n.Interface)
-		}
-	}
-	return warnings
-}
-
-// currentWarnings returns the warnings that hold now: those of the load, and interfaces and addresses lost since.
+// currentWarnings returns the warnings that hold now: those of the load, and addresses lost since.
 func currentWarnings(s *snapshot.Snapshot) []string {
 	ws := warnings(s)
-	for _, p := range slices.Concat(AddressWarnings(s.Lab), interfaceWarnings(s.Lab)) {
+	for _, p := range AddressWarnings(s.Lab) {
 		if text := p.Error(); !slices.Contains(ws, text) {
 			ws = append(ws, text)
 		}
