@@ -13,7 +13,7 @@ import (
 // limited, so that a client with made-up MACs cannot take all of it before an admin notices. A machine that had an address
 // before is not a new client and is never limited, nor is one with a reservation.
 const (
-	// A segment without relay information: many machines, and nothing tells which are real.
+	// A segment without relay information: many machines, and no way to know which are real.
 	segmentBurst = 64
 	segmentRate  = 10 // a second
 	// One port of one relay (option 82): a machine or two, rarely a small switch.

@@ -77,7 +77,7 @@ type Balancers interface {
 	Backend(ctx context.Context, balancer, backend string, action api.BackendAction) (api.Backend, error)
 }
 
-// A Leaser gives leases back by hand, and tells how full pools are.
+// A Leaser releases leases for an admin, and reports how full pools are.
 type Leaser interface {
 	// Release gives the lease of an address back as if its machine had, or frees an address that was set aside. The error
 	// says why not.
@@ -86,7 +86,7 @@ type Leaser interface {
 	Pools(ctx context.Context) []api.Pool
 }
 
-// A Reloader reads the lab again. Its error tells why the lab was refused; the last good one stays in force.
+// A Reloader reads the lab again. Its error is the reason why the lab was refused; the last good lab stays in force.
 type Reloader interface {
 	// Reload returns once the lab is in force or refused. Forced applies even one that drops more than half of the hosts.
 	Reload(ctx context.Context, force api.Force) (api.Reload, error)
@@ -218,7 +218,7 @@ func areaOf(path string) area {
 	return areaOther
 }
 
-// open reports whether an area needs no token: none of it tells a secret or a host.
+// open reports whether an area needs no token: its pages name no secret and no host.
 func (p area) open() bool { return p == areaStatic || p == areaMetrics || p == areaHealth }
 
 // handler returns the handler of all paths, for callers of that trust.
@@ -317,6 +317,6 @@ func (a *Admin) readyz(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "%s: %s\n", srv.Name, state)
 	}
 	if s.Reload.Err != "" {
-		fmt.Fprintln(w, "reload: the last one was refused, the lab before stays in force (bootlab status tells why)")
+		fmt.Fprintln(w, "reload: the last one was refused, the previous lab stays in force (bootlab status shows the reason)")
 	}
 }

@@ -333,7 +333,7 @@ func (b *Boot) acknowledge(w *reply, q *request, err error) {
 	b.send(w, q, plain([]byte("ok\n")))
 }
 
-// drain throws a body away: installers post reports that nobody reads, and one left unread could reset the connection
+// drain discards a body: installers post reports, and a body left unread could reset the connection
 // before our answer arrives.
 func (b *Boot) drain(w *reply, q *request) {
 	_, _ = io.Copy(io.Discard, http.MaxBytesReader(w, q.Body, maxBody))

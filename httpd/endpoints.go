@@ -261,10 +261,10 @@ func refusedReload(err error) error {
 	return &api.Error{Status: http.StatusUnprocessableEntity, Message: "the lab was refused, the last good one stays in force", Reason: err.Error()}
 }
 
-// getToken tells the token to who came by the socket alone: a page that found a way in must not carry it off.
+// getToken returns the token over the Unix socket only: a page that reaches the API by TCP must not read it.
 func (a *Admin) getToken(why trust) (any, error) {
 	if why != bySocket {
-		return nil, &api.Error{Status: http.StatusForbidden, Message: "the token is told over the Unix socket only", Hint: "run bootlab token on the machine of the daemon"}
+		return nil, &api.Error{Status: http.StatusForbidden, Message: "the token is available over the Unix socket only", Hint: "run bootlab token on the daemon's machine"}
 	}
 	return api.Token{Token: a.keys.token}, nil
 }
@@ -281,8 +281,8 @@ func (a *Admin) getLeases(r *http.Request) (any, error) {
 	return list(filter(a.deps.Inventory.Leases(r.Context()), func(l api.Lease) bool { return f.Keep(l, now) })), nil
 }
 
-// postRelease gives a lease back. The machine is not told, DHCP has no way to (but RFC 3203, which nobody speaks), so the
-// answer tells the person what happens to it.
+// postRelease ends a lease. DHCP cannot notify the machine (RFC 3203 could, but no client implements it), so the response says
+// what that means for it.
 func (a *Admin) postRelease(r *http.Request) (any, error) {
 	addr, err := netip.ParseAddr(r.PathValue("addr"))
 	if err != nil {

@@ -132,7 +132,7 @@ func (a *Admin) render(w http.ResponseWriter, code int, name string, data any) {
 	_, _ = w.Write(b.Bytes())
 }
 
-// loginPage tells nothing of the lab, not even its name.
+// loginPage shows nothing of the lab, not even its name.
 func (a *Admin) loginPage(w http.ResponseWriter, code int, wrong string) {
 	a.render(w, code, "login.html", map[string]string{"Wrong": wrong})
 }

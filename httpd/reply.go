@@ -157,7 +157,7 @@ func (w *reply) ReadFrom(src io.Reader) (int64, error) {
 // is no failure: it is set anew, and the file wound to the first byte that did not leave. The next try writes what the
 // connection has room for at once, so a reader is given up only if it took less than one segment in all that time.
 func (w *reply) sendFile(to io.ReaderFrom, size int64, content *fileContent) (n int64, err error) {
-	// The header must be out: a deadline that broke it could not be told from one that broke the body.
+	// The header must be out: a deadline that broke it could not be distinguished from one that broke the body.
 	if err := w.control().Flush(); err != nil {
 		return 0, err
 	}

@@ -100,7 +100,7 @@ type view struct {
 	sec   uint32 // now
 	milli int64  // now
 	// counts asks for no machine, and goes by the flag hasEnded, by offers and by conflicts until they are removed: a number
-	// changes only when an address is filed anew.
+	// changes only when an address is filed again.
 	counts bool
 }
 

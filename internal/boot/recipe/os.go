@@ -74,7 +74,7 @@ func noArgs(*lab.Profile, Data) []string { return nil }
 // installs reports whether the recipe itself puts the system on a disk.
 func installs(p *lab.Profile) bool { return p.InstallTo != "" }
 
-// bootif tells dracut and Anaconda which NIC booted, in the form of PXELINUX: hardware type, then the MAC.
+// bootif names the NIC that booted, for dracut and Anaconda, in the form of PXELINUX: hardware type, then the MAC.
 func bootif(d Data) string { return "BOOTIF=01-" + d.Host.MAC.Hyphens() }
 
 func fileURL(d Data, path string) string { return d.FilesURL + "/" + strings.TrimPrefix(path, "/") }

@@ -30,7 +30,7 @@ type Status struct {
 	Err   string `json:"err,omitempty"`
 }
 
-// Check reads every item below dir and tells how it is.
+// Check reads every item below dir and reports its state.
 func Check(ctx context.Context, dir string, items []Item) []Status {
 	out := make([]Status, len(items))
 	for n, i := range items {

@@ -1,4 +1,4 @@
-// Package images fetches the kernels, disks and images that a lab names in images:, and tells which are there.
+// Package images fetches the kernels, disks and images that a lab names in images:, and reports which are present.
 //
 // It owns what a stream metadata document says (Fedora CoreOS, RHCOS), resuming of what broke off, and the rule that a file
 // is seen under its name only when its checksum is right. Files of one stream appear together, since they fit only each

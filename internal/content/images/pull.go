@@ -66,7 +66,7 @@ type Result struct {
 	Err     string        `json:"err,omitempty"`
 }
 
-// A Progress tells how far the items are, to whoever looks. The zero value is ready.
+// A Progress shows how far each download is. The zero value is ready.
 type Progress struct {
 	mu    sync.Mutex
 	items map[string]*Track

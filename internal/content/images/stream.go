@@ -31,7 +31,7 @@ type Item struct {
 	document []byte // of a stream, kept beside its files
 }
 
-// streamName is the file beside those of a stream that tells what they are.
+// streamName is the file that describes the other files of a stream.
 const streamName = "stream.json"
 
 // maxDocument bounds a stream metadata document; real ones have 100 KiB.
@@ -43,7 +43,7 @@ type Source func(ctx context.Context, dir string, i *lab.Image) ([]byte, error)
 // ErrNotPulled is that a stream's document was not fetched yet.
 var ErrNotPulled = errors.New("not pulled yet")
 
-// Saved reads the documents that the last pull left beside the files: it asks nobody.
+// Saved reads the documents that the last pull left beside the files: it makes no request.
 func Saved(_ context.Context, dir string, i *lab.Image) ([]byte, error) {
 	b, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(i.Path), streamName))
 	if errors.Is(err, fs.ErrNotExist) {
