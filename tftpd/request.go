@@ -94,7 +94,7 @@ func (s *Server) admit(t *transfer) (reason string) {
 		old.repeated.Store(true) // its own timer sends again what got lost
 		return reasonDuplicate
 	}
-	if most := s.cfg.MaxTransfers; int(s.running.Load()) > most+most/4 { // evicted faster than they end
+	if most := s.cfg.MaxTransfers; int(s.running.Load()) >= most+max(1, most/4) { // evicted faster than they end
 		return reasonBusy
 	}
 	if t.place = s.places.Add(t.client.Addr(), func() { t.cancel(errEvicted) }); t.place == nil {
