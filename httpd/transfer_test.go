@@ -151,7 +151,7 @@ func TestStopCutsWhatNeverEnds(t *testing.T) {
 	}
 }
 
-// TestConfigIsReadAfterItsBody asserts the order: the whole document first, then the boot service is told.
+// TestConfigIsReadAfterItsBody asserts the order: the whole document is sent first, then its read is recorded.
 func TestConfigIsReadAfterItsBody(t *testing.T) {
 	t.Parallel()
 	w := newBootServer(t, httpd.Limits{}, nil)

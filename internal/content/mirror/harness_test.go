@@ -99,7 +99,7 @@ func content(b []byte, etag string) http.HandlerFunc {
 	}
 }
 
-// gated sends the first n bytes of a file and keeps the rest until open is called, or whoever asked goes away. A request for a
+// gated sends the first n bytes of a file and keeps the rest until open is called, or the client goes away. A request for a
 // range is answered at once.
 func gated(body []byte, n int) (answer http.HandlerFunc, open func()) {
 	gate := make(chan struct{})

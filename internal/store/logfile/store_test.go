@@ -165,7 +165,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// TestConcurrent: pairs of keys are always equal, whoever looks, while files come and go.
+// TestConcurrent: every reader finds pairs of keys equal while compaction replaces files.
 func TestConcurrent(t *testing.T) {
 	t.Parallel()
 	s := begin(t, filepath.Join(t.TempDir(), "store.db"), small, openFile)
