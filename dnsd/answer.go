@@ -14,7 +14,7 @@ type lookupResult uint8
 const (
 	answered  lookupResult = iota // the reply is complete
 	noZone                        // the name is in no zone
-	notInZone                     // a derived zone does not hold the name: the reply says NXDOMAIN, the forwarder may know better
+	notInZone                     // the zone does not hold the name: the reply says NXDOMAIN, the forwarder may know better
 	delegated                     // the reply is a referral
 )
 
@@ -27,6 +27,7 @@ const (
 	kindDerived
 	kindLease
 	kindForward
+	kindLocal
 	zoneKinds
 )
 
@@ -109,9 +110,9 @@ func (r *request) setAuthoritative(zone int) {
 	}
 }
 
-// forwardedBelow reports whether a part of an authored zone is to be forwarded, and the name is in it.
+// forwardedBelow reports whether a part of a zone is to be forwarded, and the name is in it.
 func (r *request) forwardedBelow(m match) bool {
-	if len(r.t.forwards) == 0 || r.t.zones[m.zone].derived {
+	if len(r.t.forwards) == 0 {
 		return false
 	}
 	servers, at := r.t.upstreams(r.cur)
@@ -128,12 +129,15 @@ func (r *request) answerMissing(m match, leases Leases) lookupResult {
 		return answered
 	}
 	if m.zone < 0 {
+		if r.answerLocal() {
+			return answered
+		}
 		return noZone
 	}
 	r.setAuthoritative(m.zone)
 	r.code = nxDomain
 	r.negative(m)
-	if r.t.zones[m.zone].derived {
+	if r.t.zones[m.zone].forwardMissing && !r.t.isOwn(r.cur) {
 		return notInZone
 	}
 	return answered

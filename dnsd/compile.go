@@ -25,23 +25,24 @@ const (
 
 // The record types that this package looks into.
 const (
-	typeA     = 1
-	typeNS    = 2
-	typeCNAME = 5
-	typeSOA   = 6
-	typePTR   = 12
-	typeMX    = 15
-	typeTXT   = 16
-	typeAAAA  = 28
-	typeSRV   = 33
-	typeDNAME = 39
-	typeOPT   = 41
-	typeDS    = 43
-	typeHTTPS = 65
-	typeTSIG  = 250
-	typeIXFR  = 251
-	typeAXFR  = 252
-	typeANY   = 255
+	typeA      = 1
+	typeNS     = 2
+	typeCNAME  = 5
+	typeSOA    = 6
+	typePTR    = 12
+	typeMX     = 15
+	typeTXT    = 16
+	typeAAAA   = 28
+	typeSRV    = 33
+	typeDNAME  = 39
+	typeOPT    = 41
+	typeDS     = 43
+	typeDNSKEY = 48
+	typeHTTPS  = 65
+	typeTSIG   = 250
+	typeIXFR   = 251
+	typeAXFR   = 252
+	typeANY    = 255
 
 	classIN = 1
 )
@@ -131,7 +132,7 @@ func (b *builder) addZone(z *lab.Zone) {
 	}
 	i := len(b.t.zones)
 	origin := b.store(b.n.bytes())
-	b.t.zones = append(b.t.zones, zone{origin: origin, labels: uint8(b.n.labels), derived: z.Derived, text: z.Origin, source: z})
+	b.t.zones = append(b.t.zones, zone{origin: origin, labels: uint8(b.n.labels), derived: z.Derived, forwardMissing: z.ForwardMissing, text: z.Origin, source: z})
 	b.t.depth = max(b.t.depth, b.n.labels)
 	b.insert(node{hash: slotHash(-1, b.n.hash[0]), name: origin, first: uint32(i), zone: originZone})
 	b.t.zones[i].apex = uint32(b.node(i, 0, origin))

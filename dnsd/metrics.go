@@ -97,7 +97,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) { ch <- m.desc }
 
 // Collect implements prometheus.Collector. Only what has been counted is shown.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
-	kinds := [zoneKinds]string{"none", "authored", "derived", "lease", "forward"}
+	kinds := [zoneKinds]string{"none", "authored", "derived", "lease", "forward", "local"}
 	types := [numTypes]string{"other", "A", "NS", "CNAME", "SOA", "PTR", "MX", "TXT", "AAAA", "SRV", "HTTPS", "ANY"}
 	codes := [numCodes]string{"noerror", "formerr", "servfail", "nxdomain", "notimp", "refused", "notauth", "badvers"}
 	for k := range m.queries {

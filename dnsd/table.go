@@ -37,11 +37,13 @@ type zone struct {
 	origin  uint32 // in Table.blob
 	labels  uint8
 	derived bool
-	broken  bool // its file could not be read: SERVFAIL
-	cuts    bool // holds delegations
-	apex    uint32
-	text    string
-	source  *lab.Zone
+	// forwardMissing says that others have names below the origin too: a name that the zone does not hold is forwarded.
+	forwardMissing bool
+	broken         bool // its file could not be read: SERVFAIL
+	cuts           bool // holds delegations
+	apex           uint32
+	text           string
+	source         *lab.Zone
 }
 
 // A node is a name of a zone. A node without RRsets is an empty non-terminal (RFC 4592 section 2.2.2).
@@ -200,6 +202,16 @@ func (t *Table) cutAbove(z, at int, n *name) int {
 		}
 	}
 	return -1
+}
+
+// isOwn reports whether a name that no zone holds is the lab's all the same: that of a host without an address, or the reverse name
+// of an address in one of the lab's networks.
+func (t *Table) isOwn(n *name) bool {
+	if _, ok := t.pooled[string(n.bytes())]; ok {
+		return true
+	}
+	addr, ok := addrOf(n)
+	return ok && contains(t.networks, addr)
 }
 
 // upstreams returns the servers to ask about n and the label where their domain starts; none: the query is not forwarded.

@@ -330,15 +330,17 @@ type ForwardZone struct {
 	Servers []netip.AddrPort
 }
 
-// A Zone is one DNS zone. A derived zone is not complete: names that it does not have are forwarded if there is a
-// forwarder, so that a lab can use a real domain.
+// A Zone is one DNS zone. The lab answers for all names below its origin.
 type Zone struct {
 	Pos     Pos
 	Origin  string // lower case, with a final dot
 	Derived bool
-	Records []Record // sorted by Name, then Type
-	Lines   []Line   // zone-file lines as authored, relative to Origin
-	File    string   // absolute path of a zone file; empty: none
+	// ForwardMissing says that others have names below Origin too: those that the zone does not have are forwarded, if there is a
+	// forwarder.
+	ForwardMissing bool
+	Records        []Record // sorted by Name, then Type
+	Lines          []Line   // zone-file lines as authored, relative to Origin
+	File           string   // absolute path of a zone file; empty: none
 }
 
 // A Line is one authored zone-file line.

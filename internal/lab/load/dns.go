@@ -23,7 +23,8 @@ func (r *resolver) deriveZones() {
 	}
 	for _, n := range r.lab.Networks {
 		for _, origin := range reverseZones(n.Subnet) {
-			r.zone(origin, n.Pos)
+			z := r.zone(origin, n.Pos)
+			z.ForwardMissing = z.ForwardMissing || n.Subnet.Bits() > 24 && !n.Subnet.Addr().IsPrivate() // the rest of the zone is others'
 		}
 	}
 	for _, h := range r.lab.Hosts {
@@ -74,14 +75,15 @@ func compareRecords(a, b *lab.Record) int {
 func (r *resolver) zone(origin string, pos lab.Pos) *lab.Zone {
 	z := r.zones[origin]
 	if z == nil {
-		z = &lab.Zone{Pos: pos, Origin: origin, Derived: true}
+		// A rule of dns.forward_zones for the zone itself says who knows the names that it does not have.
+		z = &lab.Zone{Pos: pos, Origin: origin, Derived: true, ForwardMissing: r.forwarded[origin]}
 		r.zones[origin] = z
 	}
 	return z
 }
 
 // zoneOf returns the zone with the longest origin that name lies in. A name outside all zones gets a derived zone of
-// its parent, or of its own where the parent is a top-level domain.
+// its parent, or of its own where the parent is a top-level domain. Other names there are others'.
 func (r *resolver) zoneOf(name string, pos lab.Pos) *lab.Zone {
 	for rest := name; rest != ""; rest = parent(rest) {
 		if z := r.zones[rest]; z != nil {
@@ -90,9 +92,11 @@ func (r *resolver) zoneOf(name string, pos lab.Pos) *lab.Zone {
 	}
 	name = strings.TrimPrefix(name, "*.")
 	if up := parent(name); parent(up) != "" {
-		return r.zone(up, pos)
+		name = up
 	}
-	return r.zone(name, pos)
+	z := r.zone(name, pos)
+	z.ForwardMissing = true // the domain is not the lab's
+	return z
 }
 
 // parent cuts the first label off an absolute name; that of a top-level domain is "".
@@ -108,7 +112,11 @@ func (r *resolver) add(pos lab.Pos, rec lab.Record) {
 
 // hostRecords adds the addresses of a host's names, and the names of its addresses.
 func (r *resolver) hostRecords(h *lab.Host) {
-	if h.FQDN == "" || !h.IP.IsValid() && !h.IP6.IsValid() {
+	if h.FQDN == "" {
+		return
+	}
+	if !h.IP.IsValid() && !h.IP6.IsValid() {
+		r.zoneOf(h.FQDN+".", h.Pos) // its address will be that of a lease
 		return
 	}
 	source, fqdn := "host "+h.Name, h.FQDN+"."
@@ -153,9 +161,13 @@ func (r *resolver) reverseZone(name string, a netip.Addr, pos lab.Pos) *lab.Zone
 		}
 	}
 	if a.Is4() {
-		return r.zone(parent(name), pos)
+		name = parent(name)
+	} else {
+		name = name[len("0.")*16:]
 	}
-	return r.zone(name[len("0.")*16:], pos)
+	z := r.zone(name, pos)
+	z.ForwardMissing = !a.IsPrivate()
+	return z
 }
 
 // clusterRecords adds api, api-int, *.apps and the SRV records of etcd.
@@ -268,6 +280,11 @@ func reverseName(a netip.Addr) string {
 	return string(append(b, "ip6.arpa."...))
 }
 
+// A zoneForward says which names of a zone are forwarded.
+type zoneForward string
+
+const forwardMissing zoneForward = "missing"
+
 func (r *resolver) dns() {
 	raw, d := &r.raw.DNS, &r.lab.DNS
 	if r.lab.Appliance.DNS == "" && (raw.Forward.set() || raw.ForwardZones.set() || raw.Zones.set()) {
@@ -284,6 +301,7 @@ func (r *resolver) dns() {
 			r.fail(e.spot, key, "has no name server: want a list such as [10.0.0.53]")
 		}
 		r.forwardsToItself(e.V, key)
+		r.forwarded[name+"."] = true
 		d.ForwardZones = append(d.ForwardZones, lab.ForwardZone{
 			Domain: name, Servers: values(e.V, func(n nameserver) netip.AddrPort { return n.AddrPort }),
 		})
@@ -332,9 +350,11 @@ func (r *resolver) authoredZones() {
 			r.fail(e.spot, key, "is zone %s, which is defined already (%s): want it once", z.Origin, first.Pos)
 		case e.V.File.set() && e.V.Records.set():
 			r.fail(e.V.File.spot, key+".file", "excludes records (%s): want one of the two", r.pos(e.V.Records.spot))
-		case !e.V.File.set() && !e.V.Records.set():
+		case !e.V.File.set() && !e.V.Records.set() && !e.V.Forward.set():
 			r.fail(e.spot, key, "is empty: want records or file")
 		}
+		z.ForwardMissing = e.V.Forward.set()
+		z.Derived = !e.V.File.set() && !e.V.Records.set()
 		r.zones[z.Origin] = z
 	}
 }

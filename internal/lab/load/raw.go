@@ -181,8 +181,9 @@ type rawDNS struct {
 }
 
 type rawZone struct {
-	Records scalars[text] `yaml:"records" doc:"Zone-file lines, relative to the zone."`
-	File    scalar[text]  `yaml:"file" doc:"Zone file, instead of records."`
+	Records scalars[text]       `yaml:"records" doc:"Zone-file lines, relative to the zone."`
+	File    scalar[text]        `yaml:"file" doc:"Zone file, instead of records."`
+	Forward scalar[zoneForward] `yaml:"forward" def:"the lab answers for the whole zone" doc:"missing: names that the zone does not have are forwarded, for a domain that others use too. The zone of the lab's domain, of a cluster or of a network may be named without records."`
 }
 
 type rawBalancer struct {

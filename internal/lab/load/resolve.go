@@ -62,6 +62,7 @@ type resolver struct {
 	names       map[string]*lab.Host    // hosts by FQDN and alias
 	reserved    map[string]*lab.Cluster // names that clusters reserve
 	zones       map[string]*lab.Zone    // by origin
+	forwarded   map[string]bool         // origins of dns.forward_zones
 }
 
 func newResolver(d *decoder, raw *rawLab, o Options) *resolver {
@@ -70,7 +71,7 @@ func newResolver(d *decoder, raw *rawLab, o Options) *resolver {
 		networks: map[string]*lab.Network{}, clusters: map[string]*lab.Cluster{}, profiles: map[string]*lab.Profile{}, hypervisors: map[string]*lab.Hypervisor{},
 		hosts: make(map[string]*lab.Host, len(raw.Hosts.Entries)), hostByMAC: make(map[lab.MAC]*lab.Host, len(raw.Hosts.Entries)),
 		hostByIP: make(map[netip.Addr]*lab.Host, len(raw.Hosts.Entries)), names: make(map[string]*lab.Host, len(raw.Hosts.Entries)), reserved: map[string]*lab.Cluster{},
-		zones: map[string]*lab.Zone{},
+		zones: map[string]*lab.Zone{}, forwarded: map[string]bool{},
 	}
 	return r
 }

@@ -47,6 +47,8 @@ func textOf(p any) textual {
 		return word(v, lab.CheckNone, lab.CheckTCP, lab.CheckTLS, lab.CheckHTTP, lab.CheckHTTPS)
 	case *proxyVersion:
 		return word(v, "off", "v1", "v2")
+	case *zoneForward:
+		return word(v, forwardMissing)
 	case *storeKind:
 		return word(v, "file", "bolt")
 	case *diskBus:
