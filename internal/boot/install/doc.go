@@ -8,6 +8,7 @@
 //	err = m.ConfigRead(ctx, host, token)         // the document was read: the install has begun
 //	err = m.Done(ctx, host, token)               // the installer called back
 //
-// Every transition is durable before its effect is visible: a daemon that is killed neither installs a machine twice nor refuses an
-// installer that it had started.
+// Hosts make their transitions independently of each other, and the store commits those of many hosts at once. Every transition is
+// durable before its effect is visible: a daemon that is killed neither installs a machine twice nor refuses an installer that it had
+// started.
 package install

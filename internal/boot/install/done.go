@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/store"
@@ -47,8 +49,11 @@ func (m *Machine) timeoutReason(h *lab.Host, s Status) string {
 
 // Done is called when the installer calls back. A second call is no error.
 func (m *Machine) Done(ctx context.Context, h *lab.Host, token string) error {
-	m.transition.Lock()
-	defer m.transition.Unlock()
+	end, err := m.turns.take(ctx, h.Name)
+	if err != nil {
+		return err
+	}
+	defer end()
 	s := m.status(h)
 	switch {
 	case len(s.Tokens) == 0:
@@ -58,21 +63,24 @@ func (m *Machine) Done(ctx context.Context, h *lab.Host, token string) error {
 	case s.State == Installed && !s.Assumed, s.State == Live:
 		return nil
 	}
-	_, err := m.finish(ctx, h, s, byCall, "")
+	_, err = m.finish(ctx, h, s, byCall, "")
 	return err
 }
 
 // SystemUp is called when an operating system asks for a new lease on a NIC of h. Where SystemLease is a signal, that is the installed
 // system. Requests of the installer itself come before it reads its document, or soon after.
 func (m *Machine) SystemUp(ctx context.Context, h *lab.Host) error {
-	m.transition.Lock()
-	defer m.transition.Unlock()
+	end, err := m.turns.take(ctx, h.Name)
+	if err != nil {
+		return err
+	}
+	defer end()
 	s := m.status(h)
 	after := m.deps.Now().Sub(s.Since)
 	if s.State != Installing || !s.Signals.Has(SystemLease) || s.Held || after < m.cfg.MinInstall {
 		return nil
 	}
-	_, err := m.finish(ctx, h, s, bySignal, fmt.Sprintf("the installer cannot call back, but a system asks for an address %s after the install began", after.Round(time.Second)))
+	_, err = m.finish(ctx, h, s, bySignal, fmt.Sprintf("the installer cannot call back, but a system asks for an address %s after the install began", after.Round(time.Second)))
 	return err
 }
 
@@ -81,31 +89,35 @@ func (m *Machine) MarkInstalled(ctx context.Context, h *lab.Host) error {
 	if err := installs(h); err != nil {
 		return err
 	}
-	m.transition.Lock()
-	defer m.transition.Unlock()
+	end, err := m.turns.take(ctx, h.Name)
+	if err != nil {
+		return err
+	}
+	defer end()
 	s := m.status(h)
 	s.Tokens = nil
-	_, err := m.finish(ctx, h, s, byAdmin, "marked as installed by an admin")
+	_, err = m.finish(ctx, h, s, byAdmin, "marked as installed by an admin")
 	return err
 }
+
+// maxExpiring is how many hosts Expire changes at the same time: they share a sync of the store.
+const maxExpiring = 64
 
 // Expire ends every install that has reached its install_timeout, and forgets live systems whose tokens have expired: machines of
 // pools come and go. hostOf returns the host of a name, or nil for one that has left the lab. After an error it goes on, and returns
 // the first.
-func (m *Machine) Expire(ctx context.Context, hostOf func(name string) *lab.Host) (first error) {
+func (m *Machine) Expire(ctx context.Context, hostOf func(name string) *lab.Host) error {
+	var due errgroup.Group
+	due.SetLimit(maxExpiring)
 	for name, s := range m.All() {
-		var err error
 		switch h := hostOf(name); {
 		case m.stale(s):
-			err = m.forget(ctx, name)
+			due.Go(func() error { return m.forget(ctx, name) })
 		case h != nil && late(s, m.deps.Now()):
-			err = m.expire(ctx, h)
-		}
-		if err != nil && first == nil {
-			first = err
+			due.Go(func() error { return m.expire(ctx, h) })
 		}
 	}
-	return first
+	return due.Wait()
 }
 
 func (m *Machine) stale(s Status) bool {
@@ -114,8 +126,11 @@ func (m *Machine) stale(s Status) bool {
 
 // forget removes a live system: it is then as one that never booted.
 func (m *Machine) forget(ctx context.Context, name string) error {
-	m.transition.Lock()
-	defer m.transition.Unlock()
+	end, err := m.turns.take(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer end()
 	m.mu.RLock()
 	s := m.states[name]
 	m.mu.RUnlock()
@@ -133,13 +148,16 @@ func (m *Machine) forget(ctx context.Context, name string) error {
 }
 
 func (m *Machine) expire(ctx context.Context, h *lab.Host) error {
-	m.transition.Lock()
-	defer m.transition.Unlock()
+	end, err := m.turns.take(ctx, h.Name)
+	if err != nil {
+		return err
+	}
+	defer end()
 	s := m.status(h)
 	if !s.runs(h) || s.Held || !late(s, m.deps.Now()) {
 		return nil
 	}
-	_, err := m.finish(ctx, h, s, byTimeout, m.timeoutReason(h, s))
+	_, err = m.finish(ctx, h, s, byTimeout, m.timeoutReason(h, s))
 	return err
 }
 

@@ -44,7 +44,7 @@ type Machine struct {
 	cfg  Config
 	deps Deps
 
-	transition sync.Mutex // one transition at a time, commit included
+	turns turns // of hosts, to make a transition
 
 	mu      sync.RWMutex
 	states  map[string]Status // by host name
@@ -148,12 +148,14 @@ type Ticket struct {
 // when it returns. A host whose installer was running counts as installed if its next boot is the signal. An error of req.Prepare is
 // returned as it is.
 func (m *Machine) Boot(ctx context.Context, h *lab.Host, req Request) (Ticket, error) {
-	m.transition.Lock()
-	defer m.transition.Unlock()
+	end, err := m.turns.take(ctx, h.Name)
+	if err != nil {
+		return Ticket{}, err
+	}
+	defer end()
 	s, now := m.status(h), m.deps.Now()
-	if why, end := m.ended(h, s, now); end != notEnded {
-		var err error
-		if s, err = m.finish(ctx, h, s, end, why); err != nil {
+	if why, by := m.ended(h, s, now); by != notEnded {
+		if s, err = m.finish(ctx, h, s, by, why); err != nil {
 			return Ticket{}, err
 		}
 	}
@@ -194,8 +196,11 @@ func (m *Machine) again(ctx context.Context, h *lab.Host, s Status) (Ticket, err
 // Token returns a token of the boot of h that is under way, for an installer that cannot be given one. It returns ErrState if no boot
 // is under way.
 func (m *Machine) Token(ctx context.Context, h *lab.Host) (string, error) {
-	m.transition.Lock()
-	defer m.transition.Unlock()
+	end, err := m.turns.take(ctx, h.Name)
+	if err != nil {
+		return "", err
+	}
+	defer end()
 	s := m.status(h)
 	if !s.underWay() || len(s.Tokens) == 0 {
 		return "", ErrState
@@ -262,8 +267,11 @@ func (m *Machine) Arm(ctx context.Context, h *lab.Host) error {
 	if err := installs(h); err != nil {
 		return err
 	}
-	m.transition.Lock()
-	defer m.transition.Unlock()
+	end, err := m.turns.take(ctx, h.Name)
+	if err != nil {
+		return err
+	}
+	defer end()
 	if err := m.put(ctx, h, m.status(h), Status{State: Armed, Since: m.deps.Now()}, ""); err != nil {
 		return err
 	}

@@ -398,3 +398,55 @@ func TestReadWhileArmed(t *testing.T) {
 type discard struct{}
 
 func (discard) Record(event.Event) {}
+
+// stuck is a store whose commits to one key do not end before release is closed.
+type stuck struct {
+	store.Store
+	key              string
+	reached, release chan struct{}
+}
+
+func (s *stuck) Commit(ctx context.Context, t store.Txn) error {
+	if t.Then[0].Key == s.key {
+		close(s.reached)
+		<-s.release
+	}
+	return s.Store.Commit(ctx, t)
+}
+
+// TestSlowCommitDelaysNoOther: while the state of one host is not on disk yet, another host boots, and both states can be read. A second
+// request of the same host waits, as long as its client does.
+func TestSlowCommitDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	s := &stuck{Store: storetest.Memory(), key: "install/slow", reached: make(chan struct{}), release: make(chan struct{})}
+	m, err := install.Open(t.Context(), install.Config{}, install.Deps{Store: s, Events: discard{}, Now: time.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow, quick := host(lab.InstallOnce), host(lab.InstallOnce)
+	slow.Name, quick.Name = "slow", "quick"
+	booted := make(chan error, 1)
+	go func() {
+		_, err := m.Boot(t.Context(), slow, install.Request{})
+		booted <- err
+	}()
+	<-s.reached
+	if ticket, err := m.Boot(t.Context(), quick, install.Request{}); err != nil || ticket.Token == "" {
+		t.Errorf("the other host: %+v, %v", ticket, err)
+	}
+	if got := m.Status(slow).State; got != install.Armed {
+		t.Errorf("state %s is visible before it is durable", got)
+	}
+	if got := m.Status(quick).State; got != install.Booting || len(m.All()) != 1 {
+		t.Errorf("the other host is %s; known are %v", got, m.All())
+	}
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	if _, err := m.Boot(gone, slow, install.Request{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a client that left: %v", err)
+	}
+	close(s.release)
+	if err := <-booted; err != nil || m.Status(slow).State != install.Booting {
+		t.Errorf("at last: %v, %s", err, m.Status(slow).State)
+	}
+}

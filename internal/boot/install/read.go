@@ -52,8 +52,11 @@ func (m *Machine) Read(h *lab.Host, token string, reads int) (release func(), er
 
 // ConfigRead is called after a complete read of the config document: the install has begun.
 func (m *Machine) ConfigRead(ctx context.Context, h *lab.Host, token string) error {
-	m.transition.Lock()
-	defer m.transition.Unlock()
+	end, err := m.turns.take(ctx, h.Name)
+	if err != nil {
+		return err
+	}
+	defer end()
 	s := m.status(h)
 	switch {
 	case !s.underWay():
