@@ -50,11 +50,13 @@ func openStore(a lab.Appliance, log *slog.Logger) (store.Store, error) {
 		return nil, err
 	}
 	for _, l := range losses {
-		if l.Tail {
-			log.Info("state file ends with an incomplete write: removed it", "file", path, "offset", l.Offset, "bytes", l.Bytes)
-		} else {
-			log.Error("state file is damaged: stored changes are lost", "file", path, "offset", l.Offset, "bytes", l.Bytes,
-				"transactions", l.Transactions, "keys", l.Keys)
+		switch l.Kind {
+		case logfile.Torn:
+			log.Info("state file ends with an incomplete write: removed it", "file", path, "damage", l.String())
+		case logfile.Corrected:
+			log.Warn("state file was damaged and corrected, nothing is lost: check memory and disk of this machine", "file", path, "damage", l.String())
+		case logfile.Lost:
+			log.Error("state file is damaged: stored changes are lost", "file", path, "damage", l.String())
 		}
 	}
 	return s, nil

@@ -31,6 +31,14 @@ type Store interface {
 	Close() error
 }
 
+// Doubtful reports whether s has lost changes, and one of them may have been of key: its value may be an older one, or it may be
+// absent although it was stored. A write of key ends the doubt, and so does an admin who accepts the losses. A store that does
+// not tell has lost nothing.
+func Doubtful(s Store, key string) bool {
+	d, ok := s.(interface{ Doubtful(key string) bool })
+	return ok && d.Doubtful(key)
+}
+
 // A Txn is a set of writes under conditions.
 type Txn struct {
 	If   []Cond // all must hold

@@ -1,11 +1,15 @@
 package logfile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
+
+	"github.com/tidwall/btree"
 
 	"github.com/bootlab/bootlab/internal/store"
 )
@@ -35,7 +39,7 @@ func (s *Store) compactInBackground() {
 	})
 }
 
-// tryCompact reports whether another compaction is needed: after an error, or because the new log broke meanwhile.
+// tryCompact compacts, and reports whether another compaction is needed: after an error, or because the new log broke meanwhile.
 func (s *Store) tryCompact() (again bool) {
 	err := s.compact(func() bool { return s.sleep(copyPause) })
 	if err != nil {
@@ -65,7 +69,7 @@ func (s *Store) sleep(d time.Duration) bool {
 // compact copies the live records to a new file and exchanges the files. pause is called between steps and may end it.
 func (s *Store) compact(pause func() bool) error {
 	next := s.path + ".new"
-	d, err := s.cfg.open(next)
+	d, err := s.cfg.open(next, os.O_CREATE|os.O_TRUNC)
 	if err != nil {
 		return err
 	}
@@ -87,29 +91,24 @@ func (s *Store) copyTo(d disk, pause func() bool) (*log, error) {
 	}
 	s.writing <- struct{}{}
 	old := s.log
-	c := copier{to: to, from: old, at: old.end, seq: old.seq, pause: pause}
+	c := copier{to: to, from: old, at: old.end, seq: old.seq, pause: pause, aside: s.path + time.Now().UTC().Format(".damaged-20060102T150405Z")}
 	old.mu.Lock()
 	alive := old.index.Copy()
 	old.mu.Unlock()
 	<-s.writing
 
 	c.reset()
-	var buf []byte
-	alive.Scan(func(key string, where location) bool {
-		if buf, err = old.value(key, where, buf); err == nil {
-			err = c.add([]store.Op{{Key: key, Value: buf}})
-		}
-		return err == nil
-	})
-	for left := int64(copyStep); err == nil && left >= copyStep; { // until little is left for which commits must wait
+	if err := c.copyAll(alive); err != nil {
+		return nil, err
+	}
+	for left := int64(copyStep); left >= copyStep; { // until little is left for which commits must wait
 		s.writing <- struct{}{}
 		end := old.end
 		<-s.writing
 		left = end - c.at
-		err = c.catchUp(end)
-	}
-	if err != nil {
-		return nil, err
+		if err := c.catchUp(end); err != nil {
+			return nil, err
+		}
 	}
 	s.writing <- struct{}{}
 	defer func() { <-s.writing }()
@@ -119,7 +118,14 @@ func (s *Store) copyTo(d disk, pause func() bool) (*log, error) {
 	if err := c.write(); err != nil {
 		return nil, err
 	}
-	return old, s.exchange(to)
+	if err := to.writeMark(to.size); err != nil {
+		return nil, err
+	}
+	aside := ""
+	if c.damaged {
+		aside = c.aside
+	}
+	return old, s.exchange(to, aside)
 }
 
 // A copier writes transactions to a new file.
@@ -130,16 +136,60 @@ type copier struct {
 	at    int64 // in from: later records were committed since the copy began
 	seq   uint64
 	pause func() bool
+
+	aside   string // the name of the old file if it is damaged
+	damaged bool
+}
+
+// copyAll copies the losses and the live records. A value that is damaged is a loss, too. Where something is lost, the records
+// keep their order: those before a loss are older.
+func (c *copier) copyAll(alive *btree.Map[string, location]) error {
+	keys, places := alive.KeyValues()
+	order := make([]int, len(keys))
+	for i := range order {
+		order[i] = i
+	}
+	if len(c.from.losses()) > 0 {
+		slices.SortFunc(order, func(a, b int) int { return cmp.Compare(places[a].at, places[b].at) })
+	}
+	found := c.from.found
+	var buf []byte
+	for _, i := range order {
+		key, where := keys[i], places[i]
+		for ; len(found) > 0 && found[0].before <= where.at; found = found[1:] {
+			if err := c.lost(found[0]); err != nil {
+				return err
+			}
+		}
+		var err error
+		if buf, err = c.from.value(key, where, buf); errors.Is(err, errDamaged) {
+			err = c.lost(Loss{Kind: Lost, Found: time.Now(), Offset: where.at, Bytes: int64(where.size), Transactions: 1, Keys: []string{key}, Exact: true})
+		} else if err == nil {
+			err = c.add([]store.Op{{Key: key, Value: buf}})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, loss := range found {
+		if err := c.lost(loss); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lost records a loss of the old file, which then has to be kept.
+func (c *copier) lost(loss Loss) error {
+	loss.Copy, c.damaged = c.aside, true
+	return c.add([]store.Op{loss.op()})
 }
 
 // catchUp copies the transactions of the old file up to end.
 func (c *copier) catchUp(end int64) error {
-	r := reader{file: c.from, marker: c.from.marker}
+	r := reader{file: c.from, marker: c.from.mark.marker}
 	for c.at < end {
-		rec, _, err := r.next(c.at, c.seq)
-		if err != nil {
-			return err
-		}
+		rec, _ := r.next(c.at, c.seq)
 		if rec.at != c.at {
 			return fmt.Errorf("the record at offset %d was damaged on disk", c.at)
 		}
@@ -173,10 +223,17 @@ func (c *copier) write() error {
 	return err
 }
 
-// exchange renames the new file to the name of the old one, unless another file has that name. The caller holds writing.
-func (s *Store) exchange(to *log) error {
-	if now, err := os.Stat(s.path); err == nil && !s.log.is(now) {
+// exchange renames the new file to the name of the old one, unless another file has that name. If the old one is to be set
+// aside, it gets that name. The caller holds writing.
+func (s *Store) exchange(to *log, aside string) error {
+	now, err := os.Stat(s.path)
+	if err == nil && !s.log.is(now) {
 		return errors.New("another file has its name")
+	}
+	if err == nil && aside != "" {
+		if err := os.Link(s.path, aside); err != nil {
+			return err
+		}
 	}
 	if err := os.Rename(s.path+".new", s.path); err != nil {
 		return err

@@ -57,7 +57,7 @@ func TestKill(t *testing.T) {
 			t.Fatalf("round %d: %v", round, err)
 		}
 		for _, l := range losses {
-			if !l.Tail {
+			if l.Kind != Torn {
 				t.Errorf("round %d: %v", round, l)
 			}
 		}

@@ -1,8 +1,8 @@
 // Package logfile is the store of a single machine: one append-only file with checksums.
 //
-//	s, losses, err := logfile.Open("/var/lib/bootlab/state.db")
-//	if err != nil { … in use by another bootlab, of a newer format, or no state file at all … }
-//	for _, l := range losses { … log what a damaged file has lost … }
+//	s, damage, err := logfile.Open("/var/lib/bootlab/state.db")
+//	if err != nil { … in use by another bootlab, or of a newer format … }
+//	for _, l := range damage { … log what this start has found … }
 //	defer s.Close()
 //	err = s.Commit(ctx, store.Put("lease/192.168.16.130", b)) // nil: it is on disk
 //
@@ -26,18 +26,27 @@
 //
 // All numbers are little endian; sums are CRC-32C.
 //
-//	file     header · zeros up to 4096 · the same header again · zeros up to 8192 · records · zeros
-//	header   8 "bootlab\n" · 4 version · 4 marker, random for each file · 4 sum of those
+//	file     header · zeros up to 4096 · header · zeros up to 8192 · records · zeros
+//	header   8 "bootlab\n" · 4 version · 4 marker, random for each file · 8 sequence number · 8 size · 4 sum of those
 //	record   4 marker · 4 sum of the rest · 4 length of the payload · 4 index in its group · 8 sequence number · payload
 //	payload  operations: uvarint of the key's length × 2, + 1 to delete · key · unless it deletes: uvarint length · value
 //
-// Later versions keep the header, so that an older program can name the version it refuses. Close writes an empty record.
+// A header is a mark: the records up to that one were durable when it was written, and the file had at least that size. Each
+// mark is written in place of the older one, every second in which there were commits, and by Close. Later versions keep the
+// header, so that an older program can name the version it refuses; they must change the sum of records.
 //
 // # Damage
 //
-// Open reads the file from start to end (read.go). Bytes that are not a whole record are skipped up to the next marker with a
-// matching sum. If a later group follows, they had been acknowledged and are lost: Open reports the offset, the number of
-// transactions, and those of their keys that can still be read. If none follows, they are a write that a crash cut short. It
-// was never acknowledged, and is undone from its first missing record on, so the store is always in a state that it had
-// before.
+// Open reads the file from start to end (read.go). One wrong bit in a record is corrected; a header is restored from the other.
+// Other bytes that are not a whole record are skipped up to the next marker with a matching sum. What they held is lost if it
+// had been acknowledged: a later group follows, or a mark covers it. Else it is a write that a crash cut short, and is undone
+// from its first missing record on, so the store is always in a state that it had before. A file that is shorter than its mark
+// says was cut.
+//
+// What cannot be told: whether commits are missing at the end that are younger than the last mark, at most one second; or that a
+// whole, older file was put in place of this one.
+//
+// A file that has lost something is never written again. It is set aside as FILE.damaged-TIME, after its readable records were
+// copied to a new one. The losses are records of the new file (loss.go). Compaction keeps the order of records then, so that
+// Doubtful can tell which keys are older than a loss, until AcceptLosses deletes them.
 package logfile

@@ -19,7 +19,7 @@ import (
 const (
 	magic       = "bootlab\n"
 	version     = 1
-	headerSize  = 20
+	headerSize  = 36
 	headerCopy  = 4096 // offset of the second header, which survives the loss of the first page
 	recordStart = 2 * headerCopy
 	recordSize  = 24 // without payload
@@ -43,17 +43,32 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // A log is an open file and its index. One goroutine at a time writes.
 type log struct {
 	disk
-	marker uint32
+	mark   header // the newer one of the file
+	markAt int64  // offset of the other, which the next mark is written to
 	seq    uint64 // of the last record
 	end    int64  // of the last record
 	size   int64  // of the file: records, then zeros
 	broken error  // why it takes no more records
+	found  []Loss // in the file, and not recorded in it: the next file will have them
 
 	mu    sync.RWMutex
 	index btree.Map[string, location]
 	live  int64 // bytes that the keys in index would take with one record each
 
 	users sync.RWMutex // read-locked by readers, locked to close the file
+}
+
+// A header says how far the log was durable when the header was written: up to a record, in a file of at least that size.
+type header struct {
+	marker uint32
+	seq    uint64
+	size   int64
+}
+
+func (h header) bytes() []byte {
+	b := le.AppendUint32(le.AppendUint32([]byte(magic), version), h.marker)
+	b = le.AppendUint64(le.AppendUint64(b, h.seq), uint64(h.size))
+	return le.AppendUint32(b, sum(b))
 }
 
 // A location says where a value is in the file.
@@ -75,10 +90,22 @@ type disk interface {
 
 type file struct{ *os.File }
 
-func openFile(path string) (disk, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+// openFile opens a file, for reading only if that is all that its file system permits.
+func openFile(path string, flag int) (disk, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|flag, 0o600)
+	if errors.Is(err, syscall.EROFS) && flag == 0 {
+		f, err = os.Open(path)
+		return readOnlyFile{file{f}}, err
+	}
 	return file{f}, err
 }
+
+// A readOnlyFile cannot be written.
+type readOnlyFile struct{ file }
+
+func (readOnlyFile) WriteAt([]byte, int64) (int, error) { return 0, syscall.EROFS }
+func (readOnlyFile) Truncate(int64) error               { return syscall.EROFS }
+func (readOnlyFile) Datasync() error                    { return syscall.EROFS }
 
 // Datasync makes earlier writes durable.
 func (f file) Datasync() error {
@@ -92,22 +119,14 @@ func (f file) Datasync() error {
 
 // create makes d an empty log.
 func create(d disk) (*log, error) {
-	l := &log{disk: d, marker: 1 + rand.Uint32N(1<<32-2), end: recordStart, size: recordStart}
-	if err := writeHeaders(d, l.marker); err != nil {
+	l := &log{disk: d, mark: header{marker: 1 + rand.Uint32N(1<<32-2), size: recordStart}, end: recordStart, size: recordStart}
+	b := make([]byte, recordStart)
+	copy(b, l.mark.bytes())
+	copy(b[headerCopy:], l.mark.bytes())
+	if _, err := d.WriteAt(b, 0); err != nil {
 		return nil, err
 	}
 	return l, d.Datasync()
-}
-
-// writeHeaders writes everything before the first record: the header, its copy, and zeros.
-func writeHeaders(d disk, marker uint32) error {
-	h := le.AppendUint32(le.AppendUint32([]byte(magic), version), marker)
-	h = le.AppendUint32(h, sum(h))
-	b := make([]byte, recordStart)
-	copy(b, h)
-	copy(b[headerCopy:], h)
-	_, err := d.WriteAt(b, 0)
-	return err
 }
 
 // A batch is the records of one write.
@@ -148,7 +167,7 @@ func (b *batch) add(l *log, index uint32, ops []store.Op) {
 		b.changes[op.Key] = change{from: len(b.buf) - len(op.Value), to: len(b.buf)}
 	}
 	r := b.buf[start:]
-	le.PutUint32(r, l.marker)
+	le.PutUint32(r, l.mark.marker)
 	le.PutUint32(r[8:], uint32(len(r)-recordSize))
 	le.PutUint32(r[12:], index)
 	b.records++
@@ -175,9 +194,8 @@ func (l *log) write(b *batch) error {
 		l.size = end
 		l.grow()
 	}
-	if err := l.Datasync(); err != nil {
-		l.broken = fmt.Errorf("sync: %w", err)
-		return l.cut(l.broken)
+	if err := l.sync(); err != nil {
+		return l.cut(err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -187,6 +205,16 @@ func (l *log) write(b *batch) error {
 	}
 	l.seq, l.end = l.seq+uint64(b.records), end
 	return nil
+}
+
+// sync makes what was written durable. If it fails, the kernel may have dropped pages and marked them clean.
+func (l *log) sync() error {
+	err := l.Datasync()
+	if err != nil {
+		err = fmt.Errorf("sync: %w", err)
+		l.broken = err
+	}
+	return err
 }
 
 // grow writes zeros ahead. If that fails on a full disk, the next record gets the error.
@@ -203,12 +231,34 @@ func (l *log) grow() {
 
 // cut removes a batch that is not durable, so that no restart finds a transaction whose commit returned an error.
 func (l *log) cut(why error) error {
-	if err := l.Truncate(l.end); err != nil {
+	if err := l.trim(); err != nil {
 		l.broken = errors.Join(why, fmt.Errorf("cut: %w", err))
 		return l.broken
 	}
-	l.size = min(l.size, l.end)
 	return why
+}
+
+// trim removes everything behind the last record. The file keeps the size that its header promises.
+func (l *log) trim() error {
+	if err := l.Truncate(l.end); err != nil {
+		return err
+	}
+	l.size = max(l.end, l.mark.size)
+	return l.Truncate(l.size)
+}
+
+// writeMark notes in a header that the log is durable up to its last record. The other header stays as it is, so that one of
+// them is whole whatever happens to this write. size is that of the file, now and until the next mark.
+func (l *log) writeMark(size int64) error {
+	h := header{l.mark.marker, l.seq, size}
+	if _, err := l.WriteAt(h.bytes(), l.markAt); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	if err := l.sync(); err != nil {
+		return err
+	}
+	l.mark, l.markAt = h, headerCopy-l.markAt
+	return nil
 }
 
 // set updates the index with one operation.
@@ -227,6 +277,9 @@ func (l *log) set(key string, deletes bool, to location) {
 	}
 }
 
+// errDamaged is returned for a value that does not have its checksum.
+var errDamaged = errors.New("was damaged on disk")
+
 // value reads the value of key, into buf if it has room.
 func (l *log) value(key string, where location, buf []byte) ([]byte, error) {
 	if buf == nil || int(where.size) > cap(buf) {
@@ -237,7 +290,7 @@ func (l *log) value(key string, where location, buf []byte) ([]byte, error) {
 		return nil, fmt.Errorf("read %q: %w", key, err)
 	}
 	if sum(buf) != where.sum {
-		return nil, fmt.Errorf("read %q: the value at offset %d was damaged on disk", key, where.at)
+		return nil, fmt.Errorf("read %q: the value at offset %d %w", key, where.at, errDamaged)
 	}
 	return buf, nil
 }

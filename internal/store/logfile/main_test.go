@@ -29,11 +29,11 @@ const (
 	never = 1 << 40
 )
 
-func testConfig(compactFrom int64, open func(string) (disk, error)) config {
-	return config{open: open, compactFrom: compactFrom, retryBroken: time.Millisecond, retry: 10 * time.Millisecond}
+func testConfig(compactFrom int64, open func(string, int) (disk, error)) config {
+	return config{open: open, compactFrom: compactFrom, retryBroken: time.Millisecond, retry: 10 * time.Millisecond, tick: time.Hour}
 }
 
-func begin(t testing.TB, path string, compactFrom int64, open func(string) (disk, error)) *Store {
+func begin(t testing.TB, path string, compactFrom int64, open func(string, int) (disk, error)) *Store {
 	t.Helper()
 	s, losses, err := openWith(path, testConfig(compactFrom, open))
 	if err != nil {
@@ -170,11 +170,11 @@ func (f *faults) failing(which func(*faults) bool) bool {
 	return which(f)
 }
 
-func (f *faults) disk(path string) (disk, error) {
+func (f *faults) disk(path string, flag int) (disk, error) {
 	if f.failing(func(f *faults) bool { return f.open }) {
 		return nil, errDisk
 	}
-	d, err := openFile(path)
+	d, err := openFile(path, flag)
 	return faultyDisk{d, f}, err
 }
 

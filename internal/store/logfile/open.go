@@ -3,6 +3,7 @@ package logfile
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -17,42 +18,69 @@ const lockWait = time.Second
 
 // A config is what tests replace.
 type config struct {
-	open        func(path string) (disk, error)
+	open        func(path string, flag int) (disk, error)
 	compactFrom int64 // bytes: a smaller file is not compacted
 	// retry is the wait after a compaction that failed; retryBroken that of a log that takes no records.
 	retry, retryBroken time.Duration
+	tick               time.Duration // between marks, see Store.tick
 }
 
 const compactFrom = 4 << 20
 
-// Open opens the store in that file, and creates the file, readable by its owner only, if it does not exist. A damaged file
-// opens with its whole records, and Open returns the losses. If the file is locked, the error names the process.
+// Open opens the store in that file, and creates the file, readable by its owner only, if it does not exist. A damaged file is
+// set aside: its readable records are copied to a new file. Open returns the damage it found, Losses what is lost. If the disk
+// takes no writes, the store opens and every commit fails until the disk does. If the file is locked, the error names the process.
 func Open(path string) (*Store, []Loss, error) {
-	return openWith(path, config{open: openFile, compactFrom: compactFrom, retry: time.Minute, retryBroken: time.Second})
+	return openWith(path, config{open: openFile, compactFrom: compactFrom, retry: time.Minute, retryBroken: time.Second, tick: time.Second})
 }
 
 func openWith(path string, cfg config) (*Store, []Loss, error) {
-	d, err := openLocked(path, cfg.open)
+	l, damage, err := openLog(path, cfg.open)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open state file %s: %w", path, err)
-	}
-	l, losses, err := load(d)
-	if err == nil {
-		err = syncFolder(filepath.Dir(path))
-	}
-	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("open state file %s: %w", path, err), d.Close())
 	}
 	_ = os.Remove(path + ".new") // left by a crash during a compaction
 	s := &Store{path: path, cfg: cfg, writing: make(chan struct{}, 1), stop: make(chan struct{}), log: l}
 	s.close = sync.OnceValue(s.shut)
-	return s, losses, nil
+	if l.broken != nil && s.compact(func() bool { return true }) != nil {
+		s.compactInBackground() // repeats it until it succeeds
+	}
+	s.background.Go(s.keepMark)
+	return s, damage, nil
 }
 
-// openLocked opens the file and locks it against other processes.
-func openLocked(path string, open func(string) (disk, error)) (disk, error) {
+// openLog opens the file, locks it against other processes, and reads it.
+func openLog(path string, open func(string, int) (disk, error)) (*log, []Loss, error) {
+	d, err := openLocked(path, open)
+	if err != nil {
+		return nil, nil, err
+	}
+	l, damage, err := load(d)
+	if err == nil {
+		err = syncFolder(filepath.Dir(path))
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, d.Close())
+	}
+	if _, ok := d.(readOnlyFile); ok {
+		l.broken = fmt.Errorf("open for writing: %w", syscall.EROFS)
+	}
+	now := time.Now()
+	for i := range damage {
+		damage[i].Found = now
+	}
+	for i := range l.found {
+		l.found[i].Found = now
+	}
+	return l, damage, nil
+}
+
+func openLocked(path string, open func(string, int) (disk, error)) (disk, error) {
 	for until := time.Now().Add(lockWait); ; time.Sleep(lockWait / 50) {
-		d, err := open(path)
+		d, err := open(path, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			d, err = createFile(path, open)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -66,6 +94,33 @@ func openLocked(path string, open func(string) (disk, error)) (disk, error) {
 		}
 		_ = d.Close() // locked, or replaced by a compaction meanwhile
 	}
+}
+
+// createFile creates an empty log under another name first, so that a file that is not whole was damaged. Two processes may do
+// so at once: one of them finds the other's file in the next round.
+func createFile(path string, open func(string, int) (disk, error)) (disk, error) {
+	next := path + ".new"
+	d, err := open(next, os.O_CREATE)
+	if err != nil {
+		return nil, err
+	}
+	if lock(d) != nil {
+		return d, nil
+	}
+	now, err := os.Stat(next)
+	if err != nil || !(&log{disk: d}).is(now) {
+		return d, nil
+	}
+	if err = d.Truncate(0); err == nil {
+		_, err = create(d)
+	}
+	if err == nil {
+		err = os.Rename(next, path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, d.Close(), os.Remove(next))
+	}
+	return d, nil
 }
 
 func lock(d disk) error {

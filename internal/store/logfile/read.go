@@ -6,108 +6,110 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/bits"
 	"slices"
 	"strings"
 
 	"github.com/bootlab/bootlab/internal/store"
 )
 
-// A Loss is a part of the file that could not be read.
-type Loss struct {
-	Offset, Bytes int64
-	// Transactions is how many it held, known from the sequence numbers around it.
-	Transactions uint64
-	// Keys are those of its keys that could still be read: at least their last change is lost.
-	Keys []string
-	// Tail says that nothing follows: most likely a write that a crash cut short and that was never acknowledged.
-	Tail bool
-}
-
-// String describes the loss for a log line.
-func (l Loss) String() string {
-	text := fmt.Sprintf("%d bytes at offset %d cannot be read", l.Bytes, l.Offset)
-	if l.Tail {
-		return text + ": the file ends with an incomplete write"
-	}
-	text += fmt.Sprintf(": %d transactions are lost", l.Transactions)
-	if len(l.Keys) > 0 {
-		text += ", of " + strings.Join(l.Keys, ", ")
-	}
-	return text
-}
-
-// errHeader is returned for bytes that are not a header.
-var errHeader = errors.New("this is not a bootlab state file, or its first pages are destroyed: " +
-	"put back a copy, or move the file away and start again: leases and install states are then lost")
-
-// load reads a file, or starts a new one if it is empty.
+// load reads a file. Where it has lost something, the log takes no records: it has to be copied to a new file. The losses are
+// those, and damage by which nothing was lost.
 func load(d disk) (*log, []Loss, error) {
-	marker, losses, err := readHeader(d)
+	h, at, losses, err := readHeaders(d)
 	if err != nil {
 		return nil, nil, err
 	}
-	if marker == 0 {
-		l, err := create(d)
-		return l, losses, err
+	l := &log{disk: d, mark: h, markAt: headerCopy - at}
+	r := reader{file: d, marker: h.marker, acked: h.seq}
+	if h.marker == 0 {
+		r.marker = r.findMarker()
+		l.mark.marker = r.marker
 	}
-	l := &log{disk: d, marker: marker}
-	r := reader{file: d, marker: marker}
-	last, more, err := r.records(func(rec record) {
+	last, damage := r.records(func(rec record) {
 		parseOps(rec.payload, func(op store.Op, at int) {
 			l.set(op.Key, op.Delete, location{rec.at + recordSize + int64(at), uint32(len(op.Value)), sum(op.Value)})
 		})
 	})
-	if err != nil {
-		return nil, nil, err
+	l.seq, l.end = last.seq, last.end()
+	tail, size := r.tail(l.end)
+	if l.size = size; size == recordStart { // or less
+		l.size = int64(len(r.bytes(0, recordStart)))
 	}
-	l.seq, l.end, l.size = last.seq, last.end(), last.end()
-	// A later record must not be taken for one that follows the next.
-	return l, append(losses, more...), d.Truncate(l.end)
+	losses = slices.Concat(losses, damage, l.judgeEnd(h, tail, r.keys(l.end, l.end+tail)))
+	for _, loss := range losses {
+		if loss.Kind == Lost {
+			l.found, l.broken = append(l.found, loss), errFound
+		}
+	}
+	l.found = limit(l.found)
+	if l.broken == nil {
+		l.broken = l.sync() // a killed process may not have done so
+	}
+	if l.broken == nil && tail > 0 {
+		l.broken = l.trim() // a later record must not be taken for one that follows the next
+	}
+	if l.broken == nil && len(losses) > 0 {
+		l.broken = l.writeMark(l.size) // in place of a damaged header
+	}
+	return l, losses, nil
 }
 
-// readHeader returns the marker of a file, 0 if the file is empty or was cut within its first header. It repairs a damaged
-// copy of the header.
-func readHeader(d disk) (marker uint32, losses []Loss, err error) {
-	b := make([]byte, recordStart)
-	n, _ := d.ReadAt(b, 0) // shorter files have less
-	if n < headerSize && strings.HasPrefix(magic, string(b[:min(n, len(magic))])) {
-		if n > 0 {
-			losses = []Loss{{Bytes: int64(n), Tail: true}}
-		}
-		return 0, losses, nil
+// judgeEnd returns what is lost at the end of the file, behind its last record: h says how far it was durable, and tail bytes
+// that are no record follow.
+func (l *log) judgeEnd(h header, tail int64, keys []string) []Loss {
+	end := Loss{Kind: Lost, Offset: l.end, Bytes: tail, Keys: keys, before: l.end}
+	switch {
+	case l.mark.marker == 0:
+		end.Cause = "no record is readable: everything is lost"
+	case h.marker == 0:
+		end.Cause = "both headers are destroyed: changes at the end of the file may be lost, too"
+	case l.seq < h.seq:
+		end.Cause, end.Transactions = "the end of the file is missing", h.seq-l.seq
+	case l.size < h.size:
+		end.Cause = fmt.Sprintf("the file was cut: it had %d bytes; the changes of about one second may be lost", h.size)
+	case tail > 0:
+		end.Kind = Torn
+	default:
+		return nil
 	}
-	if n < recordStart {
-		losses = []Loss{{Offset: int64(n), Tail: true}}
+	return []Loss{end}
+}
+
+var errHeader = errors.New("not a header")
+
+// readHeaders returns the newer one of the two headers and where it is. It is empty if both are damaged.
+func readHeaders(d disk) (newer header, newerAt int64, losses []Loss, err error) {
+	b := make([]byte, recordStart)
+	if _, err := d.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
+		return newer, 0, nil, err
 	}
 	for _, at := range []int64{0, headerCopy} {
-		m, err := parseHeader(b[at:])
+		h, err := parseHeader(b[at:])
 		switch {
-		case err == nil:
-			marker = m
-		case !errors.Is(err, errHeader):
-			return 0, nil, err
-		case int64(n) > at:
-			losses = append(losses, Loss{Offset: at, Bytes: headerSize})
+		case errors.Is(err, errHeader):
+			losses = append(losses, Loss{Kind: Corrected, Offset: at, Bytes: headerSize, Cause: "one header is destroyed: restored it from the other"})
+		case err != nil:
+			return newer, 0, nil, err
+		case newer.marker == 0 || h.seq > newer.seq || h.seq == newer.seq && h.size < newer.size: // Close makes the file smaller
+			newer, newerAt = h, at
 		}
 	}
-	if marker == 0 {
-		return 0, nil, errHeader
+	if len(losses) > 1 {
+		losses = nil // see judgeEnd
 	}
-	if len(losses) > 0 {
-		err = writeHeaders(d, marker)
-	}
-	return marker, losses, err
+	return newer, newerAt, losses, nil
 }
 
-func parseHeader(b []byte) (marker uint32, err error) {
+func parseHeader(b []byte) (h header, err error) {
 	const sumAt = headerSize - 4
 	if string(b[:len(magic)]) != magic || sum(b[:sumAt]) != le.Uint32(b[sumAt:]) {
-		return 0, errHeader
+		return h, errHeader
 	}
-	if v := le.Uint32(b[len(magic):]); v != version {
-		return 0, fmt.Errorf("it has format version %d and this bootlab reads version %d: use the bootlab that wrote it, or a newer one", v, version)
+	if v := le.Uint32(b[8:]); v != version {
+		return h, fmt.Errorf("it has format version %d and this bootlab reads version %d: use the bootlab that wrote it, or a newer one", v, version)
 	}
-	return le.Uint32(b[len(magic)+4:]), nil
+	return header{le.Uint32(b[12:]), le.Uint64(b[16:]), int64(le.Uint64(b[24:]))}, nil
 }
 
 // A record is one transaction.
@@ -147,8 +149,9 @@ func parseOps(b []byte, fn func(op store.Op, at int)) bool {
 
 // A reader reads records in order.
 type reader struct {
-	file   io.ReaderAt
+	file   disk
 	marker uint32
+	acked  uint64 // a header says that the records up to this one were durable
 	buf    []byte // of the file, from bufAt on
 	bufAt  int64
 }
@@ -156,50 +159,69 @@ type reader struct {
 const readSize = 128 << 10
 
 // bytes returns n bytes of the file, or fewer at its end. They are valid until the next call.
-func (r *reader) bytes(at int64, n int) ([]byte, error) {
+func (r *reader) bytes(at int64, n int) []byte {
 	if off := at - r.bufAt; off >= 0 && off+int64(n) <= int64(len(r.buf)) {
-		return r.buf[off : off+int64(n)], nil
+		return r.buf[off : off+int64(n)]
 	}
 	r.buf = slices.Grow(r.buf[:0], max(n, readSize))
 	got, err := r.file.ReadAt(r.buf[:max(n, readSize)], at)
 	if err != nil && !errors.Is(err, io.EOF) {
-		r.buf = r.buf[:0]
-		return nil, err
+		got = r.readPages(r.buf[:max(n, readSize)], at)
 	}
 	r.buf, r.bufAt = r.buf[:got], at
-	return r.buf[:min(n, got)], nil
+	return r.buf[:min(n, got)]
+}
+
+// readPages reads page by page. One that the disk cannot read is zeros.
+func (r *reader) readPages(b []byte, at int64) (got int) {
+	for got < len(b) {
+		page := b[got:min(len(b), got+headerCopy-int((at+int64(got))%headerCopy))]
+		n, err := r.file.ReadAt(page, at+int64(got))
+		if errors.Is(err, io.EOF) {
+			return got + n
+		}
+		clear(page[n:])
+		got += len(page)
+	}
+	return got
 }
 
 // parse returns the record at an offset, if a whole one is there.
-func (r *reader) parse(at int64) (rec record, ok bool, err error) {
-	b, err := r.bytes(at, recordSize)
-	if err != nil || len(b) < recordSize || le.Uint32(b) != r.marker {
-		return rec, false, err
+func (r *reader) parse(at int64) (rec record, ok bool) {
+	b := r.bytes(at, recordSize)
+	if len(b) < recordSize || le.Uint32(b) != r.marker {
+		return rec, false
 	}
 	size := int(le.Uint32(b[8:]))
 	if size > maxTxn {
-		return rec, false, nil
+		return rec, false
 	}
-	b, err = r.bytes(at, recordSize+size)
-	if err != nil || len(b) < recordSize+size || sum(b[8:]) != le.Uint32(b[4:]) {
-		return rec, false, err
+	if b = r.bytes(at, recordSize+size); len(b) < recordSize+size {
+		return rec, false
+	}
+	return parseRecord(b, at)
+}
+
+// parseRecord returns the record that b is, if it is valid.
+func parseRecord(b []byte, at int64) (rec record, ok bool) {
+	if sum(b[8:]) != le.Uint32(b[4:]) {
+		return rec, false
 	}
 	rec = record{at: at, seq: le.Uint64(b[16:]), index: le.Uint32(b[12:]), payload: b[recordSize:]}
-	return rec, parseOps(rec.payload, func(store.Op, int) {}), nil
+	return rec, parseOps(rec.payload, func(store.Op, int) {})
 }
 
 // next returns the first whole record at an offset or later that is newer than seq.
-func (r *reader) next(at int64, seq uint64) (rec record, ok bool, err error) {
+func (r *reader) next(at int64, seq uint64) (rec record, ok bool) {
 	marker := le.AppendUint32(nil, r.marker)
 	for {
-		rec, ok, err = r.parse(at)
-		if err != nil || ok && rec.seq > seq {
-			return rec, ok, err
+		if rec, ok = r.parse(at); ok && rec.seq > seq {
+			return rec, true
 		}
 		for at++; ; {
-			b, err := r.bytes(at, readSize)
-			if err != nil || len(b) < len(marker) {
-				return record{}, false, err
+			b := r.bytes(at, readSize)
+			if len(b) < len(marker) {
+				return record{}, false
 			}
 			if i := bytes.Index(b, marker); i >= 0 {
 				at += int64(i)
@@ -210,30 +232,53 @@ func (r *reader) next(at int64, seq uint64) (rec record, ok bool, err error) {
 	}
 }
 
+// findMarker returns the marker of the first record that is whole and not large, in a file that has lost its headers; 0 if there
+// is none.
+func (r *reader) findMarker() uint32 {
+	for at := int64(recordStart); ; at++ {
+		b := r.bytes(at, recordSize)
+		if len(b) < recordSize {
+			return 0
+		}
+		if r.marker = le.Uint32(b); r.marker == 0 || le.Uint32(b[8:]) > readSize/2 {
+			continue
+		}
+		if _, ok := r.parse(at); ok {
+			return r.marker
+		}
+	}
+}
+
 // records calls fn for every acknowledged record, and returns the last of them, an empty one before the first if there is none,
-// and the losses. A record's payload is valid during the call.
-func (r *reader) records(fn func(record)) (last record, losses []Loss, err error) {
+// and the damage. A record's payload is valid during the call.
+func (r *reader) records(fn func(record)) (last record, damage []Loss) {
 	last.at = recordStart - recordSize // as if an empty record ended where the first begins
-	var doubtful []record              // follow a damaged one, and may belong to the same unfinished write
-	var damage []Loss
+	if r.marker == 0 {
+		return last, nil
+	}
+	var doubtful []record // follow a damaged one, and may belong to the same unfinished write
+	var missing []Loss
 	for newest := last; ; {
-		rec, ok, err := r.next(newest.end(), newest.seq)
-		if err != nil {
-			return last, losses, err
+		rec, ok := r.next(newest.end(), newest.seq)
+		if !ok || rec.at != newest.end() || rec.seq != newest.seq+1 {
+			rec.payload = slices.Clone(rec.payload) // what follows reads into the same buffer
+			fixed, isFixed := r.correct(&newest, rec, ok)
+			switch {
+			case isFixed:
+				rec, ok = fixed, true
+				damage = append(damage, Loss{Kind: Corrected, Offset: rec.at, Bytes: rec.end() - rec.at, Cause: "one bit was wrong: corrected it"})
+			case ok:
+				missing = append(missing, Loss{
+					Kind: Lost, Offset: newest.end(), Bytes: rec.at - newest.end(), Transactions: rec.seq - newest.seq - 1,
+					Keys: r.keys(newest.end(), rec.at), before: newest.end(),
+				})
+			}
 		}
 		if !ok {
-			tail, err := r.tail(last.end())
-			return last, append(losses, tail...), err
-		}
-		if rec.at != newest.end() || rec.seq != newest.seq+1 {
-			rec.payload = slices.Clone(rec.payload) // keys reads into the same buffer
-			damage = append(damage, Loss{
-				Offset: newest.end(), Bytes: rec.at - newest.end(), Transactions: rec.seq - newest.seq - 1,
-				Keys: r.keys(newest.end(), rec.at),
-			})
+			return last, damage
 		}
 		newest = rec
-		if len(damage) > 0 && rec.seq-uint64(rec.index) <= last.seq+1 {
+		if len(missing) > 0 && last.seq >= r.acked && rec.seq-uint64(rec.index) <= last.seq+1 {
 			rec.payload = slices.Clone(rec.payload)
 			doubtful = append(doubtful, rec)
 			continue
@@ -242,43 +287,89 @@ func (r *reader) records(fn func(record)) (last record, losses []Loss, err error
 			fn(d)
 		}
 		fn(rec)
-		last, losses = rec, append(losses, damage...)
-		doubtful, damage = nil, nil
+		last, damage = rec, append(damage, missing...)
+		doubtful, missing = nil, nil
 	}
 }
 
+// maxCorrect bounds the size of records in which a wrong bit is searched.
+const maxCorrect = 4 << 10
+
+// correct returns the record that follows newest if one bit of it is wrong, and writes it again. next is the one after it, if
+// there is one.
+func (r *reader) correct(newest *record, next record, isNext bool) (record, bool) {
+	at := newest.end()
+	b := r.bytes(at, maxCorrect)
+	if len(b) < recordSize || isNext && next.seq != newest.seq+2 {
+		return record{}, false
+	}
+	sizes := []int64{next.at - at}
+	if !isNext { // it ends where its length says, and one bit of that may be the wrong one
+		size := le.Uint32(b[8:])
+		sizes = []int64{recordSize + int64(size)}
+		for bit := range 32 {
+			sizes = append(sizes, recordSize+int64(size^1<<bit))
+		}
+	}
+	for _, size := range sizes {
+		if size < recordSize || size > int64(len(b)) {
+			continue
+		}
+		c := slices.Clone(b[:size])
+		if rec, ok := correctBit(c, at, r.marker); ok && rec.seq == newest.seq+1 {
+			_, _ = r.file.WriteAt(c, at) // or the next start does
+			return rec, true
+		}
+	}
+	return record{}, false
+}
+
+// correctBit makes a record of b if that takes one changed bit. No other record is as near: two different records with valid
+// sums differ in four bits or more.
+func correctBit(b []byte, at int64, marker uint32) (rec record, ok bool) {
+	size := uint32(len(b) - recordSize)
+	wrong := bits.OnesCount32(le.Uint32(b)^marker) + bits.OnesCount32(le.Uint32(b[8:])^size)
+	le.PutUint32(b, marker)
+	le.PutUint32(b[8:], size)
+	if rec, ok = parseRecord(b, at); ok || wrong > 0 {
+		return rec, ok && wrong == 1
+	}
+	for i := 4 * 8; i < 8*len(b); i++ { // behind the marker
+		b[i/8] ^= 1 << (i % 8)
+		if rec, ok = parseRecord(b, at); ok {
+			return rec, true
+		}
+		b[i/8] ^= 1 << (i % 8)
+	}
+	return rec, false
+}
+
+// maxKeys bounds how many keys a loss names.
+const maxKeys = 100
+
 // keys guesses the keys in a damaged part of the file, as if its record header and lengths were whole.
 func (r *reader) keys(from, to int64) (keys []string) {
-	b, err := r.bytes(from, int(min(to-from, readSize)))
-	if err != nil || len(b) < recordSize {
+	b := r.bytes(from, int(min(to-from, readSize)))
+	if len(b) < recordSize {
 		return nil
 	}
 	_ = parseOps(b[recordSize:], func(op store.Op, _ int) {
-		if !strings.ContainsFunc(op.Key, func(c rune) bool { return c < ' ' || c > '~' }) {
+		if len(keys) < maxKeys && !strings.ContainsFunc(op.Key, func(c rune) bool { return c < ' ' || c > '~' }) {
 			keys = append(keys, op.Key)
 		}
 	})
 	return keys
 }
 
-// tail reports the bytes behind the last record, unless they are zeros.
-func (r *reader) tail(from int64) ([]Loss, error) {
-	end := from
+// tail returns how many bytes behind an offset are not zeros only, and the size of the file.
+func (r *reader) tail(from int64) (n, size int64) {
 	for at := from; ; {
-		b, err := r.bytes(at, readSize)
-		if err != nil {
-			return nil, err
+		b := r.bytes(at, readSize)
+		if used := len(bytes.TrimRight(b, "\x00")); used > 0 {
+			n = at + int64(used) - from
 		}
-		if n := len(bytes.TrimRight(b, "\x00")); n > 0 {
-			end = at + int64(n)
+		if at += int64(len(b)); len(b) < readSize {
+			return n, at
 		}
-		if len(b) < readSize {
-			break
-		}
-		at += readSize
 	}
-	if end == from {
-		return nil, nil
-	}
-	return []Loss{{Offset: from, Bytes: end - from, Tail: true}}, nil
 }

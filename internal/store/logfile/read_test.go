@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
 // A memDisk is a file in memory.
@@ -51,19 +52,15 @@ type history struct {
 	ends []int64 // of the record of each
 }
 
-// newHistory writes groups of records. A closed one ends with the empty record of Close.
+// newHistory writes groups of records. The header of a closed one says so.
 func newHistory(t testing.TB, closed bool) *history {
 	d, h := &memDisk{}, &history{}
 	l, err := create(d)
 	if err != nil {
 		t.Fatal(err)
 	}
-	groups := []int{1, 3, 2, 1, 4}
-	if closed {
-		groups = append(groups, 0)
-	}
 	var b batch
-	for g, size := range groups {
+	for g, size := range []int{1, 3, 2, 1, 4} {
 		b.reset()
 		for i := range size {
 			ops := []store.Op{
@@ -74,15 +71,17 @@ func newHistory(t testing.TB, closed bool) *history {
 			b.add(l, uint32(i), ops)
 			h.txns, h.ends = append(h.txns, ops), append(h.ends, l.end+int64(len(b.buf)))
 		}
-		if size == 0 {
-			b.add(l, 0, nil)
-			h.txns, h.ends = append(h.txns, nil), append(h.ends, l.end+int64(len(b.buf)))
-		}
 		if err := l.write(&b); err != nil {
 			t.Fatal(err)
 		}
 	}
 	h.file = d.b[:l.end+500] // most of the zeros say nothing
+	if closed {
+		if err := l.writeMark(l.end); err != nil {
+			t.Fatal(err)
+		}
+		h.file = d.b[:l.end]
+	}
 	return h
 }
 
@@ -141,70 +140,112 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestLoadCut cuts the file at every byte that matters: whole records are read, and part of a record is reported.
+func kinds(losses []Loss) (ks []Kind) {
+	for _, l := range losses {
+		ks = append(ks, l.Kind)
+	}
+	return ks
+}
+
+// TestLoadCut cuts the file at every byte that matters: whole records are read, and it is told whether acknowledged ones are missing.
 func TestLoadCut(t *testing.T) {
 	t.Parallel()
-	h := newHistory(t, true)
-	for n := range h.file {
-		if n > headerCopy+headerSize && n < recordStart && n%100 != 0 {
-			continue // zeros, all alike
-		}
-		got, losses := loaded(t, h.file[:n])
-		whole := h.at(n)
-		if diff := cmp.Diff(h.state(func(i int) bool { return i < whole }), got); diff != "" {
-			t.Fatalf("cut at %d (-want +got):\n%s", n, diff)
-		}
-		before := int64(min(n, recordStart))
-		if whole > 0 {
-			before = h.ends[whole-1]
-		}
-		zeros := n > recordStart && len(bytes.Trim(h.file[before:n], "\x00")) == 0 // as what is filled ahead
-		between := zeros || n == 0 || n == recordStart || slices.Contains(h.ends, int64(n)) || n > int(h.ends[len(h.ends)-1])
-		switch {
-		case between && len(losses) > 0:
-			t.Fatalf("cut at %d, between records: losses %v", n, losses)
-		case !between && len(losses) == 0:
-			t.Fatalf("cut at %d, in a record: no losses", n)
+	for _, closed := range []bool{true, false} {
+		h := newHistory(t, closed)
+		for n := range h.file {
+			if n > headerCopy+headerSize && n < recordStart && n%100 != 0 {
+				continue // zeros, all alike
+			}
+			got, losses := loaded(t, h.file[:n])
+			whole := h.at(n)
+			if n < headerSize {
+				whole = 0
+			}
+			if diff := cmp.Diff(h.state(func(i int) bool { return i < whole }), got); diff != "" {
+				t.Fatalf("cut at %d (-want +got):\n%s", n, diff)
+			}
+			var want []Kind
+			if n < headerCopy+headerSize && n >= headerSize {
+				want = []Kind{Corrected} // the second header
+			}
+			switch {
+			case closed, n < recordStart:
+				want = append(want, Lost)
+			case n > recordStart && !slices.Contains(h.ends, int64(n)) && n < int(h.ends[len(h.ends)-1]):
+				want = append(want, Torn) // the mark is older than that record: it may never have been acknowledged
+			}
+			if diff := cmp.Diff(want, kinds(losses)); diff != "" {
+				t.Fatalf("closed %v, cut at %d: %v (-want +got):\n%s", closed, n, losses, diff)
+			}
+			if last := len(losses) - 1; closed && n >= headerSize && losses[last].Transactions != uint64(len(h.ends)-whole) {
+				t.Fatalf("cut at %d: %v, want %d changes", n, losses, len(h.ends)-whole)
+			}
 		}
 	}
 }
 
-// TestLoadFlip flips every bit that matters, and some of the zeros: one transaction at most is lost, and is reported.
+// TestLoadFlip flips a bit of every byte that matters, and of some of the zeros; with BOOTLAB_LONG every bit: nothing is lost, and what was wrong is reported.
 func TestLoadFlip(t *testing.T) {
+	t.Parallel()
+	for _, closed := range []bool{true, false} {
+		h := newHistory(t, closed)
+		want, end := h.state(all), int(h.ends[len(h.ends)-1])
+		for at := range h.file {
+			damages := at < headerSize || at >= headerCopy && at < headerCopy+headerSize || at >= recordStart
+			if !damages && at%100 != 0 {
+				continue // zeros, all alike
+			}
+			for bit := range 8 {
+				if !storetest.Long() && bit != at%8 {
+					continue
+				}
+				b := slices.Clone(h.file)
+				b[at] ^= 1 << bit
+				d := &memDisk{b}
+				_, losses, err := load(d)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var kind []Kind
+				switch {
+				case at >= end:
+					kind = []Kind{Torn}
+				case damages:
+					kind = []Kind{Corrected}
+				}
+				if diff := cmp.Diff(kind, kinds(losses)); diff != "" {
+					t.Fatalf("byte %d, bit %d: %v (-want +got):\n%s", at, bit, losses, diff)
+				}
+				if got, again := loaded(t, d.b); !maps.Equal(got, want) || again != nil { // what was corrected stays so
+					t.Fatalf("byte %d, bit %d: then %v (-want +got):\n%s", at, bit, again, cmp.Diff(want, got))
+				}
+			}
+		}
+	}
+}
+
+// TestLoadDamage damages every byte of the records, more than can be corrected: one transaction is lost, and is reported.
+func TestLoadDamage(t *testing.T) {
 	t.Parallel()
 	h := newHistory(t, true)
 	last := len(h.ends) - 1
 	named := 0
-	for at := range h.file {
-		damages := at < headerSize || at >= headerCopy && at < headerCopy+headerSize || at >= recordStart
-		if !damages && at%100 != 0 {
-			continue // zeros, all alike
+	for at := recordStart; at < len(h.file); at++ {
+		lost := h.at(at)
+		b := slices.Clone(h.file)
+		b[at] ^= 0x15
+		got, losses := loaded(t, b)
+		if want := h.state(func(i int) bool { return i != lost }); !maps.Equal(got, want) {
+			t.Fatalf("byte %d, transaction %d (-want +got):\n%s", at, lost, cmp.Diff(want, got))
 		}
-		lost := -1
-		if at >= recordStart {
-			lost = h.at(at)
+		if len(losses) != 1 || losses[0].Kind != Lost || losses[0].Transactions != 1 {
+			t.Fatalf("byte %d: %v, want one transaction", at, losses)
 		}
-		want := h.state(func(i int) bool { return i != lost })
-		for bit := range 8 {
-			b := slices.Clone(h.file)
-			b[at] ^= 1 << bit
-			got, losses := loaded(t, b)
-			if !maps.Equal(got, want) {
-				t.Fatalf("byte %d, bit %d, transaction %d (-want +got):\n%s", at, bit, lost, cmp.Diff(want, got))
-			}
-			switch {
-			case damages != (len(losses) == 1):
-				t.Fatalf("byte %d, bit %d: losses %v, but it damages something: %v", at, bit, losses, damages)
-			case lost >= last && !losses[0].Tail:
-				t.Fatalf("byte %d, bit %d, at the end: %v", at, bit, losses)
-			case lost >= 0 && lost < last && (losses[0].Transactions != 1 || losses[0].Tail):
-				t.Fatalf("byte %d, bit %d: %v, want one transaction", at, bit, losses)
-			case lost >= 0 && lost < last && slices.Contains(losses[0].Keys, h.txns[lost][0].Key):
-				named++
-			}
+		if slices.Contains(losses[0].Keys, h.txns[lost][0].Key) {
+			named++
 		}
 	}
-	if share := 100 * named / (8 * (int(h.ends[last]) - recordStart)); share < 80 {
+	if share := 100 * named / (int(h.ends[last]) - recordStart); share < 80 {
 		t.Errorf("only %d %% of the losses name the key that is lost", share)
 	}
 }
@@ -223,8 +264,25 @@ func TestLoadTorn(t *testing.T) {
 		if torn == len(h.ends)-1 {
 			continue // only zeros follow: the same as a write that never began
 		}
-		if len(losses) != 1 || !losses[0].Tail {
-			t.Errorf("record %d missing: %v, want the tail", torn, losses)
+		if len(losses) != 1 || losses[0].Kind != Torn {
+			t.Errorf("record %d missing: %v, want a torn write", torn, losses)
+		}
+	}
+}
+
+// TestLoadAcknowledged: what a header says was durable is a loss if it is missing, and what follows it is read.
+func TestLoadAcknowledged(t *testing.T) {
+	t.Parallel()
+	h := newHistory(t, true)
+	for lost := len(h.ends) - 4; lost < len(h.ends); lost++ {
+		b := slices.Clone(h.file)
+		clear(b[h.ends[lost-1]:h.ends[lost]])
+		got, losses := loaded(t, b)
+		if diff := cmp.Diff(h.state(func(i int) bool { return i != lost }), got); diff != "" {
+			t.Errorf("record %d missing (-want +got):\n%s", lost, diff)
+		}
+		if len(losses) != 1 || losses[0].Kind != Lost || losses[0].Transactions != 1 {
+			t.Errorf("record %d missing: %v, want one lost transaction", lost, losses)
 		}
 	}
 }
@@ -251,40 +309,58 @@ func TestLoadLostPage(t *testing.T) {
 	}
 }
 
-func TestLoadForeign(t *testing.T) {
+// TestLoadWithoutHeaders: records are found without their headers; only the end of the file is in doubt then.
+func TestLoadWithoutHeaders(t *testing.T) {
 	t.Parallel()
 	h := newHistory(t, true)
-	newer := slices.Clone(h.file)
-	for _, at := range []int{0, headerCopy} {
-		newer[at+len(magic)]++
-		le.PutUint32(newer[at+headerSize-4:], sum(newer[at:at+headerSize-4]))
+	clear(h.file[:recordStart])
+	clear(h.file[recordStart:h.ends[0]])
+	got, losses := loaded(t, h.file)
+	if diff := cmp.Diff(h.state(func(i int) bool { return i > 0 }), got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
-	noHeaders := slices.Clone(h.file)
-	clear(noHeaders[:recordStart])
-	for name, tt := range map[string]struct {
-		file []byte
-		want string
-	}{
-		"text":            {bytes.Repeat([]byte("not a store\n"), 1000), "not a bootlab state file"},
-		"short text":      {[]byte("not"), "not a bootlab state file"},
-		"no header":       {noHeaders, "not a bootlab state file"},
-		"a newer version": {newer, "format version 2"},
+	if diff := cmp.Diff([]Kind{Lost, Lost}, kinds(losses)); diff != "" {
+		t.Errorf("%v (-want +got):\n%s", losses, diff)
+	}
+}
+
+// TestLoadForeign: a file that is no log has lost everything.
+func TestLoadForeign(t *testing.T) {
+	t.Parallel()
+	for name, file := range map[string][]byte{
+		"text": bytes.Repeat([]byte("not a store\n"), 1000), "short text": []byte("not"), "empty": nil, "zeros": make([]byte, 1<<20),
 	} {
-		_, _, err := load(&memDisk{tt.file})
-		if err == nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: %v, want an error that says %q", name, err, tt.want)
+		l, losses, err := load(&memDisk{file})
+		if err != nil || l.index.Len() > 0 || l.broken == nil || len(losses) != 1 || !strings.Contains(losses[0].String(), "everything is lost") {
+			t.Errorf("%s: %v, %v", name, losses, err)
 		}
 	}
 }
 
-// TestLoadThenWrite: records written after damage, or after a torn write, are read again.
+// TestLoadNewer: a file of a later format is refused, also if one of its headers is damaged.
+func TestLoadNewer(t *testing.T) {
+	t.Parallel()
+	h := newHistory(t, true)
+	for _, at := range []int{0, headerCopy} {
+		h.file[at+len(magic)]++
+		le.PutUint32(h.file[at+headerSize-4:], sum(h.file[at:at+headerSize-4]))
+	}
+	for _, damage := range []int{100, 0, headerCopy} {
+		b := slices.Clone(h.file)
+		b[damage]++
+		if _, _, err := load(&memDisk{b}); err == nil || !strings.Contains(err.Error(), "it has format version 2 and this bootlab reads version 1: use") {
+			t.Errorf("damage at %d: %v", damage, err)
+		}
+	}
+}
+
+// TestLoadThenWrite: records written after a torn write are read again, and nothing of that write.
 func TestLoadThenWrite(t *testing.T) {
 	t.Parallel()
 	h := newHistory(t, false)
-	last := len(h.ends) - 1
-	for lost := range last {
+	for torn := len(h.ends) - 4; torn < len(h.ends); torn++ {
 		d := &memDisk{slices.Clone(h.file)}
-		d.b[h.ends[lost]-1]++
+		clear(d.b[h.ends[torn]-9 : h.ends[torn]])
 		l, _, err := load(d)
 		if err != nil {
 			t.Fatal(err)
@@ -295,11 +371,10 @@ func TestLoadThenWrite(t *testing.T) {
 		if err := l.write(&b); err != nil {
 			t.Fatal(err)
 		}
-		want := h.state(func(i int) bool { return i < lost || i > lost && lost < last-3 })
+		want := h.state(func(i int) bool { return i < torn })
 		want["after"] = "1"
-		got, _ := loaded(t, d.b)
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Fatalf("transaction %d lost (-want +got):\n%s", lost, diff)
+		if got, _ := loaded(t, d.b); !maps.Equal(got, want) {
+			t.Fatalf("transaction %d torn (-want +got):\n%s", torn, cmp.Diff(want, got))
 		}
 	}
 }
@@ -307,10 +382,15 @@ func TestLoadThenWrite(t *testing.T) {
 func TestLossString(t *testing.T) {
 	t.Parallel()
 	for want, l := range map[string]Loss{
-		"70 bytes at offset 8192 cannot be read: 1 transactions are lost, of lease/1, host/a": {
-			Offset: 8192, Bytes: 70, Transactions: 1, Keys: []string{"lease/1", "host/a"},
+		"70 bytes at offset 8192 cannot be read: 2 changes are lost, perhaps of lease/1, host/a": {
+			Kind: Lost, Offset: 8192, Bytes: 70, Transactions: 2, Keys: []string{"lease/1", "host/a"},
 		},
-		"7 bytes at offset 9000 cannot be read: the file ends with an incomplete write": {Offset: 9000, Bytes: 7, Tail: true},
+		"70 bytes at offset 8192 cannot be read: 1 changes are lost, of lease/1": {
+			Kind: Lost, Offset: 8192, Bytes: 70, Transactions: 1, Keys: []string{"lease/1"}, Exact: true,
+		},
+		"7 bytes at offset 9000 are a write that a crash cut short: removed them, no machine was answered for it": {Kind: Torn, Offset: 9000, Bytes: 7},
+		"0 bytes at offset 9000: the end of the file is missing: 3 changes are lost":                              {Kind: Lost, Offset: 9000, Cause: "the end of the file is missing", Transactions: 3},
+		"90 bytes at offset 9000: one bit was wrong: corrected it":                                                {Kind: Corrected, Offset: 9000, Bytes: 90, Cause: "one bit was wrong: corrected it"},
 	} {
 		if got := l.String(); got != want {
 			t.Errorf("%q, want %q", got, want)
@@ -340,8 +420,8 @@ func FuzzLoad(f *testing.F) {
 			return
 		}
 		next := 0
-		r := reader{file: d, marker: l.marker}
-		_, _, err = r.records(func(rec record) {
+		r := reader{file: d, marker: l.mark.marker, acked: l.mark.seq}
+		_, _ = r.records(func(rec record) {
 			var ops []store.Op
 			parseOps(rec.payload, func(op store.Op, _ int) { ops = append(ops, op) })
 			for next < len(h.txns) && !sameOps(h.txns[next], ops) {
@@ -352,8 +432,8 @@ func FuzzLoad(f *testing.F) {
 			}
 			next++
 		})
-		if err != nil {
-			t.Fatal(err)
+		if l.broken != nil {
+			return
 		}
 		before, _ := loaded(t, d.b)
 		var after batch

@@ -22,15 +22,7 @@ func TestFullDisk(t *testing.T) {
 	for name, l := range map[string]int64{"small": small, "default": compactFrom} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := t.TempDir()
-			if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=2m,mode=0700"); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
-					t.Error(err)
-				}
-			})
+			dir := mountTmpfs(t, "size=2m")
 			path := filepath.Join(dir, "store.db")
 			s := begin(t, path, l, openFile)
 			put(t, s, "first", "1")
@@ -57,6 +49,22 @@ func TestFullDisk(t *testing.T) {
 			wantContent(t, begin(t, path, l, openFile), want)
 		})
 	}
+}
+
+// mountTmpfs mounts a file system of its own.
+func mountTmpfs(t *testing.T, options string) (dir string) {
+	t.Helper()
+	netns.Need(t, "root")
+	dir = t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, options+",mode=0700"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
 }
 
 // fillUp commits until there is no space, and then some more.
@@ -91,11 +99,7 @@ func TestOpenOnFullDisk(t *testing.T) {
 		put(t, s, key, strings.Repeat("v", 1000))
 		want[key] = strings.Repeat("v", 1000)
 	}
-	from, dir := crashed(t, s), t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m,mode=0700"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	from, dir := crashed(t, s), mountTmpfs(t, "size=1m")
 	if err := os.CopyFS(dir, os.DirFS(filepath.Dir(from))); err != nil {
 		t.Fatal(err)
 	}

@@ -286,8 +286,7 @@ func (s *Store) shut() error {
 	return errors.Join(err, l.release())
 }
 
-// finish writes a file that was removed or is broken again, and ends the log with an empty record: everything before it was
-// acknowledged.
+// finish writes a file that was removed or is broken again, and notes where its records end.
 func (s *Store) finish() error {
 	_, err := os.Lstat(s.path)
 	removed := errors.Is(err, fs.ErrNotExist)
@@ -298,9 +297,7 @@ func (s *Store) finish() error {
 		err = s.compact(func() bool { return true })
 	}
 	if err == nil {
-		s.batch.reset()
-		s.batch.add(s.log, 0, nil)
-		err = s.log.write(&s.batch)
+		err = s.log.writeMark(s.log.end)
 	}
 	if err == nil {
 		err = s.log.Truncate(s.log.end)
@@ -309,6 +306,27 @@ func (s *Store) finish() error {
 		return fmt.Errorf("close state file %s: %w", s.path, err)
 	}
 	return nil
+}
+
+// keepMark notes once in a while how far the log is durable.
+func (s *Store) keepMark() {
+	for s.sleep(s.cfg.tick) {
+		s.writing <- struct{}{}
+		s.tick()
+		<-s.writing
+	}
+}
+
+// tick writes a mark if there are records that the last one does not cover. The caller holds writing.
+func (s *Store) tick() {
+	l := s.log
+	if l.broken != nil || l.mark.seq == l.seq {
+		return
+	}
+	_ = l.writeMark(l.size) // repeated in the next tick
+	if l.broken != nil {
+		s.compactInBackground()
+	}
 }
 
 // Check returns an error that says what to do if the file is no longer where it was opened, or cannot be compacted.

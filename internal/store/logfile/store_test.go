@@ -74,15 +74,6 @@ func TestLockedFileNamesItsHolder(t *testing.T) {
 	}
 }
 
-func TestEmptyFileIsAFreshStore(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "store.db")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	mustOpen(t, path)
-}
-
 func TestOpenInNoFolder(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "none", "store.db")

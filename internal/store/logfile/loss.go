@@ -1,0 +1,162 @@
+package logfile
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/store"
+)
+
+// A Loss is damage of the file.
+type Loss struct {
+	Kind Kind `json:"kind"`
+	// Found is when a start or a compaction found it, and Copy the path of the file as it was then; empty: it is still in use.
+	Found time.Time `json:"found"`
+	Copy  string    `json:"copy,omitempty"`
+	// Offset and Bytes are of the damaged part of that file.
+	Offset int64 `json:"offset"`
+	Bytes  int64 `json:"bytes"`
+	// Transactions is how many are lost, known from the sequence numbers around them; 0: not known.
+	Transactions uint64 `json:"transactions,omitempty"`
+	// Keys are those of the lost changes that could still be read, perhaps with wrong bytes. If Exact, they are right, and all.
+	Keys  []string `json:"keys,omitempty"`
+	Exact bool     `json:"exact,omitempty"`
+	// Cause is what is wrong, if it is not that part alone.
+	Cause string `json:"cause,omitempty"`
+
+	before int64 // records before this offset are older than what is lost
+}
+
+// A Kind says what a Loss means.
+type Kind string
+
+// The kinds of damage.
+const (
+	Lost      Kind = "lost"      // acknowledged changes cannot be read
+	Torn      Kind = "torn"      // a write that a crash cut short: it was never acknowledged, and is removed
+	Corrected Kind = "corrected" // nothing is lost
+)
+
+// String describes the loss for people.
+func (l Loss) String() string {
+	text := fmt.Sprintf("%d bytes at offset %d", l.Bytes, l.Offset)
+	switch {
+	case l.Kind == Torn:
+		return text + " are a write that a crash cut short: removed them, no machine was answered for it"
+	case l.Kind == Corrected:
+		return text + ": " + l.Cause
+	case l.Cause != "":
+		text += ": " + l.Cause
+	default:
+		text += " cannot be read"
+	}
+	if l.Transactions > 0 {
+		text += fmt.Sprintf(": %d changes are lost", l.Transactions)
+	}
+	switch {
+	case l.Exact:
+		text += ", of " + strings.Join(l.Keys, ", ")
+	case len(l.Keys) > 0:
+		text += ", perhaps of " + strings.Join(l.Keys, ", ")
+	}
+	return text
+}
+
+// lossPrefix begins the keys under which the file keeps what earlier files have lost. The place of such a record in the file
+// says which records are older than the loss.
+const lossPrefix = "store/loss/"
+
+// op records the loss.
+func (l Loss) op() store.Op {
+	b, err := json.Marshal(l)
+	if err != nil {
+		panic(err) // it has numbers and strings only
+	}
+	return store.Op{Key: fmt.Sprintf("%s%s-%016x", lossPrefix, l.Found.UTC().Format("20060102T150405.000000000"), l.Offset), Value: b}
+}
+
+// errFound is why a file takes no records in which load has found a loss.
+var errFound = errors.New("the file is damaged, and could not be copied to a new one yet")
+
+// maxLosses bounds how many losses of one file are told apart.
+const maxLosses = 32
+
+// limit makes one loss of those beyond maxLosses.
+func limit(found []Loss) []Loss {
+	if n := maxLosses - 1; len(found) > n {
+		rest := &found[n]
+		for _, l := range found[n+1:] {
+			rest.Bytes, rest.Transactions, rest.before = l.Offset+l.Bytes-rest.Offset, rest.Transactions+l.Transactions, l.before
+			rest.Keys = append(rest.Keys, l.Keys...)
+			rest.Cause = strings.Trim(rest.Cause+"; "+l.Cause, "; ")
+		}
+		rest.Keys = rest.Keys[:min(len(rest.Keys), maxKeys)]
+		found = found[:maxLosses]
+	}
+	return found
+}
+
+// Losses returns what the store has lost and nobody has accepted yet, at this start or an earlier one, oldest first.
+func (s *Store) Losses() []Loss {
+	l, err := s.current()
+	if err != nil {
+		return nil
+	}
+	defer l.users.RUnlock()
+	return l.losses()
+}
+
+func (l *log) losses() (all []Loss) {
+	l.mu.Lock()
+	index := l.index.Copy()
+	l.mu.Unlock()
+	index.Ascend(lossPrefix, func(key string, where location) bool {
+		if !strings.HasPrefix(key, lossPrefix) {
+			return false
+		}
+		loss := Loss{Kind: Lost, Cause: "the description of an earlier loss is damaged"}
+		if b, err := l.value(key, where, nil); err == nil {
+			_ = json.Unmarshal(b, &loss)
+		}
+		loss.before = where.at
+		all = append(all, loss)
+		return true
+	})
+	return append(all, l.found...)
+}
+
+// Doubtful reports whether key had, perhaps, another value than it has now, or a value where it has none: a change of it may be
+// among those lost, and it was not written since. It is false for every key of a store that has lost nothing.
+func (s *Store) Doubtful(key string) bool {
+	l, err := s.current()
+	if err != nil {
+		return false
+	}
+	defer l.users.RUnlock()
+	losses := l.losses()
+	l.mu.RLock()
+	where, ok := l.index.Get(key)
+	l.mu.RUnlock()
+	return slices.ContainsFunc(losses, func(loss Loss) bool {
+		newer := ok && where.at >= loss.before
+		return !newer && (!loss.Exact || slices.Contains(loss.Keys, key))
+	})
+}
+
+// AcceptLosses forgets the losses: an admin has seen them, and goes on with what there is. The damaged files stay.
+func (s *Store) AcceptLosses(ctx context.Context) error {
+	var t store.Txn
+	err := s.Scan(ctx, lossPrefix, func(key string, _ []byte) error {
+		t.Then = append(t.Then, store.Op{Key: key, Delete: true})
+		return nil
+	})
+	if err != nil || len(t.Then) == 0 {
+		return err
+	}
+	return s.Commit(ctx, t)
+}
