@@ -26,8 +26,9 @@ import (
 // A BootService decides what a machine boots. Its errors may carry a status in a method HTTPStatus() int; without one they are
 // answered with 500. "Not yet" must be 503: Ignition takes everything below 500 as final.
 type BootService interface {
-	// Script renders an iPXE script for the machine that asks from that address, and records the event.
-	Script(ctx context.Context, mac lab.MAC, from netip.Addr, name string) ([]byte, error)
+	// Script renders an iPXE script for the machine that asks from that address. Received is called on it once all of it was sent, but
+	// not for HEAD.
+	Script(ctx context.Context, mac lab.MAC, from netip.Addr, name string) (*boot.Script, error)
 	// Config returns a config document for a request that carries token. Read is called on it once all of it was sent, but
 	// not for HEAD, and then Release.
 	Config(ctx context.Context, mac lab.MAC, token, name string, from netip.Addr) (*boot.Document, error)
@@ -265,12 +266,17 @@ func redact(text, token string) string {
 }
 
 func (b *Boot) script(w *reply, q *request) {
-	body, err := b.deps.Boot.Script(q.booking(), q.target.mac, q.from, q.target.name)
+	script, err := b.deps.Boot.Script(q.booking(), q.target.mac, q.from, q.target.name)
 	if err != nil {
 		b.refuseErr(w, q, err)
 		return
 	}
-	b.send(w, q, plain(body))
+	if !b.send(w, q, plain(script.Body)) || q.Method == http.MethodHead {
+		return
+	}
+	if err := script.Received(q.booking()); err != nil {
+		b.deps.Log.Warn("script served, but the boot was not recorded", keyMAC, q.target.mac, keyAddr, q.from, keyErr, err)
+	}
 }
 
 // plain is a document of lines, such as a script.

@@ -82,12 +82,18 @@ func (d *bootService) settled(t *testing.T, before, n int) []string {
 	return nil
 }
 
-func (d *bootService) Script(_ context.Context, mac lab.MAC, from netip.Addr, name string) ([]byte, error) {
+func (d *bootService) Script(_ context.Context, mac lab.MAC, from netip.Addr, name string) (*boot.Script, error) {
 	d.note("script %s %s %s", mac, from, name)
 	if mac.String() != testMAC {
 		return nil, refusal{404, "no machine " + mac.String()}
 	}
-	return []byte("#!ipxe\n# " + name + "\n"), nil
+	return boot.NewScript([]byte("#!ipxe\n# "+name+"\n"), func(ctx context.Context) error {
+		if d.booking != nil {
+			d.booking(ctx)
+		}
+		d.note("received %s %s", mac, name)
+		return nil
+	}), nil
 }
 
 func (d *bootService) Config(_ context.Context, mac lab.MAC, token, name string, from netip.Addr) (*boot.Document, error) {

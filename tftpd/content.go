@@ -2,6 +2,7 @@ package tftpd
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +21,8 @@ type content struct {
 	size     int64
 	inMemory bool
 	close    func() error // never nil
+
+	received func(context.Context) error // is called once the client has acknowledged it; nil: nothing
 }
 
 func inMemory(b []byte) content {
@@ -70,5 +73,7 @@ func netascii(c content) (content, error) {
 			out = append(out, x)
 		}
 	}
-	return inMemory(out), nil
+	text := inMemory(out)
+	text.received = c.received
+	return text, nil
 }

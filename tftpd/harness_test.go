@@ -18,6 +18,7 @@ import (
 	pin "github.com/pin/tftp/v3"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/internal/observe/event"
@@ -54,14 +55,15 @@ func (n recorder) none(t testing.TB) {
 	}
 }
 
-type scripts struct{}
+// scripts is a boot service.
+type scripts struct{ received chan string } // names of scripts
 
 type statusError int
 
 func (e statusError) Error() string   { return fmt.Sprintf("status %d", int(e)) }
 func (e statusError) HTTPStatus() int { return int(e) }
 
-func (scripts) Script(_ context.Context, m lab.MAC, from netip.Addr, name string) ([]byte, error) {
+func (s scripts) Script(_ context.Context, m lab.MAC, from netip.Addr, name string) (*boot.Script, error) {
 	switch m[5] {
 	case 0xee:
 		return nil, statusError(404)
@@ -70,7 +72,11 @@ func (scripts) Script(_ context.Context, m lab.MAC, from netip.Addr, name string
 	case 0xfe:
 		panic("a bug of the boot service")
 	}
-	return []byte("#!ipxe\n# " + name + " for " + m.String() + " at " + from.String() + "\n"), nil
+	body := []byte("#!ipxe\n# " + name + " for " + m.String() + " at " + from.String() + "\n")
+	if m[5] == 0xda {
+		body = append(body, noise(1200)...)
+	}
+	return boot.NewScript(body, func(context.Context) error { s.received <- name; return nil }), nil
 }
 
 type leases map[netip.Addr]lab.MAC
@@ -94,6 +100,7 @@ type testServer struct {
 	dir      string // of the files
 	files    map[string][]byte
 	events   recorder
+	received chan string // names of scripts that the boot service was told of
 	registry *prometheus.Registry
 	stop     func() error // cancels and waits for Serve
 }
@@ -159,10 +166,10 @@ func newTestServer(t testing.TB, c testConfig) *testServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &testServer{dir: dir, files: files, events: recorder{make(chan event.Event, 10_000)}, registry: prometheus.NewRegistry()}
+	s := &testServer{dir: dir, files: files, events: recorder{make(chan event.Event, 10_000)}, received: make(chan string, 10_000), registry: prometheus.NewRegistry()}
 	server, err := tftpd.New(c.Config, tftpd.Deps{
 		Table: func() *tftpd.Table { return table }, Firmware: fstest.MapFS{"ipxe.efi": {Data: firmware}},
-		Scripts: scripts{}, Leases: c.leases, Events: s.events, Log: slog.New(slog.DiscardHandler), Registerer: s.registry,
+		Scripts: scripts{s.received}, Leases: c.leases, Events: s.events, Log: slog.New(slog.DiscardHandler), Registerer: s.registry,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -89,7 +89,7 @@ func (s *Server) openScript(ctx context.Context, t target, from netip.Addr) (con
 			return content{}, &refusal{code: CodeNotFound, message: "file not found", err: errNoLease}
 		}
 	}
-	b, err := s.deps.Scripts.Script(ctx, mac, from, t.name)
+	script, err := s.deps.Scripts.Script(ctx, mac, from, t.name)
 	if err != nil {
 		r := &refusal{code: CodeUndefined, message: "no boot script", err: err, reported: true}
 		var status interface{ HTTPStatus() int }
@@ -98,7 +98,9 @@ func (s *Server) openScript(ctx context.Context, t target, from netip.Addr) (con
 		}
 		return content{}, r
 	}
-	return inMemory(b), nil
+	c := inMemory(script.Body)
+	c.received = script.Received
+	return c, nil
 }
 
 func codeOf(status int) ErrorCode {

@@ -149,8 +149,22 @@ func (s *Server) serve(ctx context.Context, t *transfer, local netip.Addr) (err 
 		defer t.readAhead.content.close()
 		err = t.run(ctx)
 	}
+	if err == nil {
+		s.received(context.WithoutCancel(ctx), t)
+	}
 	s.finish(t, r, err, time.Since(t.started))
 	return err
+}
+
+// received tells the boot service that a client has its script.
+func (s *Server) received(ctx context.Context, t *transfer) {
+	received := t.readAhead.content.received
+	if received == nil || !t.received() {
+		return
+	}
+	if err := received(ctx); err != nil {
+		s.log.Warn("script served, but the boot was not recorded", "addr", t.client, "err", err)
+	}
 }
 
 // prepare opens what was asked for and negotiates the options. The error is a *refusal.

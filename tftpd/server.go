@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/host/connlimit"
 	"github.com/bootlab/bootlab/internal/host/datagram"
 	"github.com/bootlab/bootlab/internal/host/pause"
@@ -54,8 +55,9 @@ func (c Config) withDefaults() Config {
 // Scripts renders boot scripts.
 type Scripts interface {
 	// Script returns the script of that name for the machine mac, which asks from that address. It records the events of what
-	// it did or refused. An error may have a method HTTPStatus() int, which chooses the ERROR code.
-	Script(ctx context.Context, mac lab.MAC, from netip.Addr, name string) ([]byte, error)
+	// it refused. An error may have a method HTTPStatus() int, which chooses the ERROR code. Received is called on the script
+	// once the client has acknowledged it.
+	Script(ctx context.Context, mac lab.MAC, from netip.Addr, name string) (*boot.Script, error)
 }
 
 // Leases knows which machine has an address.

@@ -82,7 +82,8 @@ func (t *transfer) silence() time.Duration {
 }
 
 // run sends the file. It returns nil once the last block is acknowledged, or when only that acknowledgement is missing and the
-// client has closed its port or asks for another file: many clients do not wait to see whether their last packet arrived.
+// client has closed its port or asks for another file: many clients do not wait to see whether their last packet arrived. Of a
+// script, which begins a boot, at least one block must be acknowledged: anybody can send a request in the machine's name.
 func (t *transfer) run(ctx context.Context) error {
 	t.base = 1
 	t.readAhead.block, t.readAhead.window, t.readAhead.roll = t.terms.block, t.terms.window, t.terms.roll
@@ -91,7 +92,7 @@ func (t *transfer) run(ctx context.Context) error {
 	}
 	for last := t.readAhead.last(); t.base <= last; {
 		if err := t.sendWindow(ctx); err != nil {
-			if t.base == last && (errors.Is(err, errGone) || errors.Is(err, errSilent) || errors.Is(err, errReplaced)) {
+			if t.base == last && (t.received() || t.readAhead.content.received == nil) && (errors.Is(err, errGone) || errors.Is(err, errSilent) || errors.Is(err, errReplaced)) {
 				return nil
 			}
 			return err
@@ -99,6 +100,10 @@ func (t *transfer) run(ctx context.Context) error {
 	}
 	return nil
 }
+
+// received reports whether the client has shown that it received the file, once run has returned nil: it has acknowledged the last block,
+// or all others. To acknowledge the OACK only is no sign.
+func (t *transfer) received() bool { return t.base > 1 }
 
 // sendOACK sends the OACK, if there is an option to acknowledge, and waits for ACK 0 (RFC 2347).
 func (t *transfer) sendOACK(ctx context.Context) error {

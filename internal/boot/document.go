@@ -46,9 +46,9 @@ func (d *Document) Release() {
 
 // Config renders the config document for a request that comes from that address and carries token. Every error is a *Refusal and was
 // recorded as an event; what one boot repeats is recorded once.
-func (s *Service) Config(_ context.Context, mac lab.MAC, token, name string, from netip.Addr) (*Document, error) {
+func (s *Service) Config(ctx context.Context, mac lab.MAC, token, name string, from netip.Addr) (*Document, error) {
 	t := s.deps.Table()
-	doc, err := s.config(t, mac, token, name, from)
+	doc, err := s.config(ctx, t, mac, token, name, from)
 	if err != nil {
 		s.refused(t, mac, from, name, err, token)
 		return nil, err
@@ -94,13 +94,16 @@ func (s *Service) answer(ctx context.Context, t *Table, h *lab.Host, r *recipe.R
 	if err != nil {
 		return nil, unavailable("render the config document of "+h.Name, err)
 	}
-	return s.config(t, mac, token, name, from)
+	return s.config(ctx, t, mac, token, name, from)
 }
 
-func (s *Service) config(t *Table, mac lab.MAC, token, name string, from netip.Addr) (*Document, error) {
+func (s *Service) config(ctx context.Context, t *Table, mac lab.MAC, token, name string, from netip.Addr) (*Document, error) {
 	h, r, err := s.owner(t, mac, from)
 	if err != nil {
 		return nil, err
+	}
+	if err := s.deps.Installs.Confirm(ctx, h, token); err != nil {
+		return nil, unavailable("keep the state of this boot", err)
 	}
 	data, err := r.Data(t.lab, h, mac, token)
 	if err != nil {

@@ -26,7 +26,10 @@ func (s *Service) Done(ctx context.Context, mac lab.MAC, token string, from neti
 }
 
 func (s *Service) done(ctx context.Context, h *lab.Host, token string) error {
-	err := s.deps.Installs.Done(ctx, h, token)
+	err := s.deps.Installs.Confirm(ctx, h, token)
+	if err == nil {
+		err = s.deps.Installs.Done(ctx, h, token)
+	}
 	switch {
 	case err == nil:
 		return nil

@@ -14,60 +14,104 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
-// Script renders the script for the machine with that MAC: its installer, its own disk, or why there is nothing for it. The request
-// begins a boot, which is durable when Script returns. name selects the boot loader: lab.GRUBName is GRUB's, any other iPXE's.
-func (s *Service) Script(ctx context.Context, mac lab.MAC, from netip.Addr, name string) ([]byte, error) {
+// A Script is what a machine boots, as text.
+type Script struct {
+	Body     []byte
+	received func(context.Context) error
+}
+
+// NewScript returns a script. received is what Received does; it may be nil.
+func NewScript(body []byte, received func(context.Context) error) *Script {
+	return &Script{body, received}
+}
+
+// Received must be called once the machine has shown that it received the script: a request alone can be anybody's. The boot begins, or
+// what else the script means becomes true. It is durable when Received returns.
+func (s *Script) Received(ctx context.Context) error {
+	if s.received == nil {
+		return nil
+	}
+	return s.received(ctx)
+}
+
+// Script renders the script for the machine with that MAC: its installer, its own disk, or why there is nothing for it. It changes no
+// state before Script.Received. name selects the boot loader: lab.GRUBName is GRUB's, any other iPXE's.
+func (s *Service) Script(ctx context.Context, mac lab.MAC, from netip.Addr, name string) (*Script, error) {
 	t := s.deps.Table()
-	script, detail, err := s.script(ctx, t, mac, from, loaderOf(name))
-	e := event.Event{Kind: event.ScriptServed, MAC: mac, Addr: from, Detail: name + ": " + detail, Bytes: int64(len(script))}
-	switch {
-	case errors.Is(err, errLoop):
-		e.Kind, e.Detail, e.Err = event.ScriptLoop, name, fmt.Sprintf("%d times within %s; held for %s: fix the script, or what it loads",
-			bootloop.MaxScripts, bootloop.Window, bootloop.Hold)
-	case err != nil:
+	d, err := s.script(ctx, t, mac, from, loaderOf(name))
+	if err != nil {
 		s.recordRefusal(t, event.Event{Kind: event.ScriptRefused, MAC: mac, Addr: from, Detail: name, Err: err.Error()})
 		return nil, err
 	}
-	s.deps.Events.Record(e)
-	return script, nil
+	e := event.Event{Kind: event.ScriptServed, MAC: mac, Addr: from, Detail: name + ": " + d.what, Bytes: int64(len(d.body))}
+	if d.loops {
+		e.Kind, e.Detail, e.Err = event.ScriptLoop, name, fmt.Sprintf("%d times within %s; held for %s: fix the script, or what it loads",
+			bootloop.MaxScripts, bootloop.Window, bootloop.Hold)
+	}
+	return NewScript(d.body, func(ctx context.Context) error {
+		s.deps.Events.Record(e)
+		if d.received == nil {
+			return nil
+		}
+		return d.received(ctx)
+	}), nil
 }
 
-// errLoop comes with a script that prints it.
-var errLoop = fmt.Errorf("requested its script %d times within %s and no system started; fix the script, or what it loads", bootloop.MaxScripts, bootloop.Window)
+// A decision is what a machine boots.
+type decision struct {
+	body     []byte
+	what     string // for people
+	loops    bool   // the script holds a machine in a boot loop
+	received func(context.Context) error
+}
 
-func (s *Service) script(ctx context.Context, t *Table, mac lab.MAC, from netip.Addr, l loader) (script []byte, detail string, err error) {
+func (s *Service) script(ctx context.Context, t *Table, mac lab.MAC, from netip.Addr, l loader) (decision, error) {
 	h := s.machine(t, mac, from)
 	if h == nil || h.Profile == nil {
-		return l.nothing(mac), "nothing in the lab for this machine", nil
+		return decision{body: l.nothing(mac), what: "nothing in the lab for this machine"}, nil
 	}
-	local := func(why string) []byte { return l.localBoot(h.Name, why+": starting from its own disk", h.Local) }
 	switch {
 	case h.Profile.OS == lab.OSDiscover && h.Network != nil:
-		return l.discover(mac, h.Network.BaseURL), "discovery", nil
+		return decision{body: l.discover(mac, h.Network.BaseURL), what: "discovery"}, nil
 	case !h.Profile.NetBoots():
-		return local("has nothing to boot from the network"), "local boot", nil
+		return decision{body: l.local(h, "has nothing to boot from the network"), what: "local boot"}, nil
 	}
 	if err := s.mayAsk(t, h, mac, from); err != nil {
-		return nil, "", err
+		return decision{}, err
 	}
 	// Where DHCP is off, the requests of an operating system are not seen here, and every reboot would look like a loop.
-	if h.Network != nil && h.Network.DHCP != lab.DHCPOff && s.deps.Loops.ScriptRequested(mac) {
-		return l.held(h.Name, errLoop.Error()), "", errLoop
+	counts := h.Network != nil && h.Network.DHCP != lab.DHCPOff
+	if counts && s.deps.Loops.ScriptHeld(mac) {
+		why := fmt.Sprintf("requested its script %d times within %s and no system started; fix the script, or what it loads", bootloop.MaxScripts, bootloop.Window)
+		return decision{body: l.held(h.Name, why), loops: true}, nil
 	}
-	ticket, err := s.deps.Installs.Boot(ctx, h, install.Request{NIC: mac, Prepare: func() (install.Signals, error) { return t.prepare(h, mac) }})
+	d, ticket, err := s.install(ctx, t, h, mac, l)
+	d.received = func(ctx context.Context) error {
+		if counts {
+			s.deps.Loops.ScriptReceived(mac)
+		}
+		return s.deps.Installs.Received(ctx, h, ticket)
+	}
+	return d, err
+}
+
+// install decides between the installer of h and its disk.
+func (s *Service) install(ctx context.Context, t *Table, h *lab.Host, mac lab.MAC, l loader) (d decision, ticket install.Ticket, err error) {
+	ticket, err = s.deps.Installs.Boot(ctx, h, install.Request{NIC: mac, Prepare: func() (install.Signals, error) { return t.prepare(h, mac) }})
 	refusal := (*Refusal)(nil)
 	switch {
 	case errors.As(err, &refusal):
-		return nil, "", refusal
+		return d, ticket, refusal
 	case err != nil:
-		return nil, "", unavailable("keep the state of this boot", err)
+		return d, ticket, unavailable("keep the state of this boot", err)
 	case ticket.Held:
-		return local("keeps installing and is held"), "local boot, held", nil
+		return decision{body: l.local(h, "keeps installing and is held"), what: "local boot, held"}, ticket, nil
 	case ticket.LocalBoot:
-		return local("is installed"), "local boot", nil
+		return decision{body: l.local(h, "is installed"), what: "local boot"}, ticket, nil
 	}
-	script, err = s.render(t, h, mac, ticket.Token, l)
-	return script, "profile " + h.Profile.Name, err
+	d.what = "profile " + h.Profile.Name
+	d.body, err = s.render(t, h, mac, ticket.Token, l)
+	return d, ticket, err
 }
 
 // prepare returns the signals that complete an install of h. The error is a *Refusal: the machine would not get far, as its script or
@@ -122,6 +166,11 @@ type loader struct {
 	held      func(host, why string) []byte
 	nothing   func(lab.MAC) []byte
 	discover  func(mac lab.MAC, base string) []byte
+}
+
+// local returns the script that starts h from its own disk.
+func (l loader) local(h *lab.Host, why string) []byte {
+	return l.localBoot(h.Name, why+": starting from its own disk", h.Local)
 }
 
 // loaderOf returns the loader that asks for a script of that name.

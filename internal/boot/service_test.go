@@ -72,6 +72,15 @@ func (r *rig) count(k event.Kind) (n int) {
 
 func (r *rig) AddrOf(m lab.MAC) (netip.Addr, bool) { a, ok := r.leases[m]; return a, ok }
 
+// Script requests a script and receives it.
+func (r *rig) Script(ctx context.Context, mac lab.MAC, from netip.Addr, name string) ([]byte, error) {
+	script, err := r.Service.Script(ctx, mac, from, name)
+	if err != nil {
+		return nil, err
+	}
+	return script.Body, script.Received(ctx)
+}
+
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	dir := t.TempDir()
@@ -327,7 +336,7 @@ func TestBootLoop(t *testing.T) {
 				return string(script)
 			}
 			const says = "no system started"
-			for range bootloop.MaxScripts - 1 {
+			for range bootloop.MaxScripts {
 				if got := ask(); strings.Contains(got, says) {
 					t.Fatalf("held already:\n%s", got)
 				}
@@ -337,7 +346,7 @@ func TestBootLoop(t *testing.T) {
 					t.Errorf("the loop goes on with\n%s", got)
 				}
 			}
-			if n, served := r.count(event.ScriptLoop), r.count(event.ScriptServed); n != 3 || served != bootloop.MaxScripts-1 {
+			if n, served := r.count(event.ScriptLoop), r.count(event.ScriptServed); n != 3 || served != bootloop.MaxScripts {
 				t.Errorf("%d script_loop events, %d script_served events", n, served)
 			}
 			r.loops.Release(mac)
@@ -345,6 +354,53 @@ func TestBootLoop(t *testing.T) {
 				t.Errorf("it is still held after Release:\n%s", got)
 			}
 		})
+	}
+}
+
+// TestRequestedOnly: requests of scripts that nobody receives begin no boot, count for no loop, and are not on the timeline; the token of
+// the installer that runs stays valid.
+func TestRequestedOnly(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	token := r.token(t)
+	before := len(r.events)
+	for range 2 * bootloop.MaxScripts {
+		for _, name := range []string{lab.ScriptName, lab.GRUBName} {
+			if _, err := r.Service.Script(t.Context(), mac, addr, name); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if n := len(r.events); n != before {
+		t.Errorf("events %v", r.events[before:])
+	}
+	if r.loops.ScriptHeld(mac) {
+		t.Error("held for a loop")
+	}
+	if _, err := r.Config(t.Context(), mac, token, "worker.cfg", addr); err != nil {
+		t.Error(err)
+	}
+	if err := r.Done(t.Context(), mac, token, addr); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestConfirmedByToken: the acknowledgement of a script may be lost; to use its token shows as well that the machine has it.
+func TestConfirmedByToken(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	if _, err := r.Service.Script(t.Context(), mac, addr, lab.ScriptName); err != nil {
+		t.Fatal(err)
+	}
+	ticket, err := r.installs.Boot(t.Context(), r.lab.Host("worker-0"), install.Request{NIC: mac})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Config(t.Context(), mac, ticket.Token, "worker.cfg", intrud); err == nil || r.count(event.InstallBooting) != 0 {
+		t.Errorf("another machine's request with the token: %v, and a boot began", err)
+	}
+	if _, err := r.Config(t.Context(), mac, ticket.Token, "worker.cfg", addr); err != nil || r.count(event.InstallBooting) != 1 {
+		t.Errorf("the machine's own: %v", err)
 	}
 }
 

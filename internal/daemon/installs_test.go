@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -54,7 +55,7 @@ hosts: {a: {mac: 52:54:00:00:00:01, ip: 10.0.0.9, profile: p}}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := installs.ConfigRead(t.Context(), h, ticket.Token); err != nil {
+	if err := errors.Join(installs.Received(t.Context(), h, ticket), installs.ConfigRead(t.Context(), h, ticket.Token)); err != nil {
 		t.Fatal(err)
 	}
 	now = now.Add(10 * time.Minute)

@@ -29,7 +29,7 @@ var rules = []rule{
 	{"dhcpd/leases", []string{"internal/lab", "internal/store"}, "who has which address, durably; of the lab only what a MAC is"},
 	{"dhcpd/segment", []string{"internal/host/datagram", "internal/host/pause", "internal/lab"}, "sockets and frames; of the lab only how a MAC is written"},
 	{"dhcpd/wire", []string{"internal/lab"}, "packets; of the lab only how a MAC, a route and an option are written"},
-	{"tftpd", []string{"internal/boot/files", "internal/host/connlimit", "internal/host/datagram", "internal/host/pause", "internal/lab", "internal/observe/event"}, "knows no other server"},
+	{"tftpd", []string{"internal/boot", "internal/boot/files", "internal/host/connlimit", "internal/host/datagram", "internal/host/pause", "internal/lab", "internal/observe/event"}, "serves the scripts of the boot service; knows no other server"},
 	{"dnsd", []string{"internal/host/connlimit", "internal/host/datagram", "internal/host/pause", "internal/lab"}, "asks for leases through an interface of its own"},
 	{"httpd", []string{"internal/api", "internal/boot", "internal/boot/files", "internal/content/mirror", "internal/host/connlimit", "internal/lab", "internal/observe/event"}, "serves what the boot service answers; knows no other server"},
 	{"lbproxy", []string{"internal/host/connlimit", "internal/host/pause", "internal/lab", "internal/observe/event"}, "knows no other server"},

@@ -12,7 +12,7 @@ import (
 // times, and some builds of iPXE take two leases.
 const (
 	MaxLeases  = 8  // leases with a boot file within Window, and no script requested
-	MaxScripts = 20 // scripts requested within Window
+	MaxScripts = 20 // scripts received within Window
 	Window     = 2 * time.Minute
 	Hold       = 5 * time.Minute // how long a machine is held
 
@@ -54,15 +54,24 @@ func (d *Detector) BootFileSent(m lab.MAC, xid [4]byte) bool {
 	return c.leases.add(now, MaxLeases)
 }
 
-// ScriptRequested counts a request for a script. It reports whether the machine is held, from this request on, because there were too
-// many.
-func (d *Detector) ScriptRequested(m lab.MAC) bool {
+// ScriptReceived counts a script that a machine received. A request that nobody waits for is not counted: anybody can send it.
+func (d *Detector) ScriptReceived(m lab.MAC) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.now()
 	c := d.machineLocked(m, now)
 	c.leases = counter{}
-	return c.scripts.held(now) || c.scripts.add(now, MaxScripts)
+	if !c.scripts.held(now) {
+		c.scripts.add(now, MaxScripts)
+	}
+}
+
+// ScriptHeld reports whether a machine is held because it received its script too often.
+func (d *Detector) ScriptHeld(m lab.MAC) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c := d.machines[m]
+	return c != nil && c.scripts.held(d.now())
 }
 
 // BootFileHeld reports whether a machine is held because it never requests its script: it gets no boot file.

@@ -35,9 +35,10 @@ func run(d *Detector, now *time.Time, boots int, b boot) (held int) {
 			}
 		}
 		for range b.scripts {
-			if d.ScriptRequested(mac) {
+			if d.ScriptHeld(mac) {
 				return i + 1
 			}
+			d.ScriptReceived(mac)
 		}
 		if b.started {
 			d.Release(mac)
@@ -57,8 +58,8 @@ func TestDetector(t *testing.T) {
 	}{
 		{"an iPXE that cannot fetch its script", boot{takes: 6 * time.Second, leases: 1}, MaxLeases, true},
 		{"retransmissions", boot{takes: time.Second, leases: 1, again: 50}, MaxLeases, true},
-		{"a script that loads itself", boot{takes: 14 * time.Millisecond, scripts: 1}, MaxScripts, false},
-		{"a script that fails at once", boot{takes: 2 * time.Second, leases: 1, scripts: 1}, MaxScripts, false},
+		{"a script that loads itself", boot{takes: 14 * time.Millisecond, scripts: 1}, MaxScripts + 1, false},
+		{"a script that fails at once", boot{takes: 2 * time.Second, leases: 1, scripts: 1}, MaxScripts + 1, false},
 		{"a machine that is reset, with an iPXE that does DHCP twice", boot{takes: 7 * time.Second, leases: 2, scripts: 1}, 0, false},
 		{"a machine that is rebooted by hand", boot{takes: 40 * time.Second, leases: 2, scripts: 3}, 0, false},
 		{"a script that shows its error, waits, and reboots", boot{takes: 16 * time.Second, leases: 2, scripts: 2}, 0, false},
@@ -75,14 +76,14 @@ func TestDetector(t *testing.T) {
 				t.Errorf("bootFileHeld %t, want %t", got, tt.bootFileHeld)
 			}
 			scriptHeld := tt.want != 0 && !tt.bootFileHeld
-			if got := d.ScriptRequested(mac); got != scriptHeld {
+			if got := d.ScriptHeld(mac); got != scriptHeld {
 				t.Errorf("scriptHeld %t, want %t", got, scriptHeld)
 			}
-			if d.BootFileHeld(other) || d.ScriptRequested(other) {
+			if d.BootFileHeld(other) || d.ScriptHeld(other) {
 				t.Error("another machine is held")
 			}
 			now = now.Add(Hold)
-			if d.BootFileHeld(mac) || d.ScriptRequested(mac) {
+			if d.BootFileHeld(mac) || d.ScriptHeld(mac) {
 				t.Error("the hold does not end")
 			}
 		})
@@ -99,11 +100,11 @@ func TestRelease(t *testing.T) {
 			t.Parallel()
 			now := time.Unix(1000, 0)
 			d := New(func() time.Time { return now })
-			if run(d, &now, MaxScripts, boot{scripts: 1}) == 0 {
+			if run(d, &now, MaxScripts+1, boot{scripts: 1}) == 0 {
 				t.Fatal("it is not held")
 			}
 			release(d)
-			if d.ScriptRequested(mac) {
+			if d.ScriptHeld(mac) {
 				t.Error("still held")
 			}
 		})

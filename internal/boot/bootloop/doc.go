@@ -4,12 +4,13 @@
 //
 //   - iPXE gets an address and the name of its script, and never requests the script. Its ROM may lack HTTP, as those of old NICs do.
 //     The DHCP server then gives it no boot file, so that the firmware goes on to its next boot device.
-//   - iPXE requests its script again and again: the script loads itself, or fails at once. The boot service then gives it a script that
+//   - iPXE fetches its script again and again: the script loads itself, or fails at once. The boot service then gives it a script that
 //     prints this on the machine's screen.
 //
 // A machine that a person or a test resets is no loop: that is slower. The first DHCP message of an operating system clears what was
 // counted.
 //
 //	d := bootloop.New(time.Now)
-//	if d.ScriptRequested(mac) { … } // held
+//	if d.ScriptHeld(mac) { … }  // a script is requested
+//	d.ScriptReceived(mac)       // and received
 package bootloop

@@ -3,12 +3,13 @@
 // It decides when a machine gets its installer and when its own disk, and owns the one-time token by which a boot reads its config
 // document. It knows no protocol and renders nothing.
 //
-//	t, err := m.Boot(ctx, host, request)         // a script is requested: installer or disk
+//	t, err := m.Boot(ctx, host, request)         // a script is requested: installer or disk?
+//	err = m.Received(ctx, host, t)               // the machine has it: the boot begins
 //	release, err := m.Read(host, token, reads)   // may this token read the config document?
 //	err = m.ConfigRead(ctx, host, token)         // the document was read: the install has begun
 //	err = m.Done(ctx, host, token)               // the installer called back
 //
 // Hosts make their transitions independently of each other, and the store commits those of many hosts at once. Every transition is
 // durable before its effect is visible: a daemon that is killed neither installs a machine twice nor refuses an installer that it had
-// started.
+// started. A request alone changes no state and no token: anybody can send one in a machine's name.
 package install

@@ -63,8 +63,7 @@ func (m *Machine) Done(ctx context.Context, h *lab.Host, token string) error {
 	case s.State == Installed && !s.Assumed, s.State == Live:
 		return nil
 	}
-	_, err = m.finish(ctx, h, s, byCall, "")
-	return err
+	return m.finish(ctx, h, s, m.installed(s, byCall, ""), byCall)
 }
 
 // SystemUp is called when an operating system asks for a new lease on a NIC of h. Where SystemLease is a signal, that is the installed
@@ -80,8 +79,8 @@ func (m *Machine) SystemUp(ctx context.Context, h *lab.Host) error {
 	if s.State != Installing || !s.Signals.Has(SystemLease) || s.Held || after < m.cfg.MinInstall {
 		return nil
 	}
-	_, err = m.finish(ctx, h, s, bySignal, fmt.Sprintf("the installer cannot call back, but a system asks for an address %s after the install began", after.Round(time.Second)))
-	return err
+	why := fmt.Sprintf("the installer cannot call back, but a system asks for an address %s after the install began", after.Round(time.Second))
+	return m.finish(ctx, h, s, m.installed(s, bySignal, why), bySignal)
 }
 
 // MarkInstalled makes h installed, whatever its state: its next boot starts from its disk.
@@ -96,8 +95,7 @@ func (m *Machine) MarkInstalled(ctx context.Context, h *lab.Host) error {
 	defer end()
 	s := m.status(h)
 	s.Tokens = nil
-	_, err = m.finish(ctx, h, s, byAdmin, "marked as installed by an admin")
-	return err
+	return m.finish(ctx, h, s, m.installed(s, byAdmin, "marked as installed by an admin"), byAdmin)
 }
 
 // maxExpiring is how many hosts Expire changes at the same time: they share a sync of the store.
@@ -121,7 +119,11 @@ func (m *Machine) Expire(ctx context.Context, hostOf func(name string) *lab.Host
 }
 
 func (m *Machine) stale(s Status) bool {
-	return s.State == Live && m.deps.Now().Sub(s.Minted) > m.cfg.TokenLife
+	last := s.Minted
+	if s.Requested != nil && s.Requested.At.After(last) {
+		last = s.Requested.At
+	}
+	return s.State == Live && m.deps.Now().Sub(last) > m.cfg.TokenLife
 }
 
 // forget removes a live system: it is then as one that never booted.
@@ -157,20 +159,24 @@ func (m *Machine) expire(ctx context.Context, h *lab.Host) error {
 	if !s.runs(h) || s.Held || !late(s, m.deps.Now()) {
 		return nil
 	}
-	_, err = m.finish(ctx, h, s, byTimeout, m.timeoutReason(h, s))
-	return err
+	return m.finish(ctx, h, s, m.installed(s, byTimeout, m.timeoutReason(h, s)), byTimeout)
 }
 
-// finish makes the host installed. Its tokens stay, so that a repeated callback is recognised, but they read nothing.
-func (m *Machine) finish(ctx context.Context, h *lab.Host, s Status, by end, why string) (Status, error) {
-	done := Status{State: Installed, Since: m.deps.Now(), Tokens: s.Tokens, Why: why, Assumed: by == byTimeout}
-	if err := m.put(ctx, h, s, done, ""); err != nil {
-		return s, err
+// installed returns the status of a host whose install has ended. Its tokens stay, so that a repeated callback is recognised, but they
+// read nothing. A requested boot is forgotten: its script is of the install before.
+func (m *Machine) installed(s Status, by end, why string) Status {
+	return Status{State: Installed, Since: m.deps.Now(), Tokens: s.Tokens, Why: why, Assumed: by == byTimeout}
+}
+
+// finish makes the host installed, as done says.
+func (m *Machine) finish(ctx context.Context, h *lab.Host, s, done Status, by end) error {
+	if err := m.put(ctx, h, s, done, tokens{}); err != nil {
+		return err
 	}
 	kind := event.InstallDone
 	if by == byTimeout {
 		kind = event.InstallTimeout
 	}
-	m.emit(kind, h, why)
-	return done, nil
+	m.emit(kind, h, done.Why)
+	return nil
 }

@@ -2,7 +2,6 @@ package install
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -48,8 +47,14 @@ type Machine struct {
 
 	mu      sync.RWMutex
 	states  map[string]Status // by host name
-	clear   map[string]string // the token in the script of a boot, by host name; the store has its hash only
+	clear   map[string]tokens // by host name; the store has their hashes only
 	reading map[sum]int       // reads under way that count, by the first token of their boot
+}
+
+// tokens are those in the scripts of a host; empty: none, or one that a daemon before this one made.
+type tokens struct {
+	boot      string // of the boot under way
+	requested string // of the requested boot
 }
 
 // Open reads all states from the store.
@@ -62,7 +67,7 @@ func Open(ctx context.Context, cfg Config, deps Deps) (*Machine, error) {
 	case deps.Now == nil:
 		panic("install: Deps.Now is nil")
 	}
-	m := &Machine{cfg: cfg.withDefaults(), deps: deps, states: map[string]Status{}, clear: map[string]string{}, reading: map[sum]int{}}
+	m := &Machine{cfg: cfg.withDefaults(), deps: deps, states: map[string]Status{}, clear: map[string]tokens{}, reading: map[sum]int{}}
 	err := deps.Store.Scan(ctx, keyPrefix, func(key string, value []byte) error {
 		host := strings.TrimPrefix(key, keyPrefix)
 		s, err := decode(host, value)
@@ -122,138 +127,6 @@ func (m *Machine) statusLocked(h *lab.Host) Status {
 	return s
 }
 
-// A Request is a machine's request for its script.
-type Request struct {
-	NIC lab.MAC // that boots
-	// Prepare is called before a boot begins; not where one goes on, nor for a machine that starts from its disk. It returns the
-	// completion signals of this install. Its error keeps the boot from beginning. Nil: no signals.
-	Prepare func() (Signals, error)
-}
-
-func (r Request) prepare() (Signals, error) {
-	if r.Prepare == nil {
-		return 0, nil
-	}
-	return r.Prepare()
-}
-
-// A Ticket is what a boot gets.
-type Ticket struct {
-	LocalBoot bool   // start from the disk; there is no token
-	Held      bool   // LocalBoot because the loop detector stopped the install
-	Token     string // for the config document and the callback of this boot
-}
-
-// Boot is called when h requests its script. It decides between installer and disk, and makes the token of the boot, which is durable
-// when it returns. A host whose installer was running counts as installed if its next boot is the signal. An error of req.Prepare is
-// returned as it is.
-func (m *Machine) Boot(ctx context.Context, h *lab.Host, req Request) (Ticket, error) {
-	end, err := m.turns.take(ctx, h.Name)
-	if err != nil {
-		return Ticket{}, err
-	}
-	defer end()
-	s, now := m.status(h), m.deps.Now()
-	if why, by := m.ended(h, s, now); by != notEnded {
-		if s, err = m.finish(ctx, h, s, by, why); err != nil {
-			return Ticket{}, err
-		}
-	}
-	if s.localBoot(h) {
-		m.emit(event.InstallLocalBoot, h, "")
-		return Ticket{LocalBoot: true, Held: s.Held}, nil
-	}
-	if m.sameBoot(s, req.NIC, now) {
-		return m.again(ctx, h, s)
-	}
-	return m.begin(ctx, h, s, req)
-}
-
-// sameBoot reports whether a script requested now belongs to the boot that is under way: firmware that asks twice, or another NIC of
-// the machine.
-func (m *Machine) sameBoot(s Status, nic lab.MAC, now time.Time) bool {
-	if !s.underWay() || len(s.Tokens) == 0 || now.Sub(s.Minted) >= m.cfg.SameBoot {
-		return false
-	}
-	return s.Reads == 0 || nic != s.NIC
-}
-
-// again returns the ticket of the boot under way. After a restart of the daemon the token is known by its hash only, and another is
-// added: the machine may run the script with the first.
-func (m *Machine) again(ctx context.Context, h *lab.Host, s Status) (Ticket, error) {
-	m.mu.RLock()
-	token := m.clear[h.Name]
-	m.mu.RUnlock()
-	if token == "" {
-		token = rand.Text()
-		if err := m.put(ctx, h, s, s.withToken(token), token); err != nil {
-			return Ticket{}, err
-		}
-	}
-	return Ticket{Token: token}, nil
-}
-
-// Token returns a token of the boot of h that is under way, for an installer that cannot be given one. It returns ErrState if no boot
-// is under way.
-func (m *Machine) Token(ctx context.Context, h *lab.Host) (string, error) {
-	end, err := m.turns.take(ctx, h.Name)
-	if err != nil {
-		return "", err
-	}
-	defer end()
-	s := m.status(h)
-	if !s.underWay() || len(s.Tokens) == 0 {
-		return "", ErrState
-	}
-	ticket, err := m.again(ctx, h, s)
-	return ticket.Token, err
-}
-
-// begin starts one more boot of an installer, or holds the host after too many.
-func (m *Machine) begin(ctx context.Context, h *lab.Host, s Status, req Request) (Ticket, error) {
-	if m.loops(s) {
-		return m.hold(ctx, h, s)
-	}
-	if s.State == Installed { // install: always
-		s.Attempts = 0
-	}
-	signals, err := req.prepare()
-	if err != nil {
-		return Ticket{}, err
-	}
-	now, token := m.deps.Now(), rand.Text()
-	next := Status{State: Booting, Since: now, Attempts: s.Attempts + 1, Signals: signals, Minted: now, NIC: req.NIC}.withToken(token)
-	if s.State == Live {
-		next.State, next.Attempts = Live, 0
-	}
-	if next.runs(h) {
-		next.Deadline = deadline(h, now)
-	}
-	if err := m.put(ctx, h, s, next, token); err != nil {
-		return Ticket{}, err
-	}
-	if next.State == Booting {
-		m.emit(event.InstallBooting, h, h.Profile.Name)
-	}
-	return Ticket{Token: token}, nil
-}
-
-// hold stops a host that installs again and again.
-func (m *Machine) hold(ctx context.Context, h *lab.Host, s Status) (Ticket, error) {
-	held := s
-	held.Held, held.Deadline = true, time.Time{}
-	if err := m.put(ctx, h, s, held, ""); err != nil {
-		return Ticket{}, err
-	}
-	m.emit(event.InstallLoop, h, fmt.Sprintf("%d boots and not installed; fix the profile, then: bootlab install %s", s.Attempts, h.Name))
-	return Ticket{LocalBoot: true, Held: true}, nil
-}
-
-// loops reports whether an install has begun too often. A live system may boot any number of times.
-func (m *Machine) loops(s Status) bool {
-	return s.State != Installed && s.Attempts >= m.cfg.Attempts
-}
-
 // deadline returns when an install of h that begins now reaches its install_timeout.
 func deadline(h *lab.Host, now time.Time) time.Time {
 	if h.Profile == nil || h.Profile.InstallTimeout <= 0 {
@@ -272,7 +145,7 @@ func (m *Machine) Arm(ctx context.Context, h *lab.Host) error {
 		return err
 	}
 	defer end()
-	if err := m.put(ctx, h, m.status(h), Status{State: Armed, Since: m.deps.Now()}, ""); err != nil {
+	if err := m.put(ctx, h, m.status(h), Status{State: Armed, Since: m.deps.Now()}, tokens{}); err != nil {
 		return err
 	}
 	m.emit(event.InstallArmed, h, h.Profile.Name)
@@ -290,9 +163,9 @@ func installs(h *lab.Host) error {
 	return nil
 }
 
-// put makes the step from s to next durable, then visible. token is what the script of next holds; empty: nothing any
-// more. A step that the table of transitions does not have is refused with ErrState.
-func (m *Machine) put(ctx context.Context, h *lab.Host, s, next Status, token string) error {
+// put makes the step from s to next durable, then visible. clear are the tokens of next. A step that the table of transitions does
+// not have is refused with ErrState.
+func (m *Machine) put(ctx context.Context, h *lab.Host, s, next Status, clear tokens) error {
 	if !s.State.may(next.State) {
 		return fmt.Errorf("%s cannot become %s, it is %s: %w", h.Name, next.State, s.State, ErrState)
 	}
@@ -306,11 +179,17 @@ func (m *Machine) put(ctx context.Context, h *lab.Host, s, next Status, token st
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.states[h.Name] = next
-	m.clear[h.Name] = token
-	if token == "" {
+	m.clear[h.Name] = clear
+	if clear == (tokens{}) {
 		delete(m.clear, h.Name)
 	}
 	return nil
+}
+
+func (m *Machine) clearOf(h *lab.Host) tokens {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.clear[h.Name]
 }
 
 func (m *Machine) emit(k event.Kind, h *lab.Host, detail string) {

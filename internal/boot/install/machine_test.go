@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -23,6 +24,7 @@ type rig struct {
 	now    time.Time
 	events []event.Kind
 	store  store.Store
+	killed bool // the daemon, after every request
 	*install.Machine
 }
 
@@ -52,9 +54,25 @@ func (r *rig) reopen() {
 	r.Machine = m
 }
 
-func (r *rig) boot(h *lab.Host) install.Ticket {
+func (r *rig) boot(h *lab.Host) install.Ticket { r.t.Helper(); return r.bootBy(h, install.Callback) }
+
+// bootBy requests a script and receives it. The daemon may be killed between the two.
+func (r *rig) bootBy(h *lab.Host, s install.Signals) install.Ticket {
 	r.t.Helper()
-	t, err := r.Boot(r.t.Context(), h, install.Request{Prepare: by(install.Callback)})
+	t := r.request(h, s)
+	if r.killed {
+		r.reopen()
+	}
+	if err := r.Received(r.t.Context(), h, t); err != nil {
+		r.t.Fatal(err)
+	}
+	return t
+}
+
+// request requests a script and does not receive it.
+func (r *rig) request(h *lab.Host, s install.Signals) install.Ticket {
+	r.t.Helper()
+	t, err := r.Boot(r.t.Context(), h, install.Request{Prepare: by(s)})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -81,6 +99,7 @@ func host(mode lab.InstallMode) *lab.Host {
 func TestOnce(t *testing.T) {
 	t.Parallel()
 	r, h, ctx := newRig(t), host(lab.InstallOnce), context.Background()
+	r.killed = true
 	r.want(h, install.Armed)
 	ticket := r.boot(h)
 	r.reopen()
@@ -136,6 +155,83 @@ func TestSameBoot(t *testing.T) {
 	}
 }
 
+// TestRequestChangesNothing requests scripts, as anybody can in a host's name, while the host is in each of its states: neither its state
+// nor its token changes, and the machine goes on.
+func TestRequestChangesNothing(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []lab.InstallMode{lab.InstallOnce, lab.InstallAlways, lab.InstallNever} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			r, h, ctx := newRig(t), host(mode), context.Background()
+			disturb := func() {
+				t.Helper()
+				before, events := r.Status(h), len(r.events)
+				for range 8 { // more than the loop detector allows
+					r.request(h, install.NextBoot)
+					r.now = r.now.Add(30 * time.Second)
+				}
+				r.reopen()
+				if after := r.Status(h); !reflect.DeepEqual(after, before) {
+					t.Fatalf("requests changed the status from %+v to %+v", before, after)
+				}
+				if len(r.events) > events {
+					t.Fatalf("requests made the events %v", r.events[events:])
+				}
+			}
+			disturb()
+			token := r.bootBy(h, install.NextBoot).Token
+			disturb()
+			if err := r.ConfigRead(ctx, h, token); err != nil {
+				t.Fatal(err)
+			}
+			disturb()
+			if err := r.Done(ctx, h, token); err != nil {
+				t.Fatal(err)
+			}
+			disturb()
+		})
+	}
+}
+
+// TestConfirm: the last acknowledgement of a script may be lost. The machine shows by its token that it has the script.
+func TestConfirm(t *testing.T) {
+	t.Parallel()
+	r, h, ctx := newRig(t), host(lab.InstallOnce), context.Background()
+	slow := r.request(h, install.Callback) // and receives it after the next request
+	r.now = r.now.Add(25 * time.Second)
+	other := r.request(h, install.Callback)
+	if slow == other {
+		t.Fatal("requests of two boots get one token")
+	}
+	r.reopen()
+	if err := errors.Join(r.Confirm(ctx, h, "guess"), r.Confirm(ctx, h, "")); err != nil {
+		t.Fatal(err)
+	}
+	r.want(h, install.Armed)
+	for range 2 {
+		if err := r.Confirm(ctx, h, slow.Token); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.want(h, install.Booting)
+	if err := r.Authorize(h, slow.Token, 1); err != nil {
+		t.Error(err)
+	}
+	if err := r.Authorize(h, other.Token, 1); !errors.Is(err, install.ErrToken) {
+		t.Errorf("a token whose script was not received: %v, want ErrToken", err)
+	}
+	if s := r.Status(h); s.Attempts != 1 {
+		t.Errorf("%d attempts, want 1", s.Attempts)
+	}
+	if err := r.MarkInstalled(ctx, h); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Confirm(ctx, h, other.Token); err != nil {
+		t.Fatal(err)
+	}
+	r.want(h, install.Installed) // what an admin says stands
+}
+
 func TestLoop(t *testing.T) {
 	t.Parallel()
 	r, h := newRig(t), host(lab.InstallOnce)
@@ -171,18 +267,17 @@ func TestComesBack(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			r, h := newRig(t), host(lab.InstallOnce)
-			ticket, err := r.Boot(t.Context(), h, install.Request{Prepare: by(install.NextBoot)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			ticket := r.bootBy(h, install.NextBoot)
 			if err := r.ConfigRead(t.Context(), h, ticket.Token); err != nil {
 				t.Fatal(err)
 			}
 			r.now = r.now.Add(tt.after)
-			got, err := r.Boot(t.Context(), h, install.Request{Prepare: by(install.NextBoot)})
-			if err != nil || got.LocalBoot != tt.local {
-				t.Errorf("Boot after %v = %+v, %v; want local boot %v", tt.after, got, err, tt.local)
+			if got := r.request(h, install.NextBoot); got.LocalBoot != tt.local {
+				t.Errorf("Boot after %v = %+v; want local boot %v", tt.after, got, tt.local)
 			}
+			r.want(h, install.Installing) // a request alone ends nothing
+			r.bootBy(h, install.NextBoot)
+			r.want(h, map[bool]install.State{false: install.Booting, true: install.Installed}[tt.local])
 		})
 	}
 }
@@ -292,14 +387,7 @@ func TestTimeout(t *testing.T) {
 func TestNoDocument(t *testing.T) {
 	t.Parallel()
 	r, h := newRig(t), host(lab.InstallOnce)
-	boot := func() install.Ticket {
-		t.Helper()
-		ticket, err := r.Boot(t.Context(), h, install.Request{Prepare: by(install.NextBoot)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return ticket
-	}
+	boot := func() install.Ticket { t.Helper(); return r.bootBy(h, install.NextBoot) }
 	boot()
 	r.now = r.now.Add(30 * time.Second)
 	if boot().LocalBoot {
@@ -377,6 +465,10 @@ func TestReadWhileArmed(t *testing.T) {
 				return
 			}
 			token.Store(ticket.Token)
+			if err := m.Received(t.Context(), h, ticket); err != nil {
+				t.Error(err)
+				return
+			}
 			if err := m.Arm(t.Context(), h); err != nil {
 				t.Error(err)
 				return
@@ -431,8 +523,12 @@ func TestSlowCommitDelaysNoOther(t *testing.T) {
 		booted <- err
 	}()
 	<-s.reached
-	if ticket, err := m.Boot(t.Context(), quick, install.Request{}); err != nil || ticket.Token == "" {
+	ticket, err := m.Boot(t.Context(), quick, install.Request{})
+	if err != nil || ticket.Token == "" {
 		t.Errorf("the other host: %+v, %v", ticket, err)
+	}
+	if err := m.Received(t.Context(), quick, ticket); err != nil {
+		t.Error(err)
 	}
 	if got := m.Status(slow).State; got != install.Armed {
 		t.Errorf("state %s is visible before it is durable", got)
@@ -446,7 +542,7 @@ func TestSlowCommitDelaysNoOther(t *testing.T) {
 		t.Errorf("a client that left: %v", err)
 	}
 	close(s.release)
-	if err := <-booted; err != nil || m.Status(slow).State != install.Booting {
-		t.Errorf("at last: %v, %s", err, m.Status(slow).State)
+	if err := <-booted; err != nil || len(m.All()) != 2 {
+		t.Errorf("at last: %v, %v", err, m.All())
 	}
 }

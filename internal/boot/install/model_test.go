@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -35,7 +36,9 @@ type walk struct {
 	over  bool              // it counts as installed
 	boots int               // installers begun
 	boot  *boot             // that is under way
-	stale map[string]string // tokens that must read nothing any more, and why
+	stale map[string]string // tokens that must read nothing any more, or nothing yet, and why
+
+	promised map[string]install.Signals // by token
 }
 
 // A boot is one boot of an installer, as the machine sees it.
@@ -93,7 +96,7 @@ func TestModel(t *testing.T) {
 func walkAlong(t *testing.T, s store.Store, seed uint64, steps int) {
 	w := &walk{
 		t: t, r: rand.New(rand.NewPCG(seed, 4)), now: time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC), store: s,
-		stale: map[string]string{}, host: host(lab.InstallOnce),
+		stale: map[string]string{}, promised: map[string]install.Signals{}, host: host(lab.InstallOnce),
 	}
 	w.host.MACs = []lab.MAC{{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}}
 	w.host.Profile.InstallTimeout = 2 * time.Hour
@@ -165,6 +168,26 @@ func (w *walk) script() {
 	ticket, err := w.machine.Boot(w.t.Context(), w.host, ask)
 	if err != nil {
 		w.fatal("boot: %v", err)
+	}
+	if _, ok := w.promised[ticket.Token]; !ok {
+		w.promised[ticket.Token] = signs
+	}
+	switch w.r.IntN(4) {
+	case 0:
+		w.note("another's request for %v: %+v", ask.NIC, ticket)
+		if ticket.Token != "" && (w.boot == nil || !slices.Contains(w.boot.tokens, ticket.Token)) {
+			w.stale[ticket.Token] = "of a script that nobody received"
+		}
+		return
+	case 1:
+		w.kill()
+	}
+	if err := w.machine.Received(w.t.Context(), w.host, ticket); err != nil {
+		w.fatal("received: %v", err)
+	}
+	delete(w.stale, ticket.Token)
+	if promised, ok := w.promised[ticket.Token]; ok { // to the first who asked
+		signs = promised
 	}
 	w.note("script for %v, signs %v: %+v", ask.NIC, signs, ticket)
 	same := w.boot != nil && w.now.Sub(w.boot.at) < 20*time.Second && (w.boot.reads == 0 || w.boot.nic != ask.NIC)

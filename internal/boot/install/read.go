@@ -70,7 +70,7 @@ func (m *Machine) ConfigRead(ctx context.Context, h *lab.Host, token string) err
 		next.State, next.Since = Installing, m.deps.Now()
 		next.Deadline = deadline(h, next.Since)
 	}
-	if err := m.put(ctx, h, s, next, token); err != nil {
+	if err := m.put(ctx, h, s, next, tokens{boot: token, requested: m.clearOf(h).requested}); err != nil {
 		return err
 	}
 	if s.State == Booting {

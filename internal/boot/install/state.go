@@ -20,7 +20,7 @@ type State string
 // The states of a host.
 const (
 	Armed      State = "armed"      // the next boot installs
-	Booting    State = "booting"    // the machine has its script
+	Booting    State = "booting"    // the machine has received its script
 	Installing State = "installing" // the installer has its config document
 	Installed  State = "installed"  // the machine starts from its own disk
 	Live       State = "live"       // its profile installs nothing: it boots from the network every time
@@ -106,6 +106,8 @@ type Status struct {
 	Minted   time.Time `json:"minted,omitzero"`    // when the boot under way, or the last, got its token
 	NIC      lab.MAC   `json:"nic,omitzero"`       // that requested its script
 	Tokens   []sum     `json:"tokens,omitempty"`   // of that boot; several if the daemon restarted meanwhile
+
+	Requested *requested `json:"requested,omitempty"` // the boot that begins when its script is received; nil: none
 }
 
 // initial returns the status of a host that is not in the store.
@@ -136,7 +138,7 @@ func (s Status) runs(h *lab.Host) bool {
 
 // public returns s without its tokens.
 func (s Status) public() Status {
-	s.Tokens = nil
+	s.Tokens, s.Requested = nil, nil
 	return s
 }
 
@@ -148,7 +150,8 @@ func decode(host string, b []byte) (Status, error) {
 	return s, nil
 }
 
-// maxTokens bounds the tokens of one boot: each restart of the daemon while a machine requests its script adds one.
+// maxTokens bounds the tokens of one boot: each restart of the daemon while a machine requests its script adds one. It also bounds those
+// of a requested boot, where a request later than Config.SameBoot adds one too.
 const maxTokens = 4
 
 // A sum is the hash of a token. The store holds sums only, so that a backup of it cannot read documents. A token has 128 random bits: a
@@ -161,9 +164,11 @@ func sumOf(token string) sum {
 }
 
 // knows reports, in constant time, whether token is one of this boot; an empty one never is.
-func (s Status) knows(token string) bool {
+func (s Status) knows(token string) bool { return knows(s.Tokens, token) }
+
+func knows(tokens []sum, token string) bool {
 	got, found := []byte(sumOf(token)), 0
-	for _, want := range s.Tokens {
+	for _, want := range tokens {
 		found |= subtle.ConstantTimeCompare([]byte(want), got)
 	}
 	return token != "" && found == 1
@@ -171,7 +176,11 @@ func (s Status) knows(token string) bool {
 
 // withToken returns s with one more token.
 func (s Status) withToken(token string) Status {
-	s.Tokens = append(slices.Clone(s.Tokens), sumOf(token))
-	s.Tokens = s.Tokens[max(0, len(s.Tokens)-maxTokens):]
+	s.Tokens = withToken(s.Tokens, token)
 	return s
+}
+
+func withToken(tokens []sum, token string) []sum {
+	tokens = append(slices.Clone(tokens), sumOf(token))
+	return tokens[max(0, len(tokens)-maxTokens):]
 }

@@ -1,0 +1,222 @@
+package install
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+)
+
+// A Request is a machine's request for its script.
+type Request struct {
+	NIC lab.MAC // that boots
+	// Prepare is called before a boot is promised; not where one goes on, nor for a machine that starts from its disk. It returns the
+	// completion signals of this install. Its error keeps the boot from beginning. Nil: no signals.
+	Prepare func() (Signals, error)
+}
+
+func (r Request) prepare() (Signals, error) {
+	if r.Prepare == nil {
+		return 0, nil
+	}
+	return r.Prepare()
+}
+
+// A Ticket is what a boot gets.
+type Ticket struct {
+	LocalBoot bool   // start from the disk; there is no token
+	Held      bool   // LocalBoot because the loop detector stopped the install
+	Token     string // for the config document and the callback of this boot
+
+	nic lab.MAC // that requested the script
+}
+
+// A requested boot has a script that its machine may have received. It changes nothing before the machine has shown that it did: anybody
+// on the network can send a request in the machine's name. It is stored, as a daemon that is killed must know the token.
+type requested struct {
+	At      time.Time `json:"at"` // of the last token
+	NIC     lab.MAC   `json:"nic,omitzero"`
+	Signals Signals   `json:"signals,omitempty"`
+	Tokens  []sum     `json:"tokens"` // of scripts that were sent, the oldest first
+}
+
+// knows reports whether token is one of r, which may be nil.
+func (r *requested) knows(token string) bool { return r != nil && knows(r.Tokens, token) }
+
+// without returns what is left of r when the boot with that token begins; nil: nothing.
+func (r *requested) without(token string) *requested {
+	left := *r
+	left.Tokens = slices.DeleteFunc(slices.Clone(r.Tokens), func(s sum) bool { return s == sumOf(token) })
+	if len(left.Tokens) == 0 {
+		return nil
+	}
+	return &left
+}
+
+// Boot is called when h requests its script. It decides between installer and disk, and makes the token of the boot, which is durable
+// when it returns. All else, the token of an installer that runs too, stays as it is until Received. An error of req.Prepare is
+// returned as it is.
+func (m *Machine) Boot(ctx context.Context, h *lab.Host, req Request) (Ticket, error) {
+	end, err := m.turns.take(ctx, h.Name)
+	if err != nil {
+		return Ticket{}, err
+	}
+	defer end()
+	s, now := m.status(h), m.deps.Now()
+	will := s // be, once the script is received
+	if why, by := m.ended(h, s, now); by != notEnded {
+		will = m.installed(s, by, why)
+	}
+	switch {
+	case will.localBoot(h):
+		return Ticket{LocalBoot: true, Held: will.Held}, nil
+	case m.sameBoot(will, req.NIC, now) && m.clearOf(h).boot != "":
+		return Ticket{Token: m.clearOf(h).boot, nic: req.NIC}, nil
+	case m.loops(will) && !m.sameBoot(will, req.NIC, now):
+		return Ticket{LocalBoot: true, Held: true}, nil
+	}
+	return m.request(ctx, h, s, req)
+}
+
+// Received is called once h has shown that it received the script of t: it acknowledged it, or uses its token. What Boot has decided
+// becomes true: a boot begins, with the token of t as its only one; an installer counts as done, if this boot is the signal; or the host
+// is held after too many boots. What an admin decided meanwhile stands. A second call is no error.
+func (m *Machine) Received(ctx context.Context, h *lab.Host, t Ticket) error {
+	end, err := m.turns.take(ctx, h.Name)
+	if err != nil {
+		return err
+	}
+	defer end()
+	s, r := m.status(h), m.status(h).Requested
+	if t.Token != "" && !r.knows(t.Token) {
+		return nil // of the boot under way, or of one that an admin ended
+	}
+	if why, by := m.ended(h, s, m.deps.Now()); by != notEnded {
+		done := m.installed(s, by, why)
+		done.Requested = r // it begins in the next step
+		if err := m.finish(ctx, h, s, done, by); err != nil {
+			return err
+		}
+		s = done
+	}
+	switch {
+	case t.Token != "":
+		return m.begin(ctx, h, s, r, t)
+	case s.localBoot(h):
+		m.emit(event.InstallLocalBoot, h, "")
+	case t.Held && m.loops(s):
+		return m.hold(ctx, h, s)
+	}
+	return nil
+}
+
+// Confirm is Received for a request that carries token. It does nothing for a token that belongs to no requested boot.
+func (m *Machine) Confirm(ctx context.Context, h *lab.Host, token string) error {
+	r := m.status(h).Requested
+	if !r.knows(token) {
+		return nil
+	}
+	return m.Received(ctx, h, Ticket{Token: token, nic: r.NIC})
+}
+
+// sameBoot reports whether a script requested now belongs to the boot that is under way: firmware that asks twice, or another NIC of
+// the machine.
+func (m *Machine) sameBoot(s Status, nic lab.MAC, now time.Time) bool {
+	if !s.underWay() || len(s.Tokens) == 0 || now.Sub(s.Minted) >= m.cfg.SameBoot {
+		return false
+	}
+	return s.Reads == 0 || nic != s.NIC
+}
+
+// Token returns a token of the boot of h that is under way, for an installer that cannot be given one. It returns ErrState if no boot
+// is under way. After a restart of the daemon the token is known by its hash only, and another is added.
+func (m *Machine) Token(ctx context.Context, h *lab.Host) (string, error) {
+	end, err := m.turns.take(ctx, h.Name)
+	if err != nil {
+		return "", err
+	}
+	defer end()
+	s := m.status(h)
+	if !s.underWay() || len(s.Tokens) == 0 {
+		return "", ErrState
+	}
+	clear := m.clearOf(h)
+	if clear.boot != "" {
+		return clear.boot, nil
+	}
+	clear.boot = rand.Text()
+	return clear.boot, m.put(ctx, h, s, s.withToken(clear.boot), clear)
+}
+
+// request returns the ticket of the requested boot, which is made unless the last request was just before. A script that belongs to the
+// boot under way is such a request too where the daemon was restarted: it knows only the hash of the boot's token.
+func (m *Machine) request(ctx context.Context, h *lab.Host, s Status, req Request) (Ticket, error) {
+	now, clear := m.deps.Now(), m.clearOf(h)
+	if r := s.Requested; r != nil && clear.requested != "" && now.Sub(r.At) < m.cfg.SameBoot {
+		return Ticket{Token: clear.requested, nic: req.NIC}, nil
+	}
+	signals, err := req.prepare()
+	if err != nil {
+		return Ticket{}, err
+	}
+	clear.requested = rand.Text()
+	r := &requested{At: now, NIC: req.NIC, Signals: signals}
+	if s.Requested != nil {
+		r.Tokens = s.Requested.Tokens // a slow client may receive its script only now
+	}
+	r.Tokens = withToken(r.Tokens, clear.requested)
+	next := s
+	next.Requested = r
+	if err := m.put(ctx, h, s, next, clear); err != nil {
+		return Ticket{}, err
+	}
+	return Ticket{Token: clear.requested, nic: req.NIC}, nil
+}
+
+// begin starts one more boot of an installer, with the token of t, which is one of r.
+func (m *Machine) begin(ctx context.Context, h *lab.Host, s Status, r *requested, t Ticket) error {
+	now, next := m.deps.Now(), s
+	same := m.sameBoot(s, t.nic, now) // it was requested before another script of the boot was received, or before a restart
+	if same {
+		next = s.withToken(t.Token)
+	} else {
+		next = Status{State: Booting, Since: now, Attempts: s.Attempts + 1, Signals: r.Signals, Minted: now, NIC: t.nic}.withToken(t.Token)
+		switch s.State {
+		case Live:
+			next.State, next.Attempts = Live, 0
+		case Installed: // install: always
+			next.Attempts = 1
+		}
+		if next.runs(h) {
+			next.Deadline = deadline(h, now)
+		}
+	}
+	next.Requested = r.without(t.Token)
+	if err := m.put(ctx, h, s, next, tokens{boot: t.Token}); err != nil {
+		return err
+	}
+	if next.State == Booting && !same {
+		m.emit(event.InstallBooting, h, h.Profile.Name)
+	}
+	return nil
+}
+
+// hold stops a host that installs again and again.
+func (m *Machine) hold(ctx context.Context, h *lab.Host, s Status) error {
+	held := s
+	held.Held, held.Deadline, held.Requested = true, time.Time{}, nil
+	if err := m.put(ctx, h, s, held, tokens{}); err != nil {
+		return err
+	}
+	m.emit(event.InstallLoop, h, fmt.Sprintf("%d boots and not installed; fix the profile, then: bootlab install %s", s.Attempts, h.Name))
+	return nil
+}
+
+// loops reports whether an install has begun too often. A live system may boot any number of times.
+func (m *Machine) loops(s Status) bool {
+	return s.State != Installed && s.Attempts >= m.cfg.Attempts
+}

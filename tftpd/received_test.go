@@ -1,0 +1,55 @@
+package tftpd_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/tftpd"
+)
+
+// TestReceived: a script begins a boot once its client has acknowledged it, and never by a request alone, which anybody can send in the
+// machine's name.
+func TestReceived(t *testing.T) {
+	eachPort(t, func(t *testing.T, single bool) {
+		const script, long = "boot/52-54-00-00-02-01/boot.ipxe", "boot/52-54-00-00-02-da/boot.ipxe"
+		for _, tt := range []struct {
+			name     string
+			file     string
+			options  []string
+			client   func(*client)
+			kind     event.Kind
+			received bool
+		}{
+			{"whole", script, nil, func(c *client) { c.data(1); c.ack(1) }, event.TFTPServed, true},
+			{"nobody", script, nil, func(*client) {}, event.TFTPFailed, false},
+			{"nobody, with options", script, []string{"blksize", "1024"}, func(*client) {}, event.TFTPFailed, false},
+			{"the port is closed", script, nil, func(c *client) { c.data(1); c.conn.Close() }, event.TFTPFailed, false},
+			{"the options only", script, []string{"blksize", "1024"}, func(c *client) { c.receive(patience); c.ack(0); c.data(1) }, event.TFTPFailed, false},
+			{"a probe", script, []string{"tsize", "0"}, func(c *client) { c.receive(patience); c.send([]byte{0, 5, 0, 8, 0}) }, event.TFTPProbe, false},
+			{"no last acknowledgement", long, nil, func(c *client) {
+				for block := 1; block <= 2; block++ {
+					c.dataAtLast(block)
+					c.ack(block)
+				}
+				c.dataAtLast(3)
+				c.conn.Close()
+			}, event.TFTPServed, true},
+			{"half of it", long, nil, func(c *client) { c.data(1); c.ack(1); c.data(2); c.conn.Close() }, event.TFTPFailed, false},
+		} {
+			t.Run(tt.name, func(t *testing.T) {
+				t.Parallel()
+				s := newTestServer(t, testConfig{single: single, Config: tftpd.Config{Timeout: 50 * time.Millisecond, Retries: 2}})
+				c := newClient(t, s.addr)
+				c.send(request(tt.file, "octet", tt.options...))
+				tt.client(c)
+				if e := s.events.next(t); e.Kind != tt.kind {
+					t.Errorf("event %v %s, want %v", e.Kind, e.Err, tt.kind)
+				}
+				if got := len(s.received) == 1; got != tt.received {
+					t.Errorf("received %v, want %v", got, tt.received)
+				}
+			})
+		}
+	})
+}
