@@ -46,10 +46,11 @@ type request struct {
 	chainEnd mark // behind the chain: what stays if the forwarder is asked about cur
 	scratch  name
 
-	recurse bool // this client may use the forwarder, and asked for recursion
-	flags   uint16
-	code    rcode
-	kind    zoneKind
+	delegated bool // cur is in a zone that a zone of ours delegates
+	recurse   bool // this client may use the forwarder, and asked for recursion
+	flags     uint16
+	code      rcode
+	kind      zoneKind
 }
 
 // begin readies a parsed request for its reply.
@@ -62,7 +63,7 @@ func (r *request) begin() {
 		r.w.limit -= optLen
 	}
 	r.cur, r.owner, r.chained, r.chainEnd = &r.q.name, question, false, r.w.mark()
-	r.flags, r.code, r.kind, r.recurse = 0, noError, kindNone, false
+	r.flags, r.code, r.kind, r.recurse, r.delegated = 0, noError, kindNone, false, false
 	if r.t.mayRecurse(r.from) {
 		r.flags = flagRA
 		r.recurse = r.q.flags&flagRD != 0

@@ -12,22 +12,37 @@ const (
 	maxNegative = time.Hour
 	maxFailure  = 5 * time.Second // RFC 9520 section 3.2: failures are kept too, but not for long
 
+	maxStale   = 24 * time.Hour          // RFC 8767 section 5: how long an expired answer may still be given
+	staleAfter = 1800 * time.Millisecond // when no server has answered by then; clients wait little longer
+	staleTTL   = 30 * time.Second
+
+	anyType = 0 // the type in the key of a name that does not exist
+
 	entryOverhead = 200 // octets of memory that an entry takes beside its data
 )
 
 // A cacheEntry is an answer of the forwarder. It is immutable but for its place in the cache.
 type cacheEntry struct {
-	key   string
-	code  rcode
-	count [3]uint16
-	rest  []byte // what stands behind the question; its compression pointers may point into a question of the same name
-	at    time.Time
-	ttl   time.Duration
+	key     string
+	code    rcode
+	count   [3]uint16
+	rest    []byte // what stands behind the question; its compression pointers may point into a question of the same name
+	at      time.Time
+	learned time.Time // from a server
+	ttl     time.Duration
+	stale   bool // it had expired, and no server answered: its records have staleTTL
+
+	referral *delegation // it is no answer, but says whom to ask; never cached
 
 	newer, older *cacheEntry
 }
 
 func (e *cacheEntry) size() int { return len(e.key) + len(e.rest) + entryOverhead }
+
+// again returns an expired entry as one that is good for staleTTL.
+func (e *cacheEntry) again() *cacheEntry {
+	return &cacheEntry{code: e.code, count: e.count, rest: e.rest, ttl: staleTTL, stale: true, learned: e.learned}
+}
 
 // A cache keeps the entries that were used last.
 type cache struct {
@@ -40,22 +55,38 @@ type cache struct {
 	bytes          int
 }
 
-// get returns the entry of a key if it is still good. Looking up does not allocate.
+// get returns the entry of a key if it is still good, or that which says that its name does not exist. It may change key. Looking
+// up does not allocate.
 func (c *cache) get(rules uint64, key []byte, now time.Time) *cacheEntry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.checkLocked(rules)
 	e := c.entries[string(key)]
-	if e == nil {
+	if !e.good(now) {
+		e = c.entries[string(withAnyType(key))]
+	}
+	if !e.good(now) {
 		return nil
 	}
 	c.unlinkLocked(e)
-	if now.Sub(e.at) >= e.ttl {
-		delete(c.entries, e.key)
-		c.bytes -= e.size()
+	c.linkLocked(e)
+	return e
+}
+
+func (e *cacheEntry) good(now time.Time) bool { return e != nil && now.Sub(e.at) < e.ttl }
+
+// expired returns the entry of a key that is no longer good, but better than no answer. It may change key.
+func (c *cache) expired(rules uint64, key []byte, now time.Time) *cacheEntry {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.checkLocked(rules)
+	e := c.entries[string(key)]
+	if e == nil {
+		e = c.entries[string(withAnyType(key))]
+	}
+	if e == nil || e.code == servFail || now.Sub(e.learned) > maxStale {
 		return nil
 	}
-	c.linkLocked(e)
 	return e
 }
 
@@ -64,6 +95,9 @@ func (c *cache) put(rules uint64, e *cacheEntry) (entries, bytes int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.checkLocked(rules)
+	if !e.stale {
+		e.learned = e.at
+	}
 	if old := c.entries[e.key]; old != nil {
 		c.dropLocked(old)
 	}
@@ -129,6 +163,12 @@ func appendKey(b []byte, n *name, qtype uint16, do, cd bool) []byte {
 	return append(b, flags)
 }
 
+// withAnyType returns the key of a question as that of a name that does not exist, in place: the caller does not need it any more.
+func withAnyType(key []byte) []byte {
+	binary.BigEndian.PutUint16(key[len(key)-3:], anyType)
+	return key
+}
+
 // fromCache makes an entry the reply, its TTLs less by the entry's age.
 func (r *request) fromCache(e *cacheEntry, now time.Time) {
 	r.code = e.code
@@ -139,18 +179,22 @@ func (r *request) fromCache(e *cacheEntry, now time.Time) {
 	start := len(r.w.b)
 	r.w.b = append(r.w.b, e.rest...)
 	r.w.count = e.count
-	age(r.w.b, start, now.Sub(e.at))
+	age(r.w.b, start, e, now)
 }
 
-// age takes the time that has passed from the TTLs of the records from off to the end of a message.
-func age(b []byte, off int, passed time.Duration) {
-	seconds := uint32(max(0, passed/time.Second))
+// age takes the time that has passed since an entry was made from the TTLs of the records from off to the end of a message.
+func age(b []byte, off int, e *cacheEntry, now time.Time) {
+	passed := uint32(max(0, now.Sub(e.at)/time.Second))
 	for off < len(b) {
 		h, ok := parseHeader(b, off)
 		if !ok {
 			return
 		}
-		binary.BigEndian.PutUint32(b[h.fixed+4:], h.ttl-min(h.ttl, seconds))
+		ttl := h.ttl
+		if e.stale {
+			ttl = uint32(staleTTL / time.Second)
+		}
+		binary.BigEndian.PutUint32(b[h.fixed+4:], ttl-min(ttl, passed))
 		off = h.end
 	}
 }

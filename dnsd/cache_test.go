@@ -78,13 +78,14 @@ func TestCacheBounds(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1, 0)
 	c := cache{maxEntries: 3, maxBytes: 4 * entryOverhead}
+	const typed = "\x00\x01\x00" // of a key: type and flags
 	put := func(key string, size int) {
-		c.put(1, &cacheEntry{key: key, rest: make([]byte, size), at: now, ttl: time.Minute})
+		c.put(1, &cacheEntry{key: key + typed, rest: make([]byte, size), at: now, ttl: time.Minute})
 	}
 	has := func() string {
 		got := ""
 		for _, key := range []string{"a", "b", "c", "d", "e"} {
-			if _, ok := c.entries[key]; ok {
+			if _, ok := c.entries[key+typed]; ok {
 				got += key
 			}
 		}
@@ -93,7 +94,7 @@ func TestCacheBounds(t *testing.T) {
 	put("a", 0)
 	put("b", 0)
 	put("c", 0)
-	c.get(1, []byte("a"), now)
+	c.get(1, []byte("a"+typed), now)
 	put("d", 0)
 	if got := has(); got != "acd" {
 		t.Errorf("after four of three: %q, want acd: b was used least", got)
@@ -107,15 +108,15 @@ func TestCacheBounds(t *testing.T) {
 		t.Errorf("after one that is too large: %q, want e", got)
 	}
 	put("e", 1)
-	if len(c.entries) != 1 || c.bytes != entryOverhead+2 {
+	if len(c.entries) != 1 || c.bytes != entryOverhead+2+len(typed) {
 		t.Errorf("replaced: %d entries of %d octets", len(c.entries), c.bytes)
 	}
-	if c.get(2, []byte("e"), now) != nil || c.bytes != 0 {
+	if c.get(2, []byte("e"+typed), now) != nil || c.bytes != 0 {
 		t.Error("an answer outlived the forwarding rules that it was learned under")
 	}
 	for i := range 50 {
 		put(fmt.Sprint(i), i)
-		c.get(1, []byte(fmt.Sprint(i/2)), now)
+		c.get(1, []byte(fmt.Sprint(i/2)+typed), now)
 	}
 	n := 0
 	for e := c.newest; e != nil; e = e.older {

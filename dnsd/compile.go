@@ -383,6 +383,14 @@ func (b *builder) addPolicy(l *lab.Lab) {
 			sig = append(append(sig, s.String()...), ' ')
 		}
 	}
+	for i := range t.zones {
+		if t.zones[i].cuts {
+			t.delegates = true
+		}
+	}
+	if t.delegates {
+		sig = append(sig, t.blob...)
+	}
 	t.forwardHash = stableHash(sig)
 }
 

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/miekg/dns"
@@ -16,9 +14,6 @@ import (
 
 // errNoAnswer is returned when no server of the forwarder had an answer in time.
 var errNoAnswer = errors.New("no server answered")
-
-// failedDelay is for how long a server that failed is asked only after all others.
-const failedDelay = 30 * time.Second
 
 // A forwarder asks other servers, each question once at a time, and caches the answers.
 type forwarder struct {
@@ -30,27 +25,29 @@ type forwarder struct {
 
 	pending singleflight.Group // of *cacheEntry, by cache key
 
-	mu     sync.Mutex
-	failed map[netip.AddrPort]time.Time // when a server failed last
+	servers serverTable
 }
 
 func newForwarder(cfg Config, now func() time.Time, m *metrics) *forwarder {
 	return &forwarder{
 		try: cfg.ForwardTimeout, total: cfg.ForwardTimeout * 9 / 2, now: now, metrics: m,
-		cache:  cache{maxEntries: cfg.CacheEntries, maxBytes: cfg.CacheBytes},
-		failed: map[netip.AddrPort]time.Time{},
+		cache:   cache{maxEntries: cfg.CacheEntries, maxBytes: cfg.CacheBytes},
+		servers: serverTable{now: now, servers: map[netip.AddrPort]*serverState{}},
 	}
 }
 
 // An upstreamQuery is a question for other servers.
 type upstreamQuery struct {
-	hash    uint64 // of the forwarding rules
+	table   *Table
 	servers []netip.AddrPort
+	cut     *delegation // the servers are those of a delegated zone, which do not recurse; nil: they do
 	name    *name
 	qtype   uint16
 	do, cd  bool
-	key     string
 }
+
+// key is the question's key in the cache.
+func (q *upstreamQuery) key() string { return string(appendKey(nil, q.name, q.qtype, q.do, q.cd)) }
 
 // cached makes the cached answer to r's question, if there is one, the reply.
 func (f *forwarder) cached(r *request) bool {
@@ -67,89 +64,78 @@ func (f *forwarder) cached(r *request) bool {
 
 // resolve returns the answer about r.cur, from the cache or from other servers. A question that is pending is not sent again.
 func (f *forwarder) resolve(ctx context.Context, r *request) (*cacheEntry, error) {
-	servers, _ := r.t.upstreams(r.cur)
-	q := upstreamQuery{hash: r.t.forwardHash, servers: servers, name: r.cur, qtype: r.q.qtype, do: r.q.do, cd: r.q.flags&flagCD != 0}
-	q.key = string(appendKey(nil, q.name, q.qtype, q.do, q.cd))
-	e, err, _ := f.pending.Do(q.key, func() (any, error) { return f.resolveOnce(ctx, q) })
+	q := upstreamQuery{table: r.t, name: r.cur, qtype: r.q.qtype, do: r.q.do, cd: r.q.flags&flagCD != 0}
+	if r.delegated {
+		q.cut = r.t.delegationOf(r.cur)
+	} else {
+		q.servers, _ = r.t.upstreams(r.cur)
+	}
+	return f.resolveShared(ctx, q)
+}
+
+func (f *forwarder) resolveShared(ctx context.Context, q upstreamQuery) (*cacheEntry, error) {
+	e, err, _ := f.pending.Do(q.key(), func() (any, error) { return f.resolveOnce(ctx, q) })
 	if err != nil {
 		return nil, err
 	}
 	return e.(*cacheEntry), nil
 }
 
-// resolveOnce returns the cached answer, or asks and caches it.
+// resolveOnce returns the cached answer, or asks and caches it. When no server answers, an answer that has expired is better than
+// none (RFC 8767).
 func (f *forwarder) resolveOnce(ctx context.Context, q upstreamQuery) (*cacheEntry, error) {
-	if e := f.cache.get(q.hash, []byte(q.key), f.now()); e != nil {
+	key, hash := q.key(), q.table.forwardHash
+	if e := f.cache.get(hash, []byte(key), f.now()); e != nil {
 		f.metrics.hits.Inc()
 		return e, nil
 	}
 	f.metrics.misses.Inc()
-	ctx, cancel := context.WithTimeout(ctx, f.total)
+	old := f.cache.expired(hash, []byte(key), f.now())
+	total := f.total
+	if old != nil {
+		total = min(total, staleAfter)
+	}
+	ctx, cancel := context.WithTimeout(ctx, total)
 	defer cancel()
 	start := f.now()
-	e, err := f.askServers(ctx, q)
+	e, err := f.ask(ctx, q)
 	f.metrics.forward.Observe(f.now().Sub(start).Seconds())
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return nil, ctx.Err() // the server is stopping: that says nothing about the other servers
 	}
-	if err != nil {
+	switch {
+	case err != nil && old != nil:
+		f.metrics.stale.Inc()
+		e = old.again()
+	case err != nil:
 		e = &cacheEntry{code: servFail, ttl: maxFailure}
 	}
-	e.key, e.at = q.key, f.now()
-	entries, bytes := f.cache.put(q.hash, e)
+	e.key, e.at = key, f.now()
+	if e.code == nxDomain && e.count[answers] == 0 {
+		e.key = string(appendKey(nil, q.name, anyType, q.do, q.cd)) // the name has no type at all: RFC 2308 section 5
+	}
+	entries, bytes := f.cache.put(hash, e)
 	f.metrics.entries.Set(float64(entries))
 	f.metrics.bytes.Set(float64(bytes))
 	return e, nil
 }
 
-// askServers asks one server after the other until one answers, and over again as long as one of them may only have lost a
-// packet and ctx lasts.
-func (f *forwarder) askServers(ctx context.Context, q upstreamQuery) (*cacheEntry, error) {
-	errs := []error{errNoAnswer}
-	for again := true; again && ctx.Err() == nil; {
-		again = false
-		for _, server := range f.order(q.servers) {
-			e, err := f.exchange(ctx, q, server)
-			if err == nil {
-				f.setFailed(server, false)
-				return e, nil
-			}
-			if ctx.Err() != nil {
-				break
-			}
-			f.metrics.failures.Inc()
-			f.setFailed(server, true)
-			errs = append(errs, fmt.Errorf("ask %s: %w", server, err))
-			again = again || errors.Is(err, os.ErrDeadlineExceeded)
+// ask asks the servers of a question and, from a delegated zone on, those that they refer to.
+func (f *forwarder) ask(ctx context.Context, q upstreamQuery) (*cacheEntry, error) {
+	if q.cut == nil {
+		return f.askServers(ctx, q)
+	}
+	for range maxReferrals {
+		if q.servers = f.addressesOf(ctx, q.table, q.cut); len(q.servers) == 0 {
+			return nil, fmt.Errorf("%w: no name server of %s has an address", errNoAnswer, q.cut.zone)
 		}
-	}
-	return nil, errors.Join(errs...)
-}
-
-// order returns the servers as configured, but those that failed of late last.
-func (f *forwarder) order(servers []netip.AddrPort) []netip.AddrPort {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	now := f.now()
-	var good, bad []netip.AddrPort
-	for _, s := range servers {
-		if at, failed := f.failed[s]; failed && now.Sub(at) < failedDelay {
-			bad = append(bad, s)
-		} else {
-			good = append(good, s)
+		e, err := f.askServers(ctx, q)
+		if err != nil || e.referral == nil {
+			return e, err
 		}
+		q.cut = e.referral
 	}
-	return slices.Concat(good, bad)
-}
-
-func (f *forwarder) setFailed(server netip.AddrPort, failed bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if failed {
-		f.failed[server] = f.now()
-	} else {
-		delete(f.failed, server)
-	}
+	return nil, fmt.Errorf("%w: more than %d referrals", errNoAnswer, maxReferrals)
 }
 
 // An rcodeError is a reply that is no answer.
@@ -163,6 +149,9 @@ func (e *rcodeError) Error() string { return "replied " + dns.RcodeToString[e.co
 func (q *upstreamQuery) newEntry(m *dns.Msg) (*cacheEntry, error) {
 	if m.Rcode != dns.RcodeSuccess && m.Rcode != dns.RcodeNameError {
 		return nil, &rcodeError{m.Rcode}
+	}
+	if ns := referralIn(m); len(ns) > 0 {
+		return q.follow(m, ns)
 	}
 	e := &cacheEntry{code: rcode(m.Rcode), ttl: maxPositive}
 	out := &dns.Msg{Compress: true}
@@ -193,23 +182,30 @@ func (q *upstreamQuery) newEntry(m *dns.Msg) (*cacheEntry, error) {
 	return e, nil
 }
 
-// chainOf returns the records that belong to a name or to what its CNAMEs lead to.
+// chainOf returns the records that belong to a name or to what its CNAMEs lead to, in the order of the chain, whatever order they
+// came in.
 func chainOf(rrs []dns.RR, owner string) []dns.RR {
-	names := map[string]bool{dns.CanonicalName(owner): true}
 	var chain []dns.RR
-	for _, rr := range rrs {
-		dname, isDNAME := rr.(*dns.DNAME)
-		if isDNAME && dns.IsSubDomain(dname.Hdr.Name, owner) {
+	seen := map[string]bool{}
+	for at := dns.CanonicalName(owner); at != "" && !seen[at]; {
+		seen[at] = true
+		target := ""
+		for _, rr := range rrs {
+			if rr.Header().Class != dns.ClassINET {
+				continue
+			}
+			dname, isDNAME := rr.(*dns.DNAME)
+			switch {
+			case isDNAME && dns.IsSubDomain(dname.Hdr.Name, at):
+			case dns.CanonicalName(rr.Header().Name) != at:
+				continue
+			}
+			if cname, ok := rr.(*dns.CNAME); ok {
+				target = dns.CanonicalName(cname.Target)
+			}
 			chain = append(chain, rr)
-			continue
 		}
-		if !names[dns.CanonicalName(rr.Header().Name)] || rr.Header().Class != dns.ClassINET {
-			continue
-		}
-		if cname, ok := rr.(*dns.CNAME); ok {
-			names[dns.CanonicalName(cname.Target)] = true
-		}
-		chain = append(chain, rr)
+		at = target
 	}
 	return chain
 }
@@ -240,21 +236,30 @@ func negativeTTL(ns []dns.RR) time.Duration {
 	return 0
 }
 
-// appendCached appends the cached answer about the end of a chain of CNAMEs to the chain.
-func (r *request) appendCached(e *cacheEntry, now time.Time) error {
-	b := make([]byte, headerLen, headerLen+r.cur.n+4+len(e.rest))
+// unpack returns an entry as the message that answered a question.
+func (e *cacheEntry) unpack(n *name, qtype uint16, now time.Time) (*dns.Msg, error) {
+	b := make([]byte, headerLen, headerLen+n.n+4+len(e.rest))
 	for i, n := range e.count {
 		b[6+2*i], b[7+2*i] = byte(n>>8), byte(n)
 	}
 	b[5] = 1
-	b = append(b, r.cur.bytes()...)
-	b = append(b, byte(r.q.qtype>>8), byte(r.q.qtype), 0, classIN)
+	b = append(b, n.bytes()...)
+	b = append(b, byte(qtype>>8), byte(qtype), 0, classIN)
 	start := len(b)
 	b = append(b, e.rest...)
-	age(b, start, now.Sub(e.at))
-	var m dns.Msg
+	age(b, start, e, now)
+	m := new(dns.Msg)
 	if err := m.Unpack(b); err != nil {
-		return fmt.Errorf("unpack a cached answer: %w", err)
+		return nil, fmt.Errorf("unpack a cached answer: %w", err)
+	}
+	return m, nil
+}
+
+// appendCached appends the cached answer about r.cur to a chain of CNAMEs.
+func (r *request) appendCached(e *cacheEntry, now time.Time) error {
+	m, err := e.unpack(r.cur, r.q.qtype, now)
+	if err != nil {
+		return err
 	}
 	r.code = e.code
 	for s, rrs := range [][]dns.RR{m.Answer, m.Ns} {

@@ -12,6 +12,7 @@ const (
 	metricDropped      = "bootlab_dnsd_queries_dropped_total"
 	metricForward      = "bootlab_dnsd_forward_duration_seconds"
 	metricFailures     = "bootlab_dnsd_upstream_failures_total"
+	metricStale        = "bootlab_dnsd_stale_answers_total"
 	metricCache        = "bootlab_dnsd_cache_lookups_total"
 	metricCacheEntries = "bootlab_dnsd_cache_entries"
 	metricCacheBytes   = "bootlab_dnsd_cache_bytes"
@@ -45,6 +46,7 @@ type metrics struct {
 	forward  prometheus.Histogram
 	failures prometheus.Counter
 	limited  prometheus.Counter
+	stale    prometheus.Counter
 	hits     prometheus.Counter
 	misses   prometheus.Counter
 	entries  prometheus.Gauge
@@ -66,6 +68,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m.hits, m.misses = cache.WithLabelValues("hit"), cache.WithLabelValues("miss")
 	transfers := vec(metricTransfers, "Zone transfers that were requested, by result.", "result")
 	m.sent, m.refused = transfers.WithLabelValues("sent"), transfers.WithLabelValues("refused")
+	m.stale = prometheus.NewCounter(prometheus.CounterOpts{Name: metricStale, Help: "Expired answers that were given again because no server answered (RFC 8767)."})
 	m.forward = prometheus.NewHistogram(prometheus.HistogramOpts{Name: metricForward,
 		Help: "Duration of forwarded queries that the cache could not answer.", Buckets: []float64{.001, .005, .02, .1, .5, 1, 5}})
 	m.failures = prometheus.NewCounter(prometheus.CounterOpts{Name: metricFailures, Help: "Failed queries to the servers of dns.forward and dns.forward_zones."})
@@ -75,7 +78,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m.bytes = prometheus.NewGauge(prometheus.GaugeOpts{Name: metricCacheBytes, Help: "Size of the cache of the forwarder."})
 	m.tcp = prometheus.NewGauge(prometheus.GaugeOpts{Name: metricTCP, Help: "Open TCP connections."})
 	m.evicted = prometheus.NewCounter(prometheus.CounterOpts{Name: metricEvicted, Help: "TCP connections closed because a new one took their place."})
-	for _, c := range []prometheus.Collector{m, drops, cache, transfers, m.forward, m.failures, m.limited, m.entries, m.bytes, m.tcp, m.evicted} {
+	for _, c := range []prometheus.Collector{m, drops, cache, transfers, m.forward, m.failures, m.limited, m.stale, m.entries, m.bytes, m.tcp, m.evicted} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

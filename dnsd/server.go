@@ -150,8 +150,8 @@ func (r *request) checkQuestion() rcode {
 
 // forwardOrRefuse decides about a question that the table does not answer for good.
 func (s *Server) forwardOrRefuse(r *request, out lookupResult) result {
-	servers, _ := r.t.upstreams(r.cur)
-	if !r.recurse || len(servers) == 0 {
+	r.delegated = out == delegated
+	if servers, _ := r.t.upstreams(r.cur); !r.recurse || len(servers) == 0 && !r.delegated {
 		if out == noZone && !r.chained {
 			r.code = refused
 		}
@@ -164,7 +164,8 @@ func (s *Server) forwardOrRefuse(r *request, out lookupResult) result {
 	}
 	r.flags &^= flagAA
 	r.kind = kindForward
-	if !s.forward.cached(r) {
+	if !s.forward.cached(r) || r.delegated && r.lastCNAME() > 0 {
+		r.w.rewind(r.chainEnd)
 		return pending
 	}
 	return s.finish(r)
@@ -172,20 +173,50 @@ func (s *Server) forwardOrRefuse(r *request, out lookupResult) result {
 
 // answerForwarded asks the forwarder and finishes the reply.
 func (s *Server) answerForwarded(ctx context.Context, r *request) {
-	e, err := s.forward.resolve(ctx, r)
-	switch {
-	case err != nil:
-		r.code = servFail
-	case r.chained:
-		err = r.appendCached(e, s.deps.Now())
-	default:
-		r.fromCache(e, s.deps.Now())
-	}
-	if err != nil {
-		s.log.Debug("forwarding failed", keyAddr, r.from, keyErr, err)
-		r.code = servFail
+	for range maxChain {
+		e, err := s.forward.resolve(ctx, r)
+		switch {
+		case err != nil:
+		case r.chained || r.delegated:
+			err = r.appendCached(e, s.deps.Now())
+		default:
+			r.fromCache(e, s.deps.Now())
+		}
+		if err != nil {
+			s.log.Debug("forwarding failed", keyAddr, r.from, keyErr, err)
+			r.code = servFail
+			break
+		}
+		if !s.chase(r) {
+			break
+		}
 	}
 	s.finish(r)
+}
+
+// chase goes on with the target of a CNAME that a delegated zone's server answered, which is none of its own. It reports whether
+// the forwarder has to be asked about it.
+func (s *Server) chase(r *request) bool {
+	at := r.lastCNAME()
+	if !r.delegated || r.code != noError || at == 0 || r.q.qtype == typeCNAME || r.q.qtype == typeANY || r.w.full {
+		return false
+	}
+	r.dropAuthority()
+	if _, err := r.next.parse(r.w.b[at:]); err != nil {
+		return false
+	}
+	r.cur, r.owner, r.chained, r.chainEnd = &r.next, at, true, r.w.mark()
+	out := r.answer(s.deps.Leases)
+	if out == answered {
+		return false
+	}
+	servers, _ := r.t.upstreams(r.cur)
+	if r.delegated = out == delegated; !r.delegated && len(servers) == 0 {
+		return false
+	}
+	r.w.rewind(r.chainEnd)
+	r.code = noError
+	return true
 }
 
 func (s *Server) finish(r *request) result {

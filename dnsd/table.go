@@ -26,7 +26,8 @@ type Table struct {
 	allow       []netip.Prefix       // may use the forwarder: the networks and dns.allow
 	transfer    []netip.Prefix
 	forwards    []forwardZone // longest domain first
-	forwardHash uint64        // changes with forwards, so that the cache can be dropped
+	forwardHash uint64        // changes with forwards and delegations, so that the cache can be dropped
+	delegates   bool          // there is a zone that delegates
 
 	lab      *lab.Lab
 	warnings lab.Problems
@@ -226,7 +227,7 @@ func (t *Table) upstreams(n *name) (servers []netip.AddrPort, at int) {
 
 // mayRecurse reports whether a client may use the forwarder.
 func (t *Table) mayRecurse(a netip.Addr) bool {
-	return len(t.forwards) > 0 && (a.IsLoopback() || contains(t.allow, a))
+	return (len(t.forwards) > 0 || t.delegates) && (a.IsLoopback() || contains(t.allow, a))
 }
 
 // mayTransfer reports whether a client may transfer zones.

@@ -19,21 +19,53 @@ var (
 	errTruncated = errors.New("reply is truncated")
 	errCase      = errors.New("reply spells the name differently")
 	errMismatch  = errors.New("reply is to another question")
+	errLame      = errors.New("refers to other servers instead of an answer")
 )
 
-// exchange asks one server: over UDP first and, where the reply is truncated or spells the name differently, over TCP.
-func (f *forwarder) exchange(ctx context.Context, q upstreamQuery, server netip.AddrPort) (*cacheEntry, error) {
+// A queryStyle is what of the protocol a server is trusted to understand.
+type queryStyle struct {
+	edns  bool // RFC 6891
+	mixed bool // random letter case, which a reply must repeat
+}
+
+// exchange asks one server: over UDP first and, where the reply is truncated or spells the name differently, over TCP. A server that
+// does not know EDNS, or changes the case of letters and has no TCP, is asked once more without; known is what it did before.
+func (f *forwarder) exchange(ctx context.Context, q upstreamQuery, server netip.AddrPort, known *serverState) (*cacheEntry, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.try)
 	defer cancel()
-	e, err := q.exchangeOver(ctx, "udp", server)
-	if errors.Is(err, errTruncated) || errors.Is(err, errCase) {
-		return q.exchangeOver(ctx, "tcp", server)
+	now := f.now()
+	style := queryStyle{edns: now.After(known.plain), mixed: now.After(known.sameCase)}
+	e, err := q.exchangeOver(ctx, "udp", server, style)
+	if style.edns && rejectsEDNS(err) {
+		style.edns = false
+		if e, err = q.exchangeOver(ctx, "udp", server, style); err == nil {
+			f.servers.update(server, func(s *serverState, now time.Time) { s.plain = now.Add(habitsKept) })
+		}
+	}
+	if !errors.Is(err, errTruncated) && !errors.Is(err, errCase) {
+		return e, err
+	}
+	byTCP, cancelTCP := context.WithTimeout(ctx, f.try/2)
+	defer cancelTCP()
+	e, errTCP := q.exchangeOver(byTCP, "tcp", server, style)
+	if errTCP == nil || errors.Is(err, errTruncated) {
+		return e, errTCP
+	}
+	style.mixed = false // a new ID and a new port, which a forger would have to guess again
+	if e, err = q.exchangeOver(ctx, "udp", server, style); err == nil {
+		f.servers.update(server, func(s *serverState, now time.Time) { s.sameCase = now.Add(habitsKept) })
 	}
 	return e, err
 }
 
+// rejectsEDNS reports whether a reply is one of those that servers without EDNS send (RFC 6891 section 7).
+func rejectsEDNS(err error) bool {
+	code, ok := errors.AsType[*rcodeError](err)
+	return ok && (code.code == dns.RcodeFormatError || code.code == dns.RcodeNotImplemented)
+}
+
 // exchangeOver asks a server over one transport, from a random port.
-func (q *upstreamQuery) exchangeOver(ctx context.Context, network string, server netip.AddrPort) (*cacheEntry, error) {
+func (q *upstreamQuery) exchangeOver(ctx context.Context, network string, server netip.AddrPort, style queryStyle) (*cacheEntry, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, network, server.String())
 	if err != nil {
@@ -46,7 +78,7 @@ func (q *upstreamQuery) exchangeOver(ctx context.Context, network string, server
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	msg := q.message()
+	msg := q.message(style)
 	var reply []byte
 	if network == "udp" {
 		reply, err = exchangeUDP(conn, msg)
@@ -61,19 +93,28 @@ func (q *upstreamQuery) exchangeOver(ctx context.Context, network string, server
 
 // message returns the message to send. The ID, the port and the case of the name's letters are what an attacker who does not
 // see it would have to guess (RFC 5452).
-func (q *upstreamQuery) message() []byte {
+func (q *upstreamQuery) message(style queryStyle) []byte {
 	var random [2 + maxName]byte
 	_, _ = rand.Read(random[:2+q.name.n]) // never fails
-	flags := uint16(flagRD)
+	flags := uint16(0)
+	if q.cut == nil {
+		flags |= flagRD
+	}
 	if q.cd {
 		flags |= flagCD
 	}
 	b := append(make([]byte, 0, headerLen+q.name.n+4+optLen), random[0], random[1])
 	b = binary.BigEndian.AppendUint16(b, flags)
-	b = append(b, 0, 1, 0, 0, 0, 0, 0, 1)
+	b = append(b, 0, 1, 0, 0, 0, 0, 0, 0)
 	b = append(b, q.name.bytes()...)
-	mixCase(b[headerLen:], random[2:])
+	if style.mixed {
+		mixCase(b[headerLen:], random[2:])
+	}
 	b = append(b, byte(q.qtype>>8), byte(q.qtype), 0, classIN)
+	if !style.edns {
+		return b
+	}
+	b[11] = 1
 	do := byte(0)
 	if q.do {
 		do = 0x80
@@ -133,7 +174,7 @@ func exchangeTCP(conn net.Conn, q []byte) ([]byte, error) {
 
 // check reports whether a message is the reply to a query.
 func check(q, reply []byte) error {
-	end := len(q) - optLen
+	end := headerLen + wireLen(q[headerLen:]) + 4
 	if len(reply) < headerLen || reply[0] != q[0] || reply[1] != q[1] || reply[2]&(flagQR>>8) == 0 {
 		return errMismatch
 	}
@@ -149,13 +190,17 @@ func check(q, reply []byte) error {
 	return nil
 }
 
-// read makes an entry of a reply. What the codec makes of bad bytes stays in here.
+// read makes an entry of a reply. What the codec makes of bad bytes stays in here. The letters' case was our own secret: names that
+// are compressed to the question's get back the case that was asked for.
 func (q *upstreamQuery) read(reply []byte) (e *cacheEntry, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			e, err = nil, fmt.Errorf("unpack the reply: %v", p)
 		}
 	}()
+	if len(reply) >= headerLen+q.name.n && bytes.EqualFold(reply[headerLen:headerLen+q.name.n], q.name.bytes()) {
+		copy(reply[headerLen:], q.name.bytes())
+	}
 	var m dns.Msg
 	if err := m.Unpack(reply); err != nil {
 		return nil, fmt.Errorf("unpack the reply: %w", err)
