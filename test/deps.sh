@@ -12,7 +12,7 @@ demo="
 	syslinux syslinux-common mtools dosfstools
 "
 test="
-	curl openssl strace systemd ipxe libxml2-utils
+	curl openssl strace systemd ipxe libxml2-utils libcap2-bin
 	shim-signed grub-efi-amd64-signed pxelinux qemu-system-arm qemu-efi-aarch64 u-boot-qemu
 	udhcpc isc-dhcp-client dhcpcd-base isc-dhcp-relay iputils-arping dnsmasq-base kea-admin kea-dhcp4-server isc-dhcp-server tcpdump
 	knot knot-dnsutils dnsperf

@@ -19,7 +19,7 @@ const running = `
 version: 1
 lab: cli
 domain: lab.example
-appliance: {state: state, admin_socket: admin.sock, user: root, http: "10.88.0.1:8080", tftp: "10.88.0.1:69", dns: "10.88.0.1:53", admin: "10.88.0.1:9680"}
+appliance: {state: state, admin_socket: admin.sock, user: root, confine: off, http: "10.88.0.1:8080", tftp: "10.88.0.1:69", dns: "10.88.0.1:53", admin: "10.88.0.1:9680"}
 networks:
   n:
     subnet: 10.88.0.0/24

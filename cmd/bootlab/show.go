@@ -77,6 +77,7 @@ func statusCommand(o *options) *cobra.Command {
 func statusText(cmd *cobra.Command, s api.Status) error {
 	w := cmd.OutOrStdout()
 	fmt.Fprintf(w, "lab %s, generation %d, up since %s, bootlab %s\n", s.Lab, s.Generation, s.Started.Local().Format(time.DateTime), s.Version)
+	fmt.Fprintf(w, "confined: files %s, system calls %s\n", s.Files, s.Calls)
 	if r := s.Reload; r.Err != "" {
 		fmt.Fprintf(w, "\nthe reload of %s was refused; generation %d stays in use:\n%s\n", r.At.Local().Format(time.DateTime), r.Generation, indent(r.Err))
 	} else if !r.At.IsZero() {

@@ -17,6 +17,8 @@ type Status struct {
 	Servers    []Server  `json:"servers"`
 	Reload     Reload    `json:"reload"`             // the last one; zero At: none since the start
 	Warnings   []string  `json:"warnings,omitempty"` // of the running lab, such as missing files; of the store
+	Files      string    `json:"files"`              // what confines the process to its files, as "Landlock 7"; else "off: " and why
+	Calls      string    `json:"system_calls"`       // what confines it to the system calls of a server, as "seccomp"; else "off: " and why
 }
 
 // Ready reports whether every server serves.

@@ -14,6 +14,7 @@ import (
 	"github.com/bootlab/bootlab/dhcpd"
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
+	"github.com/bootlab/bootlab/internal/host/confine"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/internal/observe/event"
@@ -21,10 +22,13 @@ import (
 )
 
 // loadSnapshot reads and compiles a lab. inForce is the appliance that the daemon was started with, which a reload does not
-// change; nil at the start.
-func loadSnapshot(path string, inForce *lab.Appliance) (*snapshot.Snapshot, error) {
+// change, and confined what limits the daemon; both are nil at the start.
+func loadSnapshot(path string, inForce *lab.Appliance, confined *confine.Confinement) (*snapshot.Snapshot, error) {
 	l, err := load.Lab(path, load.Options{InterfaceAddr: InterfaceAddr, Appliance: inForce})
 	if err != nil {
+		return nil, explainOutside(confined, err)
+	}
+	if err := outside(confined, l); err != nil {
 		return nil, err
 	}
 	l.Warnings = slices.Concat(l.Warnings, AddressWarnings(l), unreadable(l))
@@ -180,7 +184,7 @@ func (d *Daemon) warnNew(s *snapshot.Snapshot) {
 
 // prepare does everything of a reload that can fail.
 func (d *Daemon) prepare(before *snapshot.Snapshot, force api.Force) (*change, error) {
-	s, err := loadSnapshot(d.cfg.Lab, &before.Lab.Appliance)
+	s, err := loadSnapshot(d.cfg.Lab, &before.Lab.Appliance, d.confined)
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,8 @@ import (
 
 	"github.com/bootlab/bootlab/internal/boot/bootloop"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
+	"github.com/bootlab/bootlab/internal/host/confine"
+	"github.com/bootlab/bootlab/internal/host/privilege"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/observe/logs"
 	"github.com/bootlab/bootlab/internal/observe/metrics"
@@ -55,6 +57,7 @@ type Daemon struct {
 	installWatch  *installWatch
 	loops         *bootloop.Detector
 	storeGone     bool // of watchStore
+	confined      *confine.Confinement
 }
 
 // Run loads the lab and serves it until ctx ends. It returns an error if the lab is not valid, a port is in use, or a server
@@ -65,7 +68,7 @@ func Run(ctx context.Context, cfg Config) error {
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
 	// The lab and what is derived from it. A broken lab starts nothing.
-	snap, err := loadSnapshot(cfg.Lab, nil)
+	snap, err := loadSnapshot(cfg.Lab, nil, nil)
 	if err != nil {
 		return err
 	}
@@ -74,6 +77,9 @@ func Run(ctx context.Context, cfg Config) error {
 
 	// Everything that needs root: folders, ports. Then no more root.
 	appliance := snap.Lab.Appliance
+	if err := privilege.Raise(kept()...); err != nil {
+		return err
+	}
 	user, err := dropTo(appliance, d.log)
 	if err != nil {
 		return err
@@ -113,6 +119,9 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	if err := dropPrivileges(user, snap.Lab, cfg.Lab); err != nil {
+		return err
+	}
+	if d.confined, err = confineTo(snap.Lab, cfg, d.log); err != nil {
 		return err
 	}
 	watch, err := newWatcher(cfg.Lab, d.log)

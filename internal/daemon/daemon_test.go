@@ -54,7 +54,7 @@ const labFile = `
 version: 1
 lab: t
 domain: lab.test
-appliance: {state: state, admin_socket: admin.sock, user: root, http: "%[1]s:8080", tftp: "%[1]s:69", dns: "%[1]s:53", admin: "%[1]s:9680"}
+appliance: {state: state, admin_socket: admin.sock, user: root, confine: off, http: "%[1]s:8080", tftp: "%[1]s:69", dns: "%[1]s:53", admin: "%[1]s:9680"}
 networks:
   n: {subnet: %[1]s/24, interface: %[2]s, address: %[1]s}
 hosts:

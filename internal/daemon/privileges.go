@@ -30,20 +30,36 @@ func dropTo(a lab.Appliance, log *slog.Logger) (*privilege.User, error) {
 	return u, err
 }
 
-// dropPrivileges becomes u, unless it is nil. Two capabilities stay: a reload may bring balancers on ports below 1024,
-// and interfaces to answer DHCP on.
+// kept are the capabilities that stay: a reload may bring balancers on ports below 1024, and interfaces to answer DHCP on. A
+// feature that needs another one, such as CAP_NET_ADMIN to set addresses, adds it here, to configs/bootlab.service and to the
+// Dockerfile; a test compares the three.
+func kept() []privilege.Capability {
+	return []privilege.Capability{privilege.NetBindService, privilege.NetRaw}
+}
+
+// keptByRoot are what the daemon keeps where the lab file says that it stays root: also what one stays root for, files of others.
+func keptByRoot() []privilege.Capability {
+	return append(kept(), privilege.Chown, privilege.DACOverride, privilege.FOwner, privilege.SysPtrace)
+}
+
+// dropPrivileges becomes u. If it is nil, the user stays, and loses what a server does not need.
 func dropPrivileges(u *privilege.User, l *lab.Lab, labPath string) error {
-	if u == nil {
-		return nil
-	}
 	a := l.Appliance
+	switch {
+	case u == nil && !a.Confine:
+		return nil
+	case u == nil && os.Geteuid() == 0:
+		return privilege.Keep(keptByRoot()...)
+	case u == nil:
+		return privilege.Keep(kept()...)
+	}
 	if err := u.Own(a.State); err != nil {
 		return err
 	}
 	if err := u.OwnSocket(a.AdminSocket); err != nil {
 		return err
 	}
-	if err := u.Drop(privilege.NetBindService, privilege.NetRaw); err != nil {
+	if err := u.Drop(kept()...); err != nil {
 		return err
 	}
 	// A file that only root may read could be loaded now, but not at a reload.

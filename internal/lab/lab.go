@@ -43,6 +43,7 @@ type Appliance struct {
 	Admin       string // host:port of the admin API and the dashboard
 	AdminSocket string // absolute path
 	User        string // to drop to when started as root; "root": no drop
+	Confine     bool   // the process opens only its own files and makes no system call that it does not need
 	UserDefault bool   // appliance.user is not set: without such a user the daemon keeps root, with a warning
 }
 

@@ -55,6 +55,7 @@ var rules = []rule{
 
 	{"internal/firmware", nil, "files that are embedded"},
 
+	{"internal/host/confine", nil, "asks the operating system alone"},
 	{"internal/host/connlimit", nil, "counts connections; opens and closes none"},
 	{"internal/host/datagram", nil, "system calls for batches of datagrams"},
 	{"internal/host/pause", nil, "a clock and a context"},

@@ -169,8 +169,8 @@ type output struct {
 func (o *output) Write(p []byte) (int, error) { o.mu.Lock(); defer o.mu.Unlock(); return o.b.Write(p) }
 func (o *output) String() string              { o.mu.Lock(); defer o.mu.Unlock(); return o.b.String() }
 
-// start runs the daemon and waits until it answers. The test ends it.
-func start(t *testing.T, l *labFile) *daemon {
+// start runs the daemon and waits until it answers. The test ends it. wrap is a command to run it under.
+func start(t *testing.T, l *labFile, wrap ...string) *daemon {
 	t.Helper()
 	d := &daemon{labFile: l, addr: l.net + ".1", log: &output{}}
 	var err error
@@ -186,7 +186,7 @@ func start(t *testing.T, l *labFile) *daemon {
 			t.Errorf("the daemon panicked:\n%s", tail(s))
 		}
 	})
-	d.start()
+	d.start(wrap...)
 	return d
 }
 

@@ -204,3 +204,59 @@ func TestWithoutRoot(t *testing.T) {
 		t.Errorf("dig: %v\n%s", err, out)
 	}
 }
+
+// TestAsUser runs the daemon as configs/bootlab.service and the container do: never root, with two capabilities, which come from
+// whoever starts it or from the file. A machine gets its address, boot program and script; what the daemon starts has neither.
+func TestAsUser(t *testing.T) {
+	t.Parallel()
+	netns.Need(t, "setpriv", "setcap", "udhcpc", "busybox", "curl")
+	uid, gid := nobody(t)
+	only := "-all,+net_bind_service,+net_raw"
+	for i, tt := range []struct {
+		name string
+		wrap []string
+		file bool // the capabilities are the file's
+	}{
+		{"ambient capabilities of a service manager", []string{"--inh-caps=" + only, "--ambient-caps=" + only, "--bounding-set=" + only}, false},
+		{"capabilities of the file, in a container", []string{"--inh-caps=-all", "--ambient-caps=-all", "--bounding-set=" + only}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, fmt.Sprintf("10.72.%d", i))
+			for _, dir := range []string{"state", "run"} {
+				if err := os.MkdirAll(filepath.Join(l.dir, dir), 0o750); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Chown(filepath.Join(l.dir, dir), uid, gid); err != nil {
+					t.Fatal(err)
+				}
+			}
+			wrap := append([]string{"setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"}, tt.wrap...)
+			if tt.file {
+				binary := filepath.Join(l.dir, "bootlab")
+				netns.Run(t, "cp", os.Getenv(binaryVar), binary)
+				netns.Run(t, "chmod", "755", binary)
+				if out, err := exec.Command("setcap", "cap_net_bind_service,cap_net_raw=p", binary).CombinedOutput(); err != nil {
+					t.Skipf("this file system keeps no capabilities: %s", out)
+				}
+				wrap = append(wrap, "sh", "-c", `shift; exec "$0" "$@"`, binary) // in place of the binary
+			}
+			d := start(t, l, wrap...)
+			want := fmt.Sprintf("Uid %[1]d\t%[1]d\t%[1]d\t%[1]d, CapInh 0000000000000000, CapPrm %[2]s, CapEff %[2]s, CapBnd %[2]s, CapAmb 0000000000000000, NoNewPrivs 1", uid, "0000000000002400")
+			if got := d.threadStates("Uid", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs"); len(got) != 1 || got[0] != want {
+				t.Errorf("threads\n%q, want\n%q", got, want)
+			}
+			c := l.seg.NewClient(t, "52:54:00:00:00:10")
+			if out := c.Run(t, "busybox", "udhcpc", "-f", "-n", "-q", "-i", "eth0", "-s", "/bin/true", "-t", "10", "-T", "1"); !strings.Contains(out, l.net+".10 obtained") {
+				t.Errorf("DHCP: %s", out)
+			}
+			c.Run(t, "ip", "addr", "add", l.net+".10/24", "dev", "eth0")
+			if out := c.Run(t, "curl", "-sSf", "http://"+l.addr()+":8080/boot/52-54-00-00-00-10/boot.ipxe"); !strings.HasPrefix(out, "#!ipxe") {
+				t.Errorf("script: %s", out)
+			}
+			if out := c.Run(t, "curl", "-sSf", "tftp://"+l.addr()+"/boot/52-54-00-00-00-10/boot.ipxe"); !strings.HasPrefix(out, "#!ipxe") {
+				t.Errorf("script by TFTP: %s", out)
+			}
+		})
+	}
+}

@@ -22,7 +22,11 @@ type Capability = cap.Value
 const (
 	NetBindService Capability = cap.NET_BIND_SERVICE // listen on ports below 1024
 	NetRaw         Capability = cap.NET_RAW          // raw frames, and binding a socket to an interface
-	NetAdmin       Capability = cap.NET_ADMIN        // neighbour table
+	NetAdmin       Capability = cap.NET_ADMIN        // neighbour table; addresses of interfaces
+	Chown          Capability = cap.CHOWN            // give files away
+	DACOverride    Capability = cap.DAC_OVERRIDE     // open files of other users
+	FOwner         Capability = cap.FOWNER           // change files of other users
+	SysPtrace      Capability = cap.SYS_PTRACE       // see who holds a port
 )
 
 // A User is a user to drop to.
@@ -134,8 +138,8 @@ func (u *User) Drop(keep ...Capability) error {
 		{"set user", func() error { return cap.SetUID(u.UID) }}, // keeps what is permitted
 		{"set capabilities", func() error { return setCapabilities(keep) }},
 		{"set no_new_privs", noNewPrivileges},
-		// A process that changed its user is not dumpable, and must not even read /proc/self/fd, which metrics count.
-		{"become dumpable", func() error { return unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0) }},
+		// No core dump, and no look into its memory, for other processes of the user: it holds secrets.
+		{"become undumpable", Undumpable},
 	}
 	for _, step := range steps {
 		if err := step.do(); err != nil {
@@ -144,6 +148,54 @@ func (u *User) Drop(keep ...Capability) error {
 	}
 	// ssh and libvirt look for keys and certificates in the home folder.
 	return errors.Join(os.Setenv("HOME", u.Home), os.Setenv("USER", u.Name), os.Setenv("LOGNAME", u.Name))
+}
+
+// Keep makes the process, whoever it runs as, keep no capability but these, of those that it has. Programs that it starts have
+// none, unless it is root, whose programs have the same. It cannot be undone; it is for a process that changes no user.
+func Keep(keep ...Capability) error {
+	steps := []struct {
+		what string
+		do   func() error
+	}{
+		{"shrink the bounding set", func() error {
+			if set, err := cap.GetProc().GetFlag(cap.Effective, cap.SETPCAP); err != nil || !set {
+				return err // whoever started it has set the bounds
+			}
+			return shrinkBounds(keep)
+		}},
+		{"clear ambient capabilities", cap.ResetAmbient},
+		{"set capabilities", func() error { return setCapabilities(permitted(keep)) }},
+		{"set no_new_privs", noNewPrivileges},
+		{"become undumpable", Undumpable},
+	}
+	for _, step := range steps {
+		if err := step.do(); err != nil {
+			return fmt.Errorf("limit privileges: %s: %w", step.what, err)
+		}
+	}
+	return nil
+}
+
+// Raise makes these capabilities effective, of those that the process has as permitted only: a program gets them so from its
+// file (setcap cap_net_raw=p), which runs also where a container engine denies one of them.
+func Raise(caps ...Capability) error {
+	has := cap.GetProc()
+	if err := has.SetFlag(cap.Effective, true, permitted(caps)...); err != nil {
+		return err
+	}
+	if err := has.SetProc(); err != nil {
+		return fmt.Errorf("raise capabilities: %w", err)
+	}
+	return nil
+}
+
+// permitted returns those of the capabilities that the process has.
+func permitted(caps []Capability) []Capability {
+	has := cap.GetProc()
+	return slices.DeleteFunc(slices.Clone(caps), func(c Capability) bool {
+		set, err := has.GetFlag(cap.Permitted, c)
+		return err != nil || !set
+	})
 }
 
 // shrinkBounds removes all other capabilities from the bounding set.
@@ -172,6 +224,9 @@ func setCapabilities(keep []Capability) error {
 	}
 	return set.SetProc()
 }
+
+// Undumpable keeps the memory of the process from core dumps and from debuggers, of its own user too.
+func Undumpable() error { return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) }
 
 func noNewPrivileges() error {
 	_, err := cap.Prctlw(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)

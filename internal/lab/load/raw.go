@@ -33,6 +33,7 @@ type rawAppliance struct {
 	Admin       scalar[listen]              `yaml:"admin" def:"127.0.0.1:9680" doc:"Admin API: dashboard, API, /metrics, /healthz, /readyz."`
 	AdminSocket scalar[text]                `yaml:"admin_socket" def:"/run/bootlab/admin.sock" doc:"Unix socket that the command line uses."`
 	User        scalar[text]                `yaml:"user" def:"bootlab, where there is such a user" doc:"User to drop to once the sockets are open, when started as root. root: keep root."`
+	Confine     scalar[flag]                `yaml:"confine" def:"true" doc:"Confine the daemon, with the programs that it starts, to its own files and to the system calls of a server, where the kernel can (Landlock, seccomp). off: for hypervisors or programs that need more."`
 }
 
 type rawStore struct {

@@ -195,6 +195,7 @@ func (r *resolver) appliance() {
 	a.User, a.UserDefault = string(raw.User.or(defaultUser)), !raw.User.ok()
 	a.HTTP = raw.HTTP.or(listen{text: ":8080"}).text
 	a.TFTP = raw.TFTP.or(listenOrOff{listen{text: ":69"}}).text
+	a.Confine = bool(raw.Confine.or(true))
 	a.TFTPSingle = bool(raw.TFTPSingle.or(false))
 	a.DNS = raw.DNS.or(listenOrOff{listen{text: ":53"}}).text
 	a.Admin = raw.Admin.or(listen{text: defaultAdmin}).text
