@@ -1,7 +1,11 @@
 # syntax=docker/dockerfile:1
 #
 # docker build -t bootlab .
-# docker run --network host -v /etc/bootlab:/etc/bootlab:ro -v bootlab:/var/lib/bootlab bootlab
+# docker run --network host --cap-drop ALL --cap-add NET_BIND_SERVICE --cap-add NET_RAW \
+#   --read-only --tmpfs /run/bootlab:uid=64098,gid=64098,mode=0750 -v /etc/bootlab:/etc/bootlab:ro -v bootlab:/var/lib/bootlab bootlab
+#
+# It never runs as root: the user is 64098 (bootlab), who must be able to read /etc/bootlab, and the two capabilities are the
+# program's own (setcap). They have no effect with --security-opt no-new-privileges; bootlab sets that itself once it has them.
 #
 # DHCP lives on broadcasts, which no port mapping carries: the container needs the host's network (--network host) or an
 # interface of its own in the lab's network (macvlan). Rootless engines cannot give it ports 53, 67 and 69.
@@ -22,19 +26,24 @@ RUN make build
 FROM debian:12-slim
 ARG LIBVIRT_GID=64099
 RUN apt-get update \
- && apt-get install --yes --no-install-recommends ca-certificates libvirt0 openssh-client netcat-openbsd \
+ && apt-get install --yes --no-install-recommends ca-certificates libcap2-bin libvirt0 openssh-client netcat-openbsd \
  && rm -rf /var/lib/apt/lists/* \
  && groupadd --system --gid "$LIBVIRT_GID" libvirt \
- && useradd --system --user-group --groups libvirt --home-dir /var/lib/bootlab --shell /usr/sbin/nologin bootlab \
- && install --directory --owner bootlab --group bootlab --mode 0750 /var/lib/bootlab \
+ && useradd --system --uid 64098 --user-group --groups libvirt --home-dir /var/lib/bootlab --shell /usr/sbin/nologin bootlab \
+ && install --directory --owner bootlab --group bootlab --mode 0750 /var/lib/bootlab /run/bootlab \
  && install --directory /etc/bootlab
-COPY --from=build /src/bin/bootlab /usr/local/bin/bootlab
+# In one step: a file that gets its capabilities in a later layer is stored twice. A feature that needs another capability, such
+# as CAP_NET_ADMIN to set addresses, needs it here and in docker run.
+RUN --mount=type=bind,from=build,source=/src/bin/bootlab,target=/mnt/bootlab \
+    install --mode 0755 /mnt/bootlab /usr/local/bin/bootlab \
+ && setcap cap_net_bind_service,cap_net_raw=p /usr/local/bin/bootlab
 COPY configs /usr/share/doc/bootlab/configs
 VOLUME ["/var/lib/bootlab"]
 # Documentation only, with --network host: DHCP, TFTP, DNS, HTTP.
 EXPOSE 67/udp 4011/udp 69/udp 53/udp 53/tcp 8080/tcp
 HEALTHCHECK --interval=30s --timeout=5s --start-period=10s CMD ["bootlab", "status"]
 STOPSIGNAL SIGTERM
-# Starts as root to open its sockets, then becomes appliance.user.
+# A number, so that Kubernetes' runAsNonRoot can tell that it is not root.
+USER 64098
 ENTRYPOINT ["bootlab"]
 CMD ["serve"]

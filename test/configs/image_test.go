@@ -37,7 +37,7 @@ func instructions(t *testing.T) (all [][]string) {
 // that parses, Debian packages that exist.
 func TestDockerfile(t *testing.T) {
 	t.Parallel()
-	known := []string{"FROM", "WORKDIR", "COPY", "RUN", "ARG", "VOLUME", "EXPOSE", "HEALTHCHECK", "STOPSIGNAL", "ENTRYPOINT", "CMD"}
+	known := []string{"FROM", "WORKDIR", "COPY", "RUN", "ARG", "VOLUME", "EXPOSE", "HEALTHCHECK", "STOPSIGNAL", "USER", "ENTRYPOINT", "CMD"}
 	stages := 0
 	for _, in := range instructions(t) {
 		rest := strings.Join(in[1:], " ")
@@ -47,10 +47,12 @@ func TestDockerfile(t *testing.T) {
 		case in[0] == "FROM":
 			stages++
 		case in[0] == "RUN":
-			if out, err := exec.Command("sh", "-n", "-c", rest).CombinedOutput(); err != nil {
+			if out, err := exec.Command("sh", "-n", "-c", withoutMounts(rest)).CombinedOutput(); err != nil {
 				t.Errorf("RUN %s: %v\n%s", rest, err, out)
 			}
 			checkPackages(t, rest)
+		case in[0] == "USER" && !strings.Contains(joinedRuns(t), "--uid "+rest+" "):
+			t.Errorf("USER %s: no RUN makes this user", rest)
 		case in[0] == "COPY" && !strings.HasPrefix(in[1], "--from"):
 			for _, file := range in[1 : len(in)-1] {
 				if _, err := os.Stat(filepath.Join("../..", file)); err != nil {
@@ -58,6 +60,11 @@ func TestDockerfile(t *testing.T) {
 				}
 			}
 		}
+	}
+	all := instructions(t)
+	user := slices.IndexFunc(all, func(in []string) bool { return in[0] == "USER" })
+	if user < 0 || strings.HasPrefix(all[user][1], "0") || slices.ContainsFunc(all[user:], func(in []string) bool { return in[0] == "RUN" }) {
+		t.Error("the container runs as root, or a RUN comes after its user")
 	}
 	if stages != 2 {
 		t.Errorf("%d stages, want 2", stages)
@@ -77,4 +84,24 @@ func checkPackages(t *testing.T, shell string) {
 			t.Errorf("package %s: %s", p, out)
 		}
 	}
+}
+
+// joinedRuns returns what all RUN instructions run.
+func joinedRuns(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	for _, in := range instructions(t) {
+		if in[0] == "RUN" {
+			b.WriteString(strings.Join(in[1:], " ") + "\n")
+		}
+	}
+	return b.String()
+}
+
+// withoutMounts returns the shell of a RUN without the flags of the instruction itself.
+func withoutMounts(run string) string {
+	for strings.HasPrefix(run, "--mount=") {
+		_, run, _ = strings.Cut(run, " ")
+	}
+	return run
 }
