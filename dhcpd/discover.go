@@ -42,6 +42,7 @@ func (s *Server) offerFromPool(x *exchange) dropReason {
 	})
 	switch {
 	case err != nil:
+		s.noticeFull(x)
 		return s.refuse(x, func() string { return s.poolFull(x) })
 	case !fresh || !s.needsProbe(x, addr):
 		return s.offer(x, addr)
@@ -54,7 +55,8 @@ func (s *Server) offerFromPool(x *exchange) dropReason {
 	return s.offer(x, addr)
 }
 
-// admit keeps new clients within the limits of their relay port, and of a pool of which less than half is free.
+// admit keeps new clients within the limit of their relay port. While a pool is full of machines that do not exist, a new
+// client has to ask twice.
 func (s *Server) admit(x *exchange) dropReason {
 	book, addrs := s.deps.Book, x.pool.addrs
 	if book.Remembers(x.req.MAC, x.scope.network.Subnet) {
@@ -68,19 +70,10 @@ func (s *Server) admit(x *exchange) dropReason {
 			})
 		}
 	}
-	_, _, free := book.Usage(addrs)
-	if free == 0 || 2*free >= addrs.Usable() { // if none is free, the refusal names the holders
-		return dropNone
+	if s.floods.on(x.pool.Pool) && !s.floods.askedBefore(x.req.MAC) {
+		return dropLimited
 	}
-	if s.newClients.allow(x.scope.network.Name, port) {
-		return dropNone
-	}
-	if s.events.allow(event.DHCPLimited, x.req.MAC) {
-		s.record(x, event.Event{Kind: event.DHCPLimited, Detail: x.clientDetail(), Err: fmt.Sprintf(
-			"%d of %d addresses of pool %s are free, and too many new clients ask for them at once; it may ask again",
-			free, addrs.Usable(), x.pool.Name)})
-	}
-	return dropLimited
+	return dropNone
 }
 
 // relayPort names the port of a relay that a machine is connected to: circuit and remote id (RFC 3046), as text where they

@@ -51,6 +51,65 @@ func TestStorm(t *testing.T) {
 	}
 }
 
+// TestRackAtOnce: machines that are switched on together all get an address of a pool as large as their number, on one relay
+// port too, and beside machines that ask for addresses and never take them.
+func TestRackAtOnce(t *testing.T) {
+	netns.Need(t, "root", "perfdhcp")
+	for _, tt := range []struct {
+		name     string
+		machines int
+		pool     lab.Range
+		args     []string
+		flood    bool
+	}{
+		{"1000 machines", 1000, lab.Range{First: ip("10.76.1.0"), Last: ip("10.76.4.231")}, nil, false},
+		{"200 behind one relay port", 200, lab.Range{First: ip("10.76.1.0"), Last: ip("10.76.1.199")}, []string{"-o", "82,0106706f72742037"}, false},
+		{"beside a flood", 300, lab.Range{First: ip("10.76.1.0"), Last: ip("10.76.2.143")}, nil, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			seg := netns.NewSegment(t, "10.76.0.1/16")
+			network := &lab.Network{
+				Name: "rack", Subnet: netip.MustParsePrefix("10.76.0.0/16"), Interface: seg.Bridge, Address: ip("10.76.0.1"), Lease: time.Hour, DHCP: lab.DHCPServer,
+			}
+			pool := &lab.Pool{Name: "all", Network: network, Range: tt.pool}
+			network.Pools = []*lab.Pool{pool}
+			srv := startServer(t, &lab.Lab{Domain: "lab.test", Networks: []*lab.Network{network}}, newMemStore())
+			client := seg.NewClient(t)
+			client.Run(t, "ip", "addr", "add", "10.76.0.9/16", "dev", "eth0")
+			if tt.flood {
+				stop := discoverFlood(t, seg.NewClient(t))
+				defer stop()
+				netns.WaitFor(t, "a flood that has all addresses", func() bool {
+					_, offered, free := srv.deps.Book.Usage(srv.deps.Table().scopes[0].pools[0].addrs)
+					return free == 0 && offered > 0
+				})
+			}
+			// Each machine once, in order: none asks again, so each lost answer is seen.
+			n := strconv.Itoa(tt.machines)
+			args := append([]string{"-l", "10.76.0.9", "-r", "300", "-R", n, "-n", n, "-W", "2000000", "-d", "20"}, tt.args...)
+			_, got := perfdhcp(t, client, append(args, "10.76.0.1")...)
+			if have := len(srv.deps.Book.All()); got < tt.machines*99/100 || have < got {
+				t.Errorf("%d of %d machines were acknowledged, %d leases", got, tt.machines, have)
+			}
+		})
+	}
+}
+
+// discoverFlood sends DISCOVERs of ever new machines from a namespace, until the returned function is called.
+func discoverFlood(t *testing.T, c *netns.Client) (stop func()) {
+	t.Helper()
+	c.Run(t, "ip", "addr", "add", "10.76.0.8/16", "dev", "eth0")
+	cmd := c.Command(t.Context(), "perfdhcp", "-4", "-i", "-l", "10.76.0.8", "-r", "500", "-R", "10000000", "-p", "600",
+		"-b", "mac=02:f1:00:00:00:00", "10.76.0.1")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+}
+
 // perfdhcp asks as many machines do, and returns how many requests it sent and how many were acknowledged.
 func perfdhcp(t *testing.T, c *netns.Client, args ...string) (sent, got int) {
 	t.Helper()

@@ -50,7 +50,7 @@ const (
 	dropNoServer               // the appliance has no address in this network yet
 	dropUnknownType            // a message that a server does not answer
 	dropRefused                // no address for this machine
-	dropLimited                // a new client over the limit of its pool, or a client that declines too many addresses
+	dropLimited                // the first DISCOVER of a new client during a flood, or a client that declines too many addresses
 	dropNotOurs                // meant for another server
 	dropNotBoot                // proxy mode: not a machine that boots from here
 	dropBusy                   // the queue of commits is full

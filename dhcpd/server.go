@@ -61,7 +61,7 @@ type Server struct {
 	unprobed   atomic.Uint64 // addresses offered without waiting for a probe
 	conflicts  addressConflicts
 	quarantine *declineQuarantine
-	newClients *newClientLimiter
+	floods     *floods
 	events     *eventLimiter
 
 	mu         sync.Mutex
@@ -91,7 +91,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		deps: deps, log: deps.Log.With("server", "dhcpd"),
 		commits: make(chan *pending, cmp.Or(cfg.Queue, defaultQueue)), free: sync.Pool{New: func() any { return new(pending) }},
 		probes: probeLimiter{b: bucket{tokens: probeBurst}}, quarantine: newDeclineQuarantine(deps.Now),
-		newClients: newNewClientLimiter(deps.Now), events: newEventLimiter(deps.Now), interfaces: map[string]*served{},
+		floods: newFloods(deps.Now), events: newEventLimiter(deps.Now), interfaces: map[string]*served{},
 	}
 	s.prober = segment.NewProber(segment.ProberConfig{Probes: maxProbes}, segment.ProberDeps{
 		Now: deps.Now, Relevant: func(a netip.Addr) bool { return deps.Table().isPooled(a) },
@@ -214,6 +214,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	wg.Go(func() { s.prober.Run(ctx) })
 	wg.Go(func() { s.probeAheadLoop(ctx) })
 	wg.Go(func() { s.reclaimLoop(ctx) })
+	wg.Go(func() { s.silentLoop(ctx) })
 	<-ctx.Done()
 	s.mu.Lock()
 	s.start = nil

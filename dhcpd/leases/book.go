@@ -59,6 +59,7 @@ const (
 	onExpired                      // it is on the list of expired leases of its pool
 	hasRelayPort                   // its texts have a relay port
 	onPortCount                    // it is in the count of its relay port
+	askedOnce                      // its machine had no address before, and has sent nothing since it got this one
 )
 
 func (e *entry) stamp() stamp {

@@ -14,7 +14,7 @@ import (
 //	state        entered by                                         left by                                 stored
 //	free         Serve; Reclaim or Forget of a lease                Offer, Decide                           no
 //	offered      Offer, Decide                                      Commit, Withdraw, the end of offerHold  no
-//	live         Commit of Active: the DHCPACK                      Commit, the timer wheel                 yes, Active
+//	live         Commit of Active: the DHCPACK                      Commit, EndSilent, the timer wheel      yes, Active
 //	expired      the timer wheel at Expiry; Commit of Released      Offer, Decide, Reclaim after remembered yes, Active or Released
 //	quarantined  Commit of Declined: the DHCPDECLINE                the timer wheel, Forget                 yes, Declined
 //	quarantined  Conflict: a probe found another machine            its time, Commit of Active, Forget      no
@@ -102,6 +102,8 @@ type view struct {
 	// counts asks for no machine, and goes by the flag hasEnded, by offers and by conflicts until they are removed: a number
 	// changes only when an address is filed again.
 	counts bool
+	// requests says that the machine requests the address, and does not only look for one.
+	requests bool
 }
 
 func (v *view) own(m lab.MAC) bool { return !v.counts && v.mac == m }
@@ -131,7 +133,8 @@ func (b *Book) addrStateLocked(a, entry uint32, v *view) addrState {
 		return quarantined
 	}
 	if i := b.offerByAddr[a]; i != 0 {
-		if o := b.offers.at(i); (v.counts || o.valid(v.milli)) && !v.own(o.mac) {
+		o := b.offers.at(i)
+		if (v.counts || o.valid(v.milli)) && !v.own(o.mac) && !(v.requests && o.firstCome(v.milli)) {
 			return offered
 		}
 	}
@@ -169,7 +172,7 @@ func (b *Book) Has(m lab.MAC, a netip.Addr) bool {
 
 // A Decision is what a DHCPREQUEST for an address finds.
 type Decision struct {
-	Free           bool // the pool may give the address to the machine: no other has a lease, an offer or a conflict there
+	Free           bool // the pool may give the address to the machine: no other has a lease, an offer of its own or a conflict there
 	Leased         bool // the machine has a live lease of it
 	passed, leased time.Duration
 }
@@ -182,7 +185,7 @@ func (b *Book) Decide(m lab.MAC, p *Pool, addr netip.Addr) (d Decision) {
 		return d
 	}
 	now := b.now()
-	v := view{mac: m, sec: seconds(now), milli: now.UnixMilli()}
+	v := view{mac: m, sec: seconds(now), milli: now.UnixMilli(), requests: true}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if p != nil {
@@ -191,7 +194,7 @@ func (b *Book) Decide(m lab.MAC, p *Pool, addr netip.Addr) (d Decision) {
 	i := b.findLocked(a)
 	if p != nil {
 		if s := b.useLocked(p); s != nil && b.freeForLocked(s.pool, a, i, &v) {
-			b.setOfferLocked(s, m, a, i, v.milli)
+			b.setOfferLocked(s, m, a, i, v.milli).requested = true
 			d.Free = true
 		}
 	}
@@ -199,6 +202,7 @@ func (b *Book) Decide(m lab.MAC, p *Pool, addr netip.Addr) (d Decision) {
 		return d
 	}
 	if e := b.entries.at(i); e.mac == m && e.live(v.sec) {
+		e.flags &^= askedOnce
 		d.Leased, d.leased = true, time.Duration(e.expiry-e.start)*time.Second
 		d.passed = now.Sub(timeOf(e.start))
 	}
@@ -226,21 +230,25 @@ const (
 	// offerHold is how long an offered address is kept for its machine, counted from its last request.
 	// Firmware collects offers for 4 s and retries after 4, 8, 16 and 32 s.
 	offerHold = 90 * time.Second
-	// minOffer is how long an offer is kept in any case. After it a pool that has nothing else takes offers back, the one that
-	// was not requested for longest first: a client that asks under ever new hardware addresses and never takes an offer cannot
-	// keep a pool from the others.
-	minOffer = 6 * time.Second
-	// maxOffers bounds the memory of the offers of one pool, some 60 bytes each.
+	// commitHold is how long an offer that its machine has requested is not taken back: longer than a commit lasts.
+	commitHold = 6 * time.Second
+	// maxOffers bounds the memory of the offers of one pool, some 60 bytes each. The oldest is forgotten for a new one.
 	maxOffers = 1 << 15
 )
 
-// An offer reserves an address for a machine, in memory only: to lose it costs the client a retry.
+// An offer reserves an address for a machine, in memory only.
+//
+// A pool that has nothing else offers an address again that another machine has not requested yet, the oldest offer first.
+// Such an offer reserves nothing: the first machine that requests the address gets it. So machines that never request
+// what they are offered keep no address from those that do, at whatever rate they ask.
 type offer struct {
-	links // among the offers of a pool
-	asked int64
-	addr  uint32 // 0: a free slot
-	entry uint32 // of the address when it was offered; a guess
-	mac   lab.MAC
+	links     // among the offers of a pool
+	asked     int64
+	addr      uint32 // 0: a free slot
+	entry     uint32 // of the address when it was offered; a guess
+	mac       lab.MAC
+	shared    bool // the address was offered to another machine before, which may still request it
+	requested bool // by its machine: a commit may be under way
 }
 
 // valid reports whether the offer holds at now, in Unix milliseconds. One from the future was made before the clock was
@@ -249,7 +257,13 @@ func (o *offer) valid(now int64) bool {
 	return o.asked <= now && now-o.asked < offerHold.Milliseconds()
 }
 
-func (o *offer) stale(now int64) bool { return !o.valid(now) || now-o.asked >= minOffer.Milliseconds() }
+// untaken reports whether the machine has not requested the address, or so long ago that the commit failed.
+func (o *offer) untaken(now int64) bool {
+	return !o.requested || !o.valid(now) || now-o.asked >= commitHold.Milliseconds()
+}
+
+// firstCome reports whether the first machine to request the address gets it.
+func (o *offer) firstCome(now int64) bool { return o.shared && o.untaken(now) }
 
 // Withdraw ends the offer to a machine: it took another server's offer, or has its lease.
 func (b *Book) Withdraw(m lab.MAC) {
@@ -260,9 +274,8 @@ func (b *Book) Withdraw(m lab.MAC) {
 	}
 }
 
-// setOfferLocked offers an address to a machine and withdraws its earlier offer. A pool that has as many offers as it may have
-// keeps no more: then the commit alone decides.
-func (b *Book) setOfferLocked(s *poolState, m lab.MAC, a, entry uint32, now int64) {
+// setOfferLocked offers an address to a machine and withdraws its earlier offer.
+func (b *Book) setOfferLocked(s *poolState, m lab.MAC, a, entry uint32, now int64) *offer {
 	if i := b.offerByMAC[m]; i != 0 {
 		if o := b.offers.at(i); o.addr == a {
 			o.asked = now
@@ -270,16 +283,14 @@ func (b *Book) setOfferLocked(s *poolState, m lab.MAC, a, entry uint32, now int6
 				unlink(&b.offers, &s.offers, i)
 				insert(&b.offers, &s.offers, i, 0)
 			}
-			return
+			return o
 		}
 		b.forgetOfferLocked(i)
 	}
 	if i := b.offerByAddr[a]; i != 0 {
-		b.forgetOfferLocked(i) // its time was over
+		b.forgetOfferLocked(i) // its time was over, or it was not taken
 	}
-	if !b.roomLocked(s, now) {
-		return
-	}
+	b.trimOffersLocked(s, now)
 	i := b.offers.take()
 	o := b.offers.at(i)
 	o.mac, o.addr, o.entry, o.asked = m, a, entry, now
@@ -287,6 +298,7 @@ func (b *Book) setOfferLocked(s *poolState, m lab.MAC, a, entry uint32, now int6
 	b.offerByAddr[a] = i
 	insert(&b.offers, &s.offers, i, 0)
 	b.updateEntryLocked(a, entry)
+	return o
 }
 
 func (b *Book) forgetOfferLocked(i uint32) {
@@ -299,24 +311,15 @@ func (b *Book) forgetOfferLocked(i uint32) {
 	b.updateEntryLocked(a, entry)
 }
 
-// roomLocked makes room for one more offer of a pool. Offers whose time is over go on the way.
-func (b *Book) roomLocked(s *poolState, now int64) bool {
+// trimOffersLocked forgets some offers of a pool whose time is over, and the oldest one of too many.
+func (b *Book) trimOffersLocked(s *poolState, now int64) {
 	for range 4 {
 		i := s.offers.head
-		if i == 0 || b.offers.at(i).valid(now) {
-			break
+		if i == 0 || b.offers.at(i).valid(now) && s.offers.n < maxOffers {
+			return
 		}
 		b.forgetOfferLocked(i)
 	}
-	if s.offers.n < min(maxOffers, s.pool.size) {
-		return true
-	}
-	i := s.offers.head
-	if !b.offers.at(i).stale(now) {
-		return false
-	}
-	b.forgetOfferLocked(i)
-	return true
 }
 
 // Leases and declined addresses.
@@ -335,7 +338,11 @@ func (b *Book) applyLocked(p *planned, now uint32) {
 	if err != nil {
 		panic(err) // we wrote it
 	}
-	b.putLocked(p.addr, s, blob, now)
+	isNew := p.State == Active && b.byMAC[p.MAC] == 0 && p.old == 0
+	i := b.putLocked(p.addr, s, blob, now)
+	if isNew {
+		b.entries.at(i).flags |= askedOnce
+	}
 	if p.State == Active {
 		b.endConflictLocked(p.addr)
 	}
@@ -344,11 +351,12 @@ func (b *Book) applyLocked(p *planned, now uint32) {
 	}
 }
 
-// putLocked replaces the lease of an address.
-func (b *Book) putLocked(a uint32, s stamp, blob string, now uint32) {
+// putLocked replaces the lease of an address and returns its entry.
+func (b *Book) putLocked(a uint32, s stamp, blob string, now uint32) uint32 {
 	i := b.storeLocked(a, s, blob)
 	b.startLocked(i, now)
 	b.updateEntryLocked(a, i)
+	return i
 }
 
 // startLocked puts an entry on the timer wheel, unless it has ended already. It reports whether it did.

@@ -22,9 +22,12 @@ type model struct {
 }
 
 type madeOffer struct {
-	to lab.MAC
-	at time.Time
+	to     lab.MAC
+	at     time.Time
+	shared bool // another machine had an offer of it before
 }
+
+func (o madeOffer) valid(now time.Time) bool { return now.Sub(o.at) < offerHold }
 
 // TestModel does everything to a book in no order, and compares it with the model: no address is offered to two or leased
 // to two machines, no machine has two, nothing is lost, and what the book keeps twice agrees.
@@ -112,22 +115,41 @@ func (m *model) discover(n int, p *Pool, requested netip.Addr) {
 	if !p.MayGive(a) {
 		m.t.Errorf("offered %s, which the pool does not give", a)
 	}
-	m.noteOffer(n, a)
+	old := m.offered[a]
+	shared := old.shared && old.to == mac(n)
+	if other := old.valid(m.clock.now()) && old.to != mac(n); other {
+		if free := m.free(p); len(free) > 0 {
+			m.t.Errorf("%s is offered to machine %d, and was to %s, while %s is free", a, n, old.to, free[0])
+		}
+		shared = true
+	}
+	m.noteOffer(n, a, shared)
 }
 
-// noteOffer records an offer, and checks that the book may make it.
-func (m *model) noteOffer(n int, a netip.Addr) {
+// free returns the addresses of a pool that nobody has or is offered.
+func (m *model) free(p *Pool) (all []netip.Addr) {
 	now := m.clock.now()
-	if old, ok := m.offered[a]; ok && old.to != mac(n) && now.Sub(old.at) < minOffer {
-		m.t.Errorf("%s is offered to machine %d, and was to %s %s ago", a, n, old.to, now.Sub(old.at))
+	for i := range p.size {
+		a := addrOf(p.first + uint32(i))
+		l, leased := m.leases[a]
+		c, conflict := m.conflicts[p.first+uint32(i)]
+		if p.MayGive(a) && !m.offered[a].valid(now) && !(leased && l.State != Released && now.Before(l.Expiry)) && !(conflict && seconds(now) < c.until) {
+			all = append(all, a)
+		}
 	}
+	return all
+}
+
+// noteOffer records an offer, and checks that no other machine has the address.
+func (m *model) noteOffer(n int, a netip.Addr, shared bool) {
+	now := m.clock.now()
 	if l, ok := m.leases[a]; ok && l.Live(now) && l.MAC != mac(n) {
 		m.t.Errorf("%s is offered to machine %d, and leased to %s", a, n, l.MAC)
 	} else if ok && l.State == Declined && now.Before(l.Expiry) {
 		m.t.Errorf("%s is offered to machine %d, and declined", a, n)
 	}
 	maps.DeleteFunc(m.offered, func(_ netip.Addr, p madeOffer) bool { return p.to == mac(n) })
-	m.offered[a] = madeOffer{mac(n), now}
+	m.offered[a] = madeOffer{mac(n), now, shared}
 }
 
 func (m *model) request(n int, p *Pool, requested netip.Addr) {
@@ -138,7 +160,10 @@ func (m *model) request(n int, p *Pool, requested netip.Addr) {
 	if !m.Decide(mac(n), p, a).Free {
 		return
 	}
-	m.noteOffer(n, a)
+	if old := m.offered[a]; old.valid(m.clock.now()) && old.to != mac(n) && !old.shared {
+		m.t.Errorf("machine %d may have %s, which is offered to %s alone", n, a, old.to)
+	}
+	m.noteOffer(n, a, false)
 	c := m.change(n, a.String())
 	if m.rand.IntN(2) == 0 {
 		c.Hostname, c.RelayPort = fmt.Sprint("host-", m.rand.IntN(20)), fmt.Sprint("port-", n%5)

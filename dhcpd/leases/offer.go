@@ -36,7 +36,7 @@ type search struct {
 // Offer finds an address for a machine and offers it: in this order (RFC 2131 section 4.3.1): its current offer, its
 // current or last lease, the address that it requests, the first address never used from a place that a hash of the MAC
 // chooses (so that most machines get the same address again after a loss of all leases), the address whose lease ended longest
-// ago, an offer that was not taken. fresh reports whether the
+// ago, the address of the oldest offer that was not taken up. fresh reports whether the
 // address may need a probe: not if the machine had it last, or it is offered to it. The error is ErrFull.
 func (b *Book) Offer(q Request) (addr netip.Addr, fresh bool, err error) {
 	now := b.now()
@@ -51,19 +51,21 @@ func (b *Book) Offer(q Request) (addr netip.Addr, fresh bool, err error) {
 		b.setOfferLocked(x.state, q.MAC, a, i, x.milli)
 		return addrOf(a), false, nil
 	}
-	if !b.roomLocked(x.state, x.milli) {
-		return netip.Addr{}, false, ErrFull
-	}
+	b.trimOffersLocked(x.state, x.milli)
 	a, ok := b.chooseLocked(&x)
 	if !ok {
 		// The timer wheel may be late after a boot storm.
 		b.advanceLocked(x.sec, sweepBudget)
 		a, ok = b.chooseLocked(&x)
 	}
+	shared := false
 	if !ok {
-		return netip.Addr{}, false, ErrFull
+		if a, ok = b.takeBackLocked(&x); !ok {
+			return netip.Addr{}, false, ErrFull
+		}
+		shared = true
 	}
-	b.setOfferLocked(x.state, q.MAC, a, b.findLocked(a), x.milli)
+	b.setOfferLocked(x.state, q.MAC, a, b.findLocked(a), x.milli).shared = shared
 	return addrOf(a), true, nil
 }
 
@@ -85,6 +87,7 @@ func (b *Book) knownLocked(x *search) (a, entry uint32, ok bool) {
 		}
 	}
 	if entry = b.bindingLocked(x.MAC, x.net); entry != 0 {
+		b.entries.at(entry).flags &^= askedOnce
 		if a = b.entries.at(entry).addr; b.fitsLocked(x, a, entry) {
 			return a, entry, true
 		}
@@ -110,10 +113,7 @@ func (b *Book) chooseLocked(x *search) (uint32, bool) {
 	if a, ok := x.next(); ok {
 		return a, true
 	}
-	if a, ok := b.longestExpiredLocked(x); ok {
-		return a, true
-	}
-	return b.takeBackLocked(x)
+	return b.longestExpiredLocked(x)
 }
 
 // next returns the first address never leased, from the place of the machine on.
@@ -158,18 +158,19 @@ func (b *Book) longestExpiredLocked(x *search) (uint32, bool) {
 	return 0, false
 }
 
-// takeBackLocked withdraws the offer that was not requested for longest.
+// takeBackLocked withdraws the oldest offer that its machine has not taken up, for a machine that gets no other address.
 func (b *Book) takeBackLocked(x *search) (uint32, bool) {
-	for range maxTries {
-		i := x.state.offers.head
-		if i == 0 || !b.offers.at(i).stale(x.milli) {
-			return 0, false
+	i := x.state.offers.head
+	for n := 0; i != 0 && n < maxTries; n++ {
+		o := b.offers.at(i)
+		next, a := o.next, o.addr
+		if o.untaken(x.milli) {
+			b.forgetOfferLocked(i)
+			if b.fitsLocked(x, a, b.findLocked(a)) {
+				return a, true
+			}
 		}
-		a := b.offers.at(i).addr
-		b.forgetOfferLocked(i)
-		if b.fitsLocked(x, a, b.findLocked(a)) {
-			return a, true
-		}
+		i = next
 	}
 	return 0, false
 }

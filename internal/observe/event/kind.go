@@ -21,7 +21,7 @@ const (
 	DHCPRefused
 	DHCPOtherServerChosen
 	DHCPProxyOffer
-	DHCPLimited
+	DHCPFlood
 	DHCPConflict
 	DHCPRogue
 	DHCPLoop
@@ -121,7 +121,7 @@ var table = [kinds]description{
 	DHCPRefused:           {"dhcp_refused", StageAddress, slog.LevelWarn, "no address for this machine: no reservation, no pool, or the pool is full"},
 	DHCPOtherServerChosen: {"dhcp_other_server_chosen", StageAddress, slog.LevelWarn, "a machine accepted the offer of another DHCP server"},
 	DHCPProxyOffer:        {"dhcp_proxy_offer", StageAddress, slog.LevelDebug, "boot information was offered beside another DHCP server"},
-	DHCPLimited:           {"dhcp_limited", StageAddress, slog.LevelWarn, "unknown machines ask faster than the rate limit of a pool that is more than half full"},
+	DHCPFlood:             {"dhcp_flood", StageAddress, slog.LevelWarn, "a pool is full, and machines of many of its leases do not answer"},
 	DHCPConflict:          {"dhcp_conflict", StageAddress, slog.LevelWarn, "an address of a pool is in use without a lease"},
 	DHCPRogue:             {"dhcp_rogue", StageAddress, slog.LevelWarn, "another DHCP server answers on a network with dhcp: server"},
 	DHCPLoop:              {"dhcp_loop", StageAddress, slog.LevelWarn, "iPXE asks for its boot file again and again without fetching it; for some minutes it gets none"},
