@@ -271,7 +271,7 @@ func (b *Boot) script(w *reply, q *request) {
 		b.refuseErr(w, q, err)
 		return
 	}
-	if !b.send(w, q, plain(script.Body)) || q.Method == http.MethodHead {
+	if !b.whole(w, q, len(script.Body)) || !b.send(w, q, plain(script.Body)) || q.Method == http.MethodHead {
 		return
 	}
 	if err := script.Received(q.booking()); err != nil {
@@ -297,7 +297,7 @@ func (b *Boot) config(w *reply, q *request) {
 // serve sends a config document and records the read of it.
 func (b *Boot) serve(w *reply, q *request, doc *boot.Document) {
 	defer doc.Release()
-	if !b.send(w, q, doc) || q.Method == http.MethodHead {
+	if !b.whole(w, q, len(doc.Body)) || !b.send(w, q, doc) || q.Method == http.MethodHead {
 		return
 	}
 	if err := doc.Read(q.booking(), b.took(q)); err != nil {
@@ -318,6 +318,37 @@ func (b *Boot) send(w *reply, q *request, doc *boot.Document) bool {
 		return false
 	}
 	return true
+}
+
+// wantsWhole reports whether a Range header asks for all of a document of that size, which many clients write as "bytes=0-". Units that are
+// unknown are ignored (RFC 9110 section 14.2).
+func wantsWhole(header string, size int) bool {
+	bytes, ok := strings.CutPrefix(header, "bytes=")
+	if !ok {
+		return true
+	}
+	last, ok := strings.CutPrefix(strings.TrimSpace(bytes), "0-")
+	if !ok || last == "" {
+		return ok
+	}
+	n, err := strconv.Atoi(last)
+	return err == nil && n >= size-1
+}
+
+// whole reports whether all of a document of that size is requested. It refuses a part: to send all instead would count as a read, though
+// clients that continue a download give up on it.
+func (b *Boot) whole(w *reply, q *request, size int) bool {
+	part := q.Header.Get("Range")
+	if wantsWhole(part, size) {
+		return true
+	}
+	refuse(w, http.StatusRequestedRangeNotSatisfiable)
+	kind := event.ConfigRefused
+	if q.target.route == routeScript {
+		kind = event.ScriptRefused
+	}
+	b.record(q, event.Event{Kind: kind, Err: fmt.Sprintf("a part was requested (Range: %.100q): only the whole document is sent", redact(part, q.target.token))})
+	return false
 }
 
 func (b *Boot) report(w *reply, q *request) {

@@ -77,9 +77,17 @@ func (c *compiler) add(p *lab.Profile, f recipe.Path, rendered string) bool {
 	case f.Sent:
 		c.files.named[name] = struct{}{}
 	default:
-		c.files.secret[strings.ToLower(name)] = struct{}{}
+		c.secret(name)
 	}
 	return true
+}
+
+// secret marks a file as secret, by its path relative to the files folder.
+func (c *compiler) secret(name string) {
+	if _, known := c.files.secret[strings.ToLower(name)]; !known {
+		c.files.secretNames = append(c.files.secretNames, name)
+	}
+	c.files.secret[strings.ToLower(name)] = struct{}{}
 }
 
 func (c *compiler) problem(p *lab.Profile, f recipe.Path, format string, args ...any) {
@@ -94,7 +102,10 @@ func (c *compiler) pattern(f recipe.Path) bool {
 	if text == action {
 		return false
 	}
-	c.files.patterns = append(c.files.patterns, regexp.MustCompile("(?i)^"+strings.ReplaceAll(regexp.QuoteMeta(text), action, ".*")+"$"))
+	literal, _, _ := strings.Cut(text, action)
+	c.files.patterns = append(c.files.patterns, pattern{
+		regexp.MustCompile("(?i)^" + strings.ReplaceAll(regexp.QuoteMeta(text), action, ".*") + "$"), path.Clean(path.Dir(literal + "x")),
+	})
 	return true
 }
 
@@ -157,17 +168,25 @@ func (c *compiler) renderPool(p *lab.Profile, r *recipe.Recipe, f recipe.Path, p
 	}
 }
 
-// keyFiles marks the files of passwords and keys as secret, if they are below the files folder.
+// keyFiles marks the files of passwords and keys, and the state of the daemon, as secret.
 func (c *compiler) keyFiles() {
 	all := []string{c.lab.Appliance.Store.CAFile}
+	if state := c.lab.Appliance.State; state != "" {
+		all = append(all, filepath.Join(state, "token"), filepath.Join(state, "state.db"))
+	}
 	for _, h := range c.lab.Hosts {
 		if h.BMC != nil {
 			all = append(all, h.BMC.PasswordFile)
 		}
 	}
 	for _, file := range all {
-		if rel, err := filepath.Rel(c.lab.Appliance.Files, file); file != "" && err == nil && filepath.IsLocal(rel) {
-			c.files.secret[strings.ToLower(filepath.ToSlash(rel))] = struct{}{}
+		rel, err := filepath.Rel(c.lab.Appliance.Files, file)
+		switch {
+		case file == "":
+		case err == nil && filepath.IsLocal(rel):
+			c.secret(filepath.ToSlash(rel))
+		default:
+			c.files.outside = append(c.files.outside, file)
 		}
 	}
 }

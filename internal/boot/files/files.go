@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,15 +15,26 @@ import (
 // Public is the folder below the lab's files whose content anyone may fetch.
 const Public = "public"
 
-// Files are the files that one lab allows to be fetched. It is immutable and safe for concurrent use.
+// Files are the files that one lab allows to be fetched. It is safe for concurrent use; nothing of it changes but what was collected
+// of the file system.
 type Files struct {
 	dir      string
 	named    map[string]struct{} // the files that profiles name for machines to fetch
 	secret   map[string]struct{} // documents, scripts and key files, in lower case: some file systems do not tell cases apart
-	patterns []*regexp.Regexp    // the forms of document names
+	patterns []pattern           // the forms of document names
 	folded   map[string]string   // lower case -> named
 	images   []string            // files and folders that bootlab images pull downloads
 	trees    []string            // folders of installation media
+
+	secretNames []string // of secret, as they are spelled
+	outside     []string // secret files outside the files folder: keys, and the token of the admin API
+	inodes      secretInodes
+}
+
+// A pattern is the form of document names.
+type pattern struct {
+	*regexp.Regexp
+	dir string // that holds all of them, relative to the files folder
 }
 
 // A Refusal is the reason why a file is not served, for the log and the timeline. The machine gets only the status.
@@ -70,7 +80,7 @@ func (f *Files) isSecret(name string) bool {
 	if _, secret := f.secret[strings.ToLower(name)]; secret {
 		return true
 	}
-	return !f.isNamed(name) && slices.ContainsFunc(f.patterns, func(r *regexp.Regexp) bool { return r.MatchString(name) })
+	return !f.isNamed(name) && slices.ContainsFunc(f.patterns, func(p pattern) bool { return p.MatchString(name) })
 }
 
 func (f *Files) isNamed(name string) bool { _, named := f.named[name]; return named }
@@ -109,7 +119,7 @@ func (f *Files) Open(name string) (*File, error) {
 	case err != nil:
 	case !info.Mode().IsRegular():
 		err = fmt.Errorf("%w: not a regular file", fs.ErrPermission)
-	case !plain && f.leadsToSecret(name):
+	case (!plain || hasLinks(info)) && f.leaksSecret(info):
 		err = fmt.Errorf("%w: a link to what is never served raw", fs.ErrPermission)
 	}
 	if err != nil {
@@ -117,21 +127,6 @@ func (f *Files) Open(name string) (*File, error) {
 		return nil, refuse(name, err)
 	}
 	return &File{file, info}, nil
-}
-
-// leadsToSecret reports whether name is a link to a config document, a template or a secret of the lab. It does not protect
-// from a user who may write to the files folder, but keeps a careless link from leaking a document.
-func (f *Files) leadsToSecret(name string) bool {
-	target, err := filepath.EvalSymlinks(filepath.Join(f.dir, filepath.FromSlash(name)))
-	if err != nil {
-		return true
-	}
-	dir, err := filepath.EvalSymlinks(f.dir)
-	if err != nil {
-		return true
-	}
-	at, err := filepath.Rel(dir, target)
-	return err != nil || f.isSecret(filepath.ToSlash(at))
 }
 
 // Fold returns the path that may be fetched and equals name but for the case of its letters, or name where there is none:

@@ -122,6 +122,106 @@ func TestOpen(t *testing.T) {
 	}
 }
 
+// TestLinksToSecrets: what counts is the file that was opened, by whatever name.
+func TestLinksToSecrets(t *testing.T) {
+	t.Parallel()
+	outside, dir := t.TempDir(), t.TempDir()
+	write(t, outside, "ca.pem", "state/token")
+	write(t, dir, "ignition/worker.ign", "ignition/gone.ign", "ks/shared.cfg", "images/k", "public/plain")
+	link := func(from, to string) {
+		t.Helper()
+		if err := os.Link(from, filepath.Join(dir, to)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := labWith(t, dir, &lab.Profile{Name: "os", Kernel: "images/k", Config: "ignition/{{.Host.Role}}.ign"}, &lab.Profile{Name: "ks", Config: "ks/shared.cfg"})
+	l.Appliance.State = filepath.Join(outside, "state")
+	l.Appliance.Store.CAFile = filepath.Join(outside, "ca.pem")
+	files, err := files.Compile(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := func(name string, refused bool) {
+		t.Helper()
+		f, err := files.Open(name)
+		if err == nil {
+			f.Close()
+		}
+		if refused && !errors.Is(err, fs.ErrPermission) || !refused && err != nil {
+			t.Errorf("open %s: %v, want refused %v", name, err, refused)
+		}
+	}
+	link(filepath.Join(dir, "images/k"), "public/k")
+	want("public/k", false)
+	link(filepath.Join(dir, "ignition/worker.ign"), "public/worker")
+	link(filepath.Join(dir, "ignition/gone.ign"), "public/gone") // of a host that the lab does not have
+	link(filepath.Join(dir, "ks/shared.cfg"), "public/ks.txt")
+	link(filepath.Join(outside, "ca.pem"), "public/ca.pem")
+	link(filepath.Join(outside, "state/token"), "public/token")
+	for _, name := range []string{"public/worker", "public/gone", "public/ks.txt", "public/ca.pem", "public/token"} {
+		want(name, true)
+	}
+	want("public/k", false)
+	want("images/k", false)
+	write(t, dir, "ignition/new.ign") // known from now on
+	link(filepath.Join(dir, "ignition/new.ign"), "public/new")
+	want("public/new", true)
+	if err := os.Symlink("new", filepath.Join(dir, "public/twice")); err != nil {
+		t.Fatal(err)
+	}
+	want("public/twice", true)
+}
+
+// TestSwappedLink: a link that changes between a public file and a document all the time never serves the document.
+func TestSwappedLink(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "ignition/worker.ign", "public/plain")
+	link := filepath.Join(dir, "public/link")
+	if err := os.Symlink("plain", link); err != nil {
+		t.Fatal(err)
+	}
+	files, err := files.Compile(labWith(t, dir, &lab.Profile{Name: "os", Kernel: "k", Config: "ignition/{{.Host.Role}}.ign"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			next := filepath.Join(dir, "public/.next")
+			if err := errors.Join(os.Symlink([]string{"../ignition/worker.ign", "plain"}[i%2], next), os.Rename(next, link)); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	}()
+	served := 0
+	for range 20_000 {
+		f, err := files.Open("public/link")
+		if err != nil {
+			continue
+		}
+		served++
+		text, err := io.ReadAll(f)
+		f.Close()
+		if err != nil || string(text) != "public/plain" {
+			t.Errorf("served %q, %v", text, err)
+			break
+		}
+	}
+	close(stop)
+	<-stopped
+	if served == 0 {
+		t.Error("nothing was served")
+	}
+}
+
 func TestOpenWithoutFolder(t *testing.T) {
 	t.Parallel()
 	files, err := files.Compile(labWith(t, filepath.Join(t.TempDir(), "none"), &lab.Profile{Name: "os", Kernel: "k"}))
