@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"html/template"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -86,6 +87,12 @@ type Leaser interface {
 	Pools(ctx context.Context) []api.Pool
 }
 
+// A Backuper copies the state of the daemon.
+type Backuper interface {
+	// Backup writes a backup of the state as it is at the start of the call. Leases and installs go on meanwhile.
+	Backup(ctx context.Context, w io.Writer) error
+}
+
 // A Reloader reads the lab again. Its error is the reason why the lab was refused; the last good lab stays in force.
 type Reloader interface {
 	// Reload returns once the lab is in force or refused. Forced applies even one that drops more than half of the hosts.
@@ -109,6 +116,7 @@ type AdminDeps struct {
 	Machines   Machines
 	Balancers  Balancers
 	Leases     Leaser
+	Backups    Backuper
 	Reloader   Reloader
 	Gatherer   prometheus.Gatherer // what /metrics shows
 	Metrics    prometheus.Registerer
@@ -122,7 +130,7 @@ func (d AdminDeps) mustBeComplete() {
 		missing bool
 	}{
 		{"Status", d.Status == nil}, {"Inventory", d.Inventory == nil}, {"Timelines", d.Timelines == nil},
-		{"Installer", d.Installer == nil}, {"Discovered", d.Discovered == nil}, {"Machines", d.Machines == nil}, {"Balancers", d.Balancers == nil}, {"Leases", d.Leases == nil}, {"Reloader", d.Reloader == nil},
+		{"Installer", d.Installer == nil}, {"Discovered", d.Discovered == nil}, {"Machines", d.Machines == nil}, {"Balancers", d.Balancers == nil}, {"Leases", d.Leases == nil}, {"Backups", d.Backups == nil}, {"Reloader", d.Reloader == nil},
 		{"Gatherer", d.Gatherer == nil}, {"Metrics", d.Metrics == nil}, {"Log", d.Log == nil}, {"Now", d.Now == nil},
 	} {
 		if field.missing {

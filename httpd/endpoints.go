@@ -38,6 +38,7 @@ func (a *Admin) apiRoutes(mux *http.ServeMux, why trust) {
 	ask("unknown/{mac}", a.getAdoption)
 	handle("timeline/{host}", http.MethodGet, a.getTimeline)
 	handle("lab", http.MethodGet, a.getLab)
+	handle("backup", http.MethodGet, a.getBackup)
 	do("install/{host}", a.postInstall)
 	do("vms/{host}", a.postVM)
 	do("backends/{balancer}/{backend}", a.postBackend)
@@ -196,6 +197,17 @@ func (a *Admin) getLab(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, _ = io.WriteString(w, text)
+}
+
+// getBackup streams a backup. One that cannot be completed says so in its last line: its status has left by then.
+func (a *Admin) getBackup(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	if r.Method == http.MethodHead {
+		return
+	}
+	if err := a.deps.Backups.Backup(r.Context(), w); err != nil {
+		a.deps.Log.Warn("backup not completed", keyErr, err)
+	}
 }
 
 func (a *Admin) postInstall(r *http.Request) (any, error) {

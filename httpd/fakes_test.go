@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -131,6 +132,11 @@ func (h *fakeDaemon) Release(_ context.Context, addr netip.Addr) error {
 	return nil
 }
 
+func (h *fakeDaemon) Backup(_ context.Context, w io.Writer) error {
+	_, err := io.WriteString(w, "a backup\n")
+	return err
+}
+
 func (h *fakeDaemon) Reload(_ context.Context, force api.Force) (api.Reload, error) {
 	h.note("reload %d", force)
 	return api.Reload{At: noon(), Generation: 8}, h.reloadErr
@@ -239,7 +245,7 @@ func newAdmin(t testing.TB, h *fakeDaemon, logs *logBuffer, change func(*httpd.A
 	t.Helper()
 	reg := prometheus.NewRegistry()
 	deps := httpd.AdminDeps{
-		Status: h, Inventory: h, Timelines: h, Installer: h, Discovered: h, Machines: h, Balancers: h, Leases: h, Reloader: h, Gatherer: reg, Metrics: reg, Now: noon,
+		Status: h, Inventory: h, Timelines: h, Installer: h, Discovered: h, Machines: h, Balancers: h, Leases: h, Backups: h, Reloader: h, Gatherer: reg, Metrics: reg, Now: noon,
 		Log: slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	if change != nil {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -37,9 +38,10 @@ balancers:
 
 // A harness is a daemon under `bootlab serve` in the test's own network namespace.
 type harness struct {
-	t   *testing.T
-	lab string // path of the lab file
-	ctx context.Context
+	t    *testing.T
+	lab  string // path of the lab file
+	ctx  context.Context
+	stop func() // ends the daemon; a second call does nothing
 }
 
 // serve runs the daemon until the test ends.
@@ -49,17 +51,24 @@ func serve(t *testing.T) *harness {
 	seg := netns.NewSegment(t, "10.88.0.1/24")
 	h := &harness{t: t, lab: filepath.Join(t.TempDir(), "lab.yaml"), ctx: t.Context()}
 	h.write(fmt.Sprintf(running, seg.Bridge))
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	t.Cleanup(func() { h.stop() })
+	h.start()
+	return h
+}
+
+// start runs the daemon until stop.
+func (h *harness) start() {
+	h.t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(h.ctx))
 	ended := make(chan answer, 1)
 	go func() { ended <- run(ctx, "serve", "--log-level", "error", "--lab", h.lab) }()
-	t.Cleanup(func() {
+	h.stop = sync.OnceFunc(func() {
 		cancel()
 		if a := <-ended; a.err != nil {
-			t.Errorf("bootlab serve: %v", a.err)
+			h.t.Errorf("bootlab serve: %v", a.err)
 		}
 	})
 	h.until("all servers serve", func() bool { a := h.run("status"); return a.err == nil && !strings.Contains(a.out, "not serving") })
-	return h
 }
 
 func (h *harness) run(args ...string) answer { return run(h.ctx, append(args, "--lab", h.lab)...) }

@@ -59,6 +59,8 @@ func root() *cobra.Command {
 		serveCommand(o),
 		reloadCommand(o),
 		tokenCommand(o),
+		backupCommand(o),
+		restoreCommand(o),
 		// What it knows.
 		statusCommand(o),
 		hostsCommand(o),

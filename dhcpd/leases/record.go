@@ -145,3 +145,20 @@ func parseRecord(key string, value []byte) (s stamp, blob string, err error) {
 	}
 	return s, string(value[headSize:]), nil
 }
+
+// ParseRecord reads one record of the store, for those who look at a store that no Book has open. The error is ErrRecord; ok is
+// false for the key of something else.
+func ParseRecord(key string, value []byte) (l Lease, ok bool, err error) {
+	if !strings.HasPrefix(key, keyPrefix) {
+		return Lease{}, false, nil
+	}
+	a, err := parseKey(key)
+	if err != nil {
+		return Lease{}, true, err
+	}
+	s, blob, err := parseRecord(key, value)
+	if err != nil {
+		return Lease{}, true, err
+	}
+	return s.lease(a, blob), true, nil
+}

@@ -213,6 +213,16 @@ func (c *Client) Plan(ctx context.Context, host string, s Secrets) (string, erro
 	return string(b), err
 }
 
+// Backup returns a backup of the daemon's state as a stream, which the caller closes. It is whole only if package backup reads
+// it without an error.
+func (c *Client) Backup(ctx context.Context) (io.ReadCloser, error) {
+	resp, err := c.do(ctx, http.MethodGet, "backup", nil)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
 // Token returns the token that the admin API asks for over TCP. Only the Unix socket answers it.
 func (c *Client) Token(ctx context.Context) (string, error) {
 	var t Token

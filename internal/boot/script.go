@@ -105,7 +105,7 @@ func (s *Service) install(ctx context.Context, t *Table, h *lab.Host, mac lab.MA
 	case err != nil:
 		return d, ticket, unavailable("keep the state of this boot", err)
 	case ticket.Held:
-		return decision{body: l.local(h, "keeps installing and is held"), what: "local boot, held"}, ticket, nil
+		return decision{body: l.local(h, "is held, not installed (bootlab install "+h.Name+")"), what: "local boot, held"}, ticket, nil
 	case ticket.LocalBoot:
 		return decision{body: l.local(h, "is installed"), what: "local boot"}, ticket, nil
 	}

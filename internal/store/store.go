@@ -5,6 +5,10 @@ import (
 	"errors"
 )
 
+// OwnPrefix begins the keys under which an implementation keeps what it knows about itself, such as its damage. They belong to one
+// file: a backup has them for people, and a restore leaves them out.
+const OwnPrefix = "store/"
+
 // ErrNotFound is returned by Get for a key that does not exist.
 var ErrNotFound = errors.New("store: key not found")
 

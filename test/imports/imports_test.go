@@ -23,7 +23,7 @@ const anything = "*"
 
 // rules are in the order of the folders.
 var rules = []rule{
-	{"cmd/bootlab", []string{"internal/api", "internal/content/images", "internal/daemon", "internal/daemon/plan", "internal/daemon/snapshot", "internal/firmware", "internal/lab", "internal/lab/load", "internal/observe/event", "internal/observe/logs", "internal/observe/timeline"}, "the command line asks the daemon or the lab, never a server"},
+	{"cmd/bootlab", []string{"internal/api", "internal/content/images", "internal/daemon", "internal/daemon/plan", "internal/daemon/snapshot", "internal/firmware", "internal/lab", "internal/lab/load", "internal/observe/event", "internal/observe/logs", "internal/observe/timeline", "internal/store/backup"}, "the command line asks the daemon or the lab, never a server"},
 
 	{"dhcpd", []string{"dhcpd/leases", "dhcpd/segment", "dhcpd/wire", "internal/boot/bootloop", "internal/host/datagram", "internal/host/pause", "internal/lab", "internal/observe/event"}, "assigns addresses; knows no other server"},
 	{"dhcpd/leases", []string{"internal/lab", "internal/store"}, "who has which address, durably; of the lab only what a MAC is"},
@@ -71,6 +71,7 @@ var rules = []rule{
 	{"internal/observe/timeline", []string{"internal/lab", "internal/observe/event", "internal/store"}, "a recorder of events"},
 
 	{"internal/store", nil, "knows none of what it stores"},
+	{"internal/store/backup", []string{"internal/store"}, "a file format; interprets no value"},
 	{"internal/store/logfile", []string{"internal/store"}, "one implementation of it"},
 }
 

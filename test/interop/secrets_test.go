@@ -137,7 +137,7 @@ func (d *daemon) hides(t *testing.T, token, adminToken string) {
 		}
 		shown[strings.Join(args, " ")] = out
 	}
-	for _, path := range []string{"/", "/healthz", "/readyz", "/api/v1/lab", "/api/v1/hosts", "/api/v1/token", "/hosts/w0"} {
+	for _, path := range []string{"/", "/healthz", "/readyz", "/api/v1/lab", "/api/v1/hosts", "/api/v1/token", "/api/v1/backup", "/hosts/w0"} {
 		out, _ := d.machine(t, "52:54:00:00:ff:05", "10.93.1.67").run("curl", "-s", "http://"+d.addr+":9680"+path)
 		shown["admin API, without a token, "+path] = out
 	}
@@ -148,12 +148,17 @@ func (d *daemon) hides(t *testing.T, token, adminToken string) {
 		}
 		shown[strings.Join(args, " ")] = out
 	}
-	for _, path := range []string{"", "hosts/w0", "api/v1/lab", "api/v1/lab?host=w0", "api/v1/hosts", "api/v1/status", "api/v1/leases", "api/v1/timeline/w0", "api/v1/unknown", "metrics"} {
+	for _, path := range []string{"", "hosts/w0", "api/v1/lab", "api/v1/lab?host=w0", "api/v1/hosts", "api/v1/status", "api/v1/leases", "api/v1/timeline/w0", "api/v1/unknown", "api/v1/backup", "metrics"} {
 		out, err := exec.Command("curl", "-sf", "--unix-socket", filepath.Join(d.dir, "run", "admin.sock"), "http://bootlab/"+path).Output()
 		if err != nil || len(out) == 0 {
 			t.Errorf("GET /%s: %v", path, err)
 		}
 		shown["admin API, by its socket, /"+path] = string(out)
+		if path == "api/v1/backup" {
+			for _, e := range readBackup(t, bytes.NewReader(out)).Entries { // which encodes its values
+				shown["the backup, "+e.Key] = string(e.Value)
+			}
+		}
 	}
 	d.onDisk(t, shown)
 	if plan, err := d.bootlab("plan", "w0", "--secrets"); err != nil || !strings.Contains(plan, "treasure-of-w0") || strings.Contains(plan, token) {

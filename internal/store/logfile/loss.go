@@ -69,7 +69,7 @@ func (l Loss) String() string {
 
 // lossPrefix begins the keys under which the file keeps what earlier files have lost. The place of such a record in the file
 // says which records are older than the loss.
-const lossPrefix = "store/loss/"
+const lossPrefix = store.OwnPrefix + "loss/"
 
 // op records the loss.
 func (l Loss) op() store.Op {

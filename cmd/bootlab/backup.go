@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/store/backup"
+)
+
+func backupCommand(o *options) *cobra.Command {
+	var verify bool
+	cmd := &cobra.Command{
+		Use:   "backup FILE",
+		Short: "Save leases, install states and timelines to a file (- for standard output) while the daemon serves",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if verify {
+				return verifyBackup(cmd, o, args[0])
+			}
+			return saveBackup(cmd, o, args[0])
+		},
+	}
+	cmd.Flags().BoolVar(&verify, "verify", false, "only check that FILE is a whole backup, and show what it holds; needs no daemon")
+	return cmd
+}
+
+// A backupResult is the result of backup as JSON.
+type backupResult struct {
+	File string `json:"file"`
+	backup.Summary
+	Bytes int64 `json:"bytes"`
+}
+
+func saveBackup(cmd *cobra.Command, o *options, path string) error {
+	c, err := o.client()
+	if err != nil {
+		return err
+	}
+	if path == "-" {
+		done, err := download(cmd.Context(), c, cmd.OutOrStdout())
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(cmd.ErrOrStderr(), "saved "+backupText(done)) // standard output is the backup
+		return nil
+	}
+	if path, err = writable(path); err != nil {
+		return err
+	}
+	result := backupResult{File: path}
+	err = replaceFile(path, func(f *os.File) error {
+		done, err := download(cmd.Context(), c, f)
+		if err != nil {
+			return err
+		}
+		result.Summary = done
+		result.Bytes, err = f.Seek(0, io.SeekCurrent)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return o.print(cmd, result, func() error {
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "saved %s: %s\n", path, backupText(result.Summary))
+		return err
+	})
+}
+
+// download copies a backup from the daemon to w and checks that it is whole.
+func download(ctx context.Context, c *api.Client, w io.Writer) (backup.Summary, error) {
+	stream, err := c.Backup(ctx)
+	if err != nil {
+		return backup.Summary{}, err
+	}
+	defer stream.Close()
+	out := &checkedWriter{to: w}
+	done, err := backup.Verify(io.TeeReader(stream, out), func(backup.Entry) {})
+	switch {
+	case out.err != nil:
+		return done, fmt.Errorf("write the backup: %w", out.err)
+	case ctx.Err() != nil:
+		return done, ctx.Err()
+	case err != nil:
+		return done, fmt.Errorf("the daemon sent no whole backup, nothing was saved: %w", err)
+	}
+	return done, nil
+}
+
+// A checkedWriter keeps the error of a writer apart from those of what is read.
+type checkedWriter struct {
+	to  io.Writer
+	err error
+}
+
+func (w *checkedWriter) Write(b []byte) (n int, err error) {
+	n, err = w.to.Write(b)
+	w.err = err
+	return n, err
+}
+
+// writable returns the path that a backup can be written to: where it is a link, what the link leads to.
+func writable(path string) (string, error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return path, nil
+	case err != nil:
+		return "", err
+	case info.IsDir():
+		return "", fmt.Errorf("%s is a folder: name a file in it, such as %s", path, filepath.Join(path, "bootlab-"+time.Now().Format(time.DateOnly)+".backup"))
+	case !info.Mode().IsRegular():
+		return "", fmt.Errorf("%s is not a regular file; - writes to standard output", path)
+	}
+	return filepath.EvalSymlinks(path)
+}
+
+// replaceFile lets write fill a new file, readable by its owner only, and gives it its name once it is on disk. After an error
+// the file that had the name before is as it was.
+func replaceFile(path string, write func(*os.File) error) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	err = write(f)
+	if err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+func verifyBackup(cmd *cobra.Command, o *options, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	done, err := backup.Verify(f, func(backup.Entry) {})
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	result := backupResult{File: path, Summary: done}
+	if result.Bytes, err = f.Seek(0, io.SeekCurrent); err != nil {
+		return err
+	}
+	return o.print(cmd, result, func() error {
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is whole: %s\n", path, backupText(done))
+		return err
+	})
+}
+
+// kindNames name what a backup holds, in the order that people look for it.
+var kindNames = []struct{ kind, name string }{
+	{"lease", "leases"}, {"install", "install states"}, {"drain", "drained backends"}, {"discovered", "discovered machines"},
+	{"timelines", "machines with a timeline"}, {"timeline", "parts of timelines"},
+}
+
+// backupText describes a backup in one line.
+func backupText(s backup.Summary) string {
+	text, named := []string{}, 0
+	for _, k := range kindNames {
+		text = append(text, fmt.Sprintf("%d %s", s.Kinds[k.kind], k.name))
+		named += s.Kinds[k.kind]
+	}
+	if s.Entries > named {
+		text = append(text, fmt.Sprintf("%d other entries", s.Entries-named))
+	}
+	return fmt.Sprintf("lab %s, %s, by bootlab %s: %s", s.Lab, s.Created.Local().Format(time.DateTime), s.Version, strings.Join(text, ", "))
+}

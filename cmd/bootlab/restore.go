@@ -1,0 +1,214 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/daemon"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab/load"
+	"github.com/bootlab/bootlab/internal/store/backup"
+)
+
+// A restoring is one call of bootlab restore.
+type restoring struct {
+	check, yes, arm bool
+
+	lab    *lab.Lab
+	backup *backup.Backup
+	daemon *api.Client // nil: none is running
+}
+
+func restoreCommand(o *options) *cobra.Command {
+	var r restoring
+	cmd := &cobra.Command{
+		Use:   "restore FILE",
+		Short: "Replace the state of a stopped daemon by a backup; shows what changes and asks first",
+		Args:  cobra.ExactArgs(1),
+		RunE:  func(cmd *cobra.Command, args []string) error { return r.run(cmd, o, args[0]) },
+	}
+	cmd.Flags().BoolVar(&r.check, "check", false, "only check FILE and show what a restore would change; the daemon may be running")
+	cmd.Flags().BoolVar(&r.yes, "yes", false, "do not ask")
+	cmd.Flags().BoolVar(&r.arm, "arm", false, "arm hosts that the backup has as armed: their next boot installs them, even if they were installed after the backup")
+	return cmd
+}
+
+func (r *restoring) run(cmd *cobra.Command, o *options, path string) error {
+	if err := r.load(cmd.Context(), o, path); err != nil {
+		return err
+	}
+	if r.daemon != nil && !r.check {
+		return errors.New("the daemon is running: stop it (systemctl stop bootlab), restore, and start it again; --check shows now what would change")
+	}
+	if r.daemon != nil {
+		return r.checkRunning(cmd, o)
+	}
+	state, err := daemon.OpenState(r.lab.Appliance)
+	if err != nil {
+		return err
+	}
+	defer state.Close()
+	plan, err := daemon.PlanRestore(r.lab, r.backup, state.Entries, r.rearm())
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if state.Damage != "" {
+		plan.Warnings = append(plan.Warnings, "the present state is damaged and cannot be compared: "+state.Damage)
+	}
+	if r.check {
+		return o.print(cmd, plan, func() error { return planText(cmd, plan) })
+	}
+	if !o.json {
+		if err := planText(cmd, plan); err != nil {
+			return err
+		}
+	}
+	if err := r.confirm(cmd, plan); err != nil {
+		return err
+	}
+	if err := state.Restore(cmd.Context(), r.lab.Appliance, plan); err != nil {
+		return err
+	}
+	return o.print(cmd, plan, func() error { return restoredText(cmd, plan) })
+}
+
+// load reads the backup and the lab, and asks whether the daemon is running.
+func (r *restoring) load(ctx context.Context, o *options, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if r.backup, err = backup.Read(f); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if r.lab, err = load.Lab(o.lab, load.Options{InterfaceAddr: daemon.InterfaceAddr}); err != nil {
+		return fmt.Errorf("a restore needs the lab file, to know which hosts the next boot would install: %w", whichLab(err))
+	}
+	c, err := o.client()
+	if err != nil {
+		return err
+	}
+	_, err = c.Status(ctx)
+	switch {
+	case err == nil:
+		r.daemon = c
+	case !errors.Is(err, api.ErrNoDaemon):
+		return err
+	}
+	return nil
+}
+
+func (r *restoring) rearm() daemon.Rearm {
+	if r.arm {
+		return daemon.ArmHosts
+	}
+	return daemon.HoldHosts
+}
+
+// checkRunning compares the backup with the state of the running daemon.
+func (r *restoring) checkRunning(cmd *cobra.Command, o *options) error {
+	stream, err := r.daemon.Backup(cmd.Context())
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	now, err := backup.Read(stream)
+	if err != nil {
+		return fmt.Errorf("read the state of the daemon: %w", err)
+	}
+	plan, err := daemon.PlanRestore(r.lab, r.backup, daemon.EntriesOf(now), r.rearm())
+	if err != nil {
+		return err
+	}
+	return o.print(cmd, plan, func() error { return planText(cmd, plan) })
+}
+
+// mostLeases is how many leases a plan shows.
+const mostLeases = 20
+
+func planText(cmd *cobra.Command, r *daemon.Restore) error {
+	w := cmd.OutOrStdout()
+	age := time.Since(r.Backup.Created).Round(time.Second)
+	fmt.Fprintf(w, "backup of %s (%s ago)\nreplaces %s\n", backupText(r.Backup), age, r.File)
+	for _, warning := range r.Warnings {
+		fmt.Fprintln(w, "warning:", warning)
+	}
+	fmt.Fprintf(w, "\nactive leases: %d now, %d in the backup\n", r.Leases.Now, r.Leases.Saved)
+	if n := len(r.Leases.Lost); n > 0 {
+		fmt.Fprintf(w, "%d addresses were leased after the backup. After the restore they are free for other machines; pools probe an address before they offer it:\n", n)
+		var rows [][]string
+		for _, l := range r.Leases.Lost[:min(n, mostLeases)] {
+			rows = append(rows, []string{l.IP.String(), macText(l.MAC), l.Name, expiry(l.Expires)})
+		}
+		if err := table(cmd, "IP MAC NAME EXPIRES", rows); err != nil {
+			return err
+		}
+		if n > mostLeases {
+			fmt.Fprintf(w, "… and %d more; --json lists all\n", n-mostLeases)
+		}
+	}
+	if len(r.Hosts) > 0 {
+		fmt.Fprintln(w, "\ninstall states that change, or differ from the backup:")
+		var rows [][]string
+		for _, h := range r.Hosts {
+			rows = append(rows, []string{h.Host, cmp.Or(h.Now, "unknown"), h.Saved, cmp.Or(h.After, "unknown"), nextBoot(h.After)})
+		}
+		if err := table(cmd, "HOST NOW BACKUP AFTER NEXT-BOOT", rows); err != nil {
+			return err
+		}
+	}
+	if armed := r.Arms(); len(armed) > 0 {
+		fmt.Fprintf(w, "\nWARNING: the next network boot of these hosts installs them and overwrites their disks: %s\n", strings.Join(armed, ", "))
+	}
+	return nil
+}
+
+// nextBoot says what the next network boot of a host in an install state does.
+func nextBoot(state string) string {
+	switch state {
+	case "armed":
+		return "INSTALLS, overwrites its disk"
+	case "held":
+		return "its own disk; bootlab install arms it"
+	case "installed":
+		return "its own disk"
+	}
+	return ""
+}
+
+// confirm asks the person at the terminal.
+func (r *restoring) confirm(cmd *cobra.Command, plan *daemon.Restore) error {
+	if r.yes {
+		return nil
+	}
+	in, ok := cmd.InOrStdin().(*os.File)
+	if !ok || !term.IsTerminal(int(in.Fd())) {
+		return errors.New("nothing was changed: standard input is no terminal to ask on; --yes restores without asking")
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "\nReplace %s? [y/N] ", plan.File)
+	answer, err := bufio.NewReader(in).ReadString('\n')
+	if answer = strings.ToLower(strings.TrimSpace(answer)); err != nil || answer != "y" && answer != "yes" {
+		return errors.New("nothing was changed")
+	}
+	return nil
+}
+
+func restoredText(cmd *cobra.Command, r *daemon.Restore) error {
+	text := fmt.Sprintf("\nrestored %s", r.File)
+	if r.Kept != "" {
+		text += "; the state before is kept as " + r.Kept
+	}
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), text+"\nstart the daemon (systemctl start bootlab), then see bootlab hosts")
+	return err
+}

@@ -1,0 +1,97 @@
+package install
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// A Rearm says what a restore does with hosts that the backup does not have as installed.
+type Rearm int
+
+// The kinds of restore.
+const (
+	HoldHosts Rearm = iota // they start from their own disk until an admin arms them: they may have been installed since
+	ArmHosts               // their next boot installs them, as when the backup was made
+)
+
+// A Merged is what a restore makes of the install state of one host.
+type Merged struct {
+	Host   string `json:"host"`
+	Now    string `json:"now,omitempty"`    // state before the restore; empty: not known
+	Saved  string `json:"backup,omitempty"` // state in the backup; empty: not in it
+	After  string `json:"after,omitempty"`  // state after the restore
+	Record []byte `json:"-"`                // to store under RecordKey(Host); nil: none
+}
+
+// RecordKey returns the key of the install state of a host.
+func RecordKey(host string) string { return keyPrefix + host }
+
+// HostOfKey returns the host that a key of the store is about.
+func HostOfKey(key string) (host string, ok bool) { return strings.CutPrefix(key, keyPrefix) }
+
+// Merge decides what becomes of a host in a restore. saved is its record in a backup made at that time, now the one before the
+// restore; nil: none. h is the host in the lab, nil if it is not there: then it counts as one that is installed once.
+//
+// An installed host stays installed, whichever of the two records says so. Missing data never arms a host: with HoldHosts every
+// other host that is installed once is held. No token outlives a restore.
+func Merge(name string, h *lab.Host, saved, now []byte, made time.Time, r Rearm) (Merged, error) {
+	m := Merged{Host: name}
+	before, known, err := statusOf(name, now)
+	if err != nil {
+		known = false // the store that is replaced may be damaged
+	}
+	if known {
+		m.Now = before.label()
+	}
+	s, inBackup, err := statusOf(name, saved)
+	if err != nil {
+		return m, err
+	}
+	if inBackup {
+		m.Saved = s.label()
+	}
+	once := h == nil || h.Profile != nil && h.Profile.Install == lab.InstallOnce
+	switch {
+	case !once && !inBackup, h == nil && !inBackup && before.State != Installed:
+		return m, nil // as one that never booted
+	case !once, s.State == Installed, h == nil && s.State == Live:
+	case before.State == Installed:
+		s = before
+	case r == ArmHosts:
+		s = Status{State: Armed, Since: s.Since, Held: s.Held, Why: s.Why}
+	default:
+		s = Status{State: Armed, Since: s.Since, Held: true, Why: fmt.Sprintf("not installed in the backup of %s that was restored; to install it: bootlab install %s",
+			made.Local().Format(time.DateTime), name)}
+	}
+	s.Tokens, s.Requested = nil, nil
+	if s.State == Booting || s.State == Installing {
+		s = Status{State: Armed, Since: s.Since}
+	}
+	m.After = s.label()
+	m.Record, err = json.Marshal(s)
+	return m, err
+}
+
+// Arms reports whether the next boot of the host installs it.
+func (m Merged) Arms() bool { return m.After == string(Armed) }
+
+// statusOf decodes a record, if there is one.
+func statusOf(host string, record []byte) (s Status, ok bool, err error) {
+	if record == nil {
+		return Status{}, false, nil
+	}
+	s, err = decode(host, record)
+	return s, err == nil, err
+}
+
+// label is the state for people.
+func (s Status) label() string {
+	if s.Held {
+		return "held"
+	}
+	return string(s.State)
+}

@@ -1,0 +1,221 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bootlab/bootlab/dhcpd/leases"
+	"github.com/bootlab/bootlab/internal/boot/install"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/internal/store/backup"
+	"github.com/bootlab/bootlab/internal/store/logfile"
+)
+
+// StatePath returns the state file of an appliance.
+func StatePath(a lab.Appliance) string { return filepath.Join(a.State, stateFile) }
+
+// A State is the state of a daemon that does not run, locked until Close.
+type State struct {
+	held    *logfile.Held
+	Entries map[string][]byte // by key
+	Damage  string            // what of it cannot be read; empty: all can
+}
+
+// OpenState opens the state folder of a and changes nothing. A damaged state is no error: what can be read counts. The error
+// names the process that uses it.
+func OpenState(a lab.Appliance) (*State, error) {
+	if err := CheckStoreConfig(a); err != nil {
+		return nil, err
+	}
+	held, err := logfile.Hold(StatePath(a))
+	if err != nil {
+		return nil, err
+	}
+	s := &State{held: held, Entries: map[string][]byte{}}
+	losses, err := held.Read(func(key string, value []byte) { s.Entries[key] = value })
+	if err != nil {
+		s.Damage = err.Error()
+	}
+	for _, l := range losses {
+		s.Damage = l.String()
+	}
+	return s, nil
+}
+
+// Close releases the lock.
+func (s *State) Close() error { return s.held.Close() }
+
+// A Restore says what a restore changes.
+type Restore struct {
+	Backup   backup.Summary   `json:"backup"`
+	File     string           `json:"state_file"`
+	Warnings []string         `json:"warnings"`
+	Leases   RestoredLeases   `json:"leases"`
+	Hosts    []install.Merged `json:"hosts"` // whose install state changes, or is not that of the backup, by name
+	Kept     string           `json:"kept,omitempty"`
+
+	records []backup.Entry
+}
+
+// A Rearm says what a restore does with hosts that the backup does not have as installed.
+type Rearm = install.Rearm
+
+// The kinds of restore.
+const (
+	HoldHosts = install.HoldHosts
+	ArmHosts  = install.ArmHosts
+)
+
+// RestoredLeases counts the leases that hold an address.
+type RestoredLeases struct {
+	Now   int              `json:"now"`
+	Saved int              `json:"saved"`
+	Lost  []RestoredChange `json:"lost"` // addresses that a machine has now, and that are free or another's afterwards
+}
+
+// A RestoredChange is an address whose machine is not known after a restore.
+type RestoredChange struct {
+	IP      netip.Addr `json:"ip"`
+	MAC     lab.MAC    `json:"mac"`
+	Name    string     `json:"hostname,omitempty"`
+	Expires time.Time  `json:"expires"`
+}
+
+// Arms returns the hosts that their next boot installs, although they are installed once, after the restore.
+func (r *Restore) Arms() (hosts []string) {
+	for _, h := range r.Hosts {
+		if h.Arms() {
+			hosts = append(hosts, h.Host)
+		}
+	}
+	return hosts
+}
+
+// PlanRestore decides what a backup changes in a state with the entries now. The error is that the backup holds what this
+// program cannot read. Nothing is written.
+func PlanRestore(l *lab.Lab, b *backup.Backup, now map[string][]byte, rearm Rearm) (*Restore, error) {
+	r := &Restore{Backup: b.Summary, File: StatePath(l.Appliance), Warnings: []string{}, Hosts: []install.Merged{}, Leases: RestoredLeases{Lost: []RestoredChange{}}}
+	if b.Lab != l.Name {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("the backup is of lab %s, this is lab %s", b.Lab, l.Name))
+	}
+	saved := EntriesOf(b)
+	for _, e := range b.Entries {
+		switch _, isInstall := install.HostOfKey(e.Key); {
+		case strings.HasPrefix(e.Key, store.OwnPrefix):
+			r.Warnings = append(r.Warnings, "when the backup was made, the state had lost changes: it may lack leases and installs")
+		case !isInstall:
+			r.records = append(r.records, e)
+		}
+	}
+	r.Warnings = slices.Compact(r.Warnings)
+	addrs, err := r.planLeases(saved, now)
+	if err != nil {
+		return nil, err
+	}
+	return r, r.planHosts(l, saved, now, addrs, rearm)
+}
+
+// planLeases compares the leases, and returns the address of each machine of both.
+func (r *Restore) planLeases(saved, now map[string][]byte) (addrs map[lab.MAC]netip.Addr, err error) {
+	addrs = map[lab.MAC]netip.Addr{}
+	held := map[netip.Addr]lab.MAC{}
+	today := time.Now()
+	for key, value := range saved {
+		lease, ok, err := leases.ParseRecord(key, value)
+		if err != nil {
+			return nil, fmt.Errorf("the backup cannot be used by this bootlab: %w", err)
+		}
+		if ok && lease.State != leases.Declined {
+			addrs[lease.MAC] = lease.Addr
+		}
+		if ok && lease.Live(today) {
+			held[lease.Addr] = lease.MAC
+		}
+	}
+	r.Leases.Saved = len(held)
+	for key, value := range now {
+		lease, ok, err := leases.ParseRecord(key, value)
+		if !ok || err != nil { // a state that is replaced may be damaged
+			continue
+		}
+		if _, known := addrs[lease.MAC]; !known && lease.State != leases.Declined {
+			addrs[lease.MAC] = lease.Addr
+		}
+		if !lease.Live(today) {
+			continue
+		}
+		r.Leases.Now++
+		if held[lease.Addr] != lease.MAC {
+			r.Leases.Lost = append(r.Leases.Lost, RestoredChange{IP: lease.Addr, MAC: lease.MAC, Name: lease.Hostname, Expires: lease.Expiry})
+		}
+	}
+	slices.SortFunc(r.Leases.Lost, func(x, y RestoredChange) int { return x.IP.Compare(y.IP) })
+	return addrs, nil
+}
+
+// planHosts decides about every host that the lab, the backup or the present state knows.
+func (r *Restore) planHosts(l *lab.Lab, saved, now map[string][]byte, addrs map[lab.MAC]netip.Addr, rearm Rearm) error {
+	names := map[string]bool{}
+	for _, h := range l.Hosts {
+		names[h.Name] = true
+	}
+	for _, entries := range []map[string][]byte{saved, now} {
+		for key := range entries {
+			if host, ok := install.HostOfKey(key); ok {
+				names[host] = true
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		h := l.Host(name)
+		if mac, err := lab.ParseMAC(name); h == nil && err == nil {
+			h = l.MachineOf(mac, addrs[mac])
+		}
+		key := install.RecordKey(name)
+		m, err := install.Merge(name, h, saved[key], now[key], r.Backup.Created, rearm)
+		if err != nil {
+			return fmt.Errorf("the backup cannot be used by this bootlab: %w", err)
+		}
+		if m.Record != nil {
+			r.records = append(r.records, backup.Entry{Key: key, Value: m.Record})
+		}
+		installsOnce := h == nil || h.Profile != nil && h.Profile.Install == lab.InstallOnce
+		if installsOnce && (m.After != m.Now || m.After != m.Saved) && cmp.Or(m.After, m.Now, m.Saved) != "" {
+			r.Hosts = append(r.Hosts, m)
+		}
+	}
+	return nil
+}
+
+// Restore puts what r planned in place of the state, which it keeps: r.Kept is then its file.
+func (s *State) Restore(ctx context.Context, a lab.Appliance, r *Restore) (err error) {
+	if err := os.MkdirAll(a.State, 0o750); err != nil {
+		return fmt.Errorf("appliance.state: %w", err)
+	}
+	r.Kept, err = s.held.Replace(ctx, func(yield func(string, []byte) bool) {
+		for _, e := range r.records {
+			if !yield(e.Key, e.Value) {
+				return
+			}
+		}
+	})
+	return err
+}
+
+// EntriesOf returns the entries of a backup by key, to plan a restore into the daemon that sent it.
+func EntriesOf(b *backup.Backup) map[string][]byte {
+	all := make(map[string][]byte, len(b.Entries))
+	for _, e := range b.Entries {
+		all[e.Key] = e.Value
+	}
+	return all
+}
