@@ -84,6 +84,7 @@ type Boot struct {
 	Stage   event.Stage   `json:"stage,omitempty"` // the last one reached
 	Outcome string        `json:"outcome"`         // booting, done, failed
 	Reason  string        `json:"reason,omitempty"`
+	Claimed int           `json:"claimed,omitempty"` // requests of other machines in this one's name; the first of them are among events
 	Events  []event.Event `json:"events"`
 }
 

@@ -117,6 +117,11 @@ func (s *Service) mayReport(t *Table, mac lab.MAC, from netip.Addr) error {
 	return nil
 }
 
+// Claimed reports whether a request in the name of the machine mac comes from an address that is not known to be that machine's.
+func (s *Service) Claimed(mac lab.MAC, from netip.Addr) bool {
+	return s.claimed(s.deps.Table(), mac, from)
+}
+
 // claimed reports whether a request comes from an address that is not known to be that machine's.
 func (s *Service) claimed(t *Table, mac lab.MAC, from netip.Addr) bool {
 	if h := s.machine(t, mac, from); h != nil {

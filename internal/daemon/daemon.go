@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/boot/bootloop"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/host/confine"
@@ -40,13 +41,15 @@ type Config struct {
 
 // A Daemon holds all servers over one snapshot.
 type Daemon struct {
-	cfg      Config
-	log      *slog.Logger
-	registry *prometheus.Registry
-	started  time.Time
-	current  atomic.Pointer[snapshot.Snapshot] // what every server answers from
-	reloads  reloads
-	warned   loggedWarnings
+	cfg       Config
+	log       *slog.Logger
+	serverLog *slog.Logger     // of what packets and requests cause: repeated lines become summaries
+	summaries *logs.Summarizer // of serverLog
+	registry  *prometheus.Registry
+	started   time.Time
+	current   atomic.Pointer[snapshot.Snapshot] // what every server answers from
+	reloads   reloads
+	warned    loggedWarnings
 
 	*learned
 	*servers
@@ -54,6 +57,7 @@ type Daemon struct {
 	bus           *event.Bus
 	reloadMetrics *metrics.Lab
 	timeline      *timeline.Recorder
+	boot          *boot.Service
 	installWatch  *installWatch
 	loops         *bootloop.Detector
 	storeGone     bool // of watchStore
@@ -64,7 +68,9 @@ type Daemon struct {
 // ended early.
 func Run(ctx context.Context, cfg Config) error {
 	d := &Daemon{cfg: cfg, log: cfg.Log, registry: cmp.Or(cfg.Registry, prometheus.NewRegistry()), started: time.Now(), installWatch: newInstallWatch(), health: newHealth(),
-		loops: bootloop.New(time.Now)}
+		loops: bootloop.New(time.Now), summaries: logs.NewSummarizer(cfg.Log.Handler())}
+	d.serverLog = slog.New(d.summaries)
+	defer d.summaries.Flush()
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
 	// The lab and what is derived from it. A broken lab starts nothing.
@@ -145,13 +151,13 @@ func (d *Daemon) newBus(ctx context.Context, s store.Store) error {
 	if d.reloadMetrics, err = metrics.NewLab(d.registry, d.cfg.Version, d.current.Load().Lab.Name); err != nil {
 		return err
 	}
-	d.timeline, err = timeline.Open(ctx, timeline.Config{}, timeline.Deps{Store: s, Log: d.log, Metrics: d.registry})
+	d.timeline, err = timeline.Open(ctx, timeline.Config{}, timeline.Deps{Store: s, Log: d.serverLog, Metrics: d.registry})
 	if err != nil {
 		return err
 	}
 	d.bus = event.NewBus(event.BusConfig{
 		Now: time.Now, Gen: func() uint64 { return d.current.Load().Gen }, Identify: d.identify,
-		Recorders: []event.Recorder{logs.New(d.log), counts, d.timeline, d.installWatch},
+		Recorders: []event.Recorder{logs.New(d.log), d.timeline}, Counters: []event.Recorder{counts, d.installWatch},
 	})
 	return nil
 }
@@ -195,6 +201,7 @@ func dashboardURL(listen string) string {
 // stopping is called once, before the first server is stopped.
 func (d *Daemon) stopping() {
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping)
+	d.bus.Flush()
 	d.bus.Record(event.Event{Kind: event.DaemonStopping})
 }
 

@@ -43,9 +43,12 @@ func (l leased) AddrOf(mac lab.MAC) (netip.Addr, bool) {
 	return lease.Addr, ok
 }
 
-// identify adds the MAC and the host of an event that lacks them.
+// identify adds the MAC and the host of an event that lacks them, and whether another machine may have asked in that machine's name.
 func (d *Daemon) identify(e *event.Event) {
 	e.Addr = e.Addr.Unmap()
+	if !e.MAC.IsZero() && e.Addr.IsValid() && e.Kind.FromAddress() && !e.Claimed {
+		e.Claimed = d.boot.Claimed(e.MAC, e.Addr)
+	}
 	if e.Host != "" || e.MAC.IsZero() && !e.Addr.IsValid() {
 		return
 	}

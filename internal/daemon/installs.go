@@ -54,7 +54,7 @@ func (w *installWatch) run(ctx context.Context, d *Daemon) error {
 			err = d.installs.Expire(ctx, d.machineNamed)
 		}
 		if err != nil && ctx.Err() == nil {
-			d.log.Warn("install state not saved", "err", err)
+			d.serverLog.Warn("install state not saved", "err", err)
 		}
 	}
 }

@@ -89,7 +89,7 @@ func (d *Daemon) openLearned(ctx context.Context, s store.Store) (*learned, erro
 	if err != nil {
 		return nil, err
 	}
-	found, err := discovered.Open(ctx, discovered.Config{}, discovered.Deps{Store: s, Log: d.log, Now: time.Now})
+	found, err := discovered.Open(ctx, discovered.Config{}, discovered.Deps{Store: s, Log: d.serverLog, Now: time.Now})
 	return &learned{store: s, book: book, installs: installs, discovered: found}, err
 }
 

@@ -40,39 +40,39 @@ func (d *Daemon) build() (*servers, error) {
 	s := &servers{}
 	nbps := firmware.FS(d.cfg.Firmware)
 	d.warnMissing(nbps)
-	service := boot.New(boot.Deps{
+	d.boot = boot.New(boot.Deps{
 		Table:    table(d, func(s *snapshot.Snapshot) *boot.Table { return s.Boot }),
 		Installs: d.installs, Discovered: d.discovered, Leases: leased{d.book}, Loops: d.loops, Events: d.bus,
 	})
 	var errs [8]error
 	s.dhcp, errs[0] = dhcpd.New(dhcpd.Config{}, dhcpd.Deps{
 		Table: table(d, func(s *snapshot.Snapshot) *dhcpd.Table { return s.DHCP }),
-		Book:  d.book, Events: d.bus, Log: d.log, Registerer: d.registry, Now: time.Now, Listen: d.listenDHCP, FromDisk: d.installs.FromDisk,
+		Book:  d.book, Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: time.Now, Listen: d.listenDHCP, FromDisk: d.installs.FromDisk,
 		Loops: d.loops, Report: func(iface string, err error) { d.health.opened(serverDHCP, iface, err) },
 	})
 	s.tftp, errs[1] = tftpd.New(tftpd.Config{SinglePort: d.current.Load().Lab.Appliance.TFTPSingle}, tftpd.Deps{
 		Table:    table(d, func(s *snapshot.Snapshot) *tftpd.Table { return s.TFTP }),
-		Firmware: nbps, Scripts: service, Leases: addresses{d}, Events: d.bus, Log: d.log, Registerer: d.registry,
+		Firmware: nbps, Scripts: d.boot, Leases: addresses{d}, Events: d.bus, Log: d.serverLog, Registerer: d.registry,
 	})
 	s.dns, errs[2] = dnsd.New(dnsd.Config{}, dnsd.Deps{
 		Table:  table(d, func(s *snapshot.Snapshot) *dnsd.Table { return s.DNS }),
-		Leases: leaseNames{d}, Now: time.Now, Log: d.log, Registerer: d.registry,
+		Leases: leaseNames{d}, Now: time.Now, Log: d.serverLog, Registerer: d.registry,
 	})
 	s.mirrors, errs[3] = mirror.New(mirror.Config{Dir: filepath.Join(d.current.Load().Lab.Appliance.State, "mirrors")}, mirror.Deps{
 		Mirrors: func() []*lab.Mirror { return d.current.Load().Lab.Mirrors },
-		Events:  d.bus, Metrics: d.registry, Log: d.log, Now: time.Now,
+		Events:  d.bus, Metrics: d.registry, Log: d.serverLog, Now: time.Now,
 	})
 	s.http, errs[4] = httpd.NewBoot(httpd.BootConfig{}, httpd.BootDeps{
 		Table: table(d, func(s *snapshot.Snapshot) *httpd.Table { return s.HTTP }),
-		Boot:  service, Firmware: nbps, Leases: addresses{d}, Mirrors: s.mirrors, Events: d.bus, Metrics: d.registry, Log: d.log, Now: time.Now,
+		Boot:  d.boot, Firmware: nbps, Leases: addresses{d}, Mirrors: s.mirrors, Events: d.bus, Metrics: d.registry, Log: d.serverLog, Now: time.Now,
 	})
 	s.lb, errs[5] = lbproxy.New(lbproxy.Config{}, lbproxy.Deps{
 		Table:  table(d, func(s *snapshot.Snapshot) *lbproxy.Table { return s.LB }),
-		Events: d.bus, Log: d.log, Registerer: d.registry, Now: time.Now, Listen: d.listenBalancer, Drains: drains{d.store},
+		Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: time.Now, Listen: d.listenBalancer, Drains: drains{d.store},
 	})
 	s.virt, errs[6] = virt.New(virt.Config{ShutdownWait: shutdownWait}, virt.Deps{
 		Table:  table(d, func(s *snapshot.Snapshot) *virt.Table { return s.Virt }),
-		Events: d.bus, Log: d.log, Registerer: d.registry, Now: time.Now, Images: images{d},
+		Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: time.Now, Images: images{d},
 	})
 	s.admin, errs[7] = d.newAdmin(s)
 	if err := errors.Join(errs[:]...); err != nil {

@@ -65,9 +65,10 @@ var rules = []rule{
 	{"internal/lab", nil, "the model: every decision, no file, no server, no socket"},
 	{"internal/lab/load", []string{"internal/lab"}, "reads the lab file into the model; only commands, the daemon and readers of YAML need it"},
 
-	{"internal/observe/event", []string{"internal/lab"}, "every package may record events"},
-	{"internal/observe/logs", []string{"internal/observe/event"}, "a recorder of events"},
+	{"internal/observe/event", []string{"internal/lab", "internal/observe/repeats"}, "every package may record events"},
+	{"internal/observe/logs", []string{"internal/lab", "internal/observe/event", "internal/observe/repeats"}, "a recorder of events, and the servers' log; of the lab only what a MAC is"},
 	{"internal/observe/metrics", []string{"internal/observe/event"}, "a recorder of events"},
+	{"internal/observe/repeats", nil, "counts what is alike; knows no event"},
 	{"internal/observe/timeline", []string{"internal/lab", "internal/observe/event", "internal/store"}, "a recorder of events"},
 
 	{"internal/store", nil, "knows none of what it stores"},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/repeats"
 )
 
 // An Event is one thing that happened. Its sender sets Kind and what it knows of the rest. The Bus sets Seq, At and Gen, and derives MAC
@@ -23,8 +24,12 @@ type Event struct {
 	Bytes  int64         `json:"bytes,omitempty"`  // sent
 	Dur    time.Duration `json:"dur,omitempty"`    // nanoseconds
 	Client Client        `json:"client,omitempty"` // of DHCP events: the program that asks; empty: of any other event
-	// Claimed marks a refused request in the machine's name from an address that is not known to be the machine's.
+	// Claimed marks a request in the machine's name from an address that is not known to be the machine's.
 	Claimed bool `json:"claimed,omitempty"`
+	// More is set in a summary of events like this one that were not recorded one by one: how many they are. The other fields are those
+	// of the last of them, but for At.
+	More int           `json:"more,omitempty"`
+	Over time.Duration `json:"over,omitempty"` // nanoseconds; of a summary: the time in which they came
 }
 
 // A Client is the kind of program that sends a machine's DHCP messages.
@@ -50,15 +55,19 @@ type BusConfig struct {
 	Now       func() time.Time
 	Gen       func() uint64 // the generation in force; nil: always 0
 	Identify  func(*Event)  // fills MAC and Host where they are missing; nil: leaves them
-	Recorders []Recorder    // called in this order
+	Recorders []Recorder    // called in this order; many similar events that strangers cause reach them in summaries
+	Counters  []Recorder    // called with every event, none of which is a summary; before Recorders, and without a Seq
 }
 
-// A Bus numbers events and hands each to all recorders. It is safe for concurrent use.
+// A Bus numbers events and hands them to its recorders. It is safe for concurrent use.
 type Bus struct {
 	cfg BusConfig
 
-	mu  sync.Mutex
-	seq uint64
+	mu       sync.Mutex
+	seq      uint64
+	limiters [classes]*repeats.Limiter[Event]
+	timer    *time.Timer // of the next summary
+	due      time.Time   // when the timer fires; zero: it does not
 }
 
 // NewBus returns a bus.
@@ -66,10 +75,10 @@ func NewBus(cfg BusConfig) *Bus {
 	if cfg.Now == nil {
 		panic("event: BusConfig.Now is nil")
 	}
-	return &Bus{cfg: cfg}
+	return &Bus{cfg: cfg, limiters: newLimiters()}
 }
 
-// Record numbers, dates and identifies e and hands it to every recorder.
+// Record numbers, dates and identifies e and hands it to every recorder, or counts it for a summary.
 func (b *Bus) Record(e Event) {
 	if b.cfg.Identify != nil {
 		b.cfg.Identify(&e)
@@ -79,9 +88,18 @@ func (b *Bus) Record(e Event) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	e.At = b.cfg.Now()
+	for _, r := range b.cfg.Counters {
+		r.Record(e)
+	}
+	if b.passLocked(e) {
+		b.emitLocked(e)
+	}
+}
+
+func (b *Bus) emitLocked(e Event) {
 	b.seq++
 	e.Seq = b.seq
-	e.At = b.cfg.Now()
 	for _, r := range b.cfg.Recorders {
 		r.Record(e)
 	}

@@ -74,7 +74,7 @@ func TestBusOrder(t *testing.T) {
 	for w := range writers {
 		wg.Go(func() {
 			for i := range each {
-				bus.Record(event.Event{Kind: event.DHCPOffer, Detail: fmt.Sprint(w), Bytes: int64(i)})
+				bus.Record(event.Event{Kind: event.BackendUp, Detail: fmt.Sprint(w), Bytes: int64(i)})
 			}
 		})
 	}

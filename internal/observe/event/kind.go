@@ -97,8 +97,18 @@ type description struct {
 	name  string
 	stage Stage
 	level slog.Level
+	by    origin
 	help  string
 }
+
+// An origin is what causes the events of a kind.
+type origin uint8
+
+const (
+	own     origin = iota // the daemon, an admin, or a machine at a step that it takes once
+	request               // a request that was answered
+	refusal               // a request that was refused or failed, or whatever else anybody on the network can send
+)
 
 // describe returns the row of the table that describes k.
 func describe(k Kind) description {
@@ -108,72 +118,72 @@ func describe(k Kind) description {
 	return table[k]
 }
 
-// table describes every kind: its name in metrics and API, its stage, its level in the log, and what it means.
+// table describes every kind: its name in metrics and API, its stage, its level in the log, what causes it, and what it means.
 var table = [kinds]description{
-	Unknown: {"unknown", StageLab, slog.LevelWarn, "an event that this version does not know"},
+	Unknown: {"unknown", StageLab, slog.LevelWarn, own, "an event that this version does not know"},
 
-	DHCPDiscover:          {"dhcp_discover", StageAddress, slog.LevelDebug, "a machine sent a DISCOVER"},
-	DHCPOffer:             {"dhcp_offer", StageAddress, slog.LevelDebug, "the server offered an address"},
-	DHCPAck:               {"dhcp_ack", StageAddress, slog.LevelInfo, "an address was leased, or its lease renewed"},
-	DHCPNak:               {"dhcp_nak", StageAddress, slog.LevelInfo, "a REQUEST for a wrong address was refused"},
-	DHCPDecline:           {"dhcp_decline", StageAddress, slog.LevelWarn, "a machine declined its address, because another machine uses it"},
-	DHCPRelease:           {"dhcp_release", StageAddress, slog.LevelDebug, "a machine released its address"},
-	DHCPRefused:           {"dhcp_refused", StageAddress, slog.LevelWarn, "no address for this machine: no reservation, no pool, or the pool is full"},
-	DHCPOtherServerChosen: {"dhcp_other_server_chosen", StageAddress, slog.LevelWarn, "a machine accepted the offer of another DHCP server"},
-	DHCPProxyOffer:        {"dhcp_proxy_offer", StageAddress, slog.LevelDebug, "boot information was offered beside another DHCP server"},
-	DHCPFlood:             {"dhcp_flood", StageAddress, slog.LevelWarn, "a pool is full, and machines of many of its leases do not answer"},
-	DHCPConflict:          {"dhcp_conflict", StageAddress, slog.LevelWarn, "an address of a pool is in use without a lease"},
-	DHCPRogue:             {"dhcp_rogue", StageAddress, slog.LevelWarn, "another DHCP server answers on a network with dhcp: server"},
-	DHCPLoop:              {"dhcp_loop", StageAddress, slog.LevelWarn, "iPXE asks for its boot file again and again without fetching it; for some minutes it gets none"},
+	DHCPDiscover:          {"dhcp_discover", StageAddress, slog.LevelDebug, request, "a machine sent a DISCOVER"},
+	DHCPOffer:             {"dhcp_offer", StageAddress, slog.LevelDebug, request, "the server offered an address"},
+	DHCPAck:               {"dhcp_ack", StageAddress, slog.LevelInfo, request, "an address was leased, or its lease renewed"},
+	DHCPNak:               {"dhcp_nak", StageAddress, slog.LevelInfo, refusal, "a REQUEST for a wrong address was refused"},
+	DHCPDecline:           {"dhcp_decline", StageAddress, slog.LevelWarn, refusal, "a machine declined its address, because another machine uses it"},
+	DHCPRelease:           {"dhcp_release", StageAddress, slog.LevelDebug, request, "a machine released its address"},
+	DHCPRefused:           {"dhcp_refused", StageAddress, slog.LevelWarn, refusal, "no address for this machine: no reservation, no pool, or the pool is full"},
+	DHCPOtherServerChosen: {"dhcp_other_server_chosen", StageAddress, slog.LevelWarn, refusal, "a machine accepted the offer of another DHCP server"},
+	DHCPProxyOffer:        {"dhcp_proxy_offer", StageAddress, slog.LevelDebug, request, "boot information was offered beside another DHCP server"},
+	DHCPFlood:             {"dhcp_flood", StageAddress, slog.LevelWarn, refusal, "a pool is full, and machines of many of its leases do not answer"},
+	DHCPConflict:          {"dhcp_conflict", StageAddress, slog.LevelWarn, refusal, "an address of a pool is in use without a lease"},
+	DHCPRogue:             {"dhcp_rogue", StageAddress, slog.LevelWarn, refusal, "another DHCP server answers on a network with dhcp: server"},
+	DHCPLoop:              {"dhcp_loop", StageAddress, slog.LevelWarn, refusal, "iPXE asks for its boot file again and again without fetching it; for some minutes it gets none"},
 
-	TFTPProbe:   {"tftp_probe", StageFirmware, slog.LevelDebug, "firmware asked for a file's size only, as UEFI does"},
-	TFTPServed:  {"tftp_served", StageFirmware, slog.LevelInfo, "a TFTP transfer is complete"},
-	TFTPFailed:  {"tftp_failed", StageFirmware, slog.LevelWarn, "a TFTP transfer failed"},
-	TFTPRefused: {"tftp_refused", StageFirmware, slog.LevelInfo, "a TFTP request was refused: no such file, or the file may not be served"},
+	TFTPProbe:   {"tftp_probe", StageFirmware, slog.LevelDebug, request, "firmware asked for a file's size only, as UEFI does"},
+	TFTPServed:  {"tftp_served", StageFirmware, slog.LevelInfo, request, "a TFTP transfer is complete"},
+	TFTPFailed:  {"tftp_failed", StageFirmware, slog.LevelWarn, refusal, "a TFTP transfer failed"},
+	TFTPRefused: {"tftp_refused", StageFirmware, slog.LevelInfo, refusal, "a TFTP request was refused: no such file, or the file may not be served"},
 
-	FirmwareServed: {"firmware_served", StageFirmware, slog.LevelInfo, "firmware fetched its network boot program by HTTP"},
-	ScriptServed:   {"script_served", StageScript, slog.LevelInfo, "a machine fetched its boot script"},
-	ScriptRefused:  {"script_refused", StageScript, slog.LevelWarn, "a request for a boot script was refused"},
-	ScriptLoop:     {"script_loop", StageScript, slog.LevelWarn, "a machine fetches its boot script again and again, and no system starts"},
-	FileServed:     {"file_served", StageFiles, slog.LevelDebug, "a file was fetched by HTTP"},
-	FileAborted:    {"file_aborted", StageFiles, slog.LevelWarn, "a machine closed the connection in the middle of a file"},
-	FileMissing:    {"file_missing", StageFiles, slog.LevelWarn, "an HTTP request was refused: no such file, or the file may not be served"},
-	ConfigServed:   {"config_served", StageConfig, slog.LevelInfo, "a machine fetched its config document"},
-	ConfigRefused:  {"config_refused", StageConfig, slog.LevelWarn, "a request for a config document was refused: wrong address, token or install state"},
+	FirmwareServed: {"firmware_served", StageFirmware, slog.LevelInfo, request, "firmware fetched its network boot program by HTTP"},
+	ScriptServed:   {"script_served", StageScript, slog.LevelInfo, request, "a machine fetched its boot script"},
+	ScriptRefused:  {"script_refused", StageScript, slog.LevelWarn, refusal, "a request for a boot script was refused"},
+	ScriptLoop:     {"script_loop", StageScript, slog.LevelWarn, refusal, "a machine fetches its boot script again and again, and no system starts"},
+	FileServed:     {"file_served", StageFiles, slog.LevelDebug, request, "a file was fetched by HTTP"},
+	FileAborted:    {"file_aborted", StageFiles, slog.LevelWarn, refusal, "a machine closed the connection in the middle of a file"},
+	FileMissing:    {"file_missing", StageFiles, slog.LevelWarn, refusal, "an HTTP request was refused: no such file, or the file may not be served"},
+	ConfigServed:   {"config_served", StageConfig, slog.LevelInfo, request, "a machine fetched its config document"},
+	ConfigRefused:  {"config_refused", StageConfig, slog.LevelWarn, refusal, "a request for a config document was refused: wrong address, token or install state"},
 
-	MirrorDown:     {"mirror_down", StageFiles, slog.LevelWarn, "no upstream of a mirror answers; cached files are served, even if stale"},
-	MirrorUp:       {"mirror_up", StageFiles, slog.LevelInfo, "an upstream of a mirror answers again"},
-	MirrorBypassed: {"mirror_bypassed", StageFiles, slog.LevelWarn, "files of a mirror are passed through without being cached: the cache is full, or the disk failed"},
-	MirrorCorrupt:  {"mirror_corrupt", StageFiles, slog.LevelError, "a file from upstream has a wrong checksum and was discarded"},
+	MirrorDown:     {"mirror_down", StageFiles, slog.LevelWarn, own, "no upstream of a mirror answers; cached files are served, even if stale"},
+	MirrorUp:       {"mirror_up", StageFiles, slog.LevelInfo, own, "an upstream of a mirror answers again"},
+	MirrorBypassed: {"mirror_bypassed", StageFiles, slog.LevelWarn, refusal, "files of a mirror are passed through without being cached: the cache is full, or the disk failed"},
+	MirrorCorrupt:  {"mirror_corrupt", StageFiles, slog.LevelError, refusal, "a file from upstream has a wrong checksum and was discarded"},
 
-	InstallArmed:     {"install_armed", StageInstall, slog.LevelInfo, "the next boot installs this machine"},
-	InstallBooting:   {"install_booting", StageInstall, slog.LevelInfo, "an installer is booting"},
-	InstallStarted:   {"install_started", StageInstall, slog.LevelInfo, "an installer fetched its config document"},
-	InstallDone:      {"install_done", StageInstall, slog.LevelInfo, "the installation is complete; the detail names the signal"},
-	InstallLocalBoot: {"install_local_boot", StageInstall, slog.LevelInfo, "an installed machine boots from its own disk"},
-	InstallLoop:      {"install_loop", StageInstall, slog.LevelWarn, "a machine installs again and again without finishing; it is held until it is armed again"},
-	InstallTimeout:   {"install_timeout", StageInstall, slog.LevelWarn, "an installer sent no signal for too long; its machine counts as installed until it is armed again"},
+	InstallArmed:     {"install_armed", StageInstall, slog.LevelInfo, own, "the next boot installs this machine"},
+	InstallBooting:   {"install_booting", StageInstall, slog.LevelInfo, own, "an installer is booting"},
+	InstallStarted:   {"install_started", StageInstall, slog.LevelInfo, own, "an installer fetched its config document"},
+	InstallDone:      {"install_done", StageInstall, slog.LevelInfo, own, "the installation is complete; the detail names the signal"},
+	InstallLocalBoot: {"install_local_boot", StageInstall, slog.LevelInfo, own, "an installed machine boots from its own disk"},
+	InstallLoop:      {"install_loop", StageInstall, slog.LevelWarn, own, "a machine installs again and again without finishing; it is held until it is armed again"},
+	InstallTimeout:   {"install_timeout", StageInstall, slog.LevelWarn, own, "an installer sent no signal for too long; its machine counts as installed until it is armed again"},
 
-	MachineReported: {"machine_reported", StageScript, slog.LevelInfo, "an unknown machine reported its hardware"},
+	MachineReported: {"machine_reported", StageScript, slog.LevelInfo, request, "an unknown machine reported its hardware"},
 
-	PowerCycled:      {"power_cycled", StageVM, slog.LevelInfo, "a machine was power-cycled through its BMC, to boot from the network"},
-	PowerCycleFailed: {"power_cycle_failed", StageVM, slog.LevelWarn, "the BMC of a machine did not power-cycle it"},
+	PowerCycled:      {"power_cycled", StageVM, slog.LevelInfo, own, "a machine was power-cycled through its BMC, to boot from the network"},
+	PowerCycleFailed: {"power_cycle_failed", StageVM, slog.LevelWarn, own, "the BMC of a machine did not power-cycle it"},
 
-	BackendUp:      {"backend_up", StageBalancer, slog.LevelInfo, "a backend became healthy"},
-	BackendDown:    {"backend_down", StageBalancer, slog.LevelWarn, "a backend became unhealthy"},
-	BackendDrained: {"backend_drained", StageBalancer, slog.LevelInfo, "a backend was drained by an admin"},
-	BackendReady:   {"backend_ready", StageBalancer, slog.LevelInfo, "a drained backend was set ready by an admin"},
+	BackendUp:      {"backend_up", StageBalancer, slog.LevelInfo, own, "a backend became healthy"},
+	BackendDown:    {"backend_down", StageBalancer, slog.LevelWarn, own, "a backend became unhealthy"},
+	BackendDrained: {"backend_drained", StageBalancer, slog.LevelInfo, own, "a backend was drained by an admin"},
+	BackendReady:   {"backend_ready", StageBalancer, slog.LevelInfo, own, "a drained backend was set ready by an admin"},
 
-	VMCreated: {"vm_created", StageVM, slog.LevelInfo, "a virtual machine was created"},
-	VMStarted: {"vm_started", StageVM, slog.LevelInfo, "a virtual machine was started"},
-	VMStopped: {"vm_stopped", StageVM, slog.LevelInfo, "a virtual machine was stopped"},
-	VMDeleted: {"vm_deleted", StageVM, slog.LevelInfo, "a virtual machine was deleted"},
-	VMFailed:  {"vm_failed", StageVM, slog.LevelError, "a hypervisor refused an operation"},
+	VMCreated: {"vm_created", StageVM, slog.LevelInfo, own, "a virtual machine was created"},
+	VMStarted: {"vm_started", StageVM, slog.LevelInfo, own, "a virtual machine was started"},
+	VMStopped: {"vm_stopped", StageVM, slog.LevelInfo, own, "a virtual machine was stopped"},
+	VMDeleted: {"vm_deleted", StageVM, slog.LevelInfo, own, "a virtual machine was deleted"},
+	VMFailed:  {"vm_failed", StageVM, slog.LevelError, own, "a hypervisor refused an operation"},
 
-	DaemonReady:    {"daemon_ready", StageLab, slog.LevelInfo, "all servers are listening"},
-	DaemonStopping: {"daemon_stopping", StageLab, slog.LevelInfo, "the daemon is stopping"},
-	LabApplied:     {"lab_applied", StageLab, slog.LevelInfo, "a lab was applied"},
-	LabRefused:     {"lab_refused", StageLab, slog.LevelError, "a lab was refused; the last good one stays applied"},
+	DaemonReady:    {"daemon_ready", StageLab, slog.LevelInfo, own, "all servers are listening"},
+	DaemonStopping: {"daemon_stopping", StageLab, slog.LevelInfo, own, "the daemon is stopping"},
+	LabApplied:     {"lab_applied", StageLab, slog.LevelInfo, own, "a lab was applied"},
+	LabRefused:     {"lab_refused", StageLab, slog.LevelError, own, "a lab was refused; the last good one stays applied"},
 }
 
 // Kinds returns all kinds but Unknown, in the order of the table.
@@ -185,6 +195,12 @@ func Kinds() []Kind {
 	return ks
 }
 
+// FromAddress reports whether the kind is of requests whose Addr says who asked: all but those of DHCP.
+func (k Kind) FromAddress() bool {
+	d := describe(k)
+	return d.by != own && d.stage != StageAddress
+}
+
 // String returns the kind's name in metrics and API.
 func (k Kind) String() string { return describe(k).name }
 
@@ -193,6 +209,9 @@ func (k Kind) Stage() Stage { return describe(k).stage }
 
 // Level returns the level at which the kind is logged.
 func (k Kind) Level() slog.Level { return describe(k).level }
+
+// Refusal reports whether the kind says that a request was refused or failed: what anybody on the network can cause as often as he likes.
+func (k Kind) Refusal() bool { return describe(k).by == refusal }
 
 // Help returns what the kind means.
 func (k Kind) Help() string { return describe(k).help }

@@ -3,6 +3,7 @@ package logs
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
@@ -17,6 +18,8 @@ const (
 	KeyBytes  = "bytes"
 	KeyErr    = "err"
 	KeyDur    = "dur"
+	KeyMore   = "more" // of a summary: how many lines like this one were not written
+	KeyOver   = "over" // of a summary: the time in which they came
 )
 
 // A Recorder writes events to a log.
@@ -67,6 +70,9 @@ func attrs(e event.Event) []slog.Attr {
 	}
 	if e.Err != "" {
 		as = append(as, slog.String(KeyErr, e.Err))
+	}
+	if e.More > 0 {
+		as = append(as, slog.Int(KeyMore, e.More), slog.Duration(KeyOver, e.Over.Round(time.Millisecond)))
 	}
 	return append(as, slog.Uint64(KeyGen, e.Gen))
 }

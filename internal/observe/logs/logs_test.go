@@ -27,6 +27,8 @@ func TestRecord(t *testing.T) {
 			"time=2026-11-21T10:00:00.000Z level=WARN msg=tftp_failed host=master-0 mac=52:54:00:00:02:01 addr=192.168.16.21 " +
 				"detail=ipxe.efi bytes=512 dur=2s err=\"the client stopped answering\" gen=3\n"},
 		{"next to nothing", event.Event{At: at, Kind: event.LabApplied}, "time=2026-11-21T10:00:00.000Z level=INFO msg=lab_applied gen=0\n"},
+		{"a summary", event.Event{At: at, Kind: event.FileMissing, Err: "file not found", More: 312, Over: 10 * time.Second},
+			"time=2026-11-21T10:00:00.000Z level=WARN msg=file_missing err=\"file not found\" more=312 over=10s gen=0\n"},
 		{"below the level", event.Event{At: at, Kind: event.DHCPDiscover}, ""},
 		{"a line in a line", event.Event{At: at, Kind: event.FileMissing, Detail: "a\nlevel=ERROR msg=forged"},
 			"time=2026-11-21T10:00:00.000Z level=WARN msg=file_missing detail=\"a\\nlevel=ERROR msg=forged\" gen=0\n"},

@@ -26,6 +26,7 @@ type Boot struct {
 	Stage   event.Stage // the furthest it reached
 	Outcome string      // Booting, Done or Failed
 	Reason  string      // why it failed
+	Claimed int         // requests of other machines in this one's name; the first of them are among Events
 	Events  []event.Event
 }
 
@@ -46,7 +47,10 @@ type bootSummary struct {
 	Stage   event.Stage `json:"stage,omitempty"`
 	Outcome string      `json:"outcome"`
 	Reason  string      `json:"reason,omitempty"`
-	Events  int         `json:"events"`
+	Events  int         `json:"events"`            // but for refusals
+	Refused int         `json:"refused,omitempty"` // own refusals and failures; a summary counts as one
+	Others  int         `json:"others,omitempty"`  // requests of other machines; a summary counts as one
+	Claimed int         `json:"claimed,omitempty"` // how many requests those were
 	MAC     lab.MAC     `json:"mac,omitzero"`
 
 	Asked      bool `json:"asked,omitempty"`      // for an address
@@ -115,18 +119,29 @@ func (s *bootSummary) ended() time.Time {
 	return s.Last
 }
 
-// count adds e to the events of s.
-func (s *bootSummary) count(e event.Event) {
+// count adds e to the events of s, each under the bound of its own sort, and reports whether e is kept. So neither another machine's
+// requests nor its own failures take the place of what a machine did. The own tells whether the machine itself caused e.
+func (s *bootSummary) count(e event.Event, own bool, c Config) (kept bool) {
 	if s.Started.IsZero() {
 		s.Started, s.Outcome = e.At, Booting
 	}
-	s.Events++
 	if s.MAC.IsZero() {
 		s.MAC = e.MAC
 	}
+	switch {
+	case !own:
+		s.Others++
+		s.Claimed += max(1, e.More)
+		return s.Others <= c.Claimed
+	case e.Kind.Refusal():
+		s.Refused++
+		return s.Refused <= c.Refused
+	}
+	s.Events++
+	return s.Events <= c.Events || matters(e) && s.Events <= 2*c.Events
 }
 
-// advance updates the state by e, which is counted already.
+// advance updates the state by e, an event of the machine itself that is counted already.
 func (s *bootSummary) advance(e event.Event) {
 	s.Last = e.At
 	if stage := reached(e); order(stage) > order(s.Stage) {

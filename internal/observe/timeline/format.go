@@ -49,7 +49,7 @@ func Format(w io.Writer, b Boot, o Options) error {
 	var width [4]int
 	stage := event.Stage("")
 	for i, e := range b.Events {
-		rows[i] = [4]string{Since(e.At.Sub(b.Started)), "", words(e.Kind), Printable(e.Detail)}
+		rows[i] = [4]string{Since(e.At.Sub(b.Started)), "", words(e.Kind), detail(e)}
 		if rows[i][3] == "" && e.Addr.IsValid() {
 			rows[i][3] = e.Addr.String()
 		}
@@ -66,6 +66,9 @@ func Format(w io.Writer, b Boot, o Options) error {
 	if b.Outcome == Failed {
 		fmt.Fprintf(&out, "  %s\n", o.paint(red, "failed: "+Printable(b.Reason)))
 	}
+	if b.Claimed > 0 {
+		fmt.Fprintf(&out, "  requests of other machines in its name: %d\n", b.Claimed)
+	}
 	_, err := io.WriteString(w, out.String())
 	return err
 }
@@ -74,7 +77,7 @@ func Format(w io.Writer, b Boot, o Options) error {
 func FormatEvent(w io.Writer, e event.Event, o Options) error {
 	at := e.At.In(o.location()).Format("15:04:05.000")
 	var out strings.Builder
-	writeRow(&out, [4]string{at, string(e.Kind.Stage()), words(e.Kind), Printable(e.Detail)}, [4]int{12, 8, 16, 0}, e, o)
+	writeRow(&out, [4]string{at, string(e.Kind.Stage()), words(e.Kind), detail(e)}, [4]int{12, 8, 16, 0}, e, o)
 	_, err := io.WriteString(w, out.String())
 	return err
 }
@@ -141,6 +144,18 @@ func Printable(s string) string {
 		}
 		return r
 	}, s)
+}
+
+// detail is the detail of an event, or how many a summary stands for: "312 more in 10 s, the last: files/nosuch".
+func detail(e event.Event) string {
+	if e.More == 0 {
+		return Printable(e.Detail)
+	}
+	text := fmt.Sprintf("%d more in %d s", e.More, int(e.Over.Round(time.Second).Seconds()))
+	if e.Detail != "" {
+		text += ", the last: " + Printable(e.Detail)
+	}
+	return text
 }
 
 func pad(s string, width int) string {

@@ -252,7 +252,7 @@ func bootOf(key, machine string) (int64, error) {
 func (s bootSummary) boot(key string, events []event.Event) Boot {
 	slices.SortStableFunc(events, compareEvents)
 	events = slices.CompactFunc(events, func(a, b event.Event) bool { return compareEvents(a, b) == 0 })
-	b := Boot{MAC: s.MAC, Started: s.Started, Ended: s.ended(), Stage: s.Stage, Outcome: s.Outcome, Reason: s.Reason, Events: events}
+	b := Boot{MAC: s.MAC, Started: s.Started, Ended: s.ended(), Stage: s.Stage, Outcome: s.Outcome, Reason: s.Reason, Claimed: s.Claimed, Events: events}
 	if newMachine(idOfKey(key)).class == hosts {
 		b.Host = key
 	}

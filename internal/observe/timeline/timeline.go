@@ -23,6 +23,8 @@ import (
 type Config struct {
 	Boots   int           // kept of a machine; 10
 	Events  int           // kept of a boot; beyond, those that matter, up to twice as many; 200
+	Refused int           // kept of a boot: refusals and failures of the machine's own requests; 100
+	Claimed int           // kept of a boot: requests of other machines in the machine's name; 20
 	Hosts   int           // with a name in the lab; 20,000
 	Unknown int           // MACs that the lab does not know; the one without an event for longest is evicted; 256
 	Queue   int           // events that wait to be saved; 8192
@@ -34,7 +36,7 @@ func (c Config) withDefaults() Config {
 	for _, d := range []struct {
 		value *int
 		def   int
-	}{{&c.Boots, 10}, {&c.Events, 200}, {&c.Hosts, 20_000}, {&c.Unknown, 256}, {&c.Queue, 8192}, {&c.Follow, 256}} {
+	}{{&c.Boots, 10}, {&c.Events, 200}, {&c.Refused, 100}, {&c.Claimed, 20}, {&c.Hosts, 20_000}, {&c.Unknown, 256}, {&c.Queue, 8192}, {&c.Follow, 256}} {
 		if *d.value <= 0 {
 			*d.value = d.def
 		}
@@ -218,6 +220,9 @@ func (r *Recorder) Record(e event.Event) {
 	m := r.machines[id]
 	if m == nil {
 		m = newMachine(id)
+		if e.Claimed && m.class == unknown {
+			return // a made-up MAC, which would take the place of a machine that exists
+		}
 		r.evictMachineLocked(m.class)
 		r.addLocked(m)
 	} else {
@@ -238,14 +243,14 @@ func (r *Recorder) addEventLocked(m *machine, e event.Event) {
 		n = len(m.head.Boots)
 	}
 	boot := &m.head.Boots[n-1]
-	boot.count(e)
+	kept := boot.count(e, own, r.cfg)
 	if own {
 		boot.advance(e)
 	}
 	m.head.Last = e
 	r.dirty[m.machineID] = m
 	switch {
-	case boot.Events > 2*r.cfg.Events || boot.Events > r.cfg.Events && !matters(e):
+	case !kept:
 		r.dropped[dropBoot].Inc()
 	case r.queue >= r.cfg.Queue:
 		r.dropped[dropSave].Inc()

@@ -411,11 +411,11 @@ func TestBounds(t *testing.T) {
 	r.save(t)
 	boots := r.boots(t, "a")
 	last := boots[len(boots)-1]
-	if n := len(last.Events); n != 10 || last.Outcome != timeline.Failed {
-		t.Errorf("a long boot keeps %d events, outcome %s, want 10 and a failure", n, last.Outcome)
+	if n := len(last.Events); n != 11 || last.Outcome != timeline.Failed {
+		t.Errorf("a long boot keeps %d events, outcome %s, want 10 and the failure", n, last.Outcome)
 	}
-	if n := r.dropped(t, "boot"); n != 92 {
-		t.Errorf("%v events counted as too many, want 92", n)
+	if n := r.dropped(t, "boot"); n != 91 {
+		t.Errorf("%v events counted as too many, want 91", n)
 	}
 	for _, host := range []string{"b", "c", "d"} {
 		r.record(time.Second, host, event.DHCPDiscover, "pxe")
@@ -434,6 +434,82 @@ func TestBounds(t *testing.T) {
 	}
 	if err := mem.Scan(t.Context(), "timeline/a/", func(key string, _ []byte) error { return errors.New(key + " is still there") }); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestRefusalsCrowdOutNothing: however many requests are refused, another machine's in this one's name or its own, before the boot or in
+// it, all other events of the boot are kept, and how many requests others made is shown.
+func TestRefusalsCrowdOutNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, timeline.Config{}, storetest.Memory())
+	own, other := netip.MustParseAddr("192.168.16.21"), netip.MustParseAddr("192.168.16.99")
+	refuse := func(n int, from netip.Addr, more int) {
+		for i := range n {
+			r.now = r.now.Add(time.Millisecond)
+			r.Record(event.Event{At: r.now, Seq: uint64(1000 + i), Kind: event.ConfigRefused, Host: "master-0", MAC: mac, Addr: from, Claimed: from != own, Err: "no", More: more})
+		}
+	}
+	for _, s := range install {
+		r.now = r.now.Add(s.after)
+		r.Record(event.Event{At: r.now, Kind: s.kind, Host: "master-0", MAC: mac, Addr: own, Detail: s.detail, Client: clientOf(s.kind, s.detail)})
+		refuse(500, other, 0)
+		refuse(50, own, 0)
+	}
+	refuse(1, other, 312)
+	boots := r.boots(t, "master-0")
+	var kinds, want []string
+	refused := map[bool]int{} // by whether another machine asked
+	for _, e := range boots[0].Events {
+		if e.Kind == event.ConfigRefused {
+			refused[e.Claimed]++
+			continue
+		}
+		kinds = append(kinds, e.Kind.String())
+	}
+	for _, s := range install {
+		want = append(want, s.kind.String())
+	}
+	if diff := cmp.Diff(want, kinds); diff != "" || len(boots) != 1 {
+		t.Errorf("%d boots; events but refusals (-want +got):\n%s", len(boots), diff)
+	}
+	if diff := cmp.Diff(map[bool]int{true: 20, false: 100}, refused); diff != "" {
+		t.Errorf("refusals, by whether another machine asked (-want +got):\n%s", diff)
+	}
+	if want := 500*len(install) + 312; boots[0].Claimed != want {
+		t.Errorf("%d requests of others, want %d", boots[0].Claimed, want)
+	}
+	var text bytes.Buffer
+	if err := timeline.Format(&text, boots[0], timeline.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("requests of other machines in its name: %d\n", boots[0].Claimed); !strings.HasSuffix(text.String(), want) {
+		t.Errorf("the text does not end in %q", want)
+	}
+}
+
+// TestMadeUpMachines: requests in the names of MACs that nobody has take the place of no machine that exists.
+func TestMadeUpMachines(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, timeline.Config{Unknown: 2}, storetest.Memory())
+	r.record(0, "", event.DHCPDiscover, "pxe")
+	for i := range 10 {
+		r.Record(event.Event{At: r.now, Kind: event.FileMissing, MAC: lab.MAC{2, 0, 0, 0, 1, byte(i)}, Addr: netip.MustParseAddr("192.0.2.7"), Claimed: true})
+	}
+	if all := r.All(); len(all) != 1 || all[0].Key != mac.String() {
+		t.Errorf("machines: %+v, want only %s", all, mac)
+	}
+}
+
+// TestFormatSummary: a summary says how many events it stands for.
+func TestFormatSummary(t *testing.T) {
+	t.Parallel()
+	var got bytes.Buffer
+	e := event.Event{Kind: event.FileMissing, Detail: "files/nosuch312", Err: "file not found", More: 312, Over: 10*time.Second + 3*time.Millisecond}
+	if err := timeline.FormatEvent(&got, e, timeline.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if want := "file missing      312 more in 10 s, the last: files/nosuch312  file not found\n"; !strings.HasSuffix(got.String(), want) {
+		t.Errorf("got %q, want it to end in %q", got.String(), want)
 	}
 }
 
