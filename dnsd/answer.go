@@ -76,17 +76,24 @@ func (r *request) answer(leases Leases) lookupResult {
 		if r.chained && r.cnameLoop() {
 			return answered
 		}
-		m := r.t.match(r.cur)
+		m := r.place()
 		if m.zone >= 0 && r.forwardedBelow(m) {
 			m.zone = -1
 		}
-		if m.zone < 0 || m.node < 0 && m.cut < 0 {
+		if m.zone < 0 || m.node < 0 && m.cut < 0 && m.dname == 0 {
 			return r.answerMissing(m, leases)
 		}
 		r.setAuthoritative(m.zone)
 		switch {
+		case m.dname > 0:
+			if !r.followDNAME(m) {
+				return answered
+			}
+			continue
 		case m.cut == 0 && r.q.qtype == typeDS: // lives above the cut, RFC 4034 section 5
-			r.negative(m)
+			if !r.records(r.cutNode(m)) {
+				r.negative(m)
+			}
 		case m.cut >= 0:
 			r.writeReferral(m)
 			return delegated
@@ -100,7 +107,20 @@ func (r *request) answer(leases Leases) lookupResult {
 	return answered // what there is of a chain that is too long
 }
 
-// note marks the reply as an authoritative one of a zone.
+// place finds the place of what is looked for.
+func (r *request) place() match {
+	if r.q.qtype == typeDS {
+		return r.t.matchForDS(r.cur)
+	}
+	return r.t.match(r.cur)
+}
+
+// cutNode returns the node where a delegated zone starts.
+func (r *request) cutNode(m match) *node {
+	return &r.t.nodes[r.t.find(m.zone, r.cur.hash[m.cut], r.cur.suffix(m.cut))]
+}
+
+// setAuthoritative marks the reply as an authoritative one of a zone.
 func (r *request) setAuthoritative(zone int) {
 	if r.chained {
 		return
@@ -120,7 +140,7 @@ func (r *request) forwardedBelow(m match) bool {
 	return len(servers) > 0 && at < m.at
 }
 
-// missing answers for a name that no zone holds.
+// answerMissing answers for a name that no zone holds.
 func (r *request) answerMissing(m match, leases Leases) lookupResult {
 	if m.zone >= 0 && r.t.zones[m.zone].broken {
 		r.code, r.kind = servFail, kindAuthored
@@ -144,7 +164,7 @@ func (r *request) answerMissing(m match, leases Leases) lookupResult {
 	return answered
 }
 
-// follow writes the CNAME of a node, if it has one and was not asked for it, and goes on with its target.
+// followCNAME writes the CNAME of a node, if it has one and was not asked for it, and goes on with its target.
 func (r *request) followCNAME(nd *node) bool {
 	if r.q.qtype == typeCNAME || r.q.qtype == typeANY {
 		return false
@@ -156,6 +176,31 @@ func (r *request) followCNAME(nd *node) bool {
 	rdata, _ := r.t.next(set.data)
 	at := r.w.rr(answers, r.owner, typeCNAME, set.ttl, rdata)
 	if _, err := r.next.parse(rdata); err != nil || r.w.full {
+		return false
+	}
+	r.cur, r.owner, r.chained, r.chainEnd = &r.next, at, true, r.w.mark()
+	return true
+}
+
+// followDNAME writes the DNAME that the name is below and the CNAME that follows from it (RFC 6672 section 3.1), and goes on with its
+// target. It reports false if the answer is complete: a name that gets too long is YXDOMAIN.
+func (r *request) followDNAME(m match) bool {
+	owner := r.t.find(m.zone, r.cur.hash[m.dname], r.cur.suffix(m.dname))
+	set := r.t.set(&r.t.nodes[owner], typeDNAME)
+	rdata, _ := r.t.next(set.data)
+	r.w.rr(answers, r.owner+int(r.cur.off[m.dname]), typeDNAME, set.ttl, rdata)
+	var target [2 * maxName]byte
+	prefix := r.cur.wire[:r.cur.off[m.dname]]
+	wire := append(append(target[:0], prefix...), rdata...)
+	if len(wire) > maxName {
+		r.code = yxDomain
+		return false
+	}
+	at := r.w.rr(answers, r.owner, typeCNAME, set.ttl, wire)
+	if r.w.full || r.q.qtype == typeCNAME || r.q.qtype == typeANY {
+		return false
+	}
+	if _, err := r.next.parse(wire); err != nil {
 		return false
 	}
 	r.cur, r.owner, r.chained, r.chainEnd = &r.next, at, true, r.w.mark()
@@ -242,7 +287,7 @@ func (r *request) glue(at int) bool {
 	if _, err := r.scratch.parse(r.w.b[at:]); err != nil {
 		return true
 	}
-	z, _ := r.t.zoneOf(&r.scratch)
+	z, _ := r.t.zoneOf(&r.scratch, 0)
 	if z < 0 {
 		return true
 	}
@@ -275,14 +320,13 @@ func (r *request) negative(m match) {
 	}
 }
 
-// refer writes the NS records of a delegation and the addresses below it, without which they could not be reached.
+// writeReferral writes the NS records of a delegation and the addresses below it, without which they could not be reached.
 func (r *request) writeReferral(m match) {
 	if !r.chained {
 		r.flags &^= flagAA
 	}
-	i := r.t.find(m.zone, r.cur.hash[m.cut], r.cur.suffix(m.cut))
 	first := len(r.w.b)
-	r.set(authority, r.owner+int(r.cur.off[m.cut]), r.t.set(&r.t.nodes[i], typeNS))
+	r.set(authority, r.owner+int(r.cur.off[m.cut]), r.t.set(r.cutNode(m), typeNS))
 	if r.w.full {
 		return
 	}

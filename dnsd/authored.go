@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/bootlab/bootlab/internal/lab"
@@ -19,18 +20,18 @@ var (
 	errTooMany    = fmt.Errorf("the zone has more than %d records", maxZoneRecords)
 	errIncomplete = errors.New("the record's data is incomplete")
 	errClass      = errors.New("only class IN is served")
-	errDNAME      = errors.New("DNAME is not served: write the CNAMEs")
 )
 
 // A parser reads the authored part of one zone. It carries from line to line what a zone file does: $ORIGIN, $TTL and the
 // last owner.
 type parser struct {
-	b      *builder
-	zone   int
-	ttl    uint32
-	origin string
-	owner  string
-	count  int
+	b       *builder
+	zone    int
+	ttl     uint32
+	origin  string
+	owner   string
+	count   int
+	include *includeFS // what a file may include; nil: nothing
 }
 
 // line adds the records of one authored line.
@@ -47,7 +48,7 @@ func (p *parser) line(line lab.Line, key string) {
 	if p.directive(text) {
 		return
 	}
-	if err := p.read(text, "", int32(len(b.lines)-1), line.Pos); err != nil {
+	if _, err := p.read(text, ""); err != nil {
 		b.probs.Addf(line.Pos, key, "%q: %s", line.Text, explain(err))
 	}
 }
@@ -68,21 +69,21 @@ func (p *parser) directive(text string) bool {
 		}
 		return true
 	case "$TTL":
-		// A record without TTL is the cheapest way to ask the real parser what a TTL means.
-		rr, err := dns.NewRR("$TTL " + f[1] + "\n. A 127.0.0.1\n")
-		if err != nil || rr == nil {
+		ttl, ok := parseTTL(f[1])
+		if !ok {
 			return false
 		}
-		p.ttl = rr.Header().Ttl
+		p.ttl = ttl
 		return true
 	}
 	return false
 }
 
-// file adds the records of a zone file, or marks the zone as broken if it cannot be read.
+// file adds the records of a zone file. A zone whose file is missing or has an error answers SERVFAIL; all others are served.
 func (p *parser) file(path string, readFile func(string) ([]byte, error)) {
 	z := &p.b.t.zones[p.zone]
 	key := "dns.zones." + strings.TrimSuffix(z.text, ".") + ".file"
+	p.b.t.files = append(p.b.t.files, path)
 	text, err := []byte(nil), errors.New("zone files are not read here")
 	if readFile != nil {
 		text, err = readFile(path)
@@ -92,41 +93,50 @@ func (p *parser) file(path string, readFile func(string) ([]byte, error)) {
 		p.b.t.warnings.Addf(z.source.Pos, key, "zone %s answers SERVFAIL: %v", z.text, err)
 		return
 	}
-	p.b.lines = append(p.b.lines, lab.Line{Pos: z.source.Pos})
-	if err := p.read(string(text), path, int32(len(p.b.lines)-1), z.source.Pos); err != nil {
-		p.b.probs.Addf(p.filePos(path, err), key, "%s", explain(err))
+	p.include = &includeFS{root: filepath.Dir(path), readFile: readFile}
+	line, err := p.read(string(text), path)
+	p.b.t.files = append(p.b.t.files, p.include.files...)
+	if err != nil {
+		p.b.brokenFile(p.zone, lab.Pos{File: path, Line: line, Column: 1}, strings.Replace(strings.TrimPrefix(explain(err), path+": dns: "), ": dns: ", ": ", 1)) // the parser's name after that of an included file
 	}
 }
 
-// filePos returns the place in a zone file that a parser's error speaks of.
-func (p *parser) filePos(path string, err error) lab.Pos {
-	pos := lab.Pos{File: path, Line: 1, Column: 1}
-	text := err.Error()
-	if i := strings.LastIndex(text, " at line: "); i >= 0 {
-		_, _ = fmt.Sscanf(text[i:], " at line: %d:%d", &pos.Line, &pos.Column)
-	}
-	return pos
+// brokenFile reports an error in a zone file and makes its zone answer SERVFAIL.
+func (b *builder) brokenFile(zone int, pos lab.Pos, text string) {
+	z := &b.t.zones[zone]
+	z.broken = true
+	b.t.badFiles.Addf(pos, "zone "+z.text, "%s; the zone answers SERVFAIL", text)
 }
 
-// read adds all records of a text. A panic of the parser, which has had some, is an error of the text.
-func (p *parser) read(text, file string, line int32, pos lab.Pos) (err error) {
+// read adds all records of a text. An error comes with the line that it is about. A panic of the parser, which has had some, is
+// an error of the text.
+func (p *parser) read(text, file string) (line int, err error) {
+	in := &zoneText{text: withGeneratedTTL(text, p.ttl)}
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("cannot be read: %v", r)
+			line, err = in.at(), fmt.Errorf("cannot be read: %v", r)
 		}
 	}()
-	zp := dns.NewZoneParser(strings.NewReader(text), p.origin, file)
+	zp := dns.NewZoneParser(in, p.origin, file)
 	zp.SetDefaultTTL(p.ttl)
-	zp.SetIncludeAllowed(false)
+	if p.include != nil {
+		zp.SetIncludeAllowed(true)
+		zp.SetIncludeFS(p.include)
+	}
 	for rr, ok := zp.Next(); ok; rr, ok = zp.Next() {
 		if p.count++; p.count > maxZoneRecords {
-			return errTooMany
+			return in.at(), errTooMany
 		}
-		if err := p.add(rr, line, pos); err != nil {
-			return err
+		if file != "" {
+			p.b.lines = append(p.b.lines, lab.Line{Pos: lab.Pos{File: file, Line: in.at(), Column: 1}})
 		}
+		last := int32(len(p.b.lines) - 1)
+		if err := p.add(rr, last, p.b.lines[last].Pos); err != nil {
+			return in.at(), err
+		}
+		in.record = 0
 	}
-	return zp.Err()
+	return in.at(), zp.Err()
 }
 
 // add adds one parsed record.
@@ -135,8 +145,6 @@ func (p *parser) add(rr dns.RR, line int32, pos lab.Pos) error {
 	switch {
 	case h.Class != dns.ClassINET:
 		return errClass
-	case h.Rrtype == dns.TypeDNAME:
-		return errDNAME
 	case isMeta(h.Rrtype):
 		return fmt.Errorf("%s is not a type that a zone can hold", dns.TypeToString[h.Rrtype])
 	}
@@ -167,8 +175,12 @@ func (p *parser) add(rr dns.RR, line int32, pos lab.Pos) error {
 func roundTrips(b []byte, owner int) bool {
 	rdata := b[owner+10:]
 	rr, _, err := dns.UnpackRR(b, 0)
-	if err != nil || len(rdata) == 0 {
+	if err != nil {
 		return false
+	}
+	if len(rdata) == 0 {
+		_, known := dns.TypeToRR[rr.Header().Rrtype]
+		return !known
 	}
 	switch rr.Header().Rrtype {
 	case dns.TypeA, dns.TypeAAAA:
@@ -188,11 +200,14 @@ func isMeta(rtype uint16) bool {
 	return rtype == 0 || rtype == typeOPT || rtype >= 249 && rtype <= typeANY
 }
 
-// explain returns what a parser says, without its name.
+// explain returns what a parser says, without its name and without the place in the text, which the problem has.
 func explain(err error) string {
 	text := strings.TrimPrefix(err.Error(), "dns: ")
-	if strings.Contains(text, "$INCLUDE") {
-		return "$INCLUDE is not allowed: put the records into one file"
+	if strings.Contains(text, "$INCLUDE directive not allowed") {
+		return "$INCLUDE is allowed in zone files only"
+	}
+	if i := strings.LastIndex(text, " at line: "); i >= 0 {
+		text = text[:i]
 	}
 	return text
 }

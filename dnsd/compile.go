@@ -122,7 +122,7 @@ func (b *builder) addZone(z *lab.Zone) {
 	if !b.name(z.Pos, key, z.Origin) {
 		return
 	}
-	if at, i := b.t.zoneOf(&b.n); at >= 0 && i == 0 {
+	if at, i := b.t.zoneOf(&b.n, 0); at >= 0 && i == 0 {
 		b.probs.Addf(z.Pos, key, "zone %s is defined twice: merge its records", z.Origin)
 		return
 	}
@@ -323,7 +323,7 @@ func (b *builder) addApex(i int) {
 // addPrimary gives the appliance's name its addresses, in the zone that it is in, unless it has some already.
 func (b *builder) addPrimary(i int, primary []byte) {
 	b.setOwner(primary)
-	if z, _ := b.t.zoneOf(&b.n); z != i {
+	if z, _ := b.t.zoneOf(&b.n, 0); z != i {
 		return
 	}
 	if nd := b.t.find(i, b.n.hash[0], b.n.bytes()); nd >= 0 && b.heads[nd] >= 0 && uint32(nd) != b.t.zones[i].apex {

@@ -50,7 +50,7 @@ func (t *Table) delegationOf(n *name) *delegation {
 
 // addressesOf returns the addresses that the table has for a name, glue below a delegation included.
 func (t *Table) addressesOf(n *name) (addrs []netip.Addr) {
-	z, _ := t.zoneOf(n)
+	z, _ := t.zoneOf(n, 0)
 	if z < 0 {
 		return nil
 	}
@@ -100,7 +100,7 @@ func (f *forwarder) lookUp(ctx context.Context, t *Table, wire []byte) (addrs []
 		return addrs
 	}
 	q := upstreamQuery{table: t, name: &n, qtype: typeA}
-	if z, _ := t.zoneOf(&n); z >= 0 && !t.zones[z].forwardMissing {
+	if z, _ := t.zoneOf(&n, 0); z >= 0 && !t.zones[z].forwardMissing {
 		return nil // ours, and there is none
 	}
 	if q.servers, _ = t.upstreams(&n); len(q.servers) == 0 {

@@ -35,7 +35,7 @@ const (
 // numTypes and numCodes are the sizes of the closed sets of labels.
 const (
 	numTypes = 12
-	numCodes = 8
+	numCodes = 9
 )
 
 // metrics count what the server does. Queries are counted in a flat array, as a counter each would be mostly unused.
@@ -102,7 +102,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) { ch <- m.desc }
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	kinds := [zoneKinds]string{"none", "authored", "derived", "lease", "forward", "local"}
 	types := [numTypes]string{"other", "A", "NS", "CNAME", "SOA", "PTR", "MX", "TXT", "AAAA", "SRV", "HTTPS", "ANY"}
-	codes := [numCodes]string{"noerror", "formerr", "servfail", "nxdomain", "notimp", "refused", "notauth", "badvers"}
+	codes := [numCodes]string{"noerror", "formerr", "servfail", "nxdomain", "notimp", "refused", "notauth", "badvers", "yxdomain"}
 	for k := range m.queries {
 		for t := range m.queries[k] {
 			for c := range m.queries[k][t] {
@@ -150,6 +150,8 @@ func codeClass(code rcode) int {
 		return 6
 	case badVers:
 		return 7
+	case yxDomain:
+		return 8
 	}
-	return int(servFail) // of a forwarder's server, such as YXDOMAIN
+	return int(servFail) // another one of a forwarder's server
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/binary"
+	"fmt"
 	"math"
 	"slices"
 )
@@ -30,6 +31,7 @@ func (b *builder) makeRRSets() {
 		}
 		b.checkNode(nd)
 	}
+	b.checkBelowDNAMEs()
 	h := stableHash(b.t.blob)
 	b.t.serial = max(1, uint32(h)&math.MaxInt32)
 }
@@ -85,6 +87,12 @@ func (b *builder) checkNode(i int) {
 	if soa := b.t.set(nd, typeSOA); soa != nil && (uint32(i) != z.apex || soa.n > 1) {
 		b.problemAt(i, "a zone has one SOA, at its origin %s", z.text)
 	}
+	if dname := b.t.set(nd, typeDNAME); dname != nil {
+		if dname.n > 1 {
+			b.problemAt(i, "a name has one DNAME (RFC 6672 section 2.4)")
+		}
+		nd.dname, z.dnames = true, true
+	}
 	if b.t.set(nd, typeNS) == nil || uint32(i) == z.apex {
 		return
 	}
@@ -92,6 +100,22 @@ func (b *builder) checkNode(i int) {
 		b.problemAt(i, "a wildcard cannot be delegated (RFC 4592 section 4.2)")
 	}
 	nd.cut, z.cuts = true, true
+}
+
+// checkBelowDNAMEs finds names below a DNAME, which nobody would ever see (RFC 6672 section 2.4).
+func (b *builder) checkBelowDNAMEs() {
+	for i := range b.t.nodes {
+		nd := b.t.nodes[i]
+		if nd.zone == originZone || !b.t.zones[nd.zone].dnames || b.heads[i] < 0 {
+			continue
+		}
+		b.setOwner(b.t.nameOf(&nd))
+		for label := 1; label <= b.n.labels-int(b.t.zones[nd.zone].labels); label++ {
+			if up := b.t.find(int(nd.zone), b.n.hash[label], b.n.suffix(label)); up >= 0 && b.t.nodes[up].dname {
+				b.problemAt(i, "is below the DNAME of %s (RFC 6672 section 2.4)", nameText(b.n.suffix(label)))
+			}
+		}
+	}
 }
 
 // problemAt reports a problem at the last authored line of a node.
@@ -103,6 +127,10 @@ func (b *builder) problemAt(nd int, format string, args ...any) {
 			pos = b.lines[line].Pos
 		}
 	}
-	owner := nameText(b.t.nameOf(&b.t.nodes[nd]))
-	b.probs.Addf(pos, "zone "+z.text, owner+": "+format, args...)
+	text := nameText(b.t.nameOf(&b.t.nodes[nd])) + ": " + fmt.Sprintf(format, args...)
+	if pos.File == z.source.File && pos.File != "" {
+		b.brokenFile(int(b.t.nodes[nd].zone), pos, text)
+		return
+	}
+	b.probs.Addf(pos, "zone "+z.text, "%s", text)
 }

@@ -31,6 +31,8 @@ type Table struct {
 
 	lab      *lab.Lab
 	warnings lab.Problems
+	badFiles lab.Problems
+	files    []string
 }
 
 // A zone is one DNS zone.
@@ -42,6 +44,7 @@ type zone struct {
 	forwardMissing bool
 	broken         bool // its file could not be read: SERVFAIL
 	cuts           bool // holds delegations
+	dnames         bool // holds DNAMEs
 	apex           uint32
 	text           string
 	source         *lab.Zone
@@ -55,6 +58,7 @@ type node struct {
 	zone  uint16
 	sets  uint8
 	cut   bool // NS below the apex
+	dname bool
 }
 
 // An rrset is what a node holds of one type: n pairs of length (two octets) and data from data on.
@@ -74,6 +78,12 @@ type forwardZone struct {
 
 // Warnings returns what is wrong without being an error, such as a zone file that is not there.
 func (t *Table) Warnings() lab.Problems { return t.warnings }
+
+// BadFiles returns the errors in zone files. Their zones answer SERVFAIL; all others are served.
+func (t *Table) BadFiles() lab.Problems { return t.badFiles }
+
+// Files returns the absolute paths of all zone files, read or missing, and of what they include.
+func (t *Table) Files() []string { return t.files }
 
 // WithSerial returns a table that gives its synthesised SOA records that serial (RFC 1912 section 2.2) instead of one that
 // follows from their content. Secondaries notice a change only if serials grow, as generations and clocks do.
@@ -116,9 +126,10 @@ func (t *Table) findWithLabel(zone int, label string, h uint64, parent []byte) i
 	return -1
 }
 
-// zoneOf returns the zone with the longest origin that n ends in and the label of n where that starts, or -1.
-func (t *Table) zoneOf(n *name) (zone, at int) {
-	for i := max(0, n.labels-t.depth); i <= n.labels; i++ {
+// zoneOf returns the zone with the longest origin that n without its first labels ends in, and the label of n where that starts, or
+// -1.
+func (t *Table) zoneOf(n *name, first int) (zone, at int) {
+	for i := max(first, n.labels-t.depth); i <= n.labels; i++ {
 		h, suffix := n.hash[i], n.suffix(i)
 		want, mask := slotHash(-1, h), uint32(len(t.slots)-1)
 		for s := want & mask; t.slots[s] != 0; s = (s + 1) & mask {
@@ -159,15 +170,30 @@ func (t *Table) nameOf(nd *node) []byte {
 
 // A match is where a name leads.
 type match struct {
-	zone int // -1: to no zone of the table
-	at   int // the label of the name where the zone's origin starts
-	node int // its own node, or the wildcard that it is synthesised from; -1: no such name
-	cut  int // the label where a delegated zone starts; -1: not delegated
+	zone  int // -1: to no zone of the table
+	at    int // the label of the name where the zone's origin starts
+	dname int // the label where the owner of the DNAME starts that the name is below; 0: none
+	node  int // its own node, or the wildcard that it is synthesised from; -1: no such name
+	cut   int // the label where a delegated zone starts; -1: not delegated
 }
 
 // match finds the place of n: RFC 1034 section 4.3.2, with the wildcards of RFC 4592 section 3.3.
 func (t *Table) match(n *name) match {
-	z, at := t.zoneOf(n)
+	z, at := t.zoneOf(n, 0)
+	return t.matchIn(z, at, n)
+}
+
+// matchForDS finds the place of a DS record: in the zone above, where that is here too (RFC 4035 section 3.1.4.1).
+func (t *Table) matchForDS(n *name) match {
+	z, at := t.zoneOf(n, 0)
+	if above, up := t.zoneOf(n, 1); at == 0 && above >= 0 {
+		z, at = above, up
+	}
+	return t.matchIn(z, at, n)
+}
+
+// matchIn is match within one zone, whose origin is the name from label at on.
+func (t *Table) matchIn(z, at int, n *name) match {
 	m := match{zone: z, at: at, node: -1, cut: -1}
 	if z < 0 || t.zones[z].broken {
 		return m
@@ -181,8 +207,13 @@ func (t *Table) match(n *name) match {
 		return m
 	}
 	for i := 1; i <= at; i++ {
-		if t.find(z, n.hash[i], n.suffix(i)) < 0 {
+		encloser := t.find(z, n.hash[i], n.suffix(i))
+		if encloser < 0 {
 			continue
+		}
+		if t.nodes[encloser].dname {
+			m.dname = i
+			return m
 		}
 		h := hashLabel(n.hash[i], []byte(wildcardLabel))
 		m.node = t.findWithLabel(z, wildcardLabel, h, n.suffix(i))

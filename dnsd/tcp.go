@@ -91,7 +91,6 @@ func (c *tcpConn) serve(ctx context.Context) {
 		if buf, err = c.read(ctx, buf); err != nil {
 			return
 		}
-		c.place.Touch()
 		r.w.b = buf
 		if !c.answer(ctx, r) {
 			return
@@ -128,6 +127,8 @@ func (c *tcpConn) read(ctx context.Context, buf []byte) ([]byte, error) {
 
 // answer answers the message in r. It reports false if the connection is to be closed.
 func (c *tcpConn) answer(ctx context.Context, r *request) bool {
+	c.place.Begin()
+	defer c.place.End()
 	if r.transferAsked() {
 		return c.s.transfer(r, c.send) == nil
 	}

@@ -20,7 +20,7 @@ func (r *request) transferAsked() bool {
 func (s *Server) transfer(r *request, send func([]byte) error) error {
 	r.t = s.deps.Table()
 	r.begin()
-	z, at := r.t.zoneOf(&r.q.name)
+	z, at := r.t.zoneOf(&r.q.name, 0)
 	switch {
 	case !r.t.mayTransfer(r.from):
 		r.code = refused

@@ -38,6 +38,7 @@ const (
 	nxDomain rcode = 3
 	notImp   rcode = 4
 	refused  rcode = 5
+	yxDomain rcode = 6
 	notAuth  rcode = 9
 	badVers  rcode = 16
 )
@@ -95,7 +96,7 @@ func (q *query) rest(b []byte) rcode {
 		case h.rtype == typeOPT && (q.edns || b[off] != 0 || i < before):
 			return formErr // one, of the root, among the additional: RFC 6891 section 6.1.1
 		case h.rtype == typeOPT:
-			code = max(code, q.opt(h))
+			code = max(code, q.opt(h, b))
 		case h.rtype == typeTSIG:
 			code = max(code, notAuth) // no key is known here: RFC 8945 section 5.2.1
 		}
@@ -107,9 +108,15 @@ func (q *query) rest(b []byte) rcode {
 	return code
 }
 
-// opt takes the OPT record of a query (RFC 6891 section 6.1). Options are ignored.
-func (q *query) opt(h rrHeader) rcode {
+// opt takes the OPT record of a query (RFC 6891 section 6.1). Options are ignored, but must be well-formed.
+func (q *query) opt(h rrHeader, b []byte) rcode {
 	q.edns = true
+	for options := b[h.data:h.end]; len(options) > 0; {
+		if len(options) < 4 || len(options) < 4+int(binary.BigEndian.Uint16(options[2:])) {
+			return formErr
+		}
+		options = options[4+int(binary.BigEndian.Uint16(options[2:])):]
+	}
 	q.do = h.ttl&(1<<15) != 0
 	q.limit = min(max(int(h.class), minUDP), maxUDP)
 	if h.ttl>>16&0xff != 0 {

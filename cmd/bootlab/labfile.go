@@ -71,9 +71,9 @@ func checked(o *options, strict bool) (l *lab.Lab, warnings lab.Problems, err er
 		return l, nil, err
 	}
 	if strict {
-		return l, l.Warnings, append(s.DNS.Warnings(), s.CheckHosts()...).Err()
+		return l, l.Warnings, append(s.DNS.Warnings(), s.CheckAll()...).Err()
 	}
-	return l, append(l.Warnings, s.DNS.Warnings()...), s.CheckHosts().Err()
+	return l, append(l.Warnings, s.DNS.Warnings()...), s.CheckAll().Err()
 }
 
 // problemsOf returns err as problems. One that is about no line of the lab file has no place.

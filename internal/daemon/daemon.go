@@ -130,7 +130,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if d.confined, err = confineTo(snap.Lab, cfg, d.log); err != nil {
 		return err
 	}
-	watch, err := newWatcher(cfg.Lab, d.log)
+	watch, err := newWatcher(cfg.Lab, d.otherFiles, d.log)
 	if err != nil {
 		return err
 	}
@@ -204,6 +204,9 @@ func (d *Daemon) stopping() {
 	d.bus.Flush()
 	d.bus.Record(event.Event{Kind: event.DaemonStopping})
 }
+
+// otherFiles returns the files that the lab is made of beside the lab file.
+func (d *Daemon) otherFiles() []string { return d.current.Load().DNS.Files() }
 
 // table returns a function that gives one server's part of the current snapshot.
 func table[T any](d *Daemon, part func(*snapshot.Snapshot) *T) func() *T {

@@ -19,22 +19,23 @@ const settle = 200 * time.Millisecond
 
 // A watcher reports when the lab may have changed: a file was written, or SIGHUP came.
 type watcher struct {
-	path    string
-	files   *fsnotify.Watcher
-	hup     chan os.Signal
-	dirs    map[string]os.FileInfo // what is watched
-	changed func(name string) bool // whether a file belongs to the lab
-	log     *slog.Logger
+	path   string
+	others func() []string // files that belong to the lab beside the lab file: zone files
+	files  *fsnotify.Watcher
+	hup    chan os.Signal
+	dirs   map[string]os.FileInfo // what is watched
+	ofLab  func(name string) bool // whether a file is the lab file, or one of its folder
+	log    *slog.Logger
 }
 
-// newWatcher watches the folder of the lab file, or the lab's folder itself: folders, not files, because editors replace
-// files by renaming.
-func newWatcher(path string, log *slog.Logger) (*watcher, error) {
+// newWatcher watches the folder of the lab file, or the lab's folder itself, and the folders of the other files that belong to the
+// lab: folders, not files, because editors replace files by renaming.
+func newWatcher(path string, others func() []string, log *slog.Logger) (*watcher, error) {
 	files, err := fsnotify.NewWatcher()
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", path, err)
 	}
-	w := &watcher{path: path, files: files, hup: make(chan os.Signal, 1), log: log}
+	w := &watcher{path: path, others: others, files: files, hup: make(chan os.Signal, 1), log: log}
 	signal.Notify(w.hup, syscall.SIGHUP)
 	if err := w.watch(); err != nil {
 		w.close()
@@ -43,28 +44,50 @@ func newWatcher(path string, log *slog.Logger) (*watcher, error) {
 	return w, nil
 }
 
-// watch begins to watch the folders that the lab is in now.
+// watch begins to watch the folders that the lab is in now. A folder of other files that cannot be watched is no error: SIGHUP and a
+// change of the lab file read them too.
 func (w *watcher) watch() error {
-	var dirs []string
-	dirs, w.changed = where(w.path)
+	var labDirs []string
+	labDirs, w.ofLab = where(w.path)
 	w.dirs = map[string]os.FileInfo{}
-	for _, dir := range dirs {
+	for i, dir := range w.folders(labDirs) {
 		_ = w.files.Remove(dir) // what had this name before, if anything
 		info, err := os.Stat(dir)
 		if err == nil {
 			err = w.files.Add(dir)
 		}
-		if err != nil {
+		w.dirs[dir] = info
+		switch {
+		case err == nil:
+		case i < len(labDirs):
 			w.dirs[dir] = nil // replaced tries again
 			return fmt.Errorf("watch %s: %w", dir, err)
+		default:
+			w.log.Warn("changes of the files in this folder are noticed at the next reload only", "folder", dir, "err", err)
 		}
-		w.dirs[dir] = info
 	}
 	return nil
 }
 
-// where returns the folders in which a change of the lab shows, and which files there belong to it.
-func where(path string) (dirs []string, changed func(name string) bool) {
+// folders adds the folders of other files that exist.
+func (w *watcher) folders(dirs []string) []string {
+	for _, name := range w.others() {
+		dir := filepath.Dir(name)
+		if _, err := os.Stat(dir); err == nil && !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
+// changed reports whether a file belongs to the lab.
+func (w *watcher) changed(name string) bool {
+	path, err := filepath.Abs(name)
+	return w.ofLab(name) || err == nil && slices.Contains(w.others(), path)
+}
+
+// where returns the folders in which a change of the lab file shows, and which files there belong to it.
+func where(path string) (dirs []string, ofLab func(name string) bool) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		return []string{path}, func(name string) bool { return slices.Contains([]string{".yaml", ".yml"}, filepath.Ext(name)) }
 	}
@@ -81,6 +104,7 @@ func where(path string) (dirs []string, changed func(name string) bool) {
 // changes of the old one only.
 func (w *watcher) replaced() bool {
 	dirs, _ := where(w.path)
+	dirs = w.folders(dirs)
 	same := len(dirs) == len(w.dirs)
 	for _, dir := range dirs {
 		info, err := os.Stat(dir)

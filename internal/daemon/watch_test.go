@@ -45,10 +45,26 @@ func TestFolderReplaced(t *testing.T) {
 	}
 }
 
-// watched watches path, and sends for each reload.
-func watched(t *testing.T, path string) <-chan string {
+// TestZoneFileChanges: a zone file, also in a folder of its own that comes later, is watched as the lab file is.
+func TestZoneFileChanges(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path, zone := filepath.Join(dir, "lab.yaml"), filepath.Join(dir, "zones", "a.zone")
+	must(t, os.WriteFile(path, nil, 0o644))
+	reloads := watched(t, path, zone)
+	must(t, os.Mkdir(filepath.Dir(zone), 0o755))
+	within(t, "the folder of a zone file was made", reloads)
+	must(t, os.WriteFile(zone, nil, 0o644))
+	within(t, "a zone file was written", reloads)
+	must(t, os.WriteFile(zone+"~", nil, 0o644)) // another file is not the lab's
+	must(t, os.Rename(zone, zone+".old"))
+	within(t, "a zone file was removed", reloads)
+}
+
+// watched watches path and other files, and sends for each reload.
+func watched(t *testing.T, path string, others ...string) <-chan string {
 	t.Helper()
-	w, err := newWatcher(path, slog.New(slog.DiscardHandler))
+	w, err := newWatcher(path, func() []string { return others }, slog.New(slog.DiscardHandler))
 	must(t, err)
 	reloads, ended := make(chan string), make(chan struct{})
 	ctx, cancel := context.WithCancel(context.Background())

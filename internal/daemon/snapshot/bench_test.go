@@ -73,7 +73,7 @@ func BenchmarkLoad(b *testing.B) {
 			}
 			s, err := snapshot.Compile(l)
 			if err == nil {
-				err = s.CheckHosts().Err()
+				err = s.CheckAll().Err()
 			}
 			return l, err
 		}},

@@ -54,14 +54,15 @@ func Compile(l *lab.Lab) (*Snapshot, error) {
 	return s, nil
 }
 
-// Warnings are the warnings of the lab and its zones, and the problems that keep single hosts from booting.
+// Warnings are the warnings of the lab and its zones, and the problems that keep single zones from being served and single hosts from
+// booting.
 func (s *Snapshot) Warnings() lab.Problems {
-	return slices.Concat(s.Lab.Warnings, s.DNS.Warnings(), s.Boot.Problems())
+	return slices.Concat(s.Lab.Warnings, s.DNS.Warnings(), s.DNS.BadFiles(), s.Boot.Problems())
 }
 
-// CheckHosts renders what every host boots and returns all problems. Compile renders one host of each kind where there are
-// many, and is faster.
-func (s *Snapshot) CheckHosts() lab.Problems { return s.Boot.CheckAll() }
+// CheckAll renders what every host boots and returns all problems, those in zone files included. Compile renders one host of each kind
+// where there are many, and is faster.
+func (s *Snapshot) CheckAll() lab.Problems { return slices.Concat(s.DNS.BadFiles(), s.Boot.CheckAll()) }
 
 // join returns all problems in the order of the file, once each, followed by errors of another kind.
 func join(errs []error) error {

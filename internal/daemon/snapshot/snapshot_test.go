@@ -38,7 +38,7 @@ hosts:
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, problems := range map[string]lab.Problems{"warnings": s.Warnings(), "check": s.CheckHosts()} {
+	for name, problems := range map[string]lab.Problems{"warnings": s.Warnings(), "check": s.CheckAll()} {
 		if len(problems) != 1 || !strings.Contains(problems[0].Error(), "files/x.cfg:1:8: profiles.p.config: for host bad: ") {
 			t.Errorf("%s: %v, want the one host", name, problems)
 		}

@@ -326,7 +326,7 @@ func (r *resolver) forwardsToItself(l scalars[nameserver], key string) {
 
 // zoneName checks the name of a zone and returns it in lower case without a final dot.
 func (r *resolver) zoneName(name string, s spot, key string) string {
-	err := checkDomain(name)
+	err := checkZone(name)
 	if strings.HasPrefix(name, "*") {
 		err = errors.New("wildcard")
 	}

@@ -130,6 +130,14 @@ func checkDomain(s string) error {
 	return nil
 }
 
+// checkZone accepts what checkDomain does, the root, and labels with '/', as reverse zones of parts of a /24 have them (RFC 2317).
+func checkZone(s string) error {
+	if s == "." {
+		return nil
+	}
+	return checkDomain(strings.ReplaceAll(s, "/", "x"))
+}
+
 // A count is a whole number that is not negative.
 type count int
 
