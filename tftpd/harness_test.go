@@ -153,7 +153,7 @@ func newTestServer(t testing.TB, c testConfig) *testServer {
 	}
 	firmware := noise(80_000)
 	files["boot/52-54-00-00-02-01/ipxe.efi"] = firmware
-	l := &lab.Lab{Appliance: lab.Appliance{Files: dir}, Profiles: []*lab.Profile{{Name: "p", Kernel: "images/kernel",
+	l := &lab.Lab{Appliance: lab.Appliance{Files: dir, TFTPAllow: []netip.Prefix{netip.MustParsePrefix("10.77.0.0/24")}}, Profiles: []*lab.Profile{{Name: "p", Kernel: "images/kernel",
 		Initrd: []string{"images/empty", "images/whole", "images/one", "images/window", "images/big", "images/missing"}, Config: "ignition/x.ign"}}}
 	if c.lab != "" {
 		var err error

@@ -29,6 +29,7 @@ func (r *refusal) Unwrap() error { return r.err }
 
 var (
 	errNoSuchPath = errors.New("no such path")
+	errOutside    = errors.New("the address is in no network of the lab; appliance.tftp_allow lists further clients")
 	errNoLease    = errors.New("the address is leased to no machine")
 )
 

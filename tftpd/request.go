@@ -61,7 +61,7 @@ const (
 
 // start starts the transfer that a packet asks for, unless it is already in progress or there are too many.
 func (s *Server) start(ctx context.Context, p packet, why origin) {
-	t := &transfer{request: string(p.data), client: p.client, origin: why, started: time.Now(), retries: s.cfg.Retries, stats: s.stats}
+	t := &transfer{request: string(p.data), client: p.client, origin: why, started: time.Now(), retries: s.cfg.Retries, unanswered: s.cfg.Unanswered, stats: s.stats}
 	inner, cancel := context.WithCancelCause(ctx)
 	t.cancel = cancel
 	if s.cfg.SinglePort {
@@ -169,6 +169,9 @@ func (s *Server) received(ctx context.Context, t *transfer) {
 
 // prepare opens what was asked for and negotiates the options. The error is a *refusal.
 func (s *Server) prepare(ctx context.Context, table *Table, t *transfer, r Request) error {
+	if !table.answers(t.client.Addr()) {
+		return &refusal{code: CodeAccess, message: "not in the lab", err: errOutside}
+	}
 	if r.Write {
 		return &refusal{code: CodeAccess, message: "read-only server", err: errors.New("a write request: the server is read-only")}
 	}

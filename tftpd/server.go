@@ -27,6 +27,7 @@ import (
 type Config struct {
 	Timeout      time.Duration // first wait for an answer, unless the client asks for another; 1 s
 	Retries      int           // how often a packet is sent again before the transfer fails; 5
+	Unanswered   int           // the same for a client that never answered, whose address may be forged; 2, but at most Retries
 	MaxTransfers int           // at the same time; beyond that a client that never answered is evicted, or the request dropped; 1024
 	MaxWindow    int           // most packets before an ACK (RFC 7440), whatever the client asks for; 64
 	Drain        time.Duration // how long transfers may go on once the server is stopped; 10 s
@@ -40,6 +41,10 @@ func (c Config) withDefaults() Config {
 	if c.Retries <= 0 {
 		c.Retries = 5
 	}
+	if c.Unanswered <= 0 {
+		c.Unanswered = 2
+	}
+	c.Unanswered = min(c.Unanswered, c.Retries)
 	if c.MaxTransfers <= 0 {
 		c.MaxTransfers = 1024
 	}

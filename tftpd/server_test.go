@@ -232,11 +232,13 @@ func testRetransmission(t *testing.T, single bool) {
 	const base = 40 * time.Millisecond
 	s := newTestServer(t, testConfig{single: single, Config: tftpd.Config{Timeout: base, Retries: 3}})
 	c := newClient(t, s.addr)
-	at := time.Now()
 	c.send(request("images/kernel", "octet"))
-	first := c.data(1)
+	c.data(1)
+	at := time.Now()
+	c.ack(1) // it has answered once
+	first := c.data(2)
 	for try := range 3 {
-		if again := c.data(1); again != first {
+		if again := c.data(2); again != first {
 			t.Errorf("retransmission %d differs", try)
 		}
 	}
@@ -252,6 +254,24 @@ func testRetransmission(t *testing.T, single bool) {
 	}
 	if n := testutil.ToFloat64(counter(t, s, tftpd.MetricResent, "")); n != 3 {
 		t.Errorf("%v blocks counted as sent again, want 3", n)
+	}
+}
+
+// TestClientThatNeverAnswers: its address may be forged, so it gets fewer retransmissions than one that has answered.
+func TestClientThatNeverAnswers(t *testing.T) { eachPort(t, testClientThatNeverAnswers) }
+
+func testClientThatNeverAnswers(t *testing.T, single bool) {
+	for name, options := range map[string][]string{"a block": nil, "an OACK": {"blksize", "1024"}} {
+		s := newTestServer(t, testConfig{single: single, Config: tftpd.Config{Timeout: 10 * time.Millisecond}})
+		c := newClient(t, s.addr)
+		c.send(request("images/kernel", "octet", options...))
+		packets := 0
+		for b := c.receive(patience); b[1] != 5; b = c.receive(patience) {
+			packets++
+		}
+		if packets != 3 {
+			t.Errorf("%s was sent %d times to a client that never answered, want 3", name, packets)
+		}
 	}
 }
 

@@ -26,10 +26,11 @@ type transfer struct {
 	transport transport
 	shared    *sharedPort // the transport, if the port is shared
 
-	readAhead readAhead
-	terms     terms
-	retries   int
-	stats     *metrics
+	readAhead  readAhead
+	terms      terms
+	retries    int
+	unanswered int // retries while the client has never answered
+	stats      *metrics
 
 	base     int64 // the first block that is not acknowledged; blocks count from 1
 	inFlight int64 // blocks sent from base on
@@ -111,7 +112,7 @@ func (t *transfer) sendOACK(ctx context.Context) error {
 		return nil
 	}
 	oack := appendOACK(nil, t.terms.oack)
-	for try := range t.retries + 1 {
+	for try := range t.mayRetry() + 1 {
 		if err := t.send(oack, len(oack)); err != nil {
 			return err
 		}
@@ -125,6 +126,15 @@ func (t *transfer) sendOACK(ctx context.Context) error {
 		}
 	}
 	return t.silent()
+}
+
+// mayRetry returns how often a packet may be sent again. A client that never answered may be one that never asked; if it did, it repeats
+// its request.
+func (t *transfer) mayRetry() int {
+	if t.answered() {
+		return t.retries
+	}
+	return t.unanswered
 }
 
 func (t *transfer) awaitACK0(ctx context.Context, deadline time.Time) error {
@@ -165,7 +175,7 @@ func (t *transfer) firstWait() time.Duration {
 // of the window arrives if it was just a duplicate.
 func (t *transfer) sendWindow(ctx context.Context) error {
 	first := true
-	for try, gaps := 0, 0; try <= t.retries; first = false {
+	for try, gaps := 0, 0; try <= t.mayRetry(); first = false {
 		at := time.Now()
 		if err := t.sendBlocks(); err != nil {
 			return err

@@ -37,14 +37,15 @@ type Appliance struct {
 	Files       string // absolute root of images, documents, templates and public/
 	HTTP        string // host:port for machines
 	HTTPPort    uint16
-	TFTP        string // empty: none
-	TFTPSingle  bool   // answers leave from the port of TFTP itself
-	DNS         string // empty: none
-	Admin       string // host:port of the admin API and the dashboard
-	AdminSocket string // absolute path
-	User        string // to drop to when started as root; "root": no drop
-	Confine     bool   // the process opens only its own files and makes no system call that it does not need
-	UserDefault bool   // appliance.user is not set: without such a user the daemon keeps root, with a warning
+	TFTP        string         // empty: none
+	TFTPSingle  bool           // answers leave from the port of TFTP itself
+	TFTPAllow   []netip.Prefix // clients outside the networks that TFTP answers
+	DNS         string         // empty: none
+	Admin       string         // host:port of the admin API and the dashboard
+	AdminSocket string         // absolute path
+	User        string         // to drop to when started as root; "root": no drop
+	Confine     bool           // the process opens only its own files and makes no system call that it does not need
+	UserDefault bool           // appliance.user is not set: without such a user the daemon keeps root, with a warning
 }
 
 // A StoreConfig names where learned state is kept. No etcd endpoints means a file below Appliance.State.

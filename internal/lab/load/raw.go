@@ -29,6 +29,7 @@ type rawAppliance struct {
 	HTTP        scalar[listen]              `yaml:"http" def:":8080" doc:"HTTP server for machines."`
 	TFTP        scalar[listenOrOff]         `yaml:"tftp" def:":69" doc:"TFTP server; off: none, where all firmware boots by HTTP or another TFTP server is used. DHCP then sends no boot file to firmware that loads by TFTP."`
 	TFTPSingle  scalar[flag]                `yaml:"tftp_single_port" def:"false" doc:"Answer TFTP from the server's port instead of one port for each transfer: for NAT, published container ports, and firewalls without TFTP support."`
+	TFTPAllow   scalars[source]             `yaml:"tftp_allow" def:"none" doc:"Clients outside the lab's networks that TFTP answers. Others get an error: the source of a request can be forged."`
 	DNS         scalar[listenOrOff]         `yaml:"dns" def:":53" doc:"DNS server, UDP and TCP; off: none, where other name servers are used. DHCP then sends only the dns of the network."`
 	Admin       scalar[listen]              `yaml:"admin" def:"127.0.0.1:9680" doc:"Admin API: dashboard, API, /metrics, /healthz, /readyz."`
 	AdminSocket scalar[text]                `yaml:"admin_socket" def:"/run/bootlab/admin.sock" doc:"Unix socket that the command line uses."`

@@ -197,6 +197,7 @@ func (r *resolver) appliance() {
 	a.TFTP = raw.TFTP.or(listenOrOff{listen{text: ":69"}}).text
 	a.Confine = bool(raw.Confine.or(true))
 	a.TFTPSingle = bool(raw.TFTPSingle.or(false))
+	a.TFTPAllow = values(raw.TFTPAllow, func(s source) netip.Prefix { return s.Prefix })
 	a.DNS = raw.DNS.or(listenOrOff{listen{text: ":53"}}).text
 	a.Admin = raw.Admin.or(listen{text: defaultAdmin}).text
 	a.HTTPPort = 8080

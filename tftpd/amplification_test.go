@@ -1,0 +1,64 @@
+package tftpd_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/netns"
+	"github.com/bootlab/bootlab/tftpd"
+)
+
+// TestAmplification measures, in octets of IP, what a request brings to a machine that never answers, as one whose address was forged: from
+// a namespace inside the lab's networks, from one outside, and from one outside that is allowed.
+func TestAmplification(t *testing.T) {
+	netns.Need(t, "root", "ip", "bash")
+	seg := netns.NewSegment(t, "10.78.0.1/24")
+	netns.Run(t, "ip", "addr", "add", "203.0.113.1/24", "dev", seg.Bridge)
+	netns.Run(t, "ip", "addr", "add", "198.51.100.1/24", "dev", seg.Bridge)
+	const text = "version: 1\ndomain: lab.test\nappliance: {tftp_allow: [198.51.100.0/24]}\nnetworks: {n: {subnet: 10.78.0.0/24, address: 10.78.0.1}}\n" +
+		"profiles: {p: {kernel: images/kernel}}\nhosts: {a: {mac: \"52:54:00:00:02:01\", ip: 10.78.0.21, profile: p}}\n"
+	// From the shared port: the socket of bash takes packets of the port that it has sent to.
+	s := newTestServer(t, testConfig{single: true, listen: "0.0.0.0:0", lab: text, Config: tftpd.Config{Timeout: 100 * time.Millisecond}})
+	for _, tt := range []struct {
+		name, client, server string
+		kind                 event.Kind
+		most                 float64 // octets out for one in
+	}{
+		{"inside", "10.78.0.50", "10.78.0.1", event.TFTPFailed, 40},
+		{"outside", "203.0.113.50", "203.0.113.1", event.TFTPRefused, 1},
+		{"allowed", "198.51.100.50", "198.51.100.1", event.TFTPFailed, 40},
+	} {
+		machine := seg.NewClient(t)
+		netns.Run(t, "ip", "-n", machine.Name, "addr", "add", tt.client+"/24", "dev", "eth0")
+		in, out := octets(t, machine)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		cmd := machine.Command(ctx, "bash", "-c", fmt.Sprintf(`exec 3<>/dev/udp/%s/%d; printf '\000\001images/kernel\000octet\000' >&3; exec sleep 60`, tt.server, s.addr.Port()))
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		e := s.events.next(t)
+		netns.WaitFor(t, "the answer to arrive", func() bool { now, _ := octets(t, machine); return now > in })
+		cancel()
+		_ = cmd.Wait()
+		in2, out2 := octets(t, machine)
+		got := float64(in2-in) / float64(out2-out)
+		t.Logf("%s: %d octets for %d, %.1f times", tt.name, in2-in, out2-out, got)
+		if e.Kind != tt.kind || got > tt.most {
+			t.Errorf("%s: %s, %.1f octets for each of the request, want %s and at most %v", tt.name, e.Kind, got, tt.kind, tt.most)
+		}
+	}
+}
+
+// octets returns how many octets of IP a machine has received and sent.
+func octets(t *testing.T, machine *netns.Client) (in, out int) {
+	t.Helper()
+	text := machine.Run(t, "awk", "/^IpExt: [0-9]/ {printf \"%s %s\", $8, $9}", "/proc/net/netstat")
+	if _, err := fmt.Sscan(text, &in, &out); err != nil {
+		t.Fatalf("octets %s: %v", strconv.Quote(text), err)
+	}
+	return in, out
+}
