@@ -3,7 +3,9 @@ package dhcpd
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/bootlab/bootlab/dhcpd/leases"
@@ -25,6 +27,11 @@ const (
 
 	// maxDatagram is the longest message that is sent: what fits in an Ethernet frame.
 	maxDatagram = 1500
+
+	// commitPatience is how long a machine that may be answered without the disk waits for it. A healthy disk takes less.
+	commitPatience = 15 * time.Millisecond
+	// minPromise: a renewal is not answered with less time than this; the client would be gone before it asks again.
+	minPromise = time.Minute
 )
 
 // A pending change of a lease waits to be durable, with a copy of its exchange. They are reused.
@@ -34,10 +41,16 @@ type pending struct {
 	values []byte // what x.req points to
 	frame  []byte // the DHCPACK, written before the commit and sent after it
 	buf    [segment.FrameHeadroom + maxDatagram]byte
+
+	promise  time.Duration // the lease time of a DHCPACK that is sent without the disk; 0: none may be sent
+	deadline time.Time     // when that is
+	answered atomic.Bool   // by the committer or by impatientLoop: who sets it sends the DHCPACK and may use x
+	users    atomic.Int32  // of the two
 }
 
-// commit queues a change of a lease without waiting for it. The client is answered when the change is durable.
-func (s *Server) commit(x *exchange, addr netip.Addr, state leases.State, lease time.Duration) dropReason {
+// commit queues a change of a lease without waiting for it. The client is answered when the change is durable. If promise
+// is not 0, it may be told that it has the address for so long in any case: it is, when the disk is slow or fails.
+func (s *Server) commit(x *exchange, addr netip.Addr, state leases.State, lease, promise time.Duration) dropReason {
 	p := s.free.Get().(*pending)
 	if state == leases.Active {
 		p.frame = s.makeReply(x, wire.Ack, addr, lease).Append(p.buf[:segment.FrameHeadroom])
@@ -54,13 +67,65 @@ func (s *Server) commit(x *exchange, addr netip.Addr, state leases.State, lease 
 			ClientID: r.ClientID, Vendor: string(r.VendorClass), RelayPort: relayPort(r),
 		},
 	}
+	p.promise, p.deadline = promise, x.start.Add(commitPatience)
+	p.answered.Store(false)
+	p.users.Store(2)
 	select {
 	case s.commits <- p:
-		return dropNone
 	default:
 		s.free.Put(p)
-		return dropBusy
+		if promise == 0 {
+			return dropBusy
+		}
+		s.ack(x, s.makeReply(x, wire.Ack, addr, promise), nil)
+		return dropNone
 	}
+	if promise > 0 {
+		select {
+		case s.impatient <- p:
+			return dropNone
+		default: // it waits for the disk
+		}
+	}
+	s.putBack(p)
+	return dropNone
+}
+
+// putBack ends one use of a pending change.
+func (s *Server) putBack(p *pending) {
+	if p.users.Add(-1) == 0 {
+		s.free.Put(p)
+	}
+}
+
+// impatientLoop answers machines whose commit takes longer than commitPatience, if they may be answered without it.
+func (s *Server) impatientLoop(ctx context.Context) {
+	out := segment.NewSender(1, s.sendFailed)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case p := <-s.impatient: // in the order of their deadlines
+			if wait := p.deadline.Sub(s.deps.Now()); wait > 0 && !p.answered.Load() && pause.For(ctx, wait) != nil {
+				return
+			}
+			s.ackWithoutDisk(p, out)
+			out.Flush()
+			s.putBack(p)
+		}
+	}
+}
+
+// ackWithoutDisk sends the DHCPACK of a change that is not durable yet, or failed, if none was sent.
+func (s *Server) ackWithoutDisk(p *pending, out sender) {
+	if !p.answered.CompareAndSwap(false, true) {
+		return
+	}
+	defer s.contain()
+	x := &p.x
+	x.out = out
+	s.m.impatient.Inc()
+	s.ack(x, s.makeReply(x, wire.Ack, p.change.Addr, p.promise), nil)
 }
 
 // commitLoop makes changes durable, all that wait at once: while one sync runs, the receive loops fill the next batch, so
@@ -78,7 +143,7 @@ func (s *Server) commitLoop(ctx context.Context) {
 		s.commitAll(ctx, batch, out)
 		out.Flush()
 		for i, p := range batch {
-			s.free.Put(p)
+			s.putBack(p)
 			batch[i] = nil
 		}
 	}
@@ -109,23 +174,33 @@ func (s *Server) commitAll(ctx context.Context, batch []*pending, out sender) {
 	s.deps.Book.Commit(ctx, s.changes)
 	took := s.deps.Now().Sub(start)
 	s.m.commit.Observe(took.Seconds())
+	failed, why := 0, error(nil)
 	for _, p := range batch {
-		if c := &p.change; c.Removed.IsValid() {
+		c := &p.change
+		if c.Removed.IsValid() {
 			s.prober.Forget(c.Removed) // was observed while the machine had a lease of it
 		}
-		if c := &p.change; c.Err != nil && !errors.Is(c.Err, leases.ErrTaken) {
-			s.log.Error("lease not stored, no reply is sent", keyMAC, c.MAC, keyAddr, c.Addr, keyErr, c.Err, keyDur, took)
+		if c.Err != nil && !errors.Is(c.Err, leases.ErrTaken) {
+			failed, why = failed+1, c.Err
 		}
-		p.x.out = out
-		s.committed(p)
+		s.committed(p, out)
 	}
+	s.stored.report(s.log, len(batch)-failed, failed, why, start.Add(took))
 }
 
 // committed answers a client whose change is durable. If the commit failed there is no reply, except that a machine is
-// refused an address that another machine got first.
-func (s *Server) committed(p *pending) {
+// refused an address that another machine got first, and that one which may be answered without the disk is.
+func (s *Server) committed(p *pending, out sender) {
 	defer s.contain()
 	x, c := &p.x, &p.change
+	switch {
+	case c.State == leases.Active && c.Err != nil && p.promise > 0 && !errors.Is(c.Err, leases.ErrTaken):
+		s.ackWithoutDisk(p, out)
+		return
+	case !p.answered.CompareAndSwap(false, true):
+		return
+	}
+	x.out = out
 	switch {
 	case c.State == leases.Active && c.Err == nil:
 		s.ack(x, &x.reply, p.frame)
@@ -136,6 +211,30 @@ func (s *Server) committed(p *pending) {
 	case c.State == leases.Released:
 		s.prober.Forget(c.Addr)
 		s.record(x, event.Event{Kind: event.DHCPRelease, Addr: c.Addr})
+	}
+}
+
+// storeErrorEvery is how often a store that fails is logged.
+const storeErrorEvery = time.Minute
+
+// storeErrors sums up changes that were not stored. The committer owns it.
+type storeErrors struct {
+	failed   int // since the last log line
+	total    int // since the store failed first
+	loggedAt time.Time
+}
+
+// report takes the outcome of a batch and logs that the store fails, at most once a minute, and that it works again.
+func (e *storeErrors) report(log *slog.Logger, stored, failed int, why error, now time.Time) {
+	e.failed, e.total = e.failed+failed, e.total+failed
+	switch {
+	case e.total == 0:
+	case failed > 0 && (e.total == failed || now.Sub(e.loggedAt) >= storeErrorEvery):
+		log.Error("leases are not stored: new machines get no reply; reservations and renewals are answered", "changes", e.failed, keyErr, why)
+		e.failed, e.loggedAt = 0, now
+	case failed == 0 && stored > 0:
+		log.Info("leases are stored again", "not_stored", e.total)
+		*e = storeErrors{}
 	}
 }
 

@@ -60,7 +60,7 @@ func (s *Server) decline(x *exchange) dropReason {
 	s.record(x, event.Event{Kind: event.DHCPDecline, Addr: r.Requested, Err: "another machine uses this address"})
 	s.probeDeclined(x, r.Requested)
 	book.Withdraw(r.MAC)
-	return s.commit(x, r.Requested, leases.Declined, quarantineTime)
+	return s.commit(x, r.Requested, leases.Declined, quarantineTime, 0)
 }
 
 // declineIgnored records a DHCPDECLINE that changes nothing, once a minute for each machine.

@@ -65,14 +65,19 @@ func startServer(t *testing.T, l *lab.Lab, s store.Store) *Server {
 
 func newServer(t *testing.T, table func() *Table, s store.Store, ev *events) *Server {
 	t.Helper()
-	book, err := leases.Open(t.Context(), s, time.Now)
+	return newServerAt(t, table, s, ev, slog.New(slog.NewTextHandler(io.Discard, nil)), time.Now)
+}
+
+func newServerAt(t *testing.T, table func() *Table, s store.Store, ev *events, log *slog.Logger, now func() time.Time) *Server {
+	t.Helper()
+	book, err := leases.Open(t.Context(), s, now)
 	if err != nil {
 		t.Fatal(err)
 	}
 	srv, err := New(Config{}, Deps{
 		Table: table, Book: book, Events: ev,
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: prometheus.NewRegistry(), Now: time.Now, Listen: segment.Listen,
-		Loops: bootloop.New(time.Now), Report: func(string, error) {},
+		Log: log, Registerer: prometheus.NewRegistry(), Now: now, Listen: segment.Listen,
+		Loops: bootloop.New(now), Report: func(string, error) {},
 	})
 	if err != nil {
 		t.Fatal(err)

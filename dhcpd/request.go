@@ -3,6 +3,7 @@ package dhcpd
 import (
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/bootlab/bootlab/dhcpd/leases"
 	"github.com/bootlab/bootlab/dhcpd/wire"
@@ -77,7 +78,19 @@ func (s *Server) grant(x *exchange, addr netip.Addr, selecting bool) dropReason 
 		s.ack(x, s.makeReply(x, wire.Ack, addr, left), nil)
 		return dropNone
 	}
-	return s.commit(x, addr, leases.Active, lease)
+	return s.commit(x, addr, leases.Active, lease, x.promise(found, lease))
+}
+
+// promise returns the lease time that a machine may be told whether or not the disk takes the new one: all of it for a
+// reservation, which the lab file promises; for a renewal, what is left of the lease on disk. 0: it has to wait for the disk.
+func (x *exchange) promise(found leases.Decision, lease time.Duration) time.Duration {
+	if x.host.reserved() {
+		return lease
+	}
+	if left := min(found.Left(), lease); left >= minPromise {
+		return left
+	}
+	return 0
 }
 
 // sameName reports whether the client's host name is stored with its lease: the operating system sends one, after firmware
@@ -133,5 +146,5 @@ func (s *Server) release(x *exchange) dropReason {
 	if (r.ServerID.IsValid() && !x.isOurs(r.ServerID)) || !s.deps.Book.Has(r.MAC, r.CIAddr) {
 		return dropNotOurs
 	}
-	return s.commit(x, r.CIAddr, leases.Released, 0)
+	return s.commit(x, r.CIAddr, leases.Released, 0, 0)
 }

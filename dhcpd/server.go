@@ -54,7 +54,10 @@ type Server struct {
 	m       *metrics
 	commits chan *pending
 	changes []*leases.Change // of the batch that is being committed
-	free    sync.Pool        // of *pending
+	stored  storeErrors
+	// impatient are of commits those that may be answered without the disk.
+	impatient chan *pending
+	free      sync.Pool // of *pending
 
 	prober     *segment.Prober
 	probes     probeLimiter
@@ -89,7 +92,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	}
 	s := &Server{
 		deps: deps, log: deps.Log.With("server", "dhcpd"),
-		commits: make(chan *pending, cmp.Or(cfg.Queue, defaultQueue)), free: sync.Pool{New: func() any { return new(pending) }},
+		commits: make(chan *pending, cmp.Or(cfg.Queue, defaultQueue)), impatient: make(chan *pending, cmp.Or(cfg.Queue, defaultQueue)), free: sync.Pool{New: func() any { return new(pending) }},
 		probes: probeLimiter{b: bucket{tokens: probeBurst}}, quarantine: newDeclineQuarantine(deps.Now),
 		floods: newFloods(deps.Now), events: newEventLimiter(deps.Now), interfaces: map[string]*served{},
 	}
@@ -211,6 +214,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 	wg.Go(func() { s.commitLoop(ctx) })
+	wg.Go(func() { s.impatientLoop(ctx) })
 	wg.Go(func() { s.prober.Run(ctx) })
 	wg.Go(func() { s.probeAheadLoop(ctx) })
 	wg.Go(func() { s.reclaimLoop(ctx) })

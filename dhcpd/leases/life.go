@@ -224,6 +224,9 @@ func (d Decision) Renewal(want time.Duration) (left time.Duration, ok bool) {
 	return d.leased - d.passed, true
 }
 
+// Left returns the time left of the machine's lease as it is on disk, in whole seconds; 0: it has none.
+func (d Decision) Left() time.Duration { return max(d.leased-d.passed, 0).Truncate(time.Second) }
+
 // Offers.
 
 const (

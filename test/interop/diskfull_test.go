@@ -12,7 +12,8 @@ import (
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
-// TestDiskFull: on a full disk the daemon acknowledges no lease, runs on and logs the reason; with free space it leases again.
+// TestDiskFull: on a full disk the daemon acknowledges no new lease, answers reservations, runs on and logs the reason once; with
+// free space it leases again.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "mount", "dig")
@@ -47,6 +48,12 @@ func TestDiskFull(t *testing.T) {
 	}
 	if d.metric(unwritten) == 0 || !strings.Contains(d.log.String(), "no space left on device") {
 		t.Error("neither metric nor log names the reason")
+	}
+	if n := strings.Count(d.log.String(), "leases are not stored"); n != 1 {
+		t.Errorf("%d log lines for %d leases that were not stored, want 1", n, silent)
+	}
+	if addr, err := r.lease(mac("52:54:00:00:00:10"), patience); err != nil || addr != "10.96.3.10" {
+		t.Errorf("a reservation: %q, %v", addr, err)
 	}
 	if out, err := m.run("dig", "+short", "@"+d.addr, "w0.lab.test"); err != nil || strings.TrimSpace(out) != "10.96.3.10" {
 		t.Errorf("names are not answered: %v %s", err, out)

@@ -1,0 +1,204 @@
+package dhcpd
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/test/support/netns"
+	"github.com/bootlab/bootlab/test/support/storetest"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+	"github.com/insomniacslk/dhcp/dhcpv4/nclient4"
+)
+
+// A badDisk is a store whose syncs take long or fail.
+type badDisk struct {
+	*memStore
+	mu    sync.Mutex
+	block chan struct{} // a commit waits until it is closed; nil: it does not
+	err   error
+	delay time.Duration
+	waits atomic.Int64 // commits that wait now
+}
+
+func (d *badDisk) set(block chan struct{}, delay time.Duration, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.block, d.delay, d.err = block, delay, err
+}
+
+func (d *badDisk) CommitAll(ctx context.Context, txns []store.Txn) []error {
+	d.mu.Lock()
+	block, delay, err := d.block, d.delay, d.err
+	d.mu.Unlock()
+	d.waits.Add(1)
+	defer d.waits.Add(-1)
+	if block != nil {
+		<-block
+	}
+	time.Sleep(delay)
+	if err != nil {
+		return slices.Repeat([]error{err}, len(txns))
+	}
+	return d.memStore.CommitAll(ctx, txns)
+}
+
+// A diskTest is a live server on a badDisk, with a clock that can be advanced.
+type diskTest struct {
+	*Server
+	disk  *badDisk
+	clock atomic.Int64 // how far it was advanced
+	log   bytes.Buffer // to be read after stop
+	stop  func()
+}
+
+func startOnBadDisk(t *testing.T) *diskTest {
+	t.Helper()
+	netns.Need(t, "root")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
+	b := newBench(t)
+	table := Compile(onBridge(b.lab, seg.Bridge))
+	d := &diskTest{disk: &badDisk{memStore: newMemStore()}}
+	now := func() time.Time { return time.Now().Add(time.Duration(d.clock.Load())) }
+	d.Server = newServerAt(t, func() *Table { return table }, d.disk, &events{}, slog.New(slog.NewTextHandler(&d.log, nil)), now)
+	joinHere(t, seg)
+	d.stop = serve(t, d.Server)
+	t.Cleanup(func() { // a blocked commit would keep Serve from ending
+		d.disk.mu.Lock()
+		if d.disk.block != nil {
+			close(d.disk.block)
+		}
+		d.disk.mu.Unlock()
+		d.stop()
+	})
+	return d
+}
+
+// lease is DISCOVER and REQUEST of a machine, with real packets. It returns the lease time, or an error if there is no answer.
+func (d *diskTest) lease(t *testing.T, m string, timeout time.Duration, tries int) (time.Duration, error) {
+	t.Helper()
+	hw := mac(t, m)
+	c, err := nclient4.New("vcl", nclient4.WithTimeout(timeout), nclient4.WithRetry(tries), nclient4.WithHWAddr(hw[:]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	l, err := c.Request(t.Context(), dhcpv4.WithBroadcast(true))
+	if err != nil {
+		return 0, err
+	}
+	return l.ACK.IPAddressLeaseTime(0), nil
+}
+
+const patience, impatience = 5 * time.Second, 300 * time.Millisecond
+
+// TestKnownHostsAreAnsweredWhileTheDiskHangs: a sync does not return. Reservations and renewals are answered meanwhile, the
+// latter with the time that is on disk. A new machine waits.
+func TestKnownHostsAreAnsweredWhileTheDiskHangs(t *testing.T) {
+	d := startOnBadDisk(t)
+	if got, err := d.lease(t, pooled, patience, 6); err != nil || got != time.Hour {
+		t.Fatalf("lease of %v, %v", got, err)
+	}
+	d.clock.Add(int64(40 * time.Minute)) // past the quarter in which no renewal is stored
+	hang := make(chan struct{})
+	d.disk.set(hang, 0, nil)
+	if got, err := d.lease(t, master0, patience, 6); err != nil || got != 12*time.Hour {
+		t.Errorf("a reservation: %v, %v; want 12h", got, err)
+	}
+	netns.WaitFor(t, "the commit that hangs", func() bool { return d.disk.waits.Load() == 1 })
+	if got, err := d.lease(t, pooled, patience, 6); err != nil || got > 20*time.Minute || got < 15*time.Minute {
+		t.Errorf("a renewal: %v, %v; want the 20 minutes that are on disk", got, err)
+	}
+	if got, err := d.lease(t, "02:00:00:00:00:10", impatience, 3); err == nil {
+		t.Errorf("a new machine has a lease of %v, which is not on disk", got)
+	}
+	if d.disk.waits.Load() != 1 {
+		t.Error("the disk did not hang: the test proves nothing")
+	}
+	d.disk.set(nil, 0, nil)
+	close(hang)
+	netns.WaitFor(t, "the renewal on disk", func() bool {
+		l, _ := d.deps.Book.ByMAC(mac(t, pooled))
+		return l.Expiry.Sub(d.deps.Now()) > 55*time.Minute
+	})
+	if _, err := d.lease(t, "02:00:00:00:00:10", patience, 6); err != nil {
+		t.Errorf("a new machine, on a disk that works: %v", err)
+	}
+}
+
+// TestKnownHostsAreAnsweredOnABrokenDisk: full, read-only, broken. New machines get no answer, and the log has one line.
+func TestKnownHostsAreAnsweredOnABrokenDisk(t *testing.T) {
+	for _, why := range []error{syscall.ENOSPC, syscall.EROFS, syscall.EIO} {
+		t.Run(why.Error(), func(t *testing.T) {
+			d := startOnBadDisk(t)
+			if _, err := d.lease(t, pooled, patience, 6); err != nil {
+				t.Fatal(err)
+			}
+			d.clock.Add(int64(40 * time.Minute))
+			d.disk.set(nil, 0, why)
+			for range 3 {
+				if got, err := d.lease(t, master0, patience, 6); err != nil || got != 12*time.Hour {
+					t.Errorf("a reservation: %v, %v; want 12h", got, err)
+				}
+				if got, err := d.lease(t, pooled, patience, 6); err != nil || got > 20*time.Minute || got < 15*time.Minute {
+					t.Errorf("a renewal: %v, %v; want the 20 minutes that are on disk", got, err)
+				}
+			}
+			if got, err := d.lease(t, "02:00:00:00:00:10", impatience, 3); err == nil {
+				t.Errorf("a new machine has a lease of %v, which is not on disk", got)
+			}
+			d.disk.set(nil, 0, nil)
+			if _, err := d.lease(t, "02:00:00:00:00:10", patience, 6); err != nil {
+				t.Errorf("a new machine, on a disk that works again: %v", err)
+			}
+			d.stop()
+			log := d.log.String()
+			if n := strings.Count(log, "level=ERROR"); n != 1 || !strings.Contains(log, why.Error()) || !strings.Contains(log, "leases are stored again") {
+				t.Errorf("%d errors, want one that names the reason, and the end:\n%s", n, log)
+			}
+		})
+	}
+}
+
+// TestKnownHostsOnASlowDisk measures how long machines with a reservation wait for their DHCPACK on a disk whose syncs take
+// 500 ms. It logs the numbers of docs/performance.md.
+func TestKnownHostsOnASlowDisk(t *testing.T) {
+	if !storetest.Long() {
+		t.Skip("measures: set BOOTLAB_LONG")
+	}
+	d := startOnBadDisk(t)
+	d.disk.set(nil, 500*time.Millisecond, nil)
+	var took []time.Duration
+	hw := mac(t, master0)
+	c, err := nclient4.New("vcl", nclient4.WithTimeout(patience), nclient4.WithRetry(3), nclient4.WithHWAddr(hw[:]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	for range 500 {
+		offer, err := c.DiscoverOffer(t.Context(), dhcpv4.WithBroadcast(true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		if _, err := c.RequestFromOffer(t.Context(), offer, dhcpv4.WithBroadcast(true)); err != nil {
+			t.Fatal(err)
+		}
+		took = append(took, time.Since(start))
+		d.clock.Add(int64(4 * time.Hour)) // past a quarter of the lease
+	}
+	slices.Sort(took)
+	t.Logf("DHCPACK of a known machine, sync of 500 ms: p50 %v, p99 %v, slowest %v", took[len(took)/2], took[len(took)*99/100], took[len(took)-1])
+	if p99 := took[len(took)*99/100]; p99 > 50*time.Millisecond {
+		t.Errorf("p99 is %v, more than 50 ms", p99)
+	}
+}
