@@ -18,7 +18,9 @@ const writerFile = "BOOTLAB_TEST_WRITER"
 
 // writeForever commits from several goroutines and prints each key that was acknowledged.
 func writeForever(path string) {
-	s, _, err := openWith(path, testConfig([]int64{small, compactFrom}[rand.IntN(2)], openFile))
+	cfg := testConfig([]int64{small, compactFrom}[rand.IntN(2)], openFile)
+	cfg.tick = 2 * time.Millisecond
+	s, _, err := openWith(path, cfg)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
@@ -44,38 +46,56 @@ func writeForever(path string) {
 // TestKill kills a writer at random moments: every acknowledged key is there afterwards.
 func TestKill(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "store.db")
-	var acked []string
-	for round := range 8 {
-		before := len(acked)
-		acked = append(acked, storetest.Killed(t, writerFile+"="+path, atWork)...)
-		if len(acked) == before {
+	rounds, atWork := 8, within(200*time.Millisecond)
+	if storetest.Long() {
+		rounds, atWork = 10_000, within(20*time.Millisecond)
+	}
+	const lives = 20 // of one store
+	path, acked, total := "", []string{}, 0
+	for round := range rounds {
+		if round%lives == 0 {
+			path, acked = filepath.Join(t.TempDir(), "store.db"), nil
+		}
+		more := storetest.Killed(t, writerFile+"="+path, atWork)
+		if len(more) == 0 {
 			t.Error("no commit was acknowledged: the round showed nothing")
 		}
-		s, losses, err := Open(path)
-		if err != nil {
-			t.Fatalf("round %d: %v", round, err)
+		acked, total = append(acked, more...), total+len(more)
+		checkKilled(t, path, acked)
+		if t.Failed() {
+			t.Fatalf("in round %d", round)
 		}
-		for _, l := range losses {
-			if l.Kind != Torn {
-				t.Errorf("round %d: %v", round, l)
-			}
+	}
+	t.Logf("%d kills, %d acknowledged", rounds, total)
+}
+
+func checkKilled(t *testing.T, path string, acked []string) {
+	t.Helper()
+	s, damage, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range damage {
+		if l.Kind != Torn {
+			t.Error(l)
 		}
-		got := content(t, s, "")
-		for _, key := range acked {
-			if got[key] != key || got["twin/"+key] != key {
-				t.Errorf("round %d: acknowledged %s: %q, twin %q", round, key, got[key], got["twin/"+key])
-			}
+	}
+	got := content(t, s, "")
+	for _, key := range acked {
+		if got[key] != key || got["twin/"+key] != key {
+			t.Errorf("acknowledged %s: %q, twin %q", key, got[key], got["twin/"+key])
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
 	}
 }
 
-// atWork kills a writer some time after its first line, so that it is at work when the time comes.
-func atWork(lines int, kill func()) {
-	if lines == 1 {
-		time.AfterFunc(time.Duration(1+rand.IntN(200))*time.Millisecond, kill)
+// within kills a writer some time after its first line, so that it is at work when the time comes.
+func within(d time.Duration) func(lines int, kill func()) {
+	return func(lines int, kill func()) {
+		if lines == 1 {
+			time.AfterFunc(time.Duration(1+rand.Int64N(int64(d))), kill)
+		}
 	}
 }
