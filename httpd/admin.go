@@ -324,6 +324,12 @@ func (a *Admin) readyz(w http.ResponseWriter, r *http.Request) {
 		}
 		fmt.Fprintf(w, "%s: %s\n", srv.Name, state)
 	}
+	switch {
+	case len(s.Store.Causes) > 0:
+		fmt.Fprintf(w, "store: degraded: %s (bootlab status says what to do)\n", strings.Join(s.Store.Causes, "; "))
+	case s.Store.Folder != "":
+		fmt.Fprintln(w, "store: ok")
+	}
 	if s.Reload.Err != "" {
 		fmt.Fprintln(w, "reload: the last one was refused, the previous lab stays in force (bootlab status shows the reason)")
 	}

@@ -83,6 +83,16 @@ func statusText(cmd *cobra.Command, s api.Status) error {
 	} else if !r.At.IsZero() {
 		fmt.Fprintf(w, "last reload %s: %s\n", r.At.Local().Format(time.DateTime), r.Detail)
 	}
+	if t := s.Store; t.Folder != "" {
+		last := "nothing stored since the start"
+		if !t.Synced.IsZero() {
+			last = fmt.Sprintf("last write %s in %v", t.Synced.Local().Format(time.DateTime), t.Took.Round(10*time.Microsecond))
+		}
+		fmt.Fprintf(w, "state %s: %s, %d MiB free\n", t.Folder, last, t.FreeBytes>>20)
+	}
+	for _, problem := range s.Store.Problems {
+		fmt.Fprintln(w, "store degraded:", problem)
+	}
 	for _, warning := range s.Warnings {
 		fmt.Fprintln(w, "warning:", warning)
 	}

@@ -15,6 +15,7 @@ type Status struct {
 	Generation uint64    `json:"generation"` // of the running lab; counts from 1
 	Started    time.Time `json:"started"`
 	Servers    []Server  `json:"servers"`
+	Store      Store     `json:"store"`
 	Reload     Reload    `json:"reload"`             // the last one; zero At: none since the start
 	Warnings   []string  `json:"warnings,omitempty"` // of the running lab, such as missing files; of the store
 	Files      string    `json:"files"`              // what confines the process to its files, as "Landlock 7"; else "off: " and why
@@ -44,6 +45,17 @@ type Server struct {
 	Err      string    `json:"err,omitempty"`      // why it does not serve, or not everywhere
 	Cause    string    `json:"cause,omitempty"`    // Err in a few words, without names and addresses: /readyz is open to anyone
 	Warnings []string  `json:"warnings,omitempty"` // about others that it needs: a hypervisor that does not respond
+}
+
+// A Store is the state of what is kept on disk.
+type Store struct {
+	Folder     string        `json:"folder"`
+	Synced     time.Time     `json:"synced,omitzero"` // the last write that is on disk; zero: none since the start
+	Took       time.Duration `json:"took,omitempty"`  // of that write, in nanoseconds
+	FreeBytes  uint64        `json:"free_bytes"`
+	FreeInodes uint64        `json:"free_inodes"`        // 0 too where the file system has no limit
+	Problems   []string      `json:"problems,omitempty"` // why it is degraded: what happened and what to do; empty: it is not
+	Causes     []string      `json:"causes,omitempty"`   // the same in a few words, without names: /readyz is open to anyone
 }
 
 // A Reload is the outcome of an attempt to apply a lab.

@@ -50,7 +50,7 @@ func (c *adminBackend) Status(context.Context) api.Status {
 	}
 	return api.Status{
 		Lab: s.Lab.Name, Version: c.cfg.Version, Generation: s.Gen, Started: c.started,
-		Servers: c.serverStates(), Reload: last, Warnings: warnings,
+		Servers: c.serverStates(), Store: c.storeWatch.status(), Reload: last, Warnings: warnings,
 		Files: c.confined.Files, Calls: c.confined.Calls,
 	}
 }

@@ -54,6 +54,7 @@ type Daemon struct {
 	*learned
 	*servers
 	health        *health
+	storeWatch    *storeWatch
 	bus           *event.Bus
 	reloadMetrics *metrics.Lab
 	timeline      *timeline.Recorder
@@ -108,6 +109,9 @@ func Run(ctx context.Context, cfg Config) error {
 			d.log.Error("close the store", "err", err)
 		}
 	}()
+	if d.storeWatch, err = newStoreWatch(store, appliance.State, d.log, d.registry); err != nil {
+		return err
+	}
 	if err := d.newBus(ctx, store); err != nil {
 		return err
 	}

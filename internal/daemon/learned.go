@@ -40,7 +40,7 @@ func CheckStoreConfig(a lab.Appliance) error {
 }
 
 // openStore opens the store that the lab names.
-func openStore(a lab.Appliance, log *slog.Logger) (store.Store, error) {
+func openStore(a lab.Appliance, log *slog.Logger) (*logfile.Store, error) {
 	if err := CheckStoreConfig(a); err != nil {
 		return nil, err
 	}

@@ -42,6 +42,7 @@ func (d *Daemon) tasks(socks *sockets, watch *watcher) tasks {
 		{name: serverDHCP, server: true, run: d.dhcp.Serve},
 		// The admin API answers until the end.
 		{name: serverAdmin, server: true, run: func(ctx context.Context) error { return d.admin.Serve(ctx, socks.admin, socks.adminUnix) }},
+		{name: "store", run: d.storeWatch.run},
 		// The last events are saved.
 		{name: "timeline", run: d.timeline.Run},
 	}

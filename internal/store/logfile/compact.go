@@ -50,6 +50,9 @@ func (s *Store) tryCompact() (again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.compactErr = err
+	if err == nil && s.log.broken == nil {
+		s.health.healed()
+	}
 	s.compacting = err != nil || s.log.broken != nil
 	return s.compacting
 }

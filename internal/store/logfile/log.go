@@ -107,6 +107,15 @@ func (readOnlyFile) WriteAt([]byte, int64) (int, error) { return 0, syscall.EROF
 func (readOnlyFile) Truncate(int64) error               { return syscall.EROFS }
 func (readOnlyFile) Datasync() error                    { return syscall.EROFS }
 
+// WriteAt is that of the file. The error leaves out the name, which was perhaps another when the file was opened.
+func (f file) WriteAt(b []byte, at int64) (int, error) {
+	n, err := f.File.WriteAt(b, at)
+	if p := (*fs.PathError)(nil); errors.As(err, &p) {
+		err = p.Err
+	}
+	return n, err
+}
+
 // Datasync makes earlier writes durable.
 func (f file) Datasync() error {
 	for {
@@ -227,6 +236,18 @@ func (l *log) grow() {
 			return
 		}
 	}
+}
+
+// probe writes zeros behind the last record, as much as a log grows at once: less would succeed on a full disk now and then.
+func (l *log) probe() error {
+	for at := l.end; at < l.end+maxGrowth; at += minGrowth {
+		n, err := l.WriteAt(zeros[:], at)
+		l.size = max(l.size, at+int64(n))
+		if err != nil {
+			return fmt.Errorf("write: %w", err)
+		}
+	}
+	return l.sync()
 }
 
 // cut removes a batch that is not durable, so that no restart finds a transaction whose commit returned an error.

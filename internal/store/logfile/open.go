@@ -42,8 +42,13 @@ func openWith(path string, cfg config) (*Store, []Loss, error) {
 	_ = os.Remove(path + ".new") // left by a crash during a compaction
 	s := &Store{path: path, cfg: cfg, writing: make(chan struct{}, 1), stop: make(chan struct{}), log: l}
 	s.close = sync.OnceValue(s.shut)
-	if l.broken != nil && s.compact(func() bool { return true }) != nil {
-		s.compactInBackground() // repeats it until it succeeds
+	if l.broken != nil {
+		s.health.failed(l.broken)
+		if err := s.compact(func() bool { return true }); err != nil || s.log.broken != nil {
+			s.compactInBackground() // repeats it until it succeeds
+		} else {
+			s.health.healed()
+		}
 	}
 	s.background.Go(s.keepMark)
 	return s, damage, nil

@@ -36,6 +36,7 @@ type Store struct {
 	compacting bool
 	compactErr error
 
+	health     health
 	stop       chan struct{} // closed by Close
 	background sync.WaitGroup
 	close      func() error
@@ -230,7 +231,7 @@ func (s *Store) commitGroup(group []*call) error {
 	if b.records == 0 {
 		return nil
 	}
-	err := s.log.write(b)
+	err := s.health.write(func() error { return s.log.write(b) })
 	if s.log.broken != nil || s.log.end > max(s.cfg.compactFrom, 2*s.log.live) {
 		s.compactInBackground()
 	}
@@ -317,13 +318,18 @@ func (s *Store) keepMark() {
 	}
 }
 
-// tick writes a mark if there are records that the last one does not cover. The caller holds writing.
+// tick writes a mark if there are records that the last one does not cover. After a write that failed it tries another, since
+// there may be no commit for a while that would show that the disk takes them again. The caller holds writing.
 func (s *Store) tick() {
 	l := s.log
-	if l.broken != nil || l.mark.seq == l.seq {
+	switch failed := s.health.get().Err != nil; {
+	case l.broken != nil:
 		return
+	case failed:
+		_ = s.health.write(l.probe)
+	case l.mark.seq != l.seq:
+		_ = s.health.write(func() error { return l.writeMark(l.size) }) // repeated in the next tick
 	}
-	_ = l.writeMark(l.size) // repeated in the next tick
 	if l.broken != nil {
 		s.compactInBackground()
 	}

@@ -1,0 +1,265 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
+
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/store/logfile"
+)
+
+const (
+	// slowSync is how long a write to the store may take. A DHCP client repeats its request after some four seconds.
+	slowSync = time.Second
+	// slowLasts is how long one slow write is reported.
+	slowLasts = time.Minute
+	// minFreeBytes and minFreeInodes are what the file system of the state folder should have free: a compaction needs space for
+	// a second state file.
+	minFreeBytes  = 64 << 20
+	minFreeInodes = 1000
+)
+
+// The causes for which the store is degraded, besides the errors of the operating system.
+const (
+	causeReadOnly = "read-only file system"
+	causeSlow     = "slow disk"
+	causeHangs    = "disk does not respond"
+	causeSpace    = "little free space"
+	causeLost     = "stored changes were lost"
+)
+
+// A storeWatch observes the store and the file system of its folder.
+type storeWatch struct {
+	store *logfile.Store
+	dir   string
+	log   *slog.Logger
+	syncs prometheus.Histogram
+
+	looking  sync.Mutex // held by look, which a disk that hangs may never leave
+	mu       sync.Mutex
+	disk     diskState
+	losses   []logfile.Loss
+	began    time.Time // of the look in progress; zero: there is none
+	reported []storeProblem
+}
+
+// A diskState is what statfs says of a file system.
+type diskState struct {
+	err          error
+	readOnly     bool
+	bytes        uint64 // free for the daemon's user
+	inodes       uint64 // likewise
+	countsInodes bool
+}
+
+// A storeProblem is one reason why the store is degraded.
+type storeProblem struct {
+	cause string    // a few words without names: /readyz is open to anyone
+	since time.Time // zero: not known
+	text  string    // for people: what happened, where, what to do
+}
+
+// newStoreWatch makes the watch, with a first look.
+func newStoreWatch(s *logfile.Store, dir string, log *slog.Logger, r prometheus.Registerer) (*storeWatch, error) {
+	w := &storeWatch{store: s, dir: dir, log: log, syncs: prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: MetricStoreSync, Help: "Time to write changes to the state file and sync it.",
+		Buckets: []float64{0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10},
+	})}
+	for _, c := range []prometheus.Collector{w.syncs, newStoreCollector(w)} {
+		if err := r.Register(c); err != nil {
+			return nil, fmt.Errorf("register metrics of the store: %w", err)
+		}
+	}
+	s.ObserveSyncs(func(took time.Duration) { w.syncs.Observe(took.Seconds()) })
+	w.look()
+	return w, nil
+}
+
+// run looks once a second, and logs what is new.
+func (w *storeWatch) run(ctx context.Context) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		go w.look() // nobody waits for it: a system call on a disk that hangs cannot be ended
+		w.report()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// look asks the disk, unless the last look has not ended yet.
+func (w *storeWatch) look() {
+	if !w.looking.TryLock() {
+		return
+	}
+	defer w.looking.Unlock()
+	w.mu.Lock()
+	w.began = time.Now()
+	w.mu.Unlock()
+	disk, losses := statDisk(w.dir), w.store.Losses()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.disk, w.losses, w.began = disk, losses, time.Time{}
+}
+
+func statDisk(dir string) (d diskState) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return diskState{err: err}
+	}
+	return diskState{
+		readOnly: s.Flags&unix.ST_RDONLY != 0, bytes: s.Bavail * uint64(s.Bsize), inodes: s.Ffree, countsInodes: s.Files > 0,
+	}
+}
+
+// problems returns why the store is degraded; nothing while it is not.
+func (w *storeWatch) problems() (ps []storeProblem) {
+	now, h := time.Now(), w.store.Health()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	looks := time.Duration(0)
+	if !w.began.IsZero() {
+		looks = now.Sub(w.began)
+	}
+	if h.Err != nil {
+		ps = append(ps, storeProblem{cause(h.Err), h.Since, fmt.Sprintf(
+			"changes cannot be stored since %s: no new leases are given and no install begins: %s: %v", h.Since.Format(time.TimeOnly), w.advice(h.Err), h.Err)})
+	}
+	switch d := w.disk; {
+	case max(h.Running, looks) > 5*slowSync:
+		ps = append(ps, storeProblem{causeHangs, now.Add(-max(h.Running, looks)), fmt.Sprintf(
+			"the disk of %s has not answered for %v: check it", w.dir, max(h.Running, looks).Round(time.Second))})
+	case h.Running > slowSync, h.Took > slowSync && now.Sub(h.Synced) < slowLasts:
+		ps = append(ps, storeProblem{causeSlow, time.Time{}, fmt.Sprintf(
+			"a write to the disk of %s took %v: machines wait for their leases: check the disk and what else uses it", w.dir, max(h.Running, h.Took).Round(time.Millisecond))})
+	case d.err != nil:
+		ps = append(ps, storeProblem{cause(d.err), time.Time{}, fmt.Sprintf("read the free space of %s: %v", w.dir, d.err)})
+	case d.readOnly && !errors.Is(h.Err, syscall.EROFS):
+		ps = append(ps, storeProblem{causeReadOnly, time.Time{}, fmt.Sprintf("the file system of %s is read-only: %s", w.dir, w.advice(syscall.EROFS))})
+	}
+	if d := w.disk; d.err == nil && (d.bytes < minFreeBytes || d.countsInodes && d.inodes < minFreeInodes) {
+		ps = append(ps, storeProblem{causeSpace, time.Time{}, fmt.Sprintf(
+			"the file system of %s has %d KiB and %d inodes free, fewer than %d KiB or %d: free some", w.dir, d.bytes>>10, d.inodes, minFreeBytes>>10, minFreeInodes)})
+	}
+	for _, l := range w.losses {
+		ps = append(ps, storeProblem{causeLost, l.Found, fmt.Sprintf("stored changes were lost, found %s: %s: see %s", l.Found.Format(time.DateTime), l, lossesPage)})
+	}
+	return ps
+}
+
+// lossesPage says what to do about losses.
+const lossesPage = "docs/operations.md#a-damaged-state-file"
+
+// advice says what to do about an error of the disk.
+func (w *storeWatch) advice(err error) string {
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return "free space on the file system of " + w.dir
+	case errors.Is(err, syscall.EROFS):
+		return "the kernel makes a file system read-only after an error: check dmesg and the disk, then remount it, " +
+			"and see that " + w.dir + " is in ReadWritePaths of the systemd unit"
+	default:
+		return "check the disk of " + w.dir
+	}
+}
+
+// report logs problems that are new, and those that ended. It logs nothing while they stay the same.
+func (w *storeWatch) report() {
+	now := w.problems()
+	same := func(p storeProblem) func(storeProblem) bool {
+		return func(o storeProblem) bool {
+			return o.cause == p.cause && (p.cause != causeLost || o.since.Equal(p.since))
+		}
+	}
+	for _, p := range now {
+		if !slices.ContainsFunc(w.reported, same(p)) {
+			w.log.Error("state store is degraded", "cause", p.cause, "detail", p.text)
+		}
+	}
+	for _, p := range w.reported {
+		if !slices.ContainsFunc(now, same(p)) {
+			w.log.Info("state store: a problem has ended", "cause", p.cause)
+		}
+	}
+	w.reported = now
+}
+
+// status returns the state of the store for people.
+func (w *storeWatch) status() api.Store {
+	h := w.store.Health()
+	w.mu.Lock()
+	s := api.Store{Folder: w.dir, Synced: h.Synced, Took: h.Took, FreeBytes: w.disk.bytes, FreeInodes: w.disk.inodes}
+	w.mu.Unlock()
+	for _, p := range w.problems() {
+		s.Problems = append(s.Problems, p.text)
+		if !slices.Contains(s.Causes, p.cause) {
+			s.Causes = append(s.Causes, p.cause)
+		}
+	}
+	return s
+}
+
+// The metrics of the store.
+const (
+	MetricStoreSync       = "bootlab_store_sync_duration_seconds"
+	MetricStoreDegraded   = "bootlab_store_degraded"
+	MetricStoreSynced     = "bootlab_store_last_sync_timestamp_seconds"
+	MetricStoreFreeBytes  = "bootlab_store_free_bytes"
+	MetricStoreFreeInodes = "bootlab_store_free_inodes"
+	MetricStoreLosses     = "bootlab_store_losses"
+)
+
+// A storeCollector reads the state of the store at each scrape.
+type storeCollector struct {
+	watch                                         *storeWatch
+	degraded, synced, freeBytes, freeInodes, lost *prometheus.Desc
+}
+
+func newStoreCollector(w *storeWatch) *storeCollector {
+	desc := func(name, help string) *prometheus.Desc { return prometheus.NewDesc(name, help, nil, nil) }
+	return &storeCollector{
+		watch:      w,
+		degraded:   desc(MetricStoreDegraded, "1 while /readyz says that the store is degraded, else 0."),
+		synced:     desc(MetricStoreSynced, "Time of the last write to the state file that is on disk, in seconds since 1970; 0 before the first."),
+		freeBytes:  desc(MetricStoreFreeBytes, "Free space of the state folder's file system."),
+		freeInodes: desc(MetricStoreFreeInodes, "Free inodes of the state folder's file system."),
+		lost:       desc(MetricStoreLosses, "Losses of stored changes that no admin has accepted."),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *storeCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.degraded, c.synced, c.freeBytes, c.freeInodes, c.lost} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *storeCollector) Collect(ch chan<- prometheus.Metric) {
+	s := c.watch.status()
+	gauge := func(d *prometheus.Desc, v float64) { ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v) }
+	gauge(c.degraded, float64(min(1, len(s.Causes))))
+	synced := 0.0
+	if !s.Synced.IsZero() {
+		synced = float64(s.Synced.UnixMilli()) / 1000
+	}
+	gauge(c.synced, synced)
+	gauge(c.freeBytes, float64(s.FreeBytes))
+	gauge(c.freeInodes, float64(s.FreeInodes))
+	c.watch.mu.Lock()
+	lost := len(c.watch.losses)
+	c.watch.mu.Unlock()
+	gauge(c.lost, float64(lost))
+}

@@ -1,0 +1,165 @@
+package daemon_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/test/support/netns"
+)
+
+// onDisk gives the state folder of the rig a file system of its own, large enough for no warning, and host a something to store.
+func (r *rig) onDisk() (dir string) {
+	r.t.Helper()
+	dir = filepath.Join(filepath.Dir(r.lab), "state")
+	if err := os.Mkdir(dir, 0o750); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=80m,mode=0750"); err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	r.write(strings.Replace(r.read(), "hosts:\n  a: {", "profiles:\n  p: {kernel: k, install_to: /dev/vda}\nhosts:\n  a: {profile: p, ", 1))
+	return dir
+}
+
+// untilStore waits for a line of /readyz about the store.
+func (r *rig) untilStore(addr, want string) {
+	r.t.Helper()
+	r.until("/readyz says "+want, func() bool { return strings.Contains(r.get("http://"+addr+":9680/readyz"), "store: "+want) })
+	degraded := "1"
+	if want == "ok\n" {
+		degraded = "0"
+	}
+	if m := r.get("http://" + addr + ":9680/metrics"); !strings.Contains(m, "\nbootlab_store_degraded "+degraded+"\n") {
+		r.t.Errorf("bootlab_store_degraded is not %s when /readyz says %s", degraded, want)
+	}
+}
+
+func remount(t *testing.T, dir string, flags uintptr) {
+	t.Helper()
+	if err := unix.Mount("", dir, "", unix.MS_REMOUNT|flags, ""); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestFullDisk: a disk that is full shows in /readyz, status, metrics and log, while the daemon serves; and so
+// does that it is not any more, without a restart.
+func TestFullDisk(t *testing.T) {
+	netns.Need(t, "root", "ip")
+	const addr = "10.62.0.1"
+	r := newRig(t, addr)
+	dir := r.onDisk()
+	r.start()
+	r.untilStore(addr, "ok\n")
+	if _, err := r.client.Install(t.Context(), "a", api.CycleLater); err != nil {
+		t.Fatal(err)
+	}
+	if s := r.status().Store; s.Folder != dir || s.Synced.IsZero() || s.FreeBytes == 0 || s.FreeInodes == 0 || len(s.Problems) > 0 {
+		t.Errorf("status: %+v", s)
+	}
+
+	ballast, err := os.Create(filepath.Join(dir, "ballast"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ballast.Close()
+	size := int64(80 << 20)
+	for step := size / 2; step >= 4096; step /= 2 { // fallocate takes all or nothing
+		for at, _ := ballast.Seek(0, 2); syscall.Fallocate(int(ballast.Fd()), 0, at, step) == nil; at, _ = ballast.Seek(0, 2) {
+		}
+	}
+	r.untilStore(addr, "degraded: little free space")
+	r.until("a commit fails", func() bool {
+		_, err := r.client.Install(t.Context(), "a", api.CycleLater)
+		return err != nil
+	})
+	r.untilStore(addr, "degraded: no space left on device; little free space")
+	if s := r.status().Store; len(s.Problems) != 2 || !strings.Contains(s.Problems[0], "free space on the file system of "+dir) || s.Took <= 0 {
+		t.Errorf("status: %+v", s)
+	}
+	r.until("the log says so", func() bool { return strings.Contains(r.log.String(), `degraded" cause="no space left on device"`) })
+	if err := os.Remove(ballast.Name()); err != nil {
+		t.Fatal(err)
+	}
+	ballast.Close()
+	r.untilStore(addr, "ok\n")
+	if _, err := r.client.Install(t.Context(), "a", api.CycleLater); err != nil {
+		t.Error(err)
+	}
+
+	for _, cause := range []string{"no space left on device", "little free space"} {
+		r.until("the log says that it ended: "+cause, func() bool {
+			return strings.Contains(r.log.String(), `msg="state store: a problem has ended" cause="`+cause+`"`)
+		})
+		if n := strings.Count(r.log.String(), `msg="state store is degraded" cause="`+cause+`"`); n != 1 {
+			t.Errorf("the log says %d times that there is %s, want once", n, cause)
+		}
+	}
+}
+
+// TestReadOnlyDiskAtStart: the daemon starts on a disk that is read-only, says so, and stores again when it is not.
+func TestReadOnlyDiskAtStart(t *testing.T) {
+	netns.Need(t, "root", "ip")
+	const addr = "10.61.0.1"
+	r := newRig(t, addr)
+	dir := r.onDisk()
+	r.start()
+	if _, err := r.client.Install(t.Context(), "a", api.CycleLater); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	remount(t, dir, unix.MS_RDONLY)
+	r.start()
+	r.untilStore(addr, "degraded: read-only file system")
+	if hosts, err := r.client.Hosts(t.Context()); err != nil || hosts[0].Install != "armed" {
+		t.Errorf("hosts %+v, %v", hosts, err)
+	}
+	remount(t, dir, 0)
+	r.untilStore(addr, "ok\n")
+	if _, err := r.client.Install(t.Context(), "a", api.CycleLater); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDamagedStateFile: the daemon starts with a damaged state file, and lists what is lost in /readyz, status, metrics and log.
+func TestDamagedStateFile(t *testing.T) {
+	netns.Need(t, "root", "ip")
+	const addr = "10.60.0.1"
+	r := newRig(t, addr)
+	dir := r.onDisk()
+	r.start()
+	for range 10 {
+		if _, err := r.client.Install(t.Context(), "a", api.CycleLater); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "state.db")
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(b[8192+100:], "damage")
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.start()
+	r.untilStore(addr, "degraded: stored changes were lost")
+	if s := r.status().Store; len(s.Problems) == 0 || !strings.Contains(s.Problems[0], "1 changes are lost") {
+		t.Errorf("status: %+v", s)
+	}
+	if m := r.get("http://" + addr + ":9680/metrics"); !strings.Contains(m, "\nbootlab_store_losses 1\n") {
+		t.Error("bootlab_store_losses is not 1")
+	}
+	r.until("the log names the loss", func() bool { return strings.Contains(r.log.String(), "1 changes are lost") })
+}
