@@ -53,8 +53,8 @@ type request struct {
 	kind      zoneKind
 }
 
-// begin readies a parsed request for its reply.
-func (r *request) begin() {
+// begin readies a parsed request for its reply. onSegment is Deps.OnSegment.
+func (r *request) begin(onSegment func(netip.Addr) bool) {
 	r.w = writer{b: r.w.b[:r.q.end], limit: r.q.limit}
 	if r.tcp {
 		r.w.limit = maxTCP
@@ -64,7 +64,7 @@ func (r *request) begin() {
 	}
 	r.cur, r.owner, r.chained, r.chainEnd = &r.q.name, question, false, r.w.mark()
 	r.flags, r.code, r.kind, r.recurse, r.delegated = 0, noError, kindNone, false, false
-	if r.t.mayRecurse(r.from) {
+	if r.t.recursive() && (r.t.mayRecurse(r.from) || r.from.Is6() && onSegment != nil && onSegment(r.from)) {
 		r.flags = flagRA
 		r.recurse = r.q.flags&flagRD != 0
 	}
@@ -254,17 +254,7 @@ func (r *request) set(s section, owner int, set *rrset) {
 	for range set.n {
 		var rdata []byte
 		rdata, off = r.t.next(off)
-		at := r.w.rr(s, owner, set.rtype, set.ttl, rdata)
-		if set.rtype == typeSOA && !r.w.full {
-			r.stampSerial(r.w.b[at:])
-		}
-	}
-}
-
-// stampSerial writes the table's serial into a SOA whose own is 0, as that of every synthesised SOA is.
-func (r *request) stampSerial(rdata []byte) {
-	if serial := rdata[len(rdata)-20:]; binary.BigEndian.Uint32(serial) == 0 {
-		binary.BigEndian.PutUint32(serial, r.t.serial)
+		r.w.rr(s, owner, set.rtype, set.ttl, rdata)
 	}
 }
 
@@ -314,10 +304,7 @@ func (r *request) negative(m match) {
 	set := r.t.set(&r.t.nodes[z.apex], typeSOA)
 	rdata, _ := r.t.next(set.data)
 	ttl := min(set.ttl, binary.BigEndian.Uint32(rdata[len(rdata)-4:]))
-	at := r.w.rr(authority, r.owner+int(r.cur.off[m.at]), typeSOA, ttl, rdata)
-	if !r.w.full {
-		r.stampSerial(r.w.b[at:])
-	}
+	r.w.rr(authority, r.owner+int(r.cur.off[m.at]), typeSOA, ttl, rdata)
 }
 
 // writeReferral writes the NS records of a delegation and the addresses below it, without which they could not be reached.

@@ -350,7 +350,7 @@ func (b *builder) first(nd uint32, rtype uint16) []byte {
 	return nil
 }
 
-// soaData returns the data of a synthesised SOA record, with serial 0.
+// soaData returns the data of a synthesised SOA record, with serial 0: see WithSerials.
 func soaData(primary, origin []byte) []byte {
 	b := slices.Concat(primary, []byte("\x0ahostmaster"), origin)
 	if len(origin)+11 > maxName {

@@ -84,3 +84,26 @@ func TestForwardedLocalZone(t *testing.T) {
 		}
 	}
 }
+
+// TestRecursionByIPv6: clients of the lab's segments may use the forwarder by IPv6 too, and dns.allow holds for addresses with a zone.
+func TestRecursionByIPv6(t *testing.T) {
+	t.Parallel()
+	up := newUpstream(t, func(q *dns.Msg, _ string) *dns.Msg { return reply(q, q.Question[0].Name+" 60 IN A 10.0.0.9") })
+	l := forwardingLab(up.addr)
+	s := newServer(t, compile(t, l), nil)
+	s.deps.OnSegment = func(a netip.Addr) bool { return a == netip.MustParseAddr("fe80::1%7") }
+	l.DNS.Allow = []netip.Prefix{netip.MustParsePrefix("fe80::/10")}
+	allowed := newServer(t, compile(t, l), nil)
+	for _, tt := range []struct {
+		s    *Server
+		from string
+		want string
+	}{
+		{s, "fe80::1%7", "NOERROR"}, {s, "fe80::1%8", "REFUSED"}, {s, "2001:db8::1", "REFUSED"}, {s, "203.0.113.9", "REFUSED"},
+		{allowed, "fe80::1%8", "NOERROR"}, {allowed, "2001:db8::1", "REFUSED"},
+	} {
+		if got := show(lookup(t, tt.s, "www.example.org. A", tt.from)); !strings.HasPrefix(got, tt.want) {
+			t.Errorf("from %s: %s, want %s", tt.from, got, tt.want)
+		}
+	}
+}

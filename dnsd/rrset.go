@@ -32,8 +32,6 @@ func (b *builder) makeRRSets() {
 		b.checkNode(nd)
 	}
 	b.checkBelowDNAMEs()
-	h := stableHash(b.t.blob)
-	b.t.serial = max(1, uint32(h)&math.MaxInt32)
 }
 
 // makeRRSet makes one RRset of the leading records of one type and returns how many those are.

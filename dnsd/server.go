@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"runtime/debug"
 	"time"
 
@@ -29,10 +30,13 @@ type Config struct {
 	ForwardTimeout time.Duration // for one try at one server; 1s. A query gets 4.5 times as long in all
 }
 
-// Deps are what a Server needs. All but Leases are required.
+// Deps are what a Server needs. All but Leases and OnSegment are required.
 type Deps struct {
-	Table      func() *Table // the table in force
-	Leases     Leases        // names of DHCP clients; nil: none
+	Table  func() *Table // the table in force
+	Leases Leases        // names of DHCP clients; nil: none
+	// OnSegment reports whether an IPv6 address is on one of the lab's segments, so that its client may use the forwarder. A link-local
+	// address has its interface as its zone, by name or by number. nil: none is.
+	OnSegment  func(netip.Addr) bool
 	Now        func() time.Time
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
@@ -117,7 +121,7 @@ func (s *Server) handle(r *request) result {
 	if !reply {
 		return dropped
 	}
-	r.begin()
+	r.begin(s.deps.OnSegment)
 	if code == noError {
 		code = r.checkQuestion()
 	}

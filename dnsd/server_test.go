@@ -291,7 +291,7 @@ func TestSockets(t *testing.T) {
 	l := openshift()
 	l.DNS.Transfer = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 	l.Zones = append(l.Zones, wireLab().Zones...)
-	s := newServer(t, compile(t, l), nil)
+	s := newServer(t, compile(t, l).WithSerials(map[string]uint32{"mycluster.example.com.": 5}), nil)
 	ap := serve(t, s, "127.0.0.1")
 	port := fmt.Sprint(ap.Port())
 	dig := func(args ...string) string {

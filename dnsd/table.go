@@ -11,13 +11,12 @@ import (
 // A Table is everything that dnsd answers from: the zones, and who may use the forwarder and transfer zones. It is
 // immutable and safe for concurrent use.
 type Table struct {
-	serial uint32 // of SOA records that have none
-	blob   []byte // names, and record data as (length, data) pairs
-	zones  []zone
-	nodes  []node
-	sets   []rrset
-	slots  []uint32 // open-addressed hash of nodes: index + 1, or 0
-	depth  int      // labels of the longest origin
+	blob  []byte // names, and record data as (length, data) pairs
+	zones []zone
+	nodes []node
+	sets  []rrset
+	slots []uint32 // open-addressed hash of nodes: index + 1, or 0
+	depth int      // labels of the longest origin
 
 	domain      []byte // of DHCP clients, in wire form; nil: they get no names
 	domainText  string
@@ -84,14 +83,6 @@ func (t *Table) BadFiles() lab.Problems { return t.badFiles }
 
 // Files returns the absolute paths of all zone files, read or missing, and of what they include.
 func (t *Table) Files() []string { return t.files }
-
-// WithSerial returns a table that gives its synthesised SOA records that serial (RFC 1912 section 2.2) instead of one that
-// follows from their content. Secondaries notice a change only if serials grow, as generations and clocks do.
-func (t *Table) WithSerial(serial uint32) *Table {
-	c := *t
-	c.serial = serial
-	return &c
-}
 
 // slotHash is the hash of a name inside a zone.
 func slotHash(zone int, h uint64) uint32 {
@@ -256,15 +247,17 @@ func (t *Table) upstreams(n *name) (servers []netip.AddrPort, at int) {
 	return nil, 0
 }
 
+// recursive reports whether there is anything to ask other servers for.
+func (t *Table) recursive() bool { return len(t.forwards) > 0 || t.delegates }
+
 // mayRecurse reports whether a client may use the forwarder.
-func (t *Table) mayRecurse(a netip.Addr) bool {
-	return (len(t.forwards) > 0 || t.delegates) && (a.IsLoopback() || contains(t.allow, a))
-}
+func (t *Table) mayRecurse(a netip.Addr) bool { return a.IsLoopback() || contains(t.allow, a) }
 
 // mayTransfer reports whether a client may transfer zones.
 func (t *Table) mayTransfer(a netip.Addr) bool { return contains(t.transfer, a) }
 
 func contains(ps []netip.Prefix, a netip.Addr) bool {
+	a = a.WithZone("") // a prefix never contains an address with a zone
 	for _, p := range ps {
 		if p.Contains(a) {
 			return true

@@ -282,7 +282,7 @@ func TestLines(t *testing.T) {
 		"$TTL 2h", "www A 192.0.2.1", "  AAAA 2001:db8::1", "$ORIGIN sub", "www 1m IN A 192.0.2.2", "@ TXT \"a b\" c",
 		"abs.z.test. IN 7 CAA 0 issue \"x\"", "t TYPE65400 \\# 2 abcd", "; a comment", "")}})
 	var b strings.Builder
-	if err := table.WithSerial(7).WriteZones(&b); err != nil {
+	if err := table.WithSerials(map[string]uint32{"z.test.": 7}).WriteZones(&b); err != nil {
 		t.Fatal(err)
 	}
 	want := `; zone z.test. (authored)

@@ -19,7 +19,7 @@ func (r *request) transferAsked() bool {
 // transfer sends a whole zone (RFC 5936), to those that may have it. It returns the error of send.
 func (s *Server) transfer(r *request, send func([]byte) error) error {
 	r.t = s.deps.Table()
-	r.begin()
+	r.begin(nil)
 	z, at := r.t.zoneOf(&r.q.name, 0)
 	switch {
 	case !r.t.mayTransfer(r.from):
@@ -78,9 +78,6 @@ func (t *transferWriter) set(owner []byte, set *rrset) {
 		w.b = binary.BigEndian.AppendUint32(w.b, set.ttl)
 		w.b = binary.BigEndian.AppendUint16(w.b, uint16(len(rdata)))
 		w.b = append(w.b, rdata...)
-		if set.rtype == typeSOA {
-			t.r.stampSerial(w.b[len(w.b)-len(rdata):])
-		}
 		w.count[answers]++
 	}
 }

@@ -59,16 +59,11 @@ func (t *Table) writeZone(b *bytes.Buffer, i int) {
 
 func (t *Table) writeSet(b *bytes.Buffer, nd *node, set *rrset, sources map[sourceKey]string) {
 	owner := t.nameOf(nd)
-	r := request{t: t}
 	off := set.data
 	for range set.n {
 		var rdata []byte
 		rdata, off = t.next(off)
 		source := sources[sourceKey{string(owner), set.rtype, string(rdata)}]
-		if set.rtype == typeSOA {
-			rdata = bytes.Clone(rdata)
-			r.stampSerial(rdata)
-		}
 		line, err := recordText(owner, set.rtype, set.ttl, rdata)
 		if err != nil {
 			line = "; " + err.Error()

@@ -64,6 +64,9 @@ func (d *Daemon) stage(s *snapshot.Snapshot) (*change, error) {
 
 // commit makes all servers use the snapshot, by one atomic store, and closes the listeners that it does not need.
 func (c *change) commit() {
+	snap := *c.snap
+	snap.DNS = c.d.learned.serials.assign(snap.DNS)
+	c.snap = &snap
 	c.d.current.Store(c.snap)
 	c.d.loops.ReleaseAll() // what they boot may be fixed now
 	c.d.warnUnsigned(c.snap.Lab)

@@ -29,6 +29,7 @@ type learned struct {
 	book       *leases.Book
 	installs   *install.Machine
 	discovered *discovered.Book
+	serials    *serials
 }
 
 // CheckStoreConfig returns an error if the daemon does not support the store of the lab file.
@@ -90,7 +91,11 @@ func (d *Daemon) openLearned(ctx context.Context, s store.Store) (*learned, erro
 		return nil, err
 	}
 	found, err := discovered.Open(ctx, discovered.Config{}, discovered.Deps{Store: s, Log: d.serverLog, Now: time.Now})
-	return &learned{store: s, book: book, installs: installs, discovered: found}, err
+	if err != nil {
+		return nil, err
+	}
+	serials, err := openSerials(ctx, s, d.log)
+	return &learned{store: s, book: book, installs: installs, discovered: found, serials: serials}, err
 }
 
 // drains stores the backends that an admin has drained, below "drain/".

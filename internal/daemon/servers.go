@@ -55,8 +55,9 @@ func (d *Daemon) build() (*servers, error) {
 		Firmware: nbps, Scripts: d.boot, Leases: addresses{d}, Events: d.bus, Log: d.serverLog, Registerer: d.registry,
 	})
 	s.dns, errs[2] = dnsd.New(dnsd.Config{}, dnsd.Deps{
-		Table:  table(d, func(s *snapshot.Snapshot) *dnsd.Table { return s.DNS }),
-		Leases: leaseNames{d}, Now: time.Now, Log: d.serverLog, Registerer: d.registry,
+		Table:     table(d, func(s *snapshot.Snapshot) *dnsd.Table { return s.DNS }),
+		OnSegment: (&segments{lab: func() *lab.Lab { return d.current.Load().Lab }}).contains,
+		Leases:    leaseNames{d}, Now: time.Now, Log: d.serverLog, Registerer: d.registry,
 	})
 	s.mirrors, errs[3] = mirror.New(mirror.Config{Dir: filepath.Join(d.current.Load().Lab.Appliance.State, "mirrors")}, mirror.Deps{
 		Mirrors: func() []*lab.Mirror { return d.current.Load().Lab.Mirrors },

@@ -25,7 +25,7 @@ type Snapshot struct {
 
 	DHCP *dhcpd.Table
 	TFTP *tftpd.Table
-	DNS  *dnsd.Table
+	DNS  *dnsd.Table // synthesised serials are 0 until the daemon assigns them
 	HTTP *httpd.Table
 	LB   *lbproxy.Table
 	Virt *virt.Table
@@ -41,10 +41,7 @@ func Compile(l *lab.Lab) (*Snapshot, error) {
 	files, err := files.Compile(l) // the same for TFTP and HTTP
 	errs[0] = err
 	s.TFTP, s.HTTP = tftpd.NewTable(l, files), httpd.NewTable(l, files)
-	if s.DNS, errs[1] = dnsd.CompileWith(l, os.ReadFile); errs[1] == nil {
-		// Serials must grow over restarts too, for secondaries to notice (RFC 1912 section 2.2).
-		s.DNS = s.DNS.WithSerial(uint32(time.Now().Unix()))
-	}
+	s.DNS, errs[1] = dnsd.CompileWith(l, os.ReadFile)
 	s.LB = lbproxy.Compile(l)
 	s.Virt, errs[2] = virt.Compile(l)
 	s.Boot, errs[3] = boot.Compile(l)

@@ -1,0 +1,66 @@
+package daemon
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// segmentsAge is after how long the addresses of the lab's interfaces are read again. They change when somebody renumbers.
+const segmentsAge = 5 * time.Second
+
+// segments tells which IPv6 addresses are on the lab's own segments, which the lab file does not say: link-local ones of its
+// interfaces, and those of prefixes that its interfaces are in.
+type segments struct {
+	lab    func() *lab.Lab
+	cached atomic.Pointer[segmentList]
+}
+
+// A segmentList is what was found at a time.
+type segmentList struct {
+	at       time.Time
+	lab      *lab.Lab
+	zones    []string // of link-local addresses: names and numbers of interfaces
+	prefixes []netip.Prefix
+}
+
+// contains reports whether an IPv6 address is on a segment of the lab.
+func (s *segments) contains(a netip.Addr) bool {
+	l, list := s.lab(), s.cached.Load()
+	if list == nil || list.lab != l || time.Since(list.at) > segmentsAge {
+		list = readSegments(l)
+		s.cached.Store(list)
+	}
+	if a.IsLinkLocalUnicast() {
+		return slices.Contains(list.zones, a.Zone())
+	}
+	return slices.ContainsFunc(list.prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// readSegments asks the kernel. An interface that is not there now has nobody on it.
+func readSegments(l *lab.Lab) *segmentList {
+	list := &segmentList{at: time.Now(), lab: l}
+	for _, n := range l.Networks {
+		ifi, err := net.InterfaceByName(n.Interface)
+		if n.Interface == "" || err != nil {
+			continue
+		}
+		list.zones = append(list.zones, ifi.Name, strconv.Itoa(ifi.Index))
+		addrs, err := ifi.Addrs()
+		if err != nil {
+			continue
+		}
+		for _, a := range addrs {
+			p, err := netip.ParsePrefix(a.String())
+			if err == nil && p.Addr().Is6() && !p.Addr().IsLinkLocalUnicast() {
+				list.prefixes = append(list.prefixes, p.Masked())
+			}
+		}
+	}
+	return list
+}

@@ -1,0 +1,69 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/bootlab/bootlab/dnsd"
+	"github.com/bootlab/bootlab/internal/store"
+)
+
+// serialPrefix is below which the serials of zones are in the store, by origin.
+const serialPrefix = "serial/"
+
+// A zoneSerial is the serial of a zone and the content that it stands for.
+type zoneSerial struct {
+	Serial uint32 `json:"serial"`
+	Hash   uint64 `json:"hash"`
+}
+
+// serials gives zones their serials, over restarts. Only one reload at a time uses it.
+type serials struct {
+	store store.Store
+	log   *slog.Logger
+	known map[string]zoneSerial
+}
+
+// openSerials reads the serials from the store.
+func openSerials(ctx context.Context, s store.Store, log *slog.Logger) (*serials, error) {
+	known := map[string]zoneSerial{}
+	err := s.Scan(ctx, serialPrefix, func(key string, value []byte) error {
+		var z zoneSerial
+		if err := json.Unmarshal(value, &z); err != nil {
+			return fmt.Errorf("read the serial of zone %s: %w", strings.TrimPrefix(key, serialPrefix), err)
+		}
+		known[strings.TrimPrefix(key, serialPrefix)] = z
+		return nil
+	})
+	return &serials{store: s, log: log, known: known}, err
+}
+
+// assign returns a table whose serials have moved where a zone's content has, and stores them. If the store fails, they hold
+// until the next start.
+func (s *serials) assign(t *dnsd.Table) *dnsd.Table {
+	now := uint32(time.Now().Unix()) // RFC 1982 arithmetic: it may pass its end in 2106
+	all, changed := map[string]uint32{}, store.Txn{}
+	for _, c := range t.Contents() {
+		before, ok := s.known[c.Origin]
+		z := zoneSerial{Hash: c.Hash}
+		z.Serial = dnsd.NextSerial(before.Serial, c.Serial, ok && before.Hash != c.Hash, now)
+		all[c.Origin] = z.Serial
+		if z == before {
+			continue
+		}
+		s.known[c.Origin] = z
+		if value, err := json.Marshal(z); err == nil {
+			changed.Then = append(changed.Then, store.Op{Key: serialPrefix + c.Origin, Value: value})
+		}
+	}
+	if len(changed.Then) > 0 {
+		if err := s.store.Commit(context.Background(), changed); err != nil {
+			s.log.Warn("serials of DNS zones are not stored: secondaries may miss a change after the next restart", "err", err)
+		}
+	}
+	return t.WithSerials(all)
+}
