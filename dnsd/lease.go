@@ -3,6 +3,7 @@ package dnsd
 import (
 	"bytes"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/bootlab/bootlab/internal/lab"
@@ -60,7 +61,31 @@ func (r *request) leased(leases Leases) (netip.Addr, bool) {
 	if r.t.domain == nil || r.cur.labels < 2 || !bytes.Equal(r.cur.suffix(1), r.t.domain) {
 		return netip.Addr{}, false
 	}
-	return leases.AddrOf(string(r.cur.wire[1 : 1+r.cur.wire[0]]))
+	label := string(r.cur.wire[1 : 1+r.cur.wire[0]])
+	addr, ok := leases.AddrOf(label)
+	return addr, ok && r.t.mayBeClients(label)
+}
+
+// notForClients are names that programs look up without being told to, and trust: proxy discovery of browsers, tunnels, name
+// servers.
+var notForClients = []string{"bootlab", "isatap", "localhost", "ns", "wpad"}
+
+// mayBeClients reports whether a DHCP client may have the name label.<domain>, forward and backward. It is the one place that
+// decides it. A name of the lab belongs to the lab, whichever of its domains it is in.
+func (t *Table) mayBeClients(label string) bool {
+	if slices.Contains(notForClients, label) || t.lab.Host(label) != nil {
+		return false
+	}
+	wire, err := appendName(make([]byte, 0, maxName), label+"."+t.domainText)
+	if err != nil || t.pooled[string(wire)] != nil {
+		return false
+	}
+	var n name
+	if _, err := n.parse(wire); err != nil {
+		return false
+	}
+	m := t.match(&n)
+	return m.node < 0 && m.cut < 0 && m.dname == 0
 }
 
 // leaseName answers for the reverse name of an address of the lab.
@@ -71,7 +96,7 @@ func (r *request) leaseName(m match, leases Leases, addr netip.Addr) bool {
 	called, ok := leases.NameOf(addr)
 	if !strings.HasSuffix(called, ".") {
 		label := hostLabel(called)
-		ok, called = ok && label != "", label+"."+r.t.domainText
+		ok, called = ok && label != "" && r.t.mayBeClients(label), label+"."+r.t.domainText
 	}
 	if !ok {
 		return false

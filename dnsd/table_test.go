@@ -1,6 +1,7 @@
 package dnsd
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -103,6 +104,35 @@ func TestOpenShift(t *testing.T) {
 		{"www.example.org. A", "REFUSED"},
 		{"example.com. HTTPS", "NOERROR aa\nns example.com. SOA bootlab.example.com."},
 	})
+}
+
+// TestNamesThatNoClientMayHave: whatever a DHCP client calls itself, it gets no name of the lab, and none that programs trust,
+// neither forward nor backward.
+func TestNamesThatNoClientMayHave(t *testing.T) {
+	t.Parallel()
+	l := openshift()
+	l.Hosts = append(l.Hosts, &lab.Host{Name: "worker-1", FQDN: "worker-1.mycluster.example.com", IP: netip.MustParseAddr("192.168.131.13")},
+		&lab.Host{Name: "away", FQDN: "roaming.example.com", MACs: []lab.MAC{{2}}})
+	l.Zones = append(l.Zones, derived("cut.example.com.", "www.cut.example.com. A 192.168.131.9"))
+	l.Zones[1].Records = append(l.Zones[1].Records, derived("x.", "printer.example.com. A 192.168.131.20").Records...)
+	l.Index()
+	leases, next := leaseMap{}, byte(100)
+	for _, label := range []string{"wpad", "isatap", "localhost", "ns", "bootlab", "worker-1", "away", "roaming", "printer", "cut", "laptop"} {
+		leases[label] = netip.AddrFrom4([4]byte{192, 168, 131, next})
+		next++
+	}
+	s := newServer(t, compile(t, l), leases)
+	for label, addr := range leases {
+		want := label == "laptop"
+		got := lookup(t, s, label+".example.com. A", outside)
+		if has := strings.Contains(show(got), addr.String()); has != want {
+			t.Errorf("%s.example.com is a client's name: %v, want %v: %s", label, has, want, show(got))
+		}
+		reverse := fmt.Sprintf("%d.131.168.192.in-addr.arpa. PTR", addr.As4()[3])
+		if has := strings.Contains(show(lookup(t, s, reverse, outside)), "PTR"); has != want {
+			t.Errorf("%s is the reverse name of the client %s: %v, want %v", reverse, label, has, want)
+		}
+	}
 }
 
 // TestHostsWithoutAddress: a host of the lab that has its address from a pool answers to its names, forward and backward, as long as
