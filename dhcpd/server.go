@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -69,7 +70,8 @@ type Server struct {
 
 	mu         sync.Mutex
 	interfaces map[string]*served
-	start      func(*served) // serves an interface while Serve runs; nil else
+	loops      map[*loop]struct{} // that run
+	start      func(*served)      // serves an interface while Serve runs; nil else
 }
 
 // A served interface has an open socket, unless the interface does not exist yet.
@@ -94,7 +96,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		deps: deps, log: deps.Log.With("server", "dhcpd"),
 		commits: make(chan *pending, cmp.Or(cfg.Queue, defaultQueue)), impatient: make(chan *pending, cmp.Or(cfg.Queue, defaultQueue)), free: sync.Pool{New: func() any { return new(pending) }},
 		probes: probeLimiter{b: bucket{tokens: probeBurst}}, quarantine: newDeclineQuarantine(deps.Now),
-		floods: newFloods(deps.Now), events: newEventLimiter(deps.Now), interfaces: map[string]*served{},
+		floods: newFloods(deps.Now), events: newEventLimiter(deps.Now), interfaces: map[string]*served{}, loops: map[*loop]struct{}{},
 	}
 	s.prober = segment.NewProber(segment.ProberConfig{Probes: maxProbes}, segment.ProberDeps{
 		Now: deps.Now, Relevant: func(a netip.Addr) bool { return deps.Table().isPooled(a) },
@@ -272,9 +274,15 @@ const (
 func (s *Server) receive(ctx context.Context, sock *segment.Socket, port uint16, batch int) {
 	in, out := datagram.NewReceiver(batch, receiveSpace), segment.NewSender(batch, s.sendFailed)
 	x := &exchange{iface: sock.Interface(), port: port, sock: sock, out: out}
+	l, leave := s.enter(sock, port)
+	defer leave()
 	wait := minBackoff
 	for {
 		n, err := sock.Receive(port, in)
+		if errors.Is(err, os.ErrDeadlineExceeded) { // Alive asks
+			s.answerItself(x, l)
+			continue
+		}
 		if err != nil {
 			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 				return

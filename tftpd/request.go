@@ -13,12 +13,19 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
+// SelfTest is a request for a file that never exists. The answer is an error, as for any such file, but it comes from the
+// server's own port, however many transfers run, and the request is neither logged nor counted: with it the daemon asks whether
+// its own server answers.
+const SelfTest = "\x00\x01bootlab-self-test\x00octet\x00"
+
 // isRequest reports whether a packet asks to read or to write.
 func isRequest(b []byte) bool { return len(b) >= 2 && b[0] == 0 && (b[1] == opRRQ || b[1] == opWRQ) }
 
 // handlePacket handles a packet that arrived at the well-known port.
 func (s *Server) handlePacket(ctx context.Context, p packet) {
 	switch {
+	case string(p.data) == SelfTest:
+		s.answerSelfTest(p)
 	case isRequest(p.data):
 		s.start(ctx, p, received)
 	case s.cfg.SinglePort:
@@ -27,6 +34,20 @@ func (s *Server) handlePacket(ctx context.Context, p packet) {
 		// A stray ACK or ERROR gets no reply: two servers could answer each other for ever.
 		s.stats.dropped[reasonMalformed].Inc()
 	}
+}
+
+// answerSelfTest answers SelfTest.
+func (s *Server) answerSelfTest(p packet) {
+	_ = s.deps.Table()
+	s.mu.Lock() // as every request does
+	s.mu.Unlock()
+	reject(p, CodeNotFound, "file not found")
+}
+
+// reject sends ERROR from the port that a packet arrived at.
+func reject(p packet, code ErrorCode, message string) {
+	out := sender{raw: p.conn, client: p.client, source: p.local, out: datagram.NewSender(1)}
+	_ = out.write(appendError(nil, code, message), 0)
 }
 
 // deliver passes a reply to its transfer, found by the address and port that it came from. A reply to no transfer gets ERROR 5
@@ -46,8 +67,7 @@ func (s *Server) deliver(p packet) {
 	}
 	s.stats.dropped[reasonUnknownTID].Inc()
 	if r.op != opERROR {
-		reject := sender{raw: p.conn, client: p.client, source: p.local, out: datagram.NewSender(1)}
-		_ = reject.write(appendError(nil, CodeUnknownTID, "unknown transfer"), 0)
+		reject(p, CodeUnknownTID, "unknown transfer")
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"net"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/bootlab/bootlab/internal/host/datagram"
 	"github.com/bootlab/bootlab/internal/lab"
@@ -140,6 +141,14 @@ func (s *Socket) setMAC(m lab.MAC) {
 func (s *Socket) Receive(port uint16, in *datagram.Receiver) (n int, err error) {
 	return in.Receive(s.port(port).sys)
 }
+
+// Interrupt makes Receive on a port return os.ErrDeadlineExceeded, now and until Resume is called.
+func (s *Socket) Interrupt(port uint16) error {
+	return s.port(port).conn.SetReadDeadline(time.Unix(1, 0))
+}
+
+// Resume ends what Interrupt began.
+func (s *Socket) Resume(port uint16) error { return s.port(port).conn.SetReadDeadline(time.Time{}) }
 
 func (s *Socket) port(number uint16) *udpSocket {
 	if number == PortPXE {

@@ -24,7 +24,7 @@ type tasks []*task
 
 // tasks lists what runs. It is stopped from the top, and the order has its reasons.
 func (d *Daemon) tasks(socks *sockets, watch *watcher) tasks {
-	return tasks{
+	all := tasks{
 		// No reload any more.
 		{name: "watch", run: func(ctx context.Context) error { return watch.run(ctx, d.reloadBecause, d.look) }},
 		// Client connections drain while everything else still answers.
@@ -46,6 +46,10 @@ func (d *Daemon) tasks(socks *sockets, watch *watcher) tasks {
 		// The last events are saved.
 		{name: "timeline", run: d.timeline.Run},
 	}
+	if w := d.newWatchdog(); w != nil {
+		all = append(all, &task{name: "watchdog", run: w.run}) // until the end: to drain takes longer than it waits
+	}
+	return all
 }
 
 // serveTFTP serves TFTP where it is not off.
