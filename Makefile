@@ -88,14 +88,18 @@ lint: ## gofmt, vet, staticcheck
 	bin/staticcheck ./...
 	cd bench && ../bin/staticcheck ./...
 
+.PHONY: vulncheck
+vulncheck: ## known vulnerabilities that the code reaches; skips with the reason where the database cannot be reached
+	go build -C test/tools -o ../../bin/govulncheck golang.org/x/vuln/cmd/govulncheck
+	test/vulncheck.sh bin/govulncheck -tags libvirt_dlopen ./...
+
+.PHONY: sbom
+sbom: build ## bin/bootlab.spdx.json, the modules and boot programs that bin/bootlab is made of
+	go run ./test/sbom -version "$(VERSION)" -date "$(DATE)" bin/bootlab > bin/bootlab.spdx.json
+
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME
-	@set -e; git grep -lE '^func Fuzz' -- '*_test.go' | xargs -n1 dirname | sort -u | while read -r dir; do \
-		for target in $$(grep -hoE '^func Fuzz[A-Za-z0-9_]*' $$dir/*_test.go | cut -c6-); do \
-			echo "== $$dir $$target"; \
-			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) ./$$dir </dev/null; \
-		done; \
-	done
+	@FUZZTIME=$(FUZZTIME) test/fuzz.sh
 
 .PHONY: golden
 golden: assets ## rewrite the golden files; read the diff
@@ -148,7 +152,7 @@ generated: assets ## pages and golden files are as docs and golden make them
 	test "$$before" = "$$(git diff HEAD | sha256sum)" || { git diff --stat; echo "generated files differ: commit them" >&2; exit 1; }
 
 .PHONY: check
-check: lint generated test ## all that CI runs
+check: lint vulncheck generated test ## all that CI runs
 
 .PHONY: image
 image: ## the container image
