@@ -1,30 +1,40 @@
 package daemon_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/test/support/faultfs"
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
-// onDisk gives the state folder of the rig a file system of its own, large enough for no warning, and host a something to store.
-func (r *rig) onDisk() (dir string) {
+// withState makes the state folder of the rig, and gives host a something to store.
+func (r *rig) withState() (dir string) {
 	r.t.Helper()
 	dir = filepath.Join(filepath.Dir(r.lab), "state")
 	if err := os.Mkdir(dir, 0o750); err != nil {
 		r.t.Fatal(err)
 	}
+	r.write(strings.Replace(r.read(), "hosts:\n  a: {", "profiles:\n  p: {kernel: k, install_to: /dev/vda}\nhosts:\n  a: {profile: p, ", 1))
+	return dir
+}
+
+// onDisk gives the state folder a file system of its own, large enough for no warning.
+func (r *rig) onDisk() (dir string) {
+	r.t.Helper()
+	dir = r.withState()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=80m,mode=0750"); err != nil {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
-	r.write(strings.Replace(r.read(), "hosts:\n  a: {", "profiles:\n  p: {kernel: k, install_to: /dev/vda}\nhosts:\n  a: {profile: p, ", 1))
 	return dir
 }
 
@@ -100,6 +110,67 @@ func TestFullDisk(t *testing.T) {
 		if n := strings.Count(r.log.String(), `msg="state store is degraded" cause="`+cause+`"`); n != 1 {
 			t.Errorf("the log says %d times that there is %s, want once", n, cause)
 		}
+	}
+}
+
+// TestFailingDisk: a disk that fails, is slow or hangs shows in /readyz, status and metrics while the daemon serves, and so does that it
+// works again. Nothing that was acknowledged is lost.
+func TestFailingDisk(t *testing.T) {
+	netns.Need(t, "root", "ip")
+	const addr = "10.59.0.1"
+	r := newRig(t, addr)
+	dir := r.withState()
+	disk := faultfs.Mount(t, dir)
+	r.start()
+	arm := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		_, err := r.client.Install(ctx, "a", api.CycleLater)
+		return err
+	}
+	for _, tt := range []struct {
+		fault func(faultfs.Op, int64, int) syscall.Errno
+		want  string
+	}{
+		{failing(faultfs.Sync, syscall.EIO, 0), "degraded: input/output error"},
+		{failing(faultfs.Write, syscall.EIO, 0), "degraded: input/output error"},
+		{failing(faultfs.Write, syscall.EROFS, 0), "degraded: read-only file system"},
+		{failing(faultfs.Sync, 0, 1500*time.Millisecond), "degraded: slow disk"},
+		{failing(faultfs.Sync, 0, 7*time.Second), "degraded: disk does not respond"},
+	} {
+		r.untilStore(addr, "ok\n")
+		if err := arm(); err != nil {
+			t.Fatal(err)
+		}
+		disk.Fail(tt.fault)
+		outcome := make(chan error, 1)
+		go func() { outcome <- arm() }()
+		r.untilStore(addr, tt.want)
+		if s := r.status(); len(s.Store.Problems) == 0 || !s.Ready() {
+			t.Errorf("%s: status %+v", tt.want, s)
+		}
+		if err := <-outcome; (err == nil) != (strings.Contains(tt.want, "disk")) {
+			t.Errorf("%s: a commit: %v", tt.want, err)
+		}
+		disk.Fail(nil)
+		if strings.Contains(tt.want, "slow") {
+			r.until("it is fast again", func() bool { return arm() == nil && !strings.Contains(r.get("http://"+addr+":9680/readyz"), "slow") })
+		}
+	}
+	r.untilStore(addr, "ok\n")
+	if err := arm(); err != nil {
+		t.Error(err)
+	}
+}
+
+// failing returns a fault of one operation: an error, or a delay.
+func failing(which faultfs.Op, errno syscall.Errno, delay time.Duration) func(faultfs.Op, int64, int) syscall.Errno {
+	return func(op faultfs.Op, _ int64, _ int) syscall.Errno {
+		if op != which {
+			return 0
+		}
+		time.Sleep(delay)
+		return errno
 	}
 }
 

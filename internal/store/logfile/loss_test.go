@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/test/support/faultfs"
 )
 
 // damaged returns the path of a closed store with keys 0 to 9, of which the record of one has wrong bytes.
@@ -237,5 +238,33 @@ func remount(t *testing.T, dir string, flags uintptr) {
 	t.Helper()
 	if err := syscall.Mount("", dir, "", syscall.MS_REMOUNT|flags, ""); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestUnreadableSectors: of a file with sectors that the disk cannot read, the others are read.
+func TestUnreadableSectors(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	disk := faultfs.Mount(t, dir)
+	path := filepath.Join(dir, "store.db")
+	s := begin(t, path, never, openFile)
+	for i := range 100 {
+		put(t, s, fmt.Sprintf("key/%02d", i), strings.Repeat("v", 1000))
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	const bad = 10 * 4096
+	disk.Fail(func(op faultfs.Op, at int64, size int) syscall.Errno {
+		if op == faultfs.Read && at < bad+4096 && bad < at+int64(size) {
+			return syscall.EIO
+		}
+		return 0
+	})
+	s, _ = open(t, path)
+	disk.Fail(nil) // they are not of the new file
+	got, losses := content(t, s, "key/"), s.Losses()
+	if len(got) < 85 || len(got) == 100 || len(losses) == 0 || !store.Doubtful(s, "key/00") || store.Doubtful(s, "key/99") {
+		t.Errorf("%d keys, lost %v", len(got), losses)
 	}
 }
