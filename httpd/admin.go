@@ -30,8 +30,8 @@ type Statuser interface {
 type Inventory interface {
 	// Hosts returns the machines of the lab, each with its install state, and how its virtual machine is where it is one.
 	Hosts(ctx context.Context) []api.Host
-	// Leases returns the whole book, expired and released leases too; who asks picks what is wanted.
-	Leases(ctx context.Context) []api.Lease
+	// Leases returns a page of the book, which has expired and released leases too.
+	Leases(ctx context.Context, q api.LeaseQuery) api.LeasePage
 	// Plan returns everything derived from the lab in force as text, for one host or, with "", for all.
 	Plan(ctx context.Context, host string, s api.Secrets) (string, error)
 }
@@ -141,12 +141,13 @@ func (d AdminDeps) mustBeComplete() {
 
 // Admin serves the dashboard, the admin API, metrics and health.
 type Admin struct {
-	limits  Limits
-	deps    AdminDeps
-	keys    keys
-	pages   *template.Template
-	metrics *metrics
-	cross   *http.CrossOriginProtection
+	limits   Limits
+	deps     AdminDeps
+	keys     keys
+	pages    *template.Template
+	rendered *pageCache // overviews, by query
+	metrics  *metrics
+	cross    *http.CrossOriginProtection
 }
 
 // NewAdmin returns a server. The error is that its metrics are registered already, or that the token is too short.
@@ -165,7 +166,7 @@ func NewAdmin(cfg AdminConfig, deps AdminDeps) (*Admin, error) {
 	}
 	deps.Log = deps.Log.With("server", "httpd", "listener", "admin")
 	return &Admin{
-		limits: cfg.Limits.withDefaults(), deps: deps, keys: newKeys(cfg.Token), pages: pages, metrics: m,
+		limits: cfg.Limits.withDefaults(), deps: deps, keys: newKeys(cfg.Token), pages: pages, rendered: newPageCache(deps.Now), metrics: m,
 		cross: http.NewCrossOriginProtection(),
 	}, nil
 }

@@ -18,7 +18,8 @@ import (
 // A counter is a daemon whose generation grows each time it is asked.
 type counter struct {
 	*fakeDaemon
-	asked atomic.Uint64
+	asked   atomic.Uint64
+	fetched atomic.Int32 // pages
 }
 
 func (c *counter) Status(ctx context.Context) api.Status {
@@ -33,11 +34,15 @@ func TestLiveRefresh(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "chromium")
 	c := &counter{fakeDaemon: newFakeDaemon()}
-	admin := newAdmin(t, c.fakeDaemon, &logBuffer{}, func(d *httpd.AdminDeps) { d.Status = c })
+	admin := newAdmin(t, c.fakeDaemon, &logBuffer{}, func(d *httpd.AdminDeps) {
+		d.Status, d.Now = c, func() time.Time { return noon().Add(4 * time.Second * time.Duration(c.fetched.Load())) }
+	})
 	var static atomic.Int32
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/static/") {
 			static.Add(1)
+		} else {
+			c.fetched.Add(1) // the browser's time is virtual, and so is the server's: four seconds a page
 		}
 		admin.Trusted().ServeHTTP(w, r)
 	}))

@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,11 +28,11 @@ func (a *Admin) apiRoutes(mux *http.ServeMux, why trust) {
 		mux.Handle(api.Prefix+path, a.only(method, h))
 	}
 	ask := func(path string, e endpoint) { handle(path, http.MethodGet, a.json(e)) }
-	do := func(path string, e endpoint) { handle(path, http.MethodPost, a.json(e)) }
+	do := func(path string, e endpoint) { handle(path, http.MethodPost, a.json(a.changes(e))) }
 
 	ask("status", func(r *http.Request) (any, error) { return a.deps.Status.Status(r.Context()), nil })
 	ask("hosts", func(r *http.Request) (any, error) { return list(a.deps.Inventory.Hosts(r.Context())), nil })
-	ask("leases", a.getLeases)
+	handle("leases", http.MethodGet, a.getLeases)
 	ask("pools", func(r *http.Request) (any, error) { return list(a.deps.Leases.Pools(r.Context())), nil })
 	ask("balancers", func(r *http.Request) (any, error) { return list(a.deps.Balancers.Balancers(r.Context())), nil })
 	ask("vms", a.getVMs)
@@ -281,16 +283,79 @@ func (a *Admin) getToken(why trust) (any, error) {
 	return api.Token{Token: a.keys.token}, nil
 }
 
-func (a *Admin) getLeases(r *http.Request) (any, error) {
+const (
+	// leasesPerPage is how many leases are in memory for one reader of the whole book. Each page goes through the book once.
+	leasesPerPage = 4096
+	maxLimit      = 10_000 // leases of a page that is asked for
+)
+
+// getLeases streams an array of all leases that are asked for, or, with limit, one page of it with the cursor of the next in the
+// header Link (RFC 8288).
+func (a *Admin) getLeases(w http.ResponseWriter, r *http.Request) {
+	q, err := a.leaseQuery(r)
+	if err != nil {
+		a.refuse(w, r, err)
+		return
+	}
+	whole := q.Limit == 0
+	if whole {
+		q.Limit = leasesPerPage
+	}
+	page := a.deps.Inventory.Leases(r.Context(), q)
+	if !whole && page.Next.IsValid() {
+		next := r.URL.Query()
+		next.Set("cursor", page.Next.String())
+		w.Header().Set("Link", "<"+r.URL.Path+"?"+next.Encode()+`>; rel="next"`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	var text bytes.Buffer
+	lines := json.NewEncoder(&text)
+	before := byte('[')
+	for {
+		for _, l := range page.Leases {
+			text.Reset()
+			text.WriteByte(before)
+			_ = lines.Encode(l)                                                              // a Lease always has a text
+			if _, err := w.Write(bytes.TrimSuffix(text.Bytes(), []byte("\n"))); err != nil { // the reader went away
+				return
+			}
+			before = ','
+		}
+		if !whole || !page.Next.IsValid() {
+			break
+		}
+		q.After = page.Next
+		page = a.deps.Inventory.Leases(r.Context(), q)
+	}
+	end := "]\n"
+	if before == '[' {
+		end = "[]\n"
+	}
+	_, _ = io.WriteString(w, end)
+}
+
+// leaseQuery reads the parameters of GET leases. Without a limit it is 0.
+func (a *Admin) leaseQuery(r *http.Request) (q api.LeaseQuery, err error) {
 	if err := r.ParseForm(); err != nil {
-		return nil, &api.Error{Status: http.StatusBadRequest, Message: err.Error()}
+		return q, &api.Error{Status: http.StatusBadRequest, Message: err.Error()}
 	}
 	f, err := api.ParseLeaseFilter(r.Form)
 	if err != nil {
-		return nil, err
+		return q, err
 	}
 	now := a.deps.Now()
-	return list(filter(a.deps.Inventory.Leases(r.Context()), func(l api.Lease) bool { return f.Keep(l, now) })), nil
+	q.Keep = func(l *api.Lease) bool { return f.Keep(*l, now) }
+	if s := r.Form.Get("limit"); s != "" {
+		if q.Limit, err = strconv.Atoi(s); err != nil || q.Limit < 1 || q.Limit > maxLimit {
+			return q, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("limit=%.60q is not a number of leases", s), Hint: fmt.Sprintf("want 1 to %d", maxLimit)}
+		}
+	}
+	if s := r.Form.Get("cursor"); s != "" {
+		if q.After, err = netip.ParseAddr(s); err != nil {
+			return q, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("cursor=%.60q is not valid", s), Hint: "take it from the header Link of the page before"}
+		}
+	}
+	return q, nil
 }
 
 // postRelease ends a lease. DHCP cannot notify the machine (RFC 3203 could, but no client implements it), so the response says
@@ -300,12 +365,11 @@ func (a *Admin) postRelease(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("%.60q is not an address", r.PathValue("addr")), Hint: "want one such as 192.168.16.130"}
 	}
-	leases := a.deps.Inventory.Leases(r.Context())
-	i := slices.IndexFunc(leases, func(l api.Lease) bool { return l.IP == addr.Unmap() && l.Holds() })
-	if i < 0 {
+	found := a.deps.Inventory.Leases(r.Context(), api.LeaseQuery{Limit: 1, Keep: func(l *api.Lease) bool { return l.IP == addr.Unmap() && l.Holds() }}).Leases
+	if len(found) == 0 {
 		return nil, &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("no lease of %s", addr), Hint: "bootlab leases lists all leases"}
 	}
-	lease := leases[i]
+	lease := found[0]
 	if err := a.deps.Leases.Release(r.Context(), addr.Unmap()); err != nil {
 		return nil, err
 	}

@@ -57,10 +57,26 @@ func (h *fakeDaemon) note(format string, args ...any) {
 
 func (h *fakeDaemon) Status(context.Context) api.Status           { return h.status }
 func (h *fakeDaemon) Hosts(context.Context) []api.Host            { return h.hosts }
-func (h *fakeDaemon) Leases(context.Context) []api.Lease          { return h.leases }
 func (h *fakeDaemon) Balancers(context.Context) []api.Balancer    { return h.balancers }
 func (h *fakeDaemon) Pools(context.Context) []api.Pool            { return h.pools }
 func (h *fakeDaemon) VMs(context.Context) (vms []api.VM, _ error) { return vms, nil }
+
+func (h *fakeDaemon) Leases(_ context.Context, q api.LeaseQuery) (p api.LeasePage) {
+	for _, l := range h.leases {
+		if l.Holds() {
+			p.Holding++
+		}
+		if q.After.IsValid() && l.IP.Compare(q.After) <= 0 || q.Keep != nil && !q.Keep(&l) {
+			continue
+		}
+		if p.Matching++; len(p.Leases) < q.Limit {
+			p.Leases = append(p.Leases, l)
+		} else if len(p.Leases) > 0 {
+			p.Next = p.Leases[len(p.Leases)-1].IP
+		}
+	}
+	return p
+}
 
 func (h *fakeDaemon) Plan(_ context.Context, host string, s api.Secrets) (string, error) {
 	if host == "nobody" {

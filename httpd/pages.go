@@ -3,6 +3,7 @@ package httpd
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -70,7 +71,7 @@ func (a *Admin) pageRoutes(mux *http.ServeMux) {
 // act does what a form asks for and sends the browser back to where it shows.
 func (a *Admin) act(e endpoint, back func(*http.Request) string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if _, err := e(r); err != nil {
+		if _, err := a.changes(e)(r); err != nil {
 			a.refuse(w, r, err)
 			return
 		}
@@ -115,21 +116,33 @@ type page struct {
 	Live   bool // refreshes itself
 }
 
-func (a *Admin) page(r *http.Request, title string) page {
-	return page{Title: title, Status: a.deps.Status.Status(r.Context()), Live: true}
+func (a *Admin) page(ctx context.Context, title string) page {
+	return page{Title: title, Status: a.deps.Status.Status(ctx), Live: true}
 }
 
 // render writes a page whole or not at all.
 func (a *Admin) render(w http.ResponseWriter, code int, name string, data any) {
+	writePage(w, code, a.execute(name, data))
+}
+
+// execute renders a page; nil: it cannot be rendered, and the log says why.
+func (a *Admin) execute(name string, data any) []byte {
 	var b bytes.Buffer
 	if err := a.pages.ExecuteTemplate(&b, name, data); err != nil {
 		a.deps.Log.Error("page not rendered", keyPath, name, keyErr, err)
+		return nil
+	}
+	return b.Bytes()
+}
+
+func writePage(w http.ResponseWriter, code int, body []byte) {
+	if body == nil {
 		http.Error(w, http.StatusText(http.StatusInternalServerError), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(code)
-	_, _ = w.Write(b.Bytes())
+	_, _ = w.Write(body)
 }
 
 // loginPage shows nothing of the lab, not even its name.
@@ -165,22 +178,27 @@ type count struct {
 }
 
 func (a *Admin) overview(w http.ResponseWriter, r *http.Request) {
-	ctx := r.Context()
-	p := overviewPage{page: a.page(r, "Overview"), Query: strings.TrimSpace(r.FormValue("q")), Balancers: a.deps.Balancers.Balancers(ctx)}
-	hosts, leases := a.deps.Inventory.Hosts(ctx), filter(a.deps.Inventory.Leases(ctx), api.Lease.Holds)
+	query := strings.TrimSpace(r.FormValue("q"))
+	ctx := context.WithoutCancel(r.Context()) // the page may be for others too
+	writePage(w, http.StatusOK, a.rendered.get(query, func() []byte { return a.execute("overview.html", a.overviewOf(ctx, query)) }))
+}
+
+// overviewOf collects what the page shows, and needs no more memory for a lab with more leases.
+func (a *Admin) overviewOf(ctx context.Context, query string) overviewPage {
+	p := overviewPage{page: a.page(ctx, "Overview"), Query: query, Balancers: a.deps.Balancers.Balancers(ctx)}
+	m := newMatcher(query)
+	leases := a.deps.Inventory.Leases(ctx, api.LeaseQuery{Limit: maxRows, Keep: func(l *api.Lease) bool { return l.Holds() && m.lease(l) }})
+	p.Leases, p.Held, p.AllLeases = leases.Leases, leases.Matching, leases.Holding
+	hosts := a.deps.Inventory.Hosts(ctx)
 	p.Full = filter(a.deps.Leases.Pools(ctx), api.Pool.Full)
-	p.Total, p.Counts, p.AllLeases = len(hosts), countStates(hosts), len(leases)
-	hosts = filter(hosts, func(h api.Host) bool { return matches(p.Query, hostWords(h)...) })
-	leases = filter(leases, func(l api.Lease) bool {
-		return matches(p.Query, l.IP.String(), l.MAC.String(), l.Host, l.Name, l.Network, l.Pool, string(l.Status()), l.RelayPort)
-	})
+	p.Total, p.Counts = len(hosts), countStates(hosts)
+	hosts = filter(hosts, func(h api.Host) bool { return m.words(hostWords(h)...) })
 	unknown := filter(a.deps.Discovered.Discovered(ctx), func(u api.DiscoveredMachine) bool {
-		return matches(p.Query, u.MAC.String(), u.IP.String(), u.Network, u.Pool, u.Name, u.Serial, u.UUID, u.Model())
+		return m.words(u.MAC.String(), u.IP.String(), u.Network, u.Pool, u.Name, u.Serial, u.UUID, u.Model())
 	})
 	p.DiscoveredMatching, p.Discovered = len(unknown), unknown[:min(maxRows, len(unknown))]
-	p.Matching, p.Held = len(hosts), len(leases)
-	p.Hosts, p.Leases = hosts[:min(maxRows, len(hosts))], leases[:min(maxRows, len(leases))]
-	a.render(w, http.StatusOK, "overview.html", p)
+	p.Matching, p.Hosts = len(hosts), hosts[:min(maxRows, len(hosts))]
+	return p
 }
 
 func filter[T any](items []T, keep func(T) bool) (kept []T) {
@@ -198,15 +216,6 @@ func hostWords(h api.Host) []string {
 		words = append(words, m.String())
 	}
 	return words
-}
-
-func matches(query string, words ...string) bool {
-	for _, part := range strings.Fields(strings.ToLower(query)) {
-		if !slices.ContainsFunc(words, func(w string) bool { return strings.Contains(strings.ToLower(w), part) }) {
-			return false
-		}
-	}
-	return true
 }
 
 func countStates(hosts []api.Host) (counts []count) {
@@ -243,7 +252,7 @@ func (a *Admin) hostPage(w http.ResponseWriter, r *http.Request) {
 	if i := slices.IndexFunc(hosts, func(h api.Host) bool { return h.Name == name || hasMAC(h, name) }); i >= 0 {
 		p.Host, p.Known, name = hosts[i], true, hosts[i].Name
 	}
-	p.page = a.page(r, name)
+	p.page = a.page(r.Context(), name)
 	boots, err := a.deps.Timelines.Boots(r.Context(), name)
 	if err != nil && (!p.Known || statusOf(err) != http.StatusNotFound) {
 		a.refuse(w, r, err)

@@ -268,6 +268,11 @@ func (o *offer) untaken(now int64) bool {
 // firstCome reports whether the first machine to request the address gets it.
 func (o *offer) firstCome(now int64) bool { return o.shared && o.untaken(now) }
 
+func (o *offer) lease() Lease {
+	asked := time.UnixMilli(o.asked)
+	return Lease{Addr: addrOf(o.addr), MAC: o.mac, State: Offered, Start: asked, Expiry: asked.Add(offerHold)}
+}
+
 // Withdraw ends the offer to a machine: it took another server's offer, or has its lease.
 func (b *Book) Withdraw(m lab.MAC) {
 	b.mu.Lock()
@@ -396,6 +401,10 @@ func (b *Book) unexpireLocked(i uint32) {
 type conflict struct {
 	by           lab.MAC // zero: unknown
 	since, until uint32
+}
+
+func (c conflict) lease(a uint32) Lease {
+	return stamp{mac: c.by, state: Conflict, start: c.since, expiry: c.until}.brief(a, "")
 }
 
 // maxConflicts bounds the memory. Beyond it the conflict that ends first is forgotten: a probe finds it again.

@@ -99,6 +99,51 @@ func (b *Book) Each(fn func(*Lease)) {
 	})
 }
 
+// Walk calls visit for every lease, offer and conflict, in no order, and needs the same memory however many there are. Ended
+// leases are among them, unless a conflict of their address is; the offer to a client that renews is not. What visit gets is
+// valid during the call and has no ClientID; visit may call the book. What changes meanwhile is seen as for Each.
+func (b *Book) Walk(visit func(*Lease)) {
+	now := b.now()
+	sec, ms := seconds(now), now.UnixMilli()
+	batch := make([]Lease, 0, eachBatch)
+	flush := func() {
+		for i := range batch {
+			visit(&batch[i])
+		}
+		batch = batch[:0]
+	}
+	b.walk(func(_ uint32, e *entry) {
+		if c, ok := b.conflicts[e.addr]; !ok || sec >= c.until || e.live(sec) {
+			batch = append(batch, e.stamp().brief(e.addr, e.blob))
+		}
+	}, flush)
+	for next, more := uint32(1), true; more; flush() {
+		b.mu.Lock()
+		end := min(next+eachBatch-1, b.offers.last)
+		for i := next; i <= end; i++ {
+			if o := b.offers.at(i); o.addr != 0 && o.valid(ms) && !b.renewsLocked(o, sec) {
+				batch = append(batch, o.lease())
+			}
+		}
+		next, more = end+1, end < b.offers.last
+		b.mu.Unlock()
+	}
+	b.mu.Lock()
+	for a, c := range b.conflicts {
+		if sec < c.until {
+			batch = append(batch, c.lease(a))
+		}
+	}
+	b.mu.Unlock()
+	flush()
+}
+
+// renewsLocked reports whether an offer is to the client that has the address already.
+func (b *Book) renewsLocked(o *offer, now uint32) bool {
+	i := b.findLocked(o.addr)
+	return i != 0 && b.entries.at(i).live(now) && b.entries.at(i).mac == o.mac
+}
+
 // walk calls visit with the lock held for every entry, and between without it after every few.
 func (b *Book) walk(visit func(uint32, *entry), between func()) {
 	for next, more := uint32(1), true; more; {
@@ -162,7 +207,7 @@ func (b *Book) conflictsAt(now time.Time) map[netip.Addr]Lease {
 	all := make(map[netip.Addr]Lease, len(b.conflicts))
 	for a, c := range b.conflicts {
 		if seconds(now) < c.until {
-			all[addrOf(a)] = stamp{mac: c.by, state: Conflict, start: c.since, expiry: c.until}.lease(a, "")
+			all[addrOf(a)] = c.lease(a)
 		}
 	}
 	return all
@@ -188,8 +233,7 @@ func (b *Book) Offers() []Lease {
 	all := make([]Lease, 0, b.offers.len())
 	for i := uint32(1); i <= b.offers.last; i++ {
 		if o := b.offers.at(i); o.addr != 0 && o.valid(now) {
-			asked := time.UnixMilli(o.asked)
-			all = append(all, Lease{Addr: addrOf(o.addr), MAC: o.mac, State: Offered, Start: asked, Expiry: asked.Add(offerHold)})
+			all = append(all, o.lease())
 		}
 	}
 	slices.SortFunc(all, func(x, y Lease) int { return x.Addr.Compare(y.Addr) })

@@ -111,20 +111,28 @@ func relayPortOf(blob string) (port string) {
 	return port
 }
 
-// lease puts a lease together. Its texts are parts of blob.
+// lease puts a lease together.
 func (s stamp) lease(a uint32, blob string) Lease {
+	l := s.brief(a, blob)
+	if blob != "" {
+		_, blob = nextText(blob)
+		if id, _ := nextText(blob); id != "" {
+			l.ClientID = []byte(id)
+		}
+	}
+	return l
+}
+
+// brief puts a lease without its ClientID together, and allocates nothing: its texts are parts of blob.
+func (s stamp) brief(a uint32, blob string) Lease {
 	l := Lease{Addr: addrOf(a), MAC: s.mac, State: s.state, Start: timeOf(s.start), Expiry: timeOf(s.expiry)}
 	if blob == "" {
 		return l
 	}
-	var id string
 	l.Hostname, blob = nextText(blob)
-	id, blob = nextText(blob)
+	_, blob = nextText(blob)
 	l.Vendor, blob = nextText(blob)
 	l.RelayPort, _ = nextText(blob)
-	if id != "" {
-		l.ClientID = []byte(id)
-	}
 	return l
 }
 

@@ -56,6 +56,21 @@ func (l Lease) Status() LeaseState {
 // Holds reports whether no other client can get the address now.
 func (l Lease) Holds() bool { return l.Status() != LeaseExpired && l.Status() != LeaseReleased }
 
+// A LeaseQuery asks for one page of the lease book, in the order of addresses. The zero query asks for its numbers only.
+type LeaseQuery struct {
+	After netip.Addr        // the page begins behind this address; zero: at the first
+	Limit int               // leases of the page; those of its last address are all there, so it may be two longer
+	Keep  func(*Lease) bool // which leases; nil: all. It must not keep the pointer
+}
+
+// A LeasePage is the answer to a LeaseQuery.
+type LeasePage struct {
+	Leases   []Lease
+	Next     netip.Addr // After of the next page; zero: there is none
+	Matching int        // leases behind After that the query keeps, on this page and later
+	Holding  int        // leases of the whole book that hold an address
+}
+
 // GivenBack is the answer to the release of a lease by an admin.
 type GivenBack struct {
 	Lease   Lease  `json:"lease"`   // as it is now

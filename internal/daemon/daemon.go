@@ -22,6 +22,7 @@ import (
 	"github.com/bootlab/bootlab/internal/boot/bootloop"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/host/confine"
+	"github.com/bootlab/bootlab/internal/host/memory"
 	"github.com/bootlab/bootlab/internal/host/privilege"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/observe/logs"
@@ -63,15 +64,24 @@ type Daemon struct {
 	loops         *bootloop.Detector
 	storeGone     bool // of watchStore
 	confined      *confine.Confinement
+	memory        *memory.Follower
+}
+
+// followMemory keeps the heap within the memory limit of the control group.
+func (d *Daemon) followMemory() {
+	if limit, changed := d.memory.Update(); changed {
+		d.log.Info("memory limit of the control group", "heap_bytes", limit)
+	}
 }
 
 // Run loads the lab and serves it until ctx ends. It returns an error if the lab is not valid, a port is in use, or a server
 // ended early.
 func Run(ctx context.Context, cfg Config) error {
 	d := &Daemon{cfg: cfg, log: cfg.Log, registry: cmp.Or(cfg.Registry, prometheus.NewRegistry()), started: time.Now(), installWatch: newInstallWatch(), health: newHealth(),
-		loops: bootloop.New(time.Now), summaries: logs.NewSummarizer(cfg.Log.Handler())}
+		loops: bootloop.New(time.Now), summaries: logs.NewSummarizer(cfg.Log.Handler()), memory: memory.NewFollower(os.DirFS("/"))}
 	d.serverLog = slog.New(d.summaries)
 	defer d.summaries.Flush()
+	d.followMemory()
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
 	// The lab and what is derived from it. A broken lab starts nothing.

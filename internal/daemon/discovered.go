@@ -43,9 +43,7 @@ func (c *adminBackend) Discovered(context.Context) []api.DiscoveredMachine {
 	for _, m := range c.discovered.All() {
 		addReport(of(m.MAC), m)
 	}
-	for _, lease := range c.book.All() {
-		addLease(of(lease.MAC), lease)
-	}
+	c.addLeases(l, found)
 	all := make([]api.DiscoveredMachine, 0, len(found))
 	for _, u := range found {
 		if p := located(l, *u); c.seen(l, p) {
@@ -89,10 +87,59 @@ func addReport(u *api.DiscoveredMachine, m discovered.Machine) {
 	u.Arch, u.Platform, u.IPXE, u.NIC, u.MemoryMiB = f.Arch, f.Platform, f.IPXE, f.NIC, f.MemoryMiB
 }
 
-func addLease(u *api.DiscoveredMachine, lease leases.Lease) {
-	if u == nil || lease.State == leases.Declined || lease.State == leases.Conflict {
-		return
+// addLeases adds the latest lease of each machine that was found, and the machines that only have a lease: as many as can be
+// listed, those whose lease began last.
+func (c *adminBackend) addLeases(l *lab.Lab, found map[lab.MAC]*api.DiscoveredMachine) {
+	latest, others := make(map[lab.MAC]leases.Lease, len(found)), latestLeases{listed: make(map[lab.MAC]bool, maxDiscovered)}
+	c.book.Walk(func(lease *leases.Lease) {
+		switch before, again := latest[lease.MAC]; {
+		case lease.State != leases.Active && lease.State != leases.Released, lease.MAC.IsZero(), l.HostByMAC(lease.MAC) != nil:
+		case found[lease.MAC] == nil:
+			others.add(*lease)
+		case !again || latestFirst(*lease, before) < 0:
+			latest[lease.MAC] = *lease
+		}
+	})
+	for mac, lease := range latest {
+		addLease(found[mac], lease)
 	}
+	others.cut()
+	for _, lease := range others.all {
+		found[lease.MAC] = &api.DiscoveredMachine{MAC: lease.MAC}
+		addLease(found[lease.MAC], lease)
+	}
+}
+
+// latestLeases keeps the latest lease of each of the machines whose lease began last, as many as can be listed.
+type latestLeases struct {
+	all    []leases.Lease
+	listed map[lab.MAC]bool // of cut
+}
+
+func (l *latestLeases) add(lease leases.Lease) {
+	l.all = append(l.all, lease)
+	if len(l.all) >= 4*maxDiscovered {
+		l.cut()
+	}
+}
+
+func (l *latestLeases) cut() {
+	slices.SortFunc(l.all, latestFirst)
+	clear(l.listed)
+	l.all = slices.DeleteFunc(l.all, func(lease leases.Lease) bool {
+		if l.listed[lease.MAC] || len(l.listed) == maxDiscovered {
+			return true
+		}
+		l.listed[lease.MAC] = true
+		return false
+	})
+}
+
+func latestFirst(x, y leases.Lease) int {
+	return cmp.Or(y.Start.Compare(x.Start), x.MAC.Compare(y.MAC), y.Addr.Compare(x.Addr))
+}
+
+func addLease(u *api.DiscoveredMachine, lease leases.Lease) {
 	u.IP, u.Name = lease.Addr, discovered.Tidy(lease.Hostname, 253)
 	if lease.Start.After(u.Last) {
 		u.Last = lease.Start
@@ -228,9 +275,11 @@ func (c *adminBackend) takenIn(l *lab.Lab, n *lab.Network) map[netip.Addr]bool {
 	for _, b := range l.Balancers {
 		taken[b.Listen.Addr()] = true
 	}
-	for _, lease := range c.book.All() {
-		taken[lease.Addr] = true
-	}
+	c.book.Walk(func(lease *leases.Lease) {
+		if n.Subnet.Contains(lease.Addr) && n.PoolHolding(lease.Addr) == nil { // else it is not looked at
+			taken[lease.Addr] = true
+		}
+	})
 	for _, r := range n.Routes {
 		taken[r.Via] = true
 	}

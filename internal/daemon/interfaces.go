@@ -66,10 +66,11 @@ func currentWarnings(s *snapshot.Snapshot) []string {
 	return ws
 }
 
-// look is called every lookEvery. It logs new warnings, and reports whether the lab has to be reloaded for an address that
+// look is called every lookEvery. It follows the memory limit, logs new warnings, and reports whether the lab has to be reloaded for an address that
 // exists now.
 func (d *Daemon) look() bool {
 	d.watchStore()
+	d.followMemory()
 	d.warnNew(d.current.Load())
 	return d.addressFound()
 }

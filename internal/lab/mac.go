@@ -54,15 +54,22 @@ func (m *MAC) UnmarshalText(b []byte) (err error) {
 	return err
 }
 
+// AppendTo appends what String returns to b.
+func (m MAC) AppendTo(b []byte) []byte { return m.appendTo(b, ':') }
+
 func (m MAC) format(sep byte) string {
 	var b [17]byte
+	return string(m.appendTo(b[:0], sep))
+}
+
+func (m MAC) appendTo(b []byte, sep byte) []byte {
 	for i := range m {
-		hex.Encode(b[3*i:], m[i:i+1])
-		if i < 5 {
-			b[3*i+2] = sep
+		if i > 0 {
+			b = append(b, sep)
 		}
+		b = hex.AppendEncode(b, m[i:i+1])
 	}
-	return string(b[:])
+	return b
 }
 
 // bits returns the address as a number, its first byte in bits 47 to 40.

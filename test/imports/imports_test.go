@@ -58,6 +58,7 @@ var rules = []rule{
 	{"internal/host/confine", nil, "asks the operating system alone"},
 	{"internal/host/connlimit", nil, "counts connections; opens and closes none"},
 	{"internal/host/datagram", nil, "system calls for batches of datagrams"},
+	{"internal/host/memory", nil, "asks the operating system alone"},
 	{"internal/host/pause", nil, "a clock and a context"},
 	{"internal/host/portowner", nil, "asks the operating system alone"},
 	{"internal/host/privilege", nil, "asks the operating system alone"},

@@ -1,0 +1,8 @@
+// Package memory makes the garbage collector respect the memory limit of the process's control group.
+//
+// Without it the heap may grow to twice of what is in use before a collection, and the kernel kills a process that reaches
+// the limit of its group. An operator's GOMEMLIMIT goes first.
+//
+//	follow := memory.NewFollower(os.DirFS("/"))
+//	follow.Update() // again from time to time: systemctl set-property changes the limit of a running service
+package memory
