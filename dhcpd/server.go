@@ -44,7 +44,7 @@ type Deps struct {
 	Now        func() time.Time
 	Loops      *bootloop.Detector                          // shared with the boot service
 	Listen     func(iface string) (*segment.Socket, error) // segment.Listen, or a test's
-	Report     func(iface string, err error)               // called with the state of an interface every second: nil: served, else why not
+	Report     func(iface string, err error)               // called with the state of an interface twice a second: nil: served, else why not
 	FromDisk   func(*lab.Host) bool                        // whether the host is to boot its own disk now, for local_boot: none; nil: never
 }
 

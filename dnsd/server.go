@@ -11,6 +11,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/bootlab/bootlab/internal/host/connlimit"
 )
 
 // The attribute keys of log lines.
@@ -50,6 +52,7 @@ type Server struct {
 	metrics *metrics
 	forward *forwarder
 	limit   *forwardLimit
+	conns   *connlimit.Set // TCP connections of all listeners
 }
 
 // New returns a server. It panics if a required dependency is nil.
@@ -72,6 +75,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	return &Server{
 		cfg: cfg, deps: deps, log: deps.Log.With("server", "dnsd"), metrics: m,
 		forward: newForwarder(cfg, deps.Now, m), limit: newForwardLimit(cfg.MaxForwards),
+		conns: connlimit.New(connlimit.Config{Max: cfg.MaxTCP}),
 	}, nil
 }
 
@@ -92,7 +96,7 @@ func setDefault[T int | time.Duration](v *T, d T) {
 }
 
 // Serve answers on all sockets until ctx ends, waits for queries in progress, and returns nil. Any other error is that of a
-// socket. It closes no socket. There may be none: with "dns: off" it only waits for ctx.
+// socket. It closes no socket. There may be none: then it only waits for ctx. It may be called once for each socket.
 func (s *Server) Serve(ctx context.Context, udp []*net.UDPConn, tcp []*net.TCPListener) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { <-ctx.Done(); return nil })

@@ -27,7 +27,6 @@ func (s *Server) serveTCP(ctx context.Context, l *net.TCPListener) error {
 	defer wg.Wait()
 	stop := context.AfterFunc(ctx, func() { _ = l.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	conns := connlimit.New(connlimit.Config{Max: s.cfg.MaxTCP})
 	for {
 		conn, err := l.Accept()
 		switch {
@@ -44,7 +43,7 @@ func (s *Server) serveTCP(ctx context.Context, l *net.TCPListener) error {
 			continue
 		}
 		c := s.newConn(conn)
-		c.place = conns.Add(c.from, func() { // RFC 7766 section 6.2.3: an idle connection may be closed at any time
+		c.place = s.conns.Add(c.from, func() { // RFC 7766 section 6.2.3: an idle connection may be closed at any time
 			s.metrics.evicted.Inc()
 			_ = conn.Close()
 		})

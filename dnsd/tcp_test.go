@@ -13,6 +13,8 @@ import (
 
 	"github.com/miekg/dns"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/bootlab/bootlab/internal/host/connlimit"
 )
 
 // frame returns a query for an A record with that ID, as it goes over TCP.
@@ -79,7 +81,7 @@ func TestPipeline(t *testing.T) {
 func TestTCPConnectionLimit(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, compile(t, openshift()), nil)
-	s.cfg.MaxTCP, s.cfg.IdleTimeout = 2, time.Minute
+	s.conns, s.cfg.IdleTimeout = connlimit.New(connlimit.Config{Max: 2}), time.Minute
 	ap := serve(t, s, "127.0.0.1")
 	asks := func(id uint16, conn net.Conn) {
 		t.Helper()

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/host/connlimit"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
@@ -142,6 +143,7 @@ func (d AdminDeps) mustBeComplete() {
 // Admin serves the dashboard, the admin API, metrics and health.
 type Admin struct {
 	limits   Limits
+	conns    *connlimit.Set // open ones, of all listeners
 	deps     AdminDeps
 	keys     keys
 	pages    *template.Template
@@ -165,14 +167,15 @@ func NewAdmin(cfg AdminConfig, deps AdminDeps) (*Admin, error) {
 		return nil, fmt.Errorf("new admin server: %w", err)
 	}
 	deps.Log = deps.Log.With("server", "httpd", "listener", "admin")
+	limits := cfg.Limits.withDefaults()
 	return &Admin{
-		limits: cfg.Limits.withDefaults(), deps: deps, keys: newKeys(cfg.Token), pages: pages, rendered: newPageCache(deps.Now), metrics: m,
+		limits: limits, conns: connlimit.New(connlimit.Config{Max: limits.Connections}), deps: deps, keys: newKeys(cfg.Token), pages: pages, rendered: newPageCache(deps.Now), metrics: m,
 		cross: http.NewCrossOriginProtection(),
 	}, nil
 }
 
 // Serve answers on all listeners until ctx ends and returns nil. It closes no listener. The permissions of a Unix socket
-// decide who may use it; TCP needs the token.
+// decide who may use it; TCP needs the token. It may be called once for each listener.
 func (a *Admin) Serve(ctx context.Context, listeners ...net.Listener) error {
 	bindings := make([]binding, len(listeners))
 	for i, l := range listeners {
@@ -184,7 +187,7 @@ func (a *Admin) Serve(ctx context.Context, listeners ...net.Listener) error {
 	}
 	limits := a.limits
 	limits.Drain = time.Second
-	return runner{limits: limits, log: a.deps.Log, evicted: a.metrics.evicted}.run(ctx, ctx, bindings)
+	return runner{limits: limits, conns: a.conns, log: a.deps.Log, evicted: a.metrics.evicted}.run(ctx, ctx, bindings)
 }
 
 // A trust is why a caller may use the admin API.

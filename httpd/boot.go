@@ -19,6 +19,7 @@ import (
 	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/boot/files"
 	"github.com/bootlab/bootlab/internal/content/mirror"
+	"github.com/bootlab/bootlab/internal/host/connlimit"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
@@ -122,6 +123,7 @@ type Boot struct {
 	limits  Limits
 	deps    BootDeps
 	metrics *metrics
+	conns   *connlimit.Set // open ones, of all listeners
 }
 
 // NewBoot returns a server. The error is that its metrics are registered already.
@@ -132,18 +134,19 @@ func NewBoot(cfg BootConfig, deps BootDeps) (*Boot, error) {
 		return nil, fmt.Errorf("new http server: %w", err)
 	}
 	deps.Log = deps.Log.With("server", "httpd", "listener", "http")
-	return &Boot{limits: cfg.Limits.withDefaults(), deps: deps, metrics: m}, nil
+	limits := cfg.Limits.withDefaults()
+	return &Boot{limits: limits, deps: deps, metrics: m, conns: connlimit.New(connlimit.Config{Max: limits.Connections})}, nil
 }
 
 // Serve answers on all listeners until ctx ends, then lets transfers finish for Limits.Drain, and returns nil. It closes no
-// listener.
+// listener, and may be called once for each.
 func (b *Boot) Serve(ctx context.Context, listeners ...net.Listener) error {
 	bindings := make([]binding, len(listeners))
 	for i, l := range listeners {
 		bindings[i] = binding{listener: l, handler: b}
 	}
 	// A transfer may outlive ctx, and so may what the boot service records for it.
-	return runner{limits: b.limits, log: b.deps.Log, evicted: b.metrics.evicted}.run(ctx, context.WithoutCancel(ctx), bindings)
+	return runner{limits: b.limits, conns: b.conns, log: b.deps.Log, evicted: b.metrics.evicted}.run(ctx, context.WithoutCancel(ctx), bindings)
 }
 
 // A request is one request of a machine while it is answered.

@@ -30,6 +30,7 @@ type binding struct {
 // A runner serves some bindings until its context ends.
 type runner struct {
 	limits  Limits
+	conns   *connlimit.Set // Limits.Connections, of all listeners of the server
 	log     *slog.Logger
 	evicted prometheus.Counter // connections closed because there were Limits.Connections
 }
@@ -39,13 +40,12 @@ type runner struct {
 func (r runner) run(ctx, base context.Context, bindings []binding) error {
 	var open sync.WaitGroup
 	var servers []*http.Server
-	conns := connlimit.New(connlimit.Config{Max: r.limits.Connections})
 	group, ctx := errgroup.WithContext(ctx)
 	for _, b := range bindings {
 		s := r.server(base, b.handler, &open)
 		servers = append(servers, s)
 		group.Go(func() error {
-			if err := s.Serve(&listener{Listener: b.listener, conns: conns, evicted: r.evicted}); !errors.Is(err, http.ErrServerClosed) {
+			if err := s.Serve(&listener{Listener: b.listener, conns: r.conns, evicted: r.evicted}); !errors.Is(err, http.ErrServerClosed) {
 				return fmt.Errorf("serve http on %s: %w", b.listener.Addr(), err)
 			}
 			return nil

@@ -93,7 +93,7 @@ func (s *Server) start(ctx context.Context, p packet, why origin) {
 		cancel(nil)
 		return
 	}
-	s.wg.Go(func() {
+	p.transfers.Go(func() {
 		err := s.serve(inner, t, p.local)
 		s.remove(t)
 		if errors.Is(err, errProbe) && t.repeated.Load() && why == received {

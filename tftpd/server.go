@@ -94,7 +94,6 @@ type Server struct {
 	mu      sync.Mutex
 	active  map[netip.AddrPort]*transfer
 	running atomic.Int32 // with those that were replaced or evicted and have not ended yet; changed with mu held
-	wg      sync.WaitGroup
 }
 
 // New returns a server. It panics if a dependency is nil.
@@ -130,7 +129,7 @@ const (
 )
 
 // Serve answers requests that arrive at conn until ctx ends, lets transfers in progress finish for a while, and returns nil.
-// It does not close conn. A closed conn is an error.
+// It does not close conn. A closed conn is an error. It may be called once for each of several sockets.
 func (s *Server) Serve(ctx context.Context, conn *net.UDPConn) error {
 	_ = conn.SetReadBuffer(requestBuffer)
 	if s.cfg.SinglePort {
@@ -138,8 +137,12 @@ func (s *Server) Serve(ctx context.Context, conn *net.UDPConn) error {
 	}
 	// Transfers outlive ctx until they end or the drain is over.
 	transfers, abort := context.WithCancelCause(context.WithoutCancel(ctx))
-	err := s.receive(ctx, conn, func(p packet) { s.handlePacket(transfers, p) })
-	s.drain(abort, conn)
+	var running sync.WaitGroup
+	err := s.receive(ctx, conn, func(p packet) {
+		p.transfers = &running
+		s.handlePacket(transfers, p)
+	})
+	s.drain(abort, conn, &running)
 	return err
 }
 
@@ -149,6 +152,8 @@ type packet struct {
 	data   []byte
 	client netip.AddrPort
 	local  netip.Addr // that it was sent to; invalid: unknown
+
+	transfers *sync.WaitGroup // of the socket that it arrived at
 }
 
 // receive passes every packet to handle until ctx ends, which is no error. A packet that was read before is handled even then.
@@ -192,13 +197,13 @@ func (s *Server) receive(ctx context.Context, conn *net.UDPConn, handle func(pac
 	}
 }
 
-// drain waits for the transfers, and aborts those that take longer than the drain.
-func (s *Server) drain(abort context.CancelCauseFunc, conn *net.UDPConn) {
+// drain waits for the transfers of a socket, and aborts those that take longer than the drain.
+func (s *Server) drain(abort context.CancelCauseFunc, conn *net.UDPConn, running *sync.WaitGroup) {
 	over := time.AfterFunc(s.cfg.Drain, func() { abort(errStopping) })
 	if s.cfg.SinglePort {
 		defer s.receiveReplies(conn)()
 	}
-	s.wg.Wait()
+	running.Wait()
 	over.Stop()
 	abort(errStopping)
 }

@@ -28,7 +28,7 @@ type arpSender struct{ sock *Socket }
 
 // send refreshes the interface's MAC first, since the reply goes to it.
 func (w arpSender) send(addr netip.Addr) error {
-	_ = w.sock.arp.sys.Control(w.sock.refreshMAC)
+	_ = w.sock.arp.sys.Control(func(fd uintptr) { _ = w.sock.readMAC(fd) }) // else it stays
 	f := arpProbe(w.sock.MAC(), addr)
 	to := &unix.SockaddrLinklayer{Ifindex: w.sock.index, Halen: uint8(len(lab.MAC{}))}
 	copy(to.Addr[:], broadcastMAC[:])

@@ -15,13 +15,13 @@ const (
 	maxWait = 5 * time.Second
 	// checkEvery is how often an interface is checked: one that is down, or was deleted and made again under the same name, as
 	// libvirt does with its bridges, leaves a socket that receives nothing and reports no error.
-	checkEvery = time.Second
+	checkEvery = time.Second / 2
 )
 
 // KeepServing serves an interface until ctx ends, also when it is deleted and made again. It calls serve with a socket of
 // the interface and a context that ends with ctx and when the interface was replaced; then it closes the socket, serve must
 // return, and is called again with a new socket from listen. first is the first socket; nil: the interface does not exist
-// yet. Every second it calls report with nil while the interface is served, else with why it is not. When KeepServing
+// yet. Twice a second it calls report with nil while the interface is served, else with why it is not. When KeepServing
 // returns, all sockets are closed.
 func KeepServing(ctx context.Context, iface string, first *Socket, listen func(iface string) (*Socket, error), report func(error),
 	log *slog.Logger, serve func(context.Context, *Socket),

@@ -75,10 +75,9 @@ func (s *Socket) openPacketSockets() error {
 		return err
 	}
 	s.index = ifi.Index
-	if len(ifi.HardwareAddr) != len(lab.MAC{}) {
-		return errors.New("not an Ethernet interface")
+	if err := control(s.server.sys, func(fd int) error { return s.readMAC(uintptr(fd)) }); err != nil {
+		return err
 	}
-	s.setMAC(lab.MAC(ifi.HardwareAddr))
 	// Protocol 0 receives nothing: this socket only sends, and must not get a copy of all other traffic.
 	if s.raw, err = openPacketSocket(ifi, 0, nil); err != nil {
 		return err
@@ -166,7 +165,7 @@ var (
 )
 
 // Check returns nil if the socket's interface is up, else ErrNoInterface, ErrDown or ErrReplaced. It also notices a changed
-// MAC. It costs three system calls, however many interfaces there are, and is meant to be called every second.
+// MAC. It costs three system calls, however many interfaces there are, and is meant to be called every half second.
 func (s *Socket) Check() error {
 	if s.iface == "" {
 		return nil
@@ -179,7 +178,7 @@ func (s *Socket) Check() error {
 		if ifr.Uint32() != uint32(s.index) {
 			return ErrReplaced
 		}
-		s.refreshMAC(uintptr(fd))
+		_ = s.readMAC(uintptr(fd)) // else it stays
 		if err := unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, ifr); err != nil || ifr.Uint16()&unix.IFF_UP == 0 {
 			return ErrDown
 		}
@@ -187,13 +186,19 @@ func (s *Socket) Check() error {
 	})
 }
 
-// refreshMAC reads the interface's MAC through any socket. If it cannot be read the MAC stays.
-func (s *Socket) refreshMAC(fd uintptr) {
+// readMAC reads the interface's MAC through any socket. A bridge without ports may have none: 00:00:00:00:00:00, which package net
+// does not report, until a port joins.
+func (s *Socket) readMAC(fd uintptr) error {
 	var ifr ifreqHW
 	copy(ifr.name[:unix.IFNAMSIZ-1], s.iface)
-	if ifr.ioctl(fd, unix.SIOCGIFHWADDR) == nil {
-		s.setMAC(lab.MAC(ifr.addr[:6]))
+	if err := ifr.ioctl(fd, unix.SIOCGIFHWADDR); err != nil {
+		return err
 	}
+	if ifr.family != unix.ARPHRD_ETHER {
+		return errors.New("not an Ethernet interface")
+	}
+	s.setMAC(lab.MAC(ifr.addr[:6]))
+	return nil
 }
 
 // sendUDP sends from the address that the client knows as its server's, whatever other addresses the interface has.

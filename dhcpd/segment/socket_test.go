@@ -380,3 +380,31 @@ func TestRouterSolicitation(t *testing.T) {
 	}
 	netns.WaitFor(t, "the answer to be counted", func() bool { return answered.Load() > 0 })
 }
+
+// TestBridgeWithoutPorts: a bridge whose last port left has no MAC. It is served, and answers with its MAC once a port joins.
+func TestBridgeWithoutPorts(t *testing.T) {
+	netns.Need(t, "root", "udhcpc")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
+	c := seg.NewClient(t)
+	netns.Run(t, "ip", "link", "add", "gone0", "type", "veth", "peer", "name", "gone1")
+	netns.Run(t, "ip", "link", "add", "bare0", "type", "bridge")
+	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", "bare0").Run() })
+	netns.Run(t, "ip", "link", "set", "gone0", "master", "bare0")
+	netns.Run(t, "ip", "link", "set", "bare0", "up")
+	netns.Run(t, "ip", "link", "del", "gone0")
+	if mac := netns.Run(t, "ip", "-o", "link", "show", "bare0"); !strings.Contains(mac, "00:00:00:00:00:00") {
+		t.Skipf("the kernel gives a bridge without ports a MAC: %s", mac)
+	}
+	s := open(t, "bare0")
+	if err := s.Check(); err != nil || !s.MAC().IsZero() {
+		t.Errorf("MAC %s, %v", s.MAC(), err)
+	}
+	netns.Run(t, "ip", "addr", "add", "10.79.0.1/24", "dev", "bare0")
+	serveOne(t, "bare0", s, "10.79.0.1", "10.79.0.9")
+	link := netns.Run(t, "ip", "-o", "link", "show", "master", seg.Bridge)
+	_, link, _ = strings.Cut(link, ": ")
+	link, _, _ = strings.Cut(link, "@")
+	netns.Run(t, "ip", "link", "set", link, "master", "bare0")
+	ask(t, c, "ip=10.79.0.9")
+	netns.WaitFor(t, "the MAC of the bridge to be noticed", func() bool { return !s.MAC().IsZero() })
+}

@@ -48,6 +48,9 @@ func (c *adminBackend) Status(context.Context) api.Status {
 	if err := checkStore(c.store); err != nil {
 		warnings = append(warnings, err.Error())
 	}
+	if err := c.sockets.failed(); err != "" {
+		warnings = append(warnings, err)
+	}
 	return api.Status{
 		Lab: s.Lab.Name, Version: c.cfg.Version, Generation: s.Gen, Started: c.started,
 		Servers: c.serverStates(), Store: c.storeWatch.status(), Reload: last, Warnings: warnings,

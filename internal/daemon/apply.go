@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -44,22 +45,29 @@ func loadSnapshot(path string, inForce *lab.Appliance, confined *confine.Confine
 type change struct {
 	d    *Daemon
 	snap *snapshot.Snapshot
+	own  *stagedSockets
 	lb   *lbproxy.Staged
 	dhcp *dhcpd.Staged
 }
 
 // stage opens the listeners that s needs and that are not open yet: all of them, or none.
 func (d *Daemon) stage(s *snapshot.Snapshot) (*change, error) {
+	own, err := d.sockets.stage(context.Background(), endpoints(s.Lab.Appliance, ownAddresses(s.Lab))) // nothing waits
+	if err != nil {
+		return nil, err
+	}
 	lb, err := d.lb.Stage(s.LB)
 	if err != nil {
+		own.discard()
 		return nil, err
 	}
 	dhcp, err := d.dhcp.Stage(s.DHCP)
 	if err != nil {
+		own.discard()
 		lb.Discard()
 		return nil, err
 	}
-	return &change{d: d, snap: s, lb: lb, dhcp: dhcp}, nil
+	return &change{d: d, snap: s, own: own, lb: lb, dhcp: dhcp}, nil
 }
 
 // commit makes all servers use the snapshot, by one atomic store, and closes the listeners that it does not need.
@@ -70,6 +78,7 @@ func (c *change) commit() {
 	c.d.current.Store(c.snap)
 	c.d.loops.ReleaseAll() // what they boot may be fixed now
 	c.d.warnUnsigned(c.snap.Lab)
+	c.own.commit()
 	c.lb.Commit()
 	c.dhcp.Commit()
 }

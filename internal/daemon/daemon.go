@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"os/user"
@@ -54,6 +53,7 @@ type Daemon struct {
 
 	*learned
 	*servers
+	sockets       *sockets
 	health        *health
 	storeWatch    *storeWatch
 	bus           *event.Bus
@@ -104,12 +104,10 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := makeFolders(appliance); err != nil {
 		return err
 	}
-	socks, err := openSockets(ctx, appliance)
-	if err != nil {
+	if d.sockets, err = openSockets(ctx, d.health, snap.Lab); err != nil {
 		return err
 	}
-	defer socks.close()
-	socks.note(d.health)
+	defer d.sockets.close()
 	store, err := openStore(appliance, d.log)
 	if err != nil {
 		return err
@@ -152,7 +150,7 @@ func Run(ctx context.Context, cfg Config) error {
 	d.reloadMetrics.Applied(snap.Gen, len(snap.Lab.Hosts), snap.At)
 
 	// Serve, and say so.
-	tasks := d.tasks(socks, watch)
+	tasks := d.tasks(watch)
 	return tasks.run(ctx, d.health, d.log, d.ready, d.stopping)
 }
 
@@ -200,16 +198,16 @@ func (d *Daemon) logListening() {
 	if u, err := user.LookupId(who); err == nil {
 		who = u.Username
 	}
-	d.log.Info("started", "lab", d.cfg.Lab, "user", who, "dashboard", dashboardURL(l.Appliance.Admin), "admin_socket", l.Appliance.AdminSocket, "version", d.cfg.Version)
+	d.log.Info("started", "lab", d.cfg.Lab, "user", who, "dashboard", dashboardURL(l.Appliance.Admin[0]), "admin_socket", l.Appliance.AdminSocket, "version", d.cfg.Version)
 }
 
 // dashboardURL returns where a browser on this machine finds the dashboard.
-func dashboardURL(listen string) string {
-	host, port, err := net.SplitHostPort(listen)
-	if a, _ := netip.ParseAddr(host); err != nil || host == "" || a.IsUnspecified() {
-		host = "127.0.0.1"
+func dashboardURL(listen netip.AddrPort) string {
+	addr := listen.Addr()
+	if !addr.IsValid() || addr.IsUnspecified() {
+		addr = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	}
-	return "http://" + net.JoinHostPort(host, port) + "/"
+	return "http://" + netip.AddrPortFrom(addr, listen.Port()).String() + "/"
 }
 
 // stopping is called once, before the first server is stopped.

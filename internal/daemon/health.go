@@ -200,15 +200,18 @@ func (d *Daemon) serverStates() []api.Server {
 		virtual.Warnings = append(virtual.Warnings, "hypervisor "+name+": "+err.Error())
 	}
 	slices.Sort(virtual.Warnings)
-	return []api.Server{
+	states := []api.Server{
 		d.health.server(serverDHCP, s.DHCP.Interfaces()),
 		d.health.server(serverTFTP, d.health.socketsOf(serverTFTP)),
 		d.health.server(serverDNS, d.health.socketsOf(serverDNS)),
 		d.health.server(serverHTTP, d.health.socketsOf(serverHTTP)),
 		d.health.server(serverAdmin, d.health.socketsOf(serverAdmin)),
 		d.health.server(serverLB, balancers),
-		virtual,
 	}
+	for i := range states[1:] {
+		states[1+i].Warnings = missingAddresses(states[1+i].Addrs)
+	}
+	return append(states, virtual)
 }
 
 // listenDHCP is segment.Listen; the error of a taken port names who holds it.

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"net"
 	"net/netip"
 	"slices"
@@ -11,21 +12,47 @@ import (
 
 // InterfaceAddr returns the address that the interface has inside subnet, the default of a network's address.
 func InterfaceAddr(name string, subnet netip.Prefix) (netip.Addr, bool) {
-	ifi, err := net.InterfaceByName(name)
-	if err != nil {
+	addrs := interfaceAddrs(name)
+	i := slices.IndexFunc(addrs, subnet.Contains)
+	if i < 0 {
 		return netip.Addr{}, false
 	}
-	addrs, err := ifi.Addrs()
-	if err != nil {
-		return netip.Addr{}, false
-	}
-	for _, a := range addrs {
-		prefix, err := netip.ParsePrefix(a.String())
-		if err == nil && subnet.Contains(prefix.Addr()) {
-			return prefix.Addr(), true
+	return addrs[i], true
+}
+
+// ownAddresses returns the addresses that servers listen on by default: those of the lab, and the IPv6 addresses that the
+// interfaces of its networks have now.
+func ownAddresses(l *lab.Lab) []netip.Addr {
+	own := l.OwnAddresses()
+	for _, n := range l.Networks {
+		if n.Interface == "" {
+			continue
+		}
+		for _, a := range interfaceAddrs(n.Interface) {
+			if a.Is6() && a.IsGlobalUnicast() && !slices.Contains(own, a) {
+				own = append(own, a)
+			}
 		}
 	}
-	return netip.Addr{}, false
+	return own
+}
+
+// interfaceAddrs returns the addresses of an interface, none where it does not exist.
+func interfaceAddrs(name string) (addrs []netip.Addr) {
+	ifi, err := net.InterfaceByName(name)
+	if err != nil {
+		return nil
+	}
+	all, err := ifi.Addrs()
+	if err != nil {
+		return nil
+	}
+	for _, a := range all {
+		if prefix, err := netip.ParsePrefix(a.String()); err == nil {
+			addrs = append(addrs, prefix.Addr())
+		}
+	}
+	return addrs
 }
 
 // AddressWarnings warns of networks whose interface exists while no interface of this machine has their address: machines would
@@ -66,13 +93,53 @@ func currentWarnings(s *snapshot.Snapshot) []string {
 	return ws
 }
 
-// look is called every lookEvery. It follows the memory limit, logs new warnings, and reports whether the lab has to be reloaded for an address that
+// look is called every lookEvery. It follows the memory limit and the addresses of interfaces, logs new warnings, and reports whether the lab has to be reloaded for an address that
 // exists now.
 func (d *Daemon) look() bool {
 	d.watchStore()
 	d.followMemory()
+	d.followAddresses()
 	d.warnNew(d.current.Load())
 	return d.addressFound()
+}
+
+// followAddresses opens and closes sockets as the interfaces of the lab's networks get and lose IPv6 addresses. Those of IPv4 are
+// in the lab, and stay open while they are lost.
+func (d *Daemon) followAddresses() {
+	d.reloads.running.Lock()
+	defer d.reloads.running.Unlock()
+	l := d.current.Load().Lab
+	st, err := d.sockets.stage(context.Background(), endpoints(l.Appliance, ownAddresses(l))) // nothing waits
+	if err == nil {
+		st.commit()
+	}
+	if d.sockets.changed(err) {
+		if err != nil {
+			d.log.Warn("addresses of an interface are not listened on", "err", err)
+			return
+		}
+		d.log.Info("addresses of interfaces are listened on again")
+	}
+}
+
+// missingAddresses returns a warning for each of the addresses that no interface has now: a server that listens there is not
+// reached until it is back.
+func missingAddresses(addrs []string) (warnings []string) {
+	have, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil
+	}
+	for _, text := range addrs {
+		at, err := netip.ParseAddrPort(text)
+		if err != nil || at.Addr().IsUnspecified() || at.Addr().IsLoopback() || slices.ContainsFunc(have, func(a net.Addr) bool {
+			prefix, err := netip.ParsePrefix(a.String())
+			return err == nil && prefix.Addr() == at.Addr()
+		}) {
+			continue
+		}
+		warnings = append(warnings, text+": no interface of this machine has this address")
+	}
+	return warnings
 }
 
 // addressFound reports whether an interface has an address now that its network lacked at the load.

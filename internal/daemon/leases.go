@@ -62,7 +62,9 @@ func (f *firstLeases) add(l api.Lease) {
 }
 
 func (f *firstLeases) sort() {
-	order := func(x, y api.Lease) int { return cmp.Or(x.IP.Compare(y.IP), cmp.Compare(rank(x), rank(y))) }
+	order := func(x, y api.Lease) int {
+		return cmp.Or(x.IP.Compare(y.IP), cmp.Compare(rank(x), rank(y)), x.MAC.Compare(y.MAC))
+	}
 	slices.SortFunc(f.all, order)
 	f.all = slices.CompactFunc(f.all, func(x, y api.Lease) bool { return order(x, y) == 0 }) // one that moved meanwhile
 }

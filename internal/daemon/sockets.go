@@ -4,116 +4,266 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"sync"
 	"syscall"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"github.com/bootlab/bootlab/internal/host/portowner"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// sockets are the ports of the appliance itself. Those of DHCP and the balancers follow the lab and are opened by their
-// servers.
-type sockets struct {
-	tftp      []*net.UDPConn // none where appliance.tftp is off
-	dnsUDP    []*net.UDPConn // none where appliance.dns is off
-	dnsTCP    []*net.TCPListener
-	http      net.Listener
-	admin     net.Listener
-	adminUnix net.Listener
+// An endpoint is a port of a server of the appliance.
+type endpoint struct {
+	server  string
+	network string // tcp or udp
+	addr    netip.AddrPort
 }
 
-// openSockets opens all ports, or none. The error of a taken port names who holds it.
-func openSockets(ctx context.Context, a lab.Appliance) (*sockets, error) {
-	s := &sockets{}
+// endpoints returns where the servers of the appliance listen.
+func endpoints(a lab.Appliance, own []netip.Addr) (all []endpoint) {
+	for _, s := range []struct {
+		server, network string
+		listen          lab.Listen
+	}{{serverTFTP, "udp", a.TFTP}, {serverDNS, "udp", a.DNS}, {serverDNS, "tcp", a.DNS}, {serverHTTP, "tcp", a.HTTP}, {serverAdmin, "tcp", a.Admin}} {
+		for _, addr := range s.listen.Addrs(own) {
+			all = append(all, endpoint{s.server, s.network, addr})
+		}
+	}
+	return all
+}
+
+// key is the key of the lab file that the endpoint is from.
+func (e endpoint) key() string {
+	return map[string]string{serverTFTP: "tftp", serverDNS: "dns", serverHTTP: "http", serverAdmin: "admin"}[e.server]
+}
+
+// A socket is an open endpoint: it has one of tcp and udp.
+type socket struct {
+	endpoint
+	tcp  *net.TCPListener
+	udp  *net.UDPConn
+	stop context.CancelFunc // nil until it is served
+}
+
+func (s *socket) close() {
+	if s.tcp != nil {
+		_ = s.tcp.Close()
+	}
+	if s.udp != nil {
+		_ = s.udp.Close()
+	}
+}
+
+// sockets are the ports of the appliance itself, which follow the networks of the lab. Those of DHCP and the balancers are opened
+// by their servers.
+type sockets struct {
+	health *health
+	unix   net.Listener // of the command line
+
+	mu    sync.Mutex
+	open  map[endpoint]*socket
+	start map[string]func(*socket) // of the servers that serve now
+	err   string                   // of the last changed
+}
+
+// changed reports whether err is another than that of the call before.
+func (s *sockets) changed(err error) bool {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.err
+	s.err = text
+	return before != text
+}
+
+// failed returns why addresses are not listened on, as of the last changed; empty: none.
+func (s *sockets) failed() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// stagedSockets are sockets that are open but not yet served. Either commit or discard must follow.
+type stagedSockets struct {
+	of     *sockets
+	opened []*socket
+	wanted []endpoint
+}
+
+// stage opens the sockets of wanted that are not open yet: all, or none. The error of a taken port names who holds it.
+func (s *sockets) stage(ctx context.Context, wanted []endpoint) (*stagedSockets, error) {
+	st := &stagedSockets{of: s, wanted: wanted}
 	var errs []error
-	add := func(err error) { errs = append(errs, err) }
-	var err error
-	add(s.openTFTP(ctx, a.TFTP))
-	add(s.openDNS(ctx, a.DNS))
-	s.http, err = listenTCP(ctx, a.HTTP)
-	add(describe(err, "http", "tcp", a.HTTP))
-	s.admin, err = listenTCP(ctx, a.Admin)
-	add(describe(err, "admin", "tcp", a.Admin))
-	s.adminUnix, err = listenUnix(ctx, a.AdminSocket)
-	add(err)
+	for _, e := range wanted {
+		s.mu.Lock()
+		have := s.open[e] != nil
+		s.mu.Unlock()
+		if have {
+			continue
+		}
+		switch sock, err := e.listen(ctx); {
+		case err == nil:
+			st.opened = append(st.opened, sock)
+		case !e.withoutIPv6(err):
+			errs = append(errs, e.describe(err))
+		}
+	}
 	if err := errors.Join(errs...); err != nil {
-		s.close()
+		st.discard()
 		return nil, err
 	}
-	return s, nil
+	return st, nil
 }
 
-// note records what is open.
-func (s *sockets) note(h *health) {
-	for _, c := range s.tftp {
-		h.opened(serverTFTP, c.LocalAddr().String(), nil)
+// discard closes what stage opened.
+func (st *stagedSockets) discard() {
+	for _, sock := range st.opened {
+		sock.close()
 	}
-	for _, c := range s.dnsUDP {
-		h.opened(serverDNS, c.LocalAddr().String(), nil)
-	}
-	for _, l := range s.dnsTCP {
-		h.opened(serverDNS, l.Addr().String(), nil)
-	}
-	h.opened(serverHTTP, s.http.Addr().String(), nil)
-	h.opened(serverAdmin, s.admin.Addr().String(), nil)
-	h.opened(serverAdmin, s.adminUnix.Addr().String(), nil)
 }
 
-// openTFTP opens the port of TFTP, unless it is off.
-func (s *sockets) openTFTP(ctx context.Context, address string) error {
-	if address == "" {
+// commit serves the new sockets, now or as soon as their server does, and closes those that are not wanted any more.
+func (st *stagedSockets) commit() {
+	s := st.of
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for e, sock := range s.open {
+		if !slices.Contains(st.wanted, e) {
+			s.closeLocked(sock)
+		}
+	}
+	for _, sock := range st.opened {
+		s.open[sock.endpoint] = sock
+		s.health.opened(sock.server, sock.addr.String(), nil)
+		if start := s.start[sock.server]; start != nil {
+			start(sock)
+		}
+	}
+}
+
+// closeLocked ends the service of a socket, which then closes it.
+func (s *sockets) closeLocked(sock *socket) {
+	delete(s.open, sock.endpoint)
+	if !s.listensLocked(sock) {
+		s.health.closed(sock.server, sock.addr.String())
+	}
+	if sock.stop != nil {
+		sock.stop()
+		return
+	}
+	sock.close()
+}
+
+// listensLocked reports whether the server has another socket on that address: DNS has two.
+func (s *sockets) listensLocked(sock *socket) bool {
+	for e := range s.open {
+		if e.server == sock.server && e.addr == sock.addr {
+			return true
+		}
+	}
+	return false
+}
+
+// serve calls with for each socket of a server until ctx ends, now and for those that are opened later. with must return when its
+// context ends; then the socket is closed. The first error of with ends all, and is returned.
+func (s *sockets) serve(ctx context.Context, server string, with func(context.Context, *socket) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	s.mu.Lock()
+	start := func(sock *socket) {
+		var serving context.Context
+		serving, sock.stop = context.WithCancel(ctx)
+		g.Go(func() error {
+			defer sock.close()
+			return with(serving, sock)
+		})
+	}
+	s.start[server] = start
+	for _, sock := range s.open {
+		if sock.server == server {
+			start(sock)
+		}
+	}
+	s.mu.Unlock()
+	g.Go(func() error {
+		<-ctx.Done()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.start, server) // before the group can be empty
 		return nil
-	}
-	conn, err := listenUDP(ctx, address)
-	if err == nil {
-		s.tftp = append(s.tftp, conn)
-	}
-	return describe(err, "tftp", "udp", address)
+	})
+	return g.Wait()
 }
 
-// openDNS opens the ports of DNS, unless it is off.
-func (s *sockets) openDNS(ctx context.Context, address string) error {
-	if address == "" {
-		return nil
+// close closes what is open and not served.
+func (s *sockets) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sock := range s.open {
+		sock.close()
 	}
-	udp, errUDP := listenUDP(ctx, address)
-	if errUDP == nil {
-		s.dnsUDP = append(s.dnsUDP, udp)
+	if s.unix != nil {
+		_ = s.unix.Close()
 	}
-	tcp, errTCP := listenTCP(ctx, address)
-	if errTCP == nil {
-		s.dnsTCP = append(s.dnsTCP, tcp.(*net.TCPListener))
-	}
-	return errors.Join(describe(errUDP, "dns", "udp", address), describe(errTCP, "dns", "tcp", address))
 }
 
-// describe adds the key of the lab file that an address is from, and the process that holds the port.
-func describe(err error, key, network, address string) error {
-	if err == nil {
-		return nil
+// listen opens a socket. No interface needs to have the address (IP_FREEBIND): it may come after the daemon, or be lost for a
+// while, and the socket works again as soon as it is back.
+func (e endpoint) listen(ctx context.Context) (*socket, error) {
+	lc := net.ListenConfig{Control: func(network, _ string, c syscall.RawConn) (err error) {
+		if closed := c.Control(func(fd uintptr) { err = freeBind(int(fd), network) }); closed != nil {
+			return closed
+		}
+		return err
+	}}
+	// Multipath TCP sockets do not support TCP_INFO.
+	lc.SetMultipathTCP(false)
+	var opened io.Closer
+	var err error
+	if e.network == "udp" {
+		opened, err = lc.ListenPacket(ctx, "udp", e.addr.String())
+	} else {
+		opened, err = lc.Listen(ctx, "tcp", e.addr.String())
 	}
-	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("appliance.%s: %w: start it as root, or with CAP_NET_BIND_SERVICE, or take a port above 1023", key, err)
-	}
-	return fmt.Errorf("appliance.%s: %w", key, portowner.Explain(err, network, address))
-}
-
-func listenUDP(ctx context.Context, address string) (*net.UDPConn, error) {
-	var lc net.ListenConfig
-	c, err := lc.ListenPacket(ctx, "udp", address)
 	if err != nil {
 		return nil, err
 	}
-	return c.(*net.UDPConn), nil
+	s := &socket{endpoint: e}
+	s.tcp, _ = opened.(*net.TCPListener)
+	s.udp, _ = opened.(*net.UDPConn)
+	return s, nil
 }
 
-func listenTCP(ctx context.Context, address string) (net.Listener, error) {
-	var lc net.ListenConfig
-	return lc.Listen(ctx, "tcp", address)
+func freeBind(fd int, network string) error {
+	if strings.HasSuffix(network, "6") {
+		return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_FREEBIND, 1)
+	}
+	return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_FREEBIND, 1)
+}
+
+// withoutIPv6 reports whether err only says that this machine has no IPv6, whose loopback is not missed then.
+func (e endpoint) withoutIPv6(err error) bool {
+	return e.addr.Addr() == netip.IPv6Loopback() && (errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL))
+}
+
+// describe adds the key of the lab file that an address is from, and the process that holds the port.
+func (e endpoint) describe(err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("appliance.%s: %w: start it as root, or with CAP_NET_BIND_SERVICE, or take a port above 1023", e.key(), err)
+	}
+	return fmt.Errorf("appliance.%s: %w", e.key(), portowner.Explain(err, e.network, e.addr.String()))
 }
 
 // listenUnix opens the socket of the command line. A stale one is replaced; one that answers belongs to another daemon.
@@ -140,19 +290,22 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	return l, nil
 }
 
-// close closes what is open; closing twice does no harm.
-func (s *sockets) close() {
-	for _, c := range slices.Concat(s.tftp, s.dnsUDP) {
-		_ = c.Close()
-	}
-	for _, l := range s.dnsTCP {
-		_ = l.Close()
-	}
-	for _, l := range []net.Listener{s.http, s.admin, s.adminUnix} {
-		if l != nil {
-			_ = l.Close()
+// openSockets opens the socket of the command line and the ports at the start.
+func openSockets(ctx context.Context, h *health, l *lab.Lab) (*sockets, error) {
+	s := &sockets{health: h, open: map[endpoint]*socket{}, start: map[string]func(*socket){}}
+	st, errPorts := s.stage(ctx, endpoints(l.Appliance, ownAddresses(l)))
+	var errUnix error
+	s.unix, errUnix = listenUnix(ctx, l.Appliance.AdminSocket)
+	if err := errors.Join(errPorts, errUnix); err != nil {
+		if st != nil {
+			st.discard()
 		}
+		s.close()
+		return nil, err
 	}
+	h.opened(serverAdmin, s.unix.Addr().String(), nil)
+	st.commit()
+	return s, nil
 }
 
 // makeFolders makes the folders of learned state and of the admin socket.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // A task is one server, or something else that runs as long as the daemon.
@@ -23,7 +25,7 @@ type task struct {
 type tasks []*task
 
 // tasks lists what runs. It is stopped from the top, and the order has its reasons.
-func (d *Daemon) tasks(socks *sockets, watch *watcher) tasks {
+func (d *Daemon) tasks(watch *watcher) tasks {
 	all := tasks{
 		// No reload any more.
 		{name: "watch", run: func(ctx context.Context) error { return watch.run(ctx, d.reloadBecause, d.look) }},
@@ -33,15 +35,19 @@ func (d *Daemon) tasks(socks *sockets, watch *watcher) tasks {
 		// No operation on virtual machines any more.
 		{name: serverVirt, server: true, run: d.virt.Serve},
 		// Transfers may finish, up to a limit.
-		{name: serverHTTP, server: true, run: func(ctx context.Context) error { return d.http.Serve(ctx, socks.http) }},
+		{name: serverHTTP, server: true, run: func(ctx context.Context) error {
+			return d.sockets.serve(ctx, serverHTTP, func(ctx context.Context, s *socket) error { return d.http.Serve(ctx, s.tcp) })
+		}},
 		// No reader of mirrors is left; partial downloads are discarded.
 		{name: "mirror", run: d.mirrors.Run},
-		{name: serverTFTP, server: true, run: func(ctx context.Context) error { return d.serveTFTP(ctx, socks.tftp) }},
+		{name: serverTFTP, server: true, run: func(ctx context.Context) error {
+			return d.sockets.serve(ctx, serverTFTP, func(ctx context.Context, s *socket) error { return d.tftp.Serve(ctx, s.udp) })
+		}},
 		// DNS and DHCP last: machines still need names and renewals.
-		{name: serverDNS, server: true, run: func(ctx context.Context) error { return d.dns.Serve(ctx, socks.dnsUDP, socks.dnsTCP) }},
+		{name: serverDNS, server: true, run: func(ctx context.Context) error { return d.sockets.serve(ctx, serverDNS, d.serveDNS) }},
 		{name: serverDHCP, server: true, run: d.dhcp.Serve},
 		// The admin API answers until the end.
-		{name: serverAdmin, server: true, run: func(ctx context.Context) error { return d.admin.Serve(ctx, socks.admin, socks.adminUnix) }},
+		{name: serverAdmin, server: true, run: d.serveAdmin},
 		{name: "store", run: d.storeWatch.run},
 		// The last events are saved.
 		{name: "timeline", run: d.timeline.Run},
@@ -52,13 +58,21 @@ func (d *Daemon) tasks(socks *sockets, watch *watcher) tasks {
 	return all
 }
 
-// serveTFTP serves TFTP where it is not off.
-func (d *Daemon) serveTFTP(ctx context.Context, on []*net.UDPConn) error {
-	if len(on) == 0 {
-		<-ctx.Done()
-		return nil
+func (d *Daemon) serveDNS(ctx context.Context, s *socket) error {
+	if s.udp != nil {
+		return d.dns.Serve(ctx, []*net.UDPConn{s.udp}, nil)
 	}
-	return d.tftp.Serve(ctx, on[0])
+	return d.dns.Serve(ctx, nil, []*net.TCPListener{s.tcp})
+}
+
+// serveAdmin serves the admin API on its ports and on the socket of the command line.
+func (d *Daemon) serveAdmin(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return d.admin.Serve(ctx, d.sockets.unix) })
+	g.Go(func() error {
+		return d.sockets.serve(ctx, serverAdmin, func(ctx context.Context, s *socket) error { return d.admin.Serve(ctx, s.tcp) })
+	})
+	return g.Wait()
 }
 
 // run starts all tasks, calls ready, waits for ctx to end, calls stopping, and stops all in order. A server that ends before

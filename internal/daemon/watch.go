@@ -127,8 +127,9 @@ func (w *watcher) close() {
 	_ = w.files.Close()
 }
 
-// lookEvery is how often the lab's folders and the interfaces are checked.
-const lookEvery = 2 * time.Second
+// lookEvery is how often the lab's folders and the interfaces are checked. To look costs a few system calls, and, unlike
+// notifications, misses nothing when the kernel's queue overflows.
+const lookEvery = time.Second
 
 // run calls reload after every change, one at a time, until ctx ends. found reports whether an interface has its address now.
 func (w *watcher) run(ctx context.Context, reload func(why string), found func() bool) error {

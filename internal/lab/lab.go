@@ -34,14 +34,14 @@ type Lab struct {
 type Appliance struct {
 	State       string // absolute folder of learned state
 	Store       StoreConfig
-	Files       string // absolute root of images, documents, templates and public/
-	HTTP        string // host:port for machines
-	HTTPPort    uint16
-	TFTP        string         // empty: none
+	Files       string         // absolute root of images, documents, templates and public/
+	HTTP        Listen         // for machines
+	HTTPPort    uint16         // in the URLs that machines get
+	TFTP        Listen         // empty: none
 	TFTPSingle  bool           // answers leave from the port of TFTP itself
 	TFTPAllow   []netip.Prefix // clients outside the networks that TFTP answers
-	DNS         string         // empty: none
-	Admin       string         // host:port of the admin API and the dashboard
+	DNS         Listen         // UDP and TCP; empty: none
+	Admin       Listen         // of the admin API and the dashboard
 	AdminSocket string         // absolute path
 	User        string         // to drop to when started as root; "root": no drop
 	Confine     bool           // the process opens only its own files and makes no system call that it does not need

@@ -54,17 +54,35 @@ func Explain(err error, network, address string) error {
 func remedy(p Process) string {
 	switch p.Command {
 	case "systemd-resolve":
-		return ": set DNSStubListener=no in /etc/systemd/resolved.conf and restart systemd-resolved, or give appliance.dns an address"
+		return ": set appliance.dns to \":53\", the lab's own addresses and loopback, or set DNSStubListener=no in /etc/systemd/resolved.conf and restart systemd-resolved"
 	case "dnsmasq":
-		cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.PID))
-		if strings.Contains(string(cmdline), "libvirt") {
-			return ": it serves a libvirt network; remove <dns> and <dhcp> from that network, or set an address here"
-		}
+		return dnsmasqRemedy(p)
+	case "in.tftpd", "atftpd":
+		return ": stop it (systemctl disable --now tftpd-hpa, or atftpd); its files can be served from appliance.files"
+	case "dhcpd", "kea-dhcp4":
 		return ": stop it; docs/dhcp-migration.md explains how to move its configuration"
+	case "docker-proxy", "rootlessport":
+		return ": it publishes a port of a container; stop the container, or set another port or address here"
+	case "named", "unbound", "knotd", "kresd", "pdns_server", "pdns_recursor", "coredns", "nginx", "apache2", "httpd", "haproxy", "caddy":
+		return ": give it other addresses or another port, or list addresses here that it leaves free"
 	case "bootlab":
 		return ": bootlab is already running"
 	}
 	return ""
+}
+
+// dnsmasqRemedy tells apart who started a dnsmasq.
+func dnsmasqRemedy(p Process) string {
+	cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.PID))
+	switch text := string(cmdline); {
+	case strings.Contains(text, "libvirt"):
+		return ": it serves a libvirt network; remove <dns> and <dhcp> from that network, or list addresses here without that of its bridge"
+	case strings.Contains(text, "NetworkManager"):
+		return ": NetworkManager runs it; set dns=default in /etc/NetworkManager/NetworkManager.conf and restart NetworkManager, or list addresses here that it leaves free"
+	case strings.Contains(text, "lxd"), strings.Contains(text, "incus"), strings.Contains(text, "lxc"):
+		return ": it serves a network of containers; list addresses here without that of its bridge"
+	}
+	return ": stop it; docs/dhcp-migration.md explains how to move its configuration"
 }
 
 // Holders returns the processes that have a socket on the port of address, as far as this process may see: all for root,

@@ -21,7 +21,7 @@ func (r *resolver) balancer(e *entry[rawBalancer]) *lab.Balancer {
 	raw, key := &e.V, "balancers."+e.Name
 	r.identName(e.spot, key, e.Name)
 	b := &lab.Balancer{
-		Pos: r.pos(e.spot), Name: e.Name, Listen: raw.Listen.V.addr, Mode: raw.Mode.or(lab.ModeTCP), Balance: raw.Balance.or(lab.RoundRobin),
+		Pos: r.pos(e.spot), Name: e.Name, Listen: raw.Listen.V.orEvery(), Mode: raw.Mode.or(lab.ModeTCP), Balance: raw.Balance.or(lab.RoundRobin),
 		Check: r.check(&raw.Check, key+".check"), Backends: r.backends(e, key), SendProxy: raw.SendProxy.V.number(),
 		Match: lab.Match{
 			SNI: r.patterns(raw.Match.SNI), Host: r.patterns(raw.Match.Host),
@@ -32,9 +32,7 @@ func (r *resolver) balancer(e *entry[rawBalancer]) *lab.Balancer {
 			Connect: time.Duration(raw.Timeouts.Connect.or(span(connectTimeout))), Idle: time.Duration(raw.Timeouts.Idle.or(span(idleTimeout))),
 		},
 	}
-	if missing(r, &raw.Listen, e.spot, key+".listen", "an address such as 192.168.16.10:80") && b.Listen.Port() == 0 {
-		r.fail(raw.Listen.spot, key+".listen", "%q has port 0: want 1 to 65535", raw.Listen.V.text)
-	}
+	missing(r, &raw.Listen, e.spot, key+".listen", "an address such as 192.168.16.10:80")
 	switch {
 	case b.Mode == lab.ModeHTTP: // in HTTP mode a server name is a host
 		b.Match = lab.Match{Host: append(b.Match.Host, b.Match.SNI...)}
@@ -188,10 +186,15 @@ func (r *resolver) sharedNames() {
 // applianceListens reports a balancer on a port of the appliance itself.
 func (r *resolver) applianceListens(b *lab.Balancer) {
 	a := &r.lab.Appliance
-	for _, own := range []struct{ key, text string }{{"http", a.HTTP}, {"dns", a.DNS}, {"admin", a.Admin}} {
-		l := r.listens(own.text)
-		if own.text != "" && l.Port() == b.Listen.Port() && sameAddr(l.Addr(), b.Listen.Addr()) {
-			r.failAt(b.Pos, balancerKey(b, "listen"), "%s is where the appliance listens (appliance.%s): want another address or port", b.Listen, own.key)
+	own := r.lab.OwnAddresses()
+	for _, server := range []struct {
+		key    string
+		listen lab.Listen
+	}{{"http", a.HTTP}, {"dns", a.DNS}, {"admin", a.Admin}} {
+		if slices.ContainsFunc(server.listen.Addrs(own), func(l netip.AddrPort) bool {
+			return l.Port() == b.Listen.Port() && sameAddr(l.Addr(), b.Listen.Addr())
+		}) {
+			r.failAt(b.Pos, balancerKey(b, "listen"), "%s is where the appliance listens (appliance.%s): want another address or port", b.Listen, server.key)
 		}
 	}
 }

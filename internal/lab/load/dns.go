@@ -287,7 +287,7 @@ const forwardMissing zoneForward = "missing"
 
 func (r *resolver) dns() {
 	raw, d := &r.raw.DNS, &r.lab.DNS
-	if r.lab.Appliance.DNS == "" && (raw.Forward.set() || raw.ForwardZones.set() || raw.Zones.set()) {
+	if r.lab.Appliance.DNS == nil && (raw.Forward.set() || raw.ForwardZones.set() || raw.Zones.set()) {
 		r.lab.Warnings.Addf(r.pos(r.raw.Appliance.DNS.spot), "appliance.dns", "is off, so dns is not served")
 	}
 	d.Forward = values(raw.Forward, func(n nameserver) netip.AddrPort { return n.AddrPort })
@@ -313,7 +313,8 @@ func (r *resolver) dns() {
 func (r *resolver) forwardsToItself(l scalars[nameserver], key string) {
 	for i := range l.Items {
 		n := &l.Items[i]
-		if !n.ok() || r.lab.Appliance.DNS == "" || n.V.Port() != r.listens(r.lab.Appliance.DNS).Port() {
+		served := func(l netip.AddrPort) bool { return l.Port() == n.V.Port() }
+		if !n.ok() || !slices.ContainsFunc(r.lab.Appliance.DNS, served) {
 			continue
 		}
 		for _, net := range r.lab.Networks {

@@ -180,7 +180,7 @@ func (r *resolver) hostChain(e *entry[rawHost], h *lab.Host) {
 		h.Chain = p.Chain
 	}
 	h.Chain = e.V.Chain.or(h.Chain)
-	if h.Chain == lab.ChainGRUB && p != nil && r.lab.Appliance.TFTP == "" {
+	if h.Chain == lab.ChainGRUB && p != nil && r.lab.Appliance.TFTP == nil {
 		r.lab.Warnings.Addf(h.Pos, hostKey(e, "chain"), "firmware fetches GRUB by TFTP, which is off: want chain: ipxe, or appliance.tftp")
 	}
 	if h.Chain != lab.ChainGRUB || p == nil || p.IPXE == "" || p.Chain == lab.ChainGRUB {

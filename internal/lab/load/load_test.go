@@ -80,7 +80,7 @@ DIR/b.yaml:1:35: hosts.b.role: is a list: want one value`,
 				}
 				return
 			}
-			if tt.want != "" || len(l.Hosts) != 2 || l.Appliance.HTTP != ":80" || l.Appliance.TFTP != ":6969" || l.Dir != dir || len(l.Files) != 4 {
+			if tt.want != "" || len(l.Hosts) != 2 || l.Appliance.HTTPPort != 80 || l.Appliance.TFTP[0].Port() != 6969 || l.Dir != dir || len(l.Files) != 4 {
 				t.Errorf("loaded %+v, want problems %q", l, tt.want)
 			}
 		})

@@ -34,7 +34,7 @@ func (r *resolver) network(e *entry[rawNetwork], n *lab.Network) {
 	*n = lab.Network{
 		Pos: r.pos(e.spot), Name: e.Name, Subnet: raw.Subnet.V.Prefix, Interface: string(raw.Interface.or("")),
 		Address: raw.Address.V.Addr, Router: raw.Router.V.Addr,
-		NoTFTP: r.lab.Appliance.TFTP == "", DNS: values(raw.DNS, addr4.addr), NTP: values(raw.NTP, addr4.addr),
+		NoTFTP: r.lab.Appliance.TFTP == nil, DNS: values(raw.DNS, addr4.addr), NTP: values(raw.NTP, addr4.addr),
 		MTU: int(raw.MTU.or(0)), DHCP: raw.DHCP.or(lab.DHCPServer), Probe: bool(raw.Probe.or(true)),
 		Lease:  r.lease(&raw.Lease, defaultLease, key),
 		Routes: r.routes(&raw.Routes, key), Options: r.options(&raw.Options, key, networkOptionKey),
@@ -190,7 +190,7 @@ func (r *resolver) addresses() {
 }
 
 func (r *resolver) servedFrom(e *entry[rawNetwork], n *lab.Network, appliance netip.Addr) {
-	if !e.V.DNS.set() && r.lab.Appliance.DNS != "" {
+	if !e.V.DNS.set() && r.lab.Appliance.DNS != nil {
 		n.DNS = []netip.Addr{appliance}
 	}
 	n.BaseURL = fmt.Sprintf("http://%s:%d", appliance, r.lab.Appliance.HTTPPort)

@@ -68,8 +68,8 @@ hosts:
   g: {mac: "52:54:00:00:00:02", ip: 10.0.0.10, profile: p, chain: grub}
 `
 	l := parse(t, text)
-	if !l.Network("a").NoTFTP || l.Appliance.TFTP != "" {
-		t.Errorf("TFTP at %q, want none", l.Appliance.TFTP)
+	if !l.Network("a").NoTFTP || l.Appliance.TFTP != nil {
+		t.Errorf("TFTP at %v, want none", l.Appliance.TFTP)
 	}
 	if len(l.Warnings) != 1 || l.Warnings[0].Key != "hosts.g.chain" {
 		t.Errorf("warnings %v, want one of GRUB", l.Warnings)
@@ -91,13 +91,13 @@ balancers:
   names: {listen: "10.0.0.1:53", backends: ["10.0.0.2:53"]}
 `
 	l := parse(t, text)
-	if a, b := l.Network("a").DNS, l.Network("b").DNS; len(a) > 0 || len(b) != 1 || l.Appliance.DNS != "" {
-		t.Errorf("name servers %v and %v, DNS at %q; want none, one and none", a, b, l.Appliance.DNS)
+	if a, b := l.Network("a").DNS, l.Network("b").DNS; len(a) > 0 || len(b) != 1 || l.Appliance.DNS != nil {
+		t.Errorf("name servers %v and %v, DNS at %v; want none, one and none", a, b, l.Appliance.DNS)
 	}
 	if len(l.Warnings) != 1 || l.Warnings[0].Key != "appliance.dns" {
 		t.Errorf("warnings %v, want one of dns that is not served", l.Warnings)
 	}
-	if _, err := load.Parse("lab.yaml", []byte(head+"appliance: {dns: none}\n"), load.Options{}); err == nil || !strings.Contains(err.Error(), "or 127.0.0.1:8080, or off") {
+	if _, err := load.Parse("lab.yaml", []byte(head+"appliance: {dns: none}\n"), load.Options{}); err == nil || !strings.Contains(err.Error(), "or 192.168.16.1:8080, or off") {
 		t.Errorf("a wrong word: %v", err)
 	}
 }

@@ -26,12 +26,12 @@ type rawAppliance struct {
 	State       scalar[text]                `yaml:"state" def:"/var/lib/bootlab" doc:"Folder of state: leases, timelines, install states, cached images."`
 	Store       either[storeKind, rawStore] `yaml:"store" def:"file" doc:"Where state is stored: file (one daemon; state.db below state) or etcd (not supported yet: check and serve refuse it). bolt is an older word for file."`
 	Files       scalar[text]                `yaml:"files" def:"./files" doc:"Root of images, documents, templates and public/."`
-	HTTP        scalar[listen]              `yaml:"http" def:":8080" doc:"HTTP server for machines."`
-	TFTP        scalar[listenOrOff]         `yaml:"tftp" def:":69" doc:"TFTP server; off: none, where all firmware boots by HTTP or another TFTP server is used. DHCP then sends no boot file to firmware that loads by TFTP."`
+	HTTP        oneOrMore[listen]           `yaml:"http" def:":8080" doc:"HTTP server for machines: an address or a list. :8080 is that port of the lab's own addresses and loopback, 0.0.0.0:8080 of every IPv4 address, [::]:8080 of every address. URLs that machines get contain the first port."`
+	TFTP        oneOrMore[listenOrOff]      `yaml:"tftp" def:":69" doc:"TFTP server: an address or a list, as for http; off: none, where all firmware boots by HTTP or another TFTP server is used. DHCP then sends no boot file to firmware that loads by TFTP."`
 	TFTPSingle  scalar[flag]                `yaml:"tftp_single_port" def:"false" doc:"Answer TFTP from the server's port instead of one port for each transfer: for NAT, published container ports, and firewalls without TFTP support."`
 	TFTPAllow   scalars[source]             `yaml:"tftp_allow" def:"none" doc:"Clients outside the lab's networks that TFTP answers. Others get an error: the source of a request can be forged."`
-	DNS         scalar[listenOrOff]         `yaml:"dns" def:":53" doc:"DNS server, UDP and TCP; off: none, where other name servers are used. DHCP then sends only the dns of the network."`
-	Admin       scalar[listen]              `yaml:"admin" def:"127.0.0.1:9680" doc:"Admin API: dashboard, API, /metrics, /healthz, /readyz."`
+	DNS         oneOrMore[listenOrOff]      `yaml:"dns" def:":53" doc:"DNS server, UDP and TCP: an address or a list, as for http; off: none, where other name servers are used. DHCP then sends only the dns of the network."`
+	Admin       oneOrMore[listen]           `yaml:"admin" def:"127.0.0.1:9680" doc:"Admin API: dashboard, API, /metrics, /healthz, /readyz; an address or a list, as for http."`
 	AdminSocket scalar[text]                `yaml:"admin_socket" def:"/run/bootlab/admin.sock" doc:"Unix socket that the command line uses."`
 	User        scalar[text]                `yaml:"user" def:"bootlab, where there is such a user" doc:"User to drop to once the sockets are open, when started as root. root: keep root."`
 	Confine     scalar[flag]                `yaml:"confine" def:"true" doc:"Confine the daemon, with the programs that it starts, to its own files and to the system calls of a server, where the kernel can (Landlock, seccomp). off: for hypervisors or programs that need more."`

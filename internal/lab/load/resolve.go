@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,7 +16,6 @@ import (
 const (
 	defaultState       = "/var/lib/bootlab"
 	defaultFiles       = "files"
-	defaultAdmin       = "127.0.0.1:9680"
 	defaultAdminSocket = "/run/bootlab/admin.sock"
 	defaultUser        = "bootlab"
 	defaultEtcdPrefix  = "/bootlab"
@@ -39,6 +39,9 @@ const (
 
 	idleTimeout = 4 * time.Hour // logs, exec and watches may be silent for long
 )
+
+// defaultAdmin is where the admin API listens: not on the lab's own addresses, since whoever reaches it needs only the token.
+var defaultAdmin = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 9680)
 
 // maxName is the length of the longest DNS name as text without its final dot (RFC 1035 section 2.3.4).
 const maxName = 253
@@ -193,20 +196,15 @@ func (r *resolver) appliance() {
 	a.Files = r.path(string(raw.Files.or(defaultFiles)))
 	a.AdminSocket = r.path(string(raw.AdminSocket.or(defaultAdminSocket)))
 	a.User, a.UserDefault = string(raw.User.or(defaultUser)), !raw.User.ok()
-	a.HTTP = raw.HTTP.or(listen{text: ":8080"}).text
-	a.TFTP = raw.TFTP.or(listenOrOff{listen{text: ":69"}}).text
+	own := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(netip.Addr{}, port) }
+	a.HTTP = listens(r, &raw.HTTP, "appliance.http", own(8080))
+	a.HTTPPort = a.HTTP[0].Port()
+	a.TFTP = listens(r, &raw.TFTP, "appliance.tftp", own(69))
 	a.Confine = bool(raw.Confine.or(true))
 	a.TFTPSingle = bool(raw.TFTPSingle.or(false))
 	a.TFTPAllow = values(raw.TFTPAllow, func(s source) netip.Prefix { return s.Prefix })
-	a.DNS = raw.DNS.or(listenOrOff{listen{text: ":53"}}).text
-	a.Admin = raw.Admin.or(listen{text: defaultAdmin}).text
-	a.HTTPPort = 8080
-	if raw.HTTP.ok() {
-		a.HTTPPort = raw.HTTP.V.addr.Port()
-	}
-	if a.HTTPPort == 0 {
-		r.fail(raw.HTTP.spot, "appliance.http", "%q has port 0: want a fixed port, such as :8080", a.HTTP)
-	}
+	a.DNS = listens(r, &raw.DNS, "appliance.dns", own(53))
+	a.Admin = listens(r, &raw.Admin, "appliance.admin", defaultAdmin)
 	r.store(&raw.Store, &a.Store)
 	r.applianceInForce()
 }
@@ -222,13 +220,22 @@ func (r *resolver) applianceInForce() {
 	r.lab.Appliance = *r.o.Appliance
 }
 
-// listens returns where the appliance listens, as far as its text can be read.
-func (r *resolver) listens(text string) netip.AddrPort {
-	var l listen
-	if err := l.parse(text); err != nil {
-		return netip.AddrPort{} // reported where it was decoded
+// listens returns where a server of the appliance listens, the default where nothing valid is set.
+func listens[T interface{ endpoint() netip.AddrPort }](r *resolver, raw *oneOrMore[T], key string, def netip.AddrPort) lab.Listen {
+	l := lab.Listen(values(raw.scalars, T.endpoint))
+	off := slices.IndexFunc(l, func(a netip.AddrPort) bool { return a.Port() == 0 })
+	switch {
+	case off >= 0 && len(l) == 1:
+		return nil
+	case off >= 0:
+		r.fail(raw.Items[off].spot, key, "is off and has addresses: want off alone, or addresses")
+	case raw.set() && len(raw.Items) == 0:
+		r.fail(raw.spot, key, "is empty: want an address or a list of addresses")
 	}
-	return l.addr
+	if len(l) == 0 {
+		return lab.Listen{def}
+	}
+	return l
 }
 
 func (r *resolver) store(raw *either[storeKind, rawStore], s *lab.StoreConfig) {

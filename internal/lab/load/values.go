@@ -339,36 +339,43 @@ func archSpec() spec {
 
 func sizeSpec() spec { return what("size, such as 512MiB or 42GiB", `^[0-9]+([KMGTP]i?)?B$`) }
 
-// A listen is a host:port to listen on; an empty host is every address.
-type listen struct {
-	text string
-	addr netip.AddrPort // the host unspecified where it is empty
-}
+// A listen is a host:port to listen on. Without a host its address is invalid: the lab's own addresses and loopback.
+type listen struct{ netip.AddrPort }
 
 func (v *listen) parse(s string) error {
 	host, number, ok := cutPort(s)
 	n, err := strconv.ParseUint(number, 10, 16)
-	if !ok || err != nil {
-		return fmt.Errorf("%q is not an address to listen on: want one like :8080 or 127.0.0.1:8080", s)
+	if !ok || err != nil || n == 0 {
+		return fmt.Errorf("%q is not an address to listen on: want one like :8080 or 192.168.16.1:8080", s)
 	}
-	a := netip.IPv4Unspecified()
+	var a netip.Addr
 	if host == "*" {
-		return fmt.Errorf("%q is not an address to listen on: want :%s for every address", s, number)
+		return fmt.Errorf("%q is not an address to listen on: want 0.0.0.0:%[2]s for every IPv4 address, or [::]:%[2]s for every address", s, number)
 	}
 	if host != "" {
 		if a, err = netip.ParseAddr(host); err != nil || a.Zone() != "" {
 			return fmt.Errorf("%q is not an address to listen on: %q is not an IP address", s, host)
 		}
 	}
-	v.text, v.addr = s, netip.AddrPortFrom(a.Unmap(), uint16(n))
+	v.AddrPort = netip.AddrPortFrom(a.Unmap(), uint16(n))
 	return nil
 }
 
-func (listen) spec() spec {
-	return what("address to listen on, such as :8080 or 127.0.0.1:8080", `^([0-9.]+|\[[0-9A-Fa-f:.]+\])?:[0-9]{1,5}$`)
+// orEvery returns where a balancer listens: without a host, on every address.
+func (v listen) orEvery() netip.AddrPort {
+	if v.Port() != 0 && !v.Addr().IsValid() {
+		return netip.AddrPortFrom(netip.IPv4Unspecified(), v.Port())
+	}
+	return v.AddrPort
 }
 
-// A listenOrOff is a listen, or the word off, which has no text.
+func (v listen) endpoint() netip.AddrPort { return v.AddrPort }
+
+func (listen) spec() spec {
+	return what("address to listen on, such as :8080 (the lab's own addresses and loopback) or 192.168.16.1:8080", `^([0-9.]+|\[[0-9A-Fa-f:.]+\])?:[0-9]{1,5}$`)
+}
+
+// A listenOrOff is a listen, or the word off, which has port 0.
 type listenOrOff struct{ listen }
 
 func (v *listenOrOff) parse(s string) error {
@@ -382,7 +389,7 @@ func (v *listenOrOff) parse(s string) error {
 }
 
 func (listenOrOff) spec() spec {
-	s := what("address to listen on, such as :8080 or 127.0.0.1:8080, or off", `^(off|([0-9.]+|\[[0-9A-Fa-f:.]+\])?:[0-9]{1,5})$`)
+	s := what("address to listen on, such as :53 (the lab's own addresses and loopback) or 192.168.16.1:53, or off", `^(off|([0-9.]+|\[[0-9A-Fa-f:.]+\])?:[0-9]{1,5})$`)
 	s["type"] = []string{"string", "number", "boolean"} // what a YAML 1.1 reader makes of an unquoted off
 	return s
 }

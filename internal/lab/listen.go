@@ -1,0 +1,45 @@
+package lab
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// A Listen says where a server of the appliance listens; empty: nowhere. An entry without an address means the lab's own
+// addresses and loopback.
+type Listen []netip.AddrPort
+
+// Addrs returns the addresses of l, each once, where own are the lab's own ones and loopback. One that an unspecified address
+// of l covers is left out: both cannot be bound.
+func (l Listen) Addrs(own []netip.Addr) (addrs []netip.AddrPort) {
+	for _, e := range l {
+		if e.Addr().IsValid() {
+			addrs = append(addrs, e)
+			continue
+		}
+		for _, a := range own {
+			addrs = append(addrs, netip.AddrPortFrom(a, e.Port()))
+		}
+	}
+	slices.SortFunc(addrs, netip.AddrPort.Compare)
+	addrs = slices.Compact(addrs)
+	return slices.DeleteFunc(addrs, func(a netip.AddrPort) bool {
+		return slices.ContainsFunc(addrs, func(all netip.AddrPort) bool { return all != a && covers(all, a) })
+	})
+}
+
+// covers reports whether a socket on all receives what is sent to a, too.
+func covers(all, a netip.AddrPort) bool {
+	return all.Port() == a.Port() && all.Addr().IsUnspecified() && (all.Addr().Is6() || a.Addr().Is4())
+}
+
+// OwnAddresses returns the addresses of this machine that the lab has a use for: its own one in each network, and loopback.
+func (l *Lab) OwnAddresses() []netip.Addr {
+	own := []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
+	for _, n := range l.Networks {
+		if n.Address.IsValid() && !slices.Contains(own, n.Address) {
+			own = append(own, n.Address)
+		}
+	}
+	return own
+}

@@ -1,0 +1,250 @@
+package interop
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bootlab/bootlab/test/support/netns"
+)
+
+var listens = regexp.MustCompile(`(?m)^  (http|tftp|dns|admin): .*\n`)
+
+// byDefault writes the lab file with everything on default ports of the lab's own addresses, and what edit makes of it.
+func (l *labFile) byDefault(edit ...string) {
+	l.t.Helper()
+	l.replace(strings.NewReplacer(edit...).Replace(listens.ReplaceAllString(l.text(), "")))
+}
+
+// inside runs a command in the daemon's namespace until the test ends.
+func (l *labFile) inside(name string, args ...string) {
+	l.t.Helper()
+	cmd := exec.Command("ip", append([]string{"netns", "exec", l.ns, name}, args...)...)
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+}
+
+// unserved returns what does not answer a machine on an address of the appliance.
+func (m *machine) unserved(addr string) (missing []string) {
+	for what, command := range map[string][]string{
+		"DNS over UDP": {"dig", "+short", "+tries=1", "+time=5", "@" + addr, "w0.lab.test"},
+		"DNS over TCP": {"dig", "+short", "+tcp", "+tries=1", "+time=5", "@" + addr, "w0.lab.test"},
+		"HTTP":         {"curl", "-sS", "-m", "5", "http://" + addr + ":8080/files/public/motd"},
+		"TFTP":         {"curl", "-sS", "-m", "5", "tftp://" + addr + "/files/public/motd"},
+	} {
+		out, err := m.run(command[0], command[1:]...)
+		if err != nil || !strings.Contains(out, "hello") && !strings.Contains(out, ".10") {
+			missing = append(missing, fmt.Sprintf("%s: %v %s", what, err, out))
+		}
+	}
+	return missing
+}
+
+// TestListensOnLabAddresses: by default the servers listen on the lab's own addresses and loopback, beside libvirt's dnsmasq and
+// systemd-resolved, and follow a reload. An interface that is not the lab's gets no answer.
+func TestListensOnLabAddresses(t *testing.T) {
+	t.Parallel()
+	netns.Need(t, "root", "dnsmasq", "dig", "curl", "udhcpc")
+	l := newLab(t, "10.103.50")
+	l.apart()
+	l.byDefault()
+	in := func(args ...string) { netns.Run(t, "ip", append([]string{"-n", l.ns}, args...)...) }
+	in("link", "add", "virbr0", "type", "bridge")
+	in("addr", "add", "192.168.122.1/24", "dev", "virbr0")
+	in("link", "set", "virbr0", "up")
+	dir := t.TempDir()
+	l.inside("dnsmasq", "-k", "--conf-file=/dev/null", "--bind-dynamic", "--interface=virbr0", "--except-interface=lo", "--no-resolv", "--no-hosts", "--address=/libvirt.test/192.0.2.122",
+		"--dhcp-range=192.168.122.2,192.168.122.254", "--no-ping", "--user=root", "--group=root", "--pid-file="+filepath.Join(dir, "libvirt.pid"), "--dhcp-leasefile="+filepath.Join(dir, "libvirt.leases"))
+	l.inside("dnsmasq", "-k", "--conf-file=/dev/null", "--bind-interfaces", "--listen-address=127.0.0.53", "--no-resolv", "--no-hosts", "--address=/stub.test/192.0.2.53",
+		"--user=root", "--group=root", "--pid-file="+filepath.Join(dir, "stub.pid"))
+	dig := func(server, name string) string {
+		out, _ := exec.Command("ip", "netns", "exec", l.ns, "dig", "+short", "+tries=1", "+time=5", "@"+server, name).CombinedOutput()
+		return strings.TrimSpace(string(out))
+	}
+	waitUntil(t, "the other servers answer", func() bool {
+		return dig("127.0.0.53", "stub.test") == "192.0.2.53" && dig("192.168.122.1", "libvirt.test") == "192.0.2.122"
+	})
+	third := &netns.Client{Name: l.ns + "x"} // on eth1, which is no network of the lab
+	netns.Run(t, "ip", "netns", "add", third.Name)
+	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", third.Name).Run() })
+	in("link", "add", "eth1", "type", "veth", "peer", "name", "eth0", "netns", third.Name)
+	in("addr", "add", "10.103.51.1/24", "dev", "eth1")
+	in("link", "set", "eth1", "up")
+	netns.Run(t, "ip", "-n", third.Name, "addr", "add", "10.103.51.9/24", "dev", "eth0")
+	netns.Run(t, "ip", "-n", third.Name, "link", "set", "eth0", "up")
+	third.AwaitUp(t, "eth0")
+
+	d := start(t, l)
+	m := d.machine(t, "52:54:00:00:00:10", l.net+".10")
+	stranger := &machine{Client: third, d: d}
+	if missing := m.unserved(l.addr()); missing != nil {
+		t.Errorf("on the lab's address: %q", missing)
+	}
+	if a := d.machine(t, "52:54:00:00:00:11").lease(t); a != l.net+".11" {
+		t.Errorf("leased %q", a)
+	}
+	if got := dig("127.0.0.1", "w0.lab.test") + " " + dig("::1", "w0.lab.test") + " " + dig("127.0.0.53", "stub.test") + " " + dig("192.168.122.1", "libvirt.test"); got != l.net+".10 "+l.net+".10 192.0.2.53 192.0.2.122" {
+		t.Errorf("names on loopback, of the stub and of libvirt: %s", got)
+	}
+	if missing := stranger.unserved("10.103.51.1"); len(missing) != 4 {
+		t.Errorf("on an interface that is not the lab's only %q are not served", missing)
+	}
+	for _, port := range []string{"53", "80", "8080", "9680", "443", "6443"} {
+		const refused = "exit status 7"
+		if out, err := stranger.run("curl", "-sS", "-m", "60", "http://10.103.51.1:"+port+"/"); err == nil || err.Error() != refused {
+			t.Errorf("port %s, asked by a stranger: %v, want the connection refused\n%s", port, err, out)
+		}
+	}
+
+	// A reload that brings the network, and one that takes it away.
+	const more = "networks:\n  more: {subnet: 10.103.51.0/24, address: 10.103.51.1, interface: eth1, dhcp: off}\n"
+	l.byDefault("networks:\n", more)
+	if err := d.reload(); err != nil {
+		t.Fatal(err)
+	}
+	if missing := stranger.unserved("10.103.51.1"); missing != nil {
+		t.Errorf("after the reload: %q", missing)
+	}
+	l.byDefault()
+	if err := d.reload(); err != nil {
+		t.Fatal(err)
+	}
+	d.until("the network is not served any more", func() bool { return len(stranger.unserved("10.103.51.1")) == 4 })
+
+	// What clashes: a reload is refused, and a start names the holder and what to do.
+	l.byDefault("networks:\n", "networks:\n  virt: {subnet: 192.168.122.0/24, address: 192.168.122.1, dhcp: off}\n")
+	if err := d.reload(); err == nil || !strings.Contains(err.Error(), "appliance.dns: listen udp 192.168.122.1:53: address already in use") {
+		t.Errorf("a clash: %v", err)
+	}
+	if missing := m.unserved(l.addr()); missing != nil {
+		t.Errorf("after the refused reload: %q", missing)
+	}
+	d.kill()
+	d.launch()
+	if code := d.exit(patience); code != 1 || !strings.Contains(d.log.String(), "address already in use by dnsmasq (pid ") {
+		t.Errorf("exit %d\n%s", code, tail(d.log.String()))
+	}
+}
+
+// TestInterfacesComeAndGo: all servers serve again after the link, the address, the bridge or its name was gone, and say what is
+// missing meanwhile.
+func TestInterfacesComeAndGo(t *testing.T) {
+	t.Parallel()
+	netns.Need(t, "root", "dig", "curl", "udhcpc")
+	l := newLab(t, "10.103.52")
+	l.apart()
+	backend := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "from the backend") }))
+	_ = backend.Listener.Close() // the one on loopback
+	var err error
+	if backend.Listener, err = net.Listen("tcp", l.net+".254:7001"); err != nil {
+		t.Fatal(err)
+	}
+	backend.Start()
+	t.Cleanup(backend.Close)
+	l.balancers = "  echo: {listen: \"NET.1:7000\", backends: [\"NET.254:7001\"], check: {kind: none}}\n"
+	l.byDefault("interface: eth0", "interface: br0")
+	in := func(args ...string) { netns.Run(t, "ip", append([]string{"-n", l.ns}, args...)...) }
+	makeBridge := func() {
+		in("link", "add", "br0", "type", "bridge")
+		in("link", "set", "eth0", "master", "br0")
+		in("addr", "add", l.addr()+"/24", "dev", "br0")
+		in("link", "set", "br0", "up")
+	}
+	in("addr", "flush", "dev", "eth0")
+
+	// The bridge does not exist yet.
+	d := start(t, l)
+	m := d.machine(t, "52:54:00:00:00:10", l.net+".10")
+	fresh := d.machine(t, "52:54:00:00:00:11")
+	served := func() []string {
+		missing := m.unserved(l.addr())
+		if out, err := m.run("curl", "-sS", "-m", "5", "http://"+l.addr()+":7000/"); err != nil || out != "from the backend" {
+			missing = append(missing, fmt.Sprintf("balancer: %v %s", err, out))
+		}
+		if len(missing) == 0 {
+			if a := fresh.lease(t); a != l.net+".11" {
+				missing = append(missing, "DHCP: "+a)
+			}
+		}
+		return missing
+	}
+	back := func(what string) {
+		t.Helper()
+		began := time.Now()
+		var missing []string
+		for deadline := began.Add(patience); ; {
+			if missing = served(); missing == nil {
+				t.Logf("%s: all servers answer after %v", what, time.Since(began))
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: %q", what, missing)
+			}
+		}
+		d.until("the state is clean again", func() bool { return shown(d) == "" })
+	}
+	reported := func(what, want string) {
+		t.Helper()
+		d.until(what+" is reported", func() bool { return strings.Contains(shown(d), want) })
+	}
+	reported("no bridge", "interface does not exist")
+	makeBridge()
+	back("bridge made after the start")
+
+	in("link", "set", "br0", "down")
+	reported("link down", "interface is down")
+	in("link", "set", "br0", "up")
+	back("link up")
+
+	in("addr", "del", l.addr()+"/24", "dev", "br0")
+	reported("address lost", l.addr()+":8080: no interface of this machine has this address")
+	d.until("the lost address is in the log", func() bool { return strings.Contains(d.log.String(), "no interface of this machine has") })
+	in("addr", "add", l.addr()+"/24", "dev", "br0")
+	back("address added")
+
+	in("link", "del", "br0")
+	reported("bridge deleted", "interface does not exist")
+	makeBridge()
+	back("bridge made again")
+
+	in("link", "set", "br0", "down")
+	in("link", "set", "br0", "name", "br9")
+	reported("bridge renamed", "interface does not exist")
+	in("link", "set", "br9", "name", "br0")
+	in("link", "set", "br0", "up")
+	back("bridge renamed back")
+
+	for message, most := range map[string]int{"interface is down": 3, "interface is not served": 12, "no interface of this machine has": 6} {
+		if n := strings.Count(d.log.String(), message); n == 0 || n > most {
+			t.Errorf("%q is in the log %d times", message, n)
+		}
+	}
+}
+
+// shown returns what status shows as wrong.
+func shown(d *daemon) (wrong string) {
+	s, err := d.client.Status(context.Background())
+	if err != nil {
+		return err.Error()
+	}
+	wrong = strings.Join(s.Warnings, "\n")
+	for _, server := range s.Servers {
+		if !server.Serving {
+			wrong += server.Err
+		}
+		wrong += strings.Join(server.Warnings, "\n")
+	}
+	return wrong
+}
