@@ -2,6 +2,7 @@ package httpd
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"html/template"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -123,6 +125,7 @@ type AdminDeps struct {
 	Metrics    prometheus.Registerer
 	Log        *slog.Logger
 	Now        func() time.Time
+	Own        func(host string) bool // whether a Host header means this appliance: a name in lower case, or an address
 }
 
 func (d AdminDeps) mustBeComplete() {
@@ -132,7 +135,7 @@ func (d AdminDeps) mustBeComplete() {
 	}{
 		{"Status", d.Status == nil}, {"Inventory", d.Inventory == nil}, {"Timelines", d.Timelines == nil},
 		{"Installer", d.Installer == nil}, {"Discovered", d.Discovered == nil}, {"Machines", d.Machines == nil}, {"Balancers", d.Balancers == nil}, {"Leases", d.Leases == nil}, {"Backups", d.Backups == nil}, {"Reloader", d.Reloader == nil},
-		{"Gatherer", d.Gatherer == nil}, {"Metrics", d.Metrics == nil}, {"Log", d.Log == nil}, {"Now", d.Now == nil},
+		{"Gatherer", d.Gatherer == nil}, {"Metrics", d.Metrics == nil}, {"Log", d.Log == nil}, {"Now", d.Now == nil}, {"Own", d.Own == nil},
 	} {
 		if field.missing {
 			panic("httpd: AdminDeps." + field.name + " is nil")
@@ -146,6 +149,8 @@ type Admin struct {
 	conns    *connlimit.Set // open ones, of all listeners
 	deps     AdminDeps
 	keys     keys
+	logins   *logins
+	open     *sessions
 	pages    *template.Template
 	rendered *pageCache // overviews, by query
 	metrics  *metrics
@@ -159,6 +164,9 @@ func NewAdmin(cfg AdminConfig, deps AdminDeps) (*Admin, error) {
 		return nil, fmt.Errorf("new admin server: a token of %d characters is too short: want %d or more", len(cfg.Token), minToken)
 	}
 	m, err := newMetrics(deps.Metrics, "admin", areaNames())
+	if err == nil {
+		err = m.registerLogins(deps.Metrics)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("new admin server: %w", err)
 	}
@@ -169,7 +177,7 @@ func NewAdmin(cfg AdminConfig, deps AdminDeps) (*Admin, error) {
 	deps.Log = deps.Log.With("server", "httpd", "listener", "admin")
 	limits := cfg.Limits.withDefaults()
 	return &Admin{
-		limits: limits, conns: connlimit.New(connlimit.Config{Max: limits.Connections}), deps: deps, keys: newKeys(cfg.Token), pages: pages, rendered: newPageCache(deps.Now), metrics: m,
+		limits: limits, conns: connlimit.New(connlimit.Config{Max: limits.Connections}), deps: deps, keys: newKeys(cfg.Token), logins: newLogins(deps.Now), open: newSessions(deps.Now), pages: pages, rendered: newPageCache(deps.Now), metrics: m,
 		cross: http.NewCrossOriginProtection(),
 	}, nil
 }
@@ -250,15 +258,20 @@ func (a *Admin) handler(why trust) http.Handler {
 }
 
 // admit lets a request through to mux, or says what it lacks.
-func (a *Admin) admit(w http.ResponseWriter, r *http.Request, mux http.Handler, why trust, where area) {
+func (a *Admin) admit(w *reply, r *http.Request, mux http.Handler, why trust, where area) {
 	secure(w.Header())
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	switch {
+	case why == byToken && where != areaHealth && !a.addressed(r):
+		a.misdirected(w, r)
 	case a.cross.Check(r) != nil:
 		a.refuse(w, r, &api.Error{Status: http.StatusForbidden, Message: "this request comes from another site",
 			Hint: "open the dashboard itself and try again"})
-	case why == bySocket, where.open(), r.URL.Path == "/login", a.keys.known(r):
+	case why == bySocket, where.open(), r.URL.Path == "/login", a.open.known(a.keys.session(r)):
 		mux.ServeHTTP(w, r)
+	case a.admitToken(w, r):
+		mux.ServeHTTP(w, r)
+	case w.code != 0: // limited
 	case where == areaPage && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 		a.loginPage(w, http.StatusUnauthorized, "")
 	default:
@@ -266,6 +279,48 @@ func (a *Admin) admit(w http.ResponseWriter, r *http.Request, mux http.Handler, 
 		a.refuse(w, r, &api.Error{Status: http.StatusUnauthorized, Message: "the token is missing or wrong",
 			Hint: "bootlab token shows it on the machine of the daemon"})
 	}
+}
+
+// misdirected refuses a request whose Host header is not ours. A page would show the name back to whoever chose it.
+func (a *Admin) misdirected(w http.ResponseWriter, r *http.Request) {
+	e := &api.Error{Status: http.StatusMisdirectedRequest, Message: fmt.Sprintf("%.100q is no name or address of this appliance", hostname(r.Host)),
+		Hint: "use an address of the appliance, or add the name to appliance.admin_hosts"}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(e.HTTPStatus())
+	_ = json.NewEncoder(w).Encode(e)
+}
+
+// admitToken reports whether a request shows the token in its header. It answers one whose source has shown too many wrong ones.
+func (a *Admin) admitToken(w http.ResponseWriter, r *http.Request) bool {
+	token, ok := bearer(r)
+	if !ok {
+		return false
+	}
+	result := a.tryToken(r, token)
+	if result == loginLimited {
+		w.Header().Set("Retry-After", strconv.Itoa(int(loginEvery/time.Second)))
+		a.refuse(w, r, tooManyLogins())
+	}
+	return result == loginRight
+}
+
+// tryToken looks at a token, counts, and logs one that is wrong or comes too often.
+func (a *Admin) tryToken(r *http.Request, token string) loginResult {
+	from := peer(r)
+	result := a.logins.try(from, func() bool { return a.keys.isToken(token) })
+	a.metrics.logins[result].Inc()
+	switch result {
+	case loginWrong:
+		a.deps.Log.Warn("login failed: wrong token", keyAddr, from)
+	case loginLimited:
+		a.deps.Log.Warn("login refused: too many wrong tokens from this address", keyAddr, from)
+	}
+	return result
+}
+
+func tooManyLogins() *api.Error {
+	return &api.Error{Status: http.StatusTooManyRequests, Message: "too many wrong tokens from this address",
+		Hint: fmt.Sprintf("wait %d seconds; the Unix socket and open sessions still work", loginEvery/time.Second)}
 }
 
 const maxForm = 64 << 10

@@ -103,9 +103,10 @@ func TestAdminAsStranger(t *testing.T) {
 		{"GET", "/boot/52-54-00-00-02-01/boot.ipxe", false, "404", "", false},
 		{"GET", "/files/x", false, "404", "", false},
 	}
-	for _, tt := range routes {
+	for i, tt := range routes {
+		source := fmt.Sprint("127.0.1.", i+1) // each with tries of its own
 		t.Run(tt.method+" "+tt.path, func(t *testing.T) {
-			for _, wrong := range [][]string{{}, {"-H", "Authorization: Bearer wrong"}, {"-H", "Authorization: Basic " + adminToken}, {"-b", "bootlab=" + adminToken}} {
+			for _, wrong := range [][]string{{}, {"--interface", source, "-H", "Authorization: Bearer wrong"}, {"-H", "Authorization: Basic " + adminToken}, {"-b", "bootlab=" + adminToken}} {
 				header, body := curl(t, append(wrong, "-X", tt.method, h.url+tt.path)...)
 				if tt.open {
 					continue

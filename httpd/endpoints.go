@@ -46,6 +46,8 @@ func (a *Admin) apiRoutes(mux *http.ServeMux, why trust) {
 	do("backends/{balancer}/{backend}", a.postBackend)
 	do("leases/{addr}/release", a.postRelease)
 	do("reload", a.postReload)
+	ask("sessions", func(*http.Request) (any, error) { return a.open.list(), nil })
+	do("sessions/revoke", a.postRevoke)
 	ask("token", func(*http.Request) (any, error) { return a.getToken(why) })
 	mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
 		a.refuse(w, r, &api.Error{Status: http.StatusNotFound, Message: "there is no " + r.URL.Path, Hint: "docs/admin.md lists the API"})
@@ -171,7 +173,7 @@ func (a *Admin) follow(w http.ResponseWriter, r *http.Request, host string) {
 			}
 			err = writeEvent(w, e)
 		}
-		if err != nil {
+		if cookie := a.keys.session(r); err != nil || cookie != "" && !a.open.known(cookie) { // the session was revoked
 			return
 		}
 	}
@@ -273,6 +275,13 @@ func refusedReload(err error) error {
 		return err
 	}
 	return &api.Error{Status: http.StatusUnprocessableEntity, Message: "the lab was refused, the last good one stays in force", Reason: err.Error()}
+}
+
+// postRevoke ends all sessions of the dashboard. The token stays valid.
+func (a *Admin) postRevoke(r *http.Request) (any, error) {
+	n := a.open.revoke()
+	a.deps.Log.Info("all sessions revoked", keyAddr, peer(r), "sessions", n)
+	return api.Revoked{Sessions: n}, nil
 }
 
 // getToken returns the token over the Unix socket only: a page that reaches the API by TCP must not read it.

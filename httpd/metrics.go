@@ -14,6 +14,7 @@ const (
 	MetricInFlight = "bootlab_httpd_requests_in_flight"
 	MetricDuration = "bootlab_httpd_request_duration_seconds"
 	MetricEvicted  = "bootlab_httpd_connections_evicted_total"
+	MetricLogins   = "bootlab_httpd_logins_total"
 )
 
 const classes = 6 // of status codes; 0 is what net/http would not send
@@ -24,6 +25,7 @@ type metrics struct {
 	bytes    prometheus.Counter
 	inFlight prometheus.Gauge
 	evicted  prometheus.Counter
+	logins   map[loginResult]prometheus.Counter // of the admin API
 }
 
 // newMetrics registers the metrics of one listener. routes are the values of the label route.
@@ -55,6 +57,18 @@ func newMetrics(reg prometheus.Registerer, listener string, routes []string) (*m
 		m.duration = append(m.duration, duration.WithLabelValues(route))
 	}
 	return m, nil
+}
+
+// registerLogins adds the metric that the admin API alone has.
+func (m *metrics) registerLogins(reg prometheus.Registerer) error {
+	logins := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: MetricLogins, Help: "Tokens shown to the admin API, by result; limited: not looked at, after too many wrong ones of the same source.",
+	}, []string{"result"})
+	m.logins = map[loginResult]prometheus.Counter{}
+	for _, result := range []loginResult{loginRight, loginWrong, loginLimited} {
+		m.logins[result] = logins.WithLabelValues(string(result))
+	}
+	return reg.Register(logins)
 }
 
 // count books one answered request. route is an index into the routes of newMetrics.

@@ -80,15 +80,23 @@ func (a *Admin) act(e endpoint, back func(*http.Request) string) http.HandlerFun
 }
 
 func (a *Admin) login(w http.ResponseWriter, r *http.Request) {
-	if !a.keys.isToken(strings.TrimSpace(r.PostFormValue("token"))) {
+	switch a.tryToken(r, strings.TrimSpace(r.PostFormValue("token"))) {
+	case loginWrong:
 		a.loginPage(w, http.StatusForbidden, "That is not the token.")
 		return
+	case loginLimited:
+		a.loginPage(w, http.StatusTooManyRequests, "Too many wrong tokens from your address. Wait 10 seconds.")
+		return
 	}
-	a.keys.setCookie(w)
+	a.keys.setCookie(w, a.open.start(peer(r)))
 	http.Redirect(w, r, "/", http.StatusSeeOther)
 }
 
 func (a *Admin) logout(w http.ResponseWriter, r *http.Request) {
+	if r.PostFormValue("all") == "1" {
+		a.deps.Log.Info("all sessions revoked", keyAddr, peer(r), "sessions", a.open.revoke())
+	}
+	a.open.end(a.keys.session(r))
 	a.keys.clearCookie(w)
 	http.Redirect(w, r, "/", http.StatusSeeOther)
 }

@@ -71,41 +71,40 @@ func makeToken(path string) error {
 
 // keys are the token and what is derived from it.
 type keys struct {
-	token   string
-	session string // the cookie of who logged in; worth nothing as a token
-	cookie  string // its name; of this daemon alone, because cookies do not tell ports apart
+	token  string
+	cookie string // name of the cookie of a session; of this daemon alone, because cookies do not tell ports apart
 }
 
 func newKeys(token string) keys {
-	derive := func(what string) string {
-		mac := hmac.New(sha256.New, []byte(token))
-		mac.Write([]byte(what))
-		return hex.EncodeToString(mac.Sum(nil))
-	}
-	return keys{token: token, session: derive("session"), cookie: "bootlab-" + derive("cookie")[:8]}
+	mac := hmac.New(sha256.New, []byte(token))
+	mac.Write([]byte("cookie"))
+	return keys{token: token, cookie: "bootlab-" + hex.EncodeToString(mac.Sum(nil))[:8]}
 }
 
-// isToken and isSession compare in constant time, whatever the lengths.
-func (k keys) isToken(s string) bool   { return same(s, k.token) }
-func (k keys) isSession(s string) bool { return same(s, k.session) }
-
-func same(a, b string) bool {
-	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
+// isToken compares in constant time, whatever the lengths.
+func (k keys) isToken(s string) bool {
+	x, y := sha256.Sum256([]byte(s)), sha256.Sum256([]byte(k.token))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// known reports whether a request shows the token, or the cookie of who showed it before.
-func (k keys) known(r *http.Request) bool {
-	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
-		return k.isToken(strings.TrimSpace(token))
-	}
-	c, err := r.Cookie(k.cookie)
-	return err == nil && k.isSession(c.Value)
+// bearer returns the token that a request shows in its header.
+func bearer(r *http.Request) (token string, ok bool) {
+	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
+	return strings.TrimSpace(token), ok && strings.EqualFold(scheme, "Bearer")
 }
 
-// setCookie logs the caller in for as long as the browser runs.
-func (k keys) setCookie(w http.ResponseWriter) {
-	http.SetCookie(w, &http.Cookie{Name: k.cookie, Value: k.session, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+// session returns the cookie of the session that a request shows; empty: none.
+func (k keys) session(r *http.Request) string {
+	c, err := r.Cookie(k.cookie)
+	if err != nil {
+		return ""
+	}
+	return c.Value
+}
+
+// setCookie gives the browser the cookie of a session, for as long as it runs.
+func (k keys) setCookie(w http.ResponseWriter, session string) {
+	http.SetCookie(w, &http.Cookie{Name: k.cookie, Value: session, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
 }
 
 func (k keys) clearCookie(w http.ResponseWriter) {

@@ -59,6 +59,7 @@ func root() *cobra.Command {
 		serveCommand(o),
 		reloadCommand(o),
 		tokenCommand(o),
+		sessionsCommand(o),
 		backupCommand(o),
 		restoreCommand(o),
 		// What it knows.

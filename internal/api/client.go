@@ -195,6 +195,16 @@ func (c *Client) Reload(ctx context.Context, force Force) (r Reload, err error) 
 	return r, c.post(ctx, "reload", q, &r)
 }
 
+// Sessions returns the logins of the dashboard, the one used last first.
+func (c *Client) Sessions(ctx context.Context) (sessions []Session, err error) {
+	return sessions, c.get(ctx, "sessions", &sessions)
+}
+
+// RevokeSessions ends all of them.
+func (c *Client) RevokeSessions(ctx context.Context) (r Revoked, err error) {
+	return r, c.post(ctx, "sessions/revoke", nil, &r)
+}
+
 // Plan returns everything derived from the running lab as text, for one host or, with an empty name, for all.
 func (c *Client) Plan(ctx context.Context, host string, s Secrets) (string, error) {
 	q := url.Values{}

@@ -178,6 +178,18 @@ const (
 	BackendReady BackendAction = "ready"
 )
 
+// A Session is a login of the dashboard.
+type Session struct {
+	From  netip.Addr `json:"from,omitzero"` // the client that logged in
+	Since time.Time  `json:"since"`
+	Used  time.Time  `json:"used"` // last request
+}
+
+// Revoked is the answer to a request to end all sessions.
+type Revoked struct {
+	Sessions int `json:"sessions"` // how many were ended
+}
+
 // A Token is the secret that the admin API asks for over TCP.
 type Token struct {
 	Token string `json:"token"`

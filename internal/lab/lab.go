@@ -42,6 +42,7 @@ type Appliance struct {
 	TFTPAllow   []netip.Prefix // clients outside the networks that TFTP answers
 	DNS         Listen         // UDP and TCP; empty: none
 	Admin       Listen         // of the admin API and the dashboard
+	AdminHosts  []string       // names in lower case, and addresses, by which browsers may reach the admin API beside its own
 	AdminSocket string         // absolute path
 	User        string         // to drop to when started as root; "root": no drop
 	Confine     bool           // the process opens only its own files and makes no system call that it does not need

@@ -116,6 +116,23 @@ func (v *domain) parse(s string) error {
 
 func (domain) spec() spec { return what("DNS name", domainPattern) }
 
+// A webHost is what a browser may call this appliance: a DNS name or an address, without a port.
+type webHost string
+
+func (v *webHost) parse(s string) error {
+	if a, err := netip.ParseAddr(s); err == nil {
+		*v = webHost(a.Unmap().WithZone("").String())
+		return nil
+	}
+	if strings.HasPrefix(s, "*.") || checkDomain(s) != nil {
+		return fmt.Errorf("%q is neither a DNS name nor an address: want one like lab.example.com or 10.0.0.7, without a port", s)
+	}
+	*v = webHost(strings.TrimSuffix(strings.ToLower(s), "."))
+	return nil
+}
+
+func (webHost) spec() spec { return what("DNS name or address", `^[0-9A-Za-z:._-]+$`) }
+
 // checkDomain accepts labels of letters, digits, '-' and '_'; RFC 2181 section 11 allows more, which is never intended.
 func checkDomain(s string) error {
 	name := strings.TrimSuffix(strings.TrimPrefix(s, "*."), ".")

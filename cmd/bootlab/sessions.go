@@ -1,0 +1,47 @@
+package main
+
+import (
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bootlab/bootlab/internal/api"
+)
+
+func sessionsCommand(o *options) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "sessions",
+		Short: "List the logins of the dashboard, or end them",
+		Args:  cobra.NoArgs,
+		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) ([]api.Session, error) {
+			return c.Sessions(cmd.Context())
+		}, sessionsText),
+	}
+	cmd.AddCommand(&cobra.Command{
+		Use:   "revoke",
+		Short: "End all logins of the dashboard",
+		Args:  cobra.NoArgs,
+		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) (api.Revoked, error) {
+			return c.RevokeSessions(cmd.Context())
+		}, func(cmd *cobra.Command, r api.Revoked) error {
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "sessions ended: %d\n", r.Sessions)
+			return err
+		}),
+	})
+	return cmd
+}
+
+func sessionsText(cmd *cobra.Command, sessions []api.Session) error {
+	if len(sessions) == 0 {
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), "nobody is logged in")
+		return err
+	}
+	t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "FROM\tSINCE\tLAST REQUEST")
+	for _, s := range sessions {
+		fmt.Fprintf(t, "%s\t%s\t%s\n", s.From, s.Since.Local().Format(time.DateTime), s.Used.Local().Format(time.DateTime))
+	}
+	return t.Flush()
+}

@@ -1,0 +1,201 @@
+package httpd_test
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bootlab/bootlab/httpd"
+)
+
+// A movedClock is a clock that a test sets.
+type movedClock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *movedClock) Now() time.Time          { c.mu.Lock(); defer c.mu.Unlock(); return c.now }
+func (c *movedClock) advance(d time.Duration) { c.mu.Lock(); defer c.mu.Unlock(); c.now = c.now.Add(d) }
+
+// TestLoginsAreLimited: one source has ten wrong tokens, by form and by header together, and then none for a while, not even the right one.
+// Each is logged. Another source, an open session and the Unix socket are not affected.
+func TestLoginsAreLimited(t *testing.T) {
+	t.Parallel()
+	clock := &movedClock{now: noon()}
+	h := newAdminServerOf(t, newFakeDaemon(), func(d *httpd.AdminDeps) { d.Now = clock.Now })
+	jar := filepath.Join(t.TempDir(), "jar")
+	curl(t, "-c", jar, "-d", "token="+adminToken, h.url+"/login")
+	status := func(args ...string) string {
+		t.Helper()
+		header, _ := curl(t, args...)
+		return strings.Fields(header)[1]
+	}
+	wrong := []string{"-H", "Authorization: Bearer wrong-wrong-wrong-wrong", h.url + "/api/v1/status"}
+	right := []string{"-H", "Authorization: Bearer " + adminToken, h.url + "/api/v1/status"}
+	for i := range 5 {
+		if got := status("-d", "token=wrong-wrong-wrong-wrong", h.url+"/login"); got != "403" {
+			t.Fatalf("wrong login %d: %s", i, got)
+		}
+		if got := status(wrong...); got != "401" {
+			t.Fatalf("wrong token %d: %s", i, got)
+		}
+	}
+	for what, args := range map[string][]string{
+		"the eleventh wrong token": wrong, "the right token after it": right, "the right token in a form": {"-d", "token=" + adminToken, h.url + "/login"},
+	} {
+		if got := status(args...); got != "429" {
+			t.Errorf("%s: %s, want 429", what, got)
+		}
+	}
+	if got := status("-b", jar, h.url+"/"); got != "200" {
+		t.Errorf("an open session: %s", got)
+	}
+	if got := status("--unix-socket", h.socket, "http://bootlab/api/v1/status"); got != "200" {
+		t.Errorf("the Unix socket: %s", got)
+	}
+	if got := status(append([]string{"--interface", "127.0.0.9"}, right...)...); got != "200" {
+		t.Errorf("another source: %s", got)
+	}
+	clock.advance(11 * time.Second)
+	if got := status(right...); got != "200" {
+		t.Errorf("after a while: %s", got)
+	}
+	if n := strings.Count(h.logs.String(), "login failed: wrong token"); n != 10 {
+		t.Errorf("%d lines for 10 wrong tokens", n)
+	}
+	if !strings.Contains(h.logs.String(), "login refused: too many wrong tokens from this address") || strings.Contains(h.logs.String(), "wrong-wrong") {
+		t.Errorf("log:\n%s", h.logs)
+	}
+	_, text := curl(t, h.url+"/metrics")
+	for _, want := range []string{`result="wrong"} 10`, `result="limited"} 3`, `result="right"} 3`} {
+		if !strings.Contains(text, httpd.MetricLogins+"{"+want) {
+			t.Errorf("no %s{%s in\n%s", httpd.MetricLogins, want, text)
+		}
+	}
+}
+
+// TestSourcesOfLoginsAreBounded: a host that takes one IPv6 address after another has the tries of one, and thousands of sources cost little.
+func TestSourcesOfLoginsAreBounded(t *testing.T) {
+	t.Parallel()
+	tried := httpd.TryLogins(noon, 100, func(i int) netip.Addr { return netip.MustParseAddr(fmt.Sprintf("fd00::1:%x", i)) })
+	if tried != 10 {
+		t.Errorf("%d of 100 wrong tokens of one IPv6 network are looked at, want 10", tried)
+	}
+	tried = httpd.TryLogins(noon, 5000, func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}) })
+	if tried < 1024 || tried > 5000 {
+		t.Errorf("%d of 5000 wrong tokens of 5000 sources are looked at", tried)
+	}
+}
+
+// TestSessions: a logout ends its session, a revocation all of them, and time those that nobody uses. A stolen cookie is worth nothing then.
+func TestSessions(t *testing.T) {
+	t.Parallel()
+	clock := &movedClock{now: noon()}
+	h := newAdminServerOf(t, newFakeDaemon(), func(d *httpd.AdminDeps) { d.Now = clock.Now })
+	login := func() (jar string) {
+		t.Helper()
+		jar = filepath.Join(t.TempDir(), "jar")
+		curl(t, "-c", jar, "-d", "token="+adminToken, h.url+"/login")
+		return jar
+	}
+	in := func(jar string) bool {
+		t.Helper()
+		header, _ := curl(t, "-b", jar, h.url+"/")
+		return strings.Contains(header, " 200 ")
+	}
+	a, b := login(), login()
+	curl(t, "-b", a, "-X", "POST", h.url+"/logout") // the jar keeps the cookie, as a thief does
+	if in(a) || !in(b) {
+		t.Errorf("after a's logout: a is logged in: %v, b: %v", in(a), in(b))
+	}
+	c := login()
+	if _, text := curl(t, "--unix-socket", h.socket, "http://bootlab/api/v1/sessions"); strings.Count(text, `"from":"127.0.0.1"`) != 2 {
+		t.Errorf("sessions: %s, want two", text)
+	}
+	if _, text := curl(t, "--unix-socket", h.socket, "-X", "POST", "http://bootlab/api/v1/sessions/revoke"); text != "{\"sessions\":2}\n" {
+		t.Errorf("revoke: %s", text)
+	}
+	if in(b) || in(c) {
+		t.Error("a session outlives the revocation")
+	}
+	d, e := login(), login()
+	curl(t, "-b", d, "-d", "all=1", h.url+"/logout")
+	if in(d) || in(e) {
+		t.Error("a session outlives a logout everywhere")
+	}
+	f := login()
+	clock.advance(20 * time.Hour)
+	if !in(f) {
+		t.Error("a session ends after 20 hours")
+	}
+	clock.advance(25 * time.Hour)
+	if in(f) {
+		t.Error("a session lives for 25 hours without a request")
+	}
+	first := login()
+	for range 64 {
+		clock.advance(time.Second)
+		login()
+	}
+	if in(first) {
+		t.Error("65 sessions are kept")
+	}
+}
+
+// TestRevokedSessionFollowsNothing: a session that was revoked opens no stream of events.
+func TestRevokedSessionFollowsNothing(t *testing.T) {
+	t.Parallel()
+	h := newAdminServer(t)
+	jar := filepath.Join(t.TempDir(), "jar")
+	curl(t, "-c", jar, "-d", "token="+adminToken, h.url+"/login")
+	header, _ := curl(t, "-b", jar, h.url+"/")
+	if !strings.Contains(header, " 200 ") {
+		t.Fatal(header)
+	}
+	curl(t, "--unix-socket", h.socket, "-X", "POST", "http://bootlab/api/v1/sessions/revoke")
+	if header, _ := curl(t, "-b", jar, h.url+"/api/v1/timeline/master-1?follow=1"); !strings.Contains(header, " 401 ") {
+		t.Errorf("a revoked session follows: %s", header)
+	}
+}
+
+// TestHostHeader: a page whose name was made to resolve to this appliance (DNS rebinding) gets nothing.
+func TestHostHeader(t *testing.T) {
+	t.Parallel()
+	h := newAdminServer(t)
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(h.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ host, path, want string }{
+		{"127.0.0.1:" + port, "/api/v1/status", "200"},
+		{"127.0.0.1", "/api/v1/status", "200"},
+		{"localhost:9680", "/api/v1/status", "200"},
+		{"LocalHost", "/api/v1/status", "200"},
+		{"[::1]:9680", "/api/v1/status", "200"},
+		{"lab.example.com:9680", "/api/v1/status", "200"},
+		{"LAB.example.com.", "/api/v1/status", "200"},
+		{"192.0.2.80:80", "/api/v1/status", "200"},
+		{"evil.example", "/api/v1/status", "421"},
+		{"evil.example", "/", "421"},
+		{"evil.example", "/login", "421"},
+		{"evil.example", "/metrics", "421"},
+		{"localhost.evil.example", "/", "421"},
+		{"192.0.2.81", "/", "421"},
+		{"[fd00::1]:9680", "/", "421"},
+		{"evil.example", "/healthz", "200"}, // names nothing, and probes have names of their own
+		{"evil.example", "/readyz", "200"},
+	} {
+		header, body := curl(t, "-H", "Host: "+tt.host, "-H", "Authorization: Bearer "+adminToken, h.url+tt.path)
+		if got := strings.Fields(header)[1]; got != tt.want {
+			t.Errorf("Host: %s, %s: %s, want %s\n%s", tt.host, tt.path, got, tt.want, body)
+		}
+		if strings.HasPrefix(header, "HTTP/1.1 421") && !strings.Contains(body, "appliance.admin_hosts") {
+			t.Errorf("Host: %s: the answer does not say what to do: %s", tt.host, body)
+		}
+	}
+}

@@ -1,0 +1,43 @@
+package daemon
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// own reports whether a Host header means this appliance: a name in lower case, or an address. They are those of its interfaces and
+// networks, its host name, its names in the lab, and appliance.admin_hosts.
+func (d *Daemon) own(host string) bool {
+	l := d.current.Load().Lab
+	if slices.Contains(l.Appliance.AdminHosts, host) {
+		return true
+	}
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return ownAddr(l, addr)
+	}
+	if name, err := os.Hostname(); err == nil {
+		short, _, _ := strings.Cut(name, ".")
+		if strings.EqualFold(host, name) || strings.EqualFold(host, short) {
+			return true
+		}
+	}
+	h := l.Find(host)
+	return h != nil && (h.Role == lab.RoleAppliance || ownAddr(l, h.IP))
+}
+
+// ownAddr reports whether an address is the appliance's.
+func ownAddr(l *lab.Lab, addr netip.Addr) bool {
+	if slices.ContainsFunc(l.Networks, func(n *lab.Network) bool { return n.Address == addr && addr.IsValid() }) {
+		return true
+	}
+	addrs, err := net.InterfaceAddrs()
+	return err == nil && slices.ContainsFunc(addrs, func(a net.Addr) bool {
+		prefix, err := netip.ParsePrefix(a.String())
+		return err == nil && prefix.Addr().Unmap() == addr
+	})
+}
