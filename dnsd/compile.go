@@ -366,7 +366,7 @@ func soaData(primary, origin []byte) []byte {
 func (b *builder) addPolicy(l *lab.Lab) {
 	t := b.t
 	t.allow = slices.Concat(t.networks, l.DNS.Allow)
-	t.transfer = l.DNS.Transfer
+	t.transfer, t.notify = l.DNS.Transfer, l.DNS.Notify
 	for _, f := range l.DNS.ForwardZones {
 		if b.name(lab.Pos{}, "dns.forward_zones", f.Domain) {
 			t.forwards = append(t.forwards, forwardZone{bytes.Clone(b.n.bytes()), b.n.labels, f.Servers})

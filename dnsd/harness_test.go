@@ -184,12 +184,15 @@ func serve(t testing.TB, s *Server, host string) netip.AddrPort {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
+	done := make(chan error, 2)
 	go func() { done <- s.Serve(ctx, []*net.UDPConn{udp}, []*net.TCPListener{tcp}) }()
+	go func() { done <- s.ServeChanges(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("serve: %v", err)
+		for range cap(done) {
+			if err := <-done; err != nil {
+				t.Errorf("serve: %v", err)
+			}
 		}
 		_, _ = udp.Close(), tcp.Close()
 	})

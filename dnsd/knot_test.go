@@ -56,7 +56,7 @@ func TestBesideKnot(t *testing.T) {
 	asked, wrong := 0, 0
 	for i, z := range l.Zones {
 		for _, owner := range randomNames(z.Origin) {
-			for _, qtype := range []string{"A", "TXT", "CNAME", "NS"} {
+			for _, qtype := range []string{"A", "TXT", "CNAME", "NS", "DS", "DNAME"} {
 				q := new(dns.Msg).SetQuestion(owner, dns.StringToType[qtype])
 				theirs, _, err := c.ExchangeWithConn(q, conn)
 				if err != nil {
@@ -71,7 +71,7 @@ func TestBesideKnot(t *testing.T) {
 			}
 		}
 	}
-	if asked != zones*40*4 {
+	if asked != zones*40*6 {
 		t.Errorf("%d questions", asked)
 	}
 }
@@ -103,20 +103,29 @@ func gist(m *dns.Msg) string {
 func randomZone(r *rand.Rand, origin string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "$ORIGIN %s\n$TTL 60\n@ SOA ns.invalid. h.invalid. 1 2 3 4 60\n@ NS ns.invalid.\n", origin)
-	cut, taken := "", map[string]bool{}
+	cut, dname, taken := "", "", map[string]bool{}
 	names := randomNames(origin)[1:]
 	for range 3 + r.IntN(6) {
 		owner := names[r.IntN(len(names))]
-		if cut != "" && dns.IsSubDomain(cut, owner) || taken[owner] {
+		if cut != "" && dns.IsSubDomain(cut, owner) || dname != "" && dns.IsSubDomain(dname, owner) || taken[owner] {
 			continue
 		}
 		taken[owner] = true
-		switch r.IntN(6) {
+		bottom := !slices.ContainsFunc(names, func(n string) bool { return taken[n] && n != owner && dns.IsSubDomain(owner, n) })
+		switch r.IntN(8) {
+		case 6:
+			if dname == "" && bottom && !strings.Contains(owner, "*") {
+				dname = owner
+				fmt.Fprintf(&b, "%s DNAME %s\n", owner, names[r.IntN(len(names))])
+			}
 		case 0:
 			fmt.Fprintf(&b, "%s CNAME %s\n", owner, names[r.IntN(len(names))])
 		case 1:
-			if cut == "" && !strings.Contains(owner, "*") && !slices.ContainsFunc(names, func(n string) bool { return taken[n] && n != owner && dns.IsSubDomain(owner, n) }) {
+			if cut == "" && !strings.Contains(owner, "*") && bottom {
 				cut = owner
+				if r.IntN(2) == 0 {
+					fmt.Fprintf(&b, "%s DS 2371 13 2 1F987CC6583E92DF0890718C42\n", owner)
+				}
 				fmt.Fprintf(&b, "%[1]s NS ns.%[1]s\nns.%[1]s A 192.0.2.53\n", owner)
 				continue
 			}

@@ -18,6 +18,7 @@ const (
 	metricCacheBytes   = "bootlab_dnsd_cache_bytes"
 	metricLimited      = "bootlab_dnsd_forward_limited_total"
 	metricTransfers    = "bootlab_dnsd_transfers_total"
+	metricNotifies     = "bootlab_dnsd_notifies_total"
 	metricTCP          = "bootlab_dnsd_tcp_connections"
 	metricEvicted      = "bootlab_dnsd_tcp_connections_evicted_total"
 )
@@ -40,21 +41,23 @@ const (
 
 // metrics count what the server does. Queries are counted in a flat array, as a counter each would be mostly unused.
 type metrics struct {
-	queries  [zoneKinds][numTypes][numCodes]atomic.Uint64
-	desc     *prometheus.Desc
-	dropped  [dropReasons]prometheus.Counter
-	forward  prometheus.Histogram
-	failures prometheus.Counter
-	limited  prometheus.Counter
-	stale    prometheus.Counter
-	hits     prometheus.Counter
-	misses   prometheus.Counter
-	entries  prometheus.Gauge
-	bytes    prometheus.Gauge
-	sent     prometheus.Counter
-	refused  prometheus.Counter
-	tcp      prometheus.Gauge
-	evicted  prometheus.Counter
+	queries               [zoneKinds][numTypes][numCodes]atomic.Uint64
+	desc                  *prometheus.Desc
+	dropped               [dropReasons]prometheus.Counter
+	forward               prometheus.Histogram
+	failures              prometheus.Counter
+	limited               prometheus.Counter
+	stale                 prometheus.Counter
+	hits                  prometheus.Counter
+	misses                prometheus.Counter
+	entries               prometheus.Gauge
+	bytes                 prometheus.Gauge
+	sent                  prometheus.Counter
+	refused               prometheus.Counter
+	incremental           prometheus.Counter
+	notified, notNotified prometheus.Counter
+	tcp                   prometheus.Gauge
+	evicted               prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -67,7 +70,9 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	cache := vec(metricCache, "Lookups in the cache of the forwarder, by result.", "result")
 	m.hits, m.misses = cache.WithLabelValues("hit"), cache.WithLabelValues("miss")
 	transfers := vec(metricTransfers, "Zone transfers that were requested, by result.", "result")
-	m.sent, m.refused = transfers.WithLabelValues("sent"), transfers.WithLabelValues("refused")
+	m.sent, m.incremental, m.refused = transfers.WithLabelValues("sent"), transfers.WithLabelValues("incremental"), transfers.WithLabelValues("refused")
+	notifies := vec(metricNotifies, "Secondaries that were told of a changed zone (NOTIFY), by result.", "result")
+	m.notified, m.notNotified = notifies.WithLabelValues("replied"), notifies.WithLabelValues("silent")
 	m.stale = prometheus.NewCounter(prometheus.CounterOpts{Name: metricStale, Help: "Expired answers that were given again because no server answered (RFC 8767)."})
 	m.forward = prometheus.NewHistogram(prometheus.HistogramOpts{Name: metricForward,
 		Help: "Duration of forwarded queries that the cache could not answer.", Buckets: []float64{.001, .005, .02, .1, .5, 1, 5}})
@@ -78,7 +83,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m.bytes = prometheus.NewGauge(prometheus.GaugeOpts{Name: metricCacheBytes, Help: "Size of the cache of the forwarder."})
 	m.tcp = prometheus.NewGauge(prometheus.GaugeOpts{Name: metricTCP, Help: "Open TCP connections."})
 	m.evicted = prometheus.NewCounter(prometheus.CounterOpts{Name: metricEvicted, Help: "TCP connections closed because a new one took their place."})
-	for _, c := range []prometheus.Collector{m, drops, cache, transfers, m.forward, m.failures, m.limited, m.stale, m.entries, m.bytes, m.tcp, m.evicted} {
+	for _, c := range []prometheus.Collector{m, drops, cache, transfers, notifies, m.forward, m.failures, m.limited, m.stale, m.entries, m.bytes, m.tcp, m.evicted} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

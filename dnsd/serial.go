@@ -34,28 +34,12 @@ const soaNumbers = 20
 
 // hashZone adds up the hashes of a zone's records.
 func (t *Table) hashZone(zone int) (sum uint64) {
-	var b []byte
-	for i := range t.nodes {
-		nd := &t.nodes[i]
-		if int(nd.zone) != zone {
-			continue
+	t.eachRecord(zone, func(rr []byte, soa bool) {
+		if soa {
+			clear(rr[len(rr)-soaNumbers:][:4])
 		}
-		for _, set := range t.sets[nd.first : nd.first+uint32(nd.sets)] {
-			off := set.data
-			for range set.n {
-				var rdata []byte
-				rdata, off = t.next(off)
-				b = append(b[:0], t.nameOf(nd)...)
-				b = binary.BigEndian.AppendUint16(b, set.rtype)
-				b = binary.BigEndian.AppendUint32(b, set.ttl)
-				b = append(b, rdata...)
-				if set.rtype == typeSOA {
-					clear(b[len(b)-soaNumbers:][:4])
-				}
-				sum += stableHash(b)
-			}
-		}
-	}
+		sum += stableHash(rr)
+	})
 	return sum
 }
 

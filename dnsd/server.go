@@ -53,6 +53,7 @@ type Server struct {
 	forward *forwarder
 	limit   *forwardLimit
 	conns   *connlimit.Set // TCP connections of all listeners
+	changes changes
 }
 
 // New returns a server. It panics if a required dependency is nil.

@@ -24,9 +24,10 @@ type Table struct {
 	networks    []netip.Prefix       // the lab's
 	allow       []netip.Prefix       // may use the forwarder: the networks and dns.allow
 	transfer    []netip.Prefix
-	forwards    []forwardZone // longest domain first
-	forwardHash uint64        // changes with forwards and delegations, so that the cache can be dropped
-	delegates   bool          // there is a zone that delegates
+	notify      []netip.AddrPort // secondaries
+	forwards    []forwardZone    // longest domain first
+	forwardHash uint64           // changes with forwards and delegations, so that the cache can be dropped
+	delegates   bool             // there is a zone that delegates
 
 	lab      *lab.Lab
 	warnings lab.Problems

@@ -2,22 +2,36 @@ package dnsd
 
 import (
 	"bytes"
-	"encoding/binary"
 	"slices"
+
+	"github.com/miekg/dns"
 )
 
 // transferChunk is when a message of a zone transfer is sent and the next begun.
 const transferChunk = 16 << 10
 
-// transferAsked reports whether the message in r is a question for a whole zone. An IXFR is answered as an AXFR, which
-// RFC 1995 section 4 allows.
+// transferAsked reports whether the message in r is a question for a whole zone, or for its changes.
 func (r *request) transferAsked() bool {
 	code, reply := r.q.parse(r.w.b)
 	return reply && code == noError && r.q.qclass == classIN && (r.q.qtype == typeAXFR || r.q.qtype == typeIXFR)
 }
 
-// transfer sends a whole zone (RFC 5936), to those that may have it. It returns the error of send.
+// clientSerial returns the serial that the client of an IXFR has (RFC 1995 section 3).
+func (r *request) clientSerial() (uint32, bool) {
+	var m dns.Msg
+	if r.q.qtype != typeIXFR || m.Unpack(r.w.b) != nil || len(m.Ns) != 1 {
+		return 0, false
+	}
+	soa, ok := m.Ns[0].(*dns.SOA)
+	if !ok {
+		return 0, false
+	}
+	return soa.Serial, true
+}
+
+// transfer sends a zone (RFC 5936), or what has changed in it (RFC 1995), to those that may have it. It returns the error of send.
 func (s *Server) transfer(r *request, send func([]byte) error) error {
+	serial, hasSerial := r.clientSerial()
 	r.t = s.deps.Table()
 	r.begin(nil)
 	z, at := r.t.zoneOf(&r.q.name, 0)
@@ -35,24 +49,65 @@ func (s *Server) transfer(r *request, send func([]byte) error) error {
 		s.finish(r)
 		return send(r.w.b)
 	}
-	s.metrics.sent.Inc()
-	s.log.Info("zone transfer", keyAddr, r.from, keyZone, r.t.zones[z].text)
 	r.flags = flagAA
 	t := transferWriter{s: s, r: r, send: send}
-	apex := &r.t.nodes[r.t.zones[z].apex]
-	soa := r.t.set(apex, typeSOA)
-	t.set(r.t.nameOf(apex), soa)
-	for _, i := range r.t.sorted(z) {
-		nd := &r.t.nodes[i]
-		for j := range r.t.sets[nd.first : nd.first+uint32(nd.sets)] {
-			if set := &r.t.sets[nd.first+uint32(j)]; set.rtype != typeSOA {
-				t.set(r.t.nameOf(nd), set)
+	zone := &r.t.zones[z]
+	if hasSerial && t.changes(zone, serial) {
+		t.flush()
+		return t.err
+	}
+	s.metrics.sent.Inc()
+	s.log.Info("zone transfer", keyAddr, r.from, keyZone, zone.text)
+	t.whole(z)
+	t.flush()
+	return t.err
+}
+
+// whole writes a whole zone, its SOA first and last.
+func (t *transferWriter) whole(z int) {
+	table := t.r.t
+	apex := &table.nodes[table.zones[z].apex]
+	soa := table.set(apex, typeSOA)
+	t.set(table.nameOf(apex), soa)
+	for _, i := range table.sorted(z) {
+		nd := &table.nodes[i]
+		for j := range table.sets[nd.first : nd.first+uint32(nd.sets)] {
+			if set := &table.sets[nd.first+uint32(j)]; set.rtype != typeSOA {
+				t.set(table.nameOf(nd), set)
 			}
 		}
 	}
-	t.set(r.t.nameOf(apex), soa)
-	t.flush()
-	return t.err
+	t.set(table.nameOf(apex), soa)
+}
+
+// changes writes what has changed since a serial. It reports false if that is not known.
+func (t *transferWriter) changes(z *zone, serial uint32) bool {
+	table := t.r.t
+	apex := &table.nodes[z.apex]
+	soa := table.set(apex, typeSOA)
+	if current := table.serialOf(z); !later(current, serial) {
+		t.set(table.nameOf(apex), soa) // the client has it all: RFC 1995 section 2
+		return true
+	}
+	all, known := t.s.changes.since(table, z, serial)
+	if !known {
+		return false
+	}
+	t.s.metrics.incremental.Inc()
+	t.s.log.Info("incremental zone transfer", keyAddr, t.r.from, keyZone, z.text)
+	t.set(table.nameOf(apex), soa)
+	for i := range all {
+		t.record(all[i].from)
+		for _, rr := range all[i].removed {
+			t.record([]byte(rr))
+		}
+		t.record(all[i].to)
+		for _, rr := range all[i].added {
+			t.record([]byte(rr))
+		}
+	}
+	t.set(table.nameOf(apex), soa)
+	return true
 }
 
 // A transferWriter packs records into messages.
@@ -60,26 +115,29 @@ type transferWriter struct {
 	s    *Server
 	r    *request
 	send func([]byte) error
+	buf  []byte
 	err  error
 }
 
-// set adds an RRset, and sends what is full.
+// set adds an RRset.
 func (t *transferWriter) set(owner []byte, set *rrset) {
 	off := set.data
 	for range set.n {
 		var rdata []byte
 		rdata, off = t.r.t.next(off)
-		if len(t.r.w.b)+len(owner)+10+len(rdata) > transferChunk && t.r.w.count[answers] > 0 {
-			t.flush()
-		}
-		w := &t.r.w
-		w.b = append(w.b, owner...)
-		w.b = append(w.b, byte(set.rtype>>8), byte(set.rtype), 0, classIN)
-		w.b = binary.BigEndian.AppendUint32(w.b, set.ttl)
-		w.b = binary.BigEndian.AppendUint16(w.b, uint16(len(rdata)))
-		w.b = append(w.b, rdata...)
-		w.count[answers]++
+		t.buf = appendRecord(t.buf[:0], owner, set, rdata)
+		t.record(t.buf)
 	}
+}
+
+// record adds a record in wire form, and sends what is full.
+func (t *transferWriter) record(rr []byte) {
+	w := &t.r.w
+	if len(w.b)+len(rr) > transferChunk && w.count[answers] > 0 {
+		t.flush()
+	}
+	w.b = append(w.b, rr...)
+	w.count[answers]++
 }
 
 func (t *transferWriter) flush() {

@@ -43,6 +43,7 @@ func (d *Daemon) tasks(watch *watcher) tasks {
 		{name: serverTFTP, server: true, run: func(ctx context.Context) error {
 			return d.sockets.serve(ctx, serverTFTP, func(ctx context.Context, s *socket) error { return d.tftp.Serve(ctx, s.udp) })
 		}},
+		{name: "secondaries", run: d.dns.ServeChanges},
 		// DNS and DHCP last: machines still need names and renewals.
 		{name: serverDNS, server: true, run: func(ctx context.Context) error { return d.sockets.serve(ctx, serverDNS, d.serveDNS) }},
 		{name: serverDHCP, server: true, run: d.dhcp.Serve},

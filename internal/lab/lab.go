@@ -322,9 +322,10 @@ type Cluster struct {
 // DNS is the part of the lab file about recursion and transfers. Zones are in Lab.Zones.
 type DNS struct {
 	Forward      []netip.AddrPort
-	ForwardZones []ForwardZone  // sorted by Domain
-	Allow        []netip.Prefix // may use the forwarder, beside the lab's networks
-	Transfer     []netip.Prefix // may AXFR
+	ForwardZones []ForwardZone    // sorted by Domain
+	Allow        []netip.Prefix   // may use the forwarder, beside the lab's networks
+	Transfer     []netip.Prefix   // may AXFR and IXFR
+	Notify       []netip.AddrPort // secondaries that are told of changes
 }
 
 // A ForwardZone sends questions below Domain to its own servers.

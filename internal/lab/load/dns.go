@@ -293,6 +293,14 @@ func (r *resolver) dns() {
 	d.Forward = values(raw.Forward, func(n nameserver) netip.AddrPort { return n.AddrPort })
 	d.Allow = values(raw.Allow, func(s source) netip.Prefix { return s.Prefix })
 	d.Transfer = values(raw.Transfer, func(s source) netip.Prefix { return s.Prefix })
+	d.Notify = values(raw.Notify, func(n nameserver) netip.AddrPort { return n.AddrPort })
+	if !raw.Notify.set() {
+		for _, p := range d.Transfer {
+			if p.IsSingleIP() && !p.Addr().IsLoopback() {
+				d.Notify = append(d.Notify, netip.AddrPortFrom(p.Addr(), 53))
+			}
+		}
+	}
 	r.forwardsToItself(raw.Forward, "dns.forward")
 	for _, e := range raw.ForwardZones.Entries {
 		key := "dns.forward_zones." + e.Name

@@ -179,7 +179,8 @@ type rawDNS struct {
 	Forward      scalars[nameserver]       `yaml:"forward" def:"none: authoritative only" doc:"Name servers for recursion, for clients inside the lab's networks only."`
 	ForwardZones dict[scalars[nameserver]] `yaml:"forward_zones" def:"none" doc:"Name servers for questions below one domain, by domain."`
 	Allow        scalars[source]           `yaml:"allow" def:"none" doc:"Further clients that may use the forwarder."`
-	Transfer     scalars[source]           `yaml:"transfer" def:"none" doc:"Clients that may transfer zones (AXFR)."`
+	Transfer     scalars[source]           `yaml:"transfer" def:"none" doc:"Clients that may transfer zones (AXFR, IXFR)."`
+	Notify       scalars[nameserver]       `yaml:"notify" def:"the single addresses of transfer" doc:"Secondaries that are told when a zone changes (NOTIFY). []: none."`
 	Zones        dict[rawZone]             `yaml:"zones" def:"none" doc:"Additional zones, by domain: records or file."`
 }
 
