@@ -370,3 +370,62 @@ func BenchmarkClockJump(b *testing.B) {
 		book.Usage(p)
 	}
 }
+
+// BenchmarkRestart is what a start does before the first packet: 100,000 leases, each renewed once, are read from the state file that a
+// kill left. store-ms is the part of the store.
+func BenchmarkRestart(b *testing.B) {
+	const n = 100_000
+	path := filepath.Join(b.TempDir(), "state.db")
+	s, _, err := logfile.Open(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	value := Lease{State: Active, Start: time.Now(), Expiry: time.Now().Add(time.Hour), Hostname: "node-17.rack-3"}
+	for i := range 2 * n / 100 {
+		var txns []store.Txn
+		for k := range 100 {
+			host := i%(n/100)*100 + k
+			value.Addr, value.MAC = netip.AddrFrom4([4]byte{10, byte(host >> 16), byte(host >> 8), byte(host)}), mac(host)
+			txns = append(txns, store.Put("lease/"+value.Addr.String(), encode(value)))
+		}
+		for _, err := range s.CommitAll(b.Context(), txns) {
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	file, err := os.ReadFile(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		b.Fatal(err)
+	}
+	var inStore time.Duration
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := range b.N {
+		b.StopTimer()
+		path := filepath.Join(b.TempDir(), strconv.Itoa(i))
+		if err := os.WriteFile(path, file, 0o600); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+		began := time.Now()
+		s, damage, err := logfile.Open(path)
+		inStore += time.Since(began)
+		if err != nil || len(damage) > 0 {
+			b.Fatal(err, damage)
+		}
+		book, err := Open(b.Context(), s, time.Now)
+		b.StopTimer()
+		if err != nil || len(book.All()) != n {
+			b.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
+	b.ReportMetric(float64(inStore.Microseconds())/1000/float64(b.N), "store-ms")
+}

@@ -197,7 +197,9 @@ func (c *copier) catchUp(end int64) error {
 			return fmt.Errorf("the record at offset %d was damaged on disk", c.at)
 		}
 		var ops []store.Op
-		parseOps(rec.payload, func(op store.Op, _ int) { ops = append(ops, op) })
+		parseOps(rec.payload, func(op parsedOp) {
+			ops = append(ops, store.Op{Key: string(op.key), Value: op.value, Delete: op.deletes})
+		})
 		if err := c.add(ops); err != nil {
 			return err
 		}

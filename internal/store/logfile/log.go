@@ -282,19 +282,23 @@ func (l *log) writeMark(size int64) error {
 	return nil
 }
 
+// keySize returns about what a key takes in a file.
+func keySize(key string, where location) int64 {
+	return int64(maxSize(store.Op{Key: key}) + int(where.size))
+}
+
 // set updates the index with one operation.
 func (l *log) set(key string, deletes bool, to location) {
-	size := func(where location) int64 { return int64(maxSize(store.Op{Key: key}) + int(where.size)) }
 	var old location
 	var was bool
 	if deletes {
 		old, was = l.index.Delete(key)
 	} else {
 		old, was = l.index.Set(key, to)
-		l.live += size(to)
+		l.live += keySize(key, to)
 	}
 	if was {
-		l.live -= size(old)
+		l.live -= keySize(key, old)
 	}
 }
 
@@ -310,10 +314,47 @@ func (l *log) value(key string, where location, buf []byte) ([]byte, error) {
 	if _, err := l.ReadAt(buf, where.at); err != nil {
 		return nil, fmt.Errorf("read %q: %w", key, err)
 	}
-	if sum(buf) != where.sum {
-		return nil, fmt.Errorf("read %q: the value at offset %d %w", key, where.at, errDamaged)
+	if err := where.check(key, buf); err != nil {
+		return nil, err
 	}
 	return buf, nil
+}
+
+// check returns an error if value is not what was written.
+func (w location) check(key string, value []byte) error {
+	if sum(value) != w.sum {
+		return fmt.Errorf("read %q: the value at offset %d %w", key, w.at, errDamaged)
+	}
+	return nil
+}
+
+// A window is a part of a log's file. Values that are near each other are read at once.
+type window struct {
+	log *log
+	buf []byte
+	at  int64
+}
+
+// windowSize is what one read costs hardly more than the value alone.
+const windowSize = 4 << 10
+
+// value returns the value of key, valid until the next call.
+func (w *window) value(key string, where location) ([]byte, error) {
+	from := where.at - w.at
+	if from < 0 || from+int64(where.size) > int64(len(w.buf)) {
+		if cap(w.buf) < max(windowSize, int(where.size)) {
+			w.buf = make([]byte, max(windowSize, int(where.size)))
+		}
+		n, err := w.log.ReadAt(w.buf[:cap(w.buf)], where.at)
+		if w.buf, w.at, from = w.buf[:n], where.at, 0; n < int(where.size) {
+			return nil, fmt.Errorf("read %q: %w", key, err)
+		}
+	}
+	value := w.buf[from : from+int64(where.size) : from+int64(where.size)]
+	if err := where.check(key, value); err != nil {
+		return nil, err
+	}
+	return value, nil
 }
 
 // release closes the file once it has no readers.

@@ -211,6 +211,7 @@ func TestPowerCuts(t *testing.T) {
 			}
 			for range lives {
 				p := &power{path: path, r: rand.New(rand.NewPCG(r.Uint64(), 1)), left: 1 + r.IntN(200)}
+				p.name, _ = os.Stat(path)
 				live(t, p, r, claims)
 				path = p.survivor(t)
 				checkClaims(t, path, claims)

@@ -8,9 +8,6 @@ import (
 	"io"
 	"math/bits"
 	"slices"
-	"strings"
-
-	"github.com/bootlab/bootlab/internal/store"
 )
 
 // load reads a file. Where it has lost something, the log takes no records: it has to be copied to a new file. The losses are
@@ -27,8 +24,8 @@ func load(d disk) (*log, []Loss, error) {
 		l.mark.marker = r.marker
 	}
 	last, damage := r.records(func(rec record) {
-		parseOps(rec.payload, func(op store.Op, at int) {
-			l.set(op.Key, op.Delete, location{rec.at + recordSize + int64(at), uint32(len(op.Value)), sum(op.Value)})
+		parseOps(rec.payload, func(op parsedOp) {
+			l.set(string(op.key), op.deletes, location{rec.at + recordSize + int64(op.at), uint32(len(op.value)), sum(op.value)})
 		})
 	})
 	l.seq, l.end = last.seq, last.end()
@@ -122,27 +119,34 @@ type record struct {
 
 func (r *record) end() int64 { return r.at + recordSize + int64(len(r.payload)) }
 
-// parseOps calls fn for each operation of a payload, with the offset of its value there. It reports whether the whole payload
-// was valid. Values are parts of b.
-func parseOps(b []byte, fn func(op store.Op, at int)) bool {
+// A parsedOp is a store.Op whose key and value are parts of a payload. at is the offset of the value there.
+type parsedOp struct {
+	key, value []byte
+	at         int
+	deletes    bool
+}
+
+// parseOps calls fn for each operation of a payload. It reports whether the whole payload was valid.
+func parseOps(b []byte, fn func(op parsedOp)) bool {
 	for at := 0; at < len(b); {
 		n, used := binary.Uvarint(b[at:])
 		at += max(used, 0)
 		if used <= 0 || n>>1 == 0 || n>>1 > uint64(len(b)-at) {
 			return false
 		}
-		op := store.Op{Key: string(b[at : at+int(n>>1)]), Delete: n&1 != 0}
-		at += len(op.Key)
-		if !op.Delete {
+		op := parsedOp{key: b[at : at+int(n>>1)], deletes: n&1 != 0}
+		at += len(op.key)
+		if !op.deletes {
 			size, used := binary.Uvarint(b[at:])
 			at += max(used, 0)
 			if used <= 0 || size > uint64(len(b)-at) {
 				return false
 			}
-			op.Value = b[at : at+int(size) : at+int(size)]
+			op.value = b[at : at+int(size) : at+int(size)]
 		}
-		fn(op, at)
-		at += len(op.Value)
+		op.at = at
+		fn(op)
+		at += len(op.value)
 	}
 	return true
 }
@@ -208,7 +212,7 @@ func parseRecord(b []byte, at int64) (rec record, ok bool) {
 		return rec, false
 	}
 	rec = record{at: at, seq: le.Uint64(b[16:]), index: le.Uint32(b[12:]), payload: b[recordSize:]}
-	return rec, parseOps(rec.payload, func(store.Op, int) {})
+	return rec, parseOps(rec.payload, func(parsedOp) {})
 }
 
 // next returns the first whole record at an offset or later that is newer than seq.
@@ -353,9 +357,9 @@ func (r *reader) keys(from, to int64) (keys []string) {
 	if len(b) < recordSize {
 		return nil
 	}
-	_ = parseOps(b[recordSize:], func(op store.Op, _ int) {
-		if len(keys) < maxKeys && !strings.ContainsFunc(op.Key, func(c rune) bool { return c < ' ' || c > '~' }) {
-			keys = append(keys, op.Key)
+	_ = parseOps(b[recordSize:], func(op parsedOp) {
+		if len(keys) < maxKeys && !bytes.ContainsFunc(op.key, func(c rune) bool { return c < ' ' || c > '~' }) {
+			keys = append(keys, string(op.key))
 		}
 	})
 	return keys

@@ -423,7 +423,9 @@ func FuzzLoad(f *testing.F) {
 		r := reader{file: d, marker: l.mark.marker, acked: l.mark.seq}
 		_, _ = r.records(func(rec record) {
 			var ops []store.Op
-			parseOps(rec.payload, func(op store.Op, _ int) { ops = append(ops, op) })
+			parseOps(rec.payload, func(op parsedOp) {
+				ops = append(ops, store.Op{Key: string(op.key), Value: op.value, Delete: op.deletes})
+			})
 			for next < len(h.txns) && !sameOps(h.txns[next], ops) {
 				next++
 			}

@@ -82,13 +82,14 @@ func (s *Store) Scan(ctx context.Context, prefix string, fn func(key string, val
 	l.mu.Lock()
 	index := l.index.Copy()
 	l.mu.Unlock()
-	var buf []byte
+	values := window{log: l}
 	index.Ascend(prefix, func(key string, where location) bool {
 		if err = ctx.Err(); err != nil || !strings.HasPrefix(key, prefix) {
 			return false
 		}
-		if buf, err = l.value(key, where, buf); err == nil {
-			err = fn(key, buf)
+		var value []byte
+		if value, err = values.value(key, where); err == nil {
+			err = fn(key, value)
 		}
 		return err == nil
 	})
