@@ -59,7 +59,12 @@ test: deps assets ## every test, with the race detector, real boots included: a 
 	exit $$rc
 
 .PHONY: test-long
-test-long: e2e-install stress fuzz ## whole installations, every test under stress and a CPU quota, fuzzing: hours
+test-long: e2e-install stress fuzz soak ## whole installations, every test under stress and a CPU quota, fuzzing, kills and power cuts: hours
+
+.PHONY: soak
+soak: deps assets ## 10,000 kills and 2,000 power cuts of the state file, every bit of it flipped: half an hour
+	BOOTLAB_REQUIRE=all BOOTLAB_LONG=1 go test -count=1 -timeout 3h -v -run 'TestKill$$|TestPowerCuts|TestLoad|TestEveryDamage' \
+		./internal/store/logfile ./internal/daemon
 
 PKG = $(UNITS) $(PROGRAMS) $(BOOTS)
 
