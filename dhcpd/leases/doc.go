@@ -3,7 +3,8 @@
 // It owns the records in the store, the choice of an address for a machine, and the addresses that are offered
 // to machines. It never sees a packet or a socket. Of the lab it knows the pools, which the caller passes.
 //
-//	book, err := leases.Open(ctx, store, time.Now)
+//	clock, err := leases.OpenClock(ctx, store, leases.SystemHost())
+//	book, err := leases.Open(ctx, store, clock.Now)
 //	pool := leases.NewPool(first, last, table.Reserved)
 //	book.Serve(pool)
 //
@@ -21,6 +22,8 @@
 // A lease is durable before it is visible. An offer is kept in memory, and two offers of one
 // address are never valid at a time. The commit decides again, which makes two leases of one
 // address impossible. The states of an address and their transitions are in life.go.
+//
+// Times are those of a [Clock], which no correction of the wall clock moves; for people they are converted.
 //
 // # Memory
 //

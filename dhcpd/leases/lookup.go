@@ -200,6 +200,18 @@ func (b *Book) CountLive(subnets ...netip.Prefix) []int {
 	return counts
 }
 
+// LastEnd returns when the last of the live leases ends, or now.
+func (b *Book) LastEnd() time.Time {
+	now := seconds(b.now())
+	last := now
+	b.walk(func(_ uint32, e *entry) {
+		if e.live(now) {
+			last = max(last, e.expiry)
+		}
+	}, func() {})
+	return timeOf(last)
+}
+
 // conflictsAt returns the conflicts as leases.
 func (b *Book) conflictsAt(now time.Time) map[netip.Addr]Lease {
 	b.mu.Lock()

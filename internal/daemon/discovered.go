@@ -92,6 +92,7 @@ func addReport(u *api.DiscoveredMachine, m discovered.Machine) {
 func (c *adminBackend) addLeases(l *lab.Lab, found map[lab.MAC]*api.DiscoveredMachine) {
 	latest, others := make(map[lab.MAC]leases.Lease, len(found)), latestLeases{listed: make(map[lab.MAC]bool, maxDiscovered)}
 	c.book.Walk(func(lease *leases.Lease) {
+		c.onWall(lease)
 		switch before, again := latest[lease.MAC]; {
 		case lease.State != leases.Active && lease.State != leases.Released, lease.MAC.IsZero(), l.HostByMAC(lease.MAC) != nil:
 		case found[lease.MAC] == nil:

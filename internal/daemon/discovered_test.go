@@ -69,11 +69,15 @@ hosts:
 			if err != nil {
 				t.Fatal(err)
 			}
+			clock, err := leases.OpenClock(t.Context(), storetest.Memory(), leases.SystemHost())
+			if err != nil {
+				t.Fatal(err)
+			}
 			book, err := leases.Open(t.Context(), storetest.Memory(), time.Now)
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := &adminBackend{Daemon: &Daemon{learned: &learned{book: book}}}
+			c := &adminBackend{Daemon: &Daemon{learned: &learned{book: book, clock: clock}}}
 			if got := c.nextFree(l, l.Networks[0]); got.String() != tt.want {
 				t.Errorf("%s, want %s", got, tt.want)
 			}

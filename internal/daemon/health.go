@@ -211,6 +211,9 @@ func (d *Daemon) serverStates() []api.Server {
 	for i := range states[1:] {
 		states[1+i].Warnings = missingAddresses(states[1+i].Addrs)
 	}
+	if note := clockNote(d.clock); note != "" {
+		states[0].Warnings = append(states[0].Warnings, note)
+	}
 	return append(states, virtual)
 }
 

@@ -44,11 +44,15 @@ hosts: {a: {mac: 52:54:00:00:00:01, ip: 10.0.0.9, profile: p}}
 	if err != nil {
 		t.Fatal(err)
 	}
+	clock, err := leases.OpenClock(t.Context(), store, leases.SystemHost())
+	if err != nil {
+		t.Fatal(err)
+	}
 	book, err := leases.Open(t.Context(), store, time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Daemon{log: slog.New(slog.DiscardHandler), installWatch: newInstallWatch(), learned: &learned{store: store, book: book, installs: installs}}
+	d := &Daemon{log: slog.New(slog.DiscardHandler), installWatch: newInstallWatch(), learned: &learned{store: store, clock: clock, book: book, installs: installs}}
 	d.current.Store(&snapshot.Snapshot{Lab: l})
 	h := l.Host("a")
 	ticket, err := installs.Boot(t.Context(), h, install.Request{Prepare: func() (install.Signals, error) { return install.NextBoot | install.SystemLease, nil }})

@@ -26,6 +26,7 @@ const stateFile = "state.db"
 // learned is the state that is kept over restarts.
 type learned struct {
 	store      store.Store
+	clock      *leases.Clock // all times of book are its
 	book       *leases.Book
 	installs   *install.Machine
 	discovered *discovered.Book
@@ -82,7 +83,11 @@ func (d *Daemon) watchStore() {
 
 // openLearned reads leases, install states and discovered machines from the store.
 func (d *Daemon) openLearned(ctx context.Context, s store.Store) (*learned, error) {
-	book, err := leases.Open(ctx, s, time.Now)
+	clock, err := leases.OpenClock(ctx, s, leases.SystemHost())
+	if err != nil {
+		return nil, err
+	}
+	book, err := leases.Open(ctx, s, clock.Now)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +100,7 @@ func (d *Daemon) openLearned(ctx context.Context, s store.Store) (*learned, erro
 		return nil, err
 	}
 	serials, err := openSerials(ctx, s, d.log)
-	return &learned{store: s, book: book, installs: installs, discovered: found, serials: serials}, err
+	return &learned{store: s, clock: clock, book: book, installs: installs, discovered: found, serials: serials}, err
 }
 
 // drains stores the backends that an admin has drained, below "drain/".

@@ -18,11 +18,12 @@ import (
 
 // Leases implements httpd.Inventory. It goes through the whole book, and needs memory for the page only.
 func (c *adminBackend) Leases(_ context.Context, q api.LeaseQuery) api.LeasePage {
-	l, now := c.current.Load().Lab, time.Now()
+	l, now := c.current.Load().Lab, c.clock.Wall(c.clock.Now())
 	page := firstLeases{limit: q.Limit}
 	var p api.LeasePage
 	var a api.Lease // one for all: its address is passed on
 	c.book.Walk(func(lease *leases.Lease) {
+		c.onWall(lease)
 		a = leaseOf(l, lease, now)
 		if a.Holds() {
 			p.Holding++

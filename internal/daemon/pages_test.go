@@ -30,6 +30,10 @@ func backendOf(t *testing.T, n int) *adminBackend {
 		t.Fatal(err)
 	}
 	s := storetest.Memory()
+	clock, err := leases.OpenClock(t.Context(), s, leases.SystemHost())
+	if err != nil {
+		t.Fatal(err)
+	}
 	book, err := leases.Open(t.Context(), s, time.Now)
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +57,7 @@ func backendOf(t *testing.T, n int) *adminBackend {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Daemon{learned: &learned{book: book, discovered: found}, timeline: times}
+	d := &Daemon{learned: &learned{clock: clock, book: book, discovered: found}, timeline: times}
 	d.current.Store(&snapshot.Snapshot{Lab: l})
 	return &adminBackend{Daemon: d}
 }

@@ -47,7 +47,7 @@ func (d *Daemon) build() (*servers, error) {
 	var errs [8]error
 	s.dhcp, errs[0] = dhcpd.New(dhcpd.Config{}, dhcpd.Deps{
 		Table: table(d, func(s *snapshot.Snapshot) *dhcpd.Table { return s.DHCP }),
-		Book:  d.book, Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: time.Now, Listen: d.listenDHCP, FromDisk: d.installs.FromDisk,
+		Book:  d.book, Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: d.clock.Now, Listen: d.listenDHCP, FromDisk: d.installs.FromDisk,
 		Loops: d.loops, Report: func(iface string, err error) { d.health.opened(serverDHCP, iface, err) },
 	})
 	s.tftp, errs[1] = tftpd.New(tftpd.Config{SinglePort: d.current.Load().Lab.Appliance.TFTPSingle}, tftpd.Deps{

@@ -47,6 +47,7 @@ func (d *Daemon) tasks(watch *watcher) tasks {
 		// DNS and DHCP last: machines still need names and renewals.
 		{name: serverDNS, server: true, run: func(ctx context.Context) error { return d.sockets.serve(ctx, serverDNS, d.serveDNS) }},
 		{name: serverDHCP, server: true, run: d.dhcp.Serve},
+		{name: "clock", run: d.watchClock},
 		// The admin API answers until the end.
 		{name: serverAdmin, server: true, run: d.serveAdmin},
 		{name: "store", run: d.storeWatch.run},

@@ -71,6 +71,7 @@ const (
 
 	DaemonReady
 	DaemonStopping
+	ClockJumped
 	LabApplied
 	LabRefused
 
@@ -182,6 +183,7 @@ var table = [kinds]description{
 
 	DaemonReady:    {"daemon_ready", StageLab, slog.LevelInfo, own, "all servers are listening"},
 	DaemonStopping: {"daemon_stopping", StageLab, slog.LevelInfo, own, "the daemon is stopping"},
+	ClockJumped:    {"clock_jumped", StageLab, slog.LevelWarn, own, "the system clock was set forward or back; leases keep the time that they were given for"},
 	LabApplied:     {"lab_applied", StageLab, slog.LevelInfo, own, "a lab was applied"},
 	LabRefused:     {"lab_refused", StageLab, slog.LevelError, own, "a lab was refused; the last good one stays applied"},
 }
