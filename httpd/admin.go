@@ -86,6 +86,8 @@ type Leaser interface {
 	// Release gives the lease of an address back as if its machine had, or frees an address that was set aside. The error
 	// says why not.
 	Release(ctx context.Context, addr netip.Addr) error
+	// Import takes over leases of another server, or answers what it would do. Leases that it skips are no error.
+	Import(ctx context.Context, leases []api.Lease, o api.Overwrite, r api.Rehearse) (api.LeaseImport, error)
 	// Pools returns all pools, by network and name.
 	Pools(ctx context.Context) []api.Pool
 }
@@ -260,7 +262,7 @@ func (a *Admin) handler(why trust) http.Handler {
 // admit lets a request through to mux, or says what it lacks.
 func (a *Admin) admit(w *reply, r *http.Request, mux http.Handler, why trust, where area) {
 	secure(w.Header())
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	r.Body = http.MaxBytesReader(w, r.Body, bodyLimit(r.URL.Path))
 	switch {
 	case why == byToken && where != areaHealth && !a.addressed(r):
 		a.misdirected(w, r)
@@ -323,7 +325,20 @@ func tooManyLogins() *api.Error {
 		Hint: fmt.Sprintf("wait %d seconds; the Unix socket and open sessions still work", loginEvery/time.Second)}
 }
 
-const maxForm = 64 << 10
+const (
+	maxForm   = 64 << 10
+	maxImport = 64 << 20 // leases as JSON: some 200,000
+
+	pathImport = "leases/import"
+)
+
+// bodyLimit bounds the body of a request for path.
+func bodyLimit(path string) int64 {
+	if path == api.Prefix+pathImport {
+		return maxImport
+	}
+	return maxForm
+}
 
 // secure sets what keeps a page from being framed, scripted or cached.
 func secure(h http.Header) {

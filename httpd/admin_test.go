@@ -96,6 +96,8 @@ func TestAdminAsStranger(t *testing.T) {
 		{"POST", "/api/v1/backends/mycluster-api/x", false, "400", `action=\"\" is not known`, false},
 		{"POST", "/api/v1/reload?force=1", false, "200", `"generation":8`, false},
 		{"GET", "/api/v1/lab?host=master-0", false, "200", "plan of master-0\n", false},
+		{"POST", "/api/v1/leases/import", false, "400", "the body is not a list of leases", false},
+		{"GET", "/api/v1/leases/import", false, "405", "want POST", false},
 		{"GET", "/api/v1/backup", false, "200", "a backup\n", false},
 		{"POST", "/api/v1/backup", false, "405", "want GET", false},
 		{"GET", "/api/v1/token", false, "403", "over the Unix socket only", false},

@@ -45,6 +45,7 @@ func (a *Admin) apiRoutes(mux *http.ServeMux, why trust) {
 	do("vms/{host}", a.postVM)
 	do("backends/{balancer}/{backend}", a.postBackend)
 	do("leases/{addr}/release", a.postRelease)
+	do(pathImport, a.postImport)
 	do("reload", a.postReload)
 	ask("sessions", func(*http.Request) (any, error) { return a.open.list(), nil })
 	do("sessions/revoke", a.postRevoke)
@@ -385,6 +386,23 @@ func (a *Admin) postRelease(r *http.Request) (any, error) {
 	back := api.GivenBack{Lease: lease, Message: consequence(lease, a.deps.Now())}
 	back.Lease.State = api.LeaseReleased
 	return back, nil
+}
+
+// postImport imports the leases in the body, a JSON list as GET leases answers it.
+func (a *Admin) postImport(r *http.Request) (any, error) {
+	q := r.URL.Query()
+	over, rehearse := api.KeepLeases, api.DoImport
+	if q.Get("replace") == "1" {
+		over = api.ReplaceLeases
+	}
+	if q.Get("check") == "1" {
+		rehearse = api.CheckImport
+	}
+	var leases []api.Lease
+	if err := json.NewDecoder(r.Body).Decode(&leases); err != nil {
+		return nil, &api.Error{Status: http.StatusBadRequest, Message: "the body is not a list of leases: " + err.Error(), Hint: "want JSON as of GET leases"}
+	}
+	return a.deps.Leases.Import(r.Context(), leases, over, rehearse)
 }
 
 // consequence says what a release means for the machine that had the lease.

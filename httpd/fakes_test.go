@@ -153,6 +153,11 @@ func (h *fakeDaemon) Backup(_ context.Context, w io.Writer) error {
 	return err
 }
 
+func (h *fakeDaemon) Import(_ context.Context, leases []api.Lease, o api.Overwrite, r api.Rehearse) (api.LeaseImport, error) {
+	h.note("import %d %d %d", len(leases), o, r)
+	return api.LeaseImport{Imported: len(leases)}, nil
+}
+
 func (h *fakeDaemon) Reload(_ context.Context, force api.Force) (api.Reload, error) {
 	h.note("reload %d", force)
 	return api.Reload{At: noon(), Generation: 8}, h.reloadErr

@@ -172,7 +172,7 @@ func verifyBackup(cmd *cobra.Command, o *options, path string) error {
 // kindNames name what a backup holds, in the order that people look for it.
 var kindNames = []struct{ kind, name string }{
 	{"lease", "leases"}, {"install", "install states"}, {"drain", "drained backends"}, {"discovered", "discovered machines"},
-	{"timelines", "machines with a timeline"}, {"timeline", "parts of timelines"},
+	{"serial", "zone serials"}, {"timelines", "machines with a timeline"}, {"timeline", "parts of timelines"},
 }
 
 // backupText describes a backup in one line.

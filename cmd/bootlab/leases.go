@@ -20,7 +20,7 @@ func leasesCommand(o *options) *cobra.Command {
 	var f leaseFlags
 	cmd := &cobra.Command{
 		Use:   "leases",
-		Short: "Show leases, release them, turn them into reservations",
+		Short: "Show leases, release, export and import them, turn them into reservations",
 		Args:  subcommand,
 		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) ([]api.Lease, error) {
 			filter, err := f.filter()
@@ -44,6 +44,8 @@ func leasesCommand(o *options) *cobra.Command {
 			Args:  cobra.MinimumNArgs(1),
 			RunE:  func(cmd *cobra.Command, args []string) error { return reserve(cmd, o, args) },
 		},
+		exportCommand(o),
+		importCommand(o),
 	)
 	return cmd
 }

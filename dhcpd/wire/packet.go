@@ -98,6 +98,12 @@ func firstLabel(name []byte) []byte {
 	return name
 }
 
+// HostLabel returns the first label of a name from elsewhere, in lower case, as Hostname does.
+func HostLabel(name string) string {
+	var b [63]byte
+	return string(appendLabel(b[:0], firstLabel([]byte(name))))
+}
+
 // appendLabel appends a label in lower case if it is a host name's: it is shown to users and may become a DNS name.
 func appendLabel(dst, label []byte) []byte {
 	if len(label) == 0 || len(label) > 63 || label[0] == '-' {

@@ -102,6 +102,22 @@ func (c *Client) ReleaseLease(ctx context.Context, addr netip.Addr) (g GivenBack
 	return g, c.post(ctx, "leases/"+addr.String()+"/release", nil, &g)
 }
 
+// ImportLeases takes over leases of another server, as bootlab leases export writes them, or answers what an import would do.
+func (c *Client) ImportLeases(ctx context.Context, leases []Lease, o Overwrite, r Rehearse) (done LeaseImport, err error) {
+	q := url.Values{}
+	if o == ReplaceLeases {
+		q.Set("replace", "1")
+	}
+	if r == CheckImport {
+		q.Set("check", "1")
+	}
+	body, err := json.Marshal(leases)
+	if err != nil {
+		return done, fmt.Errorf("encode leases: %w", err)
+	}
+	return done, c.callWith(ctx, http.MethodPost, "leases/import", q, body, &done)
+}
+
 // Pools returns size and free addresses of the pools, by network and name.
 func (c *Client) Pools(ctx context.Context) (pools []Pool, err error) {
 	return pools, c.get(ctx, "pools", &pools)
@@ -276,7 +292,11 @@ func (c *Client) post(ctx context.Context, path string, q url.Values, into any) 
 }
 
 func (c *Client) call(ctx context.Context, method, path string, q url.Values, into any) error {
-	resp, err := c.do(ctx, method, path, q)
+	return c.callWith(ctx, method, path, q, nil, into)
+}
+
+func (c *Client) callWith(ctx context.Context, method, path string, q url.Values, body []byte, into any) error {
+	resp, err := c.send(ctx, method, path, q, body)
 	if err != nil {
 		return err
 	}
@@ -289,13 +309,21 @@ func (c *Client) call(ctx context.Context, method, path string, q url.Values, in
 
 // do returns a 200 answer, whose body the caller closes, or an error.
 func (c *Client) do(ctx context.Context, method, path string, q url.Values) (*http.Response, error) {
+	return c.send(ctx, method, path, q, nil)
+}
+
+// send is do with a body of JSON, nil for none.
+func (c *Client) send(ctx context.Context, method, path string, q url.Values, body []byte) (*http.Response, error) {
 	u := c.base + Prefix + path
 	if len(q) > 0 {
 		u += "?" + q.Encode()
 	}
-	req, err := http.NewRequestWithContext(ctx, method, u, nil)
+	req, err := http.NewRequestWithContext(ctx, method, u, bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("ask the daemon: %w", err)
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
 	}
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)

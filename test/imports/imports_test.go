@@ -23,7 +23,7 @@ const anything = "*"
 
 // rules are in the order of the folders.
 var rules = []rule{
-	{"cmd/bootlab", []string{"internal/api", "internal/content/images", "internal/daemon", "internal/daemon/plan", "internal/daemon/snapshot", "internal/firmware", "internal/lab", "internal/lab/load", "internal/observe/event", "internal/observe/logs", "internal/observe/timeline", "internal/store/backup"}, "the command line asks the daemon or the lab, never a server"},
+	{"cmd/bootlab", []string{"internal/api", "internal/content/images", "internal/daemon", "internal/daemon/plan", "internal/daemon/snapshot", "internal/firmware", "internal/lab", "internal/lab/load", "internal/leasefile", "internal/observe/event", "internal/observe/logs", "internal/observe/timeline", "internal/store/backup"}, "the command line asks the daemon or the lab, never a server"},
 
 	{"dhcpd", []string{"dhcpd/leases", "dhcpd/segment", "dhcpd/wire", "internal/boot/bootloop", "internal/host/datagram", "internal/host/pause", "internal/lab", "internal/observe/event"}, "assigns addresses; knows no other server"},
 	{"dhcpd/leases", []string{"internal/lab", "internal/store"}, "who has which address, durably; of the lab only what a MAC is"},
@@ -65,6 +65,8 @@ var rules = []rule{
 
 	{"internal/lab", nil, "the model: every decision, no file, no server, no socket"},
 	{"internal/lab/load", []string{"internal/lab"}, "reads the lab file into the model; only commands, the daemon and readers of YAML need it"},
+
+	{"internal/leasefile", []string{"internal/api", "internal/lab"}, "formats of lease files; decides nothing"},
 
 	{"internal/observe/event", []string{"internal/lab", "internal/observe/repeats"}, "every package may record events"},
 	{"internal/observe/logs", []string{"internal/lab", "internal/observe/event", "internal/observe/repeats"}, "a recorder of events, and the servers' log; of the lab only what a MAC is"},

@@ -1,0 +1,230 @@
+package leasefile
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// A Format is the format of a lease file.
+type Format string
+
+// The formats.
+const (
+	CSV     Format = "csv"
+	JSON    Format = "json"
+	Kea     Format = "kea"
+	Dnsmasq Format = "dnsmasq"
+)
+
+// Formats returns all formats.
+func Formats() []Format { return []Format{CSV, JSON, Kea, Dnsmasq} }
+
+// MaxSize bounds a file, in bytes.
+const MaxSize = 256 << 20
+
+// A File is what a lease file holds.
+type File struct {
+	Leases []api.Lease // by their order in the file; a zero Expires is never
+	// Skipped are lines that are no lease of an IPv4 address and an Ethernet MAC.
+	Skipped []api.SkippedLease
+}
+
+// errFormat is returned for a file that is in no known format.
+var errFormat = errors.New("it is in no format that bootlab knows; --format names one of csv, json, kea, dnsmasq")
+
+// Detect returns the format of a file, or an error that says that it is not known.
+func Detect(data []byte) (Format, error) {
+	line, _, _ := strings.Cut(strings.TrimLeft(string(data[:min(len(data), 4096)]), " \t\r\n"), "\n")
+	fields := strings.Fields(line)
+	switch {
+	case len(fields) == 0:
+		return "", errors.New("it is empty")
+	case strings.HasPrefix(line, "["):
+		return JSON, nil
+	case strings.HasPrefix(line, "ip,"):
+		return CSV, nil
+	case strings.HasPrefix(line, "address,"):
+		return Kea, nil
+	case fields[0] == "duid", len(fields) == 5 && isNumber(fields[0]):
+		return Dnsmasq, nil
+	}
+	return "", errFormat
+}
+
+func isNumber(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
+
+// Parse reads a lease file. An error names the line that is not what the format wants; nothing of the file counts then.
+func Parse(data []byte, f Format) (*File, error) {
+	switch f {
+	case CSV:
+		return parseCSV(data)
+	case JSON:
+		return parseJSON(data)
+	case Kea:
+		return parseKea(data)
+	case Dnsmasq:
+		return parseDnsmasq(data)
+	}
+	return nil, fmt.Errorf("%q is not a format of lease files: want one of %v", f, Formats())
+}
+
+// Options say how leases are written.
+type Options struct {
+	// SubnetIDs are the ids that Kea's configuration gives the subnets, by the name of the network here.
+	SubnetIDs map[string]int
+}
+
+// Write writes leases. What a format cannot express is left out: Kea and dnsmasq know nothing of vendor classes and relay ports,
+// dnsmasq only leases that hold an address. The caller passes active leases only, unless the format is CSV or JSON.
+func Write(w io.Writer, f Format, leases []api.Lease, o Options) error {
+	switch f {
+	case CSV:
+		return writeCSV(w, leases)
+	case JSON:
+		return writeJSON(w, leases)
+	case Kea:
+		return writeKea(w, leases, o)
+	case Dnsmasq:
+		return writeDnsmasq(w, leases)
+	}
+	return fmt.Errorf("%q is not a format of lease files: want one of %v", f, Formats())
+}
+
+// skip returns a line that is no lease for this product.
+func skip(addr netip.Addr, kind api.SkipKind, format string, args ...any) api.SkippedLease {
+	return api.SkippedLease{IP: addr, Kind: kind, Reason: fmt.Sprintf(format, args...)}
+}
+
+// endpoints parses an IPv4 address and an Ethernet MAC. notOurs says why a valid line is skipped.
+func endpoints(ip, mac string) (addr netip.Addr, m lab.MAC, notOurs *api.SkippedLease, err error) {
+	addr, err = netip.ParseAddr(ip)
+	if err != nil {
+		return addr, m, nil, fmt.Errorf("%.60q is not an address", ip)
+	}
+	if addr = addr.Unmap(); !addr.Is4() {
+		s := skip(addr.WithZone(""), api.SkipNoEthernet, "not an IPv4 address")
+		return addr, m, &s, nil
+	}
+	m, err = lab.ParseMAC(mac)
+	if err == nil && m.IsZero() {
+		mac = ""
+	}
+	if mac == "" {
+		s := skip(addr, api.SkipNoEthernet, "no MAC")
+		return addr, m, &s, nil
+	}
+	if err != nil && strings.Trim(mac, "0123456789abcdefABCDEF:-") == "" {
+		s := skip(addr, api.SkipNoEthernet, "hardware address %.80s is not of Ethernet", mac)
+		return addr, m, &s, nil
+	}
+	return addr, m, nil, err
+}
+
+// clientID parses hexadecimal bytes with colons, and returns them in one spelling; empty: none.
+func clientID(s string) (string, error) {
+	b, err := hex.DecodeString(strings.ReplaceAll(s, ":", ""))
+	if err != nil || len(b) > 255 {
+		return "", fmt.Errorf("client id %.60q is not up to 255 hexadecimal bytes", s)
+	}
+	return ClientID(b), nil
+}
+
+// ClientID writes a client id (option 61): "01:52:54:00:2c:01:10".
+func ClientID(b []byte) string {
+	text := make([]byte, 0, 3*len(b))
+	for i, c := range b {
+		if i > 0 {
+			text = append(text, ':')
+		}
+		text = hex.AppendEncode(text, []byte{c})
+	}
+	return string(text)
+}
+
+// unix returns the time of a lease; for 0 none.
+func unix(seconds int64) time.Time {
+	if seconds == 0 {
+		return time.Time{}
+	}
+	return time.Unix(seconds, 0).UTC()
+}
+
+// maxTime is the last second of the times here: DHCP's own are of 32 bits.
+const maxTime = 1<<32 - 1
+
+func parseJSON(data []byte) (*File, error) {
+	f := &File{}
+	d := json.NewDecoder(bytes.NewReader(data))
+	if err := d.Decode(&f.Leases); err != nil {
+		return nil, fmt.Errorf("not a list of leases: %w", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("something follows the list of leases")
+	}
+	kept := f.Leases[:0]
+	for i, l := range f.Leases {
+		if err := normalize(&l); err != nil {
+			return nil, fmt.Errorf("lease %d: %w", i+1, err)
+		}
+		_, _, notOurs, err := endpoints(l.IP.String(), l.MAC.String())
+		if err != nil {
+			return nil, fmt.Errorf("lease %d: %w", i+1, err)
+		}
+		if notOurs != nil {
+			f.Skipped = append(f.Skipped, *notOurs)
+			continue
+		}
+		kept = append(kept, l)
+	}
+	f.Leases = kept
+	return f, nil
+}
+
+// normalize gives a lease of a file of ours the spelling that Write has.
+func normalize(l *api.Lease) (err error) {
+	l.IP = l.IP.Unmap()
+	if l.ClientID, err = clientID(l.ClientID); err != nil {
+		return err
+	}
+	if l.State != "" && !known(l.State) {
+		return fmt.Errorf("%.60q is not the state of a lease", l.State)
+	}
+	for _, t := range []*time.Time{&l.Since, &l.Expires} {
+		if t.IsZero() {
+			*t = time.Time{}
+			continue
+		}
+		if *t = t.UTC().Truncate(time.Second); t.Unix() < 0 || t.Unix() > maxTime {
+			return fmt.Errorf("%s is no time between 1970 and 2106", t.Format(time.RFC3339))
+		}
+	}
+	return nil
+}
+
+func known(s api.LeaseState) bool {
+	for _, k := range api.LeaseStates() {
+		if s == k {
+			return true
+		}
+	}
+	return false
+}
+
+func writeJSON(w io.Writer, leases []api.Lease) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	if leases == nil {
+		leases = []api.Lease{}
+	}
+	return enc.Encode(leases)
+}
