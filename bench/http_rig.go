@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -60,7 +61,7 @@ func newHTTPRig(ctx context.Context, b *bench) (*httpRig, error) {
 	}
 	err = ip(ctx, [][]string{
 		{"netns", "add", httpSpace}, {"-n", httpSpace, "link", "set", "lo", "up"},
-		{"link", "add", "http0", "type", "veth", "peer", "name", "http1", "netns", httpSpace},
+		{"link", "add", "http0", "address", strings.ReplaceAll(benchMAC, "-", ":"), "type", "veth", "peer", "name", "http1", "netns", httpSpace},
 		{"addr", "add", httpLoadAddr + "/24", "dev", "http0"}, {"link", "set", "http0", "up"},
 		{"-n", httpSpace, "addr", "add", httpAddr + "/24", "dev", "http1"}, {"-n", httpSpace, "link", "set", "http1", "up"},
 	})

@@ -24,6 +24,9 @@ type stormRig struct {
 	program  string // the folder of the network boot program
 }
 
+// stormSubnet is the subnet of all machines.
+const stormSubnet = "10.70.0.0/16"
+
 // stormMachine is the n-th machine.
 func stormMachine(n int) bootload.Machine {
 	return bootload.Machine{
@@ -53,6 +56,10 @@ func (s *stormRig) lay(ctx context.Context) error {
 	cmd.Stdin = strings.NewReader(batch.String())
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("give every machine its address: %w: %s", err, out)
+	}
+	// The machines have no MACs on the wire: for the server they are behind the relay.
+	if err := ip(ctx, [][]string{{"-n", serverSpace, "route", "add", stormSubnet, "via", relays()[0]}}); err != nil {
+		return err
 	}
 	s.files, s.program = filepath.Join(s.dir, "files"), filepath.Join(s.dir, "program")
 	for path, size := range map[string]int{

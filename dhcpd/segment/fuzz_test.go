@@ -3,9 +3,11 @@ package segment
 import (
 	"bytes"
 	"encoding/hex"
+	"net/netip"
 	"strings"
 	"testing"
 
+	"github.com/bootlab/bootlab/internal/host/arp"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -40,7 +42,7 @@ func TestParseARP(t *testing.T) {
 		{"multicast machine", strings.Replace(arpReply, "40002 02", "40002 03", 1), ""},
 	}
 	for _, tt := range tests {
-		addr, m, ok := parseARP(unhex(t, tt.frame))
+		addr, m, _, ok := arp.Parse(unhex(t, tt.frame))
 		got := ""
 		if ok {
 			got = addr.String() + " " + m.String()
@@ -49,7 +51,7 @@ func TestParseARP(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
 	}
-	f := arpProbe(lab.MAC{2, 0, 0, 0, 0, 2}, ip("10.77.0.9"))
+	f := arp.Request(lab.MAC{2, 0, 0, 0, 0, 2}, netip.Addr{}, broadcastMAC, ip("10.77.0.9"))
 	if want := unhex(t, arpProbeHex); !bytes.Equal(f[:], want) {
 		t.Errorf("probe % x, want % x", f, want)
 	}
@@ -61,7 +63,7 @@ func FuzzParseARP(f *testing.F) {
 		f.Add(unhex(f, s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		addr, m, ok := parseARP(b)
+		addr, m, _, ok := arp.Parse(b)
 		if ok != addr.IsValid() || ok && (addr.IsUnspecified() || addr.IsMulticast() || addr == broadcastIP || m.IsZero() || m[0]&1 != 0) {
 			t.Errorf("learned %s of %s", addr, m)
 		}

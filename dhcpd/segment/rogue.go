@@ -140,7 +140,7 @@ func replyFilter() []bpf.RawInstruction {
 		bpf.LoadIndirect{Off: ip + udpHeader + bootpFixed, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: magicCookie, SkipTrue: 5},
 		bpf.LoadExtension{Num: bpf.ExtType},
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: packetOtherHost, SkipTrue: 2},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.PACKET_OTHERHOST, SkipTrue: 2},
 		bpf.LoadAbsolute{Off: 0, Size: 1},
 		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: 1, SkipTrue: 1},
 		bpf.RetConstant{Val: replySpace},

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/host/arp"
 	"github.com/bootlab/bootlab/internal/host/datagram"
 	"github.com/bootlab/bootlab/internal/lab"
 
@@ -82,7 +83,7 @@ func (s *Socket) openPacketSockets() error {
 	if s.raw, err = openPacketSocket(ifi, 0, nil); err != nil {
 		return err
 	}
-	if s.arp, err = openPacketSocket(ifi, unix.ETH_P_ARP, arpFilter()); err != nil {
+	if s.arp, err = openPacketSocket(ifi, unix.ETH_P_ARP, arp.Filter()); err != nil {
 		return err
 	}
 	if s.replies, err = openPacketSocket(ifi, unix.ETH_P_IP, replyFilter()); err != nil {

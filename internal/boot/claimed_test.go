@@ -1,9 +1,15 @@
 package boot_test
 
 import (
+	"errors"
 	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/bootlab/bootlab/internal/boot"
+	"github.com/bootlab/bootlab/internal/host/neighbour"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
@@ -60,4 +66,75 @@ func TestClaimed(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestNeighbours: what is known of the MAC behind an address decides every request in a machine's name, from the right address too.
+func TestNeighbours(t *testing.T) {
+	t.Parallel()
+	thief := lab.MAC{2, 0, 0, 0, 0, 0x66}
+	for _, tt := range []struct {
+		name   string
+		found  neighbour.Found
+		dhcp   string
+		status int // 0: answered
+		kind   event.Kind
+	}{
+		{"its own", neighbour.Found{Verdict: neighbour.Own, MAC: mac}, "server", 0, 0},
+		{"behind a router", neighbour.Found{}, "server", 0, 0},
+		{"another machine at its address", neighbour.Found{Verdict: neighbour.Foreign, MAC: thief}, "server", 403, event.AddressConflict},
+		{"another machine beside it", neighbour.Found{Verdict: neighbour.Foreign, MAC: thief, Both: true}, "server", 503, event.AddressConflict},
+		{"nobody", neighbour.Found{Verdict: neighbour.Nobody}, "server", 503, event.ConfigRefused},
+		{"its own, leased by another server", neighbour.Found{Verdict: neighbour.Own, MAC: mac}, "proxy", 0, 0},
+		{"another machine, leased by another server", neighbour.Found{Verdict: neighbour.Foreign, MAC: thief}, "proxy", 403, event.ConfigRefused},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			write(t, filepath.Join(dir, "files", "worker.cfg"), "x")
+			text := strings.Replace(labFile, "address: 192.168.16.1\n", "address: 192.168.16.1\n    dhcp: "+tt.dhcp+"\n", 1)
+			if tt.dhcp == "proxy" {
+				text = strings.Replace(text, "    pools: {pooleds: {range: 192.168.16.200-192.168.16.210, profile: live}}\n", "", 1)
+			}
+			r := rigOf(t, nil, nil)
+			r.lab, r.table = tableOf(t, dir, text)
+			token := r.token(t)
+			r.found = tt.found
+			for _, request := range []struct {
+				what string
+				ask  func() error
+			}{
+				{"script", func() error { _, err := r.Script(t.Context(), mac, addr, lab.ScriptName); return err }},
+				{"config", func() error { _, err := r.Config(t.Context(), mac, token, "worker.cfg", addr); return err }},
+				{"done", func() error { return r.Done(t.Context(), mac, token, addr) }},
+				{"report", func() error { return r.Report(t.Context(), mac, "manufacturer=x", addr) }},
+			} {
+				what, before := request.what, len(r.asked)
+				err := request.ask()
+				if len(r.asked) == before || !slices.Contains(r.asked[before], mac) {
+					t.Errorf("%s: asked for %v", what, r.asked[before:])
+				}
+				if status := statusOf(err); status != tt.status {
+					t.Errorf("%s: %v, want status %d", what, err, tt.status)
+				}
+				if err == nil {
+					continue
+				}
+				e := r.events[len(r.events)-1]
+				if foreign := tt.found.Verdict == neighbour.Foreign; e.Claimed != foreign || foreign && !strings.Contains(e.Err, thief.String()) {
+					t.Errorf("%s: event %+v", what, e)
+				}
+				if (what == "config" || what == "done") && e.Kind != tt.kind {
+					t.Errorf("%s: event %v, want %v", what, e.Kind, tt.kind)
+				}
+			}
+		})
+	}
+}
+
+// statusOf returns the status of a refusal; 0: none.
+func statusOf(err error) int {
+	if refusal, ok := errors.AsType[*boot.Refusal](err); ok {
+		return refusal.Status
+	}
+	return 0
 }

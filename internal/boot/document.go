@@ -77,7 +77,7 @@ func (s *Service) Answer(ctx context.Context, macs []lab.MAC, from netip.Addr) (
 	if len(macs) > 0 {
 		e.MAC = macs[0]
 	}
-	s.recordRefusal(t, e)
+	s.recordRefusal(t, e, err)
 	return nil, err
 }
 

@@ -28,13 +28,7 @@ func (s *Service) refused(t *Table, mac lab.MAC, from netip.Addr, what string, e
 		}
 		return discovered.Tidy(text, maxDetail)
 	}
-	s.recordRefusal(t, event.Event{Kind: event.ConfigRefused, MAC: mac, Addr: from, Detail: hide(what), Err: hide(err.Error())})
-}
-
-// recordRefusal records a refusal, and whether another machine may have made the request.
-func (s *Service) recordRefusal(t *Table, e event.Event) {
-	e.Claimed = s.claimed(t, e.MAC, e.Addr)
-	s.deps.Events.Record(e)
+	s.recordRefusal(t, event.Event{Kind: event.ConfigRefused, MAC: mac, Addr: from, Detail: hide(what), Err: hide(err.Error())}, err)
 }
 
 // repeats reports whether a boot that is refused with err keeps asking: cloud-init asks eleven times for what it has read already,
@@ -42,6 +36,9 @@ func (s *Service) recordRefusal(t *Table, e event.Event) {
 // of another machine, makes an event each time.
 func repeats(err error) bool {
 	var refusal *Refusal
+	if errors.Is(err, errConflict) || errors.Is(err, errOther) {
+		return false
+	}
 	return errors.Is(err, install.ErrReads) || errors.As(err, &refusal) && refusal.Status == http.StatusServiceUnavailable
 }
 

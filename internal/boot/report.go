@@ -45,7 +45,7 @@ func (s *Service) done(ctx context.Context, h *lab.Host, token string) error {
 func (s *Service) Report(ctx context.Context, mac lab.MAC, query string, from netip.Addr) error {
 	t := s.deps.Table()
 	if err := s.mayReport(t, mac, from); err != nil {
-		s.recordRefusal(t, event.Event{Kind: event.ScriptRefused, MAC: mac, Addr: from, Detail: "report", Err: err.Error()})
+		s.recordRefusal(t, event.Event{Kind: event.ScriptRefused, MAC: mac, Addr: from, Detail: "report", Err: err.Error()}, err)
 		return err
 	}
 	facts := discovered.ParseFacts(query)

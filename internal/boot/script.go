@@ -40,7 +40,7 @@ func (s *Service) Script(ctx context.Context, mac lab.MAC, from netip.Addr, name
 	t := s.deps.Table()
 	d, err := s.script(ctx, t, mac, from, loaderOf(name))
 	if err != nil {
-		s.recordRefusal(t, event.Event{Kind: event.ScriptRefused, MAC: mac, Addr: from, Detail: name, Err: err.Error()})
+		s.recordRefusal(t, event.Event{Kind: event.ScriptRefused, MAC: mac, Addr: from, Detail: name, Err: err.Error()}, err)
 		return nil, err
 	}
 	e := event.Event{Kind: event.ScriptServed, MAC: mac, Addr: from, Detail: name + ": " + d.what, Bytes: int64(len(d.body))}

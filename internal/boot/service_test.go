@@ -15,6 +15,7 @@ import (
 	"github.com/bootlab/bootlab/internal/boot/bootloop"
 	"github.com/bootlab/bootlab/internal/boot/discovered"
 	"github.com/bootlab/bootlab/internal/boot/install"
+	"github.com/bootlab/bootlab/internal/host/neighbour"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/internal/observe/event"
@@ -55,6 +56,8 @@ type rig struct {
 	table      *boot.Table
 	events     []event.Event
 	leases     map[lab.MAC]netip.Addr
+	found      neighbour.Found // of every address
+	asked      [][]lab.MAC     // of the neighbours, one for each request
 	loops      *bootloop.Detector
 }
 
@@ -68,6 +71,11 @@ func (r *rig) count(k event.Kind) (n int) {
 		}
 	}
 	return n
+}
+
+func (r *rig) Find(_ netip.Addr, own []lab.MAC) (neighbour.Found, error) {
+	r.asked = append(r.asked, own)
+	return r.found, nil
 }
 
 func (r *rig) AddrOf(m lab.MAC) (netip.Addr, bool) { a, ok := r.leases[m]; return a, ok }
@@ -108,7 +116,7 @@ func rigOf(t testing.TB, l *lab.Lab, table *boot.Table) *rig {
 	if r.discovered, err = discovered.Open(t.Context(), discovered.Config{}, discovered.Deps{Store: storetest.Memory(), Log: slog.New(slog.DiscardHandler), Now: time.Now}); err != nil {
 		t.Fatal(err)
 	}
-	r.Service = boot.New(boot.Deps{Table: func() *boot.Table { return r.table }, Installs: r.installs, Discovered: r.discovered, Leases: r, Loops: r.loops, Events: r})
+	r.Service = boot.New(boot.Deps{Table: func() *boot.Table { return r.table }, Installs: r.installs, Discovered: r.discovered, Leases: r, Neighbours: r, Loops: r.loops, Events: r})
 	return r
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/host/confine"
 	"github.com/bootlab/bootlab/internal/host/memory"
+	"github.com/bootlab/bootlab/internal/host/neighbour"
 	"github.com/bootlab/bootlab/internal/host/privilege"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/observe/logs"
@@ -60,6 +61,7 @@ type Daemon struct {
 	reloadMetrics *metrics.Lab
 	timeline      *timeline.Recorder
 	boot          *boot.Service
+	neighbours    *neighbour.Resolver
 	installWatch  *installWatch
 	loops         *bootloop.Detector
 	storeGone     bool // of watchStore
@@ -126,6 +128,10 @@ func Run(ctx context.Context, cfg Config) error {
 	if d.learned, err = d.openLearned(ctx, store); err != nil {
 		return err
 	}
+	if d.neighbours, err = neighbour.Open(); err != nil {
+		d.log.Warn("no ARP requests: which machine uses an address is taken from the kernel's neighbour table alone; start as root, or with CAP_NET_RAW", "err", err)
+	}
+	defer d.neighbours.Close()
 	if d.servers, err = d.build(); err != nil {
 		return err
 	}

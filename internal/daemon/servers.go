@@ -42,7 +42,7 @@ func (d *Daemon) build() (*servers, error) {
 	d.warnMissing(nbps)
 	d.boot = boot.New(boot.Deps{
 		Table:    table(d, func(s *snapshot.Snapshot) *boot.Table { return s.Boot }),
-		Installs: d.installs, Discovered: d.discovered, Leases: leased{d.book}, Loops: d.loops, Events: d.bus,
+		Installs: d.installs, Discovered: d.discovered, Leases: leased{d.book}, Neighbours: d.neighbours, Loops: d.loops, Events: d.bus,
 	})
 	var errs [8]error
 	s.dhcp, errs[0] = dhcpd.New(dhcpd.Config{}, dhcpd.Deps{

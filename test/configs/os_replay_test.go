@@ -22,6 +22,7 @@ import (
 	"github.com/bootlab/bootlab/internal/boot/discovered"
 	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/content/mirror"
+	"github.com/bootlab/bootlab/internal/host/neighbour"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/test/support/storetest"
@@ -111,6 +112,12 @@ type bootServer struct {
 func (w *bootServer) AddrOf(lab.MAC) (netip.Addr, bool) { return w.host.IP, true }
 func (w *bootServer) MACOf(netip.Addr) (lab.MAC, bool)  { return w.host.MACs[0], true }
 func (w *bootServer) Record(event.Event)                {}
+
+// Find reports that nothing is known: the installers are on this machine.
+func (w *bootServer) Find(netip.Addr, []lab.MAC) (neighbour.Found, error) {
+	return neighbour.Found{}, nil
+}
+
 func newBootServer(t *testing.T, l *lab.Lab, table *boot.Table) *bootServer {
 	t.Helper()
 	w := &bootServer{now: time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)}
@@ -128,7 +135,7 @@ func newBootServer(t *testing.T, l *lab.Lab, table *boot.Table) *bootServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bootService := boot.New(boot.Deps{Table: func() *boot.Table { return table }, Installs: w.installs, Discovered: book, Leases: w, Loops: bootloop.New(clock), Events: w})
+	bootService := boot.New(boot.Deps{Table: func() *boot.Table { return table }, Installs: w.installs, Discovered: book, Leases: w, Neighbours: w, Loops: bootloop.New(clock), Events: w})
 	files, err := httpd.Compile(l)
 	if err != nil {
 		t.Fatal(err)

@@ -27,7 +27,7 @@ var rules = []rule{
 
 	{"dhcpd", []string{"dhcpd/leases", "dhcpd/segment", "dhcpd/wire", "internal/boot/bootloop", "internal/host/datagram", "internal/host/pause", "internal/lab", "internal/observe/event"}, "assigns addresses; knows no other server"},
 	{"dhcpd/leases", []string{"internal/lab", "internal/store"}, "who has which address, durably; of the lab only what a MAC is"},
-	{"dhcpd/segment", []string{"internal/host/datagram", "internal/host/pause", "internal/lab"}, "sockets and frames; of the lab only how a MAC is written"},
+	{"dhcpd/segment", []string{"internal/host/arp", "internal/host/datagram", "internal/host/pause", "internal/lab"}, "sockets and frames; of the lab only how a MAC is written"},
 	{"dhcpd/wire", []string{"internal/lab"}, "packets; of the lab only how a MAC, a route and an option are written"},
 	{"tftpd", []string{"internal/boot", "internal/boot/files", "internal/host/connlimit", "internal/host/datagram", "internal/host/pause", "internal/lab", "internal/observe/event"}, "serves the scripts of the boot service; knows no other server"},
 	{"dnsd", []string{"internal/host/connlimit", "internal/host/datagram", "internal/host/pause", "internal/lab"}, "asks for leases through an interface of its own"},
@@ -38,7 +38,7 @@ var rules = []rule{
 	{"internal/api", []string{"internal/lab", "internal/observe/event"}, "the types of the admin API, shared by server and client"},
 	{"internal/power", []string{"internal/lab"}, "power control of bare metal; knows no server"},
 
-	{"internal/boot", []string{"internal/boot/bootloop", "internal/boot/discovered", "internal/boot/install", "internal/boot/recipe", "internal/lab", "internal/observe/event"}, "decides what a machine boots; knows no server"},
+	{"internal/boot", []string{"internal/boot/bootloop", "internal/boot/discovered", "internal/boot/install", "internal/boot/recipe", "internal/host/neighbour", "internal/lab", "internal/observe/event"}, "decides what a machine boots; knows no server"},
 	{"internal/boot/bootloop", []string{"internal/lab"}, "counts; of the lab only what a MAC is"},
 	{"internal/boot/discovered", []string{"internal/lab", "internal/store"}, "what unknown machines reported; of the lab only what a MAC is"},
 	{"internal/boot/files", []string{"internal/boot/recipe", "internal/lab"}, "which files may be fetched, for TFTP and HTTP; paths are rendered as the boot script renders them"},
@@ -56,8 +56,10 @@ var rules = []rule{
 	{"internal/firmware", nil, "files that are embedded"},
 
 	{"internal/host/confine", nil, "asks the operating system alone"},
+	{"internal/host/arp", []string{"internal/lab"}, "packets; of the lab only what a MAC is"},
 	{"internal/host/connlimit", nil, "counts connections; opens and closes none"},
 	{"internal/host/datagram", nil, "system calls for batches of datagrams"},
+	{"internal/host/neighbour", []string{"internal/host/arp", "internal/lab"}, "asks the kernel and the segment; of the lab only what a MAC is"},
 	{"internal/host/memory", nil, "asks the operating system alone"},
 	{"internal/host/pause", nil, "a clock and a context"},
 	{"internal/host/portowner", nil, "asks the operating system alone"},

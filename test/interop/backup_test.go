@@ -49,7 +49,7 @@ func (d *daemon) backup(t *testing.T, path string) *backup.Backup {
 // acknowledged before it began, and the machines get their addresses meanwhile.
 func TestBackupUnderLoad(t *testing.T) {
 	t.Parallel()
-	d := start(t, wide(t, "10.105.5", 114))
+	d := start(t, wide(t, "10.105.8", 114))
 	m := d.machine(t, "52:54:00:00:ff:44")
 	const machines, relays, backups = 2000, 4, 6
 	acked := &acknowledged{leases: map[string]string{}}

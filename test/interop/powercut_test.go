@@ -41,6 +41,7 @@ func TestPowerCuts(t *testing.T) {
 		own = append(own, fmt.Sprintf("%s.%d", l.net, 20+i))
 	}
 	m := d.machine(t, "52:54:00:00:ff:01", append(own, l.net+".2")...)
+	d.behindRouter(t, l.net+".2", own[0], hosts)
 	relay := m.relay(t, l.net+".2")
 	acked := &acknowledged{leases: map[string]string{}, states: map[string]string{}, tickets: map[string]string{}}
 	for round := range rounds {
@@ -83,7 +84,7 @@ func install(ctx context.Context, m *machine, acked *acknowledged, i int, addr s
 		if err != nil {
 			continue
 		}
-		acked.do(func() { acked.states[host] = "booting" })
+		acked.do(func() { acked.states[host] = "armed" }) // the boot begins once the script is sent, or with the use of its token
 		if i%2 == 1 {
 			acked.do(func() { acked.tickets[host] = addr + " " + config })
 			return

@@ -52,6 +52,7 @@ func (d *daemon) rack(t *testing.T, n int) *rack {
 		fmt.Fprintf(&batch, "addr add %s/32 dev eth0\n", addr)
 		r.config.Machines = append(r.config.Machines, bootload.Machine{MAC: rackMAC(i), Addr: addr})
 	}
+	d.behindRouter(t, d.net+".2", d.net+".20", n)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cmd := r.Command(ctx, "ip", "-batch", "-")
@@ -60,6 +61,15 @@ func (d *daemon) rack(t *testing.T, n int) *rack {
 		t.Fatalf("give every machine its address: %v\n%s", err, out)
 	}
 	return r
+}
+
+// behindRouter puts n addresses from first on behind a router at another one, for the appliance: a namespace plays many machines, which have no
+// MACs on the wire.
+func (d *daemon) behindRouter(t *testing.T, router, first string, n int) {
+	t.Helper()
+	for addr := netip.MustParseAddr(first); n > 0; n, addr = n-1, addr.Next() {
+		netns.Run(t, "ip", "route", "add", addr.String()+"/32", "via", router)
+	}
 }
 
 func rackMAC(i int) string { return fmt.Sprintf("52:54:00:5a:00:%02x", i) }

@@ -40,6 +40,7 @@ const (
 	FileMissing
 	ConfigServed
 	ConfigRefused
+	AddressConflict
 
 	MirrorDown
 	MirrorUp
@@ -151,6 +152,8 @@ var table = [kinds]description{
 	FileMissing:    {"file_missing", StageFiles, slog.LevelWarn, refusal, "an HTTP request was refused: no such file, or the file may not be served"},
 	ConfigServed:   {"config_served", StageConfig, slog.LevelInfo, request, "a machine fetched its config document"},
 	ConfigRefused:  {"config_refused", StageConfig, slog.LevelWarn, refusal, "a request for a config document was refused: wrong address, token or install state"},
+
+	AddressConflict: {"address_conflict", StageConfig, slog.LevelWarn, refusal, "a request came from a machine's address, but by the MAC of another machine: refused"},
 
 	MirrorDown:     {"mirror_down", StageFiles, slog.LevelWarn, own, "no upstream of a mirror answers; cached files are served, even if stale"},
 	MirrorUp:       {"mirror_up", StageFiles, slog.LevelInfo, own, "an upstream of a mirror answers again"},

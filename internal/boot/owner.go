@@ -1,0 +1,129 @@
+package boot
+
+import (
+	"errors"
+	"net/netip"
+
+	"github.com/bootlab/bootlab/internal/boot/recipe"
+	"github.com/bootlab/bootlab/internal/host/neighbour"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+)
+
+// errConflict is the cause of a refusal: another machine has taken the address of the one in whose name it asks.
+var errConflict = errors.New("two machines use this address, or one took it on purpose: find that MAC, and separate boot networks from others")
+
+// errOther is the cause of a refusal: another machine asks, from an address of its own.
+var errOther = errors.New("another machine asks")
+
+// owner returns the machine with that MAC if the request is the machine's own.
+func (s *Service) owner(t *Table, mac lab.MAC, from netip.Addr) (*lab.Host, *recipe.Recipe, error) {
+	h := s.machine(t, mac, from)
+	if h == nil || h.Profile == nil {
+		return nil, nil, forbidden("no machine of the lab has this MAC", nil)
+	}
+	if err := s.mayAsk(t, h, mac, from); err != nil {
+		return nil, nil, err
+	}
+	return h, t.recipes[h.Profile], nil
+}
+
+// mayAsk returns an error unless a request from that address is the machine's own, as far as can be known. It applies to scripts too, as
+// they carry the token of the boot.
+func (s *Service) mayAsk(t *Table, h *lab.Host, mac lab.MAC, from netip.Addr) error {
+	if err := s.fromOwnAddress(t, h, mac, from); err != nil {
+		return err
+	}
+	conflict := errConflict
+	if !leasedHere(h.Network) {
+		conflict = errOther // whose address it is, is not known
+	}
+	return s.sentBy(h.Name, h.MACs, from, conflict)
+}
+
+// leasedHere reports whether the addresses of a network are leased by this lab, so that the holder of one is known.
+func leasedHere(n *lab.Network) bool { return n == nil || n.DHCP == lab.DHCPServer }
+
+// fromOwnAddress returns an error unless that address is one of the machine's. In a network whose addresses another DHCP server leases,
+// any may be.
+func (s *Service) fromOwnAddress(t *Table, h *lab.Host, mac lab.MAC, from netip.Addr) error {
+	if !leasedHere(h.Network) {
+		return nil
+	}
+	holds, ok := s.addrOf(t, mac)
+	switch {
+	case from == holds || from == h.IP || from == h.IP6:
+		return nil
+	case !ok:
+		return forbidden("asked from "+from.String()+", but "+h.Name+" holds no address", nil)
+	default:
+		return forbidden("asked from "+from.String()+", but "+h.Name+" holds "+holds.String(), nil)
+	}
+}
+
+// sentBy returns an error if another machine than the one with these MACs sends from an address, where that can be known: on a segment of
+// this machine. Its cause is then conflict.
+func (s *Service) sentBy(name string, own []lab.MAC, from netip.Addr, conflict error) error {
+	found, err := s.deps.Neighbours.Find(from, own)
+	switch {
+	case err != nil:
+		return unavailable("find out which machine uses "+from.String(), err)
+	case found.Verdict == neighbour.Foreign && found.Both:
+		// The machine is there: if this is its own request, it should ask again once the answer goes to it.
+		return unavailable("asked from "+from.String()+", which "+found.MAC.String()+" uses beside "+name, conflict)
+	case found.Verdict == neighbour.Foreign:
+		return forbidden("asked from "+from.String()+" by "+found.MAC.String()+", which is no NIC of "+name, conflict)
+	case found.Verdict == neighbour.Nobody:
+		return unavailable("asked from "+from.String()+", but no machine answers ARP there", nil)
+	}
+	return nil
+}
+
+// mayReport returns an error unless a report in the name of a machine that the lab may not have can be the machine's own.
+func (s *Service) mayReport(t *Table, mac lab.MAC, from netip.Addr) error {
+	if err := s.fromReportedAddress(t, mac, from); err != nil {
+		return err
+	}
+	own := []lab.MAC{mac}
+	if h := t.lab.HostByMAC(mac); h != nil {
+		own = h.MACs
+	}
+	return s.sentBy(mac.String(), own, from, errOther)
+}
+
+func (s *Service) fromReportedAddress(t *Table, mac lab.MAC, from netip.Addr) error {
+	n := t.lab.NetworkOf(from)
+	if n == nil {
+		return forbidden("asked from "+from.String()+", which is in no network of the lab", nil)
+	}
+	if !leasedHere(n) {
+		return nil
+	}
+	if holds, ok := s.addrOf(t, mac); !ok || holds != from {
+		return forbidden("asked from "+from.String()+", which "+mac.String()+" does not hold", nil)
+	}
+	return nil
+}
+
+// Claimed reports whether a request in the name of the machine mac comes from an address that is not known to be that machine's.
+func (s *Service) Claimed(mac lab.MAC, from netip.Addr) bool {
+	return s.claimed(s.deps.Table(), mac, from)
+}
+
+// claimed is Claimed, of one table.
+func (s *Service) claimed(t *Table, mac lab.MAC, from netip.Addr) bool {
+	if h := s.machine(t, mac, from); h != nil {
+		return s.fromOwnAddress(t, h, mac, from) != nil
+	}
+	return s.fromReportedAddress(t, mac, from) != nil
+}
+
+// recordRefusal records that a request was refused with err, and whether another machine may have made it.
+func (s *Service) recordRefusal(t *Table, e event.Event, err error) {
+	conflict := errors.Is(err, errConflict)
+	if conflict {
+		e.Kind = event.AddressConflict
+	}
+	e.Claimed = conflict || errors.Is(err, errOther) || s.claimed(t, e.MAC, e.Addr)
+	s.deps.Events.Record(e)
+}

@@ -1,0 +1,16 @@
+// Package neighbour tells whether an address is used by the machine that it belongs to.
+//
+// On an Ethernet segment of this machine the evidence is a MAC: that of the kernel's neighbour entry, to which every answer is sent, and
+// that of a fresh ARP reply. Past a router there is none. The package never decides what follows from the evidence.
+//
+//	r, err := neighbour.Open()                    // needs CAP_NET_RAW; without it, only the kernel is asked
+//	found, err := r.Find(addr, host.MACs)
+//	switch found.Verdict {
+//	case neighbour.Own:       // the machine itself
+//	case neighbour.Foreign:   // found.MAC has taken its address
+//	case neighbour.Nobody:    // nobody uses the address
+//	case neighbour.Elsewhere: // not on a segment of this machine: nothing is known
+//	}
+//
+// A machine that also sends with the MAC of another cannot be told from it.
+package neighbour

@@ -1,0 +1,208 @@
+package neighbour
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/host/arp"
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// A Verdict is what is known of the machine that uses an address.
+type Verdict uint8
+
+// The verdicts.
+const (
+	// Elsewhere: the address is behind a router, is this machine's own, or its link has no MACs.
+	Elsewhere Verdict = iota
+	// Own: the kernel sends to a MAC of the machine, and no other machine answered ARP in its place.
+	Own
+	// Foreign: another machine uses the address.
+	Foreign
+	// Nobody: the kernel knows no MAC, and no machine answered ARP.
+	Nobody
+)
+
+// String returns the verdict for tests and logs.
+func (v Verdict) String() string {
+	return [...]string{"elsewhere", "own", "foreign", "nobody"}[v]
+}
+
+// Found is the evidence for an address.
+type Found struct {
+	Verdict Verdict
+	MAC     lab.MAC // of the machine, own or foreign; zero else
+	Both    bool    // Foreign, and the machine itself answers ARP too
+}
+
+// How long machines have to answer: firmware looks at the network every few milliseconds, a busy one later.
+const (
+	unicastTries   = 2
+	broadcastTries = 3
+	answerWait     = 200 * time.Millisecond
+)
+
+// A Resolver asks the kernel, and machines by ARP. It is safe for concurrent use.
+type Resolver struct {
+	arp *arpSocket // nil: the kernel alone is asked
+
+	mu   sync.Mutex
+	asks map[ask]*answer
+}
+
+// Open returns a resolver, which Close ends. With an error, because of a missing privilege, the resolver is valid and asks the kernel alone.
+func Open() (*Resolver, error) {
+	r := &Resolver{asks: map[ask]*answer{}}
+	socket, err := openARP(r.heard)
+	if err != nil {
+		return r, fmt.Errorf("open a packet socket for ARP: %w", err)
+	}
+	r.arp = socket
+	return r, nil
+}
+
+// Close closes the socket. No Find may be under way.
+func (r *Resolver) Close() {
+	if r.arp != nil {
+		r.arp.close()
+	}
+}
+
+// Find returns who uses addr, which belongs to the machine with these MACs. It takes a round trip where the machine answers ARP, and a second
+// at most where nobody does. IPv6 addresses are looked up in the kernel's neighbour table alone. The error is that the kernel cannot be asked, or
+// knows no route.
+//
+// The first question goes to the machine alone: to ask all would let the answer of another machine replace the kernel's neighbour entry, and
+// break the connections of the machine. All are asked if it does not answer, or where the kernel's entry is another machine's already.
+func (r *Resolver) Find(addr netip.Addr, own []lab.MAC) (Found, error) {
+	k, err := openKernel()
+	if err != nil {
+		return Found{}, err
+	}
+	defer k.close()
+	way, err := k.route(addr)
+	if err != nil || !way.direct {
+		return Found{}, err
+	}
+	ours, ethernet, err := k.hardware(way.link)
+	if err != nil || !ethernet {
+		return Found{}, err
+	}
+	before := k.neighbour(way.link, addr)
+	heard := r.request(ask{way.link, addr}, arpSender{ours, way.source}, before, own)
+	after := k.neighbour(way.link, addr)
+	return judge(own, heard, before, heard, after), nil
+}
+
+// judge weighs the MAC that answered, and all that were seen: in the kernel's entry before, in the answer, and in the entry after; zero: none.
+// Firmware that answers no ARP is known by the kernel's entry, which it made when it asked for this machine.
+func judge(own []lab.MAC, heard lab.MAC, seen ...lab.MAC) Found {
+	found := Found{Verdict: Nobody}
+	for _, mac := range seen {
+		switch {
+		case mac.IsZero():
+		case !slices.Contains(own, mac):
+			return Found{Foreign, mac, slices.Contains(own, heard)}
+		default:
+			found = Found{Verdict: Own, MAC: mac}
+		}
+	}
+	return found
+}
+
+// An ask is what is asked for.
+type ask struct {
+	link int
+	addr netip.Addr
+}
+
+// An answer is what those wait for who ask for the same address at the same time.
+type answer struct {
+	own     []lab.MAC
+	foreign lab.MAC       // that answered; zero: none yet
+	mac     lab.MAC       // valid once done is closed; zero: nobody answered
+	done    chan struct{} // closed by the one who asks
+	owned   chan lab.MAC  // an own MAC that answered
+}
+
+// request asks machines for an address and returns the MAC that answered: an own one, else a foreign one, else zero.
+func (r *Resolver) request(a ask, from arpSender, known lab.MAC, own []lab.MAC) lab.MAC {
+	if r.arp == nil || !a.addr.Is4() || !from.addr.Is4() {
+		return lab.MAC{}
+	}
+	r.mu.Lock()
+	w := r.asks[a]
+	if w != nil && slices.Equal(w.own, own) {
+		r.mu.Unlock()
+		<-w.done
+		return w.mac
+	}
+	w = &answer{own: own, done: make(chan struct{}), owned: make(chan lab.MAC, 1)}
+	r.asks[a] = w
+	r.mu.Unlock()
+
+	mac := r.await(a, from, known, w)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w.mac = mac; mac.IsZero() {
+		w.mac = w.foreign
+	}
+	if r.asks[a] == w {
+		delete(r.asks, a)
+	}
+	close(w.done)
+	return w.mac
+}
+
+// await sends requests until an own MAC answers, or nobody does in time. A foreign answer does not end the wait: the machine may answer too.
+func (r *Resolver) await(a ask, from arpSender, known lab.MAC, w *answer) lab.MAC {
+	timer := time.NewTimer(answerWait)
+	defer timer.Stop()
+	tries := broadcastTries
+	if slices.Contains(w.own, known) {
+		tries += unicastTries
+	}
+	for try := range tries {
+		to := arp.Broadcast
+		if slices.Contains(w.own, known) && try < unicastTries {
+			to = known
+		}
+		_ = r.arp.send(a, from, to) // the next try may succeed
+		timer.Reset(answerWait)
+		select {
+		case mac := <-w.owned:
+			return mac
+		case <-timer.C:
+		}
+		if r.foreign(w) {
+			break
+		}
+	}
+	return lab.MAC{}
+}
+
+func (r *Resolver) foreign(w *answer) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !w.foreign.IsZero()
+}
+
+// heard is called for each ARP reply to this machine.
+func (r *Resolver) heard(link int, addr netip.Addr, mac lab.MAC) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.asks[ask{link, addr}]
+	switch {
+	case w == nil:
+	case !slices.Contains(w.own, mac):
+		w.foreign = mac
+	default:
+		select {
+		case w.owned <- mac:
+		default:
+		}
+	}
+}

@@ -1,0 +1,392 @@
+package interop
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mdlayher/packet"
+	"golang.org/x/sys/unix"
+
+	"github.com/bootlab/bootlab/internal/host/arp"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/test/support/netns"
+)
+
+// A neighbourhood is a segment with the appliance, a host that is being installed, and a neighbour that wants its document.
+type neighbourhood struct {
+	*daemon
+	t         *testing.T
+	host, spy *machine
+	raw       int // a socket of the neighbour that sends with any address
+	frames    *packet.Conn
+
+	config, done string // the paths of the host's boot, as if they had leaked
+	script       string
+}
+
+const (
+	hostMAC, spyMAC = "52:54:00:00:00:10", "52:54:00:00:ff:66"
+	hostHyphens     = "52-54-00-00-00-10"
+)
+
+func (n *neighbourhood) hostAddr() string { return n.net + ".10" }
+func (n *neighbourhood) spyAddr() string  { return n.net + ".66" }
+
+func newNeighbourhood(t *testing.T, subnet string) *neighbourhood {
+	t.Helper()
+	netns.Need(t, "root", "ip", "curl", "udhcpc")
+	l := newLab(t, subnet)
+	if err := errors.Join(os.Symlink("../ignition/worker.ign", filepath.Join(l.dir, "files/public/link.ign")),
+		os.Link(filepath.Join(l.dir, "files/ignition/worker.ign"), filepath.Join(l.dir, "files/public/hard"))); err != nil {
+		t.Fatal(err)
+	}
+	d := start(t, l)
+	n := &neighbourhood{daemon: d, t: t, host: d.machine(t, hostMAC), spy: d.machine(t, spyMAC, l.net+".66")}
+	if addr := n.host.lease(t); addr != n.hostAddr() {
+		t.Fatalf("w0 got %q", addr)
+	}
+	err := n.spy.inside(func() (err error) {
+		if n.raw, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW); err != nil {
+			return err
+		}
+		ifi, err := net.InterfaceByName("eth0")
+		if err != nil {
+			return err
+		}
+		n.frames, err = packet.Listen(ifi, packet.Raw, unix.ETH_P_ARP, nil)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(n.raw); _ = n.frames.Close() })
+	n.boot()
+	return n
+}
+
+// boot lets the host fetch its script.
+func (n *neighbourhood) boot() {
+	n.t.Helper()
+	n.reachable()
+	config, done, err := n.host.script(n.hostAddr(), hostHyphens)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.config, n.done, n.script = config, done, "boot/"+hostHyphens+"/boot.ipxe"
+}
+
+// install lets the host read its document and report that it is done.
+func (n *neighbourhood) install() {
+	n.t.Helper()
+	n.reachable()
+	if status, body := n.host.get(n.hostAddr(), n.config); status != http.StatusOK || !strings.Contains(body, "treasure-of-w0") {
+		n.t.Fatalf("w0 does not get its document: %d %s\n%s", status, body, n.timeline())
+	}
+	if status, _ := n.host.get(n.hostAddr(), n.done); status != http.StatusOK {
+		n.t.Fatalf("done: status %d\n%s", status, n.timeline())
+	}
+}
+
+func (n *neighbourhood) timeline() string {
+	n.t.Helper()
+	out, err := n.bootlab("timeline", "w0", "--all")
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return out
+}
+
+// reachable ends what a neighbour did to the appliance's ARP cache: that breaks any connection, whatever serves it.
+func (n *neighbourhood) reachable() {
+	n.t.Helper()
+	netns.Run(n.t, "ip", "neigh", "replace", n.hostAddr(), "lladdr", hostMAC, "dev", n.seg.Bridge, "nud", "reachable")
+}
+
+// off switches the host off, until the function that it returns is called.
+func (n *neighbourhood) off() (on func()) {
+	n.t.Helper()
+	netns.Run(n.t, "ip", "-n", n.host.Name, "link", "set", "eth0", "down")
+	return func() {
+		n.t.Helper()
+		netns.Run(n.t, "ip", "-n", n.host.Name, "link", "set", "eth0", "up")
+		n.host.AwaitUp(n.t, "eth0")
+	}
+}
+
+// take gives the neighbour the host's address, until the function that it returns is called.
+func (n *neighbourhood) take() (giveBack func()) {
+	n.t.Helper()
+	netns.Run(n.t, "ip", "-n", n.spy.Name, "addr", "add", n.hostAddr()+"/24", "dev", "eth0")
+	return func() {
+		n.t.Helper()
+		netns.Run(n.t, "ip", "-n", n.spy.Name, "addr", "del", n.hostAddr()+"/24", "dev", "eth0")
+	}
+}
+
+// announce sends gratuitous ARP: the host's address is the neighbour's.
+func (n *neighbourhood) announce() {
+	n.t.Helper()
+	addr, mac := netip.MustParseAddr(n.hostAddr()), must(lab.ParseMAC(spyMAC))
+	frame := arp.Request(mac, addr, arp.Broadcast, addr)
+	if _, err := n.frames.WriteTo(frame[:], &packet.Addr{HardwareAddr: net.HardwareAddr(arp.Broadcast[:])}); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// http sends a request by the neighbour from an address and returns the whole answer, empty where there is none.
+func (n *neighbourhood) http(from, method, path string, headers ...string) string {
+	var conn net.Conn
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: 2 * time.Second}
+	if n.spy.inside(func() (err error) { conn, err = dialer.Dial("tcp4", n.addr+":8080"); return err }) != nil {
+		return ""
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+	text := method + " /" + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + strings.Join(append(headers, ""), "\r\n")
+	if method == http.MethodPost {
+		const body = `{"network_interfaces": [{"mac": "` + hostMAC + `"}]}`
+		text += fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(body), body)
+	} else {
+		text += "\r\n"
+	}
+	if _, err := io.WriteString(conn, text); err != nil {
+		return ""
+	}
+	b, _ := io.ReadAll(conn)
+	return string(b)
+}
+
+// rrq is a TFTP read request.
+func rrq(name string, options ...string) []byte {
+	return []byte("\x00\x01" + strings.Join(append([]string{name, "octet"}, options...), "\x00") + "\x00")
+}
+
+// tftp fetches a file by the neighbour from an address and returns what came.
+func (n *neighbourhood) tftp(from, name string) string {
+	var conn *net.UDPConn
+	err := n.spy.inside(func() (err error) {
+		conn, err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.ParseIP(from)})
+		return err
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer conn.Close()
+	var out strings.Builder
+	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+	to, b := netip.MustParseAddrPort(n.addr+":69"), make([]byte, 2048)
+	for packet := rrq(name); ; {
+		if _, err := conn.WriteToUDPAddrPort(packet, to); err != nil {
+			return out.String()
+		}
+		size, at, err := conn.ReadFromUDPAddrPort(b)
+		if err != nil || size < 4 || b[1] != 3 {
+			return out.String()
+		}
+		out.Write(b[4:size])
+		packet, to = []byte{0, 4, b[2], b[3]}, at
+		if size < 516 {
+			_, _ = conn.WriteToUDPAddrPort(packet, to)
+			return out.String()
+		}
+	}
+}
+
+// forge sends a UDP packet in the host's name.
+func (n *neighbourhood) forge(fromPort, toPort uint16, payload []byte) {
+	n.t.Helper()
+	src, dst := netip.MustParseAddr(n.hostAddr()).As4(), netip.MustParseAddr(n.addr).As4()
+	p := make([]byte, 28, 28+len(payload))
+	p[0], p[8], p[9] = 0x45, 64, unix.IPPROTO_UDP // the kernel fills in length and checksum
+	copy(p[12:], src[:])
+	copy(p[16:], dst[:])
+	binary.BigEndian.PutUint16(p[20:], fromPort)
+	binary.BigEndian.PutUint16(p[22:], toPort)
+	binary.BigEndian.PutUint16(p[24:], uint16(8+len(payload)))
+	if err := unix.Sendto(n.raw, append(p, payload...), 0, &unix.SockaddrInet4{Addr: dst}); err != nil && !errors.Is(err, unix.ENOBUFS) {
+		n.t.Fatal(err)
+	}
+}
+
+// A phase is a situation, and what the neighbour tries in it.
+type phase struct {
+	setUp func() (tearDown func())
+	tries []try
+}
+
+// A try is a way to another machine's document. It returns what the neighbour got.
+type try struct {
+	name string
+	do   func() string
+}
+
+// phases are all ways, in all situations.
+func (n *neighbourhood) phases() []phase {
+	own, host := n.spyAddr(), n.hostAddr()
+	guess := "config/" + hostHyphens + "/" + strings.Repeat("A", 26) + "/worker.ign"
+	port := func() uint16 { return uint16(1024 + rand.IntN(60000)) }
+	get := func(from, path string, headers ...string) string { return n.http(from, "GET", path, headers...) }
+	announced := func(do func() string) func() string {
+		return func() string { n.announce(); return do() }
+	}
+	return []phase{
+		{func() func() { return func() {} }, []try{
+			{"script, from its own address", func() string { return get(own, n.script) }},
+			{"script by TFTP", func() string { return n.tftp(own, n.script) }},
+			{"document with the token", func() string { return get(own, n.config) }},
+			{"document with a guess", func() string { return get(own, guess) }},
+			{"document with forged headers", func() string {
+				return get(own, n.config, "X-Forwarded-For: "+host, "Forwarded: for="+host, "X-Real-IP: "+host)
+			}},
+			{"document by TFTP", func() string { return n.tftp(own, n.config) + n.tftp(own, "ignition/worker.ign") }},
+			{"done with the token", func() string { return get(own, n.done) }},
+			{"answer for the host's MAC", func() string { return n.http(own, "POST", "answer") }},
+			{"the file itself", func() string {
+				return get(own, "files/ignition/worker.ign") + get(own, "files/public/../ignition/worker.ign")
+			}},
+			{"links to the file", func() string {
+				return get(own, "files/public/hard") + get(own, "files/public/link.ign") + n.tftp(own, "public/hard")
+			}},
+			{"forged requests by TFTP", func() string {
+				for range 6 {
+					n.forge(port(), 69, rrq(n.script))
+				}
+				return ""
+			}},
+			{"forged requests with options", func() string {
+				n.forge(port(), 69, rrq("boot/"+hostHyphens+"/grub.cfg", "blksize", "1024"))
+				n.forge(port(), 69, rrq("autoexec.ipxe", "tsize", "0"))
+				return ""
+			}},
+			{"forged requests with forged acknowledgements", func() string {
+				from := port()
+				n.forge(from, 69, rrq(n.script))
+				for range 50 {
+					n.forge(from, port(), []byte{0, 4, 0, 1})
+				}
+				return ""
+			}},
+		}},
+		{n.whileOff, []try{
+			{"script, while the host is off", func() string { return get(host, n.script) }},
+			{"document, while the host is off", func() string { return get(host, n.config) }},
+			{"done, while the host is off", func() string { return get(host, n.done) }},
+		}},
+		{n.take, []try{
+			{"script, with gratuitous ARP", announced(func() string { return get(host, n.script) })},
+			{"script by TFTP, with gratuitous ARP", announced(func() string { return n.tftp(host, n.script) })},
+			{"document, with gratuitous ARP", announced(func() string { return get(host, n.config) })},
+			{"a part of it, with gratuitous ARP", announced(func() string {
+				return get(host, n.config, "Range: bytes=0-10") + n.http(host, "HEAD", n.config)
+			})},
+		}},
+	}
+}
+
+// whileOff switches the host off and gives its address to the neighbour.
+func (n *neighbourhood) whileOff() (tearDown func()) {
+	n.t.Helper()
+	on, giveBack := n.off(), n.take()
+	netns.Run(n.t, "ip", "neigh", "flush", "to", n.hostAddr(), "dev", n.seg.Bridge)
+	return func() { n.t.Helper(); giveBack(); on() }
+}
+
+// undisturbed checks that the host's boot is as it was, and that its token still reads.
+func (n *neighbourhood) undisturbed(after string) {
+	n.t.Helper()
+	n.until("w0 is answered", func() bool {
+		n.reachable()
+		status, _ := n.host.get(n.hostAddr(), n.config, "-I")
+		if status != http.StatusOK && status != http.StatusServiceUnavailable { // late ARP packets of the neighbour
+			n.t.Fatalf("after %s: the token of w0 gets status %d\n%s", after, status, n.timeline())
+		}
+		return status == http.StatusOK
+	})
+	hosts, err := n.client.Hosts(n.t.Context())
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for _, h := range hosts {
+		if h.Name == "w0" && string(h.Install) != "booting" {
+			n.t.Fatalf("after %s: w0 is %s\n%s", after, h.Install, n.timeline())
+		}
+	}
+}
+
+// gotNothing checks what a neighbour got by a try.
+func (n *neighbourhood) gotNothing(name, what string) {
+	n.t.Helper()
+	for _, secret := range []string{"treasure", "ignition", "config/", strings.Split(n.config, "/")[2]} {
+		if strings.Contains(what, secret) {
+			n.t.Fatalf("%s: the neighbour got %q", name, what)
+		}
+	}
+}
+
+// TestNeighboursGetNothing lets a neighbour try to get the document of a host, and to disturb its install, in 20 ways: 0 documents, 0 installs
+// disturbed. With BOOTLAB_LONG=1 it tries 10,000 times.
+func TestNeighboursGetNothing(t *testing.T) {
+	t.Parallel()
+	n := newNeighbourhood(t, "10.93.17")
+	rounds := 2
+	if os.Getenv("BOOTLAB_LONG") != "" {
+		rounds = 500
+	}
+	kinds, made := 0, 0
+	for round := range rounds {
+		kinds = 0
+		for _, p := range n.phases() {
+			tearDown := p.setUp()
+			for _, try := range p.tries {
+				kinds, made = kinds+1, made+1
+				n.gotNothing(try.name, try.do())
+			}
+			tearDown()
+			if round < 2 {
+				n.undisturbed(p.tries[0].name + " and the like")
+			}
+		}
+		n.undisturbed("a round")
+		if round%25 != rounds%25 && round != 0 {
+			continue
+		}
+		n.install()
+		if out, err := n.bootlab("install", "w0"); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		n.boot()
+	}
+	n.install()
+	if kinds != 20 {
+		t.Errorf("%d kinds of tries, want 20", kinds)
+	}
+	if shown := n.timeline(); !strings.Contains(shown, "address conflict") || !strings.Contains(shown, spyMAC) {
+		t.Errorf("the timeline does not show who took the address:\n%s", shown)
+	}
+	conflicts := n.metric(`bootlab_events_total{kind="address_conflict"}`)
+	if want := 6 * rounds; int(conflicts) < want {
+		t.Errorf("%v address conflicts are counted, want at least %d", conflicts, want)
+	}
+	if !strings.Contains(n.log.String(), "address_conflict") {
+		t.Error("no warning in the log")
+	}
+	t.Logf("0 documents in %d tries of %d kinds, 0 installs disturbed; %v address conflicts", made, kinds, conflicts)
+}
