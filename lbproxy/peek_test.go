@@ -10,6 +10,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // hello returns the ClientHello that crypto/tls sends for a name.
@@ -104,16 +106,47 @@ func TestServerName(t *testing.T) {
 // opensslHello was captured from openssl s_client -tls1_1 -servername a.b.
 var opensslHello, _ = hex.DecodeString("160301006f0100006b0302e4112aabe04405ddb54891146ce9172d16c651e7503e46d325987d7149002b7c000012c00ac0140039c009c01300330035002f00ff01000030000000080006000003612e62000b000403000102000a000c000a001d0017001e00190018002300000016000000170000")
 
+// openssl3Hello was captured from OpenSSL 3.0 s_client -servername api.lab -groups X25519 -alpn h2,http/1.1.
+var openssl3Hello, _ = hex.DecodeString("16030101340100013003035264db7ccd1e2fbc5266c826a63e8b9bd10772da0853f1d502a865fc9b9842ce2080deed1a104e09932250084b3a8037c4fbac557b1d52b3ea0003411e8f5c3e3f003e130213031301c02cc030009fcca9cca8ccaac02bc02f009ec024c028006bc023c0270067c00ac0140039c009c0130033009d009c003d003c0035002f00ff010000a90000000c000a0000076170692e6c6162000b000403000102000a00040002001d002300000010000e000c02683208687474702f312e310016000000170000000d002a0028040305030603080708080809080a080b080408050806040105010601030303010302040205020602002b0009080304030303020301002d00020101003300260024001d0020924acd657928f8a130da12e7141ed75aef74a504ca634b059888135fdb2f193c")
+
+// helloSeeds are real hellos, and what comes to a port of TLS by mistake.
+func helloSeeds(t testing.TB) [][]byte {
+	small := []tls.CurveID{tls.X25519} // a post-quantum share makes a hello too long to minimize
+	plain := hello(t, &tls.Config{ServerName: "api.lab", CurvePreferences: small})
+	return [][]byte{
+		plain, fragmented(plain, 7), opensslHello, openssl3Hello, openssl3Hello[:len(openssl3Hello)-40],
+		hello(t, &tls.Config{ServerName: "old.lab", MaxVersion: tls.VersionTLS12}),
+		hello(t, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"}, CurvePreferences: small}),
+		[]byte("GET / HTTP/1.1\r\nHost: api.lab\r\n\r\n"), []byte("SSH-2.0-OpenSSH_9.2\r\n"),
+	}
+}
+
+// TestHelloSeeds holds that the fuzzer starts behind the first branches: with hellos that have a name, and that have none.
+func TestHelloSeeds(t *testing.T) {
+	t.Parallel()
+	got := map[string]int{}
+	for _, seed := range helloSeeds(t) {
+		p := newPeeker(&chunks{b: seed, n: maxPeek})
+		name, err := p.serverName()
+		switch {
+		case errors.Is(err, errUnknownProtocol):
+			name = "unknown protocol"
+		case err != nil:
+			name = "cut short"
+		}
+		got[name]++
+		p.close()
+	}
+	want := map[string]int{"api.lab": 3, "a.b": 1, "old.lab": 1, "": 1, "cut short": 1, "unknown protocol": 2}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
 // FuzzClientHello: the name does not depend on the segments that the bytes arrive in, and the backend gets every byte that
 // was read.
 func FuzzClientHello(f *testing.F) {
-	small := []tls.CurveID{tls.X25519} // a post-quantum share makes a hello too long to minimize
-	plain := hello(f, &tls.Config{ServerName: "api.lab", CurvePreferences: small})
-	for _, seed := range [][]byte{
-		plain, fragmented(plain, 7), opensslHello,
-		hello(f, &tls.Config{ServerName: "old.lab", MaxVersion: tls.VersionTLS12}),
-		hello(f, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"}, CurvePreferences: small}),
-	} {
+	for _, seed := range helloSeeds(f) {
 		f.Add(seed, 7)
 	}
 	f.Fuzz(func(t *testing.T, b []byte, segment int) {

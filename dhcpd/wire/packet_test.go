@@ -131,7 +131,49 @@ func seeds(t testing.TB) [][]byte {
 	}
 	long := message(t, Inform, bare, raw(77, strings.Repeat("\x04iPXE", 100)), raw(82, strings.Repeat("\x01\x01x", 120)))
 	over := overloaded("\x34\x01\x03\x0c\x02ab\xff", "\x35\x01\x01\x0c\x02cd\xff", "\x0c\x02ef\xff")
-	return append(all, long, over, over[:len(over)-1])
+	all = append(all, long, over, over[:len(over)-1])
+	// A relay with every sub-option that means something, one of them cut short; firmware that names its architecture in text.
+	relayed := message(t, Discover, ipxe, withGIAddr("10.78.0.254"),
+		raw(82, "\x01\x04port\x02\x06switch\x05\x04\x0a\x4e\x00\x00\x0b\x04\x0a\x4e\x00\x01\x13\x00\x05\x09\x0a"), raw(118, "\x0a\x4e\x00\x00"))
+	textual := message(t, Discover, bare, raw(60, "PXEClient:Arch:00007:UNDI:003016"), raw(81, "\x04\x00\x00\x02w0\x03lab\x00"))
+	all = append(all, relayed, textual)
+	for _, change := range []func(b []byte){ // what is refused, each for its own reason
+		func(b []byte) { b[0] = 2 }, func(b []byte) { b[2] = 16 }, func(b []byte) { b[3] = 17 }, func(b []byte) { b[optionsAt-1] = 0 },
+	} {
+		b := bytes.Clone(textual)
+		change(b)
+		all = append(all, b)
+	}
+	return all
+}
+
+// TestSeeds holds that the fuzzer starts behind the first branches: with packets that are accepted, of every type and with every
+// part that is read, and one for each reason to refuse one.
+func TestSeeds(t *testing.T) {
+	t.Parallel()
+	types, errs, parts := map[MessageType]bool{}, map[error]bool{}, map[string]bool{}
+	for _, seed := range seeds(t) {
+		r := new(Packet)
+		if err := r.Parse(seed); err != nil {
+			errs[err] = true
+			continue
+		}
+		types[r.Type] = true
+		for name, has := range map[string]bool{
+			"architecture": r.HasArch, "circuit": len(r.CircuitID) > 0, "remote": len(r.RemoteID) > 0, "link": r.LinkAddr.IsValid(), "server": r.ServerIDOverride.IsValid(),
+			"relay port": r.RelayPort, "user class": len(r.UserClass) > 0, "requested": r.Requested.IsValid(), "UUID": len(r.UUID) > 0, "name": len(r.hostname) > 0, "FQDN": len(r.fqdn) > 0,
+		} {
+			parts[name] = parts[name] || has
+		}
+	}
+	for name, has := range parts {
+		if !has {
+			t.Errorf("no seed has a %s", name)
+		}
+	}
+	if !types[Discover] || !types[Request] || !types[Inform] || len(errs) < 4 {
+		t.Errorf("types %v, refusals %v", types, errs)
+	}
 }
 
 // overloaded is a packet with these options in the options field, file and sname.

@@ -31,6 +31,9 @@ func FuzzParse(f *testing.F) {
 			f.Add(data)
 		}
 	}
+	for _, text := range odd() {
+		f.Add([]byte(text))
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if len(data) > 1<<14 {
 			return
@@ -50,6 +53,35 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// odd are labs in forms of YAML that our own labs do not use.
+func odd() []string {
+	const head = "version: 1\nlab: l\ndomain: lab.test\n"
+	const network = "networks: {n: {subnet: 10.0.0.0/24, address: 10.0.0.1}}\n"
+	return []string{
+		head + network + "hosts:\n  <<: {a: {mac: 52:54:00:00:00:01, ip: 10.0.0.11}}\n  b: {mac: 52:54:00:00:00:02, ip: 10.0.0.12}\n",
+		head + "networks: &n {n: {subnet: 10.0.0.0/24, address: 10.0.0.1}}\nhosts: {a: &h {mac: 52:54:00:00:00:01, ip: 10.0.0.11, role: worker}, b: {<<: *h, mac: 52:54:00:00:00:02, ip: 10.0.0.12}}\n",
+		"\ufeff" + strings.ReplaceAll(head+network, "\n", "\r\n"),
+		"%YAML 1.1\n---\n" + head + network + "...\n",
+		head + network + "hosts:\n  a:\n    mac: !!str 52:54:00:00:00:01\n    ip: \"10.0.0.11\"\n    vars:\n      text: |\n        two\n        lines\n",
+		head + network + "hosts:\n  ? a\n  : {mac: '52:54:00:00:00:01', ip: 10.0.0.11, vars: {folded: \"a\\tb\\u00e9\"}}\n",
+		head + network + network, head + "---\n" + network, head + "\thosts: {}\n", head + "hosts: [a, b\n", head + "hosts: !!binary aGVsbG8=\n",
+	}
+}
+
+// TestOdd holds that the fuzzer starts behind the parser of YAML: six of these are labs.
+func TestOdd(t *testing.T) {
+	t.Parallel()
+	labs, hosts := 0, 0
+	for _, text := range odd() {
+		if l, err := load.Parse("odd.yaml", []byte(text), load.Options{FileExists: noFiles}); err == nil {
+			labs, hosts = labs+1, hosts+len(l.Hosts)
+		}
+	}
+	if labs != 6 || hosts != 6 {
+		t.Errorf("%d labs with %d hosts", labs, hosts)
+	}
 }
 
 // promises checks what servers rely on without looking.
