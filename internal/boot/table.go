@@ -80,7 +80,7 @@ func samples(hosts []*lab.Host) []*lab.Host {
 	seen := map[hostKind]bool{}
 	var out []*lab.Host
 	for _, h := range bootable(hosts) {
-		k := hostKind{h.Profile, h.Cluster, h.Network, h.Role, strings.Join(slices.Sorted(maps.Keys(h.Vars)), ","), h.IP.IsValid(), h.IP6.IsValid()}
+		k := hostKind{h.Profile, h.Cluster, h.Network, h.WrittenRole(), strings.Join(slices.Sorted(maps.Keys(h.Vars)), ","), h.IP.IsValid(), h.IP6.IsValid()}
 		if len(hosts) <= fewHosts || !seen[k] {
 			seen[k] = true
 			out = append(out, h)

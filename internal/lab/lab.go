@@ -232,29 +232,38 @@ const (
 
 // A Host is one machine. Fields that the lab file leaves out are zero.
 type Host struct {
-	Pos     Pos
-	Name    string
-	FQDN    string // without a final dot
-	Domain  string // what FQDN ends in: the cluster's or the lab's domain
-	MACs    []MAC  // the first is the one it boots from unless firmware says otherwise
-	IP      netip.Addr
-	IP6     netip.Addr
-	Network *Network
-	Cluster *Cluster
-	Role    string
-	Profile *Profile // nil: this machine boots nothing from here
-	Chain   Chain    // empty for hosts that no lab file has: iPXE
-	Aliases []string // absolute names without a final dot
-	Routes  []Route  // nil: the network's
-	Options []Option // nil: the network's
-	Lease   time.Duration
-	Ignored bool // DHCP does not answer it
-	Vars    map[string]any
-	Serial  string    // of a VM: its name; of bare metal: unknown until it boots
-	Local   LocalBoot // empty for hosts that no lab file has: as auto
-	VM      *VM
-	BMC     *BMC
-	Pool    *Pool // set only for a PoolHost: the pool whose profile it boots
+	Pos         Pos
+	Name        string
+	FQDN        string // without a final dot
+	Domain      string // what FQDN ends in: the cluster's or the lab's domain
+	MACs        []MAC  // the first is the one it boots from unless firmware says otherwise
+	IP          netip.Addr
+	IP6         netip.Addr
+	Network     *Network
+	Cluster     *Cluster
+	Role        string   // one of the Role constants, or any other word
+	RoleSynonym string   // the word for Role in the lab file, such as "master"; empty: Role itself
+	Profile     *Profile // nil: this machine boots nothing from here
+	Chain       Chain    // empty for hosts that no lab file has: iPXE
+	Aliases     []string // absolute names without a final dot
+	Routes      []Route  // nil: the network's
+	Options     []Option // nil: the network's
+	Lease       time.Duration
+	Ignored     bool // DHCP does not answer it
+	Vars        map[string]any
+	Serial      string    // of a VM: its name; of bare metal: unknown until it boots
+	Local       LocalBoot // empty for hosts that no lab file has: as auto
+	VM          *VM
+	BMC         *BMC
+	Pool        *Pool // set only for a PoolHost: the pool whose profile it boots
+}
+
+// WrittenRole returns the role as the lab file has it. Templates see it, so that documents may be named by it.
+func (h *Host) WrittenRole() string {
+	if h.RoleSynonym != "" {
+		return h.RoleSynonym
+	}
+	return h.Role
 }
 
 // A VM is what a host needs to be a virtual machine.

@@ -113,10 +113,10 @@ func (c *compiler) pattern(f recipe.Path) bool {
 func (c *compiler) render(p *lab.Profile, r *recipe.Recipe, f recipe.Path) {
 	roleOnly, roles := f.RoleOnly(), map[string]bool{}
 	for _, h := range c.users[p] {
-		if roleOnly && roles[h.Role] { // thousands of workers share one document
+		if roleOnly && roles[h.WrittenRole()] { // thousands of workers share one document
 			continue
 		}
-		roles[h.Role] = true
+		roles[h.WrittenRole()] = true
 		for _, mac := range h.MACs {
 			rendered, err := c.renderFor(r, f, h, mac)
 			switch {

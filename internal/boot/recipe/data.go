@@ -151,7 +151,7 @@ func checkUnset(rendered string) error {
 func (r *Recipe) Data(l *lab.Lab, h *lab.Host, mac lab.MAC, token string) (Data, error) {
 	d := Data{
 		Host: HostData{
-			Name: h.Name, FQDN: h.FQDN, Role: Role(h.Role), MAC: mac,
+			Name: h.Name, FQDN: h.FQDN, Role: Role(h.WrittenRole()), MAC: mac,
 			IP: Address{h.IP, ".Host.IP"}, IP6: Address{h.IP6, ".Host.IP6"}, Serial: Serial(h.Serial), Vars: h.Vars,
 		},
 		Profile:   ProfileData{Name: h.Profile.Name, InstallTo: InstallTo(h.Profile.InstallTo), Tree: h.Profile.Tree, OS: h.Profile.OS},

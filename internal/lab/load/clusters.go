@@ -92,3 +92,60 @@ func (r *resolver) sharedAddresses() {
 		}
 	}
 }
+
+// clusterMembers warns of clusters that cannot come up with the hosts that they have, and of roles that mean nothing to them.
+func (r *resolver) clusterMembers() {
+	for _, c := range r.lab.Clusters {
+		if c.Kind == lab.Plain {
+			continue
+		}
+		if len(c.Hosts) > 0 {
+			r.controlPlane(c)
+		} else if c.EtcdSRV {
+			r.lab.Warnings.Addf(c.Pos, "clusters."+c.Name+".etcd_srv", "the cluster has no host with role control-plane and an ip: no SRV record is made")
+		}
+		for _, h := range c.Hosts {
+			r.memberRole(c, h)
+		}
+	}
+}
+
+// controlPlane warns of a control plane that cannot form.
+func (r *resolver) controlPlane(c *lab.Cluster) {
+	key, members, bootstraps := "clusters."+c.Name, 0, 0
+	for _, h := range c.Hosts {
+		switch {
+		case h.Role == lab.RoleBootstrap:
+			bootstraps++
+		case h.Role == lab.RoleControlPlane && h.IP.IsValid():
+			members++
+		}
+	}
+	switch {
+	case members == 0:
+		r.lab.Warnings.Addf(c.Pos, key, "no host of the cluster has role control-plane and an ip: nothing answers at api.%s after the bootstrap", c.Domain)
+	case members%2 == 0:
+		r.lab.Warnings.Addf(c.Pos, key, "%d hosts have role control-plane: etcd with %[1]d members survives no more failures than with %d; want 1, 3 or 5", members, members-1)
+	}
+	if bootstraps > 1 {
+		r.lab.Warnings.Addf(c.Pos, key, "%d hosts have role bootstrap: want one", bootstraps)
+	}
+}
+
+// memberRole warns of a host that a cluster's balancers leave out.
+func (r *resolver) memberRole(c *lab.Cluster, h *lab.Host) {
+	key := "hosts." + h.Name
+	switch h.Role {
+	case lab.RoleControlPlane, lab.RoleBootstrap, lab.RoleAppliance:
+	case lab.RoleWorker:
+		if !h.IP.IsValid() && c.Kind == lab.OpenShift {
+			r.lab.Warnings.Addf(h.Pos, key, "has no ip: the balancers of *.apps.%s leave it out", c.Domain)
+		}
+	case "":
+		r.lab.Warnings.Addf(h.Pos, key, "has no role: no balancer of cluster %s uses it; want role: control-plane, worker or bootstrap", c.Name)
+	default:
+		if meant := lab.Nearest(h.Role, []string{lab.RoleControlPlane, lab.RoleBootstrap, lab.RoleWorker, "master", "controlplane"}); meant != "" {
+			r.lab.Warnings.Addf(h.Pos, key+".role", "%q means nothing to cluster %s: did you mean %s?", h.WrittenRole(), c.Name, meant)
+		}
+	}
+}

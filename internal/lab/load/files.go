@@ -127,12 +127,12 @@ func (r *resolver) profileFile(v *scalar[text], key string, p *lab.Profile) {
 	}
 }
 
-// rolesOf returns the roles of the hosts that boot p, sorted.
+// rolesOf returns the roles of the hosts that boot p, as written, sorted.
 func (r *resolver) rolesOf(p *lab.Profile) []string {
 	roles := map[string]bool{}
 	for _, h := range r.lab.Hosts {
-		if h.Profile == p && h.Role != "" {
-			roles[h.Role] = true
+		if h.Profile == p && h.WrittenRole() != "" {
+			roles[h.WrittenRole()] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(roles))

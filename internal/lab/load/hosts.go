@@ -15,7 +15,7 @@ func (r *resolver) hostList() {
 	entries := r.raw.Hosts.Entries
 	slab, macs := make([]lab.Host, len(entries)), make([]lab.MAC, 0, len(entries))
 	r.lab.Hosts = make([]*lab.Host, len(entries))
-	roles := map[string]string{}
+	roles := map[string]string{} // as written
 	for i, e := range entries {
 		h := &slab[i]
 		r.lab.Hosts[i], r.hosts[e.Name] = h, h
@@ -26,13 +26,29 @@ func (r *resolver) hostList() {
 			if _, ok := roles[role]; !ok {
 				roles[role] = strings.Clone(role)
 			}
-			h.Role = roles[role]
+			if h.Role = canonicalRole(roles[role]); h.Role != role {
+				h.RoleSynonym = roles[role]
+			}
 		}
 		r.hostReferences(e, h)
 		r.hostNetwork(e, h)
 		r.hostRest(e, h)
 		r.hostNames(e, h)
 	}
+}
+
+// roleSynonyms are other words for roles, in lower case: those of OpenShift, kubeadm and Talos.
+var roleSynonyms = map[string]string{
+	"master": lab.RoleControlPlane, "controlplane": lab.RoleControlPlane, "control_plane": lab.RoleControlPlane, "control-plane": lab.RoleControlPlane,
+	"worker": lab.RoleWorker, "bootstrap": lab.RoleBootstrap, "appliance": lab.RoleAppliance,
+}
+
+// canonicalRole returns the role that a word means: one that the lab knows, or the word itself.
+func canonicalRole(word string) string {
+	if role, ok := roleSynonyms[strings.ToLower(word)]; ok {
+		return role
+	}
+	return word
 }
 
 func hostKey(e *entry[rawHost], name string) string { return "hosts." + e.Name + "." + name }

@@ -187,14 +187,14 @@ func TestMerge(t *testing.T) {
 	l := parse(t, `
 hosts:
   a: &a {mac: 52:54:00:00:00:01, role: worker, vars: &v {x: 1, y: 2}}
-  b: &b {<<: *a, mac: 52:54:00:00:00:02, role: master}
+  b: &b {<<: *a, mac: 52:54:00:00:00:02, role: second}
   c: {role: other, <<: [{mac: 52:54:00:00:00:03}, *b], vars: {<<: *v, y: 3}}
 `)
 	got := map[string]string{}
 	for _, h := range l.Hosts {
 		got[h.Name] = h.MACs[0].String() + " " + h.Role
 	}
-	want := map[string]string{"a": "52:54:00:00:00:01 worker", "b": "52:54:00:00:00:02 master", "c": "52:54:00:00:00:03 other"}
+	want := map[string]string{"a": "52:54:00:00:00:01 worker", "b": "52:54:00:00:00:02 second", "c": "52:54:00:00:00:03 other"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("hosts (-want +got):\n%s", diff)
 	}
@@ -304,6 +304,66 @@ func TestInvalid(t *testing.T) {
 			}
 			got := wantMark + strings.ReplaceAll(err.Error(), "\n", "\n"+wantMark) + "\n"
 			golden.Check(t, update, name, body+got)
+		})
+	}
+}
+
+// TestRoles: other words for a role mean the same to clusters, and templates see the word as written.
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	l := parse(t, `
+networks: {lan: {subnet: 10.1.2.0/24, address: 10.1.2.1}}
+clusters: {c: {kind: openshift, address: 10.1.2.3}}
+hosts:
+  b: {mac: 52:54:00:00:00:01, ip: 10.1.2.11, cluster: c, role: Bootstrap}
+  m: {mac: 52:54:00:00:00:02, ip: 10.1.2.12, cluster: c, role: master}
+  w: {mac: 52:54:00:00:00:03, ip: 10.1.2.13, cluster: c, role: Worker}
+  x: {mac: 52:54:00:00:00:04, ip: 10.1.2.14, cluster: c, role: control_plane}
+  y: {mac: 52:54:00:00:00:05, ip: 10.1.2.15, cluster: c, role: control-plane}
+`)
+	got := ""
+	for _, b := range l.Balancers {
+		got += b.Name
+		for _, m := range b.Backends {
+			got += " " + m.Name
+		}
+		got += "\n"
+	}
+	for _, h := range l.Hosts {
+		got += h.Role + "=" + h.WrittenRole() + " "
+	}
+	const want = "c-api m x y b\nc-ingress-http w\nc-ingress-https w\nc-machine-config m x y b\n" +
+		"bootstrap=Bootstrap control-plane=master worker=Worker control-plane=control_plane control-plane=control-plane "
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if len(l.Warnings) > 0 {
+		t.Errorf("warnings: %v", l.Warnings)
+	}
+}
+
+// TestClusterWarnings: a cluster that cannot come up is said so at check.
+func TestClusterWarnings(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, hosts, want string }{
+		{"no control plane", "w: {mac: 52:54:00:00:00:03, ip: 10.1.2.13, cluster: c, role: worker}", "clusters.c: no host of the cluster has role control-plane and an ip"},
+		{"two members", "a: {mac: 52:54:00:00:00:03, ip: 10.1.2.13, cluster: c, role: master}\n  b: {mac: 52:54:00:00:00:04, ip: 10.1.2.14, cluster: c, role: master}",
+			"clusters.c: 2 hosts have role control-plane: etcd with 2 members survives no more failures than with 1; want 1, 3 or 5"},
+		{"worker without address", "a: {mac: 52:54:00:00:00:03, ip: 10.1.2.13, cluster: c, role: master}\n  w: {mac: 52:54:00:00:00:04, cluster: c, role: worker}",
+			"hosts.w: has no ip: the balancers of *.apps.c.lab.example leave it out"},
+		{"misspelled", "a: {mac: 52:54:00:00:00:03, ip: 10.1.2.13, cluster: c, role: master}\n  w: {mac: 52:54:00:00:00:04, ip: 10.1.2.14, cluster: c, role: wroker}",
+			"hosts.w.role: \"wroker\" means nothing to cluster c: did you mean worker?"},
+		{"none", "a: {mac: 52:54:00:00:00:03, ip: 10.1.2.13, cluster: c, role: master}\n  w: {mac: 52:54:00:00:00:04, ip: 10.1.2.14, cluster: c}",
+			"hosts.w: has no role: no balancer of cluster c uses it"},
+		{"etcd_srv", "", "clusters.c.etcd_srv: the cluster has no host with role control-plane and an ip: no SRV record is made"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			l := parse(t, "networks: {lan: {subnet: 10.1.2.0/24, address: 10.1.2.1, pools: {p: {range: 10.1.2.100-10.1.2.120}}}}\n"+
+				"clusters: {c: {kind: openshift, address: 10.1.2.3, etcd_srv: true}}\nhosts:\n  "+tt.hosts+"\n")
+			if len(l.Warnings) != 1 || !strings.Contains(l.Warnings[0].Error(), tt.want) {
+				t.Errorf("warnings %v, want %s", l.Warnings, tt.want)
+			}
 		})
 	}
 }

@@ -127,7 +127,7 @@ type rawHost struct {
 	IP6     scalar[addr6]                    `yaml:"ip6" def:"none" doc:"IPv6 address, for AAAA and ip6.arpa."`
 	Network scalar[ident]                    `yaml:"network" def:"the network whose subnet holds ip" doc:"Network that the host boots in."`
 	Cluster scalar[ident]                    `yaml:"cluster" def:"none" doc:"Cluster that the host belongs to."`
-	Role    scalar[ident]                    `yaml:"role" def:"none" doc:"bootstrap, control-plane, worker, appliance (this daemon), or any other word."`
+	Role    scalar[ident]                    `yaml:"role" def:"none" doc:"bootstrap, control-plane (or master, controlplane, control_plane), worker, appliance (this daemon), in any case; or any other word. Templates see it as written."`
 	Profile scalar[ident]                    `yaml:"profile" def:"none: boots nothing" doc:"Profile that the host boots."`
 	Chain   scalar[lab.Chain]                `yaml:"chain" def:"the profile's" doc:"What UEFI firmware starts, as in profiles."`
 	Aliases scalars[domain]                  `yaml:"aliases" def:"none" doc:"More names, in the host's domain; a name with a dot at the end is absolute."`

@@ -103,6 +103,7 @@ func (r *resolver) run() (err error) {
 	r.answers()
 	r.dns()
 	r.balancerList()
+	r.clusterMembers()
 	r.deriveBalancers()
 	r.listeners()
 	r.deriveZones()
