@@ -155,6 +155,7 @@ type Admin struct {
 	open     *sessions
 	pages    *template.Template
 	rendered *pageCache // overviews, by query
+	building builder
 	metrics  *metrics
 	cross    *http.CrossOriginProtection
 }
@@ -179,7 +180,8 @@ func NewAdmin(cfg AdminConfig, deps AdminDeps) (*Admin, error) {
 	deps.Log = deps.Log.With("server", "httpd", "listener", "admin")
 	limits := cfg.Limits.withDefaults()
 	return &Admin{
-		limits: limits, conns: connlimit.New(connlimit.Config{Max: limits.Connections}), deps: deps, keys: newKeys(cfg.Token), logins: newLogins(deps.Now), open: newSessions(deps.Now), pages: pages, rendered: newPageCache(deps.Now), metrics: m,
+		limits: limits, conns: connlimit.New(connlimit.Config{Max: limits.Connections}), deps: deps,
+		keys: newKeys(cfg.Token), logins: newLogins(deps.Now), open: newSessions(deps.Now), pages: pages, rendered: newPageCache(deps.Now), building: newBuilder(), metrics: m,
 		cross: http.NewCrossOriginProtection(),
 	}, nil
 }

@@ -36,7 +36,7 @@ func (a *Admin) apiRoutes(mux *http.ServeMux, why trust) {
 	ask("pools", func(r *http.Request) (any, error) { return list(a.deps.Leases.Pools(r.Context())), nil })
 	ask("balancers", func(r *http.Request) (any, error) { return list(a.deps.Balancers.Balancers(r.Context())), nil })
 	ask("vms", a.getVMs)
-	ask("unknown", func(r *http.Request) (any, error) { return list(a.deps.Discovered.Discovered(r.Context())), nil })
+	handle("unknown", http.MethodGet, a.getUnknown)
 	ask("unknown/{mac}", a.getAdoption)
 	handle("timeline/{host}", http.MethodGet, a.getTimeline)
 	handle("lab", http.MethodGet, a.getLab)
@@ -228,6 +228,17 @@ func (a *Admin) postInstall(r *http.Request) (any, error) {
 		cycle = api.CycleNow
 	}
 	return a.deps.Installer.Install(r.Context(), host, cycle)
+}
+
+// getUnknown builds few lists at one time, since each goes through the whole lease book: a hundred readers wait for each other
+// instead of needing memory for a hundred.
+func (a *Admin) getUnknown(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(a.building.run(func() []byte {
+		var b bytes.Buffer
+		_ = json.NewEncoder(&b).Encode(list(a.deps.Discovered.Discovered(r.Context()))) // its texts are valid
+		return b.Bytes()
+	}))
 }
 
 func (a *Admin) getAdoption(r *http.Request) (any, error) {

@@ -3,8 +3,6 @@ package httpd
 import (
 	"cmp"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Limits bound what one connection may cost. The zero value means the defaults.
@@ -14,7 +12,7 @@ type Limits struct {
 	Stall  time.Duration // without a byte of progress until a transfer is given up; default 60 s
 	Drain  time.Duration // for transfers under way when the server stops; default 30 s
 
-	Connections int // open at one time; default 4096, or a quarter of the process's descriptors if that is less
+	Connections int // open at one time; default 4096
 }
 
 const (
@@ -29,16 +27,6 @@ func (l Limits) withDefaults() Limits {
 		Stall:  cmp.Or(l.Stall, time.Minute),
 		Drain:  cmp.Or(l.Drain, 30*time.Second),
 
-		Connections: cmp.Or(l.Connections, maxConnections()),
+		Connections: cmp.Or(l.Connections, 4096),
 	}
-}
-
-// maxConnections leaves descriptors to the other servers, where the process has few.
-func maxConnections() int {
-	const most = 4096
-	var files unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) != nil {
-		return most
-	}
-	return int(min(most, max(files.Cur/4, 1)))
 }

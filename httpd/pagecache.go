@@ -69,6 +69,18 @@ func (c *pageCache) forget() {
 	clear(c.pages)
 }
 
+// A builder bounds how many large answers are built at one time.
+type builder chan struct{}
+
+func newBuilder() builder { return make(builder, 2) }
+
+// run calls build when there is a place.
+func (b builder) run(build func() []byte) []byte {
+	b <- struct{}{}
+	defer func() { <-b }()
+	return build()
+}
+
 // changes makes pages show at once what an endpoint changed.
 func (a *Admin) changes(e endpoint) endpoint {
 	return func(r *http.Request) (any, error) {

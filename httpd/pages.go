@@ -188,7 +188,9 @@ type count struct {
 func (a *Admin) overview(w http.ResponseWriter, r *http.Request) {
 	query := strings.TrimSpace(r.FormValue("q"))
 	ctx := context.WithoutCancel(r.Context()) // the page may be for others too
-	writePage(w, http.StatusOK, a.rendered.get(query, func() []byte { return a.execute("overview.html", a.overviewOf(ctx, query)) }))
+	writePage(w, http.StatusOK, a.rendered.get(query, func() []byte {
+		return a.building.run(func() []byte { return a.execute("overview.html", a.overviewOf(ctx, query)) })
+	}))
 }
 
 // overviewOf collects what the page shows, and needs no more memory for a lab with more leases.

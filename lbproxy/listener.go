@@ -137,21 +137,3 @@ func (s *Server) admit(sock *socket, conn net.Conn) (*connlimit.Conn, error) {
 	})
 	return s.limit.AddWait(sock.closed, client, evict)
 }
-
-const (
-	// filesPerConnection is how many file descriptors a connection in TCP mode needs: two sockets, and for splice(2) a pipe
-	// in each direction.
-	filesPerConnection = 6
-	// filesShare is the part of the process's file descriptors that balancers may use: a third.
-	filesShare = 3
-)
-
-// maxConnections returns how many connections the process's limit of open files allows, so that a flood of them leaves
-// descriptors for DHCP, TFTP, DNS and HTTP.
-func maxConnections() int {
-	var files unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) != nil {
-		return 1024
-	}
-	return int(min(max(files.Cur/filesShare/filesPerConnection, 1), 1<<20))
-}

@@ -34,7 +34,8 @@ type Config struct {
 	Sweep    time.Duration // interval of the test for idle connections and unresponsive peers; 0: 5s
 	Pending  int           // connections that may wait for their first bytes at one time; 0: 4096
 
-	Connections int // of all balancers at one time; 0: what a third of the process's file descriptors allows
+	Connections int // of all balancers at one time, at six file descriptors each; 0: 4096
+	Checks      int // health checks at one time; 0: 256
 }
 
 func (c Config) withDefaults() Config {
@@ -44,7 +45,8 @@ func (c Config) withDefaults() Config {
 	c.Ejection = cmp.Or(c.Ejection, 10*time.Second)
 	c.Sweep = cmp.Or(c.Sweep, 5*time.Second)
 	c.Pending = cmp.Or(c.Pending, 4096)
-	c.Connections = cmp.Or(c.Connections, maxConnections())
+	c.Connections = cmp.Or(c.Connections, 4096)
+	c.Checks = cmp.Or(c.Checks, 256)
 	return c
 }
 
@@ -107,9 +109,6 @@ type Server struct {
 	healths        map[healthKey]*Health
 }
 
-// maxChecks is how many health checks run at one time.
-const maxChecks = 256
-
 // New returns a server that does not listen yet. The error is of a metric that is already registered.
 func New(cfg Config, deps Deps) (*Server, error) {
 	deps.check()
@@ -123,9 +122,10 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	if deps.Dial == nil {
 		deps.Dial = dialTCP
 	}
+	cfg = cfg.withDefaults()
 	s := &Server{
-		cfg: cfg.withDefaults(), deps: deps, log: deps.Log.With(keyServer, "lbproxy"), metrics: m,
-		checkSlots:     make(chan struct{}, maxChecks),
+		cfg: cfg, deps: deps, log: deps.Log.With(keyServer, "lbproxy"), metrics: m,
+		checkSlots:     make(chan struct{}, cfg.Checks),
 		changed:        make(chan struct{}, 1),
 		sockets:        make(map[netip.AddrPort]*socket),
 		frontendStates: make(map[string]*frontendState),

@@ -21,6 +21,7 @@ import (
 	"github.com/bootlab/bootlab/internal/boot/bootloop"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/host/confine"
+	"github.com/bootlab/bootlab/internal/host/descriptors"
 	"github.com/bootlab/bootlab/internal/host/memory"
 	"github.com/bootlab/bootlab/internal/host/neighbour"
 	"github.com/bootlab/bootlab/internal/host/privilege"
@@ -67,6 +68,7 @@ type Daemon struct {
 	storeGone     bool // of watchStore
 	confined      *confine.Confinement
 	memory        *memory.Follower
+	shares        descriptors.Shares
 }
 
 // followMemory keeps the heap within the memory limit of the control group.
@@ -135,7 +137,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if d.servers, err = d.build(); err != nil {
 		return err
 	}
-	if err := d.registry.Register(newServerCollector(d.serverStates)); err != nil {
+	if err := d.registry.Register(newServerCollector(d.serverStates, d.shares)); err != nil {
 		return fmt.Errorf("register metrics of the servers: %w", err)
 	}
 	change, err := d.stage(snap)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/bootlab/bootlab/dhcpd/segment"
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/host/descriptors"
 	"github.com/bootlab/bootlab/internal/host/portowner"
 	"github.com/bootlab/bootlab/lbproxy"
 )
@@ -263,21 +264,34 @@ func (l *observedListener) Close() error {
 // MetricServerUp is 1 for a server that serves all that it should.
 const MetricServerUp = "bootlab_server_up"
 
+// MetricServerDescriptors is how many file descriptors a server may use.
+const MetricServerDescriptors = "bootlab_server_descriptors"
+
 // A serverCollector counts the servers that serve, at each scrape.
 type serverCollector struct {
-	states func() []api.Server
-	up     *prometheus.Desc
+	states          func() []api.Server
+	shares          descriptors.Shares
+	up, descriptors *prometheus.Desc
 }
 
-func newServerCollector(states func() []api.Server) *serverCollector {
-	return &serverCollector{states, prometheus.NewDesc(MetricServerUp, "Whether the server serves all that it should: 1, else 0.", []string{"server"}, nil)}
+func newServerCollector(states func() []api.Server, shares descriptors.Shares) *serverCollector {
+	label := []string{"server"}
+	return &serverCollector{
+		states, shares, prometheus.NewDesc(MetricServerUp, "Whether the server serves all that it should: 1, else 0.", label, nil),
+		prometheus.NewDesc(MetricServerDescriptors, "File descriptors that the server may use for connections, transfers and requests. process_max_fds is the limit of all.", label, nil),
+	}
 }
 
 // Describe implements prometheus.Collector.
-func (c *serverCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.up }
+func (c *serverCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.up; ch <- c.descriptors }
 
 // Collect implements prometheus.Collector.
 func (c *serverCollector) Collect(ch chan<- prometheus.Metric) {
+	for server, n := range map[string]int{
+		serverTFTP: c.shares.TFTP(), serverDNS: c.shares.DNS(), serverHTTP: c.shares.HTTP(), serverAdmin: c.shares.Admin, serverLB: c.shares.Balancers(),
+	} {
+		ch <- prometheus.MustNewConstMetric(c.descriptors, prometheus.GaugeValue, float64(n), server)
+	}
 	for _, s := range c.states() {
 		up := 0.0
 		if s.Serving {

@@ -17,6 +17,7 @@ import (
 	"github.com/bootlab/bootlab/internal/content/mirror"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/firmware"
+	"github.com/bootlab/bootlab/internal/host/descriptors"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/lbproxy"
 	"github.com/bootlab/bootlab/tftpd"
@@ -44,17 +45,18 @@ func (d *Daemon) build() (*servers, error) {
 		Table:    table(d, func(s *snapshot.Snapshot) *boot.Table { return s.Boot }),
 		Installs: d.installs, Discovered: d.discovered, Leases: leased{d.book}, Neighbours: d.neighbours, Loops: d.loops, Events: d.bus,
 	})
+	d.shares = d.divide()
 	var errs [8]error
 	s.dhcp, errs[0] = dhcpd.New(dhcpd.Config{}, dhcpd.Deps{
 		Table: table(d, func(s *snapshot.Snapshot) *dhcpd.Table { return s.DHCP }),
 		Book:  d.book, Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: d.clock.Now, Listen: d.listenDHCP, FromDisk: d.installs.FromDisk,
 		Loops: d.loops, Report: func(iface string, err error) { d.health.opened(serverDHCP, iface, err) },
 	})
-	s.tftp, errs[1] = tftpd.New(tftpd.Config{SinglePort: d.current.Load().Lab.Appliance.TFTPSingle}, tftpd.Deps{
+	s.tftp, errs[1] = tftpd.New(tftpd.Config{MaxTransfers: d.shares.TFTPTransfers, SinglePort: d.current.Load().Lab.Appliance.TFTPSingle}, tftpd.Deps{
 		Table:    table(d, func(s *snapshot.Snapshot) *tftpd.Table { return s.TFTP }),
 		Firmware: nbps, Scripts: d.boot, Leases: addresses{d}, Events: d.bus, Log: d.serverLog, Registerer: d.registry,
 	})
-	s.dns, errs[2] = dnsd.New(dnsd.Config{}, dnsd.Deps{
+	s.dns, errs[2] = dnsd.New(dnsd.Config{MaxTCP: d.shares.DNSConnections, MaxForwards: d.shares.DNSForwards}, dnsd.Deps{
 		Table:     table(d, func(s *snapshot.Snapshot) *dnsd.Table { return s.DNS }),
 		OnSegment: (&segments{lab: func() *lab.Lab { return d.current.Load().Lab }}).contains,
 		Leases:    leaseNames{d}, Now: time.Now, Log: d.serverLog, Registerer: d.registry,
@@ -63,11 +65,11 @@ func (d *Daemon) build() (*servers, error) {
 		Mirrors: func() []*lab.Mirror { return d.current.Load().Lab.Mirrors },
 		Events:  d.bus, Metrics: d.registry, Log: d.serverLog, Now: time.Now,
 	})
-	s.http, errs[4] = httpd.NewBoot(httpd.BootConfig{}, httpd.BootDeps{
+	s.http, errs[4] = httpd.NewBoot(httpd.BootConfig{Limits: httpd.Limits{Connections: d.shares.HTTPRequests}}, httpd.BootDeps{
 		Table: table(d, func(s *snapshot.Snapshot) *httpd.Table { return s.HTTP }),
 		Boot:  d.boot, Firmware: nbps, Leases: addresses{d}, Mirrors: s.mirrors, Events: d.bus, Metrics: d.registry, Log: d.serverLog, Now: time.Now,
 	})
-	s.lb, errs[5] = lbproxy.New(lbproxy.Config{}, lbproxy.Deps{
+	s.lb, errs[5] = lbproxy.New(lbproxy.Config{Connections: d.shares.Balanced, Checks: d.shares.Checks}, lbproxy.Deps{
 		Table:  table(d, func(s *snapshot.Snapshot) *lbproxy.Table { return s.LB }),
 		Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: time.Now, Listen: d.listenBalancer, Drains: drains{d.store},
 	})
@@ -80,6 +82,20 @@ func (d *Daemon) build() (*servers, error) {
 		return nil, fmt.Errorf("set up the servers: %w", err)
 	}
 	return s, nil
+}
+
+// dhcpSockets is how many sockets DHCP has on an interface: two ports, ICMP, router solicitations, and three for packets.
+const dhcpSockets = 7
+
+// divide divides the process's file descriptors among the servers.
+func (d *Daemon) divide() descriptors.Shares {
+	s := d.current.Load()
+	sockets := dhcpSockets*len(s.DHCP.Interfaces()) + len(endpoints(s.Lab.Appliance, ownAddresses(s.Lab))) + len(s.Lab.Balancers)
+	limit := descriptors.Limit()
+	if least := descriptors.Least(sockets); limit < least {
+		d.log.Warn("the limit of open files is too low for this lab: set LimitNOFILE in the unit, or ulimit -n", "limit", limit, "least", least)
+	}
+	return descriptors.Divide(limit, sockets)
 }
 
 // shutdownWait is how long a virtual machine has to shut down.

@@ -60,6 +60,7 @@ var rules = []rule{
 	{"internal/host/connlimit", nil, "counts connections; opens and closes none"},
 	{"internal/host/datagram", nil, "system calls for batches of datagrams"},
 	{"internal/host/neighbour", []string{"internal/host/arp", "internal/lab"}, "asks the kernel and the segment; of the lab only what a MAC is"},
+	{"internal/host/descriptors", nil, "asks the operating system alone"},
 	{"internal/host/memory", nil, "asks the operating system alone"},
 	{"internal/host/pause", nil, "a clock and a context"},
 	{"internal/host/portowner", nil, "asks the operating system alone"},

@@ -25,7 +25,7 @@ func TestDashboardMemory(t *testing.T) {
 	if os.Getenv("BOOTLAB_LONG") == "" {
 		t.Skip("BOOTLAB_LONG is not set: fills a lease book with 100,000 leases")
 	}
-	const browsers, pages, most = 100, 10, 128 << 10 // KiB
+	const browsers, pages, most = 100, 2, 128 << 10 // KiB
 	l := newLab(t, "10.103.40")
 	l.networks = "  big: {subnet: 10.200.0.0/15, router: 10.200.0.1, pools: {all: {range: 10.200.0.2-10.201.255.250}}}\n"
 	l.apart()

@@ -1,0 +1,70 @@
+package descriptors
+
+import "golang.org/x/sys/unix"
+
+// Shares says how many of what each server may have open at one time. All of it together needs at most Limit descriptors, unless
+// that is below Least.
+type Shares struct {
+	Limit int // descriptors of the process
+	Own   int // descriptors for sockets that listen, the store, files of the lab, children and connections to hypervisors
+
+	DNSConnections int // over TCP
+	DNSForwards    int // queries that wait for another server
+	TFTPTransfers  int
+	HTTPRequests   int // connections of machines, each with the file that it gets
+	Admin          int // connections
+	Checks         int // health checks of backends in progress
+	Balanced       int // connections of clients of balancers
+}
+
+// What one of these needs.
+const (
+	perTransfer = 2 // a socket and a file
+	perRequest  = 3 // a connection, and a file, or of a mirror the connection upstream and the file that keeps it
+	perBalanced = 6 // two sockets, and for splice(2) a pipe in each direction
+)
+
+// own is how many descriptors the process needs besides sockets that listen: standard streams, epoll, the store with its
+// compaction, the watch on the lab, a few files and children.
+const own = 40
+
+// Least is the lowest limit at which every server works, with that many listening sockets.
+func Least(sockets int) int { return own + sockets + 64 }
+
+// Limit returns how many descriptors the process may open.
+func Limit() int {
+	var files unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) != nil {
+		return 1024
+	}
+	return int(min(files.Cur, 1<<20))
+}
+
+// Divide divides limit descriptors, of which that many are sockets that listen. What the other servers have no use for goes to
+// the balancers.
+func Divide(limit, sockets int) Shares {
+	s := Shares{Limit: limit, Own: own + sockets}
+	rest := max(limit-s.Own, 0)
+	percent := func(share, each, most int) int { return min(max(rest*share/100/each, 1), most) }
+	s.DNSConnections = percent(8, 1, 64)
+	s.DNSForwards = percent(8, 1, 256)
+	s.TFTPTransfers = percent(24*4/5, perTransfer, 1024) // those that end take a quarter more
+	s.HTTPRequests = percent(24, perRequest, 4096)
+	s.Admin = percent(8, 1, 512)
+	s.Checks = percent(8, 1, 256)
+	rest -= s.DNSConnections + s.DNSForwards + s.TFTP() + s.HTTP() + s.Admin + s.Checks
+	s.Balanced = max(rest/perBalanced, 1)
+	return s
+}
+
+// DNS returns the descriptors of the DNS server.
+func (s Shares) DNS() int { return s.DNSConnections + s.DNSForwards }
+
+// TFTP returns the descriptors of the TFTP server.
+func (s Shares) TFTP() int { return perTransfer * (s.TFTPTransfers + max(1, s.TFTPTransfers/4)) }
+
+// HTTP returns the descriptors of the HTTP server for machines.
+func (s Shares) HTTP() int { return perRequest * s.HTTPRequests }
+
+// Balancers returns the descriptors of the balancers.
+func (s Shares) Balancers() int { return s.Checks + perBalanced*s.Balanced }

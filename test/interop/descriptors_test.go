@@ -1,0 +1,111 @@
+package interop
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bootlab/bootlab/test/support/netns"
+)
+
+// TestDescriptorShares: with 256 file descriptors, a flood of one server, from one source or from many, leaves all others serving.
+func TestDescriptorShares(t *testing.T) {
+	t.Parallel()
+	netns.Need(t, "root", "dig", "curl", "udhcpc", "prlimit")
+	l := newLab(t, "10.103.54")
+	l.apart()
+	backend := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "from the backend") }))
+	_ = backend.Listener.Close() // the one on loopback
+	var err error
+	if backend.Listener, err = net.Listen("tcp", l.net+".254:7001"); err != nil {
+		t.Fatal(err)
+	}
+	backend.Start()
+	t.Cleanup(backend.Close)
+	l.balancers = "  echo: {listen: \"NET.1:7000\", backends: [\"NET.254:7001\"]}\n"
+	l.write()
+	d := start(t, l)
+	d.kill()
+	d.start("prlimit", "--nofile=256:256")
+	m, fresh := d.machine(t, "52:54:00:00:00:10", l.net+".10"), d.machine(t, "52:54:00:00:00:11")
+	sources := []net.IP{nil}
+	for i := range 30 {
+		source := fmt.Sprintf("%s.%d", l.net, 100+i)
+		netns.Run(t, "ip", "addr", "add", source+"/24", "dev", l.seg.Bridge)
+		sources = append(sources, net.ParseIP(source))
+	}
+	check := func(flooded string) {
+		t.Helper()
+		d.until("all but "+flooded+" answer", func() bool {
+			missing := slices.DeleteFunc(m.unserved(l.addr()), func(what string) bool {
+				return strings.HasPrefix(what, flooded) // it may be busy, with those that came before
+			})
+			if out, _ := m.run("curl", "-sS", "-m", "5", "http://"+l.addr()+":7000/"); out != "from the backend" && flooded != "balancer" {
+				missing = append(missing, "balancer: "+out)
+			}
+			if out, _ := m.run("curl", "-sS", "-m", "5", "http://"+l.addr()+":9680/healthz"); out != "ok\n" && flooded != "admin" {
+				missing = append(missing, "admin: "+out)
+			}
+			if a := fresh.lease(t); a != l.net+".11" {
+				missing = append(missing, "DHCP: "+a)
+			}
+			if len(missing) > 0 {
+				t.Logf("flood of %s: %q", flooded, missing)
+			}
+			return len(missing) == 0
+		})
+		if files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", d.cmd.Process.Pid)); err != nil || len(files) > 250 {
+			t.Errorf("flood of %s: %d files are open, %v", flooded, len(files), err)
+		}
+	}
+	check("nothing")
+	for _, target := range []struct{ name, network, port, say string }{
+		{"HTTP", "tcp", "8080", "GET /files/images/k HTTP/1.1\r\nHost: x\r\n\r\n"},
+		{"HTTP", "tcp", "8080", ""},
+		{"DNS over TCP", "tcp", "53", ""},
+		{"admin", "tcp", "9680", ""},
+		{"balancer", "tcp", "7000", "GET / HTTP/1.1\r\n"},
+		{"TFTP", "udp", "69", "\x00\x01files/images/k\x00octet\x00"},
+	} {
+		for _, from := range [][]net.IP{sources[:1], sources} {
+			what := fmt.Sprintf("%s from %d sources", target.name, len(from))
+			flood := floodFrom(from, target.network, l.addr()+":"+target.port, target.say)
+			check(target.name)
+			for _, c := range flood {
+				_ = c.Close()
+			}
+			if len(flood) < 50 {
+				t.Errorf("%s: only %d connections", what, len(flood))
+			}
+		}
+	}
+	if n := d.metric(`bootlab_server_descriptors{server="httpd"}`); n < 3 || n > 100 {
+		t.Errorf("HTTP has %g descriptors", n)
+	}
+}
+
+// floodFrom opens 400 connections and leaves them open.
+func floodFrom(sources []net.IP, network, to, say string) (conns []net.Conn) {
+	for i := range 400 {
+		dialer := net.Dialer{Timeout: 2 * time.Second}
+		if ip := sources[i%len(sources)]; ip != nil {
+			dialer.LocalAddr = &net.TCPAddr{IP: ip}
+			if network == "udp" {
+				dialer.LocalAddr = &net.UDPAddr{IP: ip}
+			}
+		}
+		c, err := dialer.Dial(network, to)
+		if err != nil {
+			break // the backlog is full
+		}
+		_, _ = c.Write([]byte(say))
+		conns = append(conns, c)
+	}
+	return conns
+}
