@@ -17,7 +17,7 @@ import (
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "mount", "dig")
-	l := newLab(t, "10.96.3")
+	l := wide(t, "10.96.3", 116)
 	full := filepath.Join(l.dir, "full")
 	if err := os.Mkdir(full, 0o755); err != nil {
 		t.Fatal(err)
@@ -30,10 +30,13 @@ func TestDiskFull(t *testing.T) {
 	filler := filepath.Join(full, "filler")
 	_ = os.WriteFile(filler, make([]byte, 1<<20), 0o644) // as much as fits
 	m := d.machine(t, "52:54:00:00:ff:07", "10.96.3.2")
-	r := m.relay(t, "10.96.3.2")
+	netns.Run(t, "ip", "-n", m.Name, "addr", "add", "10.116.0.2/16", "dev", "eth0")
+	reserved := m.relay(t, "10.96.3.2")
+	r := m.relay(t, "10.116.0.2")
+	r.server.IP = net.ParseIP("10.116.0.1")
 	const unwritten = `bootlab_dhcpd_packets_dropped_total{reason="commit"}`
 	acked, silent := map[string]string{}, 0
-	for n := 0; n < 100 && silent < 5; n++ {
+	for n := 0; n < 3000 && silent < 5; n++ { // the store has some space ahead
 		mac := numbered(n)
 		addr, err := r.lease(mac, time.Second)
 		switch {
@@ -52,7 +55,7 @@ func TestDiskFull(t *testing.T) {
 	if n := strings.Count(d.log.String(), "leases are not stored"); n != 1 {
 		t.Errorf("%d log lines for %d leases that were not stored, want 1", n, silent)
 	}
-	if addr, err := r.lease(mac("52:54:00:00:00:10"), patience); err != nil || addr != "10.96.3.10" {
+	if addr, err := reserved.lease(mac("52:54:00:00:00:10"), patience); err != nil || addr != "10.96.3.10" {
 		t.Errorf("a reservation: %q, %v", addr, err)
 	}
 	if out, err := m.run("dig", "+short", "@"+d.addr, "w0.lab.test"); err != nil || strings.TrimSpace(out) != "10.96.3.10" {
@@ -73,7 +76,7 @@ func TestDiskFull(t *testing.T) {
 	if len(acked) > 0 {
 		t.Errorf("given away and forgotten: %v", acked)
 	}
-	if _, err := r.lease(numbered(999), patience); err != nil {
+	if _, err := r.lease(numbered(9999), patience); err != nil {
 		t.Errorf("with room on the disk: %v", err)
 	}
 }

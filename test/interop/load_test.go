@@ -176,7 +176,7 @@ func TestFlood(t *testing.T) {
 // those that do not answer ARP are ended, which an event reports.
 func TestPoolExhaustion(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, "10.105.5")
+	l := newLab(t, "10.105.9")
 	d := start(t, l)
 	w := d.machine(t, "02:00:00:00:ff:44").wire(t)
 	honest := w.bind(mac("52:54:00:77:77:01"))
