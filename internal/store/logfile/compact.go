@@ -190,7 +190,7 @@ func (c *copier) lost(loss Loss) error {
 
 // catchUp copies the transactions of the old file up to end.
 func (c *copier) catchUp(end int64) error {
-	r := reader{file: c.from, marker: c.from.mark.marker}
+	r := reader{file: c.from, marker: c.from.marker}
 	for c.at < end {
 		rec, _ := r.next(c.at, c.seq)
 		if rec.at != c.at {

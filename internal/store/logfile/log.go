@@ -43,6 +43,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // A log is an open file and its index. One goroutine at a time writes.
 type log struct {
 	disk
+	marker uint32
 	mark   header // the newer one of the file
 	markAt int64  // offset of the other, which the next mark is written to
 	seq    uint64 // of the last record
@@ -128,7 +129,8 @@ func (f file) Datasync() error {
 
 // create makes d an empty log.
 func create(d disk) (*log, error) {
-	l := &log{disk: d, mark: header{marker: 1 + rand.Uint32N(1<<32-2), size: recordStart}, end: recordStart, size: recordStart}
+	l := &log{disk: d, marker: 1 + rand.Uint32N(1<<32-2), end: recordStart, size: recordStart}
+	l.mark = header{marker: l.marker, size: recordStart}
 	b := make([]byte, recordStart)
 	copy(b, l.mark.bytes())
 	copy(b[headerCopy:], l.mark.bytes())
@@ -176,7 +178,7 @@ func (b *batch) add(l *log, index uint32, ops []store.Op) {
 		b.changes[op.Key] = change{from: len(b.buf) - len(op.Value), to: len(b.buf)}
 	}
 	r := b.buf[start:]
-	le.PutUint32(r, l.mark.marker)
+	le.PutUint32(r, l.marker)
 	le.PutUint32(r[8:], uint32(len(r)-recordSize))
 	le.PutUint32(r[12:], index)
 	b.records++
@@ -271,7 +273,7 @@ func (l *log) trim() error {
 // writeMark notes in a header that the log is durable up to its last record. The other header stays as it is, so that one of
 // them is whole whatever happens to this write. size is that of the file, now and until the next mark.
 func (l *log) writeMark(size int64) error {
-	h := header{l.mark.marker, l.seq, size}
+	h := header{l.marker, l.seq, size}
 	if _, err := l.WriteAt(h.bytes(), l.markAt); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}

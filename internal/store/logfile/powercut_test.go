@@ -235,7 +235,8 @@ func live(t *testing.T, p *power, r *rand.Rand, claims []map[string]*claim) {
 		stop := time.AfterFunc(time.Duration(r.IntN(20))*time.Millisecond, func() { s.Close() })
 		var wg sync.WaitGroup
 		for g := range claims {
-			wg.Go(func() { write(t, s, g, rand.New(rand.NewPCG(uint64(g), r.Uint64())), claims[g]) })
+			own := rand.New(rand.NewPCG(uint64(g), r.Uint64()))
+			wg.Go(func() { write(t, s, g, own, claims[g]) })
 		}
 		wg.Wait()
 		stop.Stop()

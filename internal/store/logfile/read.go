@@ -21,8 +21,8 @@ func load(d disk) (*log, []Loss, error) {
 	r := reader{file: d, marker: h.marker, acked: h.seq}
 	if h.marker == 0 {
 		r.marker = r.findMarker()
-		l.mark.marker = r.marker
 	}
+	l.marker = r.marker
 	last, damage := r.records(func(rec record) {
 		parseOps(rec.payload, func(op parsedOp) {
 			l.set(string(op.key), op.deletes, location{rec.at + recordSize + int64(op.at), uint32(len(op.value)), sum(op.value)})
@@ -57,7 +57,7 @@ func load(d disk) (*log, []Loss, error) {
 func (l *log) judgeEnd(h header, tail int64, keys []string) []Loss {
 	end := Loss{Kind: Lost, Offset: l.end, Bytes: tail, Keys: keys, before: l.end}
 	switch {
-	case l.mark.marker == 0:
+	case l.marker == 0:
 		end.Cause = "no record is readable: everything is lost"
 	case h.marker == 0:
 		end.Cause = "both headers are destroyed: changes at the end of the file may be lost, too"
