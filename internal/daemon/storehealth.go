@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
 	"slices"
 	"sync"
 	"syscall"
@@ -109,9 +111,26 @@ func (w *storeWatch) look() {
 	w.began = time.Now()
 	w.mu.Unlock()
 	disk, losses := statDisk(w.dir), w.store.Losses()
+	if len(losses) > 0 && !slices.ContainsFunc(losses, fileKept) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := w.store.AcceptLosses(ctx); err == nil { // else it is tried again
+			w.log.Info("the damaged state file was deleted: what it had lost is accepted")
+			losses = nil
+		}
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.disk, w.losses, w.began = disk, losses, time.Time{}
+}
+
+// fileKept reports whether the damaged file of a loss is there still. An admin who deletes it accepts the loss.
+func fileKept(l logfile.Loss) bool {
+	if l.Copy == "" {
+		return true
+	}
+	_, err := os.Lstat(l.Copy)
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 func statDisk(dir string) (d diskState) {
@@ -154,7 +173,8 @@ func (w *storeWatch) problems() (ps []storeProblem) {
 			"the file system of %s has %d KiB and %d inodes free, fewer than %d KiB or %d: free some", w.dir, d.bytes>>10, d.inodes, minFreeBytes>>10, minFreeInodes)})
 	}
 	for _, l := range w.losses {
-		ps = append(ps, storeProblem{causeLost, l.Found, fmt.Sprintf("stored changes were lost, found %s: %s: see %s", l.Found.Format(time.DateTime), l, lossesPage)})
+		ps = append(ps, storeProblem{causeLost, l.Found, fmt.Sprintf(
+			"stored changes were lost, found %s: %s: put back a backup, or check these machines and delete %s (%s)", l.Found.Format(time.DateTime), l, l.Copy, lossesPage)})
 	}
 	return ps
 }

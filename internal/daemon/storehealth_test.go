@@ -233,4 +233,18 @@ func TestDamagedStateFile(t *testing.T) {
 		t.Error("bootlab_store_losses is not 1")
 	}
 	r.until("the log names the loss", func() bool { return strings.Contains(r.log.String(), "1 changes are lost") })
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	r.start()
+	r.untilStore(addr, "degraded: stored changes were lost")
+
+	kept, err := filepath.Glob(path + ".damaged-*")
+	if err != nil || len(kept) != 1 {
+		t.Fatalf("kept %q, %v", kept, err)
+	}
+	if err := os.Remove(kept[0]); err != nil {
+		t.Fatal(err)
+	}
+	r.untilStore(addr, "ok\n")
 }
