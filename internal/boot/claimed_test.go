@@ -131,6 +131,20 @@ func TestNeighbours(t *testing.T) {
 	}
 }
 
+// TestTakenMeanwhile: a machine that takes the address while the script is on its way, and acknowledges it, begins no boot.
+func TestTakenMeanwhile(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	script, err := r.Service.Script(t.Context(), mac, addr, lab.ScriptName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.found = neighbour.Found{Verdict: neighbour.Foreign, MAC: lab.MAC{2, 0, 0, 0, 0, 0x66}}
+	if err := script.Received(t.Context()); statusOf(err) != 403 || r.count(event.InstallBooting)+r.count(event.ScriptServed) != 0 || r.count(event.AddressConflict) != 1 {
+		t.Errorf("%v, events %v", err, r.events)
+	}
+}
+
 // statusOf returns the status of a refusal; 0: none.
 func statusOf(err error) int {
 	if refusal, ok := errors.AsType[*boot.Refusal](err); ok {

@@ -41,6 +41,14 @@ func (s *Service) mayAsk(t *Table, h *lab.Host, mac lab.MAC, from netip.Addr) er
 	return s.sentBy(h.Name, h.MACs, from, conflict)
 }
 
+// stillOwn is mayAsk once a script of h was received; h may be nil.
+func (s *Service) stillOwn(t *Table, h *lab.Host, mac lab.MAC, from netip.Addr) error {
+	if h == nil {
+		return nil
+	}
+	return s.mayAsk(t, h, mac, from)
+}
+
 // leasedHere reports whether the addresses of a network are leased by this lab, so that the holder of one is known.
 func leasedHere(n *lab.Network) bool { return n == nil || n.DHCP == lab.DHCPServer }
 

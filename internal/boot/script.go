@@ -49,6 +49,11 @@ func (s *Service) Script(ctx context.Context, mac lab.MAC, from netip.Addr, name
 			bootloop.MaxScripts, bootloop.Window, bootloop.Hold)
 	}
 	return NewScript(d.body, func(ctx context.Context) error {
+		// By TFTP the script may have gone to a machine that took the address since.
+		if err := s.stillOwn(t, d.host, mac, from); err != nil {
+			s.recordRefusal(t, event.Event{Kind: event.ScriptRefused, MAC: mac, Addr: from, Detail: name, Err: err.Error()}, err)
+			return err
+		}
 		s.deps.Events.Record(e)
 		if d.received == nil {
 			return nil
@@ -59,6 +64,7 @@ func (s *Service) Script(ctx context.Context, mac lab.MAC, from netip.Addr, name
 
 // A decision is what a machine boots.
 type decision struct {
+	host     *lab.Host // whose boot begins; nil: none does
 	body     []byte
 	what     string // for people
 	loops    bool   // the script holds a machine in a boot loop
@@ -86,6 +92,7 @@ func (s *Service) script(ctx context.Context, t *Table, mac lab.MAC, from netip.
 		return decision{body: l.held(h.Name, why), loops: true}, nil
 	}
 	d, ticket, err := s.install(ctx, t, h, mac, l)
+	d.host = h
 	d.received = func(ctx context.Context) error {
 		if counts {
 			s.deps.Loops.ScriptReceived(mac)

