@@ -4,6 +4,10 @@
 # docker run --network host --cap-drop ALL --cap-add NET_BIND_SERVICE --cap-add NET_RAW \
 #   --read-only --tmpfs /run/bootlab:uid=64098,gid=64098,mode=0750 -v /etc/bootlab:/etc/bootlab:ro -v bootlab:/var/lib/bootlab bootlab
 #
+# A lost volume is noticed, before machines are installed again, by a marker beside the lab file. Create it once, and mount it writable:
+#   install --owner 64098 --mode 600 /dev/null /etc/bootlab/.lab.yaml.bootlab-state
+#   -v /etc/bootlab/.lab.yaml.bootlab-state:/etc/bootlab/.lab.yaml.bootlab-state
+#
 # It never runs as root: the user is 64098 (bootlab), who must be able to read /etc/bootlab, and the two capabilities are the
 # program's own (setcap). They have no effect with --security-opt no-new-privileges; bootlab sets that itself once it has them.
 #

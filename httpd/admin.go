@@ -104,6 +104,15 @@ type Reloader interface {
 	Reload(ctx context.Context, force api.Force) (api.Reload, error)
 }
 
+// A Stater reports the condition of the state folder.
+type Stater interface {
+	// State returns it as it is now.
+	State(ctx context.Context) api.State
+	// AcceptState takes the state as it is after a loss, if its database has that name: hosts whose install state is unknown are
+	// armed. It returns the state afterwards.
+	AcceptState(ctx context.Context, database string) (api.State, error)
+}
+
 // AdminConfig is the configuration of Admin. Token is required.
 type AdminConfig struct {
 	Token  string // asked for over TCP; see LoadToken
@@ -123,6 +132,7 @@ type AdminDeps struct {
 	Leases     Leaser
 	Backups    Backuper
 	Reloader   Reloader
+	State      Stater
 	Gatherer   prometheus.Gatherer // what /metrics shows
 	Metrics    prometheus.Registerer
 	Log        *slog.Logger
@@ -136,7 +146,7 @@ func (d AdminDeps) mustBeComplete() {
 		missing bool
 	}{
 		{"Status", d.Status == nil}, {"Inventory", d.Inventory == nil}, {"Timelines", d.Timelines == nil},
-		{"Installer", d.Installer == nil}, {"Discovered", d.Discovered == nil}, {"Machines", d.Machines == nil}, {"Balancers", d.Balancers == nil}, {"Leases", d.Leases == nil}, {"Backups", d.Backups == nil}, {"Reloader", d.Reloader == nil},
+		{"Installer", d.Installer == nil}, {"Discovered", d.Discovered == nil}, {"Machines", d.Machines == nil}, {"Balancers", d.Balancers == nil}, {"Leases", d.Leases == nil}, {"Backups", d.Backups == nil}, {"Reloader", d.Reloader == nil}, {"State", d.State == nil},
 		{"Gatherer", d.Gatherer == nil}, {"Metrics", d.Metrics == nil}, {"Log", d.Log == nil}, {"Now", d.Now == nil}, {"Own", d.Own == nil},
 	} {
 		if field.missing {
@@ -405,6 +415,9 @@ func (a *Admin) readyz(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "store: degraded: %s (bootlab status says what to do)\n", strings.Join(s.Store.Causes, "; "))
 	case s.Store.Folder != "":
 		fmt.Fprintln(w, "store: ok")
+	}
+	if s.StateLost != "" {
+		fmt.Fprintln(w, "state: install states were lost; no machine is installed until an admin says so (bootlab state shows what happened)")
 	}
 	if s.Reload.Err != "" {
 		fmt.Fprintln(w, "reload: the last one was refused, the previous lab stays in force (bootlab status shows the reason)")

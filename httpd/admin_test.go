@@ -88,6 +88,9 @@ func TestAdminAsStranger(t *testing.T) {
 		{"GET", "/api/v1/unknown/de:ad:be:ef:00:02", false, "200", `"names":["j8k2p53"]`, false},
 		{"GET", "/api/v1/unknown/de-ad-be-ef-00-09", false, "404", "no host", false},
 		{"GET", "/api/v1/unknown/printer", false, "400", "want one such as 52-54-00-2c-01-10", false},
+		{"GET", "/api/v1/state", false, "200", `"condition":"known"`, false},
+		{"POST", "/api/v1/state/accept-new?database=ABC", false, "200", `"database":"ABC"`, false},
+		{"GET", "/api/v1/state/accept-new", false, "405", `want POST`, false},
 		{"GET", "/api/v1/vms", false, "200", "[]", false},
 		{"POST", "/api/v1/vms/master-1?action=start", false, "200", `"state":"running"`, false},
 		{"POST", "/api/v1/vms/master-1?action=explode", false, "400", `want one of [create start stop delete]`, false},
@@ -134,7 +137,7 @@ func TestAdminAsStranger(t *testing.T) {
 			}
 		})
 	}
-	want := []string{"install master-1 0", "install master-1 1", "install nobody 0", "mark master-1", "mark master-1", "vm master-1 start", "backend mycluster-api 192.168.131.11:6443 drain", "release 192.168.131.10", "release 192.168.131.203", "release 192.168.131.204", "release 192.168.131.205", "reload 0", "reload 1"}
+	want := []string{"install master-1 0", "install master-1 1", "install nobody 0", "mark master-1", "mark master-1", "vm master-1 start", "accept ABC", "backend mycluster-api 192.168.131.11:6443 drain", "release 192.168.131.10", "release 192.168.131.203", "release 192.168.131.204", "release 192.168.131.205", "reload 0", "reload 1"}
 	slices.Sort(want)
 	if diff := cmp.Diff(want, h.told()); diff != "" {
 		t.Errorf("told to do (-want +got):\n%s", diff)

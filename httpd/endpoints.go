@@ -49,6 +49,10 @@ func (a *Admin) apiRoutes(mux *http.ServeMux, why trust) {
 	do("reload", a.postReload)
 	ask("sessions", func(*http.Request) (any, error) { return a.open.list(), nil })
 	do("sessions/revoke", a.postRevoke)
+	ask("state", func(r *http.Request) (any, error) { return a.deps.State.State(r.Context()), nil })
+	do("state/accept-new", func(r *http.Request) (any, error) {
+		return a.deps.State.AcceptState(r.Context(), r.FormValue("database"))
+	})
 	ask("token", func(*http.Request) (any, error) { return a.getToken(why) })
 	mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
 		a.refuse(w, r, &api.Error{Status: http.StatusNotFound, Message: "there is no " + r.URL.Path, Hint: "docs/admin.md lists the API"})

@@ -163,6 +163,15 @@ func (h *fakeDaemon) Reload(_ context.Context, force api.Force) (api.Reload, err
 	return api.Reload{At: noon(), Generation: 8}, h.reloadErr
 }
 
+func (h *fakeDaemon) State(context.Context) api.State {
+	return api.State{Folder: "/var/lib/bootlab", Database: "ABC", Condition: api.StateKnown, Unknown: []string{}, Install: []string{}, Pools: []string{}, Markers: []api.StateMarker{}}
+}
+
+func (h *fakeDaemon) AcceptState(_ context.Context, database string) (api.State, error) {
+	h.note("accept %s", database)
+	return h.State(context.Background()), nil
+}
+
 // newFakeDaemon is a small OpenShift in the middle of its installation.
 func newFakeDaemon() *fakeDaemon {
 	at := func(d time.Duration) time.Time { return noon().Add(d) }
@@ -266,7 +275,7 @@ func newAdmin(t testing.TB, h *fakeDaemon, logs *logBuffer, change func(*httpd.A
 	t.Helper()
 	reg := prometheus.NewRegistry()
 	deps := httpd.AdminDeps{
-		Status: h, Inventory: h, Timelines: h, Installer: h, Discovered: h, Machines: h, Balancers: h, Leases: h, Backups: h, Reloader: h, Gatherer: reg, Metrics: reg, Now: noon,
+		Status: h, Inventory: h, Timelines: h, Installer: h, Discovered: h, Machines: h, Balancers: h, Leases: h, Backups: h, Reloader: h, State: h, Gatherer: reg, Metrics: reg, Now: noon,
 		Own: func(host string) bool { return host == "lab.example.com" || host == "192.0.2.80" },
 		Log: slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}

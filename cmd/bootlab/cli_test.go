@@ -20,7 +20,7 @@ func TestUsage(t *testing.T) {
 		{args: "--help", out: []string{"--lab file", "--json"}},
 		{args: "--version", out: []string{"bootlab "}},
 		{args: "nope", err: `unknown command "nope" for "bootlab"; see bootlab --help`},
-		{args: "stauts", err: `unknown command "stauts" for "bootlab"; did you mean status?`},
+		{args: "stauts", err: `unknown command "stauts" for "bootlab"; did you mean state or status?`},
 		{args: "vm", out: []string{"create", "delete", "list"}},
 		{args: "vm lits", err: `unknown command "lits" for "bootlab vm"; did you mean list?`},
 		{args: "vm create", err: "an argument is missing; usage: bootlab vm create HOST"},

@@ -67,6 +67,7 @@ func root() *cobra.Command {
 		hostsCommand(o),
 		adoptCommand(o),
 		leasesCommand(o),
+		stateCommand(o),
 		timelineCommand(o),
 		// What it does.
 		installCommand(o),

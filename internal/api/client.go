@@ -180,6 +180,17 @@ func (c *Client) Adoption(ctx context.Context, mac lab.MAC) (a Adoption, err err
 	return a, c.get(ctx, "unknown/"+mac.Hyphens(), &a)
 }
 
+// State returns the condition of the state folder.
+func (c *Client) State(ctx context.Context) (s State, err error) {
+	return s, c.get(ctx, "state", &s)
+}
+
+// AcceptState accepts the state as it is after a loss: hosts whose install state is unknown are armed. It returns the state
+// afterwards. have is the name of the database that was looked at; the state of another one is not accepted.
+func (c *Client) AcceptState(ctx context.Context, have string) (s State, err error) {
+	return s, c.post(ctx, "state/accept-new", url.Values{"database": {have}}, &s)
+}
+
 // VMs returns the virtual machines of the lab, by host.
 func (c *Client) VMs(ctx context.Context) (vms []VM, err error) {
 	return vms, c.get(ctx, "vms", &vms)

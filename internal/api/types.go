@@ -16,10 +16,11 @@ type Status struct {
 	Started    time.Time `json:"started"`
 	Servers    []Server  `json:"servers"`
 	Store      Store     `json:"store"`
-	Reload     Reload    `json:"reload"`             // the last one; zero At: none since the start
-	Warnings   []string  `json:"warnings,omitempty"` // of the running lab, such as missing files; of the store
-	Files      string    `json:"files"`              // what confines the process to its files, as "Landlock 7"; else "off: " and why
-	Calls      string    `json:"system_calls"`       // what confines it to the system calls of a server, as "seccomp"; else "off: " and why
+	Reload     Reload    `json:"reload"`               // the last one; zero At: none since the start
+	Warnings   []string  `json:"warnings,omitempty"`   // of the running lab, such as missing files; of the store
+	StateLost  string    `json:"state_lost,omitempty"` // install states were lost, and no admin has accepted that: when, why and what to do
+	Files      string    `json:"files"`                // what confines the process to its files, as "Landlock 7"; else "off: " and why
+	Calls      string    `json:"system_calls"`         // what confines it to the system calls of a server, as "seccomp"; else "off: " and why
 }
 
 // Ready reports whether every server serves.
@@ -78,9 +79,9 @@ type Host struct {
 	Cluster string       `json:"cluster,omitempty"`
 	Role    string       `json:"role,omitempty"`
 	Profile string       `json:"profile,omitempty"`
-	Install string       `json:"install,omitempty"`         // armed, booting, installing, installed, held; empty: nothing to install
+	Install string       `json:"install,omitempty"`         // armed, booting, installing, installed, held, unknown (lost); empty: nothing to install
 	Assumed bool         `json:"install_assumed,omitempty"` // assumed to be installed, because install_timeout ended
-	Note    string       `json:"install_note,omitempty"`    // why it counts as installed without a callback of its installer
+	Note    string       `json:"install_note,omitempty"`    // why it counts as installed without a callback of its installer; why its state is unknown, and what to do
 	Stage   event.Stage  `json:"stage,omitempty"`           // stage of its last boot; empty: never seen
 	Failed  bool         `json:"failed,omitempty"`          // its last boot stopped with an error
 	Last    *event.Event `json:"last,omitempty"`            // nil: never seen
@@ -106,6 +107,35 @@ type Arming struct {
 	State   string `json:"state"`            // of the install afterwards, such as armed
 	Cycled  bool   `json:"cycled,omitempty"` // it was power-cycled
 	Message string `json:"message,omitempty"`
+}
+
+// A State is the condition of the state folder.
+type State struct {
+	Folder    string        `json:"folder"`
+	Database  string        `json:"database"` // its random name
+	Condition string        `json:"condition"`
+	Since     time.Time     `json:"since,omitzero"`    // of a loss: when it was noticed
+	Reason    string        `json:"reason,omitempty"`  // of a loss
+	Problem   string        `json:"problem,omitempty"` // the file was removed, replaced or unmounted while in use
+	Markers   []StateMarker `json:"markers"`
+	Unknown   []string      `json:"unknown"` // hosts whose install state is unknown
+	// Install are the hosts that install themselves at their next network boot; after a loss, once it is accepted. Pools are pools,
+	// as network/pool, whose machines do, unless they are known to be installed.
+	Install []string `json:"install"`
+	Pools   []string `json:"pools"`
+}
+
+// The conditions of a state folder.
+const (
+	StateKnown = "known" // it is the one that was used before
+	StateFirst = "first" // it is new: the first start of this lab
+	StateLost  = "lost"  // install states were lost, and no admin has accepted that
+)
+
+// A StateMarker is a file that shows a loss of the state.
+type StateMarker struct {
+	Path string `json:"path"`
+	Err  string `json:"err,omitempty"` // why it does not name the database; empty: it does
 }
 
 // A VM is one virtual machine of the lab.

@@ -113,6 +113,8 @@ func (s *Service) install(ctx context.Context, t *Table, h *lab.Host, mac lab.MA
 		return d, ticket, unavailable("keep the state of this boot", err)
 	case ticket.Held:
 		return decision{body: l.local(h, "is held, not installed (bootlab install "+h.Name+")"), what: "local boot, held"}, ticket, nil
+	case ticket.Unknown != "":
+		return decision{body: l.local(h, "has lost its install state (bootlab install "+h.Name+" or bootlab state accept-new)"), what: "local boot, install state unknown"}, ticket, nil
 	case ticket.LocalBoot:
 		return decision{body: l.local(h, "is installed"), what: "local boot"}, ticket, nil
 	}

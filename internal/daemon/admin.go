@@ -30,6 +30,7 @@ func (d *Daemon) newAdmin(s *servers) (*httpd.Admin, error) {
 	backend := &adminBackend{Daemon: d, servers: s}
 	return httpd.NewAdmin(httpd.AdminConfig{Token: token, Limits: httpd.Limits{Connections: d.shares.Admin}}, httpd.AdminDeps{
 		Status: backend, Inventory: backend, Timelines: backend, Installer: backend, Discovered: backend, Machines: backend, Balancers: backend, Leases: backend, Backups: backend, Reloader: backend,
+		State: backend,
 		Gatherer: d.registry, Metrics: d.registry, Log: d.serverLog, Now: time.Now, Own: d.own,
 	})
 }
@@ -45,15 +46,13 @@ func (c *adminBackend) Status(context.Context) api.Status {
 	s := c.current.Load()
 	last := c.reloads.state()
 	warnings := currentWarnings(s)
-	if err := checkStore(c.store); err != nil {
-		warnings = append(warnings, err.Error())
-	}
+	warnings = append(warnings, c.stateWarnings()...)
 	if err := c.sockets.failed(); err != "" {
 		warnings = append(warnings, err)
 	}
 	return api.Status{
 		Lab: s.Lab.Name, Version: c.cfg.Version, Generation: s.Gen, Started: c.started,
-		Servers: c.serverStates(), Store: c.storeWatch.status(), Reload: last, Warnings: warnings,
+		Servers: c.serverStates(), Store: c.storeWatch.status(), Reload: last, Warnings: warnings, StateLost: c.lossText(),
 		Files: c.confined.Files, Calls: c.confined.Calls,
 	}
 }
@@ -75,7 +74,7 @@ func (c *adminBackend) Hosts(ctx context.Context) []api.Host {
 func (c *adminBackend) host(h *lab.Host, vms map[string]virt.State) api.Host {
 	a := api.Host{Name: h.Name, FQDN: h.FQDN, MACs: h.MACs, IP: h.IP, Role: h.Role}
 	status := c.installs.Status(h)
-	a.Install, a.Assumed, a.Note = installState(status), status.Assumed, status.Why
+	a.Install, a.Assumed, a.Note = installState(status), status.Assumed, status.Note(h.Name)
 	if h.Network != nil {
 		a.Network = h.Network.Name
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/bootlab/bootlab/internal/host/confine"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/store/identity"
 )
 
 // confineTo confines the process to what a daemon with this lab opens and does, unless the lab says otherwise. Everything that
@@ -37,7 +38,7 @@ func confinePaths(l *lab.Lab, cfg Config) confine.Paths {
 	p := confine.Paths{
 		Execute: append([]string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"}, filepath.SplitList(os.Getenv("PATH"))...), // ssh, ipmitool, libvirt
 		Read:    slices.Concat(systemFolders(), homeFolders(os.Getenv("HOME")), around(cfg.Lab), around(a.Files)),
-		Write:   []string{a.State},
+		Write:   []string{a.State, identity.BesideLab(cfg.Lab)},
 		Remove:  []string{filepath.Dir(a.AdminSocket)}, // it is removed at the end
 		Devices: []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"},
 	}

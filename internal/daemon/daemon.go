@@ -65,7 +65,7 @@ type Daemon struct {
 	neighbours    *neighbour.Resolver
 	installWatch  *installWatch
 	loops         *bootloop.Detector
-	storeGone     bool // of watchStore
+	state         *state
 	confined      *confine.Confinement
 	memory        *memory.Follower
 	shares        descriptors.Shares
@@ -130,6 +130,9 @@ func Run(ctx context.Context, cfg Config) error {
 	if d.learned, err = d.openLearned(ctx, store); err != nil {
 		return err
 	}
+	if d.state, err = d.openState(ctx, appliance.State); err != nil {
+		return err
+	}
 	if d.neighbours, err = neighbour.Open(); err != nil {
 		d.log.Warn("no ARP requests: which machine uses an address is taken from the kernel's neighbour table alone; start as root, or with CAP_NET_RAW", "err", err)
 	}
@@ -144,6 +147,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	d.state.keep(ctx, user, d.log)
 	if err := dropPrivileges(user, snap.Lab, cfg.Lab); err != nil {
 		return err
 	}
@@ -156,6 +160,8 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	change.commit()
 	d.reloadMetrics.Applied(snap.Gen, len(snap.Lab.Hosts), snap.At)
+
+	d.reportState(ctx)
 
 	// Serve, and say so.
 	tasks := d.tasks(watch)

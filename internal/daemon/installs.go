@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api"
@@ -19,20 +20,37 @@ const (
 )
 
 // An installWatch reports completion signals that the DHCP server sees to the install state machine, and ends installs that have reached
-// their install_timeout. It records events; where its queue is full, the next boot or the timeout ends the install instead.
+// their install_timeout. After a loss of install states it also reports which hosts run. It records events; where its queue is full, the
+// next boot or the timeout ends the install instead, and a host that runs is seen at its next renewal.
 type installWatch struct {
-	queue chan string // hosts
+	queue chan sign
+	lost  atomic.Bool // install states were lost
 }
 
-func newInstallWatch() *installWatch { return &installWatch{queue: make(chan string, maxQueued)} }
+// A sign is what an event shows of a host.
+type sign struct {
+	host string
+	runs string // what the host did that shows that it runs; empty: its system asks for a new lease
+}
+
+func newInstallWatch() *installWatch { return &installWatch{queue: make(chan sign, maxQueued)} }
 
 // Record implements event.Recorder.
 func (w *installWatch) Record(e event.Event) {
-	if e.Kind != event.DHCPDiscover || e.Host == "" || e.Client != event.ClientOS {
+	s := sign{host: e.Host}
+	switch {
+	case e.Host == "":
+		return
+	case e.Kind == event.DHCPDiscover && e.Client == event.ClientOS:
+	case e.Kind == event.DHCPAck && e.Client == event.ClientOS && w.lost.Load():
+		s.runs = "has a lease for its system"
+	case e.Kind == event.BackendUp && w.lost.Load():
+		s.runs = "answers health checks"
+	default:
 		return
 	}
 	select {
-	case w.queue <- e.Host:
+	case w.queue <- s:
 	default:
 	}
 }
@@ -46,10 +64,8 @@ func (w *installWatch) run(ctx context.Context, d *Daemon) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case host := <-w.queue:
-			if h := d.machineNamed(host); h != nil && d.installs.Status(h).State == install.Installing {
-				err = d.installs.SystemUp(ctx, h)
-			}
+		case s := <-w.queue:
+			err = d.signOf(ctx, s)
 		case <-tick.C:
 			err = d.installs.Expire(ctx, d.machineNamed)
 		}
@@ -57,6 +73,20 @@ func (w *installWatch) run(ctx context.Context, d *Daemon) error {
 			d.serverLog.Warn("install state not saved", "err", err)
 		}
 	}
+}
+
+// signOf reports a sign to the state machine.
+func (d *Daemon) signOf(ctx context.Context, s sign) error {
+	h := d.machineNamed(s.host)
+	switch {
+	case h == nil:
+		return nil
+	case s.runs != "":
+		return d.installs.Runs(ctx, h, s.runs)
+	case d.installs.Status(h).State == install.Installing:
+		return d.installs.SystemUp(ctx, h)
+	}
+	return nil
 }
 
 // machineNamed returns the host of that name, or the machine of a pool, whose name is its MAC, or nil.

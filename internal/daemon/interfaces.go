@@ -96,7 +96,7 @@ func currentWarnings(s *snapshot.Snapshot) []string {
 // look is called every lookEvery. It follows the memory limit and the addresses of interfaces, logs new warnings, and reports whether the lab has to be reloaded for an address that
 // exists now.
 func (d *Daemon) look() bool {
-	d.watchStore()
+	d.state.watch(d.log)
 	d.followMemory()
 	d.followAddresses()
 	d.warnNew(d.current.Load())

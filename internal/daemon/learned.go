@@ -64,23 +64,6 @@ func openStore(a lab.Appliance, log *slog.Logger) (*logfile.Store, error) {
 	return s, nil
 }
 
-// checkStore returns an error that says what to do if what the store keeps would not outlive the process.
-func checkStore(s store.Store) error {
-	if file, ok := s.(interface{ Check() error }); ok {
-		return file.Check()
-	}
-	return nil
-}
-
-// watchStore logs once that the state file was removed or replaced, or cannot be compacted.
-func (d *Daemon) watchStore() {
-	err := checkStore(d.store)
-	if err != nil && !d.storeGone {
-		d.log.Error("state file needs attention", "err", err)
-	}
-	d.storeGone = err != nil
-}
-
 // openLearned reads leases, install states and discovered machines from the store.
 func (d *Daemon) openLearned(ctx context.Context, s store.Store) (*learned, error) {
 	clock, err := leases.OpenClock(ctx, s, leases.SystemHost())

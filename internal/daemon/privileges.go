@@ -62,6 +62,9 @@ func dropPrivileges(u *privilege.User, l *lab.Lab, labPath string) error {
 	if err := u.Drop(kept()...); err != nil {
 		return err
 	}
+	if err := usable(a.State, u.Name); err != nil {
+		return err
+	}
 	// A file that only root may read could be loaded now, but not at a reload.
 	if err := readable(l, labPath); err != nil {
 		return fmt.Errorf("user %s cannot read the lab file, so a reload would fail: run %s: %w", u.Name, letRead(u.GID, labPath, a.Files), err)

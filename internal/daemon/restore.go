@@ -17,6 +17,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/store"
 	"github.com/bootlab/bootlab/internal/store/backup"
+	"github.com/bootlab/bootlab/internal/store/identity"
 	"github.com/bootlab/bootlab/internal/store/logfile"
 )
 
@@ -112,6 +113,7 @@ func PlanRestore(l *lab.Lab, b *backup.Backup, now map[string][]byte, rearm Rear
 		switch _, isInstall := install.HostOfKey(e.Key); {
 		case strings.HasPrefix(e.Key, store.OwnPrefix):
 			r.Warnings = append(r.Warnings, "when the backup was made, the state had lost changes: it may lack leases and installs")
+		case e.Key == identity.Key, e.Key == install.LostKey: // what is restored is decided here
 		case strings.HasPrefix(e.Key, serialPrefix) && now[e.Key] != nil: // secondaries have seen it: it must not go back
 			r.records = append(r.records, backup.Entry{Key: e.Key, Value: now[e.Key]})
 		case !isInstall:
@@ -119,6 +121,11 @@ func PlanRestore(l *lab.Lab, b *backup.Backup, now map[string][]byte, rearm Rear
 		}
 	}
 	r.Warnings = slices.Compact(r.Warnings)
+	name, err := identity.Restored(saved[identity.Key])
+	if err != nil {
+		return nil, fmt.Errorf("the backup cannot be used by this bootlab: %w", err)
+	}
+	r.records = append(r.records, backup.Entry{Key: identity.Key, Value: name})
 	addrs, err := r.planLeases(saved, now)
 	if err != nil {
 		return nil, err

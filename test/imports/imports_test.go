@@ -79,6 +79,7 @@ var rules = []rule{
 
 	{"internal/store", nil, "knows none of what it stores"},
 	{"internal/store/backup", []string{"internal/store"}, "a file format; interprets no value"},
+	{"internal/store/identity", []string{"internal/store"}, "names a store; knows nothing else that it stores"},
 	{"internal/store/logfile", []string{"internal/store"}, "one implementation of it"},
 }
 

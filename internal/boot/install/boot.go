@@ -30,6 +30,7 @@ func (r Request) prepare() (Signals, error) {
 type Ticket struct {
 	LocalBoot bool   // start from the disk; there is no token
 	Held      bool   // LocalBoot because the loop detector stopped the install
+	Unknown   string // LocalBoot because the install state was lost: since when, and what to do; empty: it is known
 	Token     string // for the config document and the callback of this boot
 
 	nic lab.MAC // that requested the script
@@ -73,7 +74,7 @@ func (m *Machine) Boot(ctx context.Context, h *lab.Host, req Request) (Ticket, e
 	}
 	switch {
 	case will.localBoot(h):
-		return Ticket{LocalBoot: true, Held: will.Held}, nil
+		return Ticket{LocalBoot: true, Held: will.Held, Unknown: will.unknownText(h.Name)}, nil
 	case m.sameBoot(will, req.NIC, now) && m.clearOf(h).boot != "":
 		return Ticket{Token: m.clearOf(h).boot, nic: req.NIC}, nil
 	case m.loops(will) && !m.sameBoot(will, req.NIC, now):
@@ -106,6 +107,8 @@ func (m *Machine) Received(ctx context.Context, h *lab.Host, t Ticket) error {
 	switch {
 	case t.Token != "":
 		return m.begin(ctx, h, s, r, t)
+	case s.State == Unknown:
+		m.emit(event.InstallUnknown, h, s.unknownText(h.Name))
 	case s.localBoot(h):
 		m.emit(event.InstallLocalBoot, h, "")
 	case t.Held && m.loops(s):

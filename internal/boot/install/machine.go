@@ -49,6 +49,7 @@ type Machine struct {
 	states  map[string]Status // by host name
 	clear   map[string]tokens // by host name; the store has their hashes only
 	reading map[sum]int       // reads under way that count, by the first token of their boot
+	lost    *Loss             // not accepted yet; nil: none
 }
 
 // tokens are those in the scripts of a host; empty: none, or one that a daemon before this one made.
@@ -74,6 +75,9 @@ func Open(ctx context.Context, cfg Config, deps Deps) (*Machine, error) {
 		m.states[host] = s
 		return err
 	})
+	if err == nil {
+		err = m.readLoss(ctx)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read install states: %w", err)
 	}
@@ -121,10 +125,14 @@ func (m *Machine) status(h *lab.Host) Status {
 
 func (m *Machine) statusLocked(h *lab.Host) Status {
 	s, known := m.states[h.Name]
-	if start := initial(h); !known || (start.State == Live) != (s.State == Live) {
-		return start
+	start := initial(h)
+	switch {
+	case known && (start.State == Live) == (s.State == Live):
+		return s
+	case m.lost != nil && start.State != Live && h.Profile.Install == lab.InstallOnce:
+		return Status{State: Unknown, Since: m.lost.Since, Why: m.lost.Why}
 	}
-	return s
+	return start
 }
 
 // deadline returns when an install of h that begins now reaches its install_timeout.

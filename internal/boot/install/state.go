@@ -24,6 +24,7 @@ const (
 	Installing State = "installing" // the installer has its config document
 	Installed  State = "installed"  // the machine starts from its own disk
 	Live       State = "live"       // its profile installs nothing: it boots from the network every time
+	Unknown    State = "unknown"    // its state was lost: it starts from its own disk until an admin says what it is. Never stored
 )
 
 // Signals are the completion signals of an install: how its end is known. With none of them an admin marks the host as installed, or
@@ -69,7 +70,7 @@ func (s State) may(to State) bool {
 	case Armed: // bootlab install, from every state
 		return s != Live
 	case Booting: // also from itself and from Installing: one more attempt; from Installed with install: always
-		return s != Live
+		return s != Live && s != Unknown
 	case Installing: // from itself: a document that is read several times
 		return s == Booting || s == Installing
 	case Installed: // from Armed: --done; from itself: a callback after install_timeout
@@ -123,7 +124,7 @@ func (s Status) localBoot(h *lab.Host) bool {
 	if h.Profile == nil {
 		return false
 	}
-	return s.Held || s.State == Installed && h.Profile.Install == lab.InstallOnce
+	return s.Held || s.State == Unknown || s.State == Installed && h.Profile.Install == lab.InstallOnce
 }
 
 // underWay reports whether a boot in this status may read its document.

@@ -54,6 +54,7 @@ const (
 	InstallLocalBoot
 	InstallLoop
 	InstallTimeout
+	InstallUnknown
 
 	MachineReported
 	PowerCycled
@@ -75,6 +76,8 @@ const (
 	ClockJumped
 	LabApplied
 	LabRefused
+	StateLost
+	StateAccepted
 
 	kinds // how many there are
 )
@@ -167,6 +170,7 @@ var table = [kinds]description{
 	InstallLocalBoot: {"install_local_boot", StageInstall, slog.LevelInfo, own, "an installed machine boots from its own disk"},
 	InstallLoop:      {"install_loop", StageInstall, slog.LevelWarn, own, "a machine installs again and again without finishing; it is held until it is armed again"},
 	InstallTimeout:   {"install_timeout", StageInstall, slog.LevelWarn, own, "an installer sent no signal for too long; its machine counts as installed until it is armed again"},
+	InstallUnknown:   {"install_unknown", StageInstall, slog.LevelWarn, own, "a machine whose install state was lost boots from its own disk"},
 
 	MachineReported: {"machine_reported", StageScript, slog.LevelInfo, request, "an unknown machine reported its hardware"},
 
@@ -189,6 +193,8 @@ var table = [kinds]description{
 	ClockJumped:    {"clock_jumped", StageLab, slog.LevelWarn, own, "the system clock was set forward or back; leases keep the time that they were given for"},
 	LabApplied:     {"lab_applied", StageLab, slog.LevelInfo, own, "a lab was applied"},
 	LabRefused:     {"lab_refused", StageLab, slog.LevelError, own, "a lab was refused; the last good one stays applied"},
+	StateLost:      {"state_lost", StageLab, slog.LevelError, own, "install states were lost; no machine with install: once is installed until an admin says so"},
+	StateAccepted:  {"state_accepted", StageLab, slog.LevelInfo, own, "an admin accepted the state: hosts whose install state was unknown are armed"},
 }
 
 // Kinds returns all kinds but Unknown, in the order of the table.

@@ -198,7 +198,7 @@ func finishes(e event.Event, s *bootSummary) bool {
 func failure(e event.Event) bool {
 	switch e.Kind {
 	case event.TFTPFailed, event.TFTPRefused, event.ScriptRefused, event.ScriptLoop, event.FileAborted, event.FileMissing, event.ConfigRefused,
-		event.DHCPRefused, event.DHCPOtherServerChosen, event.DHCPDecline, event.DHCPNak, event.DHCPLoop, event.InstallLoop, event.VMFailed, event.PowerCycleFailed:
+		event.DHCPRefused, event.DHCPOtherServerChosen, event.DHCPDecline, event.DHCPNak, event.DHCPLoop, event.InstallLoop, event.InstallUnknown, event.VMFailed, event.PowerCycleFailed:
 		return true
 	}
 	return false
@@ -220,7 +220,7 @@ func reached(e event.Event) event.Stage {
 	case event.InstallArmed, event.BackendDown, event.BackendDrained, event.BackendReady, event.VMStopped, event.VMDeleted,
 		event.PowerCycleFailed:
 		return ""
-	case event.InstallBooting, event.InstallLocalBoot, event.InstallLoop:
+	case event.InstallBooting, event.InstallLocalBoot, event.InstallLoop, event.InstallUnknown:
 		return event.StageScript
 	}
 	return e.Kind.Stage()

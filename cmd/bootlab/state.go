@@ -1,0 +1,126 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/bootlab/bootlab/internal/api"
+)
+
+func stateCommand(o *options) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "state",
+		Short: "Show the condition of the state folder, accept it after a loss",
+		Args:  subcommand,
+		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) (api.State, error) {
+			return c.State(cmd.Context())
+		}, stateText),
+	}
+	var yes bool
+	accept := &cobra.Command{
+		Use:   "accept-new",
+		Short: "Accept the state after a loss: hosts whose install state is unknown are armed",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return acceptState(cmd, o, yes) },
+	}
+	accept.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	cmd.AddCommand(accept)
+	return cmd
+}
+
+// acceptState shows which machines would install themselves, asks, and accepts the state.
+func acceptState(cmd *cobra.Command, o *options, yes bool) error {
+	c, err := o.client()
+	if err != nil {
+		return err
+	}
+	s, err := c.State(cmd.Context())
+	if err != nil {
+		return err
+	}
+	if s.Condition == api.StateLost && !yes {
+		if err := confirm(cmd, s); err != nil {
+			return err
+		}
+	}
+	if s, err = c.AcceptState(cmd.Context(), s.Database); err != nil {
+		return err
+	}
+	return o.print(cmd, s, func() error {
+		fmt.Fprintln(cmd.OutOrStdout(), "The state is accepted.")
+		installText(cmd.OutOrStdout(), "install themselves at their next network boot", s)
+		return nil
+	})
+}
+
+// errNotConfirmed is the answer to anything but yes.
+var errNotConfirmed = errors.New("nothing was changed")
+
+// confirm asks on the terminal. Standard output stays free for the answer.
+func confirm(cmd *cobra.Command, s api.State) error {
+	w := cmd.ErrOrStderr()
+	fmt.Fprintf(w, "Install states were lost, noticed %s: %s.\n", s.Since.Local().Format(time.DateTime), s.Reason)
+	installText(w, "would install themselves at their next network boot, which overwrites their disks", s)
+	if !term.IsTerminal(int(os.Stdin.Fd())) {
+		return fmt.Errorf("%w: standard input is no terminal to ask on; check the list above, then: %s --yes", errNotConfirmed, cmd.CommandPath())
+	}
+	fmt.Fprintln(w, "For those that have a system, run bootlab install HOST --done first.")
+	fmt.Fprint(w, "Accept the state? Type yes: ")
+	line, err := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if strings.TrimSpace(strings.ToLower(line)) != "yes" {
+		return errNotConfirmed
+	}
+	return nil
+}
+
+func stateText(cmd *cobra.Command, s api.State) error {
+	w := cmd.OutOrStdout()
+	fmt.Fprintf(w, "state folder %s, database %s\n", s.Folder, s.Database)
+	switch s.Condition {
+	case api.StateLost:
+		fmt.Fprintf(w, "install states were lost, noticed %s: %s\n", s.Since.Local().Format(time.DateTime), s.Reason)
+		fmt.Fprintln(w, "no machine with install: once is installed until an admin says so: bootlab install HOST, or bootlab state accept-new for all")
+		fmt.Fprintf(w, "install state unknown, %d: %s\n", len(s.Unknown), cmp.Or(strings.Join(s.Unknown, ", "), "none"))
+		installText(w, "would install themselves at their next network boot after bootlab state accept-new", s)
+	case api.StateFirst:
+		fmt.Fprintln(w, "this is the first start of the lab")
+		installText(w, "install themselves at their next network boot", s)
+	default:
+		installText(w, "install themselves at their next network boot", s)
+	}
+	if s.Problem != "" {
+		fmt.Fprintln(w, "warning:", s.Problem)
+	}
+	var rows [][]string
+	for _, m := range s.Markers {
+		rows = append(rows, []string{m.Path, cmp.Or(m.Err, "ok")})
+	}
+	fmt.Fprintln(w)
+	return table(cmd, "MARKER STATE", rows)
+}
+
+// installText lists what would install itself, or says that nothing would.
+func installText(w io.Writer, how string, s api.State) {
+	names := slices.Clone(s.Install)
+	for _, p := range s.Pools {
+		names = append(names, "machines of pool "+p)
+	}
+	if len(names) == 0 {
+		fmt.Fprintf(w, "No machines %s.\n", how)
+		return
+	}
+	fmt.Fprintf(w, "%d %s: %s\n", len(s.Install), how, strings.Join(names, ", "))
+}

@@ -1,0 +1,266 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
+
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/boot/install"
+	"github.com/bootlab/bootlab/internal/host/privilege"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/internal/store/identity"
+)
+
+// state is the condition of the state folder.
+type state struct {
+	folder string
+	opened os.FileInfo // of folder, when its store was opened
+	store  store.Store
+	id     *identity.Identity
+	first  bool // this is the first start of the lab
+	gone   bool // of watch
+}
+
+// openState compares the store with its markers, in the state folder and beside the lab. If the state was lost, no machine is installed
+// before an admin says so.
+func (d *Daemon) openState(ctx context.Context, folder string) (*state, error) {
+	s := &state{folder: folder, store: d.store}
+	var err error
+	if s.opened, err = os.Stat(folder); err != nil {
+		return nil, fmt.Errorf("appliance.state: %w", err)
+	}
+	if s.id, err = identity.Find(ctx, d.store, filepath.Join(folder, identity.InFolder), identity.BesideLab(d.cfg.Lab)); err != nil {
+		return nil, err
+	}
+	s.first = s.id.First()
+	if why := s.id.Lost(); why != "" {
+		if err := d.installs.Lose(ctx, why); err != nil { // the disk takes no writes: the next start notices the loss again
+			d.log.Error("loss of install states not stored", "err", err)
+		}
+	}
+	d.installWatch.lost.Store(d.installs.Lost() != nil)
+	return s, d.registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: MetricStateLost, Help: "Whether install states were lost and no admin has accepted that: 1, else 0.",
+	}, func() float64 {
+		if d.installs.Lost() == nil {
+			return 0
+		}
+		return 1
+	}))
+}
+
+// MetricStateLost is 1 while install states are lost.
+const MetricStateLost = "bootlab_state_lost"
+
+// keep notes that the store is in use. The daemon's user may not write beside the lab file, so this is done before it becomes that user.
+// A disk that takes no writes is no reason not to start: the markers stay as they are.
+func (s *state) keep(ctx context.Context, user *privilege.User, log *slog.Logger) {
+	var owner *identity.Owner
+	if user != nil {
+		owner = &identity.Owner{UID: user.UID, GID: user.GID}
+	}
+	if err := s.id.Keep(ctx, owner); err != nil {
+		log.Error("start not noted in the state", "err", err)
+	}
+}
+
+// check returns an error that says what to do if what the store keeps would not outlive the process.
+func (s *state) check() error {
+	now, err := os.Stat(s.folder)
+	if err == nil && !os.SameFile(now, s.opened) {
+		return fmt.Errorf("state folder %s was unmounted or replaced while in use: put it back before bootlab is restarted: the folder that is there now does not have "+
+			"the state", s.folder)
+	}
+	if file, ok := s.store.(interface{ Check() error }); ok {
+		return file.Check()
+	}
+	return nil
+}
+
+// watch logs once that the state is not safe. One goroutine calls it.
+func (s *state) watch(log *slog.Logger) {
+	err := s.check()
+	if err != nil && !s.gone {
+		log.Error("state file needs attention", "err", err)
+	}
+	s.gone = err != nil
+}
+
+// reportState says at the start what follows from the state for machines, before the first of them is answered.
+func (d *Daemon) reportState(ctx context.Context) {
+	for _, m := range d.state.id.Markers() {
+		if m.Err != nil && d.installs.Lost() == nil {
+			d.log.Warn("state marker not written: without it, a lost state may not be noticed", "file", m.Path, "err", m.Err,
+				"advice", fmt.Sprintf("run install --owner %d --mode 600 /dev/null %s, and restart bootlab", os.Geteuid(), m.Path))
+		}
+	}
+	l := d.current.Load().Lab
+	if lost := d.installs.Lost(); lost != nil {
+		d.bus.Record(event.Event{Kind: event.StateLost, Detail: fmt.Sprintf("since %s; %d hosts boot their own disks; bootlab state shows more: %s",
+			lost.Since.Format(time.DateTime), len(d.unknownHosts(l)), adviceLost), Err: lost.Why})
+	}
+	if hosts, pools := d.wouldInstall(l); d.state.first && len(hosts)+len(pools) > 0 {
+		d.log.Warn("first start of this lab: machines install themselves at their next network boot", "hosts", hosts, "pools", pools, "advice", adviceFirst)
+	}
+	if err := d.state.id.Served(ctx); err != nil {
+		d.log.Error("first start not noted in the state", "err", err)
+	}
+}
+
+const (
+	adviceLost  = "bootlab install HOST installs one of them, bootlab state accept-new arms all whose state is unknown"
+	adviceFirst = "for those that have a system: bootlab install HOST --done"
+)
+
+// unknownHosts returns the hosts whose install state was lost, sorted.
+func (d *Daemon) unknownHosts(l *lab.Lab) []string {
+	return d.hostsThat(l, func(h *lab.Host) bool { return d.installs.Status(h).State == install.Unknown })
+}
+
+// wouldInstall returns the hosts that install themselves at their next network boot, once a loss is accepted, and the pools whose
+// machines do, both sorted.
+func (d *Daemon) wouldInstall(l *lab.Lab) (hosts, pools []string) {
+	pools = []string{}
+	for _, n := range l.Networks {
+		for _, p := range n.Pools {
+			if p.Profile != nil && p.Profile.Install != lab.InstallNever && p.Profile.NetBoots() {
+				pools = append(pools, n.Name+"/"+p.Name)
+			}
+		}
+	}
+	slices.Sort(pools)
+	return d.hostsThat(l, func(h *lab.Host) bool { return h.Profile != nil && h.Profile.NetBoots() && d.installs.WouldInstall(h) }), pools
+}
+
+func (d *Daemon) hostsThat(l *lab.Lab, is func(*lab.Host) bool) []string {
+	names := []string{}
+	for _, h := range l.Hosts {
+		if is(h) {
+			names = append(names, h.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// stateWarnings returns what bootlab status says of the state.
+func (d *Daemon) stateWarnings() (ws []string) {
+	if err := d.state.check(); err != nil {
+		ws = append(ws, err.Error())
+	}
+	if text := d.lossText(); text != "" {
+		ws = append(ws, text)
+	}
+	if d.state.first {
+		if hosts, pools := d.wouldInstall(d.current.Load().Lab); len(hosts)+len(pools) > 0 {
+			ws = append(ws, fmt.Sprintf("first start of this lab: at their next network boot, these install themselves: %s; %s", some(slices.Concat(hosts, inPools(pools))), adviceFirst))
+		}
+	}
+	return ws
+}
+
+// lossText says what happened to install states that were lost, and what to do; empty: none were.
+func (d *Daemon) lossText() string {
+	lost := d.installs.Lost()
+	if lost == nil {
+		return ""
+	}
+	text := fmt.Sprintf("install states were lost, noticed %s: %s. No machine with install: once is installed until an admin says so: %s",
+		lost.Since.Format(time.DateTime), lost.Why, adviceLost)
+	if hosts := d.unknownHosts(d.current.Load().Lab); len(hosts) > 0 {
+		text += ". Unknown: " + some(hosts)
+	}
+	return text
+}
+
+func inPools(pools []string) (texts []string) {
+	for _, p := range pools {
+		texts = append(texts, "machines of pool "+p)
+	}
+	return texts
+}
+
+// some lists the first of many names.
+func some(names []string) string {
+	const few = 20
+	if len(names) <= few {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
+}
+
+// State implements httpd.Stater.
+func (c *adminBackend) State(context.Context) api.State {
+	l := c.current.Load().Lab
+	s := api.State{Folder: c.state.folder, Database: c.state.id.ID(), Condition: api.StateKnown, Unknown: c.unknownHosts(l), Markers: []api.StateMarker{}}
+	s.Install, s.Pools = c.wouldInstall(l)
+	if err := c.state.check(); err != nil {
+		s.Problem = err.Error()
+	}
+	for _, m := range c.state.id.Markers() {
+		marker := api.StateMarker{Path: m.Path}
+		if m.Err != nil {
+			marker.Err = m.Err.Error()
+		}
+		s.Markers = append(s.Markers, marker)
+	}
+	if c.state.first {
+		s.Condition = api.StateFirst
+	}
+	if lost := c.installs.Lost(); lost != nil {
+		s.Condition, s.Since, s.Reason = api.StateLost, lost.Since, lost.Why
+	}
+	return s
+}
+
+// AcceptState implements httpd.Stater.
+func (c *adminBackend) AcceptState(ctx context.Context, database string) (api.State, error) {
+	if have := c.state.id.ID(); cmp.Or(database, have) != have {
+		return api.State{}, &api.Error{Status: http.StatusConflict, Message: "the daemon was restarted with another state meanwhile", Hint: "look at it again: bootlab state"}
+	}
+	if c.installs.Lost() == nil {
+		return api.State{}, &api.Error{Status: http.StatusConflict, Message: "no install states were lost: there is nothing to accept", Hint: "bootlab install HOST arms one host"}
+	}
+	armed := c.unknownHosts(c.current.Load().Lab)
+	if err := c.installs.Accept(ctx, c.state.id.Accept); err != nil {
+		return api.State{}, err
+	}
+	c.bus.Record(event.Event{Kind: event.StateAccepted, Detail: fmt.Sprintf("%d hosts are armed: %s", len(armed), some(armed))})
+	return c.State(ctx), nil
+}
+
+// usable returns an error that says what to do if the user of the process may not work in the state folder. What root has opened there
+// would work only until the next new file.
+func usable(folder, user string) error {
+	blocked := ""
+	for dir := folder; ; dir = filepath.Dir(dir) {
+		if errors.Is(unix.Access(dir, unix.X_OK), unix.EACCES) {
+			blocked = dir // a folder below one that cannot be entered cannot either: the outermost is the cause
+		}
+		if dir == filepath.Dir(dir) {
+			break
+		}
+	}
+	switch {
+	case blocked != "":
+		return fmt.Errorf("appliance.state: user %s may not enter %s, so it cannot use %s: set appliance.state to a folder that it may enter, or run chmod a+x %s",
+			user, blocked, folder, blocked)
+	case errors.Is(unix.Access(folder, unix.R_OK|unix.W_OK), unix.EACCES):
+		return fmt.Errorf("appliance.state: user %s may not read and write %s: run chmod u+rwx %s", user, folder, folder)
+	}
+	return nil
+}

@@ -1,0 +1,254 @@
+package identity
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/store"
+)
+
+// Key is where a store keeps its own name.
+const Key = "store-id"
+
+// A name is what a store and its markers have in common.
+type name struct {
+	ID     string `json:"id"`
+	Starts uint64 `json:"starts"` // grows by one with each start: a copy that was put back has fewer
+}
+
+// A record is what the store has below Key.
+type record struct {
+	name
+	Since time.Time `json:"since"`
+	// New says that no daemon has served from it yet.
+	New bool `json:"new,omitempty"`
+	// Restored says that an admin has put a backup in its place: it is the right one, whatever the markers name.
+	Restored bool `json:"restored,omitempty"`
+	// Replaces are the stores whose loss an admin has accepted: a marker that cannot be rewritten still names them.
+	Replaces []string `json:"replaces,omitempty"`
+}
+
+// maxReplaces bounds how many lost stores are remembered.
+const maxReplaces = 16
+
+// An Identity is what was found out about a store. It is safe for concurrent use.
+type Identity struct {
+	store   store.Store
+	markers []*marker
+
+	mu     sync.Mutex
+	record record
+	lost   string // why it is no continuation of what the markers name; empty: it is
+}
+
+// Find compares the store with the markers at these paths. It writes nothing.
+func Find(ctx context.Context, s store.Store, paths ...string) (*Identity, error) {
+	i := &Identity{store: s}
+	for _, path := range paths {
+		i.markers = append(i.markers, readMarker(path))
+	}
+	value, err := s.Get(ctx, Key)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return i, i.findUnnamed(ctx)
+	case err != nil:
+		return nil, fmt.Errorf("read the name of the store: %w", err)
+	}
+	if err := json.Unmarshal(value, &i.record); err != nil {
+		return nil, fmt.Errorf("read the name of the store: %w", err)
+	}
+	if i.record.Restored {
+		i.record = i.record.accepted(i.markers)
+	} else {
+		i.lost = i.compare()
+	}
+	return i, nil
+}
+
+// Restored returns the value of Key for a store that is restored from a backup with that value, which may be nil: the next start takes it
+// for the right one.
+func Restored(saved []byte) ([]byte, error) {
+	r := record{name: name{ID: rand.Text()}, Since: time.Now().UTC()}
+	if saved != nil {
+		if err := json.Unmarshal(saved, &r); err != nil {
+			return nil, fmt.Errorf("read the name of the store in the backup: %w", err)
+		}
+	}
+	r.Restored, r.New = true, false
+	return json.Marshal(r)
+}
+
+// errFound ends a scan.
+var errFound = errors.New("found")
+
+// findUnnamed judges a store without a name: a new one, or one of a bootlab that gave none.
+func (i *Identity) findUnnamed(ctx context.Context) error {
+	i.record = record{name: name{ID: rand.Text()}, Since: time.Now().UTC()}
+	err := i.store.Scan(ctx, "", func(string, []byte) error { return errFound })
+	if err != nil && !errors.Is(err, errFound) {
+		return fmt.Errorf("read the store: %w", err)
+	}
+	empty := err == nil
+	m := i.anyMarker()
+	switch {
+	case m == nil:
+		i.record.New = empty
+	case empty:
+		i.lost = fmt.Sprintf("the state folder has no state, but %s shows that there was one", m.path)
+	default:
+		i.lost = fmt.Sprintf("the state database has no name, but %s names one: it is another database, or it was damaged", m.path)
+	}
+	return nil
+}
+
+// anyMarker returns a marker that exists, even one that cannot be read: it shows that there was a store.
+func (i *Identity) anyMarker() *marker {
+	n := slices.IndexFunc(i.markers, func(m *marker) bool { return m.exists })
+	if n < 0 {
+		return nil
+	}
+	return i.markers[n]
+}
+
+// compare returns why the store is not the one that the markers name. A marker that cannot be read names none.
+func (i *Identity) compare() string {
+	for _, m := range i.markers {
+		switch {
+		case m.name.ID == "" || slices.Contains(i.record.Replaces, m.name.ID):
+		case m.name.ID != i.record.ID:
+			return fmt.Sprintf("the state database is another one than %s names", m.path)
+		case m.name.Starts > i.record.Starts:
+			return fmt.Sprintf("the state database is older than %s: a copy was put back, or its file system was not mounted at the last start", m.path)
+		}
+	}
+	return ""
+}
+
+// First reports whether the store is new, no marker shows that there was one before, and Served was not called.
+func (i *Identity) First() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.record.New
+}
+
+// Served notes that a daemon serves from the store: its next start is not the first.
+func (i *Identity) Served(ctx context.Context) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if !i.record.New {
+		return nil
+	}
+	next := i.record
+	next.New = false
+	if err := i.commitLocked(ctx, next); err != nil {
+		return err
+	}
+	i.record = next
+	return nil
+}
+
+// Lost returns why the store is no continuation of the one that was used before; empty: it is, or nobody used one.
+func (i *Identity) Lost() string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.lost
+}
+
+// ID returns the name of the store.
+func (i *Identity) ID() string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.record.ID
+}
+
+// Owner is who may rewrite the markers later; nil: the user of the process.
+type Owner struct{ UID, GID int }
+
+// Keep notes that the store is used now, in the store and then in the markers. A marker that cannot be written is no error; see Markers.
+// Of a lost store it only writes the name: the markers go on to show the loss.
+func (i *Identity) Keep(ctx context.Context, owner *Owner) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	next := i.record
+	if i.lost == "" {
+		next.Starts++
+	}
+	if err := i.commitLocked(ctx, next); err != nil {
+		return err
+	}
+	if i.record = next; i.lost == "" {
+		i.writeMarkersLocked(owner)
+	}
+	return nil
+}
+
+// Accept takes the store for the right one, together with these writes, and then rewrites the markers.
+func (i *Identity) Accept(ctx context.Context, with ...store.Op) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	next := i.record.accepted(i.markers)
+	next.Starts++
+	if err := i.commitLocked(ctx, next, with...); err != nil {
+		return err
+	}
+	i.record, i.lost = next, ""
+	i.writeMarkersLocked(nil)
+	return nil
+}
+
+// accepted returns r as the name of a store that comes after those that the markers name.
+func (r record) accepted(markers []*marker) record {
+	r.Replaces, r.Restored = slices.Clone(r.Replaces), false
+	for _, m := range markers {
+		r.Starts = max(r.Starts, m.name.Starts)
+		if id := m.name.ID; id != "" && id != r.ID && !slices.Contains(r.Replaces, id) {
+			r.Replaces = append(r.Replaces, id)
+		}
+	}
+	r.Replaces = r.Replaces[max(0, len(r.Replaces)-maxReplaces):]
+	return r
+}
+
+// commitLocked stores r, together with other writes.
+func (i *Identity) commitLocked(ctx context.Context, r record, with ...store.Op) error {
+	value, err := json.Marshal(r)
+	if err == nil {
+		err = i.store.Commit(ctx, store.Txn{Then: append(slices.Clone(with), store.Op{Key: Key, Value: value})})
+	}
+	if err != nil {
+		return fmt.Errorf("write the name of the store: %w", err)
+	}
+	return nil
+}
+
+func (i *Identity) writeMarkersLocked(owner *Owner) {
+	for _, m := range i.markers {
+		m.write(i.record.name, owner)
+	}
+}
+
+// A Marker is the state of one marker.
+type Marker struct {
+	Path string
+	Err  error // why it does not name this store; nil: it does
+}
+
+// Markers returns the state of each marker, as it was read or written last.
+func (i *Identity) Markers() (all []Marker) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, m := range i.markers {
+		err := m.err
+		if err == nil && i.lost != "" && m.name.ID != i.record.ID {
+			err = errors.New("it names another state database")
+		}
+		all = append(all, Marker{m.path, err})
+	}
+	return all
+}

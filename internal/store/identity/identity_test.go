@@ -1,0 +1,296 @@
+package identity_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/internal/store/identity"
+	"github.com/bootlab/bootlab/test/support/netns"
+	"github.com/bootlab/bootlab/test/support/storetest"
+)
+
+func TestMain(m *testing.M) { netns.Main(m) }
+
+// A site is a state folder and a folder with a lab file.
+type site struct {
+	t                   *testing.T
+	inFolder, besideLab string
+	s                   store.Store
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"state", "lab"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return &site{
+		t: t, s: storetest.Memory(),
+		inFolder: filepath.Join(dir, "state", identity.InFolder), besideLab: identity.BesideLab(filepath.Join(dir, "lab", "lab.yaml")),
+	}
+}
+
+func (s *site) find() *identity.Identity {
+	s.t.Helper()
+	id, err := identity.Find(s.t.Context(), s.s, s.inFolder, s.besideLab)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return id
+}
+
+// start is a start of the daemon that serves.
+func (s *site) start() *identity.Identity {
+	s.t.Helper()
+	id := s.find()
+	if err := id.Keep(s.t.Context(), nil); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := id.Served(s.t.Context()); err != nil {
+		s.t.Fatal(err)
+	}
+	return id
+}
+
+func (s *site) put(key string) {
+	s.t.Helper()
+	if err := s.s.Commit(s.t.Context(), store.Put(key, []byte("{}"))); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *site) remove(paths ...string) {
+	s.t.Helper()
+	for _, path := range paths {
+		if err := os.Remove(path); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// copied returns a store with the same content.
+func (s *site) copied() store.Store {
+	s.t.Helper()
+	to := storetest.Memory()
+	err := s.s.Scan(s.t.Context(), "", func(key string, value []byte) error {
+		return to.Commit(s.t.Context(), store.Put(key, slices.Clone(value)))
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return to
+}
+
+func TestFind(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		do    func(s *site)
+		first bool
+		lost  string // part of the reason; empty: not lost
+	}{
+		{name: "nothing at all", do: func(*site) {}, first: true},
+		{name: "a restart", do: func(s *site) { s.start() }},
+		{name: "a first start that did not get as far as to serve", do: func(s *site) {
+			if err := s.find().Keep(s.t.Context(), nil); err != nil {
+				s.t.Fatal(err)
+			}
+		}, first: true},
+		{name: "a store of a bootlab without markers", do: func(s *site) { s.put("install/a") }},
+		{name: "state.db was removed", do: func(s *site) { s.start(); s.s = storetest.Memory(); s.remove(s.besideLab) }, lost: "has no state, but "},
+		{name: "the state folder was emptied or is not mounted", do: func(s *site) { s.start(); s.s = storetest.Memory(); s.remove(s.inFolder) }, lost: "has no state, but "},
+		{name: "both markers were removed", do: func(s *site) { s.start(); s.remove(s.inFolder, s.besideLab) }},
+		{name: "another database", do: func(s *site) {
+			s.start()
+			other := newSite(s.t)
+			other.start()
+			s.s = other.s
+		}, lost: "is another one than "},
+		{name: "the state folder of another lab", do: func(s *site) {
+			s.start()
+			other := newSite(s.t)
+			other.start()
+			s.s, s.inFolder = other.s, other.inFolder
+		}, lost: "is another one than "},
+		{name: "a database without a name", do: func(s *site) { s.start(); s.s = storetest.Memory(); s.put("install/a") }, lost: "has no name"},
+		{name: "a copy that was made before the last start", do: func(s *site) {
+			s.start()
+			before := s.copied()
+			s.start()
+			s.s = before
+		}, lost: "is older than "},
+		{name: "empty files in the places of the markers", do: func(s *site) { s.write(s.inFolder, ""); s.write(s.besideLab, "") }, first: true},
+		{name: "a backup was restored", do: func(s *site) {
+			s.start()
+			saved, err := s.s.Get(s.t.Context(), identity.Key)
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			s.start()
+			s.restore(saved)
+		}},
+		{name: "a backup was restored, and a start later the markers are lost", do: func(s *site) {
+			s.start()
+			s.restore(nil)
+			s.start()
+			s.start()
+			s.remove(s.inFolder)
+		}},
+		{name: "a restored state is lost", do: func(s *site) {
+			s.start()
+			s.restore(nil)
+			s.start()
+			s.s = storetest.Memory()
+		}, lost: "has no state, but "},
+		{name: "a marker that cannot be read beside its store", do: func(s *site) { s.start(); s.write(s.inFolder, "{") }},
+		{name: "a marker that cannot be read, and no store", do: func(s *site) {
+			s.start()
+			s.s = storetest.Memory()
+			s.write(s.inFolder, "{")
+			s.remove(s.besideLab)
+		}, lost: "has no state, but "},
+		{name: "a loss that nobody accepted, after a restart", do: func(s *site) { s.start(); s.s = storetest.Memory(); s.start() }, lost: "is another one than "},
+		{name: "a loss that was accepted", do: func(s *site) {
+			s.start()
+			s.s = storetest.Memory()
+			s.accept()
+		}},
+		{name: "a loss that was accepted, and markers that could not be written", do: func(s *site) {
+			s.start()
+			old, err := os.ReadFile(s.besideLab)
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			s.s = storetest.Memory()
+			s.accept()
+			s.write(s.besideLab, string(old))
+		}},
+		{name: "the lost store comes back after the loss was accepted", do: func(s *site) {
+			s.start()
+			old := s.s
+			s.s = storetest.Memory()
+			s.accept()
+			s.s = old
+		}, lost: "is another one than "},
+		{name: "the lost store comes back before", do: func(s *site) {
+			s.start()
+			old := s.s
+			s.s = storetest.Memory()
+			s.start()
+			s.s = old
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			tt.do(s)
+			id := s.find()
+			if got := id.Lost(); got != tt.lost && (tt.lost == "" || !strings.Contains(got, tt.lost)) || id.First() != tt.first {
+				t.Errorf("lost %q, first %v; want %q, %v", got, id.First(), tt.lost, tt.first)
+			}
+		})
+	}
+}
+
+// restore replaces the store by one from a backup with that name.
+func (s *site) restore(saved []byte) {
+	s.t.Helper()
+	value, err := identity.Restored(saved)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.s = storetest.Memory()
+	if err := s.s.Commit(s.t.Context(), store.Put(identity.Key, value)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *site) accept() {
+	s.t.Helper()
+	if err := s.start().Accept(s.t.Context()); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *site) write(path, text string) {
+	s.t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// TestAcceptIsOneCommit: what is accepted is stored together with the name, or not at all.
+func TestAcceptIsOneCommit(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.start()
+	s.s = storetest.Memory()
+	s.put("loss")
+	id := s.start()
+	if err := id.Accept(t.Context(), store.Op{Key: ""}); err == nil || id.Lost() == "" {
+		t.Errorf("a commit that fails: %v, lost %q", err, id.Lost())
+	}
+	if err := id.Accept(t.Context(), store.Op{Key: "loss", Delete: true}); err != nil || id.Lost() != "" {
+		t.Errorf("accept: %v, lost %q", err, id.Lost())
+	}
+	if _, err := s.s.Get(t.Context(), "loss"); err == nil {
+		t.Error("the other write is missing")
+	}
+}
+
+// TestMarkersOfAReadOnlyFolder: a marker that cannot be written is reported, and the other one is enough to notice a loss.
+func TestMarkersOfAReadOnlyFolder(t *testing.T) {
+	t.Parallel()
+	netns.Need(t, "root", "mount")
+	s := newSite(t)
+	dir := filepath.Dir(s.besideLab)
+	netns.Run(t, "mount", "-t", "tmpfs", "-o", "ro", "none", dir)
+	t.Cleanup(func() { _ = exec.Command("umount", dir).Run() })
+	ms := s.start().Markers()
+	if ms[0].Err != nil || ms[1].Err == nil || !strings.Contains(ms[1].Err.Error(), "read-only file system") {
+		t.Errorf("markers: %v", ms)
+	}
+	s.s = storetest.Memory()
+	if s.find().Lost() == "" {
+		t.Error("the loss is not noticed")
+	}
+}
+
+// TestMarkerIsNoWayToOtherFiles: a link in the place of a marker is replaced, not followed.
+func TestMarkerIsNoWayToOtherFiles(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.start()
+	s.remove(s.besideLab)
+	other := filepath.Join(t.TempDir(), "other")
+	s.write(other, "precious")
+	for _, link := range []string{s.besideLab, s.besideLab + ".new"} {
+		if err := os.Symlink(other, link); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.start()
+	if text, err := os.ReadFile(other); err != nil || string(text) != "precious" {
+		t.Errorf("the other file has %q, %v", text, err)
+	}
+	if info, err := os.Lstat(s.besideLab); err != nil || !info.Mode().IsRegular() {
+		t.Errorf("the marker is %v, %v", info, err)
+	}
+}
+
+func TestBesideLab(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for lab, want := range map[string]string{dir: dir + "/.bootlab-state", dir + "/lab.yaml": dir + "/.lab.yaml.bootlab-state", "lab.yaml": ".lab.yaml.bootlab-state"} {
+		if got := identity.BesideLab(lab); got != want {
+			t.Errorf("beside %s: %s, want %s", lab, got, want)
+		}
+	}
+}

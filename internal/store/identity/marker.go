@@ -1,0 +1,140 @@
+package identity
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// InFolder is the name of the marker in the state folder.
+const InFolder = "state.marker"
+
+// BesideLab returns the path of the marker that belongs to a lab file, or to a lab that is a folder.
+func BesideLab(lab string) string {
+	if info, err := os.Stat(lab); err == nil && info.IsDir() {
+		return filepath.Join(lab, ".bootlab-state")
+	}
+	return filepath.Join(filepath.Dir(lab), "."+filepath.Base(lab)+".bootlab-state")
+}
+
+// A marker is a file that names a store.
+type marker struct {
+	path   string
+	exists bool
+	name   name  // zero: it does not exist, or cannot be read
+	err    error // of the last read or write
+}
+
+// about is for people who find the file.
+const about = "bootlab names its state database here, to notice its loss before a machine is installed again: docs/operations.md, " +
+	"The state folder was lost. Do not delete or copy this file"
+
+// content is a marker as JSON.
+type content struct {
+	About string `json:"about"`
+	name
+}
+
+// maxMarker bounds what is read of a file with the name of a marker, in bytes.
+const maxMarker = 4096
+
+func readMarker(path string) *marker {
+	m := &marker{path: path}
+	text, err := readFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err == nil && len(text) == 0: // an empty one was made for a user who may not create it
+		return m
+	case err == nil:
+		var c content
+		if err = json.Unmarshal(text, &c); err == nil && c.ID == "" {
+			err = errors.New("it names no state database")
+		}
+		m.name = c.name
+	}
+	m.exists = true
+	if err != nil {
+		m.name, m.err = name{}, fmt.Errorf("read marker %s: %w", path, err)
+	}
+	return m
+}
+
+func readFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for a writer
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxMarker))
+	return text, errors.Join(err, f.Close())
+}
+
+// write makes the marker name a store. A process that may not create files in its folder, as after it has dropped its privileges, writes
+// into the one that exists.
+func (m *marker) write(n name, owner *Owner) {
+	text, err := json.MarshalIndent(content{about, n}, "", "  ")
+	if err == nil {
+		text = append(text, '\n')
+		if err = replaceFile(m.path, text, owner); err != nil && rewriteFile(m.path, text) == nil {
+			err = nil
+		}
+	}
+	if m.err = err; err == nil {
+		m.name, m.exists = n, true
+	}
+}
+
+// replaceFile writes a new file in place of the one at path, which may be a link to anything.
+func replaceFile(path string, text []byte, owner *Owner) error {
+	next := path + ".new"
+	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err == nil && owner != nil {
+		err = f.Chown(owner.UID, owner.GID)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(next, path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(next))
+	}
+	return syncFolder(filepath.Dir(path))
+}
+
+// rewriteFile writes into the file at path. A crash in the middle leaves a marker that cannot be read: it still shows that there was a
+// store.
+func rewriteFile(path string, text []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(text, 0)
+	if err == nil {
+		err = f.Truncate(int64(len(text)))
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+func syncFolder(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,385 @@
+package interop
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/test/support/netns"
+)
+
+// A lossLab is a daemon whose hosts w0 and w1 were installed, and a machine that can ask in their names.
+type lossLab struct {
+	*daemon
+	m *machine
+}
+
+// newLossLab starts the daemon and installs w0 and w1. prepare is called before the start.
+func newLossLab(t *testing.T, subnet string, prepare func(l *labFile), wrap ...string) *lossLab {
+	t.Helper()
+	l := newLab(t, subnet)
+	l.hosts = "  w2: {mac: \"52:54:00:00:00:12\", ip: NET.12, role: worker, profile: install, vars: {secret: s}}\n"
+	l.write()
+	if prepare != nil {
+		prepare(l)
+	}
+	d := start(t, l, wrap...)
+	lab := &lossLab{daemon: d, m: d.machine(t, "52:54:00:00:00:10", subnet+".10", subnet+".11", subnet+".12")}
+	lab.want("first start of this lab: machines install themselves at their next network boot\" hosts=\"[w0 w1 w2]\"")
+	for _, host := range []string{"w0", "w1"} {
+		if out, err := d.bootlab("install", host, "--done"); err != nil {
+			t.Fatal(out)
+		}
+	}
+	return lab
+}
+
+// want checks that the log of the daemon has a text.
+func (l *lossLab) want(text string) {
+	l.t.Helper()
+	if !strings.Contains(l.log.String(), text) {
+		l.t.Errorf("the log lacks %q:\n%s", text, tail(l.log.String()))
+	}
+}
+
+// restart ends the daemon as a power cut does, and starts it again with an empty log.
+func (l *lossLab) restart(between func(), wrap ...string) {
+	l.t.Helper()
+	l.kill()
+	if between != nil {
+		between()
+	}
+	l.log = &output{}
+	l.daemon.start(wrap...)
+}
+
+// installs reports whether the script of w0, w1 or w2 starts the installer. It fails the test if it starts neither that nor the disk.
+func (l *lossLab) installs(host int) bool {
+	l.t.Helper()
+	status, script := l.m.get(fmt.Sprintf("%s.1%d", l.net, host), fmt.Sprintf("boot/52-54-00-00-00-1%d/boot.ipxe", host))
+	kernel := strings.Contains(script, "images/k")
+	if disk := strings.Contains(script, "starting from its own disk"); status != http.StatusOK || kernel == disk {
+		l.t.Errorf("script of w%d: %d %s", host, status, script)
+	}
+	return kernel
+}
+
+// wantNoInstall checks that no host is installed, and that everything says why. The install state of that host is unknown.
+func (l *lossLab) wantNoInstall(unknown, why string) {
+	l.t.Helper()
+	for host := range 3 {
+		if l.installs(host) {
+			l.t.Errorf("w%d would be wiped", host)
+		}
+	}
+	l.want("level=ERROR msg=state_lost")
+	l.want(why)
+	if s := l.status(); !strings.Contains(s.StateLost, why) || !strings.Contains(strings.Join(s.Warnings, "\n"), "No machine with install: once is installed until an admin says so") {
+		l.t.Errorf("status: %q, warnings %q", s.StateLost, s.Warnings)
+	}
+	if l.metric("bootlab_state_lost") != 1 {
+		l.t.Error("bootlab_state_lost is not 1")
+	}
+	if body := l.page("readyz"); !strings.Contains(body, "state: install states were lost; no machine is installed until an admin says so") {
+		l.t.Errorf("readyz:\n%s", body)
+	}
+	for _, page := range []string{"", "hosts/" + unknown} {
+		if body := l.page(page); !strings.Contains(body, "install state unknown since ") && !strings.Contains(body, "Install states were lost") {
+			l.t.Errorf("page /%s says nothing:\n%s", page, body)
+		}
+	}
+	l.wantOutput("install state unknown since ", "timeline", unknown)
+	l.wantOutput(": bootlab install "+unknown+" or bootlab state accept-new", "timeline", unknown)
+	l.wantOutput("unknown", "hosts")
+	l.wantOutput(why, "state")
+}
+
+func (l *lossLab) wantOutput(text string, args ...string) {
+	l.t.Helper()
+	if out, err := l.bootlab(args...); err != nil || !strings.Contains(out, text) {
+		l.t.Errorf("bootlab %v lacks %q: %v\n%s", args, text, err, out)
+	}
+}
+
+// page fetches a page of the admin API, by its socket.
+func (l *lossLab) page(path string) string {
+	l.t.Helper()
+	out, err := exec.Command("curl", "-s", "--unix-socket", filepath.Join(l.dir, "run/admin.sock"), "http://bootlab/"+path).Output()
+	if err != nil {
+		l.t.Error(err)
+	}
+	return string(out)
+}
+
+func removeAll(t *testing.T, paths ...string) {
+	t.Helper()
+	for _, path := range paths {
+		if err := os.RemoveAll(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestLostState: after the state is gone, no machine is wiped, over restarts.
+func TestLostState(t *testing.T) {
+	t.Parallel()
+	for i, tt := range []struct {
+		name    string
+		prepare func(t *testing.T, l *labFile)
+		lose    func(t *testing.T, l *labFile)
+		why     string
+	}{
+		{name: "state.db is removed", lose: func(t *testing.T, l *labFile) { removeAll(t, filepath.Join(l.dir, "state/state.db")) },
+			why: "the state folder has no state, but "},
+		{name: "the state folder is removed", lose: func(t *testing.T, l *labFile) { removeAll(t, filepath.Join(l.dir, "state")) },
+			why: ".lab.yaml.bootlab-state shows that there was one"},
+		{name: "state.db is of another lab", lose: func(t *testing.T, l *labFile) {
+			other := newLab(t, "10.109.9")
+			d := start(t, other)
+			d.kill()
+			b, err := os.ReadFile(filepath.Join(other.dir, "state/state.db"))
+			if err == nil {
+				err = os.WriteFile(filepath.Join(l.dir, "state/state.db"), b, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}, why: "the state database is another one than "},
+		{name: "state.db is removed, and the lab is read-only", prepare: func(t *testing.T, l *labFile) {
+			// A bind mount makes the folder of the lab read-only; state and socket are elsewhere.
+			rw := t.TempDir()
+			for _, dir := range []string{filepath.Dir(rw), rw} {
+				if err := os.Chmod(dir, 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, dir := range []string{"state", "run"} {
+				for _, dir := range []string{filepath.Join(rw, dir), filepath.Join(l.dir, dir)} {
+					if err := os.MkdirAll(dir, 0o755); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			netns.Run(t, "mount", "--bind", l.dir, l.dir)
+			netns.Run(t, "mount", "-o", "remount,bind,ro", l.dir)
+			t.Cleanup(func() { _ = exec.Command("umount", "-l", l.dir).Run() })
+			for _, dir := range []string{"state", "run"} {
+				netns.Run(t, "mount", "--bind", filepath.Join(rw, dir), filepath.Join(l.dir, dir))
+				t.Cleanup(func() { _ = exec.Command("umount", "-l", filepath.Join(l.dir, dir)).Run() })
+			}
+		}, lose: func(t *testing.T, l *labFile) { removeAll(t, filepath.Join(l.dir, "state/state.db")) },
+			why: "state/state.marker shows that there was one"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			l := newLossLab(t, fmt.Sprintf("10.109.%d", i), func(l *labFile) {
+				if tt.prepare != nil {
+					tt.prepare(t, l)
+				}
+			})
+			if tt.prepare != nil {
+				l.want(`msg="state marker not written: without it, a lost state may not be noticed"`)
+			}
+			l.restart(nil)
+			if l.installs(0) || !l.installs(2) || l.status().StateLost != "" {
+				t.Error("a restart without a loss changes states")
+			}
+			l.restart(func() { tt.lose(t, l.labFile) })
+			l.wantNoInstall("w1", tt.why)
+			l.restart(nil)
+			l.wantNoInstall("w1", tt.why)
+		})
+	}
+}
+
+// TestAcceptState: an admin says what the machines are, one by one or all at once.
+func TestAcceptState(t *testing.T) {
+	t.Parallel()
+	netns.Need(t, "script", "udhcpc")
+	l := newLossLab(t, "10.110.1", nil)
+	if out, err := l.bootlab("state", "accept-new", "--yes"); err == nil || !strings.Contains(out, "there is nothing to accept") {
+		t.Errorf("without a loss: %v\n%s", err, out)
+	}
+	lost := filepath.Join(l.dir, "lost")
+	l.restart(func() { netns.Run(t, "mv", filepath.Join(l.dir, "state"), lost) })
+	l.wantNoInstall("w1", "the state folder has no state")
+
+	// One is seen to run, one is armed by hand.
+	if addr := l.m.lease(t); addr != l.net+".10" {
+		t.Fatalf("w0 has %q", addr)
+	}
+	for _, addr := range []string{".11", ".12"} { // udhcpc's script has removed them
+		netns.Run(t, "ip", "-n", l.m.Name, "addr", "add", l.net+addr+"/24", "dev", "eth0")
+	}
+	l.until("w0 counts as installed", func() bool { return l.host("w0").Install == "installed" })
+	l.wantOutput("its install state was lost, but it runs: it has a lease for its system", "hosts", "--json")
+	if out, err := l.bootlab("install", "w2"); err != nil || !l.installs(2) {
+		t.Errorf("armed by hand: %v %s", err, out)
+	}
+	if l.installs(0) || l.installs(1) {
+		t.Error("the others install, too")
+	}
+
+	// Without a terminal nothing is accepted; a terminal is asked on.
+	out, err := l.bootlab("state", "accept-new")
+	if err == nil || !strings.Contains(out, "2 would install themselves at their next network boot, which overwrites their disks: w1, w2") || !strings.Contains(out, "--yes") {
+		t.Errorf("without a terminal: %v\n%s", err, out)
+	}
+	if out := l.terminal("no", "state", "accept-new"); !strings.Contains(out, "nothing was changed") || l.installs(1) {
+		t.Errorf("after the answer no:\n%s", out)
+	}
+	if out := l.terminal("yes", "state", "accept-new"); !strings.Contains(out, "The state is accepted.") || !strings.Contains(out, "w1, w2") {
+		t.Errorf("after the answer yes:\n%s", out)
+	}
+	for range 2 {
+		if l.installs(0) || !l.installs(1) || l.status().StateLost != "" || l.metric("bootlab_state_lost") != 0 {
+			t.Errorf("after it was accepted: %+v", l.status())
+		}
+		l.restart(nil)
+	}
+	if strings.Contains(l.log.String(), "state_lost") {
+		t.Error("an accepted loss is reported after a restart")
+	}
+
+	// The state that was lost comes back: machines were installed since.
+	l.restart(func() {
+		removeAll(t, filepath.Join(l.dir, "state"))
+		netns.Run(t, "mv", lost, filepath.Join(l.dir, "state"))
+	})
+	l.wantNoInstall("w2", "the state database is another one than "+filepath.Join(l.dir, ".lab.yaml.bootlab-state")+" names")
+	var s api.State
+	out, err = l.bootlab("state", "accept-new", "--yes", "--json")
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &s)
+	}
+	if err != nil || s.Condition != api.StateKnown || len(s.Install) != 1 {
+		t.Errorf("with --yes --json: %v\n%s", err, out)
+	}
+}
+
+// terminal runs the command line on a terminal, and types an answer.
+func (l *lossLab) terminal(answer string, args ...string) string {
+	l.t.Helper()
+	line := strings.Join(append([]string{os.Getenv(binaryVar)}, append(args, "--lab", l.path())...), " ")
+	cmd := exec.Command("script", "-qec", line, "/dev/null")
+	cmd.Stdin = strings.NewReader(answer + "\n")
+	out, _ := cmd.CombinedOutput() // the exit code is the command's
+	return string(out)
+}
+
+func (l *lossLab) host(name string) (found api.Host) {
+	l.t.Helper()
+	hosts, err := l.client.Hosts(l.t.Context())
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	for _, h := range hosts {
+		if h.Name == name {
+			return h
+		}
+	}
+	l.t.Fatalf("no host %s", name)
+	return found
+}
+
+// TestUnmountedState: the state folder is a file system of its own, which is not mounted at a start, or unmounted under the running
+// daemon. All this is in a mount namespace of the test.
+func TestUnmountedState(t *testing.T) {
+	t.Parallel()
+	netns.Need(t, "unshare", "nsenter", "mount")
+	holder := exec.Command("unshare", "--mount", "--propagation", "private", "sleep", "infinity")
+	if err := holder.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = holder.Process.Kill(); _ = holder.Wait() })
+	wrap := []string{"nsenter", "--mount", "--target", fmt.Sprint(holder.Process.Pid)}
+	run := func(args ...string) { t.Helper(); netns.Run(t, wrap[0], append(wrap[1:], args...)...) }
+	waitUntil(t, "a mount namespace", func() bool {
+		own, _ := os.Readlink("/proc/self/ns/mnt")
+		its, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", holder.Process.Pid))
+		return err == nil && its != own
+	})
+	var disk, folder string
+	l := newLossLab(t, "10.110.2", func(l *labFile) {
+		disk, folder = filepath.Join(l.dir, "disk"), filepath.Join(l.dir, "state")
+		run("mkdir", disk, folder)
+		run("mount", "-t", "tmpfs", "-o", "mode=755", "none", disk) // keeps its content while it is not mounted on folder
+		run("mount", "--bind", disk, folder)
+	}, wrap...)
+
+	l.restart(func() { run("umount", folder) }, wrap...)
+	l.wantNoInstall("w1", "the state folder has no state, but ")
+	l.restart(func() { run("mount", "--bind", disk, folder) }, wrap...)
+	known := func() {
+		t.Helper()
+		if l.installs(0) || !l.installs(2) || l.status().StateLost != "" {
+			t.Errorf("with its file system again: %+v", l.status())
+		}
+	}
+	known()
+
+	// Under the running daemon.
+	run("umount", "--lazy", folder)
+	l.until("the daemon notices", func() bool {
+		return strings.Contains(l.log.String(), "was unmounted or replaced while in use: put it back")
+	})
+	known()
+	l.wantOutput("was unmounted or replaced while in use", "state")
+	l.restart(nil, wrap...)
+	l.wantNoInstall("w1", "the state folder has no state, but ")
+
+	// A clean shutdown cannot save it either, as the confined daemon may not write to another folder. Its file system has all.
+	l.restart(func() { run("mount", "--bind", disk, folder) }, wrap...)
+	known()
+	run("umount", "--lazy", folder)
+	if out, err := l.bootlab("install", "w2", "--done"); err != nil {
+		t.Fatal(out)
+	}
+	l.signal(syscall.SIGTERM)
+	if code := l.exit(patience); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	l.restart(nil, wrap...)
+	l.wantNoInstall("w1", "the state folder has no state, but ")
+	l.restart(func() { run("mount", "--bind", disk, folder) }, wrap...)
+	if l.installs(2) || l.host("w2").Install != "installed" || l.status().StateLost != "" {
+		t.Errorf("what was stored while the folder was not mounted is missing: %+v", l.host("w2"))
+	}
+}
+
+// TestOldState: a copy of the state that was made before the last start is no way to install a machine again.
+func TestOldState(t *testing.T) {
+	t.Parallel()
+	l := newLossLab(t, "10.110.4", nil)
+	state, old := filepath.Join(l.dir, "state"), filepath.Join(l.dir, "old")
+	l.restart(func() { netns.Run(t, "cp", "--archive", state, old) })
+	if out, err := l.bootlab("install", "w2", "--done"); err != nil {
+		t.Fatal(out)
+	}
+	l.restart(func() { removeAll(t, state); netns.Run(t, "mv", old, state) })
+	l.wantNoInstall("w2", "the state database is older than ")
+}
+
+// TestStateFolderThatMayNotBeEntered: what only root can use is an error at the start.
+func TestStateFolderThatMayNotBeEntered(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "10.110.3")
+	if err := os.Mkdir(filepath.Join(l.dir, "private"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l.appliance = "  state: private/state\n"
+	l.write()
+	d := &daemon{labFile: l, log: &output{}}
+	d.launch()
+	want := "user nobody may not enter " + filepath.Join(l.dir, "private") + ", so it cannot use " + filepath.Join(l.dir, "private/state") + ": set appliance.state"
+	if code := d.exit(patience); code != 1 || !strings.Contains(d.log.String(), want) {
+		t.Errorf("exit code %d, want 1 and %q:\n%s", code, want, d.log)
+	}
+}
