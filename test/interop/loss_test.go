@@ -15,10 +15,10 @@ import (
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
-// A lossLab is a daemon whose hosts w0 and w1 were installed, and a machine that can ask in their names.
+// A lossLab is a daemon whose hosts w0 and w1 were installed, and the machines w0, w1 and w2.
 type lossLab struct {
 	*daemon
-	m *machine
+	ms [3]*machine
 }
 
 // newLossLab starts the daemon and installs w0 and w1. prepare is called before the start.
@@ -31,7 +31,10 @@ func newLossLab(t *testing.T, subnet string, prepare func(l *labFile), wrap ...s
 		prepare(l)
 	}
 	d := start(t, l, wrap...)
-	lab := &lossLab{daemon: d, m: d.machine(t, "52:54:00:00:00:10", subnet+".10", subnet+".11", subnet+".12")}
+	lab := &lossLab{daemon: d}
+	for i := range lab.ms {
+		lab.ms[i] = d.machine(t, fmt.Sprintf("52:54:00:00:00:1%d", i), fmt.Sprintf("%s.1%d", subnet, i))
+	}
 	lab.want("first start of this lab: machines install themselves at their next network boot\" hosts=\"[w0 w1 w2]\"")
 	for _, host := range []string{"w0", "w1"} {
 		if out, err := d.bootlab("install", host, "--done"); err != nil {
@@ -63,7 +66,7 @@ func (l *lossLab) restart(between func(), wrap ...string) {
 // installs reports whether the script of w0, w1 or w2 starts the installer. It fails the test if it starts neither that nor the disk.
 func (l *lossLab) installs(host int) bool {
 	l.t.Helper()
-	status, script := l.m.get(fmt.Sprintf("%s.1%d", l.net, host), fmt.Sprintf("boot/52-54-00-00-00-1%d/boot.ipxe", host))
+	status, script := l.ms[host].get(fmt.Sprintf("%s.1%d", l.net, host), fmt.Sprintf("boot/52-54-00-00-00-1%d/boot.ipxe", host))
 	kernel := strings.Contains(script, "images/k")
 	if disk := strings.Contains(script, "starting from its own disk"); status != http.StatusOK || kernel == disk {
 		l.t.Errorf("script of w%d: %d %s", host, status, script)
@@ -212,11 +215,8 @@ func TestAcceptState(t *testing.T) {
 	l.wantNoInstall("w1", "the state folder has no state")
 
 	// One is seen to run, one is armed by hand.
-	if addr := l.m.lease(t); addr != l.net+".10" {
+	if addr := l.ms[0].lease(t); addr != l.net+".10" {
 		t.Fatalf("w0 has %q", addr)
-	}
-	for _, addr := range []string{".11", ".12"} { // udhcpc's script has removed them
-		netns.Run(t, "ip", "-n", l.m.Name, "addr", "add", l.net+addr+"/24", "dev", "eth0")
 	}
 	l.until("w0 counts as installed", func() bool { return l.host("w0").Install == "installed" })
 	l.wantOutput("its install state was lost, but it runs: it has a lease for its system", "hosts", "--json")
