@@ -7,8 +7,11 @@ import (
 
 	"github.com/bootlab/bootlab/dhcpd/wire"
 
+	"github.com/bootlab/bootlab/internal/observe/panics"
 	"github.com/insomniacslk/dhcp/dhcpv4"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"log/slog"
 )
 
 func TestMetrics(t *testing.T) {
@@ -72,11 +75,19 @@ func TestDocumented(t *testing.T) {
 func TestPanicIsContained(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
+	all, err := panics.New(prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.panics = all.Server("dhcpd")
 	b.deps.Table = func() *Table { panic("a bug") }
 	if out := b.exchange("lab0", 67, client0, message(t, dhcpv4.MessageTypeDiscover, mac(t, master0), ovmf)); len(out) != 0 {
 		t.Errorf("%d replies, want none", len(out))
 	}
 	b.deps.Table = func() *Table { return b.table }
+	if n := all.Counts()["dhcpd"].N; n != 1 {
+		t.Errorf("%d panics of the server counted, want 1", n)
+	}
 	if n := testutil.ToFloat64(b.m.dropped[dropPanic]); n != 1 {
 		t.Errorf("%v panics counted, want 1", n)
 	}

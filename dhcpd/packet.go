@@ -3,7 +3,6 @@ package dhcpd
 import (
 	"fmt"
 	"net/netip"
-	"runtime/debug"
 	"time"
 
 	"github.com/bootlab/bootlab/dhcpd/segment"
@@ -74,7 +73,7 @@ func (s *Server) handle(x *exchange, data []byte) {
 func (s *Server) contain() {
 	if p := recover(); p != nil {
 		s.m.dropped[dropPanic].Inc()
-		s.log.Error("panic while answering a packet", keyErr, fmt.Sprint(p), "stack", string(debug.Stack()))
+		s.panics.Note(p)
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/bootlab/bootlab/internal/host/pause"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/observe/panics"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -41,6 +42,7 @@ type Deps struct {
 	Events     event.Recorder
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
+	Panics     *panics.Server // counts contained panics; nil: they are only logged
 	Now        func() time.Time
 	Loops      *bootloop.Detector                          // shared with the boot service
 	Listen     func(iface string) (*segment.Socket, error) // segment.Listen, or a test's
@@ -67,6 +69,7 @@ type Server struct {
 	quarantine *declineQuarantine
 	floods     *floods
 	events     *eventLimiter
+	panics     *panics.Server
 
 	mu         sync.Mutex
 	interfaces map[string]*served
@@ -93,7 +96,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		}
 	}
 	s := &Server{
-		deps: deps, log: deps.Log.With("server", "dhcpd"),
+		deps: deps, log: deps.Log.With("server", "dhcpd"), panics: cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "dhcpd")),
 		commits: make(chan *pending, cmp.Or(cfg.Queue, defaultQueue)), impatient: make(chan *pending, cmp.Or(cfg.Queue, defaultQueue)), free: sync.Pool{New: func() any { return new(pending) }},
 		probes: probeLimiter{b: bucket{tokens: probeBurst}}, quarantine: newDeclineQuarantine(deps.Now),
 		floods: newFloods(deps.Now), events: newEventLimiter(deps.Now), interfaces: map[string]*served{}, loops: map[*loop]struct{}{},
@@ -215,12 +218,12 @@ func (s *Server) Serve(ctx context.Context) error {
 		s.start(i)
 	}
 	s.mu.Unlock()
-	wg.Go(func() { s.commitLoop(ctx) })
-	wg.Go(func() { s.impatientLoop(ctx) })
-	wg.Go(func() { s.prober.Run(ctx) })
-	wg.Go(func() { s.probeAheadLoop(ctx) })
-	wg.Go(func() { s.reclaimLoop(ctx) })
-	wg.Go(func() { s.silentLoop(ctx) })
+	wg.Go(func() { s.panics.Loop(ctx, func() { s.commitLoop(ctx) }) })
+	wg.Go(func() { s.panics.Loop(ctx, func() { s.impatientLoop(ctx) }) })
+	wg.Go(func() { s.panics.Loop(ctx, func() { s.prober.Run(ctx) }) })
+	wg.Go(func() { s.panics.Loop(ctx, func() { s.probeAheadLoop(ctx) }) })
+	wg.Go(func() { s.panics.Loop(ctx, func() { s.reclaimLoop(ctx) }) })
+	wg.Go(func() { s.panics.Loop(ctx, func() { s.silentLoop(ctx) }) })
 	<-ctx.Done()
 	s.mu.Lock()
 	s.start = nil
@@ -236,12 +239,14 @@ func (s *Server) Serve(ctx context.Context) error {
 // serveSocket serves an interface until ctx ends and the socket is closed.
 func (s *Server) serveSocket(ctx context.Context, sock *segment.Socket) {
 	var wg sync.WaitGroup
-	wg.Go(func() { s.receive(ctx, sock, portServer, receiveBatch) })
-	wg.Go(func() { s.receive(ctx, sock, portPXE, 1) })
-	wg.Go(func() { s.advertise(ctx, sock) })
-	wg.Go(func() { s.prober.Serve(ctx, sock) })
+	wg.Go(func() { s.panics.Loop(ctx, func() { s.receive(ctx, sock, portServer, receiveBatch) }) })
+	wg.Go(func() { s.panics.Loop(ctx, func() { s.receive(ctx, sock, portPXE, 1) }) })
+	wg.Go(func() { s.panics.Loop(ctx, func() { s.advertise(ctx, sock) }) })
+	wg.Go(func() { s.panics.Loop(ctx, func() { s.prober.Serve(ctx, sock) }) })
 	wg.Go(func() {
-		segment.Watch(ctx, sock, func(id netip.Addr) bool { return s.deps.Table().ownAddress(id) }, s.otherServer)
+		s.panics.Loop(ctx, func() {
+			segment.Watch(ctx, sock, func(id netip.Addr) bool { return s.deps.Table().ownAddress(id) }, s.otherServer)
+		})
 	})
 	wg.Wait()
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/miekg/dns"
 	"golang.org/x/sync/singleflight"
+
+	"github.com/bootlab/bootlab/internal/observe/panics"
 )
 
 // errNoAnswer is returned when no server of the forwarder had an answer in time.
@@ -21,6 +23,7 @@ type forwarder struct {
 	total   time.Duration // for one question
 	now     func() time.Time
 	metrics *metrics
+	panics  *panics.Server // set by New; a nil one lets panics pass
 	cache   cache
 
 	pending singleflight.Group // of *cacheEntry, by cache key

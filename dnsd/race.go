@@ -231,7 +231,11 @@ func (r *race) start(ctx context.Context, server netip.AddrPort) time.Duration {
 	r.started[server] = r.f.now()
 	state := r.f.servers.get(server)
 	go func() {
-		e, err := r.f.exchange(ctx, r.q, server, &state)
+		var e *cacheEntry
+		err := r.f.panics.Run(func() (err error) {
+			e, err = r.f.exchange(ctx, r.q, server, &state)
+			return err
+		})
 		r.replies <- serverReply{server, e, err}
 	}()
 	return state.patience(r.f.try)

@@ -1,18 +1,19 @@
 package dnsd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
-	"runtime/debug"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/bootlab/bootlab/internal/host/connlimit"
+	"github.com/bootlab/bootlab/internal/observe/panics"
 )
 
 // The attribute keys of log lines.
@@ -42,6 +43,7 @@ type Deps struct {
 	Now        func() time.Time
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
+	Panics     *panics.Server // counts contained panics; nil: they are only logged
 }
 
 // A Server answers DNS over UDP and TCP.
@@ -50,6 +52,7 @@ type Server struct {
 	deps    Deps
 	log     *slog.Logger
 	metrics *metrics
+	panics  *panics.Server
 	forward *forwarder
 	limit   *forwardLimit
 	conns   *connlimit.Set // TCP connections of all listeners
@@ -73,11 +76,13 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("register metrics of dnsd: %w", err)
 	}
-	return &Server{
-		cfg: cfg, deps: deps, log: deps.Log.With("server", "dnsd"), metrics: m,
+	s := &Server{
+		cfg: cfg, deps: deps, log: deps.Log.With("server", "dnsd"), metrics: m, panics: cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "dnsd")),
 		forward: newForwarder(cfg, deps.Now, m), limit: newForwardLimit(cfg.MaxForwards),
 		conns: connlimit.New(connlimit.Config{Max: cfg.MaxTCP}),
-	}, nil
+	}
+	s.forward.panics = s.panics
+	return s, nil
 }
 
 func (c Config) withDefaults() Config {
@@ -249,6 +254,6 @@ func (r *request) clone() *request {
 func (s *Server) recoverPanic() {
 	if p := recover(); p != nil {
 		s.metrics.dropped[dropPanic].Inc()
-		s.log.Error("panic in a handler", keyErr, fmt.Sprint(p), "stack", string(debug.Stack()))
+		s.panics.Note(p)
 	}
 }

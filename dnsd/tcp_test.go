@@ -16,6 +16,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/bootlab/bootlab/internal/host/connlimit"
+	"github.com/bootlab/bootlab/internal/observe/panics"
+	"github.com/prometheus/client_golang/prometheus"
+	"log/slog"
 )
 
 // frame returns a query for an A record with that ID, as it goes over TCP.
@@ -214,6 +217,11 @@ func (l *panickyLeases) AddrOf(name string) (netip.Addr, bool) {
 func TestPanic(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, compile(t, openshift()), &panickyLeases{leaseMap: leaseMap{"laptop": netip.MustParseAddr("192.168.131.77")}})
+	all, err := panics.New(prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.panics = all.Server("dnsd")
 	ap := serve(t, s, "127.0.0.1")
 	c := &dns.Client{Timeout: 300 * time.Millisecond}
 	q := new(dns.Msg).SetQuestion("laptop.example.com.", dns.TypeA)
@@ -223,5 +231,8 @@ func TestPanic(t *testing.T) {
 	c.Timeout = 30 * time.Second
 	if m, _, err := c.Exchange(q, ap.String()); err != nil || len(m.Answer) != 1 {
 		t.Errorf("after a panic: %v %v", m, err)
+	}
+	if n := all.Counts()["dnsd"].N; n == 0 {
+		t.Error("no panic is counted")
 	}
 }

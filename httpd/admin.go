@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"github.com/bootlab/bootlab/internal/host/connlimit"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/observe/panics"
 )
 
 // A Statuser reports the state of the daemon.
@@ -137,6 +139,7 @@ type AdminDeps struct {
 	Metrics    prometheus.Registerer
 	Log        *slog.Logger
 	Now        func() time.Time
+	Panics     *panics.Server         // counts contained panics; nil: they are only logged
 	Own        func(host string) bool // whether a Host header means this appliance: a name in lower case, or an address
 }
 
@@ -188,6 +191,7 @@ func NewAdmin(cfg AdminConfig, deps AdminDeps) (*Admin, error) {
 		return nil, fmt.Errorf("new admin server: %w", err)
 	}
 	deps.Log = deps.Log.With("server", "httpd", "listener", "admin")
+	deps.Panics = cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "admin"))
 	limits := cfg.Limits.withDefaults()
 	return &Admin{
 		limits: limits, conns: connlimit.New(connlimit.Config{Max: limits.Connections}), deps: deps,
@@ -267,7 +271,7 @@ func (a *Admin) handler(why trust) http.Handler {
 			a.metrics.inFlight.Dec()
 			a.metrics.count(int(where), w, since(a.deps.Now, start))
 		}()
-		guard(a.deps.Log, w, a.keys.token, func() { a.admit(w, r, mux, why, where) })
+		guard(a.deps.Panics, w, a.keys.token, func() { a.admit(w, r, mux, why, where) })
 	})
 }
 
@@ -407,6 +411,9 @@ func (a *Admin) readyz(w http.ResponseWriter, r *http.Request) {
 		state := "ok"
 		if !srv.Serving {
 			state = strings.TrimSuffix("not serving: "+srv.Cause, ": ")
+		}
+		if srv.Panics > 0 {
+			state += fmt.Sprintf(", degraded: panics contained: %d (bootlab status says where)", srv.Panics)
 		}
 		fmt.Fprintf(w, "%s: %s\n", srv.Name, state)
 	}

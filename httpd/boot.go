@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -22,6 +23,7 @@ import (
 	"github.com/bootlab/bootlab/internal/host/connlimit"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/observe/panics"
 )
 
 // A BootService decides what a machine boots. Its errors may carry a status in a method HTTPStatus() int; without one they are
@@ -93,6 +95,7 @@ type BootDeps struct {
 	Metrics  prometheus.Registerer
 	Log      *slog.Logger
 	Now      func() time.Time
+	Panics   *panics.Server // counts contained panics; nil: they are only logged
 }
 
 func (d BootDeps) mustBeComplete() {
@@ -134,6 +137,7 @@ func NewBoot(cfg BootConfig, deps BootDeps) (*Boot, error) {
 		return nil, fmt.Errorf("new http server: %w", err)
 	}
 	deps.Log = deps.Log.With("server", "httpd", "listener", "http")
+	deps.Panics = cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "httpd"))
 	limits := cfg.Limits.withDefaults()
 	return &Boot{limits: limits, deps: deps, metrics: m, conns: connlimit.New(connlimit.Config{Max: limits.Connections})}, nil
 }
@@ -174,7 +178,7 @@ func (b *Boot) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		b.metrics.count(int(q.target.route), reply, took)
 		b.log(q, reply, took)
 	}()
-	guard(b.deps.Log, reply, q.target.token, func() { b.answer(reply, q) })
+	guard(b.deps.Panics, reply, q.target.token, func() { b.answer(reply, q) })
 }
 
 // peer returns the client's address; the zero address if the transport has none.

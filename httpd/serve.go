@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bootlab/bootlab/internal/host/connlimit"
+	"github.com/bootlab/bootlab/internal/observe/panics"
 )
 
 // A binding is a listener and its handler.
@@ -184,7 +184,7 @@ func (r runner) stop(servers []*http.Server) {
 
 // guard turns a panic of h into a 500 where the answer has not begun, and into a broken connection where it has: a
 // request must never end the process, nor look complete when it is not. secret is kept out of the log.
-func guard(log *slog.Logger, w *reply, secret string, h func()) {
+func guard(contained *panics.Server, w *reply, secret string, h func()) {
 	defer func() {
 		p := recover()
 		if p == nil {
@@ -193,7 +193,7 @@ func guard(log *slog.Logger, w *reply, secret string, h func()) {
 		if p == http.ErrAbortHandler { //nolint:errorlint // net/http compares so, too
 			panic(p)
 		}
-		log.Error("handler panicked", keyPanic, redact(fmt.Sprint(p), secret), keyStack, string(debug.Stack()))
+		contained.Note(p, secret)
 		if w.code != 0 {
 			panic(http.ErrAbortHandler)
 		}
@@ -215,6 +215,4 @@ const (
 	keyPath   = "path" // redacted: never with a token
 	keyStatus = "status"
 	keyBytes  = "bytes"
-	keyPanic  = "panic"
-	keyStack  = "stack"
 )

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"runtime/debug"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/host/connlimit"
@@ -55,7 +54,7 @@ func (s *Server) guard(c *clientConn, handle func()) {
 			abort(c.conn)
 			c.release()
 			s.reject("", rejectPanic, c.src, nil)
-			s.log.Error("connection handler panicked", keyAddr, c.src, keyErr, fmt.Sprint(r), "stack", string(debug.Stack()))
+			s.panics.Note(r)
 		}
 	}()
 	handle()

@@ -48,7 +48,7 @@ func newHTTPProxy(s *Server) *httpProxy {
 		ErrorLog:      slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	p.server = &http.Server{
-		Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.proxyRequest(proxy, w, r) }),
+		Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.contained(proxy, w, r) }),
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       clientIdle,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
@@ -194,6 +194,21 @@ type proxiedRequest struct {
 	src      netip.AddrPort
 	dst      netip.AddrPort
 	endpoint *endpoint // that got the request, and counts it as active
+}
+
+// contained proxies a request. A panic ends its connection, as net/http would do without counting it.
+func (p *httpProxy) contained(proxy *httputil.ReverseProxy, w http.ResponseWriter, r *http.Request) {
+	defer func() {
+		switch v := recover(); v { //nolint:errorlint // net/http compares so, too
+		case nil:
+		case http.ErrAbortHandler: // the reverse proxy's way to break off a response
+			panic(v)
+		default:
+			p.s.panics.Note(v)
+			panic(http.ErrAbortHandler)
+		}
+	}()
+	p.proxyRequest(proxy, w, r)
 }
 
 // proxyRequest proxies one request to the balancer that its Host asks for.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/bootlab/bootlab/internal/host/connlimit"
 	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/observe/panics"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
@@ -56,6 +57,7 @@ type Deps struct {
 	Events     event.Recorder
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
+	Panics     *panics.Server // counts contained panics; nil: they are only logged
 	Now        func() time.Time
 
 	// Listen opens a listening socket, which the server closes; nil: ListenFree. Connections that are not TCP are
@@ -87,6 +89,7 @@ type Server struct {
 	cfg        Config
 	deps       Deps
 	log        *slog.Logger
+	panics     *panics.Server
 	metrics    *metrics
 	http       *httpProxy
 	checkSlots chan struct{} // one token for each check in progress
@@ -109,6 +112,17 @@ type Server struct {
 	healths        map[healthKey]*Health
 }
 
+// containedDial returns dial, whose panics become errors: it is called on goroutines of net/http, too.
+func containedDial(contain *panics.Server, dial func(context.Context, netip.AddrPort) (net.Conn, error)) func(context.Context, netip.AddrPort) (net.Conn, error) {
+	return func(ctx context.Context, to netip.AddrPort) (conn net.Conn, err error) {
+		err = contain.Run(func() (err error) {
+			conn, err = dial(ctx, to)
+			return err
+		})
+		return conn, err
+	}
+}
+
 // New returns a server that does not listen yet. The error is of a metric that is already registered.
 func New(cfg Config, deps Deps) (*Server, error) {
 	deps.check()
@@ -122,9 +136,11 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	if deps.Dial == nil {
 		deps.Dial = dialTCP
 	}
+	deps.Panics = cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "lbproxy"))
+	deps.Dial = containedDial(deps.Panics, deps.Dial)
 	cfg = cfg.withDefaults()
 	s := &Server{
-		cfg: cfg, deps: deps, log: deps.Log.With(keyServer, "lbproxy"), metrics: m,
+		cfg: cfg, deps: deps, log: deps.Log.With(keyServer, "lbproxy"), metrics: m, panics: deps.Panics,
 		checkSlots:     make(chan struct{}, cfg.Checks),
 		changed:        make(chan struct{}, 1),
 		sockets:        make(map[netip.AddrPort]*socket),
@@ -153,7 +169,7 @@ func (s *Server) Serve(ctx context.Context) error {
 		return err
 	}
 	var tasks, http sync.WaitGroup
-	tasks.Go(func() { s.sweep(ctx) })
+	tasks.Go(func() { s.panics.Loop(ctx, func() { s.sweep(ctx) }) })
 	http.Go(s.http.serve)
 	running := newRunning(s, &tasks)
 	for ctx.Err() == nil {
@@ -227,7 +243,7 @@ func (r *running) reconcile(ctx context.Context) {
 	for _, sock := range r.s.sockets {
 		sockets[sock] = true
 		if !r.accept[sock] {
-			r.tasks.Go(func() { r.s.accept(ctx, sock) })
+			r.tasks.Go(func() { r.s.panics.Loop(ctx, func() { r.s.accept(ctx, sock) }) })
 		}
 	}
 	r.accept = sockets
@@ -237,7 +253,7 @@ func (r *running) reconcile(ctx context.Context) {
 		if r.checks[h] == nil {
 			own, cancel := context.WithCancel(ctx)
 			r.checks[h] = cancel
-			r.tasks.Go(func() { r.s.checkLoop(own, h) })
+			r.tasks.Go(func() { r.s.panics.Loop(own, func() { r.s.checkLoop(own, h) }) })
 		}
 	}
 	for h, cancel := range r.checks {

@@ -22,6 +22,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/observe/panics"
 	"github.com/bootlab/bootlab/tftpd"
 )
 
@@ -123,6 +124,7 @@ type testConfig struct {
 	leases leases
 	big    int    // size of images/big
 	lab    string // a lab file instead of the usual lab
+	panics *panics.Server
 }
 
 func newTestServer(t testing.TB, c testConfig) *testServer {
@@ -169,7 +171,7 @@ func newTestServer(t testing.TB, c testConfig) *testServer {
 	s := &testServer{dir: dir, files: files, events: recorder{make(chan event.Event, 10_000)}, received: make(chan string, 10_000), registry: prometheus.NewRegistry()}
 	server, err := tftpd.New(c.Config, tftpd.Deps{
 		Table: func() *tftpd.Table { return table }, Firmware: fstest.MapFS{"ipxe.efi": {Data: firmware}},
-		Scripts: scripts{s.received}, Leases: c.leases, Events: s.events, Log: slog.New(slog.DiscardHandler), Registerer: s.registry,
+		Scripts: scripts{s.received}, Leases: c.leases, Panics: c.panics, Events: s.events, Log: slog.New(slog.DiscardHandler), Registerer: s.registry,
 	})
 	if err != nil {
 		t.Fatal(err)

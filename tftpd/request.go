@@ -146,11 +146,7 @@ func (s *Server) remove(t *transfer) {
 // serve answers one request and returns how that ended. A panic in it does not end the process.
 func (s *Server) serve(ctx context.Context, t *transfer, local netip.Addr) (err error) {
 	table := s.deps.Table()
-	defer func() {
-		if p := recover(); p != nil {
-			s.log.Error("request handler panicked", "addr", t.client, "err", p)
-		}
-	}()
+	defer s.panics.Contain()
 	r, err := ParseRequest([]byte(t.request))
 	if err != nil {
 		s.stats.dropped[reasonMalformed].Inc()

@@ -1,6 +1,7 @@
 package tftpd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"github.com/bootlab/bootlab/internal/host/pause"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/observe/panics"
 )
 
 // A Config tunes a server. The zero Config is the documented default.
@@ -80,6 +82,7 @@ type Deps struct {
 	Events     event.Recorder        // tftp_served, tftp_failed, tftp_refused, tftp_probe
 	Log        *slog.Logger          // for what belongs to no boot
 	Registerer prometheus.Registerer // of the metrics
+	Panics     *panics.Server        // counts contained panics; nil: they are only logged
 }
 
 // A Server serves files by TFTP, read-only.
@@ -88,6 +91,7 @@ type Server struct {
 	deps   Deps
 	log    *slog.Logger
 	stats  *metrics
+	panics *panics.Server
 	cache  fileCache
 	places *connlimit.Set // of transfers
 
@@ -112,7 +116,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	}
 	cfg = cfg.withDefaults()
 	return &Server{
-		cfg: cfg, deps: deps, log: deps.Log.With("server", "tftpd"), stats: m, active: map[netip.AddrPort]*transfer{},
+		cfg: cfg, deps: deps, log: deps.Log.With("server", "tftpd"), stats: m, panics: cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "tftpd")), active: map[netip.AddrPort]*transfer{},
 		cache:  fileCache{files: map[fileID]*cachedFile{}},
 		places: connlimit.New(connlimit.Config{Max: cfg.MaxTransfers, Grace: cfg.Timeout, KeepInUse: true}),
 	}, nil
@@ -192,7 +196,10 @@ func (s *Server) receive(ctx context.Context, conn *net.UDPConn, handle func(pac
 		for i := range n {
 			m := in.Message(i)
 			client := netip.AddrPortFrom(m.From.Addr().Unmap(), m.From.Port())
-			handle(packet{conn: raw, data: m.Data, client: client, local: m.Local})
+			func() {
+				defer s.panics.Contain()
+				handle(packet{conn: raw, data: m.Data, client: client, local: m.Local})
+			}()
 		}
 	}
 }

@@ -16,8 +16,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/observe/panics"
 	"github.com/bootlab/bootlab/test/support/netns"
 	"github.com/bootlab/bootlab/tftpd"
+	"log/slog"
 )
 
 func TestPinClient(t *testing.T) { eachPort(t, testPinClient) }
@@ -165,8 +167,13 @@ func gauge(t *testing.T, s *testServer, name string) prometheus.Collector {
 func TestHandlerPanicEndsNothing(t *testing.T) { eachPort(t, testHandlerPanicEndsNothing) }
 
 func testHandlerPanicEndsNothing(t *testing.T, single bool) {
-	s := newTestServer(t, testConfig{single: single})
+	all, err := panics.New(prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newTestServer(t, testConfig{single: single, panics: all.Server("tftpd")})
 	newClient(t, s.addr).send(request("boot/52-54-00-00-02-fe/boot.ipxe", "octet"))
+	defer netns.WaitFor(t, "the panic to be counted", func() bool { return all.Counts()["tftpd"].N == 1 })
 	if got, err := s.fetch(t, "images/one", "octet", nil); err != nil || len(got) != 1 {
 		t.Errorf("after a panic: %q, %v", got, err)
 	}

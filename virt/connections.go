@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/panics"
 )
 
 // A connection is to one hypervisor. It is opened at the first call, and again after it broke.
@@ -25,6 +26,7 @@ type connection struct {
 // its own goroutine, a few at a time for each hypervisor. When a context ends, its caller returns and the call goes on.
 type connections struct {
 	driver Driver
+	panics *panics.Server
 	limit  int
 
 	mu     sync.Mutex
@@ -52,7 +54,7 @@ func (cs *connections) do(ctx context.Context, h *lab.Hypervisor, fn func(contex
 	go func() {
 		defer cs.calls.Done()
 		defer func() { <-c.slots }()
-		result <- c.call(ctx, cs.driver, fn)
+		result <- c.call(ctx, cs, fn)
 	}()
 	select {
 	case err := <-result:
@@ -96,13 +98,14 @@ func (cs *connections) open(uri string) (*connection, error) {
 }
 
 // call connects if needed and runs fn. A panic becomes an error.
-func (c *connection) call(ctx context.Context, d Driver, fn func(context.Context, Hypervisor) error) (err error) {
+func (c *connection) call(ctx context.Context, cs *connections, fn func(context.Context, Hypervisor) error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("bug in bootlab: %v", r)
+			cs.panics.Note(r)
+			err = fmt.Errorf("%w: %v", panics.ErrPanic, r)
 		}
 	}()
-	hv, err := c.connect(d)
+	hv, err := c.connect(cs.driver)
 	if err != nil {
 		err = fmt.Errorf("connect to %s: %w", c.uri, err)
 		c.failure.Store(&err)

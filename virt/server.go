@@ -1,6 +1,7 @@
 package virt
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/observe/panics"
 )
 
 // A Config tunes a Server. The zero value is the default.
@@ -28,6 +30,7 @@ type Deps struct {
 	Events     event.Recorder
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
+	Panics     *panics.Server // counts contained panics; nil: they are only logged
 	Now        func() time.Time
 	Driver     Driver // nil: libvirt
 	Images     Images // nil: machines with an image cannot be created
@@ -72,7 +75,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		cfg:         cfg,
 		deps:        deps,
 		uploading:   make(chan struct{}, 1),
-		connections: &connections{driver: deps.Driver, limit: cfg.Calls, byURI: map[string]*connection{}},
+		connections: &connections{panics: cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "virt")), driver: deps.Driver, limit: cfg.Calls, byURI: map[string]*connection{}},
 		busy:        map[string]string{},
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    MetricOperationSeconds,

@@ -46,6 +46,7 @@ type Server struct {
 	Err      string    `json:"err,omitempty"`      // why it does not serve, or not everywhere
 	Cause    string    `json:"cause,omitempty"`    // Err in a few words, without names and addresses: /readyz is open to anyone
 	Warnings []string  `json:"warnings,omitempty"` // about others that it needs: a hypervisor that does not respond
+	Panics   int       `json:"panics,omitempty"`   // that were contained since the start: bugs of bootlab
 }
 
 // A Store is the state of what is kept on disk.

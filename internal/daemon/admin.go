@@ -31,7 +31,7 @@ func (d *Daemon) newAdmin(s *servers) (*httpd.Admin, error) {
 	return httpd.NewAdmin(httpd.AdminConfig{Token: token, Limits: httpd.Limits{Connections: d.shares.Admin}}, httpd.AdminDeps{
 		Status: backend, Inventory: backend, Timelines: backend, Installer: backend, Discovered: backend, Machines: backend, Balancers: backend, Leases: backend, Backups: backend, Reloader: backend,
 		State:    backend,
-		Gatherer: d.registry, Metrics: d.registry, Log: d.serverLog, Now: time.Now, Own: d.own,
+		Gatherer: d.registry, Metrics: d.registry, Log: d.serverLog, Now: time.Now, Own: d.own, Panics: d.panics.Server(serverAdmin),
 	})
 }
 
@@ -50,6 +50,7 @@ func (c *adminBackend) Status(context.Context) api.Status {
 	if err := c.sockets.failed(); err != "" {
 		warnings = append(warnings, err)
 	}
+	warnings = append(warnings, c.panicWarnings()...)
 	return api.Status{
 		Lab: s.Lab.Name, Version: c.cfg.Version, Generation: s.Gen, Started: c.started,
 		Servers: c.serverStates(), Store: c.storeWatch.status(), Reload: last, Warnings: warnings, StateLost: c.lossText(),

@@ -28,6 +28,7 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/observe/logs"
 	"github.com/bootlab/bootlab/internal/observe/metrics"
+	"github.com/bootlab/bootlab/internal/observe/panics"
 	"github.com/bootlab/bootlab/internal/observe/timeline"
 	"github.com/bootlab/bootlab/internal/store"
 )
@@ -62,6 +63,7 @@ type Daemon struct {
 	reloadMetrics *metrics.Lab
 	timeline      *timeline.Recorder
 	boot          *boot.Service
+	panics        *panics.All
 	neighbours    *neighbour.Resolver
 	installWatch  *installWatch
 	loops         *bootloop.Detector
@@ -86,6 +88,10 @@ func Run(ctx context.Context, cfg Config) error {
 	d.serverLog = slog.New(d.summaries)
 	defer d.summaries.Flush()
 	d.followMemory()
+	var err error
+	if d.panics, err = panics.New(d.registry, d.log); err != nil {
+		return err
+	}
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
 	// The lab and what is derived from it. A broken lab starts nothing.
@@ -165,7 +171,7 @@ func Run(ctx context.Context, cfg Config) error {
 
 	// Serve, and say so.
 	tasks := d.tasks(watch)
-	return tasks.run(ctx, d.health, d.log, d.ready, d.stopping)
+	return tasks.run(ctx, d.panics, d.health, d.log, d.ready, d.stopping)
 }
 
 // newBus makes the bus that all servers send their events to.

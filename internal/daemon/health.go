@@ -215,7 +215,12 @@ func (d *Daemon) serverStates() []api.Server {
 	if note := clockNote(d.clock); note != "" {
 		states[0].Warnings = append(states[0].Warnings, note)
 	}
-	return append(states, virtual)
+	states = append(states, virtual)
+	counts := d.panics.Counts()
+	for i := range states {
+		states[i].Panics = counts[states[i].Name].N
+	}
+	return states
 }
 
 // listenDHCP is segment.Listen; the error of a taken port names who holds it.

@@ -48,15 +48,18 @@ func (d *Daemon) build() (*servers, error) {
 	d.shares = d.divide()
 	var errs [8]error
 	s.dhcp, errs[0] = dhcpd.New(dhcpd.Config{}, dhcpd.Deps{
-		Table: table(d, func(s *snapshot.Snapshot) *dhcpd.Table { return s.DHCP }),
-		Book:  d.book, Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: d.clock.Now, Listen: d.listenDHCP, FromDisk: d.installs.FromDisk,
+		Panics: d.panics.Server(serverDHCP),
+		Table:  table(d, func(s *snapshot.Snapshot) *dhcpd.Table { return s.DHCP }),
+		Book:   d.book, Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: d.clock.Now, Listen: d.listenDHCP, FromDisk: d.installs.FromDisk,
 		Loops: d.loops, Report: func(iface string, err error) { d.health.opened(serverDHCP, iface, err) },
 	})
 	s.tftp, errs[1] = tftpd.New(tftpd.Config{MaxTransfers: d.shares.TFTPTransfers, SinglePort: d.current.Load().Lab.Appliance.TFTPSingle}, tftpd.Deps{
+		Panics:   d.panics.Server(serverTFTP),
 		Table:    table(d, func(s *snapshot.Snapshot) *tftpd.Table { return s.TFTP }),
 		Firmware: nbps, Scripts: d.boot, Leases: addresses{d}, Events: d.bus, Log: d.serverLog, Registerer: d.registry,
 	})
 	s.dns, errs[2] = dnsd.New(dnsd.Config{MaxTCP: d.shares.DNSConnections, MaxForwards: d.shares.DNSForwards}, dnsd.Deps{
+		Panics:    d.panics.Server(serverDNS),
 		Table:     table(d, func(s *snapshot.Snapshot) *dnsd.Table { return s.DNS }),
 		OnSegment: (&segments{lab: func() *lab.Lab { return d.current.Load().Lab }}).contains,
 		Leases:    leaseNames{d}, Now: time.Now, Log: d.serverLog, Registerer: d.registry,
@@ -66,14 +69,17 @@ func (d *Daemon) build() (*servers, error) {
 		Events:  d.bus, Metrics: d.registry, Log: d.serverLog, Now: time.Now,
 	})
 	s.http, errs[4] = httpd.NewBoot(httpd.BootConfig{Limits: httpd.Limits{Connections: d.shares.HTTPRequests}}, httpd.BootDeps{
-		Table: table(d, func(s *snapshot.Snapshot) *httpd.Table { return s.HTTP }),
-		Boot:  d.boot, Firmware: nbps, Leases: addresses{d}, Mirrors: s.mirrors, Events: d.bus, Metrics: d.registry, Log: d.serverLog, Now: time.Now,
+		Panics: d.panics.Server(serverHTTP),
+		Table:  table(d, func(s *snapshot.Snapshot) *httpd.Table { return s.HTTP }),
+		Boot:   d.boot, Firmware: nbps, Leases: addresses{d}, Mirrors: s.mirrors, Events: d.bus, Metrics: d.registry, Log: d.serverLog, Now: time.Now,
 	})
 	s.lb, errs[5] = lbproxy.New(lbproxy.Config{Connections: d.shares.Balanced, Checks: d.shares.Checks}, lbproxy.Deps{
+		Panics: d.panics.Server(serverLB),
 		Table:  table(d, func(s *snapshot.Snapshot) *lbproxy.Table { return s.LB }),
 		Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: time.Now, Listen: d.listenBalancer, Drains: drains{d.store},
 	})
 	s.virt, errs[6] = virt.New(virt.Config{ShutdownWait: shutdownWait}, virt.Deps{
+		Panics: d.panics.Server(serverVirt),
 		Table:  table(d, func(s *snapshot.Snapshot) *virt.Table { return s.Virt }),
 		Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: time.Now, Images: images{d},
 	})

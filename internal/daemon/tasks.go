@@ -8,6 +8,8 @@ import (
 	"net"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/bootlab/bootlab/internal/observe/panics"
 )
 
 // A task is one server, or something else that runs as long as the daemon.
@@ -79,10 +81,10 @@ func (d *Daemon) serveAdmin(ctx context.Context) error {
 
 // run starts all tasks, calls ready, waits for ctx to end, calls stopping, and stops all in order. A server that ends before
 // is reported, and the others go on; any other task takes the daemon with it.
-func (ts tasks) run(ctx context.Context, h *health, log *slog.Logger, ready, stopping func()) error {
+func (ts tasks) run(ctx context.Context, all *panics.All, h *health, log *slog.Logger, ready, stopping func()) error {
 	ended := make(chan *task, len(ts))
 	for _, t := range ts {
-		t.start(context.WithoutCancel(ctx), h, ended)
+		t.start(context.WithoutCancel(ctx), all, h, ended)
 	}
 	ready()
 	for stop := false; !stop; {
@@ -106,13 +108,13 @@ func (ts tasks) run(ctx context.Context, h *health, log *slog.Logger, ready, sto
 	return errors.Join(errs...)
 }
 
-func (t *task) start(ctx context.Context, h *health, ended chan<- *task) {
+func (t *task) start(ctx context.Context, all *panics.All, h *health, ended chan<- *task) {
 	ctx, t.cancel = context.WithCancel(ctx)
 	t.done = make(chan struct{})
 	h.started(t.name)
 	go func() {
 		defer close(t.done)
-		t.err = t.run(ctx)
+		t.err = t.contained(ctx, all.Server(t.name))
 		h.ended(t.name, t.err)
 		ended <- t
 	}()

@@ -25,15 +25,15 @@ const anything = "*"
 var rules = []rule{
 	{"cmd/bootlab", []string{"internal/api", "internal/content/images", "internal/daemon", "internal/daemon/plan", "internal/daemon/snapshot", "internal/firmware", "internal/lab", "internal/lab/load", "internal/leasefile", "internal/observe/event", "internal/observe/logs", "internal/observe/timeline", "internal/store/backup"}, "the command line asks the daemon or the lab, never a server"},
 
-	{"dhcpd", []string{"dhcpd/leases", "dhcpd/segment", "dhcpd/wire", "internal/boot/bootloop", "internal/host/datagram", "internal/host/pause", "internal/lab", "internal/observe/event"}, "assigns addresses; knows no other server"},
+	{"dhcpd", []string{"dhcpd/leases", "dhcpd/segment", "dhcpd/wire", "internal/boot/bootloop", "internal/host/datagram", "internal/host/pause", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "assigns addresses; knows no other server"},
 	{"dhcpd/leases", []string{"internal/lab", "internal/store"}, "who has which address, durably; of the lab only what a MAC is"},
 	{"dhcpd/segment", []string{"internal/host/arp", "internal/host/datagram", "internal/host/pause", "internal/lab"}, "sockets and frames; of the lab only how a MAC is written"},
 	{"dhcpd/wire", []string{"internal/lab"}, "packets; of the lab only how a MAC, a route and an option are written"},
-	{"tftpd", []string{"internal/boot", "internal/boot/files", "internal/host/connlimit", "internal/host/datagram", "internal/host/pause", "internal/lab", "internal/observe/event"}, "serves the scripts of the boot service; knows no other server"},
-	{"dnsd", []string{"internal/host/connlimit", "internal/host/datagram", "internal/host/pause", "internal/lab"}, "asks for leases through an interface of its own"},
-	{"httpd", []string{"internal/api", "internal/boot", "internal/boot/files", "internal/content/mirror", "internal/host/connlimit", "internal/lab", "internal/observe/event"}, "serves what the boot service answers; knows no other server"},
-	{"lbproxy", []string{"internal/host/connlimit", "internal/host/pause", "internal/lab", "internal/observe/event"}, "knows no other server"},
-	{"virt", []string{"internal/lab", "internal/observe/event"}, "knows no other server"},
+	{"tftpd", []string{"internal/boot", "internal/boot/files", "internal/host/connlimit", "internal/host/datagram", "internal/host/pause", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "serves the scripts of the boot service; knows no other server"},
+	{"dnsd", []string{"internal/host/connlimit", "internal/host/datagram", "internal/host/pause", "internal/lab", "internal/observe/panics"}, "asks for leases through an interface of its own"},
+	{"httpd", []string{"internal/api", "internal/boot", "internal/boot/files", "internal/content/mirror", "internal/host/connlimit", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "serves what the boot service answers; knows no other server"},
+	{"lbproxy", []string{"internal/host/connlimit", "internal/host/pause", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "knows no other server"},
+	{"virt", []string{"internal/lab", "internal/observe/event", "internal/observe/panics"}, "knows no other server"},
 
 	{"internal/api", []string{"internal/lab", "internal/observe/event"}, "the types of the admin API, shared by server and client"},
 	{"internal/power", []string{"internal/lab"}, "power control of bare metal; knows no server"},
@@ -74,6 +74,7 @@ var rules = []rule{
 	{"internal/observe/event", []string{"internal/lab", "internal/observe/repeats"}, "every package may record events"},
 	{"internal/observe/logs", []string{"internal/lab", "internal/observe/event", "internal/observe/repeats"}, "a recorder of events, and the servers' log; of the lab only what a MAC is"},
 	{"internal/observe/metrics", []string{"internal/observe/event"}, "a recorder of events"},
+	{"internal/observe/panics", []string{"internal/host/pause"}, "counts and logs; knows no server"},
 	{"internal/observe/repeats", nil, "counts what is alike; knows no event"},
 	{"internal/observe/timeline", []string{"internal/lab", "internal/observe/event", "internal/store"}, "a recorder of events"},
 
