@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -74,7 +75,7 @@ func (d *Daemon) openLearned(ctx context.Context, s store.Store) (*learned, erro
 	if err != nil {
 		return nil, err
 	}
-	installs, err := install.Open(ctx, install.Config{}, install.Deps{Store: s, Events: d.bus, Now: time.Now})
+	installs, err := install.Open(ctx, install.Config{}, install.Deps{Store: s, Events: d.bus, Now: time.Now, Damage: damageOf(d.storeWatch.store.Losses())})
 	if err != nil {
 		return nil, err
 	}
@@ -84,6 +85,16 @@ func (d *Daemon) openLearned(ctx context.Context, s store.Store) (*learned, erro
 	}
 	serials, err := openSerials(ctx, s, d.log)
 	return &learned{store: s, clock: clock, book: book, installs: installs, discovered: found, serials: serials}, err
+}
+
+// damageOf returns what losses of the store mean for install states; nil: nothing.
+func damageOf(losses []logfile.Loss) *install.Loss {
+	for _, l := range losses {
+		if !l.Exact || slices.ContainsFunc(l.Keys, install.IsKey) {
+			return &install.Loss{Since: l.Found, Why: "the state file was damaged: " + l.String()}
+		}
+	}
+	return nil
 }
 
 // drains stores the backends that an admin has drained, below "drain/".

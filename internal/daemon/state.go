@@ -232,11 +232,14 @@ func (c *adminBackend) AcceptState(ctx context.Context, database string) (api.St
 	if have := c.state.id.ID(); cmp.Or(database, have) != have {
 		return api.State{}, &api.Error{Status: http.StatusConflict, Message: "the daemon was restarted with another state meanwhile", Hint: "look at it again: bootlab state"}
 	}
-	if c.installs.Lost() == nil {
-		return api.State{}, &api.Error{Status: http.StatusConflict, Message: "no install states were lost: there is nothing to accept", Hint: "bootlab install HOST arms one host"}
+	if c.installs.Lost() == nil && len(c.storeWatch.store.Losses()) == 0 {
+		return api.State{}, &api.Error{Status: http.StatusConflict, Message: "nothing was lost: there is nothing to accept", Hint: "bootlab install HOST arms one host"}
 	}
 	armed := c.unknownHosts(c.current.Load().Lab)
 	if err := c.installs.Accept(ctx, c.state.id.Accept); err != nil {
+		return api.State{}, err
+	}
+	if err := c.storeWatch.store.AcceptLosses(ctx); err != nil {
 		return api.State{}, err
 	}
 	c.bus.Record(event.Event{Kind: event.StateAccepted, Detail: fmt.Sprintf("%d hosts are armed: %s", len(armed), some(armed))})

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
 	"slices"
 	"sync"
 	"syscall"
@@ -111,26 +109,9 @@ func (w *storeWatch) look() {
 	w.began = time.Now()
 	w.mu.Unlock()
 	disk, losses := statDisk(w.dir), w.store.Losses()
-	if len(losses) > 0 && !slices.ContainsFunc(losses, fileKept) {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := w.store.AcceptLosses(ctx); err == nil { // else it is tried again
-			w.log.Info("the damaged state file was deleted: what it had lost is accepted")
-			losses = nil
-		}
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.disk, w.losses, w.began = disk, losses, time.Time{}
-}
-
-// fileKept reports whether the damaged file of a loss is there still. An admin who deletes it accepts the loss.
-func fileKept(l logfile.Loss) bool {
-	if l.Copy == "" {
-		return true
-	}
-	_, err := os.Lstat(l.Copy)
-	return !errors.Is(err, fs.ErrNotExist)
 }
 
 func statDisk(dir string) (d diskState) {

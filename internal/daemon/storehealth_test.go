@@ -243,7 +243,11 @@ func TestDamagedStateFile(t *testing.T) {
 	if err != nil || len(kept) != 1 {
 		t.Fatalf("kept %q, %v", kept, err)
 	}
-	if err := os.Remove(kept[0]); err != nil {
+	if err := os.Remove(kept[0]); err != nil { // to tidy up accepts nothing
+		t.Fatal(err)
+	}
+	r.untilStore(addr, "degraded: stored changes were lost")
+	if _, err := r.client.AcceptState(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
 	r.untilStore(addr, "ok\n")

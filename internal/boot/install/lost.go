@@ -1,6 +1,7 @@
 package install
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -68,8 +69,11 @@ func (m *Machine) Lose(ctx context.Context, why string) error {
 func (m *Machine) Lost() *Loss {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return m.lost
+	return cmp.Or(m.lost, m.damage)
 }
+
+// IsKey reports whether a key of the store is that of an install state.
+func IsKey(key string) bool { return strings.HasPrefix(key, keyPrefix) }
 
 // Accept forgets the loss, because an admin says so: hosts that were Unknown are armed. commit makes it durable, with the writes that
 // it is given.
@@ -79,7 +83,7 @@ func (m *Machine) Accept(ctx context.Context, commit func(ctx context.Context, w
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.lost = nil
+	m.lost, m.damage = nil, nil
 	return nil
 }
 

@@ -154,3 +154,59 @@ func TestAcceptIsDurable(t *testing.T) {
 	}
 	r.want(h, install.Unknown)
 }
+
+// damaged is a store that may have lost the last change of some keys.
+type damaged struct {
+	store.Store
+	doubtful map[string]bool
+}
+
+func (d *damaged) Doubtful(key string) bool { return d.doubtful[key] }
+
+func (d *damaged) Commit(ctx context.Context, t store.Txn) error {
+	for _, op := range t.Then {
+		delete(d.doubtful, op.Key) // it was written since
+	}
+	return d.Store.Commit(ctx, t)
+}
+
+// TestDamage: where a damaged store may have lost the last change of a host's state, the host is unknown, whatever the store has for it,
+// unless it is installed.
+func TestDamage(t *testing.T) {
+	t.Parallel()
+	r, ctx := newRig(t), t.Context()
+	begun, gone, installed, sound := named("begun"), named("gone"), named("installed"), named("sound")
+	r.boot(begun)
+	r.boot(sound)
+	if err := r.MarkInstalled(ctx, installed); err != nil {
+		t.Fatal(err)
+	}
+	d := &damaged{r.store, map[string]bool{"install/begun": true, "install/gone": true, "install/installed": true}}
+	m, err := install.Open(ctx, install.Config{}, install.Deps{Store: d, Events: r, Now: time.Now, Damage: &install.Loss{Since: r.now, Why: "a bad disk"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := func(when string, states map[*lab.Host]install.State) {
+		t.Helper()
+		for h, state := range states {
+			if got := m.Status(h).State; got != state {
+				t.Errorf("%s: %s is %s, want %s", when, h.Name, got, state)
+			}
+		}
+	}
+	want("after the damage", map[*lab.Host]install.State{begun: install.Unknown, gone: install.Unknown, installed: install.Installed, sound: install.Booting})
+	if m.Lost() == nil {
+		t.Error("nobody says that states were lost")
+	}
+	if err := m.Arm(ctx, gone); err != nil {
+		t.Fatal(err)
+	}
+	want("one was armed", map[*lab.Host]install.State{begun: install.Unknown, gone: install.Armed})
+	if err := m.Accept(ctx, func(context.Context, ...store.Op) error { d.doubtful = nil; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	want("accepted", map[*lab.Host]install.State{begun: install.Booting, installed: install.Installed})
+	if m.Lost() != nil {
+		t.Error("the loss is not forgotten")
+	}
+}

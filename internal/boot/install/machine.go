@@ -31,11 +31,14 @@ type Config struct {
 	TokenLife time.Duration
 }
 
-// Deps are what a Machine needs; all are required.
+// Deps are what a Machine needs. All but Damage are required.
 type Deps struct {
 	Store  store.Store
 	Events event.Recorder
 	Now    func() time.Time
+	// Damage is what the store has lost, if changes of install states may be among it and nobody has accepted that. A host whose state is
+	// store.Doubtful is then Unknown, unless it is installed.
+	Damage *Loss
 }
 
 // A Machine holds the install status of every host. It is safe for concurrent use. It owns the keys below "install/".
@@ -50,6 +53,7 @@ type Machine struct {
 	clear   map[string]tokens // by host name; the store has their hashes only
 	reading map[sum]int       // reads under way that count, by the first token of their boot
 	lost    *Loss             // not accepted yet; nil: none
+	damage  *Loss             // likewise, of the hosts whose state is doubtful
 }
 
 // tokens are those in the scripts of a host; empty: none, or one that a daemon before this one made.
@@ -68,7 +72,7 @@ func Open(ctx context.Context, cfg Config, deps Deps) (*Machine, error) {
 	case deps.Now == nil:
 		panic("install: Deps.Now is nil")
 	}
-	m := &Machine{cfg: cfg.withDefaults(), deps: deps, states: map[string]Status{}, clear: map[string]tokens{}, reading: map[sum]int{}}
+	m := &Machine{cfg: cfg.withDefaults(), deps: deps, damage: deps.Damage, states: map[string]Status{}, clear: map[string]tokens{}, reading: map[sum]int{}}
 	err := deps.Store.Scan(ctx, keyPrefix, func(key string, value []byte) error {
 		host := strings.TrimPrefix(key, keyPrefix)
 		s, err := decode(host, value)
@@ -126,11 +130,15 @@ func (m *Machine) status(h *lab.Host) Status {
 func (m *Machine) statusLocked(h *lab.Host) Status {
 	s, known := m.states[h.Name]
 	start := initial(h)
+	loss := m.lost
+	if m.damage != nil && s.State != Installed && store.Doubtful(m.deps.Store, keyPrefix+h.Name) {
+		known, loss = false, m.damage // it may have been installed since
+	}
 	switch {
 	case known && (start.State == Live) == (s.State == Live):
 		return s
-	case m.lost != nil && start.State != Live && h.Profile.Install == lab.InstallOnce:
-		return Status{State: Unknown, Since: m.lost.Since, Why: m.lost.Why}
+	case loss != nil && start.State != Live && h.Profile.Install == lab.InstallOnce:
+		return Status{State: Unknown, Since: loss.Since, Why: loss.Why}
 	}
 	return start
 }
