@@ -85,8 +85,10 @@ func (i *image) volume() *libvirtxml.StorageVolume {
 	}
 }
 
-// ensure uploads the image to the pool unless it is there completely, and returns the path of the volume.
+// ensure uploads the image to the pool unless it is there completely, and returns the path of the volume. The mark of an image
+// is created before the upload, so that an interrupted one is repeated.
 func (i *image) ensure(ctx context.Context, hv Hypervisor, pool string) (string, error) {
+	mark := i.name + ".bootlab"
 	file, err := hv.VolumePath(pool, i.name)
 	if err != nil {
 		return "", err
@@ -99,10 +101,16 @@ func (i *image) ensure(ctx context.Context, hv Hypervisor, pool string) (string,
 		case have == i.bytes:
 			return file, nil
 		}
-		// An earlier upload was interrupted.
+		// An earlier upload was interrupted, unless the volume is of somebody else.
+		if _, err := marked(hv, pool, i.name, mark, "by bootlab"); err != nil {
+			return "", err
+		}
 		if err := hv.DeleteVolume(pool, i.name); err != nil {
 			return "", err
 		}
+	}
+	if err := createMark(hv, pool, mark); err != nil {
+		return "", err
 	}
 	return upload(ctx, hv, pool, i.volume(), i.content, i.bytes)
 }
@@ -189,16 +197,24 @@ func (s *Server) prepare(ctx context.Context, hv Hypervisor, m *machine, d *libv
 
 // uploadConfig uploads the config document, readable only by root and the emulator.
 func uploadConfig(ctx context.Context, hv Hypervisor, m *machine, config []byte) (string, error) {
-	if err := hv.DeleteVolume(m.pool(), m.configVolume()); err != nil {
+	name := m.configVolume()
+	if _, err := m.findVolume(hv, name); err != nil {
+		return "", err
+	}
+	if err := hv.DeleteVolume(m.pool(), name); err != nil {
 		return "", err
 	}
 	n := uint64(len(config))
-	return upload(ctx, hv, m.pool(), &libvirtxml.StorageVolume{
-		Name:     m.configVolume(),
+	file, err := upload(ctx, hv, m.pool(), &libvirtxml.StorageVolume{
+		Name:     name,
 		Capacity: &libvirtxml.StorageVolumeSize{Value: n, Unit: "bytes"},
 		Target: &libvirtxml.StorageVolumeTarget{
 			Format:      &libvirtxml.StorageVolumeTargetFormat{Type: "raw"},
 			Permissions: &libvirtxml.StorageVolumeTargetPermissions{Mode: "0600"},
 		},
 	}, bytes.NewReader(config), n)
+	if err != nil {
+		return "", err
+	}
+	return file, m.markVolume(hv, name)
 }

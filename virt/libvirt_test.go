@@ -247,7 +247,7 @@ func TestMachineFromImageOnLibvirt(t *testing.T) {
 
 	overlay := filepath.Join(d.Images, "worker-0-vda.qcow2")
 	info := netns.Run(t, "qemu-img", "info", overlay)
-	bases, err := filepath.Glob(d.Images + "/bootlab-base-*")
+	bases, err := filepath.Glob(d.Images + "/bootlab-base-*.qcow2")
 	check(t, err)
 	if len(bases) != 1 || !strings.Contains(info, "backing file: "+bases[0]) || !strings.Contains(info, "virtual size: 1 GiB") {
 		t.Errorf("bases %v, overlay\n%s", bases, info)
@@ -266,8 +266,8 @@ func TestMachineFromImageOnLibvirt(t *testing.T) {
 	check(t, b.Delete(ctx, "master-0"))
 	left, err := filepath.Glob(d.Images + "/*")
 	check(t, err)
-	if len(left) != 1 || left[0] != bases[0] {
-		t.Errorf("left behind: %v, want only the image", left)
+	if len(left) != 2 || left[0] != bases[0] || left[1] != bases[0]+".bootlab" {
+		t.Errorf("left behind: %v, want only the image and its mark", left)
 	}
 }
 
@@ -330,4 +330,33 @@ func library(t *testing.T) string {
 	}
 	t.Fatal("libvirt is not loaded")
 	return ""
+}
+
+// TestForeignVolumesOnLibvirt puts files of somebody else into the pool of a real libvirtd, under names that bootlab gives.
+func TestForeignVolumesOnLibvirt(t *testing.T) {
+	netns.Need(t, libvirtd.Needs()...)
+	ctx := t.Context()
+	d, err := libvirtd.Start(ctx, libvirtd.Config{Dir: t.TempDir()})
+	check(t, err)
+	t.Cleanup(func() { check(t, d.Stop()) })
+	change := func(h *lab.Host) {
+		hv := h.VM.Hypervisor
+		hv.URI, hv.Pool, hv.DomainType = d.URI, libvirtd.Pool, "qemu"
+		h.VM.Memory, h.VM.CPUs, h.VM.Disks = gib/4, 1, []lab.Disk{{Size: gib}}
+	}
+	two := func(h *lab.Host) { h.VM.Disks = append(h.VM.Disks, lab.Disk{Size: gib}) }
+	b := newTestServer(t, oneHost(change), nil, virt.Config{})
+	serve(t, b)
+	check(t, b.Create(ctx, "master-0"))
+	foreign := filepath.Join(d.Images, "master-0-vdb.qcow2")
+	netns.Run(t, "qemu-img", "create", "-f", "qcow2", foreign, "1M")
+	netns.Run(t, "virsh", "-c", d.URI, "pool-refresh", libvirtd.Pool)
+	b.use(t, oneHost(change, two))
+	wantErr(t, b.Create(ctx, "master-0"), "volume master-0-vdb.qcow2 exists", "was not created by bootlab")
+	check(t, b.Delete(ctx, "master-0"))
+	left, err := filepath.Glob(d.Images + "/*")
+	check(t, err)
+	if len(left) != 1 || left[0] != foreign {
+		t.Errorf("left in the pool: %v, want %s only", left, foreign)
+	}
 }

@@ -39,12 +39,11 @@ func (s *Server) create(ctx context.Context, hv Hypervisor, m *machine) (bool, e
 	case old.UUID != "" && old.State.active():
 		return false, errors.New("it is running and the lab file has changed: stop it, then create it again")
 	}
-	return true, s.createMissing(ctx, hv, m, d, old.UUID != "")
+	return true, s.createMissing(ctx, hv, m, d)
 }
 
-// createMissing creates what is missing of a machine, and deletes it again if an error occurs. known says that its domain
-// exists, in an older form.
-func (s *Server) createMissing(ctx context.Context, hv Hypervisor, m *machine, d *libvirtxml.Domain, known bool) error {
+// createMissing creates what is missing of a machine, and deletes it again if an error occurs.
+func (s *Server) createMissing(ctx context.Context, hv Hypervisor, m *machine, d *libvirtxml.Domain) error {
 	var base *libvirtxml.StorageVolumeBackingStore
 	var made []string
 	var err error
@@ -53,13 +52,13 @@ func (s *Server) createMissing(ctx context.Context, hv Hypervisor, m *machine, d
 			return err
 		}
 	}
-	paths, volumes, err := createVolumes(ctx, hv, m, base, known)
+	paths, volumes, err := createVolumes(ctx, hv, m, base)
 	if err == nil {
 		setDiskPaths(d, paths)
 		err = define(ctx, hv, d)
 	}
 	if err != nil {
-		return errors.Join(err, deleteVolumes(hv, m.pool(), append(made, volumes...)))
+		return errors.Join(err, m.deleteVolumes(hv, append(made, volumes...)))
 	}
 	return nil
 }
@@ -75,31 +74,30 @@ func define(ctx context.Context, hv Hypervisor, d *libvirtxml.Domain) error {
 	return hv.Define(xml)
 }
 
-// createVolumes creates the missing volumes. It returns the paths of all volumes, and the names of those it created. A
-// volume without its domain may hold data, so it is an error.
-func createVolumes(ctx context.Context, hv Hypervisor, m *machine, base *libvirtxml.StorageVolumeBackingStore, known bool) (
+// createVolumes creates and marks the missing volumes. It returns the paths of all volumes, and the names of those it
+// created. A volume without our mark is an error.
+func createVolumes(ctx context.Context, hv Hypervisor, m *machine, base *libvirtxml.StorageVolumeBackingStore) (
 	paths map[string]string, made []string, err error,
 ) {
-	pool := m.pool()
 	paths = map[string]string{}
 	for i := range m.disksOf() {
 		if err := ctx.Err(); err != nil {
 			return nil, made, err
 		}
 		name := m.volumeName(i)
-		file, err := hv.VolumePath(pool, name)
-		switch {
-		case err != nil:
+		file, err := m.findVolume(hv, name)
+		if err != nil {
 			return nil, made, err
-		case file != "" && !known:
-			return nil, made, fmt.Errorf("volume %s exists in pool %s and belongs to no VM of this lab: "+
-				"move it away, or delete it (virsh vol-delete --pool %s %s)", name, pool, pool, name)
-		case file == "":
+		}
+		if file == "" {
 			v := m.volume(i)
 			if v.BackingStore != nil {
 				v.BackingStore = base
 			}
-			if file, err = createVolume(hv, pool, v); err != nil {
+			if file, err = createVolume(hv, m.pool(), v); err == nil {
+				err = m.markVolume(hv, name)
+			}
+			if err != nil {
 				return nil, made, err
 			}
 			made = append(made, name)
@@ -119,16 +117,6 @@ func createVolume(hv Hypervisor, pool string, v *libvirtxml.StorageVolume) (stri
 		return "", fmt.Errorf("create volume %s: %w", v.Name, err)
 	}
 	return file, nil
-}
-
-func deleteVolumes(hv Hypervisor, pool string, names []string) error {
-	var errs []error
-	for _, name := range names {
-		if err := hv.DeleteVolume(pool, name); err != nil {
-			errs = append(errs, fmt.Errorf("delete volume %s: %w", name, err))
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // find returns the domain of a machine, ErrAbsent, or an error if another domain has its name or UUID.
@@ -294,11 +282,11 @@ func remove(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
 	if err := hv.Undefine(d.UUID); err != nil {
 		return false, err
 	}
-	return true, deleteVolumes(hv, m.pool(), volumes)
+	return true, m.deleteVolumes(hv, volumes)
 }
 
 // ownVolumes returns the names of the volumes that Create made for the existing domain, which may differ from the lab file:
-// files in our pool that are named as a disk or the config document of this host.
+// files in our pool that are named as a disk or the config document of this host and carry its mark.
 func ownVolumes(hv Hypervisor, m *machine) ([]string, error) {
 	xml, err := hv.XML(m.uuid)
 	if err != nil {
@@ -311,8 +299,9 @@ func ownVolumes(hv Hypervisor, m *machine) ([]string, error) {
 	var names []string
 	for _, file := range ownFiles(&d, m) {
 		name := path.Base(file)
-		have, err := hv.VolumePath(m.pool(), name)
-		if err != nil {
+		have, err := m.findVolume(hv, name)
+		var foreign *foreignVolume
+		if err != nil && !errors.As(err, &foreign) {
 			return nil, err
 		}
 		if have == file {
