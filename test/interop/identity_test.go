@@ -139,32 +139,40 @@ func TestTwoNICsOfOneHost(t *testing.T) {
 	}
 }
 
-// TestOffersAreHeld: two addresses, three machines that ask at once. An offered address is not offered to another machine.
+// TestOffersAreHeld: an offered address is not offered to another machine as long as the pool has others, and requested by another it
+// is refused. Then the oldest offer that nobody took up is made again, and the first machine that requests the address has it.
 func TestOffersAreHeld(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "10.103.3")
-	l.lan = "    pools: {two: {range: NET.100-NET.101}}\n"
+	l.lan = "    pools: {three: {range: NET.100-NET.102}}\n"
 	l.write()
 	d := start(t, l)
 	w := d.machine(t, "52:54:00:00:ff:22").wire(t)
 	a, b := w.ask(discover(numbered(1))), w.ask(discover(numbered(2)))
-	if a.YourIPAddr.Equal(b.YourIPAddr) {
-		t.Fatalf("both are offered %s", a.YourIPAddr)
-	}
-	w.silent(discover(numbered(3)), discover(mac("52:54:00:00:00:10")))
-	// A third machine requests an offered address and is refused.
 	thief := selecting(a)
-	thief.ClientHWAddr = numbered(4)
+	thief.ClientHWAddr = numbered(9)
 	if h := w.ask(thief); h.MessageType() != dhcpv4.MessageTypeNak {
 		t.Errorf("a machine requests what is offered to another: want a NAK, got %s", h)
 	}
-	for _, offer := range []captured{b, a} { // in the other order
+	c := w.ask(discover(numbered(3)))
+	if a.YourIPAddr.Equal(b.YourIPAddr) || a.YourIPAddr.Equal(c.YourIPAddr) || b.YourIPAddr.Equal(c.YourIPAddr) {
+		t.Fatalf("offered to three machines: %s, %s, %s", a.YourIPAddr, b.YourIPAddr, c.YourIPAddr)
+	}
+	e := w.ask(discover(numbered(4)))
+	if !e.YourIPAddr.Equal(a.YourIPAddr) {
+		t.Errorf("the pool is used up: a fourth machine is offered %s, want the oldest offer %s", e.YourIPAddr, a.YourIPAddr)
+	}
+	for _, offer := range []captured{c, e, b} {
 		if h := w.ask(selecting(offer)); h.MessageType() != dhcpv4.MessageTypeAck || !h.YourIPAddr.Equal(offer.YourIPAddr) {
 			t.Errorf("want an ACK of %s, got %s", offer.YourIPAddr, h)
 		}
 	}
-	if again := w.ask(discover(numbered(1))); !again.YourIPAddr.Equal(a.YourIPAddr) {
-		t.Errorf("a machine that has %s is offered %s", a.YourIPAddr, again.YourIPAddr)
+	if h := w.ask(selecting(a)); h.MessageType() != dhcpv4.MessageTypeNak {
+		t.Errorf("the address has another machine meanwhile: want a NAK, got %s", h)
+	}
+	w.silent(discover(numbered(1)), discover(mac("52:54:00:00:00:10")))
+	if again := w.ask(discover(numbered(4))); !again.YourIPAddr.Equal(e.YourIPAddr) {
+		t.Errorf("a machine that has %s is offered %s", e.YourIPAddr, again.YourIPAddr)
 	}
 }
 

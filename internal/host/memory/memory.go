@@ -37,6 +37,9 @@ func (f *Follower) Update() (limit int64, changed bool) {
 	return limit, true
 }
 
+// noLimit and more is what version 1 shows where there is no limit: the largest multiple of the page size.
+const noLimit = math.MaxInt64 &^ (1<<20 - 1)
+
 // Limit returns how many bytes the control group of the process may use, the least of it and its parents; math.MaxInt64: no
 // limit, or no control group that can be read.
 func Limit(root fs.FS) int64 {
@@ -59,7 +62,7 @@ func Limit(root fs.FS) int64 {
 		// In a container the path may be that of the host, whose files are not there; those at the top are.
 		for group := path.Join("/", parts[2]); ; group = path.Dir(group) {
 			text, err := fs.ReadFile(root, path.Join(top, group, file))
-			if n, bad := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && bad == nil { // "max" is no number
+			if n, bad := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && bad == nil && n < noLimit { // "max" is no number
 				limit = min(limit, n)
 			}
 			if group == "/" {

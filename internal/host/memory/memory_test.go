@@ -22,6 +22,7 @@ func TestLimit(t *testing.T) {
 		{"a container", map[string]string{"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "1000\n"}, 1000},
 		{"a container with the host's path", map[string]string{"proc/self/cgroup": "0::/../docker/1\n", "sys/fs/cgroup/memory.max": "1000\n"}, 1000},
 		{"version 1", map[string]string{"proc/self/cgroup": "5:cpu,cpuacct:/b\n4:memory:/b\n1:name=systemd:/b\n", "sys/fs/cgroup/memory/b/memory.limit_in_bytes": "1000\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}, 1000},
+		{"version 1 without a limit", map[string]string{"proc/self/cgroup": "4:memory:/b\n", "sys/fs/cgroup/memory/b/memory.limit_in_bytes": "9223372036854771712\n"}, math.MaxInt64},
 		{"not a number", map[string]string{"proc/self/cgroup": "0::/\n\n:\n", "sys/fs/cgroup/memory.max": "many\n"}, math.MaxInt64},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
