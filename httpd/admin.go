@@ -72,7 +72,7 @@ type Machines interface {
 	// answer, its machines are there with the reason.
 	VMs(ctx context.Context) ([]api.VM, error)
 	// VM does action to the machine of host and returns how it is afterwards.
-	VM(ctx context.Context, host string, action api.VMAction) (api.VM, error)
+	VM(ctx context.Context, host string, action api.VMAction, opts api.VMOptions) (api.VM, error)
 }
 
 // Balancers tell how the balancers are, by name, and take members out and in.

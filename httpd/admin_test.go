@@ -93,6 +93,7 @@ func TestAdminAsStranger(t *testing.T) {
 		{"GET", "/api/v1/state/accept-new", false, "405", `want POST`, false},
 		{"GET", "/api/v1/vms", false, "200", "[]", false},
 		{"POST", "/api/v1/vms/master-1?action=start", false, "200", `"state":"running"`, false},
+		{"POST", "/api/v1/vms/master-1?action=stop&timeout=-3s", false, "400", `want one such as 90s or 10m`, false},
 		{"POST", "/api/v1/vms/master-1?action=explode", false, "400", `want one of [create start stop delete]`, false},
 		{"GET", "/api/v1/balancers", false, "200", `"name":"mycluster-api"`, false},
 		{"POST", "/api/v1/backends/mycluster-api/192.168.131.11:6443?action=drain", false, "200", `"state":"draining"`, false},
@@ -331,7 +332,7 @@ func TestClientRoundTrip(t *testing.T) {
 			same(t, "plan of \n")(c.Plan(t.Context(), "", api.Hidden))
 			same(t, "plan of a, secrets and all\n")(c.Plan(t.Context(), "a", api.Shown))
 			same(t, api.Arming{Host: "a", State: "armed", Cycled: true})(c.Install(t.Context(), "a", api.CycleNow))
-			same(t, api.VM{Host: "a", State: "running"})(c.VM(t.Context(), "a", api.VMStop))
+			same(t, api.VM{Host: "a", State: "running"})(c.VM(t.Context(), "a", api.VMStop, api.VMOptions{}))
 			same(t, api.Backend{Name: "[::1]:80", State: api.BackendDraining})(c.Backend(t.Context(), "b", "[::1]:80", api.BackendDrain))
 			same(t, api.Reload{At: noon(), Generation: 8})(c.Reload(t.Context(), api.Forced))
 		})

@@ -262,7 +262,13 @@ func (a *Admin) postVM(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.deps.Machines.VM(r.Context(), host, action)
+	opts := api.VMOptions{Force: r.FormValue("force") == "1", Disks: r.FormValue("disks") == "1"}
+	if text := r.FormValue("timeout"); text != "" {
+		if opts.Timeout, err = time.ParseDuration(text); err != nil || opts.Timeout <= 0 || opts.Timeout > api.MaxVMTimeout {
+			return nil, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("timeout=%.60q is no timeout", text), Hint: "want one such as 90s or 10m, at most 24h"}
+		}
+	}
+	return a.deps.Machines.VM(r.Context(), host, action, opts)
 }
 
 func (a *Admin) postBackend(r *http.Request) (any, error) {

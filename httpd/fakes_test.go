@@ -130,8 +130,11 @@ func (h *fakeDaemon) Adoption(_ context.Context, mac lab.MAC) (api.Adoption, err
 	return api.Adoption{DiscoveredMachine: h.discovered[0], Names: []string{"j8k2p53"}}, nil
 }
 
-func (h *fakeDaemon) VM(_ context.Context, host string, action api.VMAction) (api.VM, error) {
+func (h *fakeDaemon) VM(_ context.Context, host string, action api.VMAction, opts api.VMOptions) (api.VM, error) {
 	h.note("vm %s %s", host, action)
+	if opts != (api.VMOptions{}) {
+		h.note("%+v", opts)
+	}
 	return api.VM{Host: host, State: "running"}, nil
 }
 

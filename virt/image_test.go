@@ -76,7 +76,7 @@ func TestMachineFromImage(t *testing.T) {
 	b.use(t, oneHost(fromImage, func(h *lab.Host) { h.Name = "worker-0" }))
 	check(t, b.Create(ctx, "worker-0"))
 	wantCalls(t, f, "delete-volume worker-0.ign", "upload worker-0.ign", "create-volume worker-0-vda.qcow2", "define worker-0")
-	check(t, b.Delete(ctx, "worker-0"))
+	check(t, b.Delete(ctx, "worker-0", virt.DeleteDisks))
 	wantCalls(t, f, "undefine worker-0", "delete-volume worker-0.ign", "delete-volume worker-0-vda.qcow2")
 
 	// An incomplete upload is replaced.

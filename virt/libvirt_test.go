@@ -48,10 +48,10 @@ func TestLibvirtTestDriver(t *testing.T) {
 	check(t, b.Create(ctx, "master-0"))
 	check(t, b.Start(ctx, "master-0"))
 	wantState(t, b, virt.StateRunning)
-	check(t, b.Stop(ctx, "master-0", virt.StopShutdown))
+	check(t, b.Stop(ctx, "master-0", virt.StopShutdown, 0))
 	wantState(t, b, virt.StateOff)
 	check(t, b.Restart(ctx, "master-0"))
-	check(t, b.Delete(ctx, "master-0"))
+	check(t, b.Delete(ctx, "master-0", virt.DeleteDisks))
 	wantState(t, b, virt.StateAbsent)
 	b.wantEvents(t, event.VMCreated, event.VMStarted, event.VMStopped, event.VMStarted, event.VMDeleted)
 
@@ -59,7 +59,7 @@ func TestLibvirtTestDriver(t *testing.T) {
 	wantErr(t, b.Create(ctx, "master-0"), `no storage pool "fast": want one of default-pool`)
 	// The driver starts with a domain of that name.
 	b.use(t, oneHost(func(h *lab.Host) { h.Name = "test" }))
-	wantErr(t, b.Delete(ctx, "test"), `domain "test" (UUID `, `exists and was not created from lab "telco"`)
+	wantErr(t, b.Delete(ctx, "test", virt.DeleteDisks), `domain "test" (UUID `, `exists and was not created from lab "telco"`)
 }
 
 func wantState(t *testing.T, b *testServer, want virt.State) {
@@ -111,7 +111,7 @@ func TestMachinesBootFromTheNetworkFirst(t *testing.T) {
 
 	wantErr(t, b.Create(ctx, "worker-9"), "not a virtual machine")
 	for _, h := range l.Hosts {
-		check(t, b.Delete(ctx, h.Name))
+		check(t, b.Delete(ctx, h.Name, virt.DeleteDisks))
 	}
 	wantState(t, b, virt.StateAbsent)
 	leftovers(t, d, dir)
@@ -200,7 +200,7 @@ func TestLibvirtErrors(t *testing.T) {
 	serve(t, b)
 	check(t, b.Create(ctx, "master-0"))
 	wantErr(t, b.Start(ctx, "master-0"), "create bridge br0 on the hypervisor, or set another in hypervisors.kvm1.bridges")
-	check(t, b.Delete(ctx, "master-0"))
+	check(t, b.Delete(ctx, "master-0", virt.DeleteDisks))
 
 	b.use(t, with(func(hv *lab.Hypervisor) { hv.Pool = "fast" }))
 	wantErr(t, b.Create(ctx, "master-0"), `no storage pool "fast": want one of default`)
@@ -210,7 +210,7 @@ func TestLibvirtErrors(t *testing.T) {
 	}))
 	check(t, b.Create(ctx, "master-0"))
 	wantErr(t, b.Start(ctx, "master-0"), "virsh net-start lan")
-	check(t, b.Delete(ctx, "master-0"))
+	check(t, b.Delete(ctx, "master-0", virt.DeleteDisks))
 
 	b.use(t, with(func(hv *lab.Hypervisor) { hv.URI = "qemu+unix:///system?socket=/nowhere/libvirt-sock" }))
 	wantErr(t, b.Create(ctx, "master-0"), "systemctl start libvirtd", "/nowhere/libvirt-sock")
@@ -262,8 +262,8 @@ func TestMachineFromImageOnLibvirt(t *testing.T) {
 	if mode, err := os.Stat(filepath.Join(d.Images, "worker-0.ign")); err != nil || mode.Mode().Perm() != 0o600 {
 		t.Errorf("config document has mode %v (%v), want 0600", mode.Mode(), err)
 	}
-	check(t, b.Delete(ctx, "worker-0"))
-	check(t, b.Delete(ctx, "master-0"))
+	check(t, b.Delete(ctx, "worker-0", virt.DeleteDisks))
+	check(t, b.Delete(ctx, "master-0", virt.DeleteDisks))
 	left, err := filepath.Glob(d.Images + "/*")
 	check(t, err)
 	if len(left) != 2 || left[0] != bases[0] || left[1] != bases[0]+".bootlab" {
@@ -353,7 +353,7 @@ func TestForeignVolumesOnLibvirt(t *testing.T) {
 	netns.Run(t, "virsh", "-c", d.URI, "pool-refresh", libvirtd.Pool)
 	b.use(t, oneHost(change, two))
 	wantErr(t, b.Create(ctx, "master-0"), "volume master-0-vdb.qcow2 exists", "was not created by bootlab")
-	check(t, b.Delete(ctx, "master-0"))
+	check(t, b.Delete(ctx, "master-0", virt.DeleteDisks))
 	left, err := filepath.Glob(d.Images + "/*")
 	check(t, err)
 	if len(left) != 1 || left[0] != foreign {

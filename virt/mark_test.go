@@ -1,11 +1,15 @@
 package virt_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"testing/fstest"
+	"testing/synctest"
+	"time"
 
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/virt"
 )
 
@@ -53,10 +57,53 @@ func TestVolumesOfOthersStay(t *testing.T) {
 		}
 		f.volumes["master-0-vdb.qcow2"] = true
 		f.takeCalls()
-		check(t, b.Delete(t.Context(), "master-0"))
+		check(t, b.Delete(t.Context(), "master-0", virt.DeleteDisks))
 		wantCalls(t, f, "undefine master-0", "delete-volume "+volume)
 		if len(f.volumes) != 1 {
 			t.Errorf("volumes left: %v, want the foreign one only", f.volumes)
 		}
+	})
+}
+
+// TestDeleteKeepsTheDisks deletes a machine without its disks, creates it again over them, and deletes both.
+func TestDeleteKeepsTheDisks(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	f := newFake()
+	b := newTestServer(t, oneHost(), f, virt.Config{})
+	check(t, b.Create(ctx, "master-0"))
+	check(t, b.Delete(ctx, "master-0", virt.KeepDisks))
+	wantCalls(t, f, "create-volume "+volume, "define master-0", "undefine master-0")
+	check(t, b.Create(ctx, "master-0"))
+	wantCalls(t, f, "define master-0")
+	check(t, b.Delete(ctx, "master-0", virt.KeepDisks))
+	check(t, b.Delete(ctx, "master-0", virt.DeleteDisks)) // what is left of it
+	wantCalls(t, f, "undefine master-0", "delete-volume "+volume)
+	if len(f.volumes) > 0 {
+		t.Errorf("volumes left: %v", f.volumes)
+	}
+	if err := b.Delete(ctx, "master-0", virt.DeleteDisks); !errors.Is(err, virt.ErrAbsent) {
+		t.Errorf("nothing to delete: %v, want ErrAbsent", err)
+	}
+}
+
+// TestStopWaitsAndForces stops a machine that ignores the request: off by force after the time asked for, and no failure.
+func TestStopWaitsAndForces(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.ignore = true
+		b := newTestServer(t, oneHost(), f, virt.Config{})
+		check(t, b.Create(t.Context(), "master-0"))
+		check(t, b.Start(t.Context(), "master-0"))
+		f.takeCalls()
+		b.events.take()
+		before := time.Now()
+		check(t, b.Stop(t.Context(), "master-0", virt.StopThenForce, 10*time.Minute))
+		if waited := time.Since(before); waited != 10*time.Minute {
+			t.Errorf("waited %s, want 10m", waited)
+		}
+		wantCalls(t, f, "shutdown master-0", "destroy master-0")
+		b.wantEvents(t, event.VMStopped)
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"time"
 
 	"libvirt.org/go/libvirtxml"
@@ -160,16 +161,20 @@ type StopMode int
 
 // The ways to stop a machine.
 const (
-	StopShutdown StopMode = iota // ACPI shutdown request; wait until the machine is off
-	StopForce                    // force off
+	StopShutdown  StopMode = iota // ACPI shutdown request; an error if the machine is not off in time
+	StopThenForce                 // ACPI shutdown request; forced off if the machine is not off in time
+	StopForce                     // force off
 )
 
 // Stop powers a machine off. If it is off, Stop does nothing. Firmware, boot loaders and most installers ignore a shutdown
-// request; then Stop returns an error after Config.ShutdownWait.
-func (s *Server) Stop(ctx context.Context, host string, mode StopMode) error {
+// request; wait is how long Stop waits for the machine to be off, 0: Config.ShutdownWait.
+func (s *Server) Stop(ctx context.Context, host string, mode StopMode, wait time.Duration) error {
+	if wait == 0 {
+		wait = s.cfg.ShutdownWait
+	}
 	return s.run(ctx, host, operation{
 		name: "stop", kind: event.VMStopped,
-		timeout: func(*machine) time.Duration { return s.cfg.Timeout + s.cfg.ShutdownWait },
+		timeout: func(*machine) time.Duration { return s.cfg.Timeout + wait },
 		do: func(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
 			d, err := find(hv, m)
 			switch {
@@ -178,19 +183,34 @@ func (s *Server) Stop(ctx context.Context, host string, mode StopMode) error {
 			case !d.State.active():
 				return false, nil
 			case mode == StopForce:
-				return true, hv.Destroy(d.UUID)
+				return true, forceOff(hv, m)
 			}
-			return true, s.shutdown(ctx, hv, m)
+			err = shutdown(ctx, hv, m, wait)
+			if err != nil && mode == StopThenForce && ctx.Err() == nil {
+				err = forceOff(hv, m)
+			}
+			return true, err
 		},
 	})
 }
 
+// forceOff forces the machine off. A machine that went off by itself meanwhile is no error.
+func forceOff(hv Hypervisor, m *machine) error {
+	err := hv.Destroy(m.uuid)
+	if err != nil {
+		if d, lookup := find(hv, m); lookup == nil && !d.State.active() {
+			return nil
+		}
+	}
+	return err
+}
+
 // shutdown sends a shutdown request and waits until the machine is off.
-func (s *Server) shutdown(ctx context.Context, hv Hypervisor, m *machine) error {
+func shutdown(ctx context.Context, hv Hypervisor, m *machine, wait time.Duration) error {
 	if err := hv.Shutdown(m.uuid); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.ShutdownWait)
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
@@ -202,7 +222,7 @@ func (s *Server) shutdown(ctx context.Context, hv Hypervisor, m *machine) error 
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("the guest did not shut down within %s: force it off", s.cfg.ShutdownWait)
+			return fmt.Errorf("the guest did not shut down within %s: force it off", wait)
 		}
 	}
 }
@@ -217,7 +237,7 @@ func (s *Server) Restart(ctx context.Context, host string) error {
 				return false, err
 			}
 			if d.State.active() {
-				if err := hv.Destroy(d.UUID); err != nil {
+				if err := forceOff(hv, m); err != nil {
 					return false, err
 				}
 			}
@@ -226,11 +246,23 @@ func (s *Server) Restart(ctx context.Context, host string) error {
 	})
 }
 
-// Delete forces a machine off and deletes its domain, firmware variables and volumes. A host that was removed from the lab
-// file can be deleted as long as its hypervisor is in the file. Disks that were attached by hand are kept.
-func (s *Server) Delete(ctx context.Context, host string) error {
+// Disks says what Delete does with the disks of a machine.
+type Disks int
+
+// What Delete does with disks.
+const (
+	KeepDisks Disks = iota // Create uses them again
+	DeleteDisks
+)
+
+// Delete forces a machine off and deletes its domain, firmware variables and config document, and its disks if asked to; with
+// DeleteDisks, also disks that an earlier Delete kept. A host that was removed from the lab file can be deleted as long as its
+// hypervisor is in the file. Disks that bootlab did not create are kept.
+func (s *Server) Delete(ctx context.Context, host string, disks Disks) error {
 	t := s.deps.Table()
-	op := operation{name: "delete", kind: event.VMDeleted, do: remove}
+	op := operation{name: "delete", kind: event.VMDeleted, do: func(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
+		return remove(ctx, hv, m, disks)
+	}}
 	if m := t.byHost[host]; m != nil {
 		return s.runOn(ctx, m, m.vm.Hypervisor, op)
 	}
@@ -262,8 +294,11 @@ func (s *Server) locate(ctx context.Context, t *Table, m *machine) (*lab.Hypervi
 	return nil, errors.Join(append(errs, fmt.Errorf("host %q is not in the lab and no hypervisor has a VM of this name", m.host.Name))...)
 }
 
-func remove(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
+func remove(ctx context.Context, hv Hypervisor, m *machine, disks Disks) (bool, error) {
 	d, err := find(hv, m)
+	if errors.Is(err, ErrAbsent) && disks == DeleteDisks {
+		return removeKept(hv, m)
+	}
 	if err != nil {
 		return false, err
 	}
@@ -271,8 +306,11 @@ func remove(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	if disks == KeepDisks {
+		volumes = slices.DeleteFunc(volumes, func(name string) bool { return name != m.configVolume() })
+	}
 	if d.State.active() {
-		if err := hv.Destroy(d.UUID); err != nil {
+		if err := forceOff(hv, m); err != nil {
 			return false, err
 		}
 	}
@@ -283,6 +321,25 @@ func remove(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
 		return false, err
 	}
 	return true, m.deleteVolumes(hv, volumes)
+}
+
+// removeKept deletes the disks that are left of a machine without its domain. ErrAbsent: there are none.
+func removeKept(hv Hypervisor, m *machine) (bool, error) {
+	var kept []string
+	for i := range m.targets {
+		file, err := m.findVolume(hv, m.volumeName(i))
+		var foreign *foreignVolume
+		switch {
+		case err != nil && !errors.As(err, &foreign):
+			return false, err
+		case file != "":
+			kept = append(kept, m.volumeName(i))
+		}
+	}
+	if len(kept) == 0 {
+		return false, ErrAbsent
+	}
+	return true, m.deleteVolumes(hv, kept)
 }
 
 // ownVolumes returns the names of the volumes that Create made for the existing domain, which may differ from the lab file:

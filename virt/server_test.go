@@ -49,17 +49,17 @@ func TestVMLifecycle(t *testing.T) {
 
 	check(t, b.Restart(ctx, "master-0"))
 	wantCalls(t, f, "destroy master-0", "start master-0")
-	check(t, b.Stop(ctx, "master-0", virt.StopShutdown))
-	check(t, b.Stop(ctx, "master-0", virt.StopForce))
+	check(t, b.Stop(ctx, "master-0", virt.StopShutdown, 0))
+	check(t, b.Stop(ctx, "master-0", virt.StopForce, 0))
 	wantCalls(t, f, "shutdown master-0")
 	check(t, b.Start(ctx, "master-0"))
-	check(t, b.Delete(ctx, "master-0"))
+	check(t, b.Delete(ctx, "master-0", virt.DeleteDisks))
 	wantCalls(t, f, "start master-0", "destroy master-0", "undefine master-0", "delete-volume "+volume)
 	b.wantEvents(t, event.VMStarted, event.VMStopped, event.VMStarted, event.VMDeleted)
 	if f.dials != 1 {
 		t.Errorf("%d connections, want 1", f.dials)
 	}
-	if err := b.Delete(ctx, "master-0"); !errors.Is(err, virt.ErrAbsent) {
+	if err := b.Delete(ctx, "master-0", virt.DeleteDisks); !errors.Is(err, virt.ErrAbsent) {
 		t.Errorf("second delete: %v, want ErrAbsent", err)
 	}
 }
@@ -83,7 +83,7 @@ func TestCreateRedefinesAChangedDomain(t *testing.T) {
 	if st := b.List(ctx); !st[0].Changed {
 		t.Error("List does not show that the lab file has changed")
 	}
-	check(t, b.Stop(ctx, "master-0", virt.StopForce))
+	check(t, b.Stop(ctx, "master-0", virt.StopForce, 0))
 	check(t, b.Create(ctx, "master-0"))
 	wantCalls(t, f, "destroy master-0", "create-volume master-0-vdb.qcow2", "define master-0")
 	if st := b.List(ctx); st[0].Changed {
@@ -103,8 +103,8 @@ func TestDomainsAndVolumesOfOthersAreRefused(t *testing.T) {
 		for name, do := range map[string]func() error{
 			"create": func() error { return b.Create(t.Context(), "master-0") },
 			"start":  func() error { return b.Start(t.Context(), "master-0") },
-			"stop":   func() error { return b.Stop(t.Context(), "master-0", virt.StopForce) },
-			"delete": func() error { return b.Delete(t.Context(), "master-0") },
+			"stop":   func() error { return b.Stop(t.Context(), "master-0", virt.StopForce, 0) },
+			"delete": func() error { return b.Delete(t.Context(), "master-0", virt.DeleteDisks) },
 		} {
 			wantErr(t, do(), name, other, `not created from lab "telco"`, "rename")
 		}
@@ -141,7 +141,7 @@ func TestDeleteKeepsOtherVolumes(t *testing.T) {
 	}
 	f.volumes["worker-0-vdc.qcow2"], f.volumes["master-0-vdb.qcow2"] = true, true
 	f.takeCalls()
-	check(t, b.Delete(t.Context(), "master-0"))
+	check(t, b.Delete(t.Context(), "master-0", virt.DeleteDisks))
 	wantCalls(t, f, "undefine master-0", "delete-volume "+volume)
 }
 
@@ -160,9 +160,9 @@ func TestOrphansAreListedAndDeleted(t *testing.T) {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	f.takeCalls()
-	check(t, b.Delete(ctx, "master-0"))
+	check(t, b.Delete(ctx, "master-0", virt.DeleteDisks))
 	wantCalls(t, f, "undefine master-0", "delete-volume "+volume)
-	wantErr(t, b.Delete(ctx, "master-0"), `host "master-0" is not in the lab and no hypervisor has a VM of this name`)
+	wantErr(t, b.Delete(ctx, "master-0", virt.DeleteDisks), `host "master-0" is not in the lab and no hypervisor has a VM of this name`)
 	wantErr(t, b.Create(ctx, "worker-9"), `host "worker-9" is not a virtual machine`)
 }
 
@@ -175,7 +175,7 @@ func TestShutdownTimeout(t *testing.T) {
 		check(t, b.Create(t.Context(), "master-0"))
 		check(t, b.Start(t.Context(), "master-0"))
 		before := time.Now()
-		wantErr(t, b.Stop(t.Context(), "master-0", virt.StopShutdown), "did not shut down within 30s", "force it off")
+		wantErr(t, b.Stop(t.Context(), "master-0", virt.StopShutdown, 0), "did not shut down within 30s", "force it off")
 		if waited := time.Since(before); waited != 30*time.Second {
 			t.Errorf("waited %s", waited)
 		}
@@ -217,7 +217,7 @@ func TestSecondOperationOnAHostIsRefused(t *testing.T) {
 		first := make(chan error)
 		go func() { first <- b.Create(t.Context(), "master-0") }()
 		synctest.Wait()
-		wantErr(t, b.Delete(t.Context(), "master-0"), `"create" is in progress`)
+		wantErr(t, b.Delete(t.Context(), "master-0", virt.DeleteDisks), `"create" is in progress`)
 		close(f.hang)
 		check(t, <-first)
 	})

@@ -123,6 +123,7 @@ func TestDaemon(t *testing.T) {
 		step{args: "vm stop nobody", err: "nobody"},
 		step{args: "vm create nobody", err: "nobody"},
 		step{args: "vm delete nobody", err: "nobody"},
+		step{args: "vm stop nobody --timeout 0s", err: "want more than 0"},
 		step{args: "timeline nobody", err: `no host "nobody" in lab cli (bootlab hosts lists them)`},
 		step{args: "timeline -f nobody", err: `no host "nobody" in lab cli (bootlab hosts lists them)`},
 		step{args: "timeline b", out: []string{"no boot recorded"}},

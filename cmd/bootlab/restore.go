@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon"
@@ -192,16 +190,7 @@ func (r *restoring) confirm(cmd *cobra.Command, plan *daemon.Restore) error {
 	if r.yes {
 		return nil
 	}
-	in, ok := cmd.InOrStdin().(*os.File)
-	if !ok || !term.IsTerminal(int(in.Fd())) {
-		return errors.New("nothing was changed: standard input is no terminal to ask on; --yes restores without asking")
-	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "\nReplace %s? [y/N] ", plan.File)
-	answer, err := bufio.NewReader(in).ReadString('\n')
-	if answer = strings.ToLower(strings.TrimSpace(answer)); err != nil || answer != "y" && answer != "yes" {
-		return errors.New("nothing was changed")
-	}
-	return nil
+	return confirmYes(cmd, "\nReplace "+plan.File+"?", "restores")
 }
 
 func restoredText(cmd *cobra.Command, r *daemon.Restore) error {

@@ -197,8 +197,18 @@ func (c *Client) VMs(ctx context.Context) (vms []VM, err error) {
 }
 
 // VM does action to the virtual machine of host and returns its state afterwards.
-func (c *Client) VM(ctx context.Context, host string, action VMAction) (vm VM, err error) {
-	return vm, c.post(ctx, "vms/"+url.PathEscape(host), url.Values{"action": {string(action)}}, &vm)
+func (c *Client) VM(ctx context.Context, host string, action VMAction, opts VMOptions) (vm VM, err error) {
+	q := url.Values{"action": {string(action)}}
+	if opts.Timeout > 0 {
+		q.Set("timeout", opts.Timeout.String())
+	}
+	if opts.Force {
+		q.Set("force", "1")
+	}
+	if opts.Disks {
+		q.Set("disks", "1")
+	}
+	return vm, c.post(ctx, "vms/"+url.PathEscape(host), q, &vm)
 }
 
 // Balancers returns the balancers, by name, and the health of their members.

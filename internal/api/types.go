@@ -159,6 +159,16 @@ const (
 	VMDelete VMAction = "delete"
 )
 
+// VMOptions are the details of an action on a virtual machine. The zero value is the default.
+type VMOptions struct {
+	Timeout time.Duration // of VMStop: how long the machine has to shut down before it is forced off; 0: 20 seconds
+	Force   bool          // of VMStop: force it off now
+	Disks   bool          // of VMDelete: delete its disks too
+}
+
+// MaxVMTimeout is the longest VMOptions.Timeout.
+const MaxVMTimeout = 24 * time.Hour
+
 // A Balancer is one frontend and the health of its members.
 type Balancer struct {
 	Name        string    `json:"name"`

@@ -152,7 +152,7 @@ func vmState(s virt.State) virt.State {
 }
 
 // VM implements httpd.Machines. A machine that is created is started too, since it is created to boot.
-func (c *adminBackend) VM(ctx context.Context, host string, action api.VMAction) (api.VM, error) {
+func (c *adminBackend) VM(ctx context.Context, host string, action api.VMAction, opts api.VMOptions) (api.VM, error) {
 	v := c.servers.virt
 	var err error
 	switch action {
@@ -163,11 +163,17 @@ func (c *adminBackend) VM(ctx context.Context, host string, action api.VMAction)
 	case api.VMStart:
 		err = v.Start(ctx, host)
 	case api.VMStop:
-		if err = v.Stop(ctx, host, virt.StopShutdown); err != nil { // firmware and most installers ignore it
-			err = v.Stop(ctx, host, virt.StopForce)
+		mode := virt.StopThenForce // firmware and most installers ignore a shutdown request
+		if opts.Force {
+			mode = virt.StopForce
 		}
+		err = v.Stop(ctx, host, mode, opts.Timeout)
 	case api.VMDelete:
-		err = v.Delete(ctx, host)
+		disks := virt.KeepDisks
+		if opts.Disks {
+			disks = virt.DeleteDisks
+		}
+		err = v.Delete(ctx, host, disks)
 	}
 	if err != nil {
 		return api.VM{}, &api.Error{Status: http.StatusConflict, Message: err.Error()}

@@ -64,7 +64,7 @@ func TestVM(t *testing.T) {
 				}
 				r.follow(t, "node", patience, func(e event.Event) bool { return e.Kind == event.InstallDone })
 			}
-			r.bootlab(t, "vm", "delete", "node")
+			r.bootlab(t, "vm", "delete", "node", "--disks", "--yes")
 			if h := r.host(t, "node"); h.VM != "absent" {
 				t.Errorf("after it was deleted: VM %q", h.VM)
 			}
