@@ -68,17 +68,27 @@ func (cs *connections) do(ctx context.Context, h *lab.Hypervisor, fn func(contex
 	}
 }
 
-// Unreachable returns the hypervisors whose last call got no answer, by name, and the error.
+// Unreachable returns the hypervisors that gave no answer when they were last asked, by name, and the error. It does not wait.
 func (s *Server) Unreachable() map[string]error {
 	failed := map[string]error{}
-	s.connections.mu.Lock()
-	defer s.connections.mu.Unlock()
 	for _, hv := range s.deps.Table().hypervisors {
-		if c := s.connections.byURI[hv.URI]; c != nil && c.failure.Load() != nil {
-			failed[hv.Name] = *c.failure.Load()
+		if _, _, since, err := s.observe(hv).state(hv); err != nil && !since.IsZero() {
+			failed[hv.Name] = err
+		} else if err := s.connections.failure(hv.URI); err != nil {
+			failed[hv.Name] = err
 		}
 	}
 	return failed
+}
+
+// failure returns why the hypervisor did not answer the last call; nil: it did.
+func (cs *connections) failure(uri string) error {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if c := cs.byURI[uri]; c != nil && c.failure.Load() != nil {
+		return *c.failure.Load()
+	}
+	return nil
 }
 
 // open returns the connection for a URI and counts a call. The caller calls calls.Done.

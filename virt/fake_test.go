@@ -250,6 +250,9 @@ func newTestServer(t *testing.T, l *lab.Lab, d virt.Driver, cfg virt.Config) *te
 func newTestServerWith(t *testing.T, l *lab.Lab, cfg virt.Config, deps virt.Deps) *testServer {
 	t.Helper()
 	b := &testServer{events: &recorder{}}
+	if cfg.ListWait == 0 {
+		cfg.ListWait = time.Minute // a slow machine is not a silent hypervisor
+	}
 	b.use(t, l)
 	deps.Table, deps.Events, deps.Log = func() *virt.Table { return b.table }, b.events, slog.New(slog.NewTextHandler(io.Discard, nil))
 	deps.Registerer, deps.Now = prometheus.NewRegistry(), time.Now

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -289,7 +290,36 @@ func TestReconnectToLibvirt(t *testing.T) {
 	d, err = libvirtd.Start(t.Context(), libvirtd.Config{Dir: dir})
 	check(t, err)
 	t.Cleanup(func() { check(t, d.Stop()) })
-	wantState(t, b, virt.StateAbsent)
+	for deadline := time.Now().Add(2 * time.Minute); b.List(t.Context())[0].State != virt.StateAbsent; { // after its back-off
+		if time.Now().After(deadline) {
+			t.Fatalf("after libvirtd started again: %+v", b.List(t.Context()))
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// TestSilentHypervisorDelaysNoOther has one hypervisor that accepts connections and never answers, beside libvirt's test driver.
+func TestSilentHypervisorDelaysNoOther(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "libvirt-sock")
+	silent, err := net.Listen("unix", socket)
+	check(t, err)
+	l := oneHost(func(h *lab.Host) { h.VM.Hypervisor.DomainType, h.VM.Hypervisor.Pool = "test", "default-pool" })
+	hv := &lab.Hypervisor{Name: "kvm2", URI: "qemu+unix:///system?socket=" + socket, Bridges: l.Hypervisors[0].Bridges}
+	h, vm := *l.Hosts[0], *l.Hosts[0].VM
+	h.Name, vm.Hypervisor = "worker-0", hv
+	h.VM = &vm
+	l.Hosts, l.Hypervisors = append(l.Hosts, &h), []*lab.Hypervisor{hv, l.Hypervisors[0]}
+	b := newTestServer(t, l, nil, virt.Config{ListWait: 100 * time.Millisecond})
+	serve(t, b)
+	t.Cleanup(func() { check(t, silent.Close()) }) // ends the connection that waits in its backlog
+	check(t, b.Create(t.Context(), "master-0"))
+	st := b.List(t.Context())
+	if st[0].State != virt.StateOff || st[0].Err != "" {
+		t.Errorf("on the hypervisor that answers: %+v", st[0])
+	}
+	if st[1].State != virt.StateUnknown || !strings.Contains(st[1].Err, "hypervisor kvm2 has not answered yet") {
+		t.Errorf("on the silent hypervisor: %+v", st[1])
+	}
 }
 
 const hidden = "BOOTLAB_TEST_LIBVIRT_HIDDEN"

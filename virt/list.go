@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"sync"
+	"time"
 
 	"github.com/bootlab/bootlab/internal/lab"
 )
@@ -18,42 +18,56 @@ type Status struct {
 	Changed    bool   `json:"changed,omitempty"` // the domain differs from the lab file
 	Orphan     bool   `json:"orphan,omitempty"`  // created from this lab, but no longer in the lab file
 	Err        string `json:"err,omitempty"`     // why State is unknown
+
+	At   time.Time `json:"at,omitzero"`   // when the hypervisor answered last
+	Down time.Time `json:"down,omitzero"` // since when the hypervisor does not answer; zero: it does
 }
 
-// List returns every virtual machine of the lab, sorted by host, including those not created yet and orphans. If a
-// hypervisor does not answer, the state of its machines is unknown.
+// List returns every virtual machine of the lab, sorted by host, including those not created yet and orphans. It refreshes what
+// each hypervisor answered last, and waits for that at most Config.ListWait, and not at all for a hypervisor that is down: the
+// state of its machines is unknown.
 func (s *Server) List(ctx context.Context) []Status {
 	t := s.deps.Table()
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
-	defer cancel()
-	lists := make([][]Status, len(t.hypervisors))
-	var asked sync.WaitGroup
-	for i, hv := range t.hypervisors {
-		asked.Go(func() { lists[i] = s.listOn(ctx, t, hv) })
+	var refreshes []<-chan struct{}
+	for _, hv := range t.hypervisors {
+		if r := s.refresh(hv); r != nil {
+			refreshes = append(refreshes, r)
+		}
 	}
-	asked.Wait()
-	all := slices.Concat(lists...)
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.ListWait)
+	defer cancel()
+	for _, r := range refreshes {
+		select {
+		case <-r:
+		case <-ctx.Done():
+		}
+	}
+	var all []Status
+	for _, hv := range t.hypervisors {
+		all = append(all, s.listOn(t, hv)...)
+	}
 	slices.SortFunc(all, func(a, b Status) int { return cmp.Compare(a.Host, b.Host) })
 	return all
 }
 
-func (s *Server) listOn(ctx context.Context, t *Table, hv *lab.Hypervisor) []Status {
+func (s *Server) listOn(t *Table, hv *lab.Hypervisor) []Status {
 	var mine []*machine
 	for _, m := range t.machines {
 		if m.vm.Hypervisor == hv {
 			mine = append(mine, m)
 		}
 	}
-	found := make(chan []Domain, 1)
-	err := s.connections.do(ctx, hv, func(_ context.Context, h Hypervisor) error {
-		domains, err := h.Domains()
-		found <- domains
-		return err
-	})
+	domains, at, since, err := s.observe(hv).state(hv)
+	var all []Status
 	if err != nil {
-		return unknown(mine, addHint(err, lab.Attachment{}, hv))
+		all = unknown(mine, err)
+	} else {
+		all = statuses(t, hv, mine, domains)
 	}
-	return statuses(t, hv, mine, <-found)
+	for i := range all {
+		all[i].At, all[i].Down = at, since
+	}
+	return all
 }
 
 func unknown(machines []*machine, err error) []Status {

@@ -21,6 +21,7 @@ type Config struct {
 	Timeout      time.Duration // of an operation; default 1 minute
 	ShutdownWait time.Duration // how long Stop waits for a guest to shut down; default 1 minute
 	UploadWait   time.Duration // timeout of Create with an image, which may have to be uploaded; default 30 minutes
+	ListWait     time.Duration // how long List waits for hypervisors that are not known to be down; default 1 second
 	Calls        int           // concurrent calls to one hypervisor; default 4
 }
 
@@ -51,6 +52,8 @@ type Server struct {
 
 	mu   sync.Mutex
 	busy map[string]string // operation in progress, by host
+	// observed has what each hypervisor that was asked answered last, by URI.
+	observed map[string]*observation
 }
 
 // New returns a Server. It connects to a hypervisor at the first operation.
@@ -77,6 +80,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		uploading:   make(chan struct{}, 1),
 		connections: &connections{panics: cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "virt")), driver: deps.Driver, limit: cfg.Calls, byURI: map[string]*connection{}},
 		busy:        map[string]string{},
+		observed:    map[string]*observation{},
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    MetricOperationSeconds,
 			Help:    "Duration of operations on virtual machines.",
@@ -99,6 +103,9 @@ func (c Config) withDefaults() Config {
 	if c.UploadWait == 0 {
 		c.UploadWait = 30 * time.Minute
 	}
+	if c.ListWait == 0 {
+		c.ListWait = time.Second
+	}
 	if c.Calls == 0 {
 		c.Calls = 4
 	}
@@ -108,9 +115,9 @@ func (c Config) withDefaults() Config {
 // closeWait is how long Serve waits for calls in progress when it ends.
 const closeWait = 5 * time.Second
 
-// Serve waits until ctx ends, closes the connections to the hypervisors and returns nil.
+// Serve refreshes the state of the hypervisors until ctx ends, closes the connections to the hypervisors and returns nil.
 func (s *Server) Serve(ctx context.Context) error {
-	<-ctx.Done()
+	s.refreshAll(ctx)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWait)
 	defer cancel()
 	if !s.connections.close(ctx) {
@@ -153,12 +160,25 @@ func (s *Server) runOn(ctx context.Context, m *machine, hv *lab.Hypervisor, op o
 	defer cancel()
 
 	start := s.deps.Now()
-	changed := make(chan bool, 1) // buffered: after a timeout nothing receives
+	type result struct {
+		changed bool
+		err     error
+	}
+	ended := make(chan result, 1) // buffered: after a timeout nothing receives
 	err := s.connections.do(ctx, hv, func(ctx context.Context, h Hypervisor) error {
 		c, err := op.do(ctx, h, m)
-		changed <- c
+		ended <- result{c, err}
+		if c && ctx.Err() == nil { // List shows the change at once
+			_ = s.observe(hv).read(h, s.deps.Now)
+		}
 		return err
 	})
+	var r result
+	select {
+	case r = <-ended:
+		err = r.err // also if the hypervisor fell silent afterwards
+	default:
+	}
 	took := s.deps.Now().Sub(start)
 	if err != nil {
 		err = fmt.Errorf("%s VM %s on hypervisor %s: %w", op.name, host, hv.Name, addHint(err, m.attach, hv))
@@ -167,7 +187,7 @@ func (s *Server) runOn(ctx context.Context, m *machine, hv *lab.Hypervisor, op o
 		return err
 	}
 	s.seconds.WithLabelValues(op.name, "ok").Observe(took.Seconds())
-	if <-changed {
+	if r.changed {
 		s.record(m, event.Event{Kind: op.kind, Detail: hv.Name, Dur: took})
 	}
 	return nil

@@ -156,7 +156,7 @@ func TestOrphansAreListedAndDeleted(t *testing.T) {
 		{Host: "master-0", Hypervisor: "kvm1", State: virt.StateOff, Orphan: true},
 		{Host: "worker-0", Hypervisor: "kvm1", State: virt.StateAbsent},
 	}
-	if diff := cmp.Diff(want, b.List(ctx), cmpopts.IgnoreFields(virt.Status{}, "UUID")); diff != "" {
+	if diff := cmp.Diff(want, b.List(ctx), cmpopts.IgnoreFields(virt.Status{}, "UUID", "At")); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	f.takeCalls()
@@ -265,4 +265,54 @@ func TestNewPanicsOnNilDeps(t *testing.T) {
 		}
 	}()
 	_, _ = virt.New(virt.Config{}, virt.Deps{})
+}
+
+// TestListDoesNotWait lists machines while one of two hypervisors is silent.
+func TestListDoesNotWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		b := newTestServer(t, oneHost(), f, virt.Config{ListWait: time.Second})
+		check(t, b.Create(t.Context(), "master-0"))
+		list := func(wait time.Duration, state virt.State, parts ...string) virt.Status {
+			t.Helper()
+			before := time.Now()
+			st := b.List(t.Context())[0]
+			if waited := time.Since(before); waited != wait || st.State != state {
+				t.Errorf("%s after %s, want %s after %s", st.State, waited, state, wait)
+			}
+			for _, p := range parts {
+				if !strings.Contains(st.Err, p) {
+					t.Errorf("error %q does not say %q", st.Err, p)
+				}
+			}
+			return st
+		}
+		answered := list(0, virt.StateOff).At
+		f.mu.Lock()
+		hang := make(chan struct{})
+		f.hang = hang
+		f.mu.Unlock()
+		time.Sleep(time.Minute)
+		if st := list(time.Second, virt.StateOff); st.At != answered {
+			t.Errorf("state of %s, want that of the last answer, %s", st.At, answered)
+		}
+		time.Sleep(10 * time.Second) // the deadline of a refresh
+		down := list(0, virt.StateUnknown, "hypervisor kvm1 is down since "+time.Now().Add(-time.Second).Format(time.DateTime), "no answer from").Down
+		if len(b.Unreachable()) != 1 {
+			t.Errorf("unreachable: %v", b.Unreachable())
+		}
+		time.Sleep(5 * time.Second)
+		if st := list(0, virt.StateUnknown); st.Down != down {
+			t.Errorf("down since %s, want %s", st.Down, down)
+		}
+		f.mu.Lock()
+		f.hang = nil
+		f.mu.Unlock()
+		close(hang)
+		synctest.Wait()
+		if st := list(0, virt.StateOff); !st.Down.IsZero() || len(b.Unreachable()) > 0 {
+			t.Errorf("after it answered: %+v, unreachable %v", st, b.Unreachable())
+		}
+	})
 }

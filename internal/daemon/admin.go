@@ -140,7 +140,7 @@ func (c *adminBackend) VMs(ctx context.Context) ([]api.VM, error) {
 }
 
 func vm(s virt.Status) api.VM {
-	return api.VM{Host: s.Host, Hypervisor: s.Hypervisor, State: string(vmState(s.State)), Err: s.Err}
+	return api.VM{Host: s.Host, Hypervisor: s.Hypervisor, State: string(vmState(s.State)), Err: s.Err, At: s.At, Down: s.Down}
 }
 
 // vmState is "stopped" for a machine that is off.

@@ -1,0 +1,136 @@
+package virt
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// An observation is what a hypervisor answered last. List reads it, so that a silent hypervisor delays nobody.
+type observation struct {
+	mu       sync.Mutex
+	domains  []Domain
+	at       time.Time     // when domains were read; zero: never
+	err      error         // why the last refresh got no answer; nil: it did
+	since    time.Time     // of the first of the refreshes that failed
+	backoff  time.Duration // until the next refresh, after failures
+	next     time.Time     // no refresh before
+	running  chan struct{} // closed at the end of the refresh in progress; nil: none
+	calls    uint64        // number of calls that read domains, in the order of their start
+	accepted uint64        // call that domains are from
+}
+
+// Refreshes of observations.
+const (
+	refreshWait  = 10 * time.Second // deadline of one
+	refreshEvery = 15 * time.Second // while nobody asks
+	backoffFirst = 2 * time.Second  // after the first failure; doubles
+	backoffMost  = time.Minute
+)
+
+// observe returns the observation of a hypervisor.
+func (s *Server) observe(hv *lab.Hypervisor) *observation {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.observed[hv.URI]
+	if o == nil {
+		o = &observation{}
+		s.observed[hv.URI] = o
+	}
+	return o
+}
+
+// refresh reads the domains of a hypervisor in the background, unless that is in progress or it is too early after a
+// failure. It returns a channel that is closed at the end, nil for a hypervisor that is not worth waiting for.
+func (s *Server) refresh(hv *lab.Hypervisor) <-chan struct{} {
+	o := s.observe(hv)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.running == nil && !s.deps.Now().Before(o.next) {
+		running := make(chan struct{})
+		o.running = running
+		go func() {
+			defer close(running)
+			ctx, cancel := context.WithTimeout(context.Background(), min(refreshWait, s.cfg.Timeout))
+			defer cancel()
+			err := s.connections.do(ctx, hv, func(_ context.Context, h Hypervisor) error { return o.read(h, s.deps.Now) })
+			o.ended(err, s.deps.Now())
+		}()
+	}
+	if o.err != nil {
+		return nil
+	}
+	return o.running
+}
+
+// read reads the domains. An answer that is older than the one here is dropped.
+func (o *observation) read(h Hypervisor, now func() time.Time) error {
+	o.mu.Lock()
+	o.calls++
+	call := o.calls
+	o.mu.Unlock()
+	domains, err := h.Domains()
+	if err != nil {
+		return err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if call > o.accepted {
+		o.domains, o.at, o.accepted = domains, now(), call
+		o.err, o.backoff, o.next = nil, 0, time.Time{}
+	}
+	return nil
+}
+
+// ended notes the end of a refresh.
+func (o *observation) ended(err error, now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.running = nil
+	if err == nil {
+		return
+	}
+	if o.err == nil {
+		o.since = now
+	}
+	o.err = err
+	o.backoff = min(max(2*o.backoff, backoffFirst), backoffMost)
+	o.next = now.Add(o.backoff)
+}
+
+// state returns the domains and when they were read, or why and since when they are unknown.
+func (o *observation) state(hv *lab.Hypervisor) (domains []Domain, at, since time.Time, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.err != nil:
+		return nil, o.at, o.since, fmt.Errorf("hypervisor %s is down since %s: %w", hv.Name, o.since.Format(time.DateTime), addHint(o.err, lab.Attachment{}, hv))
+	case o.at.IsZero():
+		return nil, o.at, o.since, fmt.Errorf("hypervisor %s has not answered yet", hv.Name)
+	}
+	return o.domains, o.at, time.Time{}, nil
+}
+
+// refreshAll refreshes the hypervisors that were asked before until ctx ends.
+func (s *Server) refreshAll(ctx context.Context) {
+	tick := time.NewTicker(refreshEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for _, hv := range s.deps.Table().hypervisors {
+			s.mu.Lock()
+			asked := s.observed[hv.URI] != nil
+			s.mu.Unlock()
+			if asked {
+				s.refresh(hv)
+			}
+		}
+	}
+}
