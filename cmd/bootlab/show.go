@@ -44,16 +44,19 @@ func ask[T any](o *options, question func(*cobra.Command, *api.Client, []string)
 	}
 }
 
-// oneByOne does something for one after the other. It prints what was done before it returns why the next could not be; those
-// behind it are not tried.
+// oneByOne does something for one after the other; one that fails keeps none of the others from its turn, unless the daemon is
+// gone. It prints what was done before it returns every error.
 func oneByOne[T, D any](cmd *cobra.Command, o *options, all []T, do func(T) (D, error), text func(*cobra.Command, []D) error) error {
 	var done []D
 	var failed error
 	for _, one := range all {
 		d, err := do(one)
 		if err != nil {
-			failed = err
-			break
+			failed = errors.Join(failed, err)
+			if errors.Is(err, api.ErrNoDaemon) || cmd.Context().Err() != nil {
+				break
+			}
+			continue
 		}
 		done = append(done, d)
 	}
