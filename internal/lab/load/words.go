@@ -52,7 +52,7 @@ func textOf(p any) textual {
 	case *storeKind:
 		return word(v, "file", "bolt")
 	case *diskBus:
-		return word(v, "virtio", "scsi", "sata", "ide", "usb", "nvme")
+		return word(v, "virtio", "scsi", "sata", "ide", "usb")
 	case *diskCache:
 		return word(v, "default", "none", "writethrough", "writeback", "directsync", "unsafe")
 	case *domainType:
