@@ -21,8 +21,10 @@ func TestAskTwiceInAFlood(t *testing.T) {
 	if got := b.ask(t, known); got != addr {
 		t.Errorf("a known machine is offered %q, want %s", got, addr)
 	}
-	if b.ask(t, other) != "" || b.ask(t, other) != "" {
-		t.Error("a new client is answered at its first DISCOVER, or at a copy of it")
+	for range 2 {
+		if b.ask(t, other) != "" {
+			t.Error("a new client is answered at its first DISCOVER, or at a copy of it")
+		}
 	}
 	b.clock.advance(askAgain)
 	if b.take(t, other) == "" {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -312,7 +313,10 @@ func (b *Boot) serve(w *reply, q *request, doc *boot.Document) {
 	}
 }
 
-// send answers with a rendered document and reports whether all of it left. It is never cached: the next one differs.
+// errNotAcknowledged is why a document that was sent does not count as received.
+var errNotAcknowledged = errors.New("the client did not acknowledge the end of the document")
+
+// send answers with a rendered document and reports whether the client received all of it. It is never cached: the next one differs.
 func (b *Boot) send(w *reply, q *request, doc *boot.Document) bool {
 	set(w.Header(), "Cache-Control", "no-store", "Content-Type", doc.ContentType, "Content-Length", strconv.Itoa(len(doc.Body)))
 	w.WriteHeader(http.StatusOK)
@@ -320,7 +324,11 @@ func (b *Boot) send(w *reply, q *request, doc *boot.Document) bool {
 		return true
 	}
 	_, _ = w.Write(doc.Body) // finish returns its error
-	if err := w.finish(); err != nil {
+	err := w.finish()
+	if err == nil && !acknowledged(q.Request) {
+		err = errNotAcknowledged
+	}
+	if err != nil {
 		b.aborted(w, q, err)
 		return false
 	}

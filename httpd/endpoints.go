@@ -224,14 +224,38 @@ func (a *Admin) postInstall(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.FormValue("done") == "1" {
+	done, now, err := installOptions(r)
+	switch {
+	case err != nil:
+		return nil, err
+	case done:
 		return a.deps.Installer.MarkInstalled(r.Context(), host)
 	}
 	cycle := api.CycleLater
-	if r.FormValue("now") == "1" {
+	if now {
 		cycle = api.CycleNow
 	}
 	return a.deps.Installer.Install(r.Context(), host, cycle)
+}
+
+// installOptions returns the parameters of an install. What it does not know is an error: a misspelled done=1 would arm a machine that is
+// installed, and its disk would be overwritten.
+func installOptions(r *http.Request) (done, now bool, err error) {
+	if err := r.ParseForm(); err != nil {
+		return false, false, &api.Error{Status: http.StatusBadRequest, Message: "the parameters cannot be read: " + err.Error()}
+	}
+	for name, values := range r.Form {
+		known := name == "done" || name == "now"
+		if !known || len(values) != 1 || values[0] != "0" && values[0] != "1" {
+			return false, false, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("parameter %s=%s is not known", name, strings.Join(values, ",")),
+				Hint: "want done=1 or now=1, or neither to arm the host"}
+		}
+	}
+	done, now = r.Form.Get("done") == "1", r.Form.Get("now") == "1"
+	if done && now {
+		return false, false, &api.Error{Status: http.StatusBadRequest, Message: "done=1 and now=1 exclude each other"}
+	}
+	return done, now, nil
 }
 
 // getUnknown builds few lists at one time, since each goes through the whole lease book: a hundred readers wait for each other

@@ -131,6 +131,23 @@ func TestNeighbours(t *testing.T) {
 	}
 }
 
+// TestSilentMachine: a machine that does not answer ARP, as some firmware does not, gets a script, but no document: an installer answers.
+func TestSilentMachine(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "files", "worker.cfg"), "x")
+	r := rigOf(t, nil, nil)
+	r.lab, r.table = tableOf(t, dir, labFile)
+	token := r.token(t)
+	r.found = neighbour.Found{Verdict: neighbour.Own, MAC: mac, Silent: true}
+	if _, err := r.Script(t.Context(), mac, addr, lab.ScriptName); err != nil {
+		t.Errorf("script: %v", err)
+	}
+	if _, err := r.Config(t.Context(), mac, token, "worker.cfg", addr); statusOf(err) != 503 {
+		t.Errorf("document: %v, want status 503", err)
+	}
+}
+
 // TestTakenMeanwhile: a machine that takes the address while the script is on its way, and acknowledges it, begins no boot.
 func TestTakenMeanwhile(t *testing.T) {
 	t.Parallel()

@@ -99,6 +99,9 @@ func (s *Service) answer(ctx context.Context, t *Table, h *lab.Host, r *recipe.R
 
 func (s *Service) config(ctx context.Context, t *Table, mac lab.MAC, token, name string, from netip.Addr) (*Document, error) {
 	h, r, err := s.owner(t, mac, from)
+	if err == nil {
+		err = s.answers(h, from)
+	}
 	if err != nil {
 		return nil, err
 	}

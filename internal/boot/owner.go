@@ -49,6 +49,19 @@ func (s *Service) stillOwn(t *Table, h *lab.Host, mac lab.MAC, from netip.Addr) 
 	return s.mayAsk(t, h, mac, from)
 }
 
+// answers returns an error if the machine that is to get a config document does not answer ARP, where it can be asked: an installer does,
+// unlike some firmware. Else a neighbour could put the machine's MAC into the kernel's table while the machine is off.
+func (s *Service) answers(h *lab.Host, from netip.Addr) error {
+	found, err := s.deps.Neighbours.Find(from, h.MACs)
+	switch {
+	case err != nil:
+		return unavailable("find out which machine uses "+from.String(), err)
+	case found.Silent:
+		return unavailable("asked from "+from.String()+", where "+h.Name+" does not answer ARP", nil)
+	}
+	return nil
+}
+
 // leasedHere reports whether the addresses of a network are leased by this lab, so that the holder of one is known.
 func leasedHere(n *lab.Network) bool { return n == nil || n.DHCP == lab.DHCPServer }
 

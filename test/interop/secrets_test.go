@@ -100,6 +100,33 @@ func TestDocumentIsForItsMachineAlone(t *testing.T) {
 	d.hidesSecrets(t, strings.Split(fresh, "/")[2])
 }
 
+// TestUnacknowledgedDocument: a document counts as read once the client's system has acknowledged it, and not when it was handed to the
+// kernel, which sends it again to whoever takes the address meanwhile.
+func TestUnacknowledgedDocument(t *testing.T) {
+	t.Parallel()
+	netns.Need(t, "root", "nft", "curl")
+	l := newLab(t, "10.93.9")
+	d := start(t, l)
+	const self = "10.93.9.10"
+	w0 := d.machine(t, "52:54:00:00:00:10", self)
+	config, _, err := w0.script(self, "52-54-00-00-00-10")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What has no data, and so acknowledges only, does not leave the machine; its requests do.
+	w0.Run(t, "nft", "add table ip t; add chain ip t out { type filter hook output priority 0; }; "+
+		"add rule ip t out tcp dport 8080 tcp flags & (syn | ack) == ack ip length < 90 drop")
+	w0.get(self, config)
+	d.until("the read that was not acknowledged is reported", func() bool { return strings.Contains(d.log.String(), "did not acknowledge the end of the document") })
+	w0.Run(t, "nft", "delete table ip t")
+	if status, body := w0.get(self, config); status != 200 || !strings.Contains(body, "treasure-of-w0") {
+		t.Errorf("the machine's own read afterwards: %d %s", status, body)
+	}
+	if status, _ := w0.get(self, config); status != 403 {
+		t.Errorf("a second read: %d, want 403", status)
+	}
+}
+
 // showsRefusals checks that the refusals are logged, shown and counted.
 func (d *daemon) showsRefusals(t *testing.T, reasons ...string) {
 	t.Helper()

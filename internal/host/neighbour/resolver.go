@@ -36,6 +36,7 @@ type Found struct {
 	Verdict Verdict
 	MAC     lab.MAC // of the machine, own or foreign; zero else
 	Both    bool    // Foreign, and the machine itself answers ARP too
+	Silent  bool    // Own, by the kernel's entry alone: the machine was asked by ARP and did not answer
 }
 
 // How long machines have to answer: firmware looks at the network every few milliseconds, a busy one later.
@@ -94,7 +95,9 @@ func (r *Resolver) Find(addr netip.Addr, own []lab.MAC) (Found, error) {
 	before := k.neighbour(way.link, addr)
 	heard := r.request(ask{way.link, addr}, arpSender{ours, way.source}, before, own)
 	after := k.neighbour(way.link, addr)
-	return judge(own, heard, before, heard, after), nil
+	found := judge(own, heard, before, heard, after)
+	found.Silent = found.Verdict == Own && heard.IsZero() && r.arp != nil && addr.Is4()
+	return found, nil
 }
 
 // judge weighs the MAC that answered, and all that were seen: in the kernel's entry before, in the answer, and in the entry after; zero: none.
@@ -105,7 +108,7 @@ func judge(own []lab.MAC, heard lab.MAC, seen ...lab.MAC) Found {
 		switch {
 		case mac.IsZero():
 		case !slices.Contains(own, mac):
-			return Found{Foreign, mac, slices.Contains(own, heard)}
+			return Found{Verdict: Foreign, MAC: mac, Both: slices.Contains(own, heard)}
 		default:
 			found = Found{Verdict: Own, MAC: mac}
 		}

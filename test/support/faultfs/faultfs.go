@@ -58,6 +58,7 @@ func Mount(t testing.TB, dir string) *Disk {
 	d := &Disk{}
 	backing := t.TempDir()
 	data := &fs.LoopbackRoot{Path: backing}
+	//lint:ignore SA1019 NodeWrapChilder cannot hand the disk to the root's children
 	data.NewNode = func(r *fs.LoopbackRoot, _ *fs.Inode, _ string, _ *syscall.Stat_t) fs.InodeEmbedder {
 		return &node{fs.LoopbackNode{RootData: r}, d}
 	}

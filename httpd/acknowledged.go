@@ -1,0 +1,48 @@
+package httpd
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bootlab/bootlab/internal/host/pause"
+)
+
+// ackPatience is how long a client may take to acknowledge the end of a document: two minutes of TCP's retransmissions would keep a
+// machine's next try waiting.
+const ackPatience = 10 * time.Second
+
+// acknowledged reports whether the client's system has acknowledged all that was sent on the connection of a request. To write is to hand to
+// the kernel, which sends again for minutes to whoever has the address by then: until the client has acknowledged, nobody is known to have
+// received anything.
+func acknowledged(q *http.Request) bool {
+	conn := connectionOf(q)
+	if conn == nil {
+		return true // a test without one
+	}
+	socket, ok := conn.Conn.(*net.TCPConn)
+	if !ok {
+		return true
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return false
+	}
+	deadline := time.Now().Add(ackPatience)
+	for wait := 200 * time.Microsecond; ; wait = min(2*wait, 20*time.Millisecond) {
+		pending := 0
+		var ioctl error
+		err := raw.Control(func(fd uintptr) { pending, ioctl = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
+		switch {
+		case err != nil || ioctl != nil:
+			return false // the connection is closed
+		case pending == 0:
+			return true
+		case time.Now().After(deadline) || pause.For(context.WithoutCancel(q.Context()), wait) != nil:
+			return false
+		}
+	}
+}
