@@ -157,7 +157,7 @@ func module(m *debug.Module, licence string) pkg {
 	}
 	return pkg{
 		ID: "SPDXRef-" + notInID.ReplaceAllString(m.Path+"-"+m.Version, "-"), Name: m.Path, Version: m.Version, Declared: licence, Purpose: "LIBRARY",
-		Download: "https://proxy.golang.org/" + m.Path + "/@v/" + m.Version + ".zip", References: purl("golang", m.Path, m.Version),
+		References: purl("golang", m.Path, m.Version),
 		Comment: "go.sum: " + m.Sum,
 	}
 }
