@@ -117,7 +117,7 @@ func TestLeases(t *testing.T) {
 		{args: "leases release 10.0.0.16", err: `no lease of "10.0.0.16"; bootlab leases lists them`},
 		{args: "leases release twin", err: `"twin" has 2 leases: name one of 10.0.0.14, 10.0.0.15`},
 		{args: "leases release printer nobody", err: `no lease of "nobody"`, not: []string{"free"}},
-		{args: "leases release printer 10.0.0.13 late", err: "release 10.0.0.13: the store is full", out: []string{"for 10.0.0.11 ended"}, not: []string{"10.0.0.10"}},
+		{args: "leases release printer 10.0.0.13 late", err: "release 10.0.0.13: the store is full", out: []string{"for 10.0.0.11 ended", "for 10.0.0.10 ended"}}, // goes on
 	} {
 		t.Run(s.args, func(t *testing.T) {
 			t.Parallel()

@@ -158,7 +158,7 @@ func module(m *debug.Module, licence string) pkg {
 	return pkg{
 		ID: "SPDXRef-" + notInID.ReplaceAllString(m.Path+"-"+m.Version, "-"), Name: m.Path, Version: m.Version, Declared: licence, Purpose: "LIBRARY",
 		References: purl("golang", m.Path, m.Version),
-		Comment: "go.sum: " + m.Sum,
+		Comment:    "go.sum: " + m.Sum,
 	}
 }
 
