@@ -75,7 +75,7 @@ func (d *Daemon) openLearned(ctx context.Context, s store.Store) (*learned, erro
 	if err != nil {
 		return nil, err
 	}
-	installs, err := install.Open(ctx, install.Config{}, install.Deps{Store: s, Events: d.bus, Now: time.Now, Damage: damageOf(d.storeWatch.store.Losses())})
+	installs, err := install.Open(ctx, install.Config{}, install.Deps{Store: s, Events: d.bus, Now: time.Now, Damage: damageOf(s)})
 	if err != nil {
 		return nil, err
 	}
@@ -88,8 +88,12 @@ func (d *Daemon) openLearned(ctx context.Context, s store.Store) (*learned, erro
 }
 
 // damageOf returns what losses of the store mean for install states; nil: nothing.
-func damageOf(losses []logfile.Loss) *install.Loss {
-	for _, l := range losses {
+func damageOf(s store.Store) *install.Loss {
+	file, ok := s.(*logfile.Store)
+	if !ok {
+		return nil
+	}
+	for _, l := range file.Losses() {
 		if !l.Exact || slices.ContainsFunc(l.Keys, install.IsKey) {
 			return &install.Loss{Since: l.Found, Why: "the state file was damaged: " + l.String()}
 		}
