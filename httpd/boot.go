@@ -302,10 +302,15 @@ func (b *Boot) config(w *reply, q *request) {
 	b.serve(w, q, doc)
 }
 
-// serve sends a config document and records the read of it.
+// serve sends a config document and records the read of it. A script needs no acknowledgement: iPXE for BIOS leaves without one when the script
+// boots the disk.
 func (b *Boot) serve(w *reply, q *request, doc *boot.Document) {
 	defer doc.Release()
 	if !b.whole(w, q, len(doc.Body)) || !b.send(w, q, doc) || q.Method == http.MethodHead {
+		return
+	}
+	if !acknowledged(q.Request) {
+		b.aborted(w, q, errNotAcknowledged)
 		return
 	}
 	if err := doc.Read(q.booking(), b.took(q)); err != nil {
@@ -316,7 +321,7 @@ func (b *Boot) serve(w *reply, q *request, doc *boot.Document) {
 // errNotAcknowledged is why a document that was sent does not count as received.
 var errNotAcknowledged = errors.New("the client did not acknowledge the end of the document")
 
-// send answers with a rendered document and reports whether the client received all of it. It is never cached: the next one differs.
+// send answers with a rendered document and reports whether all of it left. It is never cached: the next one differs.
 func (b *Boot) send(w *reply, q *request, doc *boot.Document) bool {
 	set(w.Header(), "Cache-Control", "no-store", "Content-Type", doc.ContentType, "Content-Length", strconv.Itoa(len(doc.Body)))
 	w.WriteHeader(http.StatusOK)
@@ -324,11 +329,7 @@ func (b *Boot) send(w *reply, q *request, doc *boot.Document) bool {
 		return true
 	}
 	_, _ = w.Write(doc.Body) // finish returns its error
-	err := w.finish()
-	if err == nil && !acknowledged(q.Request) {
-		err = errNotAcknowledged
-	}
-	if err != nil {
+	if err := w.finish(); err != nil {
 		b.aborted(w, q, err)
 		return false
 	}
