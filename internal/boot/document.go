@@ -62,11 +62,11 @@ func (s *Service) Config(ctx context.Context, mac lab.MAC, token, name string, f
 func (s *Service) Answer(ctx context.Context, macs []lab.MAC, from netip.Addr) (*Document, error) {
 	t := s.deps.Table()
 	for _, mac := range macs {
-		h, r, err := s.owner(t, mac, from)
-		if err != nil || !r.Answers() {
+		a, err := s.owner(t, mac, from)
+		if err != nil || !a.recipe.Answers() {
 			continue
 		}
-		doc, err := s.answer(ctx, t, h, r, mac, from)
+		doc, err := s.answer(ctx, t, a)
 		if err != nil {
 			s.refused(t, mac, from, lab.PathAnswer, err, "")
 		}
@@ -81,34 +81,41 @@ func (s *Service) Answer(ctx context.Context, macs []lab.MAC, from netip.Addr) (
 	return nil, err
 }
 
-func (s *Service) answer(ctx context.Context, t *Table, h *lab.Host, r *recipe.Recipe, mac lab.MAC, from netip.Addr) (*Document, error) {
-	token, err := s.deps.Installs.Token(ctx, h)
+func (s *Service) answer(ctx context.Context, t *Table, a asker) (*Document, error) {
+	token, err := s.deps.Installs.Token(ctx, a.host)
 	if err != nil {
-		return nil, forbidden("not for "+h.Name+" now", err)
+		return nil, forbidden("not for "+a.host.Name+" now", err)
 	}
-	data, err := r.Data(t.lab, h, mac, token)
+	data, err := a.recipe.Data(t.lab, a.host, a.mac, token)
 	if err != nil {
-		return nil, unavailable("render the config document of "+h.Name, err)
+		return nil, unavailable("render the config document of "+a.host.Name, err)
 	}
-	name, err := r.ConfigName(data)
+	name, err := a.recipe.ConfigName(data)
 	if err != nil {
-		return nil, unavailable("render the config document of "+h.Name, err)
+		return nil, unavailable("render the config document of "+a.host.Name, err)
 	}
-	return s.config(ctx, t, mac, token, name, from)
+	return s.document(ctx, t, a, token, name)
 }
 
 func (s *Service) config(ctx context.Context, t *Table, mac lab.MAC, token, name string, from netip.Addr) (*Document, error) {
-	h, r, err := s.owner(t, mac, from)
-	if err == nil {
-		err = s.answers(h, from)
-	}
+	a, err := s.owner(t, mac, from)
 	if err != nil {
 		return nil, err
+	}
+	return s.document(ctx, t, a, token, name)
+}
+
+// document renders a config document for a machine that has shown that it is there: an installer answers ARP, unlike some firmware. Else a
+// neighbour could put the machine's MAC into the kernel's table while the machine is off.
+func (s *Service) document(ctx context.Context, t *Table, a asker, token, name string) (*Document, error) {
+	h, r := a.host, a.recipe
+	if a.silent {
+		return nil, unavailable("asked from "+a.addr.String()+", where "+h.Name+" does not answer ARP", nil)
 	}
 	if err := s.deps.Installs.Confirm(ctx, h, token); err != nil {
 		return nil, unavailable("keep the state of this boot", err)
 	}
-	data, err := r.Data(t.lab, h, mac, token)
+	data, err := r.Data(t.lab, h, a.mac, token)
 	if err != nil {
 		if _, wrong := s.authorize(h, r, token, false); wrong != nil {
 			return nil, wrong
@@ -126,7 +133,7 @@ func (s *Service) config(ctx context.Context, t *Table, mac lab.MAC, token, name
 		return nil, err
 	}
 	record := func(ctx context.Context, dur time.Duration) error {
-		s.deps.Events.Record(event.Event{Kind: event.ConfigServed, MAC: mac, Addr: from, Host: h.Name, Detail: name, Bytes: int64(len(doc.Body)), Dur: dur})
+		s.deps.Events.Record(event.Event{Kind: event.ConfigServed, MAC: a.mac, Addr: a.addr, Host: h.Name, Detail: name, Bytes: int64(len(doc.Body)), Dur: dur})
 		if !counts {
 			return nil
 		}

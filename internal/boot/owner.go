@@ -16,50 +16,60 @@ var errConflict = errors.New("two machines use this address, or one took it on p
 // errOther is the cause of a refusal: another machine asks, from an address of its own.
 var errOther = errors.New("another machine asks")
 
+// An asker is a machine whose own request this is.
+type asker struct {
+	host   *lab.Host
+	recipe *recipe.Recipe
+	mac    lab.MAC // of the NIC that asks
+	addr   netip.Addr
+	silent bool // it was asked by ARP and did not answer
+}
+
 // owner returns the machine with that MAC if the request is the machine's own.
-func (s *Service) owner(t *Table, mac lab.MAC, from netip.Addr) (*lab.Host, *recipe.Recipe, error) {
+func (s *Service) owner(t *Table, mac lab.MAC, from netip.Addr) (asker, error) {
 	h := s.machine(t, mac, from)
 	if h == nil || h.Profile == nil {
-		return nil, nil, forbidden("no machine of the lab has this MAC", nil)
+		return asker{}, forbidden("no machine of the lab has this MAC", nil)
 	}
-	if err := s.mayAsk(t, h, mac, from); err != nil {
-		return nil, nil, err
+	silent, err := s.mayAsk(t, h, mac, from)
+	if err != nil {
+		return asker{}, err
 	}
-	return h, t.recipes[h.Profile], nil
+	return asker{h, t.recipes[h.Profile], mac, from, silent}, nil
 }
 
 // mayAsk returns an error unless a request from that address is the machine's own, as far as can be known. It applies to scripts too, as
 // they carry the token of the boot.
-func (s *Service) mayAsk(t *Table, h *lab.Host, mac lab.MAC, from netip.Addr) error {
+func (s *Service) mayAsk(t *Table, h *lab.Host, mac lab.MAC, from netip.Addr) (silent bool, err error) {
 	if err := s.fromOwnAddress(t, h, mac, from); err != nil {
-		return err
+		return false, err
 	}
-	conflict := errConflict
-	if !leasedHere(h.Network) {
-		conflict = errOther // whose address it is, is not known
-	}
-	return s.sentBy(h.Name, h.MACs, from, conflict)
+	found, err := s.sentBy(h.Name, h.MACs, from, conflictOf(h))
+	return found.Silent, err
 }
 
-// stillOwn is mayAsk once a script of h was received; h may be nil.
+// stillOwn is mayAsk once a script of h was received; h may be nil. The machine is not asked again: it starts its system and is silent, for a
+// second or for long. To whom the script went, the kernel's entry tells.
 func (s *Service) stillOwn(t *Table, h *lab.Host, mac lab.MAC, from netip.Addr) error {
 	if h == nil {
 		return nil
 	}
-	return s.mayAsk(t, h, mac, from)
+	if err := s.fromOwnAddress(t, h, mac, from); err != nil {
+		return err
+	}
+	found, err := s.deps.Neighbours.Entry(from, h.MACs)
+	if found.Verdict == neighbour.Nobody {
+		return nil // the entry has gone since
+	}
+	return verdict(found, err, h.Name, from, conflictOf(h))
 }
 
-// answers returns an error if the machine that is to get a config document does not answer ARP, where it can be asked: an installer does,
-// unlike some firmware. Else a neighbour could put the machine's MAC into the kernel's table while the machine is off.
-func (s *Service) answers(h *lab.Host, from netip.Addr) error {
-	found, err := s.deps.Neighbours.Find(from, h.MACs)
-	switch {
-	case err != nil:
-		return unavailable("find out which machine uses "+from.String(), err)
-	case found.Silent:
-		return unavailable("asked from "+from.String()+", where "+h.Name+" does not answer ARP", nil)
+// conflictOf returns what a request in the name of h by another machine is.
+func conflictOf(h *lab.Host) error {
+	if !leasedHere(h.Network) {
+		return errOther // whose address it is, is not known
 	}
-	return nil
+	return errConflict
 }
 
 // leasedHere reports whether the addresses of a network are leased by this lab, so that the holder of one is known.
@@ -84,8 +94,13 @@ func (s *Service) fromOwnAddress(t *Table, h *lab.Host, mac lab.MAC, from netip.
 
 // sentBy returns an error if another machine than the one with these MACs sends from an address, where that can be known: on a segment of
 // this machine. Its cause is then conflict.
-func (s *Service) sentBy(name string, own []lab.MAC, from netip.Addr, conflict error) error {
+func (s *Service) sentBy(name string, own []lab.MAC, from netip.Addr, conflict error) (neighbour.Found, error) {
 	found, err := s.deps.Neighbours.Find(from, own)
+	return found, verdict(found, err, name, from, conflict)
+}
+
+// verdict returns the refusal that follows from what was found, or nil.
+func verdict(found neighbour.Found, err error, name string, from netip.Addr, conflict error) error {
 	switch {
 	case err != nil:
 		return unavailable("find out which machine uses "+from.String(), err)
@@ -109,7 +124,8 @@ func (s *Service) mayReport(t *Table, mac lab.MAC, from netip.Addr) error {
 	if h := t.lab.HostByMAC(mac); h != nil {
 		own = h.MACs
 	}
-	return s.sentBy(mac.String(), own, from, errOther)
+	_, err := s.sentBy(mac.String(), own, from, errOther)
+	return err
 }
 
 func (s *Service) fromReportedAddress(t *Table, mac lab.MAC, from netip.Addr) error {

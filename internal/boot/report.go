@@ -15,9 +15,9 @@ import (
 // Done is called when an installer reports that it is done.
 func (s *Service) Done(ctx context.Context, mac lab.MAC, token string, from netip.Addr) error {
 	t := s.deps.Table()
-	h, _, err := s.owner(t, mac, from)
+	a, err := s.owner(t, mac, from)
 	if err == nil {
-		err = s.done(ctx, h, token)
+		err = s.done(ctx, a.host, token)
 	}
 	if err != nil {
 		s.refused(t, mac, from, "done", err, token)

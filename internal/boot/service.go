@@ -21,6 +21,8 @@ type Leases interface {
 type Neighbours interface {
 	// Find returns who uses addr, which belongs to the machine with these MACs.
 	Find(addr netip.Addr, own []lab.MAC) (neighbour.Found, error)
+	// Entry is Find without asking a machine.
+	Entry(addr netip.Addr, own []lab.MAC) (neighbour.Found, error)
 }
 
 // Deps are what a Service needs; all are required.

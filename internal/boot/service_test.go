@@ -73,6 +73,10 @@ func (r *rig) count(k event.Kind) (n int) {
 	return n
 }
 
+func (r *rig) Entry(_ netip.Addr, own []lab.MAC) (neighbour.Found, error) {
+	return r.found, nil
+}
+
 func (r *rig) Find(_ netip.Addr, own []lab.MAC) (neighbour.Found, error) {
 	r.asked = append(r.asked, own)
 	return r.found, nil

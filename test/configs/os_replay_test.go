@@ -113,6 +113,11 @@ func (w *bootServer) AddrOf(lab.MAC) (netip.Addr, bool) { return w.host.IP, true
 func (w *bootServer) MACOf(netip.Addr) (lab.MAC, bool)  { return w.host.MACs[0], true }
 func (w *bootServer) Record(event.Event)                {}
 
+// Entry reports what Find does.
+func (w *bootServer) Entry(netip.Addr, []lab.MAC) (neighbour.Found, error) {
+	return neighbour.Found{}, nil
+}
+
 // Find reports that nothing is known: the installers are on this machine.
 func (w *bootServer) Find(netip.Addr, []lab.MAC) (neighbour.Found, error) {
 	return neighbour.Found{}, nil

@@ -57,6 +57,7 @@ func TestChain(t *testing.T) {
 // where there is one, and fetches nothing twice. BenchmarkChain measures how long that takes.
 func (r *rig) wantChain(t *testing.T, fw qemu.Firmware) {
 	t.Helper()
+	r.wantKinds(t, "node", event.ScriptServed)
 	seen := r.events(t, "node")
 	if diff := gocmp.Diff(chains[fw], steps(seen)); diff != "" {
 		t.Errorf("the steps to the script (-want +got):\n%s\n%s", diff, timeline(seen))

@@ -251,19 +251,33 @@ func (r *rig) host(t testing.TB, name string) api.Host {
 	return hosts[i]
 }
 
-// wantKinds checks that the timeline of a host has these kinds of event in this order; others may be between them.
+// wantKinds waits until the timeline of a host has these kinds of event in this order; others may be between them. A machine shows what it
+// received before the daemon knows that it did.
 func (r *rig) wantKinds(t testing.TB, host string, want ...event.Kind) {
 	t.Helper()
-	seen := r.events(t, host)
-	rest := seen
-	for _, kind := range want {
-		i := slices.IndexFunc(rest, func(e event.Event) bool { return e.Kind == kind })
-		if i < 0 {
-			t.Errorf("the timeline of %s lacks %s; it has:\n%s", host, kind, timeline(seen))
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		seen := r.events(t, host)
+		missing, ok := lacks(seen, want)
+		if !ok {
 			return
 		}
-		rest = rest[i+1:]
+		if time.Now().After(deadline) {
+			t.Errorf("the timeline of %s lacks %s; it has:\n%s", host, missing, timeline(seen))
+			return
+		}
 	}
+}
+
+// lacks returns the first kind that events do not have in the wanted order.
+func lacks(seen []event.Event, want []event.Kind) (missing event.Kind, ok bool) {
+	for _, kind := range want {
+		i := slices.IndexFunc(seen, func(e event.Event) bool { return e.Kind == kind })
+		if i < 0 {
+			return kind, true
+		}
+		seen = seen[i+1:]
+	}
+	return missing, false
 }
 
 // events returns the timeline of a host, the oldest first.

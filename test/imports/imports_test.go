@@ -31,7 +31,7 @@ var rules = []rule{
 	{"dhcpd/wire", []string{"internal/lab"}, "packets; of the lab only how a MAC, a route and an option are written"},
 	{"tftpd", []string{"internal/boot", "internal/boot/files", "internal/host/connlimit", "internal/host/datagram", "internal/host/pause", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "serves the scripts of the boot service; knows no other server"},
 	{"dnsd", []string{"internal/host/connlimit", "internal/host/datagram", "internal/host/pause", "internal/lab", "internal/observe/panics"}, "asks for leases through an interface of its own"},
-	{"httpd", []string{"internal/api", "internal/boot", "internal/boot/files", "internal/content/mirror", "internal/host/connlimit", "internal/host/pause", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "serves what the boot service answers; knows no other server"},
+	{"httpd", []string{"internal/api", "internal/boot", "internal/boot/files", "internal/content/mirror", "internal/host/connlimit", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "serves what the boot service answers; knows no other server"},
 	{"lbproxy", []string{"internal/host/connlimit", "internal/host/pause", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "knows no other server"},
 	{"virt", []string{"internal/lab", "internal/observe/event", "internal/observe/panics"}, "knows no other server"},
 

@@ -155,3 +155,20 @@ func TestWithoutPacketSocket(t *testing.T) {
 		return err == nil && found.Verdict == neighbour.Own
 	})
 }
+
+// TestEntry: the kernel's entry alone decides, and no machine is asked.
+func TestEntry(t *testing.T) {
+	netns.Need(t, "root", "ip")
+	r := newRig(t, 9)
+	find := func(want neighbour.Verdict) {
+		t.Helper()
+		if found, err := r.Entry(r.addr, []lab.MAC{host, second}); err != nil || found.Verdict != want {
+			t.Errorf("%+v, %v, want %v", found, err, want)
+		}
+	}
+	find(neighbour.Nobody) // though the host would answer
+	r.entry(host)
+	find(neighbour.Own)
+	r.entry(spy)
+	find(neighbour.Foreign)
+}

@@ -78,26 +78,42 @@ func (r *Resolver) Close() {
 //
 // The first question goes to the machine alone: to ask all would let the answer of another machine replace the kernel's neighbour entry, and
 // break the connections of the machine. All are asked if it does not answer, or where the kernel's entry is another machine's already.
-func (r *Resolver) Find(addr netip.Addr, own []lab.MAC) (Found, error) {
+func (r *Resolver) Find(addr netip.Addr, own []lab.MAC) (found Found, err error) {
+	err = onSegment(addr, func(k *kernel, way route, ours lab.MAC) {
+		before := k.neighbour(way.link, addr)
+		heard := r.request(ask{way.link, addr}, arpSender{ours, way.source}, before, own)
+		after := k.neighbour(way.link, addr)
+		found = judge(own, heard, before, heard, after)
+		found.Silent = found.Verdict == Own && heard.IsZero() && r.arp != nil && addr.Is4()
+	})
+	return found, err
+}
+
+// Entry is Find by the kernel's neighbour entry alone: no machine is asked, and it takes microseconds. It tells to which machine the kernel
+// sends, and is for a machine that was found a moment ago. Nobody is that the kernel has no entry.
+func (r *Resolver) Entry(addr netip.Addr, own []lab.MAC) (found Found, err error) {
+	err = onSegment(addr, func(k *kernel, way route, _ lab.MAC) {
+		found = judge(own, lab.MAC{}, k.neighbour(way.link, addr))
+	})
+	return found, err
+}
+
+// onSegment calls look with the kernel, the way to addr and our MAC there, if addr is on an Ethernet segment of this machine.
+func onSegment(addr netip.Addr, look func(k *kernel, way route, ours lab.MAC)) error {
 	k, err := openKernel()
 	if err != nil {
-		return Found{}, err
+		return err
 	}
 	defer k.close()
 	way, err := k.route(addr)
 	if err != nil || !way.direct {
-		return Found{}, err
+		return err
 	}
 	ours, ethernet, err := k.hardware(way.link)
-	if err != nil || !ethernet {
-		return Found{}, err
+	if err == nil && ethernet {
+		look(k, way, ours)
 	}
-	before := k.neighbour(way.link, addr)
-	heard := r.request(ask{way.link, addr}, arpSender{ours, way.source}, before, own)
-	after := k.neighbour(way.link, addr)
-	found := judge(own, heard, before, heard, after)
-	found.Silent = found.Verdict == Own && heard.IsZero() && r.arp != nil && addr.Is4()
-	return found, nil
+	return err
 }
 
 // judge weighs the MAC that answered, and all that were seen: in the kernel's entry before, in the answer, and in the entry after; zero: none.

@@ -125,12 +125,16 @@ func lacking(need string) string {
 	return ""
 }
 
-// Run runs a command and fails the test with its output unless it succeeds.
+// Run runs a command and returns what it wrote to its standard output: ip complains of namespaces that other tests end meanwhile. It fails the
+// test with all output unless the command succeeds.
 func Run(t testing.TB, name string, args ...string) string {
 	t.Helper()
-	out, err := exec.Command(name, args...).CombinedOutput()
+	var complaints strings.Builder
+	cmd := exec.Command(name, args...)
+	cmd.Stderr = &complaints
+	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+		t.Fatalf("%s %s: %v\n%s%s", name, strings.Join(args, " "), err, out, complaints.String())
 	}
 	return string(out)
 }
