@@ -1,18 +1,14 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/bootlab/bootlab/internal/api"
 )
@@ -49,7 +45,7 @@ func acceptState(cmd *cobra.Command, o *options, yes bool) error {
 		return err
 	}
 	if s.Condition == api.StateLost && !yes {
-		if err := confirm(cmd, s); err != nil {
+		if err := confirmAccept(cmd, s); err != nil {
 			return err
 		}
 	}
@@ -63,27 +59,13 @@ func acceptState(cmd *cobra.Command, o *options, yes bool) error {
 	})
 }
 
-// errNotConfirmed is the answer to anything but yes.
-var errNotConfirmed = errors.New("nothing was changed")
-
-// confirm asks on the terminal. Standard output stays free for the answer.
-func confirm(cmd *cobra.Command, s api.State) error {
+// confirmAccept asks on the terminal. Standard output stays free for the answer.
+func confirmAccept(cmd *cobra.Command, s api.State) error {
 	w := cmd.ErrOrStderr()
 	fmt.Fprintf(w, "Install states were lost, noticed %s: %s.\n", s.Since.Local().Format(time.DateTime), s.Reason)
 	installText(w, "would install themselves at their next network boot, which overwrites their disks", s)
-	if !term.IsTerminal(int(os.Stdin.Fd())) {
-		return fmt.Errorf("%w: standard input is no terminal to ask on; check the list above, then: %s --yes", errNotConfirmed, cmd.CommandPath())
-	}
 	fmt.Fprintln(w, "For those that have a system, run bootlab install HOST --done first.")
-	fmt.Fprint(w, "Accept the state? Type yes: ")
-	line, err := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return err
-	}
-	if strings.TrimSpace(strings.ToLower(line)) != "yes" {
-		return errNotConfirmed
-	}
-	return nil
+	return confirmYes(cmd, "Accept the state?", "accepts this list")
 }
 
 func stateText(cmd *cobra.Command, s api.State) error {

@@ -66,8 +66,7 @@ type Bus struct {
 	mu       sync.Mutex
 	seq      uint64
 	limiters [classes]*repeats.Limiter[Event]
-	timer    *time.Timer // of the next summary
-	due      time.Time   // when the timer fires; zero: it does not
+	alarm    repeats.Alarm // of the next summary
 }
 
 // NewBus returns a bus.

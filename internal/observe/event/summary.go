@@ -64,30 +64,18 @@ func (b *Bus) passLocked(e Event) bool {
 	return false
 }
 
-// scheduleLocked sets the timer to the next summary.
+// scheduleLocked sets the alarm to the next summary.
 func (b *Bus) scheduleLocked(now time.Time) {
-	var next time.Time
 	for _, l := range b.limiters {
-		if at := l.Next(); !at.IsZero() && (next.IsZero() || at.Before(next)) {
-			next = at
-		}
+		b.alarm.Set(now, l.Next(), b.summarize)
 	}
-	if next.IsZero() || !b.due.IsZero() && !next.Before(b.due) {
-		return
-	}
-	b.due = next
-	if b.timer == nil {
-		b.timer = time.AfterFunc(next.Sub(now), b.summarize)
-		return
-	}
-	b.timer.Reset(next.Sub(now))
 }
 
 // summarize records the summaries that are due.
 func (b *Bus) summarize() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.due = time.Time{}
+	b.alarm.Fired()
 	now := b.cfg.Now()
 	for _, l := range b.limiters {
 		b.emitSummariesLocked(now, l.Due(now))

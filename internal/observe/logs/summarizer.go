@@ -29,8 +29,7 @@ type Summarizer struct {
 type summaries struct {
 	mu      sync.Mutex
 	limiter *repeats.Limiter[line]
-	timer   *time.Timer
-	due     time.Time // when the timer fires; zero: it does not
+	alarm   repeats.Alarm
 }
 
 // A line waits for a summary, with the handler that has its logger's attributes.
@@ -78,7 +77,7 @@ func (s *summaries) pass(r slog.Record, out slog.Handler) bool {
 	if s.limiter.Add(r.Time, key, line{out, r}) {
 		return true
 	}
-	s.scheduleLocked(r.Time)
+	s.alarm.Set(r.Time, s.limiter.Next(), s.summarize)
 	return false
 }
 
@@ -105,25 +104,12 @@ func keyOf(r slog.Record) repeats.Key {
 	return k
 }
 
-func (s *summaries) scheduleLocked(now time.Time) {
-	next := s.limiter.Next()
-	if next.IsZero() || !s.due.IsZero() && !next.Before(s.due) {
-		return
-	}
-	s.due = next
-	if s.timer == nil {
-		s.timer = time.AfterFunc(next.Sub(now), s.summarize)
-		return
-	}
-	s.timer.Reset(next.Sub(now))
-}
-
 func (s *summaries) summarize() {
 	s.mu.Lock()
-	s.due = time.Time{}
+	s.alarm.Fired()
 	now := time.Now()
 	all := s.limiter.Due(now)
-	s.scheduleLocked(now)
+	s.alarm.Set(now, s.limiter.Next(), s.summarize)
 	s.mu.Unlock()
 	write(now, all)
 }

@@ -11,5 +11,5 @@
 //	}
 //	for _, s := range l.Due(now) { … } // when l.Next says so
 //
-// It starts no goroutine, reads no clock and is not safe for concurrent use: its owner holds a lock and sets a timer.
+// It starts no goroutine, reads no clock and is not safe for concurrent use: its owner holds a lock, and an Alarm.
 package repeats
