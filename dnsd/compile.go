@@ -67,6 +67,9 @@ func CompileWith(l *lab.Lab, readFile func(name string) ([]byte, error)) (*Table
 	for i := range b.t.zones {
 		b.addApex(i)
 	}
+	for i := range b.t.zones {
+		b.delegateFromParent(i)
+	}
 	b.makeRRSets()
 	b.addPolicy(l)
 	if err := b.probs.Err(); err != nil {
@@ -336,6 +339,50 @@ func (b *builder) addPrimary(i int, primary []byte) {
 	}
 }
 
+// delegateFromParent adds to a derived zone the delegation of a zone below it that is here too: a server that has only the upper one, as a
+// secondary may, then knows that there is one, and a DS is asked of it.
+func (b *builder) delegateFromParent(child int) {
+	z := &b.t.zones[child]
+	origin := bytes.Clone(b.t.nameOf(&b.t.nodes[z.apex]))
+	b.setOwner(origin)
+	parent, _ := b.t.zoneOf(&b.n, 1)
+	if z.labels == 0 || z.broken || parent < 0 || !b.t.zones[parent].derived || b.t.zones[parent].broken {
+		return
+	}
+	if nd := b.t.find(parent, b.n.hash[0], origin); nd >= 0 && b.heads[nd] >= 0 {
+		return
+	}
+	for r := b.heads[z.apex]; r >= 0; r = b.recs[r].next {
+		if b.recs[r].rtype != typeNS {
+			continue
+		}
+		host, _ := b.t.next(b.recs[r].data)
+		host = bytes.Clone(host)
+		b.setOwner(origin)
+		b.add(parent, -1, z.source.Pos, typeNS, b.recs[r].ttl, host)
+		b.addGlue(parent, child, host)
+	}
+}
+
+// addGlue adds the addresses that a zone has for a name of its own to the zone above.
+func (b *builder) addGlue(parent, child int, host []byte) {
+	b.setOwner(host)
+	nd := b.t.find(child, b.n.hash[0], host)
+	if nd < 0 {
+		return
+	}
+	if up := b.t.find(parent, b.n.hash[0], host); up >= 0 && b.heads[up] >= 0 {
+		return // for another zone
+	}
+	for r := b.heads[nd]; r >= 0; r = b.recs[r].next {
+		rec := b.recs[r]
+		if rdata, _ := b.t.next(rec.data); rec.rtype == typeA || rec.rtype == typeAAAA {
+			b.setOwner(host)
+			b.add(parent, -1, b.t.zones[child].source.Pos, rec.rtype, rec.ttl, bytes.Clone(rdata))
+		}
+	}
+}
+
 // setOwner makes wire, which is well-formed, the owner of what is added next.
 func (b *builder) setOwner(wire []byte) { _, _ = b.n.parse(wire) }
 
@@ -384,7 +431,7 @@ func (b *builder) addPolicy(l *lab.Lab) {
 		}
 	}
 	for i := range t.zones {
-		if t.zones[i].cuts {
+		if t.zones[i].delegates {
 			t.delegates = true
 		}
 	}

@@ -98,6 +98,10 @@ func (b *builder) checkNode(i int) {
 		b.problemAt(i, "a wildcard cannot be delegated (RFC 4592 section 4.2)")
 	}
 	nd.cut, z.cuts = true, true
+	b.setOwner(b.t.nameOf(nd))
+	if _, at := b.t.zoneOf(&b.n, 0); at > 0 {
+		z.delegates = true
+	}
 }
 
 // checkBelowDNAMEs finds names below a DNAME, which nobody would ever see (RFC 6672 section 2.4).

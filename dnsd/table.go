@@ -27,7 +27,7 @@ type Table struct {
 	notify      []netip.AddrPort // secondaries
 	forwards    []forwardZone    // longest domain first
 	forwardHash uint64           // changes with forwards and delegations, so that the cache can be dropped
-	delegates   bool             // there is a zone that delegates
+	delegates   bool             // there is a zone that delegates to others
 
 	lab      *lab.Lab
 	warnings lab.Problems
@@ -44,6 +44,7 @@ type zone struct {
 	forwardMissing bool
 	broken         bool // its file could not be read: SERVFAIL
 	cuts           bool // holds delegations
+	delegates      bool // to others: the delegated zone is not here
 	dnames         bool // holds DNAMEs
 	apex           uint32
 	text           string

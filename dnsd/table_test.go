@@ -348,3 +348,24 @@ func TestWriteZones(t *testing.T) {
 		t.Errorf("no line %q in\n%s", want, one.String())
 	}
 }
+
+// TestChildHere: a derived zone delegates the zones below it that are here too, so that a secondary of it alone, and who asks for a DS,
+// learn of them. That makes no resolver of a server without a forwarder.
+func TestChildHere(t *testing.T) {
+	t.Parallel()
+	l := openshift()
+	l.DNS.Forward = nil
+	table := compile(t, l)
+	s := newServer(t, table, nil)
+	wantAnswers(t, s, outside, []dialogue{
+		{"mycluster.example.com. DS", "NOERROR aa\nns example.com. SOA bootlab.example.com."},
+		{"missing.mycluster.example.com. A", "NXDOMAIN aa\nns mycluster.example.com. SOA bootlab.example.com."},
+		{"mycluster.example.com. NS", "NOERROR aa\nan mycluster.example.com. NS bootlab.example.com."},
+	})
+	wantAnswers(t, s, inside, []dialogue{{"mycluster.example.com. DS", "NOERROR aa\nns example.com. SOA bootlab.example.com."}})
+	for _, f := range table.ZoneFiles() {
+		if f.Origin == "example.com." && !strings.Contains(f.Text, "mycluster.example.com.\t60\tIN\tNS\tbootlab.example.com.") {
+			t.Errorf("example.com does not delegate mycluster.example.com:\n%s", f.Text)
+		}
+	}
+}

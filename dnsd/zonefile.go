@@ -11,39 +11,53 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// WriteZones writes all zones as zone-file text, sorted by origin and, within a zone, in canonical order; what a record was
-// derived from follows it as a comment. The error is w's.
-func (t *Table) WriteZones(w io.Writer) error {
-	order := make([]int, len(t.zones))
-	for i := range order {
-		order[i] = i
+// A ZoneFile is one zone as a file that other name servers read.
+type ZoneFile struct {
+	Origin string // with a final dot
+	Kind   string // derived, or authored
+	Text   string // RFC 1035 section 5; of a zone that answers SERVFAIL a comment only
+	Broken bool   // it answers SERVFAIL
+}
+
+// ZoneFiles returns all zones, sorted by origin. The records of each are in canonical order, its SOA first; what a record was derived
+// from follows it as a comment.
+func (t *Table) ZoneFiles() []ZoneFile {
+	files := make([]ZoneFile, 0, len(t.zones))
+	for i := range t.zones {
+		z := &t.zones[i]
+		f := ZoneFile{Origin: z.text, Kind: "authored", Broken: z.broken}
+		if z.derived {
+			f.Kind = "derived"
+		}
+		var b bytes.Buffer
+		fmt.Fprintf(&b, "; zone %s (%s)\n", f.Origin, f.Kind)
+		if z.broken {
+			fmt.Fprintf(&b, "; answers SERVFAIL: %s cannot be read\n", z.source.File)
+		} else {
+			t.writeZone(&b, i)
+		}
+		f.Text = b.String()
+		files = append(files, f)
 	}
-	slices.SortFunc(order, func(x, y int) int { return cmp.Compare(t.zones[x].text, t.zones[y].text) })
-	var b bytes.Buffer
-	for n, z := range order {
+	slices.SortFunc(files, func(x, y ZoneFile) int { return cmp.Compare(x.Origin, y.Origin) })
+	return files
+}
+
+// WriteZones writes the text of all ZoneFiles. The error is w's.
+func (t *Table) WriteZones(w io.Writer) error {
+	for n, f := range t.ZoneFiles() {
 		if n > 0 {
-			b.WriteByte('\n')
+			f.Text = "\n" + f.Text
 		}
-		t.writeZone(&b, z)
-		if _, err := w.Write(b.Bytes()); err != nil {
-			return fmt.Errorf("write zone %s: %w", t.zones[z].text, err)
+		if _, err := io.WriteString(w, f.Text); err != nil {
+			return fmt.Errorf("write zone %s: %w", f.Origin, err)
 		}
-		b.Reset()
 	}
 	return nil
 }
 
 func (t *Table) writeZone(b *bytes.Buffer, i int) {
 	z := &t.zones[i]
-	kind := "authored"
-	if z.derived {
-		kind = "derived"
-	}
-	fmt.Fprintf(b, "; zone %s (%s)\n", z.text, kind)
-	if z.broken {
-		fmt.Fprintf(b, "; answers SERVFAIL: %s cannot be read\n", z.source.File)
-		return
-	}
 	sources := t.sources(z.source)
 	apex := &t.nodes[z.apex]
 	t.writeSet(b, apex, t.set(apex, typeSOA), sources)

@@ -117,13 +117,16 @@ func checkText(cmd *cobra.Command, l *lab.Lab, v checkResult) error {
 }
 
 func planCommand(o *options) *cobra.Command {
-	var diff, show bool
+	var diff, show, zones bool
 	cmd := &cobra.Command{
-		Use:   "plan [HOST]",
+		Use:   "plan [HOST|ZONE]",
 		Short: "Show everything derived from the lab file: reservations, zones, scripts, balancers, libvirt XML",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			host := strings.Join(args, "")
+			if zones {
+				return planZones(cmd, o, host)
+			}
 			secrets := api.Hidden
 			if show {
 				secrets = api.Shown
@@ -143,7 +146,27 @@ func planCommand(o *options) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&show, "secrets", false, "include config documents, with the keys and passwords in them")
 	cmd.Flags().BoolVar(&diff, "diff", false, "show what a reload would change")
+	cmd.Flags().BoolVar(&zones, "zones", false, "show DNS zones as zone files: all, or with plan --zones ZONE one")
+	cmd.MarkFlagsMutuallyExclusive("zones", "diff")
+	cmd.MarkFlagsMutuallyExclusive("zones", "secrets")
 	return cmd
+}
+
+// planZones prints the zone files of all zones, or of one.
+func planZones(cmd *cobra.Command, o *options, zone string) error {
+	l, err := o.load()
+	if err != nil {
+		return err
+	}
+	s, err := snapshot.Compile(l)
+	if err != nil {
+		return err
+	}
+	files, err := plan.Zones(s, zone)
+	if err != nil {
+		return err
+	}
+	return o.print(cmd, files, func() error { return plan.WriteZones(cmd.OutOrStdout(), files) })
 }
 
 // load reads the lab file.
