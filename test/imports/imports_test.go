@@ -65,6 +65,7 @@ var rules = []rule{
 	{"internal/host/pause", nil, "a clock and a context"},
 	{"internal/host/portowner", nil, "asks the operating system alone"},
 	{"internal/host/privilege", nil, "asks the operating system alone"},
+	{"internal/host/vip", []string{"internal/host/arp", "internal/host/privilege", "internal/lab"}, "asks the kernel and the segment; of the lab only what a MAC is"},
 
 	{"internal/lab", nil, "the model: every decision, no file, no server, no socket"},
 	{"internal/lab/load", []string{"internal/lab"}, "reads the lab file into the model; only commands, the daemon and readers of YAML need it"},

@@ -29,20 +29,30 @@ const (
 )
 
 // Filter lets requests and replies of IPv4 over Ethernet pass, for this host or for all. Other frames (PACKET_OTHERHOST) are for another
-// host, or of a VLAN that this machine has no interface for.
+// host, or of a VLAN that this machine has no interface for. Probes (RFC 5227) do not pass: their sender uses no address.
 func Filter() []bpf.RawInstruction {
-	raw, err := bpf.Assemble([]bpf.Instruction{
-		bpf.LoadExtension{Num: bpf.ExtType},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.PACKET_OTHERHOST, SkipTrue: 7},
-		bpf.LoadAbsolute{Off: header, Size: 4}, // hardware type, protocol type
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 1<<16 | unix.ETH_P_IP, SkipTrue: 5},
-		bpf.LoadAbsolute{Off: header + 4, Size: 2}, // lengths
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0x0604, SkipTrue: 3},
-		bpf.LoadAbsolute{Off: header + 14, Size: 4}, // sender address: a probe has none (RFC 5227)
+	return filter(
+		bpf.LoadAbsolute{Off: header + 14, Size: 4}, // sender address: a probe has none
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 1},
-		bpf.RetConstant{Val: Size},
-		bpf.RetConstant{Val: 0},
-	})
+	)
+}
+
+// FilterWithProbes is Filter, and lets probes pass.
+func FilterWithProbes() []bpf.RawInstruction { return filter() }
+
+// filter ends with further tests, which skip one instruction to refuse.
+func filter(tests ...bpf.Instruction) []bpf.RawInstruction {
+	more := uint8(len(tests))
+	program := []bpf.Instruction{
+		bpf.LoadExtension{Num: bpf.ExtType},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.PACKET_OTHERHOST, SkipTrue: 5 + more},
+		bpf.LoadAbsolute{Off: header, Size: 4}, // hardware type, protocol type
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 1<<16 | unix.ETH_P_IP, SkipTrue: 3 + more},
+		bpf.LoadAbsolute{Off: header + 4, Size: 2}, // lengths
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0x0604, SkipTrue: 1 + more},
+	}
+	program = append(program, tests...)
+	raw, err := bpf.Assemble(append(program, bpf.RetConstant{Val: Size}, bpf.RetConstant{Val: 0}))
 	if err != nil {
 		panic(err) // the program is constant
 	}
@@ -64,6 +74,22 @@ func Parse(frame []byte) (addr netip.Addr, mac lab.MAC, op Op, ok bool) {
 		return netip.Addr{}, lab.MAC{}, op, false
 	}
 	return addr, mac, op, true
+}
+
+// ParseProbe returns which address the sender of a probe (RFC 5227 section 1.1) asks for, which it does not use yet. ok is false for any
+// other frame.
+func ParseProbe(frame []byte) (target netip.Addr, mac lab.MAC, ok bool) {
+	if len(frame) < Size {
+		return target, mac, false
+	}
+	a := frame[header:]
+	if binary.BigEndian.Uint64(a) != 1<<48|unix.ETH_P_IP<<32|0x0604<<16|uint64(OpRequest) || binary.BigEndian.Uint32(a[14:]) != 0 {
+		return target, mac, false
+	}
+	if mac = lab.MAC(a[8:14]); mac.IsZero() || mac[0]&1 != 0 {
+		return target, lab.MAC{}, false
+	}
+	return netip.AddrFrom4([4]byte(a[24:])), mac, true
 }
 
 // Broadcast is the address of all machines of a segment.

@@ -7,8 +7,10 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -22,7 +24,7 @@ type Capability = cap.Value
 const (
 	NetBindService Capability = cap.NET_BIND_SERVICE // listen on ports below 1024
 	NetRaw         Capability = cap.NET_RAW          // raw frames, and binding a socket to an interface
-	NetAdmin       Capability = cap.NET_ADMIN        // neighbour table; addresses of interfaces
+	NetAdmin       Capability = cap.NET_ADMIN        // addresses of interfaces; effective only within Using
 	Chown          Capability = cap.CHOWN            // give files away
 	DACOverride    Capability = cap.DAC_OVERRIDE     // open files of other users
 	FOwner         Capability = cap.FOWNER           // change files of other users
@@ -176,11 +178,12 @@ func Keep(keep ...Capability) error {
 	return nil
 }
 
-// Raise makes these capabilities effective, of those that the process has as permitted only: a program gets them so from its
+// Raise makes these capabilities but NetAdmin effective, of those that the process has as permitted only: a program gets them so from its
 // file (setcap cap_net_raw=p), which runs also where a container engine denies one of them.
 func Raise(caps ...Capability) error {
 	has := cap.GetProc()
-	if err := has.SetFlag(cap.Effective, true, permitted(caps)...); err != nil {
+	caps = slices.DeleteFunc(permitted(caps), func(c Capability) bool { return c == NetAdmin })
+	if err := has.SetFlag(cap.Effective, true, caps...); err != nil {
 		return err
 	}
 	if err := has.SetProc(); err != nil {
@@ -217,12 +220,36 @@ func shrinkBounds(keep []Capability) error {
 
 func setCapabilities(keep []Capability) error {
 	set := cap.NewSet()
-	for _, flag := range []cap.Flag{cap.Permitted, cap.Effective} {
-		if err := set.SetFlag(flag, true, keep...); err != nil {
-			return err
-		}
+	if err := errors.Join(set.SetFlag(cap.Permitted, true, keep...), set.SetFlag(cap.Effective, true, keep...), set.SetFlag(cap.Effective, false, NetAdmin)); err != nil {
+		return err
 	}
 	return set.SetProc()
+}
+
+// Using calls do on a thread where c is effective, and nowhere else. The process must have it as permitted, else the error is
+// fs.ErrPermission. do must not start goroutines.
+func Using(c Capability, do func() error) (err error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var before [2]unix.CapUserData
+	if err := unix.Capget(&header, &before[0]); err != nil {
+		return os.NewSyscallError("capget", err)
+	}
+	word, bit := int(c)/32, uint32(1)<<(int(c)%32)
+	if before[word].Permitted&bit == 0 {
+		return &os.SyscallError{Syscall: strings.ToUpper(c.String()), Err: unix.EPERM}
+	}
+	if before[word].Effective&bit != 0 {
+		return do()
+	}
+	raised := before
+	raised[word].Effective |= bit
+	if err := unix.Capset(&header, &raised[0]); err != nil {
+		return os.NewSyscallError("capset", err)
+	}
+	defer func() { err = errors.Join(err, os.NewSyscallError("capset", unix.Capset(&header, &before[0]))) }()
+	return do()
 }
 
 // Undumpable keeps the memory of the process from core dumps and from debuggers, of its own user too.

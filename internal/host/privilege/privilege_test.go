@@ -43,6 +43,10 @@ type report struct {
 	FDs     string
 	Caps    string // of a program that it started
 	Home    string
+	Admin   string // what an address of an interface needs, outside of Using
+	Using   string // the same within
+	Within  int    // how many threads have it as effective meanwhile
+	After   string
 }
 
 // child drops to the user labrat, with threads that were there before and threads that come after.
@@ -65,7 +69,7 @@ func child() (r report) {
 	hold()
 	u, err := privilege.Lookup("labrat")
 	if err == nil {
-		err = u.Drop(privilege.NetBindService, privilege.NetRaw)
+		err = u.Drop(privilege.NetBindService, privilege.NetRaw, privilege.NetAdmin)
 	}
 	r.Drop = text(err)
 	hold()
@@ -87,6 +91,29 @@ func child() (r report) {
 	r.FDs = text(err)
 	out, _ := exec.Command("grep", "CapEff", "/proc/self/status").Output()
 	r.Caps = strings.Join(strings.Fields(string(out)), " ")
+	add := func() error {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		lo, err := unix.NewIfreq("lo")
+		if err == nil {
+			lo.SetUint16(unix.IFF_UP)
+			err = unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)
+		}
+		return err
+	}
+	r.Admin = text(add())
+	r.Using = text(privilege.Using(privilege.NetAdmin, func() error {
+		for _, thread := range statuses() {
+			if thread["CapEff"] != "0000000000002400" {
+				r.Within++
+			}
+		}
+		return add()
+	}))
+	r.After = text(add())
 	r.Home = os.Getenv("USER") + " " + os.Getenv("HOME")
 	return r
 }
@@ -161,9 +188,10 @@ func TestDropReachesEveryThread(t *testing.T) {
 		t.Fatalf("drop: %s", r.Drop)
 	}
 	const both = "0000000000002400" // CAP_NET_BIND_SERVICE is bit 10, CAP_NET_RAW is bit 13
+	const all = "0000000000003400"  // and CAP_NET_ADMIN bit 12, which Using makes effective
 	want := map[string]string{
 		"Uid": "7654 7654 7654 7654", "Gid": "7654 7654 7654 7654", "Groups": "7654 7655",
-		"CapInh": "0000000000000000", "CapPrm": both, "CapEff": both, "CapBnd": both, "CapAmb": "0000000000000000", "NoNewPrivs": "1",
+		"CapInh": "0000000000000000", "CapPrm": all, "CapEff": both, "CapBnd": all, "CapAmb": "0000000000000000", "NoNewPrivs": "1",
 	}
 	if len(r.Threads) < 9 {
 		t.Errorf("%d threads, want the 8 that were held and the first", len(r.Threads))
@@ -178,6 +206,7 @@ func TestDropReachesEveryThread(t *testing.T) {
 	if diff := cmp.Diff(report{
 		Port80: "ok", Raw: "ok", FDs: "ok", Shadow: "open /etc/shadow: permission denied", Back: "operation not permitted",
 		Caps: "CapEff: 0000000000000000", Home: "labrat /home/labrat",
+		Admin: "operation not permitted", Using: "ok", Within: 1, After: "operation not permitted",
 	}, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}

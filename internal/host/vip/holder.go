@@ -1,0 +1,422 @@
+package vip
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bootlab/bootlab/internal/host/arp"
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// A Wanted address is one that balancers listen on.
+type Wanted struct {
+	Addr      netip.Addr
+	Interface string // of the network that it is in; empty: none of this machine
+	For       string // who listens there, such as "cluster server": for people
+}
+
+// A Phase is what is known of an address.
+type Phase string
+
+// The phases.
+const (
+	Looking  Phase = "looking"  // other machines are asked whether they use it
+	Held     Phase = "held"     // added here
+	Present  Phase = "present"  // on an interface, and something else has added it
+	Taken    Phase = "taken"    // on no interface: another machine uses it
+	Conflict Phase = "conflict" // on an interface, and another machine claims it
+	Missing  Phase = "missing"  // on no interface, for the reason in Err
+)
+
+// Phases returns all phases.
+func Phases() []Phase { return []Phase{Looking, Held, Present, Taken, Conflict, Missing} }
+
+// A State is what is known of a wanted address.
+type State struct {
+	Wanted
+	Phase Phase
+	MAC   lab.MAC   // of the other machine; zero: none, or not known
+	Since time.Time // of the phase
+	Err   string    // why it is Missing, or why it was not looked whether another machine uses it
+}
+
+// OK reports whether clients reach this machine at the address.
+func (s State) OK() bool { return s.Phase == Held || s.Phase == Present }
+
+// Command returns what adds the address by hand; empty: nothing would, or the interface is not known.
+func (s State) Command() string {
+	if s.Phase != Missing || s.Interface == "" {
+		return ""
+	}
+	return AddCommand(s.Addr, s.Interface)
+}
+
+// AddCommand returns the command that adds an address to an interface as Run does.
+func AddCommand(a netip.Addr, on string) string {
+	return fmt.Sprintf("ip addr add %s/%d dev %s", a, a.BitLen(), on)
+}
+
+// A Record says that an address is about to be added, or was, since the machine started.
+type Record struct {
+	Addr netip.Addr
+	Boot string // the kernel's random name of that start
+}
+
+// Records keep which addresses a killed process has left.
+type Records interface {
+	Load(context.Context) ([]Record, error)
+	Put(context.Context, Record) error
+	Delete(context.Context, netip.Addr) error
+}
+
+// Config says how addresses are held. Zero durations are those of RFC 5227 section 1.1, or of this package.
+type Config struct {
+	Hold     bool          // else an admin adds them, and they are only looked at
+	Interval time.Duration // between probes: 1 s
+	Retry    time.Duration // until an address that was not added is tried again: 20 s
+	Check    time.Duration // between probes for an address that this machine has: 30 s
+	Defend   time.Duration // between announcements against a claim: 10 s
+}
+
+const (
+	probes           = 3 // PROBE_NUM
+	announcements    = 2 // ANNOUNCE_NUM
+	announceInterval = 2 * time.Second
+	pace             = 50 * time.Millisecond // at least, between two passes
+	quietChecks      = 3                     // checks without an answer that end a conflict
+)
+
+// Deps are what a Holder needs.
+type Deps struct {
+	Records Records
+	Log     *slog.Logger
+	Report  func(State) // called for each change of a phase or of the other machine; nil: none
+}
+
+// A Holder holds addresses. Want and States are safe for concurrent use.
+type Holder struct {
+	cfg    Config
+	deps   Deps
+	boot   string
+	arp    *packetSocket // nil: no privilege
+	nd     *packetSocket
+	noRaw  error // why they are nil
+	kick   chan struct{}
+	claims chan claim
+
+	mu     sync.Mutex
+	wanted []Wanted
+	states []State
+
+	// of Run
+	recorded map[netip.Addr]bool
+	addrs    map[netip.Addr]*address
+	machine  machine
+}
+
+// A machine is what the kernel says at one time.
+type machine struct {
+	links map[string]link
+	own   map[lab.MAC]bool
+	addrs []onLink
+	marks bool // the kernel keeps marks
+}
+
+// An address is a wanted address and where its steps are.
+type address struct {
+	State
+	added     bool      // by this process or its predecessor
+	probed    int       // probes sent since it was looked for
+	announced int       // announcements that are due
+	next      time.Time // of the next probe
+	announce  time.Time // of the next announcement
+	claimed   time.Time // when another machine claimed it last
+	defended  time.Time
+	carrier   bool
+	blocked   bool // its interface is missing or down
+}
+
+// Open opens the sockets and reads the records. Without the privilege for packet sockets nobody is asked, and States say so.
+func Open(ctx context.Context, cfg Config, deps Deps) (*Holder, error) {
+	switch {
+	case deps.Records == nil:
+		panic("vip: Deps.Records is nil")
+	case deps.Log == nil:
+		panic("vip: Deps.Log is nil")
+	}
+	cfg.Interval = cmp.Or(cfg.Interval, time.Second)
+	cfg.Retry = cmp.Or(cfg.Retry, 20*time.Second)
+	cfg.Check = cmp.Or(cfg.Check, 30*time.Second)
+	cfg.Defend = cmp.Or(cfg.Defend, 10*time.Second)
+	h := &Holder{cfg: cfg, deps: deps, boot: bootID(), kick: make(chan struct{}, 1), claims: make(chan claim, 64), recorded: map[netip.Addr]bool{}, addrs: map[netip.Addr]*address{}}
+	records, err := deps.Records.Load(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read which addresses were added: %w", err)
+	}
+	for _, r := range records {
+		if r.Boot == h.boot {
+			h.recorded[r.Addr] = true
+			continue
+		}
+		if err := deps.Records.Delete(ctx, r.Addr); err != nil { // with the machine its addresses went
+			return nil, fmt.Errorf("forget that %s was added: %w", r.Addr, err)
+		}
+	}
+	if h.arp, h.noRaw = openPacket(unix.ETH_P_ARP, arp.FilterWithProbes()); h.noRaw == nil {
+		h.nd, h.noRaw = openPacket(unix.ETH_P_IPV6, filterND())
+	}
+	return h, nil
+}
+
+// bootID returns the name of this start of the machine, empty where the kernel has none.
+func bootID() string {
+	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(b))
+}
+
+// Want replaces the addresses that are wanted. Those that are not any more are removed, if they were added.
+func (h *Holder) Want(wanted []Wanted) {
+	h.mu.Lock()
+	h.wanted = slices.Clone(wanted)
+	h.mu.Unlock()
+	h.wake()
+}
+
+func (h *Holder) wake() {
+	select {
+	case h.kick <- struct{}{}:
+	default:
+	}
+}
+
+// States returns what is known of each wanted address, in the order of Want.
+func (h *Holder) States() []State {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := make([]State, len(h.wanted))
+	for i, w := range h.wanted {
+		out[i] = State{Wanted: w, Phase: Looking}
+		if at := slices.IndexFunc(h.states, func(s State) bool { return s.Wanted == w }); at >= 0 {
+			out[i] = h.states[at]
+		}
+	}
+	return out
+}
+
+// Run holds the addresses until ctx ends, and then removes those that it added.
+func (h *Holder) Run(ctx context.Context) error {
+	changes, err := openChanges()
+	if err != nil {
+		return fmt.Errorf("follow the interfaces: %w", err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { h.followChanges(changes) })
+	for s, parse := range map[*packetSocket]func([]byte) (claim, bool){h.arp: parseARP, h.nd: parseND} {
+		if s != nil {
+			wg.Go(func() { s.receive(parse, h.heard) })
+		}
+	}
+	defer wg.Wait()
+	defer func() {
+		_ = changes.Close()
+		h.close()
+	}()
+	next := time.Now()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			h.release(context.WithoutCancel(ctx))
+			return nil
+		case c := <-h.claims:
+			h.claim(c, time.Now())
+			h.publish()
+			continue
+		case <-h.kick:
+			if soon := time.Now().Add(pace); next.After(soon) {
+				next = soon
+				timer.Reset(pace)
+			}
+			continue
+		case <-timer.C:
+		}
+		next = h.pass(ctx, time.Now())
+		if soon := time.Now().Add(pace); next.Before(soon) {
+			next = soon
+		}
+		h.publish()
+		timer.Reset(time.Until(next))
+	}
+}
+
+func (h *Holder) close() {
+	for _, s := range []*packetSocket{h.arp, h.nd} {
+		if s != nil {
+			s.close()
+		}
+	}
+}
+
+// followChanges wakes Run when an interface or an address changes, until the socket is closed.
+func (h *Holder) followChanges(changes *os.File) {
+	buf := make([]byte, 32<<10)
+	for {
+		// ENOBUFS says that messages were lost: something changed.
+		if _, err := changes.Read(buf); err != nil && !errors.Is(err, unix.ENOBUFS) {
+			return
+		}
+		h.wake()
+	}
+}
+
+// heard is called for each claim on any segment.
+func (h *Holder) heard(c claim) {
+	h.mu.Lock()
+	wanted := slices.ContainsFunc(h.wanted, func(w Wanted) bool { return w.Addr == c.addr })
+	h.mu.Unlock()
+	if !wanted {
+		return
+	}
+	select {
+	case h.claims <- c:
+	default: // more of the same
+	}
+}
+
+// publish makes States return what is known now, and reports what is new.
+func (h *Holder) publish() {
+	states := make([]State, 0, len(h.addrs))
+	for _, a := range h.addrs {
+		states = append(states, a.State)
+	}
+	h.mu.Lock()
+	before := h.states
+	h.states = states
+	h.mu.Unlock()
+	if h.deps.Report == nil {
+		return
+	}
+	slices.SortFunc(states, func(a, b State) int { return a.Addr.Compare(b.Addr) })
+	for _, s := range states {
+		same := func(o State) bool { return o.Addr == s.Addr && o.Phase == s.Phase && o.MAC == s.MAC && o.Err == s.Err }
+		if s.Phase != Looking && !slices.ContainsFunc(before, same) {
+			h.deps.Report(s)
+		}
+	}
+}
+
+// pass compares what is wanted with what the machine has, does what is due, and returns when the next step is.
+func (h *Holder) pass(ctx context.Context, now time.Time) (next time.Time) {
+	next = now.Add(h.cfg.Check)
+	if err := h.look(); err != nil {
+		h.deps.Log.Warn("addresses are not held", "err", err)
+		return next
+	}
+	h.mu.Lock()
+	wanted := h.wanted
+	h.mu.Unlock()
+	for _, w := range wanted {
+		a := h.addrs[w.Addr]
+		if a == nil {
+			a = &address{State: State{Phase: Looking, Since: now}}
+			h.addrs[w.Addr] = a
+		}
+		if a.Interface != w.Interface {
+			a.restart(now)
+		}
+		a.Wanted = w
+	}
+	for addr := range maps.Keys(h.recorded) {
+		if h.addrs[addr] == nil {
+			h.drop(ctx, addr)
+		}
+	}
+	for addr, a := range h.addrs {
+		if !slices.ContainsFunc(wanted, func(w Wanted) bool { return w.Addr == addr }) {
+			h.drop(ctx, addr)
+			delete(h.addrs, addr)
+			continue
+		}
+		if at := h.step(ctx, a, now); at.Before(next) {
+			next = at
+		}
+	}
+	return next
+}
+
+// look asks the kernel.
+func (h *Holder) look() (err error) {
+	m := machine{}
+	if m.links, m.own, err = links(); err != nil {
+		return err
+	}
+	if m.addrs, err = onLinks(); err != nil {
+		return err
+	}
+	// The kernel marks its own addresses, such as those of loopback, since it keeps marks.
+	m.marks = slices.ContainsFunc(m.addrs, func(a onLink) bool { return a.protocol != 0 })
+	h.machine = m
+	return nil
+}
+
+// find returns where the machine has an address, as added by this package, and whether something else has added it anywhere.
+func (h *Holder) find(addr netip.Addr) (mine []onLink, others bool) {
+	for _, o := range h.machine.addrs {
+		switch {
+		case o.addr != addr:
+		case h.recorded[addr] && (o.protocol == Protocol || o.protocol == 0 && !h.machine.marks):
+			mine = append(mine, o)
+		default:
+			others = true
+		}
+	}
+	return mine, others
+}
+
+// drop removes an address if it was added, and the record of it.
+func (h *Holder) drop(ctx context.Context, addr netip.Addr) {
+	mine, _ := h.find(addr)
+	for _, o := range mine {
+		if err := remove(addr, o.link); err != nil {
+			h.deps.Log.Warn("address not removed", "addr", addr, "err", err)
+			return
+		}
+		h.deps.Log.Info("address removed", "addr", addr)
+	}
+	h.forget(ctx, addr)
+}
+
+// forget deletes the record of an address.
+func (h *Holder) forget(ctx context.Context, addr netip.Addr) {
+	if !h.recorded[addr] {
+		return
+	}
+	if err := h.deps.Records.Delete(ctx, addr); err != nil {
+		h.deps.Log.Warn("removed address stays recorded", "addr", addr, "err", err)
+	}
+	delete(h.recorded, addr)
+}
+
+// release removes all addresses that were added.
+func (h *Holder) release(ctx context.Context) {
+	if err := h.look(); err != nil {
+		h.deps.Log.Warn("addresses not removed", "err", err)
+		return
+	}
+	for addr := range maps.Keys(h.recorded) {
+		h.drop(ctx, addr)
+	}
+}

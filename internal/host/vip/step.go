@@ -1,0 +1,229 @@
+package vip
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// restart looks for an address from the beginning.
+func (a *address) restart(now time.Time) { a.probed, a.next = 0, now }
+
+// enter sets the phase.
+func (a *address) enter(p Phase, mac lab.MAC, reason string, now time.Time) {
+	if a.Phase != p || a.MAC != mac {
+		a.Since = now
+	}
+	a.Phase, a.MAC, a.Err = p, mac, reason
+}
+
+// here reports whether an interface of this machine has the address.
+func (a *address) here() bool { return a.Phase == Held || a.Phase == Present || a.Phase == Conflict }
+
+// step does what is due for one address, and returns when it is to be called again at the latest.
+func (h *Holder) step(ctx context.Context, a *address, now time.Time) time.Time {
+	on, exists := h.machine.links[a.Interface]
+	mine, others := h.find(a.Addr)
+	a.added = false
+	for _, o := range mine {
+		if o.link == on.index && o.flags&unix.IFA_F_DADFAILED == 0 {
+			a.added = true
+			if o.flags&unix.IFA_F_TENTATIVE != 0 && on.carrier && !others {
+				a.enter(Looking, lab.MAC{}, "", now)
+				return now.Add(h.cfg.Interval)
+			}
+			continue
+		}
+		h.drop(ctx, a.Addr)
+		if o.flags&unix.IFA_F_DADFAILED != 0 {
+			return h.taken(a, a.MAC, now)
+		}
+	}
+	if others || a.added {
+		return h.keep(a, on, others, now)
+	}
+	if a.here() {
+		h.deps.Log.Warn("address was removed by something else, or with its interface", "addr", a.Addr)
+		a.enter(Looking, lab.MAC{}, "", now)
+		a.restart(now)
+	}
+	reason := ""
+	switch {
+	case a.Interface == "":
+		reason = "no network of the lab that has an interface holds it"
+	case !exists:
+		reason = fmt.Sprintf("interface %s does not exist", a.Interface)
+	case !on.up:
+		reason = fmt.Sprintf("interface %s is down", a.Interface)
+	}
+	if reason != "" {
+		a.blocked = true
+		a.enter(Missing, lab.MAC{}, reason, now)
+		return now.Add(h.cfg.Check)
+	}
+	if a.blocked {
+		a.blocked = false
+		a.enter(Looking, lab.MAC{}, "", now)
+		a.restart(now)
+	}
+	return h.seek(ctx, a, on, now)
+}
+
+// seek asks whether another machine uses an address, and adds it if none does.
+func (h *Holder) seek(ctx context.Context, a *address, on link, now time.Time) time.Time {
+	if now.Before(a.next) {
+		return a.next
+	}
+	asks := on.carrier && !on.mac.IsZero() && h.noRaw == nil // else there is nobody to ask, or no way to
+	if asks && a.probed < probes {
+		if a.probed == 0 {
+			a.claimed = time.Time{}
+		}
+		if a.Phase != Taken && a.Err == "" {
+			a.enter(Looking, lab.MAC{}, "", now)
+		}
+		h.send(on, a.Addr, probe(on.mac, a.Addr))
+		a.probed++
+		a.next = now.Add(h.cfg.Interval)
+		return a.next
+	}
+	if asks && !a.claimed.IsZero() {
+		return h.taken(a, a.MAC, now)
+	}
+	if !h.cfg.Hold {
+		return h.missing(a, "appliance.addresses is off", now)
+	}
+	return h.add(ctx, a, on, now)
+}
+
+// taken notes that another machine uses an address, which is tried again later. Two that wait for each other do not try at the same time.
+func (h *Holder) taken(a *address, mac lab.MAC, now time.Time) time.Time {
+	a.enter(Taken, mac, "", now)
+	a.restart(now.Add(h.cfg.Retry + rand.N(h.cfg.Retry/4)))
+	return a.next
+}
+
+// missing notes why an address was not added, which is tried again later.
+func (h *Holder) missing(a *address, reason string, now time.Time) time.Time {
+	a.enter(Missing, lab.MAC{}, reason, now)
+	a.restart(now.Add(h.cfg.Retry))
+	return a.next
+}
+
+// add adds an address. The record is written first: what a crash leaves is known then.
+func (h *Holder) add(ctx context.Context, a *address, on link, now time.Time) time.Time {
+	if !h.recorded[a.Addr] {
+		if err := h.deps.Records.Put(ctx, Record{a.Addr, h.boot}); err != nil {
+			h.deps.Log.Warn("address is not recorded: if the daemon is killed, it stays", "addr", a.Addr, "err", err)
+		}
+		h.recorded[a.Addr] = true
+	}
+	err := add(a.Addr, on)
+	switch {
+	case err == nil:
+		a.added, a.carrier, a.announced = true, on.carrier, 0
+		h.wake() // the kernel may still look for a duplicate of it
+		if a.Addr.Is6() && on.carrier {
+			return now.Add(h.cfg.Interval)
+		}
+		return h.keep(a, on, false, now)
+	case errors.Is(err, unix.EEXIST): // by something else, just now
+		h.forget(ctx, a.Addr)
+		h.wake()
+		return now.Add(h.cfg.Interval)
+	case errors.Is(err, unix.EACCES) && a.Addr.Is6():
+		return h.missing(a, fmt.Sprintf("IPv6 is disabled on interface %s", a.Interface), now)
+	case denied(err):
+		return h.missing(a, "the daemon may not add it: start it as root, or with CAP_NET_ADMIN, or set appliance.addresses to off", now)
+	default:
+		return h.missing(a, err.Error(), now)
+	}
+}
+
+// keep announces an address that an interface has, and checks whether another machine claims it.
+func (h *Holder) keep(a *address, on link, others bool, now time.Time) time.Time {
+	if !a.here() || a.carrier != on.carrier { // nobody has heard of it yet, or they may have forgotten
+		a.carrier, a.announced, a.announce, a.probed, a.next = on.carrier, announcements, now, 0, now.Add(h.cfg.Interval)
+	}
+	phase := Held
+	if others {
+		phase = Present
+	}
+	reason := ""
+	if h.noRaw != nil {
+		reason = "it is not known whether another machine uses it: " + h.noRaw.Error()
+	}
+	// In a conflict the other machine is asked more often, and announces the end of it by silence.
+	check := h.cfg.Check
+	if !a.claimed.IsZero() && now.Sub(a.claimed) < quietChecks*h.cfg.Interval*2 {
+		phase, check = Conflict, h.cfg.Interval
+	} else if a.Phase == Conflict {
+		a.announced, a.announce = announcements, now
+	}
+	mac := lab.MAC{}
+	if phase == Conflict {
+		mac = a.MAC
+	}
+	a.enter(phase, mac, reason, now)
+	if on.carrier && !now.Before(a.next) {
+		h.send(on, a.Addr, probe(on.mac, a.Addr))
+		a.next = now.Add(check)
+	}
+	next := a.next
+	if a.announced > 0 && a.added && on.carrier && phase == Held {
+		if !now.Before(a.announce) {
+			h.send(on, a.Addr, announcement(on.mac, a.Addr))
+			a.announced--
+			a.announce = now.Add(announceInterval)
+		}
+		if a.announce.Before(next) {
+			next = a.announce
+		}
+	}
+	return next
+}
+
+// claim notes that a machine claims an address.
+func (h *Holder) claim(c claim, now time.Time) {
+	a := h.addrs[c.addr]
+	if a == nil || h.machine.own[c.mac] || h.machine.links[a.Interface].index != c.link {
+		return
+	}
+	switch {
+	case !a.here():
+		a.claimed = now
+		if a.probed > 0 || a.Phase == Taken {
+			h.taken(a, c.mac, now)
+		}
+	case !c.probe: // the kernel answers a probe, and the other machine gives way
+		a.claimed = now
+		a.enter(Conflict, c.mac, a.Err, now)
+		if a.next.After(now.Add(h.cfg.Interval)) {
+			a.next = now.Add(h.cfg.Interval)
+		}
+		if a.added && now.Sub(a.defended) >= h.cfg.Defend { // RFC 5227 section 2.4
+			a.defended = now
+			on := h.machine.links[a.Interface]
+			h.send(on, a.Addr, announcement(on.mac, a.Addr))
+		}
+		h.wake()
+	}
+}
+
+// send sends a frame on an Ethernet interface. The next step comes if it is lost.
+func (h *Holder) send(on link, a netip.Addr, frame []byte) {
+	s := h.arp
+	if a.Is6() {
+		s = h.nd
+	}
+	if s != nil && !on.mac.IsZero() {
+		_ = s.send(on.index, frame)
+	}
+}
