@@ -3,6 +3,7 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -80,15 +81,14 @@ func (d *Daemon) followMemory() {
 	}
 }
 
-// Run loads the lab and serves it until ctx ends. It returns an error if the lab is not valid, a port is in use, or a server
-// ended early.
-func Run(ctx context.Context, cfg Config) error {
+// Run loads the lab and serves it until ctx ends. It returns an error if the lab is not valid, a port is in use, a server
+// ended early, or the state was not stored at the stop.
+func Run(ctx context.Context, cfg Config) (err error) {
 	d := &Daemon{cfg: cfg, log: cfg.Log, registry: cmp.Or(cfg.Registry, prometheus.NewRegistry()), started: time.Now(), installWatch: newInstallWatch(), health: newHealth(),
 		loops: bootloop.New(time.Now), summaries: logs.NewSummarizer(cfg.Log.Handler()), memory: memory.NewFollower(os.DirFS("/"))}
 	d.serverLog = slog.New(d.summaries)
 	defer d.summaries.Flush()
 	d.followMemory()
-	var err error
 	if d.panics, err = panics.New(d.registry, d.log); err != nil {
 		return err
 	}
@@ -122,11 +122,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	defer func() { // all writers have ended
-		if err := store.Close(); err != nil {
-			d.log.Error("close the store", "err", err)
-		}
-	}()
+	defer func() { err = errors.Join(err, store.Close()) }() // all writers have ended
 	if d.storeWatch, err = newStoreWatch(store, appliance.State, d.log, d.registry); err != nil {
 		return err
 	}

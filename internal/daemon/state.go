@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"os"
@@ -81,7 +82,12 @@ func (s *state) keep(ctx context.Context, user *privilege.User, log *slog.Logger
 // check returns an error that says what to do if what the store keeps would not outlive the process.
 func (s *state) check() error {
 	now, err := os.Stat(s.folder)
-	if err == nil && !os.SameFile(now, s.opened) {
+	gone := errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(now, s.opened)
+	if file, ok := s.store.(interface{ Unlinked() bool }); gone && ok && file.Unlinked() {
+		return fmt.Errorf("state folder %s was removed while in use: run bootlab backup FILE now, while bootlab runs, then stop it, run bootlab restore FILE, and start it; "+
+			"a stop without that loses what the folder held", s.folder)
+	}
+	if gone {
 		return fmt.Errorf("state folder %s was unmounted or replaced while in use: put it back before bootlab is restarted: the folder that is there now does not have "+
 			"the state", s.folder)
 	}

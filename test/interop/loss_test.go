@@ -343,7 +343,7 @@ func TestUnmountedState(t *testing.T) {
 		t.Fatal(out)
 	}
 	l.signal(syscall.SIGTERM)
-	if code := l.exit(patience); code != 0 {
+	if code := l.exit(patience); code != 0 { // another file has the name of the state file: an admin may want that
 		t.Errorf("exit code %d", code)
 	}
 	l.restart(nil, wrap...)
@@ -351,6 +351,73 @@ func TestUnmountedState(t *testing.T) {
 	l.restart(func() { run("mount", "--bind", disk, folder) }, wrap...)
 	if l.installs(2) || l.host("w2").Install != "installed" || l.status().StateLost != "" {
 		t.Errorf("what was stored while the folder was not mounted is missing: %+v", l.host("w2"))
+	}
+}
+
+// TestRemovedState: the state folder is removed under the running daemon, which may not make it again. It says what to do, and that saves
+// everything. A stop without that fails, and the next start installs nobody.
+func TestRemovedState(t *testing.T) {
+	t.Parallel()
+	l := newLossLab(t, "10.110.5", nil)
+	folder, file := filepath.Join(l.dir, "state"), filepath.Join(l.dir, "state.backup")
+	remove := func() {
+		t.Helper()
+		l.log = &output{}
+		l.daemon.start()
+		removeAll(t, folder)
+		const advice = "was removed while in use: run bootlab backup FILE now, while bootlab runs, then stop it, run bootlab restore FILE, and start it"
+		l.until("the daemon notices", func() bool { return strings.Contains(l.log.String(), advice) })
+		l.wantOutput(advice, "status")
+		l.wantOutput(advice, "state")
+	}
+	stop := func(why ...string) {
+		t.Helper()
+		l.signal(syscall.SIGTERM)
+		if code := l.exit(patience); code != 1 {
+			t.Errorf("exit code %d", code)
+		}
+		for _, text := range why {
+			l.want(text)
+		}
+	}
+	lost := []string{"was removed while in use, and cannot be written again",
+		"bootlab restore puts that back (docs/operations.md#removed-or-replaced-while-in-use)"}
+	l.kill()
+	remove()
+	if out, err := l.bootlab("install", "w2", "--done"); err != nil { // the daemon still stores
+		t.Fatal(out)
+	}
+	l.daemon.backup(t, file)
+	stop(lost...)
+	if out, err := l.bootlab("restore", file, "--yes"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	remove()
+	for host := range 3 {
+		if l.installs(host) {
+			t.Errorf("w%d was installed before the backup, and would be again", host)
+		}
+	}
+	if s := l.status(); s.StateLost != "" {
+		t.Errorf("a restored state counts as lost: %s", s.StateLost)
+	}
+	stop(lost...)
+	l.restart(nil)
+	l.wantNoInstall("w1", ".lab.yaml.bootlab-state shows that there was one")
+
+	// A folder that was only moved has everything.
+	l.kill()
+	if out, err := l.bootlab("restore", file, "--yes"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	l.restart(nil)
+	netns.Run(t, "mv", folder, folder+".moved")
+	l.until("the daemon notices", func() bool { return strings.Contains(l.log.String(), "was unmounted or replaced while in use: put it back") })
+	stop("is no longer in its place, since it or its folder was moved or unmounted: nothing is lost: put it back before the next start")
+	netns.Run(t, "mv", folder+".moved", folder)
+	l.restart(nil)
+	if s := l.status(); s.StateLost != "" || l.installs(2) {
+		t.Errorf("a folder that was put back counts as lost: %s", s.StateLost)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/bootlab/bootlab/internal/store"
 )
@@ -266,8 +267,8 @@ func (s *Store) same(c *store.Cond) (_ bool, err error) {
 	return bytes.Equal(s.value, c.Value), err
 }
 
-// Close waits for the commits in progress and closes the file. A file that was removed meanwhile is written again. A second
-// call returns the result of the first.
+// Close waits for the commits in progress and closes the file. A file that was removed meanwhile is written again; the error says
+// what to do if that fails. A second call returns the result of the first.
 func (s *Store) Close() error { return s.close() }
 
 func (s *Store) shut() error {
@@ -298,6 +299,10 @@ func (s *Store) finish() error {
 	if err == nil && (removed || s.log.broken != nil) {
 		err = s.compact(func() bool { return true })
 	}
+	var gone error
+	if err != nil && removed && s.log.broken == nil {
+		gone, err = fmt.Errorf("state file %s %s: %w", s.path, s.log.whereabouts(), err), nil
+	}
 	if err == nil {
 		err = s.log.writeMark(s.log.end)
 	}
@@ -305,9 +310,38 @@ func (s *Store) finish() error {
 		err = s.log.Truncate(s.log.end)
 	}
 	if err != nil {
-		return fmt.Errorf("close state file %s: %w", s.path, err)
+		err = fmt.Errorf("close state file %s: %w", s.path, err)
 	}
-	return nil
+	return errors.Join(gone, err)
+}
+
+// whereabouts says what happened to a file that is not in its place, cannot be written there again, and what to do.
+func (l *log) whereabouts() string {
+	if l.unlinked() {
+		return "was removed while in use, and cannot be written again: what it held is lost, unless bootlab backup saved it before the stop: " +
+			"bootlab restore puts that back (docs/operations.md#removed-or-replaced-while-in-use)"
+	}
+	return "is no longer in its place, since it or its folder was moved or unmounted: nothing is lost: put it back before the next start"
+}
+
+// unlinked reports whether the file has no name any more: its end comes with that of the process.
+func (l *log) unlinked() bool {
+	info, err := l.Stat()
+	if err != nil {
+		return false
+	}
+	sys, ok := info.Sys().(*syscall.Stat_t)
+	return ok && sys.Nlink == 0
+}
+
+// Unlinked reports whether the file was removed, and has no other name: what it holds is lost unless Close can write it again.
+func (s *Store) Unlinked() bool {
+	l, err := s.current()
+	if err != nil {
+		return false
+	}
+	defer l.users.RUnlock()
+	return l.unlinked()
 }
 
 // keepMark notes once in a while how far the log is durable.
