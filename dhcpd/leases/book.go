@@ -84,14 +84,17 @@ func Open(ctx context.Context, s store.Store, now func() time.Time) (*Book, erro
 	t := seconds(now())
 	b.wheel.swept = t
 	var ended []uint32
+	var bad store.Undecodable
 	err := s.Scan(ctx, keyPrefix, func(key string, value []byte) error {
 		a, err := parseKey(key)
 		if err != nil {
-			return err
+			bad.Add(key, err)
+			return nil
 		}
 		st, blob, err := parseRecord(key, value)
 		if err != nil {
-			return err
+			bad.Add(key, err)
+			return nil
 		}
 		i := b.storeLocked(a, st, blob)
 		if !b.startLocked(i, t) {
@@ -99,6 +102,9 @@ func Open(ctx context.Context, s store.Store, now func() time.Time) (*Book, erro
 		}
 		return nil
 	})
+	if err == nil {
+		err = bad.SetAside(s)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open lease book: %w", err)
 	}

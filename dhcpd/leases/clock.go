@@ -103,7 +103,10 @@ func OpenClock(ctx context.Context, s store.Store, h Host) (*Clock, error) {
 	}
 	var r clockRecord
 	if err := json.Unmarshal(b, &r); err != nil {
-		return nil, fmt.Errorf("read the clock of leases: %s: %w", clockKey, err)
+		var bad store.Undecodable
+		bad.Add(clockKey, fmt.Errorf("read the clock of leases: %s: %w", clockKey, err))
+		c.set(h.Wall())
+		return c, bad.SetAside(s)
 	}
 	c.resume(&r)
 	return c, nil

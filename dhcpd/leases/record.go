@@ -21,7 +21,7 @@ const keyPrefix = "lease/"
 //	expiry   4 bytes, likewise
 //	texts    host name, client id, vendor class, relay port: each one byte of length, then so many bytes
 //
-// and nothing after it. There is one way to write a lease, so the bytes made from memory are those in the store, and serve
+// and nothing after it. A new version needs a new one of the store, too: see package logfile. There is one way to write a lease, so the bytes made from memory are those in the store, and serve
 // as the condition that it has not changed.
 const (
 	recordVersion = 2

@@ -3,6 +3,8 @@ package leases
 import (
 	"bytes"
 	"errors"
+	"net/netip"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/internal/store/logfile"
 	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
@@ -89,6 +92,36 @@ func TestRecordRefused(t *testing.T) {
 				t.Errorf("open: %v; want ErrRecord about %s and %q", err, tt.key, tt.want)
 			}
 		})
+	}
+}
+
+// TestRecordSetAside: in a store that can set records aside, one that cannot be decoded is a loss, the others are served, and its address
+// can be leased again.
+func TestRecordSetAside(t *testing.T) {
+	t.Parallel()
+	s, _, err := logfile.Open(filepath.Join(t.TempDir(), "book.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	good := full()
+	good.Addr = ip("10.0.0.77")
+	for key, value := range map[string]string{key1: "\x09" + string(encode(full()))[1:], "lease/10.0.0.77": string(encode(good)), "lease/nowhere": "x"} {
+		if err := s.Commit(t.Context(), store.Put(key, []byte(value))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := openBook(t, s, time.Now)
+	if all := b.All(); len(all) != 1 || all[0].Addr != good.Addr {
+		t.Errorf("the book has %v", all)
+	}
+	if l := s.Losses(); len(l) != 1 || len(l[0].Keys) != 2 || !s.Doubtful(key1) {
+		t.Errorf("lost %v", l)
+	}
+	c := &Change{Subnet: netip.MustParsePrefix("0.0.0.0/0"), Lease: full()}
+	c.Start, c.Expiry = time.Now(), time.Now().Add(time.Hour)
+	if b.Commit(t.Context(), []*Change{c}); c.Err != nil || s.Doubtful(key1) {
+		t.Errorf("the address cannot be leased again: %v", c.Err)
 	}
 }
 

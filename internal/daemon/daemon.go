@@ -135,6 +135,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if d.state, err = d.openState(ctx, appliance.State); err != nil {
 		return err
 	}
+	d.storeWatch.look() // records that could not be decoded count as lost
 	if d.neighbours, err = neighbour.Open(); err != nil {
 		d.log.Warn("no ARP requests: which machine uses an address is taken from the kernel's neighbour table alone; start as root, or with CAP_NET_RAW", "err", err)
 	}

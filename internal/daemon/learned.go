@@ -110,15 +110,20 @@ func drainKey(d lbproxy.Drain) string { return drainPrefix + d.Balancer + "/" + 
 
 // Load implements lbproxy.Drains.
 func (s drains) Load(ctx context.Context) (ds []lbproxy.Drain, err error) {
+	var bad store.Undecodable
 	err = s.store.Scan(ctx, drainPrefix, func(key string, _ []byte) error {
 		balancer, backend, _ := strings.Cut(strings.TrimPrefix(key, drainPrefix), "/")
 		addr, err := netip.ParseAddrPort(backend)
 		if err != nil {
-			return fmt.Errorf("read drain %q: %w", key, err)
+			bad.Add(key, fmt.Errorf("read drain %q: %w", key, err))
+			return nil
 		}
 		ds = append(ds, lbproxy.Drain{Balancer: balancer, Backend: addr})
 		return nil
 	})
+	if err == nil {
+		err = bad.SetAside(s.store)
+	}
 	return ds, err
 }
 

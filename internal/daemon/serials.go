@@ -31,14 +31,19 @@ type serials struct {
 // openSerials reads the serials from the store.
 func openSerials(ctx context.Context, s store.Store, log *slog.Logger) (*serials, error) {
 	known := map[string]zoneSerial{}
+	var bad store.Undecodable
 	err := s.Scan(ctx, serialPrefix, func(key string, value []byte) error {
 		var z zoneSerial
 		if err := json.Unmarshal(value, &z); err != nil {
-			return fmt.Errorf("read the serial of zone %s: %w", strings.TrimPrefix(key, serialPrefix), err)
+			bad.Add(key, fmt.Errorf("read %s: %w", key, err))
+			return nil
 		}
 		known[strings.TrimPrefix(key, serialPrefix)] = z
 		return nil
 	})
+	if err == nil {
+		err = bad.SetAside(s)
+	}
 	return &serials{store: s, log: log, known: known}, err
 }
 

@@ -43,6 +43,35 @@ func Doubtful(s Store, key string) bool {
 	return ok && d.Doubtful(key)
 }
 
+// Undecodable are records of a store that their owner cannot decode, although their checksums are right. The zero value is none.
+type Undecodable struct {
+	keys []string
+	why  error // of the first
+}
+
+// Add adds one. why names its key.
+func (u *Undecodable) Add(key string, why error) {
+	u.keys = append(u.keys, key)
+	if u.why == nil {
+		u.why = why
+	}
+}
+
+// SetAside removes them from s, where they count as lost from then on: s keeps a copy, lists them, and they are Doubtful. It does
+// nothing if there are none. The error says why the first cannot be decoded, if s cannot set records aside.
+func (u *Undecodable) SetAside(s Store) error {
+	if len(u.keys) == 0 {
+		return nil
+	}
+	keeper, ok := s.(interface {
+		SetAside(why string, keys ...string) error
+	})
+	if !ok {
+		return u.why
+	}
+	return keeper.SetAside(u.why.Error(), u.keys...)
+}
+
 // A Txn is a set of writes under conditions.
 type Txn struct {
 	If   []Cond // all must hold

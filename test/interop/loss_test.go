@@ -412,7 +412,9 @@ func TestRemovedState(t *testing.T) {
 	}
 	l.restart(nil)
 	netns.Run(t, "mv", folder, folder+".moved")
-	l.until("the daemon notices", func() bool { return strings.Contains(l.log.String(), "was unmounted or replaced while in use: put it back") })
+	l.until("the daemon notices", func() bool {
+		return strings.Contains(l.log.String(), "was unmounted or replaced while in use: put it back")
+	})
 	stop("is no longer in its place, since it or its folder was moved or unmounted: nothing is lost: put it back before the next start")
 	netns.Run(t, "mv", folder+".moved", folder)
 	l.restart(nil)

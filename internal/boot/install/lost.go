@@ -28,12 +28,15 @@ func (m *Machine) readLoss(ctx context.Context) error {
 	if errors.Is(err, store.ErrNotFound) {
 		return nil
 	}
+	if err != nil {
+		return err
+	}
 	var l Loss
-	if err == nil {
-		err = json.Unmarshal(value, &l)
+	if err := json.Unmarshal(value, &l); err != nil {
+		l = Loss{Since: m.deps.Now(), Why: "states were lost before, and the record of that cannot be decoded: " + err.Error()}
 	}
 	m.lost = &l
-	return err
+	return nil
 }
 
 // Lose notes that install states were lost: the store is not the one that was used before, so that only an installed host can be

@@ -77,6 +77,42 @@ func TestLost(t *testing.T) {
 	}
 }
 
+// TestUndecodable: a host whose stored state cannot be decoded is unknown, over restarts, until an admin says what it is. So are all if
+// the record of a loss cannot be decoded. The others keep their states.
+func TestUndecodable(t *testing.T) {
+	t.Parallel()
+	for _, value := range []string{"", "{", `{"state":"formatted"}`, `{}`, `{"state":"unknown"}`} {
+		r, ctx := newRig(t), context.Background()
+		broken, fine := named("broken"), named("fine")
+		if err := r.MarkInstalled(ctx, fine); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.store.Commit(ctx, store.Put("install/broken", []byte(value))); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			r.reopen()
+			r.want(broken, install.Unknown)
+			r.want(fine, install.Installed)
+			if !r.boot(broken).LocalBoot {
+				t.Errorf("%q: it would be installed", value)
+			}
+		}
+		if err := r.Arm(ctx, broken); err != nil {
+			t.Fatal(err)
+		}
+		r.reopen()
+		r.want(broken, install.Armed)
+
+		if err := r.store.Commit(ctx, store.Put(install.LostKey, []byte(value+"}"))); err != nil {
+			t.Fatal(err)
+		}
+		r.reopen()
+		r.want(named("another"), install.Unknown)
+		r.want(fine, install.Installed)
+	}
+}
+
 // TestAfterLoss: what ends that a state is unknown.
 func TestAfterLoss(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package install
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -73,12 +74,21 @@ func Open(ctx context.Context, cfg Config, deps Deps) (*Machine, error) {
 		panic("install: Deps.Now is nil")
 	}
 	m := &Machine{cfg: cfg.withDefaults(), deps: deps, damage: deps.Damage, states: map[string]Status{}, clear: map[string]tokens{}, reading: map[sum]int{}}
+	var bad store.Undecodable
 	err := deps.Store.Scan(ctx, keyPrefix, func(key string, value []byte) error {
 		host := strings.TrimPrefix(key, keyPrefix)
 		s, err := decode(host, value)
+		if err != nil {
+			bad.Add(key, err)
+			m.damage = cmp.Or(m.damage, &Loss{Since: deps.Now(), Why: "stored install states cannot be decoded: " + err.Error()})
+			return nil
+		}
 		m.states[host] = s
-		return err
+		return nil
 	})
+	if err == nil {
+		err = bad.SetAside(deps.Store)
+	}
 	if err == nil {
 		err = m.readLoss(ctx)
 	}

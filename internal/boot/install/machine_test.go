@@ -45,8 +45,12 @@ func newRig(t *testing.T) *rig {
 // reopen forgets all memory, as a killed daemon does.
 func (r *rig) reopen() {
 	r.t.Helper()
+	var damage *install.Loss
+	if s, ok := r.store.(*logfile.Store); ok && len(s.Losses()) > 0 { // as the daemon does
+		damage = &install.Loss{Since: r.now, Why: "the state file was damaged"}
+	}
 	m, err := install.Open(r.t.Context(), install.Config{Attempts: 3}, install.Deps{
-		Store: r.store, Events: r, Now: func() time.Time { return r.now },
+		Store: r.store, Events: r, Now: func() time.Time { return r.now }, Damage: damage,
 	})
 	if err != nil {
 		r.t.Fatal(err)

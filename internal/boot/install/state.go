@@ -148,6 +148,9 @@ func decode(host string, b []byte) (Status, error) {
 	if err := json.Unmarshal(b, &s); err != nil {
 		return Status{}, fmt.Errorf("read install state of %s: %w", host, err)
 	}
+	if !slices.Contains([]State{Armed, Booting, Installing, Installed, Live}, s.State) {
+		return Status{}, fmt.Errorf("read install state of %s: %q is none", host, s.State)
+	}
 	return s, nil
 }
 

@@ -47,7 +47,7 @@ type Identity struct {
 	lost   string // why it is no continuation of what the markers name; empty: it is
 }
 
-// Find compares the store with the markers at these paths. It writes nothing.
+// Find compares the store with the markers at these paths. It writes nothing, unless it sets a name aside that it cannot decode.
 func Find(ctx context.Context, s store.Store, paths ...string) (*Identity, error) {
 	i := &Identity{store: s}
 	for _, path := range paths {
@@ -61,7 +61,12 @@ func Find(ctx context.Context, s store.Store, paths ...string) (*Identity, error
 		return nil, fmt.Errorf("read the name of the store: %w", err)
 	}
 	if err := json.Unmarshal(value, &i.record); err != nil {
-		return nil, fmt.Errorf("read the name of the store: %w", err)
+		var bad store.Undecodable
+		bad.Add(Key, fmt.Errorf("read the name of the store: %w", err))
+		if err := bad.SetAside(s); err != nil {
+			return nil, err
+		}
+		return i, i.findUnnamed(ctx)
 	}
 	if i.record.Restored {
 		i.record = i.record.accepted(i.markers)

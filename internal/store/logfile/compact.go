@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,14 +35,26 @@ func (s *Store) compactInBackground() {
 		wait = s.cfg.retryBroken
 	}
 	s.background.Go(func() {
-		for s.tryCompact() && s.sleep(wait) {
+		if s.tryCompact(s.pause) {
+			s.repeatCompaction(wait)
 		}
 	})
 }
 
+// repeatCompaction compacts in the background until it succeeds.
+func (s *Store) repeatCompaction(wait time.Duration) {
+	s.background.Go(func() {
+		for s.sleep(wait) && s.tryCompact(s.pause) {
+		}
+	})
+}
+
+// pause lets others run during a copy. It reports whether the store is still open.
+func (s *Store) pause() bool { return s.sleep(copyPause) }
+
 // tryCompact compacts, and reports whether another compaction is needed: after an error, or because the new log broke meanwhile.
-func (s *Store) tryCompact() (again bool) {
-	err := s.compact(func() bool { return s.sleep(copyPause) })
+func (s *Store) tryCompact(pause func() bool) (again bool) {
+	err := s.compact(pause)
 	if err != nil {
 		err = fmt.Errorf("compact state file %s: %w", s.path, err)
 	}
@@ -94,9 +107,10 @@ func (s *Store) copyTo(d disk, pause func() bool) (*log, error) {
 	}
 	s.writing <- struct{}{}
 	old := s.log
-	c := copier{to: to, from: old, at: old.end, seq: old.seq, pause: pause, aside: s.path + time.Now().UTC().Format(".damaged-20060102T150405Z")}
+	c := copier{to: to, from: old, at: old.end, seq: old.seq, pause: pause, aside: unused(s.path + time.Now().UTC().Format(".damaged-20060102T150405Z"))}
 	old.mu.Lock()
 	alive := old.index.Copy()
+	c.found = old.found
 	old.mu.Unlock()
 	<-s.writing
 
@@ -115,6 +129,9 @@ func (s *Store) copyTo(d disk, pause func() bool) (*log, error) {
 	}
 	s.writing <- struct{}{}
 	defer func() { <-s.writing }()
+	if len(old.found) != len(c.found) {
+		return nil, errors.New("more of the file was found to be damaged meanwhile")
+	}
 	if err := c.catchUp(old.end); err != nil {
 		return nil, err
 	}
@@ -131,6 +148,16 @@ func (s *Store) copyTo(d disk, pause func() bool) (*log, error) {
 	return old, s.exchange(to, aside)
 }
 
+// unused returns name, or one like it that no file has.
+func unused(name string) string {
+	for n, free := 2, name; ; n++ {
+		if _, err := os.Lstat(free); errors.Is(err, fs.ErrNotExist) || n > 100 {
+			return free
+		}
+		free = fmt.Sprint(name, "-", n)
+	}
+}
+
 // A copier writes transactions to a new file.
 type copier struct {
 	batch
@@ -139,6 +166,7 @@ type copier struct {
 	at    int64 // in from: later records were committed since the copy began
 	seq   uint64
 	pause func() bool
+	found []Loss // of from
 
 	aside   string // the name of the old file if it is damaged
 	damaged bool
@@ -152,10 +180,10 @@ func (c *copier) copyAll(alive *btree.Map[string, location]) error {
 	for i := range order {
 		order[i] = i
 	}
-	if len(c.from.losses()) > 0 {
+	if len(c.found) > 0 || len(c.from.losses()) > 0 {
 		slices.SortFunc(order, func(a, b int) int { return cmp.Compare(places[a].at, places[b].at) })
 	}
-	found := c.from.found
+	found := c.found
 	var buf []byte
 	for _, i := range order {
 		key, where := keys[i], places[i]

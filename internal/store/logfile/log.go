@@ -50,7 +50,7 @@ type log struct {
 	end    int64  // of the last record
 	size   int64  // of the file: records, then zeros
 	broken error  // why it takes no more records
-	found  []Loss // in the file, and not recorded in it: the next file will have them
+	found  []Loss // in the file, and not recorded in it: the next file will have them; changed with writing and mu held, never in place
 
 	mu    sync.RWMutex
 	index btree.Map[string, location]

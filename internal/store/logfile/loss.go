@@ -113,7 +113,7 @@ func (s *Store) Losses() []Loss {
 
 func (l *log) losses() (all []Loss) {
 	l.mu.Lock()
-	index := l.index.Copy()
+	index, found := l.index.Copy(), l.found
 	l.mu.Unlock()
 	index.Ascend(lossPrefix, func(key string, where location) bool {
 		if !strings.HasPrefix(key, lossPrefix) {
@@ -127,7 +127,56 @@ func (l *log) losses() (all []Loss) {
 		all = append(all, loss)
 		return true
 	})
-	return append(all, l.found...)
+	return append(all, found...)
+}
+
+// SetAside counts records as lost that their owner cannot decode. As with other damage, the file is set aside, and what is left is copied
+// to a new one. If the disk does not take that, every commit fails until it does.
+func (s *Store) SetAside(why string, keys ...string) error {
+	s.writing <- struct{}{}
+	l, err := s.current()
+	if err != nil {
+		<-s.writing
+		return err
+	}
+	l.lose(why, keys)
+	s.health.failed(l.broken)
+	l.users.RUnlock()
+	<-s.writing
+
+	s.mu.Lock()
+	busy := s.compacting // that compaction will be repeated
+	s.compacting = true
+	s.mu.Unlock()
+	if !busy && s.tryCompact(func() bool { return true }) {
+		s.repeatCompaction(s.cfg.retryBroken)
+	}
+	return nil
+}
+
+// lose removes records from the index. The caller holds writing.
+func (l *log) lose(why string, keys []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	loss := Loss{Kind: Lost, Found: time.Now(), Cause: "not decodable: " + why, Exact: len(keys) <= maxKeys, before: l.end}
+	for _, key := range keys {
+		where, ok := l.index.Get(key)
+		if !ok {
+			continue
+		}
+		l.set(key, true, location{})
+		if loss.Transactions == 0 {
+			loss.Offset = where.at
+		}
+		loss.Bytes, loss.Transactions = loss.Bytes+int64(where.size), loss.Transactions+1
+		if len(loss.Keys) < maxKeys {
+			loss.Keys = append(loss.Keys, key)
+		}
+	}
+	l.found = append(slices.Clone(l.found), loss)
+	if l.broken == nil {
+		l.broken = errFound
+	}
 }
 
 // Doubtful reports whether key had, perhaps, another value than it has now, or a value where it has none: a change of it may be

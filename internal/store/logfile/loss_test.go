@@ -1,12 +1,15 @@
 package logfile
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/bootlab/bootlab/internal/store"
 	"github.com/bootlab/bootlab/test/support/faultfs"
@@ -100,6 +103,94 @@ func TestSetAside(t *testing.T) {
 	check("accepted")
 	if _, err := s.Get(t.Context(), "key/4"); err != nil || len(s.Losses()) > 0 {
 		t.Errorf("lost %v, %v", s.Losses(), err)
+	}
+}
+
+// TestUndecodable: whole records that their owners cannot decode are set aside like damaged ones. If the disk does not take that at once,
+// they are in doubt all the same, and a compaction that runs meanwhile does not bring them back.
+func TestUndecodable(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "store.db")
+	s := begin(t, path, never, openFile)
+	for i := range 10 {
+		put(t, s, fmt.Sprint("key/", i), fmt.Sprint("value of ", i))
+	}
+	for _, key := range []string{"key/3", "key/5"} { // two owners, in one second
+		var u store.Undecodable
+		u.Add(key, fmt.Errorf("%s: version 9", key))
+		if err := u.SetAside(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(when string) {
+		t.Helper()
+		var lost []string
+		for _, l := range s.Losses() {
+			lost = append(lost, l.Keys...)
+			if b, err := os.ReadFile(l.Copy); err != nil || !strings.Contains(string(b), "value of "+l.Keys[0][4:]) {
+				t.Errorf("%s: the copy of %s has it not: %v", when, l.Keys, err)
+			}
+		}
+		if want := "[key/3 key/5]"; fmt.Sprint(lost) != want {
+			t.Errorf("%s: lost %v, want %s", when, s.Losses(), want)
+		}
+		for i := range 10 {
+			key := fmt.Sprint("key/", i)
+			_, err := s.Get(t.Context(), key)
+			if bad := i == 3 || i == 5; store.Doubtful(s, key) != bad || (err != nil) != bad {
+				t.Errorf("%s: %s: doubt is %v, %v", when, key, store.Doubtful(s, key), err)
+			}
+		}
+	}
+	check("at once")
+	put(t, s, "key/10", "after")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s, damage := open(t, path)
+	if len(damage) > 0 {
+		t.Errorf("the next start finds %v", damage)
+	}
+	check("after a restart")
+	compactNow(t, s)
+	check("after a compaction")
+	put(t, s, "key/3", "again")
+	if s.Doubtful("key/3") {
+		t.Error("in doubt after it was written")
+	}
+}
+
+// TestUndecodableFullDisk: with a disk that takes no new file, the records are in doubt and commits fail; all is well once it does.
+func TestUndecodableFullDisk(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "store.db")
+	var full atomic.Bool
+	s := begin(t, path, never, func(path string, flag int) (disk, error) {
+		if full.Load() {
+			return nil, syscall.ENOSPC
+		}
+		return openFile(path, flag)
+	})
+	put(t, s, "good", "value")
+	put(t, s, "bad", "value")
+	full.Store(true)
+	var u store.Undecodable
+	u.Add("bad", errors.New("version 9"))
+	if err := u.SetAside(s); err != nil {
+		t.Fatal(err)
+	}
+	if !s.Doubtful("bad") || s.Doubtful("good") || len(s.Losses()) != 1 {
+		t.Errorf("lost %v", s.Losses())
+	}
+	if err := s.Commit(t.Context(), store.Put("bad", nil)); err == nil || s.Health().Err == nil {
+		t.Errorf("a commit succeeds: %v, %+v", err, s.Health())
+	}
+	full.Store(false)
+	for s.Commit(t.Context(), store.Put("other", nil)) != nil {
+		time.Sleep(time.Millisecond)
+	}
+	if _, err := s.Get(t.Context(), "bad"); !errors.Is(err, store.ErrNotFound) || !s.Doubtful("bad") || len(s.Losses()) != 1 || s.Losses()[0].Copy == "" {
+		t.Errorf("%v, lost %v", err, s.Losses())
 	}
 }
 

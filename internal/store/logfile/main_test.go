@@ -118,7 +118,7 @@ func tryCompact(s *Store) error {
 			return failed // it is tried again and again
 		}
 		if rests {
-			again := s.tryCompact()
+			again := s.tryCompact(s.pause)
 			defer s.writeLock()()
 			s.mu.Lock()
 			s.compacting = false
