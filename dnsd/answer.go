@@ -51,6 +51,7 @@ type request struct {
 	flags     uint16
 	code      rcode
 	kind      zoneKind
+	trace     *trace // why the reply is what it is; nil: nobody asks
 }
 
 // begin readies a parsed request for its reply. onSegment is Deps.OnSegment.
@@ -84,6 +85,9 @@ func (r *request) answer(leases Leases) lookupResult {
 			return r.answerMissing(m, leases)
 		}
 		r.setAuthoritative(m.zone)
+		if r.trace != nil {
+			r.traceZone(m)
+		}
 		switch {
 		case m.dname > 0:
 			if !r.followDNAME(m) {
@@ -144,13 +148,16 @@ func (r *request) forwardedBelow(m match) bool {
 func (r *request) answerMissing(m match, leases Leases) lookupResult {
 	if m.zone >= 0 && r.t.zones[m.zone].broken {
 		r.code, r.kind = servFail, kindAuthored
+		r.note(byZone, "its file cannot be read")
 		return answered
 	}
 	if leases != nil && r.lease(m, leases) {
+		r.note(byLease, "lease of a DHCP client")
 		return answered
 	}
 	if m.zone < 0 {
 		if r.answerLocal() {
+			r.note(byLocal, "nobody outside has an answer (RFC 6303, 6761)")
 			return answered
 		}
 		return noZone
@@ -158,7 +165,11 @@ func (r *request) answerMissing(m match, leases Leases) lookupResult {
 	r.setAuthoritative(m.zone)
 	r.code = nxDomain
 	r.negative(m)
+	if r.trace != nil {
+		r.note(byZone, r.t.zones[m.zone].describe()+" has no such name")
+	}
 	if r.t.zones[m.zone].forwardMissing && !r.t.isOwn(r.cur) {
+		r.note(byRule, "names that the zone does not have are forwarded (forward: missing)")
 		return notInZone
 	}
 	return answered

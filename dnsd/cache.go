@@ -2,6 +2,7 @@ package dnsd
 
 import (
 	"encoding/binary"
+	"net/netip"
 	"sync"
 	"time"
 )
@@ -30,18 +31,20 @@ type cacheEntry struct {
 	at      time.Time
 	learned time.Time // from a server
 	ttl     time.Duration
-	stale   bool // it had expired, and no server answered: its records have staleTTL
+	stale   bool           // it had expired, and no server answered: its records have staleTTL
+	server  netip.AddrPort // that sent it; invalid: none did
+	why     string         // no server answered, and why
 
 	referral *delegation // it is no answer, but says whom to ask; never cached
 
 	newer, older *cacheEntry
 }
 
-func (e *cacheEntry) size() int { return len(e.key) + len(e.rest) + entryOverhead }
+func (e *cacheEntry) size() int { return len(e.key) + len(e.rest) + len(e.why) + entryOverhead }
 
 // again returns an expired entry as one that is good for staleTTL.
 func (e *cacheEntry) again() *cacheEntry {
-	return &cacheEntry{code: e.code, count: e.count, rest: e.rest, ttl: staleTTL, stale: true, learned: e.learned}
+	return &cacheEntry{code: e.code, count: e.count, rest: e.rest, ttl: staleTTL, stale: true, learned: e.learned, server: e.server}
 }
 
 // A cache keeps the entries that were used last.
@@ -118,6 +121,28 @@ func (c *cache) checkLocked(rules uint64) {
 		return
 	}
 	c.rules, c.entries, c.newest, c.oldest, c.bytes = rules, map[string]*cacheEntry{}, nil, nil, 0
+}
+
+// flush removes what is known about a name in wire form and the names below it. It returns how many entries that were, and what is left.
+func (c *cache) flush(wire []byte) (removed, entries, bytes int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for key, e := range c.entries {
+		if isBelow(key, wire) {
+			c.dropLocked(e)
+			removed++
+		}
+	}
+	return removed, len(c.entries), c.bytes
+}
+
+// isBelow reports whether the name that a key begins with is that name, or one below it.
+func isBelow(key string, wire []byte) bool {
+	for off := 0; ; off += 1 + int(key[off]) {
+		if rest := key[off : len(key)-3]; len(rest) <= len(wire) {
+			return rest == string(wire)
+		}
+	}
 }
 
 func (c *cache) dropLocked(e *cacheEntry) {

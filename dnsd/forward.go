@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/miekg/dns"
@@ -111,7 +112,7 @@ func (f *forwarder) resolveOnce(ctx context.Context, q upstreamQuery) (*cacheEnt
 		f.metrics.stale.Inc()
 		e = old.again()
 	case err != nil:
-		e = &cacheEntry{code: servFail, ttl: maxFailure}
+		e = &cacheEntry{code: servFail, ttl: maxFailure, why: oneLine(err)}
 	}
 	e.key, e.at = key, f.now()
 	if e.code == nxDomain && e.count[answers] == 0 {
@@ -121,6 +122,12 @@ func (f *forwarder) resolveOnce(ctx context.Context, q upstreamQuery) (*cacheEnt
 	f.metrics.entries.Set(float64(entries))
 	f.metrics.bytes.Set(float64(bytes))
 	return e, nil
+}
+
+// oneLine returns an error that may be one for each server, not too long.
+func oneLine(err error) string {
+	text := strings.ReplaceAll(err.Error(), "\n", "; ")
+	return text[:min(len(text), 500)]
 }
 
 // ask asks the servers of a question and, from a delegated zone on, those that they refer to.

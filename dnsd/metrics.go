@@ -100,19 +100,21 @@ func (m *metrics) count(kind zoneKind, qtype uint16, code rcode) {
 	m.queries[kind][typeClass(qtype)][codeClass(code)].Add(1)
 }
 
+// kindNames are the values of the label zone.
+var kindNames = [zoneKinds]string{"none", "authored", "derived", "lease", "forward", "local"}
+
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) { ch <- m.desc }
 
 // Collect implements prometheus.Collector. Only what has been counted is shown.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
-	kinds := [zoneKinds]string{"none", "authored", "derived", "lease", "forward", "local"}
 	types := [numTypes]string{"other", "A", "NS", "CNAME", "SOA", "PTR", "MX", "TXT", "AAAA", "SRV", "HTTPS", "ANY"}
 	codes := [numCodes]string{"noerror", "formerr", "servfail", "nxdomain", "notimp", "refused", "notauth", "badvers", "yxdomain"}
 	for k := range m.queries {
 		for t := range m.queries[k] {
 			for c := range m.queries[k][t] {
 				if n := m.queries[k][t][c].Load(); n > 0 {
-					ch <- prometheus.MustNewConstMetric(m.desc, prometheus.CounterValue, float64(n), kinds[k], types[t], codes[c])
+					ch <- prometheus.MustNewConstMetric(m.desc, prometheus.CounterValue, float64(n), kindNames[k], types[t], codes[c])
 				}
 			}
 		}

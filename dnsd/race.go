@@ -204,6 +204,7 @@ func (r *race) round(ctx context.Context, l lineup) (*cacheEntry, error) {
 			if reply.err == nil {
 				r.f.servers.answered(reply.server, took)
 				r.overtaken()
+				reply.e.server = reply.server
 				return reply.e, nil
 			}
 			if ctx.Err() != nil {

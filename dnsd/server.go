@@ -57,6 +57,7 @@ type Server struct {
 	limit   *forwardLimit
 	conns   *connlimit.Set // TCP connections of all listeners
 	changes changes
+	queries queryLog
 }
 
 // New returns a server. It panics if a required dependency is nil.
@@ -115,6 +116,21 @@ func (s *Server) Serve(ctx context.Context, udp []*net.UDPConn, tcp []*net.TCPLi
 	return g.Wait()
 }
 
+// Flush removes a name and what is below it from the cache of the forwarder, or everything if name is empty. It returns how many answers
+// that were.
+func (s *Server) Flush(name string) (removed int, err error) {
+	wire := []byte{0}
+	if name != "" {
+		if wire, err = appendName(nil, name); err != nil {
+			return 0, fmt.Errorf("%w: %w", ErrQuestion, err)
+		}
+	}
+	removed, entries, bytes := s.forward.cache.flush(wire)
+	s.metrics.entries.Set(float64(entries))
+	s.metrics.bytes.Set(float64(bytes))
+	return removed, nil
+}
+
 // A result is what handle made of a message.
 type result uint8
 
@@ -165,11 +181,16 @@ func (r *request) checkQuestion() rcode {
 // forwardOrRefuse decides about a question that the table does not answer for good.
 func (s *Server) forwardOrRefuse(r *request, out lookupResult) result {
 	r.delegated = out == delegated
-	if servers, _ := r.t.upstreams(r.cur); !r.recurse || len(servers) == 0 && !r.delegated {
+	servers, at := r.t.upstreams(r.cur)
+	if !r.recurse || len(servers) == 0 && !r.delegated {
 		if out == noZone && !r.chained {
 			r.code = refused
 		}
+		r.note(byPolicy, r.whyNotForwarded(len(servers) > 0 || r.delegated))
 		return s.finish(r)
+	}
+	if r.trace != nil {
+		r.traceRule(servers, at)
 	}
 	r.w.rewind(r.chainEnd)
 	r.code = noError
@@ -178,7 +199,7 @@ func (s *Server) forwardOrRefuse(r *request, out lookupResult) result {
 	}
 	r.flags &^= flagAA
 	r.kind = kindForward
-	if !s.forward.cached(r) || r.delegated && r.lastCNAME() > 0 {
+	if r.trace != nil || !s.forward.cached(r) || r.delegated && r.lastCNAME() > 0 {
 		r.w.rewind(r.chainEnd)
 		return pending
 	}
@@ -189,6 +210,9 @@ func (s *Server) forwardOrRefuse(r *request, out lookupResult) result {
 func (s *Server) answerForwarded(ctx context.Context, r *request) {
 	for range maxChain {
 		e, err := s.forward.resolve(ctx, r)
+		if r.trace != nil {
+			r.traceReply(e, err, s.deps.Now())
+		}
 		switch {
 		case err != nil:
 		case r.chained || r.delegated:
@@ -235,7 +259,12 @@ func (s *Server) chase(r *request) bool {
 
 func (s *Server) finish(r *request) result {
 	r.w.finish(&r.q, r.flags, r.code)
-	s.metrics.count(r.kind, r.q.qtype, r.code)
+	if r.trace == nil {
+		s.metrics.count(r.kind, r.q.qtype, r.code)
+	}
+	if s.queries.readers.Load() > 0 {
+		s.queries.record(r, s.deps.Now())
+	}
 	return ready
 }
 

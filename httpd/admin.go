@@ -115,6 +115,16 @@ type Stater interface {
 	AcceptState(ctx context.Context, database string) (api.State, error)
 }
 
+// Names answer about DNS. client is an address, or a host of the lab.
+type Names interface {
+	// Resolve answers a question as its client would be answered, and says why.
+	Resolve(ctx context.Context, q api.DNSQuestion) (api.DNSAnswer, error)
+	// FlushDNS removes a name and those below it, or everything, from the forwarder's cache.
+	FlushDNS(ctx context.Context, name string) (api.DNSFlush, error)
+	// FollowDNS returns the queries of a client from now on. The channel is closed when ctx ends, or when the reader is too slow.
+	FollowDNS(ctx context.Context, client string) (<-chan api.DNSQuery, error)
+}
+
 // AdminConfig is the configuration of Admin. Token is required.
 type AdminConfig struct {
 	Token  string // asked for over TCP; see LoadToken
@@ -135,6 +145,7 @@ type AdminDeps struct {
 	Backups    Backuper
 	Reloader   Reloader
 	State      Stater
+	Names      Names
 	Gatherer   prometheus.Gatherer // what /metrics shows
 	Metrics    prometheus.Registerer
 	Log        *slog.Logger
@@ -149,7 +160,7 @@ func (d AdminDeps) mustBeComplete() {
 		missing bool
 	}{
 		{"Status", d.Status == nil}, {"Inventory", d.Inventory == nil}, {"Timelines", d.Timelines == nil},
-		{"Installer", d.Installer == nil}, {"Discovered", d.Discovered == nil}, {"Machines", d.Machines == nil}, {"Balancers", d.Balancers == nil}, {"Leases", d.Leases == nil}, {"Backups", d.Backups == nil}, {"Reloader", d.Reloader == nil}, {"State", d.State == nil},
+		{"Installer", d.Installer == nil}, {"Discovered", d.Discovered == nil}, {"Machines", d.Machines == nil}, {"Balancers", d.Balancers == nil}, {"Leases", d.Leases == nil}, {"Backups", d.Backups == nil}, {"Reloader", d.Reloader == nil}, {"State", d.State == nil}, {"Names", d.Names == nil},
 		{"Gatherer", d.Gatherer == nil}, {"Metrics", d.Metrics == nil}, {"Log", d.Log == nil}, {"Now", d.Now == nil}, {"Own", d.Own == nil},
 	} {
 		if field.missing {

@@ -15,7 +15,6 @@ import (
 
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/lab"
-	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 const heartbeat = 15 * time.Second // of a stream without news
@@ -54,6 +53,11 @@ func (a *Admin) apiRoutes(mux *http.ServeMux, why trust) {
 		return a.deps.State.AcceptState(r.Context(), r.FormValue("database"))
 	})
 	ask("token", func(*http.Request) (any, error) { return a.getToken(why) })
+	ask("dns/resolve", func(r *http.Request) (any, error) {
+		return a.deps.Names.Resolve(r.Context(), api.DNSQuestion{Name: r.FormValue("name"), Type: r.FormValue("type"), As: r.FormValue("as"), DO: r.FormValue("do") == "1"})
+	})
+	do("dns/flush", func(r *http.Request) (any, error) { return a.deps.Names.FlushDNS(r.Context(), r.FormValue("name")) })
+	handle("dns/log/{client}", http.MethodGet, a.getQueries)
 	mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
 		a.refuse(w, r, &api.Error{Status: http.StatusNotFound, Message: "there is no " + r.URL.Path, Hint: "docs/admin.md lists the API"})
 	})
@@ -152,11 +156,24 @@ func (a *Admin) getTimeline(w http.ResponseWriter, r *http.Request) {
 	})(w, r)
 }
 
-// follow streams events, one JSON object a line, each flushed. An empty line now and then is a sign of life.
+// follow streams the events of a host.
 func (a *Admin) follow(w http.ResponseWriter, r *http.Request, host string) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	events, err := a.deps.Timelines.Follow(ctx, host)
+	stream(a, w, r, events, err)
+}
+
+// getQueries streams the DNS queries of a client.
+func (a *Admin) getQueries(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	queries, err := a.deps.Names.FollowDNS(ctx, r.PathValue("client"))
+	stream(a, w, r, queries, err)
+}
+
+// stream writes what comes, one JSON object a line, each flushed. An empty line now and then is a sign of life.
+func stream[T any](a *Admin, w http.ResponseWriter, r *http.Request, lines <-chan T, err error) {
 	if err != nil {
 		a.refuse(w, r, err)
 		return
@@ -168,23 +185,21 @@ func (a *Admin) follow(w http.ResponseWriter, r *http.Request, host string) {
 	defer alive.Stop()
 	for err = flush(); err == nil; err = flush() {
 		select {
-		case <-ctx.Done():
+		case <-r.Context().Done():
 			return
 		case <-alive.C:
 			_, err = io.WriteString(w, "\n")
-		case e, ok := <-events:
+		case line, ok := <-lines:
 			if !ok {
 				return
 			}
-			err = writeEvent(w, e)
+			err = json.NewEncoder(w).Encode(line)
 		}
 		if cookie := a.keys.session(r); err != nil || cookie != "" && !a.open.known(cookie) { // the session was revoked
 			return
 		}
 	}
 }
-
-func writeEvent(w io.Writer, e event.Event) error { return json.NewEncoder(w).Encode(e) }
 
 func (a *Admin) getLab(w http.ResponseWriter, r *http.Request) {
 	host := r.FormValue("host")

@@ -278,7 +278,7 @@ func newAdmin(t testing.TB, h *fakeDaemon, logs *logBuffer, change func(*httpd.A
 	t.Helper()
 	reg := prometheus.NewRegistry()
 	deps := httpd.AdminDeps{
-		Status: h, Inventory: h, Timelines: h, Installer: h, Discovered: h, Machines: h, Balancers: h, Leases: h, Backups: h, Reloader: h, State: h, Gatherer: reg, Metrics: reg, Now: noon,
+		Status: h, Inventory: h, Timelines: h, Installer: h, Discovered: h, Machines: h, Balancers: h, Leases: h, Backups: h, Reloader: h, State: h, Names: h, Gatherer: reg, Metrics: reg, Now: noon,
 		Own: func(host string) bool { return host == "lab.example.com" || host == "192.0.2.80" },
 		Log: slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
@@ -333,4 +333,24 @@ func serve(h http.Handler, path string) string {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 	return w.Body.String()
+}
+
+func (h *fakeDaemon) Resolve(_ context.Context, q api.DNSQuestion) (api.DNSAnswer, error) {
+	h.note("resolve %+v", q)
+	return api.DNSAnswer{Question: q.Name, Code: "NOERROR", Flags: []string{}, Records: []string{}, Steps: []api.DNSStep{}}, nil
+}
+
+func (h *fakeDaemon) FlushDNS(_ context.Context, name string) (api.DNSFlush, error) {
+	h.note("flush %s", name)
+	return api.DNSFlush{Removed: 3}, nil
+}
+
+func (h *fakeDaemon) FollowDNS(_ context.Context, client string) (<-chan api.DNSQuery, error) {
+	if client == "nobody" {
+		return nil, unknown(client)
+	}
+	queries := make(chan api.DNSQuery, 1)
+	queries <- api.DNSQuery{Question: "a. A"}
+	close(queries)
+	return queries, nil
 }

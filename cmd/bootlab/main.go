@@ -69,10 +69,12 @@ func root() *cobra.Command {
 		leasesCommand(o),
 		stateCommand(o),
 		timelineCommand(o),
+		resolveCommand(o),
 		// What it does.
 		installCommand(o),
 		vmCommand(o),
 		backendCommand(o),
+		dnsCommand(o),
 	)
 	sayUsage(cmd)
 	return cmd

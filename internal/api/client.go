@@ -131,7 +131,13 @@ func (c *Client) Boots(ctx context.Context, host string) (boots []Boot, err erro
 // Follow calls fn for every event of host from now on, until ctx ends, the daemon stops (nil) or fn returns an error,
 // which is returned.
 func (c *Client) Follow(ctx context.Context, host string, fn func(event.Event) error) error {
-	resp, err := c.do(ctx, http.MethodGet, "timeline/"+url.PathEscape(host), url.Values{"follow": {"1"}})
+	return followLines(ctx, c, "timeline/"+url.PathEscape(host), url.Values{"follow": {"1"}}, fn)
+}
+
+// followLines calls fn for each line of an answer that goes on, until ctx ends, the daemon stops (nil) or fn returns an error, which is
+// returned.
+func followLines[T any](ctx context.Context, c *Client, path string, q url.Values, fn func(T) error) error {
+	resp, err := c.do(ctx, http.MethodGet, path, q)
 	if err != nil {
 		return err
 	}
@@ -142,11 +148,11 @@ func (c *Client) Follow(ctx context.Context, host string, fn func(event.Event) e
 		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
 			continue // keeps the connection alive
 		}
-		var e event.Event
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			return fmt.Errorf("read events of %s: %w", host, err)
+		var line T
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+			return fmt.Errorf("read the lines of %s: %w", path, err)
 		}
-		if err := fn(e); err != nil {
+		if err := fn(line); err != nil {
 			return err
 		}
 	}

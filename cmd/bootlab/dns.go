@@ -1,0 +1,100 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/observe/timeline"
+)
+
+func resolveCommand(o *options) *cobra.Command {
+	var q api.DNSQuestion
+	cmd := &cobra.Command{
+		Use:   "resolve NAME|ADDR [TYPE]",
+		Short: "Answer a DNS question, and show which zone, lease, rule or upstream server made the answer",
+		Args:  cobra.RangeArgs(1, 2),
+		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, args []string) (api.DNSAnswer, error) {
+			q.Name, q.Type = args[0], strings.Join(args[1:], "")
+			return c.Resolve(cmd.Context(), q)
+		}, resolveText),
+	}
+	cmd.Flags().StringVar(&q.As, "as", "", "answer as for this `client`: a host or an address (default: the appliance itself)")
+	cmd.Flags().BoolVar(&q.DO, "dnssec", false, "with DNSSEC records")
+	return cmd
+}
+
+func resolveText(cmd *cobra.Command, a api.DNSAnswer) error {
+	w := cmd.OutOrStdout()
+	fmt.Fprintf(w, "%s for %s: %s\n", a.Question, a.Client, strings.Join(append([]string{a.Code}, a.Flags...), " "))
+	for _, rr := range a.Records {
+		fmt.Fprintln(w, " ", timeline.Printable(rr))
+	}
+	if len(a.Steps) > 0 {
+		fmt.Fprintln(w, "because")
+	}
+	for _, s := range a.Steps {
+		if _, err := fmt.Fprintf(w, "  %s: %s: %s\n", s.Name, s.By, timeline.Printable(s.Text)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func dnsCommand(o *options) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "dns",
+		Short: "Flush the DNS cache, follow the queries of a host",
+		Args:  subcommand,
+		RunE:  help,
+	}
+	cmd.AddCommand(
+		&cobra.Command{
+			Use:   "flush [NAME]",
+			Short: "Remove a name and those below it, or everything, from the forwarder's cache",
+			Args:  cobra.MaximumNArgs(1),
+			RunE: ask(o, func(cmd *cobra.Command, c *api.Client, args []string) (api.DNSFlush, error) {
+				return c.FlushDNS(cmd.Context(), strings.Join(args, ""))
+			}, func(cmd *cobra.Command, f api.DNSFlush) error {
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "answers removed from the cache: %d\n", f.Removed)
+				return err
+			}),
+		},
+		&cobra.Command{
+			Use:   "log HOST|ADDR",
+			Short: "Show the DNS queries of a client from now on",
+			Args:  cobra.ExactArgs(1),
+			RunE:  func(cmd *cobra.Command, args []string) error { return followDNS(cmd, o, args[0]) },
+		},
+	)
+	return cmd
+}
+
+// followDNS prints the queries of a client until it is interrupted.
+func followDNS(cmd *cobra.Command, o *options, client string) error {
+	c, err := o.client()
+	if err != nil {
+		return err
+	}
+	err = c.FollowDNS(cmd.Context(), client, func(q api.DNSQuery) error {
+		return o.printLine(cmd, q, func() error {
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s %s %s, %s, records %d\n", q.At.Local().Format(time.TimeOnly), q.Client,
+				timeline.Printable(q.Question), q.Code, q.Zone, q.Records)
+			return err
+		})
+	})
+	switch {
+	case cmd.Context().Err() != nil:
+		return nil
+	case err == nil:
+		return errors.New("the daemon ended the log: it has stopped, or more queries came than could be read")
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return errors.New("the daemon has stopped")
+	}
+	return err
+}

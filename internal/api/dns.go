@@ -1,0 +1,69 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"time"
+)
+
+// A DNSQuestion is what bootlab resolve asks.
+type DNSQuestion struct {
+	Name string // or an address, for its PTR
+	Type string // such as AAAA; empty: A, or PTR of an address
+	As   string // the client: an address, or a host; empty: the appliance itself
+	DO   bool   // with DNSSEC records
+}
+
+// A DNSAnswer is an answer and why it is that one.
+type DNSAnswer struct {
+	Question string     `json:"question"` // name and type
+	Client   netip.Addr `json:"client"`
+	Code     string     `json:"code"`    // such as NOERROR
+	Flags    []string   `json:"flags"`   // aa, ra, ad, tc
+	Records  []string   `json:"records"` // zone-file lines: answers, authority, additional
+	Steps    []DNSStep  `json:"steps"`
+}
+
+// A DNSStep is what decided about one name on the way to an answer.
+type DNSStep struct {
+	Name string `json:"name"`
+	By   string `json:"by"` // zone, lease, local, rule, cache, upstream, policy
+	Text string `json:"text"`
+}
+
+// A DNSFlush is how many answers left the cache of the forwarder.
+type DNSFlush struct {
+	Removed int `json:"removed"`
+}
+
+// A DNSQuery is a query that was answered.
+type DNSQuery struct {
+	At       time.Time  `json:"at"`
+	Client   netip.Addr `json:"client"`
+	Question string     `json:"question"` // name and type
+	Code     string     `json:"code"`
+	Zone     string     `json:"zone"`    // authored, derived, lease, forward, local, none
+	Records  int        `json:"records"` // in the answer section
+}
+
+// Resolve answers a DNS question as its client would be answered, and says why.
+func (c *Client) Resolve(ctx context.Context, q DNSQuestion) (a DNSAnswer, err error) {
+	v := url.Values{"name": {q.Name}, "type": {q.Type}, "as": {q.As}}
+	if q.DO {
+		v.Set("do", "1")
+	}
+	return a, c.call(ctx, http.MethodGet, "dns/resolve", v, &a)
+}
+
+// FlushDNS removes a name and those below it, or everything if it is empty, from the cache of the forwarder.
+func (c *Client) FlushDNS(ctx context.Context, name string) (f DNSFlush, err error) {
+	return f, c.post(ctx, "dns/flush", url.Values{"name": {name}}, &f)
+}
+
+// FollowDNS calls fn for every DNS query of a client, a host or an address, from now on, until ctx ends, the daemon stops (nil) or fn
+// returns an error, which is returned.
+func (c *Client) FollowDNS(ctx context.Context, client string, fn func(DNSQuery) error) error {
+	return followLines(ctx, c, "dns/log/"+url.PathEscape(client), nil, fn)
+}

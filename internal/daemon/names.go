@@ -1,0 +1,109 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+
+	"github.com/bootlab/bootlab/dnsd"
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// Resolve implements httpd.Names.
+func (c *adminBackend) Resolve(ctx context.Context, q api.DNSQuestion) (api.DNSAnswer, error) {
+	from, err := c.clientAddr(q.As)
+	if err != nil {
+		return api.DNSAnswer{}, err
+	}
+	e, err := c.servers.dns.Explain(ctx, dnsd.Question{Name: q.Name, Type: q.Type, From: from, DO: q.DO})
+	if err != nil {
+		return api.DNSAnswer{}, questionError(err)
+	}
+	a := api.DNSAnswer{Question: e.Question, Client: from, Code: e.Code, Flags: e.Flags, Records: e.Records, Steps: []api.DNSStep{}}
+	for _, s := range e.Steps {
+		a.Steps = append(a.Steps, api.DNSStep(s))
+	}
+	return a, nil
+}
+
+func questionError(err error) error {
+	if errors.Is(err, dnsd.ErrQuestion) {
+		return &api.Error{Status: http.StatusBadRequest, Message: err.Error(), Hint: "want a name and a type, as in www.example.org AAAA"}
+	}
+	return err
+}
+
+// clientAddr returns the address of a client: itself, or that of a host; "" is the appliance.
+func (c *adminBackend) clientAddr(client string) (netip.Addr, error) {
+	if client == "" {
+		return netip.AddrFrom4([4]byte{127, 0, 0, 1}), nil
+	}
+	if addr, err := netip.ParseAddr(client); err == nil {
+		return addr, nil
+	}
+	l := c.current.Load().Lab
+	h := l.Find(client)
+	switch {
+	case h == nil:
+		return netip.Addr{}, errNoHost(l, client)
+	case h.IP.IsValid():
+		return h.IP, nil
+	}
+	for _, mac := range h.MACs {
+		if addr, ok := (addresses{c.Daemon}).AddrOf(mac); ok {
+			return addr, nil
+		}
+	}
+	return netip.Addr{}, &api.Error{Status: http.StatusConflict, Message: fmt.Sprintf("host %s has no address now", h.Name), Hint: "give an address instead"}
+}
+
+// FlushDNS implements httpd.Names.
+func (c *adminBackend) FlushDNS(_ context.Context, name string) (api.DNSFlush, error) {
+	removed, err := c.servers.dns.Flush(name)
+	return api.DNSFlush{Removed: removed}, questionError(err)
+}
+
+// FollowDNS implements httpd.Names. A host is followed through its addresses, as they change.
+func (c *adminBackend) FollowDNS(ctx context.Context, client string) (<-chan api.DNSQuery, error) {
+	var wants func(from netip.Addr) bool
+	if addr, err := netip.ParseAddr(client); err == nil {
+		wants = func(from netip.Addr) bool { return from.WithZone("") == addr.Unmap().WithZone("") }
+	} else {
+		l := c.current.Load().Lab
+		h := l.Find(client)
+		if h == nil {
+			return nil, errNoHost(l, client)
+		}
+		wants = func(from netip.Addr) bool { return c.isOf(from, h) }
+	}
+	out := make(chan api.DNSQuery)
+	queries := c.servers.dns.FollowQueries(ctx, wants)
+	go func() {
+		defer close(out)
+		for q := range queries {
+			line := api.DNSQuery{At: q.At, Client: q.From, Question: q.Question, Code: q.Code, Zone: q.Zone, Records: q.Records}
+			select {
+			case out <- line:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return out, nil
+}
+
+// isOf reports whether an address is a host's now.
+func (c *adminBackend) isOf(from netip.Addr, h *lab.Host) bool {
+	if from == h.IP || from == h.IP6 {
+		return true
+	}
+	mac, ok := addresses{c.Daemon}.MACOf(from)
+	if !ok {
+		return false
+	}
+	owner := c.current.Load().Lab.HostByMAC(mac)
+	return owner != nil && owner.Name == h.Name
+}
