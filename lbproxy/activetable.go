@@ -151,16 +151,20 @@ func (s *Server) frontendLocked(f *Frontend) *frontend {
 	out := &frontend{Frontend: f, state: state, endpoints: make([]endpoint, len(f.Backends))}
 	for i := range f.Backends {
 		b := &f.Backends[i]
-		out.endpoints[i] = endpoint{Backend: b, state: s.endpointStateLocked(f, b), health: s.healthLocked(f, b)}
+		health := s.healthLocked(f, b)
+		state := s.endpointStateLocked(f, b, health)
+		health.follow(state)
+		out.endpoints[i] = endpoint{Backend: b, state: state, health: health}
 	}
 	return out
 }
 
-func (s *Server) endpointStateLocked(f *Frontend, b *Backend) *endpointState {
+func (s *Server) endpointStateLocked(f *Frontend, b *Backend, health *Health) *endpointState {
 	k := endpointKey{f.Name, b.Addr}
 	state := s.endpointStates[k]
 	if state == nil {
 		state = &endpointState{key: k}
+		state.announced, _, _ = (&endpoint{Backend: b, state: state, health: health}).condition()
 		state.drained.Store(s.drained[k])
 		s.endpointStates[k] = state
 	}

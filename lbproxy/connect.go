@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"time"
@@ -21,9 +22,19 @@ func dialTCP(ctx context.Context, addr netip.AddrPort) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", addr.String())
 }
 
+// errWaiting says that too many clients wait for a backend already.
+var errWaiting = errors.New("too many clients wait for a backend")
+
+const (
+	maxDials = 4 // of one client at one time
+	// After a round in which every backend refused, the next begins after pauseFirst, then after up to pauseMost.
+	pauseFirst = 50 * time.Millisecond
+	pauseMost  = 200 * time.Millisecond
+)
+
 // connect connects a client to a backend of f. If the first refuses, the next is tried at once; if it does not answer
-// within its hedgeDelay, the next is tried in parallel and the first to answer is used. A failure, or silence while
-// another answered, counts against the backend's health. The caller gives the endpoint's active count back.
+// within its hedgeDelay, the next is tried in parallel and the first to answer is used. Once all were tried, they are
+// tried again, until one answers or timeouts.connect ends. The caller gives the endpoint's active count back.
 func (s *Server) connect(ctx context.Context, f *frontend, client netip.Addr) (net.Conn, *endpoint, error) {
 	e := f.pick(client, nil)
 	if e == nil {
@@ -32,23 +43,27 @@ func (s *Server) connect(ctx context.Context, f *frontend, client netip.Addr) (n
 	start := time.Now()
 	first, cancel := context.WithTimeout(ctx, min(e.hedgeDelay(s.cfg.Hedge), f.Timeouts.Connect))
 	conn, err := s.deps.Dial(first, e.Addr)
-	silent := first.Err() != nil
 	cancel()
 	if err == nil {
-		e.health.dialed(time.Since(start))
+		s.dialed(e, time.Since(start))
 		return conn, e, nil
 	}
 	if ctx.Err() != nil {
 		e.state.active.Add(-1)
 		return nil, nil, ctx.Err()
 	}
-	r := &race{
-		s: s, f: f, client: client, tried: []*endpoint{e}, err: err,
-		results: make(chan dialResult, len(f.endpoints)),
+	select {
+	case s.waiting <- struct{}{}:
+		defer func() { <-s.waiting }()
+	default:
+		s.dialFailed(e, err)
+		return nil, nil, fmt.Errorf("%w (%d); %s: %w", errWaiting, cap(s.waiting), e.Addr, err)
 	}
-	limit, cancel := context.WithTimeout(ctx, f.Timeouts.Connect)
+	limit, cancel := context.WithDeadline(ctx, start.Add(f.Timeouts.Connect))
 	defer cancel()
-	if silent {
+	r := &race{s: s, f: f, client: client, tried: []*endpoint{e}, err: err, results: make(chan dialResult, maxDials)}
+	if isSilence(err) {
+		s.connectFailed(e, err)
 		r.dial(limit, e) // again, in parallel to the next
 	} else {
 		s.dialFailed(e, err)
@@ -59,12 +74,6 @@ func (s *Server) connect(ctx context.Context, f *frontend, client netip.Addr) (n
 	return winner.conn, winner.endpoint, r.err
 }
 
-// dialFailed gives back an endpoint that could not be connected to.
-func (s *Server) dialFailed(e *endpoint, err error) {
-	e.state.active.Add(-1)
-	s.report(e.health, e.health.dialFailed(err, s.deps.Now()))
-}
-
 type dialResult struct {
 	endpoint *endpoint
 	conn     net.Conn
@@ -72,64 +81,92 @@ type dialResult struct {
 	err      error
 }
 
-// A race dials several endpoints for one client, each a hedgeDelay after the one before.
+// A race dials endpoints for one client, each a hedgeDelay after the one before, until one answers.
 type race struct {
 	s       *Server
 	f       *frontend
 	client  netip.Addr
-	tried   []*endpoint
+	tried   []*endpoint // in this round
+	last    *endpoint   // that was dialed and has not refused
+	round   int
 	err     error // of the last dial; nil: one succeeded
 	results chan dialResult
-	dials   int // in progress
+	cancels []context.CancelFunc // of the dials in progress and of older ones, the latest last
+	dials   int                  // in progress
 }
 
-// run dials endpoints until one answers, none is left or ctx ends. It returns the winner, or an empty result.
+// run dials endpoints until one answers or ctx ends. It returns the winner, or an empty result.
 func (r *race) run(ctx context.Context) dialResult {
-	next := r.next(ctx)
-	for r.dials > 0 {
+	timer := time.NewTimer(r.next(ctx))
+	defer timer.Stop()
+	for {
 		select {
-		case <-next:
-			next = r.next(ctx)
+		case <-timer.C:
+			if r.last != nil {
+				r.s.connectFailed(r.last, context.DeadlineExceeded) // it did not answer in time, and still may
+			}
+			timer.Reset(r.next(ctx))
 		case result := <-r.results:
 			r.dials--
 			r.err = result.err
 			if result.err == nil {
-				result.endpoint.health.dialed(result.took)
+				r.s.dialed(result.endpoint, result.took)
 				return result
 			}
 			r.s.dialFailed(result.endpoint, result.err)
-			next = r.next(ctx)
+			if result.endpoint == r.last {
+				r.last = nil
+			}
+			if r.dials == 0 {
+				timer.Reset(r.next(ctx))
+			}
 		case <-ctx.Done():
 			return dialResult{}
 		}
 	}
-	return dialResult{}
 }
 
-// next dials the next endpoint and returns when to dial the one after it; never if none is left.
-func (r *race) next(ctx context.Context) <-chan time.Time {
+// next dials the next endpoint and returns when to dial the one after it. At the end of a round it dials none if all have
+// refused, so that there is a pause.
+func (r *race) next(ctx context.Context) time.Duration {
 	e := r.f.pick(r.client, r.tried)
 	if e == nil {
-		return nil
+		r.tried = r.tried[:0]
+		r.round++
+		if r.dials > 0 {
+			e = r.f.pick(r.client, nil)
+		}
+	}
+	if e == nil {
+		r.last = nil
+		wait := min(pauseFirst<<min(r.round-1, 8), pauseMost)
+		return wait - rand.N(wait/4)
 	}
 	r.f.state.metrics.retries.Inc()
 	r.tried = append(r.tried, e)
 	r.dial(ctx, e)
-	return time.After(e.hedgeDelay(r.s.cfg.Hedge))
+	return e.hedgeDelay(r.s.cfg.Hedge) << min(r.round, 8)
 }
 
-// dial dials one endpoint in its own goroutine. wait waits for it.
+// dial dials one endpoint in its own goroutine, and gives up the oldest dial if there are too many. wait waits for it.
 func (r *race) dial(ctx context.Context, e *endpoint) {
+	ctx, cancel := context.WithCancel(ctx)
+	r.cancels = append(r.cancels, cancel)
+	if len(r.cancels) > maxDials {
+		r.cancels[0]()
+		r.cancels = r.cancels[1:]
+	}
+	r.last = e
 	r.dials++
 	go func() {
+		defer cancel()
 		start := time.Now()
 		conn, err := r.s.deps.Dial(ctx, e.Addr)
 		r.results <- dialResult{e, conn, time.Since(start), err}
 	}()
 }
 
-// wait waits for the dials in progress, which are cancelled by now. Their silence counts as a failure unless the server
-// is stopping.
+// wait waits for the dials in progress, which are cancelled by now. To be slower than the winner is no failure.
 func (r *race) wait(serving context.Context, winner dialResult) {
 	for ; r.dials > 0; r.dials-- {
 		result := <-r.results
@@ -137,11 +174,11 @@ func (r *race) wait(serving context.Context, winner dialResult) {
 		case result.conn != nil: // it answered a moment later
 			_ = result.conn.Close()
 			result.endpoint.state.active.Add(-1)
+		case winner.endpoint != nil:
+			r.s.dialFailed(result.endpoint, context.Canceled)
 		case serving.Err() != nil:
 			result.endpoint.state.active.Add(-1)
 			r.err = serving.Err()
-		case winner.endpoint != nil:
-			r.s.dialFailed(result.endpoint, fmt.Errorf("no answer while %s answered: %w", winner.endpoint.Addr, result.err))
 		default:
 			r.err = result.err
 			r.s.dialFailed(result.endpoint, result.err)

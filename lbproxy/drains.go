@@ -159,7 +159,7 @@ func (s *Server) States() []BalancerState {
 }
 
 func (e *endpoint) current() BackendState {
-	condition, reason, since := e.health.snapshot()
+	condition, reason, since := e.condition()
 	return BackendState{
 		Name: e.Name, Host: e.Host, Addr: e.Addr, Backup: e.Backup, Check: e.health.key.check.Kind, Condition: condition,
 		Drained: e.state.drained.Load(), Reason: reason, Since: since, Connections: e.state.active.Load(),

@@ -1,10 +1,12 @@
 package lbproxy
 
 import (
+	"cmp"
 	"context"
-	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,42 +34,30 @@ type healthKey struct {
 	proxy int // version of the PROXY header that the check sends; 0: none
 }
 
-// A Health is the health of one backend under one check. Checks change it after rise or fall results in a row;
-// ejectAfter failed connections in a row change it at once; without checks, an ejection ends after Config.Ejection.
+// A Health is the health of a backend as its checks show it: rise or fall results in a row change it. What connections
+// show is in passive.
 type Health struct {
 	key     healthKey
 	recheck chan struct{} // holds one value if a check is wanted now
 
-	down   atomic.Bool // read for every connection
-	failed atomic.Int32
-	rtt    atomic.Int64 // nanoseconds that the last connect took
+	down atomic.Bool  // read for every connection
+	rtt  atomic.Int64 // nanoseconds that connects take
 
 	mu        sync.Mutex
 	condition Condition
 	streak    int // results in a row that contradict condition
 	reason    string
 	since     time.Time
-}
-
-// ejectAfter is how many failed connections in a row mark a backend down without a check.
-const ejectAfter = 2
-
-// A transition is a change of condition. The zero value is no change.
-type transition struct {
-	condition Condition
-	reason    string
-	dur       time.Duration
+	ejected   map[*endpointState]struct{} // balancers that have ejected the backend
 }
 
 func newHealth(k healthKey, now time.Time) *Health {
-	return &Health{key: k, recheck: make(chan struct{}, 1), condition: Unchecked, since: now}
+	return &Health{key: k, recheck: make(chan struct{}, 1), condition: Unchecked, since: now, ejected: make(map[*endpointState]struct{})}
 }
 
-// usable reports whether the backend may get a connection.
-func (h *Health) usable() bool { return !h.down.Load() }
-
-// checked records the result of a check. The first result counts at once, later ones by rise and fall.
-func (h *Health) checked(err error, dur time.Duration, now time.Time) transition {
+// checked records the result of a check. The first result counts at once, later ones by rise and fall. It reports
+// whether the condition changed.
+func (h *Health) checked(err error, now time.Time) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	result, threshold, reason := Up, h.key.check.Rise, ""
@@ -76,54 +66,53 @@ func (h *Health) checked(err error, dur time.Duration, now time.Time) transition
 	}
 	if result == h.condition {
 		h.streak, h.reason = 0, reason
-		return transition{}
+		return false
 	}
 	h.streak++
 	if h.condition != Unchecked && h.streak < threshold {
-		return transition{}
+		return false
 	}
-	return h.setLocked(transition{result, reason, dur}, now)
+	h.condition, h.reason, h.since, h.streak = result, reason, now, 0
+	h.down.Store(result == Down)
+	return true
 }
 
-// dialed records a successful connection.
-func (h *Health) dialed(took time.Duration) {
+// connected records how long a connect took. One that lost a packet is no measure of the others.
+func (h *Health) connected(took time.Duration) {
+	rtt := h.rtt.Load()
+	if rtt != 0 && int64(took) > rtt {
+		took = time.Duration(rtt + (int64(took)-rtt)/8)
+	}
 	h.rtt.Store(int64(took))
-	if h.failed.Load() != 0 {
-		h.failed.Store(0)
-	}
 }
 
-// dialFailed records a failed connection.
-func (h *Health) dialFailed(err error, now time.Time) transition {
-	defer h.requestCheck() // after the unlock, so that checkLoop sees the transition
-	failed := h.failed.Add(1)
-	if failed < ejectAfter {
-		return transition{}
+// follow makes checks that pass end the ejection of a backend that was ejected while it was checked in another way.
+func (h *Health) follow(state *endpointState) {
+	if !state.ejected.Load() {
+		return
 	}
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.condition == Down {
-		return transition{}
-	}
-	reason := fmt.Sprintf("%d connections in a row failed: %v", failed, err)
-	return h.setLocked(transition{condition: Down, reason: reason}, now)
+	h.ejected[state] = struct{}{}
+	h.mu.Unlock()
+	h.requestCheck()
 }
 
-// reinstate ends the ejection of an unchecked backend.
-func (h *Health) reinstate(now time.Time) transition {
+// ejections returns the balancers that have ejected the backend.
+func (h *Health) ejections() []*endpointState {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.condition != Down {
-		return transition{}
-	}
-	return h.setLocked(transition{condition: Up, reason: "not checked; tried again after its ejection"}, now)
+	return slices.Collect(maps.Keys(h.ejected))
 }
 
-func (h *Health) setLocked(v transition, now time.Time) transition {
-	h.condition, h.reason, h.since, h.streak = v.condition, v.reason, now, 0
-	h.failed.Store(0)
-	h.down.Store(v.condition == Down)
-	return v
+// interval returns how long to wait for the next check: shorter while the condition may be about to change.
+func (h *Health) interval() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	interval := h.key.check.Interval
+	if h.streak > 0 || len(h.ejected) > 0 {
+		return min(interval, cmp.Or(h.key.check.FastInterval, interval))
+	}
+	return interval
 }
 
 // requestCheck wakes checkLoop.
@@ -158,7 +147,7 @@ func (s *Server) checkLoop(ctx context.Context, h *Health) {
 	}
 	for {
 		s.checkOnce(ctx, h)
-		interval := h.key.check.Interval
+		interval := h.interval()
 		timer := time.NewTimer(interval - interval/10 + rand.N(interval/5+1))
 		select {
 		case <-timer.C:
@@ -179,7 +168,7 @@ func (s *Server) checkLoop(ctx context.Context, h *Health) {
 // minCheckGap is the shortest time between two checks of a backend.
 const minCheckGap = 250 * time.Millisecond
 
-// reinstateLoop ends the ejection of an unchecked backend after Config.Ejection.
+// reinstateLoop ends the ejections of an unchecked backend after Config.Ejection.
 func (s *Server) reinstateLoop(ctx context.Context, h *Health) {
 	for {
 		select {
@@ -187,13 +176,16 @@ func (s *Server) reinstateLoop(ctx context.Context, h *Health) {
 		case <-ctx.Done():
 			return
 		}
-		if h.usable() {
-			continue
+		for len(h.ejections()) > 0 {
+			if pause.For(ctx, s.cfg.Ejection) != nil {
+				return
+			}
+			for _, state := range h.ejections() {
+				if state.ejectedFor(s.deps.Now()) >= s.cfg.Ejection {
+					s.reinstate(h, state)
+				}
+			}
 		}
-		if pause.For(ctx, s.cfg.Ejection) != nil {
-			return
-		}
-		s.report(h, h.reinstate(s.deps.Now()))
 	}
 }
 
@@ -212,35 +204,52 @@ func (s *Server) checkOnce(ctx context.Context, h *Health) {
 	}
 	took := s.deps.Now().Sub(start)
 	if connected > 0 && h.key.check.Port == 0 {
-		h.rtt.Store(int64(connected))
+		h.connected(connected)
 	}
 	s.metrics.checks.WithLabelValues(string(h.key.check.Kind)).Observe(took.Seconds())
-	s.report(h, h.checked(err, took, s.deps.Now()))
+	s.checked(h, err, took)
 }
 
-// report records a transition as events and metrics of every balancer that has this backend.
-func (s *Server) report(h *Health, t transition) {
-	if t.condition == "" {
-		return
+// checked records the result of a check. One that passes ends ejections.
+func (s *Server) checked(h *Health, err error, took time.Duration) {
+	if h.checked(err, s.deps.Now()) {
+		s.report(func(e *endpoint) bool { return e.health == h }, took)
 	}
-	kind := event.BackendUp
-	if t.condition == Down {
-		kind = event.BackendDown
-	}
-	for _, f := range s.active.Load().frontends {
-		for i := range f.endpoints {
-			e := &f.endpoints[i]
-			if e.health != h {
-				continue
+	if err == nil {
+		for _, state := range h.ejections() {
+			if state.mayReturn(s.deps.Now()) {
+				s.reinstate(h, state)
 			}
-			s.gauge(f, e)
-			ev := event.Event{Kind: kind, Addr: e.Addr.Addr(), Host: e.Host, Detail: f.Name + " " + e.Addr.String(), Dur: t.dur}
-			if t.condition == Down {
-				ev.Err = t.reason
-			}
-			s.deps.Events.Record(ev)
 		}
 	}
+}
+
+// report records the condition of the endpoints that changed as events and metrics. dur is how long the check took that
+// changed them.
+func (s *Server) report(changed func(*endpoint) bool, dur time.Duration) {
+	s.announcing.Lock()
+	defer s.announcing.Unlock()
+	for _, f := range s.active.Load().frontends {
+		for i := range f.endpoints {
+			if e := &f.endpoints[i]; changed(e) {
+				s.announce(f, e, dur)
+			}
+		}
+	}
+}
+
+// announce records the condition of an endpoint if it is another than the one recorded last.
+func (s *Server) announce(f *frontend, e *endpoint, dur time.Duration) {
+	condition, reason, changed := e.announce()
+	if !changed {
+		return
+	}
+	s.gauge(f, e)
+	ev := event.Event{Kind: event.BackendUp, Addr: e.Addr.Addr(), Host: e.Host, Detail: f.Name + " " + e.Addr.String(), Dur: dur}
+	if condition == Down {
+		ev.Kind, ev.Err = event.BackendDown, reason
+	}
+	s.deps.Events.Record(ev)
 }
 
 // gauge sets the metric backend_up of an endpoint.

@@ -10,8 +10,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,8 +30,8 @@ func TestHealthCountsRiseAndFall(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name    string
-		results string // + check passed, - check failed, d connection failed, c connected
-		want    string // u up, d down, ? unchecked, after each
+		results string // + check passed, - check failed, r connection refused, s no answer, l lost a race, c connected, . a second passed
+		want    string // u up, d down, e ejected, ? unchecked, after each
 	}{
 		{"the first result counts at once", "+", "u"},
 		{"also a failure", "-", "d"},
@@ -37,38 +39,87 @@ func TestHealthCountsRiseAndFall(t *testing.T) {
 		{"a pass resets the count to fall", "+--+---", "uuuuuud"},
 		{"rise 2", "-++", "ddu"},
 		{"a failure resets the count to rise", "-+-++", "ddddu"},
-		{"two failed connections eject", "+dd", "uud"},
-		{"not two with a connection in between", "+dcd", "uuuu"},
-		{"unchecked backends are ejected too", "dd", "?d"},
-		{"checks end an ejection", "+dd++", "uuddu"},
-		{"failed connections do not count against rise", "ddddd+d+", "?ddddddu"},
+		{"two refused connections eject", "+rr", "uue"},
+		{"not two with a connection in between", "+rcr", "uuuu"},
+		{"unchecked backends are ejected too", "rr", "?e"},
+		{"one passed check ends an ejection", "+rr.+", "uueeu"},
+		{"so does a connection", "+rr.c", "uueeu"},
+		{"but not at once", "+rr+c", "uueee"},
+		{"failed checks make it down", "+rr---.+.+", "uueeedddd" + "u"},
+		{"to lose a race is no failure", "+llllllll.llllllll", "uuuuuuuuuuuuuuuuuu"},
+		{"nor is silence for a moment", "+ssssssss", "uuuuuuuuu"},
+		{"five in a row for a second eject", "+ssss.s", "uuuuuue"},
+		{"but not four", "+sss.s", "uuuuuu"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			h := newHealth(healthKey{check: withDefaults(lab.Check{})}, time.Time{})
+			var now time.Time
+			s := &Server{deps: Deps{Now: func() time.Time { return now }}}
+			s.active.Store(&activeTable{})
+			h := newHealth(healthKey{check: withDefaults(lab.Check{})}, now)
+			e := &endpoint{Backend: &Backend{}, state: &endpointState{}, health: h}
 			var got strings.Builder
 			for _, r := range test.results {
 				switch r {
 				case '+':
-					h.checked(nil, 0, time.Time{})
+					s.checked(h, nil, 0)
 				case '-':
-					h.checked(errors.New("bad"), 0, time.Time{})
-				case 'd':
-					h.dialFailed(errors.New("refused"), time.Time{})
+					s.checked(h, errors.New("bad"), 0)
+				case 'r':
+					s.connectFailed(e, syscall.ECONNREFUSED)
+				case 's':
+					s.connectFailed(e, context.DeadlineExceeded)
+				case 'l':
+					s.connectFailed(e, context.Canceled)
 				case 'c':
-					h.dialed(0)
+					s.dialed(e, 0)
+				case '.':
+					now = now.Add(time.Second)
 				}
-				condition, _, _ := h.snapshot()
-				got.WriteString(map[Condition]string{Up: "u", Down: "d", Unchecked: "?"}[condition])
-				if h.usable() == (condition == Down) {
-					t.Errorf("condition %s, usable %t", condition, h.usable())
+				condition, _, _ := e.condition()
+				sign := map[Condition]string{Up: "u", Down: "d", Unchecked: "?"}[condition]
+				if condition == Down && e.allowed() {
+					sign = "e"
+				}
+				got.WriteString(sign)
+				if e.usable() == (condition == Down) {
+					t.Errorf("condition %s, usable %t", condition, e.usable())
 				}
 			}
 			if got.String() != test.want {
 				t.Errorf("%s became %s, want %s", test.results, got.String(), test.want)
 			}
 		})
+	}
+}
+
+// TestOwnTimeoutIsSilence: that our time to connect is over says nothing of the backend, whichever timer ends it.
+func TestOwnTimeoutIsSilence(t *testing.T) {
+	t.Parallel()
+	_, dialer := (&net.Dialer{Timeout: time.Nanosecond}).Dial("tcp", "127.0.0.1:1")
+	for _, err := range []error{dialer, context.DeadlineExceeded, context.Canceled, os.ErrDeadlineExceeded, fmt.Errorf("dial: %w", syscall.ETIMEDOUT)} {
+		if !isSilence(err) {
+			t.Errorf("%v counts as refused", err)
+		}
+	}
+	for _, err := range []error{syscall.ECONNREFUSED, syscall.EHOSTUNREACH, &net.OpError{Op: "dial", Err: syscall.ENETUNREACH}} {
+		if isSilence(err) {
+			t.Errorf("%v counts as silence", err)
+		}
+	}
+}
+
+// TestEjectionIsOfOneBalancer: what connections of one balancer meet is no matter of another with the same backend.
+func TestEjectionIsOfOneBalancer(t *testing.T) {
+	t.Parallel()
+	back := serveTCP(t, nameServer("b"))
+	r := newTestServer(t, Config{}, balancer("one", addr(t), back), balancer("other", addr(t), back))
+	for range ejectRefused {
+		r.connectFailed(&r.active.Load().frontends[0].endpoints[0], syscall.ECONNREFUSED)
+	}
+	if one, other := r.States()[0].Backends[0], r.States()[1].Backends[0]; one.Condition != Down || other.Condition != Unchecked {
+		t.Errorf("conditions %s and %s, want down and unchecked", one.Condition, other.Condition)
 	}
 }
 
@@ -162,11 +213,11 @@ func TestFailedConnectionTriggersCheck(t *testing.T) {
 		})
 		r := newTestServerWith(t, Config{}, Deps{Dial: d.Dial, Listen: noListener}, b)
 		synctest.Wait()
-		h := r.active.Load().frontends[0].endpoints[0].health
+		e := &r.active.Load().frontends[0].endpoints[0]
 		for range 2 {
-			r.report(h, h.dialFailed(errors.New("refused"), time.Now()))
+			r.connectFailed(e, syscall.ECONNREFUSED)
 		}
-		if h.usable() {
+		if e.usable() {
 			t.Fatal("still used after two failed connections")
 		}
 		time.Sleep(time.Second)

@@ -114,7 +114,7 @@ func (t *transport) dial(ctx context.Context, _, addr string) (net.Conn, error) 
 	if err != nil {
 		return nil, &dialError{addr: addr, err: err}
 	}
-	a.endpoint.health.dialed(time.Since(start))
+	t.s.dialed(a.endpoint, time.Since(start))
 	control(conn, func(fd int) { _ = keepAlive(fd) })
 	if version := a.request.frontend.SendProxy; version != 0 {
 		if err := writeProxyHeader(conn, version, a.request.src, a.request.dst); err != nil {

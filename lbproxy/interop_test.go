@@ -231,7 +231,7 @@ func TestWrk(t *testing.T) {
 }
 
 // TestFailover loses one of two machines: its server process, or its cable. Clients that connect afterwards all get an
-// answer, and their connections mark the backend down: the interval of its check is an hour.
+// answer, and their connections have the backend checked, which marks it down: the interval of its check is an hour.
 func TestFailover(t *testing.T) {
 	netns.Need(t, "root", "nginx", "ip")
 	tests := []struct {
@@ -310,7 +310,8 @@ func newFailover(t *testing.T, net int, mode lab.BalanceMode) *failover {
 		f.machines, f.backends = append(f.machines, c), append(f.backends, at)
 	}
 	b := with(balancer("web", f.listen, f.backends...), func(b *lab.Balancer) {
-		b.Mode, b.Check = mode, lab.Check{Kind: lab.CheckTCP, Interval: time.Hour}
+		b.Mode = mode
+		b.Check = lab.Check{Kind: lab.CheckTCP, Interval: time.Hour, FastInterval: 100 * time.Millisecond, Timeout: 2 * time.Second}
 	})
 	f.testServer = newTestServer(t, Config{}, b)
 	f.waitCondition(t, f.backends[0], Up)

@@ -46,7 +46,7 @@ func TestConnectionLimitIsShared(t *testing.T) {
 	tcp := balancer("tcp", addr(t), serveTCP(t, nameServer("tcp")))
 	web := httpBalancer("web", addr(t), serveHTTP(t, respond("web")))
 	shared := with(balancer("shared", addr(t), serveTCP(t, nameServer("shared"))), func(b *lab.Balancer) { b.Match.SNI = []string{"*.lab"} })
-	refused := balancer("refused", addr(t), addr(t)) // its backend refuses
+	refused := with(balancer("refused", addr(t), addr(t)), func(b *lab.Balancer) { b.Timeouts.Connect = 100 * time.Millisecond }) // its backend refuses
 	r := newTestServer(t, Config{Connections: 4, Peek: 100 * time.Millisecond}, tcp, web, shared, refused)
 	var held []net.Conn
 	for i := range 4 {

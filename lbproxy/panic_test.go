@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -31,7 +32,8 @@ func TestPanicIsContained(t *testing.T) {
 	}}
 	tcp, web, good := addr(t), addr(t), addr(t)
 	http1 := with(balancer("web", web, marked), func(b *lab.Balancer) { b.Mode = lab.ModeHTTP })
-	newTestServerWith(t, Config{}, deps, balancer("bad", tcp, marked), http1, balancer("good", good, alive))
+	bad := with(balancer("bad", tcp, marked), func(b *lab.Balancer) { b.Timeouts.Connect = 500 * time.Millisecond })
+	newTestServerWith(t, Config{}, deps, bad, http1, balancer("good", good, alive))
 	if _, err := readAll(tcp); err == nil {
 		t.Error("a connection to nowhere ended without an error")
 	}

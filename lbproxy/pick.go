@@ -21,6 +21,7 @@ type endpointState struct {
 	key     endpointKey
 	active  atomic.Int64 // connections, in HTTP mode requests, open or being opened
 	drained atomic.Bool
+	passive
 }
 
 // A frontendState is what is learned of one balancer. It survives reloads.
@@ -70,14 +71,16 @@ func (f *frontend) full() bool {
 	return f.MaxConnections > 0 && f.state.active.Load() >= int64(f.MaxConnections)
 }
 
-// usable reports whether the endpoint may get a new connection.
-func (e *endpoint) usable() bool { return !e.state.drained.Load() && e.health.usable() }
+// allowed reports whether the endpoint may get a new connection, if only as the last.
+func (e *endpoint) allowed() bool { return !e.state.drained.Load() && !e.health.down.Load() }
 
-// pick chooses the endpoint for a client, none of those in tried: one that is up, else a backup that is up, else, if
-// nothing checks them, one that was ejected. It returns nil if none is left. The endpoint's active count includes the
-// pick; the caller gives it back.
+// usable reports whether the endpoint may get a new connection at any time.
+func (e *endpoint) usable() bool { return e.allowed() && !e.state.ejected.Load() }
+
+// pick chooses the endpoint for a client, none of those in tried: one that is up, else a backup that is up, else one that
+// was ejected. It returns nil if none is left. The endpoint's active count includes the pick; the caller gives it back.
 func (f *frontend) pick(client netip.Addr, tried []*endpoint) *endpoint {
-	for tier := range 3 {
+	for tier := range tiers {
 		if e := f.pickTier(client, tried, tier); e != nil {
 			e.state.active.Add(1)
 			return e
@@ -107,14 +110,11 @@ func (f *frontend) pickTier(client netip.Addr, tried []*endpoint, tier int) *end
 	return candidates[f.next()%uint64(len(candidates))]
 }
 
+// tiers is how many groups of endpoints pick goes through.
+const tiers = 4
+
 func (e *endpoint) inTier(tier int) bool {
-	switch tier {
-	case 0:
-		return e.usable() && !e.Backup
-	case 1:
-		return e.usable() && e.Backup
-	}
-	return e.health.key.check.Kind == lab.CheckNone && !e.state.drained.Load()
+	return e.allowed() && e.Backup == (tier%2 == 1) && e.state.ejected.Load() == (tier >= 2)
 }
 
 // next advances the balancer's round robin.
@@ -154,7 +154,7 @@ func mix(x uint64) uint64 {
 }
 
 // hedgeDelay returns how long a connection to the endpoint may take before the next is tried in parallel: at least
-// floor, and three times what the last one took.
+// floor, and three times what connects take.
 func (e *endpoint) hedgeDelay(floor time.Duration) time.Duration {
 	return max(floor, 3*time.Duration(e.health.rtt.Load()))
 }

@@ -34,6 +34,7 @@ type Config struct {
 	Ejection time.Duration // how long an unchecked backend stays down after failed connections; 0: 10s
 	Sweep    time.Duration // interval of the test for idle connections and unresponsive peers; 0: 5s
 	Pending  int           // connections that may wait for their first bytes at one time; 0: 4096
+	Waiting  int           // clients that may wait for a backend at one time, after the first has failed; 0: a sixteenth of Connections
 
 	Connections int // of all balancers at one time, at six file descriptors each; 0: 4096
 	Checks      int // health checks at one time; 0: 256
@@ -48,6 +49,7 @@ func (c Config) withDefaults() Config {
 	c.Pending = cmp.Or(c.Pending, 4096)
 	c.Connections = cmp.Or(c.Connections, 4096)
 	c.Checks = cmp.Or(c.Checks, 256)
+	c.Waiting = cmp.Or(c.Waiting, max(c.Connections/16, 1))
 	return c
 }
 
@@ -94,6 +96,8 @@ type Server struct {
 	http       *httpProxy
 	checkSlots chan struct{} // one token for each check in progress
 
+	waiting chan struct{} // one token for each client that waits for a backend
+
 	active   atomic.Pointer[activeTable] // never nil
 	sessions sessions
 	limit    *connlimit.Set // of all client connections
@@ -101,6 +105,8 @@ type Server struct {
 	pending  atomic.Int64  // connections that wait for their first bytes
 	changed  chan struct{} // a table was committed
 	conns    sync.WaitGroup
+
+	announcing sync.Mutex // conditions are recorded in the order in which they change
 
 	mu             sync.Mutex
 	committed      bool // a table was
@@ -142,6 +148,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	s := &Server{
 		cfg: cfg, deps: deps, log: deps.Log.With(keyServer, "lbproxy"), metrics: m, panics: deps.Panics,
 		checkSlots:     make(chan struct{}, cfg.Checks),
+		waiting:        make(chan struct{}, cfg.Waiting),
 		changed:        make(chan struct{}, 1),
 		sockets:        make(map[netip.AddrPort]*socket),
 		frontendStates: make(map[string]*frontendState),

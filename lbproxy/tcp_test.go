@@ -126,7 +126,7 @@ func TestNoBackendResets(t *testing.T) {
 		want reason
 	}{
 		{"no backends", balancer("b", addr(t)), rejectNoBackend},
-		{"refused", balancer("b", addr(t), closed), rejectConnect},
+		{"refused", with(balancer("b", addr(t), closed), func(b *lab.Balancer) { b.Timeouts.Connect = 500 * time.Millisecond }), rejectConnect},
 		{"down by its check", with(balancer("b", addr(t), closed), func(b *lab.Balancer) { b.Check.Kind = lab.CheckTCP }), rejectNoBackend},
 	}
 	for _, test := range tests {
@@ -161,8 +161,8 @@ func TestRefusingBackendIsSkipped(t *testing.T) {
 	if len(events) != 1 || !strings.Contains(events[0].Err, "refused") || events[0].Detail != "b "+gone.String() {
 		t.Errorf("events = %+v, want one with the error connection refused", events)
 	}
-	if got := testutil.ToFloat64(r.metrics.retries.WithLabelValues("b")); got != ejectAfter {
-		t.Errorf("%v retries, want %d: the backend is down after that", got, ejectAfter)
+	if got := testutil.ToFloat64(r.metrics.retries.WithLabelValues("b")); got != ejectRefused {
+		t.Errorf("%v retries, want %d: the backend is down after that", got, ejectRefused)
 	}
 }
 
@@ -197,7 +197,10 @@ func TestSilentBackendIsHedged(t *testing.T) {
 			t.Fatalf("answered by %q", got)
 		}
 	}
-	r.waitCondition(t, silent, Down)
+	netns.WaitFor(t, "the silent backend ejected", func() bool {
+		readLine(t, dial(t, frontend))
+		return r.States()[0].Backends[0].Condition == Down
+	})
 	if got := r.States()[0].Backends[0].Connections; got != 0 {
 		t.Errorf("the silent backend has %d connections", got)
 	}

@@ -438,14 +438,15 @@ const (
 
 // A Check is a health check.
 type Check struct {
-	Kind     CheckKind
-	Path     string
-	Port     uint16 // 0: the backend's own
-	Expect   int    // status; 0: any 2xx or 3xx
-	Interval time.Duration
-	Timeout  time.Duration
-	Rise     int // successes in a row that make a member healthy
-	Fall     int // failures in a row that make it unhealthy
+	Kind         CheckKind
+	Path         string
+	Port         uint16 // 0: the backend's own
+	Expect       int    // status; 0: any 2xx or 3xx
+	Interval     time.Duration
+	FastInterval time.Duration // while the condition may be about to change; 0: Interval
+	Timeout      time.Duration
+	Rise         int // successes in a row that make a member healthy
+	Fall         int // failures in a row that make it unhealthy
 }
 
 // Timeouts are a balancer's.

@@ -50,7 +50,11 @@ func (r *resolver) check(raw *rawCheck, key string) lab.Check {
 	c := lab.Check{
 		Kind: raw.Kind.or(lab.CheckTCP), Path: string(raw.Path.V), Port: uint16(raw.Port.V), Expect: int(raw.Expect.V),
 		Interval: time.Duration(raw.Interval.or(span(checkInterval))), Timeout: time.Duration(raw.Timeout.or(span(checkTimeout))),
-		Rise: int(raw.Rise.or(checkRise)), Fall: int(raw.Fall.or(checkFall)),
+		FastInterval: time.Duration(raw.Fast.or(span(checkFast))),
+		Rise:         int(raw.Rise.or(checkRise)), Fall: int(raw.Fall.or(checkFall)),
+	}
+	if !raw.Fast.set() {
+		c.FastInterval = min(c.FastInterval, c.Interval)
 	}
 	http := c.Kind == lab.CheckHTTP || c.Kind == lab.CheckHTTPS
 	switch {
@@ -63,6 +67,8 @@ func (r *resolver) check(raw *rawCheck, key string) lab.Check {
 		r.fail(raw.Path.spot, key+".path", "%q is not a path: want one like /healthz", c.Path)
 	case raw.Expect.ok() && (c.Expect < 100 || c.Expect > 599):
 		r.fail(raw.Expect.spot, key+".expect", "%d is not an HTTP status: want one like 200", c.Expect)
+	case raw.Fast.ok() && c.FastInterval > c.Interval:
+		r.fail(raw.Fast.spot, key+".fast_interval", "%s is longer than interval (%s)", c.FastInterval, c.Interval)
 	}
 	if http && c.Path == "" {
 		c.Path = "/"
@@ -305,7 +311,7 @@ func (r *resolver) derive(c *lab.Cluster, service string, listen netip.Addr, por
 	}
 	b.Pos, b.Name, b.Cluster, b.Listen = c.Pos, c.Name+"-"+service, c, netip.AddrPortFrom(listen, port)
 	b.Timeouts = lab.Timeouts{Connect: connectTimeout, Idle: idleTimeout}
-	b.Check.Interval, b.Check.Timeout, b.Check.Rise, b.Check.Fall = checkInterval, checkTimeout, checkRise, checkFall
+	b.Check.Interval, b.Check.FastInterval, b.Check.Timeout, b.Check.Rise, b.Check.Fall = checkInterval, checkFast, checkTimeout, checkRise, checkFall
 	if b.Mode == "" {
 		b.Mode = lab.ModeTCP
 	}

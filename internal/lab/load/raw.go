@@ -209,6 +209,7 @@ type rawCheck struct {
 	Port     scalar[port]          `yaml:"port" def:"the backend's" doc:"Port to check."`
 	Expect   scalar[count]         `yaml:"expect" def:"any 2xx or 3xx" doc:"Status that means healthy (http, https)."`
 	Interval scalar[span]          `yaml:"interval" def:"5s" doc:"Time between two checks."`
+	Fast     scalar[span]          `yaml:"fast_interval" def:"1s, if interval is longer" doc:"Time between two checks while the last results contradict the backend's state, or after connections to it failed."`
 	Timeout  scalar[span]          `yaml:"timeout" def:"3s" doc:"Time that one check may take."`
 	Rise     scalar[count]         `yaml:"rise" def:"2" doc:"Successes in a row that make a backend healthy."`
 	Fall     scalar[count]         `yaml:"fall" def:"3" doc:"Failures in a row that make a backend unhealthy."`

@@ -30,6 +30,7 @@ const (
 	defaultMirrorFresh = 30 * time.Second
 
 	checkInterval = 5 * time.Second
+	checkFast     = time.Second
 	checkTimeout  = 3 * time.Second
 	checkRise     = 2
 	checkFall     = 3

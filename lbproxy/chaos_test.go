@@ -1,0 +1,174 @@
+package lbproxy
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/test/support/netns"
+)
+
+// A rig is one balancer of ours and one of HAProxy over the same machines, each in a namespace of its own.
+type rig struct {
+	*testServer
+	machines    []*netns.Client
+	members     []netip.AddrPort
+	ours, peers netip.AddrPort
+}
+
+// newRig makes the network 10.net.0.0/24 with that many machines, which serve "ok".
+func newRig(t *testing.T, net, machines int, change ...func(*lab.Balancer)) *rig {
+	t.Helper()
+	netns.Need(t, "root", "nginx", "ip", "nft", "haproxy")
+	segment := netns.NewSegment(t, fmt.Sprintf("10.%d.0.1/24", net))
+	own := netip.AddrFrom4([4]byte{10, byte(net), 0, 1})
+	r := &rig{ours: netip.AddrPortFrom(own, 80), peers: netip.AddrPortFrom(own, 81)}
+	servers := ""
+	for k := range machines {
+		at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(net), 0, byte(2 + k)}), 80)
+		c := segment.NewClient(t)
+		netns.Run(t, "ip", "-n", c.Name, "addr", "add", at.Addr().String()+"/24", "dev", "eth0")
+		start(t, c.Command(context.Background(), "nginx", nginx(t, fmt.Sprintf(`listen %s backlog=4096; location / { return 200 "ok"; }`, at))...), at)
+		r.machines, r.members = append(r.machines, c), append(r.members, at)
+		servers += fmt.Sprintf("  server m%d %s check inter 5s\n", k, at)
+	}
+	b := with(balancer("web", r.ours, r.members...), func(b *lab.Balancer) {
+		b.Check = lab.Check{Kind: lab.CheckTCP, Interval: 5 * time.Second, Timeout: 5 * time.Second}
+		b.Timeouts.Connect = 20 * time.Second // as HAProxy's, in startHAProxy
+		for _, c := range change {
+			c(b)
+		}
+	})
+	r.testServer = newTestServer(t, Config{}, b)
+	for _, m := range r.members {
+		r.waitCondition(t, m, Up)
+	}
+	startHAProxy(t, r.peers, fmt.Sprintf("listen l\n  mode tcp\n  option redispatch\n  bind %s\n%s", r.peers, servers))
+	return r
+}
+
+// lose drops that part of what is sent to every machine until restore is called.
+func (r *rig) lose(t *testing.T, percent int) (restore func()) {
+	t.Helper()
+	table := fmt.Sprint("loss", r.ours.Addr().As4()[1])
+	rules := fmt.Sprintf("table ip %s { chain out { type filter hook output priority 0;", table)
+	for _, m := range r.members {
+		rules += fmt.Sprintf(" ip daddr %s numgen random mod 100 <= %d drop;", m.Addr(), percent-1)
+	}
+	netns.Run(t, "nft", rules+" };}")
+	restore = sync.OnceFunc(func() { netns.Run(t, "nft", "delete table ip "+table) })
+	t.Cleanup(restore)
+	return restore
+}
+
+// request makes one request on a new connection, for a minute at most.
+func request(ctx context.Context, at netip.AddrPort) error {
+	var d net.Dialer
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	c, err := d.DialContext(ctx, "tcp", at.String())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); err != nil {
+		return err
+	}
+	body, err := io.ReadAll(c)
+	if err == nil && len(body) < 100 {
+		err = fmt.Errorf("a response of %d bytes", len(body))
+	}
+	return err
+}
+
+// A tally counts the requests that failed.
+type tally struct {
+	tasks        sync.WaitGroup
+	made, failed atomic.Int64
+	mu           sync.Mutex
+	first        error
+}
+
+func (l *tally) request(t *testing.T, at netip.AddrPort) {
+	err := request(t.Context(), at)
+	l.made.Add(1)
+	if err == nil {
+		return
+	}
+	l.failed.Add(1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.first == nil {
+		l.first = err
+	}
+}
+
+func (l *tally) String() string {
+	return fmt.Sprintf("%d of %d failed (first: %v)", l.failed.Load(), l.made.Load(), l.first)
+}
+
+// TestBlip cuts every machine for 0.3 s while clients connect. All must get their answer, as through HAProxy.
+func TestBlip(t *testing.T) {
+	for i, machines := range []int{1, 3} {
+		t.Run(fmt.Sprintf("%d members", machines), func(t *testing.T) {
+			r := newRig(t, 90+i, machines)
+			var ours, peers tally
+			restore := func() {}
+			for n := range 150 { // three seconds at 50 connections a second
+				switch n {
+				case 50:
+					restore = r.lose(t, 100)
+				case 65:
+					restore()
+				}
+				ours.tasks.Go(func() { ours.request(t, r.ours) })
+				peers.tasks.Go(func() { peers.request(t, r.peers) })
+				time.Sleep(20 * time.Millisecond)
+			}
+			ours.tasks.Wait()
+			peers.tasks.Wait()
+			t.Logf("HAProxy: %s", &peers)
+			if ours.failed.Load() > 0 {
+				t.Errorf("a cut of 0.3 s: %s; HAProxy: %s", &ours, &peers)
+			}
+		})
+	}
+}
+
+// TestLoss loses part of all packets to the machines. No client is reset, as none is by HAProxy.
+func TestLoss(t *testing.T) {
+	for i, test := range []struct{ percent, machines int }{{15, 1}, {10, 3}} {
+		t.Run(fmt.Sprintf("%d %% to %d members", test.percent, test.machines), func(t *testing.T) {
+			r := newRig(t, 94+i, test.machines)
+			r.lose(t, test.percent)
+			const requests, parallel = 1000, 50
+			var ours, peers tally
+			for _, side := range []struct {
+				*tally
+				at netip.AddrPort
+			}{{&ours, r.ours}, {&peers, r.peers}} {
+				for range parallel {
+					side.tasks.Go(func() {
+						for range requests / parallel {
+							side.request(t, side.at)
+						}
+					})
+				}
+			}
+			ours.tasks.Wait()
+			peers.tasks.Wait()
+			t.Logf("HAProxy: %s", &peers)
+			if ours.failed.Load() > 0 {
+				t.Errorf("%d %% loss: %s; HAProxy: %s", test.percent, &ours, &peers)
+			}
+		})
+	}
+}

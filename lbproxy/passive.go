@@ -1,0 +1,185 @@
+package lbproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// A backend is ejected from a balancer after this many refused connections in a row, or connects without an answer in a
+// row for at least ejectSilence. One that is ejected is used when no other is left.
+const (
+	ejectRefused = 2
+	ejectSilent  = 5
+	ejectSilence = time.Second
+)
+
+// An ejection lasts at least ejectMin; the next within a minute twice as long, up to ejectMax: a backend whose checks pass
+// and whose connections fail does not change its condition at every check.
+const (
+	ejectMin = 200 * time.Millisecond
+	ejectMax = 10 * time.Second
+)
+
+// passive is the health of one backend of one balancer as its connections show it.
+type passive struct {
+	failing atomic.Bool // a connection failed after the last success; read for every connection
+	ejected atomic.Bool // read for every connection
+
+	mu          sync.Mutex
+	refused     int // connections in a row
+	silent      int // connects in a row that did not answer in time
+	silentSince time.Time
+	reason      string // of the ejection
+	since       time.Time
+	minimum     time.Duration // that the ejection lasts
+	announced   Condition     // that the last event and the gauge tell
+}
+
+// succeeded records a connection. It reports whether that may end an ejection.
+func (p *passive) succeeded() bool {
+	if !p.failing.Load() {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.failing.Store(false)
+	p.refused, p.silent = 0, 0
+	return p.ejected.Load()
+}
+
+// failed records a failed connection. It returns why the backend is to be ejected; empty: it is not.
+func (p *passive) failed(err error, now time.Time) (reason string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.failing.Store(true)
+	if !isSilence(err) {
+		p.refused++
+		if p.refused < ejectRefused || p.ejected.Load() {
+			return ""
+		}
+		return fmt.Sprintf("%d connections in a row failed: %v", p.refused, err)
+	}
+	if p.silent++; p.silent == 1 {
+		p.silentSince = now
+	}
+	lasts := now.Sub(p.silentSince)
+	if p.silent < ejectSilent || lasts < ejectSilence || p.ejected.Load() {
+		return ""
+	}
+	return fmt.Sprintf("no answer to %d connections in a row, for %s", p.silent, lasts.Round(time.Millisecond))
+}
+
+func (p *passive) eject(reason string, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.minimum == 0 || now.Sub(p.since) > time.Minute:
+		p.minimum = ejectMin
+	default:
+		p.minimum = min(2*p.minimum, ejectMax)
+	}
+	p.reason, p.since = reason, now
+	p.ejected.Store(true)
+}
+
+// ejectedFor returns how long the backend has been ejected.
+func (p *passive) ejectedFor(now time.Time) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return now.Sub(p.since)
+}
+
+// mayReturn reports whether a passed check or a connection ends the ejection.
+func (p *passive) mayReturn(now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return now.Sub(p.since) >= p.minimum
+}
+
+func (p *passive) reinstate() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refused, p.silent = 0, 0
+	p.failing.Store(false)
+	p.ejected.Store(false)
+}
+
+// condition returns whether the endpoint may get connections, why, and since when. What checks found goes first.
+func (e *endpoint) condition() (Condition, string, time.Time) {
+	e.health.mu.Lock()
+	condition, reason, since := e.health.condition, e.health.reason, e.health.since
+	e.health.mu.Unlock()
+	if condition == Down || !e.state.ejected.Load() {
+		return condition, reason, since
+	}
+	e.state.mu.Lock()
+	defer e.state.mu.Unlock()
+	return Down, e.state.reason, e.state.since
+}
+
+// announce returns the condition of the endpoint, and whether it is another than at the last call.
+func (e *endpoint) announce() (condition Condition, reason string, changed bool) {
+	condition, reason, _ = e.condition()
+	e.state.mu.Lock()
+	defer e.state.mu.Unlock()
+	changed = e.state.announced != condition && condition != Unchecked
+	if changed {
+		e.state.announced = condition
+	}
+	return condition, reason, changed
+}
+
+// dialed records a connection to an endpoint. It ends an ejection.
+func (s *Server) dialed(e *endpoint, took time.Duration) {
+	e.health.connected(took)
+	if e.state.succeeded() && e.state.mayReturn(s.deps.Now()) {
+		s.reinstate(e.health, e.state)
+	}
+}
+
+// dialFailed gives back an endpoint that could not be connected to, and counts that against it.
+func (s *Server) dialFailed(e *endpoint, err error) {
+	e.state.active.Add(-1)
+	s.connectFailed(e, err)
+}
+
+// connectFailed counts a failed connection against an endpoint, and asks for a check.
+func (s *Server) connectFailed(e *endpoint, err error) {
+	defer e.health.requestCheck() // last, so that checkLoop sees the ejection
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+	now := s.deps.Now()
+	reason := e.state.failed(err, now)
+	if reason == "" {
+		return
+	}
+	e.state.eject(reason, now)
+	e.health.mu.Lock()
+	e.health.ejected[e.state] = struct{}{}
+	e.health.mu.Unlock()
+	s.report(func(other *endpoint) bool { return other.state == e.state }, 0)
+}
+
+// reinstate ends an ejection.
+func (s *Server) reinstate(h *Health, state *endpointState) {
+	h.mu.Lock()
+	delete(h.ejected, state)
+	h.mu.Unlock()
+	state.reinstate()
+	s.report(func(e *endpoint) bool { return e.state == state }, 0)
+}
+
+// isSilence reports whether a connect ended because nobody answered it in time, or because it was cancelled before.
+func isSilence(err error) bool {
+	var timeout net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, os.ErrDeadlineExceeded) ||
+		errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, syscall.ETIMEDOUT)
+}
