@@ -46,8 +46,9 @@ type request struct {
 	chainEnd mark // behind the chain: what stays if the forwarder is asked about cur
 	scratch  name
 
-	delegated bool // cur is in a zone that a zone of ours delegates
-	recurse   bool // this client may use the forwarder, and asked for recursion
+	delegated bool       // cur is in a zone that a zone of ours delegates
+	recurse   bool       // this client may use the forwarder, and asked for recursion
+	sig       *signature // of a request with a TSIG record; nil: there is none
 	flags     uint16
 	code      rcode
 	kind      zoneKind
@@ -62,6 +63,9 @@ func (r *request) begin(onSegment func(netip.Addr) bool) {
 	}
 	if r.q.edns {
 		r.w.limit -= optLen
+	}
+	if r.sig != nil {
+		r.w.limit -= r.sig.room()
 	}
 	r.cur, r.owner, r.chained, r.chainEnd = &r.q.name, question, false, r.w.mark()
 	r.flags, r.code, r.kind, r.recurse, r.delegated = 0, noError, kindNone, false, false

@@ -72,6 +72,7 @@ func CompileWith(l *lab.Lab, readFile func(name string) ([]byte, error)) (*Table
 	}
 	b.makeRRSets()
 	b.addPolicy(l)
+	b.addKeys(l.DNS.Keys, readFile)
 	if err := b.probs.Err(); err != nil {
 		return nil, err
 	}

@@ -21,6 +21,7 @@ const (
 	metricNotifies     = "bootlab_dnsd_notifies_total"
 	metricTCP          = "bootlab_dnsd_tcp_connections"
 	metricEvicted      = "bootlab_dnsd_tcp_connections_evicted_total"
+	metricUnauthentic  = "bootlab_dnsd_tsig_refused_total"
 )
 
 // A dropReason is why a message got no reply.
@@ -58,6 +59,7 @@ type metrics struct {
 	notified, notNotified prometheus.Counter
 	tcp                   prometheus.Gauge
 	evicted               prometheus.Counter
+	unauthentic           prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -83,7 +85,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m.bytes = prometheus.NewGauge(prometheus.GaugeOpts{Name: metricCacheBytes, Help: "Size of the cache of the forwarder."})
 	m.tcp = prometheus.NewGauge(prometheus.GaugeOpts{Name: metricTCP, Help: "Open TCP connections."})
 	m.evicted = prometheus.NewCounter(prometheus.CounterOpts{Name: metricEvicted, Help: "TCP connections closed because a new one took their place."})
-	for _, c := range []prometheus.Collector{m, drops, cache, transfers, notifies, m.forward, m.failures, m.limited, m.stale, m.entries, m.bytes, m.tcp, m.evicted} {
+	m.unauthentic = prometheus.NewCounter(prometheus.CounterOpts{Name: metricUnauthentic, Help: "Requests whose TSIG record was not valid: unknown key, wrong MAC, or clocks that differ."})
+	for _, c := range []prometheus.Collector{m, drops, cache, transfers, notifies, m.forward, m.failures, m.limited, m.stale, m.entries, m.bytes, m.tcp, m.evicted, m.unauthentic} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

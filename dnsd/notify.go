@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/host/pause"
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 const (
@@ -63,16 +64,26 @@ func (s *Server) notify(ctx context.Context, t *Table, origins []string, places 
 }
 
 // notifyOne tells one secondary about one zone until it replies, at most notifyTries times, or until the zone has changed again.
-func (s *Server) notifyOne(ctx context.Context, t *Table, origin string, to netip.AddrPort) {
+func (s *Server) notifyOne(ctx context.Context, t *Table, origin string, to lab.Secondary) {
 	z := t.zoneNamed(origin)
 	if z < 0 || t.zones[z].broken {
 		return
 	}
 	msg, serial := t.notifyMessage(z), t.serialOf(&t.zones[z])
+	var sig *signature
+	if to.Key != "" {
+		k := t.keyNamed(to.Key)
+		if k == nil {
+			s.metrics.notNotified.Inc()
+			s.log.Warn("secondary is not notified: its key cannot be read", keyZone, origin, keyAddr, to.Addr, "key", to.Key)
+			return
+		}
+		sig = signedWith(k)
+	}
 	wait := notifyWait
 	for range notifyTries {
 		next := time.Now().Add(wait)
-		if replied(ctx, msg, to, next) {
+		if t.replied(ctx, msg, sig, to.Addr, next) {
 			s.metrics.notified.Inc()
 			return
 		}
@@ -84,7 +95,7 @@ func (s *Server) notifyOne(ctx context.Context, t *Table, origin string, to neti
 		wait *= 2
 	}
 	s.metrics.notNotified.Inc()
-	s.log.Warn("secondary does not reply to NOTIFY: it learns of the change when it next refreshes the zone", keyZone, origin, keyAddr, to)
+	s.log.Warn("secondary does not reply to NOTIFY: it learns of the change when it next refreshes the zone", keyZone, origin, keyAddr, to.Addr)
 }
 
 // notifyMessage returns the message that says that a zone has changed (RFC 1996 section 3.7).
@@ -101,8 +112,8 @@ func (t *Table) notifyMessage(z int) []byte {
 	return appendRecord(b, t.nameOf(apex), set, rdata)
 }
 
-// replied sends a NOTIFY and reports whether its reply came until a deadline.
-func replied(ctx context.Context, msg []byte, to netip.AddrPort, until time.Time) bool {
+// replied sends a NOTIFY, signed with sig if it is not nil, and reports whether its reply came until a deadline.
+func (t *Table) replied(ctx context.Context, msg []byte, sig *signature, to netip.AddrPort, until time.Time) bool {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "udp", to.String())
 	if err != nil {
@@ -112,6 +123,12 @@ func replied(ctx context.Context, msg []byte, to netip.AddrPort, until time.Time
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	_ = conn.SetDeadline(until)
+	var mac []byte
+	if sig != nil {
+		once := *sig // each try has its own time
+		msg = once.sign(slices.Clone(msg), time.Now())
+		mac = once.mac
+	}
 	if _, err := conn.Write(msg); err != nil {
 		return false
 	}
@@ -121,8 +138,18 @@ func replied(ctx context.Context, msg []byte, to netip.AddrPort, until time.Time
 		if err != nil {
 			return false
 		}
-		if n >= headerLen && slices.Equal(b[:2], msg[:2]) && b[2]&(flagQR>>8) != 0 {
+		if n >= headerLen && slices.Equal(b[:2], msg[:2]) && b[2]&(flagQR>>8) != 0 && (sig == nil || t.authentic(b[:n], mac)) {
 			return true
 		}
 	}
+}
+
+// authentic reports whether a reply is signed with a key of ours. mac is that of the request.
+func (t *Table) authentic(b, mac []byte) bool {
+	var q query
+	if q.read(b) != noError || q.tsig == 0 {
+		return false
+	}
+	_, code := t.verify(b, q.tsig, mac, time.Now())
+	return code == noError
 }

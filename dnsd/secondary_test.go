@@ -27,7 +27,7 @@ func secondaryLab(n, last int, serial uint32, knot netip.AddrPort) *Table {
 		z.Records = append(z.Records, lab.Record{Name: fmt.Sprintf("h%d.z.test.", i), Type: "A", Addr: a})
 	}
 	l := &lab.Lab{Zones: []*lab.Zone{z}}
-	l.DNS.Transfer, l.DNS.Notify = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, []netip.AddrPort{knot}
+	l.DNS.Transfer, l.DNS.Notify = []lab.Access{{From: netip.MustParsePrefix("127.0.0.1/32")}}, []lab.Secondary{{Addr: knot}}
 	t, err := Compile(l)
 	if err != nil {
 		panic(err)
@@ -87,11 +87,7 @@ func TestIXFR(t *testing.T) {
 	s := newServer(t, table.Load(), nil)
 	s.deps.Table = table.Load
 	ap := serve(t, s, "127.0.0.1")
-	seen := func() bool {
-		s.changes.mu.Lock()
-		defer s.changes.mu.Unlock()
-		return s.changes.table == table.Load()
-	}
+	seen := func() bool { return s.changes.sees(table.Load()) }
 	for i := range 2 {
 		netns.WaitFor(t, "the table to be noticed", seen)
 		table.Store(secondaryLab(50, 2+i, uint32(8+i), nobody))
@@ -121,6 +117,13 @@ func TestIXFR(t *testing.T) {
 			t.Errorf("from %d: %d records, want %d", serial, got, want)
 		}
 	}
+}
+
+// sees reports whether a table was noticed.
+func (c *changes) sees(t *Table) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.table == t
 }
 
 // TestChangesAreBounded: what is kept of a zone's changes does not grow without end.

@@ -147,6 +147,7 @@ func (s *Server) handle(r *request) result {
 	if !reply {
 		return dropped
 	}
+	code = s.authenticate(r, code)
 	r.begin(s.deps.OnSegment)
 	if code == noError {
 		code = r.checkQuestion()
@@ -162,13 +163,29 @@ func (s *Server) handle(r *request) result {
 	return s.forwardOrRefuse(r, out)
 }
 
+// authenticate checks the TSIG record of a request that was parsed, and returns the code of its reply as far as it is known.
+func (s *Server) authenticate(r *request, code rcode) rcode {
+	if r.sig = nil; r.q.tsig == 0 {
+		return code
+	}
+	var failed rcode
+	if r.sig, failed = r.t.verify(r.w.b, r.q.tsig, nil, s.deps.Now()); failed != noError {
+		s.metrics.unauthentic.Inc()
+		if r.sig != nil {
+			s.log.Info("TSIG is not valid", keyAddr, r.from, "key", nameText(r.sig.record[:len(r.sig.record)-8]), keyErr, r.sig.err)
+		}
+		return max(code, failed)
+	}
+	return code
+}
+
 // checkQuestion refuses what is not answered at all, and makes an IXFR over UDP the question for the SOA that it may be
 // answered with (RFC 1995 section 2).
 func (r *request) checkQuestion() rcode {
 	switch {
 	case r.q.qclass != classIN:
 		return refused // version.bind too
-	case r.q.qtype == typeIXFR && r.t.mayTransfer(r.from):
+	case r.q.qtype == typeIXFR && r.t.mayTransfer(r.from, r.sig):
 		r.q.qtype = typeSOA
 	case r.q.qtype == typeAXFR || r.q.qtype == typeIXFR:
 		return refused
@@ -259,6 +276,9 @@ func (s *Server) chase(r *request) bool {
 
 func (s *Server) finish(r *request) result {
 	r.w.finish(&r.q, r.flags, r.code)
+	if r.sig != nil {
+		r.w.b = r.sig.sign(r.w.b, s.deps.Now())
+	}
 	if r.trace == nil {
 		s.metrics.count(r.kind, r.q.qtype, r.code)
 	}

@@ -289,7 +289,7 @@ func TestSingleFlight(t *testing.T) {
 // TestSockets asks a running server over UDP and TCP, with the tools that are installed.
 func TestSockets(t *testing.T) {
 	l := openshift()
-	l.DNS.Transfer = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+	l.DNS.Transfer = []lab.Access{{From: netip.MustParsePrefix("127.0.0.1/32")}}
 	l.Zones = append(l.Zones, wireLab().Zones...)
 	s := newServer(t, compile(t, l).WithSerials(map[string]uint32{"mycluster.example.com.": 5}), nil)
 	ap := serve(t, s, "127.0.0.1")
@@ -369,7 +369,7 @@ func TestTransferRefused(t *testing.T) {
 // TestBigTransfer carries a zone of many messages whole.
 func TestBigTransfer(t *testing.T) {
 	l := labOf(3000)
-	l.DNS.Transfer = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	l.DNS.Transfer = []lab.Access{{From: netip.MustParsePrefix("127.0.0.0/8")}}
 	ap := serve(t, newServer(t, compile(t, l), nil), "127.0.0.1")
 	ch, err := new(dns.Transfer).In(new(dns.Msg).SetAxfr("c.example.com."), ap.String())
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"net/netip"
+	"slices"
 
 	"github.com/bootlab/bootlab/internal/lab"
 )
@@ -23,11 +24,12 @@ type Table struct {
 	pooled      map[string][]lab.MAC // by name in wire form: hosts without an address of their own
 	networks    []netip.Prefix       // the lab's
 	allow       []netip.Prefix       // may use the forwarder: the networks and dns.allow
-	transfer    []netip.Prefix
-	notify      []netip.AddrPort // secondaries
-	forwards    []forwardZone    // longest domain first
-	forwardHash uint64           // changes with forwards and delegations, so that the cache can be dropped
-	delegates   bool             // there is a zone that delegates to others
+	keys        []tsigKey
+	transfer    []lab.Access
+	notify      []lab.Secondary
+	forwards    []forwardZone // longest domain first
+	forwardHash uint64        // changes with forwards and delegations, so that the cache can be dropped
+	delegates   bool          // there is a zone that delegates to others
 
 	lab      *lab.Lab
 	warnings lab.Problems
@@ -256,7 +258,15 @@ func (t *Table) recursive() bool { return len(t.forwards) > 0 || t.delegates }
 func (t *Table) mayRecurse(a netip.Addr) bool { return a.IsLoopback() || contains(t.allow, a) }
 
 // mayTransfer reports whether a client may transfer zones.
-func (t *Table) mayTransfer(a netip.Addr) bool { return contains(t.transfer, a) }
+func (t *Table) mayTransfer(a netip.Addr, s *signature) bool { return allows(t.transfer, a, s) }
+
+// allows reports whether a rule holds for a client and the key that it signs with.
+func allows(rules []lab.Access, a netip.Addr, s *signature) bool {
+	a = a.WithZone("")
+	return slices.ContainsFunc(rules, func(r lab.Access) bool {
+		return (!r.From.IsValid() || r.From.Contains(a)) && (r.Key == "" || r.Key == s.by())
+	})
+}
 
 func contains(ps []netip.Prefix, a netip.Addr) bool {
 	a = a.WithZone("") // a prefix never contains an address with a zone

@@ -33,10 +33,13 @@ func (r *request) clientSerial() (uint32, bool) {
 func (s *Server) transfer(r *request, send func([]byte) error) error {
 	serial, hasSerial := r.clientSerial()
 	r.t = s.deps.Table()
+	failed := s.authenticate(r, noError)
 	r.begin(nil)
 	z, at := r.t.zoneOf(&r.q.name, 0)
 	switch {
-	case !r.t.mayTransfer(r.from):
+	case failed != noError:
+		r.code = failed
+	case !r.t.mayTransfer(r.from, r.sig):
 		r.code = refused
 	case z < 0 || at != 0:
 		r.code = notAuth

@@ -50,6 +50,7 @@ type query struct {
 	qclass uint16
 	name   name
 	end    int // of the question; headerLen while there is none
+	tsig   int // where the TSIG record starts; 0: there is none
 
 	edns  bool
 	do    bool
@@ -58,28 +59,29 @@ type query struct {
 
 // parse reads a message. It returns false if no reply must be sent. What is wrong with the message is the rcode.
 func (q *query) parse(b []byte) (code rcode, reply bool) {
-	q.end, q.edns, q.do, q.limit, q.qtype = headerLen, false, false, minUDP, 0
-	if len(b) < headerLen {
-		return 0, false
-	}
-	q.flags = binary.BigEndian.Uint16(b[2:])
-	if q.flags&flagQR != 0 {
+	q.end, q.tsig, q.edns, q.do, q.limit, q.qtype = headerLen, 0, false, false, minUDP, 0
+	if len(b) < headerLen || b[2]&(flagQR>>8) != 0 {
 		return 0, false // replying to replies makes loops
 	}
-	if q.flags&opcodeMask != 0 {
+	if q.flags = binary.BigEndian.Uint16(b[2:]); q.flags&opcodeMask != 0 {
 		return notImp, true
 	}
+	return q.read(b), true
+}
+
+// read reads a message that has a header.
+func (q *query) read(b []byte) rcode {
 	if binary.BigEndian.Uint16(b[4:]) != 1 {
-		return formErr, true
+		return formErr
 	}
 	n, err := q.name.parse(b[headerLen:])
 	if err != nil || len(b) < headerLen+n+4 {
-		return formErr, true
+		return formErr
 	}
 	q.end = headerLen + n + 4
 	q.qtype = binary.BigEndian.Uint16(b[q.end-4:])
 	q.qclass = binary.BigEndian.Uint16(b[q.end-2:])
-	return q.rest(b), true
+	return q.rest(b)
 }
 
 // rest reads what comes behind the question, of which only the OPT record matters.
@@ -97,8 +99,10 @@ func (q *query) rest(b []byte) rcode {
 			return formErr // one, of the root, among the additional: RFC 6891 section 6.1.1
 		case h.rtype == typeOPT:
 			code = max(code, q.opt(h, b))
+		case h.rtype == typeTSIG && i < all-1 || h.rtype == typeTSIG && i < before:
+			return formErr // the last of the additional records: RFC 8945 section 5.1
 		case h.rtype == typeTSIG:
-			code = max(code, notAuth) // no key is known here: RFC 8945 section 5.2.1
+			q.tsig = off
 		}
 		off = h.end
 	}

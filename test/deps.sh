@@ -15,7 +15,7 @@ test="
 	curl openssl strace systemd ipxe libxml2-utils libcap2-bin
 	shim-signed grub-efi-amd64-signed pxelinux qemu-system-arm qemu-efi-aarch64 u-boot-qemu
 	udhcpc isc-dhcp-client dhcpcd-base isc-dhcp-relay iputils-arping dnsmasq-base kea-admin kea-dhcp4-server isc-dhcp-server tcpdump
-	knot knot-dnsutils dnsperf unbound unbound-anchor bind9 bind9-utils musl-tools
+	knot knot-dnsutils dnsperf nsd unbound unbound-anchor bind9 bind9-utils musl-tools
 	atftp tftp-hpa tftpd-hpa nftables haproxy nginx-light wrk chromium ignition ipmitool openipmi
 	debian-installer-12-netboot-amd64 debootstrap cpio
 "
@@ -73,6 +73,6 @@ echo "apt-get install$missing"
 quietly apt-get update -q
 [ -z "$missing" ] || quietly env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing
 # Nor shall they start with the next boot.
-for unit in haproxy nginx kea-dhcp4-server isc-dhcp-server isc-dhcp-relay libvirtd tftpd-hpa nftables knot unbound named; do
+for unit in haproxy nginx kea-dhcp4-server isc-dhcp-server isc-dhcp-relay libvirtd tftpd-hpa nftables knot nsd unbound named; do
 	case " $missing " in *" $unit"*) systemctl disable --quiet "$unit" 2>/dev/null || true ;; esac
 done

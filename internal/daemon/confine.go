@@ -125,6 +125,9 @@ func namedFiles(l *lab.Lab) (files []namedFile) {
 	for _, z := range l.Zones {
 		add(z.Pos, "dns.zones."+strings.TrimSuffix(z.Origin, ".")+".file", z.File)
 	}
+	for _, k := range l.DNS.Keys {
+		add(k.Pos, "dns.keys."+strings.TrimSuffix(k.Name, ".")+".secret_file", k.SecretFile)
+	}
 	for _, h := range l.Hosts {
 		if h.BMC != nil {
 			add(h.Pos, "hosts."+h.Name+".bmc.password_file", h.BMC.PasswordFile)

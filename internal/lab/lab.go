@@ -3,6 +3,7 @@ package lab
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -331,10 +332,51 @@ type Cluster struct {
 // DNS is the part of the lab file about recursion and transfers. Zones are in Lab.Zones.
 type DNS struct {
 	Forward      []netip.AddrPort
-	ForwardZones []ForwardZone    // sorted by Domain
-	Allow        []netip.Prefix   // may use the forwarder, beside the lab's networks
-	Transfer     []netip.Prefix   // may AXFR and IXFR
-	Notify       []netip.AddrPort // secondaries that are told of changes
+	ForwardZones []ForwardZone  // sorted by Domain
+	Allow        []netip.Prefix // may use the forwarder, beside the lab's networks
+	Transfer     []Access       // may AXFR and IXFR
+	Notify       []Secondary    // are told of changes
+	Keys         []TSIGKey      // sorted by Name
+}
+
+// A TSIGKey is a secret shared with a secondary or with a client that updates zones (RFC 8945).
+type TSIGKey struct {
+	Pos        Pos
+	Name       string // lower case, with a final dot
+	Algorithm  string // such as hmac-sha256; a file that names one has precedence
+	SecretFile string // absolute path
+}
+
+// An Access is a rule about who may do something. All that it names must hold.
+type Access struct {
+	From netip.Prefix // not valid: any address
+	Key  string       // the name of the TSIG key that the request is signed with; empty: none is needed
+}
+
+// String returns the rule as the lab file has it.
+func (a Access) String() string {
+	var parts []string
+	if a.From.IsValid() {
+		parts = append(parts, a.From.String())
+	}
+	if a.Key != "" {
+		parts = append(parts, "key "+strings.TrimSuffix(a.Key, "."))
+	}
+	return strings.Join(parts, " ")
+}
+
+// A Secondary is a name server that holds copies of zones.
+type Secondary struct {
+	Addr netip.AddrPort
+	Key  string // the name of the TSIG key that messages to it are signed with; empty: they are not signed
+}
+
+// String returns the secondary as the lab file has it.
+func (s Secondary) String() string {
+	if s.Key == "" {
+		return s.Addr.String()
+	}
+	return s.Addr.String() + " key " + strings.TrimSuffix(s.Key, ".")
 }
 
 // A ForwardZone sends questions below Domain to its own servers.

@@ -151,6 +151,7 @@ func (p *Plan) dnsSettings(d *lab.DNS) {
 	}
 	p.set("dns", "allow", join(d.Allow))
 	p.set("dns", "transfer", join(d.Transfer))
+	p.set("dns", "notify", join(d.Notify))
 }
 
 // span writes a duration as people do: 12h, not 12h0m0s.

@@ -292,12 +292,18 @@ func (r *resolver) dns() {
 	}
 	d.Forward = values(raw.Forward, func(n nameserver) netip.AddrPort { return n.AddrPort })
 	d.Allow = values(raw.Allow, func(s source) netip.Prefix { return s.Prefix })
-	d.Transfer = values(raw.Transfer, func(s source) netip.Prefix { return s.Prefix })
-	d.Notify = values(raw.Notify, func(n nameserver) netip.AddrPort { return n.AddrPort })
+	r.keys()
+	d.Transfer = r.access(raw.Transfer, "dns.transfer")
+	d.Notify = values(raw.Notify, func(n secondary) lab.Secondary { return n.Secondary })
+	for i := range raw.Notify.Items {
+		if n := &raw.Notify.Items[i]; n.ok() {
+			r.keyIsKnown(n.V.Key, n.spot, fmt.Sprintf("dns.notify[%d]", i))
+		}
+	}
 	if !raw.Notify.set() {
-		for _, p := range d.Transfer {
-			if p.IsSingleIP() && !p.Addr().IsLoopback() {
-				d.Notify = append(d.Notify, netip.AddrPortFrom(p.Addr(), 53))
+		for _, a := range d.Transfer {
+			if a.From.IsSingleIP() && !a.From.Addr().IsLoopback() {
+				d.Notify = append(d.Notify, lab.Secondary{Addr: netip.AddrPortFrom(a.From.Addr(), 53), Key: a.Key})
 			}
 		}
 	}
@@ -315,6 +321,40 @@ func (r *resolver) dns() {
 		})
 	}
 	r.authoredZones()
+}
+
+// keys resolves dns.keys.
+func (r *resolver) keys() {
+	for _, e := range r.raw.DNS.Keys.Entries {
+		key := "dns.keys." + e.Name
+		k := lab.TSIGKey{Pos: r.pos(e.spot), Name: keyName(e.Name), Algorithm: string(e.V.Algorithm.or("hmac-sha256")), SecretFile: r.path(string(e.V.SecretFile.V))}
+		if checkZone(strings.TrimSuffix(k.Name, ".")) != nil {
+			r.fail(e.spot, key, "%q is not the name of a key: want a domain name, such as ns2 or ns2.example", e.Name)
+		}
+		if slices.ContainsFunc(r.lab.DNS.Keys, func(o lab.TSIGKey) bool { return o.Name == k.Name }) {
+			r.fail(e.spot, key, "is defined twice: want one key of that name")
+		}
+		r.lab.DNS.Keys = append(r.lab.DNS.Keys, k)
+	}
+	slices.SortFunc(r.lab.DNS.Keys, func(a, b lab.TSIGKey) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// access returns the rules of a list, whose keys must be known.
+func (r *resolver) access(l scalars[access], key string) []lab.Access {
+	for i := range l.Items {
+		if a := &l.Items[i]; a.ok() {
+			r.keyIsKnown(a.V.Key, a.spot, fmt.Sprintf("%s[%d]", key, i))
+		}
+	}
+	return values(l, func(a access) lab.Access { return a.Access })
+}
+
+// keyIsKnown reports a key that is not in dns.keys.
+func (r *resolver) keyIsKnown(name string, s spot, key string) {
+	known := func(k lab.TSIGKey) bool { return k.Name == name }
+	if name != "" && !slices.ContainsFunc(r.lab.DNS.Keys, known) {
+		r.fail(s, key, "%q is not a key of dns.keys: want dns: {keys: {%[1]s: {secret_file: FILE}}}", strings.TrimSuffix(name, "."))
+	}
 }
 
 // forwardsToItself reports a forwarder that is the appliance: queries would loop.

@@ -69,6 +69,9 @@ func (r *resolver) checkFiles() {
 	for _, e := range r.raw.DNS.Zones.Entries {
 		r.checkFile(&e.V.File, "dns.zones."+e.Name+".file", r.path(string(e.V.File.V)))
 	}
+	for _, e := range r.raw.DNS.Keys.Entries {
+		r.checkFile(&e.V.SecretFile, "dns.keys."+e.Name+".secret_file", r.path(string(e.V.SecretFile.V)))
+	}
 	if store := r.raw.Appliance.Store.Long; store != nil {
 		r.checkFile(&store.CAFile, "appliance.store.ca_file", r.lab.Appliance.Store.CAFile)
 	}

@@ -179,9 +179,15 @@ type rawDNS struct {
 	Forward      scalars[nameserver]       `yaml:"forward" def:"none: authoritative only" doc:"Name servers for recursion, for clients inside the lab's networks only."`
 	ForwardZones dict[scalars[nameserver]] `yaml:"forward_zones" def:"none" doc:"Name servers for questions below one domain, by domain."`
 	Allow        scalars[source]           `yaml:"allow" def:"none" doc:"Further clients that may use the forwarder."`
-	Transfer     scalars[source]           `yaml:"transfer" def:"none" doc:"Clients that may transfer zones (AXFR, IXFR)."`
-	Notify       scalars[nameserver]       `yaml:"notify" def:"the single addresses of transfer" doc:"Secondaries that are told when a zone changes (NOTIFY). []: none."`
+	Transfer     scalars[access]           `yaml:"transfer" def:"none" doc:"Clients that may transfer zones (AXFR, IXFR): an address or prefix, 'key NAME' for those that sign with that key of dns.keys, or both, such as '192.168.130.10 key NAME'."`
+	Notify       scalars[secondary]        `yaml:"notify" def:"the single addresses of transfer, with their keys" doc:"Secondaries that are told when a zone changes (NOTIFY): an address, or one with a key, such as '192.168.130.10 key NAME'. []: none."`
+	Keys         dict[rawKey]              `yaml:"keys" def:"none" doc:"TSIG keys (RFC 8945), by name."`
 	Zones        dict[rawZone]             `yaml:"zones" def:"none" doc:"Additional zones, by domain: records or file."`
+}
+
+type rawKey struct {
+	Algorithm  scalar[macAlgorithm] `yaml:"algorithm" def:"hmac-sha256" doc:"Algorithm of the key. What secret_file says has precedence."`
+	SecretFile scalar[text]         `yaml:"secret_file" req:"yes" doc:"File that holds the secret: in base64, or as tsig-keygen writes it."`
 }
 
 type rawZone struct {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -445,6 +446,67 @@ func (v *nameserver) parse(s string) error {
 func (nameserver) spec() spec {
 	return what("address, or address:port (53 by default)", `^[0-9A-Fa-f:.\[\]]+$`)
 }
+
+// An access is an address or prefix, a key of dns.keys, or both.
+type access struct{ lab.Access }
+
+func (v *access) parse(s string) error {
+	from, key, err := cutKey(s)
+	if err != nil {
+		return err
+	}
+	if v.Key = key; from == "" {
+		return nil
+	}
+	var src source
+	if err := src.parse(from); err != nil {
+		return err
+	}
+	v.From = src.Prefix
+	return nil
+}
+
+func (access) spec() spec {
+	return what("prefix or address, key NAME, or both", `^([0-9A-Fa-f:.]+(/[0-9]{1,3})?)?\s*(key\s+\S+)?$`)
+}
+
+// A secondary is a name server, and perhaps the key of dns.keys that it shares.
+type secondary struct{ lab.Secondary }
+
+func (v *secondary) parse(s string) error {
+	addr, key, err := cutKey(s)
+	if err != nil {
+		return err
+	}
+	var n nameserver
+	if err := n.parse(addr); err != nil {
+		return err
+	}
+	v.Secondary = lab.Secondary{Addr: n.AddrPort, Key: key}
+	return nil
+}
+
+func (secondary) spec() spec {
+	return what("address, or address:port (53 by default), and perhaps key NAME", `^[0-9A-Fa-f:.\[\]]+(\s+key\s+\S+)?$`)
+}
+
+// cutKey splits "ADDRESS key NAME", of which either part may be missing. The name is in lower case, with a final dot.
+func cutKey(s string) (rest, key string, err error) {
+	f := strings.Fields(s)
+	if n := len(f); n >= 2 && f[n-2] == "key" {
+		return strings.Join(f[:n-2], " "), keyName(f[n-1]), nil
+	}
+	if len(f) > 1 || slices.Contains(f, "key") {
+		return "", "", fmt.Errorf("%q is not an address, a key, or both: want one like 192.168.130.10, key ns2, or 192.168.130.10 key ns2", s)
+	}
+	return s, "", nil
+}
+
+// keyName returns the name of a TSIG key as it is compared.
+func keyName(s string) string { return strings.ToLower(strings.TrimSuffix(s, ".")) + "." }
+
+// A macAlgorithm is an algorithm of TSIG.
+type macAlgorithm string
 
 // A weblink is an http or https URL.
 type weblink string

@@ -49,6 +49,8 @@ func textOf(p any) textual {
 		return word(v, "off", "v1", "v2")
 	case *zoneForward:
 		return word(v, forwardMissing)
+	case *macAlgorithm:
+		return word(v, "hmac-sha256", "hmac-sha384", "hmac-sha512", "hmac-sha224", "hmac-sha1")
 	case *storeKind:
 		return word(v, "file", "bolt")
 	case *diskBus:
