@@ -422,6 +422,8 @@ func (a *Admin) readyz(w http.ResponseWriter, r *http.Request) {
 		state := "ok"
 		if !srv.Serving {
 			state = strings.TrimSuffix("not serving: "+srv.Cause, ": ")
+		} else if srv.Cause != "" {
+			state += ", degraded: " + srv.Cause
 		}
 		if srv.Panics > 0 {
 			state += fmt.Sprintf(", degraded: panics contained: %d (bootlab status says where)", srv.Panics)

@@ -2,40 +2,22 @@
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "dlopen.h"
+static bool forHypervisor;
 
-typedef void *opener(const char *, int);
+__attribute__((constructor)) static void atStart(void) { forHypervisor = getenv("BOOTLAB_HYPERVISOR") != NULL; }
 
-static opener *realDlopen(void) { return (opener *)dlsym(RTLD_NEXT, "dlopen"); }
-
-// The Go binding opens libvirt in an init function, which would load it and its sixty libraries in every process: 9 MiB
-// resident and 15 ms, also for "bootlab check". This dlopen overrides libc's for the whole program, and answers the
-// binding's call with a handle of the program itself. dlsym with that handle searches all libraries that were opened with
-// RTLD_GLOBAL, as libvirtOpen opens libvirt later. Calls for other libraries are passed on.
+// The Go binding opens libvirt in an init function: in every process of this program. Only the process of a hypervisor may have
+// the library and its sixty dependencies, so this dlopen, which overrides libc's, finds no libvirt in any other. The binding is
+// the only caller that asks for it.
 void *dlopen(const char *name, int flags) {
-	opener *real = realDlopen();
-	if (name != NULL && strcmp(name, LIBVIRT) == 0 && (flags & RTLD_GLOBAL) == 0) {
-		return real(NULL, RTLD_NOW);
+	void *(*real)(const char *, int) = (void *(*)(const char *, int))dlsym(RTLD_NEXT, "dlopen");
+	if (name != NULL && strncmp(name, "libvirt", 7) == 0 && !forHypervisor) {
+		name = "libvirt is loaded in the process of a hypervisor only";
 	}
 	return real(name, flags);
-}
-
-// quiet keeps libvirt from writing to stderr: its errors are returned too.
-static void quiet(void *data, void *err) {
-	(void)data;
-	(void)err;
-}
-
-const char *libvirtOpen(void) {
-	if (dlopen(LIBVIRT, RTLD_NOW | RTLD_GLOBAL) == NULL) {
-		return dlerror();
-	}
-	void (*setErrorFunc)(void *, void (*)(void *, void *)) = dlsym(RTLD_DEFAULT, "virSetErrorFunc");
-	if (setErrorFunc != NULL) {
-		setErrorFunc(NULL, quiet);
-	}
-	return NULL;
 }

@@ -12,6 +12,7 @@
 //	err = s.Create(ctx, "master-0") // volumes and domain; idempotent
 //	err = s.Start(ctx, "master-0")
 //
-// libvirt's library is loaded at the first call that needs it. Without it only virtual machines fail, and the error says
-// so. The server has no sockets: Serve(ctx) keeps the hypervisor connections until ctx ends.
+// libvirt's library is loaded only in processes of their own, one for each hypervisor, which Processes runs and HypervisorProcess
+// is: it may crash or hang there. Without it only virtual machines fail, and the error says so. The server has no sockets:
+// Serve(ctx) refreshes the state of the hypervisors, and ends their processes when ctx ends.
 package virt

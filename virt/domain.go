@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/xml"
 	"fmt"
+	"strings"
 
 	"libvirt.org/go/libvirtxml"
 
@@ -234,4 +235,21 @@ func spec(d *libvirtxml.Domain) string {
 	}
 	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:8])
+}
+
+// macsOf returns the MACs of the interfaces in a domain XML, lower case.
+func macsOf(domain string) ([]string, error) {
+	var d struct {
+		MACs []struct {
+			Address string `xml:"address,attr"`
+		} `xml:"devices>interface>mac"`
+	}
+	if err := xml.Unmarshal([]byte(domain), &d); err != nil {
+		return nil, fmt.Errorf("read domain: %w", err)
+	}
+	var macs []string
+	for _, mac := range d.MACs {
+		macs = append(macs, strings.ToLower(mac.Address))
+	}
+	return macs, nil
 }

@@ -1,7 +1,9 @@
 package virt_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"slices"
@@ -28,11 +30,11 @@ type fake struct {
 	lengths map[string]uint64      // of volumes that were uploaded
 	uploads []string
 	calls   []string
-	dials   int
-	dead    bool          // the connection is broken
 	hang    chan struct{} // not nil: Domains blocks until it is closed
 	fail    map[string]error
 	ignore  bool // machines ignore Shutdown
+	left    int  // calls that change something until nothing answers any more; 0: no limit
+	silent  bool // nothing answers
 }
 
 type fakeDomain struct {
@@ -40,32 +42,31 @@ type fakeDomain struct {
 	state     virt.State
 }
 
+var errSilent = errors.New("no answer")
+
 func newFake() *fake {
 	return &fake{domains: map[string]*fakeDomain{}, volumes: map[string]bool{}, lengths: map[string]uint64{}, fail: map[string]error{}}
 }
 
-func (f *fake) Dial(string) (virt.Hypervisor, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.dials++
-	f.dead = false
-	return f, f.fail["dial"]
-}
+func (f *fake) Open(string) virt.Hypervisor { return f }
 
 func (f *fake) Close() {}
 
-func (f *fake) Alive() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return !f.dead
+func (f *fake) Find(ctx context.Context, uuid, name string) ([]virt.Domain, error) {
+	all, err := f.Domains(ctx)
+	return slices.DeleteFunc(all, func(d virt.Domain) bool { return d.UUID != uuid && d.Name != name }), err
 }
 
-func (f *fake) Domains() ([]virt.Domain, error) {
+func (f *fake) Domains(ctx context.Context) ([]virt.Domain, error) {
 	f.mu.Lock()
 	hang := f.hang
 	f.mu.Unlock()
 	if hang != nil {
-		<-hang
+		select {
+		case <-hang:
+		case <-ctx.Done():
+			return nil, virt.Unreachable(fmt.Errorf("no answer: %w", ctx.Err()))
+		}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -79,7 +80,14 @@ func (f *fake) Domains() ([]virt.Domain, error) {
 		if x.Metadata != nil {
 			element = x.Metadata.XML
 		}
-		all = append(all, virt.Domain{Name: d.name, UUID: uuid, State: d.state, Metadata: element})
+		dom := virt.Domain{Name: d.name, UUID: uuid, State: d.state, Metadata: element}
+		for _, nic := range interfaces(&x) {
+			dom.MACs = append(dom.MACs, nic.MAC.Address)
+		}
+		all = append(all, dom)
+	}
+	if err := f.fail["dial"]; err != nil {
+		return nil, err
 	}
 	return all, f.fail["list"]
 }
@@ -91,19 +99,26 @@ func (f *fake) change(call, what string, do func() error) error {
 	if !strings.Contains(what, ".bootlab") { // the marks of volumes: their effect is tested, not each call
 		f.calls = append(f.calls, call+" "+what)
 	}
+	if f.silent {
+		return errSilent
+	}
 	if err := f.fail[call]; err != nil {
 		return err
 	}
-	return do()
+	err := do()
+	if f.left--; f.left == 0 {
+		f.silent = true
+	}
+	return err
 }
 
-func (f *fake) XML(uuid string) (string, error) {
+func (f *fake) XML(_ context.Context, uuid string) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.domains[uuid].xml, nil
 }
 
-func (f *fake) Define(xml string) error {
+func (f *fake) Define(_ context.Context, xml string) error {
 	var x libvirtxml.Domain
 	if err := x.Unmarshal(xml); err != nil {
 		return err
@@ -127,23 +142,27 @@ func (f *fake) name(uuid string) string {
 	return f.domains[uuid].name
 }
 
-func (f *fake) Start(uuid string) error   { return f.set("start", uuid, virt.StateRunning) }
-func (f *fake) Destroy(uuid string) error { return f.set("destroy", uuid, virt.StateOff) }
-func (f *fake) Shutdown(uuid string) error {
+func (f *fake) Start(_ context.Context, uuid string) error {
+	return f.set("start", uuid, virt.StateRunning)
+}
+func (f *fake) Destroy(_ context.Context, uuid string) error {
+	return f.set("destroy", uuid, virt.StateOff)
+}
+func (f *fake) Shutdown(_ context.Context, uuid string) error {
 	if f.ignore {
 		return f.set("shutdown", uuid, virt.StateRunning)
 	}
 	return f.set("shutdown", uuid, virt.StateOff)
 }
 
-func (f *fake) Undefine(uuid string) error {
+func (f *fake) Undefine(_ context.Context, uuid string) error {
 	return f.change("undefine", f.name(uuid), func() error {
 		delete(f.domains, uuid)
 		return nil
 	})
 }
 
-func (f *fake) VolumePath(pool, name string) (string, error) {
+func (f *fake) VolumePath(_ context.Context, pool, name string) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if pool != "default" {
@@ -155,7 +174,7 @@ func (f *fake) VolumePath(pool, name string) (string, error) {
 	return "", nil
 }
 
-func (f *fake) CreateVolume(_, xml string) (string, error) {
+func (f *fake) CreateVolume(_ context.Context, _, xml string) (string, error) {
 	var v libvirtxml.StorageVolume
 	if err := v.Unmarshal(xml); err != nil {
 		return "", err
@@ -166,13 +185,13 @@ func (f *fake) CreateVolume(_, xml string) (string, error) {
 	})
 }
 
-func (f *fake) VolumeBytes(_, name string) (uint64, error) {
+func (f *fake) VolumeBytes(_ context.Context, _, name string) (uint64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.lengths[name], nil
 }
 
-func (f *fake) UploadVolume(pool, xml string, content io.Reader, n uint64) (string, error) {
+func (f *fake) UploadVolume(_ context.Context, pool, xml string, content io.Reader, n uint64) (string, error) {
 	b, err := io.ReadAll(content)
 	if err != nil {
 		return "", err
@@ -188,7 +207,7 @@ func (f *fake) UploadVolume(pool, xml string, content io.Reader, n uint64) (stri
 	})
 }
 
-func (f *fake) DeleteVolume(_, name string) error {
+func (f *fake) DeleteVolume(_ context.Context, _, name string) error {
 	return f.change("delete-volume", name, func() error {
 		delete(f.volumes, name)
 		return nil
@@ -256,6 +275,9 @@ func newTestServerWith(t *testing.T, l *lab.Lab, cfg virt.Config, deps virt.Deps
 	b.use(t, l)
 	deps.Table, deps.Events, deps.Log = func() *virt.Table { return b.table }, b.events, slog.New(slog.NewTextHandler(io.Discard, nil))
 	deps.Registerer, deps.Now = prometheus.NewRegistry(), time.Now
+	if deps.Driver == nil {
+		deps.Driver = &virt.Processes{Program: "/proc/self/exe", Log: deps.Log}
+	}
 	s, err := virt.New(cfg, deps)
 	check(t, err)
 	b.Server = s
@@ -275,4 +297,11 @@ func wantCalls(t *testing.T, f *fake, want ...string) {
 	if !slices.Equal(got, want) {
 		t.Errorf("calls (-want +got)\n%s", cmp.Diff(want, got))
 	}
+}
+
+func interfaces(d *libvirtxml.Domain) []libvirtxml.DomainInterface {
+	if d.Devices == nil {
+		return nil
+	}
+	return d.Devices.Interfaces
 }

@@ -1,54 +1,66 @@
 package virt
 
-import "io"
+import (
+	"context"
+	"io"
+)
 
-// A Driver opens connections to hypervisors. The default is libvirt.
+// A Driver opens connections to hypervisors. The default runs a process with libvirt's library for each; see Processes.
 type Driver interface {
-	// Dial connects to the hypervisor at a libvirt URI. It may block for as long as the network lets it.
-	Dial(uri string) (Hypervisor, error)
-	// Close ends the goroutines of the driver. Its connections are closed first.
-	Close()
+	// Open returns the hypervisor at a libvirt URI. It does not block: the first call connects.
+	Open(uri string) Hypervisor
 }
 
-// A Hypervisor is a connection to one hypervisor. Its methods block until it answers or the connection breaks; they are
-// safe for concurrent use.
+// A Hypervisor is one hypervisor. Its methods connect where that is needed, and return when it has answered, the connection broke
+// or ctx ended; what a call does on the hypervisor goes on then. They are safe for concurrent use, and wait for each other.
 type Hypervisor interface {
 	// Domains returns all domains, also those of others.
-	Domains() ([]Domain, error)
+	Domains(ctx context.Context) ([]Domain, error)
+	// Find returns the domains that have this UUID or this name.
+	Find(ctx context.Context, uuid, name string) ([]Domain, error)
 	// XML returns the inactive definition of a domain: the one of its next start.
-	XML(uuid string) (string, error)
+	XML(ctx context.Context, uuid string) (string, error)
 	// Define defines a domain, or redefines the one with the same UUID.
-	Define(xml string) error
+	Define(ctx context.Context, xml string) error
 	// Start powers a domain on.
-	Start(uuid string) error
-	// Shutdown sends the guest an ACPI shutdown request, and does not wait.
-	Shutdown(uuid string) error
+	Start(ctx context.Context, uuid string) error
+	// Shutdown sends an ACPI shutdown request to a domain, and does not wait.
+	Shutdown(ctx context.Context, uuid string) error
 	// Destroy forces a domain off.
-	Destroy(uuid string) error
+	Destroy(ctx context.Context, uuid string) error
 	// Undefine removes the definition, with firmware variables and saved state.
-	Undefine(uuid string) error
+	Undefine(ctx context.Context, uuid string) error
 	// VolumePath returns the path of a volume, or "" if the pool has none of that name.
-	VolumePath(pool, name string) (string, error)
+	VolumePath(ctx context.Context, pool, name string) (string, error)
 	// VolumeBytes returns the length of the file of a volume.
-	VolumeBytes(pool, name string) (uint64, error)
+	VolumeBytes(ctx context.Context, pool, name string) (uint64, error)
 	// CreateVolume creates a volume and returns its path.
-	CreateVolume(pool, xml string) (path string, err error)
-	// UploadVolume creates a volume with n bytes of content and returns its path. If that fails it deletes the volume.
-	UploadVolume(pool, xml string, content io.Reader, n uint64) (path string, err error)
+	CreateVolume(ctx context.Context, pool, xml string) (path string, err error)
+	// UploadVolume creates a volume with n bytes of content and returns its path. If that fails it deletes the volume. A large
+	// upload delays no other call.
+	UploadVolume(ctx context.Context, pool, xml string, content io.Reader, n uint64) (path string, err error)
 	// DeleteVolume deletes a volume. A missing volume is no error.
-	DeleteVolume(pool, name string) error
-	// Alive reports whether the connection is not known to be broken. It does not block.
-	Alive() bool
-	// Close closes the connection.
+	DeleteVolume(ctx context.Context, pool, name string) error
+	// Close closes the connection. Calls in progress fail, and later ones too.
 	Close()
 }
+
+// Unreachable marks the error of a Hypervisor that does not answer.
+func Unreachable(err error) error { return unreachable{err} }
+
+type unreachable struct{ error }
+
+// Unwrap returns the cause.
+func (u unreachable) Unwrap() error { return u.error }
 
 // A Domain is one virtual machine on a hypervisor.
 type Domain struct {
 	Name     string
 	UUID     string
 	State    State
-	Metadata string // our element; empty: the domain is not ours
+	Metadata string   // our element; empty: the domain is not ours
+	Next     string   // our element of the definition for the next start, where the domain runs with another
+	MACs     []string // of its interfaces, lower case
 }
 
 // A State is the state of a virtual machine.

@@ -89,12 +89,12 @@ func (i *image) volume() *libvirtxml.StorageVolume {
 // is created before the upload, so that an interrupted one is repeated.
 func (i *image) ensure(ctx context.Context, hv Hypervisor, pool string) (string, error) {
 	mark := i.name + ".bootlab"
-	file, err := hv.VolumePath(pool, i.name)
+	file, err := hv.VolumePath(ctx, pool, i.name)
 	if err != nil {
 		return "", err
 	}
 	if file != "" {
-		have, err := hv.VolumeBytes(pool, i.name)
+		have, err := hv.VolumeBytes(ctx, pool, i.name)
 		switch {
 		case err != nil:
 			return "", err
@@ -102,14 +102,14 @@ func (i *image) ensure(ctx context.Context, hv Hypervisor, pool string) (string,
 			return file, nil
 		}
 		// An earlier upload was interrupted, unless the volume is of somebody else.
-		if _, err := marked(hv, pool, i.name, mark, "by bootlab"); err != nil {
+		if _, err := marked(ctx, hv, pool, i.name, mark, "by bootlab"); err != nil {
 			return "", err
 		}
-		if err := hv.DeleteVolume(pool, i.name); err != nil {
+		if err := hv.DeleteVolume(ctx, pool, i.name); err != nil {
 			return "", err
 		}
 	}
-	if err := createMark(hv, pool, mark); err != nil {
+	if err := createMark(ctx, hv, pool, mark); err != nil {
 		return "", err
 	}
 	return upload(ctx, hv, pool, i.volume(), i.content, i.bytes)
@@ -120,7 +120,7 @@ func upload(ctx context.Context, hv Hypervisor, pool string, v *libvirtxml.Stora
 	if err != nil {
 		return "", err
 	}
-	file, err := hv.UploadVolume(pool, xml, &ctxReader{ctx, content}, n)
+	file, err := hv.UploadVolume(ctx, pool, xml, &ctxReader{ctx, content}, n)
 	if err != nil {
 		return "", fmt.Errorf("upload volume %s: %w", v.Name, err)
 	}
@@ -150,13 +150,6 @@ func (s *Server) prepare(ctx context.Context, hv Hypervisor, m *machine, d *libv
 	if s.deps.Images == nil {
 		return nil, nil, fmt.Errorf("profile %s makes machines from an image, but there is no source of images (virt.Deps.Images)", m.host.Profile.Name)
 	}
-	// One at a time, so that two machines do not upload the same image.
-	select {
-	case s.uploading <- struct{}{}:
-		defer func() { <-s.uploading }()
-	case <-ctx.Done():
-		return nil, nil, ctx.Err()
-	}
 	config, err := s.deps.Images.Config(ctx, m.host)
 	if err != nil {
 		return nil, nil, fmt.Errorf("config document: %w", err)
@@ -177,7 +170,7 @@ func (s *Server) prepare(ctx context.Context, hv Hypervisor, m *machine, d *libv
 	if len(m.vm.Disks) > 0 && m.vm.Disks[0].Size != 0 && uint64(m.vm.Disks[0].Size) < i.virtual {
 		return nil, nil, fmt.Errorf("the first disk has %d bytes and the image needs %d: make it larger", m.vm.Disks[0].Size, i.virtual)
 	}
-	file, err := i.ensure(ctx, hv, m.pool())
+	file, err := s.upload(ctx, hv, m, i)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -195,26 +188,57 @@ func (s *Server) prepare(ctx context.Context, hv Hypervisor, m *machine, d *libv
 	return base, []string{m.configVolume()}, nil
 }
 
+// upload uploads the image to the pool of the machine unless it is there. Where another machine needs the same image there, one
+// uploads and the other waits.
+func (s *Server) upload(ctx context.Context, hv Hypervisor, m *machine, i *image) (string, error) {
+	key := m.vm.Hypervisor.URI + "\x00" + m.pool() + "\x00" + i.name
+	ended := make(chan struct{})
+	for {
+		s.mu.Lock()
+		other := s.uploading[key]
+		if other == nil {
+			s.uploading[key] = ended
+		}
+		s.mu.Unlock()
+		if other == nil {
+			break
+		}
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}
+	defer func() {
+		s.mu.Lock()
+		delete(s.uploading, key)
+		s.mu.Unlock()
+		close(ended)
+	}()
+	return i.ensure(ctx, hv, m.pool())
+}
+
 // uploadConfig uploads the config document, readable only by root and the emulator.
 func uploadConfig(ctx context.Context, hv Hypervisor, m *machine, config []byte) (string, error) {
 	name := m.configVolume()
-	if _, err := m.findVolume(hv, name); err != nil {
+	if _, err := m.findVolume(ctx, hv, name); err != nil {
 		return "", err
 	}
-	if err := hv.DeleteVolume(m.pool(), name); err != nil {
+	if err := hv.DeleteVolume(ctx, m.pool(), name); err != nil {
 		return "", err
 	}
 	n := uint64(len(config))
-	file, err := upload(ctx, hv, m.pool(), &libvirtxml.StorageVolume{
-		Name:     name,
-		Capacity: &libvirtxml.StorageVolumeSize{Value: n, Unit: "bytes"},
-		Target: &libvirtxml.StorageVolumeTarget{
-			Format:      &libvirtxml.StorageVolumeTargetFormat{Type: "raw"},
-			Permissions: &libvirtxml.StorageVolumeTargetPermissions{Mode: "0600"},
-		},
-	}, bytes.NewReader(config), n)
-	if err != nil {
-		return "", err
-	}
-	return file, m.markVolume(hv, name)
+	var file string
+	err := m.marking(ctx, hv, name, func() (err error) {
+		file, err = upload(ctx, hv, m.pool(), &libvirtxml.StorageVolume{
+			Name:     name,
+			Capacity: &libvirtxml.StorageVolumeSize{Value: n, Unit: "bytes"},
+			Target: &libvirtxml.StorageVolumeTarget{
+				Format:      &libvirtxml.StorageVolumeTargetFormat{Type: "raw"},
+				Permissions: &libvirtxml.StorageVolumeTargetPermissions{Mode: "0600"},
+			},
+		}, bytes.NewReader(config), n)
+		return err
+	})
+	return file, err
 }

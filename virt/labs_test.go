@@ -6,9 +6,13 @@ import (
 
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/test/support/netns"
+	"github.com/bootlab/bootlab/virt"
 )
 
-func TestMain(m *testing.M) { netns.Main(m) }
+func TestMain(m *testing.M) {
+	virt.HypervisorProcess()
+	netns.Main(m)
+}
 
 const gib = lab.Size(1 << 30)
 

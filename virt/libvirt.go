@@ -8,22 +8,9 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 
 	"libvirt.org/go/libvirt"
 )
-
-// A libvirtDriver connects with libvirt's C library, which is loaded at the first call.
-type libvirtDriver struct {
-	mu      sync.Mutex
-	started bool // the library is loaded and its event loop runs
-
-	stopping atomic.Bool
-	loop     sync.WaitGroup
-}
-
-func newLibvirt() Driver { return &libvirtDriver{} }
 
 // libvirt sends a keep-alive after keepAliveSeconds without a message. keepAliveCount unanswered ones close the connection
 // and fail its calls.
@@ -32,10 +19,16 @@ const (
 	keepAliveCount   = 4
 )
 
-// Dial implements Driver.
-func (d *libvirtDriver) Dial(uri string) (Hypervisor, error) {
-	if err := d.start(); err != nil {
-		return nil, err
+// A libvirtConn is a connection to a hypervisor with libvirt's library, in a process that makes one call at a time.
+type libvirtConn struct{ c *libvirt.Connect }
+
+// dial connects to a hypervisor, and runs libvirt's event loop, which sends the keep-alives, until the process ends.
+func dial(uri string) (*libvirtConn, error) {
+	if err := libvirt.EventRegisterDefaultImpl(); err != nil {
+		if _, err := libvirt.GetVersion(); err != nil {
+			return nil, fmt.Errorf("no libvirt library on this machine: install libvirt0 (Debian) or libvirt-libs (Fedora) (%w)", plain(err))
+		}
+		return nil, plain(err)
 	}
 	c, err := libvirt.NewConnect(uri)
 	if err != nil {
@@ -43,119 +36,57 @@ func (d *libvirtDriver) Dial(uri string) (Hypervisor, error) {
 	}
 	// Drivers inside the library (test:///) have no connection, and return an error.
 	_ = c.SetKeepAlive(keepAliveSeconds, keepAliveCount)
+	go func() {
+		for libvirt.EventRunDefaultImpl() == nil {
+		}
+	}()
 	return &libvirtConn{c: c}, nil
 }
 
-// start loads the library and runs its event loop, which sends the keep-alives.
-func (d *libvirtDriver) start() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.started {
-		return nil
-	}
-	if err := openLibrary(); err != nil {
-		return err
-	}
-	if err := libvirt.EventRegisterDefaultImpl(); err != nil {
-		return plain(err)
-	}
-	resolveSymbols()
-	d.started = true
-	d.loop.Go(func() {
-		for !d.stopping.Load() {
-			if err := libvirt.EventRunDefaultImpl(); err != nil {
-				return
-			}
-		}
-	})
-	return nil
-}
-
-// resolveSymbols calls every function that a connection uses once, without a connection. The binding looks a function up at
-// its first call, without a lock: two concurrent first calls would be a data race.
-func resolveSymbols() {
-	if c, err := libvirt.NewConnect("test:///default"); err == nil {
-		_, _ = c.Close()
-	}
-	var (
-		c libvirt.Connect
-		d libvirt.Domain
-		p libvirt.StoragePool
-		v libvirt.StorageVol
-		s libvirt.Stream
-	)
-	_ = c.SetKeepAlive(keepAliveSeconds, keepAliveCount)
-	_, _ = c.IsAlive()
-	_, _ = c.ListAllDomains(0)
-	_, _ = c.ListAllStoragePools(0)
-	_, _ = c.LookupDomainByUUIDString(domainUUID("", ""))
-	_, _ = c.LookupStoragePoolByName("")
-	_, _ = c.DomainDefineXML("")
-	_, _ = d.GetName()
-	_, _ = d.GetUUIDString()
-	_, _, _ = d.GetState()
-	_, _ = d.GetMetadata(libvirt.DOMAIN_METADATA_ELEMENT, "", 0)
-	_, _ = d.GetXMLDesc(0)
-	_ = d.Create()
-	_ = d.Shutdown()
-	_ = d.Destroy()
-	_ = d.UndefineFlags(0)
-	_, _ = p.GetName()
-	_, _ = p.StorageVolCreateXML("", 0)
-	_, _ = p.LookupStorageVolByName("")
-	_ = p.Refresh(0)
-	_, _ = v.GetPath()
-	_, _ = v.GetInfoFlags(0)
-	_ = v.Upload(&s, 0, 0, 0)
-	_ = v.Delete(0)
-	_, _ = c.NewStream(0)
-	_ = s.SendAll(func(*libvirt.Stream, int) ([]byte, error) { return nil, nil })
-	_, _, _ = s.Finish(), s.Abort(), s.Free()
-	_, _, _ = d.Free(), p.Free(), v.Free()
-}
-
-// Close implements Driver. A timer wakes the event loop, which then ends.
-func (d *libvirtDriver) Close() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.started {
-		return
-	}
-	d.stopping.Store(true)
-	if timer, err := libvirt.EventAddTimeout(0, func(int) {}); err == nil {
-		d.loop.Wait()
-		_ = libvirt.EventRemoveTimeout(timer)
-	}
-}
-
-// A libvirtConn implements Hypervisor with libvirt.
-type libvirtConn struct{ c *libvirt.Connect }
-
-// Alive implements Hypervisor.
-func (c *libvirtConn) Alive() bool {
+// alive reports whether the connection is not known to be broken.
+func (c *libvirtConn) alive() bool {
 	alive, err := c.c.IsAlive()
 	return err == nil && alive
 }
 
-// Close implements Hypervisor.
-func (c *libvirtConn) Close() { _, _ = c.c.Close() }
-
-// Domains implements Hypervisor.
-func (c *libvirtConn) Domains() ([]Domain, error) {
+// domains is Hypervisor.Domains.
+func (c *libvirtConn) domains() ([]Domain, error) {
 	list, err := c.c.ListAllDomains(0)
 	if err != nil {
 		return nil, plain(err)
 	}
 	domains := make([]Domain, 0, len(list))
+	var failed error
 	for i := range list {
 		d, err := describe(&list[i])
 		_ = list[i].Free()
 		switch {
 		case code(err) == libvirt.ERR_NO_DOMAIN: // undefined since the list was made
 		case err != nil:
-			return nil, plain(err)
+			failed = plain(err)
 		default:
 			domains = append(domains, d)
+		}
+	}
+	return domains, failed
+}
+
+// find is Hypervisor.Find.
+func (c *libvirtConn) find(uuid, name string) (domains []Domain, err error) {
+	for _, look := range []func() (*libvirt.Domain, error){
+		func() (*libvirt.Domain, error) { return c.c.LookupDomainByUUIDString(uuid) },
+		func() (*libvirt.Domain, error) { return c.c.LookupDomainByName(name) },
+	} {
+		d, err := look()
+		if err == nil {
+			var found Domain
+			if found, err = describe(d); err == nil && (len(domains) == 0 || domains[0].UUID != found.UUID) {
+				domains = append(domains, found)
+			}
+			_ = d.Free()
+		}
+		if err != nil && code(err) != libvirt.ERR_NO_DOMAIN {
+			return nil, plain(err)
 		}
 	}
 	return domains, nil
@@ -178,7 +109,18 @@ func describe(d *libvirt.Domain) (Domain, error) {
 	if err != nil {
 		element = "" // no metadata: not ours
 	}
-	return Domain{Name: name, UUID: uuid, State: stateOf(state), Metadata: element}, nil
+	dom := Domain{Name: name, UUID: uuid, State: stateOf(state), Metadata: element}
+	if element != "" && dom.State.active() {
+		if next, err := d.GetMetadata(libvirt.DOMAIN_METADATA_ELEMENT, metadataURI, libvirt.DOMAIN_AFFECT_CONFIG); err == nil && next != element {
+			dom.Next = next
+		}
+	}
+	text, err := d.GetXMLDesc(0)
+	if err != nil {
+		return Domain{}, err
+	}
+	dom.MACs, err = macsOf(text)
+	return dom, err
 }
 
 func stateOf(s libvirt.DomainState) State {
@@ -198,8 +140,8 @@ func stateOf(s libvirt.DomainState) State {
 	}
 }
 
-// XML implements Hypervisor.
-func (c *libvirtConn) XML(uuid string) (xml string, err error) {
+// xml is Hypervisor.XML.
+func (c *libvirtConn) xml(uuid string) (xml string, err error) {
 	err = c.with(uuid, func(d *libvirt.Domain) error {
 		xml, err = d.GetXMLDesc(libvirt.DOMAIN_XML_INACTIVE)
 		return err
@@ -207,8 +149,8 @@ func (c *libvirtConn) XML(uuid string) (xml string, err error) {
 	return xml, err
 }
 
-// Define implements Hypervisor.
-func (c *libvirtConn) Define(xml string) error {
+// define is Hypervisor.Define.
+func (c *libvirtConn) define(xml string) error {
 	d, err := c.c.DomainDefineXML(xml)
 	if err != nil {
 		return plain(err)
@@ -216,17 +158,17 @@ func (c *libvirtConn) Define(xml string) error {
 	return d.Free()
 }
 
-// Start implements Hypervisor.
-func (c *libvirtConn) Start(uuid string) error { return c.with(uuid, (*libvirt.Domain).Create) }
+// start is Hypervisor.Start.
+func (c *libvirtConn) start(uuid string) error { return c.with(uuid, (*libvirt.Domain).Create) }
 
-// Shutdown implements Hypervisor.
-func (c *libvirtConn) Shutdown(uuid string) error { return c.with(uuid, (*libvirt.Domain).Shutdown) }
+// shutdown is Hypervisor.Shutdown.
+func (c *libvirtConn) shutdown(uuid string) error { return c.with(uuid, (*libvirt.Domain).Shutdown) }
 
-// Destroy implements Hypervisor.
-func (c *libvirtConn) Destroy(uuid string) error { return c.with(uuid, (*libvirt.Domain).Destroy) }
+// destroy is Hypervisor.Destroy.
+func (c *libvirtConn) destroy(uuid string) error { return c.with(uuid, (*libvirt.Domain).Destroy) }
 
-// Undefine implements Hypervisor. Not every driver and version supports every flag.
-func (c *libvirtConn) Undefine(uuid string) error {
+// undefine is Hypervisor.Undefine. Not every driver and version supports every flag.
+func (c *libvirtConn) undefine(uuid string) error {
 	const basic = libvirt.DOMAIN_UNDEFINE_MANAGED_SAVE | libvirt.DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
 	const full = basic | libvirt.DOMAIN_UNDEFINE_NVRAM | libvirt.DOMAIN_UNDEFINE_CHECKPOINTS_METADATA
 	return c.with(uuid, func(d *libvirt.Domain) error {
@@ -248,8 +190,8 @@ func (c *libvirtConn) with(uuid string, fn func(*libvirt.Domain) error) error {
 	return plain(fn(d))
 }
 
-// VolumePath implements Hypervisor.
-func (c *libvirtConn) VolumePath(pool, name string) (string, error) {
+// volumePath is Hypervisor.VolumePath.
+func (c *libvirtConn) volumePath(pool, name string) (string, error) {
 	p, err := c.pool(pool)
 	if err != nil {
 		return "", err
@@ -265,8 +207,8 @@ func (c *libvirtConn) VolumePath(pool, name string) (string, error) {
 	return pathOf(v)
 }
 
-// VolumeBytes implements Hypervisor.
-func (c *libvirtConn) VolumeBytes(pool, name string) (uint64, error) {
+// volumeBytes is Hypervisor.VolumeBytes.
+func (c *libvirtConn) volumeBytes(pool, name string) (uint64, error) {
 	p, err := c.pool(pool)
 	if err != nil {
 		return 0, err
@@ -284,8 +226,8 @@ func (c *libvirtConn) VolumeBytes(pool, name string) (uint64, error) {
 	return info.Allocation, nil // with this flag Allocation is the length of the file
 }
 
-// CreateVolume implements Hypervisor.
-func (c *libvirtConn) CreateVolume(pool, xml string) (string, error) {
+// createVolume is Hypervisor.CreateVolume.
+func (c *libvirtConn) createVolume(pool, xml string) (string, error) {
 	p, err := c.pool(pool)
 	if err != nil {
 		return "", err
@@ -304,8 +246,8 @@ func pathOf(v *libvirt.StorageVol) (string, error) {
 	return path, plain(err)
 }
 
-// UploadVolume implements Hypervisor.
-func (c *libvirtConn) UploadVolume(pool, xml string, content io.Reader, n uint64) (string, error) {
+// uploadVolume is Hypervisor.UploadVolume.
+func (c *libvirtConn) uploadVolume(pool, xml string, content io.Reader, n uint64) (string, error) {
 	p, err := c.pool(pool)
 	if err != nil {
 		return "", err
@@ -338,9 +280,14 @@ func (c *libvirtConn) upload(v *libvirt.StorageVol, content io.Reader, n uint64)
 		return plain(err)
 	}
 	var failed error // of content; libvirt replaces it with its own
+	var sent uint64
 	buf := make([]byte, 256<<10)
 	err = stream.SendAll(func(_ *libvirt.Stream, most int) ([]byte, error) {
 		k, err := content.Read(buf[:min(most, len(buf))])
+		sent += uint64(k)
+		if errors.Is(err, io.EOF) && sent < n {
+			err = fmt.Errorf("the content ended after %d of %d bytes", sent, n)
+		}
 		if k == 0 && err != nil && !errors.Is(err, io.EOF) {
 			failed = err
 			return nil, err
@@ -354,8 +301,8 @@ func (c *libvirtConn) upload(v *libvirt.StorageVol, content io.Reader, n uint64)
 	return plain(stream.Finish())
 }
 
-// DeleteVolume implements Hypervisor.
-func (c *libvirtConn) DeleteVolume(pool, name string) error {
+// deleteVolume is Hypervisor.DeleteVolume.
+func (c *libvirtConn) deleteVolume(pool, name string) error {
 	p, err := c.pool(pool)
 	if err != nil {
 		return err

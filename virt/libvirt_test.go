@@ -6,10 +6,12 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -335,9 +337,19 @@ func TestWithoutLibvirt(t *testing.T) {
 		return
 	}
 	netns.Need(t, "root", "unshare")
-	newTestServer(t, oneHost(), nil, virt.Config{}).List(t.Context()) // loads the library, so that its path is known
+	// What this process must not have, the process of its hypervisor has.
+	b := newTestServer(t, oneHost(), nil, virt.Config{})
+	serve(t, b)
+	wantState(t, b, virt.StateAbsent)
+	if mine := library(t, os.Getpid()); mine != "" {
+		t.Errorf("this process has loaded %s", mine)
+	}
+	path := library(t, onlyChild(t))
+	if path == "" {
+		t.Fatal("the process of the hypervisor has not loaded libvirt")
+	}
 	cmd := exec.Command("unshare", "--mount", "sh", "-ec", `mount --bind /dev/null "$1"; exec "$2" -test.run '^TestWithoutLibvirt$' -test.v`,
-		"sh", library(t), "/proc/self/exe")
+		"sh", path, "/proc/self/exe")
 	self, err := os.Executable()
 	check(t, err)
 	cmd.Args[len(cmd.Args)-1] = self
@@ -348,18 +360,49 @@ func TestWithoutLibvirt(t *testing.T) {
 	}
 }
 
-// library returns the path of the libvirt library that this process has loaded.
-func library(t *testing.T) string {
+// library returns the path of the libvirt library that a process has loaded.
+func library(t *testing.T, pid int) string {
 	t.Helper()
-	maps, err := os.ReadFile("/proc/self/maps")
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
 	check(t, err)
 	for line := range strings.Lines(string(maps)) {
 		if i := strings.Index(line, "/"); i > 0 && strings.Contains(line, "/libvirt.so.0") {
 			return strings.TrimSpace(line[i:])
 		}
 	}
-	t.Fatal("libvirt is not loaded")
 	return ""
+}
+
+// children returns the processes of hypervisors that this process has started.
+func children(t *testing.T) (pids []int) {
+	t.Helper()
+	dirs, err := filepath.Glob("/proc/[0-9]*/stat")
+	check(t, err)
+	for _, stat := range dirs {
+		text, err := os.ReadFile(stat)
+		if err != nil {
+			continue // ended
+		}
+		_, fields, _ := strings.Cut(string(text), ") ")
+		f := strings.Fields(fields)
+		cmdline, err := os.ReadFile(filepath.Join(filepath.Dir(stat), "cmdline"))
+		if err != nil || f[1] != strconv.Itoa(os.Getpid()) || f[0] == "Z" || !strings.HasPrefix(string(cmdline), "bootlab\x00hypervisor\x00") {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(stat)))
+		check(t, err)
+		pids = append(pids, pid)
+	}
+	return pids
+}
+
+func onlyChild(t *testing.T) int {
+	t.Helper()
+	pids := children(t)
+	if len(pids) != 1 {
+		t.Fatalf("processes of hypervisors: %v, want one", pids)
+	}
+	return pids[0]
 }
 
 // TestForeignVolumesOnLibvirt puts files of somebody else into the pool of a real libvirtd, under names that bootlab gives.

@@ -1,6 +1,7 @@
 package virt
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -8,24 +9,24 @@ import (
 )
 
 // A volume has no metadata in libvirt, so an empty volume beside it, its mark, says that bootlab created it: NAME.bootlab-UUID
-// with the UUID of the machine. A volume without its mark is never written, adopted or deleted. The mark is created after
-// its volume, and deleted after it.
+// with the UUID of the machine. A volume without its mark is never written, adopted or deleted. The mark is created before
+// its volume, and deleted after it: whenever the daemon ends in between, the volume is known as ours.
 
 // markOf returns the name of the mark of a volume of the machine.
 func (m *machine) markOf(volume string) string { return volume + ".bootlab-" + m.uuid }
 
 // findVolume returns the path of a volume of the machine, "" if there is none. It is an error if the volume has no mark.
-func (m *machine) findVolume(hv Hypervisor, name string) (file string, err error) {
-	return marked(hv, m.pool(), name, m.markOf(name), "by bootlab for host "+m.host.Name)
+func (m *machine) findVolume(ctx context.Context, hv Hypervisor, name string) (file string, err error) {
+	return marked(ctx, hv, m.pool(), name, m.markOf(name), "by bootlab for host "+m.host.Name)
 }
 
 // marked returns the path of a volume, "" if there is none, and a *foreignVolume if it has no mark.
-func marked(hv Hypervisor, pool, name, mark, by string) (file string, err error) {
-	file, err = hv.VolumePath(pool, name)
+func marked(ctx context.Context, hv Hypervisor, pool, name, mark, by string) (file string, err error) {
+	file, err = hv.VolumePath(ctx, pool, name)
 	if err != nil || file == "" {
 		return "", err
 	}
-	has, err := hv.VolumePath(pool, mark)
+	has, err := hv.VolumePath(ctx, pool, mark)
 	if err != nil {
 		return "", err
 	}
@@ -45,11 +46,11 @@ func (f *foreignVolume) Error() string {
 }
 
 // createMark creates a mark.
-func createMark(hv Hypervisor, pool, mark string) error {
-	if file, err := hv.VolumePath(pool, mark); err != nil || file != "" {
+func createMark(ctx context.Context, hv Hypervisor, pool, mark string) error {
+	if file, err := hv.VolumePath(ctx, pool, mark); err != nil || file != "" {
 		return err // left by a volume that was deleted by hand
 	}
-	_, err := createVolume(hv, pool, &libvirtxml.StorageVolume{
+	_, err := createVolume(ctx, hv, pool, &libvirtxml.StorageVolume{
 		Name:     mark,
 		Capacity: &libvirtxml.StorageVolumeSize{Value: 0},
 		Target:   &libvirtxml.StorageVolumeTarget{Format: &libvirtxml.StorageVolumeTargetFormat{Type: "raw"}},
@@ -57,20 +58,24 @@ func createMark(hv Hypervisor, pool, mark string) error {
 	return err
 }
 
-// markVolume marks a volume that was just created; if that fails, it deletes the volume.
-func (m *machine) markVolume(hv Hypervisor, name string) error {
-	if err := createMark(hv, m.pool(), m.markOf(name)); err != nil {
-		return errors.Join(err, hv.DeleteVolume(m.pool(), name))
+// marking creates the mark of a volume that does not exist, and then the volume with create. If that fails, it deletes the mark.
+func (m *machine) marking(ctx context.Context, hv Hypervisor, name string, create func() error) error {
+	mark := m.markOf(name)
+	if err := createMark(ctx, hv, m.pool(), mark); err != nil {
+		return err
+	}
+	if err := create(); err != nil {
+		return errors.Join(err, hv.DeleteVolume(ctx, m.pool(), mark))
 	}
 	return nil
 }
 
 // deleteVolumes deletes volumes of the machine with their marks. Their marks were checked.
-func (m *machine) deleteVolumes(hv Hypervisor, names []string) error {
+func (m *machine) deleteVolumes(ctx context.Context, hv Hypervisor, names []string) error {
 	var errs []error
 	for _, name := range names {
 		for _, v := range []string{name, m.markOf(name)} {
-			if err := hv.DeleteVolume(m.pool(), v); err != nil {
+			if err := hv.DeleteVolume(ctx, m.pool(), v); err != nil {
 				errs = append(errs, fmt.Errorf("delete volume %s: %w", v, err))
 				break
 			}

@@ -2,18 +2,34 @@
 
 package virt
 
-import "errors"
+import (
+	"errors"
+	"io"
+)
 
-// A noLibvirt is the Driver of a program that was built without libvirt.
-type noLibvirt struct{}
+// A libvirtConn is what a program that was built without libvirt has in its place: dial fails, so no method is called.
+type libvirtConn struct{}
 
-func newLibvirt() Driver { return noLibvirt{} }
-
-// Dial implements Driver. The error says how to build with libvirt.
-func (noLibvirt) Dial(string) (Hypervisor, error) {
+func dial(string) (*libvirtConn, error) {
 	return nil, errors.New("this bootlab was built without libvirt: build it with " +
 		"\"CGO_ENABLED=1 go build -tags libvirt_dlopen ./cmd/bootlab\" (\"make build\" does)")
 }
 
-// Close implements Driver.
-func (noLibvirt) Close() {}
+var errNotBuilt = errors.New("built without libvirt")
+
+func (*libvirtConn) alive() bool                              { return false }
+func (*libvirtConn) domains() ([]Domain, error)               { return nil, errNotBuilt }
+func (*libvirtConn) find(_, _ string) ([]Domain, error)       { return nil, errNotBuilt }
+func (*libvirtConn) xml(string) (string, error)               { return "", errNotBuilt }
+func (*libvirtConn) define(string) error                      { return errNotBuilt }
+func (*libvirtConn) start(string) error                       { return errNotBuilt }
+func (*libvirtConn) shutdown(string) error                    { return errNotBuilt }
+func (*libvirtConn) destroy(string) error                     { return errNotBuilt }
+func (*libvirtConn) undefine(string) error                    { return errNotBuilt }
+func (*libvirtConn) volumePath(_, _ string) (string, error)   { return "", errNotBuilt }
+func (*libvirtConn) volumeBytes(_, _ string) (uint64, error)  { return 0, errNotBuilt }
+func (*libvirtConn) createVolume(_, _ string) (string, error) { return "", errNotBuilt }
+func (*libvirtConn) deleteVolume(_, _ string) error           { return errNotBuilt }
+func (*libvirtConn) uploadVolume(_, _ string, _ io.Reader, _ uint64) (string, error) {
+	return "", errNotBuilt
+}

@@ -2,6 +2,7 @@ package virt
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -56,8 +57,15 @@ func (s *Server) refresh(hv *lab.Hypervisor) <-chan struct{} {
 			defer close(running)
 			ctx, cancel := context.WithTimeout(context.Background(), min(refreshWait, s.cfg.Timeout))
 			defer cancel()
-			err := s.connections.do(ctx, hv, func(_ context.Context, h Hypervisor) error { return o.read(h, s.deps.Now) })
-			o.ended(err, s.deps.Now())
+			err := s.connections.use(hv, func(h Hypervisor) error {
+				return s.deps.Panics.Run(func() error { return o.read(ctx, h, s.deps.Now) })
+			})
+			if err != nil && !errors.Is(err, errBusy) && !errors.Is(err, errClosed) { // busy: what it does says whether it answers
+				o.failed(err, s.deps.Now())
+			}
+			o.mu.Lock()
+			o.running = nil
+			o.mu.Unlock()
 		}()
 	}
 	if o.err != nil {
@@ -67,12 +75,12 @@ func (s *Server) refresh(hv *lab.Hypervisor) <-chan struct{} {
 }
 
 // read reads the domains. An answer that is older than the one here is dropped.
-func (o *observation) read(h Hypervisor, now func() time.Time) error {
+func (o *observation) read(ctx context.Context, h Hypervisor, now func() time.Time) error {
 	o.mu.Lock()
 	o.calls++
 	call := o.calls
 	o.mu.Unlock()
-	domains, err := h.Domains()
+	domains, err := h.Domains(ctx)
 	if err != nil {
 		return err
 	}
@@ -85,14 +93,10 @@ func (o *observation) read(h Hypervisor, now func() time.Time) error {
 	return nil
 }
 
-// ended notes the end of a refresh.
-func (o *observation) ended(err error, now time.Time) {
+// failed notes that the hypervisor did not answer.
+func (o *observation) failed(err error, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.running = nil
-	if err == nil {
-		return
-	}
 	if o.err == nil {
 		o.since = now
 	}
@@ -114,23 +118,49 @@ func (o *observation) state(hv *lab.Hypervisor) (domains []Domain, at, since tim
 	return o.domains, o.at, time.Time{}, nil
 }
 
-// refreshAll refreshes the hypervisors that were asked before until ctx ends.
+// refreshAll refreshes every hypervisor until ctx ends.
 func (s *Server) refreshAll(ctx context.Context) {
 	tick := time.NewTicker(refreshEvery)
 	defer tick.Stop()
 	for {
+		hypervisors := s.deps.Table().hypervisors
+		s.connections.keep(hypervisors)
+		for _, hv := range hypervisors {
+			s.refresh(hv)
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		for _, hv := range s.deps.Table().hypervisors {
-			s.mu.Lock()
-			asked := s.observed[hv.URI] != nil
-			s.mu.Unlock()
-			if asked {
-				s.refresh(hv)
-			}
+	}
+}
+
+// Unreachable returns the hypervisors that gave no answer when they were last asked, by name, and the error. It does not wait.
+func (s *Server) Unreachable() map[string]error {
+	failed := map[string]error{}
+	for _, hv := range s.deps.Table().hypervisors {
+		if _, _, since, err := s.observe(hv).state(hv); err != nil && !since.IsZero() {
+			failed[hv.Name] = err
 		}
 	}
+	return failed
+}
+
+// hypervisorsIn returns how many hypervisors are up, down, or unknown.
+func (s *Server) hypervisorsIn(state string) (n float64) {
+	for _, hv := range s.deps.Table().hypervisors {
+		_, _, since, err := s.observe(hv).state(hv)
+		is := "up"
+		switch {
+		case !since.IsZero():
+			is = "down"
+		case err != nil:
+			is = "unknown"
+		}
+		if is == state {
+			n++
+		}
+	}
+	return n
 }

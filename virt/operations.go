@@ -28,7 +28,7 @@ func (s *Server) createTime(m *machine) time.Duration {
 }
 
 func (s *Server) create(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
-	old, err := find(hv, m)
+	old, err := find(ctx, hv, m)
 	if err != nil && !errors.Is(err, ErrAbsent) {
 		return false, err
 	}
@@ -59,7 +59,7 @@ func (s *Server) createMissing(ctx context.Context, hv Hypervisor, m *machine, d
 		err = define(ctx, hv, d)
 	}
 	if err != nil {
-		return errors.Join(err, m.deleteVolumes(hv, append(made, volumes...)))
+		return errors.Join(err, m.deleteVolumes(ctx, hv, append(made, volumes...)))
 	}
 	return nil
 }
@@ -72,7 +72,7 @@ func define(ctx context.Context, hv Hypervisor, d *libvirtxml.Domain) error {
 	if err != nil {
 		return err
 	}
-	return hv.Define(xml)
+	return hv.Define(ctx, xml)
 }
 
 // createVolumes creates and marks the missing volumes. It returns the paths of all volumes, and the names of those it
@@ -86,7 +86,7 @@ func createVolumes(ctx context.Context, hv Hypervisor, m *machine, base *libvirt
 			return nil, made, err
 		}
 		name := m.volumeName(i)
-		file, err := m.findVolume(hv, name)
+		file, err := m.findVolume(ctx, hv, name)
 		if err != nil {
 			return nil, made, err
 		}
@@ -95,9 +95,7 @@ func createVolumes(ctx context.Context, hv Hypervisor, m *machine, base *libvirt
 			if v.BackingStore != nil {
 				v.BackingStore = base
 			}
-			if file, err = createVolume(hv, m.pool(), v); err == nil {
-				err = m.markVolume(hv, name)
-			}
+			err = m.marking(ctx, hv, name, func() error { file, err = createVolume(ctx, hv, m.pool(), v); return err })
 			if err != nil {
 				return nil, made, err
 			}
@@ -108,12 +106,12 @@ func createVolumes(ctx context.Context, hv Hypervisor, m *machine, base *libvirt
 	return paths, made, nil
 }
 
-func createVolume(hv Hypervisor, pool string, v *libvirtxml.StorageVolume) (string, error) {
+func createVolume(ctx context.Context, hv Hypervisor, pool string, v *libvirtxml.StorageVolume) (string, error) {
 	xml, err := v.Marshal()
 	if err != nil {
 		return "", err
 	}
-	file, err := hv.CreateVolume(pool, xml)
+	file, err := hv.CreateVolume(ctx, pool, xml)
 	if err != nil {
 		return "", fmt.Errorf("create volume %s: %w", v.Name, err)
 	}
@@ -121,8 +119,8 @@ func createVolume(hv Hypervisor, pool string, v *libvirtxml.StorageVolume) (stri
 }
 
 // find returns the domain of a machine, ErrAbsent, or an error if another domain has its name or UUID.
-func find(hv Hypervisor, m *machine) (Domain, error) {
-	domains, err := hv.Domains()
+func find(ctx context.Context, hv Hypervisor, m *machine) (Domain, error) {
+	domains, err := hv.Find(ctx, m.uuid, m.host.Name)
 	if err != nil {
 		return Domain{}, fmt.Errorf("list domains: %w", err)
 	}
@@ -146,14 +144,14 @@ func (s *Server) Start(ctx context.Context, host string) error {
 }
 
 func start(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
-	d, err := find(hv, m)
+	d, err := find(ctx, hv, m)
 	if err != nil {
 		return false, err
 	}
 	if d.State.active() {
 		return false, nil
 	}
-	return true, hv.Start(d.UUID)
+	return true, hv.Start(ctx, d.UUID)
 }
 
 // StopMode says how a machine is stopped.
@@ -176,18 +174,18 @@ func (s *Server) Stop(ctx context.Context, host string, mode StopMode, wait time
 		name: "stop", kind: event.VMStopped,
 		timeout: func(*machine) time.Duration { return s.cfg.Timeout + wait },
 		do: func(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
-			d, err := find(hv, m)
+			d, err := find(ctx, hv, m)
 			switch {
 			case err != nil:
 				return false, err
 			case !d.State.active():
 				return false, nil
 			case mode == StopForce:
-				return true, forceOff(hv, m)
+				return true, forceOff(ctx, hv, m)
 			}
 			err = shutdown(ctx, hv, m, wait)
 			if err != nil && mode == StopThenForce && ctx.Err() == nil {
-				err = forceOff(hv, m)
+				err = forceOff(ctx, hv, m)
 			}
 			return true, err
 		},
@@ -195,10 +193,10 @@ func (s *Server) Stop(ctx context.Context, host string, mode StopMode, wait time
 }
 
 // forceOff forces the machine off. A machine that went off by itself meanwhile is no error.
-func forceOff(hv Hypervisor, m *machine) error {
-	err := hv.Destroy(m.uuid)
+func forceOff(ctx context.Context, hv Hypervisor, m *machine) error {
+	err := hv.Destroy(ctx, m.uuid)
 	if err != nil {
-		if d, lookup := find(hv, m); lookup == nil && !d.State.active() {
+		if d, lookup := find(ctx, hv, m); lookup == nil && !d.State.active() {
 			return nil
 		}
 	}
@@ -207,7 +205,7 @@ func forceOff(hv Hypervisor, m *machine) error {
 
 // shutdown sends a shutdown request and waits until the machine is off.
 func shutdown(ctx context.Context, hv Hypervisor, m *machine, wait time.Duration) error {
-	if err := hv.Shutdown(m.uuid); err != nil {
+	if err := hv.Shutdown(ctx, m.uuid); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
@@ -215,7 +213,7 @@ func shutdown(ctx context.Context, hv Hypervisor, m *machine, wait time.Duration
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		d, err := find(hv, m)
+		d, err := find(ctx, hv, m)
 		if err != nil || !d.State.active() {
 			return err
 		}
@@ -232,16 +230,16 @@ func (s *Server) Restart(ctx context.Context, host string) error {
 	return s.run(ctx, host, operation{
 		name: "restart", kind: event.VMStarted,
 		do: func(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
-			d, err := find(hv, m)
+			d, err := find(ctx, hv, m)
 			if err != nil {
 				return false, err
 			}
 			if d.State.active() {
-				if err := forceOff(hv, m); err != nil {
+				if err := forceOff(ctx, hv, m); err != nil {
 					return false, err
 				}
 			}
-			return true, hv.Start(d.UUID)
+			return true, hv.Start(ctx, d.UUID)
 		},
 	})
 }
@@ -280,8 +278,8 @@ func (s *Server) Delete(ctx context.Context, host string, disks Disks) error {
 func (s *Server) locate(ctx context.Context, t *Table, m *machine) (*lab.Hypervisor, error) {
 	var errs []error
 	for _, hv := range t.hypervisors {
-		err := s.connections.do(ctx, hv, func(_ context.Context, h Hypervisor) error {
-			_, err := find(h, m)
+		err := s.connections.use(hv, func(h Hypervisor) error {
+			_, err := find(ctx, h, m)
 			return err
 		})
 		if err == nil {
@@ -295,14 +293,14 @@ func (s *Server) locate(ctx context.Context, t *Table, m *machine) (*lab.Hypervi
 }
 
 func remove(ctx context.Context, hv Hypervisor, m *machine, disks Disks) (bool, error) {
-	d, err := find(hv, m)
+	d, err := find(ctx, hv, m)
 	if errors.Is(err, ErrAbsent) && disks == DeleteDisks {
-		return removeKept(hv, m)
+		return removeKept(ctx, hv, m)
 	}
 	if err != nil {
 		return false, err
 	}
-	volumes, err := ownVolumes(hv, m)
+	volumes, err := ownVolumes(ctx, hv, m)
 	if err != nil {
 		return false, err
 	}
@@ -310,42 +308,46 @@ func remove(ctx context.Context, hv Hypervisor, m *machine, disks Disks) (bool, 
 		volumes = slices.DeleteFunc(volumes, func(name string) bool { return name != m.configVolume() })
 	}
 	if d.State.active() {
-		if err := forceOff(hv, m); err != nil {
+		if err := forceOff(ctx, hv, m); err != nil {
 			return false, err
 		}
 	}
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
-	if err := hv.Undefine(d.UUID); err != nil {
+	if err := hv.Undefine(ctx, d.UUID); err != nil {
 		return false, err
 	}
-	return true, m.deleteVolumes(hv, volumes)
+	return true, m.deleteVolumes(ctx, hv, volumes)
 }
 
-// removeKept deletes the disks that are left of a machine without its domain. ErrAbsent: there are none.
-func removeKept(hv Hypervisor, m *machine) (bool, error) {
-	var kept []string
+// removeKept deletes the volumes that are left of a machine without its domain: disks that were kept, and what a create made that
+// did not come to its end. ErrAbsent: there are none.
+func removeKept(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
+	names := []string{m.configVolume()}
 	for i := range m.targets {
-		file, err := m.findVolume(hv, m.volumeName(i))
-		var foreign *foreignVolume
+		names = append(names, m.volumeName(i))
+	}
+	var kept []string
+	for _, name := range names {
+		mark, err := hv.VolumePath(ctx, m.pool(), m.markOf(name))
 		switch {
-		case err != nil && !errors.As(err, &foreign):
+		case err != nil:
 			return false, err
-		case file != "":
-			kept = append(kept, m.volumeName(i))
+		case mark != "": // also without its volume
+			kept = append(kept, name)
 		}
 	}
 	if len(kept) == 0 {
 		return false, ErrAbsent
 	}
-	return true, m.deleteVolumes(hv, kept)
+	return true, m.deleteVolumes(ctx, hv, kept)
 }
 
 // ownVolumes returns the names of the volumes that Create made for the existing domain, which may differ from the lab file:
 // files in our pool that are named as a disk or the config document of this host and carry its mark.
-func ownVolumes(hv Hypervisor, m *machine) ([]string, error) {
-	xml, err := hv.XML(m.uuid)
+func ownVolumes(ctx context.Context, hv Hypervisor, m *machine) ([]string, error) {
+	xml, err := hv.XML(ctx, m.uuid)
 	if err != nil {
 		return nil, err
 	}
@@ -356,7 +358,7 @@ func ownVolumes(hv Hypervisor, m *machine) ([]string, error) {
 	var names []string
 	for _, file := range ownFiles(&d, m) {
 		name := path.Base(file)
-		have, err := m.findVolume(hv, name)
+		have, err := m.findVolume(ctx, hv, name)
 		var foreign *foreignVolume
 		if err != nil && !errors.As(err, &foreign) {
 			return nil, err

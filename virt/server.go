@@ -22,7 +22,6 @@ type Config struct {
 	ShutdownWait time.Duration // how long Stop waits for a guest to shut down; default 1 minute
 	UploadWait   time.Duration // timeout of Create with an image, which may have to be uploaded; default 30 minutes
 	ListWait     time.Duration // how long List waits for hypervisors that are not known to be down; default 1 second
-	Calls        int           // concurrent calls to one hypervisor; default 4
 }
 
 // Deps are what a Server needs. Table, Events, Log, Registerer and Now are required.
@@ -33,12 +32,15 @@ type Deps struct {
 	Registerer prometheus.Registerer
 	Panics     *panics.Server // counts contained panics; nil: they are only logged
 	Now        func() time.Time
-	Driver     Driver // nil: libvirt
+	Driver     Driver // nil: one that has no program for its processes, so that every operation fails
 	Images     Images // nil: machines with an image cannot be created
 }
 
 // MetricOperationSeconds is the histogram of operations, by operation and result ("ok" or "failed").
 const MetricOperationSeconds = "bootlab_virt_operation_duration_seconds"
+
+// MetricHypervisors is the number of hypervisors of the lab, by state: "up", "down" or "unknown", not asked yet.
+const MetricHypervisors = "bootlab_virt_hypervisors"
 
 // A Server manages the virtual machines of the lab. Its methods are safe for concurrent use; a second operation on the same
 // host fails while one is in progress.
@@ -48,10 +50,10 @@ type Server struct {
 	connections *connections
 	seconds     *prometheus.HistogramVec
 
-	uploading chan struct{} // holds a value during an upload
-
 	mu   sync.Mutex
 	busy map[string]string // operation in progress, by host
+	// uploading has a channel for each image that is being uploaded to a pool, closed at the end.
+	uploading map[string]chan struct{}
 	// observed has what each hypervisor that was asked answered last, by URI.
 	observed map[string]*observation
 }
@@ -71,14 +73,15 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		panic("virt: Deps.Now is nil")
 	}
 	if deps.Driver == nil {
-		deps.Driver = newLibvirt()
+		deps.Driver = &Processes{Log: deps.Log}
 	}
+	deps.Panics = cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "virt"))
 	cfg = cfg.withDefaults()
 	s := &Server{
 		cfg:         cfg,
 		deps:        deps,
-		uploading:   make(chan struct{}, 1),
-		connections: &connections{panics: cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "virt")), driver: deps.Driver, limit: cfg.Calls, byURI: map[string]*connection{}},
+		connections: &connections{driver: deps.Driver, byURI: map[string]Hypervisor{}},
+		uploading:   map[string]chan struct{}{},
 		busy:        map[string]string{},
 		observed:    map[string]*observation{},
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -87,8 +90,17 @@ func New(cfg Config, deps Deps) (*Server, error) {
 			Buckets: []float64{.05, .25, 1, 5, 15, 60},
 		}, []string{"operation", "result"}),
 	}
-	if err := deps.Registerer.Register(s.seconds); err != nil {
-		return nil, fmt.Errorf("register metrics of virt: %w", err)
+	metrics := []prometheus.Collector{s.seconds}
+	for _, state := range []string{"up", "down", "unknown"} {
+		metrics = append(metrics, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: MetricHypervisors, Help: "Hypervisors of the lab, by whether they answered last: up, down, or unknown before the first answer.",
+			ConstLabels: prometheus.Labels{"state": state},
+		}, func() float64 { return s.hypervisorsIn(state) }))
+	}
+	for _, m := range metrics {
+		if err := deps.Registerer.Register(m); err != nil {
+			return nil, fmt.Errorf("register metrics of virt: %w", err)
+		}
 	}
 	return s, nil
 }
@@ -106,9 +118,6 @@ func (c Config) withDefaults() Config {
 	if c.ListWait == 0 {
 		c.ListWait = time.Second
 	}
-	if c.Calls == 0 {
-		c.Calls = 4
-	}
 	return c
 }
 
@@ -121,7 +130,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWait)
 	defer cancel()
 	if !s.connections.close(ctx) {
-		s.deps.Log.Warn("hypervisor does not answer: connections left open")
+		s.deps.Log.Warn("hypervisor does not answer: operations were ended")
 	}
 	return nil
 }
@@ -160,25 +169,18 @@ func (s *Server) runOn(ctx context.Context, m *machine, hv *lab.Hypervisor, op o
 	defer cancel()
 
 	start := s.deps.Now()
-	type result struct {
-		changed bool
-		err     error
-	}
-	ended := make(chan result, 1) // buffered: after a timeout nothing receives
-	err := s.connections.do(ctx, hv, func(ctx context.Context, h Hypervisor) error {
-		c, err := op.do(ctx, h, m)
-		ended <- result{c, err}
-		if c && ctx.Err() == nil { // List shows the change at once
-			_ = s.observe(hv).read(h, s.deps.Now)
+	var changed bool
+	err := s.connections.use(hv, func(h Hypervisor) error {
+		err := s.deps.Panics.Run(func() (err error) { changed, err = op.do(ctx, h, m); return err })
+		o := s.observe(hv)
+		if changed && ctx.Err() == nil { // List shows the change at once
+			_ = o.read(ctx, h, s.deps.Now)
+		}
+		if errors.As(err, new(unreachable)) { // nobody waits for it from now on
+			o.failed(err, s.deps.Now())
 		}
 		return err
 	})
-	var r result
-	select {
-	case r = <-ended:
-		err = r.err // also if the hypervisor fell silent afterwards
-	default:
-	}
 	took := s.deps.Now().Sub(start)
 	if err != nil {
 		err = fmt.Errorf("%s VM %s on hypervisor %s: %w", op.name, host, hv.Name, addHint(err, m.attach, hv))
@@ -187,7 +189,7 @@ func (s *Server) runOn(ctx context.Context, m *machine, hv *lab.Hypervisor, op o
 		return err
 	}
 	s.seconds.WithLabelValues(op.name, "ok").Observe(took.Seconds())
-	if r.changed {
+	if changed {
 		s.record(m, event.Event{Kind: op.kind, Detail: hv.Name, Dur: took})
 	}
 	return nil

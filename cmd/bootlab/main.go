@@ -9,9 +9,12 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/bootlab/bootlab/internal/daemon"
 )
 
 func main() {
+	daemon.HypervisorProcess()
 	if err := root().ExecuteContext(interruptible()); err != nil {
 		fmt.Fprintln(os.Stderr, "bootlab:", err)
 		os.Exit(1)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bootlab/bootlab/internal/daemon"
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
@@ -18,6 +19,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 const asBootlab = "BOOTLAB_TEST_AS_BOOTLAB"
 
 func TestMain(m *testing.M) {
+	daemon.HypervisorProcess()
 	if os.Getenv(asBootlab) != "" {
 		main()
 		return

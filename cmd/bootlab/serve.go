@@ -35,6 +35,7 @@ func serveCommand(o *options) *cobra.Command {
 				Lab:      o.lab,
 				Version:  versionName(),
 				Firmware: folder,
+				Program:  "/proc/self/exe",
 				Log:      newLogger(lines, format, level),
 			})
 			var gone *fs.PathError

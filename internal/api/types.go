@@ -44,7 +44,7 @@ type Server struct {
 	Since    time.Time `json:"since,omitzero"`     // it began to serve, or stopped
 	Addrs    []string  `json:"addrs,omitempty"`    // open sockets, and interfaces of dhcpd
 	Err      string    `json:"err,omitempty"`      // why it does not serve, or not everywhere
-	Cause    string    `json:"cause,omitempty"`    // Err in a few words, without names and addresses: /readyz is open to anyone
+	Cause    string    `json:"cause,omitempty"`    // Err, or what a server that serves lacks, in a few words, without names and addresses: /readyz is open to anyone
 	Warnings []string  `json:"warnings,omitempty"` // about others that it needs: a hypervisor that does not respond
 	Panics   int       `json:"panics,omitempty"`   // that were contained since the start: bugs of bootlab
 }

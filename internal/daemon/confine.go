@@ -14,6 +14,7 @@ import (
 	"github.com/bootlab/bootlab/internal/host/confine"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/store/identity"
+	"github.com/bootlab/bootlab/virt"
 )
 
 // confineTo confines the process to what a daemon with this lab opens and does, unless the lab says otherwise. Everything that
@@ -56,6 +57,27 @@ func confinePaths(l *lab.Lab, cfg Config) confine.Paths {
 	}
 	slices.Sort(p.Read)
 	p.Read = slices.Compact(p.Read)
+	return p
+}
+
+// HypervisorProcess makes this process the one of a hypervisor, if a daemon has started it for that, and does not return then.
+// The program that Config.Program names calls it first of all.
+func HypervisorProcess() { virt.HypervisorProcess() }
+
+// hypervisorPaths returns what the process of a hypervisor opens: programs such as ssh, and the keys of the daemon's user. Not the
+// lab, its files and the state.
+func (d *Daemon) hypervisorPaths(uri string) *confine.Paths {
+	if d.confined == nil || !d.current.Load().Lab.Appliance.Confine {
+		return nil
+	}
+	p := &confine.Paths{
+		Execute: append([]string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"}, filepath.SplitList(os.Getenv("PATH"))...),
+		Read:    slices.Concat(systemFolders(), homeFolders(os.Getenv("HOME"))),
+		Devices: []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"},
+	}
+	for _, file := range filesOfURI(uri) {
+		p.Read = append(p.Read, filepath.Dir(file))
+	}
 	return p
 }
 

@@ -39,6 +39,8 @@ type Config struct {
 	Lab      string // path of the lab file or folder
 	Version  string // shown to people and in metrics
 	Firmware string // folder of network boot programs that replace the built-in ones; empty: none
+	// Program is run for each hypervisor: one that calls HypervisorProcess first. Empty: operations on virtual machines fail.
+	Program  string
 	Log      *slog.Logger
 	Registry *prometheus.Registry // what /metrics shows; nil: one of its own
 }

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"net/netip"
@@ -197,10 +198,7 @@ func (d *Daemon) serverStates() []api.Server {
 	}
 	virtual := d.health.server(serverVirt, nil)
 	virtual.Idle = len(s.Lab.Hypervisors) == 0
-	for name, err := range d.virt.Unreachable() {
-		virtual.Warnings = append(virtual.Warnings, "hypervisor "+name+": "+err.Error())
-	}
-	slices.Sort(virtual.Warnings)
+	virtual.Warnings, virtual.Cause = hypervisorWarnings(d.virt.Unreachable(), len(s.Lab.Hypervisors))
 	states := []api.Server{
 		d.health.server(serverDHCP, s.DHCP.Interfaces()),
 		d.health.server(serverTFTP, d.health.socketsOf(serverTFTP)),
@@ -221,6 +219,18 @@ func (d *Daemon) serverStates() []api.Server {
 		states[i].Panics = counts[states[i].Name].N
 	}
 	return states
+}
+
+// hypervisorWarnings says which hypervisors do not answer since when; cause names none.
+func hypervisorWarnings(down map[string]error, all int) (warnings []string, cause string) {
+	for name, err := range down {
+		warnings = append(warnings, "hypervisor "+name+": "+err.Error())
+	}
+	slices.Sort(warnings)
+	if len(down) > 0 {
+		cause = fmt.Sprintf("%d of %d hypervisors do not answer (bootlab status names them)", len(down), all)
+	}
+	return warnings, cause
 }
 
 // listenDHCP is segment.Listen; the error of a taken port names who holds it.

@@ -33,7 +33,7 @@ var rules = []rule{
 	{"dnsd", []string{"internal/host/connlimit", "internal/host/datagram", "internal/host/pause", "internal/lab", "internal/observe/panics"}, "asks for leases through an interface of its own"},
 	{"httpd", []string{"internal/api", "internal/boot", "internal/boot/files", "internal/content/mirror", "internal/host/connlimit", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "serves what the boot service answers; knows no other server"},
 	{"lbproxy", []string{"internal/host/connlimit", "internal/host/pause", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "knows no other server"},
-	{"virt", []string{"internal/lab", "internal/observe/event", "internal/observe/panics"}, "knows no other server"},
+	{"virt", []string{"internal/host/confine", "internal/host/privilege", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "knows no other server; the process of a hypervisor confines itself"},
 
 	{"internal/api", []string{"internal/lab", "internal/observe/event"}, "the types of the admin API, shared by server and client"},
 	{"internal/power", []string{"internal/lab"}, "power control of bare metal; knows no server"},

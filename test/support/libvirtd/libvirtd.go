@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -95,6 +96,31 @@ func (d *Daemon) Stop() error {
 	}
 	<-d.done
 	return nil
+}
+
+// Freeze stops libvirtd as a machine that hangs does: it accepts connections and answers none. Its virtual machines go on.
+func (d *Daemon) Freeze() error { return d.signal(syscall.SIGSTOP) }
+
+// Thaw lets a frozen libvirtd go on.
+func (d *Daemon) Thaw() error { return d.signal(syscall.SIGCONT) }
+
+// signal sends a signal to libvirtd, which is a child of the init script.
+func (d *Daemon) signal(sig syscall.Signal) error {
+	script := d.cmd.Process.Pid
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", script))
+	if err != nil {
+		return fmt.Errorf("libvirtd: %w", err)
+	}
+	for _, child := range strings.Fields(string(children)) {
+		pid, err := strconv.Atoi(child)
+		if err != nil {
+			return fmt.Errorf("libvirtd: %w", err)
+		}
+		if name, err := os.ReadFile("/proc/" + child + "/comm"); err == nil && string(name) == "libvirtd\n" {
+			return syscall.Kill(pid, sig)
+		}
+	}
+	return errors.New("libvirtd: it does not run")
 }
 
 // run starts initScript as the first process of its own PID and mount namespaces.

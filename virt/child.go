@@ -1,0 +1,146 @@
+package virt
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bootlab/bootlab/internal/host/confine"
+	"github.com/bootlab/bootlab/internal/host/privilege"
+)
+
+// File descriptors of the process of a hypervisor.
+const (
+	fdDaemon  = 3 // the socket
+	fdContent = 4 // the pipe with what is uploaded
+)
+
+// Limits of the process of a hypervisor. libvirt and Go take some 30 MiB.
+const (
+	processData  = 512 << 20 // bytes of memory beyond what it has at its start
+	processFiles = 256
+	processHeap  = 64 << 20 // of Go, where the garbage collector begins to work hard
+)
+
+// HypervisorProcess makes this process the one of a hypervisor and ends it, if Processes has started it for that; else it
+// returns at once. A program that manages virtual machines calls it first of all.
+func HypervisorProcess() {
+	if os.Getenv(hypervisorProcess) == "" {
+		return
+	}
+	code := 0
+	if err := serveHypervisor(os.NewFile(fdDaemon, "daemon")); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// serveHypervisor answers the requests of the daemon until it closes the socket.
+func serveHypervisor(daemon *os.File) error {
+	unix.CloseOnExec(fdDaemon)
+	unix.CloseOnExec(fdContent)
+	_ = os.Unsetenv(hypervisorProcess) // ssh may start this program for other things
+	debug.SetMemoryLimit(processHeap)
+	for resource, most := range map[int]uint64{unix.RLIMIT_CORE: 0, unix.RLIMIT_NOFILE: processFiles, unix.RLIMIT_DATA: dataBytes() + processData} {
+		_ = unix.Setrlimit(resource, &unix.Rlimit{Cur: most, Max: most}) // a lower one stays
+	}
+	if err := privilege.Keep(); err != nil {
+		return err
+	}
+	requests := make(chan request)
+	go func() { // beside the calls: when the daemon has ended, a call that hangs ends too
+		for {
+			var req request
+			if err := readFrame(daemon, &req); err != nil {
+				os.Exit(0)
+			}
+			requests <- req
+		}
+	}()
+	var c *libvirtConn
+	for req := range requests {
+		var resp response
+		if req.Method == methodConnect {
+			conn, err := connectConfined(req)
+			if c = conn; err != nil {
+				resp.Err, resp.Broken = err.Error(), true
+			}
+		} else {
+			resp = c.serve(req)
+		}
+		if err := writeFrame(daemon, resp); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dataBytes returns the size of the memory of this process that RLIMIT_DATA limits.
+func dataBytes() uint64 {
+	statm, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	var pages [6]uint64
+	_, _ = fmt.Sscan(string(statm), &pages[0], &pages[1], &pages[2], &pages[3], &pages[4], &pages[5])
+	return pages[5] * uint64(os.Getpagesize())
+}
+
+// connectConfined confines the process and connects to the hypervisor.
+func connectConfined(req request) (*libvirtConn, error) {
+	if req.Confine != nil {
+		if _, err := confine.Apply(*req.Confine); err != nil {
+			return nil, err
+		}
+	}
+	return dial(req.URI)
+}
+
+// serve makes one call.
+func (c *libvirtConn) serve(req request) (resp response) {
+	var err error
+	switch req.Method {
+	case methodDomains:
+		resp.Domains, err = c.domains()
+	case methodFind:
+		resp.Domains, err = c.find(req.UUID, req.Name)
+	case methodXML:
+		resp.Text, err = c.xml(req.UUID)
+	case methodDefine:
+		err = c.define(req.XML)
+	case methodStart:
+		err = c.start(req.UUID)
+	case methodShutdown:
+		err = c.shutdown(req.UUID)
+	case methodDestroy:
+		err = c.destroy(req.UUID)
+	case methodUndefine:
+		err = c.undefine(req.UUID)
+	case methodVolumePath:
+		resp.Text, err = c.volumePath(req.Pool, req.Name)
+	case methodVolumeBytes:
+		resp.Bytes, err = c.volumeBytes(req.Pool, req.Name)
+	case methodCreateVolume:
+		resp.Text, err = c.createVolume(req.Pool, req.XML)
+	case methodUploadVolume:
+		var content io.Reader = bytes.NewReader(req.Content)
+		if req.Content == nil && req.Bytes > 0 {
+			content = os.NewFile(fdContent, "content")
+		}
+		resp.Text, err = c.uploadVolume(req.Pool, req.XML, content, req.Bytes)
+	case methodDeleteVolume:
+		err = c.deleteVolume(req.Pool, req.Name)
+	default:
+		err = errors.New("unknown method " + string(req.Method))
+	}
+	if err != nil {
+		resp.Err, resp.Broken = err.Error(), !c.alive()
+	}
+	return resp
+}

@@ -1,0 +1,92 @@
+package virt
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/bootlab/bootlab/internal/host/confine"
+)
+
+// The daemon and the process of a hypervisor send each other frames over a socket: four bytes of length, big-endian, and JSON.
+// The daemon sends a request and receives one response. Both are the same program, so there are no versions.
+
+// A method is a call that a process makes.
+type method string
+
+// The methods. Connect is the first request to a process.
+const (
+	methodConnect      method = "connect"
+	methodDomains      method = "domains"
+	methodFind         method = "find"
+	methodXML          method = "xml"
+	methodDefine       method = "define"
+	methodStart        method = "start"
+	methodShutdown     method = "shutdown"
+	methodDestroy      method = "destroy"
+	methodUndefine     method = "undefine"
+	methodVolumePath   method = "volume path"
+	methodVolumeBytes  method = "volume bytes"
+	methodCreateVolume method = "create volume"
+	methodUploadVolume method = "upload volume"
+	methodDeleteVolume method = "delete volume"
+)
+
+// A request is one call. Which fields it has depends on the method.
+type request struct {
+	Method  method
+	URI     string         `json:",omitempty"`
+	Confine *confine.Paths `json:",omitempty"` // what the process may open, from now on; nil: no limit
+	UUID    string         `json:",omitempty"`
+	XML     string         `json:",omitempty"`
+	Pool    string         `json:",omitempty"`
+	Name    string         `json:",omitempty"`
+	Bytes   uint64         `json:",omitempty"`
+	Content []byte         `json:",omitempty"` // of a small upload; that of others comes from a pipe
+}
+
+// A response is the result of a call.
+type response struct {
+	Err     string   `json:",omitempty"`
+	Broken  bool     `json:",omitempty"` // Err says that there is no connection
+	Text    string   `json:",omitempty"`
+	Bytes   uint64   `json:",omitempty"`
+	Domains []Domain `json:",omitempty"`
+}
+
+// maxFrame is far above the list of the domains of any hypervisor.
+const maxFrame = 64 << 20
+
+// writeFrame writes a value as one frame.
+func writeFrame(w io.Writer, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if len(body) > maxFrame {
+		return fmt.Errorf("a message of %d bytes is larger than %d", len(body), maxFrame)
+	}
+	_, err = w.Write(append(binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(body)), uint32(len(body))), body...))
+	return err
+}
+
+// readFrame reads one frame into a value. Before the body has arrived it takes no more memory than that.
+func readFrame(r io.Reader, v any) error {
+	var head [4]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return err
+	}
+	n := binary.BigEndian.Uint32(head[:])
+	if n > maxFrame {
+		return fmt.Errorf("a message of %d bytes is larger than %d", n, maxFrame)
+	}
+	body, err := io.ReadAll(io.LimitReader(r, int64(n)))
+	if err != nil {
+		return err
+	}
+	if len(body) < int(n) {
+		return io.ErrUnexpectedEOF
+	}
+	return json.Unmarshal(body, v)
+}
