@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -54,17 +55,52 @@ func speak(ctx context.Context, conn net.Conn, k healthKey, target netip.AddrPor
 	switch k.check.Kind {
 	case lab.CheckTLS, lab.CheckHTTPS:
 		// As HAProxy's "check-ssl verify none": no server name, any certificate. The check is for liveness.
-		secure := tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
-		if err := secure.HandshakeContext(ctx); err != nil {
+		first := &firstRecord{Conn: conn}
+		secure := tls.Client(first, checkTLS)
+		err := secure.HandshakeContext(ctx)
+		switch {
+		case k.check.Kind == lab.CheckTLS && first.isTLS():
+			return nil
+		case err != nil:
 			return fmt.Errorf("tls handshake with %s: %w", target, err)
-		}
-		if k.check.Kind == lab.CheckHTTPS {
+		case k.check.Kind == lab.CheckHTTPS:
 			return get(secure, k.check, target)
 		}
 	case lab.CheckHTTP:
 		return get(conn, k.check, target)
 	}
 	return nil
+}
+
+// checkTLS accepts what any server may choose: the check is no judgement on its security.
+var checkTLS = &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, CipherSuites: allCipherSuites()}
+
+func allCipherSuites() (ids []uint16) {
+	for _, c := range slices.Concat(tls.CipherSuites(), tls.InsecureCipherSuites()) {
+		ids = append(ids, c.ID)
+	}
+	return ids
+}
+
+// firstRecord keeps the start of what a server sends.
+type firstRecord struct {
+	net.Conn
+	header [6]byte
+	n      int
+}
+
+// Read implements net.Conn.
+func (r *firstRecord) Read(b []byte) (int, error) {
+	n, err := r.Conn.Read(b)
+	r.n += copy(r.header[r.n:], b[:n])
+	return n, err
+}
+
+// isTLS reports whether the server speaks TLS: its first record is a ServerHello or an alert (RFC 8446 section 5.1), even
+// if it wants another version, cipher suite or client certificate.
+func (r *firstRecord) isTLS() bool {
+	const alert, handshake, serverHello = 21, 22, 2
+	return r.n == len(r.header) && r.header[1] == 3 && (r.header[0] == alert || r.header[0] == handshake && r.header[5] == serverHello)
 }
 
 // get requests the check's path and tests the status.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/host/connlimit"
@@ -91,11 +92,29 @@ func (s *Server) route(ctx context.Context, l *activeListener, c *clientConn) {
 // match reads the PROXY header of a trusted peer and finds the balancer of a connection. Neither a balancer nor a reason
 // means that every balancer of the address is HTTP: each request is routed by itself.
 func (s *Server) match(ctx context.Context, l *activeListener, c *clientConn) (*frontend, reason, error) {
-	defer s.pending.Add(-1)
-	if s.pending.Add(1) > int64(s.cfg.Pending) {
-		return nil, rejectPending, fmt.Errorf("%d connections wait for their first bytes", s.cfg.Pending)
-	}
 	_ = c.conn.SetReadDeadline(time.Now().Add(s.cfg.Peek))
+	var evicted atomic.Bool
+	place := s.pending.Add(c.src.Addr(), func() {
+		evicted.Store(true)
+		_ = c.conn.SetReadDeadline(time.Unix(1, 0))
+	})
+	if place == nil {
+		return nil, rejectPending, s.errPending()
+	}
+	defer place.Remove()
+	f, why, err := s.matchFirstBytes(ctx, l, c)
+	if evicted.Load() && err != nil {
+		return nil, rejectPending, s.errPending()
+	}
+	return f, why, err
+}
+
+func (s *Server) errPending() error {
+	return fmt.Errorf("%d connections wait for their first bytes", s.cfg.Pending)
+}
+
+// matchFirstBytes is match without the limit of those that wait. The read deadline is set.
+func (s *Server) matchFirstBytes(ctx context.Context, l *activeListener, c *clientConn) (*frontend, reason, error) {
 	stop := context.AfterFunc(ctx, func() { _ = c.conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	defer func() { _ = c.conn.SetReadDeadline(time.Time{}) }()

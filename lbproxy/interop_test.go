@@ -160,6 +160,51 @@ func TestAcceptProxyFromHAProxy(t *testing.T) {
 	}
 }
 
+// TestTLSCheck checks servers that refuse the check's handshake but speak TLS, as HAProxy's ssl-hello-chk does.
+func TestTLSCheck(t *testing.T) {
+	t.Parallel()
+	netns.Need(t, "haproxy", "openssl")
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	run(t, "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=x", "-keyout", key, "-out", cert)
+	var bs []*lab.Balancer
+	sections := "listen l\n  mode tcp\n  option ssl-hello-chk\n"
+	for name, args := range map[string]string{
+		"client certificate": "-Verify 1", "TLS 1.0": "-tls1 -cipher DEFAULT@SECLEVEL=0", "RSA key exchange": "-tls1_2 -cipher AES128-SHA", "TLS 1.3": "-tls1_3",
+	} {
+		at := addr(t)
+		start(t, exec.Command("openssl", append([]string{"s_server", "-accept", at.String(), "-cert", cert, "-key", key, "-quiet"}, strings.Fields(args)...)...), at)
+		bs = append(bs, with(balancer(name, addr(t), at), func(b *lab.Balancer) {
+			b.Check = lab.Check{Kind: lab.CheckTLS, Interval: 200 * time.Millisecond, Rise: 1}
+		}))
+		sections += fmt.Sprintf("  server %s %s check inter 200ms rise 1\n", strings.ReplaceAll(name, " ", "-"), at)
+	}
+	plain := serveTCP(t, nameServer("SSH-2.0-x")) // down for both
+	bs = append(bs, with(balancer("plain", addr(t), plain), func(b *lab.Balancer) { b.Check.Kind = lab.CheckTLS }))
+	sections += fmt.Sprintf("  server plain %s check inter 200ms\n", plain)
+	r := newTestServer(t, Config{}, bs...)
+	for _, b := range bs {
+		want := Up
+		if b.Name == "plain" {
+			want = Down
+		}
+		t.Run(b.Name, func(t *testing.T) { r.waitCondition(t, b.Backends[0].Addr, want) })
+	}
+	hap := addr(t)
+	stats := filepath.Join(dir, "stats")
+	startHAProxy(t, hap, fmt.Sprintf("%s  bind %s\nglobal\n  stats socket %s\n", sections, hap, stats))
+	netns.WaitFor(t, "HAProxy: all up but one", func() bool {
+		c, err := net.Dial("unix", stats)
+		if err != nil {
+			return false
+		}
+		defer func() { _ = c.Close() }()
+		_, _ = io.WriteString(c, "show stat\n")
+		all, _ := io.ReadAll(c)
+		return strings.Count(string(all), ",UP,1,") == len(bs)-1 && strings.Count(string(all), ",DOWN,1,") == 1
+	})
+}
+
 func TestClustersShareAnAddress(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "nginx", "curl", "openssl")

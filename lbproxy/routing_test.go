@@ -145,29 +145,30 @@ func TestSlowFirstBytesTimeOut(t *testing.T) {
 	})
 }
 
-func TestPendingLimitRejects(t *testing.T) {
+// TestSilentClientLosesItsOwn: a client with as many silent connections as may wait blocks nobody; its oldest are reset.
+func TestSilentClientLosesItsOwn(t *testing.T) {
 	t.Parallel()
 	const pending = 200
 	at := addr(t)
 	r := newTestServer(t, Config{Peek: time.Hour, Pending: pending}, sharing(t, at)...)
 	var silent []net.Conn
-	for range pending {
-		silent = append(silent, dial(t, at))
+	for i := range pending {
+		silent = append(silent, dialFrom(t, "127.0.0.66", at))
+		netns.WaitFor(t, "pending", func() bool { return r.pending.Len() == i+1 })
 	}
-	netns.WaitFor(t, "all pending", func() bool { return r.pending.Load() == pending })
-	if got := firstLineTLS(t, at, "api.east.lab", 5000); got != wasReset {
-		t.Errorf("%q at the limit of pending connections, want a reset", got)
+	if got := firstLineTLS(t, at, "api.east.lab", 5000); got != "east" {
+		t.Errorf("%q for another client while one has all pending connections, want east", got)
 	}
+	if _, err := silent[0].Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the oldest silent connection: %v, want a reset", err)
+	}
+	netns.WaitFor(t, "one rejected", func() bool {
+		return testutil.ToFloat64(r.metrics.rejected.WithLabelValues("", string(rejectPending))) == 1
+	})
 	for _, c := range silent {
 		_ = c.Close()
 	}
-	netns.WaitFor(t, "none pending", func() bool { return r.pending.Load() == 0 })
-	if got := firstLineTLS(t, at, "api.east.lab", 5000); got != "east" {
-		t.Errorf("%q below the limit, want east", got)
-	}
-	if got := testutil.ToFloat64(r.metrics.rejected.WithLabelValues("", string(rejectPending))); got != 1 {
-		t.Errorf("%v rejected at the limit, want 1", got)
-	}
+	netns.WaitFor(t, "none pending", func() bool { return r.pending.Len() == 0 })
 }
 
 func TestSharedAddressLimitRejects(t *testing.T) {

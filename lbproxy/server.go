@@ -102,8 +102,8 @@ type Server struct {
 	sessions sessions
 	limit    *connlimit.Set // of all client connections
 	logLimit rate.Sometimes
-	pending  atomic.Int64  // connections that wait for their first bytes
-	changed  chan struct{} // a table was committed
+	pending  *connlimit.Set // connections that wait for their first bytes
+	changed  chan struct{}  // a table was committed
 	conns    sync.WaitGroup
 
 	announcing sync.Mutex // conditions are recorded in the order in which they change
@@ -158,6 +158,8 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	}
 	// A client with more than half of all connections loses one to a new connection; other clients lose none.
 	s.limit = connlimit.New(connlimit.Config{Max: s.cfg.Connections, MinShare: s.cfg.Connections / 2})
+	// Of connections that wait for their first bytes, the client with the most loses its oldest.
+	s.pending = connlimit.New(connlimit.Config{Max: s.cfg.Pending, MinShare: s.cfg.Pending / 16})
 	s.logLimit.Interval = time.Minute
 	m.limit.Set(float64(s.cfg.Connections))
 	s.active.Store(&activeTable{})

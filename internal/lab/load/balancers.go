@@ -65,6 +65,8 @@ func (r *resolver) check(raw *rawCheck, key string) lab.Check {
 		r.fail(raw.Expect.spot, key+".expect", "is for checks of kind http and https: this one is %s", c.Kind)
 	case raw.Path.ok() && c.Path[0] != '/':
 		r.fail(raw.Path.spot, key+".path", "%q is not a path: want one like /healthz", c.Path)
+	case strings.ContainsFunc(c.Path, func(r rune) bool { return r <= ' ' || r == 0x7f }):
+		r.fail(raw.Path.spot, key+".path", "%q has a space or a control character: want them encoded, as %%20", c.Path)
 	case raw.Expect.ok() && (c.Expect < 100 || c.Expect > 599):
 		r.fail(raw.Expect.spot, key+".expect", "%d is not an HTTP status: want one like 200", c.Expect)
 	case raw.Fast.ok() && c.FastInterval > c.Interval:
@@ -163,6 +165,7 @@ func (r *resolver) listeners() {
 		}
 		r.applianceListens(b)
 		r.hostListens(b)
+		r.ownBackend(b)
 		for _, other := range r.lab.Balancers[:i] {
 			if other.Listen.Port() == b.Listen.Port() {
 				r.sideBySide(other, b)
@@ -210,6 +213,17 @@ func (r *resolver) hostListens(b *lab.Balancer) {
 	h := r.hostByIP[b.Listen.Addr()]
 	if b.Cluster == nil && h != nil && h.Role != lab.RoleAppliance && len(h.MACs) > 0 {
 		r.failAt(b.Pos, balancerKey(b, "listen"), "%s belongs to host %s (%s): want an address of the appliance", b.Listen.Addr(), h.Name, h.Pos)
+	}
+}
+
+// ownBackend reports a balancer that would connect to itself.
+func (r *resolver) ownBackend(b *lab.Balancer) {
+	for i, m := range b.Backends {
+		here := m.Addr == b.Listen || b.Listen.Addr().IsUnspecified() && m.Addr.Port() == b.Listen.Port() &&
+			(m.Addr.Addr().IsLoopback() || slices.Contains(r.lab.OwnAddresses(), m.Addr.Addr()))
+		if here {
+			r.failAt(b.Pos, balancerKey(b, fmt.Sprintf("backends[%d]", i)), "%s is where the balancer itself listens: want the address of a server", m.Addr)
+		}
 	}
 }
 

@@ -136,7 +136,11 @@ func (r *resolver) controlPlane(c *lab.Cluster) {
 func (r *resolver) memberRole(c *lab.Cluster, h *lab.Host) {
 	key := "hosts." + h.Name
 	switch h.Role {
-	case lab.RoleControlPlane, lab.RoleBootstrap, lab.RoleAppliance:
+	case lab.RoleControlPlane, lab.RoleBootstrap:
+		if !h.IP.IsValid() {
+			r.lab.Warnings.Addf(h.Pos, key, "has no ip: the balancers of api.%s leave it out", c.Domain)
+		}
+	case lab.RoleAppliance:
 	case lab.RoleWorker:
 		if !h.IP.IsValid() && c.Kind == lab.OpenShift {
 			r.lab.Warnings.Addf(h.Pos, key, "has no ip: the balancers of *.apps.%s leave it out", c.Domain)

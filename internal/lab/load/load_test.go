@@ -351,6 +351,8 @@ func TestClusterWarnings(t *testing.T) {
 			"clusters.c: 2 hosts have role control-plane: etcd with 2 members survives no more failures than with 1; want 1, 3 or 5"},
 		{"worker without address", "a: {mac: 52:54:00:00:00:03, ip: 10.1.2.13, cluster: c, role: master}\n  w: {mac: 52:54:00:00:00:04, cluster: c, role: worker}",
 			"hosts.w: has no ip: the balancers of *.apps.c.lab.example leave it out"},
+		{"control plane without address", "a: {mac: 52:54:00:00:00:03, ip: 10.1.2.13, cluster: c, role: master}\n  b: {mac: 52:54:00:00:00:04, cluster: c, role: master}",
+			"hosts.b: has no ip: the balancers of api.c.lab.example leave it out"},
 		{"misspelled", "a: {mac: 52:54:00:00:00:03, ip: 10.1.2.13, cluster: c, role: master}\n  w: {mac: 52:54:00:00:00:04, ip: 10.1.2.14, cluster: c, role: wroker}",
 			"hosts.w.role: \"wroker\" means nothing to cluster c: did you mean worker?"},
 		{"none", "a: {mac: 52:54:00:00:00:03, ip: 10.1.2.13, cluster: c, role: master}\n  w: {mac: 52:54:00:00:00:04, ip: 10.1.2.14, cluster: c}",
