@@ -32,6 +32,7 @@ type parser struct {
 	owner   string
 	count   int
 	include *includeFS // what a file may include; nil: nothing
+	dry     bool       // only errors are wanted
 }
 
 // line adds the records of one authored line.
@@ -97,15 +98,18 @@ func (p *parser) file(path string, readFile func(string) ([]byte, error)) {
 	line, err := p.read(string(text), path)
 	p.b.t.files = append(p.b.t.files, p.include.files...)
 	if err != nil {
-		p.b.brokenFile(p.zone, lab.Pos{File: path, Line: line, Column: 1}, strings.Replace(strings.TrimPrefix(explain(err), path+": dns: "), ": dns: ", ": ", 1)) // the parser's name after that of an included file
+		p.fileErrors(string(text), path, line, err)
 	}
 }
 
 // brokenFile reports an error in a zone file and makes its zone answer SERVFAIL.
 func (b *builder) brokenFile(zone int, pos lab.Pos, text string) {
 	z := &b.t.zones[zone]
+	if !z.broken {
+		text += "; the zone answers SERVFAIL"
+	}
 	z.broken = true
-	b.t.badFiles.Addf(pos, "zone "+z.text, "%s; the zone answers SERVFAIL", text)
+	b.t.badFiles.Addf(pos, "zone "+z.text, "%s", text)
 }
 
 // read adds all records of a text. An error comes with the line that it is about. A panic of the parser, which has had some, is
@@ -131,7 +135,7 @@ func (p *parser) read(text, file string) (line int, err error) {
 			p.b.lines = append(p.b.lines, lab.Line{Pos: lab.Pos{File: file, Line: in.at(), Column: 1}})
 		}
 		last := int32(len(p.b.lines) - 1)
-		if err := p.add(rr, last, p.b.lines[last].Pos); err != nil {
+		if err := p.add(rr, last); err != nil {
 			return in.at(), err
 		}
 		in.record = 0
@@ -140,7 +144,7 @@ func (p *parser) read(text, file string) (line int, err error) {
 }
 
 // add adds one parsed record.
-func (p *parser) add(rr dns.RR, line int32, pos lab.Pos) error {
+func (p *parser) add(rr dns.RR, line int32) error {
 	h := rr.Header()
 	switch {
 	case h.Class != dns.ClassINET:
@@ -166,7 +170,9 @@ func (p *parser) add(rr dns.RR, line int32, pos lab.Pos) error {
 	if p.b.n.hasSuffix(apex, int(z.labels)) < 0 {
 		return fmt.Errorf("%s is not in the zone %s", h.Name, z.text)
 	}
-	p.b.add(p.zone, line, pos, h.Rrtype, h.Ttl, buf[owner+10:end])
+	if !p.dry {
+		p.b.add(p.zone, line, p.b.lines[line].Pos, h.Rrtype, h.Ttl, buf[owner+10:end])
+	}
 	return nil
 }
 
@@ -198,18 +204,6 @@ func roundTrips(b []byte, owner int) bool {
 // isMeta reports whether a type is for questions and transactions only (RFC 6895 section 3.1).
 func isMeta(rtype uint16) bool {
 	return rtype == 0 || rtype == typeOPT || rtype >= 249 && rtype <= typeANY
-}
-
-// explain returns what a parser says, without its name and without the place in the text, which the problem has.
-func explain(err error) string {
-	text := strings.TrimPrefix(err.Error(), "dns: ")
-	if strings.Contains(text, "$INCLUDE directive not allowed") {
-		return "$INCLUDE is allowed in zone files only"
-	}
-	if i := strings.LastIndex(text, " at line: "); i >= 0 {
-		text = text[:i]
-	}
-	return text
 }
 
 // nameText returns a name in wire form as text, with escapes where it needs them.

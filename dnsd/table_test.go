@@ -273,8 +273,8 @@ $GENERATE 0-2 control-plane$ A 192.168.1.9$
 func TestProblems(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, line, want string }{
-		{"no type", "www 10.0.0.1", `lab.yaml:10:9: dns.zones.z.test.records[0]: "www 10.0.0.1": not a TTL: "10.0.0.1"`},
-		{"bad address", "www A 10.0.0.256", `lab.yaml:10:9: dns.zones.z.test.records[0]: "www A 10.0.0.256": bad A A: "10.0.0.256"`},
+		{"no type", "www 10.0.0.1", `lab.yaml:10:9: dns.zones.z.test.records[0]: "www 10.0.0.1": "10.0.0.1" is neither a TTL nor a type of record: want NAME TYPE DATA, as in www A 10.0.0.1`},
+		{"bad address", "www A 10.0.0.256", `lab.yaml:10:9: dns.zones.z.test.records[0]: "www A 10.0.0.256": "10.0.0.256" is not an IPv4 address`},
 		{"outside", "www.example.org. A 10.0.0.1",
 			`lab.yaml:10:9: dns.zones.z.test.records[0]: "www.example.org. A 10.0.0.1": www.example.org. is not in the zone z.test.`},
 		{"include", "$INCLUDE /etc/passwd",

@@ -23,24 +23,62 @@ func files(texts map[string]string) func(string) ([]byte, error) {
 	}
 }
 
+// TestAllErrorsOfAZoneFile: every bad record is reported, each once, at the word that is wrong, and none that follows from another.
+func TestAllErrorsOfAZoneFile(t *testing.T) {
+	t.Parallel()
+	const text = `$TTL 1h
+@ SOA ns hostmaster (
+	1 ; serial
+	2 3 four 5 )
+  NS ns
+ns A 192.0.2.1
+www  IN  A  192.0.2.333
+x AA 192.0.2.4
+good A 192.0.2.5
+y MX mail
+  A 192.0.2.6
+six AAAA 192.0.2.7
+srv SRV 2380 etcd-0
+long TXT ( "a"
+  "b" )
+end CNAME
+host.other.example. A 192.0.2.8
+`
+	want := `z:4:6: zone z.test.: "four" is not a number of the SOA: want serial, refresh, retry, expire and minimum; the zone answers SERVFAIL
+z:7:13: zone z.test.: "192.0.2.333" is not an IPv4 address
+z:8:3: zone z.test.: "AA" is not a type of record: did you mean A?
+z:10:6: zone z.test.: "mail" is not the preference of an MX record: want a number before the name, as in MX 10 mail
+z:12:10: zone z.test.: "192.0.2.7" is not an IPv6 address
+z:13:14: zone z.test.: "etcd-0" is not a number of an SRV record: want priority, weight, port and target, as in SRV 0 10 2380 etcd-0
+z:16:1: zone z.test.: the line ends before the record does
+z:17:1: zone z.test.: host.other.example. is not in the zone z.test.`
+	table, err := CompileWith(&lab.Lab{Zones: []*lab.Zone{{Origin: "z.test.", File: "/lab/z"}}}, files(map[string]string{"/lab/z": text}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, strings.ReplaceAll(table.BadFiles().Error(), "/lab/", "")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // TestBadZoneFile: an error in a zone file has its line, and disables its zone alone.
 func TestBadZoneFile(t *testing.T) {
 	t.Parallel()
 	const head = "$TTL 1h\n@ SOA ns hostmaster (\n\t1 ; serial\n\t2 3 4 5 )\n@ NS ns\nns A 192.0.2.1\n\n; a comment\n" // 8 lines
 	for _, tt := range []struct{ name, text, want string }{
-		{"no type", "www 10.0.0.1", `:9:1: zone z.test.: not a TTL: "10.0.0.1"`},
-		{"bad address", "www A 10.0.0.256", `:9:1: zone z.test.: bad A A: "10.0.0.256"`},
+		{"no type", "www 10.0.0.1", `:9:5: zone z.test.: "10.0.0.1" is neither a TTL nor a type of record: want NAME TYPE DATA, as in www A 10.0.0.1`},
+		{"bad address", "www A 10.0.0.256", `:9:7: zone z.test.: "10.0.0.256" is not an IPv4 address`},
 		{"outside", "www.example.org. A 10.0.0.1", ":9:1: zone z.test.: www.example.org. is not in the zone z.test."},
 		{"class", "www CH A 10.0.0.1", ":9:1: zone z.test.: only class IN is served"},
-		{"in parentheses", "www MX ( 10\n\n  mx.\n extra )\nx A 10.0.0.1", `:9:1: zone z.test.: garbage after rdata: "extra"`},
-		{"after a long record", "t TXT ( \"a;b\"\n \"c\" ) ; x\n\nbad A x", `:12:1: zone z.test.: bad A A: "x"`},
+		{"in parentheses", "www MX ( 10\n\n  mx.\n extra )\nx A 10.0.0.1", `:12:2: zone z.test.: "extra" is more than the record can hold: is a ; missing before a comment, or quotes around a text?`},
+		{"after a long record", "t TXT ( \"a;b\"\n \"c\" ) ; x\n\nbad A x", `:12:7: zone z.test.: "x" is not an IPv4 address`},
 		{"incomplete", "www TXT", ":9:1: zone z.test.: the record's data is incomplete"},
 		{"cname and more", "www CNAME a\n\nwww A 10.0.0.1", ":11:1: zone z.test.: www.z.test.: a name with a CNAME has no other record (RFC 1034 section 3.6.2)"},
 		{"wildcard NS", "* NS ns", ":9:1: zone z.test.: *.z.test.: a wildcard cannot be delegated (RFC 4592 section 4.2)"},
 		{"generate", "$GENERATE 1-3 h$ A 10.0.0.25$", ""},
-		{"generate, bad", "\n$GENERATE 1-3 h$ A 10.0.0.256$", `:10:1: zone z.test.: bad A A: "10.0.0.2561"`},
-		{"directive", "$TTL x", `:9:1: zone z.test.: expecting $TTL value, not this...: "x"`},
-		{"include outside", "$INCLUDE ../../etc/passwd", ":9:1: zone z.test.: "},
+		{"generate, bad", "\n$GENERATE 1-3 h$ A 10.0.0.256$", `:10:1: zone z.test.: "10.0.0.2561" is not an IPv4 address`},
+		{"directive", "$TTL x", `:9:6: zone z.test.: "x" is not a TTL: want seconds or units, as in $TTL 1h`},
+		{"include outside", "$INCLUDE ../../etc/passwd", ":9:10: zone z.test.: "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -107,7 +107,7 @@ func TestProcess(t *testing.T) {
 		stderr     string
 	}{
 		{"good", "check --lab " + contract, 0, ""},
-		{"bad", "check --lab " + broken, 1, broken + ":2:1: not YAML"},
+		{"bad", "check --lab " + broken, 1, broken + ":1:8: not YAML: [ is not closed"},
 		{"bad, in JSON", "check --json --lab " + broken, 1, "bootlab: the lab file has"},
 		{"wrong use", "plan a b", 1, "bootlab: 2 arguments do not fit; usage: bootlab plan"},
 		{"no daemon", "status --server /nowhere.sock", 1, "bootlab: no bootlab daemon answers"},

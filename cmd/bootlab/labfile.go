@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -41,6 +42,8 @@ func check(cmd *cobra.Command, o *options, strict bool) error {
 	v.Warnings = append(v.Warnings, warnings...)
 	v.Errors = append(v.Errors, problemsOf(err)...)
 	v.OK = err == nil
+	load.Quote(v.Errors)
+	load.Quote(v.Warnings)
 	if printed := o.print(cmd, v, func() error { return checkText(cmd, l, v) }); printed != nil {
 		return printed
 	}
@@ -71,9 +74,9 @@ func checked(o *options, strict bool) (l *lab.Lab, warnings lab.Problems, err er
 		return l, nil, err
 	}
 	if strict {
-		return l, l.Warnings, append(s.DNS.Warnings(), s.CheckAll()...).Err()
+		return l, slices.Concat(l.Warnings, s.Boot.Warnings()), append(s.DNS.Warnings(), s.CheckAll()...).Err()
 	}
-	return l, append(l.Warnings, s.DNS.Warnings()...), s.CheckAll().Err()
+	return l, slices.Concat(l.Warnings, s.DNS.Warnings(), s.Boot.Warnings()), s.CheckAll().Err()
 }
 
 // problemsOf returns err as problems. One that is about no line of the lab file has no place.
@@ -104,10 +107,10 @@ func whichLab(err error) error {
 
 func checkText(cmd *cobra.Command, l *lab.Lab, v checkResult) error {
 	for _, p := range v.Errors {
-		fmt.Fprintln(cmd.ErrOrStderr(), p)
+		fmt.Fprint(cmd.ErrOrStderr(), p.Detail())
 	}
 	for _, p := range v.Warnings {
-		fmt.Fprintln(cmd.ErrOrStderr(), "warning:", p)
+		fmt.Fprint(cmd.ErrOrStderr(), "warning: ", p.Detail())
 	}
 	if !v.OK {
 		return nil

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -11,14 +12,26 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bootlab/bootlab/internal/daemon"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab/load"
 )
 
 func main() {
 	daemon.HypervisorProcess()
 	if err := root().ExecuteContext(interruptible()); err != nil {
-		fmt.Fprintln(os.Stderr, "bootlab:", err)
+		fmt.Fprintln(os.Stderr, "bootlab:", detailed(err))
 		os.Exit(1)
 	}
+}
+
+// detailed returns the text of an error. Problems of a lab file come with their lines.
+func detailed(err error) string {
+	problems, ok := errors.AsType[lab.Problems](err)
+	if !ok {
+		return err.Error()
+	}
+	load.Quote(problems)
+	return strings.TrimSuffix(strings.Replace(err.Error(), problems.Error(), "\n"+problems.Detail(), 1), "\n")
 }
 
 // interruptible returns a context that the first interrupt or SIGTERM ends. The second ends the process as if it had never

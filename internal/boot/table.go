@@ -21,6 +21,7 @@ type Table struct {
 	recipes map[*lab.Profile]*recipe.Recipe
 
 	problems lab.Problems
+	warnings lab.Problems
 }
 
 // Compile parses the templates of every profile and renders them for one host of every kind, so that a missing value is found now
@@ -40,13 +41,17 @@ func Compile(l *lab.Lab) (*Table, error) {
 	if len(problems) > 0 {
 		return nil, problems.Err()
 	}
-	all, some := t.check(append(samples(l.Hosts), poolMachines(l)...))
+	all, some, warnings := t.check(append(samples(l.Hosts), poolMachines(l)...))
 	if len(all) > 0 {
 		return nil, append(all, some...).Err()
 	}
-	t.problems = some
+	t.problems, t.warnings = some, warnings
 	return t, nil
 }
+
+// Warnings are what the readers of documents will ignore, such as keys that Ignition does not know: each once, of the hosts that Compile
+// checked.
+func (t *Table) Warnings() lab.Problems { return t.warnings }
 
 // Problems are the errors that keep hosts from booting, among those that Compile checked: each cause once, with the place in the lab file or in
 // the document.
@@ -55,7 +60,7 @@ func (t *Table) Problems() lab.Problems { return t.problems }
 // CheckAll renders everything for every host and returns what would keep one from booting. Compile checks one host of each kind where
 // there are many.
 func (t *Table) CheckAll() lab.Problems {
-	all, some := t.check(append(bootable(t.lab.Hosts), poolMachines(t.lab)...))
+	all, some, _ := t.check(append(bootable(t.lab.Hosts), poolMachines(t.lab)...))
 	problems := append(all, some...)
 	_ = problems.Err() // sorts
 	return problems
@@ -109,20 +114,26 @@ func poolMachines(l *lab.Lab) (out []*lab.Host) {
 
 // check renders everything for these hosts, on all processors. It returns the errors that keep every host from booting, and those that
 // only some hosts have: each cause once, with the first host that has it.
-func (t *Table) check(hosts []*lab.Host) (all, some lab.Problems) {
-	faults := make([][]recipe.Fault, len(hosts))
+func (t *Table) check(hosts []*lab.Host) (all, some, warnings lab.Problems) {
+	faults, ignored := make([][]recipe.Fault, len(hosts)), make([][]recipe.Fault, len(hosts))
 	var wait sync.WaitGroup
 	workers := min(runtime.GOMAXPROCS(0), len(hosts))
 	for w := range workers {
 		wait.Go(func() {
 			for i := w; i < len(hosts); i += workers {
-				faults[i] = t.faults(hosts[i])
+				faults[i], ignored[i] = t.faults(hosts[i])
 			}
 		})
 	}
 	wait.Wait()
 	seen := map[cause]bool{}
 	for i, h := range hosts {
+		for _, w := range ignored[i] {
+			if p := t.problem(h, w); !seen[causeOf(p)] {
+				seen[causeOf(p)] = true
+				warnings = append(warnings, p)
+			}
+		}
 		for _, f := range faults[i] {
 			p := t.problem(h, f)
 			if seen[causeOf(p)] {
@@ -136,20 +147,20 @@ func (t *Table) check(hosts []*lab.Host) (all, some lab.Problems) {
 			}
 		}
 	}
-	return all, some
+	return all, some, warnings
 }
 
 // placeholder is the token in scripts and documents that are rendered without a boot.
 const placeholder = "TOKEN"
 
-// faults renders everything for one host.
-func (t *Table) faults(h *lab.Host) []recipe.Fault {
+// faults renders everything for one host, and returns what is wrong and what is ignored.
+func (t *Table) faults(h *lab.Host) (faults, ignored []recipe.Fault) {
 	r := t.recipes[h.Profile]
 	d, err := r.Data(t.lab, h, h.MACs[0], placeholder)
 	if err != nil {
-		return []recipe.Fault{{Key: "config", Err: err}}
+		return []recipe.Fault{{Key: "config", Err: err}}, nil
 	}
-	return r.Faults(d)
+	return r.Faults(d), r.Warnings(d)
 }
 
 // problem returns a fault with its place: in a document, or at the key of the profile.
@@ -158,7 +169,7 @@ func (t *Table) problem(h *lab.Host, f recipe.Fault) *lab.Problem {
 	var doc *recipe.DocumentError
 	if errors.As(f.Err, &doc) {
 		p.Pos = lab.Pos{File: filepath.Join(t.lab.Appliance.Files, filepath.FromSlash(doc.File)), Line: max(doc.Line, 1), Column: max(doc.Column, 1)}
-		p.Message = recipe.For(h.Name, doc.Err)
+		p.Message, p.Secret = recipe.For(h.Name, doc.Err), true
 	}
 	return p
 }

@@ -3,6 +3,7 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/daemon/plan"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/lbproxy"
 	"github.com/bootlab/bootlab/virt"
 )
@@ -233,12 +235,22 @@ func (c *adminBackend) Backend(ctx context.Context, balancer, member string, act
 	return api.Backend{Name: member}, nil
 }
 
+// reason returns an error in full: problems of a lab file with their lines.
+func reason(err error) string {
+	problems, ok := errors.AsType[lab.Problems](err)
+	if !ok {
+		return err.Error()
+	}
+	load.Quote(problems)
+	return strings.TrimSuffix(strings.Replace(err.Error(), problems.Error(), problems.Detail(), 1), "\n")
+}
+
 // Reload implements httpd.Reloader.
 func (c *adminBackend) Reload(_ context.Context, force api.Force) (api.Reload, error) {
 	err := c.Daemon.Reload(force)
 	last := c.reloads.state()
 	if err != nil {
-		return last, &api.Error{Status: http.StatusUnprocessableEntity, Message: "the lab file was refused; the running lab stays in use", Reason: err.Error()}
+		return last, &api.Error{Status: http.StatusUnprocessableEntity, Message: "the lab file was refused; the running lab stays in use", Reason: reason(err)}
 	}
 	return last, nil
 }

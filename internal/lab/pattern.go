@@ -143,6 +143,9 @@ func ParseArch(s string) (Arch, error) {
 	}
 	n, err := strconv.ParseUint(s, 10, 16)
 	if err != nil {
+		if near := Nearest(s, ArchNames()); near != "" {
+			return Arch{}, fmt.Errorf("%q is not an architecture: did you mean %s?", s, near)
+		}
 		return Arch{}, fmt.Errorf("%q is not an architecture: want %s, or its number in option 93", s, strings.Join(ArchNames(), ", "))
 	}
 	return Arch{code: uint16(n)}, nil

@@ -1,9 +1,11 @@
 package lab
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // A Pos is a place in a lab file. Line and Column count from 1; the zero Pos means no position.
@@ -28,6 +30,9 @@ type Problem struct {
 	Message string `json:"message"`       // lower case, names the value and what would be right
 	// Path is the file that is missing or cannot be read, if that is the problem: it is solved once the file can be read.
 	Path string `json:"-"`
+	// Secret says that the line at Pos is not shown: it is one of a config document, which may hold passwords.
+	Secret bool   `json:"-"`
+	Source string `json:"source,omitempty"` // the line at Pos, if it is known
 }
 
 // Error implements error: "file:line:column: key: message".
@@ -39,6 +44,98 @@ func (p *Problem) Error() string {
 		return fmt.Sprintf("%s: %s", p.Pos, p.Message)
 	}
 	return fmt.Sprintf("%s: %s: %s", p.Pos, p.Key, p.Message)
+}
+
+// Hint returns the part of the message that says what would be right; empty: none.
+func (p *Problem) Hint() string {
+	at := -1
+	for _, word := range []string{": want ", "; want ", ": did you mean ", "; did you mean "} {
+		if i := strings.LastIndex(p.Message, word); i > at {
+			at = i
+		}
+	}
+	if at < 0 {
+		return ""
+	}
+	return p.Message[at+2:]
+}
+
+// MarshalJSON adds the hint to the fields.
+func (p *Problem) MarshalJSON() ([]byte, error) {
+	type fields Problem
+	return json.Marshal(struct {
+		*fields
+		Hint string `json:"hint,omitempty"`
+	}{(*fields)(p), p.Hint()})
+}
+
+// Detail returns the error and, where it is known, the line with a mark below the value, each on lines of their own.
+func (p *Problem) Detail() string {
+	if p.Source == "" {
+		return p.Error() + "\n"
+	}
+	const before, most = 60, 140 // runes of a long line
+	line := []rune(strings.Map(printable, p.Source))
+	from := min(max(p.Pos.Column-1, 0), len(line))
+	to := from + span(line[from:])
+	if strings.HasPrefix(p.Key, "zone ") { // of a zone file: words
+		word, _, _ := strings.Cut(string(line[from:to]), " ")
+		to = from + len([]rune(word))
+	}
+	lead := ""
+	if len(line) > most && from > before {
+		line, to, from = line[from-before:], to-from+before, before
+		lead = "…"
+	}
+	if len(line) > most {
+		line = append(line[:most:most], '…')
+	}
+	to = max(min(to, len(line)), from+1)
+	margin := fmt.Sprintf("%5d", p.Pos.Line)
+	return fmt.Sprintf("%s\n%s | %s%s\n%*s | %*s%s\n", p.Error(), margin, lead, string(line), len(margin), "", from+len([]rune(lead)), "", strings.Repeat("^", to-from))
+}
+
+// printable replaces what would move a terminal's cursor, and keeps columns.
+func printable(r rune) rune {
+	switch {
+	case r == '\t':
+		return ' '
+	case !unicode.IsPrint(r):
+		return '\uFFFD'
+	}
+	return r
+}
+
+// span returns the length of the key or value that line begins with.
+func span(line []rune) int {
+	if len(line) == 0 || line[0] == ' ' || line[0] == ':' {
+		return 1 // something is missing there
+	}
+	if q := line[0]; q == '"' || q == '\'' {
+		if i := slices.Index(line[1:], q); i >= 0 {
+			return i + 2
+		}
+	}
+	for i, r := range line {
+		next := rune(' ')
+		if i+1 < len(line) {
+			next = line[i+1]
+		}
+		switch {
+		case r == ':' && next == ' ', r == ' ' && next == '#', i > 0 && (r == ',' || r == ']' || r == '}'), r == ' ' && next == ' ':
+			return max(i, 1)
+		}
+	}
+	return len([]rune(strings.TrimRight(string(line), " \r")))
+}
+
+// Detail returns the details of all problems.
+func (ps Problems) Detail() string {
+	var b strings.Builder
+	for _, p := range ps {
+		b.WriteString(p.Detail())
+	}
+	return b.String()
 }
 
 // Problems are all that is wrong, in the order of the file. An empty list is no error: use Err.

@@ -16,9 +16,27 @@ func ParseSize(text string) (Size, error) {
 	unit, ok := sizeUnit(text[len(number):])
 	n, err := strconv.ParseUint(number, 10, 64)
 	if err != nil || !ok || n == 0 || n > math.MaxInt64/uint64(unit) {
-		return 0, fmt.Errorf("%q is not a size: want a number and a unit, like 512MiB or 42GiB", text)
+		return 0, fmt.Errorf("%q is not a size: %s", text, meantSize(text))
 	}
 	return Size(n) * unit, nil
+}
+
+// meantSize says what would be right instead of a text that is not a size: that of libvirt, Kubernetes or df, or one of another case.
+func meantSize(text string) string {
+	number := strings.TrimRight(strings.ToLower(text), "abceimgtkpsy ")
+	unit := strings.Trim(strings.ToLower(text[len(number):]), " ")
+	n, err := strconv.ParseUint(number, 10, 32)
+	unit = strings.TrimSuffix(strings.TrimSuffix(unit, "b"), "i")
+	switch power := strings.Index("kmgtp", unit); {
+	case err != nil || n == 0 || power < 0 || len(unit) > 1:
+		return "want a number and a unit, like 512MiB or 42GiB"
+	case unit == "" && n >= 512:
+		return fmt.Sprintf("did you mean %dMiB?", n)
+	case unit == "":
+		return fmt.Sprintf("did you mean %dGiB?", n)
+	default:
+		return fmt.Sprintf("did you mean %d%siB?", n, strings.ToUpper(unit))
+	}
 }
 
 // sizeUnit knows binary (KiB) and decimal (KB) units.

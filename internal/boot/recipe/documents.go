@@ -138,29 +138,33 @@ func (s source) render(r *Recipe, d Data) ([]byte, error) {
 func isButane(file string) bool { ext := path.Ext(file); return ext == ".bu" || ext == ".butane" }
 
 // check renders the document and checks its syntax.
-func (s source) check(r *Recipe, d Data) error {
+func (s source) check(r *Recipe, d Data) (warnings []error, err error) {
 	if s.err != nil || s.file == "" {
 		_, err := s.render(r, d)
-		return err
+		return nil, err
 	}
 	body, err := r.files.render(s.file, d)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	broken := r.validated.result(d.signature(s.file, body), func() *syntax.Error { return s.broken(r, body) })
-	if broken != nil {
-		return r.place(s.file, body, broken)
+	v := r.validated.result(d.signature(s.file, body), func() validation { return s.validate(r, body) })
+	for _, w := range v.warnings {
+		warnings = append(warnings, r.place(s.file, body, w))
 	}
-	return nil
+	if v.broken != nil {
+		return nil, r.place(s.file, body, v.broken)
+	}
+	return warnings, nil
 }
 
-// broken returns the first error of a rendered document.
-func (s source) broken(r *Recipe, body []byte) *syntax.Error {
+// validate checks a rendered document.
+func (s source) validate(r *Recipe, body []byte) (v validation) {
 	if isButane(s.file) {
-		_, broken := syntax.Butane(body)
-		return broken
+		_, v.broken = syntax.Butane(body)
+		return v
 	}
-	return syntax.Check(s.format(r.profile.OS), body)
+	v.broken, v.warnings = syntax.Report(s.format(r.profile.OS), body)
+	return v
 }
 
 // place returns an error with its place in the source of the document. The lines are the same unless a template made more or fewer of
@@ -233,7 +237,13 @@ func seedParts(*lab.Profile) []part {
 // library takes milliseconds for each. Documents that differ only in the values of their hosts have one result.
 type validationCache struct {
 	mu      sync.Mutex
-	results map[[sha256.Size]byte]*syntax.Error // nil: valid
+	results map[[sha256.Size]byte]validation
+}
+
+// A validation is what is wrong with a document: its first error, or else what its reader will ignore.
+type validation struct {
+	broken   *syntax.Error
+	warnings []*syntax.Error
 }
 
 // maxResults bounds a validationCache; a full cache is emptied.
@@ -255,19 +265,19 @@ func (d Data) signature(file string, body []byte) [sha256.Size]byte {
 }
 
 // result returns the cached result for this signature, or that of validate.
-func (c *validationCache) result(signature [sha256.Size]byte, validate func() *syntax.Error) *syntax.Error {
+func (c *validationCache) result(signature [sha256.Size]byte, validate func() validation) validation {
 	c.mu.Lock()
-	e, known := c.results[signature]
+	v, known := c.results[signature]
 	c.mu.Unlock()
 	if known {
-		return e
+		return v
 	}
-	e = validate()
+	v = validate()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.results == nil || len(c.results) >= maxResults {
-		c.results = map[[sha256.Size]byte]*syntax.Error{}
+		c.results = map[[sha256.Size]byte]validation{}
 	}
-	c.results[signature] = e
-	return e
+	c.results[signature] = v
+	return v
 }

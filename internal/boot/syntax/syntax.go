@@ -57,11 +57,21 @@ func (e *Error) Error() string { return e.Reason }
 // Check returns the first error in text, or nil. The reason holds nothing of the document but keys and names of elements: it is logged, and
 // documents hold passwords.
 func Check(f Format, text []byte) *Error {
-	e := check(f, text)
-	if e != nil {
-		e.Reason = hide(e.Reason)
-	}
+	e, _ := Report(f, text)
 	return e
+}
+
+// Report is Check, and returns the warnings of a document without an error too: what Ignition will ignore.
+func Report(f Format, text []byte) (broken *Error, warnings []*Error) {
+	if f == Ignition {
+		broken, warnings = ignition(text)
+	} else {
+		broken = check(f, text)
+	}
+	if broken != nil {
+		broken.Reason = hide(broken.Reason)
+	}
+	return broken, warnings
 }
 
 // quoted matches a document's values in errors of parsers: words in quotes, and entities.
@@ -71,8 +81,6 @@ func hide(reason string) string { return quoted.ReplaceAllString(reason, "…") 
 
 func check(f Format, text []byte) *Error {
 	switch f {
-	case Ignition:
-		return ignition(text)
 	case YAML:
 		return yaml(text)
 	case JSON:

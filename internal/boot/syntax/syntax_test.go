@@ -26,7 +26,7 @@ func samples() []sample {
 		{"whole", syntax.Ignition, `{"ignition": {"version": "3.3.0"}, "passwd": {"users": [{"name": "core"}]}}`, ""},
 		{"old version", syntax.Ignition, `{"ignition": {"version": "3.0.0"}}`, ""},
 		{"version 2", syntax.Ignition, `{"ignition": {"version": "2.2.0"}}`, ""},
-		{"unknown key", syntax.Ignition, `{"ignition": {"version": "3.3.0"}, "storrage": {}}`, ""},
+		{"unknown key", syntax.Ignition, `{"ignition": {"version": "3.3.0"}, "storrage": {}}`, ""}, // a warning
 		{"no version", syntax.Ignition, `{}`, "0:0: not Ignition: invalid config version (couldn't parse)"},
 		{"future version", syntax.Ignition, `{"ignition": {"version": "9.0.0"}}`, "0:0: not Ignition: unsupported config version"},
 		{"path", syntax.Ignition, "{\"ignition\": {\"version\": \"3.3.0\"},\n \"storage\": {\"files\": [{\"path\": \"etc/x\"}]}}",
@@ -258,4 +258,18 @@ func FuzzButane(f *testing.F) {
 			t.Errorf("%v in %s", broken, ign)
 		}
 	})
+}
+
+// TestIgnitionWarnings: what Ignition ignores is a warning with its place; an error hides it.
+func TestIgnitionWarnings(t *testing.T) {
+	t.Parallel()
+	broken, warnings := syntax.Report(syntax.Ignition, []byte("{\"ignition\": {\"version\": \"3.3.0\"},\n \"storrage\": {},\n \"storage\": {\"files\": [{\"path\": \"/x\", \"mod\": 420}]}}"))
+	got := ""
+	for _, w := range warnings {
+		got += fmt.Sprintf("%d:%d: %v\n", w.Line, w.Column, w)
+	}
+	const want = "2:2: Ignition ignores the unknown key storrage ($.storrage)\n3:39: Ignition ignores the unknown key mod ($.storage.files.0.mod)\n"
+	if broken != nil || got != want {
+		t.Errorf("%v\n%swant\n%s", broken, got, want)
+	}
 }

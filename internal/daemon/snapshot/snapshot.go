@@ -54,7 +54,7 @@ func Compile(l *lab.Lab) (*Snapshot, error) {
 // Warnings are the warnings of the lab and its zones, and the problems that keep single zones from being served and single hosts from
 // booting.
 func (s *Snapshot) Warnings() lab.Problems {
-	return slices.Concat(s.Lab.Warnings, s.DNS.Warnings(), s.DNS.BadFiles(), s.Boot.Problems())
+	return slices.Concat(s.Lab.Warnings, s.DNS.Warnings(), s.DNS.BadFiles(), s.Boot.Problems(), s.Boot.Warnings())
 }
 
 // CheckAll renders what every host boots and returns all problems, those in zone files included. Compile renders one host of each kind

@@ -112,16 +112,19 @@ func (r *resolver) clusterMembers() {
 
 // controlPlane warns of a control plane that cannot form.
 func (r *resolver) controlPlane(c *lab.Cluster) {
-	key, members, bootstraps := "clusters."+c.Name, 0, 0
+	key, members, bootstraps, misspelled := "clusters."+c.Name, 0, 0, false
 	for _, h := range c.Hosts {
 		switch {
 		case h.Role == lab.RoleBootstrap:
 			bootstraps++
 		case h.Role == lab.RoleControlPlane && h.IP.IsValid():
 			members++
+		case likelyRole(h) == lab.RoleControlPlane:
+			misspelled = true
 		}
 	}
 	switch {
+	case misspelled: // memberRole says so
 	case members == 0:
 		r.lab.Warnings.Addf(c.Pos, key, "no host of the cluster has role control-plane and an ip: nothing answers at api.%s after the bootstrap", c.Domain)
 	case members%2 == 0:
@@ -148,8 +151,16 @@ func (r *resolver) memberRole(c *lab.Cluster, h *lab.Host) {
 	case "":
 		r.lab.Warnings.Addf(h.Pos, key, "has no role: no balancer of cluster %s uses it; want role: control-plane, worker or bootstrap", c.Name)
 	default:
-		if meant := lab.Nearest(h.Role, []string{lab.RoleControlPlane, lab.RoleBootstrap, lab.RoleWorker, "master", "controlplane"}); meant != "" {
-			r.lab.Warnings.Addf(h.Pos, key+".role", "%q means nothing to cluster %s: did you mean %s?", h.WrittenRole(), c.Name, meant)
+		if meant := likelyRole(h); meant != "" {
+			r.lab.Warnings.Addf(r.pos(r.raw.Hosts.byName[h.Name].V.Role.spot), key+".role", "%q means nothing to cluster %s: did you mean %s?", h.WrittenRole(), c.Name, meant)
 		}
 	}
+}
+
+// likelyRole returns the role of a cluster's member that a host's role, which is none, was probably meant to be; empty: none.
+func likelyRole(h *lab.Host) string {
+	if _, known := roleSynonyms[strings.ToLower(h.Role)]; known || h.Role == "" {
+		return ""
+	}
+	return roleSynonyms[lab.Nearest(h.Role, []string{lab.RoleControlPlane, lab.RoleBootstrap, lab.RoleWorker, "master", "controlplane"})]
 }

@@ -52,6 +52,9 @@ type decoder struct {
 	depth    int
 	stopped  bool // a limit was reached: the rest is skipped
 	broken   bool // a file is not YAML: missing keys are not reported
+
+	// incomplete are paths of mappings in which a key was not understood: that others are missing there is probably the same mistake.
+	incomplete map[string]bool
 }
 
 // A step is one key or one list index of a path.
@@ -61,7 +64,7 @@ type step struct {
 }
 
 func newDecoder() *decoder {
-	return &decoder{plans: map[reflect.Type]*plan{}, reported: map[*yaml.Node]bool{}}
+	return &decoder{plans: map[reflect.Type]*plan{}, reported: map[*yaml.Node]bool{}, incomplete: map[string]bool{}}
 }
 
 // A plan is how a struct type is decoded: its fields by key.
@@ -101,7 +104,11 @@ func (d *decoder) structure(n *yaml.Node, v reflect.Value) {
 		return
 	}
 	if n.Kind != yaml.MappingNode {
-		d.problem(n, "is %s: want keys and values", describe(n))
+		p := d.plan(v.Type())
+		d.incomplete[d.key()] = true
+		if n.Kind != yaml.ScalarNode || !d.almostKey(n, p.keys) {
+			d.problem(n, "is %s: want keys and values", describe(n))
+		}
 		return
 	}
 	var seen uint64
@@ -140,6 +147,26 @@ func (d *decoder) fields(n *yaml.Node, v reflect.Value, p *plan, seen *uint64) {
 	if merged {
 		d.merge(n, func(m *yaml.Node) { d.fields(m, v, p, seen) })
 	}
+}
+
+// almostKey reports a text that would be a key and its value, if a colon or a space were not missing.
+func (d *decoder) almostKey(n *yaml.Node, keys []string) bool {
+	word, rest, _ := strings.Cut(n.Value, " ")
+	key, value, colon := strings.Cut(word, ":")
+	switch {
+	case !slices.Contains(keys, key) || n.Style != 0:
+		return false
+	case colon:
+		d.problem(after(n, key), "a space is missing after the colon of %s: want %[1]s: %s", key, shortened(value))
+	default:
+		d.problem(after(n, key), "a colon is missing after %s: want %[1]s: %s", key, shortened(rest))
+	}
+	return true
+}
+
+// after returns a node for the place behind text, with which n begins.
+func after(n *yaml.Node, text string) *yaml.Node {
+	return &yaml.Node{Kind: yaml.ScalarNode, Line: n.Line, Column: n.Column + len(text)}
 }
 
 // merge calls each with every mapping that the merge keys of n name, in order.
@@ -240,6 +267,11 @@ func (d *decoder) firstKey(n *yaml.Node, key string) lab.Pos {
 }
 
 func (d *decoder) unknown(k *yaml.Node, known []string) {
+	d.incomplete[d.key()] = true
+	if word := strings.TrimPrefix(k.Value, "-"); word != k.Value && slices.Contains(known, word) {
+		d.problem(k, "unknown key %q: want %[2]s without -, or a space between them", k.Value, word)
+		return
+	}
 	hint := didYouMean(k.Value, known)
 	if hint == "" {
 		hint = ": want " + orList(slices.Sorted(slices.Values(known)))

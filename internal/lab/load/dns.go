@@ -400,7 +400,9 @@ func (r *resolver) authoredZones() {
 		case e.V.File.set() && e.V.Records.set():
 			r.fail(e.V.File.spot, key+".file", "excludes records (%s): want one of the two", r.pos(e.V.Records.spot))
 		case !e.V.File.set() && !e.V.Records.set() && !e.V.Forward.set():
-			r.fail(e.spot, key, "is empty: want records or file")
+			if !r.incomplete[key] {
+				r.fail(e.spot, key, "is empty: want records or file")
+			}
 		}
 		z.ForwardMissing = e.V.Forward.set()
 		z.Derived = !e.V.File.set() && !e.V.Records.set()

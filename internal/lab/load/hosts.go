@@ -120,7 +120,7 @@ func (r *resolver) hostNetwork(e *entry[rawHost], h *lab.Host) {
 	case !h.IP.IsValid() && !named && len(r.lab.Networks) == 1:
 		h.Network = r.lab.Networks[0]
 	case !h.IP.IsValid() && !named && len(h.MACs) > 0 && len(r.lab.Networks) > 1 && !e.V.IP.set():
-		r.fail(e.spot, hostKey(e, "network"), "is missing, and there is no ip to derive it from: want %s", orList(r.raw.Networks.names()))
+		r.failMissing(e.spot, hostKey(e, "network"), "is missing, and there is no ip to derive it from: want %s", orList(r.raw.Networks.names()))
 	case !h.IP.IsValid():
 	case !named:
 		if h.Network = lab.FindSubnet(r.bySubnet, h.IP); h.Network == nil && !r.noSubnets {
@@ -217,11 +217,13 @@ func (r *resolver) withoutMAC(e *entry[rawHost]) {
 		s    spot
 	}{{"vm", raw.VM.spot}, {"profile", raw.Profile.spot}} {
 		if need.s.set() {
-			r.fail(need.s, hostKey(e, need.name), "needs the host's MAC: want mac too")
+			if !r.incomplete["hosts."+e.Name] {
+				r.fail(need.s, hostKey(e, need.name), "needs the host's MAC: want mac too")
+			}
 			return
 		}
 	}
-	if !raw.IP.set() && !raw.IP6.set() {
+	if !raw.IP.set() && !raw.IP6.set() && !r.incomplete["hosts."+e.Name] {
 		r.fail(e.spot, "hosts."+e.Name, "has neither mac nor ip: want at least one")
 	}
 }
@@ -276,7 +278,7 @@ func (r *resolver) bmc(e *entry[rawHost]) *lab.BMC {
 	switch {
 	case raw.Redfish.set() && raw.IPMI.set():
 		r.fail(raw.IPMI.spot, key+".ipmi", "excludes redfish (%s): want one of the two", r.pos(raw.Redfish.spot))
-	case !raw.Redfish.set() && !raw.IPMI.set():
+	case !raw.Redfish.set() && !raw.IPMI.set() && !r.incomplete[key]:
 		r.fail(e.V.BMC.spot, key, "names no controller: want redfish: https://… or ipmi: ADDRESS")
 	case raw.CAFile.set() && bool(raw.Insecure.V):
 		r.fail(raw.Insecure.spot, key+".insecure", "excludes ca_file (%s): want one of the two", r.pos(raw.CAFile.spot))

@@ -75,6 +75,10 @@ func (l *list[T]) decode(d *decoder, n *yaml.Node) {
 	}
 	if n.Kind != yaml.SequenceNode {
 		l.file |= badBit
+		if n.Kind == yaml.ScalarNode && n.Style == 0 && len(n.Value) > 1 && n.Value[0] == '-' {
+			d.problem(n, "is %q: want a list; a space is missing after -", shortened(n.Value))
+			return
+		}
 		d.problem(n, "is %s: want a list, such as [a, b]", describe(n))
 		return
 	}

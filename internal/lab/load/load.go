@@ -139,7 +139,7 @@ func (d *decoder) decodeFile(name string, data []byte, raw *rawLab) {
 	}
 	doc, err := oneDocument(data)
 	if err != nil {
-		d.syntax(err)
+		d.syntax(data, err)
 		return
 	}
 	if len(doc.Content) > 0 {
@@ -169,18 +169,38 @@ func oneDocument(data []byte) (*yaml.Node, error) {
 	return doc, nil
 }
 
-// syntax reports an error of the YAML parser at its position.
-func (d *decoder) syntax(err error) {
+// syntax reports an error of the YAML parser where it was made.
+func (d *decoder) syntax(data []byte, err error) {
 	d.broken = true
-	at := &yaml.Node{Line: 1, Column: 1}
 	line, column, reason := yamlReason(err)
-	if line > 0 {
-		at.Line, at.Column = line, column
+	at := &yaml.Node{Line: max(line, 1), Column: max(column, 1)}
+	if anchor, ok := anchorReason(data, reason); ok {
+		reason = anchor
+	} else if m, ok := diagnose(data, line); ok {
+		at.Line, at.Column, reason = m.line, m.column, m.reason
 	}
-	if strings.HasPrefix(reason, "found character that cannot start any token") {
-		reason += ": is there a tab? YAML is indented with spaces"
+	d.problem(at, "not YAML: %s", plainly(reason))
+}
+
+// Quote sets the source of problems: the lines that they are about, as the files have them now. What may hold secrets is left out.
+func Quote(problems lab.Problems) {
+	files := map[string][]string{}
+	for _, p := range problems {
+		if p.Secret || p.Source != "" || p.Pos.Line == 0 {
+			continue
+		}
+		lines, known := files[p.Pos.File]
+		if !known {
+			data, err := readLimited(p.Pos.File)
+			if err == nil && len(data) <= maxFileSize {
+				lines = strings.Split(string(data), "\n")
+			}
+			files[p.Pos.File] = lines
+		}
+		if p.Pos.Line <= len(lines) {
+			p.Source = strings.TrimRight(lines[p.Pos.Line-1], " \r")
+		}
 	}
-	d.problem(at, "not YAML: %s", reason)
 }
 
 // finish resolves what was decoded. A lab with problems is not returned.

@@ -59,7 +59,7 @@ DIR/b.yaml:4:16: dns.forward: is defined here and at DIR/a.yaml:6:16: want it in
 		{
 			name:  "one file is not YAML",
 			files: map[string]string{"a.yaml": head, "b.yaml": "hosts: [\n"},
-			want:  "DIR/b.yaml:2:1: not YAML: did not find expected node content",
+			want:  "DIR/b.yaml:1:8: not YAML: [ is not closed: want ] at the end of the list",
 		},
 		{
 			name:  "across files",

@@ -133,9 +133,16 @@ func (r *resolver) failAt(pos lab.Pos, key, format string, args ...any) {
 // missing adds a problem if a required value is not set. It returns whether the value is set and valid.
 func missing[T any](r *resolver, v *scalar[T], owner spot, key, want string) (ok bool) {
 	if !v.set() {
-		r.fail(owner, key, "is missing: want %s", want)
+		r.failMissing(owner, key, "is missing: want %s", want)
 	}
 	return v.ok()
+}
+
+// failMissing is fail for a key that is not there, unless one beside it was not understood: that is the mistake.
+func (r *resolver) failMissing(s spot, key, format string, args ...any) {
+	if !r.incomplete[key[:max(strings.LastIndexByte(key, '.'), 0)]] {
+		r.fail(s, key, format, args...)
+	}
 }
 
 // unknownName reports a reference to nothing.

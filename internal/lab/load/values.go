@@ -162,6 +162,9 @@ type count int
 func (v *count) parse(s string) error {
 	n, err := strconv.ParseUint(s, 10, 31)
 	if err != nil {
+		if n, _, _ := strings.Cut(s, " "); n != s && new(count).parse(n) == nil {
+			return fmt.Errorf("%q is not a number: did you mean %s?", s, n)
+		}
 		return fmt.Errorf("%q is not a number: want a whole number like 2", s)
 	}
 	*v = count(n)
@@ -213,10 +216,38 @@ type span time.Duration
 func (v *span) parse(s string) error {
 	d, err := time.ParseDuration(s)
 	if err != nil || d < time.Millisecond {
-		return fmt.Errorf("%q is not a duration: want a number and a unit, like 30s, 5m or 12h", s)
+		return fmt.Errorf("%q is not a duration: %s", s, meantSpan(s))
 	}
 	*v = span(d)
 	return nil
+}
+
+// meantSpan says what would be right instead of a text that is not a duration: a bare number is seconds, as in dhcpd.conf.
+func meantSpan(s string) string {
+	number := strings.TrimRight(strings.ToLower(s), "abcdefghijklmnopqrstuvwxyz ")
+	n, err := strconv.ParseUint(number, 10, 31)
+	unit, known := spanUnits[strings.TrimSuffix(strings.TrimSpace(strings.ToLower(s[len(number):])), "s")]
+	switch {
+	case err != nil || n == 0 || !known:
+		return "want a number and a unit, like 30s, 5m or 12h"
+	case number == s && n < 60:
+		return fmt.Sprintf("want a unit too, as in %ds, %[1]dm or %[1]dh", n)
+	}
+	d := time.Duration(n) * unit
+	text := strings.TrimSuffix(d.String(), "0s")
+	if d%time.Minute != 0 {
+		text = d.String()
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return fmt.Sprintf("did you mean %s?", text)
+}
+
+// spanUnits are units as people write them, without a final s.
+var spanUnits = map[string]time.Duration{
+	"": time.Second, "sec": time.Second, "second": time.Second, "m": time.Minute, "min": time.Minute, "minute": time.Minute,
+	"h": time.Hour, "hr": time.Hour, "hour": time.Hour, "d": 24 * time.Hour, "day": 24 * time.Hour, "w": 168 * time.Hour, "week": 168 * time.Hour,
 }
 
 func (span) spec() spec {

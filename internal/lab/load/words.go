@@ -2,6 +2,7 @@ package load
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/bootlab/bootlab/internal/lab"
@@ -18,7 +19,7 @@ func textOf(p any) textual {
 	case *lab.MACPattern:
 		return parsed[lab.MACPattern]{v, lab.ParseMACPattern, macPatternSpec}
 	case *lab.Arch:
-		return parsed[lab.Arch]{v, readArch, archSpec}
+		return parsed[lab.Arch]{v, lab.ParseArch, archSpec}
 	case *lab.Size:
 		return parsed[lab.Size]{v, lab.ParseSize, sizeSpec}
 	case *lab.Range:
@@ -95,19 +96,6 @@ func (p parsed[T]) parse(s string) (err error) {
 
 func (p parsed[T]) spec() spec { return p.describe() }
 
-func readArch(s string) (lab.Arch, error) {
-	a, err := lab.ParseArch(s)
-	if err != nil {
-		err = fmt.Errorf("%w%s", err, orDidYouMean(s, lab.ArchNames()))
-	}
-	return a, err
-}
-
-// orDidYouMean ends a list of what would be right.
-func orDidYouMean(s string, names []string) string {
-	return strings.Replace(didYouMean(s, names), ":", ";", 1)
-}
-
 // An enum is one of a few words.
 type enum[T ~string] struct {
 	v       *T
@@ -125,7 +113,34 @@ func (e enum[T]) parse(s string) error {
 		}
 		names[i] = string(a)
 	}
-	return fmt.Errorf("%q is not known: want %s%s", s, orList(names), orDidYouMean(s, names))
+	if meant := e.meant(s, names); meant != "" {
+		return fmt.Errorf("%q is not known: did you mean %s?", s, meant)
+	}
+	return fmt.Errorf("%q is not known: want %s", s, orList(names))
+}
+
+// meant returns the allowed word that s probably is; empty: none.
+func (e enum[T]) meant(s string, names []string) string {
+	if also := otherWords[strings.ToLower(s)]; slices.Contains(names, also) {
+		return also
+	}
+	return lab.Nearest(s, names)
+}
+
+// otherWords are words that people have for values of the lab file, in lower case.
+var otherWords = map[string]string{
+	"rhcos": "coreos", "fcos": "coreos", "scos": "coreos", "fedora-coreos": "coreos", "ignition": "coreos",
+	"agent": "openshift-agent", "assisted": "openshift-agent", "container-linux": "flatcar",
+	"rhel": "anaconda", "redhat": "anaconda", "fedora": "anaconda", "centos": "anaconda", "alma": "anaconda", "almalinux": "anaconda",
+	"rocky": "anaconda", "rockylinux": "anaconda", "oraclelinux": "anaconda", "kickstart": "anaconda",
+	"preseed": "debian", "bookworm": "debian", "trixie": "debian", "subiquity": "ubuntu", "autoinstall": "ubuntu",
+	"sles": "autoyast", "suse": "autoyast", "opensuse": "autoyast", "leap": "autoyast", "yast": "autoyast",
+	"vmware": "esxi", "esx": "esxi", "pve": "proxmox", "winpe": "windows", "cloudinit": "cloud-init", "nocloud": "cloud-init",
+	"ocp": "openshift", "okd": "openshift", "ocp4": "openshift", "k8s": "kubernetes", "kube": "kubernetes", "kubeadm": "kubernetes", "k3s": "kubernetes", "rke2": "kubernetes",
+	"none": "plain", "efi": "uefi", "ovmf": "uefi", "secureboot": "uefi-secure", "secure": "uefi-secure", "legacy": "bios", "seabios": "bios",
+	"yes": "server", "true": "server", "on": "server", "no": "off", "false": "off", "disabled": "off", "proxydhcp": "proxy",
+	"layer4": "tcp", "l4": "tcp", "https": "tcp", "l7": "http", "layer7": "http", "rr": "roundrobin", "leastconns": "leastconn", "source-ip": "source", "sticky": "source",
+	"1": "v1", "2": "v2", "tcg": "qemu", "virtio-scsi": "scsi", "virtio-blk": "virtio",
 }
 
 func (e enum[T]) spec() spec {
@@ -142,7 +157,7 @@ func (e enum[T]) spec() spec {
 // didYouMean returns `: did you mean "X"?` for the nearest of names, or nothing if none is near.
 func didYouMean(s string, names []string) string {
 	if best := lab.Nearest(s, names); best != "" {
-		return fmt.Sprintf(": did you mean %q?", best)
+		return fmt.Sprintf(": did you mean %s?", best)
 	}
 	return ""
 }

@@ -1,0 +1,288 @@
+package load
+
+import (
+	"bytes"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A mistake is what is probably wrong in a text that is not YAML, and where: the parser notices it later, often lines below.
+type mistake struct {
+	line, column int // from 1
+	reason       string
+}
+
+// A repair is a way in which a line may have been meant.
+type repair struct {
+	line   string // the whole line
+	column int    // of the mistake, from 1
+	reason string
+}
+
+// Limits of diagnose: the bytes that it parses, about a second, how often, and the longest line that a person wrote.
+const (
+	maxDiagnosed = 8 << 20
+	maxRepairs   = 300
+	maxLine      = 500
+)
+
+// diagnose looks for the line that keeps data from being YAML. It repairs one line in a way that people get wrong, and parses again: a
+// repair is the answer if there is no error any more, or at least none in the lines above and around the first one, which the
+// parser reported at that line.
+func diagnose(data []byte, reported int) (mistake, bool) {
+	lines := strings.SplitAfter(string(data), "\n")
+	reported = min(max(reported, 1), len(lines))
+	if m, ok := indentedByTab(lines[:reported]); ok {
+		return m, true
+	}
+	budget, left := maxDiagnosed, maxRepairs
+	errorAfter := func(i int, repaired string) int { // the line of the next error; 0: none
+		left--
+		if budget -= len(data); budget < 0 {
+			return i
+		}
+		text := strings.Join(lines[:i], "") + repaired + strings.Join(lines[i+1:], "")
+		_, err := oneDocument([]byte(text))
+		if err == nil {
+			return 0
+		}
+		line, _, _ := yamlReason(err)
+		return max(line, 1)
+	}
+	var moved mistake
+	for _, repairs := range [...]func([]string, int) []repair{rewritten, indented} {
+		for i := reported - 1; i >= 0 && budget > 0 && left > 0; i-- {
+			if len(lines[i]) > maxLine {
+				continue
+			}
+			for _, r := range repairs(lines, i) {
+				next := errorAfter(i, r.line)
+				m := mistake{i + 1, r.column, r.reason}
+				if next == 0 {
+					return m, true
+				}
+				if moved.line == 0 && next > reported+1 {
+					moved = m
+				}
+			}
+		}
+	}
+	return moved, moved.line > 0
+}
+
+func indentedByTab(lines []string) (mistake, bool) {
+	for i, line := range lines {
+		indent := line[:len(line)-len(strings.TrimLeft(line, " \t"))]
+		if tab := strings.IndexByte(indent, '\t'); tab >= 0 && strings.TrimSpace(line) != "" {
+			return mistake{i + 1, tab + 1, "a tab in the indentation: want spaces"}, true
+		}
+	}
+	return mistake{}, false
+}
+
+// A shape is a kind of line that people write, and what they mean.
+type shape struct {
+	line  *regexp.Regexp // what follows the indentation and the "- " of lists
+	meant string         // in terms of its groups
+	at    int            // the group at whose end the mistake is; 0: at the start of the line, negative: at the start of that group
+	why   string         // in terms of its groups; followed by what is meant
+}
+
+// special are the characters that no value begins with outside of quotes.
+const special = "%@`*&!|>"
+
+const keyWord = `([A-Za-z0-9_][\w./-]*)`
+
+// shapes are tried in this order.
+var shapes = []shape{
+	{regexp.MustCompile(`^([A-Za-z_][\w-]*):([^\s:/].*)$`), `$1: $2`, 1, "a space is missing after the colon of $1"},
+	{regexp.MustCompile(`^` + keyWord + `\s*[=;]\s*(\S.*)$`), `$1: $2`, 1, "a colon is missing after $1"},
+	{regexp.MustCompile(`^` + keyWord + `$`), `$1:`, 1, "a colon is missing after $1"},
+	{regexp.MustCompile(`^` + keyWord + `\s+([^\s#].*)$`), `$1: $2`, 1, "a colon is missing after $1"},
+	{regexp.MustCompile(`^(-)(\S.*)$`), `$1 $2`, 1, "a space is missing after -"},
+	{regexp.MustCompile(`^` + keyWord + `:\s+(\{\{[^"]*?)(\s+#.*)?$`), `$1: "$2"`, -2, "a value that begins with {{ needs quotes"},
+	{regexp.MustCompile(`^` + keyWord + `:\s+([%@` + "`" + `*&!|>][^"]*?)(\s+#.*)?$`), `$1: "$2"`, -2, "a value that begins with such a character needs quotes"},
+	{regexp.MustCompile(`^` + keyWord + `:\s+([^"'\[{#][^"]*: [^"]*?)(\s+#.*)?$`), `$1: "$2"`, -2, `a value with ": " in it needs quotes`},
+	{regexp.MustCompile(`^` + keyWord + `:\s+(\[\s*[%@` + "`" + `*][^"\[\]]*\])(\s+#.*)?$`), ``, -2, ""},
+}
+
+// rewritten returns the repairs of line i that leave its indentation as it is.
+func rewritten(lines []string, i int) (all []repair) {
+	body := strings.TrimRight(lines[i], "\r\n")
+	end := lines[i][len(body):]
+	text := strings.TrimLeft(body, " ")
+	for strings.HasPrefix(text, "- ") {
+		text = strings.TrimLeft(text[2:], " ")
+	}
+	start := len(body) - len(text)
+	text = strings.TrimRight(text, " ")
+	if text == "" || text[0] == '#' {
+		return nil
+	}
+	for _, s := range shapes {
+		m := s.line.FindStringSubmatchIndex(text)
+		if m == nil {
+			continue
+		}
+		meant, why := s.line.ReplaceAllString(text, s.meant), s.line.ReplaceAllString(text, s.why)
+		if s.meant == "" {
+			meant, why = quotedItems(text), "an item that begins with such a character needs quotes"
+		}
+		if s.at == -2 {
+			if i := strings.IndexAny(text[m[4]:], special); i >= 0 {
+				why = strings.ReplaceAll(why, "such a character", text[m[4]+i:m[4]+i+1])
+			}
+		}
+		at := m[1]
+		switch {
+		case s.at > 0:
+			at = m[2*s.at+1]
+		case s.at < 0:
+			at = m[-2*s.at]
+		}
+		all = append(all, repair{body[:start] + meant + end, start + at + 1, fmt.Sprintf("%s: want %s", why, shortened(meant))})
+	}
+	return append(all, closed(body, end)...)
+}
+
+// shortened cuts a long text.
+func shortened(text string) string {
+	const most = 100
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
+}
+
+var flowItem = regexp.MustCompile(`[\[,]\s*[^\[\],]+`)
+
+// quotedItems puts quotes around the items of a list in brackets.
+func quotedItems(text string) string {
+	return flowItem.ReplaceAllStringFunc(text, func(item string) string {
+		value := strings.TrimSpace(item[1:])
+		return item[:strings.Index(item, value)] + `"` + value + `"`
+	})
+}
+
+// closed returns the repairs of a line whose quotes or brackets do not match.
+func closed(body, end string) (all []repair) {
+	var open []int // columns of brackets, from 0
+	quote := -1
+	for i := range len(body) {
+		c := body[i]
+		switch {
+		case quote >= 0:
+			if c == body[quote] && (c == '\'' || body[i-1] != '\\') {
+				quote = -1
+			}
+		case (c == '"' || c == '\'') && i > 0 && strings.IndexByte(" [{,", body[i-1]) >= 0:
+			quote = i
+		case c == '#' && (i == 0 || body[i-1] == ' '):
+			body, end = strings.TrimRight(body[:i], " "), body[i:]+end
+			return append(all, unmatched(body, " "+end, open, quote)...)
+		case c == '[' || c == '{':
+			open = append(open, i)
+		case c == ']' || c == '}':
+			if len(open) == 0 {
+				return []repair{{body[:i] + body[i+1:] + end, i + 1, fmt.Sprintf("%c closes nothing: want it gone, or its opening bracket", c)}}
+			}
+			open = open[:len(open)-1]
+		}
+	}
+	return unmatched(body, end, open, quote)
+}
+
+var closer = map[byte]string{'[': "]", '{': "}"}
+
+func unmatched(body, end string, open []int, quote int) (all []repair) {
+	if quote >= 0 {
+		for at := len(body); at > quote+1; at-- {
+			if at < len(body) && strings.IndexByte(",]}", body[at]) < 0 {
+				continue
+			}
+			all = append(all, repair{body[:at] + body[quote:quote+1] + body[at:] + end, quote + 1, fmt.Sprintf("the quote %c is not closed: want another at its end", body[quote])})
+		}
+		return all
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	tail := ""
+	for _, at := range slices.Backward(open) {
+		tail += closer[body[at]]
+	}
+	last := open[len(open)-1]
+	comma := strings.TrimRight(body, ", ")
+	reason := fmt.Sprintf("%c is not closed: want %s at the end of the list", body[last], closer[body[last]])
+	if body[last] == '{' {
+		reason = "{ is not closed: want } behind the last value"
+	}
+	return []repair{{comma + tail + end, last + 1, reason}, {comma + tail + body[len(comma):] + end, last + 1, reason}}
+}
+
+// indented returns the repairs of line i that give it the indentation of a line around it.
+func indented(lines []string, i int) (all []repair) {
+	text := strings.TrimLeft(lines[i], " ")
+	own := len(lines[i]) - len(text)
+	if strings.TrimSpace(text) == "" || text[0] == '#' {
+		return nil
+	}
+	seen := []int{own}
+	for _, step := range [...]int{-1, 1, -2, 2, -3, -4, -5} {
+		j := i + step
+		if j < 0 || j >= len(lines) || strings.TrimSpace(lines[j]) == "" {
+			continue
+		}
+		indent := len(lines[j]) - len(strings.TrimLeft(lines[j], " "))
+		if slices.Contains(seen, indent) {
+			continue
+		}
+		seen = append(seen, indent)
+		all = append(all, repair{strings.Repeat(" ", indent) + text, own + 1, fmt.Sprintf("indented by %d spaces: want %d, as line %d", own, indent, j+1)})
+	}
+	return all
+}
+
+// plainReasons say in words of the file what the parser says in words of YAML's grammar.
+var plainReasons = []struct{ from, to string }{
+	{"mapping values are not allowed", "a colon is not possible here: is one missing in the line above, is the indentation wrong, or does a value need quotes?"},
+	{"could not find expected ':'", "a colon is missing here or in the line above"},
+	{"did not find expected key", "a key is expected here: check the indentation, and the quotes and brackets of the lines above"},
+	{"did not find expected '-' indicator", "an item of the list above is expected here: want - in front, with the same indentation, or fewer spaces"},
+	{"found character that cannot start any token", "a value cannot begin with this character without quotes, and YAML is indented with spaces, not tabs"},
+	{"found unexpected end of stream", "the file ends inside a quoted value: a quote is not closed"},
+	{"did not find expected alphabetic or numeric character", "* and & are followed by a name: want quotes around a value that begins with them"},
+	{"control characters are not allowed", "the file has control characters: want plain text in UTF-8"},
+}
+
+// plainly returns a reason of the YAML parser for people who do not know its grammar.
+func plainly(reason string) string {
+	for _, p := range plainReasons {
+		if strings.HasPrefix(reason, p.from) {
+			return p.to
+		}
+	}
+	return reason
+}
+
+var unknownAnchor = regexp.MustCompile(`^unknown anchor '(.+)' referenced$`)
+
+// anchorReason explains an alias without an anchor.
+func anchorReason(data []byte, reason string) (string, bool) {
+	m := unknownAnchor.FindStringSubmatch(reason)
+	if m == nil {
+		return "", false
+	}
+	var names []string
+	for _, a := range anchors.FindAllSubmatch(data, -1) {
+		names = append(names, string(bytes.Clone(a[1])))
+	}
+	if hint := didYouMean(m[1], names); hint != "" {
+		return fmt.Sprintf("*%s repeats the value that has &%[1]s in front, and none has%s", m[1], hint), true
+	}
+	return fmt.Sprintf("*%s repeats the value that has &%[1]s in front, and none above has: want quotes around it if it is meant as text", m[1]), true
+}
+
+var anchors = regexp.MustCompile(`[\s,\[{]&([\w-]+)`)
