@@ -83,6 +83,16 @@ type Balancers interface {
 	Backend(ctx context.Context, balancer, backend string, action api.BackendAction) (api.Backend, error)
 }
 
+// Clusters bring the clusters of the lab up and down.
+type Clusters interface {
+	// Clusters returns those that can be brought up, by name.
+	Clusters(ctx context.Context) []api.Cluster
+	// Up notes that a cluster is to be brought up, and returns at once.
+	Up(ctx context.Context, name string) (api.Cluster, error)
+	// Down shuts the virtual machines of a cluster down.
+	Down(ctx context.Context, name string) (api.Cluster, error)
+}
+
 // A Leaser releases leases for an admin, and reports how full pools are.
 type Leaser interface {
 	// Release gives the lease of an address back as if its machine had, or frees an address that was set aside. The error
@@ -141,6 +151,7 @@ type AdminDeps struct {
 	Discovered DiscoveredMachines
 	Machines   Machines
 	Balancers  Balancers
+	Clusters   Clusters
 	Leases     Leaser
 	Backups    Backuper
 	Reloader   Reloader
@@ -160,7 +171,7 @@ func (d AdminDeps) mustBeComplete() {
 		missing bool
 	}{
 		{"Status", d.Status == nil}, {"Inventory", d.Inventory == nil}, {"Timelines", d.Timelines == nil},
-		{"Installer", d.Installer == nil}, {"Discovered", d.Discovered == nil}, {"Machines", d.Machines == nil}, {"Balancers", d.Balancers == nil}, {"Leases", d.Leases == nil}, {"Backups", d.Backups == nil}, {"Reloader", d.Reloader == nil}, {"State", d.State == nil}, {"Names", d.Names == nil},
+		{"Installer", d.Installer == nil}, {"Discovered", d.Discovered == nil}, {"Machines", d.Machines == nil}, {"Balancers", d.Balancers == nil}, {"Clusters", d.Clusters == nil}, {"Leases", d.Leases == nil}, {"Backups", d.Backups == nil}, {"Reloader", d.Reloader == nil}, {"State", d.State == nil}, {"Names", d.Names == nil},
 		{"Gatherer", d.Gatherer == nil}, {"Metrics", d.Metrics == nil}, {"Log", d.Log == nil}, {"Now", d.Now == nil}, {"Own", d.Own == nil},
 	} {
 		if field.missing {

@@ -40,6 +40,7 @@ type fakeDaemon struct {
 	boots      []api.Boot
 	discovered []api.DiscoveredMachine
 	balancers  []api.Balancer
+	clusters   []api.Cluster
 	reloadErr  error
 	news       chan event.Event
 
@@ -55,9 +56,21 @@ func (h *fakeDaemon) note(format string, args ...any) {
 	h.done = append(h.done, fmt.Sprintf(format, args...))
 }
 
-func (h *fakeDaemon) Status(context.Context) api.Status           { return h.status }
-func (h *fakeDaemon) Hosts(context.Context) []api.Host            { return h.hosts }
-func (h *fakeDaemon) Balancers(context.Context) []api.Balancer    { return h.balancers }
+func (h *fakeDaemon) Status(context.Context) api.Status        { return h.status }
+func (h *fakeDaemon) Hosts(context.Context) []api.Host         { return h.hosts }
+func (h *fakeDaemon) Balancers(context.Context) []api.Balancer { return h.balancers }
+func (h *fakeDaemon) Clusters(context.Context) []api.Cluster   { return h.clusters }
+
+func (h *fakeDaemon) Up(_ context.Context, name string) (api.Cluster, error) {
+	h.note("up %s", name)
+	return api.Cluster{Name: name}, nil
+}
+
+func (h *fakeDaemon) Down(_ context.Context, name string) (api.Cluster, error) {
+	h.note("down %s", name)
+	return api.Cluster{Name: name}, nil
+}
+
 func (h *fakeDaemon) Pools(context.Context) []api.Pool            { return h.pools }
 func (h *fakeDaemon) VMs(context.Context) (vms []api.VM, _ error) { return vms, nil }
 
@@ -278,7 +291,7 @@ func newAdmin(t testing.TB, h *fakeDaemon, logs *logBuffer, change func(*httpd.A
 	t.Helper()
 	reg := prometheus.NewRegistry()
 	deps := httpd.AdminDeps{
-		Status: h, Inventory: h, Timelines: h, Installer: h, Discovered: h, Machines: h, Balancers: h, Leases: h, Backups: h, Reloader: h, State: h, Names: h, Gatherer: reg, Metrics: reg, Now: noon,
+		Status: h, Inventory: h, Timelines: h, Installer: h, Discovered: h, Machines: h, Balancers: h, Clusters: h, Leases: h, Backups: h, Reloader: h, State: h, Names: h, Gatherer: reg, Metrics: reg, Now: noon,
 		Own: func(host string) bool { return host == "lab.example.com" || host == "192.0.2.80" },
 		Log: slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}

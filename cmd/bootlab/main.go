@@ -88,6 +88,9 @@ func root() *cobra.Command {
 		resolveCommand(o),
 		// What it does.
 		installCommand(o),
+		clustersCommand(o),
+		upCommand(o),
+		downCommand(o),
 		vmCommand(o),
 		backendCommand(o),
 		dnsCommand(o),

@@ -228,6 +228,21 @@ func (c *Client) Backend(ctx context.Context, balancer, backend string, action B
 	return b, c.post(ctx, path, url.Values{"action": {string(action)}}, &b)
 }
 
+// Clusters returns the clusters of the lab, by name.
+func (c *Client) Clusters(ctx context.Context) (cs []Cluster, err error) {
+	return cs, c.get(ctx, "clusters", &cs)
+}
+
+// ClusterUp makes the daemon bring a cluster up, until it is ready. It returns at once.
+func (c *Client) ClusterUp(ctx context.Context, name string) (cl Cluster, err error) {
+	return cl, c.post(ctx, "clusters/"+url.PathEscape(name)+"/up", nil, &cl)
+}
+
+// ClusterDown ends that, and returns once the virtual machines of the cluster are shut down.
+func (c *Client) ClusterDown(ctx context.Context, name string) (cl Cluster, err error) {
+	return cl, c.post(ctx, "clusters/"+url.PathEscape(name)+"/down", nil, &cl)
+}
+
 // Reload makes the daemon read its lab again. A lab that is refused is an *Error with the reason. Forced applies even
 // a lab that drops more than half of the hosts.
 func (c *Client) Reload(ctx context.Context, force Force) (r Reload, err error) {

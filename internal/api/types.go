@@ -222,6 +222,46 @@ const (
 	BackendReady BackendAction = "ready"
 )
 
+// A Cluster is the state of a cluster.
+type Cluster struct {
+	Name          string           `json:"name"`
+	Kind          string           `json:"kind"` // openshift, kubernetes
+	Domain        string           `json:"domain"`
+	Address       netip.Addr       `json:"address,omitzero"`
+	Phase         string           `json:"phase"` // down, bootstrapping, joining, ready
+	Since         time.Time        `json:"since,omitzero"`
+	Waits         string           `json:"waits,omitempty"`         // what it waits for; empty: it is ready
+	Up            time.Time        `json:"up,omitzero"`             // an admin asked for it to be brought up; zero: it is ready, or nobody did
+	BootstrapLeft time.Time        `json:"bootstrap_left,omitzero"` // the bootstrap machine was taken out; zero: it was not
+	Serving       int              `json:"serving"`                 // control-plane machines that serve
+	Members       int              `json:"members"`                 // control-plane machines
+	Machines      []ClusterMachine `json:"machines"`
+}
+
+// ClusterReady is Cluster.Phase of a cluster that is ready.
+const ClusterReady = "ready"
+
+// Stuck returns the machines that go on only if somebody does something.
+func (c Cluster) Stuck() (stuck []ClusterMachine) {
+	for _, m := range c.Machines {
+		if m.Stuck {
+			stuck = append(stuck, m)
+		}
+	}
+	return stuck
+}
+
+// A ClusterMachine is one machine of a cluster.
+type ClusterMachine struct {
+	Host  string    `json:"host"`
+	Role  string    `json:"role"`
+	Stage string    `json:"stage"` // off, waiting, booting, installing, starting, serving, running, gone
+	Since time.Time `json:"since,omitzero"`
+	Waits string    `json:"waits,omitempty"` // what it waits for
+	Stuck bool      `json:"stuck,omitempty"` // it goes on only if somebody does what Waits says
+	Disk  string    `json:"disk,omitempty"`  // that its next network boot overwrites
+}
+
 // A Session is a login of the dashboard.
 type Session struct {
 	From  netip.Addr `json:"from,omitzero"` // the client that logged in

@@ -69,6 +69,7 @@ type Daemon struct {
 	panics        *panics.All
 	neighbours    *neighbour.Resolver
 	installWatch  *installWatch
+	clusters      *clusters
 	loops         *bootloop.Detector
 	state         *state
 	confined      *confine.Confinement
@@ -142,6 +143,9 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		d.log.Warn("no ARP requests: which machine uses an address is taken from the kernel's neighbour table alone; start as root, or with CAP_NET_RAW", "err", err)
 	}
 	defer d.neighbours.Close()
+	if d.clusters, err = d.openClusters(ctx); err != nil {
+		return err
+	}
 	if d.servers, err = d.build(); err != nil {
 		return err
 	}

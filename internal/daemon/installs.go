@@ -11,7 +11,6 @@ import (
 	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
-	"github.com/bootlab/bootlab/internal/power"
 )
 
 const (
@@ -130,25 +129,6 @@ func (c *adminBackend) Install(ctx context.Context, name string, cycle api.Cycle
 	}
 	a.Cycled, a.Message = true, "it was power-cycled"
 	return a, nil
-}
-
-// cycle makes h boot from the network now: through libvirt where it is a virtual machine, else through its controller.
-func (c *adminBackend) cycle(ctx context.Context, h *lab.Host) error {
-	if h.VM != nil {
-		return c.servers.virt.Restart(ctx, h.Name)
-	}
-	start := time.Now()
-	e := event.Event{Kind: event.PowerCycled, Host: h.Name, Detail: h.BMC.Redfish + h.BMC.IPMI}
-	err := power.Cycle(ctx, h.BMC)
-	e.Dur = time.Since(start)
-	if err != nil {
-		e.Kind, e.Err = event.PowerCycleFailed, err.Error()
-	}
-	if len(h.MACs) > 0 {
-		e.MAC = h.MACs[0]
-	}
-	c.bus.Record(e)
-	return err
 }
 
 // MarkInstalled implements httpd.Installer.

@@ -34,6 +34,7 @@ func (d *Daemon) tasks(watch *watcher) tasks {
 		// Client connections drain while everything else still answers.
 		{name: serverLB, server: true, run: d.lb.Serve},
 		{name: "install", run: func(ctx context.Context) error { return d.installWatch.run(ctx, d) }},
+		{name: "clusters", run: d.clusters.run},
 		// No operation on virtual machines any more.
 		{name: serverVirt, server: true, run: d.virt.Serve},
 		// Transfers may finish, up to a limit.

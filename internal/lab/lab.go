@@ -329,6 +329,15 @@ type Cluster struct {
 	Hosts   []*Host // sorted by name
 }
 
+// The services of a cluster that have a derived balancer, as in its name.
+const (
+	ServiceAPI     = "api"
+	ServiceIngress = "ingress-https"
+)
+
+// BalancerOf returns the name of the derived balancer of a service.
+func (c *Cluster) BalancerOf(service string) string { return c.Name + "-" + service }
+
 // DNS is the part of the lab file about recursion and transfers. Zones are in Lab.Zones.
 type DNS struct {
 	Forward      []netip.AddrPort

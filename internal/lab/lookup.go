@@ -94,6 +94,16 @@ func FindSubnet(bySubnet []*Network, a netip.Addr) *Network {
 	return bySubnet[i]
 }
 
+// Cluster returns the cluster of that name, or nil.
+func (l *Lab) Cluster(name string) *Cluster {
+	for _, c := range l.Clusters {
+		if c.Name == name {
+			return c
+		}
+	}
+	return nil
+}
+
 // Mirror returns the mirror of that name, or nil.
 func (l *Lab) Mirror(name string) *Mirror {
 	i, ok := slices.BinarySearchFunc(l.Mirrors, name, func(m *Mirror, name string) int { return strings.Compare(m.Name, name) })

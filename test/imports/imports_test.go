@@ -50,6 +50,7 @@ var rules = []rule{
 	{"internal/content/mirror", []string{"internal/host/pause", "internal/lab", "internal/observe/event"}, "caches files of archives; of the lab only what a mirror is"},
 
 	{"internal/daemon", []string{anything}, "the composition: alone in knowing all servers"},
+	{"internal/daemon/cluster", []string{"internal/boot/install", "internal/lab"}, "decides how a cluster comes up; observes nothing and does nothing"},
 	{"internal/daemon/plan", []string{"dhcpd", "internal/daemon/snapshot", "internal/lab"}, "prints what the servers answer from; dhcpd says which boot file goes to which firmware"},
 	{"internal/daemon/snapshot", []string{"dhcpd", "dnsd", "httpd", "internal/boot", "internal/boot/files", "internal/lab", "lbproxy", "tftpd", "virt"}, "compiles the lab for every server"},
 

@@ -286,8 +286,12 @@ func writeFile(t *testing.T, path, text string) {
 
 // bootlab runs the command line beside the daemon.
 func (d *daemon) bootlab(args ...string) (string, error) {
-	out, err := exec.Command(os.Getenv(binaryVar), append(args, "--lab", d.path())...).CombinedOutput()
+	out, err := d.command(context.Background(), args...).CombinedOutput()
 	return string(out), err
+}
+
+func (d *daemon) command(ctx context.Context, args ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, os.Getenv(binaryVar), append(args, "--lab", d.path())...)
 }
 
 // status asks the daemon. That the lab starts for the first time, as in most tests, is left out of the warnings.

@@ -323,7 +323,7 @@ func (r *resolver) derive(c *lab.Cluster, service string, listen netip.Addr, por
 	if len(b.Backends) == 0 || !r.ours(listen) {
 		return
 	}
-	b.Pos, b.Name, b.Cluster, b.Listen = c.Pos, c.Name+"-"+service, c, netip.AddrPortFrom(listen, port)
+	b.Pos, b.Name, b.Cluster, b.Listen = c.Pos, c.BalancerOf(service), c, netip.AddrPortFrom(listen, port)
 	b.Timeouts = lab.Timeouts{Connect: connectTimeout, Idle: idleTimeout}
 	b.Check.Interval, b.Check.FastInterval, b.Check.Timeout, b.Check.Rise, b.Check.Fall = checkInterval, checkFast, checkTimeout, checkRise, checkFall
 	if b.Mode == "" {
@@ -335,7 +335,7 @@ func (r *resolver) derive(c *lab.Cluster, service string, listen netip.Addr, por
 // deriveAPI checks /readyz, not the port: an API server accepts connections long before it serves and long after it
 // stopped.
 func (r *resolver) deriveAPI(c *lab.Cluster) {
-	r.derive(c, "api", c.Address, portAPI, lab.Balancer{
+	r.derive(c, lab.ServiceAPI, c.Address, portAPI, lab.Balancer{
 		Balance: lab.RoundRobin, Match: sniMatch(c, "api", "api-int"),
 		Check:    lab.Check{Kind: lab.CheckHTTPS, Path: "/readyz", Expect: 200},
 		Backends: append(members(c, lab.RoleControlPlane, portAPI, false), members(c, lab.RoleBootstrap, portAPI, true)...),
@@ -358,7 +358,7 @@ func (r *resolver) deriveIngress(c *lab.Cluster) {
 		role = lab.RoleWorker
 	}
 	check := lab.Check{Kind: lab.CheckHTTP, Path: "/healthz/ready", Port: portRouterHealth, Expect: 200}
-	r.derive(c, "ingress-https", c.Ingress, portHTTPS, lab.Balancer{
+	r.derive(c, lab.ServiceIngress, c.Ingress, portHTTPS, lab.Balancer{
 		Balance: lab.SourceHash, Match: sniMatch(c, "*.apps"), Check: check, Backends: members(c, role, portHTTPS, false),
 	})
 	plain := lab.Balancer{Balance: lab.SourceHash, Check: check, Backends: members(c, role, portHTTP, false)}

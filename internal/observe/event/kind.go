@@ -71,6 +71,9 @@ const (
 	VMDeleted
 	VMFailed
 
+	BootstrapLeft
+	ClusterReady
+
 	DaemonReady
 	DaemonStopping
 	ClockJumped
@@ -187,6 +190,9 @@ var table = [kinds]description{
 	VMStopped: {"vm_stopped", StageVM, slog.LevelInfo, own, "a virtual machine was stopped"},
 	VMDeleted: {"vm_deleted", StageVM, slog.LevelInfo, own, "a virtual machine was deleted"},
 	VMFailed:  {"vm_failed", StageVM, slog.LevelError, own, "a hypervisor refused an operation"},
+
+	BootstrapLeft: {"bootstrap_left", StageBalancer, slog.LevelInfo, own, "the control plane of a cluster serves and its bootstrap machine does not any more: it was taken out of the balancers"},
+	ClusterReady:  {"cluster_ready", StageLab, slog.LevelInfo, own, "a cluster that was brought up is ready"},
 
 	DaemonReady:    {"daemon_ready", StageLab, slog.LevelInfo, own, "all servers are listening"},
 	DaemonStopping: {"daemon_stopping", StageLab, slog.LevelInfo, own, "the daemon is stopping"},

@@ -1,0 +1,291 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/observe/timeline"
+)
+
+const (
+	lookEvery  = time.Second
+	upPatience = 90 * time.Minute // an OpenShift cluster of metal needs an hour
+)
+
+func clustersCommand(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "clusters",
+		Short: "List clusters, their machines and what each waits for",
+		Args:  cobra.NoArgs,
+		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) ([]api.Cluster, error) {
+			return c.Clusters(cmd.Context())
+		}, func(cmd *cobra.Command, cs []api.Cluster) error {
+			if len(cs) == 0 {
+				fmt.Fprintln(cmd.OutOrStdout(), "no cluster of kind openshift or kubernetes")
+			}
+			for _, cl := range cs {
+				if _, err := fmt.Fprint(cmd.OutOrStdout(), clusterText(cl)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}),
+	}
+}
+
+// An upOptions is how a cluster is brought up.
+type upOptions struct {
+	install, yes, detach bool
+	timeout              time.Duration
+}
+
+func upCommand(o *options) *cobra.Command {
+	var u upOptions
+	cmd := &cobra.Command{
+		Use:   "up CLUSTER",
+		Short: "Bring a cluster up and watch it until it is ready",
+		Long: "Switch on the machines of a cluster in the right order, those of the control plane first, and watch them until the cluster is ready.\n" +
+			"The daemon does the work: an interrupt ends the watching, nothing else.",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return up(cmd, o, u, args[0]) },
+	}
+	cmd.Flags().BoolVar(&u.install, "install", false, "install all machines again, also those that are installed")
+	cmd.Flags().BoolVar(&u.yes, "yes", false, "do not ask before disks are overwritten")
+	cmd.Flags().BoolVar(&u.detach, "detach", false, "do not watch")
+	cmd.Flags().DurationVar(&u.timeout, "timeout", upPatience, "how long to watch; the daemon goes on")
+	return cmd
+}
+
+func up(cmd *cobra.Command, o *options, u upOptions, name string) error {
+	c, err := o.client()
+	if err != nil {
+		return err
+	}
+	cl, err := findCluster(cmd.Context(), c, name)
+	if err != nil {
+		return err
+	}
+	if !u.yes {
+		if err := confirmUp(cmd, cl, u.install); err != nil {
+			return err
+		}
+	}
+	if u.install {
+		for _, m := range cl.Machines {
+			if _, err := c.Install(cmd.Context(), m.Host, api.CycleLater); err != nil {
+				return err
+			}
+		}
+	}
+	if cl, err = c.ClusterUp(cmd.Context(), name); err != nil {
+		return err
+	}
+	if u.detach {
+		return o.print(cmd, cl, func() error { _, err := fmt.Fprint(cmd.OutOrStdout(), clusterText(cl)); return err })
+	}
+	return watchCluster(cmd, o, c, cl, u.timeout)
+}
+
+func findCluster(ctx context.Context, c *api.Client, name string) (api.Cluster, error) {
+	cs, err := c.Clusters(ctx)
+	if err != nil {
+		return api.Cluster{}, err
+	}
+	i := slices.IndexFunc(cs, func(cl api.Cluster) bool { return cl.Name == name })
+	if i < 0 {
+		return api.Cluster{}, fmt.Errorf("no cluster %q in the lab that can be brought up; bootlab clusters lists them", name)
+	}
+	return cs[i], nil
+}
+
+// confirmUp asks before disks are overwritten.
+func confirmUp(cmd *cobra.Command, cl api.Cluster, all bool) error {
+	var disks []string
+	for _, m := range cl.Machines {
+		if m.Disk != "" {
+			disks = append(disks, m.Host+" "+m.Disk)
+		} else if all {
+			disks = append(disks, m.Host)
+		}
+	}
+	if len(disks) == 0 {
+		return nil
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "This installs %d machines and overwrites their disks: %s.\n", len(disks), strings.Join(disks, ", "))
+	return confirmYes(cmd, "Bring "+cl.Name+" up?", "installs")
+}
+
+// watchCluster shows a cluster until it is ready. An interrupt ends the watching.
+func watchCluster(cmd *cobra.Command, o *options, c *api.Client, cl api.Cluster, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+	defer cancel()
+	s := clusterScreen{cmd: cmd, o: o}
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		s.show(cl)
+		if cl.Phase == api.ClusterReady && cl.Up.IsZero() {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return stillUp(cmd.Context(), cl, timeout)
+		case <-tick.C:
+		}
+		next, err := findCluster(ctx, c, cl.Name)
+		switch {
+		case err == nil:
+			cl = next
+		case ctx.Err() != nil || errors.Is(err, api.ErrNoDaemon): // it may come back
+		default:
+			return err
+		}
+	}
+}
+
+// stillUp is why the watching ended before the cluster was ready.
+func stillUp(interrupted context.Context, cl api.Cluster, timeout time.Duration) error {
+	if interrupted.Err() != nil {
+		return fmt.Errorf("%s is not ready (it waits for %s); the daemon goes on: bootlab up %s watches again, bootlab down %[1]s ends it", cl.Name, cl.Waits, cl.Name)
+	}
+	text := fmt.Sprintf("%s is not ready after %s: it waits for %s", cl.Name, timeout, cl.Waits)
+	for _, m := range cl.Stuck() {
+		text += "\n  " + m.Host + ": " + m.Waits + " (bootlab timeline " + m.Host + ")"
+	}
+	return errors.New(text)
+}
+
+func downCommand(o *options) *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "down CLUSTER",
+		Short: "Shut the virtual machines of a cluster down, those of the control plane last",
+		Args:  cobra.ExactArgs(1),
+		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, args []string) (api.Cluster, error) {
+			if !yes {
+				if err := confirmYes(cmd, "Shut "+args[0]+" down?", "shuts down"); err != nil {
+					return api.Cluster{}, err
+				}
+			}
+			return c.ClusterDown(cmd.Context(), args[0])
+		}, func(cmd *cobra.Command, cl api.Cluster) error {
+			_, err := fmt.Fprint(cmd.OutOrStdout(), clusterText(cl))
+			return err
+		}),
+	}
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return cmd
+}
+
+// A clusterScreen shows a cluster again and again: one table that is drawn over on a terminal, else a line for each change; as JSON, an
+// object for each change.
+type clusterScreen struct {
+	cmd   *cobra.Command
+	o     *options
+	drawn int // lines on the terminal
+	last  api.Cluster
+}
+
+func (s *clusterScreen) show(cl api.Cluster) {
+	out := s.cmd.OutOrStdout()
+	switch f, ok := out.(*os.File); {
+	case s.o.json:
+		if changed(s.last, cl) {
+			_ = s.o.printLine(s.cmd, cl, nil)
+		}
+	case ok && term.IsTerminal(int(f.Fd())):
+		width, _, err := term.GetSize(int(f.Fd()))
+		if err != nil {
+			width = 80
+		}
+		if s.drawn > 0 {
+			fmt.Fprintf(out, "\x1b[%dA\x1b[J", s.drawn)
+		}
+		text := clip(clusterText(cl), width)
+		s.drawn = strings.Count(text, "\n")
+		fmt.Fprint(out, text)
+	default:
+		for _, line := range news(s.last, cl) {
+			fmt.Fprintln(out, time.Now().Format(time.TimeOnly), line)
+		}
+	}
+	s.last = cl
+}
+
+// clip cuts lines to the width of a terminal, so that each is one line there.
+func clip(text string, width int) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if r := []rune(line); len(r) >= width && width > 1 {
+			lines[i] = string(r[:width-1])
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+func changed(old, now api.Cluster) bool { return old.Name == "" || len(news(old, now)) > 0 }
+
+// news says what changed.
+func news(old, now api.Cluster) (lines []string) {
+	if old.Phase != now.Phase {
+		line := now.Name + " " + now.Phase
+		if now.Waits != "" {
+			line += ", waits for " + now.Waits
+		}
+		lines = append(lines, line)
+	}
+	for _, m := range now.Machines {
+		i := slices.IndexFunc(old.Machines, func(o api.ClusterMachine) bool { return o.Host == m.Host })
+		if i >= 0 && old.Machines[i].Stage == m.Stage && old.Machines[i].Waits == m.Waits {
+			continue
+		}
+		line := m.Host + " " + m.Stage
+		if m.Waits != "" {
+			line += ", waits for " + timeline.Printable(m.Waits)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// clusterText is a cluster as a table.
+func clusterText(cl api.Cluster) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s (%s) is %s, %s", cl.Name, cl.Kind, cl.Phase, forHow(cl.Since))
+	if cl.Waits != "" {
+		fmt.Fprintf(&b, ", and waits for %s", timeline.Printable(cl.Waits))
+	}
+	b.WriteString("\n")
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "MACHINE\tROLE\tSTAGE\tFOR\tWAITS FOR")
+	for _, m := range cl.Machines {
+		waits := timeline.Printable(m.Waits)
+		if m.Stuck {
+			waits = "! " + waits
+		}
+		if waits == "" {
+			waits = "-"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", m.Host, m.Role, m.Stage, forHow(m.Since), waits)
+	}
+	_ = t.Flush()
+	return b.String()
+}
+
+// forHow says how long something is so.
+func forHow(since time.Time) string {
+	if since.IsZero() {
+		return "-"
+	}
+	return time.Since(since).Round(time.Second).String()
+}

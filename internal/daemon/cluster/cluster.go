@@ -1,0 +1,323 @@
+package cluster
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/boot/install"
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// A Phase is how far a cluster is.
+type Phase string
+
+// The phases of a cluster, in their order.
+const (
+	PhaseDown      Phase = "down"          // no machine of it was seen
+	PhaseBootstrap Phase = "bootstrapping" // the control plane does not serve
+	PhaseWorkers   Phase = "joining"       // the control plane serves; the bootstrap or other machines are under way
+	PhaseReady     Phase = "ready"
+)
+
+// A Stage is how far a machine is.
+type Stage string
+
+// The stages of a machine, in their order.
+const (
+	StageOff        Stage = "off"        // switched off, or never seen
+	StageWaiting    Stage = "waiting"    // for the control plane, before it is switched on
+	StageBooting    Stage = "booting"    // from the network
+	StageInstalling Stage = "installing" // its installer runs
+	StageStarting   Stage = "starting"   // its system starts; it passes no check yet
+	StageServing    Stage = "serving"    // it passes the checks of its balancers
+	StageRunning    Stage = "running"    // its system was started; no balancer checks it
+	StageGone       Stage = "gone"       // the bootstrap machine, which is no longer needed
+)
+
+// Health is what the checks of a machine's balancers say.
+type Health int
+
+// What the checks of a machine's balancers say.
+const (
+	Unchecked Health = iota // no balancer has it, or none has checked it yet
+	Failing
+	Passing
+)
+
+// Observed is what is known of one machine.
+type Observed struct {
+	VM      string         // running, stopped, absent, unknown; empty: it is no virtual machine
+	Control bool           // the daemon can switch it on
+	Install install.Status // zero: unknown
+	Boot    Boot           // its last
+	API     Health         // of the control plane and the bootstrap
+	Since   time.Time      // API has been so since
+	Check   string         // why the check of API fails
+	Ingress Health
+	Failed  string // why the last action failed; empty: it did not
+}
+
+// Boot is the last network boot of a machine. The zero value is that none was seen.
+type Boot struct {
+	Started time.Time
+	Stage   string // that it reached, as the timeline calls it
+	Failed  bool
+	Reason  string // of Failed
+}
+
+// A Record is what outlives a restart of the daemon.
+type Record struct {
+	Up       time.Time            `json:"up,omitzero"`       // an admin asked for the cluster to be brought up; zero: it is not
+	Left     time.Time            `json:"left,omitzero"`     // the bootstrap machine was found to be no longer needed
+	Switched map[string]time.Time `json:"switched,omitzero"` // when the machines were switched on for this Up
+}
+
+// A Verb is what is to be done.
+type Verb string
+
+// What is to be done.
+const (
+	SwitchOn  Verb = "switch on"
+	SwitchOff Verb = "switch off"
+	TakeOut   Verb = "take out" // of all balancers of the cluster, until it is armed again
+	PutBack   Verb = "put back" // into the balancers: it was armed again
+)
+
+// An Action is what is to be done to a machine.
+type Action struct {
+	Verb Verb
+	Host *lab.Host
+}
+
+// A Machine is the state of one machine.
+type Machine struct {
+	Host  *lab.Host
+	Stage Stage
+	Waits string // what it waits for, in a few words; empty: nothing
+	Stuck bool   // it goes on only if somebody does something, which Waits says
+}
+
+// done reports whether the machine is where it should be in the end.
+func (m Machine) done() bool {
+	return m.Stage == StageServing || m.Stage == StageRunning || m.Stage == StageGone && m.Waits == ""
+}
+
+// A State is that of a cluster.
+type State struct {
+	Phase    Phase
+	Waits    string // what the cluster waits for; empty when it is ready
+	Machines []Machine
+	Serving  int // control-plane machines that pass the check of the API
+	Members  int // control-plane machines
+	Actions  []Action
+}
+
+// settle is how long the check of the bootstrap machine must have failed: a blip does not take it out.
+const settle = 15 * time.Second
+
+// Assess returns the state of a cluster by what was observed of each host, by name.
+func Assess(c *lab.Cluster, observed map[string]Observed, r Record, now time.Time) State {
+	a := assessment{c: c, observed: observed, record: r, now: now}
+	a.count()
+	for _, h := range c.Hosts {
+		if h.Role != lab.RoleAppliance {
+			a.machine(h)
+		}
+	}
+	a.phase()
+	return a.state
+}
+
+type assessment struct {
+	c        *lab.Cluster
+	observed map[string]Observed
+	record   Record
+	now      time.Time
+	checked  int // control-plane machines that a balancer checks
+	ingress  [Passing + 1]int
+	state    State
+}
+
+func (a *assessment) count() {
+	running := 0
+	for _, h := range a.c.Hosts {
+		o := a.observed[h.Name]
+		a.ingress[o.Ingress]++
+		if h.Role != lab.RoleControlPlane {
+			continue
+		}
+		a.state.Members++
+		if o.API == Passing && !reinstalls(o) {
+			a.state.Serving++
+		}
+		if o.API != Unchecked {
+			a.checked++
+		}
+		if ran(o) {
+			running++
+		}
+	}
+	if !a.hasBalancer() {
+		a.state.Serving = running // nothing else can be known
+	}
+}
+
+// hasBalancer reports whether a balancer of the daemon serves the cluster's API.
+func (a *assessment) hasBalancer() bool { return a.checked > 0 }
+
+// serves reports whether the control plane serves: more than half of its machines do.
+func (a *assessment) serves() bool { return a.state.Members > 0 && 2*a.state.Serving > a.state.Members }
+
+// reinstalls reports whether a machine was armed, or is being installed: what it serves is not what it will be. A host that nobody has armed
+// is as it was found, which may be a cluster that is older than the lab file.
+func reinstalls(o Observed) bool {
+	return o.Install.State == install.Armed && !o.Install.Since.IsZero() || installing(o)
+}
+
+// ran reports whether the system of a machine was started.
+func ran(o Observed) bool {
+	switch o.Install.State {
+	case install.Installed:
+		return o.VM == "" || o.VM == "running"
+	case install.Live:
+		return o.Boot.Stage == "config" && !o.Boot.Failed || o.Boot.Stage == "install"
+	}
+	return false
+}
+
+func (a *assessment) machine(h *lab.Host) {
+	o := a.observed[h.Name]
+	m := Machine{Host: h}
+	switch {
+	case h.Role == lab.RoleBootstrap && a.bootstrapDone(h, o):
+		m.Stage = StageGone
+		m.Waits = a.leave(h, o)
+	case o.API == Passing || h.Role != lab.RoleControlPlane && o.Ingress == Passing:
+		m.Stage = StageServing
+	default:
+		m.Stage, m.Waits, m.Stuck = a.under(h, o)
+	}
+	if o.Failed != "" && !m.done() { // of the last action
+		m.Waits, m.Stuck = o.Failed, true
+	}
+	a.state.Machines = append(a.state.Machines, m)
+}
+
+// bootstrapDone reports whether the bootstrap machine is no longer needed: it was so before and was not armed again since; or the control
+// plane serves and the machine itself does not any more, or is off. OpenShift's bootstrap stops its own API server when it is complete.
+func (a *assessment) bootstrapDone(h *lab.Host, o Observed) bool {
+	if !a.record.Left.IsZero() {
+		if o.Install.State == install.Armed && o.Install.Since.After(a.record.Left) {
+			a.act(PutBack, h)
+			return false
+		}
+		return true
+	}
+	off := o.VM == "stopped" || o.VM == "absent"
+	return !reinstalls(o) && a.serves() && a.hasBalancer() && (off || o.API == Failing && a.now.Sub(o.Since) >= settle)
+}
+
+// leave takes the bootstrap machine out, and switches it off while the daemon brings the cluster up. It returns what is still to be done.
+func (a *assessment) leave(h *lab.Host, o Observed) (waits string) {
+	if a.record.Left.IsZero() {
+		a.act(TakeOut, h)
+	}
+	if !a.record.Up.IsZero() && o.VM == "running" {
+		a.act(SwitchOff, h)
+		return "to be switched off"
+	}
+	return ""
+}
+
+func (a *assessment) act(v Verb, h *lab.Host) {
+	a.state.Actions = append(a.state.Actions, Action{v, h})
+}
+
+// under returns the stage of a machine that is not where it should be.
+func (a *assessment) under(h *lab.Host, o Observed) (stage Stage, waits string, stuck bool) {
+	seen := !o.Boot.Started.IsZero() && (a.record.Up.IsZero() || o.Boot.Started.After(a.switched(h)))
+	switch {
+	case o.Install.Held:
+		return StageBooting, "held after too many attempts: bootlab install " + h.Name, true
+	case o.Install.State == install.Unknown:
+		return StageOff, "its install state was lost: bootlab install " + h.Name + ", or --done if it is installed", true
+	case o.VM == "unknown":
+		return StageOff, "its hypervisor does not answer", true
+	case o.VM == "stopped" || o.VM == "absent" || o.VM == "" && !seen && !installing(o):
+		return a.off(h, o)
+	case o.Boot.Failed && seen:
+		return StageBooting, o.Boot.Reason, true
+	case o.Install.State == install.Installing:
+		return StageInstalling, "its installer, " + o.Boot.Stage, false
+	case ran(o) && o.API == Failing:
+		return StageStarting, o.Check, false
+	case ran(o):
+		return StageRunning, "", false
+	case o.Install.State == install.Armed && !seen:
+		return StageBooting, "its network boot", false
+	}
+	return StageBooting, o.Boot.Stage, false
+}
+
+func installing(o Observed) bool {
+	return o.Install.State == install.Installing || o.Install.State == install.Booting
+}
+
+// switched returns when h was switched on, or else when the cluster was asked to come up.
+func (a *assessment) switched(h *lab.Host) time.Time {
+	if at, ok := a.record.Switched[h.Name]; ok {
+		return at
+	}
+	return a.record.Up
+}
+
+// off returns what a machine that is off waits for, and switches it on when it may be.
+func (a *assessment) off(h *lab.Host, o Observed) (stage Stage, waits string, stuck bool) {
+	if a.record.Up.IsZero() {
+		if o.VM == "" && o.Install.State == install.Installed {
+			return StageRunning, "", false // of metal, nothing says that it is off
+		}
+		return StageOff, "bootlab up " + a.c.Name, false
+	}
+	if h.Role != lab.RoleControlPlane && h.Role != lab.RoleBootstrap && !a.serves() {
+		return StageWaiting, "the control plane", false
+	}
+	_, switched := a.record.Switched[h.Name]
+	switch {
+	case o.VM == "" && !o.Control && o.Install.State == install.Installed:
+		return StageStarting, "its check: nothing else says whether it is on", false
+	case !o.Control:
+		return StageOff, "somebody who switches it on: it has no bmc and is no virtual machine", true
+	case o.VM == "" && switched:
+		return StageBooting, "its first request: it was switched on", false
+	}
+	a.act(SwitchOn, h)
+	return StageBooting, "to be switched on", false
+}
+
+// phase sets the phase of the cluster and what it waits for.
+func (a *assessment) phase() {
+	s := &a.state
+	seen, all := false, true
+	for _, m := range s.Machines {
+		seen = seen || m.Stage != StageOff && m.Stage != StageWaiting
+		if all = all && m.done(); !m.done() && s.Waits == "" {
+			s.Waits = fmt.Sprintf("%s: %s", m.Host.Name, m.Waits)
+		}
+	}
+	switch {
+	case len(s.Machines) == 0:
+		s.Phase, s.Waits = PhaseDown, "it has no hosts"
+	case all && a.ingress[Failing] > 0 && a.ingress[Passing] == 0:
+		s.Phase, s.Waits = PhaseWorkers, "a router: no machine passes the check of *.apps"
+	case all && (a.serves() || s.Members == 0):
+		s.Phase, s.Waits = PhaseReady, ""
+	case a.serves():
+		s.Phase = PhaseWorkers
+	case seen || !a.record.Up.IsZero():
+		s.Phase = PhaseBootstrap
+		s.Waits = fmt.Sprintf("the control plane: %d of %d machines serve", s.Serving, s.Members)
+	default:
+		s.Phase = PhaseDown
+	}
+}

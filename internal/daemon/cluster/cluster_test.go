@@ -1,0 +1,177 @@
+package cluster_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/boot/install"
+	"github.com/bootlab/bootlab/internal/daemon/cluster"
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+var (
+	now   = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	asked = cluster.Record{Up: now.Add(-time.Hour)}
+)
+
+// prod is a cluster with a bootstrap machine, three control-plane machines and a worker.
+func prod() *lab.Cluster {
+	c := &lab.Cluster{Name: "prod", Kind: lab.OpenShift}
+	for _, h := range []lab.Host{
+		{Name: "boot", Role: lab.RoleBootstrap}, {Name: "cp0", Role: lab.RoleControlPlane}, {Name: "cp1", Role: lab.RoleControlPlane},
+		{Name: "cp2", Role: lab.RoleControlPlane}, {Name: "w0", Role: lab.RoleWorker},
+	} {
+		c.Hosts = append(c.Hosts, &h)
+	}
+	return c
+}
+
+// observe returns what is observed of all machines of prod: the same, but for what change does.
+func observe(o cluster.Observed, change map[string]func(*cluster.Observed)) map[string]cluster.Observed {
+	all := map[string]cluster.Observed{}
+	for _, h := range prod().Hosts {
+		o := o
+		if f := change[h.Name]; f != nil {
+			f(&o)
+		}
+		all[h.Name] = o
+	}
+	return all
+}
+
+func actions(s cluster.State) string {
+	var out []string
+	for _, a := range s.Actions {
+		out = append(out, string(a.Verb)+" "+a.Host.Name)
+	}
+	return strings.Join(out, ", ")
+}
+
+func stages(s cluster.State) string {
+	var out []string
+	for _, m := range s.Machines {
+		out = append(out, m.Host.Name+" "+string(m.Stage))
+	}
+	return strings.Join(out, ", ")
+}
+
+// TestOrder follows a cluster of virtual machines from nothing to ready.
+func TestOrder(t *testing.T) {
+	t.Parallel()
+	absent := cluster.Observed{VM: "absent", Control: true, Install: install.Status{State: install.Armed}}
+	failing := func(o *cluster.Observed) {
+		o.API, o.Since, o.Check = cluster.Failing, now.Add(-time.Minute), "connection refused"
+	}
+	up := cluster.Observed{VM: "running", Control: true, Install: install.Status{State: install.Installed}, Boot: cluster.Boot{Started: now.Add(-time.Minute), Stage: "install"}}
+	serves := func(o *cluster.Observed) { *o = up; o.API, o.Since = cluster.Passing, now }
+	starts := func(o *cluster.Observed) { *o = up; failing(o) }
+	for _, step := range []struct {
+		name           string
+		observed       map[string]cluster.Observed
+		record         cluster.Record
+		phase          cluster.Phase
+		stages, action string
+		waits          string
+	}{
+		{"nobody asked", observe(absent, nil), cluster.Record{}, cluster.PhaseDown,
+			"boot off, cp0 off, cp1 off, cp2 off, w0 off", "", "bootlab up prod"},
+		{"asked", observe(absent, nil), asked, cluster.PhaseBootstrap,
+			"boot booting, cp0 booting, cp1 booting, cp2 booting, w0 waiting", "switch on boot, switch on cp0, switch on cp1, switch on cp2", "0 of 3"},
+		{"two start, one serves", observe(absent, map[string]func(*cluster.Observed){"boot": serves, "cp0": serves, "cp1": starts, "cp2": starts}), asked,
+			cluster.PhaseBootstrap, "boot serving, cp0 serving, cp1 starting, cp2 starting, w0 waiting", "", "1 of 3"},
+		{"the control plane serves", observe(absent, map[string]func(*cluster.Observed){"boot": serves, "cp0": serves, "cp1": serves, "cp2": starts}), asked,
+			cluster.PhaseWorkers, "boot serving, cp0 serving, cp1 serving, cp2 starting, w0 booting", "switch on w0", "cp2"},
+		{"the bootstrap stops to serve", observe(up, map[string]func(*cluster.Observed){"boot": starts, "cp0": serves, "cp1": serves, "cp2": serves}), asked,
+			cluster.PhaseWorkers, "boot gone, cp0 serving, cp1 serving, cp2 serving, w0 running", "take out boot, switch off boot", "boot: to be switched off"},
+		{"it is off", observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { starts(o); o.VM = "stopped" }, "cp0": serves, "cp1": serves, "cp2": serves}),
+			cluster.Record{Up: asked.Up, Left: now}, cluster.PhaseReady, "boot gone, cp0 serving, cp1 serving, cp2 serving, w0 running", "", ""},
+		{"the control plane is lost later", observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { starts(o); o.VM = "stopped" }, "cp0": starts, "cp1": starts, "cp2": serves}),
+			cluster.Record{Left: now}, cluster.PhaseBootstrap, "boot gone, cp0 starting, cp1 starting, cp2 serving, w0 running", "", "1 of 3"},
+	} {
+		t.Run(step.name, func(t *testing.T) {
+			t.Parallel()
+			s := cluster.Assess(prod(), step.observed, step.record, now)
+			if s.Phase != step.phase || stages(s) != step.stages || actions(s) != step.action || !strings.Contains(s.Waits, step.waits) || step.waits == "" && s.Waits != "" {
+				t.Errorf("phase %s (waits for %q)\n%s\nactions %q", s.Phase, s.Waits, stages(s), actions(s))
+			}
+		})
+	}
+}
+
+// TestBootstrapStays: a blip of its check, a control plane of an older installation, and a bootstrap that was armed again do not take it out.
+func TestBootstrapStays(t *testing.T) {
+	t.Parallel()
+	up := cluster.Observed{VM: "running", Install: install.Status{State: install.Installed}, API: cluster.Passing, Since: now.Add(-time.Hour)}
+	blip := func(o *cluster.Observed) { o.API, o.Since = cluster.Failing, now.Add(-time.Second) }
+	down := func(o *cluster.Observed) { o.API, o.Since = cluster.Failing, now.Add(-time.Hour) }
+	armed := func(o *cluster.Observed) { o.Install = install.Status{State: install.Armed, Since: now} }
+	for _, tt := range []struct {
+		name   string
+		change map[string]func(*cluster.Observed)
+		record cluster.Record
+		want   string
+	}{
+		{"a blip", map[string]func(*cluster.Observed){"boot": blip}, cluster.Record{}, ""},
+		{"it is down", map[string]func(*cluster.Observed){"boot": down}, cluster.Record{}, "take out boot"},
+		{"it was taken out", map[string]func(*cluster.Observed){"boot": down}, cluster.Record{Left: now}, ""},
+		{"it is armed", map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { down(o); armed(o) }}, cluster.Record{}, ""},
+		{"it was taken out, and is armed again", map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { down(o); armed(o) }}, cluster.Record{Left: now.Add(-time.Minute)}, "put back boot"},
+		{"the others are installed again", map[string]func(*cluster.Observed){"boot": down, "cp0": armed, "cp1": armed, "cp2": armed}, cluster.Record{}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if s := cluster.Assess(prod(), observe(up, tt.change), tt.record, now); actions(s) != tt.want {
+				t.Errorf("actions %q, want %q; %s", actions(s), tt.want, stages(s))
+			}
+		})
+	}
+}
+
+// TestStuck: a machine that goes on only if somebody does something says what.
+func TestStuck(t *testing.T) {
+	t.Parallel()
+	metal := cluster.Observed{Install: install.Status{State: install.Armed}}
+	for name, tt := range map[string]struct {
+		o    cluster.Observed
+		want string
+	}{
+		"metal without a controller": {metal, "no bmc"},
+		"held":                       {cluster.Observed{Install: install.Status{State: install.Booting, Held: true}}, "bootlab install cp0"},
+		"lost":                       {cluster.Observed{Install: install.Status{State: install.Unknown}}, "--done"},
+		"a failed boot":              {cluster.Observed{Install: install.Status{State: install.Booting}, Boot: cluster.Boot{Started: now, Failed: true, Reason: "no such file"}}, "no such file"},
+		"a silent hypervisor":        {cluster.Observed{VM: "unknown", Control: true, Install: metal.Install}, "hypervisor"},
+		"a failed action":            {cluster.Observed{VM: "absent", Control: true, Install: metal.Install, Failed: "no such bridge"}, "no such bridge"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := cluster.Assess(prod(), map[string]cluster.Observed{"cp0": tt.o}, asked, now)
+			if m := s.Machines[1]; !m.Stuck || !strings.Contains(m.Waits, tt.want) {
+				t.Errorf("%+v, want one that is stuck and says %q", m, tt.want)
+			}
+		})
+	}
+}
+
+// TestRouter: a cluster whose router serves on no machine is not ready; one machine is enough.
+func TestRouter(t *testing.T) {
+	t.Parallel()
+	up := cluster.Observed{Install: install.Status{State: install.Installed}, API: cluster.Passing, Since: now}
+	c := prod()
+	c.Hosts = c.Hosts[1:]
+	for n, want := range []cluster.Phase{cluster.PhaseWorkers, cluster.PhaseReady} {
+		all := map[string]cluster.Observed{}
+		for _, h := range c.Hosts {
+			all[h.Name] = up
+		}
+		worker := up
+		worker.API, worker.Ingress = cluster.Unchecked, cluster.Failing
+		if n > 0 {
+			worker.Ingress = cluster.Passing
+		}
+		all["w0"] = worker
+		if s := cluster.Assess(c, all, asked, now); s.Phase != want {
+			t.Errorf("%d routers: %s (%s), want %s", n, s.Phase, s.Waits, want)
+		}
+	}
+}

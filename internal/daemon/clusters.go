@@ -1,0 +1,425 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/daemon/cluster"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/observe/timeline"
+	"github.com/bootlab/bootlab/internal/power"
+	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/lbproxy"
+	"github.com/bootlab/bootlab/virt"
+)
+
+const (
+	clusterTick  = time.Second
+	clusterRetry = 30 * time.Second // until what failed is tried again
+	clusterKey   = "cluster/"       // in the store, before the cluster's name
+)
+
+// clusters brings clusters up, and takes out the bootstrap machines that are no longer needed. What is to be done is decided by package
+// cluster; here it is observed and done.
+type clusters struct {
+	*Daemon
+
+	mu      sync.Mutex
+	records map[string]cluster.Record
+	stages  map[string]stage   // of hosts, by name
+	phases  map[string]phase   // of clusters, by name
+	actions map[string]*action // the last of each host, by its name
+}
+
+// A stage is the stage of a host, and since when.
+type stage struct {
+	stage cluster.Stage
+	since time.Time
+}
+
+// A phase is the phase of a cluster, and since when.
+type phase struct {
+	phase cluster.Phase
+	since time.Time
+}
+
+// An action is under way, or failed.
+type action struct {
+	verb  cluster.Verb
+	busy  bool
+	err   string
+	after time.Time // of a failure: it is tried again then
+}
+
+// openClusters reads what is known of clusters from the store.
+func (d *Daemon) openClusters(ctx context.Context) (*clusters, error) {
+	c := &clusters{Daemon: d, records: map[string]cluster.Record{}, stages: map[string]stage{}, phases: map[string]phase{}, actions: map[string]*action{}}
+	err := d.store.Scan(ctx, clusterKey, func(key string, value []byte) error {
+		var r cluster.Record
+		if err := json.Unmarshal(value, &r); err != nil {
+			d.log.Warn("what was known of a cluster cannot be read: it is forgotten", "cluster", strings.TrimPrefix(key, clusterKey), "err", err)
+			return nil
+		}
+		c.records[strings.TrimPrefix(key, clusterKey)] = r
+		return nil
+	})
+	return c, err
+}
+
+// run watches all clusters until ctx ends, and returns nil once all that it does has ended.
+func (c *clusters) run(ctx context.Context) error {
+	var doing sync.WaitGroup
+	defer doing.Wait()
+	tick := time.NewTicker(clusterTick)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			c.step(ctx, &doing)
+		}
+	}
+}
+
+// step assesses the clusters that somebody brings up, or that have a bootstrap machine, and begins what is to be done.
+func (c *clusters) step(ctx context.Context, doing *sync.WaitGroup) {
+	l := c.current.Load().Lab
+	var vms map[string]virt.Status
+	for _, cl := range l.Clusters {
+		up := !c.record(cl.Name).Up.IsZero()
+		if cl.Kind == lab.Plain || !up && !hasBootstrap(cl) {
+			continue
+		}
+		if vms == nil {
+			vms = c.vms(ctx)
+		}
+		s := c.assess(cl, vms)
+		for _, a := range s.Actions {
+			c.begin(ctx, doing, cl, a)
+		}
+		if up && s.Phase == cluster.PhaseReady && len(s.Actions) == 0 {
+			c.cameUp(ctx, cl)
+		}
+	}
+}
+
+func hasBootstrap(c *lab.Cluster) bool {
+	return slices.ContainsFunc(c.Hosts, func(h *lab.Host) bool { return h.Role == lab.RoleBootstrap })
+}
+
+// cameUp ends the bringing up: from now on, who switches a machine off means it.
+func (c *clusters) cameUp(ctx context.Context, cl *lab.Cluster) {
+	r := c.record(cl.Name)
+	took := time.Since(r.Up)
+	r.Up, r.Switched = time.Time{}, nil
+	if err := c.keep(ctx, cl.Name, r); err != nil {
+		c.serverLog.Warn("state of the cluster not saved", "cluster", cl.Name, "err", err)
+		return
+	}
+	c.bus.Record(event.Event{Kind: event.ClusterReady, Detail: cl.Name, Dur: took})
+}
+
+func (c *clusters) record(name string) cluster.Record {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.records[name]
+}
+
+// keep stores the record of a cluster.
+func (c *clusters) keep(ctx context.Context, name string, r cluster.Record) error {
+	value, err := json.Marshal(r)
+	if err == nil {
+		err = c.store.Commit(ctx, store.Put(clusterKey+name, value))
+	}
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.records[name] = r
+	return nil
+}
+
+// vms returns the last known state of virtual machines, by host. It waits for no hypervisor.
+func (c *clusters) vms(ctx context.Context) map[string]virt.Status {
+	all := map[string]virt.Status{}
+	for _, vm := range c.servers.virt.List(ctx) {
+		all[vm.Host] = vm
+	}
+	return all
+}
+
+// assess returns the state of a cluster, and notes since when its machines are in their stages.
+func (c *clusters) assess(cl *lab.Cluster, vms map[string]virt.Status) cluster.State {
+	now := time.Now()
+	observed := c.observe(cl, vms)
+	s := cluster.Assess(cl, observed, c.record(cl.Name), now)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range s.Machines {
+		if old := c.stages[m.Host.Name]; old.stage != m.Stage {
+			c.stages[m.Host.Name] = stage{m.Stage, now}
+		}
+	}
+	if c.phases[cl.Name].phase != s.Phase {
+		c.phases[cl.Name] = phase{s.Phase, now}
+	}
+	return s
+}
+
+// observe returns what is known of the machines of a cluster, by name.
+func (c *clusters) observe(cl *lab.Cluster, vms map[string]virt.Status) map[string]cluster.Observed {
+	all := make(map[string]cluster.Observed, len(cl.Hosts))
+	for _, h := range cl.Hosts {
+		o := cluster.Observed{Install: c.installs.Status(h), Control: h.VM != nil || h.BMC != nil}
+		if h.VM != nil {
+			o.VM = string(vmState(vms[h.Name].State))
+		}
+		if s, ok := c.timeline.Last(h.Name); ok && s.Stage != "" && s.Stage != event.StageBalancer { // a check is no boot
+			o.Boot = cluster.Boot{Started: s.Started, Stage: string(s.Stage), Failed: s.Outcome == timeline.Failed, Reason: s.Reason}
+		}
+		c.mu.Lock()
+		if a := c.actions[h.Name]; a != nil {
+			o.Failed = a.err
+		}
+		c.mu.Unlock()
+		all[h.Name] = o
+	}
+	for _, b := range c.servers.lb.States() {
+		for _, m := range b.Backends {
+			o, ok := all[m.Host]
+			if !ok {
+				continue
+			}
+			switch b.Name {
+			case cl.BalancerOf(lab.ServiceAPI):
+				o.API, o.Since, o.Check = healthOf(m), m.Since, m.Reason
+			case cl.BalancerOf(lab.ServiceIngress):
+				o.Ingress = healthOf(m)
+			}
+			all[m.Host] = o
+		}
+	}
+	return all
+}
+
+func healthOf(m lbproxy.BackendState) cluster.Health {
+	switch m.Condition {
+	case lbproxy.Up:
+		return cluster.Passing
+	case lbproxy.Down:
+		return cluster.Failing
+	}
+	return cluster.Unchecked
+}
+
+// begin does what is to be done, unless the machine has something under way, or it failed a moment ago.
+func (c *clusters) begin(ctx context.Context, doing *sync.WaitGroup, cl *lab.Cluster, a cluster.Action) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last := c.actions[a.Host.Name]
+	if last != nil && (last.busy || last.verb == a.Verb && time.Now().Before(last.after)) {
+		return
+	}
+	now := &action{verb: a.Verb, busy: true}
+	c.actions[a.Host.Name] = now
+	doing.Go(func() {
+		err := c.do(ctx, cl, a)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		now.busy = false
+		if err != nil {
+			now.err, now.after = err.Error(), time.Now().Add(clusterRetry)
+			c.serverLog.Warn("cluster: "+string(a.Verb)+" failed", "cluster", cl.Name, "host", a.Host.Name, "err", err)
+		}
+	})
+}
+
+func (c *clusters) do(ctx context.Context, cl *lab.Cluster, a cluster.Action) error {
+	switch a.Verb {
+	case cluster.SwitchOn:
+		return c.switchOn(ctx, cl, a.Host)
+	case cluster.SwitchOff:
+		return c.servers.virt.Stop(ctx, a.Host.Name, virt.StopThenForce, 0)
+	case cluster.TakeOut:
+		return c.bootstrapLeaves(ctx, cl, a.Host, c.servers.lb.Drain, time.Now())
+	case cluster.PutBack:
+		return c.bootstrapLeaves(ctx, cl, a.Host, c.servers.lb.Ready, time.Time{})
+	}
+	return fmt.Errorf("%s is not known", a.Verb)
+}
+
+// switchOn starts a machine: a virtual one is made if it is not there, one of metal boots from the network. That it was switched on is stored
+// before: a daemon that is killed must not power-cycle an installer.
+func (c *clusters) switchOn(ctx context.Context, cl *lab.Cluster, h *lab.Host) error {
+	if err := c.noteSwitched(ctx, cl.Name, h.Name); err != nil {
+		return err
+	}
+	if h.VM == nil {
+		return c.cycle(ctx, h)
+	}
+	if err := c.servers.virt.Create(ctx, h.Name); err != nil {
+		return err
+	}
+	return c.servers.virt.Start(ctx, h.Name)
+}
+
+func (c *clusters) noteSwitched(ctx context.Context, name, host string) error {
+	c.mu.Lock()
+	r := c.records[name]
+	switched := map[string]time.Time{host: time.Now()}
+	for h, at := range r.Switched {
+		if h != host {
+			switched[h] = at
+		}
+	}
+	r.Switched = switched
+	c.records[name] = r // before the store has it: machines are switched on at the same time
+	c.mu.Unlock()
+	return c.keep(ctx, name, r)
+}
+
+// bootstrapLeaves takes the bootstrap machine out of the balancers of its cluster, or puts it back.
+func (c *clusters) bootstrapLeaves(ctx context.Context, cl *lab.Cluster, h *lab.Host, do func(ctx context.Context, balancer, backend string) error, left time.Time) error {
+	for _, b := range c.current.Load().Lab.Balancers {
+		if b.Cluster != cl || !slices.ContainsFunc(b.Backends, func(m lab.Backend) bool { return m.Host == h }) {
+			continue
+		}
+		if err := do(ctx, b.Name, h.Name); err != nil {
+			return err
+		}
+	}
+	r := c.record(cl.Name)
+	r.Left = left
+	if err := c.keep(ctx, cl.Name, r); err != nil || left.IsZero() {
+		return err
+	}
+	c.bus.Record(event.Event{Kind: event.BootstrapLeft, Host: h.Name, Detail: cl.Name})
+	return nil
+}
+
+// cycle makes h boot from the network now: through libvirt where it is a virtual machine, else through its controller.
+func (d *Daemon) cycle(ctx context.Context, h *lab.Host) error {
+	if h.VM != nil {
+		return d.servers.virt.Restart(ctx, h.Name)
+	}
+	start := time.Now()
+	e := event.Event{Kind: event.PowerCycled, Host: h.Name, Detail: h.BMC.Redfish + h.BMC.IPMI}
+	err := power.Cycle(ctx, h.BMC)
+	e.Dur = time.Since(start)
+	if err != nil {
+		e.Kind, e.Err = event.PowerCycleFailed, err.Error()
+	}
+	if len(h.MACs) > 0 {
+		e.MAC = h.MACs[0]
+	}
+	d.bus.Record(e)
+	return err
+}
+
+// Clusters implements httpd.Clusters.
+func (c *clusters) Clusters(ctx context.Context) []api.Cluster {
+	l := c.current.Load().Lab
+	vms := c.vms(ctx)
+	out := []api.Cluster{}
+	for _, cl := range l.Clusters {
+		if cl.Kind != lab.Plain {
+			out = append(out, c.describe(cl, c.assess(cl, vms)))
+		}
+	}
+	return out
+}
+
+func (c *clusters) describe(cl *lab.Cluster, s cluster.State) api.Cluster {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := api.Cluster{
+		Name: cl.Name, Kind: string(cl.Kind), Domain: cl.Domain, Address: cl.Address, Phase: string(s.Phase), Since: c.phases[cl.Name].since,
+		Waits: s.Waits, Serving: s.Serving, Members: s.Members, Up: c.records[cl.Name].Up, BootstrapLeft: c.records[cl.Name].Left, Machines: []api.ClusterMachine{},
+	}
+	for _, m := range s.Machines {
+		out.Machines = append(out.Machines, api.ClusterMachine{
+			Host: m.Host.Name, Role: m.Host.Role, Stage: string(m.Stage), Since: c.stages[m.Host.Name].since, Waits: m.Waits, Stuck: m.Stuck,
+			Disk: c.overwrites(m.Host),
+		})
+	}
+	return out
+}
+
+// overwrites returns the disk that the next network boot of h overwrites; empty: none.
+func (c *clusters) overwrites(h *lab.Host) string {
+	if h.Profile == nil || !h.Profile.NetBoots() || !c.installs.WouldInstall(h) {
+		return ""
+	}
+	return h.Profile.InstallTo
+}
+
+// Up implements httpd.Clusters.
+func (c *clusters) Up(ctx context.Context, name string) (api.Cluster, error) {
+	return c.ask(ctx, name, time.Now())
+}
+
+// Down implements httpd.Clusters: the cluster is no longer brought up. The machines are shut down, those of the control plane last.
+func (c *clusters) Down(ctx context.Context, name string) (api.Cluster, error) {
+	answer, err := c.ask(ctx, name, time.Time{})
+	if err != nil {
+		return answer, err
+	}
+	cl := c.current.Load().Lab.Cluster(name)
+	vms := c.vms(ctx)
+	var errs []error
+	for _, last := range []bool{false, true} {
+		var stopping sync.WaitGroup
+		var mu sync.Mutex
+		for _, h := range cl.Hosts {
+			if h.VM == nil || (h.Role == lab.RoleControlPlane) != last || vms[h.Name].State != virt.StateRunning {
+				continue
+			}
+			stopping.Go(func() {
+				if err := c.servers.virt.Stop(ctx, h.Name, virt.StopThenForce, 0); err != nil {
+					mu.Lock()
+					defer mu.Unlock()
+					errs = append(errs, fmt.Errorf("%s: %w", h.Name, err))
+				}
+			})
+		}
+		stopping.Wait()
+	}
+	if err := errors.Join(errs...); err != nil {
+		return answer, &api.Error{Status: http.StatusConflict, Message: "not all machines of " + name + " were shut down", Reason: err.Error()}
+	}
+	return c.describe(cl, c.assess(cl, c.vms(ctx))), nil
+}
+
+// ask notes whether a cluster is to be brought up.
+func (c *clusters) ask(ctx context.Context, name string, up time.Time) (api.Cluster, error) {
+	cl := c.current.Load().Lab.Cluster(name)
+	if cl == nil || cl.Kind == lab.Plain {
+		return api.Cluster{}, &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("no cluster %q in the lab that can be brought up", name), Hint: "bootlab clusters lists them"}
+	}
+	r := c.record(name)
+	if up.IsZero() || r.Up.IsZero() {
+		r.Up, r.Switched = up, nil
+	}
+	if err := c.keep(ctx, name, r); err != nil {
+		return api.Cluster{}, &api.Error{Status: http.StatusServiceUnavailable, Message: "not stored: " + err.Error(), Hint: "bootlab status says what is wrong with the disk"}
+	}
+	c.mu.Lock()
+	for _, h := range cl.Hosts {
+		if a := c.actions[h.Name]; a != nil && !a.busy {
+			delete(c.actions, h.Name) // it is tried again at once
+		}
+	}
+	c.mu.Unlock()
+	return c.describe(cl, c.assess(cl, c.vms(ctx))), nil
+}

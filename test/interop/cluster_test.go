@@ -1,0 +1,192 @@
+package interop
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/test/support/netns"
+)
+
+// An apiServer answers /readyz as a Kubernetes API server does, and the machine-config server's /healthz.
+func apiServer(t *testing.T, addr string) (stop func()) {
+	t.Helper()
+	var servers []*httptest.Server
+	for _, port := range []string{"6443", "22623"} {
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort(addr, port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) }))
+		_ = s.Listener.Close()
+		s.Listener = l
+		s.StartTLS()
+		servers = append(servers, s)
+	}
+	stop = func() {
+		for _, s := range servers {
+			s.CloseClientConnections()
+			s.Close()
+		}
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// router answers for the health of an ingress router.
+func router(t *testing.T, addr string) {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort(addr, "1936"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	_ = s.Listener.Close()
+	s.Listener = l
+	s.Start()
+	t.Cleanup(s.Close)
+}
+
+// newCluster writes a lab with a cluster of metal: a bootstrap machine, three of the control plane, a worker. Their addresses are the tests'.
+func newCluster(t *testing.T, subnet string) *labFile {
+	t.Helper()
+	l := newLab(t, subnet)
+	l.hosts = `  boot: {mac: "52:54:00:00:00:20", ip: NET.20, cluster: prod, role: bootstrap, profile: install}
+  cp0: {mac: "52:54:00:00:00:21", ip: NET.21, cluster: prod, role: master, profile: install}
+  cp1: {mac: "52:54:00:00:00:22", ip: NET.22, cluster: prod, role: master, profile: install}
+  cp2: {mac: "52:54:00:00:00:23", ip: NET.23, cluster: prod, role: master, profile: install}
+  work: {mac: "52:54:00:00:00:24", ip: NET.24, cluster: prod, role: worker, profile: install}
+`
+	l.more = "clusters:\n  prod: {kind: openshift, address: NET.5}\n"
+	for _, role := range []string{"master", "bootstrap", "control-plane"} {
+		l.file("files/ignition/"+role+".ign", []byte(`{"ignition":{"version":"3.3.0"}}`))
+	}
+	l.write()
+	for _, last := range []string{".5", ".20", ".21", ".22", ".23", ".24"} {
+		netns.Run(t, "ip", "addr", "add", subnet+last+"/24", "dev", l.seg.Bridge)
+	}
+	return l
+}
+
+// cluster returns the only cluster of the lab.
+func (d *daemon) cluster() api.Cluster {
+	d.t.Helper()
+	cs, err := d.client.Clusters(d.t.Context())
+	if err != nil || len(cs) != 1 {
+		d.t.Fatalf("clusters %+v, %v", cs, err)
+	}
+	return cs[0]
+}
+
+func (d *daemon) stage(host string) string {
+	d.t.Helper()
+	for _, m := range d.cluster().Machines {
+		if m.Host == host {
+			return m.Stage
+		}
+	}
+	return ""
+}
+
+// done marks hosts as installed, as their installers would.
+func (d *daemon) done(hosts ...string) {
+	d.t.Helper()
+	for _, h := range hosts {
+		if _, err := d.client.MarkInstalled(d.t.Context(), h); err != nil {
+			d.t.Fatal(err)
+		}
+	}
+}
+
+// states returns the states of a backend in all balancers that have it.
+func (d *daemon) states(backend string) (states []api.BackendState) {
+	d.t.Helper()
+	bs, err := d.client.Balancers(d.t.Context())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for _, b := range bs {
+		for _, m := range b.Backends {
+			if m.Name == backend {
+				states = append(states, m.State)
+			}
+		}
+	}
+	return states
+}
+
+// TestClusterUp follows a cluster of metal from nothing to ready, as its machines would bring it there: the bootstrap machine serves first,
+// then the control plane, the bootstrap leaves and stays away over a restart, and comes back once it is armed.
+func TestClusterUp(t *testing.T) {
+	t.Parallel()
+	d := start(t, newCluster(t, "10.90.77"))
+	if out, err := d.bootlab("up", "prod"); err == nil || !strings.Contains(out, "5 machines") || !strings.Contains(out, "/dev/vda") || !strings.Contains(out, "--yes") {
+		t.Errorf("up without a terminal: %v\n%s", err, out)
+	}
+	if cl := d.cluster(); cl.Phase != "down" || !cl.Up.IsZero() {
+		t.Errorf("before: %+v", cl)
+	}
+	if out, err := d.bootlab("up", "--yes", "--detach", "prod"); err != nil || !strings.Contains(out, "no bmc") {
+		t.Errorf("up: %v\n%s", err, out)
+	}
+	if cl := d.cluster(); cl.Phase != "bootstrapping" || d.stage("work") != "waiting" || len(cl.Stuck()) != 4 {
+		t.Errorf("up: %+v", cl)
+	}
+
+	d.done("boot", "cp0", "cp1", "cp2")
+	stopBootstrap := apiServer(t, d.net+".20")
+	d.until("the bootstrap serves", func() bool { return d.stage("boot") == "serving" })
+	apiServer(t, d.net+".21")
+	d.until("cp0 serves", func() bool { return d.stage("cp0") == "serving" })
+	if cl := d.cluster(); cl.Phase != "bootstrapping" || !strings.Contains(cl.Waits, "1 of 3") {
+		t.Errorf("one of three serves: %+v", cl)
+	}
+	apiServer(t, d.net+".22")
+	d.until("the control plane serves", func() bool { return d.cluster().Phase == "joining" })
+	if got := d.stage("boot"); got != "serving" {
+		t.Errorf("the bootstrap is %s while it serves", got)
+	}
+	apiServer(t, d.net+".23")
+
+	stopBootstrap()
+	d.until("the bootstrap leaves", func() bool { return d.stage("boot") == "gone" && !d.cluster().BootstrapLeft.IsZero() })
+	if got := d.states("boot"); !slices.Equal(got, []api.BackendState{"draining", "draining"}) {
+		t.Errorf("its backends: %v", got)
+	}
+	d.kill()
+	d.start()
+	if d.stage("boot") != "gone" || !slices.Equal(d.states("boot"), []api.BackendState{"draining", "draining"}) || d.cluster().Up.IsZero() {
+		t.Errorf("after a restart: %v, %+v", d.states("boot"), d.cluster())
+	}
+
+	// The worker joins. The command that watches ends by itself.
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	watch := d.command(ctx, "up", "--yes", "--json", "prod")
+	watched := make(chan []byte, 1)
+	go func() { out, _ := watch.Output(); watched <- out }()
+	d.done("work")
+	router(t, d.net+".24")
+	d.until("the cluster is ready", func() bool { cl := d.cluster(); return cl.Phase == api.ClusterReady && cl.Up.IsZero() })
+	lines := strings.Split(strings.TrimSpace(string(<-watched)), "\n")
+	var last api.Cluster
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil || last.Phase != api.ClusterReady || watch.ProcessState.ExitCode() != 0 {
+		t.Errorf("up --json ended with %v: %v\n%s", watch.ProcessState, err, lines[len(lines)-1])
+	}
+	if !strings.Contains(d.log.String(), "cluster_ready") || strings.Count(d.log.String(), "bootstrap_left") != 1 {
+		t.Errorf("log:\n%s", tail(d.log.String()))
+	}
+
+	if _, err := d.client.Install(t.Context(), "boot", api.CycleLater); err != nil {
+		t.Fatal(err)
+	}
+	d.until("an armed bootstrap is back", func() bool {
+		return !slices.Contains(d.states("boot"), "draining") && d.cluster().BootstrapLeft.IsZero()
+	})
+}
