@@ -63,13 +63,12 @@ func (s *Server) decline(x *exchange) dropReason {
 	return s.commit(x, r.Requested, leases.Declined, quarantineTime, 0)
 }
 
-// declineIgnored records a DHCPDECLINE that changes nothing, once a minute for each machine.
+// declineIgnored records a DHCPDECLINE that changes nothing.
 func (s *Server) declineIgnored(x *exchange, why string) {
-	if !s.events.allow(event.DHCPDecline, x.req.MAC) {
-		return
-	}
 	s.record(x, event.Event{Kind: event.DHCPDecline, Addr: x.req.Requested, Err: why})
-	s.probeDeclined(x, x.req.Requested)
+	if s.declines.take(s.deps.Now()) {
+		s.probeDeclined(x, x.req.Requested)
+	}
 }
 
 // A decliningClient is a machine, or a port of a relay, in a network.

@@ -17,7 +17,7 @@ func (s *Server) discover(x *exchange) dropReason {
 	case x.host.reserved():
 		return s.offer(x, x.host.IP)
 	case x.pool == nil:
-		return s.refuse(x, x.noAddress)
+		return s.refuse(x, x.noAddress())
 	}
 	if why := s.admit(x); why != dropNone {
 		return why
@@ -43,7 +43,7 @@ func (s *Server) offerFromPool(x *exchange) dropReason {
 	switch {
 	case err != nil:
 		s.noticeFull(x)
-		return s.refuse(x, func() string { return s.poolFull(x) })
+		return s.refuse(x, s.poolFull(x))
 	case !fresh || !s.needsProbe(x, addr):
 		return s.offer(x, addr)
 	case s.probes.take(s.deps.Now()):
@@ -65,9 +65,7 @@ func (s *Server) admit(x *exchange) dropReason {
 	port := relayPort(&x.req)
 	if most := x.pool.PerPort; most > 0 && port != "" {
 		if have := book.LiveOnRelayPort(addrs, port); have >= most {
-			return s.refuse(x, func() string {
-				return fmt.Sprintf("the machines behind relay port %s have %d addresses of pool %s, the limit of a port (per_port)", port, have, x.pool.Name)
-			})
+			return s.refuse(x, fmt.Sprintf("the machines behind relay port %s have %d addresses of pool %s, the limit of a port (per_port)", port, have, x.pool.Name))
 		}
 	}
 	if s.floods.on(x.pool.Pool) && !s.floods.askedBefore(x.req.MAC) {
@@ -100,8 +98,28 @@ func printable(b []byte) string {
 // maxHolders is how many holders of a full pool are named.
 const maxHolders = 6
 
-// poolFull names the machines that hold a pool, for the admin who decides which of them need no address.
+// fullTextAge is how old the text of a full pool may be. A machine that asks every few seconds is refused for the same reason each
+// time, and a flood does not pay for the text.
+const fullTextAge = time.Minute
+
+// poolFull says who holds a pool.
 func (s *Server) poolFull(x *exchange) string {
+	key := floodedPool{x.scope.network.Name, x.pool.Name}
+	s.floods.mu.Lock()
+	last := s.floods.texts[key]
+	s.floods.mu.Unlock()
+	if age := x.start.Sub(last.at); last.text != "" && age >= 0 && age < fullTextAge {
+		return last.text
+	}
+	text := s.holdersText(x)
+	s.floods.mu.Lock()
+	defer s.floods.mu.Unlock()
+	s.floods.texts[key] = fullText{text, x.start}
+	return text
+}
+
+// holdersText names the machines that hold a pool, for the admin who decides which of them need no address.
+func (s *Server) holdersText(x *exchange) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "pool %s of network %s is full", x.pool.Name, x.scope.network.Name)
 	usable := x.pool.addrs.Usable()

@@ -56,12 +56,19 @@ type floods struct {
 	last atomic.Int64 // when the last flood ends, in Unix nanoseconds
 
 	mu         sync.Mutex
+	texts      map[floodedPool]fullText
 	until      map[floodedPool]time.Time
 	asked, old map[lab.MAC]int64 // when a client asked first, in Unix nanoseconds; old ones are forgotten next
 	rotated    time.Time
 }
 
 type floodedPool struct{ network, pool string }
+
+// A fullText says why a pool has no address, as of a time.
+type fullText struct {
+	text string
+	at   time.Time
+}
 
 // A fullPool had no address for a new client.
 type fullPool struct {
@@ -71,7 +78,7 @@ type fullPool struct {
 
 func newFloods(now func() time.Time) *floods {
 	return &floods{
-		now: now, full: make(chan fullPool, 16), until: map[floodedPool]time.Time{}, asked: map[lab.MAC]int64{}, old: map[lab.MAC]int64{},
+		now: now, full: make(chan fullPool, 16), texts: map[floodedPool]fullText{}, until: map[floodedPool]time.Time{}, asked: map[lab.MAC]int64{}, old: map[lab.MAC]int64{},
 	}
 }
 

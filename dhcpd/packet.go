@@ -199,9 +199,7 @@ func (s *Server) record(x *exchange, e event.Event) {
 }
 
 // refuse records that the machine gets no address. The client is not answered.
-func (s *Server) refuse(x *exchange, why func() string) dropReason {
-	if s.events.allow(event.DHCPRefused, x.req.MAC) {
-		s.record(x, event.Event{Kind: event.DHCPRefused, Addr: x.req.Requested, Detail: x.clientDetail(), Err: why()})
-	}
+func (s *Server) refuse(x *exchange, why string) dropReason {
+	s.record(x, event.Event{Kind: event.DHCPRefused, Addr: x.req.Requested, Detail: x.clientDetail(), Err: why})
 	return dropRefused
 }

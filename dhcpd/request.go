@@ -41,9 +41,7 @@ func (x *exchange) isOurs(id netip.Addr) bool { return id == x.serverID || x.t.o
 // there are two servers.
 func (s *Server) otherServerChosen(x *exchange) dropReason {
 	s.deps.Book.Withdraw(x.req.MAC)
-	if s.events.allow(event.DHCPOtherServerChosen, x.req.MAC) {
-		s.record(x, event.Event{Kind: event.DHCPOtherServerChosen, Addr: x.req.Requested, Detail: x.req.ServerID.String()})
-	}
+	s.record(x, event.Event{Kind: event.DHCPOtherServerChosen, Addr: x.req.Requested, Detail: x.req.ServerID.String()})
 	return dropNotOurs
 }
 
@@ -65,7 +63,7 @@ func (s *Server) grant(x *exchange, addr netip.Addr, selecting bool) dropReason 
 			return s.nak(x, addr, "address reserved for this machine is "+x.host.IP.String())
 		}
 	case pool == nil && !selecting && !found.Leased:
-		return s.refuse(x, x.noAddress)
+		return s.refuse(x, x.noAddress())
 	case pool == nil:
 		return s.nak(x, addr, x.noAddress())
 	case !found.Free:
@@ -129,9 +127,7 @@ func (s *Server) nak(x *exchange, addr netip.Addr, message string) dropReason {
 	s.deps.Book.Withdraw(x.req.MAC)
 	x.reply = wire.Reply{Req: &x.req, Type: wire.Nak, ServerID: x.serverID, Message: message}
 	s.send(x, &x.reply)
-	if x.host.reserved() || s.events.allow(event.DHCPNak, x.req.MAC) { // made-up MACs would fill the log
-		s.record(x, event.Event{Kind: event.DHCPNak, Addr: addr, Err: message})
-	}
+	s.record(x, event.Event{Kind: event.DHCPNak, Addr: addr, Err: message})
 	return dropNone
 }
 

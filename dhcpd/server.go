@@ -63,12 +63,12 @@ type Server struct {
 	free      sync.Pool // of *pending
 
 	prober     *segment.Prober
-	probes     probeLimiter
+	probes     probeLimiter  // of new clients
+	declines   probeLimiter  // of clients whose DHCPDECLINE changes nothing
 	unprobed   atomic.Uint64 // addresses offered without waiting for a probe
 	conflicts  addressConflicts
 	quarantine *declineQuarantine
 	floods     *floods
-	events     *eventLimiter
 	panics     *panics.Server
 
 	mu         sync.Mutex
@@ -98,8 +98,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	s := &Server{
 		deps: deps, log: deps.Log.With("server", "dhcpd"), panics: cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "dhcpd")),
 		commits: make(chan *pending, cmp.Or(cfg.Queue, defaultQueue)), impatient: make(chan *pending, cmp.Or(cfg.Queue, defaultQueue)), free: sync.Pool{New: func() any { return new(pending) }},
-		probes: probeLimiter{b: bucket{tokens: probeBurst}}, quarantine: newDeclineQuarantine(deps.Now),
-		floods: newFloods(deps.Now), events: newEventLimiter(deps.Now), interfaces: map[string]*served{}, loops: map[*loop]struct{}{},
+		quarantine: newDeclineQuarantine(deps.Now), floods: newFloods(deps.Now), interfaces: map[string]*served{}, loops: map[*loop]struct{}{},
 	}
 	s.prober = segment.NewProber(segment.ProberConfig{Probes: maxProbes}, segment.ProberDeps{
 		Now: deps.Now, Relevant: func(a netip.Addr) bool { return deps.Table().isPooled(a) },
