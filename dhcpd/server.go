@@ -46,7 +46,7 @@ type Deps struct {
 	Now        func() time.Time
 	Loops      *bootloop.Detector                          // shared with the boot service
 	Listen     func(iface string) (*segment.Socket, error) // segment.Listen, or a test's
-	Report     func(iface string, err error)               // called with the state of an interface twice a second: nil: served, else why not
+	Report     func(iface string, err error)               // called with the state of an interface, twice a second and when interfaces change: nil: served, else why not
 	FromDisk   func(*lab.Host) bool                        // whether the host is to boot its own disk now, for local_boot: none; nil: never
 }
 
@@ -266,7 +266,7 @@ func (s *Server) advertise(ctx context.Context, sock *segment.Socket) {
 
 const (
 	minBackoff = 50 * time.Millisecond
-	maxBackoff = 5 * time.Second
+	maxBackoff = time.Second / 2 // an interface that comes back is served at once
 	// receiveBatch is how many packets are received, and answered, with one system call. More gain nothing measurable.
 	receiveBatch = 16
 	// receiveSpace is the longest message that is received whole; Ethernet carries 1472 bytes.

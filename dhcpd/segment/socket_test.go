@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/host/datagram"
+	"github.com/bootlab/bootlab/internal/host/links"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/test/support/netns"
 
@@ -167,6 +168,60 @@ func TestFlappingInterface(t *testing.T) {
 	netns.Run(t, "ip", "link", "set", seg.Bridge, "up")
 	netns.Run(t, "ip", "link", "set", client.NIC, "master", seg.Bridge)
 	ask(t, client, "ip=10.77.0.9")
+}
+
+// TestReplacedIsNoticed: an interface that is deleted and made again is noticed by the kernel's notifications, without looking now and
+// then, and is served with a new socket.
+func TestReplacedIsNoticed(t *testing.T) {
+	netns.Need(t, "root")
+	seg := netns.NewSegment(t, "10.77.0.1/24")
+	changes, err := links.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(changes.Close)
+	served, reports := make(chan *Socket), make(chan error, 100)
+	background(t, func(ctx context.Context) {
+		k := keeper{changed: changes.Changed(), every: time.Hour}
+		k.keepServing(ctx, seg.Bridge, open(t, seg.Bridge), Listen, func(err error) { reports <- err }, slog.New(slog.DiscardHandler), func(ctx context.Context, s *Socket) {
+			select {
+			case served <- s:
+				<-ctx.Done()
+			case <-ctx.Done():
+			}
+		})
+	})
+	until := func(what string, want error) {
+		t.Helper()
+		for timeout := time.After(time.Minute); ; {
+			select {
+			case err := <-reports:
+				if errors.Is(err, want) {
+					return
+				}
+			case <-timeout:
+				t.Fatal(what + ": not noticed")
+			}
+		}
+	}
+	first := <-served
+	for range 3 {
+		until("it is served", nil)
+		netns.Run(t, "ip", "link", "del", seg.Bridge)
+		until("it is deleted", ErrNoInterface)
+		netns.Run(t, "ip", "link", "add", seg.Bridge, "type", "bridge", "stp_state", "0", "forward_delay", "0")
+		until("it is down", ErrDown)
+		netns.Run(t, "ip", "link", "set", seg.Bridge, "up")
+		select {
+		case second := <-served:
+			if second == first {
+				t.Error("the same socket serves")
+			}
+			first = second
+		case <-time.After(time.Minute):
+			t.Fatal("not served again")
+		}
+	}
 }
 
 // TestAdvertiseAfterReplacement: who asks for a router and has no address yet is answered on the interface as it is now. Package

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
+	"github.com/bootlab/bootlab/internal/host/links"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -93,7 +94,17 @@ func currentWarnings(s *snapshot.Snapshot) []string {
 	return ws
 }
 
-// look is called every lookEvery. It follows the memory limit and the addresses of interfaces, logs new warnings, and reports whether the lab has to be reloaded for an address that
+// watch follows the lab's files, and the interfaces and addresses of this machine, until ctx ends.
+func (d *Daemon) watch(ctx context.Context, w *watcher) error {
+	changes, err := links.Open()
+	if err != nil {
+		d.log.Warn("changes of interfaces are noticed by looking alone", "err", err)
+	}
+	defer changes.Close()
+	return w.run(ctx, d.reloadBecause, d.look, changes.Changed())
+}
+
+// look is called every lookEvery, and when interfaces or addresses change. It follows the memory limit and the addresses of interfaces, logs new warnings, and reports whether the lab has to be reloaded for an address that
 // exists now.
 func (d *Daemon) look() bool {
 	d.state.watch(d.log)

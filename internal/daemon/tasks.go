@@ -30,7 +30,7 @@ type tasks []*task
 func (d *Daemon) tasks(watch *watcher) tasks {
 	all := tasks{
 		// No reload any more.
-		{name: "watch", run: func(ctx context.Context) error { return watch.run(ctx, d.reloadBecause, d.look) }},
+		{name: "watch", run: func(ctx context.Context) error { return d.watch(ctx, watch) }},
 		// Client connections drain while everything else still answers.
 		{name: serverLB, server: true, run: d.lb.Serve},
 		{name: "install", run: func(ctx context.Context) error { return d.installWatch.run(ctx, d) }},

@@ -127,12 +127,13 @@ func (w *watcher) close() {
 	_ = w.files.Close()
 }
 
-// lookEvery is how often the lab's folders and the interfaces are checked. To look costs a few system calls, and, unlike
-// notifications, misses nothing when the kernel's queue overflows.
+// lookEvery is how often the lab's folders and the interfaces are checked, beside notifications. To look costs a few system calls,
+// and, unlike notifications, misses nothing when the kernel's queue overflows.
 const lookEvery = time.Second
 
-// run calls reload after every change, one at a time, until ctx ends. found reports whether an interface has its address now.
-func (w *watcher) run(ctx context.Context, reload func(why string), found func() bool) error {
+// run calls reload after every change, one at a time, until ctx ends. found reports whether an interface has its address now; it is
+// called every lookEvery, and when changed has a value: interfaces have changed.
+func (w *watcher) run(ctx context.Context, reload func(why string), found func() bool, changed <-chan struct{}) error {
 	defer w.close()
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
@@ -151,6 +152,10 @@ func (w *watcher) run(ctx context.Context, reload func(why string), found func()
 			if w.replaced() {
 				timer.Reset(settle)
 			}
+			if found() {
+				reload("an interface has got its address")
+			}
+		case <-changed:
 			if found() {
 				reload("an interface has got its address")
 			}

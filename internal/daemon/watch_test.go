@@ -75,7 +75,7 @@ func watched(t *testing.T, path string, others ...string) <-chan string {
 			case reloads <- why:
 			case <-ctx.Done():
 			}
-		}, func() bool { return false })
+		}, func() bool { return false }, nil)
 	}()
 	t.Cleanup(func() { cancel(); <-ended })
 	return reloads

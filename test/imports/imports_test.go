@@ -27,7 +27,7 @@ var rules = []rule{
 
 	{"dhcpd", []string{"dhcpd/leases", "dhcpd/segment", "dhcpd/wire", "internal/boot/bootloop", "internal/host/datagram", "internal/host/pause", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "assigns addresses; knows no other server"},
 	{"dhcpd/leases", []string{"internal/lab", "internal/store"}, "who has which address, durably; of the lab only what a MAC is"},
-	{"dhcpd/segment", []string{"internal/host/arp", "internal/host/datagram", "internal/host/pause", "internal/lab"}, "sockets and frames; of the lab only how a MAC is written"},
+	{"dhcpd/segment", []string{"internal/host/arp", "internal/host/datagram", "internal/host/links", "internal/host/pause", "internal/lab"}, "sockets and frames; of the lab only how a MAC is written"},
 	{"dhcpd/wire", []string{"internal/lab"}, "packets; of the lab only how a MAC, a route and an option are written"},
 	{"tftpd", []string{"internal/boot", "internal/boot/files", "internal/host/connlimit", "internal/host/datagram", "internal/host/pause", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "serves the scripts of the boot service; knows no other server"},
 	{"dnsd", []string{"internal/host/connlimit", "internal/host/datagram", "internal/host/pause", "internal/lab", "internal/observe/panics"}, "asks for leases through an interface of its own"},
@@ -62,6 +62,7 @@ var rules = []rule{
 	{"internal/host/datagram", nil, "system calls for batches of datagrams"},
 	{"internal/host/neighbour", []string{"internal/host/arp", "internal/lab"}, "asks the kernel and the segment; of the lab only what a MAC is"},
 	{"internal/host/descriptors", nil, "asks the operating system alone"},
+	{"internal/host/links", nil, "asks the operating system alone"},
 	{"internal/host/memory", nil, "asks the operating system alone"},
 	{"internal/host/pause", nil, "a clock and a context"},
 	{"internal/host/portowner", nil, "asks the operating system alone"},

@@ -1,0 +1,79 @@
+// Package links notifies of changes of this machine's network interfaces and their addresses.
+//
+//	w, err := links.Open() // an error: poll only
+//	defer w.Close()
+//	select {
+//	case <-w.Changed(): // look again
+//	case <-tick.C:      // and now and then: the kernel drops notifications when they are too many
+//	}
+//
+// It says that something changed, not what: whoever wants to know asks the kernel. It needs no privilege.
+package links
+
+import (
+	"errors"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// atMost is how often Changed notifies: a machine that starts a hundred containers changes its interfaces as often.
+const atMost = 50 * time.Millisecond
+
+// A Watch receives notifications until Close. A nil Watch receives none.
+type Watch struct {
+	socket  *os.File
+	changed chan struct{}
+	done    chan struct{}
+}
+
+// Open begins to receive notifications of interfaces and IPv4 and IPv6 addresses (rtnetlink(7)).
+func Open() (*Watch, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	groups := &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR}
+	if err := unix.Bind(fd, groups); err != nil {
+		_ = unix.Close(fd)
+		return nil, os.NewSyscallError("bind", err)
+	}
+	w := &Watch{socket: os.NewFile(uintptr(fd), "netlink"), changed: make(chan struct{}, 1), done: make(chan struct{})}
+	go w.receive()
+	return w, nil
+}
+
+// receive ends with Close.
+func (w *Watch) receive() {
+	defer close(w.done)
+	var b [4096]byte // of a longer message the rest is dropped
+	for {
+		_, err := w.socket.Read(b[:])
+		if err != nil && !errors.Is(err, unix.ENOBUFS) { // dropped some: that is a change, too
+			return
+		}
+		select {
+		case w.changed <- struct{}{}:
+		default: // nobody has looked since the last one
+			time.Sleep(atMost)
+		}
+	}
+}
+
+// Changed returns a channel with a value when something has changed since the last one was received.
+func (w *Watch) Changed() <-chan struct{} {
+	if w == nil {
+		return nil
+	}
+	return w.changed
+}
+
+// Close ends the notifications.
+func (w *Watch) Close() {
+	if w == nil {
+		return
+	}
+	_ = w.socket.Close()
+	<-w.done
+}
