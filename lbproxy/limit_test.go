@@ -103,22 +103,30 @@ func TestFloodIsEvicted(t *testing.T) {
 func TestFilesPerConnection(t *testing.T) {
 	const conns = 40
 	b := balancer("b", addr(t), serveTCP(t, func(c net.Conn) { _, _ = io.Copy(c, c) }))
-	newTestServer(t, Config{}, b)
+	r := newTestServer(t, Config{}, b)
 	before := openFiles(t)
+	bulk := make([]byte, 4*readSize)
 	for range conns {
 		c := dial(t, b.Listen)
 		_, _ = io.WriteString(c, "x\n")
-		readLine(t, c) // now both directions have their pipes
+		readLine(t, c)
+		_, _ = c.Write(bulk)
+		_, _ = io.ReadFull(c, make([]byte, len(bulk)))
 	}
 	after := openFiles(t)
-	// The other ends of both sockets are in this process too, and the backend's echo may have a pipe. Pipes of earlier connections stay
-	// open for a while for reuse.
-	const sockets, pipes = 2, 4
+	// The other ends of both sockets are in this process too, and the backend's echo may have a pipe, which stays open for a
+	// while for reuse. Ours are in a pool.
+	const sockets, pipes = 2, 2 * pipesIdle
 	if n := after["socket"]; n < 2*sockets*conns || n-before["socket"] > 2*sockets*conns {
 		t.Errorf("%d connections have %d sockets open after %d, want %d each, and as many in the test", conns, n, before["socket"], sockets)
 	}
-	if n := after["pipe"]; n < pipes*conns || n-before["pipe"] > (pipes+2)*conns {
-		t.Errorf("%d connections have %d ends of pipes open after %d, want %d each, and up to 2 in the test", conns, n, before["pipe"], pipes)
+	if n := after["pipe"]; n-before["pipe"] > pipes+2*conns {
+		t.Errorf("%d idle connections have %d ends of pipes open after %d, want %d of all, and up to 2 each in the test", conns, n, before["pipe"], pipes)
+	}
+	r.pipes.mu.Lock()
+	defer r.pipes.mu.Unlock()
+	if r.pipes.open == 0 {
+		t.Error("nothing was spliced")
 	}
 }
 

@@ -36,7 +36,7 @@ type Config struct {
 	Pending  int           // connections that may wait for their first bytes at one time; 0: 4096
 	Waiting  int           // clients that may wait for a backend at one time, after the first has failed; 0: a sixteenth of Connections
 
-	Connections int // of all balancers at one time, at six file descriptors each; 0: 4096
+	Connections int // of all balancers at one time, at two file descriptors each; 0: 4096
 	Checks      int // health checks at one time; 0: 256
 }
 
@@ -105,6 +105,7 @@ type Server struct {
 	pending  *connlimit.Set // connections that wait for their first bytes
 	changed  chan struct{}  // a table was committed
 	conns    sync.WaitGroup
+	pipes    pipePool
 
 	announcing sync.Mutex // conditions are recorded in the order in which they change
 
@@ -148,6 +149,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	s := &Server{
 		cfg: cfg, deps: deps, log: deps.Log.With(keyServer, "lbproxy"), metrics: m, panics: deps.Panics,
 		checkSlots:     make(chan struct{}, cfg.Checks),
+		pipes:          pipePool{most: min(max(cfg.Connections/32, 4), pipesMost)},
 		waiting:        make(chan struct{}, cfg.Waiting),
 		changed:        make(chan struct{}, 1),
 		sockets:        make(map[netip.AddrPort]*socket),
@@ -230,6 +232,7 @@ func (s *Server) drain() {
 	s.http.close()
 	<-done
 	s.http.handlers.Wait()
+	s.pipes.close()
 }
 
 // running are the goroutines of Serve: one accepts on each socket, one checks each backend.

@@ -69,13 +69,13 @@ func (s *Server) splice(c *clientConn, backend net.Conn) (in, out int64) {
 		defer close(done)
 		s.guard(c, func() {
 			var err error
-			if out, err = spliceOneWay(c.conn, backend); err != nil {
+			if out, err = s.spliceOneWay(c.conn, backend); err != nil {
 				abort(c.conn)
 				abort(backend)
 			}
 		})
 	}()
-	in, err := spliceOneWay(backend, c.conn)
+	in, err := s.spliceOneWay(backend, c.conn)
 	if err != nil && !discardUpload(c.conn, backend) {
 		abort(c.conn)
 		abort(backend)
@@ -84,10 +84,9 @@ func (s *Server) splice(c *clientConn, backend net.Conn) (in, out int64) {
 	return in, out
 }
 
-// spliceOneWay moves bytes from src to dst until src ends, then closes dst for writing. io.Copy uses splice(2) between
-// TCP sockets.
-func spliceOneWay(dst, src net.Conn) (int64, error) {
-	n, err := io.Copy(dst, src)
+// spliceOneWay moves bytes from src to dst until src ends, then closes dst for writing.
+func (s *Server) spliceOneWay(dst, src net.Conn) (int64, error) {
+	n, err := moveBytes(dst, src, &s.pipes)
 	if err != nil {
 		return n, err
 	}

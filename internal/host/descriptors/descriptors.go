@@ -21,7 +21,10 @@ type Shares struct {
 const (
 	perTransfer = 2 // a socket and a file
 	perRequest  = 3 // a connection, and a file, or of a mirror the connection upstream and the file that keeps it
-	perBalanced = 6 // two sockets, and for splice(2) a pipe in each direction
+
+	// Seven connections of balancers: two sockets each, and two descriptors for further dials of clients that wait for a
+	// backend and for the pipes of splice(2), which few connections need at one time.
+	perSevenBalanced = 16
 )
 
 // own is how many descriptors the process needs besides sockets that listen: standard streams, epoll, the store with its
@@ -53,7 +56,7 @@ func Divide(limit, sockets int) Shares {
 	s.Admin = percent(8, 1, 512)
 	s.Checks = percent(8, 1, 256)
 	rest -= s.DNSConnections + s.DNSForwards + s.TFTP() + s.HTTP() + s.Admin + s.Checks
-	s.Balanced = max(rest/perBalanced, 1)
+	s.Balanced = max(7*rest/perSevenBalanced, 1)
 	return s
 }
 
@@ -67,4 +70,4 @@ func (s Shares) TFTP() int { return perTransfer * (s.TFTPTransfers + max(1, s.TF
 func (s Shares) HTTP() int { return perRequest * s.HTTPRequests }
 
 // Balancers returns the descriptors of the balancers.
-func (s Shares) Balancers() int { return s.Checks + perBalanced*s.Balanced }
+func (s Shares) Balancers() int { return s.Checks + perSevenBalanced*s.Balanced/7 }

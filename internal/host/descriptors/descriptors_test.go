@@ -16,7 +16,7 @@ func TestDivide(t *testing.T) {
 			}
 		}
 	}
-	if s := Divide(524288, 20); s.DNSConnections != 64 || s.DNSForwards != 256 || s.TFTPTransfers != 1024 || s.HTTPRequests != 4096 || s.Admin != 512 || s.Checks != 256 || s.Balanced < 80_000 {
+	if s := Divide(524288, 20); s.DNSConnections != 64 || s.DNSForwards != 256 || s.TFTPTransfers != 1024 || s.HTTPRequests != 4096 || s.Admin != 512 || s.Checks != 256 || s.Balanced < 200_000 {
 		t.Errorf("as the systemd unit has it: %+v", s)
 	}
 }
