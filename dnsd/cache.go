@@ -2,8 +2,8 @@ package dnsd
 
 import (
 	"encoding/binary"
-	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -31,13 +31,20 @@ type cacheEntry struct {
 	at      time.Time
 	learned time.Time // from a server
 	ttl     time.Duration
-	stale   bool           // it had expired, and no server answered: its records have staleTTL
-	server  netip.AddrPort // that sent it; invalid: none did
-	why     string         // no server answered, and why
+	stale   bool     // it had expired, and no server answered: its records have staleTTL
+	server  upstream // that sent it; invalid: none did
+	why     string   // no server answered, and why
 
 	referral *delegation // it is no answer, but says whom to ask; never cached
 
+	refreshed atomic.Bool // another answer was asked for, because this one is about to expire
+
 	newer, older *cacheEntry
+}
+
+// expiring reports whether an answer that is good will not be for long, so that it is worth asking again while it is.
+func (e *cacheEntry) expiring(now time.Time) bool {
+	return e.ttl >= minRefreshed && !e.stale && e.code != servFail && now.Sub(e.at) >= e.ttl-e.ttl/refreshFraction
 }
 
 func (e *cacheEntry) size() int { return len(e.key) + len(e.rest) + len(e.why) + entryOverhead }
@@ -49,13 +56,12 @@ func (e *cacheEntry) again() *cacheEntry {
 
 // A cache keeps the entries that were used last.
 type cache struct {
+	mu                   sync.Mutex
 	maxEntries, maxBytes int
-
-	mu             sync.Mutex
-	rules          uint64 // of the forwarding rules that the entries were learned under
-	entries        map[string]*cacheEntry
-	newest, oldest *cacheEntry
-	bytes          int
+	rules                uint64 // of the forwarding rules that the entries were learned under
+	entries              map[string]*cacheEntry
+	newest, oldest       *cacheEntry
+	bytes                int
 }
 
 // get returns the entry of a key if it is still good, or that which says that its name does not exist. It may change key. Looking
@@ -91,6 +97,13 @@ func (c *cache) expired(rules uint64, key []byte, now time.Time) *cacheEntry {
 		return nil
 	}
 	return e
+}
+
+// limit sets the bounds.
+func (c *cache) limit(entries, bytes int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.maxEntries, c.maxBytes = entries, bytes
 }
 
 // put adds an entry and evicts the least recently used. It returns the number of entries and their octets.

@@ -1,13 +1,17 @@
 package dnsd
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/netip"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/bootlab/bootlab/test/support/netns"
 
 	"github.com/miekg/dns"
 	"github.com/prometheus/client_golang/prometheus"
@@ -63,6 +67,7 @@ func learn(t *testing.T, s *Server, table *Table, owner string, records ...strin
 		t.Fatal(err)
 	}
 	e.key, e.at = string(appendKey(nil, &n, typeA, false, false)), s.deps.Now()
+	s.forward.cache.limit(100, 1<<20)
 	s.forward.cache.put(table.forwardHash, e)
 }
 
@@ -124,5 +129,80 @@ func TestCacheBounds(t *testing.T) {
 	}
 	if n != len(c.entries) || n > 3 {
 		t.Errorf("%d entries in the list, %d in the map", n, len(c.entries))
+	}
+}
+
+// TestPrefetch: an answer that is asked for while it is about to expire is asked for again in the background, once; one that nobody
+// asks for just expires. Should no server answer, the old answer stays.
+func TestPrefetch(t *testing.T) {
+	t.Parallel()
+	answers := make(chan string, 1)
+	up := newUpstream(t, func(q *dns.Msg, _ string) *dns.Msg {
+		select {
+		case addr := <-answers:
+			return reply(q, q.Question[0].Name+" 60 IN A "+addr)
+		default:
+			return new(dns.Msg).SetRcode(q, dns.RcodeRefused)
+		}
+	})
+	var mu sync.Mutex
+	now := time.Now()
+	clock := func() time.Time { mu.Lock(); defer mu.Unlock(); return now }
+	after := func(d time.Duration) { mu.Lock(); defer mu.Unlock(); now = now.Add(d) }
+	s := newServer(t, compile(t, forwardingLab(up.addr)), nil)
+	s.deps.Now, s.forward.now, s.forward.servers.now = clock, clock, clock
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { s.forward.refresh(ctx) })
+	defer wg.Wait()
+	defer cancel()
+	want := func(addr string) {
+		t.Helper()
+		if got := show(lookup(t, s, "www.example.org. A", inside)); got != "NOERROR ra\nan www.example.org. A "+addr {
+			t.Errorf("got %s, want %s", got, addr)
+		}
+	}
+	answers <- "198.51.100.1"
+	want("198.51.100.1")
+	after(53 * time.Second)
+	want("198.51.100.1")
+	after(2 * time.Second)
+	want("198.51.100.1") // no server answers
+	netns.WaitFor(t, "the failed question", func() bool { return len(up.asked) == 2 })
+	want("198.51.100.1")
+	s.forward.cache.entries[string(s.forward.cache.newest.key)].refreshed.Store(false)
+	answers <- "198.51.100.2"
+	want("198.51.100.1")
+	netns.WaitFor(t, "the new answer", func() bool {
+		return show(lookup(t, s, "www.example.org. A", inside)) == "NOERROR ra\nan www.example.org. A 198.51.100.2"
+	})
+	after(30 * time.Second)
+	want("198.51.100.2")
+	if len(up.asked) != 3 {
+		t.Errorf("asked %d times, want 3", len(up.asked))
+	}
+}
+
+// TestCacheSize: the lab file bounds the cache, and a reload changes that.
+func TestCacheSize(t *testing.T) {
+	t.Parallel()
+	up := newUpstream(t, func(q *dns.Msg, _ string) *dns.Msg { return reply(q, q.Question[0].Name+" 60 IN A 198.51.100.1") })
+	l := forwardingLab(up.addr)
+	l.DNS.CacheEntries, l.DNS.CacheSize = 3, 1<<20
+	s := newServer(t, compile(t, l), nil)
+	for i := range 10 {
+		lookup(t, s, fmt.Sprintf("h%d.example.org. A", i), inside)
+	}
+	if n := len(s.forward.cache.entries); n != 3 {
+		t.Errorf("%d entries, want 3", n)
+	}
+	l.DNS.CacheEntries = 5
+	table := compile(t, l)
+	s.deps.Table = func() *Table { return table }
+	for i := range 10 {
+		lookup(t, s, fmt.Sprintf("i%d.example.org. A", i), inside)
+	}
+	if n := len(s.forward.cache.entries); n != 5 {
+		t.Errorf("%d entries after a reload, want 5", n)
 	}
 }

@@ -71,7 +71,7 @@ func CompileWith(l *lab.Lab, readFile func(name string) ([]byte, error)) (*Table
 		b.delegateFromParent(i)
 	}
 	b.makeRRSets()
-	b.addPolicy(l)
+	b.addPolicy(l, readFile)
 	b.addKeys(l.DNS.Keys, readFile)
 	if err := b.probs.Err(); err != nil {
 		return nil, err
@@ -411,17 +411,18 @@ func soaData(primary, origin []byte) []byte {
 }
 
 // addPolicy notes who is forwarded where, and who may transfer.
-func (b *builder) addPolicy(l *lab.Lab) {
+func (b *builder) addPolicy(l *lab.Lab, readFile func(string) ([]byte, error)) {
 	t := b.t
 	t.allow = slices.Concat(t.networks, l.DNS.Allow)
 	t.transfer, t.notify = l.DNS.Transfer, l.DNS.Notify
+	t.cacheEntries, t.cacheBytes = l.DNS.CacheEntries, int(l.DNS.CacheSize)
 	for _, f := range l.DNS.ForwardZones {
 		if b.name(lab.Pos{}, "dns.forward_zones", f.Domain) {
-			t.forwards = append(t.forwards, forwardZone{bytes.Clone(b.n.bytes()), b.n.labels, f.Servers})
+			t.forwards = append(t.forwards, forwardZone{bytes.Clone(b.n.bytes()), b.n.labels, b.upstreams("dns.forward_zones."+f.Domain, f.Servers, readFile)})
 		}
 	}
 	if len(l.DNS.Forward) > 0 {
-		t.forwards = append(t.forwards, forwardZone{[]byte{0}, 0, l.DNS.Forward})
+		t.forwards = append(t.forwards, forwardZone{[]byte{0}, 0, b.upstreams("dns.forward", l.DNS.Forward, readFile)})
 	}
 	slices.SortStableFunc(t.forwards, func(x, y forwardZone) int { return y.labels - x.labels })
 	var sig []byte

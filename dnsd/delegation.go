@@ -76,14 +76,14 @@ func (t *Table) addressesOf(n *name) (addrs []netip.Addr) {
 }
 
 // addressesOf returns where the name servers of a delegated zone are. Those without addresses are looked up, as any name is.
-func (f *forwarder) addressesOf(ctx context.Context, t *Table, d *delegation) (servers []netip.AddrPort) {
+func (f *forwarder) addressesOf(ctx context.Context, t *Table, d *delegation) (servers []upstream) {
 	for _, s := range d.servers {
 		if len(s.addrs) == 0 {
 			s.addrs = f.lookUp(ctx, t, s.name)
 		}
 		for _, a := range s.addrs {
 			if len(servers) < maxAddresses {
-				servers = append(servers, netip.AddrPortFrom(a, dnsPort))
+				servers = append(servers, upstream{addr: netip.AddrPortFrom(a, dnsPort)})
 			}
 		}
 	}

@@ -186,7 +186,7 @@ func (r *request) whyNotForwarded(known bool) string {
 }
 
 // traceRule notes which rule of the forwarder holds.
-func (r *request) traceRule(servers []netip.AddrPort, at int) {
+func (r *request) traceRule(servers []upstream, at int) {
 	if r.delegated {
 		r.note(byRule, "the servers of the delegated zone are asked")
 		return

@@ -1,10 +1,10 @@
 package dnsd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +18,13 @@ import (
 // errNoAnswer is returned when no server of the forwarder had an answer in time.
 var errNoAnswer = errors.New("no server answered")
 
+const (
+	maxRefreshes    = 64 // that wait
+	refreshWorkers  = 8
+	refreshFraction = 10 // a tenth of its lifetime before it expires, an answer that is asked for is refreshed
+	minRefreshed    = 10 * time.Second
+)
+
 // A forwarder asks other servers, each question once at a time, and caches the answers.
 type forwarder struct {
 	try     time.Duration // for one try
@@ -27,27 +34,35 @@ type forwarder struct {
 	panics  *panics.Server // set by New; a nil one lets panics pass
 	cache   cache
 
+	cacheEntries, cacheBytes int // bounds of the cache where the lab file has none
+
 	pending singleflight.Group // of *cacheEntry, by cache key
 
+	refreshes chan upstreamQuery // what is asked again before its answer expires
+
 	servers serverTable
+	tls     *tlsPool
+	probes  loopProbes
 }
 
 func newForwarder(cfg Config, now func() time.Time, m *metrics) *forwarder {
 	return &forwarder{
 		try: cfg.ForwardTimeout, total: cfg.ForwardTimeout * 9 / 2, now: now, metrics: m,
-		cache:   cache{maxEntries: cfg.CacheEntries, maxBytes: cfg.CacheBytes},
-		servers: serverTable{now: now, servers: map[netip.AddrPort]*serverState{}},
+		cacheEntries: cfg.CacheEntries, cacheBytes: cfg.CacheBytes,
+		servers: serverTable{now: now, servers: map[upstream]*serverState{}}, tls: newTLSPool(),
+		refreshes: make(chan upstreamQuery, maxRefreshes),
 	}
 }
 
 // An upstreamQuery is a question for other servers.
 type upstreamQuery struct {
 	table   *Table
-	servers []netip.AddrPort
+	servers []upstream
 	cut     *delegation // the servers are those of a delegated zone, which do not recurse; nil: they do
 	name    *name
 	qtype   uint16
 	do, cd  bool
+	refresh bool // the cached answer is about to expire: another one is wanted
 }
 
 // key is the question's key in the cache.
@@ -63,7 +78,38 @@ func (f *forwarder) cached(r *request) bool {
 	}
 	f.metrics.hits.Inc()
 	r.fromCache(e, now)
+	if e.expiring(now) && e.refreshed.CompareAndSwap(false, true) {
+		f.askForRefresh(r)
+	}
 	return true
+}
+
+// askForRefresh lets a question be asked again in the background. If many wait already, the answer just expires.
+func (f *forwarder) askForRefresh(r *request) {
+	n := *r.cur
+	q := upstreamQuery{table: r.t, name: &n, qtype: r.q.qtype, do: r.q.do, cd: r.q.flags&flagCD != 0, refresh: true}
+	if r.delegated {
+		q.cut = r.t.delegationOf(r.cur)
+	} else {
+		q.servers, _ = r.t.upstreams(r.cur)
+	}
+	select {
+	case f.refreshes <- q:
+	default:
+	}
+}
+
+// refresh asks again what was asked for while its answer was about to expire, until ctx ends.
+func (f *forwarder) refresh(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case q := <-f.refreshes:
+			f.metrics.prefetched.Inc()
+			_, _ = f.resolveShared(ctx, q) // the cached answer is still good
+		}
+	}
 }
 
 // resolve returns the answer about r.cur, from the cache or from other servers. A question that is pending is not sent again.
@@ -89,11 +135,13 @@ func (f *forwarder) resolveShared(ctx context.Context, q upstreamQuery) (*cacheE
 // none (RFC 8767).
 func (f *forwarder) resolveOnce(ctx context.Context, q upstreamQuery) (*cacheEntry, error) {
 	key, hash := q.key(), q.table.forwardHash
-	if e := f.cache.get(hash, []byte(key), f.now()); e != nil {
+	if e := f.cache.get(hash, []byte(key), f.now()); e != nil && !q.refresh {
 		f.metrics.hits.Inc()
 		return e, nil
 	}
-	f.metrics.misses.Inc()
+	if !q.refresh {
+		f.metrics.misses.Inc()
+	}
 	old := f.cache.expired(hash, []byte(key), f.now())
 	total := f.total
 	if old != nil {
@@ -108,6 +156,8 @@ func (f *forwarder) resolveOnce(ctx context.Context, q upstreamQuery) (*cacheEnt
 		return nil, ctx.Err() // the server is stopping: that says nothing about the other servers
 	}
 	switch {
+	case err != nil && q.refresh:
+		return nil, err
 	case err != nil && old != nil:
 		f.metrics.stale.Inc()
 		e = old.again()
@@ -118,6 +168,7 @@ func (f *forwarder) resolveOnce(ctx context.Context, q upstreamQuery) (*cacheEnt
 	if e.code == nxDomain && e.count[answers] == 0 {
 		e.key = string(appendKey(nil, q.name, anyType, q.do, q.cd)) // the name has no type at all: RFC 2308 section 5
 	}
+	f.cache.limit(cmp.Or(q.table.cacheEntries, f.cacheEntries), cmp.Or(q.table.cacheBytes, f.cacheBytes))
 	entries, bytes := f.cache.put(hash, e)
 	f.metrics.entries.Set(float64(entries))
 	f.metrics.bytes.Set(float64(bytes))

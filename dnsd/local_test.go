@@ -70,7 +70,7 @@ func TestForwardedLocalZone(t *testing.T) {
 	up := newUpstream(t, func(q *dns.Msg, _ string) *dns.Msg { return reply(q, q.Question[0].Name+" 60 IN A 10.0.0.9") })
 	l := forwardingLab(up.addr)
 	for _, domain := range []string{"20.10.in-addr.arpa", "local", "nas"} {
-		l.DNS.ForwardZones = append(l.DNS.ForwardZones, lab.ForwardZone{Domain: domain, Servers: []netip.AddrPort{up.addr}})
+		l.DNS.ForwardZones = append(l.DNS.ForwardZones, lab.ForwardZone{Domain: domain, Servers: nameServers(up.addr)})
 	}
 	s := newServer(t, compile(t, l), nil)
 	for question, want := range map[string]string{

@@ -12,6 +12,7 @@ const (
 	metricDropped      = "bootlab_dnsd_queries_dropped_total"
 	metricForward      = "bootlab_dnsd_forward_duration_seconds"
 	metricFailures     = "bootlab_dnsd_upstream_failures_total"
+	metricPrefetched   = "bootlab_dnsd_prefetched_answers_total"
 	metricStale        = "bootlab_dnsd_stale_answers_total"
 	metricCache        = "bootlab_dnsd_cache_lookups_total"
 	metricCacheEntries = "bootlab_dnsd_cache_entries"
@@ -49,6 +50,7 @@ type metrics struct {
 	failures              prometheus.Counter
 	limited               prometheus.Counter
 	stale                 prometheus.Counter
+	prefetched            prometheus.Counter
 	hits                  prometheus.Counter
 	misses                prometheus.Counter
 	entries               prometheus.Gauge
@@ -76,6 +78,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	notifies := vec(metricNotifies, "Secondaries that were told of a changed zone (NOTIFY), by result.", "result")
 	m.notified, m.notNotified = notifies.WithLabelValues("replied"), notifies.WithLabelValues("silent")
 	m.stale = prometheus.NewCounter(prometheus.CounterOpts{Name: metricStale, Help: "Expired answers that were given again because no server answered (RFC 8767)."})
+	m.prefetched = prometheus.NewCounter(prometheus.CounterOpts{Name: metricPrefetched, Help: "Cached answers that were asked for again before they expired."})
 	m.forward = prometheus.NewHistogram(prometheus.HistogramOpts{Name: metricForward,
 		Help: "Duration of forwarded queries that the cache could not answer.", Buckets: []float64{.001, .005, .02, .1, .5, 1, 5}})
 	m.failures = prometheus.NewCounter(prometheus.CounterOpts{Name: metricFailures, Help: "Failed queries to the servers of dns.forward and dns.forward_zones."})
@@ -86,7 +89,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m.tcp = prometheus.NewGauge(prometheus.GaugeOpts{Name: metricTCP, Help: "Open TCP connections."})
 	m.evicted = prometheus.NewCounter(prometheus.CounterOpts{Name: metricEvicted, Help: "TCP connections closed because a new one took their place."})
 	m.unauthentic = prometheus.NewCounter(prometheus.CounterOpts{Name: metricUnauthentic, Help: "Requests whose TSIG record was not valid: unknown key, wrong MAC, or clocks that differ."})
-	for _, c := range []prometheus.Collector{m, drops, cache, transfers, notifies, m.forward, m.failures, m.limited, m.stale, m.entries, m.bytes, m.tcp, m.evicted, m.unauthentic} {
+	for _, c := range []prometheus.Collector{m, drops, cache, transfers, notifies, m.forward, m.failures, m.limited, m.stale, m.prefetched, m.entries, m.bytes, m.tcp, m.evicted, m.unauthentic} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

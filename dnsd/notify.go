@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/host/pause"
@@ -23,9 +24,17 @@ const (
 	maxNotifies = 64              // at the same time
 )
 
-// ServeChanges notes the changes of every new table, for IXFR, and tells the secondaries about them, until ctx ends. At the start it
-// tells them about every zone: what they have may be old. It returns nil.
+// ServeChanges does what no client waits for, until ctx ends. It notes the changes of every new table, for IXFR, and tells the secondaries
+// about them; at the start about every zone: what they have may be old. It refreshes cached answers and looks for servers that forward
+// to us. It returns nil.
 func (s *Server) ServeChanges(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer s.forward.tls.close()
+	defer wg.Wait()
+	for range refreshWorkers {
+		wg.Go(func() { s.panics.Loop(ctx, func() { s.forward.refresh(ctx) }) })
+	}
+	wg.Go(func() { s.panics.Loop(ctx, func() { s.findLoops(ctx) }) })
 	ticker := time.NewTicker(tableCheck)
 	defer ticker.Stop()
 	places := make(chan struct{}, maxNotifies)

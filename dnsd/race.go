@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"sync"
 	"time"
 )
+
+// errLoop is returned when there is no server that would not ask us.
+var errLoop = errors.New("every server of the rule forwards to this appliance")
 
 // The limits of what is known about another server.
 const (
@@ -27,6 +29,7 @@ type serverState struct {
 	measured    time.Time
 	failures    int       // in a row
 	retry       time.Time // when a failed server may be asked again beside a good one
+	loops       time.Time // until when it is not asked, because it forwards to us
 	plain       time.Time // until when it is asked without EDNS, because it does not know it
 	sameCase    time.Time // until when it is asked in lower case, because it does not keep the case of letters
 }
@@ -44,17 +47,17 @@ type serverTable struct {
 	now func() time.Time
 
 	mu      sync.Mutex
-	servers map[netip.AddrPort]*serverState
+	servers map[upstream]*serverState
 }
 
 // get returns what is known about a server.
-func (t *serverTable) get(addr netip.AddrPort) serverState {
+func (t *serverTable) get(addr upstream) serverState {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return *t.stateLocked(addr)
 }
 
-func (t *serverTable) stateLocked(addr netip.AddrPort) *serverState {
+func (t *serverTable) stateLocked(addr upstream) *serverState {
 	s := t.servers[addr]
 	if s == nil {
 		if len(t.servers) >= maxServers {
@@ -67,14 +70,14 @@ func (t *serverTable) stateLocked(addr netip.AddrPort) *serverState {
 }
 
 // update changes what is known about a server.
-func (t *serverTable) update(addr netip.AddrPort, change func(*serverState, time.Time)) {
+func (t *serverTable) update(addr upstream, change func(*serverState, time.Time)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	change(t.stateLocked(addr), t.now())
 }
 
 // answered notes that a server answered after so long.
-func (t *serverTable) answered(addr netip.AddrPort, took time.Duration) {
+func (t *serverTable) answered(addr upstream, took time.Duration) {
 	t.update(addr, func(s *serverState, now time.Time) {
 		s.measured, s.failures = now, 0
 		if s.rtt == 0 {
@@ -87,14 +90,14 @@ func (t *serverTable) answered(addr netip.AddrPort, took time.Duration) {
 }
 
 // overtaken notes that another server answered first, and this one not yet after so long.
-func (t *serverTable) overtaken(addr netip.AddrPort, waited time.Duration) {
+func (t *serverTable) overtaken(addr upstream, waited time.Duration) {
 	t.update(addr, func(s *serverState, now time.Time) {
 		s.measured = now
 		s.rtt = max(s.rtt, waited)
 	})
 }
 
-func (t *serverTable) failed(addr netip.AddrPort) {
+func (t *serverTable) failed(addr upstream) {
 	t.update(addr, func(s *serverState, now time.Time) {
 		s.failures++
 		s.retry = now.Add(min(maxRetry, firstRetry<<min(s.failures-1, 10)))
@@ -103,20 +106,22 @@ func (t *serverTable) failed(addr netip.AddrPort) {
 
 // A lineup is the order in which the servers of one question are asked.
 type lineup struct {
-	servers []netip.AddrPort
+	servers []upstream
 	atOnce  int  // so many are asked together
 	down    bool // all of them failed of late
+	loops   bool // all of them forward to us
 }
 
 // lineup puts the servers in order: the fastest first, those that failed of late last. Servers that were never or not lately
 // measured, and failed ones that may be well again, are asked together with the fastest, so that nobody waits for them.
-func (t *serverTable) lineup(servers []netip.AddrPort) lineup {
+func (t *serverTable) lineup(servers []upstream) lineup {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.now()
-	var good, probes, rest, bad []netip.AddrPort
+	var good, probes, rest, bad []upstream
 	for _, addr := range servers {
 		switch s := t.stateLocked(addr); {
+		case now.Before(s.loops):
 		case s.failures == 0 && s.rtt > 0:
 			good = append(good, addr)
 		case s.failures == 0:
@@ -128,7 +133,7 @@ func (t *serverTable) lineup(servers []netip.AddrPort) lineup {
 			bad = append(bad, addr)
 		}
 	}
-	slices.SortStableFunc(good, func(x, y netip.AddrPort) int { return cmp.Compare(t.servers[x].rtt, t.servers[y].rtt) })
+	slices.SortStableFunc(good, func(x, y upstream) int { return cmp.Compare(t.servers[x].rtt, t.servers[y].rtt) })
 	for i, addr := range good {
 		s := t.servers[addr]
 		if i > 0 && now.Sub(s.measured) >= remeasure {
@@ -139,12 +144,13 @@ func (t *serverTable) lineup(servers []netip.AddrPort) lineup {
 		}
 	}
 	first := good[:min(1, len(good))]
-	return lineup{servers: slices.Concat(first, probes, rest, bad), atOnce: max(1, len(first)+len(probes)), down: len(good)+len(probes) == 0}
+	all := slices.Concat(first, probes, rest, bad)
+	return lineup{servers: all, atOnce: max(1, len(first)+len(probes)), down: len(good)+len(probes) == 0, loops: len(all) == 0 && len(servers) > 0}
 }
 
 // A reply is what asking one server came to.
 type serverReply struct {
-	server netip.AddrPort
+	server upstream
 	e      *cacheEntry
 	err    error
 }
@@ -154,7 +160,7 @@ type race struct {
 	f       *forwarder
 	q       upstreamQuery
 	replies chan serverReply
-	started map[netip.AddrPort]time.Time // asked, and not answered yet
+	started map[upstream]time.Time // asked, and not answered yet
 	errs    []error
 }
 
@@ -164,9 +170,12 @@ type race struct {
 func (f *forwarder) askServers(ctx context.Context, q upstreamQuery) (*cacheEntry, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends what still waits
-	r := &race{f: f, q: q, replies: make(chan serverReply, 2*len(q.servers)+2), started: map[netip.AddrPort]time.Time{}, errs: []error{errNoAnswer}}
+	r := &race{f: f, q: q, replies: make(chan serverReply, 2*len(q.servers)+2), started: map[upstream]time.Time{}, errs: []error{errNoAnswer}}
 	for {
 		l := f.servers.lineup(q.servers)
+		if l.loops {
+			return nil, errLoop
+		}
 		e, err := r.round(ctx, l)
 		switch {
 		case err == nil:
@@ -225,7 +234,7 @@ func (r *race) round(ctx context.Context, l lineup) (*cacheEntry, error) {
 }
 
 // start asks one server and returns how long to wait before the next is asked too.
-func (r *race) start(ctx context.Context, server netip.AddrPort) time.Duration {
+func (r *race) start(ctx context.Context, server upstream) time.Duration {
 	if _, asked := r.started[server]; asked {
 		return 0
 	}

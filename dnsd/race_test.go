@@ -18,15 +18,15 @@ import (
 func TestLineup(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
-	servers := serverTable{now: func() time.Time { return now }, servers: map[netip.AddrPort]*serverState{}}
-	at := func(i int) netip.AddrPort {
-		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, byte(i)}), 53)
+	servers := serverTable{now: func() time.Time { return now }, servers: map[upstream]*serverState{}}
+	at := func(i int) upstream {
+		return upstream{addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, byte(i)}), 53)}
 	}
 	order := func() string {
-		l := servers.lineup([]netip.AddrPort{at(1), at(2), at(3)})
+		l := servers.lineup([]upstream{at(1), at(2), at(3)})
 		text := ""
 		for _, s := range l.servers {
-			text += fmt.Sprint(s.Addr().As4()[3])
+			text += fmt.Sprint(s.addr.Addr().As4()[3])
 		}
 		return fmt.Sprint(text, " ", l.atOnce, " ", l.down)
 	}
@@ -58,8 +58,8 @@ func TestLineup(t *testing.T) {
 // TestPatience: how long the next server waits follows from how long the first one usually takes.
 func TestPatience(t *testing.T) {
 	t.Parallel()
-	servers := serverTable{now: time.Now, servers: map[netip.AddrPort]*serverState{}}
-	addr := netip.MustParseAddrPort("127.0.0.1:53")
+	servers := serverTable{now: time.Now, servers: map[upstream]*serverState{}}
+	addr := upstream{addr: netip.MustParseAddrPort("127.0.0.1:53")}
 	for range 100 {
 		servers.answered(addr, 100*time.Millisecond)
 	}
@@ -88,8 +88,8 @@ func TestSecondServerAnswers(t *testing.T) {
 	second := newUpstream(t, func(q *dns.Msg, _ string) *dns.Msg { return reply(q, q.Question[0].Name+" 60 IN A 10.0.0.2") })
 	s := newServerWithTimeout(t, compile(t, forwardingLab(first.addr, second.addr)), nil, time.Hour) // no try ends
 	lookup(t, s, "a.example.org. A", inside)
-	s.forward.servers.answered(first.addr, time.Microsecond)
-	s.forward.servers.overtaken(second.addr, time.Second)
+	s.forward.servers.answered(upstream{addr: first.addr}, time.Microsecond)
+	s.forward.servers.overtaken(upstream{addr: second.addr}, time.Second)
 	close(silent)
 	if got, want := show(lookup(t, s, "b.example.org. A", inside)), "NOERROR ra\nan b.example.org. A 10.0.0.2"; got != want {
 		t.Errorf("got %s, want %s", got, want)

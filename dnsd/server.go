@@ -82,7 +82,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		forward: newForwarder(cfg, deps.Now, m), limit: newForwardLimit(cfg.MaxForwards),
 		conns: connlimit.New(connlimit.Config{Max: cfg.MaxTCP}),
 	}
-	s.forward.panics = s.panics
+	s.forward.panics, s.forward.tls.panics = s.panics, s.panics
 	return s, nil
 }
 
@@ -198,6 +198,10 @@ func (r *request) checkQuestion() rcode {
 // forwardOrRefuse decides about a question that the table does not answer for good.
 func (s *Server) forwardOrRefuse(r *request, out lookupResult) result {
 	r.delegated = out == delegated
+	if s.isLoop(r) {
+		r.code = refused
+		return s.finish(r)
+	}
 	servers, at := r.t.upstreams(r.cur)
 	if !r.recurse || len(servers) == 0 && !r.delegated {
 		if out == noZone && !r.chained {

@@ -22,25 +22,25 @@ import (
 )
 
 // upstream is another DNS server, made with miekg/dns, that counts its queries.
-type upstream struct {
+type fakeServer struct {
 	addr  netip.AddrPort
 	asked chan string
 }
 
 // newUpstream answers with handler over UDP and TCP until the test ends.
-func newUpstream(t testing.TB, handler func(m *dns.Msg, network string) *dns.Msg) *upstream {
+func newUpstream(t testing.TB, handler func(m *dns.Msg, network string) *dns.Msg) *fakeServer {
 	t.Helper()
 	return newUpstreamAt(t, "127.0.0.1:0", handler)
 }
 
 // newUpstreamAt is newUpstream at an address.
-func newUpstreamAt(t testing.TB, addr string, handler func(m *dns.Msg, network string) *dns.Msg) *upstream {
+func newUpstreamAt(t testing.TB, addr string, handler func(m *dns.Msg, network string) *dns.Msg) *fakeServer {
 	t.Helper()
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := &upstream{addr: netip.MustParseAddrPort(l.Addr().String()), asked: make(chan string, 1000)}
+	u := &fakeServer{addr: netip.MustParseAddrPort(l.Addr().String()), asked: make(chan string, 1000)}
 	pc, err := net.ListenPacket("udp", u.addr.String())
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func newUpstreamAt(t testing.TB, addr string, handler func(m *dns.Msg, network s
 }
 
 // heldUpstream answers 10.0.0.1 to everything, but not before release is called.
-func heldUpstream(t testing.TB) (up *upstream, release func()) {
+func heldUpstream(t testing.TB) (up *fakeServer, release func()) {
 	t.Helper()
 	gate := make(chan struct{})
 	up = newUpstream(t, func(q *dns.Msg, _ string) *dns.Msg {
@@ -92,9 +92,17 @@ func reply(q *dns.Msg, records ...string) *dns.Msg {
 	return m
 }
 
+// nameServers returns servers as the lab file has them.
+func nameServers(addrs ...netip.AddrPort) (servers []lab.NameServer) {
+	for _, a := range addrs {
+		servers = append(servers, lab.NameServer{Addr: a})
+	}
+	return servers
+}
+
 func forwardingLab(servers ...netip.AddrPort) *lab.Lab {
 	l := openshift()
-	l.DNS.Forward = servers
+	l.DNS.Forward = nameServers(servers...)
 	l.DNS.Allow = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
 	l.Zones = append(l.Zones, zoneOfLines("z.test.", "out CNAME www.example.org.", "sub NS ns.sub", "ns.sub A 127.53.0.1"))
 	return l
@@ -154,14 +162,14 @@ func TestForward(t *testing.T) {
 // TestForwardZones sends each question to the servers of the longest domain, also below an authored zone.
 func TestForwardZones(t *testing.T) {
 	t.Parallel()
-	serverFor := func(addr string) *upstream {
+	serverFor := func(addr string) *fakeServer {
 		return newUpstream(t, func(q *dns.Msg, _ string) *dns.Msg { return reply(q, q.Question[0].Name+" 60 IN A "+addr) })
 	}
 	all, corp, inner := serverFor("10.0.0.1"), serverFor("10.0.0.2"), serverFor("10.0.0.3")
 	l := forwardingLab(all.addr)
 	l.DNS.ForwardZones = []lab.ForwardZone{
-		{Domain: "corp.example", Servers: []netip.AddrPort{corp.addr}},
-		{Domain: "in.z.test", Servers: []netip.AddrPort{inner.addr}},
+		{Domain: "corp.example", Servers: nameServers(corp.addr)},
+		{Domain: "in.z.test", Servers: nameServers(inner.addr)},
 		{Domain: "nowhere.corp.example"},
 	}
 	s := newServer(t, compile(t, l), nil)

@@ -2,6 +2,7 @@ package dnsd
 
 import (
 	"bytes"
+	"crypto/x509"
 	"encoding/binary"
 	"net/netip"
 	"slices"
@@ -30,6 +31,9 @@ type Table struct {
 	forwards    []forwardZone // longest domain first
 	forwardHash uint64        // changes with forwards and delegations, so that the cache can be dropped
 	delegates   bool          // there is a zone that delegates to others
+
+	cacheEntries, cacheBytes int                       // bounds of the forwarder's cache; 0: its default
+	roots                    map[string]*x509.CertPool // by file
 
 	lab      *lab.Lab
 	warnings lab.Problems
@@ -76,7 +80,7 @@ type rrset struct {
 type forwardZone struct {
 	domain  []byte
 	labels  int
-	servers []netip.AddrPort
+	servers []upstream
 }
 
 // Warnings returns what is wrong without being an error, such as a zone file that is not there.
@@ -85,7 +89,8 @@ func (t *Table) Warnings() lab.Problems { return t.warnings }
 // BadFiles returns the errors in zone files. Their zones answer SERVFAIL; all others are served.
 func (t *Table) BadFiles() lab.Problems { return t.badFiles }
 
-// Files returns the absolute paths of all zone files, read or missing, and of what they include.
+// Files returns the absolute paths of all files that the table depends on, read or missing: zone files and what they include, and
+// those of dns.forward.
 func (t *Table) Files() []string { return t.files }
 
 // slotHash is the hash of a name inside a zone.
@@ -242,7 +247,7 @@ func (t *Table) isOwn(n *name) bool {
 }
 
 // upstreams returns the servers to ask about n and the label where their domain starts; none: the query is not forwarded.
-func (t *Table) upstreams(n *name) (servers []netip.AddrPort, at int) {
+func (t *Table) upstreams(n *name) (servers []upstream, at int) {
 	for i := range t.forwards {
 		if at := n.hasSuffix(t.forwards[i].domain, t.forwards[i].labels); at >= 0 {
 			return t.forwards[i].servers, at

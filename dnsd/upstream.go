@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"time"
 
 	"github.com/miekg/dns"
@@ -26,15 +25,19 @@ var (
 type queryStyle struct {
 	edns  bool // RFC 6891
 	mixed bool // random letter case, which a reply must repeat
+	pad   bool // to a multiple of 128 octets (RFC 8467), where only its length shows what a query asks
 }
 
 // exchange asks one server: over UDP first and, where the reply is truncated or spells the name differently, over TCP. A server that
 // does not know EDNS, or changes the case of letters and has no TCP, is asked once more without; known is what it did before.
-func (f *forwarder) exchange(ctx context.Context, q upstreamQuery, server netip.AddrPort, known *serverState) (*cacheEntry, error) {
+func (f *forwarder) exchange(ctx context.Context, q upstreamQuery, server upstream, known *serverState) (*cacheEntry, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.try)
 	defer cancel()
 	now := f.now()
 	style := queryStyle{edns: now.After(known.plain), mixed: now.After(known.sameCase)}
+	if server.tls != "" {
+		return f.exchangeTLS(ctx, q, server, style)
+	}
 	e, err := q.exchangeOver(ctx, "udp", server, style)
 	if style.edns && rejectsEDNS(err) {
 		style.edns = false
@@ -65,9 +68,9 @@ func rejectsEDNS(err error) bool {
 }
 
 // exchangeOver asks a server over one transport, from a random port.
-func (q *upstreamQuery) exchangeOver(ctx context.Context, network string, server netip.AddrPort, style queryStyle) (*cacheEntry, error) {
+func (q *upstreamQuery) exchangeOver(ctx context.Context, network string, server upstream, style queryStyle) (*cacheEntry, error) {
 	var d net.Dialer
-	conn, err := d.DialContext(ctx, network, server.String())
+	conn, err := d.DialContext(ctx, network, server.addr.String())
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +122,13 @@ func (q *upstreamQuery) message(style queryStyle) []byte {
 	if q.do {
 		do = 0x80
 	}
-	return append(b, 0, 0, typeOPT, maxUDP>>8, maxUDP&0xff, 0, 0, do, 0, 0, 0)
+	b = append(b, 0, 0, typeOPT, maxUDP>>8, maxUDP&0xff, 0, 0, do, 0, 0, 0)
+	if style.pad {
+		n := (paddedTo - (len(b)+4)%paddedTo) % paddedTo
+		b[len(b)-1] = byte(4 + n)
+		b = append(append(b, 0, optPadding, 0, byte(n)), make([]byte, n)...)
+	}
+	return b
 }
 
 // mixCase makes letters of a name capital where bits says so.
@@ -155,21 +164,32 @@ func exchangeUDP(conn net.Conn, q []byte) ([]byte, error) {
 }
 
 func exchangeTCP(conn net.Conn, q []byte) ([]byte, error) {
-	if _, err := conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(q))), q...)); err != nil {
+	if _, err := conn.Write(framed(q)); err != nil {
 		return nil, err
 	}
-	var length [2]byte
-	if _, err := io.ReadFull(conn, length[:]); err != nil {
-		return nil, err
-	}
-	b := make([]byte, binary.BigEndian.Uint16(length[:]))
-	if _, err := io.ReadFull(conn, b); err != nil {
+	b, err := readFramed(conn)
+	if err != nil {
 		return nil, err
 	}
 	if err := check(q, b); !errors.Is(err, errCase) {
 		return b, err
 	}
 	return b, nil // a TCP stream cannot be forged by guessing
+}
+
+// framed returns a message as it is sent in a stream (RFC 1035 section 4.2.2).
+func framed(msg []byte) []byte {
+	return append(binary.BigEndian.AppendUint16(make([]byte, 0, 2+len(msg)), uint16(len(msg))), msg...)
+}
+
+func readFramed(r io.Reader) ([]byte, error) {
+	var length [2]byte
+	if _, err := io.ReadFull(r, length[:]); err != nil {
+		return nil, err
+	}
+	b := make([]byte, binary.BigEndian.Uint16(length[:]))
+	_, err := io.ReadFull(r, b)
+	return b, err
 }
 
 // check reports whether a message is the reply to a query.

@@ -13,6 +13,9 @@ const (
 	maxTCP = 65535
 	optLen = 11 // of an OPT record without options
 	optEDE = 15 // the option of RFC 8914
+
+	optPadding = 12  // RFC 7830
+	paddedTo   = 128 // RFC 8467 section 4.1
 )
 
 // The flags of the second header word.

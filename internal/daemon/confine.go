@@ -150,6 +150,14 @@ func namedFiles(l *lab.Lab) (files []namedFile) {
 	for _, k := range l.DNS.Keys {
 		add(k.Pos, "dns.keys."+strings.TrimSuffix(k.Name, ".")+".secret_file", k.SecretFile)
 	}
+	forward := l.DNS.Forward
+	for _, z := range l.DNS.ForwardZones {
+		forward = slices.Concat(forward, z.Servers)
+	}
+	for _, n := range forward {
+		add(n.Pos, "dns.forward", n.File)
+		add(n.Pos, "dns.forward", n.CAFile)
+	}
 	for _, h := range l.Hosts {
 		if h.BMC != nil {
 			add(h.Pos, "hosts."+h.Name+".bmc.password_file", h.BMC.PasswordFile)

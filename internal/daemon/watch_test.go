@@ -96,3 +96,22 @@ func must(t *testing.T, err error) {
 		t.Fatal(err)
 	}
 }
+
+// TestResolvConfChanges: the target of a link is watched, as resolv.conf's is replaced by resolvers of the system.
+func TestResolvConfChanges(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path, link, target := filepath.Join(dir, "lab.yaml"), filepath.Join(dir, "etc", "resolv.conf"), filepath.Join(dir, "run", "stub.conf")
+	for _, folder := range []string{filepath.Dir(link), filepath.Dir(target)} {
+		must(t, os.Mkdir(folder, 0o700))
+	}
+	must(t, os.WriteFile(path, []byte("a"), 0o600))
+	must(t, os.WriteFile(target, []byte("nameserver 192.0.2.1"), 0o600))
+	must(t, os.Symlink(target, link))
+	reloads := watched(t, path, withTargets([]string{link})...)
+	must(t, os.WriteFile(target, []byte("nameserver 192.0.2.2"), 0o600))
+	within(t, "the file that the link points to was written", reloads)
+	must(t, os.WriteFile(target+".new", []byte("nameserver 192.0.2.3"), 0o600))
+	must(t, os.Rename(target+".new", target))
+	within(t, "it was replaced", reloads)
+}

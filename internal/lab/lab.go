@@ -340,12 +340,14 @@ func (c *Cluster) BalancerOf(service string) string { return c.Name + "-" + serv
 
 // DNS is the part of the lab file about recursion and transfers. Zones are in Lab.Zones.
 type DNS struct {
-	Forward      []netip.AddrPort
+	Forward      []NameServer
 	ForwardZones []ForwardZone  // sorted by Domain
 	Allow        []netip.Prefix // may use the forwarder, beside the lab's networks
 	Transfer     []Access       // may AXFR and IXFR
 	Notify       []Secondary    // are told of changes
 	Keys         []TSIGKey      // sorted by Name
+	CacheEntries int            // answers that the forwarder caches; 0: its default
+	CacheSize    Size           // memory for them; 0: its default
 }
 
 // A TSIGKey is a secret shared with a secondary or with a client that updates zones (RFC 8945).
@@ -388,10 +390,30 @@ func (s Secondary) String() string {
 	return s.Addr.String() + " key " + strings.TrimSuffix(s.Key, ".")
 }
 
+// A NameServer is another server that questions are forwarded to, or a file that names some.
+type NameServer struct {
+	Pos    Pos
+	Addr   netip.AddrPort // invalid: see File
+	TLS    string         // the name that its certificate must have, in lower case (RFC 7858); empty: UDP and TCP
+	CAFile string         // absolute; who may sign that certificate; empty: the system's authorities
+	File   string         // absolute path of a resolv.conf
+}
+
+// String returns the server as the lab file may have it.
+func (n NameServer) String() string {
+	switch {
+	case n.File != "":
+		return n.File
+	case n.TLS != "":
+		return n.Addr.String() + "#" + n.TLS
+	}
+	return n.Addr.String()
+}
+
 // A ForwardZone sends questions below Domain to its own servers.
 type ForwardZone struct {
 	Domain  string
-	Servers []netip.AddrPort
+	Servers []NameServer
 }
 
 // A Zone is one DNS zone. The lab answers for all names below its origin.

@@ -43,3 +43,15 @@ func (l *Lab) OwnAddresses() []netip.Addr {
 	}
 	return own
 }
+
+// AnswersDNS reports whether a name server at an address is this appliance, as far as the lab knows its own addresses.
+func (l *Lab) AnswersDNS(server netip.AddrPort) bool {
+	addr := server.Addr().Unmap().WithZone("")
+	own := addr.IsUnspecified() || slices.Contains(l.OwnAddresses(), addr)
+	return slices.ContainsFunc(l.Appliance.DNS.Addrs(l.OwnAddresses()), func(at netip.AddrPort) bool {
+		if at.Port() != server.Port() {
+			return false
+		}
+		return at.Addr() == addr || (own || addr.IsLoopback()) && at.Addr().IsUnspecified() || addr.IsUnspecified() && at.Addr().IsLoopback()
+	})
+}

@@ -290,8 +290,10 @@ func (r *resolver) dns() {
 	if r.lab.Appliance.DNS == nil && (raw.Forward.set() || raw.ForwardZones.set() || raw.Zones.set()) {
 		r.lab.Warnings.Addf(r.pos(r.raw.Appliance.DNS.spot), "appliance.dns", "is off, so dns is not served")
 	}
-	d.Forward = values(raw.Forward, func(n nameserver) netip.AddrPort { return n.AddrPort })
+	d.Forward = r.nameServers(raw.Forward, "dns.forward")
+	d.CacheEntries, d.CacheSize = int(raw.Cache.Entries.V), raw.Cache.Size.V
 	d.Allow = values(raw.Allow, func(s source) netip.Prefix { return s.Prefix })
+	r.openForwarder(raw.Allow)
 	r.keys()
 	d.Transfer = r.access(raw.Transfer, "dns.transfer")
 	d.Notify = values(raw.Notify, func(n secondary) lab.Secondary { return n.Secondary })
@@ -307,18 +309,14 @@ func (r *resolver) dns() {
 			}
 		}
 	}
-	r.forwardsToItself(raw.Forward, "dns.forward")
 	for _, e := range raw.ForwardZones.Entries {
 		key := "dns.forward_zones." + e.Name
 		name := r.zoneName(e.Name, e.spot, key)
 		if len(e.V.Items) == 0 {
 			r.fail(e.spot, key, "has no name server: want a list such as [10.0.0.53]")
 		}
-		r.forwardsToItself(e.V, key)
 		r.forwarded[name+"."] = true
-		d.ForwardZones = append(d.ForwardZones, lab.ForwardZone{
-			Domain: name, Servers: values(e.V, func(n nameserver) netip.AddrPort { return n.AddrPort }),
-		})
+		d.ForwardZones = append(d.ForwardZones, lab.ForwardZone{Domain: name, Servers: r.nameServers(e.V, key)})
 	}
 	r.authoredZones()
 }
@@ -357,20 +355,70 @@ func (r *resolver) keyIsKnown(name string, s spot, key string) {
 	}
 }
 
-// forwardsToItself reports a forwarder that is the appliance: queries would loop.
-func (r *resolver) forwardsToItself(l scalars[nameserver], key string) {
-	for i := range l.Items {
-		n := &l.Items[i]
-		served := func(l netip.AddrPort) bool { return l.Port() == n.V.Port() }
-		if !n.ok() || !slices.ContainsFunc(r.lab.Appliance.DNS, served) {
+// openForwarder warns of clients that are half the internet: whoever forges the address of a victim could send it any number of
+// answers (RFC 5358).
+func (r *resolver) openForwarder(allow scalars[source]) {
+	for i := range allow.Items {
+		p := &allow.Items[i]
+		if !p.ok() {
 			continue
 		}
-		for _, net := range r.lab.Networks {
-			if net.Address == n.V.Addr() {
-				r.fail(n.spot, fmt.Sprintf("%s[%d]", key, i), "%s is this appliance in network %s: want another name server", n.V.Addr(), net.Name)
-			}
+		few := 8 // bits of a prefix that is somebody's
+		if p.V.Addr().Is6() {
+			few = 16
+		}
+		if p.V.Bits() < few && !p.V.Addr().IsPrivate() && !p.V.Addr().IsLinkLocalUnicast() {
+			r.lab.Warnings.Addf(r.pos(p.spot), fmt.Sprintf("dns.allow[%d]", i), "%s covers the internet, or much of it: strangers could use this forwarder to attack others; "+
+				"list your own networks", p.V.Prefix)
 		}
 	}
+}
+
+// nameServers returns the servers of a forwarding rule.
+func (r *resolver) nameServers(l list[either[upstream, rawUpstream]], key string) []lab.NameServer {
+	var servers []lab.NameServer
+	for i := range l.Items {
+		raw, key := &l.Items[i], fmt.Sprintf("%s[%d]", key, i)
+		n := lab.NameServer{Pos: r.pos(raw.spot)}
+		switch long := raw.Long; {
+		case long != nil:
+			missing(r, &long.Address, raw.spot, key+".address", "the address of a server that speaks DNS over TLS, such as 9.9.9.9")
+			missing(r, &long.TLS, raw.spot, key+".tls", "the name in its certificate, such as dns.quad9.net")
+			if !long.Address.ok() || !long.TLS.ok() {
+				continue
+			}
+			if strings.HasPrefix(string(long.TLS.V), "*") {
+				r.fail(long.TLS.spot, key+".tls", "%q is not the name of a server: want one like dns.quad9.net", long.TLS.V)
+			}
+			n.Addr, n.TLS, n.CAFile = long.Address.V.AddrPort, strings.TrimSuffix(string(long.TLS.V), "."), r.path(string(long.CAFile.V))
+		case !raw.Short.ok():
+			continue
+		case raw.Short.V.file != "":
+			n.File = r.path(raw.Short.V.file)
+		default:
+			n.Addr = raw.Short.V.AddrPort
+		}
+		if n.Addr.IsValid() && r.forwardsToItself(n.Addr, raw.spot, key) {
+			continue
+		}
+		servers = append(servers, n)
+	}
+	return servers
+}
+
+// forwardsToItself reports a forwarder that is the appliance: queries would loop.
+func (r *resolver) forwardsToItself(server netip.AddrPort, at spot, key string) bool {
+	if !r.lab.AnswersDNS(server) {
+		return false
+	}
+	where := ""
+	for _, n := range r.lab.Networks {
+		if n.Address == server.Addr() {
+			where = " in network " + n.Name
+		}
+	}
+	r.fail(at, key, "%s is this appliance%s: want another name server", server.Addr(), where)
+	return true
 }
 
 // zoneName checks the name of a zone and returns it in lower case without a final dot.

@@ -72,10 +72,23 @@ func (r *resolver) checkFiles() {
 	for _, e := range r.raw.DNS.Keys.Entries {
 		r.checkFile(&e.V.SecretFile, "dns.keys."+e.Name+".secret_file", r.path(string(e.V.SecretFile.V)))
 	}
+	r.checkNameServers(r.raw.DNS.Forward, "dns.forward")
+	for _, e := range r.raw.DNS.ForwardZones.Entries {
+		r.checkNameServers(e.V, "dns.forward_zones."+e.Name)
+	}
 	if store := r.raw.Appliance.Store.Long; store != nil {
 		r.checkFile(&store.CAFile, "appliance.store.ca_file", r.lab.Appliance.Store.CAFile)
 	}
 	r.checkSecrets()
+}
+
+// checkNameServers warns of missing files of authorities.
+func (r *resolver) checkNameServers(l list[either[upstream, rawUpstream]], key string) {
+	for i := range l.Items {
+		if long := l.Items[i].Long; long != nil {
+			r.checkFile(&long.CAFile, fmt.Sprintf("%s[%d].ca_file", key, i), r.path(string(long.CAFile.V)))
+		}
+	}
 }
 
 // checkSecrets checks each file once, as many hosts share one.

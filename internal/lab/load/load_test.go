@@ -369,3 +369,17 @@ func TestClusterWarnings(t *testing.T) {
 		})
 	}
 }
+
+// TestOpenForwarder: who lets the internet use the forwarder is warned.
+func TestOpenForwarder(t *testing.T) {
+	t.Parallel()
+	for allow, want := range map[string]bool{
+		"0.0.0.0/0": true, "::/0": true, "128.0.0.0/1": true, "2000::/3": true,
+		"10.0.0.0/8": false, "192.0.2.0/24": false, "fc00::/7": false, "fe80::/10": false, "2001:db8::/32": false,
+	} {
+		l := parse(t, "dns: {forward: [9.9.9.9], allow: ['"+allow+"']}\n")
+		if got := len(l.Warnings) == 1 && strings.Contains(l.Warnings[0].Error(), "dns.allow[0]: "+allow+" covers the internet"); got != want || !want && len(l.Warnings) > 0 {
+			t.Errorf("allow: [%s]: warnings %v, want one: %t", allow, l.Warnings, want)
+		}
+	}
+}

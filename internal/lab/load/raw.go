@@ -176,13 +176,25 @@ type rawCluster struct {
 }
 
 type rawDNS struct {
-	Forward      scalars[nameserver]       `yaml:"forward" def:"none: authoritative only" doc:"Name servers for recursion, for clients inside the lab's networks only."`
-	ForwardZones dict[scalars[nameserver]] `yaml:"forward_zones" def:"none" doc:"Name servers for questions below one domain, by domain."`
-	Allow        scalars[source]           `yaml:"allow" def:"none" doc:"Further clients that may use the forwarder."`
-	Transfer     scalars[access]           `yaml:"transfer" def:"none" doc:"Clients that may transfer zones (AXFR, IXFR): an address or prefix, 'key NAME' for those that sign with that key of dns.keys, or both, such as '192.168.130.10 key NAME'."`
-	Notify       scalars[secondary]        `yaml:"notify" def:"the single addresses of transfer, with their keys" doc:"Secondaries that are told when a zone changes (NOTIFY): an address, or one with a key, such as '192.168.130.10 key NAME'. []: none."`
-	Keys         dict[rawKey]              `yaml:"keys" def:"none" doc:"TSIG keys (RFC 8945), by name."`
-	Zones        dict[rawZone]             `yaml:"zones" def:"none" doc:"Additional zones, by domain: records or file."`
+	Forward      list[either[upstream, rawUpstream]]       `yaml:"forward" def:"none: authoritative only" doc:"Name servers for recursion, for clients inside the lab's networks only: addresses, a file such as /etc/resolv.conf, or address and tls: the name to verify (DNS over TLS)."`
+	ForwardZones dict[list[either[upstream, rawUpstream]]] `yaml:"forward_zones" def:"none" doc:"Name servers for questions below one domain, by domain, as in forward."`
+	Cache        rawCache                                  `yaml:"cache" doc:"Cache of the forwarder."`
+	Allow        scalars[source]                           `yaml:"allow" def:"none" doc:"Further clients that may use the forwarder."`
+	Transfer     scalars[access]                           `yaml:"transfer" def:"none" doc:"Clients that may transfer zones (AXFR, IXFR): an address or prefix, 'key NAME' for those that sign with that key of dns.keys, or both, such as '192.168.130.10 key NAME'."`
+	Notify       scalars[secondary]                        `yaml:"notify" def:"the single addresses of transfer, with their keys" doc:"Secondaries that are told when a zone changes (NOTIFY): an address, or one with a key, such as '192.168.130.10 key NAME'. []: none."`
+	Keys         dict[rawKey]                              `yaml:"keys" def:"none" doc:"TSIG keys (RFC 8945), by name."`
+	Zones        dict[rawZone]                             `yaml:"zones" def:"none" doc:"Additional zones, by domain: records or file."`
+}
+
+type rawUpstream struct {
+	Address scalar[tlsServer] `yaml:"address" req:"yes" doc:"Address, or address:port (853 by default)."`
+	TLS     scalar[domain]    `yaml:"tls" req:"yes" doc:"Name that the server's certificate must have. Questions are sent over TLS only (RFC 7858)."`
+	CAFile  scalar[text]      `yaml:"ca_file" def:"the system's authorities" doc:"Certificates of the authorities that may sign the server's."`
+}
+
+type rawCache struct {
+	Entries scalar[count]    `yaml:"entries" def:"4096" doc:"Answers at most."`
+	Size    scalar[lab.Size] `yaml:"size" def:"2MiB" doc:"Memory at most."`
 }
 
 type rawKey struct {

@@ -539,6 +539,45 @@ func keyName(s string) string { return strings.ToLower(strings.TrimSuffix(s, "."
 // A macAlgorithm is an algorithm of TSIG.
 type macAlgorithm string
 
+// A tlsServer is an address with a port, 853 by default (RFC 7858 section 3.1).
+type tlsServer struct{ netip.AddrPort }
+
+func (v *tlsServer) parse(s string) error {
+	if a, err := netip.ParseAddr(s); err == nil {
+		v.AddrPort = netip.AddrPortFrom(a.Unmap(), 853)
+		return nil
+	}
+	var n nameserver
+	err := n.parse(s)
+	v.AddrPort = n.AddrPort
+	return err
+}
+
+func (tlsServer) spec() spec {
+	return what("address, or address:port (853 by default)", `^[0-9A-Fa-f:.\[\]]+$`)
+}
+
+// An upstream is a nameserver, or the path of a file that names some.
+type upstream struct {
+	nameserver
+	file string
+}
+
+func (v *upstream) parse(s string) error {
+	if strings.Contains(s, "/") {
+		v.file = s
+		return nil
+	}
+	if err := v.nameserver.parse(s); err != nil {
+		return fmt.Errorf("%w, or a file like /etc/resolv.conf", err)
+	}
+	return nil
+}
+
+func (upstream) spec() spec {
+	return what("address, address:port (53 by default), or the path of a resolv.conf", `^([0-9A-Fa-f:.\[\]]+|.*/.*)$`)
+}
+
 // A weblink is an http or https URL.
 type weblink string
 

@@ -1,0 +1,105 @@
+package dnsd
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"sync"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/host/pause"
+)
+
+const (
+	loopDomain  = "\x0cbootlab-loop\x00" // of the names that look for loops: it exists nowhere
+	probeAgain  = 10 * time.Minute       // what a server forwards to may change
+	probeWithin = 5 * time.Second
+	maxProbes   = 256
+)
+
+// loopProbes find servers that forward back to us, however many others are between: each is asked for a random name of its own, and
+// the server whose name comes in as a query is asked no more. It is safe for concurrent use.
+type loopProbes struct {
+	mu    sync.Mutex
+	names map[string]upstream // that were sent, by label
+	asked map[upstream]time.Time
+}
+
+// label returns the label of a new name for a server; "": it was asked of late.
+func (p *loopProbes) label(server upstream, now time.Time) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if last, ok := p.asked[server]; ok && now.Sub(last) < probeAgain {
+		return ""
+	}
+	if p.names == nil || len(p.names) >= maxProbes {
+		p.names, p.asked = map[string]upstream{}, map[upstream]time.Time{}
+	}
+	var random [8]byte
+	_, _ = rand.Read(random[:]) // never fails
+	label := hex.EncodeToString(random[:])
+	p.names[label], p.asked[server] = server, now
+	return label
+}
+
+// serverOf returns the server that a name was sent to.
+func (p *loopProbes) serverOf(n *name) (upstream, bool) {
+	if n.labels != 2 || string(n.suffix(1)) != loopDomain {
+		return upstream{}, false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	server, ok := p.names[string(n.wire[1:1+n.wire[0]])]
+	return server, ok
+}
+
+// findLoops asks the servers of every new table, and now and then all of them again, until ctx ends.
+func (s *Server) findLoops(ctx context.Context) {
+	for ctx.Err() == nil {
+		s.forward.findLoops(ctx, s.deps.Table())
+		_ = pause.For(ctx, tableCheck)
+	}
+}
+
+// findLoops asks all servers of a table that were not asked of late, and waits for them.
+func (f *forwarder) findLoops(ctx context.Context, t *Table) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for _, rule := range t.forwards {
+		for _, server := range rule.servers {
+			label := f.probes.label(server, f.now())
+			if label == "" {
+				continue
+			}
+			var n name
+			if _, err := n.parse([]byte("\x10" + label + loopDomain)); err != nil {
+				continue
+			}
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(ctx, probeWithin)
+				defer cancel()
+				state := f.servers.get(server)
+				q := upstreamQuery{table: t, name: &n, qtype: typeTXT}
+				_ = f.panics.Run(func() error {
+					_, err := f.exchange(ctx, q, server, &state)
+					return err // whatever it is: only our own query counts
+				})
+			})
+		}
+	}
+}
+
+// isLoop reports whether a query is one of ours that has come back, and notes through whom.
+func (s *Server) isLoop(r *request) bool {
+	server, ok := s.forward.probes.serverOf(r.cur)
+	if !ok {
+		return false
+	}
+	s.forward.servers.update(server, func(state *serverState, now time.Time) {
+		if !now.Before(state.loops) {
+			s.log.Warn("a server of dns.forward or dns.forward_zones forwards to this appliance: it is not asked", keyAddr, server)
+		}
+		state.loops = now.Add(2 * probeAgain)
+	})
+	return true
+}
