@@ -203,6 +203,11 @@ func (s *Server) forgetLocked(next *activeTable) {
 			s.metrics.forget(name)
 		}
 	}
+	for key, state := range s.endpointStates {
+		if endpoints[key] == nil {
+			state.pool.end()
+		}
+	}
 	s.frontendStates, s.endpointStates, s.healths = frontends, endpoints, healths
 }
 

@@ -40,6 +40,11 @@ func (s *Server) connect(ctx context.Context, f *frontend, client netip.Addr) (n
 	if e == nil {
 		return nil, nil, errNoBackend
 	}
+	return s.connectFrom(ctx, f, e, client)
+}
+
+// connectFrom is connect that begins with e, which pick has chosen.
+func (s *Server) connectFrom(ctx context.Context, f *frontend, e *endpoint, client netip.Addr) (net.Conn, *endpoint, error) {
 	start := time.Now()
 	first, cancel := context.WithTimeout(ctx, min(e.hedgeDelay(s.cfg.Hedge), f.Timeouts.Connect))
 	conn, err := s.deps.Dial(first, e.Addr)

@@ -70,7 +70,7 @@ func compile(_ testing.TB, bs ...*lab.Balancer) *Table {
 	for _, b := range bs {
 		b.Mode, b.Balance = cmp.Or(b.Mode, lab.ModeTCP), cmp.Or(b.Balance, lab.RoundRobin)
 		b.Check = withDefaults(b.Check)
-		b.Timeouts = lab.Timeouts{Connect: cmp.Or(b.Timeouts.Connect, time.Minute), Idle: cmp.Or(b.Timeouts.Idle, 10*time.Minute)}
+		b.Timeouts.Connect, b.Timeouts.Idle = cmp.Or(b.Timeouts.Connect, time.Minute), cmp.Or(b.Timeouts.Idle, 10*time.Minute)
 	}
 	return Compile(&lab.Lab{Balancers: bs})
 }
@@ -92,7 +92,7 @@ func newTestServerWith(t testing.TB, cfg Config, deps Deps, bs ...*lab.Balancer)
 	r := &testServer{recorder: &recorder{}, reg: prometheus.NewRegistry()}
 	table := compile(t, bs...)
 	deps.Table, deps.Events, deps.Registerer, deps.Now = func() *Table { return table }, r.recorder, r.reg, time.Now
-	deps.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	deps.Log = cmp.Or(deps.Log, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if testing.Verbose() && os.Getenv("LBPROXY_LOG") != "" {
 		deps.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}

@@ -247,6 +247,7 @@ func (s *Server) announce(f *frontend, e *endpoint, dur time.Duration) {
 	s.gauge(f, e)
 	ev := event.Event{Kind: event.BackendUp, Addr: e.Addr.Addr(), Host: e.Host, Detail: f.Name + " " + e.Addr.String(), Dur: dur}
 	if condition == Down {
+		e.state.pool.down(e.health.down.Load(), f.OnDown == lab.OnDownClose)
 		ev.Kind, ev.Err = event.BackendDown, reason
 	}
 	s.deps.Events.Record(ev)

@@ -1,13 +1,14 @@
 package lbproxy
 
 import (
+	"bufio"
 	"context"
 	"errors"
-	"log/slog"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
-	"net/http/httputil"
-	"net/netip"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,304 +16,478 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// Limits of HTTP mode.
 const (
-	headerTimeout = 10 * time.Second // for a request head
-	clientIdle    = time.Minute      // between two requests of a connection
-	copyBuffer    = 32 << 10
+	clientBuffer = 4 << 10
+	copyBuffer   = 32 << 10
+	// lingerTime and lingerBytes limit what is read and dropped after an answer that the client may not have read yet:
+	// closing with unread bytes would reset the connection and lose the answer.
+	lingerTime  = 2 * time.Second
+	lingerBytes = 1 << 20
 )
 
-// httpProxy is HTTP mode: one http.Server for the connections of all listeners.
+// httpProxy is HTTP mode: an HTTP/1 engine of our own.
 type httpProxy struct {
-	s        *Server
-	server   *http.Server
-	accepted connListener
-	handlers sync.WaitGroup // also of upgraded connections, which http.Server does not wait for
+	s         *Server
+	deadlines deadlines
+	buffers   copyBuffers
+	ctx       context.Context // ends when close aborts what is left
+	cancel    context.CancelFunc
+
+	mu       sync.Mutex
+	draining bool
+	open     map[*httpConn]struct{}
+	ended    sync.Cond // one of open has ended
 }
 
-type contextKey int
-
-const (
-	httpConnKey contextKey = iota
-	attemptKey
-)
-
 func newHTTPProxy(s *Server) *httpProxy {
-	p := &httpProxy{s: s, accepted: connListener{conns: make(chan net.Conn), done: make(chan struct{})}}
-	proxy := &httputil.ReverseProxy{
-		Rewrite:       rewrite,
-		Transport:     newTransport(s),
-		FlushInterval: -1, // flush after each write, so that streams are not delayed
-		BufferPool:    &copyBuffers{},
-		ErrorHandler:  p.fail,
-		ErrorLog:      slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-	}
-	p.server = &http.Server{
-		Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.contained(proxy, w, r) }),
-		ReadHeaderTimeout: headerTimeout,
-		IdleTimeout:       clientIdle,
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, httpConnKey, c) },
-	}
+	p := &httpProxy{s: s, open: make(map[*httpConn]struct{})}
+	p.ended.L = &p.mu
+	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }
 
-// serve runs until close or shutdown.
-func (p *httpProxy) serve() { _ = p.server.Serve(&p.accepted) }
+// serve keeps the deadlines until close.
+func (p *httpProxy) serve() {
+	p.s.panics.Loop(p.ctx, func() { p.deadlines.run(p.ctx, p.expireIdle) })
+}
 
-// shutdown waits for requests in progress, upgraded connections included, or for ctx.
+// expireIdle closes connections to backends that were idle for too long.
+func (p *httpProxy) expireIdle() {
+	before := time.Now().Add(-backendIdle)
+	for _, f := range p.s.active.Load().frontends {
+		for i := range f.endpoints {
+			f.endpoints[i].state.pool.expire(before)
+		}
+	}
+}
+
+// shutdown closes idle connections and waits for requests in progress, upgraded connections included, or for ctx.
 func (p *httpProxy) shutdown(ctx context.Context) {
-	_ = p.server.Shutdown(ctx)
-	p.handlers.Wait()
+	defer context.AfterFunc(ctx, p.ended.Broadcast)()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.draining = true
+	for c := range p.open {
+		if c.busy.CompareAndSwap(false, true) { // it is between two requests, and never comes to the next
+			_ = c.conn.Close()
+		}
+	}
+	for len(p.open) > 0 && ctx.Err() == nil {
+		p.ended.Wait()
+	}
 }
 
 // close aborts what shutdown still waits for.
-func (p *httpProxy) close() { _ = p.server.Close() }
+func (p *httpProxy) close() {
+	p.mu.Lock()
+	for c := range p.open {
+		c.abort()
+	}
+	p.cancel()
+	for len(p.open) > 0 {
+		p.ended.Wait()
+	}
+	p.mu.Unlock()
+	for _, f := range p.s.active.Load().frontends {
+		for i := range f.endpoints {
+			f.endpoints[i].state.pool.end()
+		}
+	}
+}
+
+// contain recovers a panic on a goroutine, and calls after.
+func (p *httpProxy) contain(after func()) {
+	if r := recover(); r != nil {
+		p.s.reject("", rejectPanic, noAddr, nil)
+		p.s.panics.Note(r)
+		after()
+	}
+}
 
 // serveConn serves the requests of a connection. f is its frontend, which has counted it; nil: each request is routed.
 func (p *httpProxy) serveConn(l *activeListener, f *frontend, client *clientConn) {
-	c := &httpConn{Conn: client.conn, proxy: p, client: client, listener: l}
+	c := &httpConn{conn: client.conn, proxy: p, client: client, listener: l}
 	c.session = &session{client: client.conn, limit: client.limit, start: time.Now()}
+	c.deadline.conn = client.conn
+	c.x.proxy, c.x.client, c.x.session, c.x.src, c.x.dst = p, c, c.session, client.src, client.dst
 	p.s.sessions.add(c.session)
+	p.deadlines.add(&c.deadline)
 	if f != nil {
 		c.assign(f)
 	}
-	select {
-	case p.accepted.conns <- c:
-	case <-p.accepted.done:
-		_ = c.Close()
-	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.open[c] = struct{}{}
+	go c.serve()
 }
 
-// connListener is the net.Listener that http.Server accepts from.
-type connListener struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-}
-
-// Accept implements net.Listener.
-func (l *connListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.done:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close implements net.Listener.
-func (l *connListener) Close() error {
-	l.once.Do(func() { close(l.done) })
-	return nil
-}
-
-// Addr implements net.Listener.
-func (l *connListener) Addr() net.Addr { return &net.TCPAddr{} }
-
-// An httpConn is a client connection in HTTP mode. Reads begin with the bytes that were read to route it.
+// An httpConn is a client connection in HTTP/1.
 type httpConn struct {
-	net.Conn
+	conn     net.Conn
 	proxy    *httpProxy
 	client   *clientConn
 	listener *activeListener // of the table when the connection came
 	session  *session
-	in, out  atomic.Int64
-	once     sync.Once
+	in       *bufio.Reader
+	out      []byte // not yet sent
+	x        exchange
+	deadline deadline
+	timeout  time.Duration // of each read; 0: none
+	busy     atomic.Bool   // it has a request, or is about to be closed
+	frontend *frontend     // that has counted the connection; nil: none yet
+	received atomic.Int64
+	sent     atomic.Int64
+}
 
-	mu       sync.Mutex
-	frontend *frontendState // that has counted the connection; nil: none yet
+// serve reads and answers requests until the connection ends.
+func (c *httpConn) serve() {
+	defer c.close()
+	defer c.proxy.contain(c.abort)
+	c.in = bufio.NewReaderSize(reading{c}, clientBuffer)
+	for first := true; c.await(first); first = false {
+		if !c.request() {
+			return
+		}
+		c.busy.Store(false)
+		if c.proxy.isDraining() {
+			return
+		}
+	}
+}
+
+func (p *httpProxy) isDraining() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.draining
+}
+
+// await waits for the first byte of the next request.
+func (c *httpConn) await(first bool) bool {
+	t := defaultTimeouts
+	if c.frontend != nil {
+		t = c.frontend.Timeouts
+	}
+	limit := t.KeepAlive
+	if first {
+		limit = t.Request
+	}
+	c.timeout = 0
+	c.deadline.set(limit)
+	_, err := c.in.Peek(1)
+	return err == nil && c.busy.CompareAndSwap(false, true)
+}
+
+// request reads and answers one request. It reports whether another may follow.
+func (c *httpConn) request() (again bool) {
+	x := &c.x
+	x.log = record{start: time.Now()}
+	x.frontend, x.closing, x.status = nil, false, 0
+	limit := defaultTimeouts.Request
+	if c.frontend != nil {
+		limit = c.frontend.Timeouts.Request
+	}
+	c.deadline.set(limit)
+	if err := x.req.readRequest(c.in); err != nil {
+		return c.refuse(err)
+	}
+	c.deadline.clear()
+	x.log.head = time.Now()
+	framing, length := x.req.framing()
+	x.content.reset(c.in, framing, length)
+	if !c.route() {
+		return false
+	}
+	c.timeout = x.frontend.Timeouts.Body
+	x.log.bytes = [2]int64{c.received.Load(), c.sent.Load()}
+	again = x.run()
+	x.log.bytes = [2]int64{c.received.Load() - x.log.bytes[0], c.sent.Load() - x.log.bytes[1]}
+	x.done()
+	if !again {
+		c.end()
+	}
+	return again
+}
+
+// route finds the balancer of a request.
+func (c *httpConn) route() bool {
+	x, p := &c.x, c.proxy
+	l := p.s.active.Load().listeners[c.client.socket.addr]
+	if l == nil || c.client.socket.isClosed() {
+		l = c.listener
+		x.closing = true // the address is gone; this request still gets its answer
+	}
+	if p.isDraining() {
+		x.closing = true
+	}
+	f := l.frontend(l.byName(hostname(string(x.req.host))))
+	if f == nil || f.Mode != lab.ModeHTTP {
+		p.s.reject("", rejectNoMatch, x.src, nil)
+		c.unavailable("no balancer of this address matches this host")
+		return false
+	}
+	x.frontend = f
+	c.assignFirst(f)
+	if l.only == nil && f.MaxConnections > 0 && f.state.active.Load() > int64(f.MaxConnections) {
+		p.s.reject(f.Name, rejectLimit, x.src, nil)
+		c.unavailable("balancer " + f.Name + " has max_connections")
+		return false
+	}
+	return true
+}
+
+// refuse answers a request whose head cannot be used.
+func (c *httpConn) refuse(err error) bool {
+	var syntax syntaxError
+	status, why := 0, reason("")
+	switch {
+	case errors.Is(err, errHeadTooLarge):
+		status, why = http.StatusRequestHeaderFieldsTooLarge, rejectHead
+	case errors.As(err, &syntax):
+		status, why = http.StatusBadRequest, rejectSyntax
+	case c.deadline.expired():
+		status, why = http.StatusRequestTimeout, rejectTimeout
+	default:
+		return false // the client is gone
+	}
+	name := ""
+	if c.frontend != nil {
+		name = c.frontend.Name
+	}
+	c.proxy.s.reject(name, why, c.x.src, err)
+	c.answer(status, err.Error(), "")
+	return false
+}
+
+// unavailable answers 503. Never a 4xx: installers do not retry after one.
+func (c *httpConn) unavailable(why string) {
+	c.answer(http.StatusServiceUnavailable, why, "Retry-After: 5\r\n")
+}
+
+// answer answers with a text of ours and ends the connection.
+func (c *httpConn) answer(status int, text, fields string) {
+	c.x.status = status
+	c.out = append(c.out[:0], "HTTP/1.1 "...)
+	c.out = strconv.AppendInt(c.out, int64(status), 10)
+	c.out = append(c.out, ' ')
+	c.out = append(c.out, http.StatusText(status)...)
+	c.out = append(c.out, "\r\nContent-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n"...)
+	c.out = append(c.out, fields...)
+	c.out = append(c.out, "Content-Length: "...)
+	c.out = strconv.AppendInt(c.out, int64(len(text)+1), 10)
+	c.out = append(c.out, "\r\n\r\n"...)
+	if string(c.x.req.method) != http.MethodHead {
+		c.out = append(append(c.out, text...), '\n')
+	}
+	_ = c.flush()
+	c.end()
+}
+
+// end lets the client read what was sent before the connection is closed.
+func (c *httpConn) end() {
+	half, ok := c.conn.(interface{ CloseWrite() error })
+	if !ok || c.deadline.expired() || half.CloseWrite() != nil {
+		return
+	}
+	c.timeout = 0
+	c.deadline.set(lingerTime)
+	_, _ = io.CopyN(io.Discard, c.in, lingerBytes)
 }
 
 // assign sets the frontend of the connection, which has counted it.
 func (c *httpConn) assign(f *frontend) {
-	c.mu.Lock()
-	c.frontend = f.state
-	c.mu.Unlock()
+	c.frontend = f
 	c.proxy.s.sessions.assign(c.session, f)
 }
 
 // assignFirst makes f the frontend of a connection that has none yet.
 func (c *httpConn) assignFirst(f *frontend) {
-	c.mu.Lock()
-	assigned := c.frontend != nil
-	c.mu.Unlock()
-	if !assigned {
+	if c.frontend == nil {
 		f.state.add()
 		c.assign(f)
 	}
 }
 
-// Read implements net.Conn.
-func (c *httpConn) Read(b []byte) (int, error) {
+// close closes the connection and counts it out.
+func (c *httpConn) close() {
+	p := c.proxy
+	_ = c.conn.Close()
+	p.deadlines.remove(&c.deadline)
+	p.s.sessions.end(c.session, c.received.Load(), c.sent.Load())
+	if c.frontend != nil {
+		c.frontend.state.remove()
+	}
+	c.client.release()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.open, c)
+	p.ended.Broadcast()
+}
+
+// abort resets the connection, and with it what its request has at a backend. Its goroutine ends.
+func (c *httpConn) abort() { c.session.abort() }
+
+// reading reads from a client: first the bytes that were read to route the connection.
+type reading struct{ c *httpConn }
+
+// Read implements io.Reader.
+func (r reading) Read(b []byte) (int, error) {
+	c := r.c
 	if prefix := c.client.prefix; len(prefix) > 0 {
 		n := copy(b, prefix)
 		c.client.prefix = prefix[n:]
-		c.in.Add(int64(n))
+		c.received.Add(int64(n))
 		return n, nil
 	}
-	n, err := c.Conn.Read(b)
-	c.in.Add(int64(n))
+	if c.timeout > 0 {
+		c.deadline.set(c.timeout)
+		defer c.deadline.clear()
+	}
+	n, err := c.conn.Read(b)
+	c.received.Add(int64(n))
 	return n, err
 }
 
-// Write implements net.Conn.
-func (c *httpConn) Write(b []byte) (int, error) {
-	n, err := c.Conn.Write(b)
-	c.out.Add(int64(n))
-	return n, err
+// interim implements responder.
+func (c *httpConn) interim(*head) error {
+	c.out = c.x.appendResponse(c.out, noBody, false)
+	return c.flush()
 }
 
-// RemoteAddr implements net.Conn. Behind a trusted proxy it is the client that the PROXY header names.
-func (c *httpConn) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(c.client.src) }
+// begin implements responder.
+func (c *httpConn) begin(x *exchange, f framing, last bool) error {
+	if f == byClose {
+		if x.req.minor > 0 {
+			f = byChunks // so that the client sees whether it got everything
+		} else {
+			last, x.closing = true, true
+		}
+	}
+	if f == byChunks && x.req.minor == 0 {
+		last, x.closing, f = true, true, byClose
+	}
+	x.log.framing = f
+	c.out = x.appendResponse(c.out, f, last)
+	return nil
+}
 
-// CloseWrite ends our direction, for upgraded connections.
-func (c *httpConn) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
+// content implements responder.
+func (c *httpConn) content(p []byte) error {
+	c.out = appendContent(c.out, c.x.log.framing, p)
+	if len(c.out) > copyBuffer {
+		return c.flush()
 	}
 	return nil
 }
 
-// Close implements net.Conn.
-func (c *httpConn) Close() error {
-	c.once.Do(func() {
-		defer c.client.release()
-		c.proxy.s.sessions.end(c.session, c.in.Load(), c.out.Load())
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.frontend != nil {
-			c.frontend.remove()
-		}
-	})
-	return c.Conn.Close()
-}
-
-// A proxiedRequest is one request in progress.
-type proxiedRequest struct {
-	frontend *frontend
-	src      netip.AddrPort
-	dst      netip.AddrPort
-	endpoint *endpoint // that got the request, and counts it as active
-}
-
-// contained proxies a request. A panic ends its connection, as net/http would do without counting it.
-func (p *httpProxy) contained(proxy *httputil.ReverseProxy, w http.ResponseWriter, r *http.Request) {
-	defer func() {
-		switch v := recover(); v { //nolint:errorlint // net/http compares so, too
-		case nil:
-		case http.ErrAbortHandler: // the reverse proxy's way to break off a response
-			panic(v)
-		default:
-			p.s.panics.Note(v)
-			panic(http.ErrAbortHandler)
-		}
-	}()
-	p.proxyRequest(proxy, w, r)
-}
-
-// proxyRequest proxies one request to the balancer that its Host asks for.
-func (p *httpProxy) proxyRequest(proxy *httputil.ReverseProxy, w http.ResponseWriter, r *http.Request) {
-	p.handlers.Add(1)
-	defer p.handlers.Done()
-	c, _ := r.Context().Value(httpConnKey).(*httpConn)
-	l := p.s.active.Load().listeners[c.client.socket.addr]
-	if l == nil || c.client.socket.isClosed() {
-		l = c.listener
-		w.Header().Set("Connection", "close") // the address is gone; this request still gets its answer
+// finish implements responder.
+func (c *httpConn) finish(trailers []field) error {
+	if c.x.log.framing == byChunks {
+		c.out = appendTrailers(c.out, trailers)
 	}
-	f := l.frontend(l.byName(hostname(r.Host)))
-	if f == nil || f.Mode != lab.ModeHTTP {
-		p.s.reject("", rejectNoMatch, c.client.src, nil)
-		unavailable(w, "no balancer of this address matches this host")
-		return
-	}
-	c.assignFirst(f)
-	if l.only == nil && f.MaxConnections > 0 && f.state.active.Load() > int64(f.MaxConnections) {
-		p.s.reject(f.Name, rejectLimit, c.client.src, nil)
-		unavailable(w, "balancer "+f.Name+" has max_connections")
-		return
-	}
-	_ = http.NewResponseController(w).EnableFullDuplex() // a backend may answer while it still reads
-	request := &proxiedRequest{frontend: f, src: c.client.src, dst: c.client.dst}
-	defer request.release()
-	counted := &statusCounter{ResponseWriter: w}
-	proxy.ServeHTTP(counted, r.WithContext(context.WithValue(r.Context(), attemptKey, &attempt{request: request})))
-	p.s.metrics.requests.WithLabelValues(f.Name, counted.class()).Inc()
+	return nil
 }
 
-// unavailable answers 503 and closes the connection. Never a 4xx: installers do not retry after one.
-func unavailable(w http.ResponseWriter, why string) {
-	w.Header().Set("Connection", "close")
-	w.Header().Set("Retry-After", "5")
-	http.Error(w, why, http.StatusServiceUnavailable)
+// flush implements responder.
+func (c *httpConn) flush() error {
+	if len(c.out) == 0 {
+		return nil
+	}
+	n, err := c.conn.Write(c.out)
+	c.sent.Add(int64(n))
+	if cap(c.out) > 2*copyBuffer {
+		c.out = nil
+	}
+	c.out = c.out[:0]
+	return err
 }
 
-// fail answers a request that no backend has answered.
-func (p *httpProxy) fail(w http.ResponseWriter, r *http.Request, err error) {
-	a, _ := r.Context().Value(attemptKey).(*attempt)
-	f := a.request.frontend
+// fail answers a request that got no response, or breaks a response off.
+func (x *exchange) fail(err error) {
+	p, f := x.proxy, x.frontend
+	var syntax syntaxError
+	answer := func(why reason, status int, text string) {
+		p.s.reject(f.Name, why, x.src, err)
+		x.log.reason = why
+		x.answer(status, text)
+	}
+	x.log.err = err
 	switch {
-	case r.Context().Err() != nil:
-		panic(http.ErrAbortHandler) // the client is gone
+	case x.begun:
+		x.log.reason = rejectBroken
+		if errors.Is(err, errClientGone) {
+			x.log.reason = rejectClient
+		}
+		x.breakOff()
+	case errors.As(err, &syntax) && !errors.Is(err, errBadResponse):
+		answer(rejectSyntax, http.StatusBadRequest, err.Error())
+	case errors.Is(err, errHeadTooLarge) && !errors.Is(err, errBadResponse):
+		answer(rejectHead, http.StatusRequestHeaderFieldsTooLarge, err.Error())
+	case errors.Is(err, errBodyTimeout):
+		answer(rejectTimeout, http.StatusRequestTimeout, err.Error())
+	case errors.Is(err, errClientGone):
+		x.log.reason = rejectClient
+		x.breakOff()
 	case errors.Is(err, errNoBackend):
-		p.s.reject(f.Name, rejectNoBackend, a.request.src, err)
-		unavailable(w, "no backend of balancer "+f.Name+" is available")
+		answer(rejectNoBackend, http.StatusServiceUnavailable, "no backend of balancer "+f.Name+" is available")
 	case isDial(err):
-		p.s.reject(f.Name, rejectConnect, a.request.src, err)
-		unavailable(w, "no backend of balancer "+f.Name+" accepts connections")
+		answer(rejectConnect, http.StatusServiceUnavailable, "no backend of balancer "+f.Name+" accepts connections")
+	case errors.Is(err, errServerTimeout):
+		answer(rejectServerTimeout, http.StatusGatewayTimeout, fmt.Sprintf("a backend of balancer %s did not answer within %s", f.Name, f.Timeouts.Server))
+	case errors.Is(err, errBadResponse):
+		answer(rejectResponse, http.StatusBadGateway, "a backend of balancer "+f.Name+" sent a malformed response")
 	default:
-		p.s.log.Debug("backend closed the connection before it answered", "balancer", f.Name, keyErr, err)
-		http.Error(w, "a backend of balancer "+f.Name+" closed the connection before it answered", http.StatusBadGateway)
+		answer(rejectClosed, http.StatusBadGateway, "a backend of balancer "+f.Name+" closed the connection before it answered")
 	}
 }
 
-// rewrite prepares a request for its backend, which the transport picks. The Host header is the client's; its
-// X-Forwarded headers are replaced.
-func rewrite(r *httputil.ProxyRequest) {
-	r.Out.URL.Scheme = "http"
-	r.Out.URL.Host = r.In.Host
-	r.Out.Host = r.In.Host
-	r.Out.URL.RawQuery = r.In.URL.RawQuery // unchanged, with what net/url would drop
-	r.SetXForwarded()
+// answer answers with a text of ours, after the upload has ended: it reads from the same connection.
+func (x *exchange) answer(status int, text string) {
+	x.status = status
+	c, ok := x.client.(*httpConn)
+	if !ok {
+		return
+	}
+	x.stopUpload()
+	fields := ""
+	if status == http.StatusServiceUnavailable {
+		fields = "Retry-After: 5\r\n"
+	}
+	c.answer(status, text, fields)
 }
 
-func (r *proxiedRequest) release() {
-	if r.endpoint != nil {
-		r.endpoint.state.active.Add(-1)
-		r.endpoint = nil
+// stopUpload ends an upload that is still in progress.
+func (x *exchange) stopUpload() {
+	u := x.upload
+	if u == nil {
+		return
+	}
+	if x.member != nil {
+		x.member.abort()
+	}
+	c, ok := x.client.(*httpConn)
+	if ok && !u.ended.Load() {
+		_ = c.conn.SetReadDeadline(time.Unix(1, 0))
+	}
+	<-u.done
+	if ok {
+		_ = c.conn.SetReadDeadline(time.Time{})
 	}
 }
 
-// statusCounter records the status of a response.
-type statusCounter struct {
-	http.ResponseWriter
-	status int
-}
-
-// WriteHeader implements http.ResponseWriter.
-func (c *statusCounter) WriteHeader(status int) {
-	if c.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
-		c.status = status
+// breakOff resets the client's connection, so that a part of a response is not taken for the whole.
+func (x *exchange) breakOff() {
+	if c, ok := x.client.(*httpConn); ok {
+		c.abort()
 	}
-	c.ResponseWriter.WriteHeader(status)
 }
 
-// Unwrap lets http.ResponseController reach flushing and hijacking.
-func (c *statusCounter) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+// defaultTimeouts are those of a connection whose balancer is not known yet.
+var defaultTimeouts = lab.Timeouts{}.WithDefaults()
 
-// class returns the class of the status, such as "2xx".
-func (c *statusCounter) class() string {
-	if c.status < 100 || c.status > 599 {
-		return "none"
-	}
-	return [...]string{"1xx", "2xx", "3xx", "4xx", "5xx"}[c.status/100-1]
-}
-
-// copyBuffers implements httputil.BufferPool.
+// copyBuffers holds buffers of copyBuffer bytes.
 type copyBuffers struct{ pool sync.Pool }
 
-// Get implements httputil.BufferPool.
+// Get returns a buffer.
 func (p *copyBuffers) Get() []byte {
 	if b, ok := p.pool.Get().(*[copyBuffer]byte); ok {
 		return b[:]
@@ -320,5 +495,5 @@ func (p *copyBuffers) Get() []byte {
 	return make([]byte, copyBuffer)
 }
 
-// Put implements httputil.BufferPool.
+// Put gives a buffer back.
 func (p *copyBuffers) Put(b []byte) { p.pool.Put((*[copyBuffer]byte)(b)) }

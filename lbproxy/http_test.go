@@ -166,7 +166,7 @@ func TestHTTPByHost(t *testing.T) {
 func TestHTTPWithoutBackend(t *testing.T) {
 	t.Parallel()
 	gone, alive := addr(t), serveHTTP(t, respond("alive"))
-	b := httpBalancer("web", addr(t), gone)
+	b := with(httpBalancer("web", addr(t), gone), func(b *lab.Balancer) { b.Timeouts.Connect = 300 * time.Millisecond })
 	r := newTestServer(t, Config{Ejection: time.Hour}, b)
 	for range 3 {
 		if status, body := fetch(t, httpClient(t), b.Listen, "x"); status != 503 || !strings.Contains(body, "balancer web") {

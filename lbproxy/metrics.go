@@ -14,6 +14,9 @@ const (
 	MetricRetries     = "bootlab_lbproxy_retries_total"
 	MetricRejected    = "bootlab_lbproxy_rejected_total"
 	MetricBackendUp   = "bootlab_lbproxy_backend_up"
+	MetricMember      = "bootlab_lbproxy_backend_requests_total"
+	MetricMemberErr   = "bootlab_lbproxy_backend_errors_total"
+	MetricLatency     = "bootlab_lbproxy_backend_response_seconds"
 	MetricCheck       = "bootlab_lbproxy_check_duration_seconds"
 )
 
@@ -30,12 +33,22 @@ const (
 	rejectHeader    reason = "proxy_header" // a trusted peer sent an invalid PROXY header
 	rejectPending   reason = "pending"      // too many connections wait for their first bytes
 	rejectPanic     reason = "panic"        // a bug of bootlab
+
+	// Of requests in HTTP mode.
+	rejectSyntax        reason = "syntax"         // 400: the request is malformed
+	rejectHead          reason = "head_too_large" // 431
+	rejectServerTimeout reason = "server_timeout" // 504: the backend did not answer in time
+	rejectClosed        reason = "server_closed"  // 502: the backend closed the connection before it answered
+	rejectResponse      reason = "bad_response"   // 502: the backend's response is malformed
+	rejectBroken        reason = "server_broken"  // the backend's response ended early
+	rejectClient        reason = "client_closed"  // the client closed the connection; only in logs and of backends
 )
 
 type metrics struct {
 	connections, bytes, requests, retries, rejected *prometheus.CounterVec
+	memberRequests, memberErrors                    *prometheus.CounterVec
 	active, up                                      *prometheus.GaugeVec
-	checks                                          *prometheus.HistogramVec
+	checks, latency                                 *prometheus.HistogramVec
 	limit                                           prometheus.Gauge
 	delayed, evicted                                prometheus.Counter
 }
@@ -58,18 +71,24 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		delayed: prometheus.NewCounter(prometheus.CounterOpts{Name: MetricDelayed, Help: "Connections delayed by the connection limit."}),
 		evicted: prometheus.NewCounter(prometheus.CounterOpts{Name: MetricEvicted, Help: "Connections closed at the connection limit because their client had more than half of all."}),
 
-		connections: counter(MetricConnections, "Accepted connections.", "balancer"),
-		bytes:       counter(MetricBytes, "Bytes received from clients (in) and sent to clients (out).", "balancer", "direction"),
-		requests:    counter(MetricRequests, "Requests in HTTP mode by class of status.", "balancer", "code"),
-		retries:     counter(MetricRetries, "Connection attempts to another backend after the first did not answer.", "balancer"),
-		rejected:    counter(MetricRejected, "Rejected connections and requests by reason.", "balancer", "reason"),
-		active:      gauge(MetricActive, "Open connections.", "balancer"),
-		up:          gauge(MetricBackendUp, "1 while a backend may get new connections, 0 while it is down or drained.", "balancer", "backend"),
+		connections:    counter(MetricConnections, "Accepted connections.", "balancer"),
+		bytes:          counter(MetricBytes, "Bytes received from clients (in) and sent to clients (out).", "balancer", "direction"),
+		requests:       counter(MetricRequests, "Requests in HTTP mode by class of status.", "balancer", "code"),
+		retries:        counter(MetricRetries, "Connection attempts to another backend after the first did not answer.", "balancer"),
+		rejected:       counter(MetricRejected, "Rejected connections and requests by reason.", "balancer", "reason"),
+		memberRequests: counter(MetricMember, "Requests in HTTP mode by backend and class of status.", "balancer", "backend", "code"),
+		memberErrors:   counter(MetricMemberErr, "Requests in HTTP mode that ended early, by backend and reason.", "balancer", "backend", "reason"),
+		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: MetricLatency, Help: "Time from the request to the head of the response in HTTP mode, by backend.",
+			Buckets: []float64{.001, .005, .02, .1, .5, 2, 10, 60},
+		}, []string{"balancer", "backend"}),
+		active: gauge(MetricActive, "Open connections.", "balancer"),
+		up:     gauge(MetricBackendUp, "1 while a backend may get new connections, 0 while it is down or drained.", "balancer", "backend"),
 		checks: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: MetricCheck, Help: "Duration of health checks.", Buckets: []float64{.001, .005, .02, .1, .5, 2, 10},
 		}, []string{"kind"}),
 	}
-	for _, c := range []prometheus.Collector{m.connections, m.bytes, m.requests, m.retries, m.rejected, m.active, m.up, m.checks, m.limit, m.delayed, m.evicted} {
+	for _, c := range []prometheus.Collector{m.connections, m.bytes, m.requests, m.retries, m.rejected, m.active, m.up, m.checks, m.memberRequests, m.memberErrors, m.latency, m.limit, m.delayed, m.evicted} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -90,9 +109,10 @@ func (m *metrics) frontend(name string) frontendMetrics {
 // forget drops every series of a balancer.
 func (m *metrics) forget(balancer string) {
 	of := prometheus.Labels{"balancer": balancer}
-	for _, c := range []*prometheus.CounterVec{m.connections, m.bytes, m.requests, m.retries, m.rejected} {
+	for _, c := range []*prometheus.CounterVec{m.connections, m.bytes, m.requests, m.retries, m.rejected, m.memberRequests, m.memberErrors} {
 		c.DeletePartialMatch(of)
 	}
 	m.active.DeletePartialMatch(of)
 	m.up.DeletePartialMatch(of)
+	m.latency.DeletePartialMatch(of)
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/lab"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // An endpointKey is the stable name of one backend of one balancer.
@@ -21,6 +23,8 @@ type endpointState struct {
 	key     endpointKey
 	active  atomic.Int64 // connections, in HTTP mode requests, open or being opened
 	drained atomic.Bool
+	pool    connPool // in HTTP mode
+	metrics atomic.Pointer[memberMetrics]
 	passive
 }
 
@@ -30,6 +34,7 @@ type frontendState struct {
 	active  atomic.Int64  // connections
 	freed   chan struct{} // holds one value after a connection ended or the limit changed
 	metrics frontendMetrics
+	classes [6]atomic.Pointer[prometheus.Counter] // requests by class of status
 }
 
 // add counts a new connection. remove counts it out.
@@ -50,6 +55,17 @@ func (s *frontendState) notify() {
 	case s.freed <- struct{}{}:
 	default:
 	}
+}
+
+// request counts a request in HTTP mode.
+func (s *frontendState) request(m *metrics, name string, class int) {
+	counter := s.classes[class].Load()
+	if counter == nil {
+		c := m.requests.WithLabelValues(name, statusClasses[class])
+		counter = &c
+		s.classes[class].Store(counter)
+	}
+	(*counter).Inc()
 }
 
 // A frontend is a Frontend of the active table together with what was learned. It is immutable.

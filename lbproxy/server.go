@@ -231,7 +231,6 @@ func (s *Server) drain() {
 	s.sessions.abort()
 	s.http.close()
 	<-done
-	s.http.handlers.Wait()
 	s.pipes.close()
 }
 

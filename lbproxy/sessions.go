@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/host/connlimit"
@@ -16,9 +17,11 @@ import (
 // bytes it moved, so nothing of ours stands between the two sockets.
 type session struct {
 	client  net.Conn
-	backend net.Conn // nil in HTTP mode, where the transport owns backend connections
+	backend net.Conn // nil in HTTP mode
 	limit   *connlimit.Conn
 	start   time.Time
+
+	upstream atomic.Pointer[memberConn] // in HTTP mode, of the request in progress; nil: none
 
 	// Guarded by sessions.mu.
 	frontend *frontendState // nil: not known yet
@@ -84,6 +87,9 @@ func (ses *session) abort() {
 	if ses.backend != nil {
 		abort(ses.backend)
 	}
+	if upstream := ses.upstream.Load(); upstream != nil {
+		upstream.abort()
+	}
 }
 
 func (t *sessions) all() []*session {
@@ -133,7 +139,8 @@ func (s *Server) inspect(ses *session, now time.Time) {
 	if first && both {
 		control(ses.backend, func(fd int) { _ = keepAlive(fd) })
 	}
-	if lost || limit > 0 && idle >= limit {
+	const tcpClose = 7 // TCP_CLOSE of <netinet/tcp.h>: after a reset
+	if lost || client.State == tcpClose || limit > 0 && idle >= limit {
 		ses.abort()
 	}
 }

@@ -26,7 +26,9 @@ type Frontend struct {
 	Backends       []Backend    // in the order of the lab
 	SendProxy      int          // PROXY protocol version to backends: 0 off, 1, 2
 	MaxConnections int          // 0: no limit
-	Timeouts       lab.Timeouts // Connect and Idle are never zero
+	Timeouts       lab.Timeouts // never zero
+	Log            lab.AccessLog
+	OnDown         lab.OnDown
 
 	index int // of this frontend in Table.Frontends
 }
@@ -75,7 +77,7 @@ func Compile(l *lab.Lab) *Table {
 func newFrontend(b *lab.Balancer) *Frontend {
 	f := &Frontend{
 		Name: b.Name, Listen: b.Listen, Mode: b.Mode, Balance: b.Balance, Check: b.Check, SendProxy: b.SendProxy,
-		MaxConnections: b.MaxConnections, Timeouts: b.Timeouts, Backends: make([]Backend, len(b.Backends)),
+		MaxConnections: b.MaxConnections, Timeouts: b.Timeouts.WithDefaults(), Log: b.Log, OnDown: b.OnDown, Backends: make([]Backend, len(b.Backends)),
 	}
 	names, addrs := map[string]int{}, map[netip.Addr]int{}
 	for _, m := range b.Backends {

@@ -25,7 +25,7 @@ func TestCompile(t *testing.T) {
 	want := &Frontend{
 		Name: "web", Listen: netip.MustParseAddrPort("10.0.0.1:80"), Mode: lab.ModeTCP, Balance: lab.RoundRobin,
 		Check:    lab.Check{Kind: lab.CheckTCP, Path: "/", Interval: 5 * time.Second, Timeout: time.Minute, Rise: 2, Fall: 3},
-		Timeouts: lab.Timeouts{Connect: time.Minute, Idle: 10 * time.Minute},
+		Timeouts: lab.Timeouts{Connect: time.Minute, Idle: 10 * time.Minute}.WithDefaults(),
 		Backends: []Backend{
 			{Name: "worker-0", Label: "worker-0:80", Host: "worker-0", Addr: netip.MustParseAddrPort("10.0.0.2:80")},
 			{Name: "worker-0", Label: "worker-0:81", Host: "worker-0", Addr: netip.MustParseAddrPort("10.0.0.2:81")},

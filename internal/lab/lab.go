@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -480,6 +481,8 @@ type Balancer struct {
 	AcceptProxy    []netip.Prefix // peers whose PROXY header is accepted
 	MaxConnections int            // 0: no limit
 	Timeouts       Timeouts
+	Log            AccessLog
+	OnDown         OnDown
 }
 
 // A Backend is one member of a balancer.
@@ -526,7 +529,41 @@ type Check struct {
 type Timeouts struct {
 	Connect time.Duration
 	Idle    time.Duration // no byte in either direction
+
+	// Of mode http.
+	Server    time.Duration // from the request to the head of the response
+	Request   time.Duration // for a request's head
+	Body      time.Duration // between two parts of a request's body
+	KeepAlive time.Duration // between two requests of a connection
 }
+
+// WithDefaults returns t with the defaults of mode http for what is zero.
+func (t Timeouts) WithDefaults() Timeouts {
+	t.Server = cmp.Or(t.Server, time.Minute)
+	t.Request = cmp.Or(t.Request, 10*time.Second)
+	t.Body = cmp.Or(t.Body, time.Minute)
+	t.KeepAlive = cmp.Or(t.KeepAlive, time.Minute)
+	return t
+}
+
+// AccessLog is which requests of mode http are logged.
+type AccessLog string
+
+// The access logs.
+const (
+	LogNone     AccessLog = "none"
+	LogErrors   AccessLog = "errors" // what ended early, and 5xx
+	LogRequests AccessLog = "requests"
+)
+
+// OnDown is what becomes of the open connections of a backend that goes down.
+type OnDown string
+
+// What becomes of connections.
+const (
+	OnDownKeep  OnDown = "keep"
+	OnDownClose OnDown = "close"
+)
 
 // A Hypervisor is a libvirt connection.
 type Hypervisor struct {

@@ -28,11 +28,13 @@ func (r *resolver) balancer(e *entry[rawBalancer]) *lab.Balancer {
 		},
 		AcceptProxy:    values(raw.AcceptProxy, func(s source) netip.Prefix { return s.Prefix }),
 		MaxConnections: int(raw.MaxConnections.V),
-		Timeouts: lab.Timeouts{
-			Connect: time.Duration(raw.Timeouts.Connect.or(span(connectTimeout))), Idle: time.Duration(raw.Timeouts.Idle.or(span(idleTimeout))),
-		},
+		Timeouts:       timeouts(&raw.Timeouts),
+		Log:            raw.Log.or(lab.LogNone), OnDown: raw.OnDown.or(lab.OnDownKeep),
 	}
 	missing(r, &raw.Listen, e.spot, key+".listen", "an address such as 192.168.16.10:80")
+	if b.Mode == lab.ModeTCP {
+		r.onlyHTTP(raw, key)
+	}
 	switch {
 	case b.Mode == lab.ModeHTTP: // in HTTP mode a server name is a host
 		b.Match = lab.Match{Host: append(b.Match.Host, b.Match.SNI...)}
@@ -40,6 +42,32 @@ func (r *resolver) balancer(e *entry[rawBalancer]) *lab.Balancer {
 		r.fail(raw.Match.Host.spot, key+".match.host", "is read from HTTP, which mode tcp does not see: want mode: http, or sni")
 	}
 	return b
+}
+
+// timeouts returns the timeouts of a balancer.
+func timeouts(raw *rawTimeouts) lab.Timeouts {
+	return lab.Timeouts{
+		Connect: time.Duration(raw.Connect.or(span(connectTimeout))), Idle: time.Duration(raw.Idle.or(span(idleTimeout))),
+		Server: time.Duration(raw.Server.V), Request: time.Duration(raw.Request.V), Body: time.Duration(raw.Body.V), KeepAlive: time.Duration(raw.Keep.V),
+	}.WithDefaults()
+}
+
+// onlyHTTP reports keys that mode tcp does not have.
+func (r *resolver) onlyHTTP(raw *rawBalancer, key string) {
+	t := &raw.Timeouts
+	for _, k := range []struct {
+		name string
+		set  bool
+		at   spot
+	}{
+		{"timeouts.server", t.Server.ok(), t.Server.spot}, {"timeouts.request", t.Request.ok(), t.Request.spot},
+		{"timeouts.body", t.Body.ok(), t.Body.spot}, {"timeouts.keepalive", t.Keep.ok(), t.Keep.spot},
+		{"log", raw.Log.ok(), raw.Log.spot}, {"on_down", raw.OnDown.ok(), raw.OnDown.spot},
+	} {
+		if k.set {
+			r.fail(k.at, key+"."+k.name, "is for mode http: this balancer has mode tcp")
+		}
+	}
 }
 
 func (r *resolver) patterns(l scalars[domain]) []string {
@@ -324,7 +352,8 @@ func (r *resolver) derive(c *lab.Cluster, service string, listen netip.Addr, por
 		return
 	}
 	b.Pos, b.Name, b.Cluster, b.Listen = c.Pos, c.BalancerOf(service), c, netip.AddrPortFrom(listen, port)
-	b.Timeouts = lab.Timeouts{Connect: connectTimeout, Idle: idleTimeout}
+	b.Timeouts = lab.Timeouts{Connect: connectTimeout, Idle: idleTimeout}.WithDefaults()
+	b.Log, b.OnDown = lab.LogNone, lab.OnDownKeep
 	b.Check.Interval, b.Check.FastInterval, b.Check.Timeout, b.Check.Rise, b.Check.Fall = checkInterval, checkFast, checkTimeout, checkRise, checkFall
 	if b.Mode == "" {
 		b.Mode = lab.ModeTCP

@@ -219,6 +219,8 @@ type rawBalancer struct {
 	AcceptProxy    scalars[source]         `yaml:"accept_proxy" def:"none" doc:"Peers whose PROXY header is accepted."`
 	MaxConnections scalar[count]           `yaml:"max_connections" def:"0: no limit" doc:"Limit of concurrent connections."`
 	Timeouts       rawTimeouts             `yaml:"timeouts" doc:"Timeouts."`
+	Log            scalar[lab.AccessLog]   `yaml:"log" def:"none" doc:"Requests of mode http that are logged: none; errors: what ended early, and 5xx; requests: all."`
+	OnDown         scalar[lab.OnDown]      `yaml:"on_down" def:"keep" doc:"Open requests and connections of a backend that goes down (mode http): keep or close. Idle ones are closed, and requests without an answer are sent to another backend if they may be."`
 }
 
 type rawCheck struct {
@@ -241,6 +243,10 @@ type rawMatch struct {
 type rawTimeouts struct {
 	Connect scalar[span] `yaml:"connect" def:"5s" doc:"Time to reach a backend."`
 	Idle    scalar[span] `yaml:"idle" def:"4h" doc:"A connection is closed after this time without a byte in either direction. The default is long, for logs and watches."`
+	Server  scalar[span] `yaml:"server" def:"60s" doc:"Time that a backend may take to begin its answer (mode http)."`
+	Request scalar[span] `yaml:"request" def:"10s" doc:"Time for a request's first line and header fields (mode http)."`
+	Body    scalar[span] `yaml:"body" def:"60s" doc:"Time that a client may be silent within a request's body (mode http)."`
+	Keep    scalar[span] `yaml:"keepalive" def:"60s" doc:"Time between two requests of a connection (mode http)."`
 }
 
 type rawHypervisor struct {

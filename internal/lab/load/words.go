@@ -44,6 +44,10 @@ func textOf(p any) textual {
 		return word(v, lab.ModeTCP, lab.ModeHTTP)
 	case *lab.Algorithm:
 		return word(v, lab.RoundRobin, lab.LeastConn, lab.SourceHash)
+	case *lab.AccessLog:
+		return word(v, lab.LogNone, lab.LogErrors, lab.LogRequests)
+	case *lab.OnDown:
+		return word(v, lab.OnDownKeep, lab.OnDownClose)
 	case *lab.CheckKind:
 		return word(v, lab.CheckNone, lab.CheckTCP, lab.CheckTLS, lab.CheckHTTP, lab.CheckHTTPS)
 	case *proxyVersion:

@@ -1,0 +1,493 @@
+package lbproxy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/test/support/netns"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+// echoHead answers each request with its own head as the body. A target that starts with /trailers gets trailers.
+func echoHead(c net.Conn) {
+	in := bufio.NewReader(c)
+	for {
+		var head strings.Builder
+		length := 0
+		chunked := false
+		for {
+			line, err := in.ReadString('\n')
+			if err != nil {
+				return
+			}
+			_, _ = fmt.Sscanf(strings.ToLower(line), "content-length: %d", &length)
+			chunked = chunked || strings.HasPrefix(strings.ToLower(line), "transfer-encoding: chunked")
+			head.WriteString(line)
+			if line == "\r\n" {
+				break
+			}
+		}
+		for tail := ""; chunked && tail != "0\r\n"; {
+			tail, _ = in.ReadString('\n')
+		}
+		if chunked {
+			_, _ = in.ReadString('\n')
+		}
+		_, _ = in.Discard(length)
+		body := head.String()
+		answer := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: X-Named\r\nX-Named: kept\r\n\r\n%s", len(body), body)
+		if strings.Contains(body, " /trailers") {
+			answer = fmt.Sprintf("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n%x\r\n%s\r\n0\r\nX-Sum: 42\r\n\r\n", len(body), body)
+		}
+		if _, err := io.WriteString(c, answer); err != nil {
+			return
+		}
+	}
+}
+
+// say sends bytes and returns everything that comes back. The client has closed its direction.
+func say(t testing.TB, at netip.AddrPort, send string) string {
+	t.Helper()
+	c := dial(t, at)
+	go func() {
+		_, _ = io.WriteString(c, send)
+		_ = c.CloseWrite()
+	}()
+	got, _ := io.ReadAll(c)
+	return string(got)
+}
+
+// TestHTTPLikeHAProxy compares what an origin gets and a client gets back, without what both may choose: the case of names,
+// X-Forwarded fields, the order, Connection.
+func TestHTTPLikeHAProxy(t *testing.T) {
+	t.Parallel()
+	netns.Need(t, "haproxy")
+	b, hap, origin := httpBalancer("web", addr(t), serveTCP(t, echoHead)), addr(t), serveTCP(t, echoHead)
+	newTestServer(t, Config{}, b)
+	startHAProxy(t, hap, fmt.Sprintf("listen l\n  mode http\n  bind %s\n  server s %s\n", hap, origin))
+	choice := regexp.MustCompile(`(?mi)^(x-forwarded-[a-z]*|connection|content-length|transfer-encoding|keep-alive|proxy-connection):.*\r\n|^[0-9a-f]+\r\n`)
+	plain := func(s string) string { return strings.ToLower(choice.ReplaceAllString(s, "")) }
+	for name, send := range map[string]string{
+		"HTTP/1.0":                   "GET /a HTTP/1.0\r\n\r\n",
+		"HTTP/1.0 with Host":         "GET /a HTTP/1.0\r\nHost: x\r\n\r\n",
+		"HTTP/1.0 keep-alive":        "GET /a HTTP/1.0\r\nHost: x\r\nConnection: keep-alive\r\n\r\nGET /b HTTP/1.0\r\nHost: x\r\n\r\n",
+		"leading CRLF":               "\r\nGET /a HTTP/1.1\r\nHost: x\r\n\r\n",
+		"CRLF between requests":      "GET /a HTTP/1.1\r\nHost: x\r\n\r\n\r\n\r\nGET /b HTTP/1.1\r\nHost: x\r\n\r\n",
+		"OPTIONS *":                  "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
+		"odd URI":                    "GET /%zz?[a]|{}^`\"<>\\;=%2F HTTP/1.1\r\nHost: x\r\n\r\n",
+		"dots and slashes":           "GET //a/../b/./c//d HTTP/1.1\r\nHost: x\r\n\r\n",
+		"Connection names a field":   "GET /a HTTP/1.1\r\nHost: x\r\nConnection: X-Foo\r\nX-Foo: bar\r\n\r\n",
+		"half-close":                 "GET /a HTTP/1.1\r\nHost: x\r\n\r\n",
+		"many fields of one name":    "GET /a HTTP/1.1\r\nHost: x\r\nX-A: 1\r\nX-B: 2\r\nX-A: 3\r\nCookie: a=b\r\nCookie: c=d\r\n\r\n",
+		"trailers of the response":   "GET /trailers HTTP/1.1\r\nHost: x\r\n\r\n",
+		"empty and odd values":       "GET /a HTTP/1.1\r\nHost: x\r\nX-Empty:\r\nX-High: \xe9\xff\r\nX_Under: 1\r\n\r\n",
+		"method of another standard": "PROPFIND /a HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			ours, theirs := say(t, b.Listen, send), say(t, hap, send)
+			if plain(ours) != plain(theirs) {
+				t.Errorf("we answer\n%q\nHAProxy\n%q", plain(ours), plain(theirs))
+			}
+			if !strings.HasPrefix(ours, "HTTP/1.1 200 OK\r\n") {
+				t.Errorf("answer %q", ours)
+			}
+		})
+	}
+}
+
+func TestHTTPTrailers(t *testing.T) {
+	t.Parallel()
+	seen := make(chan http.Header, 1)
+	back := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		seen <- r.Trailer
+		w.Header().Set("Trailer", "X-Sum")
+		_, _ = io.WriteString(w, "body")
+		w.Header().Set("X-Sum", "42")
+	})
+	b := httpBalancer("web", addr(t), back)
+	newTestServer(t, Config{}, b)
+	r, _ := http.NewRequest(http.MethodPost, "http://"+b.Listen.String()+"/", io.MultiReader(strings.NewReader("body")))
+	r.Trailer = http.Header{"X-Client": {"7"}}
+	resp, err := httpClient(t).Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	if got := (<-seen).Get("X-Client"); got != "7" {
+		t.Errorf("the backend got the trailer %q, want 7", got)
+	}
+	if got := resp.Trailer.Get("X-Sum"); got != "42" {
+		t.Errorf("the client got the trailer %q, want 42", got)
+	}
+}
+
+// TestHTTPTimeouts has a member that accepts and never answers, a client that stops within a head, one that stops within a
+// body, and one that is idle.
+func TestHTTPTimeouts(t *testing.T) {
+	t.Parallel()
+	silent := serveTCP(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+	short := func(name string, back netip.AddrPort, change func(*lab.Timeouts)) *lab.Balancer {
+		return with(httpBalancer(name, addr(t), back), func(b *lab.Balancer) { change(&b.Timeouts) })
+	}
+	server := short("server", silent, func(t *lab.Timeouts) { t.Server = time.Second })
+	request := short("request", silent, func(t *lab.Timeouts) { t.Request = time.Second })
+	body := short("body", silent, func(t *lab.Timeouts) { t.Body = time.Second })
+	idle := short("idle", serveHTTP(t, respond("ok")), func(t *lab.Timeouts) { t.KeepAlive = time.Second })
+	r := newTestServer(t, Config{}, server, request, body, idle)
+	for _, test := range []struct {
+		b          *lab.Balancer
+		send, want string
+		why        reason
+	}{
+		{server, "GET / HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP/1.1 504 Gateway Timeout\r\n", rejectServerTimeout},
+		{server, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", "HTTP/1.1 504 Gateway Timeout\r\n", rejectServerTimeout},
+		{request, "GET / HTTP/1.1\r\nHost", "HTTP/1.1 408 Request Timeout\r\n", rejectTimeout},
+		{body, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nabc", "HTTP/1.1 408 Request Timeout\r\n", rejectTimeout},
+		{idle, "GET / HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP/1.1 200 OK\r\n", ""},
+	} {
+		t.Run(test.b.Name, func(t *testing.T) {
+			t.Parallel()
+			c := dial(t, test.b.Listen)
+			_, _ = io.WriteString(c, test.send)
+			got, err := io.ReadAll(c)
+			if !strings.HasPrefix(string(got), test.want) || err != nil {
+				t.Errorf("got %q, %v; want %q and the end of the connection", got, err, test.want)
+			}
+			if test.why != "" && testutil.ToFloat64(r.metrics.rejected.WithLabelValues(test.b.Name, string(test.why))) == 0 {
+				t.Errorf("no rejection counted for %s", test.why)
+			}
+		})
+	}
+}
+
+func TestHTTPHeadLimits(t *testing.T) {
+	t.Parallel()
+	b := httpBalancer("web", addr(t), serveHTTP(t, respond("ok")))
+	newTestServer(t, Config{}, b)
+	head := func(bytes, fields int) string {
+		s := "GET / HTTP/1.1\r\nHost: x\r\n"
+		for i := 1; i < fields; i++ {
+			s += fmt.Sprintf("X-%d: 1\r\n", i)
+		}
+		if pad := bytes - len(s) - len("X: \r\n\r\n"); pad > 0 {
+			s += "X: " + strings.Repeat("a", pad) + "\r\n"
+		}
+		return s + "\r\n"
+	}
+	for _, test := range []struct {
+		bytes, fields int
+		want          string
+	}{{0, 100, "200"}, {0, 101, "431"}, {16 << 10, 1, "200"}, {16<<10 + 1, 1, "431"}, {1 << 20, 1, "431"}} {
+		got := converse(t, b.Listen, head(test.bytes, test.fields))
+		if got != test.want {
+			t.Errorf("%d bytes, %d fields: %q, want %s", test.bytes, test.fields, got, test.want)
+		}
+	}
+}
+
+// TestHTTPHeaderBomb sends 1 MB of header fields on each of 100 connections, and never ends them.
+func TestHTTPHeaderBomb(t *testing.T) {
+	b := httpBalancer("web", addr(t), serveHTTP(t, respond("ok")))
+	newTestServer(t, Config{}, b)
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	var tasks sync.WaitGroup
+	var refused atomic.Int64
+	line := []byte("X-Bomb: " + strings.Repeat("a", 1000) + "\r\n")
+	for range 100 {
+		c := dial(t, b.Listen)
+		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n")
+		tasks.Go(func() {
+			for range 1000 {
+				if _, err := c.Write(line); err != nil {
+					break
+				}
+			}
+			_ = c.CloseWrite()
+			if got, _ := io.ReadAll(c); bytes.HasPrefix(got, []byte("HTTP/1.1 431 ")) {
+				refused.Add(1)
+			}
+		})
+	}
+	tasks.Wait()
+	runtime.ReadMemStats(&after)
+	if refused.Load() < 90 { // a client that is too slow to read sees a reset
+		t.Errorf("%d of 100 clients got 431", refused.Load())
+	}
+	if grown := int64(after.HeapSys) - int64(before.HeapSys); grown > 64<<20 {
+		t.Errorf("the heap grew by %d MiB", grown>>20)
+	}
+}
+
+// TestHTTPMemberDown loses a member that keeps a request waiting and has idle connections.
+func TestHTTPMemberDown(t *testing.T) {
+	t.Parallel()
+	hung, alive := make(chan struct{}), serveHTTP(t, respond("alive"))
+	first, stop := addr(t), make(chan struct{})
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/hang":
+			close(hung)
+			select {
+			case <-stop:
+			case <-r.Context().Done():
+			}
+		case "/stream":
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		default:
+			_, _ = io.WriteString(w, "first")
+		}
+	}
+	l, err := net.Listen("tcp", first.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(handler)}
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() { close(stop); _ = server.Close() })
+	b := with(httpBalancer("web", addr(t), first, alive), func(b *lab.Balancer) {
+		b.Backends[1].Backup = true
+		b.Check = lab.Check{Kind: lab.CheckTCP, Interval: 100 * time.Millisecond, Fall: 1}
+		b.OnDown = lab.OnDownClose
+	})
+	r := newTestServer(t, Config{}, b)
+	r.waitCondition(t, first, Up)
+	r.waitCondition(t, alive, Up)
+	stream := dial(t, b.Listen)
+	_, _ = io.WriteString(stream, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n")
+	if got := readLine(t, stream); got != "HTTP/1.1 200 OK\r" {
+		t.Fatalf("stream: %q", got)
+	}
+	waiting := make(chan string, 1)
+	go func() { waiting <- say(t, b.Listen, "GET /hang HTTP/1.1\r\nHost: x\r\n\r\n") }()
+	<-hung
+	_ = l.Close() // its connections stay open, as those of a machine that lost its cable
+	r.waitCondition(t, first, Down)
+	if got := <-waiting; !strings.HasSuffix(got, "alive") {
+		t.Errorf("the waiting request got %q, want the answer of the other member", got)
+	}
+	if _, err := io.ReadAll(stream); err == nil {
+		t.Error("the stream of a member that went down ended like a complete response")
+	}
+}
+
+// TestHTTPReusedConnectionClosed has a member that closes its idle connection as the next request comes.
+func TestHTTPReusedConnectionClosed(t *testing.T) {
+	t.Parallel()
+	var requests atomic.Int64
+	back := serveTCP(t, func(c net.Conn) {
+		in := bufio.NewReader(c)
+		for n := 0; ; n++ {
+			r, err := http.ReadRequest(in)
+			if err != nil {
+				return
+			}
+			_, _ = io.Copy(io.Discard, r.Body)
+			requests.Add(1)
+			if n == 1 {
+				return // without an answer
+			}
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+		}
+	})
+	b := httpBalancer("web", addr(t), back)
+	newTestServer(t, Config{}, b)
+	if got := converse(t, b.Listen, strings.Repeat("GET / HTTP/1.1\r\nHost: x\r\n\r\n", 2)); got != "200 200" {
+		t.Errorf("GET: %q, want 200 200", got)
+	}
+	if got := converse(t, b.Listen, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"); got != "502" {
+		t.Errorf("POST: %q, want 502: it must not be sent twice", got)
+	}
+	if got := requests.Load(); got != 4 {
+		t.Errorf("%d requests reached the member, want 4", got)
+	}
+}
+
+func TestHTTPAccessLog(t *testing.T) {
+	t.Parallel()
+	silent := serveTCP(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+	good := with(httpBalancer("good", addr(t), serveHTTP(t, respond("ok"))), func(b *lab.Balancer) { b.Log = lab.LogRequests })
+	bad := with(httpBalancer("bad", addr(t), silent), func(b *lab.Balancer) { b.Log, b.Timeouts.Server = lab.LogErrors, time.Second })
+	var mu sync.Mutex
+	var lines bytes.Buffer
+	r := newTestServerLogging(t, slog.New(slog.NewJSONHandler(writerFunc(func(p []byte) (int, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return lines.Write(p)
+	}), nil)), good, bad)
+	fetch(t, httpClient(t), good.Listen, "shop.lab")
+	fetch(t, httpClient(t), bad.Listen, "x")
+	find := func(balancer string) (found map[string]any) {
+		mu.Lock()
+		defer mu.Unlock()
+		for line := range bytes.Lines(lines.Bytes()) {
+			var v map[string]any
+			if json.Unmarshal(line, &v) == nil && v["msg"] == "request" && v["balancer"] == balancer {
+				found = v
+			}
+		}
+		return found
+	}
+	netns.WaitFor(t, "two lines", func() bool { return find("good") != nil && find("bad") != nil })
+	line := find("good")
+	for key, want := range map[string]any{"method": "GET", "path": "/path", "host": "shop.lab", "status": 200.0, "end": "complete", "retries": 0.0} {
+		if line[key] != want {
+			t.Errorf("%s: %v, want %v", key, line[key], want)
+		}
+	}
+	if line["total_ms"].(float64) < line["response_ms"].(float64) || line["bytes_out"].(float64) < 2 {
+		t.Errorf("times or bytes of %v", line)
+	}
+	if line := find("bad"); line["end"] != "server_timeout" || line["status"] != 504.0 || line["response_ms"] != -1.0 {
+		t.Errorf("failed request: %v", line)
+	}
+	label := bad.Backends[0].Addr.String()
+	if got := testutil.ToFloat64(r.metrics.memberErrors.WithLabelValues("bad", label, string(rejectServerTimeout))); got != 1 {
+		t.Errorf("%v errors of the member counted, want 1", got)
+	}
+	if got := testutil.ToFloat64(r.metrics.memberRequests.WithLabelValues("bad", label, "5xx")); got != 1 {
+		t.Errorf("%v requests of the member counted, want 1", got)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+func newTestServerLogging(t testing.TB, log *slog.Logger, bs ...*lab.Balancer) *testServer {
+	return newTestServerWith(t, Config{}, Deps{Log: log}, bs...)
+}
+
+// TestHTTPClientGone has a client that is reset while a member works.
+func TestHTTPClientGone(t *testing.T) {
+	t.Parallel()
+	started, ended := make(chan struct{}), make(chan struct{})
+	back := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+		close(started)
+		<-r.Context().Done()
+		close(ended)
+	})
+	b := httpBalancer("web", addr(t), back)
+	newTestServer(t, Config{Sweep: 50 * time.Millisecond}, b)
+	c := dial(t, b.Listen)
+	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	<-started
+	_ = c.SetLinger(0)
+	_ = c.Close()
+	select {
+	case <-ended:
+	case <-time.After(30 * time.Second):
+		t.Error("the member's request goes on after its client was reset")
+	}
+}
+
+// TestHTTPEarlyAnswer has a member that refuses a large upload before it has read it.
+func TestHTTPEarlyAnswer(t *testing.T) {
+	t.Parallel()
+	back := serveTCP(t, func(c net.Conn) {
+		_, _ = http.ReadRequest(bufio.NewReader(c))
+		_, _ = io.WriteString(c, "HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\nConnection: close\r\n\r\nno\n")
+		_ = c.(*net.TCPConn).CloseWrite()
+		_, _ = io.Copy(io.Discard, c)
+	})
+	b := httpBalancer("web", addr(t), back)
+	newTestServer(t, Config{}, b)
+	c := dial(t, b.Listen)
+	go func() {
+		_, _ = fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", 1<<20)
+		_, _ = c.Write(make([]byte, 512<<10))
+	}()
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body, _ := io.ReadAll(resp.Body); resp.StatusCode != 413 || string(body) != "no\n" || !resp.Close {
+		t.Errorf("%d %q, close %t; want 413, no and close", resp.StatusCode, body, resp.Close)
+	}
+}
+
+// TestHTTPTruncated has a member that ends within a response. The client must see it.
+func TestHTTPTruncated(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]string{
+		"length": "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc",
+		"chunks": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
+		"splice": "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nabc",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			back := serveTCP(t, func(c net.Conn) {
+				_, _ = http.ReadRequest(bufio.NewReader(c))
+				_, _ = io.WriteString(c, answer)
+			})
+			b := httpBalancer("web", addr(t), back)
+			newTestServer(t, Config{}, b)
+			resp, err := httpClient(t).Get("http://" + b.Listen.String() + "/")
+			if err != nil {
+				return
+			}
+			defer func() { _ = resp.Body.Close() }()
+			if got, err := io.ReadAll(resp.Body); err == nil {
+				t.Errorf("%q looks complete", got)
+			}
+		})
+	}
+}
+
+// TestHTTPLargeBodies sends and gets bodies of several framings and lengths.
+func TestHTTPLargeBodies(t *testing.T) {
+	t.Parallel()
+	back := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if r.Header.Get("X-Length") != "" {
+			w.Header().Set("Content-Length", fmt.Sprint(len(body)))
+		}
+		_, _ = w.Write(body)
+	})
+	b := httpBalancer("web", addr(t), back)
+	newTestServer(t, Config{}, b)
+	client := httpClient(t)
+	for _, size := range []int{0, 1, 4095, 4096, 4097, 40_000, 70_000, 3 << 20} {
+		for _, chunked := range []bool{false, true} {
+			want := bytes.Repeat([]byte("0123456789abcdef"), size/16+1)[:size]
+			var body io.Reader = bytes.NewReader(want)
+			if chunked {
+				body = io.MultiReader(body)
+			}
+			r, _ := http.NewRequestWithContext(context.Background(), http.MethodPost, "http://"+b.Listen.String()+"/", body)
+			if !chunked {
+				r.Header.Set("X-Length", "1")
+			}
+			resp, err := client.Do(r)
+			if err != nil {
+				t.Fatalf("%d bytes, chunked %t: %v", size, chunked, err)
+			}
+			got, err := io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+			if err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%d bytes, chunked %t: %d came back, %v", size, chunked, len(got), err)
+			}
+		}
+	}
+}

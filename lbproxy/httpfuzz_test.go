@@ -1,0 +1,111 @@
+package lbproxy
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// FuzzRequest holds that what a backend gets is one request that a strict server understands, with the client's method,
+// target and body, whatever the client sends.
+func FuzzRequest(f *testing.F) {
+	for _, test := range smugglingCorpus() {
+		f.Add([]byte(test.send))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		in := bufio.NewReaderSize(bytes.NewReader(data), clientBuffer)
+		x := exchange{src: netip.MustParseAddrPort("192.0.2.1:1"), frontend: &frontend{Frontend: &Frontend{Mode: lab.ModeHTTP}}}
+		if x.req.readRequest(in) != nil {
+			return
+		}
+		framing, length := x.req.framing()
+		x.content.reset(in, framing, length)
+		out := x.appendRequest(nil)
+		body, err := io.ReadAll(&x.content)
+		if err != nil {
+			return
+		}
+		if len(body) > 0 {
+			out = appendContent(out, framing, body)
+		}
+		if framing == byChunks {
+			out = appendTrailers(out, x.content.trailers.fields)
+		}
+		rest := bufio.NewReader(bytes.NewReader(out))
+		got, err := strictRequest(rest)
+		if err != nil {
+			t.Fatalf("a strict server refuses %q: %v", out, err)
+		}
+		if want := string(x.req.method) + " " + string(x.req.target) + " " + string(body); got != want {
+			t.Fatalf("a strict server understands %q, want %q", got, want)
+		}
+		if left, _ := io.ReadAll(rest); len(left) > 0 {
+			t.Fatalf("after the request follows %q", left)
+		}
+	})
+}
+
+// FuzzResponse is FuzzRequest for a backend's bytes: what a client gets is one response, or an end that it can see.
+func FuzzResponse(f *testing.F) {
+	for _, seed := range []string{
+		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X\r\n\r\n2\r\nok\r\n0\r\nX: 1\r\n\r\n",
+		"HTTP/1.0 200\r\n\r\nuntil the end", "HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n", "HTTP/1.1 200 OK\r\nX: a\r\n b\r\n\tc\r\nContent-Length: 0\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "HTTP/1.1 304 Not Modified\r\nTransfer-Encoding: chunked\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nok", "HTTP/1.1 99 x\r\n\r\n", "HTTP/1.1 200 OK\nX: y\n\n",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		in := bufio.NewReaderSize(bytes.NewReader(data), memberBuffer)
+		x := exchange{frontend: &frontend{Frontend: &Frontend{Mode: lab.ModeHTTP}}}
+		x.req.method, x.req.minor = []byte("GET"), 1
+		if x.resp.readResponse(in) != nil || x.resp.status < 200 {
+			return
+		}
+		framing, length := x.replyFraming()
+		x.reply.reset(in, framing, length)
+		body, err := io.ReadAll(&x.reply)
+		if err != nil {
+			return
+		}
+		if framing == byClose {
+			framing = byChunks
+		}
+		out := x.appendResponse(nil, framing, false)
+		if len(body) > 0 {
+			out = appendContent(out, framing, body)
+		}
+		if framing == byChunks {
+			out = appendTrailers(out, x.reply.trailers.fields)
+		}
+		rest := bufio.NewReader(bytes.NewReader(out))
+		line, err := strictLine(rest)
+		if err != nil || !strings.HasPrefix(line, "HTTP/1.1 ") {
+			t.Fatalf("status line %q of %q: %v", line, out, err)
+		}
+		left, chunked, err := strictHead(rest)
+		if err != nil {
+			t.Fatalf("head of %q: %v", out, err)
+		}
+		got := make([]byte, left)
+		switch {
+		case framing == noBody:
+			got = nil
+		case chunked:
+			got, err = strictChunks(rest)
+		default:
+			_, err = io.ReadFull(rest, got)
+		}
+		if err != nil || !bytes.Equal(got, body) {
+			t.Fatalf("body %q of %q, want %q: %v", got, out, body, err)
+		}
+		if after, _ := io.ReadAll(rest); len(after) > 0 {
+			t.Fatalf("after the response follows %q", after)
+		}
+	})
+}

@@ -1,0 +1,221 @@
+package lbproxy
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// Keep-alive of backend connections, below the five seconds of the servers with the shortest timeout: a request must
+	// not be sent on a connection that its server is just closing.
+	backendIdle    = 4 * time.Second
+	backendMaxIdle = 256 // connections to one backend
+	memberBuffer   = 4 << 10
+	// userTimeout is how long a backend may leave sent data unacknowledged (TCP_USER_TIMEOUT). The kernel's own limit is
+	// 15 minutes.
+	userTimeout = 15 * time.Second
+)
+
+// A memberConn is a connection to a backend in HTTP mode. One request at a time has it.
+type memberConn struct {
+	net.Conn
+	in       *bufio.Reader
+	deadline deadline
+	proxy    *httpProxy
+	pool     *connPool
+	reused   bool
+	lost     atomic.Bool // the backend went down
+	answered atomic.Bool // a byte of the response to the current request has come
+	idle     time.Time   // since when it is in the pool
+	raw      syscall.RawConn
+	closed   atomic.Bool
+}
+
+// close closes the connection. It may be called more than once, and while another goroutine uses the connection.
+func (c *memberConn) close() {
+	if c.closed.Swap(true) {
+		return
+	}
+	c.proxy.deadlines.remove(&c.deadline)
+	c.pool.forget(c)
+	_ = c.Close()
+}
+
+// abort resets the connection.
+func (c *memberConn) abort() {
+	if t, ok := c.Conn.(*net.TCPConn); ok {
+		_ = t.SetLinger(0)
+	}
+	c.close()
+}
+
+// quiet reports whether an idle connection is still open and its backend has sent nothing that nobody asked for.
+func (c *memberConn) quiet() bool {
+	if c.in.Buffered() > 0 {
+		return false
+	}
+	if c.raw == nil {
+		return true
+	}
+	open := false
+	err := c.raw.Read(func(fd uintptr) bool {
+		var b [1]byte
+		_, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		open = errors.Is(err, unix.EAGAIN)
+		return true
+	})
+	return err == nil && open
+}
+
+// A connPool holds the connections to one backend of one balancer. The zero value is empty and ready.
+type connPool struct {
+	mu     sync.Mutex
+	idle   []*memberConn // the last used is the last
+	live   map[*memberConn]struct{}
+	closed bool
+}
+
+// get returns an idle connection, or nil.
+func (p *connPool) get() *memberConn {
+	for {
+		p.mu.Lock()
+		n := len(p.idle)
+		if n == 0 {
+			p.mu.Unlock()
+			return nil
+		}
+		c := p.idle[n-1]
+		p.idle = p.idle[:n-1]
+		p.live[c] = struct{}{}
+		p.mu.Unlock()
+		if c.quiet() {
+			c.reused = true
+			return c
+		}
+		c.close()
+	}
+}
+
+// add adds a new connection, which is in use.
+func (p *connPool) add(c *memberConn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.live == nil {
+		p.live = make(map[*memberConn]struct{})
+	}
+	p.live[c] = struct{}{}
+}
+
+// put gives a connection back whose response was read to its end.
+func (p *connPool) put(c *memberConn) {
+	p.mu.Lock()
+	keep := !p.closed && len(p.idle) < backendMaxIdle && !c.lost.Load() && !c.deadline.expired()
+	if keep {
+		delete(p.live, c)
+		c.idle = time.Now()
+		c.answered.Store(false)
+		c.deadline.clear()
+		p.idle = append(p.idle, c)
+	}
+	p.mu.Unlock()
+	if !keep {
+		c.close()
+	}
+}
+
+func (p *connPool) forget(c *memberConn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.live, c)
+}
+
+// expire closes the connections that are idle since before a time.
+func (p *connPool) expire(before time.Time) {
+	p.mu.Lock()
+	n := 0
+	for n < len(p.idle) && p.idle[n].idle.Before(before) {
+		n++
+	}
+	old := append([]*memberConn(nil), p.idle[:n]...)
+	p.idle = append(p.idle[:0], p.idle[n:]...)
+	p.mu.Unlock()
+	for _, c := range old {
+		c.close()
+	}
+}
+
+// down closes the idle connections of a backend that may get no new ones. If its checks say so, it closes those that wait
+// for the first byte of a response too: their requests are retried or answered. all closes the rest.
+func (p *connPool) down(checked, all bool) {
+	p.mu.Lock()
+	gone := p.idle
+	p.idle = nil
+	for c := range p.live {
+		if !checked {
+			break
+		}
+		c.lost.Store(true)
+		if all || !c.answered.Load() {
+			gone = append(gone, c)
+		}
+	}
+	p.mu.Unlock()
+	for _, c := range gone {
+		c.lost.Store(true)
+		c.close()
+	}
+}
+
+// end closes the pool of a backend that left the lab. Requests in progress finish.
+func (p *connPool) end() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.expire(time.Now().Add(time.Hour))
+}
+
+// newMember makes a connection to a backend one that requests are sent on: it sends the PROXY header that the balancer wants.
+func (x *exchange) newMember(conn net.Conn, e *endpoint) (*memberConn, error) {
+	control(conn, func(fd int) {
+		_ = keepAlive(fd)
+		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(userTimeout.Milliseconds()))
+	})
+	if version := x.frontend.SendProxy; version != 0 {
+		if err := writeProxyHeader(conn, version, x.src, x.dst); err != nil {
+			_ = conn.Close()
+			return nil, &dialError{balancer: x.frontend.Name, err: err}
+		}
+	}
+	c := &memberConn{Conn: conn, in: bufio.NewReaderSize(conn, memberBuffer), proxy: x.proxy, pool: &e.state.pool}
+	c.deadline.conn, c.deadline.write = conn, true
+	if t, ok := conn.(*net.TCPConn); ok {
+		c.raw, _ = t.SyscallConn()
+	}
+	c.pool.add(c)
+	x.proxy.deadlines.add(&c.deadline)
+	return c, nil
+}
+
+// A dialError is of connecting to a backend: nothing of the request was sent.
+type dialError struct {
+	balancer string
+	err      error
+}
+
+// Error implements error.
+func (e *dialError) Error() string {
+	return fmt.Sprintf("connect to a backend of %s: %v", e.balancer, e.err)
+}
+
+// Unwrap returns the cause.
+func (e *dialError) Unwrap() error { return e.err }
+
+func isDial(err error) bool { return errors.As(err, new(*dialError)) }
