@@ -71,6 +71,8 @@ type Machines interface {
 	// VMs returns, by host, those that the lab names, made or not, and those that it names no more. Where a hypervisor does not
 	// answer, its machines are there with the reason.
 	VMs(ctx context.Context) ([]api.VM, error)
+	// VMPlan compares the machines of hosts with the lab file; nil: all. It asks the hypervisors.
+	VMPlan(ctx context.Context, hosts []string) ([]api.VMPlan, error)
 	// VM does action to the machine of host and returns how it is afterwards.
 	VM(ctx context.Context, host string, action api.VMAction, opts api.VMOptions) (api.VM, error)
 }

@@ -94,7 +94,7 @@ func TestAdminAsStranger(t *testing.T) {
 		{"GET", "/api/v1/vms", false, "200", "[]", false},
 		{"POST", "/api/v1/vms/master-1?action=start", false, "200", `"state":"running"`, false},
 		{"POST", "/api/v1/vms/master-1?action=stop&timeout=-3s", false, "400", `want one such as 90s or 10m`, false},
-		{"POST", "/api/v1/vms/master-1?action=explode", false, "400", `want one of [create start stop delete]`, false},
+		{"POST", "/api/v1/vms/master-1?action=explode", false, "400", `want one of [create start stop delete apply forget]`, false},
 		{"GET", "/api/v1/balancers", false, "200", `"name":"mycluster-api"`, false},
 		{"POST", "/api/v1/backends/mycluster-api/192.168.131.11:6443?action=drain", false, "200", `"state":"draining"`, false},
 		{"POST", "/api/v1/backends/mycluster-api/x", false, "400", `action=\"\" is not known`, false},
@@ -332,6 +332,8 @@ func TestClientRoundTrip(t *testing.T) {
 			same(t, api.Cluster{Name: "prod"})(c.ClusterUp(t.Context(), "prod"))
 			same(t, api.Cluster{Name: "prod"})(c.ClusterDown(t.Context(), "prod"))
 			same(t, []api.VM{})(c.VMs(t.Context()))
+			same(t, []api.VMPlan{})(c.VMPlan(t.Context()))
+			same(t, []api.VMPlan{{Host: "a", Hypervisor: "kvm1", State: "stopped", Condition: "drifted", Details: []string{"memory"}}})(c.VMPlan(t.Context(), "a"))
 			same(t, "plan of \n")(c.Plan(t.Context(), "", api.Hidden))
 			same(t, "plan of a, secrets and all\n")(c.Plan(t.Context(), "a", api.Shown))
 			same(t, api.Arming{Host: "a", State: "armed", Cycled: true})(c.Install(t.Context(), "a", api.CycleNow))

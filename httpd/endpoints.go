@@ -36,6 +36,7 @@ func (a *Admin) apiRoutes(mux *http.ServeMux, why trust) {
 	ask("balancers", func(r *http.Request) (any, error) { return list(a.deps.Balancers.Balancers(r.Context())), nil })
 	ask("clusters", func(r *http.Request) (any, error) { return list(a.deps.Clusters.Clusters(r.Context())), nil })
 	ask("vms", a.getVMs)
+	ask("vms/plan", a.getVMPlan)
 	handle("unknown", http.MethodGet, a.getUnknown)
 	ask("unknown/{mac}", a.getAdoption)
 	handle("timeline/{host}", http.MethodGet, a.getTimeline)
@@ -136,6 +137,11 @@ func choose[T ~string](r *http.Request, name string, choices ...T) (T, error) {
 		return v, nil
 	}
 	return v, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("%s=%.60q is not known", name, string(v)), Hint: fmt.Sprintf("want one of %v", choices)}
+}
+
+func (a *Admin) getVMPlan(r *http.Request) (any, error) {
+	plan, err := a.deps.Machines.VMPlan(r.Context(), r.URL.Query()["host"])
+	return list(plan), err
 }
 
 func (a *Admin) getVMs(r *http.Request) (any, error) {
@@ -300,7 +306,7 @@ func (a *Admin) postVM(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	action, err := choose(r, "action", api.VMCreate, api.VMStart, api.VMStop, api.VMDelete)
+	action, err := choose(r, "action", api.VMCreate, api.VMStart, api.VMStop, api.VMDelete, api.VMApply, api.VMForget)
 	if err != nil {
 		return nil, err
 	}

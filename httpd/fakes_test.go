@@ -71,7 +71,13 @@ func (h *fakeDaemon) Down(_ context.Context, name string) (api.Cluster, error) {
 	return api.Cluster{Name: name}, nil
 }
 
-func (h *fakeDaemon) Pools(context.Context) []api.Pool            { return h.pools }
+func (h *fakeDaemon) Pools(context.Context) []api.Pool { return h.pools }
+func (h *fakeDaemon) VMPlan(_ context.Context, hosts []string) (plan []api.VMPlan, _ error) {
+	for _, host := range hosts {
+		plan = append(plan, api.VMPlan{Host: host, Hypervisor: "kvm1", State: "stopped", Condition: "drifted", Details: []string{"memory"}})
+	}
+	return plan, nil
+}
 func (h *fakeDaemon) VMs(context.Context) (vms []api.VM, _ error) { return vms, nil }
 
 func (h *fakeDaemon) Leases(_ context.Context, q api.LeaseQuery) (p api.LeasePage) {

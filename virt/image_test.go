@@ -73,7 +73,7 @@ func TestMachineFromImage(t *testing.T) {
 	}
 
 	// The second machine of the image uses the uploaded one.
-	b.use(t, oneHost(fromImage, func(h *lab.Host) { h.Name = "worker-0" }))
+	b.use(t, oneHost(fromImage, func(h *lab.Host) { h.Name, h.MACs = "worker-0", []lab.MAC{{0x52, 0x54, 0, 0, 2, 9}} }))
 	check(t, b.Create(ctx, "worker-0"))
 	wantCalls(t, f, "delete-volume worker-0.ign", "upload worker-0.ign", "create-volume worker-0-vda.qcow2", "define worker-0")
 	check(t, b.Delete(ctx, "worker-0", virt.DeleteDisks))

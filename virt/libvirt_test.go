@@ -245,7 +245,10 @@ func TestMachineFromImageOnLibvirt(t *testing.T) {
 	check(t, b.Create(ctx, "master-0"))
 	check(t, b.Start(ctx, "master-0"))
 	wantState(t, b, virt.StateRunning)
-	b.use(t, oneHost(change, func(h *lab.Host) { h.Name = "worker-0"; h.VM.Disks = []lab.Disk{{Size: gib}} }))
+	b.use(t, oneHost(change, func(h *lab.Host) {
+		h.Name, h.MACs = "worker-0", []lab.MAC{{0x52, 0x54, 0, 0, 2, 9}}
+		h.VM.Disks = []lab.Disk{{Size: gib}}
+	}))
 	check(t, b.Create(ctx, "worker-0"))
 
 	overlay := filepath.Join(d.Images, "worker-0-vda.qcow2")

@@ -3,6 +3,7 @@ package virt
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -16,6 +17,7 @@ type Status struct {
 	UUID       string `json:"uuid"`
 	State      State  `json:"state"`
 	Changed    bool   `json:"changed,omitempty"` // the domain differs from the lab file
+	Restart    bool   `json:"restart,omitempty"` // it runs with an older definition than the one on the hypervisor
 	Orphan     bool   `json:"orphan,omitempty"`  // created from this lab, but no longer in the lab file
 	Err        string `json:"err,omitempty"`     // why State is unknown
 
@@ -28,6 +30,23 @@ type Status struct {
 // state of its machines is unknown.
 func (s *Server) List(ctx context.Context) []Status {
 	t := s.deps.Table()
+	s.refreshSoon(ctx, t)
+	var all []Status
+	for _, hv := range t.hypervisors {
+		all = append(all, s.listOn(t, hv)...)
+	}
+	for host, p := range s.placements.outside(t) {
+		all = append(all, Status{Host: host, Hypervisor: p.Hypervisor, UUID: domainUUID(t.lab, host), State: StateUnknown, Orphan: true, At: p.At,
+			Err: fmt.Sprintf("hypervisor %s (%s) is in the lab file no more; the machine was %s there: put the hypervisor back to manage it, or bootlab vm forget %s",
+				p.Hypervisor, p.URI, p.State, host)})
+	}
+	slices.SortStableFunc(all, func(a, b Status) int { return cmp.Compare(a.Host, b.Host) })
+	return all
+}
+
+// refreshSoon refreshes what the hypervisors answered last, and waits for that at most Config.ListWait, and not at all for one that
+// is down.
+func (s *Server) refreshSoon(ctx context.Context, t *Table) {
 	var refreshes []<-chan struct{}
 	for _, hv := range t.hypervisors {
 		if r := s.refresh(hv); r != nil {
@@ -42,12 +61,6 @@ func (s *Server) List(ctx context.Context) []Status {
 		case <-ctx.Done():
 		}
 	}
-	var all []Status
-	for _, hv := range t.hypervisors {
-		all = append(all, s.listOn(t, hv)...)
-	}
-	slices.SortFunc(all, func(a, b Status) int { return cmp.Compare(a.Host, b.Host) })
-	return all
 }
 
 func (s *Server) listOn(t *Table, hv *lab.Hypervisor) []Status {
@@ -94,14 +107,20 @@ func statuses(t *Table, hv *lab.Hypervisor, mine []*machine, domains []Domain) [
 		st := m.status(StateAbsent)
 		if d, ok := byUUID[m.uuid]; ok {
 			st.State = d.State
-			st.Changed = parseMetadata(d.Metadata) != parseMetadata(m.domain().Metadata.XML)
+			st.Changed = parseMetadata(cmp.Or(d.Next, d.Metadata)) != parseMetadata(m.domain().Metadata.XML)
+			st.Restart = d.Next != ""
 		}
 		all = append(all, st)
 	}
 	for _, d := range domains {
 		k := parseMetadata(d.Metadata)
 		if m := t.byHost[k.Host]; k.Lab == t.lab && (m == nil || m.vm.Hypervisor != hv) {
-			all = append(all, Status{Host: k.Host, Hypervisor: hv.Name, UUID: d.UUID, State: d.State, Orphan: true})
+			st := Status{Host: k.Host, Hypervisor: hv.Name, UUID: d.UUID, State: d.State, Orphan: true}
+			if m != nil {
+				st.Err = fmt.Sprintf("the lab file has it on hypervisor %s: set hypervisor: %s again, or delete it there (bootlab vm delete %s)",
+					m.vm.Hypervisor.Name, hv.Name, k.Host)
+			}
+			all = append(all, st)
 		}
 	}
 	return all

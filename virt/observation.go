@@ -58,7 +58,7 @@ func (s *Server) refresh(hv *lab.Hypervisor) <-chan struct{} {
 			ctx, cancel := context.WithTimeout(context.Background(), min(refreshWait, s.cfg.Timeout))
 			defer cancel()
 			err := s.connections.use(hv, func(h Hypervisor) error {
-				return s.deps.Panics.Run(func() error { return o.read(ctx, h, s.deps.Now) })
+				return s.deps.Panics.Run(func() error { return s.look(ctx, hv, h) })
 			})
 			if err != nil && !errors.Is(err, errBusy) && !errors.Is(err, errClosed) { // busy: what it does says whether it answers
 				o.failed(err, s.deps.Now())
@@ -89,6 +89,29 @@ func (o *observation) read(ctx context.Context, h Hypervisor, now func() time.Ti
 	if call > o.accepted {
 		o.domains, o.at, o.accepted = domains, now(), call
 		o.err, o.backoff, o.next = nil, 0, time.Time{}
+	}
+	return nil
+}
+
+// last returns the domains of the last answer, when that came, and since when there was none; zero: it is the last.
+func (o *observation) last() (domains []Domain, at, down time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.err != nil {
+		down = o.since
+	}
+	return o.domains, o.at, down
+}
+
+// look reads the domains of a hypervisor, and notes which machines are there.
+func (s *Server) look(ctx context.Context, hv *lab.Hypervisor, h Hypervisor) error {
+	o := s.observe(hv)
+	if err := o.read(ctx, h, s.deps.Now); err != nil {
+		return err
+	}
+	domains, _, _ := o.last()
+	if err := s.placements.see(ctx, s.deps.Table().lab, hv, domains, s.deps.Now()); err != nil {
+		s.deps.Log.Warn("where virtual machines are was not stored", "err", err)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package virt
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,9 @@ func (s *Server) createTime(m *machine) time.Duration {
 }
 
 func (s *Server) create(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
+	if err := s.alone(ctx, s.deps.Table(), m); err != nil {
+		return false, err
+	}
 	old, err := find(ctx, hv, m)
 	if err != nil && !errors.Is(err, ErrAbsent) {
 		return false, err
@@ -35,10 +39,10 @@ func (s *Server) create(ctx context.Context, hv Hypervisor, m *machine) (bool, e
 	d := m.domain()
 	want := parseMetadata(d.Metadata.XML)
 	switch {
-	case parseMetadata(old.Metadata) == want:
+	case parseMetadata(cmp.Or(old.Next, old.Metadata)) == want:
 		return false, nil
 	case old.UUID != "" && old.State.active():
-		return false, errors.New("it is running and the lab file has changed: stop it, then create it again")
+		return false, errors.New("it is running and the lab file has changed: stop it, then create it again, or bootlab vm apply")
 	}
 	return true, s.createMissing(ctx, hv, m, d)
 }
@@ -56,7 +60,7 @@ func (s *Server) createMissing(ctx context.Context, hv Hypervisor, m *machine, d
 	paths, volumes, err := createVolumes(ctx, hv, m, base)
 	if err == nil {
 		setDiskPaths(d, paths)
-		err = define(ctx, hv, d)
+		err = redefine(ctx, hv, m, d)
 	}
 	if err != nil {
 		return errors.Join(err, m.deleteVolumes(ctx, hv, append(made, volumes...)))
@@ -140,10 +144,13 @@ func find(ctx context.Context, hv Hypervisor, m *machine) (Domain, error) {
 
 // Start powers a machine on. If it runs, Start does nothing.
 func (s *Server) Start(ctx context.Context, host string) error {
-	return s.run(ctx, host, operation{name: "start", kind: event.VMStarted, do: start})
+	return s.run(ctx, host, operation{name: "start", kind: event.VMStarted, do: s.start})
 }
 
-func start(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
+func (s *Server) start(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
+	if err := s.alone(ctx, s.deps.Table(), m); err != nil {
+		return false, err
+	}
 	d, err := find(ctx, hv, m)
 	if err != nil {
 		return false, err
@@ -170,7 +177,13 @@ func (s *Server) Stop(ctx context.Context, host string, mode StopMode, wait time
 	if wait == 0 {
 		wait = s.cfg.ShutdownWait
 	}
-	return s.run(ctx, host, operation{
+	t := s.deps.Table()
+	m, err := t.machine(host)
+	if err != nil {
+		return err
+	}
+	m = s.where(t, m)
+	return s.runOn(ctx, m, m.vm.Hypervisor, operation{
 		name: "stop", kind: event.VMStopped,
 		timeout: func(*machine) time.Duration { return s.cfg.Timeout + wait },
 		do: func(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
@@ -262,6 +275,7 @@ func (s *Server) Delete(ctx context.Context, host string, disks Disks) error {
 		return remove(ctx, hv, m, disks)
 	}}
 	if m := t.byHost[host]; m != nil {
+		m = s.where(t, m)
 		return s.runOn(ctx, m, m.vm.Hypervisor, op)
 	}
 	// Its UUID and metadata follow from lab and host name alone.
@@ -272,6 +286,20 @@ func (s *Server) Delete(ctx context.Context, host string, disks Disks) error {
 	}
 	orphan.vm = &lab.VM{Hypervisor: hv}
 	return s.runOn(ctx, orphan, hv, op)
+}
+
+// where returns the machine as it is on the hypervisor that has it, which may differ from the lab file's.
+func (s *Server) where(t *Table, m *machine) *machine {
+	p := s.placements.of(m.host.Name)
+	i := slices.IndexFunc(t.hypervisors, func(h *lab.Hypervisor) bool { return h.URI == p.URI })
+	if i < 0 || p.URI == m.vm.Hypervisor.URI {
+		return m
+	}
+	vm := *m.vm
+	vm.Hypervisor = t.hypervisors[i]
+	there := *m
+	there.vm = &vm
+	return &there
 }
 
 // locate returns the hypervisor that has the machine.

@@ -32,8 +32,9 @@ type Deps struct {
 	Registerer prometheus.Registerer
 	Panics     *panics.Server // counts contained panics; nil: they are only logged
 	Now        func() time.Time
-	Driver     Driver // nil: one that has no program for its processes, so that every operation fails
-	Images     Images // nil: machines with an image cannot be created
+	Driver     Driver     // nil: one that has no program for its processes, so that every operation fails
+	Images     Images     // nil: machines with an image cannot be created
+	Placements Placements // nil: kept in memory only
 }
 
 // MetricOperationSeconds is the histogram of operations, by operation and result ("ok" or "failed").
@@ -49,6 +50,8 @@ type Server struct {
 	deps        Deps
 	connections *connections
 	seconds     *prometheus.HistogramVec
+
+	placements placements
 
 	mu   sync.Mutex
 	busy map[string]string // operation in progress, by host
@@ -89,6 +92,13 @@ func New(cfg Config, deps Deps) (*Server, error) {
 			Help:    "Duration of operations on virtual machines.",
 			Buckets: []float64{.05, .25, 1, 5, 15, 60},
 		}, []string{"operation", "result"}),
+	}
+	s.placements = placements{store: deps.Placements, byHost: map[string]Placement{}}
+	if deps.Placements != nil {
+		var err error
+		if s.placements.byHost, err = deps.Placements.Load(context.Background()); err != nil {
+			return nil, fmt.Errorf("load where virtual machines are: %w", err)
+		}
 	}
 	metrics := []prometheus.Collector{s.seconds}
 	for _, state := range []string{"up", "down", "unknown"} {
@@ -172,12 +182,11 @@ func (s *Server) runOn(ctx context.Context, m *machine, hv *lab.Hypervisor, op o
 	var changed bool
 	err := s.connections.use(hv, func(h Hypervisor) error {
 		err := s.deps.Panics.Run(func() (err error) { changed, err = op.do(ctx, h, m); return err })
-		o := s.observe(hv)
 		if changed && ctx.Err() == nil { // List shows the change at once
-			_ = o.read(ctx, h, s.deps.Now)
+			_ = s.look(ctx, hv, h)
 		}
 		if errors.As(err, new(unreachable)) { // nobody waits for it from now on
-			o.failed(err, s.deps.Now())
+			s.observe(hv).failed(err, s.deps.Now())
 		}
 		return err
 	})

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -90,86 +88,6 @@ func armedText(cmd *cobra.Command, armed []api.Arming) error {
 	return nil
 }
 
-func vmCommand(o *options) *cobra.Command {
-	cmd := &cobra.Command{Use: "vm", Short: "Manage virtual machines", Args: subcommand, RunE: help}
-	cmd.AddCommand(
-		vmAction(o, api.VMCreate, "Create the virtual machine of a host and start it: it boots from the network until it is installed", nil),
-		vmAction(o, api.VMStart, "Start a virtual machine", nil),
-		vmStop(o), vmDelete(o),
-		&cobra.Command{
-			Use:   "list",
-			Short: "List virtual machines and their state",
-			Args:  cobra.NoArgs,
-			RunE: ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) ([]api.VM, error) {
-				return c.VMs(cmd.Context())
-			}, vmsText),
-		})
-	return cmd
-}
-
-// vmAction returns the command of an action. options returns its details, nil for none, or an error to end the command.
-func vmAction(o *options, action api.VMAction, short string,
-	options func(*cobra.Command, *api.Client, string) (api.VMOptions, error),
-) *cobra.Command {
-	return &cobra.Command{
-		Use:   string(action) + " HOST",
-		Short: short,
-		Args:  cobra.ExactArgs(1),
-		RunE: ask(o, func(cmd *cobra.Command, client *api.Client, args []string) (api.VM, error) {
-			var opts api.VMOptions
-			if options != nil {
-				var err error
-				if opts, err = options(cmd, client, args[0]); err != nil {
-					return api.VM{}, err
-				}
-			}
-			return client.VM(cmd.Context(), args[0], action, opts)
-		}, vmText),
-	}
-}
-
-func vmStop(o *options) *cobra.Command {
-	var opts api.VMOptions
-	cmd := vmAction(o, api.VMStop, "Shut a virtual machine down; force it off if it does not respond",
-		func(*cobra.Command, *api.Client, string) (api.VMOptions, error) {
-			if opts.Timeout <= 0 || opts.Timeout > api.MaxVMTimeout {
-				return opts, fmt.Errorf("--timeout %s: want more than 0 and at most %s", opts.Timeout, api.MaxVMTimeout)
-			}
-			return opts, nil
-		})
-	cmd.Flags().DurationVar(&opts.Timeout, "timeout", 20*time.Second, "how long the machine has to shut down before it is forced off")
-	cmd.Flags().BoolVar(&opts.Force, "force", false, "force it off now")
-	cmd.MarkFlagsMutuallyExclusive("timeout", "force")
-	return cmd
-}
-
-func vmDelete(o *options) *cobra.Command {
-	var opts api.VMOptions
-	var yes bool
-	cmd := vmAction(o, api.VMDelete, "Delete a virtual machine; keep its disks unless --disks is given",
-		func(cmd *cobra.Command, c *api.Client, host string) (api.VMOptions, error) {
-			if yes {
-				return opts, nil
-			}
-			vms, err := c.VMs(cmd.Context())
-			if err != nil {
-				return opts, err
-			}
-			i := slices.IndexFunc(vms, func(vm api.VM) bool { return vm.Host == host })
-			if i < 0 {
-				return opts, nil // the daemon's answer says that there is none
-			}
-			disks := "keep its disks"
-			if opts.Disks {
-				disks = "wipe its disks"
-			}
-			return opts, confirmYes(cmd, fmt.Sprintf("%s is %s on %s. Delete it and %s?", host, vms[i].State, vms[i].Hypervisor, disks), "deletes")
-		})
-	cmd.Flags().BoolVar(&opts.Disks, "disks", false, "delete its disks too, also those that an earlier delete kept")
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	return cmd
-}
-
 // confirmYes asks the person at the terminal, and is an error unless the answer is yes. does is what --yes does without asking.
 func confirmYes(cmd *cobra.Command, question, does string) error {
 	in, ok := cmd.InOrStdin().(*os.File)
@@ -182,19 +100,6 @@ func confirmYes(cmd *cobra.Command, question, does string) error {
 		return errors.New("nothing was changed")
 	}
 	return nil
-}
-
-func vmText(cmd *cobra.Command, vm api.VM) error {
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is %s on %s\n", vm.Host, vm.State, vm.Hypervisor)
-	return err
-}
-
-func vmsText(cmd *cobra.Command, vms []api.VM) error {
-	var rows [][]string
-	for _, vm := range vms {
-		rows = append(rows, []string{vm.Host, vm.Hypervisor, vm.State, vm.Err})
-	}
-	return table(cmd, "HOST HYPERVISOR STATE ERROR", rows)
 }
 
 func backendCommand(o *options) *cobra.Command {

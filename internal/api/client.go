@@ -202,6 +202,11 @@ func (c *Client) VMs(ctx context.Context) (vms []VM, err error) {
 	return vms, c.get(ctx, "vms", &vms)
 }
 
+// VMPlan compares the virtual machines of hosts with the lab file; of no hosts: all, and those that are in the lab file no more.
+func (c *Client) VMPlan(ctx context.Context, hosts ...string) (plan []VMPlan, err error) {
+	return plan, c.call(ctx, http.MethodGet, "vms/plan", url.Values{"host": hosts}, &plan)
+}
+
 // VM does action to the virtual machine of host and returns its state afterwards.
 func (c *Client) VM(ctx context.Context, host string, action VMAction, opts VMOptions) (vm VM, err error) {
 	q := url.Values{"action": {string(action)}}

@@ -160,7 +160,18 @@ const (
 	VMStart  VMAction = "start"
 	VMStop   VMAction = "stop" // shut down; force off if it does not respond
 	VMDelete VMAction = "delete"
+	VMApply  VMAction = "apply"  // make it as it is in the lab file; what runs goes on with its definition
+	VMForget VMAction = "forget" // it is on a hypervisor that is gone for good
 )
+
+// A VMPlan is one virtual machine and how it differs from the lab file.
+type VMPlan struct {
+	Host       string   `json:"host"`
+	Hypervisor string   `json:"hypervisor"`
+	State      string   `json:"state"`             // as in VM
+	Condition  string   `json:"condition"`         // ok, missing, changed, drifted, restart, orphaned, duplicated, unknown
+	Details    []string `json:"details,omitempty"` // what differs, or why it is unknown
+}
 
 // VMOptions are the details of an action on a virtual machine. The zero value is the default.
 type VMOptions struct {

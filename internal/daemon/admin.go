@@ -141,6 +141,19 @@ func (c *adminBackend) VMs(ctx context.Context) ([]api.VM, error) {
 	return vms, nil
 }
 
+// VMPlan implements httpd.Machines.
+func (c *adminBackend) VMPlan(ctx context.Context, hosts []string) ([]api.VMPlan, error) {
+	plan, err := c.servers.virt.Plan(ctx, hosts)
+	if err != nil {
+		return nil, &api.Error{Status: http.StatusNotFound, Message: err.Error()}
+	}
+	out := make([]api.VMPlan, 0, len(plan))
+	for _, p := range plan {
+		out = append(out, api.VMPlan{Host: p.Host, Hypervisor: p.Hypervisor, State: string(vmState(p.State)), Condition: string(p.Condition), Details: p.Details})
+	}
+	return out, nil
+}
+
 func vm(s virt.Status) api.VM {
 	return api.VM{Host: s.Host, Hypervisor: s.Hypervisor, State: string(vmState(s.State)), Err: s.Err, At: s.At, Down: s.Down}
 }
@@ -176,6 +189,10 @@ func (c *adminBackend) VM(ctx context.Context, host string, action api.VMAction,
 			disks = virt.DeleteDisks
 		}
 		err = v.Delete(ctx, host, disks)
+	case api.VMApply:
+		err = v.Apply(ctx, host)
+	case api.VMForget:
+		err = v.Forget(ctx, host)
 	}
 	if err != nil {
 		return api.VM{}, &api.Error{Status: http.StatusConflict, Message: err.Error()}

@@ -19,6 +19,7 @@ import (
 	"github.com/bootlab/bootlab/internal/store"
 	"github.com/bootlab/bootlab/internal/store/logfile"
 	"github.com/bootlab/bootlab/lbproxy"
+	"github.com/bootlab/bootlab/virt"
 )
 
 // stateFile is the embedded store, below appliance.state.
@@ -139,4 +140,40 @@ func (s drains) Put(ctx context.Context, d lbproxy.Drain) error {
 // Delete implements lbproxy.Drains.
 func (s drains) Delete(ctx context.Context, d lbproxy.Drain) error {
 	return s.store.Commit(ctx, store.Delete(drainKey(d)))
+}
+
+// placements stores where virtual machines are, below "vm/".
+type placements struct{ store store.Store }
+
+const placementPrefix = "vm/"
+
+// Load implements virt.Placements.
+func (s placements) Load(ctx context.Context) (map[string]virt.Placement, error) {
+	all := map[string]virt.Placement{}
+	var bad store.Undecodable
+	err := s.store.Scan(ctx, placementPrefix, func(key string, value []byte) error {
+		var p virt.Placement
+		if err := json.Unmarshal(value, &p); err != nil {
+			bad.Add(key, fmt.Errorf("read where virtual machine %q is: %w", key, err))
+			return nil
+		}
+		all[strings.TrimPrefix(key, placementPrefix)] = p
+		return nil
+	})
+	if err == nil {
+		err = bad.SetAside(s.store)
+	}
+	return all, err
+}
+
+// Put implements virt.Placements.
+func (s placements) Put(ctx context.Context, host string, p virt.Placement) error {
+	if p.URI == "" {
+		return s.store.Commit(ctx, store.Delete(placementPrefix+host))
+	}
+	value, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	return s.store.Commit(ctx, store.Put(placementPrefix+host, value))
 }

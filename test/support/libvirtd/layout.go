@@ -50,12 +50,13 @@ stdio_handler = "file"
 `
 
 // writeFiles writes the folders and files that libvirtd needs.
-func writeFiles(dir, group string) error {
+func writeFiles(dir string, cfg Config) error {
 	for _, sub := range []string{"etc/storage/autostart", "lib", "cache", "log", "run", "images"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
 			return err
 		}
 	}
+	group := cfg.Group
 	if group == "" {
 		group = "root"
 	}
@@ -66,7 +67,7 @@ func writeFiles(dir, group string) error {
 	conf := fmt.Sprintf(libvirtdConf, filepath.Join(dir, "run"), group, filepath.Join(dir, "log", "libvirtd.log"))
 	files := map[string]string{
 		"etc/libvirtd.conf":            conf,
-		"etc/qemu.conf":                qemuConf,
+		"etc/qemu.conf":                qemuConf + fmt.Sprintf("remote_display_port_min = %d\n", max(cfg.VNCPort, 5900)),
 		"etc/storage/" + Pool + ".xml": pool,
 		"passwd":                       withAccount("/etc/passwd", "libvirt-qemu:x:64055:64055::/nonexistent:/usr/sbin/nologin"),
 		"group":                        withAccount("/etc/group", "libvirt-qemu:x:64055:"),

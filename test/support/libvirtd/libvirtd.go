@@ -29,6 +29,8 @@ type Config struct {
 	Dir string
 	// Group may connect, in addition to root. Empty: only root. Access to libvirt is equivalent to root.
 	Group string
+	// VNCPort is the first port of consoles; 0: 5900. Two daemons in one network namespace need their own, from 5900 on.
+	VNCPort int
 }
 
 // A Daemon is a running libvirtd.
@@ -57,7 +59,7 @@ func Start(ctx context.Context, cfg Config) (*Daemon, error) {
 	if err := checkPath(dir); err != nil {
 		return nil, err
 	}
-	if err := writeFiles(dir, cfg.Group); err != nil {
+	if err := writeFiles(dir, cfg); err != nil {
 		return nil, fmt.Errorf("libvirtd: %w", err)
 	}
 	d := &Daemon{

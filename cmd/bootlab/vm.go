@@ -1,0 +1,284 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bootlab/bootlab/internal/api"
+)
+
+func vmCommand(o *options) *cobra.Command {
+	cmd := &cobra.Command{Use: "vm", Short: "Manage virtual machines", Args: subcommand, RunE: help}
+	cmd.AddCommand(
+		vmPlan(o), vmApply(o),
+		vmAction(o, api.VMCreate, "Create virtual machines and start them: they boot from the network until they are installed", nil),
+		vmAction(o, api.VMStart, "Start virtual machines", nil),
+		vmStop(o), vmDelete(o),
+		vmAction(o, api.VMForget, "Forget a virtual machine on a hypervisor that is gone for good, so that it may be created on another", nil),
+		&cobra.Command{
+			Use:   "list",
+			Short: "List virtual machines and their state",
+			Args:  cobra.NoArgs,
+			RunE: ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) ([]api.VM, error) {
+				return c.VMs(cmd.Context())
+			}, vmsText),
+		})
+	return cmd
+}
+
+// vmAction returns the command of an action. options returns its details, nil for none, or an error to end the command.
+func vmAction(o *options, action api.VMAction, short string,
+	options func(*cobra.Command, *api.Client, []string) (api.VMOptions, error),
+) *cobra.Command {
+	return &cobra.Command{
+		Use:   string(action) + " HOST|CLUSTER...",
+		Short: short,
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := o.client()
+			if err != nil {
+				return err
+			}
+			hosts, err := machinesOf(cmd.Context(), c, args)
+			if err != nil {
+				return err
+			}
+			var opts api.VMOptions
+			if options != nil {
+				if opts, err = options(cmd, c, hosts); err != nil {
+					return err
+				}
+			}
+			vms, err := onHypervisors(cmd, o, c, hosts, action, opts)
+			if len(args) == 1 && len(vms) == 1 && vms[0].Host == args[0] { // one machine is no list
+				return errors.Join(o.print(cmd, vms[0], func() error { return nil }), err)
+			}
+			if len(vms) == 0 {
+				return err
+			}
+			return errors.Join(o.print(cmd, vms, func() error { return nil }), err)
+		},
+	}
+}
+
+// machinesOf returns the hosts that are named, and the virtual machines of the clusters that are named. What is neither is left to
+// the daemon: it may be a machine whose host is in the lab file no more.
+func machinesOf(ctx context.Context, c *api.Client, names []string) (hosts []string, err error) {
+	all, err := c.Hosts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		var members []string
+		for _, h := range all {
+			if h.Cluster == name && h.VM != "" {
+				members = append(members, h.Name)
+			}
+		}
+		if len(members) == 0 || slices.ContainsFunc(all, func(h api.Host) bool { return h.Name == name }) {
+			members = []string{name}
+		}
+		for _, host := range members {
+			if !slices.Contains(hosts, host) {
+				hosts = append(hosts, host)
+			}
+		}
+	}
+	return hosts, nil
+}
+
+// onHypervisors does something to machines: one after the other on each hypervisor, on all hypervisors at the same time. A failure
+// keeps no other machine from its turn. Without --json each is printed when it is done.
+func onHypervisors(cmd *cobra.Command, o *options, c *api.Client, hosts []string, action api.VMAction, opts api.VMOptions) (done []api.VM, failed error) {
+	at := map[string]string{} // hypervisor, by host
+	if len(hosts) > 1 {
+		vms, err := c.VMs(cmd.Context())
+		if err != nil {
+			return nil, err
+		}
+		for _, vm := range vms {
+			at[vm.Host] = vm.Hypervisor
+		}
+	}
+	byHypervisor := map[string][]string{}
+	for _, host := range hosts {
+		byHypervisor[at[host]] = append(byHypervisor[at[host]], host)
+	}
+	var mu sync.Mutex
+	var hypervisors sync.WaitGroup
+	for _, mine := range byHypervisor {
+		hypervisors.Go(func() {
+			for _, host := range mine {
+				vm, err := c.VM(cmd.Context(), host, action, opts)
+				mu.Lock()
+				if err != nil {
+					failed = errors.Join(failed, err)
+				} else {
+					done = append(done, vm)
+					if !o.json {
+						fmt.Fprintln(cmd.OutOrStdout(), vmLine(vm))
+					}
+				}
+				mu.Unlock()
+				if errors.Is(err, api.ErrNoDaemon) || cmd.Context().Err() != nil {
+					return
+				}
+			}
+		})
+	}
+	hypervisors.Wait()
+	return done, failed
+}
+
+func vmLine(vm api.VM) string {
+	if vm.Hypervisor == "" {
+		return vm.Host + " is " + vm.State
+	}
+	return vm.Host + " is " + vm.State + " on " + vm.Hypervisor
+}
+
+func vmStop(o *options) *cobra.Command {
+	var opts api.VMOptions
+	cmd := vmAction(o, api.VMStop, "Shut virtual machines down; force them off if they do not respond",
+		func(*cobra.Command, *api.Client, []string) (api.VMOptions, error) {
+			if opts.Timeout <= 0 || opts.Timeout > api.MaxVMTimeout {
+				return opts, fmt.Errorf("--timeout %s: want more than 0 and at most %s", opts.Timeout, api.MaxVMTimeout)
+			}
+			return opts, nil
+		})
+	cmd.Flags().DurationVar(&opts.Timeout, "timeout", 20*time.Second, "how long a machine has to shut down before it is forced off")
+	cmd.Flags().BoolVar(&opts.Force, "force", false, "force them off now")
+	cmd.MarkFlagsMutuallyExclusive("timeout", "force")
+	return cmd
+}
+
+func vmDelete(o *options) *cobra.Command {
+	var opts api.VMOptions
+	var yes bool
+	cmd := vmAction(o, api.VMDelete, "Delete virtual machines; keep their disks unless --disks is given",
+		func(cmd *cobra.Command, c *api.Client, hosts []string) (api.VMOptions, error) {
+			if yes {
+				return opts, nil
+			}
+			vms, err := c.VMs(cmd.Context())
+			if err != nil {
+				return opts, err
+			}
+			vms = slices.DeleteFunc(vms, func(vm api.VM) bool { return !slices.Contains(hosts, vm.Host) })
+			if len(vms) == 0 {
+				return opts, nil // the daemon's answer says that there is none
+			}
+			disks := "keep its disks"
+			if opts.Disks {
+				disks = "wipe its disks"
+			}
+			var lines []string
+			for _, vm := range vms {
+				lines = append(lines, vmLine(vm))
+			}
+			question := lines[0] + ". Delete it and " + disks + "?"
+			if len(lines) > 1 {
+				question = strings.Join(lines, "\n") + "\nDelete these " + fmt.Sprint(len(lines)) + " and " + strings.Replace(disks, "its", "their", 1) + "?"
+			}
+			return opts, confirmYes(cmd, question, "deletes")
+		})
+	cmd.Flags().BoolVar(&opts.Disks, "disks", false, "delete their disks too, also those that an earlier delete kept")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return cmd
+}
+
+func vmsText(cmd *cobra.Command, vms []api.VM) error {
+	var rows [][]string
+	for _, vm := range vms {
+		rows = append(rows, []string{vm.Host, vm.Hypervisor, vm.State, vm.Err})
+	}
+	return table(cmd, "HOST HYPERVISOR STATE ERROR", rows)
+}
+
+func vmPlan(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "plan [HOST|CLUSTER...]",
+		Args:  cobra.ArbitraryArgs,
+		Short: "Compare virtual machines with the lab file: missing, changed, drifted, restart, orphaned, duplicated",
+		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, args []string) ([]api.VMPlan, error) {
+			return planOf(cmd.Context(), c, args)
+		}, vmPlanText),
+	}
+}
+
+func planOf(ctx context.Context, c *api.Client, args []string) ([]api.VMPlan, error) {
+	if len(args) == 0 {
+		return c.VMPlan(ctx)
+	}
+	hosts, err := machinesOf(ctx, c, args)
+	if err != nil {
+		return nil, err
+	}
+	return c.VMPlan(ctx, hosts...)
+}
+
+func vmPlanText(cmd *cobra.Command, plan []api.VMPlan) error {
+	var rows [][]string
+	for _, p := range plan {
+		details := p.Details
+		if len(details) == 0 {
+			details = []string{""}
+		}
+		rows = append(rows, []string{p.Host, p.Hypervisor, p.State, p.Condition, details[0]})
+		for _, more := range details[1:] {
+			rows = append(rows, []string{" ", " ", " ", " ", more})
+		}
+	}
+	return table(cmd, "HOST HYPERVISOR STATE PLAN DETAILS", rows)
+}
+
+// applied are the conditions that vm apply changes.
+var applied = []string{"missing", "changed", "drifted"}
+
+func vmApply(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "apply [HOST|CLUSTER...]",
+		Args:  cobra.ArbitraryArgs,
+		Short: "Create the virtual machines that are missing and define anew those that differ from the lab file; nothing is stopped or deleted",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := o.client()
+			if err != nil {
+				return err
+			}
+			plan, err := planOf(cmd.Context(), c, args)
+			if err != nil {
+				return err
+			}
+			var hosts []string
+			var left error
+			for _, p := range plan {
+				switch {
+				case slices.Contains(applied, p.Condition):
+					hosts = append(hosts, p.Host)
+				case p.Condition == "duplicated" || p.Condition == "unknown":
+					left = errors.Join(left, fmt.Errorf("%s on %s is %s: %s", p.Host, p.Hypervisor, p.Condition, strings.Join(p.Details, "; ")))
+				}
+			}
+			vms, err := onHypervisors(cmd, o, c, hosts, api.VMApply, api.VMOptions{})
+			after, asked := planOf(cmd.Context(), c, args)
+			if asked != nil {
+				return errors.Join(err, left, asked)
+			}
+			return errors.Join(o.print(cmd, after, func() error {
+				open := slices.DeleteFunc(after, func(p api.VMPlan) bool { return p.Condition == "ok" })
+				fmt.Fprintf(cmd.OutOrStdout(), "%d applied, %d as in the lab file\n", len(vms), len(after)-len(open))
+				if len(open) == 0 {
+					return nil
+				}
+				return vmPlanText(cmd, open)
+			}), err, left)
+		},
+	}
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/bootlab/bootlab/test/support/libvirtd"
+	"github.com/bootlab/bootlab/test/support/netns"
+)
+
+// onTwoHypervisors adds a cluster of virtual machines to the lab, on two real hypervisors.
+const onTwoHypervisors = `hypervisors:
+  one: {uri: %q, bridges: {n: %s}, domain_type: qemu}
+  two: {uri: %q, bridges: {n: %[2]s}, domain_type: qemu}
+clusters:
+  prod: {kind: plain, domain: lab.example}
+hosts:
+  m1: {mac: "52:54:00:00:01:01", ip: 10.88.0.21, cluster: prod, profile: p, vm: {hypervisor: one, cpus: 1, memory: 128MiB, disks: [1GiB]}}
+  m2: {mac: "52:54:00:00:01:02", ip: 10.88.0.22, cluster: prod, profile: p, vm: {hypervisor: one, cpus: 1, memory: 128MiB, disks: [1GiB]}}
+  m3: {mac: "52:54:00:00:01:03", ip: 10.88.0.23, cluster: prod, profile: p, vm: {hypervisor: two, cpus: 1, memory: 128MiB, disks: [1GiB]}}
+`
+
+func startLibvirtd(t *testing.T, vncPort int) *libvirtd.Daemon {
+	t.Helper()
+	netns.Need(t, libvirtd.Needs()...)
+	dir, err := os.MkdirTemp("", "cli") // short, for libvirt's sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	d, err := libvirtd.Start(context.WithoutCancel(t.Context()), libvirtd.Config{Dir: dir, VNCPort: vncPort})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Stop() })
+	return d
+}
+
+// TestVMCommands manages a cluster of virtual machines on two hypervisors, of which one falls silent.
+func TestVMCommands(t *testing.T) {
+	one, two := startLibvirtd(t, 5900), startLibvirtd(t, 6100)
+	h := serve(t)
+	text, err := os.ReadFile(h.lab)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, bridge, _ := strings.Cut(string(text), "interface: ")
+	bridge, _, _ = strings.Cut(bridge, "\n")
+	h.write(strings.Replace(string(text), "hosts:\n", fmt.Sprintf(onTwoHypervisors, one.URI, bridge, two.URI), 1))
+	h.until("reload", func() bool { return strings.Contains(h.run("hosts").out, "m3") })
+	h.steps(
+		step{args: "vm plan", out: []string{"HOST HYPERVISOR STATE PLAN DETAILS", "m1 one absent missing", "m2 one absent missing", "m3 two absent missing"}},
+		step{args: "vm plan m3 --json", json: true, out: []string{`"condition": "missing"`}, not: []string{"m1"}},
+		step{args: "vm plan nobody", err: `host "nobody" is not a virtual machine`},
+		step{args: "vm apply prod", out: []string{"m1 is running on one", "m2 is running on one", "m3 is running on two", "3 applied, 3 as in the lab file"}},
+		step{args: "vm apply", out: []string{"0 applied, 3 as in the lab file"}},
+		step{args: "vm create m1", out: []string{"m1 is running on one"}},
+		step{args: "vm create m1 --json", json: true, out: []string{`"host": "m1"`}, not: []string{"["}},
+		step{args: "vm stop m1 nobody m3 --force", err: `"nobody"`, out: []string{"m1 is stopped on one", "m3 is stopped on two"}},
+		step{args: "vm start prod --json", json: true, out: []string{"[", `"host": "m2"`}},
+		step{args: "vm delete prod", err: "nothing was changed"},
+		step{args: "vm forget m1", err: "hypervisor one answers and has it"},
+	)
+	netns.Run(t, "virsh", "-c", two.URI, "setvcpus", "m3", "2", "--maximum", "--config")
+	h.edit("m2: {mac: \"52:54:00:00:01:02\", ip: 10.88.0.22, cluster: prod, profile: p, vm: {hypervisor: one, cpus: 1", "m2: {mac: \"52:54:00:00:01:02\", ip: 10.88.0.22, cluster: prod, profile: p, vm: {hypervisor: one, cpus: 2")
+	h.until("the change of m2", func() bool { return strings.Contains(h.run("vm", "plan", "m2").out, "changed") })
+	h.steps(step{args: "vm plan", out: []string{"m1 one running ok", "m2 one running changed cpus: 1, lab file: 2", "m3 two running drifted cpus: 2, lab file: 1", "it runs"}})
+	if err := one.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	h.steps(step{args: "vm apply", err: "m1 on one is unknown", out: []string{"m3 is running on two", "1 applied"}})
+	if err := one.Thaw(); err != nil {
+		t.Fatal(err)
+	}
+	h.until("hypervisor one", func() bool { return !strings.Contains(h.run("vm", "list").out, "unknown") })
+	h.steps(
+		step{args: "vm apply", out: []string{"m2 is running on one", "1 applied, 2 as in the lab file", "m2 one running restart"}},
+		step{args: "vm delete prod --disks --yes", out: []string{"m1 is absent", "m3 is absent"}},
+		step{args: "vm plan", out: []string{"m1 one absent missing"}},
+	)
+}

@@ -1,0 +1,201 @@
+package virt
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"libvirt.org/go/libvirtxml"
+
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// differences returns in which of what bootlab sets a definition differs from the one of the lab file: "memory: 8 GiB, lab file: 4 GiB".
+// What libvirt adds by itself, such as addresses and controllers, is no difference.
+func differences(want, have *libvirtxml.Domain) (lines []string) {
+	compare := func(what, is, should string) {
+		if is != should {
+			lines = append(lines, fmt.Sprintf("%s: %s, lab file: %s", what, orNone(is), orNone(should)))
+		}
+	}
+	compare("domain type", have.Type, want.Type)
+	compare("memory", memoryText(have.Memory), memoryText(want.Memory))
+	compare("cpus", cpusText(have.VCPU), cpusText(want.VCPU))
+	compare("cpu", cpuText(have.CPU), cpuText(want.CPU))
+	compare("firmware", string(firmwareOf(have)), string(firmwareOf(want)))
+	if is, should := machineType(have), machineType(want); !strings.HasPrefix(is, "pc-"+should+"-") && !(should == "pc" && strings.HasPrefix(is, "pc-i440fx-")) {
+		compare("machine", is, should) // libvirt writes pc-q35-7.2 for q35
+	}
+	compare("serial", serialOf(have), serialOf(want))
+	is, should := parts(have), parts(want)
+	for _, name := range sortedNames(is, should) {
+		switch {
+		case should[name] == "":
+			lines = append(lines, fmt.Sprintf("%s (%s) is not in the lab file", name, is[name]))
+		case is[name] == "":
+			lines = append(lines, fmt.Sprintf("%s (%s) is missing", name, should[name]))
+		default:
+			compare(name, is[name], should[name])
+		}
+	}
+	return lines
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
+
+func sortedNames(a, b map[string]string) (names []string) {
+	for _, m := range []map[string]string{a, b} {
+		for name := range m {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func memoryText(m *libvirtxml.DomainMemory) string {
+	if m == nil {
+		return ""
+	}
+	kib := uint64(m.Value) // KiB is libvirt's own unit
+	switch m.Unit {
+	case "b", "bytes":
+		kib /= 1 << 10
+	case "M", "MiB":
+		kib <<= 10
+	case "G", "GiB":
+		kib <<= 20
+	}
+	if kib%(1<<20) == 0 {
+		return fmt.Sprintf("%d GiB", kib>>20)
+	}
+	return fmt.Sprintf("%d MiB", kib>>10)
+}
+
+func cpusText(v *libvirtxml.DomainVCPU) string {
+	if v == nil {
+		return ""
+	}
+	return fmt.Sprint(v.Value)
+}
+
+func cpuText(c *libvirtxml.DomainCPU) string {
+	switch {
+	case c == nil:
+		return ""
+	case c.Model != nil && c.Mode == "custom":
+		return c.Model.Value
+	}
+	return c.Mode
+}
+
+func machineType(d *libvirtxml.Domain) string {
+	if d.OS == nil || d.OS.Type == nil {
+		return ""
+	}
+	return d.OS.Type.Machine
+}
+
+// firmwareOf returns the firmware of a definition.
+func firmwareOf(d *libvirtxml.Domain) lab.Firmware {
+	os := d.OS
+	if os == nil || os.Firmware != "efi" && (os.Loader == nil || os.Loader.Type != "pflash") {
+		return lab.FirmwareBIOS
+	}
+	secure := os.Loader != nil && os.Loader.Secure == "yes" && os.FirmwareInfo == nil
+	if os.FirmwareInfo != nil {
+		secure = slices.ContainsFunc(os.FirmwareInfo.Features, func(f libvirtxml.DomainOSFirmwareFeature) bool {
+			return f.Name == "enrolled-keys" && f.Enabled == "yes"
+		})
+	}
+	if secure {
+		return lab.FirmwareUEFISecure
+	}
+	return lab.FirmwareUEFI
+}
+
+func serialOf(d *libvirtxml.Domain) string {
+	for _, info := range d.SysInfo {
+		if info.SMBIOS == nil || info.SMBIOS.System == nil {
+			continue
+		}
+		for _, e := range info.SMBIOS.System.Entry {
+			if e.Name == "serial" {
+				return e.Value
+			}
+		}
+	}
+	return ""
+}
+
+// parts returns the disks, by device, and the interfaces, by MAC, with what matters of each.
+func parts(d *libvirtxml.Domain) map[string]string {
+	all := map[string]string{}
+	if d.Devices == nil {
+		return all
+	}
+	for _, disk := range d.Devices.Disks {
+		if disk.Target != nil {
+			all["disk "+disk.Target.Dev] = diskText(disk)
+		}
+	}
+	for _, nic := range d.Devices.Interfaces {
+		if nic.MAC != nil {
+			all["interface "+strings.ToLower(nic.MAC.Address)] = nicText(nic)
+		}
+	}
+	for i, dev := range d.Devices.Hostdevs {
+		_ = dev
+		all[fmt.Sprintf("host device %d", i)] = "passed through"
+	}
+	return all
+}
+
+func diskText(d libvirtxml.DomainDisk) string {
+	text := []string{d.Target.Bus, d.Device}
+	switch src := d.Source; {
+	case src == nil:
+		text = append(text, "empty")
+	case src.Volume != nil:
+		text = append(text, src.Volume.Volume)
+	case src.File != nil:
+		text = append(text, path.Base(src.File.File))
+	default:
+		text = append(text, "another kind of source")
+	}
+	if d.Driver != nil && d.Driver.Cache != "" && d.Driver.Cache != "default" {
+		text = append(text, "cache "+d.Driver.Cache)
+	}
+	return strings.Join(append(text, orderText(d.Boot)...), " ")
+}
+
+func nicText(n libvirtxml.DomainInterface) string {
+	var text []string
+	switch src := n.Source; {
+	case src == nil:
+		text = append(text, "not attached")
+	case src.Bridge != nil:
+		text = append(text, "bridge "+src.Bridge.Bridge)
+	case src.Network != nil:
+		text = append(text, "network "+src.Network.Network)
+	default:
+		text = append(text, "attached in another way")
+	}
+	if n.Model != nil {
+		text = append(text, n.Model.Type)
+	}
+	return strings.Join(append(text, orderText(n.Boot)...), " ")
+}
+
+func orderText(b *libvirtxml.DomainDeviceBoot) []string {
+	if b == nil {
+		return nil
+	}
+	return []string{fmt.Sprintf("boot order %d", b.Order)}
+}

@@ -1,0 +1,181 @@
+package virt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// A Placement is where a machine of the lab was when its hypervisor answered last. It outlives the hypervisor's entry in the lab
+// file, so that the machine is not forgotten, and never exists twice.
+type Placement struct {
+	Hypervisor string    `json:"hypervisor"` // name
+	URI        string    `json:"uri"`
+	State      State     `json:"state"`
+	At         time.Time `json:"at"` // when the state was seen first
+}
+
+// Placements keeps the placement of each host across restarts.
+type Placements interface {
+	// Load returns all, by host.
+	Load(ctx context.Context) (map[string]Placement, error)
+	// Put stores that of a host; the zero value removes it.
+	Put(ctx context.Context, host string, p Placement) error
+}
+
+// placements are the placements that are known. The zero value has no store.
+type placements struct {
+	store Placements // nil: memory only
+
+	mu     sync.Mutex
+	byHost map[string]Placement
+}
+
+// see notes the domains of a hypervisor, as far as they are of the lab.
+func (ps *placements) see(ctx context.Context, labName string, hv *lab.Hypervisor, domains []Domain, now time.Time) error {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	there := map[string]Placement{}
+	for _, d := range domains {
+		if k := parseMetadata(d.Metadata); k.Lab == labName && d.UUID == domainUUID(labName, k.Host) {
+			there[k.Host] = Placement{Hypervisor: hv.Name, URI: hv.URI, State: d.State, At: now}
+		}
+	}
+	var errs []error
+	for host, p := range there {
+		if old := ps.byHost[host]; old.URI != p.URI && old.State.active() && old.URI != "" && !p.State.active() {
+			continue // it is defined here too, and may run there: that counts
+		} else if old.URI != p.URI || old.State != p.State || old.Hypervisor != p.Hypervisor {
+			errs = append(errs, ps.putLocked(ctx, host, p))
+		}
+	}
+	for host, p := range maps.Clone(ps.byHost) {
+		if _, ok := there[host]; !ok && p.URI == hv.URI {
+			errs = append(errs, ps.putLocked(ctx, host, Placement{}))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (ps *placements) putLocked(ctx context.Context, host string, p Placement) error {
+	if p.URI == "" {
+		delete(ps.byHost, host)
+	} else {
+		ps.byHost[host] = p
+	}
+	if ps.store == nil {
+		return nil
+	}
+	return ps.store.Put(ctx, host, p)
+}
+
+// of returns the placement of a host; the zero value if there is none.
+func (ps *placements) of(host string) Placement {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return ps.byHost[host]
+}
+
+// outside returns the placements on hypervisors that the table does not have, by host.
+func (ps *placements) outside(t *Table) map[string]Placement {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	out := map[string]Placement{}
+	for host, p := range ps.byHost {
+		if !slices.ContainsFunc(t.hypervisors, func(h *lab.Hypervisor) bool { return h.URI == p.URI }) {
+			out[host] = p
+		}
+	}
+	return out
+}
+
+// Forget removes what is known of a machine on a hypervisor that is down, or in the lab file no more: it exists there no longer,
+// or will never run again. It is an error if the hypervisor answers.
+func (s *Server) Forget(ctx context.Context, host string) error {
+	p := s.placements.of(host)
+	if p.URI == "" {
+		return fmt.Errorf("forget VM %s: no hypervisor had it when it answered last", host)
+	}
+	for _, hv := range s.deps.Table().hypervisors {
+		if _, _, _, err := s.observe(hv).state(hv); hv.URI == p.URI && err == nil {
+			return fmt.Errorf("forget VM %s: hypervisor %s answers and has it: delete it (bootlab vm delete %s)", host, hv.Name, host)
+		}
+	}
+	s.placements.mu.Lock()
+	defer s.placements.mu.Unlock()
+	return s.placements.putLocked(ctx, host, Placement{})
+}
+
+// A duplicate is a machine that would exist twice: the error of what would make it so.
+type duplicate struct{ text string }
+
+// Error implements error.
+func (d *duplicate) Error() string { return d.text }
+
+// alone returns a *duplicate if the machine, or another with one of its MACs, is on another hypervisor, or was when that answered
+// last. Hypervisors that answer are asked again, for a second at most.
+func (s *Server) alone(ctx context.Context, t *Table, m *machine) error {
+	s.refreshSoon(ctx, t)
+	for _, hv := range t.hypervisors {
+		domains, at, down := s.observe(hv).last()
+		for _, d := range domains {
+			if text := conflict(t, m, hv, d); text != "" {
+				if !down.IsZero() {
+					text += fmt.Sprintf(" (as of %s; %s is down since %s)", at.Format(time.DateTime), hv.Name, down.Format(time.DateTime))
+				}
+				return &duplicate{text}
+			}
+		}
+	}
+	p := s.placements.of(m.host.Name)
+	if p.URI == "" || p.URI == m.vm.Hypervisor.URI {
+		return nil
+	}
+	for _, hv := range t.hypervisors {
+		if _, at, _ := s.observe(hv).last(); hv.URI == p.URI && !at.IsZero() {
+			return nil // it was asked since, and does not have it
+		}
+	}
+	return &duplicate{fmt.Sprintf("it was %s on hypervisor %s (%s) at %s, which does not answer or is in the lab file no more, and two machines "+
+		"must not have one MAC: put that hypervisor back and delete the machine there, or, if it is gone for good, bootlab vm forget %s",
+		p.State, p.Hypervisor, p.URI, p.At.Format(time.DateTime), m.host.Name)}
+}
+
+// conflict says why the machine must not exist beside a domain; "": it may.
+func conflict(t *Table, m *machine, hv *lab.Hypervisor, d Domain) string {
+	if d.UUID == m.uuid {
+		if hv.URI == m.vm.Hypervisor.URI {
+			return ""
+		}
+		return fmt.Sprintf("it is %s on hypervisor %s, and two machines must not have one MAC: set hypervisor: %[2]s again, or delete it there "+
+			"(bootlab vm delete %[3]s) before it is created on %[4]s", stateText(d.State), hv.Name, m.host.Name, m.vm.Hypervisor.Name)
+	}
+	i := slices.IndexFunc(m.host.MACs, func(mac lab.MAC) bool { return slices.Contains(d.MACs, strings.ToLower(mac.String())) })
+	if i < 0 {
+		return ""
+	}
+	k := parseMetadata(d.Metadata)
+	switch {
+	case k.Lab == t.lab:
+		return fmt.Sprintf("VM %s on hypervisor %s has its MAC %s: delete that one (bootlab vm delete %[1]s)", k.Host, hv.Name, m.host.MACs[i])
+	case d.State.active():
+		return fmt.Sprintf("domain %q on hypervisor %s, which is %s, has its MAC %s and was not created from lab %s: stop it, or change the MAC",
+			d.Name, hv.Name, stateText(d.State), m.host.MACs[i], t.lab)
+	}
+	return ""
+}
+
+// stateText is the state in words of the command line.
+func stateText(s State) string {
+	if s == StateOff {
+		return "defined, but off,"
+	}
+	return string(s)
+}

@@ -1,0 +1,253 @@
+package virt
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"libvirt.org/go/libvirtxml"
+
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+)
+
+// A Condition says how a machine on its hypervisor compares with the lab file.
+type Condition string
+
+// The conditions of machines.
+const (
+	ConditionOK         Condition = "ok"
+	ConditionMissing    Condition = "missing"    // not created yet
+	ConditionChanged    Condition = "changed"    // the lab file has changed since it was defined
+	ConditionDrifted    Condition = "drifted"    // its definition was edited on the hypervisor
+	ConditionRestart    Condition = "restart"    // defined as in the lab file, but it runs with an older definition
+	ConditionOrphaned   Condition = "orphaned"   // created from this lab, but not in the lab file, or on another hypervisor there
+	ConditionDuplicated Condition = "duplicated" // it, or its MAC, is on another hypervisor or in another domain too
+	ConditionUnknown    Condition = "unknown"    // its hypervisor does not answer
+)
+
+// A Comparison is one machine and how it differs from the lab file.
+type Comparison struct {
+	Host       string    `json:"host"`
+	Hypervisor string    `json:"hypervisor"`
+	State      State     `json:"state"`
+	Condition  Condition `json:"condition"`
+	Details    []string  `json:"details,omitempty"` // what differs, or why it is unknown
+}
+
+// planWait is how long Plan waits for a hypervisor.
+const planWait = 15 * time.Second
+
+// Plan compares machines with the lab file, all hypervisors at the same time; nil: those of all hosts, and those of no host. It
+// changes nothing. It is an error if a host is no virtual machine.
+func (s *Server) Plan(ctx context.Context, hosts []string) ([]Comparison, error) {
+	t := s.deps.Table()
+	for _, host := range hosts {
+		if _, err := t.machine(host); err != nil {
+			return nil, err
+		}
+	}
+	var mu sync.Mutex
+	var all []Comparison
+	var hypervisors sync.WaitGroup
+	for _, hv := range t.hypervisors {
+		hypervisors.Go(func() {
+			on := s.planOn(ctx, t, hv, hosts)
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, on...)
+		})
+	}
+	hypervisors.Wait()
+	for host, p := range s.placements.outside(t) {
+		if hosts == nil || slices.Contains(hosts, host) {
+			all = append(all, Comparison{host, p.Hypervisor, StateUnknown, ConditionOrphaned, []string{fmt.Sprintf(
+				"hypervisor %s is in the lab file no more; the machine was %s there at %s", p.Hypervisor, p.State, p.At.Format(time.DateTime))}})
+		}
+	}
+	s.markDuplicates(t, all)
+	slices.SortStableFunc(all, func(a, b Comparison) int {
+		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Hypervisor, b.Hypervisor))
+	})
+	return all, nil
+}
+
+// planOn compares the machines of one hypervisor.
+func (s *Server) planOn(ctx context.Context, t *Table, hv *lab.Hypervisor, hosts []string) (all []Comparison) {
+	ctx, cancel := context.WithTimeout(ctx, planWait)
+	defer cancel()
+	var statuses []Status
+	xmls := map[string]string{}
+	err := s.connections.use(hv, func(h Hypervisor) error {
+		if err := s.look(ctx, hv, h); err != nil {
+			return err
+		}
+		for _, st := range s.listOn(t, hv) {
+			if hosts != nil && !slices.Contains(hosts, st.Host) {
+				continue
+			}
+			statuses = append(statuses, st)
+			if st.Orphan || st.State == StateAbsent {
+				continue
+			}
+			xml, err := h.XML(ctx, st.UUID)
+			if err != nil {
+				return err
+			}
+			xmls[st.Host] = xml
+		}
+		return nil
+	})
+	if err != nil {
+		for _, m := range t.machines {
+			if m.vm.Hypervisor == hv && (hosts == nil || slices.Contains(hosts, m.host.Name)) {
+				all = append(all, Comparison{m.host.Name, hv.Name, StateUnknown, ConditionUnknown, []string{err.Error()}})
+			}
+		}
+		return all
+	}
+	for _, st := range statuses {
+		all = append(all, compareMachine(t, st, xmls[st.Host]))
+	}
+	return all
+}
+
+// compareMachine compares one machine, whose definition is xml, with the lab file.
+func compareMachine(t *Table, st Status, xml string) Comparison {
+	c := Comparison{Host: st.Host, Hypervisor: st.Hypervisor, State: st.State, Condition: ConditionOK}
+	switch {
+	case st.Orphan:
+		c.Condition, c.Details = ConditionOrphaned, []string{cmp.Or(st.Err, "the host is in the lab file no more; bootlab vm delete "+st.Host+" deletes it")}
+		return c
+	case st.State == StateAbsent:
+		c.Condition = ConditionMissing
+		return c
+	}
+	var have libvirtxml.Domain
+	if err := have.Unmarshal(xml); err != nil {
+		c.Condition, c.Details = ConditionUnknown, []string{"read domain: " + err.Error()}
+		return c
+	}
+	m := t.byHost[st.Host]
+	c.Details = differences(m.domain(), &have)
+	switch {
+	case st.Changed:
+		c.Condition = ConditionChanged
+		if len(c.Details) == 0 {
+			c.Details = []string{"it was defined by another version of bootlab, or details differ"}
+		}
+	case len(c.Details) > 0:
+		c.Condition = ConditionDrifted
+	case st.Restart:
+		c.Condition = ConditionRestart
+	}
+	if (len(c.Details) > 0 || st.Restart) && st.State.active() {
+		c.Details = append(c.Details, "it runs: a new definition holds after it was stopped and started (bootlab vm stop, start)")
+	}
+	return c
+}
+
+// markDuplicates finds the machines that are on two hypervisors, and domains that have a MAC of another machine.
+func (s *Server) markDuplicates(t *Table, all []Comparison) {
+	byKey := map[string][]*machine{} // by UUID and by MAC
+	for _, m := range t.machines {
+		byKey[m.uuid] = append(byKey[m.uuid], m)
+		for _, mac := range m.host.MACs {
+			key := strings.ToLower(mac.String())
+			byKey[key] = append(byKey[key], m)
+		}
+	}
+	found := map[string][]string{}
+	for _, hv := range t.hypervisors {
+		domains, _, _ := s.observe(hv).last()
+		for _, d := range domains {
+			seen := map[*machine]bool{}
+			for _, key := range append([]string{d.UUID}, d.MACs...) {
+				for _, m := range byKey[key] {
+					if text := conflict(t, m, hv, d); text != "" && !seen[m] {
+						seen[m] = true
+						found[m.host.Name] = append(found[m.host.Name], text)
+					}
+				}
+			}
+		}
+	}
+	for i, c := range all {
+		if texts := found[c.Host]; len(texts) > 0 && c.Condition != ConditionOrphaned {
+			all[i].Condition, all[i].Details = ConditionDuplicated, append(texts, c.Details...)
+		}
+	}
+}
+
+// Apply makes a machine as it is in the lab file: it creates and starts it if it is missing, and defines it anew if its definition
+// differs, also while it runs: that holds from its next start on. Called again after any interruption, it does the rest.
+func (s *Server) Apply(ctx context.Context, host string) error {
+	return s.run(ctx, host, operation{name: "apply", kind: event.VMCreated, timeout: s.createTime,
+		do: func(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
+			if err := s.alone(ctx, s.deps.Table(), m); err != nil {
+				return false, err
+			}
+			old, err := find(ctx, hv, m)
+			switch {
+			case errors.Is(err, ErrAbsent):
+				if err := s.createMissing(ctx, hv, m, m.domain()); err != nil {
+					return false, err
+				}
+				return true, hv.Start(ctx, m.uuid)
+			case err != nil:
+				return false, err
+			}
+			xml, err := hv.XML(ctx, m.uuid)
+			if err != nil {
+				return false, err
+			}
+			var have libvirtxml.Domain
+			if err := have.Unmarshal(xml); err != nil {
+				return false, fmt.Errorf("read domain: %w", err)
+			}
+			d := m.domain()
+			if parseMetadata(cmp.Or(old.Next, old.Metadata)) == parseMetadata(d.Metadata.XML) && len(differences(d, &have)) == 0 {
+				return false, nil
+			}
+			return true, s.createMissing(ctx, hv, m, d)
+		}})
+}
+
+// redefine defines the domain, over an old one if there is one. Firmware variables belong to one firmware: with those of another,
+// Secure Boot would be off, because they lack its keys. So they go with the old definition.
+func redefine(ctx context.Context, hv Hypervisor, m *machine, d *libvirtxml.Domain) error {
+	old, err := find(ctx, hv, m)
+	if errors.Is(err, ErrAbsent) {
+		return define(ctx, hv, d)
+	}
+	if err != nil {
+		return err
+	}
+	xml, err := hv.XML(ctx, m.uuid)
+	if err != nil {
+		return err
+	}
+	var have libvirtxml.Domain
+	if err := have.Unmarshal(xml); err != nil {
+		return fmt.Errorf("read domain: %w", err)
+	}
+	is, should := firmwareOf(&have), firmwareOf(d)
+	if is == should {
+		return define(ctx, hv, d)
+	}
+	if old.State.active() {
+		return fmt.Errorf("it is running, and its firmware changes from %s to %s, which has variables of its own: stop it first", is, should)
+	}
+	if err := hv.Undefine(ctx, m.uuid); err != nil {
+		return err
+	}
+	if err := define(ctx, hv, d); err != nil {
+		return errors.Join(err, hv.Define(ctx, xml))
+	}
+	return nil
+}
