@@ -14,6 +14,6 @@
 //	case errors.Is(err, fs.ErrPermission):    // may not be fetched: 403
 //	}
 //
-// Symbolic links are followed as long as they stay inside the files folder. A file that has links, or was opened through one, is compared
+// Symbolic links are followed as long as they stay inside the files folder. A file that has links, has just lost one, or was opened through one, is compared
 // with the secret files that exist: what counts is the file, not its name.
 package files

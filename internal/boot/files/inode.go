@@ -55,10 +55,11 @@ func identify(info fs.FileInfo) (id fileID, changed time.Time, ok bool) {
 	return fileID{uint64(s.Dev), s.Ino}, time.Unix(s.Ctim.Unix()), true
 }
 
-// hasLinks reports whether a file has several names.
-func hasLinks(info fs.FileInfo) bool {
+// hadLinks reports whether a file, which was opened after began, may have had several names when it was opened. The one that it was
+// opened by may be gone by now: that changes its ctime.
+func hadLinks(info fs.FileInfo, began time.Time) bool {
 	s, ok := info.Sys().(*syscall.Stat_t)
-	return !ok || s.Nlink > 1
+	return !ok || s.Nlink > 1 || time.Unix(s.Ctim.Unix()).After(began.Add(-settled))
 }
 
 // collect finds all secret files that exist: those that the lab names, those that have the form of a document name, and those outside the
