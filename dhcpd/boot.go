@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/bootlab/bootlab/dhcpd/wire"
+	"github.com/bootlab/bootlab/internal/boot/bootloop"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -112,13 +113,26 @@ func bootInfoFor(r *wire.Packet, n *lab.Network, host *lab.Host) bootInfo {
 }
 
 // bootInfo is bootInfoFor, without a boot file for a machine that is to boot its own disk and has local_boot: none, for
-// firmware that does not return from a network boot program.
+// firmware that does not return from a network boot program. An iPXE that never fetches its script gets a bootloop.Remedy.
 func (s *Server) bootInfo(x *exchange, host *lab.Host) bootInfo {
 	info := bootInfoFor(&x.req, x.network, host)
-	if info.file == "" || host.Local != lab.LocalBootNone || s.deps.FromDisk == nil || !s.deps.FromDisk(host) {
+	if info.file == "" {
 		return info
 	}
-	return bootInfo{ipxe: info.ipxe}
+	if host.Local == lab.LocalBootNone && s.deps.FromDisk != nil && s.deps.FromDisk(host) {
+		return bootInfo{ipxe: info.ipxe}
+	}
+	if x.req.Stage != wire.StageIPXE {
+		return info
+	}
+	switch s.deps.Loops.Remedy(x.req.MAC) {
+	case bootloop.Program:
+		program := pxeBoot(&x.req, x.network, host.Chain)
+		return bootInfo{file: program.file, nextServer: program.nextServer, ipxe: info.ipxe}
+	case bootloop.NoFile:
+		return bootInfo{ipxe: info.ipxe}
+	}
+	return info
 }
 
 // httpBoot is for UEFI HTTP boot, which takes an offer only if option 60 is HTTPClient in offer and acknowledgement. GRUB

@@ -189,27 +189,44 @@ func TestBootLoop(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	m := mac(t, master0)
+	const script = "http://10.77.0.1:8080/boot/52-54-00-00-02-01/boot.ipxe"
+	received := false
 	round := func(n byte) string {
+		if received {
+			b.deps.Loops.ProgramReceived(m)
+		}
 		out := b.exchange("lab0", 67, client0, message(t, dhcpv4.MessageTypeRequest, m, ipxe, withRequested("10.77.0.21"), withServer("10.77.0.1"),
 			dhcpv4.WithTransactionID(dhcpv4.TransactionID{1, 2, 3, n})))
 		b.clock.advance(time.Second)
 		return decode(t, out[0].data).BootFileName
 	}
-	for i := range bootloop.MaxLeases {
-		if round(byte(i)) == "" {
-			t.Fatalf("round %d gets no boot file", i)
+	loop := func(first byte, want string) {
+		t.Helper()
+		for i := range byte(bootloop.MaxLeases) {
+			if got := round(first + i); got != script {
+				t.Fatalf("round %d gets %q", i, got)
+			}
 		}
+		if found := b.kinds(event.DHCPLoop); len(found) != 1 {
+			t.Errorf("%d loops reported, want 1", len(found))
+		}
+		for i := range byte(3) { // the boot program that it gets is not received
+			if got := round(first + 50 + i); got != want {
+				t.Errorf("the loop goes on with %q, want %q", got, want)
+			}
+		}
+		b.clock.advance(bootloop.Hold)
+		if got := round(first + 60); got != script {
+			t.Errorf("after the hold it gets %q", got)
+		}
+		b.clock.advance(bootloop.Window + time.Second)
+		b.kinds(event.DHCPLoop)
 	}
-	if found := b.kinds(event.DHCPLoop); len(found) != 1 {
-		t.Errorf("%d loops reported, want 1", len(found))
-	}
-	if got := round(100); got != "" {
-		t.Errorf("the loop goes on with %s", got)
-	}
-	b.clock.advance(bootloop.Hold)
-	if round(101) == "" {
-		t.Error("the loop is held for ever")
-	}
+	// Nobody knows that it is the machine: it gets the boot program, which has HTTP.
+	loop(0, "boot/52-54-00-00-02-01/undionly.kpxe")
+	// The machine has received that each time, and fetches no script with it either.
+	received = true
+	loop(100, "")
 }
 
 // TestBootLoopWithProxy: a proxy sees only a machine's DHCPDISCOVERs. That of its operating system, which the proxy does not
@@ -218,6 +235,7 @@ func TestBootLoopWithProxy(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	ask := func(n byte, who client) int {
+		b.deps.Loops.ProgramReceived(mac(t, besideH))
 		out := b.exchange("lab1", 67, client0, message(t, dhcpv4.MessageTypeDiscover, mac(t, besideH), who,
 			dhcpv4.WithTransactionID(dhcpv4.TransactionID{1, 2, 3, n})))
 		b.clock.advance(time.Second)

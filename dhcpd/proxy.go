@@ -2,6 +2,7 @@ package dhcpd
 
 import (
 	"github.com/bootlab/bootlab/dhcpd/wire"
+	"github.com/bootlab/bootlab/internal/boot/bootloop"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
@@ -32,7 +33,8 @@ func (s *Server) pxeBootServer(x *exchange) dropReason {
 
 func (s *Server) sendBootInfo(x *exchange, kind wire.MessageType) dropReason {
 	info := s.bootInfo(x, x.proxyMachine())
-	if info == (bootInfo{}) || x.req.Stage == wire.StageIPXE && s.deps.Loops.BootFileHeld(x.req.MAC) {
+	held := x.req.Stage == wire.StageIPXE && info.file == "" && s.deps.Loops.Remedy(x.req.MAC) != bootloop.None
+	if info == (bootInfo{}) || held {
 		return dropNotBoot
 	}
 	if x.req.Stage == wire.StageIPXE { // which takes a proxy's boot file only from a PXE server

@@ -29,9 +29,7 @@ func (s *Server) makeReply(x *exchange, kind wire.MessageType, addr netip.Addr, 
 		a.FQDN = x.fqdn(fqdn)
 	}
 	var boot bootInfo
-	if x.req.Stage == wire.StageIPXE && s.deps.Loops.BootFileHeld(x.req.MAC) {
-		boot = bootInfo{ipxe: noPXEDHCP}
-	} else if x.req.Booting() {
+	if x.req.Booting() {
 		boot = s.bootInfo(x, x.machine(addr))
 	}
 	boot.addTo(a)

@@ -116,10 +116,16 @@ func (s *Server) watchBootLoop(x *exchange, a *wire.Reply) {
 	switch {
 	case x.req.Stage == wire.StageOS:
 		s.deps.Loops.Release(x.req.MAC)
-	case x.req.Stage == wire.StageIPXE && a.BootFile != "" && s.deps.Loops.BootFileSent(x.req.MAC, x.req.XID):
+	case x.req.Stage == wire.StageIPXE && a.BootFile != "":
+		gets := map[bootloop.Remedy]string{
+			bootloop.Program: "it gets the boot program for %s, by TFTP: this iPXE may lack HTTP",
+			bootloop.NoFile:  "no boot file for %s: check that it reaches the appliance by HTTP",
+		}[s.deps.Loops.BootFileSent(x.req.MAC, x.req.XID)]
+		if gets == "" {
+			return
+		}
 		s.record(x, event.Event{Kind: event.DHCPLoop, Addr: a.YIAddr, Detail: x.replyDetail(a), Err: fmt.Sprintf(
-			"%d times within %s, and its script was not fetched; no boot file for %s: check that this iPXE supports HTTP and reaches the appliance",
-			bootloop.MaxLeases, bootloop.Window, bootloop.Hold)})
+			"%d times within %s, and its script was not fetched; "+gets, bootloop.MaxLeases, bootloop.Window, bootloop.Hold)})
 	}
 }
 

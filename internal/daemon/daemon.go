@@ -194,7 +194,7 @@ func (d *Daemon) newBus(ctx context.Context, s store.Store) error {
 	}
 	d.bus = event.NewBus(event.BusConfig{
 		Now: time.Now, Gen: func() uint64 { return d.current.Load().Gen }, Identify: d.identify,
-		Recorders: []event.Recorder{logs.New(d.log), d.timeline}, Counters: []event.Recorder{counts, d.installWatch},
+		Recorders: []event.Recorder{logs.New(d.log), d.timeline}, Counters: []event.Recorder{counts, d.installWatch, received{d.loops}},
 	})
 	return nil
 }

@@ -1,13 +1,15 @@
 package interop
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )
 
-// TestBootLoop: an iPXE that leases again and again without a request for its script gets no boot file.
+// TestBootLoop: an iPXE that leases again and again without a request for its script gets the boot program, and no boot file if it
+// fetches no script with that either. A neighbour that forges such leases does not keep the machine from its script.
 func TestBootLoop(t *testing.T) {
 	t.Parallel()
 	d := start(t, newLab(t, "10.106.4"))
@@ -15,16 +17,41 @@ func TestBootLoop(t *testing.T) {
 	card := mac("52:54:00:00:00:10")
 	ipxe := []dhcpv4.Modifier{with(60, "PXEClient:Arch:00007:UNDI:003010"), with(93, "\x00\x07"), with(77, "iPXE"), with(175, "\xb1\x01\x01"), with(55, "\x01\x03\x06\x42\x43\xaf")}
 	const most = 40
-	rounds := 0
-	for ; rounds < most; rounds++ {
-		if ack := w.bind(card, ipxe...); ack.BootFileName == "" && !ack.Options.Has(dhcpv4.OptionBootfileName) {
-			break
+	file := func() string { return bootFile(w.bind(card, ipxe...).DHCPv4) }
+	const program = "boot/52-54-00-00-00-10/ipxe.efi"
+	loop := func(want string, before func()) {
+		t.Helper()
+		rounds, got := 0, ""
+		for ; rounds < most; rounds++ {
+			before()
+			if got = file(); !strings.HasPrefix(got, "http://") {
+				break
+			}
+		}
+		if rounds < 3 || got != want {
+			t.Errorf("after %d rounds it gets %q, want %q", rounds, got, want)
 		}
 	}
-	if rounds == most || rounds < 3 {
-		t.Errorf("%d rounds until it gets no boot file", rounds)
-	}
+	loop(program, func() {})
 	d.until("the loop is logged", func() bool { return strings.Contains(regexpLine(d.log.String(), "dhcp_loop"), "host=w0") })
+	for range 2 * most {
+		if got := file(); got != program {
+			t.Errorf("more of the same: it gets %q", got)
+		}
+	}
+	// The machine itself fetches the boot program, as before every boot without an iPXE of its own.
+	w0 := d.machine(t, card.String(), "10.106.4.10")
+	fetch := func() {
+		t.Helper()
+		if out, err := w0.run("curl", "-sf", "--max-time", "60", "-o", "/dev/null", "tftp://10.106.4.1/"+program); err != nil {
+			t.Fatal(err, out)
+		}
+	}
+	fetch()
+	if got := file(); !strings.HasPrefix(got, "http://") {
+		t.Errorf("after the machine has its boot program: it gets %q", got)
+	}
+	loop("", fetch)
 	out, err := d.bootlab("timeline", "w0")
 	if err != nil || !strings.Contains(out, "no boot file") {
 		t.Errorf("its timeline does not show the loop: %v\n%s", err, out)
@@ -36,3 +63,6 @@ func TestBootLoop(t *testing.T) {
 		t.Error("another machine gets no boot file")
 	}
 }
+
+// bootFile returns the boot file that a reply names, in the option or the header; empty: none.
+func bootFile(p *dhcpv4.DHCPv4) string { return cmp.Or(p.BootFileNameOption(), p.BootFileName) }

@@ -11,7 +11,7 @@ import (
 // iPXE to the next, virtual firmware takes three seconds or more, a server half a minute. In one boot, GRUB requests its script three
 // times, and some builds of iPXE take two leases.
 const (
-	MaxLeases  = 8  // leases with a boot file within Window, and no script requested
+	MaxLeases  = 8  // leases with a boot file within Window, and no script received
 	MaxScripts = 20 // scripts received within Window
 	Window     = 2 * time.Minute
 	Hold       = 5 * time.Minute // how long a machine is held
@@ -29,9 +29,21 @@ type Detector struct {
 
 // A machine holds the counts of one machine's iPXE.
 type machine struct {
-	xid             [4]byte // of its last lease: a retransmission is not counted
-	leases, scripts counter
+	xid     [4]byte // of its last lease: a retransmission is not counted
+	program bool    // it has received a boot program, and no lease since
+	// leases are those before each of which it received a boot program; bare are the others: of an iPXE in a NIC, or forged.
+	leases, bare, scripts counter
 }
+
+// A Remedy is what iPXE gets in place of its script's address.
+type Remedy int
+
+// The remedies.
+const (
+	None    Remedy = iota // the script, as always
+	Program               // the boot program by TFTP
+	NoFile                // no boot file
+)
 
 // New returns a detector that has counted nothing. now must not be nil.
 func New(now func() time.Time) *Detector {
@@ -41,17 +53,35 @@ func New(now func() time.Time) *Detector {
 	return &Detector{now: now, machines: map[lab.MAC]*machine{}}
 }
 
-// BootFileSent counts that iPXE got a boot file in the DHCP exchange with that transaction ID. It reports whether this begins a hold.
-func (d *Detector) BootFileSent(m lab.MAC, xid [4]byte) bool {
+// ProgramReceived counts that a machine received the whole of a boot program. Nobody else can do that in its name with some packets.
+func (d *Detector) ProgramReceived(m lab.MAC) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c := d.machineLocked(m, d.now())
+	c.program, c.bare = true, counter{}
+}
+
+// BootFileSent counts that iPXE got a boot file in the DHCP exchange with that transaction ID. It returns the remedy that begins with
+// this one.
+func (d *Detector) BootFileSent(m lab.MAC, xid [4]byte) Remedy {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.now()
 	c := d.machineLocked(m, now)
-	if c.xid == xid && c.leases.count > 0 {
-		return false
+	if c.xid == xid && c.leases.count+c.bare.count > 0 {
+		return None
 	}
 	c.xid = xid
-	return c.leases.add(now, MaxLeases)
+	switch {
+	case c.program:
+		c.program = false
+		if c.leases.add(now, MaxLeases) {
+			return NoFile
+		}
+	case !c.bare.held(now) && c.bare.add(now, MaxLeases):
+		return Program
+	}
+	return None
 }
 
 // ScriptReceived counts a script that a machine received. A request that nobody waits for is not counted: anybody can send it.
@@ -60,7 +90,7 @@ func (d *Detector) ScriptReceived(m lab.MAC) {
 	defer d.mu.Unlock()
 	now := d.now()
 	c := d.machineLocked(m, now)
-	c.leases = counter{}
+	c.leases, c.bare, c.program = counter{}, counter{}, false
 	if !c.scripts.held(now) {
 		c.scripts.add(now, MaxScripts)
 	}
@@ -74,12 +104,20 @@ func (d *Detector) ScriptHeld(m lab.MAC) bool {
 	return c != nil && c.scripts.held(d.now())
 }
 
-// BootFileHeld reports whether a machine is held because it never requests its script: it gets no boot file.
-func (d *Detector) BootFileHeld(m lab.MAC) bool {
+// Remedy returns what a machine gets that never requests its script.
+func (d *Detector) Remedy(m lab.MAC) Remedy {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	c := d.machines[m]
-	return c != nil && c.leases.held(d.now())
+	c, now := d.machines[m], d.now()
+	switch {
+	case c == nil:
+		return None
+	case c.leases.held(now):
+		return NoFile
+	case c.bare.held(now):
+		return Program
+	}
+	return None
 }
 
 // Release forgets machines: their operating system sent a DHCP message, or an admin wants them to boot.
@@ -117,7 +155,7 @@ func (d *Detector) sweepLocked(now time.Time) {
 		return
 	}
 	for m, c := range d.machines {
-		if c.leases.expired(now) && c.scripts.expired(now) {
+		if c.leases.expired(now) && c.bare.expired(now) && c.scripts.expired(now) {
 			delete(d.machines, m)
 		}
 	}

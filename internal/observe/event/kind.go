@@ -142,7 +142,7 @@ var table = [kinds]description{
 	DHCPFlood:             {"dhcp_flood", StageAddress, slog.LevelWarn, refusal, "a pool is full, and machines of many of its leases do not answer"},
 	DHCPConflict:          {"dhcp_conflict", StageAddress, slog.LevelWarn, refusal, "an address of a pool is in use without a lease"},
 	DHCPRogue:             {"dhcp_rogue", StageAddress, slog.LevelWarn, refusal, "another DHCP server answers on a network with dhcp: server"},
-	DHCPLoop:              {"dhcp_loop", StageAddress, slog.LevelWarn, refusal, "iPXE asks for its boot file again and again without fetching it; for some minutes it gets none"},
+	DHCPLoop:              {"dhcp_loop", StageAddress, slog.LevelWarn, refusal, "iPXE asks for its boot file again and again without fetching it; for some minutes it gets the boot program by TFTP, or no boot file"},
 
 	TFTPProbe:   {"tftp_probe", StageFirmware, slog.LevelDebug, request, "firmware asked for a file's size only, as UEFI does"},
 	TFTPServed:  {"tftp_served", StageFirmware, slog.LevelInfo, request, "a TFTP transfer is complete"},
