@@ -1,14 +1,14 @@
 # syntax=docker/dockerfile:1
 #
 # docker build -t bootlab .
-# docker run --network host --cap-drop ALL --cap-add NET_BIND_SERVICE --cap-add NET_RAW \
+# docker run --network host --cap-drop ALL --cap-add NET_BIND_SERVICE --cap-add NET_RAW --cap-add NET_ADMIN \
 #   --read-only --tmpfs /run/bootlab:uid=64098,gid=64098,mode=0750 -v /etc/bootlab:/etc/bootlab:ro -v bootlab:/var/lib/bootlab bootlab
 #
 # A lost volume is noticed, before machines are installed again, by a marker beside the lab file. Create it once, and mount it writable:
 #   install --owner 64098 --mode 600 /dev/null /etc/bootlab/.lab.yaml.bootlab-state
 #   -v /etc/bootlab/.lab.yaml.bootlab-state:/etc/bootlab/.lab.yaml.bootlab-state
 #
-# It never runs as root: the user is 64098 (bootlab), who must be able to read /etc/bootlab, and the two capabilities are the
+# It never runs as root: the user is 64098 (bootlab), who must be able to read /etc/bootlab, and the three capabilities are the
 # program's own (setcap). They have no effect with --security-opt no-new-privileges; bootlab sets that itself once it has them.
 #
 # DHCP lives on broadcasts, which no port mapping carries: the container needs the host's network (--network host) or an
@@ -36,11 +36,11 @@ RUN apt-get update \
  && useradd --system --uid 64098 --user-group --groups libvirt --home-dir /var/lib/bootlab --shell /usr/sbin/nologin bootlab \
  && install --directory --owner bootlab --group bootlab --mode 0750 /var/lib/bootlab /run/bootlab \
  && install --directory /etc/bootlab
-# In one step: a file that gets its capabilities in a later layer is stored twice. A feature that needs another capability, such
-# as CAP_NET_ADMIN to set addresses, needs it here and in docker run.
+# In one step: a file that gets its capabilities in a later layer is stored twice. A feature that needs another capability
+# needs it here and in docker run. With appliance.addresses: off it needs no NET_ADMIN.
 RUN --mount=type=bind,from=build,source=/src/bin/bootlab,target=/mnt/bootlab \
     install --mode 0755 /mnt/bootlab /usr/local/bin/bootlab \
- && setcap cap_net_bind_service,cap_net_raw=p /usr/local/bin/bootlab
+ && setcap cap_net_bind_service,cap_net_raw,cap_net_admin=p /usr/local/bin/bootlab
 COPY configs /usr/share/doc/bootlab/configs
 VOLUME ["/var/lib/bootlab"]
 # Documentation only, with --network host: DHCP, TFTP, DNS, HTTP.

@@ -8,9 +8,11 @@ import (
 	"html/template"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -394,7 +396,9 @@ func secure(h http.Header) {
 func (a *Admin) routes(why trust) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/healthz", get(a.healthz))
-	mux.Handle("/readyz", get(a.readyz))
+	mux.Handle("/readyz", get(func(w http.ResponseWriter, r *http.Request) {
+		a.readyz(w, r, why == bySocket || a.open.known(a.keys.session(r)))
+	}))
 	mux.Handle("/metrics", get(promhttp.HandlerFor(a.deps.Gatherer, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(a.deps.Log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError,
 	}).ServeHTTP))
@@ -420,9 +424,9 @@ func (a *Admin) healthz(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintln(w, "ok")
 }
 
-// readyz is open to anyone, so it names servers and nothing of the lab. A refused reload does not make it unready: the last
+// readyz is open to anyone, so it names servers and nothing of the lab, but for callers that are trusted. A refused reload does not make it unready: the last
 // good lab is served.
-func (a *Admin) readyz(w http.ResponseWriter, r *http.Request) {
+func (a *Admin) readyz(w http.ResponseWriter, r *http.Request, trusted bool) {
 	s := a.deps.Status.Status(r.Context())
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if !s.Ready() {
@@ -443,6 +447,11 @@ func (a *Admin) readyz(w http.ResponseWriter, r *http.Request) {
 		}
 		fmt.Fprintf(w, "%s: %s\n", srv.Name, state)
 	}
+	if unheld := s.Unheld(); len(unheld) > 0 {
+		fmt.Fprintln(w, "addresses: degraded:", unheldText(unheld, trusted))
+	} else if len(s.Addresses) > 0 {
+		fmt.Fprintln(w, "addresses: ok")
+	}
 	switch {
 	case len(s.Store.Causes) > 0:
 		fmt.Fprintf(w, "store: degraded: %s (bootlab status says what to do)\n", strings.Join(s.Store.Causes, "; "))
@@ -455,4 +464,26 @@ func (a *Admin) readyz(w http.ResponseWriter, r *http.Request) {
 	if s.Reload.Err != "" {
 		fmt.Fprintln(w, "reload: the last one was refused, the previous lab stays in force (bootlab status shows the reason)")
 	}
+}
+
+// unheldText says why clients do not reach this machine at some addresses. Only trusted callers learn which they are.
+func unheldText(unheld []api.Address, trusted bool) string {
+	var texts []string
+	counts := map[string]int{}
+	for _, a := range unheld {
+		text := a.Addr.String() + " is " + a.Short()
+		if a.Command != "" {
+			text += " (" + a.Command + ")"
+		}
+		texts = append(texts, text)
+		counts[a.Short()]++
+	}
+	if trusted {
+		return strings.Join(texts, "; ")
+	}
+	texts = nil
+	for _, short := range slices.Sorted(maps.Keys(counts)) {
+		texts = append(texts, fmt.Sprintf("%d %s", counts[short], short))
+	}
+	return strings.Join(texts, "; ") + " (bootlab status says which)"
 }

@@ -108,7 +108,19 @@ func statusText(cmd *cobra.Command, s api.Status) error {
 		}
 		rows = append(rows, []string{srv.Name, serverState(srv), strings.Join(srv.Addrs, " "), since, strings.Join(append(nonEmpty(srv.Err), srv.Warnings...), "; ")})
 	}
-	return table(cmd, "SERVER STATE LISTENS SINCE PROBLEM", rows)
+	if err := table(cmd, "SERVER STATE LISTENS SINCE PROBLEM", rows); err != nil || len(s.Addresses) == 0 {
+		return err
+	}
+	fmt.Fprintln(w)
+	rows = nil
+	for _, a := range s.Addresses {
+		since := ""
+		if !a.Since.IsZero() {
+			since = a.Since.Local().Format(time.DateTime)
+		}
+		rows = append(rows, []string{a.Addr.String(), a.Short(), a.Interface, a.For, since, a.Problem})
+	}
+	return table(cmd, "ADDRESS STATE INTERFACE OF SINCE PROBLEM", rows)
 }
 
 // serverState says in a word or two how a server is.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"net/netip"
 	"time"
 
@@ -15,6 +16,7 @@ type Status struct {
 	Generation uint64    `json:"generation"` // of the running lab; counts from 1
 	Started    time.Time `json:"started"`
 	Servers    []Server  `json:"servers"`
+	Addresses  []Address `json:"addresses,omitempty"` // of clusters and balancers
 	Store      Store     `json:"store"`
 	Reload     Reload    `json:"reload"`               // the last one; zero At: none since the start
 	Warnings   []string  `json:"warnings,omitempty"`   // of the running lab, such as missing files; of the store
@@ -36,6 +38,16 @@ func (s Status) Unready() (names []string) {
 	return names
 }
 
+// Unheld returns the addresses at which clients do not reach this machine.
+func (s Status) Unheld() (unheld []Address) {
+	for _, a := range s.Addresses {
+		if !a.OK {
+			unheld = append(unheld, a)
+		}
+	}
+	return unheld
+}
+
 // A Server is one of the daemon's servers.
 type Server struct {
 	Name     string    `json:"name"`               // dhcpd, tftpd, dnsd, httpd, admin, lbproxy, virt
@@ -47,6 +59,26 @@ type Server struct {
 	Cause    string    `json:"cause,omitempty"`    // Err, or what a server that serves lacks, in a few words, without names and addresses: /readyz is open to anyone
 	Warnings []string  `json:"warnings,omitempty"` // about others that it needs: a hypervisor that does not respond
 	Panics   int       `json:"panics,omitempty"`   // that were contained since the start: bugs of bootlab
+}
+
+// An Address is one of a cluster or of balancers: clients connect to it.
+type Address struct {
+	Addr      netip.Addr `json:"addr"`
+	Interface string     `json:"interface,omitempty"` // of its network
+	For       string     `json:"for"`                 // who listens there, such as "cluster prod"
+	State     string     `json:"state"`               // held (bootlab added it), present (something else did), looking, taken, conflict, missing
+	OK        bool       `json:"ok"`                  // clients reach this machine at it
+	MAC       lab.MAC    `json:"mac,omitzero"`        // of the other machine that uses it
+	Host      string     `json:"host,omitempty"`      // that machine, if the lab knows it
+	Since     time.Time  `json:"since,omitzero"`      // of the state
+	Problem   string     `json:"problem,omitempty"`   // why it is not OK, or not fully known, and what to do
+	Command   string     `json:"command,omitempty"`   // what adds it by hand
+}
+
+// Short says the state in a few words.
+func (a Address) Short() string {
+	words := map[string]string{"present": "present, not added by bootlab", "taken": "used by another machine", "conflict": "used by another machine, too", "missing": "on no interface", "looking": "not added yet"}
+	return cmp.Or(words[a.State], a.State)
 }
 
 // A Store is the state of what is kept on disk.

@@ -32,7 +32,7 @@ func loadSnapshot(path string, inForce *lab.Appliance, confined *confine.Confine
 	if err := outside(confined, l); err != nil {
 		return nil, err
 	}
-	l.Warnings = slices.Concat(l.Warnings, AddressWarnings(l), unreadable(l))
+	l.Warnings = slices.Concat(l.Warnings, networkWarnings(l), unreadable(l))
 	s, err := snapshot.Compile(l)
 	if err != nil {
 		return nil, err
@@ -76,6 +76,7 @@ func (c *change) commit() {
 	snap.DNS = c.d.learned.serials.assign(snap.DNS)
 	c.snap = &snap
 	c.d.current.Store(c.snap)
+	c.d.vips.Want(wantedVIPs(c.snap.Lab))
 	c.d.loops.ReleaseAll() // what they boot may be fixed now
 	c.d.warnUnsigned(c.snap.Lab)
 	c.own.commit()

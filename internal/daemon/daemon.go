@@ -28,6 +28,7 @@ import (
 	"github.com/bootlab/bootlab/internal/host/memory"
 	"github.com/bootlab/bootlab/internal/host/neighbour"
 	"github.com/bootlab/bootlab/internal/host/privilege"
+	"github.com/bootlab/bootlab/internal/host/vip"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/observe/logs"
 	"github.com/bootlab/bootlab/internal/observe/metrics"
@@ -70,6 +71,7 @@ type Daemon struct {
 	boot          *boot.Service
 	panics        *panics.All
 	neighbours    *neighbour.Resolver
+	vips          *vip.Holder
 	installWatch  *installWatch
 	clusters      *clusters
 	loops         *bootloop.Detector
@@ -109,7 +111,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 
 	// Everything that needs root: folders, ports. Then no more root.
 	appliance := snap.Lab.Appliance
-	if err := privilege.Raise(kept()...); err != nil {
+	if err := privilege.Raise(kept(appliance)...); err != nil {
 		return err
 	}
 	user, err := dropTo(appliance, d.log)
@@ -146,6 +148,9 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}
 	defer d.neighbours.Close()
 	if d.clusters, err = d.openClusters(ctx); err != nil {
+		return err
+	}
+	if d.vips, err = d.openVIPs(ctx, holds(appliance)); err != nil {
 		return err
 	}
 	if d.servers, err = d.build(); err != nil {

@@ -8,12 +8,14 @@ import (
 
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/host/links"
+	"github.com/bootlab/bootlab/internal/host/vip"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // InterfaceAddr returns the address that the interface has inside subnet, the default of a network's address.
 func InterfaceAddr(name string, subnet netip.Prefix) (netip.Addr, bool) {
-	addrs := interfaceAddrs(name)
+	held := vip.Marked(name)
+	addrs := slices.DeleteFunc(interfaceAddrs(name), func(a netip.Addr) bool { return slices.Contains(held, a) })
 	i := slices.IndexFunc(addrs, subnet.Contains)
 	if i < 0 {
 		return netip.Addr{}, false
@@ -24,13 +26,16 @@ func InterfaceAddr(name string, subnet netip.Prefix) (netip.Addr, bool) {
 // ownAddresses returns the addresses that servers listen on by default: those of the lab, and the IPv6 addresses that the
 // interfaces of its networks have now.
 func ownAddresses(l *lab.Lab) []netip.Addr {
-	own := l.OwnAddresses()
+	own, services := l.OwnAddresses(), []netip.Addr{} // those are the balancers'
+	for _, s := range l.ServiceAddresses() {
+		services = append(services, s.Addr)
+	}
 	for _, n := range l.Networks {
 		if n.Interface == "" {
 			continue
 		}
 		for _, a := range interfaceAddrs(n.Interface) {
-			if a.Is6() && a.IsGlobalUnicast() && !slices.Contains(own, a) {
+			if a.Is6() && a.IsGlobalUnicast() && !slices.Contains(own, a) && !slices.Contains(services, a) {
 				own = append(own, a)
 			}
 		}
@@ -56,9 +61,31 @@ func interfaceAddrs(name string) (addrs []netip.Addr) {
 	return addrs
 }
 
-// AddressWarnings warns of networks whose interface exists while no interface of this machine has their address: machines would
+// AddressWarnings warns of addresses that no interface of this machine has, though the interface of their network exists: those of
+// networks, and those of clusters and balancers that the daemon will not add.
+func AddressWarnings(l *lab.Lab) lab.Problems {
+	return append(networkWarnings(l), serviceWarnings(l)...)
+}
+
+// serviceWarnings warns of addresses of clusters and balancers that nobody will add.
+func serviceWarnings(l *lab.Lab) (warnings lab.Problems) {
+	for _, s := range l.ServiceAddresses() {
+		on := interfaceFor(l, s)
+		_, err := net.InterfaceByName(on)
+		switch {
+		case onMachine(s.Addr):
+		case on == "" && slices.ContainsFunc(l.Networks, func(n *lab.Network) bool { return n.Interface != "" }):
+			warnings.Addf(s.Pos, s.Key, "no network with an interface holds %s, so bootlab cannot add it: clients reach %s only if something else adds it, such as a router that forwards to this machine", s.Addr, s.For)
+		case on != "" && err == nil && !holds(l.Appliance):
+			warnings.Addf(s.Pos, s.Key, "no interface of this machine has %s, at which clients reach %s, and appliance.addresses is off: run %s", s.Addr, s.For, vip.AddCommand(s.Addr, on))
+		}
+	}
+	return warnings
+}
+
+// networkWarnings warns of networks whose interface exists while no interface of this machine has their address: machines would
 // be sent there for everything they boot.
-func AddressWarnings(l *lab.Lab) (warnings lab.Problems) {
+func networkWarnings(l *lab.Lab) (warnings lab.Problems) {
 	for _, n := range l.Networks {
 		if !addressMissing(n) {
 			continue
@@ -76,17 +103,22 @@ func addressMissing(n *lab.Network) bool {
 	if _, err := net.InterfaceByName(n.Interface); err != nil {
 		return false // the lab of another machine, or a bridge that is made later
 	}
+	return !onMachine(n.Address)
+}
+
+// onMachine reports whether an interface of this machine has an address, as far as the kernel answers.
+func onMachine(addr netip.Addr) bool {
 	addrs, err := net.InterfaceAddrs()
-	return err == nil && !slices.ContainsFunc(addrs, func(a net.Addr) bool {
+	return err != nil || slices.ContainsFunc(addrs, func(a net.Addr) bool {
 		prefix, err := netip.ParsePrefix(a.String())
-		return err == nil && prefix.Addr() == n.Address
+		return err == nil && prefix.Addr() == addr
 	})
 }
 
 // currentWarnings returns the warnings that hold now: those of the load, and addresses lost since.
 func currentWarnings(s *snapshot.Snapshot) []string {
 	ws := warnings(s)
-	for _, p := range AddressWarnings(s.Lab) {
+	for _, p := range networkWarnings(s.Lab) {
 		if text := p.Error(); !slices.Contains(ws, text) {
 			ws = append(ws, text)
 		}
@@ -110,6 +142,7 @@ func (d *Daemon) look() bool {
 	d.state.watch(d.log)
 	d.followMemory()
 	d.followAddresses()
+	d.followVIPs()
 	d.warnNew(d.current.Load())
 	return d.addressFound()
 }

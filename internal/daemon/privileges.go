@@ -30,16 +30,20 @@ func dropTo(a lab.Appliance, log *slog.Logger) (*privilege.User, error) {
 	return u, err
 }
 
-// kept are the capabilities that stay: a reload may bring balancers on ports below 1024, and interfaces to answer DHCP on. A
-// feature that needs another one, such as CAP_NET_ADMIN to set addresses, adds it here, to configs/bootlab.service and to the
-// Dockerfile; a test compares the three.
-func kept() []privilege.Capability {
-	return []privilege.Capability{privilege.NetBindService, privilege.NetRaw}
+// kept are the capabilities that stay: a reload may bring balancers on ports below 1024, interfaces to answer DHCP on, and addresses to
+// add to interfaces. A feature that needs another one adds it here, to configs/bootlab.service and to the Dockerfile; a test compares
+// the three.
+func kept(a lab.Appliance) []privilege.Capability {
+	keep := []privilege.Capability{privilege.NetBindService, privilege.NetRaw}
+	if holds(a) {
+		keep = append(keep, privilege.NetAdmin)
+	}
+	return keep
 }
 
 // keptByRoot are what the daemon keeps where the lab file says that it stays root: also what one stays root for, files of others.
-func keptByRoot() []privilege.Capability {
-	return append(kept(), privilege.Chown, privilege.DACOverride, privilege.FOwner, privilege.SysPtrace)
+func keptByRoot(a lab.Appliance) []privilege.Capability {
+	return append(kept(a), privilege.Chown, privilege.DACOverride, privilege.FOwner, privilege.SysPtrace)
 }
 
 // dropPrivileges becomes u. If it is nil, the user stays, and loses what a server does not need.
@@ -49,9 +53,9 @@ func dropPrivileges(u *privilege.User, l *lab.Lab, labPath string) error {
 	case u == nil && !a.Confine:
 		return nil
 	case u == nil && os.Geteuid() == 0:
-		return privilege.Keep(keptByRoot()...)
+		return privilege.Keep(keptByRoot(a)...)
 	case u == nil:
-		return privilege.Keep(kept()...)
+		return privilege.Keep(kept(a)...)
 	}
 	if err := u.Own(a.State); err != nil {
 		return err
@@ -59,7 +63,7 @@ func dropPrivileges(u *privilege.User, l *lab.Lab, labPath string) error {
 	if err := u.OwnSocket(a.AdminSocket); err != nil {
 		return err
 	}
-	if err := u.Drop(kept()...); err != nil {
+	if err := u.Drop(kept(a)...); err != nil {
 		return err
 	}
 	if err := usable(a.State, u.Name); err != nil {

@@ -5,13 +5,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // TestCapabilitiesAreTheSameEverywhere: the unit and the container give what the daemon keeps, and nothing else.
 func TestCapabilitiesAreTheSameEverywhere(t *testing.T) {
 	t.Parallel()
 	var want []string
-	for _, c := range kept() {
+	for _, c := range kept(lab.Appliance{}) {
 		want = append(want, strings.ToUpper(c.String()))
 	}
 	for _, tt := range []struct{ file, after string }{

@@ -33,6 +33,8 @@ func (d *Daemon) tasks(watch *watcher) tasks {
 		{name: "watch", run: func(ctx context.Context) error { return d.watch(ctx, watch) }},
 		// Client connections drain while everything else still answers.
 		{name: serverLB, server: true, run: d.lb.Serve},
+		// No connection is left that would break.
+		{name: "addresses", run: d.vips.Run},
 		{name: "install", run: func(ctx context.Context) error { return d.installWatch.run(ctx, d) }},
 		{name: "clusters", run: d.clusters.run},
 		// No operation on virtual machines any more.

@@ -44,6 +44,7 @@ type Appliance struct {
 	TFTPAllow   []netip.Prefix // clients outside the networks that TFTP answers
 	DNS         Listen         // UDP and TCP; empty: none
 	Admin       Listen         // of the admin API and the dashboard
+	Addresses   AddressMode    // who adds the addresses of clusters and balancers to interfaces
 	AdminHosts  []string       // names in lower case, and addresses, by which browsers may reach the admin API beside its own
 	AdminSocket string         // absolute path
 	User        string         // to drop to when started as root; "root": no drop
@@ -57,6 +58,15 @@ type StoreConfig struct {
 	Prefix string
 	CAFile string // absolute, or empty
 }
+
+// AddressMode says who adds the addresses of clusters and balancers to the interfaces of their networks.
+type AddressMode string
+
+// The address modes.
+const (
+	AddressHold AddressMode = "hold" // the daemon
+	AddressOff  AddressMode = "off"  // an admin, keepalived, a router
+)
 
 // DHCPMode says what the DHCP server does in a network.
 type DHCPMode string

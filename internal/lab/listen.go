@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 )
@@ -54,4 +55,40 @@ func (l *Lab) AnswersDNS(server netip.AddrPort) bool {
 		}
 		return at.Addr() == addr || (own || addr.IsLoopback()) && at.Addr().IsUnspecified() || addr.IsUnspecified() && at.Addr().IsLoopback()
 	})
+}
+
+// A ServiceAddress is an address that balancers listen on, and that this machine therefore has to have.
+type ServiceAddress struct {
+	Pos     Pos
+	Key     string // of the lab file
+	Addr    netip.Addr
+	Network *Network // that it is in; nil: none
+	For     string   // who listens there, such as "cluster prod"
+}
+
+// ServiceAddresses returns the addresses of clusters and balancers, sorted, each once. Loopback, this machine's own addresses in
+// the networks, and those of other hosts are none.
+func (l *Lab) ServiceAddresses() (all []ServiceAddress) {
+	own := l.OwnAddresses()
+	for _, b := range l.Balancers {
+		a := b.Listen.Addr()
+		if !a.IsValid() || a.IsUnspecified() || a.IsLoopback() || slices.Contains(own, a) {
+			continue
+		}
+		if h := l.HostByIP(a); h != nil && len(h.MACs) > 0 { // a single node's own; without a MAC it is a name only
+			continue
+		}
+		s := ServiceAddress{Pos: b.Pos, Key: "balancers." + b.Name + ".listen", Addr: a, Network: l.NetworkOf(a), For: "balancer " + b.Name}
+		if c := b.Cluster; c != nil {
+			s.Pos, s.Key, s.For = c.Pos, "clusters."+c.Name+".address", "cluster "+c.Name
+			if a != c.Address {
+				s.Key = "clusters." + c.Name + ".ingress"
+			}
+		}
+		all = append(all, s)
+	}
+	slices.SortStableFunc(all, func(a, b ServiceAddress) int {
+		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(b.Key, a.Key)) // clusters before balancers
+	})
+	return slices.CompactFunc(all, func(a, b ServiceAddress) bool { return a.Addr == b.Addr })
 }

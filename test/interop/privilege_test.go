@@ -48,10 +48,11 @@ func TestPrivileges(t *testing.T) {
 	uid, gid := nobody(t)
 	l := newLab(t, "10.94.1")
 	d := start(t, l)
-	const keeps = "0000000000002400" // CAP_NET_BIND_SERVICE, CAP_NET_RAW
+	const keeps = "0000000000003400" // CAP_NET_BIND_SERVICE, CAP_NET_RAW, and CAP_NET_ADMIN for addresses
+	const effective = "0000000000002400"
 	want := []string{
 		fmt.Sprintf("Uid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d\n", uid), fmt.Sprintf("Gid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d\n", gid),
-		"CapPrm:\t" + keeps, "CapEff:\t" + keeps, "CapBnd:\t" + keeps, "CapInh:\t0000000000000000", "CapAmb:\t0000000000000000", "NoNewPrivs:\t1",
+		"CapPrm:\t" + keeps, "CapEff:\t" + effective, "CapBnd:\t" + keeps, "CapInh:\t0000000000000000", "CapAmb:\t0000000000000000", "NoNewPrivs:\t1",
 	}
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", d.cmd.Process.Pid))
 	if err != nil || len(threads) < 2 {
@@ -205,24 +206,32 @@ func TestWithoutRoot(t *testing.T) {
 	}
 }
 
-// TestAsUser runs the daemon as configs/bootlab.service and the container do: never root, with two capabilities, which come from
-// whoever starts it or from the file. A machine gets its address, boot program and script; what the daemon starts has neither.
+// TestAsUser runs the daemon as configs/bootlab.service and the container do: never root, with three capabilities, which come
+// from whoever starts it or from the file. A machine gets its address, boot program and script; what the daemon starts has none. With the
+// third it adds a balancer's address; with appliance.addresses: off it does not keep it.
 func TestAsUser(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "setpriv", "setcap", "udhcpc", "busybox", "curl")
 	uid, gid := nobody(t)
-	only := "-all,+net_bind_service,+net_raw"
+	only := "-all,+net_bind_service,+net_raw,+net_admin"
 	for i, tt := range []struct {
 		name string
 		wrap []string
 		file bool // the capabilities are the file's
+		off  bool // appliance.addresses is off
 	}{
-		{"ambient capabilities of a service manager", []string{"--inh-caps=" + only, "--ambient-caps=" + only, "--bounding-set=" + only}, false},
-		{"capabilities of the file, in a container", []string{"--inh-caps=-all", "--ambient-caps=-all", "--bounding-set=" + only}, true},
+		{"ambient capabilities of a service manager", []string{"--inh-caps=" + only, "--ambient-caps=" + only, "--bounding-set=" + only}, false, false},
+		{"no addresses", []string{"--inh-caps=" + only, "--ambient-caps=" + only, "--bounding-set=" + only}, false, true},
+		{"capabilities of the file, in a container", []string{"--inh-caps=-all", "--ambient-caps=-all", "--bounding-set=" + only}, true, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			l := newLab(t, fmt.Sprintf("10.72.%d", i))
+			l.balancers = "  web: {listen: \"NET.5:80\", backends: [w0:80]}\n"
+			if tt.off {
+				l.appliance = "  addresses: off\n"
+			}
+			l.write()
 			for _, dir := range []string{"state", "run"} {
 				if err := os.MkdirAll(filepath.Join(l.dir, dir), 0o750); err != nil {
 					t.Fatal(err)
@@ -236,13 +245,22 @@ func TestAsUser(t *testing.T) {
 				binary := filepath.Join(l.dir, "bootlab")
 				netns.Run(t, "cp", os.Getenv(binaryVar), binary)
 				netns.Run(t, "chmod", "755", binary)
-				if out, err := exec.Command("setcap", "cap_net_bind_service,cap_net_raw=p", binary).CombinedOutput(); err != nil {
+				if out, err := exec.Command("setcap", "cap_net_bind_service,cap_net_raw,cap_net_admin=p", binary).CombinedOutput(); err != nil {
 					t.Skipf("this file system keeps no capabilities: %s", out)
 				}
 				wrap = append(wrap, "sh", "-c", `shift; exec "$0" "$@"`, binary) // in place of the binary
 			}
 			d := start(t, l, wrap...)
-			want := fmt.Sprintf("Uid %[1]d\t%[1]d\t%[1]d\t%[1]d, CapInh 0000000000000000, CapPrm %[2]s, CapEff %[2]s, CapBnd %[2]s, CapAmb 0000000000000000, NoNewPrivs 1", uid, "0000000000002400")
+			all, effective, phase := "0000000000003400", "0000000000002400", "held"
+			if tt.off {
+				all, phase = effective, "missing"
+			}
+			d.until("the balancer's address is "+phase, func() bool { return d.status().Addresses[0].State == phase })
+			bound := all
+			if tt.off {
+				bound = "0000000000003400" // whoever started it has set the bounds
+			}
+			want := fmt.Sprintf("Uid %[1]d\t%[1]d\t%[1]d\t%[1]d, CapInh 0000000000000000, CapPrm %[2]s, CapEff %[3]s, CapBnd %[4]s, CapAmb 0000000000000000, NoNewPrivs 1", uid, all, effective, bound)
 			if got := d.threadStates("Uid", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs"); len(got) != 1 || got[0] != want {
 				t.Errorf("threads\n%q, want\n%q", got, want)
 			}

@@ -86,14 +86,31 @@ func attempts(at func(string) string) map[string]func() error {
 			return nil
 		}
 	}
-	socket := func(family, kind int) func() error {
+	socketOf := func(family, kind, protocol int) func() error {
 		return func() error {
-			fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC, 0)
+			fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC, protocol)
 			if err != nil {
 				return err
 			}
 			return unix.Close(fd)
 		}
+	}
+	socket := func(family, kind int) func() error { return socketOf(family, kind, 0) }
+	onSocket := func(do func(fd int) error) func() error {
+		return func() error {
+			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				return err
+			}
+			return errors.Join(do(fd), unix.Close(fd))
+		}
+	}
+	ioctl := func(fd int, request uint) error { // of an interface that does not exist: nothing changes
+		none, err := unix.NewIfreq("none")
+		if err != nil {
+			return err
+		}
+		return unix.IoctlIfreq(fd, request, none)
 	}
 	return map[string]func() error{
 		"read what may be read":          open("read/file", os.O_RDONLY),
@@ -128,6 +145,15 @@ func attempts(at func(string) string) map[string]func() error {
 		"bluetooth socket":               socket(unix.AF_BLUETOOTH, unix.SOCK_RAW),
 		"crypto socket":                  socket(unix.AF_ALG, unix.SOCK_SEQPACKET),
 		"netlink socket":                 socket(unix.AF_NETLINK, unix.SOCK_RAW),
+		"nftables":                       socketOf(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER),
+		"interfaces by netlink":          func() error { _, err := net.Interfaces(); return err },
+		"an interface by ioctl":          func() error { _, err := net.InterfaceByName("lo"); return err },
+		"set an interface by ioctl":      onSocket(func(fd int) error { return ioctl(fd, unix.SIOCSIFFLAGS) }),
+		"make a bridge":                  onSocket(func(fd int) error { return ioctl(fd, unix.SIOCBRADDBR) }),
+		"read an interface's flags":      onSocket(func(fd int) error { return ioctl(fd, unix.SIOCGIFFLAGS) }),
+		"iptables":                       onSocket(func(fd int) error { return unix.SetsockoptString(fd, unix.SOL_IP, 64, "x") }),
+		"ip6tables":                      onSocket(func(fd int) error { return unix.SetsockoptString(fd, unix.SOL_IPV6, 64, "x") }),
+		"an option of a socket":          onSocket(func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_TTL, 64) }),
 		"UDP socket":                     socket(unix.AF_INET6, unix.SOCK_DGRAM),
 		"another convention, as x32 has": call(0x40000000 | unix.SYS_GETPID),
 	}
@@ -143,6 +169,8 @@ func want() map[string]string {
 		"listen": ok, "own descriptors": ok,
 		"ptrace": refused, "mount": refused, "new namespace": refused, "clone into a new namespace": refused, "clone3": "function not implemented",
 		"bpf": refused, "io_uring": refused, "keys": refused, "kexec": refused, "module": refused,
+		"nftables": "protocol not supported", "interfaces by netlink": ok, "an interface by ioctl": ok, "set an interface by ioctl": refused, "make a bridge": refused,
+		"read an interface's flags": "no such device", "iptables": refused, "ip6tables": refused, "an option of a socket": ok,
 		"bluetooth socket": "address family not supported by protocol", "crypto socket": "address family not supported by protocol",
 		"netlink socket": ok, "UDP socket": ok, "another convention, as x32 has": "function not implemented",
 	}

@@ -43,6 +43,21 @@ var refused = []uint32{
 // families are those that sockets may have; others fail with EAFNOSUPPORT.
 var families = []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK, unix.AF_PACKET}
 
+// configuring are the ioctls that change interfaces, routes and neighbours. With the last, beginConfiguring to endConfiguring, are
+// those of VLANs, bonds, bridges, tunnels and drivers. CAP_NET_ADMIN, which a daemon keeps to add addresses by rtnetlink, would allow
+// them.
+var configuring = []uint32{
+	unix.SIOCADDRT, unix.SIOCDELRT, unix.SIOCSIFLINK, unix.SIOCSIFFLAGS, unix.SIOCSIFADDR, unix.SIOCSIFDSTADDR, unix.SIOCSIFBRDADDR, unix.SIOCSIFNETMASK,
+	unix.SIOCSIFMETRIC, unix.SIOCSIFMTU, unix.SIOCSIFNAME, unix.SIOCSIFHWADDR, unix.SIOCSIFENCAP, unix.SIOCSIFPFLAGS, unix.SIOCDIFADDR,
+	unix.SIOCSIFHWBROADCAST, unix.SIOCSIFBR, unix.SIOCSIFTXQLEN, unix.SIOCETHTOOL, unix.SIOCSMIIREG,
+}
+
+const beginConfiguring, endConfiguring = unix.SIOCDARP, 0x89ff
+
+// firewalls are the options that change the rules of iptables, ip6tables, arptables and ebtables, at the levels of IPv4 and IPv6. nftables has
+// netlink.
+var firewalls = []uint32{64, 65, 96, 97, 128, 129}
+
 // newNamespaces are the flags of clone that make a namespace.
 const newNamespaces = unix.CLONE_NEWCGROUP | unix.CLONE_NEWIPC | unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID |
 	unix.CLONE_NEWUSER | unix.CLONE_NEWUTS
@@ -52,6 +67,8 @@ const (
 	offCall         = 0
 	offConvention   = 4
 	offFirstArg     = 16
+	offSecondArg    = 24
+	offThirdArg     = 32
 	conventionX8664 = 0xc000003e // AUDIT_ARCH_X86_64
 	conventionARM64 = 0xc00000b7 // AUDIT_ARCH_AARCH64
 	x32             = 0x40000000 // set in calls of the x32 convention
@@ -91,7 +108,32 @@ func filter() ([]bpf.RawInstruction, error) {
 		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: newNamespaces, SkipFalse: 1},
 		fail(unix.EPERM),
 		bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW})
-	p = append(p, unless(unix.SYS_SOCKET, uint8(2*len(families)+2)), load(offFirstArg))
+	allow := bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}
+	p = append(p, unless(unix.SYS_IOCTL, uint8(2*len(configuring)+5)), load(offSecondArg))
+	for _, request := range configuring {
+		p = append(p, unless(request, 1), fail(unix.EPERM))
+	}
+	p = append(p,
+		bpf.JumpIf{Cond: bpf.JumpLessThan, Val: beginConfiguring, SkipTrue: 2},
+		bpf.JumpIf{Cond: bpf.JumpGreaterThan, Val: endConfiguring, SkipTrue: 1},
+		fail(unix.EPERM),
+		allow)
+	p = append(p, unless(unix.SYS_SETSOCKOPT, uint8(2*len(firewalls)+6)), load(offSecondArg),
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOL_IP, SkipTrue: 2},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOL_IPV6, SkipTrue: 1},
+		allow,
+		load(offThirdArg))
+	for _, option := range firewalls {
+		p = append(p, unless(option, 1), fail(unix.EPERM))
+	}
+	p = append(p, allow)
+	// Of netlink only rtnetlink: nftables, IPsec and whatever else is configured by it need no server.
+	p = append(p, unless(unix.SYS_SOCKET, uint8(2*len(families)+7)), load(offFirstArg),
+		unless(unix.AF_NETLINK, 4),
+		load(offThirdArg),
+		unless(unix.NETLINK_ROUTE, 1),
+		allow,
+		fail(unix.EPROTONOSUPPORT))
 	for _, family := range families {
 		p = append(p, unless(family, 1), bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW})
 	}

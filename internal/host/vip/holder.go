@@ -194,6 +194,13 @@ func (h *Holder) Want(wanted []Wanted) {
 	h.wake()
 }
 
+// Wanted returns what Want was called with last.
+func (h *Holder) Wanted() []Wanted {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.wanted
+}
+
 func (h *Holder) wake() {
 	select {
 	case h.kick <- struct{}{}:

@@ -32,6 +32,7 @@ type rawAppliance struct {
 	TFTPAllow   scalars[source]             `yaml:"tftp_allow" def:"none" doc:"Clients outside the lab's networks that TFTP answers. Others get an error: the source of a request can be forged."`
 	DNS         oneOrMore[listenOrOff]      `yaml:"dns" def:":53" doc:"DNS server, UDP and TCP: an address or a list, as for http; off: none, where other name servers are used. DHCP then sends only the dns of the network."`
 	Admin       oneOrMore[listen]           `yaml:"admin" def:"127.0.0.1:9680" doc:"Admin API: dashboard, API, /metrics, /healthz, /readyz; an address or a list, as for http."`
+	Addresses   scalar[lab.AddressMode]     `yaml:"addresses" def:"hold" doc:"Who adds the addresses of clusters and balancers to the interfaces of their networks. hold: the daemon, after it has looked whether another machine uses them; it removes them when it stops. off: the admin, keepalived or a router."`
 	AdminHosts  scalars[webHost]            `yaml:"admin_hosts" def:"none" doc:"Further names and addresses under which browsers may reach the admin API, such as those of a proxy. Its own addresses, localhost, its host name and its name in the lab are known."`
 	AdminSocket scalar[text]                `yaml:"admin_socket" def:"/run/bootlab/admin.sock" doc:"Unix socket that the command line uses."`
 	User        scalar[text]                `yaml:"user" def:"bootlab, where there is such a user" doc:"User to drop to once the sockets are open, when started as root. root: keep root."`

@@ -214,6 +214,7 @@ func (r *resolver) appliance() {
 	a.TFTPAllow = values(raw.TFTPAllow, func(s source) netip.Prefix { return s.Prefix })
 	a.DNS = listens(r, &raw.DNS, "appliance.dns", own(53))
 	a.Admin = listens(r, &raw.Admin, "appliance.admin", defaultAdmin)
+	a.Addresses = raw.Addresses.or(lab.AddressHold)
 	a.AdminHosts = values(raw.AdminHosts, func(h webHost) string { return string(h) })
 	r.store(&raw.Store, &a.Store)
 	r.applianceInForce()

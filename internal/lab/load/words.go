@@ -25,6 +25,8 @@ func textOf(p any) textual {
 	case *lab.Range:
 		return parsed[lab.Range]{v, parseRange, rangeSpec}
 
+	case *lab.AddressMode:
+		return word(v, lab.AddressHold, lab.AddressOff)
 	case *lab.DHCPMode:
 		return word(v, lab.DHCPServer, lab.DHCPProxy, lab.DHCPOff)
 	case *lab.OS:

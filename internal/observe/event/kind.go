@@ -74,6 +74,10 @@ const (
 	BootstrapLeft
 	ClusterReady
 
+	ServiceAddressUp
+	ServiceAddressTaken
+	ServiceAddressMissing
+
 	DaemonReady
 	DaemonStopping
 	ClockJumped
@@ -193,6 +197,10 @@ var table = [kinds]description{
 
 	BootstrapLeft: {"bootstrap_left", StageBalancer, slog.LevelInfo, own, "the control plane of a cluster serves and its bootstrap machine does not any more: it was taken out of the balancers"},
 	ClusterReady:  {"cluster_ready", StageLab, slog.LevelInfo, own, "a cluster that was brought up is ready"},
+
+	ServiceAddressUp:      {"service_address_up", StageLab, slog.LevelInfo, own, "an interface has the address of a cluster or balancer"},
+	ServiceAddressTaken:   {"service_address_taken", StageLab, slog.LevelWarn, refusal, "another machine uses the address of a cluster or balancer"},
+	ServiceAddressMissing: {"service_address_missing", StageLab, slog.LevelWarn, own, "the address of a cluster or balancer is on no interface"},
 
 	DaemonReady:    {"daemon_ready", StageLab, slog.LevelInfo, own, "all servers are listening"},
 	DaemonStopping: {"daemon_stopping", StageLab, slog.LevelInfo, own, "the daemon is stopping"},

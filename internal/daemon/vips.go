@@ -1,0 +1,190 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/host/vip"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/store"
+)
+
+// openVIPs makes what holds the addresses of clusters and balancers.
+func (d *Daemon) openVIPs(ctx context.Context, hold bool) (*vip.Holder, error) {
+	h, err := vip.Open(ctx, vip.Config{Hold: hold}, vip.Deps{Records: vipRecords{d.store}, Log: d.serverLog, Report: d.reportVIP})
+	if err != nil {
+		return nil, err
+	}
+	return h, d.registry.Register(newVIPCollector(h))
+}
+
+// holds reports whether the daemon adds addresses to interfaces.
+func holds(a lab.Appliance) bool { return a.Addresses != lab.AddressOff }
+
+// wantedVIPs returns the addresses of l that this machine has to have.
+func wantedVIPs(l *lab.Lab) (wanted []vip.Wanted) {
+	for _, s := range l.ServiceAddresses() {
+		wanted = append(wanted, vip.Wanted{Addr: s.Addr, Interface: interfaceFor(l, s), For: s.For})
+	}
+	return wanted
+}
+
+// interfaceFor returns the interface of the network that an address is in; empty: none. The lab file does not say which IPv6 prefixes a
+// network has: its interface does.
+func interfaceFor(l *lab.Lab, s lab.ServiceAddress) string {
+	if s.Network != nil {
+		return s.Network.Interface
+	}
+	for _, n := range l.Networks {
+		if ifi, err := net.InterfaceByName(n.Interface); err == nil {
+			addrs, _ := ifi.Addrs() // none: it is going away
+			for _, a := range addrs {
+				if p, err := netip.ParsePrefix(a.String()); err == nil && p.Bits() < p.Addr().BitLen() && p.Contains(s.Addr) {
+					return n.Interface
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// followVIPs makes the holder follow the interfaces of IPv6 prefixes, which come and go while the lab stays.
+func (d *Daemon) followVIPs() {
+	wanted := wantedVIPs(d.current.Load().Lab)
+	if !slices.Equal(wanted, d.vips.Wanted()) {
+		d.vips.Want(wanted)
+	}
+}
+
+// reportVIP records that an address came, went, or is another machine's too.
+func (d *Daemon) reportVIP(s vip.State) {
+	e := event.Event{Kind: event.ServiceAddressUp, Detail: fmt.Sprintf("%s of %s, on %s", s.Addr, s.For, s.Interface)}
+	switch s.Phase {
+	case vip.Held:
+	case vip.Present:
+		e.Detail = fmt.Sprintf("%s of %s, which bootlab did not add", s.Addr, s.For)
+	case vip.Taken, vip.Conflict:
+		e.Kind, e.Detail, e.Err = event.ServiceAddressTaken, fmt.Sprintf("%s of %s", s.Addr, s.For), d.vipProblem(s)
+	default:
+		e.Kind, e.Detail, e.Err = event.ServiceAddressMissing, fmt.Sprintf("%s of %s", s.Addr, s.For), d.vipProblem(s)
+	}
+	d.bus.Record(e)
+}
+
+// vipProblem says why clients do not reach this machine at an address, and what to do; empty: they do.
+func (d *Daemon) vipProblem(s vip.State) string {
+	who := "another machine"
+	if !s.MAC.IsZero() {
+		who = "the machine with MAC " + s.MAC.String()
+		if h := d.current.Load().Lab.HostByMAC(s.MAC); h != nil {
+			who += " (" + h.Name + ")"
+		}
+	}
+	hold := holds(d.current.Load().Lab.Appliance)
+	switch s.Phase {
+	case vip.Looking:
+		return "other machines are asked whether they use it"
+	case vip.Taken:
+		if hold {
+			return who + " uses it: remove it there, or change it here; bootlab adds it once it is free"
+		}
+		return who + " has it (appliance.addresses is off)"
+	case vip.Conflict:
+		return who + " uses it, too: clients reach one or the other; remove it there"
+	case vip.Missing:
+		problem := s.Err
+		if !hold || s.Interface == "" {
+			problem = "on no interface of this machine: " + problem
+		}
+		if command := s.Command(); command != "" && !hold {
+			problem += ": run " + command
+		}
+		return problem
+	}
+	return s.Err
+}
+
+// vipStates returns the addresses for people.
+func (d *Daemon) vipStates() []api.Address {
+	out := []api.Address{}
+	for _, s := range d.vips.States() {
+		a := api.Address{Addr: s.Addr, Interface: s.Interface, For: s.For, State: string(s.Phase), OK: s.OK(), MAC: s.MAC, Since: s.Since, Problem: d.vipProblem(s), Command: s.Command()}
+		if h := d.current.Load().Lab.HostByMAC(s.MAC); h != nil && !s.MAC.IsZero() {
+			a.Host = h.Name
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+// vipRecords stores which addresses were added, below "address/". The value is the machine's start.
+type vipRecords struct{ store store.Store }
+
+const vipPrefix = "address/"
+
+// Load implements vip.Records.
+func (s vipRecords) Load(ctx context.Context) (all []vip.Record, err error) {
+	err = s.store.Scan(ctx, vipPrefix, func(key string, value []byte) error {
+		addr, err := netip.ParseAddr(strings.TrimPrefix(key, vipPrefix))
+		if err != nil {
+			return fmt.Errorf("read address record %q: %w", key, err)
+		}
+		var boot string
+		if err := json.Unmarshal(value, &boot); err != nil {
+			return fmt.Errorf("read address record %q: %w", key, err)
+		}
+		all = append(all, vip.Record{Addr: addr, Boot: boot})
+		return nil
+	})
+	return all, err
+}
+
+// Put implements vip.Records.
+func (s vipRecords) Put(ctx context.Context, r vip.Record) error {
+	boot, err := json.Marshal(r.Boot)
+	if err != nil {
+		return err
+	}
+	return s.store.Commit(ctx, store.Put(vipPrefix+r.Addr.String(), boot))
+}
+
+// Delete implements vip.Records.
+func (s vipRecords) Delete(ctx context.Context, a netip.Addr) error {
+	return s.store.Commit(ctx, store.Delete(vipPrefix+a.String()))
+}
+
+// MetricAddresses is how many addresses of clusters and balancers are in a state.
+const MetricAddresses = "bootlab_addresses"
+
+// A vipCollector counts the addresses at each scrape.
+type vipCollector struct {
+	holder *vip.Holder
+	desc   *prometheus.Desc
+}
+
+func newVIPCollector(h *vip.Holder) *vipCollector {
+	return &vipCollector{h, prometheus.NewDesc(MetricAddresses, "Addresses of clusters and balancers: held (bootlab added it), present (something else did), looking (other machines are asked), taken (another machine has it), conflict (another one has it, too), missing.", []string{"state"}, nil)}
+}
+
+// Describe implements prometheus.Collector.
+func (c *vipCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
+
+// Collect implements prometheus.Collector.
+func (c *vipCollector) Collect(ch chan<- prometheus.Metric) {
+	n := map[vip.Phase]int{}
+	for _, s := range c.holder.States() {
+		n[s.Phase]++
+	}
+	for _, p := range vip.Phases() {
+		ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(n[p]), string(p))
+	}
+}
