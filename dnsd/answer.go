@@ -46,8 +46,10 @@ type request struct {
 	chainEnd mark // behind the chain: what stays if the forwarder is asked about cur
 	scratch  name
 
-	delegated bool       // cur is in a zone that a zone of ours delegates
-	recurse   bool       // this client may use the forwarder, and asked for recursion
+	delegated bool // cur is in a zone that a zone of ours delegates
+	recurse   bool // this client may use the forwarder, and asked for recursion
+	insider   bool // a client of the lab's networks, of dns.allow, or of this machine
+	cookie    cookieState
 	sig       *signature // of a request with a TSIG record; nil: there is none
 	flags     uint16
 	code      rcode
@@ -64,12 +66,16 @@ func (r *request) begin(onSegment func(netip.Addr) bool) {
 	if r.q.edns {
 		r.w.limit -= optLen
 	}
+	if r.q.cookieLen > 0 {
+		r.w.limit -= cookieOptionLen
+	}
 	if r.sig != nil {
 		r.w.limit -= r.sig.room()
 	}
 	r.cur, r.owner, r.chained, r.chainEnd = &r.q.name, question, false, r.w.mark()
 	r.flags, r.code, r.kind, r.recurse, r.delegated = 0, noError, kindNone, false, false
-	if r.t.recursive() && (r.t.mayRecurse(r.from) || r.from.Is6() && onSegment != nil && onSegment(r.from)) {
+	r.insider = r.t.mayRecurse(r.from) || r.from.Is6() && onSegment != nil && onSegment(r.from)
+	if r.t.recursive() && r.insider {
 		r.flags = flagRA
 		r.recurse = r.q.flags&flagRD != 0
 	}

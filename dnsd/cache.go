@@ -31,6 +31,7 @@ type cacheEntry struct {
 	at      time.Time
 	learned time.Time // from a server
 	ttl     time.Duration
+	ad      bool     // the server says that it has verified the answer (RFC 4035 section 3.2.3)
 	stale   bool     // it had expired, and no server answered: its records have staleTTL
 	server  upstream // that sent it; invalid: none did
 	why     string   // no server answered, and why
@@ -217,6 +218,9 @@ func (r *request) fromCache(e *cacheEntry, now time.Time) {
 	start := len(r.w.b)
 	r.w.b = append(r.w.b, e.rest...)
 	r.w.count = e.count
+	if e.ad && (r.q.do || r.q.flags&flagAD != 0) { // RFC 6840 section 5.8
+		r.flags |= flagAD
+	}
 	age(r.w.b, start, e, now)
 }
 

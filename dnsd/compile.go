@@ -415,6 +415,7 @@ func (b *builder) addPolicy(l *lab.Lab, readFile func(string) ([]byte, error)) {
 	t := b.t
 	t.allow = slices.Concat(t.networks, l.DNS.Allow)
 	t.transfer, t.notify = l.DNS.Transfer, l.DNS.Notify
+	t.rate = l.DNS.RateLimit
 	t.cacheEntries, t.cacheBytes = l.DNS.CacheEntries, int(l.DNS.CacheSize)
 	for _, f := range l.DNS.ForwardZones {
 		if b.name(lab.Pos{}, "dns.forward_zones", f.Domain) {

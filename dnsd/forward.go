@@ -214,7 +214,7 @@ func (q *upstreamQuery) newEntry(m *dns.Msg) (*cacheEntry, error) {
 	if ns := referralIn(m); len(ns) > 0 {
 		return q.follow(m, ns)
 	}
-	e := &cacheEntry{code: rcode(m.Rcode), ttl: maxPositive}
+	e := &cacheEntry{code: rcode(m.Rcode), ttl: maxPositive, ad: m.AuthenticatedData && q.cut == nil && !q.cd}
 	out := &dns.Msg{Compress: true}
 	out.Question = []dns.Question{{Name: nameText(q.name.bytes()), Qtype: q.qtype, Qclass: dns.ClassINET}}
 	out.Answer = chainOf(m.Answer, out.Question[0].Name)

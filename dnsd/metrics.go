@@ -13,6 +13,7 @@ const (
 	metricForward      = "bootlab_dnsd_forward_duration_seconds"
 	metricFailures     = "bootlab_dnsd_upstream_failures_total"
 	metricPrefetched   = "bootlab_dnsd_prefetched_answers_total"
+	metricRateLimited  = "bootlab_dnsd_replies_limited_total"
 	metricStale        = "bootlab_dnsd_stale_answers_total"
 	metricCache        = "bootlab_dnsd_cache_lookups_total"
 	metricCacheEntries = "bootlab_dnsd_cache_entries"
@@ -38,7 +39,7 @@ const (
 // numTypes and numCodes are the sizes of the closed sets of labels.
 const (
 	numTypes = 12
-	numCodes = 9
+	numCodes = 10
 )
 
 // metrics count what the server does. Queries are counted in a flat array, as a counter each would be mostly unused.
@@ -51,6 +52,7 @@ type metrics struct {
 	limited               prometheus.Counter
 	stale                 prometheus.Counter
 	prefetched            prometheus.Counter
+	rateLimited           [2]prometheus.Counter // by verdict
 	hits                  prometheus.Counter
 	misses                prometheus.Counter
 	entries               prometheus.Gauge
@@ -78,6 +80,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	notifies := vec(metricNotifies, "Secondaries that were told of a changed zone (NOTIFY), by result.", "result")
 	m.notified, m.notNotified = notifies.WithLabelValues("replied"), notifies.WithLabelValues("silent")
 	m.stale = prometheus.NewCounter(prometheus.CounterOpts{Name: metricStale, Help: "Expired answers that were given again because no server answered (RFC 8767)."})
+	limits := vec(metricRateLimited, "Replies beyond dns.rate_limit to clients outside of the lab, by what became of them.", "result")
+	m.rateLimited[truncateReply-1], m.rateLimited[dropReply-1] = limits.WithLabelValues("truncated"), limits.WithLabelValues("dropped")
 	m.prefetched = prometheus.NewCounter(prometheus.CounterOpts{Name: metricPrefetched, Help: "Cached answers that were asked for again before they expired."})
 	m.forward = prometheus.NewHistogram(prometheus.HistogramOpts{Name: metricForward,
 		Help: "Duration of forwarded queries that the cache could not answer.", Buckets: []float64{.001, .005, .02, .1, .5, 1, 5}})
@@ -89,7 +93,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m.tcp = prometheus.NewGauge(prometheus.GaugeOpts{Name: metricTCP, Help: "Open TCP connections."})
 	m.evicted = prometheus.NewCounter(prometheus.CounterOpts{Name: metricEvicted, Help: "TCP connections closed because a new one took their place."})
 	m.unauthentic = prometheus.NewCounter(prometheus.CounterOpts{Name: metricUnauthentic, Help: "Requests whose TSIG record was not valid: unknown key, wrong MAC, or clocks that differ."})
-	for _, c := range []prometheus.Collector{m, drops, cache, transfers, notifies, m.forward, m.failures, m.limited, m.stale, m.prefetched, m.entries, m.bytes, m.tcp, m.evicted, m.unauthentic} {
+	for _, c := range []prometheus.Collector{m, drops, cache, transfers, notifies, m.forward, m.failures, m.limited, m.stale, m.prefetched, limits, m.entries, m.bytes, m.tcp, m.evicted, m.unauthentic} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -115,7 +119,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) { ch <- m.desc }
 // Collect implements prometheus.Collector. Only what has been counted is shown.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	types := [numTypes]string{"other", "A", "NS", "CNAME", "SOA", "PTR", "MX", "TXT", "AAAA", "SRV", "HTTPS", "ANY"}
-	codes := [numCodes]string{"noerror", "formerr", "servfail", "nxdomain", "notimp", "refused", "notauth", "badvers", "yxdomain"}
+	codes := [numCodes]string{"noerror", "formerr", "servfail", "nxdomain", "notimp", "refused", "notauth", "badvers", "yxdomain", "badcookie"}
 	for k := range m.queries {
 		for t := range m.queries[k] {
 			for c := range m.queries[k][t] {
@@ -165,6 +169,8 @@ func codeClass(code rcode) int {
 		return 7
 	case yxDomain:
 		return 8
+	case badCookie:
+		return 9
 	}
 	return int(servFail) // another one of a forwarder's server
 }

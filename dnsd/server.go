@@ -58,6 +58,9 @@ type Server struct {
 	conns   *connlimit.Set // TCP connections of all listeners
 	changes changes
 	queries queryLog
+	rate    *rateLimit
+
+	cookieSecret [16]byte
 }
 
 // New returns a server. It panics if a required dependency is nil.
@@ -80,7 +83,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	s := &Server{
 		cfg: cfg, deps: deps, log: deps.Log.With("server", "dnsd"), metrics: m, panics: cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "dnsd")),
 		forward: newForwarder(cfg, deps.Now, m), limit: newForwardLimit(cfg.MaxForwards),
-		conns: connlimit.New(connlimit.Config{Max: cfg.MaxTCP}),
+		conns: connlimit.New(connlimit.Config{Max: cfg.MaxTCP}), rate: newRateLimit(), cookieSecret: newCookieSecret(),
 	}
 	s.forward.panics, s.forward.tls.panics = s.panics, s.panics
 	return s, nil
@@ -148,6 +151,9 @@ func (s *Server) handle(r *request) result {
 		return dropped
 	}
 	code = s.authenticate(r, code)
+	if r.cookie = cookieNone; r.q.cookieLen > 0 {
+		r.cookie = r.q.checkCookie(&s.cookieSecret, r.from, s.deps.Now())
+	}
 	r.begin(s.deps.OnSegment)
 	if code == noError {
 		code = r.checkQuestion()

@@ -32,6 +32,7 @@ type Table struct {
 	forwardHash uint64        // changes with forwards and delegations, so that the cache can be dropped
 	delegates   bool          // there is a zone that delegates to others
 
+	rate                     int                       // replies per second to a network outside of the lab; 0: no limit
 	cacheEntries, cacheBytes int                       // bounds of the forwarder's cache; 0: its default
 	roots                    map[string]*x509.CertPool // by file
 

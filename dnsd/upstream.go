@@ -101,7 +101,7 @@ func (q *upstreamQuery) message(style queryStyle) []byte {
 	_, _ = rand.Read(random[:2+q.name.n]) // never fails
 	flags := uint16(0)
 	if q.cut == nil {
-		flags |= flagRD
+		flags |= flagRD | flagAD // with AD it says whether it has verified the answer: RFC 6840 section 5.7
 	}
 	if q.cd {
 		flags |= flagCD

@@ -14,6 +14,7 @@ const (
 	optLen = 11 // of an OPT record without options
 	optEDE = 15 // the option of RFC 8914
 
+	optCookie  = 10  // RFC 7873
 	optPadding = 12  // RFC 7830
 	paddedTo   = 128 // RFC 8467 section 4.1
 )
@@ -44,6 +45,8 @@ const (
 	yxDomain rcode = 6
 	notAuth  rcode = 9
 	badVers  rcode = 16
+
+	badCookie rcode = 23
 )
 
 // A query is what a client asks.
@@ -58,11 +61,14 @@ type query struct {
 	edns  bool
 	do    bool
 	limit int // octets of a reply over UDP that the client takes
+
+	cookie    [maxCookieLen]byte // the client's, then the server's
+	cookieLen int                // 0: the query has none
 }
 
 // parse reads a message. It returns false if no reply must be sent. What is wrong with the message is the rcode.
 func (q *query) parse(b []byte) (code rcode, reply bool) {
-	q.end, q.tsig, q.edns, q.do, q.limit, q.qtype = headerLen, 0, false, false, minUDP, 0
+	q.end, q.tsig, q.edns, q.do, q.limit, q.qtype, q.cookieLen = headerLen, 0, false, false, minUDP, 0, 0
 	if len(b) < headerLen || b[2]&(flagQR>>8) != 0 {
 		return 0, false // replying to replies makes loops
 	}
@@ -122,7 +128,14 @@ func (q *query) opt(h rrHeader, b []byte) rcode {
 		if len(options) < 4 || len(options) < 4+int(binary.BigEndian.Uint16(options[2:])) {
 			return formErr
 		}
-		options = options[4+int(binary.BigEndian.Uint16(options[2:])):]
+		data := options[4 : 4+int(binary.BigEndian.Uint16(options[2:]))]
+		if options[0] == 0 && options[1] == optCookie && q.cookieLen == 0 {
+			if n := len(data); n != clientCookieLen && (n < cookieLen-serverCookieLen/2 || n > maxCookieLen) {
+				return formErr // RFC 7873 section 5.2.2
+			}
+			q.cookieLen = copy(q.cookie[:], data)
+		}
+		options = options[4+len(data):]
 	}
 	q.do = h.ttl&(1<<15) != 0
 	q.limit = min(max(int(h.class), minUDP), maxUDP)
@@ -195,15 +208,19 @@ func (w *writer) mark() mark { return mark{len(w.b), w.count} }
 // rewind takes back everything since m.
 func (w *writer) rewind(m mark) { w.b, w.count, w.full = w.b[:m.n], m.count, false }
 
-// extendedError adds why there is no answer to an OPT record that has no option yet (RFC 8914): code 0, "other", and a text.
-func (w *writer) extendedError() {
-	if w.why == "" {
-		return
+// options adds the options of an OPT record that has none yet: the cookie and, if there is no answer, why (RFC 8914: code 0, "other", and a
+// text).
+func (w *writer) options(q *query) {
+	start := len(w.b)
+	if q.cookieLen > 0 {
+		w.b = append(w.b, 0, optCookie, 0, cookieLen)
+		w.b = append(w.b, q.cookie[:cookieLen]...)
 	}
-	n := 2 + len(w.why) // octets of the option's data
-	w.b[len(w.b)-1] = byte(4 + n)
-	w.b = append(w.b, 0, optEDE, 0, byte(n), 0, 0)
-	w.b = append(w.b, w.why...)
+	if w.why != "" {
+		w.b = append(w.b, 0, optEDE, 0, byte(2+len(w.why)), 0, 0)
+		w.b = append(w.b, w.why...)
+	}
+	w.b[start-1] = byte(len(w.b) - start) // below 256
 }
 
 // finish writes the header, and the OPT record if the client sent one.
@@ -218,7 +235,7 @@ func (w *writer) finish(q *query, flags uint16, code rcode) {
 		if q.do {
 			w.b[len(w.b)-4] = 0x80 // RFC 3225 section 3: copied
 		}
-		w.extendedError()
+		w.options(q)
 		ar++
 	}
 	flags |= flagQR | q.flags&(opcodeMask|flagRD|flagCD) | uint16(code&0xf)

@@ -357,6 +357,7 @@ type DNS struct {
 	Transfer     []Access       // may AXFR and IXFR
 	Notify       []Secondary    // are told of changes
 	Keys         []TSIGKey      // sorted by Name
+	RateLimit    int            // replies per second to a network outside of the lab; 0: no limit
 	CacheEntries int            // answers that the forwarder caches; 0: its default
 	CacheSize    Size           // memory for them; 0: its default
 }

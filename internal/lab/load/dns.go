@@ -280,6 +280,9 @@ func reverseName(a netip.Addr) string {
 	return string(append(b, "ip6.arpa."...))
 }
 
+// defaultRateLimit is in replies per second; a resolver that caches needs few.
+const defaultRateLimit = 200
+
 // A zoneForward says which names of a zone are forwarded.
 type zoneForward string
 
@@ -291,6 +294,7 @@ func (r *resolver) dns() {
 		r.lab.Warnings.Addf(r.pos(r.raw.Appliance.DNS.spot), "appliance.dns", "is off, so dns is not served")
 	}
 	d.Forward = r.nameServers(raw.Forward, "dns.forward")
+	d.RateLimit = int(raw.RateLimit.or(defaultRateLimit))
 	d.CacheEntries, d.CacheSize = int(raw.Cache.Entries.V), raw.Cache.Size.V
 	d.Allow = values(raw.Allow, func(s source) netip.Prefix { return s.Prefix })
 	r.openForwarder(raw.Allow)
