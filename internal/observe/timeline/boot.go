@@ -141,8 +141,15 @@ func (s *bootSummary) count(e event.Event, own bool, c Config) (kept bool) {
 	return s.Events <= c.Events || matters(e) && s.Events <= 2*c.Events
 }
 
-// advance updates the state by e, an event of the machine itself that is counted already.
+// isCheck reports whether e is what a balancer saw or an admin did to it: it is no boot, nor anything that the machine itself did.
+func isCheck(e event.Event) bool { return e.Kind.Stage() == event.StageBalancer }
+
+// advance updates the state by e, an event of the machine itself, or a check of it, that is counted already.
 func (s *bootSummary) advance(e event.Event) {
+	if isCheck(e) {
+		s.updateOutcome(e)
+		return
+	}
 	s.Last = e.At
 	if stage := reached(e); order(stage) > order(s.Stage) {
 		s.Stage = stage
@@ -186,8 +193,10 @@ func (s *bootSummary) updateOutcome(e event.Event) {
 
 func finishes(e event.Event, s *bootSummary) bool {
 	switch e.Kind {
-	case event.InstallDone, event.InstallLocalBoot, event.BackendUp:
+	case event.InstallDone, event.InstallLocalBoot:
 		return true
+	case event.BackendUp: // its system serves, if it has loaded one
+		return s.Loaded
 	case event.DHCPAck:
 		return s.Loaded && !s.Installing && e.Client == event.ClientOS
 	}
@@ -217,11 +226,13 @@ func reason(e event.Event) string {
 // reached returns the stage that e shows the machine to be at; empty: none.
 func reached(e event.Event) event.Stage {
 	switch e.Kind {
-	case event.InstallArmed, event.BackendDown, event.BackendDrained, event.BackendReady, event.VMStopped, event.VMDeleted,
-		event.PowerCycleFailed:
+	case event.InstallArmed, event.VMStopped, event.VMDeleted, event.PowerCycleFailed:
 		return ""
 	case event.InstallBooting, event.InstallLocalBoot, event.InstallLoop, event.InstallUnknown:
 		return event.StageScript
+	}
+	if isCheck(e) {
+		return ""
 	}
 	return e.Kind.Stage()
 }

@@ -219,6 +219,9 @@ func (r *Recorder) Record(e event.Event) {
 	}
 	m := r.machines[id]
 	if m == nil {
+		if isCheck(e) {
+			return // it is no boot
+		}
 		m = newMachine(id)
 		if e.Claimed && m.class == unknown {
 			return // a made-up MAC, which would take the place of a machine that exists
@@ -237,7 +240,7 @@ func (r *Recorder) addEventLocked(m *machine, e event.Event) {
 		m.head.addAddr(e.Addr)
 	}
 	n, own := len(m.head.Boots), m.head.own(e)
-	if n == 0 || own && (m.head.Boots[n-1].Last.IsZero() || m.head.Boots[n-1].starts(e)) {
+	if n == 0 || own && !isCheck(e) && (m.head.Boots[n-1].Last.IsZero() || m.head.Boots[n-1].starts(e)) {
 		m.head.Boots = append(m.head.Boots, bootSummary{})
 		r.evictBootLocked(m)
 		n = len(m.head.Boots)
@@ -247,7 +250,9 @@ func (r *Recorder) addEventLocked(m *machine, e event.Event) {
 	if own {
 		boot.advance(e)
 	}
-	m.head.Last = e
+	if !isCheck(e) {
+		m.head.Last = e
+	}
 	r.dirty[m.machineID] = m
 	switch {
 	case !kept:

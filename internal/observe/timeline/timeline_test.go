@@ -148,7 +148,9 @@ func TestGrouping(t *testing.T) {
 			[]string{"17 install done", "2 address booting"}},
 		{"an installation, then local boot", [][]step{install, {{30 * time.Second, event.DHCPDiscover, "pxe arch 7"}, {0, event.DHCPAck, "pxe"},
 			{0, event.InstallLocalBoot, ""}, {10 * time.Second, event.DHCPDiscover, "os"}, {time.Minute, event.BackendUp, "api"}}},
-			[]string{"17 install done", "5 balancer done"}},
+			[]string{"17 install done", "5 script done"}},
+		{"a check while it boots", [][]step{{{0, event.DHCPDiscover, "pxe"}, {0, event.BackendUp, "api"}, {time.Second, event.BackendDown, "api"}}}, []string{"3 address booting"}},
+		{"a check after it has loaded its system", [][]step{{{0, event.ScriptServed, "boot.ipxe"}, {0, event.FileServed, "k"}, {time.Minute, event.BackendUp, "api"}}}, []string{"3 files done"}},
 		{"marked as installed, then its disk", [][]step{{{0, event.InstallArmed, ""}, {0, event.InstallDone, "marked by an admin"}},
 			{{9 * time.Minute, event.DHCPDiscover, "pxe arch 7"}, {0, event.DHCPAck, "pxe"}, {0, event.InstallLocalBoot, ""}, {0, event.ScriptServed, "boot.ipxe: local boot"}}},
 			[]string{"2 install done", "4 script done"}},
@@ -193,6 +195,30 @@ func TestGrouping(t *testing.T) {
 				t.Errorf("boots (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestCheckIsNoBoot: what a balancer sees of a machine that never booted is no boot of it, and neither the last that the machine did nor
+// the end of a boot.
+func TestCheckIsNoBoot(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, timeline.Config{}, storetest.Memory())
+	for _, k := range []event.Kind{event.BackendDown, event.BackendUp, event.BackendDrained, event.BackendReady} {
+		r.record(time.Second, "master-0", k, "api")
+	}
+	if s, ok := r.Last("master-0"); ok || len(r.boots(t, "master-0")) > 0 {
+		t.Errorf("checks alone make the boots %+v, and %+v", r.boots(t, "master-0"), s)
+	}
+	r.record(time.Second, "master-0", event.DHCPDiscover, "pxe arch 7")
+	r.record(2800*time.Millisecond, "master-0", event.InstallLocalBoot, "")
+	r.record(time.Minute, "master-0", event.BackendDown, "api")
+	r.record(time.Second, "master-0", event.BackendUp, "api")
+	boots := r.boots(t, "master-0")
+	if len(boots) != 1 || len(boots[0].Events) != 4 || boots[0].Ended.Sub(boots[0].Started) != 2800*time.Millisecond || boots[0].Outcome != timeline.Done {
+		t.Errorf("a boot of 2.8 s with checks is %+v", boots)
+	}
+	if s, _ := r.Last("master-0"); s.Last.Kind != event.InstallLocalBoot || s.Stage != event.StageScript {
+		t.Errorf("the last that the machine did is %+v", s)
 	}
 }
 
@@ -323,7 +349,7 @@ func TestRestart(t *testing.T) {
 	after := newRig(t, timeline.Config{}, mem.Reopen())
 	after.now = r.now
 	after.record(time.Second, "master-0", event.BackendUp, "api") // the number of the event starts anew
-	if got := after.boots(t, "master-0"); len(got) != 1 || len(got[0].Events) != len(install)+1 || got[0].Stage != event.StageBalancer {
+	if got := after.boots(t, "master-0"); len(got) != 1 || len(got[0].Events) != len(install)+1 || got[0].Stage != event.StageInstall {
 		t.Errorf("after the restart a boot goes on as %+v", got)
 	}
 	if got := after.boots(t, mac.String()); len(got) != 1 || got[0].Host != "" || got[0].MAC != mac {
