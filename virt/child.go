@@ -108,6 +108,8 @@ func (c *libvirtConn) serve(req request) (resp response) {
 	switch req.Method {
 	case methodDomains:
 		resp.Domains, err = c.domains()
+	case methodMemory:
+		resp.Bytes, err = c.memory()
 	case methodFind:
 		resp.Domains, err = c.find(req.UUID, req.Name)
 	case methodXML:

@@ -52,6 +52,8 @@ func (f *fake) Open(string) virt.Hypervisor { return f }
 
 func (f *fake) Close() {}
 
+func (f *fake) Memory(context.Context) (uint64, error) { return 64 << 30, nil }
+
 func (f *fake) Find(ctx context.Context, uuid, name string) ([]virt.Domain, error) {
 	all, err := f.Domains(ctx)
 	return slices.DeleteFunc(all, func(d virt.Domain) bool { return d.UUID != uuid && d.Name != name }), err

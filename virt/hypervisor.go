@@ -16,6 +16,8 @@ type Driver interface {
 type Hypervisor interface {
 	// Domains returns all domains, also those of others.
 	Domains(ctx context.Context) ([]Domain, error)
+	// Memory returns the size of the memory of the machine that the hypervisor runs on, in bytes.
+	Memory(ctx context.Context) (uint64, error)
 	// Find returns the domains that have this UUID or this name.
 	Find(ctx context.Context, uuid, name string) ([]Domain, error)
 	// XML returns the inactive definition of a domain: the one of its next start.

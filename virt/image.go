@@ -64,7 +64,7 @@ func readImage(f fs.File) (*image, error) {
 	case bytes.HasPrefix(head, []byte("QFI\xfb")) && n == 32:
 		i.format, i.virtual = "qcow2", binary.BigEndian.Uint64(head[24:])
 	case bytes.HasPrefix(head, []byte("\xfd7zXZ\x00")), bytes.HasPrefix(head, []byte("\x1f\x8b")), bytes.HasPrefix(head, []byte("\x28\xb5\x2f\xfd")):
-		return nil, fmt.Errorf("image %s is compressed: unpack it", info.Name())
+		return nil, fmt.Errorf("image %s is compressed, and neither with gzip nor with xz: unpack it", info.Name())
 	case size == 0:
 		return nil, fmt.Errorf("image %s is empty", info.Name())
 	}
@@ -153,10 +153,6 @@ func (s *Server) prepare(ctx context.Context, hv Hypervisor, m *machine, d *libv
 	config, err := s.deps.Images.Config(ctx, m.host)
 	if err != nil {
 		return nil, nil, fmt.Errorf("config document: %w", err)
-	}
-	if os := m.host.Profile.OS; config != nil && os != lab.OSCoreOS && os != lab.OSFlatcar {
-		return nil, nil, fmt.Errorf("profile %s has a config document, and only Ignition (os: coreos, flatcar) reads one from the "+
-			"firmware: take config out, or install over the network", m.host.Profile.Name)
 	}
 	f, err := s.deps.Images.Image(ctx, m.host)
 	if err != nil {

@@ -44,7 +44,11 @@ func serve(t *testing.T, b *testServer) {
 // library.
 func TestLibvirtTestDriver(t *testing.T) {
 	ctx := t.Context()
-	l := oneHost(func(h *lab.Host) { h.VM.Hypervisor.DomainType = "test"; h.VM.Hypervisor.Pool = "default-pool" })
+	l := oneHost(func(h *lab.Host) {
+		h.VM.Hypervisor.DomainType = "test"
+		h.VM.Hypervisor.Pool = "default-pool"
+		h.VM.Memory = gib
+	})
 	b := newTestServer(t, l, nil, virt.Config{})
 	serve(t, b)
 	check(t, b.Create(ctx, "master-0"))
@@ -58,7 +62,7 @@ func TestLibvirtTestDriver(t *testing.T) {
 	wantState(t, b, virt.StateAbsent)
 	b.wantEvents(t, event.VMCreated, event.VMStarted, event.VMStopped, event.VMStarted, event.VMDeleted)
 
-	b.use(t, oneHost(func(h *lab.Host) { h.VM.Hypervisor.Pool = "fast" }))
+	b.use(t, oneHost(func(h *lab.Host) { h.VM.Hypervisor.Pool, h.VM.Memory = "fast", gib }))
 	wantErr(t, b.Create(ctx, "master-0"), `no storage pool "fast": want one of default-pool`)
 	// The driver starts with a domain of that name.
 	b.use(t, oneHost(func(h *lab.Host) { h.Name = "test" }))
@@ -205,6 +209,14 @@ func TestLibvirtErrors(t *testing.T) {
 	wantErr(t, b.Start(ctx, "master-0"), "create bridge br0 on the hypervisor, or set another in hypervisors.kvm1.bridges")
 	check(t, b.Delete(ctx, "master-0", virt.DeleteDisks))
 
+	huge := with(func(*lab.Hypervisor) {})
+	huge.Hosts[0].VM.Memory = 512 * 1024 * gib
+	b.use(t, huge)
+	wantErr(t, b.Create(ctx, "master-0"), "it wants 536870912 MiB, and hypervisor kvm1 has", "choose another hypervisor")
+	if plan, err := b.Plan(ctx, nil); err != nil || len(plan) != 1 || len(plan[0].Details) != 1 || !strings.Contains(plan[0].Details[0], "choose another hypervisor") {
+		t.Errorf("plan of a machine that is too large: %+v, %v", plan, err)
+	}
+
 	b.use(t, with(func(hv *lab.Hypervisor) { hv.Pool = "fast" }))
 	wantErr(t, b.Create(ctx, "master-0"), `no storage pool "fast": want one of default`)
 
@@ -308,7 +320,9 @@ func TestSilentHypervisorDelaysNoOther(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "libvirt-sock")
 	silent, err := net.Listen("unix", socket)
 	check(t, err)
-	l := oneHost(func(h *lab.Host) { h.VM.Hypervisor.DomainType, h.VM.Hypervisor.Pool = "test", "default-pool" })
+	l := oneHost(func(h *lab.Host) {
+		h.VM.Hypervisor.DomainType, h.VM.Hypervisor.Pool, h.VM.Memory = "test", "default-pool", gib
+	})
 	hv := &lab.Hypervisor{Name: "kvm2", URI: "qemu+unix:///system?socket=" + socket, Bridges: l.Hypervisors[0].Bridges}
 	h, vm := *l.Hosts[0], *l.Hosts[0].VM
 	h.Name, vm.Hypervisor = "worker-0", hv

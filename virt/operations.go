@@ -49,6 +49,9 @@ func (s *Server) create(ctx context.Context, hv Hypervisor, m *machine) (bool, e
 
 // createMissing creates what is missing of a machine, and deletes it again if an error occurs.
 func (s *Server) createMissing(ctx context.Context, hv Hypervisor, m *machine, d *libvirtxml.Domain) error {
+	if err := fits(ctx, hv, m); err != nil {
+		return err
+	}
 	var base *libvirtxml.StorageVolumeBackingStore
 	var made []string
 	var err error
@@ -64,6 +67,25 @@ func (s *Server) createMissing(ctx context.Context, hv Hypervisor, m *machine, d
 	}
 	if err != nil {
 		return errors.Join(err, m.deleteVolumes(ctx, hv, append(made, volumes...)))
+	}
+	return nil
+}
+
+// fits returns an error if the hypervisor has less memory than the machine is to have. libvirt defines such a machine, and its
+// emulator fails when it starts. More machines than fit at the same time are no error: they need not run at the same time.
+func fits(ctx context.Context, hv Hypervisor, m *machine) error {
+	has, err := hv.Memory(ctx)
+	if err != nil {
+		return err
+	}
+	return m.fitsIn(has)
+}
+
+// fitsIn is fits for a size of memory in bytes; 0: not known.
+func (m *machine) fitsIn(has uint64) error {
+	if has > 0 && uint64(m.vm.Memory) > has {
+		return fmt.Errorf("memory: it wants %d MiB, and hypervisor %s has %d MiB in all: make it smaller, or choose another hypervisor",
+			m.vm.Memory>>20, m.vm.Hypervisor.Name, has>>20)
 	}
 	return nil
 }

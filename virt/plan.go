@@ -82,14 +82,23 @@ func (s *Server) planOn(ctx context.Context, t *Table, hv *lab.Hypervisor, hosts
 	ctx, cancel := context.WithTimeout(ctx, planWait)
 	defer cancel()
 	var statuses []Status
-	xmls := map[string]string{}
+	xmls, problems := map[string]string{}, map[string]string{}
 	err := s.connections.use(hv, func(h Hypervisor) error {
 		if err := s.look(ctx, hv, h); err != nil {
+			return err
+		}
+		memory, err := h.Memory(ctx)
+		if err != nil {
 			return err
 		}
 		for _, st := range s.listOn(t, hv) {
 			if hosts != nil && !slices.Contains(hosts, st.Host) {
 				continue
+			}
+			if m := t.byHost[st.Host]; !st.Orphan && m != nil {
+				if err := m.fitsIn(memory); err != nil {
+					problems[st.Host] = err.Error()
+				}
 			}
 			statuses = append(statuses, st)
 			if st.Orphan || st.State == StateAbsent {
@@ -112,7 +121,11 @@ func (s *Server) planOn(ctx context.Context, t *Table, hv *lab.Hypervisor, hosts
 		return all
 	}
 	for _, st := range statuses {
-		all = append(all, compareMachine(t, st, xmls[st.Host]))
+		c := compareMachine(t, st, xmls[st.Host])
+		if p := problems[st.Host]; p != "" {
+			c.Details = append(c.Details, p)
+		}
+		all = append(all, c)
 	}
 	return all
 }

@@ -19,6 +19,7 @@ type method string
 const (
 	methodConnect      method = "connect"
 	methodDomains      method = "domains"
+	methodMemory       method = "memory"
 	methodFind         method = "find"
 	methodXML          method = "xml"
 	methodDefine       method = "define"

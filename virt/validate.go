@@ -23,6 +23,7 @@ func compileMachine(labName string, h *lab.Host, problems *lab.Problems) *machin
 		bad(".vm.memory", "%d bytes are not enough for any machine: want a size such as 4GiB", h.VM.Memory)
 	}
 	m.compileDisks(bad)
+	m.compileConfig(bad)
 	m.compileFirmware(bad)
 	m.compileAttachment(bad)
 	return m
@@ -95,6 +96,14 @@ func (m *machine) compileFirmware(bad complain) {
 		}
 	default:
 		bad(".vm.firmware", "unknown firmware %q: want bios, uefi or uefi-secure", m.vm.Firmware)
+	}
+}
+
+// compileConfig checks that the system in an image reads the config document from the firmware.
+func (m *machine) compileConfig(bad complain) {
+	if p := m.host.Profile; m.fromImage() && p.Config != "" && p.OS != lab.OSCoreOS && p.OS != lab.OSFlatcar {
+		bad(".profile", "profile %q makes the disk from an image and has a config document, which only Ignition (os: coreos, flatcar) "+
+			"reads from the firmware: take config out of the profile, or install over the network (kernel)", p.Name)
 	}
 }
 

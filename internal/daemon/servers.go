@@ -15,6 +15,7 @@ import (
 	"github.com/bootlab/bootlab/httpd"
 	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/content/mirror"
+	"github.com/bootlab/bootlab/internal/content/unpack"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/firmware"
 	"github.com/bootlab/bootlab/internal/host/descriptors"
@@ -81,7 +82,7 @@ func (d *Daemon) build() (*servers, error) {
 	s.virt, errs[6] = virt.New(virt.Config{ShutdownWait: shutdownWait}, virt.Deps{
 		Panics: d.panics.Server(serverVirt),
 		Table:  table(d, func(s *snapshot.Snapshot) *virt.Table { return s.Virt }),
-		Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: time.Now, Images: images{d},
+		Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: time.Now, Images: images{d, unpack.New(filepath.Join(d.current.Load().Lab.Appliance.State, "unpacked"))},
 		Placements: placements{d.store},
 		Driver:     &virt.Processes{Program: d.cfg.Program, Confine: d.hypervisorPaths, Log: d.log},
 	})
@@ -130,16 +131,19 @@ func (d *Daemon) warnUnsigned(l *lab.Lab) {
 }
 
 // images opens the disk images and config documents of virtual machines, for virt.
-type images struct{ d *Daemon }
+type images struct {
+	d        *Daemon
+	unpacked *unpack.Cache
+}
 
-// Image opens the image of a host's profile.
-func (i images) Image(_ context.Context, h *lab.Host) (fs.File, error) {
+// Image opens the image of a host's profile, unpacked.
+func (i images) Image(ctx context.Context, h *lab.Host) (fs.File, error) {
 	s := i.d.current.Load()
 	name, err := s.Boot.Image(h.Name)
 	if err != nil {
 		return nil, err
 	}
-	return s.TFTP.Files().Open(name)
+	return i.unpacked.Open(ctx, name, func() (fs.File, error) { return s.TFTP.Files().Open(name) })
 }
 
 // Config returns the config document of a host, which its hypervisor hands over.

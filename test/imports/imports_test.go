@@ -49,6 +49,8 @@ var rules = []rule{
 	{"internal/content/images", []string{"internal/host/pause", "internal/lab"}, "downloads files; of the lab only what an image is"},
 	{"internal/content/mirror", []string{"internal/host/pause", "internal/lab", "internal/observe/event"}, "caches files of archives; of the lab only what a mirror is"},
 
+	{"internal/content/unpack", nil, "unpacks files; knows no server"},
+
 	{"internal/daemon", []string{anything}, "the composition: alone in knowing all servers"},
 	{"internal/daemon/cluster", []string{"internal/boot/install", "internal/lab"}, "decides how a cluster comes up; observes nothing and does nothing"},
 	{"internal/daemon/plan", []string{"dhcpd", "internal/daemon/snapshot", "internal/lab"}, "prints what the servers answer from; dhcpd says which boot file goes to which firmware"},
