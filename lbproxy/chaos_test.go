@@ -98,7 +98,10 @@ type tally struct {
 }
 
 func (l *tally) request(t *testing.T, at netip.AddrPort) {
-	err := request(t.Context(), at)
+	l.note(request(t.Context(), at))
+}
+
+func (l *tally) note(err error) {
 	l.made.Add(1)
 	if err == nil {
 		return

@@ -22,14 +22,26 @@ type clientConn struct {
 	dst    netip.AddrPort // what the client connected to
 	prefix []byte         // bytes that were read to route the connection
 	limit  *connlimit.Conn
+	open   atomic.Pointer[atomic.Int64] // Server.before or during, which counts the connection; nil: released
 }
 
 // release gives back the connection's place under the connection limit, once it is closed.
-func (c *clientConn) release() { c.limit.Remove() }
+func (c *clientConn) release() {
+	c.limit.Remove()
+	if open := c.open.Swap(nil); open != nil {
+		open.Add(-1)
+	}
+}
 
 // handle hands an accepted connection to its balancer. It does not block.
 func (s *Server) handle(ctx context.Context, sock *socket, conn net.Conn, limit *connlimit.Conn) {
 	c := &clientConn{conn: conn, socket: sock, limit: limit, src: addrPort(conn.RemoteAddr()), dst: addrPort(conn.LocalAddr())}
+	open := &s.before
+	if s.draining.Load() {
+		open = &s.during
+	}
+	open.Add(1)
+	c.open.Store(open)
 	l := s.active.Load().listeners[sock.addr]
 	switch {
 	case l == nil:

@@ -61,17 +61,24 @@ func (p *httpProxy) expireIdle() {
 	}
 }
 
-// shutdown closes idle connections and waits for requests in progress, upgraded connections included, or for ctx.
-func (p *httpProxy) shutdown(ctx context.Context) {
-	defer context.AfterFunc(ctx, p.ended.Broadcast)()
+// closeIdle closes connections that are between two requests, and from now on others after their response.
+func (p *httpProxy) closeIdle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.draining = true
 	for c := range p.open {
-		if c.busy.CompareAndSwap(false, true) { // it is between two requests, and never comes to the next
+		if c.served.Load() && c.busy.CompareAndSwap(false, true) { // it is between two requests, and never comes to the next
 			_ = c.conn.Close()
 		}
 	}
+}
+
+// shutdown closes idle connections and waits for requests in progress, upgraded connections included, or for ctx.
+func (p *httpProxy) shutdown(ctx context.Context) {
+	defer context.AfterFunc(ctx, p.ended.Broadcast)()
+	p.closeIdle()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for len(p.open) > 0 && ctx.Err() == nil {
 		p.ended.Wait()
 	}
@@ -133,6 +140,7 @@ type httpConn struct {
 	x        exchange
 	deadline deadline
 	timeout  time.Duration // of each read; 0: none
+	served   atomic.Bool   // it had a request
 	busy     atomic.Bool   // it has a request, or is about to be closed
 	frontend *frontend     // that has counted the connection; nil: none yet
 	received atomic.Int64
@@ -148,6 +156,7 @@ func (c *httpConn) serve() {
 		if !c.request() {
 			return
 		}
+		c.served.Store(true)
 		c.busy.Store(false)
 		if c.proxy.isDraining() {
 			return
@@ -181,7 +190,7 @@ func (c *httpConn) await(first bool) bool {
 func (c *httpConn) request() (again bool) {
 	x := &c.x
 	x.log = record{start: time.Now()}
-	x.frontend, x.closing, x.status = nil, false, 0
+	x.frontend, x.closing, x.status = nil, c.proxy.s.draining.Load(), 0
 	limit := defaultTimeouts.Request
 	if c.frontend != nil {
 		limit = c.frontend.Timeouts.Request

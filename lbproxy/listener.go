@@ -81,8 +81,8 @@ func (s *socket) close() {
 func (s *socket) isClosed() bool { return s.closed.Err() != nil }
 
 // accept accepts connections until the socket is closed. While a balancer that does not share its address has
-// max_connections, new connections wait in the kernel's backlog instead of failing.
-func (s *Server) accept(ctx context.Context, sock *socket) {
+// max_connections, new connections wait in the kernel's backlog instead of failing. handling is the context of the connections.
+func (s *Server) accept(ctx, handling context.Context, sock *socket) {
 	var delay time.Duration
 	for {
 		l := s.active.Load().listeners[sock.addr]
@@ -114,7 +114,7 @@ func (s *Server) accept(ctx context.Context, sock *socket) {
 			abort(conn)
 			return
 		}
-		s.handle(ctx, sock, conn, limit)
+		s.handle(handling, sock, conn, limit)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/host/connlimit"
+	"github.com/bootlab/bootlab/internal/host/pause"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/observe/panics"
 
@@ -105,7 +106,10 @@ type Server struct {
 	pending  *connlimit.Set // connections that wait for their first bytes
 	changed  chan struct{}  // a table was committed
 	conns    sync.WaitGroup
-	pipes    pipePool
+
+	draining       atomic.Bool
+	before, during atomic.Int64 // connections that were accepted before and during the drain
+	pipes          pipePool
 
 	announcing sync.Mutex // conditions are recorded in the order in which they change
 
@@ -169,8 +173,8 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	return s, nil
 }
 
-// Serve accepts connections and checks backends until ctx ends. Then it closes the sockets, waits up to Config.Drain for
-// the connections, aborts the rest and returns nil. An error comes only at the start: from Deps.Drains, or from the
+// Serve accepts connections and checks backends until ctx ends. Then it drains: it waits up to Config.Drain for the
+// connections that are open, accepts others meanwhile, closes the sockets, aborts what is left and returns nil. An error comes only at the start: from Deps.Drains, or from the
 // sockets if no table was committed before. A Server serves once.
 func (s *Server) Serve(ctx context.Context) error {
 	if err := s.loadDrains(ctx); err != nil {
@@ -180,22 +184,43 @@ func (s *Server) Serve(ctx context.Context) error {
 		return err
 	}
 	var tasks, http sync.WaitGroup
-	tasks.Go(func() { s.panics.Loop(ctx, func() { s.sweep(ctx) }) })
+	accepting, stopAccepting := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopAccepting()
+	handling, abort := context.WithCancel(context.WithoutCancel(ctx))
+	defer abort()
+	tasks.Go(func() { s.panics.Loop(accepting, func() { s.sweep(accepting) }) })
 	http.Go(s.http.serve)
-	running := newRunning(s, &tasks)
+	running := newRunning(s, &tasks, handling)
 	for ctx.Err() == nil {
-		running.reconcile(ctx)
+		running.reconcile(accepting)
 		select {
 		case <-s.changed:
 		case <-ctx.Done():
 		}
 	}
+	end := time.Now().Add(s.cfg.Drain)
+	s.acceptUntilDrained(end)
 	s.closeSockets()
+	stopAccepting()
 	running.stop()
 	tasks.Wait() // nothing accepts any more, so the number of connections can only fall
-	s.drain()
+	s.drain(end, abort)
 	http.Wait()
 	return nil
+}
+
+// lastConnections is how long the connections accepted while draining have at the end of the drain, when none is accepted
+// any more.
+const lastConnections = time.Second
+
+// acceptUntilDrained waits for the connections that are open, but not to the end of the drain.
+func (s *Server) acceptUntilDrained(end time.Time) {
+	s.draining.Store(true)
+	s.http.closeIdle()
+	ctx, cancel := context.WithDeadline(context.Background(), end.Add(-min(lastConnections, s.cfg.Drain/4)))
+	defer cancel()
+	for s.before.Load() > 0 && pause.For(ctx, 10*time.Millisecond) == nil {
+	}
 }
 
 // commitFirst commits the daemon's table if none was committed yet.
@@ -214,9 +239,12 @@ func (s *Server) commitFirst() error {
 	return nil
 }
 
-// drain waits for the connections up to Config.Drain, aborts the rest and waits for their goroutines.
-func (s *Server) drain() {
-	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Drain)
+// drain waits for the connections, aborts the rest and waits for their goroutines.
+func (s *Server) drain(end time.Time, abort context.CancelFunc) {
+	if last := time.Now().Add(lastConnections); last.Before(end) {
+		end = last // those that were open before are gone
+	}
+	ctx, cancel := context.WithDeadline(context.Background(), end)
 	defer cancel()
 	done := make(chan struct{})
 	go func() {
@@ -228,6 +256,7 @@ func (s *Server) drain() {
 	case <-done:
 	case <-ctx.Done():
 	}
+	abort()
 	s.sessions.abort()
 	s.http.close()
 	<-done
@@ -236,14 +265,15 @@ func (s *Server) drain() {
 
 // running are the goroutines of Serve: one accepts on each socket, one checks each backend.
 type running struct {
-	s      *Server
-	tasks  *sync.WaitGroup
-	accept map[*socket]bool
-	checks map[*Health]context.CancelFunc
+	s        *Server
+	tasks    *sync.WaitGroup
+	handling context.Context // of the connections
+	accept   map[*socket]bool
+	checks   map[*Health]context.CancelFunc
 }
 
-func newRunning(s *Server, tasks *sync.WaitGroup) *running {
-	return &running{s: s, tasks: tasks, accept: make(map[*socket]bool), checks: make(map[*Health]context.CancelFunc)}
+func newRunning(s *Server, tasks *sync.WaitGroup, handling context.Context) *running {
+	return &running{s: s, tasks: tasks, handling: handling, accept: make(map[*socket]bool), checks: make(map[*Health]context.CancelFunc)}
 }
 
 // reconcile starts the goroutines that the active table needs and stops the others. A socket's ends when it is closed.
@@ -254,7 +284,7 @@ func (r *running) reconcile(ctx context.Context) {
 	for _, sock := range r.s.sockets {
 		sockets[sock] = true
 		if !r.accept[sock] {
-			r.tasks.Go(func() { r.s.panics.Loop(ctx, func() { r.s.accept(ctx, sock) }) })
+			r.tasks.Go(func() { r.s.panics.Loop(ctx, func() { r.s.accept(ctx, r.handling, sock) }) })
 		}
 	}
 	r.accept = sockets

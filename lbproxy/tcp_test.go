@@ -438,13 +438,10 @@ func TestDrainKeepsConnections(t *testing.T) {
 	readLine(t, c)
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); r.stop() }()
-	netns.WaitFor(t, "listener closed", func() bool {
-		c, err := net.Dial("tcp", b.Listen.String())
-		if err == nil {
-			_ = c.Close()
-		}
-		return err != nil
-	})
+	netns.WaitFor(t, "draining", r.draining.Load)
+	if got := readLine(t, dial(t, b.Listen)); got != "b" {
+		t.Errorf("a new connection got %q while draining", got)
+	}
 	if _, err := io.WriteString(c, "during\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -453,6 +450,69 @@ func TestDrainKeepsConnections(t *testing.T) {
 	}
 	_ = c.Close()
 	<-stopped // without waiting for Config.Drain, as no connection is left
+}
+
+// TestRestartRefusesNobody hands the listening socket to the next server, as systemd does, while clients connect, one of
+// them for long. None is refused or reset.
+func TestRestartRefusesNobody(t *testing.T) {
+	t.Parallel()
+	kept, err := ListenFree(t.Context(), addr(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = kept.Close() }()
+	deps := Deps{Listen: func(context.Context, netip.AddrPort) (net.Listener, error) {
+		file, err := kept.(*net.TCPListener).File()
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = file.Close() }()
+		return net.FileListener(file)
+	}}
+	b := balancer("b", addrPort(kept.Addr()), serveTCP(t, nameServer("b")))
+	r := newTestServerWith(t, Config{Drain: 5 * time.Second}, deps, b)
+	long := dial(t, b.Listen)
+	readLine(t, long)
+	stop := make(chan struct{})
+	var clients tally
+	clients.tasks.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+			clients.tasks.Go(func() { clients.note(exchangeLine(b.Listen)) })
+		}
+	})
+	for range 3 {
+		old := long
+		time.AfterFunc(500*time.Millisecond, func() { _ = old.Close() })
+		r.stop()
+		r = newTestServerWith(t, Config{Drain: 5 * time.Second}, deps, b)
+		long = dial(t, b.Listen)
+		readLine(t, long)
+	}
+	close(stop)
+	clients.tasks.Wait()
+	if clients.failed.Load() > 0 {
+		t.Errorf("three restarts: %s", &clients)
+	}
+}
+
+// exchangeLine sends and reads a line on a new connection.
+func exchangeLine(at netip.AddrPort) error {
+	c, err := net.DialTimeout("tcp", at.String(), time.Minute)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	if _, err := io.WriteString(c, "x\n"); err != nil {
+		return err
+	}
+	_, err = io.ReadFull(c, make([]byte, len("b\nx\n")))
+	return err
 }
 
 func TestDrainAbortsConnectionsAtItsEnd(t *testing.T) {

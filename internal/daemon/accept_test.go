@@ -36,7 +36,7 @@ func TestAcceptErrorEnds(t *testing.T) {
 		h.started(serverLB)
 		h.opened(serverLB, addr, nil)
 		since := time.Now()
-		l := &observedListener{Listener: &scriptedListener{errs: []error{syscall.EMFILE, syscall.EMFILE}, closed: make(chan struct{})}, health: h, addr: addr}
+		l := &observedListener{Listener: &scriptedListener{errs: []error{syscall.EMFILE, syscall.EMFILE}, closed: make(chan struct{})}, health: h, addr: addr, closed: func() {}}
 		time.Sleep(time.Minute)
 		for range 2 {
 			if _, err := l.Accept(); err == nil {

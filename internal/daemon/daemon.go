@@ -64,6 +64,7 @@ type Daemon struct {
 	*servers
 	sockets       *sockets
 	health        *health
+	handover      *handover
 	storeWatch    *storeWatch
 	bus           *event.Bus
 	reloadMetrics *metrics.Lab
@@ -92,7 +93,8 @@ func (d *Daemon) followMemory() {
 // ended early, or the state was not stored at the stop.
 func Run(ctx context.Context, cfg Config) (err error) {
 	d := &Daemon{cfg: cfg, log: cfg.Log, registry: cmp.Or(cfg.Registry, prometheus.NewRegistry()), started: time.Now(), installWatch: newInstallWatch(), health: newHealth(),
-		loops: bootloop.New(time.Now), summaries: logs.NewSummarizer(cfg.Log.Handler()), memory: memory.NewFollower(os.DirFS("/"))}
+		handover: newHandover(cfg.Log),
+		loops:    bootloop.New(time.Now), summaries: logs.NewSummarizer(cfg.Log.Handler()), memory: memory.NewFollower(os.DirFS("/"))}
 	d.serverLog = slog.New(d.summaries)
 	defer d.summaries.Flush()
 	d.followMemory()
@@ -175,6 +177,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		return err
 	}
 	change.commit()
+	d.handover.closeOthers()
 	d.reloadMetrics.Applied(snap.Gen, len(snap.Lab.Hosts), snap.At)
 
 	d.reportState(ctx)
@@ -242,6 +245,7 @@ func dashboardURL(listen netip.AddrPort) string {
 
 // stopping is called once, before the first server is stopped.
 func (d *Daemon) stopping() {
+	d.handover.stop()
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping)
 	d.bus.Flush()
 	d.bus.Record(event.Event{Kind: event.DaemonStopping})

@@ -207,6 +207,9 @@ func (d *Daemon) serverStates() []api.Server {
 		d.health.server(serverAdmin, d.health.socketsOf(serverAdmin)),
 		d.health.server(serverLB, balancers),
 	}
+	if lb := &states[len(states)-1]; d.handover.stops() && lb.Serving {
+		lb.Serving, lb.Cause, lb.Err = false, "draining", "draining: the daemon stops when connections have ended, after 10 seconds at most"
+	}
 	for i := range states[1:] {
 		states[1+i].Warnings = missingAddresses(states[1+i].Addrs)
 	}
@@ -244,12 +247,16 @@ func (d *Daemon) listenDHCP(iface string) (*segment.Socket, error) {
 
 // listenBalancer is lbproxy.ListenFree; the error of a taken port names who holds it.
 func (d *Daemon) listenBalancer(ctx context.Context, addr netip.AddrPort) (net.Listener, error) {
-	l, err := lbproxy.ListenFree(ctx, addr)
-	if err != nil {
-		return nil, portowner.Explain(err, "tcp", addr.String())
+	l := d.handover.take(addr)
+	if l == nil {
+		var err error
+		if l, err = lbproxy.ListenFree(ctx, addr); err != nil {
+			return nil, portowner.Explain(err, "tcp", addr.String())
+		}
+		d.handover.keep(addr, l)
 	}
 	d.health.opened(serverLB, addr.String(), nil)
-	return &observedListener{Listener: l, health: d.health, addr: addr.String()}, nil
+	return &observedListener{Listener: l, health: d.health, addr: addr.String(), closed: func() { d.handover.closed(addr) }}, nil
 }
 
 // An observedListener notes when it fails and when it is closed.
@@ -257,7 +264,8 @@ type observedListener struct {
 	net.Listener
 	health *health
 	addr   string
-	failed bool // the last Accept
+	closed func() // called by Close
+	failed bool   // the last Accept
 }
 
 // Accept implements net.Listener; one goroutine calls it.
@@ -273,6 +281,7 @@ func (l *observedListener) Accept() (net.Conn, error) {
 // Close implements net.Listener.
 func (l *observedListener) Close() error {
 	l.health.closed(serverLB, l.addr)
+	l.closed()
 	return l.Listener.Close()
 }
 

@@ -1,0 +1,132 @@
+package daemon
+
+import (
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/coreos/go-systemd/v22/activation"
+	"golang.org/x/sys/unix"
+)
+
+// A handover keeps the listening sockets of balancers across a restart. systemd holds a copy of each (FDSTORE of
+// sd_notify(3)) and gives it to the next process (sd_listen_fds(3)): connections in between wait in the kernel instead of
+// being refused. Without systemd it does nothing.
+type handover struct {
+	log *slog.Logger
+
+	mu        sync.Mutex
+	inherited map[netip.AddrPort]*net.TCPListener // not yet taken
+	stopping  bool
+}
+
+// newHandover takes the sockets that this process was started with.
+func newHandover(log *slog.Logger) *handover {
+	h := &handover{log: log, inherited: make(map[netip.AddrPort]*net.TCPListener)}
+	for _, f := range activation.Files(true) {
+		l, err := net.FileListener(f)
+		_ = f.Close() // l has its own copy
+		tcp, ok := l.(*net.TCPListener)
+		if !ok {
+			log.Warn("a file descriptor of systemd is no TCP socket that listens", "name", f.Name(), "err", err)
+			if l != nil {
+				_ = l.Close()
+			}
+			continue
+		}
+		h.inherited[listenAddr(tcp)] = tcp
+	}
+	return h
+}
+
+func listenAddr(l *net.TCPListener) netip.AddrPort {
+	addr := l.Addr().(*net.TCPAddr).AddrPort()
+	return netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
+}
+
+// take returns the inherited socket of addr; nil: there is none.
+func (h *handover) take(addr netip.AddrPort) net.Listener {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l := h.inherited[addr]
+	if l == nil {
+		return nil // not a nil *net.TCPListener
+	}
+	delete(h.inherited, addr)
+	return l
+}
+
+// closeOthers closes the sockets that nobody took.
+func (h *handover) closeOthers() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for addr, l := range h.inherited {
+		h.notify("FDSTOREREMOVE=1\nFDNAME=" + storedName(addr))
+		_ = l.Close()
+	}
+	clear(h.inherited)
+}
+
+// keep gives systemd a copy of a socket.
+func (h *handover) keep(addr netip.AddrPort, l net.Listener) {
+	tcp, ok := l.(*net.TCPListener)
+	if !ok {
+		return
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return // closed
+	}
+	_ = raw.Control(func(fd uintptr) { h.notify("FDSTORE=1\nFDNAME="+storedName(addr), int(fd)) })
+}
+
+// stop makes closed keep the sockets for the next process.
+func (h *handover) stop() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stopping = true
+}
+
+// stops reports whether the process stops.
+func (h *handover) stops() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.stopping
+}
+
+// closed has systemd drop its copy of a socket, unless the process stops.
+func (h *handover) closed(addr netip.AddrPort) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.stopping {
+		h.notify("FDSTOREREMOVE=1\nFDNAME=" + storedName(addr))
+	}
+}
+
+// storedName returns a name as FDNAME wants it, without colons.
+func storedName(addr netip.AddrPort) string {
+	return "balancer-" + strings.ReplaceAll(addr.String(), ":", "_")
+}
+
+// notify is sd_notify with file descriptors.
+func (h *handover) notify(state string, fds ...int) {
+	path := os.Getenv("NOTIFY_SOCKET")
+	if path == "" {
+		return
+	}
+	to, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		defer func() { _ = unix.Close(to) }()
+		var rights []byte
+		if len(fds) > 0 {
+			rights = unix.UnixRights(fds...)
+		}
+		err = unix.Sendmsg(to, []byte(state), rights, &unix.SockaddrUnix{Name: path}, 0)
+	}
+	if err != nil {
+		h.log.Warn("systemd does not keep a socket: connections are refused during a restart", "err", err)
+	}
+}
