@@ -51,6 +51,7 @@ type request struct {
 	insider   bool // a client of the lab's networks, of dns.allow, or of this machine
 	cookie    cookieState
 	sig       *signature // of a request with a TSIG record; nil: there is none
+	update    []byte     // the message of a dynamic update that may be done
 	flags     uint16
 	code      rcode
 	kind      zoneKind
@@ -73,6 +74,7 @@ func (r *request) begin(onSegment func(netip.Addr) bool) {
 		r.w.limit -= r.sig.room()
 	}
 	r.cur, r.owner, r.chained, r.chainEnd = &r.q.name, question, false, r.w.mark()
+	r.update = nil
 	r.flags, r.code, r.kind, r.recurse, r.delegated = 0, noError, kindNone, false, false
 	r.insider = r.t.mayRecurse(r.from) || r.from.Is6() && onSegment != nil && onSegment(r.from)
 	if r.t.recursive() && r.insider {

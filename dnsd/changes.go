@@ -18,22 +18,35 @@ type difference struct {
 
 // changes remember how zones changed since the server started, for IXFR. They are safe for concurrent use.
 type changes struct {
-	mu    sync.Mutex
-	table *Table // the last one that was seen
-	zones map[string][]difference
+	mu      sync.Mutex
+	table   *Table // the last one that was seen
+	zones   map[string][]difference
+	changed []string // origins of zones whose secondaries are to be told
 }
 
-// see notes the table in force, and returns the origins of the zones that it has changed.
-func (c *changes) see(t *Table) (changed []string) {
+// take returns the origins of the zones that have changed since the last call.
+func (c *changes) take() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before := c.table
+	changed := c.changed
+	c.changed = nil
+	return changed
+}
+
+// see notes the changes that the table in force has brought. It may be called at any time, by anybody.
+func (c *changes) see(inForce func() *Table) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t, before := inForce(), c.table
+	if t == before {
+		return
+	}
 	if c.table = t; before == nil {
 		c.zones = map[string][]difference{}
 		for i := range t.zones {
-			changed = append(changed, t.zones[i].text) // the server may have been away
+			c.changed = append(c.changed, t.zones[i].text) // the server may have been away
 		}
-		return changed
+		return
 	}
 	for i := range t.zones {
 		z := &t.zones[i]
@@ -42,13 +55,12 @@ func (c *changes) see(t *Table) (changed []string) {
 		case z.broken:
 		case old < 0 || before.zones[old].broken:
 			delete(c.zones, z.text)
-			changed = append(changed, z.text)
+			c.changed = append(c.changed, z.text)
 		case before.serialOf(&before.zones[old]) != t.serialOf(z):
 			c.zones[z.text] = bounded(append(c.zones[z.text], compare(before, old, t, i)))
-			changed = append(changed, z.text)
+			c.changed = append(c.changed, z.text)
 		}
 	}
-	return changed
 }
 
 // bounded drops the oldest differences.

@@ -55,6 +55,11 @@ func Compile(l *lab.Lab) (*Table, error) { return CompileWith(l, nil) }
 // os.ReadFile does. A file that cannot be read is a warning of the table, and its zone answers SERVFAIL; what is wrong
 // inside a file is an error.
 func CompileWith(l *lab.Lab, readFile func(name string) ([]byte, error)) (*Table, error) {
+	return CompileUpdated(l, readFile, nil)
+}
+
+// CompileUpdated is CompileWith for zones that dynamic updates have changed. What no longer goes together with the lab is a warning.
+func CompileUpdated(l *lab.Lab, readFile func(name string) ([]byte, error), updates []RRSet) (*Table, error) {
 	b := newBuilder(l)
 	for _, z := range l.Zones {
 		b.addZone(z)
@@ -70,6 +75,7 @@ func CompileWith(l *lab.Lab, readFile func(name string) ([]byte, error)) (*Table
 	for i := range b.t.zones {
 		b.delegateFromParent(i)
 	}
+	b.addUpdates(updates)
 	b.makeRRSets()
 	b.addPolicy(l, readFile)
 	b.addKeys(l.DNS.Keys, readFile)
@@ -96,7 +102,7 @@ type builder struct {
 // A record is one resource record before it has its place.
 type record struct {
 	next  int32 // of the same node, or -1
-	line  int32 // index in lines, or -1: derived
+	line  int32 // index in lines, or -1: derived, or updatedLine
 	ttl   uint32
 	data  uint32 // in Table.blob: length and data
 	rtype uint16
@@ -239,6 +245,9 @@ func (b *builder) add(i int, line int32, pos lab.Pos, rtype uint16, ttl uint32, 
 		return
 	}
 	nd := b.node(i, 0, 0)
+	if line == -1 && uint32(nd) != z.apex {
+		b.t.nodes[nd].derived = true
+	}
 	r := record{next: -1, line: line, ttl: ttl, rtype: rtype, data: uint32(len(b.t.blob))}
 	b.t.blob = binary.BigEndian.AppendUint16(b.t.blob, uint16(len(rdata)))
 	b.t.blob = append(b.t.blob, rdata...)

@@ -23,6 +23,7 @@ const (
 	metricNotifies     = "bootlab_dnsd_notifies_total"
 	metricTCP          = "bootlab_dnsd_tcp_connections"
 	metricEvicted      = "bootlab_dnsd_tcp_connections_evicted_total"
+	metricUpdates      = "bootlab_dnsd_updates_total"
 	metricUnauthentic  = "bootlab_dnsd_tsig_refused_total"
 )
 
@@ -64,6 +65,8 @@ type metrics struct {
 	tcp                   prometheus.Gauge
 	evicted               prometheus.Counter
 	unauthentic           prometheus.Counter
+	updated               prometheus.Counter
+	updateRefused         prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -92,8 +95,10 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m.bytes = prometheus.NewGauge(prometheus.GaugeOpts{Name: metricCacheBytes, Help: "Size of the cache of the forwarder."})
 	m.tcp = prometheus.NewGauge(prometheus.GaugeOpts{Name: metricTCP, Help: "Open TCP connections."})
 	m.evicted = prometheus.NewCounter(prometheus.CounterOpts{Name: metricEvicted, Help: "TCP connections closed because a new one took their place."})
+	updates := vec(metricUpdates, "Dynamic updates (RFC 2136), by result.", "result")
+	m.updated, m.updateRefused = updates.WithLabelValues("done"), updates.WithLabelValues("refused")
 	m.unauthentic = prometheus.NewCounter(prometheus.CounterOpts{Name: metricUnauthentic, Help: "Requests whose TSIG record was not valid: unknown key, wrong MAC, or clocks that differ."})
-	for _, c := range []prometheus.Collector{m, drops, cache, transfers, notifies, m.forward, m.failures, m.limited, m.stale, m.prefetched, limits, m.entries, m.bytes, m.tcp, m.evicted, m.unauthentic} {
+	for _, c := range []prometheus.Collector{m, drops, cache, transfers, notifies, m.forward, m.failures, m.limited, m.stale, m.prefetched, limits, m.entries, m.bytes, m.tcp, m.evicted, m.unauthentic, updates} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

@@ -38,14 +38,12 @@ func (s *Server) ServeChanges(ctx context.Context) error {
 	ticker := time.NewTicker(tableCheck)
 	defer ticker.Stop()
 	places := make(chan struct{}, maxNotifies)
-	for seen := (*Table)(nil); ; {
-		if t := s.deps.Table(); t != seen {
-			seen = t
-			func() {
-				defer s.recoverPanic()
-				s.notify(ctx, t, s.changes.see(t), places)
-			}()
-		}
+	for {
+		func() {
+			defer s.recoverPanic()
+			s.changes.see(s.deps.Table)
+			s.notify(ctx, s.deps.Table(), s.changes.take(), places)
+		}()
 		select {
 		case <-ctx.Done():
 			return nil

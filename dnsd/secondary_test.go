@@ -136,7 +136,7 @@ func TestChangesAreBounded(t *testing.T) {
 		if i%2 == 0 {
 			z = secondaryLab(1, int(i), i+1, nobody)
 		}
-		c.see(z)
+		c.see(func() *Table { return z })
 	}
 	size := 0
 	for _, d := range c.zones["z.test."] {

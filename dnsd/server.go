@@ -33,10 +33,11 @@ type Config struct {
 	ForwardTimeout time.Duration // for one try at one server; 1s. A query gets 4.5 times as long in all
 }
 
-// Deps are what a Server needs. All but Leases and OnSegment are required.
+// Deps are what a Server needs. All but Leases, Updates and OnSegment are required.
 type Deps struct {
-	Table  func() *Table // the table in force
-	Leases Leases        // names of DHCP clients; nil: none
+	Table   func() *Table // the table in force
+	Leases  Leases        // names of DHCP clients; nil: none
+	Updates Updates       // what dynamic updates make; nil: they are refused
 	// OnSegment reports whether an IPv6 address is on one of the lab's segments, so that its client may use the forwarder. A link-local
 	// address has its interface as its zone, by name or by number. nil: none is.
 	OnSegment  func(netip.Addr) bool
@@ -140,7 +141,7 @@ type result uint8
 const (
 	dropped result = iota // no reply
 	ready                 // the reply is in the request's writer
-	pending               // it is for the forwarder: finish it with answerForwarded
+	pending               // it is for the forwarder, or for the store: finish it with answerForwarded
 )
 
 // handle answers the message in r.w.b, in place, from memory alone. The caller has set r.from and r.tcp.
@@ -154,7 +155,11 @@ func (s *Server) handle(r *request) result {
 	if r.cookie = cookieNone; r.q.cookieLen > 0 {
 		r.cookie = r.q.checkCookie(&s.cookieSecret, r.from, s.deps.Now())
 	}
+	msg := r.w.b
 	r.begin(s.deps.OnSegment)
+	if r.q.update && code == noError {
+		return s.acceptUpdate(r, msg)
+	}
 	if code == noError {
 		code = r.checkQuestion()
 	}
@@ -233,8 +238,12 @@ func (s *Server) forwardOrRefuse(r *request, out lookupResult) result {
 	return s.finish(r)
 }
 
-// answerForwarded asks the forwarder and finishes the reply.
+// answerForwarded asks the forwarder, or does an update, and finishes the reply.
 func (s *Server) answerForwarded(ctx context.Context, r *request) {
+	if r.update != nil {
+		s.applyUpdate(ctx, r)
+		return
+	}
 	for range maxChain {
 		e, err := s.forward.resolve(ctx, r)
 		if r.trace != nil {

@@ -37,6 +37,7 @@ type Table struct {
 	roots                    map[string]*x509.CertPool // by file
 
 	lab      *lab.Lab
+	updated  map[setKey]*RRSet // what dynamic updates have made
 	warnings lab.Problems
 	badFiles lab.Problems
 	files    []string
@@ -60,13 +61,14 @@ type zone struct {
 
 // A node is a name of a zone. A node without RRsets is an empty non-terminal (RFC 4592 section 2.2.2).
 type node struct {
-	hash  uint32
-	name  uint32 // in Table.blob
-	first uint32 // in Table.sets
-	zone  uint16
-	sets  uint8
-	cut   bool // NS below the apex
-	dname bool
+	hash    uint32
+	name    uint32 // in Table.blob
+	first   uint32 // in Table.sets
+	zone    uint16
+	sets    uint8
+	cut     bool // NS below the apex
+	dname   bool
+	derived bool // has records that follow from hosts and clusters
 }
 
 // An rrset is what a node holds of one type: n pairs of length (two octets) and data from data on.

@@ -92,6 +92,7 @@ func (t *transferWriter) changes(z *zone, serial uint32) bool {
 		t.set(table.nameOf(apex), soa) // the client has it all: RFC 1995 section 2
 		return true
 	}
+	t.s.changes.see(t.s.deps.Table) // an update may be newer than the last look
 	all, known := t.s.changes.since(table, z, serial)
 	if !known {
 		return false

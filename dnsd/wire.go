@@ -55,8 +55,9 @@ type query struct {
 	qtype  uint16
 	qclass uint16
 	name   name
-	end    int // of the question; headerLen while there is none
-	tsig   int // where the TSIG record starts; 0: there is none
+	end    int  // of the question; headerLen while there is none
+	tsig   int  // where the TSIG record starts; 0: there is none
+	update bool // it is a dynamic update, and its question names a zone
 
 	edns  bool
 	do    bool
@@ -72,7 +73,8 @@ func (q *query) parse(b []byte) (code rcode, reply bool) {
 	if len(b) < headerLen || b[2]&(flagQR>>8) != 0 {
 		return 0, false // replying to replies makes loops
 	}
-	if q.flags = binary.BigEndian.Uint16(b[2:]); q.flags&opcodeMask != 0 {
+	q.flags = binary.BigEndian.Uint16(b[2:])
+	if q.update = q.flags&opcodeMask == opcodeUpdate; !q.update && q.flags&opcodeMask != 0 {
 		return notImp, true
 	}
 	return q.read(b), true

@@ -50,7 +50,7 @@ func TestOddQueries(t *testing.T) {
 		{"plain", func(*dns.Msg) {}, "NOERROR aa\nan www.z.test. A 192.0.2.1"},
 		{"a reply", func(m *dns.Msg) { m.Response = true }, "none"},
 		{"notify", func(m *dns.Msg) { m.Opcode = dns.OpcodeNotify }, "NOTIMP"},
-		{"update", func(m *dns.Msg) { m.Opcode = dns.OpcodeUpdate }, "NOTIMP"},
+		{"update of no zone", func(m *dns.Msg) { m.Opcode = dns.OpcodeUpdate }, "FORMERR"},
 		{"no question", func(m *dns.Msg) { m.Question = nil }, "FORMERR"},
 		{"two questions", func(m *dns.Msg) { m.Question = append(m.Question, m.Question[0]) }, "FORMERR"},
 		{"chaos", func(m *dns.Msg) {

@@ -111,5 +111,12 @@ func (t *Table) sources(z *lab.Zone) map[sourceKey]string {
 			m[sourceKey{string(owner), rtype, string(rdata)}] = r.Source
 		}
 	}
+	for k, set := range t.updated {
+		if t.zones[k.zone].source == z {
+			for _, d := range set.Data {
+				m[sourceKey{k.owner, k.rtype, string(d)}] = "dynamic update, key " + strings.TrimSuffix(set.Key, ".")
+			}
+		}
+	}
 	return m
 }

@@ -135,6 +135,10 @@ type Names interface {
 	Resolve(ctx context.Context, q api.DNSQuestion) (api.DNSAnswer, error)
 	// FlushDNS removes a name and those below it, or everything, from the forwarder's cache.
 	FlushDNS(ctx context.Context, name string) (api.DNSFlush, error)
+	// DNSUpdates returns what dynamic updates have made.
+	DNSUpdates(ctx context.Context) []api.DNSUpdate
+	// DeleteDNSUpdate deletes what they made at a name: one type, or all if it is empty.
+	DeleteDNSUpdate(ctx context.Context, name, rtype string) (api.DNSUpdatesDeleted, error)
 	// FollowDNS returns the queries of a client from now on. The channel is closed when ctx ends, or when the reader is too slow.
 	FollowDNS(ctx context.Context, client string) (<-chan api.DNSQuery, error)
 }

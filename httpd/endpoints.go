@@ -61,6 +61,10 @@ func (a *Admin) apiRoutes(mux *http.ServeMux, why trust) {
 		return a.deps.Names.Resolve(r.Context(), api.DNSQuestion{Name: r.FormValue("name"), Type: r.FormValue("type"), As: r.FormValue("as"), DO: r.FormValue("do") == "1"})
 	})
 	do("dns/flush", func(r *http.Request) (any, error) { return a.deps.Names.FlushDNS(r.Context(), r.FormValue("name")) })
+	ask("dns/updates", func(r *http.Request) (any, error) { return a.deps.Names.DNSUpdates(r.Context()), nil })
+	do("dns/updates/delete", func(r *http.Request) (any, error) {
+		return a.deps.Names.DeleteDNSUpdate(r.Context(), r.FormValue("name"), r.FormValue("type"))
+	})
 	handle("dns/log/{client}", http.MethodGet, a.getQueries)
 	mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
 		a.refuse(w, r, &api.Error{Status: http.StatusNotFound, Message: "there is no " + r.URL.Path, Hint: "docs/admin.md lists the API"})

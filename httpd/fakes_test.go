@@ -369,6 +369,13 @@ func (h *fakeDaemon) FlushDNS(_ context.Context, name string) (api.DNSFlush, err
 	return api.DNSFlush{Removed: 3}, nil
 }
 
+func (h *fakeDaemon) DNSUpdates(context.Context) []api.DNSUpdate { return []api.DNSUpdate{} }
+
+func (h *fakeDaemon) DeleteDNSUpdate(_ context.Context, name, rtype string) (api.DNSUpdatesDeleted, error) {
+	h.note("delete update %s %s", name, rtype)
+	return api.DNSUpdatesDeleted{Deleted: 1}, nil
+}
+
 func (h *fakeDaemon) FollowDNS(_ context.Context, client string) (<-chan api.DNSQuery, error) {
 	if client == "nobody" {
 		return nil, unknown(client)

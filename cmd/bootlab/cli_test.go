@@ -82,7 +82,7 @@ func TestNoDaemon(t *testing.T) {
 	for _, args := range []string{
 		"status", "hosts", "leases", "leases release a", "leases reserve a", "leases export", "timeline a", "timeline -f a", "reload", "reload --force", "token", "install a", "install a --done", "hosts --unknown", "adopt 02:00:00:00:00:01", "vm list", "vm create a",
 		"vm start a", "vm stop a", "vm delete a", "backend list", "backend drain a b", "backend ready a b", "plan --diff --lab " + contract, "backup -",
-		"resolve a", "dns flush", "dns log a",
+		"resolve a", "dns flush", "dns log a", "dns updates", "dns updates delete a",
 	} {
 		for _, more := range []string{"", " --json"} {
 			a := run(t.Context(), strings.Fields(args+more+" --server "+socket)...)

@@ -148,6 +148,8 @@ func TestDaemon(t *testing.T) {
 		step{args: "resolve b.lab.example NOPE", err: `"NOPE" is not a record type`},
 		step{args: "resolve b --as nobody", err: `no host "nobody"`},
 		step{args: "dns flush", out: []string{"answers removed from the cache: 0"}},
+		step{args: "dns updates", out: []string{"no dynamic updates"}},
+		step{args: "dns updates delete a.example", err: "no dynamic update made a.example."},
 		step{args: "dns flush a..b", err: "is not a domain name"},
 		step{args: "dns flush example.org --json", json: true, out: []string{`"removed": 0`}},
 		step{args: "dns log nobody", err: `no host "nobody"`},

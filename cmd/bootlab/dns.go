@@ -49,7 +49,7 @@ func resolveText(cmd *cobra.Command, a api.DNSAnswer) error {
 func dnsCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dns",
-		Short: "Flush the DNS cache, follow the queries of a host",
+		Short: "Flush the DNS cache, follow the queries of a host, list dynamic updates",
 		Args:  subcommand,
 		RunE:  help,
 	}
@@ -65,6 +65,7 @@ func dnsCommand(o *options) *cobra.Command {
 				return err
 			}),
 		},
+		updatesCommand(o),
 		&cobra.Command{
 			Use:   "log HOST|ADDR",
 			Short: "Show the DNS queries of a client from now on",
@@ -73,6 +74,49 @@ func dnsCommand(o *options) *cobra.Command {
 		},
 	)
 	return cmd
+}
+
+func updatesCommand(o *options) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "updates",
+		Short: "List what dynamic updates (RFC 2136) have put into zones, or delete it",
+		Args:  cobra.NoArgs,
+		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) ([]api.DNSUpdate, error) {
+			return c.DNSUpdates(cmd.Context())
+		}, updatesText),
+	}
+	cmd.AddCommand(&cobra.Command{
+		Use:   "delete NAME [TYPE]",
+		Short: "Delete the records that dynamic updates made at a name",
+		Args:  cobra.RangeArgs(1, 2),
+		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, args []string) (api.DNSUpdatesDeleted, error) {
+			return c.DeleteDNSUpdate(cmd.Context(), args[0], strings.Join(args[1:], ""))
+		}, func(cmd *cobra.Command, d api.DNSUpdatesDeleted) error {
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "RRsets deleted: %d\n", d.Deleted)
+			return err
+		}),
+	})
+	return cmd
+}
+
+func updatesText(cmd *cobra.Command, all []api.DNSUpdate) error {
+	w := cmd.OutOrStdout()
+	if len(all) == 0 {
+		_, err := fmt.Fprintln(w, "no dynamic updates")
+		return err
+	}
+	for _, u := range all {
+		aside := ""
+		if !u.Served {
+			aside = ", not served: the lab file has precedence"
+		}
+		for _, rr := range u.Records {
+			if _, err := fmt.Fprintf(w, "%s\t; key %s, %s%s\n", timeline.Printable(rr), timeline.Printable(u.Key), u.At.Local().Format(time.DateTime), aside); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // followDNS prints the queries of a client until it is interrupted.

@@ -48,6 +48,33 @@ type DNSQuery struct {
 	Records  int        `json:"records"` // in the answer section
 }
 
+// A DNSUpdate is what dynamic updates (RFC 2136) made of the records of one type at a name.
+type DNSUpdate struct {
+	Zone    string    `json:"zone"`
+	Name    string    `json:"name"`
+	Type    string    `json:"type"`
+	TTL     uint32    `json:"ttl"`
+	Records []string  `json:"records"` // zone-file lines
+	Key     string    `json:"key"`     // that the last change was signed with
+	At      time.Time `json:"at"`      // of the last change
+	Served  bool      `json:"served"`  // false: the lab file has or hides the name, or lets nobody update the zone
+}
+
+// DNSUpdatesDeleted is how many RRsets an admin has deleted.
+type DNSUpdatesDeleted struct {
+	Deleted int `json:"deleted"`
+}
+
+// DNSUpdates returns what dynamic updates have made, by zone, name and type.
+func (c *Client) DNSUpdates(ctx context.Context) (all []DNSUpdate, err error) {
+	return all, c.get(ctx, "dns/updates", &all)
+}
+
+// DeleteDNSUpdate deletes what dynamic updates made at a name: one type, or all if it is empty.
+func (c *Client) DeleteDNSUpdate(ctx context.Context, name, rtype string) (d DNSUpdatesDeleted, err error) {
+	return d, c.post(ctx, "dns/updates/delete", url.Values{"name": {name}, "type": {rtype}}, &d)
+}
+
 // Resolve answers a DNS question as its client would be answered, and says why.
 func (c *Client) Resolve(ctx context.Context, q DNSQuestion) (a DNSAnswer, err error) {
 	v := url.Values{"name": {q.Name}, "type": {q.Type}, "as": {q.As}}

@@ -13,6 +13,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/bootlab/bootlab/dhcpd"
+	"github.com/bootlab/bootlab/dnsd"
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/host/confine"
@@ -22,9 +23,9 @@ import (
 	"github.com/bootlab/bootlab/lbproxy"
 )
 
-// loadSnapshot reads and compiles a lab. inForce is the appliance that the daemon was started with, which a reload does not
+// loadSnapshot reads and compiles a lab, and what dynamic updates have made of its zones. inForce is the appliance that the daemon was started with, which a reload does not
 // change, and confined what limits the daemon; both are nil at the start.
-func loadSnapshot(path string, inForce *lab.Appliance, confined *confine.Confinement) (*snapshot.Snapshot, error) {
+func loadSnapshot(path string, inForce *lab.Appliance, confined *confine.Confinement, updates []dnsd.RRSet) (*snapshot.Snapshot, error) {
 	l, err := load.Lab(path, load.Options{InterfaceAddr: InterfaceAddr, Appliance: inForce})
 	if err != nil {
 		return nil, explainOutside(confined, err)
@@ -33,7 +34,7 @@ func loadSnapshot(path string, inForce *lab.Appliance, confined *confine.Confine
 		return nil, err
 	}
 	l.Warnings = slices.Concat(l.Warnings, networkWarnings(l), unreadable(l))
-	s, err := snapshot.Compile(l)
+	s, err := snapshot.Compile(l, updates...)
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +198,7 @@ func (d *Daemon) warnNew(s *snapshot.Snapshot) {
 
 // prepare does everything of a reload that can fail.
 func (d *Daemon) prepare(before *snapshot.Snapshot, force api.Force) (*change, error) {
-	s, err := loadSnapshot(d.cfg.Lab, &before.Lab.Appliance, d.confined)
+	s, err := loadSnapshot(d.cfg.Lab, &before.Lab.Appliance, d.confined, d.updates.list())
 	if err != nil {
 		return nil, err
 	}

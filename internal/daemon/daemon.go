@@ -104,7 +104,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
 	// The lab and what is derived from it. A broken lab starts nothing.
-	snap, err := loadSnapshot(cfg.Lab, nil, nil)
+	snap, err := loadSnapshot(cfg.Lab, nil, nil, nil)
 	if err != nil {
 		return err
 	}
@@ -160,6 +160,12 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}
 	if err := d.registry.Register(newServerCollector(d.serverStates, d.shares)); err != nil {
 		return fmt.Errorf("register metrics of the servers: %w", err)
+	}
+	if len(d.updates.sets) > 0 {
+		if err := d.useUpdates(); err != nil {
+			return err
+		}
+		snap = d.current.Load()
 	}
 	change, err := d.stage(snap)
 	if err != nil {

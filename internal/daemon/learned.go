@@ -33,6 +33,7 @@ type learned struct {
 	installs   *install.Machine
 	discovered *discovered.Book
 	serials    *serials
+	updates    *dnsUpdates
 }
 
 // CheckStoreConfig returns an error if the daemon does not support the store of the lab file.
@@ -84,8 +85,12 @@ func (d *Daemon) openLearned(ctx context.Context, s store.Store) (*learned, erro
 	if err != nil {
 		return nil, err
 	}
+	updates, err := openDNSUpdates(ctx, s)
+	if err != nil {
+		return nil, err
+	}
 	serials, err := openSerials(ctx, s, d.log)
-	return &learned{store: s, clock: clock, book: book, installs: installs, discovered: found, serials: serials}, err
+	return &learned{store: s, clock: clock, book: book, installs: installs, discovered: found, serials: serials, updates: updates}, err
 }
 
 // damageOf returns what losses of the store mean for install states; nil: nothing.

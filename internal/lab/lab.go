@@ -439,6 +439,7 @@ type Zone struct {
 	Records        []Record // sorted by Name, then Type
 	Lines          []Line   // zone-file lines as authored, relative to Origin
 	File           string   // absolute path of a zone file; empty: none
+	Update         []Access // who may update it (RFC 2136); each has a key
 }
 
 // A Line is one authored zone-file line.

@@ -32,16 +32,16 @@ type Snapshot struct {
 	Boot *boot.Table
 }
 
-// Compile makes the snapshot of l. All problems of all servers are reported at once, as lab.Problems where they have a
+// Compile makes the snapshot of l, with what dynamic updates have made of its zones. All problems of all servers are reported at once, as lab.Problems where they have a
 // place in the lab file.
-func Compile(l *lab.Lab) (*Snapshot, error) {
+func Compile(l *lab.Lab, updates ...dnsd.RRSet) (*Snapshot, error) {
 	s := &Snapshot{Lab: l}
 	var errs [4]error
 	s.DHCP = dhcpd.Compile(l)
 	files, err := files.Compile(l) // the same for TFTP and HTTP
 	errs[0] = err
 	s.TFTP, s.HTTP = tftpd.NewTable(l, files), httpd.NewTable(l, files)
-	s.DNS, errs[1] = dnsd.CompileWith(l, os.ReadFile)
+	s.DNS, errs[1] = dnsd.CompileUpdated(l, os.ReadFile, updates)
 	s.LB = lbproxy.Compile(l)
 	s.Virt, errs[2] = virt.Compile(l)
 	s.Boot, errs[3] = boot.Compile(l)

@@ -451,12 +451,16 @@ func (r *resolver) authoredZones() {
 			r.fail(e.spot, key, "is zone %s, which is defined already (%s): want it once", z.Origin, first.Pos)
 		case e.V.File.set() && e.V.Records.set():
 			r.fail(e.V.File.spot, key+".file", "excludes records (%s): want one of the two", r.pos(e.V.Records.spot))
-		case !e.V.File.set() && !e.V.Records.set() && !e.V.Forward.set():
+		case !e.V.File.set() && !e.V.Records.set() && !e.V.Forward.set() && !e.V.Update.set():
 			if !r.incomplete[key] {
 				r.fail(e.spot, key, "is empty: want records or file")
 			}
 		}
 		z.ForwardMissing = e.V.Forward.set()
+		z.Update = r.access(e.V.Update, key+".update")
+		if i := slices.IndexFunc(z.Update, func(a lab.Access) bool { return a.Key == "" }); i >= 0 {
+			r.fail(e.V.Update.spot, key+".update", "is open to whoever uses an address: want a key too, such as %s key NAME", z.Update[i].From)
+		}
 		z.Derived = !e.V.File.set() && !e.V.Records.set()
 		r.zones[z.Origin] = z
 	}

@@ -208,6 +208,7 @@ type rawZone struct {
 	Records scalars[text]       `yaml:"records" doc:"Zone-file lines, relative to the zone."`
 	File    scalar[text]        `yaml:"file" doc:"Zone file, instead of records."`
 	Forward scalar[zoneForward] `yaml:"forward" def:"the lab answers for the whole zone" doc:"missing: names that the zone does not have are forwarded, for a domain that others use too. The zone of the lab's domain, of a cluster or of a network may be named without records."`
+	Update  scalars[access]     `yaml:"update" def:"none" doc:"Who may change the zone by dynamic update (RFC 2136), such as 'key external-dns'. A key is required. Names of the lab file cannot be changed."`
 }
 
 type rawBalancer struct {
