@@ -38,6 +38,7 @@ type rig struct {
 	stop   func() error
 
 	registry *prometheus.Registry // nil: the daemon's own
+	trap     string               // a log line that panics; empty: none
 	fails    string               // what the daemon is to end with, or the beginning of it; empty: nil
 }
 
@@ -98,8 +99,12 @@ func (r *rig) start() {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.t.Context()))
 	ended := make(chan error, 1)
+	var handler slog.Handler = slog.NewTextHandler(r.log, nil)
+	if r.trap != "" {
+		handler = trap{handler, r.trap}
+	}
 	go func() {
-		ended <- daemon.Run(ctx, daemon.Config{Lab: r.lab, Version: "test", Log: slog.New(slog.NewTextHandler(r.log, nil)), Registry: r.registry})
+		ended <- daemon.Run(ctx, daemon.Config{Lab: r.lab, Version: "test", Log: slog.New(handler), Registry: r.registry})
 	}()
 	r.stop = sync.OnceValue(func() error { cancel(); return <-ended })
 	r.t.Cleanup(func() {
