@@ -62,9 +62,10 @@ test: deps assets ## every test, with the race detector, real boots included: a 
 test-long: e2e-install stress fuzz soak ## whole installations, every test under stress and a CPU quota, fuzzing, kills and power cuts: hours
 
 .PHONY: soak
-soak: deps assets ## 10,000 kills and 2,000 power cuts of the state file, every bit of it flipped: half an hour
+soak: deps assets ## 10,000 kills of the store and of the daemon, 2,000 power cuts, every bit of the state file flipped: hours
 	BOOTLAB_REQUIRE=all BOOTLAB_LONG=1 go test -count=1 -timeout 3h -v -run 'TestKill$$|TestPowerCuts|TestLoad|TestEveryDamage' \
 		./internal/store/logfile ./internal/daemon
+	BOOTLAB_REQUIRE=all BOOTLAB_LONG=1 go test -count=1 -timeout 12h -v -run 'TestKilledDaemon$$' ./test/interop
 
 PKG = $(UNITS) $(PROGRAMS) $(BOOTS)
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/bootlab/bootlab/dhcpd/segment"
 	"github.com/bootlab/bootlab/dhcpd/wire"
 	"github.com/bootlab/bootlab/internal/host/pause"
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
@@ -70,9 +72,15 @@ func (s *Server) commit(x *exchange, addr netip.Addr, state leases.State, lease,
 	p.promise, p.deadline = promise, x.start.Add(commitPatience)
 	p.answered.Store(false)
 	p.users.Store(2)
+	if state != leases.Active {
+		s.endings.begin(r.MAC)
+	}
 	select {
 	case s.commits <- p:
 	default:
+		if state != leases.Active {
+			s.endings.end(r.MAC)
+		}
 		s.free.Put(p)
 		if promise == 0 {
 			return dropBusy
@@ -193,6 +201,9 @@ func (s *Server) commitAll(ctx context.Context, batch []*pending, out sender) {
 func (s *Server) committed(p *pending, out sender) {
 	defer s.contain()
 	x, c := &p.x, &p.change
+	if c.State != leases.Active {
+		s.endings.end(c.MAC)
+	}
 	switch {
 	case c.State == leases.Active && c.Err != nil && p.promise > 0 && !errors.Is(c.Err, leases.ErrTaken):
 		s.ackWithoutDisk(p, out)
@@ -212,6 +223,43 @@ func (s *Server) committed(p *pending, out sender) {
 		s.prober.Forget(c.Addr)
 		s.record(x, event.Event{Kind: event.DHCPRelease, Addr: c.Addr})
 	}
+}
+
+// endings are the machines that have released or declined an address, until that is durable. A machine that asks again meanwhile, as
+// dhclient -r and dhclient do, must not be told that its lease goes on: it is about to end.
+type endings struct {
+	count atomic.Int32 // of machines
+
+	mu       sync.Mutex
+	machines map[lab.MAC]int // how many changes of each
+}
+
+func (e *endings) begin(m lab.MAC) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.machines == nil {
+		e.machines = map[lab.MAC]int{}
+	}
+	e.machines[m]++
+	e.count.Store(int32(len(e.machines)))
+}
+
+func (e *endings) end(m lab.MAC) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.machines[m]--; e.machines[m] <= 0 {
+		delete(e.machines, m)
+	}
+	e.count.Store(int32(len(e.machines)))
+}
+
+func (e *endings) pending(m lab.MAC) bool {
+	if e.count.Load() == 0 {
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.machines[m] > 0
 }
 
 // storeErrorEvery is how often a store that fails is logged.

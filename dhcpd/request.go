@@ -70,6 +70,9 @@ func (s *Server) grant(x *exchange, addr netip.Addr, selecting bool) dropReason 
 		return s.nak(x, addr, "address is not free for this machine")
 	}
 	lease := s.leaseTime(x)
+	if s.endings.pending(mac) { // what it has now is about to end: the new lease is one to store, after that
+		return s.commit(x, addr, leases.Active, lease, 0)
+	}
 	left, ok := found.Renewal(lease)
 	if ok && s.sameName(x, addr) {
 		book.Withdraw(mac)

@@ -58,6 +58,7 @@ type Server struct {
 	commits chan *pending
 	changes []*leases.Change // of the batch that is being committed
 	stored  storeErrors
+	endings endings
 	// impatient are of commits those that may be answered without the disk.
 	impatient chan *pending
 	free      sync.Pool // of *pending

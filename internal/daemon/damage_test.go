@@ -98,10 +98,7 @@ func TestEveryDamage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, r := 60, rand.New(rand.NewPCG(1, 2))
-	if storetest.Long() {
-		n = 2000
-	}
+	n, r := storetest.Rounds(60, 2000), rand.New(rand.NewPCG(1, 2))
 	lost := map[string]int{}
 	for name, damage := range map[string]func(b []byte) []byte{
 		"flip": func(b []byte) []byte { b[place(r, b)] ^= 1 << r.IntN(8); return b },

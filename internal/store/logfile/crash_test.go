@@ -46,9 +46,9 @@ func writeForever(path string) {
 // TestKill kills a writer at random moments: every acknowledged key is there afterwards.
 func TestKill(t *testing.T) {
 	t.Parallel()
-	rounds, atWork := 8, within(200*time.Millisecond)
+	rounds, atWork := storetest.Rounds(8, 10_000), within(200*time.Millisecond)
 	if storetest.Long() {
-		rounds, atWork = 10_000, within(20*time.Millisecond)
+		atWork = within(20 * time.Millisecond)
 	}
 	const lives = 20 // of one store
 	path, acked, total := "", []string{}, 0

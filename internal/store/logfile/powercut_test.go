@@ -192,9 +192,9 @@ func write(t *testing.T, s *Store, g int, r *rand.Rand, claims map[string]*claim
 // afterwards, no transaction is there in part, and no loss is reported.
 func TestPowerCuts(t *testing.T) {
 	t.Parallel()
-	rounds, seed := 40, uint64(1)
+	rounds, seed := storetest.Rounds(40, 2000), uint64(1)
 	if storetest.Long() {
-		rounds, seed = 2000, rand.Uint64()
+		seed = rand.Uint64()
 	}
 	if s, err := strconv.ParseUint(os.Getenv("SEED"), 10, 64); err == nil {
 		seed = s
