@@ -214,11 +214,30 @@ func (s *Server) checkOnce(ctx context.Context, h *Health) {
 func (s *Server) checked(h *Health, err error, took time.Duration) {
 	if h.checked(err, s.deps.Now()) {
 		s.report(func(e *endpoint) bool { return e.health == h }, took)
+		if h.down.Load() {
+			s.closeDown(h)
+		}
 	}
 	if err == nil {
 		for _, state := range h.ejections() {
 			if state.mayReturn(s.deps.Now()) {
 				s.reinstate(h, state)
+			}
+		}
+	}
+}
+
+// closeDown closes connections of a backend that checks found down: idle ones to it, and where on_down is close all.
+func (s *Server) closeDown(h *Health) {
+	for _, f := range s.active.Load().frontends {
+		for i := range f.endpoints {
+			e := &f.endpoints[i]
+			if e.health != h {
+				continue
+			}
+			e.state.pool.down(true, f.OnDown == lab.OnDownClose)
+			if f.OnDown == lab.OnDownClose {
+				s.sessions.abortOf(e.state)
 			}
 		}
 	}
@@ -247,7 +266,7 @@ func (s *Server) announce(f *frontend, e *endpoint, dur time.Duration) {
 	s.gauge(f, e)
 	ev := event.Event{Kind: event.BackendUp, Addr: e.Addr.Addr(), Host: e.Host, Detail: f.Name + " " + e.Addr.String(), Dur: dur}
 	if condition == Down {
-		e.state.pool.down(e.health.down.Load(), f.OnDown == lab.OnDownClose)
+		e.state.pool.down(false, false)
 		ev.Kind, ev.Err = event.BackendDown, reason
 	}
 	s.deps.Events.Record(ev)

@@ -160,6 +160,36 @@ func TestAcceptProxyFromHAProxy(t *testing.T) {
 	}
 }
 
+// TestOnDown has a backend whose check fails while it still serves connections. Where on_down is close they end, as with
+// HAProxy's on-marked-down shutdown-sessions.
+func TestOnDown(t *testing.T) {
+	t.Parallel()
+	netns.Need(t, "haproxy")
+	back, hap := serveTCP(t, nameServer("b")), addr(t)
+	status := netip.AddrPortFrom(back.Addr(), 1936)
+	stop := serveTCPAt(t, status, nameServer("status"))
+	check := lab.Check{Kind: lab.CheckTCP, Port: status.Port(), Interval: 100 * time.Millisecond, Rise: 1, Fall: 2}
+	closing := with(balancer("close", addr(t), back), func(b *lab.Balancer) { b.Check, b.OnDown = check, lab.OnDownClose })
+	keeping := with(balancer("keep", addr(t), back), func(b *lab.Balancer) { b.Check = check })
+	r := newTestServer(t, Config{}, closing, keeping)
+	r.waitCondition(t, back, Up)
+	startHAProxy(t, hap, fmt.Sprintf("listen l\n  mode tcp\n  bind %s\n  server s %s check port %d inter 100ms fall 2 on-marked-down shutdown-sessions\n", hap, back, status.Port()))
+	open := map[string]*net.TCPConn{"close": dial(t, closing.Listen), "HAProxy": dial(t, hap), "keep": dial(t, keeping.Listen)}
+	for _, c := range open {
+		readLine(t, c)
+	}
+	stop()
+	for _, name := range []string{"close", "HAProxy"} {
+		if _, err := open[name].Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s: read = %v once the backend is down, want the end", name, err)
+		}
+	}
+	_, _ = io.WriteString(open["keep"], "still\n")
+	if got := readLine(t, open["keep"]); got != "still" {
+		t.Errorf("keep: %q once the backend is down", got)
+	}
+}
+
 // TestTLSCheck checks servers that refuse the check's handshake but speak TLS, as HAProxy's ssl-hello-chk does.
 func TestTLSCheck(t *testing.T) {
 	t.Parallel()

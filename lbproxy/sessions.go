@@ -17,7 +17,8 @@ import (
 // bytes it moved, so nothing of ours stands between the two sockets.
 type session struct {
 	client  net.Conn
-	backend net.Conn // nil in HTTP mode
+	backend net.Conn       // nil in HTTP mode
+	member  *endpointState // that backend is a connection to; nil in HTTP mode
 	limit   *connlimit.Conn
 	start   time.Time
 
@@ -79,6 +80,15 @@ func (ses *session) countLocked(in, out int64) {
 func (t *sessions) abort() {
 	for _, ses := range t.all() {
 		ses.abort()
+	}
+}
+
+// abortOf resets the sessions of one backend of a balancer in TCP mode.
+func (t *sessions) abortOf(member *endpointState) {
+	for _, ses := range t.all() {
+		if ses.member == member {
+			ses.abort()
+		}
 	}
 }
 

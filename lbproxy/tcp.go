@@ -33,7 +33,7 @@ func (s *Server) proxyTCP(ctx context.Context, f *frontend, c *clientConn) {
 		abort(c.conn)
 		return
 	}
-	ses := &session{client: c.conn, limit: c.limit, backend: backend, frontend: f.state, idle: f.Timeouts.Idle, start: time.Now()}
+	ses := &session{client: c.conn, limit: c.limit, backend: backend, member: e.state, frontend: f.state, idle: f.Timeouts.Idle, start: time.Now()}
 	s.sessions.add(ses)
 	in, out := s.splice(c, backend)
 	s.sessions.end(ses, in+int64(len(c.prefix)), out)

@@ -62,7 +62,7 @@ func (r *resolver) onlyHTTP(raw *rawBalancer, key string) {
 	}{
 		{"timeouts.server", t.Server.ok(), t.Server.spot}, {"timeouts.request", t.Request.ok(), t.Request.spot},
 		{"timeouts.body", t.Body.ok(), t.Body.spot}, {"timeouts.keepalive", t.Keep.ok(), t.Keep.spot},
-		{"log", raw.Log.ok(), raw.Log.spot}, {"on_down", raw.OnDown.ok(), raw.OnDown.spot},
+		{"log", raw.Log.ok(), raw.Log.spot},
 	} {
 		if k.set {
 			r.fail(k.at, key+"."+k.name, "is for mode http: this balancer has mode tcp")

@@ -223,7 +223,7 @@ type rawBalancer struct {
 	MaxConnections scalar[count]           `yaml:"max_connections" def:"0: no limit" doc:"Limit of concurrent connections."`
 	Timeouts       rawTimeouts             `yaml:"timeouts" doc:"Timeouts."`
 	Log            scalar[lab.AccessLog]   `yaml:"log" def:"none" doc:"Requests of mode http that are logged: none; errors: what ended early, and 5xx; requests: all."`
-	OnDown         scalar[lab.OnDown]      `yaml:"on_down" def:"keep" doc:"Open requests and connections of a backend that goes down (mode http): keep or close. Idle ones are closed, and requests without an answer are sent to another backend if they may be."`
+	OnDown         scalar[lab.OnDown]      `yaml:"on_down" def:"keep" doc:"Open connections and requests of a backend that its checks find down: keep or close. In mode http idle ones are closed anyway, and requests without an answer are sent to another backend if they may be."`
 }
 
 type rawCheck struct {
