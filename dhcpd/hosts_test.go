@@ -1,6 +1,7 @@
 package dhcpd
 
 import (
+	"net"
 	"testing"
 
 	"github.com/bootlab/bootlab/dhcpd/segment"
@@ -104,6 +105,36 @@ func TestReservedAddressIsOfferedAtOnce(t *testing.T) {
 		}
 		if probed := b.probes.used != before; probed == tt.atOnce {
 			t.Errorf("%s: probed: %v", tt.name, probed)
+		}
+	}
+}
+
+// TestNICsOfOneHost: each NIC has the address of its own network, all have the host's name, and only the one that boots is sent a boot file.
+func TestNICsOfOneHost(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.table = Compile(labWith(t, `
+  two:
+    profile: rhcos
+    nics: [{mac: "02:00:00:00:77:31", ip: 10.77.0.31, boot: true}, {mac: "02:00:00:00:77:32", ip: 10.78.0.32}]
+`))
+	for _, tt := range []struct{ mac, from, want, file string }{
+		{"02:00:00:00:77:31", "", "10.77.0.31 two", "boot/02-00-00-00-77-31/undionly.kpxe"},
+		{"02:00:00:00:77:32", "10.78.255.254", "10.78.0.32 two", ""},
+	} {
+		m := message(t, dhcpv4.MessageTypeDiscover, mac(t, tt.mac), bios,
+			dhcpv4.WithRelay(net.ParseIP(tt.from)))
+		from := "0.0.0.0:68"
+		if tt.from != "" {
+			from = tt.from + ":67"
+		}
+		out := b.exchange("lab0", 67, from, m)
+		if len(out) == 0 {
+			t.Fatalf("%s: no reply", tt.mac)
+		}
+		p := decode(t, out[0].data)
+		if got := p.YourIPAddr.String() + " " + p.HostName(); got != tt.want || p.BootFileName != tt.file {
+			t.Errorf("%s: %s, boot file %q; want %s, %q", tt.mac, got, p.BootFileName, tt.want, tt.file)
 		}
 	}
 }

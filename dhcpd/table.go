@@ -98,17 +98,27 @@ func (t *Table) addScope(n *lab.Network) *scope {
 func (t *Table) addHosts(hosts []*lab.Host, byNetwork map[*lab.Network]*scope) {
 	all := make([]host, len(hosts)) // one allocation for all
 	for i, h := range hosts {
-		if len(h.MACs) == 0 {
+		t.addHost(&all[i], h, byNetwork)
+		if len(h.NICs) == 0 {
 			continue
 		}
-		added := &all[i]
-		*added = host{Host: h, scope: byNetwork[h.Network]}
-		for _, m := range h.MACs {
-			t.hosts[m] = added
+		for _, as := range h.Interfaces()[1:] {
+			as.FQDN = h.FQDN // the machine has one name, whichever NIC asks
+			t.addHost(&host{}, as, byNetwork)
 		}
-		if s := added.scope; s != nil {
-			t.hostOptions(added, s)
-		}
+	}
+}
+
+func (t *Table) addHost(added *host, h *lab.Host, byNetwork map[*lab.Network]*scope) {
+	if len(h.MACs) == 0 {
+		return
+	}
+	*added = host{Host: h, scope: byNetwork[h.Network]}
+	for _, m := range h.MACs {
+		t.hosts[m] = added
+	}
+	if s := added.scope; s != nil {
+		t.hostOptions(added, s)
 	}
 }
 

@@ -153,6 +153,9 @@ func (b *builder) addZone(z *lab.Zone) {
 func (b *builder) addDomain(l *lab.Lab) {
 	for _, n := range l.Networks {
 		b.t.networks = append(b.t.networks, n.Subnet)
+		if n.Subnet6.IsValid() {
+			b.t.networks = append(b.t.networks, n.Subnet6)
+		}
 	}
 	if l.Domain == "" || !b.name(lab.Pos{}, "domain", l.Domain) {
 		return
@@ -178,12 +181,16 @@ func (b *builder) addDomain(l *lab.Lab) {
 func (b *builder) addPooled(l *lab.Lab) {
 	b.t.pooled = map[string][]lab.MAC{}
 	for _, h := range l.Hosts {
-		if h.IP.IsValid() || len(h.MACs) == 0 {
+		macs := h.MACs
+		if h.Named > 0 {
+			macs = []lab.MAC{h.NICs[h.Named-1].MAC}
+		}
+		if ip, _ := h.NamedAddrs(); ip.IsValid() || len(macs) == 0 {
 			continue
 		}
 		for _, text := range append([]string{h.FQDN}, h.Aliases...) {
 			if b.name(h.Pos, "hosts."+h.Name, text) {
-				b.t.pooled[string(b.n.bytes())] = h.MACs
+				b.t.pooled[string(b.n.bytes())] = macs
 			}
 		}
 	}

@@ -369,3 +369,17 @@ func TestChildHere(t *testing.T) {
 		}
 	}
 }
+
+// TestSubnet6: clients of a network's IPv6 subnet may use the forwarder.
+func TestSubnet6(t *testing.T) {
+	t.Parallel()
+	table, err := Compile(&lab.Lab{Networks: []*lab.Network{{Name: "n", Subnet: netip.MustParsePrefix("10.0.0.0/24"), Subnet6: netip.MustParsePrefix("fd00:16::/64")}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]bool{"10.0.0.9": true, "fd00:16::9": true, "fd00:17::9": false, "10.0.1.9": false} {
+		if got := table.mayRecurse(netip.MustParseAddr(text)); got != want {
+			t.Errorf("%s may recurse: %t", text, got)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package virt
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/xml"
@@ -129,27 +130,35 @@ func smbios(h *lab.Host) *libvirtxml.DomainSysInfoSMBIOS {
 }
 
 func (m *machine) interfaces(order uint) []libvirtxml.DomainInterface {
-	nics := make([]libvirtxml.DomainInterface, len(m.host.MACs))
-	for i, mac := range m.host.MACs {
-		nics[i] = libvirtxml.DomainInterface{
-			MAC:    &libvirtxml.DomainInterfaceMAC{Address: mac.String()},
-			Source: source(m.attach),
-			Model:  &libvirtxml.DomainInterfaceModel{Type: "virtio"},
-		}
-		if m.vm.Firmware == lab.FirmwareUEFISecure {
-			// The ROM of the card is an unsigned iPXE. OVMF runs it, but it starts no kernel, and its PXE services of 2019
-			// report a wrong file size to shim. The PXE client of the firmware works with Secure Boot.
-			nics[i].ROM = &libvirtxml.DomainROM{Enabled: "no"}
-		}
-		if mtu := m.host.Network.MTU; mtu > 0 {
-			// A bridge takes the smallest MTU of its ports, so one NIC with 1500 would lower that of the whole network.
-			nics[i].MTU = &libvirtxml.DomainInterfaceMTU{Size: uint(mtu)}
+	var nics []libvirtxml.DomainInterface
+	for i, as := range m.host.Interfaces() {
+		for _, mac := range as.MACs {
+			nics = append(nics, m.nic(as, mac, m.attach[i]))
 		}
 	}
 	if order > 0 && len(nics) > 0 {
 		nics[0].Boot = &libvirtxml.DomainDeviceBoot{Order: order}
 	}
 	return nics
+}
+
+// nic returns one NIC of a machine in a network, which the host is as seen from.
+func (m *machine) nic(as *lab.Host, mac lab.MAC, a lab.Attachment) libvirtxml.DomainInterface {
+	nic := libvirtxml.DomainInterface{
+		MAC:    &libvirtxml.DomainInterfaceMAC{Address: mac.String()},
+		Source: source(a),
+		Model:  &libvirtxml.DomainInterfaceModel{Type: cmp.Or(as.Model, "virtio")},
+	}
+	if m.vm.Firmware == lab.FirmwareUEFISecure {
+		// The ROM of the card is an unsigned iPXE. OVMF runs it, but it starts no kernel, and its PXE services of 2019
+		// report a wrong file size to shim. The PXE client of the firmware works with Secure Boot.
+		nic.ROM = &libvirtxml.DomainROM{Enabled: "no"}
+	}
+	if mtu := as.Network.MTU; mtu > 0 {
+		// A bridge takes the smallest MTU of its ports, so one NIC with 1500 would lower that of the whole network.
+		nic.MTU = &libvirtxml.DomainInterfaceMTU{Size: uint(mtu)}
+	}
+	return nic
 }
 
 func source(a lab.Attachment) *libvirtxml.DomainInterfaceSource {

@@ -37,3 +37,13 @@ func addHint(err error, a lab.Attachment, hv *lab.Hypervisor) error {
 	}
 	return err
 }
+
+// hinted is addHint for the NIC of m that the error is about.
+func (m *machine) hinted(err error, hv *lab.Hypervisor) error {
+	for _, a := range m.attach {
+		if with := addHint(err, a, hv); with.Error() != err.Error() {
+			return with
+		}
+	}
+	return err
+}

@@ -56,6 +56,11 @@ func hosts() map[string]*lab.Lab {
 			h.VM.Hypervisor.Bridges[0] = lab.Attachment{Network: h.Network, LibvirtNetwork: "lab-net"}
 			h.VM.Disks = nil
 		}),
+		"nics": oneHost(func(h *lab.Host) {
+			second := &lab.Network{Name: "provisioning"}
+			h.VM.Hypervisor.Bridges = append(h.VM.Hypervisor.Bridges, lab.Attachment{Network: second, Bridge: "br1"})
+			h.NICs = []lab.NIC{{Network: second, MAC: lab.MAC{0x52, 0x54, 0, 0, 2, 9}, Model: "e1000"}}
+		}),
 		"image":     oneHost(fromImage),
 		"cpu-model": oneHost(func(h *lab.Host) { h.VM.CPU, h.VM.Machine, h.VM.Disks[0].Bus = "Westmere", "pc", "ide" }),
 	}

@@ -192,7 +192,7 @@ func (s *Server) runOn(ctx context.Context, m *machine, hv *lab.Hypervisor, op o
 	})
 	took := s.deps.Now().Sub(start)
 	if err != nil {
-		err = fmt.Errorf("%s VM %s on hypervisor %s: %w", op.name, host, hv.Name, addHint(err, m.attach, hv))
+		err = fmt.Errorf("%s VM %s on hypervisor %s: %w", op.name, host, hv.Name, m.hinted(err, hv))
 		s.seconds.WithLabelValues(op.name, "failed").Observe(took.Seconds())
 		s.record(m, event.Event{Kind: event.VMFailed, Detail: op.name + " on " + hv.Name, Err: err.Error(), Dur: took})
 		return err

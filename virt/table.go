@@ -21,7 +21,7 @@ type machine struct {
 	lab     string
 	host    *lab.Host
 	vm      *lab.VM
-	attach  lab.Attachment // bridge or network of its NICs
+	attach  []lab.Attachment // bridge or network of each NIC, in the order of Host.Interfaces
 	uuid    string
 	targets []string // device name of each disk, such as vda
 }

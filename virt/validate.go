@@ -118,16 +118,18 @@ func (m *machine) compileAttachment(bad complain) {
 		bad(".vm.hypervisor", "no hypervisor: want the name of one under hypervisors")
 		return
 	}
-	n := m.host.Network
-	if n == nil {
-		bad(".network", "a virtual machine needs a network: give the host an ip, or a network")
-		return
+	for _, as := range m.host.Interfaces() {
+		n := as.Network
+		if n == nil {
+			bad(".network", "a virtual machine needs a network: give the host an ip, or a network")
+			return
+		}
+		i := slices.IndexFunc(hv.Bridges, func(a lab.Attachment) bool { return a.Network == n })
+		if i < 0 {
+			bad(".vm.hypervisor", "hypervisor %q has no bridge for network %q: add %q to hypervisors.%s.bridges",
+				hv.Name, n.Name, n.Name+": BRIDGE", hv.Name)
+			return
+		}
+		m.attach = append(m.attach, hv.Bridges[i])
 	}
-	i := slices.IndexFunc(hv.Bridges, func(a lab.Attachment) bool { return a.Network == n })
-	if i < 0 {
-		bad(".vm.hypervisor", "hypervisor %q has no bridge for network %q: add %q to hypervisors.%s.bridges",
-			hv.Name, n.Name, n.Name+": BRIDGE", hv.Name)
-		return
-	}
-	m.attach = hv.Bridges[i]
 }

@@ -195,7 +195,7 @@ func hostsText(cmd *cobra.Command, hosts []api.Host) error {
 		if h.Assumed {
 			install += " (assumed)"
 		}
-		rows = append(rows, []string{h.Name, addr(h.IP), macs(h.MACs), h.Profile, install, h.VM, stage, last})
+		rows = append(rows, []string{h.Name, hostAddrs(h), macs(h.MACs, len(h.NICs)), h.Profile, install, h.VM, stage, last})
 	}
 	return table(cmd, "HOST IP MAC PROFILE INSTALL VM STAGE LAST", rows)
 }
@@ -207,12 +207,24 @@ func addr(a netip.Addr) string {
 	return a.String()
 }
 
-func macs(ms []lab.MAC) string {
+// hostAddrs lists the addresses of a host's NICs, that of the one that boots first.
+func hostAddrs(h api.Host) string {
+	all := addr(h.IP)
+	for _, n := range h.NICs {
+		if n.IP.IsValid() {
+			all += "," + n.IP.String()
+		}
+	}
+	return strings.TrimPrefix(all, ",")
+}
+
+// macs shows the first MAC of a host and the number of the others.
+func macs(ms []lab.MAC, more int) string {
 	if len(ms) == 0 {
 		return ""
 	}
-	if len(ms) > 1 {
-		return fmt.Sprintf("%s +%d", ms[0], len(ms)-1)
+	if more += len(ms) - 1; more > 0 {
+		return fmt.Sprintf("%s +%d", ms[0], more)
 	}
 	return ms[0].String()
 }

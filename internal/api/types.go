@@ -109,6 +109,7 @@ type Host struct {
 	MACs    []lab.MAC    `json:"macs,omitempty"`
 	IP      netip.Addr   `json:"ip,omitzero"` // reserved or leased
 	Network string       `json:"network,omitempty"`
+	NICs    []NIC        `json:"nics,omitempty"` // in further networks
 	Cluster string       `json:"cluster,omitempty"`
 	Role    string       `json:"role,omitempty"`
 	Profile string       `json:"profile,omitempty"`
@@ -119,6 +120,14 @@ type Host struct {
 	Failed  bool         `json:"failed,omitempty"`          // its last boot stopped with an error
 	Last    *event.Event `json:"last,omitempty"`            // nil: never seen
 	VM      string       `json:"vm,omitempty"`              // running, stopped, absent, unknown; empty: bare metal
+}
+
+// A NIC is one that a host does not boot from.
+type NIC struct {
+	MAC     lab.MAC    `json:"mac"`
+	IP      netip.Addr `json:"ip,omitzero"` // reserved
+	FQDN    string     `json:"fqdn,omitempty"`
+	Network string     `json:"network,omitempty"`
 }
 
 // A Boot is one recorded boot of one machine.

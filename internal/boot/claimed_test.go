@@ -11,6 +11,7 @@ import (
 	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/host/neighbour"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
@@ -168,4 +169,32 @@ func statusOf(err error) int {
 		return refusal.Status
 	}
 	return 0
+}
+
+// TestNeighboursOfAllNICs: a request may come by any NIC of the machine, as Linux answers ARP on each for the addresses of all.
+func TestNeighboursOfAllNICs(t *testing.T) {
+	t.Parallel()
+	const text = `
+version: 1
+domain: lab.test
+networks: {n: {subnet: 192.168.16.0/24, interface: br0, address: 192.168.16.1}, second: {subnet: 172.22.0.0/24, address: 172.22.0.1}}
+profiles: {live: {kernel: k, initrd: [i]}}
+hosts:
+  two: {profile: live, nics: [{mac: "52:54:00:00:09:01", ip: 172.22.0.31}, {mac: "52:54:00:00:09:02", ip: 192.168.16.31, boot: true}]}
+`
+	l, err := load.Parse(filepath.Join(t.TempDir(), "lab.yaml"), []byte(text), load.Options{FileExists: func(string) bool { return true }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := boot.Compile(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, boots := rigOf(t, l, table), lab.MAC{0x52, 0x54, 0, 0, 9, 2}
+	if _, err := r.Script(t.Context(), boots, netip.MustParseAddr("192.168.16.31"), lab.ScriptName); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.asked) == 0 || !slices.Equal(r.asked[0], []lab.MAC{boots, {0x52, 0x54, 0, 0, 9, 1}}) {
+		t.Errorf("asked for %v", r.asked)
+	}
 }

@@ -44,7 +44,7 @@ func (s *Service) mayAsk(t *Table, h *lab.Host, mac lab.MAC, from netip.Addr) (s
 	if err := s.fromOwnAddress(t, h, mac, from); err != nil {
 		return false, err
 	}
-	found, err := s.sentBy(h.Name, h.MACs, from, conflictOf(h))
+	found, err := s.sentBy(h.Name, h.AllMACs(), from, conflictOf(h))
 	return found.Silent, err
 }
 
@@ -57,7 +57,7 @@ func (s *Service) stillOwn(t *Table, h *lab.Host, mac lab.MAC, from netip.Addr) 
 	if err := s.fromOwnAddress(t, h, mac, from); err != nil {
 		return err
 	}
-	found, err := s.deps.Neighbours.Entry(from, h.MACs)
+	found, err := s.deps.Neighbours.Entry(from, h.AllMACs())
 	if found.Verdict == neighbour.Nobody {
 		return nil // the entry has gone since
 	}
@@ -83,7 +83,7 @@ func (s *Service) fromOwnAddress(t *Table, h *lab.Host, mac lab.MAC, from netip.
 	}
 	holds, ok := s.addrOf(t, mac)
 	switch {
-	case from == holds || from == h.IP || from == h.IP6:
+	case from == holds || h.Has(from):
 		return nil
 	case !ok:
 		return forbidden("asked from "+from.String()+", but "+h.Name+" holds no address", nil)

@@ -70,8 +70,8 @@ func (s *Service) addrOf(t *Table, mac lab.MAC) (netip.Addr, bool) {
 	if addr, ok := s.deps.Leases.AddrOf(mac); ok {
 		return addr, true
 	}
-	if h := t.lab.HostByMAC(mac); h != nil && h.IP.IsValid() {
-		return h.IP, true
+	if h := t.lab.HostByMAC(mac); h != nil && h.AddrOf(mac).IsValid() {
+		return h.AddrOf(mac), true
 	}
 	return netip.Addr{}, false
 }

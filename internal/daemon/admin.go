@@ -81,6 +81,13 @@ func (c *adminBackend) host(h *lab.Host, vms map[string]virt.State) api.Host {
 	if h.Network != nil {
 		a.Network = h.Network.Name
 	}
+	for _, as := range h.Interfaces()[1:] {
+		n := api.NIC{MAC: as.MACs[0], IP: as.IP, FQDN: as.FQDN}
+		if as.Network != nil {
+			n.Network = as.Network.Name
+		}
+		a.NICs = append(a.NICs, n)
+	}
 	if h.Cluster != nil {
 		a.Cluster = h.Cluster.Name
 	}

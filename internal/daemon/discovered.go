@@ -268,7 +268,9 @@ func (c *adminBackend) nextFree(l *lab.Lab, n *lab.Network) netip.Addr {
 func (c *adminBackend) takenIn(l *lab.Lab, n *lab.Network) map[netip.Addr]bool {
 	taken := map[netip.Addr]bool{n.Address: true, n.Router: true}
 	for _, h := range l.Hosts {
-		taken[h.IP] = true
+		for _, as := range h.Interfaces() {
+			taken[as.IP] = true
+		}
 	}
 	for _, cl := range l.Clusters {
 		taken[cl.Address], taken[cl.Ingress] = true, true

@@ -16,8 +16,8 @@ func (w addresses) AddrOf(mac lab.MAC) (netip.Addr, bool) {
 	if l, ok := w.d.book.ByMAC(mac); ok {
 		return l.Addr, true
 	}
-	if h := w.d.current.Load().Lab.HostByMAC(mac); h != nil && h.IP.IsValid() {
-		return h.IP, true
+	if h := w.d.current.Load().Lab.HostByMAC(mac); h != nil && h.AddrOf(mac).IsValid() {
+		return h.AddrOf(mac), true
 	}
 	return netip.Addr{}, false
 }
@@ -29,6 +29,11 @@ func (w addresses) MACOf(addr netip.Addr) (lab.MAC, bool) {
 		return l.MAC, true
 	}
 	if h := w.d.current.Load().Lab.HostByIP(addr); h != nil && len(h.MACs) > 0 {
+		for _, n := range h.NICs {
+			if addr == n.IP || addr == n.IP6 {
+				return n.MAC, true
+			}
+		}
 		return h.MACs[0], true
 	}
 	return lab.MAC{}, false

@@ -83,6 +83,7 @@ type Network struct {
 	Pos       Pos
 	Name      string
 	Subnet    netip.Prefix // masked
+	Subnet6   netip.Prefix // masked; invalid: none
 	Interface string       // empty: reached through a DHCP relay only
 	Address   netip.Addr   // the appliance in this network; invalid where it is not known before the interface is up
 	Router    netip.Addr   // option 3; invalid: none
@@ -252,6 +253,10 @@ type Host struct {
 	IP          netip.Addr
 	IP6         netip.Addr
 	Network     *Network
+	NICs        []NIC  // in further networks; MACs, IP, IP6 and Network are those of the NIC that boots
+	Model       string // libvirt model of the NIC that boots, of a VM; empty: virtio
+	NICName     string // of the NIC that boots, where FQDN has the addresses of another; without a final dot
+	Named       int    // whose addresses the FQDN has: 0 those of the NIC that boots, else those of NICs[Named-1]
 	Cluster     *Cluster
 	Role        string   // one of the Role constants, or any other word
 	RoleSynonym string   // the word for Role in the lab file, such as "master"; empty: Role itself
@@ -268,6 +273,16 @@ type Host struct {
 	VM          *VM
 	BMC         *BMC
 	Pool        *Pool // set only for a PoolHost: the pool whose profile it boots
+}
+
+// A NIC is one that a host does not boot from, in another network.
+type NIC struct {
+	Network *Network
+	MAC     MAC
+	IP      netip.Addr // invalid: from a pool
+	IP6     netip.Addr
+	Model   string // libvirt model, of a VM; empty: virtio
+	FQDN    string // <host>-<network>.<domain>, without a final dot
 }
 
 // WrittenRole returns the role as the lab file has it. Templates see it, so that documents may be named by it.

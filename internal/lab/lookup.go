@@ -33,6 +33,14 @@ func (l *Lab) Index() {
 				ix.hostByIP[a] = h
 			}
 		}
+		for _, n := range h.NICs {
+			ix.hostByMAC[n.MAC] = h
+			for _, a := range [...]netip.Addr{n.IP, n.IP6} {
+				if a.IsValid() {
+					ix.hostByIP[a] = h
+				}
+			}
+		}
 	}
 	for _, n := range l.Networks {
 		ix.networks[n.Name] = n
@@ -63,7 +71,7 @@ func (l *Lab) Find(text string) *Host {
 	}
 	name := strings.TrimSuffix(text, ".")
 	for _, h := range l.Hosts {
-		if strings.EqualFold(name, h.Name) || strings.EqualFold(name, h.FQDN) {
+		if strings.EqualFold(name, h.Name) || strings.EqualFold(name, h.FQDN) || slices.ContainsFunc(h.NICs, func(n NIC) bool { return strings.EqualFold(name, n.FQDN) }) {
 			return h
 		}
 	}

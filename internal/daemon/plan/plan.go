@@ -153,7 +153,7 @@ func some(hosts []*lab.Host) string {
 
 func (p *Plan) networks(l *lab.Lab, hosts []*lab.Host) {
 	for _, n := range l.Networks {
-		if p.Host != "" && hosts[0].Network != n {
+		if p.Host != "" && !slices.ContainsFunc(hosts[0].Interfaces(), func(as *lab.Host) bool { return as.Network == n }) {
 			continue
 		}
 		out := Network{Name: n.Name, Subnet: n.Subnet, Interface: n.Interface, Address: n.Address, Router: n.Router, DHCP: n.DHCP}
@@ -180,13 +180,19 @@ func profileName(p *lab.Profile) string {
 }
 
 func (p *Plan) reservations(hosts []*lab.Host) {
-	for _, h := range hosts {
-		for _, m := range h.MACs {
-			r := Reservation{MAC: m, IP: h.IP, Host: h.Name, FQDN: h.FQDN, Role: h.Role, Profile: profileName(h.Profile)}
-			if h.Network != nil {
-				r.Network = h.Network.Name
+	for _, host := range hosts {
+		for _, h := range host.Interfaces() {
+			fqdn := h.FQDN
+			if h == host && h.NICName != "" {
+				fqdn = h.NICName
 			}
-			p.Reservations = append(p.Reservations, r)
+			for _, m := range h.MACs {
+				r := Reservation{MAC: m, IP: h.IP, Host: h.Name, FQDN: fqdn, Role: h.Role, Profile: profileName(h.Profile)}
+				if h.Network != nil {
+					r.Network = h.Network.Name
+				}
+				p.Reservations = append(p.Reservations, r)
+			}
 		}
 	}
 }
@@ -209,12 +215,12 @@ func (p *Plan) records(l *lab.Lab, hosts []*lab.Host) {
 func concerns(r lab.Record, h *lab.Host) bool {
 	if r.Target != "" {
 		name := strings.TrimSuffix(r.Target, ".")
-		return name == h.FQDN || slices.Contains(h.Aliases, name)
+		return name == h.FQDN || name == h.NICName || slices.Contains(h.Aliases, name) || slices.ContainsFunc(h.NICs, func(n lab.NIC) bool { return name == n.FQDN })
 	}
 	if h.Cluster != nil && r.Source == "cluster "+h.Cluster.Name {
 		return true
 	}
-	return r.Addr.IsValid() && (r.Addr == h.IP || r.Addr == h.IP6)
+	return h.Has(r.Addr)
 }
 
 // authored lists the lines that the lab file gives verbatim.

@@ -168,17 +168,21 @@ func (r *resolver) backend(m *scalar[member], key string) (lab.Backend, bool) {
 	if h == nil {
 		h = r.names[name+"."+r.lab.Domain]
 	}
+	var named4, named6 netip.Addr
+	if h != nil {
+		named4, named6 = h.NamedAddrs()
+	}
 	switch {
 	case h == nil:
 		r.unknownName(m.spot, key, "host", m.V.host, r.raw.Hosts.names())
 		return lab.Backend{}, false
-	case !h.IP.IsValid() && !h.IP6.IsValid():
+	case !named4.IsValid() && !named6.IsValid():
 		r.fail(m.spot, key, "host %s (%s) has no ip: want one there, or an address here", h.Name, h.Pos)
 		return lab.Backend{}, false
 	}
-	a := h.IP
+	a := named4
 	if !a.IsValid() {
-		a = h.IP6
+		a = named6
 	}
 	return lab.Backend{Name: h.Name, Host: h, Addr: netip.AddrPortFrom(a, uint16(number))}, true
 }
@@ -329,18 +333,33 @@ func (r *resolver) ours(a netip.Addr) bool {
 	return h == nil || h.Role == lab.RoleAppliance
 }
 
+// memberAddr returns the address of h as a member of c: that in the network of the cluster's address, if it has several.
+func (r *resolver) memberAddr(c *lab.Cluster, h *lab.Host) netip.Addr {
+	if len(h.NICs) == 0 {
+		return h.IP
+	}
+	var subnet netip.Prefix
+	if n := lab.FindSubnet(r.bySubnet, c.Address); n != nil {
+		subnet = n.Subnet
+	}
+	return h.AddrIn(subnet)
+}
+
 // members returns the backends of c with a role; backup marks them as used only while no other is up.
-func members(c *lab.Cluster, role string, port uint16, backup bool) []lab.Backend {
+func (r *resolver) members(c *lab.Cluster, role string, port uint16, backup bool) []lab.Backend {
 	n := 0
 	for _, h := range c.Hosts {
-		if h.Role == role && h.IP.IsValid() {
+		if h.Role == role {
 			n++
 		}
 	}
 	out := make([]lab.Backend, 0, n)
 	for _, h := range c.Hosts {
-		if h.Role == role && h.IP.IsValid() {
-			out = append(out, lab.Backend{Name: h.Name, Host: h, Addr: netip.AddrPortFrom(h.IP, port), Backup: backup})
+		if h.Role != role {
+			continue
+		}
+		if a := r.memberAddr(c, h); a.IsValid() {
+			out = append(out, lab.Backend{Name: h.Name, Host: h, Addr: netip.AddrPortFrom(a, port), Backup: backup})
 		}
 	}
 	return out
@@ -367,7 +386,7 @@ func (r *resolver) deriveAPI(c *lab.Cluster) {
 	r.derive(c, lab.ServiceAPI, c.Address, portAPI, lab.Balancer{
 		Balance: lab.RoundRobin, Match: sniMatch(c, "api", "api-int"),
 		Check:    lab.Check{Kind: lab.CheckHTTPS, Path: "/readyz", Expect: 200},
-		Backends: append(members(c, lab.RoleControlPlane, portAPI, false), members(c, lab.RoleBootstrap, portAPI, true)...),
+		Backends: append(r.members(c, lab.RoleControlPlane, portAPI, false), r.members(c, lab.RoleBootstrap, portAPI, true)...),
 	})
 }
 
@@ -375,7 +394,7 @@ func (r *resolver) deriveMachineConfig(c *lab.Cluster) {
 	r.derive(c, "machine-config", c.Address, portMachineConfig, lab.Balancer{
 		Balance: lab.RoundRobin, Match: sniMatch(c, "api-int", "api"),
 		Check:    lab.Check{Kind: lab.CheckHTTPS, Path: "/healthz", Expect: 200},
-		Backends: append(members(c, lab.RoleControlPlane, portMachineConfig, false), members(c, lab.RoleBootstrap, portMachineConfig, true)...),
+		Backends: append(r.members(c, lab.RoleControlPlane, portMachineConfig, false), r.members(c, lab.RoleBootstrap, portMachineConfig, true)...),
 	})
 }
 
@@ -383,14 +402,14 @@ func (r *resolver) deriveMachineConfig(c *lab.Cluster) {
 // on a port of its own, so that a node without a router takes no traffic.
 func (r *resolver) deriveIngress(c *lab.Cluster) {
 	role := lab.RoleControlPlane
-	if slices.ContainsFunc(c.Hosts, func(h *lab.Host) bool { return h.Role == lab.RoleWorker && h.IP.IsValid() }) {
+	if slices.ContainsFunc(c.Hosts, func(h *lab.Host) bool { return h.Role == lab.RoleWorker && r.memberAddr(c, h).IsValid() }) {
 		role = lab.RoleWorker
 	}
 	check := lab.Check{Kind: lab.CheckHTTP, Path: "/healthz/ready", Port: portRouterHealth, Expect: 200}
 	r.derive(c, lab.ServiceIngress, c.Ingress, portHTTPS, lab.Balancer{
-		Balance: lab.SourceHash, Match: sniMatch(c, "*.apps"), Check: check, Backends: members(c, role, portHTTPS, false),
+		Balance: lab.SourceHash, Match: sniMatch(c, "*.apps"), Check: check, Backends: r.members(c, role, portHTTPS, false),
 	})
-	plain := lab.Balancer{Balance: lab.SourceHash, Check: check, Backends: members(c, role, portHTTP, false)}
+	plain := lab.Balancer{Balance: lab.SourceHash, Check: check, Backends: r.members(c, role, portHTTP, false)}
 	if c.SNI {
 		plain.Mode, plain.Match.Host = lab.ModeHTTP, []string{"*.apps." + c.Domain}
 	}

@@ -117,7 +117,7 @@ func (r *resolver) controlPlane(c *lab.Cluster) {
 		switch {
 		case h.Role == lab.RoleBootstrap:
 			bootstraps++
-		case h.Role == lab.RoleControlPlane && h.IP.IsValid():
+		case h.Role == lab.RoleControlPlane && r.memberAddr(c, h).IsValid():
 			members++
 		case likelyRole(h) == lab.RoleControlPlane:
 			misspelled = true
@@ -140,12 +140,12 @@ func (r *resolver) memberRole(c *lab.Cluster, h *lab.Host) {
 	key := "hosts." + h.Name
 	switch h.Role {
 	case lab.RoleControlPlane, lab.RoleBootstrap:
-		if !h.IP.IsValid() {
+		if !r.memberAddr(c, h).IsValid() {
 			r.lab.Warnings.Addf(h.Pos, key, "has no ip: the balancers of api.%s leave it out", c.Domain)
 		}
 	case lab.RoleAppliance:
 	case lab.RoleWorker:
-		if !h.IP.IsValid() && c.Kind == lab.OpenShift {
+		if !r.memberAddr(c, h).IsValid() && c.Kind == lab.OpenShift {
 			r.lab.Warnings.Addf(h.Pos, key, "has no ip: the balancers of *.apps.%s leave it out", c.Domain)
 		}
 	case "":

@@ -27,6 +27,12 @@ func (r *resolver) deriveZones() {
 			z.ForwardMissing = z.ForwardMissing || n.Subnet.Bits() > 24 && !n.Subnet.Addr().IsPrivate() // the rest of the zone is others'
 		}
 	}
+	for _, n := range r.lab.Networks {
+		if n.Subnet6.IsValid() {
+			z := r.zone(reverseZone6(n.Subnet6), n.Pos)
+			z.ForwardMissing = z.ForwardMissing || !n.Subnet6.Addr().IsPrivate() && n.Subnet6.Bits()%4 != 0
+		}
+	}
 	for _, h := range r.lab.Hosts {
 		r.hostRecords(h)
 	}
@@ -115,19 +121,33 @@ func (r *resolver) hostRecords(h *lab.Host) {
 	if h.FQDN == "" {
 		return
 	}
-	if !h.IP.IsValid() && !h.IP6.IsValid() {
+	ip, ip6 := h.NamedAddrs()
+	if !ip.IsValid() && !ip6.IsValid() {
 		r.zoneOf(h.FQDN+".", h.Pos) // its address will be that of a lease
 		return
 	}
-	source, fqdn := "host "+h.Name, h.FQDN+"."
-	r.addressRecords(h.Pos, fqdn, source, h.IP, h.IP6)
-	for _, a := range [...]netip.Addr{h.IP, h.IP6} {
-		if a.IsValid() {
-			r.pointer(h.Pos, a, fqdn, source)
+	source := "host " + h.Name
+	r.named(h.Pos, h.FQDN, source, ip, ip6)
+	for i, n := range h.NICs {
+		if i != h.Named-1 && n.FQDN != "" {
+			r.named(h.Pos, n.FQDN, source, n.IP, n.IP6)
 		}
 	}
+	if h.NICName != "" {
+		r.named(h.Pos, h.NICName, source, h.IP, h.IP6)
+	}
 	for _, alias := range h.Aliases {
-		r.addressRecords(h.Pos, alias+".", source, h.IP, h.IP6)
+		r.addressRecords(h.Pos, alias+".", source, ip, ip6)
+	}
+}
+
+// named adds the addresses of a name, and the name of each address.
+func (r *resolver) named(pos lab.Pos, name, source string, addrs ...netip.Addr) {
+	r.addressRecords(pos, name+".", source, addrs...)
+	for _, a := range addrs {
+		if a.IsValid() {
+			r.pointer(pos, a, name+".", source)
+		}
 	}
 }
 
@@ -202,7 +222,7 @@ func (r *resolver) clusterName(c *lab.Cluster, label string, a netip.Addr, sourc
 	switch h := r.names[name]; {
 	case h == nil:
 		r.addressRecords(c.Pos, name+".", source, a)
-	case h.IP == a: // its record is there already
+	case h.Has(a): // its record is there already
 	default:
 		r.failAt(h.Pos, "hosts."+h.Name, "the name %s is reserved by cluster %s (%s): want another name or alias", name, c.Name, c.Pos)
 	}
@@ -221,7 +241,7 @@ func (r *resolver) hasPointer(a netip.Addr) bool {
 // etcdRecords adds the SRV records of etcd for OpenShift before 4.4: of the host's etcd-N alias, or its own name.
 func (r *resolver) etcdRecords(c *lab.Cluster, source string) {
 	for _, h := range c.Hosts {
-		if h.Role != lab.RoleControlPlane || !h.IP.IsValid() || h.FQDN == "" {
+		if h.Role != lab.RoleControlPlane || !r.memberAddr(c, h).IsValid() || h.FQDN == "" {
 			continue
 		}
 		target := h.FQDN
@@ -259,6 +279,12 @@ func reverseZones(subnet netip.Prefix) []string {
 		zones[i] = string(append(name, "in-addr.arpa."...))
 	}
 	return zones
+}
+
+// reverseZone6 returns the ip6.arpa zone of an IPv6 subnet, on a nibble boundary: the one around it where it ends inside a nibble.
+func reverseZone6(subnet netip.Prefix) string {
+	const digits = 32
+	return reverseName(subnet.Addr())[2*(digits-subnet.Bits()/4):]
 }
 
 // reverseName returns the owner name of an address's PTR record (RFC 1035 section 3.5, RFC 3596 section 2.5), with a

@@ -3,6 +3,7 @@ package load
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,8 +21,12 @@ func (r *resolver) hostList() {
 		h := &slab[i]
 		r.lab.Hosts[i], r.hosts[e.Name] = h, h
 		h.Pos, h.Name, h.IP, h.IP6 = r.pos(e.spot), e.Name, e.V.IP.V.Addr, e.V.IP6.V.Addr
-		macs = r.macs(e, h, macs)
-		r.hostAddresses(e, h)
+		if e.V.NICs.set() {
+			r.nics(e, h)
+		} else {
+			macs = r.macs(e, h, macs)
+			r.hostAddresses(e, h)
+		}
 		if role := string(e.V.Role.V); role != "" {
 			if _, ok := roles[role]; !ok {
 				roles[role] = strings.Clone(role)
@@ -62,7 +67,7 @@ func (r *resolver) macs(e *entry[rawHost], h *lab.Host, slab []lab.MAC) []lab.MA
 			continue
 		}
 		if other := r.hostByMAC[m.V.MAC]; other != nil {
-			r.fail(m.spot, hostKey(e, "mac"), "%s is already used by host %s (%s): want another MAC", m.V, other.Name, r.pos(r.raw.Hosts.byName[other.Name].V.MAC.spot))
+			r.fail(m.spot, hostKey(e, "mac"), "%s is already used by host %s (%s): want another MAC", m.V, other.Name, r.pos(r.macSpot(other)))
 		}
 		r.hostByMAC[m.V.MAC] = h
 		slab = append(slab, m.V.MAC)
@@ -83,11 +88,7 @@ func (r *resolver) hostAddresses(e *entry[rawHost], h *lab.Host) {
 			continue
 		}
 		if other := r.hostByIP[a.addr]; other != nil {
-			at := r.raw.Hosts.byName[other.Name].V.IP.spot
-			if a.addr.Is6() {
-				at = r.raw.Hosts.byName[other.Name].V.IP6.spot
-			}
-			r.fail(a.s, hostKey(e, a.key), "%s is already used by host %s (%s): want another address", a.addr, other.Name, r.pos(at))
+			r.fail(a.s, hostKey(e, a.key), "%s is already used by host %s (%s): want another address", a.addr, other.Name, r.pos(r.addressSpot(other, a.addr)))
 		}
 		r.hostByIP[a.addr] = h
 	}
@@ -106,7 +107,7 @@ func (r *resolver) hostReferences(e *entry[rawHost], h *lab.Host) {
 			r.unknownName(v.spot, hostKey(e, "profile"), "profile", string(v.V), r.raw.Profiles.names())
 		}
 	}
-	if v := &e.V.Network; v.ok() {
+	if v := &e.V.Network; v.ok() && !e.V.NICs.set() {
 		if h.Network = r.networks[string(v.V)]; h.Network == nil {
 			r.unknownName(v.spot, hostKey(e, "network"), "network", string(v.V), r.raw.Networks.names())
 		}
@@ -116,6 +117,12 @@ func (r *resolver) hostReferences(e *entry[rawHost], h *lab.Host) {
 // hostNetwork finds the network of h, and checks that its address can be one there.
 func (r *resolver) hostNetwork(e *entry[rawHost], h *lab.Host) {
 	named := e.V.Network.set()
+	if e.V.NICs.set() {
+		return // nics has done it
+	}
+	if h.IP6.IsValid() {
+		defer func() { r.inSubnet6(h.Network, h.IP6, e.V.IP6.spot, hostKey(e, "ip6")) }()
+	}
 	switch {
 	case !h.IP.IsValid() && !named && len(r.lab.Networks) == 1:
 		h.Network = r.lab.Networks[0]
@@ -171,7 +178,7 @@ func (r *resolver) hostRest(e *entry[rawHost], h *lab.Host) {
 	}
 	h.Ignored = !bool(raw.DHCP.or(true))
 	h.Vars = raw.Vars.V
-	if len(raw.MAC.Items) == 0 && !raw.MAC.bad() {
+	if len(raw.MAC.Items) == 0 && !raw.MAC.bad() && !raw.NICs.set() {
 		r.withoutMAC(e)
 	}
 	if raw.VM.set() {
@@ -256,12 +263,11 @@ func (r *resolver) attached(h *lab.Host, hv *lab.Hypervisor, s spot, key string)
 	if h.Network == nil {
 		return // reported already, or a lab without networks
 	}
-	for _, a := range hv.Bridges {
-		if a.Network == h.Network {
-			return
+	for _, as := range h.Interfaces() {
+		if n := as.Network; n != nil && !slices.ContainsFunc(hv.Bridges, func(a lab.Attachment) bool { return a.Network == n }) {
+			r.fail(s, key, "hypervisor %s (%s) has no bridge for network %s: want bridges: {%s: …} there", hv.Name, hv.Pos, n.Name, n.Name)
 		}
 	}
-	r.fail(s, key, "hypervisor %s (%s) has no bridge for network %s: want bridges: {%s: …} there", hv.Name, hv.Pos, h.Network.Name, h.Network.Name)
 }
 
 func (r *resolver) disk(raw *either[lab.Size, rawDisk], key string) lab.Disk {
@@ -311,6 +317,7 @@ func (r *resolver) hostNames(e *entry[rawHost], h *lab.Host) {
 			r.claimName(name, a.spot, fmt.Sprintf("hosts.%s.aliases[%d]", e.Name, i), h)
 		}
 	}
+	r.nicNames(e, h)
 }
 
 // claimName records the owner of a name, and reports a name that another host has.

@@ -26,6 +26,7 @@ func (r *resolver) networkList() {
 	}
 	r.bySubnet = lab.SortBySubnet(r.bySubnet)
 	r.overlappingSubnets()
+	r.overlappingSubnets6()
 }
 
 func (r *resolver) network(e *entry[rawNetwork], n *lab.Network) {
@@ -49,6 +50,12 @@ func (r *resolver) network(e *entry[rawNetwork], n *lab.Network) {
 	}
 	if missing(r, &raw.Subnet, e.spot, key+".subnet", "a prefix such as 192.168.16.0/24") {
 		r.subnet(e, n, key)
+	}
+	if bits := raw.Subnet6.V.Bits(); raw.Subnet6.ok() {
+		n.Subnet6 = raw.Subnet6.V.Prefix
+		if bits < 48 || bits > 126 {
+			r.fail(raw.Subnet6.spot, key+".subnet6", "%s has the length /%d: want /48 to /126", n.Subnet6, bits)
+		}
 	}
 	if raw.MTU.ok() && (n.MTU < 576 || n.MTU > 65535) {
 		r.fail(raw.MTU.spot, key+".mtu", "%d is not an MTU: want 576 to 65535 bytes", n.MTU)
@@ -103,6 +110,17 @@ func (r *resolver) overlappingSubnets() {
 		}
 		if widest == nil || lastAddr(widest.Subnet).Less(lastAddr(n.Subnet)) {
 			widest = n
+		}
+	}
+}
+
+// overlappingSubnets6 reports IPv6 subnets that share addresses.
+func (r *resolver) overlappingSubnets6() {
+	for i, n := range r.lab.Networks {
+		for _, other := range r.lab.Networks[:i] {
+			if n.Subnet6.IsValid() && other.Subnet6.IsValid() && n.Subnet6.Overlaps(other.Subnet6) {
+				r.fail(r.raw.Networks.Entries[i].V.Subnet6.spot, "networks."+n.Name+".subnet6", "%s overlaps %s of network %s (%s): want subnets that do not overlap", n.Subnet6, other.Subnet6, other.Name, other.Pos)
+			}
 		}
 	}
 }
@@ -215,11 +233,11 @@ func (r *resolver) pastRelays() {
 // hostsAt reports a host with the appliance's or the router's address.
 func (r *resolver) hostsAt(n *lab.Network) {
 	if h := r.hostByIP[n.Address]; h != nil && h.Role != lab.RoleAppliance {
-		r.fail(r.raw.Hosts.byName[h.Name].V.IP.spot, "hosts."+h.Name+".ip", "%s is the appliance's address in network %s (%s): want another one, or role: appliance", h.IP, n.Name, n.Pos)
+		r.fail(r.addressSpot(h, n.Address), "hosts."+h.Name+".ip", "%s is the appliance's address in network %s (%s): want another one, or role: appliance", n.Address, n.Name, n.Pos)
 	}
 	h := r.hostByIP[n.Router]
 	if h != nil && n.Router != n.Address && len(h.MACs) > 0 && h.Role != "router" && h.Role != lab.RoleAppliance {
-		r.fail(r.raw.Hosts.byName[h.Name].V.IP.spot, "hosts."+h.Name+".ip", "%s is the router of network %s (%s): want another one, or role: router", h.IP, n.Name, n.Pos)
+		r.fail(r.addressSpot(h, n.Router), "hosts."+h.Name+".ip", "%s is the router of network %s (%s): want another one, or role: router", n.Router, n.Name, n.Pos)
 	}
 }
 
@@ -231,8 +249,8 @@ func (r *resolver) findAddress(n *lab.Network) {
 		}
 	}
 	for _, h := range r.lab.Hosts {
-		if h.Role == lab.RoleAppliance && h.IP.IsValid() && n.Subnet.Contains(h.IP) {
-			n.Address = h.IP
+		if a := h.AddrIn(n.Subnet); h.Role == lab.RoleAppliance && a.IsValid() && n.Subnet.Contains(a) {
+			n.Address = a
 			return
 		}
 	}

@@ -47,6 +47,7 @@ type rawStore struct {
 
 type rawNetwork struct {
 	Subnet    scalar[prefix4]                  `yaml:"subnet" req:"yes" doc:"The subnet, /8 to /30. Subnets must not overlap."`
+	Subnet6   scalar[prefix6]                  `yaml:"subnet6" def:"none" doc:"IPv6 subnet of the same network, /48 to /126: the addresses of its hosts are inside it, its clients may use the forwarder, and its reverse zone is served. DHCPv6 and router advertisements are not sent."`
 	Interface scalar[text]                     `yaml:"interface" def:"none: reached through a DHCP relay" doc:"Interface that this network is served on."`
 	Address   scalar[addr4]                    `yaml:"address" def:"the interface's address inside subnet, else the ip of the host with role appliance" doc:"The appliance in this network."`
 	Router    scalar[addr4]                    `yaml:"router" def:"none" doc:"Default gateway (option 3)."`
@@ -123,6 +124,7 @@ type rawImage struct {
 }
 
 type rawHost struct {
+	NICs    list[rawNIC]                     `yaml:"nics" def:"one NIC: mac, ip, ip6 and network" doc:"NICs in several networks, instead of mac, ip, ip6 and network. The host's name has the addresses of the first, and <host>-<network> those of each other."`
 	MAC     oneOrMore[hardware]              `yaml:"mac" def:"none: DNS only" doc:"MAC address, or a list for a machine with several NICs."`
 	IP      scalar[addr4]                    `yaml:"ip" def:"from a pool" doc:"Reserved address."`
 	IP6     scalar[addr6]                    `yaml:"ip6" def:"none" doc:"IPv6 address, for AAAA and ip6.arpa."`
@@ -140,6 +142,15 @@ type rawHost struct {
 	Local   scalar[lab.LocalBoot]            `yaml:"local_boot" def:"auto" doc:"How an installed host boots from its own disk. auto: exit for UEFI, sanboot for BIOS; exit: iPXE ends with an error and the firmware continues its boot order; sanboot: iPXE starts the disk; none: DHCP sends no boot file."`
 	VM      opt[rawVM]                       `yaml:"vm" def:"bare metal" doc:"This host is a virtual machine."`
 	BMC     opt[rawBMC]                      `yaml:"bmc" def:"none" doc:"Management controller: redfish or ipmi."`
+}
+
+type rawNIC struct {
+	Network scalar[ident]    `yaml:"network" def:"the network whose subnet holds ip" doc:"Network of the NIC."`
+	MAC     scalar[hardware] `yaml:"mac" req:"yes" doc:"MAC address."`
+	IP      scalar[addr4]    `yaml:"ip" def:"from a pool" doc:"Reserved address."`
+	IP6     scalar[addr6]    `yaml:"ip6" def:"none" doc:"IPv6 address."`
+	Boot    scalar[flag]     `yaml:"boot" def:"true for the first, if no other has it" doc:"The host boots from this NIC: DHCP sends boot information to no other."`
+	Model   scalar[ident]    `yaml:"model" def:"virtio" doc:"libvirt model of a VM's NIC, such as e1000."`
 }
 
 type rawVM struct {

@@ -319,6 +319,23 @@ func (v *prefix4) parse(s string) error {
 
 func (prefix4) spec() spec { return what("IPv4 prefix", `^[0-9]{1,3}(\.[0-9]{1,3}){3}/[0-9]{1,2}$`) }
 
+// A prefix6 is an IPv6 prefix without host bits.
+type prefix6 struct{ netip.Prefix }
+
+func (v *prefix6) parse(s string) error {
+	p, err := netip.ParsePrefix(s)
+	switch {
+	case err != nil || !p.Addr().Is6() || p.Addr().Is4In6():
+		return fmt.Errorf("%q is not an IPv6 prefix: want one like fd00:16::/64", s)
+	case p != p.Masked():
+		return fmt.Errorf("%q has host bits set: want %s", s, p.Masked())
+	}
+	v.Prefix = p
+	return nil
+}
+
+func (prefix6) spec() spec { return what("IPv6 prefix", `^[0-9A-Fa-f:]*:[0-9A-Fa-f:]*/[0-9]{1,3}$`) }
+
 // A source is a prefix of clients or peers; a single address stands for itself.
 type source struct{ netip.Prefix }
 

@@ -1,0 +1,74 @@
+package lab
+
+import "net/netip"
+
+// AllMACs returns the MACs of all NICs of h, those that it boots from first.
+func (h *Host) AllMACs() []MAC {
+	if len(h.NICs) == 0 {
+		return h.MACs
+	}
+	all := append([]MAC(nil), h.MACs...)
+	for _, n := range h.NICs {
+		all = append(all, n.MAC)
+	}
+	return all
+}
+
+// Interfaces returns h as each of its networks sees it: itself for the NIC that boots, then a copy for each further NIC, which has the
+// NIC's MAC, address and network, and boots nothing.
+func (h *Host) Interfaces() []*Host {
+	all := []*Host{h}
+	for _, n := range h.NICs {
+		as := *h
+		as.MACs, as.IP, as.IP6, as.Network, as.FQDN, as.Model, as.NICs = []MAC{n.MAC}, n.IP, n.IP6, n.Network, n.FQDN, n.Model, nil
+		as.Profile, as.Routes, as.Options = nil, nil, nil
+		all = append(all, &as)
+	}
+	return all
+}
+
+// AddrOf returns the address reserved for one of the MACs of h; invalid: none.
+func (h *Host) AddrOf(m MAC) netip.Addr {
+	for _, n := range h.NICs {
+		if n.MAC == m {
+			return n.IP
+		}
+	}
+	return h.IP
+}
+
+// NamedAddrs returns the addresses that the FQDN of h has; an invalid one is none.
+func (h *Host) NamedAddrs() (ip, ip6 netip.Addr) {
+	if h.Named > 0 {
+		n := &h.NICs[h.Named-1]
+		return n.IP, n.IP6
+	}
+	return h.IP, h.IP6
+}
+
+// AddrIn returns the address of h in a subnet, else that of its FQDN.
+func (h *Host) AddrIn(subnet netip.Prefix) netip.Addr {
+	if len(h.NICs) == 0 {
+		return h.IP
+	}
+	for _, as := range h.Interfaces() {
+		if as.IP.IsValid() && subnet.Contains(as.IP) {
+			return as.IP
+		}
+	}
+	ip, _ := h.NamedAddrs()
+	return ip
+}
+
+// Has reports whether an address is one of h.
+func (h *Host) Has(a netip.Addr) bool {
+	if !a.IsValid() {
+		return false
+	}
+	for _, n := range h.NICs {
+		if a == n.IP || a == n.IP6 {
+			return true
+		}
+	}
+	return a == h.IP || a == h.IP6
+}
