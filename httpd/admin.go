@@ -456,6 +456,9 @@ func (a *Admin) readyz(w http.ResponseWriter, r *http.Request, trusted bool) {
 	} else if len(s.Addresses) > 0 {
 		fmt.Fprintln(w, "addresses: ok")
 	}
+	if len(s.Balancers) > 0 {
+		fmt.Fprintln(w, "balancers:", balancersText(s.Balancers, trusted))
+	}
 	switch {
 	case len(s.Store.Causes) > 0:
 		fmt.Fprintf(w, "store: degraded: %s (bootlab status says what to do)\n", strings.Join(s.Store.Causes, "; "))
@@ -490,4 +493,21 @@ func unheldText(unheld []api.Address, trusted bool) string {
 		texts = append(texts, fmt.Sprintf("%d %s", counts[short], short))
 	}
 	return strings.Join(texts, "; ") + " (bootlab status says which)"
+}
+
+// balancersText says which balancers have no healthy backend; only trusted callers learn their names.
+func balancersText(all []api.BalancerHealth, trusted bool) string {
+	var empty []string
+	for _, b := range all {
+		if b.Up == 0 {
+			empty = append(empty, b.Name+": "+b.String())
+		}
+	}
+	switch {
+	case len(empty) == 0:
+		return "ok"
+	case trusted:
+		return "degraded: " + strings.Join(empty, "; ")
+	}
+	return fmt.Sprintf("degraded: %d of %d without a healthy backend (bootlab status says which)", len(empty), len(all))
 }

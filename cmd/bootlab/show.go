@@ -108,8 +108,21 @@ func statusText(cmd *cobra.Command, s api.Status) error {
 		}
 		rows = append(rows, []string{srv.Name, serverState(srv), strings.Join(srv.Addrs, " "), since, strings.Join(append(nonEmpty(srv.Err), srv.Warnings...), "; ")})
 	}
-	if err := table(cmd, "SERVER STATE LISTENS SINCE PROBLEM", rows); err != nil || len(s.Addresses) == 0 {
+	if err := table(cmd, "SERVER STATE LISTENS SINCE PROBLEM", rows); err != nil {
 		return err
+	}
+	rows = nil
+	for _, b := range s.Balancers {
+		rows = append(rows, []string{b.Name, b.Listen, b.String()})
+	}
+	if len(rows) > 0 {
+		fmt.Fprintln(w)
+		if err := table(cmd, "BALANCER LISTENS BACKENDS", rows); err != nil {
+			return err
+		}
+	}
+	if len(s.Addresses) == 0 {
+		return nil
 	}
 	fmt.Fprintln(w)
 	rows = nil
@@ -183,7 +196,7 @@ func unknownText(cmd *cobra.Command, ms []api.DiscoveredMachine) error {
 func hostsText(cmd *cobra.Command, hosts []api.Host) error {
 	var rows [][]string
 	for _, h := range hosts {
-		last := ""
+		last := "no boot recorded"
 		if h.Last != nil {
 			last = fmt.Sprintf("%s %s ago", h.Last.Kind, time.Since(h.Last.At).Round(time.Second))
 		}

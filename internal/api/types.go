@@ -2,6 +2,7 @@ package api
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -11,18 +12,19 @@ import (
 
 // A Status is the state of the daemon.
 type Status struct {
-	Lab        string    `json:"lab"`
-	Version    string    `json:"version"`
-	Generation uint64    `json:"generation"` // of the running lab; counts from 1
-	Started    time.Time `json:"started"`
-	Servers    []Server  `json:"servers"`
-	Addresses  []Address `json:"addresses,omitempty"` // of clusters and balancers
-	Store      Store     `json:"store"`
-	Reload     Reload    `json:"reload"`               // the last one; zero At: none since the start
-	Warnings   []string  `json:"warnings,omitempty"`   // of the running lab, such as missing files; of the store
-	StateLost  string    `json:"state_lost,omitempty"` // install states were lost, and no admin has accepted that: when, why and what to do
-	Files      string    `json:"files"`                // what confines the process to its files, as "Landlock 7"; else "off: " and why
-	Calls      string    `json:"system_calls"`         // what confines it to the system calls of a server, as "seccomp"; else "off: " and why
+	Lab        string           `json:"lab"`
+	Version    string           `json:"version"`
+	Generation uint64           `json:"generation"` // of the running lab; counts from 1
+	Started    time.Time        `json:"started"`
+	Servers    []Server         `json:"servers"`
+	Addresses  []Address        `json:"addresses,omitempty"` // of clusters and balancers
+	Balancers  []BalancerHealth `json:"balancers,omitempty"`
+	Store      Store            `json:"store"`
+	Reload     Reload           `json:"reload"`               // the last one; zero At: none since the start
+	Warnings   []string         `json:"warnings,omitempty"`   // of the running lab, such as missing files; of the store
+	StateLost  string           `json:"state_lost,omitempty"` // install states were lost, and no admin has accepted that: when, why and what to do
+	Files      string           `json:"files"`                // what confines the process to its files, as "Landlock 7"; else "off: " and why
+	Calls      string           `json:"system_calls"`         // what confines it to the system calls of a server, as "seccomp"; else "off: " and why
 }
 
 // Ready reports whether every server serves.
@@ -231,6 +233,25 @@ type Balancer struct {
 	Mode        string    `json:"mode"`
 	Connections int64     `json:"connections"` // open now
 	Backends    []Backend `json:"backends"`
+}
+
+// A BalancerHealth is how many members of a balancer are in which state.
+type BalancerHealth struct {
+	Name    string `json:"name"`
+	Listen  string `json:"listen"`
+	Up      int    `json:"up"`      // take connections
+	Down    int    `json:"down"`    // were healthy once, and are not now
+	New     int    `json:"new"`     // were never healthy: not checked, or not installed yet
+	Drained int    `json:"drained"` // by an admin
+}
+
+// String says how many members are healthy: "0 of 4 healthy, none was yet".
+func (b BalancerHealth) String() string {
+	text := fmt.Sprintf("%d of %d healthy", b.Up, b.Up+b.Down+b.New+b.Drained)
+	if b.Up == 0 && b.Down == 0 && b.New > 0 {
+		text += ", none was yet"
+	}
+	return text
 }
 
 // Healthy counts the members that take connections.

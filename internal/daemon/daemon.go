@@ -73,6 +73,7 @@ type Daemon struct {
 	panics        *panics.All
 	neighbours    *neighbour.Resolver
 	vips          *vip.Holder
+	served        *served
 	installWatch  *installWatch
 	clusters      *clusters
 	loops         *bootloop.Detector
@@ -156,6 +157,9 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		return err
 	}
 	if d.servers, err = d.build(); err != nil {
+		return err
+	}
+	if d.served, err = d.openServed(ctx); err != nil {
 		return err
 	}
 	if err := d.registry.Register(newServerCollector(d.serverStates, d.shares)); err != nil {
@@ -255,6 +259,7 @@ func (d *Daemon) stopping() {
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping)
 	d.bus.Flush()
 	d.bus.Record(event.Event{Kind: event.DaemonStopping})
+	d.served.look(context.Background(), d.serverLog)
 }
 
 // otherFiles returns the files that the lab is made of beside the lab file.

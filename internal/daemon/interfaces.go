@@ -143,6 +143,7 @@ func (d *Daemon) look() bool {
 	d.followMemory()
 	d.followAddresses()
 	d.followVIPs()
+	d.served.look(context.Background(), d.serverLog) // a commit has a bound of its own
 	d.warnNew(d.current.Load())
 	return d.addressFound()
 }

@@ -1,0 +1,149 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/lbproxy"
+)
+
+// A served notes which backends were healthy once: one that never was belongs to a machine that is not installed yet, and is no reason for
+// an alert. It is kept in the store, below "served/".
+type served struct {
+	store  store.Store
+	states func() []lbproxy.BalancerState
+
+	mu   sync.Mutex
+	ever map[string]bool // by key; false: the store does not have it yet
+}
+
+const servedPrefix = "served/"
+
+func servedKey(balancer string, backend netip.AddrPort) string {
+	return servedPrefix + balancer + "/" + backend.String()
+}
+
+func (d *Daemon) openServed(ctx context.Context) (*served, error) {
+	s := &served{store: d.store, states: func() []lbproxy.BalancerState { return d.lb.States() }, ever: map[string]bool{}}
+	if err := d.store.Scan(ctx, servedPrefix, func(key string, _ []byte) error {
+		s.ever[key] = true
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("read which backends were healthy: %w", err)
+	}
+	return s, d.registry.Register(&balancerCollector{s, prometheus.NewDesc(MetricBalancerBackends,
+		"Backends of a balancer: up, down (healthy once, and not now), new (never healthy), drained.", []string{"balancer", "state"}, nil)})
+}
+
+// look notes backends that became healthy, and forgets those that the lab does not have any more. What the store does not take is tried again
+// the next time.
+func (s *served) look(ctx context.Context, log *slog.Logger) {
+	states := s.states()
+	now := map[string]bool{}
+	for _, b := range states {
+		for _, m := range b.Backends {
+			now[servedKey(b.Name, m.Addr)] = true
+		}
+	}
+	s.mu.Lock()
+	s.noteLocked(states)
+	ever := maps.Clone(s.ever)
+	s.mu.Unlock()
+	var t store.Txn
+	for key, stored := range ever {
+		switch {
+		case !now[key]:
+			t.Then = append(t.Then, store.Op{Key: key, Delete: true})
+		case !stored:
+			since, _ := json.Marshal(time.Now().UTC()) // for debugging
+			t.Then = append(t.Then, store.Op{Key: key, Value: since})
+		}
+	}
+	if len(t.Then) == 0 {
+		return
+	}
+	if err := s.store.Commit(ctx, t); err != nil {
+		log.Debug("healthy backends not stored", "err", err) // the store's own state says more
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, op := range t.Then {
+		if op.Delete {
+			delete(s.ever, op.Key)
+		} else {
+			s.ever[op.Key] = true
+		}
+	}
+}
+
+// noteLocked notes the backends that are healthy.
+func (s *served) noteLocked(states []lbproxy.BalancerState) {
+	for _, b := range states {
+		for _, m := range b.Backends {
+			if _, known := s.ever[servedKey(b.Name, m.Addr)]; !known && m.Condition == lbproxy.Up {
+				s.ever[servedKey(b.Name, m.Addr)] = false
+			}
+		}
+	}
+}
+
+// balancers returns how many backends of each balancer are in which state, in the balancers' order.
+func (s *served) balancers() (all []api.BalancerHealth) {
+	states := s.states()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.noteLocked(states)
+	for _, b := range states {
+		h := api.BalancerHealth{Name: b.Name, Listen: b.Listen.String()}
+		for _, m := range b.Backends {
+			_, ever := s.ever[servedKey(b.Name, m.Addr)]
+			switch {
+			case m.Drained:
+				h.Drained++
+			case m.Condition == lbproxy.Up:
+				h.Up++
+			case ever:
+				h.Down++
+			default:
+				h.New++
+			}
+		}
+		all = append(all, h)
+	}
+	slices.SortStableFunc(all, func(a, b api.BalancerHealth) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// MetricBalancerBackends is how many backends of a balancer are in a state.
+const MetricBalancerBackends = "bootlab_balancer_backends"
+
+// A balancerCollector counts backends at each scrape.
+type balancerCollector struct {
+	served *served
+	desc   *prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (c *balancerCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
+
+// Collect implements prometheus.Collector.
+func (c *balancerCollector) Collect(ch chan<- prometheus.Metric) {
+	for _, b := range c.served.balancers() {
+		for state, n := range map[string]int{"up": b.Up, "down": b.Down, "new": b.New, "drained": b.Drained} {
+			ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(n), b.Name, state)
+		}
+	}
+}
