@@ -77,6 +77,8 @@ type Machines interface {
 	VMPlan(ctx context.Context, hosts []string) ([]api.VMPlan, error)
 	// VM does action to the machine of host and returns how it is afterwards.
 	VM(ctx context.Context, host string, action api.VMAction, opts api.VMOptions) (api.VM, error)
+	// Power does action to the power of a host, virtual or not, and returns how it is afterwards.
+	Power(ctx context.Context, host string, action api.PowerAction) (api.Power, error)
 }
 
 // Balancers tell how the balancers are, by name, and take members out and in.

@@ -44,6 +44,7 @@ func (a *Admin) apiRoutes(mux *http.ServeMux, why trust) {
 	handle("backup", http.MethodGet, a.getBackup)
 	do("install/{host}", a.postInstall)
 	do("vms/{host}", a.postVM)
+	do("power/{host}", a.postPower)
 	do("backends/{balancer}/{backend}", a.postBackend)
 	do("clusters/{cluster}/up", func(r *http.Request) (any, error) { return a.deps.Clusters.Up(r.Context(), r.PathValue("cluster")) })
 	do("clusters/{cluster}/down", func(r *http.Request) (any, error) { return a.deps.Clusters.Down(r.Context(), r.PathValue("cluster")) })
@@ -321,6 +322,18 @@ func (a *Admin) postVM(r *http.Request) (any, error) {
 		}
 	}
 	return a.deps.Machines.VM(r.Context(), host, action, opts)
+}
+
+func (a *Admin) postPower(r *http.Request) (any, error) {
+	host, err := hostOf(r)
+	if err != nil {
+		return nil, err
+	}
+	action, err := choose(r, "action", api.PowerStatus, api.PowerOn, api.PowerOff, api.PowerCycle)
+	if err != nil {
+		return nil, err
+	}
+	return a.deps.Machines.Power(r.Context(), host, action)
 }
 
 func (a *Admin) postBackend(r *http.Request) (any, error) {

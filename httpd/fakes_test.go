@@ -72,6 +72,10 @@ func (h *fakeDaemon) Down(_ context.Context, name string) (api.Cluster, error) {
 }
 
 func (h *fakeDaemon) Pools(context.Context) []api.Pool { return h.pools }
+func (h *fakeDaemon) Power(_ context.Context, host string, action api.PowerAction) (api.Power, error) {
+	return api.Power{Host: host, State: string(action), By: "libvirt kvm1"}, nil
+}
+
 func (h *fakeDaemon) VMPlan(_ context.Context, hosts []string) (plan []api.VMPlan, _ error) {
 	for _, host := range hosts {
 		plan = append(plan, api.VMPlan{Host: host, Hypervisor: "kvm1", State: "stopped", Condition: "drifted", Details: []string{"memory"}})

@@ -92,6 +92,7 @@ func root() *cobra.Command {
 		upCommand(o),
 		downCommand(o),
 		vmCommand(o),
+		powerCommand(o),
 		backendCommand(o),
 		dnsCommand(o),
 	)

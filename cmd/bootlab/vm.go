@@ -68,9 +68,14 @@ func vmAction(o *options, action api.VMAction, short string,
 	}
 }
 
-// machinesOf returns the hosts that are named, and the virtual machines of the clusters that are named. What is neither is left to
-// the daemon: it may be a machine whose host is in the lab file no more.
+// machinesOf returns the hosts that are named, and the virtual machines of the clusters that are named.
 func machinesOf(ctx context.Context, c *api.Client, names []string) (hosts []string, err error) {
+	return membersOf(ctx, c, names, func(h api.Host) bool { return h.VM != "" })
+}
+
+// membersOf returns the hosts that are named, and those of the clusters that are named that fit. What is neither is left to the
+// daemon: it may be a machine whose host is in the lab file no more.
+func membersOf(ctx context.Context, c *api.Client, names []string, fits func(api.Host) bool) (hosts []string, err error) {
 	all, err := c.Hosts(ctx)
 	if err != nil {
 		return nil, err
@@ -78,7 +83,7 @@ func machinesOf(ctx context.Context, c *api.Client, names []string) (hosts []str
 	for _, name := range names {
 		var members []string
 		for _, h := range all {
-			if h.Cluster == name && h.VM != "" {
+			if h.Cluster == name && fits(h) {
 				members = append(members, h.Name)
 			}
 		}

@@ -202,6 +202,11 @@ func (c *Client) VMs(ctx context.Context) (vms []VM, err error) {
 	return vms, c.get(ctx, "vms", &vms)
 }
 
+// Power does action to the power of a host, and returns how it is afterwards.
+func (c *Client) Power(ctx context.Context, host string, action PowerAction) (p Power, err error) {
+	return p, c.post(ctx, "power/"+url.PathEscape(host), url.Values{"action": {string(action)}}, &p)
+}
+
 // VMPlan compares the virtual machines of hosts with the lab file; of no hosts: all, and those that are in the lab file no more.
 func (c *Client) VMPlan(ctx context.Context, hosts ...string) (plan []VMPlan, err error) {
 	return plan, c.call(ctx, http.MethodGet, "vms/plan", url.Values{"host": hosts}, &plan)

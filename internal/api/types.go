@@ -194,6 +194,24 @@ type VM struct {
 	Down time.Time `json:"down,omitzero"` // since when the hypervisor does not answer; zero: it does
 }
 
+// A PowerAction is what can be done to the power of a host, a virtual machine or bare metal. It changes nothing about its next boot.
+type PowerAction string
+
+// The actions on power. Off and cycle do not ask the system.
+const (
+	PowerStatus PowerAction = "status"
+	PowerOn     PowerAction = "on"
+	PowerOff    PowerAction = "off"
+	PowerCycle  PowerAction = "cycle" // off and on; on, if it is off
+)
+
+// A Power is whether a host has power.
+type Power struct {
+	Host  string `json:"host"`
+	State string `json:"state"` // on, off, or what its controller or hypervisor says
+	By    string `json:"by"`    // libvirt, redfish or ipmi, and the hypervisor or controller
+}
+
 // VMAction is what can be done to a virtual machine.
 type VMAction string
 

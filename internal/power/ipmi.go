@@ -11,12 +11,49 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// ipmi restarts a machine with ipmitool, which speaks RMCP+ (IPMI 2.0). The password is passed in a file, because every
-// user of a machine can read command lines.
+// ipmi restarts a machine and makes it boot from the network once.
 func ipmi(ctx context.Context, b *lab.BMC) error {
+	if _, err := ipmitool(ctx, b, "chassis", "bootdev", "pxe"); err != nil {
+		return err
+	}
+	_, err := ipmiPower(ctx, b, Reset)
+	return err
+}
+
+// ipmiPower switches the power of a machine, or asks for it.
+func ipmiPower(ctx context.Context, b *lab.BMC, a Action) (State, error) {
+	out, err := ipmitool(ctx, b, "chassis", "power", "status")
+	if err != nil {
+		return "", err
+	}
+	state := StateOn
+	if strings.Contains(strings.ToLower(out), "is off") {
+		state = StateOff
+	}
+	switch {
+	case a == Status, a == On && state == StateOn, a == Off && state == StateOff:
+		return state, nil
+	case a == Reset && state == StateOff:
+		a = On
+	}
+	if _, err := ipmitool(ctx, b, "chassis", "power", string(a)); err != nil {
+		return "", err
+	}
+	if a == Off {
+		return StateOff, nil
+	}
+	return StateOn, nil
+}
+
+// ipmitool runs ipmitool, which speaks RMCP+ (IPMI 2.0). The password is passed in a file, because every user of a machine can
+// read command lines.
+func ipmitool(ctx context.Context, b *lab.BMC, command ...string) (string, error) {
 	tool, err := exec.LookPath("ipmitool")
 	if err != nil {
-		return errors.New("bmc.ipmi needs ipmitool, which is not installed: apt install ipmitool, or use bmc.redfish")
+		return "", errors.New("bmc.ipmi needs ipmitool, which is not installed: apt install ipmitool, or use bmc.redfish")
+	}
+	if _, err := readPassword(b.PasswordFile); err != nil {
+		return "", err
 	}
 	host, port, err := net.SplitHostPort(b.IPMI)
 	if err != nil {
@@ -29,24 +66,9 @@ func ipmi(ctx context.Context, b *lab.BMC) error {
 	if b.PasswordFile != "" {
 		args = append(args, "-f", b.PasswordFile)
 	}
-	run := func(command ...string) (string, error) {
-		out, err := exec.CommandContext(ctx, tool, append(args, command...)...).CombinedOutput()
-		if err != nil {
-			return "", fmt.Errorf("controller %s: ipmitool %s: %w: %s", b.IPMI, strings.Join(command, " "), err, printable(string(out)))
-		}
-		return string(out), nil
-	}
-	if _, err := run("chassis", "bootdev", "pxe"); err != nil {
-		return err
-	}
-	power, err := run("chassis", "power", "status")
+	out, err := exec.CommandContext(ctx, tool, append(args, command...)...).CombinedOutput()
 	if err != nil {
-		return err
+		return "", fmt.Errorf("controller %s: ipmitool %s: %w: %s", b.IPMI, strings.Join(command, " "), err, printable(string(out)))
 	}
-	how := "cycle"
-	if strings.Contains(strings.ToLower(power), "is off") {
-		how = "on"
-	}
-	_, err = run("chassis", "power", how)
-	return err
+	return string(out), nil
 }

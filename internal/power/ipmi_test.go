@@ -138,6 +138,39 @@ func TestIPMI(t *testing.T) {
 	}
 }
 
+// TestIPMIPower switches power with ipmitool, which changes nothing about the next boot.
+func TestIPMIPower(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		power  string
+		action power.Action
+		state  power.State
+		want   string
+	}{
+		{"1", power.Status, power.StateOn, ""},
+		{"1", power.Off, power.StateOff, "power 0"},
+		{"0", power.On, power.StateOn, "power 1"},
+		{"0", power.Reset, power.StateOn, "power 1"},
+	} {
+		t.Run(string(tt.action)+tt.power, func(t *testing.T) {
+			t.Parallel()
+			s := simulate(t, tt.power)
+			state, err := power.Do(t.Context(), &lab.BMC{IPMI: s.addr, Username: "admin", PasswordFile: file(t, "calvin\n")}, tt.action)
+			if err != nil || state != tt.state || strings.Join(s.done(t), ", ") != tt.want {
+				t.Errorf("%q, %v, done %q; want %q, done %q", state, err, s.done(t), tt.state, tt.want)
+			}
+		})
+	}
+	dead, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dead.Close()
+	if _, err := power.Do(t.Context(), &lab.BMC{IPMI: dead.LocalAddr().String(), Username: "admin", PasswordFile: file(t, "x")}, power.Status); err == nil || !strings.Contains(err.Error(), dead.LocalAddr().String()) {
+		t.Errorf("of a controller that is dead: %v", err)
+	}
+}
+
 // TestNoIPMItool: without the program the error says what to install.
 func TestNoIPMItool(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())

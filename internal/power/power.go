@@ -15,23 +15,65 @@ import (
 // timeout is of a whole power cycle: controllers are slow, and some queue requests.
 const timeout = time.Minute
 
+// An Action is what Do does with the power of a machine.
+type Action string
+
+// The actions. Off and Cycle do not ask the system.
+const (
+	Status Action = "status"
+	On     Action = "on"
+	Off    Action = "off"
+	Reset  Action = "cycle" // off and on; on, if it is off
+)
+
+// A State is whether a machine has power.
+type State string
+
+// The states. A controller has others, such as PoweringOn, which are lower case here too.
+const (
+	StateOn  State = "on"
+	StateOff State = "off"
+)
+
+// Do switches the power of the machine behind b, or asks for it, and returns the state that the controller reported, or that was
+// requested. It changes nothing about the next boot. The error names the controller and says what it refused and, if known,
+// what to do.
+func Do(ctx context.Context, b *lab.BMC, a Action) (State, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if b.IPMI != "" {
+		return ipmiPower(ctx, b, a)
+	}
+	var state State
+	err := withRedfish(b, func(r *redfish) (err error) {
+		state, err = r.power(ctx, a)
+		return err
+	})
+	return state, err
+}
+
 // Cycle restarts the machine behind b and makes it boot from the network once. The error says what the controller refused
 // and, if known, what to do.
 func Cycle(ctx context.Context, b *lab.BMC) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	if b.IPMI != "" {
+		return ipmi(ctx, b)
+	}
+	return withRedfish(b, func(r *redfish) error { return r.cycle(ctx) })
+}
+
+// withRedfish calls f with the Redfish service of b.
+func withRedfish(b *lab.BMC, f func(*redfish) error) error {
 	password, err := readPassword(b.PasswordFile)
 	if err != nil {
 		return err
-	}
-	if b.IPMI != "" {
-		return ipmi(ctx, b)
 	}
 	r, err := newRedfish(b, password)
 	if err != nil {
 		return err
 	}
-	if err := r.cycle(ctx); err != nil {
+	if err := f(r); err != nil {
 		return addHint(b, err)
 	}
 	return nil

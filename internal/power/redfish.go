@@ -9,18 +9,21 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
 const (
-	serviceRoot = "/redfish/v1/" // DSP0266 section 6.4
-	maxAnswer   = 1 << 20        // bytes of one answer that are read
+	dialTimeout = 10 * time.Second // of a controller that is dead
+	serviceRoot = "/redfish/v1/"   // DSP0266 section 6.4
+	maxAnswer   = 1 << 20          // bytes of one answer that are read
 )
 
 // errCredentials is wrapped by the error of a controller that refuses the user or the password.
@@ -50,7 +53,8 @@ func newRedfish(b *lab.BMC, password string) (*redfish, error) {
 		r.path = u.Path
 	}
 	r.http = &http.Client{
-		Transport:     &http.Transport{TLSClientConfig: trust, DisableKeepAlives: true},
+		Transport: &http.Transport{TLSClientConfig: trust, DisableKeepAlives: true,
+			DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext, TLSHandshakeTimeout: dialTimeout},
 		CheckRedirect: r.onSameController,
 	}
 	return r, nil
@@ -134,6 +138,11 @@ func (r *redfish) cycle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	return r.reset(ctx, path, &s, resets)
+}
+
+// reset makes resets, in order.
+func (r *redfish) reset(ctx context.Context, path string, s *system, resets []string) error {
 	action := s.Actions.Reset.Target
 	if action == "" {
 		action = strings.TrimSuffix(path, "/") + "/Actions/ComputerSystem.Reset"
@@ -144,6 +153,51 @@ func (r *redfish) cycle(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// power switches the power of the system, or asks for it.
+func (r *redfish) power(ctx context.Context, a Action) (State, error) {
+	path, err := r.find(ctx)
+	if err != nil {
+		return "", err
+	}
+	var s system
+	if err := r.get(ctx, path, &s); err != nil {
+		return "", err
+	}
+	is := State(strings.ToLower(printable(s.PowerState)))
+	if a == Status && is == "" {
+		return "", errors.New("it does not say whether the machine is on")
+	}
+	if a == Status || string(is) == string(a) {
+		return is, nil
+	}
+	want := StateOn
+	var resets []string
+	switch a {
+	case On:
+		resets, err = s.first("power the machine on", "On", "ForceOn")
+	case Off:
+		want = StateOff
+		resets, err = s.first("power the machine off", "ForceOff", "GracefulShutdown")
+	default:
+		resets, err = s.resets()
+	}
+	if err != nil {
+		return "", err
+	}
+	return want, r.reset(ctx, path, &s, resets)
+}
+
+// first returns the first reset type that this controller has; the first of all if it does not say.
+func (s *system) first(what string, types ...string) ([]string, error) {
+	can := s.Actions.Reset.Types
+	for _, t := range types {
+		if len(can) == 0 || slices.Contains(can, t) {
+			return []string{t}, nil
+		}
+	}
+	return nil, fmt.Errorf("it cannot %s; reset types: %s", what, printable(strings.Join(can, ", ")))
 }
 
 // bootTarget returns the target for the network that this controller supports; Pxe if it does not say.

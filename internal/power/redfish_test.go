@@ -160,6 +160,50 @@ func TestCycle(t *testing.T) {
 	}
 }
 
+// TestDo: power on, off and cycle with every set of features, and no change of the next boot.
+func TestDo(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		c      controller
+		action power.Action
+		state  power.State
+		want   []string
+		err    string
+	}{
+		{"status on", controller{power: "On"}, power.Status, power.StateOn, nil, ""},
+		{"status off", controller{power: "Off"}, power.Status, power.StateOff, nil, ""},
+		{"status in between", controller{power: "PoweringOn"}, power.Status, "poweringon", nil, ""},
+		{"no status", controller{}, power.Status, "", nil, "it does not say whether the machine is on"},
+		{"on", controller{power: "Off"}, power.On, power.StateOn, []string{"On"}, ""},
+		{"on already", controller{power: "On"}, power.On, power.StateOn, nil, ""},
+		{"on by force only", controller{power: "Off", resets: []string{"ForceOn", "ForceOff"}}, power.On, power.StateOn, []string{"ForceOn"}, ""},
+		{"off", controller{power: "On"}, power.Off, power.StateOff, []string{"ForceOff"}, ""},
+		{"off already", controller{power: "Off"}, power.Off, power.StateOff, nil, ""},
+		{"off, not at all", controller{power: "On", resets: []string{"On"}}, power.Off, "", nil, "it cannot power the machine off; reset types: On"},
+		{"cycle", controller{power: "On"}, power.Reset, power.StateOn, []string{"ForceRestart"}, ""},
+		{"cycle what is off", controller{power: "Off"}, power.Reset, power.StateOn, []string{"On"}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			tt.c.systems = 1
+			s := httptest.NewTLSServer(&tt.c)
+			defer s.Close()
+			b := &lab.BMC{Redfish: s.URL, Username: "admin", PasswordFile: file(t, "calvin"), Insecure: true}
+			state, err := power.Do(t.Context(), b, tt.action)
+			if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err) || !strings.Contains(err.Error(), s.URL)) {
+				t.Errorf("error %v, want %q", err, tt.err)
+			}
+			if state != tt.state {
+				t.Errorf("state %q, want %q", state, tt.state)
+			}
+			if diff := cmp.Diff(tt.want, tt.c.done); diff != "" {
+				t.Errorf("done (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // TestTrust: a controller with an untrusted certificate does not get the password, unless bmc.insecure is true.
 func TestTrust(t *testing.T) {
 	t.Parallel()
