@@ -277,7 +277,16 @@ func (r *request) set(s section, owner int, set *rrset) {
 	for range set.n {
 		var rdata []byte
 		rdata, off = r.t.next(off)
-		r.w.rr(s, owner, set.rtype, set.ttl, rdata)
+		switch set.rtype {
+		case typeNS, typePTR:
+			r.w.rrNames(s, owner, set.rtype, set.ttl, rdata, 0, 1, &r.q.name)
+		case typeMX:
+			r.w.rrNames(s, owner, set.rtype, set.ttl, rdata, 2, 1, &r.q.name)
+		case typeSOA:
+			r.w.rrNames(s, owner, set.rtype, set.ttl, rdata, 0, 2, &r.q.name)
+		default: // a CNAME's target is where the search goes on, and owns what follows
+			r.w.rr(s, owner, set.rtype, set.ttl, rdata)
+		}
 	}
 }
 
@@ -297,7 +306,7 @@ func (r *request) addresses(first, skip int) {
 
 // glue adds the A and AAAA records of the name at an offset of the message. It reports false if they did not fit.
 func (r *request) glue(at int) bool {
-	if _, err := r.scratch.parse(r.w.b[at:]); err != nil {
+	if r.scratch.expand(r.w.b, at, &r.q.name) != nil {
 		return true
 	}
 	z, _ := r.t.zoneOf(&r.scratch, 0)
@@ -327,7 +336,7 @@ func (r *request) negative(m match) {
 	set := r.t.set(&r.t.nodes[z.apex], typeSOA)
 	rdata, _ := r.t.next(set.data)
 	ttl := min(set.ttl, binary.BigEndian.Uint32(rdata[len(rdata)-4:]))
-	r.w.rr(authority, r.owner+int(r.cur.off[m.at]), typeSOA, ttl, rdata)
+	r.w.rrNames(authority, r.owner+int(r.cur.off[m.at]), typeSOA, ttl, rdata, 0, 2, &r.q.name)
 }
 
 // writeReferral writes the NS records of a delegation and the addresses below it, without which they could not be reached.

@@ -92,10 +92,8 @@ func (c *changes) since(t *Table, z *zone, serial uint32) ([]difference, bool) {
 
 // zoneNamed returns the index of a zone, or -1.
 func (t *Table) zoneNamed(origin string) int {
-	for i := range t.zones {
-		if t.zones[i].text == origin {
-			return i
-		}
+	if i, ok := t.index[origin]; ok {
+		return i
 	}
 	return -1
 }
@@ -135,11 +133,8 @@ func compare(before *Table, old int, now *Table, zone int) difference {
 // eachRecord calls fn for each record of a zone, in wire form. fn may change it, but not keep it.
 func (t *Table) eachRecord(zone int, fn func(rr []byte, soa bool)) {
 	var b []byte
-	for i := range t.nodes {
+	for _, i := range t.zones[zone].members {
 		nd := &t.nodes[i]
-		if int(nd.zone) != zone {
-			continue
-		}
 		for _, set := range t.sets[nd.first : nd.first+uint32(nd.sets)] {
 			off := set.data
 			for range set.n {

@@ -77,6 +77,7 @@ func CompileUpdated(l *lab.Lab, readFile func(name string) ([]byte, error), upda
 	}
 	b.addUpdates(updates)
 	b.makeRRSets()
+	b.groupNodes()
 	b.addPolicy(l, readFile)
 	b.addKeys(l.DNS.Keys, readFile)
 	if err := b.probs.Err(); err != nil {
@@ -458,6 +459,28 @@ func (b *builder) addPolicy(l *lab.Lab, readFile func(string) ([]byte, error)) {
 		sig = append(sig, t.blob...)
 	}
 	t.forwardHash = stableHash(sig)
+}
+
+// groupNodes gives every zone the list of its nodes, so that what concerns one zone does not look at all others.
+func (b *builder) groupNodes() {
+	b.t.index = make(map[string]int, len(b.t.zones))
+	count := make([]int, len(b.t.zones)+1)
+	for i := range b.t.nodes {
+		if z := b.t.nodes[i].zone; z != originZone {
+			count[z]++
+		}
+	}
+	all := make([]uint32, len(b.t.nodes))
+	for i := range b.t.zones {
+		z := &b.t.zones[i]
+		b.t.index[z.text] = i
+		z.members, all = all[:0:count[i]], all[count[i]:]
+	}
+	for i := range b.t.nodes {
+		if z := b.t.nodes[i].zone; z != originZone {
+			b.t.zones[z].members = append(b.t.zones[z].members, uint32(i))
+		}
+	}
 }
 
 // stableHash returns a hash that is the same in every process for the same bytes.

@@ -53,9 +53,10 @@ func makeLocalZones() map[string]bool {
 // part of it means that somebody has an answer.
 func (t *Table) localZone(n *name) int {
 	_, ruled := t.upstreams(n)
+	forwarded := ruled < n.labels && len(t.forwards) > 0
 	for i := n.labels - 1; i >= 0; i-- {
 		if localZones[string(n.suffix(i))] {
-			if t.hasForwardZone(n) && ruled <= i {
+			if forwarded && ruled <= i {
 				return -1
 			}
 			return i

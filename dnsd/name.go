@@ -98,6 +98,52 @@ func (n *name) hasSuffix(wire []byte, labels int) int {
 	return i
 }
 
+// shares returns where in a name, in wire form and lower case, its longest end begins that the question's name n ends in too, and where
+// that stands in the message; 0: they have only the root in common, and the end is that of the name.
+func (n *name) shares(wire []byte) (cut, at int) {
+	i := 0
+	for cut < len(wire)-1 {
+		for i < n.labels && n.n-int(n.off[i]) > len(wire)-cut {
+			i++
+		}
+		if bytes.Equal(n.suffix(i), wire[cut:]) {
+			return cut, question + int(n.off[i])
+		}
+		cut += 1 + int(wire[cut])
+	}
+	return len(wire), 0
+}
+
+// expand reads the name at an offset of a message, which may end in a pointer to the question's name q.
+func (n *name) expand(b []byte, at int, q *name) error {
+	var wire [2 * maxName]byte
+	k := 0
+	for off := at; off < len(b); {
+		switch l := int(b[off]); {
+		case l == 0:
+			_, err := n.parse(b[at:])
+			return err
+		case l >= 0xc0:
+			if off+1 == len(b) {
+				return errName
+			}
+			to := (l&0x3f)<<8 + int(b[off+1]) - question
+			if to < 0 || to >= q.n {
+				return errName
+			}
+			k += copy(wire[k:], q.wire[to:q.n])
+			_, err := n.parse(wire[:k])
+			return err
+		case l > maxLabel || off+1+l > len(b) || k+1+l > maxName:
+			return errName
+		default:
+			k += copy(wire[k:], b[off:off+1+l])
+			off += 1 + l
+		}
+	}
+	return errName
+}
+
 // isAt reports whether b starts with the name, in whatever case.
 func (n *name) isAt(b []byte) bool {
 	if len(b) < n.n {

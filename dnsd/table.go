@@ -15,6 +15,7 @@ import (
 type Table struct {
 	blob  []byte // names, and record data as (length, data) pairs
 	zones []zone
+	index map[string]int // of zones, by origin as text
 	nodes []node
 	sets  []rrset
 	slots []uint32 // open-addressed hash of nodes: index + 1, or 0
@@ -55,6 +56,7 @@ type zone struct {
 	delegates      bool // to others: the delegated zone is not here
 	dnames         bool // holds DNAMEs
 	apex           uint32
+	members        []uint32 // its nodes
 	text           string
 	source         *lab.Zone
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/bootlab/bootlab/internal/host/connlimit"
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/panics"
 	"github.com/prometheus/client_golang/prometheus"
 	"log/slog"
@@ -234,5 +235,65 @@ func TestPanic(t *testing.T) {
 	}
 	if n := all.Counts()["dnsd"].N; n == 0 {
 		t.Error("no panic is counted")
+	}
+}
+
+// TestEmptyConnectionsCutNoTransfer: one client's idle TCP connections, more than there may be in all, end no transfer of another, however
+// slowly it reads.
+func TestEmptyConnectionsCutNoTransfer(t *testing.T) {
+	t.Parallel()
+	l := &lab.Lab{Zones: []*lab.Zone{zoneOfLines("z.test.", "$GENERATE 1-60000 h$ A 192.0.2.1")}}
+	l.DNS.Transfer = []lab.Access{{From: netip.MustParsePrefix("127.0.0.0/8")}}
+	s := newServer(t, compile(t, l), nil)
+	ap := serve(t, s, "127.0.0.1")
+	slow, err := net.DialTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}, net.TCPAddrFromAddrPort(ap))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slow.Close()
+	_ = slow.SetReadBuffer(4 << 10)
+	conn := &dns.Conn{Conn: slow}
+	if err := conn.WriteMsg(new(dns.Msg).SetAxfr("z.test.")); err != nil {
+		t.Fatal(err)
+	}
+	got := 0
+	for first := true; ; first = false {
+		m, err := conn.ReadMsg()
+		if err != nil {
+			t.Fatalf("after %d records: %v", got, err)
+		}
+		if got += len(m.Answer); got == 60000+3 {
+			break
+		}
+		if !first {
+			continue
+		}
+		for range 3 * s.cfg.MaxTCP {
+			c, err := net.Dial("tcp", ap.String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+		}
+	}
+}
+
+// TestLargestFrame sends the longest message that TCP can carry.
+func TestLargestFrame(t *testing.T) {
+	t.Parallel()
+	ap := serve(t, newServer(t, compile(t, wireLab()), nil), "127.0.0.1")
+	conn, err := net.Dial("tcp", ap.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	packed, _ := new(dns.Msg).SetQuestion("www.z.test.", dns.TypeA).Pack()
+	frame := append([]byte{0xff, 0xff}, packed...)
+	if _, err := conn.Write(append(frame, make([]byte, 65535-len(packed))...)); err != nil {
+		t.Fatal(err)
+	}
+	m, err := (&dns.Conn{Conn: conn}).ReadMsg()
+	if err != nil || m.Rcode != dns.RcodeFormatError {
+		t.Errorf("%v, %v; want FORMERR", m, err)
 	}
 }

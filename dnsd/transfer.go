@@ -154,14 +154,9 @@ func (t *transferWriter) flush() {
 }
 
 // sorted returns the nodes of a zone in canonical order (RFC 4034 section 6.1).
-func (t *Table) sorted(z int) []int {
-	var order []int
-	for i := range t.nodes {
-		if int(t.nodes[i].zone) == z {
-			order = append(order, i)
-		}
-	}
-	slices.SortFunc(order, func(x, y int) int { return compareNames(t.nameOf(&t.nodes[x]), t.nameOf(&t.nodes[y])) })
+func (t *Table) sorted(z int) []uint32 {
+	order := slices.Clone(t.zones[z].members)
+	slices.SortFunc(order, func(x, y uint32) int { return compareNames(t.nameOf(&t.nodes[x]), t.nameOf(&t.nodes[y])) })
 	return order
 }
 

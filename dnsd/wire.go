@@ -14,6 +14,9 @@ const (
 	optLen = 11 // of an OPT record without options
 	optEDE = 15 // the option of RFC 8914
 
+	optSubnet    = 8
+	optKeepalive = 11
+
 	optCookie  = 10  // RFC 7873
 	optPadding = 12  // RFC 7830
 	paddedTo   = 128 // RFC 8467 section 4.1
@@ -137,6 +140,9 @@ func (q *query) opt(h rrHeader, b []byte) rcode {
 			}
 			q.cookieLen = copy(q.cookie[:], data)
 		}
+		if !wellFormed(binary.BigEndian.Uint16(options), data) {
+			return formErr
+		}
 		options = options[4+len(data):]
 	}
 	q.do = h.ttl&(1<<15) != 0
@@ -145,6 +151,28 @@ func (q *query) opt(h rrHeader, b []byte) rcode {
 		return badVers
 	}
 	return noError
+}
+
+// wellFormed checks the options that a server must refuse if they are malformed, though it does not use them.
+func wellFormed(option uint16, data []byte) bool {
+	switch option {
+	case optSubnet: // RFC 7871 section 7.1.2
+		if len(data) < 4 || data[3] != 0 {
+			return false
+		}
+		bits := 32
+		if binary.BigEndian.Uint16(data) == 2 {
+			bits = 128
+		}
+		prefix, addr := int(data[2]), data[4:]
+		if prefix > bits || len(addr) != (prefix+7)/8 {
+			return false
+		}
+		return prefix%8 == 0 || addr[len(addr)-1]&(0xff>>(prefix%8)) == 0
+	case optKeepalive: // RFC 7828 section 3.2.1
+		return len(data) == 0
+	}
+	return true
 }
 
 // An rrHeader is the fixed part of a resource record in a message.
@@ -197,6 +225,39 @@ func (w *writer) rr(s section, owner int, rtype uint16, ttl uint32, rdata []byte
 	w.b = append(w.b, rdata...)
 	w.count[s]++
 	return len(w.b) - len(rdata)
+}
+
+// rrNames is rr for data that begins with skip octets and then has names that may be compressed (RFC 3597 section 4). Their ends that
+// are those of the question's name become pointers to it.
+func (w *writer) rrNames(s section, owner int, rtype uint16, ttl uint32, rdata []byte, skip, names int, q *name) {
+	var cut, to [2]int
+	saved, rest := 0, rdata[skip:]
+	for i := range names {
+		n := wireLen(rest)
+		if cut[i], to[i] = q.shares(rest[:n]); to[i] > 0 {
+			saved += n - cut[i] - 2
+		}
+		rest = rest[n:]
+	}
+	size := len(rdata) - saved
+	if w.full || len(w.b)+12+size > w.limit || owner > 0x3fff {
+		w.full = true
+		return
+	}
+	w.b = append(w.b, 0xc0|byte(owner>>8), byte(owner), byte(rtype>>8), byte(rtype), 0, classIN,
+		byte(ttl>>24), byte(ttl>>16), byte(ttl>>8), byte(ttl), byte(size>>8), byte(size))
+	w.b = append(w.b, rdata[:skip]...)
+	rest = rdata[skip:]
+	for i := range names {
+		n := wireLen(rest)
+		w.b = append(w.b, rest[:cut[i]]...)
+		if to[i] > 0 {
+			w.b = append(w.b, 0xc0|byte(to[i]>>8), byte(to[i]))
+		}
+		rest = rest[n:]
+	}
+	w.b = append(w.b, rest...)
+	w.count[s]++
 }
 
 // A mark is a place to go back to.
