@@ -55,6 +55,7 @@ type request struct {
 	flags     uint16
 	code      rcode
 	kind      zoneKind
+	zone      int    // that has the question's name; -1: none
 	trace     *trace // why the reply is what it is; nil: nobody asks
 }
 
@@ -75,7 +76,7 @@ func (r *request) begin(onSegment func(netip.Addr) bool) {
 	}
 	r.cur, r.owner, r.chained, r.chainEnd = &r.q.name, question, false, r.w.mark()
 	r.update = nil
-	r.flags, r.code, r.kind, r.recurse, r.delegated = 0, noError, kindNone, false, false
+	r.flags, r.code, r.kind, r.zone, r.recurse, r.delegated = 0, noError, kindNone, -1, false, false
 	r.insider = r.t.mayRecurse(r.from) || r.from.Is6() && onSegment != nil && onSegment(r.from)
 	if r.t.recursive() && r.insider {
 		r.flags = flagRA
@@ -141,6 +142,7 @@ func (r *request) setAuthoritative(zone int) {
 	if r.chained {
 		return
 	}
+	r.zone = zone
 	r.flags |= flagAA
 	if r.kind = kindAuthored; r.t.zones[zone].derived {
 		r.kind = kindDerived

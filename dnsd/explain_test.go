@@ -2,14 +2,18 @@ package dnsd
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/bootlab/bootlab/internal/lab"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // explained asks "NAME TYPE" from an address and returns the answer as text: code, flags, records, steps.
@@ -138,5 +142,60 @@ func TestQueryLog(t *testing.T) {
 	}
 	if n != followedQueries || s.queries.readers.Load() != 0 {
 		t.Errorf("a slow reader got %d, and %d are left", n, s.queries.readers.Load())
+	}
+}
+
+// TestZoneMetrics: replies are counted by zone over reloads, and servers are measured, with a bounded number of labels.
+func TestZoneMetrics(t *testing.T) {
+	t.Parallel()
+	up := newUpstream(t, func(q *dns.Msg, _ string) *dns.Msg { return reply(q, q.Question[0].Name+" 60 IN A 198.51.100.7") })
+	dead := netip.MustParseAddrPort("127.0.0.1:1")
+	l := forwardingLab(up.addr, dead)
+	table := compile(t, l)
+	reg := prometheus.NewRegistry()
+	s, err := New(Config{}, Deps{Table: func() *Table { return table }, Now: time.Now, Log: slog.New(slog.DiscardHandler), Registerer: reg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lookup(t, s, "api.mycluster.example.com. A", inside)
+	lookup(t, s, "none.mycluster.example.com. A", inside)
+	lookup(t, s, "www.example.org. A", inside)
+	lookup(t, s, "www.example.org. A", outside)
+	_, _ = s.Explain(t.Context(), Question{Name: "api.mycluster.example.com", From: netip.MustParseAddr(inside)}) // is not counted
+	l.Zones = append(l.Zones, zoneOfLines("aaa.test.", "x A 10.0.0.1"))
+	table = compile(t, l)
+	lookup(t, s, "api.mycluster.example.com. A", inside)
+	lookup(t, s, "x.aaa.test. A", inside)
+	for i := range 100 {
+		l.Zones = append(l.Zones, zoneOfLines(fmt.Sprintf("z%d.test.", i), "x A 10.0.0.1"))
+	}
+	table = compile(t, l)
+	for i := range 100 {
+		lookup(t, s, fmt.Sprintf("x.z%d.test. A", i), inside)
+	}
+	got := map[string]float64{}
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	labels := 0
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			switch f.GetName() {
+			case metricZone:
+				got[m.GetLabel()[0].GetValue()+" "+m.GetLabel()[1].GetValue()] += m.GetCounter().GetValue()
+				labels++
+			case metricUpstream:
+				got[m.GetLabel()[0].GetValue()] += float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	for label, want := range map[string]float64{"mycluster.example.com. noerror": 2, "mycluster.example.com. nxdomain": 1, "aaa.test. noerror": 1, up.addr.String(): 1} {
+		if got[label] != want {
+			t.Errorf("%s: %v, want %v", label, got[label], want)
+		}
+	}
+	if labels > maxZoneLabels+2 || got["other noerror"] < 30 {
+		t.Errorf("%d labels, %v of other zones", labels, got["other noerror"])
 	}
 }

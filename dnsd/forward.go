@@ -217,9 +217,10 @@ func (q *upstreamQuery) newEntry(m *dns.Msg) (*cacheEntry, error) {
 	e := &cacheEntry{code: rcode(m.Rcode), ttl: maxPositive, ad: m.AuthenticatedData && q.cut == nil && !q.cd}
 	out := &dns.Msg{Compress: true}
 	out.Question = []dns.Question{{Name: nameText(q.name.bytes()), Qtype: q.qtype, Qclass: dns.ClassINET}}
-	out.Answer = chainOf(m.Answer, out.Question[0].Name)
+	var end string
+	out.Answer, end = chainOf(m.Answer, out.Question[0].Name)
 	if len(out.Answer) == 0 || m.Rcode == dns.RcodeNameError || endsInCNAME(out.Answer, q.qtype) {
-		out.Ns = slices.DeleteFunc(m.Ns, func(rr dns.RR) bool { return !provesAbsence(rr, q.do) })
+		out.Ns = absenceOf(m.Ns, end, q.do)
 		e.ttl = negativeTTL(out.Ns)
 	}
 	for _, rr := range slices.Concat(out.Answer, out.Ns) {
@@ -244,12 +245,11 @@ func (q *upstreamQuery) newEntry(m *dns.Msg) (*cacheEntry, error) {
 }
 
 // chainOf returns the records that belong to a name or to what its CNAMEs lead to, in the order of the chain, whatever order they
-// came in.
-func chainOf(rrs []dns.RR, owner string) []dns.RR {
-	var chain []dns.RR
+// came in, and the name at its end.
+func chainOf(rrs []dns.RR, owner string) (chain []dns.RR, end string) {
 	seen := map[string]bool{}
 	for at := dns.CanonicalName(owner); at != "" && !seen[at]; {
-		seen[at] = true
+		seen[at], end = true, at
 		target := ""
 		for _, rr := range rrs {
 			if rr.Header().Class != dns.ClassINET {
@@ -268,7 +268,7 @@ func chainOf(rrs []dns.RR, owner string) []dns.RR {
 		}
 		at = target
 	}
-	return chain
+	return chain, end
 }
 
 func endsInCNAME(rrs []dns.RR, qtype uint16) bool {
@@ -276,15 +276,28 @@ func endsInCNAME(rrs []dns.RR, qtype uint16) bool {
 		!slices.ContainsFunc(rrs, func(rr dns.RR) bool { return rr.Header().Rrtype == qtype })
 }
 
-// provesAbsence reports whether a record of the authority section belongs to a negative answer (RFC 2308, RFC 4035).
-func provesAbsence(rr dns.RR, do bool) bool {
-	switch rr.Header().Rrtype {
-	case dns.TypeSOA:
-		return true
-	case dns.TypeNSEC, dns.TypeNSEC3, dns.TypeRRSIG:
-		return do
+// absenceOf returns the records of an authority section that belong to a negative answer about a name (RFC 2308, RFC 4035): the SOA of a
+// zone that the name is in, and what proves the absence in it.
+func absenceOf(rrs []dns.RR, owner string, do bool) []dns.RR {
+	zone := ""
+	for _, rr := range rrs {
+		if rr.Header().Rrtype == dns.TypeSOA && dns.IsSubDomain(rr.Header().Name, owner) {
+			zone = rr.Header().Name
+		}
 	}
-	return false
+	return slices.DeleteFunc(rrs, func(rr dns.RR) bool {
+		h := rr.Header()
+		if zone == "" || h.Class != dns.ClassINET || !dns.IsSubDomain(zone, h.Name) {
+			return true
+		}
+		switch h.Rrtype {
+		case dns.TypeSOA:
+			return !strings.EqualFold(h.Name, zone)
+		case dns.TypeNSEC, dns.TypeNSEC3, dns.TypeRRSIG:
+			return !do
+		}
+		return true
+	})
 }
 
 // negativeTTL returns for how long there is nothing (RFC 2308 section 5): without a SOA, for no time at all.

@@ -14,6 +14,8 @@ const (
 	metricFailures     = "bootlab_dnsd_upstream_failures_total"
 	metricPrefetched   = "bootlab_dnsd_prefetched_answers_total"
 	metricRateLimited  = "bootlab_dnsd_replies_limited_total"
+	metricZone         = "bootlab_dnsd_zone_queries_total"
+	metricUpstream     = "bootlab_dnsd_upstream_duration_seconds"
 	metricStale        = "bootlab_dnsd_stale_answers_total"
 	metricCache        = "bootlab_dnsd_cache_lookups_total"
 	metricCacheEntries = "bootlab_dnsd_cache_entries"
@@ -49,7 +51,8 @@ type metrics struct {
 	desc                  *prometheus.Desc
 	dropped               [dropReasons]prometheus.Counter
 	forward               prometheus.Histogram
-	failures              prometheus.Counter
+	zones                 zoneCounts
+	upstreams             upstreamMetrics
 	limited               prometheus.Counter
 	stale                 prometheus.Counter
 	prefetched            prometheus.Counter
@@ -70,7 +73,7 @@ type metrics struct {
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
-	m := &metrics{desc: prometheus.NewDesc(metricQueries, "Queries that were answered, by origin of the answer, type and response code.",
+	m := &metrics{zones: newZoneCounts(), upstreams: newUpstreamMetrics(), desc: prometheus.NewDesc(metricQueries, "Queries that were answered, by origin of the answer, type and response code.",
 		[]string{"zone", "type", "rcode"}, nil)}
 	drops := vec(metricDropped, "Queries that got no reply, by reason.", "reason")
 	for i, reason := range [dropReasons]string{"malformed", "busy", "panic"} {
@@ -88,7 +91,6 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m.prefetched = prometheus.NewCounter(prometheus.CounterOpts{Name: metricPrefetched, Help: "Cached answers that were asked for again before they expired."})
 	m.forward = prometheus.NewHistogram(prometheus.HistogramOpts{Name: metricForward,
 		Help: "Duration of forwarded queries that the cache could not answer.", Buckets: []float64{.001, .005, .02, .1, .5, 1, 5}})
-	m.failures = prometheus.NewCounter(prometheus.CounterOpts{Name: metricFailures, Help: "Failed queries to the servers of dns.forward and dns.forward_zones."})
 	m.limited = prometheus.NewCounter(prometheus.CounterOpts{Name: metricLimited,
 		Help: "Queries answered with SERVFAIL because too many of the same client wait for the forwarder."})
 	m.entries = prometheus.NewGauge(prometheus.GaugeOpts{Name: metricCacheEntries, Help: "Answers in the cache of the forwarder."})
@@ -98,7 +100,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	updates := vec(metricUpdates, "Dynamic updates (RFC 2136), by result.", "result")
 	m.updated, m.updateRefused = updates.WithLabelValues("done"), updates.WithLabelValues("refused")
 	m.unauthentic = prometheus.NewCounter(prometheus.CounterOpts{Name: metricUnauthentic, Help: "Requests whose TSIG record was not valid: unknown key, wrong MAC, or clocks that differ."})
-	for _, c := range []prometheus.Collector{m, drops, cache, transfers, notifies, m.forward, m.failures, m.limited, m.stale, m.prefetched, limits, m.entries, m.bytes, m.tcp, m.evicted, m.unauthentic, updates} {
+	for _, c := range []prometheus.Collector{m, drops, cache, transfers, notifies, m.forward, &m.zones, m.upstreams.took, m.upstreams.failures, m.limited, m.stale, m.prefetched, limits, m.entries, m.bytes, m.tcp, m.evicted, m.unauthentic, updates} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -118,18 +120,20 @@ func (m *metrics) count(kind zoneKind, qtype uint16, code rcode) {
 // kindNames are the values of the label zone.
 var kindNames = [zoneKinds]string{"none", "authored", "derived", "lease", "forward", "local"}
 
+// codeNames are the values of the label rcode.
+var codeNames = [numCodes]string{"noerror", "formerr", "servfail", "nxdomain", "notimp", "refused", "notauth", "badvers", "yxdomain", "badcookie"}
+
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) { ch <- m.desc }
 
 // Collect implements prometheus.Collector. Only what has been counted is shown.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	types := [numTypes]string{"other", "A", "NS", "CNAME", "SOA", "PTR", "MX", "TXT", "AAAA", "SRV", "HTTPS", "ANY"}
-	codes := [numCodes]string{"noerror", "formerr", "servfail", "nxdomain", "notimp", "refused", "notauth", "badvers", "yxdomain", "badcookie"}
 	for k := range m.queries {
 		for t := range m.queries[k] {
 			for c := range m.queries[k][t] {
 				if n := m.queries[k][t][c].Load(); n > 0 {
-					ch <- prometheus.MustNewConstMetric(m.desc, prometheus.CounterValue, float64(n), kindNames[k], types[t], codes[c])
+					ch <- prometheus.MustNewConstMetric(m.desc, prometheus.CounterValue, float64(n), kindNames[k], types[t], codeNames[c])
 				}
 			}
 		}

@@ -212,6 +212,7 @@ func (r *race) round(ctx context.Context, l lineup) (*cacheEntry, error) {
 			delete(r.started, reply.server)
 			if reply.err == nil {
 				r.f.servers.answered(reply.server, took)
+				r.f.metrics.upstreams.took.WithLabelValues(r.f.metrics.upstreams.label(&r.q, reply.server)).Observe(took.Seconds())
 				r.overtaken()
 				reply.e.server = reply.server
 				return reply.e, nil
@@ -219,7 +220,7 @@ func (r *race) round(ctx context.Context, l lineup) (*cacheEntry, error) {
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
-			r.f.metrics.failures.Inc()
+			r.f.metrics.upstreams.failures.WithLabelValues(r.f.metrics.upstreams.label(&r.q, reply.server)).Inc()
 			r.f.servers.failed(reply.server)
 			r.errs = append(r.errs, fmt.Errorf("ask %s: %w", reply.server, reply.err))
 			if isTimeout(reply.err) {

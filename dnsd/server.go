@@ -230,7 +230,7 @@ func (s *Server) forwardOrRefuse(r *request, out lookupResult) result {
 		return pending
 	}
 	r.flags &^= flagAA
-	r.kind = kindForward
+	r.kind, r.zone = kindForward, -1
 	if r.trace != nil || !s.forward.cached(r) || r.delegated && r.lastCNAME() > 0 {
 		r.w.rewind(r.chainEnd)
 		return pending
@@ -300,6 +300,9 @@ func (s *Server) finish(r *request) result {
 	}
 	if r.trace == nil {
 		s.metrics.count(r.kind, r.q.qtype, r.code)
+		if r.zone >= 0 {
+			s.metrics.zones.count(r.t, r.zone, r.code)
+		}
 	}
 	if s.queries.readers.Load() > 0 {
 		s.queries.record(r, s.deps.Now())

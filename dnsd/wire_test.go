@@ -3,7 +3,9 @@ package dnsd
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -255,6 +257,10 @@ func FuzzReply(f *testing.F) {
 		packed, _ := m.Pack()
 		f.Add(packed)
 	}
+	for _, zone := range []string{"example.org.", "bank.example."} {
+		packed, _ := liar(q, nil, []string{zone + " 60 IN SOA a. b. 1 2 3 4 5", zone + " 60 IN NS a."}, []string{"a. 60 IN A 6.6.6.6"}).Pack()
+		f.Add(packed)
+	}
 	table := compile(f, forwardingLab(netip.MustParseAddrPort("127.0.0.1:1")))
 	s := newServer(f, table, nil)
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -301,5 +307,14 @@ func checkReply(t *testing.T, b []byte, question string) {
 		if !names[dns.CanonicalName(rr.Header().Name)] && rr.Header().Rrtype != dns.TypeDNAME {
 			t.Fatalf("%s: a record that was not asked for: %s", question, rr)
 		}
+	}
+	for _, rr := range m.Ns {
+		of := func(name string) bool { return dns.IsSubDomain(rr.Header().Name, name) }
+		if rr.Header().Rrtype != dns.TypeSOA || !slices.ContainsFunc(slices.Collect(maps.Keys(names)), of) {
+			t.Fatalf("%s: proves nothing: %s", question, rr)
+		}
+	}
+	if len(m.Extra) > 0 {
+		t.Fatalf("%s: %v", question, m.Extra)
 	}
 }
