@@ -348,9 +348,11 @@ type Cluster struct {
 	Kind    ClusterKind
 	Base    string     // the domain as written
 	Domain  string     // <Name>.<Base>
-	Address netip.Addr // api, api-int; invalid: the cluster has no balancers
+	Address netip.Addr // invalid: the cluster has no balancers and no api names
+	API     netip.Addr // what api and api-int answer: Address, or the appliance's while a single node with that address has a bootstrap machine
 	Ingress netip.Addr // *.apps; Address by default
 	EtcdSRV bool
+	Names   bool    // names only: another load balancer owns Address and Ingress
 	SNI     bool    // shares Address with other clusters, distinguished by TLS server name and HTTP host
 	Hosts   []*Host // sorted by name
 }

@@ -311,7 +311,7 @@ const (
 // deriveBalancers adds the balancers of clusters.
 func (r *resolver) deriveBalancers() {
 	for _, c := range r.lab.Clusters {
-		if c.Kind == lab.Plain {
+		if c.Kind == lab.Plain || c.Names {
 			continue
 		}
 		r.deriveAPI(c)
@@ -383,7 +383,7 @@ func (r *resolver) derive(c *lab.Cluster, service string, listen netip.Addr, por
 // deriveAPI checks /readyz, not the port: an API server accepts connections long before it serves and long after it
 // stopped.
 func (r *resolver) deriveAPI(c *lab.Cluster) {
-	r.derive(c, lab.ServiceAPI, c.Address, portAPI, lab.Balancer{
+	r.derive(c, lab.ServiceAPI, c.API, portAPI, lab.Balancer{
 		Balance: lab.RoundRobin, Match: sniMatch(c, "api", "api-int"),
 		Check:    lab.Check{Kind: lab.CheckHTTPS, Path: "/readyz", Expect: 200},
 		Backends: append(r.members(c, lab.RoleControlPlane, portAPI, false), r.members(c, lab.RoleBootstrap, portAPI, true)...),
@@ -391,7 +391,7 @@ func (r *resolver) deriveAPI(c *lab.Cluster) {
 }
 
 func (r *resolver) deriveMachineConfig(c *lab.Cluster) {
-	r.derive(c, "machine-config", c.Address, portMachineConfig, lab.Balancer{
+	r.derive(c, "machine-config", c.API, portMachineConfig, lab.Balancer{
 		Balance: lab.RoundRobin, Match: sniMatch(c, "api-int", "api"),
 		Check:    lab.Check{Kind: lab.CheckHTTPS, Path: "/healthz", Expect: 200},
 		Backends: append(r.members(c, lab.RoleControlPlane, portMachineConfig, false), r.members(c, lab.RoleBootstrap, portMachineConfig, true)...),

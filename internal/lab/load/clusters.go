@@ -2,6 +2,7 @@ package load
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/bootlab/bootlab/internal/lab"
@@ -20,7 +21,11 @@ func (r *resolver) clusterList() {
 		}
 		*c = lab.Cluster{
 			Pos: r.pos(e.spot), Name: e.Name, Kind: e.V.Kind.or(lab.Plain), Base: base, Domain: strings.ToLower(e.Name) + "." + base,
-			Address: e.V.Address.V.Addr, Ingress: e.V.Ingress.or(e.V.Address.V).Addr, EtcdSRV: bool(e.V.EtcdSRV.V), SNI: bool(e.V.SNI.V),
+			Address: e.V.Address.V.Addr, Ingress: e.V.Ingress.or(e.V.Address.V).Addr, EtcdSRV: bool(e.V.EtcdSRV.V), SNI: bool(e.V.SNI.V), Names: !bool(e.V.Balance.or(true)),
+		}
+		c.API = c.Address
+		if c.Names && c.SNI {
+			r.fail(e.V.SNI.spot, key+".sni", "needs a balancer, which is off (%s): want one of the two", r.pos(e.V.Balance.spot))
 		}
 		if e.V.Ingress.ok() && !e.V.Address.set() {
 			r.fail(e.V.Ingress.spot, key+".ingress", "needs address: want both")
@@ -96,8 +101,8 @@ func (r *resolver) sharedAddresses() {
 // clusterMembers warns of clusters that cannot come up with the hosts that they have, and of roles that mean nothing to them.
 func (r *resolver) clusterMembers() {
 	for _, c := range r.lab.Clusters {
-		if c.Kind == lab.Plain {
-			continue
+		if c.Kind == lab.Plain || c.Names {
+			continue // a cluster that provisions its machines itself knows their roles
 		}
 		if len(c.Hosts) > 0 {
 			r.controlPlane(c)
@@ -132,6 +137,32 @@ func (r *resolver) controlPlane(c *lab.Cluster) {
 	}
 	if bootstraps > 1 {
 		r.lab.Warnings.Addf(c.Pos, key, "%d hosts have role bootstrap: want one", bootstraps)
+	}
+}
+
+// singleNodes lets api and api-int of single-node clusters lead to the appliance while the lab has a bootstrap machine for them: the
+// cluster's address is that of the node, which serves nothing until the bootstrap has served it its configuration. The balancers there
+// use the bootstrap until the node answers.
+func (r *resolver) singleNodes() {
+	sharing := map[netip.Addr][]*lab.Cluster{}
+	for _, c := range r.lab.Clusters {
+		node := r.hostByIP[c.Address]
+		n := lab.FindSubnet(r.bySubnet, c.Address)
+		boots := slices.ContainsFunc(c.Hosts, func(h *lab.Host) bool { return h.Role == lab.RoleBootstrap && r.memberAddr(c, h).IsValid() })
+		if c.Kind != lab.OpenShift || c.Names || !c.Address.IsValid() || node == nil || node.Cluster != c || node.Role != lab.RoleControlPlane || !boots {
+			continue
+		}
+		if n == nil || !n.Address.IsValid() {
+			r.lab.Warnings.Addf(c.Pos, "clusters."+c.Name+".address", "api-int.%s is the node itself, which cannot get its configuration from the bootstrap there: want the appliance's address in its network", c.Domain)
+			continue
+		}
+		c.API = n.Address
+		sharing[c.API] = append(sharing[c.API], c)
+	}
+	for _, all := range sharing {
+		for _, c := range all {
+			c.SNI = c.SNI || len(all) > 1
+		}
 	}
 }
 

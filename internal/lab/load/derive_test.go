@@ -354,3 +354,77 @@ func TestApplianceInForce(t *testing.T) {
 		})
 	}
 }
+
+// TestSingleNode: while a single-node cluster whose address is the node's own has a bootstrap machine, api and api-int lead to balancers of
+// the appliance, which use the bootstrap until the node answers; without one they lead to the node.
+func TestSingleNode(t *testing.T) {
+	t.Parallel()
+	const two = `
+networks: {lan: {subnet: 10.1.2.0/24, address: 10.1.2.1}}
+clusters:
+  a: {kind: openshift, address: 10.1.2.21}
+  b: {kind: openshift, address: 10.1.2.31}
+hosts:
+  a-node: {mac: 52:54:00:00:00:01, ip: 10.1.2.21, cluster: a, role: master}
+  a-boot: {mac: 52:54:00:00:00:02, ip: 10.1.2.22, cluster: a, role: bootstrap}
+  b-node: {mac: 52:54:00:00:00:03, ip: 10.1.2.31, cluster: b, role: master}
+`
+	const second = "  b-boot: {mac: 52:54:00:00:00:04, ip: 10.1.2.32, cluster: b, role: bootstrap}\n"
+	for _, tt := range []struct{ name, text, want string }{
+		{"one bootstrap", two, `
+a-api 10.1.2.1:6443 [] a-node 10.1.2.21:6443 a-boot 10.1.2.22:6443 (backup)
+a-machine-config 10.1.2.1:22623 [] a-node 10.1.2.21:22623 a-boot 10.1.2.22:22623 (backup)
+api.a 10.1.2.1, api-int.a 10.1.2.1, *.apps.a 10.1.2.21
+api.b 10.1.2.31, api-int.b 10.1.2.31, *.apps.b 10.1.2.31`},
+		{"two share the appliance's address", two + second, `
+a-api 10.1.2.1:6443 [api.a.lab.example api-int.a.lab.example] a-node 10.1.2.21:6443 a-boot 10.1.2.22:6443 (backup)
+a-machine-config 10.1.2.1:22623 [api-int.a.lab.example api.a.lab.example] a-node 10.1.2.21:22623 a-boot 10.1.2.22:22623 (backup)
+b-api 10.1.2.1:6443 [api.b.lab.example api-int.b.lab.example] b-node 10.1.2.31:6443 b-boot 10.1.2.32:6443 (backup)
+b-machine-config 10.1.2.1:22623 [api-int.b.lab.example api.b.lab.example] b-node 10.1.2.31:22623 b-boot 10.1.2.32:22623 (backup)
+api.a 10.1.2.1, api-int.a 10.1.2.1, *.apps.a 10.1.2.21
+api.b 10.1.2.1, api-int.b 10.1.2.1, *.apps.b 10.1.2.31`},
+		{"names only", strings.ReplaceAll(two, "kind: openshift,", "kind: openshift, balancer: off,"), `
+api.a 10.1.2.21, api-int.a 10.1.2.21, *.apps.a 10.1.2.21
+api.b 10.1.2.31, api-int.b 10.1.2.31, *.apps.b 10.1.2.31`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			l := parse(t, tt.text)
+			var b strings.Builder
+			for _, lb := range l.Balancers {
+				fmt.Fprintf(&b, "\n%s %s %v", lb.Name, lb.Listen, lb.Match.SNI)
+				for _, m := range lb.Backends {
+					fmt.Fprintf(&b, " %s %s%s", m.Name, m.Addr, map[bool]string{true: " (backup)"}[m.Backup])
+				}
+			}
+			addrs := map[string]string{}
+			for _, z := range l.Zones {
+				for _, r := range z.Records {
+					addrs[r.Name] = r.Addr.String()
+				}
+			}
+			for _, c := range []string{"a", "b"} {
+				fmt.Fprintf(&b, "\napi.%s %s, api-int.%[1]s %[3]s, *.apps.%[1]s %[4]s", c, addrs["api."+c+".lab.example."], addrs["api-int."+c+".lab.example."], addrs["*.apps."+c+".lab.example."])
+			}
+			if diff := cmp.Diff(tt.want, b.String()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if len(l.Warnings) > 0 || len(l.ServiceAddresses()) > 0 {
+				t.Errorf("warnings %v, addresses to hold %v", l.Warnings, l.ServiceAddresses())
+			}
+		})
+	}
+}
+
+// TestNamesOnly: the balancers of a cluster that balances itself are left to it, and nobody's roles are missed.
+func TestNamesOnly(t *testing.T) {
+	t.Parallel()
+	l := parse(t, "networks: {lan: {subnet: 10.1.2.0/24, address: 10.1.2.1}}\nclusters: {ipi: {kind: openshift, address: 10.1.2.40, ingress: 10.1.2.41, balancer: off}}\n"+
+		"hosts: {m: {mac: 52:54:00:00:00:01, ip: 10.1.2.21, cluster: ipi}}\n")
+	if len(l.Balancers)+len(l.Warnings)+len(l.ServiceAddresses()) > 0 {
+		t.Errorf("balancers %v, warnings %v", l.Balancers, l.Warnings)
+	}
+	if got := strings.Join(records(l), "\n"); !strings.Contains(got, "api-int.ipi.lab.example. A 10.1.2.40") || !strings.Contains(got, "*.apps.ipi.lab.example. A 10.1.2.41") {
+		t.Error(got)
+	}
+}

@@ -197,13 +197,13 @@ func (r *resolver) clusterRecords(c *lab.Cluster) {
 	}
 	source := "cluster " + c.Name
 	if c.Address.IsValid() {
-		r.clusterName(c, "api", c.Address, source)
+		r.clusterName(c, "api", c.API, source)
 		if r.hostByIP[c.Address] == nil && !r.hasPointer(c.Address) {
 			r.pointer(c.Pos, c.Address, "api."+c.Domain+".", source)
 		}
 	}
 	if c.Address.IsValid() && c.Kind == lab.OpenShift {
-		r.clusterName(c, "api-int", c.Address, source)
+		r.clusterName(c, "api-int", c.API, source)
 		r.clusterName(c, "*.apps", c.Ingress, source)
 	}
 	if c.EtcdSRV {

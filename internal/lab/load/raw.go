@@ -184,6 +184,7 @@ type rawCluster struct {
 	Address scalar[addr4]           `yaml:"address" def:"none: no api names, no balancers" doc:"Address of api, api-int and *.apps in DNS; the load balancer listens on it."`
 	Ingress scalar[addr4]           `yaml:"ingress" def:"address" doc:"Address of *.apps, if it differs."`
 	EtcdSRV scalar[flag]            `yaml:"etcd_srv" def:"false" doc:"_etcd-server-ssl._tcp SRV records for the control plane, for OpenShift before 4.4."`
+	Balance scalar[flag]            `yaml:"balancer" def:"true" doc:"off: names only. The cluster's own keepalived or another load balancer owns address and ingress, as in an installation that provisions its machines itself (IPI)."`
 	SNI     scalar[flag]            `yaml:"sni" def:"false" doc:"Share address and ingress with other clusters, distinguished by TLS server name and HTTP host. All of them must set it."`
 }
 

@@ -105,6 +105,7 @@ func (r *resolver) run() (err error) {
 	r.dns()
 	r.balancerList()
 	r.clusterMembers()
+	r.singleNodes()
 	r.deriveBalancers()
 	r.listeners()
 	r.deriveZones()
