@@ -2,7 +2,8 @@
 //
 // It owns its listening sockets, the health of every backend and the drains set by an admin. A Table is compiled from the
 // lab and never changes. What is learned (health, drains, connection counts) is keyed by balancer and addr:port, so it
-// survives a reload. It never terminates TLS. In TCP mode it reads only the first bytes, and only where several balancers
+// survives a reload. It terminates TLS only in HTTP mode, where a balancer has
+// certificates. In TCP mode it reads only the first bytes, and only where several balancers
 // share an address or a PROXY header is expected; without a backend it resets the connection.
 //
 //	table := lbproxy.Compile(l)

@@ -27,11 +27,13 @@ const (
 
 // httpProxy is HTTP mode: an HTTP/1 engine of our own.
 type httpProxy struct {
-	s         *Server
-	deadlines deadlines
-	buffers   copyBuffers
-	ctx       context.Context // ends when close aborts what is left
-	cancel    context.CancelFunc
+	s            *Server
+	deadlines    deadlines
+	buffers      copyBuffers
+	h2           *http2
+	certificates certificates
+	ctx          context.Context // ends when close aborts what is left
+	cancel       context.CancelFunc
 
 	mu       sync.Mutex
 	draining bool
@@ -40,14 +42,17 @@ type httpProxy struct {
 }
 
 func newHTTPProxy(s *Server) *httpProxy {
-	p := &httpProxy{s: s, open: make(map[*httpConn]struct{})}
+	p := &httpProxy{s: s, open: make(map[*httpConn]struct{}), certificates: certificates{s: s}}
 	p.ended.L = &p.mu
 	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.h2 = newHTTP2(p)
 	return p
 }
 
 // serve keeps the deadlines until close.
 func (p *httpProxy) serve() {
+	go p.h2.serve()
+	defer p.h2.close()
 	p.s.panics.Loop(p.ctx, func() { p.deadlines.run(p.ctx, p.expireIdle) })
 }
 
@@ -79,6 +84,7 @@ func (p *httpProxy) shutdown(ctx context.Context) {
 	p.closeIdle()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	go p.h2.shutdown(ctx)
 	for len(p.open) > 0 && ctx.Err() == nil {
 		p.ended.Wait()
 	}
@@ -116,7 +122,7 @@ func (p *httpProxy) serveConn(l *activeListener, f *frontend, client *clientConn
 	c := &httpConn{conn: client.conn, proxy: p, client: client, listener: l}
 	c.session = &session{client: client.conn, limit: client.limit, start: time.Now()}
 	c.deadline.conn = client.conn
-	c.x.proxy, c.x.client, c.x.session, c.x.src, c.x.dst = p, c, c.session, client.src, client.dst
+	c.x.proxy, c.x.client, c.x.upstream, c.x.src, c.x.dst = p, c, &c.session.upstream, client.src, client.dst
 	p.s.sessions.add(c.session)
 	p.deadlines.add(&c.deadline)
 	if f != nil {
@@ -151,7 +157,14 @@ type httpConn struct {
 func (c *httpConn) serve() {
 	defer c.close()
 	defer c.proxy.contain(c.abort)
+	if len(c.listener.certificates) > 0 && !c.handshake() {
+		return
+	}
 	c.in = bufio.NewReaderSize(reading{c}, clientBuffer)
+	if c.http2() {
+		c.serveHTTP2()
+		return
+	}
 	for first := true; c.await(first); first = false {
 		if !c.request() {
 			return
@@ -203,7 +216,13 @@ func (c *httpConn) request() (again bool) {
 	x.log.head = time.Now()
 	framing, length := x.req.framing()
 	x.content.reset(c.in, framing, length)
+	x.sending = framing
 	if !c.route() {
+		return false
+	}
+	if to := x.redirect(); to != "" {
+		c.answer(redirectStatus(x.req.method), to, "Location: "+to+"\r\n")
+		x.done()
 		return false
 	}
 	c.timeout = x.frontend.Timeouts.Body
@@ -217,9 +236,28 @@ func (c *httpConn) request() (again bool) {
 	return again
 }
 
-// route finds the balancer of a request.
+// redirectStatus returns the status of a permanent redirect: only 308 keeps every method, only 301 is known everywhere.
+func redirectStatus(method []byte) int {
+	if string(method) == http.MethodGet || string(method) == http.MethodHead {
+		return http.StatusMovedPermanently
+	}
+	return http.StatusPermanentRedirect
+}
+
+// route finds the balancer of a request, and answers if there is none.
 func (c *httpConn) route() bool {
-	x, p := &c.x, c.proxy
+	f, why := c.find(&c.x)
+	if why != "" {
+		c.unavailable(why)
+		return false
+	}
+	c.assignFirst(f)
+	return true
+}
+
+// find sets the balancer of a request. why says what its client is told instead.
+func (c *httpConn) find(x *exchange) (f *frontend, why string) {
+	p := c.proxy
 	l := p.s.active.Load().listeners[c.client.socket.addr]
 	if l == nil || c.client.socket.isClosed() {
 		l = c.listener
@@ -228,20 +266,17 @@ func (c *httpConn) route() bool {
 	if p.isDraining() {
 		x.closing = true
 	}
-	f := l.frontend(l.byName(hostname(string(x.req.host))))
+	f = l.frontend(l.byName(hostname(string(x.req.host))))
 	if f == nil || f.Mode != lab.ModeHTTP {
 		p.s.reject("", rejectNoMatch, x.src, nil)
-		c.unavailable("no balancer of this address matches this host")
-		return false
+		return nil, "no balancer of this address matches this host"
 	}
 	x.frontend = f
-	c.assignFirst(f)
-	if l.only == nil && f.MaxConnections > 0 && f.state.active.Load() > int64(f.MaxConnections) {
+	if l.only == nil && f.MaxConnections > 0 && f.state.active.Load() >= int64(f.MaxConnections) && c.frontend == nil {
 		p.s.reject(f.Name, rejectLimit, x.src, nil)
-		c.unavailable("balancer " + f.Name + " has max_connections")
-		return false
+		return nil, "balancer " + f.Name + " has max_connections"
 	}
-	return true
+	return f, ""
 }
 
 // refuse answers a request whose head cannot be used.
@@ -452,11 +487,12 @@ func (x *exchange) fail(err error) {
 // answer answers with a text of ours, after the upload has ended: it reads from the same connection.
 func (x *exchange) answer(status int, text string) {
 	x.status = status
+	x.stopUpload()
 	c, ok := x.client.(*httpConn)
 	if !ok {
+		x.client.(*http2Stream).answer(status, text)
 		return
 	}
-	x.stopUpload()
 	fields := ""
 	if status == http.StatusServiceUnavailable {
 		fields = "Retry-After: 5\r\n"
@@ -473,20 +509,29 @@ func (x *exchange) stopUpload() {
 	if x.member != nil {
 		x.member.abort()
 	}
-	c, ok := x.client.(*httpConn)
-	if ok && !u.ended.Load() {
-		_ = c.conn.SetReadDeadline(time.Unix(1, 0))
+	if !u.ended.Load() {
+		x.client.stopReading(true)
 	}
 	<-u.done
-	if ok {
-		_ = c.conn.SetReadDeadline(time.Time{})
+	x.client.stopReading(false)
+}
+
+// stopReading implements responder.
+func (c *httpConn) stopReading(stop bool) {
+	at := time.Time{}
+	if stop {
+		at = time.Unix(1, 0)
 	}
+	_ = c.conn.SetReadDeadline(at)
 }
 
 // breakOff resets the client's connection, so that a part of a response is not taken for the whole.
 func (x *exchange) breakOff() {
-	if c, ok := x.client.(*httpConn); ok {
+	switch c := x.client.(type) {
+	case *httpConn:
 		c.abort()
+	case *http2Stream:
+		c.broken = true
 	}
 }
 

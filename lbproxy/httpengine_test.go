@@ -74,6 +74,15 @@ func say(t testing.TB, at netip.AddrPort, send string) string {
 	return string(got)
 }
 
+// ask is say by a client that keeps its direction open.
+func ask(t testing.TB, at netip.AddrPort, send string) string {
+	t.Helper()
+	c := dial(t, at)
+	_, _ = io.WriteString(c, send)
+	got, _ := io.ReadAll(c)
+	return string(got)
+}
+
 // TestHTTPLikeHAProxy compares what an origin gets and a client gets back, without what both may choose: the case of names,
 // X-Forwarded fields, the order, Connection.
 func TestHTTPLikeHAProxy(t *testing.T) {
@@ -101,7 +110,12 @@ func TestHTTPLikeHAProxy(t *testing.T) {
 		"method of another standard": "PROPFIND /a HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			ours, theirs := say(t, b.Listen, send), say(t, hap, send)
+			talk := say
+			if name != "half-close" { // HAProxy may drop what follows the first request of a client that has closed
+				end := strings.LastIndex(send, "\r\n\r\n")
+				send, talk = send[:end]+"\r\nConnection: close"+send[end:], ask
+			}
+			ours, theirs := talk(t, b.Listen, send), talk(t, hap, send)
 			if plain(ours) != plain(theirs) {
 				t.Errorf("we answer\n%q\nHAProxy\n%q", plain(ours), plain(theirs))
 			}
@@ -489,5 +503,84 @@ func TestHTTPLargeBodies(t *testing.T) {
 				t.Errorf("%d bytes, chunked %t: %d came back, %v", size, chunked, len(got), err)
 			}
 		}
+	}
+}
+
+func TestHTTPRedirect(t *testing.T) {
+	t.Parallel()
+	b := with(httpBalancer("web", addr(t)), func(b *lab.Balancer) {
+		b.Redirect = lab.RedirectHTTPS
+		b.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	})
+	newTestServer(t, Config{}, b)
+	for send, want := range map[string]string{
+		"GET /a?b=c HTTP/1.1\r\nHost: shop.lab:8000\r\n\r\n": "HTTP/1.1 301 Moved Permanently\r\n|Location: https://shop.lab/a?b=c\r\n",
+		"POST / HTTP/1.1\r\nHost: [fd00::1]:80\r\n\r\n":      "HTTP/1.1 308 Permanent Redirect\r\n|Location: https://[fd00::1]/\r\n",
+		// A proxy before us has ended TLS: no redirect, and there is no backend.
+		"GET / HTTP/1.1\r\nHost: x\r\nX-Forwarded-Proto: https\r\n\r\n": "HTTP/1.1 503 Service Unavailable\r\n|",
+	} {
+		status, location, _ := strings.Cut(want, "|")
+		if got := say(t, b.Listen, send); !strings.HasPrefix(got, status) || !strings.Contains(got, location) {
+			t.Errorf("%q: %q, want %q", send, got, want)
+		}
+	}
+}
+
+func TestHTTPTrustedProxies(t *testing.T) {
+	t.Parallel()
+	back := serveTCP(t, echoHead)
+	trusting := with(httpBalancer("trusting", addr(t), back), func(b *lab.Balancer) {
+		b.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	})
+	other := httpBalancer("other", addr(t), back)
+	newTestServer(t, Config{}, trusting, other)
+	send := "GET / HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: shop\r\nX-Forwarded-Port: 443\r\nForwarded: for=192.0.2.7;proto=https\r\n\r\n"
+	for b, want := range map[*lab.Balancer]string{
+		trusting: "X-Forwarded-Port: 443\r\nX-Forwarded-For: 192.0.2.7, 127.0.0.1\r\nX-Forwarded-Host: shop\r\nX-Forwarded-Proto: https\r\nForwarded: for=192.0.2.7;proto=https, for=127.0.0.1;proto=http\r\n\r\n",
+		other:    "X-Forwarded-For: 127.0.0.1\r\nX-Forwarded-Host: x\r\nX-Forwarded-Proto: http\r\n\r\n",
+	} {
+		if got := say(t, b.Listen, send); !strings.HasSuffix(got, "GET / HTTP/1.1\r\nHost: x\r\n"+want) {
+			t.Errorf("%s: the backend got %q, want %q at the end", b.Name, got, want)
+		}
+	}
+}
+
+func TestHTTPSticky(t *testing.T) {
+	t.Parallel()
+	one, two := serveHTTP(t, respond("one")), serveHTTP(t, respond("two"))
+	b := with(httpBalancer("web", addr(t), one, two), func(b *lab.Balancer) { b.Sticky = "BACKEND" })
+	r := newTestServer(t, Config{}, b)
+	get := func(cookie string) (body, set string) {
+		request, _ := http.NewRequest(http.MethodGet, "http://"+b.Listen.String()+"/", nil)
+		if cookie != "" {
+			request.Header.Set("Cookie", "a=b; "+cookie)
+		}
+		resp, err := httpClient(t).Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		set, _, _ = strings.Cut(resp.Header.Get("Set-Cookie"), ";")
+		return string(got), set
+	}
+	first, cookie := get("")
+	if !strings.HasPrefix(cookie, "BACKEND=") {
+		t.Fatalf("cookie %q", cookie)
+	}
+	for range 6 {
+		if body, set := get(cookie); body != first || set != "" {
+			t.Errorf("%q with cookie %q, want %q without another", body, set, first)
+		}
+	}
+	gone := one
+	if first == "two" {
+		gone = two
+	}
+	if err := r.Drain(t.Context(), "web", gone.String()); err != nil {
+		t.Fatal(err)
+	}
+	if body, set := get(cookie); body == first || set == "" || set == cookie {
+		t.Errorf("%q with cookie %q after the drain of its backend", body, set)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // A responder is the client's side of an exchange. What begin, content and finish write is sent by flush at the latest.
@@ -24,6 +26,8 @@ type responder interface {
 	flush() error
 	// finish ends the body.
 	finish(trailers []field) error
+	// stopReading makes reads of the request's body fail, or lets them succeed again.
+	stopReading(stop bool)
 }
 
 // An exchange is one request and its response. A connection reuses it for its next request.
@@ -41,12 +45,16 @@ type exchange struct {
 	reply    body
 	member   *memberConn
 	endpoint *endpoint // that got the request, and counts it as active
+	stuck    *endpoint // that the sticky cookie names
 	out      []byte
 	upload   *upload
-	begun    bool // the final response's head was given to the client
-	closing  bool // the client's connection ends after the response
+	stream   *http2Upload // instead of upload, to an HTTP/2 backend
+	begun    bool         // the final response's head was given to the client
+	closing  bool         // the client's connection ends after the response
 	status   int
-	session  *session
+	upstream *atomic.Pointer[memberConn] // where member is for who aborts the exchange
+	sending  framing                     // of the body to the backend
+	ending   func() []field              // trailers of the request, once its body was read; nil: those of content
 	log      record
 }
 
@@ -60,8 +68,11 @@ var (
 
 // run proxies one request, whose head and body are set. It reports whether the client's connection may carry another.
 func (x *exchange) run() (again bool) {
-	x.resp.status, x.status, x.begun, x.upload, x.member = 0, 0, false, nil, nil
+	x.resp.status, x.status, x.begun, x.upload, x.member, x.stuck = 0, 0, false, nil, nil, nil
 	defer x.release()
+	if x.frontend.Protocol == lab.BackendH2C {
+		return x.runHTTP2()
+	}
 	err := x.roundTrip()
 	if err == nil {
 		err = x.respond()
@@ -75,9 +86,7 @@ func (x *exchange) run() (again bool) {
 
 // release gives the backend's connection and count back.
 func (x *exchange) release() {
-	if x.session != nil {
-		x.session.upstream.Store(nil)
-	}
+	x.upstream.Store(nil)
 	x.stopUpload()
 	if x.member != nil {
 		x.member.close()
@@ -99,9 +108,7 @@ func (x *exchange) roundTrip() error {
 			return err
 		}
 		x.member = member
-		if x.session != nil {
-			x.session.upstream.Store(member)
-		}
+		x.upstream.Store(member)
 		err = x.try()
 		if err == nil {
 			return nil
@@ -127,7 +134,7 @@ func (x *exchange) roundTrip() error {
 // its body was sent, no byte of a response came, and the connection is one that its backend may have been closing, or
 // whose backend went down.
 func (x *exchange) repeatable(err error, member *memberConn, lost bool) bool {
-	return (member.reused || lost) && !member.answered.Load() && !x.begun && x.upload == nil && x.content.framing == noBody &&
+	return (member.reused || lost) && !member.answered.Load() && !x.begun && x.upload == nil && x.sending == noBody &&
 		idempotent(x.req.method) && !errors.Is(err, errServerTimeout) && x.log.retries < 3
 }
 
@@ -144,7 +151,7 @@ func idempotent(method []byte) bool {
 func (x *exchange) connect(fresh *endpoint) (*memberConn, error) {
 	f, s := x.frontend, x.proxy.s
 	x.log.dialed = time.Now()
-	e := f.pick(x.src.Addr(), nil)
+	e := x.pick(nil)
 	if e == nil {
 		return nil, errNoBackend
 	}
@@ -271,9 +278,7 @@ func (x *exchange) keepMember(framing framing) {
 	if !reusable {
 		return
 	}
-	if x.session != nil {
-		x.session.upstream.Store(nil)
-	}
+	x.upstream.Store(nil)
 	x.member = nil
 	m.pool.put(m)
 }
@@ -345,7 +350,7 @@ const smallBody = memberBuffer
 // appendBuffered appends the body if all of it has been received with the head.
 func (x *exchange) appendBuffered(out []byte) (_ []byte, complete bool, err error) {
 	b := &x.content
-	if b.framing == noBody {
+	if x.sending == noBody {
 		return out, true, nil
 	}
 	if b.framing != byLength || b.in == nil || b.left > int64(b.in.Buffered()) || b.left > smallBody {
@@ -386,10 +391,10 @@ func (x *exchange) sendBody(u *upload, m *memberConn) (sent bool) {
 		u.ended.Store(last)
 		out = out[:0]
 		if n > 0 {
-			out = appendContent(out, b.framing, buf[:n])
+			out = appendContent(out, x.sending, buf[:n])
 		}
-		if last && b.framing == byChunks {
-			out = appendTrailers(out, b.trailers.fields)
+		if last && x.sending == byChunks {
+			out = appendTrailers(out, x.trailers())
 		}
 		if !m.answered.Load() {
 			m.deadline.set(x.frontend.Timeouts.Server)
@@ -404,6 +409,14 @@ func (x *exchange) sendBody(u *upload, m *memberConn) (sent bool) {
 			return true
 		}
 	}
+}
+
+// trailers returns the trailers of the request, whose body was read.
+func (x *exchange) trailers() []field {
+	if x.ending != nil {
+		return x.ending()
+	}
+	return x.content.trailers.fields
 }
 
 // uploadError returns why the client's body could not be read.

@@ -5,7 +5,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
+	"slices"
 	"strconv"
+	"strings"
+
+	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // appendRequest appends the head of the request for the backend. Fields keep their order and case; those of one
@@ -15,7 +20,7 @@ func (x *exchange) appendRequest(out []byte) []byte {
 	out = append(out, r.method...)
 	out = append(out, ' ')
 	out = append(out, r.target...)
-	old := r.minor == 0 && x.content.framing != byChunks
+	old := r.minor == 0 && x.sending != byChunks
 	if old {
 		out = append(out, " HTTP/1.0\r\n"...)
 	} else {
@@ -34,7 +39,7 @@ func (x *exchange) appendRequest(out []byte) []byte {
 		out = appendField(out, f.name, f.value)
 	}
 	switch {
-	case x.content.framing == byChunks:
+	case x.sending == byChunks:
 		out = append(out, "Transfer-Encoding: chunked\r\n"...)
 	case r.length >= 0:
 		out = append(out, "Content-Length: "...)
@@ -53,18 +58,128 @@ func (x *exchange) appendRequest(out []byte) []byte {
 	return append(out, "\r\n"...)
 }
 
-// appendForwarded appends who the client is.
+// appendForwarded appends who the client is: after what a trusted proxy says, else instead of what the client says.
 func (x *exchange) appendForwarded(out []byte) []byte {
-	out = append(out, "X-Forwarded-For: "...)
+	var forwardedFor, forwarded, host, proto []byte
+	if x.trusted() {
+		for _, f := range x.req.fields {
+			switch kindOf(f.name) {
+			case fieldForwardedFor:
+				forwardedFor = append(append(forwardedFor, f.value...), ", "...)
+			case fieldForwarded:
+				forwarded = append(append(forwarded, f.value...), ", "...)
+			case fieldForwardedHost:
+				host = f.value
+			case fieldForwardedProto:
+				proto = f.value
+			case fieldForwardedPort:
+				out = appendField(out, f.name, f.value)
+			}
+		}
+	}
+	out = append(append(out, "X-Forwarded-For: "...), forwardedFor...)
 	out = x.src.Addr().AppendTo(out)
 	out = append(out, "\r\n"...)
-	if x.req.hasHost {
-		out = appendField(out, []byte("X-Forwarded-Host"), x.req.host)
+	if host == nil {
+		host = x.req.host
 	}
+	if len(host) > 0 {
+		out = appendField(out, []byte("X-Forwarded-Host"), host)
+	}
+	scheme := []byte("http")
 	if x.secure {
-		return append(out, "X-Forwarded-Proto: https\r\n"...)
+		scheme = []byte("https")
 	}
-	return append(out, "X-Forwarded-Proto: http\r\n"...)
+	if proto == nil {
+		proto = scheme
+	}
+	out = appendField(out, []byte("X-Forwarded-Proto"), proto)
+	if forwarded != nil { // RFC 7239
+		forwarded = append(forwarded, "for="...)
+		if x.src.Addr().Is6() {
+			forwarded = append(append(append(forwarded, `"[`...), x.src.Addr().String()...), `]"`...)
+		} else {
+			forwarded = x.src.Addr().AppendTo(forwarded)
+		}
+		out = appendField(out, []byte("Forwarded"), append(append(forwarded, ";proto="...), scheme...))
+	}
+	return out
+}
+
+// trusted reports whether the client is a proxy whose word on the client before it counts.
+func (x *exchange) trusted() bool {
+	return slices.ContainsFunc(x.frontend.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(x.src.Addr()) })
+}
+
+// sticky returns the backend that the request's cookie names; nil: none, or it may not be used. Its count is raised, as by
+// pick.
+func (x *exchange) sticky() *endpoint {
+	f := x.frontend
+	for _, field := range x.req.fields {
+		if kindOf(field.name) != fieldCookie {
+			continue
+		}
+		for pair := range bytes.SplitSeq(field.value, []byte(";")) {
+			name, value, _ := bytes.Cut(trimSpace(pair), []byte("="))
+			if string(name) != f.Sticky {
+				continue
+			}
+			for i := range f.endpoints {
+				if e := &f.endpoints[i]; e.cookie == string(value) && e.usable() {
+					e.state.active.Add(1)
+					x.stuck = e
+					return e
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// pick chooses the backend of the request, none of those in tried.
+func (x *exchange) pick(tried []*endpoint) *endpoint {
+	if x.frontend.Sticky != "" && len(tried) == 0 {
+		if e := x.sticky(); e != nil {
+			return e
+		}
+	}
+	return x.frontend.pick(x.src.Addr(), tried)
+}
+
+// cookie returns the Set-Cookie that keeps the client at the backend that answers; empty: it has one, or needs none.
+func (x *exchange) cookie() string {
+	if x.frontend.Sticky == "" || x.endpoint == nil || x.stuck == x.endpoint {
+		return ""
+	}
+	cookie := x.frontend.Sticky + "=" + x.endpoint.cookie + "; Path=/; HttpOnly; SameSite=Lax"
+	if x.secure {
+		cookie += "; Secure"
+	}
+	return cookie
+}
+
+// redirect returns where the client is sent instead; empty: nowhere.
+func (x *exchange) redirect() string {
+	if x.frontend.Redirect != lab.RedirectHTTPS || x.secure || x.trusted() && x.claimsTLS() {
+		return ""
+	}
+	host := string(x.req.host)
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		if host = name; strings.Contains(name, ":") {
+			host = "[" + name + "]"
+		}
+	}
+	if host == "" {
+		return ""
+	}
+	return "https://" + host + string(x.req.target)
+}
+
+// claimsTLS reports whether a proxy says that its client uses TLS.
+func (x *exchange) claimsTLS() bool {
+	return slices.ContainsFunc(x.req.fields, func(f field) bool {
+		return kindOf(f.name) == fieldForwardedProto && equalFold(f.value, "https")
+	})
 }
 
 // upgradable reports whether a client may change to a protocol. HTTP/2 would hide its requests from the balancer.
@@ -98,6 +213,11 @@ func (x *exchange) appendResponse(out []byte, framing framing, last bool) []byte
 		}
 		out = appendField(out, f.name, f.value)
 	}
+	if r.status >= 200 {
+		if cookie := x.cookie(); cookie != "" {
+			out = appendField(out, []byte("Set-Cookie"), []byte(cookie))
+		}
+	}
 	switch {
 	case switching, r.status < 200, r.status == http.StatusNoContent:
 	case framing == byChunks && x.req.minor > 0, framing == noBody && r.chunked && x.req.minor > 0:
@@ -120,7 +240,7 @@ func (x *exchange) appendResponse(out []byte, framing framing, last bool) []byte
 // tunnel passes a 101 response on, then moves bytes both ways until both sides are done.
 func (x *exchange) tunnel() error {
 	c, ok := x.client.(*httpConn)
-	if !ok || !x.req.upgrade || !upgradable(x.req.protocol) || x.content.framing != noBody {
+	if !ok || !x.req.upgrade || !upgradable(x.req.protocol) || x.sending != noBody {
 		return errBadResponse
 	}
 	x.begun, x.closing = true, true

@@ -25,6 +25,7 @@ func FuzzRequest(f *testing.F) {
 		}
 		framing, length := x.req.framing()
 		x.content.reset(in, framing, length)
+		x.sending = framing
 		out := x.appendRequest(nil)
 		body, err := io.ReadAll(&x.content)
 		if err != nil {

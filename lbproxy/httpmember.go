@@ -182,12 +182,17 @@ func (p *connPool) end() {
 	p.expire(time.Now().Add(time.Hour))
 }
 
-// newMember makes a connection to a backend one that requests are sent on: it sends the PROXY header that the balancer wants.
-func (x *exchange) newMember(conn net.Conn, e *endpoint) (*memberConn, error) {
+// setMemberOptions lets the kernel notice that a backend is gone.
+func setMemberOptions(conn net.Conn) {
 	control(conn, func(fd int) {
 		_ = keepAlive(fd)
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(userTimeout.Milliseconds()))
 	})
+}
+
+// newMember makes a connection to a backend one that requests are sent on: it sends the PROXY header that the balancer wants.
+func (x *exchange) newMember(conn net.Conn, e *endpoint) (*memberConn, error) {
+	setMemberOptions(conn)
 	if version := x.frontend.SendProxy; version != 0 {
 		if err := writeProxyHeader(conn, version, x.src, x.dst); err != nil {
 			_ = conn.Close()

@@ -35,6 +35,7 @@ const (
 	rejectPanic     reason = "panic"        // a bug of bootlab
 
 	// Of requests in HTTP mode.
+	rejectTLS           reason = "tls"            // the TLS handshake failed
 	rejectSyntax        reason = "syntax"         // 400: the request is malformed
 	rejectHead          reason = "head_too_large" // 431
 	rejectServerTimeout reason = "server_timeout" // 504: the backend did not answer in time

@@ -28,6 +28,10 @@ type Frontend struct {
 	MaxConnections int          // 0: no limit
 	Timeouts       lab.Timeouts // never zero
 	Log            lab.AccessLog
+	Protocol       lab.BackendProtocol
+	Redirect       lab.Redirect
+	TrustedProxies []netip.Prefix
+	Sticky         string // cookie name
 	OnDown         lab.OnDown
 
 	index int // of this frontend in Table.Frontends
@@ -41,7 +45,8 @@ type Backend struct {
 	Addr   netip.AddrPort
 	Backup bool // used only while every other backend is down
 
-	seed uint64 // of the rendezvous hash
+	seed   uint64 // of the rendezvous hash
+	cookie string // value of the sticky cookie; the same in every process, and not the address
 }
 
 // A listener is one listen address and the frontends that share it. The lab file allows one mode on one address.
@@ -49,8 +54,10 @@ type listener struct {
 	addr      netip.AddrPort
 	frontends []*Frontend
 	peers     []netip.Prefix // trusted to send PROXY headers, of all frontends here
-	names     nameTable      // TLS server names; in mode http hosts
-	fallback  *Frontend      // the frontend without a match; nil: none
+	// Files of the certificates with which the address terminates TLS, of all frontends here; none: it does not.
+	certificates []string
+	names        nameTable // TLS server names; in mode http hosts
+	fallback     *Frontend // the frontend without a match; nil: none
 }
 
 // Compile returns the table of a lab.
@@ -77,7 +84,8 @@ func Compile(l *lab.Lab) *Table {
 func newFrontend(b *lab.Balancer) *Frontend {
 	f := &Frontend{
 		Name: b.Name, Listen: b.Listen, Mode: b.Mode, Balance: b.Balance, Check: b.Check, SendProxy: b.SendProxy,
-		MaxConnections: b.MaxConnections, Timeouts: b.Timeouts.WithDefaults(), Log: b.Log, OnDown: b.OnDown, Backends: make([]Backend, len(b.Backends)),
+		MaxConnections: b.MaxConnections, Timeouts: b.Timeouts.WithDefaults(), Log: b.Log, Protocol: b.Protocol, Redirect: b.Redirect,
+		TrustedProxies: b.TrustedProxies, Sticky: b.Sticky, OnDown: b.OnDown, Backends: make([]Backend, len(b.Backends)),
 	}
 	names, addrs := map[string]int{}, map[netip.Addr]int{}
 	for _, m := range b.Backends {
@@ -101,6 +109,7 @@ func newFrontend(b *lab.Balancer) *Frontend {
 		if addrs[m.Addr.Addr()] > 1 {
 			out.seed = mix(out.seed + uint64(m.Addr.Port()))
 		}
+		out.cookie = strconv.FormatUint(mix(hash(m.Addr.Addr())+uint64(m.Addr.Port())), 36)
 		f.Backends[i] = out
 	}
 	return f
@@ -123,6 +132,7 @@ func (l *listener) add(b *lab.Balancer, f *Frontend) {
 			l.peers = append(l.peers, p)
 		}
 	}
+	l.certificates = append(l.certificates, b.Certificates...)
 	patterns := slices.Concat(b.Match.SNI, b.Match.Host)
 	if len(patterns) == 0 {
 		l.fallback = f

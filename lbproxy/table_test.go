@@ -37,7 +37,7 @@ func TestCompile(t *testing.T) {
 		if got.Backends[i].seed == 0 {
 			t.Errorf("backend %d has no seed", i)
 		}
-		got.Backends[i].seed = 0
+		got.Backends[i].seed, got.Backends[i].cookie = 0, ""
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Frontend{}, Backend{}), cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

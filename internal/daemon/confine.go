@@ -158,6 +158,11 @@ func namedFiles(l *lab.Lab) (files []namedFile) {
 		add(n.Pos, "dns.forward", n.File)
 		add(n.Pos, "dns.forward", n.CAFile)
 	}
+	for _, b := range l.Balancers {
+		for _, path := range b.Certificates {
+			add(b.Pos, "balancers."+b.Name+".tls.certificates", path)
+		}
+	}
 	for _, h := range l.Hosts {
 		if h.BMC != nil {
 			add(h.Pos, "hosts."+h.Name+".bmc.password_file", h.BMC.PasswordFile)

@@ -512,6 +512,11 @@ type Balancer struct {
 	Timeouts       Timeouts
 	Log            AccessLog
 	OnDown         OnDown
+	Certificates   []string // absolute files; none: no TLS termination
+	Protocol       BackendProtocol
+	Redirect       Redirect
+	TrustedProxies []netip.Prefix // peers whose Forwarded and X-Forwarded fields are kept
+	Sticky         string         // name of the cookie that keeps a client at its backend; empty: none
 }
 
 // A Backend is one member of a balancer.
@@ -583,6 +588,24 @@ const (
 	LogNone     AccessLog = "none"
 	LogErrors   AccessLog = "errors" // what ended early, and 5xx
 	LogRequests AccessLog = "requests"
+)
+
+// Redirect is where a balancer of mode http sends clients instead of proxying their requests.
+type Redirect string
+
+// The redirects.
+const (
+	RedirectOff   Redirect = "off"
+	RedirectHTTPS Redirect = "https" // requests without TLS get the same URL with https
+)
+
+// BackendProtocol is what backends of mode http speak.
+type BackendProtocol string
+
+// The protocols of backends.
+const (
+	BackendHTTP1 BackendProtocol = "http1"
+	BackendH2C   BackendProtocol = "h2c" // HTTP/2 without TLS, as gRPC servers in a lab do
 )
 
 // OnDown is what becomes of the open connections of a backend that goes down.

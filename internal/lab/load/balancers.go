@@ -29,7 +29,10 @@ func (r *resolver) balancer(e *entry[rawBalancer]) *lab.Balancer {
 		AcceptProxy:    values(raw.AcceptProxy, func(s source) netip.Prefix { return s.Prefix }),
 		MaxConnections: int(raw.MaxConnections.V),
 		Timeouts:       timeouts(&raw.Timeouts),
-		Log:            raw.Log.or(lab.LogNone), OnDown: raw.OnDown.or(lab.OnDownKeep),
+		Log:            raw.Log.or(lab.LogNone), OnDown: raw.OnDown.or(lab.OnDownKeep), Protocol: raw.Protocol.or(lab.BackendHTTP1),
+		Redirect: raw.Redirect.or(lab.RedirectOff), Sticky: string(raw.Sticky.V),
+		TrustedProxies: values(raw.TrustedProxies, func(s source) netip.Prefix { return s.Prefix }),
+		Certificates:   values(raw.TLS.Certificates, func(f text) string { return r.path(string(f)) }),
 	}
 	missing(r, &raw.Listen, e.spot, key+".listen", "an address such as 192.168.16.10:80")
 	if b.Mode == lab.ModeTCP {
@@ -62,6 +65,9 @@ func (r *resolver) onlyHTTP(raw *rawBalancer, key string) {
 	}{
 		{"timeouts.server", t.Server.ok(), t.Server.spot}, {"timeouts.request", t.Request.ok(), t.Request.spot},
 		{"timeouts.body", t.Body.ok(), t.Body.spot}, {"timeouts.keepalive", t.Keep.ok(), t.Keep.spot},
+		{"tls.certificates", raw.TLS.Certificates.set(), raw.TLS.Certificates.spot}, {"backend_protocol", raw.Protocol.ok(), raw.Protocol.spot},
+		{"redirect", raw.Redirect.ok(), raw.Redirect.spot}, {"sticky", raw.Sticky.ok(), raw.Sticky.spot},
+		{"trusted_proxies", raw.TrustedProxies.set(), raw.TrustedProxies.spot},
 		{"log", raw.Log.ok(), raw.Log.spot},
 	} {
 		if k.set {
@@ -134,7 +140,7 @@ func (r *resolver) backends(e *entry[rawBalancer], key string) []lab.Backend {
 		}
 		out = append(out, b)
 	}
-	if len(raw.Items) == 0 && !raw.bad() {
+	if len(raw.Items) == 0 && !raw.bad() && e.V.Redirect.V != lab.RedirectHTTPS {
 		at := raw.spot
 		if !raw.set() {
 			at = e.spot
@@ -278,6 +284,8 @@ func (r *resolver) sideBySide(a, b *lab.Balancer) {
 	case a.Listen != b.Listen:
 	case a.Mode != b.Mode:
 		r.failAt(b.Pos, balancerKey(b, "listen"), "%s is shared with %s, which has mode %s: want one mode on one address", b.Listen, where(), a.Mode)
+	case (len(a.Certificates) > 0) != (len(b.Certificates) > 0):
+		r.failAt(b.Pos, balancerKey(b, "listen"), "%s is shared with %s, and only one of the two has tls: want tls in both or none", b.Listen, where())
 	case empty(a.Match) && empty(b.Match):
 		r.failAt(b.Pos, balancerKey(b, "listen"), "%s is taken by %s: want another address, or match to distinguish them", b.Listen, where())
 	default:
@@ -372,7 +380,8 @@ func (r *resolver) derive(c *lab.Cluster, service string, listen netip.Addr, por
 	}
 	b.Pos, b.Name, b.Cluster, b.Listen = c.Pos, c.BalancerOf(service), c, netip.AddrPortFrom(listen, port)
 	b.Timeouts = lab.Timeouts{Connect: connectTimeout, Idle: idleTimeout}.WithDefaults()
-	b.Log, b.OnDown = lab.LogNone, lab.OnDownKeep
+	b.Log, b.OnDown, b.Protocol = lab.LogNone, lab.OnDownKeep, lab.BackendHTTP1
+	b.Redirect = lab.RedirectOff
 	b.Check.Interval, b.Check.FastInterval, b.Check.Timeout, b.Check.Rise, b.Check.Fall = checkInterval, checkFast, checkTimeout, checkRise, checkFall
 	if b.Mode == "" {
 		b.Mode = lab.ModeTCP

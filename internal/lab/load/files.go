@@ -76,6 +76,12 @@ func (r *resolver) checkFiles() {
 	for _, e := range r.raw.DNS.ForwardZones.Entries {
 		r.checkNameServers(e.V, "dns.forward_zones."+e.Name)
 	}
+	for _, e := range r.raw.Balancers.Entries {
+		for i := range e.V.TLS.Certificates.Items {
+			file := &e.V.TLS.Certificates.Items[i]
+			r.checkFile(file, fmt.Sprintf("balancers.%s.tls.certificates[%d]", e.Name, i), r.path(string(file.V)))
+		}
+	}
 	if store := r.raw.Appliance.Store.Long; store != nil {
 		r.checkFile(&store.CAFile, "appliance.store.ca_file", r.lab.Appliance.Store.CAFile)
 	}

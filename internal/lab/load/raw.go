@@ -224,18 +224,27 @@ type rawZone struct {
 }
 
 type rawBalancer struct {
-	Listen         scalar[listen]          `yaml:"listen" req:"yes" doc:"Address and port to listen on. Several balancers may share it if match distinguishes them."`
-	Mode           scalar[lab.BalanceMode] `yaml:"mode" def:"tcp" doc:"Mode of the frontend."`
-	Balance        scalar[lab.Algorithm]   `yaml:"balance" def:"roundrobin" doc:"Algorithm that selects a backend."`
-	Check          rawCheck                `yaml:"check" doc:"Health check."`
-	Backends       scalars[member]         `yaml:"backends" req:"yes" doc:"Backends: a host (name, FQDN or alias) or an address, and a port."`
-	Match          rawMatch                `yaml:"match" doc:"Connections of a shared listen address that belong to this balancer; none: those that match no other balancer."`
-	SendProxy      scalar[proxyVersion]    `yaml:"send_proxy" def:"off" doc:"PROXY protocol header sent to backends."`
-	AcceptProxy    scalars[source]         `yaml:"accept_proxy" def:"none" doc:"Peers whose PROXY header is accepted."`
-	MaxConnections scalar[count]           `yaml:"max_connections" def:"0: no limit" doc:"Limit of concurrent connections."`
-	Timeouts       rawTimeouts             `yaml:"timeouts" doc:"Timeouts."`
-	Log            scalar[lab.AccessLog]   `yaml:"log" def:"none" doc:"Requests of mode http that are logged: none; errors: what ended early, and 5xx; requests: all."`
-	OnDown         scalar[lab.OnDown]      `yaml:"on_down" def:"keep" doc:"Open connections and requests of a backend that its checks find down: keep or close. In mode http idle ones are closed anyway, and requests without an answer are sent to another backend if they may be."`
+	Listen         scalar[listen]              `yaml:"listen" req:"yes" doc:"Address and port to listen on. Several balancers may share it if match distinguishes them."`
+	Mode           scalar[lab.BalanceMode]     `yaml:"mode" def:"tcp" doc:"Mode of the frontend."`
+	Balance        scalar[lab.Algorithm]       `yaml:"balance" def:"roundrobin" doc:"Algorithm that selects a backend."`
+	Check          rawCheck                    `yaml:"check" doc:"Health check."`
+	Backends       scalars[member]             `yaml:"backends" def:"none; required without redirect" doc:"Backends: a host (name, FQDN or alias) or an address, and a port."`
+	Match          rawMatch                    `yaml:"match" doc:"Connections of a shared listen address that belong to this balancer; none: those that match no other balancer."`
+	SendProxy      scalar[proxyVersion]        `yaml:"send_proxy" def:"off" doc:"PROXY protocol header sent to backends."`
+	AcceptProxy    scalars[source]             `yaml:"accept_proxy" def:"none" doc:"Peers whose PROXY header is accepted."`
+	MaxConnections scalar[count]               `yaml:"max_connections" def:"0: no limit" doc:"Limit of concurrent connections."`
+	Timeouts       rawTimeouts                 `yaml:"timeouts" doc:"Timeouts."`
+	Log            scalar[lab.AccessLog]       `yaml:"log" def:"none" doc:"Requests of mode http that are logged: none; errors: what ended early, and 5xx; requests: all."`
+	TLS            rawBalancerTLS              `yaml:"tls" doc:"Termination of the clients' TLS, with HTTP/2 and HTTP/1.1 (mode http)."`
+	Protocol       scalar[lab.BackendProtocol] `yaml:"backend_protocol" def:"http1" doc:"What backends speak (mode http): http1, or h2c, HTTP/2 without TLS, as gRPC servers do."`
+	Redirect       scalar[lab.Redirect]        `yaml:"redirect" def:"off" doc:"https: requests without TLS get a redirect to the same URL with https (mode http); backends may be missing."`
+	TrustedProxies scalars[source]             `yaml:"trusted_proxies" def:"none" doc:"Peers whose Forwarded and X-Forwarded fields are kept and extended (mode http); those of others are replaced."`
+	Sticky         scalar[ident]               `yaml:"sticky" def:"none" doc:"Name of a cookie that keeps a client at the backend that answered it first (mode http)."`
+	OnDown         scalar[lab.OnDown]          `yaml:"on_down" def:"keep" doc:"Open connections and requests of a backend that its checks find down: keep or close. In mode http idle ones are closed anyway, and requests without an answer are sent to another backend if they may be."`
+}
+
+type rawBalancerTLS struct {
+	Certificates scalars[text] `yaml:"certificates" req:"yes" doc:"PEM files with a certificate, its chain and its key; the key may be in a file of the same name with .key at the end. The server name selects one. A file that changes is read again."`
 }
 
 type rawCheck struct {

@@ -48,6 +48,10 @@ func textOf(p any) textual {
 		return word(v, lab.RoundRobin, lab.LeastConn, lab.SourceHash)
 	case *lab.AccessLog:
 		return word(v, lab.LogNone, lab.LogErrors, lab.LogRequests)
+	case *lab.BackendProtocol:
+		return word(v, lab.BackendHTTP1, lab.BackendH2C)
+	case *lab.Redirect:
+		return word(v, lab.RedirectOff, lab.RedirectHTTPS)
 	case *lab.OnDown:
 		return word(v, lab.OnDownKeep, lab.OnDownClose)
 	case *lab.CheckKind:

@@ -1,0 +1,301 @@
+package lbproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/test/support/netns"
+)
+
+// writeCertificate makes a certificate for a name at a path: with its key, or with the key in path.key.
+func writeCertificate(t testing.TB, path, name string, separate bool) {
+	t.Helper()
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert"), filepath.Join(dir, "key")
+	run(t, "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+		"-subj", "/CN="+name, "-addext", "subjectAltName=DNS:"+name, "-keyout", key, "-out", cert)
+	c, _ := os.ReadFile(cert)
+	k, _ := os.ReadFile(key)
+	if separate {
+		if err := os.WriteFile(path+".key", k, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		c = append(c, k...)
+	}
+	if err := os.WriteFile(path+".new", c, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTLSTermination(t *testing.T) {
+	t.Parallel()
+	netns.Need(t, "openssl", "curl")
+	dir := t.TempDir()
+	one, two := filepath.Join(dir, "one.pem"), filepath.Join(dir, "two.pem")
+	writeCertificate(t, one, "one.lab", false)
+	writeCertificate(t, two, "two.lab", true)
+	back := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = fmt.Fprintf(w, "%s %s %s", r.Proto, r.Header.Get("X-Forwarded-Proto"), r.Host)
+	})
+	b := with(httpBalancer("web", addr(t), back), func(b *lab.Balancer) { b.Certificates = []string{one, two} })
+	newTestServer(t, Config{}, b)
+	subject := func(name string) string {
+		cmd := exec.CommandContext(t.Context(), "openssl", "s_client", "-connect", b.Listen.String(), "-servername", name, "-alpn", "h2,http/1.1")
+		out, _ := cmd.CombinedOutput()
+		_, line, _ := strings.Cut(string(out), "subject=CN = ")
+		line, _, _ = strings.Cut(line, "\n")
+		if !strings.Contains(string(out), "ALPN protocol: h2") {
+			t.Errorf("openssl negotiated no h2:\n%s", out)
+		}
+		return line
+	}
+	for _, name := range []string{"one.lab", "two.lab"} {
+		if got := subject(name); got != name {
+			t.Errorf("certificate of %q for %s", got, name)
+		}
+	}
+	for flag, version := range map[string]string{"--http1.1": "1.1", "--http2": "2"} {
+		got := run(t, "curl", "-sk", flag, "-w", " %{http_version}", "--connect-to", "one.lab:443:"+b.Listen.String(), "https://one.lab/")
+		if want := "HTTP/1.1 https one.lab " + version; got != want {
+			t.Errorf("curl %s: %q, want %q", flag, got, want)
+		}
+	}
+	writeCertificate(t, one, "renewed.lab", false)
+	netns.WaitFor(t, "the renewed certificate", func() bool { return subject("renewed.lab") == "renewed.lab" })
+	_ = os.WriteFile(one, []byte("broken"), 0o600)
+	time.Sleep(2 * certificateCheck)
+	if got := subject("renewed.lab"); got != "renewed.lab" {
+		t.Errorf("a broken file replaced the certificate: %q", got)
+	}
+}
+
+// h2cServer serves HTTP/2 without TLS, and HTTP/1.
+func h2cServer(t testing.TB, h http.HandlerFunc) netip.AddrPort {
+	t.Helper()
+	at := addr(t)
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	protocols.SetHTTP1(true)
+	l, err := ListenFree(t.Context(), at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: h, Protocols: protocols}
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() { _ = server.Close() })
+	return at
+}
+
+func h2cClient(t testing.TB) *http.Client {
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	tr := &http.Transport{Protocols: protocols}
+	t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr, Timeout: time.Minute}
+}
+
+// TestHTTP2Versions sends requests in both versions to backends of both.
+func TestHTTP2Versions(t *testing.T) {
+	t.Parallel()
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("Trailer", "X-Sum")
+		w.Header().Set("X-Seen", fmt.Sprintf("%s %s %s te=%q trailer=%q", r.Proto, r.RequestURI, r.Host, r.Header.Get("Te"), r.Trailer.Get("X-Client")))
+		_, _ = w.Write(body)
+		w.Header().Set("X-Sum", fmt.Sprint(len(body)))
+	}
+	h1 := httpBalancer("h1", addr(t), h2cServer(t, handler))
+	h2 := with(httpBalancer("h2", addr(t), h2cServer(t, handler)), func(b *lab.Balancer) { b.Protocol = lab.BackendH2C })
+	newTestServer(t, Config{}, h1, h2)
+	for _, client := range []struct {
+		name string
+		*http.Client
+	}{{"HTTP/1.1", httpClient(t)}, {"HTTP/2", h2cClient(t)}} {
+		for _, b := range []*lab.Balancer{h1, h2} {
+			for _, size := range []int{0, 5, 100_000, 2 << 20} {
+				for _, known := range []bool{true, false} {
+					t.Run(fmt.Sprintf("%s to %s, %d bytes, length known %t", client.name, b.Name, size, known), func(t *testing.T) {
+						want := strings.Repeat("x", size)
+						var body io.Reader = strings.NewReader(want)
+						if !known {
+							body = io.MultiReader(body)
+						}
+						r, _ := http.NewRequest(http.MethodPost, "http://"+b.Listen.String()+"/a%2Fb?q=1;2", body)
+						r.Host = "x.lab"
+						r.Header.Set("Te", "trailers")
+						trailer := ""
+						if !known {
+							r.Trailer, trailer = http.Header{"X-Client": {"7"}}, "7"
+						}
+						resp, err := client.Do(r)
+						if err != nil {
+							t.Fatal(err)
+						}
+						got, err := io.ReadAll(resp.Body)
+						_ = resp.Body.Close()
+						if string(got) != want || err != nil || resp.Trailer.Get("X-Sum") != fmt.Sprint(size) {
+							t.Errorf("%d bytes, %v, trailer %q", len(got), err, resp.Trailer)
+						}
+						proto, te := "HTTP/1.1", ""
+						if b == h2 {
+							proto, te = "HTTP/2.0", "trailers"
+						}
+						if seen, want := resp.Header.Get("X-Seen"), fmt.Sprintf("%s /a%%2Fb?q=1;2 x.lab te=%q trailer=%q", proto, te, trailer); seen != want {
+							t.Errorf("the backend saw %s, want %s", seen, want)
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// TestHTTP2Streams sends both ways at the same time, as gRPC does, and ends with trailers only.
+func TestHTTP2Streams(t *testing.T) {
+	t.Parallel()
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/grpc")
+		if r.URL.Path == "/status" {
+			w.Header().Set("Grpc-Status", "12")
+			return
+		}
+		w.Header().Set("Trailer", "Grpc-Status")
+		_ = http.NewResponseController(w).Flush()
+		for buf := make([]byte, 1); ; {
+			if _, err := io.ReadFull(r.Body, buf); err != nil {
+				break
+			}
+			_, _ = w.Write(buf)
+			_ = http.NewResponseController(w).Flush()
+		}
+		w.Header().Set("Grpc-Status", "0")
+	}
+	b := with(httpBalancer("grpc", addr(t), h2cServer(t, handler)), func(b *lab.Balancer) { b.Protocol = lab.BackendH2C })
+	newTestServer(t, Config{}, b)
+	client := h2cClient(t)
+	in, out := io.Pipe()
+	r, _ := http.NewRequest(http.MethodPost, "http://"+b.Listen.String()+"/echo", in)
+	resp, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range "abc" {
+		if _, err := out.Write([]byte{byte(c)}); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, 1)
+		if _, err := io.ReadFull(resp.Body, got); err != nil || got[0] != byte(c) {
+			t.Fatalf("echo of %c: %q, %v", c, got, err)
+		}
+	}
+	_ = out.Close()
+	if rest, err := io.ReadAll(resp.Body); len(rest) > 0 || err != nil || resp.Trailer.Get("Grpc-Status") != "0" {
+		t.Errorf("end: %q, %v, trailers %v", rest, err, resp.Trailer)
+	}
+	resp, err = client.Post("http://"+b.Listen.String()+"/status", "application/grpc", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rest, err := io.ReadAll(resp.Body); len(rest) > 0 || err != nil || resp.Header.Get("Grpc-Status") != "12" {
+		t.Errorf("trailers only: %q, %v, %v", rest, err, resp.Header)
+	}
+}
+
+// TestHTTP2Failures has backends that are not there, never answer, and end within a response.
+func TestHTTP2Failures(t *testing.T) {
+	t.Parallel()
+	broken := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "part")
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	hang := h2cServer(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	short := func(b *lab.Balancer) { b.Timeouts.Server, b.Timeouts.Connect = time.Second, 300*time.Millisecond }
+	gone := with(httpBalancer("gone", addr(t), addr(t)), short)
+	silent := with(httpBalancer("silent", addr(t), hang), short)
+	silent2 := with(httpBalancer("silent2", addr(t), hang), func(b *lab.Balancer) { short(b); b.Protocol = lab.BackendH2C })
+	gone2 := with(httpBalancer("gone2", addr(t), addr(t)), func(b *lab.Balancer) { short(b); b.Protocol = lab.BackendH2C })
+	part := httpBalancer("part", addr(t), broken)
+	newTestServer(t, Config{}, gone, gone2, silent, silent2, part)
+	for b, want := range map[*lab.Balancer]int{gone: 503, gone2: 503, silent: 504, silent2: 504} {
+		for name, client := range map[string]*http.Client{"HTTP/1.1": httpClient(t), "HTTP/2": h2cClient(t)} {
+			resp, err := client.Get("http://" + b.Listen.String() + "/")
+			if err != nil {
+				t.Fatalf("%s %s: %v", name, b.Name, err)
+			}
+			_ = resp.Body.Close()
+			if resp.StatusCode != want {
+				t.Errorf("%s %s: status %d, want %d", name, b.Name, resp.StatusCode, want)
+			}
+		}
+	}
+	resp, err := h2cClient(t).Get("http://" + part.Listen.String() + "/")
+	if err == nil {
+		_, err = io.ReadAll(resp.Body)
+	}
+	if err == nil {
+		t.Error("a part of a response looks complete")
+	}
+}
+
+// TestHTTP2ClientGone has a client that resets its stream.
+func TestHTTP2ClientGone(t *testing.T) {
+	t.Parallel()
+	for _, protocol := range []lab.BackendProtocol{lab.BackendHTTP1, lab.BackendH2C} {
+		t.Run(string(protocol), func(t *testing.T) {
+			t.Parallel()
+			started, ended := make(chan struct{}), make(chan struct{})
+			back := h2cServer(t, func(_ http.ResponseWriter, r *http.Request) {
+				close(started)
+				<-r.Context().Done()
+				close(ended)
+			})
+			b := with(httpBalancer("web", addr(t), back), func(b *lab.Balancer) { b.Protocol = protocol })
+			newTestServer(t, Config{}, b)
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() { <-started; cancel() }()
+			r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+b.Listen.String()+"/", nil)
+			if _, err := h2cClient(t).Do(r); !errors.Is(err, context.Canceled) {
+				t.Errorf("error %v", err)
+			}
+			select {
+			case <-ended:
+			case <-time.After(30 * time.Second):
+				t.Error("the backend's request goes on after its client has gone")
+			}
+		})
+	}
+}
+
+func TestH2load(t *testing.T) {
+	netns.Need(t, "h2load", "nginx", "openssl")
+	pem := filepath.Join(t.TempDir(), "pem")
+	writeCertificate(t, pem, "x.lab", false)
+	back := addr(t)
+	startNginx(t, back, fmt.Sprintf(`listen %s backlog=4096; location / { return 200 "%01024d"; }`, back, 0))
+	plain := httpBalancer("plain", addr(t), back)
+	secure := with(httpBalancer("secure", addr(t), back), func(b *lab.Balancer) { b.Certificates = []string{pem} })
+	r := newTestServer(t, Config{}, plain, secure)
+	for _, args := range [][]string{{"http://" + plain.Listen.String() + "/"}, {"https://" + secure.Listen.String() + "/"}, {"--h1", "http://" + plain.Listen.String() + "/"}} {
+		out := run(t, "h2load", append([]string{"-n2000", "-c10", "-m20"}, args...)...)
+		if !strings.Contains(out, "2000 succeeded, 0 failed, 0 errored") {
+			t.Errorf("h2load %s:\n%s", args, out)
+		}
+	}
+	netns.WaitFor(t, "all connections gone", func() bool { return r.States()[0].Connections == 0 && r.States()[1].Connections == 0 })
+}

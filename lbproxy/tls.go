@@ -1,0 +1,165 @@
+package lbproxy
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+// certificates are the certificates of listeners that terminate TLS, by file. They are read again when their file changes,
+// as it does when a certificate is renewed.
+type certificates struct {
+	s     *Server
+	mu    sync.Mutex
+	files map[string]*certificate
+}
+
+// A certificate is what was read from one file.
+type certificate struct {
+	checked time.Time
+	stamp   string // of the files when they were read
+	cert    *tls.Certificate
+	err     error
+}
+
+// certificateCheck is how often a file is looked at.
+const certificateCheck = time.Second
+
+// config returns the TLS configuration of a listener.
+func (t *certificates) config(paths []string) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		NextProtos: []string{"h2", "http/1.1"},
+		GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+			var first *tls.Certificate
+			var errs []error
+			for _, path := range paths {
+				cert, err := t.get(path)
+				if err != nil {
+					errs = append(errs, err)
+					continue
+				}
+				if hello.SupportsCertificate(cert) == nil {
+					return cert, nil
+				}
+				if first == nil {
+					first = cert
+				}
+			}
+			if first == nil {
+				return nil, errors.Join(errs...)
+			}
+			return first, nil // the client decides whether it accepts it
+		},
+	}
+}
+
+// get returns the certificate of a file. One that cannot be read any more stays what it was.
+func (t *certificates) get(path string) (*tls.Certificate, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.files == nil {
+		t.files = make(map[string]*certificate)
+	}
+	c := t.files[path]
+	if c == nil {
+		c = &certificate{}
+		t.files[path] = c
+	}
+	if time.Since(c.checked) < certificateCheck {
+		return c.cert, c.err
+	}
+	c.checked = time.Now()
+	stamp := stampOf(path) + stampOf(keyFile(path))
+	if stamp == c.stamp && c.cert != nil {
+		return c.cert, nil
+	}
+	cert, err := readCertificate(path)
+	switch {
+	case err == nil:
+		c.cert, c.err, c.stamp = cert, nil, stamp
+	case c.cert == nil:
+		c.err = err
+	case c.stamp != stamp:
+		t.s.log.Warn("certificate cannot be read: the old one is used", keyFileName, path, keyErr, err)
+		c.stamp = stamp
+	}
+	return c.cert, c.err
+}
+
+const keyFileName = "file"
+
+// keyFile is where the key of a certificate is if its own file has none.
+func keyFile(path string) string { return path + ".key" }
+
+// readCertificate reads a certificate with its chain and its key, from one file or two.
+func readCertificate(path string) (*tls.Certificate, error) {
+	chain, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read certificate: %w", err)
+	}
+	key := chain
+	if !strings.Contains(string(chain), "PRIVATE KEY-----") {
+		if key, err = os.ReadFile(keyFile(path)); err != nil {
+			return nil, fmt.Errorf("%s has no private key: %w", path, err)
+		}
+	}
+	cert, err := tls.X509KeyPair(chain, key)
+	if err != nil {
+		return nil, fmt.Errorf("certificate %s: %w", path, err)
+	}
+	return &cert, nil
+}
+
+func stampOf(path string) string {
+	info, err := os.Stat(path)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprint(info.ModTime().UnixNano(), info.Size(), ";")
+}
+
+// handshake ends a client's TLS. Its connection is plain text afterwards.
+func (c *httpConn) handshake() bool {
+	c.deadline.write = true
+	c.deadline.set(defaultTimeouts.Request)
+	raw := &prefixConn{Conn: c.conn, prefix: c.client.prefix}
+	c.client.prefix = nil
+	secure := tls.Server(raw, c.proxy.certificates.config(c.listener.certificates))
+	if err := secure.HandshakeContext(c.proxy.ctx); err != nil {
+		c.proxy.s.reject("", rejectTLS, c.x.src, err)
+		return false
+	}
+	c.deadline.write = false
+	c.conn, c.x.secure = secure, true
+	return true
+}
+
+// A prefixConn is a connection whose first bytes were read already.
+type prefixConn struct {
+	net.Conn
+	prefix []byte
+}
+
+// Read implements net.Conn.
+func (c *prefixConn) Read(b []byte) (int, error) {
+	if len(c.prefix) > 0 {
+		n := copy(b, c.prefix)
+		c.prefix = c.prefix[n:]
+		return n, nil
+	}
+	return c.Conn.Read(b)
+}
+
+// CloseWrite ends our direction.
+func (c *prefixConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}
