@@ -174,7 +174,13 @@ func (l leaseMap) NameOf(addr netip.Addr) (string, bool) {
 // serve runs a server on sockets of the given host and returns their address. It ends with the test.
 func serve(t testing.TB, s *Server, host string) netip.AddrPort {
 	t.Helper()
-	tcp, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.ParseIP(host)})
+	return serveAt(t, s, net.JoinHostPort(host, "0"))
+}
+
+// serveAt is serve with a port.
+func serveAt(t testing.TB, s *Server, addr string) netip.AddrPort {
+	t.Helper()
+	tcp, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.MustParseAddrPort(addr)))
 	if err != nil {
 		t.Fatal(err)
 	}
