@@ -170,20 +170,29 @@ func verifyBackup(cmd *cobra.Command, o *options, path string) error {
 }
 
 // kindNames name what a backup holds, in the order that people look for it.
-var kindNames = []struct{ kind, name string }{
-	{"lease", "leases"}, {"install", "install states"}, {"drain", "drained backends"}, {"discovered", "discovered machines"},
-	{"serial", "zone serials"}, {"timelines", "machines with a timeline"}, {"timeline", "parts of timelines"},
+var kindNames = []struct{ kind, one, many string }{
+	{"lease", "lease", "leases"}, {"install", "install state", "install states"}, {"drain", "drained backend", "drained backends"},
+	{"discovered", "discovered machine", "discovered machines"}, {"serial", "zone serial", "zone serials"},
+	{"timelines", "machine with a timeline", "machines with a timeline"}, {"timeline", "part of timelines", "parts of timelines"},
 }
 
 // backupText describes a backup in one line.
 func backupText(s backup.Summary) string {
 	text, named := []string{}, 0
 	for _, k := range kindNames {
-		text = append(text, fmt.Sprintf("%d %s", s.Kinds[k.kind], k.name))
+		text = append(text, counted(s.Kinds[k.kind], k.one, k.many))
 		named += s.Kinds[k.kind]
 	}
 	if s.Entries > named {
-		text = append(text, fmt.Sprintf("%d other entries", s.Entries-named))
+		text = append(text, counted(s.Entries-named, "other entry", "other entries"))
 	}
 	return fmt.Sprintf("lab %s, %s, by bootlab %s: %s", s.Lab, s.Created.Local().Format(time.DateTime), s.Version, strings.Join(text, ", "))
+}
+
+// counted writes a number of things.
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }

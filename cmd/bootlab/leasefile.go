@@ -182,7 +182,7 @@ func importedText(cmd *cobra.Command, d api.LeaseImport) error {
 	if d.Checked {
 		verb = "would import"
 	}
-	text := fmt.Sprintf("%s %d leases", verb, d.Imported)
+	text := verb + " " + counted(d.Imported, "lease", "leases")
 	if d.Replaced > 0 {
 		text += fmt.Sprintf(" (%d of them in place of other leases)", d.Replaced)
 	}

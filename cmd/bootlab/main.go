@@ -19,7 +19,7 @@ import (
 func main() {
 	daemon.HypervisorProcess()
 	if err := root().ExecuteContext(interruptible()); err != nil {
-		fmt.Fprintln(os.Stderr, "bootlab:", detailed(err))
+		fmt.Fprintln(os.Stderr, "bootlab:", detailed(noLab(err)))
 		os.Exit(1)
 	}
 }

@@ -2,6 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -33,9 +36,20 @@ func (o *options) flags(f *pflag.FlagSet) {
 func (o *options) client() (*api.Client, error) {
 	server := o.server
 	if server == "" {
+		if _, err := os.Stat(o.lab); errors.Is(err, fs.ErrNotExist) && o.lab != defaultLab {
+			return nil, fmt.Errorf("the lab file says where the daemon is: %w; set the lab file with --lab, or the daemon with --server", err)
+		}
 		server = load.Appliance(o.lab).AdminSocket
 	}
 	return api.NewClient(server, o.token)
+}
+
+// noLab adds to the error that no daemon runs that the lab file, which says where, is missing.
+func noLab(err error) error {
+	if _, missing := os.Stat(defaultLab); errors.Is(err, api.ErrNoDaemon) && errors.Is(missing, fs.ErrNotExist) {
+		return fmt.Errorf("%w; %s does not exist: if your lab file is another one, name it with --lab", err, defaultLab)
+	}
+	return err
 }
 
 // print writes v as JSON if that was asked for, else as text.

@@ -144,7 +144,7 @@ func planText(cmd *cobra.Command, r *daemon.Restore) error {
 	}
 	fmt.Fprintf(w, "\nactive leases: %d now, %d in the backup\n", r.Leases.Now, r.Leases.Saved)
 	if n := len(r.Leases.Lost); n > 0 {
-		fmt.Fprintf(w, "%d addresses were leased after the backup. After the restore they are free for other machines; pools probe an address before they offer it:\n", n)
+		fmt.Fprintf(w, "%s leased after the backup, free for other machines after the restore; pools probe an address before they offer it:\n", counted(n, "address was", "addresses were"))
 		var rows [][]string
 		for _, l := range r.Leases.Lost[:min(n, mostLeases)] {
 			rows = append(rows, []string{l.IP.String(), macText(l.MAC), l.Name, expiry(l.Expires)})

@@ -2,9 +2,11 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api"
@@ -117,7 +119,7 @@ func (c *adminBackend) Install(ctx context.Context, name string, cycle api.Cycle
 			Hint: "name its controller in the lab file (bmc), or arm it without --now and power-cycle it yourself"}
 	}
 	if err := c.installs.Arm(ctx, h); err != nil {
-		return api.Arming{}, &api.Error{Status: http.StatusConflict, Message: err.Error()}
+		return api.Arming{}, c.notChanged(err)
 	}
 	c.loops.Release(h.MACs...)
 	a := api.Arming{Host: name, State: string(install.Armed), Message: "its next boot installs it"}
@@ -131,6 +133,19 @@ func (c *adminBackend) Install(ctx context.Context, name string, cycle api.Cycle
 	return a, nil
 }
 
+// notChanged is the answer where an install state could not be changed: its disk takes no writes, or the host's state forbids it.
+func (c *adminBackend) notChanged(err error) error {
+	health := c.storeWatch.store.Health()
+	if health.Err == nil || !errors.Is(err, health.Err) {
+		return &api.Error{Status: http.StatusConflict, Message: err.Error()}
+	}
+	status := http.StatusServiceUnavailable
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		status = http.StatusInsufficientStorage
+	}
+	return &api.Error{Status: status, Message: "nothing was changed: " + err.Error(), Hint: c.storeWatch.advice(err)}
+}
+
 // MarkInstalled implements httpd.Installer.
 func (c *adminBackend) MarkInstalled(ctx context.Context, name string) (api.Arming, error) {
 	l := c.current.Load().Lab
@@ -139,7 +154,7 @@ func (c *adminBackend) MarkInstalled(ctx context.Context, name string) (api.Armi
 		return api.Arming{}, errNoHost(l, name)
 	}
 	if err := c.installs.MarkInstalled(ctx, h); err != nil {
-		return api.Arming{}, &api.Error{Status: http.StatusConflict, Message: err.Error()}
+		return api.Arming{}, c.notChanged(err)
 	}
 	return api.Arming{Host: name, State: string(install.Installed), Message: fmt.Sprintf("it starts from its own disk; bootlab install %s arms it again", name)}, nil
 }

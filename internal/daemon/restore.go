@@ -194,6 +194,9 @@ func (r *Restore) planHosts(l *lab.Lab, saved, now map[string][]byte, addrs map[
 		if err != nil {
 			return fmt.Errorf("the backup cannot be used by this bootlab: %w", err)
 		}
+		if m.Now == "" && h != nil && now[key] == nil && whole(now) {
+			m.Now = string(install.Initial(h))
+		}
 		if m.Record != nil {
 			r.records = append(r.records, backup.Entry{Key: key, Value: m.Record})
 		}
@@ -203,6 +206,19 @@ func (r *Restore) planHosts(l *lab.Lab, saved, now map[string][]byte, addrs map[
 		}
 	}
 	return nil
+}
+
+// whole reports whether entries are those of a state that has lost nothing, so that a host without a record never booted.
+func whole(entries map[string][]byte) bool {
+	if entries[identity.Key] == nil || entries[install.LostKey] != nil {
+		return false
+	}
+	for key := range entries {
+		if strings.HasPrefix(key, store.OwnPrefix) {
+			return false
+		}
+	}
+	return true
 }
 
 // Restore puts what r planned in place of the state, which it keeps: r.Kept is then its file.

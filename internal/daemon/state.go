@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -32,8 +33,8 @@ type state struct {
 	opened os.FileInfo // of folder, when its store was opened
 	store  store.Store
 	id     *identity.Identity
-	first  bool // this is the first start of the lab
-	gone   bool // of watch
+	first  atomic.Bool // this is the first start of the lab, and no admin has accepted what it installs
+	gone   bool        // of watch
 }
 
 // openState compares the store with its markers, in the state folder and beside the lab. If the state was lost, no machine is installed
@@ -47,7 +48,7 @@ func (d *Daemon) openState(ctx context.Context, folder string) (*state, error) {
 	if s.id, err = identity.Find(ctx, d.store, filepath.Join(folder, identity.InFolder), identity.BesideLab(d.cfg.Lab)); err != nil {
 		return nil, err
 	}
-	s.first = s.id.First()
+	s.first.Store(s.id.First())
 	if why := s.id.Lost(); why != "" {
 		if err := d.installs.Lose(ctx, why); err != nil { // the disk takes no writes: the next start notices the loss again
 			d.log.Error("loss of install states not stored", "err", err)
@@ -119,7 +120,7 @@ func (d *Daemon) reportState(ctx context.Context) {
 		d.bus.Record(event.Event{Kind: event.StateLost, Detail: fmt.Sprintf("since %s; %d hosts boot their own disks; bootlab state shows more: %s",
 			lost.Since.Format(time.DateTime), len(d.unknownHosts(l)), adviceLost), Err: lost.Why})
 	}
-	if hosts, pools := d.wouldInstall(l); d.state.first && len(hosts)+len(pools) > 0 {
+	if hosts, pools := d.unaccepted(l); len(hosts)+len(pools) > 0 {
 		d.log.Warn("first start of this lab: machines install themselves at their next network boot", "hosts", hosts, "pools", pools, "advice", adviceFirst)
 	}
 	if err := d.state.id.Served(ctx); err != nil {
@@ -129,7 +130,7 @@ func (d *Daemon) reportState(ctx context.Context) {
 
 const (
 	adviceLost  = "bootlab install HOST installs one of them, bootlab state accept-new arms all whose state is unknown"
-	adviceFirst = "for those that have a system: bootlab install HOST --done"
+	adviceFirst = "for those that have a system: bootlab install HOST --done; then bootlab state accept-new ends this warning"
 )
 
 // unknownHosts returns the hosts whose install state was lost, sorted.
@@ -152,6 +153,17 @@ func (d *Daemon) wouldInstall(l *lab.Lab) (hosts, pools []string) {
 	return d.hostsThat(l, func(h *lab.Host) bool { return h.Profile != nil && h.Profile.NetBoots() && d.installs.WouldInstall(h) }), pools
 }
 
+// unaccepted returns the hosts and pools that wouldInstall does at the first start of the lab, without the hosts that an admin has said
+// something about, or that have booted since. There are none at a later start, and once an admin accepts them.
+func (d *Daemon) unaccepted(l *lab.Lab) (hosts, pools []string) {
+	if !d.state.first.Load() {
+		return nil, nil
+	}
+	hosts, pools = d.wouldInstall(l)
+	known := d.installs.All()
+	return slices.DeleteFunc(hosts, func(name string) bool { _, ok := known[name]; return ok }), pools
+}
+
 func (d *Daemon) hostsThat(l *lab.Lab, is func(*lab.Host) bool) []string {
 	names := []string{}
 	for _, h := range l.Hosts {
@@ -171,10 +183,8 @@ func (d *Daemon) stateWarnings() (ws []string) {
 	if text := d.lossText(); text != "" {
 		ws = append(ws, text)
 	}
-	if d.state.first {
-		if hosts, pools := d.wouldInstall(d.current.Load().Lab); len(hosts)+len(pools) > 0 {
-			ws = append(ws, fmt.Sprintf("first start of this lab: at their next network boot, these install themselves: %s; %s", some(slices.Concat(hosts, inPools(pools))), adviceFirst))
-		}
+	if hosts, pools := d.unaccepted(d.current.Load().Lab); len(hosts)+len(pools) > 0 {
+		ws = append(ws, fmt.Sprintf("first start of this lab: at their next network boot, these install themselves: %s; %s", some(slices.Concat(hosts, inPools(pools))), adviceFirst))
 	}
 	return ws
 }
@@ -224,7 +234,7 @@ func (c *adminBackend) State(context.Context) api.State {
 		}
 		s.Markers = append(s.Markers, marker)
 	}
-	if c.state.first {
+	if c.state.first.Load() {
 		s.Condition = api.StateFirst
 	}
 	if lost := c.installs.Lost(); lost != nil {
@@ -239,6 +249,9 @@ func (c *adminBackend) AcceptState(ctx context.Context, database string) (api.St
 		return api.State{}, &api.Error{Status: http.StatusConflict, Message: "the daemon was restarted with another state meanwhile", Hint: "look at it again: bootlab state"}
 	}
 	if c.installs.Lost() == nil && len(c.storeWatch.store.Losses()) == 0 {
+		if c.state.first.CompareAndSwap(true, false) {
+			return c.State(ctx), nil
+		}
 		return api.State{}, &api.Error{Status: http.StatusConflict, Message: "nothing was lost: there is nothing to accept", Hint: "bootlab install HOST arms one host"}
 	}
 	armed := c.unknownHosts(c.current.Load().Lab)

@@ -1,7 +1,9 @@
 package interop
 
 import (
+	"errors"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
@@ -31,6 +34,10 @@ func TestDiskFull(t *testing.T) {
 	_ = os.WriteFile(filler, make([]byte, 1<<20), 0o644) // as much as fits
 	for n := 0; ; n++ {                                  // the store has preallocated space, which is used up first
 		if _, err := d.client.MarkInstalled(t.Context(), "w0"); err != nil {
+			var refused *api.Error
+			if !errors.As(err, &refused) || refused.Status != http.StatusInsufficientStorage || !strings.Contains(refused.Hint, "free space on the file system of "+full) {
+				t.Errorf("a state that cannot be stored: %v, want status 507 and what to do", err)
+			}
 			break
 		}
 		if n == 10_000 {

@@ -207,6 +207,13 @@ func TestAcceptState(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "script", "udhcpc")
 	l := newLossLab(t, "10.110.1", nil)
+	// The first start: its warning shrinks as an admin says what hosts are, and ends when he accepts the rest.
+	if ws := l.warnings(); !strings.Contains(ws, "these install themselves: w2; ") {
+		t.Errorf("after two of three are marked as installed: %s", ws)
+	}
+	if out, err := l.bootlab("state", "accept-new", "--yes"); err != nil || strings.Contains(l.warnings(), "first start") {
+		t.Errorf("the first start cannot be accepted: %v\n%s\n%s", err, out, l.warnings())
+	}
 	if out, err := l.bootlab("state", "accept-new", "--yes"); err == nil || !strings.Contains(out, "there is nothing to accept") {
 		t.Errorf("without a loss: %v\n%s", err, out)
 	}
@@ -262,6 +269,16 @@ func TestAcceptState(t *testing.T) {
 	if err != nil || s.Condition != api.StateKnown || len(s.Install) != 1 {
 		t.Errorf("with --yes --json: %v\n%s", err, out)
 	}
+}
+
+// warnings returns what bootlab status warns of.
+func (l *lossLab) warnings() string {
+	l.t.Helper()
+	s, err := l.client.Status(l.t.Context())
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return strings.Join(s.Warnings, "\n")
 }
 
 // terminal runs the command line on a terminal, and types an answer.

@@ -119,6 +119,9 @@ func initial(h *lab.Host) Status {
 	return Status{State: Armed}
 }
 
+// Initial returns the state of a host that has none in the store, of which nothing was lost.
+func Initial(h *lab.Host) State { return initial(h).State }
+
 // localBoot reports whether h starts from its own disk.
 func (s Status) localBoot(h *lab.Host) bool {
 	if h.Profile == nil {

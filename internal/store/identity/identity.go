@@ -250,8 +250,12 @@ func (i *Identity) Markers() (all []Marker) {
 	defer i.mu.Unlock()
 	for _, m := range i.markers {
 		err := m.err
-		if err == nil && i.lost != "" && m.name.ID != i.record.ID {
-			err = errors.New("it names another state database")
+		switch {
+		case err != nil || i.lost == "" || m.name.ID == i.record.ID:
+		case m.name.ID == "":
+			err = errors.New("missing; it is written when the state is accepted")
+		default:
+			err = errors.New("names the state database that was lost")
 		}
 		all = append(all, Marker{m.path, err})
 	}
