@@ -59,7 +59,11 @@ test: deps assets ## every test, with the race detector, real boots included: a 
 	exit $$rc
 
 .PHONY: test-long
-test-long: e2e-install stress fuzz soak ## whole installations, every test under stress and a CPU quota, fuzzing, kills and power cuts: hours
+test-long: e2e-install cluster stress fuzz soak ## whole installations, every test under stress and a CPU quota, fuzzing, kills and power cuts: hours
+
+.PHONY: cluster
+cluster: deps assets ## a cluster of real parts, three etcd and Kubernetes' API servers, brought up from one lab file: some ten minutes, most for the build
+	BOOTLAB_REQUIRE=all BOOTLAB_LONG=1 go test -count=1 -timeout 1h -v -run 'TestRealCluster' ./test/interop
 
 .PHONY: soak
 soak: deps assets ## 10,000 kills of the store and of the daemon, 2,000 power cuts, every bit of the state file flipped: hours

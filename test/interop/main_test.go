@@ -19,6 +19,9 @@ func TestMain(m *testing.M) {
 		runRack()
 		return
 	}
+	if os.Getenv(partVar) != "" {
+		runPart()
+	}
 	flag.Parse()
 	if testing.Short() || os.Geteuid() != 0 || netns.Inside() || os.Getenv(binaryVar) != "" {
 		netns.Main(m)
@@ -27,6 +30,9 @@ func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "interop")
 	if err == nil {
 		err = build(filepath.Join(dir, "bootlab"))
+	}
+	if err == nil {
+		err = buildKubeapi(filepath.Join(dir, "kubeapi"))
 	}
 	if err == nil {
 		err = unpackCloudInit(filepath.Join(dir, "cloud-init"))
