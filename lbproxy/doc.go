@@ -15,5 +15,6 @@
 // Sockets come and go with the table, so the server opens them itself, through Deps.Listen.
 //
 // The way of a TCP connection: socket.accept (listener.go), handle and route (connection.go: PROXY header, server name),
-// pick (pick.go), connect (connect.go), splice(2) between the two sockets (tcp.go).
+// pick (pick.go), connect (connect.go), splice(2) between the two sockets (relay.go, mover.go);
+// without bytes for a while it has no goroutine (parker.go).
 package lbproxy

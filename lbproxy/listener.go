@@ -126,6 +126,7 @@ func (s *Server) admit(sock *socket, conn net.Conn) (*connlimit.Conn, error) {
 	evict := func() {
 		s.metrics.evicted.Inc()
 		abort(conn)
+		s.parker.wake(conn)
 	}
 	if limit := s.limit.Add(client, evict); limit != nil {
 		return limit, nil

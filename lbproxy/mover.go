@@ -2,7 +2,6 @@ package lbproxy
 
 import (
 	"errors"
-	"io"
 	"net"
 	"os"
 	"sync"
@@ -38,21 +37,23 @@ type mover struct {
 
 var readBuffers = sync.Pool{New: func() any { return new([readSize]byte) }}
 
-// moveTCP moves bytes from src to dst until src ends, and returns how many.
-func moveTCP(dst, src *net.TCPConn, pipes *pipePool) (int64, error) {
+// newMover returns a mover from src to dst; nil: one of them is not TCP.
+func newMover(dst, src net.Conn, pipes *pipePool) *mover {
+	to, toTCP := dst.(*net.TCPConn)
+	from, fromTCP := src.(*net.TCPConn)
+	if !toTCP || !fromTCP {
+		return nil
+	}
 	m := &mover{pipes: pipes}
-	var err error
-	if m.in, err = src.SyscallConn(); err != nil {
-		return 0, err
-	}
-	if m.out, err = dst.SyscallConn(); err != nil {
-		return 0, err
-	}
-	defer m.release()
-	return m.run()
+	m.in, _ = from.SyscallConn() // an error is only of a nil connection
+	m.out, _ = to.SyscallConn()
+	return m
 }
 
+// run moves bytes until src ends, and returns how many it has moved in all. After the read deadline of src it may be called
+// again.
 func (m *mover) run() (int64, error) {
+	defer m.release()
 	fill, drain := m.fill, m.drain // once, not for each call
 	for {
 		if err := errors.Join(m.in.Read(fill), m.err); err != nil || m.eof {
@@ -242,14 +243,4 @@ func openPipe() *pipe {
 	}
 	p.close()
 	return nil
-}
-
-// moveBytes moves bytes from src to dst until src ends.
-func moveBytes(dst, src net.Conn, pipes *pipePool) (int64, error) {
-	to, toTCP := dst.(*net.TCPConn)
-	from, fromTCP := src.(*net.TCPConn)
-	if toTCP && fromTCP {
-		return moveTCP(to, from, pipes)
-	}
-	return io.Copy(dst, src)
 }

@@ -10,11 +10,14 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/bootlab/bootlab/test/support/netns"
 )
 
 // TestMoverWithFewPipes moves much in both directions of more connections than there are pipes.
@@ -28,7 +31,9 @@ func TestMoverWithFewPipes(t *testing.T) {
 				_ = c.(*net.TCPConn).CloseWrite()
 			}))
 			r := newTestServer(t, Config{}, b)
+			r.pipes.mu.Lock()
 			r.pipes.most = pipes
+			r.pipes.mu.Unlock()
 			sent := make([]byte, 3<<20)
 			_, _ = rand.Read(sent)
 			var tasks sync.WaitGroup
@@ -95,7 +100,7 @@ func BenchmarkIdle(b *testing.B) {
 	}
 	back := addr(b)
 	lab := balancer("b", addr(b), back)
-	newTestServer(b, Config{Connections: 2 * conns}, lab)
+	r := newTestServer(b, Config{Connections: 2 * conns, Sweep: time.Second}, lab)
 	helper := func(what string) (stop func()) {
 		cmd := exec.Command(os.Args[0], "-test.run=^$", "-test.bench=^BenchmarkIdle$", "-test.benchtime=1x")
 		cmd.Env = append(os.Environ(), "LBPROXY_IDLE="+what)
@@ -119,9 +124,8 @@ func BenchmarkIdle(b *testing.B) {
 		runtime.GC()
 		before := resident(b)
 		stop := helper("dial " + lab.Listen.String())
-		time.Sleep(2 * time.Second)
-		runtime.GC() // as two minutes later
-		runtime.GC()
+		netns.WaitFor(b, "all parked", func() bool { return r.parker.len() == 2*conns })
+		debug.FreeOSMemory() // as some minutes later
 		after := resident(b)
 		b.ReportMetric(float64(after-before)/conns, "B/conn")
 		b.ReportMetric(float64(after)/(1<<20), "MiB")

@@ -31,7 +31,7 @@ func TestPanicIsContained(t *testing.T) {
 		return dialTCP(ctx, to)
 	}}
 	tcp, web, good := addr(t), addr(t), addr(t)
-	http1 := with(balancer("web", web, marked), func(b *lab.Balancer) { b.Mode = lab.ModeHTTP })
+	http1 := with(balancer("web", web, marked), func(b *lab.Balancer) { b.Mode, b.Timeouts.Connect = lab.ModeHTTP, 500*time.Millisecond })
 	bad := with(balancer("bad", tcp, marked), func(b *lab.Balancer) { b.Timeouts.Connect = 500 * time.Millisecond })
 	newTestServerWith(t, Config{}, deps, bad, http1, balancer("good", good, alive))
 	if _, err := readAll(tcp); err == nil {

@@ -110,6 +110,7 @@ type Server struct {
 	draining       atomic.Bool
 	before, during atomic.Int64 // connections that were accepted before and during the drain
 	pipes          pipePool
+	parker         *parker
 
 	announcing sync.Mutex // conditions are recorded in the order in which they change
 
@@ -169,6 +170,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	s.logLimit.Interval = time.Minute
 	m.limit.Set(float64(s.cfg.Connections))
 	s.active.Store(&activeTable{})
+	s.parker = newParker(s.move)
 	s.http = newHTTPProxy(s)
 	return s, nil
 }
@@ -205,6 +207,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	running.stop()
 	tasks.Wait() // nothing accepts any more, so the number of connections can only fall
 	s.drain(end, abort)
+	s.parker.close()
 	http.Wait()
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 type session struct {
 	client  net.Conn
 	backend net.Conn       // nil in HTTP mode
+	relay   *relay         // nil in HTTP mode
 	member  *endpointState // that backend is a connection to; nil in HTTP mode
 	limit   *connlimit.Conn
 	start   time.Time
@@ -93,10 +94,11 @@ func (t *sessions) abortOf(member *endpointState) {
 }
 
 func (ses *session) abort() {
-	abort(ses.client)
-	if ses.backend != nil {
-		abort(ses.backend)
+	if ses.relay != nil {
+		ses.relay.abort()
+		return
 	}
+	abort(ses.client)
 	if upstream := ses.upstream.Load(); upstream != nil {
 		upstream.abort()
 	}
@@ -150,8 +152,11 @@ func (s *Server) inspect(ses *session, now time.Time) {
 		control(ses.backend, func(fd int) { _ = keepAlive(fd) })
 	}
 	const tcpClose = 7 // TCP_CLOSE of <netinet/tcp.h>: after a reset
-	if lost || client.State == tcpClose || limit > 0 && idle >= limit {
+	switch {
+	case lost || client.State == tcpClose || limit > 0 && idle >= limit:
 		ses.abort()
+	case ses.relay != nil && idle >= s.cfg.Sweep:
+		ses.relay.park()
 	}
 }
 

@@ -11,11 +11,23 @@ import (
 )
 
 // proxyTCP connects a client to a backend and moves bytes until both sides are done. The caller counted the connection in
-// f.state; proxyTCP counts it out.
+// f.state; it is counted out when it has ended.
 func (s *Server) proxyTCP(ctx context.Context, f *frontend, c *clientConn) {
-	defer c.release()
-	defer f.state.remove()
-	defer func() { _ = c.conn.Close() }()
+	r := s.connectClient(ctx, f, c)
+	if r != nil {
+		r.run()
+	}
+}
+
+// connectClient returns the relay of a client's connection; nil: it was rejected.
+func (s *Server) connectClient(ctx context.Context, f *frontend, c *clientConn) (r *relay) {
+	defer func() {
+		if r == nil {
+			abort(c.conn) // installers retry after a reset, but give up on an HTTP 4xx
+			f.state.remove()
+			c.release()
+		}
+	}()
 	backend, e, err := s.connect(ctx, f, c.src.Addr())
 	if err != nil {
 		why := rejectConnect
@@ -23,20 +35,15 @@ func (s *Server) proxyTCP(ctx context.Context, f *frontend, c *clientConn) {
 			why = rejectNoBackend
 		}
 		s.reject(f.Name, why, c.src, err)
-		abort(c.conn) // installers retry after a reset, but give up on an HTTP 4xx
-		return
+		return nil
 	}
-	defer e.state.active.Add(-1)
-	defer func() { _ = backend.Close() }()
 	if err := s.sendFirstBytes(f, c, backend); err != nil {
+		_ = backend.Close()
+		e.state.active.Add(-1)
 		s.reject(f.Name, rejectConnect, c.src, err)
-		abort(c.conn)
-		return
+		return nil
 	}
-	ses := &session{client: c.conn, limit: c.limit, backend: backend, member: e.state, frontend: f.state, idle: f.Timeouts.Idle, start: time.Now()}
-	s.sessions.add(ses)
-	in, out := s.splice(c, backend)
-	s.sessions.end(ses, in+int64(len(c.prefix)), out)
+	return s.newRelay(f, e, c, backend)
 }
 
 // sendFirstBytes sends the PROXY header and the bytes that were read to route the connection.
@@ -61,32 +68,13 @@ func (s *Server) sendFirstBytes(f *frontend, c *clientConn, backend net.Conn) er
 	return nil
 }
 
-// splice moves bytes both ways until both directions have ended, and returns how many came from and went to the client.
-// The end of one direction is passed on (half-close); an error on one side resets the other.
-func (s *Server) splice(c *clientConn, backend net.Conn) (in, out int64) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.guard(c, func() {
-			var err error
-			if out, err = s.spliceOneWay(c.conn, backend); err != nil {
-				abort(c.conn)
-				abort(backend)
-			}
-		})
-	}()
-	in, err := s.spliceOneWay(backend, c.conn)
-	if err != nil && !discardUpload(c.conn, backend) {
-		abort(c.conn)
-		abort(backend)
-	}
-	<-done
-	return in, out
-}
-
 // spliceOneWay moves bytes from src to dst until src ends, then closes dst for writing.
-func (s *Server) spliceOneWay(dst, src net.Conn) (int64, error) {
-	n, err := moveBytes(dst, src, &s.pipes)
+func (s *Server) spliceOneWay(dst, src net.Conn) (n int64, err error) {
+	if m := newMover(dst, src, &s.pipes); m != nil {
+		n, err = m.run()
+	} else {
+		n, err = io.Copy(dst, src)
+	}
 	if err != nil {
 		return n, err
 	}
