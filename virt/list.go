@@ -30,7 +30,7 @@ type Status struct {
 // state of its machines is unknown.
 func (s *Server) List(ctx context.Context) []Status {
 	t := s.deps.Table()
-	s.refreshSoon(ctx, t)
+	s.refreshSoon(ctx, t, 0)
 	var all []Status
 	for _, hv := range t.hypervisors {
 		all = append(all, s.listOn(t, hv)...)
@@ -44,11 +44,14 @@ func (s *Server) List(ctx context.Context) []Status {
 	return all
 }
 
-// refreshSoon refreshes what the hypervisors answered last, and waits for that at most Config.ListWait, and not at all for one that
-// is down.
-func (s *Server) refreshSoon(ctx context.Context, t *Table) {
+// refreshSoon refreshes what the hypervisors answered last, unless it is younger than an age, and waits for that at most
+// Config.ListWait, and not at all for one that is down.
+func (s *Server) refreshSoon(ctx context.Context, t *Table, age time.Duration) {
 	var refreshes []<-chan struct{}
 	for _, hv := range t.hypervisors {
+		if _, at, _ := s.observe(hv).last(); !at.IsZero() && s.deps.Now().Sub(at) < age {
+			continue
+		}
 		if r := s.refresh(hv); r != nil {
 			refreshes = append(refreshes, r)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -109,11 +110,39 @@ func (s *Server) look(ctx context.Context, hv *lab.Hypervisor, h Hypervisor) err
 	if err := o.read(ctx, h, s.deps.Now); err != nil {
 		return err
 	}
-	domains, _, _ := o.last()
+	s.place(ctx, hv)
+	return nil
+}
+
+// lookAt is look for one machine: on a hypervisor with many, each operation would read all.
+func (s *Server) lookAt(ctx context.Context, hv *lab.Hypervisor, h Hypervisor, m *machine) error {
+	o := s.observe(hv)
+	if _, at, _ := o.last(); at.IsZero() {
+		return s.look(ctx, hv, h)
+	}
+	o.mu.Lock()
+	o.calls++
+	call := o.calls
+	o.mu.Unlock()
+	found, err := h.Find(ctx, m.uuid, m.host.Name)
+	if err != nil {
+		return err
+	}
+	o.mu.Lock()
+	o.domains = slices.Concat(slices.DeleteFunc(slices.Clone(o.domains), func(d Domain) bool { return d.UUID == m.uuid }),
+		slices.DeleteFunc(found, func(d Domain) bool { return d.UUID != m.uuid }))
+	o.accepted = max(o.accepted, call) // answers to earlier calls lack the change
+	o.mu.Unlock()
+	s.place(ctx, hv)
+	return nil
+}
+
+// place notes which machines are on a hypervisor.
+func (s *Server) place(ctx context.Context, hv *lab.Hypervisor) {
+	domains, _, _ := s.observe(hv).last()
 	if err := s.placements.see(ctx, s.deps.Table().lab, hv, domains, s.deps.Now()); err != nil {
 		s.deps.Log.Warn("where virtual machines are was not stored", "err", err)
 	}
-	return nil
 }
 
 // failed notes that the hypervisor did not answer.

@@ -119,10 +119,14 @@ type duplicate struct{ text string }
 // Error implements error.
 func (d *duplicate) Error() string { return d.text }
 
+// aloneAge is how old an answer of a hypervisor may be for alone. What this server does itself is known at once.
+const aloneAge = 5 * time.Second
+
 // alone returns a *duplicate if the machine, or another with one of its MACs, is on another hypervisor, or was when that answered
-// last. Hypervisors that answer are asked again, for a second at most.
+// last. Hypervisors that answer are asked again, for a second at
+// most, unless they answered within aloneAge.
 func (s *Server) alone(ctx context.Context, t *Table, m *machine) error {
-	s.refreshSoon(ctx, t)
+	s.refreshSoon(ctx, t, aloneAge)
 	for _, hv := range t.hypervisors {
 		domains, at, down := s.observe(hv).last()
 		for _, d := range domains {

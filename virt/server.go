@@ -183,7 +183,7 @@ func (s *Server) runOn(ctx context.Context, m *machine, hv *lab.Hypervisor, op o
 	err := s.connections.use(hv, func(h Hypervisor) error {
 		err := s.deps.Panics.Run(func() (err error) { changed, err = op.do(ctx, h, m); return err })
 		if changed && ctx.Err() == nil { // List shows the change at once
-			_ = s.look(ctx, hv, h)
+			_ = s.lookAt(ctx, hv, h, m)
 		}
 		if errors.As(err, new(unreachable)) { // nobody waits for it from now on
 			s.observe(hv).failed(err, s.deps.Now())
