@@ -71,6 +71,7 @@ func root() *cobra.Command {
 		schemaCommand(),
 		firmwareCommand(o),
 		imagesCommand(o),
+		openshiftCommand(o),
 		// The daemon.
 		serveCommand(o),
 		reloadCommand(o),

@@ -49,6 +49,19 @@ func (t *Table) machine(host string) (*recipe.Recipe, recipe.Data, error) {
 	return r, d, err
 }
 
+// ConfigFile returns the config document that h's profile names, below appliance.files; empty: none. The file need not exist.
+func (t *Table) ConfigFile(h *lab.Host) (string, error) {
+	if h.Profile == nil || len(h.MACs) == 0 {
+		return "", nil
+	}
+	r := t.recipes[h.Profile]
+	d, err := r.Data(t.lab, h, h.MACs[0], placeholder)
+	if err != nil {
+		return "", err
+	}
+	return r.ConfigFile(d)
+}
+
 // Preview renders what h gets while it is not installed. The error is why its request would be refused.
 func (t *Table) Preview(h *lab.Host) (Preview, error) {
 	if h.Profile == nil || len(h.MACs) == 0 {

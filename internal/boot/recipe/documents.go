@@ -72,6 +72,9 @@ func (r *Recipe) find(d Data, name string) (source, bool) {
 	return source{}, false
 }
 
+// ConfigFile returns the path of the config document of d's host, below the files folder; empty: none.
+func (r *Recipe) ConfigFile(d Data) (string, error) { return r.config.render(&d) }
+
 // Names returns the names of all documents of d's host, the config document's first.
 func (r *Recipe) Names(d Data) (names []string) {
 	for _, s := range r.list(d) {

@@ -215,6 +215,25 @@ func finish(d *decoder, raw *rawLab, o Options) (*lab.Lab, error) {
 	return r.lab, nil
 }
 
+// YAMLValue returns the first YAML document of a text: string, int, float64, bool, nil, []any or map[string]any.
+func YAMLValue(text []byte) (v any, err error) {
+	defer func() {
+		if p := recover(); p != nil { // a bug of the parser
+			err = fmt.Errorf("cannot be read: %v", p)
+		}
+	}()
+	if len(text) > maxFileSize {
+		return nil, fmt.Errorf("is larger than %d MiB", maxFileSize>>20)
+	}
+	doc, err := oneDocument(text)
+	if err != nil || len(doc.Content) == 0 {
+		return nil, err
+	}
+	d := newDecoder()
+	d.files = []string{""}
+	return d.free(doc.Content[0]), d.problems.Err()
+}
+
 // YAMLError returns the first syntax error of a stream of YAML documents, and its position; line and column count from 1, and
 // are 0 if the parser gives none.
 func YAMLError(text []byte) (line, column int, err error) {

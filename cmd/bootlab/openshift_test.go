@@ -1,0 +1,154 @@
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+const prepareLab = `version: 1
+domain: example.com
+networks: {lan: {subnet: 10.1.2.0/24, address: 10.1.2.1}}
+profiles: {rhcos: {os: coreos, kernel: k, initrd: [i], rootfs: r, config: "ignition/{{.Host.Role}}.ign", install_to: /dev/vda}}
+clusters: {ocp4: {kind: openshift, address: 10.1.2.10}}
+hosts:
+  boot: {mac: 52:54:00:00:00:01, ip: 10.1.2.20, cluster: ocp4, role: bootstrap, profile: rhcos}
+  m0: &m {mac: 52:54:00:00:00:02, ip: 10.1.2.21, cluster: ocp4, role: master, profile: rhcos}
+  m1: {<<: *m, mac: 52:54:00:00:00:03, ip: 10.1.2.22}
+  m2: {<<: *m, mac: 52:54:00:00:00:04, ip: 10.1.2.23}
+  w0: {mac: 52:54:00:00:00:05, ip: 10.1.2.24, cluster: ocp4, role: worker, profile: rhcos}
+`
+
+// installConfig is the installer's input, as OpenShift's documentation has it.
+const installConfig = `apiVersion: v1
+baseDomain: example.com
+compute: [{hyperthreading: Enabled, name: worker, replicas: 1}]
+controlPlane: {hyperthreading: Enabled, name: master, replicas: 3}
+metadata: {name: ocp4}
+platform: {none: {}}
+pullSecret: '{"auths": {}}'
+`
+
+// installFolder writes what openshift-install create ignition-configs writes, in the shape of Ignition 3.2, with a certificate that ends
+// then. The installer itself is not at hand in tests.
+func installFolder(t *testing.T, ends time.Time, config string) string {
+	t.Helper()
+	data := func(text string) string {
+		return "data:text/plain;charset=utf-8;base64," + base64.StdEncoding.EncodeToString([]byte(text))
+	}
+	manifest := "apiVersion: v1\ndata:\n  install-config: |\n    " + strings.ReplaceAll(strings.TrimSpace(config), "\n", "\n    ") + "\nkind: ConfigMap\n"
+	bootstrap := fmt.Sprintf(`{"ignition":{"version":"3.2.0"},"storage":{"files":[{"path":"/opt/openshift/tls/aggregator-ca.crt","contents":{"source":"%s"}},`+
+		`{"path":"/opt/openshift/tls/root-ca.crt","contents":{"source":"%s"}},{"path":"/opt/openshift/manifests/cluster-config.yaml","contents":{"source":"%s"}}]},`+
+		`"systemd":{"units":[{"name":"x.service","contents":"ExecStart=podman inspect --format '{{.Id}}'"}]}}`,
+		data(certificate(t, ends)), data(certificate(t, time.Now().Add(10*365*24*time.Hour))), data(manifest))
+	pointer := func(role string) string {
+		return `{"ignition":{"config":{"merge":[{"source":"https://api-int.ocp4.example.com:22623/config/` + role + `"}]},"version":"3.2.0"}}`
+	}
+	dir := t.TempDir()
+	for name, text := range map[string]string{"bootstrap.ign": bootstrap, "master.ign": pointer("master"), "worker.ign": pointer("worker"), "metadata.json": `{"clusterName":"ocp4"}`} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o640); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func certificate(t *testing.T, ends time.Time) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "aggregator"}, NotBefore: ends.Add(-24 * time.Hour), NotAfter: ends}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+}
+
+func labOf(t *testing.T, edit ...string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "lab.yaml")
+	if err := os.WriteFile(path, []byte(strings.NewReplacer(edit...).Replace(prepareLab)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestPrepare: documents go where the profiles look for them, under the role's own word, and render to themselves; others are not
+// overwritten without an answer.
+func TestPrepare(t *testing.T) {
+	t.Parallel()
+	path, dir := labOf(t), installFolder(t, time.Now().Add(20*time.Hour), installConfig)
+	a := run(t.Context(), "openshift", "prepare", dir, "--lab", path)
+	step{args: "prepare", out: []string{"valid until", "for 20h0m0s", "bootstrap.ign: put in place", "master.ign: put in place", "worker.ign: put in place", "bootlab up ocp4"}}.check(t, a)
+	at := filepath.Join(filepath.Dir(path), "files", "ignition", "bootstrap.ign")
+	info, err := os.Stat(at)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Fatalf("%v %v, want mode 0600", info, err)
+	}
+	if _, err := os.Stat(filepath.Join(filepath.Dir(at), "master.ign")); err != nil {
+		t.Error(err)
+	}
+	step{args: "check", not: []string{"bootstrap.ign: file not found", "master.ign: file not found"}}.check(t, run(t.Context(), "check", "--lab", path))
+	plan := run(t.Context(), "plan", "boot", "--secrets", "--lab", path)
+	if !strings.Contains(plan.out, "--format '{{.Id}}'") {
+		t.Errorf("the document does not render to itself: %v %s", plan.err, plan.out)
+	}
+	step{args: "again", out: []string{"bootstrap.ign: in place already"}}.check(t, run(t.Context(), "openshift", "prepare", dir, "--lab", path))
+	if err := os.WriteFile(at, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	step{args: "other", err: "--yes overwrites them"}.check(t, run(t.Context(), "openshift", "prepare", dir, "--lab", path))
+	if text, _ := os.ReadFile(at); string(text) != "mine" {
+		t.Errorf("overwritten without an answer: %s", text)
+	}
+	step{args: "--yes", out: []string{"bootstrap.ign: replaced"}}.check(t, run(t.Context(), "openshift", "prepare", dir, "--yes", "--lab", path))
+}
+
+// TestPrepareRefuses: what would keep the cluster from coming up is an error, and nothing is copied.
+func TestPrepareRefuses(t *testing.T) {
+	t.Parallel()
+	long := time.Now().Add(20 * time.Hour)
+	for _, tt := range []struct {
+		name, want string
+		ends       time.Time
+		edit       []string
+		config     string
+	}{
+		{"expired", "the certificates in bootstrap.ign ended 2h0m0s ago", time.Now().Add(-2 * time.Hour), nil, installConfig},
+		{"domain", `cluster domain "ocp4.example.com" (metadata.name.baseDomain), which is not in the lab: did you mean ocp5.example.com?`, long, []string{"ocp4", "ocp5"}, installConfig},
+		{"replicas", "controlPlane.replicas is 1, and cluster ocp4 has 3 hosts with role control-plane", long, nil, strings.Replace(installConfig, "replicas: 3", "replicas: 1", 1)},
+		{"one document for all", "where bootstrap.ign belongs too: want {{.Host.Role}}", long, []string{"{{.Host.Role}}.ign", "all.ign"}, installConfig},
+		{"no bootstrap", "has 0 hosts with role bootstrap", long, []string{"role: bootstrap", "role: guest"}, installConfig},
+		{"kind", "want openshift", long, []string{"kind: openshift", "kind: kubernetes"}, installConfig},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			path := labOf(t, tt.edit...)
+			a := run(t.Context(), "openshift", "prepare", installFolder(t, tt.ends, tt.config), "--lab", path)
+			step{args: "prepare", err: "nothing was copied", out: []string{tt.want}}.check(t, a)
+			if _, err := os.Stat(filepath.Join(filepath.Dir(path), "files")); err == nil {
+				t.Error("something was copied")
+			}
+		})
+	}
+	path := filepath.Join(t.TempDir(), "install-config.yaml")
+	if err := os.WriteFile(path, []byte(installConfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	step{args: "install-config", out: []string{"fits cluster ocp4", "openshift-install create ignition-configs"}}.check(t, run(t.Context(), "openshift", "prepare", path, "--lab", labOf(t)))
+	step{args: "empty folder", err: "run openshift-install create ignition-configs"}.check(t, run(t.Context(), "openshift", "prepare", t.TempDir(), "--lab", labOf(t)))
+}
