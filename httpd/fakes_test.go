@@ -234,7 +234,7 @@ func newFakeDaemon() *fakeDaemon {
 	for i, s := range states {
 		h.hosts = append(h.hosts, api.Host{
 			Name: s.name, FQDN: s.name + ".mycluster.example.com", MACs: []lab.MAC{macOf(byte(i))}, IP: netip.AddrFrom4([4]byte{192, 168, 131, byte(10 + i)}),
-			Network: "cluster", Cluster: "mycluster", Role: s.role, Profile: s.profile, Install: s.install, VM: s.vm, Stage: s.stage, Failed: s.failed, Last: s.last,
+			Network: "cluster", Cluster: "mycluster", Role: s.role, Profile: s.profile, Install: s.install, VM: s.vm, Stage: s.stage, Disk: map[string]string{"rhcos": "/dev/vda"}[s.profile], Failed: s.failed, Last: s.last,
 		})
 		h.leases = append(h.leases, api.Lease{IP: h.hosts[i].IP, MAC: macOf(byte(i)), Host: s.name, Name: s.name, Network: "cluster", Expires: at(11 * time.Hour)})
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -51,7 +52,7 @@ func tokenCommand(o *options) *cobra.Command {
 }
 
 func installCommand(o *options) *cobra.Command {
-	var now, done bool
+	var now, done, yes bool
 	cmd := &cobra.Command{
 		Use:   "install HOST...",
 		Short: "Install hosts at their next network boot",
@@ -60,6 +61,11 @@ func installCommand(o *options) *cobra.Command {
 			c, err := o.client()
 			if err != nil {
 				return err
+			}
+			if !done && !yes {
+				if err := confirmInstall(cmd, c, hosts, now); err != nil {
+					return err
+				}
 			}
 			return oneByOne(cmd, o, hosts, func(host string) (api.Arming, error) {
 				if done {
@@ -71,8 +77,36 @@ func installCommand(o *options) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&now, "now", false, "power-cycle the hosts now, through libvirt or their BMC")
 	cmd.Flags().BoolVar(&done, "done", false, "mark the hosts as installed: they boot from their own disks")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask; needed for --now where standard input is no terminal")
 	cmd.MarkFlagsMutuallyExclusive("now", "done")
 	return cmd
+}
+
+// confirmInstall says which disks are overwritten, and asks the person at the terminal. A script that arms hosts has named them; one that
+// overwrites disks now has to say --yes.
+func confirmInstall(cmd *cobra.Command, c *api.Client, names []string, now bool) error {
+	in, ok := cmd.InOrStdin().(*os.File)
+	if !now && (!ok || !term.IsTerminal(int(in.Fd()))) {
+		return nil
+	}
+	hosts, err := c.Hosts(cmd.Context())
+	if err != nil {
+		return err
+	}
+	var disks []string
+	for _, h := range hosts {
+		if h.Disk != "" && slices.Contains(names, h.Name) {
+			disks = append(disks, h.Name+": overwrites "+h.Disk)
+		}
+	}
+	if len(disks) == 0 {
+		return nil // the daemon says why not
+	}
+	when := "at the next network boot"
+	if now {
+		when = "now, after a power cycle"
+	}
+	return confirmYes(cmd, fmt.Sprintf("%s\nInstall %s?", strings.Join(disks, "\n"), when), "installs")
 }
 
 func armedText(cmd *cobra.Command, armed []api.Arming) error {

@@ -111,7 +111,7 @@ func TestDaemon(t *testing.T) {
 	h.steps(
 		step{args: "status", out: []string{"lab cli, generation 1", "SERVER STATE LISTENS", "dhcpd serving", "httpd serving 10.88.0.1:8080", "virt nothing to serve -"}},
 		step{args: "status --json", json: true, out: []string{`"generation": 1`}},
-		step{args: "hosts", out: []string{"HOST IP MAC PROFILE INSTALL VM STAGE LAST", "a 10.88.0.11 52:54:00:00:00:01 p armed - - -", "b 10.88.0.12 52:54:00:00:00:02 +1 - - - - -"}},
+		step{args: "hosts", out: []string{"HOST IP MAC PROFILE INSTALL VM STAGE LAST", "a 10.88.0.11 52:54:00:00:00:01 p armed - - no boot recorded", "b 10.88.0.12 52:54:00:00:00:02 +1 - - - - no boot recorded"}},
 		step{args: "hosts --json", json: true, out: []string{`"name": "a"`}},
 		step{args: "leases", out: []string{"IP MAC NAME NETWORK POOL STATE EXPIRES"}},
 		step{args: "leases release 10.88.0.11", err: `no lease of "10.88.0.11"`},
@@ -135,7 +135,8 @@ func TestDaemon(t *testing.T) {
 		step{args: "timeline b --json", json: true, out: []string{"[]"}},
 		step{args: "timeline 52:54:00:99:99:99", out: []string{"no boot recorded"}},
 		step{args: "install nobody", err: `no host "nobody" in lab cli`},
-		step{args: "install a", out: []string{"a is armed: "}},
+		step{args: "install a --now", err: "nothing was changed: standard input is no terminal to ask on; --yes installs without asking"},
+		step{args: "install a", out: []string{"a is armed: overwrites "}},
 		step{args: "install a nobody", err: `no host "nobody"`, out: []string{"a is armed: "}},
 		step{args: "install nobody a noone", err: `no host "noone"`, out: []string{"a is armed: "}},
 		step{args: "install a --json", json: true, out: []string{`"state": "armed"`}},

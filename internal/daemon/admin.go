@@ -92,7 +92,7 @@ func (c *adminBackend) host(h *lab.Host, vms map[string]virt.State) api.Host {
 		a.Cluster = h.Cluster.Name
 	}
 	if h.Profile != nil {
-		a.Profile = h.Profile.Name
+		a.Profile, a.Disk = h.Profile.Name, overwrites(h)
 	}
 	if !a.IP.IsValid() && len(h.MACs) > 0 {
 		a.IP, _ = addresses{c.Daemon}.AddrOf(h.MACs[0])
@@ -102,6 +102,14 @@ func (c *adminBackend) host(h *lab.Host, vms map[string]virt.State) api.Host {
 	}
 	c.lastSeen(&a)
 	return a
+}
+
+// overwrites returns the disk that an installation of h overwrites; empty: its profile installs nothing.
+func overwrites(h *lab.Host) string {
+	if h.Profile == nil || h.Profile.Install == lab.InstallNever || !h.Profile.NetBoots() {
+		return ""
+	}
+	return cmp.Or(h.Profile.InstallTo, "its disk")
 }
 
 // installState is empty for a host without an installation.

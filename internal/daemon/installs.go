@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -122,14 +123,14 @@ func (c *adminBackend) Install(ctx context.Context, name string, cycle api.Cycle
 		return api.Arming{}, c.notChanged(err)
 	}
 	c.loops.Release(h.MACs...)
-	a := api.Arming{Host: name, State: string(install.Armed), Message: "its next boot installs it"}
+	a := api.Arming{Host: name, State: string(install.Armed), Message: "overwrites " + cmp.Or(overwrites(h), "its disk") + " at its next network boot"}
 	if cycle != api.CycleNow {
 		return a, nil
 	}
 	if err := c.cycle(ctx, h); err != nil {
-		return a, &api.Error{Status: http.StatusBadGateway, Message: name + " is armed, but was not power-cycled: " + err.Error(), Hint: "its next boot installs it"}
+		return a, &api.Error{Status: http.StatusBadGateway, Message: name + " is armed, but was not power-cycled: " + err.Error(), Hint: a.Message}
 	}
-	a.Cycled, a.Message = true, "it was power-cycled"
+	a.Cycled, a.Message = true, "it was power-cycled, and "+a.Message
 	return a, nil
 }
 

@@ -58,7 +58,7 @@ func TestVM(t *testing.T) {
 				t.Errorf("after the install: VM %q, install %q; want running, installed", h.VM, h.Install)
 			}
 			if firmware == "bios" { // once is enough: it is the same for both
-				again := ask[[]api.Arming](t, r, "install", "node", "--now")
+				again := ask[[]api.Arming](t, r, "install", "node", "--now", "--yes")
 				if len(again) != 1 || !again[0].Cycled {
 					t.Errorf("install --now: %+v", again)
 				}
