@@ -38,8 +38,8 @@ func wantedVIPs(l *lab.Lab) (wanted []vip.Wanted) {
 	return wanted
 }
 
-// interfaceFor returns the interface of the network that an address is in; empty: none. The lab file does not say which IPv6 prefixes a
-// network has: its interface does.
+// interfaceFor returns the interface of the network that an address is in; empty: none. Where the lab file does not
+// say which IPv6 prefix a network has (subnet6), its interface does.
 func interfaceFor(l *lab.Lab, s lab.ServiceAddress) string {
 	if s.Network != nil {
 		return s.Network.Interface

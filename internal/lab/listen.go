@@ -79,6 +79,9 @@ func (l *Lab) ServiceAddresses() (all []ServiceAddress) {
 			continue
 		}
 		s := ServiceAddress{Pos: b.Pos, Key: "balancers." + b.Name + ".listen", Addr: a, Network: l.NetworkOf(a), For: "balancer " + b.Name}
+		if i := slices.IndexFunc(l.Networks, func(n *Network) bool { return n.Subnet6.Contains(a) }); i >= 0 {
+			s.Network = l.Networks[i]
+		}
 		if c := b.Cluster; c != nil {
 			s.Pos, s.Key, s.For = c.Pos, "clusters."+c.Name+".address", "cluster "+c.Name
 			if a != c.Address {

@@ -39,3 +39,34 @@ func TestListenAddrs(t *testing.T) {
 		})
 	}
 }
+
+// TestServiceAddresses: of clusters and balancers, each once; not this machine's own ones, and not another host's.
+func TestServiceAddresses(t *testing.T) {
+	t.Parallel()
+	at := netip.MustParseAddrPort
+	n := &Network{Name: "n", Subnet: netip.MustParsePrefix("10.0.0.0/24"), Subnet6: netip.MustParsePrefix("fd00::/64"), Address: netip.MustParseAddr("10.0.0.1")}
+	c := &Cluster{Name: "c", Address: netip.MustParseAddr("10.0.0.10"), Ingress: netip.MustParseAddr("10.0.0.11")}
+	l := &Lab{Networks: []*Network{n}, Hosts: []*Host{
+		{Name: "node", MACs: []MAC{{2}}, IP: netip.MustParseAddr("10.0.0.20")}, {Name: "vip", IP: netip.MustParseAddr("10.0.0.12")},
+	}, Balancers: []*Balancer{
+		{Name: "a", Listen: at("10.0.0.10:80")}, {Name: "api", Cluster: c, Listen: at("10.0.0.10:6443")}, {Name: "in", Cluster: c, Listen: at("10.0.0.11:443")},
+		{Name: "own", Listen: at("10.0.0.1:80")}, {Name: "all", Listen: at("0.0.0.0:81")}, {Name: "lo", Listen: at("127.0.0.1:80")}, {Name: "single", Listen: at("10.0.0.20:6443")},
+		{Name: "named", Listen: at("10.0.0.12:80")}, {Name: "six", Listen: at("[fd00::10]:80")}, {Name: "far", Listen: at("192.0.2.1:80")},
+	}}
+	l.Index()
+	var got []string
+	for _, s := range l.ServiceAddresses() {
+		network := "none"
+		if s.Network != nil {
+			network = s.Network.Name
+		}
+		got = append(got, s.Addr.String()+" "+s.Key+" "+network+" "+s.For)
+	}
+	want := []string{
+		"10.0.0.10 clusters.c.address n cluster c", "10.0.0.11 clusters.c.ingress n cluster c", "10.0.0.12 balancers.named.listen n balancer named",
+		"192.0.2.1 balancers.far.listen none balancer far", "fd00::10 balancers.six.listen n balancer six",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
