@@ -131,13 +131,6 @@ func (h *Health) clearRequest() {
 	}
 }
 
-// snapshot returns the condition, its reason and since when it holds.
-func (h *Health) snapshot() (Condition, string, time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.condition, h.reason, h.since
-}
-
 // checkLoop checks one backend until ctx ends: at once, then every interval, plus or minus a tenth so that checks spread,
 // and soon after a failed connection.
 func (s *Server) checkLoop(ctx context.Context, h *Health) {
