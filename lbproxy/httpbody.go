@@ -47,14 +47,6 @@ func (b *body) reset(in *bufio.Reader, f framing, length int64) {
 // done reports whether the whole body was read.
 func (b *body) done() bool { return errors.Is(b.err, io.EOF) }
 
-// broken returns the error that ended the body early; nil: none did.
-func (b *body) broken() error {
-	if b.err == nil || b.done() {
-		return nil
-	}
-	return b.err
-}
-
 // ready reports whether Read returns without waiting for the connection.
 func (b *body) ready() bool {
 	buffered, _ := b.in.Peek(b.in.Buffered())

@@ -197,7 +197,6 @@ type smugglingCase struct {
 	name string
 	send string
 	want string // the statuses that we answer, in their order
-	not  bool   // HAProxy answers otherwise, for the reason in the comment
 }
 
 const (
@@ -223,7 +222,6 @@ func both(line string) string {
 func smugglingCorpus() []smugglingCase {
 	var out []smugglingCase
 	add := func(name, want, send string) { out = append(out, smugglingCase{name: name, send: send, want: want}) }
-	// As it says in differences below.
 	add("plain", "200", "GET /first HTTP/1.1\r\nHost: x\r\n\r\n")
 	add("chunked", "200", post+teChunked+"\r\n5\r\nhello\r\n0\r\n\r\n")
 	add("pipelined", "200 200", "GET /first HTTP/1.1\r\nHost: x\r\n\r\nGET /second HTTP/1.1\r\nHost: x\r\n\r\n")
