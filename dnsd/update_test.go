@@ -56,6 +56,14 @@ func (u *updatedLab) use(t testing.TB) {
 	u.table.Store(table.WithSerials(serials))
 }
 
+// reload puts another lab in force.
+func (u *updatedLab) reload(t testing.TB, l *lab.Lab) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.lab = l
+	u.use(t)
+}
+
 func (u *updatedLab) server(t testing.TB) *Server {
 	s := newServer(t, u.table.Load(), nil)
 	s.deps.Table, s.deps.Updates = u.table.Load, updatesFunc(func(plan func(*Table) ([]RRSet, error)) error {
@@ -183,7 +191,9 @@ func TestUpdatePolicy(t *testing.T) {
 	})
 
 	// A store that fails changes nothing.
+	u.mu.Lock()
 	u.fail = errors.New("disk full")
+	u.mu.Unlock()
 	m := new(dns.Msg).SetUpdate("z.test.")
 	m.Insert([]dns.RR{rr(t, "lost.z.test. 60 A 192.0.2.7")})
 	if got := sendUpdate(t, ap, m); got != dns.RcodeServerFailure {
@@ -220,18 +230,17 @@ func TestLabTakesPrecedence(t *testing.T) {
 	}
 	before := u.lab
 	for _, lines := range [][]string{{"new A 192.0.2.100", "b DNAME www"}, {"new CNAME www", "b NS ns.x."}} {
-		u.lab = updateLab()
-		u.lab.Zones[1].Lines = append(u.lab.Zones[1].Lines, zoneOfLines("z.test.", lines...).Lines...)
-		u.use(t)
+		l := updateLab()
+		l.Zones[1].Lines = append(l.Zones[1].Lines, zoneOfLines("z.test.", lines...).Lines...)
+		u.reload(t, l)
 		if got := fmt.Sprint(u.table.Load().Warnings()); !strings.Contains(got, "2 RRsets of dynamic updates are kept aside") {
 			t.Errorf("%v: warnings %q", lines, got)
 		}
 	}
-	u.lab = updateLab()
-	u.lab.Zones = u.lab.Zones[:1]
-	u.use(t)
-	u.lab = before
-	u.use(t)
+	without := updateLab()
+	without.Zones = without.Zones[:1]
+	u.reload(t, without)
+	u.reload(t, before)
 	wantAnswers(t, u.server(t), outside, []dialogue{{"new.z.test. A", "NOERROR aa\nan new.z.test. A 192.0.2.7"}})
 }
 
