@@ -110,7 +110,7 @@ func (f *frontend) pickTier(client netip.Addr, tried []*endpoint, tier int) *end
 	candidates := stack[:0]
 	for i := range f.endpoints {
 		e := &f.endpoints[i]
-		if e.inTier(tier) && !slices.Contains(tried, e) {
+		if e.inTier(tier) && !slices.Contains(tried, e) && !e.excludes(client) {
 			candidates = append(candidates, e)
 		}
 	}
@@ -131,6 +131,12 @@ const tiers = 4
 
 func (e *endpoint) inTier(tier int) bool {
 	return e.allowed() && e.Backup == (tier%2 == 1) && e.state.ejected.Load() == (tier >= 2)
+}
+
+// excludes reports whether the endpoint is not for that client.
+func (e *endpoint) excludes(client netip.Addr) bool {
+	_, found := slices.BinarySearchFunc(e.NotFor, client, netip.Addr.Compare)
+	return found
 }
 
 // next advances the balancer's round robin.

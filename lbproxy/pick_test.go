@@ -176,3 +176,16 @@ func BenchmarkPick(b *testing.B) {
 		})
 	}
 }
+
+// TestNotFor: a backend that is not for a client is not picked for it, even if no other is left.
+func TestNotFor(t *testing.T) {
+	t.Parallel()
+	f := newTestFrontend(lab.RoundRobin, 2, 1)
+	f.endpoints[1].NotFor = []netip.Addr{client(1), client(3)}
+	f.setDown(0)
+	for i, want := range []bool{true, false, true, false} {
+		if e := f.pick(client(i), nil); (e != nil) != want {
+			t.Errorf("client %d: picked %v, want one: %v", i, e, want)
+		}
+	}
+}

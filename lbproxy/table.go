@@ -43,7 +43,8 @@ type Backend struct {
 	Label  string // Name, with the port if the frontend has several backends of this name; for metrics
 	Host   string // of the lab; empty: an external address
 	Addr   netip.AddrPort
-	Backup bool // used only while every other backend is down
+	Backup bool         // used only while every other backend is down
+	NotFor []netip.Addr // clients that it never gets, sorted
 
 	seed   uint64 // of the rendezvous hash
 	cookie string // value of the sticky cookie; the same in every process, and not the address
@@ -93,7 +94,7 @@ func newFrontend(b *lab.Balancer) *Frontend {
 		addrs[m.Addr.Addr()]++
 	}
 	for i, m := range b.Backends {
-		out := Backend{Name: m.Name, Addr: m.Addr, Backup: m.Backup}
+		out := Backend{Name: m.Name, Addr: m.Addr, Backup: m.Backup, NotFor: m.NotFor}
 		if m.Host != nil {
 			out.Host = m.Host.Name
 		}

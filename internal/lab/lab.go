@@ -524,7 +524,8 @@ type Backend struct {
 	Name   string // the host's name where it is a host, else the address
 	Host   *Host  // nil: an address from outside the lab
 	Addr   netip.AddrPort
-	Backup bool // used only while every other member is down
+	Backup bool         // used only while every other member is down
+	NotFor []netip.Addr // clients that it never gets, sorted
 }
 
 // Match says which connections of a shared listen address are this balancer's. Empty matches everything that no other

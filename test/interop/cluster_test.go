@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -146,6 +147,13 @@ func TestClusterUp(t *testing.T) {
 	d.done("boot", "cp0", "cp1", "cp2")
 	stopBootstrap := apiServer(t, d.net+".20")
 	d.until("the bootstrap serves", func() bool { return d.stage("boot") == "serving" })
+	d.until("its machine configuration too", func() bool { return !slices.Contains(d.states("boot"), "down") })
+	for last, want := range map[string]bool{".21": true, ".24": false} { // a machine of the control plane, and the worker
+		out, err := exec.Command("curl", "-sk", "-m", "20", "--interface", d.net+last, "https://"+d.net+".5:22623/config/x").CombinedOutput()
+		if (err == nil) != want {
+			t.Errorf("machine configuration of the bootstrap for %s: %v, %s", last, err, out)
+		}
+	}
 	apiServer(t, d.net+".21")
 	d.until("cp0 serves", func() bool { return d.stage("cp0") == "serving" })
 	if cl := d.cluster(); cl.Phase != "bootstrapping" || !strings.Contains(cl.Waits, "1 of 3") {

@@ -399,12 +399,29 @@ func (r *resolver) deriveAPI(c *lab.Cluster) {
 	})
 }
 
+// deriveMachineConfig keeps workers from the bootstrap: its machine-config server has no configuration for them, and they are to wait until the
+// control plane's has.
 func (r *resolver) deriveMachineConfig(c *lab.Cluster) {
+	bootstraps := r.members(c, lab.RoleBootstrap, portMachineConfig, true)
+	for i := range bootstraps {
+		bootstraps[i].NotFor = r.workers(c)
+	}
 	r.derive(c, "machine-config", c.API, portMachineConfig, lab.Balancer{
 		Balance: lab.RoundRobin, Match: sniMatch(c, "api-int", "api"),
 		Check:    lab.Check{Kind: lab.CheckHTTPS, Path: "/healthz", Expect: 200},
-		Backends: append(r.members(c, lab.RoleControlPlane, portMachineConfig, false), r.members(c, lab.RoleBootstrap, portMachineConfig, true)...),
+		Backends: append(r.members(c, lab.RoleControlPlane, portMachineConfig, false), bootstraps...),
 	})
+}
+
+// workers returns the addresses of the workers of c, sorted.
+func (r *resolver) workers(c *lab.Cluster) (addrs []netip.Addr) {
+	for _, h := range c.Hosts {
+		if a := r.memberAddr(c, h); h.Role == lab.RoleWorker && a.IsValid() {
+			addrs = append(addrs, a)
+		}
+	}
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	return addrs
 }
 
 // deriveIngress sends to the workers, or to the control plane where there are none. The router answers for its health
