@@ -34,7 +34,7 @@ type state struct {
 	store  store.Store
 	id     *identity.Identity
 	first  atomic.Bool // this is the first start of the lab, and no admin has accepted what it installs
-	gone   bool        // of watch
+	warned string      // of watch: what was logged
 }
 
 // openState compares the store with its markers, in the state folder and beside the lab. If the state was lost, no machine is installed
@@ -100,11 +100,14 @@ func (s *state) check() error {
 
 // watch logs once that the state is not safe. One goroutine calls it.
 func (s *state) watch(log *slog.Logger) {
-	err := s.check()
-	if err != nil && !s.gone {
-		log.Error("state file needs attention", "err", err)
+	now := ""
+	if err := s.check(); err != nil {
+		now = err.Error()
 	}
-	s.gone = err != nil
+	if now != "" && now != s.warned { // a folder is removed file by file: the advice changes
+		log.Error("state file needs attention", "err", now)
+	}
+	s.warned = now
 }
 
 // reportState says at the start what follows from the state for machines, before the first of them is answered.
