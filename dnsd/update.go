@@ -31,8 +31,6 @@ const (
 	notZone rcode = 10
 
 	opcodeUpdate = 5 << 11 // in the header's second word
-
-	classNONE = 254
 )
 
 // An RRSet is what dynamic updates (RFC 2136) made of the records of one type at a name.
