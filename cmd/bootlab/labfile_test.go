@@ -321,10 +321,10 @@ func TestCheckJSON(t *testing.T) {
 func TestPlanHidesDocuments(t *testing.T) {
 	t.Parallel()
 	for _, s := range []step{
-		{args: "plan master-0", out: []string{"CONFIG master-0 405 bytes, hidden; bootlab plan --secrets shows them"}, not: []string{`{"ignition"`}},
+		{args: "plan master-0", out: []string{"CONFIG master-0 475 bytes, hidden; bootlab plan --secrets shows them"}, not: []string{`{"ignition"`}},
 		{args: "plan", out: []string{"CONFIG worker-0 33 bytes, hidden"}, not: []string{`{"ignition"`}},
 		{args: "plan --json", json: true, out: []string{`"config_note": "33 bytes, hidden`}, not: []string{`{\"ignition`}},
-		{args: "plan master-0 --secrets", out: []string{`{"ignition":{"version":"3.2.0"},"x":"master-0`}, not: []string{"hidden"}},
+		{args: "plan master-0 --secrets", out: []string{`{"ignition":{"version":"3.2.0"},"systemd":{"units":[{"name":"x.service","contents":"[Unit]\nDescription=master-0`}, not: []string{"hidden"}},
 		{args: "plan --secrets --json", json: true, out: []string{`{\"ignition`}},
 	} {
 		t.Run(s.args, func(t *testing.T) {
