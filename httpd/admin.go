@@ -501,7 +501,7 @@ func unheldText(unheld []api.Address, trusted bool) string {
 func balancersText(all []api.BalancerHealth, trusted bool) string {
 	var empty []string
 	for _, b := range all {
-		if b.Up == 0 {
+		if b.Empty() {
 			empty = append(empty, b.Name+": "+b.String())
 		}
 	}

@@ -2,6 +2,7 @@ package httpd
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -27,7 +28,10 @@ func (a *Admin) apiRoutes(mux *http.ServeMux, why trust) {
 		mux.Handle(api.Prefix+path, a.only(method, h))
 	}
 	ask := func(path string, e endpoint) { handle(path, http.MethodGet, a.json(e)) }
-	do := func(path string, e endpoint) { handle(path, http.MethodPost, a.json(a.changes(e))) }
+	// params are the parameters that a request may have.
+	do := func(path string, e endpoint, params ...string) {
+		handle(path, http.MethodPost, a.json(a.changes(onlyParams(e, params))))
+	}
 
 	ask("status", func(r *http.Request) (any, error) { return a.deps.Status.Status(r.Context()), nil })
 	ask("hosts", func(r *http.Request) (any, error) { return list(a.deps.Inventory.Hosts(r.Context())), nil })
@@ -42,34 +46,49 @@ func (a *Admin) apiRoutes(mux *http.ServeMux, why trust) {
 	handle("timeline/{host}", http.MethodGet, a.getTimeline)
 	handle("lab", http.MethodGet, a.getLab)
 	handle("backup", http.MethodGet, a.getBackup)
-	do("install/{host}", a.postInstall)
-	do("vms/{host}", a.postVM)
-	do("power/{host}", a.postPower)
-	do("backends/{balancer}/{backend}", a.postBackend)
+	do("install/{host}", a.postInstall, "done", "now")
+	do("vms/{host}", a.postVM, "action", "timeout", "force", "disks")
+	do("power/{host}", a.postPower, "action")
+	do("backends/{balancer}/{backend}", a.postBackend, "action")
 	do("clusters/{cluster}/up", func(r *http.Request) (any, error) { return a.deps.Clusters.Up(r.Context(), r.PathValue("cluster")) })
 	do("clusters/{cluster}/down", func(r *http.Request) (any, error) { return a.deps.Clusters.Down(r.Context(), r.PathValue("cluster")) })
 	do("leases/{addr}/release", a.postRelease)
-	do(pathImport, a.postImport)
-	do("reload", a.postReload)
+	do(pathImport, a.postImport, "replace", "check")
+	do("reload", a.postReload, "force")
 	ask("sessions", func(*http.Request) (any, error) { return a.open.list(), nil })
 	do("sessions/revoke", a.postRevoke)
 	ask("state", func(r *http.Request) (any, error) { return a.deps.State.State(r.Context()), nil })
 	do("state/accept-new", func(r *http.Request) (any, error) {
 		return a.deps.State.AcceptState(r.Context(), r.FormValue("database"))
-	})
+	}, "database")
 	ask("token", func(*http.Request) (any, error) { return a.getToken(why) })
 	ask("dns/resolve", func(r *http.Request) (any, error) {
 		return a.deps.Names.Resolve(r.Context(), api.DNSQuestion{Name: r.FormValue("name"), Type: r.FormValue("type"), As: r.FormValue("as"), DO: r.FormValue("do") == "1"})
 	})
-	do("dns/flush", func(r *http.Request) (any, error) { return a.deps.Names.FlushDNS(r.Context(), r.FormValue("name")) })
+	do("dns/flush", func(r *http.Request) (any, error) { return a.deps.Names.FlushDNS(r.Context(), r.FormValue("name")) }, "name")
 	ask("dns/updates", func(r *http.Request) (any, error) { return a.deps.Names.DNSUpdates(r.Context()), nil })
 	do("dns/updates/delete", func(r *http.Request) (any, error) {
 		return a.deps.Names.DeleteDNSUpdate(r.Context(), r.FormValue("name"), r.FormValue("type"))
-	})
+	}, "name", "type")
 	handle("dns/log/{client}", http.MethodGet, a.getQueries)
 	mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
 		a.refuse(w, r, &api.Error{Status: http.StatusNotFound, Message: "there is no " + r.URL.Path, Hint: "docs/admin.md lists the API"})
 	})
+}
+
+// onlyParams refuses requests that have other parameters than these: a misspelled done=1 would arm a machine that is installed.
+func onlyParams(e endpoint, params []string) endpoint {
+	return func(r *http.Request) (any, error) {
+		if err := r.ParseForm(); err != nil {
+			return nil, &api.Error{Status: http.StatusBadRequest, Message: "the parameters cannot be read: " + err.Error()}
+		}
+		for name := range r.Form {
+			if !slices.Contains(params, name) {
+				return nil, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("parameter %.60q is not known", name), Hint: "want " + cmp.Or(strings.Join(params, ", "), "none")}
+			}
+		}
+		return e(r)
+	}
 }
 
 // list makes an empty list of none, so that clients need not know of null.
@@ -267,8 +286,7 @@ func (a *Admin) postInstall(r *http.Request) (any, error) {
 	return a.deps.Installer.Install(r.Context(), host, cycle)
 }
 
-// installOptions returns the parameters of an install. What it does not know is an error: a misspelled done=1 would arm a machine that is
-// installed, and its disk would be overwritten.
+// installOptions returns the parameters of an install, of the API or of a page. What it does not know is an error.
 func installOptions(r *http.Request) (done, now bool, err error) {
 	if err := r.ParseForm(); err != nil {
 		return false, false, &api.Error{Status: http.StatusBadRequest, Message: "the parameters cannot be read: " + err.Error()}

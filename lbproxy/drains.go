@@ -108,7 +108,7 @@ func (t *activeTable) find(balancer, backend string) (*frontend, []*endpoint) {
 		var out []*endpoint
 		for i := range f.endpoints {
 			e := &f.endpoints[i]
-			if backend == e.Name || backend == e.Label || backend == e.Addr.String() || backend == e.Addr.Addr().String() {
+			if backend == e.Name || backend == e.Label || backend == e.Addr.String() || backend == fmt.Sprintf("%s:%d", e.Name, e.Addr.Port()) || backend == e.Addr.Addr().String() {
 				out = append(out, e)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
@@ -23,13 +24,52 @@ type http2 struct {
 	server    *http.Server
 	transport *http.Transport
 	accepted  connListener
+	streams   streamBudget
 }
 
 const (
 	preface     = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" // RFC 9113 section 3.4
-	maxStreams  = 250                                // requests of one connection at one time
+	maxStreams  = 100                                // requests of one connection at one time (RFC 9113 section 6.5.2)
 	http2Window = 1 << 20                            // of a stream
 )
+
+// Requests of all HTTP/2 connections at one time: one takes some 70 KiB while its client reads nothing.
+const (
+	maxAllStreams    = 2048
+	maxClientStreams = maxAllStreams / 4 // of one address
+)
+
+// A streamBudget counts the requests of HTTP/2 connections in progress. The zero value is ready.
+type streamBudget struct {
+	mu      sync.Mutex
+	all     int
+	clients map[netip.Addr]int
+}
+
+// add counts a request of a client in. It reports false, and counts nothing, if there are too many.
+func (b *streamBudget) add(client netip.Addr) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.all >= maxAllStreams || b.clients[client] >= maxClientStreams {
+		return false
+	}
+	if b.clients == nil {
+		b.clients = map[netip.Addr]int{}
+	}
+	b.all++
+	b.clients[client]++
+	return true
+}
+
+// remove counts it out.
+func (b *streamBudget) remove(client netip.Addr) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.all--
+	if b.clients[client]--; b.clients[client] == 0 {
+		delete(b.clients, client)
+	}
+}
 
 type connKey struct{}
 
@@ -129,6 +169,12 @@ func (h *http2) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler) // resets the stream
 		}
 	}()
+	if !h.streams.add(x.src.Addr()) {
+		h.proxy.s.reject("", rejectLimit, x.src, nil)
+		s.answer(http.StatusServiceUnavailable, "too many requests at one time")
+		return
+	}
+	defer h.streams.remove(x.src.Addr())
 	x.log = record{start: time.Now(), head: time.Now()}
 	if err := x.req.fromHTTP2(r); err != nil {
 		h.proxy.s.reject("", rejectSyntax, x.src, err)
@@ -154,6 +200,7 @@ func (h *http2) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	})()
 	x.run()
+	x.log.bytes = [2]int64{s.received.Load(), s.sent}
 	x.done()
 	if s.broken {
 		panic(http.ErrAbortHandler)
@@ -199,6 +246,9 @@ type http2Stream struct {
 	x       *exchange
 	control *http.ResponseController
 	broken  bool // the stream is reset at its end
+
+	received atomic.Int64 // of the request's body
+	sent     int64        // of the response's body
 }
 
 // body sets how the request's body is read and sent.
@@ -223,7 +273,9 @@ func (s *http2Stream) Read(p []byte) (int, error) {
 	if f := s.x.frontend; f != nil {
 		_ = s.control.SetReadDeadline(time.Now().Add(f.Timeouts.Body))
 	}
-	return s.r.Body.Read(p)
+	n, err := s.r.Body.Read(p)
+	s.received.Add(int64(n))
+	return n, err
 }
 
 // fieldsOf returns the fields that may be trailers.
@@ -272,14 +324,24 @@ func (s *http2Stream) begin(x *exchange, _ framing, _ bool) error {
 	return nil
 }
 
+// patient gives the client time to take what is written: as much as it has for a part of its own body.
+func (s *http2Stream) patient() {
+	_ = s.control.SetWriteDeadline(time.Now().Add(s.x.frontend.Timeouts.Body))
+}
+
 // content implements responder.
 func (s *http2Stream) content(p []byte) error {
+	s.patient()
+	s.sent += int64(len(p))
 	_, err := s.w.Write(p)
 	return err
 }
 
 // flush implements responder.
-func (s *http2Stream) flush() error { return s.control.Flush() }
+func (s *http2Stream) flush() error {
+	s.patient()
+	return s.control.Flush()
+}
 
 // finish implements responder.
 func (s *http2Stream) finish(trailers []field) error {

@@ -1,6 +1,7 @@
 package lbproxy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	http2frame "golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/test/support/netns"
@@ -284,6 +288,9 @@ func TestHTTP2ClientGone(t *testing.T) {
 
 func TestH2load(t *testing.T) {
 	netns.Need(t, "h2load", "nginx", "openssl")
+	if netns.Inside() { // getaddrinfo with AI_ADDRCONFIG, as h2load calls it, finds nothing where there is only 127.0.0.1
+		netns.Run(t, "ip", "addr", "replace", "10.99.99.99/32", "dev", "lo")
+	}
 	pem := filepath.Join(t.TempDir(), "pem")
 	writeCertificate(t, pem, "x.lab", false)
 	back := addr(t)
@@ -298,4 +305,51 @@ func TestH2load(t *testing.T) {
 		}
 	}
 	netns.WaitFor(t, "all connections gone", func() bool { return r.States()[0].Connections == 0 && r.States()[1].Connections == 0 })
+}
+
+// TestHTTP2Stalled: clients that open streams and read nothing get no more than their share, lose it after timeouts.body, and leave the
+// requests of others alone. What they held is given back.
+func TestHTTP2Stalled(t *testing.T) {
+	long := strings.Repeat("x", 1<<20)
+	b := with(httpBalancer("web", addr(t), serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/" {
+			_, _ = io.WriteString(w, "ok")
+			return
+		}
+		_, _ = io.WriteString(w, long)
+	})), func(b *lab.Balancer) { b.Timeouts.Body = 2 * time.Second })
+	s := newTestServer(t, Config{}, b)
+	var head bytes.Buffer
+	enc := hpack.NewEncoder(&head)
+	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":path", "/long"}, {":authority", "x.lab"}, {"x", strings.Repeat("y", 12_000)}} {
+		_ = enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: true})
+	}
+	for range 20 {
+		c := dial(t, b.Listen)
+		go func() { _, _ = io.Copy(io.Discard, c) }()
+		_, _ = io.WriteString(c, preface)
+		f := http2frame.NewFramer(c, nil)
+		_ = f.WriteSettings(http2frame.Setting{ID: http2frame.SettingInitialWindowSize, Val: 0})
+		for i := range maxStreams {
+			if f.WriteHeaders(http2frame.HeadersFrameParam{StreamID: uint32(2*i + 1), BlockFragment: head.Bytes(), EndStream: true, EndHeaders: true}) != nil {
+				break
+			}
+		}
+	}
+	inProgress := func() int {
+		s.http.h2.streams.mu.Lock()
+		defer s.http.h2.streams.mu.Unlock()
+		return s.http.h2.streams.all
+	}
+	most := 0
+	netns.WaitFor(t, "requests in progress", func() bool { most = inProgress(); return most > maxClientStreams/2 })
+	client := httpClient(t) // in HTTP/1
+	resp, err := client.Get("http://" + b.Listen.String() + "/")
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Errorf("another client: %v %v", resp, err)
+	}
+	netns.WaitFor(t, "the stalled requests to end", func() bool { most = max(most, inProgress()); return inProgress() == 0 })
+	if most > maxClientStreams {
+		t.Errorf("%d requests of one client at one time, want %d at most", most, maxClientStreams)
+	}
 }

@@ -279,6 +279,9 @@ func clusterText(cl api.Cluster) string {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", m.Host, m.Role, m.Stage, forHow(m.Since), waits)
 	}
 	_ = t.Flush()
+	if cl.Note != "" {
+		b.WriteString(cl.Note + "\n")
+	}
 	return b.String()
 }
 

@@ -264,6 +264,9 @@ type BalancerHealth struct {
 	Drained int    `json:"drained"` // by an admin
 }
 
+// Empty reports whether it has members, and none of them is healthy. One without members redirects.
+func (b BalancerHealth) Empty() bool { return b.Up == 0 && b.Down+b.New+b.Drained > 0 }
+
 // String says how many members are healthy: "0 of 4 healthy, none was yet".
 func (b BalancerHealth) String() string {
 	text := fmt.Sprintf("%d of %d healthy", b.Up, b.Up+b.Down+b.New+b.Drained)
@@ -327,6 +330,7 @@ type Cluster struct {
 	BootstrapLeft time.Time        `json:"bootstrap_left,omitzero"` // the bootstrap machine was taken out; zero: it was not
 	Serving       int              `json:"serving"`                 // control-plane machines that serve
 	Members       int              `json:"members"`                 // control-plane machines
+	Note          string           `json:"note,omitempty"`          // of an answer to down: what is still on
 	Machines      []ClusterMachine `json:"machines"`
 }
 

@@ -226,11 +226,20 @@ func (c *adminBackend) Balancers(context.Context) []api.Balancer {
 	for _, s := range c.servers.lb.States() {
 		b := api.Balancer{Name: s.Name, Listen: s.Listen.String(), Mode: string(s.Mode), Connections: s.Connections}
 		for _, m := range s.Backends {
-			b.Backends = append(b.Backends, backend(m))
+			b.Backends = append(b.Backends, c.explain(backend(m), m.Host))
 		}
 		out = append(out, b)
 	}
 	return out
+}
+
+// explain says of a bootstrap machine that is no longer needed why it gets no connections: no admin has drained it.
+func (c *adminBackend) explain(b api.Backend, host string) api.Backend {
+	h := c.current.Load().Lab.Host(host)
+	if b.State == api.BackendDraining && h != nil && h.Role == lab.RoleBootstrap && h.Cluster != nil && !c.clusters.record(h.Cluster.Name).Left.IsZero() {
+		b.Reason = "the cluster serves, and does not need its bootstrap any more"
+	}
+	return b
 }
 
 func backend(m lbproxy.BackendState) api.Backend {

@@ -398,7 +398,21 @@ func (c *clusters) Down(ctx context.Context, name string) (api.Cluster, error) {
 	if err := errors.Join(errs...); err != nil {
 		return answer, &api.Error{Status: http.StatusConflict, Message: "not all machines of " + name + " were shut down", Reason: err.Error()}
 	}
-	return c.describe(cl, c.assess(cl, c.vms(ctx))), nil
+	answer = c.describe(cl, c.assess(cl, c.vms(ctx)))
+	if metal := metalOf(cl); len(metal) > 0 {
+		answer.Note = "no virtual machines, and left on: " + strings.Join(metal, ", ") + " (bootlab power off switches off those that have a bmc)"
+	}
+	return answer, nil
+}
+
+// metalOf returns the names of the machines of a cluster that are no virtual machines.
+func metalOf(cl *lab.Cluster) (names []string) {
+	for _, h := range cl.Hosts {
+		if h.VM == nil && h.Role != lab.RoleAppliance {
+			names = append(names, h.Name)
+		}
+	}
+	return names
 }
 
 // ask notes whether a cluster is to be brought up.

@@ -171,6 +171,7 @@ func TestClusterUp(t *testing.T) {
 	if got := d.states("boot"); !slices.Equal(got, []api.BackendState{"draining", "draining"}) {
 		t.Errorf("its backends: %v", got)
 	}
+	d.until("that is logged", func() bool { return strings.Contains(d.log.String(), "bootstrap_left") }) // kill -9 loses the last lines
 	d.kill()
 	d.start()
 	if d.stage("boot") != "gone" || !slices.Equal(d.states("boot"), []api.BackendState{"draining", "draining"}) || d.cluster().Up.IsZero() {

@@ -22,7 +22,7 @@ func TestDocumentOfEveryNIC(t *testing.T) {
 	l.hosts = `  w2: {mac: ["52:54:00:00:00:20", "52:54:00:00:00:21"], ip: NET.20, role: worker, profile: both, vars: {secret: treasure-of-w2}}
 `
 	for _, mac := range []string{first, second} {
-		l.file("files/public/"+mac+".ign", []byte(`{"ignition":{"version":"3.3.0"},"x":"{{.Host.Vars.secret}}"}`))
+		l.file("files/public/"+mac+".ign", []byte(`{"ignition":{"version":"3.3.0"},"storage":{"files":[{"path":"/etc/secret","contents":{"source":"data:,{{.Host.Vars.secret}}"}}]}}`))
 		l.file("files/kernels/"+mac, []byte("kernel of "+mac))
 	}
 	l.file("files/kernels/52-54-00-00-00-22", []byte("of no machine"))

@@ -52,7 +52,7 @@ func newLab(t *testing.T, subnet string) *labFile {
 	}
 	l.file("files/images/k", bytes.Repeat([]byte("kernel\n"), 1_000_000))
 	l.file("files/images/i", bytes.Repeat([]byte("initrd\n"), 100_000))
-	l.file("files/ignition/worker.ign", []byte(`{"ignition":{"version":"3.3.0"},"x":"{{.Host.Vars.secret}}"}`))
+	l.file("files/ignition/worker.ign", []byte(`{"ignition":{"version":"3.3.0"},"storage":{"files":[{"path":"/etc/secret","contents":{"source":"data:,{{.Host.Vars.secret}}"}}]}}`))
 	l.file("files/public/motd", []byte("hello\n"))
 	l.write()
 	return l

@@ -99,7 +99,10 @@ type Machine struct {
 
 // done reports whether the machine is where it should be in the end.
 func (m Machine) done() bool {
-	return m.Stage == StageServing || m.Stage == StageRunning || m.Stage == StageGone && m.Waits == ""
+	if m.Host.Role == lab.RoleBootstrap {
+		return m.Stage == StageGone && m.Waits == ""
+	}
+	return m.Stage == StageServing || m.Stage == StageRunning
 }
 
 // A State is that of a cluster.
@@ -193,7 +196,9 @@ func (a *assessment) machine(h *lab.Host) {
 		m.Stage = StageGone
 		m.Waits = a.leave(h, o)
 	case o.API == Passing || h.Role != lab.RoleControlPlane && o.Ingress == Passing:
-		m.Stage = StageServing
+		if m.Stage = StageServing; h.Role == lab.RoleBootstrap {
+			m.Waits = "the bootstrap to complete"
+		}
 	default:
 		m.Stage, m.Waits, m.Stuck = a.under(h, o)
 	}
@@ -249,6 +254,8 @@ func (a *assessment) under(h *lab.Host, o Observed) (stage Stage, waits string, 
 		return StageBooting, o.Boot.Reason, true
 	case o.Install.State == install.Installing:
 		return StageInstalling, "its installer, " + o.Boot.Stage, false
+	case ran(o) && o.API == Failing && h.Role == lab.RoleBootstrap && a.serves():
+		return StageStarting, "its check to fail for 15 seconds: then it is not needed any more", false
 	case ran(o) && o.API == Failing:
 		return StageStarting, o.Check, false
 	case ran(o):
@@ -299,10 +306,15 @@ func (a *assessment) off(h *lab.Host, o Observed) (stage Stage, waits string, st
 func (a *assessment) phase() {
 	s := &a.state
 	seen, all := false, true
+	var first Machine // that Waits is about
 	for _, m := range s.Machines {
 		seen = seen || m.Stage != StageOff && m.Stage != StageWaiting
-		if all = all && m.done(); !m.done() && s.Waits == "" {
-			s.Waits = fmt.Sprintf("%s: %s", m.Host.Name, m.Waits)
+		if m.done() {
+			continue
+		}
+		all = false
+		if s.Waits == "" || first.Host.Role == lab.RoleBootstrap { // the bootstrap waits for the others
+			s.Waits, first = fmt.Sprintf("%s: %s", m.Host.Name, m.Waits), m
 		}
 	}
 	switch {

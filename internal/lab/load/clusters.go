@@ -108,10 +108,31 @@ func (r *resolver) clusterMembers() {
 			r.controlPlane(c)
 		} else if c.EtcdSRV {
 			r.lab.Warnings.Addf(c.Pos, "clusters."+c.Name+".etcd_srv", "the cluster has no host with role control-plane and an ip: no SRV record is made")
+		} else {
+			r.lab.Warnings.Addf(c.Pos, "clusters."+c.Name, "no host has cluster: %s: it gets no balancers and no machines", c.Name)
 		}
+		r.takenAddress(c)
 		for _, h := range c.Hosts {
 			r.memberRole(c, h)
 		}
+	}
+}
+
+// takenAddress warns of a cluster whose address is reserved for one of its machines, though it has several for the control plane: it gets no
+// balancers, and one machine all the traffic.
+func (r *resolver) takenAddress(c *lab.Cluster) {
+	h := r.hostByIP[c.Address]
+	if h == nil || r.ours(c.Address) {
+		return
+	}
+	members := 0
+	for _, m := range c.Hosts {
+		if m.Role == lab.RoleControlPlane {
+			members++
+		}
+	}
+	if members != 1 || h.Role != lab.RoleControlPlane {
+		r.lab.Warnings.Addf(c.Pos, "clusters."+c.Name+".address", "%s is the ip of host %s (%s): no balancer of the cluster listens there; want another address", c.Address, h.Name, h.Pos)
 	}
 }
 
