@@ -24,14 +24,20 @@ func TestPrivileges(t *testing.T) {
 	const (
 		nobody = "65534\t65534\t65534\t65534"
 		caps   = "0000000000002400" // CAP_NET_BIND_SERVICE, CAP_NET_RAW
+		most   = "0000000000003400" // and CAP_NET_ADMIN, for the addresses that the daemon holds: effective on one thread while it adds one
 	)
+	adding := 0
 	for _, path := range statuses {
 		body, err := os.ReadFile(path)
 		if err != nil {
 			continue // a thread that is gone
 		}
-		for key, want := range map[string]string{"Uid": nobody, "Gid": nobody, "CapEff": caps, "CapPrm": caps} {
+		for key, want := range map[string]string{"Uid": nobody, "Gid": nobody, "CapEff": caps, "CapPrm": most} {
 			got := regexp.MustCompile(`(?m)^` + key + `:\t(.*)$`).FindStringSubmatch(string(body))
+			if key == "CapEff" && got != nil && got[1] == most && adding == 0 {
+				adding++
+				continue
+			}
 			if got == nil || got[1] != want {
 				t.Errorf("%s: %s is %q, want %q", path, key, got, want)
 			}
