@@ -33,11 +33,11 @@ func TestAddresses(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, "arping", "busybox")
 	nobody(t)
-	l := newLab(t, "10.73.1")
+	l := newLab(t, "10.73.2")
 	l.balancers = "  web: {listen: \"NET.5:80\", backends: [w0:80]}\n"
 	l.write()
 	d := start(t, l)
-	m := d.machine(t, "52:54:00:00:00:10", "10.73.1.10")
+	m := d.machine(t, "52:54:00:00:00:10", "10.73.2.10")
 	answers := func(addr string) bool {
 		_, err := m.run("arping", "-c1", "-w2", "-I", "eth0", addr)
 		return err == nil
@@ -49,56 +49,56 @@ func TestAddresses(t *testing.T) {
 			t.Errorf("%s: on the bridge %t, answers ARP %t", addr, d.onBridge(addr), answers(addr))
 		}
 	}
-	held("10.73.1.5")
+	held("10.73.2.5")
 
 	// A reload: the daemon has no root any more.
 	l.balancers = "  web: {listen: \"NET.6:80\", backends: [w0:80]}\n"
 	l.write()
-	held("10.73.1.6")
-	d.until("the old address is removed", func() bool { return !d.onBridge("10.73.1.5") })
+	held("10.73.2.6")
+	d.until("the old address is removed", func() bool { return !d.onBridge("10.73.2.5") })
 
 	// A crash leaves it; the next daemon does not want it, and wants another.
 	d.kill()
-	if !d.onBridge("10.73.1.6") {
+	if !d.onBridge("10.73.2.6") {
 		t.Fatal("kill -9 removed the address")
 	}
 	l.balancers = "  web: {listen: \"NET.7:80\", backends: [w0:80]}\n"
 	l.write()
 	d.start()
-	held("10.73.1.7")
-	d.until("what the crash left is removed", func() bool { return !d.onBridge("10.73.1.6") })
+	held("10.73.2.7")
+	d.until("what the crash left is removed", func() bool { return !d.onBridge("10.73.2.6") })
 
 	// A crash, and the same lab: it is taken over.
 	d.kill()
 	d.start()
-	held("10.73.1.7")
+	held("10.73.2.7")
 
 	// Another machine announces it: duplicate address detection finds this one, and an announcement is answered.
-	if out, err := m.run("arping", "-D", "-c2", "-w5", "-I", "eth0", "10.73.1.7"); err == nil {
+	if out, err := m.run("arping", "-D", "-c2", "-w5", "-I", "eth0", "10.73.2.7"); err == nil {
 		t.Errorf("duplicate address detection finds nobody: %s", out)
 	}
-	if _, err := m.run("ip", "addr", "add", "10.73.1.7/24", "dev", "eth0"); err != nil {
+	if _, err := m.run("ip", "addr", "add", "10.73.2.7/24", "dev", "eth0"); err != nil {
 		t.Fatal(err)
 	}
-	_, _ = m.run("arping", "-U", "-c1", "-w2", "-I", "eth0", "-s", "10.73.1.7", "10.73.1.7")
-	d.until("the conflict is noticed", func() bool { return d.address("10.73.1.7").State == "conflict" })
-	if a := d.address("10.73.1.7"); a.OK || a.Host != "w0" || !strings.Contains(a.Problem, "52:54:00:00:00:10 (w0)") {
+	_, _ = m.run("arping", "-U", "-c1", "-w2", "-I", "eth0", "-s", "10.73.2.7", "10.73.2.7")
+	d.until("the conflict is noticed", func() bool { return d.address("10.73.2.7").State == "conflict" })
+	if a := d.address("10.73.2.7"); a.OK || a.Host != "w0" || !strings.Contains(a.Problem, "52:54:00:00:00:10 (w0)") {
 		t.Errorf("%+v", a)
 	}
 	if out, err := d.bootlab("status"); err != nil || !strings.Contains(out, "used by another machine, too") {
 		t.Errorf("%v\n%s", err, out)
 	}
-	if _, err := m.run("ip", "addr", "del", "10.73.1.7/24", "dev", "eth0"); err != nil {
+	if _, err := m.run("ip", "addr", "del", "10.73.2.7/24", "dev", "eth0"); err != nil {
 		t.Fatal(err)
 	}
-	held("10.73.1.7")
+	held("10.73.2.7")
 
 	// An orderly stop removes it, and nothing else.
 	d.signal(syscall.SIGTERM)
 	if code := d.exit(patience); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	if out := netns.Run(t, "ip", "-o", "-4", "addr", "show", "dev", l.seg.Bridge); strings.Count(out, "\n") != 1 || !strings.Contains(out, "10.73.1.1/24") {
+	if out := netns.Run(t, "ip", "-o", "-4", "addr", "show", "dev", l.seg.Bridge); strings.Count(out, "\n") != 1 || !strings.Contains(out, "10.73.2.1/24") {
 		t.Errorf("after the stop the bridge has\n%s", out)
 	}
 }
