@@ -7,7 +7,10 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/bootlab/bootlab/internal/host/arp"
+	"github.com/bootlab/bootlab/internal/host/packet"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -48,7 +51,8 @@ const (
 
 // A Resolver asks the kernel, and machines by ARP. It is safe for concurrent use.
 type Resolver struct {
-	arp *arpSocket // nil: the kernel alone is asked
+	arp *packet.Socket // nil: the kernel alone is asked
+	wg  sync.WaitGroup
 
 	mu   sync.Mutex
 	asks map[ask]*answer
@@ -57,19 +61,21 @@ type Resolver struct {
 // Open returns a resolver, which Close ends. With an error, because of a missing privilege, the resolver is valid and asks the kernel alone.
 func Open() (*Resolver, error) {
 	r := &Resolver{asks: map[ask]*answer{}}
-	socket, err := openARP(r.heard)
+	socket, err := packet.Open(unix.ETH_P_ARP, arp.Filter())
 	if err != nil {
 		return r, fmt.Errorf("open a packet socket for ARP: %w", err)
 	}
 	r.arp = socket
+	r.wg.Go(func() { socket.Receive(arp.Size, r.heard) })
 	return r, nil
 }
 
 // Close closes the socket. No Find may be under way.
 func (r *Resolver) Close() {
 	if r.arp != nil {
-		r.arp.close()
+		r.arp.Close()
 	}
+	r.wg.Wait()
 }
 
 // Find returns who uses addr, which belongs to the machine with these MACs. It takes a round trip where the machine answers ARP, and a second
@@ -132,6 +138,12 @@ func judge(own []lab.MAC, heard lab.MAC, seen ...lab.MAC) Found {
 	return found
 }
 
+// An arpSender is who asks: this machine, on one of its interfaces.
+type arpSender struct {
+	mac  lab.MAC
+	addr netip.Addr
+}
+
 // An ask is what is asked for.
 type ask struct {
 	link int
@@ -189,7 +201,8 @@ func (r *Resolver) await(a ask, from arpSender, known lab.MAC, w *answer) lab.MA
 		if slices.Contains(w.own, known) && try < unicastTries {
 			to = known
 		}
-		_ = r.arp.send(a, from, to) // the next try may succeed
+		frame := arp.Request(from.mac, from.addr, to, a.addr)
+		_ = r.arp.Send(a.link, frame[:]) // the next try may succeed
 		timer.Reset(answerWait)
 		select {
 		case mac := <-w.owned:
@@ -209,11 +222,15 @@ func (r *Resolver) foreign(w *answer) bool {
 	return !w.foreign.IsZero()
 }
 
-// heard is called for each ARP reply to this machine.
-func (r *Resolver) heard(link int, addr netip.Addr, mac lab.MAC) {
+// heard is called for each ARP packet, and takes replies to this machine.
+func (r *Resolver) heard(f packet.Frame) {
+	addr, mac, op, ok := arp.Parse(f.Bytes)
+	if !ok || op != arp.OpReply || !f.Host {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	w := r.asks[ask{link, addr}]
+	w := r.asks[ask{f.Link, addr}]
 	switch {
 	case w == nil:
 	case !slices.Contains(w.own, mac):

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bootlab/bootlab/internal/host/arp"
+	"github.com/bootlab/bootlab/internal/host/packet"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -110,8 +111,8 @@ type Holder struct {
 	cfg    Config
 	deps   Deps
 	boot   string
-	arp    *packetSocket // nil: no privilege
-	nd     *packetSocket
+	arp    *packet.Socket // nil: no privilege
+	nd     *packet.Socket
 	noRaw  error // why they are nil
 	kick   chan struct{}
 	claims chan claim
@@ -174,8 +175,8 @@ func Open(ctx context.Context, cfg Config, deps Deps) (*Holder, error) {
 			return nil, fmt.Errorf("forget that %s was added: %w", r.Addr, err)
 		}
 	}
-	if h.arp, h.noRaw = openPacket(unix.ETH_P_ARP, arp.FilterWithProbes()); h.noRaw == nil {
-		h.nd, h.noRaw = openPacket(unix.ETH_P_IPV6, filterND())
+	if h.arp, h.noRaw = packet.Open(unix.ETH_P_ARP, arp.FilterWithProbes()); h.noRaw == nil {
+		h.nd, h.noRaw = packet.Open(unix.ETH_P_IPV6, filterND())
 	}
 	return h, nil
 }
@@ -230,9 +231,11 @@ func (h *Holder) Run(ctx context.Context) error {
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { h.followChanges(changes) })
-	for s, parse := range map[*packetSocket]func([]byte) (claim, bool){h.arp: parseARP, h.nd: parseND} {
+	for s, parse := range map[*packet.Socket]func([]byte) (claim, bool){h.arp: parseARP, h.nd: parseND} {
 		if s != nil {
-			wg.Go(func() { s.receive(parse, h.heard) })
+			wg.Go(func() {
+				s.Receive(maxFrame, func(f packet.Frame) { h.heard(f, parse) })
+			})
 		}
 	}
 	defer wg.Wait()
@@ -270,9 +273,9 @@ func (h *Holder) Run(ctx context.Context) error {
 }
 
 func (h *Holder) close() {
-	for _, s := range []*packetSocket{h.arp, h.nd} {
+	for _, s := range []*packet.Socket{h.arp, h.nd} {
 		if s != nil {
-			s.close()
+			s.Close()
 		}
 	}
 }
@@ -289,8 +292,13 @@ func (h *Holder) followChanges(changes *os.File) {
 	}
 }
 
-// heard is called for each claim on any segment.
-func (h *Holder) heard(c claim) {
+// heard is called for each frame on any segment.
+func (h *Holder) heard(f packet.Frame, parse func([]byte) (claim, bool)) {
+	c, ok := parse(f.Bytes)
+	if !ok {
+		return
+	}
+	c.link = f.Link
 	h.mu.Lock()
 	wanted := slices.ContainsFunc(h.wanted, func(w Wanted) bool { return w.Addr == c.addr })
 	h.mu.Unlock()

@@ -224,6 +224,6 @@ func (h *Holder) send(on link, a netip.Addr, frame []byte) {
 		s = h.nd
 	}
 	if s != nil && !on.mac.IsZero() {
-		_ = s.send(on.index, frame)
+		_ = s.Send(on.index, frame)
 	}
 }

@@ -1,0 +1,100 @@
+// Package packet sends and receives Ethernet frames of one protocol on all interfaces (packet(7)), those that are made later too.
+//
+//	s, err := packet.Open(unix.ETH_P_ARP, arp.Filter()) // needs CAP_NET_RAW
+//	go s.Receive(arp.Size, func(f packet.Frame) { … })  // until Close
+//	err = s.Send(index, frame)
+//
+// It parses nothing but the address that a frame is for.
+package packet
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"syscall"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// sizeMAC is the length of an Ethernet address.
+const sizeMAC = 6
+
+// A Socket is safe for concurrent use.
+type Socket struct {
+	file     *os.File
+	raw      syscall.RawConn
+	protocol uint16 // big endian
+}
+
+// A Frame is one that this machine received.
+type Frame struct {
+	Link  int    // the index of the interface
+	Host  bool   // it is for this machine alone, and no multicast or broadcast
+	Bytes []byte // from the Ethernet header on; valid until the function that got them returns
+}
+
+// Open opens a socket for frames of an Ethernet type (such as unix.ETH_P_ARP) that pass a filter.
+func Open(protocol uint16, filter []bpf.RawInstruction) (*Socket, error) {
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0) // no protocol: nothing is received yet
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	s := &Socket{file: os.NewFile(uintptr(fd), "packet"), protocol: binary.NativeEndian.Uint16([]byte{byte(protocol >> 8), byte(protocol)})}
+	if err = attach(fd, filter); err == nil {
+		err = os.NewSyscallError("bind", unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: s.protocol}))
+	}
+	if err == nil {
+		s.raw, err = s.file.SyscallConn()
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.file.Close())
+	}
+	return s, nil
+}
+
+// attach makes the kernel drop what does not pass the filter.
+func attach(fd int, filter []bpf.RawInstruction) error {
+	program := make([]unix.SockFilter, 0, len(filter))
+	for _, i := range filter {
+		program = append(program, unix.SockFilter{Code: i.Op, Jt: i.Jt, Jf: i.Jf, K: i.K})
+	}
+	err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
+	return os.NewSyscallError("setsockopt", err)
+}
+
+// Receive calls heard for each frame that another machine sent, until the socket is closed. Of a frame, size bytes are read at most. Other
+// errors, such as that of an interface that goes down, are of one frame.
+func (s *Socket) Receive(size int, heard func(Frame)) {
+	b := make([]byte, size)
+	for {
+		var n int
+		var from unix.Sockaddr
+		var err error
+		closed := s.raw.Read(func(fd uintptr) bool {
+			n, from, err = unix.Recvfrom(int(fd), b, 0)
+			return !errors.Is(err, unix.EAGAIN)
+		})
+		if closed != nil {
+			return
+		}
+		at, ok := from.(*unix.SockaddrLinklayer)
+		if err == nil && ok && at.Pkttype != unix.PACKET_OUTGOING {
+			heard(Frame{Link: at.Ifindex, Host: at.Pkttype == unix.PACKET_HOST, Bytes: b[:n]})
+		}
+	}
+}
+
+// Send sends a frame by the interface of that index. Its first bytes are the MAC that it is for.
+func (s *Socket) Send(link int, frame []byte) error {
+	to := &unix.SockaddrLinklayer{Protocol: s.protocol, Ifindex: link, Halen: sizeMAC}
+	copy(to.Addr[:], frame[:sizeMAC])
+	var err error
+	if closed := s.raw.Control(func(fd uintptr) { err = unix.Sendto(int(fd), frame, unix.MSG_DONTWAIT, to) }); closed != nil {
+		return closed
+	}
+	return os.NewSyscallError("sendto", err)
+}
+
+// Close ends Receive.
+func (s *Socket) Close() { _ = s.file.Close() }
