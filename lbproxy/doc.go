@@ -17,4 +17,8 @@
 // The way of a TCP connection: socket.accept (listener.go), handle and route (connection.go: PROXY header, server name),
 // pick (pick.go), connect (connect.go), splice(2) between the two sockets (relay.go, mover.go);
 // without bytes for a while it has no goroutine (parker.go).
+//
+// The way of a request: httpConn.request (httpclient.go; package h1 parses) or http2.ServeHTTP (http2.go, http2stream.go),
+// exchange.run (httpexchange.go), a backend's connection (httpmember.go; in HTTP/2 http2member.go), the response back
+// (httpforward.go), or an answer of our own (httpanswer.go); its metrics and log line (httplog.go).
 package lbproxy

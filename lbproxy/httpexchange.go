@@ -6,11 +6,11 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
-	"os"
-	"strconv"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/bootlab/bootlab/lbproxy/h1"
 
 	"github.com/bootlab/bootlab/internal/lab"
 )
@@ -18,14 +18,14 @@ import (
 // A responder is the client's side of an exchange. What begin, content and finish write is sent by flush at the latest.
 type responder interface {
 	// interim sends a 1xx response.
-	interim(resp *head) error
+	interim(resp *h1.Head) error
 	// begin writes the head of the final response. last: the connection ends after it.
-	begin(x *exchange, framing framing, last bool) error
+	begin(x *exchange, framing h1.Framing, last bool) error
 	// content writes a part of the body.
 	content(p []byte) error
 	flush() error
 	// finish ends the body.
-	finish(trailers []field) error
+	finish(trailers []h1.Field) error
 	// stopReading makes reads of the request's body fail, or lets them succeed again.
 	stopReading(stop bool)
 }
@@ -38,11 +38,11 @@ type exchange struct {
 	src, dst netip.AddrPort
 	secure   bool // the client uses TLS
 
-	req     head
-	content body
+	req     h1.Head
+	content h1.Body
 
-	resp     head
-	reply    body
+	resp     h1.Head
+	reply    h1.Body
 	member   *memberConn
 	endpoint *endpoint // that got the request, and counts it as active
 	stuck    *endpoint // that the sticky cookie names
@@ -53,8 +53,8 @@ type exchange struct {
 	closing  bool         // the client's connection ends after the response
 	status   int
 	upstream *atomic.Pointer[memberConn] // where member is for who aborts the exchange
-	sending  framing                     // of the body to the backend
-	ending   func() []field              // trailers of the request, once its body was read; nil: those of content
+	sending  h1.Framing                  // of the body to the backend
+	ending   func() []h1.Field           // trailers of the request, once its body was read; nil: those of content
 	log      record
 }
 
@@ -68,7 +68,7 @@ var (
 
 // run proxies one request, whose head and body are set. It reports whether the client's connection may carry another.
 func (x *exchange) run() (again bool) {
-	x.resp.status, x.status, x.begun, x.upload, x.member, x.stuck = 0, 0, false, nil, nil, nil
+	x.resp.Status, x.status, x.begun, x.upload, x.member, x.stuck = 0, 0, false, nil, nil, nil
 	defer x.release()
 	if x.frontend.Protocol == lab.BackendH2C {
 		return x.runHTTP2()
@@ -134,8 +134,8 @@ func (x *exchange) roundTrip() error {
 // its body was sent, no byte of a response came, and the connection is one that its backend may have been closing, or
 // whose backend went down.
 func (x *exchange) repeatable(err error, member *memberConn, lost bool) bool {
-	return (member.reused || lost) && !member.answered.Load() && !x.begun && x.upload == nil && x.sending == noBody &&
-		idempotent(x.req.method) && !errors.Is(err, errServerTimeout) && x.log.retries < 3
+	return (member.reused || lost) && !member.answered.Load() && !x.begun && x.upload == nil && x.sending == h1.NoBody &&
+		idempotent(x.req.Method) && !errors.Is(err, errServerTimeout) && x.log.retries < 3
 }
 
 func idempotent(method []byte) bool {
@@ -178,11 +178,8 @@ func (x *exchange) try() error {
 	m := x.member
 	m.deadline.set(x.frontend.Timeouts.Server)
 	x.log.connected = time.Now()
-	out, complete, err := x.appendBuffered(x.appendRequest(x.out[:0]))
+	out, complete := x.appendBuffered(x.appendRequest(x.out[:0]))
 	x.out = out
-	if err != nil {
-		return x.uploadError(err)
-	}
 	if _, err := m.Write(out); err != nil && complete {
 		return x.memberError(err)
 	}
@@ -194,13 +191,13 @@ func (x *exchange) try() error {
 			return x.memberError(err)
 		}
 		m.answered.Store(true)
-		if err := x.resp.readResponse(m.in); err != nil {
+		if err := x.resp.ReadResponse(m.in); err != nil {
 			return x.memberError(err)
 		}
-		if x.resp.status >= 200 || x.resp.status == http.StatusSwitchingProtocols {
+		if x.resp.Status >= 200 || x.resp.Status == http.StatusSwitchingProtocols {
 			break
 		}
-		if x.req.minor == 0 {
+		if x.req.Minor == 0 {
 			continue
 		}
 		if err := x.client.interim(&x.resp); err != nil {
@@ -219,12 +216,12 @@ func (x *exchange) memberError(err error) error {
 			return *cause
 		}
 	}
-	var syntax syntaxError
+	var syntax h1.SyntaxError
 	switch {
 	case x.member.deadline.expired():
 		x.endpoint.health.requestCheck()
 		return errServerTimeout
-	case errors.As(err, &syntax), errors.Is(err, errHeadTooLarge):
+	case errors.As(err, &syntax), errors.Is(err, h1.ErrHeadTooLarge):
 		return fmt.Errorf("%w: %w", errBadResponse, err)
 	}
 	return fmt.Errorf("connection to backend %s: %w", x.endpoint.Addr, err)
@@ -233,18 +230,18 @@ func (x *exchange) memberError(err error) error {
 // respond passes the response on.
 func (x *exchange) respond() error {
 	m := x.member
-	x.status = x.resp.status
-	if x.resp.status == http.StatusSwitchingProtocols {
+	x.status = x.resp.Status
+	if x.resp.Status == http.StatusSwitchingProtocols {
 		return x.tunnel()
 	}
 	framing, length := x.replyFraming()
-	x.reply.reset(m.in, framing, length)
-	last := !x.req.persistent() || x.closing || x.upload != nil && !x.upload.ended.Load()
+	x.reply.Reset(m.in, framing, length)
+	last := !x.req.Persistent() || x.closing || x.upload != nil && !x.upload.ended.Load()
 	x.closing, x.begun = last, true
 	if err := x.client.begin(x, framing, last); err != nil {
 		return errClientGone
 	}
-	if !x.reply.done() && !x.reply.ready() {
+	if !x.reply.Done() && !x.reply.Ready() {
 		if err := x.client.flush(); err != nil {
 			return errClientGone
 		}
@@ -252,7 +249,7 @@ func (x *exchange) respond() error {
 	if err := x.copyReply(); err != nil {
 		return err
 	}
-	if err := x.client.finish(x.reply.trailers.fields); err != nil {
+	if err := x.client.finish(x.reply.Trailers()); err != nil {
 		return errClientGone
 	}
 	if err := x.client.flush(); err != nil {
@@ -263,9 +260,9 @@ func (x *exchange) respond() error {
 }
 
 // keepMember puts the backend's connection back if it may carry another request.
-func (x *exchange) keepMember(framing framing) {
+func (x *exchange) keepMember(framing h1.Framing) {
 	m := x.member
-	reusable := x.resp.persistent() && framing != byClose && x.frontend.SendProxy == 0 && x.resp.status != http.StatusSwitchingProtocols
+	reusable := x.resp.Persistent() && framing != h1.ByClose && x.frontend.SendProxy == 0 && x.resp.Status != http.StatusSwitchingProtocols
 	if u := x.upload; u != nil && reusable {
 		// The last write may be about to return: a backend can answer before it does.
 		if reusable = u.ended.Load(); reusable {
@@ -284,17 +281,17 @@ func (x *exchange) keepMember(framing framing) {
 }
 
 // replyFraming returns how the response's body is delimited (RFC 9112 section 6.3).
-func (x *exchange) replyFraming() (framing, int64) {
+func (x *exchange) replyFraming() (h1.Framing, int64) {
 	r := &x.resp
 	switch {
-	case string(x.req.method) == "HEAD", r.status == http.StatusNoContent, r.status == http.StatusNotModified:
-		return noBody, 0
-	case r.chunked:
-		return byChunks, 0
-	case r.length >= 0:
-		return byLength, r.length
+	case string(x.req.Method) == "HEAD", r.Status == http.StatusNoContent, r.Status == http.StatusNotModified:
+		return h1.NoBody, 0
+	case r.Chunked:
+		return h1.ByChunks, 0
+	case r.Length >= 0:
+		return h1.ByLength, r.Length
 	}
-	return byClose, 0
+	return h1.ByClose, 0
 }
 
 // flushAt is how much of a response may wait for more.
@@ -302,10 +299,10 @@ const flushAt = 16 << 10
 
 // copyReply passes the response's body on: what has come is sent at once, so that streams are not delayed.
 func (x *exchange) copyReply() error {
-	if x.reply.done() {
+	if x.reply.Done() {
 		return nil
 	}
-	if direct, ok := x.client.(interface{ splice(*exchange) error }); ok && x.reply.framing == byLength && x.reply.left >= spliceFrom {
+	if direct, ok := x.client.(interface{ splice(*exchange) error }); ok && x.reply.Left() >= spliceFrom {
 		return direct.splice(x)
 	}
 	buf := x.proxy.buffers.Get()
@@ -324,9 +321,9 @@ func (x *exchange) copyReply() error {
 			return nil
 		case err != nil:
 			return x.memberError(err)
-		case x.reply.done():
+		case x.reply.Done():
 			return nil
-		case pending < flushAt && x.reply.ready():
+		case pending < flushAt && x.reply.Ready():
 			continue
 		}
 		pending = 0
@@ -334,137 +331,4 @@ func (x *exchange) copyReply() error {
 			return errClientGone
 		}
 	}
-}
-
-// An upload sends a request's body while the response is awaited.
-type upload struct {
-	ended atomic.Bool           // the body was read from the client to its end
-	cause atomic.Pointer[error] // why it could not be
-	sent  bool                  // all was written; valid after done
-	done  chan struct{}
-}
-
-// smallBody is how much of a body is sent with the head, if it has come already.
-const smallBody = memberBuffer
-
-// appendBuffered appends the body if all of it has been received with the head.
-func (x *exchange) appendBuffered(out []byte) (_ []byte, complete bool, err error) {
-	b := &x.content
-	if x.sending == noBody {
-		return out, true, nil
-	}
-	if b.framing != byLength || b.in == nil || b.left > int64(b.in.Buffered()) || b.left > smallBody {
-		return out, false, nil
-	}
-	at := len(out)
-	out = append(out, make([]byte, b.left)...)
-	_, err = io.ReadFull(b, out[at:])
-	return out, err == nil, err
-}
-
-func (x *exchange) startUpload() {
-	u := &upload{done: make(chan struct{})}
-	x.upload = u
-	go func() {
-		defer close(u.done)
-		defer x.proxy.contain(func() { x.member.close() })
-		u.sent = x.sendBody(u, x.member)
-	}()
-}
-
-// sendBody copies the body to the backend. An error of the client's closes the backend's connection, so that it never
-// takes a part for the whole; an error of the backend's is left to who reads its response.
-func (x *exchange) sendBody(u *upload, m *memberConn) (sent bool) {
-	buf := x.proxy.buffers.Get()
-	defer x.proxy.buffers.Put(buf)
-	b := &x.content
-	out := make([]byte, 0, 64)
-	for {
-		n, err := b.Read(buf)
-		if err != nil && !errors.Is(err, io.EOF) {
-			err = x.uploadError(err)
-			u.cause.Store(&err)
-			m.abort()
-			return false
-		}
-		last := b.done()
-		u.ended.Store(last)
-		out = out[:0]
-		if n > 0 {
-			out = appendContent(out, x.sending, buf[:n])
-		}
-		if last && x.sending == byChunks {
-			out = appendTrailers(out, x.trailers())
-		}
-		if !m.answered.Load() {
-			m.deadline.set(x.frontend.Timeouts.Server)
-			if m.answered.Load() { // meanwhile
-				m.deadline.clear()
-			}
-		}
-		if _, err := m.Write(out); err != nil {
-			return false
-		}
-		if last {
-			return true
-		}
-	}
-}
-
-// trailers returns the trailers of the request, whose body was read.
-func (x *exchange) trailers() []field {
-	if x.ending != nil {
-		return x.ending()
-	}
-	return x.content.trailers.fields
-}
-
-// uploadError returns why the client's body could not be read.
-func (x *exchange) uploadError(err error) error {
-	var syntax syntaxError
-	switch {
-	case errors.As(err, &syntax), errors.Is(err, errHeadTooLarge):
-		return err
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return errBodyTimeout
-	}
-	return errClientGone
-}
-
-// finishUpload reports whether the body was read to its end.
-func (x *exchange) finishUpload() bool {
-	if x.upload == nil {
-		return x.content.done()
-	}
-	if x.upload.ended.Load() {
-		return true
-	}
-	return false
-}
-
-// appendContent appends a part of a body, as a chunk where the framing needs it.
-func appendContent(out []byte, f framing, p []byte) []byte {
-	if f != byChunks {
-		return append(out, p...)
-	}
-	out = strconv.AppendInt(out, int64(len(p)), 16)
-	out = append(out, "\r\n"...)
-	out = append(out, p...)
-	return append(out, "\r\n"...)
-}
-
-// appendTrailers appends the last chunk and the trailers.
-func appendTrailers(out []byte, fields []field) []byte {
-	out = append(out, "0\r\n"...)
-	for _, f := range fields {
-		out = appendField(out, f.name, f.value)
-	}
-	return append(out, "\r\n"...)
-}
-
-func appendField(out, name, value []byte) []byte {
-	out = append(out, name...)
-	out = append(out, ": "...)
-	out = append(out, value...)
-	return append(out, "\r\n"...)
 }

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/bootlab/bootlab/lbproxy/h1"
+
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -17,39 +19,39 @@ import (
 // connection are replaced, and so are the client's claims about where it comes from.
 func (x *exchange) appendRequest(out []byte) []byte {
 	r := &x.req
-	out = append(out, r.method...)
+	out = append(out, r.Method...)
 	out = append(out, ' ')
-	out = append(out, r.target...)
-	old := r.minor == 0 && x.sending != byChunks
+	out = append(out, r.Target...)
+	old := r.Minor == 0 && x.sending != h1.ByChunks
 	if old {
 		out = append(out, " HTTP/1.0\r\n"...)
 	} else {
 		out = append(out, " HTTP/1.1\r\n"...)
 	}
-	if r.hasHost || !old {
-		out = appendField(out, []byte("Host"), r.host)
+	if r.HasHost || !old {
+		out = h1.AppendField(out, []byte("Host"), r.Host)
 	}
-	for _, f := range r.fields {
-		switch kindOf(f.name) {
-		case fieldHost, fieldLength, fieldEncoding, fieldConnection, fieldKeepAlive, fieldProxyConnection, fieldUpgrade, fieldSettings, fieldTE:
+	for _, f := range r.Fields {
+		switch h1.KindOf(f.Name) {
+		case h1.FieldHost, h1.FieldLength, h1.FieldEncoding, h1.FieldConnection, h1.FieldKeepAlive, h1.FieldProxyConnection, h1.FieldUpgrade, h1.FieldSettings, h1.FieldTE:
 			continue
-		case fieldForwarded, fieldForwardedFor, fieldForwardedHost, fieldForwardedProto, fieldForwardedPort:
+		case h1.FieldForwarded, h1.FieldForwardedFor, h1.FieldForwardedHost, h1.FieldForwardedProto, h1.FieldForwardedPort:
 			continue
 		}
-		out = appendField(out, f.name, f.value)
+		out = h1.AppendField(out, f.Name, f.Value)
 	}
 	switch {
-	case x.sending == byChunks:
+	case x.sending == h1.ByChunks:
 		out = append(out, "Transfer-Encoding: chunked\r\n"...)
-	case r.length >= 0:
+	case r.Length >= 0:
 		out = append(out, "Content-Length: "...)
-		out = append(strconv.AppendInt(out, r.length, 10), "\r\n"...)
+		out = append(strconv.AppendInt(out, r.Length, 10), "\r\n"...)
 	}
 	out = x.appendForwarded(out)
 	switch {
-	case r.upgrade && upgradable(r.protocol):
+	case r.Upgrade && upgradable(r.Protocol):
 		out = append(out, "Connection: Upgrade\r\n"...)
-		out = appendField(out, []byte("Upgrade"), r.protocol)
+		out = h1.AppendField(out, []byte("Upgrade"), r.Protocol)
 	case x.frontend.SendProxy != 0: // its header names this request's client
 		out = append(out, "Connection: close\r\n"...)
 	case old:
@@ -62,18 +64,18 @@ func (x *exchange) appendRequest(out []byte) []byte {
 func (x *exchange) appendForwarded(out []byte) []byte {
 	var forwardedFor, forwarded, host, proto []byte
 	if x.trusted() {
-		for _, f := range x.req.fields {
-			switch kindOf(f.name) {
-			case fieldForwardedFor:
-				forwardedFor = append(append(forwardedFor, f.value...), ", "...)
-			case fieldForwarded:
-				forwarded = append(append(forwarded, f.value...), ", "...)
-			case fieldForwardedHost:
-				host = f.value
-			case fieldForwardedProto:
-				proto = f.value
-			case fieldForwardedPort:
-				out = appendField(out, f.name, f.value)
+		for _, f := range x.req.Fields {
+			switch h1.KindOf(f.Name) {
+			case h1.FieldForwardedFor:
+				forwardedFor = append(append(forwardedFor, f.Value...), ", "...)
+			case h1.FieldForwarded:
+				forwarded = append(append(forwarded, f.Value...), ", "...)
+			case h1.FieldForwardedHost:
+				host = f.Value
+			case h1.FieldForwardedProto:
+				proto = f.Value
+			case h1.FieldForwardedPort:
+				out = h1.AppendField(out, f.Name, f.Value)
 			}
 		}
 	}
@@ -81,10 +83,10 @@ func (x *exchange) appendForwarded(out []byte) []byte {
 	out = x.src.Addr().AppendTo(out)
 	out = append(out, "\r\n"...)
 	if host == nil {
-		host = x.req.host
+		host = x.req.Host
 	}
 	if len(host) > 0 {
-		out = appendField(out, []byte("X-Forwarded-Host"), host)
+		out = h1.AppendField(out, []byte("X-Forwarded-Host"), host)
 	}
 	scheme := []byte("http")
 	if x.secure {
@@ -93,7 +95,7 @@ func (x *exchange) appendForwarded(out []byte) []byte {
 	if proto == nil {
 		proto = scheme
 	}
-	out = appendField(out, []byte("X-Forwarded-Proto"), proto)
+	out = h1.AppendField(out, []byte("X-Forwarded-Proto"), proto)
 	if forwarded != nil { // RFC 7239
 		forwarded = append(forwarded, "for="...)
 		if x.src.Addr().Is6() {
@@ -101,7 +103,7 @@ func (x *exchange) appendForwarded(out []byte) []byte {
 		} else {
 			forwarded = x.src.Addr().AppendTo(forwarded)
 		}
-		out = appendField(out, []byte("Forwarded"), append(append(forwarded, ";proto="...), scheme...))
+		out = h1.AppendField(out, []byte("Forwarded"), append(append(forwarded, ";proto="...), scheme...))
 	}
 	return out
 }
@@ -115,12 +117,12 @@ func (x *exchange) trusted() bool {
 // pick.
 func (x *exchange) sticky() *endpoint {
 	f := x.frontend
-	for _, field := range x.req.fields {
-		if kindOf(field.name) != fieldCookie {
+	for _, field := range x.req.Fields {
+		if h1.KindOf(field.Name) != h1.FieldCookie {
 			continue
 		}
-		for pair := range bytes.SplitSeq(field.value, []byte(";")) {
-			name, value, _ := bytes.Cut(trimSpace(pair), []byte("="))
+		for pair := range bytes.SplitSeq(field.Value, []byte(";")) {
+			name, value, _ := bytes.Cut(h1.TrimSpace(pair), []byte("="))
 			if string(name) != f.Sticky {
 				continue
 			}
@@ -163,7 +165,7 @@ func (x *exchange) redirect() string {
 	if x.frontend.Redirect != lab.RedirectHTTPS || x.secure || x.trusted() && x.claimsTLS() {
 		return ""
 	}
-	host := string(x.req.host)
+	host := string(x.req.Host)
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		if host = name; strings.Contains(name, ":") {
 			host = "[" + name + "]"
@@ -172,21 +174,21 @@ func (x *exchange) redirect() string {
 	if host == "" {
 		return ""
 	}
-	return "https://" + host + string(x.req.target)
+	return "https://" + host + string(x.req.Target)
 }
 
 // claimsTLS reports whether a proxy says that its client uses TLS.
 func (x *exchange) claimsTLS() bool {
-	return slices.ContainsFunc(x.req.fields, func(f field) bool {
-		return kindOf(f.name) == fieldForwardedProto && equalFold(f.value, "https")
+	return slices.ContainsFunc(x.req.Fields, func(f h1.Field) bool {
+		return h1.KindOf(f.Name) == h1.FieldForwardedProto && h1.EqualFold(f.Value, "https")
 	})
 }
 
 // upgradable reports whether a client may change to a protocol. HTTP/2 would hide its requests from the balancer.
 func upgradable(protocol []byte) bool {
 	for name := range bytes.SplitSeq(protocol, []byte(",")) {
-		name = trimSpace(name)
-		if len(name) == 0 || equalFold(name, "h2c") || equalFold(name, "h2") || len(name) >= 4 && equalFold(name[:4], "http") || equalFold(name, "tls/1.0") {
+		name = h1.TrimSpace(name)
+		if len(name) == 0 || h1.EqualFold(name, "h2c") || h1.EqualFold(name, "h2") || len(name) >= 4 && h1.EqualFold(name[:4], "http") || h1.EqualFold(name, "tls/1.0") {
 			return false
 		}
 	}
@@ -194,44 +196,44 @@ func upgradable(protocol []byte) bool {
 }
 
 // appendResponse appends the head of a response for an HTTP/1 client. last: the connection ends after it.
-func (x *exchange) appendResponse(out []byte, framing framing, last bool) []byte {
+func (x *exchange) appendResponse(out []byte, framing h1.Framing, last bool) []byte {
 	r := &x.resp
 	out = append(out, "HTTP/1.1 "...)
-	out = strconv.AppendInt(out, int64(r.status), 10)
+	out = strconv.AppendInt(out, int64(r.Status), 10)
 	out = append(out, ' ')
-	out = append(out, r.reason...)
+	out = append(out, r.Reason...)
 	out = append(out, "\r\n"...)
-	switching := r.status == http.StatusSwitchingProtocols
-	for _, f := range r.fields {
-		switch kindOf(f.name) {
-		case fieldLength, fieldEncoding, fieldConnection, fieldKeepAlive, fieldProxyConnection:
+	switching := r.Status == http.StatusSwitchingProtocols
+	for _, f := range r.Fields {
+		switch h1.KindOf(f.Name) {
+		case h1.FieldLength, h1.FieldEncoding, h1.FieldConnection, h1.FieldKeepAlive, h1.FieldProxyConnection:
 			continue
-		case fieldUpgrade:
-			if !switching && r.status != http.StatusUpgradeRequired {
+		case h1.FieldUpgrade:
+			if !switching && r.Status != http.StatusUpgradeRequired {
 				continue
 			}
 		}
-		out = appendField(out, f.name, f.value)
+		out = h1.AppendField(out, f.Name, f.Value)
 	}
-	if r.status >= 200 {
+	if r.Status >= 200 {
 		if cookie := x.cookie(); cookie != "" {
-			out = appendField(out, []byte("Set-Cookie"), []byte(cookie))
+			out = h1.AppendField(out, []byte("Set-Cookie"), []byte(cookie))
 		}
 	}
 	switch {
-	case switching, r.status < 200, r.status == http.StatusNoContent:
-	case framing == byChunks && x.req.minor > 0, framing == noBody && r.chunked && x.req.minor > 0:
+	case switching, r.Status < 200, r.Status == http.StatusNoContent:
+	case framing == h1.ByChunks && x.req.Minor > 0, framing == h1.NoBody && r.Chunked && x.req.Minor > 0:
 		out = append(out, "Transfer-Encoding: chunked\r\n"...)
-	case r.length >= 0 && !r.chunked:
+	case r.Length >= 0 && !r.Chunked:
 		out = append(out, "Content-Length: "...)
-		out = append(strconv.AppendInt(out, r.length, 10), "\r\n"...)
+		out = append(strconv.AppendInt(out, r.Length, 10), "\r\n"...)
 	}
 	switch {
 	case switching:
 		out = append(out, "Connection: Upgrade\r\n"...)
-	case last && r.status >= 200:
+	case last && r.Status >= 200:
 		out = append(out, "Connection: close\r\n"...)
-	case x.req.minor == 0 && r.status >= 200:
+	case x.req.Minor == 0 && r.Status >= 200:
 		out = append(out, "Connection: keep-alive\r\n"...)
 	}
 	return append(out, "\r\n"...)
@@ -240,13 +242,13 @@ func (x *exchange) appendResponse(out []byte, framing framing, last bool) []byte
 // tunnel passes a 101 response on, then moves bytes both ways until both sides are done.
 func (x *exchange) tunnel() error {
 	c, ok := x.client.(*httpConn)
-	if !ok || !x.req.upgrade || !upgradable(x.req.protocol) || x.sending != noBody {
+	if !ok || !x.req.Upgrade || !upgradable(x.req.Protocol) || x.sending != h1.NoBody {
 		return errBadResponse
 	}
 	x.begun, x.closing = true, true
 	m := x.member
 	m.pool.forget(m)
-	c.out = x.appendResponse(c.out[:0], noBody, false)
+	c.out = x.appendResponse(c.out[:0], h1.NoBody, false)
 	buffered, _ := m.in.Peek(m.in.Buffered())
 	c.out = append(c.out, buffered...)
 	if err := c.flush(); err != nil {
@@ -281,17 +283,14 @@ const spliceFrom = 64 << 10
 // splice passes the rest of a body with a known length on, from socket to socket.
 func (c *httpConn) splice(x *exchange) error {
 	b := &x.reply
-	buffered, _ := b.in.Peek(int(min(int64(b.in.Buffered()), b.left)))
-	c.out = append(c.out, buffered...)
-	_, _ = b.in.Discard(len(buffered))
-	b.took(int64(len(buffered)))
+	c.out = b.AppendReceived(c.out)
 	if err := c.flush(); err != nil {
 		return errClientGone
 	}
-	if b.left == 0 {
+	if b.Left() == 0 {
 		return nil
 	}
-	source := &failingReader{LimitedReader: io.LimitedReader{R: x.member.Conn, N: b.left}}
+	source := &failingReader{LimitedReader: io.LimitedReader{R: x.member.Conn, N: b.Left()}}
 	var n int64
 	var err error
 	if to, ok := c.conn.(*net.TCPConn); ok {
@@ -300,11 +299,11 @@ func (c *httpConn) splice(x *exchange) error {
 		n, err = io.Copy(c.conn, source)
 	}
 	c.sent.Add(n)
-	b.took(n)
+	b.Took(n)
 	switch {
 	case err != nil:
 		return errClientGone
-	case b.left > 0:
+	case b.Left() > 0:
 		return x.memberError(io.ErrUnexpectedEOF)
 	}
 	return nil

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bootlab/bootlab/lbproxy/h1"
+
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -20,11 +22,11 @@ func FuzzRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		in := bufio.NewReaderSize(bytes.NewReader(data), clientBuffer)
 		x := exchange{src: netip.MustParseAddrPort("192.0.2.1:1"), frontend: &frontend{Frontend: &Frontend{Mode: lab.ModeHTTP}}}
-		if x.req.readRequest(in) != nil {
+		if x.req.ReadRequest(in) != nil {
 			return
 		}
-		framing, length := x.req.framing()
-		x.content.reset(in, framing, length)
+		framing, length := x.req.Framing()
+		x.content.Reset(in, framing, length)
 		x.sending = framing
 		out := x.appendRequest(nil)
 		body, err := io.ReadAll(&x.content)
@@ -32,17 +34,17 @@ func FuzzRequest(f *testing.F) {
 			return
 		}
 		if len(body) > 0 {
-			out = appendContent(out, framing, body)
+			out = h1.AppendContent(out, framing, body)
 		}
-		if framing == byChunks {
-			out = appendTrailers(out, x.content.trailers.fields)
+		if framing == h1.ByChunks {
+			out = h1.AppendTrailers(out, x.content.Trailers())
 		}
 		rest := bufio.NewReader(bytes.NewReader(out))
 		got, err := strictRequest(rest)
 		if err != nil {
 			t.Fatalf("a strict server refuses %q: %v", out, err)
 		}
-		if want := string(x.req.method) + " " + string(x.req.target) + " " + string(body); got != want {
+		if want := string(x.req.Method) + " " + string(x.req.Target) + " " + string(body); got != want {
 			t.Fatalf("a strict server understands %q, want %q", got, want)
 		}
 		if left, _ := io.ReadAll(rest); len(left) > 0 {
@@ -64,25 +66,25 @@ func FuzzResponse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		in := bufio.NewReaderSize(bytes.NewReader(data), memberBuffer)
 		x := exchange{frontend: &frontend{Frontend: &Frontend{Mode: lab.ModeHTTP}}}
-		x.req.method, x.req.minor = []byte("GET"), 1
-		if x.resp.readResponse(in) != nil || x.resp.status < 200 {
+		x.req.Method, x.req.Minor = []byte("GET"), 1
+		if x.resp.ReadResponse(in) != nil || x.resp.Status < 200 {
 			return
 		}
 		framing, length := x.replyFraming()
-		x.reply.reset(in, framing, length)
+		x.reply.Reset(in, framing, length)
 		body, err := io.ReadAll(&x.reply)
 		if err != nil {
 			return
 		}
-		if framing == byClose {
-			framing = byChunks
+		if framing == h1.ByClose {
+			framing = h1.ByChunks
 		}
 		out := x.appendResponse(nil, framing, false)
 		if len(body) > 0 {
-			out = appendContent(out, framing, body)
+			out = h1.AppendContent(out, framing, body)
 		}
-		if framing == byChunks {
-			out = appendTrailers(out, x.reply.trailers.fields)
+		if framing == h1.ByChunks {
+			out = h1.AppendTrailers(out, x.reply.Trailers())
 		}
 		rest := bufio.NewReader(bytes.NewReader(out))
 		line, err := strictLine(rest)
@@ -95,7 +97,7 @@ func FuzzResponse(f *testing.F) {
 		}
 		got := make([]byte, left)
 		switch {
-		case framing == noBody:
+		case framing == h1.NoBody:
 			got = nil
 		case chunked:
 			got, err = strictChunks(rest)

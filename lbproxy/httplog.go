@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/bootlab/bootlab/lbproxy/h1"
+
 	"github.com/bootlab/bootlab/internal/lab"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,9 +25,9 @@ type record struct {
 	retries   int
 	reason    reason // why the request or its response ended early; empty: complete
 	err       error
-	framing   framing   // of the response to the client
-	endpoint  *endpoint // that answered or failed last; nil: none was chosen
-	bytes     [2]int64  // of the client's connection, in and out
+	framing   h1.Framing // of the response to the client
+	endpoint  *endpoint  // that answered or failed last; nil: none was chosen
+	bytes     [2]int64   // of the client's connection, in and out
 }
 
 // memberMetrics are the handles of one backend of one balancer.
@@ -88,7 +90,7 @@ func (x *exchange) write(now time.Time) {
 	}
 	attrs := []slog.Attr{
 		slog.String("balancer", x.frontend.Name), slog.String(keyBackend, backend), slog.String(keyAddr, x.src.String()),
-		slog.String("method", string(x.req.method)), slog.String("host", string(x.req.host)), slog.String("path", pathOf(x.req.target)),
+		slog.String("method", string(x.req.Method)), slog.String("host", string(x.req.Host)), slog.String("path", pathOf(x.req.Target)),
 		slog.Int("status", x.status), slog.Int64("bytes_in", x.log.bytes[0]), slog.Int64("bytes_out", x.log.bytes[1]),
 		slog.Float64("head_ms", millis(l.start, l.head)), slog.Float64("connect_ms", millis(l.head, l.connected)),
 		slog.Float64("response_ms", millis(l.connected, l.answered)), slog.Float64("total_ms", millis(l.start, now)),

@@ -1,4 +1,4 @@
-package lbproxy
+package h1
 
 import (
 	"bufio"
@@ -13,44 +13,44 @@ const (
 	maxExtensions = 16 << 10 // of all chunks
 )
 
-// A framing is how a body is delimited.
-type framing int
+// A Framing is how a body is delimited.
+type Framing int
 
 // The framings.
 const (
-	noBody framing = iota
-	byLength
-	byChunks
-	byClose // the end of the connection, in responses only
+	NoBody Framing = iota
+	ByLength
+	ByChunks
+	ByClose // the end of the connection, in responses only
 )
 
-// A body reads the content of one message: without its framing, to io.EOF. Any other error says that the rest of the
+// A Body reads the content of one message: without its framing, to io.EOF. Any other error says that the rest of the
 // connection cannot be read.
-type body struct {
+type Body struct {
 	in         *bufio.Reader
-	framing    framing
+	framing    Framing
 	left       int64 // of the content or the chunk
 	started    bool  // a chunk was read: its CRLF follows
 	extensions int
 	err        error // of every later Read
-	trailers   head  // fields after the last chunk
+	trailers   Head  // fields after the last chunk
 }
 
-// reset makes b the body of the message whose head was read from in.
-func (b *body) reset(in *bufio.Reader, f framing, length int64) {
-	*b = body{in: in, framing: f, left: length, trailers: head{raw: b.trailers.raw[:0], fields: b.trailers.fields[:0]}}
-	if f == noBody || f == byLength && length == 0 {
-		b.framing, b.err = noBody, io.EOF
+// Reset makes b the body of the message whose head was read from in.
+func (b *Body) Reset(in *bufio.Reader, f Framing, length int64) {
+	*b = Body{in: in, framing: f, left: length, trailers: Head{raw: b.trailers.raw[:0], Fields: b.trailers.Fields[:0]}}
+	if f == NoBody || f == ByLength && length == 0 {
+		b.framing, b.err = NoBody, io.EOF
 	}
 }
 
-// done reports whether the whole body was read.
-func (b *body) done() bool { return errors.Is(b.err, io.EOF) }
+// Done reports whether the whole body was read.
+func (b *Body) Done() bool { return errors.Is(b.err, io.EOF) }
 
-// ready reports whether Read returns without waiting for the connection.
-func (b *body) ready() bool {
+// Ready reports whether Read returns without waiting for the connection.
+func (b *Body) Ready() bool {
 	buffered, _ := b.in.Peek(b.in.Buffered())
-	if b.framing != byChunks || b.left > 0 {
+	if b.framing != ByChunks || b.left > 0 {
 		return len(buffered) > 0
 	}
 	if b.started {
@@ -63,22 +63,48 @@ func (b *body) ready() bool {
 	return bytes.HasPrefix(rest, []byte("\r\n")) || bytes.Contains(rest, []byte("\r\n\r\n"))
 }
 
+// Left returns how much of a body of known length has not been read; -1: its length is not known.
+func (b *Body) Left() int64 {
+	if b.framing != ByLength {
+		return -1
+	}
+	return b.left
+}
+
+// Received reports whether all that is left of a body of known length has been received, so that Read does not wait.
+func (b *Body) Received() bool {
+	return b.framing == ByLength && b.in != nil && b.left <= int64(b.in.Buffered())
+}
+
+// AppendReceived appends what has been received of a body of known length, and counts it as read. The rest may then be
+// read from the connection itself: Took counts it.
+func (b *Body) AppendReceived(out []byte) []byte {
+	part, _ := b.in.Peek(int(min(int64(b.in.Buffered()), b.left)))
+	out = append(out, part...)
+	_, _ = b.in.Discard(len(part))
+	b.Took(int64(len(part)))
+	return out
+}
+
+// Trailers returns the fields after the last chunk, once Done.
+func (b *Body) Trailers() []Field { return b.trailers.Fields }
+
 // Read implements io.Reader.
-func (b *body) Read(p []byte) (n int, err error) {
+func (b *Body) Read(p []byte) (n int, err error) {
 	if b.err != nil {
 		return 0, b.err
 	}
-	if b.framing == byChunks && b.left == 0 {
+	if b.framing == ByChunks && b.left == 0 {
 		if b.err = b.nextChunk(); b.err != nil {
 			return 0, b.err
 		}
 	}
-	if b.framing != byClose {
+	if b.framing != ByClose {
 		p = p[:min(int64(len(p)), b.left)]
 	}
 	n, err = b.in.Read(p)
-	if b.framing != byClose {
-		b.took(int64(n))
+	if b.framing != ByClose {
+		b.Took(int64(n))
 		if errors.Is(err, io.EOF) && b.err == nil {
 			err = io.ErrUnexpectedEOF
 		}
@@ -92,45 +118,45 @@ func (b *body) Read(p []byte) (n int, err error) {
 	return 0, b.err
 }
 
-// took counts content that was read.
-func (b *body) took(n int64) {
+// Took counts content that was read.
+func (b *Body) Took(n int64) {
 	b.left -= n
-	if b.left == 0 && b.framing == byLength {
+	if b.left == 0 && b.framing == ByLength {
 		b.err = io.EOF
 	}
 }
 
 // nextChunk reads up to the content of the next chunk. io.EOF: it was the last, and the trailers are read.
-func (b *body) nextChunk() error {
+func (b *Body) nextChunk() error {
 	if b.started {
 		var end [2]byte
 		if _, err := io.ReadFull(b.in, end[:]); err != nil {
 			return unexpected(err)
 		}
 		if end != [2]byte{'\r', '\n'} {
-			return syntaxError("a chunk does not end with CRLF")
+			return SyntaxError("a chunk does not end with CRLF")
 		}
 	}
 	b.started = true
 	line, err := b.in.ReadSlice('\n')
 	switch {
 	case errors.Is(err, bufio.ErrBufferFull) || len(line) > maxChunkLine:
-		return syntaxError("a chunk size is too long")
+		return SyntaxError("a chunk size is too long")
 	case err != nil:
 		return unexpected(err)
 	case len(line) < 3 || line[len(line)-2] != '\r':
-		return syntaxError("a chunk size does not end with CRLF")
+		return SyntaxError("a chunk size does not end with CRLF")
 	}
 	size, extensions, extended := bytes.Cut(line[:len(line)-2], []byte(";"))
-	if b.extensions += len(extensions); !isText(extensions) || b.extensions > maxExtensions {
-		return syntaxError("a chunk extension is malformed or too long")
+	if b.extensions += len(extensions); !IsText(extensions) || b.extensions > maxExtensions {
+		return SyntaxError("a chunk extension is malformed or too long")
 	}
 	if extended {
-		size = trimSpace(size) // BWS; section 7.1.1
+		size = TrimSpace(size) // BWS; section 7.1.1
 	}
 	n, ok := parseChunkSize(size)
 	if !ok {
-		return syntaxError("a chunk size is malformed")
+		return SyntaxError("a chunk size is malformed")
 	}
 	if b.left = n; n > 0 {
 		return nil
@@ -159,47 +185,47 @@ func parseChunkSize(b []byte) (n int64, ok bool) {
 
 // readTrailers reads the trailer section and returns io.EOF. Fields that frame or route a message are dropped
 // (RFC 9110 section 6.5.1).
-func (b *body) readTrailers() error {
+func (b *Body) readTrailers() error {
 	t := &b.trailers
 	for {
 		start := len(t.raw)
 		line, err := b.in.ReadSlice('\n')
 		t.raw = append(t.raw, line...)
 		switch {
-		case errors.Is(err, bufio.ErrBufferFull) || len(t.raw) > maxHead:
-			return errHeadTooLarge
+		case errors.Is(err, bufio.ErrBufferFull) || len(t.raw) > MaxHead:
+			return ErrHeadTooLarge
 		case err != nil:
 			return unexpected(err)
 		case len(line) < 2 || line[len(line)-2] != '\r':
-			return syntaxError("a trailer does not end with CRLF")
+			return SyntaxError("a trailer does not end with CRLF")
 		}
 		if len(line) == 2 {
 			t.raw = t.raw[:start]
 			break
 		}
 	}
-	var parsed head
+	var parsed Head
 	if err := parsed.parseTrailers(t.raw); err != nil {
 		return err
 	}
-	t.fields = parsed.fields
+	t.Fields = parsed.Fields
 	return io.EOF
 }
 
 // parseTrailers parses fields that have no meaning for the framing.
-func (h *head) parseTrailers(raw []byte) error {
+func (h *Head) parseTrailers(raw []byte) error {
 	for len(raw) > 0 {
 		var line []byte
-		line, raw = cutLine(raw)
+		line, raw = CutLine(raw)
 		name, value, found := bytes.Cut(line, []byte(":"))
-		if !found || !isToken(name) || !isText(value) {
-			return syntaxError("a trailer is malformed")
+		if !found || !IsToken(name) || !IsText(value) {
+			return SyntaxError("a trailer is malformed")
 		}
-		if kindOf(name) != fieldOther {
+		if KindOf(name) != FieldOther {
 			continue
 		}
-		if h.fields = append(h.fields, field{name, trimSpace(value)}); len(h.fields) > maxFields {
-			return errHeadTooLarge
+		if h.Fields = append(h.Fields, Field{name, TrimSpace(value)}); len(h.Fields) > MaxFields {
+			return ErrHeadTooLarge
 		}
 	}
 	return nil

@@ -1,0 +1,260 @@
+package lbproxy
+
+import (
+	"bufio"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/bootlab/bootlab/lbproxy/h1"
+
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// An httpConn is a client connection in HTTP/1.
+type httpConn struct {
+	conn     net.Conn
+	proxy    *httpProxy
+	client   *clientConn
+	listener *activeListener // of the table when the connection came
+	session  *session
+	in       *bufio.Reader
+	out      []byte // not yet sent
+	x        exchange
+	deadline deadline
+	timeout  time.Duration // of each read; 0: none
+	served   atomic.Bool   // it had a request
+	busy     atomic.Bool   // it has a request, or is about to be closed
+	frontend *frontend     // that has counted the connection; nil: none yet
+	received atomic.Int64
+	sent     atomic.Int64
+}
+
+// serve reads and answers requests until the connection ends.
+func (c *httpConn) serve() {
+	defer c.close()
+	defer c.proxy.contain(c.abort)
+	if len(c.listener.certificates) > 0 && !c.handshake() {
+		return
+	}
+	c.in = bufio.NewReaderSize(reading{c}, clientBuffer)
+	if c.http2() {
+		c.serveHTTP2()
+		return
+	}
+	for first := true; c.await(first); first = false {
+		if !c.request() {
+			return
+		}
+		c.served.Store(true)
+		c.busy.Store(false)
+		if c.proxy.isDraining() {
+			return
+		}
+	}
+}
+
+// await waits for the first byte of the next request.
+func (c *httpConn) await(first bool) bool {
+	t := defaultTimeouts
+	if c.frontend != nil {
+		t = c.frontend.Timeouts
+	}
+	limit := t.KeepAlive
+	if first {
+		limit = t.Request
+	}
+	c.timeout = 0
+	c.deadline.set(limit)
+	_, err := c.in.Peek(1)
+	return err == nil && c.busy.CompareAndSwap(false, true)
+}
+
+// request reads and answers one request. It reports whether another may follow.
+func (c *httpConn) request() (again bool) {
+	x := &c.x
+	x.log = record{start: time.Now()}
+	x.frontend, x.closing, x.status = nil, c.proxy.s.draining.Load(), 0
+	limit := defaultTimeouts.Request
+	if c.frontend != nil {
+		limit = c.frontend.Timeouts.Request
+	}
+	c.deadline.set(limit)
+	if err := x.req.ReadRequest(c.in); err != nil {
+		return c.refuse(err)
+	}
+	c.deadline.clear()
+	x.log.head = time.Now()
+	framing, length := x.req.Framing()
+	x.content.Reset(c.in, framing, length)
+	x.sending = framing
+	if !c.route() {
+		return false
+	}
+	if to := x.redirect(); to != "" {
+		c.answer(redirectStatus(x.req.Method), to, "Location: "+to+"\r\n")
+		x.done()
+		return false
+	}
+	c.timeout = x.frontend.Timeouts.Body
+	x.log.bytes = [2]int64{c.received.Load(), c.sent.Load()}
+	again = x.run()
+	x.log.bytes = [2]int64{c.received.Load() - x.log.bytes[0], c.sent.Load() - x.log.bytes[1]}
+	x.done()
+	if !again {
+		c.end()
+	}
+	return again
+}
+
+// route finds the balancer of a request, and answers if there is none.
+func (c *httpConn) route() bool {
+	f, why := c.find(&c.x)
+	if why != "" {
+		c.unavailable(why)
+		return false
+	}
+	c.assignFirst(f)
+	return true
+}
+
+// find sets the balancer of a request. why says what its client is told instead.
+func (c *httpConn) find(x *exchange) (f *frontend, why string) {
+	p := c.proxy
+	l := p.s.active.Load().listeners[c.client.socket.addr]
+	if l == nil || c.client.socket.isClosed() {
+		l = c.listener
+		x.closing = true // the address is gone; this request still gets its answer
+	}
+	if p.isDraining() {
+		x.closing = true
+	}
+	f = l.frontend(l.byName(hostname(string(x.req.Host))))
+	if f == nil || f.Mode != lab.ModeHTTP {
+		p.s.reject("", rejectNoMatch, x.src, nil)
+		return nil, "no balancer of this address matches this host"
+	}
+	x.frontend = f
+	if l.only == nil && f.MaxConnections > 0 && f.state.active.Load() >= int64(f.MaxConnections) && c.frontend == nil {
+		p.s.reject(f.Name, rejectLimit, x.src, nil)
+		return nil, "balancer " + f.Name + " has max_connections"
+	}
+	return f, ""
+}
+
+// assign sets the frontend of the connection, which has counted it.
+func (c *httpConn) assign(f *frontend) {
+	c.frontend = f
+	c.proxy.s.sessions.assign(c.session, f)
+}
+
+// assignFirst makes f the frontend of a connection that has none yet.
+func (c *httpConn) assignFirst(f *frontend) {
+	if c.frontend == nil {
+		f.state.add()
+		c.assign(f)
+	}
+}
+
+// close closes the connection and counts it out.
+func (c *httpConn) close() {
+	p := c.proxy
+	_ = c.conn.Close()
+	p.deadlines.remove(&c.deadline)
+	p.s.sessions.end(c.session, c.received.Load(), c.sent.Load())
+	if c.frontend != nil {
+		c.frontend.state.remove()
+	}
+	c.client.release()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.open, c)
+	p.ended.Broadcast()
+}
+
+// abort resets the connection, and with it what its request has at a backend. Its goroutine ends.
+func (c *httpConn) abort() { c.session.abort() }
+
+// reading reads from a client: first the bytes that were read to route the connection.
+type reading struct{ c *httpConn }
+
+// Read implements io.Reader.
+func (r reading) Read(b []byte) (int, error) {
+	c := r.c
+	if prefix := c.client.prefix; len(prefix) > 0 {
+		n := copy(b, prefix)
+		c.client.prefix = prefix[n:]
+		c.received.Add(int64(n))
+		return n, nil
+	}
+	if c.timeout > 0 {
+		c.deadline.set(c.timeout)
+		defer c.deadline.clear()
+	}
+	n, err := c.conn.Read(b)
+	c.received.Add(int64(n))
+	return n, err
+}
+
+// interim implements responder.
+func (c *httpConn) interim(*h1.Head) error {
+	c.out = c.x.appendResponse(c.out, h1.NoBody, false)
+	return c.flush()
+}
+
+// begin implements responder.
+func (c *httpConn) begin(x *exchange, f h1.Framing, last bool) error {
+	if f == h1.ByClose {
+		if x.req.Minor > 0 {
+			f = h1.ByChunks // so that the client sees whether it got everything
+		} else {
+			last, x.closing = true, true
+		}
+	}
+	if f == h1.ByChunks && x.req.Minor == 0 {
+		last, x.closing, f = true, true, h1.ByClose
+	}
+	x.log.framing = f
+	c.out = x.appendResponse(c.out, f, last)
+	return nil
+}
+
+// content implements responder.
+func (c *httpConn) content(p []byte) error {
+	c.out = h1.AppendContent(c.out, c.x.log.framing, p)
+	if len(c.out) > copyBuffer {
+		return c.flush()
+	}
+	return nil
+}
+
+// finish implements responder.
+func (c *httpConn) finish(trailers []h1.Field) error {
+	if c.x.log.framing == h1.ByChunks {
+		c.out = h1.AppendTrailers(c.out, trailers)
+	}
+	return nil
+}
+
+// flush implements responder.
+func (c *httpConn) flush() error {
+	if len(c.out) == 0 {
+		return nil
+	}
+	n, err := c.conn.Write(c.out)
+	c.sent.Add(int64(n))
+	if cap(c.out) > 2*copyBuffer {
+		c.out = nil
+	}
+	c.out = c.out[:0]
+	return err
+}
+
+// stopReading implements responder.
+func (c *httpConn) stopReading(stop bool) {
+	at := time.Time{}
+	if stop {
+		at = time.Unix(1, 0)
+	}
+	_ = c.conn.SetReadDeadline(at)
+}
