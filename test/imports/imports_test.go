@@ -64,7 +64,7 @@ var rules = []rule{
 	{"internal/host/arp", []string{"internal/lab"}, "packets; of the lab only what a MAC is"},
 	{"internal/host/connlimit", nil, "counts connections; opens and closes none"},
 	{"internal/host/datagram", nil, "system calls for batches of datagrams"},
-	{"internal/host/neighbour", []string{"internal/host/arp", "internal/host/packet", "internal/lab"}, "asks the kernel and the segment; of the lab only what a MAC is"},
+	{"internal/host/neighbour", []string{"internal/host/arp", "internal/host/packet", "internal/host/rtnetlink", "internal/lab"}, "asks the kernel and the segment; of the lab only what a MAC is"},
 	{"internal/host/descriptors", nil, "asks the operating system alone"},
 	{"internal/host/links", nil, "asks the operating system alone"},
 	{"internal/host/memory", nil, "asks the operating system alone"},
@@ -72,7 +72,8 @@ var rules = []rule{
 	{"internal/host/pause", nil, "a clock and a context"},
 	{"internal/host/portowner", nil, "asks the operating system alone"},
 	{"internal/host/privilege", nil, "asks the operating system alone"},
-	{"internal/host/vip", []string{"internal/host/arp", "internal/host/packet", "internal/host/privilege", "internal/lab"}, "asks the kernel and the segment; of the lab only what a MAC is"},
+	{"internal/host/rtnetlink", nil, "asks the operating system alone"},
+	{"internal/host/vip", []string{"internal/host/arp", "internal/host/links", "internal/host/packet", "internal/host/privilege", "internal/host/rtnetlink", "internal/lab"}, "asks the kernel and the segment; of the lab only what a MAC is"},
 
 	{"internal/lab", nil, "the model: every decision, no file, no server, no socket"},
 	{"internal/lab/load", []string{"internal/lab"}, "reads the lab file into the model; only commands, the daemon and readers of YAML need it"},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bootlab/bootlab/internal/host/arp"
 	"github.com/bootlab/bootlab/internal/host/packet"
+	"github.com/bootlab/bootlab/internal/host/rtnetlink"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -85,7 +86,7 @@ func (r *Resolver) Close() {
 // The first question goes to the machine alone: to ask all would let the answer of another machine replace the kernel's neighbour entry, and
 // break the connections of the machine. All are asked if it does not answer, or where the kernel's entry is another machine's already.
 func (r *Resolver) Find(addr netip.Addr, own []lab.MAC) (found Found, err error) {
-	err = onSegment(addr, func(k *kernel, way route, ours lab.MAC) {
+	err = onSegment(addr, func(k kernel, way route, ours lab.MAC) {
 		before := k.neighbour(way.link, addr)
 		heard := r.request(ask{way.link, addr}, arpSender{ours, way.source}, before, own)
 		after := k.neighbour(way.link, addr)
@@ -98,19 +99,20 @@ func (r *Resolver) Find(addr netip.Addr, own []lab.MAC) (found Found, err error)
 // Entry is Find by the kernel's neighbour entry alone: no machine is asked, and it takes microseconds. It tells to which machine the kernel
 // sends, and is for a machine that was found a moment ago. Nobody is that the kernel has no entry.
 func (r *Resolver) Entry(addr netip.Addr, own []lab.MAC) (found Found, err error) {
-	err = onSegment(addr, func(k *kernel, way route, _ lab.MAC) {
+	err = onSegment(addr, func(k kernel, way route, _ lab.MAC) {
 		found = judge(own, lab.MAC{}, k.neighbour(way.link, addr))
 	})
 	return found, err
 }
 
 // onSegment calls look with the kernel, the way to addr and our MAC there, if addr is on an Ethernet segment of this machine.
-func onSegment(addr netip.Addr, look func(k *kernel, way route, ours lab.MAC)) error {
-	k, err := openKernel()
+func onSegment(addr netip.Addr, look func(k kernel, way route, ours lab.MAC)) error {
+	conn, err := rtnetlink.Open()
 	if err != nil {
 		return err
 	}
-	defer k.close()
+	defer conn.Close()
+	k := kernel{conn}
 	way, err := k.route(addr)
 	if err != nil || !way.direct {
 		return err

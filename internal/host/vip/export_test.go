@@ -4,7 +4,7 @@ import "net/netip"
 
 // Leave adds an address with its mark, as a killed holder leaves it.
 func Leave(a netip.Addr, name string) error {
-	all, _, err := links()
+	all, _, err := interfaces()
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package vip
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -17,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bootlab/bootlab/internal/host/arp"
+	"github.com/bootlab/bootlab/internal/host/links"
 	"github.com/bootlab/bootlab/internal/host/packet"
 	"github.com/bootlab/bootlab/internal/lab"
 )
@@ -225,12 +225,12 @@ func (h *Holder) States() []State {
 
 // Run holds the addresses until ctx ends, and then removes those that it added.
 func (h *Holder) Run(ctx context.Context) error {
-	changes, err := openChanges()
+	changes, err := links.Open()
 	if err != nil {
 		return fmt.Errorf("follow the interfaces: %w", err)
 	}
+	defer changes.Close()
 	var wg sync.WaitGroup
-	wg.Go(func() { h.followChanges(changes) })
 	for s, parse := range map[*packet.Socket]func([]byte) (claim, bool){h.arp: parseARP, h.nd: parseND} {
 		if s != nil {
 			wg.Go(func() {
@@ -239,13 +239,16 @@ func (h *Holder) Run(ctx context.Context) error {
 		}
 	}
 	defer wg.Wait()
-	defer func() {
-		_ = changes.Close()
-		h.close()
-	}()
+	defer h.close()
 	next := time.Now()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	hurry := func() {
+		if soon := time.Now().Add(pace); next.After(soon) {
+			next = soon
+			timer.Reset(pace)
+		}
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -254,21 +257,18 @@ func (h *Holder) Run(ctx context.Context) error {
 		case c := <-h.claims:
 			h.claim(c, time.Now())
 			h.publish()
-			continue
 		case <-h.kick:
-			if soon := time.Now().Add(pace); next.After(soon) {
-				next = soon
-				timer.Reset(pace)
-			}
-			continue
+			hurry()
+		case <-changes.Changed():
+			hurry()
 		case <-timer.C:
+			next = h.pass(ctx, time.Now())
+			if soon := time.Now().Add(pace); next.Before(soon) {
+				next = soon
+			}
+			h.publish()
+			timer.Reset(time.Until(next))
 		}
-		next = h.pass(ctx, time.Now())
-		if soon := time.Now().Add(pace); next.Before(soon) {
-			next = soon
-		}
-		h.publish()
-		timer.Reset(time.Until(next))
 	}
 }
 
@@ -277,18 +277,6 @@ func (h *Holder) close() {
 		if s != nil {
 			s.Close()
 		}
-	}
-}
-
-// followChanges wakes Run when an interface or an address changes, until the socket is closed.
-func (h *Holder) followChanges(changes *os.File) {
-	buf := make([]byte, 32<<10)
-	for {
-		// ENOBUFS says that messages were lost: something changed.
-		if _, err := changes.Read(buf); err != nil && !errors.Is(err, unix.ENOBUFS) {
-			return
-		}
-		h.wake()
 	}
 }
 
@@ -375,7 +363,7 @@ func (h *Holder) pass(ctx context.Context, now time.Time) (next time.Time) {
 // look asks the kernel.
 func (h *Holder) look() (err error) {
 	m := machine{}
-	if m.links, m.own, err = links(); err != nil {
+	if m.links, m.own, err = interfaces(); err != nil {
 		return err
 	}
 	if m.addrs, err = onLinks(); err != nil {

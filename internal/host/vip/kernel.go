@@ -9,11 +9,11 @@ import (
 	"net/netip"
 	"os"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/bootlab/bootlab/internal/host/privilege"
+	"github.com/bootlab/bootlab/internal/host/rtnetlink"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -81,8 +81,8 @@ type link struct {
 	carrier bool
 }
 
-// links returns all interfaces by name, and their MACs, which are this machine's own.
-func links() (byName map[string]link, own map[lab.MAC]bool, err error) {
+// interfaces returns all interfaces by name, and their MACs, which are this machine's own.
+func interfaces() (byName map[string]link, own map[lab.MAC]bool, err error) {
 	all, err := net.Interfaces()
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the interfaces: %w", err)
@@ -118,92 +118,26 @@ func remove(a netip.Addr, index int) error {
 	return err
 }
 
-// netlinkWait ends what hangs: the kernel answers at once.
-const netlinkWait = 5 * time.Second
-
-// change sends one request about an address, and returns its outcome. An error without the privilege is fs.ErrPermission.
+// change sends one request about an address. An error without the privilege is fs.ErrPermission.
 func change(request, flags uint16, a netip.Addr, index int, addrFlags byte) error {
-	family := byte(unix.AF_INET)
-	if a.Is6() {
-		family = unix.AF_INET6
-	}
-	const seq = 1
-	b := make([]byte, unix.SizeofNlMsghdr, 128)
-	b = append(b, family, byte(a.BitLen()), addrFlags, unix.RT_SCOPE_UNIVERSE)
-	b = binary.NativeEndian.AppendUint32(b, uint32(index))
+	body := []byte{rtnetlink.Family(a), byte(a.BitLen()), addrFlags, unix.RT_SCOPE_UNIVERSE}
+	body = binary.NativeEndian.AppendUint32(body, uint32(index))
 	for _, kind := range []uint16{unix.IFA_LOCAL, unix.IFA_ADDRESS} {
-		b = appendAttr(b, kind, a.AsSlice())
+		body = rtnetlink.AppendAttr(body, kind, a.AsSlice())
 	}
-	b = appendAttr(b, attrProtocol, []byte{Protocol})
-	binary.NativeEndian.PutUint32(b, uint32(len(b)))
-	binary.NativeEndian.PutUint16(b[4:], request)
-	binary.NativeEndian.PutUint16(b[6:], unix.NLM_F_REQUEST|unix.NLM_F_ACK|flags)
-	binary.NativeEndian.PutUint32(b[8:], seq)
+	body = rtnetlink.AppendAttr(body, attrProtocol, []byte{Protocol})
 	return privilege.Using(privilege.NetAdmin, func() error {
-		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+		conn, err := rtnetlink.Open()
 		if err != nil {
-			return os.NewSyscallError("socket", err)
+			return err
 		}
-		defer func() { _ = unix.Close(fd) }()
-		wait := unix.NsecToTimeval(int64(netlinkWait))
-		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait); err != nil {
-			return os.NewSyscallError("setsockopt", err)
-		}
-		if err := unix.Sendto(fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-			return os.NewSyscallError("sendto", err)
-		}
-		return acknowledged(fd, seq)
+		defer conn.Close()
+		return conn.Change(request, flags, body)
 	})
-}
-
-// acknowledged waits for the outcome of the request with that number.
-func acknowledged(fd int, seq uint32) error {
-	buf := make([]byte, 8<<10)
-	for {
-		n, from, err := unix.Recvfrom(fd, buf, 0)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil {
-			return os.NewSyscallError("recvfrom", err)
-		}
-		sender, ok := from.(*unix.SockaddrNetlink)
-		if !ok || sender.Pid != 0 || n < unix.SizeofNlMsghdr+4 || binary.NativeEndian.Uint16(buf[4:]) != unix.NLMSG_ERROR || binary.NativeEndian.Uint32(buf[8:]) != seq {
-			continue
-		}
-		if errno := -int32(binary.NativeEndian.Uint32(buf[unix.SizeofNlMsghdr:])); errno != 0 {
-			return os.NewSyscallError("netlink", syscall.Errno(errno))
-		}
-		return nil
-	}
-}
-
-func appendAttr(b []byte, kind uint16, value []byte) []byte {
-	b = binary.NativeEndian.AppendUint16(b, uint16(unix.SizeofRtAttr+len(value)))
-	b = binary.NativeEndian.AppendUint16(b, kind)
-	b = append(b, value...)
-	for len(b)%unix.NLMSG_ALIGNTO != 0 {
-		b = append(b, 0)
-	}
-	return b
 }
 
 // denied reports whether err is a missing privilege.
 func denied(err error) bool { return errors.Is(err, fs.ErrPermission) }
-
-// openChanges returns a socket that becomes readable when an interface or an address changes.
-func openChanges() (*os.File, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
-	if err != nil {
-		return nil, os.NewSyscallError("socket", err)
-	}
-	groups := &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR}
-	if err := unix.Bind(fd, groups); err != nil {
-		_ = unix.Close(fd)
-		return nil, os.NewSyscallError("bind", err)
-	}
-	return os.NewFile(uintptr(fd), "netlink"), nil
-}
 
 // Marked returns the addresses that this package, in this process or another one, has added to an interface. They say nothing of the
 // network that the interface is in.
