@@ -35,6 +35,7 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/panics"
 	"github.com/bootlab/bootlab/internal/observe/timeline"
 	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/internal/store/logfile"
 )
 
 // A Config is what Run needs to start.
@@ -73,6 +74,7 @@ type Daemon struct {
 	panics        *panics.All
 	neighbours    *neighbour.Resolver
 	vips          *vip.Holder
+	file          *logfile.Store // of learned
 	served        *served
 	installWatch  *installWatch
 	clusters      *clusters
@@ -93,67 +95,123 @@ func (d *Daemon) followMemory() {
 // Run loads the lab and serves it until ctx ends. It returns an error if the lab is not valid, a port is in use, a server
 // ended early, or the state was not stored at the stop.
 func Run(ctx context.Context, cfg Config) (err error) {
-	d := &Daemon{cfg: cfg, log: cfg.Log, registry: cmp.Or(cfg.Registry, prometheus.NewRegistry()), started: time.Now(), installWatch: newInstallWatch(), health: newHealth(),
-		handover: newHandover(cfg.Log),
-		loops:    bootloop.New(time.Now), summaries: logs.NewSummarizer(cfg.Log.Handler()), memory: memory.NewFollower(os.DirFS("/"))}
-	d.serverLog = slog.New(d.summaries)
-	defer d.summaries.Flush()
-	d.followMemory()
-	if d.panics, err = panics.New(d.registry, d.log); err != nil {
+	d, err := newDaemon(cfg)
+	if err != nil {
 		return err
 	}
-	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	defer func() { err = errors.Join(err, d.close()) }()
+	if err := d.load(); err != nil {
+		return err
+	}
+	user, err := d.openAsRoot(ctx)
+	if err != nil {
+		return err
+	}
+	if err := d.readStore(ctx); err != nil {
+		return err
+	}
+	if err := d.buildServers(ctx); err != nil {
+		return err
+	}
+	watch, err := d.putInForce(ctx, user)
+	if err != nil {
+		return err
+	}
+	d.reportState(ctx)
+	return d.tasks(watch).run(ctx, d.panics, d.health, d.log, d.ready, d.stopping)
+}
 
-	// The lab and what is derived from it. A broken lab starts nothing.
-	snap, err := loadSnapshot(cfg.Lab, nil, nil, nil)
+// newDaemon returns a daemon with what needs neither a lab nor a file.
+func newDaemon(cfg Config) (*Daemon, error) {
+	d := &Daemon{
+		cfg: cfg, log: cfg.Log, registry: cmp.Or(cfg.Registry, prometheus.NewRegistry()), started: time.Now(), installWatch: newInstallWatch(), health: newHealth(),
+		handover: newHandover(cfg.Log),
+		loops:    bootloop.New(time.Now), summaries: logs.NewSummarizer(cfg.Log.Handler()), memory: memory.NewFollower(os.DirFS("/")),
+	}
+	d.serverLog = slog.New(d.summaries)
+	d.followMemory()
+	var err error
+	if d.panics, err = panics.New(d.registry, d.log); err != nil {
+		return nil, err
+	}
+	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return d, nil
+}
+
+// close closes what was opened, after all that uses it has ended.
+func (d *Daemon) close() (err error) {
+	if d.neighbours != nil {
+		d.neighbours.Close()
+	}
+	if d.file != nil {
+		err = d.file.Close()
+	}
+	if d.sockets != nil {
+		d.sockets.close()
+	}
+	d.summaries.Flush()
+	return err
+}
+
+// load reads the lab and compiles what every server answers from. A broken lab starts nothing.
+func (d *Daemon) load() error {
+	snap, err := loadSnapshot(d.cfg.Lab, nil, nil, nil)
 	if err != nil {
 		return err
 	}
 	snap.Gen = 1
 	d.current.Store(snap)
+	return nil
+}
 
-	// Everything that needs root: folders, ports. Then no more root.
-	appliance := snap.Lab.Appliance
-	if err := privilege.Raise(kept(appliance)...); err != nil {
-		return err
+// openAsRoot makes the folders and opens the ports, which needs root, and returns the user to become then; nil: none.
+func (d *Daemon) openAsRoot(ctx context.Context) (*privilege.User, error) {
+	l := d.current.Load().Lab
+	if err := privilege.Raise(kept(l.Appliance)...); err != nil {
+		return nil, err
 	}
-	user, err := dropTo(appliance, d.log)
+	user, err := dropTo(l.Appliance, d.log)
 	if err != nil {
+		return nil, err
+	}
+	if err := makeFolders(l.Appliance); err != nil {
+		return nil, err
+	}
+	d.sockets, err = openSockets(ctx, d.health, l)
+	return user, err
+}
+
+// readStore opens the store and reads what was learned.
+func (d *Daemon) readStore(ctx context.Context) (err error) {
+	appliance := d.current.Load().Lab.Appliance
+	if d.file, err = openStore(appliance, d.log); err != nil {
 		return err
 	}
-	if err := makeFolders(appliance); err != nil {
+	if d.storeWatch, err = newStoreWatch(d.file, appliance.State, d.log, d.registry); err != nil {
 		return err
 	}
-	if d.sockets, err = openSockets(ctx, d.health, snap.Lab); err != nil {
+	if err := d.newBus(ctx, d.file); err != nil {
 		return err
 	}
-	defer d.sockets.close()
-	store, err := openStore(appliance, d.log)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, store.Close()) }() // all writers have ended
-	if d.storeWatch, err = newStoreWatch(store, appliance.State, d.log, d.registry); err != nil {
-		return err
-	}
-	if err := d.newBus(ctx, store); err != nil {
-		return err
-	}
-	if d.learned, err = d.openLearned(ctx, store); err != nil {
+	if d.learned, err = d.openLearned(ctx, d.file); err != nil {
 		return err
 	}
 	if d.state, err = d.openState(ctx, appliance.State); err != nil {
 		return err
 	}
 	d.storeWatch.look() // records that could not be decoded count as lost
+	return nil
+}
+
+// buildServers builds all servers. They do not serve yet.
+func (d *Daemon) buildServers(ctx context.Context) (err error) {
 	if d.neighbours, err = neighbour.Open(); err != nil {
 		d.log.Warn("no ARP requests: which machine uses an address is taken from the kernel's neighbour table alone; start as root, or with CAP_NET_RAW", "err", err)
 	}
-	defer d.neighbours.Close()
 	if d.clusters, err = d.openClusters(ctx); err != nil {
 		return err
 	}
-	if d.vips, err = d.openVIPs(ctx, holds(appliance)); err != nil {
+	if d.vips, err = d.openVIPs(ctx, holds(d.current.Load().Lab.Appliance)); err != nil {
 		return err
 	}
 	if d.servers, err = d.build(); err != nil {
@@ -165,36 +223,34 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if err := d.registry.Register(newServerCollector(d.serverStates, d.shares)); err != nil {
 		return fmt.Errorf("register metrics of the servers: %w", err)
 	}
-	if len(d.updates.sets) > 0 {
-		if err := d.useUpdates(); err != nil {
-			return err
-		}
-		snap = d.current.Load()
+	if len(d.updates.sets) == 0 {
+		return nil
 	}
+	return d.useUpdates()
+}
+
+// putInForce opens the listeners of the servers, drops root, and makes the servers answer from the lab. It returns what watches the lab file from now on.
+func (d *Daemon) putInForce(ctx context.Context, user *privilege.User) (*watcher, error) {
+	snap := d.current.Load()
 	change, err := d.stage(snap)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	d.state.keep(ctx, user, d.log)
-	if err := dropPrivileges(user, snap.Lab, cfg.Lab); err != nil {
-		return err
+	if err := dropPrivileges(user, snap.Lab, d.cfg.Lab); err != nil {
+		return nil, err
 	}
-	if d.confined, err = confineTo(snap.Lab, cfg, d.log); err != nil {
-		return err
+	if d.confined, err = confineTo(snap.Lab, d.cfg, d.log); err != nil {
+		return nil, err
 	}
-	watch, err := newWatcher(cfg.Lab, d.otherFiles, d.log)
+	watch, err := newWatcher(d.cfg.Lab, d.otherFiles, d.log)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	change.commit()
 	d.handover.closeOthers()
 	d.reloadMetrics.Applied(snap.Gen, len(snap.Lab.Hosts), snap.At)
-
-	d.reportState(ctx)
-
-	// Serve, and say so.
-	tasks := d.tasks(watch)
-	return tasks.run(ctx, d.panics, d.health, d.log, d.ready, d.stopping)
+	return watch, nil
 }
 
 // newBus makes the bus that all servers send their events to.
