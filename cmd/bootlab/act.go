@@ -20,17 +20,35 @@ func reloadCommand(o *options) *cobra.Command {
 		Use:   "reload",
 		Short: "Reload the lab file",
 		Args:  cobra.NoArgs,
-		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) (api.Reload, error) {
-			return c.Reload(cmd.Context(), forced(force))
-		}, reloadText),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return reload(cmd, o, forced(force)) },
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "reload even if more than half of the hosts would go")
 	return cmd
 }
 
+// reload makes the daemon read the lab again. Like check it fails if the lab has an error, also one for which a daemon refuses a machine or a
+// zone alone.
+func reload(cmd *cobra.Command, o *options, force api.Force) error {
+	c, err := o.client()
+	if err != nil {
+		return err
+	}
+	r, err := c.Reload(cmd.Context(), force)
+	if err != nil {
+		return err
+	}
+	if err := o.print(cmd, r, func() error { return reloadText(cmd, r) }); err != nil || len(r.Faults) == 0 {
+		return err
+	}
+	return fmt.Errorf("the lab file has %s; the daemon has applied it, and refuses the machines and zones with errors until they are fixed", countErrors(len(r.Faults)))
+}
+
 func reloadText(cmd *cobra.Command, r api.Reload) error {
 	if r.Err != "" {
 		return fmt.Errorf("the lab file was refused; generation %d stays in use:\n%s", r.Generation, indent(r.Err))
+	}
+	for _, fault := range r.Faults {
+		fmt.Fprintln(cmd.ErrOrStderr(), fault)
 	}
 	_, err := fmt.Fprintf(cmd.OutOrStdout(), "generation %d is in use: %s\n", r.Generation, r.Detail)
 	return err

@@ -303,3 +303,53 @@ func followers(h *harness) int {
 	}
 	return n
 }
+
+// TestCheckAndReloadAgree: what check calls an error fails a reload, and what it lets pass a reload applies. An error of one machine's document
+// refuses that machine alone, and both name it.
+func TestCheckAndReloadAgree(t *testing.T) {
+	h := serve(t)
+	document := filepath.Join(filepath.Dir(h.lab), "files", "a.ks")
+	writeDocument := func(text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(document), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(document, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const good, faulty = "zerombr\n%packages\n%end\n", "zerombr\n%packages\nvim\n"
+	writeDocument(good)
+	for _, tt := range []struct {
+		name, document, old, new string
+		err                      bool
+		refused                  bool // by both: nothing is applied
+	}{
+		{"a good lab", good, "{kernel: k, install_to: /dev/vda}", "{os: anaconda, kernel: k, initrd: [i], config: a.ks, install_to: /dev/vda}", false, false},
+		{"a faulty document", faulty, "a:80", "b:80", true, false},
+		{"no document", "", "b:80", "c:80", false, false},
+		{"an error of the lab", good, "c:80", "z:80", true, true},
+	} {
+		writeDocument(tt.document)
+		if tt.document == "" {
+			if err := os.Remove(document); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h.edit(tt.old, tt.new)
+		check, reload := h.run("check"), h.run("reload")
+		if (check.err != nil) != tt.err || (reload.err != nil) != tt.err {
+			t.Errorf("%s: check %v\n%s\nreload %v\n%s", tt.name, check.err, check.stderr, reload.err, reload.stderr)
+		}
+		if tt.err && !tt.refused {
+			for name, a := range map[string]answer{"check": check, "reload": reload} {
+				if !strings.Contains(a.stderr, "files/a.ks:2:1: profiles.p.config: for host a: ") || !strings.Contains(a.err.Error(), "until they are fixed") {
+					t.Errorf("%s: %s does not name the machine that is refused: %s%v", tt.name, name, a.stderr, a.err)
+				}
+			}
+		}
+		if applied := strings.Contains(h.run("plan", "--diff").out, "no difference") || h.run("plan", "--diff").err == nil; applied == tt.refused {
+			t.Errorf("%s: applied %v, want %v", tt.name, applied, !tt.refused)
+		}
+	}
+}

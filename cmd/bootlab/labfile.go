@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -37,46 +36,30 @@ type checkResult struct {
 }
 
 func check(cmd *cobra.Command, o *options, strict bool) error {
-	v := checkResult{Errors: []*lab.Problem{}, Warnings: []*lab.Problem{}}
-	l, warnings, err := checked(o, strict)
-	v.Warnings = append(v.Warnings, warnings...)
-	v.Errors = append(v.Errors, problemsOf(err)...)
-	v.OK = err == nil
+	l, found, err := daemon.Check(o.lab, strict)
+	v := checkResult{OK: err == nil && len(found.Faults) == 0, Errors: problemsOf(errors.Join(err, found.Faults.Err())), Warnings: found.Warnings}
+	v.Errors, v.Warnings = append(lab.Problems{}, v.Errors...), append(lab.Problems{}, v.Warnings...) // [], not null
 	load.Quote(v.Errors)
 	load.Quote(v.Warnings)
 	if printed := o.print(cmd, v, func() error { return checkText(cmd, l, v) }); printed != nil {
 		return printed
 	}
-	if !v.OK {
-		if errors.Is(err, fs.ErrNotExist) {
-			return errors.New("the lab file cannot be read")
-		}
-		if len(v.Errors) == 1 {
-			return errors.New("the lab file has 1 error")
-		}
-		return fmt.Errorf("the lab file has %d errors", len(v.Errors))
+	switch {
+	case v.OK:
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		return errors.New("the lab file cannot be read")
+	case err == nil:
+		return fmt.Errorf("the lab file has %s; a daemon applies it, and refuses the machines and zones with errors until they are fixed", countErrors(len(v.Errors)))
 	}
-	return nil
+	return fmt.Errorf("the lab file has %s", countErrors(len(v.Errors)))
 }
 
-// checked loads the lab and renders the templates of every host. The daemon would serve a lab in which they fail for some hosts,
-// and refuse those hosts only.
-func checked(o *options, strict bool) (l *lab.Lab, warnings lab.Problems, err error) {
-	if l, err = load.Lab(o.lab, load.Options{Strict: strict, InterfaceAddr: daemon.InterfaceAddr}); err != nil {
-		return nil, nil, err
+func countErrors(n int) string {
+	if n == 1 {
+		return "1 error"
 	}
-	l.Warnings = append(l.Warnings, daemon.AddressWarnings(l)...)
-	if err := daemon.CheckStoreConfig(l.Appliance); err != nil {
-		return l, nil, err
-	}
-	s, err := snapshot.Compile(l)
-	if err != nil {
-		return l, nil, err
-	}
-	if strict {
-		return l, slices.Concat(l.Warnings, s.Boot.Warnings()), append(s.DNS.Warnings(), s.CheckAll()...).Err()
-	}
-	return l, slices.Concat(l.Warnings, s.DNS.Warnings(), s.Boot.Warnings()), s.CheckAll().Err()
+	return fmt.Sprintf("%d errors", n)
 }
 
 // problemsOf returns err as problems. One that is about no line of the lab file has no place.

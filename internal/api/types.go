@@ -102,6 +102,7 @@ type Reload struct {
 	Detail     string        `json:"detail,omitempty"` // what changed, in a few words
 	Dur        time.Duration `json:"dur,omitempty"`    // until the new lab was in use, in nanoseconds
 	Warnings   []string      `json:"warnings,omitempty"`
+	Faults     []string      `json:"faults,omitempty"` // errors of an applied lab: the machines and zones that they are about are refused until they are fixed
 }
 
 // A Host is the current state of one machine of the lab.

@@ -34,12 +34,48 @@ func loadSnapshot(path string, inForce *lab.Appliance, confined *confine.Confine
 		return nil, err
 	}
 	l.Warnings = slices.Concat(l.Warnings, networkWarnings(l), unreadable(l))
+	return compile(l, updates)
+}
+
+// compile decides for check, a start and a reload alike what of a lab is an error: its own error refuses the lab, the snapshot's Faults refuse
+// single machines and zones, and everything else is a warning.
+func compile(l *lab.Lab, updates []dnsd.RRSet) (*snapshot.Snapshot, error) {
 	s, err := snapshot.Compile(l, updates...)
 	if err != nil {
 		return nil, err
 	}
 	s.At = time.Now()
 	return s, nil
+}
+
+// Findings are what is wrong with a lab that can be served.
+type Findings struct {
+	Faults   lab.Problems // machines and zones that are refused until these are fixed; everything else is served
+	Warnings lab.Problems
+}
+
+// Check finds what a start of the daemon, or a reload, would find. The error is why the lab would be refused; the lab is nil if it cannot be
+// read. Strict makes missing files and unreadable zones errors.
+func Check(path string, strict bool) (*lab.Lab, Findings, error) {
+	l, err := load.Lab(path, load.Options{Strict: strict, InterfaceAddr: InterfaceAddr})
+	if err != nil {
+		return nil, Findings{}, err
+	}
+	l.Warnings = append(l.Warnings, AddressWarnings(l)...)
+	if err := CheckStoreConfig(l.Appliance); err != nil {
+		return l, Findings{}, err
+	}
+	s, err := compile(l, nil)
+	if err != nil {
+		return l, Findings{}, err
+	}
+	found := Findings{Faults: s.CheckAll(), Warnings: slices.Concat(l.Warnings, s.Boot.Warnings())}
+	if strict {
+		found.Faults = append(found.Faults, s.DNS.Warnings()...)
+	} else {
+		found.Warnings = append(found.Warnings, s.DNS.Warnings()...)
+	}
+	return l, found, nil
 }
 
 // A change is a snapshot that is not in use yet, with its new listeners open.
@@ -96,7 +132,7 @@ type reloads struct {
 func (r *reloads) applied(s *snapshot.Snapshot, took time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.last = api.Reload{At: s.At, Generation: s.Gen, Detail: s.Lab.Summary(), Dur: took, Warnings: warnings(s)}
+	r.last = api.Reload{At: s.At, Generation: s.Gen, Detail: s.Lab.Summary(), Dur: took, Warnings: warnings(s), Faults: faults(s)}
 }
 
 func (r *reloads) refused(at time.Time, gen uint64, err error) {
@@ -130,6 +166,14 @@ func warnings(s *snapshot.Snapshot) (ws []string) {
 		}
 	}
 	return ws
+}
+
+// faults returns why machines and zones of s are refused.
+func faults(s *snapshot.Snapshot) (texts []string) {
+	for _, p := range s.Faults() {
+		texts = append(texts, p.Error())
+	}
+	return texts
 }
 
 // reloadBecause reloads, but refuses a lab that lost half of its hosts. The outcome is an event.

@@ -54,8 +54,11 @@ func Compile(l *lab.Lab, updates ...dnsd.RRSet) (*Snapshot, error) {
 // Warnings are the warnings of the lab and its zones, and the problems that keep single zones from being served and single hosts from
 // booting.
 func (s *Snapshot) Warnings() lab.Problems {
-	return slices.Concat(s.Lab.Warnings, s.DNS.Warnings(), s.DNS.BadFiles(), s.Boot.Problems(), s.Boot.Warnings())
+	return slices.Concat(s.Lab.Warnings, s.DNS.Warnings(), s.Faults(), s.Boot.Warnings())
 }
+
+// Faults are the errors that keep single zones from being served and single hosts from booting, while everything else is served.
+func (s *Snapshot) Faults() lab.Problems { return slices.Concat(s.DNS.BadFiles(), s.Boot.Problems()) }
 
 // CheckAll renders what every host boots and returns all problems, those in zone files included. Compile renders one host of each kind
 // where there are many, and is faster.

@@ -53,6 +53,8 @@ type decoder struct {
 	stopped  bool // a limit was reached: the rest is skipped
 	broken   bool // a file is not YAML: missing keys are not reported
 
+	unread map[lineOf]bool // lines with an error of YAML's grammar
+
 	// incomplete are paths of mappings in which a key was not understood: that others are missing there is probably the same mistake.
 	incomplete map[string]bool
 }
@@ -64,7 +66,7 @@ type step struct {
 }
 
 func newDecoder() *decoder {
-	return &decoder{plans: map[reflect.Type]*plan{}, reported: map[*yaml.Node]bool{}, incomplete: map[string]bool{}}
+	return &decoder{plans: map[reflect.Type]*plan{}, reported: map[*yaml.Node]bool{}, incomplete: map[string]bool{}, unread: map[lineOf]bool{}}
 }
 
 // A plan is how a struct type is decoded: its fields by key.

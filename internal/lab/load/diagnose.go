@@ -12,6 +12,7 @@ import (
 type mistake struct {
 	line, column int // from 1
 	reason       string
+	repaired     string // the line as it was probably meant, with its end; empty: not known
 }
 
 // A repair is a way in which a line may have been meant.
@@ -21,26 +22,28 @@ type repair struct {
 	reason string
 }
 
-// Limits of diagnose: the bytes that it parses, about a second, how often, and the longest line that a person wrote.
+// Limits of diagnose for one file: the bytes that it parses, about a second, how often, and the longest line that a person wrote.
 const (
 	maxDiagnosed = 8 << 20
 	maxRepairs   = 300
 	maxLine      = 500
 )
 
+// An effort is what is left of these limits for one file.
+type effort struct{ bytes, repairs int }
+
 // diagnose looks for the line that keeps data from being YAML. It repairs one line in a way that people get wrong, and parses again: a
 // repair is the answer if there is no error any more, or at least none in the lines above and around the first one, which the
 // parser reported at that line.
-func diagnose(data []byte, reported int) (mistake, bool) {
+func (d *effort) diagnose(data []byte, reported int) (mistake, bool) {
 	lines := strings.SplitAfter(string(data), "\n")
 	reported = min(max(reported, 1), len(lines))
 	if m, ok := indentedByTab(lines[:reported]); ok {
 		return m, true
 	}
-	budget, left := maxDiagnosed, maxRepairs
 	errorAfter := func(i int, repaired string) int { // the line of the next error; 0: none
-		left--
-		if budget -= len(data); budget < 0 {
+		d.repairs--
+		if d.bytes -= len(data); d.bytes < 0 {
 			return i
 		}
 		text := strings.Join(lines[:i], "") + repaired + strings.Join(lines[i+1:], "")
@@ -53,13 +56,13 @@ func diagnose(data []byte, reported int) (mistake, bool) {
 	}
 	var moved mistake
 	for _, repairs := range [...]func([]string, int) []repair{rewritten, indented} {
-		for i := reported - 1; i >= 0 && budget > 0 && left > 0; i-- {
+		for i := reported - 1; i >= 0 && d.bytes > 0 && d.repairs > 0; i-- {
 			if len(lines[i]) > maxLine {
 				continue
 			}
 			for _, r := range repairs(lines, i) {
 				next := errorAfter(i, r.line)
-				m := mistake{i + 1, r.column, r.reason}
+				m := mistake{i + 1, r.column, r.reason, r.line}
 				if next == 0 {
 					return m, true
 				}
@@ -72,11 +75,34 @@ func diagnose(data []byte, reported int) (mistake, bool) {
 	return moved, moved.line > 0
 }
 
+// withLine returns data with another text of one line; lines count from 1.
+func withLine(data []byte, line int, text string) []byte {
+	lines := strings.SplitAfter(string(data), "\n")
+	lines[line-1] = text
+	return []byte(strings.Join(lines, ""))
+}
+
+// topLevel matches a line that begins an entry of the top level.
+var topLevel = regexp.MustCompile(`^[^\s#]`)
+
+// withoutEntry returns data with empty lines instead of the top-level entry that holds a line; lines count from 1.
+func withoutEntry(data []byte, line int) []byte {
+	lines := strings.SplitAfter(string(data), "\n")
+	from := min(line, len(lines)) - 1
+	for from > 0 && !topLevel.MatchString(lines[from]) {
+		from--
+	}
+	for i := from; i < len(lines) && (i == from || !topLevel.MatchString(lines[i])); i++ {
+		lines[i] = "\n"
+	}
+	return []byte(strings.Join(lines, ""))
+}
+
 func indentedByTab(lines []string) (mistake, bool) {
 	for i, line := range lines {
 		indent := line[:len(line)-len(strings.TrimLeft(line, " \t"))]
 		if tab := strings.IndexByte(indent, '\t'); tab >= 0 && strings.TrimSpace(line) != "" {
-			return mistake{i + 1, tab + 1, "a tab in the indentation: want spaces"}, true
+			return mistake{i + 1, tab + 1, "a tab in the indentation: want spaces", ""}, true
 		}
 	}
 	return mistake{}, false

@@ -95,3 +95,35 @@ func TestMistakes(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestSyntaxAndOthers: an error of YAML's grammar does not hide the other errors of the file, those of resolving included, and causes no
+// further ones.
+func TestSyntaxAndOthers(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		edits []string // old, new, …
+		want  []string // places, in order
+	}{
+		{"a brace and a size", []string{"{lan: br0}}", "{lan: br0}", "16GiB", "16G"}, []string{"15:9: not YAML", "memory: \"16G\""}},
+		{"a colon and a reference", []string{"kernel: images/k", "kernel images/k", "profile: fcos", "profile: fcso"}, []string{"not YAML: a colon is missing after kernel", `hosts.m0.profile: profile "fcso"`}},
+		{"two of the grammar", []string{"[images/i]", "[images/i", "disks: [42GiB]", "disks [42GiB]", "lease: 12h", "lease: soon"}, []string{"lease", "[ is not closed", "a colon is missing after disks"}},
+		{"what nobody can read", []string{"hypervisors:\n", "hypervisors: }{\n", "lease: 12h", "lease: soon"}, []string{"lease", "not YAML"}},
+		{"a tab", []string{"    kernel:", "\tkernel:", "lease: 12h", "lease: soon"}, []string{"lease", "a tab in the indentation"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			text := strings.NewReplacer(tt.edits...).Replace(whole)
+			_, err := load.Parse("lab.yaml", []byte(text), load.Options{FileExists: noFiles})
+			problems, _ := errors.AsType[lab.Problems](err)
+			if len(problems) != len(tt.want) {
+				t.Fatalf("%v\nwant %d problems", err, len(tt.want))
+			}
+			for i, want := range tt.want {
+				if !strings.Contains(problems[i].Error(), want) {
+					t.Errorf("%v, want %q", problems[i], want)
+				}
+			}
+		})
+	}
+}

@@ -139,8 +139,7 @@ func (d *decoder) decodeFile(name string, data []byte, raw *rawLab) {
 	}
 	doc, err := oneDocument(data)
 	if err != nil {
-		d.syntax(data, err)
-		return
+		doc = d.syntax(data, err)
 	}
 	if len(doc.Content) > 0 {
 		d.into(doc.Content[0], raw)
@@ -169,17 +168,64 @@ func oneDocument(data []byte) (*yaml.Node, error) {
 	return doc, nil
 }
 
-// syntax reports an error of the YAML parser where it was made.
-func (d *decoder) syntax(data []byte, err error) {
-	d.broken = true
-	line, column, reason := yamlReason(err)
-	at := &yaml.Node{Line: max(line, 1), Column: max(column, 1)}
-	if anchor, ok := anchorReason(data, reason); ok {
-		reason = anchor
-	} else if m, ok := diagnose(data, line); ok {
-		at.Line, at.Column, reason = m.line, m.column, m.reason
+// notYAML begins the messages of syntax.
+const notYAML = "not YAML: "
+
+// maxSyntax is how many errors of YAML's grammar are reported of one file.
+const maxSyntax = 5
+
+// syntax reports where data is not YAML, and returns what can be read nevertheless, so that other errors are reported too: the lines as
+// they were probably meant, or without the top-level entry that nobody can read. Values of such lines are not reported again.
+func (d *decoder) syntax(data []byte, err error) *yaml.Node {
+	doc := new(yaml.Node)
+	left := &effort{maxDiagnosed, maxRepairs}
+	for range maxSyntax {
+		line, column, reason := yamlReason(err)
+		at := &yaml.Node{Line: max(line, 1), Column: max(column, 1)}
+		if d.unread[lineOf{d.file, at.Line}] {
+			break // no better for what was tried
+		}
+		var m mistake
+		if anchor, ok := anchorReason(data, reason); ok {
+			reason = anchor
+		} else if found, ok := left.diagnose(data, line); ok {
+			m = found
+			at.Line, at.Column, reason = m.line, m.column, m.reason
+		}
+		d.problem(at, notYAML+"%s", plainly(reason))
+		d.unread[lineOf{d.file, at.Line}] = true
+		var whole bool
+		if data, whole = readable(data, at.Line, m.repaired); !whole {
+			d.broken = true // what refers to the missing entry cannot be checked
+		}
+		if doc, err = oneDocument(data); err == nil {
+			return doc
+		}
 	}
-	d.problem(at, "not YAML: %s", plainly(reason))
+	d.broken = true
+	return new(yaml.Node)
+}
+
+// readable returns data with a repaired line, and true, or without the top-level entry of that line: where no repair is known, or where
+// one leaves an error that the entry causes.
+func readable(data []byte, line int, repaired string) ([]byte, bool) {
+	without := withoutEntry(data, line)
+	if repaired == "" {
+		return without, false
+	}
+	data = withLine(data, line, repaired)
+	if _, err := oneDocument(data); err != nil {
+		if _, other := oneDocument(without); other == nil || other.Error() != err.Error() {
+			return without, false
+		}
+	}
+	return data, true
+}
+
+// A lineOf is one line of a file of the lab.
+type lineOf struct {
+	file uint16
+	line int
 }
 
 // Quote sets the source of problems: the lines that they are about, as the files have them now. What may hold secrets is left out.
@@ -210,9 +256,29 @@ func finish(d *decoder, raw *rawLab, o Options) (*lab.Lab, error) {
 	}
 	r := newResolver(d, raw, o)
 	if err := r.run(); err != nil {
-		return nil, err
+		return nil, d.onceEach(err)
 	}
 	return r.lab, nil
+}
+
+// onceEach removes the problems of lines that are not YAML, and those that refer to such a line: the same mistake causes them.
+func (d *decoder) onceEach(err error) error {
+	var problems lab.Problems
+	if len(d.unread) == 0 || !errors.As(err, &problems) {
+		return err
+	}
+	return slices.DeleteFunc(problems, func(p *lab.Problem) bool {
+		if strings.HasPrefix(p.Message, notYAML) {
+			return false
+		}
+		for at := range d.unread {
+			place := fmt.Sprintf("%s:%d:", d.files[at.file], at.line)
+			if strings.HasPrefix(p.Pos.String(), place) || strings.Contains(p.Message, "("+place) {
+				return true
+			}
+		}
+		return false
+	}).Err()
 }
 
 // YAMLValue returns the first YAML document of a text: string, int, float64, bool, nil, []any or map[string]any.
