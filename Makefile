@@ -135,6 +135,10 @@ bench-dhcp: build bin/bench deps ## DHCP beside Kea, ISC dhcpd and dnsmasq, in o
 bench-http: build bin/bench deps ## HTTP beside nginx and plain net/http, then 500 machines that boot at once
 	bin/bench -only http,storm
 
+.PHONY: bench-dns
+bench-dns: build bin/bench deps ## DNS beside Knot, dnsmasq and BIND, in one run of some ten minutes
+	bin/bench -only dns -candidates bootlab,knot,dnsmasq,named
+
 .PHONY: bench-tftp
 bench-tftp: build bin/bench deps ## TFTP beside dnsmasq, tftpd-hpa and atftpd, in one run of some ten minutes
 	@test/deps.sh unpack

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/bootlab/bootlab/internal/lab"
@@ -106,5 +107,45 @@ func BenchmarkCompile(b *testing.B) {
 		runtime.ReadMemStats(&after)
 		b.Logf("%d hosts: %d KiB", hosts, (int(after.HeapAlloc)-int(before.HeapAlloc))>>10)
 		runtime.KeepAlive(table)
+	}
+}
+
+// BenchmarkZoneFile is what a change of a zone file of 100,000 names costs: reading it, its serial, and what has changed.
+func BenchmarkZoneFile(b *testing.B) {
+	const names = 100_000
+	var text strings.Builder
+	text.WriteString("$TTL 300\n@ SOA ns hostmaster 1 3600 900 604800 300\n@ NS ns\nns A 10.0.0.1\n")
+	for i := range names {
+		fmt.Fprintf(&text, "n%d A 10.0.%d.%d\n", i, i/250%250, i%250)
+	}
+	l := &lab.Lab{Zones: []*lab.Zone{{Origin: "big.test.", File: "/big.zone"}}}
+	read := func(string) ([]byte, error) { return []byte(text.String()), nil }
+	before, err := CompileWith(l, read)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, step := range []struct {
+		name string
+		do   func()
+	}{
+		{"compile", func() { _, err = CompileWith(l, read) }},
+		{"contents", func() { before.Contents() }},
+		{"changes", func() {
+			var c changes
+			now := *before
+			c.see(func() *Table { return before })
+			now = *now.WithSerials(map[string]uint32{"big.test.": 2})
+			c.see(func() *Table { return &now })
+		}},
+	} {
+		b.Run(step.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				step.do()
+			}
+		})
+	}
+	if err != nil {
+		b.Fatal(err)
 	}
 }

@@ -100,34 +100,99 @@ func (t *Table) zoneNamed(origin string) int {
 
 func soaSerial(record []byte) uint32 { return binary.BigEndian.Uint32(record[len(record)-soaNumbers:]) }
 
-// compare returns what became of a zone.
+// compare returns what became of a zone. Names whose records are the same, which are nearly all of a large zone, cost a lookup each.
 func compare(before *Table, old int, now *Table, zone int) difference {
-	d := difference{}
-	gone := map[string]bool{}
-	before.eachRecord(old, func(rr []byte, soa bool) {
-		if soa {
-			d.from = bytes.Clone(rr)
-		} else {
-			gone[string(rr)] = true
+	d := difference{from: before.soaRecord(old), to: now.soaRecord(zone)}
+	d.size = len(d.from) + len(d.to)
+	kept := 0
+	for _, i := range now.zones[zone].members {
+		nd := &now.nodes[i]
+		was := before.counterpart(old, now.nameOf(nd))
+		if was != nil {
+			kept++
 		}
-	})
-	now.eachRecord(zone, func(rr []byte, soa bool) {
-		switch {
-		case soa:
-			d.to = bytes.Clone(rr)
-		case gone[string(rr)]:
-			delete(gone, string(rr))
-		default:
-			d.added = append(d.added, string(rr))
-			d.size += len(rr)
-		}
-	})
-	for rr := range gone {
-		d.removed = append(d.removed, rr)
-		d.size += len(rr)
+		d.addRecords(&d.added, now, nd, before, was)
+		d.addRecords(&d.removed, before, was, now, nd)
 	}
-	d.size += len(d.from) + len(d.to)
+	if members := before.zones[old].members; kept < len(members) {
+		for _, i := range members {
+			if nd := &before.nodes[i]; now.counterpart(zone, before.nameOf(nd)) == nil {
+				d.addRecords(&d.removed, before, nd, now, nil)
+			}
+		}
+	}
 	return d
+}
+
+// counterpart returns the node of a name, which is in wire form, or nil.
+func (t *Table) counterpart(zone int, wire []byte) *node {
+	var n name
+	if _, err := n.parse(wire); err != nil {
+		return nil
+	}
+	i := t.find(zone, n.hash[0], wire)
+	if i < 0 {
+		return nil
+	}
+	return &t.nodes[i]
+}
+
+// addRecords adds to a list the records of a node that the same name does not have in another table. Either node may be nil.
+func (d *difference) addRecords(list *[]string, t *Table, nd *node, other *Table, counterpart *node) {
+	if nd == nil {
+		return
+	}
+	sets := t.sets[nd.first : nd.first+uint32(nd.sets)]
+	for i := range sets {
+		set := &sets[i]
+		var there []byte
+		if counterpart != nil {
+			if s := other.set(counterpart, set.rtype); s != nil && s.ttl == set.ttl {
+				there = other.setData(s)
+			}
+		}
+		if set.rtype == typeSOA || bytes.Equal(t.setData(set), there) {
+			continue
+		}
+		off := set.data
+		for range set.n {
+			var rdata []byte
+			if rdata, off = t.next(off); !hasData(there, rdata) {
+				rr := string(appendRecord(nil, t.nameOf(nd), set, rdata))
+				*list = append(*list, rr)
+				d.size += len(rr)
+			}
+		}
+	}
+}
+
+// setData returns the (length, data) pairs of a set.
+func (t *Table) setData(set *rrset) []byte {
+	end := set.data
+	for range set.n {
+		_, end = t.next(end)
+	}
+	return t.blob[set.data:end]
+}
+
+// hasData reports whether one of (length, data) pairs has that data.
+func hasData(pairs, rdata []byte) bool {
+	for len(pairs) > 0 {
+		n := 2 + int(binary.BigEndian.Uint16(pairs))
+		if bytes.Equal(pairs[2:n], rdata) {
+			return true
+		}
+		pairs = pairs[n:]
+	}
+	return false
+}
+
+// soaRecord returns the SOA record of a zone that has one.
+func (t *Table) soaRecord(zone int) []byte {
+	nd := &t.nodes[t.zones[zone].apex]
+	set := t.set(nd, typeSOA)
+	rdata, _ := t.next(set.data)
+	return appendRecord(nil, t.nameOf(nd), set, rdata)
 }
 
 // eachRecord calls fn for each record of a zone, in wire form. fn may change it, but not keep it.

@@ -97,6 +97,8 @@ type builder struct {
 	n     name   // scratch
 	buf   []byte // scratch
 
+	packed []byte // scratch: the record that a parser reads
+
 	primary []byte // the appliance's name; nil: it has none
 }
 

@@ -70,27 +70,35 @@ func (z *zoneText) at() int {
 // withGeneratedTTL gives every $GENERATE that has no TTL that of $TTL, which the parser does not do. ttl is the one in force at the
 // start.
 func withGeneratedTTL(text string, ttl uint32) string {
-	if !strings.Contains(text, "$") {
+	if !strings.Contains(text, "$G") && !strings.Contains(text, "$g") {
 		return text
 	}
 	var b strings.Builder
 	for line := range strings.Lines(text) {
-		f := strings.Fields(line)
-		switch {
-		case len(f) > 1 && strings.EqualFold(f[0], "$TTL"):
-			if t, ok := parseTTL(f[1]); ok {
-				ttl = t
-			}
-		case len(f) > 4 && strings.EqualFold(f[0], "$GENERATE"):
-			if _, ok := parseTTL(f[3]); !ok && !isClass(f[3]) {
-				line = fmt.Sprintf("%s %s %s %d %s", f[0], f[1], f[2], ttl, afterFields(line, 3))
-			} else if _, ok := parseTTL(f[4]); !ok && isClass(f[3]) {
-				line = fmt.Sprintf("%s %s %s %d %s", f[0], f[1], f[2], ttl, afterFields(line, 3))
-			}
+		if strings.HasPrefix(strings.TrimLeft(line, " \t"), "$") {
+			line, ttl = generatedTTL(line, ttl)
 		}
 		b.WriteString(line)
 	}
 	return b.String()
+}
+
+// generatedTTL returns a directive, as withGeneratedTTL changes it, and the TTL in force after it.
+func generatedTTL(line string, ttl uint32) (string, uint32) {
+	f := strings.Fields(line)
+	switch {
+	case len(f) > 1 && strings.EqualFold(f[0], "$TTL"):
+		if t, ok := parseTTL(f[1]); ok {
+			return line, t
+		}
+	case len(f) > 4 && strings.EqualFold(f[0], "$GENERATE"):
+		_, third := parseTTL(f[3])
+		_, fourth := parseTTL(f[4])
+		if !third && !(isClass(f[3]) && fourth) {
+			line = fmt.Sprintf("%s %s %s %d %s", f[0], f[1], f[2], ttl, afterFields(line, 3))
+		}
+	}
+	return line, ttl
 }
 
 // afterFields returns a line without its first n fields.
