@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -32,6 +33,7 @@ const (
 // cluster; here it is observed and done.
 type clusters struct {
 	*Daemon
+	updating sync.Mutex // held while a record is changed and stored
 
 	mu      sync.Mutex
 	records map[string]cluster.Record
@@ -94,16 +96,16 @@ func (c *clusters) run(ctx context.Context) error {
 // step assesses the clusters that somebody brings up, or that have a bootstrap machine, and begins what is to be done.
 func (c *clusters) step(ctx context.Context, doing *sync.WaitGroup) {
 	l := c.current.Load().Lab
-	var vms map[string]virt.Status
+	var seen seen
 	for _, cl := range l.Clusters {
 		up := !c.record(cl.Name).Up.IsZero()
 		if cl.Kind == lab.Plain || !up && !hasBootstrap(cl) {
 			continue
 		}
-		if vms == nil {
-			vms = c.vms(ctx)
+		if seen.vms == nil {
+			seen = c.look(ctx)
 		}
-		s := c.assess(cl, vms)
+		s := c.assess(cl, seen)
 		for _, a := range s.Actions {
 			c.begin(ctx, doing, cl, a)
 		}
@@ -119,10 +121,8 @@ func hasBootstrap(c *lab.Cluster) bool {
 
 // cameUp ends the bringing up: from now on, who switches a machine off means it.
 func (c *clusters) cameUp(ctx context.Context, cl *lab.Cluster) {
-	r := c.record(cl.Name)
-	took := time.Since(r.Up)
-	r.Up, r.Switched = time.Time{}, nil
-	if err := c.keep(ctx, cl.Name, r); err != nil {
+	took := time.Since(c.record(cl.Name).Up)
+	if err := c.update(ctx, cl.Name, func(r *cluster.Record) { r.Up, r.Switched = time.Time{}, nil }); err != nil {
 		c.serverLog.Warn("state of the cluster not saved", "cluster", cl.Name, "err", err)
 		return
 	}
@@ -135,8 +135,13 @@ func (c *clusters) record(name string) cluster.Record {
 	return c.records[name]
 }
 
-// keep stores the record of a cluster.
-func (c *clusters) keep(ctx context.Context, name string, r cluster.Record) error {
+// update changes the record of a cluster and stores it. If it cannot be stored, it stays as it was. Changes come one after the other:
+// machines are switched on at the same time.
+func (c *clusters) update(ctx context.Context, name string, change func(*cluster.Record)) error {
+	c.updating.Lock()
+	defer c.updating.Unlock()
+	r := c.record(name)
+	change(&r)
 	value, err := json.Marshal(r)
 	if err == nil {
 		err = c.store.Commit(ctx, store.Put(clusterKey+name, value))
@@ -150,19 +155,24 @@ func (c *clusters) keep(ctx context.Context, name string, r cluster.Record) erro
 	return nil
 }
 
-// vms returns the last known state of virtual machines, by host. It waits for no hypervisor.
-func (c *clusters) vms(ctx context.Context) map[string]virt.Status {
-	all := map[string]virt.Status{}
+// seen is what clusters are assessed by, gathered once for all of them. It waits for no hypervisor.
+type seen struct {
+	vms       map[string]virt.Status // by host, as last known
+	balancers []lbproxy.BalancerState
+}
+
+func (c *clusters) look(ctx context.Context) seen {
+	s := seen{vms: map[string]virt.Status{}, balancers: c.servers.lb.States()}
 	for _, vm := range c.servers.virt.List(ctx) {
-		all[vm.Host] = vm
+		s.vms[vm.Host] = vm
 	}
-	return all
+	return s
 }
 
 // assess returns the state of a cluster, and notes since when its machines are in their stages.
-func (c *clusters) assess(cl *lab.Cluster, vms map[string]virt.Status) cluster.State {
+func (c *clusters) assess(cl *lab.Cluster, seen seen) cluster.State {
 	now := time.Now()
-	observed := c.observe(cl, vms)
+	observed := c.observe(cl, seen)
 	s := cluster.Assess(cl, observed, c.record(cl.Name), now)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -178,12 +188,12 @@ func (c *clusters) assess(cl *lab.Cluster, vms map[string]virt.Status) cluster.S
 }
 
 // observe returns what is known of the machines of a cluster, by name.
-func (c *clusters) observe(cl *lab.Cluster, vms map[string]virt.Status) map[string]cluster.Observed {
+func (c *clusters) observe(cl *lab.Cluster, seen seen) map[string]cluster.Observed {
 	all := make(map[string]cluster.Observed, len(cl.Hosts))
 	for _, h := range cl.Hosts {
 		o := cluster.Observed{Install: c.installs.Status(h), Control: h.VM != nil || h.BMC != nil}
 		if h.VM != nil {
-			o.VM = string(vmState(vms[h.Name].State))
+			o.VM = string(vmState(seen.vms[h.Name].State))
 		}
 		if s, ok := c.timeline.Last(h.Name); ok && s.Stage != "" && s.Stage != event.StageBalancer { // a check is no boot
 			o.Boot = cluster.Boot{Started: s.Started, Stage: string(s.Stage), Failed: s.Outcome == timeline.Failed, Reason: s.Reason}
@@ -195,7 +205,7 @@ func (c *clusters) observe(cl *lab.Cluster, vms map[string]virt.Status) map[stri
 		c.mu.Unlock()
 		all[h.Name] = o
 	}
-	for _, b := range c.servers.lb.States() {
+	for _, b := range seen.balancers {
 		for _, m := range b.Backends {
 			o, ok := all[m.Host]
 			if !ok {
@@ -250,7 +260,7 @@ func (c *clusters) do(ctx context.Context, cl *lab.Cluster, a cluster.Action) er
 	case cluster.SwitchOn:
 		return c.switchOn(ctx, cl, a.Host)
 	case cluster.SwitchOff:
-		return c.servers.virt.Stop(ctx, a.Host.Name, virt.StopThenForce, 0)
+		return c.switchOff(ctx, cl, a.Host)
 	case cluster.TakeOut:
 		return c.bootstrapLeaves(ctx, cl, a.Host, c.servers.lb.Drain, time.Now())
 	case cluster.PutBack:
@@ -262,31 +272,41 @@ func (c *clusters) do(ctx context.Context, cl *lab.Cluster, a cluster.Action) er
 // switchOn starts a machine: a virtual one is made if it is not there, one of metal boots from the network. That it was switched on is stored
 // before: a daemon that is killed must not power-cycle an installer.
 func (c *clusters) switchOn(ctx context.Context, cl *lab.Cluster, h *lab.Host) error {
-	if err := c.noteSwitched(ctx, cl.Name, h.Name); err != nil {
+	if err := c.noteSwitched(ctx, cl.Name, h.Name, time.Now()); err != nil {
 		return err
 	}
-	if h.VM == nil {
-		return c.cycle(ctx, h)
-	}
-	if err := c.servers.virt.Create(ctx, h.Name); err != nil {
-		return err
-	}
-	return c.servers.virt.Start(ctx, h.Name)
-}
-
-func (c *clusters) noteSwitched(ctx context.Context, name, host string) error {
-	c.mu.Lock()
-	r := c.records[name]
-	switched := map[string]time.Time{host: time.Now()}
-	for h, at := range r.Switched {
-		if h != host {
-			switched[h] = at
+	on := power.NetBoot
+	if h.VM != nil {
+		on = power.On
+		if err := c.servers.virt.Create(ctx, h.Name); err != nil {
+			return err
 		}
 	}
-	r.Switched = switched
-	c.records[name] = r // before the store has it: machines are switched on at the same time
-	c.mu.Unlock()
-	return c.keep(ctx, name, r)
+	_, err := c.switchPower(ctx, h, on, virt.StopThenForce)
+	return err
+}
+
+// switchOff switches a machine off, and forgets that it was switched on.
+func (c *clusters) switchOff(ctx context.Context, cl *lab.Cluster, h *lab.Host) error {
+	if _, err := c.switchPower(ctx, h, power.Off, virt.StopThenForce); err != nil {
+		return err
+	}
+	return c.noteSwitched(ctx, cl.Name, h.Name, time.Time{})
+}
+
+// noteSwitched notes when a machine was switched on; zero: it is off again.
+func (c *clusters) noteSwitched(ctx context.Context, name, host string, at time.Time) error {
+	return c.update(ctx, name, func(r *cluster.Record) {
+		r.Switched = maps.Clone(r.Switched) // others may read the old one
+		if at.IsZero() {
+			delete(r.Switched, host)
+			return
+		}
+		if r.Switched == nil {
+			r.Switched = map[string]time.Time{}
+		}
+		r.Switched[host] = at
+	})
 }
 
 // bootstrapLeaves takes the bootstrap machine out of the balancers of its cluster, or puts it back.
@@ -299,42 +319,21 @@ func (c *clusters) bootstrapLeaves(ctx context.Context, cl *lab.Cluster, h *lab.
 			return err
 		}
 	}
-	r := c.record(cl.Name)
-	r.Left = left
-	if err := c.keep(ctx, cl.Name, r); err != nil || left.IsZero() {
+	if err := c.update(ctx, cl.Name, func(r *cluster.Record) { r.Left = left }); err != nil || left.IsZero() {
 		return err
 	}
 	c.bus.Record(event.Event{Kind: event.BootstrapLeft, Host: h.Name, Detail: cl.Name})
 	return nil
 }
 
-// cycle makes h boot from the network now: through libvirt where it is a virtual machine, else through its controller.
-func (d *Daemon) cycle(ctx context.Context, h *lab.Host) error {
-	if h.VM != nil {
-		return d.servers.virt.Restart(ctx, h.Name)
-	}
-	start := time.Now()
-	e := event.Event{Kind: event.PowerCycled, Host: h.Name, Detail: h.BMC.Redfish + h.BMC.IPMI}
-	err := power.Cycle(ctx, h.BMC)
-	e.Dur = time.Since(start)
-	if err != nil {
-		e.Kind, e.Err = event.PowerCycleFailed, err.Error()
-	}
-	if len(h.MACs) > 0 {
-		e.MAC = h.MACs[0]
-	}
-	d.bus.Record(e)
-	return err
-}
-
 // Clusters implements httpd.Clusters.
 func (c *clusters) Clusters(ctx context.Context) []api.Cluster {
 	l := c.current.Load().Lab
-	vms := c.vms(ctx)
+	seen := c.look(ctx)
 	out := []api.Cluster{}
 	for _, cl := range l.Clusters {
 		if cl.Kind != lab.Plain {
-			out = append(out, c.describe(cl, c.assess(cl, vms)))
+			out = append(out, c.describe(cl, c.assess(cl, seen)))
 		}
 	}
 	return out
@@ -376,7 +375,7 @@ func (c *clusters) Down(ctx context.Context, name string) (api.Cluster, error) {
 		return answer, err
 	}
 	cl := c.current.Load().Lab.Cluster(name)
-	vms := c.vms(ctx)
+	vms := c.look(ctx).vms
 	var errs []error
 	for _, last := range []bool{false, true} {
 		var stopping sync.WaitGroup
@@ -386,7 +385,7 @@ func (c *clusters) Down(ctx context.Context, name string) (api.Cluster, error) {
 				continue
 			}
 			stopping.Go(func() {
-				if err := c.servers.virt.Stop(ctx, h.Name, virt.StopThenForce, 0); err != nil {
+				if _, err := c.switchPower(ctx, h, power.Off, virt.StopThenForce); err != nil {
 					mu.Lock()
 					defer mu.Unlock()
 					errs = append(errs, fmt.Errorf("%s: %w", h.Name, err))
@@ -398,7 +397,7 @@ func (c *clusters) Down(ctx context.Context, name string) (api.Cluster, error) {
 	if err := errors.Join(errs...); err != nil {
 		return answer, &api.Error{Status: http.StatusConflict, Message: "not all machines of " + name + " were shut down", Reason: err.Error()}
 	}
-	answer = c.describe(cl, c.assess(cl, c.vms(ctx)))
+	answer = c.describe(cl, c.assess(cl, c.look(ctx)))
 	if metal := metalOf(cl); len(metal) > 0 {
 		answer.Note = "no virtual machines, and left on: " + strings.Join(metal, ", ") + " (bootlab power off switches off those that have a bmc)"
 	}
@@ -421,11 +420,12 @@ func (c *clusters) ask(ctx context.Context, name string, up time.Time) (api.Clus
 	if cl == nil || cl.Kind == lab.Plain {
 		return api.Cluster{}, &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("no cluster %q in the lab that can be brought up", name), Hint: "bootlab clusters lists them"}
 	}
-	r := c.record(name)
-	if up.IsZero() || r.Up.IsZero() {
-		r.Up, r.Switched = up, nil
-	}
-	if err := c.keep(ctx, name, r); err != nil {
+	err := c.update(ctx, name, func(r *cluster.Record) {
+		if up.IsZero() || r.Up.IsZero() {
+			r.Up, r.Switched = up, nil
+		}
+	})
+	if err != nil {
 		return api.Cluster{}, &api.Error{Status: http.StatusServiceUnavailable, Message: "not stored: " + err.Error(), Hint: "bootlab status says what is wrong with the disk"}
 	}
 	c.mu.Lock()
@@ -435,5 +435,5 @@ func (c *clusters) ask(ctx context.Context, name string, up time.Time) (api.Clus
 		}
 	}
 	c.mu.Unlock()
-	return c.describe(cl, c.assess(cl, c.vms(ctx))), nil
+	return c.describe(cl, c.assess(cl, c.look(ctx))), nil
 }

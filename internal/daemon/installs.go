@@ -14,6 +14,8 @@ import (
 	"github.com/bootlab/bootlab/internal/boot/install"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/power"
+	"github.com/bootlab/bootlab/virt"
 )
 
 const (
@@ -127,7 +129,7 @@ func (c *adminBackend) Install(ctx context.Context, name string, cycle api.Cycle
 	if cycle != api.CycleNow {
 		return a, nil
 	}
-	if err := c.cycle(ctx, h); err != nil {
+	if _, err := c.switchPower(ctx, h, power.NetBoot, virt.StopForce); err != nil {
 		return a, &api.Error{Status: http.StatusBadGateway, Message: name + " is armed, but was not power-cycled: " + err.Error(), Hint: a.Message}
 	}
 	a.Cycled, a.Message = true, "it was power-cycled, and "+a.Message

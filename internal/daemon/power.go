@@ -4,35 +4,75 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/power"
 	"github.com/bootlab/bootlab/virt"
 )
+
+// switchPower switches the power of a machine: through libvirt where it is virtual, else through its controller. mode is how Off stops a
+// virtual machine. The state is what a controller says; empty for a virtual machine.
+func (d *Daemon) switchPower(ctx context.Context, h *lab.Host, a power.Action, mode virt.StopMode) (power.State, error) {
+	if h.VM == nil {
+		return d.switchMetal(ctx, h, a)
+	}
+	v := d.servers.virt
+	switch a {
+	case power.On:
+		return "", v.Start(ctx, h.Name)
+	case power.Off:
+		return "", v.Stop(ctx, h.Name, mode, 0)
+	case power.Reset, power.NetBoot:
+		return "", v.Restart(ctx, h.Name)
+	}
+	return "", nil
+}
+
+// switchMetal switches the power of a machine with a controller. A boot from the network that it causes is in the machine's timeline.
+func (d *Daemon) switchMetal(ctx context.Context, h *lab.Host, a power.Action) (power.State, error) {
+	start := time.Now()
+	state, err := power.Do(ctx, h.BMC, a)
+	if a != power.NetBoot {
+		return state, err
+	}
+	e := event.Event{Kind: event.PowerCycled, Host: h.Name, Detail: controller(h.BMC), Dur: time.Since(start)}
+	if err != nil {
+		e.Kind, e.Err = event.PowerCycleFailed, err.Error()
+	}
+	if len(h.MACs) > 0 {
+		e.MAC = h.MACs[0]
+	}
+	d.bus.Record(e)
+	return state, err
+}
+
+func controller(b *lab.BMC) string { return b.Redfish + b.IPMI } // it has one of them
 
 // Power implements httpd.Machines.
 func (c *adminBackend) Power(ctx context.Context, name string, action api.PowerAction) (api.Power, error) {
 	l := c.current.Load().Lab
 	h := l.Host(name)
-	var p api.Power
-	var err error
 	switch {
 	case h == nil:
-		return p, errNoHost(l, name)
+		return api.Power{}, errNoHost(l, name)
+	case h.VM == nil && h.BMC == nil:
+		return api.Power{}, &api.Error{Status: http.StatusConflict, Message: name + " is no virtual machine and has no bmc, so nothing can switch its power",
+			Hint: "name its controller in the lab file (bmc)"}
+	}
+	p := api.Power{Host: name}
+	state, err := c.switchPower(ctx, h, power.Action(action), virt.StopForce)
+	switch {
+	case err != nil:
 	case h.VM != nil:
-		p, err = c.powerOfVM(ctx, h, action)
-	case h.BMC != nil:
-		p = api.Power{Host: name, By: "redfish " + h.BMC.Redfish}
+		p, err = c.powerOfVM(ctx, h)
+	default:
+		p.State, p.By = string(state), "redfish "+h.BMC.Redfish
 		if h.BMC.IPMI != "" {
 			p.By = "ipmi " + h.BMC.IPMI
 		}
-		var state power.State
-		state, err = power.Do(ctx, h.BMC, power.Action(action))
-		p.State = string(state)
-	default:
-		return p, &api.Error{Status: http.StatusConflict, Message: name + " is no virtual machine and has no bmc, so nothing can switch its power",
-			Hint: "name its controller in the lab file (bmc)"}
 	}
 	if err != nil {
 		return p, &api.Error{Status: http.StatusBadGateway, Message: fmt.Sprintf("power %s %s: %v", action, name, err)}
@@ -40,22 +80,9 @@ func (c *adminBackend) Power(ctx context.Context, name string, action api.PowerA
 	return p, nil
 }
 
-// powerOfVM switches the power of a virtual machine, or returns it.
-func (c *adminBackend) powerOfVM(ctx context.Context, h *lab.Host, action api.PowerAction) (api.Power, error) {
-	v := c.servers.virt
-	var err error
-	switch action {
-	case api.PowerOn:
-		err = v.Start(ctx, h.Name)
-	case api.PowerOff:
-		err = v.Stop(ctx, h.Name, virt.StopForce, 0)
-	case api.PowerCycle:
-		err = v.Restart(ctx, h.Name)
-	}
-	if err != nil {
-		return api.Power{}, err
-	}
-	for _, s := range v.List(ctx) {
+// powerOfVM returns whether a virtual machine runs.
+func (c *adminBackend) powerOfVM(ctx context.Context, h *lab.Host) (api.Power, error) {
+	for _, s := range c.servers.virt.List(ctx) {
 		if s.Host != h.Name || s.State == virt.StateAbsent {
 			continue
 		}

@@ -11,17 +11,14 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// ipmi restarts a machine and makes it boot from the network once.
-func ipmi(ctx context.Context, b *lab.BMC) error {
-	if _, err := ipmitool(ctx, b, "chassis", "bootdev", "pxe"); err != nil {
-		return err
-	}
-	_, err := ipmiPower(ctx, b, Reset)
-	return err
-}
-
 // ipmiPower switches the power of a machine, or asks for it.
 func ipmiPower(ctx context.Context, b *lab.BMC, a Action) (State, error) {
+	if a == NetBoot {
+		if _, err := ipmitool(ctx, b, "chassis", "bootdev", "pxe"); err != nil {
+			return "", err
+		}
+		a = Reset
+	}
 	out, err := ipmitool(ctx, b, "chassis", "power", "status")
 	if err != nil {
 		return "", err

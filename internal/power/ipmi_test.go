@@ -127,7 +127,7 @@ func TestIPMI(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			s := simulate(t, tt.power)
-			err := power.Cycle(t.Context(), &lab.BMC{IPMI: s.addr, Username: "admin", PasswordFile: file(t, tt.password+"\n")})
+			err := netBoot(t.Context(), &lab.BMC{IPMI: s.addr, Username: "admin", PasswordFile: file(t, tt.password+"\n")})
 			if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {
 				t.Errorf("error %v, want %q", err, tt.err)
 			}
@@ -174,7 +174,7 @@ func TestIPMIPower(t *testing.T) {
 // TestNoIPMItool: without the program the error says what to install.
 func TestNoIPMItool(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	err := power.Cycle(t.Context(), &lab.BMC{IPMI: "192.0.2.1"})
+	err := netBoot(t.Context(), &lab.BMC{IPMI: "192.0.2.1"})
 	if err == nil || !strings.Contains(fmt.Sprint(err), "apt install ipmitool") {
 		t.Errorf("error %v", err)
 	}

@@ -18,12 +18,13 @@ const timeout = time.Minute
 // An Action is what Do does with the power of a machine.
 type Action string
 
-// The actions. Off and Cycle do not ask the system.
+// The actions. All but Status and On do not ask the system.
 const (
-	Status Action = "status"
-	On     Action = "on"
-	Off    Action = "off"
-	Reset  Action = "cycle" // off and on; on, if it is off
+	Status  Action = "status"
+	On      Action = "on"
+	Off     Action = "off"
+	Reset   Action = "cycle"   // off and on; on, if it is off
+	NetBoot Action = "netboot" // as Reset, and the next boot is from the network, once
 )
 
 // A State is whether a machine has power.
@@ -36,7 +37,7 @@ const (
 )
 
 // Do switches the power of the machine behind b, or asks for it, and returns the state that the controller reported, or that was
-// requested. It changes nothing about the next boot. The error names the controller and says what it refused and, if known,
+// requested. Only NetBoot changes anything about the next boot. The error names the controller and says what it refused and, if known,
 // what to do.
 func Do(ctx context.Context, b *lab.BMC, a Action) (State, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -50,17 +51,6 @@ func Do(ctx context.Context, b *lab.BMC, a Action) (State, error) {
 		return err
 	})
 	return state, err
-}
-
-// Cycle restarts the machine behind b and makes it boot from the network once. The error says what the controller refused
-// and, if known, what to do.
-func Cycle(ctx context.Context, b *lab.BMC) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	if b.IPMI != "" {
-		return ipmi(ctx, b)
-	}
-	return withRedfish(b, func(r *redfish) error { return r.cycle(ctx) })
 }
 
 // withRedfish calls f with the Redfish service of b.

@@ -115,16 +115,8 @@ type system struct {
 	}
 }
 
-// cycle restarts the system and boots it from the network once.
-func (r *redfish) cycle(ctx context.Context) error {
-	path, err := r.find(ctx)
-	if err != nil {
-		return err
-	}
-	var s system
-	if err := r.get(ctx, path, &s); err != nil {
-		return err
-	}
+// bootFromNetwork makes the next boot of the system one from the network, once.
+func (r *redfish) bootFromNetwork(ctx context.Context, path string, s *system) error {
 	target, err := s.bootTarget()
 	if err != nil {
 		return err
@@ -134,11 +126,7 @@ func (r *redfish) cycle(ctx context.Context) error {
 	if err := r.send(ctx, http.MethodPatch, path, boot, s.ETag); err != nil {
 		return fmt.Errorf("set the next boot to %s: %w", target, err)
 	}
-	resets, err := s.resets()
-	if err != nil {
-		return err
-	}
-	return r.reset(ctx, path, &s, resets)
+	return nil
 }
 
 // reset makes resets, in order.
@@ -171,6 +159,11 @@ func (r *redfish) power(ctx context.Context, a Action) (State, error) {
 	}
 	if a == Status || string(is) == string(a) {
 		return is, nil
+	}
+	if a == NetBoot {
+		if err := r.bootFromNetwork(ctx, path, &s); err != nil {
+			return "", err
+		}
 	}
 	want := StateOn
 	var resets []string

@@ -1,6 +1,7 @@
 package power_test
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"encoding/pem"
@@ -18,6 +19,11 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/power"
 )
+
+func netBoot(ctx context.Context, b *lab.BMC) error {
+	_, err := power.Do(ctx, b, power.NetBoot)
+	return err
+}
 
 // A controller is a fake Redfish service that answers as sushy-tools' emulator, iDRAC and iLO do.
 type controller struct {
@@ -146,7 +152,7 @@ func TestCycle(t *testing.T) {
 			if b.Username == "" {
 				b.Username = "admin"
 			}
-			err := power.Cycle(t.Context(), b)
+			err := netBoot(t.Context(), b)
 			if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {
 				t.Errorf("error %v, want %q", err, tt.err)
 			}
@@ -211,20 +217,20 @@ func TestTrust(t *testing.T) {
 	s := httptest.NewTLSServer(c)
 	defer s.Close()
 	b := &lab.BMC{Redfish: s.URL, Username: "admin", PasswordFile: file(t, "calvin")}
-	err := power.Cycle(t.Context(), b)
+	err := netBoot(t.Context(), b)
 	if err == nil || !strings.Contains(err.Error(), "set bmc.ca_file to its certificate, or bmc.insecure: true to accept any") || c.done != nil {
 		t.Errorf("error %v, done %v", err, c.done)
 	}
 	b.Insecure = true
-	if err := power.Cycle(t.Context(), b); err != nil || len(c.done) != 2 {
+	if err := netBoot(t.Context(), b); err != nil || len(c.done) != 2 {
 		t.Errorf("insecure: %v, done %v", err, c.done)
 	}
 	b = &lab.BMC{Redfish: s.URL, PasswordFile: filepath.Join(t.TempDir(), "none")}
-	if err := power.Cycle(t.Context(), b); err == nil || !strings.Contains(err.Error(), "read bmc.password_file") {
+	if err := netBoot(t.Context(), b); err == nil || !strings.Contains(err.Error(), "read bmc.password_file") {
 		t.Errorf("no password file: %v", err)
 	}
 	b = &lab.BMC{Redfish: s.URL, CAFile: file(t, "nothing")}
-	if err := power.Cycle(t.Context(), b); err == nil || !strings.Contains(err.Error(), "no certificate in") {
+	if err := netBoot(t.Context(), b); err == nil || !strings.Contains(err.Error(), "no certificate in") {
 		t.Errorf("no certificate: %v", err)
 	}
 }
@@ -238,7 +244,7 @@ func TestOldController(t *testing.T) {
 	s.StartTLS()
 	defer s.Close()
 	b := &lab.BMC{Redfish: s.URL, Username: "admin", PasswordFile: file(t, "calvin"), CAFile: file(t, certificate(s))}
-	if err := power.Cycle(t.Context(), b); err != nil || len(c.done) != 2 {
+	if err := netBoot(t.Context(), b); err != nil || len(c.done) != 2 {
 		t.Errorf("%v, done %v", err, c.done)
 	}
 }
@@ -250,7 +256,7 @@ func TestRedirect(t *testing.T) {
 	defer other.Close()
 	s := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusTemporaryRedirect))
 	defer s.Close()
-	err := power.Cycle(t.Context(), &lab.BMC{Redfish: s.URL, Username: "admin", PasswordFile: file(t, "calvin")})
+	err := netBoot(t.Context(), &lab.BMC{Redfish: s.URL, Username: "admin", PasswordFile: file(t, "calvin")})
 	if err == nil || !strings.Contains(err.Error(), "it is another machine") {
 		t.Errorf("error %v", err)
 	}
@@ -261,7 +267,7 @@ func TestGarbage(t *testing.T) {
 	t.Parallel()
 	for _, body := range []string{"", "<html>", "[]", `{"Systems": 7}`, `{"Systems": {"@odata.id": ["x"]}}`, strings.Repeat("{", 8<<20)} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(body)) }))
-		if err := power.Cycle(t.Context(), &lab.BMC{Redfish: s.URL}); err == nil || len(err.Error()) > 1000 {
+		if err := netBoot(t.Context(), &lab.BMC{Redfish: s.URL}); err == nil || len(err.Error()) > 1000 {
 			t.Errorf("%.20q: %.300v", body, err)
 		}
 		s.Close()

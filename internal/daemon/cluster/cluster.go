@@ -227,7 +227,8 @@ func (a *assessment) leave(h *lab.Host, o Observed) (waits string) {
 	if a.record.Left.IsZero() {
 		a.act(TakeOut, h)
 	}
-	if !a.record.Up.IsZero() && o.VM == "running" {
+	_, switched := a.record.Switched[h.Name] // of metal, that is all that says whether it is on
+	if !a.record.Up.IsZero() && (o.VM == "running" || o.VM == "" && o.Control && switched) {
 		a.act(SwitchOff, h)
 		return "to be switched off"
 	}

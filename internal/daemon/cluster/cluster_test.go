@@ -90,6 +90,10 @@ func TestOrder(t *testing.T) {
 			cluster.PhaseWorkers, "boot gone, cp0 serving, cp1 serving, cp2 serving, w0 running", "take out boot, switch off boot", "boot: to be switched off"},
 		{"it is off", observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { starts(o); o.VM = "stopped" }, "cp0": serves, "cp1": serves, "cp2": serves}),
 			cluster.Record{Up: asked.Up, Left: now}, cluster.PhaseReady, "boot gone, cp0 serving, cp1 serving, cp2 serving, w0 running", "", ""},
+		{"a bootstrap of metal that was switched on", observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { starts(o); o.VM = "" }, "cp0": serves, "cp1": serves, "cp2": serves}),
+			cluster.Record{Up: asked.Up, Left: now, Switched: map[string]time.Time{"boot": asked.Up}}, cluster.PhaseWorkers, "boot gone, cp0 serving, cp1 serving, cp2 serving, w0 running", "switch off boot", "boot: to be switched off"},
+		{"a bootstrap of metal that is off, or that somebody else switched on", observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { starts(o); o.VM = "" }, "cp0": serves, "cp1": serves, "cp2": serves}),
+			cluster.Record{Up: asked.Up, Left: now}, cluster.PhaseReady, "boot gone, cp0 serving, cp1 serving, cp2 serving, w0 running", "", ""},
 		{"the control plane is lost later", observe(up, map[string]func(*cluster.Observed){"boot": func(o *cluster.Observed) { starts(o); o.VM = "stopped" }, "cp0": starts, "cp1": starts, "cp2": serves}),
 			cluster.Record{Left: now}, cluster.PhaseBootstrap, "boot gone, cp0 starting, cp1 starting, cp2 serving, w0 running", "", "1 of 3"},
 	} {
