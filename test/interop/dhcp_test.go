@@ -18,6 +18,7 @@ type relay struct {
 	conn   *net.UDPConn
 	self   net.IP
 	server *net.UDPAddr
+	gone   chan struct{} // closed by serverGone
 
 	mu      sync.Mutex
 	waiting map[dhcpv4.TransactionID]chan *dhcpv4.DHCPv4
@@ -50,7 +51,7 @@ func (m *machine) inside(do func() error) error {
 // relay opens a relay at an address of the machine.
 func (m *machine) relay(t *testing.T, addr string) *relay {
 	t.Helper()
-	r := &relay{self: net.ParseIP(addr).To4(), server: &net.UDPAddr{IP: net.ParseIP(m.d.addr), Port: 67}, waiting: map[dhcpv4.TransactionID]chan *dhcpv4.DHCPv4{}}
+	r := &relay{self: net.ParseIP(addr).To4(), server: &net.UDPAddr{IP: net.ParseIP(m.d.addr), Port: 67}, waiting: map[dhcpv4.TransactionID]chan *dhcpv4.DHCPv4{}, gone: make(chan struct{})}
 	err := m.inside(func() (err error) {
 		r.conn, err = net.ListenUDP("udp4", &net.UDPAddr{IP: r.self, Port: 67})
 		return err
@@ -86,6 +87,34 @@ func (r *relay) read() {
 	}
 }
 
+// serverGone ends all that wait for an answer of a daemon that has ended, once they have what it had sent before: the relay sends a
+// packet to itself, which is received after those.
+func (r *relay) serverGone(t *testing.T) {
+	t.Helper()
+	last, err := dhcpv4.New(dhcpv4.WithMessageType(dhcpv4.MessageTypeOffer))
+	if err != nil {
+		t.Fatal(err)
+	}
+	received := make(chan *dhcpv4.DHCPv4, 1)
+	r.mu.Lock()
+	r.waiting[last.TransactionID] = received
+	r.mu.Unlock()
+	for arrived := false; !arrived; {
+		if _, err := r.conn.WriteTo(last.ToBytes(), r.conn.LocalAddr()); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-received:
+			arrived = true
+		case <-time.After(time.Second): // the socket's queue was full
+		}
+	}
+	r.mu.Lock()
+	delete(r.waiting, last.TransactionID)
+	r.mu.Unlock()
+	close(r.gone)
+}
+
 // ask sends p once and waits for the answer.
 func (r *relay) ask(p *dhcpv4.DHCPv4, within time.Duration) (*dhcpv4.DHCPv4, error) {
 	answer := make(chan *dhcpv4.DHCPv4, 1)
@@ -100,6 +129,13 @@ func (r *relay) ask(p *dhcpv4.DHCPv4, within time.Duration) (*dhcpv4.DHCPv4, err
 	select {
 	case a := <-answer:
 		return a, nil
+	case <-r.gone:
+		select {
+		case a := <-answer: // it was sent before
+			return a, nil
+		default:
+			return nil, fmt.Errorf("%s of %s: the daemon is gone", p.MessageType(), p.ClientHWAddr)
+		}
 	case <-time.After(within):
 		return nil, fmt.Errorf("%s of %s: no answer within %v", p.MessageType(), p.ClientHWAddr, within)
 	}

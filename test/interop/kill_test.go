@@ -66,7 +66,9 @@ func TestKilledDaemon(t *testing.T) {
 		time.Sleep(time.Duration(rand.IntN(60)) * time.Millisecond) // the moment of the kill
 		d.kill()
 		cancel()
+		relay.serverGone(t)
 		load.Wait()
+		relay.gone = make(chan struct{})
 		d.log = &output{}
 		d.start()
 		k.check(t, d)
