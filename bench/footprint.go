@@ -20,6 +20,7 @@ type setup struct {
 	name     string
 	commands [][]string
 	ports    []port
+	prepare  func(ctx context.Context) error // is called once, while the setup runs; nil: nothing to do
 }
 
 // A port answers when its server is ready.
@@ -47,7 +48,7 @@ lab: bench
 domain: test
 appliance: {state: state, admin_socket: admin.sock, user: nobody}
 networks:
-  n: {subnet: 10.0.0.0/8, interface: br0, address: 10.0.0.1, pools: {guests: {range: 10.250.0.1-10.250.255.254}}}
+  n: {subnet: 10.0.0.0/8, interface: br0, address: 10.0.0.1, pools: {guests: {range: 10.250.0.1-10.251.255.254}}}
 profiles:
   worker: {os: coreos, kernel: kernel, initrd: [initrd], config: "{{.Host.Role}}.ign", install_to: /dev/vda}
 clusters:
@@ -79,6 +80,42 @@ func (b *bench) bootlab(hosts int) (setup, error) {
 			{"tcp", "10.0.0.1:8080", nil}, {"tcp", "10.0.0.1:6443", nil}, {"tcp", "127.0.0.1:9680", nil},
 		},
 	}, err
+}
+
+// bootlabWithLeases is bootlab with a lease book of n machines, that it reads at each start.
+func (b *bench) bootlabWithLeases(n int) (setup, error) {
+	const hosts = 10
+	s, err := b.bootlab(hosts)
+	if err != nil {
+		return setup{}, err
+	}
+	// A lab of its own, so that the other one starts without leases.
+	root := filepath.Join(b.dir, "lab-leases")
+	if err := os.Rename(filepath.Join(b.dir, fmt.Sprintf("lab%d", hosts)), root); err != nil {
+		return setup{}, err
+	}
+	path := filepath.Join(root, "lab.yaml")
+	s.name = fmt.Sprintf("%s, %d leases", s.name, n)
+	s.commands = [][]string{{b.binary, "serve", "--lab", path, "--log-level", "error"}}
+	s.prepare = func(ctx context.Context) error {
+		var rows bytes.Buffer
+		fmt.Fprintln(&rows, "ip,mac,expires,hostname")
+		for i := range n {
+			at := i + 1
+			fmt.Fprintf(&rows, "10.%d.%d.%d,02:00:00:%02x:%02x:%02x,%s,node-%d\n", 250+at>>16, at>>8&255, at&255, i>>16, i>>8&255, i&255,
+				time.Now().Add(12*time.Hour).UTC().Format(time.RFC3339), i)
+		}
+		file := filepath.Join(root, "leases.csv")
+		if err := os.WriteFile(file, rows.Bytes(), 0o644); err != nil {
+			return err
+		}
+		out, err := exec.CommandContext(ctx, b.binary, "leases", "import", file, "--lab", path).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("import leases: %w\n%s", err, out)
+		}
+		return nil
+	}
+	return s, nil
 }
 
 // stack is what a lab runs today: dnsmasq for DHCP and DNS, HAProxy, nginx and tftpd-hpa.
@@ -124,12 +161,25 @@ func footprint(ctx context.Context, b *bench) error {
 		return err
 	}
 	all = append(all, stack)
+	leases, err := b.bootlabWithLeases(100_000)
+	if err != nil {
+		return err
+	}
+	all = append(all, leases)
 	for _, hosts := range []int{10, 1000, 10000} {
 		c, err := b.bootlab(hosts)
 		if err != nil {
 			return err
 		}
 		all = append(all, c)
+	}
+	for _, c := range all {
+		if c.prepare == nil {
+			continue
+		}
+		if err := c.prepared(ctx); err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
 	}
 	ready, memory := make([]sample, len(all)), make([]sample, len(all))
 	for range b.rounds {
@@ -149,6 +199,29 @@ func footprint(ctx context.Context, b *bench) error {
 	return nil
 }
 
+// prepared runs the setup once, and prepares it.
+func (c setup) prepared(ctx context.Context) error {
+	running, err := c.start(ctx)
+	defer stop(running)
+	if err != nil {
+		return err
+	}
+	if err := c.answers(ctx); err != nil {
+		return err
+	}
+	return c.prepare(ctx)
+}
+
+// answers waits until every port answers.
+func (c setup) answers(ctx context.Context) error {
+	for _, p := range c.ports {
+		if err := until(ctx, 20*time.Second, p.answers); err != nil {
+			return fmt.Errorf("%s %s: %w", p.network, p.addr, err)
+		}
+	}
+	return nil
+}
+
 // measure starts the setup, waits until it is ready, lets it settle, and stops it.
 func (c setup) measure(ctx context.Context) (ready time.Duration, rss int64, err error) {
 	start := time.Now()
@@ -157,10 +230,8 @@ func (c setup) measure(ctx context.Context) (ready time.Duration, rss int64, err
 	if err != nil {
 		return 0, 0, err
 	}
-	for _, p := range c.ports {
-		if err := until(ctx, 20*time.Second, p.answers); err != nil {
-			return 0, 0, fmt.Errorf("%s %s: %w", p.network, p.addr, err)
-		}
+	if err := c.answers(ctx); err != nil {
+		return 0, 0, err
 	}
 	ready = time.Since(start)
 	time.Sleep(time.Second)
