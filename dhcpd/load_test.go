@@ -88,7 +88,7 @@ func TestRackAtOnce(t *testing.T) {
 			n := strconv.Itoa(tt.machines)
 			args := append([]string{"-l", "10.76.0.9", "-r", "300", "-R", n, "-n", n, "-W", "2000000", "-d", "20"}, tt.args...)
 			_, got := perfdhcp(t, client, append(args, "10.76.0.1")...)
-			if have := len(srv.deps.Book.All()); got < tt.machines*99/100 || have < got {
+			if have := len(srv.deps.Book.All()); got < tt.machines*99/100 || have < min(got, tt.machines) { // a busy perfdhcp begins again with the first ones
 				t.Errorf("%d of %d machines were acknowledged, %d leases", got, tt.machines, have)
 			}
 		})

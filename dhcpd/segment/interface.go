@@ -33,7 +33,7 @@ func KeepServing(ctx context.Context, iface string, first *Socket, listen func(i
 	}
 	defer changes.Close()
 	k := keeper{changed: changes.Changed(), every: checkEvery}
-	k.keepServing(ctx, iface, first, listen, report, log, serve)
+	k.keepServing(ctx, iface, first, listen, report, serve)
 }
 
 // A keeper decides when an interface is looked at.
@@ -54,7 +54,7 @@ func (k keeper) wait(ctx context.Context, d time.Duration) {
 }
 
 func (k keeper) keepServing(ctx context.Context, iface string, first *Socket, listen func(iface string) (*Socket, error), report func(error),
-	log *slog.Logger, serve func(context.Context, *Socket),
+	serve func(context.Context, *Socket),
 ) {
 	reopen := func() *Socket {
 		for wait := minWait; ; wait = min(2*wait, k.every) {
@@ -80,7 +80,6 @@ func (k keeper) keepServing(ctx context.Context, iface string, first *Socket, li
 		if ctx.Err() != nil {
 			return
 		}
-		log.Info("interface was replaced, opening it again", "iface", iface)
 		sock = reopen()
 	}
 }
@@ -95,10 +94,10 @@ func (k keeper) serveUntilReplaced(ctx context.Context, sock *Socket, report fun
 	}()
 	for ctx.Err() == nil {
 		err := sock.Check()
-		if errors.Is(err, ErrReplaced) {
-			break
-		}
 		report(err)
+		if errors.Is(err, ErrReplaced) {
+			break // to close its sockets takes the kernel a while
+		}
 		k.wait(ctx, k.every)
 	}
 	cancel()

@@ -183,7 +183,7 @@ func TestReplacedIsNoticed(t *testing.T) {
 	served, reports := make(chan *Socket), make(chan error, 100)
 	background(t, func(ctx context.Context) {
 		k := keeper{changed: changes.Changed(), every: time.Hour}
-		k.keepServing(ctx, seg.Bridge, open(t, seg.Bridge), Listen, func(err error) { reports <- err }, slog.New(slog.DiscardHandler), func(ctx context.Context, s *Socket) {
+		k.keepServing(ctx, seg.Bridge, open(t, seg.Bridge), Listen, func(err error) { reports <- err }, func(ctx context.Context, s *Socket) {
 			select {
 			case served <- s:
 				<-ctx.Done()

@@ -38,6 +38,7 @@ type health struct {
 	mu      sync.Mutex
 	running map[string]observation            // by server
 	sockets map[string]map[string]observation // by server, then by address or, of dhcpd, by interface
+	gone    map[string]observation            // open sockets whose address or interface this machine lacks, by address or interface
 }
 
 // An observation says whether a server runs or a socket is open, since when, and if not, why.
@@ -49,7 +50,7 @@ type observation struct {
 }
 
 func newHealth() *health {
-	return &health{running: map[string]observation{}, sockets: map[string]map[string]observation{}}
+	return &health{running: map[string]observation{}, sockets: map[string]map[string]observation{}, gone: map[string]observation{}}
 }
 
 // started notes that Serve of a server was called.
@@ -129,6 +130,9 @@ func (h *health) server(name string, want []string) api.Server {
 	}
 	for _, socket := range want {
 		o := h.sockets[name][socket].current()
+		if gone, is := h.gone[socket]; is && o.ok {
+			o = gone
+		}
 		switch {
 		case o.ok && run.ok:
 			s.Addrs = append(s.Addrs, socket)
@@ -172,12 +176,42 @@ func cause(err error) string {
 	if errors.As(err, &errno) {
 		return errno.Error()
 	}
-	for _, plain := range []error{errNotOpen, segment.ErrNoInterface, segment.ErrDown} {
+	for _, plain := range []error{errNotOpen, errNoAddress, segment.ErrNoInterface, segment.ErrDown, segment.ErrReplaced} {
 		if errors.Is(err, plain) {
 			return plain.Error()
 		}
 	}
 	return "see bootlab status"
+}
+
+// errNoAddress is why a server does not serve on a socket that is open, and stays open until the address is back (IP_FREEBIND).
+var errNoAddress = errors.New("no interface of this machine has this address")
+
+// look notes which sockets are open while what they are bound to is gone. Addresses of balancers may be another machine's for now.
+func (h *health) look(have machine) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	gone := map[string]observation{}
+	for server, of := range h.sockets {
+		if server == serverLB {
+			continue
+		}
+		for socket := range of {
+			err := have.addressError(socket)
+			if server == serverDHCP {
+				err = have.interfaceError(socket)
+			}
+			if err == nil {
+				continue
+			}
+			o := observation{since: time.Now(), err: err}
+			if before, is := h.gone[socket]; is {
+				o.since = before.since
+			}
+			gone[socket] = o
+		}
+	}
+	h.gone = gone
 }
 
 // socketsOf returns the sockets that were noted for a server, sorted.
@@ -187,9 +221,10 @@ func (h *health) socketsOf(server string) []string {
 	return slices.Sorted(maps.Keys(h.sockets[server]))
 }
 
-// serverStates returns the state of each server.
+// serverStates returns the state of each server. The interfaces and addresses that they serve are looked at now.
 func (d *Daemon) serverStates() []api.Server {
-	s := d.current.Load()
+	s, have := d.current.Load(), thisMachine()
+	d.health.look(have)
 	var balancers []string
 	for _, b := range s.Lab.Balancers {
 		if listen := b.Listen.String(); !slices.Contains(balancers, listen) {
@@ -207,11 +242,10 @@ func (d *Daemon) serverStates() []api.Server {
 		d.health.server(serverAdmin, d.health.socketsOf(serverAdmin)),
 		d.health.server(serverLB, balancers),
 	}
-	if lb := &states[len(states)-1]; d.handover.stops() && lb.Serving {
+	lb := &states[len(states)-1]
+	lb.Warnings = have.missing(lb.Addrs)
+	if d.handover.stops() && lb.Serving {
 		lb.Serving, lb.Cause, lb.Err = false, "draining", "draining: the daemon stops when connections have ended, after 10 seconds at most"
-	}
-	for i := range states[1:] {
-		states[1+i].Warnings = missingAddresses(states[1+i].Addrs)
 	}
 	if note := clockNote(d.clock); note != "" {
 		states[0].Warnings = append(states[0].Warnings, note)

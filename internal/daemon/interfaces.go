@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/bootlab/bootlab/dhcpd/segment"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/host/links"
 	"github.com/bootlab/bootlab/internal/host/vip"
@@ -140,6 +141,7 @@ func (d *Daemon) watch(ctx context.Context, w *watcher) error {
 // exists now.
 func (d *Daemon) look() bool {
 	d.state.watch(d.log)
+	d.health.look(thisMachine()) // since when something is gone
 	d.followMemory()
 	d.followAddresses()
 	d.followVIPs()
@@ -167,22 +169,56 @@ func (d *Daemon) followAddresses() {
 	}
 }
 
-// missingAddresses returns a warning for each of the addresses that no interface has now: a server that listens there is not
-// reached until it is back.
-func missingAddresses(addrs []string) (warnings []string) {
-	have, err := net.InterfaceAddrs()
-	if err != nil {
+// A machine is what this machine has of interfaces and addresses at one moment.
+type machine struct {
+	interfaces []net.Interface
+	addrs      []netip.Addr
+	unknown    bool // the kernel did not answer: nothing counts as missing
+}
+
+// thisMachine asks the kernel.
+func thisMachine() (m machine) {
+	interfaces, errInterfaces := net.Interfaces()
+	addrs, errAddrs := net.InterfaceAddrs()
+	m = machine{interfaces: interfaces, unknown: errInterfaces != nil || errAddrs != nil}
+	for _, a := range addrs {
+		if prefix, err := netip.ParsePrefix(a.String()); err == nil {
+			m.addrs = append(m.addrs, prefix.Addr())
+		}
+	}
+	return m
+}
+
+// addressError returns errNoAddress for an address and port that clients do not reach: no interface has the address.
+func (m machine) addressError(socket string) error {
+	at, err := netip.ParseAddrPort(socket)
+	if err != nil || m.unknown || at.Addr().IsUnspecified() || at.Addr().IsLoopback() || slices.Contains(m.addrs, at.Addr().WithZone("")) {
 		return nil
 	}
-	for _, text := range addrs {
-		at, err := netip.ParseAddrPort(text)
-		if err != nil || at.Addr().IsUnspecified() || at.Addr().IsLoopback() || slices.ContainsFunc(have, func(a net.Addr) bool {
-			prefix, err := netip.ParsePrefix(a.String())
-			return err == nil && prefix.Addr() == at.Addr()
-		}) {
-			continue
+	return errNoAddress
+}
+
+// interfaceError returns why an interface cannot be served: ErrNoInterface, ErrDown, else nil. The empty name is that of all.
+func (m machine) interfaceError(name string) error {
+	if name == "" || m.unknown {
+		return nil
+	}
+	i := slices.IndexFunc(m.interfaces, func(ifi net.Interface) bool { return ifi.Name == name })
+	switch {
+	case i < 0:
+		return segment.ErrNoInterface
+	case m.interfaces[i].Flags&net.FlagUp == 0:
+		return segment.ErrDown
+	}
+	return nil
+}
+
+// missing returns a warning for each of the sockets that clients do not reach until this machine has their address.
+func (m machine) missing(sockets []string) (warnings []string) {
+	for _, socket := range sockets {
+		if err := m.addressError(socket); err != nil {
+			warnings = append(warnings, socket+": "+err.Error())
 		}
-		warnings = append(warnings, text+": no interface of this machine has this address")
 	}
 	return warnings
 }

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -208,12 +209,14 @@ func TestInterfacesComeAndGo(t *testing.T) {
 	back("link up")
 
 	in("addr", "del", l.addr()+"/24", "dev", "br0")
+	d.servesNot(t, "httpd", "tftpd", "dnsd")
 	reported("address lost", l.addr()+":8080: no interface of this machine has this address")
 	d.until("the lost address is in the log", func() bool { return strings.Contains(d.log.String(), "no interface of this machine has") })
 	in("addr", "add", l.addr()+"/24", "dev", "br0")
 	back("address added")
 
 	in("link", "del", "br0")
+	d.servesNot(t, "dhcpd", "httpd", "tftpd", "dnsd")
 	reported("bridge deleted", "interface does not exist")
 	makeBridge()
 	back("bridge made again")
@@ -229,6 +232,20 @@ func TestInterfacesComeAndGo(t *testing.T) {
 		if n := strings.Count(d.log.String(), message); n == 0 || n > most {
 			t.Errorf("%q is in the log %d times", message, n)
 		}
+	}
+}
+
+// servesNot asks for the status once: none of the servers says that it serves what is gone, and the daemon is not ready.
+func (d *daemon) servesNot(t *testing.T, servers ...string) {
+	t.Helper()
+	s := d.status()
+	for _, server := range s.Servers {
+		if slices.Contains(servers, server.Name) && (server.Serving || server.Err == "") {
+			t.Errorf("%s says that it serves %q, error %q", server.Name, server.Addrs, server.Err)
+		}
+	}
+	if s.Ready() {
+		t.Error("the daemon says that it is ready")
 	}
 }
 
