@@ -210,6 +210,10 @@ func (t *Table) eachRecord(zone int, fn func(rr []byte, soa bool)) {
 			}
 		}
 	}
+	for _, rr := range t.zones[zone].leases {
+		b = append(b[:0], rr...)
+		fn(b, false)
+	}
 }
 
 // appendRecord appends one record without compression.

@@ -16,6 +16,7 @@ const (
 	derivedTTL  = 60  // a change of the lab shows within a minute
 	authoredTTL = 300 // of authored lines that carry none
 	leaseTTL    = 30
+	healthTTL   = 5 // of names that follow the members of a balancer
 
 	soaRefresh = 3600
 	soaRetry   = 600
@@ -78,6 +79,7 @@ func CompileUpdated(l *lab.Lab, readFile func(name string) ([]byte, error), upda
 	b.addUpdates(updates)
 	b.makeRRSets()
 	b.groupNodes()
+	b.addFollowed()
 	b.addPolicy(l, readFile)
 	b.addKeys(l.DNS.Keys, readFile)
 	if err := b.probs.Err(); err != nil {
@@ -229,7 +231,11 @@ func (b *builder) addDerived(i int, pos lab.Pos, r *lab.Record) {
 		b.probs.Addf(pos, "zone "+b.t.zones[i].text, "%s %s from %s: %v", r.Name, r.Type, r.Source, err)
 		return
 	}
-	b.add(i, -1, pos, rtype, derivedTTL, b.buf)
+	ttl := uint32(derivedTTL)
+	if r.Follows != nil {
+		ttl = healthTTL
+	}
+	b.add(i, -1, pos, rtype, ttl, b.buf)
 }
 
 // name parses text into b.n and reports whether it is a name.

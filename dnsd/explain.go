@@ -168,6 +168,9 @@ func (r *request) traceZone(m match) {
 		if from := sources[sourceKey{string(owner), set.rtype, string(rdata)}]; from != "" {
 			text += ", from " + from
 		}
+		if follows := r.t.followedText(set); follows != "" {
+			text += ": " + follows
+		}
 	}
 	r.note(byZone, text)
 }

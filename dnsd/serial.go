@@ -46,6 +46,9 @@ func (t *Table) hashZone(zone int) (sum uint64) {
 // WithSerials returns a table whose zones have these serials, by origin. A zone that is missing there keeps its own.
 func (t *Table) WithSerials(serials map[string]uint32) *Table {
 	c := *t
+	if c.base == nil && c.Learns() {
+		c.base = t
+	}
 	c.blob = bytes.Clone(t.blob)
 	for i := range c.zones {
 		z := &c.zones[i]

@@ -38,6 +38,8 @@ type Table struct {
 	roots                    map[string]*x509.CertPool // by file
 
 	lab      *lab.Lab
+	base     *Table            // without what was learned; nil: itself
+	followed []followedSet     // RRsets whose records follow the members of a balancer
 	updated  map[setKey]*RRSet // what dynamic updates have made
 	warnings lab.Problems
 	badFiles lab.Problems
@@ -57,6 +59,7 @@ type zone struct {
 	dnames         bool // holds DNAMEs
 	apex           uint32
 	members        []uint32 // its nodes
+	leases         []string // records of DHCP clients, in wire form: only transfers have them
 	text           string
 	source         *lab.Zone
 }

@@ -80,6 +80,9 @@ func (t *transferWriter) whole(z int) {
 			}
 		}
 	}
+	for _, rr := range table.zones[z].leases {
+		t.record([]byte(rr))
+	}
 	t.set(table.nameOf(apex), soa)
 }
 

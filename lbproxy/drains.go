@@ -128,6 +128,14 @@ type BalancerState struct {
 	Backends    []BackendState  `json:"backends"`
 }
 
+// ListenText returns where clients connect to; empty: nowhere, backends are only checked.
+func (b BalancerState) ListenText() string {
+	if !b.Listen.IsValid() {
+		return ""
+	}
+	return b.Listen.String()
+}
+
 // A BackendState is the current state of a backend.
 type BackendState struct {
 	Name        string         `json:"name"`

@@ -19,7 +19,7 @@ type Table struct {
 // A Frontend is one balancer.
 type Frontend struct {
 	Name           string
-	Listen         netip.AddrPort
+	Listen         netip.AddrPort // not valid: backends are only checked
 	Mode           lab.BalanceMode
 	Balance        lab.Algorithm
 	Check          lab.Check
@@ -70,6 +70,9 @@ func Compile(l *lab.Lab) *Table {
 		f := newFrontend(b)
 		f.index = len(t.Frontends)
 		t.Frontends = append(t.Frontends, f)
+		if !f.Listen.IsValid() {
+			continue // its members are only checked: names follow them
+		}
 		at := listeners[f.Listen]
 		if at == nil {
 			at = &listener{addr: f.Listen}

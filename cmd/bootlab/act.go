@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -194,7 +195,7 @@ func balancersText(cmd *cobra.Command, bs []api.Balancer) error {
 			if m.Backup {
 				state += " (backup)"
 			}
-			rows = append(rows, []string{b.Name, b.Listen, m.Name, m.Addr, state, fmt.Sprint(m.Connections), m.Reason})
+			rows = append(rows, []string{b.Name, cmp.Or(b.Listen, "-"), m.Name, m.Addr, state, fmt.Sprint(m.Connections), m.Reason})
 		}
 	}
 	return table(cmd, "BALANCER LISTEN BACKEND ADDR STATE CONNECTIONS REASON", rows)

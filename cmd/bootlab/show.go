@@ -113,7 +113,7 @@ func statusText(cmd *cobra.Command, s api.Status) error {
 	}
 	rows = nil
 	for _, b := range s.Balancers {
-		rows = append(rows, []string{b.Name, b.Listen, b.String()})
+		rows = append(rows, []string{b.Name, cmp.Or(b.Listen, "-"), b.String()})
 	}
 	if len(rows) > 0 {
 		fmt.Fprintln(w)

@@ -249,7 +249,7 @@ const MaxVMTimeout = 24 * time.Hour
 // A Balancer is one frontend and the health of its members.
 type Balancer struct {
 	Name        string    `json:"name"`
-	Listen      string    `json:"listen"`
+	Listen      string    `json:"listen"` // empty: nowhere, backends are only checked
 	Mode        string    `json:"mode"`
 	Connections int64     `json:"connections"` // open now
 	Backends    []Backend `json:"backends"`

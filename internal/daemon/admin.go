@@ -224,7 +224,7 @@ func (c *adminBackend) VM(ctx context.Context, host string, action api.VMAction,
 func (c *adminBackend) Balancers(context.Context) []api.Balancer {
 	out := []api.Balancer{}
 	for _, s := range c.servers.lb.States() {
-		b := api.Balancer{Name: s.Name, Listen: s.Listen.String(), Mode: string(s.Mode), Connections: s.Connections}
+		b := api.Balancer{Name: s.Name, Listen: s.ListenText(), Mode: string(s.Mode), Connections: s.Connections}
 		for _, m := range s.Backends {
 			b.Backends = append(b.Backends, c.explain(backend(m), m.Host))
 		}

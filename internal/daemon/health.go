@@ -227,7 +227,7 @@ func (d *Daemon) serverStates() []api.Server {
 	d.health.look(have)
 	var balancers []string
 	for _, b := range s.Lab.Balancers {
-		if listen := b.Listen.String(); !slices.Contains(balancers, listen) {
+		if listen := b.ListenText(); listen != "" && !slices.Contains(balancers, listen) {
 			balancers = append(balancers, listen)
 		}
 	}

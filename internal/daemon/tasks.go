@@ -48,6 +48,7 @@ func (d *Daemon) tasks(watch *watcher) tasks {
 		{name: serverTFTP, server: true, run: func(ctx context.Context) error {
 			return d.sockets.serve(ctx, serverTFTP, func(ctx context.Context, s *socket) error { return d.tftp.Serve(ctx, s.udp) })
 		}},
+		{name: "names", run: d.followNames},
 		{name: "secondaries", run: d.dns.ServeChanges},
 		// DNS and DHCP last: machines still need names and renewals.
 		{name: serverDNS, server: true, run: func(ctx context.Context) error { return d.sockets.serve(ctx, serverDNS, d.serveDNS) }},

@@ -111,7 +111,7 @@ func (d *Daemon) useUpdates() error {
 	if err != nil {
 		return err
 	}
-	snap.DNS = d.serials.assign(table)
+	snap.DNS = d.dnsTable(table)
 	d.current.Store(&snap)
 	return nil
 }

@@ -354,6 +354,7 @@ type Cluster struct {
 	EtcdSRV bool
 	Names   bool    // names only: another load balancer owns Address and Ingress
 	SNI     bool    // shares Address with other clusters, distinguished by TLS server name and HTTP host
+	Health  bool    // has no Address: its names have the addresses of its healthy members
 	Hosts   []*Host // sorted by name
 }
 
@@ -457,6 +458,7 @@ type Zone struct {
 	Lines          []Line   // zone-file lines as authored, relative to Origin
 	File           string   // absolute path of a zone file; empty: none
 	Update         []Access // who may update it (RFC 2136); each has a key
+	Leases         bool     // transfers have the names of DHCP clients
 }
 
 // A Line is one authored zone-file line.
@@ -474,6 +476,8 @@ type Record struct {
 	// Priority, Weight and Port are of SRV records (RFC 2782).
 	Priority, Weight, Port uint16
 	Source                 string // what it was derived from, such as "host master-0": for people
+	// Follows is the balancer whose member has Addr: the record is answered while the member is healthy. nil: always.
+	Follows *Balancer
 }
 
 // BalanceMode is the layer that a balancer works on.
@@ -500,7 +504,7 @@ type Balancer struct {
 	Pos            Pos
 	Name           string         // a derived one is "<cluster>-<service>", such as mycluster-api
 	Cluster        *Cluster       // nil: authored
-	Listen         netip.AddrPort // an unspecified address listens on all
+	Listen         netip.AddrPort // an unspecified address listens on all; not valid: its members are only checked, for Names
 	Mode           BalanceMode
 	Balance        Algorithm
 	Check          Check
@@ -517,6 +521,16 @@ type Balancer struct {
 	Redirect       Redirect
 	TrustedProxies []netip.Prefix // peers whose Forwarded and X-Forwarded fields are kept
 	Sticky         string         // name of the cookie that keeps a client at its backend; empty: none
+	Names          []string       // in DNS, without a final dot
+	Health         bool           // Names have the addresses of healthy members, not that of Listen
+}
+
+// ListenText returns where clients connect to; empty: nowhere, its members are only checked.
+func (b *Balancer) ListenText() string {
+	if !b.Listen.IsValid() {
+		return ""
+	}
+	return b.Listen.String()
 }
 
 // A Backend is one member of a balancer.

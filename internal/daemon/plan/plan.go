@@ -68,7 +68,8 @@ type Record struct {
 // A Balancer is one frontend with its members.
 type Balancer struct {
 	Name    string          `json:"name"`
-	Listen  string          `json:"listen"`
+	Listen  string          `json:"listen"` // empty: nowhere, names follow its members
+	Names   []string        `json:"names,omitempty"`
 	Mode    lab.BalanceMode `json:"mode"`
 	Balance lab.Algorithm   `json:"balance"`
 	Check   string          `json:"check"`
@@ -259,7 +260,7 @@ func (p *Plan) balancers(l *lab.Lab, hosts []*lab.Host) {
 			continue
 		}
 		out := Balancer{
-			Name: b.Name, Listen: b.Listen.String(), Mode: b.Mode, Balance: b.Balance, Check: check(b.Check),
+			Name: b.Name, Listen: b.ListenText(), Names: b.Names, Mode: b.Mode, Balance: b.Balance, Check: check(b.Check),
 			Match: append(slices.Clone(b.Match.SNI), b.Match.Host...), Members: []Member{},
 		}
 		for _, m := range b.Backends {

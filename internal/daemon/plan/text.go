@@ -108,7 +108,10 @@ func (w *printer) balancers(bs []Balancer) {
 	}
 	w.printf("\nBALANCERS\n")
 	for _, b := range bs {
-		w.printf("  %s  %s  %s, %s, check %s\n", b.Name, b.Listen, b.Mode, b.Balance, b.Check)
+		w.printf("  %s  %s  %s, %s, check %s\n", b.Name, dash(b.Listen), b.Mode, b.Balance, b.Check)
+		if len(b.Names) > 0 {
+			w.printf("    names %s\n", strings.Join(b.Names, ", "))
+		}
 		if len(b.Match) > 0 {
 			w.printf("    for %s\n", strings.Join(b.Match, ", "))
 		}

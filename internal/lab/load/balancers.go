@@ -34,7 +34,10 @@ func (r *resolver) balancer(e *entry[rawBalancer]) *lab.Balancer {
 		TrustedProxies: values(raw.TrustedProxies, func(s source) netip.Prefix { return s.Prefix }),
 		Certificates:   values(raw.TLS.Certificates, func(f text) string { return r.path(string(f)) }),
 	}
-	missing(r, &raw.Listen, e.spot, key+".listen", "an address such as 192.168.16.10:80")
+	if !raw.Health.V {
+		missing(r, &raw.Listen, e.spot, key+".listen", "an address such as 192.168.16.10:80")
+	}
+	r.balancerNames(e, b, key)
 	if b.Mode == lab.ModeTCP {
 		r.onlyHTTP(raw, key)
 	}
@@ -45,6 +48,34 @@ func (r *resolver) balancer(e *entry[rawBalancer]) *lab.Balancer {
 		r.fail(raw.Match.Host.spot, key+".match.host", "is read from HTTP, which mode tcp does not see: want mode: http, or sni")
 	}
 	return b
+}
+
+// balancerNames resolves the names of a balancer, and whether they follow its members.
+func (r *resolver) balancerNames(e *entry[rawBalancer], b *lab.Balancer, key string) {
+	raw := &e.V
+	b.Health = bool(raw.Health.V)
+	for i := range raw.Names.Items {
+		n := &raw.Names.Items[i]
+		if !n.ok() {
+			continue
+		}
+		name, absolute := strings.CutSuffix(string(n.V), ".")
+		if !absolute {
+			name += "." + r.lab.Domain
+		}
+		if len(name) > maxName {
+			r.fail(n.spot, fmt.Sprintf("%s.names[%d]", key, i), "the name %s has %d characters: want at most %d", name, len(name), maxName)
+		}
+		b.Names = append(b.Names, name)
+	}
+	switch {
+	case b.Health && !raw.Names.set():
+		r.failMissing(e.spot, key+".names", "is missing: want the names that follow the backends, such as [registry]")
+	case b.Health && b.Check.Kind == lab.CheckNone:
+		r.fail(raw.Check.Kind.spot, key+".check.kind", "none makes no backend unhealthy: want another check, or no health")
+	case !b.Health && len(b.Names) > 0 && raw.Listen.ok() && b.Listen.Addr().IsUnspecified():
+		r.fail(raw.Names.spot, key+".names", "need an address, and listen (%s) has none: want one like 192.168.16.10:80, or health: true", b.Listen)
+	}
 }
 
 // timeouts returns the timeouts of a balancer.
@@ -319,7 +350,7 @@ const (
 // deriveBalancers adds the balancers of clusters.
 func (r *resolver) deriveBalancers() {
 	for _, c := range r.lab.Clusters {
-		if c.Kind == lab.Plain || c.Names {
+		if c.Kind == lab.Plain || c.Names && !c.Health {
 			continue
 		}
 		r.deriveAPI(c)
@@ -373,12 +404,15 @@ func (r *resolver) members(c *lab.Cluster, role string, port uint16, backup bool
 	return out
 }
 
-// derive adds one balancer of c if it has members.
+// derive adds one balancer of c if it has members. It listens nowhere if the cluster's names lead to the members.
 func (r *resolver) derive(c *lab.Cluster, service string, listen netip.Addr, port uint16, b lab.Balancer) {
-	if len(b.Backends) == 0 || !r.ours(listen) {
+	if len(b.Backends) == 0 || !r.ours(listen) && !c.Health {
 		return
 	}
-	b.Pos, b.Name, b.Cluster, b.Listen = c.Pos, c.BalancerOf(service), c, netip.AddrPortFrom(listen, port)
+	b.Pos, b.Name, b.Cluster = c.Pos, c.BalancerOf(service), c
+	if !c.Health {
+		b.Listen = netip.AddrPortFrom(listen, port)
+	}
 	b.Timeouts = lab.Timeouts{Connect: connectTimeout, Idle: idleTimeout}.WithDefaults()
 	b.Log, b.OnDown, b.Protocol = lab.LogNone, lab.OnDownKeep, lab.BackendHTTP1
 	b.Redirect = lab.RedirectOff
@@ -402,6 +436,9 @@ func (r *resolver) deriveAPI(c *lab.Cluster) {
 // deriveMachineConfig keeps workers from the bootstrap: its machine-config server has no configuration for them, and they are to wait until the
 // control plane's has.
 func (r *resolver) deriveMachineConfig(c *lab.Cluster) {
+	if c.Health {
+		return // api-int follows the API
+	}
 	bootstraps := r.members(c, lab.RoleBootstrap, portMachineConfig, true)
 	for i := range bootstraps {
 		bootstraps[i].NotFor = r.workers(c)
@@ -435,6 +472,9 @@ func (r *resolver) deriveIngress(c *lab.Cluster) {
 	r.derive(c, lab.ServiceIngress, c.Ingress, portHTTPS, lab.Balancer{
 		Balance: lab.SourceHash, Match: sniMatch(c, "*.apps"), Check: check, Backends: r.members(c, role, portHTTPS, false),
 	})
+	if c.Health {
+		return // *.apps follows the balancer above
+	}
 	plain := lab.Balancer{Balance: lab.SourceHash, Check: check, Backends: r.members(c, role, portHTTP, false)}
 	if c.SNI {
 		plain.Mode, plain.Match.Host = lab.ModeHTTP, []string{"*.apps." + c.Domain}

@@ -24,6 +24,7 @@ func (r *resolver) clusterList() {
 			Address: e.V.Address.V.Addr, Ingress: e.V.Ingress.or(e.V.Address.V).Addr, EtcdSRV: bool(e.V.EtcdSRV.V), SNI: bool(e.V.SNI.V), Names: !bool(e.V.Balance.or(true)),
 		}
 		c.API = c.Address
+		c.Health = r.clusterHealth(e, c, key)
 		if c.Names && c.SNI {
 			r.fail(e.V.SNI.spot, key+".sni", "needs a balancer, which is off (%s): want one of the two", r.pos(e.V.Balance.spot))
 		}
@@ -37,6 +38,24 @@ func (r *resolver) clusterList() {
 		r.lab.Clusters = append(r.lab.Clusters, c)
 	}
 	r.sharedAddresses()
+}
+
+// clusterHealth returns whether the names of a cluster follow its members, and reports what excludes it.
+func (r *resolver) clusterHealth(e *entry[rawCluster], c *lab.Cluster, key string) bool {
+	raw := &e.V
+	switch {
+	case !bool(raw.Health.V):
+		return false
+	case raw.Address.set():
+		r.fail(raw.Health.spot, key+".health", "is for clusters without address (%s): want one of the two", r.pos(raw.Address.spot))
+	case c.SNI:
+		r.fail(raw.Health.spot, key+".health", "excludes sni (%s): want one of the two", r.pos(raw.SNI.spot))
+	case c.Kind == lab.Plain:
+		r.fail(raw.Health.spot, key+".health", "is for kind openshift and kubernetes: a cluster of kind plain has no services")
+	default:
+		return true
+	}
+	return false
 }
 
 // clusterAddress reports an address of c that nothing in the lab's networks can have.

@@ -39,6 +39,9 @@ func (r *resolver) deriveZones() {
 	for _, c := range r.lab.Clusters {
 		r.clusterRecords(c)
 	}
+	for _, b := range r.lab.Balancers {
+		r.balancerRecords(b)
+	}
 	for _, z := range r.zones {
 		sortRecords(z)
 		r.lab.Zones = append(r.lab.Zones, z)
@@ -196,6 +199,9 @@ func (r *resolver) clusterRecords(c *lab.Cluster) {
 		return
 	}
 	source := "cluster " + c.Name
+	if c.Health {
+		r.clusterMemberNames(c, source)
+	}
 	if c.Address.IsValid() {
 		r.clusterName(c, "api", c.API, source)
 		if r.hostByIP[c.Address] == nil && !r.hasPointer(c.Address) {
@@ -225,6 +231,75 @@ func (r *resolver) clusterName(c *lab.Cluster, label string, a netip.Addr, sourc
 	case h.Has(a): // its record is there already
 	default:
 		r.failAt(h.Pos, "hosts."+h.Name, "the name %s is reserved by cluster %s (%s): want another name or alias", name, c.Name, c.Pos)
+	}
+}
+
+// clusterMemberNames adds the names of a cluster without an address: they follow its members.
+func (r *resolver) clusterMemberNames(c *lab.Cluster, source string) {
+	labels := map[string][]string{lab.ServiceAPI: {"api"}}
+	if c.Kind == lab.OpenShift {
+		labels = map[string][]string{lab.ServiceAPI: {"api", "api-int"}, lab.ServiceIngress: {"*.apps"}}
+	}
+	for service, names := range labels {
+		at := slices.IndexFunc(r.lab.Balancers, func(b *lab.Balancer) bool { return b.Cluster == c && b.Name == c.BalancerOf(service) })
+		if at < 0 {
+			continue // no members
+		}
+		for _, label := range names {
+			name := label + "." + c.Domain
+			if r.claimService(name, c.Pos, "clusters."+c.Name+".health") {
+				r.memberRecords(c.Pos, name+".", source, r.lab.Balancers[at])
+			}
+		}
+	}
+}
+
+// balancerRecords adds the names of a balancer of the lab file.
+func (r *resolver) balancerRecords(b *lab.Balancer) {
+	for i, name := range b.Names {
+		if !r.claimService(name, b.Pos, fmt.Sprintf("balancers.%s.names[%d]", b.Name, i)) {
+			continue
+		}
+		if b.Health {
+			r.memberRecords(b.Pos, name+".", "balancer "+b.Name, b)
+		} else {
+			r.addressRecords(b.Pos, name+".", "balancer "+b.Name, b.Listen.Addr())
+		}
+	}
+}
+
+// claimService reports a name that a host, a cluster or another balancer has.
+func (r *resolver) claimService(name string, pos lab.Pos, key string) bool {
+	if h := r.names[name]; h != nil {
+		r.failAt(pos, key, "the name %s is already used by host %s (%s): want another name", name, h.Name, h.Pos)
+		return false
+	}
+	if c := r.reserved[name]; c != nil {
+		r.failAt(pos, key, "the name %s is reserved by cluster %s (%s): want another name", name, c.Name, c.Pos)
+		return false
+	}
+	if first, taken := r.services[name]; taken {
+		r.failAt(pos, key, "the name %s is already used (%s): want another name", name, first)
+		return false
+	}
+	r.services[name] = pos
+	return true
+}
+
+// memberRecords adds the addresses of a balancer's members to a name, each once.
+func (r *resolver) memberRecords(pos lab.Pos, name, source string, b *lab.Balancer) {
+	seen := map[netip.Addr]bool{}
+	for _, m := range b.Backends {
+		a := m.Addr.Addr()
+		if seen[a] {
+			continue
+		}
+		seen[a] = true
+		rec := lab.Record{Name: name, Type: "A", Addr: a, Source: source + ", member " + m.Name, Follows: b}
+		if a.Is6() {
+			rec.Type = "AAAA"
+		}
+		r.add(pos, rec)
 	}
 }
 
@@ -313,6 +388,11 @@ const defaultRateLimit = 200
 type zoneForward string
 
 const forwardMissing zoneForward = "missing"
+
+// A zoneLeases says where the names of DHCP clients are, beside answers.
+type zoneLeases string
+
+const leasesTransfer zoneLeases = "transfer"
 
 func (r *resolver) dns() {
 	raw, d := &r.raw.DNS, &r.lab.DNS
@@ -477,12 +557,12 @@ func (r *resolver) authoredZones() {
 			r.fail(e.spot, key, "is zone %s, which is defined already (%s): want it once", z.Origin, first.Pos)
 		case e.V.File.set() && e.V.Records.set():
 			r.fail(e.V.File.spot, key+".file", "excludes records (%s): want one of the two", r.pos(e.V.Records.spot))
-		case !e.V.File.set() && !e.V.Records.set() && !e.V.Forward.set() && !e.V.Update.set():
+		case !e.V.File.set() && !e.V.Records.set() && !e.V.Forward.set() && !e.V.Update.set() && !e.V.Leases.set():
 			if !r.incomplete[key] {
 				r.fail(e.spot, key, "is empty: want records or file")
 			}
 		}
-		z.ForwardMissing = e.V.Forward.set()
+		z.ForwardMissing, z.Leases = e.V.Forward.set(), e.V.Leases.ok()
 		z.Update = r.access(e.V.Update, key+".update")
 		if i := slices.IndexFunc(z.Update, func(a lab.Access) bool { return a.Key == "" }); i >= 0 {
 			r.fail(e.V.Update.spot, key+".update", "is open to whoever uses an address: want a key too, such as %s key NAME", z.Update[i].From)

@@ -186,6 +186,7 @@ type rawCluster struct {
 	EtcdSRV scalar[flag]            `yaml:"etcd_srv" def:"false" doc:"_etcd-server-ssl._tcp SRV records for the control plane, for OpenShift before 4.4."`
 	Balance scalar[flag]            `yaml:"balancer" def:"true" doc:"off: names only. The cluster's own keepalived or another load balancer owns address and ingress, as in an installation that provisions its machines itself (IPI)."`
 	SNI     scalar[flag]            `yaml:"sni" def:"false" doc:"Share address and ingress with other clusters, distinguished by TLS server name and HTTP host. All of them must set it."`
+	Health  scalar[flag]            `yaml:"health" def:"false" doc:"For a cluster without address: api, api-int and *.apps have the addresses of its members whose health checks pass. No balancer listens."`
 }
 
 type rawDNS struct {
@@ -221,10 +222,11 @@ type rawZone struct {
 	File    scalar[text]        `yaml:"file" doc:"Zone file, instead of records."`
 	Forward scalar[zoneForward] `yaml:"forward" def:"the lab answers for the whole zone" doc:"missing: names that the zone does not have are forwarded, for a domain that others use too. The zone of the lab's domain, of a cluster or of a network may be named without records."`
 	Update  scalars[access]     `yaml:"update" def:"none" doc:"Who may change the zone by dynamic update (RFC 2136), such as 'key external-dns'. A key is required. Names of the lab file cannot be changed."`
+	Leases  scalar[zoneLeases]  `yaml:"leases" def:"not in transfers" doc:"transfer: zone transfers have the names of DHCP clients, as of the last 30s. The zone of the lab's domain or of a network may be named without records."`
 }
 
 type rawBalancer struct {
-	Listen         scalar[listen]              `yaml:"listen" req:"yes" doc:"Address and port to listen on. Several balancers may share it if match distinguishes them."`
+	Listen         scalar[listen]              `yaml:"listen" def:"none; required without health" doc:"Address and port to listen on. Several balancers may share it if match distinguishes them."`
 	Mode           scalar[lab.BalanceMode]     `yaml:"mode" def:"tcp" doc:"Mode of the frontend."`
 	Balance        scalar[lab.Algorithm]       `yaml:"balance" def:"roundrobin" doc:"Algorithm that selects a backend."`
 	Check          rawCheck                    `yaml:"check" doc:"Health check."`
@@ -240,6 +242,8 @@ type rawBalancer struct {
 	Redirect       scalar[lab.Redirect]        `yaml:"redirect" def:"off" doc:"https: requests without TLS get a redirect to the same URL with https (mode http); backends may be missing."`
 	TrustedProxies scalars[source]             `yaml:"trusted_proxies" def:"none" doc:"Peers whose Forwarded and X-Forwarded fields are kept and extended (mode http); those of others are replaced."`
 	Sticky         scalar[ident]               `yaml:"sticky" def:"none" doc:"Name of a cookie that keeps a client at the backend that answered it first (mode http)."`
+	Names          scalars[domain]             `yaml:"names" def:"none" doc:"Names in DNS, in the lab's domain; a name with a dot at the end is absolute. They have the address of listen."`
+	Health         scalar[flag]                `yaml:"health" def:"false" doc:"The names have the addresses of the backends whose health checks pass; those of all if no check passes. listen may be missing: then backends are checked, and nothing is balanced."`
 	OnDown         scalar[lab.OnDown]          `yaml:"on_down" def:"keep" doc:"Open connections and requests of a backend that its checks find down: keep or close. In mode http idle ones are closed anyway, and requests without an answer are sent to another backend if they may be."`
 }
 

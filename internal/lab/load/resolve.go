@@ -65,6 +65,7 @@ type resolver struct {
 	noSubnets   bool                    // a subnet is not valid, so addresses outside of all networks are not reported
 	names       map[string]*lab.Host    // hosts by FQDN and alias
 	reserved    map[string]*lab.Cluster // names that clusters reserve
+	services    map[string]lab.Pos      // names that follow members or lead to balancers
 	zones       map[string]*lab.Zone    // by origin
 	forwarded   map[string]bool         // origins of dns.forward_zones
 }
@@ -75,7 +76,7 @@ func newResolver(d *decoder, raw *rawLab, o Options) *resolver {
 		networks: map[string]*lab.Network{}, clusters: map[string]*lab.Cluster{}, profiles: map[string]*lab.Profile{}, hypervisors: map[string]*lab.Hypervisor{},
 		hosts: make(map[string]*lab.Host, len(raw.Hosts.Entries)), hostByMAC: make(map[lab.MAC]*lab.Host, len(raw.Hosts.Entries)),
 		hostByIP: make(map[netip.Addr]*lab.Host, len(raw.Hosts.Entries)), names: make(map[string]*lab.Host, len(raw.Hosts.Entries)), reserved: map[string]*lab.Cluster{},
-		zones: map[string]*lab.Zone{}, forwarded: map[string]bool{},
+		services: map[string]lab.Pos{}, zones: map[string]*lab.Zone{}, forwarded: map[string]bool{},
 	}
 	return r
 }

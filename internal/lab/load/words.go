@@ -60,6 +60,8 @@ func textOf(p any) textual {
 		return word(v, "off", "v1", "v2")
 	case *zoneForward:
 		return word(v, forwardMissing)
+	case *zoneLeases:
+		return word(v, leasesTransfer)
 	case *macAlgorithm:
 		return word(v, "hmac-sha256", "hmac-sha384", "hmac-sha512", "hmac-sha224", "hmac-sha1")
 	case *storeKind:

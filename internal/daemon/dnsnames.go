@@ -1,0 +1,103 @@
+package daemon
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"github.com/bootlab/bootlab/dhcpd/leases"
+	"github.com/bootlab/bootlab/dnsd"
+	"github.com/bootlab/bootlab/lbproxy"
+)
+
+// What names follow is looked at so often. A change of leases moves the serial of a zone, so it waits longer; health is to be answered soon.
+const (
+	healthLook = 500 * time.Millisecond
+	leasesLook = 30 * time.Second
+)
+
+// dnsTable returns a table with what the daemon knows of members and leases now, and its serials. The caller holds reloads.running, or is
+// the only one.
+func (d *Daemon) dnsTable(t *dnsd.Table) *dnsd.Table {
+	if t.Learns() {
+		t = t.WithLearned(dnsd.Learned{Usable: usableMembers(d.lb.States()), Leases: leaseNames{d}, Leased: d.leasedAddrs})
+	}
+	return d.serials.assign(t)
+}
+
+// leasedAddrs calls yield for every address that the lease book has, more than once for some.
+func (d *Daemon) leasedAddrs(yield func(netip.Addr) bool) {
+	more := true
+	d.book.Walk(func(l *leases.Lease) {
+		if more {
+			more = yield(l.Addr)
+		}
+	})
+}
+
+// usableMembers returns a function that reports whether a member of a balancer takes connections, on whatever port.
+func usableMembers(states []lbproxy.BalancerState) func(balancer string, member netip.Addr) bool {
+	type member struct {
+		balancer string
+		addr     netip.Addr
+	}
+	usable := map[member]bool{}
+	for _, b := range states {
+		for _, m := range b.Backends {
+			k := member{b.Name, m.Addr.Addr()}
+			usable[k] = usable[k] || !m.Drained && m.Condition != lbproxy.Down
+		}
+	}
+	return func(balancer string, addr netip.Addr) bool {
+		ok, known := usable[member{balancer, addr}]
+		return ok || !known // the balancer is not in use yet
+	}
+}
+
+// followNames answers names that follow members as these come and go, and keeps the names of DHCP clients in transfers up to date, until
+// ctx ends.
+func (d *Daemon) followNames(ctx context.Context) error {
+	health, leases := time.NewTicker(healthLook), time.NewTicker(leasesLook)
+	defer health.Stop()
+	defer leases.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-health.C:
+			d.lookAtMembers()
+		case <-leases.C:
+			d.lookAtLeases()
+		}
+	}
+}
+
+func (d *Daemon) lookAtMembers() {
+	if !d.current.Load().DNS.Follows() {
+		return
+	}
+	d.reloads.running.Lock()
+	defer d.reloads.running.Unlock()
+	snap := *d.current.Load()
+	usable := usableMembers(d.lb.States())
+	if !snap.DNS.HealthChanged(usable) {
+		return
+	}
+	snap.DNS = d.serials.assign(snap.DNS.WithLearned(dnsd.Learned{Usable: usable}))
+	d.current.Store(&snap)
+}
+
+func (d *Daemon) lookAtLeases() {
+	if !d.current.Load().DNS.TransfersLeases() {
+		return
+	}
+	d.reloads.running.Lock()
+	defer d.reloads.running.Unlock()
+	snap := *d.current.Load()
+	next := snap.DNS.WithLearned(dnsd.Learned{Usable: usableMembers(d.lb.States()), Leases: leaseNames{d}, Leased: d.leasedAddrs})
+	if next.SameLeases(snap.DNS) {
+		return
+	}
+	snap.DNS = d.serials.assign(next)
+	d.current.Store(&snap)
+}
