@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os/exec"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,6 +20,7 @@ import (
 type rig struct {
 	*testServer
 	machines    []*netns.Client
+	servers     []*exec.Cmd
 	members     []netip.AddrPort
 	ours, peers netip.AddrPort
 }
@@ -35,8 +37,8 @@ func newRig(t *testing.T, net, machines int, change ...func(*lab.Balancer)) *rig
 		at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(net), 0, byte(2 + k)}), 80)
 		c := segment.NewClient(t)
 		netns.Run(t, "ip", "-n", c.Name, "addr", "add", at.Addr().String()+"/24", "dev", "eth0")
-		start(t, c.Command(context.Background(), "nginx", nginx(t, fmt.Sprintf(`listen %s backlog=4096; location / { return 200 "ok"; }`, at))...), at)
-		r.machines, r.members = append(r.machines, c), append(r.members, at)
+		server := start(t, c.Command(context.Background(), "nginx", nginx(t, fmt.Sprintf(`listen %s backlog=4096; location / { return 200 "ok"; }`, at))...), at)
+		r.machines, r.members, r.servers = append(r.machines, c), append(r.members, at), append(r.servers, server)
 		servers += fmt.Sprintf("  server m%d %s check inter 5s\n", k, at)
 	}
 	b := with(balancer("web", r.ours, r.members...), func(b *lab.Balancer) {

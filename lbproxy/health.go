@@ -88,13 +88,20 @@ func (h *Health) connected(took time.Duration) {
 
 // follow makes checks that pass end the ejection of a backend that was ejected while it was checked in another way.
 func (h *Health) follow(state *endpointState) {
-	if !state.ejected.Load() {
+	if !state.ejected.Load() || state.stalled.Load() {
 		return
 	}
 	h.mu.Lock()
 	h.ejected[state] = struct{}{}
 	h.mu.Unlock()
 	h.requestCheck()
+}
+
+// isUp reports whether a check has passed and none contradicts that.
+func (h *Health) isUp() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.condition == Up && h.streak == 0
 }
 
 // ejections returns the balancers that have ejected the backend.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -172,6 +173,41 @@ func (p *connPool) down(checked, all bool) {
 		c.lost.Store(true)
 		c.close()
 	}
+}
+
+// waitingSample is how many connections waiting looks at.
+const waitingSample = 64
+
+// waiting returns connections with a request that was sent that long ago, and no byte of a response. It looks at a few only.
+func (p *connPool) waiting(silence time.Duration) (out []net.Conn) {
+	p.mu.Lock()
+	for c := range p.live {
+		if len(out) < waitingSample && !c.answered.Load() {
+			out = append(out, c.Conn)
+		}
+	}
+	p.mu.Unlock()
+	return slices.DeleteFunc(out, func(c net.Conn) bool {
+		info, ok := tcpInfo(c)
+		return !ok || info.Bytes_acked <= 1 || idleFor(info) < silence
+	})
+}
+
+// used reports whether the pool ever had a connection.
+func (p *connPool) used() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.live != nil
+}
+
+// conns returns the connections that have a request.
+func (p *connPool) conns() (out []net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.live {
+		out = append(out, c.Conn)
+	}
+	return out
 }
 
 // end closes the pool of a backend that left the lab. Requests in progress finish.

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -29,8 +30,9 @@ type mover struct {
 	pipe    *pipe // nil: none
 	piped   int   // bytes in pipe
 	buffer  *[readSize]byte
-	bytes   []byte // of buffer, not yet written
-	moved   int64  // bytes written
+	bytes   []byte      // of buffer, not yet written
+	moved   int64       // bytes written
+	begun   atomic.Bool // a byte was read
 	eof     bool
 	err     error
 }
@@ -119,6 +121,9 @@ func (m *mover) spliceIn(fd int) (done bool) {
 func (m *mover) ended(n int, call string, err error) {
 	m.err = os.NewSyscallError(call, err)
 	m.eof = n <= 0
+	if n > 0 && !m.begun.Load() {
+		m.begun.Store(true)
+	}
 }
 
 // drain writes what fill has read. It returns false if the socket takes no more.

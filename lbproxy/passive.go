@@ -31,6 +31,7 @@ const (
 type passive struct {
 	failing atomic.Bool // a connection failed after the last success; read for every connection
 	ejected atomic.Bool // read for every connection
+	stalled atomic.Bool // ejected because it answers nothing: only answerWatch ends that
 
 	mu          sync.Mutex
 	refused     int // connections in a row
@@ -51,7 +52,7 @@ func (p *passive) succeeded() bool {
 	defer p.mu.Unlock()
 	p.failing.Store(false)
 	p.refused, p.silent = 0, 0
-	return p.ejected.Load()
+	return p.ejected.Load() && !p.stalled.Load()
 }
 
 // failed records a failed connection. It returns why the backend is to be ejected; empty: it is not.
@@ -108,6 +109,7 @@ func (p *passive) reinstate() {
 	defer p.mu.Unlock()
 	p.refused, p.silent = 0, 0
 	p.failing.Store(false)
+	p.stalled.Store(false)
 	p.ejected.Store(false)
 }
 

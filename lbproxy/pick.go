@@ -26,6 +26,7 @@ type endpointState struct {
 	pool    connPool // in HTTP mode
 	metrics atomic.Pointer[memberMetrics]
 	passive
+	silence
 }
 
 // A frontendState is what is learned of one balancer. It survives reloads.

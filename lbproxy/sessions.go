@@ -23,6 +23,9 @@ type session struct {
 	limit   *connlimit.Conn
 	start   time.Time
 
+	asked  time.Time // the first bytes of the client were seen; of answerWatch only
+	judged time.Time // of answerWatch only
+
 	upstream atomic.Pointer[memberConn] // in HTTP mode, of the request in progress; nil: none
 
 	// Guarded by sessions.mu.
@@ -34,8 +37,9 @@ type session struct {
 
 // sessions holds every open session. The zero value is empty and ready.
 type sessions struct {
-	mu   sync.Mutex
-	open map[*session]struct{}
+	mu    sync.Mutex
+	open  map[*session]struct{}
+	fresh []*session // in TCP mode, that answerWatch has not seen
 }
 
 func (t *sessions) add(ses *session) {
@@ -45,6 +49,18 @@ func (t *sessions) add(ses *session) {
 		t.open = make(map[*session]struct{})
 	}
 	t.open[ses] = struct{}{}
+	if r := ses.relay; r != nil && r.up.mover != nil {
+		t.fresh = append(t.fresh, ses)
+	}
+}
+
+// takeFresh returns the sessions of TCP mode that were added since the last call.
+func (t *sessions) takeFresh() []*session {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	fresh := t.fresh
+	t.fresh = nil
+	return fresh
 }
 
 // assign sets the frontend of a session that was added without one.
@@ -166,7 +182,8 @@ func idleFor(i *unix.TCPInfo) time.Duration {
 }
 
 // A peer is unresponsive after several retransmissions and this long without any packet from it; the kernel itself gives
-// up after 15 minutes. A peer that only reads slowly still acknowledges window probes.
+// up after 15 minutes. A peer that only reads slowly still acknowledges window probes. TCP_USER_TIMEOUT would end its
+// connection, too (seen with Linux 6.18), and connections whose first keep-alive probe is lost.
 const (
 	unresponsiveAfter   = 30 * time.Second
 	unresponsiveRetries = 3

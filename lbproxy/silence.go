@@ -1,0 +1,311 @@
+package lbproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/host/pause"
+	"github.com/bootlab/bootlab/internal/lab"
+
+	"golang.org/x/sys/unix"
+)
+
+// A backend whose program is stopped or hangs accepts connections, as its kernel does that, and answers none: no check of
+// kind tcp notices. Two signs together eject it:
+//
+//   - A connection got a request and no byte of a response for Config.Silence, and no other connection of the backend got a
+//     byte in that time. Only first responses count: silence after one is normal (a watch, a shell).
+//   - A probe gets no answer: a connection that is closed for sending at once. A program that runs closes its side, or greets.
+//
+// A backend that is not known to answer probes, or has no checks, needs three connections that wait for a multiple of
+// what others waited. The ejection ends with a byte from the backend; a passed check or an accepted connection shows
+// nothing. As with every ejection, the backend is still used while no other is left.
+const (
+	silenceTick = 200 * time.Millisecond
+	probeLimit  = time.Second     // for the answer to a probe
+	probeGap    = time.Second     // between two probes of a backend
+	rejudge     = 5 * time.Second // connections that wait although their backend answers probes are no news for this long
+
+	silentConnections = 3 // without a probe
+	silentFor         = 2 * time.Second
+	silentFactor      = 4 // times the longest wait for a first response so far
+
+	learnPause = 10 * time.Minute // at most, between two probes of a backend that has answered none
+)
+
+// silence is what is known of the first responses of one backend of one balancer.
+type silence struct {
+	probing  atomic.Bool
+	answers  atomic.Bool   // probes were answered once
+	learn    time.Time     // the next probe that finds out whether probes are answered; of the watcher only, as the rest
+	pause    time.Duration // before the one after it
+	judged   time.Time     // the last verdict
+	answered bool          // a connection got a response
+	slowest  time.Duration // that a first response took
+}
+
+// An answerWatch looks for backends that do not answer.
+type answerWatch struct {
+	s       *Server
+	probes  sync.WaitGroup
+	waiting []*session // without a response so far
+}
+
+// watchAnswers runs until ctx ends.
+func (s *Server) watchAnswers(ctx context.Context) {
+	w := &answerWatch{s: s}
+	defer w.probes.Wait()
+	for pause.For(ctx, silenceTick) == nil {
+		w.tick(ctx, time.Now())
+	}
+}
+
+// A silentMember is a backend with connections that have waited too long for a first response.
+type silentMember struct {
+	frontend *frontend
+	endpoint *endpoint
+	sessions []*session // in TCP mode
+	conns    []net.Conn // all to the backend
+	longest  time.Duration
+	news     bool // some were not part of the last verdict
+}
+
+func (w *answerWatch) tick(ctx context.Context, now time.Time) {
+	w.waiting = append(w.waiting, w.s.sessions.takeFresh()...)
+	members := make(map[*endpointState]*silentMember)
+	kept := w.waiting[:0]
+	for _, ses := range w.waiting {
+		if w.look(ses, members, now) {
+			kept = append(kept, ses)
+		}
+	}
+	clear(w.waiting[len(kept):])
+	w.waiting = kept
+	for _, f := range w.s.active.Load().frontends {
+		for i := range f.endpoints {
+			w.lookAt(ctx, f, &f.endpoints[i], members, now)
+		}
+	}
+	for _, m := range members {
+		w.judge(ctx, m, now)
+	}
+}
+
+// look adds a session that has waited too long to its member. It returns false if the session needs no more looks.
+func (w *answerWatch) look(ses *session, members map[*endpointState]*silentMember, now time.Time) (waits bool) {
+	r, state := ses.relay, ses.member
+	switch {
+	case r.down.mover.begun.Load():
+		w.responded(r.endpoint, ses, now)
+		return false
+	case r.left.Load() == 0:
+		return false
+	case ses.asked.IsZero():
+		if len(r.client.prefix) > 0 || r.up.mover.begun.Load() {
+			ses.asked = now
+		}
+		return true
+	case now.Sub(ses.asked) < w.s.cfg.Silence:
+		return true
+	}
+	m := members[state]
+	if m == nil {
+		m = &silentMember{frontend: r.frontend, endpoint: r.endpoint}
+		members[state] = m
+	}
+	m.sessions = append(m.sessions, ses)
+	m.conns = append(m.conns, r.backend)
+	m.longest = max(m.longest, now.Sub(ses.asked))
+	m.news = m.news || now.Sub(ses.judged) >= rejudge
+	return true
+}
+
+// responded notes a first response.
+func (w *answerWatch) responded(e *endpoint, ses *session, now time.Time) {
+	e.state.answered = true
+	if !ses.asked.IsZero() {
+		e.state.slowest = max(e.state.slowest, now.Sub(ses.asked))
+	}
+	if e.state.stalled.Load() {
+		w.s.reinstate(e.health, e.state)
+	}
+}
+
+// lookAt learns whether a backend answers probes, looks at its requests in HTTP mode, and whether it answers again.
+func (w *answerWatch) lookAt(ctx context.Context, f *frontend, e *endpoint, members map[*endpointState]*silentMember, now time.Time) {
+	state, probed := e.state, e.health.key.check.Kind != lab.CheckNone
+	switch {
+	case state.stalled.Load() && state.probes(e):
+		w.probe(ctx, f, e, now, func(silent bool) {
+			if !silent && state.mayReturn(w.s.deps.Now()) {
+				w.s.reinstate(e.health, state)
+			}
+		})
+	case state.stalled.Load():
+		if state.ejectedFor(w.s.deps.Now()) >= w.s.cfg.Ejection {
+			w.s.reinstate(e.health, state)
+		}
+	case probed && !state.answers.Load() && state.used(f) && e.health.isUp() && !now.Before(state.learn):
+		state.pause = min(max(2*state.pause, probeGap), learnPause)
+		state.learn = now.Add(state.pause)
+		w.probe(ctx, f, e, now, func(bool) {})
+	case f.Mode == lab.ModeHTTP && state.probes(e):
+		if conns := state.pool.waiting(w.s.cfg.Silence); len(conns) > 0 {
+
+			members[state] = &silentMember{frontend: f, endpoint: e, conns: conns, longest: w.s.cfg.Silence, news: true}
+		}
+	}
+}
+
+// used reports whether the backend has answered a connection, in HTTP mode whether it had one.
+func (s *endpointState) used(f *frontend) bool {
+	return s.answered || f.Mode == lab.ModeHTTP && s.pool.used()
+}
+
+// probes reports whether the backend is known to answer probes.
+func (l *silence) probes(e *endpoint) bool {
+	return l.answers.Load() && e.health.key.check.Kind != lab.CheckNone
+}
+
+// judge decides whether a backend is stopped.
+func (w *answerWatch) judge(ctx context.Context, m *silentMember, now time.Time) {
+	e := m.endpoint
+	state := e.state
+	if !m.news || !e.usable() {
+		return
+	}
+	if !state.probes(e) {
+		patience := max(silentFor, silentFactor*state.slowest)
+		if state.answered && len(m.waitedFor(patience, now)) >= silentConnections && w.silent(m, patience) {
+			w.eject(m)
+		}
+		return
+	}
+	started := w.probe(ctx, m.frontend, e, now, func(silent bool) {
+		if silent && e.usable() && w.silent(m, w.s.cfg.Silence+probeLimit/2) {
+			w.eject(m)
+		}
+	})
+	if started {
+		for _, ses := range m.sessions {
+			ses.judged = now
+		}
+	}
+}
+
+// waitedFor returns the sessions that have waited that long.
+func (m *silentMember) waitedFor(d time.Duration, now time.Time) (all []*session) {
+	for _, ses := range m.sessions {
+		if now.Sub(ses.asked) >= d {
+			all = append(all, ses)
+		}
+	}
+	return all
+}
+
+// silent reports whether the backend's kernel has acknowledged a request, and no connection of the balancer has got a byte
+// from the backend for that long.
+func (w *answerWatch) silent(m *silentMember, lasts time.Duration) bool {
+	delivered := false
+	for _, c := range m.conns {
+		info, ok := tcpInfo(c)
+		delivered = delivered || ok && info.Bytes_acked > 1 && info.Unacked == 0
+	}
+	return delivered && !slices.ContainsFunc(w.s.memberConns(m.endpoint.state), func(c net.Conn) bool {
+		info, ok := tcpInfo(c)
+		return ok && info.Bytes_received > 0 && time.Duration(info.Last_data_recv)*time.Millisecond < lasts
+	})
+}
+
+// memberConns returns the connections to a backend.
+func (s *Server) memberConns(state *endpointState) []net.Conn {
+	out := state.pool.conns()
+	for _, ses := range s.sessions.all() {
+		if ses.member == state {
+			out = append(out, ses.backend)
+		}
+	}
+	return out
+}
+
+// eject takes out a backend that does not answer.
+func (w *answerWatch) eject(m *silentMember) {
+	s, state := w.s, m.endpoint.state
+	reason := fmt.Sprintf("accepts connections and answers none: %d clients wait", len(m.conns))
+	state.stalled.Store(true)
+	state.eject(reason, s.deps.Now())
+	s.report(func(e *endpoint) bool { return e.state == state }, 0)
+	if m.frontend.OnDown == lab.OnDownClose {
+		state.pool.down(true, true)
+		for _, ses := range m.sessions {
+			ses.abort()
+		}
+	}
+}
+
+// probe asks a backend for an answer, without keeping the watcher waiting. It returns false if there was a probe a moment ago.
+// done is not called if the backend accepts no connection: that is for others to judge.
+func (w *answerWatch) probe(ctx context.Context, f *frontend, e *endpoint, now time.Time, done func(silent bool)) (started bool) {
+	if now.Sub(e.state.judged) < probeGap || !e.state.probing.CompareAndSwap(false, true) {
+		return false
+	}
+	e.state.judged = now
+	w.probes.Go(func() {
+		defer e.state.probing.Store(false)
+		_ = w.s.deps.Panics.Run(func() error {
+			answered, err := w.s.probe(ctx, f, e.Addr)
+			if err != nil {
+				return nil // no verdict
+			}
+			if answered {
+				e.state.answers.Store(true)
+			}
+			done(!answered)
+			return nil
+		})
+	})
+	return true
+}
+
+// probe connects to a backend and ends the connection for sending. It reports whether the backend sent a byte, closed or
+// reset the connection. The error says that there is no verdict: it did not accept the connection, or its kernel did not acknowledge.
+func (s *Server) probe(ctx context.Context, f *frontend, at netip.AddrPort) (answered bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*probeLimit)
+	defer cancel()
+	conn, err := s.deps.Dial(ctx, at)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = conn.Close() }()
+	half, ok := conn.(*net.TCPConn)
+	if !ok {
+		return false, errors.ErrUnsupported
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if f.SendProxy != 0 {
+		if err := writeProxyHeader(conn, f.SendProxy, netip.AddrPort{}, netip.AddrPort{}); err != nil {
+			return false, err
+		}
+	}
+	if err := half.CloseWrite(); err != nil {
+		return true, nil // it has reset the connection already
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(probeLimit))
+	_, err = conn.Read(make([]byte, 1))
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		return true, nil // an end and a reset are answers
+	}
+	if info, ok := tcpInfo(conn); ctx.Err() != nil || !ok || info.State != unix.BPF_TCP_FIN_WAIT2 {
+		return false, err // its kernel has not acknowledged the end
+	}
+	return false, nil
+}

@@ -1,0 +1,220 @@
+package lbproxy
+
+import (
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/netns"
+)
+
+// TestStopped stops the server program of one of three machines, whose kernel goes on to accept connections. The machine
+// is down soon, and no later client waits for it; HAProxy goes on to send it a third of them. Once the program runs again,
+// it gets connections, and every client its answer.
+func TestStopped(t *testing.T) {
+	for i, mode := range []lab.BalanceMode{lab.ModeTCP, lab.ModeHTTP} {
+		t.Run(string(mode), func(t *testing.T) {
+			r := newRig(t, 120+i, 3, func(b *lab.Balancer) { b.Mode = mode })
+			stopped := r.servers[0].Process
+			var before, after, peers tally
+			netns.WaitFor(t, "every machine is known to answer probes", func() bool {
+				before.request(t, r.ours)
+				return r.answerProbes()
+			})
+			if err := stopped.Signal(syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			resume := sync.OnceFunc(func() { _ = stopped.Signal(syscall.SIGCONT) })
+			t.Cleanup(resume)
+			start := time.Now()
+			netns.WaitFor(t, "the stopped machine is down", func() bool {
+				before.tasks.Go(func() { before.request(t, r.ours) })
+				return len(r.recorder.of(event.BackendDown)) > 0
+			})
+			took := time.Since(start)
+			down := r.recorder.of(event.BackendDown)[0]
+			if down.Addr != r.members[0].Addr() || !strings.Contains(down.Err, "answers none") {
+				t.Errorf("event %+v, want one of %s that says what is wrong", down, r.members[0])
+			}
+			var ours, others atomic.Int64
+			for range 30 {
+				after.tasks.Go(func() { after.request(t, r.ours); ours.Add(1) })
+				peers.tasks.Go(func() { peers.request(t, r.peers); others.Add(1) })
+			}
+			netns.WaitFor(t, "30 clients answered while the machine is stopped", func() bool { return ours.Load() == 30 })
+			t.Logf("%s: down after %s; then 30 of 30 clients answered, HAProxy: %d of 30", mode, took.Round(10*time.Millisecond), others.Load())
+			resume()
+			r.waitCondition(t, r.members[0], Up)
+			before.tasks.Wait()
+			after.tasks.Wait()
+			peers.tasks.Wait()
+			if before.failed.Load()+after.failed.Load() > 0 {
+				t.Errorf("before: %s, after: %s", &before, &after)
+			}
+		})
+	}
+}
+
+// answerProbes reports whether every backend of the first balancer is known to answer probes.
+func (r *testServer) answerProbes() bool {
+	for _, e := range r.active.Load().frontends[0].endpoints {
+		if !e.state.answers.Load() {
+			return false
+		}
+	}
+	return true
+}
+
+// TestSilenceIsNormal has backends that are silent on some connections and healthy. None is ejected.
+func TestSilenceIsNormal(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name   string
+		handle func(net.Conn)
+		send   string // of each of five clients
+	}{
+		{"the client is silent", func(c net.Conn) { _, _ = io.Copy(c, c) }, ""},
+		{"a log server", func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }, "<14>line\n"},
+		{"a slow answer", func(c net.Conn) {
+			b := make([]byte, 16)
+			if n, _ := c.Read(b); n == 1 {
+				_, _ = c.Write(b)
+			} else if n > 0 {
+				_, _ = c.Read(b) // the request takes until the client gives up
+			}
+		}, "GET"},
+		{"no answer at all", func(c net.Conn) {
+			b := make([]byte, 1)
+			_, _ = c.Read(b)
+			for { // nor does it close
+				if _, err := c.Write(nil); err != nil {
+					return
+				}
+				if _, err := c.Read(b); err != nil {
+					time.Sleep(10 * time.Millisecond)
+				}
+			}
+		}, "GET"},
+	}
+	for _, kind := range []lab.CheckKind{lab.CheckTCP, lab.CheckNone} {
+		for _, test := range tests {
+			if kind == lab.CheckNone && test.name == "a slow answer" {
+				continue
+			}
+			t.Run(test.name+"/"+string(kind), func(t *testing.T) {
+				t.Parallel()
+				back := serveTCP(t, test.handle)
+				b := with(balancer("b", addr(t), back), func(b *lab.Balancer) { b.Check.Kind = kind })
+				r := newTestServer(t, Config{Silence: 100 * time.Millisecond}, b)
+				if kind != lab.CheckNone {
+					r.waitCondition(t, back, Up)
+				}
+				if test.name == "a slow answer" {
+					c := dial(t, b.Listen)
+					_, _ = io.WriteString(c, "f")
+					_, _ = io.ReadFull(c, make([]byte, 1))
+				}
+				for range 5 {
+					c := dial(t, b.Listen)
+					_, _ = io.WriteString(c, test.send)
+				}
+				time.Sleep(4 * time.Second) // something must not happen
+				if down := r.recorder.of(event.BackendDown); len(down) > 0 {
+					t.Errorf("ejected: %+v", down)
+				}
+			})
+		}
+	}
+}
+
+// TestSilentButServing has a backend that never answers some clients, nor probes, and serves others.
+func TestSilentButServing(t *testing.T) {
+	t.Parallel()
+	var stuck atomic.Bool
+	quit := make(chan struct{})
+	back := serveTCP(t, func(c net.Conn) {
+		b := make([]byte, 1)
+		if n, _ := c.Read(b); n == 1 && b[0] == 's' {
+			_, _ = c.Write(b)
+			_, _ = io.Copy(c, c)
+			return
+		}
+		if stuck.Load() {
+			<-quit
+		}
+	})
+	t.Cleanup(func() { close(quit) })
+	b := with(balancer("b", addr(t), back), func(b *lab.Balancer) { b.Check.Kind = lab.CheckTCP })
+	r := newTestServer(t, Config{Silence: time.Second}, b)
+	first := dial(t, b.Listen)
+	_, _ = io.WriteString(first, "s\n")
+	readLine(t, first)
+	netns.WaitFor(t, "the backend is known to answer probes", r.answerProbes)
+	stuck.Store(true)
+	served := dial(t, b.Listen)
+	_, _ = io.WriteString(served, "s\n")
+	readLine(t, served)
+	waiting := dial(t, b.Listen)
+	_, _ = io.WriteString(waiting, "x")
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		_, _ = io.WriteString(served, "more\n")
+		readLine(t, served)
+	}
+	if down := r.recorder.of(event.BackendDown); len(down) > 0 {
+		t.Fatalf("ejected while it serves: %+v", down)
+	}
+	// Now it serves nobody. The only backend is down, and still used.
+	netns.WaitFor(t, "the backend is down", func() bool { return len(r.recorder.of(event.BackendDown)) > 0 })
+	again := dial(t, b.Listen)
+	_, _ = io.WriteString(again, "s\n")
+	readLine(t, again)
+	r.waitCondition(t, back, Up) // its answer ends the ejection
+}
+
+// TestStoppedWithoutProbes has a backend that is not checked and answers no probes. It is ejected once several clients wait
+// for longer than others did.
+func TestStoppedWithoutProbes(t *testing.T) {
+	t.Parallel()
+	var stuck atomic.Bool
+	handle := func(c net.Conn) {
+		b := make([]byte, 1)
+		for n, _ := c.Read(b); n == 1; n, _ = c.Read(b) {
+			if !stuck.Load() {
+				_, _ = c.Write(b)
+			}
+		}
+	}
+	back, other := serveTCP(t, handle), serveTCP(t, nameServer("other"))
+	b := balancer("b", addr(t), back, other)
+	r := newTestServer(t, Config{Silence: 100 * time.Millisecond}, b)
+	say := func() (conns []net.Conn) {
+		for range 8 {
+			c := dial(t, b.Listen)
+			_, _ = io.WriteString(c, "x\n")
+			conns = append(conns, c)
+		}
+		return conns
+	}
+	for _, c := range say() {
+		readLine(t, c.(*net.TCPConn))
+	}
+	stuck.Store(true)
+	say()
+	netns.WaitFor(t, "the backend is ejected", func() bool { return len(r.recorder.of(event.BackendDown)) > 0 })
+	if down := r.recorder.of(event.BackendDown)[0]; netip.AddrPortFrom(down.Addr, back.Port()) != back {
+		t.Errorf("ejected %s, want %s", down.Addr, back)
+	}
+	for range 8 {
+		if got := readLine(t, dial(t, b.Listen)); got != "other" {
+			t.Errorf("a new client got %q", got)
+		}
+	}
+}
