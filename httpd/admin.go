@@ -79,6 +79,8 @@ type Machines interface {
 	VM(ctx context.Context, host string, action api.VMAction, opts api.VMOptions) (api.VM, error)
 	// Power does action to the power of a host, virtual or not, and returns how it is afterwards.
 	Power(ctx context.Context, host string, action api.PowerAction) (api.Power, error)
+	// SetBoot sets what a host boots from next; always: at each boot.
+	SetBoot(ctx context.Context, host string, device api.BootDevice, always bool) (api.NextBoot, error)
 }
 
 // Balancers tell how the balancers are, by name, and take members out and in.

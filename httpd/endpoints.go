@@ -49,6 +49,7 @@ func (a *Admin) apiRoutes(mux *http.ServeMux, why trust) {
 	do("install/{host}", a.postInstall, "done", "now")
 	do("vms/{host}", a.postVM, "action", "timeout", "force", "disks")
 	do("power/{host}", a.postPower, "action")
+	do("power/{host}/boot", a.postBoot, "device", "always")
 	do("backends/{balancer}/{backend}", a.postBackend, "action")
 	do("clusters/{cluster}/up", func(r *http.Request) (any, error) { return a.deps.Clusters.Up(r.Context(), r.PathValue("cluster")) })
 	do("clusters/{cluster}/down", func(r *http.Request) (any, error) { return a.deps.Clusters.Down(r.Context(), r.PathValue("cluster")) })
@@ -352,6 +353,18 @@ func (a *Admin) postPower(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return a.deps.Machines.Power(r.Context(), host, action)
+}
+
+func (a *Admin) postBoot(r *http.Request) (any, error) {
+	host, err := hostOf(r)
+	if err != nil {
+		return nil, err
+	}
+	device, err := choose(r, "device", api.BootDefault, api.BootNetwork, api.BootDisk, api.BootCD)
+	if err != nil {
+		return nil, err
+	}
+	return a.deps.Machines.SetBoot(r.Context(), host, device, r.FormValue("always") == "1")
 }
 
 func (a *Admin) postBackend(r *http.Request) (any, error) {

@@ -76,6 +76,10 @@ func (h *fakeDaemon) Power(_ context.Context, host string, action api.PowerActio
 	return api.Power{Host: host, State: string(action), By: "libvirt kvm1"}, nil
 }
 
+func (h *fakeDaemon) SetBoot(_ context.Context, host string, device api.BootDevice, always bool) (api.NextBoot, error) {
+	return api.NextBoot{Host: host, Device: device, Always: always, By: "libvirt kvm1"}, nil
+}
+
 func (h *fakeDaemon) VMPlan(_ context.Context, hosts []string) (plan []api.VMPlan, _ error) {
 	for _, host := range hosts {
 		plan = append(plan, api.VMPlan{Host: host, Hypervisor: "kvm1", State: "stopped", Condition: "drifted", Details: []string{"memory"}})

@@ -118,6 +118,10 @@ func (c *libvirtConn) serve(req request) (resp response) {
 		err = c.define(req.XML)
 	case methodStart:
 		err = c.start(req.UUID)
+	case methodStartWith:
+		err = c.startWith(req.XML)
+	case methodSetBootOrder:
+		err = c.setBootOrder(req.UUID, req.Order)
 	case methodShutdown:
 		err = c.shutdown(req.UUID)
 	case methodDestroy:

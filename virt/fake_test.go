@@ -29,6 +29,7 @@ type fake struct {
 	volumes map[string]bool        // by name
 	lengths map[string]uint64      // of volumes that were uploaded
 	uploads []string
+	started []*libvirtxml.Domain // with StartWith
 	calls   []string
 	hang    chan struct{} // not nil: Domains blocks until it is closed
 	fail    map[string]error
@@ -146,6 +147,17 @@ func (f *fake) name(uuid string) string {
 
 func (f *fake) Start(_ context.Context, uuid string) error {
 	return f.set("start", uuid, virt.StateRunning)
+}
+func (f *fake) StartWith(_ context.Context, xml string) error {
+	var x libvirtxml.Domain
+	if err := x.Unmarshal(xml); err != nil {
+		return err
+	}
+	f.started = append(f.started, &x)
+	return f.set("start-with", x.UUID, virt.StateRunning)
+}
+func (f *fake) SetBootOrder(_ context.Context, uuid string, order map[string]uint) error {
+	return f.change("boot-order", fmt.Sprint(f.name(uuid), " ", order), func() error { return nil })
 }
 func (f *fake) Destroy(_ context.Context, uuid string) error {
 	return f.set("destroy", uuid, virt.StateOff)

@@ -26,6 +26,11 @@ type Hypervisor interface {
 	Define(ctx context.Context, xml string) error
 	// Start powers a domain on.
 	Start(ctx context.Context, uuid string) error
+	// StartWith powers a domain on with another definition, which holds until the domain is off.
+	StartWith(ctx context.Context, xml string) error
+	// SetBootOrder sets the boot order of the next resets of a running domain: places from 1 on, 0 for none, of NICs by MAC and of
+	// disks by device, such as vda.
+	SetBootOrder(ctx context.Context, uuid string, order map[string]uint) error
 	// Shutdown sends an ACPI shutdown request to a domain, and does not wait.
 	Shutdown(ctx context.Context, uuid string) error
 	// Destroy forces a domain off.

@@ -170,6 +170,39 @@ func (c *libvirtConn) define(xml string) error {
 // start is Hypervisor.Start.
 func (c *libvirtConn) start(uuid string) error { return c.with(uuid, (*libvirt.Domain).Create) }
 
+// startWith is Hypervisor.StartWith.
+func (c *libvirtConn) startWith(xml string) error {
+	d, err := c.c.DomainCreateXML(xml, 0)
+	if err != nil {
+		return plain(err)
+	}
+	return d.Free()
+}
+
+// setBootOrder is Hypervisor.SetBootOrder. libvirt cannot change the order of a running machine; its emulator can.
+func (c *libvirtConn) setBootOrder(uuid string, order map[string]uint) error {
+	return c.with(uuid, func(d *libvirt.Domain) error {
+		xml, err := d.GetXMLDesc(0)
+		if err != nil {
+			return err
+		}
+		commands, err := bootOrderCommands(xml, order)
+		if err != nil {
+			return err
+		}
+		for _, command := range commands {
+			result, err := d.QemuMonitorCommand(command, libvirt.DOMAIN_QEMU_MONITOR_COMMAND_DEFAULT)
+			if err != nil {
+				return err
+			}
+			if err := monitorError(result); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // shutdown is Hypervisor.Shutdown.
 func (c *libvirtConn) shutdown(uuid string) error { return c.with(uuid, (*libvirt.Domain).Shutdown) }
 

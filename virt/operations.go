@@ -180,7 +180,7 @@ func (s *Server) start(ctx context.Context, hv Hypervisor, m *machine) (bool, er
 	if d.State.active() {
 		return false, nil
 	}
-	return true, hv.Start(ctx, d.UUID)
+	return true, s.powerOn(ctx, hv, m)
 }
 
 // StopMode says how a machine is stopped.
@@ -274,7 +274,7 @@ func (s *Server) Restart(ctx context.Context, host string) error {
 					return false, err
 				}
 			}
-			return true, hv.Start(ctx, d.UUID)
+			return true, s.powerOn(ctx, hv, m)
 		},
 	})
 }
@@ -294,7 +294,11 @@ const (
 func (s *Server) Delete(ctx context.Context, host string, disks Disks) error {
 	t := s.deps.Table()
 	op := operation{name: "delete", kind: event.VMDeleted, do: func(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
-		return remove(ctx, hv, m, disks)
+		changed, err := remove(ctx, hv, m, disks)
+		if err == nil {
+			err = s.forgetNextBoot(ctx, hv, m)
+		}
+		return changed, err
 	}}
 	if m := t.byHost[host]; m != nil {
 		m = s.where(t, m)

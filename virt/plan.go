@@ -211,7 +211,7 @@ func (s *Server) Apply(ctx context.Context, host string) error {
 				if err := s.createMissing(ctx, hv, m, m.domain()); err != nil {
 					return false, err
 				}
-				return true, hv.Start(ctx, m.uuid)
+				return true, s.powerOn(ctx, hv, m)
 			case err != nil:
 				return false, err
 			}

@@ -386,6 +386,16 @@ func (r *remote) Start(ctx context.Context, uuid string) error {
 	return r.do(ctx, request{Method: methodStart, UUID: uuid})
 }
 
+// StartWith implements Hypervisor.
+func (r *remote) StartWith(ctx context.Context, xml string) error {
+	return r.do(ctx, request{Method: methodStartWith, XML: xml})
+}
+
+// SetBootOrder implements Hypervisor.
+func (r *remote) SetBootOrder(ctx context.Context, uuid string, order map[string]uint) error {
+	return r.do(ctx, request{Method: methodSetBootOrder, UUID: uuid, Order: order})
+}
+
 // Shutdown implements Hypervisor.
 func (r *remote) Shutdown(ctx context.Context, uuid string) error {
 	return r.do(ctx, request{Method: methodShutdown, UUID: uuid})

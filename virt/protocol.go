@@ -24,6 +24,8 @@ const (
 	methodXML          method = "xml"
 	methodDefine       method = "define"
 	methodStart        method = "start"
+	methodStartWith    method = "start with"
+	methodSetBootOrder method = "set boot order"
 	methodShutdown     method = "shutdown"
 	methodDestroy      method = "destroy"
 	methodUndefine     method = "undefine"
@@ -37,14 +39,15 @@ const (
 // A request is one call. Which fields it has depends on the method.
 type request struct {
 	Method  method
-	URI     string         `json:",omitempty"`
-	Confine *confine.Paths `json:",omitempty"` // what the process may open, from now on; nil: no limit
-	UUID    string         `json:",omitempty"`
-	XML     string         `json:",omitempty"`
-	Pool    string         `json:",omitempty"`
-	Name    string         `json:",omitempty"`
-	Bytes   uint64         `json:",omitempty"`
-	Content []byte         `json:",omitempty"` // of a small upload; that of others comes from a pipe
+	URI     string          `json:",omitempty"`
+	Confine *confine.Paths  `json:",omitempty"` // what the process may open, from now on; nil: no limit
+	UUID    string          `json:",omitempty"`
+	XML     string          `json:",omitempty"`
+	Pool    string          `json:",omitempty"`
+	Name    string          `json:",omitempty"`
+	Bytes   uint64          `json:",omitempty"`
+	Order   map[string]uint `json:",omitempty"`
+	Content []byte          `json:",omitempty"` // of a small upload; that of others comes from a pipe
 }
 
 // A response is the result of a call.

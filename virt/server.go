@@ -35,6 +35,7 @@ type Deps struct {
 	Driver     Driver     // nil: one that has no program for its processes, so that every operation fails
 	Images     Images     // nil: machines with an image cannot be created
 	Placements Placements // nil: kept in memory only
+	NextBoots  NextBoots  // nil: kept in memory only
 }
 
 // MetricOperationSeconds is the histogram of operations, by operation and result ("ok" or "failed").
@@ -52,6 +53,7 @@ type Server struct {
 	seconds     *prometheus.HistogramVec
 
 	placements placements
+	nextBoots  nextBoots
 
 	mu   sync.Mutex
 	busy map[string]string // operation in progress, by host
@@ -98,6 +100,13 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		var err error
 		if s.placements.byHost, err = deps.Placements.Load(context.Background()); err != nil {
 			return nil, fmt.Errorf("load where virtual machines are: %w", err)
+		}
+	}
+	s.nextBoots = nextBoots{store: deps.NextBoots, byHost: map[string]NextBoot{}}
+	if deps.NextBoots != nil {
+		var err error
+		if s.nextBoots.byHost, err = deps.NextBoots.Load(context.Background()); err != nil {
+			return nil, fmt.Errorf("load the next boots of virtual machines: %w", err)
 		}
 	}
 	metrics := []prometheus.Collector{s.seconds}

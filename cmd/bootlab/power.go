@@ -2,8 +2,11 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -32,11 +35,47 @@ func powerCommand(o *options) *cobra.Command {
 			RunE:  func(cmd *cobra.Command, args []string) error { return switchPower(cmd, o, args, c.action) },
 		})
 	}
+	cmd.AddCommand(powerBoot(o))
 	return cmd
 }
 
-// switchPower does action to all hosts at the same time. One that fails keeps no other from its turn.
+func powerBoot(o *options) *cobra.Command {
+	var always bool
+	devices := []string{string(api.BootNetwork), string(api.BootDisk), string(api.BootCD), string(api.BootDefault)}
+	cmd := &cobra.Command{
+		Use:       "boot " + strings.Join(devices, "|") + " HOST|CLUSTER...",
+		Short:     "Set what hosts boot from next; their power stays as it is, and no installation is armed",
+		Args:      cobra.MinimumNArgs(2),
+		ValidArgs: devices,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !slices.Contains(devices, args[0]) {
+				return fmt.Errorf("%q is no boot device: want %s", args[0], strings.Join(devices, ", "))
+			}
+			return onControllers(cmd, o, args[1:], func(ctx context.Context, c *api.Client, host string) (api.NextBoot, []string, error) {
+				n, err := c.SetBoot(ctx, host, api.BootDevice(args[0]), always)
+				how := "once"
+				if n.Always {
+					how = "always"
+				}
+				return n, []string{n.Host, string(n.Device), how, n.By}, err
+			}, "HOST BOOT HOW BY")
+		},
+	}
+	cmd.Flags().BoolVar(&always, "always", false, "at each boot, until another device is set; not for the next boot alone")
+	return cmd
+}
+
+// switchPower does action to all hosts at the same time.
 func switchPower(cmd *cobra.Command, o *options, args []string, action api.PowerAction) error {
+	return onControllers(cmd, o, args, func(ctx context.Context, c *api.Client, host string) (api.Power, []string, error) {
+		p, err := c.Power(ctx, host, action)
+		return p, []string{p.Host, p.State, p.By}, err
+	}, "HOST POWER BY")
+}
+
+// onControllers calls do for all hosts at the same time, and prints its results with their rows under a heading. One that fails keeps
+// no other from its turn.
+func onControllers[T any](cmd *cobra.Command, o *options, args []string, do func(context.Context, *api.Client, string) (T, []string, error), heading string) error {
 	c, err := o.client()
 	if err != nil {
 		return err
@@ -45,35 +84,37 @@ func switchPower(cmd *cobra.Command, o *options, args []string, action api.Power
 	if err != nil {
 		return err
 	}
+	type result struct {
+		value T
+		row   []string
+	}
 	var mu sync.Mutex
 	var failed error
-	done := []api.Power{}
+	var done []result
 	slots := make(chan struct{}, powerParallel)
 	var all sync.WaitGroup
 	for _, host := range hosts {
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
-			p, err := c.Power(cmd.Context(), host, action)
+			v, row, err := do(cmd.Context(), c, host)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
 				failed = errors.Join(failed, err)
 				return
 			}
-			done = append(done, p)
+			done = append(done, result{v, row})
 		})
 	}
 	all.Wait()
-	slices.SortFunc(done, func(a, b api.Power) int { return cmp.Compare(a.Host, b.Host) })
+	slices.SortFunc(done, func(a, b result) int { return cmp.Compare(a.row[0], b.row[0]) })
 	if len(done) == 0 {
 		return failed
 	}
-	return errors.Join(o.print(cmd, done, func() error {
-		var rows [][]string
-		for _, p := range done {
-			rows = append(rows, []string{p.Host, p.State, p.By})
-		}
-		return table(cmd, "HOST POWER BY", rows)
-	}), failed)
+	values, rows := make([]T, len(done)), make([][]string, len(done))
+	for i, r := range done {
+		values[i], rows[i] = r.value, r.row
+	}
+	return errors.Join(o.print(cmd, values, func() error { return table(cmd, heading, rows) }), failed)
 }

@@ -207,6 +207,15 @@ func (c *Client) Power(ctx context.Context, host string, action PowerAction) (p 
 	return p, c.post(ctx, "power/"+url.PathEscape(host), url.Values{"action": {string(action)}}, &p)
 }
 
+// SetBoot sets what a host boots from next; always: at each boot. Its power stays as it is, and no installation is armed.
+func (c *Client) SetBoot(ctx context.Context, host string, device BootDevice, always bool) (n NextBoot, err error) {
+	q := url.Values{"device": {string(device)}}
+	if always {
+		q.Set("always", "1")
+	}
+	return n, c.post(ctx, "power/"+url.PathEscape(host)+"/boot", q, &n)
+}
+
 // VMPlan compares the virtual machines of hosts with the lab file; of no hosts: all, and those that are in the lab file no more.
 func (c *Client) VMPlan(ctx context.Context, hosts ...string) (plan []VMPlan, err error) {
 	return plan, c.call(ctx, http.MethodGet, "vms/plan", url.Values{"host": hosts}, &plan)

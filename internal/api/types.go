@@ -207,6 +207,25 @@ const (
 	PowerCycle  PowerAction = "cycle" // off and on; on, if it is off
 )
 
+// A BootDevice is what a machine boots from.
+type BootDevice string
+
+// The boot devices.
+const (
+	BootDefault BootDevice = "default" // the boot order of the lab file, or of the firmware
+	BootNetwork BootDevice = "network"
+	BootDisk    BootDevice = "disk"
+	BootCD      BootDevice = "cd"
+)
+
+// A NextBoot is what a machine boots from next.
+type NextBoot struct {
+	Host   string     `json:"host"`
+	Device BootDevice `json:"device"`
+	Always bool       `json:"always,omitempty"` // at each boot, not the next one alone
+	By     string     `json:"by"`               // as in Power
+}
+
 // A Power is whether a host has power.
 type Power struct {
 	Host  string `json:"host"`

@@ -19,7 +19,6 @@ import (
 	"github.com/bootlab/bootlab/internal/store"
 	"github.com/bootlab/bootlab/internal/store/logfile"
 	"github.com/bootlab/bootlab/lbproxy"
-	"github.com/bootlab/bootlab/virt"
 )
 
 // stateFile is the embedded store, below appliance.state.
@@ -147,22 +146,30 @@ func (s drains) Delete(ctx context.Context, d lbproxy.Drain) error {
 	return s.store.Commit(ctx, store.Delete(drainKey(d)))
 }
 
-// placements stores where virtual machines are, below "vm/".
-type placements struct{ store store.Store }
+// byHost stores one value for each host, as JSON below a prefix: where virtual machines are (virt.Placements) and what changes their
+// next start (virt.NextBoots).
+type byHost[T comparable] struct {
+	store  store.Store
+	prefix string
+}
 
-const placementPrefix = "vm/"
+// The prefixes of byHost.
+const (
+	placementPrefix = "vm/"
+	nextBootPrefix  = "vmboot/"
+)
 
-// Load implements virt.Placements.
-func (s placements) Load(ctx context.Context) (map[string]virt.Placement, error) {
-	all := map[string]virt.Placement{}
+// Load returns all values, by host.
+func (s byHost[T]) Load(ctx context.Context) (map[string]T, error) {
+	all := map[string]T{}
 	var bad store.Undecodable
-	err := s.store.Scan(ctx, placementPrefix, func(key string, value []byte) error {
-		var p virt.Placement
-		if err := json.Unmarshal(value, &p); err != nil {
-			bad.Add(key, fmt.Errorf("read where virtual machine %q is: %w", key, err))
+	err := s.store.Scan(ctx, s.prefix, func(key string, value []byte) error {
+		var v T
+		if err := json.Unmarshal(value, &v); err != nil {
+			bad.Add(key, fmt.Errorf("read what is stored of virtual machine %q: %w", key, err))
 			return nil
 		}
-		all[strings.TrimPrefix(key, placementPrefix)] = p
+		all[strings.TrimPrefix(key, s.prefix)] = v
 		return nil
 	})
 	if err == nil {
@@ -171,14 +178,14 @@ func (s placements) Load(ctx context.Context) (map[string]virt.Placement, error)
 	return all, err
 }
 
-// Put implements virt.Placements.
-func (s placements) Put(ctx context.Context, host string, p virt.Placement) error {
-	if p.URI == "" {
-		return s.store.Commit(ctx, store.Delete(placementPrefix+host))
+// Put stores the value of a host; the zero value removes it.
+func (s byHost[T]) Put(ctx context.Context, host string, v T) error {
+	if v == *new(T) {
+		return s.store.Commit(ctx, store.Delete(s.prefix+host))
 	}
-	value, err := json.Marshal(p)
+	value, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	return s.store.Commit(ctx, store.Put(placementPrefix+host, value))
+	return s.store.Commit(ctx, store.Put(s.prefix+host, value))
 }

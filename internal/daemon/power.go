@@ -25,7 +25,12 @@ func (d *Daemon) switchPower(ctx context.Context, h *lab.Host, a power.Action, m
 		return "", v.Start(ctx, h.Name)
 	case power.Off:
 		return "", v.Stop(ctx, h.Name, mode, 0)
-	case power.Reset, power.NetBoot:
+	case power.NetBoot: // over what was set for its boots
+		if err := v.SetBoot(ctx, h.Name, virt.BootDefault, false); err != nil {
+			return "", err
+		}
+		return "", v.Restart(ctx, h.Name)
+	case power.Reset:
 		return "", v.Restart(ctx, h.Name)
 	}
 	return "", nil
@@ -59,8 +64,7 @@ func (c *adminBackend) Power(ctx context.Context, name string, action api.PowerA
 	case h == nil:
 		return api.Power{}, errNoHost(l, name)
 	case h.VM == nil && h.BMC == nil:
-		return api.Power{}, &api.Error{Status: http.StatusConflict, Message: name + " is no virtual machine and has no bmc, so nothing can switch its power",
-			Hint: "name its controller in the lab file (bmc)"}
+		return api.Power{}, errNoController(name)
 	}
 	p := api.Power{Host: name}
 	state, err := c.switchPower(ctx, h, power.Action(action), virt.StopForce)
@@ -69,15 +73,56 @@ func (c *adminBackend) Power(ctx context.Context, name string, action api.PowerA
 	case h.VM != nil:
 		p, err = c.powerOfVM(ctx, h)
 	default:
-		p.State, p.By = string(state), "redfish "+h.BMC.Redfish
-		if h.BMC.IPMI != "" {
-			p.By = "ipmi " + h.BMC.IPMI
-		}
+		p.State, p.By = string(state), controllerOf(h.BMC)
 	}
 	if err != nil {
 		return p, &api.Error{Status: http.StatusBadGateway, Message: fmt.Sprintf("power %s %s: %v", action, name, err)}
 	}
 	return p, nil
+}
+
+// SetBoot implements httpd.Machines.
+func (c *adminBackend) SetBoot(ctx context.Context, name string, device api.BootDevice, always bool) (api.NextBoot, error) {
+	l := c.current.Load().Lab
+	h := l.Host(name)
+	n := api.NextBoot{Host: name, Device: device, Always: always && device != api.BootDefault}
+	var err error
+	switch {
+	case h == nil:
+		return n, errNoHost(l, name)
+	case h.VM != nil:
+		n.By = "libvirt " + h.VM.Hypervisor.Name
+		err = c.servers.virt.SetBoot(ctx, name, bootDevices[device], always)
+	case h.BMC != nil:
+		n.By = controllerOf(h.BMC)
+		how := power.Once
+		if always {
+			how = power.Always
+		}
+		err = power.Boot(ctx, h.BMC, power.Device(device), how)
+	default:
+		return n, errNoController(name)
+	}
+	if err != nil {
+		return n, &api.Error{Status: http.StatusBadGateway, Message: fmt.Sprintf("boot %s from %s: %v", name, device, err)}
+	}
+	return n, nil
+}
+
+var bootDevices = map[api.BootDevice]virt.BootDevice{
+	api.BootDefault: virt.BootDefault, api.BootNetwork: virt.BootNetwork, api.BootDisk: virt.BootDisk, api.BootCD: virt.BootCD,
+}
+
+func controllerOf(b *lab.BMC) string {
+	if b.IPMI != "" {
+		return "ipmi " + b.IPMI
+	}
+	return "redfish " + b.Redfish
+}
+
+func errNoController(name string) error {
+	return &api.Error{Status: http.StatusConflict, Message: name + " is no virtual machine and has no bmc, so nothing can switch its power",
+		Hint: "name its controller in the lab file (bmc)"}
 }
 
 // powerOfVM returns whether a virtual machine runs.

@@ -83,8 +83,8 @@ func (d *Daemon) build() (*servers, error) {
 		Panics: d.panics.Server(serverVirt),
 		Table:  table(d, func(s *snapshot.Snapshot) *virt.Table { return s.Virt }),
 		Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: time.Now, Images: images{d, unpack.New(filepath.Join(d.current.Load().Lab.Appliance.State, "unpacked"))},
-		Placements: placements{d.store},
-		Driver:     &virt.Processes{Program: d.cfg.Program, Confine: d.hypervisorPaths, Log: d.log},
+		Placements: byHost[virt.Placement]{d.store, placementPrefix}, NextBoots: byHost[virt.NextBoot]{d.store, nextBootPrefix},
+		Driver: &virt.Processes{Program: d.cfg.Program, Confine: d.hypervisorPaths, Log: d.log},
 	})
 	s.admin, errs[7] = d.newAdmin(s)
 	if err := errors.Join(errs[:]...); err != nil {

@@ -329,6 +329,8 @@ type BMC struct {
 	PasswordFile string // absolute
 	CAFile       string // absolute; empty: the system's authorities
 	Insecure     bool   // take any certificate
+	// Firmware is what the machine boots with where the next boot is set: FirmwareBIOS or FirmwareUEFI; empty: the controller decides.
+	Firmware Firmware
 }
 
 // ClusterKind says which names and balancers a cluster brings along.

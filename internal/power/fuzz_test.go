@@ -22,7 +22,7 @@ func FuzzSystem(f *testing.F) {
 		if json.Unmarshal(b, &s) != nil {
 			return
 		}
-		target, err := s.bootTarget()
+		target, err := s.bootTarget(DeviceNetwork)
 		if err != nil {
 			checkPrintable(t, err.Error())
 		} else if target != "Pxe" && target != "UefiHttp" {

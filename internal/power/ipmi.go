@@ -11,10 +11,27 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
+// ipmiBoot sets what a machine boots from. The flags are those of a boot parameter of IPMI 2.0 section 28.13.
+func ipmiBoot(ctx context.Context, b *lab.BMC, d Device, how How) error {
+	command := []string{"chassis", "bootdev", map[Device]string{DeviceDefault: "none", DeviceNetwork: "pxe", DeviceDisk: "disk", DeviceCD: "cdrom"}[d]}
+	var options []string
+	if how == Always && d != DeviceDefault {
+		options = append(options, "persistent")
+	}
+	if b.Firmware == lab.FirmwareUEFI {
+		options = append(options, "efiboot")
+	}
+	if len(options) > 0 {
+		command = append(command, "options="+strings.Join(options, ","))
+	}
+	_, err := ipmitool(ctx, b, command...)
+	return err
+}
+
 // ipmiPower switches the power of a machine, or asks for it.
 func ipmiPower(ctx context.Context, b *lab.BMC, a Action) (State, error) {
 	if a == NetBoot {
-		if _, err := ipmitool(ctx, b, "chassis", "bootdev", "pxe"); err != nil {
+		if err := ipmiBoot(ctx, b, DeviceNetwork, Once); err != nil {
 			return "", err
 		}
 		a = Reset

@@ -179,3 +179,43 @@ func TestNoIPMItool(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// TestIPMIBoot sets boot devices with ipmitool. efiboot is a flag of the request that the simulator takes and does not show, so a
+// script in ipmitool's place shows the command.
+func TestIPMIBoot(t *testing.T) {
+	s := simulate(t, "1")
+	b := &lab.BMC{IPMI: s.addr, Username: "admin", PasswordFile: file(t, "calvin\n"), Firmware: lab.FirmwareUEFI}
+	if err := power.Boot(t.Context(), b, power.DeviceCD, power.Always); err != nil || strings.Join(s.done(t), ", ") != "boot cdrom" {
+		t.Errorf("boot from CD: %v, done %q", err, s.done(t))
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "ipmitool"), []byte("#!/bin/sh\necho \"$@\" >>"+dir+"/log\necho Chassis Power is on\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir)
+	for _, set := range []struct {
+		firmware lab.Firmware
+		device   power.Device
+		how      power.How
+		want     string
+	}{
+		{lab.FirmwareUEFI, power.DeviceNetwork, power.Once, "chassis bootdev pxe options=efiboot"},
+		{lab.FirmwareUEFI, power.DeviceDisk, power.Always, "chassis bootdev disk options=persistent,efiboot"},
+		{"", power.DeviceDefault, power.Always, "chassis bootdev none"},
+	} {
+		b.Firmware = set.firmware
+		if err := power.Boot(t.Context(), b, set.device, set.how); err != nil {
+			t.Error(err)
+		}
+		if log, _ := os.ReadFile(filepath.Join(dir, "log")); !strings.HasSuffix(string(log), set.want+"\n") {
+			t.Errorf("commands %q, want one that ends in %q", log, set.want)
+		}
+	}
+	b.Firmware = lab.FirmwareUEFI
+	if _, err := power.Do(t.Context(), b, power.NetBoot); err != nil {
+		t.Error(err)
+	}
+	if log, _ := os.ReadFile(filepath.Join(dir, "log")); !strings.Contains(string(log), "bootdev pxe options=efiboot\n") {
+		t.Errorf("commands of a cycle: %s", log)
+	}
+}

@@ -53,6 +53,36 @@ func Do(ctx context.Context, b *lab.BMC, a Action) (State, error) {
 	return state, err
 }
 
+// A Device is what a machine boots from.
+type Device string
+
+// The devices. DeviceDefault is the boot order of the firmware.
+const (
+	DeviceDefault Device = "default"
+	DeviceNetwork Device = "network"
+	DeviceDisk    Device = "disk"
+	DeviceCD      Device = "cd"
+)
+
+// How long a boot device stays.
+type How string
+
+// The ways to set a boot device.
+const (
+	Once   How = "once"   // for the next boot
+	Always How = "always" // until another is set
+)
+
+// Boot sets what the machine behind b boots from. Its power stays as it is.
+func Boot(ctx context.Context, b *lab.BMC, d Device, how How) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if b.IPMI != "" {
+		return ipmiBoot(ctx, b, d, how)
+	}
+	return withRedfish(b, func(r *redfish) error { return r.boot(ctx, d, how) })
+}
+
 // withRedfish calls f with the Redfish service of b.
 func withRedfish(b *lab.BMC, f func(*redfish) error) error {
 	password, err := readPassword(b.PasswordFile)

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	dialTimeout = 10 * time.Second // of a controller that is dead
+	dialTimeout = 10 * time.Second // of a controller that is dead, or hangs: also of what is only read
 	serviceRoot = "/redfish/v1/"   // DSP0266 section 6.4
 	maxAnswer   = 1 << 20          // bytes of one answer that are read
 )
@@ -35,6 +35,7 @@ type redfish struct {
 	base           *url.URL // without a path
 	path           string   // of the computer system; empty: the only one
 	user, password string
+	firmware       lab.Firmware // of a boot that is set
 }
 
 func newRedfish(b *lab.BMC, password string) (*redfish, error) {
@@ -48,7 +49,7 @@ func newRedfish(b *lab.BMC, password string) (*redfish, error) {
 			return nil, err
 		}
 	}
-	r := &redfish{user: b.Username, password: password, base: &url.URL{Scheme: u.Scheme, Host: u.Host}}
+	r := &redfish{firmware: b.Firmware, user: b.Username, password: password, base: &url.URL{Scheme: u.Scheme, Host: u.Host}}
 	if strings.Contains(u.Path, "/Systems/") {
 		r.path = u.Path
 	}
@@ -117,14 +118,44 @@ type system struct {
 
 // bootFromNetwork makes the next boot of the system one from the network, once.
 func (r *redfish) bootFromNetwork(ctx context.Context, path string, s *system) error {
-	target, err := s.bootTarget()
+	// Not Continuous: the override outranks the boot order, and the machine would install again at every boot.
+	return r.setBoot(ctx, path, s, DeviceNetwork, Once)
+}
+
+// boot sets what the system boots from.
+func (r *redfish) boot(ctx context.Context, d Device, how How) error {
+	path, err := r.find(ctx)
 	if err != nil {
 		return err
 	}
-	// Not Continuous: the override outranks the boot order, and the machine would install again at every boot.
-	boot := map[string]any{"Boot": map[string]string{"BootSourceOverrideEnabled": "Once", "BootSourceOverrideTarget": target}}
-	if err := r.send(ctx, http.MethodPatch, path, boot, s.ETag); err != nil {
-		return fmt.Errorf("set the next boot to %s: %w", target, err)
+	var s system
+	if err := r.get(ctx, path, &s); err != nil {
+		return err
+	}
+	return r.setBoot(ctx, path, &s, d, how)
+}
+
+// setBoot sets the boot source override (DSP0268, ComputerSystem).
+func (r *redfish) setBoot(ctx context.Context, path string, s *system, d Device, how How) error {
+	boot := map[string]string{"BootSourceOverrideEnabled": "Once"}
+	switch {
+	case d == DeviceDefault:
+		boot["BootSourceOverrideEnabled"], boot["BootSourceOverrideTarget"] = "Disabled", "None"
+	case how == Always:
+		boot["BootSourceOverrideEnabled"] = "Continuous"
+	}
+	if d != DeviceDefault {
+		target, err := s.bootTarget(d)
+		if err != nil {
+			return err
+		}
+		boot["BootSourceOverrideTarget"] = target
+		if mode := map[lab.Firmware]string{lab.FirmwareBIOS: "Legacy", lab.FirmwareUEFI: "UEFI"}[r.firmware]; mode != "" {
+			boot["BootSourceOverrideMode"] = mode
+		}
+	}
+	if err := r.send(ctx, http.MethodPatch, path, map[string]any{"Boot": boot}, s.ETag); err != nil {
+		return fmt.Errorf("set the next boot to %s: %w", boot["BootSourceOverrideTarget"], err)
 	}
 	return nil
 }
@@ -193,15 +224,18 @@ func (s *system) first(what string, types ...string) ([]string, error) {
 	return nil, fmt.Errorf("it cannot %s; reset types: %s", what, printable(strings.Join(can, ", ")))
 }
 
-// bootTarget returns the target for the network that this controller supports; Pxe if it does not say.
-func (s *system) bootTarget() (string, error) {
+// targets are the boot targets for a device, the best first.
+var targets = map[Device][]string{DeviceNetwork: {"Pxe", "UefiHttp"}, DeviceDisk: {"Hdd"}, DeviceCD: {"Cd", "UsbCd"}}
+
+// bootTarget returns the target for a device that this controller supports; the best if it does not say.
+func (s *system) bootTarget(d Device) (string, error) {
 	can := s.Boot.Targets
-	for _, target := range []string{"Pxe", "UefiHttp"} {
+	for _, target := range targets[d] {
 		if len(can) == 0 || slices.Contains(can, target) {
 			return target, nil
 		}
 	}
-	return "", fmt.Errorf("it cannot boot from the network; boot targets: %s", printable(strings.Join(can, ", ")))
+	return "", fmt.Errorf("it cannot boot from the %s; boot targets: %s", d, printable(strings.Join(can, ", ")))
 }
 
 // resets returns the reset types that restart the machine, in order.
@@ -253,6 +287,8 @@ func some(base *url.URL, members []link) string {
 }
 
 func (r *redfish) get(ctx context.Context, path string, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
 	b, err := r.do(ctx, http.MethodGet, path, nil, "")
 	if err != nil {
 		return fmt.Errorf("get %s: %w", printable(path), err)

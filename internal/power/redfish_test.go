@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -98,7 +100,7 @@ func (c *controller) patch(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var body struct {
-		Boot struct{ BootSourceOverrideEnabled, BootSourceOverrideTarget string }
+		Boot struct{ BootSourceOverrideEnabled, BootSourceOverrideTarget, BootSourceOverrideMode string }
 	}
 	_ = json.NewDecoder(r.Body).Decode(&body)
 	if c.targets != nil && !slices.Contains(c.targets, body.Boot.BootSourceOverrideTarget) {
@@ -110,7 +112,7 @@ func (c *controller) patch(w http.ResponseWriter, r *http.Request) {
 		answer(w, map[string]any{"error": map[string]any{"@Message.ExtendedInfo": []any{map[string]string{"Message": "the BIOS\x1b[2J is\nbusy"}}}})
 		return
 	}
-	c.done = append(c.done, body.Boot.BootSourceOverrideEnabled+" "+body.Boot.BootSourceOverrideTarget)
+	c.done = append(c.done, strings.TrimSpace(body.Boot.BootSourceOverrideEnabled+" "+body.Boot.BootSourceOverrideTarget+" "+body.Boot.BootSourceOverrideMode))
 }
 
 // TestCycle: with every set of features the machine boots from the network once, or the error says why not.
@@ -285,4 +287,52 @@ func file(t *testing.T, text string) string {
 
 func certificate(s *httptest.Server) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
+}
+
+// TestBoot: the boot device is set, and the power stays as it is.
+func TestBoot(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name     string
+		device   power.Device
+		how      power.How
+		firmware lab.Firmware
+		want     string
+		err      string
+	}{
+		{"network once", power.DeviceNetwork, power.Once, "", "Once Pxe", ""},
+		{"disk of UEFI, always", power.DeviceDisk, power.Always, lab.FirmwareUEFI, "Continuous Hdd UEFI", ""},
+		{"default", power.DeviceDefault, power.Always, lab.FirmwareBIOS, "Disabled None", ""},
+		{"CD", power.DeviceCD, power.Once, "", "", "it cannot boot from the cd; boot targets: Pxe, Hdd"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c := &controller{systems: 1, power: "On", targets: []string{"Pxe", "Hdd", "None"}, etag: `W/"1"`}
+			s := httptest.NewServer(c)
+			defer s.Close()
+			err := power.Boot(t.Context(), &lab.BMC{Redfish: s.URL, Username: "admin", PasswordFile: file(t, "calvin"), Firmware: tt.firmware}, tt.device, tt.how)
+			if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {
+				t.Errorf("error %v, want %q", err, tt.err)
+			}
+			if got := strings.Join(c.done, ", "); got != tt.want {
+				t.Errorf("done %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestSilentController: one that accepts connections and never answers costs what a dead one costs, and is named.
+func TestSilentController(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 45*time.Second) // below the time of a whole power cycle
+	defer cancel()
+	_, err = power.Do(ctx, &lab.BMC{Redfish: "http://" + l.Addr().String()}, power.Status)
+	if err == nil || !strings.Contains(err.Error(), l.Addr().String()) || ctx.Err() != nil {
+		t.Errorf("error %v (%v)", err, ctx.Err())
+	}
 }

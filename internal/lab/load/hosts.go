@@ -292,6 +292,7 @@ func (r *resolver) bmc(e *entry[rawHost]) *lab.BMC {
 	return &lab.BMC{
 		Redfish: string(raw.Redfish.V), IPMI: string(raw.IPMI.V), Username: string(raw.Username.V),
 		PasswordFile: r.path(string(raw.PasswordFile.V)), CAFile: r.path(string(raw.CAFile.V)), Insecure: bool(raw.Insecure.V),
+		Firmware: lab.Firmware(raw.Firmware.V),
 	}
 }
 

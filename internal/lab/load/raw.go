@@ -176,6 +176,7 @@ type rawBMC struct {
 	PasswordFile scalar[text]       `yaml:"password_file" def:"none" doc:"File that holds the password."`
 	CAFile       scalar[text]       `yaml:"ca_file" def:"the system's" doc:"File of the certificate authorities, or of the controller's own certificate, that redfish is checked against."`
 	Insecure     scalar[flag]       `yaml:"insecure" def:"false" doc:"Do not verify the certificate of redfish. A man in the middle can read the password."`
+	Firmware     scalar[bootMode]   `yaml:"firmware" def:"the controller decides" doc:"What the machine boots with where bootlab sets the next boot: bios or uefi. IPMI needs uefi for a machine with UEFI: without it many controllers switch the next boot to BIOS."`
 }
 
 type rawCluster struct {

@@ -70,6 +70,8 @@ func textOf(p any) textual {
 		return word(v, "virtio", "scsi", "sata", "ide", "usb")
 	case *diskCache:
 		return word(v, "default", "none", "writethrough", "writeback", "directsync", "unsafe")
+	case *bootMode:
+		return word(v, bootMode(lab.FirmwareBIOS), bootMode(lab.FirmwareUEFI))
 	case *domainType:
 		return word(v, "kvm", "qemu")
 	}
@@ -82,6 +84,7 @@ type (
 	diskBus      string // bus of a VM's disk
 	diskCache    string // libvirt's driver cache mode
 	domainType   string // libvirt domain type
+	bootMode     string // firmware of bare metal
 )
 
 func (v proxyVersion) number() int {

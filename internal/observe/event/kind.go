@@ -69,6 +69,8 @@ const (
 	VMStarted
 	VMStopped
 	VMDeleted
+	VMMediaInserted
+	VMMediaEjected
 	VMFailed
 
 	BootstrapLeft
@@ -189,11 +191,13 @@ var table = [kinds]description{
 	BackendDrained: {"backend_drained", StageBalancer, slog.LevelInfo, own, "a backend was drained by an admin"},
 	BackendReady:   {"backend_ready", StageBalancer, slog.LevelInfo, own, "a drained backend was set ready by an admin"},
 
-	VMCreated: {"vm_created", StageVM, slog.LevelInfo, own, "a virtual machine was created"},
-	VMStarted: {"vm_started", StageVM, slog.LevelInfo, own, "a virtual machine was started"},
-	VMStopped: {"vm_stopped", StageVM, slog.LevelInfo, own, "a virtual machine was stopped"},
-	VMDeleted: {"vm_deleted", StageVM, slog.LevelInfo, own, "a virtual machine was deleted"},
-	VMFailed:  {"vm_failed", StageVM, slog.LevelError, own, "a hypervisor refused an operation"},
+	VMCreated:       {"vm_created", StageVM, slog.LevelInfo, own, "a virtual machine was created"},
+	VMStarted:       {"vm_started", StageVM, slog.LevelInfo, own, "a virtual machine was started"},
+	VMStopped:       {"vm_stopped", StageVM, slog.LevelInfo, own, "a virtual machine was stopped"},
+	VMDeleted:       {"vm_deleted", StageVM, slog.LevelInfo, own, "a virtual machine was deleted"},
+	VMMediaInserted: {"vm_media_inserted", StageVM, slog.LevelInfo, own, "a virtual medium was inserted for the next start of a virtual machine"},
+	VMMediaEjected:  {"vm_media_ejected", StageVM, slog.LevelInfo, own, "the virtual medium of a virtual machine was removed"},
+	VMFailed:        {"vm_failed", StageVM, slog.LevelError, own, "a hypervisor refused an operation"},
 
 	BootstrapLeft: {"bootstrap_left", StageBalancer, slog.LevelInfo, own, "the control plane of a cluster serves and its bootstrap machine does not any more: it was taken out of the balancers"},
 	ClusterReady:  {"cluster_ready", StageLab, slog.LevelInfo, own, "a cluster that was brought up is ready"},

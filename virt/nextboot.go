@@ -1,0 +1,286 @@
+package virt
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"libvirt.org/go/libvirtxml"
+)
+
+// A BootDevice is what the firmware of a machine tries first.
+type BootDevice string
+
+// The boot devices. BootDefault is the order of the lab file.
+const (
+	BootDefault BootDevice = ""
+	BootNetwork BootDevice = "network"
+	BootDisk    BootDevice = "disk"
+	BootCD      BootDevice = "cd"
+)
+
+// A NextBoot changes how a machine starts. The zero value changes nothing. It says nothing about installations: a boot script
+// still sends a machine that is not armed to its disk.
+type NextBoot struct {
+	Device BootDevice `json:"device,omitempty"`
+	Always bool       `json:"always,omitempty"` // at every start; else at the next one, and its reboots have the order of the lab file
+	Media  Media      `json:"media,omitzero"`
+}
+
+// Media is an ISO image in the CD drive of a machine, from its next start on.
+type Media struct {
+	URL    string    `json:"url"` // where it is from, without credentials
+	Volume string    `json:"volume"`
+	Bytes  uint64    `json:"bytes"`
+	At     time.Time `json:"at"` // when it was inserted
+}
+
+// NextBoots keeps the NextBoot of each host across restarts.
+type NextBoots interface {
+	// Load returns all, by host.
+	Load(ctx context.Context) (map[string]NextBoot, error)
+	// Put stores that of a host; the zero value removes it.
+	Put(ctx context.Context, host string, n NextBoot) error
+}
+
+// nextBoots are the NextBoots that are known.
+type nextBoots struct {
+	store NextBoots // nil: memory only
+
+	mu     sync.Mutex
+	byHost map[string]NextBoot
+}
+
+func (n *nextBoots) of(host string) NextBoot {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.byHost[host]
+}
+
+// change stores what fn makes of a host's NextBoot.
+func (n *nextBoots) change(ctx context.Context, host string, fn func(*NextBoot)) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	next := n.byHost[host]
+	fn(&next)
+	if next == n.byHost[host] {
+		return nil
+	}
+	if n.store != nil {
+		if err := n.store.Put(ctx, host, next); err != nil {
+			return fmt.Errorf("store the next boot of %s: %w", host, err)
+		}
+	}
+	if next == (NextBoot{}) {
+		delete(n.byHost, host)
+	} else {
+		n.byHost[host] = next
+	}
+	return nil
+}
+
+// NextBoot returns what changes the next start of a host's machine.
+func (s *Server) NextBoot(host string) NextBoot { return s.nextBoots.of(host) }
+
+// SetBoot sets what a machine boots from at its next start, or at each; BootDefault: as the lab file says. A machine that runs
+// goes on, and its own reboots are no start. It is an error if the machine has no such device.
+func (s *Server) SetBoot(ctx context.Context, host string, device BootDevice, always bool) error {
+	m, err := s.deps.Table().machine(host)
+	if err != nil {
+		return err
+	}
+	switch {
+	case device == BootNetwork && len(m.host.MACs) == 0:
+		return fmt.Errorf("VM %s has no NIC to boot from", host)
+	case device == BootDisk && len(m.disksOf()) == 0:
+		return fmt.Errorf("VM %s has no disk to boot from", host)
+	}
+	return s.nextBoots.change(ctx, host, func(n *NextBoot) { n.Device, n.Always = device, always && device != BootDefault })
+}
+
+// powerOn starts a machine that is off, as its NextBoot says. The definition stays as it is: a start with another is one of the
+// hypervisor's own operations.
+func (s *Server) powerOn(ctx context.Context, hv Hypervisor, m *machine) error {
+	next := s.nextBoots.of(m.host.Name)
+	if next == (NextBoot{}) {
+		return hv.Start(ctx, m.uuid)
+	}
+	xml, err := hv.XML(ctx, m.uuid)
+	if err != nil {
+		return err
+	}
+	var d libvirtxml.Domain
+	if err := d.Unmarshal(xml); err != nil {
+		return fmt.Errorf("read domain: %w", err)
+	}
+	order, err := prepareBoot(ctx, hv, m, &d, next)
+	if err != nil {
+		return err
+	}
+	if xml, err = d.Marshal(); err != nil {
+		return err
+	}
+	if err := hv.StartWith(ctx, xml); err != nil {
+		return err
+	}
+	if next.Device == BootDefault || next.Always {
+		return nil
+	}
+	// The emulator reads the order again at each reset.
+	if err := hv.SetBootOrder(ctx, m.uuid, order); err != nil && !errors.As(err, new(unreachable)) {
+		s.deps.Log.Warn("the boot device of one boot stays first until the machine is off", "host", m.host.Name, "device", string(next.Device), "err", err)
+	}
+	return s.nextBoots.change(context.WithoutCancel(ctx), m.host.Name, func(n *NextBoot) { n.Device, n.Always = BootDefault, false })
+}
+
+// prepareBoot changes a definition for one start, and returns the boot order that it had, by MAC or device of a disk; 0: none.
+func prepareBoot(ctx context.Context, hv Hypervisor, m *machine, d *libvirtxml.Domain, next NextBoot) (map[string]uint, error) {
+	if d.Devices == nil {
+		return nil, errors.New("its definition has no devices")
+	}
+	if next.Media.Volume != "" {
+		file, err := m.findVolume(ctx, hv, next.Media.Volume)
+		if err == nil && file == "" {
+			err = fmt.Errorf("volume %s is gone: insert the medium again, or eject it", next.Media.Volume)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("virtual medium %s: %w", next.Media.URL, err)
+		}
+		addCD(d, file)
+	}
+	devices := bootable(d)
+	order := map[string]uint{}
+	for _, b := range devices {
+		order[b.key] = 0
+		if *b.boot != nil {
+			order[b.key] = (*b.boot).Order
+		}
+	}
+	if next.Device == BootDefault {
+		return order, nil
+	}
+	first := slices.IndexFunc(devices, func(b bootDevice) bool { return b.kind == next.Device })
+	if first < 0 {
+		return nil, fmt.Errorf("it is to boot from its %s, and has none%s", next.Device,
+			map[bool]string{true: ": insert a medium, or set another boot device"}[next.Device == BootCD])
+	}
+	for _, b := range devices {
+		if *b.boot != nil {
+			(*b.boot).Order++
+		}
+	}
+	*devices[first].boot = &libvirtxml.DomainDeviceBoot{Order: 1}
+	return order, nil
+}
+
+// A bootDevice is a device of a definition that firmware can boot from.
+type bootDevice struct {
+	kind BootDevice
+	key  string                        // MAC, or device of a disk
+	boot **libvirtxml.DomainDeviceBoot // its place in the boot order
+}
+
+// bootable returns the devices of a definition that firmware can boot from: NICs, disks, CD drives, in their own order.
+func bootable(d *libvirtxml.Domain) (devices []bootDevice) {
+	for i := range d.Devices.Interfaces {
+		if nic := &d.Devices.Interfaces[i]; nic.MAC != nil {
+			devices = append(devices, bootDevice{BootNetwork, strings.ToLower(nic.MAC.Address), &nic.Boot})
+		}
+	}
+	for i := range d.Devices.Disks {
+		disk := &d.Devices.Disks[i]
+		kind := BootDisk
+		if disk.Device == "cdrom" {
+			kind = BootCD
+		}
+		if disk.Target != nil && (disk.Device == "" || disk.Device == "disk" || kind == BootCD) {
+			devices = append(devices, bootDevice{kind, disk.Target.Dev, &disk.Boot})
+		}
+	}
+	return devices
+}
+
+// addCD adds a CD drive with a medium to a definition.
+func addCD(d *libvirtxml.Domain, file string) {
+	bus, prefix := "sata", "sd"
+	if d.OS != nil && d.OS.Type != nil && (strings.HasPrefix(d.OS.Type.Machine, "pc-i440fx") || d.OS.Type.Machine == "pc") {
+		bus, prefix = "ide", "hd"
+	}
+	used := map[string]bool{}
+	for _, disk := range d.Devices.Disks {
+		if disk.Target != nil {
+			used[disk.Target.Dev] = true
+		}
+	}
+	dev := prefix + "a"
+	for c := 'a'; c <= 'z' && used[dev]; c++ {
+		dev = prefix + string(c)
+	}
+	d.Devices.Disks = append(d.Devices.Disks, libvirtxml.DomainDisk{
+		Device:   "cdrom",
+		Driver:   &libvirtxml.DomainDiskDriver{Name: "qemu", Type: "raw"},
+		Source:   &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: file}},
+		Target:   &libvirtxml.DomainDiskTarget{Dev: dev, Bus: bus},
+		ReadOnly: &libvirtxml.DomainDiskReadOnly{},
+	})
+}
+
+// bootOrderCommands returns the commands of QEMU's monitor (QMP) that set the boot order of a running machine, whose definition is
+// xml. No two devices may have one place at any time, so all places are emptied first.
+func bootOrderCommands(xml string, order map[string]uint) (commands []string, err error) {
+	var d libvirtxml.Domain
+	if err := d.Unmarshal(xml); err != nil {
+		return nil, fmt.Errorf("read domain: %w", err)
+	}
+	aliases := map[string]string{}
+	if d.Devices != nil {
+		for _, nic := range d.Devices.Interfaces {
+			if nic.MAC != nil && nic.Alias != nil {
+				aliases[strings.ToLower(nic.MAC.Address)] = nic.Alias.Name
+			}
+		}
+		for _, disk := range d.Devices.Disks {
+			if disk.Target != nil && disk.Alias != nil {
+				aliases[disk.Target.Dev] = disk.Alias.Name
+			}
+		}
+	}
+	set := func(key string, place int) {
+		commands = append(commands, fmt.Sprintf(`{"execute": "qom-set", "arguments": {"path": "/machine/peripheral/%s", "property": "bootindex", "value": %d}}`, aliases[key], place))
+	}
+	keys := slices.Sorted(maps.Keys(order))
+	for _, key := range keys {
+		if aliases[key] == "" {
+			return nil, fmt.Errorf("the running machine has no device %s", key)
+		}
+		set(key, -1)
+	}
+	for _, key := range keys {
+		if order[key] > 0 {
+			set(key, int(order[key]))
+		}
+	}
+	return commands, nil
+}
+
+// monitorError returns the error in a result of QEMU's monitor.
+func monitorError(result string) error {
+	var r struct {
+		Error *struct {
+			Desc string `json:"desc"`
+		} `json:"error"`
+	}
+	if err := json.Unmarshal([]byte(result), &r); err != nil {
+		return fmt.Errorf("read the answer of QEMU's monitor: %w", err)
+	}
+	if r.Error != nil {
+		return fmt.Errorf("QEMU's monitor: %s", r.Error.Desc)
+	}
+	return nil
+}
