@@ -54,6 +54,7 @@ test: deps assets ## every test, with the race detector, real boots included: a 
 	@rc=0; export BOOTLAB_REQUIRE=all; \
 	go test -race -timeout 30m $(UNITS) || rc=1; \
 	go test -C bench -race -timeout 30m ./... || rc=1; \
+	go test -C test/conformance -race -timeout 30m ./... || rc=1; \
 	go test -race -count=1 -timeout 30m $(PROGRAMS) || rc=1; \
 	go test -race -count=1 -timeout 60m -p 1 $(BOOTS) || rc=1; \
 	exit $$rc
@@ -70,6 +71,10 @@ soak: deps assets ## 10,000 kills of the store and of the daemon, 2,000 power cu
 	BOOTLAB_REQUIRE=all BOOTLAB_LONG=1 go test -count=1 -timeout 3h -v -run 'TestKill$$|TestPowerCuts|TestLoad|TestEveryDamage' \
 		./internal/store/logfile ./internal/daemon
 	BOOTLAB_REQUIRE=all BOOTLAB_LONG=1 go test -count=1 -timeout 12h -v -run 'TestKilledDaemon$$' ./test/interop
+
+.PHONY: conformance
+conformance: ## h2spec, grpc-go's interop client, WebSocket clients and Pebble against balancers in mode http: two minutes
+	go test -C test/conformance -count=1 -timeout 30m -v ./...
 
 PKG = $(UNITS) $(PROGRAMS) $(BOOTS)
 
@@ -94,6 +99,7 @@ lint: ## gofmt, vet, staticcheck
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -d $$(git ls-files '*.go'); exit 1; }
 	go vet ./...
 	go vet -C bench ./...
+	go vet -C test/conformance ./...
 	go build -C test/tools -o ../../bin/staticcheck honnef.co/go/tools/cmd/staticcheck
 	bin/staticcheck ./...
 	cd bench && ../bin/staticcheck ./...

@@ -51,6 +51,7 @@ func (p *httpProxy) serve() {
 // expireIdle closes connections to backends that were idle for too long.
 func (p *httpProxy) expireIdle() {
 	before := time.Now().Add(-backendIdle)
+	p.h2.control.expire(time.Now().Add(-controlBurst / controlRate * time.Second))
 	for _, f := range p.s.active.Load().frontends {
 		for i := range f.endpoints {
 			f.endpoints[i].state.pool.expire(before)

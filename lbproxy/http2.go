@@ -21,12 +21,14 @@ type http2 struct {
 	transport *http.Transport
 	accepted  connListener
 	streams   streamBudget
+	control   controlBudgets
 }
 
 const (
 	preface     = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" // RFC 9113 section 3.4
 	maxStreams  = 100                                // requests of one connection at one time (RFC 9113 section 6.5.2)
 	http2Window = 1 << 20                            // of a stream
+	http2Frame  = 16 << 10                           // of a client's, the least that may be asked for (RFC 9113 section 4.2)
 )
 
 // Requests of all HTTP/2 connections at one time: one takes some 70 KiB while its client reads nothing.
@@ -76,7 +78,9 @@ func newHTTP2(p *httpProxy) *http2 {
 	quiet := slog.NewLogLogger(p.s.log.Handler(), slog.LevelDebug)
 	h.server = &http.Server{
 		Handler: h, Protocols: only, MaxHeaderBytes: h1.MaxHead, IdleTimeout: defaultTimeouts.KeepAlive, ErrorLog: quiet,
-		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerStream: http2Window, MaxReceiveBufferPerConnection: http2Window},
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: maxStreams, MaxReadFrameSize: http2Frame, MaxReceiveBufferPerStream: http2Window, MaxReceiveBufferPerConnection: http2Window,
+		},
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 	}
 	h.transport = &http.Transport{
@@ -117,36 +121,13 @@ func (c *httpConn) serveHTTP2() {
 		return
 	}
 	c.deadline.clear()
-	h := &http2Conn{Conn: c.conn, c: c, closed: make(chan struct{})}
+	h := newHTTP2Conn(c)
 	select {
 	case c.proxy.h2.accepted.conns <- h:
 		<-h.closed
 	case <-c.proxy.h2.accepted.done: // draining
+		_ = h.Close()
 	}
-}
-
-// An http2Conn is a client connection in HTTP/2, after TLS.
-type http2Conn struct {
-	net.Conn
-	c      *httpConn
-	closed chan struct{}
-	once   sync.Once
-}
-
-// Read implements net.Conn.
-func (h *http2Conn) Read(b []byte) (int, error) { return h.c.in.Read(b) }
-
-// Write implements net.Conn.
-func (h *http2Conn) Write(b []byte) (int, error) {
-	n, err := h.Conn.Write(b)
-	h.c.sent.Add(int64(n))
-	return n, err
-}
-
-// Close implements net.Conn.
-func (h *http2Conn) Close() error {
-	h.once.Do(func() { close(h.closed) })
-	return h.Conn.Close()
 }
 
 // ServeHTTP implements http.Handler: it proxies one request of an HTTP/2 client.

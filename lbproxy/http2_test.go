@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/netip"
 	"os"
@@ -218,6 +219,93 @@ func TestHTTP2Streams(t *testing.T) {
 	if rest, err := io.ReadAll(resp.Body); len(rest) > 0 || err != nil || resp.Header.Get("Grpc-Status") != "12" {
 		t.Errorf("trailers only: %q, %v, %v", rest, err, resp.Header)
 	}
+}
+
+// TestHTTP2ResponseFields holds that a client gets every field of an HTTP/2 backend's response, cookies included, and that a
+// response without a body ends with its head, as the errors of gRPC do.
+func TestHTTP2ResponseFields(t *testing.T) {
+	t.Parallel()
+	back := h2cServer(t, func(w http.ResponseWriter, _ *http.Request) {
+		header := w.Header()
+		header["Set-Cookie"] = []string{"a=1", "b=2"}
+		header["Content-Length"] = nil // the server makes none up
+		header.Set("Forwarded", "for=1.2.3.4")
+		header.Set("Grpc-Status", "5")
+	})
+	b := with(httpBalancer("web", addr(t), back), func(b *lab.Balancer) { b.Protocol = lab.BackendH2C })
+	newTestServer(t, Config{}, b)
+	for name, client := range map[string]*http.Client{"HTTP/1.1": httpClient(t), "HTTP/2": h2cClient(t)} {
+		resp, err := client.Get("http://" + b.Listen.String() + "/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if got := fmt.Sprintf("%v %s %s %d", resp.Header["Set-Cookie"], resp.Header.Get("Forwarded"), resp.Header.Get("Grpc-Status"), resp.ContentLength); got != "[a=1 b=2] for=1.2.3.4 5 0" {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	frames := rawHTTP2(t, b.Listen)
+	frames.request(t, 1, "/")
+	for {
+		f := frames.next(t)
+		if head, ok := f.(*http2frame.HeadersFrame); ok {
+			if !head.StreamEnded() {
+				t.Error("the head of a response without a body does not end the stream")
+			}
+			return
+		}
+	}
+}
+
+// A framer is an HTTP/2 client that sends frames as the test wants them.
+type framer struct {
+	*http2frame.Framer
+	conn net.Conn
+}
+
+// rawHTTP2 connects in HTTP/2 without TLS.
+func rawHTTP2(t testing.TB, at netip.AddrPort) *framer {
+	t.Helper()
+	c := dial(t, at)
+	if _, err := io.WriteString(c, http2frame.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	f := &framer{Framer: http2frame.NewFramer(c, c), conn: c}
+	if err := f.WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// request sends a GET without a body, with more fields as pairs of name and value.
+func (f *framer) request(t testing.TB, stream uint32, path string, fields ...string) {
+	t.Helper()
+	if err := f.WriteHeaders(http2frame.HeadersFrameParam{StreamID: stream, BlockFragment: block(path, fields...), EndHeaders: true, EndStream: true}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// block returns the fields of a request, encoded. A field may replace a pseudo header field.
+func block(path string, fields ...string) []byte {
+	var out bytes.Buffer
+	e := hpack.NewEncoder(&out)
+	all := append([]string{":method", "GET", ":scheme", "http", ":path", path, ":authority", "a.test"}, fields...)
+	for i := 0; i < len(all); i += 2 {
+		_ = e.WriteField(hpack.HeaderField{Name: all[i], Value: all[i+1]})
+	}
+	return out.Bytes()
+}
+
+func newDecoder() *hpack.Decoder { return hpack.NewDecoder(4096, nil) }
+
+// next reads a frame.
+func (f *framer) next(t testing.TB) http2frame.Frame {
+	t.Helper()
+	frame, err := f.ReadFrame()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return frame
 }
 
 // TestHTTP2Failures has backends that are not there, never answer, and end within a response.

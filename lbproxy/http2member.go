@@ -210,20 +210,21 @@ func (u *http2Upload) stop() {
 // respondHTTP2 passes a backend's HTTP/2 response on.
 func (x *exchange) respondHTTP2(resp *http.Response) error {
 	x.status = resp.StatusCode
-	x.resp = h1.Head{Status: resp.StatusCode, Reason: []byte(http.StatusText(resp.StatusCode)), Minor: 1, Length: -1, Fields: fieldsOf(resp.Header)}
+	x.resp = h1.Head{Status: resp.StatusCode, Reason: []byte(http.StatusText(resp.StatusCode)), Minor: 1, Length: -1, Fields: headOf(resp.Header)}
 	if resp.Header.Get("Content-Length") != "" {
 		x.resp.Length = resp.ContentLength
 	}
 	f, _ := x.replyFraming()
 	switch {
-	case resp.Body == http.NoBody && x.resp.Length <= 0:
+	case resp.ContentLength == 0 && x.resp.Length < 0: // the stream ended with the head (net/http)
 		f = h1.NoBody
 	case f == h1.ByClose, f == h1.ByLength && len(resp.Trailer) > 0 && x.resp.Minor > 0:
 		f, x.resp.Length = h1.ByChunks, -1 // a length leaves no place for trailers
 	}
 	x.begun = true
 	x.closing = x.closing || !x.req.Persistent() || x.sending != h1.NoBody && !x.stream.ended.Load()
-	if f == h1.NoBody && x.resp.Length < 0 && x.status != http.StatusNoContent && x.status != http.StatusNotModified && string(x.req.Method) != http.MethodHead {
+	_, streams := x.client.(*http2Stream)
+	if !streams && f == h1.NoBody && x.resp.Length < 0 && x.status != http.StatusNoContent && x.status != http.StatusNotModified && string(x.req.Method) != http.MethodHead {
 		x.resp.Length = 0
 	}
 	if err := x.client.begin(x, f, x.closing); err != nil {
@@ -237,10 +238,8 @@ func (x *exchange) respondHTTP2(resp *http.Response) error {
 	if err := x.client.finish(fieldsOf(resp.Trailer)); err != nil {
 		return errClientGone
 	}
-	if f == h1.NoBody {
-		if _, ok := x.client.(*http2Stream); ok {
-			return nil // its end is in the frame of its head
-		}
+	if streams && f == h1.NoBody {
+		return nil // its end is in the frame of its head
 	}
 	if err := x.client.flush(); err != nil {
 		return errClientGone

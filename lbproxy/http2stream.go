@@ -3,7 +3,9 @@ package lbproxy
 import (
 	"bufio"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +18,13 @@ func setHTTP2(h *h1.Head, r *http.Request) error {
 	*h = h1.Head{Method: []byte(r.Method), Target: []byte(r.RequestURI), Minor: 1, Host: []byte(r.Host), HasHost: true, Length: r.ContentLength}
 	if r.Method == http.MethodConnect || !h1.IsToken(h.Method) || !h1.IsTarget(h.Target) || h.Target[0] != '/' && string(h.Target) != "*" || !h1.IsHost(h.Host) {
 		return h1.SyntaxError("the method, path or authority is malformed")
+	}
+	// net/http takes the first length, and the authority before the host, and passes the others on.
+	if lengths := r.Header["Content-Length"]; len(lengths) > 1 || len(lengths) == 1 && lengths[0] != strconv.FormatInt(r.ContentLength, 10) {
+		return h1.SyntaxError("Content-Length is malformed, there twice or not the body's")
+	}
+	if hosts := r.Header["Host"]; len(hosts) > 1 || len(hosts) == 1 && !strings.EqualFold(hosts[0], r.Host) {
+		return h1.SyntaxError("Host is there twice or not the authority")
 	}
 	for name, values := range r.Header {
 		for _, value := range values {
@@ -74,16 +83,21 @@ func (s *http2Stream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// fieldsOf returns the fields that may be trailers.
-func fieldsOf(header http.Header) (out []h1.Field) {
+// headOf returns the fields of a head. What is of one connection is left out where the head is written.
+func headOf(header http.Header) (out []h1.Field) {
 	for name, values := range header {
 		for _, value := range values {
-			if f := (h1.Field{Name: []byte(name), Value: []byte(value)}); h1.KindOf(f.Name) == h1.FieldOther && h1.IsToken(f.Name) && h1.IsText(f.Value) {
+			if f := (h1.Field{Name: []byte(name), Value: []byte(value)}); h1.IsToken(f.Name) && h1.IsText(f.Value) {
 				out = append(out, f)
 			}
 		}
 	}
 	return out
+}
+
+// fieldsOf returns the fields that may be trailers.
+func fieldsOf(header http.Header) []h1.Field {
+	return slices.DeleteFunc(headOf(header), func(f h1.Field) bool { return h1.KindOf(f.Name) != h1.FieldOther })
 }
 
 // setFields sets the response's fields that are not of one connection.

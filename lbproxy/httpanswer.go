@@ -66,14 +66,17 @@ func (c *httpConn) answer(status int, text, fields string) {
 }
 
 // end lets the client read what was sent before the connection is closed.
-func (c *httpConn) end() {
+func (c *httpConn) end() { c.linger(lingerBytes) }
+
+// linger ends our direction, and reads and drops some of what the client still sends.
+func (c *httpConn) linger(octets int64) {
 	half, ok := c.conn.(interface{ CloseWrite() error })
 	if !ok || c.deadline.expired() || half.CloseWrite() != nil {
 		return
 	}
 	c.timeout = 0
 	c.deadline.set(lingerTime)
-	_, _ = io.CopyN(io.Discard, c.in, lingerBytes)
+	_, _ = io.CopyN(io.Discard, c.in, octets)
 }
 
 // fail answers a request that got no response, or breaks a response off.

@@ -2,6 +2,7 @@ package lbproxy
 
 import (
 	"bufio"
+	"crypto/tls"
 	"net"
 	"sync/atomic"
 	"time"
@@ -41,6 +42,9 @@ func (c *httpConn) serve() {
 	if c.http2() {
 		c.serveHTTP2()
 		return
+	}
+	if secure, ok := c.conn.(*tls.Conn); ok && secure.ConnectionState().NegotiatedProtocol == "h2" {
+		return // RFC 9113 section 3.4
 	}
 	for first := true; c.await(first); first = false {
 		if !c.request() {

@@ -36,6 +36,7 @@ const (
 
 	// Of requests in HTTP mode.
 	rejectTLS           reason = "tls"            // the TLS handshake failed
+	rejectFlood         reason = "flood"          // an HTTP/2 client sends too many frames without content
 	rejectSyntax        reason = "syntax"         // 400: the request is malformed
 	rejectHead          reason = "head_too_large" // 431
 	rejectServerTimeout reason = "server_timeout" // 504: the backend did not answer in time

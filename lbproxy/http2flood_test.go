@@ -1,0 +1,157 @@
+package lbproxy
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	http2frame "golang.org/x/net/http2"
+)
+
+// TestHTTP2Floods holds that a client that sends frames which cost it nothing is told to calm down, and that others are not affected.
+func TestHTTP2Floods(t *testing.T) {
+	t.Parallel()
+	for name, send := range map[string]func(f *framer, n uint32) error{
+		"SETTINGS": func(f *framer, _ uint32) error { return f.WriteSettings() },
+		"PING":     func(f *framer, _ uint32) error { return f.WritePing(false, [8]byte{1}) },
+		"RST_STREAM": func(f *framer, n uint32) error {
+			h := http2frame.HeadersFrameParam{StreamID: 2*n + 1, BlockFragment: block("/slow"), EndHeaders: true, EndStream: true}
+			return errors.Join(f.WriteHeaders(h), f.WriteRSTStream(h.StreamID, http2frame.ErrCodeCancel))
+		},
+		"CONTINUATION": func(f *framer, n uint32) error {
+			if n == 0 {
+				return f.WriteHeaders(http2frame.HeadersFrameParam{StreamID: 1, BlockFragment: block("/")})
+			}
+			return f.WriteContinuation(1, false, nil)
+		},
+		"empty DATA": func(f *framer, n uint32) error {
+			if n == 0 {
+				return f.WriteHeaders(http2frame.HeadersFrameParam{StreamID: 1, BlockFragment: block("/"), EndHeaders: true})
+			}
+			return f.WriteData(1, false, nil)
+		},
+		"PRIORITY": func(f *framer, _ uint32) error {
+			return f.WritePriority(1, http2frame.PriorityParam{Weight: 1, StreamDep: 3})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			back := serveHTTP(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+			b := httpBalancer("web", addr(t), back)
+			s := newTestServer(t, Config{}, b)
+			f := rawHTTP2(t, b.Listen)
+			calm := make(chan bool, 1)
+			go func() { calm <- f.awaitCalm() }()
+			end := time.Now().Add(30 * time.Second)
+			for n := uint32(0); len(calm) == 0 && time.Now().Before(end) && send(f, n) == nil; n++ {
+			}
+			if !<-calm {
+				t.Error("no GOAWAY with ENHANCE_YOUR_CALM")
+			}
+			_ = f.conn.Close()
+			if got := s.metrics.rejected.WithLabelValues("", string(rejectFlood)); name != "RST_STREAM" && testutil.ToFloat64(got) == 0 {
+				t.Error("the flood was not counted")
+			}
+			if status, _ := fetch(t, httpClient(t), b.Listen, "a.test"); status != http.StatusOK {
+				t.Errorf("another connection of the client: status %d", status)
+			}
+		})
+	}
+}
+
+// awaitCalm reads up to GOAWAY with ENHANCE_YOUR_CALM, and reports whether it came before the end.
+func (f *framer) awaitCalm() bool {
+	for {
+		frame, err := f.ReadFrame()
+		if err != nil {
+			return false
+		}
+		if away, ok := frame.(*http2frame.GoAwayFrame); ok && away.ErrCode == http2frame.ErrCodeEnhanceYourCalm {
+			return true
+		}
+	}
+}
+
+// TestHTTP2Framing holds that a request whose length or host can be read in two ways reaches no backend.
+func TestHTTP2Framing(t *testing.T) {
+	t.Parallel()
+	reached := make(chan string, 100)
+	back := serveHTTP(t, func(_ http.ResponseWriter, r *http.Request) { reached <- r.URL.Path })
+	b := httpBalancer("web", addr(t), back)
+	newTestServer(t, Config{}, b)
+	for _, test := range []struct {
+		name   string
+		fields []string
+		body   bool
+		want   string
+	}{
+		{"plain", nil, false, "200"},
+		{"length of the body", []string{"content-length", "3"}, true, "200"},
+		{"no body, length 0", []string{"content-length", "0"}, false, "200"},
+		{"host is the authority", []string{"host", "A.test"}, false, "200"},
+		{"two lengths", []string{"content-length", "3", "content-length", "30"}, true, "400"},
+		{"the same length twice", []string{"content-length", "3", "content-length", "3"}, true, "400"},
+		{"a length without a body", []string{"content-length", "3"}, false, "400"},
+		{"a signed length", []string{"content-length", "+3"}, true, "400 or RST"},
+		{"two lengths in one field", []string{"content-length", "3, 3"}, true, "400 or RST"},
+		{"another host", []string{"host", "b.test"}, false, "400"},
+		{"two hosts", []string{"host", "a.test", "host", "a.test"}, false, "400"},
+	} {
+		f := rawHTTP2(t, b.Listen)
+		_ = f.WriteHeaders(http2frame.HeadersFrameParam{StreamID: 1, BlockFragment: block("/"+test.name[:1], test.fields...), EndHeaders: true, EndStream: !test.body})
+		if test.body {
+			_ = f.WriteData(1, true, []byte("abc"))
+		}
+		if got := f.status(t); !strings.Contains(test.want, got) {
+			t.Errorf("%s: %s, want %s", test.name, got, test.want)
+		}
+		_ = f.conn.Close()
+	}
+	if n := len(reached); n != 4 {
+		t.Errorf("%d requests reached the backend, want 4", n)
+	}
+}
+
+// status returns the status of the response on stream 1; RST: it was reset.
+func (f *framer) status(t testing.TB) string {
+	t.Helper()
+	f.ReadMetaHeaders = newDecoder()
+	for {
+		switch frame := f.next(t).(type) {
+		case *http2frame.MetaHeadersFrame:
+			return frame.PseudoValue("status")
+		case *http2frame.RSTStreamFrame:
+			return "RST"
+		}
+	}
+}
+
+// FuzzFrameScanner holds that frames are found wherever the octets are cut.
+func FuzzFrameScanner(f *testing.F) {
+	var seed bytes.Buffer
+	framer := http2frame.NewFramer(&seed, nil)
+	_ = framer.WritePing(false, [8]byte{})
+	_ = framer.WriteData(1, true, []byte(strings.Repeat("x", 300)))
+	_ = framer.WriteSettings()
+	f.Add(seed.Bytes(), uint8(5))
+	f.Fuzz(func(t *testing.T, data []byte, step uint8) {
+		scan := func(step int) (frames []int, between bool) {
+			var s frameScanner
+			for p := range slices.Chunk(data, step) {
+				s.scan(p, func(kind byte, length int) { frames = append(frames, int(kind)<<24|length) })
+			}
+			return frames, s.between()
+		}
+		whole, ended := scan(max(len(data), 1))
+		cut, cutEnded := scan(max(int(step), 1))
+		if !slices.Equal(whole, cut) || ended != cutEnded {
+			t.Fatalf("whole: %v %v, in parts of %d: %v %v", whole, ended, step, cut, cutEnded)
+		}
+	})
+}
