@@ -16,20 +16,27 @@ type PoolUse struct {
 	Network, Name string
 	Range         string // FIRST-LAST
 	Usable        int    // addresses that it may give, without reserved ones and those of routers, servers and the appliance
-	Free          int    // of these, for a new client, now
+	// How these addresses are used now. Quarantined are those that were declined, or are used by machines without a lease of them; Free are
+	// those that a new client can get. They make up Usable.
+	Leased, Offered, Quarantined, Free int
 }
 
 // Pools returns the use of the pools of the lab in force, in the lab's order.
 func (s *Server) Pools() (all []PoolUse) {
 	for _, sc := range s.deps.Table().scopes {
 		for _, p := range sc.pools {
-			_, _, free := s.deps.Book.Usage(p.addrs)
-			all = append(all, PoolUse{
-				Network: sc.network.Name, Name: p.Name, Range: p.Range.String(), Usable: p.addrs.Usable(), Free: free,
-			})
+			all = append(all, s.useOf(sc, p))
 		}
 	}
 	return all
+}
+
+// useOf returns the use of a pool: for the API, the metrics and the reason of a refusal alike.
+func (s *Server) useOf(sc *scope, p *pool) PoolUse {
+	leased, offered, free := s.deps.Book.Usage(p.addrs)
+	usable := p.addrs.Usable()
+	return PoolUse{Network: sc.network.Name, Name: p.Name, Range: p.Range.String(), Usable: usable, Leased: leased, Offered: offered,
+		Quarantined: usable - leased - offered - free, Free: free}
 }
 
 // ErrNoLease is returned by Release for an address that no machine holds.

@@ -51,6 +51,7 @@ func TestAddressConflicts(t *testing.T) {
 	if out, err := ask("02:00:00:00:00:08"); err == nil {
 		t.Errorf("the pool has no address left, got:\n%s", out)
 	}
+	l.agree(t, PoolUse{Usable: 3, Leased: 1, Quarantined: 2}, "of its 3 addresses 1 are leased, 2 in quarantine; held by ")
 	if e := l.seen(t, event.DHCPConflict); e.MAC != mac(t, "02:00:00:00:00:99") || !strings.Contains(e.Err, "10.77.0.20") {
 		t.Errorf("conflict %+v, want the MAC of the machine and its address", e)
 	}
@@ -61,6 +62,56 @@ func TestAddressConflicts(t *testing.T) {
 		if lease, ok := l.deps.Book.ByAddr(ip(a)); ok {
 			t.Errorf("%s was leased to %s", a, lease.MAC)
 		}
+	}
+}
+
+// agree checks that the numbers of the guests' pool, which status, metrics and the API show, are those of the last refusal.
+func (l *live) agree(t *testing.T, want PoolUse, refusal string) {
+	t.Helper()
+	l.floods.mu.Lock()
+	said := l.floods.texts[floodedPool{"main", "guests"}].text
+	l.floods.mu.Unlock()
+	for _, p := range l.Pools() {
+		if p.Network != "main" || p.Name != "guests" {
+			continue
+		}
+		want.Network, want.Name, want.Range = p.Network, p.Name, p.Range
+		if p != want || !strings.Contains(said, refusal) {
+			t.Errorf("pool %+v\nwant %+v\nrefusal %q\nwant %q", p, want, said, refusal)
+		}
+		return
+	}
+	t.Errorf("no such pool in %+v", l.Pools())
+}
+
+// TestLastHolderIsNotFree: an address whose lease was ended while its machine uses it is not free: no new client gets it, and all numbers say so.
+func TestLastHolderIsNotFree(t *testing.T) {
+	netns.Need(t, "root", "udhcpc")
+	const holder = "02:00:00:00:00:07"
+	seg := netns.NewSegment(t, "10.77.0.1/24")
+	user := seg.NewClient(t, "02:00:00:00:00:99")
+	user.Run(t, "ip", "addr", "add", "10.77.0.201/24", "dev", "eth0")
+	user.Run(t, "ip", "addr", "add", "10.77.0.203/24", "dev", "eth0")
+	l := startLive(t, seg)
+	client := seg.NewClient(t, holder)
+	if out := client.Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "6", "-T", "1", "-s", script(t, bindOnly)); !strings.Contains(out, "ip=10.77.0.202") {
+		t.Fatalf("got:\n%s", out)
+	}
+	client.Run(t, "ip", "addr", "replace", "10.77.0.202/24", "dev", "eth0")
+	if _, err := l.Release(t.Context(), ip("10.77.0.202")); err != nil {
+		t.Fatal(err)
+	}
+	l.prober.Forget(ip("10.77.0.202"))
+	l.prober.Probe(segment.Path{Interface: seg.Bridge}, ip("10.77.0.202"), lab.MAC{}, func(segment.Result) {})
+	netns.WaitFor(t, "the machine's reply", func() bool { return l.prober.Known(ip("10.77.0.202")).State == segment.InUse })
+	l.nextAddresses(l.deps.Table())
+	late := seg.NewClient(t, "02:00:00:00:00:08")
+	if out, err := late.Command(t.Context(), "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "2", "-T", "1", "-s", script(t, bindOnly)).CombinedOutput(); err == nil {
+		t.Errorf("a second machine got an address in use:\n%s", out)
+	}
+	l.agree(t, PoolUse{Usable: 3, Quarantined: 3}, "of its 3 addresses 0 are leased, 3 in quarantine")
+	if out := client.Run(t, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "6", "-T", "1", "-s", script(t, bindOnly)); !strings.Contains(out, "ip=10.77.0.202") {
+		t.Errorf("its own machine got:\n%s", out)
 	}
 }
 

@@ -100,7 +100,7 @@ const maxHolders = 6
 
 // fullTextAge is how old the text of a full pool may be. A machine that asks every few seconds is refused for the same reason each
 // time, and a flood does not pay for the text.
-const fullTextAge = time.Minute
+const fullTextAge = 5 * time.Second
 
 // poolFull says who holds a pool.
 func (s *Server) poolFull(x *exchange) string {
@@ -121,12 +121,20 @@ func (s *Server) poolFull(x *exchange) string {
 // holdersText names the machines that hold a pool, for the admin who decides which of them need no address.
 func (s *Server) holdersText(x *exchange) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "pool %s of network %s is full", x.pool.Name, x.scope.network.Name)
-	usable := x.pool.addrs.Usable()
+	use := s.useOf(x.scope, x.pool)
+	fmt.Fprintf(&b, "pool %s of network %s is full: of its %d addresses %d are leased", x.pool.Name, x.scope.network.Name, use.Usable, use.Leased)
+	for _, other := range []struct {
+		n    int
+		what string
+	}{{use.Offered, "offered"}, {use.Quarantined, "in quarantine"}, {use.Free, "about to be probed, or in use without a lease"}} {
+		if other.n > 0 {
+			fmt.Fprintf(&b, ", %d %s", other.n, other.what)
+		}
+	}
 	holders := s.deps.Book.Holders(x.pool.addrs, maxHolders)
 	for i, l := range holders {
 		if i == 0 {
-			fmt.Fprintf(&b, ": its %d addresses are held by ", usable)
+			b.WriteString("; held by ")
 		} else {
 			b.WriteString(", ")
 		}
@@ -136,7 +144,7 @@ func (s *Server) holdersText(x *exchange) string {
 		}
 		fmt.Fprintf(&b, ", %s for %s)", l.State, l.Expiry.Sub(x.start).Round(time.Second))
 	}
-	if more := usable - len(holders); more > 0 && len(holders) > 0 {
+	if more := use.Leased + use.Quarantined - len(holders); more > 0 && len(holders) > 0 {
 		fmt.Fprintf(&b, " and %d more", more)
 	}
 	return b.String()

@@ -155,12 +155,13 @@ func newMetrics(reg prometheus.Registerer, s *Server) (*metrics, error) {
 type bookCollector struct {
 	table              func() *Table
 	book               *leases.Book
+	use                func(*scope, *pool) PoolUse
 	leases, size, free *prometheus.Desc
 }
 
 func newBookCollector(s *Server) *bookCollector {
 	return &bookCollector{
-		table: s.deps.Table, book: s.deps.Book,
+		table: s.deps.Table, book: s.deps.Book, use: s.useOf,
 		leases: prometheus.NewDesc(MetricLeases, "Leases that have not expired.", []string{"network"}, nil),
 		size:   prometheus.NewDesc(MetricPool, "Addresses that a pool may give, free or leased.", []string{"network", "pool"}, nil),
 		free:   prometheus.NewDesc(MetricFree, "Addresses of a pool that a new client can get.", []string{"network", "pool"}, nil),
@@ -185,9 +186,9 @@ func (c *bookCollector) Collect(ch chan<- prometheus.Metric) {
 	for i, s := range t.scopes {
 		ch <- prometheus.MustNewConstMetric(c.leases, prometheus.GaugeValue, float64(live[i]), s.network.Name)
 		for _, p := range s.pools {
-			_, _, free := c.book.Usage(p.addrs)
-			ch <- prometheus.MustNewConstMetric(c.size, prometheus.GaugeValue, float64(p.addrs.Usable()), s.network.Name, p.Name)
-			ch <- prometheus.MustNewConstMetric(c.free, prometheus.GaugeValue, float64(free), s.network.Name, p.Name)
+			use := c.use(s, p)
+			ch <- prometheus.MustNewConstMetric(c.size, prometheus.GaugeValue, float64(use.Usable), s.network.Name, p.Name)
+			ch <- prometheus.MustNewConstMetric(c.free, prometheus.GaugeValue, float64(use.Free), s.network.Name, p.Name)
 		}
 	}
 }

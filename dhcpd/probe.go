@@ -206,7 +206,9 @@ func (s *Server) recordConflicts(p *pool, free []netip.Addr) {
 			continue
 		}
 		if last, ok := s.deps.Book.Bound(r.MAC, p.Network.Subnet); ok && last.Addr == a {
-			continue // its last holder still uses it
+			// Its last holder still uses it: no new client gets it, and it may renew.
+			s.deps.Book.Conflict(a, r.MAC, s.deps.Now().Add(conflictTime))
+			continue
 		}
 		s.addressConflict(p, r)
 	}

@@ -455,6 +455,11 @@ func (a *Admin) readyz(w http.ResponseWriter, r *http.Request, trusted bool) {
 		}
 		fmt.Fprintf(w, "%s: %s\n", srv.Name, state)
 	}
+	for _, kind := range api.ConditionKinds() {
+		if all, failed := s.ConditionsOf(kind); len(all) > 0 {
+			fmt.Fprintf(w, "%ss: %s\n", kind, conditionsText(len(all), failed, trusted))
+		}
+	}
 	if unheld := s.Unheld(); len(unheld) > 0 {
 		fmt.Fprintln(w, "addresses: degraded:", unheldText(unheld, trusted))
 	} else if len(s.Addresses) > 0 {
@@ -475,6 +480,21 @@ func (a *Admin) readyz(w http.ResponseWriter, r *http.Request, trusted bool) {
 	if s.Reload.Err != "" {
 		fmt.Fprintln(w, "reload: the last one was refused, the previous lab stays in force (bootlab status shows the reason)")
 	}
+}
+
+// conditionsText says which of some conditions are not good; only trusted callers learn their names.
+func conditionsText(all int, failed []api.Condition, trusted bool) string {
+	switch {
+	case len(failed) == 0:
+		return "ok"
+	case !trusted:
+		return fmt.Sprintf("degraded: %d of %d (bootlab status says which)", len(failed), all)
+	}
+	var texts []string
+	for _, c := range failed {
+		texts = append(texts, c.Name+": "+c.Problem)
+	}
+	return "degraded: " + strings.Join(texts, "; ")
 }
 
 // unheldText says why clients do not reach this machine at some addresses. Only trusted callers learn which they are.

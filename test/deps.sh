@@ -17,7 +17,7 @@ test="
 	udhcpc isc-dhcp-client dhcpcd-base isc-dhcp-relay iputils-arping dnsmasq-base kea-admin kea-dhcp4-server isc-dhcp-server tcpdump
 	knot knot-dnsutils dnsperf nsd unbound bind9 bind9-utils musl-tools
 	atftp tftp-hpa tftpd-hpa nftables haproxy nginx-light wrk nghttp2-client chromium ignition ipmitool openipmi
-	etcd-server etcd-client
+	etcd-server etcd-client prometheus
 	debian-installer-12-netboot-amd64 debootstrap cpio
 "
 case "${1:-test}" in

@@ -188,6 +188,20 @@ func (s *Server) refreshAll(ctx context.Context) {
 	}
 }
 
+// Answered returns since when a hypervisor does not answer, and why; or, with a nil error, when it last did. It does not wait.
+func (s *Server) Answered(name string) (time.Time, error) {
+	for _, hv := range s.deps.Table().hypervisors {
+		if hv.Name == name {
+			_, at, since, err := s.observe(hv).state(hv)
+			if err != nil {
+				return since, err
+			}
+			return at, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("hypervisor %s is not in the lab", name)
+}
+
 // Unreachable returns the hypervisors that gave no answer when they were last asked, by name, and the error. It does not wait.
 func (s *Server) Unreachable() map[string]error {
 	failed := map[string]error{}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -44,6 +45,7 @@ func leasesCommand(o *options) *cobra.Command {
 			Args:  cobra.MinimumNArgs(1),
 			RunE:  func(cmd *cobra.Command, args []string) error { return reserve(cmd, o, args) },
 		},
+		poolsCommand(o),
 		exportCommand(o),
 		importCommand(o),
 	)
@@ -199,4 +201,24 @@ func releasedText(cmd *cobra.Command, back []api.GivenBack) error {
 		}
 	}
 	return nil
+}
+
+func poolsCommand(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "pools",
+		Short: "Show how the addresses of each pool are used: leased, offered, in quarantine, free",
+		Args:  cobra.NoArgs,
+		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) ([]api.Pool, error) { return c.Pools(cmd.Context()) },
+			func(cmd *cobra.Command, pools []api.Pool) error {
+				var rows [][]string
+				for _, p := range pools {
+					row := []string{p.Network, p.Name, p.Range}
+					for _, n := range []int{p.Size, p.Leased, p.Offered, p.Quarantined, p.Free} {
+						row = append(row, strconv.Itoa(n))
+					}
+					rows = append(rows, row)
+				}
+				return table(cmd, "NETWORK POOL RANGE ADDRESSES LEASED OFFERED QUARANTINED FREE", rows)
+			}),
+	}
 }

@@ -112,6 +112,24 @@ func statusText(cmd *cobra.Command, s api.Status) error {
 		return err
 	}
 	rows = nil
+	for _, c := range s.Conditions {
+		state := "ok"
+		if !c.OK {
+			state = "FAILED"
+		}
+		since := ""
+		if !c.Since.IsZero() {
+			since = c.Since.Local().Format(time.DateTime)
+		}
+		rows = append(rows, []string{c.Kind, c.Name, state, c.Detail, since, c.Problem})
+	}
+	if len(rows) > 0 {
+		fmt.Fprintln(w)
+		if err := table(cmd, "MEASURED NAME STATE DETAIL SINCE PROBLEM", rows); err != nil {
+			return err
+		}
+	}
+	rows = nil
 	for _, b := range s.Balancers {
 		rows = append(rows, []string{b.Name, cmp.Or(b.Listen, "-"), b.String()})
 	}

@@ -84,7 +84,11 @@ type Pool struct {
 	Name    string `json:"name"`
 	Range   string `json:"range"` // FIRST-LAST
 	Size    int    `json:"size"`  // addresses that can be handed out: reserved and taken ones are left out
-	Free    int    `json:"free"`  // of these, now
+	Free    int    `json:"free"`  // of these, for a new machine, now
+	// The others: leased; offered to machines that have not requested them yet; declined, or in use by machines without a lease.
+	Leased      int `json:"leased,omitempty"`
+	Offered     int `json:"offered,omitempty"`
+	Quarantined int `json:"quarantined,omitempty"`
 }
 
 // Full reports whether a new client would get no address. A pool without any is misconfigured rather than full.

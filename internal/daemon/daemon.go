@@ -67,6 +67,7 @@ type Daemon struct {
 	health        *health
 	handover      *handover
 	storeWatch    *storeWatch
+	disks         diskWatch
 	bus           *event.Bus
 	reloadMetrics *metrics.Lab
 	timeline      *timeline.Recorder
@@ -222,6 +223,9 @@ func (d *Daemon) buildServers(ctx context.Context) (err error) {
 	}
 	if err := d.registry.Register(newServerCollector(d.serverStates, d.shares)); err != nil {
 		return fmt.Errorf("register metrics of the servers: %w", err)
+	}
+	if err := d.registry.Register(newConditionCollector(d.conditions)); err != nil {
+		return fmt.Errorf("register metrics of the conditions: %w", err)
 	}
 	if len(d.updates.sets) == 0 {
 		return nil

@@ -243,7 +243,7 @@ func (d *Daemon) serverStates() []api.Server {
 		d.health.server(serverLB, balancers),
 	}
 	lb := &states[len(states)-1]
-	lb.Warnings = have.missing(lb.Addrs)
+	lb.Warnings = have.missing(lb.Addrs, reportsAddress(s.Lab))
 	if d.handover.stops() && lb.Serving {
 		lb.Serving, lb.Cause, lb.Err = false, "draining", "draining: the daemon stops when connections have ended, after 10 seconds at most"
 	}

@@ -145,6 +145,7 @@ func (d *Daemon) look() bool {
 	d.followMemory()
 	d.followAddresses()
 	d.followVIPs()
+	d.lookAtDisks()
 	d.served.look(context.Background(), d.serverLog) // a commit has a bound of its own
 	d.warnNew(d.current.Load())
 	return d.addressFound()
@@ -213,14 +214,32 @@ func (m machine) interfaceError(name string) error {
 	return nil
 }
 
-// missing returns a warning for each of the sockets that clients do not reach until this machine has their address.
-func (m machine) missing(sockets []string) (warnings []string) {
+// missing returns one warning for each address of these sockets that this machine lacks, unless it is reported already.
+func (m machine) missing(sockets []string, reported func(netip.Addr) bool) (warnings []string) {
 	for _, socket := range sockets {
-		if err := m.addressError(socket); err != nil {
-			warnings = append(warnings, socket+": "+err.Error())
+		err := m.addressError(socket)
+		if at, _ := netip.ParseAddrPort(socket); err == nil || reported(at.Addr()) {
+			continue
+		} else if text := at.Addr().String() + ": " + err.Error(); !slices.Contains(warnings, text) {
+			warnings = append(warnings, text)
 		}
 	}
 	return warnings
+}
+
+// reportsAddress reports whether an address has a line of its own in the status when it is missing: those of networks have a warning, those
+// of clusters and balancers a state.
+func reportsAddress(l *lab.Lab) func(netip.Addr) bool {
+	return func(a netip.Addr) bool {
+		return slices.ContainsFunc(l.Networks, func(n *lab.Network) bool { return n.Address == a }) ||
+			slices.ContainsFunc(l.ServiceAddresses(), func(s lab.ServiceAddress) bool { return s.Addr == a })
+	}
+}
+
+// lookAtDisks measures the free space of the folders that images, mirrors and the state are in.
+func (d *Daemon) lookAtDisks() {
+	a := d.current.Load().Lab.Appliance
+	d.disks.look(a.State, a.Files)
 }
 
 // addressFound reports whether an interface has an address now that its network lacked at the load.

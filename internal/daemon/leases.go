@@ -177,10 +177,4 @@ func (c *adminBackend) Import(ctx context.Context, all []api.Lease, o api.Overwr
 }
 
 // Pools implements httpd.Leaser.
-func (c *adminBackend) Pools(context.Context) []api.Pool {
-	var out []api.Pool
-	for _, p := range c.servers.dhcp.Pools() {
-		out = append(out, api.Pool{Network: p.Network, Name: p.Name, Range: p.Range, Size: p.Usable, Free: p.Free})
-	}
-	return out
-}
+func (c *adminBackend) Pools(context.Context) []api.Pool { return c.pools() }

@@ -211,6 +211,9 @@ func TestInterfacesComeAndGo(t *testing.T) {
 	in("addr", "del", l.addr()+"/24", "dev", "br0")
 	d.servesNot(t, "httpd", "tftpd", "dnsd")
 	reported("address lost", l.addr()+":8080: no interface of this machine has this address")
+	if warnings := strings.Join(d.status().Warnings, "\n"); strings.Count(warnings, l.addr()+",") != 1 || strings.Contains(shown(d), ":7000: no interface") {
+		t.Errorf("one lost address is not one warning:\n%s", shown(d))
+	}
 	d.until("the lost address is in the log", func() bool { return strings.Contains(d.log.String(), "no interface of this machine has") })
 	in("addr", "add", l.addr()+"/24", "dev", "br0")
 	back("address added")

@@ -1,0 +1,59 @@
+package api
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// A Condition is one thing beside the servers that was measured: an interface, a hypervisor, a pool, a disk; or a machine or zone that is
+// refused for an error of its own.
+type Condition struct {
+	Kind    string    `json:"kind"` // one of ConditionKinds
+	Name    string    `json:"name"`
+	OK      bool      `json:"ok"`
+	Since   time.Time `json:"since,omitzero"`    // of the state, or of the measurement; zero: measured now
+	Detail  string    `json:"detail,omitempty"`  // what was measured
+	Problem string    `json:"problem,omitempty"` // what is wrong, and what to do; empty: nothing
+}
+
+// The kinds of a Condition.
+const (
+	ConditionInterface  = "interface"
+	ConditionHypervisor = "hypervisor"
+	ConditionPool       = "pool"
+	ConditionDisk       = "disk"
+	ConditionMachine    = "machine"
+	ConditionZone       = "zone"
+)
+
+// ConditionKinds returns all kinds, in the order in which they are shown.
+func ConditionKinds() []string {
+	return []string{ConditionInterface, ConditionHypervisor, ConditionPool, ConditionDisk, ConditionMachine, ConditionZone}
+}
+
+// ConditionsOf returns the conditions of a kind, and which of them are not OK.
+func (s Status) ConditionsOf(kind string) (all, failed []Condition) {
+	for _, c := range s.Conditions {
+		if c.Kind == kind {
+			if all = append(all, c); !c.OK {
+				failed = append(failed, c)
+			}
+		}
+	}
+	return all, failed
+}
+
+// Use says how the addresses of a pool are used: "6 addresses: 3 leased, 1 offered, 2 free".
+func (p Pool) Use() string {
+	var parts []string
+	for _, part := range []struct {
+		n    int
+		what string
+	}{{p.Leased, "leased"}, {p.Offered, "offered"}, {p.Quarantined, "quarantined"}} {
+		if part.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.what))
+		}
+	}
+	return fmt.Sprintf("%d addresses: %s", p.Size, strings.Join(append(parts, fmt.Sprintf("%d free", p.Free)), ", "))
+}

@@ -1,0 +1,191 @@
+package daemon
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/daemon/snapshot"
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// conditions returns what was measured beside the servers: interfaces, hypervisors, pools, disks, and the machines and zones that are refused.
+func (d *Daemon) conditions() []api.Condition {
+	s := d.current.Load()
+	return slices.Concat(interfaceConditions(s.Lab), d.hypervisorConditions(s.Lab), poolConditions(d.pools()), d.disks.conditions(), refusedConditions(s))
+}
+
+// interfaceConditions says of each interface of a network whether it is up and has the address from which machines boot.
+func interfaceConditions(l *lab.Lab) (all []api.Condition) {
+	for _, n := range l.Networks {
+		if n.Interface == "" || n.DHCP == lab.DHCPOff {
+			continue
+		}
+		c := api.Condition{Kind: api.ConditionInterface, Name: n.Interface, Detail: "network " + n.Name}
+		ifi, err := net.InterfaceByName(n.Interface)
+		switch {
+		case err != nil:
+			c.Problem = "interface does not exist"
+		case ifi.Flags&net.FlagUp == 0:
+			c.Problem = "interface is down: run ip link set " + n.Interface + " up"
+		case !n.Address.IsValid():
+			c.Problem = "no address in " + n.Subnet.String()
+		case addressMissing(n):
+			c.Problem = n.Address.String() + " is on no interface" // the warning has the command
+		}
+		c.OK = c.Problem == ""
+		all = append(all, c)
+	}
+	return all
+}
+
+func (d *Daemon) hypervisorConditions(l *lab.Lab) (all []api.Condition) {
+	for _, hv := range l.Hypervisors {
+		since, err := d.virt.Answered(hv.Name)
+		c := api.Condition{Kind: api.ConditionHypervisor, Name: hv.Name, Detail: hv.URI, OK: err == nil, Since: since}
+		if err != nil {
+			c.Problem = err.Error()
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// pools returns the use of the pools, for everybody who asks: the API, status, dashboard and metrics have the same numbers.
+func (d *Daemon) pools() (all []api.Pool) {
+	for _, p := range d.servers.dhcp.Pools() {
+		all = append(all, api.Pool{
+			Network: p.Network, Name: p.Name, Range: p.Range, Size: p.Usable, Leased: p.Leased, Offered: p.Offered, Quarantined: p.Quarantined, Free: p.Free,
+		})
+	}
+	return all
+}
+
+func poolConditions(pools []api.Pool) (all []api.Condition) {
+	for _, p := range pools {
+		c := api.Condition{Kind: api.ConditionPool, Name: p.Network + "/" + p.Name, OK: !p.Full(), Detail: p.Use()}
+		if p.Full() {
+			c.Problem = "full: new machines get no address"
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// refusedConditions has one condition for each error that keeps a machine or a zone from being served.
+func refusedConditions(s *snapshot.Snapshot) (all []api.Condition) {
+	for _, p := range s.Boot.Problems() {
+		name, _, _ := strings.Cut(strings.TrimPrefix(p.Message, "for host "), ": ")
+		all = append(all, api.Condition{Kind: api.ConditionMachine, Name: name, Since: s.At, Problem: "refused: " + p.Error()})
+	}
+	for _, p := range s.DNS.BadFiles() {
+		all = append(all, api.Condition{Kind: api.ConditionZone, Name: strings.TrimPrefix(p.Key, "zone "), Since: s.At, Problem: "not served: " + p.Error()})
+	}
+	return all
+}
+
+// diskWatch measures the free space of folders. A disk that hangs delays nobody: its last measurement stays, with its age.
+type diskWatch struct {
+	mu      sync.Mutex
+	folders map[string]*diskLook
+}
+
+// A diskLook is the last measurement of a folder.
+type diskLook struct {
+	state diskState
+	at    time.Time // of state
+	busy  time.Time // since when it is being measured; zero: it is not
+}
+
+// look measures folders in the background, and forgets others.
+func (w *diskWatch) look(folders ...string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before := w.folders
+	w.folders = map[string]*diskLook{}
+	for _, dir := range folders {
+		l := cmp.Or(before[dir], &diskLook{})
+		w.folders[dir] = l
+		if !l.busy.IsZero() {
+			continue
+		}
+		l.busy = time.Now()
+		go func() {
+			state := statDisk(dir)
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			l.state, l.at, l.busy = state, time.Now(), time.Time{}
+		}()
+	}
+}
+
+// hangs is after how long without an answer a disk is reported.
+const hangs = 5 * slowSync
+
+func (w *diskWatch) conditions() (all []api.Condition) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for dir, l := range w.folders {
+		c := api.Condition{Kind: api.ConditionDisk, Name: dir, Since: l.at, Detail: fmt.Sprintf("%d MiB free", l.state.bytes>>20)}
+		switch s := l.state; {
+		case !l.busy.IsZero() && time.Since(l.busy) > hangs:
+			c.Since, c.Problem = l.busy, "disk does not respond"
+		case l.at.IsZero():
+			continue // not measured yet
+		case errors.Is(s.err, fs.ErrNotExist):
+			continue // the files that are missing in it are warnings
+		case s.err != nil:
+			c.Detail, c.Problem = "", s.err.Error()
+		case s.bytes < minFreeBytes || s.countsInodes && s.inodes < minFreeInodes:
+			c.Problem = fmt.Sprintf("%d KiB and %d inodes free, fewer than %d KiB or %d: free some", s.bytes>>10, s.inodes, minFreeBytes>>10, minFreeInodes)
+		}
+		c.OK = c.Problem == ""
+		all = append(all, c)
+	}
+	slices.SortFunc(all, func(x, y api.Condition) int { return strings.Compare(x.Name, y.Name) })
+	return all
+}
+
+// MetricConditions is how many of the measured conditions are good and how many are not.
+const MetricConditions = "bootlab_conditions"
+
+// A conditionCollector counts conditions at each scrape.
+type conditionCollector struct {
+	conditions func() []api.Condition
+	desc       *prometheus.Desc
+}
+
+func newConditionCollector(conditions func() []api.Condition) *conditionCollector {
+	return &conditionCollector{conditions, prometheus.NewDesc(MetricConditions,
+		"What bootlab status measures beside servers, by what it is about: interfaces, hypervisors, pools, disks, and machines and zones that are refused for an error of theirs.", []string{"condition", "state"}, nil)}
+}
+
+// Describe implements prometheus.Collector.
+func (c *conditionCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
+
+// Collect implements prometheus.Collector.
+func (c *conditionCollector) Collect(ch chan<- prometheus.Metric) {
+	n := map[[2]string]int{}
+	for _, k := range api.ConditionKinds() {
+		n[[2]string{k, "ok"}], n[[2]string{k, "failed"}] = 0, 0
+	}
+	for _, x := range c.conditions() {
+		state := "failed"
+		if x.OK {
+			state = "ok"
+		}
+		n[[2]string{x.Kind, state}]++
+	}
+	for labels, count := range n {
+		ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(count), labels[0], labels[1])
+	}
+}
