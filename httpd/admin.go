@@ -410,8 +410,9 @@ func (a *Admin) routes(why trust) http.Handler {
 	mux.Handle("/metrics", get(promhttp.HandlerFor(a.deps.Gatherer, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(a.deps.Log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError,
 	}).ServeHTTP))
-	a.apiRoutes(mux, why)
-	a.pageRoutes(mux)
+	changes := a.changes()
+	a.apiRoutes(mux, why, changes)
+	a.pageRoutes(mux, changes)
 	return mux
 }
 

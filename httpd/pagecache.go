@@ -1,7 +1,6 @@
 package httpd
 
 import (
-	"net/http"
 	"sync"
 	"time"
 )
@@ -79,12 +78,4 @@ func (b builder) run(build func() []byte) []byte {
 	b <- struct{}{}
 	defer func() { <-b }()
 	return build()
-}
-
-// changes makes pages show at once what an endpoint changed.
-func (a *Admin) changes(e endpoint) endpoint {
-	return func(r *http.Request) (any, error) {
-		defer a.rendered.forget()
-		return e(r)
-	}
 }

@@ -48,21 +48,21 @@ func parsePages(now func() time.Time) (*template.Template, error) {
 	}).ParseFS(embedded, "pages/*.html")
 }
 
-func (a *Admin) pageRoutes(mux *http.ServeMux) {
+func (a *Admin) pageRoutes(mux *http.ServeMux, changes map[string]endpoint) {
 	mux.Handle("/{$}", a.only(http.MethodGet, a.overview))
 	mux.Handle("/hosts/{host}", a.only(http.MethodGet, a.hostPage))
 	mux.Handle("GET /login", http.RedirectHandler("/", http.StatusSeeOther))
 	mux.Handle("POST /login", http.HandlerFunc(a.login))
 	mux.Handle("POST /logout", http.HandlerFunc(a.logout))
 	mux.Handle("GET /static/{file}", http.HandlerFunc(a.static))
-	act := func(path string, e endpoint, back func(*http.Request) string) {
-		mux.Handle("/do/"+path, a.only(http.MethodPost, a.act(e, back)))
+	act := func(path string, back func(*http.Request) string) {
+		mux.Handle("/do/"+path, a.only(http.MethodPost, a.act(changes[path], back)))
 	}
 	toHost := func(r *http.Request) string { return "/hosts/" + url.PathEscape(r.PathValue("host")) }
-	act("install/{host}", a.postInstall, toHost)
-	act("vms/{host}", a.postVM, toHost)
-	act("backends/{balancer}/{backend}", a.postBackend, func(*http.Request) string { return "/#balancers" })
-	act("reload", a.postReload, func(*http.Request) string { return "/" })
+	act("install/{host}", toHost)
+	act("vms/{host}", toHost)
+	act("backends/{balancer}/{backend}", func(*http.Request) string { return "/#balancers" })
+	act("reload", func(*http.Request) string { return "/" })
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		a.errorPage(w, &api.Error{Status: http.StatusNotFound, Message: "there is no such page"})
 	})
@@ -71,7 +71,7 @@ func (a *Admin) pageRoutes(mux *http.ServeMux) {
 // act does what a form asks for and sends the browser back to where it shows.
 func (a *Admin) act(e endpoint, back func(*http.Request) string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if _, err := a.changes(e)(r); err != nil {
+		if _, err := e(r); err != nil {
 			a.refuse(w, r, err)
 			return
 		}

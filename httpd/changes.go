@@ -1,0 +1,285 @@
+package httpd
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"mime"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/api"
+)
+
+// A change does what a request asks for. Only changing makes an endpoint of it: its parameters are parsed and known.
+type change func(r *http.Request, p params) (any, error)
+
+// params are the parameters of a request: each is known, and has one value.
+type params url.Values
+
+// Get returns a parameter; empty: the request does not have it.
+func (p params) Get(name string) string { return url.Values(p).Get(name) }
+
+// flag returns whether a parameter is 1. Anything but 0 and 1 is an error.
+func (p params) flag(name string) (bool, error) {
+	if url.Values(p).Has(name) && p.Get(name) != "0" && p.Get(name) != "1" {
+		return false, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("%s=%.60q is not known", name, p.Get(name)), Hint: "want " + name + "=1, or nothing"}
+	}
+	return p.Get(name) == "1", nil
+}
+
+// changes are all changes by their path, with the parameters that a request may have: for the API and for the dashboard's forms.
+func (a *Admin) changes() map[string]endpoint {
+	return map[string]endpoint{
+		"install/{host}":                a.changing(a.postInstall, "done", "now"),
+		"vms/{host}":                    a.changing(a.postVM, "action", "timeout", "force", "disks"),
+		"power/{host}":                  a.changing(a.postPower, "action"),
+		"power/{host}/boot":             a.changing(a.postBoot, "device", "always"),
+		"backends/{balancer}/{backend}": a.changing(a.postBackend, "action"),
+		"clusters/{cluster}/up": a.changing(func(r *http.Request, _ params) (any, error) {
+			return a.deps.Clusters.Up(r.Context(), r.PathValue("cluster"))
+		}),
+		"clusters/{cluster}/down": a.changing(func(r *http.Request, _ params) (any, error) {
+			return a.deps.Clusters.Down(r.Context(), r.PathValue("cluster"))
+		}),
+		"leases/{addr}/release": a.changing(a.postRelease),
+		pathImport:              a.withBody(a.postImport, "replace", "check"),
+		"reload":                a.changing(a.postReload, "force"),
+		"sessions/revoke":       a.changing(a.postRevoke),
+		"state/accept-new": a.changing(func(r *http.Request, p params) (any, error) {
+			return a.deps.State.AcceptState(r.Context(), p.Get("database"))
+		}, "database"),
+		"dns/flush": a.changing(func(r *http.Request, p params) (any, error) { return a.deps.Names.FlushDNS(r.Context(), p.Get("name")) }, "name"),
+		"dns/updates/delete": a.changing(func(r *http.Request, p params) (any, error) {
+			return a.deps.Names.DeleteDNSUpdate(r.Context(), p.Get("name"), p.Get("type"))
+		}, "name", "type"),
+	}
+}
+
+// changing returns the endpoint of a change, with parameters in the URL or in a form.
+func (a *Admin) changing(c change, known ...string) endpoint { return a.reading(formOf, c, known) }
+
+// withBody returns the endpoint of a change that reads the body itself; its parameters are in the URL.
+func (a *Admin) withBody(c change, known ...string) endpoint {
+	return a.reading(func(r *http.Request) (url.Values, error) { return url.ParseQuery(r.URL.RawQuery) }, c, known)
+}
+
+// reading returns the endpoint of a change, which pages show at once. It refuses parameters that are not known: done=1 that is misspelled
+// would arm a machine that is installed.
+func (a *Admin) reading(parse func(*http.Request) (url.Values, error), c change, known []string) endpoint {
+	return func(r *http.Request) (any, error) {
+		p, err := parse(r)
+		if err != nil {
+			return nil, &api.Error{Status: http.StatusBadRequest, Message: "the parameters cannot be read: " + err.Error(),
+				Hint: "send them in the URL, or as application/x-www-form-urlencoded"}
+		}
+		for name, values := range p {
+			if !slices.Contains(known, name) {
+				return nil, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("parameter %.60q is not known", name), Hint: "want " + cmp.Or(strings.Join(known, ", "), "none")}
+			}
+			if len(values) > 1 {
+				return nil, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("parameter %s has %d values", name, len(values)), Hint: "want one"}
+			}
+		}
+		defer a.rendered.forget()
+		return c(r, params(p))
+	}
+}
+
+// formOf returns the parameters in the URL and in a form. A body of another type, which ParseForm ignores, is an error.
+func formOf(r *http.Request) (url.Values, error) {
+	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if r.ContentLength != 0 && kind != "application/x-www-form-urlencoded" {
+		return nil, fmt.Errorf("the body is of type %.60q", kind)
+	}
+	err := r.ParseForm()
+	return r.Form, err
+}
+
+// choose returns the parameter name where it is one of the choices.
+func choose[T ~string](p params, name string, choices ...T) (T, error) {
+	v := T(p.Get(name))
+	if slices.Contains(choices, v) {
+		return v, nil
+	}
+	return v, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("%s=%.60q is not known", name, string(v)), Hint: fmt.Sprintf("want one of %v", choices)}
+}
+
+func (a *Admin) postInstall(r *http.Request, p params) (any, error) {
+	host, err := hostOf(r)
+	if err != nil {
+		return nil, err
+	}
+	done, err := p.flag("done")
+	if err != nil {
+		return nil, err
+	}
+	now, err := p.flag("now")
+	switch {
+	case err != nil:
+		return nil, err
+	case done && now:
+		return nil, &api.Error{Status: http.StatusBadRequest, Message: "done=1 and now=1 exclude each other"}
+	case done:
+		return a.deps.Installer.MarkInstalled(r.Context(), host)
+	}
+	cycle := api.CycleLater
+	if now {
+		cycle = api.CycleNow
+	}
+	return a.deps.Installer.Install(r.Context(), host, cycle)
+}
+
+func (a *Admin) postVM(r *http.Request, p params) (any, error) {
+	host, err := hostOf(r)
+	if err != nil {
+		return nil, err
+	}
+	action, err := choose(p, "action", api.VMCreate, api.VMStart, api.VMStop, api.VMDelete, api.VMApply, api.VMForget)
+	if err != nil {
+		return nil, err
+	}
+	var opts api.VMOptions
+	if opts.Force, err = p.flag("force"); err != nil {
+		return nil, err
+	}
+	if opts.Disks, err = p.flag("disks"); err != nil {
+		return nil, err
+	}
+	if text := p.Get("timeout"); text != "" {
+		if opts.Timeout, err = time.ParseDuration(text); err != nil || opts.Timeout <= 0 || opts.Timeout > api.MaxVMTimeout {
+			return nil, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("timeout=%.60q is no timeout", text), Hint: "want one such as 90s or 10m, at most 24h"}
+		}
+	}
+	return a.deps.Machines.VM(r.Context(), host, action, opts)
+}
+
+func (a *Admin) postPower(r *http.Request, p params) (any, error) {
+	host, err := hostOf(r)
+	if err != nil {
+		return nil, err
+	}
+	action, err := choose(p, "action", api.PowerStatus, api.PowerOn, api.PowerOff, api.PowerCycle)
+	if err != nil {
+		return nil, err
+	}
+	return a.deps.Machines.Power(r.Context(), host, action)
+}
+
+func (a *Admin) postBoot(r *http.Request, p params) (any, error) {
+	host, err := hostOf(r)
+	if err != nil {
+		return nil, err
+	}
+	device, err := choose(p, "device", api.BootDefault, api.BootNetwork, api.BootDisk, api.BootCD)
+	if err != nil {
+		return nil, err
+	}
+	always, err := p.flag("always")
+	if err != nil {
+		return nil, err
+	}
+	return a.deps.Machines.SetBoot(r.Context(), host, device, always)
+}
+
+func (a *Admin) postBackend(r *http.Request, p params) (any, error) {
+	action, err := choose(p, "action", api.BackendDrain, api.BackendReady)
+	if err != nil {
+		return nil, err
+	}
+	return a.deps.Balancers.Backend(r.Context(), r.PathValue("balancer"), r.PathValue("backend"), action)
+}
+
+func (a *Admin) postReload(r *http.Request, p params) (any, error) {
+	force := api.Careful
+	switch forced, err := p.flag("force"); {
+	case err != nil:
+		return nil, err
+	case forced:
+		force = api.Forced
+	}
+	reload, err := a.deps.Reloader.Reload(r.Context(), force)
+	if err != nil {
+		return nil, refusedReload(err)
+	}
+	return reload, nil
+}
+
+// refusedReload makes an answer of a refused lab: the caller's fault, not the daemon's, unless the error says otherwise.
+func refusedReload(err error) error {
+	if statusOf(err) != http.StatusInternalServerError {
+		return err
+	}
+	return &api.Error{Status: http.StatusUnprocessableEntity, Message: "the lab was refused, the last good one stays in force", Reason: err.Error()}
+}
+
+// postRevoke ends all sessions of the dashboard. The token stays valid.
+func (a *Admin) postRevoke(r *http.Request, _ params) (any, error) {
+	n := a.open.revoke()
+	a.deps.Log.Info("all sessions revoked", keyAddr, peer(r), "sessions", n)
+	return api.Revoked{Sessions: n}, nil
+}
+
+// postRelease ends a lease. DHCP cannot notify the machine (RFC 3203 could, but no client implements it), so the response says
+// what that means for it.
+func (a *Admin) postRelease(r *http.Request, _ params) (any, error) {
+	addr, err := netip.ParseAddr(r.PathValue("addr"))
+	if err != nil {
+		return nil, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("%.60q is not an address", r.PathValue("addr")), Hint: "want one such as 192.168.16.130"}
+	}
+	found := a.deps.Inventory.Leases(r.Context(), api.LeaseQuery{Limit: 1, Keep: func(l *api.Lease) bool { return l.IP == addr.Unmap() && l.Holds() }}).Leases
+	if len(found) == 0 {
+		return nil, &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("no lease of %s", addr), Hint: "bootlab leases lists all leases"}
+	}
+	lease := found[0]
+	if err := a.deps.Leases.Release(r.Context(), addr.Unmap()); err != nil {
+		return nil, err
+	}
+	back := api.GivenBack{Lease: lease, Message: consequence(lease, a.deps.Now())}
+	back.Lease.State = api.LeaseReleased
+	return back, nil
+}
+
+// postImport imports the leases in the body, a JSON list as GET leases answers it.
+func (a *Admin) postImport(r *http.Request, p params) (any, error) {
+	over, rehearse := api.KeepLeases, api.DoImport
+	switch replace, err := p.flag("replace"); {
+	case err != nil:
+		return nil, err
+	case replace:
+		over = api.ReplaceLeases
+	}
+	switch check, err := p.flag("check"); {
+	case err != nil:
+		return nil, err
+	case check:
+		rehearse = api.CheckImport
+	}
+	var leases []api.Lease
+	if err := json.NewDecoder(r.Body).Decode(&leases); err != nil {
+		return nil, &api.Error{Status: http.StatusBadRequest, Message: "the body is not a list of leases: " + err.Error(), Hint: "want JSON as of GET leases"}
+	}
+	return a.deps.Leases.Import(r.Context(), leases, over, rehearse)
+}
+
+// consequence says what a release means for the machine that had the lease.
+func consequence(l api.Lease, now time.Time) string {
+	switch l.Status() {
+	case api.LeaseOffered:
+		return "the offer is withdrawn; the machine must request an address again"
+	case api.LeaseDeclined, api.LeaseConflict:
+		return "the address may be offered again; a machine that uses it without a lease continues to do so"
+	}
+	text := "the machine may use the address until it renews"
+	if left := l.Expires.Sub(now); !l.Expires.IsZero() && left > 0 {
+		text += ", in " + left.Round(time.Second).String() + " at the latest"
+	}
+	if l.Pool == "" && l.Host != "" {
+		return text + "; the reservation for " + l.Host + " stays"
+	}
+	return text + "; reboot it, or renew its lease there, before another machine gets the address"
+}

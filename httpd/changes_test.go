@@ -1,0 +1,82 @@
+package httpd_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// TestChangeParameters: the API and the dashboard's forms know the same parameters. What is not understood arms no machine.
+func TestChangeParameters(t *testing.T) {
+	t.Parallel()
+	h := newAdminServer(t)
+	const form, multipart = "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"
+	for _, tt := range []struct {
+		name, query, kind, body string
+		status                  int // of the API; 0: it succeeds
+		calls                   string
+	}{
+		{"nothing", "", "", "", 0, "install master-1"},
+		{"done in the URL", "?done=1", "", "", 0, "mark master-1"},
+		{"done in the body", "", form, "done=1", 0, "mark master-1"},
+		{"not done", "?done=0", "", "", 0, "install master-1"},
+		{"done as yes", "?done=yes", "", "", 400, ""},
+		{"done as nothing", "?done=", "", "", 400, ""},
+		{"now as true", "", form, "now=true", 400, ""},
+		{"misspelled", "?don=1", "", "", 400, ""},
+		{"misspelled in the body", "", form, "Done=1", 400, ""},
+		{"done twice", "?done=1", form, "done=0", 400, ""},
+		{"done and now", "?done=1&now=1", "", "", 400, ""},
+		{"parameters that cannot be parsed", "?done=%zz", "", "", 400, ""},
+		{"a semicolon", "?now=0;done=1", "", "", 400, ""},
+		{"a body that cannot be parsed", "", form, "done=%zz", 400, ""},
+		{"a form of another kind", "", multipart, "--x\r\nContent-Disposition: form-data; name=\"done\"\r\n\r\n1\r\n--x--\r\n", 400, ""},
+		{"JSON", "", "application/json", `{"done": true}`, 400, ""},
+		{"a body of no kind", "", "", `done=1`, 400, ""},
+	} {
+		for way, want := range map[string]int{"/api/v1/install/": http.StatusOK, "/do/install/": http.StatusSeeOther} {
+			t.Run(tt.name+" "+way, func(t *testing.T) {
+				status, body := h.change(t, way+"master-1"+tt.query, tt.kind, tt.body)
+				if tt.status != 0 {
+					want = tt.status
+				}
+				if calls := h.takeCalls(); status != want || !strings.HasPrefix(calls, tt.calls) || tt.calls == "" && calls != "" {
+					t.Errorf("%d, want %d; did %q, want %q: %s", status, want, calls, tt.calls, body)
+				}
+			})
+		}
+	}
+}
+
+// change sends a POST with the token, and follows no redirect.
+func (h *adminServer) change(t *testing.T, path, kind, body string) (status int, answer string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.url+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+adminToken)
+	if kind != "" {
+		r.Header.Set("Content-Type", kind)
+	}
+	response, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	b, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(b)
+}
+
+// takeCalls returns what was done since it was called last.
+func (h *fakeDaemon) takeCalls() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	calls := strings.Join(h.done, ", ")
+	h.done = nil
+	return calls
+}
