@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/observe/timeline"
@@ -129,7 +126,7 @@ func confirmUp(cmd *cobra.Command, cl api.Cluster, all bool) error {
 func watchCluster(cmd *cobra.Command, o *options, c *api.Client, cl api.Cluster, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 	defer cancel()
-	s := clusterScreen{cmd: cmd, o: o}
+	s := clusterScreen{cmd: cmd, o: o, screen: newScreen(cmd.OutOrStdout())}
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
@@ -190,47 +187,26 @@ func downCommand(o *options) *cobra.Command {
 // A clusterScreen shows a cluster again and again: one table that is drawn over on a terminal, else a line for each change; as JSON, an
 // object for each change.
 type clusterScreen struct {
-	cmd   *cobra.Command
-	o     *options
-	drawn int // lines on the terminal
-	last  api.Cluster
+	cmd    *cobra.Command
+	o      *options
+	screen *screen // nil: no terminal
+	last   api.Cluster
 }
 
 func (s *clusterScreen) show(cl api.Cluster) {
-	out := s.cmd.OutOrStdout()
-	switch f, ok := out.(*os.File); {
+	switch {
 	case s.o.json:
 		if changed(s.last, cl) {
 			_ = s.o.printLine(s.cmd, cl, nil)
 		}
-	case ok && term.IsTerminal(int(f.Fd())):
-		width, _, err := term.GetSize(int(f.Fd()))
-		if err != nil {
-			width = 80
-		}
-		if s.drawn > 0 {
-			fmt.Fprintf(out, "\x1b[%dA\x1b[J", s.drawn)
-		}
-		text := clip(clusterText(cl), width)
-		s.drawn = strings.Count(text, "\n")
-		fmt.Fprint(out, text)
+	case s.screen != nil:
+		s.screen.draw(clusterText(cl))
 	default:
 		for _, line := range news(s.last, cl) {
-			fmt.Fprintln(out, time.Now().Format(time.TimeOnly), line)
+			fmt.Fprintln(s.cmd.OutOrStdout(), time.Now().Format(time.TimeOnly), line)
 		}
 	}
 	s.last = cl
-}
-
-// clip cuts lines to the width of a terminal, so that each is one line there.
-func clip(text string, width int) string {
-	lines := strings.Split(text, "\n")
-	for i, line := range lines {
-		if r := []rune(line); len(r) >= width && width > 1 {
-			lines[i] = string(r[:width-1])
-		}
-	}
-	return strings.Join(lines, "\n")
 }
 
 func changed(old, now api.Cluster) bool { return old.Name == "" || len(news(old, now)) > 0 }
@@ -266,19 +242,15 @@ func clusterText(cl api.Cluster) string {
 		fmt.Fprintf(&b, ", and waits for %s", timeline.Printable(cl.Waits))
 	}
 	b.WriteString("\n")
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "MACHINE\tROLE\tSTAGE\tFOR\tWAITS FOR")
+	var rows [][]string
 	for _, m := range cl.Machines {
-		waits := timeline.Printable(m.Waits)
+		waits := m.Waits
 		if m.Stuck {
 			waits = "! " + waits
 		}
-		if waits == "" {
-			waits = "-"
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", m.Host, m.Role, m.Stage, forHow(m.Since), waits)
+		rows = append(rows, []string{m.Host, m.Role, m.Stage, forHow(m.Since), waits})
 	}
-	_ = t.Flush()
+	_ = writeTable(&b, []string{"MACHINE", "ROLE", "STAGE", "FOR", "WAITS FOR"}, rows) // a builder takes everything
 	if cl.Note != "" {
 		b.WriteString(cl.Note + "\n")
 	}

@@ -5,17 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/bootlab/bootlab/internal/content/images"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/timeline"
 )
 
 func imagesCommand(o *options) *cobra.Command {
@@ -128,14 +127,13 @@ type show struct {
 	o     *options
 	items []images.Item
 	p     *images.Progress
-	bars  bool
 	width int // of the longest path
 	stop  chan struct{}
 	done  sync.WaitGroup
 
-	mu    sync.Mutex
-	drawn int // lines of bars on the screen
-	last  map[string]sighting
+	mu     sync.Mutex
+	screen *screen // of bars; nil: no terminal
+	last   map[string]sighting
 }
 
 // A sighting is the progress of a file when it was last printed.
@@ -145,14 +143,12 @@ type sighting struct {
 }
 
 func newShow(cmd *cobra.Command, o *options, items []images.Item, p *images.Progress) *show {
-	s := &show{cmd: cmd, o: o, items: items, p: p, stop: make(chan struct{}), last: map[string]sighting{}}
-	f, isFile := cmd.ErrOrStderr().(*os.File)
-	s.bars = isFile && term.IsTerminal(int(f.Fd()))
+	s := &show{cmd: cmd, o: o, items: items, p: p, stop: make(chan struct{}), screen: newScreen(cmd.ErrOrStderr()), last: map[string]sighting{}}
 	for _, i := range items {
 		s.width = max(s.width, len(i.Path))
 	}
 	every := 200 * time.Millisecond
-	if !s.bars {
+	if s.screen == nil {
 		every = 10 * time.Second
 	}
 	if !o.json {
@@ -170,7 +166,6 @@ func (s *show) run(every time.Duration) {
 			return
 		case now := <-tick.C:
 			s.mu.Lock()
-			s.clear()
 			s.draw(now)
 			s.mu.Unlock()
 		}
@@ -212,43 +207,36 @@ func resultText(r images.Result) string {
 
 // clear removes the bars from the screen.
 func (s *show) clear() {
-	if s.drawn > 0 {
-		fmt.Fprintf(s.cmd.ErrOrStderr(), "\x1b[%dA\x1b[J", s.drawn)
-		s.drawn = 0
+	if s.screen != nil {
+		s.screen.clear()
 	}
 }
 
 // draw writes a line for each file that is being downloaded.
 func (s *show) draw(now time.Time) {
+	var text strings.Builder
 	for _, i := range s.items {
 		t := s.p.Of(i.Path)
 		have, total := t.Have.Load(), t.Total.Load()
 		if err := t.Trouble(); err != nil && !t.Done.Load() {
-			s.troubleLine(fmt.Sprintf("%s: retrying: %v", i.Path, err))
+			fmt.Fprintf(&text, "%s: retrying: %s\n", i.Path, timeline.Printable(err.Error()))
 			continue
 		}
 		if t.Done.Load() || have == 0 {
 			continue
 		}
 		speed := s.speed(i.Path, now, have)
-		if s.bars {
-			barLine(s.cmd.ErrOrStderr(), s.width, i.Path, have, total, speed)
-			s.drawn++
+		if s.screen != nil {
+			barLine(&text, s.width, i.Path, have, total, speed)
 			continue
 		}
-		fmt.Fprintf(s.cmd.ErrOrStderr(), "%s: %s, %s/s\n", i.Path, portion(have, total), bytesText(speed))
+		fmt.Fprintf(&text, "%s: %s, %s/s\n", i.Path, portion(have, total), bytesText(speed))
 	}
-}
-
-// troubleLine writes a line, cut to the width of a terminal, because clear counts lines.
-func (s *show) troubleLine(line string) {
-	if f, ok := s.cmd.ErrOrStderr().(*os.File); s.bars && ok {
-		if width, _, err := term.GetSize(int(f.Fd())); err == nil && len(line) >= width {
-			line = line[:max(0, width-1)]
-		}
-		s.drawn++
+	if s.screen != nil {
+		s.screen.draw(text.String())
+		return
 	}
-	fmt.Fprintln(s.cmd.ErrOrStderr(), line)
+	fmt.Fprint(s.cmd.ErrOrStderr(), text.String())
 }
 
 // speed returns the bytes per second since the last call.

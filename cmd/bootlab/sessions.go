@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -38,10 +37,9 @@ func sessionsText(cmd *cobra.Command, sessions []api.Session) error {
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), "nobody is logged in")
 		return err
 	}
-	t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "FROM\tSINCE\tLAST REQUEST")
+	var rows [][]string
 	for _, s := range sessions {
-		fmt.Fprintf(t, "%s\t%s\t%s\n", s.From, s.Since.Local().Format(time.DateTime), s.Used.Local().Format(time.DateTime))
+		rows = append(rows, []string{s.From.String(), s.Since.Local().Format(time.DateTime), s.Used.Local().Format(time.DateTime)})
 	}
-	return t.Flush()
+	return writeTable(cmd.OutOrStdout(), []string{"FROM", "SINCE", "LAST REQUEST"}, rows)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"strings"
 	"text/tabwriter"
@@ -18,8 +19,12 @@ import (
 
 // table writes aligned columns under a header whose words are the columns' names.
 func table(cmd *cobra.Command, header string, rows [][]string) error {
-	t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, strings.ReplaceAll(header, " ", "\t"))
+	return writeTable(cmd.OutOrStdout(), strings.Fields(header), rows)
+}
+
+func writeTable(w io.Writer, header []string, rows [][]string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, strings.Join(header, "\t"))
 	for _, row := range rows {
 		for i := range row {
 			row[i] = cmp.Or(timeline.Printable(row[i]), "-")
