@@ -51,7 +51,7 @@ type pending struct {
 }
 
 // commit queues a change of a lease without waiting for it. The client is answered when the change is durable. If promise
-// is not 0, it may be told that it has the address for so long in any case: it is, when the disk is slow or fails.
+// is not 0, it may be acknowledged for so long in any case: it is, when the disk is slow or fails.
 func (s *Server) commit(x *exchange, addr netip.Addr, state leases.State, lease, promise time.Duration) dropReason {
 	p := s.free.Get().(*pending)
 	if state == leases.Active {
@@ -226,7 +226,7 @@ func (s *Server) committed(p *pending, out sender) {
 }
 
 // endings are the machines that have released or declined an address, until that is durable. A machine that asks again meanwhile, as
-// dhclient -r and dhclient do, must not be told that its lease goes on: it is about to end.
+// dhclient -r and dhclient do, must not read that its lease goes on: it is about to end.
 type endings struct {
 	count atomic.Int32 // of machines
 

@@ -82,7 +82,7 @@ func (s *Server) grant(x *exchange, addr netip.Addr, selecting bool) dropReason 
 	return s.commit(x, addr, leases.Active, lease, x.promise(found, lease))
 }
 
-// promise returns the lease time that a machine may be told whether or not the disk takes the new one: all of it for a
+// promise returns the lease time that a machine may be given whether or not the disk takes the new one: all of it for a
 // reservation, which the lab file promises; for a renewal, what is left of the lease on disk. 0: it has to wait for the disk.
 func (x *exchange) promise(found leases.Decision, lease time.Duration) time.Duration {
 	if x.host.reserved() {

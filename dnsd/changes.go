@@ -21,7 +21,7 @@ type changes struct {
 	mu      sync.Mutex
 	table   *Table // the last one that was seen
 	zones   map[string][]difference
-	changed []string // origins of zones whose secondaries are to be told
+	changed []string // origins of zones whose secondaries are to be notified
 }
 
 // take returns the origins of the zones that have changed since the last call.

@@ -49,26 +49,20 @@ func makeLocalZones() map[string]bool {
 	return zones
 }
 
-// localZone returns the label where the local zone starts that n is in, or -1. A rule of dns.forward_zones for the zone or a
-// part of it means that somebody has an answer.
-func (t *Table) localZone(n *name) int {
+// localZone returns the label where the local zone starts that n is in, or -1. forwarded is whether a rule of dns.forward_zones, and not
+// only dns.forward, is about n: one for the zone or a part of it means that somebody has an answer.
+func (t *Table) localZone(n *name) (at int, forwarded bool) {
 	_, ruled := t.upstreams(n)
-	forwarded := ruled < n.labels && len(t.forwards) > 0
+	forwarded = ruled < n.labels && len(t.forwards) > 0
 	for i := n.labels - 1; i >= 0; i-- {
 		if localZones[string(n.suffix(i))] {
 			if forwarded && ruled <= i {
-				return -1
+				break
 			}
-			return i
+			return i, forwarded
 		}
 	}
-	return -1
-}
-
-// hasForwardZone reports whether a rule of dns.forward_zones, and not only dns.forward, is about n.
-func (t *Table) hasForwardZone(n *name) bool {
-	_, at := t.upstreams(n)
-	return at < n.labels && len(t.forwards) > 0
+	return -1, forwarded
 }
 
 // answerLocal answers, for clients that may recurse, what must not be asked elsewhere. It reports false for all other names.
@@ -76,11 +70,11 @@ func (r *request) answerLocal() bool {
 	if r.flags&flagRA == 0 {
 		return false
 	}
-	at := r.t.localZone(r.cur)
+	at, forwarded := r.t.localZone(r.cur)
 	switch {
 	case at >= 0:
 		r.localRecords(at)
-	case r.cur.labels == 1 && !isDelegationType(r.q.qtype) && !r.t.hasForwardZone(r.cur):
+	case r.cur.labels == 1 && !isDelegationType(r.q.qtype) && !forwarded:
 		r.code = nxDomain // a host name without its domain; without a SOA it is not cached, because a machine may take the name
 	default:
 		return false

@@ -83,7 +83,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m.hits, m.misses = cache.WithLabelValues("hit"), cache.WithLabelValues("miss")
 	transfers := vec(metricTransfers, "Zone transfers that were requested, by result.", "result")
 	m.sent, m.incremental, m.refused = transfers.WithLabelValues("sent"), transfers.WithLabelValues("incremental"), transfers.WithLabelValues("refused")
-	notifies := vec(metricNotifies, "Secondaries that were told of a changed zone (NOTIFY), by result.", "result")
+	notifies := vec(metricNotifies, "Secondaries that were notified of a changed zone (NOTIFY), by result.", "result")
 	m.notified, m.notNotified = notifies.WithLabelValues("replied"), notifies.WithLabelValues("silent")
 	m.stale = prometheus.NewCounter(prometheus.CounterOpts{Name: metricStale, Help: "Expired answers that were given again because no server answered (RFC 8767)."})
 	limits := vec(metricRateLimited, "Replies beyond dns.rate_limit to clients outside of the lab, by what became of them.", "result")

@@ -58,6 +58,7 @@ type updateError struct {
 	why  string
 }
 
+// Error implements error.
 func (e *updateError) Error() string { return e.why }
 
 func refuse(code rcode, format string, args ...any) error {
@@ -472,25 +473,25 @@ func typeNumber(text string) (uint16, bool) {
 const updatedLine = -2
 
 // addUpdates adds what dynamic updates made. The lab file takes precedence: what it has now, or hides, or no longer lets be updated, is
-// kept aside with a warning.
+// kept, not served, with a warning.
 func (b *builder) addUpdates(sets []RRSet) {
 	b.t.updated = make(map[setKey]*RRSet, len(sets))
-	zones, aside := map[string]int{}, map[string]int{}
+	zones, hidden := map[string]int{}, map[string]int{}
 	for i := range b.t.zones {
 		zones[b.t.zones[i].text] = i
 	}
 	for i := range sets {
 		if z, ok := zones[sets[i].Zone]; !ok || !b.addUpdate(z, &sets[i]) {
-			aside[sets[i].Zone]++
+			hidden[sets[i].Zone]++
 		}
 	}
-	for _, origin := range slices.Sorted(maps.Keys(aside)) {
+	for _, origin := range slices.Sorted(maps.Keys(hidden)) {
 		var pos lab.Pos
 		if z, ok := zones[origin]; ok {
 			pos = b.t.zones[z].source.Pos
 		}
 		b.t.warnings.Addf(pos, "dns.zones."+strings.TrimSuffix(origin, "."),
-			"%d RRsets of dynamic updates are kept aside: the lab file has or hides their names, or lets nobody update the zone; bootlab dns updates lists them", aside[origin])
+			"%d RRsets of dynamic updates are kept, but not served: the lab file has or hides their names, or lets nobody update the zone; bootlab dns updates lists them", hidden[origin])
 	}
 }
 

@@ -216,7 +216,7 @@ func TestUpdatesAreBounded(t *testing.T) {
 	}
 }
 
-// TestLabTakesPrecedence: a reload whose lab file has a name that was updated keeps the update aside, and gives it back.
+// TestLabTakesPrecedence: a reload whose lab file has a name that was updated keeps the update, serves it no longer, and gives it back.
 func TestLabTakesPrecedence(t *testing.T) {
 	t.Parallel()
 	u := newUpdatedLab(t, updateLab())
@@ -233,7 +233,7 @@ func TestLabTakesPrecedence(t *testing.T) {
 		l := updateLab()
 		l.Zones[1].Lines = append(l.Zones[1].Lines, zoneOfLines("z.test.", lines...).Lines...)
 		u.reload(t, l)
-		if got := fmt.Sprint(u.table.Load().Warnings()); !strings.Contains(got, "2 RRsets of dynamic updates are kept aside") {
+		if got := fmt.Sprint(u.table.Load().Warnings()); !strings.Contains(got, "2 RRsets of dynamic updates are kept, but not served") {
 			t.Errorf("%v: warnings %q", lines, got)
 		}
 	}

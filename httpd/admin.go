@@ -103,7 +103,7 @@ type Clusters interface {
 
 // A Leaser releases leases for an admin, and reports how full pools are.
 type Leaser interface {
-	// Release gives the lease of an address back as if its machine had, or frees an address that was set aside. The error
+	// Release gives the lease of an address back as if its machine had, or frees an address that was quarantined. The error
 	// says why not.
 	Release(ctx context.Context, addr netip.Addr) error
 	// Import takes over leases of another server, or answers what it would do. Leases that it skips are no error.

@@ -122,7 +122,7 @@ func (c *httpConn) route() bool {
 	return true
 }
 
-// find sets the balancer of a request. why says what its client is told instead.
+// find sets the balancer of a request. why is what its client gets instead.
 func (c *httpConn) find(x *exchange) (f *frontend, why string) {
 	p := c.proxy
 	l := p.s.active.Load().listeners[c.client.socket.addr]

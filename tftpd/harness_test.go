@@ -101,7 +101,7 @@ type testServer struct {
 	dir      string // of the files
 	files    map[string][]byte
 	events   recorder
-	received chan string // names of scripts that the boot service was told of
+	received chan string // names of scripts that were reported to the boot service
 	registry *prometheus.Registry
 	stop     func() error // cancels and waits for Serve
 }

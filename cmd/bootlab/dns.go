@@ -106,12 +106,12 @@ func updatesText(cmd *cobra.Command, all []api.DNSUpdate) error {
 		return err
 	}
 	for _, u := range all {
-		aside := ""
+		hidden := ""
 		if !u.Served {
-			aside = ", not served: the lab file has precedence"
+			hidden = ", not served: the lab file has precedence"
 		}
 		for _, rr := range u.Records {
-			if _, err := fmt.Fprintf(w, "%s\t; key %s, %s%s\n", timeline.Printable(rr), timeline.Printable(u.Key), u.At.Local().Format(time.DateTime), aside); err != nil {
+			if _, err := fmt.Fprintf(w, "%s\t; key %s, %s%s\n", timeline.Printable(rr), timeline.Printable(u.Key), u.At.Local().Format(time.DateTime), hidden); err != nil {
 				return err
 			}
 		}

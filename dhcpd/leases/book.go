@@ -103,7 +103,7 @@ func Open(ctx context.Context, s store.Store, now func() time.Time) (*Book, erro
 		return nil
 	})
 	if err == nil {
-		err = bad.SetAside(s)
+		err = bad.MarkLost(s)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open lease book: %w", err)

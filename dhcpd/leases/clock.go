@@ -106,7 +106,7 @@ func OpenClock(ctx context.Context, s store.Store, h Host) (*Clock, error) {
 		var bad store.Undecodable
 		bad.Add(clockKey, fmt.Errorf("read the clock of leases: %s: %w", clockKey, err))
 		c.set(h.Wall())
-		return c, bad.SetAside(s)
+		return c, bad.MarkLost(s)
 	}
 	c.resume(&r)
 	return c, nil

@@ -95,9 +95,9 @@ func TestRecordRefused(t *testing.T) {
 	}
 }
 
-// TestRecordSetAside: in a store that can set records aside, one that cannot be decoded is a loss, the others are served, and its address
+// TestRecordMarkLost: in a store that counts losses, one that cannot be decoded is a loss, the others are served, and its address
 // can be leased again.
-func TestRecordSetAside(t *testing.T) {
+func TestRecordMarkLost(t *testing.T) {
 	t.Parallel()
 	s, _, err := logfile.Open(filepath.Join(t.TempDir(), "book.db"))
 	if err != nil {

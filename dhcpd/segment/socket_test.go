@@ -413,7 +413,7 @@ func hearClient(t *testing.T, iface string) func() (string, bool) {
 	}
 }
 
-// TestRouterSolicitation: a client that asks for a router is told at once that there is none.
+// TestRouterSolicitation: a client that asks for a router learns at once that there is none.
 func TestRouterSolicitation(t *testing.T) {
 	netns.Need(t, "root")
 	seg := netns.NewSegment(t, "10.77.0.1/24")

@@ -127,7 +127,7 @@ func (s drains) Load(ctx context.Context) (ds []lbproxy.Drain, err error) {
 		return nil
 	})
 	if err == nil {
-		err = bad.SetAside(s.store)
+		err = bad.MarkLost(s.store)
 	}
 	return ds, err
 }
@@ -173,7 +173,7 @@ func (s byHost[T]) Load(ctx context.Context) (map[string]T, error) {
 		return nil
 	})
 	if err == nil {
-		err = bad.SetAside(s.store)
+		err = bad.MarkLost(s.store)
 	}
 	return all, err
 }

@@ -42,7 +42,7 @@ func openSerials(ctx context.Context, s store.Store, log *slog.Logger) (*serials
 		return nil
 	})
 	if err == nil {
-		err = bad.SetAside(s)
+		err = bad.MarkLost(s)
 	}
 	return &serials{store: s, log: log, known: known}, err
 }

@@ -38,7 +38,7 @@ func openDNSUpdates(ctx context.Context, s store.Store) (*dnsUpdates, error) {
 		return nil
 	})
 	if err == nil {
-		err = bad.SetAside(s)
+		err = bad.MarkLost(s)
 	}
 	return u, err
 }

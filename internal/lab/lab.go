@@ -375,7 +375,7 @@ type DNS struct {
 	ForwardZones []ForwardZone  // sorted by Domain
 	Allow        []netip.Prefix // may use the forwarder, beside the lab's networks
 	Transfer     []Access       // may AXFR and IXFR
-	Notify       []Secondary    // are told of changes
+	Notify       []Secondary    // notified of changes
 	Keys         []TSIGKey      // sorted by Name
 	RateLimit    int            // replies per second to a network outside of the lab; 0: no limit
 	CacheEntries int            // answers that the forwarder caches; 0: its default

@@ -57,19 +57,19 @@ func (u *Undecodable) Add(key string, why error) {
 	}
 }
 
-// SetAside removes them from s, where they count as lost from then on: s keeps a copy, lists them, and they are Doubtful. It does
-// nothing if there are none. The error says why the first cannot be decoded, if s cannot set records aside.
-func (u *Undecodable) SetAside(s Store) error {
+// MarkLost removes them from s, where they count as lost from then on: s keeps a copy, lists them, and they are Doubtful. It does
+// nothing if there are none. The error says why the first cannot be decoded, if s cannot do that.
+func (u *Undecodable) MarkLost(s Store) error {
 	if len(u.keys) == 0 {
 		return nil
 	}
 	keeper, ok := s.(interface {
-		SetAside(why string, keys ...string) error
+		MarkLost(why string, keys ...string) error
 	})
 	if !ok {
 		return u.why
 	}
-	return keeper.SetAside(u.why.Error(), u.keys...)
+	return keeper.MarkLost(u.why.Error(), u.keys...)
 }
 
 // A Txn is a set of writes under conditions.

@@ -316,7 +316,7 @@ func (d *daemon) holder(addr string) string {
 		d.t.Fatal(err)
 	}
 	for _, l := range leases {
-		if l.IP.String() == addr && l.State == api.LeaseActive { // not one that was set aside
+		if l.IP.String() == addr && l.State == api.LeaseActive { // not one in quarantine
 			return l.MAC.String()
 		}
 	}

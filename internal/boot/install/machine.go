@@ -87,7 +87,7 @@ func Open(ctx context.Context, cfg Config, deps Deps) (*Machine, error) {
 		return nil
 	})
 	if err == nil {
-		err = bad.SetAside(deps.Store)
+		err = bad.MarkLost(deps.Store)
 	}
 	if err == nil {
 		err = m.readLoss(ctx)

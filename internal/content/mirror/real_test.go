@@ -70,7 +70,7 @@ func TestNginx(t *testing.T) {
 	w.want(t, deb, body, mirror.Hit)
 }
 
-// TestFullDisk: what the disk has no room for is passed through, from the byte on where it was full, and told; room that
+// TestFullDisk: what the disk has no room for is passed through, from the byte on where it was full, and reported; room that
 // comes back is used again.
 func TestFullDisk(t *testing.T) {
 	netns.Need(t, "root")

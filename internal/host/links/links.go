@@ -7,7 +7,7 @@
 //	case <-tick.C:      // and now and then: the kernel drops notifications when they are too many
 //	}
 //
-// It says that something changed, not what: whoever wants to know asks the kernel. It needs no privilege.
+// It says that something changed, not what: the caller asks the kernel. It needs no privilege.
 package links
 
 import (

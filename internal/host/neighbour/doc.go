@@ -12,5 +12,5 @@
 //	case neighbour.Elsewhere: // not on a segment of this machine: nothing is known
 //	}
 //
-// A machine that also sends with the MAC of another cannot be told from it.
+// A machine that also sends with the MAC of another cannot be distinguished from it.
 package neighbour

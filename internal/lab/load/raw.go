@@ -197,7 +197,7 @@ type rawDNS struct {
 	Allow        scalars[source]                           `yaml:"allow" def:"none" doc:"Further clients that may use the forwarder."`
 	RateLimit    scalar[count]                             `yaml:"rate_limit" def:"200" doc:"Replies per second over UDP to one network (/24, /56) outside of the lab's and of allow. Of those beyond, half are dropped and half truncated, so that the client asks by TCP. 0: no limit."`
 	Transfer     scalars[access]                           `yaml:"transfer" def:"none" doc:"Clients that may transfer zones (AXFR, IXFR): an address or prefix, 'key NAME' for those that sign with that key of dns.keys, or both, such as '192.168.130.10 key NAME'."`
-	Notify       scalars[secondary]                        `yaml:"notify" def:"the single addresses of transfer, with their keys" doc:"Secondaries that are told when a zone changes (NOTIFY): an address, or one with a key, such as '192.168.130.10 key NAME'. []: none."`
+	Notify       scalars[secondary]                        `yaml:"notify" def:"the single addresses of transfer, with their keys" doc:"Secondaries that are notified when a zone changes (NOTIFY): an address, or one with a key, such as '192.168.130.10 key NAME'. []: none."`
 	Keys         dict[rawKey]                              `yaml:"keys" def:"none" doc:"TSIG keys (RFC 8945), by name."`
 	Zones        dict[rawZone]                             `yaml:"zones" def:"none" doc:"Additional zones, by domain: records or file."`
 }

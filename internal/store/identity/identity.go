@@ -47,7 +47,7 @@ type Identity struct {
 	lost   string // why it is no continuation of what the markers name; empty: it is
 }
 
-// Find compares the store with the markers at these paths. It writes nothing, unless it sets a name aside that it cannot decode.
+// Find compares the store with the markers at these paths. It writes nothing, unless the name cannot be decoded: then it is counted as lost.
 func Find(ctx context.Context, s store.Store, paths ...string) (*Identity, error) {
 	i := &Identity{store: s}
 	for _, path := range paths {
@@ -63,7 +63,7 @@ func Find(ctx context.Context, s store.Store, paths ...string) (*Identity, error
 	if err := json.Unmarshal(value, &i.record); err != nil {
 		var bad store.Undecodable
 		bad.Add(Key, fmt.Errorf("read the name of the store: %w", err))
-		if err := bad.SetAside(s); err != nil {
+		if err := bad.MarkLost(s); err != nil {
 			return nil, err
 		}
 		return i, i.findUnnamed(ctx)

@@ -107,7 +107,7 @@ func (s *Store) copyTo(d disk, pause func() bool) (*log, error) {
 	}
 	s.writing <- struct{}{}
 	old := s.log
-	c := copier{to: to, from: old, at: old.end, seq: old.seq, pause: pause, aside: unused(s.path + time.Now().UTC().Format(".damaged-20060102T150405Z"))}
+	c := copier{to: to, from: old, at: old.end, seq: old.seq, pause: pause, keep: unused(s.path + time.Now().UTC().Format(".damaged-20060102T150405Z"))}
 	old.mu.Lock()
 	alive := old.index.Copy()
 	c.found = old.found
@@ -141,11 +141,11 @@ func (s *Store) copyTo(d disk, pause func() bool) (*log, error) {
 	if err := to.writeMark(to.size); err != nil {
 		return nil, err
 	}
-	aside := ""
+	keep := ""
 	if c.damaged {
-		aside = c.aside
+		keep = c.keep
 	}
-	return old, s.exchange(to, aside)
+	return old, s.exchange(to, keep)
 }
 
 // unused returns name, or one like it that no file has.
@@ -168,7 +168,7 @@ type copier struct {
 	pause func() bool
 	found []Loss // of from
 
-	aside   string // the name of the old file if it is damaged
+	keep    string // the name of the old file if it is damaged
 	damaged bool
 }
 
@@ -212,7 +212,7 @@ func (c *copier) copyAll(alive *btree.Map[string, location]) error {
 
 // lost records a loss of the old file, which then has to be kept.
 func (c *copier) lost(loss Loss) error {
-	loss.Copy, c.damaged = c.aside, true
+	loss.Copy, c.damaged = c.keep, true
 	return c.add([]store.Op{loss.op()})
 }
 
@@ -257,14 +257,14 @@ func (c *copier) write() error {
 }
 
 // exchange renames the new file to the name of the old one, unless another file has that name. If the old one is to be set
-// aside, it gets that name. The caller holds writing.
-func (s *Store) exchange(to *log, aside string) error {
+// keep, it gets that name. The caller holds writing.
+func (s *Store) exchange(to *log, keep string) error {
 	now, err := os.Stat(s.path)
 	if err == nil && !s.log.is(now) {
 		return errors.New("another file has its name")
 	}
-	if err == nil && aside != "" {
-		if err := os.Link(s.path, aside); err != nil {
+	if err == nil && keep != "" {
+		if err := os.Link(s.path, keep); err != nil {
 			return err
 		}
 	}

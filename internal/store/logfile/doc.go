@@ -34,7 +34,7 @@
 // A header is a mark: the records up to that one were durable when it was written, and the file had at least that size. Each
 // mark is written in place of the older one, every second in which there were commits, and by Close. Later versions keep the
 // header, so that an older program can name the version it refuses; they must change the sum of records. The version is also that of
-// the values that bootlab's packages store: whoever changes one so that an older program cannot decode it raises the version.
+// the values that bootlab's packages store: who changes one so that an older program cannot decode it raises the version.
 //
 // # Damage
 //
@@ -44,12 +44,12 @@
 // from its first missing record on, so the store is always in a state that it had before. A file that is shorter than its mark
 // says was cut.
 //
-// What cannot be told: whether commits are missing at the end that are younger than the last mark, at most one second; or that a
+// What cannot be known: whether commits are missing at the end that are younger than the last mark, at most one second; or that a
 // whole, older file was put in place of this one.
 //
-// A record that is whole, and that its owner cannot decode, is damage, too: the owner reports it with SetAside.
+// A record that is whole, and that its owner cannot decode, is damage, too: the owner reports it with MarkLost.
 //
-// A file that has lost something is never written again. It is set aside as FILE.damaged-TIME, after its readable records were
+// A file that has lost something is never written again. It is renamed FILE.damaged-TIME, after its readable records were
 // copied to a new one. The losses are records of the new file (loss.go). Compaction keeps the order of records then, so that
 // Doubtful can tell which keys are older than a loss, until AcceptLosses deletes them.
 package logfile

@@ -104,9 +104,14 @@ func openFile(path string, flag int) (disk, error) {
 // A readOnlyFile cannot be written.
 type readOnlyFile struct{ file }
 
+// WriteAt refuses.
 func (readOnlyFile) WriteAt([]byte, int64) (int, error) { return 0, syscall.EROFS }
-func (readOnlyFile) Truncate(int64) error               { return syscall.EROFS }
-func (readOnlyFile) Datasync() error                    { return syscall.EROFS }
+
+// Truncate refuses.
+func (readOnlyFile) Truncate(int64) error { return syscall.EROFS }
+
+// Datasync refuses.
+func (readOnlyFile) Datasync() error { return syscall.EROFS }
 
 // WriteAt is that of the file. The error leaves out the name, which was perhaps another when the file was opened.
 func (f file) WriteAt(b []byte, at int64) (int, error) {

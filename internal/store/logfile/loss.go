@@ -83,7 +83,7 @@ func (l Loss) op() store.Op {
 // errFound is why a file takes no records in which load has found a loss.
 var errFound = errors.New("the file is damaged, and could not be copied to a new one yet")
 
-// maxLosses bounds how many losses of one file are told apart.
+// maxLosses bounds how many losses of one file are kept apart.
 const maxLosses = 32
 
 // limit makes one loss of those beyond maxLosses.
@@ -130,9 +130,9 @@ func (l *log) losses() (all []Loss) {
 	return append(all, found...)
 }
 
-// SetAside counts records as lost that their owner cannot decode. As with other damage, the file is set aside, and what is left is copied
+// MarkLost counts records as lost that their owner cannot decode. As with other damage, the file is renamed, and what is left is copied
 // to a new one. If the disk does not take that, every commit fails until it does.
-func (s *Store) SetAside(why string, keys ...string) error {
+func (s *Store) MarkLost(why string, keys ...string) error {
 	s.writing <- struct{}{}
 	l, err := s.current()
 	if err != nil {

@@ -56,9 +56,9 @@ func open(t *testing.T, path string) (*Store, []Loss) {
 	return s, damage
 }
 
-// TestSetAside: a damaged file is set aside, a new one has what is readable, and knows over restarts and compactions what is in doubt,
+// TestMarkLost: a damaged file is renamed, a new one has what is readable, and knows over restarts and compactions what is in doubt,
 // until it is written again or the losses are accepted.
-func TestSetAside(t *testing.T) {
+func TestMarkLost(t *testing.T) {
 	t.Parallel()
 	path := damaged(t, 5)
 	s, damage := open(t, path)
@@ -70,7 +70,7 @@ func TestSetAside(t *testing.T) {
 		t.Fatalf("kept %q, said %v", kept, s.Losses())
 	}
 	if b, err := os.ReadFile(kept[0]); err != nil || !strings.Contains(string(b), "wrong") {
-		t.Errorf("the damaged file is not what was set aside: %v", err)
+		t.Errorf("the damaged file is not what was renamed: %v", err)
 	}
 	doubts := map[string]bool{"key/1": true, "key/4": true, "key/5": true, "key/6": false, "key/9": false, "other": true}
 	check := func(when string) {
@@ -106,7 +106,7 @@ func TestSetAside(t *testing.T) {
 	}
 }
 
-// TestUndecodable: whole records that their owners cannot decode are set aside like damaged ones. If the disk does not take that at once,
+// TestUndecodable: whole records that their owners cannot decode are lost like damaged ones. If the disk does not take that at once,
 // they are in doubt all the same, and a compaction that runs meanwhile does not bring them back.
 func TestUndecodable(t *testing.T) {
 	t.Parallel()
@@ -118,7 +118,7 @@ func TestUndecodable(t *testing.T) {
 	for _, key := range []string{"key/3", "key/5"} { // two owners, in one second
 		var u store.Undecodable
 		u.Add(key, fmt.Errorf("%s: version 9", key))
-		if err := u.SetAside(s); err != nil {
+		if err := u.MarkLost(s); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -176,7 +176,7 @@ func TestUndecodableFullDisk(t *testing.T) {
 	full.Store(true)
 	var u store.Undecodable
 	u.Add("bad", errors.New("version 9"))
-	if err := u.SetAside(s); err != nil {
+	if err := u.MarkLost(s); err != nil {
 		t.Fatal(err)
 	}
 	if !s.Doubtful("bad") || s.Doubtful("good") || len(s.Losses()) != 1 {
@@ -194,7 +194,7 @@ func TestUndecodableFullDisk(t *testing.T) {
 	}
 }
 
-// TestNothingReadable: a file that is empty or no store at all is set aside, and every key is in doubt.
+// TestNothingReadable: a file that is empty or no store at all is renamed, and every key is in doubt.
 func TestNothingReadable(t *testing.T) {
 	t.Parallel()
 	for _, content := range []string{"", "not a store"} {

@@ -28,7 +28,7 @@ type config struct {
 const compactFrom = 4 << 20
 
 // Open opens the store in that file, and creates the file, readable by its owner only, if it does not exist. A damaged file is
-// set aside: its readable records are copied to a new file. Open returns the damage it found, Losses what is lost. If the disk
+// renamed: its readable records are copied to a new file. Open returns the damage it found, Losses what is lost. If the disk
 // takes no writes, the store opens and every commit fails until the disk does. If the file is locked, the error names the process.
 func Open(path string) (*Store, []Loss, error) {
 	return openWith(path, config{open: openFile, compactFrom: compactFrom, retry: time.Minute, retryBroken: time.Second, tick: time.Second})
