@@ -163,6 +163,45 @@ func TestHTTPByHost(t *testing.T) {
 	}
 }
 
+func TestHTTPByPath(t *testing.T) {
+	t.Parallel()
+	at := addr(t)
+	match := func(name, host string, paths ...string) *lab.Balancer {
+		return with(httpBalancer(name, at, serveHTTP(t, respond(name))), func(b *lab.Balancer) {
+			if b.Match.Path = paths; host != "" {
+				b.Match.Host = []string{host}
+			}
+		})
+	}
+	newTestServer(t, Config{}, match("rest", ""), match("api", "", "/api", "/v2"), match("deep", "", "/api/deep"), match("shop", "shop.lab"),
+		match("shop-cart", "shop.lab", "/cart"), match("wild-api", "*.lab", "/api"), match("only", "only.other", "/x"))
+	for _, test := range []struct{ host, target, want string }{
+		{"a.test", "/", "rest"},
+		{"a.test", "/api", "api"},
+		{"a.test", "/api?x=/api/deep", "api"},
+		{"a.test", "/api/", "api"},
+		{"a.test", "/apix", "rest"},
+		{"a.test", "/v2/x", "api"},
+		{"a.test", "/api/deep", "deep"},
+		{"a.test", "/api/deep/er", "deep"},
+		{"a.test", "/API", "rest"},
+		{"a.test", "/%61pi", "rest"}, // as it is written
+		{"a.test", "http://a.test/api/x", "api"},
+		{"shop.lab", "/api", "shop"}, // the host decides first
+		{"shop.lab", "/cart/1", "shop-cart"},
+		{"b.lab", "/api", "wild-api"},
+		{"b.lab", "/api/deep", "wild-api"},
+		{"b.lab", "/other", "rest"}, // no path of the host matches
+		{"only.other", "/x", "only"},
+		{"only.other", "/api", "api"},
+	} {
+		got := say(t, at, "GET "+test.target+" HTTP/1.1\r\nHost: "+test.host+"\r\nConnection: close\r\n\r\n")
+		if _, body, _ := strings.Cut(got, "\r\n\r\n"); body != test.want {
+			t.Errorf("%s%s: %q, want %s", test.host, test.target, body, test.want)
+		}
+	}
+}
+
 func TestHTTPWithoutBackend(t *testing.T) {
 	t.Parallel()
 	gone, alive := addr(t), serveHTTP(t, respond("alive"))

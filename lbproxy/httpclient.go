@@ -133,7 +133,9 @@ func (c *httpConn) find(x *exchange) (f *frontend, why string) {
 	if p.isDraining() {
 		x.closing = true
 	}
-	f = l.frontend(l.byName(hostname(string(x.req.Host))))
+	if f = l.only; f == nil {
+		f = l.frontend(l.byRequest(hostname(string(x.req.Host)), x.req.Target))
+	}
 	if f == nil || f.Mode != lab.ModeHTTP {
 		p.s.reject("", rejectNoMatch, x.src, nil)
 		return nil, "no balancer of this address matches this host"

@@ -2,42 +2,81 @@ package lbproxy
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 )
 
-// A nameTable finds the frontend that matches a DNS name. The zero value matches none.
+// A nameTable finds the frontend that matches a DNS name and a path. The zero value matches none.
 type nameTable struct {
-	exact map[string]*Frontend
-	below map[string]*Frontend // by what follows "*."; "" for "*"
+	exact map[string]pathTable
+	below map[string]pathTable // by what follows "*."; "" for "*"
 }
 
-// add adds a pattern of f.
-func (n *nameTable) add(pattern string, f *Frontend) {
+// A pathTable finds the frontend that matches a path. The zero value matches none.
+type pathTable struct {
+	paths []pathMatch // the longest first
+	every *Frontend   // that matches every path; nil: none
+}
+
+// A pathMatch is a path, without "/" at its end, and the frontend that it belongs to.
+type pathMatch struct {
+	path     string
+	frontend *Frontend
+}
+
+// add adds paths of f; none: every path.
+func (t *pathTable) add(paths []string, f *Frontend) {
+	if len(paths) == 0 {
+		t.every = f
+	}
+	for _, path := range paths {
+		t.paths = append(t.paths, pathMatch{path, f})
+	}
+	slices.SortStableFunc(t.paths, func(a, b pathMatch) int { return len(b.path) - len(a.path) })
+}
+
+// find returns the frontend with the longest path that target is, or is below. Both are compared as they are written.
+func (t pathTable) find(target []byte) *Frontend {
+	for _, m := range t.paths {
+		if len(target) < len(m.path) || string(target[:len(m.path)]) != m.path {
+			continue
+		}
+		if rest := target[len(m.path):]; len(rest) == 0 || rest[0] == '/' || rest[0] == '?' {
+			return m.frontend
+		}
+	}
+	return t.every
+}
+
+// add adds a pattern and the paths of f.
+func (n *nameTable) add(pattern string, paths []string, f *Frontend) {
 	into, name := &n.exact, canonical(pattern)
 	if rest, wild := strings.CutPrefix(name, "*"); wild {
 		into, name = &n.below, strings.TrimPrefix(rest, ".")
 	}
 	if *into == nil {
-		*into = make(map[string]*Frontend)
+		*into = make(map[string]pathTable)
 	}
-	(*into)[name] = f
+	t := (*into)[name]
+	t.add(paths, f)
+	(*into)[name] = t
 }
 
-// find returns the frontend with the most specific pattern for a canonical name: the name itself, then the longest "*."
-// pattern. It returns nil if none matches.
-func (n *nameTable) find(name string) *Frontend {
+// find returns the frontend with the most specific pattern for a canonical name and a target: the name itself, then the
+// longest "*." pattern, of those that have a path for the target. It returns nil if none matches.
+func (n *nameTable) find(name string, target []byte) *Frontend {
 	if name == "" {
 		return nil
 	}
-	if f := n.exact[name]; f != nil {
+	if f := n.exact[name].find(target); f != nil {
 		return f
 	}
 	for rest := name; len(n.below) > 0; {
 		_, parent, more := strings.Cut(rest, ".")
 		if !more {
-			return n.below[""]
+			return n.below[""].find(target)
 		}
-		if f := n.below[parent]; f != nil {
+		if f := n.below[parent].find(target); f != nil {
 			return f
 		}
 		rest = parent

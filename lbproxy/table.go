@@ -58,7 +58,7 @@ type listener struct {
 	// Files of the certificates with which the address terminates TLS, of all frontends here; none: it does not.
 	certificates []string
 	names        nameTable // TLS server names; in mode http hosts
-	fallback     *Frontend // the frontend without a match; nil: none
+	others       pathTable // the frontends that match no name
 }
 
 // Compile returns the table of a lab.
@@ -139,17 +139,17 @@ func (l *listener) add(b *lab.Balancer, f *Frontend) {
 	l.certificates = append(l.certificates, b.Certificates...)
 	patterns := slices.Concat(b.Match.SNI, b.Match.Host)
 	if len(patterns) == 0 {
-		l.fallback = f
+		l.others.add(b.Match.Path, f)
 	}
 	for _, p := range patterns {
-		l.names.add(p, f)
+		l.names.add(p, b.Match.Path, f)
 	}
 }
 
 // only returns the frontend of the address if it has one only, without a match; else nil.
 func (l *listener) only() *Frontend {
 	if len(l.frontends) == 1 {
-		return l.fallback
+		return l.others.every
 	}
 	return nil
 }
@@ -158,7 +158,15 @@ func (l *listener) only() *Frontend {
 func (l *listener) isHTTP() bool { return l.frontends[0].Mode == lab.ModeHTTP }
 
 // byName returns the frontend for a TLS server name or host; nil: none matches.
-func (l *listener) byName(name string) *Frontend { return cmp.Or(l.names.find(name), l.fallback) }
+func (l *listener) byName(name string) *Frontend { return l.byRequest(name, nil) }
+
+// byRequest returns the frontend for a host and a target; nil: none matches.
+func (l *listener) byRequest(host string, target []byte) *Frontend {
+	if f := l.names.find(host, target); f != nil {
+		return f
+	}
+	return l.others.find(target)
+}
 
 // trusts reports whether a PROXY header of that peer is accepted.
 func (l *listener) trusts(peer netip.Addr) bool {

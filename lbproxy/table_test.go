@@ -49,7 +49,7 @@ func TestMostSpecificNameFirst(t *testing.T) {
 	patterns := []string{"api.a.lab", "*.a.lab", "*.apps.a.lab", "x.apps.a.lab", "*"}
 	var n nameTable
 	for _, p := range patterns {
-		n.add(p, &Frontend{Name: p})
+		n.add(p, nil, &Frontend{Name: p})
 	}
 	tests := []struct{ name, want string }{
 		{"api.a.lab", "api.a.lab"},
@@ -63,14 +63,14 @@ func TestMostSpecificNameFirst(t *testing.T) {
 		{"elsewhere", "*"},
 	}
 	for _, test := range tests {
-		if f := n.find(test.name); f == nil || f.Name != test.want {
+		if f := n.find(test.name, nil); f == nil || f.Name != test.want {
 			t.Errorf("find(%q) = %+v, want the owner of %q", test.name, f, test.want)
 		}
 	}
-	if f := n.find(""); f != nil {
+	if f := n.find("", nil); f != nil {
 		t.Errorf("the empty name matches %q, want none", f.Name)
 	}
-	if f := (&nameTable{}).find("a.lab"); f != nil {
+	if f := (&nameTable{}).find("a.lab", nil); f != nil {
 		t.Errorf("an empty table found %+v", f)
 	}
 }

@@ -546,9 +546,12 @@ type Backend struct {
 
 // Match says which connections of a shared listen address are this balancer's. Empty matches everything that no other
 // balancer of the address matches. Patterns are lower case, "*.example.com" matches any name below example.com.
+//
+// Where Host and Path are given, both must match. A path matches itself and what is below it; it has no "/" at the end.
 type Match struct {
 	SNI  []string
 	Host []string
+	Path []string // of mode http
 }
 
 // CheckKind is how a backend's health is checked.

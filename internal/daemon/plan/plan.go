@@ -261,7 +261,7 @@ func (p *Plan) balancers(l *lab.Lab, hosts []*lab.Host) {
 		}
 		out := Balancer{
 			Name: b.Name, Listen: b.ListenText(), Names: b.Names, Mode: b.Mode, Balance: b.Balance, Check: check(b.Check),
-			Match: append(slices.Clone(b.Match.SNI), b.Match.Host...), Members: []Member{},
+			Match: slices.Concat(b.Match.SNI, b.Match.Host, b.Match.Path), Members: []Member{},
 		}
 		for _, m := range b.Backends {
 			out.Members = append(out.Members, Member{Name: m.Name, Addr: m.Addr, Backup: m.Backup})

@@ -24,7 +24,7 @@ func (r *resolver) balancer(e *entry[rawBalancer]) *lab.Balancer {
 		Pos: r.pos(e.spot), Name: e.Name, Listen: raw.Listen.V.orEvery(), Mode: raw.Mode.or(lab.ModeTCP), Balance: raw.Balance.or(lab.RoundRobin),
 		Check: r.check(&raw.Check, key+".check"), Backends: r.backends(e, key), SendProxy: raw.SendProxy.V.number(),
 		Match: lab.Match{
-			SNI: r.patterns(raw.Match.SNI), Host: r.patterns(raw.Match.Host),
+			SNI: r.patterns(raw.Match.SNI), Host: r.patterns(raw.Match.Host), Path: r.matchPaths(raw.Match.Path, key+".match.path"),
 		},
 		AcceptProxy:    values(raw.AcceptProxy, func(s source) netip.Prefix { return s.Prefix }),
 		MaxConnections: int(raw.MaxConnections.V),
@@ -43,9 +43,11 @@ func (r *resolver) balancer(e *entry[rawBalancer]) *lab.Balancer {
 	}
 	switch {
 	case b.Mode == lab.ModeHTTP: // in HTTP mode a server name is a host
-		b.Match = lab.Match{Host: append(b.Match.Host, b.Match.SNI...)}
+		b.Match = lab.Match{Host: append(b.Match.Host, b.Match.SNI...), Path: b.Match.Path}
 	case len(b.Match.Host) > 0:
 		r.fail(raw.Match.Host.spot, key+".match.host", "is read from HTTP, which mode tcp does not see: want mode: http, or sni")
+	case len(b.Match.Path) > 0:
+		r.fail(raw.Match.Path.spot, key+".match.path", "is read from HTTP, which mode tcp does not see: add mode: http")
 	}
 	return b
 }
@@ -88,7 +90,10 @@ func timeouts(raw *rawTimeouts) lab.Timeouts {
 
 // onlyHTTP reports keys that mode tcp does not have.
 func (r *resolver) onlyHTTP(raw *rawBalancer, key string) {
-	t := &raw.Timeouts
+	t, has := &raw.Timeouts, "no mode, which means tcp"
+	if raw.Mode.set() {
+		has = "mode tcp"
+	}
 	for _, k := range []struct {
 		name string
 		set  bool
@@ -102,9 +107,27 @@ func (r *resolver) onlyHTTP(raw *rawBalancer, key string) {
 		{"log", raw.Log.ok(), raw.Log.spot},
 	} {
 		if k.set {
-			r.fail(k.at, key+"."+k.name, "is for mode http: this balancer has mode tcp")
+			r.fail(k.at, key+"."+k.name, "is for mode http, and this balancer has %s: add mode: http", has)
 		}
 	}
+}
+
+// matchPaths returns paths without the "/" at their end.
+func (r *resolver) matchPaths(l scalars[text], key string) (out []string) {
+	for i := range l.Items {
+		item := &l.Items[i]
+		path := strings.TrimRight(string(item.V), "/")
+		switch {
+		case !item.ok():
+		case !strings.HasPrefix(string(item.V), "/") || strings.ContainsAny(path, "?#*") || strings.ContainsFunc(path, func(c rune) bool { return c <= ' ' || c >= 0x7f }):
+			r.fail(item.spot, fmt.Sprintf("%s[%d]", key, i), "%q is not a path: want one like /api, which is everything below it, too", item.V)
+		case path == "":
+			r.fail(item.spot, fmt.Sprintf("%s[%d]", key, i), "is every path: want match without path")
+		default:
+			out = append(out, path)
+		}
+	}
+	return out
 }
 
 func (r *resolver) patterns(l scalars[domain]) []string {
@@ -326,16 +349,27 @@ func (r *resolver) sideBySide(a, b *lab.Balancer) {
 	}
 }
 
-func empty(m lab.Match) bool { return len(m.SNI) == 0 && len(m.Host) == 0 }
+func empty(m lab.Match) bool { return len(m.SNI) == 0 && len(m.Host) == 0 && len(m.Path) == 0 }
 
-// common returns a pattern that is in both, or "".
+// common returns what both match, or "".
 func common(a, b lab.Match) string {
-	for _, p := range append(slices.Clone(a.SNI), a.Host...) {
-		if slices.Contains(b.SNI, p) || slices.Contains(b.Host, p) {
-			return p
+	names, otherNames := append(slices.Clone(a.SNI), a.Host...), append(slices.Clone(b.SNI), b.Host...)
+	name, sameName := shared(names, otherNames)
+	path, samePath := shared(a.Path, b.Path)
+	if !sameName || !samePath {
+		return ""
+	}
+	return name + path
+}
+
+// shared returns an item of both lists; two empty lists share everything.
+func shared(a, b []string) (item string, ok bool) {
+	for _, item := range a {
+		if slices.Contains(b, item) {
+			return item, true
 		}
 	}
-	return ""
+	return "", len(a) == 0 && len(b) == 0
 }
 
 // The ports of a Kubernetes API, of OpenShift's machine configuration, of ingress, and of the ingress router's health.

@@ -267,6 +267,7 @@ type rawCheck struct {
 type rawMatch struct {
 	SNI  scalars[domain] `yaml:"sni" def:"none" doc:"TLS server names; *.example.com is any name below example.com. In mode http they are hosts."`
 	Host scalars[domain] `yaml:"host" def:"none" doc:"HTTP hosts (mode http), as in sni."`
+	Path scalars[text]   `yaml:"path" def:"none: every path" doc:"Paths (mode http): /api is /api and everything below it. Of several balancers of an address the longest path wins, among those with the most specific host."`
 }
 
 type rawTimeouts struct {

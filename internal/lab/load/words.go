@@ -43,7 +43,7 @@ func textOf(p any) textual {
 	case *lab.ClusterKind:
 		return word(v, lab.OpenShift, lab.Kubernetes, lab.Plain)
 	case *lab.BalanceMode:
-		return word(v, lab.ModeTCP, lab.ModeHTTP)
+		return balanceMode{word(v, lab.ModeTCP, lab.ModeHTTP)}
 	case *lab.Algorithm:
 		return word(v, lab.RoundRobin, lab.LeastConn, lab.SourceHash)
 	case *lab.AccessLog:
@@ -132,6 +132,17 @@ func (e enum[T]) parse(s string) error {
 		return fmt.Errorf("%q is not known: did you mean %s?", s, meant)
 	}
 	return fmt.Errorf("%q is not known: want %s", s, orList(names))
+}
+
+// A balanceMode is a word, of which HAProxy and nginx have made people expect another.
+type balanceMode struct{ textual }
+
+func (m balanceMode) parse(s string) error {
+	switch strings.ToLower(s) {
+	case "https", "tls", "ssl":
+		return fmt.Errorf("%q is no mode: want mode: http with tls: {certificates: [web.pem]}, which ends TLS here, or mode: tcp, which passes it through", s)
+	}
+	return m.textual.parse(s)
 }
 
 // meant returns the allowed word that s probably is; empty: none.
