@@ -68,3 +68,59 @@ func (p *Profile) Paths() (paths []ProfilePath) {
 	add("ipxe", p.IPXE, false)
 	return paths
 }
+
+// OS names a built-in recipe.
+type OS string
+
+// The operating systems that have a recipe. OSNone leaves kernel arguments to the profile. docs/os has a page for each.
+const (
+	OSNone           OS = ""
+	OSCoreOS         OS = "coreos" // Fedora CoreOS, RHCOS, SCOS
+	OSOpenShiftAgent OS = "openshift-agent"
+	OSFlatcar        OS = "flatcar"
+	OSTalos          OS = "talos"
+	OSAnaconda       OS = "anaconda" // Fedora, RHEL, Alma, Rocky
+	OSDebian         OS = "debian"
+	OSUbuntu         OS = "ubuntu"
+	OSAutoYaST       OS = "autoyast" // openSUSE Leap 15, SLE 15
+	OSAgama          OS = "agama"    // openSUSE Leap 16, SLES 16
+	OSHarvester      OS = "harvester"
+	OSKairos         OS = "kairos"
+	OSESXi           OS = "esxi"
+	OSProxmox        OS = "proxmox"
+	OSWindows        OS = "windows" // Windows PE by wimboot
+	OSCloudInit      OS = "cloud-init"
+	OSDiscover       OS = "discover" // no system at all: the machine reports what it is, and waits to be adopted
+)
+
+// Chain is what a machine's UEFI firmware starts, to start the rest. BIOS firmware starts iPXE whatever the chain is.
+type Chain string
+
+// The chains. ChainDefault, which only a profile may have, leaves the choice to the host.
+const (
+	ChainDefault Chain = ""
+	ChainIPXE    Chain = "ipxe"
+	ChainGRUB    Chain = "grub" // shim and GRUB, which a distribution signed: for Secure Boot
+)
+
+// InstallMode says when a profile's installer runs.
+type InstallMode string
+
+// The install modes. InstallDefault leaves the choice to the recipe.
+const (
+	InstallDefault InstallMode = ""
+	InstallOnce    InstallMode = "once"
+	InstallAlways  InstallMode = "always"
+	InstallNever   InstallMode = "never"
+)
+
+// LocalBoot says how a machine is sent to its own disk.
+type LocalBoot string
+
+// The ways to a machine's own disk.
+const (
+	LocalBootAuto    LocalBoot = "auto"    // by its firmware: UEFI as exit, a BIOS as sanboot
+	LocalBootExit    LocalBoot = "exit"    // iPXE ends with an error, and the firmware goes on with its boot order
+	LocalBootSanboot LocalBoot = "sanboot" // iPXE starts the first disk
+	LocalBootNone    LocalBoot = "none"    // DHCP gives no boot file
+)
