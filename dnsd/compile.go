@@ -118,16 +118,33 @@ func newBuilder(l *lab.Lab) *builder {
 	for _, z := range l.Zones {
 		records += len(z.Records) + len(z.Lines) + 4
 	}
-	size := 64
-	for size < records*2 {
+	b := &builder{t: &Table{lab: l, slots: make([]uint32, 64), zones: make([]zone, 0, len(l.Zones)+1)}}
+	b.grow(records, records*52)
+	return b
+}
+
+// grow makes room for so many more records, each of which may have a name of its own, and for octets of names and data.
+func (b *builder) grow(records, octets int) {
+	t := b.t
+	nodes := records + records/16
+	t.nodes = slices.Grow(t.nodes, nodes)
+	t.blob = slices.Grow(t.blob, octets)
+	b.recs, b.heads, b.tails = slices.Grow(b.recs, records), slices.Grow(b.heads, nodes), slices.Grow(b.tails, nodes)
+	b.growSlots(len(t.nodes) + nodes)
+}
+
+// growSlots makes the hash large enough for so many nodes: half of it stays empty.
+func (b *builder) growSlots(nodes int) {
+	t, size := b.t, len(b.t.slots)
+	for size < 2*nodes {
 		size *= 2
 	}
-	return &builder{
-		t: &Table{
-			lab: l, slots: make([]uint32, size), nodes: make([]node, 0, records+records/16),
-			blob: make([]byte, 0, records*52), zones: make([]zone, 0, len(l.Zones)+1),
-		},
-		recs: make([]record, 0, records), heads: make([]int32, 0, records+records/16), tails: make([]int32, 0, records+records/16),
+	if size == len(t.slots) {
+		return
+	}
+	t.slots = make([]uint32, size)
+	for i := range t.nodes {
+		t.place(i)
 	}
 }
 
@@ -302,12 +319,7 @@ func (b *builder) store(wire []byte) uint32 {
 
 func (b *builder) insert(nd node) int {
 	t := b.t
-	if 4*len(t.nodes) >= 3*len(t.slots) {
-		t.slots = make([]uint32, 2*len(t.slots))
-		for i := range t.nodes {
-			t.place(i)
-		}
-	}
+	b.growSlots(len(t.nodes) + 1)
 	t.nodes = append(t.nodes, nd)
 	b.heads, b.tails = append(b.heads, -1), append(b.tails, -1)
 	t.place(len(t.nodes) - 1)

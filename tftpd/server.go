@@ -123,9 +123,6 @@ func New(cfg Config, deps Deps) (*Server, error) {
 }
 
 const (
-	// requestBuffer is how many bytes of requests may wait in the kernel, if it allows that: a rack that is switched on asks at
-	// once.
-	requestBuffer = 1 << 20
 	// requestBatch is how many packets one system call receives.
 	requestBatch = 16
 	// readPause is how long the server waits after a read error, so that one that stays does not keep a CPU busy.
@@ -135,7 +132,6 @@ const (
 // Serve answers requests that arrive at conn until ctx ends, lets transfers in progress finish for a while, and returns nil.
 // It does not close conn. A closed conn is an error. It may be called once for each of several sockets.
 func (s *Server) Serve(ctx context.Context, conn *net.UDPConn) error {
-	_ = conn.SetReadBuffer(requestBuffer)
 	if s.cfg.SinglePort {
 		_ = allowFragments(conn)
 	}
@@ -166,6 +162,9 @@ func (s *Server) receive(ctx context.Context, conn *net.UDPConn, handle func(pac
 	raw, err := conn.SyscallConn()
 	if err == nil {
 		err = datagram.ReceiveDestination(raw)
+	}
+	if err == nil { // a rack that is switched on asks at once
+		err = raw.Control(func(fd uintptr) { datagram.SetReceiveBuffer(int(fd), datagram.ReceiveBuffer) })
 	}
 	if err != nil {
 		return fmt.Errorf("serve tftp on %s: %w", conn.LocalAddr(), err)

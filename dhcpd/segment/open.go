@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"unsafe"
 
+	"github.com/bootlab/bootlab/internal/host/datagram"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -36,10 +38,6 @@ func listenUDP(iface string, number uint16) (*udpSocket, error) {
 	return p, nil
 }
 
-// receiveBuffer is room for the packets of a rack that is switched on at once, some 800; the kernel's default is for 200. It
-// is a limit, not memory in use.
-const receiveBuffer = 1 << 20
-
 // setOptions sets the options that must be set after bind.
 //
 // One of them is SO_REUSEADDR: dnsmasq, as libvirt starts it for a network of its own, binds the wildcard address first and
@@ -47,9 +45,7 @@ const receiveBuffer = 1 << 20
 // us share an interface with another server without an error; set after, our own bind has already failed if it had to, and
 // so does that of a second bootlab.
 func setOptions(fd int, iface string) error {
-	// Best effort: above the system's limit it needs CAP_NET_ADMIN.
-	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)
-	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer)
+	datagram.SetReceiveBuffer(fd, datagram.ReceiveBuffer) // a rack is switched on at once
 	if iface == "" {
 		return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_PKTINFO, 1)
 	}

@@ -31,6 +31,17 @@ func ReceiveDestination(conn syscall.RawConn) error {
 	return nil
 }
 
+// ReceiveBuffer is how much may wait in a socket of a server until it is received: a burst of 1,300 small datagrams. The kernel's default is
+// for a fifth of that.
+const ReceiveBuffer = 1 << 20
+
+// SetReceiveBuffer makes room for size bytes in a socket, counted as the kernel does, with its own overhead. It is a limit, not memory in
+// use. Beyond net.core.rmem_max it needs CAP_NET_ADMIN; without, the socket has what it may have.
+func SetReceiveBuffer(fd, size int) {
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, size)
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, size)
+}
+
 // destination returns the address of this machine that a datagram was sent to and the interface where it arrived, from the
 // first n bytes of its control messages. An IPv6 group is no address that a reply could leave from: invalid.
 func (c *control) destination(n int) (local netip.Addr, index int) {
