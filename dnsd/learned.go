@@ -77,6 +77,11 @@ func (b *builder) addFollowedSet(z int, records []lab.Record) {
 		return
 	}
 	f := followedSet{zone: z, balancer: records[0].Follows.Name}
+	if then := records[0].Then; then.IsValid() {
+		f.members = []followedMember{{addr: records[0].Addr, backup: true}, {addr: then}}
+		b.addFollowedTo(nd, records[0].Addr, f, f.members[:1])
+		return
+	}
 	for _, r := range records {
 		m := followedMember{addr: r.Addr, backup: true}
 		for _, backend := range r.Follows.Backends {
@@ -86,10 +91,15 @@ func (b *builder) addFollowedSet(z int, records []lab.Record) {
 		}
 		f.members = append(f.members, m)
 	}
-	f.answered = f.members
+	b.addFollowedTo(nd, records[0].Addr, f, f.members)
+}
+
+// addFollowedTo notes the RRset of addresses of a node, as those of addr. answered is what the RRset has now.
+func (b *builder) addFollowedTo(nd int, addr netip.Addr, f followedSet, answered []followedMember) {
+	f.answered = answered
 	n := &b.t.nodes[nd]
 	for j := range uint32(n.sets) {
-		if set := &b.t.sets[n.first+j]; (set.rtype == typeA || set.rtype == typeAAAA) && (set.rtype == typeA) == records[0].Addr.Is4() {
+		if set := &b.t.sets[n.first+j]; (set.rtype == typeA || set.rtype == typeAAAA) && (set.rtype == typeA) == addr.Is4() {
 			f.set = n.first + j
 			b.t.followed = append(b.t.followed, f)
 		}

@@ -110,7 +110,7 @@ func (d *Daemon) stage(s *snapshot.Snapshot) (*change, error) {
 // commit makes all servers use the snapshot, by one atomic store, and closes the listeners that it does not need.
 func (c *change) commit() {
 	snap := *c.snap
-	snap.DNS = c.d.dnsTable(snap.DNS)
+	snap.DNS = c.d.dnsTable(snap.Lab, snap.DNS)
 	c.snap = &snap
 	c.d.current.Store(c.snap)
 	c.d.vips.Want(wantedVIPs(c.snap.Lab))

@@ -37,21 +37,9 @@ type clusters struct {
 
 	mu      sync.Mutex
 	records map[string]cluster.Record
-	stages  map[string]stage   // of hosts, by name
-	phases  map[string]phase   // of clusters, by name
+	stages  ages               // of hosts
+	phases  ages               // of clusters
 	actions map[string]*action // the last of each host, by its name
-}
-
-// A stage is the stage of a host, and since when.
-type stage struct {
-	stage cluster.Stage
-	since time.Time
-}
-
-// A phase is the phase of a cluster, and since when.
-type phase struct {
-	phase cluster.Phase
-	since time.Time
 }
 
 // An action is under way, or failed.
@@ -64,14 +52,16 @@ type action struct {
 
 // openClusters reads what is known of clusters from the store.
 func (d *Daemon) openClusters(ctx context.Context) (*clusters, error) {
-	c := &clusters{Daemon: d, records: map[string]cluster.Record{}, stages: map[string]stage{}, phases: map[string]phase{}, actions: map[string]*action{}}
+	c := &clusters{Daemon: d, records: map[string]cluster.Record{}, stages: newAges(d.started), phases: newAges(d.started), actions: map[string]*action{}}
 	err := d.store.Scan(ctx, clusterKey, func(key string, value []byte) error {
 		var r cluster.Record
 		if err := json.Unmarshal(value, &r); err != nil {
 			d.log.Warn("what was known of a cluster cannot be read: it is forgotten", "cluster", strings.TrimPrefix(key, clusterKey), "err", err)
 			return nil
 		}
-		c.records[strings.TrimPrefix(key, clusterKey)] = r
+		name := strings.TrimPrefix(key, clusterKey)
+		c.records[name], c.phases.stored[name] = r, r.Phase
+		maps.Copy(c.stages.stored, r.Stages)
 		return nil
 	})
 	return c, err
@@ -93,30 +83,27 @@ func (c *clusters) run(ctx context.Context) error {
 	}
 }
 
-// step assesses the clusters that somebody brings up, or that have a bootstrap machine, and begins what is to be done.
+// step assesses the clusters, and begins what is to be done.
 func (c *clusters) step(ctx context.Context, doing *sync.WaitGroup) {
 	l := c.current.Load().Lab
 	var seen seen
 	for _, cl := range l.Clusters {
 		up := !c.record(cl.Name).Up.IsZero()
-		if cl.Kind == lab.Plain || !up && !hasBootstrap(cl) {
+		if cl.Kind == lab.Plain {
 			continue
 		}
 		if seen.vms == nil {
 			seen = c.look(ctx)
 		}
 		s := c.assess(cl, seen)
-		for _, a := range s.Actions {
+		c.storeAges(ctx, cl.Name, s, time.Now())
+		for _, a := range s.Actions { // none, unless somebody brings it up or it has a bootstrap machine
 			c.begin(ctx, doing, cl, a)
 		}
 		if up && s.Phase == cluster.PhaseReady && len(s.Actions) == 0 {
 			c.cameUp(ctx, cl)
 		}
 	}
-}
-
-func hasBootstrap(c *lab.Cluster) bool {
-	return slices.ContainsFunc(c.Hosts, func(h *lab.Host) bool { return h.Role == lab.RoleBootstrap })
 }
 
 // cameUp ends the bringing up: from now on, who switches a machine off means it.
@@ -177,13 +164,9 @@ func (c *clusters) assess(cl *lab.Cluster, seen seen) cluster.State {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, m := range s.Machines {
-		if old := c.stages[m.Host.Name]; old.stage != m.Stage {
-			c.stages[m.Host.Name] = stage{m.Stage, now}
-		}
+		c.stages.note(m.Host.Name, string(m.Stage), now)
 	}
-	if c.phases[cl.Name].phase != s.Phase {
-		c.phases[cl.Name] = phase{s.Phase, now}
-	}
+	c.phases.note(cl.Name, string(s.Phase), now)
 	return s
 }
 
@@ -343,12 +326,12 @@ func (c *clusters) describe(cl *lab.Cluster, s cluster.State) api.Cluster {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	out := api.Cluster{
-		Name: cl.Name, Kind: string(cl.Kind), Domain: cl.Domain, Address: cl.Address, Phase: string(s.Phase), Since: c.phases[cl.Name].since,
+		Name: cl.Name, Kind: string(cl.Kind), Domain: cl.Domain, Address: cl.Address, Phase: string(s.Phase), Since: c.phases.current[cl.Name].At,
 		Waits: s.Waits, Serving: s.Serving, Members: s.Members, Up: c.records[cl.Name].Up, BootstrapLeft: c.records[cl.Name].Left, Machines: []api.ClusterMachine{},
 	}
 	for _, m := range s.Machines {
 		out.Machines = append(out.Machines, api.ClusterMachine{
-			Host: m.Host.Name, Role: m.Host.Role, Stage: string(m.Stage), Since: c.stages[m.Host.Name].since, Waits: m.Waits, Stuck: m.Stuck,
+			Host: m.Host.Name, Role: m.Host.Role, Stage: string(m.Stage), Since: c.stages.current[m.Host.Name].At, Waits: m.Waits, Stuck: m.Stuck,
 			Disk: c.overwrites(m.Host),
 		})
 	}

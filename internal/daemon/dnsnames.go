@@ -7,6 +7,7 @@ import (
 
 	"github.com/bootlab/bootlab/dhcpd/leases"
 	"github.com/bootlab/bootlab/dnsd"
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/lbproxy"
 )
 
@@ -18,9 +19,9 @@ const (
 
 // dnsTable returns a table with what the daemon knows of members and leases now, and its serials. The caller holds reloads.running, or is
 // the only one.
-func (d *Daemon) dnsTable(t *dnsd.Table) *dnsd.Table {
+func (d *Daemon) dnsTable(l *lab.Lab, t *dnsd.Table) *dnsd.Table {
 	if t.Learns() {
-		t = t.WithLearned(dnsd.Learned{Usable: usableMembers(d.lb.States()), Leases: leaseNames{d}, Leased: d.leasedAddrs})
+		t = t.WithLearned(dnsd.Learned{Usable: d.usableMembers(l), Leases: leaseNames{d}, Leased: d.leasedAddrs})
 	}
 	return d.serials.assign(t)
 }
@@ -33,6 +34,22 @@ func (d *Daemon) leasedAddrs(yield func(netip.Addr) bool) {
 			more = yield(l.Addr)
 		}
 	})
+}
+
+// usableMembers returns a function that reports whether a member of a balancer takes connections, for the names that follow it. The node of
+// a single-node cluster does not before its bootstrap machine has left.
+func (d *Daemon) usableMembers(l *lab.Lab) func(balancer string, member netip.Addr) bool {
+	usable := usableMembers(d.lb.States())
+	nodes := map[string]netip.Addr{} // that do not serve yet, by the balancer of their API
+	for _, c := range l.Clusters {
+		if c.SingleNode() && d.clusters.record(c.Name).Left.IsZero() {
+			nodes[c.BalancerOf(lab.ServiceAPI)] = c.Address
+		}
+	}
+	return func(balancer string, member netip.Addr) bool {
+		node, waits := nodes[balancer]
+		return usable(balancer, member) && !(waits && node == member)
+	}
 }
 
 // usableMembers returns a function that reports whether a member of a balancer takes connections, on whatever port.
@@ -79,7 +96,7 @@ func (d *Daemon) lookAtMembers() {
 	d.reloads.running.Lock()
 	defer d.reloads.running.Unlock()
 	snap := *d.current.Load()
-	usable := usableMembers(d.lb.States())
+	usable := d.usableMembers(snap.Lab)
 	if !snap.DNS.HealthChanged(usable) {
 		return
 	}
@@ -94,7 +111,7 @@ func (d *Daemon) lookAtLeases() {
 	d.reloads.running.Lock()
 	defer d.reloads.running.Unlock()
 	snap := *d.current.Load()
-	next := snap.DNS.WithLearned(dnsd.Learned{Usable: usableMembers(d.lb.States()), Leases: leaseNames{d}, Leased: d.leasedAddrs})
+	next := snap.DNS.WithLearned(dnsd.Learned{Usable: d.usableMembers(snap.Lab), Leases: leaseNames{d}, Leased: d.leasedAddrs})
 	if next.SameLeases(snap.DNS) {
 		return
 	}

@@ -111,7 +111,7 @@ func (d *Daemon) useUpdates() error {
 	if err != nil {
 		return err
 	}
-	snap.DNS = d.dnsTable(table)
+	snap.DNS = d.dnsTable(snap.Lab, table)
 	d.current.Store(&snap)
 	return nil
 }

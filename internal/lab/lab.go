@@ -202,6 +202,10 @@ const (
 // BalancerOf returns the name of the derived balancer of a service.
 func (c *Cluster) BalancerOf(service string) string { return c.Name + "-" + service }
 
+// SingleNode reports whether the cluster's address is that of its only control-plane host, and a bootstrap machine serves first: api and
+// api-int are then at API, an address of the appliance, until the bootstrap machine has left, and at Address afterwards.
+func (c *Cluster) SingleNode() bool { return c.API.IsValid() && c.API != c.Address }
+
 // DNS is the part of the lab file about recursion and transfers. Zones are in Lab.Zones.
 type DNS struct {
 	Forward      []NameServer
@@ -313,6 +317,9 @@ type Record struct {
 	Source                 string // what it was derived from, such as "host master-0": for people
 	// Follows is the balancer whose member has Addr: the record is answered while the member is healthy. nil: always.
 	Follows *Balancer
+	// Then is answered instead of Addr once the bootstrap machine of the cluster that Follows belongs to has left; zero: Addr stays. It is
+	// the node of a single-node cluster.
+	Then netip.Addr
 }
 
 // BalanceMode is the layer that a balancer works on.

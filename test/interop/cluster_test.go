@@ -171,12 +171,18 @@ func TestClusterUp(t *testing.T) {
 	if got := d.states("boot"); !slices.Equal(got, []api.BackendState{"draining", "draining"}) {
 		t.Errorf("its backends: %v", got)
 	}
+	before := d.cluster()
 	d.until("that is logged", func() bool { return strings.Contains(d.log.String(), "bootstrap_left") }) // kill -9 loses the last lines
 	d.kill()
 	d.start()
 	if d.stage("boot") != "gone" || !slices.Equal(d.states("boot"), []api.BackendState{"draining", "draining"}) || d.cluster().Up.IsZero() {
 		t.Errorf("after a restart: %v, %+v", d.states("boot"), d.cluster())
 	}
+
+	d.until("stages and phase are as old as before the restart", func() bool {
+		after := d.cluster()
+		return after.Since.Equal(before.Since) && slices.EqualFunc(after.Machines, before.Machines, func(x, y api.ClusterMachine) bool { return x.Stage == y.Stage && x.Since.Equal(y.Since) })
+	})
 
 	// The worker joins. The command that watches ends by itself.
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -202,4 +208,60 @@ func TestClusterUp(t *testing.T) {
 	d.until("an armed bootstrap is back", func() bool {
 		return !slices.Contains(d.states("boot"), "draining") && d.cluster().BootstrapLeft.IsZero()
 	})
+}
+
+// TestSingleNodeUp: api and api-int of a single-node cluster, whose address is the node's own, lead to the bootstrap machine while it serves,
+// and to the node once the bootstrap has left by itself, over a restart too; no line of the lab file changes.
+func TestSingleNodeUp(t *testing.T) {
+	netns.Need(t, "dig", "curl")
+	t.Parallel()
+	l := newLab(t, "10.125.2")
+	l.hosts = `  boot: {mac: "52:54:00:00:00:20", ip: NET.20, cluster: sno, role: bootstrap, profile: install}
+  node: {mac: "52:54:00:00:00:21", ip: NET.21, cluster: sno, role: master, profile: install}
+`
+	l.more = "clusters:\n  sno: {kind: openshift, address: NET.21}\n"
+	for _, role := range []string{"master", "bootstrap"} {
+		l.file("files/ignition/"+role+".ign", []byte(`{"ignition":{"version":"3.3.0"}}`))
+	}
+	l.write()
+	for _, last := range []string{".20", ".21"} {
+		netns.Run(t, "ip", "addr", "add", "10.125.2"+last+"/24", "dev", l.seg.Bridge)
+	}
+	d := start(t, l)
+	leads := func(what, to string) {
+		t.Helper()
+		for _, name := range []string{"api.sno.lab.test", "api-int.sno.lab.test"} {
+			d.until(name+" "+what, func() bool { return d.dig(name) == d.net+to })
+		}
+	}
+	leads("is the appliance's before anything serves", ".1")
+	if out, err := d.bootlab("up", "--yes", "--detach", "sno"); err != nil {
+		t.Fatalf("up: %v\n%s", err, out)
+	}
+	d.done("boot", "node")
+	stopBootstrap := apiServer(t, d.net+".20")
+	config := func() error {
+		return exec.Command("curl", "-skf", "-m", "20", "--interface", d.net+".21", "--connect-to", "::"+d.dig("api-int.sno.lab.test")+":22623", "https://api-int.sno.lab.test:22623/config/master").Run()
+	}
+	d.until("the node gets its machine configuration from the bootstrap by api-int", func() bool { return config() == nil })
+	leads("is the appliance's while the bootstrap serves", ".1")
+
+	apiServer(t, d.net+".21")
+	router(t, d.net+".21")
+	d.until("the node serves", func() bool { return d.stage("node") == "serving" })
+	stopBootstrap()
+	d.until("the bootstrap leaves", func() bool { return d.stage("boot") == "gone" && !d.cluster().BootstrapLeft.IsZero() })
+	leads("is the node's after that", ".21")
+	d.until("the cluster is ready", func() bool { return d.cluster().Phase == api.ClusterReady })
+	d.kill()
+	d.start()
+	leads("is the node's after a restart", ".21")
+	if err := d.reload(); err != nil {
+		t.Fatal(err)
+	}
+	leads("is the node's after a reload", ".21")
+	if _, err := d.client.Install(t.Context(), "boot", api.CycleLater); err != nil {
+		t.Fatal(err)
+	}
+	leads("is the appliance's when the bootstrap is armed again", ".1")
 }

@@ -70,6 +70,14 @@ type Record struct {
 	Up       time.Time            `json:"up,omitzero"`       // an admin asked for the cluster to be brought up; zero: it is not
 	Left     time.Time            `json:"left,omitzero"`     // the bootstrap machine was found to be no longer needed
 	Switched map[string]time.Time `json:"switched,omitzero"` // when the machines were switched on for this Up
+	Phase    Since                `json:"phase,omitzero"`    // of the cluster
+	Stages   map[string]Since     `json:"stages,omitzero"`   // of its machines, by name
+}
+
+// A Since is a stage or a phase, and when it began.
+type Since struct {
+	Is string    `json:"is"`
+	At time.Time `json:"at"`
 }
 
 // A Verb is what is to be done.

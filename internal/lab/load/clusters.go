@@ -180,7 +180,7 @@ func (r *resolver) controlPlane(c *lab.Cluster) {
 	}
 }
 
-// singleNodes lets api and api-int of single-node clusters lead to the appliance while the lab has a bootstrap machine for them: the
+// singleNodes lets api and api-int of single-node clusters lead to the appliance until the bootstrap machine has left: the
 // cluster's address is that of the node, which serves nothing until the bootstrap has served it its configuration. The balancers there
 // use the bootstrap until the node answers.
 func (r *resolver) singleNodes() {

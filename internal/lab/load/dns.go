@@ -212,8 +212,26 @@ func (r *resolver) clusterRecords(c *lab.Cluster) {
 		r.clusterName(c, "api-int", c.API, source)
 		r.clusterName(c, "*.apps", c.Ingress, source)
 	}
+	if c.SingleNode() {
+		r.thenNode(c)
+	}
 	if c.EtcdSRV {
 		r.etcdRecords(c, source)
+	}
+}
+
+// thenNode lets api and api-int lead to the node of a single-node cluster once its bootstrap machine has left.
+func (r *resolver) thenNode(c *lab.Cluster) {
+	at := slices.IndexFunc(r.lab.Balancers, func(b *lab.Balancer) bool { return b.Name == c.BalancerOf(lab.ServiceAPI) })
+	z := r.zones[c.Domain+"."]
+	if at < 0 || z == nil {
+		return
+	}
+	for i := range z.Records {
+		rec := &z.Records[i]
+		if rec.Addr == c.API && (rec.Name == "api."+c.Domain+"." || rec.Name == "api-int."+c.Domain+".") {
+			rec.Follows, rec.Then = r.lab.Balancers[at], c.Address
+		}
 	}
 }
 
