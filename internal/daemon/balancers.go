@@ -22,7 +22,7 @@ import (
 // A served notes which backends were healthy once: one that never was belongs to a machine that is not installed yet, and is no reason for
 // an alert. It is kept in the store, below "served/".
 type served struct {
-	store  store.Store
+	saver  *saver
 	states func() []lbproxy.BalancerState
 
 	mu   sync.Mutex
@@ -36,7 +36,7 @@ func servedKey(balancer string, backend netip.AddrPort) string {
 }
 
 func (d *Daemon) openServed(ctx context.Context) (*served, error) {
-	s := &served{store: d.store, states: func() []lbproxy.BalancerState { return d.lb.States() }, ever: map[string]bool{}}
+	s := &served{saver: d.saver, states: func() []lbproxy.BalancerState { return d.lb.States() }, ever: map[string]bool{}}
 	if err := d.store.Scan(ctx, servedPrefix, func(key string, _ []byte) error {
 		s.ever[key] = true
 		return nil
@@ -49,7 +49,7 @@ func (d *Daemon) openServed(ctx context.Context) (*served, error) {
 
 // look notes backends that became healthy, and forgets those that the lab does not have any more. What the store does not take is tried again
 // the next time.
-func (s *served) look(ctx context.Context, log *slog.Logger) {
+func (s *served) look(log *slog.Logger) {
 	states := s.states()
 	now := map[string]bool{}
 	for _, b := range states {
@@ -61,26 +61,26 @@ func (s *served) look(ctx context.Context, log *slog.Logger) {
 	s.noteLocked(states)
 	ever := maps.Clone(s.ever)
 	s.mu.Unlock()
-	var t store.Txn
+	var changed []store.Op
 	for key, stored := range ever {
 		switch {
 		case !now[key]:
-			t.Then = append(t.Then, store.Op{Key: key, Delete: true})
+			changed = append(changed, store.Op{Key: key, Delete: true})
 		case !stored:
 			since, _ := json.Marshal(time.Now().UTC()) // for debugging
-			t.Then = append(t.Then, store.Op{Key: key, Value: since})
+			changed = append(changed, store.Op{Key: key, Value: since})
 		}
 	}
-	if len(t.Then) == 0 {
+	if len(changed) == 0 {
 		return
 	}
-	if err := s.store.Commit(ctx, t); err != nil {
+	if err := s.saver.save(changed...); err != nil {
 		log.Debug("healthy backends not stored", "err", err) // the store's own state says more
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, op := range t.Then {
+	for _, op := range changed {
 		if op.Delete {
 			delete(s.ever, op.Key)
 		} else {

@@ -197,6 +197,7 @@ func (d *Daemon) readStore(ctx context.Context) (err error) {
 	if d.learned, err = d.openLearned(ctx, d.file); err != nil {
 		return err
 	}
+	defer d.saver.flush()
 	if d.state, err = d.openState(ctx, appliance.State); err != nil {
 		return err
 	}
@@ -319,7 +320,7 @@ func (d *Daemon) stopping() {
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping)
 	d.bus.Flush()
 	d.bus.Record(event.Event{Kind: event.DaemonStopping})
-	d.served.look(context.Background(), d.serverLog)
+	d.served.look(d.serverLog)
 }
 
 // otherFiles returns the files that the lab is made of beside the lab file.

@@ -146,7 +146,7 @@ func (d *Daemon) look() bool {
 	d.followAddresses()
 	d.followVIPs()
 	d.lookAtDisks()
-	d.served.look(context.Background(), d.serverLog) // a commit has a bound of its own
+	d.served.look(d.serverLog)
 	d.warnNew(d.current.Load())
 	return d.addressFound()
 }

@@ -27,6 +27,7 @@ const stateFile = "state.db"
 // learned is the state that is kept over restarts.
 type learned struct {
 	store      store.Store
+	saver      *saver        // for what nobody waits for
 	clock      *leases.Clock // all times of book are its
 	book       *leases.Book
 	installs   *install.Machine
@@ -88,8 +89,9 @@ func (d *Daemon) openLearned(ctx context.Context, s store.Store) (*learned, erro
 	if err != nil {
 		return nil, err
 	}
-	serials, err := openSerials(ctx, s, d.log)
-	return &learned{store: s, clock: clock, book: book, installs: installs, discovered: found, serials: serials, updates: updates}, err
+	save := newSaver(s)
+	serials, err := openSerials(ctx, s, save, d.log)
+	return &learned{store: s, saver: save, clock: clock, book: book, installs: installs, discovered: found, serials: serials, updates: updates}, err
 }
 
 // damageOf returns what losses of the store mean for install states; nil: nothing.

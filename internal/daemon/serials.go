@@ -23,13 +23,13 @@ type zoneSerial struct {
 
 // serials gives zones their serials, over restarts. Only one reload at a time uses it.
 type serials struct {
-	store store.Store
+	saver *saver
 	log   *slog.Logger
 	known map[string]zoneSerial
 }
 
 // openSerials reads the serials from the store.
-func openSerials(ctx context.Context, s store.Store, log *slog.Logger) (*serials, error) {
+func openSerials(ctx context.Context, s store.Store, save *saver, log *slog.Logger) (*serials, error) {
 	known := map[string]zoneSerial{}
 	var bad store.Undecodable
 	err := s.Scan(ctx, serialPrefix, func(key string, value []byte) error {
@@ -44,14 +44,14 @@ func openSerials(ctx context.Context, s store.Store, log *slog.Logger) (*serials
 	if err == nil {
 		err = bad.MarkLost(s)
 	}
-	return &serials{store: s, log: log, known: known}, err
+	return &serials{saver: save, log: log, known: known}, err
 }
 
 // assign returns a table whose serials have moved where a zone's content has, and stores them. If the store fails, they hold
-// until the next start.
+// until the next start; if the disk hangs, they are stored once it answers.
 func (s *serials) assign(t *dnsd.Table) *dnsd.Table {
 	now := uint32(time.Now().Unix()) // RFC 1982 arithmetic: it may pass its end in 2106
-	all, changed := map[string]uint32{}, store.Txn{}
+	all, changed := map[string]uint32{}, []store.Op(nil)
 	for _, c := range t.Contents() {
 		before, ok := s.known[c.Origin]
 		z := zoneSerial{Hash: c.Hash}
@@ -62,11 +62,11 @@ func (s *serials) assign(t *dnsd.Table) *dnsd.Table {
 		}
 		s.known[c.Origin] = z
 		if value, err := json.Marshal(z); err == nil {
-			changed.Then = append(changed.Then, store.Op{Key: serialPrefix + c.Origin, Value: value})
+			changed = append(changed, store.Op{Key: serialPrefix + c.Origin, Value: value})
 		}
 	}
-	if len(changed.Then) > 0 {
-		if err := s.store.Commit(context.Background(), changed); err != nil {
+	if len(changed) > 0 {
+		if err := s.saver.save(changed...); err != nil {
 			s.log.Warn("serials of DNS zones are not stored: secondaries may miss a change after the next restart", "err", err)
 		}
 	}

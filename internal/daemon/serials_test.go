@@ -18,7 +18,7 @@ func TestSerials(t *testing.T) {
 	open := func() (*serials, store.Store) {
 		db, _, err := logfile.Open(path)
 		must(t, err)
-		s, err := openSerials(t.Context(), db, slog.New(slog.DiscardHandler))
+		s, err := openSerials(t.Context(), db, newSaver(db), slog.New(slog.DiscardHandler))
 		must(t, err)
 		return s, db
 	}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -35,6 +36,10 @@ type state struct {
 	id     *identity.Identity
 	first  atomic.Bool // this is the first start of the lab, and no admin has accepted what it installs
 	warned string      // of watch: what was logged
+
+	looking sync.Mutex // held by look, which a disk that hangs may never leave
+	mu      sync.Mutex
+	looked  error // what the last look found
 }
 
 // openState compares the store with its markers, in the state folder and beside the lab. If the state was lost, no machine is installed
@@ -98,10 +103,35 @@ func (s *state) check() error {
 	return nil
 }
 
+// problem returns what check found just now, or earlier where the disk does not answer.
+func (s *state) problem() error {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if !s.looking.TryLock() {
+			return // another look has not ended
+		}
+		defer s.looking.Unlock()
+		err := s.check()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.looked = err
+	}()
+	timer := time.NewTimer(saveWait)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.looked
+}
+
 // watch logs once that the state is not safe. One goroutine calls it.
 func (s *state) watch(log *slog.Logger) {
 	now := ""
-	if err := s.check(); err != nil {
+	if err := s.problem(); err != nil {
 		now = err.Error()
 	}
 	if now != "" && now != s.warned { // a folder is removed file by file: the advice changes
@@ -180,7 +210,7 @@ func (d *Daemon) hostsThat(l *lab.Lab, is func(*lab.Host) bool) []string {
 
 // stateWarnings returns what bootlab status says of the state.
 func (d *Daemon) stateWarnings() (ws []string) {
-	if err := d.state.check(); err != nil {
+	if err := d.state.problem(); err != nil {
 		ws = append(ws, err.Error())
 	}
 	if text := d.lossText(); text != "" {
@@ -227,7 +257,7 @@ func (c *adminBackend) State(context.Context) api.State {
 	l := c.current.Load().Lab
 	s := api.State{Folder: c.state.folder, Database: c.state.id.ID(), Condition: api.StateKnown, Unknown: c.unknownHosts(l), Markers: []api.StateMarker{}}
 	s.Install, s.Pools = c.wouldInstall(l)
-	if err := c.state.check(); err != nil {
+	if err := c.state.problem(); err != nil {
 		s.Problem = err.Error()
 	}
 	for _, m := range c.state.id.Markers() {

@@ -2,9 +2,13 @@ package daemon_test
 
 import (
 	"context"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -161,6 +165,68 @@ func TestFailingDisk(t *testing.T) {
 	if err := arm(); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestHungDisk: while nothing on the disk of the state comes back, as of a network file system whose server is gone, the daemon says so,
+// and follows the lab file. That a backend became healthy, a dynamic update of DNS and the serial of a zone wait for the disk; nobody waits
+// for these.
+func TestHungDisk(t *testing.T) {
+	netns.Need(t, "root", "ip", "nsupdate")
+	const addr = "10.126.1.1"
+	r := newRig(t, addr)
+	disk := faultfs.Mount(t, r.withState())
+	r.write(r.read() + "balancers:\n  web: {listen: \"" + addr + ":80\", backends: [\"" + addr + ":81\"], check: {kind: tcp, interval: 100ms, timeout: 5s, rise: 1, fall: 1}}\n")
+	const secret = "pRP5FapFoJ95JEL06sv4PQ=="
+	if err := os.WriteFile(filepath.Join(filepath.Dir(r.lab), "ed.key"), []byte("key \"ed\" {\n\talgorithm hmac-sha256;\n\tsecret \""+secret+"\";\n};\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.write(r.read() + "dns:\n  keys: {ed: {secret_file: ed.key}}\n  zones: {dyn.example: {update: [key ed]}}\n")
+	update := func(name string) *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), "nsupdate", "-v", "-t", "60", "-y", "hmac-sha256:ed:"+secret)
+		cmd.Stdin = strings.NewReader("server " + addr + "\nzone dyn.example\nupdate add " + name + ".dyn.example. 60 A 10.126.1.9\nsend\n")
+		return cmd
+	}
+	r.start()
+	if out, err := update("before").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	hung := make(chan struct{})
+	release := sync.OnceFunc(func() { disk.Fail(nil); close(hung) })
+	t.Cleanup(release) // before the daemon is stopped
+	disk.Fail(func(faultfs.Op, int64, int) syscall.Errno { <-hung; return 0 })
+	l, err := net.Listen("tcp", addr+":81")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	waiting := update("meanwhile")
+	if err := waiting.Start(); err != nil {
+		t.Fatal(err)
+	}
+	status := func() (s api.Status) {
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		s, err := r.client.Status(ctx)
+		if err != nil {
+			t.Fatalf("status on a disk that hangs: %v", err)
+		}
+		return s
+	}
+	r.until("the backend is healthy", func() bool { b := status().Balancers; return len(b) == 1 && b[0].Up == 1 })
+	r.until("the hang is shown", func() bool {
+		s := status()
+		return slices.Contains(s.Store.Causes, "disk does not respond") && s.Ready()
+	})
+	r.write(strings.Replace(r.read(), "hosts:\n", "hosts:\n  fresh: {mac: \"52:54:00:12:60:01\", ip: 10.126.1.77}\n", 1))
+	r.until("the lab is reloaded", func() bool { return status().Generation == 2 })
+	if p, err := r.client.Plan(t.Context(), "fresh", api.Hidden); err != nil || !strings.Contains(p, "10.126.1.77") {
+		t.Errorf("plan of the new host: %v\n%s", err, p)
+	}
+	release()
+	if err := waiting.Wait(); err != nil {
+		t.Errorf("the update that waited for the disk: %v", err)
+	}
+	r.untilStore(addr, "ok\n")
 }
 
 // failing returns a fault of one operation: an error, or a delay.

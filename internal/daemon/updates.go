@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/bootlab/bootlab/dnsd"
 	"github.com/bootlab/bootlab/internal/api"
@@ -18,10 +19,13 @@ import (
 // updatePrefix is below which the RRsets of dynamic updates are in the store, by zone, name and type.
 const updatePrefix = "dnsupdate/"
 
-// dnsUpdates are what dynamic updates have put into zones. Who uses sets holds reloads.running.
+// dnsUpdates are what dynamic updates have put into zones. A disk that hangs delays updates, and no reload.
 type dnsUpdates struct {
-	store store.Store
-	sets  map[string]dnsd.RRSet // by key in the store
+	store    store.Store
+	changing sync.Mutex // held while a change is planned and stored
+
+	mu   sync.Mutex
+	sets map[string]dnsd.RRSet // by key in the store
 }
 
 // openDNSUpdates reads them from the store.
@@ -50,6 +54,8 @@ func (u *dnsUpdates) list() []dnsd.RRSet {
 	if u == nil {
 		return nil // before the store is open
 	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	all := make([]dnsd.RRSet, 0, len(u.sets))
 	for _, set := range u.sets {
 		all = append(all, set)
@@ -60,7 +66,7 @@ func (u *dnsUpdates) list() []dnsd.RRSet {
 	return all
 }
 
-// keep stores RRsets. Those without data are deleted.
+// keep stores RRsets. Those without data are deleted. The caller holds changing.
 func (u *dnsUpdates) keep(ctx context.Context, changed []dnsd.RRSet) error {
 	var txn store.Txn
 	for _, set := range changed {
@@ -77,6 +83,8 @@ func (u *dnsUpdates) keep(ctx context.Context, changed []dnsd.RRSet) error {
 	if err := u.store.Commit(ctx, txn); err != nil {
 		return fmt.Errorf("store a dynamic update: %w", err)
 	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	for _, set := range changed {
 		if len(set.Data) == 0 {
 			delete(u.sets, updateKey(set))
@@ -92,8 +100,8 @@ type updater struct{ d *Daemon }
 
 // Update implements dnsd.Updates.
 func (u updater) Update(ctx context.Context, plan func(*dnsd.Table) ([]dnsd.RRSet, error)) error {
-	u.d.reloads.running.Lock()
-	defer u.d.reloads.running.Unlock()
+	u.d.updates.changing.Lock()
+	defer u.d.updates.changing.Unlock()
 	changed, err := plan(u.d.current.Load().DNS)
 	if err != nil || len(changed) == 0 {
 		return err
@@ -104,8 +112,10 @@ func (u updater) Update(ctx context.Context, plan func(*dnsd.Table) ([]dnsd.RRSe
 	return u.d.useUpdates()
 }
 
-// useUpdates makes dnsd answer with what dynamic updates have stored. The caller holds reloads.running.
+// useUpdates makes dnsd answer with what dynamic updates have stored.
 func (d *Daemon) useUpdates() error {
+	d.reloads.running.Lock()
+	defer d.reloads.running.Unlock()
 	snap := *d.current.Load()
 	table, err := dnsd.CompileUpdated(snap.Lab, os.ReadFile, d.updates.list())
 	if err != nil {
@@ -118,9 +128,7 @@ func (d *Daemon) useUpdates() error {
 
 // DNSUpdates implements httpd.Names.
 func (c *adminBackend) DNSUpdates(context.Context) []api.DNSUpdate {
-	c.reloads.running.Lock()
 	all := c.updates.list()
-	c.reloads.running.Unlock()
 	out := []api.DNSUpdate{}
 	table := c.current.Load().DNS
 	for _, set := range all {
@@ -132,8 +140,8 @@ func (c *adminBackend) DNSUpdates(context.Context) []api.DNSUpdate {
 
 // DeleteDNSUpdate implements httpd.Names. The type may be empty: then all types of the name.
 func (c *adminBackend) DeleteDNSUpdate(ctx context.Context, name, rtype string) (api.DNSUpdatesDeleted, error) {
-	c.reloads.running.Lock()
-	defer c.reloads.running.Unlock()
+	c.updates.changing.Lock()
+	defer c.updates.changing.Unlock()
 	var gone []dnsd.RRSet
 	name = strings.ToLower(strings.TrimSuffix(name, ".")) + "."
 	for _, set := range c.updates.list() {

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -20,7 +21,7 @@ import (
 
 // openVIPs makes what holds the addresses of clusters and balancers.
 func (d *Daemon) openVIPs(ctx context.Context, hold bool) (*vip.Holder, error) {
-	h, err := vip.Open(ctx, vip.Config{Hold: hold}, vip.Deps{Records: vipRecords{d.store}, Log: d.serverLog, Report: d.reportVIP})
+	h, err := vip.Open(ctx, vip.Config{Hold: hold}, vip.Deps{Records: vipRecords{d.store, d.saver}, Log: d.serverLog, Report: d.reportVIP})
 	if err != nil {
 		return nil, err
 	}
@@ -127,39 +128,44 @@ func (d *Daemon) vipStates() []api.Address {
 }
 
 // vipRecords stores which addresses were added, below "address/". The value is the machine's start.
-type vipRecords struct{ store store.Store }
+type vipRecords struct {
+	store store.Store
+	saver *saver
+}
 
 const vipPrefix = "address/"
 
 // Load implements vip.Records.
 func (s vipRecords) Load(ctx context.Context) (all []vip.Record, err error) {
+	var bad store.Undecodable
 	err = s.store.Scan(ctx, vipPrefix, func(key string, value []byte) error {
-		addr, err := netip.ParseAddr(strings.TrimPrefix(key, vipPrefix))
-		if err != nil {
-			return fmt.Errorf("read address record %q: %w", key, err)
-		}
 		var boot string
-		if err := json.Unmarshal(value, &boot); err != nil {
-			return fmt.Errorf("read address record %q: %w", key, err)
+		addr, err := netip.ParseAddr(strings.TrimPrefix(key, vipPrefix))
+		if err := errors.Join(err, json.Unmarshal(value, &boot)); err != nil {
+			bad.Add(key, fmt.Errorf("read address record %q: %w", key, err))
+			return nil
 		}
 		all = append(all, vip.Record{Addr: addr, Boot: boot})
 		return nil
 	})
+	if err == nil {
+		err = bad.MarkLost(s.store)
+	}
 	return all, err
 }
 
 // Put implements vip.Records.
-func (s vipRecords) Put(ctx context.Context, r vip.Record) error {
+func (s vipRecords) Put(_ context.Context, r vip.Record) error {
 	boot, err := json.Marshal(r.Boot)
 	if err != nil {
 		return err
 	}
-	return s.store.Commit(ctx, store.Put(vipPrefix+r.Addr.String(), boot))
+	return s.saver.save(store.Op{Key: vipPrefix + r.Addr.String(), Value: boot})
 }
 
 // Delete implements vip.Records.
-func (s vipRecords) Delete(ctx context.Context, a netip.Addr) error {
-	return s.store.Commit(ctx, store.Delete(vipPrefix+a.String()))
+func (s vipRecords) Delete(_ context.Context, a netip.Addr) error {
+	return s.saver.save(store.Op{Key: vipPrefix + a.String(), Delete: true})
 }
 
 // MetricAddresses is how many addresses of clusters and balancers are in a state.

@@ -27,6 +27,7 @@ const (
 	Read Op = iota
 	Write
 	Sync
+	Stat // of a file, a folder, and of the file system: stat(2) and statfs(2)
 )
 
 // A Disk is what a mounted file system is on.
@@ -34,7 +35,7 @@ type Disk struct {
 	fault atomic.Pointer[func(op Op, at int64, size int) syscall.Errno]
 }
 
-// Fail calls fault before each operation, with the part of the file, which is empty for Sync. An error that is not 0 is the result of
+// Fail calls fault before each operation, with the part of the file, which is empty for Sync and Stat. An error that is not 0 is the result of
 // the operation. It may block. Nil ends all faults.
 func (d *Disk) Fail(fault func(op Op, at int64, size int) syscall.Errno) {
 	if fault == nil {
@@ -103,6 +104,25 @@ func (n *node) wrap(h fs.FileHandle) fs.FileHandle {
 		return &handle{f, n.disk}
 	}
 	return h
+}
+
+// Getattr implements fs.NodeGetattrer.
+func (n *node) Getattr(ctx context.Context, f fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
+	if errno := n.disk.do(Stat, 0, 0); errno != 0 {
+		return errno
+	}
+	if h, ok := f.(*handle); ok {
+		f = h.LoopbackFile
+	}
+	return n.LoopbackNode.Getattr(ctx, f, out)
+}
+
+// Statfs implements fs.NodeStatfser.
+func (n *node) Statfs(ctx context.Context, out *fuse.StatfsOut) syscall.Errno {
+	if errno := n.disk.do(Stat, 0, 0); errno != 0 {
+		return errno
+	}
+	return n.LoopbackNode.Statfs(ctx, out)
 }
 
 // A handle is an open file.
