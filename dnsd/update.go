@@ -2,6 +2,7 @@ package dnsd
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -556,6 +557,34 @@ func (s RRSet) Records() (lines []string) {
 		}
 	}
 	return lines
+}
+
+// ParseRecords sets the data of an RRset from zone-file lines, as Records returns them. The error is of the first that is none.
+func (s *RRSet) ParseRecords(lines []string) error {
+	for _, line := range lines {
+		rr, err := dns.NewRR(line)
+		if err != nil || rr == nil {
+			return fmt.Errorf("%q is not a record: %w", line, err)
+		}
+		data, err := rdataOf(rr)
+		if err != nil {
+			return fmt.Errorf("%q is not a record: %w", line, err)
+		}
+		s.Data = append(s.Data, data)
+	}
+	return nil
+}
+
+// Updates returns the RRsets of dynamic updates that the table serves, sorted by zone, name and type.
+func (t *Table) Updates() []RRSet {
+	sets := make([]RRSet, 0, len(t.updated))
+	for _, s := range t.updated {
+		sets = append(sets, *s)
+	}
+	slices.SortFunc(sets, func(a, b RRSet) int {
+		return cmp.Or(strings.Compare(a.Zone, b.Zone), strings.Compare(a.Name, b.Name), strings.Compare(a.Type, b.Type))
+	})
+	return sets
 }
 
 // Serves reports whether the table has an RRset of a dynamic update, and not only the store.

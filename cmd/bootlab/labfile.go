@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -120,7 +121,7 @@ func planCommand(o *options) *cobra.Command {
 			if diff {
 				return planDiff(cmd, o, host, secrets)
 			}
-			p, err := o.plan(host)
+			p, err := o.plan(cmd, host)
 			if err != nil {
 				return err
 			}
@@ -140,11 +141,7 @@ func planCommand(o *options) *cobra.Command {
 
 // planZones prints the zone files of all zones, or of one.
 func planZones(cmd *cobra.Command, o *options, zone string) error {
-	l, err := o.load()
-	if err != nil {
-		return err
-	}
-	s, err := snapshot.Compile(l)
+	s, err := o.compile(cmd)
 	if err != nil {
 		return err
 	}
@@ -164,16 +161,37 @@ func (o *options) load() (*lab.Lab, error) {
 	return l, nil
 }
 
-func (o *options) plan(host string) (*plan.Plan, error) {
-	l, err := o.load()
-	if err != nil {
-		return nil, err
-	}
-	s, err := snapshot.Compile(l)
+func (o *options) plan(cmd *cobra.Command, host string) (*plan.Plan, error) {
+	s, err := o.compile(cmd)
 	if err != nil {
 		return nil, err
 	}
 	return plan.Of(s, host)
+}
+
+// compile returns everything that follows from the lab file, and what dynamic updates have put into its zones if the daemon runs.
+func (o *options) compile(cmd *cobra.Command) (*snapshot.Snapshot, error) {
+	l, err := o.load()
+	if err != nil {
+		return nil, err
+	}
+	return daemon.CompileUpdated(l, o.updates(cmd, l))
+}
+
+// updates asks the daemon what dynamic updates have made, if the lab allows any. A plan without them is a plan, too.
+func (o *options) updates(cmd *cobra.Command, l *lab.Lab) []api.DNSUpdate {
+	if !slices.ContainsFunc(l.Zones, func(z *lab.Zone) bool { return len(z.Update) > 0 }) {
+		return nil
+	}
+	c, err := o.client()
+	var all []api.DNSUpdate
+	if err == nil {
+		all, err = c.DNSUpdates(cmd.Context())
+	}
+	if err != nil {
+		fmt.Fprintln(cmd.ErrOrStderr(), "note: records of dynamic updates are not shown:", err)
+	}
+	return all
 }
 
 // planDiff compares the plan of the running daemon with that of the lab file. It exits with an error if they differ, as
@@ -187,7 +205,7 @@ func planDiff(cmd *cobra.Command, o *options, host string, secrets api.Secrets) 
 	if err != nil {
 		return err
 	}
-	p, err := o.plan(host)
+	p, err := o.plan(cmd, host)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/bootlab/bootlab/dnsd"
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/daemon/snapshot"
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/store"
 )
 
@@ -136,6 +138,18 @@ func (c *adminBackend) DNSUpdates(context.Context) []api.DNSUpdate {
 			Key: strings.TrimSuffix(set.Key, "."), At: set.At, Served: table.Serves(set)})
 	}
 	return out
+}
+
+// CompileUpdated returns the snapshot of a lab with what the API of a daemon lists of dynamic updates.
+func CompileUpdated(l *lab.Lab, all []api.DNSUpdate) (*snapshot.Snapshot, error) {
+	sets := make([]dnsd.RRSet, len(all))
+	for i, u := range all {
+		sets[i] = dnsd.RRSet{Zone: u.Zone, Name: u.Name, Type: u.Type, TTL: u.TTL, Key: u.Key, At: u.At}
+		if err := sets[i].ParseRecords(u.Records); err != nil {
+			return nil, fmt.Errorf("read dynamic updates: %w", err)
+		}
+	}
+	return snapshot.Compile(l, sets...)
 }
 
 // DeleteDNSUpdate implements httpd.Names. The type may be empty: then all types of the name.

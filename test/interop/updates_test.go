@@ -90,6 +90,17 @@ func TestDynamicUpdates(t *testing.T) {
 	if err != nil || strings.Count(list, "key ed") < len(acked)+1 {
 		t.Errorf("%v, %d acknowledged:\n%s", err, len(acked), list)
 	}
+	for _, args := range [][]string{{"plan"}, {"plan", "--zones", "dyn.example"}} {
+		if out, err := d.bootlab(args...); err != nil || strings.Count(out, "dynamic update, key ed") < len(acked) {
+			t.Errorf("%v: %v, want the %d names that were acknowledged:\n%s", args, err, len(acked), out)
+		}
+	}
+	if out, err := d.bootlab("plan", "--diff"); err != nil {
+		t.Errorf("plan --diff without a change: %v\n%s", err, out)
+	}
+	if out, err := d.bootlab("resolve", "_acme-challenge.w0.lab.test", "TXT"); err != nil || !strings.Contains(out, "from dynamic update, key ed") {
+		t.Errorf("resolve: %v\n%s", err, out)
+	}
 	if got := d.dig("dyn.example.", "AXFR"); strings.Count(got, "192.0.2.") < len(acked) {
 		t.Errorf("the zone has fewer records than were acknowledged:\n%s", got)
 	}

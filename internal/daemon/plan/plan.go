@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/bootlab/bootlab/dhcpd"
+	"github.com/bootlab/bootlab/dnsd"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/lab"
 )
@@ -121,6 +122,7 @@ func Of(s *snapshot.Snapshot, host string) (*Plan, error) {
 	p.reservations(hosts)
 	p.settings(s.Lab, hosts)
 	p.records(s.Lab, hosts)
+	p.updates(s.DNS)
 	p.balancers(s.Lab, hosts)
 	return p, p.machines(s, hosts)
 }
@@ -231,6 +233,19 @@ func (p *Plan) authored(l *lab.Lab, z *lab.Zone) {
 	}
 	if z.File != "" {
 		p.Records = append(p.Records, Record{Name: z.Origin, Type: "file", Data: relative(l.Dir, z.File), Source: "dns.zones"})
+	}
+}
+
+// updates lists what dynamic updates have put into zones. A plan of one host has none: its names cannot be updated.
+func (p *Plan) updates(t *dnsd.Table) {
+	if p.Host != "" {
+		return
+	}
+	for _, set := range t.Updates() {
+		for _, line := range set.Records() {
+			f := strings.SplitN(line, " ", 5) // owner, TTL, class, type, data
+			p.Records = append(p.Records, Record{Name: set.Name, Type: set.Type, Data: f[len(f)-1], Source: "dynamic update, key " + strings.TrimSuffix(set.Key, ".")})
+		}
 	}
 }
 
