@@ -3,6 +3,7 @@ package dnsd
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 	"sync"
 )
 
@@ -121,7 +122,19 @@ func compare(before *Table, old int, now *Table, zone int) difference {
 			}
 		}
 	}
+	d.addLeases(&d.removed, before.zones[old].leases, now.zones[zone].leases)
+	d.addLeases(&d.added, now.zones[zone].leases, before.zones[old].leases)
 	return d
+}
+
+// addLeases adds to a list the records of DHCP clients that are not among others. Both are sorted.
+func (d *difference) addLeases(list *[]string, records, others []string) {
+	for _, rr := range records {
+		if _, there := slices.BinarySearch(others, rr); !there {
+			*list = append(*list, rr)
+			d.size += len(rr)
+		}
+	}
 }
 
 // counterpart returns the node of a name, which is in wire form, or nil.

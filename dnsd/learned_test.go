@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -122,9 +123,11 @@ func TestLeasesInTransfers(t *testing.T) {
 		Hosts: []*lab.Host{{Name: "pooled", FQDN: "pooled.z.test", MACs: []lab.MAC{{2, 1}}}}}
 	l.Index()
 	l.DNS.Transfer = []lab.Access{{From: netip.MustParsePrefix("127.0.0.0/8")}}
+	var inForce atomic.Pointer[Table]
 	table := compile(t, l).WithLearned(Learned{Leases: leases, Leased: leases.all}).WithSerials(map[string]uint32{"z.test.": 5, "0.0.10.in-addr.arpa.": 5})
 	s := newServer(t, table, leases)
-	s.deps.Table = func() *Table { return table }
+	inForce.Store(table)
+	s.deps.Table = inForce.Load
 	ap := serve(t, s, "127.0.0.1")
 	transferred := func(origin string) (got []string) {
 		for _, rr := range transfer(t, ap.String(), new(dns.Msg).SetAxfr(origin)) {
@@ -148,9 +151,11 @@ func TestLeasesInTransfers(t *testing.T) {
 		t.Error("leases changed while nobody looked at them")
 	}
 	table = before.WithLearned(Learned{Leases: leases, Leased: leases.all}).WithSerials(map[string]uint32{"z.test.": 6, "0.0.10.in-addr.arpa.": 6})
+	inForce.Store(table)
 	if table.SameLeases(before) || table.Contents()[0].Hash == before.Contents()[0].Hash {
 		t.Error("the content of the zone is the same after a lease ended")
 	}
+
 	m := new(dns.Msg)
 	m.SetIxfr("z.test.", 5, "ns.", "h.")
 	if got := transfer(t, ap.String(), m); len(got) != 5 || got[2].Header().Name != "phone-of-x.z.test." {
