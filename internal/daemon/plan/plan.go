@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/bootlab/bootlab/dhcpd"
-	"github.com/bootlab/bootlab/dnsd"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/lab"
 )
@@ -122,7 +121,7 @@ func Of(s *snapshot.Snapshot, host string) (*Plan, error) {
 	p.reservations(hosts)
 	p.settings(s.Lab, hosts)
 	p.records(s.Lab, hosts)
-	p.updates(s.DNS)
+	p.updates(s)
 	p.balancers(s.Lab, hosts)
 	return p, p.machines(s, hosts)
 }
@@ -237,15 +236,12 @@ func (p *Plan) authored(l *lab.Lab, z *lab.Zone) {
 }
 
 // updates lists what dynamic updates have put into zones. A plan of one host has none: its names cannot be updated.
-func (p *Plan) updates(t *dnsd.Table) {
+func (p *Plan) updates(s *snapshot.Snapshot) {
 	if p.Host != "" {
 		return
 	}
-	for _, set := range t.Updates() {
-		for _, line := range set.Records() {
-			f := strings.SplitN(line, " ", 5) // owner, TTL, class, type, data
-			p.Records = append(p.Records, Record{Name: set.Name, Type: set.Type, Data: f[len(f)-1], Source: "dynamic update, key " + strings.TrimSuffix(set.Key, ".")})
-		}
+	for _, u := range s.Updated() {
+		p.Records = append(p.Records, Record{Name: u.Name, Type: u.Type, Data: u.Data, Source: "dynamic update, key " + u.Key})
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/bootlab/bootlab/dhcpd"
@@ -59,6 +60,24 @@ func (s *Snapshot) Warnings() lab.Problems {
 
 // Faults are the errors that keep single zones from being served and single hosts from booting, while everything else is served.
 func (s *Snapshot) Faults() lab.Problems { return slices.Concat(s.DNS.BadFiles(), s.Boot.Problems()) }
+
+// An UpdatedRecord is a record that a dynamic update has put into a zone.
+type UpdatedRecord struct {
+	Name, Type string
+	Data       string // as in a zone file
+	Key        string // that the update was signed with
+}
+
+// Updated returns the records of dynamic updates that are served, by zone, name and type.
+func (s *Snapshot) Updated() (all []UpdatedRecord) {
+	for _, set := range s.DNS.Updates() {
+		for _, line := range set.Records() {
+			f := strings.SplitN(line, " ", 5) // owner, TTL, class, type, data
+			all = append(all, UpdatedRecord{Name: set.Name, Type: set.Type, Data: f[len(f)-1], Key: strings.TrimSuffix(set.Key, ".")})
+		}
+	}
+	return all
+}
 
 // CheckAll renders what every host boots and returns all problems, those in zone files included. Compile renders one host of each kind
 // where there are many, and is faster.
