@@ -1,7 +1,6 @@
 package dnsd
 
 import (
-	"crypto/rand"
 	"encoding/binary"
 	"math/bits"
 	"net/netip"
@@ -30,14 +29,8 @@ const (
 	cookieValid                     // it has one of ours: its source is not forged
 )
 
-// newCookieSecret returns a secret for the time that this process lives.
-func newCookieSecret() (secret [16]byte) {
-	_, _ = rand.Read(secret[:]) // never fails
-	return secret
-}
-
 // checkCookie looks at the cookie of a query and replaces it by the one for the reply.
-func (q *query) checkCookie(secret *[16]byte, from netip.Addr, now time.Time) cookieState {
+func (q *query) checkCookie(secret, previous *[16]byte, from netip.Addr, now time.Time) cookieState {
 	if q.cookieLen == 0 {
 		return cookieNone
 	}
@@ -47,8 +40,12 @@ func (q *query) checkCookie(secret *[16]byte, from netip.Addr, now time.Time) co
 		made := time.Unix(unwrapTime(binary.BigEndian.Uint32(got[4:]), now), 0)
 		age := now.Sub(made)
 		serverCookie(&want, secret, q.cookie[:clientCookieLen], got[:8], from)
+		current := string(want[:]) == string(got)
+		if !current {
+			serverCookie(&want, previous, q.cookie[:clientCookieLen], got[:8], from)
+		}
 		if string(want[:]) == string(got) && age < cookieOld && age > -cookieFuture {
-			if age >= cookieRenew || age < 0 {
+			if age >= cookieRenew || age < 0 || !current {
 				q.makeCookie(secret, from, now)
 			}
 			return cookieValid

@@ -45,7 +45,7 @@ func TestServerCookie(t *testing.T) {
 		copy(secret[:], unhex(t, tt.secret))
 		q := query{}
 		q.cookieLen = copy(q.cookie[:], unhex(t, tt.query))
-		state := q.checkCookie(&secret, netip.MustParseAddr(tt.from), time.Unix(tt.now, 0))
+		state := q.checkCookie(&secret, &[16]byte{}, netip.MustParseAddr(tt.from), time.Unix(tt.now, 0))
 		if got := hex.EncodeToString(q.cookie[:cookieLen]); got != tt.want || state != tt.state {
 			t.Errorf("%s: %s, %d, want %s, %d", tt.name, got, state, tt.want, tt.state)
 		}
@@ -65,7 +65,7 @@ func TestServerCookie(t *testing.T) {
 		{"old", 61 * time.Minute, from, cookieClient}, {"from the future", -6 * time.Minute, from, cookieClient},
 	} {
 		again := q
-		if got := again.checkCookie(&secret, tt.from, now.Add(tt.after)); got != tt.want {
+		if got := again.checkCookie(&secret, &[16]byte{}, tt.from, now.Add(tt.after)); got != tt.want {
 			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
 		}
 	}
@@ -122,7 +122,7 @@ func TestCookieOfBIND(t *testing.T) {
 	s := newServer(t, compile(t, openshift()), nil)
 	conf := filepath.Join(dir, "named.conf")
 	text := fmt.Sprintf("options { directory %q; pid-file none; session-keyfile none; listen-on port %d { 127.0.0.1; }; listen-on-v6 { none; }; recursion no;\n"+
-		"cookie-algorithm siphash24; cookie-secret %q; require-server-cookie yes; };\ncontrols { };\n", dir, port, hex.EncodeToString(s.cookieSecret[:]))
+		"cookie-algorithm siphash24; cookie-secret %q; require-server-cookie yes; };\ncontrols { };\n", dir, port, hex.EncodeToString(s.cookies.Load().Current[:]))
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestCookieOfBIND(t *testing.T) {
 	}
 	q := query{}
 	q.cookieLen = copy(q.cookie[:], unhex(t, cookieOf(ask(client))))
-	if state := q.checkCookie(&s.cookieSecret, netip.MustParseAddr("127.0.0.1"), time.Now()); state != cookieValid {
+	if state := s.checkCookie(&q, netip.MustParseAddr("127.0.0.1")); state != cookieValid {
 		t.Errorf("we refuse the cookie of named: %x", q.cookie[:cookieLen])
 	}
 }

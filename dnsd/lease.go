@@ -3,7 +3,6 @@ package dnsd
 import (
 	"bytes"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/bootlab/bootlab/internal/lab"
@@ -66,14 +65,10 @@ func (r *request) leased(leases Leases) (netip.Addr, bool) {
 	return addr, ok && r.t.mayBeClients(label)
 }
 
-// notForClients are names that programs look up without being told to, and trust: proxy discovery of browsers, tunnels, name
-// servers.
-var notForClients = []string{"bootlab", "isatap", "localhost", "ns", "wpad"}
-
 // mayBeClients reports whether a DHCP client may have the name label.<domain>, forward and backward. It is the one place that
 // decides it. A name of the lab belongs to the lab, whichever of its domains it is in.
 func (t *Table) mayBeClients(label string) bool {
-	if slices.Contains(notForClients, label) || t.lab.Host(label) != nil {
+	if lab.ReservedName(label) || t.lab.Host(label) != nil {
 		return false
 	}
 	wire, err := appendName(make([]byte, 0, maxName), label+"."+t.domainText)

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bootlab/bootlab/internal/host/pause"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -20,12 +19,13 @@ const (
 	opcodeNotify = 4 << 11 // in the header's second word, RFC 1996
 
 	notifyTries = 5
-	notifyWait  = 2 * time.Second // for the first reply; doubled for each further try
+	notifyWait  = 2 * time.Second // for a reply, and to the second try; doubled for each further one
+	notifyAgain = 5 * time.Minute // between the tries after those: the secondary may have been away
 	maxNotifies = 64              // at the same time
 )
 
 // ServeChanges does what no client waits for, until ctx ends. It notes the changes of every new table, for IXFR, and tells the secondaries
-// about them; at the start about every zone: what they have may be old. It refreshes cached answers and looks for servers that forward
+// about them; at the start about every zone: what they have may be old. It replaces the secret of cookies, refreshes cached answers and looks for servers that forward
 // to us. It returns nil.
 func (s *Server) ServeChanges(ctx context.Context) error {
 	var wg sync.WaitGroup
@@ -42,7 +42,10 @@ func (s *Server) ServeChanges(ctx context.Context) error {
 		func() {
 			defer s.recoverPanic()
 			s.changes.see(s.deps.Table)
-			s.notify(ctx, s.deps.Table(), s.changes.take(), places)
+			s.rollCookies(ctx)
+			t := s.deps.Table()
+			s.notify(t, s.changes.take())
+			s.notifyDue(ctx, t, places, &wg)
 		}()
 		select {
 		case <-ctx.Done():
@@ -52,58 +55,17 @@ func (s *Server) ServeChanges(ctx context.Context) error {
 	}
 }
 
-// notify tells every secondary about zones, in the background. places bounds how many messages wait for a reply.
-func (s *Server) notify(ctx context.Context, t *Table, origins []string, places chan struct{}) {
+// notify notes that every secondary is to be told about zones.
+func (s *Server) notify(t *Table, origins []string) {
 	for _, to := range t.notify {
 		for _, origin := range origins {
-			go func() {
-				defer s.recoverPanic()
-				select {
-				case places <- struct{}{}:
-				case <-ctx.Done():
-					return
-				}
-				defer func() { <-places }()
-				s.notifyOne(ctx, t, origin, to)
-			}()
+			s.notifier.want(notifyKey{origin, to}, time.Now())
 		}
 	}
 }
 
-// notifyOne tells one secondary about one zone until it replies, at most notifyTries times, or until the zone has changed again.
-func (s *Server) notifyOne(ctx context.Context, t *Table, origin string, to lab.Secondary) {
-	z := t.zoneNamed(origin)
-	if z < 0 || t.zones[z].broken {
-		return
-	}
-	msg, serial := t.notifyMessage(z), t.serialOf(&t.zones[z])
-	var sig *signature
-	if to.Key != "" {
-		k := t.keyNamed(to.Key)
-		if k == nil {
-			s.metrics.notNotified.Inc()
-			s.log.Warn("secondary is not notified: its key cannot be read", keyZone, origin, keyAddr, to.Addr, "key", to.Key)
-			return
-		}
-		sig = signedWith(k)
-	}
-	wait := notifyWait
-	for range notifyTries {
-		next := time.Now().Add(wait)
-		if t.replied(ctx, msg, sig, to.Addr, next) {
-			s.metrics.notified.Inc()
-			return
-		}
-		_ = pause.For(ctx, time.Until(next)) // where nobody listens the error comes at once
-		now := s.deps.Table()
-		if z := now.zoneNamed(origin); ctx.Err() != nil || z < 0 || now.zones[z].broken || now.serialOf(&now.zones[z]) != serial {
-			return // somebody else says so, or there is nothing more to say
-		}
-		wait *= 2
-	}
-	s.metrics.notNotified.Inc()
-	s.log.Warn("secondary does not reply to NOTIFY: it learns of the change when it next refreshes the zone", keyZone, origin, keyAddr, to.Addr)
-}
+// notifies reports whether a secondary is told of changes.
+func (t *Table) notifies(to lab.Secondary) bool { return slices.Contains(t.notify, to) }
 
 // notifyMessage returns the message that says that a zone has changed (RFC 1996 section 3.7).
 func (t *Table) notifyMessage(z int) []byte {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -33,11 +34,12 @@ type Config struct {
 	ForwardTimeout time.Duration // for one try at one server; 1s. A query gets 4.5 times as long in all
 }
 
-// Deps are what a Server needs. All but Leases, Updates and OnSegment are required.
+// Deps are what a Server needs. All but Leases, Updates, Cookies and OnSegment are required.
 type Deps struct {
 	Table   func() *Table // the table in force
 	Leases  Leases        // names of DHCP clients; nil: none
 	Updates Updates       // what dynamic updates make; nil: they are refused
+	Cookies Cookies       // keeps the secrets of cookies; nil: they last as long as the process
 	// OnSegment reports whether an IPv6 address is on one of the lab's segments, so that its client may use the forwarder. A link-local
 	// address has its interface as its zone, by name or by number. nil: none is.
 	OnSegment  func(netip.Addr) bool
@@ -61,7 +63,11 @@ type Server struct {
 	queries queryLog
 	rate    *rateLimit
 
-	cookieSecret [16]byte
+	notifier notifier
+
+	cookies       atomic.Pointer[CookieSecrets]
+	cookiesLoaded bool // from Deps.Cookies; of rollCookies, as the next
+	cookieWarned  bool
 }
 
 // New returns a server. It panics if a required dependency is nil.
@@ -84,8 +90,9 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	s := &Server{
 		cfg: cfg, deps: deps, log: deps.Log.With("server", "dnsd"), metrics: m, panics: cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "dnsd")),
 		forward: newForwarder(cfg, deps.Now, m), limit: newForwardLimit(cfg.MaxForwards),
-		conns: connlimit.New(connlimit.Config{Max: cfg.MaxTCP}), rate: newRateLimit(), cookieSecret: newCookieSecret(),
+		conns: connlimit.New(connlimit.Config{Max: cfg.MaxTCP}), rate: newRateLimit(),
 	}
+	s.cookies.Store(&CookieSecrets{Current: newCookieSecret(), Previous: newCookieSecret()})
 	s.forward.panics, s.forward.tls.panics = s.panics, s.panics
 	return s, nil
 }
@@ -153,7 +160,7 @@ func (s *Server) handle(r *request) result {
 	}
 	code = s.authenticate(r, code)
 	if r.cookie = cookieNone; r.q.cookieLen > 0 {
-		r.cookie = r.q.checkCookie(&s.cookieSecret, r.from, s.deps.Now())
+		r.cookie = s.checkCookie(&r.q, r.from)
 	}
 	msg := r.w.b
 	r.begin(s.deps.OnSegment)

@@ -319,6 +319,9 @@ func (e *zoneEdit) mayChange(rtype uint16, adding bool) error {
 	if !adding {
 		return nil
 	}
+	if t.reserved(e.zone, &e.n) {
+		return refuse(refused, "%s is reserved, as programs trust such names unasked: dns.zones.NAME.update_reserved may list it", text)
+	}
 	switch rtype {
 	case typeSOA, typeNS, typeDS, typeDNAME:
 		return refuse(refused, "%s: a %s changes the zone for other names: only the lab file can have it", text, typeText(rtype))
@@ -337,6 +340,17 @@ func (e *zoneEdit) mayChange(rtype uint16, adding bool) error {
 		return refuse(refused, "%s is a name that the lab file has by a wildcard; only names such as _acme-challenge can be added there", text)
 	}
 	return nil
+}
+
+// reserved reports whether updates may not have a name of a zone.
+func (t *Table) reserved(zone int, n *name) bool {
+	z := &t.zones[zone]
+	labels := n.labels - int(z.labels)
+	if labels <= 0 {
+		return false
+	}
+	relative := strings.TrimSuffix(nameText(append(slices.Clip(n.wire[:n.off[labels]]), 0)), ".")
+	return lab.ReservedName(relative) && !slices.Contains(z.source.UpdateReserved, relative)
 }
 
 // labHas reports whether a node has records of the lab file.
@@ -510,7 +524,7 @@ func (b *builder) addUpdate(z int, set *RRSet) bool {
 	if in, _ := b.t.zoneOf(&b.n, 0); in != z || b.t.pooled[string(b.n.bytes())] != nil {
 		return false
 	}
-	if !b.fits(z, rtype) {
+	if b.t.reserved(z, &b.n) || !b.fits(z, rtype) {
 		return false
 	}
 	for _, data := range set.Data {

@@ -100,7 +100,7 @@ func updateLab() *lab.Lab {
 	z := derived("z.test.", "host.z.test. A 192.0.2.1", "*.apps.z.test. A 192.0.2.2", "alias.z.test. CNAME host.z.test.")
 	z.Derived = false
 	z.Lines = zoneOfLines("z.test.", "www A 192.0.2.3", "del NS ns.del", "ns.del A 192.0.2.4", "cn CNAME www", "dn DNAME www").Lines
-	z.Update = []lab.Access{{Key: testKey}}
+	z.Update, z.UpdateReserved = []lab.Access{{Key: testKey}}, []string{"*.dev"}
 	child := zoneOfLines("child.z.test.", "x A 192.0.2.9")
 	l := &lab.Lab{Zones: []*lab.Zone{child, z, zoneOfLines("closed.test.", "www A 192.0.2.3")}}
 	l.DNS.Keys = []lab.TSIGKey{{Name: testKey, Algorithm: "hmac-sha256", SecretFile: "/plain"}}
@@ -144,6 +144,16 @@ func TestUpdatePolicy(t *testing.T) {
 		{"beside an authored record", insert("www.z.test. 60 TXT x"), "NOERROR"},
 		{"challenge below a wildcard", insert("_acme-challenge.apps.z.test. 60 TXT x"), "NOERROR"},
 		{"unknown type", insert(`new.z.test. 60 TYPE65400 \# 2 0102`), "NOERROR"},
+		{"proxy discovery", insert("wpad.z.test. 60 A 192.0.2.66"), "REFUSED"},
+		{"proxy discovery below", insert("wpad.dev.z.test. 60 CNAME www.z.test."), "REFUSED"},
+		{"tunnel", insert("isatap.z.test. 60 A 192.0.2.66"), "REFUSED"},
+		{"localhost", insert("LocalHost.z.test. 60 A 192.0.2.66"), "REFUSED"},
+		{"every name", insert("*.z.test. 60 A 192.0.2.66"), "REFUSED"},
+		{"every name below", insert("*.x.z.test. 60 TXT x"), "REFUSED"},
+		{"the appliance's name", insert("bootlab.z.test. 60 A 192.0.2.66"), "REFUSED"},
+		{"the name server's name", insert("ns.z.test. 60 A 192.0.2.66"), "REFUSED"},
+		{"that label further below", insert("ns.x.z.test. 60 A 192.0.2.66"), "NOERROR"},
+		{"a wildcard that the zone allows", insert("*.dev.z.test. 60 A 192.0.2.7"), "NOERROR"},
 		{"host below a wildcard", insert("console.apps.z.test. 60 A 192.0.2.7"), "REFUSED"},
 		{"deep below a wildcard", insert("_x.console.apps.z.test. 60 TXT x"), "REFUSED"},
 		{"host's name", insert("host.z.test. 60 TXT x"), "REFUSED"},
@@ -261,7 +271,7 @@ zone "z.test" { type primary; file "z.db"; allow-update { key ns2.test; }; allow
 	run(t, "named", "-f", "-n", "1", "-c", conf)
 	bind := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(port))
 	waitFor(t, bind.String())
-	l := &lab.Lab{Zones: []*lab.Zone{{Origin: "z.test.", Update: []lab.Access{{Key: testKey}}}}}
+	l := &lab.Lab{Zones: []*lab.Zone{{Origin: "z.test.", Update: []lab.Access{{Key: testKey}}, UpdateReserved: []string{"*"}}}}
 	l.DNS.Keys = []lab.TSIGKey{{Name: testKey, Algorithm: "hmac-sha256", SecretFile: "/plain"}}
 	l.DNS.Transfer = []lab.Access{{From: netip.MustParsePrefix("127.0.0.0/8")}}
 	u := newUpdatedLab(t, l)

@@ -63,7 +63,7 @@ func (d *Daemon) build() (*servers, error) {
 		Panics:    d.panics.Server(serverDNS),
 		Table:     table(d, func(s *snapshot.Snapshot) *dnsd.Table { return s.DNS }),
 		OnSegment: (&segments{lab: func() *lab.Lab { return d.current.Load().Lab }}).contains,
-		Leases:    leaseNames{d}, Updates: updater{d}, Now: time.Now, Log: d.serverLog, Registerer: d.registry,
+		Leases:    leaseNames{d}, Updates: updater{d}, Cookies: cookieSecrets{d.store}, Now: time.Now, Log: d.serverLog, Registerer: d.registry,
 	})
 	s.mirrors, errs[3] = mirror.New(mirror.Config{Dir: filepath.Join(d.current.Load().Lab.Appliance.State, "mirrors")}, mirror.Deps{
 		Mirrors: func() []*lab.Mirror { return d.current.Load().Lab.Mirrors },

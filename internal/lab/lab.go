@@ -297,6 +297,7 @@ type Zone struct {
 	Lines          []Line   // zone-file lines as authored, relative to Origin
 	File           string   // absolute path of a zone file; empty: none
 	Update         []Access // who may update it (RFC 2136); each has a key
+	UpdateReserved []string // names for which ReservedName holds, and that updates may have nevertheless
 	Leases         bool     // transfers have the names of DHCP clients
 }
 

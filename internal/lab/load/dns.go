@@ -534,6 +534,27 @@ func (r *resolver) nameServers(l list[either[upstream, rawUpstream]], key string
 	return servers
 }
 
+// updateReserved returns the reserved names that updates of a zone may have.
+func (r *resolver) updateReserved(e *entry[rawZone], key string) (names []string) {
+	for i := range e.V.UpdRes.Items {
+		n := &e.V.UpdRes.Items[i]
+		if !n.ok() {
+			continue
+		}
+		name, at := strings.ToLower(string(n.V)), fmt.Sprintf("%s.update_reserved[%d]", key, i)
+		switch {
+		case !e.V.Update.set():
+			r.fail(n.spot, at, "needs update: nobody may update the zone")
+		case name != "*" && (checkDomain(name) != nil || strings.HasSuffix(name, ".")):
+			r.fail(n.spot, at, "%q is not a name of the zone: want one like wpad or *.dev", n.V)
+		case !lab.ReservedName(name):
+			r.fail(n.spot, at, "%q is not reserved: updates may have it already", n.V)
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
 // forwardsToItself reports a forwarder that is the appliance: queries would loop.
 func (r *resolver) forwardsToItself(server netip.AddrPort, at spot, key string) bool {
 	if !r.lab.AnswersDNS(server) {
@@ -585,6 +606,7 @@ func (r *resolver) authoredZones() {
 		if i := slices.IndexFunc(z.Update, func(a lab.Access) bool { return a.Key == "" }); i >= 0 {
 			r.fail(e.V.Update.spot, key+".update", "is open to whoever uses an address: want a key too, such as %s key NAME", z.Update[i].From)
 		}
+		z.UpdateReserved = r.updateReserved(e, key)
 		z.Derived = !e.V.File.set() && !e.V.Records.set()
 		r.zones[z.Origin] = z
 	}
