@@ -162,6 +162,7 @@ type AdminDeps struct {
 	Installer  Installer
 	Discovered DiscoveredMachines
 	Machines   Machines
+	Consoles   Consoles
 	Balancers  Balancers
 	Clusters   Clusters
 	Leases     Leaser
@@ -183,7 +184,7 @@ func (d AdminDeps) mustBeComplete() {
 		missing bool
 	}{
 		{"Status", d.Status == nil}, {"Inventory", d.Inventory == nil}, {"Timelines", d.Timelines == nil},
-		{"Installer", d.Installer == nil}, {"Discovered", d.Discovered == nil}, {"Machines", d.Machines == nil}, {"Balancers", d.Balancers == nil}, {"Clusters", d.Clusters == nil}, {"Leases", d.Leases == nil}, {"Backups", d.Backups == nil}, {"Reloader", d.Reloader == nil}, {"State", d.State == nil}, {"Names", d.Names == nil},
+		{"Installer", d.Installer == nil}, {"Discovered", d.Discovered == nil}, {"Machines", d.Machines == nil}, {"Consoles", d.Consoles == nil}, {"Balancers", d.Balancers == nil}, {"Clusters", d.Clusters == nil}, {"Leases", d.Leases == nil}, {"Backups", d.Backups == nil}, {"Reloader", d.Reloader == nil}, {"State", d.State == nil}, {"Names", d.Names == nil},
 		{"Gatherer", d.Gatherer == nil}, {"Metrics", d.Metrics == nil}, {"Log", d.Log == nil}, {"Now", d.Now == nil}, {"Own", d.Own == nil},
 	} {
 		if field.missing {

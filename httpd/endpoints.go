@@ -38,6 +38,8 @@ func (a *Admin) apiRoutes(mux *http.ServeMux, why trust, changes map[string]endp
 	ask("clusters", func(r *http.Request) (any, error) { return list(a.deps.Clusters.Clusters(r.Context())), nil })
 	ask("vms", a.getVMs)
 	ask("vms/plan", a.getVMPlan)
+	mux.HandleFunc(api.Prefix+"vms/{host}/console", a.console)
+	handle("vms/{host}/log", http.MethodGet, a.getConsoleLog)
 	handle("unknown", http.MethodGet, a.getUnknown)
 	ask("unknown/{mac}", a.getAdoption)
 	handle("timeline/{host}", http.MethodGet, a.getTimeline)

@@ -310,7 +310,7 @@ func newAdmin(t testing.TB, h *fakeDaemon, logs *logBuffer, change func(*httpd.A
 	t.Helper()
 	reg := prometheus.NewRegistry()
 	deps := httpd.AdminDeps{
-		Status: h, Inventory: h, Timelines: h, Installer: h, Discovered: h, Machines: h, Balancers: h, Clusters: h, Leases: h, Backups: h, Reloader: h, State: h, Names: h, Gatherer: reg, Metrics: reg, Now: noon,
+		Status: h, Inventory: h, Timelines: h, Installer: h, Discovered: h, Machines: h, Consoles: h, Balancers: h, Clusters: h, Leases: h, Backups: h, Reloader: h, State: h, Names: h, Gatherer: reg, Metrics: reg, Now: noon,
 		Own: func(host string) bool { return host == "lab.example.com" || host == "192.0.2.80" },
 		Log: slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
@@ -392,4 +392,39 @@ func (h *fakeDaemon) FollowDNS(_ context.Context, client string) (<-chan api.DNS
 	queries <- api.DNSQuery{Question: "a. A"}
 	close(queries)
 	return queries, nil
+}
+
+// started is when the boot of the fake's console started.
+var started = time.Date(2026, 3, 1, 11, 59, 0, 123, time.UTC)
+
+func (h *fakeDaemon) Console(_ context.Context, host string, take api.Take) (<-chan api.ConsoleOutput, error) {
+	if host == "metal" {
+		return nil, &api.Error{Status: http.StatusConflict, Message: "no console"}
+	}
+	out := make(chan api.ConsoleOutput, 2)
+	out <- api.ConsoleOutput{State: fmt.Sprintf("taken %d", take)}
+	out <- api.ConsoleOutput{Output: []byte("\x1b[1mlogin:\xff")}
+	close(out)
+	return out, nil
+}
+
+func (h *fakeDaemon) TypeConsole(_ context.Context, host string, input []byte) error {
+	if string(input) != "root\r" {
+		return &api.Error{Status: http.StatusConflict, Message: fmt.Sprintf("%q on %s", input, host)}
+	}
+	return nil
+}
+
+func (h *fakeDaemon) ConsoleBoots(_ context.Context, host string) []api.ConsoleBoot {
+	if host != "a" && host != "master-0" {
+		return nil
+	}
+	return []api.ConsoleBoot{{Started: started, Last: started.Add(time.Second), Bytes: 12}}
+}
+
+func (h *fakeDaemon) ConsoleLog(_ context.Context, _ string, at time.Time) ([]byte, error) {
+	if !at.Equal(started) {
+		return nil, &api.Error{Status: http.StatusNotFound, Message: "no such boot"}
+	}
+	return []byte("\x1b[1mlogin: <b>"), nil
 }

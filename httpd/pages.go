@@ -45,6 +45,7 @@ func parsePages(now func() time.Time) (*template.Template, error) {
 		"steps":   steps,
 		"words":   func(k fmt.Stringer) string { return strings.ReplaceAll(k.String(), "_", " ") },
 		"pathesc": url.PathEscape,
+		"nano":    func(t time.Time) string { return t.Format(time.RFC3339Nano) },
 	}).ParseFS(embedded, "pages/*.html")
 }
 
@@ -249,6 +250,8 @@ type hostPage struct {
 	Known bool       // in the lab, or a guest
 	Boots []api.Boot // the newest first
 	VM    *api.VM
+
+	Console *consoleView // nil: none is kept
 }
 
 func (a *Admin) hostPage(w http.ResponseWriter, r *http.Request) {
@@ -272,6 +275,7 @@ func (a *Admin) hostPage(w http.ResponseWriter, r *http.Request) {
 	slices.Reverse(boots)
 	p.Boots = boots[:min(maxBoots, len(boots))]
 	p.VM = a.vmOf(r, p.Host)
+	p.Console = a.consoleOf(r.Context(), name)
 	a.render(w, http.StatusOK, "host.html", p)
 }
 

@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
+	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -63,23 +65,79 @@ func serveHypervisor(daemon *os.File) error {
 			requests <- req
 		}
 	}()
-	var c *libvirtConn
+	a := answerer{daemon: daemon}
 	for req := range requests {
-		var resp response
-		if req.Method == methodConnect {
-			conn, err := connectConfined(req)
-			if c = conn; err != nil {
-				resp.Err, resp.Broken = err.Error(), true
-			}
-		} else {
-			resp = c.serve(req)
-		}
-		if err := writeFrame(daemon, resp); err != nil {
+		if err := a.write(a.answer(req)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// An answerer makes the calls of a process.
+type answerer struct {
+	c        *libvirtConn
+	consoles consoleOpener // nil: the process is not for consoles
+
+	mu     sync.Mutex // of writes: consoles write beside the calls
+	daemon *os.File
+}
+
+func (a *answerer) write(r response) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return writeFrame(a.daemon, r)
+}
+
+// answer makes one call.
+func (a *answerer) answer(req request) (resp response) {
+	if req.Method != methodConnect {
+		if strings.HasPrefix(string(req.Method), methodsOfConsoles) {
+			return a.console(req)
+		}
+		return a.c.serve(req)
+	}
+	conn, err := connectConfined(req)
+	if err != nil {
+		return response{Err: err.Error(), Broken: true}
+	}
+	a.c = conn
+	if req.Consoles {
+		a.consoles = conn.consoles(func(f consoleFrame) {
+			if err := a.write(response{Console: &f}); err != nil {
+				os.Exit(0) // the daemon has ended
+			}
+		})
+	}
+	return response{}
+}
+
+// console makes one call of a process for consoles.
+func (a *answerer) console(req request) (resp response) {
+	var err error
+	switch req.Method {
+	case methodOpenConsole:
+		err = a.consoles.openConsole(req.UUID, req.Take)
+	case methodTypeConsole:
+		err = a.consoles.typeConsole(req.UUID, req.Content)
+	case methodCloseConsole:
+		a.consoles.closeConsole(req.UUID)
+	}
+	if err != nil {
+		resp.Err, resp.Broken = err.Error(), !a.c.alive()
+	}
+	return resp
+}
+
+// A consoleOpener is the serial consoles of a connection.
+type consoleOpener interface {
+	openConsole(uuid string, take bool) error
+	typeConsole(uuid string, input []byte) error
+	closeConsole(uuid string)
+}
+
+// errConsoleClosed is the error of input for a console that is not open.
+var errConsoleClosed = errors.New("the console is not open")
 
 // dataBytes returns the size of the memory of this process that RLIMIT_DATA limits.
 func dataBytes() uint64 {

@@ -53,6 +53,10 @@ func (f *fake) Open(string) virt.Hypervisor { return f }
 
 func (f *fake) Close() {}
 
+func (f *fake) Consoles(context.Context, virt.ConsoleSink) (virt.Consoles, error) {
+	return nil, errors.New("a fake has no consoles")
+}
+
 func (f *fake) Memory(context.Context) (uint64, error) { return 64 << 30, nil }
 
 func (f *fake) Find(ctx context.Context, uuid, name string) ([]virt.Domain, error) {

@@ -48,8 +48,34 @@ type Hypervisor interface {
 	UploadVolume(ctx context.Context, pool, xml string, content io.Reader, n uint64) (path string, err error)
 	// DeleteVolume deletes a volume. A missing volume is no error.
 	DeleteVolume(ctx context.Context, pool, name string) error
+	// Consoles connects for serial consoles. What they write goes to sink, from one goroutine, until End.
+	Consoles(ctx context.Context, sink ConsoleSink) (Consoles, error)
 	// Close closes the connection. Calls in progress fail, and later ones too.
 	Close()
+}
+
+// Consoles are the serial consoles of the domains of a hypervisor.
+type Consoles interface {
+	// Open opens the console of a running domain. take takes it from another program, such as virsh console.
+	Open(ctx context.Context, uuid string, take bool) error
+	// Type sends input to a console that is open.
+	Type(ctx context.Context, uuid string, input []byte) error
+	// Close closes a console.
+	Close(ctx context.Context, uuid string) error
+	// Done is closed when the connection has ended. All consoles have ended then.
+	Done() <-chan struct{}
+	// End ends the connection.
+	End()
+}
+
+// A ConsoleSink takes what happens to consoles. Its methods must not block.
+type ConsoleSink interface {
+	// Output takes what a console wrote, which it may keep.
+	Output(uuid string, output []byte)
+	// Reset says that a machine was reset: its firmware starts.
+	Reset(uuid string)
+	// Ended says that a console was closed, and why.
+	Ended(uuid, reason string)
 }
 
 // Unreachable marks the error of a Hypervisor that does not answer.
@@ -68,6 +94,7 @@ type Domain struct {
 	Metadata string   // our element; empty: the domain is not ours
 	Next     string   // our element of the definition for the next start, where the domain runs with another
 	MACs     []string // of its interfaces, lower case
+	Run      int      // libvirt's number of this run, until the domain is off; 0: it does not run
 }
 
 // A State is the state of a virtual machine.

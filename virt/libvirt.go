@@ -119,6 +119,9 @@ func describe(d *libvirt.Domain) (Domain, error) {
 		element = "" // no metadata: not ours
 	}
 	dom := Domain{Name: name, UUID: uuid, State: stateOf(state), Metadata: element}
+	if id, err := d.GetID(); err == nil && dom.State.active() { // off has none
+		dom.Run = int(id)
+	}
 	if element != "" && dom.State.active() {
 		if next, err := d.GetMetadata(libvirt.DOMAIN_METADATA_ELEMENT, metadataURI, libvirt.DOMAIN_AFFECT_CONFIG); err == nil && next != element {
 			dom.Next = next

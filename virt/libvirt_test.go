@@ -393,6 +393,11 @@ func library(t *testing.T, pid int) string {
 // children returns the processes of hypervisors that this process has started.
 func children(t *testing.T) (pids []int) {
 	t.Helper()
+	return childrenNamed(t, "hypervisor")
+}
+
+func childrenNamed(t *testing.T, name string) (pids []int) {
+	t.Helper()
 	dirs, err := filepath.Glob("/proc/[0-9]*/stat")
 	check(t, err)
 	for _, stat := range dirs {
@@ -403,7 +408,7 @@ func children(t *testing.T) (pids []int) {
 		_, fields, _ := strings.Cut(string(text), ") ")
 		f := strings.Fields(fields)
 		cmdline, err := os.ReadFile(filepath.Join(filepath.Dir(stat), "cmdline"))
-		if err != nil || f[1] != strconv.Itoa(os.Getpid()) || f[0] == "Z" || !strings.HasPrefix(string(cmdline), "bootlab\x00hypervisor\x00") {
+		if err != nil || f[1] != strconv.Itoa(os.Getpid()) || f[0] == "Z" || !strings.HasPrefix(string(cmdline), "bootlab\x00"+name+"\x00") {
 			continue
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(stat)))

@@ -36,3 +36,4 @@ func (*libvirtConn) deleteVolume(_, _ string) error             { return errNotB
 func (*libvirtConn) uploadVolume(_, _ string, _ io.Reader, _ uint64) (string, error) {
 	return "", errNotBuilt
 }
+func (*libvirtConn) consoles(func(consoleFrame)) consoleOpener { return nil }

@@ -140,6 +140,7 @@ func (s *Server) lookAt(ctx context.Context, hv *lab.Hypervisor, h Hypervisor, m
 // place notes which machines are on a hypervisor.
 func (s *Server) place(ctx context.Context, hv *lab.Hypervisor) {
 	domains, _, _ := s.observe(hv).last()
+	s.consoles.see(hv, domains)
 	if err := s.placements.see(ctx, s.deps.Table().lab, hv, domains, s.deps.Now()); err != nil {
 		s.deps.Log.Warn("where virtual machines are was not stored", "err", err)
 	}
@@ -177,6 +178,7 @@ func (s *Server) refreshAll(ctx context.Context) {
 	for {
 		hypervisors := s.deps.Table().hypervisors
 		s.connections.keep(hypervisors)
+		s.consoles.keep(hypervisors)
 		for _, hv := range hypervisors {
 			s.refresh(hv)
 		}

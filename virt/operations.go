@@ -180,6 +180,7 @@ func (s *Server) start(ctx context.Context, hv Hypervisor, m *machine) (bool, er
 	if d.State.active() {
 		return false, nil
 	}
+	s.consoles.prepare(m.vm.Hypervisor)
 	return true, s.powerOn(ctx, hv, m)
 }
 

@@ -111,7 +111,7 @@ func (r *remote) connected(ctx context.Context) (*process, error) {
 	if wait := time.Until(r.next); wait > 0 {
 		return nil, fmt.Errorf("%w; a new process is started in %s", r.why, max(wait, time.Second).Round(time.Second))
 	}
-	p, err := r.connect(ctx, nil)
+	p, err := r.connect(ctx, nil, request{})
 	if err != nil {
 		return nil, err
 	}
@@ -119,13 +119,17 @@ func (r *remote) connected(ctx context.Context) (*process, error) {
 	return p, nil
 }
 
-// connect starts a process and connects it to the hypervisor. content is what it uploads; nil: nothing.
-func (r *remote) connect(ctx context.Context, content *os.File) (*process, error) {
-	p, err := r.start(content)
+// connect starts a process and connects it to the hypervisor. content is what it uploads; nil: nothing. req may have details.
+func (r *remote) connect(ctx context.Context, content *os.File, req request) (*process, error) {
+	name := "hypervisor"
+	if req.Consoles {
+		name = "consoles"
+	}
+	p, err := r.start(name, content)
 	if err != nil {
 		return nil, err
 	}
-	req := request{Method: methodConnect, URI: r.uri}
+	req.Method, req.URI = methodConnect, r.uri
 	if r.driver.Confine != nil {
 		req.Confine = r.driver.Confine(r.uri)
 	}
@@ -140,14 +144,14 @@ func (r *remote) connect(ctx context.Context, content *os.File) (*process, error
 	return p, nil
 }
 
-// start starts a process that Close ends.
-func (r *remote) start(content *os.File) (*process, error) {
+// start starts a process that Close ends. Its name is what ps shows.
+func (r *remote) start(name string, content *os.File) (*process, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
 		return nil, errors.New("the connection was closed: the hypervisor was taken out of the lab file, or the daemon is stopping")
 	}
-	p, err := r.driver.run(r.uri, content)
+	p, err := r.driver.run(name, r.uri, content)
 	if err != nil {
 		return nil, fmt.Errorf("start a process for it: %w", err)
 	}
@@ -196,8 +200,8 @@ type process struct {
 	killed bool // by kill, readable after it
 }
 
-// run starts a process.
-func (p *Processes) run(uri string, content *os.File) (*process, error) {
+// run starts a process that is named so in ps.
+func (p *Processes) run(name, uri string, content *os.File) (*process, error) {
 	if p.Program == "" {
 		return nil, errors.New("this program manages no virtual machines (virt.Processes.Program is empty)")
 	}
@@ -208,7 +212,7 @@ func (p *Processes) run(uri string, content *os.File) (*process, error) {
 	defer func() { _ = theirs.Close() }()
 	child := &process{conn: ours, done: make(chan struct{})}
 	child.cmd = exec.Command(p.Program)
-	child.cmd.Args = []string{"bootlab", "hypervisor", uri} // for ps
+	child.cmd.Args = []string{"bootlab", name, uri} // for ps
 	child.cmd.Env = processEnviron()
 	child.cmd.Stderr = &child.stderr
 	child.cmd.ExtraFiles = []*os.File{theirs}
@@ -460,7 +464,7 @@ func (r *remote) stream(ctx context.Context, req request, content io.Reader) (st
 	if err != nil {
 		return "", err
 	}
-	p, err := r.connect(ctx, out)
+	p, err := r.connect(ctx, out, request{})
 	_ = out.Close()
 	if err != nil {
 		_ = in.Close()

@@ -10,7 +10,7 @@ import (
 )
 
 // The daemon and the process of a hypervisor send each other frames over a socket: four bytes of length, big-endian, and JSON.
-// The daemon sends a request and receives one response. Both are the same program, so there are no versions.
+// The daemon sends a request and receives one response. A process for consoles also sends frames with what they write. Both are the same program, so there are no versions.
 
 // A method is a call that a process makes.
 type method string
@@ -34,7 +34,15 @@ const (
 	methodCreateVolume method = "create volume"
 	methodUploadVolume method = "upload volume"
 	methodDeleteVolume method = "delete volume"
+
+	// Of a process for consoles.
+	methodOpenConsole  method = methodsOfConsoles + "open"
+	methodTypeConsole  method = methodsOfConsoles + "type"
+	methodCloseConsole method = methodsOfConsoles + "close"
 )
+
+// methodsOfConsoles begins the names of the methods of a process for consoles.
+const methodsOfConsoles = "console "
 
 // A request is one call. Which fields it has depends on the method.
 type request struct {
@@ -47,7 +55,10 @@ type request struct {
 	Name    string          `json:",omitempty"`
 	Bytes   uint64          `json:",omitempty"`
 	Order   map[string]uint `json:",omitempty"`
-	Content []byte          `json:",omitempty"` // of a small upload; that of others comes from a pipe
+	Content []byte          `json:",omitempty"` // of a small upload; that of others comes from a pipe; what is typed
+
+	Consoles bool `json:",omitempty"` // with connect: the process is for consoles
+	Take     bool `json:",omitempty"` // take the console from another program
 }
 
 // A response is the result of a call.
@@ -57,6 +68,16 @@ type response struct {
 	Text    string   `json:",omitempty"`
 	Bytes   uint64   `json:",omitempty"`
 	Domains []Domain `json:",omitempty"`
+
+	Console *consoleFrame `json:",omitempty"` // not an answer: a console wrote
+}
+
+// A consoleFrame is what happened to a console.
+type consoleFrame struct {
+	UUID   string // of the domain
+	Output []byte `json:",omitempty"`
+	Ended  string `json:",omitempty"` // why it was closed
+	Reset  bool   `json:",omitempty"` // the machine was reset: the firmware starts
 }
 
 // maxFrame is far above the list of the domains of any hypervisor.

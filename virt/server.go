@@ -36,6 +36,7 @@ type Deps struct {
 	Images     Images     // nil: machines with an image cannot be created
 	Placements Placements // nil: kept in memory only
 	NextBoots  NextBoots  // nil: kept in memory only
+	Consoles   ConsoleLog // nil: serial consoles are not opened
 }
 
 // MetricOperationSeconds is the histogram of operations, by operation and result ("ok" or "failed").
@@ -54,6 +55,7 @@ type Server struct {
 
 	placements placements
 	nextBoots  nextBoots
+	consoles   *consoles
 
 	mu   sync.Mutex
 	busy map[string]string // operation in progress, by host
@@ -95,6 +97,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 			Buckets: []float64{.05, .25, 1, 5, 15, 60},
 		}, []string{"operation", "result"}),
 	}
+	s.consoles = newConsoles(s)
 	s.placements = placements{store: deps.Placements, byHost: map[string]Placement{}}
 	if deps.Placements != nil {
 		var err error
@@ -145,7 +148,9 @@ const closeWait = 5 * time.Second
 
 // Serve refreshes the state of the hypervisors until ctx ends, closes the connections to the hypervisors and returns nil.
 func (s *Server) Serve(ctx context.Context) error {
+	s.consoles.start(ctx)
 	s.refreshAll(ctx)
+	s.consoles.wait()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWait)
 	defer cancel()
 	if !s.connections.close(ctx) {

@@ -31,7 +31,7 @@ func (d *Daemon) newAdmin(s *servers) (*httpd.Admin, error) {
 	}
 	backend := &adminBackend{Daemon: d, servers: s}
 	return httpd.NewAdmin(httpd.AdminConfig{Token: token, Limits: httpd.Limits{Connections: d.shares.Admin}}, httpd.AdminDeps{
-		Status: backend, Inventory: backend, Timelines: backend, Installer: backend, Discovered: backend, Machines: backend, Balancers: backend, Clusters: d.clusters, Leases: backend, Backups: backend, Reloader: backend,
+		Status: backend, Inventory: backend, Timelines: backend, Installer: backend, Discovered: backend, Machines: backend, Consoles: backend, Balancers: backend, Clusters: d.clusters, Leases: backend, Backups: backend, Reloader: backend,
 		State: backend, Names: backend,
 		Gatherer: d.registry, Metrics: d.registry, Log: d.serverLog, Now: time.Now, Own: d.own, Panics: d.panics.Server(serverAdmin),
 	})

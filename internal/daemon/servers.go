@@ -20,6 +20,7 @@ import (
 	"github.com/bootlab/bootlab/internal/firmware"
 	"github.com/bootlab/bootlab/internal/host/descriptors"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/consolelog"
 	"github.com/bootlab/bootlab/lbproxy"
 	"github.com/bootlab/bootlab/tftpd"
 	"github.com/bootlab/bootlab/virt"
@@ -35,6 +36,8 @@ type servers struct {
 	admin   *httpd.Admin
 	lb      *lbproxy.Server
 	virt    *virt.Server
+
+	consoles *consolelog.Log
 }
 
 // build makes all servers. Each gets a function that returns its table of the current snapshot.
@@ -48,6 +51,11 @@ func (d *Daemon) build() (*servers, error) {
 	})
 	d.shares = d.divide()
 	var errs [8]error
+	consoles, err := d.openConsoles()
+	if err != nil {
+		return nil, fmt.Errorf("set up the servers: %w", err)
+	}
+	s.consoles = consoles
 	s.dhcp, errs[0] = dhcpd.New(dhcpd.Config{}, dhcpd.Deps{
 		Panics: d.panics.Server(serverDHCP),
 		Table:  table(d, func(s *snapshot.Snapshot) *dhcpd.Table { return s.DHCP }),
@@ -83,7 +91,7 @@ func (d *Daemon) build() (*servers, error) {
 		Panics: d.panics.Server(serverVirt),
 		Table:  table(d, func(s *snapshot.Snapshot) *virt.Table { return s.Virt }),
 		Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: time.Now, Images: images{d, unpack.New(filepath.Join(d.current.Load().Lab.Appliance.State, "unpacked"))},
-		Placements: byHost[virt.Placement]{d.store, placementPrefix}, NextBoots: byHost[virt.NextBoot]{d.store, nextBootPrefix},
+		Placements: byHost[virt.Placement]{d.store, placementPrefix}, NextBoots: byHost[virt.NextBoot]{d.store, nextBootPrefix}, Consoles: consoles,
 		Driver: &virt.Processes{Program: d.cfg.Program, Confine: d.hypervisorPaths, Log: d.log},
 	})
 	s.admin, errs[7] = d.newAdmin(s)

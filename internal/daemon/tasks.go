@@ -39,6 +39,8 @@ func (d *Daemon) tasks(watch *watcher) tasks {
 		{name: "clusters", run: d.clusters.run},
 		// No operation on virtual machines any more.
 		{name: serverVirt, server: true, run: d.virt.Serve},
+		// No console is open any more; the last output is written.
+		{name: "consoles", run: d.consoles.Run},
 		// Transfers may finish, up to a limit.
 		{name: serverHTTP, server: true, run: func(ctx context.Context) error {
 			return d.sockets.serve(ctx, serverHTTP, func(ctx context.Context, s *socket) error { return d.http.Serve(ctx, s.tcp) })

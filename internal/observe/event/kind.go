@@ -73,6 +73,10 @@ const (
 	VMMediaEjected
 	VMFailed
 
+	ConsolePanic
+	ConsoleEmergency
+	ConsoleNoBootDevice
+
 	BootstrapLeft
 	ClusterReady
 
@@ -198,6 +202,10 @@ var table = [kinds]description{
 	VMMediaInserted: {"vm_media_inserted", StageVM, slog.LevelInfo, own, "a virtual medium was inserted for the next start of a virtual machine"},
 	VMMediaEjected:  {"vm_media_ejected", StageVM, slog.LevelInfo, own, "the virtual medium of a virtual machine was removed"},
 	VMFailed:        {"vm_failed", StageVM, slog.LevelError, own, "a hypervisor refused an operation"},
+
+	ConsolePanic:        {"console_panic", StageVM, slog.LevelWarn, refusal, "the kernel of a virtual machine wrote on its console that it panicked"},
+	ConsoleEmergency:    {"console_emergency", StageVM, slog.LevelWarn, refusal, "the system of a virtual machine stopped in an emergency shell"},
+	ConsoleNoBootDevice: {"console_no_boot_device", StageVM, slog.LevelWarn, refusal, "the firmware of a virtual machine found nothing to boot"},
 
 	BootstrapLeft: {"bootstrap_left", StageBalancer, slog.LevelInfo, own, "the control plane of a cluster serves and its bootstrap machine does not any more: it was taken out of the balancers"},
 	ClusterReady:  {"cluster_ready", StageLab, slog.LevelInfo, own, "a cluster that was brought up is ready"},

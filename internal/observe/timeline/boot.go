@@ -207,7 +207,8 @@ func finishes(e event.Event, s *bootSummary) bool {
 func failure(e event.Event) bool {
 	switch e.Kind {
 	case event.TFTPFailed, event.TFTPRefused, event.ScriptRefused, event.ScriptLoop, event.FileAborted, event.FileMissing, event.ConfigRefused,
-		event.DHCPRefused, event.DHCPOtherServerChosen, event.DHCPDecline, event.DHCPNak, event.DHCPLoop, event.InstallLoop, event.InstallUnknown, event.VMFailed, event.PowerCycleFailed:
+		event.DHCPRefused, event.DHCPOtherServerChosen, event.DHCPDecline, event.DHCPNak, event.DHCPLoop, event.InstallLoop, event.InstallUnknown, event.VMFailed, event.PowerCycleFailed,
+		event.ConsolePanic, event.ConsoleEmergency, event.ConsoleNoBootDevice:
 		return true
 	}
 	return false

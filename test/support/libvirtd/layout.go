@@ -16,7 +16,7 @@ const initScript = `
 set -e
 mount --make-rprivate /
 mount -t proc proc /proc
-for pair in etc:/etc/libvirt lib:/var/lib/libvirt cache:/var/cache/libvirt log:/var/log/libvirt run:/run/libvirt \
+for pair in etc:/etc/libvirt lib:/var/lib/libvirt cache:/var/cache/libvirt log:/var/log/libvirt run:/run/libvirt lock:/var/lock \
 	passwd:/etc/passwd group:/etc/group
 do
 	[ -e "${pair#*:}" ] || mkdir -p "${pair#*:}"
@@ -51,7 +51,7 @@ stdio_handler = "file"
 
 // writeFiles writes the folders and files that libvirtd needs.
 func writeFiles(dir string, cfg Config) error {
-	for _, sub := range []string{"etc/storage/autostart", "lib", "cache", "log", "run", "images"} {
+	for _, sub := range []string{"etc/storage/autostart", "lib", "cache", "log", "run", "lock", "images"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
 			return err
 		}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/observe/consolelog"
+)
+
+// escapeKey ends an interactive console: Ctrl-], as in virsh and telnet.
+const escapeKey = 0x1d
+
+func vmConsole(o *options) *cobra.Command {
+	var take bool
+	cmd := &cobra.Command{
+		Use:   "console HOST",
+		Short: "Connect to the serial console of a virtual machine; Ctrl-] leaves it",
+		Long: "Connect to the serial console of a virtual machine; Ctrl-] leaves it. Several may be connected at the same time. The machine may\n" +
+			"be off: its console is there when it starts. Without a terminal, the input is typed, and the command goes on until it is interrupted.",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := o.client()
+			if err != nil {
+				return err
+			}
+			how := api.TakeFree
+			if take {
+				how = api.TakeAlways
+			}
+			return (&console{client: c, host: args[0], out: cmd.OutOrStdout(), notes: cmd.ErrOrStderr()}).run(cmd.Context(), cmd.InOrStdin(), how)
+		},
+	}
+	cmd.Flags().BoolVar(&take, "force", false, "take the console from another program that has it, such as virsh console")
+	return cmd
+}
+
+// A console connects a terminal with a machine.
+type console struct {
+	client     *api.Client
+	host       string
+	out, notes io.Writer
+}
+
+// run connects until the escape key, the end of ctx or of the daemon.
+func (c *console) run(ctx context.Context, in io.Reader, take api.Take) error {
+	if f, ok := in.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		fmt.Fprintf(c.notes, "console of %s; Ctrl-] leaves it\r\n", c.host)
+		state, err := term.MakeRaw(int(f.Fd()))
+		if err != nil {
+			return fmt.Errorf("set the terminal to raw mode: %w", err)
+		}
+		defer func() {
+			_ = term.Restore(int(f.Fd()), state)
+			fmt.Fprintln(c.notes)
+		}()
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go c.send(ctx, in, cancel) // a Read in progress ends with the process
+	err := c.client.Console(ctx, c.host, take, func(o api.ConsoleOutput) error {
+		if o.State != "" {
+			fmt.Fprintf(c.notes, "[%s: %s]\r\n", c.host, o.State)
+		}
+		_, err := c.out.Write(o.Output)
+		return err
+	})
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		err = cause
+	}
+	if errors.Is(err, errLeft) || errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// errLeft ends a console by the escape key.
+var errLeft = errors.New("left by the escape key")
+
+// send sends what is typed. What cannot be sent is reported, and the console goes on.
+func (c *console) send(ctx context.Context, in io.Reader, leave context.CancelCauseFunc) {
+	buf := make([]byte, 4096)
+	for {
+		n, err := in.Read(buf)
+		typed := buf[:n]
+		i := slices.Index(typed, escapeKey)
+		if i >= 0 {
+			typed = typed[:i]
+		}
+		if len(typed) > 0 {
+			if err := c.client.TypeConsole(ctx, c.host, typed); err != nil && ctx.Err() == nil {
+				fmt.Fprintf(c.notes, "[%s: not typed: %v]\r\n", c.host, err)
+			}
+		}
+		if i >= 0 {
+			leave(errLeft)
+			return
+		}
+		if err != nil { // the end of a file leaves the output
+			return
+		}
+	}
+}
+
+func vmLog(o *options) *cobra.Command {
+	var list, raw bool
+	var back int
+	cmd := &cobra.Command{
+		Use:   "log HOST",
+		Short: "Print what a virtual machine wrote to its serial console in its last boot",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := o.client()
+			if err != nil {
+				return err
+			}
+			boots, err := c.ConsoleBoots(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if list {
+				return o.print(cmd, boots, func() error { return consoleBootsText(cmd, boots) })
+			}
+			if back < 0 || back >= len(boots) {
+				return fmt.Errorf("%d boots of %s have console output: bootlab vm log %[2]s --list lists them", len(boots), args[0])
+			}
+			text, err := c.ConsoleLog(cmd.Context(), args[0], boots[len(boots)-1-back].Started)
+			if err != nil {
+				return err
+			}
+			if !raw {
+				text = consolelog.Plain(text)
+			}
+			_, err = cmd.OutOrStdout().Write(text)
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&list, "list", false, "list the boots whose output is kept")
+	cmd.Flags().BoolVar(&raw, "raw", false, "print control sequences too, which may do anything to the terminal")
+	cmd.Flags().IntVar(&back, "back", 0, "print the boot so many before the last")
+	return cmd
+}
+
+func consoleBootsText(cmd *cobra.Command, boots []api.ConsoleBoot) error {
+	var rows [][]string
+	for i, b := range boots {
+		rows = append(rows, []string{fmt.Sprint(len(boots) - 1 - i), b.Started.Local().Format(time.DateTime), b.Last.Local().Format(time.DateTime), fmt.Sprint(b.Bytes), fmt.Sprint(b.Dropped)})
+	}
+	return table(cmd, "BACK STARTED LAST BYTES DROPPED", rows)
+}

@@ -1,0 +1,74 @@
+package daemon
+
+import (
+	"context"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/observe/consolelog"
+	"github.com/bootlab/bootlab/internal/observe/event"
+)
+
+// consolesFolder has what serial consoles wrote, below appliance.state.
+const consolesFolder = "consoles"
+
+// openConsoles opens the log of serial consoles. Lines that matter become events.
+func (d *Daemon) openConsoles() (*consolelog.Log, error) {
+	kinds := map[consolelog.Meaning]event.Kind{
+		consolelog.Panic: event.ConsolePanic, consolelog.Emergency: event.ConsoleEmergency, consolelog.NoBootDevice: event.ConsoleNoBootDevice,
+	}
+	return consolelog.Open(consolelog.Config{Dir: filepath.Join(d.current.Load().Lab.Appliance.State, consolesFolder)}, consolelog.Deps{
+		Log: d.serverLog, Now: time.Now, Metrics: d.registry, Found: func(f consolelog.Finding) {
+			d.bus.Record(event.Event{Kind: kinds[f.Meaning], Host: f.Host, Detail: f.Line})
+		},
+	})
+}
+
+// Console implements httpd.Consoles.
+func (c *adminBackend) Console(ctx context.Context, host string, take api.Take) (<-chan api.ConsoleOutput, error) {
+	from, err := c.servers.virt.Console(ctx, host, take == api.TakeAlways)
+	if err != nil {
+		return nil, &api.Error{Status: http.StatusConflict, Message: err.Error()}
+	}
+	to := make(chan api.ConsoleOutput)
+	go func() {
+		defer close(to)
+		for out := range from {
+			select {
+			case to <- api.ConsoleOutput(out):
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return to, nil
+}
+
+// TypeConsole implements httpd.Consoles.
+func (c *adminBackend) TypeConsole(ctx context.Context, host string, input []byte) error {
+	if err := c.servers.virt.Type(ctx, host, input); err != nil {
+		return &api.Error{Status: http.StatusConflict, Message: err.Error()}
+	}
+	return nil
+}
+
+// ConsoleBoots implements httpd.Consoles.
+func (c *adminBackend) ConsoleBoots(_ context.Context, host string) []api.ConsoleBoot {
+	var boots []api.ConsoleBoot
+	for _, b := range c.servers.consoles.Boots(host) {
+		boots = append(boots, api.ConsoleBoot(b))
+	}
+	return boots
+}
+
+// ConsoleLog implements httpd.Consoles.
+func (c *adminBackend) ConsoleLog(ctx context.Context, host string, started time.Time) ([]byte, error) {
+	c.servers.consoles.Flush(ctx)
+	text, err := c.servers.consoles.Read(host, started)
+	if err != nil {
+		return nil, &api.Error{Status: http.StatusNotFound, Message: err.Error(), Hint: "bootlab vm log " + host + " --list shows which are kept"}
+	}
+	return text, nil
+}
