@@ -24,6 +24,7 @@ type httpProxy struct {
 	buffers      copyBuffers
 	h2           *http2
 	certificates certificates
+	members      memberTLS
 	ctx          context.Context // ends when close aborts what is left
 	cancel       context.CancelFunc
 

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/lbproxy/h1"
 )
 
@@ -36,7 +37,16 @@ func (h *http2) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 	h.proxy.s.dialed(to.endpoint, time.Since(start))
 	setMemberOptions(conn)
-	return conn, nil
+	secure, err := h.proxy.secure(ctx, conn, to.frontend, to.endpoint)
+	if err != nil {
+		return nil, &dialError{balancer: to.frontend.Name, err: err}
+	}
+	return secure, nil
+}
+
+// speaksHTTP2 reports whether requests go to the backends in HTTP/2.
+func (f *Frontend) speaksHTTP2() bool {
+	return f.Protocol == lab.BackendH2C || f.Protocol == lab.BackendH2
 }
 
 // runHTTP2 is run for a backend that speaks HTTP/2 without TLS, such as a gRPC server.
@@ -112,7 +122,7 @@ func (x *exchange) toHTTP2(e *endpoint) *http.Request {
 	raw := x.appendRequest(nil)
 	_, raw = h1.CutLine(raw[:len(raw)-len("\r\n")])
 	_ = sent.ParseFields(raw, false) // it was written by us
-	r := &http.Request{Method: string(x.req.Method), Host: string(x.req.Host), Header: make(http.Header), URL: urlOf(e.Addr.String(), string(x.req.Target))}
+	r := &http.Request{Method: string(x.req.Method), Host: string(x.req.Host), Header: make(http.Header), URL: urlOf(e.cookie+"."+x.frontend.Name, string(x.req.Target))}
 	for _, f := range sent.Fields {
 		switch h1.KindOf(f.Name) {
 		case h1.FieldHost, h1.FieldLength, h1.FieldEncoding, h1.FieldConnection, h1.FieldUpgrade:
@@ -137,7 +147,8 @@ func (x *exchange) toHTTP2(e *endpoint) *http.Request {
 	return r
 }
 
-// urlOf returns the URL of a target that is sent as it is.
+// urlOf returns the URL of a target that is sent as it is. The transport shares connections between requests with the same
+// host: it names the backend and the balancer, which may have TLS settings of its own. dial does not look at it.
 func urlOf(host, target string) *url.URL {
 	u, err := url.ParseRequestURI(target)
 	if err != nil || u.RequestURI() != target {

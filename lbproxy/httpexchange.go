@@ -6,13 +6,12 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/bootlab/bootlab/lbproxy/h1"
-
-	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // A responder is the client's side of an exchange. What begin, content and finish write is sent by flush at the latest.
@@ -70,7 +69,7 @@ var (
 func (x *exchange) run() (again bool) {
 	x.resp.Status, x.status, x.begun, x.upload, x.member, x.stuck = 0, 0, false, nil, nil, nil
 	defer x.release()
-	if x.frontend.Protocol == lab.BackendH2C {
+	if x.frontend.speaksHTTP2() {
 		return x.runHTTP2()
 	}
 	err := x.roundTrip()
@@ -151,26 +150,40 @@ func idempotent(method []byte) bool {
 func (x *exchange) connect(fresh *endpoint) (*memberConn, error) {
 	f, s := x.frontend, x.proxy.s
 	x.log.dialed = time.Now()
-	e := x.pick(nil)
-	if e == nil {
-		return nil, errNoBackend
-	}
-	if e != fresh && f.SendProxy == 0 {
-		if member := e.state.pool.get(); member != nil {
-			x.endpoint, x.log.endpoint = e, e
+	var tried []*endpoint // that accepted, and failed in the handshake
+	last := errNoBackend
+	for {
+		e := x.pick(tried)
+		if e == nil {
+			return nil, last
+		}
+		x.log.endpoint = e
+		if e != fresh && f.SendProxy == 0 {
+			if member := e.state.pool.get(); member != nil {
+				x.endpoint = e
+				return member, nil
+			}
+		}
+		conn, e, err := s.connectFrom(x.proxy.ctx, f, e, x.src.Addr())
+		if err != nil && x.proxy.ctx.Err() != nil {
+			return nil, errClientGone
+		}
+		if err != nil {
+			return nil, &dialError{balancer: f.Name, err: err}
+		}
+		x.log.endpoint = e
+		member, err := x.newMember(conn, e)
+		if err == nil {
+			x.endpoint = e
 			return member, nil
 		}
+		last = err
+		e.state.active.Add(-1)
+		if slices.Contains(tried, e) {
+			return nil, last
+		}
+		tried = append(tried, e)
 	}
-	x.log.endpoint = e
-	conn, e, err := s.connectFrom(x.proxy.ctx, f, e, x.src.Addr())
-	if err != nil && x.proxy.ctx.Err() != nil {
-		return nil, errClientGone
-	}
-	if err != nil {
-		return nil, &dialError{balancer: f.Name, err: err}
-	}
-	x.endpoint, x.log.endpoint = e, e
-	return x.newMember(conn, e)
 }
 
 // try sends the request on the exchange's connection and reads the head of the final response.

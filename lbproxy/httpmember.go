@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -28,6 +29,7 @@ const (
 // A memberConn is a connection to a backend in HTTP mode. One request at a time has it.
 type memberConn struct {
 	net.Conn
+	socket   net.Conn // Conn, or what its TLS is on
 	in       *bufio.Reader
 	deadline deadline
 	proxy    *httpProxy
@@ -52,7 +54,7 @@ func (c *memberConn) close() {
 
 // abort resets the connection.
 func (c *memberConn) abort() {
-	if t, ok := c.Conn.(*net.TCPConn); ok {
+	if t, ok := c.socket.(*net.TCPConn); ok {
 		_ = t.SetLinger(0)
 	}
 	c.close()
@@ -62,6 +64,12 @@ func (c *memberConn) abort() {
 func (c *memberConn) quiet() bool {
 	if c.in.Buffered() > 0 {
 		return false
+	}
+	if c.Conn != c.socket { // tls.Conn may hold data that the kernel no longer has
+		_ = c.SetReadDeadline(time.Unix(1, 0))
+		_, err := c.in.Peek(1)
+		_ = c.SetReadDeadline(time.Time{})
+		return errors.Is(err, os.ErrDeadlineExceeded)
 	}
 	if c.raw == nil {
 		return true
@@ -183,7 +191,7 @@ func (p *connPool) waiting(silence time.Duration) (out []net.Conn) {
 	p.mu.Lock()
 	for c := range p.live {
 		if len(out) < waitingSample && !c.answered.Load() {
-			out = append(out, c.Conn)
+			out = append(out, c.socket)
 		}
 	}
 	p.mu.Unlock()
@@ -205,7 +213,7 @@ func (p *connPool) conns() (out []net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for c := range p.live {
-		out = append(out, c.Conn)
+		out = append(out, c.socket)
 	}
 	return out
 }
@@ -235,9 +243,13 @@ func (x *exchange) newMember(conn net.Conn, e *endpoint) (*memberConn, error) {
 			return nil, &dialError{balancer: x.frontend.Name, err: err}
 		}
 	}
-	c := &memberConn{Conn: conn, in: bufio.NewReaderSize(conn, memberBuffer), proxy: x.proxy, pool: &e.state.pool}
+	conn, err := x.proxy.secure(x.proxy.ctx, conn, x.frontend, e)
+	if err != nil {
+		return nil, &dialError{balancer: x.frontend.Name, err: err}
+	}
+	c := &memberConn{Conn: conn, socket: socketOf(conn), in: bufio.NewReaderSize(conn, memberBuffer), proxy: x.proxy, pool: &e.state.pool}
 	c.deadline.conn, c.deadline.write = conn, true
-	if t, ok := conn.(*net.TCPConn); ok {
+	if t, ok := c.socket.(*net.TCPConn); ok {
 		c.raw, _ = t.SyscallConn()
 	}
 	c.pool.add(c)

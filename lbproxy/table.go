@@ -29,6 +29,7 @@ type Frontend struct {
 	Timeouts       lab.Timeouts // never zero
 	Log            lab.AccessLog
 	Protocol       lab.BackendProtocol
+	BackendTLS     lab.BackendTLS
 	Redirect       lab.Redirect
 	TrustedProxies []netip.Prefix
 	Sticky         string // cookie name
@@ -39,12 +40,14 @@ type Frontend struct {
 
 // A Backend is one server of a frontend. Its stable key is the frontend's name and Addr.
 type Backend struct {
-	Name   string // the host's name, else the address
-	Label  string // Name, with the port if the frontend has several backends of this name; for metrics
-	Host   string // of the lab; empty: an external address
-	Addr   netip.AddrPort
-	Backup bool         // used only while every other backend is down
-	NotFor []netip.Addr // clients that it never gets, sorted
+	Name  string // the host's name, else the address
+	Label string // Name, with the port if the frontend has several backends of this name; for metrics
+	Host  string // of the lab; empty: an external address
+	Addr  netip.AddrPort
+	// ServerName is the name that its certificate has, where the balancer does not say another.
+	ServerName string
+	Backup     bool         // used only while every other backend is down
+	NotFor     []netip.Addr // clients that it never gets, sorted
 
 	seed   uint64 // of the rendezvous hash
 	cookie string // value of the sticky cookie; the same in every process, and not the address
@@ -88,7 +91,7 @@ func Compile(l *lab.Lab) *Table {
 func newFrontend(b *lab.Balancer) *Frontend {
 	f := &Frontend{
 		Name: b.Name, Listen: b.Listen, Mode: b.Mode, Balance: b.Balance, Check: b.Check, SendProxy: b.SendProxy,
-		MaxConnections: b.MaxConnections, Timeouts: b.Timeouts.WithDefaults(), Log: b.Log, Protocol: b.Protocol, Redirect: b.Redirect,
+		MaxConnections: b.MaxConnections, Timeouts: b.Timeouts.WithDefaults(), Log: b.Log, Protocol: b.Protocol, BackendTLS: b.BackendTLS, Redirect: b.Redirect,
 		TrustedProxies: b.TrustedProxies, Sticky: b.Sticky, OnDown: b.OnDown, Backends: make([]Backend, len(b.Backends)),
 	}
 	names, addrs := map[string]int{}, map[netip.Addr]int{}
@@ -98,8 +101,9 @@ func newFrontend(b *lab.Balancer) *Frontend {
 	}
 	for i, m := range b.Backends {
 		out := Backend{Name: m.Name, Addr: m.Addr, Backup: m.Backup, NotFor: m.NotFor}
+		out.ServerName = m.Addr.Addr().String()
 		if m.Host != nil {
-			out.Host = m.Host.Name
+			out.Host, out.ServerName = m.Host.Name, m.Host.FQDN
 		}
 		if out.Name == "" {
 			out.Name = m.Addr.String()

@@ -162,6 +162,7 @@ func namedFiles(l *lab.Lab) (files []namedFile) {
 		for _, path := range b.Certificates {
 			add(b.Pos, "balancers."+b.Name+".tls.certificates", path)
 		}
+		add(b.Pos, "balancers."+b.Name+".backend_tls.ca_file", b.BackendTLS.CAFile)
 	}
 	for _, h := range l.Hosts {
 		if h.BMC != nil {

@@ -361,6 +361,7 @@ type Balancer struct {
 	OnDown         OnDown
 	Certificates   []string // absolute files; none: no TLS termination
 	Protocol       BackendProtocol
+	BackendTLS     BackendTLS
 	Redirect       Redirect
 	TrustedProxies []netip.Prefix // peers whose Forwarded and X-Forwarded fields are kept
 	Sticky         string         // name of the cookie that keeps a client at its backend; empty: none
@@ -467,7 +468,16 @@ type BackendProtocol string
 const (
 	BackendHTTP1 BackendProtocol = "http1"
 	BackendH2C   BackendProtocol = "h2c" // HTTP/2 without TLS, as gRPC servers in a lab do
+	BackendH2    BackendProtocol = "h2"  // HTTP/2 with TLS
 )
+
+// BackendTLS is how TLS is spoken with backends of mode http. The zero value is: not.
+type BackendTLS struct {
+	On         bool
+	CAFile     string // absolute; empty: the system's authorities
+	Name       string // that certificates must have; empty: the backend's FQDN or address
+	Unverified bool   // any certificate will do
+}
 
 // OnDown is what becomes of the open connections of a backend that goes down.
 type OnDown string

@@ -32,12 +32,13 @@ func (r *resolver) balancer(e *entry[rawBalancer]) *lab.Balancer {
 		Log:            raw.Log.or(lab.LogNone), OnDown: raw.OnDown.or(lab.OnDownKeep), Protocol: raw.Protocol.or(lab.BackendHTTP1),
 		Redirect: raw.Redirect.or(lab.RedirectOff), Sticky: string(raw.Sticky.V),
 		TrustedProxies: values(raw.TrustedProxies, func(s source) netip.Prefix { return s.Prefix }),
-		Certificates:   values(raw.TLS.Certificates, func(f text) string { return r.path(string(f)) }),
 	}
 	if !raw.Health.V {
 		missing(r, &raw.Listen, e.spot, key+".listen", "an address such as 192.168.16.10:80")
 	}
 	r.balancerNames(e, b, key)
+	r.tls(raw, b, key)
+	r.backendTLS(raw, b, key)
 	if b.Mode == lab.ModeTCP {
 		r.onlyHTTP(raw, key)
 	}
@@ -80,6 +81,37 @@ func (r *resolver) balancerNames(e *entry[rawBalancer], b *lab.Balancer, key str
 	}
 }
 
+// tls sets how b ends its clients' TLS.
+func (r *resolver) tls(raw *rawBalancer, b *lab.Balancer, key string) {
+	tls := raw.TLS.V
+	if tls == nil {
+		return
+	}
+	b.Certificates = values(tls.Certificates, func(f text) string { return r.path(string(f)) })
+	if len(b.Certificates) == 0 && !tls.Certificates.bad() {
+		r.failMissing(raw.TLS.spot, key+".tls.certificates", "is missing: want a list such as [certs/web.pem]: certificate, chain and key in one file, or the key in certs/web.pem.key")
+	}
+}
+
+// backendTLS sets how TLS is spoken with the backends of b.
+func (r *resolver) backendTLS(raw *rawBalancer, b *lab.Balancer, key string) {
+	tls := raw.BackendTLS.V
+	switch {
+	case tls == nil && b.Protocol == lab.BackendH2:
+		r.fail(raw.Protocol.spot, key+".backend_protocol", "h2 is HTTP/2 with TLS: add backend_tls: {ca_file: ca.pem}, or want h2c for HTTP/2 without TLS")
+	case tls == nil:
+	case b.Protocol == lab.BackendH2C:
+		r.fail(raw.Protocol.spot, key+".backend_protocol", "h2c is HTTP/2 without TLS, and backend_tls is set: want h2, or no backend_tls")
+	default:
+		b.BackendTLS = lab.BackendTLS{
+			On: true, CAFile: r.path(string(tls.CAFile.V)), Name: strings.TrimSuffix(string(tls.Name.V), "."), Unverified: tls.Verify.set() && !bool(tls.Verify.V),
+		}
+		if b.BackendTLS.Unverified && tls.CAFile.ok() {
+			r.fail(tls.CAFile.spot, key+".backend_tls.ca_file", "verifies nothing with verify: off: want one of the two")
+		}
+	}
+}
+
 // timeouts returns the timeouts of a balancer.
 func timeouts(raw *rawTimeouts) lab.Timeouts {
 	return lab.Timeouts{
@@ -101,7 +133,8 @@ func (r *resolver) onlyHTTP(raw *rawBalancer, key string) {
 	}{
 		{"timeouts.server", t.Server.ok(), t.Server.spot}, {"timeouts.request", t.Request.ok(), t.Request.spot},
 		{"timeouts.body", t.Body.ok(), t.Body.spot}, {"timeouts.keepalive", t.Keep.ok(), t.Keep.spot},
-		{"tls.certificates", raw.TLS.Certificates.set(), raw.TLS.Certificates.spot}, {"backend_protocol", raw.Protocol.ok(), raw.Protocol.spot},
+		{"tls", raw.TLS.V != nil, raw.TLS.spot}, {"backend_protocol", raw.Protocol.ok(), raw.Protocol.spot},
+		{"backend_tls", raw.BackendTLS.V != nil, raw.BackendTLS.spot},
 		{"redirect", raw.Redirect.ok(), raw.Redirect.spot}, {"sticky", raw.Sticky.ok(), raw.Sticky.spot},
 		{"trusted_proxies", raw.TrustedProxies.set(), raw.TrustedProxies.spot},
 		{"log", raw.Log.ok(), raw.Log.spot},

@@ -77,9 +77,14 @@ func (r *resolver) checkFiles() {
 		r.checkNameServers(e.V, "dns.forward_zones."+e.Name)
 	}
 	for _, e := range r.raw.Balancers.Entries {
-		for i := range e.V.TLS.Certificates.Items {
-			file := &e.V.TLS.Certificates.Items[i]
-			r.checkFile(file, fmt.Sprintf("balancers.%s.tls.certificates[%d]", e.Name, i), r.path(string(file.V)))
+		if tls := e.V.TLS.V; tls != nil {
+			for i := range tls.Certificates.Items {
+				file := &tls.Certificates.Items[i]
+				r.checkFile(file, fmt.Sprintf("balancers.%s.tls.certificates[%d]", e.Name, i), r.path(string(file.V)))
+			}
+		}
+		if tls := e.V.BackendTLS.V; tls != nil {
+			r.checkFile(&tls.CAFile, "balancers."+e.Name+".backend_tls.ca_file", r.path(string(tls.CAFile.V)))
 		}
 	}
 	if store := r.raw.Appliance.Store.Long; store != nil {
@@ -165,6 +170,9 @@ func (r *resolver) checkFile(v *scalar[text], key, name string) {
 		return
 	}
 	advice := "machines that need it get an error until it exists"
+	if strings.HasPrefix(key, "balancers.") {
+		advice = "the balancer answers 503, or refuses TLS, until it exists"
+	}
 	if r.pulled(name) {
 		advice = "bootlab images pull fetches it"
 	}

@@ -239,8 +239,9 @@ type rawBalancer struct {
 	MaxConnections scalar[count]               `yaml:"max_connections" def:"0: no limit" doc:"Limit of concurrent connections."`
 	Timeouts       rawTimeouts                 `yaml:"timeouts" doc:"Timeouts."`
 	Log            scalar[lab.AccessLog]       `yaml:"log" def:"none" doc:"Requests of mode http that are logged: none; errors: what ended early, and 5xx; requests: all."`
-	TLS            rawBalancerTLS              `yaml:"tls" doc:"Termination of the clients' TLS, with HTTP/2 and HTTP/1.1 (mode http)."`
-	Protocol       scalar[lab.BackendProtocol] `yaml:"backend_protocol" def:"http1" doc:"What backends speak (mode http): http1, or h2c, HTTP/2 without TLS, as gRPC servers do."`
+	TLS            opt[rawBalancerTLS]         `yaml:"tls" def:"none" doc:"Termination of the clients' TLS, with HTTP/2 and HTTP/1.1 (mode http)."`
+	Protocol       scalar[lab.BackendProtocol] `yaml:"backend_protocol" def:"http1" doc:"What backends speak (mode http): http1; h2c, HTTP/2 without TLS, as gRPC servers do; h2, HTTP/2 with TLS."`
+	BackendTLS     opt[rawBackendTLS]          `yaml:"backend_tls" def:"none" doc:"TLS to backends (mode http); {} verifies them by the system's authorities. Health checks of kind tls and https are not affected."`
 	Redirect       scalar[lab.Redirect]        `yaml:"redirect" def:"off" doc:"https: requests without TLS get a redirect to the same URL with https (mode http); backends may be missing."`
 	TrustedProxies scalars[source]             `yaml:"trusted_proxies" def:"none" doc:"Peers whose Forwarded and X-Forwarded fields are kept and extended (mode http); those of others are replaced."`
 	Sticky         scalar[ident]               `yaml:"sticky" def:"none" doc:"Name of a cookie that keeps a client at the backend that answered it first (mode http)."`
@@ -251,6 +252,12 @@ type rawBalancer struct {
 
 type rawBalancerTLS struct {
 	Certificates scalars[text] `yaml:"certificates" req:"yes" doc:"PEM files with a certificate, its chain and its key; the key may be in a file of the same name with .key at the end. The server name selects one. A file that changes is read again."`
+}
+
+type rawBackendTLS struct {
+	CAFile scalar[text]   `yaml:"ca_file" def:"the system's authorities" doc:"Certificates of the authorities that may sign the backends', PEM. A file that changes is read again."`
+	Name   scalar[domain] `yaml:"name" def:"the host's FQDN, else the backend's address" doc:"Name that the backends' certificates must have; sent as the server name."`
+	Verify scalar[flag]   `yaml:"verify" def:"true" doc:"off: any certificate is accepted."`
 }
 
 type rawCheck struct {

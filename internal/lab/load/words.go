@@ -49,7 +49,7 @@ func textOf(p any) textual {
 	case *lab.AccessLog:
 		return word(v, lab.LogNone, lab.LogErrors, lab.LogRequests)
 	case *lab.BackendProtocol:
-		return word(v, lab.BackendHTTP1, lab.BackendH2C)
+		return word(v, lab.BackendHTTP1, lab.BackendH2C, lab.BackendH2)
 	case *lab.Redirect:
 		return word(v, lab.RedirectOff, lab.RedirectHTTPS)
 	case *lab.OnDown:

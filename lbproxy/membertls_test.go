@@ -1,0 +1,164 @@
+package lbproxy
+
+import (
+	"bytes"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/test/support/netns"
+)
+
+// serveTLS runs a handler with TLS at a new address, in HTTP/1.1 and HTTP/2, and counts its connections.
+func serveTLS(t testing.TB, certificate string, h http.HandlerFunc) (at netip.AddrPort, conns *atomic.Int64) {
+	t.Helper()
+	cert, err := readCertificate(certificate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, conns = addr(t), new(atomic.Int64)
+	l, err := net.Listen("tcp", at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: h, TLSConfig: &tls.Config{Certificates: []tls.Certificate{*cert}}, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
+	server.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			conns.Add(1)
+		}
+	}
+	go func() { _ = server.ServeTLS(l, "", "") }()
+	t.Cleanup(func() { _ = server.Close() })
+	return at, conns
+}
+
+func TestBackendTLS(t *testing.T) {
+	t.Parallel()
+	netns.Need(t, "openssl")
+	dir := t.TempDir()
+	good, other := filepath.Join(dir, "good.pem"), filepath.Join(dir, "other.pem")
+	writeCertificate(t, good, "web.lab", false)
+	writeCertificate(t, other, "web.lab", false)
+	seen := func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		_, _ = fmt.Fprintf(w, "%s %s %d", r.Proto, r.TLS.ServerName, len(body))
+	}
+	back, conns := serveTLS(t, good, seen)
+	wrong, _ := serveTLS(t, other, seen)
+	balancer := func(name string, protocol lab.BackendProtocol, how lab.BackendTLS, backends ...netip.AddrPort) *lab.Balancer {
+		return with(httpBalancer(name, addr(t), backends...), func(b *lab.Balancer) {
+			b.Protocol, b.BackendTLS = protocol, how
+			b.BackendTLS.On = true
+		})
+	}
+	verified := lab.BackendTLS{CAFile: good, Name: "web.lab"}
+	cases := []struct {
+		b      *lab.Balancer
+		status int
+		want   string
+	}{
+		{balancer("http1", lab.BackendHTTP1, verified, back), 200, "HTTP/1.1 web.lab 0"},
+		{balancer("http2", lab.BackendH2, verified, back), 200, "HTTP/2.0 web.lab 0"},
+		{balancer("name", lab.BackendHTTP1, lab.BackendTLS{CAFile: good, Name: "db.lab"}, back), 503, ""},
+		{balancer("name2", lab.BackendH2, lab.BackendTLS{CAFile: good, Name: "db.lab"}, back), 503, ""},
+		{balancer("address", lab.BackendHTTP1, lab.BackendTLS{CAFile: good}, back), 503, ""},
+		{balancer("authority", lab.BackendHTTP1, verified, wrong), 503, ""},
+		{balancer("system", lab.BackendHTTP1, lab.BackendTLS{Name: "web.lab"}, back), 503, ""},
+		{balancer("off", lab.BackendHTTP1, lab.BackendTLS{Unverified: true}, wrong), 200, "HTTP/1.1  0"},
+		{balancer("next", lab.BackendHTTP1, verified, wrong, back), 200, "HTTP/1.1 web.lab 0"},
+		{balancer("next2", lab.BackendH2, verified, wrong, back), 200, "HTTP/2.0 web.lab 0"},
+		{balancer("clear", lab.BackendHTTP1, verified, serveHTTP(t, respond("clear"))), 503, ""},
+		{balancer("no file", lab.BackendHTTP1, lab.BackendTLS{CAFile: filepath.Join(dir, "none")}, back), 503, ""},
+	}
+	var bs []*lab.Balancer
+	for _, test := range cases {
+		bs = append(bs, test.b)
+	}
+	newTestServer(t, Config{}, bs...)
+	for _, test := range cases {
+		for range 3 {
+			status, body := fetch(t, httpClient(t), test.b.Listen, "a.test")
+			if status != test.status || status == 200 && body != test.want {
+				t.Errorf("%s: %d %q, want %d %q", test.b.Name, status, body, test.status, test.want)
+			}
+		}
+	}
+	before, body := conns.Load(), bytes.Repeat([]byte("x"), 3<<20)
+	for range 5 {
+		resp, err := httpClient(t).Post("http://"+bs[0].Listen.String(), "text/plain", bytes.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := io.ReadAll(resp.Body); string(got) != fmt.Sprintf("HTTP/1.1 web.lab %d", len(body)) {
+			t.Errorf("got %q", got)
+		}
+	}
+	if n := conns.Load() - before; n > 1 {
+		t.Errorf("five requests opened %d connections to the backend, want one at most", n)
+	}
+	old, _ := os.ReadFile(other)
+	_ = os.WriteFile(good, old, 0o600)
+	authority := cases[5].b // its CA file now has the certificate of the other
+	netns.WaitFor(t, "the new CA", func() bool { status, _ := fetch(t, httpClient(t), authority.Listen, "a.test"); return status == 200 })
+}
+
+// TestBackendTLSStreams: an upgrade, a large response and a response that is cut pass TLS to the backend.
+func TestBackendTLSStreams(t *testing.T) {
+	t.Parallel()
+	netns.Need(t, "openssl")
+	path := filepath.Join(t.TempDir(), "web.pem")
+	writeCertificate(t, path, "web.lab", false)
+	large := strings.Repeat("0123456789", 1<<20)
+	back, _ := serveTLS(t, path, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/large":
+			w.Header().Set("Content-Length", fmt.Sprint(len(large)))
+			_, _ = io.WriteString(w, large)
+		case "/cut":
+			w.Header().Set("Content-Length", "100")
+			_, _ = io.WriteString(w, "half")
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		default:
+			c, rw, _ := w.(http.Hijacker).Hijack()
+			defer func() { _ = c.Close() }()
+			_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+			_, _ = io.Copy(c, rw)
+		}
+	})
+	b := with(httpBalancer("web", addr(t), back), func(b *lab.Balancer) {
+		b.BackendTLS = lab.BackendTLS{On: true, CAFile: path, Name: "web.lab"}
+	})
+	newTestServer(t, Config{}, b)
+	resp, err := httpClient(t).Get("http://" + b.Listen.String() + "/large")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(resp.Body); err != nil || string(got) != large {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	if resp, err = httpClient(t).Get("http://" + b.Listen.String() + "/cut"); err == nil {
+		if _, err = io.ReadAll(resp.Body); err == nil {
+			t.Error("a part of a response looks whole")
+		}
+	}
+	c := dial(t, b.Listen)
+	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	for line := ""; line != "\r"; {
+		line = readLine(t, c)
+	}
+	_, _ = io.WriteString(c, "hello\n")
+	if got := readLine(t, c); got != "hello" {
+		t.Errorf("after the upgrade: %q", got)
+	}
+}
