@@ -25,6 +25,7 @@ type httpProxy struct {
 	h2           *http2
 	certificates certificates
 	members      memberTLS
+	acme         acmeCertificates
 	ctx          context.Context // ends when close aborts what is left
 	cancel       context.CancelFunc
 
@@ -37,6 +38,7 @@ type httpProxy struct {
 func newHTTPProxy(s *Server) *httpProxy {
 	p := &httpProxy{s: s, open: make(map[*httpConn]struct{}), certificates: certificates{s: s}}
 	p.ended.L = &p.mu
+	p.acme.p = p
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.h2 = newHTTP2(p)
 	return p
@@ -46,7 +48,13 @@ func newHTTPProxy(s *Server) *httpProxy {
 func (p *httpProxy) serve() {
 	go p.h2.serve()
 	defer p.h2.close()
-	p.s.panics.Loop(p.ctx, func() { p.deadlines.run(p.ctx, p.expireIdle) })
+	p.s.panics.Loop(p.ctx, func() { p.deadlines.run(p.ctx, p.tick) })
+}
+
+// tick does what is due about once a second.
+func (p *httpProxy) tick() {
+	p.expireIdle()
+	p.acme.tick(p.ctx, time.Now())
 }
 
 // expireIdle closes connections to backends that were idle for too long.

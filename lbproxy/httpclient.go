@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"crypto/tls"
 	"net"
+	"net/http"
 	"sync/atomic"
 	"time"
 
@@ -35,7 +36,7 @@ type httpConn struct {
 func (c *httpConn) serve() {
 	defer c.close()
 	defer c.proxy.contain(c.abort)
-	if len(c.listener.certificates) > 0 && !c.handshake() {
+	if c.listener.endsTLS && !c.handshake() {
 		return
 	}
 	c.in = bufio.NewReaderSize(reading{c}, clientBuffer)
@@ -92,6 +93,10 @@ func (c *httpConn) request() (again bool) {
 	framing, length := x.req.Framing()
 	x.content.Reset(c.in, framing, length)
 	x.sending = framing
+	if content, ok := c.proxy.acme.challenge(x); ok && !x.secure {
+		c.answer(http.StatusOK, content, "")
+		return false
+	}
 	if !c.route() {
 		return false
 	}

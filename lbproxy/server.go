@@ -40,6 +40,8 @@ type Config struct {
 
 	Connections int // of all balancers at one time, at two file descriptors each; 0: 4096
 	Checks      int // health checks at one time; 0: 256
+
+	ACME string // folder of certificates from ACME servers and their accounts; empty: they are lost at the end
 }
 
 func (c Config) withDefaults() Config {

@@ -30,6 +30,7 @@ type Frontend struct {
 	Log            lab.AccessLog
 	Protocol       lab.BackendProtocol
 	BackendTLS     lab.BackendTLS
+	ACME           *lab.ACME // nil: none
 	Redirect       lab.Redirect
 	TrustedProxies []netip.Prefix
 	Sticky         string // cookie name
@@ -60,6 +61,7 @@ type listener struct {
 	peers     []netip.Prefix // trusted to send PROXY headers, of all frontends here
 	// Files of the certificates with which the address terminates TLS, of all frontends here; none: it does not.
 	certificates []string
+	endsTLS      bool      // by certificates or ACME
 	names        nameTable // TLS server names; in mode http hosts
 	others       pathTable // the frontends that match no name
 }
@@ -91,7 +93,7 @@ func Compile(l *lab.Lab) *Table {
 func newFrontend(b *lab.Balancer) *Frontend {
 	f := &Frontend{
 		Name: b.Name, Listen: b.Listen, Mode: b.Mode, Balance: b.Balance, Check: b.Check, SendProxy: b.SendProxy,
-		MaxConnections: b.MaxConnections, Timeouts: b.Timeouts.WithDefaults(), Log: b.Log, Protocol: b.Protocol, BackendTLS: b.BackendTLS, Redirect: b.Redirect,
+		MaxConnections: b.MaxConnections, Timeouts: b.Timeouts.WithDefaults(), Log: b.Log, Protocol: b.Protocol, BackendTLS: b.BackendTLS, ACME: b.ACME, Redirect: b.Redirect,
 		TrustedProxies: b.TrustedProxies, Sticky: b.Sticky, OnDown: b.OnDown, Backends: make([]Backend, len(b.Backends)),
 	}
 	names, addrs := map[string]int{}, map[netip.Addr]int{}
@@ -141,6 +143,7 @@ func (l *listener) add(b *lab.Balancer, f *Frontend) {
 		}
 	}
 	l.certificates = append(l.certificates, b.Certificates...)
+	l.endsTLS = l.endsTLS || b.EndsTLS()
 	patterns := slices.Concat(b.Match.SNI, b.Match.Host)
 	if len(patterns) == 0 {
 		l.others.add(b.Match.Path, f)

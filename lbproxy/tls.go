@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/crypto/acme"
 )
 
 // certificates are the certificates of listeners that terminate TLS, by file. They are read again when their file changes,
@@ -17,6 +20,8 @@ type certificates struct {
 	s     *Server
 	mu    sync.Mutex
 	files map[string]*certificate
+	// configs are by files and ACME settings. They are never dropped: a reload that changes them is rare.
+	configs map[string]*tls.Config
 }
 
 // A certificate is what was read from one file.
@@ -30,33 +35,69 @@ type certificate struct {
 // certificateCheck is how often a file is looked at.
 const certificateCheck = time.Second
 
-// config returns the TLS configuration of a listener.
-func (t *certificates) config(paths []string) *tls.Config {
+// config returns the TLS configuration of a listener. Listeners with the same certificates share it, over reloads too: a client
+// can resume its session (RFC 8446 section 2.2).
+func (t *certificates) config(l *listener) *tls.Config {
+	key := strings.Join(l.certificates, "\n")
+	for _, f := range l.frontends {
+		if f.ACME != nil {
+			key += fmt.Sprintf("\n%q", *f.ACME)
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.configs[key]
+	if c == nil {
+		c = t.newConfig(l.certificates, l.frontends)
+		if t.configs == nil {
+			t.configs = make(map[string]*tls.Config)
+		}
+		t.configs[key] = c
+	}
+	return c
+}
+
+func (t *certificates) newConfig(paths []string, frontends []*Frontend) *tls.Config {
+	protocols := []string{"h2", "http/1.1"}
+	if slices.ContainsFunc(frontends, func(f *Frontend) bool { return f.ACME != nil }) {
+		protocols = append(protocols, acme.ALPNProto) // tls-alpn-01 (RFC 8737)
+	}
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
-		NextProtos: []string{"h2", "http/1.1"},
+		NextProtos: protocols,
 		GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-			var first *tls.Certificate
-			var errs []error
-			for _, path := range paths {
-				cert, err := t.get(path)
-				if err != nil {
-					errs = append(errs, err)
-					continue
-				}
-				if hello.SupportsCertificate(cert) == nil {
-					return cert, nil
-				}
-				if first == nil {
-					first = cert
-				}
+			if cert, err := t.s.http.acme.certificate(frontends, hello); cert != nil || err != nil {
+				return cert, err
 			}
-			if first == nil {
-				return nil, errors.Join(errs...)
-			}
-			return first, nil // the client decides whether it accepts it
+			return t.choose(paths, hello)
 		},
 	}
+}
+
+// choose returns the first certificate that suits a hello, else the first.
+func (t *certificates) choose(paths []string, hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	var first *tls.Certificate
+	var errs []error
+	for _, path := range paths {
+		cert, err := t.get(path)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if hello.SupportsCertificate(cert) == nil {
+			return cert, nil
+		}
+		if first == nil {
+			first = cert
+		}
+	}
+	switch {
+	case first != nil:
+		return first, nil // the client decides whether it accepts it
+	case len(errs) == 0:
+		return nil, errNoCertificate
+	}
+	return nil, errors.Join(errs...)
 }
 
 // get returns the certificate of a file. One that cannot be read any more stays what it was.
@@ -130,7 +171,7 @@ func (c *httpConn) handshake() bool {
 	c.deadline.set(defaultTimeouts.Request)
 	raw := &prefixConn{Conn: c.conn, prefix: c.client.prefix}
 	c.client.prefix = nil
-	secure := tls.Server(raw, c.proxy.certificates.config(c.listener.certificates))
+	secure := tls.Server(raw, c.proxy.certificates.config(c.listener.listener))
 	if err := secure.HandshakeContext(c.proxy.ctx); err != nil {
 		c.proxy.s.reject("", rejectTLS, c.x.src, err)
 		return false

@@ -163,6 +163,9 @@ func namedFiles(l *lab.Lab) (files []namedFile) {
 			add(b.Pos, "balancers."+b.Name+".tls.certificates", path)
 		}
 		add(b.Pos, "balancers."+b.Name+".backend_tls.ca_file", b.BackendTLS.CAFile)
+		if b.ACME != nil {
+			add(b.Pos, "balancers."+b.Name+".tls.acme.ca_file", b.ACME.CAFile)
+		}
 	}
 	for _, h := range l.Hosts {
 		if h.BMC != nil {

@@ -82,7 +82,9 @@ func (d *Daemon) build() (*servers, error) {
 		Table:  table(d, func(s *snapshot.Snapshot) *httpd.Table { return s.HTTP }),
 		Boot:   d.boot, Firmware: nbps, Leases: addresses{d}, Mirrors: s.mirrors, Events: d.bus, Metrics: d.registry, Log: d.serverLog, Now: time.Now,
 	})
-	s.lb, errs[5] = lbproxy.New(lbproxy.Config{Connections: d.shares.Balanced, Checks: d.shares.Checks}, lbproxy.Deps{
+	s.lb, errs[5] = lbproxy.New(lbproxy.Config{
+		Connections: d.shares.Balanced, Checks: d.shares.Checks, ACME: filepath.Join(d.current.Load().Lab.Appliance.State, "acme"),
+	}, lbproxy.Deps{
 		Panics: d.panics.Server(serverLB),
 		Table:  table(d, func(s *snapshot.Snapshot) *lbproxy.Table { return s.LB }),
 		Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: time.Now, Listen: d.listenBalancer, Drains: drains{d.store},

@@ -359,7 +359,8 @@ type Balancer struct {
 	Timeouts       Timeouts
 	Log            AccessLog
 	OnDown         OnDown
-	Certificates   []string // absolute files; none: no TLS termination
+	Certificates   []string // absolute files; without ACME none: no TLS termination
+	ACME           *ACME    // nil: none
 	Protocol       BackendProtocol
 	BackendTLS     BackendTLS
 	Redirect       Redirect
@@ -470,6 +471,17 @@ const (
 	BackendH2C   BackendProtocol = "h2c" // HTTP/2 without TLS, as gRPC servers in a lab do
 	BackendH2    BackendProtocol = "h2"  // HTTP/2 with TLS
 )
+
+// ACME is where a balancer gets certificates (RFC 8555).
+type ACME struct {
+	Directory string   // URL
+	CAFile    string   // absolute, of who signs the server's own certificate; empty: the system's authorities
+	Email     string   // of the account; empty: none
+	Names     []string // lower case, each gets a certificate
+}
+
+// EndsTLS reports whether b ends its clients' TLS.
+func (b *Balancer) EndsTLS() bool { return len(b.Certificates) > 0 || b.ACME != nil }
 
 // BackendTLS is how TLS is spoken with backends of mode http. The zero value is: not.
 type BackendTLS struct {

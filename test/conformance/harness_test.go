@@ -54,12 +54,18 @@ func balancer(name string, backend netip.AddrPort) *lab.Balancer {
 // serve serves balancers until the test ends.
 func serve(t testing.TB, bs ...*lab.Balancer) {
 	t.Helper()
+	serveWith(t, "", bs...)
+}
+
+// serveWith is serve with a folder for certificates from ACME servers.
+func serveWith(t testing.TB, acme string, bs ...*lab.Balancer) {
+	t.Helper()
 	table := lbproxy.Compile(&lab.Lab{Balancers: bs})
 	var log io.Writer = io.Discard
 	if testing.Verbose() && os.Getenv("LBPROXY_LOG") != "" {
 		log = os.Stderr
 	}
-	s, err := lbproxy.New(lbproxy.Config{Drain: 100 * time.Millisecond}, lbproxy.Deps{
+	s, err := lbproxy.New(lbproxy.Config{Drain: 100 * time.Millisecond, ACME: acme}, lbproxy.Deps{
 		Table: func() *lbproxy.Table { return table }, Events: noEvents{}, Registerer: prometheus.NewRegistry(), Now: time.Now,
 		Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})

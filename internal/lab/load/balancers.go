@@ -88,9 +88,41 @@ func (r *resolver) tls(raw *rawBalancer, b *lab.Balancer, key string) {
 		return
 	}
 	b.Certificates = values(tls.Certificates, func(f text) string { return r.path(string(f)) })
+	if tls.ACME.V != nil {
+		b.ACME = r.acme(tls.ACME.V, raw, tls.ACME.spot, key+".tls.acme")
+		return
+	}
 	if len(b.Certificates) == 0 && !tls.Certificates.bad() {
 		r.failMissing(raw.TLS.spot, key+".tls.certificates", "is missing: want a list such as [certs/web.pem]: certificate, chain and key in one file, or the key in certs/web.pem.key")
 	}
+}
+
+// acme returns where certificates come from, and for which names.
+func (r *resolver) acme(raw *rawACME, balancer *rawBalancer, at spot, key string) *lab.ACME {
+	c := &lab.ACME{Directory: string(raw.Directory.V), CAFile: r.path(string(raw.CAFile.V)), Email: string(raw.Email.V)}
+	missing(r, &raw.Directory, at, key+".directory", "the URL of an ACME server's directory")
+	if raw.Directory.ok() && !strings.HasPrefix(c.Directory, "https://") {
+		r.fail(raw.Directory.spot, key+".directory", "%q is not https: ACME has no other (RFC 8555 section 6.1)", c.Directory)
+	}
+	if raw.Email.ok() && !strings.Contains(c.Email, "@") {
+		r.fail(raw.Email.spot, key+".email", "%q is no address: want one like admin@lab.example.com", c.Email)
+	}
+	names := raw.Names
+	if !names.set() {
+		names = balancer.Match.Host
+	}
+	for i := range names.Items {
+		name := strings.ToLower(strings.TrimSuffix(string(names.Items[i].V), "."))
+		if strings.HasPrefix(name, "*") {
+			r.fail(names.Items[i].spot, key+".names", "%q is a wildcard, which only the dns-01 challenge proves: want the names themselves, or certificates", name)
+			continue
+		}
+		c.Names = append(c.Names, name)
+	}
+	if len(names.Items) == 0 && !names.bad() {
+		r.failMissing(at, key+".names", "is missing, and so is match.host: want the names that get a certificate, such as [web.lab.example.com]")
+	}
+	return c
 }
 
 // backendTLS sets how TLS is spoken with the backends of b.
@@ -371,7 +403,7 @@ func (r *resolver) sideBySide(a, b *lab.Balancer) {
 	case a.Listen != b.Listen:
 	case a.Mode != b.Mode:
 		r.failAt(b.Pos, balancerKey(b, "listen"), "%s is shared with %s, which has mode %s: want one mode on one address", b.Listen, where(), a.Mode)
-	case (len(a.Certificates) > 0) != (len(b.Certificates) > 0):
+	case a.EndsTLS() != b.EndsTLS():
 		r.failAt(b.Pos, balancerKey(b, "listen"), "%s is shared with %s, and only one of the two has tls: want tls in both or none", b.Listen, where())
 	case empty(a.Match) && empty(b.Match):
 		r.failAt(b.Pos, balancerKey(b, "listen"), "%s is taken by %s: want another address, or match to distinguish them", b.Listen, where())

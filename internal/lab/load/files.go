@@ -83,6 +83,9 @@ func (r *resolver) checkFiles() {
 				r.checkFile(file, fmt.Sprintf("balancers.%s.tls.certificates[%d]", e.Name, i), r.path(string(file.V)))
 			}
 		}
+		if tls := e.V.TLS.V; tls != nil && tls.ACME.V != nil {
+			r.checkFile(&tls.ACME.V.CAFile, "balancers."+e.Name+".tls.acme.ca_file", r.path(string(tls.ACME.V.CAFile.V)))
+		}
 		if tls := e.V.BackendTLS.V; tls != nil {
 			r.checkFile(&tls.CAFile, "balancers."+e.Name+".backend_tls.ca_file", r.path(string(tls.CAFile.V)))
 		}

@@ -251,7 +251,15 @@ type rawBalancer struct {
 }
 
 type rawBalancerTLS struct {
-	Certificates scalars[text] `yaml:"certificates" req:"yes" doc:"PEM files with a certificate, its chain and its key; the key may be in a file of the same name with .key at the end. The server name selects one. A file that changes is read again."`
+	Certificates scalars[text] `yaml:"certificates" def:"none; required without acme" doc:"PEM files with a certificate, its chain and its key; the key may be in a file of the same name with .key at the end. The server name selects one. A file that changes is read again."`
+	ACME         opt[rawACME]  `yaml:"acme" def:"none" doc:"Certificates from an ACME server, an internal one such as step-ca too. They and the account's key are kept in the state folder."`
+}
+
+type rawACME struct {
+	Directory scalar[weblink] `yaml:"directory" req:"yes" doc:"URL of the ACME server's directory, such as https://ca.lab.example.com/acme/acme/directory (step-ca)."`
+	CAFile    scalar[text]    `yaml:"ca_file" def:"the system's authorities" doc:"Certificates of the authorities that may sign the server's own certificate, PEM."`
+	Email     scalar[text]    `yaml:"email" def:"none" doc:"Address of the account."`
+	Names     scalars[domain] `yaml:"names" def:"match.host" doc:"Names that get a certificate each. The server must reach the balancer by them: on port 443 (tls-alpn-01), or a balancer of mode http without tls on port 80 (http-01)."`
 }
 
 type rawBackendTLS struct {
