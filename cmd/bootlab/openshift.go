@@ -36,6 +36,7 @@ DIR is the folder that "openshift-install create ignition-configs" wrote, or an 
 		RunE: func(cmd *cobra.Command, args []string) error { return p.run(cmd, args[0]) },
 	}
 	cmd.Flags().BoolVar(&p.yes, "yes", false, "overwrite other documents without asking")
+	cmd.Flags().StringVar(&p.streamFile, "stream", "", "stream metadata of the release's CoreOS (openshift-install coreos print-stream-json); default: stream.json or rhcos.json in DIR")
 	cmd.Flags().BoolVar(&p.noImages, "no-images", false, "do not pull images")
 	return cmd
 }
@@ -44,6 +45,7 @@ DIR is the folder that "openshift-install create ignition-configs" wrote, or an 
 type prepare struct {
 	o             *options
 	yes, noImages bool
+	streamFile    string
 }
 
 // A prepared is its result as JSON.
@@ -85,6 +87,7 @@ func (p prepare) run(cmd *cobra.Command, dir string) error {
 	if c != nil {
 		v.Cluster = c.Name
 		v.targets(l, s, c)
+		v.stream(l, c, p.streamFile, dir)
 	}
 	if err := p.put(cmd, &v); err != nil {
 		return err

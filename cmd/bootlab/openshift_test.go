@@ -118,6 +118,50 @@ func TestPrepare(t *testing.T) {
 	step{args: "--yes", out: []string{"bootstrap.ign: replaced"}}.check(t, run(t.Context(), "openshift", "prepare", dir, "--yes", "--lab", path))
 }
 
+// streamText is stream metadata as openshift-install coreos print-stream-json prints it, of one architecture.
+const streamText = `{"stream":"rhcos-4.18","architectures":{"x86_64":{"artifacts":{"metal":{"release":"418.94","formats":{"pxe":{
+"kernel":{"location":"https://mirror.test/kernel","sha256":"0000000000000000000000000000000000000000000000000000000000000001"},
+"initramfs":{"location":"https://mirror.test/initramfs","sha256":"0000000000000000000000000000000000000000000000000000000000000002"},
+"rootfs":{"location":"https://mirror.test/rootfs","sha256":"0000000000000000000000000000000000000000000000000000000000000003"}}}}}}}}`
+
+// TestPrepareStream: the release's stream metadata goes where the lab's images read it, so that its CoreOS is pulled; another one is refused.
+func TestPrepareStream(t *testing.T) {
+	t.Parallel()
+	const byStream = "images: {images/rhcos: {stream: rhcos.json}}\nprofiles: {rhcos: {os: coreos, kernel: images/rhcos/kernel, initrd: [images/rhcos/initramfs], rootfs: images/rhcos/rootfs, "
+	const byURL = "images: {images/k: {url: \"https://mirror.test/kernel\", sha256: 000000000000000000000000000000000000000000000000000000000000000%d}}\nprofiles: {rhcos: {os: coreos, kernel: images/k, initrd: [i], rootfs: r, "
+	const profile = "profiles: {rhcos: {os: coreos, kernel: k, initrd: [i], rootfs: r, "
+	for _, tt := range []struct{ name, lab, stream, err, out string }{
+		{"in place", byStream, streamText, "", "stream.json: put in place "},
+		{"by URL, of the release", fmt.Sprintf(byURL, 1), streamText, "", "bootlab up ocp4"},
+		{"by URL, of another release", fmt.Sprintf(byURL, 9), streamText, "nothing was copied", "images.images/k is no file of the release's stream"},
+		{"a stream that moves", strings.Replace(byStream, "rhcos.json", `"https://fedora.test/stable.json"`, 1), streamText, "nothing was copied", "which is not the release's: want stream: stream.json"},
+		{"no image", profile, streamText, "nothing was copied", "want images: {images/rhcos: {stream: stream.json}}"},
+		{"another architecture", byStream, strings.Replace(streamText, "x86_64", "aarch64", 1), "nothing was copied", `the document has no architecture "x86_64": want one of aarch64`},
+		{"not given", byStream, "", "", "which CoreOS the release boots is not known: openshift-install coreos print-stream-json"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			path, dir := labOf(t, profile, tt.lab), installFolder(t, time.Now().Add(20*time.Hour), installConfig)
+			if tt.stream != "" {
+				if err := os.WriteFile(filepath.Join(dir, "stream.json"), []byte(tt.stream), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			step{args: "prepare", err: tt.err, out: []string{tt.out}}.check(t, run(t.Context(), "openshift", "prepare", "--no-images", dir, "--lab", path))
+			text, err := os.ReadFile(filepath.Join(filepath.Dir(path), "rhcos.json"))
+			if want := tt.name == "in place"; (err == nil) != want || want && string(text) != tt.stream {
+				t.Errorf("the lab's stream: %v\n%s", err, text)
+			}
+		})
+	}
+	elsewhere := filepath.Join(t.TempDir(), "4.18.json")
+	if err := os.WriteFile(elsewhere, []byte(streamText), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := run(t.Context(), "openshift", "prepare", "--no-images", "--stream", elsewhere, installFolder(t, time.Now().Add(20*time.Hour), installConfig), "--lab", labOf(t, profile, byStream))
+	step{args: "--stream", out: []string{"4.18.json: put in place "}}.check(t, a)
+}
+
 // TestPrepareRefuses: what would keep the cluster from coming up is an error, and nothing is copied.
 func TestPrepareRefuses(t *testing.T) {
 	t.Parallel()
