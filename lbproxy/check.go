@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"slices"
@@ -118,6 +119,7 @@ func get(conn net.Conn, c lab.Check, target netip.AddrPort) error {
 		return fmt.Errorf("GET %s on %s: %w", c.Path, target, err)
 	}
 	switch {
+	case c.OrLogin && status == http.StatusUnauthorized:
 	case c.Expect != 0 && status != c.Expect:
 		return fmt.Errorf("GET %s on %s: status %d, want %d", c.Path, target, status, c.Expect)
 	case c.Expect == 0 && (status < 200 || status > 399):

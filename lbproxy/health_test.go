@@ -314,3 +314,23 @@ func TestCheckPort(t *testing.T) {
 		t.Errorf("%d series of backends, want none once the balancer is gone", got)
 	}
 }
+
+// TestCheckWithoutLogin: an API server that refuses anonymous requests, as Talos' does, is healthy for the balancer of a Kubernetes cluster; one
+// that is not ready, and any other server that wants a login, is not.
+func TestCheckWithoutLogin(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		status  int
+		orLogin bool
+		healthy bool
+	}{{200, true, true}, {401, true, true}, {401, false, false}, {403, true, false}, {500, true, false}} {
+		s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(tt.status) }))
+		check := withDefaults(lab.Check{Kind: lab.CheckHTTPS, Path: "/readyz", Expect: 200, Timeout: time.Minute})
+		check.OrLogin = tt.orLogin
+		_, err := (&Server{deps: Deps{Dial: dialTCP}}).runCheck(t.Context(), healthKey{addr: netip.MustParseAddrPort(s.Listener.Addr().String()), check: check})
+		if (err == nil) != tt.healthy {
+			t.Errorf("status %d, orLogin %v: %v", tt.status, tt.orLogin, err)
+		}
+		s.Close()
+	}
+}

@@ -415,6 +415,7 @@ type Check struct {
 	Path         string
 	Port         uint16 // 0: the backend's own
 	Expect       int    // status; 0: any 2xx or 3xx
+	OrLogin      bool   // 401 is healthy, too: the server answers, and tells nobody more without a login
 	Interval     time.Duration
 	FastInterval time.Duration // while the condition may be about to change; 0: Interval
 	Timeout      time.Duration

@@ -135,7 +135,7 @@ func (p *Plan) balancerSettings(b *lab.Balancer) {
 		p.set(of, "check timeout", b.Check.Timeout)
 	}
 	if b.Check.Kind == lab.CheckHTTP || b.Check.Kind == lab.CheckHTTPS {
-		p.set(of, "check expect", cmp.Or(strings.TrimPrefix(strconv.Itoa(b.Check.Expect), "0"), "2xx or 3xx"))
+		p.set(of, "check expect", cmp.Or(strings.TrimPrefix(strconv.Itoa(b.Check.Expect), "0"), "2xx or 3xx")+map[bool]string{true: " or 401"}[b.Check.OrLogin])
 	}
 	if b.SendProxy > 0 {
 		p.set(of, "send_proxy", fmt.Sprintf("v%d", b.SendProxy))

@@ -523,11 +523,11 @@ func (r *resolver) derive(c *lab.Cluster, service string, listen netip.Addr, por
 }
 
 // deriveAPI checks /readyz, not the port: an API server accepts connections long before it serves and long after it
-// stopped.
+// stopped. Talos and hardened clusters run it with --anonymous-auth=false: it answers 401 to the check.
 func (r *resolver) deriveAPI(c *lab.Cluster) {
 	r.derive(c, lab.ServiceAPI, c.API, portAPI, lab.Balancer{
 		Balance: lab.RoundRobin, Match: sniMatch(c, "api", "api-int"),
-		Check:    lab.Check{Kind: lab.CheckHTTPS, Path: "/readyz", Expect: 200},
+		Check:    lab.Check{Kind: lab.CheckHTTPS, Path: "/readyz", Expect: 200, OrLogin: c.Kind == lab.Kubernetes},
 		Backends: append(r.members(c, lab.RoleControlPlane, portAPI, false), r.members(c, lab.RoleBootstrap, portAPI, true)...),
 	})
 }
