@@ -256,8 +256,8 @@ func (c *copier) write() error {
 	return err
 }
 
-// exchange renames the new file to the name of the old one, unless another file has that name. If the old one is to be set
-// keep, it gets that name. The caller holds writing.
+// exchange renames the new file to the name of the old one, unless another file has that name. The old one gets the name keep; empty: it is
+// deleted. The caller holds writing.
 func (s *Store) exchange(to *log, keep string) error {
 	now, err := os.Stat(s.path)
 	if err == nil && !s.log.is(now) {

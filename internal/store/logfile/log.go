@@ -96,22 +96,22 @@ func openFile(path string, flag int) (disk, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|flag, 0o600)
 	if errors.Is(err, syscall.EROFS) && flag == 0 {
 		f, err = os.Open(path)
-		return readOnlyFile{file{f}}, err
+		return readOnly{file{f}}, err
 	}
 	return file{f}, err
 }
 
-// A readOnlyFile cannot be written.
-type readOnlyFile struct{ file }
+// readOnly is a disk that takes no writes: a log on it can be read, and is broken.
+type readOnly struct{ disk }
 
 // WriteAt refuses.
-func (readOnlyFile) WriteAt([]byte, int64) (int, error) { return 0, syscall.EROFS }
+func (readOnly) WriteAt([]byte, int64) (int, error) { return 0, syscall.EROFS }
 
 // Truncate refuses.
-func (readOnlyFile) Truncate(int64) error { return syscall.EROFS }
+func (readOnly) Truncate(int64) error { return syscall.EROFS }
 
 // Datasync refuses.
-func (readOnlyFile) Datasync() error { return syscall.EROFS }
+func (readOnly) Datasync() error { return syscall.EROFS }
 
 // WriteAt is that of the file. The error leaves out the name, which was perhaps another when the file was opened.
 func (f file) WriteAt(b []byte, at int64) (int, error) {

@@ -67,7 +67,7 @@ func openLog(path string, open func(string, int) (disk, error)) (*log, []Loss, e
 	if err != nil {
 		return nil, nil, errors.Join(err, d.Close())
 	}
-	if _, ok := d.(readOnlyFile); ok {
+	if _, ok := d.(readOnly); ok {
 		l.broken = fmt.Errorf("open for writing: %w", syscall.EROFS)
 	}
 	now := time.Now()

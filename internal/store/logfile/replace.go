@@ -65,18 +65,6 @@ func (h *Held) Read(fn func(key string, value []byte)) ([]Loss, error) {
 	return losses, nil
 }
 
-// readOnly is a disk that Open's repairs do not reach.
-type readOnly struct{ disk }
-
-// WriteAt does nothing.
-func (readOnly) WriteAt(b []byte, _ int64) (int, error) { return len(b), nil }
-
-// Truncate does nothing.
-func (readOnly) Truncate(int64) error { return nil }
-
-// Datasync does nothing.
-func (readOnly) Datasync() error { return nil }
-
 // keptName is how the name of a replaced file ends.
 const keptName = ".before-restore-20060102-150405"
 
