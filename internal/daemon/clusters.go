@@ -53,16 +53,14 @@ type action struct {
 // openClusters reads what is known of clusters from the store.
 func (d *Daemon) openClusters(ctx context.Context) (*clusters, error) {
 	c := &clusters{Daemon: d, records: map[string]cluster.Record{}, stages: newAges(d.started), phases: newAges(d.started), actions: map[string]*action{}}
-	err := d.store.Scan(ctx, clusterKey, func(key string, value []byte) error {
+	err := readRecords(ctx, d.store, clusterKey, func(name string, value []byte) error {
 		var r cluster.Record
-		if err := json.Unmarshal(value, &r); err != nil {
-			d.log.Warn("what was known of a cluster cannot be read: it is forgotten", "cluster", strings.TrimPrefix(key, clusterKey), "err", err)
-			return nil
+		err := json.Unmarshal(value, &r)
+		if err == nil {
+			c.records[name], c.phases.stored[name] = r, r.Phase
+			maps.Copy(c.stages.stored, r.Stages)
 		}
-		name := strings.TrimPrefix(key, clusterKey)
-		c.records[name], c.phases.stored[name] = r, r.Phase
-		maps.Copy(c.stages.stored, r.Stages)
-		return nil
+		return err
 	})
 	return c, err
 }

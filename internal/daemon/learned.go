@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/netip"
 	"path/filepath"
@@ -117,20 +116,14 @@ func drainKey(d lbproxy.Drain) string { return drainPrefix + d.Balancer + "/" + 
 
 // Load implements lbproxy.Drains.
 func (s drains) Load(ctx context.Context) (ds []lbproxy.Drain, err error) {
-	var bad store.Undecodable
-	err = s.store.Scan(ctx, drainPrefix, func(key string, _ []byte) error {
-		balancer, backend, _ := strings.Cut(strings.TrimPrefix(key, drainPrefix), "/")
+	err = readRecords(ctx, s.store, drainPrefix, func(key string, _ []byte) error {
+		balancer, backend, _ := strings.Cut(key, "/")
 		addr, err := netip.ParseAddrPort(backend)
-		if err != nil {
-			bad.Add(key, fmt.Errorf("read drain %q: %w", key, err))
-			return nil
+		if err == nil {
+			ds = append(ds, lbproxy.Drain{Balancer: balancer, Backend: addr})
 		}
-		ds = append(ds, lbproxy.Drain{Balancer: balancer, Backend: addr})
-		return nil
+		return err
 	})
-	if err == nil {
-		err = bad.MarkLost(s.store)
-	}
 	return ds, err
 }
 
@@ -164,19 +157,14 @@ const (
 // Load returns all values, by host.
 func (s byHost[T]) Load(ctx context.Context) (map[string]T, error) {
 	all := map[string]T{}
-	var bad store.Undecodable
-	err := s.store.Scan(ctx, s.prefix, func(key string, value []byte) error {
+	err := readRecords(ctx, s.store, s.prefix, func(host string, value []byte) error {
 		var v T
-		if err := json.Unmarshal(value, &v); err != nil {
-			bad.Add(key, fmt.Errorf("read what is stored of virtual machine %q: %w", key, err))
-			return nil
+		err := json.Unmarshal(value, &v)
+		if err == nil {
+			all[host] = v
 		}
-		all[strings.TrimPrefix(key, s.prefix)] = v
-		return nil
+		return err
 	})
-	if err == nil {
-		err = bad.MarkLost(s.store)
-	}
 	return all, err
 }
 

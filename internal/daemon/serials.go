@@ -3,9 +3,7 @@ package daemon
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/bootlab/bootlab/dnsd"
@@ -31,19 +29,14 @@ type serials struct {
 // openSerials reads the serials from the store.
 func openSerials(ctx context.Context, s store.Store, save *saver, log *slog.Logger) (*serials, error) {
 	known := map[string]zoneSerial{}
-	var bad store.Undecodable
-	err := s.Scan(ctx, serialPrefix, func(key string, value []byte) error {
+	err := readRecords(ctx, s, serialPrefix, func(origin string, value []byte) error {
 		var z zoneSerial
-		if err := json.Unmarshal(value, &z); err != nil {
-			bad.Add(key, fmt.Errorf("read %s: %w", key, err))
-			return nil
+		err := json.Unmarshal(value, &z)
+		if err == nil {
+			known[origin] = z
 		}
-		known[strings.TrimPrefix(key, serialPrefix)] = z
-		return nil
+		return err
 	})
-	if err == nil {
-		err = bad.MarkLost(s)
-	}
 	return &serials{saver: save, log: log, known: known}, err
 }
 

@@ -33,19 +33,14 @@ type dnsUpdates struct {
 // openDNSUpdates reads them from the store.
 func openDNSUpdates(ctx context.Context, s store.Store) (*dnsUpdates, error) {
 	u := &dnsUpdates{store: s, sets: map[string]dnsd.RRSet{}}
-	var bad store.Undecodable
-	err := s.Scan(ctx, updatePrefix, func(key string, value []byte) error {
+	err := readRecords(ctx, s, updatePrefix, func(key string, value []byte) error {
 		var set dnsd.RRSet
-		if err := json.Unmarshal(value, &set); err != nil {
-			bad.Add(key, fmt.Errorf("read %s: %w", key, err))
-			return nil
+		err := json.Unmarshal(value, &set)
+		if err == nil {
+			u.sets[updatePrefix+key] = set
 		}
-		u.sets[key] = set
-		return nil
+		return err
 	})
-	if err == nil {
-		err = bad.MarkLost(s)
-	}
 	return u, err
 }
 

@@ -3,12 +3,10 @@ package daemon
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -137,20 +135,18 @@ const vipPrefix = "address/"
 
 // Load implements vip.Records.
 func (s vipRecords) Load(ctx context.Context) (all []vip.Record, err error) {
-	var bad store.Undecodable
-	err = s.store.Scan(ctx, vipPrefix, func(key string, value []byte) error {
+	err = readRecords(ctx, s.store, vipPrefix, func(key string, value []byte) error {
+		addr, err := netip.ParseAddr(key)
+		if err != nil {
+			return err
+		}
 		var boot string
-		addr, err := netip.ParseAddr(strings.TrimPrefix(key, vipPrefix))
-		if err := errors.Join(err, json.Unmarshal(value, &boot)); err != nil {
-			bad.Add(key, fmt.Errorf("read address record %q: %w", key, err))
-			return nil
+		if err := json.Unmarshal(value, &boot); err != nil {
+			return err
 		}
 		all = append(all, vip.Record{Addr: addr, Boot: boot})
 		return nil
 	})
-	if err == nil {
-		err = bad.MarkLost(s.store)
-	}
 	return all, err
 }
 

@@ -20,8 +20,8 @@ func TestUndecodableState(t *testing.T) {
 	l := newLossLab(t, "10.110.6", nil)
 	pooled := l.daemon.machine(t, "52:54:00:00:ff:10")
 	addr := pooled.lease(t)
-	broken := []string{"lease/" + addr, "lease/nowhere", "install/w1", "drain/api/nowhere", "serial/lab.test.", "lease-clock", "address/10.110.6.77", "address/nowhere",
-		"dnsupdate/lab.test.|x.lab.test.|A", "vm/w0"}
+	broken := []string{"lease/" + addr, "lease/nowhere", "install/w1", "drain/api/nowhere", "serial/lab.test.", "lease-clock", "dnsupdate/lab.test.|x.lab.test.|TXT", "vm/w1", "vmboot/w1",
+		"address/nowhere", "address/10.110.6.77", "cluster/prod"}
 	l.restart(func() {
 		s, damage, err := logfile.Open(filepath.Join(l.dir, "state/state.db"))
 		if err != nil || len(damage) > 0 {
