@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bootlab/bootlab/internal/api"
-	"github.com/bootlab/bootlab/internal/leasefile"
+	"github.com/bootlab/bootlab/internal/api/leasefile"
 )
 
 func exportCommand(o *options) *cobra.Command {

@@ -15,8 +15,8 @@ import (
 	"github.com/bootlab/bootlab/dhcpd"
 	"github.com/bootlab/bootlab/dhcpd/leases"
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/api/leasefile"
 	"github.com/bootlab/bootlab/internal/lab"
-	"github.com/bootlab/bootlab/internal/leasefile"
 )
 
 // Leases implements httpd.Inventory. It goes through the whole book, and needs memory for the page only.

@@ -23,7 +23,7 @@ const anything = "*"
 
 // rules are in the order of the folders.
 var rules = []rule{
-	{"cmd/bootlab", []string{"internal/api", "internal/content/images", "internal/content/openshift", "internal/daemon", "internal/daemon/plan", "internal/daemon/snapshot", "internal/firmware", "internal/lab", "internal/lab/load", "internal/leasefile", "internal/observe/consolelog", "internal/observe/event", "internal/observe/logs", "internal/observe/timeline", "internal/store/backup"}, "the command line asks the daemon or the lab, never a server"},
+	{"cmd/bootlab", []string{"internal/api", "internal/api/leasefile", "internal/content/images", "internal/content/openshift", "internal/daemon", "internal/daemon/plan", "internal/daemon/snapshot", "internal/firmware", "internal/lab", "internal/lab/load", "internal/observe/consolelog", "internal/observe/event", "internal/observe/logs", "internal/observe/timeline", "internal/store/backup"}, "the command line asks the daemon or the lab, never a server"},
 
 	{"dhcpd", []string{"dhcpd/leases", "dhcpd/segment", "dhcpd/wire", "internal/boot/bootloop", "internal/host/datagram", "internal/host/pause", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "assigns addresses; knows no other server"},
 	{"dhcpd/leases", []string{"internal/lab", "internal/store"}, "who has which address, durably; of the lab only what a MAC is"},
@@ -37,6 +37,7 @@ var rules = []rule{
 	{"virt", []string{"internal/host/confine", "internal/host/privilege", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "knows no other server; the process of a hypervisor confines itself"},
 
 	{"internal/api", []string{"internal/lab", "internal/observe/event"}, "the types of the admin API, shared by server and client"},
+	{"internal/api/leasefile", []string{"internal/api", "internal/lab"}, "formats of lease files; decides nothing"},
 	{"internal/power", []string{"internal/lab"}, "power control of bare metal; knows no server"},
 
 	{"internal/boot", []string{"internal/boot/bootloop", "internal/boot/discovered", "internal/boot/install", "internal/boot/recipe", "internal/host/neighbour", "internal/lab", "internal/observe/event"}, "decides what a machine boots; knows no server"},
@@ -77,8 +78,6 @@ var rules = []rule{
 
 	{"internal/lab", nil, "the model: every decision, no file, no server, no socket"},
 	{"internal/lab/load", []string{"internal/lab"}, "reads the lab file into the model; only commands, the daemon and readers of YAML need it"},
-
-	{"internal/leasefile", []string{"internal/api", "internal/lab"}, "formats of lease files; decides nothing"},
 
 	{"internal/observe/consolelog", nil, "files and texts; opens no console"},
 	{"internal/observe/event", []string{"internal/lab", "internal/observe/repeats"}, "every package may record events"},
