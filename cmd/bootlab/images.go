@@ -88,8 +88,11 @@ func imagesText(cmd *cobra.Command, states []images.Status) error {
 	return table(cmd, "PATH STATE SIZE FROM", rows)
 }
 
+// pullParallel is how many files are downloaded at a time, unless the command line says otherwise.
+const pullParallel = 4
+
 func pullCommand(o *options) *cobra.Command {
-	parallel := 4
+	parallel := pullParallel
 	cmd := &cobra.Command{
 		Use:   "pull [PATH...]",
 		Short: "Download images, resume interrupted downloads, and verify checksums",

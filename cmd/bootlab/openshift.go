@@ -102,7 +102,7 @@ func (p prepare) run(cmd *cobra.Command, dir string) error {
 	if set.Config || p.noImages || len(l.Images) == 0 {
 		return nil
 	}
-	if err := pullImages(cmd, p.o, nil, 4); err != nil {
+	if err := pullImages(cmd, p.o, nil, pullParallel); err != nil {
 		return fmt.Errorf("the documents are in place, but images are missing: %w; bootlab images pull goes on", err)
 	}
 	return nil
@@ -175,35 +175,24 @@ func (p prepare) put(cmd *cobra.Command, v *prepared) error {
 
 // writeDocument writes a file that only its owner reads, whole or not at all. As root it belongs to the owner of its folder, which the
 // daemon can read as.
-func writeDocument(name string, text []byte) (err error) {
+func writeDocument(name string, text []byte) error {
 	dir := filepath.Dir(name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(dir, ".prepare-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
+	return replaceFile(name, func(f *os.File) error {
+		info, err := os.Stat(dir)
 		if err != nil {
-			_ = f.Close()
-			_ = os.Remove(f.Name())
+			return err
 		}
-	}()
-	if info, err := os.Stat(dir); err == nil && os.Geteuid() == 0 {
-		if owner, ok := info.Sys().(*syscall.Stat_t); ok {
+		if owner, ok := info.Sys().(*syscall.Stat_t); ok && os.Geteuid() == 0 {
 			if err := f.Chown(int(owner.Uid), int(owner.Gid)); err != nil {
 				return err
 			}
 		}
-	}
-	if _, err := f.Write(text); err != nil {
+		_, err = f.Write(text)
 		return err
-	}
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), name)
+	})
 }
 
 // next lists the commands that follow.
