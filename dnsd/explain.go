@@ -165,11 +165,12 @@ func (r *request) traceZone(m match) {
 		}
 		sources := r.t.sources(z.source)
 		rdata, _ := r.t.next(set.data)
-		if from := sources[sourceKey{string(owner), set.rtype, string(rdata)}]; from != "" {
-			text += ", from " + from
+		from := r.t.followedText(set)
+		if from == "" {
+			from = sources[sourceKey{string(owner), set.rtype, string(rdata)}]
 		}
-		if follows := r.t.followedText(set); follows != "" {
-			text += ": " + follows
+		if from != "" {
+			text += ", from " + from
 		}
 	}
 	r.note(byZone, text)

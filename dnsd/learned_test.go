@@ -1,6 +1,7 @@
 package dnsd
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -71,6 +72,10 @@ func TestNamesFollowMembers(t *testing.T) {
 		}
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+		e, err := s.Explain(t.Context(), Question{Name: "web.z.test", From: netip.MustParseAddr("127.0.0.1")})
+		if want := fmt.Sprintf(", from %d of 3 members of balancer web", len(e.Records)); err != nil || !strings.HasSuffix(e.Steps[0].Text, want) {
+			t.Errorf("%s: %v: %+v, want %q", tt.name, err, e.Steps, want)
 		}
 		wantAnswers(t, s, "127.0.0.1", []dialogue{{"host.z.test. A", "NOERROR aa\nan host.z.test. A 10.0.0.1"}})
 		if moved := before != table.Contents()[0].Hash; moved != !slices.Equal(got, answered) && answered != nil {
