@@ -30,7 +30,7 @@ func (m *machine) domain() *libvirtxml.Domain {
 		VCPU:        &libvirtxml.DomainVCPU{Value: uint(m.vm.CPUs)},
 		SysInfo:     []libvirtxml.DomainSysInfo{{SMBIOS: smbios(m.host)}},
 		OS:          m.os(),
-		Features:    &libvirtxml.DomainFeatureList{ACPI: &libvirtxml.DomainFeature{}, APIC: &libvirtxml.DomainFeatureAPIC{}},
+		Features:    m.features(),
 		CPU:         m.cpu(),
 		Clock:       &libvirtxml.DomainClock{Offset: "utc"},
 		OnPoweroff:  "destroy",
@@ -46,7 +46,15 @@ func (m *machine) domain() *libvirtxml.Domain {
 	if m.vm.Firmware == lab.FirmwareUEFISecure {
 		d.Features.SMM = &libvirtxml.DomainFeatureSMM{State: "on"}
 	}
-	addConsoles(d.Devices)
+	m.addConsoles(d.Devices)
+	if m.vm.TPM {
+		d.Devices.TPMs = []libvirtxml.DomainTPM{{Model: m.tpmModel(), Backend: &libvirtxml.DomainTPMBackend{Emulator: &libvirtxml.DomainTPMBackendEmulator{Version: "2.0"}}}}
+	}
+	if size := m.vm.HugePages; size > 0 {
+		d.MemoryBacking = &libvirtxml.DomainMemoryBacking{MemoryHugePages: &libvirtxml.DomainMemoryHugepages{
+			Hugepages: []libvirtxml.DomainMemoryHugepage{{Size: uint(size / 1024), Unit: "KiB"}},
+		}}
+	}
 	d.Metadata = &libvirtxml.DomainMetadata{XML: metadata{Lab: m.lab, Host: m.host.Name, Spec: spec(d)}.xml()}
 	return d
 }
@@ -63,6 +71,25 @@ func (m *machine) bootOrder() (nic, disk uint) {
 		return 0, 1
 	}
 	return 1, 2
+}
+
+// isARM reports whether the machine is 64-bit ARM.
+func (m *machine) isARM() bool { return m.vm.Arch == lab.ArchARM64 }
+
+func (m *machine) features() *libvirtxml.DomainFeatureList {
+	f := &libvirtxml.DomainFeatureList{ACPI: &libvirtxml.DomainFeature{}}
+	if !m.isARM() {
+		f.APIC = &libvirtxml.DomainFeatureAPIC{}
+	}
+	return f
+}
+
+// tpmModel returns the model of a TPM: on ARM there is no CRB interface.
+func (m *machine) tpmModel() string {
+	if m.isARM() {
+		return "tpm-tis"
+	}
+	return "tpm-crb"
 }
 
 func (m *machine) domainType() string {
@@ -93,11 +120,11 @@ func (m *machine) cpu() *libvirtxml.DomainCPU {
 // os returns machine type and firmware. libvirt chooses the UEFI image, because its path differs between distributions.
 func (m *machine) os() *libvirtxml.DomainOS {
 	os := &libvirtxml.DomainOS{
-		Type:   &libvirtxml.DomainOSType{Arch: "x86_64", Machine: m.vm.Machine, Type: "hvm"},
+		Type:   &libvirtxml.DomainOSType{Arch: cmp.Or(m.vm.Arch, "x86_64"), Machine: m.vm.Machine, Type: "hvm"},
 		SMBios: &libvirtxml.DomainSMBios{Mode: "sysinfo"},
 	}
 	if os.Type.Machine == "" {
-		os.Type.Machine = "q35"
+		os.Type.Machine = map[bool]string{false: "q35", true: "virt"}[m.isARM()]
 	}
 	switch m.vm.Firmware {
 	case lab.FirmwareUEFI:
@@ -158,14 +185,23 @@ func (m *machine) nic(as *lab.Host, mac lab.MAC, a lab.Attachment) libvirtxml.Do
 		// A bridge takes the smallest MTU of its ports, so one NIC with 1500 would lower that of the whole network.
 		nic.MTU = &libvirtxml.DomainInterfaceMTU{Size: uint(mtu)}
 	}
+	if a.OVS != "" {
+		nic.VirtualPort = &libvirtxml.DomainInterfaceVirtualPort{Params: &libvirtxml.DomainInterfaceVirtualPortParams{OpenVSwitch: &libvirtxml.DomainInterfaceVirtualPortParamsOpenVSwitch{}}}
+	}
+	if a.VLAN > 0 {
+		nic.VLan = &libvirtxml.DomainInterfaceVLan{Tags: []libvirtxml.DomainInterfaceVLanTag{{ID: uint(a.VLAN)}}}
+	}
 	return nic
 }
 
 func source(a lab.Attachment) *libvirtxml.DomainInterfaceSource {
-	if a.LibvirtNetwork != "" {
-		return &libvirtxml.DomainInterfaceSource{Network: &libvirtxml.DomainInterfaceSourceNetwork{Network: a.LibvirtNetwork}}
+	switch {
+	case a.LibvirtNetwork != "":
+		return &libvirtxml.DomainInterfaceSource{Network: &libvirtxml.DomainInterfaceSourceNetwork{Network: a.LibvirtNetwork, PortGroup: a.PortGroup}}
+	case a.Macvtap != "":
+		return &libvirtxml.DomainInterfaceSource{Direct: &libvirtxml.DomainInterfaceSourceDirect{Dev: a.Macvtap, Mode: "bridge"}}
 	}
-	return &libvirtxml.DomainInterfaceSource{Bridge: &libvirtxml.DomainInterfaceSourceBridge{Bridge: a.Bridge}}
+	return &libvirtxml.DomainInterfaceSource{Bridge: &libvirtxml.DomainInterfaceSourceBridge{Bridge: cmp.Or(a.Bridge, a.OVS)}}
 }
 
 // controllers returns the controllers for which libvirt's default does not fit: for scsi disks virtio-scsi, which every
@@ -188,17 +224,22 @@ func rng() libvirtxml.DomainRNG {
 
 // addConsoles adds a serial console, which firmware, iPXE and installers write to, and VNC on the hypervisor's loopback
 // address (virt-manager and virt-viewer tunnel to it).
-func addConsoles(l *libvirtxml.DomainDeviceList) {
+func (m *machine) addConsoles(l *libvirtxml.DomainDeviceList) {
 	pty := func() *libvirtxml.DomainChardevSource {
 		return &libvirtxml.DomainChardevSource{Pty: &libvirtxml.DomainChardevSourcePty{}}
 	}
 	l.Serials = []libvirtxml.DomainSerial{{Source: pty(), Target: &libvirtxml.DomainSerialTarget{Port: new(uint)}}}
 	l.Consoles = []libvirtxml.DomainConsole{{Source: pty(), Target: &libvirtxml.DomainConsoleTarget{Type: "serial", Port: new(uint)}}}
+	if m.vm.Video == "none" {
+		l.Videos = []libvirtxml.DomainVideo{{Model: libvirtxml.DomainVideoModel{Type: "none"}}} // else libvirt adds one
+		return
+	}
 	l.Graphics = []libvirtxml.DomainGraphic{{VNC: &libvirtxml.DomainGraphicVNC{
 		AutoPort:  "yes",
 		Listeners: []libvirtxml.DomainGraphicListener{{Address: &libvirtxml.DomainGraphicListenerAddress{Address: "127.0.0.1"}}},
 	}}}
-	l.Videos = []libvirtxml.DomainVideo{{Model: libvirtxml.DomainVideoModel{Type: "vga"}}}
+	video := cmp.Or(m.vm.Video, map[bool]string{false: "vga", true: "virtio"}[m.isARM()])
+	l.Videos = []libvirtxml.DomainVideo{{Model: libvirtxml.DomainVideoModel{Type: video}}}
 }
 
 // metadataURI is the XML namespace of the metadata.

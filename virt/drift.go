@@ -24,10 +24,14 @@ func differences(want, have *libvirtxml.Domain) (lines []string) {
 	compare("cpus", cpusText(have.VCPU), cpusText(want.VCPU))
 	compare("cpu", cpuText(have.CPU), cpuText(want.CPU))
 	compare("firmware", string(firmwareOf(have)), string(firmwareOf(want)))
-	if is, should := machineType(have), machineType(want); !strings.HasPrefix(is, "pc-"+should+"-") && !(should == "pc" && strings.HasPrefix(is, "pc-i440fx-")) {
+	if is, should := machineType(have), machineType(want); !strings.HasPrefix(is, "pc-"+should+"-") && !strings.HasPrefix(is, should+"-") && !(should == "pc" && strings.HasPrefix(is, "pc-i440fx-")) {
 		compare("machine", is, should) // libvirt writes pc-q35-7.2 for q35
 	}
 	compare("serial", serialOf(have), serialOf(want))
+	compare("arch", archOf(have), archOf(want))
+	compare("tpm", tpmText(have), tpmText(want))
+	compare("video", videoText(have), videoText(want))
+	compare("hugepages", hugePagesText(have), hugePagesText(want))
 	is, should := parts(have), parts(want)
 	for _, name := range sortedNames(is, should) {
 		switch {
@@ -183,12 +187,19 @@ func nicText(n libvirtxml.DomainInterface) string {
 	case src.Bridge != nil:
 		text = append(text, "bridge "+src.Bridge.Bridge)
 	case src.Network != nil:
-		text = append(text, "network "+src.Network.Network)
+		text = append(text, strings.TrimSpace("network "+src.Network.Network+" "+src.Network.PortGroup))
+	case src.Direct != nil:
+		text = append(text, "macvtap on "+src.Direct.Dev)
 	default:
 		text = append(text, "attached in another way")
 	}
 	if n.Model != nil {
 		text = append(text, n.Model.Type)
+	}
+	if n.VLan != nil {
+		for _, tag := range n.VLan.Tags {
+			text = append(text, fmt.Sprintf("VLAN %d", tag.ID))
+		}
 	}
 	return strings.Join(append(text, orderText(n.Boot)...), " ")
 }
@@ -198,4 +209,37 @@ func orderText(b *libvirtxml.DomainDeviceBoot) []string {
 		return nil
 	}
 	return []string{fmt.Sprintf("boot order %d", b.Order)}
+}
+
+func archOf(d *libvirtxml.Domain) string {
+	if d.OS == nil || d.OS.Type == nil {
+		return ""
+	}
+	return d.OS.Type.Arch
+}
+
+func tpmText(d *libvirtxml.Domain) string {
+	if d.Devices == nil || len(d.Devices.TPMs) == 0 {
+		return ""
+	}
+	return d.Devices.TPMs[0].Model
+}
+
+// videoText returns the video model. libvirt writes none where the definition has none.
+func videoText(d *libvirtxml.Domain) string {
+	if d.Devices == nil || len(d.Devices.Videos) == 0 {
+		return "none"
+	}
+	return d.Devices.Videos[0].Model.Type
+}
+
+func hugePagesText(d *libvirtxml.Domain) string {
+	if d.MemoryBacking == nil || d.MemoryBacking.MemoryHugePages == nil {
+		return ""
+	}
+	var sizes []string
+	for _, h := range d.MemoryBacking.MemoryHugePages.Hugepages {
+		sizes = append(sizes, fmt.Sprint(h.Size, " ", h.Unit))
+	}
+	return "pages of " + strings.Join(sizes, ", ")
 }

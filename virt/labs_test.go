@@ -61,6 +61,18 @@ func hosts() map[string]*lab.Lab {
 			h.VM.Hypervisor.Bridges = append(h.VM.Hypervisor.Bridges, lab.Attachment{Network: second, Bridge: "br1"})
 			h.NICs = []lab.NIC{{Network: second, MAC: lab.MAC{0x52, 0x54, 0, 0, 2, 9}, Model: "e1000"}}
 		}),
+		"hardware": oneHost(func(h *lab.Host) {
+			h.VM.Firmware, h.VM.TPM, h.VM.Video, h.VM.HugePages = lab.FirmwareUEFI, true, "none", 2<<20
+			for i, a := range []lab.Attachment{{OVS: "br-int", VLAN: 7}, {Macvtap: "eno1"}, {LibvirtNetwork: "lan", PortGroup: "blue", VLAN: 8}} {
+				a.Network = &lab.Network{Name: a.OVS + a.Macvtap + a.LibvirtNetwork}
+				h.VM.Hypervisor.Bridges = append(h.VM.Hypervisor.Bridges, a)
+				h.NICs = append(h.NICs, lab.NIC{Network: a.Network, MAC: lab.MAC{0x52, 0x54, 0, 0, 3, byte(i)}})
+			}
+		}),
+		"aarch64": oneHost(func(h *lab.Host) {
+			h.VM.Arch, h.VM.Firmware, h.VM.Machine, h.VM.TPM = lab.ArchARM64, lab.FirmwareUEFI, "virt", true
+			h.VM.Hypervisor.DomainType = "qemu"
+		}),
 		"image":     oneHost(fromImage),
 		"cpu-model": oneHost(func(h *lab.Host) { h.VM.CPU, h.VM.Machine, h.VM.Disks[0].Bus = "Westmere", "pc", "ide" }),
 	}

@@ -105,3 +105,37 @@ func TestPlanAndApply(t *testing.T) {
 		t.Errorf("plan without machines: %+v, %v", plan, err)
 	}
 }
+
+// TestHardwareDoesNotDrift defines machines with all that a lab file may ask for on a real libvirtd, which writes its own details into
+// their definitions.
+func TestHardwareDoesNotDrift(t *testing.T) {
+	netns.Need(t, "qemu-system-aarch64")
+	_, change := startLibvirtd(t)
+	b := newTestServer(t, oneHost(change), nil, virt.Config{})
+	serve(t, b)
+	for name, with := range map[string]func(*lab.Host){
+		"aarch64": func(h *lab.Host) { h.VM.Arch, h.VM.Firmware, h.VM.Machine = lab.ArchARM64, lab.FirmwareUEFI, "virt" },
+		"q35":     func(h *lab.Host) { h.VM.Video, h.VM.HugePages = "none", 2<<20 },
+		"ovs": func(h *lab.Host) {
+			h.VM.Hypervisor.Bridges[0] = lab.Attachment{Network: h.Network, OVS: "br-int", VLAN: 7}
+		},
+		"macvtap": func(h *lab.Host) {
+			h.VM.Hypervisor.Bridges[0] = lab.Attachment{Network: h.Network, Macvtap: "eno1"}
+		},
+		"portgroup": func(h *lab.Host) {
+			h.VM.Hypervisor.Bridges[0] = lab.Attachment{Network: h.Network, LibvirtNetwork: "lan", PortGroup: "blue"}
+		},
+	} {
+		b.use(t, oneHost(change, with))
+		if err := b.Create(t.Context(), "master-0"); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		plan, err := b.Plan(t.Context(), nil)
+		check(t, err)
+		if len(plan) != 1 || plan[0].Condition != virt.ConditionOK {
+			t.Errorf("%s: plan %+v", name, plan)
+		}
+		check(t, b.Delete(t.Context(), "master-0", virt.DeleteDisks))
+	}
+}

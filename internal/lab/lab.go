@@ -134,8 +134,15 @@ type VM struct {
 	Disks      []Disk
 	Firmware   Firmware
 	CPU        string // libvirt cpu mode or model; empty: the hypervisor's default
-	Machine    string // libvirt machine type; q35 by default
+	Machine    string // libvirt machine type; q35 by default, for aarch64 virt
+	Arch       string // x86_64 (also if empty) or aarch64
+	TPM        bool   // an emulated TPM 2.0
+	Video      string // vga (also if empty), virtio, qxl or none; none: no VNC either
+	HugePages  Size   // size of the pages that back its memory; 0: ordinary ones
 }
+
+// ArchARM64 is the VM.Arch of 64-bit ARM.
+const ArchARM64 = "aarch64"
 
 // A Disk is one disk of a VM.
 type Disk struct {
@@ -511,9 +518,13 @@ type Hypervisor struct {
 	DomainType string // kvm or qemu
 }
 
-// An Attachment maps a lab network to what carries it on a hypervisor: exactly one of Bridge and LibvirtNetwork is set.
+// An Attachment maps a lab network to what carries it on a hypervisor: exactly one of Bridge, OVS, Macvtap and LibvirtNetwork is set.
 type Attachment struct {
 	Network        *Network
-	Bridge         string
+	Bridge         string // Linux bridge
+	OVS            string // Open vSwitch bridge
+	Macvtap        string // interface; the hypervisor itself does not reach the machine then
 	LibvirtNetwork string
+	PortGroup      string // of LibvirtNetwork; empty: its default
+	VLAN           int    // tag, of OVS and LibvirtNetwork; 0: none
 }

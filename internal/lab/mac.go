@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"math/bits"
@@ -150,4 +151,11 @@ func (p MACPattern) String() string {
 		}
 	}
 	return strings.Join(parts[:], ":")
+}
+
+// DerivedMAC returns the MAC of a virtual machine's NIC that has none in the lab file. It depends on the names of lab, host and network
+// alone. It begins with 52:54, which is local and unicast (IEEE 802), as QEMU's own 52:54:00.
+func DerivedMAC(lab, host, network string) MAC {
+	sum := sha256.Sum256([]byte(lab + "\x00" + host + "\x00" + network))
+	return MAC{0x52, 0x54, sum[0], sum[1], sum[2], sum[3]}
 }

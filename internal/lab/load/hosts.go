@@ -37,6 +37,11 @@ func (r *resolver) hostList() {
 		}
 		r.hostReferences(e, h)
 		r.hostNetwork(e, h)
+		if e.V.VM.set() && !e.V.NICs.set() && !e.V.MAC.set() {
+			if mac := r.derivedMAC(e, h, h.Network, e.spot, hostKey(e, "mac")); !mac.IsZero() {
+				h.MACs = []lab.MAC{mac}
+			}
+		}
 		r.hostRest(e, h)
 		r.hostNames(e, h)
 	}
@@ -178,7 +183,7 @@ func (r *resolver) hostRest(e *entry[rawHost], h *lab.Host) {
 	}
 	h.Ignored = !bool(raw.DHCP.or(true))
 	h.Vars = raw.Vars.V
-	if len(raw.MAC.Items) == 0 && !raw.MAC.bad() && !raw.NICs.set() {
+	if len(raw.MAC.Items) == 0 && !raw.MAC.bad() && !raw.NICs.set() && (!raw.VM.set() || raw.MAC.set()) {
 		r.withoutMAC(e)
 	}
 	if raw.VM.set() {
@@ -222,7 +227,7 @@ func (r *resolver) withoutMAC(e *entry[rawHost]) {
 	for _, need := range [...]struct {
 		name string
 		s    spot
-	}{{"vm", raw.VM.spot}, {"profile", raw.Profile.spot}} {
+	}{{"profile", raw.Profile.spot}} {
 		if need.s.set() {
 			if !r.incomplete["hosts."+e.Name] {
 				r.fail(need.s, hostKey(e, need.name), "needs the host's MAC: want mac too")
@@ -239,7 +244,11 @@ func (r *resolver) vm(e *entry[rawHost], h *lab.Host) *lab.VM {
 	raw, key := e.V.VM.V, hostKey(e, "vm")
 	vm := &lab.VM{
 		CPUs: int(raw.CPUs.or(defaultCPUs)), Memory: raw.Memory.or(defaultMemory), Firmware: raw.Firmware.or(lab.FirmwareBIOS),
-		CPU: string(raw.CPU.or("")), Machine: string(raw.Machine.or(defaultMachine)),
+		CPU: string(raw.CPU.or("")), Machine: string(raw.Machine.or(defaultMachine)), Arch: string(raw.Arch.or("x86_64")),
+		TPM: bool(raw.TPM.or(false)), Video: string(raw.Video.or("vga")), HugePages: raw.HugePages.V,
+	}
+	if vm.Arch == lab.ArchARM64 {
+		r.arm64(raw, vm, key)
 	}
 	if vm.CPUs == 0 {
 		r.fail(raw.CPUs.spot, key+".cpus", "0 CPUs is not possible: want 1 or more")
@@ -256,6 +265,18 @@ func (r *resolver) vm(e *entry[rawHost], h *lab.Host) *lab.VM {
 		}
 	}
 	return vm
+}
+
+// arm64 sets what is different on 64-bit ARM, and reports what it does not have.
+func (r *resolver) arm64(raw *rawVM, vm *lab.VM, key string) {
+	vm.Firmware, vm.Machine = raw.Firmware.or(lab.FirmwareUEFI), string(raw.Machine.or("virt"))
+	vm.Video = string(raw.Video.or("virtio"))
+	if vm.Firmware != lab.FirmwareUEFI {
+		r.fail(raw.Firmware.spot, key+".firmware", "%s is not possible with arch: aarch64: want uefi", vm.Firmware)
+	}
+	if vm.Video == "vga" || vm.Video == "qxl" {
+		r.fail(raw.Video.spot, key+".video", "%s is not possible with arch: aarch64: want virtio or none", vm.Video)
+	}
 }
 
 // attached reports a hypervisor that does not reach the network of its VM.
@@ -362,10 +383,38 @@ func (r *resolver) attachments(e *entry[rawHypervisor], key string) []lab.Attach
 		}
 		a := lab.Attachment{Network: n, Bridge: string(b.V.Short.or(""))}
 		if long := b.V.Long; long != nil {
-			missing(r, &long.Network, b.spot, key+".bridges."+b.Name+".network", "the name of a libvirt network")
-			a.LibvirtNetwork = string(long.Network.V)
+			r.attachment(&a, long, b.spot, key+".bridges."+b.Name)
 		}
 		out = append(out, a)
 	}
 	return out
+}
+
+// attachment resolves the long form of what carries a network.
+func (r *resolver) attachment(a *lab.Attachment, raw *rawAttachment, s spot, key string) {
+	a.LibvirtNetwork, a.OVS, a.Macvtap = string(raw.Network.V), string(raw.OVS.V), string(raw.Macvtap.V)
+	a.PortGroup, a.VLAN = string(raw.PortGroup.V), int(raw.VLAN.V)
+	var first spot
+	for _, k := range [...]struct {
+		name string
+		s    spot
+	}{{"network", raw.Network.spot}, {"ovs", raw.OVS.spot}, {"macvtap", raw.Macvtap.spot}} {
+		switch {
+		case !k.s.set():
+		case first.set():
+			r.fail(k.s, key+"."+k.name, "excludes the one before (%s): want one of network, ovs and macvtap", r.pos(first))
+		default:
+			first = k.s
+		}
+	}
+	switch {
+	case !first.set():
+		r.failMissing(s, key+".network", "is missing: want the name of a libvirt network, or ovs: BRIDGE, or macvtap: INTERFACE")
+	case raw.PortGroup.set() && a.LibvirtNetwork == "":
+		r.fail(raw.PortGroup.spot, key+".portgroup", "is of a libvirt network only: want network too")
+	case raw.VLAN.set() && a.Macvtap != "":
+		r.fail(raw.VLAN.spot, key+".vlan", "is not possible with macvtap: want an interface of that VLAN")
+	case a.VLAN > 4094:
+		r.fail(raw.VLAN.spot, key+".vlan", "%d is no VLAN tag: want 1 to 4094", a.VLAN)
+	}
 }

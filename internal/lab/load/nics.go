@@ -65,13 +65,15 @@ func (r *resolver) bootNIC(e *entry[rawHost]) int {
 }
 
 // nic resolves one NIC and claims its MAC and addresses.
-func (r *resolver) nic(e *entry[rawHost], h *lab.Host, raw *rawNIC, key string) lab.NIC {
-	n := lab.NIC{MAC: raw.MAC.V.MAC, IP: raw.IP.V.Addr, IP6: raw.IP6.V.Addr, Model: string(raw.Model.or(""))}
+func (r *resolver) nic(e *entry[rawHost], h *lab.Host, raw *rawNIC, key string) (n lab.NIC) {
+	n = lab.NIC{MAC: raw.MAC.V.MAC, IP: raw.IP.V.Addr, IP6: raw.IP6.V.Addr, Model: string(raw.Model.or(""))}
 	near := raw.MAC.spot
 	if !near.set() {
 		near = e.V.NICs.spot
 	}
-	if missing(r, &raw.MAC, near, key+".mac", "the MAC address of the NIC") {
+	if e.V.VM.set() && !raw.MAC.set() {
+		defer func() { n.MAC = r.derivedMAC(e, h, n.Network, near, key+".mac") }()
+	} else if missing(r, &raw.MAC, near, key+".mac", "the MAC address of the NIC") {
 		if other := r.hostByMAC[n.MAC]; other != nil {
 			r.fail(raw.MAC.spot, key+".mac", "%s is already used by host %s (%s): want another MAC", n.MAC, other.Name, r.pos(r.macSpot(other)))
 		}
@@ -95,6 +97,19 @@ func (r *resolver) nic(e *entry[rawHost], h *lab.Host, raw *rawNIC, key string) 
 		r.inSubnet6(n.Network, n.IP6, raw.IP6.spot, key+".ip6")
 	}
 	return n
+}
+
+// derivedMAC returns the MAC of a virtual machine's NIC that the lab file does not give.
+func (r *resolver) derivedMAC(e *entry[rawHost], h *lab.Host, n *lab.Network, s spot, key string) lab.MAC {
+	if n == nil {
+		return lab.MAC{} // reported already
+	}
+	mac := lab.DerivedMAC(r.lab.Name, e.Name, n.Name)
+	if other := r.hostByMAC[mac]; other != nil {
+		r.fail(s, key, "%s, derived from the names of lab, host and network, is already used by host %s (%s): want a MAC of your own", mac, other.Name, r.pos(r.macSpot(other)))
+	}
+	r.hostByMAC[mac] = h
+	return mac
 }
 
 // nicNetwork finds the network of a NIC, and checks that its address can be one there.
@@ -154,11 +169,14 @@ func (r *resolver) nicName(e *entry[rawHost], h *lab.Host, n *lab.Network) strin
 
 // macSpot returns where a host has its MACs.
 func (r *resolver) macSpot(h *lab.Host) spot {
-	raw := &r.raw.Hosts.byName[h.Name].V
-	if raw.NICs.set() {
+	e := r.raw.Hosts.byName[h.Name]
+	switch raw := &e.V; {
+	case raw.NICs.set():
 		return raw.NICs.spot
+	case raw.MAC.set():
+		return raw.MAC.spot
 	}
-	return raw.MAC.spot
+	return e.spot // derived
 }
 
 // addressSpot returns where a host has an address.

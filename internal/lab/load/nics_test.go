@@ -119,3 +119,31 @@ func TestInvalidNICs(t *testing.T) {
 		}
 	}
 }
+
+// TestDerivedMACs: a virtual machine's NIC without a MAC has one that depends on the names of lab, host and network alone.
+func TestDerivedMACs(t *testing.T) {
+	t.Parallel()
+	l := parse(t, twoNetworks+`
+hosts:
+  a: {ip: 192.168.16.41, vm: {hypervisor: kvm}}
+  b:
+    vm: {hypervisor: kvm}
+    nics:
+      - {network: provisioning}
+      - {network: baremetal, ip: 192.168.16.42}
+`)
+	got := map[string]string{}
+	for _, h := range l.Hosts {
+		for _, as := range h.Interfaces() {
+			got[h.Name+" "+as.Network.Name] = as.MACs[0].String()
+		}
+	}
+	// Constant: leases, reservations and installed systems know machines by them.
+	want := map[string]string{"a baremetal": "52:54:37:49:e6:70", "b baremetal": "52:54:eb:aa:61:72", "b provisioning": "52:54:08:64:83:9a"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if _, err := load.Parse("lab.yaml", []byte("version: 1\nlab: lab\ndomain: lab.example\n"+twoNetworks+"hosts:\n  b: {nics: [{network: baremetal}]}\n"), load.Options{}); err == nil || !strings.Contains(err.Error(), "the MAC address of the NIC") {
+		t.Errorf("bare metal without a MAC: %v", err)
+	}
+}

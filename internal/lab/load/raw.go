@@ -146,7 +146,7 @@ type rawHost struct {
 
 type rawNIC struct {
 	Network scalar[ident]    `yaml:"network" def:"the network whose subnet holds ip" doc:"Network of the NIC."`
-	MAC     scalar[hardware] `yaml:"mac" req:"yes" doc:"MAC address."`
+	MAC     scalar[hardware] `yaml:"mac" def:"for a VM: derived from the names of lab, host and network" doc:"MAC address. Bare metal needs it."`
 	IP      scalar[addr4]    `yaml:"ip" def:"from a pool" doc:"Reserved address."`
 	IP6     scalar[addr6]    `yaml:"ip6" def:"none" doc:"IPv6 address."`
 	Boot    scalar[flag]     `yaml:"boot" def:"true for the first, if no other has it" doc:"The host boots from this NIC: DHCP sends boot information to no other."`
@@ -160,7 +160,11 @@ type rawVM struct {
 	Disks      list[either[lab.Size, rawDisk]] `yaml:"disks" def:"none" doc:"Disks: a size, or size, bus and cache."`
 	Firmware   scalar[lab.Firmware]            `yaml:"firmware" def:"bios" doc:"Firmware."`
 	CPU        scalar[text]                    `yaml:"cpu" def:"the hypervisor's" doc:"libvirt CPU mode or model, such as host-passthrough."`
-	Machine    scalar[ident]                   `yaml:"machine" def:"q35" doc:"libvirt machine type."`
+	Machine    scalar[ident]                   `yaml:"machine" def:"q35, for aarch64 virt" doc:"libvirt machine type."`
+	Arch       scalar[vmArch]                  `yaml:"arch" def:"x86_64" doc:"Architecture. aarch64 needs firmware uefi, which is its default."`
+	TPM        scalar[flag]                    `yaml:"tpm" def:"false" doc:"An emulated TPM 2.0. The hypervisor needs swtpm."`
+	Video      scalar[videoModel]              `yaml:"video" def:"vga, for aarch64 virtio" doc:"Video model. none: no VNC either, only the serial console."`
+	HugePages  scalar[lab.Size]                `yaml:"hugepages" def:"none" doc:"Size of the pages that back the memory, such as 2MiB or 1GiB. The hypervisor must have reserved enough of them."`
 }
 
 type rawDisk struct {
@@ -297,11 +301,15 @@ type rawTimeouts struct {
 
 type rawHypervisor struct {
 	URI        scalar[text]                      `yaml:"uri" req:"yes" doc:"libvirt URI, such as qemu+ssh://root@kvm1/system."`
-	Bridges    dict[either[text, rawAttachment]] `yaml:"bridges" def:"none" doc:"Linux bridge for each network, by network, or {network: X} for a libvirt network."`
+	Bridges    dict[either[text, rawAttachment]] `yaml:"bridges" def:"none" doc:"What carries each network, by network: a Linux bridge, {network: X}: a libvirt network, {ovs: X}: an Open vSwitch bridge, {macvtap: X}: an interface."`
 	Pool       scalar[text]                      `yaml:"pool" def:"default" doc:"Storage pool."`
 	DomainType scalar[domainType]                `yaml:"domain_type" def:"kvm" doc:"kvm, or qemu: pure emulation."`
 }
 
 type rawAttachment struct {
-	Network scalar[text] `yaml:"network" req:"yes" doc:"libvirt network."`
+	Network   scalar[text]  `yaml:"network" doc:"libvirt network."`
+	PortGroup scalar[text]  `yaml:"portgroup" def:"the network's default" doc:"Port group of the libvirt network."`
+	OVS       scalar[text]  `yaml:"ovs" doc:"Open vSwitch bridge."`
+	Macvtap   scalar[text]  `yaml:"macvtap" doc:"Interface that VMs share by macvtap in mode bridge. The hypervisor itself does not reach them."`
+	VLAN      scalar[count] `yaml:"vlan" def:"none" doc:"VLAN tag, of an Open vSwitch bridge or of a libvirt network on one."`
 }

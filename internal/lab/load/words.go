@@ -72,6 +72,10 @@ func textOf(p any) textual {
 		return word(v, "default", "none", "writethrough", "writeback", "directsync", "unsafe")
 	case *bootMode:
 		return word(v, bootMode(lab.FirmwareBIOS), bootMode(lab.FirmwareUEFI))
+	case *vmArch:
+		return word(v, "x86_64", vmArch(lab.ArchARM64))
+	case *videoModel:
+		return word(v, "vga", "virtio", "qxl", "none")
 	case *domainType:
 		return word(v, "kvm", "qemu")
 	}
@@ -84,6 +88,8 @@ type (
 	diskBus      string // bus of a VM's disk
 	diskCache    string // libvirt's driver cache mode
 	domainType   string // libvirt domain type
+	vmArch       string // architecture of a VM
+	videoModel   string // libvirt's video model
 	bootMode     string // firmware of bare metal
 )
 
