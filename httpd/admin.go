@@ -77,6 +77,10 @@ type Machines interface {
 	VMPlan(ctx context.Context, hosts []string) ([]api.VMPlan, error)
 	// VM does action to the machine of host and returns how it is afterwards.
 	VM(ctx context.Context, host string, action api.VMAction, opts api.VMOptions) (api.VM, error)
+	// Snapshots returns the snapshots of the machine of host, the oldest first.
+	Snapshots(ctx context.Context, host string) ([]api.Snapshot, error)
+	// Snapshot does action with one of them, and returns all that there are afterwards.
+	Snapshot(ctx context.Context, host string, action api.SnapshotAction, name string) ([]api.Snapshot, error)
 	// Power does action to the power of a host, virtual or not, and returns how it is afterwards.
 	Power(ctx context.Context, host string, action api.PowerAction) (api.Power, error)
 	// SetBoot sets what a host boots from next; always: at each boot.

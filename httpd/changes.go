@@ -37,6 +37,7 @@ func (a *Admin) changes() map[string]endpoint {
 	return map[string]endpoint{
 		"install/{host}":                a.changing(a.postInstall, "done", "now"),
 		"vms/{host}":                    a.changing(a.postVM, "action", "timeout", "force", "disks"),
+		"vms/{host}/snapshots/{name}":   a.changing(a.postSnapshot, "action"),
 		"power/{host}":                  a.changing(a.postPower, "action"),
 		"power/{host}/boot":             a.changing(a.postBoot, "device", "always"),
 		"backends/{balancer}/{backend}": a.changing(a.postBackend, "action"),
@@ -132,6 +133,19 @@ func (a *Admin) postInstall(r *http.Request, p params) (any, error) {
 		cycle = api.CycleNow
 	}
 	return a.deps.Installer.Install(r.Context(), host, cycle)
+}
+
+func (a *Admin) postSnapshot(r *http.Request, p params) (any, error) {
+	host, err := hostOf(r)
+	if err != nil {
+		return nil, err
+	}
+	action, err := choose(p, "action", api.SnapshotCreate, api.SnapshotRevert, api.SnapshotDelete)
+	if err != nil {
+		return nil, err
+	}
+	all, err := a.deps.Machines.Snapshot(r.Context(), host, action, r.PathValue("name"))
+	return list(all), err
 }
 
 func (a *Admin) postVM(r *http.Request, p params) (any, error) {

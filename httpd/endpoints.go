@@ -39,6 +39,7 @@ func (a *Admin) apiRoutes(mux *http.ServeMux, why trust, changes map[string]endp
 	ask("vms", a.getVMs)
 	ask("vms/plan", a.getVMPlan)
 	mux.HandleFunc(api.Prefix+"vms/{host}/console", a.console)
+	ask("vms/{host}/snapshots", a.getSnapshots)
 	handle("vms/{host}/log", http.MethodGet, a.getConsoleLog)
 	handle("unknown", http.MethodGet, a.getUnknown)
 	ask("unknown/{mac}", a.getAdoption)
@@ -124,6 +125,15 @@ func parseHost(s string) (string, error) {
 func (a *Admin) getVMPlan(r *http.Request) (any, error) {
 	plan, err := a.deps.Machines.VMPlan(r.Context(), r.URL.Query()["host"])
 	return list(plan), err
+}
+
+func (a *Admin) getSnapshots(r *http.Request) (any, error) {
+	host, err := hostOf(r)
+	if err != nil {
+		return nil, err
+	}
+	all, err := a.deps.Machines.Snapshots(r.Context(), host)
+	return list(all), err
 }
 
 func (a *Admin) getVMs(r *http.Request) (any, error) {

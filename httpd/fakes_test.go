@@ -165,6 +165,13 @@ func (h *fakeDaemon) VM(_ context.Context, host string, action api.VMAction, opt
 	return api.VM{Host: host, State: "running"}, nil
 }
 
+func (h *fakeDaemon) Snapshots(context.Context, string) ([]api.Snapshot, error) { return nil, nil }
+
+func (h *fakeDaemon) Snapshot(_ context.Context, host string, action api.SnapshotAction, name string) ([]api.Snapshot, error) {
+	h.note("snapshot %s %s %s", host, action, name)
+	return []api.Snapshot{{Name: name}}, nil
+}
+
 func (h *fakeDaemon) Backend(_ context.Context, balancer, backend string, action api.BackendAction) (api.Backend, error) {
 	h.note("backend %s %s %s", balancer, backend, action)
 	return api.Backend{Name: backend, State: api.BackendDraining}, nil

@@ -200,6 +200,14 @@ func (c *libvirtConn) serve(req request) (resp response) {
 		resp.Text, err = c.uploadVolume(req.Pool, req.XML, content, req.Bytes)
 	case methodDeleteVolume:
 		err = c.deleteVolume(req.Pool, req.Name)
+	case methodSnapshots:
+		resp.Snapshots, err = c.snapshots(req.UUID)
+	case methodSnapshot:
+		err = c.snapshot(req.UUID, req.XML)
+	case methodRevert:
+		err = c.revert(req.UUID, req.Name)
+	case methodDeleteSnapshot:
+		err = c.deleteSnapshot(req.UUID, req.Name)
 	default:
 		err = errors.New("unknown method " + string(req.Method))
 	}

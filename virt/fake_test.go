@@ -53,6 +53,14 @@ func (f *fake) Open(string) virt.Hypervisor { return f }
 
 func (f *fake) Close() {}
 
+func (f *fake) Snapshots(context.Context, string) ([]virt.Snapshot, error) { return nil, errSilent }
+
+func (f *fake) CreateSnapshot(context.Context, string, string) error { return errSilent }
+
+func (f *fake) Revert(context.Context, string, string) error { return errSilent }
+
+func (f *fake) DeleteSnapshot(context.Context, string, string) error { return errSilent }
+
 func (f *fake) Consoles(context.Context, virt.ConsoleSink) (virt.Consoles, error) {
 	return nil, errors.New("a fake has no consoles")
 }

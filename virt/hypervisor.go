@@ -48,6 +48,14 @@ type Hypervisor interface {
 	UploadVolume(ctx context.Context, pool, xml string, content io.Reader, n uint64) (path string, err error)
 	// DeleteVolume deletes a volume. A missing volume is no error.
 	DeleteVolume(ctx context.Context, pool, name string) error
+	// Snapshots returns the snapshots of a domain.
+	Snapshots(ctx context.Context, uuid string) ([]Snapshot, error)
+	// CreateSnapshot creates a snapshot of the disks, and of the memory if the domain runs.
+	CreateSnapshot(ctx context.Context, uuid, xml string) error
+	// Revert makes a domain what it was when a snapshot was created.
+	Revert(ctx context.Context, uuid, name string) error
+	// DeleteSnapshot deletes a snapshot. What it holds goes into the next one.
+	DeleteSnapshot(ctx context.Context, uuid, name string) error
 	// Consoles connects for serial consoles. What they write goes to sink, from one goroutine, until End.
 	Consoles(ctx context.Context, sink ConsoleSink) (Consoles, error)
 	// Close closes the connection. Calls in progress fail, and later ones too.

@@ -37,3 +37,7 @@ func (*libvirtConn) uploadVolume(_, _ string, _ io.Reader, _ uint64) (string, er
 	return "", errNotBuilt
 }
 func (*libvirtConn) consoles(func(consoleFrame)) consoleOpener { return nil }
+func (*libvirtConn) snapshots(string) ([]Snapshot, error)      { return nil, errNotBuilt }
+func (*libvirtConn) snapshot(_, _ string) error                { return errNotBuilt }
+func (*libvirtConn) revert(_, _ string) error                  { return errNotBuilt }
+func (*libvirtConn) deleteSnapshot(_, _ string) error          { return errNotBuilt }

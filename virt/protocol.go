@@ -35,6 +35,11 @@ const (
 	methodUploadVolume method = "upload volume"
 	methodDeleteVolume method = "delete volume"
 
+	methodSnapshots      method = "list snapshots"
+	methodSnapshot       method = "create snapshot"
+	methodRevert         method = "revert to snapshot"
+	methodDeleteSnapshot method = "delete snapshot"
+
 	// Of a process for consoles.
 	methodOpenConsole  method = methodsOfConsoles + "open"
 	methodTypeConsole  method = methodsOfConsoles + "type"
@@ -69,7 +74,8 @@ type response struct {
 	Bytes   uint64   `json:",omitempty"`
 	Domains []Domain `json:",omitempty"`
 
-	Console *consoleFrame `json:",omitempty"` // not an answer: a console wrote
+	Snapshots []Snapshot    `json:",omitempty"`
+	Console   *consoleFrame `json:",omitempty"` // not an answer: a console wrote
 }
 
 // A consoleFrame is what happened to a console.

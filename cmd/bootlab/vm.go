@@ -20,7 +20,7 @@ func vmCommand(o *options) *cobra.Command {
 		vmPlan(o), vmApply(o),
 		vmAction(o, api.VMCreate, "Create virtual machines and start them: they boot from the network until they are installed", nil),
 		vmAction(o, api.VMStart, "Start virtual machines", nil),
-		vmStop(o), vmDelete(o), vmConsole(o), vmLog(o),
+		vmStop(o), vmDelete(o), vmConsole(o), vmLog(o), vmSnapshot(o),
 		vmAction(o, api.VMForget, "Forget a virtual machine on a hypervisor that is gone for good, so that it may be created on another", nil),
 		&cobra.Command{
 			Use:   "list",

@@ -71,6 +71,9 @@ const (
 	VMDeleted
 	VMMediaInserted
 	VMMediaEjected
+	VMSnapshot
+	VMReverted
+	VMSnapshotDeleted
 	VMFailed
 
 	ConsolePanic
@@ -195,13 +198,17 @@ var table = [kinds]description{
 	BackendDrained: {"backend_drained", StageBalancer, slog.LevelInfo, own, "a backend was drained by an admin"},
 	BackendReady:   {"backend_ready", StageBalancer, slog.LevelInfo, own, "a drained backend was set ready by an admin"},
 
-	VMCreated:       {"vm_created", StageVM, slog.LevelInfo, own, "a virtual machine was created"},
-	VMStarted:       {"vm_started", StageVM, slog.LevelInfo, own, "a virtual machine was started"},
-	VMStopped:       {"vm_stopped", StageVM, slog.LevelInfo, own, "a virtual machine was stopped"},
-	VMDeleted:       {"vm_deleted", StageVM, slog.LevelInfo, own, "a virtual machine was deleted"},
-	VMMediaInserted: {"vm_media_inserted", StageVM, slog.LevelInfo, own, "a virtual medium was inserted for the next start of a virtual machine"},
-	VMMediaEjected:  {"vm_media_ejected", StageVM, slog.LevelInfo, own, "the virtual medium of a virtual machine was removed"},
-	VMFailed:        {"vm_failed", StageVM, slog.LevelError, own, "a hypervisor refused an operation"},
+	VMCreated:         {"vm_created", StageVM, slog.LevelInfo, own, "a virtual machine was created"},
+	VMStarted:         {"vm_started", StageVM, slog.LevelInfo, own, "a virtual machine was started"},
+	VMStopped:         {"vm_stopped", StageVM, slog.LevelInfo, own, "a virtual machine was stopped"},
+	VMDeleted:         {"vm_deleted", StageVM, slog.LevelInfo, own, "a virtual machine was deleted"},
+	VMMediaInserted:   {"vm_media_inserted", StageVM, slog.LevelInfo, own, "a virtual medium was inserted for the next start of a virtual machine"},
+	VMMediaEjected:    {"vm_media_ejected", StageVM, slog.LevelInfo, own, "the virtual medium of a virtual machine was removed"},
+	VMSnapshot:        {"vm_snapshot", StageVM, slog.LevelInfo, own, "a snapshot of a virtual machine was created"},
+	VMReverted:        {"vm_reverted", StageVM, slog.LevelWarn, own, "a virtual machine was reverted to a snapshot"},
+	VMSnapshotDeleted: {"vm_snapshot_deleted", StageVM, slog.LevelInfo, own, "a snapshot of a virtual machine was deleted"},
+
+	VMFailed: {"vm_failed", StageVM, slog.LevelError, own, "a hypervisor refused an operation"},
 
 	ConsolePanic:        {"console_panic", StageVM, slog.LevelWarn, refusal, "the kernel of a virtual machine wrote on its console that it panicked"},
 	ConsoleEmergency:    {"console_emergency", StageVM, slog.LevelWarn, refusal, "the system of a virtual machine stopped in an emergency shell"},

@@ -1,0 +1,38 @@
+package daemon
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/bootlab/bootlab/internal/api"
+)
+
+// Snapshots implements httpd.Machines.
+func (c *adminBackend) Snapshots(ctx context.Context, host string) (all []api.Snapshot, err error) {
+	snapshots, err := c.servers.virt.Snapshots(ctx, host)
+	if err != nil {
+		return nil, &api.Error{Status: http.StatusConflict, Message: err.Error()}
+	}
+	for _, s := range snapshots {
+		all = append(all, api.Snapshot(s))
+	}
+	return all, nil
+}
+
+// Snapshot implements httpd.Machines.
+func (c *adminBackend) Snapshot(ctx context.Context, host string, action api.SnapshotAction, name string) ([]api.Snapshot, error) {
+	v := c.servers.virt
+	var err error
+	switch action {
+	case api.SnapshotCreate:
+		err = v.CreateSnapshot(ctx, host, name)
+	case api.SnapshotRevert:
+		err = v.Revert(ctx, host, name)
+	case api.SnapshotDelete:
+		err = v.DeleteSnapshot(ctx, host, name)
+	}
+	if err != nil {
+		return nil, &api.Error{Status: http.StatusConflict, Message: err.Error()}
+	}
+	return c.Snapshots(ctx, host)
+}

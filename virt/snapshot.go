@@ -1,0 +1,134 @@
+package virt
+
+import (
+	"context"
+	"encoding/xml"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"libvirt.org/go/libvirtxml"
+
+	"github.com/bootlab/bootlab/internal/observe/event"
+)
+
+// A Snapshot is what a machine was at a time: its disks, and its memory if it ran.
+type Snapshot struct {
+	Name    string
+	Created time.Time
+	State   string // of the machine then, in libvirt's words: running, shutoff …
+	Current bool   // the machine goes on from this one
+}
+
+// parseSnapshot reads libvirt's description of a snapshot.
+func parseSnapshot(text string) (Snapshot, error) {
+	var s struct {
+		Name    string `xml:"name"`
+		State   string `xml:"state"`
+		Created int64  `xml:"creationTime"`
+	}
+	if err := xml.Unmarshal([]byte(text), &s); err != nil {
+		return Snapshot{}, fmt.Errorf("read snapshot: %w", err)
+	}
+	return Snapshot{Name: s.Name, State: s.State, Created: time.Unix(s.Created, 0)}, nil
+}
+
+// snapshotWait is the timeout of an operation with snapshots, which may write the memory of a machine.
+const snapshotWait = 15 * time.Minute
+
+// snapshotName is what a snapshot may be called: libvirt makes a file of it.
+var snapshotName = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z._-]{0,63}$`)
+
+// Snapshots returns the snapshots of a host's machine, the oldest first.
+func (s *Server) Snapshots(ctx context.Context, host string) (all []Snapshot, err error) {
+	err = s.onSnapshots(ctx, host, "snapshot", 0, func(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
+		all, err = hv.Snapshots(ctx, m.uuid)
+		return false, err
+	})
+	slices.SortFunc(all, func(a, b Snapshot) int { return a.Created.Compare(b.Created) })
+	return all, err
+}
+
+// CreateSnapshot creates a snapshot of a host's machine: of its disks, and of its memory if it runs.
+func (s *Server) CreateSnapshot(ctx context.Context, host, name string) error {
+	if !snapshotName.MatchString(name) {
+		return fmt.Errorf("%q is no name of a snapshot: want up to 64 letters, digits, '-', '_' and '.'", name)
+	}
+	return s.onSnapshots(ctx, host, "snapshot", event.VMSnapshot, func(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
+		have, err := hv.Snapshots(ctx, m.uuid)
+		if err != nil {
+			return false, err
+		}
+		if slices.ContainsFunc(have, func(s Snapshot) bool { return s.Name == name }) {
+			return false, fmt.Errorf("there is a snapshot %q: delete it, or choose another name", name)
+		}
+		text, err := (&libvirtxml.DomainSnapshot{Name: name, Description: "created by bootlab"}).Marshal()
+		if err != nil {
+			return false, err
+		}
+		return true, hv.CreateSnapshot(ctx, m.uuid, text)
+	})
+}
+
+// Revert makes a host's machine what it was when a snapshot was created. What it has become since is lost.
+func (s *Server) Revert(ctx context.Context, host, name string) error {
+	return s.onSnapshots(ctx, host, "revert", event.VMReverted, func(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
+		return true, hv.Revert(ctx, m.uuid, name)
+	})
+}
+
+// DeleteSnapshot deletes a snapshot of a host's machine.
+func (s *Server) DeleteSnapshot(ctx context.Context, host, name string) error {
+	return s.onSnapshots(ctx, host, "delete snapshot", event.VMSnapshotDeleted, func(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
+		return true, hv.DeleteSnapshot(ctx, m.uuid, name)
+	})
+}
+
+// onSnapshots runs an operation on a machine that exists, where it is.
+func (s *Server) onSnapshots(ctx context.Context, host, name string, kind event.Kind, do func(context.Context, Hypervisor, *machine) (bool, error)) error {
+	t := s.deps.Table()
+	m, err := t.machine(host)
+	if err != nil {
+		return err
+	}
+	m = s.where(t, m)
+	return s.runOn(ctx, m, m.vm.Hypervisor, operation{
+		name: name, kind: kind, timeout: func(*machine) time.Duration { return snapshotWait },
+		do: func(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
+			if _, err := find(ctx, hv, m); err != nil {
+				return false, err
+			}
+			changed, err := do(ctx, hv, m)
+			if err != nil && strings.Contains(err.Error(), "pflash") {
+				err = fmt.Errorf("%w: this libvirt has no snapshots of machines with UEFI; use firmware: bios", err)
+			}
+			return changed, err
+		},
+	})
+}
+
+// Snapshots implements Hypervisor.
+func (r *remote) Snapshots(ctx context.Context, uuid string) ([]Snapshot, error) {
+	resp, err := r.call(ctx, request{Method: methodSnapshots, UUID: uuid})
+	if err != nil {
+		return nil, err
+	}
+	return resp.Snapshots, nil
+}
+
+// CreateSnapshot implements Hypervisor.
+func (r *remote) CreateSnapshot(ctx context.Context, uuid, xml string) error {
+	return r.do(ctx, request{Method: methodSnapshot, UUID: uuid, XML: xml})
+}
+
+// Revert implements Hypervisor.
+func (r *remote) Revert(ctx context.Context, uuid, name string) error {
+	return r.do(ctx, request{Method: methodRevert, UUID: uuid, Name: name})
+}
+
+// DeleteSnapshot implements Hypervisor.
+func (r *remote) DeleteSnapshot(ctx context.Context, uuid, name string) error {
+	return r.do(ctx, request{Method: methodDeleteSnapshot, UUID: uuid, Name: name})
+}
