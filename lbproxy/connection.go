@@ -150,11 +150,25 @@ func (s *Server) matchFirstBytes(ctx context.Context, l *activeListener, c *clie
 	if err != nil && !errors.Is(err, errUnknownProtocol) {
 		return nil, rejectTimeout, err
 	}
+	if name == "" {
+		s.metrics.unnamed.WithLabelValues(unnamedReason(err)).Inc()
+	}
 	f := l.byName(name)
 	if f == nil {
 		return nil, rejectNoMatch, fmt.Errorf("no balancer of this address matches the name %q", name)
 	}
 	return l.frontend(f), "", nil
+}
+
+// unnamedReason returns why the server name of a connection is not known; err is of serverName.
+func unnamedReason(err error) string {
+	switch {
+	case errors.Is(err, errHelloTooLong):
+		return "too_long"
+	case err != nil:
+		return "no_tls"
+	}
+	return "no_name"
 }
 
 // addrPort returns the address of a TCP connection, an IPv4 one as such.

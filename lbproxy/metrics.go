@@ -13,6 +13,7 @@ const (
 	MetricRequests    = "bootlab_lbproxy_requests_total"
 	MetricRetries     = "bootlab_lbproxy_retries_total"
 	MetricRejected    = "bootlab_lbproxy_rejected_total"
+	MetricUnnamed     = "bootlab_lbproxy_connections_unnamed_total"
 	MetricBackendUp   = "bootlab_lbproxy_backend_up"
 	MetricMember      = "bootlab_lbproxy_backend_requests_total"
 	MetricMemberErr   = "bootlab_lbproxy_backend_errors_total"
@@ -47,12 +48,12 @@ const (
 )
 
 type metrics struct {
-	connections, bytes, requests, retries, rejected *prometheus.CounterVec
-	memberRequests, memberErrors                    *prometheus.CounterVec
-	active, up                                      *prometheus.GaugeVec
-	checks, latency                                 *prometheus.HistogramVec
-	limit                                           prometheus.Gauge
-	delayed, evicted                                prometheus.Counter
+	connections, bytes, requests, retries, rejected, unnamed *prometheus.CounterVec
+	memberRequests, memberErrors                             *prometheus.CounterVec
+	active, up                                               *prometheus.GaugeVec
+	checks, latency                                          *prometheus.HistogramVec
+	limit                                                    prometheus.Gauge
+	delayed, evicted                                         prometheus.Counter
 }
 
 // frontendMetrics are the handles of one balancer.
@@ -78,6 +79,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		requests:       counter(MetricRequests, "Requests in HTTP mode by class of status.", "balancer", "code"),
 		retries:        counter(MetricRetries, "Connection attempts to another backend after the first did not answer.", "balancer"),
 		rejected:       counter(MetricRejected, "Rejected connections and requests by reason.", "balancer", "reason"),
+		unnamed:        counter(MetricUnnamed, "Connections to an address that balancers share by server name which have none, by reason: too_long, a ClientHello over 16 KiB; no_name; no_tls. They go to the balancer without a match.", "reason"),
 		memberRequests: counter(MetricMember, "Requests in HTTP mode by backend and class of status.", "balancer", "backend", "code"),
 		memberErrors:   counter(MetricMemberErr, "Requests in HTTP mode that ended early, by backend and reason.", "balancer", "backend", "reason"),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -90,7 +92,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: MetricCheck, Help: "Duration of health checks.", Buckets: []float64{.001, .005, .02, .1, .5, 2, 10},
 		}, []string{"kind"}),
 	}
-	for _, c := range []prometheus.Collector{m.connections, m.bytes, m.requests, m.retries, m.rejected, m.active, m.up, m.checks, m.memberRequests, m.memberErrors, m.latency, m.limit, m.delayed, m.evicted} {
+	for _, c := range []prometheus.Collector{m.connections, m.bytes, m.requests, m.retries, m.rejected, m.unnamed, m.active, m.up, m.checks, m.memberRequests, m.memberErrors, m.latency, m.limit, m.delayed, m.evicted} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -22,6 +23,9 @@ const (
 
 // errUnknownProtocol says that the first bytes are no TLS ClientHello.
 var errUnknownProtocol = errors.New("no TLS ClientHello")
+
+// errHelloTooLong is errUnknownProtocol for what looks like a ClientHello of more than maxPeek bytes.
+var errHelloTooLong = fmt.Errorf("%w: longer than %d bytes", errUnknownProtocol, maxPeek)
 
 // A peeker reads the first bytes of a connection, and keeps those after the PROXY header for the backend. The caller sets
 // the read deadline of the connection.
@@ -98,7 +102,9 @@ func (p peeker) serverName() (string, error) {
 	switch {
 	case errors.Is(err, errHelloRead):
 		return canonical(c.name), nil
-	case c.err != nil && !errors.Is(c.err, bufio.ErrBufferFull):
+	case errors.Is(c.err, bufio.ErrBufferFull):
+		return "", errHelloTooLong
+	case c.err != nil:
 		return "", c.err
 	}
 	return "", errUnknownProtocol

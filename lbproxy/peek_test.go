@@ -81,7 +81,7 @@ func TestServerName(t *testing.T) {
 		{"with more after it", append(bytes.Clone(old), "early data"...), "old.lab", nil},
 		{"nothing", nil, "", io.EOF},
 		{"half", plain[:len(plain)/2], "", io.EOF},
-		{"too long", append([]byte{22, 3, 1, 0x40, 0, 1, 0, 0xff, 0xff}, make([]byte, 1<<15)...), "", errUnknownProtocol},
+		{"too long", append([]byte{22, 3, 1, 0x40, 0, 1, 0, 0xff, 0xff}, make([]byte, 1<<15)...), "", errHelloTooLong},
 		{"http", []byte("GET / HTTP/1.1\r\n"), "", errUnknownProtocol},
 		{"ssh", []byte("SSH-2.0-OpenSSH\r\n"), "", errUnknownProtocol},
 		{"server hello", []byte{22, 3, 3, 0, 4, 2, 0, 0, 0}, "", errUnknownProtocol},

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -115,6 +116,17 @@ func TestRouteByServerName(t *testing.T) {
 		_, _ = io.WriteString(c, "SSH-2.0-x\r\n")
 		if got := readLine(t, c); got != "rest" {
 			t.Errorf("%q for SSH, want rest", got)
+		}
+		c = dial(t, at)
+		long := hello(t, &tls.Config{ServerName: "api.east.lab", NextProtos: slices.Repeat([]string{strings.Repeat("x", 250)}, 100)})
+		go func() { _, _ = c.Write(long) }()
+		if got := readLine(t, c); got != "rest" || len(long) < maxPeek {
+			t.Errorf("%q for a hello of %d bytes, want rest", got, len(long))
+		}
+		for reason, want := range map[string]float64{"no_name": 2, "no_tls": 1, "too_long": 1} {
+			if got := testutil.ToFloat64(r.metrics.unnamed.WithLabelValues(reason)); got != want {
+				t.Errorf("%v connections counted as %s, want %v", got, reason, want)
+			}
 		}
 	})
 }
