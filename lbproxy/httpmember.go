@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -39,6 +40,9 @@ type memberConn struct {
 	answered atomic.Bool // a byte of the response to the current request has come
 	idle     time.Time   // since when it is in the pool
 	raw      syscall.RawConn
+	look     func(fd uintptr) bool // peekSocket; nil: not used yet
+	looked   syscall.Errno
+	peeked   byte
 	closed   atomic.Bool
 }
 
@@ -74,14 +78,17 @@ func (c *memberConn) quiet() bool {
 	if c.raw == nil {
 		return true
 	}
-	open := false
-	err := c.raw.Read(func(fd uintptr) bool {
-		var b [1]byte
-		_, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		open = errors.Is(err, unix.EAGAIN)
-		return true
-	})
-	return err == nil && open
+	if c.look == nil {
+		c.look = c.peekSocket
+	}
+	return c.raw.Read(c.look) == nil && c.looked == unix.EAGAIN
+}
+
+// peekSocket sets looked to the result of looking for a byte. It allocates nothing, unlike unix.Recvfrom, and never blocks: no
+// other goroutine needs this one's thread.
+func (c *memberConn) peekSocket(fd uintptr) bool {
+	_, _, c.looked = unix.RawSyscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&c.peeked)), 1, unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
+	return true
 }
 
 // A connPool holds the connections to one backend of one balancer. The zero value is empty and ready.
