@@ -188,7 +188,9 @@ func (k *killed) check(t *testing.T, d *daemon) {
 			k.states[h.Name] = []string{h.Install}
 		}
 	}
-	if s := d.status(); len(s.Store.Problems) > 0 || s.StateLost != "" {
-		t.Errorf("problems of the state: %v %s", s.Store.Problems, s.StateLost)
+	s := d.status()
+	slow := func(problem string) bool { return strings.Contains(problem, "machines wait for their leases") } // of a busy machine
+	if problems := slices.DeleteFunc(s.Store.Problems, slow); len(problems) > 0 || s.StateLost != "" {
+		t.Errorf("problems of the state: %v %s", problems, s.StateLost)
 	}
 }
