@@ -47,6 +47,8 @@ type Inventory interface {
 type Timelines interface {
 	// Boots returns the boots that are remembered, the oldest first.
 	Boots(ctx context.Context, host string) ([]api.Boot, error)
+	// Why returns where the last boot stopped, and why.
+	Why(ctx context.Context, host string) (api.Diagnosis, error)
 	// Follow returns the host's events from now on. The channel is closed when ctx ends, or when the reader is too slow.
 	Follow(ctx context.Context, host string) (<-chan event.Event, error)
 }

@@ -52,6 +52,8 @@ func TestAdminAsStranger(t *testing.T) {
 		{"GET", "/api/v1/lab?host=a&secrets=1", false, "200", "plan of a, secrets and all\n", false},
 		{"GET", "/?q=control-plane+held", false, "200", "No host matches", true},
 		{"GET", "/hosts/master-1", false, "200", "file missing", true},
+		{"GET", "/hosts/master-1", false, "200", "a file that it loads cannot be had: &lt;k&gt;", true},
+		{"GET", "/api/v1/hosts/nobody/why", false, "404", "no host nobody", false},
 		{"GET", "/hosts/52-54-00-00-02-03", false, "200", "<h1>master-1</h1>", true},
 		{"GET", "/hosts/DE:AD:BE:EF:00:01", false, "200", "<h1>de:ad:be:ef:00:01</h1>", true},
 		{"GET", "/hosts/nobody", false, "404", "no host nobody", true},
@@ -327,6 +329,8 @@ func TestClientRoundTrip(t *testing.T) {
 			back.Lease.State = api.LeaseReleased
 			same(t, back)(c.ReleaseLease(t.Context(), h.leases[6].IP))
 			same(t, h.boots)(c.Boots(t.Context(), "master-1"))
+			why, _ := h.Why(t.Context(), "master-1")
+			same(t, why)(c.Why(t.Context(), "master-1"))
 			same(t, h.balancers)(c.Balancers(t.Context()))
 			same(t, []api.Cluster{})(c.Clusters(t.Context()))
 			same(t, api.Cluster{Name: "prod"})(c.ClusterUp(t.Context(), "prod"))

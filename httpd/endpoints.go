@@ -32,6 +32,7 @@ func (a *Admin) apiRoutes(mux *http.ServeMux, why trust, changes map[string]endp
 
 	ask("status", func(r *http.Request) (any, error) { return a.deps.Status.Status(r.Context()), nil })
 	ask("hosts", func(r *http.Request) (any, error) { return list(a.deps.Inventory.Hosts(r.Context())), nil })
+	ask("hosts/{host}/why", a.getWhy)
 	handle("leases", http.MethodGet, a.getLeases)
 	ask("pools", func(r *http.Request) (any, error) { return list(a.deps.Leases.Pools(r.Context())), nil })
 	ask("balancers", func(r *http.Request) (any, error) { return list(a.deps.Balancers.Balancers(r.Context())), nil })
@@ -139,6 +140,14 @@ func (a *Admin) getSnapshots(r *http.Request) (any, error) {
 func (a *Admin) getVMs(r *http.Request) (any, error) {
 	vms, err := a.deps.Machines.VMs(r.Context())
 	return list(vms), err
+}
+
+func (a *Admin) getWhy(r *http.Request) (any, error) {
+	host, err := hostOf(r)
+	if err != nil {
+		return nil, err
+	}
+	return a.deps.Timelines.Why(r.Context(), host)
 }
 
 func (a *Admin) getTimeline(w http.ResponseWriter, r *http.Request) {

@@ -126,6 +126,13 @@ func (h *fakeDaemon) Boots(_ context.Context, host string) ([]api.Boot, error) {
 	return h.boots, nil
 }
 
+func (h *fakeDaemon) Why(_ context.Context, host string) (api.Diagnosis, error) {
+	if host == "nobody" {
+		return api.Diagnosis{}, unknown(host)
+	}
+	return api.Diagnosis{Host: host, State: "stopped", Stage: event.StageFiles, Since: noon(), Cause: "a file that it loads cannot be had: <k>", Do: []string{"bootlab images pull"}}, nil
+}
+
 func (h *fakeDaemon) Follow(ctx context.Context, host string) (<-chan event.Event, error) {
 	if host == "nobody" {
 		return nil, unknown(host)

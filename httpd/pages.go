@@ -249,6 +249,7 @@ type hostPage struct {
 	Host  api.Host
 	Known bool       // in the lab, or a guest
 	Boots []api.Boot // the newest first
+	Why   api.Diagnosis
 	VM    *api.VM
 
 	Console *consoleView // nil: none is kept
@@ -274,6 +275,9 @@ func (a *Admin) hostPage(w http.ResponseWriter, r *http.Request) {
 	boots = slices.Clone(boots)
 	slices.Reverse(boots)
 	p.Boots = boots[:min(maxBoots, len(boots))]
+	if p.Why, err = a.deps.Timelines.Why(r.Context(), name); err != nil {
+		p.Why = api.Diagnosis{State: "unknown", Cause: "no diagnosis: " + api.AsError(err).Message}
+	}
 	p.VM = a.vmOf(r, p.Host)
 	p.Console = a.consoleOf(r.Context(), name)
 	a.render(w, http.StatusOK, "host.html", p)

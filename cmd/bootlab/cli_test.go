@@ -33,6 +33,7 @@ func TestUsage(t *testing.T) {
 		{args: "plan --lab", err: "flag needs an argument: --lab; see bootlab plan --help"},
 		{args: "install", err: "an argument is missing; usage: bootlab install HOST..."},
 		{args: "timeline", err: "usage: bootlab timeline HOST"},
+		{args: "why", err: "an argument is missing; usage: bootlab why HOST..."},
 		{args: "schema x", err: "usage: bootlab schema"},
 		{args: "serve --log-level loud", err: "see bootlab serve --help"},
 		{args: "plan --lab NOWHERE", err: "nowhere.yaml: no such file or directory"},
@@ -80,7 +81,7 @@ func TestNoDaemon(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "admin.sock")
 	for _, args := range []string{
-		"status", "hosts", "leases", "leases release a", "leases reserve a", "leases export", "timeline a", "timeline -f a", "reload", "reload --force", "token", "install a", "install a --done", "hosts --unknown", "adopt 02:00:00:00:00:01", "vm list", "vm create a",
+		"status", "hosts", "leases", "leases release a", "leases reserve a", "leases export", "timeline a", "timeline -f a", "why a", "reload", "reload --force", "token", "install a", "install a --done", "hosts --unknown", "adopt 02:00:00:00:00:01", "vm list", "vm create a",
 		"vm start a", "vm stop a", "vm delete a", "backend list", "backend drain a b", "backend ready a b", "plan --diff --lab " + contract, "backup -",
 		"resolve a", "dns flush", "dns log a", "dns updates", "dns updates delete a",
 	} {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -156,8 +157,11 @@ func stillUp(interrupted context.Context, cl api.Cluster, timeout time.Duration)
 		return fmt.Errorf("%s is not ready (it waits for %s); the daemon goes on: bootlab up %s watches again, bootlab down %[1]s ends it", cl.Name, cl.Waits, cl.Name)
 	}
 	text := fmt.Sprintf("%s is not ready after %s: it waits for %s", cl.Name, timeout, cl.Waits)
-	for _, m := range cl.Stuck() {
-		text += "\n  " + m.Host + ": " + m.Waits + " (bootlab timeline " + m.Host + ")"
+	for _, m := range cl.Machines {
+		if !m.Stuck && m.Cause == "" {
+			continue
+		}
+		text += "\n  " + m.Host + ": " + timeline.Printable(cmp.Or(m.Cause, m.Waits)) + " (bootlab why " + m.Host + ")"
 	}
 	return errors.New(text)
 }
@@ -222,12 +226,15 @@ func news(old, now api.Cluster) (lines []string) {
 	}
 	for _, m := range now.Machines {
 		i := slices.IndexFunc(old.Machines, func(o api.ClusterMachine) bool { return o.Host == m.Host })
-		if i >= 0 && old.Machines[i].Stage == m.Stage && old.Machines[i].Waits == m.Waits {
+		if i >= 0 && old.Machines[i].Stage == m.Stage && old.Machines[i].Waits == m.Waits && old.Machines[i].Cause == m.Cause {
 			continue
 		}
 		line := m.Host + " " + m.Stage
 		if m.Waits != "" {
 			line += ", waits for " + timeline.Printable(m.Waits)
+		}
+		if m.Cause != "" {
+			line += "; stopped: " + timeline.Printable(m.Cause)
 		}
 		lines = append(lines, line)
 	}
@@ -251,6 +258,11 @@ func clusterText(cl api.Cluster) string {
 		rows = append(rows, []string{m.Host, m.Role, m.Stage, forHow(m.Since), waits})
 	}
 	_ = writeTable(&b, []string{"MACHINE", "ROLE", "STAGE", "FOR", "WAITS FOR"}, rows) // a builder takes everything
+	for _, m := range cl.Machines {
+		if m.Cause != "" {
+			fmt.Fprintf(&b, "! %s: %s (bootlab why %[1]s)\n", m.Host, timeline.Printable(m.Cause))
+		}
+	}
 	if cl.Note != "" {
 		b.WriteString(cl.Note + "\n")
 	}

@@ -86,6 +86,7 @@ func root() *cobra.Command {
 		leasesCommand(o),
 		stateCommand(o),
 		timelineCommand(o),
+		whyCommand(o),
 		resolveCommand(o),
 		// What it does.
 		installCommand(o),

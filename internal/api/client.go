@@ -128,6 +128,11 @@ func (c *Client) Boots(ctx context.Context, host string) (boots []Boot, err erro
 	return boots, c.get(ctx, "timeline/"+url.PathEscape(host), &boots)
 }
 
+// Why returns where the last boot of a host stopped, and why.
+func (c *Client) Why(ctx context.Context, host string) (d Diagnosis, err error) {
+	return d, c.get(ctx, "hosts/"+url.PathEscape(host)+"/why", &d)
+}
+
 // Follow calls fn for every event of host from now on, until ctx ends, the daemon stops (nil) or fn returns an error,
 // which is returned.
 func (c *Client) Follow(ctx context.Context, host string, fn func(event.Event) error) error {

@@ -148,6 +148,21 @@ type Boot struct {
 	Events  []event.Event `json:"events"`
 }
 
+// A Diagnosis says where the last boot of a host stopped, and why.
+type Diagnosis struct {
+	Host     string        `json:"host"`
+	State    string        `json:"state"`           // done, booting, stopped, or unknown: nothing that bootlab sees can tell
+	Stage    event.Stage   `json:"stage,omitempty"` // where it is, or stopped
+	Since    time.Time     `json:"since,omitzero"`  // of the last event that State is about; zero: none
+	Cause    string        `json:"cause"`           // one sentence
+	Evidence []event.Event `json:"evidence,omitempty"`
+	Facts    []string      `json:"facts,omitempty"` // measured now, beside the events: a server that does not serve, a full pool
+	Do       []string      `json:"do,omitempty"`    // what to do about it, with commands
+}
+
+// Stopped reports whether something is wrong, or cannot be known.
+func (d Diagnosis) Stopped() bool { return d.State != "done" && d.State != "booting" }
+
 // An Arming is the answer to a request to install a machine.
 type Arming struct {
 	Host    string `json:"host"`
@@ -376,6 +391,7 @@ type ClusterMachine struct {
 	Since time.Time `json:"since,omitzero"`
 	Waits string    `json:"waits,omitempty"` // what it waits for
 	Stuck bool      `json:"stuck,omitempty"` // it goes on only if somebody does what Waits says
+	Cause string    `json:"cause,omitempty"` // why its boot stopped, as GET hosts/HOST/why says; empty: it did not
 	Disk  string    `json:"disk,omitempty"`  // that its next network boot overwrites
 }
 

@@ -314,7 +314,7 @@ func (c *clusters) Clusters(ctx context.Context) []api.Cluster {
 	out := []api.Cluster{}
 	for _, cl := range l.Clusters {
 		if cl.Kind != lab.Plain {
-			out = append(out, c.describe(cl, c.assess(cl, seen)))
+			out = append(out, c.withCauses(ctx, c.describe(cl, c.assess(cl, seen)), seen))
 		}
 	}
 	return out
@@ -416,5 +416,6 @@ func (c *clusters) ask(ctx context.Context, name string, up time.Time) (api.Clus
 		}
 	}
 	c.mu.Unlock()
-	return c.describe(cl, c.assess(cl, c.look(ctx))), nil
+	now := c.look(ctx)
+	return c.withCauses(ctx, c.describe(cl, c.assess(cl, now)), now), nil
 }

@@ -80,6 +80,7 @@ var rules = []rule{
 	{"internal/lab/load", []string{"internal/lab"}, "reads the lab file into the model; only commands, the daemon and readers of YAML need it"},
 
 	{"internal/observe/consolelog", nil, "files and texts; opens no console"},
+	{"internal/observe/diagnosis", []string{"internal/observe/event", "internal/observe/timeline"}, "a pure function of boots; asks nobody"},
 	{"internal/observe/event", []string{"internal/lab", "internal/observe/repeats"}, "every package may record events"},
 	{"internal/observe/logs", []string{"internal/lab", "internal/observe/event", "internal/observe/repeats"}, "a recorder of events, and the servers' log; of the lab only what a MAC is"},
 	{"internal/observe/metrics", []string{"internal/observe/event"}, "a recorder of events"},

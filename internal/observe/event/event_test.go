@@ -177,7 +177,7 @@ func TestEveryKindIsEmitted(t *testing.T) {
 // emitters returns the source of all packages below root that may emit events.
 func emitters(t *testing.T, root string) string {
 	t.Helper()
-	readers := []string{"internal/observe/event", "internal/observe/timeline", "internal/observe/metrics", "internal/observe/logs", "internal/api", "cmd", "test", "bin"}
+	readers := []string{"internal/observe/event", "internal/observe/diagnosis", "internal/observe/timeline", "internal/observe/metrics", "internal/observe/logs", "internal/api", "cmd", "test", "bin"}
 	var code strings.Builder
 	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
 		if err != nil {

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/observe/timeline"
+)
+
+func whyCommand(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "why HOST...",
+		Short: "Say where the last boot of a host stopped, the likely cause and the evidence; exit code 1 if it stopped",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := o.client()
+			if err != nil {
+				return err
+			}
+			var stopped []string
+			err = oneByOne(cmd, o, args, func(host string) (api.Diagnosis, error) {
+				d, err := c.Why(cmd.Context(), host)
+				if err == nil && d.Stopped() {
+					stopped = append(stopped, d.Host)
+				}
+				return d, err
+			}, whyText)
+			if len(stopped) > 0 {
+				err = errors.Join(err, fmt.Errorf("not booted: %s", strings.Join(stopped, ", ")))
+			}
+			return err
+		},
+	}
+}
+
+func whyText(cmd *cobra.Command, ds []api.Diagnosis) error {
+	for i, d := range ds {
+		if i > 0 {
+			fmt.Fprintln(cmd.OutOrStdout())
+		}
+		if err := writeDiagnosis(cmd.OutOrStdout(), d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeDiagnosis(w io.Writer, d api.Diagnosis) error {
+	head := d.Host + ": " + d.State
+	if d.Stage != "" {
+		head += " at stage " + string(d.Stage)
+	}
+	if !d.Since.IsZero() {
+		head += fmt.Sprintf(" since %s (%s)", d.Since.Local().Format(time.DateTime), forHow(d.Since))
+	}
+	fmt.Fprintf(w, "%s\n  %s\n", head, timeline.Printable(d.Cause))
+	if len(d.Evidence) > 0 {
+		fmt.Fprintln(w, "evidence")
+	}
+	for _, e := range d.Evidence {
+		fmt.Fprint(w, "  ")
+		if err := timeline.FormatEvent(w, e, formatOptions()); err != nil {
+			return err
+		}
+	}
+	section(w, "measured now", d.Facts)
+	section(w, "what to do", d.Do)
+	return nil
+}
+
+// section writes lines below a title, if there are any.
+func section(w io.Writer, title string, lines []string) {
+	if len(lines) == 0 {
+		return
+	}
+	fmt.Fprintln(w, title)
+	for _, line := range lines {
+		fmt.Fprintln(w, "  "+timeline.Printable(line))
+	}
+}

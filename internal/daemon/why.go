@@ -1,0 +1,113 @@
+package daemon
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/daemon/cluster"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/diagnosis"
+	"github.com/bootlab/bootlab/lbproxy"
+)
+
+// Why implements httpd.Timelines.
+func (c *adminBackend) Why(ctx context.Context, machine string) (api.Diagnosis, error) {
+	key, err := c.key(machine)
+	if err != nil {
+		return api.Diagnosis{}, err
+	}
+	m := diagnosis.Machine{Host: key}
+	l := c.current.Load().Lab
+	h := l.Host(key)
+	if h == nil { // of a pool, or unknown
+		if mac, err := lab.ParseMAC(machine); err == nil {
+			addr, _ := addresses{c.Daemon}.AddrOf(mac)
+			h = l.MachineOf(mac, addr)
+		}
+	}
+	if h != nil {
+		m = c.clusters.machine(h, c.clusters.look(ctx))
+		m.Cluster = c.waits(ctx, h)
+	}
+	return c.diagnose(ctx, m)
+}
+
+// waits returns what the cluster of h waits for; empty: nothing, or it has none that can be brought up.
+func (c *adminBackend) waits(ctx context.Context, h *lab.Host) string {
+	if h.Cluster == nil || h.Cluster.Kind == lab.Plain {
+		return ""
+	}
+	return c.clusters.assess(h.Cluster, c.clusters.look(ctx)).Waits
+}
+
+// diagnose adds to m the health of the servers, and judges the boots of the machine by it.
+func (d *Daemon) diagnose(ctx context.Context, m diagnosis.Machine) (api.Diagnosis, error) {
+	boots, err := d.timeline.Boots(ctx, m.Host)
+	if err != nil {
+		return api.Diagnosis{}, err
+	}
+	for _, s := range d.serverStates() {
+		if !s.Serving {
+			m.Servers = append(m.Servers, diagnosis.Server{Name: s.Name, Err: s.Err})
+		}
+	}
+	return api.Diagnosis(diagnosis.Of(boots, m, time.Now())), nil
+}
+
+// machine returns what is known of h beside its boots and the servers.
+func (c *clusters) machine(h *lab.Host, seen seen) diagnosis.Machine {
+	m := diagnosis.Machine{
+		Host: h.Name, Known: true, Reserved: h.IP.IsValid(), Install: installState(c.installs.Status(h)), Power: h.VM != nil || h.BMC != nil,
+	}
+	if p := h.Profile; p != nil && p.NetBoots() {
+		m.Profile, m.OwnScript, m.Document = p.Name, p.IPXE != "", p.Config != ""
+	}
+	if h.VM != nil {
+		vm := seen.vms[h.Name]
+		m.VM, m.VMProblem = string(vmState(vm.State)), vm.Err
+	}
+	if n := h.Network; n != nil {
+		m.Network = n.Name
+		for _, p := range c.pools() {
+			if p.Network == n.Name && p.Full() {
+				m.FullPools = append(m.FullPools, p.Network+"/"+p.Name)
+			}
+		}
+		for _, i := range interfaceConditions(c.current.Load().Lab) {
+			if i.Name == n.Interface && !i.OK {
+				m.Problems = append(m.Problems, "interface "+i.Name+": "+i.Problem)
+			}
+		}
+	}
+	for _, b := range seen.balancers {
+		for _, member := range b.Backends {
+			if member.Host == h.Name && member.Condition == lbproxy.Down && !member.Drained {
+				m.Checks = append(m.Checks, diagnosis.Check{Balancer: b.Name, Reason: member.Reason, Since: member.Since})
+			}
+		}
+	}
+	return m
+}
+
+// causeAfter is how long a machine of a cluster may be in one stage before its boot is looked at: it may have been switched on just now.
+const causeAfter = 2 * time.Minute
+
+// withCauses adds to the machines of a cluster that are under way why their boots stopped.
+func (c *clusters) withCauses(ctx context.Context, cl api.Cluster, seen seen) api.Cluster {
+	l := c.current.Load().Lab
+	under := []cluster.Stage{cluster.StageBooting, cluster.StageInstalling, cluster.StageStarting}
+	for i := range cl.Machines {
+		m := &cl.Machines[i]
+		h := l.Host(m.Host)
+		late := slices.Contains(under, cluster.Stage(m.Stage)) && !m.Since.IsZero() && time.Since(m.Since) > causeAfter
+		if h == nil || !m.Stuck && !late {
+			continue
+		}
+		if d, err := c.diagnose(ctx, c.machine(h, seen)); err == nil && d.Stopped() {
+			m.Cause = d.Cause
+		}
+	}
+	return cl
+}

@@ -1,0 +1,198 @@
+package diagnosis
+
+import (
+	"slices"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/observe/timeline"
+)
+
+// The states of a machine's last boot.
+const (
+	Done    = "done"    // nothing is wrong
+	Booting = "booting" // under way: its last request is not old enough to say that it stopped
+	Stopped = "stopped" // it goes on only if somebody does something, or nothing came for too long
+	Unknown = "unknown" // nothing that bootlab sees can tell
+)
+
+// A Machine is what is known of a machine beside its boots.
+type Machine struct {
+	Host      string // its name, or the MAC of an unknown machine
+	Known     bool   // it is in the lab, or of a pool with a profile
+	Network   string // that it boots from
+	Reserved  bool   // it has an address of its own; else it needs one of a pool
+	Profile   string // empty: nothing to boot
+	OwnScript bool   // the profile is an iPXE script of the admin's own: what it loads need not come from bootlab
+	Document  bool   // the profile has a config document
+	Install   string // armed, booting, installing, installed, held, unknown; empty: nothing to install
+	VM        string // running, stopped, absent, unknown; empty: no virtual machine
+	VMProblem string // why VM is unknown
+	Power     bool   // bootlab can switch it: a virtual machine, or a BMC
+
+	Servers   []Server // that do not serve
+	FullPools []string // of its network, without a free address
+	Problems  []string // of its network's interface and its hypervisor, measured now
+	Checks    []Check  // that fail now, after they had passed
+	Cluster   string   // what its cluster waits for; empty: nothing
+}
+
+// A Server is one that does not serve.
+type Server struct{ Name, Err string }
+
+// A Check is one by which a balancer finds the machine unhealthy.
+type Check struct {
+	Balancer, Reason string
+	Since            time.Time
+}
+
+// A Diagnosis says where a boot stopped, and why. It converts to api.Diagnosis.
+type Diagnosis struct {
+	Host     string
+	State    string // Done, Booting, Stopped, Unknown
+	Stage    event.Stage
+	Since    time.Time // of the event that State is about; zero: no event
+	Cause    string    // one sentence
+	Evidence []event.Event
+	Facts    []string // measured beside the events
+	Do       []string // what to do about it
+}
+
+// How long a machine may send nothing before its boot counts as stopped. Firmware repeats its requests for about a minute. A kernel starts,
+// loads drivers and waits for its network and for a link that a switch blocks. An installer writes a disk.
+const (
+	firmwarePatience = time.Minute
+	kernelPatience   = 5 * time.Minute
+	installPatience  = time.Hour
+)
+
+// maxEvidence bounds Evidence.
+const maxEvidence = 8
+
+// Of returns the diagnosis of a machine's last boot. boots are those that the timeline has, the oldest first.
+func Of(boots []timeline.Boot, m Machine, now time.Time) Diagnosis {
+	c := &boot{m: m, now: now, boots: boots}
+	if n := len(boots); n > 0 {
+		c.Boot = boots[n-1]
+		c.own = ownEvents(c.Boot.Events)
+	}
+	d := c.diagnose()
+	d.Host = m.Host
+	if len(d.Evidence) > maxEvidence {
+		d.Evidence = d.Evidence[len(d.Evidence)-maxEvidence:]
+	}
+	if d.State != Done {
+		d.Facts = append(d.Facts, m.facts()...)
+	}
+	return d
+}
+
+// facts are what is wrong beside the boot.
+func (m Machine) facts() (facts []string) {
+	for _, s := range m.Servers {
+		text := "server " + s.Name + " does not serve"
+		if s.Err != "" {
+			text += ": " + s.Err
+		}
+		facts = append(facts, text)
+	}
+	for _, p := range m.FullPools {
+		facts = append(facts, "pool "+p+" is full")
+	}
+	facts = append(facts, m.Problems...)
+	if m.Cluster != "" {
+		facts = append(facts, "its cluster waits for "+m.Cluster)
+	}
+	return facts
+}
+
+// down returns the server of that name if it does not serve.
+func (m Machine) down(name string) *Server {
+	if i := slices.IndexFunc(m.Servers, func(s Server) bool { return s.Name == name }); i >= 0 {
+		return &m.Servers[i]
+	}
+	return nil
+}
+
+// A boot is the last one of a machine, with what is known beside it.
+type boot struct {
+	timeline.Boot
+	m     Machine
+	now   time.Time
+	boots []timeline.Boot
+	own   []event.Event // of the machine itself, without checks
+}
+
+// ownEvents returns the events that the machine caused, and conflicts about its address.
+func ownEvents(events []event.Event) (own []event.Event) {
+	for _, e := range events {
+		if rank(e) > 0 && (!e.Claimed || e.Kind == event.AddressConflict) {
+			own = append(own, e)
+		}
+	}
+	return own
+}
+
+// diagnose tries what is certain before what is likely.
+func (c *boot) diagnose() Diagnosis {
+	for _, rule := range []func() (Diagnosis, bool){c.held, c.console, c.diskReturns, c.power, c.finished, c.failure, c.unseen, c.runs} {
+		if d, ok := rule(); ok {
+			return d
+		}
+	}
+	return c.silent(c.own[len(c.own)-1])
+}
+
+// rank orders events by how far they show the machine to be; 0: they show nothing of a boot.
+func rank(e event.Event) int {
+	switch e.Kind {
+	case event.VMStopped, event.VMDeleted, event.VMMediaInserted, event.VMMediaEjected, event.MachineReported, event.BackendDown, event.BackendDrained, event.BackendReady, event.BootstrapLeft,
+		event.DHCPRogue, event.DHCPConflict, event.DHCPFlood:
+		return 0
+	case event.BackendUp:
+		return 9
+	case event.InstallArmed:
+		return 1
+	case event.InstallBooting, event.InstallLocalBoot, event.InstallLoop, event.InstallUnknown:
+		return 4
+	case event.DHCPDiscover, event.DHCPOffer, event.DHCPAck:
+		if e.Client == event.ClientOS {
+			return 6
+		}
+	}
+	order := []event.Stage{event.StageVM, event.StageAddress, event.StageFirmware, event.StageScript, event.StageFiles, "", event.StageConfig, event.StageInstall}
+	return 1 + slices.Index(order, e.Kind.Stage())
+}
+
+// reached returns the furthest stage of the boot. A system's DHCP messages come after its files, and show no stage of their own.
+func (c *boot) reached() event.Stage {
+	stages := []event.Stage{"", event.StageVM, event.StageAddress, event.StageFirmware, event.StageScript, event.StageFiles, event.StageAddress, event.StageConfig, event.StageInstall, event.StageBalancer}
+	furthest := 0
+	for _, e := range c.own {
+		r := rank(e)
+		if r == 6 {
+			r = 2
+		}
+		furthest = max(furthest, r)
+	}
+	return stages[furthest]
+}
+
+// seen returns the last event of those kinds, if there is one.
+func (c *boot) seen(kinds ...event.Kind) []event.Event {
+	for i := len(c.Events) - 1; i >= 0; i-- {
+		if slices.Contains(kinds, c.Events[i].Kind) {
+			return c.Events[i : i+1 : i+1]
+		}
+	}
+	return nil
+}
+
+// stopped is the diagnosis of a boot that stopped with the last of events.
+func stopped(cause string, do []string, events ...event.Event) (d Diagnosis) {
+	d = Diagnosis{State: Stopped, Cause: cause, Do: do, Evidence: events}
+	if n := len(events); n > 0 {
+		d.Stage, d.Since = events[n-1].Kind.Stage(), events[n-1].At
+	}
+	return d
+}

@@ -1,0 +1,202 @@
+package diagnosis_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/observe/diagnosis"
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/observe/timeline"
+)
+
+var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// ev is an event of a boot. Events of a test are a second apart.
+func ev(k event.Kind, more ...string) event.Event {
+	e := event.Event{Kind: k}
+	if len(more) > 0 {
+		e.Detail = more[0]
+	}
+	if len(more) > 1 {
+		e.Err = more[1]
+	}
+	return e
+}
+
+func dhcp(k event.Kind, c event.Client) event.Event { return event.Event{Kind: k, Client: c} }
+
+// leased are the DHCP messages of one client that gets its address.
+func leased(c event.Client) []event.Event {
+	return []event.Event{dhcp(event.DHCPDiscover, c), dhcp(event.DHCPOffer, c), dhcp(event.DHCPAck, c)}
+}
+
+// toScript is a boot up to its script, and from there on.
+func toScript(more ...event.Event) (all []event.Event) {
+	all = append(all, leased(event.ClientPXE)...)
+	all = append(all, ev(event.TFTPServed, "ipxe.efi"))
+	all = append(all, leased(event.ClientIPXE)...)
+	all = append(all, ev(event.ScriptServed, "boot.ipxe"), ev(event.InstallBooting))
+	return append(all, more...)
+}
+
+// toKernel is a boot whose kernel asked for an address, and from there on.
+func toKernel(more ...event.Event) []event.Event {
+	all := toScript(ev(event.FileServed, "k"), ev(event.FileServed, "i"))
+	return append(append(all, leased(event.ClientOS)...), more...)
+}
+
+// boot dates events from at on.
+func boot(outcome string, at time.Time, events ...event.Event) timeline.Boot {
+	b := timeline.Boot{Host: "a", Started: at, Outcome: outcome}
+	for i, e := range events {
+		e.At = at.Add(time.Duration(i) * time.Second)
+		b.Events, b.Ended = append(b.Events, e), e.At
+	}
+	return b
+}
+
+func TestOf(t *testing.T) {
+	t.Parallel()
+	host := diagnosis.Machine{Host: "a", Known: true, Reserved: true, Network: "lan", Profile: "p", Document: true, Install: "armed"}
+	with := func(change func(*diagnosis.Machine)) diagnosis.Machine { m := host; change(&m); return m }
+	vm := func(state string) diagnosis.Machine {
+		return with(func(m *diagnosis.Machine) { m.VM, m.Power = state, true })
+	}
+	live := with(func(m *diagnosis.Machine) { m.Install = "" })
+	for _, tt := range []struct {
+		name    string
+		machine diagnosis.Machine
+		outcome string // of the boot, if not booting
+		events  []event.Event
+		state   string
+		stage   event.Stage
+		cause   string // that the cause contains
+		do      string // that the advice contains
+		fact    string
+	}{
+		{name: "never seen", machine: host, state: diagnosis.Unknown, stage: event.StageAddress, cause: "no packet of it was received: it is off, does not boot", do: "hosts --unknown"},
+		{name: "never seen, off", machine: vm("stopped"), state: diagnosis.Stopped, stage: event.StageVM, cause: "virtual machine is off", do: "bootlab vm start a"},
+		{name: "never created", machine: vm("absent"), state: diagnosis.Stopped, stage: event.StageVM, cause: "does not exist", do: "bootlab vm create a"},
+		{name: "hypervisor silent", machine: with(func(m *diagnosis.Machine) { m.VM, m.VMProblem = "unknown", "no route" }), state: diagnosis.Stopped, stage: event.StageVM, cause: "hypervisor does not answer: no route", do: "bootlab status"},
+		{name: "runs, no packet", machine: vm("running"), events: []event.Event{ev(event.VMStarted)}, state: diagnosis.Stopped, stage: event.StageAddress, cause: "runs, and no DHCP packet", do: "bridge of network lan"},
+		{name: "armed, no packet", machine: with(func(m *diagnosis.Machine) { m.Power = true }), events: []event.Event{ev(event.InstallArmed)}, state: diagnosis.Unknown, stage: event.StageVM, cause: "since it was armed", do: "bootlab install a --now"},
+		{name: "never seen, with a BMC", machine: with(func(m *diagnosis.Machine) { m.Power = true }), state: diagnosis.Unknown, stage: event.StageAddress, cause: "whether it is on is not known", do: "bootlab power status a"},
+		{name: "power-cycled, no packet", machine: host, events: []event.Event{ev(event.InstallArmed), ev(event.PowerCycled)}, state: diagnosis.Stopped, stage: event.StageAddress, cause: "it was power-cycled, and no packet", do: "boot order"},
+		{name: "BMC failed", machine: host, outcome: timeline.Failed, events: []event.Event{ev(event.InstallArmed), ev(event.PowerCycleFailed, "ipmi 10.0.0.9", "timeout")}, state: diagnosis.Stopped, stage: event.StageVM, cause: "BMC did not power-cycle it: ipmi 10.0.0.9: timeout", do: "bootlab power status a"},
+		{name: "DHCP server down", machine: with(func(m *diagnosis.Machine) { m.Servers = []diagnosis.Server{{Name: "dhcpd", Err: "port 67 in use"}} }), state: diagnosis.Stopped, stage: event.StageAddress, cause: "DHCP server does not serve", fact: "port 67 in use"},
+		{name: "no offer", machine: host, events: leased(event.ClientPXE)[:1], state: diagnosis.Stopped, stage: event.StageAddress, cause: "got no offer, and no reason was recorded", do: "another DHCP server"},
+		{name: "pool full", machine: with(func(m *diagnosis.Machine) { m.Reserved, m.FullPools = false, []string{"lan/p"} }), outcome: timeline.Failed,
+			events: []event.Event{dhcp(event.DHCPDiscover, event.ClientPXE), ev(event.DHCPRefused, "pxe", "the pool is full"), dhcp(event.DHCPDiscover, event.ClientPXE)},
+			state:  diagnosis.Stopped, stage: event.StageAddress, cause: "got no offer: the pool is full", do: "release leases", fact: "pool lan/p is full"},
+		{name: "unknown machine", machine: diagnosis.Machine{Host: "02:00:00:00:00:01"}, outcome: timeline.Failed,
+			events: []event.Event{ev(event.DHCPRefused, "pxe", "no reservation")}, state: diagnosis.Stopped, stage: event.StageAddress, cause: "no reservation", do: "bootlab adopt 02:00:00:00:00:01"},
+		{name: "offer not taken", machine: host, events: leased(event.ClientPXE)[:2], state: diagnosis.Stopped, stage: event.StageAddress, cause: "did not take its offer: the answer does not reach it"},
+		{name: "offer not taken, rogue", machine: host, events: append(leased(event.ClientPXE)[:2:2], ev(event.DHCPRogue, "10.0.0.7 on br0")), state: diagnosis.Stopped, stage: event.StageAddress, cause: "another DHCP server answers in its network: 10.0.0.7", do: "dhcp: proxy"},
+		{name: "another server chosen", machine: host, outcome: timeline.Failed, events: append(leased(event.ClientPXE)[:2:2], ev(event.DHCPOtherServerChosen)), state: diagnosis.Stopped, stage: event.StageAddress, cause: "accepted the offer of another"},
+		{name: "declined", machine: host, outcome: timeline.Failed, events: append(leased(event.ClientPXE), ev(event.DHCPDecline)), state: diagnosis.Stopped, stage: event.StageAddress, cause: "declined its address"},
+		{name: "no boot program fetched", machine: host, events: leased(event.ClientPXE), state: diagnosis.Stopped, stage: event.StageAddress, cause: "has not fetched it", do: "UDP 69"},
+		{name: "no boot program fetched, TFTP down", machine: with(func(m *diagnosis.Machine) { m.Servers = []diagnosis.Server{{Name: "tftpd"}} }), events: leased(event.ClientPXE), state: diagnosis.Stopped, stage: event.StageAddress, cause: "server tftpd does not serve", do: "bootlab status"},
+		{name: "no profile", machine: with(func(m *diagnosis.Machine) { m.Profile = "" }), events: leased(event.ClientPXE), state: diagnosis.Stopped, stage: event.StageAddress, cause: "no profile"},
+		{name: "size asked only", machine: host, events: append(leased(event.ClientPXE), ev(event.TFTPProbe)), state: diagnosis.Stopped, stage: event.StageFirmware, cause: "never transferred", do: "tftp_single_port"},
+		{name: "TFTP refused", machine: host, outcome: timeline.Failed, events: append(leased(event.ClientPXE), ev(event.TFTPRefused, "x.efi", "no such file")), state: diagnosis.Stopped, stage: event.StageFirmware, cause: "x.efi: no such file", do: "bootlab plan a"},
+		{name: "boot program does not start", machine: host, events: append(leased(event.ClientPXE), ev(event.TFTPRefused, "probe"), ev(event.TFTPServed)), state: diagnosis.Stopped, stage: event.StageFirmware, cause: "Secure Boot"},
+		{name: "iPXE without a script", machine: host, events: toScript()[:7], state: diagnosis.Stopped, stage: event.StageFirmware, cause: "iPXE has an address and has not fetched", do: "appliance.http"},
+		{name: "script refused", machine: host, outcome: timeline.Failed, events: append(toScript()[:7:7], ev(event.ScriptRefused, "boot.ipxe", "template: x")), state: diagnosis.Stopped, stage: event.StageScript, cause: "template: x"},
+		{name: "kernel missing", machine: host, outcome: timeline.Failed, events: toScript(ev(event.FileMissing, "files/k", "file not found")), state: diagnosis.Stopped, stage: event.StageFiles, cause: "files/k: file not found", do: "bootlab images pull"},
+		{name: "kernel missing, then the firmware again", machine: host, outcome: timeline.Failed, events: toScript(ev(event.FileMissing, "files/k", "file not found"), dhcp(event.DHCPDiscover, event.ClientPXE)), state: diagnosis.Stopped, stage: event.StageFiles, cause: "files/k"},
+		{name: "initrd broken off", machine: host, outcome: timeline.Failed, events: toScript(ev(event.FileServed, "k"), ev(event.FileAborted, "i", "the client accepted no data for 1m0s")), state: diagnosis.Stopped, stage: event.StageFiles, cause: "i: the client accepted no data", do: "memory"},
+		{name: "initrd broken off and repeated", machine: host, events: toScript(ev(event.FileAborted, "i", "reset"), ev(event.FileServed, "i")), state: diagnosis.Stopped, stage: event.StageFiles, cause: "kernel did not start"},
+		{name: "initrd missing, the rest fetched", machine: host, events: toScript(ev(event.FileServed, "k"), ev(event.FileMissing, "i", "file not found"), ev(event.FileServed, "r")), state: diagnosis.Stopped, stage: event.StageFiles, cause: "cannot be had: i: file not found"},
+		{name: "iPXE tries autoexec.ipxe in passing", machine: host, events: append(append(leased(event.ClientPXE), ev(event.TFTPServed), ev(event.TFTPRefused, "autoexec.ipxe")), leased(event.ClientIPXE)...), state: diagnosis.Stopped, stage: event.StageFirmware, cause: "has not fetched its script"},
+		{name: "no file", machine: host, events: toScript(), state: diagnosis.Stopped, stage: event.StageScript, cause: "finished no file"},
+		{name: "own script", machine: with(func(m *diagnosis.Machine) { m.OwnScript, m.Install = true, "" }), events: toScript()[:8], state: diagnosis.Unknown, stage: event.StageScript, cause: "not seen here"},
+		{name: "no document", machine: host, events: toKernel(), state: diagnosis.Stopped, stage: event.StageFiles, cause: "for no config document", do: "kernel's arguments"},
+		{name: "document refused", machine: host, outcome: timeline.Failed, events: toKernel(ev(event.ConfigRefused, "config", "the token was used")), state: diagnosis.Stopped, stage: event.StageConfig, cause: "the token was used", do: "bootlab install a"},
+		{name: "address conflict", machine: host, outcome: timeline.Failed, events: toKernel(event.Event{Kind: event.AddressConflict, Claimed: true, Err: "02:00:00:00:00:09 uses it"}), state: diagnosis.Stopped, stage: event.StageConfig, cause: "another machine uses its address: 02:00:00:00:00:09"},
+		{name: "others in its name", machine: host, events: toKernel(ev(event.ConfigServed), event.Event{Kind: event.ConfigRefused, Claimed: true, Err: "wrong address"}), state: diagnosis.Stopped, stage: event.StageConfig, cause: "has not reported that it is done"},
+		{name: "held", machine: with(func(m *diagnosis.Machine) { m.Install = "held" }), outcome: timeline.Failed, events: toScript(ev(event.InstallLoop)), state: diagnosis.Stopped, stage: event.StageInstall, cause: "is held", do: "bootlab install a"},
+		{name: "state lost", machine: with(func(m *diagnosis.Machine) { m.Install = "unknown" }), state: diagnosis.Stopped, stage: event.StageInstall, cause: "was lost", do: "--done"},
+		{name: "panic", machine: vm("running"), outcome: timeline.Failed, events: toKernel(ev(event.ConsolePanic, "Kernel panic - not syncing")), state: diagnosis.Stopped, stage: event.StageVM, cause: "its kernel panicked: Kernel panic", do: "bootlab vm log a"},
+		{name: "panic, then on", machine: vm("running"), outcome: timeline.Done, events: toKernel(ev(event.ConsolePanic), ev(event.InstallDone)), state: diagnosis.Done, cause: "nothing is wrong"},
+		{name: "done", machine: with(func(m *diagnosis.Machine) { m.Install = "installed" }), outcome: timeline.Done, events: toKernel(ev(event.ConfigServed), ev(event.InstallDone)), state: diagnosis.Done, cause: "nothing is wrong"},
+		{name: "done, check fails", machine: with(func(m *diagnosis.Machine) {
+			m.Checks = []diagnosis.Check{{Balancer: "api", Reason: "refused", Since: start}}
+		}), outcome: timeline.Done, events: toKernel(ev(event.InstallDone)), state: diagnosis.Stopped, stage: event.StageBalancer, cause: "balancer api: refused"},
+		{name: "live", machine: live, events: toKernel(ev(event.ConfigServed)), state: diagnosis.Done, cause: "its system runs"},
+		{name: "from its disk", machine: with(func(m *diagnosis.Machine) { m.Install = "installed" }), events: leased(event.ClientOS), state: diagnosis.Done, cause: "its system runs"},
+		{name: "from its disk though armed", machine: host, events: leased(event.ClientOS), state: diagnosis.Stopped, stage: event.StageAddress, cause: "from its disk, not from the network", do: "bootlab install a --now"},
+		{name: "serves", machine: host, events: append(toKernel(), ev(event.BackendUp)), state: diagnosis.Done, cause: "nothing is wrong"},
+		{name: "its cluster waits", machine: with(func(m *diagnosis.Machine) { m.Cluster = "the control plane" }), events: toScript(), state: diagnosis.Stopped, stage: event.StageScript, fact: "its cluster waits for the control plane"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var boots []timeline.Boot
+			if tt.events != nil {
+				if tt.outcome == "" {
+					tt.outcome = timeline.Booting
+				}
+				boots = []timeline.Boot{boot(tt.outcome, start, tt.events...)}
+			}
+			d := diagnosis.Of(boots, tt.machine, start.Add(3*time.Hour))
+			if d.State != tt.state || tt.stage != "" && d.Stage != tt.stage || !strings.Contains(d.Cause, tt.cause) {
+				t.Errorf("%s at %q: %s; want %s at %q: %s", d.State, d.Stage, d.Cause, tt.state, tt.stage, tt.cause)
+			}
+			if do := strings.Join(d.Do, "\n"); !strings.Contains(do, tt.do) || strings.Contains(do, "HOST") || d.State == diagnosis.Stopped && do == "" {
+				t.Errorf("to do: %q, want %q", do, tt.do)
+			}
+			if facts := strings.Join(d.Facts, "\n"); !strings.Contains(facts, tt.fact) {
+				t.Errorf("facts: %q, want %q", facts, tt.fact)
+			}
+			for _, e := range d.Evidence {
+				if e.At.IsZero() {
+					t.Errorf("evidence without a time: %v", e.Kind)
+				}
+			}
+		})
+	}
+}
+
+// TestEverySilence: after each prefix of a boot the machine is booting at first, and has stopped hours later; and the sentence is about it.
+func TestEverySilence(t *testing.T) {
+	t.Parallel()
+	all := toKernel(ev(event.ConfigServed), ev(event.InstallStarted))
+	m := diagnosis.Machine{Host: "a", Known: true, Profile: "p", Document: true, Install: "installing"}
+	for n := 1; n <= len(all); n++ {
+		b := []timeline.Boot{boot(timeline.Booting, start, all[:n]...)}
+		soon, late := diagnosis.Of(b, m, b[0].Ended.Add(time.Second)), diagnosis.Of(b, m, b[0].Ended.Add(3*time.Hour))
+		if soon.State != diagnosis.Booting || late.State != diagnosis.Stopped || late.Cause == "" || !late.Since.Equal(b[0].Ended) {
+			t.Errorf("after %v: %s, then %s since %v: %s", all[n-1].Kind, soon.State, late.State, late.Since, late.Cause)
+		}
+	}
+}
+
+// TestBootsInARow: what one boot cannot show.
+func TestBootsInARow(t *testing.T) {
+	t.Parallel()
+	m := diagnosis.Machine{Host: "a", Known: true, Profile: "p", Install: "installed"}
+	local := append(toScript()[:8:8], ev(event.InstallLocalBoot))
+	row := func(apart time.Duration) (bs []timeline.Boot) {
+		for i := range 3 {
+			bs = append(bs, boot(timeline.Done, start.Add(time.Duration(i)*apart), local...))
+		}
+		return bs
+	}
+	if d := diagnosis.Of(row(time.Minute), m, start.Add(5*time.Minute)); d.State != diagnosis.Stopped || !strings.Contains(d.Cause, "the disk does not boot") || len(d.Evidence) != 3 {
+		t.Errorf("sent to its disk three times in three minutes: %+v", d)
+	}
+	if d := diagnosis.Of(row(time.Hour), m, start.Add(5*time.Hour)); d.State != diagnosis.Done {
+		t.Errorf("started once an hour: %+v", d)
+	}
+	long := boot(timeline.Booting, start, toKernel()...)
+	long.Ended = start.Add(3 * time.Hour)
+	if d := diagnosis.Of([]timeline.Boot{long}, m, long.Ended.Add(time.Second)); d.State != diagnosis.Booting {
+		t.Errorf("a boot whose last events were not kept: %+v", d)
+	}
+	failed := boot(timeline.Failed, start, toScript(ev(event.FileMissing, "k"))...)
+	failed.Reason = "k is missing"
+	next := boot(timeline.Booting, start.Add(time.Minute), leased(event.ClientPXE)...)
+	if d := diagnosis.Of([]timeline.Boot{failed, next}, m, next.Ended); d.State != diagnosis.Booting || !strings.Contains(strings.Join(d.Facts, ""), "k is missing") {
+		t.Errorf("boots again after a failure: %+v", d)
+	}
+}

@@ -1,0 +1,220 @@
+package diagnosis
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/observe/timeline"
+)
+
+// power is a virtual machine that cannot boot because it does not run.
+func (c *boot) power() (Diagnosis, bool) {
+	var cause, do string
+	switch c.m.VM {
+	case "absent":
+		cause, do = "its virtual machine does not exist", "bootlab vm create HOST"
+	case "stopped":
+		cause, do = "its virtual machine is off", "bootlab vm start HOST"
+	case "unknown":
+		cause, do = "its hypervisor does not answer", "bootlab status shows the hypervisor and the reason"
+		if c.m.VMProblem != "" {
+			cause += ": " + c.m.VMProblem
+		}
+	default:
+		return Diagnosis{}, false
+	}
+	d := stopped(cause, c.commands(do), c.seen(event.VMStopped, event.VMDeleted, event.VMFailed)...)
+	d.Stage = event.StageVM
+	return d, true
+}
+
+// finished is a boot that came to its end, and the health of the system since.
+func (c *boot) finished() (Diagnosis, bool) {
+	up := len(c.own) > 0 && c.own[len(c.own)-1].Kind == event.BackendUp
+	if c.Outcome != timeline.Done && !up {
+		return Diagnosis{}, false
+	}
+	var last []event.Event
+	for i := len(c.own) - 1; i >= 0 && len(last) == 0; i-- {
+		switch e := c.own[i]; e.Kind {
+		case event.InstallDone, event.InstallLocalBoot, event.BackendUp, event.DHCPAck:
+			last = []event.Event{e}
+		}
+	}
+	d := Diagnosis{State: Done, Stage: c.Stage, Since: c.Ended, Evidence: last, Cause: "nothing is wrong: its last boot is complete"}
+	if len(last) > 0 {
+		d.Since = last[0].At
+	}
+	if len(c.m.Checks) > 0 {
+		first := c.m.Checks[0]
+		d.State, d.Stage, d.Since = Stopped, event.StageBalancer, first.Since
+		d.Cause = fmt.Sprintf("its system was started, and fails the check of balancer %s: %s", first.Balancer, first.Reason)
+		d.Do = c.commands("look at the service on the machine; bootlab backend list shows all checks")
+		for _, e := range c.Events {
+			if e.Kind == event.BackendDown {
+				d.Evidence = append(d.Evidence, e)
+			}
+		}
+	}
+	return d, true
+}
+
+// runs is a system that was started, of a machine with nothing to install; or one that started from its disk though it is to be installed.
+func (c *boot) runs() (Diagnosis, bool) {
+	last := c.own[len(c.own)-1]
+	fetched := slices.ContainsFunc(c.own, func(e event.Event) bool { r := rank(e); return r >= 3 && r <= 5 })
+	switch {
+	case rank(last) == 6 && !fetched && c.m.Install == "armed":
+		return stopped("its own system asked for an address: it started from its disk, not from the network, and is to be installed",
+			c.commands("set the network first in its boot order, or: bootlab install HOST --now"), last), true
+	case rank(last) == 6 && !fetched, c.m.Install == "" && (rank(last) > 6 || rank(last) == 6 && !c.m.Document):
+		return Diagnosis{State: Done, Stage: c.reached(), Since: last.At, Evidence: []event.Event{last}, Cause: "nothing is wrong: its system runs"}, true
+	}
+	return Diagnosis{}, false
+}
+
+// How many boots in a row, and how close to each other, show that a disk does not boot.
+const (
+	returns       = 3
+	returnsWithin = 5 * time.Minute // from one to the next
+)
+
+// diskReturns is an installed machine that comes back to the network each time it is sent to its disk.
+func (c *boot) diskReturns() (Diagnosis, bool) {
+	if len(c.boots) < returns {
+		return Diagnosis{}, false
+	}
+	var sent []event.Event
+	for i, b := range c.boots[len(c.boots)-returns:] {
+		before := len(sent)
+		for _, e := range ownEvents(b.Events) {
+			switch {
+			case e.Kind == event.InstallLocalBoot:
+				sent = append(sent[:before], e)
+			case rank(e) == 6, rank(e) > 6: // its system ran
+				return Diagnosis{}, false
+			}
+		}
+		if len(sent) != i+1 || i > 0 && sent[i].At.Sub(sent[i-1].At) > returnsWithin {
+			return Diagnosis{}, false
+		}
+	}
+	return stopped("it is installed and sent to its own disk, and comes back to the network each time: the disk does not boot",
+		c.commands("check the boot order and the disk of its firmware, or install it again: bootlab install HOST"), sent...), true
+}
+
+// unseen is a machine of which no packet was received since it was switched on.
+func (c *boot) unseen() (Diagnosis, bool) {
+	last := event.Event{}
+	for _, e := range c.own {
+		if rank(e) > 1 {
+			return Diagnosis{}, false
+		}
+		last = e
+	}
+	if (last.Kind == event.VMStarted || last.Kind == event.PowerCycled) && c.now.Sub(last.At) < firmwarePatience {
+		return c.underWay(last), true
+	}
+	d := Diagnosis{State: Stopped, Stage: event.StageAddress, Evidence: c.own, Since: last.At}
+	switch {
+	case c.m.down("dhcpd") != nil:
+		d.Cause, d.Do = "the DHCP server does not serve, and no request of the machine was received", c.commands("bootlab status")
+	case last.Kind == event.InstallArmed:
+		d.State, d.Stage = Unknown, event.StageVM
+		d.Cause = "it is to be installed at its next network boot, and no packet of it was received since it was armed"
+		d.Do = c.commands("restart it: bootlab install HOST --now")
+	case last.Kind == event.PowerCycled:
+		d.Cause = "it was power-cycled, and no packet of it was received"
+		d.Do = c.commands("check boot order, cable, VLAN, and the MAC in the lab file (bootlab hosts --unknown lists others)")
+	case c.m.VM == "running":
+		d.Cause = "its virtual machine runs, and no DHCP packet of it was received"
+		d.Do = c.commands("check that its NIC is on the bridge of network " + c.m.Network + " and boots first: bootlab vm plan HOST")
+	case c.m.Power:
+		d.State = Unknown
+		d.Cause = "no packet of it was received: whether it is on is not known here"
+		d.Do = c.commands("bootlab power status HOST; then boot order, cable, VLAN, and the MAC in the lab file (bootlab hosts --unknown lists others)")
+	default:
+		d.State = Unknown
+		d.Cause = "no packet of it was received: it is off, does not boot from the network, is in another network, or has another MAC than in the lab file"
+		d.Do = c.commands("switch it on; bootlab hosts --unknown lists machines with another MAC")
+	}
+	return d, true
+}
+
+// underWay is a boot whose last event is too young to say more. A boot before it that failed is the better hint.
+func (c *boot) underWay(last event.Event) Diagnosis {
+	d := Diagnosis{State: Booting, Stage: c.reached(), Since: last.At, Evidence: []event.Event{last}, Cause: "it is booting: " + last.Kind.Help()}
+	if n := len(c.boots); n > 1 && c.boots[n-2].Outcome == timeline.Failed {
+		d.Facts = append(d.Facts, "the boot before it failed: "+c.boots[n-2].Reason)
+	}
+	return d
+}
+
+// A silence is what it can mean that nothing came after an event.
+type silence struct {
+	patience  time.Duration
+	server    string // that answers the next request; if it does not serve, that is the cause
+	cause, do string
+}
+
+// silent is a boot whose last event is no failure.
+func (c *boot) silent(last event.Event) Diagnosis {
+	s := c.silenceAfter(last)
+	if c.now.Sub(latest(last.At, c.Ended)) < s.patience { // of a long boot the last events are counted, not kept
+		return c.underWay(last)
+	}
+	if srv := c.m.down(s.server); srv != nil {
+		s.cause, s.do = s.cause+": server "+srv.Name+" does not serve", "bootlab status shows why"
+	}
+	if c.m.OwnScript && rank(last) == 4 {
+		return Diagnosis{State: Unknown, Stage: last.Kind.Stage(), Since: last.At, Evidence: []event.Event{last},
+			Cause: "it fetched an iPXE script of your own, and nothing from bootlab since: what the script does elsewhere is not seen here"}
+	}
+	d := stopped(s.cause, c.commands(s.do), append(c.seen(event.DHCPRogue), last)...)
+	d.Stage = c.reached()
+	return d
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+func (c *boot) silenceAfter(last event.Event) silence {
+	switch {
+	case rank(last) == 2:
+		return c.afterAddress(last)
+	case rank(last) == 3 && last.Kind == event.TFTPProbe:
+		return silence{firmwarePatience, "tftpd", "it asked for the size of its boot program and never transferred it", "UDP from a high port may be filtered: appliance.tftp_single_port"}
+	case rank(last) == 3:
+		return silence{firmwarePatience, "dhcpd", "it fetched its boot program, which has asked for nothing since: it did not start (Secure Boot, a wrong architecture), or has no driver for the NIC", "look at its screen; docs/secure-boot.md; try another firmware in its profile"}
+	case rank(last) == 4:
+		return silence{kernelPatience, "httpd", "it has its boot script, and finished no file since", "look at its screen; a large file over a slow link may still be on its way"}
+	case rank(last) == 5:
+		return silence{kernelPatience, "dhcpd", "it fetched its last file, and no system asked for an address or a config document since: the kernel did not start, or has no network in its initrd", "look at its console; check the kernel's arguments, its NIC driver and its memory: bootlab plan HOST"}
+	case rank(last) == 6 && c.m.Document:
+		return silence{kernelPatience, "httpd", "its system has asked for an address and for no config document", "check the kernel's arguments that name the document: bootlab plan HOST"}
+	}
+	return silence{installPatience, "httpd", "its installer or system has sent nothing since, and has not reported that it is done", "look at its console; bootlab install HOST --done if it is installed"}
+}
+
+func (c *boot) afterAddress(last event.Event) silence {
+	other := c.seen(event.DHCPRogue)
+	switch {
+	case last.Kind == event.DHCPDiscover:
+		return silence{firmwarePatience, "dhcpd", "its DHCPDISCOVER got no offer, and no reason was recorded", "another DHCP server may answer it; bootlab plan HOST shows its reservation"}
+	case last.Kind == event.DHCPOffer && len(other) > 0:
+		return silence{firmwarePatience, "", "it did not take its offer; another DHCP server answers in its network: " + other[0].Detail, "switch the other DHCP server off, or set dhcp: proxy for this network"}
+	case last.Kind == event.DHCPOffer, last.Kind == event.DHCPProxyOffer:
+		return silence{firmwarePatience, "", "it did not take its offer: the answer does not reach it, or another DHCP server answered", "check relay, VLAN and firewall between it and the appliance"}
+	case last.Client == event.ClientIPXE:
+		return silence{firmwarePatience, "httpd", "its iPXE has an address and has not fetched its script", "check that it reaches appliance.http: a firewall, a route"}
+	case c.m.Profile == "":
+		return silence{firmwarePatience, "", "it has an address, and no profile: bootlab has nothing for it to boot", "give the host a profile in the lab file"}
+	}
+	return silence{firmwarePatience, "tftpd", "it has an address and a boot file, and has not fetched it", "check that the firmware boots from the network by IPv4, and a firewall for UDP 69"}
+}
