@@ -168,6 +168,8 @@ func (s *Server) endpointStateLocked(f *Frontend, b *Backend, health *Health) *e
 		state.drained.Store(s.drained[k])
 		s.endpointStates[k] = state
 	}
+	state.queue = &s.frontendStates[f.Name].queue
+	state.limit.Store(int64(b.Limit))
 	return state
 }
 

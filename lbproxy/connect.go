@@ -36,9 +36,9 @@ const (
 // within its hedgeDelay, the next is tried in parallel and the first to answer is used. Once all were tried, they are
 // tried again, until one answers or timeouts.connect ends. The caller gives the endpoint's active count back.
 func (s *Server) connect(ctx context.Context, f *frontend, client netip.Addr) (net.Conn, *endpoint, error) {
-	e := f.pick(client, nil)
-	if e == nil {
-		return nil, nil, errNoBackend
+	e, err := s.choose(ctx, f, client)
+	if err != nil {
+		return nil, nil, err
 	}
 	return s.connectFrom(ctx, f, e, client)
 }
@@ -54,7 +54,7 @@ func (s *Server) connectFrom(ctx context.Context, f *frontend, e *endpoint, clie
 		return conn, e, nil
 	}
 	if ctx.Err() != nil {
-		e.state.active.Add(-1)
+		e.state.release()
 		return nil, nil, ctx.Err()
 	}
 	select {
@@ -178,11 +178,11 @@ func (r *race) wait(serving context.Context, winner dialResult) {
 		switch {
 		case result.conn != nil: // it answered a moment later
 			_ = result.conn.Close()
-			result.endpoint.state.active.Add(-1)
+			result.endpoint.state.release()
 		case winner.endpoint != nil:
 			r.s.dialFailed(result.endpoint, context.Canceled)
 		case serving.Err() != nil:
-			result.endpoint.state.active.Add(-1)
+			result.endpoint.state.release()
 			r.err = serving.Err()
 		default:
 			r.err = result.err

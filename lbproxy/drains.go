@@ -125,6 +125,7 @@ type BalancerState struct {
 	Balance     lab.Algorithm   `json:"balance"`
 	Connections int64           `json:"connections"` // open
 	Limit       int             `json:"limit,omitempty"`
+	Queued      int             `json:"queued,omitempty"` // clients that wait for a backend with less than its limit
 	Backends    []BackendState  `json:"backends"`
 }
 
@@ -142,6 +143,8 @@ type BackendState struct {
 	Host        string         `json:"host,omitempty"`
 	Addr        netip.AddrPort `json:"addr"`
 	Backup      bool           `json:"backup,omitempty"`
+	Weight      int            `json:"weight"`
+	Limit       int            `json:"limit,omitempty"` // of Connections; 0: none
 	Check       lab.CheckKind  `json:"check"`
 	Condition   Condition      `json:"condition"`
 	Drained     bool           `json:"drained,omitempty"`
@@ -157,7 +160,7 @@ func (s *Server) States() []BalancerState {
 	for i, f := range t.frontends {
 		out[i] = BalancerState{
 			Name: f.Name, Listen: f.Listen, Mode: f.Mode, Balance: f.Balance,
-			Connections: f.state.active.Load(), Limit: f.MaxConnections, Backends: make([]BackendState, len(f.endpoints)),
+			Connections: f.state.active.Load(), Limit: f.MaxConnections, Queued: int(f.state.queue.len.Load()), Backends: make([]BackendState, len(f.endpoints)),
 		}
 		for j := range f.endpoints {
 			out[i].Backends[j] = f.endpoints[j].current()
@@ -169,7 +172,7 @@ func (s *Server) States() []BalancerState {
 func (e *endpoint) current() BackendState {
 	condition, reason, since := e.condition()
 	return BackendState{
-		Name: e.Name, Host: e.Host, Addr: e.Addr, Backup: e.Backup, Check: e.health.key.check.Kind, Condition: condition,
+		Name: e.Name, Host: e.Host, Addr: e.Addr, Backup: e.Backup, Weight: e.weight(), Limit: e.Limit, Check: e.health.key.check.Kind, Condition: condition,
 		Drained: e.state.drained.Load(), Reason: reason, Since: since, Connections: e.state.active.Load(),
 	}
 }

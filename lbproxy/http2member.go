@@ -84,6 +84,12 @@ func (x *exchange) sendHTTP2(ctx context.Context) (*http.Response, error) {
 	last := errNoBackend
 	for {
 		e := x.pick(tried)
+		if e == nil && len(tried) == 0 {
+			var err error
+			if e, err = x.choose(); err != nil {
+				return nil, err
+			}
+		}
 		if e == nil {
 			return nil, last
 		}
@@ -111,7 +117,7 @@ func (x *exchange) sendHTTP2(ctx context.Context) (*http.Response, error) {
 		}
 		last = err
 		x.log.retries++
-		e.state.active.Add(-1)
+		e.state.release()
 		x.endpoint = nil
 	}
 }

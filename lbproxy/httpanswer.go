@@ -107,6 +107,10 @@ func (x *exchange) fail(err error) {
 		x.breakOff()
 	case errors.Is(err, errNoBackend):
 		answer(rejectNoBackend, http.StatusServiceUnavailable, "no backend of balancer "+f.Name+" is available")
+	case errors.Is(err, errQueueFull):
+		answer(rejectQueueFull, http.StatusServiceUnavailable, "balancer "+f.Name+": "+err.Error())
+	case errors.Is(err, errQueueTimeout):
+		answer(rejectQueueTimeout, http.StatusServiceUnavailable, "balancer "+f.Name+": "+err.Error())
 	case isDial(err):
 		answer(rejectConnect, http.StatusServiceUnavailable, "no backend of balancer "+f.Name+" accepts connections")
 	case errors.Is(err, errServerTimeout):

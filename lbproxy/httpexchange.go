@@ -92,7 +92,7 @@ func (x *exchange) release() {
 		x.member = nil
 	}
 	if x.endpoint != nil {
-		x.endpoint.state.active.Add(-1)
+		x.endpoint.state.release()
 		x.endpoint = nil
 	}
 }
@@ -125,7 +125,7 @@ func (x *exchange) roundTrip() error {
 			x.proxy.s.connectFailed(fresh, err)
 		}
 		x.endpoint = nil
-		fresh.state.active.Add(-1)
+		fresh.state.release()
 	}
 }
 
@@ -154,6 +154,12 @@ func (x *exchange) connect(fresh *endpoint) (*memberConn, error) {
 	last := errNoBackend
 	for {
 		e := x.pick(tried)
+		if e == nil && len(tried) == 0 {
+			var err error
+			if e, err = x.choose(); err != nil {
+				return nil, err
+			}
+		}
 		if e == nil {
 			return nil, last
 		}
@@ -178,7 +184,7 @@ func (x *exchange) connect(fresh *endpoint) (*memberConn, error) {
 			return member, nil
 		}
 		last = err
-		e.state.active.Add(-1)
+		e.state.release()
 		if slices.Contains(tried, e) {
 			return nil, last
 		}

@@ -127,8 +127,7 @@ func (x *exchange) sticky() *endpoint {
 				continue
 			}
 			for i := range f.endpoints {
-				if e := &f.endpoints[i]; e.cookie == string(value) && e.usable() {
-					e.state.active.Add(1)
+				if e := &f.endpoints[i]; e.cookie == string(value) && e.usable() && e.state.take() {
 					x.stuck = e
 					return e
 				}
@@ -136,6 +135,18 @@ func (x *exchange) sticky() *endpoint {
 		}
 	}
 	return nil
+}
+
+// choose is pick of the first backend. It waits while all have max_connections.
+func (x *exchange) choose() (*endpoint, error) {
+	if e := x.pick(nil); e != nil {
+		return e, nil
+	}
+	e, err := x.proxy.s.choose(x.proxy.ctx, x.frontend, x.src.Addr())
+	if x.proxy.ctx.Err() != nil && err != nil {
+		err = errClientGone
+	}
+	return e, err
 }
 
 // pick chooses the backend of the request, none of those in tried.

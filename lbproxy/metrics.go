@@ -9,6 +9,7 @@ const (
 	MetricLimit       = "bootlab_lbproxy_connections_limit"
 	MetricDelayed     = "bootlab_lbproxy_connections_delayed_total"
 	MetricEvicted     = "bootlab_lbproxy_connections_evicted_total"
+	MetricQueued      = "bootlab_lbproxy_queue_clients"
 	MetricBytes       = "bootlab_lbproxy_bytes_total"
 	MetricRequests    = "bootlab_lbproxy_requests_total"
 	MetricRetries     = "bootlab_lbproxy_retries_total"
@@ -26,14 +27,16 @@ type reason string
 
 // The reasons. Those found before the balancer is known are counted under the empty balancer.
 const (
-	rejectNoBackend reason = "no_backend"   // every backend is down or drained
-	rejectConnect   reason = "connect"      // no backend accepted a connection
-	rejectLimit     reason = "limit"        // max_connections of a balancer that shares its address
-	rejectNoMatch   reason = "no_match"     // no balancer of the address matches the name
-	rejectTimeout   reason = "timeout"      // the first bytes did not come in time
-	rejectHeader    reason = "proxy_header" // a trusted peer sent an invalid PROXY header
-	rejectPending   reason = "pending"      // too many connections wait for their first bytes
-	rejectPanic     reason = "panic"        // a bug of bootlab
+	rejectNoBackend    reason = "no_backend"    // every backend is down or drained
+	rejectQueueFull    reason = "queue_full"    // every backend has max_connections, and as many clients wait as may
+	rejectQueueTimeout reason = "queue_timeout" // every backend had max_connections for timeouts.queue
+	rejectConnect      reason = "connect"       // no backend accepted a connection
+	rejectLimit        reason = "limit"         // max_connections of a balancer that shares its address
+	rejectNoMatch      reason = "no_match"      // no balancer of the address matches the name
+	rejectTimeout      reason = "timeout"       // the first bytes did not come in time
+	rejectHeader       reason = "proxy_header"  // a trusted peer sent an invalid PROXY header
+	rejectPending      reason = "pending"       // too many connections wait for their first bytes
+	rejectPanic        reason = "panic"         // a bug of bootlab
 
 	// Of requests in HTTP mode.
 	rejectTLS           reason = "tls"            // the TLS handshake failed
@@ -50,7 +53,7 @@ const (
 type metrics struct {
 	connections, bytes, requests, retries, rejected, unnamed *prometheus.CounterVec
 	memberRequests, memberErrors                             *prometheus.CounterVec
-	active, up                                               *prometheus.GaugeVec
+	active, up, queued                                       *prometheus.GaugeVec
 	checks, latency                                          *prometheus.HistogramVec
 	limit                                                    prometheus.Gauge
 	delayed, evicted                                         prometheus.Counter
@@ -59,7 +62,7 @@ type metrics struct {
 // frontendMetrics are the handles of one balancer.
 type frontendMetrics struct {
 	connections, in, out, retries prometheus.Counter
-	active                        prometheus.Gauge
+	active, queued                prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -87,12 +90,13 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Buckets: []float64{.001, .005, .02, .1, .5, 2, 10, 60},
 		}, []string{"balancer", "backend"}),
 		active: gauge(MetricActive, "Open connections.", "balancer"),
+		queued: gauge(MetricQueued, "Clients that wait for a backend with less than its max_connections.", "balancer"),
 		up:     gauge(MetricBackendUp, "1 while a backend may get new connections, 0 while it is down or drained.", "balancer", "backend"),
 		checks: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: MetricCheck, Help: "Duration of health checks.", Buckets: []float64{.001, .005, .02, .1, .5, 2, 10},
 		}, []string{"kind"}),
 	}
-	for _, c := range []prometheus.Collector{m.connections, m.bytes, m.requests, m.retries, m.rejected, m.unnamed, m.active, m.up, m.checks, m.memberRequests, m.memberErrors, m.latency, m.limit, m.delayed, m.evicted} {
+	for _, c := range []prometheus.Collector{m.connections, m.bytes, m.requests, m.retries, m.rejected, m.unnamed, m.active, m.queued, m.up, m.checks, m.memberRequests, m.memberErrors, m.latency, m.limit, m.delayed, m.evicted} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -107,6 +111,7 @@ func (m *metrics) frontend(name string) frontendMetrics {
 		out:         m.bytes.WithLabelValues(name, "out"),
 		retries:     m.retries.WithLabelValues(name),
 		active:      m.active.WithLabelValues(name),
+		queued:      m.queued.WithLabelValues(name),
 	}
 }
 
@@ -117,6 +122,7 @@ func (m *metrics) forget(balancer string) {
 		c.DeletePartialMatch(of)
 	}
 	m.active.DeletePartialMatch(of)
+	m.queued.DeletePartialMatch(of)
 	m.up.DeletePartialMatch(of)
 	m.latency.DeletePartialMatch(of)
 }

@@ -148,7 +148,7 @@ func (s *Server) dialed(e *endpoint, took time.Duration) {
 
 // dialFailed gives back an endpoint that could not be connected to, and counts that against it.
 func (s *Server) dialFailed(e *endpoint, err error) {
-	e.state.active.Add(-1)
+	e.state.release()
 	s.connectFailed(e, err)
 }
 

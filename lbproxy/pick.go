@@ -1,6 +1,7 @@
 package lbproxy
 
 import (
+	"math"
 	"math/bits"
 	"net/netip"
 	"slices"
@@ -22,9 +23,12 @@ type endpointKey struct {
 type endpointState struct {
 	key     endpointKey
 	active  atomic.Int64 // connections, in HTTP mode requests, open or being opened
+	limit   atomic.Int64 // of active; 0: none
+	queue   *queue       // of the balancer
 	drained atomic.Bool
 	pool    connPool // in HTTP mode
 	metrics atomic.Pointer[memberMetrics]
+	weight  atomic.Int32 // that an admin has set; 0: that of the lab file
 	passive
 	silence
 }
@@ -35,6 +39,7 @@ type frontendState struct {
 	active  atomic.Int64  // connections
 	freed   chan struct{} // holds one value after a connection ended or the limit changed
 	metrics frontendMetrics
+	queue   queue
 	classes [6]atomic.Pointer[prometheus.Counter] // requests by class of status
 }
 
@@ -95,36 +100,60 @@ func (e *endpoint) allowed() bool { return !e.state.drained.Load() && !e.health.
 func (e *endpoint) usable() bool { return e.allowed() && !e.state.ejected.Load() }
 
 // pick chooses the endpoint for a client, none of those in tried: one that is up, else a backup that is up, else one that
-// was ejected. It returns nil if none is left. The endpoint's active count includes the pick; the caller gives it back.
+// was ejected. It returns nil if none is left. The endpoint's active count includes the pick; the caller releases it.
 func (f *frontend) pick(client netip.Addr, tried []*endpoint) *endpoint {
-	for tier := range tiers {
-		if e := f.pickTier(client, tried, tier); e != nil {
-			e.state.active.Add(1)
-			return e
-		}
-	}
-	return nil
+	e, _ := f.pickOrFull(client, tried)
+	return e
 }
 
-func (f *frontend) pickTier(client netip.Addr, tried []*endpoint, tier int) *endpoint {
+// pickOrFull is pick that reports whether it found none because those with precedence have max_connections: no
+// backup and no ejected backend takes their clients.
+func (f *frontend) pickOrFull(client netip.Addr, tried []*endpoint) (e *endpoint, full bool) {
+	for tier := range tiers {
+		for {
+			e, full = f.pickTier(client, tried, tier)
+			if e == nil {
+				break
+			}
+			if e.state.take() {
+				return e, false
+			}
+		}
+		if full {
+			return nil, true
+		}
+	}
+	return nil, false
+}
+
+func (f *frontend) pickTier(client netip.Addr, tried []*endpoint, tier int) (e *endpoint, full bool) {
 	var stack [16]*endpoint
-	candidates := stack[:0]
+	candidates, weighted := stack[:0], false
 	for i := range f.endpoints {
 		e := &f.endpoints[i]
-		if e.inTier(tier) && !slices.Contains(tried, e) && !e.excludes(client) {
+		switch {
+		case !e.inTier(tier) || slices.Contains(tried, e) || e.excludes(client):
+		case e.state.full():
+			full = true
+		default:
 			candidates = append(candidates, e)
+			weighted = weighted || e.weight() != candidates[0].weight()
 		}
 	}
 	if len(candidates) == 0 {
-		return nil
+		return nil, full
 	}
-	switch f.Balance {
-	case lab.LeastConn:
-		return f.leastConn(candidates)
-	case lab.SourceHash:
-		return sourceHash(candidates, client)
+	switch {
+	case f.Balance == lab.LeastConn:
+		return f.leastConn(candidates), false
+	case f.Balance == lab.SourceHash && weighted:
+		return weightedHash(candidates, client), false
+	case f.Balance == lab.SourceHash:
+		return sourceHash(candidates, client), false
+	case weighted:
+		return f.weightedTurn(candidates), false
 	}
-	return candidates[f.next()%uint64(len(candidates))]
+	return candidates[f.next()%uint64(len(candidates))], false
 }
 
 // tiers is how many groups of endpoints pick goes through.
@@ -143,14 +172,59 @@ func (e *endpoint) excludes(client netip.Addr) bool {
 // next advances the balancer's round robin.
 func (f *frontend) next() uint64 { return f.state.cursor.Add(1) - 1 }
 
-// leastConn returns the endpoint with the fewest connections; equals take turns.
+// weight returns the endpoint's share of new connections, relative to the others.
+func (e *endpoint) weight() int {
+	if set := e.state.weight.Load(); set > 0 {
+		return int(set)
+	}
+	return max(e.Weight, 1)
+}
+
+// weightedTurn returns endpoints in turn, each as often as its weight says. The golden ratio's multiples fill the range
+// evenly (Weyl's sequence), so one counter is all that connections share, and a heavy endpoint gets no run of them.
+func (f *frontend) weightedTurn(candidates []*endpoint) *endpoint {
+	const golden = 0x9e3779b97f4a7c15
+	total := 0
+	for _, e := range candidates {
+		total += e.weight()
+	}
+	at, _ := bits.Mul64(f.next()*golden, uint64(total))
+	for _, e := range candidates {
+		if at < uint64(e.weight()) {
+			return e
+		}
+		at -= uint64(e.weight())
+	}
+	return candidates[0]
+}
+
+// leastConn returns the endpoint with the fewest connections for its weight; equals take turns.
 func (f *frontend) leastConn(candidates []*endpoint) *endpoint {
 	start := f.next()
 	var best *endpoint
 	for i := range candidates {
 		e := candidates[(start+uint64(i))%uint64(len(candidates))]
-		if best == nil || e.state.active.Load() < best.state.active.Load() {
+		if best == nil || e.lessLoaded(best) {
 			best = e
+		}
+	}
+	return best
+}
+
+// lessLoaded reports whether another connection would load e less than other.
+func (e *endpoint) lessLoaded(other *endpoint) bool {
+	return (e.state.active.Load()+1)*int64(other.weight()) < (other.state.active.Load()+1)*int64(e.weight())
+}
+
+// weightedHash is sourceHash for endpoints of different weights (Schindelhauer and Schomaker 2005, logarithmic method): a
+// change of one weight moves only as many clients as that wants.
+func weightedHash(candidates []*endpoint, client netip.Addr) *endpoint {
+	seed := hash(client)
+	best, bestScore := candidates[0], -1.0
+	for _, e := range candidates {
+		u := (float64(mix(seed^bits.RotateLeft64(e.seed, 32))>>11) + 0.5) / (1 << 53)
+		if score := float64(e.weight()) / -math.Log(u); score >= bestScore {
+			best, bestScore = e, score
 		}
 	}
 	return best

@@ -74,7 +74,7 @@ func (r *relay) abort() {
 func (r *relay) end() {
 	r.s.sessions.end(r.session, r.up.moved+int64(len(r.client.prefix)), r.down.moved)
 	_ = r.backend.Close()
-	r.endpoint.state.active.Add(-1)
+	r.endpoint.state.release()
 	_ = r.client.conn.Close()
 	r.frontend.state.remove()
 	r.client.release()

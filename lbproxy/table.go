@@ -26,6 +26,7 @@ type Frontend struct {
 	Backends       []Backend    // in the order of the lab
 	SendProxy      int          // PROXY protocol version to backends: 0 off, 1, 2
 	MaxConnections int          // 0: no limit
+	Queue          int          // clients that may wait for a backend with less than its Limit
 	Timeouts       lab.Timeouts // never zero
 	Log            lab.AccessLog
 	Protocol       lab.BackendProtocol
@@ -47,6 +48,8 @@ type Backend struct {
 	Addr  netip.AddrPort
 	// ServerName is the name that its certificate has, where the balancer does not say another.
 	ServerName string
+	Weight     int          // share of new connections, relative to the others; at least 1
+	Limit      int          // max_connections; 0: none
 	Backup     bool         // used only while every other backend is down
 	NotFor     []netip.Addr // clients that it never gets, sorted
 
@@ -93,7 +96,7 @@ func Compile(l *lab.Lab) *Table {
 func newFrontend(b *lab.Balancer) *Frontend {
 	f := &Frontend{
 		Name: b.Name, Listen: b.Listen, Mode: b.Mode, Balance: b.Balance, Check: b.Check, SendProxy: b.SendProxy,
-		MaxConnections: b.MaxConnections, Timeouts: b.Timeouts.WithDefaults(), Log: b.Log, Protocol: b.Protocol, BackendTLS: b.BackendTLS, ACME: b.ACME, Redirect: b.Redirect,
+		MaxConnections: b.MaxConnections, Queue: b.Queue, Timeouts: b.Timeouts.WithDefaults(), Log: b.Log, Protocol: b.Protocol, BackendTLS: b.BackendTLS, ACME: b.ACME, Redirect: b.Redirect,
 		TrustedProxies: b.TrustedProxies, Sticky: b.Sticky, OnDown: b.OnDown, Backends: make([]Backend, len(b.Backends)),
 	}
 	names, addrs := map[string]int{}, map[netip.Addr]int{}
@@ -102,7 +105,7 @@ func newFrontend(b *lab.Balancer) *Frontend {
 		addrs[m.Addr.Addr()]++
 	}
 	for i, m := range b.Backends {
-		out := Backend{Name: m.Name, Addr: m.Addr, Backup: m.Backup, NotFor: m.NotFor}
+		out := Backend{Name: m.Name, Addr: m.Addr, Weight: max(m.Weight, 1), Limit: m.MaxConnections, Backup: m.Backup, NotFor: m.NotFor}
 		out.ServerName = m.Addr.Addr().String()
 		if m.Host != nil {
 			out.Host, out.ServerName = m.Host.Name, m.Host.FQDN

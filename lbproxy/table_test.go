@@ -27,9 +27,9 @@ func TestCompile(t *testing.T) {
 		Check:    lab.Check{Kind: lab.CheckTCP, Path: "/", Interval: 5 * time.Second, Timeout: time.Minute, Rise: 2, Fall: 3},
 		Timeouts: lab.Timeouts{Connect: time.Minute, Idle: 10 * time.Minute}.WithDefaults(),
 		Backends: []Backend{
-			{Name: "worker-0", Label: "worker-0:80", Host: "worker-0", ServerName: "worker-0.lab.test", Addr: netip.MustParseAddrPort("10.0.0.2:80")},
-			{Name: "worker-0", Label: "worker-0:81", Host: "worker-0", ServerName: "worker-0.lab.test", Addr: netip.MustParseAddrPort("10.0.0.2:81")},
-			{Name: "10.0.0.3:80", Label: "10.0.0.3:80", ServerName: "10.0.0.3", Addr: netip.MustParseAddrPort("10.0.0.3:80"), Backup: true},
+			{Name: "worker-0", Label: "worker-0:80", Host: "worker-0", ServerName: "worker-0.lab.test", Weight: 1, Addr: netip.MustParseAddrPort("10.0.0.2:80")},
+			{Name: "worker-0", Label: "worker-0:81", Host: "worker-0", ServerName: "worker-0.lab.test", Weight: 1, Addr: netip.MustParseAddrPort("10.0.0.2:81")},
+			{Name: "10.0.0.3:80", Label: "10.0.0.3:80", ServerName: "10.0.0.3", Weight: 1, Addr: netip.MustParseAddrPort("10.0.0.3:80"), Backup: true},
 		},
 	}
 	got := table.Frontends[0]

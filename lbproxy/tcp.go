@@ -30,20 +30,29 @@ func (s *Server) connectClient(ctx context.Context, f *frontend, c *clientConn) 
 	}()
 	backend, e, err := s.connect(ctx, f, c.src.Addr())
 	if err != nil {
-		why := rejectConnect
-		if errors.Is(err, errNoBackend) {
-			why = rejectNoBackend
-		}
-		s.reject(f.Name, why, c.src, err)
+		s.reject(f.Name, connectReason(err), c.src, err)
 		return nil
 	}
 	if err := s.sendFirstBytes(f, c, backend); err != nil {
 		_ = backend.Close()
-		e.state.active.Add(-1)
+		e.state.release()
 		s.reject(f.Name, rejectConnect, c.src, err)
 		return nil
 	}
 	return s.newRelay(f, e, c, backend)
+}
+
+// connectReason returns why a client got no backend.
+func connectReason(err error) reason {
+	switch {
+	case errors.Is(err, errNoBackend):
+		return rejectNoBackend
+	case errors.Is(err, errQueueFull):
+		return rejectQueueFull
+	case errors.Is(err, errQueueTimeout):
+		return rejectQueueTimeout
+	}
+	return rejectConnect
 }
 
 // sendFirstBytes sends the PROXY header and the bytes that were read to route the connection.

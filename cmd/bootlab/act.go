@@ -195,10 +195,10 @@ func balancersText(cmd *cobra.Command, bs []api.Balancer) error {
 			if m.Backup {
 				state += " (backup)"
 			}
-			rows = append(rows, []string{b.Name, cmp.Or(b.Listen, "-"), m.Name, m.Addr, state, fmt.Sprint(m.Connections), m.Reason})
+			rows = append(rows, []string{b.Name, cmp.Or(b.Listen, "-"), m.Name, m.Addr, state, fmt.Sprint(m.Weight), m.Load(), m.Reason})
 		}
 	}
-	return table(cmd, "BALANCER LISTEN BACKEND ADDR STATE CONNECTIONS REASON", rows)
+	return table(cmd, "BALANCER LISTEN BACKEND ADDR STATE WEIGHT CONNECTIONS REASON", rows)
 }
 
 func forced(force bool) api.Force {

@@ -166,7 +166,7 @@ func TestDaemon(t *testing.T) {
 func TestBackend(t *testing.T) {
 	h := serve(t)
 	h.steps(
-		step{args: "backend list", out: []string{"BALANCER LISTEN BACKEND ADDR STATE CONNECTIONS REASON", "web 10.88.0.1:80 a 10.88.0.11:80 unknown 0 -"}},
+		step{args: "backend list", out: []string{"BALANCER LISTEN BACKEND ADDR STATE WEIGHT CONNECTIONS REASON", "web 10.88.0.1:80 a 10.88.0.11:80 unknown 1 0 -"}},
 		step{args: "backend list --json", json: true, out: []string{`"name": "web"`}},
 		step{args: "backend drain web nobody", err: "bootlab backend list shows"},
 		step{args: "backend drain nobody a", err: "bootlab backend list shows"},

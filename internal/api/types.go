@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/lab"
@@ -286,7 +287,8 @@ type Balancer struct {
 	Name        string    `json:"name"`
 	Listen      string    `json:"listen"` // empty: nowhere, backends are only checked
 	Mode        string    `json:"mode"`
-	Connections int64     `json:"connections"` // open now
+	Connections int64     `json:"connections"`      // open now
+	Queued      int       `json:"queued,omitempty"` // clients that wait for a backend with less than its limit
 	Backends    []Backend `json:"backends"`
 }
 
@@ -328,9 +330,19 @@ type Backend struct {
 	Addr        string       `json:"addr"`
 	State       BackendState `json:"state"`
 	Backup      bool         `json:"backup,omitempty"`
+	Weight      int          `json:"weight,omitempty"`
 	Reason      string       `json:"reason,omitempty"` // of the last failed check
 	Since       time.Time    `json:"since,omitzero"`   // in this state
 	Connections int64        `json:"connections"`
+	Limit       int          `json:"limit,omitempty"` // of Connections; 0: none
+}
+
+// Load returns the connections, with the limit if there is one: "3" or "3/10".
+func (b Backend) Load() string {
+	if b.Limit == 0 {
+		return strconv.FormatInt(b.Connections, 10)
+	}
+	return fmt.Sprintf("%d/%d", b.Connections, b.Limit)
 }
 
 // BackendState is the state of a member.

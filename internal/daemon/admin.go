@@ -224,7 +224,7 @@ func (c *adminBackend) VM(ctx context.Context, host string, action api.VMAction,
 func (c *adminBackend) Balancers(context.Context) []api.Balancer {
 	out := []api.Balancer{}
 	for _, s := range c.servers.lb.States() {
-		b := api.Balancer{Name: s.Name, Listen: s.ListenText(), Mode: string(s.Mode), Connections: s.Connections}
+		b := api.Balancer{Name: s.Name, Listen: s.ListenText(), Mode: string(s.Mode), Connections: s.Connections, Queued: s.Queued}
 		for _, m := range s.Backends {
 			b.Backends = append(b.Backends, c.explain(backend(m), m.Host))
 		}
@@ -243,7 +243,7 @@ func (c *adminBackend) explain(b api.Backend, host string) api.Backend {
 }
 
 func backend(m lbproxy.BackendState) api.Backend {
-	b := api.Backend{Name: m.Name, Addr: m.Addr.String(), Backup: m.Backup, Reason: m.Reason, Since: m.Since, Connections: m.Connections}
+	b := api.Backend{Name: m.Name, Addr: m.Addr.String(), Backup: m.Backup, Weight: m.Weight, Limit: m.Limit, Reason: m.Reason, Since: m.Since, Connections: m.Connections}
 	switch {
 	case m.Drained:
 		b.State = api.BackendDraining

@@ -363,6 +363,7 @@ type Balancer struct {
 	SendProxy      int            // PROXY protocol version to backends: 0 off, 1, 2
 	AcceptProxy    []netip.Prefix // peers whose PROXY header is accepted
 	MaxConnections int            // 0: no limit
+	Queue          int            // clients that may wait while every backend has its MaxConnections
 	Timeouts       Timeouts
 	Log            AccessLog
 	OnDown         OnDown
@@ -390,7 +391,11 @@ type Backend struct {
 	Name   string // the host's name where it is a host, else the address
 	Host   *Host  // nil: an address from outside the lab
 	Addr   netip.AddrPort
-	Backup bool         // used only while every other member is down
+	Backup bool // used only while every other member is down
+	Weight int  // share of new connections, relative to the others; 0: 1
+
+	MaxConnections int // at one time; 0: no limit
+
 	NotFor []netip.Addr // clients that it never gets, sorted
 }
 
@@ -434,6 +439,7 @@ type Check struct {
 type Timeouts struct {
 	Connect time.Duration
 	Idle    time.Duration // no byte in either direction
+	Queue   time.Duration // the wait while every backend has its MaxConnections
 
 	// Of mode http.
 	Server    time.Duration // from the request to the head of the response
@@ -444,6 +450,7 @@ type Timeouts struct {
 
 // WithDefaults returns t with the defaults of mode http for what is zero.
 func (t Timeouts) WithDefaults() Timeouts {
+	t.Queue = cmp.Or(t.Queue, t.Connect, 5*time.Second)
 	t.Server = cmp.Or(t.Server, time.Minute)
 	t.Request = cmp.Or(t.Request, 10*time.Second)
 	t.Body = cmp.Or(t.Body, time.Minute)

@@ -82,6 +82,8 @@ type Member struct {
 	Name   string         `json:"name"`
 	Addr   netip.AddrPort `json:"addr"`
 	Backup bool           `json:"backup,omitempty"`
+	Weight int            `json:"weight,omitempty"` // if it is not 1
+	Limit  int            `json:"limit,omitempty"`  // of connections
 }
 
 // A Machine is what one host boots and, where it is virtual, is. The token in its script is a placeholder. Config is empty
@@ -275,10 +277,18 @@ func (p *Plan) balancers(l *lab.Lab, hosts []*lab.Host) {
 			Match: slices.Concat(b.Match.SNI, b.Match.Host, b.Match.Path), Members: []Member{},
 		}
 		for _, m := range b.Backends {
-			out.Members = append(out.Members, Member{Name: m.Name, Addr: m.Addr, Backup: m.Backup})
+			out.Members = append(out.Members, member(m))
 		}
 		p.Balancers = append(p.Balancers, out)
 	}
+}
+
+func member(m lab.Backend) Member {
+	out := Member{Name: m.Name, Addr: m.Addr, Backup: m.Backup, Limit: m.MaxConnections}
+	if m.Weight > 1 {
+		out.Weight = m.Weight
+	}
+	return out
 }
 
 func sendsTo(b *lab.Balancer, h *lab.Host) bool {

@@ -116,11 +116,17 @@ func (w *printer) balancers(bs []Balancer) {
 			w.printf("    for %s\n", strings.Join(b.Match, ", "))
 		}
 		for _, m := range b.Members {
-			backup := ""
-			if m.Backup {
-				backup = "  backup"
+			more := ""
+			if m.Weight > 0 {
+				more += fmt.Sprintf("  weight %d", m.Weight)
 			}
-			w.printf("    %s  %s%s\n", m.Addr, m.Name, backup)
+			if m.Limit > 0 {
+				more += fmt.Sprintf("  max_connections %d", m.Limit)
+			}
+			if m.Backup {
+				more += "  backup"
+			}
+			w.printf("    %s  %s%s\n", m.Addr, m.Name, more)
 		}
 	}
 }

@@ -28,6 +28,7 @@ func (r *resolver) balancer(e *entry[rawBalancer]) *lab.Balancer {
 		},
 		AcceptProxy:    values(raw.AcceptProxy, func(s source) netip.Prefix { return s.Prefix }),
 		MaxConnections: int(raw.MaxConnections.V),
+		Queue:          int(raw.Queue.or(defaultQueue)),
 		Timeouts:       timeouts(&raw.Timeouts),
 		Log:            raw.Log.or(lab.LogNone), OnDown: raw.OnDown.or(lab.OnDownKeep), Protocol: raw.Protocol.or(lab.BackendHTTP1),
 		Redirect: raw.Redirect.or(lab.RedirectOff), Sticky: string(raw.Sticky.V),
@@ -147,7 +148,7 @@ func (r *resolver) backendTLS(raw *rawBalancer, b *lab.Balancer, key string) {
 // timeouts returns the timeouts of a balancer.
 func timeouts(raw *rawTimeouts) lab.Timeouts {
 	return lab.Timeouts{
-		Connect: time.Duration(raw.Connect.or(span(connectTimeout))), Idle: time.Duration(raw.Idle.or(span(idleTimeout))),
+		Connect: time.Duration(raw.Connect.or(span(connectTimeout))), Idle: time.Duration(raw.Idle.or(span(idleTimeout))), Queue: time.Duration(raw.Queue.V),
 		Server: time.Duration(raw.Server.V), Request: time.Duration(raw.Request.V), Body: time.Duration(raw.Body.V), KeepAlive: time.Duration(raw.Keep.V),
 	}.WithDefaults()
 }
@@ -241,11 +242,8 @@ func (r *resolver) backends(e *entry[rawBalancer], key string) []lab.Backend {
 	raw := &e.V.Backends
 	for i := range raw.Items {
 		m := &raw.Items[i]
-		if !m.ok() {
-			continue
-		}
 		at := fmt.Sprintf("%s.backends[%d]", key, i)
-		b, ok := r.backend(m, at)
+		b, ok := r.backendItem(m, at)
 		if !ok {
 			continue
 		}
@@ -267,6 +265,29 @@ func (r *resolver) backends(e *entry[rawBalancer], key string) []lab.Backend {
 		r.fail(at, key+".backends", "is missing: want a list such as [worker-0:80, 10.0.0.7:80]")
 	}
 	return out
+}
+
+// maxWeight is the largest weight, as HAProxy's.
+const maxWeight = 256
+
+// backendItem returns a backend of the list; false: it has an error.
+func (r *resolver) backendItem(m *either[member, rawBackend], at string) (lab.Backend, bool) {
+	if m.Long == nil {
+		if !m.Short.ok() {
+			return lab.Backend{}, false
+		}
+		return r.backend(&m.Short, at)
+	}
+	raw := m.Long
+	if !missing(r, &raw.Address, m.spot, at+".address", "host:port like worker-0:80 or 10.0.0.7:80") {
+		return lab.Backend{}, false
+	}
+	b, ok := r.backend(&raw.Address, at+".address")
+	b.Weight, b.Backup, b.MaxConnections = int(raw.Weight.V), bool(raw.Backup.V), int(raw.MaxConnections.V)
+	if raw.Weight.ok() && (b.Weight < 1 || b.Weight > maxWeight) {
+		r.fail(raw.Weight.spot, at+".weight", "%d is not a weight: want 1 to %d; bootlab backend drain takes a backend out", b.Weight, maxWeight)
+	}
+	return b, ok
 }
 
 // backend finds the host or address of a member.

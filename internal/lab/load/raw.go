@@ -232,26 +232,34 @@ type rawZone struct {
 }
 
 type rawBalancer struct {
-	Listen         scalar[listen]              `yaml:"listen" def:"none; required without health" doc:"Address and port to listen on. Several balancers may share it if match distinguishes them."`
-	Mode           scalar[lab.BalanceMode]     `yaml:"mode" def:"tcp" doc:"Mode of the frontend."`
-	Balance        scalar[lab.Algorithm]       `yaml:"balance" def:"roundrobin" doc:"Algorithm that selects a backend."`
-	Check          rawCheck                    `yaml:"check" doc:"Health check."`
-	Backends       scalars[member]             `yaml:"backends" def:"none; required without redirect" doc:"Backends: a host (name, FQDN or alias) or an address, and a port."`
-	Match          rawMatch                    `yaml:"match" doc:"Connections of a shared listen address that belong to this balancer; none: those that match no other balancer."`
-	SendProxy      scalar[proxyVersion]        `yaml:"send_proxy" def:"off" doc:"PROXY protocol header sent to backends."`
-	AcceptProxy    scalars[source]             `yaml:"accept_proxy" def:"none" doc:"Peers whose PROXY header is accepted."`
-	MaxConnections scalar[count]               `yaml:"max_connections" def:"0: no limit" doc:"Limit of concurrent connections."`
-	Timeouts       rawTimeouts                 `yaml:"timeouts" doc:"Timeouts."`
-	Log            scalar[lab.AccessLog]       `yaml:"log" def:"none" doc:"Requests of mode http that are logged: none; errors: what ended early, and 5xx; requests: all."`
-	TLS            opt[rawBalancerTLS]         `yaml:"tls" def:"none" doc:"Termination of the clients' TLS, with HTTP/2 and HTTP/1.1 (mode http)."`
-	Protocol       scalar[lab.BackendProtocol] `yaml:"backend_protocol" def:"http1" doc:"What backends speak (mode http): http1; h2c, HTTP/2 without TLS, as gRPC servers do; h2, HTTP/2 with TLS."`
-	BackendTLS     opt[rawBackendTLS]          `yaml:"backend_tls" def:"none" doc:"TLS to backends (mode http); {} verifies them by the system's authorities. Health checks of kind tls and https are not affected."`
-	Redirect       scalar[lab.Redirect]        `yaml:"redirect" def:"off" doc:"https: requests without TLS get a redirect to the same URL with https (mode http); backends may be missing."`
-	TrustedProxies scalars[source]             `yaml:"trusted_proxies" def:"none" doc:"Peers whose Forwarded and X-Forwarded fields are kept and extended (mode http); those of others are replaced."`
-	Sticky         scalar[ident]               `yaml:"sticky" def:"none" doc:"Name of a cookie that keeps a client at the backend that answered it first (mode http)."`
-	Names          scalars[domain]             `yaml:"names" def:"none" doc:"Names in DNS, in the lab's domain; a name with a dot at the end is absolute. They have the address of listen."`
-	Health         scalar[flag]                `yaml:"health" def:"false" doc:"The names have the addresses of the backends whose health checks pass; those of all if no check passes. listen may be missing: then backends are checked, and nothing is balanced."`
-	OnDown         scalar[lab.OnDown]          `yaml:"on_down" def:"keep" doc:"Open connections and requests of a backend that its checks find down: keep or close. In mode http idle ones are closed anyway, and requests without an answer are sent to another backend if they may be."`
+	Listen         scalar[listen]                   `yaml:"listen" def:"none; required without health" doc:"Address and port to listen on. Several balancers may share it if match distinguishes them."`
+	Mode           scalar[lab.BalanceMode]          `yaml:"mode" def:"tcp" doc:"Mode of the frontend."`
+	Balance        scalar[lab.Algorithm]            `yaml:"balance" def:"roundrobin" doc:"Algorithm that selects a backend."`
+	Check          rawCheck                         `yaml:"check" doc:"Health check."`
+	Backends       list[either[member, rawBackend]] `yaml:"backends" def:"none; required without redirect" doc:"Backends: a host (name, FQDN or alias) or an address, and a port; or these as address, with further keys."`
+	Match          rawMatch                         `yaml:"match" doc:"Connections of a shared listen address that belong to this balancer; none: those that match no other balancer."`
+	SendProxy      scalar[proxyVersion]             `yaml:"send_proxy" def:"off" doc:"PROXY protocol header sent to backends."`
+	AcceptProxy    scalars[source]                  `yaml:"accept_proxy" def:"none" doc:"Peers whose PROXY header is accepted."`
+	MaxConnections scalar[count]                    `yaml:"max_connections" def:"0: no limit" doc:"Limit of concurrent connections."`
+	Queue          scalar[count]                    `yaml:"queue" def:"1024" doc:"Clients that may wait while every backend has its max_connections. Others are reset; in mode http they get 503."`
+	Timeouts       rawTimeouts                      `yaml:"timeouts" doc:"Timeouts."`
+	Log            scalar[lab.AccessLog]            `yaml:"log" def:"none" doc:"Requests of mode http that are logged: none; errors: what ended early, and 5xx; requests: all."`
+	TLS            opt[rawBalancerTLS]              `yaml:"tls" def:"none" doc:"Termination of the clients' TLS, with HTTP/2 and HTTP/1.1 (mode http)."`
+	Protocol       scalar[lab.BackendProtocol]      `yaml:"backend_protocol" def:"http1" doc:"What backends speak (mode http): http1; h2c, HTTP/2 without TLS, as gRPC servers do; h2, HTTP/2 with TLS."`
+	BackendTLS     opt[rawBackendTLS]               `yaml:"backend_tls" def:"none" doc:"TLS to backends (mode http); {} verifies them by the system's authorities. Health checks of kind tls and https are not affected."`
+	Redirect       scalar[lab.Redirect]             `yaml:"redirect" def:"off" doc:"https: requests without TLS get a redirect to the same URL with https (mode http); backends may be missing."`
+	TrustedProxies scalars[source]                  `yaml:"trusted_proxies" def:"none" doc:"Peers whose Forwarded and X-Forwarded fields are kept and extended (mode http); those of others are replaced."`
+	Sticky         scalar[ident]                    `yaml:"sticky" def:"none" doc:"Name of a cookie that keeps a client at the backend that answered it first (mode http)."`
+	Names          scalars[domain]                  `yaml:"names" def:"none" doc:"Names in DNS, in the lab's domain; a name with a dot at the end is absolute. They have the address of listen."`
+	Health         scalar[flag]                     `yaml:"health" def:"false" doc:"The names have the addresses of the backends whose health checks pass; those of all if no check passes. listen may be missing: then backends are checked, and nothing is balanced."`
+	OnDown         scalar[lab.OnDown]               `yaml:"on_down" def:"keep" doc:"Open connections and requests of a backend that its checks find down: keep or close. In mode http idle ones are closed anyway, and requests without an answer are sent to another backend if they may be."`
+}
+
+type rawBackend struct {
+	Address        scalar[member] `yaml:"address" req:"yes" doc:"A host (name, FQDN or alias) or an address, and a port."`
+	Weight         scalar[count]  `yaml:"weight" def:"1" doc:"Share of new connections, relative to the other backends: 1 to 256."`
+	Backup         scalar[flag]   `yaml:"backup" def:"false" doc:"Use it only while no other backend is up."`
+	MaxConnections scalar[count]  `yaml:"max_connections" def:"0: no limit" doc:"Limit of concurrent connections, in mode http of requests. Further clients wait."`
 }
 
 type rawBalancerTLS struct {
@@ -293,6 +301,7 @@ type rawMatch struct {
 type rawTimeouts struct {
 	Connect scalar[span] `yaml:"connect" def:"5s" doc:"Time to reach a backend."`
 	Idle    scalar[span] `yaml:"idle" def:"4h" doc:"A connection is closed after this time without a byte in either direction. The default is long, for logs and watches."`
+	Queue   scalar[span] `yaml:"queue" def:"that of connect" doc:"Time that a client may wait while every backend has its max_connections."`
 	Server  scalar[span] `yaml:"server" def:"60s" doc:"Time that a backend may take to begin its answer (mode http)."`
 	Request scalar[span] `yaml:"request" def:"10s" doc:"Time for a request's first line and header fields (mode http)."`
 	Body    scalar[span] `yaml:"body" def:"60s" doc:"Time that a client may be silent within a request's body (mode http)."`

@@ -38,6 +38,8 @@ const (
 	connectTimeout = 5 * time.Second
 	installTimeout = 2 * time.Hour // longer than any working installer takes
 
+	defaultQueue = 1024 // clients
+
 	idleTimeout = 4 * time.Hour // logs, exec and watches may be silent for long
 )
 

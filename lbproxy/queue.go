@@ -1,0 +1,163 @@
+package lbproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// errQueueFull and errQueueTimeout say why a client got no backend although some are up: all have max_connections.
+var (
+	errQueueFull    = errors.New("every backend has max_connections, and the queue is full")
+	errQueueTimeout = errors.New("every backend has max_connections, and none became free within timeouts.queue")
+)
+
+// A queue holds the clients of one balancer that wait for a backend with less than max_connections, in the order in which
+// they came. The zero value is empty and ready.
+type queue struct {
+	len atomic.Int32 // of waiters; read for every connection that ends
+
+	mu      sync.Mutex
+	waiters []*waiter
+}
+
+// A waiter is one client in a queue.
+type waiter struct {
+	handed chan *endpointState // a connection's place at a backend, which stays in its active count
+}
+
+// join adds a client; nil: the queue has most clients.
+func (q *queue) join(most int) *waiter {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.waiters) >= most {
+		return nil
+	}
+	w := &waiter{handed: make(chan *endpointState, 1)}
+	q.waiters = append(q.waiters, w)
+	q.len.Store(int32(len(q.waiters)))
+	return w
+}
+
+// leave removes a client. It returns a place that was handed to it; nil: none.
+func (q *queue) leave(w *waiter) *endpointState {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if i := slices.Index(q.waiters, w); i >= 0 {
+		q.waiters = slices.Delete(q.waiters, i, i+1)
+		q.len.Store(int32(len(q.waiters)))
+	}
+	select {
+	case state := <-w.handed:
+		return state
+	default:
+		return nil
+	}
+}
+
+// hand gives a place at a backend to the first client. It returns false if nobody waits.
+func (q *queue) hand(state *endpointState) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, w := range q.waiters {
+		select {
+		case w.handed <- state:
+			return true
+		default: // it has one already and will leave
+		}
+	}
+	return false
+}
+
+// release gives a connection's place at the backend back, or to a client that waits for one.
+func (s *endpointState) release() {
+	if q := s.queue; q != nil && q.len.Load() > 0 && s.active.Load() <= s.limit.Load() && q.hand(s) {
+		return
+	}
+	s.active.Add(-1)
+}
+
+// full reports whether the backend has max_connections.
+func (s *endpointState) full() bool {
+	limit := s.limit.Load()
+	return limit > 0 && s.active.Load() >= limit
+}
+
+// take counts a connection, unless the backend has max_connections.
+func (s *endpointState) take() bool {
+	n, limit := s.active.Add(1), s.limit.Load()
+	if limit > 0 && n > limit {
+		s.active.Add(-1)
+		return false
+	}
+	return true
+}
+
+// queuePoll is how often a waiting client looks for itself: a backend that becomes healthy hands out nothing.
+const queuePoll = 250 * time.Millisecond
+
+// choose picks a backend for a client. If all that may have it have max_connections, it waits until one has less, for
+// timeouts.queue at most. The error is errNoBackend, errQueueFull, errQueueTimeout or that of ctx.
+func (s *Server) choose(ctx context.Context, f *frontend, client netip.Addr) (*endpoint, error) {
+	e, full := f.pickOrFull(client, nil)
+	switch {
+	case e != nil:
+		return e, nil
+	case !full:
+		return nil, errNoBackend
+	}
+	w := f.state.queue.join(f.Queue)
+	if w == nil {
+		return nil, fmt.Errorf("%w (%d clients)", errQueueFull, f.Queue)
+	}
+	f.state.metrics.queued.Inc()
+	defer f.state.metrics.queued.Dec()
+	e, err := f.await(ctx, w, client)
+	if handed := f.state.queue.leave(w); handed != nil { // meanwhile
+		handed.release()
+	}
+	return e, err
+}
+
+// await waits for a backend.
+func (f *frontend) await(ctx context.Context, w *waiter, client netip.Addr) (*endpoint, error) {
+	limit := time.NewTimer(f.Timeouts.Queue)
+	defer limit.Stop()
+	poll := time.NewTicker(queuePoll)
+	defer poll.Stop()
+	for {
+		if e, full := f.pickOrFull(client, nil); e != nil || !full {
+			if e == nil {
+				return nil, errNoBackend
+			}
+			return e, nil
+		}
+		select {
+		case state := <-w.handed:
+			if e := f.endpointOf(state); e != nil && e.usable() && !e.excludes(client) {
+				return e, nil
+			}
+			state.active.Add(-1)
+		case <-poll.C:
+		case <-limit.C:
+			return nil, fmt.Errorf("%w (%s)", errQueueTimeout, f.Timeouts.Queue)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// endpointOf returns the endpoint with a state; nil: the balancer does not have it any more.
+func (f *frontend) endpointOf(state *endpointState) *endpoint {
+	for i := range f.endpoints {
+		if f.endpoints[i].state == state {
+			return &f.endpoints[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,233 @@
+package lbproxy
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/test/support/netns"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+// TestWeights gives each backend as many connections as HAProxy does for the same weights.
+func TestWeights(t *testing.T) {
+	t.Parallel()
+	netns.Need(t, "haproxy")
+	weights := []int{5, 2, 1}
+	var backs []netip.AddrPort
+	servers := ""
+	for i, w := range weights {
+		back := serveTCP(t, func(c net.Conn) { _, _ = fmt.Fprintf(c, "%d\n", i) })
+		backs = append(backs, back)
+		servers += fmt.Sprintf("  server s%d %s weight %d\n", i, back, w)
+	}
+	b := with(balancer("b", addr(t), backs...), func(b *lab.Balancer) {
+		for i, w := range weights {
+			b.Backends[i].Weight = w
+		}
+	})
+	newTestServer(t, Config{}, b)
+	peer := addr(t)
+	startHAProxy(t, peer, fmt.Sprintf("listen l\n  mode tcp\n  balance roundrobin\n  bind %s\n%s", peer, servers))
+	const each = 50
+	for _, at := range []netip.AddrPort{b.Listen, peer} {
+		var got [3]int
+		for range each * 8 {
+			got[readLine(t, dial(t, at))[0]-'0']++
+		}
+		t.Logf("%s: %v", at, got)
+		for i, w := range weights {
+			if math.Abs(float64(got[i]-w*each)) > 8 {
+				t.Errorf("%s: backend of weight %d got %d of %d", at, w, got[i], each*8)
+			}
+		}
+	}
+}
+
+// TestWeightedPick has every algorithm follow weights, and the source hash move few clients when a weight changes.
+func TestWeightedPick(t *testing.T) {
+	t.Parallel()
+	const clients = 4000
+	for _, algorithm := range []lab.Algorithm{lab.RoundRobin, lab.LeastConn, lab.SourceHash} {
+		f := newTestFrontend(algorithm, 4)
+		before, got := make([]*endpoint, clients), map[string]int{}
+		for i := range clients {
+			before[i] = f.pick(client(i), nil)
+		}
+		for i := range f.endpoints {
+			f.endpoints[i].state.active.Store(0)
+		}
+		f.endpoints[0].Weight = 3
+		moved := 0
+		for i := range clients {
+			e := f.pick(client(i), nil)
+			got[e.Name]++
+			if e != before[i] && e != &f.endpoints[0] {
+				moved++
+			}
+		}
+		for name, want := range map[string]float64{"a": clients / 2, "b": clients / 6, "c": clients / 6, "d": clients / 6} {
+			if math.Abs(float64(got[name])-want) > clients/25 {
+				t.Errorf("%s: %s got %d of %d, want some %.0f", algorithm, name, got[name], clients, want)
+			}
+		}
+		if algorithm == lab.SourceHash && moved > 0 {
+			t.Errorf("%d clients moved to backends whose weight is as before", moved)
+		}
+	}
+}
+
+// TestMemberLimit has six clients of a backend with max_connections 2 and a queue of three: two are served, three wait, one is
+// refused (by HAProxy it would wait in a second queue, which has no limit). A connection that ends serves the client that
+// has waited longest, as with HAProxy.
+func TestMemberLimit(t *testing.T) {
+	t.Parallel()
+	netns.Need(t, "haproxy")
+	back, peer := serveTCP(t, nameServer("b")), addr(t)
+	b := with(balancer("b", addr(t), back), func(b *lab.Balancer) {
+		b.Backends[0].MaxConnections, b.Queue = 2, 3
+		b.Timeouts.Queue = time.Minute
+	})
+	r := newTestServer(t, Config{}, b)
+	startHAProxy(t, peer, fmt.Sprintf("listen l\n  mode tcp\n  timeout queue 60s\n  bind %s\n  server s %s maxconn 2 maxqueue 3\n", peer, back))
+	for name, at := range map[string]netip.AddrPort{"ours": b.Listen, "HAProxy": peer} {
+		var open []*net.TCPConn
+		for range 2 {
+			open = append(open, dial(t, at))
+			readLine(t, open[len(open)-1])
+		}
+		for i := range 3 {
+			open = append(open, dial(t, at))
+			if name == "ours" {
+				netns.WaitFor(t, "a client waits", func() bool { return testutil.ToFloat64(r.metrics.queued.WithLabelValues("b")) == float64(i+1) })
+			} else {
+				time.Sleep(200 * time.Millisecond) // its order
+			}
+		}
+		if name == "ours" {
+			if got, err := readAll(at); len(got) > 0 {
+				t.Errorf("the sixth client got %q, %v", got, err)
+			}
+		}
+		for i := range 3 {
+			_ = open[i].Close()
+			if got := readLine(t, open[i+2]); got != "b" {
+				t.Errorf("%s: waiting client %d got %q", name, i, got)
+			}
+		}
+		_, _ = open[3].Close(), open[4].Close()
+	}
+	if got := testutil.ToFloat64(r.metrics.rejected.WithLabelValues("b", string(rejectQueueFull))); got != 1 {
+		t.Errorf("%v clients rejected for a full queue, want 1", got)
+	}
+	netns.WaitFor(t, "no connection is counted", func() bool { return r.States()[0].Backends[0].Connections == 0 })
+}
+
+// TestMemberLimitHTTP has requests wait in mode http, and 503 with the reason beyond the queue and its timeout.
+func TestMemberLimitHTTP(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	var most, now atomic.Int64
+	back := addr(t)
+	l, err := net.Listen("tcp", back.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		n := now.Add(1)
+		defer now.Add(-1)
+		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+		}
+		<-release
+		_, _ = io.WriteString(w, "done")
+	})}
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() { _ = server.Close() })
+	b := with(balancer("b", addr(t), back), func(b *lab.Balancer) {
+		b.Mode, b.Backends[0].MaxConnections, b.Queue, b.Timeouts.Queue = lab.ModeHTTP, 2, 4, time.Minute
+	})
+	short := with(balancer("short", addr(t), back), func(b *lab.Balancer) {
+		b.Mode, b.Backends[0].MaxConnections, b.Queue, b.Timeouts.Queue = lab.ModeHTTP, 1, 4, 100*time.Millisecond
+	})
+	r := newTestServer(t, Config{}, b, short)
+	get := func(at netip.AddrPort) (int, string) {
+		c := dial(t, at)
+		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		body, _ := io.ReadAll(c)
+		var status int
+		_, _ = fmt.Sscanf(string(body), "HTTP/1.1 %d", &status)
+		return status, string(body)
+	}
+	var tasks sync.WaitGroup
+	var ok atomic.Int64
+	for i := range 6 {
+		tasks.Go(func() {
+			if status, body := get(b.Listen); status != http.StatusOK {
+				t.Errorf("%d %s", status, body)
+			} else {
+				ok.Add(1)
+			}
+		})
+		netns.WaitFor(t, "the request is in progress or waits", func() bool {
+			return r.States()[0].Backends[0].Connections+int64(testutil.ToFloat64(r.metrics.queued.WithLabelValues("b"))) == int64(i+1)
+		})
+	}
+	if status, body := get(b.Listen); status != http.StatusServiceUnavailable || !strings.Contains(body, "queue is full") {
+		t.Errorf("beyond the queue: %d %q", status, body)
+	}
+	tasks.Go(func() { _, _ = get(short.Listen) })
+	netns.WaitFor(t, "its backend is busy", func() bool { return r.States()[1].Backends[0].Connections == 1 })
+	if status, body := get(short.Listen); status != http.StatusServiceUnavailable || !strings.Contains(body, "timeouts.queue") {
+		t.Errorf("beyond the queue's timeout: %d %q", status, body)
+	}
+	close(release)
+	tasks.Wait()
+	if ok.Load() != 6 || most.Load() > 3 {
+		t.Errorf("%d of 6 answered, at most %d at one time", ok.Load(), most.Load())
+	}
+}
+
+// TestQueueNeverExceeds has many clients come and go; the backend never sees more than its limit, and no place is lost.
+func TestQueueNeverExceeds(t *testing.T) {
+	t.Parallel()
+	var now, most atomic.Int64
+	back := serveTCP(t, func(c net.Conn) {
+		n := now.Add(1)
+		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+		}
+		_, _ = io.WriteString(c, "x")
+		_, _ = io.Copy(io.Discard, c)
+		now.Add(-1)
+	})
+	b := with(balancer("b", addr(t), back), func(b *lab.Balancer) {
+		b.Backends[0].MaxConnections, b.Queue, b.Timeouts.Queue = 5, 1000, time.Minute
+	})
+	r := newTestServer(t, Config{}, b)
+	var tasks sync.WaitGroup
+	for range 40 {
+		tasks.Go(func() {
+			for range 10 {
+				c := dial(t, b.Listen)
+				if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+					t.Errorf("client: %v", err)
+				}
+				_ = c.Close()
+			}
+		})
+	}
+	tasks.Wait()
+	netns.WaitFor(t, "no connection is counted", func() bool { return r.States()[0].Backends[0].Connections == 0 })
+	if most.Load() > 5 {
+		t.Errorf("%d connections at one time, want at most 5", most.Load())
+	}
+}
