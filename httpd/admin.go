@@ -94,7 +94,7 @@ type Balancers interface {
 	// Balancers returns all of them, each with its members and what is believed of their health.
 	Balancers(ctx context.Context) []api.Balancer
 	// Backend does action to a member, given by name or address, and returns how it is afterwards.
-	Backend(ctx context.Context, balancer, backend string, action api.BackendAction) (api.Backend, error)
+	Backend(ctx context.Context, balancer, backend string, change api.BackendChange) (api.Backend, error)
 }
 
 // Clusters bring the clusters of the lab up and down.

@@ -100,6 +100,8 @@ func TestAdminAsStranger(t *testing.T) {
 		{"GET", "/api/v1/balancers", false, "200", `"name":"mycluster-api"`, false},
 		{"POST", "/api/v1/backends/mycluster-api/192.168.131.11:6443?action=drain", false, "200", `"state":"draining"`, false},
 		{"POST", "/api/v1/backends/mycluster-api/x", false, "400", `action=\"\" is not known`, false},
+		{"POST", "/api/v1/backends/mycluster-api/192.168.131.19:6443?action=add&weight=x", false, "400", `is not a weight`, false},
+		{"POST", "/api/v1/backends/mycluster-api/192.168.131.19:6443?action=weight&weight=0", false, "400", `want 1 to 256`, false},
 		{"POST", "/api/v1/reload?force=1", false, "200", `"generation":8`, false},
 		{"GET", "/api/v1/lab?host=master-0", false, "200", "plan of master-0\n", false},
 		{"POST", "/api/v1/leases/import", false, "400", "the body is not a list of leases", false},
@@ -343,7 +345,7 @@ func TestClientRoundTrip(t *testing.T) {
 			same(t, "plan of a, secrets and all\n")(c.Plan(t.Context(), "a", api.Shown))
 			same(t, api.Arming{Host: "a", State: "armed", Cycled: true})(c.Install(t.Context(), "a", api.CycleNow))
 			same(t, api.VM{Host: "a", State: "running"})(c.VM(t.Context(), "a", api.VMStop, api.VMOptions{}))
-			same(t, api.Backend{Name: "[::1]:80", State: api.BackendDraining})(c.Backend(t.Context(), "b", "[::1]:80", api.BackendDrain))
+			same(t, api.Backend{Name: "[::1]:80", State: api.BackendDraining})(c.Backend(t.Context(), "b", "[::1]:80", api.BackendChange{Action: api.BackendDrain}))
 			same(t, api.Reload{At: noon(), Generation: 8})(c.Reload(t.Context(), api.Forced))
 		})
 	}

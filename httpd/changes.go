@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -40,7 +41,7 @@ func (a *Admin) changes() map[string]endpoint {
 		"vms/{host}/snapshots/{name}":   a.changing(a.postSnapshot, "action"),
 		"power/{host}":                  a.changing(a.postPower, "action"),
 		"power/{host}/boot":             a.changing(a.postBoot, "device", "always"),
-		"backends/{balancer}/{backend}": a.changing(a.postBackend, "action"),
+		"backends/{balancer}/{backend}": a.changing(a.postBackend, "action", "weight", "backup"),
 		"clusters/{cluster}/up": a.changing(func(r *http.Request, _ params) (any, error) {
 			return a.deps.Clusters.Up(r.Context(), r.PathValue("cluster"))
 		}),
@@ -201,11 +202,21 @@ func (a *Admin) postBoot(r *http.Request, p params) (any, error) {
 }
 
 func (a *Admin) postBackend(r *http.Request, p params) (any, error) {
-	action, err := choose(p, "action", api.BackendDrain, api.BackendReady)
+	action, err := choose(p, "action", api.BackendDrain, api.BackendReady, api.BackendAdd, api.BackendRemove, api.BackendWeight)
 	if err != nil {
 		return nil, err
 	}
-	return a.deps.Balancers.Backend(r.Context(), r.PathValue("balancer"), r.PathValue("backend"), action)
+	backup, err := p.flag("backup")
+	if err != nil {
+		return nil, err
+	}
+	change := api.BackendChange{Action: action, Backup: backup}
+	if text := p.Get("weight"); text != "" {
+		if change.Weight, err = strconv.Atoi(text); err != nil || change.Weight < 1 {
+			return nil, &api.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("weight=%.60q is not a weight", text), Hint: "want 1 to 256, or none for the default"}
+		}
+	}
+	return a.deps.Balancers.Backend(r.Context(), r.PathValue("balancer"), r.PathValue("backend"), change)
 }
 
 func (a *Admin) postReload(r *http.Request, p params) (any, error) {

@@ -179,8 +179,11 @@ func (h *fakeDaemon) Snapshot(_ context.Context, host string, action api.Snapsho
 	return []api.Snapshot{{Name: name}}, nil
 }
 
-func (h *fakeDaemon) Backend(_ context.Context, balancer, backend string, action api.BackendAction) (api.Backend, error) {
-	h.note("backend %s %s %s", balancer, backend, action)
+func (h *fakeDaemon) Backend(_ context.Context, balancer, backend string, change api.BackendChange) (api.Backend, error) {
+	h.note("backend %s %s %s", balancer, backend, change.Action)
+	if change.Weight > 0 || change.Backup {
+		h.note("%+v", change)
+	}
 	return api.Backend{Name: backend, State: api.BackendDraining}, nil
 }
 

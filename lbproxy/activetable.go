@@ -122,10 +122,7 @@ func (st *Staged) Commit() {
 	for _, f := range s.frontendStates {
 		f.notify() // max_connections may have changed
 	}
-	select {
-	case s.changed <- struct{}{}:
-	default:
-	}
+	s.signal()
 }
 
 // joinLocked returns t joined with what was learned; what is new starts empty.
@@ -148,6 +145,7 @@ func (s *Server) frontendLocked(f *Frontend) *frontend {
 		state = &frontendState{freed: make(chan struct{}, 1), metrics: s.metrics.frontend(f.Name)}
 		s.frontendStates[f.Name] = state
 	}
+	f = s.withMembersLocked(f)
 	out := &frontend{Frontend: f, state: state, endpoints: make([]endpoint, len(f.Backends))}
 	for i := range f.Backends {
 		b := &f.Backends[i]
@@ -169,6 +167,7 @@ func (s *Server) endpointStateLocked(f *Frontend, b *Backend, health *Health) *e
 		s.endpointStates[k] = state
 	}
 	state.queue = &s.frontendStates[f.Name].queue
+	state.weight.Store(int32(s.weightLocked(f.Name, b.Addr)))
 	state.limit.Store(int64(b.Limit))
 	return state
 }

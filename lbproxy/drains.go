@@ -144,7 +144,9 @@ type BackendState struct {
 	Addr        netip.AddrPort `json:"addr"`
 	Backup      bool           `json:"backup,omitempty"`
 	Weight      int            `json:"weight"`
-	Limit       int            `json:"limit,omitempty"` // of Connections; 0: none
+	LabWeight   int            `json:"lab_weight,omitempty"` // of the lab file, if another is set at run time
+	Added       bool           `json:"added,omitempty"`      // at run time: it is not in the lab file
+	Limit       int            `json:"limit,omitempty"`      // of Connections; 0: none
 	Check       lab.CheckKind  `json:"check"`
 	Condition   Condition      `json:"condition"`
 	Drained     bool           `json:"drained,omitempty"`
@@ -171,7 +173,12 @@ func (s *Server) States() []BalancerState {
 
 func (e *endpoint) current() BackendState {
 	condition, reason, since := e.condition()
+	labWeight := 0
+	if set := e.state.weight.Load(); set > 0 && int(set) != e.Weight {
+		labWeight = e.Weight
+	}
 	return BackendState{
+		LabWeight: labWeight, Added: e.Added,
 		Name: e.Name, Host: e.Host, Addr: e.Addr, Backup: e.Backup, Weight: e.weight(), Limit: e.Limit, Check: e.health.key.check.Kind, Condition: condition,
 		Drained: e.state.drained.Load(), Reason: reason, Since: since, Connections: e.state.active.Load(),
 	}

@@ -74,6 +74,8 @@ type Deps struct {
 	Dial func(context.Context, netip.AddrPort) (net.Conn, error)
 	// Drains stores drains across restarts; nil: they are lost.
 	Drains Drains
+	// Members stores what is set at run time across restarts; nil: it is lost.
+	Members Members
 }
 
 func (d Deps) check() {
@@ -116,6 +118,7 @@ type Server struct {
 	pipes          pipePool
 	parker         *parker
 
+	changing   sync.Mutex // one change of members at a time, so that the store has what is in force
 	announcing sync.Mutex // conditions are recorded in the order in which they change
 
 	mu             sync.Mutex
@@ -125,6 +128,8 @@ type Server struct {
 	frontendStates map[string]*frontendState
 	endpointStates map[endpointKey]*endpointState
 	drained        map[endpointKey]bool
+	members        map[string]map[netip.AddrPort]Member // set at run time, by balancer
+	superseded     []Member                             // by the lab file; to be deleted from the store
 	healths        map[healthKey]*Health
 }
 
@@ -165,6 +170,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		frontendStates: make(map[string]*frontendState),
 		endpointStates: make(map[endpointKey]*endpointState),
 		drained:        make(map[endpointKey]bool),
+		members:        make(map[string]map[netip.AddrPort]Member),
 		healths:        make(map[healthKey]*Health),
 	}
 	// A client with more than half of all connections loses one to a new connection; other clients lose none.
@@ -186,6 +192,9 @@ func (s *Server) Serve(ctx context.Context) error {
 	if err := s.loadDrains(ctx); err != nil {
 		return err
 	}
+	if err := s.loadMembers(ctx); err != nil {
+		return err
+	}
 	if err := s.commitFirst(); err != nil {
 		return err
 	}
@@ -200,6 +209,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	running := newRunning(s, &tasks, handling)
 	for ctx.Err() == nil {
 		running.reconcile(accepting)
+		s.forgetSuperseded(ctx)
 		select {
 		case <-s.changed:
 		case <-ctx.Done():

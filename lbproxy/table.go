@@ -50,6 +50,7 @@ type Backend struct {
 	ServerName string
 	Weight     int          // share of new connections, relative to the others; at least 1
 	Limit      int          // max_connections; 0: none
+	Added      bool         // at run time
 	Backup     bool         // used only while every other backend is down
 	NotFor     []netip.Addr // clients that it never gets, sorted
 
@@ -122,10 +123,14 @@ func newFrontend(b *lab.Balancer) *Frontend {
 		if addrs[m.Addr.Addr()] > 1 {
 			out.seed = mix(out.seed + uint64(m.Addr.Port()))
 		}
-		out.cookie = strconv.FormatUint(mix(hash(m.Addr.Addr())+uint64(m.Addr.Port())), 36)
+		out.cookie = cookieOf(m.Addr)
 		f.Backends[i] = out
 	}
 	return f
+}
+
+func cookieOf(a netip.AddrPort) string {
+	return strconv.FormatUint(mix(hash(a.Addr())+uint64(a.Port())), 36)
 }
 
 // hash returns a number for an address that is the same in every process (FNV-1a).

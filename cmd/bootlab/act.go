@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -156,26 +157,18 @@ func confirmYes(cmd *cobra.Command, question, does string) error {
 }
 
 func backendCommand(o *options) *cobra.Command {
-	cmd := &cobra.Command{Use: "backend", Short: "Show backends of load balancers, drain them or put them back", Args: subcommand, RunE: help}
-	for _, c := range []struct {
-		action api.BackendAction
-		short  string
-	}{
-		{api.BackendDrain, "Drain a backend: no new connections; open connections continue"},
-		{api.BackendReady, "Put a backend back into service"},
-	} {
-		cmd.AddCommand(&cobra.Command{
-			Use:   string(c.action) + " BALANCER BACKEND",
-			Short: c.short,
-			Args:  cobra.ExactArgs(2),
-			RunE: ask(o, func(cmd *cobra.Command, client *api.Client, args []string) (api.Backend, error) {
-				return client.Backend(cmd.Context(), args[0], args[1], c.action)
-			}, func(cmd *cobra.Command, b api.Backend) error {
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s is %s, %d connections open\n", b.Name, b.Addr, b.State, b.Connections)
-				return err
-			}),
-		})
-	}
+	cmd := &cobra.Command{Use: "backend", Short: "Show backends of load balancers; drain, add, remove or weight them", Args: subcommand, RunE: help}
+	cmd.AddCommand(
+		changeCommand(o, &api.BackendChange{Action: api.BackendDrain}, "Drain a backend: no new connections; open connections continue"),
+		changeCommand(o, &api.BackendChange{Action: api.BackendReady}, "Put a backend back into service"),
+		changeCommand(o, &api.BackendChange{Action: api.BackendRemove}, "Remove a backend that was added; open connections continue"),
+	)
+	add := &api.BackendChange{Action: api.BackendAdd}
+	adding := changeCommand(o, add, "Add a backend, a host or an address with a port, until it is removed or in the lab file")
+	adding.Use = "add BALANCER HOST:PORT"
+	adding.Flags().IntVar(&add.Weight, "weight", 1, "share of new connections, 1 to 256")
+	adding.Flags().BoolVar(&add.Backup, "backup", false, "use it only while no other backend is up")
+	cmd.AddCommand(adding, weightCommand(o))
 	cmd.AddCommand(&cobra.Command{
 		Use:   "list",
 		Short: "List load balancers, their backends and their health",
@@ -187,6 +180,52 @@ func backendCommand(o *options) *cobra.Command {
 	return cmd
 }
 
+// changeCommand returns a command with the arguments BALANCER BACKEND.
+func changeCommand(o *options, change *api.BackendChange, short string) *cobra.Command {
+	return &cobra.Command{
+		Use:   string(change.Action) + " BALANCER BACKEND",
+		Short: short,
+		Args:  cobra.ExactArgs(2),
+		RunE: ask(o, func(cmd *cobra.Command, client *api.Client, args []string) (api.Backend, error) {
+			return client.Backend(cmd.Context(), args[0], args[1], *change)
+		}, func(cmd *cobra.Command, b api.Backend) error {
+			text := "%s is removed\n"
+			args := []any{b.Name}
+			if b.Addr != "" {
+				text, args = "%s %s is %s, weight %d, %d connections open\n", []any{b.Name, b.Addr, b.State, b.Weight, b.Connections}
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), text, args...)
+			return err
+		}),
+	}
+}
+
+func weightCommand(o *options) *cobra.Command {
+	change := &api.BackendChange{Action: api.BackendWeight}
+	cmd := changeCommand(o, change, "Set the share of new connections of a backend, 1 to 256; default: that of the lab file")
+	run := cmd.RunE
+	cmd.Use, cmd.Args = "weight BALANCER BACKEND WEIGHT|default", cobra.ExactArgs(3)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if args[2] != "default" {
+			n, err := strconv.Atoi(args[2])
+			if err != nil || n < 1 {
+				return fmt.Errorf("%q is not a weight: want 1 to 256, or default", args[2])
+			}
+			change.Weight = n
+		}
+		return run(cmd, args[:2])
+	}
+	return cmd
+}
+
+// weightText returns the weight of a backend, and that of the lab file if it is another.
+func weightText(m api.Backend) string {
+	if m.LabWeight > 0 {
+		return fmt.Sprintf("%d (lab file %d)", m.Weight, m.LabWeight)
+	}
+	return strconv.Itoa(m.Weight)
+}
+
 func balancersText(cmd *cobra.Command, bs []api.Balancer) error {
 	var rows [][]string
 	for _, b := range bs {
@@ -195,7 +234,10 @@ func balancersText(cmd *cobra.Command, bs []api.Balancer) error {
 			if m.Backup {
 				state += " (backup)"
 			}
-			rows = append(rows, []string{b.Name, cmp.Or(b.Listen, "-"), m.Name, m.Addr, state, fmt.Sprint(m.Weight), m.Load(), m.Reason})
+			if m.Added {
+				state += " (added)"
+			}
+			rows = append(rows, []string{b.Name, cmp.Or(b.Listen, "-"), m.Name, m.Addr, state, weightText(m), m.Load(), m.Reason})
 		}
 	}
 	return table(cmd, "BALANCER LISTEN BACKEND ADDR STATE WEIGHT CONNECTIONS REASON", rows)

@@ -174,6 +174,25 @@ func TestBackend(t *testing.T) {
 		step{args: "backend drain web 10.88.0.14:80 --json", json: true, out: []string{`"state": "drain`}},
 		step{args: "backend list", out: []string{"a 10.88.0.11:80 drain"}},
 		step{args: "backend ready web a", out: []string{"a 10.88.0.11:80 is unknown"}},
+		step{args: "backend add web 10.88.0.77:80 --weight 3 --backup", out: []string{"10.88.0.77:80 10.88.0.77:80 is unknown, weight 3"}},
+		step{args: "backend add web b:81", out: []string{":81 is unknown, weight 1"}},
+		step{args: "backend add web 10.88.0.11:80", err: "is in the lab file"},
+		step{args: "backend add web nobody:80", err: "no host has this name"},
+		step{args: "backend add web b", err: "want host:port"},
+		step{args: "backend add nobody b:80", err: "bootlab backend list shows"},
+		step{args: "backend remove web a", err: "is in the lab file"},
+		step{args: "backend weight web a 7", out: []string{"weight 7"}},
+		step{args: "backend weight web a 0", err: "want 1 to 256, or default"},
+		step{args: "backend weight web a 257", err: "want 1 to 256"},
+		step{args: "backend list", out: []string{"a 10.88.0.11:80 unknown 7 (lab file 1) 0 -", "10.88.0.77:80 unknown (backup) (added) 3 0 -"}},
+	)
+	h.stop()
+	h.start()
+	h.steps(
+		step{args: "backend list", out: []string{"a 10.88.0.11:80 unknown 7 (lab file 1) 0 -", "10.88.0.77:80 unknown (backup) (added) 3 0 -"}},
+		step{args: "backend weight web a default", out: []string{"weight 1"}},
+		step{args: "backend remove web 10.88.0.77:80", out: []string{"10.88.0.77:80 is removed"}},
+		step{args: "backend list", not: []string{"10.88.0.77", "lab file"}},
 	)
 }
 

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -246,10 +247,18 @@ func (c *Client) Balancers(ctx context.Context) (bs []Balancer, err error) {
 	return bs, c.get(ctx, "balancers", &bs)
 }
 
-// Backend takes a member of a balancer out, or back in, and returns its state afterwards.
-func (c *Client) Backend(ctx context.Context, balancer, backend string, action BackendAction) (b Backend, err error) {
+// Backend changes a member of a balancer and returns its state afterwards. backend is a name, an address or addr:port; to add one
+// needs a port.
+func (c *Client) Backend(ctx context.Context, balancer, backend string, change BackendChange) (b Backend, err error) {
 	path := "backends/" + url.PathEscape(balancer) + "/" + url.PathEscape(backend)
-	return b, c.post(ctx, path, url.Values{"action": {string(action)}}, &b)
+	form := url.Values{"action": {string(change.Action)}}
+	if change.Weight > 0 {
+		form.Set("weight", strconv.Itoa(change.Weight))
+	}
+	if change.Backup {
+		form.Set("backup", "1")
+	}
+	return b, c.post(ctx, path, form, &b)
 }
 
 // Clusters returns the clusters of the lab, by name.

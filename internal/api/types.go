@@ -331,8 +331,10 @@ type Backend struct {
 	State       BackendState `json:"state"`
 	Backup      bool         `json:"backup,omitempty"`
 	Weight      int          `json:"weight,omitempty"`
-	Reason      string       `json:"reason,omitempty"` // of the last failed check
-	Since       time.Time    `json:"since,omitzero"`   // in this state
+	LabWeight   int          `json:"lab_weight,omitempty"` // of the lab file, if another is set at run time
+	Added       bool         `json:"added,omitempty"`      // at run time: it is not in the lab file
+	Reason      string       `json:"reason,omitempty"`     // of the last failed check
+	Since       time.Time    `json:"since,omitzero"`       // in this state
 	Connections int64        `json:"connections"`
 	Limit       int          `json:"limit,omitempty"` // of Connections; 0: none
 }
@@ -363,7 +365,18 @@ type BackendAction string
 const (
 	BackendDrain BackendAction = "drain"
 	BackendReady BackendAction = "ready"
+
+	BackendAdd    BackendAction = "add"    // until it is removed, or in the lab file
+	BackendRemove BackendAction = "remove" // one that was added
+	BackendWeight BackendAction = "weight"
 )
+
+// A BackendChange is what to do to a member.
+type BackendChange struct {
+	Action BackendAction
+	Weight int  // of add and weight; 0: that of the lab file, else 1
+	Backup bool // of add
+}
 
 // A Cluster is the state of a cluster.
 type Cluster struct {

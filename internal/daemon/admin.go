@@ -5,8 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/netip"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -243,7 +246,7 @@ func (c *adminBackend) explain(b api.Backend, host string) api.Backend {
 }
 
 func backend(m lbproxy.BackendState) api.Backend {
-	b := api.Backend{Name: m.Name, Addr: m.Addr.String(), Backup: m.Backup, Weight: m.Weight, Limit: m.Limit, Reason: m.Reason, Since: m.Since, Connections: m.Connections}
+	b := api.Backend{Name: m.Name, Addr: m.Addr.String(), Backup: m.Backup, Weight: m.Weight, LabWeight: m.LabWeight, Added: m.Added, Limit: m.Limit, Reason: m.Reason, Since: m.Since, Connections: m.Connections}
 	switch {
 	case m.Drained:
 		b.State = api.BackendDraining
@@ -258,13 +261,17 @@ func backend(m lbproxy.BackendState) api.Backend {
 }
 
 // Backend implements httpd.Balancers.
-func (c *adminBackend) Backend(ctx context.Context, balancer, member string, action api.BackendAction) (api.Backend, error) {
-	do := c.servers.lb.Ready
-	if action == api.BackendDrain {
-		do = c.servers.lb.Drain
-	}
-	if err := do(ctx, balancer, member); err != nil {
+func (c *adminBackend) Backend(ctx context.Context, balancer, member string, change api.BackendChange) (api.Backend, error) {
+	err := c.changeBackend(ctx, balancer, &member, change)
+	switch {
+	case errors.Is(err, lbproxy.ErrUnknown):
 		return api.Backend{}, &api.Error{Status: http.StatusNotFound, Message: err.Error(), Hint: "bootlab backend list shows balancers and backends"}
+	case errors.Is(err, lbproxy.ErrInLab):
+		return api.Backend{}, &api.Error{Status: http.StatusConflict, Message: err.Error(), Hint: "change the lab file; bootlab backend drain takes a backend out, weight sets its weight"}
+	case errors.Is(err, lbproxy.ErrMember):
+		return api.Backend{}, &api.Error{Status: http.StatusBadRequest, Message: err.Error()}
+	case err != nil:
+		return api.Backend{}, err
 	}
 	for _, b := range c.Balancers(ctx) {
 		for _, m := range b.Backends {
@@ -274,6 +281,59 @@ func (c *adminBackend) Backend(ctx context.Context, balancer, member string, act
 		}
 	}
 	return api.Backend{Name: member}, nil
+}
+
+// changeBackend does what is to be done to a member. It sets member to the address of one that it adds.
+func (c *adminBackend) changeBackend(ctx context.Context, balancer string, member *string, change api.BackendChange) error {
+	lb := c.servers.lb
+	switch change.Action {
+	case api.BackendDrain:
+		return lb.Drain(ctx, balancer, *member)
+	case api.BackendReady:
+		return lb.Ready(ctx, balancer, *member)
+	case api.BackendRemove:
+		return lb.RemoveMember(ctx, balancer, *member)
+	case api.BackendWeight:
+		return lb.SetWeight(ctx, balancer, *member, change.Weight)
+	case api.BackendAdd:
+		m, err := newMember(c.current.Load().Lab, *member)
+		if err != nil {
+			return err
+		}
+		*member = m.Addr.String()
+		m.Balancer, m.Weight, m.Backup = balancer, change.Weight, change.Backup
+		return lb.AddMember(ctx, m)
+	}
+	return fmt.Errorf("%w: action %q is not known", lbproxy.ErrMember, change.Action)
+}
+
+// newMember returns the member that HOST:PORT or ADDR:PORT names.
+func newMember(l *lab.Lab, text string) (lbproxy.Member, error) {
+	host, port, err := net.SplitHostPort(text)
+	number, numErr := strconv.ParseUint(port, 10, 16)
+	if err != nil || numErr != nil {
+		return lbproxy.Member{}, fmt.Errorf("%q %w: want host:port like worker-0:80 or 10.0.0.7:80", text, lbproxy.ErrMember)
+	}
+	h := l.Find(host)
+	addr, err := netip.ParseAddr(host)
+	switch {
+	case err == nil:
+	case h == nil:
+		return lbproxy.Member{}, fmt.Errorf("%q %w: no host has this name: want a host of the lab or an address", host, lbproxy.ErrMember)
+	default:
+		addr4, addr6 := h.NamedAddrs()
+		if addr = addr4; !addr.IsValid() {
+			addr = addr6
+		}
+		if !addr.IsValid() {
+			return lbproxy.Member{}, fmt.Errorf("host %s %w: it has no ip: want an address", h.Name, lbproxy.ErrMember)
+		}
+	}
+	m := lbproxy.Member{Addr: netip.AddrPortFrom(addr.Unmap(), uint16(number))}
+	if h != nil {
+		m.Name, m.Host = h.Name, h.Name
+	}
+	return m, nil
 }
 
 // reason returns an error in full: problems of a lab file with their lines.

@@ -64,6 +64,9 @@ const (
 	BackendDown
 	BackendDrained
 	BackendReady
+	BackendAdded
+	BackendRemoved
+	BackendWeight
 
 	VMCreated
 	VMStarted
@@ -197,6 +200,9 @@ var table = [kinds]description{
 	BackendDown:    {"backend_down", StageBalancer, slog.LevelWarn, own, "a backend became unhealthy"},
 	BackendDrained: {"backend_drained", StageBalancer, slog.LevelInfo, own, "a backend was drained by an admin"},
 	BackendReady:   {"backend_ready", StageBalancer, slog.LevelInfo, own, "a drained backend was set ready by an admin"},
+	BackendAdded:   {"backend_added", StageBalancer, slog.LevelInfo, own, "an admin added a backend to a balancer at run time"},
+	BackendRemoved: {"backend_removed", StageBalancer, slog.LevelInfo, own, "an admin removed a backend that was added at run time"},
+	BackendWeight:  {"backend_weight", StageBalancer, slog.LevelInfo, own, "an admin set the weight of a backend"},
 
 	VMCreated:         {"vm_created", StageVM, slog.LevelInfo, own, "a virtual machine was created"},
 	VMStarted:         {"vm_started", StageVM, slog.LevelInfo, own, "a virtual machine was started"},

@@ -1,0 +1,67 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/lbproxy"
+)
+
+// members stores what an admin has set of backends at run time, below "member/".
+type members struct{ store store.Store }
+
+const memberPrefix = "member/"
+
+// A memberRecord is the stored form of a lbproxy.Member.
+type memberRecord struct {
+	Added  bool      `json:"added,omitempty"`
+	Name   string    `json:"name,omitempty"`
+	Host   string    `json:"host,omitempty"`
+	Backup bool      `json:"backup,omitempty"`
+	Weight int       `json:"weight,omitempty"`
+	Since  time.Time `json:"since"` // for debugging
+}
+
+func memberKey(balancer string, addr netip.AddrPort) string {
+	return memberPrefix + balancer + "/" + addr.String()
+}
+
+// Load implements lbproxy.Members.
+func (s members) Load(ctx context.Context) (ms []lbproxy.Member, err error) {
+	var bad store.Undecodable
+	err = s.store.Scan(ctx, memberPrefix, func(key string, value []byte) error {
+		balancer, backend, _ := strings.Cut(strings.TrimPrefix(key, memberPrefix), "/")
+		addr, err := netip.ParseAddrPort(backend)
+		var r memberRecord
+		if err := errors.Join(err, json.Unmarshal(value, &r)); err != nil {
+			bad.Add(key, fmt.Errorf("read backend %q: %w", key, err))
+			return nil
+		}
+		ms = append(ms, lbproxy.Member{Balancer: balancer, Addr: addr, Added: r.Added, Name: r.Name, Host: r.Host, Backup: r.Backup, Weight: r.Weight})
+		return nil
+	})
+	if err == nil {
+		err = bad.MarkLost(s.store)
+	}
+	return ms, err
+}
+
+// Put implements lbproxy.Members.
+func (s members) Put(ctx context.Context, m lbproxy.Member) error {
+	value, err := json.Marshal(memberRecord{Added: m.Added, Name: m.Name, Host: m.Host, Backup: m.Backup, Weight: m.Weight, Since: time.Now().UTC()})
+	if err != nil {
+		return err
+	}
+	return s.store.Commit(ctx, store.Put(memberKey(m.Balancer, m.Addr), value))
+}
+
+// Delete implements lbproxy.Members.
+func (s members) Delete(ctx context.Context, balancer string, addr netip.AddrPort) error {
+	return s.store.Commit(ctx, store.Delete(memberKey(balancer, addr)))
+}
