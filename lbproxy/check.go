@@ -2,13 +2,14 @@ package lbproxy
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"slices"
@@ -55,12 +56,15 @@ func speak(ctx context.Context, conn net.Conn, k healthKey, target netip.AddrPor
 	}
 	switch k.check.Kind {
 	case lab.CheckTLS, lab.CheckHTTPS:
-		// As HAProxy's "check-ssl verify none": no server name, any certificate. The check is for liveness.
+		config, err := tlsOf(k.check, target)
+		if err != nil {
+			return err
+		}
 		first := &firstRecord{Conn: conn}
-		secure := tls.Client(first, checkTLS)
-		err := secure.HandshakeContext(ctx)
+		secure := tls.Client(first, config)
+		err = secure.HandshakeContext(ctx)
 		switch {
-		case k.check.Kind == lab.CheckTLS && first.isTLS():
+		case k.check.Kind == lab.CheckTLS && k.check.CAFile == "" && first.isTLS():
 			return nil
 		case err != nil:
 			return fmt.Errorf("tls handshake with %s: %w", target, err)
@@ -71,6 +75,38 @@ func speak(ctx context.Context, conn net.Conn, k healthKey, target netip.AddrPor
 		return get(conn, k.check, target)
 	}
 	return nil
+}
+
+// tlsOf returns the TLS configuration of a check. Without a CA file it is as HAProxy's "check-ssl verify none": the check is for
+// liveness. The file is read each time, so that another one needs no reload.
+func tlsOf(c lab.Check, target netip.AddrPort) (*tls.Config, error) {
+	config := checkTLS.Clone()
+	config.ServerName = c.SNI
+	if c.CAFile == "" {
+		return config, nil
+	}
+	pem, err := os.ReadFile(c.CAFile)
+	if err != nil {
+		return nil, fmt.Errorf("read ca_file of the check: %w", err)
+	}
+	config.RootCAs = x509.NewCertPool()
+	if !config.RootCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("ca_file of the check %s has no certificate (PEM)", c.CAFile)
+	}
+	host, _, err := net.SplitHostPort(c.Host)
+	if err != nil {
+		host = c.Host
+	}
+	name := cmp.Or(c.SNI, host, target.Addr().String())
+	config.VerifyConnection = func(state tls.ConnectionState) error {
+		options := x509.VerifyOptions{Roots: config.RootCAs, DNSName: name, Intermediates: x509.NewCertPool()}
+		for _, cert := range state.PeerCertificates[1:] {
+			options.Intermediates.AddCert(cert)
+		}
+		_, err := state.PeerCertificates[0].Verify(options)
+		return err
+	}
+	return config, nil
 }
 
 // checkTLS accepts what any server may choose: the check is no judgement on its security.
@@ -106,7 +142,7 @@ func (r *firstRecord) isTLS() bool {
 
 // get requests the check's path and tests the status.
 func get(conn net.Conn, c lab.Check, target netip.AddrPort) error {
-	request := fmt.Sprintf("GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: bootlab-check\r\nAccept: */*\r\nConnection: close\r\n\r\n", c.Path, target)
+	request := fmt.Sprintf("GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: bootlab-check\r\nAccept: */*\r\nConnection: close\r\n\r\n", c.Path, cmp.Or(c.Host, target.String()))
 	if _, err := io.WriteString(conn, request); err != nil {
 		return fmt.Errorf("GET %s on %s: %w", c.Path, target, err)
 	}
@@ -118,12 +154,8 @@ func get(conn net.Conn, c lab.Check, target netip.AddrPort) error {
 	if err != nil {
 		return fmt.Errorf("GET %s on %s: %w", c.Path, target, err)
 	}
-	switch {
-	case c.OrLogin && status == http.StatusUnauthorized:
-	case c.Expect != 0 && status != c.Expect:
-		return fmt.Errorf("GET %s on %s: status %d, want %d", c.Path, target, status, c.Expect)
-	case c.Expect == 0 && (status < 200 || status > 399):
-		return fmt.Errorf("GET %s on %s: status %d, want 2xx or 3xx", c.Path, target, status)
+	if !c.Expect.Has(status) {
+		return fmt.Errorf("GET %s on %s: status %d, want %s", c.Path, target, status, c.Expect)
 	}
 	return nil
 }

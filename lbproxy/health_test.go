@@ -2,15 +2,20 @@ package lbproxy
 
 import (
 	"context"
+	"crypto/ed25519"
 	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
+	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -257,24 +262,26 @@ func TestChecks(t *testing.T) {
 		name   string
 		kind   lab.CheckKind
 		at     netip.AddrPort
-		expect int
+		expect lab.Statuses
 		want   string // part of the error; empty: passes
 	}{
-		{"tcp", lab.CheckTCP, mute, 0, ""},
-		{"tcp refused", lab.CheckTCP, addr(t), 0, "connection refused"},
-		{"tls", lab.CheckTLS, secure(200), 0, ""},
-		{"tls to a server without tls", lab.CheckTLS, echo, 0, "tls handshake with"},
-		{"tls without an answer", lab.CheckTLS, mute, 0, "no answer within"},
-		{"https", lab.CheckHTTPS, secure(200), 0, ""},
-		{"https redirect", lab.CheckHTTPS, secure(302), 0, ""},
-		{"https not ready", lab.CheckHTTPS, secure(500), 0, "status 500, want 2xx or 3xx"},
-		{"https against http", lab.CheckHTTPS, serveHTTP(t, answer(200)), 0, "tls handshake with"},
-		{"http", lab.CheckHTTP, serveHTTP(t, answer(204)), 0, ""},
-		{"http 404", lab.CheckHTTP, serveHTTP(t, answer(404)), 0, "status 404, want 2xx or 3xx"},
-		{"http expected 404", lab.CheckHTTP, serveHTTP(t, answer(404)), 404, ""},
-		{"http expected 200", lab.CheckHTTP, serveHTTP(t, answer(204)), 200, "status 204, want 200"},
-		{"http without an answer", lab.CheckHTTP, mute, 0, "no answer within"},
-		{"http from an echo", lab.CheckHTTP, echo, 0, "not a status line"},
+		{"tcp", lab.CheckTCP, mute, "", ""},
+		{"tcp refused", lab.CheckTCP, addr(t), "", "connection refused"},
+		{"tls", lab.CheckTLS, secure(200), "", ""},
+		{"tls to a server without tls", lab.CheckTLS, echo, "", "tls handshake with"},
+		{"tls without an answer", lab.CheckTLS, mute, "", "no answer within"},
+		{"https", lab.CheckHTTPS, secure(200), "", ""},
+		{"https redirect", lab.CheckHTTPS, secure(302), "", ""},
+		{"https not ready", lab.CheckHTTPS, secure(500), "", "status 500, want 2xx or 3xx"},
+		{"https against http", lab.CheckHTTPS, serveHTTP(t, answer(200)), "", "tls handshake with"},
+		{"http", lab.CheckHTTP, serveHTTP(t, answer(204)), "", ""},
+		{"http 404", lab.CheckHTTP, serveHTTP(t, answer(404)), "", "status 404, want 2xx or 3xx"},
+		{"http expected 404", lab.CheckHTTP, serveHTTP(t, answer(404)), "404", ""},
+		{"http expected 200", lab.CheckHTTP, serveHTTP(t, answer(204)), "200", "status 204, want 200"},
+		{"http expected several", lab.CheckHTTP, serveHTTP(t, answer(404)), "200,401-404", ""},
+		{"http expected others", lab.CheckHTTP, serveHTTP(t, answer(405)), "200,401-404", "status 405, want 200, 401-404"},
+		{"http without an answer", lab.CheckHTTP, mute, "", "no answer within"},
+		{"http from an echo", lab.CheckHTTP, echo, "", "not a status line"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -321,16 +328,82 @@ func TestCheckWithoutLogin(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		status  int
-		orLogin bool
+		expect  lab.Statuses
 		healthy bool
-	}{{200, true, true}, {401, true, true}, {401, false, false}, {403, true, false}, {500, true, false}} {
+	}{{200, "200,401", true}, {401, "200,401", true}, {401, "200", false}, {403, "200,401", false}, {500, "200,401", false}} {
 		s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(tt.status) }))
-		check := withDefaults(lab.Check{Kind: lab.CheckHTTPS, Path: "/readyz", Expect: 200, Timeout: time.Minute})
-		check.OrLogin = tt.orLogin
+		check := withDefaults(lab.Check{Kind: lab.CheckHTTPS, Path: "/readyz", Expect: tt.expect, Timeout: time.Minute})
 		_, err := (&Server{deps: Deps{Dial: dialTCP}}).runCheck(t.Context(), healthKey{addr: netip.MustParseAddrPort(s.Listener.Addr().String()), check: check})
 		if (err == nil) != tt.healthy {
-			t.Errorf("status %d, orLogin %v: %v", tt.status, tt.orLogin, err)
+			t.Errorf("status %d, expected %s: %v", tt.status, tt.expect, err)
 		}
 		s.Close()
 	}
+}
+
+// TestCheckNames checks servers that know only some names, with certificates of an authority of their own.
+func TestCheckNames(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Host != "www.lab.example:8443" {
+			w.WriteHeader(http.StatusMisdirectedRequest)
+		}
+	}))
+	server.TLS = &tls.Config{GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
+		if h.ServerName != "" && h.ServerName != "example.com" {
+			return nil, errors.New("no such name")
+		}
+		return nil, nil
+	}}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	at := netip.MustParseAddrPort(server.Listener.Addr().String())
+	file := func(name, blockType string, der []byte) string {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: blockType, Bytes: der}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	own := file("ca.pem", "CERTIFICATE", server.Certificate().Raw) // valid for example.com and 127.0.0.1
+	tests := []struct {
+		name  string
+		check lab.Check
+		want  string // part of the error; empty: passes
+	}{
+		{"the wrong host", lab.Check{Kind: lab.CheckHTTPS}, "status 421"},
+		{"its host", lab.Check{Kind: lab.CheckHTTPS, Host: "www.lab.example:8443"}, ""},
+		{"its server name", lab.Check{Kind: lab.CheckHTTPS, Host: "www.lab.example:8443", SNI: "example.com"}, ""},
+		{"the wrong server name", lab.Check{Kind: lab.CheckHTTPS, SNI: "other.example"}, "tls handshake"},
+		{"verified by server name", lab.Check{Kind: lab.CheckTLS, SNI: "example.com", CAFile: own}, ""},
+		{"verified by address", lab.Check{Kind: lab.CheckTLS, CAFile: own}, ""},
+		{"verified by host", lab.Check{Kind: lab.CheckHTTPS, Host: "www.lab.example:8443", CAFile: own}, "not www.lab.example"},
+		{"no such file", lab.Check{Kind: lab.CheckTLS, CAFile: own + "x"}, "read ca_file"},
+		{"no certificate", lab.Check{Kind: lab.CheckTLS, CAFile: file("key.pem", "PRIVATE KEY", []byte{1})}, "has no certificate"},
+		{"another authority", lab.Check{Kind: lab.CheckTLS, CAFile: file("other.pem", "CERTIFICATE", otherAuthority(t))}, "unknown authority"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			s := &Server{deps: Deps{Dial: dialTCP}}
+			_, err := s.runCheck(t.Context(), healthKey{addr: at, check: withDefaults(test.check)})
+			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+				t.Errorf("check = %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+// otherAuthority returns the certificate of an authority that has signed nothing.
+func otherAuthority(t *testing.T) []byte {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now(), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(nil, template, template, public, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return der
 }

@@ -166,6 +166,7 @@ func namedFiles(l *lab.Lab) (files []namedFile) {
 		if b.ACME != nil {
 			add(b.Pos, "balancers."+b.Name+".tls.acme.ca_file", b.ACME.CAFile)
 		}
+		add(b.Pos, "balancers."+b.Name+".check.ca_file", b.Check.CAFile)
 	}
 	for _, h := range l.Hosts {
 		if h.BMC != nil {

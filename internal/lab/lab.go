@@ -3,6 +3,7 @@ package lab
 import (
 	"cmp"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -421,13 +422,45 @@ const (
 	CheckHTTPS CheckKind = "https"
 )
 
+// Statuses are HTTP statuses, as "200,301-302"; empty: any 2xx or 3xx. They are text so that checks can be compared.
+type Statuses string
+
+// Has reports whether a status is one of them.
+func (s Statuses) Has(status int) bool {
+	if s == "" {
+		return status >= 200 && status <= 399
+	}
+	for part := range strings.SplitSeq(string(s), ",") {
+		from, to, ranged := strings.Cut(part, "-")
+		if !ranged {
+			to = from
+		}
+		low, _ := strconv.Atoi(from)
+		high, _ := strconv.Atoi(to)
+		if status >= low && status <= high {
+			return true
+		}
+	}
+	return false
+}
+
+// String says which they are.
+func (s Statuses) String() string {
+	if s == "" {
+		return "2xx or 3xx"
+	}
+	return strings.ReplaceAll(string(s), ",", ", ")
+}
+
 // A Check is a health check.
 type Check struct {
 	Kind         CheckKind
 	Path         string
 	Port         uint16 // 0: the backend's own
-	Expect       int    // status; 0: any 2xx or 3xx
-	OrLogin      bool   // 401 is healthy, too: the server answers, and tells nobody more without a login
+	Expect       Statuses
+	Host         string // of the request; empty: the address
+	SNI          string // TLS server name; empty: none
+	CAFile       string // absolute file that certificates are verified with; empty: any certificate passes
 	Interval     time.Duration
 	FastInterval time.Duration // while the condition may be about to change; 0: Interval
 	Timeout      time.Duration

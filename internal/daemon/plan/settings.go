@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"encoding/hex"
 	"fmt"
 	"net/netip"
@@ -135,7 +134,12 @@ func (p *Plan) balancerSettings(b *lab.Balancer) {
 		p.set(of, "check timeout", b.Check.Timeout)
 	}
 	if b.Check.Kind == lab.CheckHTTP || b.Check.Kind == lab.CheckHTTPS {
-		p.set(of, "check expect", cmp.Or(strings.TrimPrefix(strconv.Itoa(b.Check.Expect), "0"), "2xx or 3xx")+map[bool]string{true: " or 401"}[b.Check.OrLogin])
+		p.set(of, "check expect", b.Check.Expect.String())
+		p.set(of, "check host", b.Check.Host)
+	}
+	if b.Check.Kind == lab.CheckTLS || b.Check.Kind == lab.CheckHTTPS {
+		p.set(of, "check sni", b.Check.SNI)
+		p.set(of, "check ca_file", b.Check.CAFile)
 	}
 	if b.SendProxy > 0 {
 		p.set(of, "send_proxy", fmt.Sprintf("v%d", b.SendProxy))

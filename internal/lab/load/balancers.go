@@ -202,7 +202,9 @@ func (r *resolver) patterns(l scalars[domain]) []string {
 
 func (r *resolver) check(raw *rawCheck, key string) lab.Check {
 	c := lab.Check{
-		Kind: raw.Kind.or(lab.CheckTCP), Path: string(raw.Path.V), Port: uint16(raw.Port.V), Expect: int(raw.Expect.V),
+		Kind: raw.Kind.or(lab.CheckTCP), Path: string(raw.Path.V), Port: uint16(raw.Port.V),
+		Expect: lab.Statuses(strings.Join(values(raw.Expect.scalars, func(s statuses) string { return string(s) }), ",")),
+		Host:   string(raw.Host.V), SNI: strings.TrimSuffix(string(raw.SNI.V), "."), CAFile: r.optionalPath(raw.CAFile),
 		Interval: time.Duration(raw.Interval.or(span(checkInterval))), Timeout: time.Duration(raw.Timeout.or(span(checkTimeout))),
 		FastInterval: time.Duration(raw.Fast.or(span(checkFast))),
 		Rise:         int(raw.Rise.or(checkRise)), Fall: int(raw.Fall.or(checkFall)),
@@ -210,7 +212,7 @@ func (r *resolver) check(raw *rawCheck, key string) lab.Check {
 	if !raw.Fast.set() {
 		c.FastInterval = min(c.FastInterval, c.Interval)
 	}
-	http := c.Kind == lab.CheckHTTP || c.Kind == lab.CheckHTTPS
+	http, secure := c.Kind == lab.CheckHTTP || c.Kind == lab.CheckHTTPS, c.Kind == lab.CheckTLS || c.Kind == lab.CheckHTTPS
 	switch {
 	case raw.Kind.bad():
 	case raw.Path.set() && !http:
@@ -221,8 +223,12 @@ func (r *resolver) check(raw *rawCheck, key string) lab.Check {
 		r.fail(raw.Path.spot, key+".path", "%q is not a path: want one like /healthz", c.Path)
 	case strings.ContainsFunc(c.Path, func(r rune) bool { return r <= ' ' || r == 0x7f }):
 		r.fail(raw.Path.spot, key+".path", "%q has a space or a control character: want them encoded, as %%20", c.Path)
-	case raw.Expect.ok() && (c.Expect < 100 || c.Expect > 599):
-		r.fail(raw.Expect.spot, key+".expect", "%d is not an HTTP status: want one like 200", c.Expect)
+	case raw.Host.set() && !http:
+		r.fail(raw.Host.spot, key+".host", "is for checks of kind http and https: this one is %s", c.Kind)
+	case raw.SNI.set() && !secure:
+		r.fail(raw.SNI.spot, key+".sni", "is for checks of kind tls and https: this one is %s", c.Kind)
+	case raw.CAFile.set() && !secure:
+		r.fail(raw.CAFile.spot, key+".ca_file", "is for checks of kind tls and https: this one is %s", c.Kind)
 	case raw.Fast.ok() && c.FastInterval > c.Interval:
 		r.fail(raw.Fast.spot, key+".fast_interval", "%s is longer than interval (%s)", c.FastInterval, c.Interval)
 	}
@@ -235,6 +241,14 @@ func (r *resolver) check(raw *rawCheck, key string) lab.Check {
 		}
 	}
 	return c
+}
+
+// optionalPath returns the absolute path of a file; empty: the key is missing.
+func (r *resolver) optionalPath(v scalar[text]) string {
+	if !v.ok() {
+		return ""
+	}
+	return r.path(string(v.V))
 }
 
 func (r *resolver) backends(e *entry[rawBalancer], key string) []lab.Backend {
@@ -546,9 +560,13 @@ func (r *resolver) derive(c *lab.Cluster, service string, listen netip.Addr, por
 // deriveAPI checks /readyz, not the port: an API server accepts connections long before it serves and long after it
 // stopped. Talos and hardened clusters run it with --anonymous-auth=false: it answers 401 to the check.
 func (r *resolver) deriveAPI(c *lab.Cluster) {
+	expect := lab.Statuses("200")
+	if c.Kind == lab.Kubernetes { // Talos' API server tells nobody more without a login
+		expect = "200,401"
+	}
 	r.derive(c, lab.ServiceAPI, c.API, portAPI, lab.Balancer{
 		Balance: lab.RoundRobin, Match: sniMatch(c, "api", "api-int"),
-		Check:    lab.Check{Kind: lab.CheckHTTPS, Path: "/readyz", Expect: 200, OrLogin: c.Kind == lab.Kubernetes},
+		Check:    lab.Check{Kind: lab.CheckHTTPS, Path: "/readyz", Expect: expect},
 		Backends: append(r.members(c, lab.RoleControlPlane, portAPI, false), r.members(c, lab.RoleBootstrap, portAPI, true)...),
 	})
 }
@@ -565,7 +583,7 @@ func (r *resolver) deriveMachineConfig(c *lab.Cluster) {
 	}
 	r.derive(c, "machine-config", c.API, portMachineConfig, lab.Balancer{
 		Balance: lab.RoundRobin, Match: sniMatch(c, "api-int", "api"),
-		Check:    lab.Check{Kind: lab.CheckHTTPS, Path: "/healthz", Expect: 200},
+		Check:    lab.Check{Kind: lab.CheckHTTPS, Path: "/healthz", Expect: "200"},
 		Backends: append(r.members(c, lab.RoleControlPlane, portMachineConfig, false), bootstraps...),
 	})
 }
@@ -588,7 +606,7 @@ func (r *resolver) deriveIngress(c *lab.Cluster) {
 	if slices.ContainsFunc(c.Hosts, func(h *lab.Host) bool { return h.Role == lab.RoleWorker && r.memberAddr(c, h).IsValid() }) {
 		role = lab.RoleWorker
 	}
-	check := lab.Check{Kind: lab.CheckHTTP, Path: "/healthz/ready", Port: portRouterHealth, Expect: 200}
+	check := lab.Check{Kind: lab.CheckHTTP, Path: "/healthz/ready", Port: portRouterHealth, Expect: "200"}
 	r.derive(c, lab.ServiceIngress, c.Ingress, portHTTPS, lab.Balancer{
 		Balance: lab.SourceHash, Match: sniMatch(c, "*.apps"), Check: check, Backends: r.members(c, role, portHTTPS, false),
 	})

@@ -89,6 +89,7 @@ func (r *resolver) checkFiles() {
 		if tls := e.V.BackendTLS.V; tls != nil {
 			r.checkFile(&tls.CAFile, "balancers."+e.Name+".backend_tls.ca_file", r.path(string(tls.CAFile.V)))
 		}
+		r.checkFile(&e.V.Check.CAFile, "balancers."+e.Name+".check.ca_file", r.path(string(e.V.Check.CAFile.V)))
 	}
 	if store := r.raw.Appliance.Store.Long; store != nil {
 		r.checkFile(&store.CAFile, "appliance.store.ca_file", r.lab.Appliance.Store.CAFile)

@@ -284,7 +284,10 @@ type rawCheck struct {
 	Kind     scalar[lab.CheckKind] `yaml:"kind" def:"tcp" doc:"none; tcp: a connect; tls: a handshake, certificate not verified; http and https: a request."`
 	Path     scalar[text]          `yaml:"path" def:"/" doc:"Path to request (http, https)."`
 	Port     scalar[port]          `yaml:"port" def:"the backend's" doc:"Port to check."`
-	Expect   scalar[count]         `yaml:"expect" def:"any 2xx or 3xx" doc:"Status that means healthy (http, https)."`
+	Expect   oneOrMore[statuses]   `yaml:"expect" def:"any 2xx or 3xx" doc:"Status that means healthy, or a list of statuses and ranges such as [200, 300-302] (http, https)."`
+	Host     scalar[hostField]     `yaml:"host" def:"the address that is checked" doc:"Host of the request, with a port where it is to have one (http, https)."`
+	SNI      scalar[domain]        `yaml:"sni" def:"none" doc:"Server name of the TLS handshake (tls, https)."`
+	CAFile   scalar[text]          `yaml:"ca_file" def:"none: any certificate passes" doc:"Certificates of the authorities that may sign the server's, for the name in sni, else in host, else the address (tls, https). It is read for each check."`
 	Interval scalar[span]          `yaml:"interval" def:"5s" doc:"Time between two checks."`
 	Fast     scalar[span]          `yaml:"fast_interval" def:"1s, if interval is longer" doc:"Time between two checks while the last results contradict the backend's state, or after connections to it failed."`
 	Timeout  scalar[span]          `yaml:"timeout" def:"3s" doc:"Time that one check may take."`

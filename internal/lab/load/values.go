@@ -358,6 +358,45 @@ func (v *member) parse(s string) error {
 
 func (member) spec() spec { return what("backend, host:port", `^.+:[0-9]{1,5}$`) }
 
+// A statuses is an HTTP status or a range of them.
+type statuses string
+
+func (v *statuses) parse(s string) error {
+	from, to, ranged := strings.Cut(s, "-")
+	if !ranged {
+		to = from
+	}
+	low, err := strconv.ParseUint(from, 10, 16)
+	high, err2 := strconv.ParseUint(to, 10, 16)
+	switch {
+	case err != nil || err2 != nil || low < 100 || high > 599:
+		return fmt.Errorf("%q is not an HTTP status: want one like 200, or a range like 300-302", s)
+	case low > high:
+		return fmt.Errorf("%q is not a range: want the lower status first", s)
+	}
+	*v = statuses(s)
+	return nil
+}
+
+func (statuses) spec() spec {
+	return spec{"type": []string{"integer", "string"}, "minimum": 100, "maximum": 599, "pattern": "^[1-5][0-9][0-9](-[1-5][0-9][0-9])?$", "description": "HTTP status or range"}
+}
+
+// A hostField is the value of an HTTP Host field.
+type hostField string
+
+func (v *hostField) parse(s string) error {
+	if s == "" || strings.ContainsFunc(s, func(c rune) bool {
+		return c <= ' ' || c >= 0x7f || strings.ContainsRune("/?#@,", c)
+	}) {
+		return fmt.Errorf("%q is not a host: want one like www.example.com or www.example.com:8080", s)
+	}
+	*v = hostField(s)
+	return nil
+}
+
+func (hostField) spec() spec { return what("host", `^[^/?#@, ]+$`) }
+
 // A digest is a SHA-256 in lower case.
 type digest string
 
