@@ -1,6 +1,7 @@
 package lbproxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,7 @@ type Member struct {
 	Added    bool   // false: it is in the lab file, and only its weight is set
 	Name     string // of one that was added; empty: its address
 	Host     string // of the lab, of one that was added
+	FQDN     string // of Host, which its certificate has where the balancer uses TLS to backends
 	Backup   bool   // of one that was added
 	Weight   int    // 0: that of the lab file
 }
@@ -120,7 +122,7 @@ func (s *Server) withMembersLocked(f *Frontend) *Frontend {
 
 // newMember returns the backend of a member. Labels and hashes of the others stay as they are.
 func (f *Frontend) newMember(m Member) Backend {
-	b := Backend{Name: m.Name, Host: m.Host, Addr: m.Addr, Backup: m.Backup, Weight: max(m.Weight, 1), Added: true, seed: hash(m.Addr.Addr()), cookie: cookieOf(m.Addr)}
+	b := Backend{Name: m.Name, Host: m.Host, Addr: m.Addr, Backup: m.Backup, Weight: max(m.Weight, 1), Added: true, ServerName: cmp.Or(m.FQDN, m.Addr.Addr().String()), seed: hash(m.Addr.Addr()), cookie: cookieOf(m.Addr)}
 	if b.Name == "" {
 		b.Name = m.Addr.String()
 	}
@@ -275,7 +277,7 @@ func (s *Server) SetWeight(ctx context.Context, balancer, backend string, weight
 	for _, e := range endpoints {
 		m := Member{Balancer: balancer, Addr: e.Addr, Weight: weight}
 		if e.Added {
-			m = Member{Balancer: balancer, Addr: e.Addr, Weight: max(weight, 1), Added: true, Name: e.Name, Host: e.Host, Backup: e.Backup}
+			m = Member{Balancer: balancer, Addr: e.Addr, Weight: max(weight, 1), Added: true, Name: e.Name, Host: e.Host, FQDN: e.ServerName, Backup: e.Backup}
 		}
 		stored := m
 		if !e.Added && weight == 0 {

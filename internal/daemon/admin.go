@@ -331,7 +331,7 @@ func newMember(l *lab.Lab, text string) (lbproxy.Member, error) {
 	}
 	m := lbproxy.Member{Addr: netip.AddrPortFrom(addr.Unmap(), uint16(number))}
 	if h != nil {
-		m.Name, m.Host = h.Name, h.Name
+		m.Name, m.Host, m.FQDN = h.Name, h.Name, h.FQDN
 	}
 	return m, nil
 }

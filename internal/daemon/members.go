@@ -23,6 +23,7 @@ type memberRecord struct {
 	Added  bool      `json:"added,omitempty"`
 	Name   string    `json:"name,omitempty"`
 	Host   string    `json:"host,omitempty"`
+	FQDN   string    `json:"fqdn,omitempty"`
 	Backup bool      `json:"backup,omitempty"`
 	Weight int       `json:"weight,omitempty"`
 	Since  time.Time `json:"since"` // for debugging
@@ -43,7 +44,7 @@ func (s members) Load(ctx context.Context) (ms []lbproxy.Member, err error) {
 			bad.Add(key, fmt.Errorf("read backend %q: %w", key, err))
 			return nil
 		}
-		ms = append(ms, lbproxy.Member{Balancer: balancer, Addr: addr, Added: r.Added, Name: r.Name, Host: r.Host, Backup: r.Backup, Weight: r.Weight})
+		ms = append(ms, lbproxy.Member{Balancer: balancer, Addr: addr, Added: r.Added, Name: r.Name, Host: r.Host, FQDN: r.FQDN, Backup: r.Backup, Weight: r.Weight})
 		return nil
 	})
 	if err == nil {
@@ -54,7 +55,7 @@ func (s members) Load(ctx context.Context) (ms []lbproxy.Member, err error) {
 
 // Put implements lbproxy.Members.
 func (s members) Put(ctx context.Context, m lbproxy.Member) error {
-	value, err := json.Marshal(memberRecord{Added: m.Added, Name: m.Name, Host: m.Host, Backup: m.Backup, Weight: m.Weight, Since: time.Now().UTC()})
+	value, err := json.Marshal(memberRecord{Added: m.Added, Name: m.Name, Host: m.Host, FQDN: m.FQDN, Backup: m.Backup, Weight: m.Weight, Since: time.Now().UTC()})
 	if err != nil {
 		return err
 	}
