@@ -22,6 +22,7 @@ import (
 
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/host/connlimit"
+	"github.com/bootlab/bootlab/internal/host/logins"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/observe/panics"
@@ -205,7 +206,7 @@ type Admin struct {
 	conns    *connlimit.Set // open ones, of all listeners
 	deps     AdminDeps
 	keys     keys
-	logins   *logins
+	logins   *logins.Limiter
 	open     *sessions
 	pages    *template.Template
 	rendered *pageCache // overviews, by query
@@ -236,7 +237,7 @@ func NewAdmin(cfg AdminConfig, deps AdminDeps) (*Admin, error) {
 	limits := cfg.Limits.withDefaults()
 	return &Admin{
 		limits: limits, conns: connlimit.New(connlimit.Config{Max: limits.Connections}), deps: deps,
-		keys: newKeys(cfg.Token), logins: newLogins(deps.Now), open: newSessions(deps.Now), pages: pages, rendered: newPageCache(deps.Now), building: newBuilder(), metrics: m,
+		keys: newKeys(cfg.Token), logins: logins.New(deps.Now), open: newSessions(deps.Now), pages: pages, rendered: newPageCache(deps.Now), building: newBuilder(), metrics: m,
 		cross: http.NewCrossOriginProtection(),
 	}, nil
 }
@@ -356,22 +357,22 @@ func (a *Admin) admitToken(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	result := a.tryToken(r, token)
-	if result == loginLimited {
-		w.Header().Set("Retry-After", strconv.Itoa(int(loginEvery/time.Second)))
+	if result == logins.Limited {
+		w.Header().Set("Retry-After", strconv.Itoa(int(logins.Every/time.Second)))
 		a.refuse(w, r, tooManyLogins())
 	}
-	return result == loginRight
+	return result == logins.Right
 }
 
 // tryToken looks at a token, counts, and logs one that is wrong or comes too often.
-func (a *Admin) tryToken(r *http.Request, token string) loginResult {
+func (a *Admin) tryToken(r *http.Request, token string) logins.Result {
 	from := peer(r)
-	result := a.logins.try(from, func() bool { return a.keys.isToken(token) })
+	result := a.logins.Try(from, func() bool { return a.keys.isToken(token) })
 	a.metrics.logins[result].Inc()
 	switch result {
-	case loginWrong:
+	case logins.Wrong:
 		a.deps.Log.Warn("login failed: wrong token", keyAddr, from)
-	case loginLimited:
+	case logins.Limited:
 		a.deps.Log.Warn("login refused: too many wrong tokens from this address", keyAddr, from)
 	}
 	return result
@@ -379,7 +380,7 @@ func (a *Admin) tryToken(r *http.Request, token string) loginResult {
 
 func tooManyLogins() *api.Error {
 	return &api.Error{Status: http.StatusTooManyRequests, Message: "too many wrong tokens from this address",
-		Hint: fmt.Sprintf("wait %d seconds; the Unix socket and open sessions still work", loginEvery/time.Second)}
+		Hint: fmt.Sprintf("wait %d seconds; the Unix socket and open sessions still work", logins.Every/time.Second)}
 }
 
 const (

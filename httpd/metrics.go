@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/bootlab/bootlab/internal/host/logins"
 )
 
 // The names of the metrics. The label listener is http (for machines) or admin, as appliance's keys; route and code are
@@ -25,7 +27,7 @@ type metrics struct {
 	bytes    prometheus.Counter
 	inFlight prometheus.Gauge
 	evicted  prometheus.Counter
-	logins   map[loginResult]prometheus.Counter // of the admin API
+	logins   map[logins.Result]prometheus.Counter // of the admin API
 }
 
 // newMetrics registers the metrics of one listener. routes are the values of the label route.
@@ -61,14 +63,14 @@ func newMetrics(reg prometheus.Registerer, listener string, routes []string) (*m
 
 // registerLogins adds the metric that the admin API alone has.
 func (m *metrics) registerLogins(reg prometheus.Registerer) error {
-	logins := prometheus.NewCounterVec(prometheus.CounterOpts{
+	tries := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: MetricLogins, Help: "Tokens shown to the admin API, by result; limited: not looked at, after too many wrong ones of the same source.",
 	}, []string{"result"})
-	m.logins = map[loginResult]prometheus.Counter{}
-	for _, result := range []loginResult{loginRight, loginWrong, loginLimited} {
-		m.logins[result] = logins.WithLabelValues(string(result))
+	m.logins = map[logins.Result]prometheus.Counter{}
+	for _, result := range []logins.Result{logins.Right, logins.Wrong, logins.Limited} {
+		m.logins[result] = tries.WithLabelValues(string(result))
 	}
-	return reg.Register(logins)
+	return reg.Register(tries)
 }
 
 // count books one answered request. route is an index into the routes of newMetrics.

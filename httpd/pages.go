@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/host/logins"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
@@ -82,10 +83,10 @@ func (a *Admin) act(e endpoint, back func(*http.Request) string) http.HandlerFun
 
 func (a *Admin) login(w http.ResponseWriter, r *http.Request) {
 	switch a.tryToken(r, strings.TrimSpace(r.PostFormValue("token"))) {
-	case loginWrong:
+	case logins.Wrong:
 		a.loginPage(w, http.StatusForbidden, "That is not the token.")
 		return
-	case loginLimited:
+	case logins.Limited:
 		a.loginPage(w, http.StatusTooManyRequests, "Too many wrong tokens from your address. Wait 10 seconds.")
 		return
 	}

@@ -18,6 +18,7 @@ test="
 	knot knot-dnsutils dnsperf nsd unbound bind9 bind9-utils musl-tools
 	atftp tftp-hpa tftpd-hpa nftables haproxy nginx-light wrk nghttp2-client chromium ignition ipmitool openipmi
 	etcd-server etcd-client prometheus
+	python3-sushy
 	debian-installer-12-netboot-amd64 debootstrap cpio
 "
 case "${1:-test}" in

@@ -2,6 +2,7 @@ package virt
 
 import (
 	"context"
+	"errors"
 	"io"
 )
 
@@ -88,6 +89,9 @@ type ConsoleSink interface {
 
 // Unreachable marks the error of a Hypervisor that does not answer.
 func Unreachable(err error) error { return unreachable{err} }
+
+// IsUnreachable reports whether an error is that of a hypervisor that does not answer.
+func IsUnreachable(err error) bool { return errors.As(err, new(unreachable)) }
 
 type unreachable struct{ error }
 

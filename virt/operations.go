@@ -192,6 +192,7 @@ const (
 	StopShutdown  StopMode = iota // ACPI shutdown request; an error if the machine is not off in time
 	StopThenForce                 // ACPI shutdown request; forced off if the machine is not off in time
 	StopForce                     // force off
+	StopRequest                   // ACPI shutdown request; Stop returns when it was sent
 )
 
 // Stop powers a machine off. If it is off, Stop does nothing. Firmware, boot loaders and most installers ignore a shutdown
@@ -218,6 +219,8 @@ func (s *Server) Stop(ctx context.Context, host string, mode StopMode, wait time
 				return false, nil
 			case mode == StopForce:
 				return true, forceOff(ctx, hv, m)
+			case mode == StopRequest:
+				return false, hv.Shutdown(ctx, m.uuid) // it is not off yet
 			}
 			err = shutdown(ctx, hv, m, wait)
 			if err != nil && mode == StopThenForce && ctx.Err() == nil {

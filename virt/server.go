@@ -230,7 +230,7 @@ func (s *Server) claim(host, op string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if other := s.busy[host]; other != "" {
-		return fmt.Errorf("%s VM %s: operation %q is in progress: try again later", op, host, other)
+		return fmt.Errorf("%s VM %s: operation %q is in progress: %w", op, host, other, ErrBusy)
 	}
 	s.busy[host] = op
 	return nil
@@ -241,6 +241,9 @@ func (s *Server) release(host string) {
 	defer s.mu.Unlock()
 	delete(s.busy, host)
 }
+
+// ErrBusy is wrapped by the error of an operation on a machine on which another is in progress.
+var ErrBusy = errors.New("try again later")
 
 // ErrAbsent is returned for a host without a domain.
 var ErrAbsent = errors.New("no such VM: create it first (bootlab vm create)")

@@ -54,9 +54,16 @@ func TestVMLifecycle(t *testing.T) {
 	check(t, b.Stop(ctx, "master-0", virt.StopForce, 0))
 	wantCalls(t, f, "shutdown master-0")
 	check(t, b.Start(ctx, "master-0"))
+	f.ignore = true
+	check(t, b.Stop(ctx, "master-0", virt.StopRequest, 0)) // it does not wait
+	f.ignore = false
+	check(t, b.Stop(ctx, "master-0", virt.StopForce, 0))
+	wantCalls(t, f, "start master-0", "shutdown master-0", "destroy master-0")
+	b.wantEvents(t, event.VMStarted, event.VMStopped, event.VMStarted, event.VMStopped)
+	check(t, b.Start(ctx, "master-0"))
 	check(t, b.Delete(ctx, "master-0", virt.DeleteDisks))
 	wantCalls(t, f, "start master-0", "destroy master-0", "undefine master-0", "delete-volume "+volume)
-	b.wantEvents(t, event.VMStarted, event.VMStopped, event.VMStarted, event.VMDeleted)
+	b.wantEvents(t, event.VMStarted, event.VMDeleted)
 	if err := b.Delete(ctx, "master-0", virt.DeleteDisks); !errors.Is(err, virt.ErrAbsent) {
 		t.Errorf("second delete: %v, want ErrAbsent", err)
 	}

@@ -89,7 +89,7 @@ type change struct {
 
 // stage opens the listeners that s needs and that are not open yet: all of them, or none.
 func (d *Daemon) stage(s *snapshot.Snapshot) (*change, error) {
-	own, err := d.sockets.stage(context.Background(), endpoints(s.Lab.Appliance, ownAddresses(s.Lab))) // nothing waits
+	own, err := d.sockets.stage(context.Background(), endpoints(s.Lab, ownAddresses(s.Lab))) // nothing waits
 	if err != nil {
 		return nil, err
 	}

@@ -168,6 +168,10 @@ func namedFiles(l *lab.Lab) (files []namedFile) {
 		}
 		add(b.Pos, "balancers."+b.Name+".check.ca_file", b.Check.CAFile)
 	}
+	for _, a := range l.Redfish.Accounts {
+		add(lab.Pos{}, "redfish.accounts."+a.Name+".password_file", a.PasswordFile)
+	}
+	add(lab.Pos{}, "redfish.certificate", l.Redfish.Certificate)
 	for _, h := range l.Hosts {
 		if h.BMC != nil {
 			add(h.Pos, "hosts."+h.Name+".bmc.password_file", h.BMC.PasswordFile)

@@ -31,6 +31,8 @@ const (
 	serverAdmin = "admin" // for people
 	serverLB    = "lbproxy"
 	serverVirt  = "virt"
+
+	serverRedfish = "redfish" // for clients that take virtual machines for metal
 )
 
 // health is what was observed of each server: whether its Serve runs, and which of its sockets are open.
@@ -251,6 +253,9 @@ func (d *Daemon) serverStates() []api.Server {
 		states[0].Warnings = append(states[0].Warnings, note)
 	}
 	states = append(states, virtual)
+	if len(s.Lab.Redfish.Listen) > 0 {
+		states = append(states, d.health.server(serverRedfish, d.health.socketsOf(serverRedfish)))
+	}
 	counts := d.panics.Counts()
 	for i := range states {
 		states[i].Panics = counts[states[i].Name].N

@@ -157,7 +157,7 @@ func (d *Daemon) followAddresses() {
 	d.reloads.running.Lock()
 	defer d.reloads.running.Unlock()
 	l := d.current.Load().Lab
-	st, err := d.sockets.stage(context.Background(), endpoints(l.Appliance, ownAddresses(l))) // nothing waits
+	st, err := d.sockets.stage(context.Background(), endpoints(l, ownAddresses(l))) // nothing waits
 	if err == nil {
 		st.commit()
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/bootlab/bootlab/internal/host/descriptors"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/consolelog"
+	"github.com/bootlab/bootlab/internal/redfish"
 	"github.com/bootlab/bootlab/lbproxy"
 	"github.com/bootlab/bootlab/tftpd"
 	"github.com/bootlab/bootlab/virt"
@@ -36,6 +37,7 @@ type servers struct {
 	admin   *httpd.Admin
 	lb      *lbproxy.Server
 	virt    *virt.Server
+	redfish *redfish.Service
 
 	consoles *consolelog.Log
 }
@@ -50,7 +52,7 @@ func (d *Daemon) build() (*servers, error) {
 		Installs: d.installs, Discovered: d.discovered, Leases: leased{d.book}, Neighbours: d.neighbours, Loops: d.loops, Events: d.bus,
 	})
 	d.shares = d.divide()
-	var errs [8]error
+	var errs [9]error
 	consoles, err := d.openConsoles()
 	if err != nil {
 		return nil, fmt.Errorf("set up the servers: %w", err)
@@ -97,6 +99,7 @@ func (d *Daemon) build() (*servers, error) {
 		Driver: &virt.Processes{Program: d.cfg.Program, Confine: d.hypervisorPaths, Log: d.log},
 	})
 	s.admin, errs[7] = d.newAdmin(s)
+	s.redfish, errs[8] = d.newRedfish(s)
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("set up the servers: %w", err)
 	}
@@ -109,7 +112,10 @@ const dhcpSockets = 7
 // divide divides the process's file descriptors among the servers.
 func (d *Daemon) divide() descriptors.Shares {
 	s := d.current.Load()
-	sockets := dhcpSockets*len(s.DHCP.Interfaces()) + len(endpoints(s.Lab.Appliance, ownAddresses(s.Lab))) + len(s.Lab.Balancers)
+	sockets := dhcpSockets*len(s.DHCP.Interfaces()) + len(endpoints(s.Lab, ownAddresses(s.Lab))) + len(s.Lab.Balancers)
+	if len(s.Lab.Redfish.Listen) > 0 {
+		sockets += redfishConnections
+	}
 	limit := descriptors.Limit()
 	if least := descriptors.Least(sockets); limit < least {
 		d.log.Warn("the limit of open files is too low for this lab: set LimitNOFILE in the unit, or ulimit -n", "limit", limit, "least", least)

@@ -30,11 +30,12 @@ type endpoint struct {
 }
 
 // endpoints returns where the servers of the appliance listen.
-func endpoints(a lab.Appliance, own []netip.Addr) (all []endpoint) {
+func endpoints(l *lab.Lab, own []netip.Addr) (all []endpoint) {
+	a := l.Appliance
 	for _, s := range []struct {
 		server, network string
 		listen          lab.Listen
-	}{{serverTFTP, "udp", a.TFTP}, {serverDNS, "udp", a.DNS}, {serverDNS, "tcp", a.DNS}, {serverHTTP, "tcp", a.HTTP}, {serverAdmin, "tcp", a.Admin}} {
+	}{{serverTFTP, "udp", a.TFTP}, {serverDNS, "udp", a.DNS}, {serverDNS, "tcp", a.DNS}, {serverHTTP, "tcp", a.HTTP}, {serverAdmin, "tcp", a.Admin}, {serverRedfish, "tcp", l.Redfish.Listen}} {
 		for _, addr := range s.listen.Addrs(own) {
 			all = append(all, endpoint{s.server, s.network, addr})
 		}
@@ -44,7 +45,10 @@ func endpoints(a lab.Appliance, own []netip.Addr) (all []endpoint) {
 
 // key is the key of the lab file that the endpoint is from.
 func (e endpoint) key() string {
-	return map[string]string{serverTFTP: "tftp", serverDNS: "dns", serverHTTP: "http", serverAdmin: "admin"}[e.server]
+	if e.server == serverRedfish {
+		return "redfish.listen"
+	}
+	return "appliance." + map[string]string{serverTFTP: "tftp", serverDNS: "dns", serverHTTP: "http", serverAdmin: "admin"}[e.server]
 }
 
 // A socket is an open endpoint: it has one of tcp and udp.
@@ -261,9 +265,9 @@ func (e endpoint) withoutIPv6(err error) bool {
 // describe adds the key of the lab file that an address is from, and the process that holds the port.
 func (e endpoint) describe(err error) error {
 	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("appliance.%s: %w: start it as root, or with CAP_NET_BIND_SERVICE, or take a port above 1023", e.key(), err)
+		return fmt.Errorf("%s: %w: start it as root, or with CAP_NET_BIND_SERVICE, or take a port above 1023", e.key(), err)
 	}
-	return fmt.Errorf("appliance.%s: %w", e.key(), portowner.Explain(err, e.network, e.addr.String()))
+	return fmt.Errorf("%s: %w", e.key(), portowner.Explain(err, e.network, e.addr.String()))
 }
 
 // listenUnix opens the socket of the command line. A stale one is replaced; one that answers belongs to another daemon.
@@ -293,7 +297,7 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 // openSockets opens the socket of the command line and the ports at the start.
 func openSockets(ctx context.Context, h *health, l *lab.Lab) (*sockets, error) {
 	s := &sockets{health: h, open: map[endpoint]*socket{}, start: map[string]func(*socket){}}
-	st, errPorts := s.stage(ctx, endpoints(l.Appliance, ownAddresses(l)))
+	st, errPorts := s.stage(ctx, endpoints(l, ownAddresses(l)))
 	var errUnix error
 	s.unix, errUnix = listenUnix(ctx, l.Appliance.AdminSocket)
 	if err := errors.Join(errPorts, errUnix); err != nil {

@@ -37,6 +37,10 @@ func (d *Daemon) tasks(watch *watcher) tasks {
 		{name: "addresses", run: d.vips.Run},
 		{name: "install", run: func(ctx context.Context) error { return d.installWatch.run(ctx, d) }},
 		{name: "clusters", run: d.clusters.run},
+		// No client asks for virtual machines any more.
+		{name: serverRedfish, server: true, run: func(ctx context.Context) error {
+			return d.sockets.serve(ctx, serverRedfish, func(ctx context.Context, s *socket) error { return d.redfish.Serve(ctx, s.tcp) })
+		}},
 		// No operation on virtual machines any more.
 		{name: serverVirt, server: true, run: d.virt.Serve},
 		// No console is open any more; the last output is written.

@@ -24,6 +24,7 @@ type Lab struct {
 	Hosts       []*Host
 	Clusters    []*Cluster
 	Hypervisors []*Hypervisor
+	Redfish     Redfish // no Listen: off
 	DNS         DNS
 	Zones       []*Zone     // authored and derived, sorted by Origin
 	Balancers   []*Balancer // authored and derived from clusters, sorted by Name

@@ -31,7 +31,7 @@ var rules = []rule{
 	{"dhcpd/wire", []string{"internal/lab"}, "packets; of the lab only how a MAC, a route and an option are written"},
 	{"tftpd", []string{"internal/boot", "internal/boot/files", "internal/host/connlimit", "internal/host/datagram", "internal/host/pause", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "serves the scripts of the boot service; knows no other server"},
 	{"dnsd", []string{"internal/host/connlimit", "internal/host/datagram", "internal/host/pause", "internal/lab", "internal/observe/panics"}, "asks for leases through an interface of its own"},
-	{"httpd", []string{"internal/api", "internal/boot", "internal/boot/files", "internal/content/mirror", "internal/host/connlimit", "internal/lab", "internal/observe/consolelog", "internal/observe/event", "internal/observe/panics"}, "serves what the boot service answers; knows no other server"},
+	{"httpd", []string{"internal/api", "internal/boot", "internal/boot/files", "internal/content/mirror", "internal/host/connlimit", "internal/host/logins", "internal/lab", "internal/observe/consolelog", "internal/observe/event", "internal/observe/panics"}, "serves what the boot service answers; knows no other server"},
 	{"lbproxy", []string{"internal/host/connlimit", "internal/host/pause", "internal/lab", "internal/observe/event", "internal/observe/panics", "lbproxy/h1"}, "knows no other server"},
 	{"lbproxy/h1", nil, "messages as bytes; knows no connection, backend or lab"},
 	{"virt", []string{"internal/host/confine", "internal/host/privilege", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "knows no other server; the process of a hypervisor confines itself"},
@@ -68,6 +68,7 @@ var rules = []rule{
 	{"internal/host/neighbour", []string{"internal/host/arp", "internal/host/packet", "internal/host/rtnetlink", "internal/lab"}, "asks the kernel and the segment; of the lab only what a MAC is"},
 	{"internal/host/descriptors", nil, "asks the operating system alone"},
 	{"internal/host/links", nil, "asks the operating system alone"},
+	{"internal/host/logins", nil, "counts tries; knows no password"},
 	{"internal/host/memory", nil, "asks the operating system alone"},
 	{"internal/host/packet", nil, "asks the operating system alone"},
 	{"internal/host/pause", nil, "a clock and a context"},
@@ -87,6 +88,8 @@ var rules = []rule{
 	{"internal/observe/panics", []string{"internal/host/pause"}, "counts and logs; knows no server"},
 	{"internal/observe/repeats", nil, "counts what is alike; knows no event"},
 	{"internal/observe/timeline", []string{"internal/lab", "internal/observe/event", "internal/store"}, "a recorder of events"},
+
+	{"internal/redfish", []string{"internal/host/connlimit", "internal/host/logins", "internal/lab", "internal/observe/panics"}, "asks for machines through an interface of its own; knows no hypervisor and no other server"},
 
 	{"internal/store", nil, "knows none of what it stores"},
 	{"internal/store/backup", []string{"internal/store"}, "a file format; interprets no value"},

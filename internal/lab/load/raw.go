@@ -19,6 +19,7 @@ type rawLab struct {
 	Clusters    dict[rawCluster]                 `yaml:"clusters" doc:"Groups of hosts under one domain, by name."`
 	DNS         rawDNS                           `yaml:"dns" doc:"Forwarding, transfers and additional zones."`
 	Balancers   dict[rawBalancer]                `yaml:"balancers" doc:"Load balancers, in addition to those that follow from a cluster's kind, by name."`
+	Redfish     opt[rawRedfish]                  `yaml:"redfish" def:"off" doc:"Redfish service whose systems are the virtual machines, for Ironic, metal3 and the assisted installer."`
 	Hypervisors dict[rawHypervisor]              `yaml:"hypervisors" doc:"libvirt connections that virtual machines run on, by name."`
 }
 
@@ -309,6 +310,19 @@ type rawTimeouts struct {
 	Request scalar[span] `yaml:"request" def:"10s" doc:"Time for a request's first line and header fields (mode http)."`
 	Body    scalar[span] `yaml:"body" def:"60s" doc:"Time that a client may be silent within a request's body (mode http)."`
 	Keep    scalar[span] `yaml:"keepalive" def:"60s" doc:"Time between two requests of a connection (mode http)."`
+}
+
+type rawRedfish struct {
+	Listen      oneOrMore[listen]       `yaml:"listen" req:"yes" doc:"Where the service listens: an address or a list, as in appliance.http."`
+	Accounts    dict[rawRedfishAccount] `yaml:"accounts" req:"yes" doc:"Who may log in, by user name."`
+	TLS         scalar[flag]            `yaml:"tls" def:"true" doc:"off: plain HTTP. Passwords can be read on the way."`
+	Certificate scalar[text]            `yaml:"certificate" def:"a self-signed one, redfish.pem below appliance.state" doc:"PEM file with certificate, chain and key. A file that changes is read again."`
+	MaxMedia    scalar[lab.Size]        `yaml:"max_media" def:"16GiB" doc:"Size of a virtual medium at most."`
+}
+
+type rawRedfishAccount struct {
+	PasswordFile scalar[text]            `yaml:"password_file" req:"yes" doc:"File that holds the password."`
+	Role         scalar[lab.RedfishRole] `yaml:"role" def:"administrator" doc:"administrator; operator: power, boot and media; readonly."`
 }
 
 type rawHypervisor struct {

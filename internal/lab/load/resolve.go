@@ -27,6 +27,7 @@ const (
 	defaultPool        = "default"
 	defaultDomainType  = "kvm"
 	defaultMirrorSize  = 20 << 30
+	defaultMaxMedia    = 16 << 30
 	defaultMirrorFresh = 30 * time.Second
 
 	checkInterval = 5 * time.Second
@@ -98,6 +99,7 @@ func (r *resolver) run() (err error) {
 	r.mirrorList()
 	r.imageList()
 	r.hypervisorList()
+	r.redfish()
 	r.clusterList()
 	r.poolLists()
 	r.hostList()

@@ -70,6 +70,8 @@ func textOf(p any) textual {
 		return word(v, "virtio", "scsi", "sata", "ide", "usb")
 	case *diskCache:
 		return word(v, "default", "none", "writethrough", "writeback", "directsync", "unsafe")
+	case *lab.RedfishRole:
+		return word(v, lab.RedfishAdministrator, lab.RedfishOperator, lab.RedfishReadOnly)
 	case *bootMode:
 		return word(v, bootMode(lab.FirmwareBIOS), bootMode(lab.FirmwareUEFI))
 	case *vmArch:

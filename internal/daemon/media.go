@@ -1,0 +1,167 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/redfish"
+	"github.com/bootlab/bootlab/virt"
+)
+
+// Limits of the download of a virtual medium.
+const (
+	mediaStall     = time.Minute // without a byte
+	mediaRedirects = 5
+	mediaKnown     = 5 * time.Minute // that a result is kept for a client that did not wait for it
+)
+
+// A mediaLoader downloads virtual media, straight into the storage pools of their hypervisors.
+type mediaLoader struct {
+	virt *virt.Server
+	http *http.Client
+
+	mu     sync.Mutex
+	flying map[string]*insertion // by host
+}
+
+// An insertion is one that is in progress, or that ended after its client had gone.
+type insertion struct {
+	url  string
+	done chan struct{}
+
+	// Readable once done is closed.
+	err   error
+	ended time.Time
+}
+
+// outdated reports whether an insertion ended so long ago that a client who asks for the same wants another.
+func (i *insertion) outdated() bool {
+	select {
+	case <-i.done:
+		return time.Since(i.ended) > mediaKnown
+	default:
+		return false
+	}
+}
+
+func newMediaLoader(v *virt.Server) *mediaLoader {
+	return &mediaLoader{virt: v, flying: map[string]*insertion{}, http: &http.Client{
+		Transport: &http.Transport{
+			Proxy:       http.ProxyFromEnvironment,
+			DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext, TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: mediaStall,
+			DisableKeepAlives: true, DisableCompression: true,
+		},
+		CheckRedirect: func(_ *http.Request, via []*http.Request) error {
+			if len(via) > mediaRedirects {
+				return fmt.Errorf("more than %d redirects", mediaRedirects)
+			}
+			return nil
+		},
+	}}
+}
+
+// insert downloads an image into the CD drive of a host. It goes on when the client does not wait any longer, and a client that asks
+// for the same again gets the result.
+func (m *mediaLoader) insert(ctx context.Context, host string, i redfish.Image, most lab.Size) error {
+	m.mu.Lock()
+	now := m.flying[host]
+	if now == nil || now.outdated() {
+		now = &insertion{url: i.URL, done: make(chan struct{})}
+		m.flying[host] = now
+		go func() { // ends with the download, which has limits, and with virt.Server
+			defer close(now.done)
+			now.err = m.load(context.WithoutCancel(ctx), host, i, most)
+			now.ended = time.Now()
+		}()
+	}
+	m.mu.Unlock()
+	if now.url != i.URL {
+		select {
+		case <-now.done:
+			m.forget(host, now)
+			return m.insert(ctx, host, i, most)
+		default:
+			return fmt.Errorf("insert %s: another image is being downloaded for %s: %w", redacted(i.URL), host, virt.ErrBusy)
+		}
+	}
+	select {
+	case <-now.done:
+		m.forget(host, now)
+		return now.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (m *mediaLoader) forget(host string, i *insertion) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.flying[host] == i {
+		delete(m.flying, host)
+	}
+}
+
+// load downloads an image of at most most bytes.
+func (m *mediaLoader) load(ctx context.Context, host string, i redfish.Image, most lab.Size) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, i.URL, nil)
+	if err != nil {
+		return fmt.Errorf("download %s: %w", redacted(i.URL), err)
+	}
+	if i.User != "" {
+		req.SetBasicAuth(i.User, i.Password)
+	}
+	resp, err := m.http.Do(req)
+	if err != nil {
+		var ue *url.Error
+		if errors.As(err, &ue) {
+			err = ue.Err // without the URL and its credentials
+		}
+		return fmt.Errorf("download %s: %w", redacted(i.URL), err)
+	}
+	defer resp.Body.Close()
+	switch {
+	case resp.StatusCode != http.StatusOK:
+		return fmt.Errorf("download %s: %s", redacted(i.URL), resp.Status)
+	case resp.ContentLength <= 0:
+		return fmt.Errorf("download %s: the server does not say how large it is (no Content-Length)", redacted(i.URL))
+	case resp.ContentLength > int64(most):
+		return fmt.Errorf("download %s: it has %d bytes, more than redfish.max_media (%d)", redacted(i.URL), resp.ContentLength, most)
+	}
+	stall := time.AfterFunc(mediaStall, cancel)
+	defer stall.Stop()
+	return m.virt.InsertMedia(ctx, host, redacted(i.URL), &stalling{resp.Body, stall}, uint64(resp.ContentLength))
+}
+
+// redacted returns a URL without a password.
+func redacted(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return "the image"
+	}
+	return u.Redacted()
+}
+
+// stalling puts its timer off with each read that returns something.
+type stalling struct {
+	io.Reader
+	timer *time.Timer
+}
+
+// Read implements io.Reader.
+func (s *stalling) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	if n > 0 {
+		s.timer.Reset(mediaStall)
+	}
+	return n, err
+}

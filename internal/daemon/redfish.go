@@ -1,0 +1,143 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/redfish"
+	"github.com/bootlab/bootlab/virt"
+)
+
+const (
+	redfishConnections = 64              // open at one time
+	redfishRestart     = 5 * time.Minute // that a machine has to shut down before a graceful restart fails
+)
+
+// newRedfish makes the Redfish service, which serves where the lab says so.
+func (d *Daemon) newRedfish(s *servers) (*redfish.Service, error) {
+	return redfish.New(redfish.Config{Connections: redfishConnections}, redfish.Deps{
+		Lab: func() *lab.Lab { return d.current.Load().Lab }, Machines: &metal{d: d, virt: s.virt, media: newMediaLoader(s.virt)},
+		Log: d.serverLog, Registerer: d.registry, Now: time.Now, Certificate: (&certificate{d: d}).get, Panics: d.panics.Server(serverRedfish),
+	})
+}
+
+// metal shows the virtual machines as metal: it implements redfish.Machines.
+type metal struct {
+	d     *Daemon
+	virt  *virt.Server
+	media *mediaLoader
+}
+
+// List implements redfish.Machines.
+func (m *metal) List(ctx context.Context) (all []redfish.Machine) {
+	l := m.d.current.Load().Lab
+	for _, s := range m.virt.List(ctx) {
+		if h := l.Host(s.Host); h != nil && h.VM != nil && !s.Orphan {
+			all = append(all, m.machine(h, s))
+		}
+	}
+	return all
+}
+
+// Get implements redfish.Machines.
+func (m *metal) Get(ctx context.Context, name string) (redfish.Machine, bool) {
+	h := m.d.current.Load().Lab.Host(name)
+	if h == nil || h.VM == nil {
+		return redfish.Machine{}, false
+	}
+	status := virt.Status{Host: name, Hypervisor: h.VM.Hypervisor.Name, State: virt.StateUnknown, Err: "its hypervisor has not answered yet"}
+	for _, s := range m.virt.List(ctx) {
+		if s.Host == name && !s.Orphan {
+			status = s
+		}
+	}
+	return m.machine(h, status), true
+}
+
+var powerStates = map[virt.State]redfish.PowerState{
+	virt.StateRunning: redfish.PowerOn, virt.StateOff: redfish.PowerOff, virt.StateCrashed: redfish.PowerOff, virt.StateAbsent: redfish.PowerOff,
+	virt.StatePaused: redfish.PowerPaused, virt.StateStopping: redfish.PowerPoweringOff,
+}
+
+// targets are the boot devices of virtual machines and what Redfish calls them.
+var targets = map[virt.BootDevice]redfish.Target{
+	virt.BootDefault: redfish.TargetNone, virt.BootNetwork: redfish.TargetPxe, virt.BootDisk: redfish.TargetHdd, virt.BootCD: redfish.TargetCd,
+}
+
+func (m *metal) machine(h *lab.Host, s virt.Status) redfish.Machine {
+	next := m.virt.NextBoot(h.Name)
+	r := redfish.Machine{
+		Name: h.Name, FQDN: h.FQDN, UUID: s.UUID, Serial: cmp.Or(h.Serial, h.Name), Hypervisor: s.Hypervisor, Power: powerStates[s.State],
+		Absent: s.State == virt.StateAbsent, Err: s.Err, CPUs: h.VM.CPUs, Memory: h.VM.Memory, Firmware: h.VM.Firmware,
+		Boot: redfish.Boot{Target: targets[next.Device], Continuous: next.Always}, Media: next.Media.URL,
+	}
+	for _, disk := range h.VM.Disks {
+		r.Disks = append(r.Disks, disk.Size)
+	}
+	for _, as := range h.Interfaces() {
+		r.NICs = append(r.NICs, as.MACs...)
+	}
+	return r
+}
+
+// Reset implements redfish.Machines.
+func (m *metal) Reset(ctx context.Context, name string, how redfish.ResetType) error {
+	ctx = context.WithoutCancel(ctx) // a client that goes away leaves no machine half way
+	var err error
+	switch how {
+	case redfish.ResetOn, redfish.ResetForceOn:
+		err = m.virt.Start(ctx, name)
+	case redfish.ResetForceOff:
+		err = m.virt.Stop(ctx, name, virt.StopForce, 0)
+	case redfish.ResetForceRestart, redfish.ResetPowerCycle:
+		err = m.virt.Restart(ctx, name)
+	case redfish.ResetGracefulShutdown:
+		err = m.virt.Stop(ctx, name, virt.StopRequest, 0)
+	case redfish.ResetPushPowerButton:
+		if machine, _ := m.Get(ctx, name); machine.Power == redfish.PowerOff {
+			err = m.virt.Start(ctx, name)
+		} else {
+			err = m.virt.Stop(ctx, name, virt.StopRequest, 0)
+		}
+	case redfish.ResetGracefulRestart:
+		if err = m.virt.Stop(ctx, name, virt.StopShutdown, redfishRestart); err == nil {
+			err = m.virt.Start(ctx, name)
+		}
+	default:
+		err = fmt.Errorf("reset type %s is not supported", how)
+	}
+	return forRedfish(err)
+}
+
+// forRedfish marks the errors after which a client should try again.
+func forRedfish(err error) error {
+	switch {
+	case errors.Is(err, virt.ErrBusy):
+		return fmt.Errorf("%w: %w", redfish.ErrBusy, err)
+	case virt.IsUnreachable(err):
+		return fmt.Errorf("%w: %w", redfish.ErrDown, err)
+	}
+	return err
+}
+
+// SetBoot implements redfish.Machines.
+func (m *metal) SetBoot(ctx context.Context, name string, b redfish.Boot) error {
+	device := map[redfish.Target]virt.BootDevice{
+		redfish.TargetPxe: virt.BootNetwork, redfish.TargetUEFIHTTP: virt.BootNetwork, redfish.TargetHdd: virt.BootDisk, redfish.TargetCd: virt.BootCD,
+	}[b.Target]
+	return forRedfish(m.virt.SetBoot(ctx, name, device, b.Continuous))
+}
+
+// Insert implements redfish.Machines.
+func (m *metal) Insert(ctx context.Context, name string, i redfish.Image) error {
+	return forRedfish(m.media.insert(ctx, name, i, m.d.current.Load().Lab.Redfish.MaxMedia))
+}
+
+// Eject implements redfish.Machines.
+func (m *metal) Eject(ctx context.Context, name string) error {
+	return forRedfish(m.virt.EjectMedia(context.WithoutCancel(ctx), name))
+}

@@ -1,0 +1,12 @@
+// Package logins limits how many passwords or tokens one source may try.
+//
+//	l := logins.New(time.Now)
+//	switch l.Try(from, func() bool { return isPassword(shown) }) {
+//	case logins.Right: …
+//	case logins.Wrong: …   // counted
+//	case logins.Limited: … // not looked at
+//	}
+//
+// A source is an IPv4 address or an IPv6 /64. It has ten tries, and then one in ten seconds. A right one is never counted. The
+// number of sources that are known is limited: beyond it, new ones share a limit.
+package logins

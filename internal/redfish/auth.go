@@ -1,0 +1,80 @@
+package redfish
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/bootlab/bootlab/internal/host/logins"
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// authenticate finds out who sent a request: by its session (X-Auth-Token), or by Basic (DSP0266 section 13.3.4).
+func (s *Service) authenticate(a *answer, r *http.Request) error {
+	if key := r.Header.Get("X-Auth-Token"); key != "" {
+		account := s.account(s.sessions.user(key)) // nil, too, for an account that was removed
+		if account == nil {
+			return &Error{Status: http.StatusUnauthorized, ID: "NoValidSession"}
+		}
+		a.user, a.role = account.Name, account.Role
+		return nil
+	}
+	user, password, ok := r.BasicAuth()
+	if !ok {
+		return &Error{Status: http.StatusUnauthorized, ID: "NoValidSession", Message: "the request has neither a session nor credentials"}
+	}
+	account, err := s.login(r, user, password)
+	if err != nil {
+		return err
+	}
+	a.user, a.role = account.Name, account.Role
+	return nil
+}
+
+// login returns the account of a user, if the password is its own. A source that tries too many has to wait.
+func (s *Service) login(r *http.Request, user, password string) (*lab.RedfishAccount, error) {
+	from, _ := netip.ParseAddrPort(r.RemoteAddr)
+	var account *lab.RedfishAccount
+	result := s.logins.Try(from.Addr().Unmap(), func() bool {
+		account = s.account(user)
+		return s.right(account, password)
+	})
+	s.results.WithLabelValues(string(result)).Inc()
+	switch result {
+	case logins.Right:
+		return account, nil
+	case logins.Limited:
+		return nil, &Error{Status: http.StatusServiceUnavailable, ID: "ServiceTemporarilyUnavailable", Args: []string{"10"},
+			Message: "too many wrong passwords from this address: try again in 10 seconds", RetryAfter: logins.Every}
+	}
+	s.deps.Log.Warn("redfish: wrong user or password", "addr", from.Addr().String())
+	return nil, &Error{Status: http.StatusUnauthorized, ID: "NoValidSession", Message: "wrong user or password"}
+}
+
+// account returns the account of a user; nil: there is none.
+func (s *Service) account(user string) *lab.RedfishAccount {
+	accounts := s.deps.Lab().Redfish.Accounts
+	if i := slices.IndexFunc(accounts, func(a lab.RedfishAccount) bool { return a.Name == user }); i >= 0 {
+		return &accounts[i]
+	}
+	return nil
+}
+
+// right reports whether a password is that of an account, which may be nil. An empty password is never right.
+func (s *Service) right(account *lab.RedfishAccount, password string) bool {
+	want := ""
+	if account != nil {
+		b, err := os.ReadFile(account.PasswordFile)
+		if err != nil {
+			s.deps.Log.Warn("redfish: the password of an account cannot be read", "user", account.Name, "err", err)
+		}
+		line, _, _ := strings.Cut(string(b), "\n")
+		want = strings.TrimRight(line, "\r")
+	}
+	x, y := sha256.Sum256([]byte(password)), sha256.Sum256([]byte(want))
+	return subtle.ConstantTimeCompare(x[:], y[:]) == 1 && want != ""
+}

@@ -1,0 +1,230 @@
+package redfish
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/bootlab/bootlab/internal/host/connlimit"
+	"github.com/bootlab/bootlab/internal/host/logins"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/panics"
+)
+
+// A Config tunes a Service. The zero value is the default.
+type Config struct {
+	Connections int // open at one time; default 64
+}
+
+// Deps are what a Service needs. All but Panics are required.
+type Deps struct {
+	Lab        func() *lab.Lab
+	Machines   Machines
+	Log        *slog.Logger
+	Registerer prometheus.Registerer
+	Now        func() time.Time
+	// Certificate returns the certificate of a connection.
+	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	Panics      *panics.Server // nil: contained panics are only logged
+}
+
+// Limits of requests.
+const (
+	headerWait = 10 * time.Second
+	idleWait   = 60 * time.Second
+	drainWait  = 5 * time.Second
+	maxHeader  = 16 << 10
+	maxBody    = 64 << 10
+)
+
+// MetricRequests counts requests, by method and status class; MetricLogins logins by result: right, wrong or limited.
+const (
+	MetricRequests = "bootlab_redfish_requests_total"
+	MetricLogins   = "bootlab_redfish_logins_total"
+)
+
+// A Service is the Redfish service. It is safe for concurrent use.
+type Service struct {
+	deps     Deps
+	conns    *connlimit.Set
+	logins   *logins.Limiter
+	sessions *sessions
+	mux      *http.ServeMux
+	requests *prometheus.CounterVec
+	results  *prometheus.CounterVec
+	later    sync.WaitGroup // what goes on after its request was answered
+}
+
+// New returns a Service.
+func New(cfg Config, deps Deps) (*Service, error) {
+	switch {
+	case deps.Lab == nil:
+		panic("redfish: Deps.Lab is nil")
+	case deps.Machines == nil:
+		panic("redfish: Deps.Machines is nil")
+	case deps.Log == nil:
+		panic("redfish: Deps.Log is nil")
+	case deps.Registerer == nil:
+		panic("redfish: Deps.Registerer is nil")
+	case deps.Now == nil:
+		panic("redfish: Deps.Now is nil")
+	case deps.Certificate == nil:
+		panic("redfish: Deps.Certificate is nil")
+	}
+	deps.Panics = cmp.Or(deps.Panics, panics.LogOnly(deps.Log, "redfish"))
+	s := &Service{
+		deps: deps, conns: connlimit.New(connlimit.Config{Max: cmp.Or(cfg.Connections, 64)}), logins: logins.New(deps.Now), sessions: newSessions(deps.Now),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: MetricRequests, Help: "Requests to the Redfish service, by method and class of the status."}, []string{"method", "status"}),
+		results:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: MetricLogins, Help: "Logins to the Redfish service: right, wrong, or limited: not looked at."}, []string{"result"}),
+	}
+	for _, r := range []logins.Result{logins.Right, logins.Wrong, logins.Limited} {
+		s.results.WithLabelValues(string(r))
+	}
+	for _, c := range []prometheus.Collector{s.requests, s.results} {
+		if err := deps.Registerer.Register(c); err != nil {
+			return nil, fmt.Errorf("register metrics of the Redfish service: %w", err)
+		}
+	}
+	s.mux = s.routes()
+	return s, nil
+}
+
+// Serve answers on a listener until ctx ends, lets requests in progress finish for a few seconds, and returns nil. It may be called
+// once for each listener, and closes it.
+func (s *Service) Serve(ctx context.Context, l net.Listener) error {
+	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	server := &http.Server{
+		Handler: s, ReadHeaderTimeout: headerWait, ReadTimeout: headerWait, IdleTimeout: idleWait, MaxHeaderBytes: maxHeader,
+		ErrorLog:    slog.NewLogLogger(s.deps.Log.Handler(), slog.LevelDebug),
+		BaseContext: func(net.Listener) context.Context { return base },
+	}
+	var open net.Listener = &limited{Listener: l, set: s.conns}
+	if s.deps.Lab().Redfish.TLS {
+		open = tls.NewListener(open, &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.deps.Certificate, NextProtos: []string{"http/1.1"}})
+	}
+	stopped := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		ending, end := context.WithTimeout(base, drainWait)
+		defer end()
+		if server.Shutdown(ending) != nil {
+			_ = server.Close()
+		}
+	})
+	if err := server.Serve(open); !errors.Is(err, http.ErrServerClosed) {
+		stop()
+		return fmt.Errorf("serve Redfish on %s: %w", l.Addr(), err)
+	}
+	<-stopped
+	cancel()
+	s.later.Wait()
+	return nil
+}
+
+// limited accepts as many connections as its set has room for.
+type limited struct {
+	net.Listener
+	set *connlimit.Set
+}
+
+// Accept implements net.Listener.
+func (l *limited) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		from, _ := netip.ParseAddrPort(conn.RemoteAddr().String())
+		if place := l.set.Add(from.Addr().Unmap().WithZone(""), func() { _ = conn.Close() }); place != nil {
+			return &counted{Conn: conn, place: place}, nil
+		}
+		_ = conn.Close()
+	}
+}
+
+// A counted connection gives its place back when it is closed.
+type counted struct {
+	net.Conn
+	place *connlimit.Conn
+}
+
+// Close implements net.Conn.
+func (c *counted) Close() error {
+	c.place.Remove()
+	return c.Conn.Close()
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a := &answer{ResponseWriter: w}
+	defer func() {
+		if p := recover(); p != nil {
+			s.deps.Panics.Note(p)
+			a.fail(&Error{Status: http.StatusInternalServerError, ID: "InternalError"})
+		}
+		s.requests.WithLabelValues(methodLabel(r.Method), strconv.Itoa(a.status/100)+"xx").Inc()
+		if r.Method != http.MethodGet && r.Method != http.MethodHead && a.user != "" {
+			s.deps.Log.Info("redfish request", "user", a.user, "method", r.Method, "path", r.URL.Path, "status", a.status)
+		}
+	}()
+	h := w.Header()
+	h.Set("OData-Version", "4.0")
+	h.Set("Cache-Control", "no-cache")
+	h.Set("X-Content-Type-Options", "nosniff")
+	if v := r.Header.Get("OData-Version"); v != "" && v != "4.0" {
+		a.fail(&Error{Status: http.StatusPreconditionFailed, ID: "GeneralError", Message: "OData-Version: only 4.0 is supported"})
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	if path := strings.TrimSuffix(r.URL.Path, "/"); path != r.URL.Path { // both are the same resource (DSP0266 section 6.2)
+		u := *r.URL
+		u.Path, u.RawPath = path, ""
+		r = r.Clone(r.Context())
+		r.URL = &u
+	}
+	_, pattern := s.mux.Handler(r)
+	if !needsNoLogin(r.Method, pattern) {
+		if err := s.authenticate(a, r); err != nil {
+			a.fail(err)
+			return
+		}
+	}
+	if pattern == "" {
+		a.fail(errNotFound(r.URL.Path))
+		return
+	}
+	s.mux.ServeHTTP(a, r)
+}
+
+// methodLabel is a label of the metric: a closed set.
+func methodLabel(m string) string {
+	switch m {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPatch, http.MethodDelete:
+		return m
+	}
+	return "other"
+}
+
+// needsNoLogin reports whether everybody may make a request (DSP0266 section 13.3.2).
+func needsNoLogin(method, pattern string) bool {
+	switch pattern {
+	case "/redfish", root, root + "/odata", root + "/$metadata":
+		return method == http.MethodGet || method == http.MethodHead
+	case sessionsPath:
+		return method == http.MethodPost
+	}
+	return false
+}

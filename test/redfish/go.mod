@@ -1,0 +1,5 @@
+module github.com/bootlab/bootlab/test/redfish
+
+go 1.26
+
+require github.com/stmcginnis/gofish v0.25.0
