@@ -7,6 +7,7 @@ import (
 	"encoding/xml"
 	"fmt"
 	"strings"
+	"sync"
 
 	"libvirt.org/go/libvirtxml"
 
@@ -19,6 +20,29 @@ const rebootTimeout = 5000
 
 // domain returns the domain of the machine, with disks named by pool and volume.
 func (m *machine) domain() *libvirtxml.Domain {
+	d := m.definition()
+	d.Metadata = &libvirtxml.DomainMetadata{XML: m.mark().xml()}
+	return d
+}
+
+// mark returns the metadata of the machine's domain. Its digest takes a large part of a millisecond, so it is made once, when it is
+// needed first.
+func (m *machine) mark() metadata {
+	if m.marked == nil { // an orphan, of which only the names are known
+		return metadata{Lab: m.lab, Host: m.host.Name, Spec: spec(m.definition())}
+	}
+	return m.marked()
+}
+
+// markOnce makes mark keep its result. It is called once the machine is complete.
+func (m *machine) markOnce() {
+	m.marked = sync.OnceValue(func() metadata {
+		return metadata{Lab: m.lab, Host: m.host.Name, Spec: spec(m.definition())}
+	})
+}
+
+// definition returns the domain without its metadata.
+func (m *machine) definition() *libvirtxml.Domain {
 	nic, disk := m.bootOrder()
 	d := &libvirtxml.Domain{
 		Type:        m.domainType(),
@@ -55,7 +79,6 @@ func (m *machine) domain() *libvirtxml.Domain {
 			Hugepages: []libvirtxml.DomainMemoryHugepage{{Size: uint(size / 1024), Unit: "KiB"}},
 		}}
 	}
-	d.Metadata = &libvirtxml.DomainMetadata{XML: metadata{Lab: m.lab, Host: m.host.Name, Spec: spec(d)}.xml()}
 	return d
 }
 

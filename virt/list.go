@@ -110,7 +110,7 @@ func statuses(t *Table, hv *lab.Hypervisor, mine []*machine, domains []Domain) [
 		st := m.status(StateAbsent)
 		if d, ok := byUUID[m.uuid]; ok {
 			st.State = d.State
-			st.Changed = parseMetadata(cmp.Or(d.Next, d.Metadata)) != parseMetadata(m.domain().Metadata.XML)
+			st.Changed = parseMetadata(cmp.Or(d.Next, d.Metadata)) != m.mark()
 			st.Restart = d.Next != ""
 		}
 		all = append(all, st)

@@ -329,6 +329,7 @@ func (s *Server) where(t *Table, m *machine) *machine {
 	vm.Hypervisor = t.hypervisors[i]
 	there := *m
 	there.vm = &vm
+	there.markOnce()
 	return &there
 }
 

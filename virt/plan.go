@@ -147,7 +147,7 @@ func compareMachine(t *Table, st Status, xml string) Comparison {
 		return c
 	}
 	m := t.byHost[st.Host]
-	c.Details = differences(m.domain(), &have)
+	c.Details = differences(m.definition(), &have)
 	switch {
 	case st.Changed:
 		c.Condition = ConditionChanged

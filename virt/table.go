@@ -24,6 +24,8 @@ type machine struct {
 	attach  []lab.Attachment // bridge or network of each NIC, in the order of Host.Interfaces
 	uuid    string
 	targets []string // device name of each disk, such as vda
+
+	marked func() metadata // see mark; nil: not kept
 }
 
 // Compile returns the virtual machines of l. The error is lab.Problems: what libvirt would refuse only when a machine is

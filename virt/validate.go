@@ -26,6 +26,7 @@ func compileMachine(labName string, h *lab.Host, problems *lab.Problems) *machin
 	m.compileConfig(bad)
 	m.compileFirmware(bad)
 	m.compileAttachment(bad)
+	m.markOnce()
 	return m
 }
 
