@@ -73,6 +73,7 @@ func tokenCommand(o *options) *cobra.Command {
 
 func installCommand(o *options) *cobra.Command {
 	var now, done, yes bool
+	w := &waiter{}
 	cmd := &cobra.Command{
 		Use:   "install HOST...",
 		Short: "Install hosts at their next network boot",
@@ -87,18 +88,27 @@ func installCommand(o *options) *cobra.Command {
 					return err
 				}
 			}
-			return oneByOne(cmd, o, hosts, func(host string) (api.Arming, error) {
+			if err := w.start(cmd.Context(), c, hosts); err != nil {
+				return err
+			}
+			err = oneByOne(cmd, o, hosts, func(host string) (api.Arming, error) {
 				if done {
 					return c.MarkInstalled(cmd.Context(), host)
 				}
 				return c.Install(cmd.Context(), host, cycle(now))
 			}, armedText)
+			if err != nil {
+				return err
+			}
+			return w.wait(cmd.Context(), hosts)
 		},
 	}
 	cmd.Flags().BoolVar(&now, "now", false, "power-cycle the hosts now, through libvirt or their BMC")
 	cmd.Flags().BoolVar(&done, "done", false, "mark the hosts as installed: they boot from their own disks")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask; needed for --now where standard input is no terminal")
 	cmd.MarkFlagsMutuallyExclusive("now", "done")
+	w.flags(cmd)
+	cmd.MarkFlagsMutuallyExclusive("wait", "done")
 	return cmd
 }
 

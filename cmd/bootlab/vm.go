@@ -18,8 +18,8 @@ func vmCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{Use: "vm", Short: "Manage virtual machines", Args: subcommand, RunE: help}
 	cmd.AddCommand(
 		vmPlan(o), vmApply(o),
-		vmAction(o, api.VMCreate, "Create virtual machines and start them: they boot from the network until they are installed", nil),
-		vmAction(o, api.VMStart, "Start virtual machines", nil),
+		vmBoot(o, api.VMCreate, "Create virtual machines and start them: they boot from the network until they are installed"),
+		vmBoot(o, api.VMStart, "Start virtual machines"),
 		vmStop(o), vmDelete(o), vmConsole(o), vmLog(o), vmSnapshot(o),
 		vmAction(o, api.VMForget, "Forget a virtual machine on a hypervisor that is gone for good, so that it may be created on another", nil),
 		&cobra.Command{
@@ -33,9 +33,26 @@ func vmCommand(o *options) *cobra.Command {
 	return cmd
 }
 
+// vmBoot returns the command of an action that starts machines, whose boots it can wait for.
+func vmBoot(o *options, action api.VMAction, short string) *cobra.Command {
+	w := &waiter{}
+	cmd := vmActionThen(o, action, short, func(cmd *cobra.Command, c *api.Client, hosts []string) (api.VMOptions, error) {
+		return api.VMOptions{}, w.start(cmd.Context(), c, hosts)
+	}, w.wait)
+	w.flags(cmd)
+	return cmd
+}
+
 // vmAction returns the command of an action. options returns its details, nil for none, or an error to end the command.
 func vmAction(o *options, action api.VMAction, short string,
 	options func(*cobra.Command, *api.Client, []string) (api.VMOptions, error),
+) *cobra.Command {
+	return vmActionThen(o, action, short, options, func(context.Context, []string) error { return nil })
+}
+
+// vmActionThen is vmAction, and then is called with the machines that the action was done to.
+func vmActionThen(o *options, action api.VMAction, short string,
+	options func(*cobra.Command, *api.Client, []string) (api.VMOptions, error), then func(context.Context, []string) error,
 ) *cobra.Command {
 	return &cobra.Command{
 		Use:   string(action) + " HOST|CLUSTER...",
@@ -57,6 +74,11 @@ func vmAction(o *options, action api.VMAction, short string,
 				}
 			}
 			vms, err := onHypervisors(cmd, o, c, hosts, action, opts)
+			var names []string
+			for _, vm := range vms {
+				names = append(names, vm.Host)
+			}
+			err = errors.Join(err, then(cmd.Context(), names))
 			if len(args) == 1 && len(vms) == 1 && vms[0].Host == args[0] { // one machine is no list
 				return errors.Join(o.print(cmd, vms[0], func() error { return nil }), err)
 			}
