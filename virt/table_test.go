@@ -114,6 +114,47 @@ func TestCompileErrors(t *testing.T) {
 	}
 }
 
+// TestDigest: each setting of a machine is in the digest of its domain, by which bootlab finds that a lab file has changed. An equal lab
+// file has an equal digest.
+func TestDigest(t *testing.T) {
+	t.Parallel()
+	digest := func(change ...func(*lab.Host)) string {
+		t.Helper()
+		table, err := virt.Compile(oneHost(change...))
+		check(t, err)
+		xml, err := table.XML("master-0")
+		check(t, err)
+		_, rest, _ := strings.Cut(xml, `spec="`)
+		spec, _, _ := strings.Cut(rest, `"`)
+		return spec
+	}
+	seen := map[string]string{digest(): "nothing"}
+	if again := digest(); again == "" || seen[again] == "" {
+		t.Errorf("digests of the same machine: %v, %q", seen, again)
+	}
+	for name, change := range map[string]func(*lab.Host){
+		"tpm":           func(h *lab.Host) { h.VM.TPM = true },
+		"hugepages 2M":  func(h *lab.Host) { h.VM.HugePages = 2 << 20 },
+		"hugepages 1G":  func(h *lab.Host) { h.VM.HugePages = gib },
+		"firmware":      func(h *lab.Host) { h.VM.Firmware = lab.FirmwareUEFI },
+		"secure boot":   func(h *lab.Host) { h.VM.Firmware = lab.FirmwareUEFISecure },
+		"cpus":          func(h *lab.Host) { h.VM.CPUs++ },
+		"cpu":           func(h *lab.Host) { h.VM.CPU = "host-model" },
+		"memory":        func(h *lab.Host) { h.VM.Memory += gib },
+		"video":         func(h *lab.Host) { h.VM.Video = "none" },
+		"bus of a disk": func(h *lab.Host) { h.VM.Disks[0].Bus = "scsi" },
+		"model of NIC":  func(h *lab.Host) { h.Model = "e1000" },
+		"mtu":           func(h *lab.Host) { h.Network.MTU = 9000 },
+		"bridge":        func(h *lab.Host) { h.VM.Hypervisor.Bridges[0].Bridge = "br1" },
+	} {
+		d := digest(change)
+		if other := seen[d]; other != "" {
+			t.Errorf("%s has the digest of %s", name, other)
+		}
+		seen[d] = name
+	}
+}
+
 func TestUUIDIsStableAndUnique(t *testing.T) {
 	t.Parallel()
 	uuid := func(labName, host string) string {
