@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/panics"
 	"github.com/bootlab/bootlab/internal/redfish"
 	"github.com/bootlab/bootlab/virt"
 )
@@ -19,6 +20,7 @@ import (
 // Limits of the download of a virtual medium.
 const (
 	mediaStall     = time.Minute // without a byte
+	mediaTime      = 30 * time.Minute
 	mediaRedirects = 5
 	mediaKnown     = 5 * time.Minute // that a result is kept for a client that did not wait for it
 )
@@ -27,6 +29,8 @@ const (
 type mediaLoader struct {
 	virt *virt.Server
 	http *http.Client
+
+	panics *panics.Server
 
 	mu     sync.Mutex
 	flying map[string]*insertion // by host
@@ -52,8 +56,8 @@ func (i *insertion) outdated() bool {
 	}
 }
 
-func newMediaLoader(v *virt.Server) *mediaLoader {
-	return &mediaLoader{virt: v, flying: map[string]*insertion{}, http: &http.Client{
+func newMediaLoader(v *virt.Server, p *panics.Server) *mediaLoader {
+	return &mediaLoader{virt: v, panics: p, flying: map[string]*insertion{}, http: &http.Client{
 		Transport: &http.Transport{
 			Proxy:       http.ProxyFromEnvironment,
 			DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext, TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: mediaStall,
@@ -78,7 +82,7 @@ func (m *mediaLoader) insert(ctx context.Context, host string, i redfish.Image, 
 		m.flying[host] = now
 		go func() { // ends with the download, which has limits, and with virt.Server
 			defer close(now.done)
-			now.err = m.load(context.WithoutCancel(ctx), host, i, most)
+			now.err = m.panics.Run(func() error { return m.load(context.WithoutCancel(ctx), host, i, most) })
 			now.ended = time.Now()
 		}()
 	}
@@ -109,9 +113,24 @@ func (m *mediaLoader) forget(host string, i *insertion) {
 	}
 }
 
+// forgetEnded forgets the result of an insertion that nobody has asked for: its image was ejected since.
+func (m *mediaLoader) forgetEnded(host string) {
+	m.mu.Lock()
+	i := m.flying[host]
+	m.mu.Unlock()
+	if i == nil {
+		return
+	}
+	select {
+	case <-i.done:
+		m.forget(host, i)
+	default:
+	}
+}
+
 // load downloads an image of at most most bytes.
 func (m *mediaLoader) load(ctx context.Context, host string, i redfish.Image, most lab.Size) error {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithTimeout(ctx, mediaTime)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, i.URL, nil)
 	if err != nil {

@@ -19,9 +19,10 @@ const (
 
 // newRedfish makes the Redfish service, which serves where the lab says so.
 func (d *Daemon) newRedfish(s *servers) (*redfish.Service, error) {
+	contained := d.panics.Server(serverRedfish)
 	return redfish.New(redfish.Config{Connections: redfishConnections}, redfish.Deps{
-		Lab: func() *lab.Lab { return d.current.Load().Lab }, Machines: &metal{d: d, virt: s.virt, media: newMediaLoader(s.virt)},
-		Log: d.serverLog, Registerer: d.registry, Now: time.Now, Certificate: (&certificate{d: d}).get, Panics: d.panics.Server(serverRedfish),
+		Lab: func() *lab.Lab { return d.current.Load().Lab }, Machines: &metal{d: d, virt: s.virt, media: newMediaLoader(s.virt, contained)},
+		Log: d.serverLog, Registerer: d.registry, Now: time.Now, Certificate: (&certificate{d: d}).get, Panics: contained,
 	})
 }
 
@@ -72,7 +73,7 @@ func (m *metal) machine(h *lab.Host, s virt.Status) redfish.Machine {
 	next := m.virt.NextBoot(h.Name)
 	r := redfish.Machine{
 		Name: h.Name, FQDN: h.FQDN, UUID: s.UUID, Serial: cmp.Or(h.Serial, h.Name), Hypervisor: s.Hypervisor, Power: powerStates[s.State],
-		Absent: s.State == virt.StateAbsent, Err: s.Err, CPUs: h.VM.CPUs, Memory: h.VM.Memory, Firmware: h.VM.Firmware,
+		Absent: s.State == virt.StateAbsent, Err: s.Err, ARM: h.VM.Arch == lab.ArchARM64, CPUs: h.VM.CPUs, Memory: h.VM.Memory, Firmware: h.VM.Firmware,
 		Boot: redfish.Boot{Target: targets[next.Device], Continuous: next.Always}, Media: next.Media.URL,
 	}
 	for _, disk := range h.VM.Disks {
@@ -86,6 +87,9 @@ func (m *metal) machine(h *lab.Host, s virt.Status) redfish.Machine {
 
 // Reset implements redfish.Machines.
 func (m *metal) Reset(ctx context.Context, name string, how redfish.ResetType) error {
+	if how == redfish.ResetGracefulRestart { // its ctx ends with the service, not with a client
+		return forRedfish(m.restart(ctx, name))
+	}
 	ctx = context.WithoutCancel(ctx) // a client that goes away leaves no machine half way
 	var err error
 	switch how {
@@ -103,14 +107,18 @@ func (m *metal) Reset(ctx context.Context, name string, how redfish.ResetType) e
 		} else {
 			err = m.virt.Stop(ctx, name, virt.StopRequest, 0)
 		}
-	case redfish.ResetGracefulRestart:
-		if err = m.virt.Stop(ctx, name, virt.StopShutdown, redfishRestart); err == nil {
-			err = m.virt.Start(ctx, name)
-		}
 	default:
 		err = fmt.Errorf("reset type %s is not supported", how)
 	}
 	return forRedfish(err)
+}
+
+// restart shuts a machine down and starts it again.
+func (m *metal) restart(ctx context.Context, name string) error {
+	if err := m.virt.Stop(ctx, name, virt.StopShutdown, redfishRestart); err != nil {
+		return err
+	}
+	return m.virt.Start(context.WithoutCancel(ctx), name) // it has a short timeout of its own
 }
 
 // forRedfish marks the errors after which a client should try again.
@@ -139,5 +147,9 @@ func (m *metal) Insert(ctx context.Context, name string, i redfish.Image) error 
 
 // Eject implements redfish.Machines.
 func (m *metal) Eject(ctx context.Context, name string) error {
-	return forRedfish(m.virt.EjectMedia(context.WithoutCancel(ctx), name))
+	err := m.virt.EjectMedia(context.WithoutCancel(ctx), name)
+	if err == nil {
+		m.media.forgetEnded(name)
+	}
+	return forRedfish(err)
 }

@@ -34,6 +34,7 @@ type Machine struct {
 	Power      PowerState
 	Absent     bool   // not created yet
 	Err        string // why Power is unknown
+	ARM        bool   // 64-bit ARM; else x86-64
 	CPUs       int
 	Memory     lab.Size
 	Disks      []lab.Size

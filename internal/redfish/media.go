@@ -45,39 +45,53 @@ func (s *Service) insertMedia(a *answer, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	const action = "VirtualMedia.InsertMedia"
-	for name, v := range o {
-		values, known := insertParameters[name]
-		_, isText := v.(string)
-		switch {
-		case !known:
-			return &Error{Status: http.StatusBadRequest, ID: "ActionParameterUnknown", Args: []string{action, name}}
-		case v == nil && name != "Image":
-			delete(o, name)
-		case values == nil && !isText:
-			return &Error{Status: http.StatusBadRequest, ID: "ActionParameterValueTypeError", Args: []string{fmt.Sprint(v), name, action}}
-		case values != nil && !slices.Contains(values, v):
-			return &Error{Status: http.StatusBadRequest, ID: "ActionParameterValueNotInList", Args: []string{fmt.Sprint(v), name, action}}
-		}
+	i, err := imageOf(o)
+	if err != nil {
+		return err
 	}
-	image, _ := o["Image"].(string)
-	if image == "" {
-		return &Error{Status: http.StatusBadRequest, ID: "ActionParameterMissing", Args: []string{action, "Image"}}
-	}
-	u, err := url.Parse(image)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return &Error{Status: http.StatusBadRequest, ID: "ActionParameterValueTypeError", Args: []string{image, "Image", action},
-			Resolution: "Image must be the URL of an ISO image: http://… or https://…"}
-	}
-	i := Image{URL: image}
-	i.User, _ = o["UserName"].(string)
-	i.Password, _ = o["Password"].(string)
 	if err := s.deps.Machines.Insert(r.Context(), m.Name, i); err != nil {
 		return err
 	}
 	a.WriteHeader(http.StatusNoContent)
 	return nil
 }
+
+// imageOf returns the image that the parameters of InsertMedia name.
+func imageOf(o object) (i Image, err error) {
+	const action = "VirtualMedia.InsertMedia"
+	for name, v := range o {
+		values, known := insertParameters[name]
+		_, isText := v.(string)
+		switch {
+		case !known:
+			return i, &Error{Status: http.StatusBadRequest, ID: "ActionParameterUnknown", Args: []string{action, name}}
+		case v == nil && name != "Image": // as if it were not there
+		case values == nil && !isText:
+			return i, &Error{Status: http.StatusBadRequest, ID: "ActionParameterValueTypeError", Args: []string{fmt.Sprint(v), name, action}}
+		case values != nil && !slices.Contains(values, v):
+			return i, &Error{Status: http.StatusBadRequest, ID: "ActionParameterValueNotInList", Args: []string{fmt.Sprint(v), name, action}}
+		}
+	}
+	i.URL, _ = o["Image"].(string)
+	i.User, _ = o["UserName"].(string)
+	i.Password, _ = o["Password"].(string)
+	switch {
+	case i.URL == "":
+		return i, &Error{Status: http.StatusBadRequest, ID: "ActionParameterMissing", Args: []string{action, "Image"}}
+	case !isWeb(i.URL):
+		return i, &Error{Status: http.StatusBadRequest, ID: "ActionParameterValueFormatError", Args: []string{i.URL, "Image", action}, Resolution: wantWeb}
+	}
+	return i, nil
+}
+
+// isWeb reports whether a text is a URL that images are downloaded from. No other scheme is: a file would be one of the daemon's.
+func isWeb(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
+}
+
+// wantWeb is the resolution for a URL that is not one.
+const wantWeb = "Send the URL of an ISO image: http://… or https://…"
 
 // ejectMedia is the action VirtualMedia.EjectMedia.
 func (s *Service) ejectMedia(a *answer, r *http.Request) error {

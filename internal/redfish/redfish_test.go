@@ -1,6 +1,7 @@
 package redfish_test
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -8,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -15,10 +17,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/bootlab/bootlab/internal/host/pause"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/redfish"
 )
@@ -28,6 +32,7 @@ type machines struct {
 	mu    sync.Mutex
 	m     redfish.Machine
 	fail  error
+	takes time.Duration // how long Insert and Reset take
 	calls []string
 }
 
@@ -48,7 +53,10 @@ func (f *machines) note(format string, args ...any) error {
 	return f.fail
 }
 
-func (f *machines) Reset(_ context.Context, name string, how redfish.ResetType) error {
+func (f *machines) Reset(ctx context.Context, name string, how redfish.ResetType) error {
+	if err := pause.For(ctx, f.takes); err != nil {
+		return err
+	}
 	return f.note("%s %s", how, name)
 }
 
@@ -59,7 +67,10 @@ func (f *machines) SetBoot(_ context.Context, name string, b redfish.Boot) error
 	return f.note("boot %s %v", name, b)
 }
 
-func (f *machines) Insert(_ context.Context, name string, i redfish.Image) error {
+func (f *machines) Insert(ctx context.Context, name string, i redfish.Image) error {
+	if err := pause.For(ctx, f.takes); err != nil {
+		return err
+	}
 	return f.note("insert %s %s %s", name, i.URL, i.User)
 }
 
@@ -76,7 +87,7 @@ func (f *machines) take() string {
 // A service is one that a test asks.
 type service struct {
 	t        *testing.T
-	handler  http.Handler
+	handler  *redfish.Service
 	machines *machines
 	now      time.Time
 	lab      *lab.Lab
@@ -227,6 +238,7 @@ func TestChanges(t *testing.T) {
 		{"operator", "PATCH", system, `{"Boot": {"BootSourceOverrideTarget": "Hdd", "BootSourceOverrideEnabled": "Continuous"}}`, 200, "", "boot m1 {Hdd true}"},
 		{"operator", "PATCH", system, `{"Boot": {"BootSourceOverrideEnabled": "Disabled"}}`, 200, "", "boot m1 {None false}"},
 		{"operator", "PATCH", system, `{"Boot": {"BootSourceOverrideTarget": "UefiHttp", "HttpBootUri": "http://x/a.iso"}}`, 200, "", "insert m1 http://x/a.iso , boot m1 {Cd false}"},
+		{"operator", "PATCH", system, `{"Boot": {"BootSourceOverrideTarget": "UefiHttp", "HttpBootUri": "file:///etc/shadow"}}`, 400, "PropertyValueFormatError", ""},
 		{"operator", "PATCH", system, `{"Boot": {"BootSourceOverrideMode": "Legacy"}}`, 400, "PropertyValueNotInList", ""},
 		{"operator", "PATCH", system, `{"Boot": {"BootSourceOverrideTarget": "Floppy"}}`, 400, "PropertyValueNotInList", ""},
 		{"operator", "PATCH", system, `{"Boot": {"BootSourceOverrideTarget": 7}}`, 400, "PropertyValueTypeError", ""},
@@ -236,7 +248,8 @@ func TestChanges(t *testing.T) {
 		{"operator", "PATCH", system, `{"Color": "red"}`, 400, "PropertyUnknown", ""},
 		{"operator", "PATCH", system, `{}`, 400, "MalformedJSON", ""},
 		{"operator", "POST", cd + "InsertMedia", `{"Image": "https://x/a.iso", "UserName": "u", "Password": "p", "Inserted": true, "TransferProtocolType": "HTTPS"}`, 204, "", "insert m1 https://x/a.iso u"},
-		{"operator", "POST", cd + "InsertMedia", `{"Image": "nfs://x/a.iso"}`, 400, "ActionParameterValueTypeError", ""},
+		{"operator", "POST", cd + "InsertMedia", `{"Image": "nfs://x/a.iso"}`, 400, "ActionParameterValueFormatError", ""},
+		{"operator", "POST", cd + "InsertMedia", `{"Image": "file:///etc/shadow"}`, 400, "ActionParameterValueFormatError", ""},
 		{"operator", "POST", cd + "InsertMedia", `{"Image": null}`, 400, "ActionParameterValueTypeError", ""},
 		{"operator", "POST", cd + "InsertMedia", `{"Inserted": true}`, 400, "ActionParameterMissing", ""},
 		{"operator", "POST", cd + "InsertMedia", `{"Image": "http://x/a.iso", "WriteProtected": false}`, 400, "ActionParameterValueNotInList", ""},
@@ -254,6 +267,86 @@ func TestChanges(t *testing.T) {
 			t.Errorf("%s %s %.80s: calls %q, want %q", tt.method, tt.path, tt.body, calls, tt.calls)
 		}
 	}
+}
+
+// pipes is a listener of connections in memory, whose deadlines follow the clock of a synctest bubble.
+type pipes struct {
+	conns chan net.Conn
+	once  sync.Once
+	done  chan struct{}
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error { p.once.Do(func() { close(p.done) }); return nil }
+
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// served runs the service with a clock that stands still while anything works. post sends a request to it and returns the status;
+// stop ends the service and returns how long that took.
+func (s *service) served(t *testing.T, test func(post func(path, body string) int, stop func() time.Duration)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		l := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
+		ended := make(chan error, 1)
+		go func() { ended <- s.handler.Serve(ctx, l) }()
+		client, server := net.Pipe()
+		l.conns <- server
+		test(func(path, body string) int {
+			r := httptest.NewRequestWithContext(ctx, http.MethodPost, path, strings.NewReader(body))
+			r.SetBasicAuth("operator", "password of operator")
+			go func() { _ = r.Write(client) }()
+			resp, err := http.ReadResponse(bufio.NewReader(client), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return resp.StatusCode
+		}, func() time.Duration {
+			start := time.Now()
+			_ = client.Close()
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			return time.Since(start)
+		})
+	})
+}
+
+// TestInsertTakesMinutes: the limit of the time in which a request must arrive is none of the time until it is answered.
+func TestInsertTakesMinutes(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.machines.takes = 10 * time.Minute
+	s.served(t, func(post func(string, string) int, stop func() time.Duration) {
+		if status := post(system+"/VirtualMedia/Cd/Actions/VirtualMedia.InsertMedia", `{"Image": "http://x/a.iso"}`); status != http.StatusNoContent {
+			t.Errorf("status %d", status)
+		}
+		stop()
+	})
+}
+
+// TestStopDuringRestart: the service does not wait for a system that takes its time to shut down.
+func TestStopDuringRestart(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.machines.takes = 5 * time.Minute
+	s.served(t, func(post func(string, string) int, stop func() time.Duration) {
+		if status := post(system+"/Actions/ComputerSystem.Reset", `{"ResetType": "GracefulRestart"}`); status != http.StatusNoContent {
+			t.Errorf("status %d", status)
+		}
+		if took := stop(); took > 30*time.Second {
+			t.Errorf("the service ended after %v", took)
+		}
+	})
 }
 
 // TestErrorsOfMachines: those that a client should try again are 503 with Retry-After, others 409. A panic is 500.

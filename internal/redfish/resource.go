@@ -2,6 +2,7 @@ package redfish
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -21,6 +22,7 @@ type answer struct {
 	status int
 	user   string // empty: nobody has logged in
 	role   lab.RedfishRole
+	after  context.Context // of what goes on after the answer: ends with the service
 }
 
 // WriteHeader implements http.ResponseWriter.

@@ -107,7 +107,8 @@ func (s *Service) Serve(ctx context.Context, l net.Listener) error {
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	server := &http.Server{
-		Handler: s, ReadHeaderTimeout: headerWait, ReadTimeout: headerWait, IdleTimeout: idleWait, MaxHeaderBytes: maxHeader,
+		Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(&answer{ResponseWriter: w, after: base}, r) }),
+		ReadHeaderTimeout: headerWait, ReadTimeout: headerWait, IdleTimeout: idleWait, MaxHeaderBytes: maxHeader,
 		ErrorLog:    slog.NewLogLogger(s.deps.Log.Handler(), slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return base },
 	}
@@ -169,7 +170,10 @@ func (c *counted) Close() error {
 
 // ServeHTTP implements http.Handler.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	a := &answer{ResponseWriter: w}
+	s.serve(&answer{ResponseWriter: w, after: context.WithoutCancel(r.Context())}, r)
+}
+
+func (s *Service) serve(a *answer, r *http.Request) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.deps.Panics.Note(p)
@@ -180,7 +184,7 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			s.deps.Log.Info("redfish request", "user", a.user, "method", r.Method, "path", r.URL.Path, "status", a.status)
 		}
 	}()
-	h := w.Header()
+	h := a.Header()
 	h.Set("OData-Version", "4.0")
 	h.Set("Cache-Control", "no-cache")
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -188,13 +192,8 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.fail(&Error{Status: http.StatusPreconditionFailed, ID: "GeneralError", Message: "OData-Version: only 4.0 is supported"})
 		return
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-	if path := strings.TrimSuffix(r.URL.Path, "/"); path != r.URL.Path { // both are the same resource (DSP0266 section 6.2)
-		u := *r.URL
-		u.Path, u.RawPath = path, ""
-		r = r.Clone(r.Context())
-		r.URL = &u
-	}
+	r = withoutSlash(r)
+	r.Body = http.MaxBytesReader(a.ResponseWriter, r.Body, maxBody)
 	_, pattern := s.mux.Handler(r)
 	if !needsNoLogin(r.Method, pattern) {
 		if err := s.authenticate(a, r); err != nil {
@@ -207,6 +206,19 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.mux.ServeHTTP(a, r)
+}
+
+// withoutSlash returns a request without the slash at the end of its path: both are the same resource (DSP0266 section 6.2).
+func withoutSlash(r *http.Request) *http.Request {
+	path := strings.TrimSuffix(r.URL.Path, "/")
+	if path == r.URL.Path {
+		return r
+	}
+	u := *r.URL
+	u.Path, u.RawPath = path, ""
+	r = r.Clone(r.Context())
+	r.URL = &u
+	return r
 }
 
 // methodLabel is a label of the metric: a closed set.

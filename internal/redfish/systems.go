@@ -125,9 +125,13 @@ func secureBoot(m Machine, path string) object {
 }
 
 func processor(m Machine, path string) object {
+	arch, set := "x86", "x86-64"
+	if m.ARM {
+		arch, set = "ARM", "ARM-A64"
+	}
 	return object{
 		"@odata.id": path, "@odata.type": "#Processor.v1_17_0.Processor", "Id": "CPU", "Name": "Virtual CPUs", "ProcessorType": "CPU",
-		"ProcessorArchitecture": "x86", "InstructionSet": "x86-64", "TotalCores": m.CPUs, "TotalThreads": m.CPUs, "Status": enabled,
+		"ProcessorArchitecture": arch, "InstructionSet": set, "TotalCores": m.CPUs, "TotalThreads": m.CPUs, "Status": enabled,
 	}
 }
 
@@ -232,8 +236,12 @@ func bootOf(m Machine, fields map[string]any) (b Boot, uri string, err error) {
 	default:
 		return b, "", wrong("BootSourceOverrideEnabled")
 	}
-	if uri = text["HttpBootUri"]; uri != "" && b.Target != TargetUEFIHTTP {
-		uri = ""
+	uri = text["HttpBootUri"]
+	switch {
+	case b.Target != TargetUEFIHTTP || uri == "":
+		return b, "", nil
+	case !isWeb(uri):
+		return b, "", &Error{Status: http.StatusBadRequest, ID: "PropertyValueFormatError", Args: []string{uri, "Boot/HttpBootUri"}, Resolution: wantWeb}
 	}
 	return b, uri, nil
 }
@@ -261,8 +269,7 @@ func (s *Service) reset(a *answer, r *http.Request) error {
 	case !ok || !slices.Contains(resetTypes, how):
 		return &Error{Status: http.StatusBadRequest, ID: "ActionParameterValueNotInList", Args: []string{fmt.Sprint(o["ResetType"]), "ResetType", action}}
 	case how == ResetGracefulRestart:
-		s.later.Add(1)
-		go s.restart(context.WithoutCancel(r.Context()), m.Name)
+		s.later.Go(func() { s.restart(a.after, m.Name) })
 	default:
 		if err := s.deps.Machines.Reset(r.Context(), m.Name, how); err != nil {
 			return err
@@ -274,7 +281,6 @@ func (s *Service) reset(a *answer, r *http.Request) error {
 
 // restart shuts a machine down and starts it again, after its request was answered: a system may take minutes.
 func (s *Service) restart(ctx context.Context, name string) {
-	defer s.later.Done()
 	defer s.deps.Panics.Contain()
 	if err := s.deps.Machines.Reset(ctx, name, ResetGracefulRestart); err != nil {
 		s.deps.Log.Warn("redfish: graceful restart", "host", name, "err", err)
