@@ -20,8 +20,9 @@ import (
 const (
 	maxSetRecords  = 500 // of one RRset
 	maxSetOctets   = 32 << 10
-	maxZoneUpdates = 10_000 // RRsets of one zone
-	maxNodeTypes   = 64     // types at one name
+	maxZoneUpdates = 10_000  // RRsets of one zone
+	maxZoneOctets  = 4 << 20 // of their data
+	maxNodeTypes   = 64      // types at one name
 	maxUpdateTTL   = 1<<31 - 1
 )
 
@@ -414,18 +415,21 @@ func (e *zoneEdit) inUse() bool { return len(e.types()) > 0 }
 
 // changed returns the RRsets that the update has changed, if the zone stays within its limits.
 func (e *zoneEdit) changed() (sets []RRSet, err error) {
-	total := 0
-	for k := range e.t.updated {
+	total, octets := 0, 0
+	for k, set := range e.t.updated {
 		if k.zone == e.zone {
 			total++
+			octets += length(set.Data)
 		}
 	}
+	before := octets
 	for k, set := range e.sets {
 		_, _ = e.n.parse([]byte(k.owner))
 		old := e.t.updated[k]
-		size := 0
-		for _, d := range set.data {
-			size += len(d)
+		size := length(set.data)
+		octets += size
+		if old != nil {
+			octets -= length(old.Data)
 		}
 		switch {
 		case old == nil && len(set.data) == 0:
@@ -440,6 +444,9 @@ func (e *zoneEdit) changed() (sets []RRSet, err error) {
 				nameText([]byte(k.owner)), typeText(k.rtype), maxSetRecords, maxSetOctets, maxNodeTypes, maxZoneUpdates)
 		}
 		sets = append(sets, RRSet{Zone: e.t.zones[e.zone].text, Name: nameText([]byte(k.owner)), Type: typeText(k.rtype), TTL: set.ttl, Data: set.data, Key: e.key, At: e.now})
+	}
+	if octets > max(maxZoneOctets, before) {
+		return nil, refuse(refused, "the updates of a zone may have %d octets of data in all", maxZoneOctets)
 	}
 	slices.SortFunc(sets, func(a, b RRSet) int { return strings.Compare(a.Name+" "+a.Type, b.Name+" "+b.Type) })
 	return sets, nil
@@ -457,6 +464,14 @@ func rdataOf(rr dns.RR) ([]byte, error) {
 		return nil, refuse(formErr, "%s: malformed record", rr.Header().Name)
 	}
 	return bytes.Clone(buf[owner+10 : end]), nil
+}
+
+// length returns the octets of some data.
+func length(all [][]byte) (octets int) {
+	for _, d := range all {
+		octets += len(d)
+	}
+	return octets
 }
 
 func containsData(all [][]byte, data []byte) bool {

@@ -226,6 +226,40 @@ func TestUpdatesAreBounded(t *testing.T) {
 	}
 }
 
+// TestUpdatesOfAZoneAreBounded: the records of all updates of a zone have a limit, and what is deleted makes room.
+func TestUpdatesOfAZoneAreBounded(t *testing.T) {
+	t.Parallel()
+	u := newUpdatedLab(t, updateLab())
+	ap := serve(t, u.server(t), "127.0.0.1")
+	large := func(i int) []dns.RR {
+		var all []dns.RR
+		for j := range 100 {
+			all = append(all, rr(t, fmt.Sprintf("n%d.z.test. 60 TXT %d%s", i, j, strings.Repeat("x", 240))))
+		}
+		return all
+	}
+	insert := func(i int) int {
+		m := new(dns.Msg).SetUpdate("z.test.")
+		m.Insert(large(i))
+		return sendUpdate(t, ap, m)
+	}
+	n := 0
+	for n*240*100 <= maxZoneOctets && insert(n) == dns.RcodeSuccess {
+		n++
+	}
+	if octets := n * 240 * 100; octets > maxZoneOctets || octets < maxZoneOctets*9/10 {
+		t.Fatalf("%d octets were accepted, the limit is %d", octets, maxZoneOctets)
+	}
+	m := new(dns.Msg).SetUpdate("z.test.")
+	m.RemoveName([]dns.RR{rr(t, "n0.z.test. 60 A 192.0.2.1")})
+	if got := sendUpdate(t, ap, m); got != dns.RcodeSuccess {
+		t.Fatalf("removing a name: %s", dns.RcodeToString[got])
+	}
+	if got := insert(n); got != dns.RcodeSuccess {
+		t.Errorf("after a name was removed: %s", dns.RcodeToString[got])
+	}
+}
+
 // TestLabTakesPrecedence: a reload whose lab file has a name that was updated keeps the update, serves it no longer, and gives it back.
 func TestLabTakesPrecedence(t *testing.T) {
 	t.Parallel()
