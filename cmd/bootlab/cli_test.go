@@ -26,8 +26,9 @@ func TestUsage(t *testing.T) {
 		{args: "vm create", err: "an argument is missing; usage: bootlab vm create HOST"},
 		{args: "backend", out: []string{"drain", "ready", "list"}},
 		{args: "backend dran a b", err: "did you mean drain?"},
-		{args: "backend drain a", err: "1 argument does not fit; usage: bootlab backend drain BALANCER BACKEND"},
-		{args: "plan a b", err: "2 arguments do not fit; usage: bootlab plan [HOST|ZONE]"},
+		{args: "backend drain a", err: "an argument is missing; usage: bootlab backend drain BALANCER BACKEND"},
+		{args: "clusters a", err: "1 argument is too many; usage: bootlab clusters"},
+		{args: "plan a b", err: "2 arguments are too many; usage: bootlab plan [HOST|ZONE]"},
 		{args: "plan --zones nope.example --lab " + contract, err: `no zone "nope.example" in lab telco; zones are 0.0.0.0.0.0.0.0.6.1.0.0.0.0.d.f.ip6.arpa., 16.168.192.in-addr.arpa.`},
 		{args: "plan --nope", err: "unknown flag: --nope; see bootlab plan --help"},
 		{args: "plan --lab", err: "flag needs an argument: --lab; see bootlab plan --help"},
@@ -110,7 +111,7 @@ func TestProcess(t *testing.T) {
 		{"good", "check --lab " + contract, 0, ""},
 		{"bad", "check --lab " + broken, 1, broken + ":1:8: not YAML: [ is not closed"},
 		{"bad, in JSON", "check --json --lab " + broken, 1, "bootlab: the lab file has"},
-		{"wrong use", "plan a b", 1, "bootlab: 2 arguments do not fit; usage: bootlab plan"},
+		{"wrong use", "plan a b", 1, "bootlab: 2 arguments are too many; usage: bootlab plan"},
 		{"no daemon", "status --server /nowhere.sock", 1, "bootlab: no bootlab daemon answers"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

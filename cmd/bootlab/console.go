@@ -129,6 +129,9 @@ func vmLog(o *options) *cobra.Command {
 			if list {
 				return o.print(cmd, boots, func() error { return consoleBootsText(cmd, boots) })
 			}
+			if len(boots) == 0 {
+				return fmt.Errorf("%s has no console output yet: only virtual machines of bootlab have some", args[0])
+			}
 			if back < 0 || back >= len(boots) {
 				return fmt.Errorf("%d boots of %s have console output: bootlab vm log %[2]s --list lists them", len(boots), args[0])
 			}

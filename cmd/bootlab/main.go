@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -117,22 +118,24 @@ func sayUsage(cmd *cobra.Command) {
 				if len(a) == 1 && (strings.HasSuffix(a[0], ".yaml") || strings.HasSuffix(a[0], ".yml")) {
 					return fmt.Errorf("the lab file is set with a flag: %s --lab %s", cmd.CommandPath(), a[0])
 				}
-				return fmt.Errorf("%s; usage: %s", argumentCount(len(a)), cmd.UseLine())
+				return fmt.Errorf("%s; usage: %s", argumentCount(cmd, args, a), cmd.UseLine())
 			}
 			return nil
 		}
 	}
 }
 
-// argumentCount names the number of arguments of a command that wants another number.
-func argumentCount(n int) string {
-	switch n {
-	case 0:
-		return "an argument is missing"
-	case 1:
-		return "1 argument does not fit"
+// argumentCount says whether the arguments given, which fits refuses, are too few or too many.
+func argumentCount(cmd *cobra.Command, fits cobra.PositionalArgs, given []string) string {
+	for more := 1; more <= 3; more++ {
+		if fits(cmd, append(slices.Clone(given), make([]string, more)...)) == nil {
+			return "an argument is missing"
+		}
 	}
-	return fmt.Sprintf("%d arguments do not fit", n)
+	if len(given) == 1 {
+		return "1 argument is too many"
+	}
+	return fmt.Sprintf("%d arguments are too many", len(given))
 }
 
 // subcommand refuses what is no command of cmd, where cobra would print the help and succeed.

@@ -380,7 +380,7 @@ func (c *clusters) Down(ctx context.Context, name string) (api.Cluster, error) {
 	}
 	answer = c.describe(cl, c.assess(cl, c.look(ctx)))
 	if metal := metalOf(cl); len(metal) > 0 {
-		answer.Note = "no virtual machines, and left on: " + strings.Join(metal, ", ") + " (bootlab power off switches off those that have a bmc)"
+		answer.Note = "no virtual machines, and left as they are: " + strings.Join(metal, ", ") + " (bootlab power off switches off those that have a bmc)"
 	}
 	return answer, nil
 }

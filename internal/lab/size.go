@@ -30,6 +30,8 @@ func meantSize(text string) string {
 	switch power := strings.Index("kmgtp", unit); {
 	case err != nil || n == 0 || power < 0 || len(unit) > 1:
 		return "want a number and a unit, like 512MiB or 42GiB"
+	case unit == "" && n >= 64 && n < 512:
+		return fmt.Sprintf("want a unit too, as in %dMiB or %[1]dGiB", n)
 	case unit == "" && n >= 512:
 		return fmt.Sprintf("did you mean %dMiB?", n)
 	case unit == "":

@@ -212,6 +212,9 @@ func (v *access) parse(s string) error {
 	}
 	var src source
 	if err := src.parse(from); err != nil {
+		if key == "" && !strings.ContainsAny(from, ".:/ ") {
+			return fmt.Errorf("%q is neither a prefix nor an address: did you mean 'key %[1]s'?", from)
+		}
 		return err
 	}
 	v.From = src.Prefix

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -252,6 +253,9 @@ func (r *resolver) vm(e *entry[rawHost], h *lab.Host) *lab.VM {
 	}
 	if vm.CPUs == 0 {
 		r.fail(raw.CPUs.spot, key+".cpus", "0 CPUs is not possible: want 1 or more")
+	}
+	if n, err := strconv.ParseUint(vm.CPU, 10, 8); err == nil {
+		r.fail(raw.CPU.spot, key+".cpu", "%d is no CPU model: did you mean cpus: %[1]d?", n)
 	}
 	for i := range raw.Disks.Items {
 		vm.Disks = append(vm.Disks, r.disk(&raw.Disks.Items[i], fmt.Sprintf("%s.disks[%d]", key, i)))
