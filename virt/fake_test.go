@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -277,14 +278,14 @@ func (r *recorder) take() []event.Kind {
 type testServer struct {
 	*virt.Server
 	events *recorder
-	table  *virt.Table
+	table  atomic.Pointer[virt.Table]
 }
 
 func (b *testServer) use(t *testing.T, l *lab.Lab) {
 	t.Helper()
 	table, err := virt.Compile(l)
 	check(t, err)
-	b.table = table
+	b.table.Store(table)
 }
 
 func newTestServer(t *testing.T, l *lab.Lab, d virt.Driver, cfg virt.Config) *testServer {
@@ -299,7 +300,7 @@ func newTestServerWith(t *testing.T, l *lab.Lab, cfg virt.Config, deps virt.Deps
 		cfg.ListWait = time.Minute // a slow machine is not a silent hypervisor
 	}
 	b.use(t, l)
-	deps.Table, deps.Events, deps.Log = func() *virt.Table { return b.table }, b.events, slog.New(slog.NewTextHandler(io.Discard, nil))
+	deps.Table, deps.Events, deps.Log = b.table.Load, b.events, slog.New(slog.NewTextHandler(io.Discard, nil))
 	deps.Registerer, deps.Now = prometheus.NewRegistry(), time.Now
 	if deps.Driver == nil {
 		deps.Driver = &virt.Processes{Program: "/proc/self/exe", Log: deps.Log}

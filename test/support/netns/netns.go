@@ -142,11 +142,11 @@ func Run(t testing.TB, name string, args ...string) string {
 // WaitFor waits until ok, and fails the test after 20 s.
 func WaitFor(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for !ok() {
 		if pause.For(ctx, 5*time.Millisecond) != nil {
-			t.Fatalf("waited 20 s for %s", what)
+			t.Fatalf("waited a minute for %s", what)
 		}
 	}
 }
