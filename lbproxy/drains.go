@@ -126,6 +126,7 @@ type BalancerState struct {
 	Connections int64           `json:"connections"` // open
 	Limit       int             `json:"limit,omitempty"`
 	Queued      int             `json:"queued,omitempty"` // clients that wait for a backend with less than its limit
+	Checked     bool            `json:"checked"`          // its backends are
 	Backends    []BackendState  `json:"backends"`
 }
 
@@ -162,7 +163,7 @@ func (s *Server) States() []BalancerState {
 	for i, f := range t.frontends {
 		out[i] = BalancerState{
 			Name: f.Name, Listen: f.Listen, Mode: f.Mode, Balance: f.Balance,
-			Connections: f.state.active.Load(), Limit: f.MaxConnections, Queued: int(f.state.queue.len.Load()), Backends: make([]BackendState, len(f.endpoints)),
+			Connections: f.state.active.Load(), Limit: f.MaxConnections, Queued: int(f.state.queue.len.Load()), Checked: f.Check.Kind != lab.CheckNone, Backends: make([]BackendState, len(f.endpoints)),
 		}
 		for j := range f.endpoints {
 			out[i].Backends[j] = f.endpoints[j].current()

@@ -113,7 +113,7 @@ func (s *served) balancers() (all []api.BalancerHealth) {
 			switch {
 			case m.Drained:
 				h.Drained++
-			case m.Condition == lbproxy.Up:
+			case m.Condition == lbproxy.Up, m.Condition == lbproxy.Unchecked && !b.Checked: // nothing says that it does not work
 				h.Up++
 			case ever:
 				h.Down++

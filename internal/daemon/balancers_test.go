@@ -14,7 +14,8 @@ func TestBalancersAreMeasured(t *testing.T) {
 	netns.Need(t, "root", "ip", "curl")
 	r := newRig(t, "10.57.0.1")
 	const check = "check: {kind: tcp, interval: 100ms, timeout: 5s, rise: 1, fall: 1}"
-	r.write(r.read() + "balancers:\n  web: {listen: \"10.57.0.1:80\", backends: [\"10.57.0.1:81\", \"10.57.0.1:82\"], " + check + "}\n  later: {listen: \"10.57.0.1:83\", backends: [\"10.57.0.1:84\"], " + check + "}\n")
+	r.write(r.read() + "balancers:\n  web: {listen: \"10.57.0.1:80\", backends: [\"10.57.0.1:81\", \"10.57.0.1:82\"], " + check + "}\n  later: {listen: \"10.57.0.1:83\", backends: [\"10.57.0.1:84\"], " + check + "}\n" +
+		"  plain: {listen: \"10.57.0.1:85\", backends: [\"10.57.0.1:81\"], check: {kind: none}}\n") // not measured, and no reason to complain
 	l, err := net.Listen("tcp", "10.57.0.1:81")
 	if err != nil {
 		t.Fatal(err)
@@ -46,18 +47,18 @@ func TestBalancersAreMeasured(t *testing.T) {
 			t.Errorf("/readyz by the socket, want %q:\n%s", socket, body)
 		}
 	}
-	want("up=1 down=0 new=1", "up=0 down=0 new=1", "degraded: 1 of 2 without a healthy backend (bootlab status says which)", "degraded: later: 0 of 1 healthy, none was yet")
+	want("up=1 down=0 new=1", "up=0 down=0 new=1", "degraded: 1 of 3 without a healthy backend (bootlab status says which)", "degraded: later: 0 of 1 healthy, none was yet")
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
 	down := "degraded: later: 0 of 1 healthy, none was yet; web: 0 of 2 healthy"
-	want("up=0 down=1 new=1", "new=1", "degraded: 2 of 2 without a healthy backend (bootlab status says which)", down)
+	want("up=0 down=1 new=1", "new=1", "degraded: 2 of 3 without a healthy backend (bootlab status says which)", down)
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
 	r.start()
-	want("up=0 down=1 new=1", "new=1", "degraded: 2 of 2 without a healthy backend (bootlab status says which)", down)
-	if s := r.status(); len(s.Balancers) != 2 || s.Balancers[1].Name != "web" || s.Balancers[1].Down != 1 {
+	want("up=0 down=1 new=1", "new=1", "degraded: 2 of 3 without a healthy backend (bootlab status says which)", down)
+	if s := r.status(); len(s.Balancers) != 3 || s.Balancers[2].Name != "web" || s.Balancers[2].Down != 1 {
 		t.Errorf("%+v", s.Balancers)
 	}
 }

@@ -155,6 +155,7 @@ func (d *Daemon) reportState(ctx context.Context) {
 	}
 	if hosts, pools := d.unaccepted(l); len(hosts)+len(pools) > 0 {
 		d.log.Warn("first start of this lab: machines install themselves at their next network boot", "hosts", hosts, "pools", pools, "advice", adviceFirst)
+		return // a restart says so again, until somebody has accepted it
 	}
 	if err := d.state.id.Served(ctx); err != nil {
 		d.log.Error("first start not noted in the state", "err", err)
@@ -282,7 +283,11 @@ func (c *adminBackend) AcceptState(ctx context.Context, database string) (api.St
 		return api.State{}, &api.Error{Status: http.StatusConflict, Message: "the daemon was restarted with another state meanwhile", Hint: "look at it again: bootlab state"}
 	}
 	if c.installs.Lost() == nil && len(c.storeWatch.store.Losses()) == 0 {
-		if c.state.first.CompareAndSwap(true, false) {
+		if c.state.first.Load() {
+			if err := c.state.id.Served(ctx); err != nil {
+				return api.State{}, err
+			}
+			c.state.first.Store(false)
 			return c.State(ctx), nil
 		}
 		return api.State{}, &api.Error{Status: http.StatusConflict, Message: "nothing was lost: there is nothing to accept", Hint: "bootlab install HOST arms one host"}

@@ -149,6 +149,9 @@ func CompileUpdated(l *lab.Lab, all []api.DNSUpdate) (*snapshot.Snapshot, error)
 
 // DeleteDNSUpdate implements httpd.Names. The type may be empty: then all types of the name.
 func (c *adminBackend) DeleteDNSUpdate(ctx context.Context, name, rtype string) (api.DNSUpdatesDeleted, error) {
+	if name == "" {
+		return api.DNSUpdatesDeleted{}, &api.Error{Status: http.StatusBadRequest, Message: "name is missing", Hint: "bootlab dns updates lists the names"}
+	}
 	c.updates.changing.Lock()
 	defer c.updates.changing.Unlock()
 	var gone []dnsd.RRSet

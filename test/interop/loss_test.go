@@ -211,8 +211,16 @@ func TestAcceptState(t *testing.T) {
 	if ws := l.warnings(); !strings.Contains(ws, "these install themselves: w2; ") {
 		t.Errorf("after two of three are marked as installed: %s", ws)
 	}
+	l.restart(nil)
+	if ws := l.warnings(); !strings.Contains(ws, "these install themselves: w2; ") {
+		t.Errorf("after a restart that nobody has accepted: %s", ws)
+	}
 	if out, err := l.bootlab("state", "accept-new", "--yes"); err != nil || strings.Contains(l.warnings(), "first start") {
 		t.Errorf("the first start cannot be accepted: %v\n%s\n%s", err, out, l.warnings())
+	}
+	l.restart(nil)
+	if ws := l.warnings(); strings.Contains(ws, "first start") {
+		t.Errorf("after it was accepted and a restart: %s", ws)
 	}
 	if out, err := l.bootlab("state", "accept-new", "--yes"); err == nil || !strings.Contains(out, "there is nothing to accept") {
 		t.Errorf("without a loss: %v\n%s", err, out)

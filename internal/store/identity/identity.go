@@ -26,7 +26,7 @@ type name struct {
 type record struct {
 	name
 	Since time.Time `json:"since"`
-	// New says that no daemon has served from it yet.
+	// New says that Served was not called yet.
 	New bool `json:"new,omitempty"`
 	// Restored says that an admin has put a backup in its place: it is the right one, whatever the markers name.
 	Restored bool `json:"restored,omitempty"`
@@ -142,7 +142,7 @@ func (i *Identity) First() bool {
 	return i.record.New
 }
 
-// Served notes that a daemon serves from the store: its next start is not the first.
+// Served notes that a daemon serves from the store, and that no admin has to be asked what it may install: its next start is not the first.
 func (i *Identity) Served(ctx context.Context) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
