@@ -305,6 +305,7 @@ func (h *Holder) publish() {
 	for _, a := range h.addrs {
 		states = append(states, a.State)
 	}
+	slices.SortFunc(states, func(a, b State) int { return a.Addr.Compare(b.Addr) })
 	h.mu.Lock()
 	before := h.states
 	h.states = states
@@ -312,7 +313,6 @@ func (h *Holder) publish() {
 	if h.deps.Report == nil {
 		return
 	}
-	slices.SortFunc(states, func(a, b State) int { return a.Addr.Compare(b.Addr) })
 	for _, s := range states {
 		same := func(o State) bool { return o.Addr == s.Addr && o.Phase == s.Phase && o.MAC == s.MAC && o.Err == s.Err }
 		if s.Phase != Looking && !slices.ContainsFunc(before, same) {
