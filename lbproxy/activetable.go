@@ -161,12 +161,11 @@ func (s *Server) endpointStateLocked(f *Frontend, b *Backend, health *Health) *e
 	k := endpointKey{f.Name, b.Addr}
 	state := s.endpointStates[k]
 	if state == nil {
-		state = &endpointState{key: k}
+		state = &endpointState{key: k, queue: &s.frontendStates[f.Name].queue}
 		state.announced, _, _ = (&endpoint{Backend: b, state: state, health: health}).condition()
 		state.drained.Store(s.drained[k])
 		s.endpointStates[k] = state
 	}
-	state.queue = &s.frontendStates[f.Name].queue
 	state.weight.Store(int32(s.weightLocked(f.Name, b.Addr)))
 	state.limit.Store(int64(b.Limit))
 	return state
