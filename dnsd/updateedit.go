@@ -1,0 +1,345 @@
+package dnsd
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/lab"
+
+	"github.com/miekg/dns"
+)
+
+// A zoneEdit is a zone and what one update makes of it.
+type zoneEdit struct {
+	t    *Table
+	zone int
+	key  string
+	now  time.Time
+	n    name                // scratch: the owner that is looked at
+	sets map[setKey]*editSet // that the update has touched
+}
+
+// A setKey names an RRset.
+type setKey struct {
+	zone  int
+	owner string // in wire form
+	rtype uint16
+}
+
+type editSet struct {
+	ttl  uint32
+	data [][]byte
+}
+
+// planUpdate returns what an update changes (RFC 2136 sections 3.2 and 3.4).
+func (t *Table) planUpdate(m *dns.Msg, r *request, now time.Time) ([]RRSet, error) {
+	z, at := t.zoneOf(&r.q.name, 0)
+	if z < 0 || at != 0 || t.zones[z].broken || !allows(t.zones[z].source.Update, r.from, r.sig) {
+		return nil, refuse(refused, "the zone takes no updates any more")
+	}
+	e := &zoneEdit{t: t, zone: z, key: r.sig.by(), now: now, sets: map[setKey]*editSet{}}
+	if err := e.prerequisites(m.Answer); err != nil {
+		return nil, err
+	}
+	for _, rr := range m.Ns {
+		if err := e.prescan(rr); err != nil {
+			return nil, err
+		}
+	}
+	for _, rr := range m.Ns {
+		if err := e.apply(rr); err != nil {
+			return nil, err
+		}
+	}
+	return e.changed()
+}
+
+// owner parses the owner of a record, which must be in the zone and in none below it.
+func (e *zoneEdit) owner(rr dns.RR) error {
+	var b [maxName + 1]byte
+	n, err := dns.PackDomainName(rr.Header().Name, b[:], 0, nil, false)
+	if err == nil {
+		_, err = e.n.parse(b[:n])
+	}
+	if err != nil {
+		return refuse(formErr, "%q is not a domain name", rr.Header().Name)
+	}
+	if z, _ := e.t.zoneOf(&e.n, 0); z != e.zone {
+		return refuse(notZone, "%s is not in the zone", rr.Header().Name)
+	}
+	return nil
+}
+
+// prerequisites checks what the client takes for granted (RFC 2136 section 3.2).
+func (e *zoneEdit) prerequisites(rrs []dns.RR) error {
+	wanted := map[setKey][][]byte{}
+	for _, rr := range rrs {
+		h := rr.Header()
+		if err := e.owner(rr); err != nil {
+			return err
+		}
+		empty := h.Class == dns.ClassANY || h.Class == dns.ClassNONE
+		switch {
+		case h.Ttl != 0 || empty && h.Rdlength != 0 || h.Rrtype != typeANY && isMeta(h.Rrtype) || !empty && (h.Class != classIN || h.Rrtype == typeANY):
+			return refuse(formErr, "malformed prerequisite")
+		case h.Class == dns.ClassANY && h.Rrtype == typeANY && !e.inUse():
+			return refuse(nxDomain, "%s does not exist", h.Name)
+		case h.Class == dns.ClassANY && h.Rrtype != typeANY && e.get(h.Rrtype) == nil:
+			return refuse(nxRRset, "%s has no %s", h.Name, typeText(h.Rrtype))
+		case h.Class == dns.ClassNONE && h.Rrtype == typeANY && e.inUse():
+			return refuse(yxDomain, "%s exists", h.Name)
+		case h.Class == dns.ClassNONE && h.Rrtype != typeANY && e.get(h.Rrtype) != nil:
+			return refuse(yxRRset, "%s has %s", h.Name, typeText(h.Rrtype))
+		}
+		if !empty {
+			data, err := rdataOf(rr)
+			if err != nil {
+				return err
+			}
+			k := setKey{e.zone, string(e.n.bytes()), h.Rrtype}
+			if !containsData(wanted[k], data) {
+				wanted[k] = append(wanted[k], data)
+			}
+		}
+	}
+	for k, data := range wanted {
+		_, _ = e.n.parse([]byte(k.owner))
+		set := e.get(k.rtype)
+		if set == nil || len(set.data) != len(data) || slices.ContainsFunc(data, func(d []byte) bool { return !containsData(set.data, d) }) {
+			return refuse(nxRRset, "%s has other %s", nameText([]byte(k.owner)), typeText(k.rtype))
+		}
+	}
+	return nil
+}
+
+// prescan checks the form of a change (RFC 2136 section 3.4.1).
+func (e *zoneEdit) prescan(rr dns.RR) error {
+	if err := e.owner(rr); err != nil {
+		return err
+	}
+	h := rr.Header()
+	meta := isMeta(h.Rrtype) && h.Rrtype != typeANY
+	ok := false
+	switch h.Class {
+	case classIN:
+		ok = !meta && h.Rrtype != typeANY && (h.Rdlength > 0 || !isKnown(h.Rrtype)) && h.Ttl <= maxUpdateTTL
+	case dns.ClassANY:
+		ok = !meta && h.Ttl == 0 && h.Rdlength == 0
+	case dns.ClassNONE:
+		ok = !meta && h.Rrtype != typeANY && h.Ttl == 0
+	}
+	if !ok {
+		return refuse(formErr, "malformed change of %s", h.Name)
+	}
+	return nil
+}
+
+// apply makes one change (RFC 2136 section 3.4.2). What the lab file has is refused, not changed.
+func (e *zoneEdit) apply(rr dns.RR) error {
+	if err := e.owner(rr); err != nil {
+		return err
+	}
+	h := rr.Header()
+	atApex := e.n.labels == int(e.t.zones[e.zone].labels)
+	if atApex && h.Class != classIN && (h.Rrtype == typeSOA || h.Rrtype == typeNS) {
+		return nil // they stay: sections 3.4.2.3 and 3.4.2.4
+	}
+	types := []uint16{h.Rrtype}
+	if h.Rrtype == typeANY {
+		types = e.types()
+	}
+	for _, rtype := range types {
+		if atApex && h.Rrtype == typeANY && (rtype == typeSOA || rtype == typeNS) {
+			continue
+		}
+		if err := e.mayChange(rtype, h.Class == classIN); err != nil {
+			return err
+		}
+		switch h.Class {
+		case dns.ClassANY:
+			e.put(rtype, editSet{})
+			continue
+		}
+		data, err := rdataOf(rr)
+		if err != nil {
+			return err
+		}
+		e.change(rtype, h, data)
+	}
+	return nil
+}
+
+// change adds a record, or removes one.
+func (e *zoneEdit) change(rtype uint16, h *dns.RR_Header, data []byte) {
+	set := editSet{ttl: h.Ttl}
+	if old := e.get(rtype); old != nil {
+		set.data = slices.Clone(old.data)
+		if h.Class == dns.ClassNONE {
+			set.ttl = old.ttl
+		}
+	}
+	switch {
+	case h.Class == dns.ClassNONE:
+		set.data = slices.DeleteFunc(set.data, func(d []byte) bool { return bytes.Equal(d, data) })
+	case rtype == typeCNAME:
+		if e.inUse() && e.get(typeCNAME) == nil {
+			return // section 3.4.2.2
+		}
+		set.data = [][]byte{data}
+	case e.get(typeCNAME) != nil:
+		return
+	case !containsData(set.data, data):
+		set.data = append(set.data, data)
+	}
+	e.put(rtype, set)
+}
+
+// mayChange reports why the RRset of e.n cannot be changed: it is the lab file's, or would hide something that is.
+func (e *zoneEdit) mayChange(rtype uint16, adding bool) error {
+	t, text := e.t, nameText(e.n.bytes())
+	nd := t.find(e.zone, e.n.hash[0], e.n.bytes())
+	if _, ok := t.pooled[string(e.n.bytes())]; ok {
+		return refuse(refused, "%s is the name of a host", text)
+	}
+	if nd >= 0 && t.nodes[nd].derived {
+		return refuse(refused, "%s is a name of the lab file's hosts and clusters", text)
+	}
+	if nd >= 0 && t.set(&t.nodes[nd], rtype) != nil && t.updated[setKey{e.zone, string(e.n.bytes()), rtype}] == nil {
+		return refuse(refused, "the %s of %s are in the lab file", typeText(rtype), text)
+	}
+	if !adding {
+		return nil
+	}
+	if t.reserved(e.zone, &e.n) {
+		return refuse(refused, "%s is reserved, as programs trust such names unasked: dns.zones.NAME.update_reserved may list it", text)
+	}
+	switch rtype {
+	case typeSOA, typeNS, typeDS, typeDNAME:
+		return refuse(refused, "%s: a %s changes the zone for other names: only the lab file can have it", text, typeText(rtype))
+	}
+	if nd >= 0 && t.set(&t.nodes[nd], typeCNAME) != nil && t.updated[setKey{e.zone, string(e.n.bytes()), typeCNAME}] == nil {
+		return refuse(refused, "the CNAME of %s is in the lab file", text)
+	}
+	if nd >= 0 && rtype == typeCNAME && e.labHas(nd) {
+		return refuse(refused, "%s has other records in the lab file", text)
+	}
+	_, at := t.zoneOf(&e.n, 0)
+	switch m := t.matchIn(e.zone, at, &e.n); {
+	case m.cut >= 0 || m.dname > 0:
+		return refuse(notZone, "%s is delegated or redirected", text)
+	case nd < 0 && m.node >= 0 && t.nodes[m.node].derived && !(e.n.wire[1] == '_' && e.n.labels == int(labelCount(t.nameOf(&t.nodes[m.node])))):
+		return refuse(refused, "%s is a name that the lab file has by a wildcard; only names such as _acme-challenge can be added there", text)
+	}
+	return nil
+}
+
+// reserved reports whether updates may not have a name of a zone.
+func (t *Table) reserved(zone int, n *name) bool {
+	z := &t.zones[zone]
+	labels := n.labels - int(z.labels)
+	if labels <= 0 {
+		return false
+	}
+	relative := strings.TrimSuffix(nameText(append(slices.Clip(n.wire[:n.off[labels]]), 0)), ".")
+	return lab.ReservedName(relative) && !slices.Contains(z.source.UpdateReserved, relative)
+}
+
+// labHas reports whether a node has records of the lab file.
+func (e *zoneEdit) labHas(nd int) bool {
+	n := &e.t.nodes[nd]
+	for _, set := range e.t.sets[n.first : n.first+uint32(n.sets)] {
+		if e.t.updated[setKey{e.zone, string(e.n.bytes()), set.rtype}] == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// get returns the RRset of e.n as it is after what the update has changed so far, or nil.
+func (e *zoneEdit) get(rtype uint16) *editSet {
+	if set, ok := e.sets[setKey{e.zone, string(e.n.bytes()), rtype}]; ok {
+		if len(set.data) == 0 {
+			return nil
+		}
+		return set
+	}
+	nd := e.t.find(e.zone, e.n.hash[0], e.n.bytes())
+	if nd < 0 {
+		return nil
+	}
+	set := e.t.set(&e.t.nodes[nd], rtype)
+	if set == nil {
+		return nil
+	}
+	s := &editSet{ttl: set.ttl}
+	off := set.data
+	for range set.n {
+		var rdata []byte
+		rdata, off = e.t.next(off)
+		s.data = append(s.data, rdata)
+	}
+	return s
+}
+
+func (e *zoneEdit) put(rtype uint16, set editSet) {
+	e.sets[setKey{e.zone, string(e.n.bytes()), rtype}] = &set
+}
+
+// types returns the types of the RRsets of e.n.
+func (e *zoneEdit) types() (types []uint16) {
+	if nd := e.t.find(e.zone, e.n.hash[0], e.n.bytes()); nd >= 0 {
+		n := &e.t.nodes[nd]
+		for _, set := range e.t.sets[n.first : n.first+uint32(n.sets)] {
+			types = append(types, set.rtype)
+		}
+	}
+	for k := range e.sets {
+		if k.owner == string(e.n.bytes()) && !slices.Contains(types, k.rtype) {
+			types = append(types, k.rtype)
+		}
+	}
+	return slices.DeleteFunc(types, func(t uint16) bool { return e.get(t) == nil })
+}
+
+func (e *zoneEdit) inUse() bool { return len(e.types()) > 0 }
+
+// changed returns the RRsets that the update has changed, if the zone stays within its limits.
+func (e *zoneEdit) changed() (sets []RRSet, err error) {
+	total, octets := 0, 0
+	for k, set := range e.t.updated {
+		if k.zone == e.zone {
+			total++
+			octets += length(set.Data)
+		}
+	}
+	before := octets
+	for k, set := range e.sets {
+		_, _ = e.n.parse([]byte(k.owner))
+		old := e.t.updated[k]
+		size := length(set.data)
+		octets += size
+		if old != nil {
+			octets -= length(old.Data)
+		}
+		switch {
+		case old == nil && len(set.data) == 0:
+			continue
+		case old == nil:
+			total++
+		case old.TTL == set.ttl && slices.EqualFunc(old.Data, set.data, bytes.Equal):
+			continue
+		}
+		if len(set.data) > maxSetRecords || size > maxSetOctets || total > maxZoneUpdates || len(e.types()) > maxNodeTypes {
+			return nil, refuse(refused, "%s %s: more than %d records or %d octets of one type, %d types at a name, or %d names and types in a zone",
+				nameText([]byte(k.owner)), typeText(k.rtype), maxSetRecords, maxSetOctets, maxNodeTypes, maxZoneUpdates)
+		}
+		sets = append(sets, RRSet{Zone: e.t.zones[e.zone].text, Name: nameText([]byte(k.owner)), Type: typeText(k.rtype), TTL: set.ttl, Data: set.data, Key: e.key, At: e.now})
+	}
+	if octets > max(maxZoneOctets, before) {
+		return nil, refuse(refused, "the updates of a zone may have %d octets of data in all", maxZoneOctets)
+	}
+	slices.SortFunc(sets, func(a, b RRSet) int { return strings.Compare(a.Name+" "+a.Type, b.Name+" "+b.Type) })
+	return sets, nil
+}

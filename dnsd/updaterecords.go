@@ -1,0 +1,123 @@
+package dnsd
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// An RRSet is what dynamic updates (RFC 2136) made of the records of one type at a name.
+type RRSet struct {
+	Zone string    `json:"zone"` // lower case, with a final dot
+	Name string    `json:"name"` // lower case, with a final dot and escapes
+	Type string    `json:"type"` // such as TXT or TYPE65400
+	TTL  uint32    `json:"ttl"`
+	Data [][]byte  `json:"data"` // in wire form; none: there is no such RRset
+	Key  string    `json:"key"`  // that the last change was signed with
+	At   time.Time `json:"at"`   // of the last change
+}
+
+// rdataOf returns the data of a record without compression.
+func rdataOf(rr dns.RR) ([]byte, error) {
+	buf := make([]byte, dns.Len(rr)+16)
+	end, err := dns.PackRR(rr, buf, 0, nil, false)
+	if err != nil {
+		return nil, refuse(formErr, "%s: %v", rr.Header().Name, err)
+	}
+	owner, err := nameEnd(buf, 0)
+	if err != nil || owner+10 > end {
+		return nil, refuse(formErr, "%s: malformed record", rr.Header().Name)
+	}
+	return bytes.Clone(buf[owner+10 : end]), nil
+}
+
+// length returns the octets of some data.
+func length(all [][]byte) (octets int) {
+	for _, d := range all {
+		octets += len(d)
+	}
+	return octets
+}
+
+func containsData(all [][]byte, data []byte) bool {
+	return slices.ContainsFunc(all, func(d []byte) bool { return bytes.Equal(d, data) })
+}
+
+func isKnown(rtype uint16) bool { _, ok := dns.TypeToRR[rtype]; return ok }
+
+func typeText(rtype uint16) string { return dns.Type(rtype).String() }
+
+func labelCount(wire []byte) (n int) {
+	for i := 0; wire[i] != 0; i += 1 + int(wire[i]) {
+		n++
+	}
+	return n
+}
+
+// typeNumber is the opposite of typeText.
+func typeNumber(text string) (uint16, bool) {
+	if rtype, ok := dns.StringToType[strings.ToUpper(text)]; ok {
+		return rtype, true
+	}
+	var n uint16
+	_, err := fmt.Sscanf(strings.ToUpper(text), "TYPE%d", &n)
+	return n, err == nil
+}
+
+// Records returns the records as zone-file lines.
+func (s RRSet) Records() (lines []string) {
+	rtype, _ := typeNumber(s.Type)
+	var wire [maxName + 1]byte
+	n, err := dns.PackDomainName(s.Name, wire[:], 0, nil, false)
+	if err != nil {
+		return nil
+	}
+	for _, data := range s.Data {
+		if text, err := recordText(wire[:n], rtype, s.TTL, data); err == nil {
+			lines = append(lines, strings.ReplaceAll(text, "\t", " "))
+		}
+	}
+	return lines
+}
+
+// ParseRecords sets the data of an RRset from zone-file lines, as Records returns them. The error is of the first that is none.
+func (s *RRSet) ParseRecords(lines []string) error {
+	for _, line := range lines {
+		rr, err := dns.NewRR(line)
+		if err != nil || rr == nil {
+			return fmt.Errorf("%q is not a record: %w", line, err)
+		}
+		data, err := rdataOf(rr)
+		if err != nil {
+			return fmt.Errorf("%q is not a record: %w", line, err)
+		}
+		s.Data = append(s.Data, data)
+	}
+	return nil
+}
+
+// Updates returns the RRsets of dynamic updates that the table serves, sorted by zone, name and type.
+func (t *Table) Updates() []RRSet {
+	sets := make([]RRSet, 0, len(t.updated))
+	for _, s := range t.updated {
+		sets = append(sets, *s)
+	}
+	slices.SortFunc(sets, func(a, b RRSet) int {
+		return cmp.Or(strings.Compare(a.Zone, b.Zone), strings.Compare(a.Name, b.Name), strings.Compare(a.Type, b.Type))
+	})
+	return sets
+}
+
+// Serves reports whether the table has an RRset of a dynamic update, and not only the store.
+func (t *Table) Serves(s RRSet) bool {
+	rtype, known := typeNumber(s.Type)
+	var wire [maxName + 1]byte
+	n, err := dns.PackDomainName(s.Name, wire[:], 0, nil, false)
+	z := t.zoneNamed(s.Zone)
+	return err == nil && known && z >= 0 && t.updated[setKey{z, string(wire[:n]), rtype}] != nil
+}
