@@ -1,0 +1,158 @@
+package load
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+func (r *resolver) check(raw *rawCheck, key string) lab.Check {
+	c := lab.Check{
+		Kind: raw.Kind.or(lab.CheckTCP), Path: string(raw.Path.V), Port: uint16(raw.Port.V),
+		Expect: lab.Statuses(strings.Join(values(raw.Expect.scalars, func(s statuses) string { return string(s) }), ",")),
+		Host:   string(raw.Host.V), SNI: strings.TrimSuffix(string(raw.SNI.V), "."), CAFile: r.optionalPath(raw.CAFile),
+		Interval: time.Duration(raw.Interval.or(span(checkInterval))), Timeout: time.Duration(raw.Timeout.or(span(checkTimeout))),
+		FastInterval: time.Duration(raw.Fast.or(span(checkFast))),
+		Rise:         int(raw.Rise.or(checkRise)), Fall: int(raw.Fall.or(checkFall)),
+	}
+	if !raw.Fast.set() {
+		c.FastInterval = min(c.FastInterval, c.Interval)
+	}
+	http, secure := c.Kind == lab.CheckHTTP || c.Kind == lab.CheckHTTPS, c.Kind == lab.CheckTLS || c.Kind == lab.CheckHTTPS
+	switch {
+	case raw.Kind.bad():
+	case raw.Path.set() && !http:
+		r.fail(raw.Path.spot, key+".path", "is for checks of kind http and https: this one is %s", c.Kind)
+	case raw.Expect.set() && !http:
+		r.fail(raw.Expect.spot, key+".expect", "is for checks of kind http and https: this one is %s", c.Kind)
+	case raw.Path.ok() && c.Path[0] != '/':
+		r.fail(raw.Path.spot, key+".path", "%q is not a path: want one like /healthz", c.Path)
+	case strings.ContainsFunc(c.Path, func(r rune) bool { return r <= ' ' || r == 0x7f }):
+		r.fail(raw.Path.spot, key+".path", "%q has a space or a control character: want them encoded, as %%20", c.Path)
+	case raw.Host.set() && !http:
+		r.fail(raw.Host.spot, key+".host", "is for checks of kind http and https: this one is %s", c.Kind)
+	case raw.SNI.set() && !secure:
+		r.fail(raw.SNI.spot, key+".sni", "is for checks of kind tls and https: this one is %s", c.Kind)
+	case raw.CAFile.set() && !secure:
+		r.fail(raw.CAFile.spot, key+".ca_file", "is for checks of kind tls and https: this one is %s", c.Kind)
+	case raw.Fast.ok() && c.FastInterval > c.Interval:
+		r.fail(raw.Fast.spot, key+".fast_interval", "%s is longer than interval (%s)", c.FastInterval, c.Interval)
+	}
+	if http && c.Path == "" {
+		c.Path = "/"
+	}
+	for name, v := range map[string]*scalar[count]{"rise": &raw.Rise, "fall": &raw.Fall} {
+		if v.ok() && v.V == 0 {
+			r.fail(v.spot, key+"."+name, "0 in a row is not possible: want 1 or more")
+		}
+	}
+	return c
+}
+
+// optionalPath returns the absolute path of a file; empty: the key is missing.
+func (r *resolver) optionalPath(v scalar[text]) string {
+	if !v.ok() {
+		return ""
+	}
+	return r.path(string(v.V))
+}
+
+func (r *resolver) backends(e *entry[rawBalancer], key string) []lab.Backend {
+	var out []lab.Backend
+	raw := &e.V.Backends
+	for i := range raw.Items {
+		m := &raw.Items[i]
+		at := fmt.Sprintf("%s.backends[%d]", key, i)
+		b, ok := r.backendItem(m, at)
+		if !ok {
+			continue
+		}
+		for _, other := range out {
+			if other.Addr == b.Addr {
+				r.fail(m.spot, at, "%s is listed twice", b.Addr)
+			}
+			if other.Name == b.Name {
+				b.Name = b.Addr.String()
+			}
+		}
+		out = append(out, b)
+	}
+	if len(raw.Items) == 0 && !raw.bad() && e.V.Redirect.V != lab.RedirectHTTPS {
+		at := raw.spot
+		if !raw.set() {
+			at = e.spot
+		}
+		r.fail(at, key+".backends", "is missing: want a list such as [worker-0:80, 10.0.0.7:80]")
+	}
+	return out
+}
+
+// maxWeight is the largest weight, as HAProxy's.
+const maxWeight = 256
+
+// backendItem returns a backend of the list; false: it has an error.
+func (r *resolver) backendItem(m *either[member, rawBackend], at string) (lab.Backend, bool) {
+	if m.Long == nil {
+		if !m.Short.ok() {
+			return lab.Backend{}, false
+		}
+		return r.backend(&m.Short, at)
+	}
+	raw := m.Long
+	if !missing(r, &raw.Address, m.spot, at+".address", "host:port like worker-0:80 or 10.0.0.7:80") {
+		return lab.Backend{}, false
+	}
+	b, ok := r.backend(&raw.Address, at+".address")
+	b.Weight, b.Backup, b.MaxConnections = int(raw.Weight.V), bool(raw.Backup.V), int(raw.MaxConnections.V)
+	if raw.Weight.ok() && (b.Weight < 1 || b.Weight > maxWeight) {
+		r.fail(raw.Weight.spot, at+".weight", "%d is not a weight: want 1 to %d; bootlab backend drain takes a backend out", b.Weight, maxWeight)
+	}
+	return b, ok
+}
+
+// backend finds the host or address of a member.
+func (r *resolver) backend(m *scalar[member], key string) (lab.Backend, bool) {
+	number, err := strconv.ParseUint(m.V.port, 10, 16)
+	if err != nil {
+		return lab.Backend{}, false // member.parse checks it
+	}
+	if a, err := netip.ParseAddr(m.V.host); err == nil {
+		b := lab.Backend{Name: m.V.host, Addr: netip.AddrPortFrom(a.Unmap(), uint16(number)), Host: r.hostByIP[a.Unmap()]}
+		if b.Host != nil {
+			b.Name = b.Host.Name
+		}
+		if a.IsUnspecified() || a.IsMulticast() {
+			r.fail(m.spot, key, "%s is not the address of a machine: want host:port like worker-0:80 or 10.0.0.7:80", a)
+		}
+		return b, true
+	}
+	h := r.hosts[m.V.host]
+	name := strings.ToLower(strings.TrimSuffix(m.V.host, "."))
+	if h == nil {
+		h = r.names[name]
+	}
+	if h == nil {
+		h = r.names[name+"."+r.lab.Domain]
+	}
+	var named4, named6 netip.Addr
+	if h != nil {
+		named4, named6 = h.NamedAddrs()
+	}
+	switch {
+	case h == nil:
+		r.unknownName(m.spot, key, "host", m.V.host, r.raw.Hosts.names())
+		return lab.Backend{}, false
+	case !named4.IsValid() && !named6.IsValid():
+		r.fail(m.spot, key, "host %s (%s) has no ip: want one there, or an address here", h.Name, h.Pos)
+		return lab.Backend{}, false
+	}
+	a := named4
+	if !a.IsValid() {
+		a = named6
+	}
+	return lab.Backend{Name: h.Name, Host: h, Addr: netip.AddrPortFrom(a, uint16(number))}, true
+}

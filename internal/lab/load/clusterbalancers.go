@@ -1,0 +1,168 @@
+package load
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// The ports of a Kubernetes API, of OpenShift's machine configuration, of ingress, and of the ingress router's health.
+const (
+	portAPI           = 6443
+	portMachineConfig = 22623
+	portHTTPS         = 443
+	portHTTP          = 80
+	portRouterHealth  = 1936
+)
+
+// deriveBalancers adds the balancers of clusters.
+func (r *resolver) deriveBalancers() {
+	for _, c := range r.lab.Clusters {
+		if c.Kind == lab.Plain || c.Names && !c.Health {
+			continue
+		}
+		r.deriveAPI(c)
+		if c.Kind == lab.OpenShift {
+			r.deriveMachineConfig(c)
+			r.deriveIngress(c)
+		}
+	}
+}
+
+// ours reports whether the appliance can listen on a cluster's address. It can unless the address is reserved for a
+// host: then traffic goes straight to that machine (a single-node cluster, or ingress on its only worker). The host
+// with role appliance is the daemon itself.
+func (r *resolver) ours(a netip.Addr) bool {
+	if !a.IsValid() {
+		return false
+	}
+	h := r.hostByIP[a]
+	return h == nil || h.Role == lab.RoleAppliance
+}
+
+// memberAddr returns the address of h as a member of c: that in the network of the cluster's address, if it has several.
+func (r *resolver) memberAddr(c *lab.Cluster, h *lab.Host) netip.Addr {
+	if len(h.NICs) == 0 {
+		return h.IP
+	}
+	var subnet netip.Prefix
+	if n := lab.FindSubnet(r.bySubnet, c.Address); n != nil {
+		subnet = n.Subnet
+	}
+	return h.AddrIn(subnet)
+}
+
+// members returns the backends of c with a role; backup marks them as used only while no other is up.
+func (r *resolver) members(c *lab.Cluster, role string, port uint16, backup bool) []lab.Backend {
+	n := 0
+	for _, h := range c.Hosts {
+		if h.Role == role {
+			n++
+		}
+	}
+	out := make([]lab.Backend, 0, n)
+	for _, h := range c.Hosts {
+		if h.Role != role {
+			continue
+		}
+		if a := r.memberAddr(c, h); a.IsValid() {
+			out = append(out, lab.Backend{Name: h.Name, Host: h, Addr: netip.AddrPortFrom(a, port), Backup: backup})
+		}
+	}
+	return out
+}
+
+// derive adds one balancer of c if it has members. It listens nowhere if the cluster's names lead to the members.
+func (r *resolver) derive(c *lab.Cluster, service string, listen netip.Addr, port uint16, b lab.Balancer) {
+	if len(b.Backends) == 0 || !r.ours(listen) && !c.Health {
+		return
+	}
+	b.Pos, b.Name, b.Cluster = c.Pos, c.BalancerOf(service), c
+	if !c.Health {
+		b.Listen = netip.AddrPortFrom(listen, port)
+	}
+	b.Timeouts = lab.Timeouts{Connect: connectTimeout, Idle: idleTimeout}.WithDefaults()
+	b.Log, b.OnDown, b.Protocol = lab.LogNone, lab.OnDownKeep, lab.BackendHTTP1
+	b.Redirect = lab.RedirectOff
+	b.Check.Interval, b.Check.FastInterval, b.Check.Timeout, b.Check.Rise, b.Check.Fall = checkInterval, checkFast, checkTimeout, checkRise, checkFall
+	if b.Mode == "" {
+		b.Mode = lab.ModeTCP
+	}
+	r.lab.Balancers = append(r.lab.Balancers, &b)
+}
+
+// deriveAPI checks /readyz, not the port: an API server accepts connections long before it serves and long after it
+// stopped. Talos and hardened clusters run it with --anonymous-auth=false: it answers 401 to the check.
+func (r *resolver) deriveAPI(c *lab.Cluster) {
+	expect := lab.Statuses("200")
+	if c.Kind == lab.Kubernetes { // Talos' API server tells nobody more without a login
+		expect = "200,401"
+	}
+	r.derive(c, lab.ServiceAPI, c.API, portAPI, lab.Balancer{
+		Balance: lab.RoundRobin, Match: sniMatch(c, "api", "api-int"),
+		Check:    lab.Check{Kind: lab.CheckHTTPS, Path: "/readyz", Expect: expect},
+		Backends: append(r.members(c, lab.RoleControlPlane, portAPI, false), r.members(c, lab.RoleBootstrap, portAPI, true)...),
+	})
+}
+
+// deriveMachineConfig keeps workers from the bootstrap: its machine-config server has no configuration for them, and they are to wait until the
+// control plane's has.
+func (r *resolver) deriveMachineConfig(c *lab.Cluster) {
+	if c.Health {
+		return // api-int follows the API
+	}
+	bootstraps := r.members(c, lab.RoleBootstrap, portMachineConfig, true)
+	for i := range bootstraps {
+		bootstraps[i].NotFor = r.workers(c)
+	}
+	r.derive(c, "machine-config", c.API, portMachineConfig, lab.Balancer{
+		Balance: lab.RoundRobin, Match: sniMatch(c, "api-int", "api"),
+		Check:    lab.Check{Kind: lab.CheckHTTPS, Path: "/healthz", Expect: "200"},
+		Backends: append(r.members(c, lab.RoleControlPlane, portMachineConfig, false), bootstraps...),
+	})
+}
+
+// workers returns the addresses of the workers of c, sorted.
+func (r *resolver) workers(c *lab.Cluster) (addrs []netip.Addr) {
+	for _, h := range c.Hosts {
+		if a := r.memberAddr(c, h); h.Role == lab.RoleWorker && a.IsValid() {
+			addrs = append(addrs, a)
+		}
+	}
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	return addrs
+}
+
+// deriveIngress sends to the workers, or to the control plane where there are none. The router answers for its health
+// on a port of its own, so that a node without a router takes no traffic.
+func (r *resolver) deriveIngress(c *lab.Cluster) {
+	role := lab.RoleControlPlane
+	if slices.ContainsFunc(c.Hosts, func(h *lab.Host) bool { return h.Role == lab.RoleWorker && r.memberAddr(c, h).IsValid() }) {
+		role = lab.RoleWorker
+	}
+	check := lab.Check{Kind: lab.CheckHTTP, Path: "/healthz/ready", Port: portRouterHealth, Expect: "200"}
+	r.derive(c, lab.ServiceIngress, c.Ingress, portHTTPS, lab.Balancer{
+		Balance: lab.SourceHash, Match: sniMatch(c, "*.apps"), Check: check, Backends: r.members(c, role, portHTTPS, false),
+	})
+	if c.Health {
+		return // *.apps follows the balancer above
+	}
+	plain := lab.Balancer{Balance: lab.SourceHash, Check: check, Backends: r.members(c, role, portHTTP, false)}
+	if c.SNI {
+		plain.Mode, plain.Match.Host = lab.ModeHTTP, []string{"*.apps." + c.Domain}
+	}
+	r.derive(c, "ingress-http", c.Ingress, portHTTP, plain)
+}
+
+// sniMatch returns the match of a balancer of c: empty, unless c shares its address.
+func sniMatch(c *lab.Cluster, names ...string) lab.Match {
+	if !c.SNI {
+		return lab.Match{}
+	}
+	var m lab.Match
+	for _, name := range names {
+		m.SNI = append(m.SNI, name+"."+c.Domain)
+	}
+	return m
+}
