@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/host/freshfile"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
@@ -24,7 +25,7 @@ type httpProxy struct {
 	buffers      copyBuffers
 	h2           *http2
 	certificates certificates
-	members      memberTLS
+	members      *memberTLS
 	acme         acmeCertificates
 	ctx          context.Context // ends when close aborts what is left
 	cancel       context.CancelFunc
@@ -36,7 +37,11 @@ type httpProxy struct {
 }
 
 func newHTTPProxy(s *Server) *httpProxy {
-	p := &httpProxy{s: s, open: make(map[*httpConn]struct{}), certificates: certificates{s: s}}
+	p := &httpProxy{
+		s: s, open: make(map[*httpConn]struct{}),
+		certificates: certificates{s: s, files: freshfile.NewCertificates(s.log)},
+		members:      freshfile.New(s.log, memberTLSKey.files, newMemberTLS),
+	}
 	p.ended.L = &p.mu
 	p.acme.p = p
 	p.ctx, p.cancel = context.WithCancel(context.Background())

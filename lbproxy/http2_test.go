@@ -19,6 +19,7 @@ import (
 	http2frame "golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/bootlab/bootlab/internal/host/freshfile"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/test/support/netns"
 )
@@ -83,7 +84,7 @@ func TestTLSTermination(t *testing.T) {
 	writeCertificate(t, one, "renewed.lab", false)
 	netns.WaitFor(t, "the renewed certificate", func() bool { return subject("renewed.lab") == "renewed.lab" })
 	_ = os.WriteFile(one, []byte("broken"), 0o600)
-	time.Sleep(2 * certificateCheck)
+	time.Sleep(2 * freshfile.CheckEvery)
 	if got := subject("renewed.lab"); got != "renewed.lab" {
 		t.Errorf("a broken file replaced the certificate: %q", got)
 	}

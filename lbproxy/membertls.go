@@ -9,57 +9,25 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"sync"
-	"time"
 
+	"github.com/bootlab/bootlab/internal/host/freshfile"
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// A memberTLS holds the TLS configurations for connections to backends. The zero value is ready.
-type memberTLS struct {
-	mu      sync.Mutex
-	configs map[memberTLSKey]*memberTLSConfig
-}
+// memberTLS are the TLS configurations for connections to backends, without a server name.
+type memberTLS = freshfile.Cache[memberTLSKey, *tls.Config]
 
 type memberTLSKey struct {
 	lab.BackendTLS
 	protocol lab.BackendProtocol
 }
 
-// A memberTLSConfig is a configuration and the state of the CA's file that it was made from.
-type memberTLSConfig struct {
-	checked time.Time
-	stamp   string
-	config  *tls.Config
-	err     error
-}
-
-// get returns the configuration for the backends of a balancer, without a server name. A CA file that changes is read again.
-func (t *memberTLS) get(f *Frontend) (*tls.Config, error) {
-	key := memberTLSKey{f.BackendTLS, f.Protocol}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	c := t.configs[key]
-	if c != nil && time.Since(c.checked) < certificateCheck {
-		return c.config, c.err
+// files returns the CA file, if there is one.
+func (k memberTLSKey) files() []string {
+	if k.CAFile == "" {
+		return nil
 	}
-	stamp := ""
-	if f.BackendTLS.CAFile != "" {
-		stamp = stampOf(f.BackendTLS.CAFile)
-	}
-	if c == nil || c.stamp != stamp || c.err != nil {
-		next := &memberTLSConfig{stamp: stamp}
-		if next.config, next.err = newMemberTLS(key); next.err != nil && c != nil && c.config != nil {
-			next.config, next.err = c.config, nil // the file is being replaced
-		}
-		c = next
-		if t.configs == nil {
-			t.configs = make(map[memberTLSKey]*memberTLSConfig)
-		}
-		t.configs[key] = c
-	}
-	c.checked = time.Now()
-	return c.config, c.err
+	return []string{k.CAFile}
 }
 
 func newMemberTLS(key memberTLSKey) (*tls.Config, error) {
@@ -94,7 +62,7 @@ func (p *httpProxy) secure(ctx context.Context, conn net.Conn, f *frontend, e *e
 			err = fmt.Errorf("TLS with backend %s: %w", e.Addr, err)
 		}
 	}()
-	shared, err := p.members.get(f.Frontend)
+	shared, err := p.members.Get(memberTLSKey{f.BackendTLS, f.Protocol})
 	if err != nil {
 		return nil, err
 	}

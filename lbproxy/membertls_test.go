@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/bootlab/bootlab/internal/host/freshfile"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/test/support/netns"
 )
@@ -22,7 +23,7 @@ import (
 // serveTLS runs a handler with TLS at a new address, in HTTP/1.1 and HTTP/2, and counts its connections.
 func serveTLS(t testing.TB, certificate string, h http.HandlerFunc) (at netip.AddrPort, conns *atomic.Int64) {
 	t.Helper()
-	cert, err := readCertificate(certificate)
+	cert, err := freshfile.ReadCertificate(certificate)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,35 +5,24 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"golang.org/x/crypto/acme"
+
+	"github.com/bootlab/bootlab/internal/host/freshfile"
 )
 
-// certificates are the certificates of listeners that terminate TLS, by file. They are read again when their file changes,
-// as it does when a certificate is renewed.
+// certificates are the certificates of listeners that terminate TLS.
 type certificates struct {
 	s     *Server
-	mu    sync.Mutex
-	files map[string]*certificate
+	files *freshfile.Certificates
+
+	mu sync.Mutex
 	// configs are by files and ACME settings. They are never dropped: a reload that changes them is rare.
 	configs map[string]*tls.Config
 }
-
-// A certificate is what was read from one file.
-type certificate struct {
-	checked time.Time
-	stamp   string // of the files when they were read
-	cert    *tls.Certificate
-	err     error
-}
-
-// certificateCheck is how often a file is looked at.
-const certificateCheck = time.Second
 
 // config returns the TLS configuration of a listener. Listeners with the same certificates share it, over reloads too: a client
 // can resume its session (RFC 8446 section 2.2).
@@ -79,7 +68,7 @@ func (t *certificates) choose(paths []string, hello *tls.ClientHelloInfo) (*tls.
 	var first *tls.Certificate
 	var errs []error
 	for _, path := range paths {
-		cert, err := t.get(path)
+		cert, err := t.files.Get(path)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -98,71 +87,6 @@ func (t *certificates) choose(paths []string, hello *tls.ClientHelloInfo) (*tls.
 		return nil, errNoCertificate
 	}
 	return nil, errors.Join(errs...)
-}
-
-// get returns the certificate of a file. One that cannot be read any more stays what it was.
-func (t *certificates) get(path string) (*tls.Certificate, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.files == nil {
-		t.files = make(map[string]*certificate)
-	}
-	c := t.files[path]
-	if c == nil {
-		c = &certificate{}
-		t.files[path] = c
-	}
-	if time.Since(c.checked) < certificateCheck {
-		return c.cert, c.err
-	}
-	c.checked = time.Now()
-	stamp := stampOf(path) + stampOf(keyFile(path))
-	if stamp == c.stamp && c.cert != nil {
-		return c.cert, nil
-	}
-	cert, err := readCertificate(path)
-	switch {
-	case err == nil:
-		c.cert, c.err, c.stamp = cert, nil, stamp
-	case c.cert == nil:
-		c.err = err
-	case c.stamp != stamp:
-		t.s.log.Warn("certificate cannot be read: the old one is used", keyFileName, path, keyErr, err)
-		c.stamp = stamp
-	}
-	return c.cert, c.err
-}
-
-const keyFileName = "file"
-
-// keyFile is where the key of a certificate is if its own file has none.
-func keyFile(path string) string { return path + ".key" }
-
-// readCertificate reads a certificate with its chain and its key, from one file or two.
-func readCertificate(path string) (*tls.Certificate, error) {
-	chain, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("read certificate: %w", err)
-	}
-	key := chain
-	if !strings.Contains(string(chain), "PRIVATE KEY-----") {
-		if key, err = os.ReadFile(keyFile(path)); err != nil {
-			return nil, fmt.Errorf("%s has no private key: %w", path, err)
-		}
-	}
-	cert, err := tls.X509KeyPair(chain, key)
-	if err != nil {
-		return nil, fmt.Errorf("certificate %s: %w", path, err)
-	}
-	return &cert, nil
-}
-
-func stampOf(path string) string {
-	info, err := os.Stat(path)
-	if err != nil {
-		return ""
-	}
-	return fmt.Sprint(info.ModTime().UnixNano(), info.Size(), ";")
 }
 
 // handshake ends a client's TLS. Its connection is plain text afterwards.

@@ -14,57 +14,33 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// redfishCertificate is the file of the certificate that the daemon makes, below appliance.state.
-const redfishCertificate = "redfish.pem"
+// redfishCertificateFile is the file of the certificate that the daemon makes, below appliance.state.
+const redfishCertificateFile = "redfish.pem"
 
 // certificateLife is how long a certificate that the daemon makes is valid. Clients know it by itself, not by an authority.
 const certificateLife = 10 * 365 * 24 * time.Hour
 
-// A certificate is that of the Redfish service. It is read again when its file changes, and made where the lab names none.
-type certificate struct {
-	d *Daemon
-
-	mu   sync.Mutex
-	path string
-	at   time.Time // of the file
-	last *tls.Certificate
-}
-
-// get is tls.Config.GetCertificate.
-func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	l := c.d.current.Load().Lab
+// redfishCertificate is the certificate of the Redfish service, made where the lab names none. It is tls.Config.GetCertificate.
+func (d *Daemon) redfishCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	l := d.current.Load().Lab
 	path := l.Redfish.Certificate
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if path == "" {
-		path = filepath.Join(l.Appliance.State, redfishCertificate)
+		path = filepath.Join(l.Appliance.State, redfishCertificateFile)
 		if err := makeCertificate(path, l); err != nil {
 			return nil, fmt.Errorf("make certificate %s: %w", path, err)
 		}
 	}
-	info, err := os.Stat(path)
-	if err == nil && c.last != nil && c.path == path && c.at.Equal(info.ModTime()) {
-		return c.last, nil
-	}
-	var cert tls.Certificate
-	if err == nil {
-		cert, err = tls.LoadX509KeyPair(path, path)
-	}
-	switch {
-	case err != nil && c.last != nil && c.path == path: // it is being replaced
-		return c.last, nil
-	case err != nil:
-		c.d.serverLog.Warn("redfish: no certificate", "err", err)
+	cert, err := d.certificates.Get(path)
+	if err != nil {
+		d.serverLog.Warn("redfish: no certificate", "err", err)
 		return nil, fmt.Errorf("redfish.certificate: %w", err)
 	}
-	c.path, c.at, c.last = path, info.ModTime(), &cert
-	return c.last, nil
+	return cert, nil
 }
 
 // makeCertificate writes a self-signed certificate with its key, unless the file exists.

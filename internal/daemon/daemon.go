@@ -25,6 +25,7 @@ import (
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
 	"github.com/bootlab/bootlab/internal/host/confine"
 	"github.com/bootlab/bootlab/internal/host/descriptors"
+	"github.com/bootlab/bootlab/internal/host/freshfile"
 	"github.com/bootlab/bootlab/internal/host/memory"
 	"github.com/bootlab/bootlab/internal/host/neighbour"
 	"github.com/bootlab/bootlab/internal/host/privilege"
@@ -68,6 +69,7 @@ type Daemon struct {
 	handover      *handover
 	storeWatch    *storeWatch
 	disks         diskWatch
+	certificates  *freshfile.Certificates
 	bus           *event.Bus
 	reloadMetrics *metrics.Lab
 	timeline      *timeline.Recorder
@@ -130,6 +132,7 @@ func newDaemon(cfg Config) (*Daemon, error) {
 		loops:    bootloop.New(time.Now), summaries: logs.NewSummarizer(cfg.Log.Handler()), memory: memory.NewFollower(os.DirFS("/")),
 	}
 	d.serverLog = slog.New(d.summaries)
+	d.certificates = freshfile.NewCertificates(d.serverLog)
 	d.followMemory()
 	var err error
 	if d.panics, err = panics.New(d.registry, d.log); err != nil {

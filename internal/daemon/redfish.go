@@ -22,7 +22,7 @@ func (d *Daemon) newRedfish(s *servers) (*redfish.Service, error) {
 	contained := d.panics.Server(serverRedfish)
 	return redfish.New(redfish.Config{Connections: redfishConnections}, redfish.Deps{
 		Lab: func() *lab.Lab { return d.current.Load().Lab }, Machines: &metal{d: d, virt: s.virt, media: newMediaLoader(s.virt, contained)},
-		Log: d.serverLog, Registerer: d.registry, Now: time.Now, Certificate: (&certificate{d: d}).get, Panics: contained,
+		Log: d.serverLog, Registerer: d.registry, Now: time.Now, Certificate: d.redfishCertificate, Panics: contained,
 	})
 }
 

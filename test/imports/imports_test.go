@@ -32,7 +32,7 @@ var rules = []rule{
 	{"tftpd", []string{"internal/boot", "internal/boot/files", "internal/host/connlimit", "internal/host/datagram", "internal/host/pause", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "serves the scripts of the boot service; knows no other server"},
 	{"dnsd", []string{"internal/host/connlimit", "internal/host/datagram", "internal/host/pause", "internal/lab", "internal/observe/panics"}, "asks for leases through an interface of its own"},
 	{"httpd", []string{"internal/api", "internal/boot", "internal/boot/files", "internal/content/mirror", "internal/host/connlimit", "internal/host/logins", "internal/lab", "internal/observe/consolelog", "internal/observe/event", "internal/observe/panics"}, "serves what the boot service answers; knows no other server"},
-	{"lbproxy", []string{"internal/host/connlimit", "internal/host/pause", "internal/lab", "internal/observe/event", "internal/observe/panics", "lbproxy/h1"}, "knows no other server"},
+	{"lbproxy", []string{"internal/host/connlimit", "internal/host/freshfile", "internal/host/pause", "internal/lab", "internal/observe/event", "internal/observe/panics", "lbproxy/h1"}, "knows no other server"},
 	{"lbproxy/h1", nil, "messages as bytes; knows no connection, backend or lab"},
 	{"virt", []string{"internal/host/confine", "internal/host/privilege", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "knows no other server; the process of a hypervisor confines itself"},
 
@@ -67,6 +67,7 @@ var rules = []rule{
 	{"internal/host/datagram", nil, "system calls for batches of datagrams"},
 	{"internal/host/neighbour", []string{"internal/host/arp", "internal/host/packet", "internal/host/rtnetlink", "internal/lab"}, "asks the kernel and the segment; of the lab only what a MAC is"},
 	{"internal/host/descriptors", nil, "asks the operating system alone"},
+	{"internal/host/freshfile", nil, "reads files again when they change"},
 	{"internal/host/links", nil, "asks the operating system alone"},
 	{"internal/host/logins", nil, "counts tries; knows no password"},
 	{"internal/host/memory", nil, "asks the operating system alone"},

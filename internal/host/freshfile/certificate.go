@@ -1,0 +1,39 @@
+package freshfile
+
+import (
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+)
+
+// Certificates are TLS certificates by the name of their file.
+type Certificates = Cache[string, *tls.Certificate]
+
+// NewCertificates returns an empty cache of certificates; ReadCertificate reads them.
+func NewCertificates(log *slog.Logger) *Certificates {
+	return New(log, func(path string) []string { return []string{path, keyFile(path)} }, ReadCertificate)
+}
+
+// ReadCertificate reads a certificate with its chain and its key, PEM. The key may be in a file of its own beside it, whose name has
+// ".key" at the end.
+func ReadCertificate(path string) (*tls.Certificate, error) {
+	chain, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read certificate: %w", err)
+	}
+	key := chain
+	if !strings.Contains(string(chain), "PRIVATE KEY-----") {
+		if key, err = os.ReadFile(keyFile(path)); err != nil {
+			return nil, fmt.Errorf("%s has no private key: %w", path, err)
+		}
+	}
+	cert, err := tls.X509KeyPair(chain, key)
+	if err != nil {
+		return nil, fmt.Errorf("certificate %s: %w", path, err)
+	}
+	return &cert, nil
+}
+
+func keyFile(path string) string { return path + ".key" }
