@@ -32,10 +32,7 @@ type udpReader struct {
 func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn) error {
 	raw, err := conn.SyscallConn()
 	if err == nil {
-		err = datagram.ReceiveDestination(raw)
-	}
-	if err == nil { // a reload keeps a machine with one CPU busy for a moment
-		err = raw.Control(func(fd uintptr) { datagram.SetReceiveBuffer(int(fd), datagram.ReceiveBuffer) })
+		err = datagram.Prepare(raw)
 	}
 	if err != nil {
 		return fmt.Errorf("prepare socket %s: %w", conn.LocalAddr(), err)

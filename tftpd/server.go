@@ -161,10 +161,7 @@ type packet struct {
 func (s *Server) receive(ctx context.Context, conn *net.UDPConn, handle func(packet)) error {
 	raw, err := conn.SyscallConn()
 	if err == nil {
-		err = datagram.ReceiveDestination(raw)
-	}
-	if err == nil { // a rack that is switched on asks at once
-		err = raw.Control(func(fd uintptr) { datagram.SetReceiveBuffer(int(fd), datagram.ReceiveBuffer) })
+		err = datagram.Prepare(raw)
 	}
 	if err != nil {
 		return fmt.Errorf("serve tftp on %s: %w", conn.LocalAddr(), err)

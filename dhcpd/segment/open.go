@@ -45,7 +45,7 @@ func listenUDP(iface string, number uint16) (*udpSocket, error) {
 // us share an interface with another server without an error; set after, our own bind has already failed if it had to, and
 // so does that of a second bootlab.
 func setOptions(fd int, iface string) error {
-	datagram.SetReceiveBuffer(fd, datagram.ReceiveBuffer) // a rack is switched on at once
+	datagram.EnlargeReceiveBuffer(fd)
 	if iface == "" {
 		return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_PKTINFO, 1)
 	}

@@ -15,11 +15,12 @@ import (
 // dual-stack socket gets for an IPv4 datagram.
 type control [96]byte
 
-// ReceiveDestination makes the kernel say to which address of this machine each datagram was sent: on a machine with several
-// addresses a reply must leave from that one, or its receiver drops it.
-func ReceiveDestination(conn syscall.RawConn) error {
+// Prepare sets the options of a server's socket. It enlarges the receive buffer, and makes the kernel say to which address of this
+// machine each datagram was sent: on a machine with several addresses a reply must leave from that one, or its receiver drops it.
+func Prepare(conn syscall.RawConn) error {
 	var err4, err6 error
 	if err := conn.Control(func(fd uintptr) {
+		EnlargeReceiveBuffer(int(fd))
 		err4 = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_PKTINFO, 1)
 		err6 = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1)
 	}); err != nil {
@@ -31,15 +32,16 @@ func ReceiveDestination(conn syscall.RawConn) error {
 	return nil
 }
 
-// ReceiveBuffer is how much may wait in a socket of a server until it is received: a burst of 1,300 small datagrams. The kernel's default is
-// for a fifth of that.
-const ReceiveBuffer = 1 << 20
+// receiveBuffer is how much may wait in a socket of a server until it is received, counted as the kernel does, with its own overhead: a
+// burst of 1,300 small datagrams, as when a rack is switched on or a reload keeps the only CPU busy. The kernel's default is for a fifth
+// of that. It is a limit, not memory in use.
+const receiveBuffer = 1 << 20
 
-// SetReceiveBuffer makes room for size bytes in a socket, counted as the kernel does, with its own overhead. It is a limit, not memory in
-// use. Beyond net.core.rmem_max it needs CAP_NET_ADMIN; without, the socket has what it may have.
-func SetReceiveBuffer(fd, size int) {
-	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, size)
-	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, size)
+// EnlargeReceiveBuffer makes room in the socket of a server for a burst of datagrams. Beyond net.core.rmem_max it needs CAP_NET_ADMIN;
+// without, the socket has what it may have.
+func EnlargeReceiveBuffer(fd int) {
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer)
 }
 
 // destination returns the address of this machine that a datagram was sent to and the interface where it arrived, from the

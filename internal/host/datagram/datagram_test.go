@@ -30,7 +30,7 @@ func listen(tb testing.TB, network, address string) (*net.UDPConn, syscall.RawCo
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if err := datagram.ReceiveDestination(raw); err != nil {
+	if err := datagram.Prepare(raw); err != nil {
 		tb.Fatal(err)
 	}
 	return conn, raw

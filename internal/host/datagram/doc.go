@@ -5,7 +5,7 @@
 // and reads nothing of what a datagram holds.
 //
 //	raw, err := conn.SyscallConn()
-//	err = datagram.ReceiveDestination(raw)
+//	err = datagram.Prepare(raw)
 //	in, out := datagram.NewReceiver(32, 2048), datagram.NewSender(32)
 //	for {
 //		n, err := in.Receive(raw) // waits for one datagram, returns all that have arrived

@@ -94,7 +94,7 @@ type Message struct {
 	Data []byte
 	From netip.AddrPort // on a dual-stack socket an IPv4 address is IPv4-mapped; the zone of a link-local address is its number
 	// Local is the address of this machine that the datagram was sent to; for an IPv4 broadcast, the address that a reply
-	// should have. It and Interface need ReceiveDestination.
+	// should have. It and Interface need Prepare.
 	Local     netip.Addr
 	Interface int // the index of the interface where it arrived
 }
