@@ -11,9 +11,10 @@ import (
 
 // net/http answers SETTINGS and PING, and opens and ends streams, as fast as a client asks for it. Frames that carry no
 // content are counted here, for each client address: those beyond a rate end the connection with ENHANCE_YOUR_CALM
-// (RFC 9113 section 10.5). Content earns some back, because a client acknowledges and measures what it gets.
+// (RFC 9113 section 10.5). Content earns some back, because a client acknowledges and measures what it gets. The burst is below
+// the 10,000 answers that net/http queues before it closes a connection without a GOAWAY.
 const (
-	controlBurst = 10_000 // frames
+	controlBurst = 5_000 // frames
 	controlRate  = 1_000  // frames a second
 	controlBytes = 1 << 10
 )
