@@ -83,15 +83,9 @@ func (x *exchange) sendHTTP2(ctx context.Context) (*http.Response, error) {
 	var tried []*endpoint
 	last := errNoBackend
 	for {
-		e := x.pick(tried)
-		if e == nil && len(tried) == 0 {
-			var err error
-			if e, err = x.choose(); err != nil {
-				return nil, err
-			}
-		}
-		if e == nil {
-			return nil, last
+		e, err := x.next(tried, last)
+		if err != nil {
+			return nil, err
 		}
 		tried = append(tried, e)
 		x.endpoint, x.log.endpoint, x.log.dialed, x.log.connected = e, e, time.Now(), time.Now()

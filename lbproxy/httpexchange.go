@@ -153,15 +153,9 @@ func (x *exchange) connect(fresh *endpoint) (*memberConn, error) {
 	var tried []*endpoint // that accepted, and failed in the handshake
 	last := errNoBackend
 	for {
-		e := x.pick(tried)
-		if e == nil && len(tried) == 0 {
-			var err error
-			if e, err = x.choose(); err != nil {
-				return nil, err
-			}
-		}
-		if e == nil {
-			return nil, last
+		e, err := x.next(tried, last)
+		if err != nil {
+			return nil, err
 		}
 		x.log.endpoint = e
 		if e != fresh && f.SendProxy == 0 {

@@ -137,10 +137,14 @@ func (x *exchange) sticky() *endpoint {
 	return nil
 }
 
-// choose is pick of the first backend. It waits while all have max_connections.
-func (x *exchange) choose() (*endpoint, error) {
-	if e := x.pick(nil); e != nil {
+// next returns a backend that is not in tried. It waits for the first while all have max_connections. last is the error if there is
+// no other.
+func (x *exchange) next(tried []*endpoint, last error) (*endpoint, error) {
+	if e := x.pick(tried); e != nil {
 		return e, nil
+	}
+	if len(tried) > 0 {
+		return nil, last
 	}
 	e, err := x.proxy.s.choose(x.proxy.ctx, x.frontend, x.src.Addr())
 	if x.proxy.ctx.Err() != nil && err != nil {
