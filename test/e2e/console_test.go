@@ -91,19 +91,7 @@ func TestConsole(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, append(libvirtd.Needs(), "script")...)
 	netns.Enter(t)
-	dir, err := os.MkdirTemp("", "con") // short, for libvirt's sockets
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	libvirt, err := libvirtd.Start(t.Context(), libvirtd.Config{Dir: dir, Group: "nogroup"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = libvirt.Stop() })
+	libvirt := startLibvirt(t)
 	const last = "Kernel panic - not syncing: <no> init found"
 	r := newRigHere(t, consoleLab(libvirt.URI), map[string]string{"images/talker.img": string(guest.Talker("ready\r\n" + last + "\r\n"))})
 	term := r.terminal(t, "vm", "console", "node")

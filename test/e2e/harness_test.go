@@ -21,6 +21,7 @@ import (
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/test/support/guest"
+	"github.com/bootlab/bootlab/test/support/libvirtd"
 	"github.com/bootlab/bootlab/test/support/netns"
 )
 
@@ -71,22 +72,40 @@ func newRig(t testing.TB, labFile string, files map[string]string) *rig {
 	return newRigHere(t, labFile, files)
 }
 
-// newRigHere is newRig in the network namespace that the test is in already.
-func newRigHere(t testing.TB, labFile string, files map[string]string) *rig {
+// shortDir returns a new folder with a short name, for the paths of sockets, that the user that the daemon becomes may enter.
+func shortDir(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "e2e") // short, for the sockets, and open to the user that the daemon becomes
+	dir, err := os.MkdirTemp("", "e2e")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// startLibvirt runs a libvirtd that the daemon may use. It stops at the end of the test.
+func startLibvirt(t testing.TB) *libvirtd.Daemon {
+	t.Helper()
+	d, err := libvirtd.Start(t.Context(), libvirtd.Config{Dir: shortDir(t), Group: "nogroup"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Stop() })
+	return d
+}
+
+// newRigHere is newRig in the network namespace that the test is in already.
+func newRigHere(t testing.TB, labFile string, files map[string]string) *rig {
+	t.Helper()
+	dir := shortDir(t)
 	r := &rig{dir: dir, seg: netns.NewSegment(t, cidr)}
 	labFile = strings.NewReplacer("BRIDGE", r.seg.Bridge, "DIR", dir).Replace(labFile)
 	put(t, filepath.Join(dir, "lab.yaml"), []byte(labFile))
 	for name, body := range files {
 		put(t, filepath.Join(dir, "files", name), []byte(body))
-	}
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
 	}
 	r.start(t)
 	t.Cleanup(func() { r.stop(t) })

@@ -21,19 +21,7 @@ func TestSilentHypervisor(t *testing.T) {
 	t.Parallel()
 	netns.Need(t, append(libvirtd.Needs(), "dig")...)
 	netns.Enter(t)
-	dir, err := os.MkdirTemp("", "hv") // short, for libvirt's sockets
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	libvirt, err := libvirtd.Start(t.Context(), libvirtd.Config{Dir: dir, Group: "nogroup"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = libvirt.Stop() })
+	libvirt := startLibvirt(t)
 	r := newRigHere(t, vmLab(libvirt.URI, "bios"), bootFiles)
 	r.bootlab(t, "vm", "create", "node")
 	child := hypervisorProcess(t, r)

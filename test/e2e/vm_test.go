@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"os"
 	"strings"
 	"testing"
 
@@ -27,19 +26,7 @@ func TestVM(t *testing.T) {
 			t.Parallel()
 			netns.Need(t, libvirtd.Needs()...)
 			netns.Enter(t)
-			dir, err := os.MkdirTemp("", "vm") // short, for libvirt's sockets
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { os.RemoveAll(dir) })
-			if err := os.Chmod(dir, 0o755); err != nil {
-				t.Fatal(err)
-			}
-			libvirt, err := libvirtd.Start(t.Context(), libvirtd.Config{Dir: dir, Group: "nogroup"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = libvirt.Stop() })
+			libvirt := startLibvirt(t)
 			files := withGuest
 			if firmware == "uefi-secure" { // its chain is shim and GRUB, by default
 				files = withSignedGuest
