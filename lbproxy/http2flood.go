@@ -15,7 +15,7 @@ import (
 // the 10,000 answers that net/http queues before it closes a connection without a GOAWAY.
 const (
 	controlBurst = 5_000 // frames
-	controlRate  = 1_000  // frames a second
+	controlRate  = 1_000 // frames a second
 	controlBytes = 1 << 10
 )
 
