@@ -1,0 +1,134 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bootlab/bootlab/internal/api"
+)
+
+func statusCommand(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Show the state of each server and the result of the last reload",
+		Args:  cobra.NoArgs,
+		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, _ []string) (api.Status, error) {
+			return c.Status(cmd.Context())
+		}, statusText),
+	}
+}
+
+func statusText(cmd *cobra.Command, s api.Status) error {
+	w := cmd.OutOrStdout()
+	statusHead(w, s)
+	for _, t := range []struct {
+		header string
+		rows   [][]string
+	}{
+		{"SERVER STATE LISTENS SINCE PROBLEM", serverRows(s.Servers)},
+		{"MEASURED NAME STATE DETAIL SINCE PROBLEM", conditionRows(s.Conditions)},
+		{"BALANCER LISTENS BACKENDS", balancerRows(s.Balancers)},
+		{"ADDRESS STATE INTERFACE OF SINCE PROBLEM", addressRows(s.Addresses)},
+	} {
+		if len(t.rows) == 0 {
+			continue
+		}
+		fmt.Fprintln(w)
+		if err := table(cmd, t.header, t.rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// statusHead writes what is true of the daemon as a whole.
+func statusHead(w io.Writer, s api.Status) {
+	fmt.Fprintf(w, "lab %s, generation %d, up since %s, bootlab %s\n", s.Lab, s.Generation, localTime(s.Started), s.Version)
+	fmt.Fprintf(w, "confined: files %s, system calls %s\n", s.Files, s.Calls)
+	if r := s.Reload; r.Err != "" {
+		fmt.Fprintf(w, "\nthe reload of %s was refused; generation %d stays in use:\n%s\n", localTime(r.At), r.Generation, indent(r.Err))
+	} else if !r.At.IsZero() {
+		fmt.Fprintf(w, "last reload %s: %s\n", localTime(r.At), r.Detail)
+	}
+	if t := s.Store; t.Folder != "" {
+		last := "nothing stored since the start"
+		if !t.Synced.IsZero() {
+			last = fmt.Sprintf("last write %s in %v", localTime(t.Synced), t.Took.Round(10*time.Microsecond))
+		}
+		fmt.Fprintf(w, "state %s: %s, %d MiB free\n", t.Folder, last, t.FreeBytes>>20)
+	}
+	for _, problem := range s.Store.Problems {
+		fmt.Fprintln(w, "store degraded:", problem)
+	}
+	for _, warning := range s.Warnings {
+		fmt.Fprintln(w, "warning:", warning)
+	}
+}
+
+func serverRows(servers []api.Server) (rows [][]string) {
+	for _, s := range servers {
+		problems := append(nonEmpty(s.Err), s.Warnings...)
+		rows = append(rows, []string{s.Name, serverState(s), strings.Join(s.Addrs, " "), localTime(s.Since), strings.Join(problems, "; ")})
+	}
+	return rows
+}
+
+func conditionRows(conditions []api.Condition) (rows [][]string) {
+	for _, c := range conditions {
+		state := "ok"
+		if !c.OK {
+			state = "FAILED"
+		}
+		rows = append(rows, []string{c.Kind, c.Name, state, c.Detail, localTime(c.Since), c.Problem})
+	}
+	return rows
+}
+
+func balancerRows(balancers []api.BalancerHealth) (rows [][]string) {
+	for _, b := range balancers {
+		rows = append(rows, []string{b.Name, cmp.Or(b.Listen, "-"), b.String()})
+	}
+	return rows
+}
+
+func addressRows(addresses []api.Address) (rows [][]string) {
+	for _, a := range addresses {
+		rows = append(rows, []string{a.Addr.String(), a.Short(), a.Interface, a.For, localTime(a.Since), a.Problem})
+	}
+	return rows
+}
+
+// localTime writes a time in the time zone of the terminal; "" for the zero value.
+func localTime(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.Local().Format(time.DateTime)
+}
+
+// serverState says in a word or two how a server is.
+func serverState(s api.Server) string {
+	switch {
+	case s.Serving && s.Idle:
+		return "nothing to serve"
+	case s.Serving:
+		return "serving"
+	case len(s.Addrs) > 0:
+		return "partly serving"
+	}
+	return "not serving"
+}
+
+func nonEmpty(s string) []string {
+	if s == "" {
+		return nil
+	}
+	return []string{s}
+}
+
+func indent(s string) string { return "  " + strings.ReplaceAll(s, "\n", "\n  ") }
