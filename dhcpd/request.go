@@ -11,7 +11,7 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
-// request tells the four kinds of DHCPREQUEST apart (RFC 2131 section 4.3.2).
+// request distinguishes the four kinds of DHCPREQUEST (RFC 2131 section 4.3.2).
 func (s *Server) request(x *exchange) dropReason {
 	r := &x.req
 	switch {

@@ -56,7 +56,7 @@ type request struct {
 	code      rcode
 	kind      zoneKind
 	zone      int    // that has the question's name; -1: none
-	trace     *trace // why the reply is what it is; nil: nobody asks
+	trace     *trace // why the reply is what it is; nil: not wanted
 }
 
 // begin readies a parsed request for its reply. onSegment is Deps.OnSegment.
@@ -171,7 +171,7 @@ func (r *request) answerMissing(m match, leases Leases) lookupResult {
 	}
 	if m.zone < 0 {
 		if r.answerLocal() {
-			r.note(byLocal, "nobody outside has an answer (RFC 6303, 6761)")
+			r.note(byLocal, "no server outside has an answer (RFC 6303, 6761)")
 			return answered
 		}
 		return noZone

@@ -118,7 +118,7 @@ func (q Question) message() (msg []byte, text string, err error) {
 	return msg, owner + " " + rtype, nil
 }
 
-// note adds a step about the name that is looked for, if somebody asks.
+// note adds a step about the name that is looked for, if the query is traced.
 func (r *request) note(by, text string) {
 	if r.trace != nil {
 		r.trace.steps = append(r.trace.steps, Step{Name: nameText(r.cur.bytes()), By: by, Text: text})
@@ -176,7 +176,7 @@ func (r *request) traceZone(m match) {
 	r.note(byZone, text)
 }
 
-// whyNotForwarded says why a question that no zone answers is not asked elsewhere. There is somebody to ask or not.
+// whyNotForwarded says why a question that no zone answers is not asked elsewhere. An upstream may exist or not.
 func (r *request) whyNotForwarded(known bool) string {
 	switch {
 	case !known && len(r.t.forwards) == 0:

@@ -53,11 +53,11 @@ func TestExplain(t *testing.T) {
 		{"x.lines.test TYPE1", outside, "x.lines.test. TYPE1\nNOERROR aa\nx.lines.test. zone: zone lines.test. (authored, lab.yaml:9:5), wildcard *.lines.test."},
 		{"api.d.lines.test", outside, "api.d.lines.test. A\nNOERROR aa\napi.d.lines.test. zone: zone lines.test. (authored, lab.yaml:9:5), DNAME of d.lines.test.\n" +
 			"api." + cluster + " zone: zone " + cluster + " (derived), from host api"},
-		{"nas.local", inside, "nas.local. A\nNXDOMAIN aa ra\nnas.local. local: nobody outside has an answer (RFC 6303, 6761)"},
+		{"nas.local", inside, "nas.local. A\nNXDOMAIN aa ra\nnas.local. local: no server outside has an answer (RFC 6303, 6761)"},
 		{"www.example.org", outside, "www.example.org. A\nREFUSED\nwww.example.org. policy: only clients of the lab's networks and of dns.allow may use the forwarder"},
 		{"out.z.test", outside, "out.z.test. A\nNOERROR aa\nout.z.test. zone: zone z.test. (authored, lab.yaml:9:5), CNAME\n" +
 			"www.example.org. policy: only clients of the lab's networks and of dns.allow may use the forwarder"},
-		{"nope", inside, "nope. A\nNXDOMAIN aa ra\nnope. local: nobody outside has an answer (RFC 6303, 6761)"},
+		{"nope", inside, "nope. A\nNXDOMAIN aa ra\nnope. local: no server outside has an answer (RFC 6303, 6761)"},
 		{"a..b", inside, `not a question: "a..b" is not a domain name`},
 		{"", inside, `not a question: "" is not a domain name`},
 		{"a.b WRONG", inside, `not a question: "WRONG" is not a record type`},

@@ -13,7 +13,7 @@ import (
 )
 
 // A Learned is what zones have beside what the lab file says, as far as it changes with time and is in their serials. The zero
-// Learned is: all members are healthy, and nobody has a lease.
+// Learned is: all members are healthy, and there are no leases.
 type Learned struct {
 	// Usable reports whether a member of a balancer takes connections. nil: all do.
 	Usable func(balancer string, member netip.Addr) bool

@@ -12,8 +12,8 @@ const (
 	localSerial  = 1
 )
 
-// localZones are the zones that every resolver answers itself, by origin in wire form: nobody outside has an answer, and the
-// question alone tells what is inside. A zone of the lab or a rule of dns.forward_zones for the same or a longer name takes
+// localZones are the zones that every resolver answers itself, by origin in wire form: no server outside has an answer, and the
+// question alone shows what is inside. A zone of the lab or a rule of dns.forward_zones for the same or a longer name takes
 // precedence.
 var localZones = makeLocalZones()
 
@@ -50,7 +50,7 @@ func makeLocalZones() map[string]bool {
 }
 
 // localZone returns the label where the local zone starts that n is in, or -1. forwarded is whether a rule of dns.forward_zones, and not
-// only dns.forward, is about n: one for the zone or a part of it means that somebody has an answer.
+// only dns.forward, is about n: one for the zone or a part of it means that a server has an answer.
 func (t *Table) localZone(n *name) (at int, forwarded bool) {
 	_, ruled := t.upstreams(n)
 	forwarded = ruled < n.labels && len(t.forwards) > 0

@@ -27,7 +27,7 @@ type notifyState struct {
 	running bool
 }
 
-// want notes that a secondary is to be told of a zone at once.
+// want queues a NOTIFY of a zone to a secondary, to be sent at once.
 func (n *notifier) want(k notifyKey, now time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -42,7 +42,7 @@ func (n *notifier) want(k notifyKey, now time.Time) {
 	st.tries, st.due = 0, now
 }
 
-// start returns those that are due, at most room of them, and that nobody tells at the moment.
+// start returns those that are due, at most room of them, and that are not being notified at the moment.
 func (n *notifier) start(now time.Time, room int) (due []notifyKey) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -101,10 +101,10 @@ func (n *notifier) forget(k notifyKey) {
 	delete(n.silent, k)
 }
 
-// notifyDue tells the secondaries that are due, in the background. places bounds how many messages wait for a reply.
+// notifyDue notifies the secondaries that are due, in the background. places bounds how many messages wait for a reply.
 func (s *Server) notifyDue(ctx context.Context, t *Table, places chan struct{}, wg *sync.WaitGroup) {
 	for _, k := range s.notifier.start(time.Now(), cap(places)-len(places)) {
-		places <- struct{}{} // there is room: nobody else takes places
+		places <- struct{}{} // there is room: only this goroutine takes places
 		wg.Go(func() {
 			defer s.recoverPanic()
 			defer func() { <-places }()
@@ -113,7 +113,7 @@ func (s *Server) notifyDue(ctx context.Context, t *Table, places chan struct{}, 
 	}
 }
 
-// notifyOne tells one secondary about one zone, and waits for its reply.
+// notifyOne notifies one secondary of one zone, and waits for its reply.
 func (s *Server) notifyOne(ctx context.Context, t *Table, k notifyKey) {
 	z := t.zoneNamed(k.origin)
 	if z < 0 || t.zones[z].broken || !t.notifies(k.to) {

@@ -24,7 +24,7 @@ const (
 	maxNotifies = 64              // at the same time
 )
 
-// ServeChanges does what no client waits for, until ctx ends. It notes the changes of every new table, for IXFR, and tells the secondaries
+// ServeChanges does what no client waits for, until ctx ends. It notes the changes of every new table, for IXFR, and notifies the secondaries
 // about them; at the start about every zone: what they have may be old. It replaces the secret of cookies, refreshes cached answers and looks for servers that forward
 // to us. It returns nil.
 func (s *Server) ServeChanges(ctx context.Context) error {
@@ -55,7 +55,7 @@ func (s *Server) ServeChanges(ctx context.Context) error {
 	}
 }
 
-// notify notes that every secondary is to be told about zones.
+// notify queues a NOTIFY to every secondary of zones.
 func (s *Server) notify(t *Table, origins []string) {
 	for _, to := range t.notify {
 		for _, origin := range origins {
@@ -64,7 +64,7 @@ func (s *Server) notify(t *Table, origins []string) {
 	}
 }
 
-// notifies reports whether a secondary is told of changes.
+// notifies reports whether a secondary is notified of changes.
 func (t *Table) notifies(to lab.Secondary) bool { return slices.Contains(t.notify, to) }
 
 // notifyMessage returns the message that says that a zone has changed (RFC 1996 section 3.7).

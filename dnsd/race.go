@@ -113,7 +113,7 @@ type lineup struct {
 }
 
 // lineup puts the servers in order: the fastest first, those that failed of late last. Servers that were never or not lately
-// measured, and failed ones that may be well again, are asked together with the fastest, so that nobody waits for them.
+// measured, and failed ones that may be well again, are asked together with the fastest, so that no client waits for them.
 func (t *serverTable) lineup(servers []upstream) lineup {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -22,7 +22,7 @@ const (
 	rateBurst   = 2       // seconds' worth of replies that may come at once
 	rateSlip    = 2       // one of so many replies is truncated instead of dropped
 
-	rateBits4, rateBits6 = 24, 56 // of a network: whoever forges one address can forge its neighbours
+	rateBits4, rateBits6 = 24, 56 // of a network: who can forge one address can forge its neighbours
 )
 
 // A rateBucket is what the networks of one place may still get.
@@ -71,7 +71,7 @@ func (l *rateLimit) take(to netip.Addr, rate int, now time.Time) verdict {
 }
 
 // limited bounds the replies to clients outside of the lab: it reports whether a reply that is ready is not to be sent, or cuts it. A client
-// that has shown one of our cookies is who it says, and one that could show one is told so.
+// that has shown one of our cookies is who it says, and one that could show one is asked to.
 func (s *Server) limited(r *request) bool {
 	if r.t.rate == 0 || r.insider || r.cookie == cookieValid || r.sig != nil {
 		return false

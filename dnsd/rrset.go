@@ -104,7 +104,7 @@ func (b *builder) checkNode(i int) {
 	}
 }
 
-// checkBelowDNAMEs finds names below a DNAME, which nobody would ever see (RFC 6672 section 2.4).
+// checkBelowDNAMEs finds names below a DNAME, which would never be seen (RFC 6672 section 2.4).
 func (b *builder) checkBelowDNAMEs() {
 	for i := range b.t.nodes {
 		nd := b.t.nodes[i]

@@ -181,7 +181,7 @@ func (t *Table) verify(b []byte, at int, before []byte, now time.Time) (*signatu
 	case difference > int64(s.fudge) || -difference > int64(s.fudge):
 		s.err = badTime
 	case len(s.mac) < size:
-		s.err = badTrunc // allowed by the RFC, and used by nobody
+		s.err = badTrunc // allowed by the RFC, and not in use
 	default:
 		return s, noError
 	}

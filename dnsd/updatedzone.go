@@ -32,7 +32,7 @@ func (b *builder) addUpdates(sets []RRSet) {
 			pos = b.t.zones[z].source.Pos
 		}
 		b.t.warnings.Addf(pos, "dns.zones."+strings.TrimSuffix(origin, "."),
-			"%d RRsets of dynamic updates are kept, but not served: the lab file has or hides their names, or lets nobody update the zone; bootlab dns updates lists them", hidden[origin])
+			"%d RRsets of dynamic updates are kept, but not served: the lab file has or hides their names, or allows no updates of the zone; bootlab dns updates lists them", hidden[origin])
 	}
 }
 

@@ -96,7 +96,7 @@ type upstreamMetrics struct {
 	labels map[upstream]string
 }
 
-// label returns the label of a server of a rule. The servers of delegations are whoever others name.
+// label returns the label of a server of a rule. The servers of delegations are named by others.
 func (m *upstreamMetrics) label(q *upstreamQuery, server upstream) string {
 	if q.cut != nil {
 		return "delegated"

@@ -13,7 +13,7 @@ import (
 const ackPatience = 10 * time.Second
 
 // acknowledged reports whether the client's system has acknowledged all that was sent on the connection of a request. To write is to hand to
-// the kernel, which sends again for minutes to whoever has the address by then: until the client has acknowledged, nobody is known to have
+// the kernel, which sends again for minutes to the machine that has the address by then: until the client has acknowledged, no machine is known to have
 // received anything.
 func acknowledged(q *http.Request) bool {
 	conn := connectionOf(q)

@@ -59,7 +59,7 @@ type Installer interface {
 	// Install arms host, a name of the lab, for its next boot, and power-cycles it if cycle says so. If only that fails, host
 	// stays armed and the error says it.
 	Install(ctx context.Context, host string, cycle api.Cycle) (api.Arming, error)
-	// MarkInstalled makes host count as installed, because somebody says so.
+	// MarkInstalled makes host count as installed, because an admin says so.
 	MarkInstalled(ctx context.Context, host string) (api.Arming, error)
 }
 
@@ -341,7 +341,7 @@ func (a *Admin) admit(w *reply, r *http.Request, mux http.Handler, why trust, wh
 	}
 }
 
-// misdirected refuses a request whose Host header is not ours. A page would show the name back to whoever chose it.
+// misdirected refuses a request whose Host header is not ours. A page would show the name to the client that chose it.
 func (a *Admin) misdirected(w http.ResponseWriter, r *http.Request) {
 	e := &api.Error{Status: http.StatusMisdirectedRequest, Message: fmt.Sprintf("%.100q is no name or address of this appliance", hostname(r.Host)),
 		Hint: "use an address of the appliance, or add the name to appliance.admin_hosts"}

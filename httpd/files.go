@@ -103,7 +103,7 @@ func endsFile(contentRange string, size int64) bool {
 	return strings.HasSuffix(contentRange, fmt.Sprintf("-%d/%d", size-1, size))
 }
 
-// contentType goes by the name alone: sniffing an image costs a read, and the system's mime.types varies. UEFI HTTP boot tells
+// contentType depends on the name alone: sniffing an image costs a read, and the system's mime.types varies. UEFI HTTP boot tells
 // programs from disk images by it (UEFI 2.10, section 24.7.2.3.1).
 func contentType(name string) string {
 	switch strings.ToLower(path.Ext(name)) {

@@ -16,7 +16,7 @@ type Limits struct {
 }
 
 const (
-	maxHeader = 16 << 10 // Anaconda sends one header a NIC; nobody sends 16 KiB
+	maxHeader = 16 << 10 // Anaconda sends one header a NIC; no client sends 16 KiB
 	maxBody   = 1 << 20  // of what an installer reports
 )
 

@@ -154,7 +154,7 @@ func (w *reply) ReadFrom(src io.Reader) (int64, error) {
 }
 
 // sendFile sends size bytes of a file until the reader takes nothing for Limits.Stall. A deadline that passes while bytes flow
-// is no failure: it is set anew, and the file wound to the first byte that did not leave. The next try writes what the
+// is no failure: it is set again, and the file wound to the first byte that did not leave. The next try writes what the
 // connection has room for at once, so a reader is given up only if it took less than one segment in all that time.
 func (w *reply) sendFile(to io.ReaderFrom, size int64, content *fileContent) (n int64, err error) {
 	// The header must be out: a deadline that broke it could not be distinguished from one that broke the body.

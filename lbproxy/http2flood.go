@@ -169,7 +169,7 @@ func (h *http2Conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// calm tells a client that floods to go away.
+// calm sends GOAWAY to a client that floods.
 func (h *http2Conn) calm() {
 	h.c.proxy.s.reject("", rejectFlood, h.c.x.src, errFlood)
 	h.mu.Lock()

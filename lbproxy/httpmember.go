@@ -64,7 +64,7 @@ func (c *memberConn) abort() {
 	c.close()
 }
 
-// quiet reports whether an idle connection is still open and its backend has sent nothing that nobody asked for.
+// quiet reports whether an idle connection is still open and its backend has sent nothing that was not asked for.
 func (c *memberConn) quiet() bool {
 	if c.in.Buffered() > 0 {
 		return false

@@ -85,7 +85,7 @@ func (p *parker) park(d *direction) bool {
 	return parked
 }
 
-// wake resumes the direction of a connection that was closed, which no event tells.
+// wake resumes the direction of a connection that was closed, which no event reports.
 func (p *parker) wake(src net.Conn) {
 	p.mu.Lock()
 	d := p.byConn[src]

@@ -179,7 +179,7 @@ func (s *Server) reinstate(h *Health, state *endpointState) {
 	s.report(func(e *endpoint) bool { return e.state == state }, 0)
 }
 
-// isSilence reports whether a connect ended because nobody answered it in time, or because it was cancelled before.
+// isSilence reports whether a connect ended because there was no answer in time, or because it was cancelled before.
 func isSilence(err error) bool {
 	var timeout net.Error
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, os.ErrDeadlineExceeded) ||

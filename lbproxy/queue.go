@@ -60,7 +60,7 @@ func (q *queue) leave(w *waiter) *endpointState {
 	}
 }
 
-// hand gives a place at a backend to the first client. It returns false if nobody waits.
+// hand gives a place at a backend to the first client. It returns false if no client waits.
 func (q *queue) hand(state *endpointState) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

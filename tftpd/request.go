@@ -40,7 +40,7 @@ func (s *Server) handlePacket(ctx context.Context, p packet) {
 func (s *Server) answerSelfTest(p packet) {
 	_ = s.deps.Table()
 	func() {
-		s.mu.Lock() // as every request does: whoever keeps the lock lets the self test fail
+		s.mu.Lock() // as every request does: a lock that is never released fails the self test
 		defer s.mu.Unlock()
 	}()
 	reject(p, CodeNotFound, "file not found")
@@ -174,7 +174,7 @@ func (s *Server) serve(ctx context.Context, t *transfer, local netip.Addr) (err 
 	return err
 }
 
-// received tells the boot service that a client has its script.
+// received reports to the boot service that a client has its script.
 func (s *Server) received(ctx context.Context, t *transfer) {
 	received := t.readAhead.content.received
 	if received == nil || !t.received() {

@@ -289,7 +289,7 @@ func (t *transfer) receive(ctx context.Context, deadline time.Time) (reply, erro
 	}
 }
 
-// clientError tells a probe from a failure: firmware that wants a file's size, or to know whether it exists, sends an ERROR
+// clientError distinguishes a probe from a failure: firmware that wants a file's size, or to know whether it exists, sends an ERROR
 // before it has acknowledged a block, with the code of RFC 2347 or with 0.
 func (t *transfer) clientError(r reply) error {
 	err := &clientError{code: ErrorCode(r.block), text: r.text}

@@ -42,7 +42,7 @@ func (c *remoteConsoles) read(sink ConsoleSink) {
 		case f == nil:
 			select {
 			case c.answers <- r:
-			default: // nobody waits: a process that answers twice is broken
+			default: // no request waits: a process that answers twice is broken
 				return
 			}
 		case f.Reset:

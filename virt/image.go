@@ -101,7 +101,7 @@ func (i *image) ensure(ctx context.Context, hv Hypervisor, pool string) (string,
 		case have == i.bytes:
 			return file, nil
 		}
-		// An earlier upload was interrupted, unless the volume is of somebody else.
+		// An earlier upload was interrupted, unless the volume is not ours.
 		if _, err := marked(ctx, hv, pool, i.name, mark, "by bootlab"); err != nil {
 			return "", err
 		}

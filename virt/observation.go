@@ -11,7 +11,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// An observation is what a hypervisor answered last. List reads it, so that a silent hypervisor delays nobody.
+// An observation is what a hypervisor answered last. List reads it, so that a silent hypervisor delays no request.
 type observation struct {
 	mu       sync.Mutex
 	domains  []Domain
@@ -28,7 +28,7 @@ type observation struct {
 // Refreshes of observations.
 const (
 	refreshWait  = 10 * time.Second // deadline of one
-	refreshEvery = 15 * time.Second // while nobody asks
+	refreshEvery = 15 * time.Second // while there are no requests
 	backoffFirst = 2 * time.Second  // after the first failure; doubles
 	backoffMost  = time.Minute
 )

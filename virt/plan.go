@@ -197,7 +197,7 @@ func (s *Server) markDuplicates(t *Table, all []Comparison) {
 	}
 }
 
-// Apply makes a machine as it is in the lab file: it creates and starts it if it is missing, and defines it anew if its definition
+// Apply makes a machine as it is in the lab file: it creates and starts it if it is missing, and redefines it if its definition
 // differs, also while it runs: that holds from its next start on. Called again after any interruption, it does the rest.
 func (s *Server) Apply(ctx context.Context, host string) error {
 	return s.run(ctx, host, operation{name: "apply", kind: event.VMCreated, timeout: s.createTime,

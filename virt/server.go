@@ -199,7 +199,7 @@ func (s *Server) runOn(ctx context.Context, m *machine, hv *lab.Hypervisor, op o
 		if changed && ctx.Err() == nil { // List shows the change at once
 			_ = s.lookAt(ctx, hv, h, m)
 		}
-		if errors.As(err, new(unreachable)) { // nobody waits for it from now on
+		if errors.As(err, new(unreachable)) { // no request waits for it from now on
 			s.observe(hv).failed(err, s.deps.Now())
 		}
 		return err

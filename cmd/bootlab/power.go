@@ -14,7 +14,7 @@ import (
 	"github.com/bootlab/bootlab/internal/api"
 )
 
-// powerParallel is how many controllers are asked at a time: a dead one answers nobody else later.
+// powerParallel is how many controllers are asked at a time: a dead one delays no other.
 const powerParallel = 32
 
 func powerCommand(o *options) *cobra.Command {

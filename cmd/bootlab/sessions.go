@@ -34,7 +34,7 @@ func sessionsCommand(o *options) *cobra.Command {
 
 func sessionsText(cmd *cobra.Command, sessions []api.Session) error {
 	if len(sessions) == 0 {
-		_, err := fmt.Fprintln(cmd.OutOrStdout(), "nobody is logged in")
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), "no sessions")
 		return err
 	}
 	var rows [][]string

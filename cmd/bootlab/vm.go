@@ -273,7 +273,7 @@ func vmApply(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "apply [HOST|CLUSTER...]",
 		Args:  cobra.ArbitraryArgs,
-		Short: "Create the virtual machines that are missing and define anew those that differ from the lab file; nothing is stopped or deleted",
+		Short: "Create the virtual machines that are missing and redefine those that differ from the lab file; nothing is stopped or deleted",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := o.client()
 			if err != nil {

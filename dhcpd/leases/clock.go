@@ -135,7 +135,7 @@ func (c *Clock) set(now time.Time) {
 // Now returns the time of leases. It costs no system call.
 func (c *Clock) Now() time.Time { return time.Unix(0, c.base.Load()+int64(c.host.Mono())) }
 
-// Wall returns what the wall clock shows at a time of leases, if nobody sets it.
+// Wall returns what the wall clock shows at a time of leases, if it is not set.
 func (c *Clock) Wall(t time.Time) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()

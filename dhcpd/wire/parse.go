@@ -208,7 +208,7 @@ func (r *Packet) fields() {
 	}
 }
 
-// stage tells firmware, iPXE and systems apart. iPXE sends PXEClient too, so it is checked first; it writes its user class as
+// stage distinguishes firmware, iPXE and systems. iPXE sends PXEClient too, so it is checked first; it writes its user class as
 // bare text, against RFC 3004, and Tinkerbell's builds send that name there.
 func (r *Packet) stage() {
 	switch {

@@ -57,7 +57,7 @@ type DNSUpdate struct {
 	Records []string  `json:"records"` // zone-file lines
 	Key     string    `json:"key"`     // that the last change was signed with
 	At      time.Time `json:"at"`      // of the last change
-	Served  bool      `json:"served"`  // false: the lab file has or hides the name, or lets nobody update the zone
+	Served  bool      `json:"served"`  // false: the lab file has or hides the name, or allows no updates of the zone
 }
 
 // DNSUpdatesDeleted is how many RRsets an admin has deleted.

@@ -387,7 +387,7 @@ type Cluster struct {
 	Phase         string           `json:"phase"` // down, bootstrapping, joining, ready
 	Since         time.Time        `json:"since,omitzero"`
 	Waits         string           `json:"waits,omitempty"`         // what it waits for; empty: it is ready
-	Up            time.Time        `json:"up,omitzero"`             // an admin asked for it to be brought up; zero: it is ready, or nobody did
+	Up            time.Time        `json:"up,omitzero"`             // an admin asked for it to be brought up; zero: it is ready, or none did
 	BootstrapLeft time.Time        `json:"bootstrap_left,omitzero"` // the bootstrap machine was taken out; zero: it was not
 	Serving       int              `json:"serving"`                 // control-plane machines that serve
 	Members       int              `json:"members"`                 // control-plane machines
@@ -398,7 +398,7 @@ type Cluster struct {
 // ClusterReady is Cluster.Phase of a cluster that is ready.
 const ClusterReady = "ready"
 
-// Stuck returns the machines that go on only if somebody does something.
+// Stuck returns the machines that go on only if an admin acts.
 func (c Cluster) Stuck() (stuck []ClusterMachine) {
 	for _, m := range c.Machines {
 		if m.Stuck {
@@ -415,7 +415,7 @@ type ClusterMachine struct {
 	Stage string    `json:"stage"` // off, waiting, booting, installing, starting, serving, running, gone
 	Since time.Time `json:"since,omitzero"`
 	Waits string    `json:"waits,omitempty"` // what it waits for
-	Stuck bool      `json:"stuck,omitempty"` // it goes on only if somebody does what Waits says
+	Stuck bool      `json:"stuck,omitempty"` // it goes on only if an admin does what Waits says
 	Cause string    `json:"cause,omitempty"` // why its boot stopped, as GET hosts/HOST/why says; empty: it did not
 	Disk  string    `json:"disk,omitempty"`  // that its next network boot overwrites
 }

@@ -191,7 +191,7 @@ func (r *Refusal) Error() string {
 // Unwrap returns the cause.
 func (r *Refusal) Unwrap() error { return r.Err }
 
-// HTTPStatus returns the status that tells the machine whether to retry: Ignition repeats its request after 503 and gives up after
+// HTTPStatus returns the status by which the machine knows whether to retry: Ignition repeats its request after 503 and gives up after
 // any status below 500.
 func (r *Refusal) HTTPStatus() int { return r.Status }
 

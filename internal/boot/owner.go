@@ -49,7 +49,7 @@ func (s *Service) mayAsk(t *Table, h *lab.Host, mac lab.MAC, from netip.Addr) (s
 }
 
 // stillOwn is mayAsk once a script of h was received; h may be nil. The machine is not asked again: it starts its system and is silent, for a
-// second or for long. To whom the script went, the kernel's entry tells.
+// second or for long. To whom the script went, the kernel's entry shows.
 func (s *Service) stillOwn(t *Table, h *lab.Host, mac lab.MAC, from netip.Addr) error {
 	if h == nil {
 		return nil

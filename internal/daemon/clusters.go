@@ -95,7 +95,7 @@ func (c *clusters) step(ctx context.Context, doing *sync.WaitGroup) {
 		}
 		s := c.assess(cl, seen)
 		c.storeAges(ctx, cl.Name, s, time.Now())
-		for _, a := range s.Actions { // none, unless somebody brings it up or it has a bootstrap machine
+		for _, a := range s.Actions { // none, unless it is brought up or it has a bootstrap machine
 			c.begin(ctx, doing, cl, a)
 		}
 		if up && s.Phase == cluster.PhaseReady && len(s.Actions) == 0 {

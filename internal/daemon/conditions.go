@@ -93,7 +93,7 @@ func refusedConditions(s *snapshot.Snapshot) (all []api.Condition) {
 	return all
 }
 
-// diskWatch measures the free space of folders. A disk that hangs delays nobody: its last measurement stays, with its age.
+// diskWatch measures the free space of folders. A disk that hangs delays no request: its last measurement stays, with its age.
 type diskWatch struct {
 	mu      sync.Mutex
 	folders map[string]*diskLook

@@ -59,7 +59,7 @@ func (h *handover) take(addr netip.AddrPort) net.Listener {
 	return l
 }
 
-// closeOthers closes the sockets that nobody took.
+// closeOthers closes the sockets that were not taken.
 func (h *handover) closeOthers() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -68,7 +68,7 @@ func AddressWarnings(l *lab.Lab) lab.Problems {
 	return append(networkWarnings(l), serviceWarnings(l)...)
 }
 
-// serviceWarnings warns of addresses of clusters and balancers that nobody will add. A daemon reports their state instead.
+// serviceWarnings warns of addresses of clusters and balancers that will not be added. A daemon reports their state instead.
 func serviceWarnings(l *lab.Lab) (warnings lab.Problems) {
 	for _, s := range l.ServiceAddresses() {
 		on := interfaceFor(l, s)

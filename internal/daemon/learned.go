@@ -26,7 +26,7 @@ const stateFile = "state.db"
 // learned is the state that is kept over restarts.
 type learned struct {
 	store      store.Store
-	saver      *saver        // for what nobody waits for
+	saver      *saver        // for what no request waits for
 	clock      *leases.Clock // all times of book are its
 	book       *leases.Book
 	installs   *install.Machine

@@ -5,7 +5,7 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
-// received tells the boot-loop detector which machines have received a boot program, from their own address.
+// received reports to the boot-loop detector which machines have received a boot program, from their own address.
 type received struct{ loops *bootloop.Detector }
 
 // Record implements event.Recorder. Any file by TFTP will do: a forged request is not followed by the acknowledgement of every block.

@@ -113,7 +113,7 @@ func (m *mediaLoader) forget(host string, i *insertion) {
 	}
 }
 
-// forgetEnded forgets the result of an insertion that nobody has asked for: its image was ejected since.
+// forgetEnded forgets the result of an insertion that was not asked for: its image was ejected since.
 func (m *mediaLoader) forgetEnded(host string) {
 	m.mu.Lock()
 	i := m.flying[host]

@@ -11,10 +11,10 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// segmentsAge is after how long the addresses of the lab's interfaces are read again. They change when somebody renumbers.
+// segmentsAge is after how long the addresses of the lab's interfaces are read again. They change when the network is renumbered.
 const segmentsAge = 5 * time.Second
 
-// segments tells which IPv6 addresses are on the lab's own segments, which the lab file does not say: link-local ones of its
+// segments knows which IPv6 addresses are on the lab's own segments, which the lab file does not say: link-local ones of its
 // interfaces, and those of prefixes that its interfaces are in.
 type segments struct {
 	lab    func() *lab.Lab
@@ -42,7 +42,7 @@ func (s *segments) contains(a netip.Addr) bool {
 	return slices.ContainsFunc(list.prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// readSegments asks the kernel. An interface that is not there now has nobody on it.
+// readSegments asks the kernel. An interface that is not there now has no clients.
 func readSegments(l *lab.Lab) *segmentList {
 	list := &segmentList{at: time.Now(), lab: l}
 	for _, n := range l.Networks {

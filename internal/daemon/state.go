@@ -155,7 +155,7 @@ func (d *Daemon) reportState(ctx context.Context) {
 	}
 	if hosts, pools := d.unaccepted(l); len(hosts)+len(pools) > 0 {
 		d.log.Warn("first start of this lab: machines install themselves at their next network boot", "hosts", hosts, "pools", pools, "advice", adviceFirst)
-		return // a restart says so again, until somebody has accepted it
+		return // a restart says so again, until it is accepted
 	}
 	if err := d.state.id.Served(ctx); err != nil {
 		d.log.Error("first start not noted in the state", "err", err)

@@ -89,7 +89,7 @@ func (w *storeWatch) run(ctx context.Context) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
-		go w.look() // nobody waits for it: a system call on a disk that hangs cannot be ended
+		go w.look() // not waited for: a system call on a disk that hangs cannot be ended
 		w.report()
 		select {
 		case <-ctx.Done():

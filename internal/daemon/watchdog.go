@@ -28,7 +28,7 @@ type selfTest struct {
 	ask    func(context.Context) error // an error means that no answer came until the context ended; it names what was asked
 }
 
-// A watchdog tells the service manager that all servers answer, for as long as they do. Then the manager restarts the daemon.
+// A watchdog reports to the service manager that all servers answer, for as long as they do. Then the manager restarts the daemon.
 //
 // No test touches a disk, a hypervisor, an upstream or a controller: a slow one is no reason for a restart, which would only
 // interrupt the others. A server that ended with an error, an interface that is gone and an address that was lost are not

@@ -7,6 +7,6 @@
 //	s, err := redfish.New(redfish.Config{}, redfish.Deps{Lab: func() *lab.Lab { return l }, Machines: machines, …})
 //	err = s.Serve(ctx, listener) // with TLS, unless the lab says otherwise
 //
-// Without an account in the lab file nobody can log in. Everything but the service root needs a login: HTTP Basic, or a session.
+// Without an account in the lab file no client can log in. Everything but the service root needs a login: HTTP Basic, or a session.
 // Responses and errors follow DSP0266 and the schemas of DSP8010; errors carry @Message.ExtendedInfo of the Base registry.
 package redfish

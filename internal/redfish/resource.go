@@ -20,7 +20,7 @@ import (
 type answer struct {
 	http.ResponseWriter
 	status int
-	user   string // empty: nobody has logged in
+	user   string // empty: not logged in
 	role   lab.RedfishRole
 	after  context.Context // of what goes on after the answer: ends with the service
 }

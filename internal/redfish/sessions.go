@@ -63,7 +63,7 @@ func (s *sessions) expireLocked() {
 	}
 }
 
-// user returns whose session a key is, and notes that it is used; empty: nobody's.
+// user returns whose session a key is, and notes that it is used; empty: no user's.
 func (s *sessions) user(key string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -258,7 +258,7 @@ func TestAsUser(t *testing.T) {
 			d.until("the balancer's address is "+phase, func() bool { return d.status().Addresses[0].State == phase })
 			bound := all
 			if tt.off {
-				bound = "0000000000003400" // whoever started it has set the bounds
+				bound = "0000000000003400" // what started it has set the bounds
 			}
 			want := fmt.Sprintf("Uid %[1]d\t%[1]d\t%[1]d\t%[1]d, CapInh 0000000000000000, CapPrm %[2]s, CapEff %[3]s, CapBnd %[4]s, CapAmb 0000000000000000, NoNewPrivs 1", uid, all, effective, bound)
 			if got := d.threadStates("Uid", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs"); len(got) != 1 || got[0] != want {

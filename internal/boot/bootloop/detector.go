@@ -84,7 +84,7 @@ func (d *Detector) BootFileSent(m lab.MAC, xid [4]byte) Remedy {
 	return None
 }
 
-// ScriptReceived counts a script that a machine received. A request that nobody waits for is not counted: anybody can send it.
+// ScriptReceived counts a script that a machine received. A request that is not expected is not counted: any client can send it.
 func (d *Detector) ScriptReceived(m lab.MAC) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -37,7 +37,7 @@ type Deps struct {
 	Store  store.Store
 	Events event.Recorder
 	Now    func() time.Time
-	// Damage is what the store has lost, if changes of install states may be among it and nobody has accepted that. A host whose state is
+	// Damage is what the store has lost, if changes of install states may be among it and that is not accepted yet. A host whose state is
 	// store.Doubtful is then Unknown, unless it is installed.
 	Damage *Loss
 }

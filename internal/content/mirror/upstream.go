@@ -160,7 +160,7 @@ func (u *upstreams) one(ctx context.Context, base string, q query) (*http.Respon
 	if err != nil {
 		return nil, err
 	}
-	// The path is encoded anew: it cannot become a query, and ".." was refused before.
+	// The path is encoded again: it cannot become a query, and ".." was refused before.
 	target.Path, target.RawPath = strings.TrimRight(target.Path, "/")+"/"+q.path, ""
 	mine, cancel := context.WithCancel(ctx)
 	r, err := http.NewRequestWithContext(mine, q.method, target.String(), nil)

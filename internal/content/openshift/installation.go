@@ -1,7 +1,7 @@
 // Package openshift reads what openshift-install wrote, and compares it with a lab.
 //
 // It knows the folder of "openshift-install create ignition-configs" (bootstrap.ign, master.ign, worker.ign, metadata.json) and
-// install-config.yaml. It writes nothing and asks nobody.
+// install-config.yaml. It writes nothing and opens no connection.
 //
 //	set, err := openshift.Read(dir)
 //	cluster, report := set.Check(lab, time.Now())

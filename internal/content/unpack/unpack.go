@@ -35,7 +35,7 @@ type Cache struct {
 // New returns the cache in a folder, which is made when it is needed.
 func New(dir string) *Cache { return &Cache{dir: dir, turn: make(chan struct{}, 1)} }
 
-// Open opens the image that open opens; of one that is compressed with gzip or xz, the unpacked copy. name tells images apart. The
+// Open opens the image that open opens; of one that is compressed with gzip or xz, the unpacked copy. name identifies the image. The
 // copy has the time of the original, and its name without .gz or .xz. The caller closes the file.
 func (c *Cache) Open(ctx context.Context, name string, open func() (fs.File, error)) (fs.File, error) {
 	f, err := open()
@@ -148,7 +148,7 @@ func write(ctx context.Context, name string, r io.Reader, info fs.FileInfo) erro
 	return os.Rename(out.Name(), name)
 }
 
-// fill reads until buf is full or the content ends. Unlike that of io.ReadFull, its error tells a whole content, which is io.EOF,
+// fill reads until buf is full or the content ends. Unlike that of io.ReadFull, its error distinguishes a whole content, which is io.EOF,
 // from one that is cut off: decompressors return io.ErrUnexpectedEOF for that.
 func fill(r io.Reader, buf []byte) (n int, err error) {
 	for n < len(buf) && err == nil {

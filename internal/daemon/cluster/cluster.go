@@ -102,7 +102,7 @@ type Machine struct {
 	Host  *lab.Host
 	Stage Stage
 	Waits string // what it waits for, in a few words; empty: nothing
-	Stuck bool   // it goes on only if somebody does something, which Waits says
+	Stuck bool   // it goes on only if an admin acts: Waits says how
 }
 
 // done reports whether the machine is where it should be in the end.
@@ -179,7 +179,7 @@ func (a *assessment) hasBalancer() bool { return a.checked > 0 }
 // serves reports whether the control plane serves: more than half of its machines do.
 func (a *assessment) serves() bool { return a.state.Members > 0 && 2*a.state.Serving > a.state.Members }
 
-// reinstalls reports whether a machine was armed, or is being installed: what it serves is not what it will be. A host that nobody has armed
+// reinstalls reports whether a machine was armed, or is being installed: what it serves is not what it will be. A host that is not armed
 // is as it was found, which may be a cluster that is older than the lab file.
 func reinstalls(o Observed) bool {
 	return o.Install.State == install.Armed && !o.Install.Since.IsZero() || installing(o)
@@ -303,7 +303,7 @@ func (a *assessment) off(h *lab.Host, o Observed) (stage Stage, waits string, st
 	case o.VM == "" && !o.Control && o.Install.State == install.Installed:
 		return StageStarting, "its check: nothing else says whether it is on", false
 	case !o.Control:
-		return StageOff, "somebody who switches it on: it has no bmc and is no virtual machine", true
+		return StageOff, "an admin who switches it on: it has no bmc and is no virtual machine", true
 	case o.VM == "" && switched:
 		return StageBooting, "its first request: it was switched on", false
 	}

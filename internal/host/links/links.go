@@ -55,7 +55,7 @@ func (w *Watch) receive() {
 		}
 		select {
 		case w.changed <- struct{}{}:
-		default: // nobody has looked since the last one
+		default: // the last one was not received yet
 			time.Sleep(atMost)
 		}
 	}

@@ -1,4 +1,4 @@
-// Package neighbour tells whether an address is used by the machine that it belongs to.
+// Package neighbour finds out whether an address is used by the machine that it belongs to.
 //
 // On an Ethernet segment of this machine the evidence is a MAC: that of the kernel's neighbour entry, to which every answer is sent, and
 // that of a fresh ARP reply. Past a router there is none. The package never decides what follows from the evidence.
@@ -8,7 +8,7 @@
 //	switch found.Verdict {
 //	case neighbour.Own:       // the machine itself
 //	case neighbour.Foreign:   // found.MAC has taken its address
-//	case neighbour.Nobody:    // nobody uses the address
+//	case neighbour.Nobody:    // no machine uses the address
 //	case neighbour.Elsewhere: // not on a segment of this machine: nothing is known
 //	}
 //

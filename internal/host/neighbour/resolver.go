@@ -80,7 +80,7 @@ func (r *Resolver) Close() {
 }
 
 // Find returns who uses addr, which belongs to the machine with these MACs. It takes a round trip where the machine answers ARP, and a second
-// at most where nobody does. IPv6 addresses are looked up in the kernel's neighbour table alone. The error is that the kernel cannot be asked, or
+// at most where none does. IPv6 addresses are looked up in the kernel's neighbour table alone. The error is that the kernel cannot be asked, or
 // knows no route.
 //
 // The first question goes to the machine alone: to ask all would let the answer of another machine replace the kernel's neighbour entry, and
@@ -96,7 +96,7 @@ func (r *Resolver) Find(addr netip.Addr, own []lab.MAC) (found Found, err error)
 	return found, err
 }
 
-// Entry is Find by the kernel's neighbour entry alone: no machine is asked, and it takes microseconds. It tells to which machine the kernel
+// Entry is Find by the kernel's neighbour entry alone: no machine is asked, and it takes microseconds. It says to which machine the kernel
 // sends, and is for a machine that was found a moment ago. Nobody is that the kernel has no entry.
 func (r *Resolver) Entry(addr netip.Addr, own []lab.MAC) (found Found, err error) {
 	err = onSegment(addr, func(k kernel, way route, _ lab.MAC) {
@@ -156,7 +156,7 @@ type ask struct {
 type answer struct {
 	own     []lab.MAC
 	foreign lab.MAC       // that answered; zero: none yet
-	mac     lab.MAC       // valid once done is closed; zero: nobody answered
+	mac     lab.MAC       // valid once done is closed; zero: no answer
 	done    chan struct{} // closed by the one who asks
 	owned   chan lab.MAC  // an own MAC that answered
 }
@@ -190,7 +190,7 @@ func (r *Resolver) request(a ask, from arpSender, known lab.MAC, own []lab.MAC) 
 	return w.mac
 }
 
-// await sends requests until an own MAC answers, or nobody does in time. A foreign answer does not end the wait: the machine may answer too.
+// await sends requests until an own MAC answers, or none does in time. A foreign answer does not end the wait: the machine may answer too.
 func (r *Resolver) await(a ask, from arpSender, known lab.MAC, w *answer) lab.MAC {
 	timer := time.NewTimer(answerWait)
 	defer timer.Stop()

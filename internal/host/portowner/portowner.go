@@ -71,7 +71,7 @@ func remedy(p Process) string {
 	return ""
 }
 
-// dnsmasqRemedy tells apart who started a dnsmasq.
+// dnsmasqRemedy distinguishes who started a dnsmasq.
 func dnsmasqRemedy(p Process) string {
 	cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.PID))
 	switch text := string(cmdline); {

@@ -68,7 +68,7 @@ func Lookup(name string) (*User, error) {
 }
 
 // Own creates each folder if it is missing, and makes the user the owner of it and of everything in it. Symbolic links are not
-// followed, and files with several hard links are skipped: the user may have linked a file of somebody else.
+// followed, and files with several hard links are skipped: the user may have linked a file of another user.
 func (u *User) Own(dirs ...string) error {
 	for _, dir := range dirs {
 		if err := os.MkdirAll(dir, 0o750); err != nil {
@@ -152,7 +152,7 @@ func (u *User) Drop(keep ...Capability) error {
 	return errors.Join(os.Setenv("HOME", u.Home), os.Setenv("USER", u.Name), os.Setenv("LOGNAME", u.Name))
 }
 
-// Keep makes the process, whoever it runs as, keep no capability but these, of those that it has. Programs that it starts have
+// Keep makes the process, under any user, keep no capability but these, of those that it has. Programs that it starts have
 // none, unless it is root, whose programs have the same. It cannot be undone; it is for a process that changes no user.
 func Keep(keep ...Capability) error {
 	steps := []struct {
@@ -161,7 +161,7 @@ func Keep(keep ...Capability) error {
 	}{
 		{"shrink the bounding set", func() error {
 			if set, err := cap.GetProc().GetFlag(cap.Effective, cap.SETPCAP); err != nil || !set {
-				return err // whoever started it has set the bounds
+				return err // what started it has set the bounds
 			}
 			return shrinkBounds(keep)
 		}},

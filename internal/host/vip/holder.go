@@ -149,7 +149,7 @@ type address struct {
 	blocked   bool // its interface is missing or down
 }
 
-// Open opens the sockets and reads the records. Without the privilege for packet sockets nobody is asked, and States say so.
+// Open opens the sockets and reads the records. Without the privilege for packet sockets no machine is asked, and States say so.
 func Open(ctx context.Context, cfg Config, deps Deps) (*Holder, error) {
 	switch {
 	case deps.Records == nil:

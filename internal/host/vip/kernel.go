@@ -104,7 +104,7 @@ func interfaces() (byName map[string]link, own map[lab.MAC]bool, err error) {
 func add(a netip.Addr, on link) error {
 	var flags byte
 	if a.Is6() && !on.carrier {
-		flags = unix.IFA_F_NODAD // the kernel would wait for somebody to ask
+		flags = unix.IFA_F_NODAD // the kernel would wait for a neighbour
 	}
 	return change(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, a, on.index, flags)
 }

@@ -81,7 +81,7 @@ func (h *Holder) seek(ctx context.Context, a *address, on link, now time.Time) t
 	if now.Before(a.next) {
 		return a.next
 	}
-	asks := on.carrier && !on.mac.IsZero() && h.noRaw == nil // else there is nobody to ask, or no way to
+	asks := on.carrier && !on.mac.IsZero() && h.noRaw == nil // else there is no neighbour to ask, or no way to
 	if asks && a.probed < probes {
 		if a.probed == 0 {
 			a.claimed = time.Time{}
@@ -149,7 +149,7 @@ func (h *Holder) add(ctx context.Context, a *address, on link, now time.Time) ti
 
 // keep announces an address that an interface has, and checks whether another machine claims it.
 func (h *Holder) keep(a *address, on link, others bool, now time.Time) time.Time {
-	if !a.here() || a.carrier != on.carrier { // nobody has heard of it yet, or they may have forgotten
+	if !a.here() || a.carrier != on.carrier { // neighbours do not know it yet, or may have removed it
 		a.carrier, a.announced, a.announce, a.probed, a.next = on.carrier, announcements, now, 0, now.Add(h.cfg.Interval)
 	}
 	phase := Held

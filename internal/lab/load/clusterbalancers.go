@@ -96,7 +96,7 @@ func (r *resolver) derive(c *lab.Cluster, service string, listen netip.Addr, por
 // stopped. Talos and hardened clusters run it with --anonymous-auth=false: it answers 401 to the check.
 func (r *resolver) deriveAPI(c *lab.Cluster) {
 	expect := lab.Statuses("200")
-	if c.Kind == lab.Kubernetes { // Talos' API server tells nobody more without a login
+	if c.Kind == lab.Kubernetes { // Talos' API server says no more without a login
 		expect = "200,401"
 	}
 	r.derive(c, lab.ServiceAPI, c.API, portAPI, lab.Balancer{

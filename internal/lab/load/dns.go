@@ -94,7 +94,7 @@ func (r *resolver) keyIsKnown(name string, s spot, key string) {
 	}
 }
 
-// openForwarder warns of clients that are half the internet: whoever forges the address of a victim could send it any number of
+// openForwarder warns of clients that are half the internet: who forges the address of a victim could send it any number of
 // answers (RFC 5358).
 func (r *resolver) openForwarder(allow scalars[source]) {
 	for i := range allow.Items {
@@ -102,7 +102,7 @@ func (r *resolver) openForwarder(allow scalars[source]) {
 		if !p.ok() {
 			continue
 		}
-		few := 8 // bits of a prefix that is somebody's
+		few := 8 // bits of a prefix of one owner
 		if p.V.Addr().Is6() {
 			few = 16
 		}
@@ -155,7 +155,7 @@ func (r *resolver) updateReserved(e *entry[rawZone], key string) (names []string
 		name, at := strings.ToLower(string(n.V)), fmt.Sprintf("%s.update_reserved[%d]", key, i)
 		switch {
 		case !e.V.Update.set():
-			r.fail(n.spot, at, "needs update: nobody may update the zone")
+			r.fail(n.spot, at, "needs update: no client may update the zone")
 		case name != "*" && (checkDomain(name) != nil || strings.HasSuffix(name, ".")):
 			r.fail(n.spot, at, "%q is not a name of the zone: want one like wpad or *.dev", n.V)
 		case !lab.ReservedName(name):
@@ -215,7 +215,7 @@ func (r *resolver) authoredZones() {
 		z.ForwardMissing, z.Leases = e.V.Forward.set(), e.V.Leases.ok()
 		z.Update = r.access(e.V.Update, key+".update")
 		if i := slices.IndexFunc(z.Update, func(a lab.Access) bool { return a.Key == "" }); i >= 0 {
-			r.fail(e.V.Update.spot, key+".update", "is open to whoever uses an address: want a key too, such as %s key NAME", z.Update[i].From)
+			r.fail(e.V.Update.spot, key+".update", "is open to any client that uses an address: want a key too, such as %s key NAME", z.Update[i].From)
 		}
 		z.UpdateReserved = r.updateReserved(e, key)
 		z.Derived = !e.V.File.set() && !e.V.Records.set()

@@ -175,7 +175,7 @@ const notYAML = "not YAML: "
 const maxSyntax = 5
 
 // syntax reports where data is not YAML, and returns what can be read nevertheless, so that other errors are reported too: the lines as
-// they were probably meant, or without the top-level entry that nobody can read. Values of such lines are not reported again.
+// they were probably meant, or without the top-level entry that cannot be read. Values of such lines are not reported again.
 func (d *decoder) syntax(data []byte, err error) *yaml.Node {
 	doc := new(yaml.Node)
 	left := &effort{maxDiagnosed, maxRepairs}

@@ -33,7 +33,7 @@ func (r *resolver) redfish() {
 		s.Accounts = append(s.Accounts, lab.RedfishAccount{Name: e.Name, PasswordFile: r.path(string(e.V.PasswordFile.V)), Role: e.V.Role.or(lab.RedfishAdministrator)})
 	}
 	if len(s.Accounts) == 0 {
-		r.failMissing(r.raw.Redfish.spot, "redfish.accounts", "is missing: without an account nobody can log in; want accounts: {NAME: {password_file: …}}")
+		r.failMissing(r.raw.Redfish.spot, "redfish.accounts", "is missing: without an account no client can log in; want accounts: {NAME: {password_file: …}}")
 	}
 	slices.SortFunc(s.Accounts, func(a, b lab.RedfishAccount) int { return cmp.Compare(a.Name, b.Name) })
 }

@@ -44,7 +44,7 @@ const (
 	idleTimeout = 4 * time.Hour // logs, exec and watches may be silent for long
 )
 
-// defaultAdmin is where the admin API listens: not on the lab's own addresses, since whoever reaches it needs only the token.
+// defaultAdmin is where the admin API listens: not on the lab's own addresses, since a client that reaches it needs only the token.
 var defaultAdmin = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 9680)
 
 // maxName is the length of the longest DNS name as text without its final dot (RFC 1035 section 2.3.4).

@@ -133,7 +133,7 @@ func (s *Scanner) end(fn func(string)) {
 	}
 }
 
-// Plain returns output as text without control sequences, for a page or a terminal of somebody else.
+// Plain returns output as text without control sequences, for a page or another terminal.
 func Plain(output []byte) []byte {
 	var s Scanner
 	var out bytes.Buffer

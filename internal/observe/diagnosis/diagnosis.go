@@ -12,7 +12,7 @@ import (
 const (
 	Done    = "done"    // nothing is wrong
 	Booting = "booting" // under way: its last request is not old enough to say that it stopped
-	Stopped = "stopped" // it goes on only if somebody does something, or nothing came for too long
+	Stopped = "stopped" // it goes on only if an admin acts, or nothing came for too long
 	Unknown = "unknown" // nothing that bootlab sees can tell
 )
 

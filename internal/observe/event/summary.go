@@ -12,7 +12,7 @@ type class int
 
 const (
 	unlimited    class = iota - 1 // the daemon's own events
-	strangers                     // refusals of whoever is no host of the lab, or says that he is another machine
+	strangers                     // refusals of clients that are no host of the lab, or claim to be another machine
 	hostRefusals                  // refusals of hosts
 	answered                      // requests that were answered
 	classes      = 3

@@ -5,7 +5,7 @@
 //
 //	bus := event.NewBus(event.BusConfig{Recorders: []event.Recorder{logs.New(logger)}})
 //
-// The servers' own lines go through a Summarizer, since whoever sends packets can cause them:
+// The servers' own lines go through a Summarizer, since any client can cause them:
 //
 //	log := slog.New(logs.NewSummarizer(logger.Handler()))
 package logs

@@ -21,5 +21,5 @@ func (a *Alarm) Set(now, next time.Time, fire func()) {
 	a.timer.Reset(next.Sub(now))
 }
 
-// Fired is called when the alarm has fired: the next Set sets it anew.
+// Fired is called when the alarm has fired: the next Set starts it again.
 func (a *Alarm) Fired() { a.due = time.Time{} }

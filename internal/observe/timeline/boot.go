@@ -120,7 +120,7 @@ func (s *bootSummary) ended() time.Time {
 }
 
 // count adds e to the events of s, each under the bound of its own sort, and reports whether e is kept. So neither another machine's
-// requests nor its own failures take the place of what a machine did. The own tells whether the machine itself caused e.
+// requests nor its own failures take the place of what a machine did. The own says whether the machine itself caused e.
 func (s *bootSummary) count(e event.Event, own bool, c Config) (kept bool) {
 	if s.Started.IsZero() {
 		s.Started, s.Outcome = e.At, Booting

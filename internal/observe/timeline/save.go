@@ -259,7 +259,7 @@ func (s bootSummary) boot(key string, events []event.Event) Boot {
 	return b
 }
 
-// compareEvents orders by time; the numbers of events start anew with each start of the daemon.
+// compareEvents orders by time; the numbers of events start again with each start of the daemon.
 func compareEvents(a, b event.Event) int {
 	return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Seq, b.Seq))
 }

@@ -87,7 +87,7 @@ func Write(ctx context.Context, w io.Writer, s store.Store, h Header) (Summary, 
 		return out.line(Entry{key, value})
 	})
 	if err != nil {
-		_ = out.line(struct { // where the writer failed, nobody reads it
+		_ = out.line(struct { // where the writer failed, it is not read
 			Error string `json:"error"`
 		}{err.Error()})
 		return done, errors.Join(fmt.Errorf("write backup: %w", err), out.to.Flush())

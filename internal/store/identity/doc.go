@@ -1,4 +1,4 @@
-// Package identity tells the first start of a store from its loss.
+// Package identity distinguishes the first start of a store from its loss.
 //
 // A store has a random name and counts its starts. Markers, small files outside the database, hold the same: one in the state folder, one
 // beside the lab. A marker without its store, or with another or an older one, shows a loss. The package decides nothing else: what a loss

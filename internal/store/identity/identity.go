@@ -158,7 +158,7 @@ func (i *Identity) Served(ctx context.Context) error {
 	return nil
 }
 
-// Lost returns why the store is no continuation of the one that was used before; empty: it is, or nobody used one.
+// Lost returns why the store is no continuation of the one that was used before; empty: it is, or there was none.
 func (i *Identity) Lost() string {
 	i.mu.Lock()
 	defer i.mu.Unlock()

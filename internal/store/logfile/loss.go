@@ -101,7 +101,7 @@ func limit(found []Loss) []Loss {
 	return found
 }
 
-// Losses returns what the store has lost and nobody has accepted yet, at this start or an earlier one, oldest first.
+// Losses returns what the store has lost and no admin has accepted yet, at this start or an earlier one, oldest first.
 func (s *Store) Losses() []Loss {
 	l, err := s.current()
 	if err != nil {
