@@ -10,6 +10,10 @@ DATE       := $(shell TZ=UTC0 git log -1 --format=%cd --date=format-local:%Y-%m-
 LDFLAGS     = -X main.version=$(VERSION) -X main.commit=$(COMMIT) -X main.date=$(DATE)
 FUZZTIME    = 30s
 
+# Most tests wait for peers and timers, so more of them run at a time than there are processors; emulated machines compute.
+PARALLEL       = -parallel 8
+PARALLEL_BOOTS = -parallel 3
+
 # What runs programs, the daemon above all, is never taken from the test cache, which does not know them. What boots real machines comes
 # last, and alone: emulation takes every core.
 BOOTS    = ./test/e2e/... ./test/support/qemu/...
@@ -52,11 +56,11 @@ test-fast: assets ## the tests that need neither root nor other programs: under 
 .PHONY: test
 test: deps assets ## every test, with the race detector, real boots included: a quarter of an hour on two cores
 	@rc=0; export BOOTLAB_REQUIRE=all; \
-	go test -race -timeout 30m $(UNITS) || rc=1; \
+	go test -race $(PARALLEL) -timeout 30m $(UNITS) || rc=1; \
 	go test -C bench -race -timeout 30m ./... || rc=1; \
 	go test -C test/conformance -race -timeout 30m ./... || rc=1; \
-	go test -race -count=1 -timeout 30m $(PROGRAMS) || rc=1; \
-	go test -race -count=1 -timeout 60m -p 1 $(BOOTS) || rc=1; \
+	go test -race $(PARALLEL) -count=1 -timeout 30m $(PROGRAMS) || rc=1; \
+	go test -race $(PARALLEL_BOOTS) -count=1 -timeout 60m -p 1 $(BOOTS) || rc=1; \
 	exit $$rc
 
 .PHONY: test-long
@@ -85,7 +89,7 @@ stress: deps assets ## PKG's tests as copies in parallel, then under a CPU quota
 
 .PHONY: race
 race: assets ## the tests that need no installed programs, with the race detector; others skip
-	go test -race -timeout 30m $(UNITS)
+	go test -race $(PARALLEL) -timeout 30m $(UNITS)
 
 .PHONY: e2e
 e2e: deps assets ## real machines boot from the real daemon
