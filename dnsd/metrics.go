@@ -56,7 +56,7 @@ type metrics struct {
 	limited               prometheus.Counter
 	stale                 prometheus.Counter
 	prefetched            prometheus.Counter
-	rateLimited           [2]prometheus.Counter // by verdict
+	rateLimited           [2]prometheus.Counter // by replyAction: truncated, dropped
 	hits                  prometheus.Counter
 	misses                prometheus.Counter
 	entries               prometheus.Gauge

@@ -71,26 +71,26 @@ func notifyPause(tries int) time.Duration {
 	return notifyWait << (tries - 1)
 }
 
-// ended notes how a try went. It reports whether that is news: a secondary does not reply, or replies again.
-func (n *notifier) ended(k notifyKey, replied bool) (news, failed bool) {
+// ended notes how a try went. It reports whether that changed: a secondary does not reply, or replies again.
+func (n *notifier) ended(k notifyKey, replied bool) (changed, failed bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	st := n.pending[k]
 	st.running = false
 	if replied {
-		news = n.silent[k]
+		changed = n.silent[k]
 		delete(n.silent, k)
 		if st.tries > 0 { // else the zone has changed meanwhile
 			delete(n.pending, k)
 		}
-		return news, false
+		return changed, false
 	}
 	if st.tries != notifyTries {
 		return false, false
 	}
-	news = !n.silent[k]
+	changed = !n.silent[k]
 	n.silent[k] = true
-	return news, true
+	return changed, true
 }
 
 // forget drops a zone or a secondary that is no more.
@@ -134,7 +134,7 @@ func (s *Server) notifyOne(ctx context.Context, t *Table, k notifyKey) {
 	if ctx.Err() != nil {
 		return
 	}
-	news, failed := s.notifier.ended(k, replied)
+	changed, failed := s.notifier.ended(k, replied)
 	switch {
 	case replied:
 		s.metrics.notified.Inc()
@@ -142,9 +142,9 @@ func (s *Server) notifyOne(ctx context.Context, t *Table, k notifyKey) {
 		s.metrics.notNotified.Inc()
 	}
 	switch {
-	case news && replied:
+	case changed && replied:
 		s.log.Info("secondary replies to NOTIFY again", keyZone, k.origin, keyAddr, k.to.Addr)
-	case news:
+	case changed:
 		s.log.Warn(why, keyZone, k.origin, keyAddr, k.to.Addr)
 	}
 }

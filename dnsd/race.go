@@ -34,8 +34,8 @@ type serverState struct {
 	sameCase    time.Time // until when it is asked in lower case, because it does not keep the case of letters
 }
 
-// patience is how long an answer of the server usually takes at most.
-func (s *serverState) patience(try time.Duration) time.Duration {
+// usualLimit is how long an answer of the server usually takes at most.
+func (s *serverState) usualLimit(try time.Duration) time.Duration {
 	if s.rtt == 0 {
 		return try / 4
 	}
@@ -249,7 +249,7 @@ func (r *race) start(ctx context.Context, server upstream) time.Duration {
 		})
 		r.replies <- serverReply{server, e, err}
 	}()
-	return state.patience(r.f.try)
+	return state.usualLimit(r.f.try)
 }
 
 func (r *race) overtaken() {

@@ -64,12 +64,12 @@ func TestPatience(t *testing.T) {
 		servers.answered(addr, 100*time.Millisecond)
 	}
 	state := servers.get(addr)
-	if got := state.patience(time.Second); got < 100*time.Millisecond || got > 120*time.Millisecond {
-		t.Errorf("patience with a server of 100 ms: %v", got)
+	if got := state.usualLimit(time.Second); got < 100*time.Millisecond || got > 120*time.Millisecond {
+		t.Errorf("usualLimit with a server of 100 ms: %v", got)
 	}
 	slow := serverState{rtt: 3 * time.Second}
-	if got := slow.patience(time.Second); got != time.Second {
-		t.Errorf("patience with a server of 3 s: %v, want that of one try", got)
+	if got := slow.usualLimit(time.Second); got != time.Second {
+		t.Errorf("usualLimit with a server of 3 s: %v, want that of one try", got)
 	}
 }
 

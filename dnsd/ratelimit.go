@@ -32,11 +32,11 @@ type rateBucket struct {
 	beyond uint32
 }
 
-// A verdict is what becomes of a reply.
-type verdict uint8
+// A replyAction is what becomes of a reply.
+type replyAction uint8
 
 const (
-	sendReply verdict = iota
+	sendReply replyAction = iota
 	truncateReply
 	dropReply
 )
@@ -44,7 +44,7 @@ const (
 func newRateLimit() *rateLimit { return &rateLimit{seed: maphash.MakeSeed()} }
 
 // take counts a reply to an address at so many per second and returns what is to become of it.
-func (l *rateLimit) take(to netip.Addr, rate int, now time.Time) verdict {
+func (l *rateLimit) take(to netip.Addr, rate int, now time.Time) replyAction {
 	width := rateBits4
 	if to.Is6() {
 		width = rateBits6

@@ -16,7 +16,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-const heartbeat = 15 * time.Second // of a stream without news
+const heartbeat = 15 * time.Second // of a stream without events
 
 // An endpoint answers one question with something that travels as JSON.
 type endpoint func(r *http.Request) (any, error)

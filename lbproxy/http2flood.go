@@ -29,8 +29,8 @@ const (
 	enhanceYourCalm   = 11
 )
 
-// calmLinger is how many octets of a flood are read and dropped after GOAWAY, in which its client may notice it.
-const calmLinger = 8 << 20
+// floodLinger is how many octets of a flood are read and dropped after GOAWAY, in which its client may notice it.
+const floodLinger = 8 << 20
 
 var errFlood = errors.New("too many HTTP/2 control frames")
 
@@ -163,14 +163,14 @@ func (h *http2Conn) Read(b []byte) (int, error) {
 		}
 	})
 	if control+content > 0 && !h.budget.spend(control, content) {
-		h.calm()
+		h.goAway()
 		return 0, errFlood
 	}
 	return n, err
 }
 
-// calm sends GOAWAY to a client that floods.
-func (h *http2Conn) calm() {
+// goAway sends GOAWAY to a client that floods.
+func (h *http2Conn) goAway() {
 	h.c.proxy.s.reject("", rejectFlood, h.c.x.src, errFlood)
 	h.mu.Lock()
 	h.flooding = true
@@ -180,7 +180,7 @@ func (h *http2Conn) calm() {
 	case <-h.away:
 	case <-time.After(lingerTime): // the client does not take the frame that is being written
 	}
-	h.c.linger(calmLinger) // so that the client reads it before the reset that closing sends
+	h.c.linger(floodLinger) // so that the client reads it before the reset that closing sends
 }
 
 // goAwayLocked sends GOAWAY if no frame is being written.

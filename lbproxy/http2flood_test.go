@@ -14,7 +14,7 @@ import (
 	http2frame "golang.org/x/net/http2"
 )
 
-// TestHTTP2Floods holds that a client that sends frames which cost it nothing is told to calm down, and that others are not affected.
+// TestHTTP2Floods holds that a client that sends frames which cost it nothing is sent ENHANCE_YOUR_CALM, and that others are not affected.
 func TestHTTP2Floods(t *testing.T) {
 	t.Parallel()
 	for name, send := range map[string]func(f *framer, n uint32) error{
@@ -46,12 +46,12 @@ func TestHTTP2Floods(t *testing.T) {
 			b := httpBalancer("web", addr(t), back)
 			s := newTestServer(t, Config{}, b)
 			f := rawHTTP2(t, b.Listen)
-			calm := make(chan bool, 1)
-			go func() { calm <- f.awaitCalm() }()
+			away := make(chan bool, 1)
+			go func() { away <- f.awaitGoAway() }()
 			end := time.Now().Add(30 * time.Second)
-			for n := uint32(0); len(calm) == 0 && time.Now().Before(end) && send(f, n) == nil; n++ {
+			for n := uint32(0); len(away) == 0 && time.Now().Before(end) && send(f, n) == nil; n++ {
 			}
-			if !<-calm {
+			if !<-away {
 				t.Error("no GOAWAY with ENHANCE_YOUR_CALM")
 			}
 			_ = f.conn.Close()
@@ -65,8 +65,8 @@ func TestHTTP2Floods(t *testing.T) {
 	}
 }
 
-// awaitCalm reads up to GOAWAY with ENHANCE_YOUR_CALM, and reports whether it came before the end.
-func (f *framer) awaitCalm() bool {
+// awaitGoAway reads up to GOAWAY with ENHANCE_YOUR_CALM, and reports whether it came before the end.
+func (f *framer) awaitGoAway() bool {
 	for {
 		frame, err := f.ReadFrame()
 		if err != nil {

@@ -23,8 +23,8 @@ type session struct {
 	limit   *connlimit.Conn
 	start   time.Time
 
-	asked  time.Time // the first bytes of the client were seen; of answerWatch only
-	judged time.Time // of answerWatch only
+	asked   time.Time // the first bytes of the client were seen; of answerWatch only
+	decided time.Time // of answerWatch only
 
 	upstream atomic.Pointer[memberConn] // in HTTP mode, of the request in progress; nil: none
 

@@ -32,7 +32,7 @@ const (
 	silenceTick = 200 * time.Millisecond
 	probeLimit  = time.Second     // for the answer to a probe
 	probeGap    = time.Second     // between two probes of a backend
-	rejudge     = 5 * time.Second // connections that wait although their backend answers probes are no news for this long
+	probedFor   = 5 * time.Second // connections that wait although their backend answers probes are not probed for again for this long
 
 	silentConnections = 3 // without a probe
 	silentFor         = 2 * time.Second
@@ -47,7 +47,7 @@ type silence struct {
 	answers  atomic.Bool   // probes were answered once
 	learn    time.Time     // the next probe that finds out whether probes are answered; of the watcher only, as the rest
 	pause    time.Duration // before the one after it
-	judged   time.Time     // the last verdict
+	decided  time.Time     // the last decision
 	answered bool          // a connection got a response
 	slowest  time.Duration // that a first response took
 }
@@ -70,12 +70,12 @@ func (s *Server) watchAnswers(ctx context.Context) {
 
 // A silentMember is a backend with connections that have waited too long for a first response.
 type silentMember struct {
-	frontend *frontend
-	endpoint *endpoint
-	sessions []*session // in TCP mode
-	conns    []net.Conn // all to the backend
-	longest  time.Duration
-	news     bool // some were not part of the last verdict
+	frontend  *frontend
+	endpoint  *endpoint
+	sessions  []*session // in TCP mode
+	conns     []net.Conn // all to the backend
+	longest   time.Duration
+	undecided bool // some were not part of the last decision
 }
 
 func (w *answerWatch) tick(ctx context.Context, now time.Time) {
@@ -95,7 +95,7 @@ func (w *answerWatch) tick(ctx context.Context, now time.Time) {
 		}
 	}
 	for _, m := range members {
-		w.judge(ctx, m, now)
+		w.decide(ctx, m, now)
 	}
 }
 
@@ -124,7 +124,7 @@ func (w *answerWatch) look(ses *session, members map[*endpointState]*silentMembe
 	m.sessions = append(m.sessions, ses)
 	m.conns = append(m.conns, r.backend)
 	m.longest = max(m.longest, now.Sub(ses.asked))
-	m.news = m.news || now.Sub(ses.judged) >= rejudge
+	m.undecided = m.undecided || now.Sub(ses.decided) >= probedFor
 	return true
 }
 
@@ -160,7 +160,7 @@ func (w *answerWatch) lookAt(ctx context.Context, f *frontend, e *endpoint, memb
 	case f.Mode == lab.ModeHTTP && state.probes(e):
 		if conns := state.pool.waiting(w.s.cfg.Silence); len(conns) > 0 {
 
-			members[state] = &silentMember{frontend: f, endpoint: e, conns: conns, longest: w.s.cfg.Silence, news: true}
+			members[state] = &silentMember{frontend: f, endpoint: e, conns: conns, longest: w.s.cfg.Silence, undecided: true}
 		}
 	}
 }
@@ -175,16 +175,16 @@ func (l *silence) probes(e *endpoint) bool {
 	return l.answers.Load() && e.health.key.check.Kind != lab.CheckNone
 }
 
-// judge decides whether a backend is stopped.
-func (w *answerWatch) judge(ctx context.Context, m *silentMember, now time.Time) {
+// decide decides whether a backend is stopped.
+func (w *answerWatch) decide(ctx context.Context, m *silentMember, now time.Time) {
 	e := m.endpoint
 	state := e.state
-	if !m.news || !e.usable() {
+	if !m.undecided || !e.usable() {
 		return
 	}
 	if !state.probes(e) {
-		patience := max(silentFor, silentFactor*state.slowest)
-		if state.answered && len(m.waitedFor(patience, now)) >= silentConnections && w.silent(m, patience) {
+		limit := max(silentFor, silentFactor*state.slowest)
+		if state.answered && len(m.waitedFor(limit, now)) >= silentConnections && w.silent(m, limit) {
 			w.eject(m)
 		}
 		return
@@ -196,7 +196,7 @@ func (w *answerWatch) judge(ctx context.Context, m *silentMember, now time.Time)
 	})
 	if started {
 		for _, ses := range m.sessions {
-			ses.judged = now
+			ses.decided = now
 		}
 	}
 }
@@ -252,18 +252,18 @@ func (w *answerWatch) eject(m *silentMember) {
 }
 
 // probe asks a backend for an answer, without keeping the watcher waiting. It returns false if there was a probe a moment ago.
-// done is not called if the backend accepts no connection: that is for others to judge.
+// done is not called if the backend accepts no connection: other code decides on that.
 func (w *answerWatch) probe(ctx context.Context, f *frontend, e *endpoint, now time.Time, done func(silent bool)) (started bool) {
-	if now.Sub(e.state.judged) < probeGap || !e.state.probing.CompareAndSwap(false, true) {
+	if now.Sub(e.state.decided) < probeGap || !e.state.probing.CompareAndSwap(false, true) {
 		return false
 	}
-	e.state.judged = now
+	e.state.decided = now
 	w.probes.Go(func() {
 		defer e.state.probing.Store(false)
 		_ = w.s.deps.Panics.Run(func() error {
 			answered, err := w.s.probe(ctx, f, e.Addr)
 			if err != nil {
-				return nil // no verdict
+				return nil // no result
 			}
 			if answered {
 				e.state.answers.Store(true)
@@ -276,7 +276,7 @@ func (w *answerWatch) probe(ctx context.Context, f *frontend, e *endpoint, now t
 }
 
 // probe connects to a backend and ends the connection for sending. It reports whether the backend sent a byte, closed or
-// reset the connection. The error says that there is no verdict: it did not accept the connection, or its kernel did not acknowledge.
+// reset the connection. The error says that there is no result: it did not accept the connection, or its kernel did not acknowledge.
 func (s *Server) probe(ctx context.Context, f *frontend, at netip.AddrPort) (answered bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*probeLimit)
 	defer cancel()

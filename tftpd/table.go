@@ -28,7 +28,7 @@ func Compile(l *lab.Lab) (*Table, error) {
 func NewTable(l *lab.Lab, files *files.Files) *Table { return &Table{lab: l, files: files} }
 
 // answers reports whether requests from an address are answered with more than an error. The source of a request can be forged, and what
-// is sent there is longer than the request: strangers must not use the server to flood others.
+// is sent there is longer than the request: unknown clients must not use the server to flood others.
 func (t *Table) answers(a netip.Addr) bool {
 	a = a.Unmap().WithZone("")
 	return a.IsLoopback() || a.IsLinkLocalUnicast() || t.lab.NetworkOf(a) != nil || t.lab.HostByIP(a) != nil ||

@@ -206,17 +206,17 @@ func (s *clusterScreen) show(cl api.Cluster) {
 	case s.screen != nil:
 		s.screen.draw(clusterText(cl))
 	default:
-		for _, line := range news(s.last, cl) {
+		for _, line := range changes(s.last, cl) {
 			fmt.Fprintln(s.cmd.OutOrStdout(), time.Now().Format(time.TimeOnly), line)
 		}
 	}
 	s.last = cl
 }
 
-func changed(old, now api.Cluster) bool { return old.Name == "" || len(news(old, now)) > 0 }
+func changed(old, now api.Cluster) bool { return old.Name == "" || len(changes(old, now)) > 0 }
 
-// news says what changed.
-func news(old, now api.Cluster) (lines []string) {
+// changes says what changed.
+func changes(old, now api.Cluster) (lines []string) {
 	if old.Phase != now.Phase {
 		line := now.Name + " " + now.Phase
 		if now.Waits != "" {

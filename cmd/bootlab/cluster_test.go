@@ -14,10 +14,10 @@ func TestClusterCause(t *testing.T) {
 	before := api.Cluster{Name: "prod", Phase: "bootstrapping", Waits: "m0: files", Machines: []api.ClusterMachine{{Host: "m0", Stage: "booting", Waits: "files"}, {Host: "m1", Stage: "serving"}}}
 	after := before
 	after.Machines = []api.ClusterMachine{{Host: "m0", Stage: "booting", Waits: "files", Cause: "a file is missing: k"}, before.Machines[1]}
-	if lines := news(before, after); len(lines) != 1 || lines[0] != "m0 booting, waits for files; stopped: a file is missing: k" {
+	if lines := changes(before, after); len(lines) != 1 || lines[0] != "m0 booting, waits for files; stopped: a file is missing: k" {
 		t.Errorf("news %q", lines)
 	}
-	if lines := news(after, after); len(lines) != 0 {
+	if lines := changes(after, after); len(lines) != 0 {
 		t.Errorf("nothing changed, and there is news: %q", lines)
 	}
 	const want = "m0: a file is missing: k (bootlab why m0)"

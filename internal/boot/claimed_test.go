@@ -80,13 +80,13 @@ func TestNeighbours(t *testing.T) {
 		status int // 0: answered
 		kind   event.Kind
 	}{
-		{"its own", neighbour.Found{Verdict: neighbour.Own, MAC: mac}, "server", 0, 0},
+		{"its own", neighbour.Found{User: neighbour.Own, MAC: mac}, "server", 0, 0},
 		{"behind a router", neighbour.Found{}, "server", 0, 0},
-		{"another machine at its address", neighbour.Found{Verdict: neighbour.Foreign, MAC: thief}, "server", 403, event.AddressConflict},
-		{"another machine beside it", neighbour.Found{Verdict: neighbour.Foreign, MAC: thief, Both: true}, "server", 503, event.AddressConflict},
-		{"nobody", neighbour.Found{Verdict: neighbour.Nobody}, "server", 503, event.ConfigRefused},
-		{"its own, leased by another server", neighbour.Found{Verdict: neighbour.Own, MAC: mac}, "proxy", 0, 0},
-		{"another machine, leased by another server", neighbour.Found{Verdict: neighbour.Foreign, MAC: thief}, "proxy", 403, event.ConfigRefused},
+		{"another machine at its address", neighbour.Found{User: neighbour.Foreign, MAC: thief}, "server", 403, event.AddressConflict},
+		{"another machine beside it", neighbour.Found{User: neighbour.Foreign, MAC: thief, Both: true}, "server", 503, event.AddressConflict},
+		{"nobody", neighbour.Found{User: neighbour.None}, "server", 503, event.ConfigRefused},
+		{"its own, leased by another server", neighbour.Found{User: neighbour.Own, MAC: mac}, "proxy", 0, 0},
+		{"another machine, leased by another server", neighbour.Found{User: neighbour.Foreign, MAC: thief}, "proxy", 403, event.ConfigRefused},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -121,7 +121,7 @@ func TestNeighbours(t *testing.T) {
 					continue
 				}
 				e := r.events[len(r.events)-1]
-				if foreign := tt.found.Verdict == neighbour.Foreign; e.Claimed != foreign || foreign && !strings.Contains(e.Err, thief.String()) {
+				if foreign := tt.found.User == neighbour.Foreign; e.Claimed != foreign || foreign && !strings.Contains(e.Err, thief.String()) {
 					t.Errorf("%s: event %+v", what, e)
 				}
 				if (what == "config" || what == "done") && e.Kind != tt.kind {
@@ -140,7 +140,7 @@ func TestSilentMachine(t *testing.T) {
 	r := rigOf(t, nil, nil)
 	r.lab, r.table = tableOf(t, dir, labFile)
 	token := r.token(t)
-	r.found = neighbour.Found{Verdict: neighbour.Own, MAC: mac, Silent: true}
+	r.found = neighbour.Found{User: neighbour.Own, MAC: mac, Silent: true}
 	if _, err := r.Script(t.Context(), mac, addr, lab.ScriptName); err != nil {
 		t.Errorf("script: %v", err)
 	}
@@ -157,7 +157,7 @@ func TestTakenMeanwhile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.found = neighbour.Found{Verdict: neighbour.Foreign, MAC: lab.MAC{2, 0, 0, 0, 0, 0x66}}
+	r.found = neighbour.Found{User: neighbour.Foreign, MAC: lab.MAC{2, 0, 0, 0, 0, 0x66}}
 	if err := script.Received(t.Context()); statusOf(err) != 403 || r.count(event.InstallBooting)+r.count(event.ScriptServed) != 0 || r.count(event.AddressConflict) != 1 {
 		t.Errorf("%v, events %v", err, r.events)
 	}

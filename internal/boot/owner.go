@@ -58,10 +58,10 @@ func (s *Service) stillOwn(t *Table, h *lab.Host, mac lab.MAC, from netip.Addr) 
 		return err
 	}
 	found, err := s.deps.Neighbours.Entry(from, h.AllMACs())
-	if found.Verdict == neighbour.Nobody {
+	if found.User == neighbour.None {
 		return nil // the entry has gone since
 	}
-	return verdict(found, err, h.Name, from, conflictOf(h))
+	return refusalOf(found, err, h.Name, from, conflictOf(h))
 }
 
 // conflictOf returns what a request in the name of h by another machine is.
@@ -96,20 +96,20 @@ func (s *Service) fromOwnAddress(t *Table, h *lab.Host, mac lab.MAC, from netip.
 // this machine. Its cause is then conflict.
 func (s *Service) sentBy(name string, own []lab.MAC, from netip.Addr, conflict error) (neighbour.Found, error) {
 	found, err := s.deps.Neighbours.Find(from, own)
-	return found, verdict(found, err, name, from, conflict)
+	return found, refusalOf(found, err, name, from, conflict)
 }
 
-// verdict returns the refusal that follows from what was found, or nil.
-func verdict(found neighbour.Found, err error, name string, from netip.Addr, conflict error) error {
+// refusalOf returns the refusal that follows from what was found, or nil.
+func refusalOf(found neighbour.Found, err error, name string, from netip.Addr, conflict error) error {
 	switch {
 	case err != nil:
 		return unavailable("find out which machine uses "+from.String(), err)
-	case found.Verdict == neighbour.Foreign && found.Both:
+	case found.User == neighbour.Foreign && found.Both:
 		// The machine is there: if this is its own request, it should ask again once the answer goes to it.
 		return unavailable("asked from "+from.String()+", which "+found.MAC.String()+" uses beside "+name, conflict)
-	case found.Verdict == neighbour.Foreign:
+	case found.User == neighbour.Foreign:
 		return forbidden("asked from "+from.String()+" by "+found.MAC.String()+", which is no NIC of "+name, conflict)
-	case found.Verdict == neighbour.Nobody:
+	case found.User == neighbour.None:
 		return unavailable("asked from "+from.String()+", but no machine answers ARP there", nil)
 	}
 	return nil

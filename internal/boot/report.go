@@ -41,7 +41,7 @@ func (s *Service) done(ctx context.Context, h *lab.Host, token string) error {
 }
 
 // Report is called when a machine reports its hardware, in the query of a URL. The report is accepted from the address that this MAC
-// holds only; in a network whose addresses another DHCP server leases, from any. A report with news is recorded as an event.
+// holds only; in a network whose addresses another DHCP server leases, from any. A changed report is recorded as an event.
 func (s *Service) Report(ctx context.Context, mac lab.MAC, query string, from netip.Addr) error {
 	t := s.deps.Table()
 	if err := s.mayReport(t, mac, from); err != nil {
@@ -49,11 +49,11 @@ func (s *Service) Report(ctx context.Context, mac lab.MAC, query string, from ne
 		return err
 	}
 	facts := discovered.ParseFacts(query)
-	news, err := s.deps.Discovered.Report(ctx, mac, from, facts)
+	changed, err := s.deps.Discovered.Report(ctx, mac, from, facts)
 	switch {
 	case err != nil:
 		return unavailable("keep the report of "+mac.String(), err)
-	case news:
+	case changed:
 		s.deps.Events.Record(event.Event{Kind: event.MachineReported, MAC: mac, Addr: from, Detail: summary(facts)})
 	}
 	return nil

@@ -65,7 +65,7 @@ func (w *watchdog) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if w.judge(missed, errs) {
+		if w.evaluate(missed, errs) {
 			w.alive()
 		}
 		select {
@@ -89,8 +89,8 @@ func (w *watchdog) test(ctx context.Context) []error {
 	return errs
 }
 
-// judge counts which servers missed how many tests, logs when one has missed too many, and reports whether none has.
-func (w *watchdog) judge(missed []int, errs []error) bool {
+// evaluate counts which servers missed how many tests, logs when one has missed too many, and reports whether none has.
+func (w *watchdog) evaluate(missed []int, errs []error) bool {
 	well := true
 	for i, err := range errs {
 		server := w.tests[i].server

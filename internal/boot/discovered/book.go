@@ -21,7 +21,7 @@ const keyPrefix = "discovered/"
 // A Config bounds a book. The zero Config is the documented default.
 type Config struct {
 	Machines int           // kept; the one with the oldest report is evicted (default 256)
-	Save     time.Duration // how often a report without news is saved (default 1 min)
+	Save     time.Duration // how often an unchanged report is saved (default 1 min)
 }
 
 // Deps are what a Book needs; all are required.
@@ -81,9 +81,9 @@ func Open(ctx context.Context, cfg Config, deps Deps) (*Book, error) {
 	return b, nil
 }
 
-// Report keeps the report of a machine. It returns whether that is news: the machine is new, or its report differs. News is durable when
+// Report keeps the report of a machine. It returns whether that is a change: the machine is new, or its report differs. A change is durable when
 // Report returns.
-func (b *Book) Report(ctx context.Context, mac lab.MAC, addr netip.Addr, f Facts) (news bool, err error) {
+func (b *Book) Report(ctx context.Context, mac lab.MAC, addr netip.Addr, f Facts) (changed bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.deps.Now()
@@ -92,14 +92,14 @@ func (b *Book) Report(ctx context.Context, mac lab.MAC, addr netip.Addr, f Facts
 	if before != nil {
 		next.First, next.saved = before.First, before.saved
 	}
-	news = before == nil || !before.Facts.Equal(f) || before.Addr != addr
-	if news || now.Sub(next.saved) >= b.cfg.Save {
+	changed = before == nil || !before.Facts.Equal(f) || before.Addr != addr
+	if changed || now.Sub(next.saved) >= b.cfg.Save {
 		if err := b.saveLocked(ctx, &next); err != nil {
 			return false, err
 		}
 	}
 	b.machines[mac] = &next
-	return news, nil
+	return changed, nil
 }
 
 // saveLocked saves a machine, and evicts another where there are too many.

@@ -6,6 +6,6 @@
 //
 //	facts := discovered.ParseFacts(r.URL.RawQuery)   // never fails: what cannot be parsed is left out
 //	book, err := discovered.Open(ctx, discovered.Config{}, discovered.Deps{Store: s, Log: log, Now: time.Now})
-//	news, err := book.Report(ctx, mac, addr, facts)
+//	changed, err := book.Report(ctx, mac, addr, facts)
 //	for _, m := range book.All() { … }               // the latest report first
 package discovered

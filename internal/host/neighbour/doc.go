@@ -5,10 +5,10 @@
 //
 //	r, err := neighbour.Open()                    // needs CAP_NET_RAW; without it, only the kernel is asked
 //	found, err := r.Find(addr, host.MACs)
-//	switch found.Verdict {
+//	switch found.User {
 //	case neighbour.Own:       // the machine itself
 //	case neighbour.Foreign:   // found.MAC has taken its address
-//	case neighbour.Nobody:    // no machine uses the address
+//	case neighbour.None:      // no machine uses the address
 //	case neighbour.Elsewhere: // not on a segment of this machine: nothing is known
 //	}
 //

@@ -56,12 +56,12 @@ func (r *rig) entry(mac lab.MAC) {
 	netns.Run(r.t, "ip", "neigh", "replace", r.addr.String(), "lladdr", mac.String(), "dev", r.seg.Bridge, "nud", "reachable")
 }
 
-func (r *rig) want(v neighbour.Verdict, mac lab.MAC, both ...bool) (silent bool) {
+func (r *rig) want(v neighbour.User, mac lab.MAC, both ...bool) (silent bool) {
 	r.t.Helper()
 	found, err := r.Find(r.addr, []lab.MAC{host, second})
 	silent = found.Silent
 	found.Silent = false
-	if want := (neighbour.Found{Verdict: v, MAC: mac, Both: len(both) > 0}); err != nil || found != want {
+	if want := (neighbour.Found{User: v, MAC: mac, Both: len(both) > 0}); err != nil || found != want {
 		r.t.Errorf("found %v, %v; want %v\n%s", found, err, want, netns.Run(r.t, "ip", "neigh"))
 	}
 	return silent
@@ -75,7 +75,7 @@ func TestFind(t *testing.T) {
 	for i, tt := range []struct {
 		name  string
 		setUp func(r *rig)
-		want  neighbour.Verdict
+		want  neighbour.User
 		mac   lab.MAC
 		both  []bool
 	}{
@@ -83,7 +83,7 @@ func TestFind(t *testing.T) {
 		{"the host, known", func(r *rig) { r.entry(host) }, neighbour.Own, host, nil},
 		{"another NIC of it", func(r *rig) { r.ip(r.host, "link", "set", "eth0", "address", second.String()) }, neighbour.Own, second, nil},
 		{"the host answers no ARP", func(r *rig) { r.ip(r.host, "link", "set", "eth0", "arp", "off"); r.entry(host) }, neighbour.Own, host, nil},
-		{"nobody", off, neighbour.Nobody, lab.MAC{}, nil},
+		{"none", off, neighbour.None, lab.MAC{}, nil},
 		{"a neighbour, while the host is off", func(r *rig) { off(r); take(r) }, neighbour.Foreign, spy, nil},
 		{"a neighbour, while the host is off and its entry is old", func(r *rig) { r.entry(host); off(r); take(r) }, neighbour.Foreign, spy, nil},
 		{"a neighbour that has sent gratuitous ARP", func(r *rig) { r.entry(spy) }, neighbour.Foreign, spy, []bool{true}},
@@ -112,7 +112,7 @@ func TestFindIPv6(t *testing.T) {
 	r := newRig(t, 50)
 	netns.Run(t, "ip", "addr", "add", "fd00:78::1/64", "dev", r.seg.Bridge, "nodad")
 	r.addr = netip.MustParseAddr("fd00:78::10")
-	r.want(neighbour.Nobody, lab.MAC{})
+	r.want(neighbour.None, lab.MAC{})
 	r.entry(spy)
 	r.want(neighbour.Foreign, spy)
 	r.entry(host)
@@ -127,7 +127,7 @@ func TestFindTogether(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 50 {
 		wg.Go(func() {
-			if found, err := r.Find(r.addr, []lab.MAC{host}); err != nil || found.Verdict != neighbour.Own {
+			if found, err := r.Find(r.addr, []lab.MAC{host}); err != nil || found.User != neighbour.Own {
 				t.Errorf("found %v, %v", found, err)
 			}
 		})
@@ -141,7 +141,7 @@ func TestWithoutPacketSocket(t *testing.T) {
 	netns.Need(t, "root", "ip")
 	r := newRig(t, 52)
 	r.Resolver = neighbour.WithoutARP()
-	r.want(neighbour.Nobody, lab.MAC{})
+	r.want(neighbour.None, lab.MAC{})
 	// The kernel learns the MAC when it has something to send.
 	conn, err := net.Dial("udp4", r.addr.String()+":9")
 	if err != nil {
@@ -152,7 +152,7 @@ func TestWithoutPacketSocket(t *testing.T) {
 		_, _ = conn.Write([]byte("x")) // the port is closed
 		found, err := r.Find(r.addr, []lab.MAC{host})
 		time.Sleep(10 * time.Millisecond)
-		return err == nil && found.Verdict == neighbour.Own
+		return err == nil && found.User == neighbour.Own
 	})
 }
 
@@ -160,13 +160,13 @@ func TestWithoutPacketSocket(t *testing.T) {
 func TestEntry(t *testing.T) {
 	netns.Need(t, "root", "ip")
 	r := newRig(t, 9)
-	find := func(want neighbour.Verdict) {
+	find := func(want neighbour.User) {
 		t.Helper()
-		if found, err := r.Entry(r.addr, []lab.MAC{host, second}); err != nil || found.Verdict != want {
+		if found, err := r.Entry(r.addr, []lab.MAC{host, second}); err != nil || found.User != want {
 			t.Errorf("%+v, %v, want %v", found, err, want)
 		}
 	}
-	find(neighbour.Nobody) // though the host would answer
+	find(neighbour.None) // though the host would answer
 	r.entry(host)
 	find(neighbour.Own)
 	r.entry(spy)

@@ -15,32 +15,32 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// A Verdict is what is known of the machine that uses an address.
-type Verdict uint8
+// A User is which machine uses an address.
+type User uint8
 
-// The verdicts.
+// The users.
 const (
 	// Elsewhere: the address is behind a router, is this machine's own, or its link has no MACs.
-	Elsewhere Verdict = iota
+	Elsewhere User = iota
 	// Own: the kernel sends to a MAC of the machine, and no other machine answered ARP in its place.
 	Own
 	// Foreign: another machine uses the address.
 	Foreign
-	// Nobody: the kernel knows no MAC, and no machine answered ARP.
-	Nobody
+	// None: the kernel knows no MAC, and no machine answered ARP.
+	None
 )
 
-// String returns the verdict for tests and logs.
-func (v Verdict) String() string {
-	return [...]string{"elsewhere", "own", "foreign", "nobody"}[v]
+// String returns the user in a word, for tests and logs.
+func (v User) String() string {
+	return [...]string{"elsewhere", "own", "foreign", "none"}[v]
 }
 
 // Found is the evidence for an address.
 type Found struct {
-	Verdict Verdict
-	MAC     lab.MAC // of the machine, own or foreign; zero else
-	Both    bool    // Foreign, and the machine itself answers ARP too
-	Silent  bool    // Own, by the kernel's entry alone: the machine was asked by ARP and did not answer
+	User   User
+	MAC    lab.MAC // of the machine, own or foreign; zero else
+	Both   bool    // Foreign, and the machine itself answers ARP too
+	Silent bool    // Own, by the kernel's entry alone: the machine was asked by ARP and did not answer
 }
 
 // How long machines have to answer: firmware looks at the network every few milliseconds, a busy one later.
@@ -90,17 +90,17 @@ func (r *Resolver) Find(addr netip.Addr, own []lab.MAC) (found Found, err error)
 		before := k.neighbour(way.link, addr)
 		heard := r.request(ask{way.link, addr}, arpSender{ours, way.source}, before, own)
 		after := k.neighbour(way.link, addr)
-		found = judge(own, heard, before, heard, after)
-		found.Silent = found.Verdict == Own && heard.IsZero() && r.arp != nil && addr.Is4()
+		found = userOf(own, heard, before, heard, after)
+		found.Silent = found.User == Own && heard.IsZero() && r.arp != nil && addr.Is4()
 	})
 	return found, err
 }
 
 // Entry is Find by the kernel's neighbour entry alone: no machine is asked, and it takes microseconds. It says to which machine the kernel
-// sends, and is for a machine that was found a moment ago. Nobody is that the kernel has no entry.
+// sends, and is for a machine that was found a moment ago. None is that the kernel has no entry.
 func (r *Resolver) Entry(addr netip.Addr, own []lab.MAC) (found Found, err error) {
 	err = onSegment(addr, func(k kernel, way route, _ lab.MAC) {
-		found = judge(own, lab.MAC{}, k.neighbour(way.link, addr))
+		found = userOf(own, lab.MAC{}, k.neighbour(way.link, addr))
 	})
 	return found, err
 }
@@ -124,17 +124,17 @@ func onSegment(addr netip.Addr, look func(k kernel, way route, ours lab.MAC)) er
 	return err
 }
 
-// judge weighs the MAC that answered, and all that were seen: in the kernel's entry before, in the answer, and in the entry after; zero: none.
+// userOf returns which machine uses an address by the MAC that answered and all that were seen: in the kernel's entry before, in the answer, and in the entry after; zero: none.
 // Firmware that answers no ARP is known by the kernel's entry, which it made when it asked for this machine.
-func judge(own []lab.MAC, heard lab.MAC, seen ...lab.MAC) Found {
-	found := Found{Verdict: Nobody}
+func userOf(own []lab.MAC, heard lab.MAC, seen ...lab.MAC) Found {
+	found := Found{User: None}
 	for _, mac := range seen {
 		switch {
 		case mac.IsZero():
 		case !slices.Contains(own, mac):
-			return Found{Verdict: Foreign, MAC: mac, Both: slices.Contains(own, heard)}
+			return Found{User: Foreign, MAC: mac, Both: slices.Contains(own, heard)}
 		default:
-			found = Found{Verdict: Own, MAC: mac}
+			found = Found{User: Own, MAC: mac}
 		}
 	}
 	return found

@@ -107,7 +107,7 @@ func (r *resolver) openForwarder(allow scalars[source]) {
 			few = 16
 		}
 		if p.V.Bits() < few && !p.V.Addr().IsPrivate() && !p.V.Addr().IsLinkLocalUnicast() {
-			r.lab.Warnings.Addf(r.pos(p.spot), fmt.Sprintf("dns.allow[%d]", i), "%s covers the internet, or much of it: strangers could use this forwarder to attack others; "+
+			r.lab.Warnings.Addf(r.pos(p.spot), fmt.Sprintf("dns.allow[%d]", i), "%s covers the internet, or much of it: anyone could use this forwarder to attack others; "+
 				"list your own networks", p.V.Prefix)
 		}
 	}

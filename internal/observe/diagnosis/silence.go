@@ -154,7 +154,7 @@ func (c *boot) underWay(last event.Event) Diagnosis {
 
 // A silence is what it can mean that nothing came after an event.
 type silence struct {
-	patience  time.Duration
+	limit     time.Duration
 	server    string // that answers the next request; if it does not serve, that is the cause
 	cause, do string
 }
@@ -162,7 +162,7 @@ type silence struct {
 // silent is a boot whose last event is no failure.
 func (c *boot) silent(last event.Event) Diagnosis {
 	s := c.silenceAfter(last)
-	if c.now.Sub(latest(last.At, c.Ended)) < s.patience { // of a long boot the last events are counted, not kept
+	if c.now.Sub(latest(last.At, c.Ended)) < s.limit { // of a long boot the last events are counted, not kept
 		return c.underWay(last)
 	}
 	if srv := c.m.down(s.server); srv != nil {

@@ -55,7 +55,7 @@ type BusConfig struct {
 	Now       func() time.Time
 	Gen       func() uint64 // the generation in force; nil: always 0
 	Identify  func(*Event)  // fills MAC and Host where they are missing; nil: leaves them
-	Recorders []Recorder    // called in this order; many similar events that strangers cause reach them in summaries
+	Recorders []Recorder    // called in this order; many similar events that unknown clients cause reach them in summaries
 	Counters  []Recorder    // called with every event, none of which is a summary; before Recorders, and without a Seq
 }
 

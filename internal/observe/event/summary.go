@@ -7,15 +7,15 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/repeats"
 )
 
-// A class is a set of events that share a limit. What strangers send never uses up the limit of the lab's own machines.
+// A class is a set of events that share a limit. What unknown clients send never uses up the limit of the lab's own machines.
 type class int
 
 const (
-	unlimited    class = iota - 1 // the daemon's own events
-	strangers                     // refusals of clients that are no host of the lab, or claim to be another machine
-	hostRefusals                  // refusals of hosts
-	answered                      // requests that were answered
-	classes      = 3
+	unlimited      class = iota - 1 // the daemon's own events
+	unknownClients                  // refusals of clients that are no host of the lab, or claim to be another machine
+	hostRefusals                    // refusals of hosts
+	answered                        // requests that were answered
+	classes        = 3
 )
 
 // newLimiters returns the limits of all classes. A host that fails shows a few of its refusals one by one, such as the names that its
@@ -23,9 +23,9 @@ const (
 // to hold their address for an answer.
 func newLimiters() [classes]*repeats.Limiter[Event] {
 	return [classes]*repeats.Limiter[Event]{
-		strangers:    repeats.New[Event](repeats.Config{Burst: 1, Keys: 128}),
-		hostRefusals: repeats.New[Event](repeats.Config{Burst: 12, Keys: 16384}),
-		answered:     repeats.New[Event](repeats.Config{Burst: 200, Keys: 8192, PassOn: true}),
+		unknownClients: repeats.New[Event](repeats.Config{Burst: 1, Keys: 128}),
+		hostRefusals:   repeats.New[Event](repeats.Config{Burst: 12, Keys: 16384}),
+		answered:       repeats.New[Event](repeats.Config{Burst: 200, Keys: 8192, PassOn: true}),
 	}
 }
 
@@ -35,7 +35,7 @@ func classOf(e Event) class {
 		return answered
 	case refusal:
 		if e.Host == "" || e.Claimed {
-			return strangers
+			return unknownClients
 		}
 		return hostRefusals
 	}

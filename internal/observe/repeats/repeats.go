@@ -19,7 +19,7 @@ type Key struct {
 type Config struct {
 	Burst int // reports with one key that are passed on, before the next ones are counted; 1
 	Keys  int // known at the same time; 128
-	// PassOn passes on what finds no key, instead of counting it together. It is for reports that few strangers can cause.
+	// PassOn passes on what finds no key, instead of counting it together. It is for reports that few unknown clients can cause.
 	PassOn bool
 }
 
