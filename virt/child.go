@@ -186,10 +186,13 @@ func (c *libvirtConn) serve(req request) (resp response) {
 		err = c.destroy(req.UUID)
 	case methodUndefine:
 		err = c.undefine(req.UUID)
-	case methodVolumePath:
-		resp.Text, err = c.volumePath(req.Pool, req.Name)
-	case methodVolumeBytes:
-		resp.Bytes, err = c.volumeBytes(req.Pool, req.Name)
+	case methodVolumes:
+		resp.Volumes, err = c.volumes(req.Volumes)
+	case methodVolumeAt:
+		resp.Volumes = make([]Volume, 1)
+		resp.Volumes[0], err = c.volumeAt(req.Name)
+	case methodGrow:
+		err = c.grow(req.UUID, req.Device, VolumeID{req.Pool, req.Name}, req.Bytes)
 	case methodCreateVolume:
 		resp.Text, err = c.createVolume(req.Pool, req.XML)
 	case methodUploadVolume:

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -73,6 +74,7 @@ type follower struct {
 	mu     sync.Mutex
 	output bytes.Buffer
 	states []string
+	waited int // states that wantState has waited for, and those before
 	closed bool
 }
 
@@ -121,7 +123,11 @@ func (f *follower) wantOutput(t *testing.T, text string) {
 
 func (f *follower) wantState(t *testing.T, text string) {
 	t.Helper()
-	f.waitFor(t, "state "+text, func() bool { return len(f.states) > 0 && strings.Contains(f.states[len(f.states)-1], text) })
+	f.waitFor(t, "state "+text, func() bool {
+		i := slices.IndexFunc(f.states[f.waited:], func(s string) bool { return strings.Contains(s, text) })
+		f.waited += i + 1
+		return i >= 0
+	})
 }
 
 // kept waits until the log has so many boots of the machine and the last has a text.

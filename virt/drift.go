@@ -32,6 +32,7 @@ func differences(want, have *libvirtxml.Domain) (lines []string) {
 	compare("tpm", tpmText(have), tpmText(want))
 	compare("video", videoText(have), videoText(want))
 	compare("hugepages", hugePagesText(have), hugePagesText(want))
+	lines = append(lines, otherFiles(want, have)...)
 	is, should := parts(have), parts(want)
 	for _, name := range sortedNames(is, should) {
 		switch {
@@ -161,6 +162,17 @@ func parts(d *libvirtxml.Domain) map[string]string {
 	return all
 }
 
+// otherFiles returns the disks that have a file of the right name in another folder, as of another pool.
+func otherFiles(want, have *libvirtxml.Domain) (lines []string) {
+	for _, disk := range want.Devices.Disks {
+		should, is := fileOf(want, disk.Target.Dev), fileOf(have, disk.Target.Dev)
+		if should != "" && is != "" && is != should && path.Base(is) == path.Base(should) {
+			lines = append(lines, fmt.Sprintf("disk %s: %s, lab file: %s", disk.Target.Dev, is, should))
+		}
+	}
+	return lines
+}
+
 func diskText(d libvirtxml.DomainDisk) string {
 	text := []string{d.Target.Bus, d.Device}
 	switch src := d.Source; {
@@ -170,8 +182,13 @@ func diskText(d libvirtxml.DomainDisk) string {
 		text = append(text, src.Volume.Volume)
 	case src.File != nil:
 		text = append(text, path.Base(src.File.File))
+	case src.Block != nil:
+		text = append(text, path.Base(src.Block.Dev))
 	default:
 		text = append(text, "another kind of source")
+	}
+	if d.Driver != nil && d.Driver.Type == lab.DiskRaw {
+		text = append(text, lab.DiskRaw)
 	}
 	if d.Driver != nil && d.Driver.Cache != "" && d.Driver.Cache != "default" {
 		text = append(text, "cache "+d.Driver.Cache)

@@ -25,18 +25,19 @@ import (
 
 // A fake is a driver and hypervisor in memory. It replaces libvirt.
 type fake struct {
-	mu      sync.Mutex
-	domains map[string]*fakeDomain // by UUID
-	volumes map[string]bool        // by name
-	lengths map[string]uint64      // of volumes that were uploaded
-	uploads []string
-	started []*libvirtxml.Domain // with StartWith
-	calls   []string
-	hang    chan struct{} // not nil: Domains blocks until it is closed
-	fail    map[string]error
-	ignore  bool // machines ignore Shutdown
-	left    int  // calls that change something until nothing answers any more; 0: no limit
-	silent  bool // nothing answers
+	mu         sync.Mutex
+	domains    map[string]*fakeDomain // by UUID
+	volumes    map[string]bool        // by name
+	lengths    map[string]uint64      // of volumes that were uploaded
+	capacities map[string]uint64      // of volumes
+	uploads    []string
+	started    []*libvirtxml.Domain // with StartWith
+	calls      []string
+	hang       chan struct{} // not nil: Domains blocks until it is closed
+	fail       map[string]error
+	ignore     bool // machines ignore Shutdown
+	left       int  // calls that change something until nothing answers any more; 0: no limit
+	silent     bool // nothing answers
 }
 
 type fakeDomain struct {
@@ -47,7 +48,7 @@ type fakeDomain struct {
 var errSilent = errors.New("no answer")
 
 func newFake() *fake {
-	return &fake{domains: map[string]*fakeDomain{}, volumes: map[string]bool{}, lengths: map[string]uint64{}, fail: map[string]error{}}
+	return &fake{domains: map[string]*fakeDomain{}, volumes: map[string]bool{}, lengths: map[string]uint64{}, capacities: map[string]uint64{}, fail: map[string]error{}}
 }
 
 func (f *fake) Open(string) virt.Hypervisor { return f }
@@ -189,16 +190,35 @@ func (f *fake) Undefine(_ context.Context, uuid string) error {
 	})
 }
 
-func (f *fake) VolumePath(_ context.Context, pool, name string) (string, error) {
+func (f *fake) Volumes(_ context.Context, ids []virt.VolumeID) ([]virt.Volume, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if pool != "default" {
-		return "", errors.New("no storage pool " + pool)
+	volumes := make([]virt.Volume, len(ids))
+	for i, id := range ids {
+		volumes[i] = virt.Volume{VolumeID: id}
+		if id.Pool != "default" {
+			volumes[i].Err = "no storage pool " + id.Pool
+		} else if f.volumes[id.Name] {
+			volumes[i].Path, volumes[i].Format, volumes[i].Bytes, volumes[i].Capacity = "/pool/"+id.Name, "qcow2", f.lengths[id.Name], f.capacities[id.Name]
+		}
 	}
-	if f.volumes[name] {
-		return "/pool/" + name, nil
+	return volumes, nil
+}
+
+func (f *fake) VolumeAt(ctx context.Context, path string) (virt.Volume, error) {
+	name, ok := strings.CutPrefix(path, "/pool/")
+	if !ok {
+		return virt.Volume{}, nil
 	}
-	return "", nil
+	volumes, err := f.Volumes(ctx, []virt.VolumeID{{Pool: "default", Name: name}})
+	return volumes[0], err
+}
+
+func (f *fake) Grow(_ context.Context, _, device string, id virt.VolumeID, bytes uint64) error {
+	return f.change("grow", id.Name+" "+device, func() error {
+		f.capacities[id.Name] = bytes
+		return nil
+	})
 }
 
 func (f *fake) CreateVolume(_ context.Context, _, xml string) (string, error) {
@@ -208,14 +228,11 @@ func (f *fake) CreateVolume(_ context.Context, _, xml string) (string, error) {
 	}
 	return "/pool/" + v.Name, f.change("create-volume", v.Name, func() error {
 		f.volumes[v.Name] = true
+		if v.Capacity != nil {
+			f.capacities[v.Name] = v.Capacity.Value
+		}
 		return nil
 	})
-}
-
-func (f *fake) VolumeBytes(_ context.Context, _, name string) (uint64, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.lengths[name], nil
 }
 
 func (f *fake) UploadVolume(_ context.Context, pool, xml string, content io.Reader, n uint64) (string, error) {

@@ -38,10 +38,12 @@ type Hypervisor interface {
 	Destroy(ctx context.Context, uuid string) error
 	// Undefine removes the definition, with firmware variables and saved state.
 	Undefine(ctx context.Context, uuid string) error
-	// VolumePath returns the path of a volume, or "" if the pool has none of that name.
-	VolumePath(ctx context.Context, pool, name string) (string, error)
-	// VolumeBytes returns the length of the file of a volume.
-	VolumeBytes(ctx context.Context, pool, name string) (uint64, error)
+	// Volumes returns volumes in the order of their names; those that do not exist without a path.
+	Volumes(ctx context.Context, ids []VolumeID) ([]Volume, error)
+	// VolumeAt returns the volume with a path, one without a path if no pool has it.
+	VolumeAt(ctx context.Context, path string) (Volume, error)
+	// Grow makes a volume larger that is the disk of a domain with this device name, which may run.
+	Grow(ctx context.Context, uuid, device string, id VolumeID, bytes uint64) error
 	// CreateVolume creates a volume and returns its path.
 	CreateVolume(ctx context.Context, pool, xml string) (path string, err error)
 	// UploadVolume creates a volume with n bytes of content and returns its path. If that fails it deletes the volume. A large

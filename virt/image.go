@@ -88,28 +88,24 @@ func (i *image) volume() *libvirtxml.StorageVolume {
 // ensure uploads the image to the pool unless it is there completely, and returns the path of the volume. The mark of an image
 // is created before the upload, so that an interrupted one is repeated.
 func (i *image) ensure(ctx context.Context, hv Hypervisor, pool string) (string, error) {
-	mark := i.name + ".bootlab"
-	file, err := hv.VolumePath(ctx, pool, i.name)
+	id, mark := VolumeID{pool, i.name}, VolumeID{pool, i.name + ".bootlab"}
+	v, err := lookVolume(ctx, hv, id)
 	if err != nil {
 		return "", err
 	}
-	if file != "" {
-		have, err := hv.VolumeBytes(ctx, pool, i.name)
-		switch {
-		case err != nil:
-			return "", err
-		case have == i.bytes:
-			return file, nil
+	if v.Path != "" {
+		if v.Bytes == i.bytes {
+			return v.Path, nil
 		}
 		// An earlier upload was interrupted, unless the volume is not ours.
-		if _, err := marked(ctx, hv, pool, i.name, mark, "by bootlab"); err != nil {
+		if _, err := marked(ctx, hv, id, mark, "by bootlab"); err != nil {
 			return "", err
 		}
 		if err := hv.DeleteVolume(ctx, pool, i.name); err != nil {
 			return "", err
 		}
 	}
-	if err := createMark(ctx, hv, pool, mark); err != nil {
+	if err := createMark(ctx, hv, mark); err != nil {
 		return "", err
 	}
 	return upload(ctx, hv, pool, i.volume(), i.content, i.bytes)
@@ -146,7 +142,7 @@ func (m *machine) configVolume() string { return m.host.Name + ".ign" }
 
 // prepare uploads the image and the config document of a machine to its pool. It returns the base volume, adds the document
 // to the domain, and returns the names of the volumes that are this machine's alone.
-func (s *Server) prepare(ctx context.Context, hv Hypervisor, m *machine, d *libvirtxml.Domain) (base *libvirtxml.StorageVolumeBackingStore, created []string, err error) {
+func (s *Server) prepare(ctx context.Context, hv Hypervisor, m *machine, d *libvirtxml.Domain) (base *libvirtxml.StorageVolumeBackingStore, created []VolumeID, err error) {
 	if s.deps.Images == nil {
 		return nil, nil, fmt.Errorf("profile %s makes machines from an image, but there is no source of images (virt.Deps.Images)", m.host.Profile.Name)
 	}
@@ -181,13 +177,14 @@ func (s *Server) prepare(ctx context.Context, hv Hypervisor, m *machine, d *libv
 	d.SysInfo = append(d.SysInfo, libvirtxml.DomainSysInfo{FWCfg: &libvirtxml.DomainSysInfoFWCfg{
 		Entry: []libvirtxml.DomainSysInfoEntry{{Name: ignitionEntry, File: file}},
 	}})
-	return base, []string{m.configVolume()}, nil
+	return base, []VolumeID{m.inPool(m.configVolume())}, nil
 }
 
-// upload uploads the image to the pool of the machine unless it is there. Where another machine needs the same image there, one
+// upload uploads the image to the pool of the first disk unless it is there. Where another machine needs the same image there, one
 // uploads and the other waits.
 func (s *Server) upload(ctx context.Context, hv Hypervisor, m *machine, i *image) (string, error) {
-	key := m.vm.Hypervisor.URI + "\x00" + m.pool() + "\x00" + i.name
+	pool := m.volumeID(0).Pool
+	key := m.vm.Hypervisor.URI + "\x00" + pool + "\x00" + i.name
 	ended := make(chan struct{})
 	for {
 		s.mu.Lock()
@@ -211,23 +208,23 @@ func (s *Server) upload(ctx context.Context, hv Hypervisor, m *machine, i *image
 		s.mu.Unlock()
 		close(ended)
 	}()
-	return i.ensure(ctx, hv, m.pool())
+	return i.ensure(ctx, hv, pool)
 }
 
 // uploadConfig uploads the config document, readable only by root and the emulator.
 func uploadConfig(ctx context.Context, hv Hypervisor, m *machine, config []byte) (string, error) {
-	name := m.configVolume()
-	if _, err := m.findVolume(ctx, hv, name); err != nil {
+	id := m.inPool(m.configVolume())
+	if _, err := m.findVolume(ctx, hv, id); err != nil {
 		return "", err
 	}
-	if err := hv.DeleteVolume(ctx, m.pool(), name); err != nil {
+	if err := hv.DeleteVolume(ctx, id.Pool, id.Name); err != nil {
 		return "", err
 	}
 	n := uint64(len(config))
 	var file string
-	err := m.marking(ctx, hv, name, func() (err error) {
-		file, err = upload(ctx, hv, m.pool(), &libvirtxml.StorageVolume{
-			Name:     name,
+	err := m.marking(ctx, hv, id, func() (err error) {
+		file, err = upload(ctx, hv, id.Pool, &libvirtxml.StorageVolume{
+			Name:     id.Name,
 			Capacity: &libvirtxml.StorageVolumeSize{Value: n, Unit: "bytes"},
 			Target: &libvirtxml.StorageVolumeTarget{
 				Format:      &libvirtxml.StorageVolumeTargetFormat{Type: "raw"},

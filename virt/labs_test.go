@@ -73,6 +73,9 @@ func hosts() map[string]*lab.Lab {
 			h.VM.Arch, h.VM.Firmware, h.VM.Machine, h.VM.TPM = lab.ArchARM64, lab.FirmwareUEFI, "virt", true
 			h.VM.Hypervisor.DomainType = "qemu"
 		}),
+		"disks": oneHost(func(h *lab.Host) {
+			h.VM.Disks = []lab.Disk{{Size: gib}, {Size: gib, Pool: "fast", Format: lab.DiskRaw, Bus: "scsi"}, {Volume: "data", Pool: "slow"}}
+		}),
 		"image":     oneHost(fromImage),
 		"cpu-model": oneHost(func(h *lab.Host) { h.VM.CPU, h.VM.Machine, h.VM.Disks[0].Bus = "Westmere", "pc", "ide" }),
 	}

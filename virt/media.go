@@ -29,7 +29,7 @@ func (s *Server) InsertMedia(ctx context.Context, host, url string, content io.R
 				return false, err
 			}
 			name := m.mediaVolume()
-			err := m.marking(ctx, hv, name, func() error {
+			err := m.marking(ctx, hv, m.inPool(name), func() error {
 				_, err := upload(ctx, hv, m.pool(), &libvirtxml.StorageVolume{
 					Name:     name,
 					Capacity: &libvirtxml.StorageVolumeSize{Value: n, Unit: "bytes"},
@@ -64,11 +64,11 @@ func (s *Server) removeMedia(ctx context.Context, hv Hypervisor, m *machine) err
 	if err := s.nextBoots.change(ctx, m.host.Name, func(next *NextBoot) { next.Media = Media{} }); err != nil {
 		return err
 	}
-	name := m.mediaVolume()
-	if _, err := m.findVolume(ctx, hv, name); err != nil {
+	id := m.inPool(m.mediaVolume())
+	if _, err := m.findVolume(ctx, hv, id); err != nil {
 		return err
 	}
-	return m.deleteVolumes(ctx, hv, []string{name})
+	return m.deleteVolumes(ctx, hv, []VolumeID{id})
 }
 
 // forgetNextBoot removes what changed the next start of a machine that is deleted, with its virtual medium.

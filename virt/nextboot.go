@@ -145,14 +145,14 @@ func prepareBoot(ctx context.Context, hv Hypervisor, m *machine, d *libvirtxml.D
 		return nil, errors.New("its definition has no devices")
 	}
 	if next.Media.Volume != "" {
-		file, err := m.findVolume(ctx, hv, next.Media.Volume)
-		if err == nil && file == "" {
+		v, err := m.findVolume(ctx, hv, m.inPool(next.Media.Volume))
+		if err == nil && v.Path == "" {
 			err = fmt.Errorf("volume %s is gone: insert the medium again, or eject it", next.Media.Volume)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("virtual medium %s: %w", next.Media.URL, err)
 		}
-		addCD(d, file)
+		addCD(d, v.Path)
 	}
 	devices := bootable(d)
 	order := map[string]uint{}

@@ -17,22 +17,23 @@ func dial(string) (*libvirtConn, error) {
 
 var errNotBuilt = errors.New("built without libvirt")
 
-func (*libvirtConn) alive() bool                                { return false }
-func (*libvirtConn) domains() ([]Domain, error)                 { return nil, errNotBuilt }
-func (*libvirtConn) memory() (uint64, error)                    { return 0, errNotBuilt }
-func (*libvirtConn) find(_, _ string) ([]Domain, error)         { return nil, errNotBuilt }
-func (*libvirtConn) xml(string) (string, error)                 { return "", errNotBuilt }
-func (*libvirtConn) define(string) error                        { return errNotBuilt }
-func (*libvirtConn) start(string) error                         { return errNotBuilt }
-func (*libvirtConn) startWith(string) error                     { return errNotBuilt }
-func (*libvirtConn) setBootOrder(string, map[string]uint) error { return errNotBuilt }
-func (*libvirtConn) shutdown(string) error                      { return errNotBuilt }
-func (*libvirtConn) destroy(string) error                       { return errNotBuilt }
-func (*libvirtConn) undefine(string) error                      { return errNotBuilt }
-func (*libvirtConn) volumePath(_, _ string) (string, error)     { return "", errNotBuilt }
-func (*libvirtConn) volumeBytes(_, _ string) (uint64, error)    { return 0, errNotBuilt }
-func (*libvirtConn) createVolume(_, _ string) (string, error)   { return "", errNotBuilt }
-func (*libvirtConn) deleteVolume(_, _ string) error             { return errNotBuilt }
+func (*libvirtConn) alive() bool                                  { return false }
+func (*libvirtConn) domains() ([]Domain, error)                   { return nil, errNotBuilt }
+func (*libvirtConn) memory() (uint64, error)                      { return 0, errNotBuilt }
+func (*libvirtConn) find(_, _ string) ([]Domain, error)           { return nil, errNotBuilt }
+func (*libvirtConn) xml(string) (string, error)                   { return "", errNotBuilt }
+func (*libvirtConn) define(string) error                          { return errNotBuilt }
+func (*libvirtConn) start(string) error                           { return errNotBuilt }
+func (*libvirtConn) startWith(string) error                       { return errNotBuilt }
+func (*libvirtConn) setBootOrder(string, map[string]uint) error   { return errNotBuilt }
+func (*libvirtConn) shutdown(string) error                        { return errNotBuilt }
+func (*libvirtConn) destroy(string) error                         { return errNotBuilt }
+func (*libvirtConn) undefine(string) error                        { return errNotBuilt }
+func (*libvirtConn) volumes([]VolumeID) ([]Volume, error)         { return nil, errNotBuilt }
+func (*libvirtConn) volumeAt(string) (Volume, error)              { return Volume{}, errNotBuilt }
+func (*libvirtConn) grow(_, _ string, _ VolumeID, _ uint64) error { return errNotBuilt }
+func (*libvirtConn) createVolume(_, _ string) (string, error)     { return "", errNotBuilt }
+func (*libvirtConn) deleteVolume(_, _ string) error               { return errNotBuilt }
 func (*libvirtConn) uploadVolume(_, _ string, _ io.Reader, _ uint64) (string, error) {
 	return "", errNotBuilt
 }

@@ -44,31 +44,51 @@ func (s *Server) create(ctx context.Context, hv Hypervisor, m *machine) (bool, e
 	case old.UUID != "" && old.State.active():
 		return false, errors.New("it is running and the lab file has changed: stop it, then create it again, or bootlab vm apply")
 	}
-	return true, s.createMissing(ctx, hv, m, d)
+	return true, s.createMissing(ctx, hv, m, d, old)
 }
 
-// createMissing creates what is missing of a machine, and deletes it again if an error occurs.
-func (s *Server) createMissing(ctx context.Context, hv Hypervisor, m *machine, d *libvirtxml.Domain) error {
+// createMissing creates what is missing of a machine, whose domain is old, the zero value if there is none. It deletes what it created
+// if an error occurs.
+func (s *Server) createMissing(ctx context.Context, hv Hypervisor, m *machine, d *libvirtxml.Domain, old Domain) error {
 	if err := fits(ctx, hv, m); err != nil {
 		return err
 	}
+	have, err := definitionOf(ctx, hv, old)
+	if err != nil {
+		return err
+	}
 	var base *libvirtxml.StorageVolumeBackingStore
-	var made []string
-	var err error
+	var made []VolumeID
 	if m.fromImage() {
 		if base, made, err = s.prepare(ctx, hv, m, d); err != nil {
 			return err
 		}
 	}
-	paths, volumes, err := createVolumes(ctx, hv, m, base)
+	volumes, created, err := createVolumes(ctx, hv, m, have, base)
 	if err == nil {
-		setDiskPaths(d, paths)
+		setDiskPaths(d, volumes)
 		err = redefine(ctx, hv, m, d)
 	}
 	if err != nil {
-		return errors.Join(err, m.deleteVolumes(ctx, hv, append(made, volumes...)))
+		return errors.Join(err, m.deleteVolumes(ctx, hv, append(made, created...)))
 	}
 	return nil
+}
+
+// definitionOf returns the definition of a domain for its next start; nil for the zero value.
+func definitionOf(ctx context.Context, hv Hypervisor, dom Domain) (*libvirtxml.Domain, error) {
+	if dom.UUID == "" {
+		return nil, nil
+	}
+	xml, err := hv.XML(ctx, dom.UUID)
+	if err != nil {
+		return nil, err
+	}
+	var d libvirtxml.Domain
+	if err := d.Unmarshal(xml); err != nil {
+		return nil, fmt.Errorf("read domain: %w", err)
+	}
+	return &d, nil
 }
 
 // fits returns an error if the hypervisor has less memory than the machine is to have. libvirt defines such a machine, and its
@@ -99,49 +119,6 @@ func define(ctx context.Context, hv Hypervisor, d *libvirtxml.Domain) error {
 		return err
 	}
 	return hv.Define(ctx, xml)
-}
-
-// createVolumes creates and marks the missing volumes. It returns the paths of all volumes, and the names of those it
-// created. A volume without our mark is an error.
-func createVolumes(ctx context.Context, hv Hypervisor, m *machine, base *libvirtxml.StorageVolumeBackingStore) (
-	paths map[string]string, made []string, err error,
-) {
-	paths = map[string]string{}
-	for i := range m.disksOf() {
-		if err := ctx.Err(); err != nil {
-			return nil, made, err
-		}
-		name := m.volumeName(i)
-		file, err := m.findVolume(ctx, hv, name)
-		if err != nil {
-			return nil, made, err
-		}
-		if file == "" {
-			v := m.volume(i)
-			if v.BackingStore != nil {
-				v.BackingStore = base
-			}
-			err = m.marking(ctx, hv, name, func() error { file, err = createVolume(ctx, hv, m.pool(), v); return err })
-			if err != nil {
-				return nil, made, err
-			}
-			made = append(made, name)
-		}
-		paths[name] = file
-	}
-	return paths, made, nil
-}
-
-func createVolume(ctx context.Context, hv Hypervisor, pool string, v *libvirtxml.StorageVolume) (string, error) {
-	xml, err := v.Marshal()
-	if err != nil {
-		return "", err
-	}
-	file, err := hv.CreateVolume(ctx, pool, xml)
-	if err != nil {
-		return "", fmt.Errorf("create volume %s: %w", v.Name, err)
-	}
-	return file, nil
 }
 
 // find returns the domain of a machine, ErrAbsent, or an error if another domain has its name or UUID.
@@ -359,12 +336,12 @@ func remove(ctx context.Context, hv Hypervisor, m *machine, disks Disks) (bool, 
 	if err != nil {
 		return false, err
 	}
-	volumes, err := ownVolumes(ctx, hv, m)
+	volumes, err := ownVolumes(ctx, hv, m, d)
 	if err != nil {
 		return false, err
 	}
 	if disks == KeepDisks {
-		volumes = slices.DeleteFunc(volumes, func(name string) bool { return name != m.configVolume() })
+		volumes = slices.DeleteFunc(volumes, func(id VolumeID) bool { return id.Name != m.configVolume() })
 	}
 	if d.State.active() {
 		if err := forceOff(ctx, hv, m); err != nil {
@@ -383,18 +360,18 @@ func remove(ctx context.Context, hv Hypervisor, m *machine, disks Disks) (bool, 
 // removeKept deletes the volumes that are left of a machine without its domain: disks that were kept, and what a create made that
 // did not come to its end. ErrAbsent: there are none.
 func removeKept(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
-	names := []string{m.configVolume()}
-	for i := range m.targets {
-		names = append(names, m.volumeName(i))
+	ids := []VolumeID{m.inPool(m.configVolume())}
+	if m.targets != nil { // an orphan has none
+		ids = append(ids, m.volumeIDs()...)
 	}
-	var kept []string
-	for _, name := range names {
-		mark, err := hv.VolumePath(ctx, m.pool(), m.markOf(name))
+	var kept []VolumeID
+	for _, id := range ids {
+		mark, err := lookVolume(ctx, hv, m.markOf(id))
 		switch {
 		case err != nil:
 			return false, err
-		case mark != "": // also without its volume
-			kept = append(kept, name)
+		case mark.Path != "": // also without its volume
+			kept = append(kept, id)
 		}
 	}
 	if len(kept) == 0 {
@@ -403,30 +380,32 @@ func removeKept(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
 	return true, m.deleteVolumes(ctx, hv, kept)
 }
 
-// ownVolumes returns the names of the volumes that Create made for the existing domain, which may differ from the lab file:
-// files in our pool that are named as a disk or the config document of this host and carry its mark.
-func ownVolumes(ctx context.Context, hv Hypervisor, m *machine) ([]string, error) {
-	xml, err := hv.XML(ctx, m.uuid)
+// ownVolumes returns the volumes that Create made for an existing domain, which may differ from the lab file: files that are named
+// as a disk or the config document of this host, in pools where they carry its mark.
+func ownVolumes(ctx context.Context, hv Hypervisor, m *machine, dom Domain) ([]VolumeID, error) {
+	d, err := definitionOf(ctx, hv, dom)
 	if err != nil {
 		return nil, err
 	}
-	var d libvirtxml.Domain
-	if err := d.Unmarshal(xml); err != nil {
-		return nil, fmt.Errorf("read domain: %w", err)
-	}
-	var names []string
-	for _, file := range ownFiles(&d, m) {
-		name := path.Base(file)
-		have, err := m.findVolume(ctx, hv, name)
-		var foreign *foreignVolume
-		if err != nil && !errors.As(err, &foreign) {
+	var own []VolumeID
+	for _, file := range ownFiles(d, m) {
+		v, err := hv.VolumeAt(ctx, file)
+		if err != nil {
 			return nil, err
 		}
-		if have == file {
-			names = append(names, name)
+		if v.Path == "" {
+			continue
+		}
+		_, err = m.findVolume(ctx, hv, v.VolumeID)
+		var foreign *foreignVolume
+		switch {
+		case err == nil:
+			own = append(own, v.VolumeID)
+		case !errors.As(err, &foreign):
+			return nil, err
 		}
 	}
-	return names, nil
+	return own, nil
 }
 
 // ownFiles returns the files of a domain that have a name that Create gives for this host.
@@ -448,7 +427,7 @@ func ownFiles(d *libvirtxml.Domain, m *machine) (files []string) {
 		if disk.Source == nil || disk.Source.File == nil || disk.Target == nil {
 			continue
 		}
-		if file := disk.Source.File.File; path.Base(file) == m.host.Name+"-"+disk.Target.Dev+".qcow2" {
+		if file := disk.Source.File.File; isDiskName(file, m.host.Name, disk.Target.Dev) {
 			files = append(files, file)
 		}
 	}

@@ -83,6 +83,7 @@ func (s *Server) planOn(ctx context.Context, t *Table, hv *lab.Hypervisor, hosts
 	defer cancel()
 	var statuses []Status
 	xmls, problems := map[string]string{}, map[string]string{}
+	var volumes map[string][]Volume
 	err := s.connections.use(hv, func(h Hypervisor) error {
 		if err := s.look(ctx, hv, h); err != nil {
 			return err
@@ -110,7 +111,8 @@ func (s *Server) planOn(ctx context.Context, t *Table, hv *lab.Hypervisor, hosts
 			}
 			xmls[st.Host] = xml
 		}
-		return nil
+		volumes, err = volumesOf(ctx, h, t, statuses)
+		return err
 	})
 	if err != nil {
 		for _, m := range t.machines {
@@ -121,7 +123,7 @@ func (s *Server) planOn(ctx context.Context, t *Table, hv *lab.Hypervisor, hosts
 		return all
 	}
 	for _, st := range statuses {
-		c := compareMachine(t, st, xmls[st.Host])
+		c := compareMachine(t, st, xmls[st.Host], volumes[st.Host])
 		if p := problems[st.Host]; p != "" {
 			c.Details = append(c.Details, p)
 		}
@@ -130,8 +132,30 @@ func (s *Server) planOn(ctx context.Context, t *Table, hv *lab.Hypervisor, hosts
 	return all
 }
 
-// compareMachine compares one machine, whose definition is xml, with the lab file.
-func compareMachine(t *Table, st Status, xml string) Comparison {
+// volumesOf returns the volumes of the disks of machines, by host.
+func volumesOf(ctx context.Context, h Hypervisor, t *Table, statuses []Status) (map[string][]Volume, error) {
+	var ids []VolumeID
+	for _, st := range statuses {
+		if !st.Orphan {
+			ids = append(ids, t.byHost[st.Host].volumeIDs()...)
+		}
+	}
+	all, err := h.Volumes(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	volumes := map[string][]Volume{}
+	for _, st := range statuses {
+		if !st.Orphan {
+			n := len(t.byHost[st.Host].disksOf())
+			volumes[st.Host], all = all[:n], all[n:]
+		}
+	}
+	return volumes, nil
+}
+
+// compareMachine compares one machine, whose definition is xml and whose disks are volumes, with the lab file.
+func compareMachine(t *Table, st Status, xml string, volumes []Volume) Comparison {
 	c := Comparison{Host: st.Host, Hypervisor: st.Hypervisor, State: st.State, Condition: ConditionOK}
 	switch {
 	case st.Orphan:
@@ -139,6 +163,7 @@ func compareMachine(t *Table, st Status, xml string) Comparison {
 		return c
 	case st.State == StateAbsent:
 		c.Condition = ConditionMissing
+		c.Details = t.byHost[st.Host].diskChanges(volumes)
 		return c
 	}
 	var have libvirtxml.Domain
@@ -147,7 +172,10 @@ func compareMachine(t *Table, st Status, xml string) Comparison {
 		return c
 	}
 	m := t.byHost[st.Host]
-	c.Details = differences(m.definition(), &have)
+	want := m.definition()
+	setDiskPaths(want, volumes)
+	c.Details = differences(want, &have)
+	disks := m.diskChanges(volumes)
 	switch {
 	case st.Changed:
 		c.Condition = ConditionChanged
@@ -156,12 +184,15 @@ func compareMachine(t *Table, st Status, xml string) Comparison {
 		}
 	case len(c.Details) > 0:
 		c.Condition = ConditionDrifted
+	case len(disks) > 0:
+		c.Condition = ConditionChanged
 	case st.Restart:
 		c.Condition = ConditionRestart
 	}
 	if (len(c.Details) > 0 || st.Restart) && st.State.active() {
 		c.Details = append(c.Details, "it runs: a new definition holds after it was stopped and started (bootlab vm stop, start)")
 	}
+	c.Details = slices.Concat(disks, c.Details)
 	return c
 }
 
@@ -197,8 +228,8 @@ func (s *Server) markDuplicates(t *Table, all []Comparison) {
 	}
 }
 
-// Apply makes a machine as it is in the lab file: it creates and starts it if it is missing, and redefines it if its definition
-// differs, also while it runs: that holds from its next start on. Called again after any interruption, it does the rest.
+// Apply makes a machine as it is in the lab file: it creates and starts it if it is missing, makes its disks larger, and redefines it
+// if its definition differs, also while it runs: that holds from its next start on. Called again after any interruption, it does the rest.
 func (s *Server) Apply(ctx context.Context, host string) error {
 	return s.run(ctx, host, operation{name: "apply", kind: event.VMCreated, timeout: s.createTime,
 		do: func(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
@@ -208,27 +239,36 @@ func (s *Server) Apply(ctx context.Context, host string) error {
 			old, err := find(ctx, hv, m)
 			switch {
 			case errors.Is(err, ErrAbsent):
-				if err := s.createMissing(ctx, hv, m, m.domain()); err != nil {
+				if err := s.createMissing(ctx, hv, m, m.domain(), Domain{}); err != nil {
 					return false, err
 				}
 				return true, s.powerOn(ctx, hv, m)
 			case err != nil:
 				return false, err
 			}
-			xml, err := hv.XML(ctx, m.uuid)
-			if err != nil {
-				return false, err
-			}
-			var have libvirtxml.Domain
-			if err := have.Unmarshal(xml); err != nil {
-				return false, fmt.Errorf("read domain: %w", err)
-			}
-			d := m.domain()
-			if parseMetadata(cmp.Or(old.Next, old.Metadata)) == parseMetadata(d.Metadata.XML) && len(differences(d, &have)) == 0 {
-				return false, nil
-			}
-			return true, s.createMissing(ctx, hv, m, d)
+			return s.applyTo(ctx, hv, m, old)
 		}})
+}
+
+// applyTo is Apply for a machine whose domain is old.
+func (s *Server) applyTo(ctx context.Context, hv Hypervisor, m *machine, old Domain) (changed bool, err error) {
+	have, err := definitionOf(ctx, hv, old)
+	if err != nil {
+		return false, err
+	}
+	volumes, err := hv.Volumes(ctx, m.volumeIDs())
+	if err != nil {
+		return false, err
+	}
+	d := m.domain()
+	setDiskPaths(d, volumes)
+	if parseMetadata(cmp.Or(old.Next, old.Metadata)) != parseMetadata(d.Metadata.XML) || len(differences(d, have)) > 0 {
+		return true, s.createMissing(ctx, hv, m, d, old)
+	}
+	if err := m.checkDisks(ctx, hv, have, volumes); err != nil {
+		return false, err
+	}
+	return m.growDisks(ctx, hv, volumes)
 }
 
 // redefine defines the domain, over an old one if there is one. Firmware variables belong to one firmware: with those of another,

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/test/support/libvirtd"
 	"github.com/bootlab/bootlab/test/support/netns"
@@ -187,7 +189,21 @@ func TestLargeUploadDelaysNothing(t *testing.T) {
 	if _, err := hv.UploadVolume(t.Context(), libvirtd.Pool, volume, strings.NewReader("too short"), n); err == nil {
 		t.Error("an upload whose content ended early succeeded")
 	}
-	if file, err := hv.VolumePath(t.Context(), libvirtd.Pool, "big"); err != nil || file != "" {
-		t.Errorf("the volume of the upload that failed is there: %q, %v", file, err)
+	if v, err := hv.Volumes(t.Context(), []virt.VolumeID{{Pool: libvirtd.Pool, Name: "big"}}); err != nil || v[0].Path != "" {
+		t.Errorf("the volume of the upload that failed is there: %v, %v", v, err)
+	}
+
+	// Zeros are sent as holes, also at the end.
+	sparse := make([]byte, 16<<20)
+	sparse[9<<20] = 7
+	_, err := hv.UploadVolume(t.Context(), libvirtd.Pool, volume, bytes.NewReader(sparse), uint64(len(sparse)))
+	check(t, err)
+	if got, err := os.ReadFile(d.Images + "/big"); err != nil || !bytes.Equal(got, sparse) {
+		t.Errorf("uploaded %d bytes (%v), want %d with one that is not zero", len(got), err, len(sparse))
+	}
+	var st unix.Stat_t
+	check(t, unix.Stat(d.Images+"/big", &st))
+	if has := st.Blocks * 512; has > 6<<20 {
+		t.Errorf("the file takes %d bytes: want holes for zeros", has)
 	}
 }

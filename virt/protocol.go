@@ -29,8 +29,9 @@ const (
 	methodShutdown     method = "shutdown"
 	methodDestroy      method = "destroy"
 	methodUndefine     method = "undefine"
-	methodVolumePath   method = "volume path"
-	methodVolumeBytes  method = "volume bytes"
+	methodVolumes      method = "list volumes"
+	methodVolumeAt     method = "find volume"
+	methodGrow         method = "resize volume"
 	methodCreateVolume method = "create volume"
 	methodUploadVolume method = "upload volume"
 	methodDeleteVolume method = "delete volume"
@@ -60,6 +61,8 @@ type request struct {
 	Name    string          `json:",omitempty"`
 	Bytes   uint64          `json:",omitempty"`
 	Order   map[string]uint `json:",omitempty"`
+	Device  string          `json:",omitempty"`
+	Volumes []VolumeID      `json:",omitempty"`
 	Content []byte          `json:",omitempty"` // of a small upload; that of others comes from a pipe; what is typed
 
 	Consoles bool `json:",omitempty"` // with connect: the process is for consoles
@@ -73,6 +76,7 @@ type response struct {
 	Text    string   `json:",omitempty"`
 	Bytes   uint64   `json:",omitempty"`
 	Domains []Domain `json:",omitempty"`
+	Volumes []Volume `json:",omitempty"`
 
 	Snapshots []Snapshot    `json:",omitempty"`
 	Console   *consoleFrame `json:",omitempty"` // not an answer: a console wrote

@@ -1,6 +1,7 @@
 package virt
 
 import (
+	"cmp"
 	"context"
 	"encoding/xml"
 	"fmt"
@@ -20,6 +21,7 @@ type Snapshot struct {
 	Created time.Time
 	State   string // of the machine then, in libvirt's words: running, shutoff …
 	Current bool   // the machine goes on from this one
+	Parent  string // the snapshot that the machine went on from then; empty: none
 }
 
 // parseSnapshot reads libvirt's description of a snapshot.
@@ -28,11 +30,12 @@ func parseSnapshot(text string) (Snapshot, error) {
 		Name    string `xml:"name"`
 		State   string `xml:"state"`
 		Created int64  `xml:"creationTime"`
+		Parent  string `xml:"parent>name"`
 	}
 	if err := xml.Unmarshal([]byte(text), &s); err != nil {
 		return Snapshot{}, fmt.Errorf("read snapshot: %w", err)
 	}
-	return Snapshot{Name: s.Name, State: s.State, Created: time.Unix(s.Created, 0)}, nil
+	return Snapshot{Name: s.Name, State: s.State, Created: time.Unix(s.Created, 0), Parent: s.Parent}, nil
 }
 
 // snapshotWait is the timeout of an operation with snapshots, which may write the memory of a machine.
@@ -47,8 +50,25 @@ func (s *Server) Snapshots(ctx context.Context, host string) (all []Snapshot, er
 		all, err = hv.Snapshots(ctx, m.uuid)
 		return false, err
 	})
-	slices.SortFunc(all, func(a, b Snapshot) int { return a.Created.Compare(b.Created) })
+	sortSnapshots(all)
 	return all, err
+}
+
+// sortSnapshots sorts by time, of which libvirt knows only seconds, and within a second each after its parents.
+func sortSnapshots(all []Snapshot) {
+	parent := map[string]string{}
+	for _, s := range all {
+		parent[s.Name] = s.Parent
+	}
+	depth := func(s Snapshot) (n int) {
+		for name := s.Parent; name != "" && n < len(all); name = parent[name] {
+			n++
+		}
+		return n
+	}
+	slices.SortFunc(all, func(a, b Snapshot) int {
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(depth(a), depth(b)), cmp.Compare(a.Name, b.Name))
+	})
 }
 
 // CreateSnapshot creates a snapshot of a host's machine: of its disks, and of its memory if it runs.

@@ -41,6 +41,7 @@ func Compile(l *lab.Lab) (*Table, error) {
 		t.machines = append(t.machines, m)
 		t.byHost[h.Name] = m
 	}
+	checkShared(t.machines, &problems)
 	if err := problems.Err(); err != nil {
 		return nil, err
 	}
@@ -66,17 +67,22 @@ func (t *Table) XML(host string) (string, error) {
 	return m.domain().Marshal()
 }
 
-// VolumeXML returns the volume XML of a host, in the order of its disks.
+// VolumeXML returns the XML of the volumes that are created for a host, in the order of its disks.
 func (t *Table) VolumeXML(host string) ([]string, error) {
 	m, err := t.machine(host)
 	if err != nil {
 		return nil, err
 	}
-	xmls := make([]string, len(m.disksOf()))
-	for i := range m.disksOf() {
-		if xmls[i], err = m.volume(i).Marshal(); err != nil {
+	var xmls []string
+	for i, d := range m.disksOf() {
+		if d.Volume != "" {
+			continue
+		}
+		xml, err := m.volume(i).Marshal()
+		if err != nil {
 			return nil, err
 		}
+		xmls = append(xmls, xml)
 	}
 	return xmls, nil
 }

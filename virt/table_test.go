@@ -93,6 +93,11 @@ func TestCompileErrors(t *testing.T) {
 				h.VM.Disks = append(h.VM.Disks, h.VM.Disks[0])
 			}
 		}, "hosts.master-0.vm.disks: too many disks: want at most 26 of a kind"},
+		{"format", func(h *lab.Host) { h.VM.Disks[0].Format = "vmdk" }, `hosts.master-0.vm.disks: unknown format "vmdk": want qcow2 or raw`},
+		{"raw overlay", func(h *lab.Host) { fromImage(h); h.VM.Disks = []lab.Disk{{Format: lab.DiskRaw}} }, `hosts.master-0.vm.disks: the first disk is an overlay on the image of profile "base", which only qcow2 can be: want format: qcow2`},
+		{"volume for an image", func(h *lab.Host) { fromImage(h); h.VM.Disks = []lab.Disk{{Volume: "data"}} }, `hosts.master-0.vm.disks: the first disk is made from the image of profile "base", so it cannot be volume data: want a size, or a profile without image`},
+		{"second disk of an image without size", func(h *lab.Host) { fromImage(h); h.VM.Disks = []lab.Disk{{}, {}} }, "hosts.master-0.vm.disks: a disk needs a size such as 20GiB"},
+		{"volume of two disks", func(h *lab.Host) { h.VM.Disks = []lab.Disk{{Size: gib}, {Volume: "master-0-vda.qcow2"}} }, "hosts.master-0.vm.disks: volume master-0-vda.qcow2 in pool default is a disk of host master-0 (lab.yaml:7:3) too: a volume is of one machine"},
 		{"firmware", func(h *lab.Host) { h.VM.Firmware = "efi" }, `hosts.master-0.vm.firmware: unknown firmware "efi": want bios, uefi or uefi-secure`},
 		{"secure pc", func(h *lab.Host) { h.VM.Firmware, h.VM.Machine = lab.FirmwareUEFISecure, "pc" }, `hosts.master-0.vm.firmware: secure boot needs machine q35, not "pc"`},
 		{"network", func(h *lab.Host) { h.Network = nil }, "hosts.master-0.network: a virtual machine needs a network: give the host an ip, or a network"},
@@ -133,19 +138,22 @@ func TestDigest(t *testing.T) {
 		t.Errorf("digests of the same machine: %v, %q", seen, again)
 	}
 	for name, change := range map[string]func(*lab.Host){
-		"tpm":           func(h *lab.Host) { h.VM.TPM = true },
-		"hugepages 2M":  func(h *lab.Host) { h.VM.HugePages = 2 << 20 },
-		"hugepages 1G":  func(h *lab.Host) { h.VM.HugePages = gib },
-		"firmware":      func(h *lab.Host) { h.VM.Firmware = lab.FirmwareUEFI },
-		"secure boot":   func(h *lab.Host) { h.VM.Firmware = lab.FirmwareUEFISecure },
-		"cpus":          func(h *lab.Host) { h.VM.CPUs++ },
-		"cpu":           func(h *lab.Host) { h.VM.CPU = "host-model" },
-		"memory":        func(h *lab.Host) { h.VM.Memory += gib },
-		"video":         func(h *lab.Host) { h.VM.Video = "none" },
-		"bus of a disk": func(h *lab.Host) { h.VM.Disks[0].Bus = "scsi" },
-		"model of NIC":  func(h *lab.Host) { h.Model = "e1000" },
-		"mtu":           func(h *lab.Host) { h.Network.MTU = 9000 },
-		"bridge":        func(h *lab.Host) { h.VM.Hypervisor.Bridges[0].Bridge = "br1" },
+		"tpm":            func(h *lab.Host) { h.VM.TPM = true },
+		"hugepages 2M":   func(h *lab.Host) { h.VM.HugePages = 2 << 20 },
+		"hugepages 1G":   func(h *lab.Host) { h.VM.HugePages = gib },
+		"firmware":       func(h *lab.Host) { h.VM.Firmware = lab.FirmwareUEFI },
+		"secure boot":    func(h *lab.Host) { h.VM.Firmware = lab.FirmwareUEFISecure },
+		"cpus":           func(h *lab.Host) { h.VM.CPUs++ },
+		"cpu":            func(h *lab.Host) { h.VM.CPU = "host-model" },
+		"memory":         func(h *lab.Host) { h.VM.Memory += gib },
+		"video":          func(h *lab.Host) { h.VM.Video = "none" },
+		"bus of a disk":  func(h *lab.Host) { h.VM.Disks[0].Bus = "scsi" },
+		"pool of a disk": func(h *lab.Host) { h.VM.Disks[0].Pool = "fast" },
+		"format":         func(h *lab.Host) { h.VM.Disks[0].Format = lab.DiskRaw },
+		"volume":         func(h *lab.Host) { h.VM.Disks[0].Volume = "data" },
+		"model of NIC":   func(h *lab.Host) { h.Model = "e1000" },
+		"mtu":            func(h *lab.Host) { h.Network.MTU = 9000 },
+		"bridge":         func(h *lab.Host) { h.VM.Hypervisor.Bridges[0].Bridge = "br1" },
 	} {
 		d := digest(change)
 		if other := seen[d]; other != "" {

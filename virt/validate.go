@@ -67,8 +67,16 @@ func (m *machine) compileDisks(bad complain) {
 		case letter > 'z':
 			bad(".vm.disks", "too many disks: want at most 26 of a kind")
 		}
-		if d.Size == 0 && !m.fromImage() {
+		image := m.fromImage() && len(m.targets) == 0
+		switch {
+		case d.Size == 0 && d.Volume == "" && !image:
 			bad(".vm.disks", "a disk needs a size such as 20GiB")
+		case d.Format != "" && d.Format != lab.DiskQCOW2 && d.Format != lab.DiskRaw:
+			bad(".vm.disks", "unknown format %q: want qcow2 or raw", d.Format)
+		case image && d.Volume != "":
+			bad(".vm.disks", "the first disk is made from the image of profile %q, so it cannot be volume %s: want a size, or a profile without image", m.host.Profile.Name, d.Volume)
+		case image && d.Format == lab.DiskRaw:
+			bad(".vm.disks", "the first disk is an overlay on the image of profile %q, which only qcow2 can be: want format: qcow2", m.host.Profile.Name)
 		}
 		if !slices.Contains([]string{"", "default", "none", "writethrough", "writeback", "directsync", "unsafe"}, d.Cache) {
 			bad(".vm.disks", "unknown cache mode %q: want none, writethrough, writeback, directsync or unsafe", d.Cache)
@@ -132,5 +140,31 @@ func (m *machine) compileAttachment(bad complain) {
 			return
 		}
 		m.attach = append(m.attach, hv.Bridges[i])
+	}
+}
+
+// checkShared reports volumes that are disks of two machines: both would write to them.
+func checkShared(machines []*machine, problems *lab.Problems) {
+	type place struct {
+		uri string
+		VolumeID
+	}
+	owner := map[place]*machine{}
+	named := map[place]*machine{} // with volume in the lab file
+	for _, m := range machines {
+		if m.vm.Hypervisor == nil {
+			continue // reported already
+		}
+		for i, d := range m.disksOf() {
+			at := place{m.vm.Hypervisor.URI, m.volumeID(i)}
+			if other := owner[at]; other != nil && (d.Volume != "" || named[at] != nil) {
+				problems.Addf(m.host.Pos, "hosts."+m.host.Name+".vm.disks", "volume %s in pool %s is a disk of host %s (%s) too: a volume is of one machine",
+					at.Name, at.Pool, other.host.Name, other.host.Pos)
+			}
+			owner[at] = m
+			if d.Volume != "" {
+				named[at] = m
+			}
+		}
 	}
 }

@@ -12,6 +12,7 @@ type Snapshot struct {
 	Created time.Time `json:"created"`
 	State   string    `json:"state"`             // of the machine then: running, shutoff …
 	Current bool      `json:"current,omitempty"` // the machine goes on from this one
+	Parent  string    `json:"parent,omitempty"`  // the snapshot that the machine went on from then
 }
 
 // SnapshotAction is what can be done with a snapshot.

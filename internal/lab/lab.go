@@ -148,10 +148,19 @@ const ArchARM64 = "aarch64"
 
 // A Disk is one disk of a VM.
 type Disk struct {
-	Size  Size
-	Bus   string // virtio (default), scsi, sata, ide …
-	Cache string // libvirt's driver cache mode; empty: its default
+	Size   Size   // 0 with Volume, or to have the size of an image
+	Bus    string // virtio (default), scsi, sata, ide …
+	Cache  string // libvirt's driver cache mode; empty: its default
+	Pool   string // storage pool; empty: the hypervisor's
+	Format string // DiskQCOW2 (also if empty) or DiskRaw
+	Volume string // an existing volume, which is never changed or deleted; empty: bootlab creates one
 }
+
+// The formats of disks.
+const (
+	DiskQCOW2 = "qcow2"
+	DiskRaw   = "raw"
+)
 
 // Firmware is what a VM starts with.
 type Firmware string

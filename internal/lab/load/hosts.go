@@ -296,12 +296,20 @@ func (r *resolver) attached(h *lab.Host, hv *lab.Hypervisor, s spot, key string)
 }
 
 func (r *resolver) disk(raw *either[lab.Size, rawDisk], key string) lab.Disk {
-	d := lab.Disk{Size: raw.Short.V, Bus: defaultDiskBus}
-	if raw.Long != nil {
-		missing(r, &raw.Long.Size, raw.spot, key+".size", "a size such as 42GiB")
-		d.Size, d.Bus, d.Cache = raw.Long.Size.V, string(raw.Long.Bus.or(defaultDiskBus)), string(raw.Long.Cache.V)
+	long := raw.Long
+	if long == nil {
+		return lab.Disk{Size: raw.Short.V, Bus: defaultDiskBus, Format: lab.DiskQCOW2}
 	}
-	return d
+	switch {
+	case long.Size.set() && long.Volume.set():
+		r.fail(long.Size.spot, key+".size", "excludes volume (%s), whose size is its own: want one of the two", r.pos(long.Volume.spot))
+	case !long.Volume.set():
+		missing(r, &long.Size, raw.spot, key+".size", "a size such as 42GiB, or the volume that exists")
+	}
+	return lab.Disk{
+		Size: long.Size.V, Bus: string(long.Bus.or(defaultDiskBus)), Cache: string(long.Cache.V),
+		Pool: string(long.Pool.V), Format: string(long.Format.or(lab.DiskQCOW2)), Volume: string(long.Volume.V),
+	}
 }
 
 func (r *resolver) bmc(e *entry[rawHost]) *lab.BMC {

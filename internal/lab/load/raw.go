@@ -158,7 +158,7 @@ type rawVM struct {
 	Hypervisor scalar[ident]                   `yaml:"hypervisor" req:"yes" doc:"Hypervisor that the VM runs on."`
 	CPUs       scalar[count]                   `yaml:"cpus" def:"2" doc:"Virtual CPUs."`
 	Memory     scalar[lab.Size]                `yaml:"memory" def:"4GiB" doc:"Memory."`
-	Disks      list[either[lab.Size, rawDisk]] `yaml:"disks" def:"none" doc:"Disks: a size, or size, bus and cache."`
+	Disks      list[either[lab.Size, rawDisk]] `yaml:"disks" def:"none" doc:"Disks: a size, or details."`
 	Firmware   scalar[lab.Firmware]            `yaml:"firmware" def:"bios" doc:"Firmware."`
 	CPU        scalar[text]                    `yaml:"cpu" def:"the hypervisor's" doc:"libvirt CPU mode or model, such as host-passthrough."`
 	Machine    scalar[ident]                   `yaml:"machine" def:"q35, for aarch64 virt" doc:"libvirt machine type."`
@@ -169,9 +169,12 @@ type rawVM struct {
 }
 
 type rawDisk struct {
-	Size  scalar[lab.Size]  `yaml:"size" req:"yes" doc:"Size."`
-	Bus   scalar[diskBus]   `yaml:"bus" def:"virtio" doc:"Bus."`
-	Cache scalar[diskCache] `yaml:"cache" def:"the hypervisor's" doc:"libvirt's driver cache mode."`
+	Size   scalar[lab.Size]   `yaml:"size" doc:"Size. A larger one makes the disk larger (bootlab vm apply); a disk is never made smaller."`
+	Bus    scalar[diskBus]    `yaml:"bus" def:"virtio" doc:"Bus."`
+	Cache  scalar[diskCache]  `yaml:"cache" def:"the hypervisor's" doc:"libvirt's driver cache mode."`
+	Pool   scalar[text]       `yaml:"pool" def:"the hypervisor's" doc:"Storage pool."`
+	Format scalar[diskFormat] `yaml:"format" def:"qcow2" doc:"Format of the volume. raw has no snapshots, and is no overlay on an image."`
+	Volume scalar[text]       `yaml:"volume" def:"one that bootlab creates" doc:"An existing volume of the pool, instead of size. bootlab never changes or deletes it."`
 }
 
 type rawBMC struct {

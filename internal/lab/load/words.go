@@ -70,6 +70,8 @@ func textOf(p any) textual {
 		return word(v, "virtio", "scsi", "sata", "ide", "usb")
 	case *diskCache:
 		return word(v, "default", "none", "writethrough", "writeback", "directsync", "unsafe")
+	case *diskFormat:
+		return word(v, lab.DiskQCOW2, lab.DiskRaw)
 	case *lab.RedfishRole:
 		return word(v, lab.RedfishAdministrator, lab.RedfishOperator, lab.RedfishReadOnly)
 	case *bootMode:
@@ -89,6 +91,7 @@ type (
 	storeKind    string // "file", or "bolt", an older word for it
 	diskBus      string // bus of a VM's disk
 	diskCache    string // libvirt's driver cache mode
+	diskFormat   string // format of a VM's disk
 	domainType   string // libvirt domain type
 	vmArch       string // architecture of a VM
 	videoModel   string // libvirt's video model
