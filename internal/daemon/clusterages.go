@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"maps"
 	"time"
 
@@ -44,8 +43,8 @@ func (a *ages) toStore(name string, now time.Time) cluster.Since {
 	return s
 }
 
-// storeAges stores what has changed of the stages and phases of a cluster.
-func (c *clusters) storeAges(ctx context.Context, name string, s cluster.State, now time.Time) {
+// noteAges stores what has changed of the stages and phases of a cluster.
+func (c *clusters) noteAges(name string, s cluster.State, now time.Time) {
 	c.mu.Lock()
 	r := c.records[name]
 	phase, stages := c.phases.toStore(name, now), map[string]cluster.Since{}
@@ -57,7 +56,7 @@ func (c *clusters) storeAges(ctx context.Context, name string, s cluster.State, 
 	if same(r.Phase, phase) && maps.EqualFunc(r.Stages, stages, same) {
 		return
 	}
-	if err := c.update(ctx, name, func(r *cluster.Record) { r.Phase, r.Stages = phase, stages }); err != nil {
+	if err := c.note(name, func(r *cluster.Record) { r.Phase, r.Stages = phase, stages }); err != nil {
 		c.serverLog.Warn("state of the cluster not saved", "cluster", name, "err", err)
 	}
 }

@@ -94,20 +94,20 @@ func (c *clusters) step(ctx context.Context, doing *sync.WaitGroup) {
 			seen = c.look(ctx)
 		}
 		s := c.assess(cl, seen)
-		c.storeAges(ctx, cl.Name, s, time.Now())
+		c.noteAges(cl.Name, s, time.Now())
 		for _, a := range s.Actions { // none, unless it is brought up or it has a bootstrap machine
 			c.begin(ctx, doing, cl, a)
 		}
 		if up && s.Phase == cluster.PhaseReady && len(s.Actions) == 0 {
-			c.cameUp(ctx, cl)
+			c.cameUp(cl)
 		}
 	}
 }
 
 // cameUp ends the bringing up: from now on, who switches a machine off means it.
-func (c *clusters) cameUp(ctx context.Context, cl *lab.Cluster) {
+func (c *clusters) cameUp(cl *lab.Cluster) {
 	took := time.Since(c.record(cl.Name).Up)
-	if err := c.update(ctx, cl.Name, func(r *cluster.Record) { r.Up, r.Switched = time.Time{}, nil }); err != nil {
+	if err := c.note(cl.Name, func(r *cluster.Record) { r.Up, r.Switched = time.Time{}, nil }); err != nil {
 		c.serverLog.Warn("state of the cluster not saved", "cluster", cl.Name, "err", err)
 		return
 	}
@@ -120,24 +120,50 @@ func (c *clusters) record(name string) cluster.Record {
 	return c.records[name]
 }
 
-// update changes the record of a cluster and stores it. If it cannot be stored, it stays as it was. Changes come one after the other:
-// machines are switched on at the same time.
-func (c *clusters) update(ctx context.Context, name string, change func(*cluster.Record)) error {
+// update changes the record of a cluster and stores it. If the disk does not take it in time, it stays as it was. Changes come one after
+// the other: machines are switched on at the same time.
+func (c *clusters) update(name string, change func(*cluster.Record)) error {
+	c.updating.Lock()
+	defer c.updating.Unlock()
+	before := c.record(name)
+	after := before
+	change(&after)
+	err := c.save(name, after)
+	if errors.Is(err, errSaving) {
+		_ = c.save(name, before) // in place of what would be stored later
+		return errHung
+	}
+	if err == nil {
+		c.keep(name, after)
+	}
+	return err
+}
+
+// note is update for changes without which nothing is lost: a disk that hangs stores them later.
+func (c *clusters) note(name string, change func(*cluster.Record)) error {
 	c.updating.Lock()
 	defer c.updating.Unlock()
 	r := c.record(name)
 	change(&r)
-	value, err := json.Marshal(r)
-	if err == nil {
-		err = c.store.Commit(ctx, store.Put(clusterKey+name, value))
+	if err := c.save(name, r); err != nil && !errors.Is(err, errSaving) {
+		return err
 	}
+	c.keep(name, r)
+	return nil
+}
+
+func (c *clusters) save(name string, r cluster.Record) error {
+	value, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
+	return c.saver.save(store.Op{Key: clusterKey + name, Value: value})
+}
+
+func (c *clusters) keep(name string, r cluster.Record) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.records[name] = r
-	return nil
 }
 
 // seen is what clusters are assessed by, gathered once for all of them. It waits for no hypervisor.
@@ -253,7 +279,7 @@ func (c *clusters) do(ctx context.Context, cl *lab.Cluster, a cluster.Action) er
 // switchOn starts a machine: a virtual one is made if it is not there, one of metal boots from the network. That it was switched on is stored
 // before: a daemon that is killed must not power-cycle an installer.
 func (c *clusters) switchOn(ctx context.Context, cl *lab.Cluster, h *lab.Host) error {
-	if err := c.noteSwitched(ctx, cl.Name, h.Name, time.Now()); err != nil {
+	if err := c.noteSwitched(cl.Name, h.Name, time.Now()); err != nil {
 		return err
 	}
 	on := power.NetBoot
@@ -272,12 +298,12 @@ func (c *clusters) switchOff(ctx context.Context, cl *lab.Cluster, h *lab.Host) 
 	if _, err := c.switchPower(ctx, h, power.Off, virt.StopThenForce); err != nil {
 		return err
 	}
-	return c.noteSwitched(ctx, cl.Name, h.Name, time.Time{})
+	return c.noteSwitched(cl.Name, h.Name, time.Time{})
 }
 
 // noteSwitched notes when a machine was switched on; zero: it is off again.
-func (c *clusters) noteSwitched(ctx context.Context, name, host string, at time.Time) error {
-	return c.update(ctx, name, func(r *cluster.Record) {
+func (c *clusters) noteSwitched(name, host string, at time.Time) error {
+	return c.update(name, func(r *cluster.Record) {
 		r.Switched = maps.Clone(r.Switched) // others may read the old one
 		if at.IsZero() {
 			delete(r.Switched, host)
@@ -300,7 +326,7 @@ func (c *clusters) bootstrapLeaves(ctx context.Context, cl *lab.Cluster, h *lab.
 			return err
 		}
 	}
-	if err := c.update(ctx, cl.Name, func(r *cluster.Record) { r.Left = left }); err != nil || left.IsZero() {
+	if err := c.update(cl.Name, func(r *cluster.Record) { r.Left = left }); err != nil || left.IsZero() {
 		return err
 	}
 	c.bus.Record(event.Event{Kind: event.BootstrapLeft, Host: h.Name, Detail: cl.Name})
@@ -401,7 +427,7 @@ func (c *clusters) ask(ctx context.Context, name string, up time.Time) (api.Clus
 	if cl == nil || cl.Kind == lab.Plain {
 		return api.Cluster{}, &api.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("no cluster %q in the lab that can be brought up", name), Hint: "bootlab clusters lists them"}
 	}
-	err := c.update(ctx, name, func(r *cluster.Record) {
+	err := c.update(name, func(r *cluster.Record) {
 		if up.IsZero() || r.Up.IsZero() {
 			r.Up, r.Switched = up, nil
 		}

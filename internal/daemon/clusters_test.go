@@ -18,7 +18,8 @@ import (
 
 func newClusters(t *testing.T) *clusters {
 	t.Helper()
-	d := &Daemon{log: slog.New(slog.DiscardHandler), learned: &learned{store: storetest.Memory()}}
+	mem := storetest.Memory()
+	d := &Daemon{log: slog.New(slog.DiscardHandler), learned: &learned{store: mem, saver: newSaver(mem)}}
 	c, err := d.openClusters(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -34,13 +35,13 @@ func TestClusterRecord(t *testing.T) {
 	hosts := strings.Fields("a b c d e f g h i j k l m n o p")
 	for _, h := range hosts {
 		wg.Go(func() {
-			if err := c.noteSwitched(t.Context(), "prod", h, time.Now()); err != nil {
+			if err := c.noteSwitched("prod", h, time.Now()); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	wg.Go(func() {
-		if err := c.update(t.Context(), "prod", func(r *cluster.Record) { r.Left = time.Now() }); err != nil {
+		if err := c.update("prod", func(r *cluster.Record) { r.Left = time.Now() }); err != nil {
 			t.Error(err)
 		}
 	})
@@ -79,7 +80,7 @@ func TestSwitchOffMetal(t *testing.T) {
 	c := newClusters(t)
 	boot := &lab.Host{Name: "boot", Role: lab.RoleBootstrap, BMC: &lab.BMC{Redfish: controller.URL}}
 	prod := &lab.Cluster{Name: "prod", Kind: lab.OpenShift, Hosts: []*lab.Host{boot}}
-	if err := c.noteSwitched(t.Context(), "prod", "boot", time.Now()); err != nil {
+	if err := c.noteSwitched("prod", "boot", time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.do(t.Context(), prod, cluster.Action{Verb: cluster.SwitchOff, Host: boot}); err != nil {

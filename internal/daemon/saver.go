@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -15,8 +16,11 @@ import (
 // without it.
 const saveWait = time.Second
 
-// errSaving is why a save has not ended yet.
-var errSaving = errors.New("the disk does not respond: it is stored later")
+// Why a save has not ended in time: errSaving if the value is stored later, errHung if it is not.
+var (
+	errHung   = errors.New("the disk does not respond")
+	errSaving = fmt.Errorf("%w: it is stored later", errHung)
+)
 
 // A saver stores values that nobody has to wait for, such as the serials of zones: what comes while a commit is under way is gathered
 // for the next one. It is safe for concurrent use.

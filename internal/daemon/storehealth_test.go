@@ -3,6 +3,8 @@ package daemon_test
 import (
 	"context"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -227,6 +229,60 @@ func TestHungDisk(t *testing.T) {
 		t.Errorf("the update that waited for the disk: %v", err)
 	}
 	r.untilStore(addr, "ok\n")
+}
+
+// TestHungDiskClusters: while the disk of the state hangs, clusters are watched: one that is being brought up becomes ready. Another one
+// is not brought up, and the admin gets the reason: that a machine was switched on must be known after a restart.
+func TestHungDiskClusters(t *testing.T) {
+	netns.Need(t, "root", "ip")
+	const addr, member = "10.126.2.1", "10.126.2.12"
+	r := newRig(t, addr)
+	netns.Run(t, "ip", "addr", "add", member+"/24", "dev", r.bridge())
+	disk := faultfs.Mount(t, r.withState())
+	lab := r.read() + "clusters:\n  prod: {kind: kubernetes, address: 10.126.2.20}\n  test: {kind: kubernetes, address: 10.126.2.30}\n"
+	lab = strings.Replace(lab, "ip: "+member+"}", "ip: "+member+", cluster: prod, role: control-plane}", 1)
+	r.write(strings.Replace(lab, "ip: 10.126.2.13}", "ip: 10.126.2.13, cluster: test, role: control-plane}", 1))
+	r.start()
+	if _, err := r.client.ClusterUp(t.Context(), "prod"); err != nil {
+		t.Fatal(err)
+	}
+	hung := make(chan struct{})
+	release := sync.OnceFunc(func() { disk.Fail(nil); close(hung) })
+	t.Cleanup(release) // before the daemon is stopped
+	disk.Fail(func(faultfs.Op, int64, int) syscall.Errno { <-hung; return 0 })
+	l, err := net.Listen("tcp", member+":6443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	healthy := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	server := &httptest.Server{Listener: l, Config: &http.Server{Handler: healthy}}
+	server.StartTLS()
+	defer server.Close()
+	r.until("the cluster is ready", func() bool { return strings.Contains(r.log.String(), "cluster_ready") })
+	if err := r.bringUp("test"); err == nil || !strings.Contains(err.Error(), "disk does not respond") {
+		t.Errorf("a cluster brought up on a disk that hangs: %v", err)
+	}
+	release()
+	r.until("the other cluster is brought up", func() bool { return r.bringUp("test") == nil })
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	r.start()
+	clusters, err := r.client.Clusters(t.Context())
+	if err != nil || len(clusters) != 2 || !clusters[0].Up.IsZero() || clusters[1].Up.IsZero() {
+		t.Errorf("after a restart: %+v, %v", clusters, err)
+	}
+	if n := strings.Count(r.log.String(), "cluster_ready"); n != 1 {
+		t.Errorf("the cluster became ready %d times", n)
+	}
+}
+
+// bringUp brings a cluster up, and gives up after a time that no answer needs.
+func (r *rig) bringUp(cluster string) error {
+	ctx, cancel := context.WithTimeout(r.t.Context(), 20*time.Second)
+	defer cancel()
+	_, err := r.client.ClusterUp(ctx, cluster)
+	return err
 }
 
 // failing returns a fault of one operation: an error, or a delay.
