@@ -36,6 +36,7 @@ func TestMetricsPage(t *testing.T) {
 	r.write(lab + "mirrors: {debian: \"http://127.0.0.1:9/debian\"}\nbalancers:\n  web: {listen: \"10.76.0.1:80\", backends: [\"a:80\"], check: {kind: none}}\n")
 	r.registry = prometheus.NewRegistry()
 	r.start()
+	r.until("all servers and loops have begun", func() bool { return strings.Contains(r.log.String(), "daemon_ready") })
 	r.until("the mirror's folder was looked through", func() bool { return shows(t, r.registry, mirror.MetricBytes) })
 	var got bytes.Buffer
 	if err := metrics.Doc(&got, r.registry); err != nil {

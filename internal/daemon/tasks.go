@@ -122,9 +122,10 @@ func (t *task) start(ctx context.Context, all *panics.All, h *health, ended chan
 	ctx, t.cancel = context.WithCancel(ctx)
 	t.done = make(chan struct{})
 	h.started(t.name)
+	server := all.Server(t.name) // its metric is there before the first panic
 	go func() {
 		defer close(t.done)
-		t.err = t.contained(ctx, all.Server(t.name))
+		t.err = t.contained(ctx, server)
 		h.ended(t.name, t.err)
 		ended <- t
 	}()

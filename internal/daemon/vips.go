@@ -66,7 +66,7 @@ func (d *Daemon) followVIPs() {
 
 // reportVIP records that an address came, went, or is another machine's too.
 func (d *Daemon) reportVIP(s vip.State) {
-	e := event.Event{Kind: event.ServiceAddressUp, Detail: fmt.Sprintf("%s of %s, on %s", s.Addr, s.For, s.Interface)}
+	e := event.Event{Kind: event.ServiceAddressUp, Addr: s.Addr, Detail: fmt.Sprintf("%s of %s, on %s", s.Addr, s.For, s.Interface)}
 	switch s.Phase {
 	case vip.Held:
 	case vip.Present:

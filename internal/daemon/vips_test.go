@@ -11,9 +11,15 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/daemon"
+	"github.com/bootlab/bootlab/internal/host/arp"
+	"github.com/bootlab/bootlab/internal/host/packet"
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/test/support/netns"
 )
@@ -122,6 +128,49 @@ func TestAddressOfAnotherMachine(t *testing.T) {
 	}
 	netns.Run(t, "ip", "-n", spy.Name, "addr", "del", "10.61.0.10/24", "dev", "eth0")
 	r.until("it is added", func() bool { return r.address("10.61.0.10").State == "held" })
+}
+
+// TestClaimsOfAnAddress: machines with hundreds of MACs that claim an address of a cluster fill no log, and the address stays held.
+func TestClaimsOfAnAddress(t *testing.T) {
+	netns.Need(t, "root", "ip")
+	const addr = "10.126.3.1"
+	vip := netip.MustParseAddr("10.126.3.10")
+	r := newRig(t, addr)
+	r.write(r.read() + "balancers: {web: {listen: \"10.126.3.10:80\", backends: [a:80]}}\n")
+	netns.Run(t, "ip", "link", "add", "claims", "type", "veth", "peer", "name", "port9")
+	t.Cleanup(func() { netns.Run(t, "ip", "link", "del", "claims") })
+	netns.Run(t, "ip", "link", "set", "port9", "master", r.bridge(), "up")
+	netns.Run(t, "ip", "link", "set", "claims", "up")
+	netns.AwaitUp(t, "claims", "port9")
+	link, err := net.InterfaceByName("claims")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sock, err := packet.Open(unix.ETH_P_ARP, arp.Filter())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sock.Close()
+	r.start()
+	r.until("the address is held", func() bool { return r.address(vip.String()).OK })
+	for i := range 300 {
+		frame := arp.Request(lab.MAC{2, 9, 9, 0, byte(i >> 8), byte(i)}, vip, arp.Broadcast, vip)
+		if err := sock.Send(link.Index, frame[:]); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond) // each is noticed by itself
+	}
+	r.until("the last claim is noticed", func() bool { return r.address(vip.String()).MAC == lab.MAC{2, 9, 9, 0, 299 >> 8, 299 & 255} })
+	if !r.on(r.bridge(), vip.String()) {
+		t.Error("the address was given up")
+	}
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	lines := slices.DeleteFunc(strings.Split(r.log.String(), "\n"), func(l string) bool { return !strings.Contains(l, "service_address_taken") })
+	if len(lines) != 2 || strings.Contains(lines[0], "more=") || !strings.Contains(lines[1], " more=") {
+		t.Errorf("%d lines, want the first claim and a summary:\n%s", len(lines), strings.Join(lines, "\n"))
+	}
 }
 
 // TestAddressesOff: the admin adds addresses; check, log, status and /readyz name those that are missing, and the command.

@@ -132,6 +132,7 @@ const (
 	own     origin = iota // the daemon, an admin, or a machine at a step that it takes once
 	request               // a request that was answered
 	refusal               // a request that was refused or failed, or whatever else anybody on the network can send
+	claim                 // of the address of the event, by a MAC that the sender may have made up
 )
 
 // describe returns the row of the table that describes k.
@@ -156,7 +157,7 @@ var table = [kinds]description{
 	DHCPOtherServerChosen: {"dhcp_other_server_chosen", StageAddress, slog.LevelWarn, refusal, "a machine accepted the offer of another DHCP server"},
 	DHCPProxyOffer:        {"dhcp_proxy_offer", StageAddress, slog.LevelDebug, request, "boot information was offered beside another DHCP server"},
 	DHCPFlood:             {"dhcp_flood", StageAddress, slog.LevelWarn, refusal, "a pool is full, and machines of many of its leases do not answer"},
-	DHCPConflict:          {"dhcp_conflict", StageAddress, slog.LevelWarn, refusal, "an address of a pool is in use without a lease"},
+	DHCPConflict:          {"dhcp_conflict", StageAddress, slog.LevelWarn, claim, "an address of a pool is in use without a lease"},
 	DHCPRogue:             {"dhcp_rogue", StageAddress, slog.LevelWarn, refusal, "another DHCP server answers on a network with dhcp: server"},
 	DHCPLoop:              {"dhcp_loop", StageAddress, slog.LevelWarn, refusal, "iPXE asks for its boot file again and again without fetching it; for some minutes it gets the boot program by TFTP, or no boot file"},
 
@@ -175,7 +176,7 @@ var table = [kinds]description{
 	ConfigServed:   {"config_served", StageConfig, slog.LevelInfo, request, "a machine fetched its config document"},
 	ConfigRefused:  {"config_refused", StageConfig, slog.LevelWarn, refusal, "a request for a config document was refused: wrong address, token or install state"},
 
-	AddressConflict: {"address_conflict", StageConfig, slog.LevelWarn, refusal, "a request came from a machine's address, but by the MAC of another machine: refused"},
+	AddressConflict: {"address_conflict", StageConfig, slog.LevelWarn, claim, "a request came from a machine's address, but by the MAC of another machine: refused"},
 
 	MirrorDown:     {"mirror_down", StageFiles, slog.LevelWarn, own, "no upstream of a mirror answers; cached files are served, even if stale"},
 	MirrorUp:       {"mirror_up", StageFiles, slog.LevelInfo, own, "an upstream of a mirror answers again"},
@@ -223,8 +224,8 @@ var table = [kinds]description{
 	BootstrapLeft: {"bootstrap_left", StageBalancer, slog.LevelInfo, own, "the control plane of a cluster serves and its bootstrap machine does not any more: it was taken out of the balancers"},
 	ClusterReady:  {"cluster_ready", StageLab, slog.LevelInfo, own, "a cluster that was brought up is ready"},
 
-	ServiceAddressUp:      {"service_address_up", StageLab, slog.LevelInfo, own, "an interface has the address of a cluster or balancer"},
-	ServiceAddressTaken:   {"service_address_taken", StageLab, slog.LevelWarn, refusal, "another machine uses the address of a cluster or balancer"},
+	ServiceAddressUp:      {"service_address_up", StageLab, slog.LevelInfo, claim, "an interface has the address of a cluster or balancer"},
+	ServiceAddressTaken:   {"service_address_taken", StageLab, slog.LevelWarn, claim, "another machine uses the address of a cluster or balancer"},
 	ServiceAddressMissing: {"service_address_missing", StageLab, slog.LevelWarn, own, "the address of a cluster or balancer is on no interface"},
 
 	DaemonReady:    {"daemon_ready", StageLab, slog.LevelInfo, own, "all servers are listening"},
@@ -260,8 +261,9 @@ func (k Kind) Stage() Stage { return describe(k).stage }
 // Level returns the level at which the kind is logged.
 func (k Kind) Level() slog.Level { return describe(k).level }
 
-// Refusal reports whether the kind says that a request was refused or failed: what anybody on the network can cause as often as he likes.
-func (k Kind) Refusal() bool { return describe(k).by == refusal }
+// Refusal reports whether the kind is of what anybody on the network can cause as often as he likes: requests that were refused or failed,
+// and claims of addresses.
+func (k Kind) Refusal() bool { return describe(k).by >= refusal }
 
 // Help returns what the kind means.
 func (k Kind) Help() string { return describe(k).help }

@@ -15,7 +15,8 @@ const (
 	unknownClients                  // refusals of clients that are no host of the lab, or claim to be another machine
 	hostRefusals                    // refusals of hosts
 	answered                        // requests that were answered
-	classes        = 3
+	claims                          // of addresses, and their end
+	classes        = 4
 )
 
 // newLimiters returns the limits of all classes. A host that fails shows a few of its refusals one by one, such as the names that its
@@ -26,6 +27,7 @@ func newLimiters() [classes]*repeats.Limiter[Event] {
 		unknownClients: repeats.New[Event](repeats.Config{Burst: 1, Keys: 128}),
 		hostRefusals:   repeats.New[Event](repeats.Config{Burst: 12, Keys: 16384}),
 		answered:       repeats.New[Event](repeats.Config{Burst: 200, Keys: 8192, PassOn: true}),
+		claims:         repeats.New[Event](repeats.Config{Burst: 1, Keys: 128}),
 	}
 }
 
@@ -38,12 +40,18 @@ func classOf(e Event) class {
 			return unknownClients
 		}
 		return hostRefusals
+	case claim:
+		return claims
 	}
 	return unlimited
 }
 
 // keyOf returns what e has in common with its like. A machine's DHCP messages come from its MAC; their address is the one that it asks for.
+// Claims of one address are alike, whatever MAC makes them and is named in their reason.
 func keyOf(c class, e Event) repeats.Key {
+	if c == claims {
+		return repeats.Key{What: e.Kind.String(), Addr: e.Addr}
+	}
 	k := repeats.Key{What: e.Kind.String(), Addr: e.Addr, MAC: e.MAC, Reason: e.Err}
 	if e.Client != "" {
 		k.Addr = netip.Addr{}

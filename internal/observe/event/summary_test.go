@@ -117,6 +117,37 @@ func TestFloodHidesNoMachine(t *testing.T) {
 	})
 }
 
+// TestClaims: of claims of one address, by however many MACs, the first is recorded at once and the others as one summary; each address
+// has its own.
+func TestClaims(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		bus, recorded, counted := floodedBus()
+		for i := range 300 {
+			mac := lab.MAC{2, 0, 0, 0, byte(i >> 8), byte(i)}
+			for addr, e := range map[string]event.Event{
+				"10.0.0.10": {Kind: event.ServiceAddressTaken, Err: mac.String() + " uses it"},
+				"10.0.0.11": {Kind: event.ServiceAddressTaken, Err: mac.String() + " uses it"},
+				"10.0.0.99": {Kind: event.DHCPConflict, MAC: mac, Host: "by its MAC", Err: mac.String() + " uses 10.0.0.99 without a lease"},
+				"10.0.0.21": {Kind: event.AddressConflict, MAC: lab.MAC{2}, Host: "master-0", Claimed: true, Err: "by " + mac.String()},
+			} {
+				e.Addr = netip.MustParseAddr(addr)
+				bus.Record(e)
+			}
+		}
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		if len(recorded.events) != 8 || len(counted.events) != 1200 {
+			t.Fatalf("%d events are recorded and %d counted, want 8 and 1200:\n%q", len(recorded.events), len(counted.events), recorded.lines())
+		}
+		for i, e := range recorded.events {
+			if want := i / 4 * 299; e.More != want {
+				t.Errorf("event %d: %d more, want %d", i, e.More, want)
+			}
+		}
+	})
+}
+
 // TestHostsRefusals: a machine of the lab shows the names that it tries, and a summary of the rest.
 func TestHostsRefusals(t *testing.T) {
 	t.Parallel()
