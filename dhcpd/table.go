@@ -177,7 +177,7 @@ func (t *Table) excludeFromPools(l *lab.Lab) {
 		exclude(c.Address, c.Ingress)
 	}
 	for _, b := range l.Balancers {
-		exclude(b.Listen.Addr())
+		exclude(b.Listen.Addrs()...)
 	}
 }
 

@@ -32,22 +32,37 @@ const (
 	pauseMost  = 200 * time.Millisecond
 )
 
-// connect connects a client to a backend of f. If the first refuses, the next is tried at once; if it does not answer
+// connect connects a client, which has connected to that port, to a backend of f. If the first refuses, the next is tried at once; if it does not answer
 // within its hedgeDelay, the next is tried in parallel and the first to answer is used. Once all were tried, they are
 // tried again, until one answers or timeouts.connect ends. The caller gives the endpoint's active count back.
-func (s *Server) connect(ctx context.Context, f *frontend, client netip.Addr) (net.Conn, *endpoint, error) {
+func (s *Server) connect(ctx context.Context, f *frontend, client netip.Addr, port uint16) (net.Conn, *endpoint, error) {
 	e, err := s.choose(ctx, f, client)
 	if err != nil {
 		return nil, nil, err
 	}
-	return s.connectFrom(ctx, f, e, client)
+	return s.connectPort(ctx, f, e, client, port)
 }
 
-// connectFrom is connect that begins with e, which pick has chosen.
+// connectFrom is connect that begins with e, which pick has chosen, and where every backend has a port.
 func (s *Server) connectFrom(ctx context.Context, f *frontend, e *endpoint, client netip.Addr) (net.Conn, *endpoint, error) {
+	return s.connectPort(ctx, f, e, client, 0)
+}
+
+// at returns the address of the backend for a client that has connected to port.
+func (b *Backend) at(port uint16) netip.AddrPort {
+	if b.hasClientPort() {
+		return netip.AddrPortFrom(b.Addr.Addr(), port)
+	}
+	return b.Addr
+}
+
+// hasClientPort reports whether clients reach the backend at the port to which they have connected.
+func (b *Backend) hasClientPort() bool { return b.Addr.IsValid() && b.Addr.Port() == 0 }
+
+func (s *Server) connectPort(ctx context.Context, f *frontend, e *endpoint, client netip.Addr, port uint16) (net.Conn, *endpoint, error) {
 	start := time.Now()
 	first, cancel := context.WithTimeout(ctx, min(e.hedgeDelay(s.cfg.Hedge), f.Timeouts.Connect))
-	conn, err := s.deps.Dial(first, e.Addr)
+	conn, err := s.deps.Dial(first, e.at(port))
 	cancel()
 	if err == nil {
 		s.dialed(e, time.Since(start))
@@ -66,7 +81,7 @@ func (s *Server) connectFrom(ctx context.Context, f *frontend, e *endpoint, clie
 	}
 	limit, cancel := context.WithDeadline(ctx, start.Add(f.Timeouts.Connect))
 	defer cancel()
-	r := &race{s: s, f: f, client: client, tried: []*endpoint{e}, err: err, results: make(chan dialResult, maxDials)}
+	r := &race{s: s, f: f, client: client, port: port, tried: []*endpoint{e}, err: err, results: make(chan dialResult, maxDials)}
 	if isSilence(err) {
 		s.connectFailed(e, err)
 		r.dial(limit, e) // again, in parallel to the next
@@ -91,6 +106,7 @@ type race struct {
 	s       *Server
 	f       *frontend
 	client  netip.Addr
+	port    uint16      // to which the client has connected
 	tried   []*endpoint // in this round
 	last    *endpoint   // that was dialed and has not refused
 	round   int
@@ -166,7 +182,7 @@ func (r *race) dial(ctx context.Context, e *endpoint) {
 	go func() {
 		defer cancel()
 		start := time.Now()
-		conn, err := r.s.deps.Dial(ctx, e.Addr)
+		conn, err := r.s.deps.Dial(ctx, e.at(r.port))
 		r.results <- dialResult{e, conn, time.Since(start), err}
 	}()
 }

@@ -84,7 +84,7 @@ func (s *Server) setDrain(ctx context.Context, balancer, backend string, kind ev
 		s.mu.Unlock()
 		e.state.drained.Store(drained)
 		s.gauge(f, e)
-		s.deps.Events.Record(event.Event{Kind: kind, Addr: e.Addr.Addr(), Host: e.Host, Detail: f.Name + " " + e.Addr.String()})
+		s.deps.Events.Record(event.Event{Kind: kind, Addr: e.Addr.Addr(), Host: e.Host, Detail: f.Name + " " + lab.MemberText(e.Addr)})
 	}
 	return nil
 }
@@ -108,7 +108,7 @@ func (t *activeTable) find(balancer, backend string) (*frontend, []*endpoint) {
 		var out []*endpoint
 		for i := range f.endpoints {
 			e := &f.endpoints[i]
-			if backend == e.Name || backend == e.Label || backend == e.Addr.String() || backend == fmt.Sprintf("%s:%d", e.Name, e.Addr.Port()) || backend == e.Addr.Addr().String() {
+			if backend == e.Name || backend == e.Label || backend == lab.MemberText(e.Addr) || backend == fmt.Sprintf("%s:%d", e.Name, e.Addr.Port()) || backend == e.Addr.Addr().String() {
 				out = append(out, e)
 			}
 		}
@@ -120,7 +120,7 @@ func (t *activeTable) find(balancer, backend string) (*frontend, []*endpoint) {
 // A BalancerState is the current state of a balancer.
 type BalancerState struct {
 	Name        string          `json:"name"`
-	Listen      netip.AddrPort  `json:"listen"`
+	Listen      lab.Binds       `json:"listen"`
 	Mode        lab.BalanceMode `json:"mode"`
 	Balance     lab.Algorithm   `json:"balance"`
 	Connections int64           `json:"connections"` // open
@@ -128,14 +128,6 @@ type BalancerState struct {
 	Queued      int             `json:"queued,omitempty"` // clients that wait for a backend with less than its limit
 	Checked     bool            `json:"checked"`          // its backends are
 	Backends    []BackendState  `json:"backends"`
-}
-
-// ListenText returns where clients connect to; empty: nowhere, backends are only checked.
-func (b BalancerState) ListenText() string {
-	if !b.Listen.IsValid() {
-		return ""
-	}
-	return b.Listen.String()
 }
 
 // A BackendState is the current state of a backend.

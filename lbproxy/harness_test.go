@@ -160,13 +160,18 @@ func (r *testServer) waitCondition(t testing.TB, backend netip.AddrPort, want Co
 // balancer returns a balancer with backends that are not checked.
 func balancer(name string, listen netip.AddrPort, backends ...netip.AddrPort) *lab.Balancer {
 	b := &lab.Balancer{
-		Pos: lab.Pos{File: "lab.yaml", Line: len(name)}, Name: name, Listen: listen,
+		Pos: lab.Pos{File: "lab.yaml", Line: len(name)}, Name: name, Listen: lab.BindTo(listen),
 		Check: lab.Check{Kind: lab.CheckNone},
 	}
 	for _, a := range backends {
 		b.Backends = append(b.Backends, lab.Backend{Name: a.String(), Addr: a})
 	}
 	return b
+}
+
+// listenOf returns where a balancer with one address and port listens.
+func listenOf(b *lab.Balancer) netip.AddrPort {
+	return netip.AddrPortFrom(b.Listen[0].Addr, b.Listen[0].First)
 }
 
 // with returns b after the change.
@@ -234,7 +239,7 @@ func nameServer(name string) func(net.Conn) {
 	}
 }
 
-func dial(t testing.TB, to netip.AddrPort) *net.TCPConn {
+func dial(t testing.TB, to fmt.Stringer) *net.TCPConn {
 	t.Helper()
 	c, err := net.DialTimeout("tcp", to.String(), time.Minute)
 	if err != nil {
@@ -261,7 +266,7 @@ func readLine(t testing.TB, c net.Conn) string {
 }
 
 // readAll connects and reads to the end. A reset may arrive before connect returns.
-func readAll(from netip.AddrPort) ([]byte, error) {
+func readAll(from fmt.Stringer) ([]byte, error) {
 	c, err := net.DialTimeout("tcp", from.String(), time.Minute)
 	if err != nil {
 		return nil, err

@@ -264,7 +264,7 @@ func (s *Server) announce(f *frontend, e *endpoint, dur time.Duration) {
 		return
 	}
 	s.gauge(f, e)
-	ev := event.Event{Kind: event.BackendUp, Addr: e.Addr.Addr(), Host: e.Host, Detail: f.Name + " " + e.Addr.String(), Dur: dur}
+	ev := event.Event{Kind: event.BackendUp, Addr: e.Addr.Addr(), Host: e.Host, Detail: f.Name + " " + lab.MemberText(e.Addr), Dur: dur}
 	if condition == Down {
 		e.state.pool.down(false, false)
 		ev.Kind, ev.Err = event.BackendDown, reason

@@ -265,7 +265,7 @@ type framer struct {
 }
 
 // rawHTTP2 connects in HTTP/2 without TLS.
-func rawHTTP2(t testing.TB, at netip.AddrPort) *framer {
+func rawHTTP2(t testing.TB, at fmt.Stringer) *framer {
 	t.Helper()
 	c := dial(t, at)
 	if _, err := io.WriteString(c, http2frame.ClientPreface); err != nil {

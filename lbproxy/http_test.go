@@ -52,7 +52,7 @@ func httpClient(t testing.TB) *http.Client {
 	return &http.Client{Transport: tr, Timeout: time.Minute}
 }
 
-func fetch(t testing.TB, c *http.Client, at netip.AddrPort, host string) (int, string) {
+func fetch(t testing.TB, c *http.Client, at fmt.Stringer, host string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequest(http.MethodGet, "http://"+at.String()+"/path?q=1", nil)
 	if err != nil {
@@ -212,7 +212,7 @@ func TestHTTPWithoutBackend(t *testing.T) {
 			t.Errorf("%d %q, want 503 that names the balancer", status, body)
 		}
 	}
-	r.apply(t, httpBalancer("web", b.Listen, gone, alive))
+	r.apply(t, httpBalancer("web", listenOf(b), gone, alive))
 	for range 4 {
 		if status, body := fetch(t, httpClient(t), b.Listen, "x"); status != 200 || body != "alive" {
 			t.Errorf("%d %q, want alive", status, body)
@@ -379,7 +379,7 @@ func TestHTTPSendsProxyHeader(t *testing.T) {
 		c := dial(t, b.Listen)
 		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 		_, _ = io.ReadAll(c)
-		want := fmt.Sprintf("PROXY TCP4 127.0.0.1 %s %d 8000\r", b.Listen.Addr(), addrPort(c.LocalAddr()).Port())
+		want := fmt.Sprintf("PROXY TCP4 127.0.0.1 %s %d 8000\r", listenOf(b).Addr(), addrPort(c.LocalAddr()).Port())
 		if got := <-first; got != want {
 			t.Errorf("header %q, want %q", got, want)
 		}

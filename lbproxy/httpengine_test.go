@@ -63,7 +63,7 @@ func echoHead(c net.Conn) {
 }
 
 // say sends bytes and returns everything that comes back. The client has closed its direction.
-func say(t testing.TB, at netip.AddrPort, send string) string {
+func say(t testing.TB, at fmt.Stringer, send string) string {
 	t.Helper()
 	c := dial(t, at)
 	go func() {
@@ -75,7 +75,7 @@ func say(t testing.TB, at netip.AddrPort, send string) string {
 }
 
 // ask is say by a client that keeps its direction open.
-func ask(t testing.TB, at netip.AddrPort, send string) string {
+func ask(t testing.TB, at fmt.Stringer, send string) string {
 	t.Helper()
 	c := dial(t, at)
 	_, _ = io.WriteString(c, send)

@@ -50,11 +50,11 @@ func TestConnectionLimitIsShared(t *testing.T) {
 	r := newTestServer(t, Config{Connections: 4, Peek: 100 * time.Millisecond}, tcp, web, shared, refused)
 	var held []net.Conn
 	for i := range 4 {
-		c := dialFrom(t, fmt.Sprintf("127.0.0.%d", 10+i/2), tcp.Listen)
+		c := dialFrom(t, fmt.Sprintf("127.0.0.%d", 10+i/2), listenOf(tcp))
 		readLine(t, c)
 		held = append(held, c)
 	}
-	waiting := map[string]net.Conn{"tcp": dialFrom(t, "127.0.0.20", tcp.Listen), "web": dialFrom(t, "127.0.0.21", web.Listen)}
+	waiting := map[string]net.Conn{"tcp": dialFrom(t, "127.0.0.20", listenOf(tcp)), "web": dialFrom(t, "127.0.0.21", listenOf(web))}
 	_, _ = io.WriteString(waiting["web"], "GET / HTTP/1.0\r\n\r\n")
 	netns.WaitFor(t, "two delayed connections", func() bool { return testutil.ToFloat64(r.metrics.delayed) == 2 })
 	if n := r.limit.Len(); n != 4 {
@@ -71,8 +71,8 @@ func TestConnectionLimitIsShared(t *testing.T) {
 	}
 	_ = waiting["tcp"].Close()
 	for range 6 {
-		connectAndReset(refused.Listen)
-		connectAndReset(shared.Listen) // it sends no first bytes
+		connectAndReset(listenOf(refused))
+		connectAndReset(listenOf(shared)) // it sends no first bytes
 	}
 	netns.WaitFor(t, "no open connections", func() bool { return r.limit.Len() == 0 })
 	if got := testutil.ToFloat64(r.metrics.evicted); got != 0 {
@@ -87,10 +87,10 @@ func TestFloodIsEvicted(t *testing.T) {
 	b := balancer("b", addr(t), serveTCP(t, nameServer("b")))
 	r := newTestServer(t, Config{Connections: limit}, b)
 	for range limit {
-		readLine(t, dialFrom(t, "127.0.0.66", b.Listen))
+		readLine(t, dialFrom(t, "127.0.0.66", listenOf(b)))
 	}
 	for i := range limit / 2 {
-		if got := readLine(t, dialFrom(t, fmt.Sprintf("127.0.0.%d", 100+i), b.Listen)); got != "b" {
+		if got := readLine(t, dialFrom(t, fmt.Sprintf("127.0.0.%d", 100+i), listenOf(b))); got != "b" {
 			t.Fatalf("client %d got %q", i, got)
 		}
 	}

@@ -85,17 +85,8 @@ func (s *socket) isClosed() bool { return s.closed.Err() != nil }
 func (s *Server) accept(ctx, handling context.Context, sock *socket) {
 	var delay time.Duration
 	for {
-		l := s.active.Load().listeners[sock.addr]
-		if l == nil {
+		if !s.awaitPlace(sock) {
 			return
-		}
-		if l.only != nil && l.only.full() {
-			select {
-			case <-l.only.state.freed:
-			case <-sock.closed.Done():
-				return
-			}
-			continue
 		}
 		conn, err := sock.Accept()
 		if err != nil && (errors.Is(err, net.ErrClosed) || sock.isClosed()) {
@@ -109,12 +100,47 @@ func (s *Server) accept(ctx, handling context.Context, sock *socket) {
 			continue
 		}
 		delay = 0
+		if !s.awaitPlace(sock) {
+			abort(conn)
+			return
+		}
 		limit, err := s.admit(sock, conn)
 		if err != nil {
 			abort(conn)
 			return
 		}
 		s.handle(handling, sock, conn, limit)
+	}
+}
+
+// awaitPlace waits while the balancer of a socket, which shares its address with none, has max_connections. It returns false
+// once the socket is closed. After Accept it waits for what other sockets of the balancer have accepted meanwhile.
+func (s *Server) awaitPlace(sock *socket) bool {
+	waited := false
+	for {
+		l := s.active.Load().listeners[sock.addr]
+		switch {
+		case l == nil:
+			return false
+		case l.only == nil || !l.only.full():
+			if waited {
+				l.only.notifyOthers()
+			}
+			return true
+		}
+		waited = true
+		select {
+		case <-l.only.state.freed:
+		case <-sock.closed.Done():
+			return false
+		}
+	}
+}
+
+// notifyOthers passes a notification on to the other sockets of the balancer: it is received once.
+func (f *frontend) notifyOthers() {
+	if f != nil && f.Listen.Ports() > 1 {
+		f.state.notify()
 	}
 }
 

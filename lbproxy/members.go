@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
@@ -202,7 +203,7 @@ func (s *Server) mayAdd(m Member) error {
 		return ErrInLab
 	case !m.Addr.IsValid() || m.Addr.Port() == 0 || m.Addr.Addr().IsUnspecified() || m.Addr.Addr().IsMulticast():
 		return fmt.Errorf("%w: want the address and port of a server", ErrMember)
-	case m.Addr == f.Listen:
+	case f.Listen.Has(m.Addr):
 		return fmt.Errorf("%w: the balancer itself listens there", ErrMember)
 	case m.Weight > maxWeight:
 		return fmt.Errorf("%w: weight %d: want 1 to %d", ErrMember, m.Weight, maxWeight)
@@ -293,7 +294,7 @@ func (s *Server) SetWeight(ctx context.Context, balancer, backend string, weight
 				delete(s.members[balancer], e.Addr)
 			}
 		})
-		s.deps.Events.Record(event.Event{Kind: event.BackendWeight, Addr: e.Addr.Addr(), Host: e.Host, Detail: fmt.Sprintf("%s %s weight %d", balancer, e.Addr, max(weight, 1))})
+		s.deps.Events.Record(event.Event{Kind: event.BackendWeight, Addr: e.Addr.Addr(), Host: e.Host, Detail: fmt.Sprintf("%s %s weight %d", balancer, lab.MemberText(e.Addr), max(weight, 1))})
 	}
 	return nil
 }

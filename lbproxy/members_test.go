@@ -169,13 +169,13 @@ func TestMemberIsBackup(t *testing.T) {
 	if err := r.AddMember(t.Context(), Member{Balancer: "web", Addr: b, Backup: true}); err != nil {
 		t.Fatal(err)
 	}
-	if got := names(t, web.Listen, 5); got["a"] != 5 {
+	if got := names(t, listenOf(web), 5); got["a"] != 5 {
 		t.Errorf("with a: %v", got)
 	}
 	if err := r.Drain(t.Context(), "web", a.String()); err != nil {
 		t.Fatal(err)
 	}
-	if got := names(t, web.Listen, 5); got["b"] != 5 {
+	if got := names(t, listenOf(web), 5); got["b"] != 5 {
 		t.Errorf("without a: %v", got)
 	}
 }

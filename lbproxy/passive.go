@@ -154,6 +154,9 @@ func (s *Server) dialFailed(e *endpoint, err error) {
 
 // connectFailed counts a failed connection against an endpoint, and asks for a check.
 func (s *Server) connectFailed(e *endpoint, err error) {
+	if e.hasClientPort() && !isSilence(err) {
+		return // one port of many says nothing about the others
+	}
 	defer e.health.requestCheck() // last, so that checkLoop sees the ejection
 	if errors.Is(err, context.Canceled) {
 		return

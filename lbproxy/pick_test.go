@@ -14,7 +14,7 @@ import (
 
 // newTestFrontend returns a frontend with backends a, b, c…; those numbered in backups are backups.
 func newTestFrontend(algorithm lab.Algorithm, backends int, backups ...int) *frontend {
-	b := &lab.Balancer{Name: "x", Listen: netip.MustParseAddrPort("10.0.0.1:1"), Balance: algorithm}
+	b := &lab.Balancer{Name: "x", Listen: lab.BindTo(netip.MustParseAddrPort("10.0.0.1:1")), Balance: algorithm}
 	for i := range backends {
 		b.Backends = append(b.Backends, lab.Backend{Name: string(rune('a' + i)), Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, 0, byte(i)}), 80)})
 	}

@@ -40,7 +40,7 @@ func TestWeights(t *testing.T) {
 	peer := addr(t)
 	startHAProxy(t, peer, fmt.Sprintf("listen l\n  mode tcp\n  balance roundrobin\n  bind %s\n%s", peer, servers))
 	const each = 50
-	for _, at := range []netip.AddrPort{b.Listen, peer} {
+	for _, at := range []netip.AddrPort{listenOf(b), peer} {
 		var got [3]int
 		for range each * 8 {
 			got[readLine(t, dial(t, at))[0]-'0']++
@@ -100,7 +100,7 @@ func TestMemberLimit(t *testing.T) {
 	})
 	r := newTestServer(t, Config{}, b)
 	startHAProxy(t, peer, fmt.Sprintf("listen l\n  mode tcp\n  timeout queue 60s\n  bind %s\n  server s %s maxconn 2 maxqueue 3\n", peer, back))
-	for name, at := range map[string]netip.AddrPort{"ours": b.Listen, "HAProxy": peer} {
+	for name, at := range map[string]netip.AddrPort{"ours": listenOf(b), "HAProxy": peer} {
 		var open []*net.TCPConn
 		for range 2 {
 			open = append(open, dial(t, at))
@@ -172,7 +172,7 @@ func TestMemberLimitHTTP(t *testing.T) {
 	var ok atomic.Int64
 	for i := range 6 {
 		tasks.Go(func() {
-			if status, body := get(b.Listen); status != http.StatusOK {
+			if status, body := get(listenOf(b)); status != http.StatusOK {
 				t.Errorf("%d %s", status, body)
 			} else {
 				ok.Add(1)
@@ -182,12 +182,12 @@ func TestMemberLimitHTTP(t *testing.T) {
 			return r.States()[0].Backends[0].Connections+int64(testutil.ToFloat64(r.metrics.queued.WithLabelValues("b"))) == int64(i+1)
 		})
 	}
-	if status, body := get(b.Listen); status != http.StatusServiceUnavailable || !strings.Contains(body, "queue is full") {
+	if status, body := get(listenOf(b)); status != http.StatusServiceUnavailable || !strings.Contains(body, "queue is full") {
 		t.Errorf("beyond the queue: %d %q", status, body)
 	}
-	tasks.Go(func() { _, _ = get(short.Listen) })
+	tasks.Go(func() { _, _ = get(listenOf(short)) })
 	netns.WaitFor(t, "its backend is busy", func() bool { return r.States()[1].Backends[0].Connections == 1 })
-	if status, body := get(short.Listen); status != http.StatusServiceUnavailable || !strings.Contains(body, "timeouts.queue") {
+	if status, body := get(listenOf(short)); status != http.StatusServiceUnavailable || !strings.Contains(body, "timeouts.queue") {
 		t.Errorf("beyond the queue's timeout: %d %q", status, body)
 	}
 	close(release)

@@ -141,7 +141,7 @@ func (w *answerWatch) responded(e *endpoint, ses *session, now time.Time) {
 
 // lookAt learns whether a backend answers probes, looks at its requests in HTTP mode, and whether it answers again.
 func (w *answerWatch) lookAt(ctx context.Context, f *frontend, e *endpoint, members map[*endpointState]*silentMember, now time.Time) {
-	state, probed := e.state, e.health.key.check.Kind != lab.CheckNone
+	state, probed := e.state, e.health.key.check.Kind != lab.CheckNone && !e.hasClientPort()
 	switch {
 	case state.stalled.Load() && state.probes(e):
 		w.probe(ctx, f, e, now, func(silent bool) {

@@ -320,7 +320,7 @@ func smugglingCorpus() []smugglingCase {
 }
 
 // converse sends what a case has on one connection and returns the final statuses that came before it was closed or quiet.
-func converse(t testing.TB, at netip.AddrPort, send string) string {
+func converse(t testing.TB, at fmt.Stringer, send string) string {
 	c := dial(t, at)
 	go func() {
 		_, _ = io.WriteString(c, send)

@@ -19,7 +19,7 @@ type Table struct {
 // A Frontend is one balancer.
 type Frontend struct {
 	Name           string
-	Listen         netip.AddrPort // not valid: backends are only checked
+	Listen         lab.Binds // none: backends are only checked
 	Mode           lab.BalanceMode
 	Balance        lab.Algorithm
 	Check          lab.Check
@@ -42,10 +42,10 @@ type Frontend struct {
 
 // A Backend is one server of a frontend. Its stable key is the frontend's name and Addr.
 type Backend struct {
-	Name  string // the host's name, else the address
-	Label string // Name, with the port if the frontend has several backends of this name; for metrics
-	Host  string // of the lab; empty: an external address
-	Addr  netip.AddrPort
+	Name  string         // the host's name, else the address
+	Label string         // Name, with the port if the frontend has several backends of this name; for metrics
+	Host  string         // of the lab; empty: an external address
+	Addr  netip.AddrPort // port 0: the port that the client has connected to
 	// ServerName is the name that its certificate has, where the balancer does not say another.
 	ServerName string
 	Weight     int          // share of new connections, relative to the others; at least 1
@@ -79,16 +79,15 @@ func Compile(l *lab.Lab) *Table {
 		f := newFrontend(b)
 		f.index = len(t.Frontends)
 		t.Frontends = append(t.Frontends, f)
-		if !f.Listen.IsValid() {
-			continue // its members are only checked: names follow them
+		for addr := range f.Listen.All() {
+			at := listeners[addr]
+			if at == nil {
+				at = &listener{addr: addr}
+				listeners[addr] = at
+				t.listeners = append(t.listeners, at)
+			}
+			at.add(b, f)
 		}
-		at := listeners[f.Listen]
-		if at == nil {
-			at = &listener{addr: f.Listen}
-			listeners[f.Listen] = at
-			t.listeners = append(t.listeners, at)
-		}
-		at.add(b, f)
 	}
 	slices.SortFunc(t.listeners, func(a, b *listener) int { return a.addr.Compare(b.addr) })
 	return t
@@ -112,7 +111,7 @@ func newFrontend(b *lab.Balancer) *Frontend {
 			out.Host, out.ServerName = m.Host.Name, m.Host.FQDN
 		}
 		if out.Name == "" {
-			out.Name = m.Addr.String()
+			out.Name = m.AddrText()
 		}
 		out.Label = out.Name
 		if m.Name != "" && names[m.Name] > 1 {

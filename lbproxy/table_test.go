@@ -9,13 +9,14 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 func TestCompile(t *testing.T) {
 	t.Parallel()
 	host := &lab.Host{Name: "worker-0", FQDN: "worker-0.lab.test"}
 	table := compile(t, &lab.Balancer{
-		Name: "web", Listen: netip.MustParseAddrPort("10.0.0.1:80"),
+		Name: "web", Listen: lab.BindTo(netip.MustParseAddrPort("10.0.0.1:80")),
 		Backends: []lab.Backend{
 			{Name: "worker-0", Host: host, Addr: netip.MustParseAddrPort("10.0.0.2:80")},
 			{Name: "worker-0", Host: host, Addr: netip.MustParseAddrPort("10.0.0.2:81")},
@@ -23,7 +24,7 @@ func TestCompile(t *testing.T) {
 		},
 	})
 	want := &Frontend{
-		Name: "web", Listen: netip.MustParseAddrPort("10.0.0.1:80"), Mode: lab.ModeTCP, Balance: lab.RoundRobin,
+		Name: "web", Listen: lab.BindTo(netip.MustParseAddrPort("10.0.0.1:80")), Mode: lab.ModeTCP, Balance: lab.RoundRobin,
 		Check:    lab.Check{Kind: lab.CheckTCP, Path: "/", Interval: 5 * time.Second, Timeout: time.Minute, Rise: 2, Fall: 3},
 		Timeouts: lab.Timeouts{Connect: time.Minute, Idle: 10 * time.Minute}.WithDefaults(),
 		Backends: []Backend{
@@ -39,7 +40,7 @@ func TestCompile(t *testing.T) {
 		}
 		got.Backends[i].seed, got.Backends[i].cookie = 0, ""
 	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Frontend{}, Backend{}), cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" {
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Frontend{}, Backend{}), cmpopts.EquateComparable(netip.AddrPort{}, netip.Addr{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -98,7 +99,7 @@ func BenchmarkCompile(b *testing.B) {
 	l := &lab.Lab{}
 	for c := range 100 {
 		for _, port := range []int{80, 443, 6443, 22623} {
-			bal := &lab.Balancer{Name: fmt.Sprintf("c%d-%d", c, port), Listen: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(c), 1}), uint16(port))}
+			bal := &lab.Balancer{Name: fmt.Sprintf("c%d-%d", c, port), Listen: lab.BindTo(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(c), 1}), uint16(port)))}
 			for h := range 100 {
 				bal.Backends = append(bal.Backends, lab.Backend{Name: fmt.Sprintf("h%d", h), Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(c), byte(h)}), uint16(port))})
 			}

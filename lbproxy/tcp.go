@@ -28,7 +28,7 @@ func (s *Server) connectClient(ctx context.Context, f *frontend, c *clientConn) 
 			c.release()
 		}
 	}()
-	backend, e, err := s.connect(ctx, f, c.src.Addr())
+	backend, e, err := s.connect(ctx, f, c.src.Addr(), c.socket.addr.Port())
 	if err != nil {
 		s.reject(f.Name, connectReason(err), c.src, err)
 		return nil

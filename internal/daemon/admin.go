@@ -227,7 +227,7 @@ func (c *adminBackend) VM(ctx context.Context, host string, action api.VMAction,
 func (c *adminBackend) Balancers(context.Context) []api.Balancer {
 	out := []api.Balancer{}
 	for _, s := range c.servers.lb.States() {
-		b := api.Balancer{Name: s.Name, Listen: s.ListenText(), Mode: string(s.Mode), Connections: s.Connections, Queued: s.Queued}
+		b := api.Balancer{Name: s.Name, Listen: s.Listen.String(), Mode: string(s.Mode), Connections: s.Connections, Queued: s.Queued}
 		for _, m := range s.Backends {
 			b.Backends = append(b.Backends, c.explain(backend(m), m.Host))
 		}
@@ -246,7 +246,7 @@ func (c *adminBackend) explain(b api.Backend, host string) api.Backend {
 }
 
 func backend(m lbproxy.BackendState) api.Backend {
-	b := api.Backend{Name: m.Name, Addr: m.Addr.String(), Backup: m.Backup, Weight: m.Weight, LabWeight: m.LabWeight, Added: m.Added, Limit: m.Limit, Reason: m.Reason, Since: m.Since, Connections: m.Connections}
+	b := api.Backend{Name: m.Name, Addr: lab.MemberText(m.Addr), Backup: m.Backup, Weight: m.Weight, LabWeight: m.LabWeight, Added: m.Added, Limit: m.Limit, Reason: m.Reason, Since: m.Since, Connections: m.Connections}
 	switch {
 	case m.Drained:
 		b.State = api.BackendDraining

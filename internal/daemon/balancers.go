@@ -107,7 +107,7 @@ func (s *served) balancers() (all []api.BalancerHealth) {
 	defer s.mu.Unlock()
 	s.noteLocked(states)
 	for _, b := range states {
-		h := api.BalancerHealth{Name: b.Name, Listen: b.ListenText()}
+		h := api.BalancerHealth{Name: b.Name, Listen: b.Listen.String()}
 		for _, m := range b.Backends {
 			_, ever := s.ever[servedKey(b.Name, m.Addr)]
 			switch {

@@ -276,7 +276,9 @@ func (c *adminBackend) takenIn(l *lab.Lab, n *lab.Network) map[netip.Addr]bool {
 		taken[cl.Address], taken[cl.Ingress] = true, true
 	}
 	for _, b := range l.Balancers {
-		taken[b.Listen.Addr()] = true
+		for _, a := range b.Listen.Addrs() {
+			taken[a] = true
+		}
 	}
 	c.book.Walk(func(lease *leases.Lease) {
 		if n.Subnet.Contains(lease.Addr) && n.PoolHolding(lease.Addr) == nil { // else it is not looked at

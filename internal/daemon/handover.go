@@ -1,11 +1,13 @@
 package daemon
 
 import (
+	"encoding/binary"
+	"hash/crc32"
 	"log/slog"
 	"net"
 	"net/netip"
 	"os"
-	"strings"
+	"strconv"
 	"sync"
 
 	"github.com/coreos/go-systemd/v22/activation"
@@ -106,9 +108,15 @@ func (h *handover) closed(addr netip.AddrPort) {
 	}
 }
 
-// storedName returns a name as FDNAME wants it, without colons.
+// storedName returns the FDNAME of a socket. It is short: the names of all are in one environment variable of the next process
+// (LISTEN_FDNAMES), which the kernel limits to 128 KiB, and a range of ports has thousands of sockets.
 func storedName(addr netip.AddrPort) string {
-	return "balancer-" + strings.ReplaceAll(addr.String(), ":", "_")
+	host := addr.Addr().As16()
+	sum := binary.BigEndian.Uint32(host[12:])
+	if addr.Addr().Is6() {
+		sum = crc32.ChecksumIEEE(host[:])
+	}
+	return "lb-" + strconv.FormatUint(uint64(sum)<<16|uint64(addr.Port()), 36)
 }
 
 // notify is sd_notify with file descriptors.

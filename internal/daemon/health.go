@@ -19,6 +19,7 @@ import (
 	"github.com/bootlab/bootlab/internal/api"
 	"github.com/bootlab/bootlab/internal/host/descriptors"
 	"github.com/bootlab/bootlab/internal/host/portowner"
+	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/lbproxy"
 )
 
@@ -227,12 +228,7 @@ func (h *health) socketsOf(server string) []string {
 func (d *Daemon) serverStates() []api.Server {
 	s, have := d.current.Load(), thisMachine()
 	d.health.look(have)
-	var balancers []string
-	for _, b := range s.Lab.Balancers {
-		if listen := b.ListenText(); listen != "" && !slices.Contains(balancers, listen) {
-			balancers = append(balancers, listen)
-		}
-	}
+	balancers := balancerSockets(s.Lab)
 	virtual := d.health.server(serverVirt, nil)
 	virtual.Idle = len(s.Lab.Hypervisors) == 0
 	virtual.Warnings, virtual.Cause = hypervisorWarnings(d.virt.Unreachable(), len(s.Lab.Hypervisors))
@@ -246,6 +242,7 @@ func (d *Daemon) serverStates() []api.Server {
 	}
 	lb := &states[len(states)-1]
 	lb.Warnings = have.missing(lb.Addrs, reportsAddress(s.Lab))
+	lb.Addrs = withRanges(lb.Addrs, s.Lab)
 	if d.handover.stops() && lb.Serving {
 		lb.Serving, lb.Cause, lb.Err = false, "draining", "draining: the daemon stops when connections have ended, after 10 seconds at most"
 	}
@@ -261,6 +258,49 @@ func (d *Daemon) serverStates() []api.Server {
 		states[i].Panics = counts[states[i].Name].N
 	}
 	return states
+}
+
+// balancerSockets returns the sockets of all balancers, each once.
+func balancerSockets(l *lab.Lab) (sockets []string) {
+	seen := map[netip.AddrPort]bool{}
+	for _, b := range l.Balancers {
+		for a := range b.Listen.All() {
+			if !seen[a] {
+				seen[a] = true
+				sockets = append(sockets, a.String())
+			}
+		}
+	}
+	return sockets
+}
+
+// withRanges returns the sockets of balancers with those of a range of ports as one, if all are among them.
+func withRanges(sockets []string, l *lab.Lab) []string {
+	if !slices.ContainsFunc(l.Balancers, func(b *lab.Balancer) bool { return b.Listen.Ports() > len(b.Listen) }) {
+		return sockets
+	}
+	open := map[string]string{} // by socket, as what it is shown
+	for _, s := range sockets {
+		open[s] = s
+	}
+	for _, b := range l.Balancers {
+		for _, bind := range b.Listen {
+			all := slices.Collect(lab.Binds{bind}.All())
+			if len(all) == 1 || slices.ContainsFunc(all, func(a netip.AddrPort) bool { return open[a.String()] == "" }) {
+				continue
+			}
+			for _, a := range all {
+				open[a.String()] = bind.String()
+			}
+		}
+	}
+	var shown []string
+	for _, s := range sockets {
+		if text := open[s]; !slices.Contains(shown, text) {
+			shown = append(shown, text)
+		}
+	}
+	return shown
 }
 
 // hypervisorWarnings says which hypervisors do not answer since when; cause names none.

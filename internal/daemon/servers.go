@@ -112,7 +112,10 @@ const dhcpSockets = 7
 // divide divides the process's file descriptors among the servers.
 func (d *Daemon) divide() descriptors.Shares {
 	s := d.current.Load()
-	sockets := dhcpSockets*len(s.DHCP.Interfaces()) + len(endpoints(s.Lab, ownAddresses(s.Lab))) + len(s.Lab.Balancers)
+	sockets := dhcpSockets*len(s.DHCP.Interfaces()) + len(endpoints(s.Lab, ownAddresses(s.Lab)))
+	for _, b := range s.Lab.Balancers {
+		sockets += b.Listen.Ports()
+	}
 	if len(s.Lab.Redfish.Listen) > 0 {
 		sockets += redfishConnections
 	}

@@ -363,9 +363,9 @@ const (
 // A Balancer is one frontend and its backends.
 type Balancer struct {
 	Pos            Pos
-	Name           string         // a derived one is "<cluster>-<service>", such as mycluster-api
-	Cluster        *Cluster       // nil: authored
-	Listen         netip.AddrPort // an unspecified address listens on all; not valid: its members are only checked, for Names
+	Name           string   // a derived one is "<cluster>-<service>", such as mycluster-api
+	Cluster        *Cluster // nil: authored
+	Listen         Binds
 	Mode           BalanceMode
 	Balance        Algorithm
 	Check          Check
@@ -389,25 +389,28 @@ type Balancer struct {
 	Health         bool           // Names have the addresses of healthy members, not that of Listen
 }
 
-// ListenText returns where clients connect to; empty: nowhere, its members are only checked.
-func (b *Balancer) ListenText() string {
-	if !b.Listen.IsValid() {
-		return ""
-	}
-	return b.Listen.String()
-}
-
 // A Backend is one member of a balancer.
 type Backend struct {
-	Name   string // the host's name where it is a host, else the address
-	Host   *Host  // nil: an address from outside the lab
-	Addr   netip.AddrPort
-	Backup bool // used only while every other member is down
-	Weight int  // share of new connections, relative to the others; 0: 1
+	Name   string         // the host's name where it is a host, else the address
+	Host   *Host          // nil: an address from outside the lab
+	Addr   netip.AddrPort // with port 0: the port that the client has connected to
+	Backup bool           // used only while every other member is down
+	Weight int            // share of new connections, relative to the others; 0: 1
 
 	MaxConnections int // at one time; 0: no limit
 
 	NotFor []netip.Addr // clients that it never gets, sorted
+}
+
+// AddrText returns the address of a member, without a port if it has the client's.
+func (b *Backend) AddrText() string { return MemberText(b.Addr) }
+
+// MemberText returns the address of a member, without a port if it has the client's.
+func MemberText(a netip.AddrPort) string {
+	if a.Port() == 0 {
+		return a.Addr().String()
+	}
+	return a.String()
 }
 
 // Match says which connections of a shared listen address are this balancer's. Empty matches everything that no other

@@ -71,27 +71,35 @@ type ServiceAddress struct {
 func (l *Lab) ServiceAddresses() (all []ServiceAddress) {
 	own := l.OwnAddresses()
 	for _, b := range l.Balancers {
-		a := b.Listen.Addr()
-		if !a.IsValid() || a.IsUnspecified() || a.IsLoopback() || slices.Contains(own, a) {
-			continue
-		}
-		if h := l.HostByIP(a); h != nil && len(h.MACs) > 0 { // a single node's own; without a MAC it is a name only
-			continue
-		}
-		s := ServiceAddress{Pos: b.Pos, Key: "balancers." + b.Name + ".listen", Addr: a, Network: l.NetworkOf(a), For: "balancer " + b.Name}
-		if i := slices.IndexFunc(l.Networks, func(n *Network) bool { return n.Subnet6.Contains(a) }); i >= 0 {
-			s.Network = l.Networks[i]
-		}
-		if c := b.Cluster; c != nil {
-			s.Pos, s.Key, s.For = c.Pos, "clusters."+c.Name+".address", "cluster "+c.Name
-			if a != c.Address {
-				s.Key = "clusters." + c.Name + ".ingress"
+		for _, a := range b.Listen.Addrs() {
+			if s, ok := l.serviceAddress(b, a, own); ok {
+				all = append(all, s)
 			}
 		}
-		all = append(all, s)
 	}
 	slices.SortStableFunc(all, func(a, b ServiceAddress) int {
 		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(b.Key, a.Key)) // clusters before balancers
 	})
 	return slices.CompactFunc(all, func(a, b ServiceAddress) bool { return a.Addr == b.Addr })
+}
+
+// serviceAddress returns an address on which b listens; false: it is none that this machine has to have for that.
+func (l *Lab) serviceAddress(b *Balancer, a netip.Addr, own []netip.Addr) (s ServiceAddress, ok bool) {
+	if a.IsUnspecified() || a.IsLoopback() || slices.Contains(own, a) {
+		return s, false
+	}
+	if h := l.HostByIP(a); h != nil && len(h.MACs) > 0 { // a single node's own; without a MAC it is a name only
+		return s, false
+	}
+	s = ServiceAddress{Pos: b.Pos, Key: "balancers." + b.Name + ".listen", Addr: a, Network: l.NetworkOf(a), For: "balancer " + b.Name}
+	if i := slices.IndexFunc(l.Networks, func(n *Network) bool { return n.Subnet6.Contains(a) }); i >= 0 {
+		s.Network = l.Networks[i]
+	}
+	if c := b.Cluster; c != nil {
+		s.Pos, s.Key, s.For = c.Pos, "clusters."+c.Name+".address", "cluster "+c.Name
+		if a != c.Address {
+			s.Key = "clusters." + c.Name + ".ingress"
+		}
+	}
+	return s, true
 }

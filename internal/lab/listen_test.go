@@ -49,9 +49,9 @@ func TestServiceAddresses(t *testing.T) {
 	l := &Lab{Networks: []*Network{n}, Hosts: []*Host{
 		{Name: "node", MACs: []MAC{{2}}, IP: netip.MustParseAddr("10.0.0.20")}, {Name: "vip", IP: netip.MustParseAddr("10.0.0.12")},
 	}, Balancers: []*Balancer{
-		{Name: "a", Listen: at("10.0.0.10:80")}, {Name: "api", Cluster: c, Listen: at("10.0.0.10:6443")}, {Name: "in", Cluster: c, Listen: at("10.0.0.11:443")},
-		{Name: "own", Listen: at("10.0.0.1:80")}, {Name: "all", Listen: at("0.0.0.0:81")}, {Name: "lo", Listen: at("127.0.0.1:80")}, {Name: "single", Listen: at("10.0.0.20:6443")},
-		{Name: "named", Listen: at("10.0.0.12:80")}, {Name: "six", Listen: at("[fd00::10]:80")}, {Name: "far", Listen: at("192.0.2.1:80")},
+		{Name: "a", Listen: BindTo(at("10.0.0.10:80"))}, {Name: "api", Cluster: c, Listen: BindTo(at("10.0.0.10:6443"))}, {Name: "in", Cluster: c, Listen: BindTo(at("10.0.0.11:443"))},
+		{Name: "own", Listen: BindTo(at("10.0.0.1:80"))}, {Name: "all", Listen: BindTo(at("0.0.0.0:81"))}, {Name: "lo", Listen: BindTo(at("127.0.0.1:80"))}, {Name: "single", Listen: BindTo(at("10.0.0.20:6443"))},
+		{Name: "named", Listen: BindTo(at("10.0.0.12:80"))}, {Name: "six", Listen: BindTo(at("[fd00::10]:80"))}, {Name: "far", Listen: BindTo(at("192.0.2.1:80"))},
 	}}
 	l.Index()
 	var got []string

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -45,7 +46,7 @@ func TestACME(t *testing.T) {
 			})
 			pebble.stop()
 			t.Run("second", func(t *testing.T) {
-				secure.Listen, clear.Listen = addr(), addr()
+				secure.Listen, clear.Listen = lab.BindTo(addr()), lab.BindTo(addr())
 				serveWith(t, dir, secure, clear)
 				awaitCertificate(t, secure.Listen, "web.lab.test", nil)
 			})
@@ -54,7 +55,7 @@ func TestACME(t *testing.T) {
 }
 
 // handshake returns the certificate that an address has for a name, verified by roots if there are any.
-func handshake(at netip.AddrPort, name string, roots *x509.CertPool) (*x509.Certificate, error) {
+func handshake(at fmt.Stringer, name string, roots *x509.CertPool) (*x509.Certificate, error) {
 	d := &net.Dialer{Timeout: 30 * time.Second}
 	c, err := tls.DialWithDialer(d, "tcp", at.String(), &tls.Config{ServerName: name, RootCAs: roots, InsecureSkipVerify: roots == nil})
 	if err != nil {
@@ -64,7 +65,7 @@ func handshake(at netip.AddrPort, name string, roots *x509.CertPool) (*x509.Cert
 	return c.ConnectionState().PeerCertificates[0], nil
 }
 
-func awaitCertificate(t *testing.T, at netip.AddrPort, name string, roots *x509.CertPool) {
+func awaitCertificate(t *testing.T, at fmt.Stringer, name string, roots *x509.CertPool) {
 	t.Helper()
 	netns.WaitFor(t, "the certificate of "+name, func() bool {
 		cert, err := handshake(at, name, roots)
@@ -81,7 +82,7 @@ type pebble struct {
 
 // startPebble starts Pebble with a resolver that sends every name to the balancers. It validates by one challenge only: the
 // port of the other is one where nobody listens.
-func startPebble(t *testing.T, secure, clear netip.AddrPort, challenge string) *pebble {
+func startPebble(t *testing.T, secure, clear lab.Binds, challenge string) *pebble {
 	t.Helper()
 	dir, at, management := t.TempDir(), addr(), addr()
 	program := filepath.Join(dir, "pebble")
@@ -94,11 +95,11 @@ func startPebble(t *testing.T, secure, clear netip.AddrPort, challenge string) *
 		client: &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}, Timeout: 30 * time.Second},
 	}
 	// Pebble connects to ports of the one address that DNS gives, where the balancers are not: a relay is.
-	names := startDNS(t, clear.Addr())
+	names := startDNS(t, clear[0].Addr)
 	tlsPort, httpPort := 1, int(clear.Port())
 	if challenge == "tls-alpn-01" {
 		tlsPort, httpPort = 5001, 1
-		relay(t, netip.AddrPortFrom(clear.Addr(), 5001), secure)
+		relay(t, netip.AddrPortFrom(clear[0].Addr, 5001), secure)
 	}
 	config, _ := json.Marshal(map[string]any{"pebble": map[string]any{
 		"listenAddress": at.String(), "managementListenAddress": management.String(), "certificate": path, "privateKey": path,
@@ -168,7 +169,7 @@ func startDNS(t *testing.T, answer netip.Addr) string {
 }
 
 // relay passes connections on.
-func relay(t *testing.T, from, to netip.AddrPort) {
+func relay(t *testing.T, from, to fmt.Stringer) {
 	t.Helper()
 	l, err := net.Listen("tcp", from.String())
 	if err != nil {

@@ -117,7 +117,7 @@ func grpcBalancers(t *testing.T) (clear, secure *lab.Balancer, ca string) {
 	t.Cleanup(server.Stop)
 	clear, secure = balancer("grpc", at), balancer("grpc-tls", at)
 	clear.Protocol, secure.Protocol = lab.BackendH2C, lab.BackendH2C
-	ca, _ = certificate(t, "grpc.test", secure.Listen)
+	ca, _ = certificate(t, "grpc.test", listenOf(secure))
 	secure.Certificates = []string{ca}
 	serve(t, clear, secure)
 	return clear, secure, ca

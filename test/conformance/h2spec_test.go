@@ -37,13 +37,13 @@ func TestH2spec(t *testing.T) {
 	}))
 	clear, clear2, secure := balancer("h2c", back), balancer("h2c-h2c", back), balancer("h2", back)
 	clear2.Protocol = lab.BackendH2C
-	path, _ := certificate(t, "h2spec.test", secure.Listen)
+	path, _ := certificate(t, "h2spec.test", listenOf(secure))
 	secure.Certificates = []string{path}
 	serve(t, clear, clear2, secure)
 	for _, b := range []*lab.Balancer{clear, clear2, secure} {
 		t.Run(b.Name, func(t *testing.T) {
 			c := &config.Config{
-				Host: b.Listen.Addr().String(), Port: int(b.Listen.Port()), Path: "/", Timeout: 10 * time.Second, MaxHeaderLen: 4000, Strict: true,
+				Host: b.Listen[0].Addr.String(), Port: int(b.Listen.Port()), Path: "/", Timeout: 10 * time.Second, MaxHeaderLen: 4000, Strict: true,
 				TLS: len(b.Certificates) > 0, Insecure: true,
 			}
 			total := 0

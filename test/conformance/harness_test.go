@@ -45,7 +45,7 @@ func (noEvents) Record(event.Event) {}
 // balancer returns a balancer in mode http with one backend, which is not checked.
 func balancer(name string, backend netip.AddrPort) *lab.Balancer {
 	return &lab.Balancer{
-		Name: name, Listen: addr(), Mode: lab.ModeHTTP, Balance: lab.RoundRobin, Check: lab.Check{Kind: lab.CheckNone},
+		Name: name, Listen: lab.BindTo(addr()), Mode: lab.ModeHTTP, Balance: lab.RoundRobin, Check: lab.Check{Kind: lab.CheckNone},
 		Backends: []lab.Backend{{Name: backend.String(), Addr: backend}},
 		Timeouts: lab.Timeouts{Connect: time.Minute, Idle: 10 * time.Minute},
 	}
@@ -103,6 +103,11 @@ func origin(t testing.TB, h http.Handler) netip.AddrPort {
 	go func() { _ = server.Serve(l) }()
 	t.Cleanup(func() { _ = server.Close() })
 	return at
+}
+
+// listenOf returns where a balancer with one address and port listens.
+func listenOf(b *lab.Balancer) netip.AddrPort {
+	return netip.AddrPortFrom(b.Listen[0].Addr, b.Listen[0].First)
 }
 
 // certificate writes a certificate and its key for a name and every loopback address of a test into one file.

@@ -47,7 +47,7 @@ func echoWebSocket(w http.ResponseWriter, r *http.Request) {
 func TestWebSocket(t *testing.T) {
 	back := origin(t, http.HandlerFunc(echoWebSocket))
 	clear, secure := balancer("ws", back), balancer("wss", back)
-	path, pool := certificate(t, "ws.test", secure.Listen)
+	path, pool := certificate(t, "ws.test", listenOf(secure))
 	secure.Certificates = []string{path}
 	serve(t, clear, secure)
 	trusting := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, ServerName: "ws.test"}}}

@@ -79,11 +79,11 @@ type Balancer struct {
 
 // A Member is one backend of a balancer.
 type Member struct {
-	Name   string         `json:"name"`
-	Addr   netip.AddrPort `json:"addr"`
-	Backup bool           `json:"backup,omitempty"`
-	Weight int            `json:"weight,omitempty"` // if it is not 1
-	Limit  int            `json:"limit,omitempty"`  // of connections
+	Name   string `json:"name"`
+	Addr   string `json:"addr"` // without a port: that to which the client has connected
+	Backup bool   `json:"backup,omitempty"`
+	Weight int    `json:"weight,omitempty"` // if it is not 1
+	Limit  int    `json:"limit,omitempty"`  // of connections
 }
 
 // A Machine is what one host boots and, where it is virtual, is. The token in its script is a placeholder. Config is empty
@@ -273,7 +273,7 @@ func (p *Plan) balancers(l *lab.Lab, hosts []*lab.Host) {
 			continue
 		}
 		out := Balancer{
-			Name: b.Name, Listen: b.ListenText(), Names: b.Names, Mode: b.Mode, Balance: b.Balance, Check: check(b.Check),
+			Name: b.Name, Listen: b.Listen.String(), Names: b.Names, Mode: b.Mode, Balance: b.Balance, Check: check(b.Check),
 			Match: slices.Concat(b.Match.SNI, b.Match.Host, b.Match.Path), Members: []Member{},
 		}
 		for _, m := range b.Backends {
@@ -284,7 +284,7 @@ func (p *Plan) balancers(l *lab.Lab, hosts []*lab.Host) {
 }
 
 func member(m lab.Backend) Member {
-	out := Member{Name: m.Name, Addr: m.Addr, Backup: m.Backup, Limit: m.MaxConnections}
+	out := Member{Name: m.Name, Addr: m.AddrText(), Backup: m.Backup, Limit: m.MaxConnections}
 	if m.Weight > 1 {
 		out.Weight = m.Weight
 	}

@@ -131,14 +131,6 @@ func (v *listen) parse(s string) error {
 	return nil
 }
 
-// orEvery returns where a balancer listens: without a host, on every address.
-func (v listen) orEvery() netip.AddrPort {
-	if v.Port() != 0 && !v.Addr().IsValid() {
-		return netip.AddrPortFrom(netip.IPv4Unspecified(), v.Port())
-	}
-	return v.AddrPort
-}
-
 func (v listen) endpoint() netip.AddrPort { return v.AddrPort }
 
 func (listen) spec() spec {
@@ -162,6 +154,37 @@ func (listenOrOff) spec() spec {
 	s := what("address to listen on, such as :53 (the lab's own addresses and loopback) or 192.168.16.1:53, or off", `^(off|([0-9.]+|\[[0-9A-Fa-f:.]+\])?:[0-9]{1,5})$`)
 	s["type"] = []string{"string", "number", "boolean"} // what a YAML 1.1 reader makes of an unquoted off
 	return s
+}
+
+// A bind is where a balancer listens: a listen, or one with a range of ports. Without a host it is every IPv4 address.
+type bind struct{ lab.Bind }
+
+func (v *bind) parse(s string) error {
+	first, last, ranged := s, "", false
+	if i := strings.LastIndexByte(s, '-'); i > strings.LastIndexByte(s, ':') {
+		first, last, ranged = s[:i], s[i+1:], true
+	}
+	var from listen
+	if err := from.parse(first); err != nil {
+		return err
+	}
+	v.Bind = lab.BindTo(netip.AddrPortFrom(from.Addr(), from.Port()))[0]
+	if !v.Addr.IsValid() {
+		v.Addr = netip.IPv4Unspecified()
+	}
+	if !ranged {
+		return nil
+	}
+	n, err := strconv.ParseUint(last, 10, 16)
+	if err != nil || n < uint64(v.First) {
+		return fmt.Errorf("%q is not a range of ports: want one like 192.168.16.10:30000-32767", s)
+	}
+	v.Last = uint16(n)
+	return nil
+}
+
+func (bind) spec() spec {
+	return what("address to listen on, such as 192.168.16.10:80, or with a range of ports, such as 192.168.16.10:30000-32767", `^([0-9.]+|\[[0-9A-Fa-f:.]+\])?:[0-9]{1,5}(-[0-9]{1,5})?$`)
 }
 
 // cutPort splits host:port and [host]:port.

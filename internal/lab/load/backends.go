@@ -61,22 +61,22 @@ func (r *resolver) optionalPath(v scalar[text]) string {
 	return r.path(string(v.V))
 }
 
-func (r *resolver) backends(e *entry[rawBalancer], key string) []lab.Backend {
+func (r *resolver) backends(e *entry[rawBalancer], of *lab.Balancer, key string) []lab.Backend {
 	var out []lab.Backend
 	raw := &e.V.Backends
 	for i := range raw.Items {
 		m := &raw.Items[i]
 		at := fmt.Sprintf("%s.backends[%d]", key, i)
 		b, ok := r.backendItem(m, at)
-		if !ok {
+		if !ok || !r.backendPort(&b, of, m.spot, at) {
 			continue
 		}
 		for _, other := range out {
 			if other.Addr == b.Addr {
-				r.fail(m.spot, at, "%s is listed twice", b.Addr)
+				r.fail(m.spot, at, "%s is listed twice", b.AddrText())
 			}
 			if other.Name == b.Name {
-				b.Name = b.Addr.String()
+				b.Name = b.AddrText()
 			}
 		}
 		out = append(out, b)
@@ -89,6 +89,28 @@ func (r *resolver) backends(e *entry[rawBalancer], key string) []lab.Backend {
 		r.fail(at, key+".backends", "is missing: want a list such as [worker-0:80, 10.0.0.7:80]")
 	}
 	return out
+}
+
+// backendPort gives a backend without a port that of the balancer; where that has several, it keeps port 0: that to which the
+// client has connected. It reports a port that is needed, by false.
+func (r *resolver) backendPort(m *lab.Backend, b *lab.Balancer, s spot, at string) bool {
+	if m.Addr.Port() != 0 {
+		return true
+	}
+	port := b.Listen.Port()
+	m.Addr = netip.AddrPortFrom(m.Addr.Addr(), port)
+	switch {
+	case port != 0 || b.Check.Kind == lab.CheckNone && b.Mode != lab.ModeHTTP || b.Check.Port != 0 && b.Mode != lab.ModeHTTP:
+		return true
+	case len(b.Listen) == 0 && !b.Health: // reported
+	case len(b.Listen) == 0:
+		r.fail(s, at, "has no port: want one, as in %s", netip.AddrPortFrom(m.Addr.Addr(), 443))
+	case b.Mode == lab.ModeHTTP:
+		r.fail(s, at, "has no port, and the balancer listens on several: want one, as in %s, in mode http", netip.AddrPortFrom(m.Addr.Addr(), 80))
+	default:
+		r.fail(s, at, "has no port, and the balancer listens on several: want one to check, as in check: {kind: http, port: 10256, path: /healthz}, or check: {kind: none}")
+	}
+	return false
 }
 
 // maxWeight is the largest weight, as HAProxy's.
@@ -116,10 +138,7 @@ func (r *resolver) backendItem(m *either[member, rawBackend], at string) (lab.Ba
 
 // backend finds the host or address of a member.
 func (r *resolver) backend(m *scalar[member], key string) (lab.Backend, bool) {
-	number, err := strconv.ParseUint(m.V.port, 10, 16)
-	if err != nil {
-		return lab.Backend{}, false // member.parse checks it
-	}
+	number, _ := strconv.ParseUint(m.V.port, 10, 16) // member.parse checks it; 0: none
 	if a, err := netip.ParseAddr(m.V.host); err == nil {
 		b := lab.Backend{Name: m.V.host, Addr: netip.AddrPortFrom(a.Unmap(), uint16(number)), Host: r.hostByIP[a.Unmap()]}
 		if b.Host != nil {

@@ -3,6 +3,7 @@ package load
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,8 +20,8 @@ func (r *resolver) balancer(e *entry[rawBalancer]) *lab.Balancer {
 	raw, key := &e.V, "balancers."+e.Name
 	r.identName(e.spot, key, e.Name)
 	b := &lab.Balancer{
-		Pos: r.pos(e.spot), Name: e.Name, Listen: raw.Listen.V.orEvery(), Mode: raw.Mode.or(lab.ModeTCP), Balance: raw.Balance.or(lab.RoundRobin),
-		Check: r.check(&raw.Check, key+".check"), Backends: r.backends(e, key), SendProxy: raw.SendProxy.V.number(),
+		Pos: r.pos(e.spot), Name: e.Name, Listen: r.binds(&raw.Listen, key+".listen"), Mode: raw.Mode.or(lab.ModeTCP), Balance: raw.Balance.or(lab.RoundRobin),
+		Check: r.check(&raw.Check, key+".check"), SendProxy: raw.SendProxy.V.number(),
 		Match: lab.Match{
 			SNI: r.patterns(raw.Match.SNI), Host: r.patterns(raw.Match.Host), Path: r.matchPaths(raw.Match.Path, key+".match.path"),
 		},
@@ -32,9 +33,11 @@ func (r *resolver) balancer(e *entry[rawBalancer]) *lab.Balancer {
 		Redirect: raw.Redirect.or(lab.RedirectOff), Sticky: string(raw.Sticky.V),
 		TrustedProxies: values(raw.TrustedProxies, func(s source) netip.Prefix { return s.Prefix }),
 	}
-	if !raw.Health.V {
-		missing(r, &raw.Listen, e.spot, key+".listen", "an address such as 192.168.16.10:80")
+	if !bool(raw.Health.V) && !raw.Listen.set() {
+		r.failMissing(e.spot, key+".listen", "is missing: want an address such as 192.168.16.10:80")
 	}
+	b.Health = bool(raw.Health.V)
+	b.Backends = r.backends(e, b, key)
 	r.balancerNames(e, b, key)
 	r.tls(raw, b, key)
 	r.backendTLS(raw, b, key)
@@ -52,10 +55,31 @@ func (r *resolver) balancer(e *entry[rawBalancer]) *lab.Balancer {
 	return b
 }
 
+// maxPorts is how many ports one balancer may listen on: each has a socket.
+const maxPorts = 4096
+
+// binds returns where a balancer listens.
+func (r *resolver) binds(raw *oneOrMore[bind], key string) lab.Binds {
+	all := lab.Binds(values(raw.scalars, func(b bind) lab.Bind { return b.Bind }))
+	if raw.set() && len(raw.Items) == 0 {
+		r.fail(raw.spot, key, "is empty: want an address such as 192.168.16.10:80, or a list of addresses")
+	}
+	for i, b := range all {
+		for _, other := range all[:i] {
+			if b.SharesPort(other) && sameAddr(b.Addr, other.Addr) {
+				r.fail(raw.spot, key, "%s and %s overlap: want each port of an address once", other, b)
+			}
+		}
+	}
+	if n := all.Ports(); n > maxPorts {
+		r.fail(raw.spot, key, "has %d ports: want at most %d", n, maxPorts)
+	}
+	return all
+}
+
 // balancerNames resolves the names of a balancer, and whether they follow its members.
 func (r *resolver) balancerNames(e *entry[rawBalancer], b *lab.Balancer, key string) {
 	raw := &e.V
-	b.Health = bool(raw.Health.V)
 	for i := range raw.Names.Items {
 		n := &raw.Names.Items[i]
 		if !n.ok() {
@@ -75,7 +99,7 @@ func (r *resolver) balancerNames(e *entry[rawBalancer], b *lab.Balancer, key str
 		r.failMissing(e.spot, key+".names", "is missing: want the names that follow the backends, such as [registry]")
 	case b.Health && b.Check.Kind == lab.CheckNone:
 		r.fail(raw.Check.Kind.spot, key+".check.kind", "none makes no backend unhealthy: want another check, or no health")
-	case !b.Health && len(b.Names) > 0 && raw.Listen.ok() && b.Listen.Addr().IsUnspecified():
+	case !b.Health && len(b.Names) > 0 && slices.ContainsFunc(b.Listen, func(at lab.Bind) bool { return at.Addr.IsUnspecified() }):
 		r.fail(raw.Names.spot, key+".names", "need an address, and listen (%s) has none: want one like 192.168.16.10:80, or health: true", b.Listen)
 	}
 }

@@ -80,7 +80,7 @@ func (r *resolver) derive(c *lab.Cluster, service string, listen netip.Addr, por
 	}
 	b.Pos, b.Name, b.Cluster = c.Pos, c.BalancerOf(service), c
 	if !c.Health {
-		b.Listen = netip.AddrPortFrom(listen, port)
+		b.Listen = lab.BindTo(netip.AddrPortFrom(listen, port))
 	}
 	b.Timeouts = lab.Timeouts{Connect: connectTimeout, Idle: idleTimeout}.WithDefaults()
 	b.Log, b.OnDown, b.Protocol = lab.LogNone, lab.OnDownKeep, lab.BackendHTTP1

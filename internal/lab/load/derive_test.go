@@ -176,6 +176,9 @@ func balancers(l *lab.Lab) []string {
 		var names []string
 		for _, m := range b.Backends {
 			name := m.Name
+			if b.Listen.Ports() > 1 || b.Listen.Port() == 8443 {
+				name += "(" + m.AddrText() + ")"
+			}
 			if m.Backup {
 				name += "(backup)"
 			}
@@ -253,6 +256,22 @@ balancers:
   web: {listen: ":80", backends: [w0:80, W1.lab.example.:80, x:81, w2:80, 10.1.2.6:82, "[fd00::9]:80"]}
 `,
 			want: []string{"web 0.0.0.0:80 tcp: w0 w1 10.1.2.5:81 w2 10.1.2.6:82 fd00::9"},
+		},
+		{
+			name: "several addresses, ranges of ports, and backends with the client's port",
+			text: `
+networks: {lan: {subnet: 10.0.0.0/24, dhcp: off}}
+hosts: {w: {ip: 10.0.0.7}}
+balancers:
+  all: {listen: ':8443', backends: [w]}
+  many: {listen: ['10.0.0.10:80', '[fd00::10]:80', '10.0.0.10:30000-32767'], backends: [w, '10.0.0.8:80'], check: {port: 10256}}
+  one: {listen: ['10.0.0.11:443', '[fd00::11]:443'], backends: [w, '[fd00::9]:443', '[fd00::8]']}
+`,
+			want: []string{
+				"all 0.0.0.0:8443 tcp: w(10.0.0.7:8443)",
+				"many 10.0.0.10:80, [fd00::10]:80, 10.0.0.10:30000-32767 tcp: w(10.0.0.7) 10.0.0.8(10.0.0.8:80)",
+				"one 10.0.0.11:443, [fd00::11]:443 tcp: w(10.0.0.7:443) fd00::9([fd00::9]:443) fd00::8([fd00::8]:443)",
+			},
 		},
 		{
 			name: "in mode http a server name is a host",

@@ -101,11 +101,11 @@ func promises(t *testing.T, l *lab.Lab) {
 		}
 	}
 	for _, b := range l.Balancers {
-		if !b.Listen.IsValid() || b.Listen.Port() == 0 || len(b.Backends) == 0 || b.Timeouts.Idle <= 0 || b.Check.Rise < 1 {
+		if len(b.Listen) == 0 || b.Listen[0].First == 0 || len(b.Backends) == 0 || b.Timeouts.Idle <= 0 || b.Check.Rise < 1 {
 			t.Errorf("balancer %+v", b)
 		}
 		for _, m := range b.Backends {
-			if !m.Addr.IsValid() || m.Addr.Port() == 0 || m.Name == "" {
+			if !m.Addr.IsValid() || m.Addr.Port() == 0 && b.Listen.Port() != 0 || m.Name == "" {
 				t.Errorf("balancer %s: backend %+v", b.Name, m)
 			}
 		}

@@ -56,7 +56,7 @@ balancers:
 		t.Error(diff)
 	}
 	for _, b := range l.Balancers {
-		if b.Name != "s" && b.ListenText() != "" {
+		if b.Name != "s" && b.Listen.String() != "" {
 			t.Errorf("balancer %s listens on %s", b.Name, b.Listen)
 		}
 	}

@@ -14,16 +14,11 @@ func (r *resolver) listeners() {
 	slices.SortStableFunc(r.lab.Balancers, func(a, b *lab.Balancer) int { return strings.Compare(a.Name, b.Name) })
 	r.sharedNames()
 	for i, b := range r.lab.Balancers {
-		if b.Listen.Port() == 0 {
-			continue
-		}
 		r.applianceListens(b)
 		r.hostListens(b)
 		r.ownBackend(b)
 		for _, other := range r.lab.Balancers[:i] {
-			if other.Listen.Port() == b.Listen.Port() {
-				r.sideBySide(other, b)
-			}
+			r.sideBySide(other, b)
 		}
 	}
 }
@@ -54,31 +49,44 @@ func (r *resolver) applianceListens(b *lab.Balancer) {
 		key    string
 		listen lab.Listen
 	}{{"http", a.HTTP}, {"dns", a.DNS}, {"admin", a.Admin}} {
-		if slices.ContainsFunc(server.listen.Addrs(own), func(l netip.AddrPort) bool {
-			return l.Port() == b.Listen.Port() && sameAddr(l.Addr(), b.Listen.Addr())
-		}) {
-			r.failAt(b.Pos, balancerKey(b, "listen"), "%s is where the appliance listens (appliance.%s): want another address or port", b.Listen, server.key)
+		for _, l := range server.listen.Addrs(own) {
+			at := lab.BindTo(l)[0]
+			i := slices.IndexFunc(b.Listen, func(bind lab.Bind) bool { return bind.SharesPort(at) && sameAddr(bind.Addr, at.Addr) })
+			if i >= 0 {
+				r.failAt(b.Pos, balancerKey(b, "listen"), "%s is where the appliance listens (appliance.%s): want another address or port", b.Listen[i], server.key)
+				break
+			}
 		}
 	}
 }
 
 // hostListens reports a balancer on the address of another machine. Derived balancers are never there.
 func (r *resolver) hostListens(b *lab.Balancer) {
-	h := r.hostByIP[b.Listen.Addr()]
-	if b.Cluster == nil && h != nil && h.Role != lab.RoleAppliance && len(h.MACs) > 0 {
-		r.failAt(b.Pos, balancerKey(b, "listen"), "%s belongs to host %s (%s): want an address of the appliance", b.Listen.Addr(), h.Name, h.Pos)
+	for _, a := range b.Listen.Addrs() {
+		h := r.hostByIP[a]
+		if b.Cluster == nil && h != nil && h.Role != lab.RoleAppliance && len(h.MACs) > 0 {
+			r.failAt(b.Pos, balancerKey(b, "listen"), "%s belongs to host %s (%s): want an address of the appliance", a, h.Name, h.Pos)
+		}
 	}
 }
 
 // ownBackend reports a balancer that would connect to itself.
 func (r *resolver) ownBackend(b *lab.Balancer) {
-	for i, m := range b.Backends {
-		here := m.Addr == b.Listen || b.Listen.Addr().IsUnspecified() && m.Addr.Port() == b.Listen.Port() &&
-			(m.Addr.Addr().IsLoopback() || slices.Contains(r.lab.OwnAddresses(), m.Addr.Addr()))
-		if here {
-			r.failAt(b.Pos, balancerKey(b, fmt.Sprintf("backends[%d]", i)), "%s is where the balancer itself listens: want the address of a server", m.Addr)
+	own := r.lab.OwnAddresses()
+	for i := range b.Backends {
+		m := &b.Backends[i]
+		if slices.ContainsFunc(b.Listen, func(at lab.Bind) bool { return leadsTo(at, m.Addr, own) }) {
+			r.failAt(b.Pos, balancerKey(b, fmt.Sprintf("backends[%d]", i)), "%s is where the balancer itself listens: want the address of a server", m.AddrText())
 		}
 	}
+}
+
+// leadsTo reports whether a connection to a member would come to a bind; own are the addresses of this machine.
+func leadsTo(at lab.Bind, m netip.AddrPort, own []netip.Addr) bool {
+	if port := m.Port(); port != 0 && (port < at.First || at.Last < port) {
+		return false
+	}
+	return m.Addr() == at.Addr || at.Addr.IsUnspecified() && (m.Addr().IsLoopback() || slices.Contains(own, m.Addr()))
 }
 
 func balancerKey(b *lab.Balancer, key string) string {
@@ -91,24 +99,39 @@ func balancerKey(b *lab.Balancer, key string) string {
 // sameAddr reports whether two sockets of one port conflict.
 func sameAddr(a, b netip.Addr) bool { return a == b || a.IsUnspecified() || b.IsUnspecified() }
 
-// sideBySide reports two balancers of one port that conflict.
+// sideBySide reports two balancers that conflict on a port, once.
 func (r *resolver) sideBySide(a, b *lab.Balancer) {
-	where := func() string { return fmt.Sprintf("balancer %s (%s)", a.Name, a.Pos) }
-	switch {
-	case a.Listen != b.Listen && sameAddr(a.Listen.Addr(), b.Listen.Addr()):
-		r.failAt(b.Pos, balancerKey(b, "listen"), "%s and %s of %s cannot both be bound: want one address for both, or two that do not overlap", b.Listen, a.Listen, where())
-	case a.Listen != b.Listen:
-	case a.Mode != b.Mode:
-		r.failAt(b.Pos, balancerKey(b, "listen"), "%s is shared with %s, which has mode %s: want one mode on one address", b.Listen, where(), a.Mode)
-	case a.EndsTLS() != b.EndsTLS():
-		r.failAt(b.Pos, balancerKey(b, "listen"), "%s is shared with %s, and only one of the two has tls: want tls in both or none", b.Listen, where())
-	case empty(a.Match) && empty(b.Match):
-		r.failAt(b.Pos, balancerKey(b, "listen"), "%s is taken by %s: want another address, or match to distinguish them", b.Listen, where())
-	default:
-		if p := common(a.Match, b.Match); p != "" {
-			r.failAt(b.Pos, balancerKey(b, "match"), "%s on %s is also matched by %s: want different patterns", p, b.Listen, where())
+	for _, at := range a.Listen {
+		for _, on := range b.Listen {
+			if at.SharesPort(on) && sameAddr(at.Addr, on.Addr) && r.conflict(a, b, at, on) {
+				return
+			}
 		}
 	}
+}
+
+// conflict reports that two balancers cannot both listen: a on at, b on on.
+func (r *resolver) conflict(a, b *lab.Balancer, at, on lab.Bind) (reported bool) {
+	shared := lab.Bind{Addr: on.Addr, First: max(at.First, on.First), Last: min(at.Last, on.Last)}
+	where := fmt.Sprintf("balancer %s (%s)", a.Name, a.Pos)
+	fail := func(key, format string, args ...any) bool {
+		r.failAt(b.Pos, balancerKey(b, key), format, args...)
+		return true
+	}
+	switch {
+	case at.Addr != on.Addr:
+		return fail("listen", "%s and %s of %s cannot both be bound: want one address for both, or two that do not overlap", on, at, where)
+	case a.Mode != b.Mode:
+		return fail("listen", "%s is shared with %s, which has mode %s: want one mode on one address", shared, where, a.Mode)
+	case a.EndsTLS() != b.EndsTLS():
+		return fail("listen", "%s is shared with %s, and only one of the two has tls: want tls in both or none", shared, where)
+	case empty(a.Match) && empty(b.Match):
+		return fail("listen", "%s is taken by %s: want another address, or match to distinguish them", shared, where)
+	}
+	if p := common(a.Match, b.Match); p != "" {
+		return fail("match", "%s on %s is also matched by %s: want different patterns", p, shared, where)
+	}
+	return false
 }
 
 func empty(m lab.Match) bool { return len(m.SNI) == 0 && len(m.Host) == 0 && len(m.Path) == 0 }

@@ -236,11 +236,11 @@ type rawZone struct {
 }
 
 type rawBalancer struct {
-	Listen         scalar[listen]                   `yaml:"listen" def:"none; required without health" doc:"Address and port to listen on. Several balancers may share it if match distinguishes them."`
+	Listen         oneOrMore[bind]                  `yaml:"listen" def:"none; required without health" doc:"Address and port to listen on, or a list of them; a port may be a range, as in 192.168.16.10:30000-32767. Several balancers may share one if match distinguishes them."`
 	Mode           scalar[lab.BalanceMode]          `yaml:"mode" def:"tcp" doc:"Mode of the frontend."`
 	Balance        scalar[lab.Algorithm]            `yaml:"balance" def:"roundrobin" doc:"Algorithm that selects a backend."`
 	Check          rawCheck                         `yaml:"check" doc:"Health check."`
-	Backends       list[either[member, rawBackend]] `yaml:"backends" def:"none; required without redirect" doc:"Backends: a host (name, FQDN or alias) or an address, and a port; or these as address, with further keys."`
+	Backends       list[either[member, rawBackend]] `yaml:"backends" def:"none; required without redirect" doc:"Backends: a host (name, FQDN or alias) or an address, and a port; or these as address, with further keys. Without a port it is the one that the client connected to; then checks need check.port if listen has several."`
 	Match          rawMatch                         `yaml:"match" doc:"Connections of a shared listen address that belong to this balancer; none: those that match no other balancer."`
 	SendProxy      scalar[proxyVersion]             `yaml:"send_proxy" def:"off" doc:"PROXY protocol header sent to backends."`
 	AcceptProxy    scalars[source]                  `yaml:"accept_proxy" def:"none" doc:"Peers whose PROXY header is accepted."`
@@ -260,7 +260,7 @@ type rawBalancer struct {
 }
 
 type rawBackend struct {
-	Address        scalar[member] `yaml:"address" req:"yes" doc:"A host (name, FQDN or alias) or an address, and a port."`
+	Address        scalar[member] `yaml:"address" req:"yes" doc:"A host (name, FQDN or alias) or an address, and a port, as in the short form."`
 	Weight         scalar[count]  `yaml:"weight" def:"1" doc:"Share of new connections, relative to the other backends: 1 to 256."`
 	Backup         scalar[flag]   `yaml:"backup" def:"false" doc:"Use it only while no other backend is up."`
 	MaxConnections scalar[count]  `yaml:"max_connections" def:"0: no limit" doc:"Limit of concurrent connections, in mode http of requests. Further clients wait."`

@@ -280,7 +280,7 @@ func (r *resolver) balancerRecords(b *lab.Balancer) {
 		if b.Health {
 			r.memberRecords(b.Pos, name+".", "balancer "+b.Name, b)
 		} else {
-			r.addressRecords(b.Pos, name+".", "balancer "+b.Name, b.Listen.Addr())
+			r.addressRecords(b.Pos, name+".", "balancer "+b.Name, b.Listen.Addrs()...)
 		}
 	}
 }

@@ -343,10 +343,21 @@ func (v *controller) parse(s string) error {
 
 func (controller) spec() spec { return what("address, or host:port", `^[0-9A-Za-z._:\[\]-]+$`) }
 
-// A member is host:port of a backend.
+// A member is host:port of a backend; port is empty where it has none.
 type member struct{ host, port string }
 
 func (v *member) parse(s string) error {
+	inner, bracketed := strings.CutPrefix(s, "[")
+	if inner, ok := strings.CutSuffix(inner, "]"); ok && bracketed {
+		a, err := netip.ParseAddr(inner)
+		if v.host = a.String(); err == nil {
+			return nil
+		}
+	}
+	if !strings.Contains(s, ":") && isLabels(strings.TrimSuffix(s, ".")) {
+		v.host = s
+		return nil
+	}
 	host, number, ok := cutPort(s)
 	var p port
 	if !ok || host == "" || p.parse(number) != nil {
@@ -356,7 +367,7 @@ func (v *member) parse(s string) error {
 	return nil
 }
 
-func (member) spec() spec { return what("backend, host:port", `^.+:[0-9]{1,5}$`) }
+func (member) spec() spec { return what("backend, host:port or host", `^.+$`) }
 
 // A statuses is an HTTP status or a range of them.
 type statuses string
