@@ -55,7 +55,7 @@ type request struct {
 	flags     uint16
 	code      rcode
 	kind      zoneKind
-	zone      int    // that has the question's name; -1: none
+	zone      *zone  // that has the question's name; nil: none
 	trace     *trace // why the reply is what it is; nil: not wanted
 }
 
@@ -76,7 +76,7 @@ func (r *request) begin(onSegment func(netip.Addr) bool) {
 	}
 	r.cur, r.owner, r.chained, r.chainEnd = &r.q.name, question, false, r.w.mark()
 	r.update = nil
-	r.flags, r.code, r.kind, r.zone, r.recurse, r.delegated = 0, noError, kindNone, -1, false, false
+	r.flags, r.code, r.kind, r.zone, r.recurse, r.delegated = 0, noError, kindNone, nil, false, false
 	r.insider = r.t.mayRecurse(r.from) || r.from.Is6() && onSegment != nil && onSegment(r.from)
 	if r.t.recursive() && r.insider {
 		r.flags = flagRA
@@ -91,10 +91,10 @@ func (r *request) answer(leases Leases) lookupResult {
 			return answered
 		}
 		m := r.place()
-		if m.zone >= 0 && r.forwardedBelow(m) {
-			m.zone = -1
+		if m.zone != nil && r.forwardedBelow(m) {
+			m.zone = nil
 		}
-		if m.zone < 0 || m.node < 0 && m.cut < 0 && m.dname == 0 {
+		if m.zone == nil || m.node == nil && m.cut < 0 && m.dname == 0 {
 			return r.answerMissing(m, leases)
 		}
 		r.setAuthoritative(m.zone)
@@ -108,15 +108,15 @@ func (r *request) answer(leases Leases) lookupResult {
 			}
 			continue
 		case m.cut == 0 && r.q.qtype == typeDS: // lives above the cut, RFC 4034 section 5
-			if !r.records(r.cutNode(m)) {
+			if !r.records(m.zone, r.cutNode(m)) {
 				r.negative(m)
 			}
 		case m.cut >= 0:
 			r.writeReferral(m)
 			return delegated
-		case r.followCNAME(&r.t.nodes[m.node]):
+		case r.followCNAME(m):
 			continue
-		case !r.records(&r.t.nodes[m.node]):
+		case !r.records(m.zone, m.node):
 			r.negative(m)
 		}
 		return answered
@@ -134,17 +134,17 @@ func (r *request) place() match {
 
 // cutNode returns the node where a delegated zone starts.
 func (r *request) cutNode(m match) *node {
-	return &r.t.nodes[r.t.find(m.zone, r.cur.hash[m.cut], r.cur.suffix(m.cut))]
+	return m.zone.node(r.cur, m.cut)
 }
 
 // setAuthoritative marks the reply as an authoritative one of a zone.
-func (r *request) setAuthoritative(zone int) {
+func (r *request) setAuthoritative(zone *zone) {
 	if r.chained {
 		return
 	}
 	r.zone = zone
 	r.flags |= flagAA
-	if r.kind = kindAuthored; r.t.zones[zone].derived {
+	if r.kind = kindAuthored; zone.derived {
 		r.kind = kindDerived
 	}
 }
@@ -160,7 +160,7 @@ func (r *request) forwardedBelow(m match) bool {
 
 // answerMissing answers for a name that no zone holds.
 func (r *request) answerMissing(m match, leases Leases) lookupResult {
-	if m.zone >= 0 && r.t.zones[m.zone].broken {
+	if m.zone != nil && m.zone.broken {
 		r.code, r.kind = servFail, kindAuthored
 		r.note(byZone, "its file cannot be read")
 		return answered
@@ -169,7 +169,7 @@ func (r *request) answerMissing(m match, leases Leases) lookupResult {
 		r.note(byLease, "lease of a DHCP client")
 		return answered
 	}
-	if m.zone < 0 {
+	if m.zone == nil {
 		if r.answerLocal() {
 			r.note(byLocal, "no server outside has an answer (RFC 6303, 6761)")
 			return answered
@@ -180,9 +180,9 @@ func (r *request) answerMissing(m match, leases Leases) lookupResult {
 	r.code = nxDomain
 	r.negative(m)
 	if r.trace != nil {
-		r.note(byZone, r.t.zones[m.zone].describe()+" has no such name")
+		r.note(byZone, m.zone.describe()+" has no such name")
 	}
-	if r.t.zones[m.zone].forwardMissing && !r.t.isOwn(r.cur) {
+	if m.zone.forwardMissing && !r.t.isOwn(r.cur) {
 		r.note(byRule, "names that the zone does not have are forwarded (forward: missing)")
 		return notInZone
 	}
@@ -190,15 +190,15 @@ func (r *request) answerMissing(m match, leases Leases) lookupResult {
 }
 
 // followCNAME writes the CNAME of a node, if it has one and was not asked for it, and goes on with its target.
-func (r *request) followCNAME(nd *node) bool {
+func (r *request) followCNAME(m match) bool {
 	if r.q.qtype == typeCNAME || r.q.qtype == typeANY {
 		return false
 	}
-	set := r.t.set(nd, typeCNAME)
+	set := m.zone.set(m.node, typeCNAME)
 	if set == nil {
 		return false
 	}
-	rdata, _ := r.t.next(set.data)
+	rdata, _ := m.zone.next(set.data)
 	at := r.w.rr(answers, r.owner, typeCNAME, set.ttl, rdata)
 	if _, err := r.next.parse(rdata); err != nil || r.w.full {
 		return false
@@ -210,9 +210,8 @@ func (r *request) followCNAME(nd *node) bool {
 // followDNAME writes the DNAME that the name is below and the CNAME that follows from it (RFC 6672 section 3.1), and goes on with its
 // target. It reports false if the answer is complete: a name that gets too long is YXDOMAIN.
 func (r *request) followDNAME(m match) bool {
-	owner := r.t.find(m.zone, r.cur.hash[m.dname], r.cur.suffix(m.dname))
-	set := r.t.set(&r.t.nodes[owner], typeDNAME)
-	rdata, _ := r.t.next(set.data)
+	set := m.zone.set(m.zone.node(r.cur, m.dname), typeDNAME)
+	rdata, _ := m.zone.next(set.data)
 	r.w.rr(answers, r.owner+int(r.cur.off[m.dname]), typeDNAME, set.ttl, rdata)
 	var target [2 * maxName]byte
 	prefix := r.cur.wire[:r.cur.off[m.dname]]
@@ -251,16 +250,16 @@ func (r *request) cnameLoop() bool {
 }
 
 // records writes the records that were asked for. It reports false if there are none.
-func (r *request) records(nd *node) bool {
-	set := r.t.set(nd, r.q.qtype)
+func (r *request) records(z *zone, nd *node) bool {
+	set := z.set(nd, r.q.qtype)
 	if r.q.qtype == typeANY && nd.sets > 0 {
-		set = &r.t.sets[nd.first] // one RRset is answer enough, RFC 8482 section 4.1
+		set = &z.sets[nd.first] // one RRset is answer enough, RFC 8482 section 4.1
 	}
 	if set == nil {
 		return false
 	}
 	first := len(r.w.b)
-	r.set(answers, r.owner, set)
+	r.set(answers, r.owner, z, set)
 	if r.w.full {
 		return true
 	}
@@ -274,11 +273,11 @@ func (r *request) records(nd *node) bool {
 }
 
 // set writes one RRset.
-func (r *request) set(s section, owner int, set *rrset) {
+func (r *request) set(s section, owner int, z *zone, set *rrset) {
 	off := set.data
 	for range set.n {
 		var rdata []byte
-		rdata, off = r.t.next(off)
+		rdata, off = z.next(off)
 		switch set.rtype {
 		case typeNS, typePTR:
 			r.w.rrNames(s, owner, set.rtype, set.ttl, rdata, 0, 1, &r.q.name)
@@ -312,17 +311,17 @@ func (r *request) glue(at int) bool {
 		return true
 	}
 	z, _ := r.t.zoneOf(&r.scratch, 0)
-	if z < 0 {
+	if z == nil {
 		return true
 	}
-	i := r.t.find(z, r.scratch.hash[0], r.scratch.bytes())
-	if i < 0 {
+	nd := z.node(&r.scratch, 0)
+	if nd == nil {
 		return true
 	}
 	m := r.w.mark()
 	for _, rtype := range [...]uint16{typeA, typeAAAA} {
-		if set := r.t.set(&r.t.nodes[i], rtype); set != nil {
-			r.set(additional, at, set)
+		if set := z.set(nd, rtype); set != nil {
+			r.set(additional, at, z, set)
 		}
 	}
 	if r.w.full {
@@ -334,9 +333,8 @@ func (r *request) glue(at int) bool {
 
 // negative writes the SOA that says for how long there is nothing (RFC 2308 section 3).
 func (r *request) negative(m match) {
-	z := &r.t.zones[m.zone]
-	set := r.t.set(&r.t.nodes[z.apex], typeSOA)
-	rdata, _ := r.t.next(set.data)
+	set := m.zone.set(m.zone.apex(), typeSOA)
+	rdata, _ := m.zone.next(set.data)
 	ttl := min(set.ttl, binary.BigEndian.Uint32(rdata[len(rdata)-4:]))
 	r.w.rrNames(authority, r.owner+int(r.cur.off[m.at]), typeSOA, ttl, rdata, 0, 2, &r.q.name)
 }
@@ -347,7 +345,7 @@ func (r *request) writeReferral(m match) {
 		r.flags &^= flagAA
 	}
 	first := len(r.w.b)
-	r.set(authority, r.owner+int(r.cur.off[m.cut]), r.t.set(r.cutNode(m), typeNS))
+	r.set(authority, r.owner+int(r.cur.off[m.cut]), m.zone, m.zone.set(r.cutNode(m), typeNS))
 	if r.w.full {
 		return
 	}

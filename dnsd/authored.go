@@ -31,7 +31,7 @@ var (
 // last owner.
 type parser struct {
 	b       *builder
-	zone    int
+	zone    *zoneBuilder
 	ttl     uint32
 	origin  string
 	owner   string
@@ -71,7 +71,7 @@ func (p *parser) directive(text string) bool {
 			return false
 		}
 		if p.origin = strings.ToLower(f[1]); !dns.IsFqdn(p.origin) {
-			p.origin += "." + strings.TrimPrefix(p.b.t.zones[p.zone].text, ".")
+			p.origin += "." + strings.TrimPrefix(p.zone.text, ".")
 		}
 		return true
 	case "$TTL":
@@ -87,7 +87,7 @@ func (p *parser) directive(text string) bool {
 
 // file adds the records of a zone file. A zone whose file is missing or has an error answers SERVFAIL; all others are served.
 func (p *parser) file(path string, readFile func(string) ([]byte, error)) {
-	z := &p.b.t.zones[p.zone]
+	z := p.zone
 	key := "dns.zones." + strings.TrimSuffix(z.text, ".") + ".file"
 	p.b.t.files = append(p.b.t.files, path)
 	text, err := []byte(nil), errors.New("zone files are not read here")
@@ -100,7 +100,7 @@ func (p *parser) file(path string, readFile func(string) ([]byte, error)) {
 		return
 	}
 	lines := min(bytes.Count(text, []byte("\n")), maxZoneRecords)
-	p.b.grow(lines, len(text)+16*lines)
+	z.grow(lines, len(text)+16*lines)
 	p.b.lines = slices.Grow(p.b.lines, lines)
 	p.include = &includeFS{root: filepath.Dir(path), readFile: readFile}
 	line, err := p.read(string(text), path)
@@ -111,13 +111,12 @@ func (p *parser) file(path string, readFile func(string) ([]byte, error)) {
 }
 
 // brokenFile reports an error in a zone file and makes its zone answer SERVFAIL.
-func (b *builder) brokenFile(zone int, pos lab.Pos, text string) {
-	z := &b.t.zones[zone]
+func (z *zoneBuilder) brokenFile(pos lab.Pos, text string) {
 	if !z.broken {
 		text += "; the zone answers SERVFAIL"
 	}
 	z.broken = true
-	b.t.badFiles.Addf(pos, "zone "+z.text, "%s", text)
+	z.b.t.badFiles.Addf(pos, "zone "+z.text, "%s", text)
 }
 
 // read adds all records of a text. An error comes with the line that it is about. A panic of the parser, which has had some, is
@@ -179,13 +178,11 @@ func (p *parser) add(rr dns.RR, line int32) error {
 	if !isAddress(h.Rrtype, buf[owner+10:end]) && !roundTrips(buf[:end], owner) {
 		return errIncomplete // the parser takes less than a record needs: empty data is a dynamic update's
 	}
-	z := &p.b.t.zones[p.zone]
-	apex := p.b.t.nameOf(&p.b.t.nodes[z.apex])
-	if p.b.n.hasSuffix(apex, int(z.labels)) < 0 {
-		return fmt.Errorf("%s is not in the zone %s", h.Name, z.text)
+	if p.b.n.hasSuffix(p.zone.origin, p.zone.labels) < 0 {
+		return fmt.Errorf("%s is not in the zone %s", h.Name, p.zone.text)
 	}
 	if !p.dry {
-		p.b.add(p.zone, line, p.b.lines[line].Pos, h.Rrtype, h.Ttl, buf[owner+10:end])
+		p.zone.add(line, p.b.lines[line].Pos, h.Rrtype, h.Ttl, buf[owner+10:end])
 	}
 	return nil
 }

@@ -44,21 +44,20 @@ func (c *changes) see(inForce func() *Table) {
 	}
 	if c.table = t; before == nil {
 		c.zones = map[string][]difference{}
-		for i := range t.zones {
-			c.changed = append(c.changed, t.zones[i].text) // the server may have been away
+		for _, z := range t.zones {
+			c.changed = append(c.changed, z.text) // the server may have been away
 		}
 		return
 	}
-	for i := range t.zones {
-		z := &t.zones[i]
+	for _, z := range t.zones {
 		old := before.zoneNamed(z.text)
 		switch {
-		case z.broken:
-		case old < 0 || before.zones[old].broken:
+		case z.broken || old == z:
+		case old == nil || old.broken:
 			delete(c.zones, z.text)
 			c.changed = append(c.changed, z.text)
-		case before.serialOf(&before.zones[old]) != t.serialOf(z):
-			c.zones[z.text] = bounded(append(c.zones[z.text], compare(before, old, t, i)))
+		case old.serial() != z.serial():
+			c.zones[z.text] = bounded(append(c.zones[z.text], compare(old, z)))
 			c.changed = append(c.changed, z.text)
 		}
 	}
@@ -91,39 +90,31 @@ func (c *changes) since(t *Table, z *zone, serial uint32) ([]difference, bool) {
 	return nil, false
 }
 
-// zoneNamed returns the index of a zone, or -1.
-func (t *Table) zoneNamed(origin string) int {
-	if i, ok := t.index[origin]; ok {
-		return i
-	}
-	return -1
-}
-
 func soaSerial(record []byte) uint32 { return binary.BigEndian.Uint32(record[len(record)-soaNumbers:]) }
 
 // compare returns what became of a zone. Names whose records are the same, which are nearly all of a large zone, cost a lookup each.
-func compare(before *Table, old int, now *Table, zone int) difference {
-	d := difference{from: before.soaRecord(old), to: now.soaRecord(zone)}
+func compare(before, now *zone) difference {
+	d := difference{from: before.soaRecord(), to: now.soaRecord()}
 	d.size = len(d.from) + len(d.to)
 	kept := 0
-	for _, i := range now.zones[zone].members {
+	for i := range now.nodes {
 		nd := &now.nodes[i]
-		was := before.counterpart(old, now.nameOf(nd))
+		was := before.counterpart(now.nameOf(nd))
 		if was != nil {
 			kept++
 		}
 		d.addRecords(&d.added, now, nd, before, was)
 		d.addRecords(&d.removed, before, was, now, nd)
 	}
-	if members := before.zones[old].members; kept < len(members) {
-		for _, i := range members {
-			if nd := &before.nodes[i]; now.counterpart(zone, before.nameOf(nd)) == nil {
+	if kept < len(before.nodes) {
+		for i := range before.nodes {
+			if nd := &before.nodes[i]; now.counterpart(before.nameOf(nd)) == nil {
 				d.addRecords(&d.removed, before, nd, now, nil)
 			}
 		}
 	}
-	d.addLeases(&d.removed, before.zones[old].leases, now.zones[zone].leases)
-	d.addLeases(&d.added, now.zones[zone].leases, before.zones[old].leases)
+	d.addLeases(&d.removed, before.leases, now.leases)
+	d.addLeases(&d.added, now.leases, before.leases)
 	return d
 }
 
@@ -138,24 +129,20 @@ func (d *difference) addLeases(list *[]string, records, others []string) {
 }
 
 // counterpart returns the node of a name, which is in wire form, or nil.
-func (t *Table) counterpart(zone int, wire []byte) *node {
+func (z *zone) counterpart(wire []byte) *node {
 	var n name
 	if _, err := n.parse(wire); err != nil {
 		return nil
 	}
-	i := t.find(zone, n.hash[0], wire)
-	if i < 0 {
-		return nil
-	}
-	return &t.nodes[i]
+	return z.node(&n, 0)
 }
 
 // addRecords adds to a list the records of a node that the same name does not have in another table. Either node may be nil.
-func (d *difference) addRecords(list *[]string, t *Table, nd *node, other *Table, counterpart *node) {
+func (d *difference) addRecords(list *[]string, z *zone, nd *node, other *zone, counterpart *node) {
 	if nd == nil {
 		return
 	}
-	sets := t.sets[nd.first : nd.first+uint32(nd.sets)]
+	sets := z.setsOf(nd)
 	for i := range sets {
 		set := &sets[i]
 		var there []byte
@@ -164,28 +151,19 @@ func (d *difference) addRecords(list *[]string, t *Table, nd *node, other *Table
 				there = other.setData(s)
 			}
 		}
-		if set.rtype == typeSOA || bytes.Equal(t.setData(set), there) {
+		if set.rtype == typeSOA || bytes.Equal(z.setData(set), there) {
 			continue
 		}
 		off := set.data
 		for range set.n {
 			var rdata []byte
-			if rdata, off = t.next(off); !hasData(there, rdata) {
-				rr := string(appendRecord(nil, t.nameOf(nd), set, rdata))
+			if rdata, off = z.next(off); !hasData(there, rdata) {
+				rr := string(appendRecord(nil, z.nameOf(nd), set, rdata))
 				*list = append(*list, rr)
 				d.size += len(rr)
 			}
 		}
 	}
-}
-
-// setData returns the (length, data) pairs of a set.
-func (t *Table) setData(set *rrset) []byte {
-	end := set.data
-	for range set.n {
-		_, end = t.next(end)
-	}
-	return t.blob[set.data:end]
 }
 
 // hasData reports whether one of (length, data) pairs has that data.
@@ -198,35 +176,6 @@ func hasData(pairs, rdata []byte) bool {
 		pairs = pairs[n:]
 	}
 	return false
-}
-
-// soaRecord returns the SOA record of a zone that has one.
-func (t *Table) soaRecord(zone int) []byte {
-	nd := &t.nodes[t.zones[zone].apex]
-	set := t.set(nd, typeSOA)
-	rdata, _ := t.next(set.data)
-	return appendRecord(nil, t.nameOf(nd), set, rdata)
-}
-
-// eachRecord calls fn for each record of a zone, in wire form. fn may change it, but not keep it.
-func (t *Table) eachRecord(zone int, fn func(rr []byte, soa bool)) {
-	var b []byte
-	for _, i := range t.zones[zone].members {
-		nd := &t.nodes[i]
-		for _, set := range t.sets[nd.first : nd.first+uint32(nd.sets)] {
-			off := set.data
-			for range set.n {
-				var rdata []byte
-				rdata, off = t.next(off)
-				b = appendRecord(b[:0], t.nameOf(nd), &set, rdata)
-				fn(b, set.rtype == typeSOA)
-			}
-		}
-	}
-	for _, rr := range t.zones[zone].leases {
-		b = append(b[:0], rr...)
-		fn(b, false)
-	}
 }
 
 // appendRecord appends one record without compression.

@@ -11,6 +11,8 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
+const maxZones = 65_535
+
 // The TTLs and SOA timers of synthesised records, in seconds.
 const (
 	derivedTTL  = 60  // a change of the lab shows within a minute
@@ -67,34 +69,32 @@ func CompileUpdated(l *lab.Lab, readFile func(name string) ([]byte, error), upda
 	}
 	b.addDomain(l)
 	b.addPooled(l)
-	for i := range b.t.zones {
-		b.fill(i, readFile)
+	for _, z := range b.zones {
+		z.fill(readFile)
 	}
-	for i := range b.t.zones {
-		b.addApex(i)
+	for _, z := range b.zones {
+		z.addApex()
 	}
-	for i := range b.t.zones {
-		b.delegateFromParent(i)
+	for _, z := range b.zones {
+		z.delegateFromParent()
 	}
-	b.addUpdates(updates)
-	b.makeRRSets()
-	b.groupNodes()
-	b.addFollowed()
+	for _, z := range b.zones {
+		z.makeRRSets()
+		z.addFollowed()
+	}
 	b.addPolicy(l, readFile)
 	b.addKeys(l.DNS.Keys, readFile)
 	if err := b.probs.Err(); err != nil {
 		return nil, err
 	}
-	return b.t, nil
+	return b.t.withAllUpdates(updates), nil
 }
 
 // A builder makes one table.
 type builder struct {
 	t     *Table
-	recs  []record
-	heads []int32 // by node: the first of its records in recs, or -1
-	tails []int32
-	lines []lab.Line // authored: what records point to
+	zones []*zoneBuilder // by index
+	lines []lab.Line     // authored: what records point to
 	probs lab.Problems
 	n     name   // scratch
 	buf   []byte // scratch
@@ -104,48 +104,39 @@ type builder struct {
 	primary []byte // the appliance's name; nil: it has none
 }
 
+// A zoneBuilder makes one zone of a table.
+type zoneBuilder struct {
+	*zone
+	b     *builder
+	recs  []record
+	heads []int32 // by node: the first of its records in recs, or -1
+	tails []int32
+}
+
 // A record is one resource record before it has its place.
 type record struct {
 	next  int32 // of the same node, or -1
-	line  int32 // index in lines, or -1: derived, or updatedLine
+	line  int32 // index in lines, or -1: derived
 	ttl   uint32
-	data  uint32 // in Table.blob: length and data
+	data  uint32 // in zone.blob: length and data
 	rtype uint16
 }
 
 func newBuilder(l *lab.Lab) *builder {
-	records := 4
-	for _, z := range l.Zones {
-		records += len(z.Records) + len(z.Lines) + 4
+	t := &Table{lab: l, zones: make([]*zone, 0, len(l.Zones)+1), origins: &origins{slots: make([]uint32, 8), index: make(map[string]int, len(l.Zones))}}
+	for len(t.origins.slots) < 2*len(l.Zones) {
+		t.origins.slots = make([]uint32, 2*len(t.origins.slots))
 	}
-	b := &builder{t: &Table{lab: l, slots: make([]uint32, 64), zones: make([]zone, 0, len(l.Zones)+1)}}
-	b.grow(records, records*52)
-	return b
+	return &builder{t: t}
 }
 
 // grow makes room for so many more records, each of which may have a name of its own, and for octets of names and data.
-func (b *builder) grow(records, octets int) {
-	t := b.t
+func (z *zoneBuilder) grow(records, octets int) {
 	nodes := records + records/16
-	t.nodes = slices.Grow(t.nodes, nodes)
-	t.blob = slices.Grow(t.blob, octets)
-	b.recs, b.heads, b.tails = slices.Grow(b.recs, records), slices.Grow(b.heads, nodes), slices.Grow(b.tails, nodes)
-	b.growSlots(len(t.nodes) + nodes)
-}
-
-// growSlots makes the hash large enough for so many nodes: half of it stays empty.
-func (b *builder) growSlots(nodes int) {
-	t, size := b.t, len(b.t.slots)
-	for size < 2*nodes {
-		size *= 2
-	}
-	if size == len(t.slots) {
-		return
-	}
-	t.slots = make([]uint32, size)
-	for i := range t.nodes {
-		t.place(i)
-	}
+	z.nodes = slices.Grow(z.nodes, nodes)
+	z.blob = slices.Grow(z.blob, octets)
+	z.recs, z.heads, z.tails = slices.Grow(z.recs, records), slices.Grow(z.heads, nodes), slices.Grow(z.tails, nodes)
+	z.growSlots(len(z.nodes) + nodes)
 }
 
 // addZone makes an empty zone. What is no domain name, or is there already, is a problem.
@@ -154,20 +145,33 @@ func (b *builder) addZone(z *lab.Zone) {
 	if !b.name(z.Pos, key, z.Origin) {
 		return
 	}
-	if at, i := b.t.zoneOf(&b.n, 0); at >= 0 && i == 0 {
+	if above, at := b.t.zoneOf(&b.n, 0); above != nil && at == 0 {
 		b.probs.Addf(z.Pos, key, "zone %s is defined twice: merge its records", z.Origin)
 		return
 	}
-	if len(b.t.zones) >= originZone {
-		b.probs.Addf(z.Pos, key, "more than %d zones", originZone)
+	if len(b.t.zones) >= maxZones {
+		b.probs.Addf(z.Pos, key, "more than %d zones", maxZones)
 		return
 	}
-	i := len(b.t.zones)
-	origin := b.store(b.n.bytes())
-	b.t.zones = append(b.t.zones, zone{origin: origin, labels: uint8(b.n.labels), derived: z.Derived, forwardMissing: z.ForwardMissing, text: z.Origin, source: z})
-	b.t.depth = max(b.t.depth, b.n.labels)
-	b.insert(node{hash: slotHash(-1, b.n.hash[0]), name: origin, first: uint32(i), zone: originZone})
-	b.t.zones[i].apex = uint32(b.node(i, 0, origin))
+	made := &zoneBuilder{b: b, zone: &zone{index: len(b.t.zones), origin: bytes.Clone(b.n.bytes()), labels: b.n.labels, text: z.Origin,
+		derived: z.Derived, forwardMissing: z.ForwardMissing, source: z, content: &contentHash{}}}
+	records := len(z.Records) + len(z.Lines) + 4
+	made.grow(records, records*52)
+	made.node(0, 0)
+	b.zones, b.t.zones = append(b.zones, made), append(b.t.zones, made.zone)
+	b.t.origins.add(made.zone)
+}
+
+// add adds a zone.
+func (o *origins) add(z *zone) {
+	o.index[z.text] = z.index
+	o.depth = max(o.depth, z.labels)
+	mask := uint32(len(o.slots) - 1)
+	i := z.apex().hash & mask
+	for o.slots[i] != 0 {
+		i = (i + 1) & mask
+	}
+	o.slots[i] = uint32(z.index + 1)
 }
 
 // addDomain notes where DHCP clients get their names and, as NS records want one, the name of the appliance: the host that
@@ -219,40 +223,41 @@ func (b *builder) addPooled(l *lab.Lab) {
 }
 
 // fill adds what the lab has for a zone.
-func (b *builder) fill(i int, readFile func(string) ([]byte, error)) {
-	z := b.t.zones[i].source
-	for j := range z.Records {
-		b.addDerived(i, z.Pos, &z.Records[j])
+func (z *zoneBuilder) fill(readFile func(string) ([]byte, error)) {
+	source := z.source
+	for j := range source.Records {
+		z.addDerived(source.Pos, &source.Records[j])
 	}
-	if len(z.Lines) == 0 && z.File == "" {
+	if len(source.Lines) == 0 && source.File == "" {
 		return
 	}
-	p := parser{b: b, zone: i, ttl: authoredTTL, origin: z.Origin, owner: z.Origin}
-	for j, line := range z.Lines {
-		p.line(line, "dns.zones."+strings.TrimSuffix(z.Origin, ".")+".records["+strconv.Itoa(j)+"]")
+	p := parser{b: z.b, zone: z, ttl: authoredTTL, origin: source.Origin, owner: source.Origin}
+	for j, line := range source.Lines {
+		p.line(line, "dns.zones."+strings.TrimSuffix(source.Origin, ".")+".records["+strconv.Itoa(j)+"]")
 	}
-	if z.File != "" {
-		p.file(z.File, readFile)
+	if source.File != "" {
+		p.file(source.File, readFile)
 	}
 }
 
 // addDerived adds a record of the lab's own.
-func (b *builder) addDerived(i int, pos lab.Pos, r *lab.Record) {
+func (z *zoneBuilder) addDerived(pos lab.Pos, r *lab.Record) {
 	var rtype uint16
+	b := z.b
 	wire, err := appendName(b.buf[:0], r.Name)
 	if err == nil {
 		b.setOwner(wire)
 		rtype, b.buf, err = derivedData(wire[:0], r)
 	}
 	if err != nil {
-		b.probs.Addf(pos, "zone "+b.t.zones[i].text, "%s %s from %s: %v", r.Name, r.Type, r.Source, err)
+		b.probs.Addf(pos, "zone "+z.text, "%s %s from %s: %v", r.Name, r.Type, r.Source, err)
 		return
 	}
 	ttl := uint32(derivedTTL)
 	if r.Follows != nil {
 		ttl = healthTTL
 	}
-	b.add(i, -1, pos, rtype, ttl, b.buf)
+	z.add(-1, pos, rtype, ttl, b.buf)
 }
 
 // name parses text into b.n and reports whether it is a name.
@@ -271,152 +276,117 @@ func (b *builder) name(pos lab.Pos, key, text string) bool {
 }
 
 // add adds a record whose owner is in b.n.
-func (b *builder) add(i int, line int32, pos lab.Pos, rtype uint16, ttl uint32, rdata []byte) {
-	z := &b.t.zones[i]
-	if at := b.n.hasSuffix(b.t.nameOf(&b.t.nodes[z.apex]), int(z.labels)); at < 0 {
-		b.probs.Addf(pos, "zone "+z.text, "%s is not in the zone", nameText(b.n.bytes()))
+func (z *zoneBuilder) add(line int32, pos lab.Pos, rtype uint16, ttl uint32, rdata []byte) {
+	if at := z.b.n.hasSuffix(z.origin, z.labels); at < 0 {
+		z.b.probs.Addf(pos, "zone "+z.text, "%s is not in the zone", nameText(z.b.n.bytes()))
 		return
 	}
-	nd := b.node(i, 0, 0)
-	if line == -1 && uint32(nd) != z.apex {
-		b.t.nodes[nd].derived = true
+	nd := z.node(0, 0)
+	if line == -1 && nd != 0 {
+		z.nodes[nd].derived = true
 	}
-	r := record{next: -1, line: line, ttl: ttl, rtype: rtype, data: uint32(len(b.t.blob))}
-	b.t.blob = binary.BigEndian.AppendUint16(b.t.blob, uint16(len(rdata)))
-	b.t.blob = append(b.t.blob, rdata...)
-	b.recs = append(b.recs, r)
-	if last := int32(len(b.recs) - 1); b.heads[nd] < 0 {
-		b.heads[nd], b.tails[nd] = last, last
+	z.recs = append(z.recs, record{next: -1, line: line, ttl: ttl, rtype: rtype, data: z.appendData(rdata)})
+	if last := int32(len(z.recs) - 1); z.heads[nd] < 0 {
+		z.heads[nd], z.tails[nd] = last, last
 	} else {
-		b.recs[b.tails[nd]].next = last
-		b.tails[nd] = last
+		z.recs[z.tails[nd]].next = last
+		z.tails[nd] = last
 	}
 }
 
-// node returns the node of b.n without its first labels, and makes it and its ancestors up to the apex if it is not there.
-// stored is where that name stands in the blob; 0: nowhere yet.
-func (b *builder) node(z, label int, stored uint32) int {
-	if i := b.t.find(z, b.n.hash[label], b.n.suffix(label)); i >= 0 {
-		return i
-	}
-	if stored == 0 {
-		stored = b.store(b.n.suffix(label))
-	}
-	i := b.insert(node{hash: slotHash(z, b.n.hash[label]), name: stored, zone: uint16(z)})
-	if b.n.labels-label > int(b.t.zones[z].labels) {
-		b.node(z, label+1, stored+1+uint32(b.n.wire[b.n.off[label]]))
+// node returns the node of b.n without its first labels, and makes it if it is not there.
+func (z *zoneBuilder) node(label int, stored uint32) int {
+	i := z.ensure(&z.b.n, label, stored)
+	for len(z.heads) < len(z.nodes) {
+		z.heads, z.tails = append(z.heads, -1), append(z.tails, -1)
 	}
 	return i
 }
 
-func (b *builder) store(wire []byte) uint32 {
-	if len(b.t.blob) == 0 {
-		b.t.blob = append(b.t.blob, 0) // so that no name stands at 0
+// has returns the node of b.n if it has records, or -1.
+func (z *zoneBuilder) has(wire []byte) int {
+	nd := z.find(z.b.n.hash[0], wire)
+	if nd >= 0 && z.heads[nd] < 0 {
+		return -1
 	}
-	b.t.blob = append(b.t.blob, wire...)
-	return uint32(len(b.t.blob) - len(wire))
-}
-
-func (b *builder) insert(nd node) int {
-	t := b.t
-	b.growSlots(len(t.nodes) + 1)
-	t.nodes = append(t.nodes, nd)
-	b.heads, b.tails = append(b.heads, -1), append(b.tails, -1)
-	t.place(len(t.nodes) - 1)
-	return len(t.nodes) - 1
-}
-
-func (t *Table) place(nd int) {
-	mask := uint32(len(t.slots) - 1)
-	i := t.nodes[nd].hash & mask
-	for t.slots[i] != 0 {
-		i = (i + 1) & mask
-	}
-	t.slots[i] = uint32(nd + 1)
+	return nd
 }
 
 // addApex adds the NS and SOA records that a zone lacks.
-func (b *builder) addApex(i int) {
-	z := &b.t.zones[i]
+func (z *zoneBuilder) addApex() {
 	if z.broken {
 		return
 	}
-	ns, soa := b.first(z.apex, typeNS), b.first(z.apex, typeSOA)
-	apex := bytes.Clone(b.t.nameOf(&b.t.nodes[z.apex]))
-	primary := b.primary
+	ns, soa := z.first(typeNS), z.first(typeSOA)
+	if soa != nil {
+		z.authored = binary.BigEndian.Uint32(soa[len(soa)-soaNumbers:])
+	}
+	primary := z.b.primary
 	if primary == nil {
-		primary = apex
+		primary = z.origin
 	}
 	if ns != nil {
 		primary = bytes.Clone(ns)
 	} else {
-		b.setOwner(apex)
-		b.add(i, -1, z.source.Pos, typeNS, derivedTTL, primary)
-		b.addPrimary(i, primary)
+		z.b.setOwner(z.origin)
+		z.add(-1, z.source.Pos, typeNS, derivedTTL, primary)
+		z.addPrimary(primary)
 	}
 	if soa != nil {
 		return
 	}
-	b.setOwner(apex)
-	b.add(i, -1, z.source.Pos, typeSOA, derivedTTL, soaData(primary, apex))
+	z.b.setOwner(z.origin)
+	z.add(-1, z.source.Pos, typeSOA, derivedTTL, soaData(primary, z.origin))
 }
 
 // addPrimary gives the appliance's name its addresses, in the zone that it is in, unless it has some already.
-func (b *builder) addPrimary(i int, primary []byte) {
+func (z *zoneBuilder) addPrimary(primary []byte) {
+	b := z.b
 	b.setOwner(primary)
-	if z, _ := b.t.zoneOf(&b.n, 0); z != i {
-		return
-	}
-	if nd := b.t.find(i, b.n.hash[0], b.n.bytes()); nd >= 0 && b.heads[nd] >= 0 && uint32(nd) != b.t.zones[i].apex {
+	if in, _ := b.t.zoneOf(&b.n, 0); in != z.zone || z.has(b.n.bytes()) > 0 {
 		return
 	}
 	for _, n := range b.t.lab.Networks {
 		if n.Address.IsValid() && n.Address.Is4() {
-			b.add(i, -1, n.Pos, typeA, derivedTTL, n.Address.AsSlice())
+			z.add(-1, n.Pos, typeA, derivedTTL, n.Address.AsSlice())
 		}
 	}
 }
 
 // delegateFromParent adds to a derived zone the delegation of a zone below it that is here too: a server that has only the upper one, as a
 // secondary may, then knows that there is one, and a DS is asked of it.
-func (b *builder) delegateFromParent(child int) {
-	z := &b.t.zones[child]
-	origin := bytes.Clone(b.t.nameOf(&b.t.nodes[z.apex]))
-	b.setOwner(origin)
-	parent, _ := b.t.zoneOf(&b.n, 1)
-	if z.labels == 0 || z.broken || parent < 0 || !b.t.zones[parent].derived || b.t.zones[parent].broken {
+func (z *zoneBuilder) delegateFromParent() {
+	z.b.setOwner(z.origin)
+	above, _ := z.b.t.zoneOf(&z.b.n, 1)
+	if z.labels == 0 || z.broken || above == nil || !above.derived || above.broken {
 		return
 	}
-	if nd := b.t.find(parent, b.n.hash[0], origin); nd >= 0 && b.heads[nd] >= 0 {
+	parent := z.b.zones[above.index]
+	if parent.has(z.origin) >= 0 {
 		return
 	}
-	for r := b.heads[z.apex]; r >= 0; r = b.recs[r].next {
-		if b.recs[r].rtype != typeNS {
+	for r := z.heads[0]; r >= 0; r = z.recs[r].next {
+		if z.recs[r].rtype != typeNS {
 			continue
 		}
-		host, _ := b.t.next(b.recs[r].data)
-		host = bytes.Clone(host)
-		b.setOwner(origin)
-		b.add(parent, -1, z.source.Pos, typeNS, b.recs[r].ttl, host)
-		b.addGlue(parent, child, host)
+		host, _ := z.next(z.recs[r].data)
+		z.b.setOwner(z.origin)
+		parent.add(-1, z.source.Pos, typeNS, z.recs[r].ttl, host)
+		z.addGlue(parent, host)
 	}
 }
 
 // addGlue adds the addresses that a zone has for a name of its own to the zone above.
-func (b *builder) addGlue(parent, child int, host []byte) {
-	b.setOwner(host)
-	nd := b.t.find(child, b.n.hash[0], host)
-	if nd < 0 {
+func (z *zoneBuilder) addGlue(parent *zoneBuilder, host []byte) {
+	z.b.setOwner(host)
+	nd := z.find(z.b.n.hash[0], host)
+	if nd < 0 || parent.has(host) >= 0 { // for another zone
 		return
 	}
-	if up := b.t.find(parent, b.n.hash[0], host); up >= 0 && b.heads[up] >= 0 {
-		return // for another zone
-	}
-	for r := b.heads[nd]; r >= 0; r = b.recs[r].next {
-		rec := b.recs[r]
-		if rdata, _ := b.t.next(rec.data); rec.rtype == typeA || rec.rtype == typeAAAA {
-			b.setOwner(host)
-			b.add(parent, -1, b.t.zones[child].source.Pos, rec.rtype, rec.ttl, bytes.Clone(rdata))
+	for r := z.heads[nd]; r >= 0; r = z.recs[r].next {
+		rec := z.recs[r]
+		if rdata, _ := z.next(rec.data); rec.rtype == typeA || rec.rtype == typeAAAA {
+			parent.add(-1, z.source.Pos, rec.rtype, rec.ttl, rdata)
 		}
 	}
 }
@@ -424,11 +394,11 @@ func (b *builder) addGlue(parent, child int, host []byte) {
 // setOwner makes wire, which is well-formed, the owner of what is added next.
 func (b *builder) setOwner(wire []byte) { _, _ = b.n.parse(wire) }
 
-// first returns the data of the first record of a type at a node, or nil.
-func (b *builder) first(nd uint32, rtype uint16) []byte {
-	for r := b.heads[nd]; r >= 0; r = b.recs[r].next {
-		if b.recs[r].rtype == rtype {
-			rdata, _ := b.t.next(b.recs[r].data)
+// first returns the data of the first record of a type at the apex, or nil.
+func (z *zoneBuilder) first(rtype uint16) []byte {
+	for r := z.heads[0]; r >= 0; r = z.recs[r].next {
+		if z.recs[r].rtype == rtype {
+			rdata, _ := z.next(z.recs[r].data)
 			return rdata
 		}
 	}
@@ -470,37 +440,39 @@ func (b *builder) addPolicy(l *lab.Lab, readFile func(string) ([]byte, error)) {
 			sig = append(append(sig, s.String()...), ' ')
 		}
 	}
-	for i := range t.zones {
-		if t.zones[i].delegates {
+	for _, z := range t.zones {
+		if z.delegates {
 			t.delegates = true
+			sig = t.appendDelegations(sig, z)
 		}
-	}
-	if t.delegates {
-		sig = append(sig, t.blob...)
 	}
 	t.forwardHash = stableHash(sig)
 }
 
-// groupNodes gives every zone the list of its nodes, so that what concerns one zone does not look at all others.
-func (b *builder) groupNodes() {
-	b.t.index = make(map[string]int, len(b.t.zones))
-	count := make([]int, len(b.t.zones)+1)
-	for i := range b.t.nodes {
-		if z := b.t.nodes[i].zone; z != originZone {
-			count[z]++
+// appendDelegations appends what is known of the servers of the zones that a zone delegates.
+func (t *Table) appendDelegations(b []byte, z *zone) []byte {
+	for i := range z.nodes {
+		nd := &z.nodes[i]
+		if !nd.cut {
+			continue
+		}
+		b = append(b, z.nameOf(nd)...)
+		set := z.set(nd, typeNS)
+		b = append(b, z.setData(set)...)
+		off := set.data
+		for range set.n {
+			var rdata []byte
+			rdata, off = z.next(off)
+			var host name
+			if _, err := host.parse(rdata); err != nil {
+				continue
+			}
+			for _, a := range t.addressesOf(&host) {
+				b = append(b, a.AsSlice()...)
+			}
 		}
 	}
-	all := make([]uint32, len(b.t.nodes))
-	for i := range b.t.zones {
-		z := &b.t.zones[i]
-		b.t.index[z.text] = i
-		z.members, all = all[:0:count[i]], all[count[i]:]
-	}
-	for i := range b.t.nodes {
-		if z := b.t.nodes[i].zone; z != originZone {
-			b.t.zones[z].members = append(b.t.zones[z].members, uint32(i))
-		}
-	}
+	return b
 }
 
 // stableHash returns a hash that is the same in every process for the same bytes.

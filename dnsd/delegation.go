@@ -33,13 +33,12 @@ func (t *Table) delegationOf(n *name) *delegation {
 		return nil
 	}
 	origin := n.suffix(m.cut)
-	nd := &t.nodes[t.find(m.zone, n.hash[m.cut], origin)]
 	d := &delegation{zone: nameText(origin)}
-	set := t.set(nd, typeNS)
+	set := m.zone.set(m.zone.node(n, m.cut), typeNS)
 	off := set.data
 	for range set.n {
 		var rdata []byte
-		rdata, off = t.next(off)
+		rdata, off = m.zone.next(off)
 		var host name
 		if _, err := host.parse(rdata); err == nil {
 			d.servers = append(d.servers, nameServer{bytes.Clone(host.bytes()), t.addressesOf(&host)})
@@ -51,22 +50,22 @@ func (t *Table) delegationOf(n *name) *delegation {
 // addressesOf returns the addresses that the table has for a name, glue below a delegation included.
 func (t *Table) addressesOf(n *name) (addrs []netip.Addr) {
 	z, _ := t.zoneOf(n, 0)
-	if z < 0 {
+	if z == nil {
 		return nil
 	}
-	i := t.find(z, n.hash[0], n.bytes())
-	if i < 0 {
+	nd := z.node(n, 0)
+	if nd == nil {
 		return nil
 	}
 	for _, rtype := range [...]uint16{typeA, typeAAAA} {
-		set := t.set(&t.nodes[i], rtype)
+		set := z.set(nd, rtype)
 		if set == nil {
 			continue
 		}
 		off := set.data
 		for range set.n {
 			var rdata []byte
-			rdata, off = t.next(off)
+			rdata, off = z.next(off)
 			if a, ok := netip.AddrFromSlice(rdata); ok {
 				addrs = append(addrs, a)
 			}
@@ -100,7 +99,7 @@ func (f *forwarder) lookUp(ctx context.Context, t *Table, wire []byte) (addrs []
 		return addrs
 	}
 	q := upstreamQuery{table: t, name: &n, qtype: typeA}
-	if z, _ := t.zoneOf(&n, 0); z >= 0 && !t.zones[z].forwardMissing {
+	if z, _ := t.zoneOf(&n, 0); z != nil && !z.forwardMissing {
 		return nil // ours, and there is none
 	}
 	if q.servers, _ = t.upstreams(&n); len(q.servers) == 0 {

@@ -142,7 +142,7 @@ func (z *zone) describe() string {
 
 // traceZone notes which name of a zone has the answer, and what its records were derived from.
 func (r *request) traceZone(m match) {
-	z := &r.t.zones[m.zone]
+	z := m.zone
 	text := z.describe()
 	switch {
 	case m.dname > 0:
@@ -150,22 +150,22 @@ func (r *request) traceZone(m match) {
 	case m.cut >= 0:
 		text += ", delegation of " + nameText(r.cur.suffix(m.cut))
 	default:
-		nd := &r.t.nodes[m.node]
-		owner := r.t.nameOf(nd)
+		nd := m.node
+		owner := z.nameOf(nd)
 		if string(owner) != string(r.cur.bytes()) {
 			text += ", wildcard " + nameText(owner)
 		}
-		set := r.t.set(nd, r.q.qtype)
-		if alias := r.t.set(nd, typeCNAME); set == nil && alias != nil {
+		set := z.set(nd, r.q.qtype)
+		if alias := z.set(nd, typeCNAME); set == nil && alias != nil {
 			text, set = text+", CNAME", alias
 		}
 		if set == nil {
 			text += ", the name has no such record"
 			break
 		}
-		sources := r.t.sources(z.source)
-		rdata, _ := r.t.next(set.data)
-		from := r.t.followedText(set)
+		sources := z.sources()
+		rdata, _ := z.next(set.data)
+		from := z.followedText(set)
 		if from == "" {
 			from = sources[sourceKey{string(owner), set.rtype, string(rdata)}]
 		}

@@ -2,7 +2,6 @@ package dnsd
 
 import (
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"iter"
 	"net/netip"
@@ -25,8 +24,7 @@ type Learned struct {
 
 // A followedSet is an RRset of addresses that follows the members of a balancer.
 type followedSet struct {
-	set      uint32 // in Table.sets
-	zone     int
+	set      uint32 // in zone.sets
 	balancer string
 	members  []followedMember
 	answered []followedMember // of them
@@ -38,48 +36,54 @@ type followedMember struct {
 }
 
 // Follows reports whether names of the table follow the members of balancers.
-func (t *Table) Follows() bool { return len(t.followed) > 0 }
+func (t *Table) Follows() bool {
+	return slices.ContainsFunc(t.zones, func(z *zone) bool { return len(z.followed) > 0 })
+}
 
 // TransfersLeases reports whether transfers of some zone have the names of DHCP clients.
 func (t *Table) TransfersLeases() bool {
-	return slices.ContainsFunc(t.zones, func(z zone) bool { return z.source.Leases })
+	return slices.ContainsFunc(t.zones, func(z *zone) bool { return z.source.Leases })
+}
+
+// TransfersLeasesOf is TransfersLeases for the zone of an origin.
+func (t *Table) TransfersLeasesOf(origin string) bool {
+	z := t.zoneNamed(origin)
+	return z != nil && z.source.Leases
 }
 
 // Learns reports whether WithLearned may return another table.
 func (t *Table) Learns() bool { return t.Follows() || t.TransfersLeases() }
 
 // addFollowed notes which RRsets follow the members of balancers.
-func (b *builder) addFollowed() {
-	for i := range b.t.zones {
-		records := b.t.zones[i].source.Records
-		for first := 0; first < len(records); {
-			last := first + 1
-			for last < len(records) && records[last].Name == records[first].Name && records[last].Type == records[first].Type {
-				last++
-			}
-			if records[first].Follows != nil {
-				b.addFollowedSet(i, records[first:last])
-			}
-			first = last
+func (z *zoneBuilder) addFollowed() {
+	records := z.source.Records
+	for first := 0; first < len(records); {
+		last := first + 1
+		for last < len(records) && records[last].Name == records[first].Name && records[last].Type == records[first].Type {
+			last++
 		}
+		if records[first].Follows != nil {
+			z.addFollowedSet(records[first:last])
+		}
+		first = last
 	}
 }
 
 // addFollowedSet notes one RRset, of the records of one name and type.
-func (b *builder) addFollowedSet(z int, records []lab.Record) {
+func (z *zoneBuilder) addFollowedSet(records []lab.Record) {
 	wire, err := appendName(nil, records[0].Name)
 	if err != nil {
 		return // addDerived reports it
 	}
-	b.setOwner(wire)
-	nd := b.t.find(z, b.n.hash[0], wire)
+	z.b.setOwner(wire)
+	nd := z.find(z.b.n.hash[0], wire)
 	if nd < 0 {
 		return
 	}
-	f := followedSet{zone: z, balancer: records[0].Follows.Name}
+	f := followedSet{balancer: records[0].Follows.Name}
 	if then := records[0].Then; then.IsValid() {
 		f.members = []followedMember{{addr: records[0].Addr, backup: true}, {addr: then}}
-		b.addFollowedTo(nd, records[0].Addr, f, f.members[:1])
+		z.addFollowedTo(nd, records[0].Addr, f, f.members[:1])
 		return
 	}
 	for _, r := range records {
@@ -91,17 +95,17 @@ func (b *builder) addFollowedSet(z int, records []lab.Record) {
 		}
 		f.members = append(f.members, m)
 	}
-	b.addFollowedTo(nd, records[0].Addr, f, f.members)
+	z.addFollowedTo(nd, records[0].Addr, f, f.members)
 }
 
 // addFollowedTo notes the RRset of addresses of a node, as those of addr. answered is what the RRset has now.
-func (b *builder) addFollowedTo(nd int, addr netip.Addr, f followedSet, answered []followedMember) {
+func (z *zoneBuilder) addFollowedTo(nd int, addr netip.Addr, f followedSet, answered []followedMember) {
 	f.answered = answered
-	n := &b.t.nodes[nd]
+	n := &z.nodes[nd]
 	for j := range uint32(n.sets) {
-		if set := &b.t.sets[n.first+j]; (set.rtype == typeA || set.rtype == typeAAAA) && (set.rtype == typeA) == addr.Is4() {
+		if set := &z.sets[n.first+j]; (set.rtype == typeA || set.rtype == typeAAAA) && (set.rtype == typeA) == addr.Is4() {
 			f.set = n.first + j
-			b.t.followed = append(b.t.followed, f)
+			z.followed = append(z.followed, f)
 		}
 	}
 }
@@ -127,73 +131,88 @@ func (f *followedSet) chosen(usable func(balancer string, member netip.Addr) boo
 	return f.members
 }
 
-// WithLearned returns a table with what was learned. Its serials are those of the lab file: see WithSerials.
+// WithLearned returns a table with what was learned. Zones that it changes have the serials of the lab file: see WithSerials.
 func (t *Table) WithLearned(l Learned) *Table {
-	base := cmp.Or(t.base, t)
-	if !base.Learns() {
-		return base
+	if !t.Learns() {
+		return t
 	}
+	c := *t
+	c.zones = slices.Clone(t.zones)
+	leases := t.leaseRecords(l)
+	for i, z := range c.zones {
+		if l.Leases == nil || !z.source.Leases {
+			leases[i] = z.leases
+		}
+		c.zones[i] = z.withLearned(l.Usable, leases[i])
+	}
+	return &c
+}
+
+// withLearned returns a zone with what was learned, which is the same one if that is what it has.
+func (z *zone) withLearned(usable func(balancer string, member netip.Addr) bool, leases []string) *zone {
+	if slices.Equal(z.leases, leases) && !z.healthChanged(usable) {
+		return z
+	}
+	base := cmp.Or(z.constant, z)
 	c := *base
-	c.base = base
-	c.sets, c.zones, c.followed = slices.Clone(base.sets), slices.Clone(base.zones), slices.Clone(base.followed)
-	c.blob = slices.Clip(base.blob)
+	c.constant, c.leases, c.content = base, leases, &contentHash{}
+	c.sets, c.followed, c.blob = slices.Clone(base.sets), slices.Clone(base.followed), slices.Clip(base.blob)
 	for i := range c.followed {
-		c.choose(&c.followed[i], l.Usable)
-	}
-	if l.Leases != nil && l.Leased != nil {
-		c.addLeases(l)
-		return &c
-	}
-	for i := range c.zones {
-		c.zones[i].leases = t.zones[i].leases
+		c.choose(&c.followed[i], usable)
 	}
 	return &c
 }
 
 // HealthChanged reports whether WithLearned would answer with other members.
 func (t *Table) HealthChanged(usable func(balancer string, member netip.Addr) bool) bool {
-	return slices.ContainsFunc(t.followed, func(f followedSet) bool { return !slices.Equal(f.chosen(usable), f.answered) })
+	return slices.ContainsFunc(t.zones, func(z *zone) bool { return z.healthChanged(usable) })
+}
+
+func (z *zone) healthChanged(usable func(balancer string, member netip.Addr) bool) bool {
+	return slices.ContainsFunc(z.followed, func(f followedSet) bool { return !slices.Equal(f.chosen(usable), f.answered) })
 }
 
 // SameLeases reports whether transfers have the same names of DHCP clients as those of a table of the same lab.
 func (t *Table) SameLeases(o *Table) bool {
-	return slices.EqualFunc(t.zones, o.zones, func(x, y zone) bool { return slices.Equal(x.leases, y.leases) })
+	return slices.EqualFunc(t.zones, o.zones, func(x, y *zone) bool { return slices.Equal(x.leases, y.leases) })
 }
 
 // choose gives a followed RRset the addresses of the members that are answered.
-func (t *Table) choose(f *followedSet, usable func(balancer string, member netip.Addr) bool) {
+func (z *zone) choose(f *followedSet, usable func(balancer string, member netip.Addr) bool) {
 	f.answered = f.chosen(usable)
-	set := &t.sets[f.set]
-	set.data, set.n = uint32(len(t.blob)), uint16(len(f.answered))
+	set := &z.sets[f.set]
+	set.data, set.n = uint32(len(z.blob)), uint16(len(f.answered))
 	for _, m := range f.answered {
-		t.blob = binary.BigEndian.AppendUint16(t.blob, uint16(m.addr.BitLen()/8))
-		t.blob = append(t.blob, m.addr.AsSlice()...)
+		z.appendData(m.addr.AsSlice())
 	}
 }
 
 // followedText says how an RRset follows the members of a balancer; empty: it does not.
-func (t *Table) followedText(set *rrset) string {
-	for i := range t.followed {
-		if f := &t.followed[i]; &t.sets[f.set] == set {
+func (z *zone) followedText(set *rrset) string {
+	for i := range z.followed {
+		if f := &z.followed[i]; &z.sets[f.set] == set {
 			return fmt.Sprintf("%d of %d members of balancer %s", len(f.answered), len(f.members), f.balancer)
 		}
 	}
 	return ""
 }
 
-// addLeases adds the names of DHCP clients to what is transferred of the zones that want them.
-func (t *Table) addLeases(l Learned) {
+// leaseRecords returns the records of DHCP clients that the transfers of zones have, by index, sorted.
+func (t *Table) leaseRecords(l Learned) [][]string {
+	all := make([][]string, len(t.zones))
+	if l.Leases == nil || l.Leased == nil {
+		return all
+	}
 	add := func(owner []byte, rtype uint16, rdata []byte) {
 		var n name
 		if _, err := n.parse(owner); err != nil {
 			return
 		}
 		m := t.match(&n)
-		if m.zone < 0 || m.cut >= 0 || m.dname > 0 || m.node >= 0 || t.zones[m.zone].broken || !t.zones[m.zone].source.Leases {
+		if m.zone == nil || m.cut >= 0 || m.dname > 0 || m.node != nil || m.zone.broken || !m.zone.source.Leases {
 			return
 		}
-		z := &t.zones[m.zone]
-		z.leases = append(z.leases, string(appendRecord(nil, owner, &rrset{rtype: rtype, ttl: leaseTTL}, rdata)))
+		all[m.zone.index] = append(all[m.zone.index], string(appendRecord(nil, owner, &rrset{rtype: rtype, ttl: leaseTTL}, rdata)))
 	}
 	for addr := range l.Leased {
 		owner, target := t.leaseOf(l.Leases, addr)
@@ -219,10 +238,11 @@ func (t *Table) addLeases(l Learned) {
 			}
 		}
 	}
-	for i := range t.zones {
-		slices.Sort(t.zones[i].leases)
-		t.zones[i].leases = slices.Compact(t.zones[i].leases)
+	for i := range all {
+		slices.Sort(all[i])
+		all[i] = slices.Compact(all[i])
 	}
+	return all
 }
 
 // leaseOf returns the name of the client at an address; empty: it has none. forward reports whether the name leads back to the

@@ -41,7 +41,7 @@ func (r *request) lease(m match, leases Leases) bool {
 		r.w.rr(answers, r.owner, typeA, leaseTTL, b[12:])
 	case addr.Is6() && (r.q.qtype == typeAAAA || r.q.qtype == typeANY):
 		r.w.rr(answers, r.owner, typeAAAA, leaseTTL, b[:])
-	case m.zone >= 0:
+	case m.zone != nil:
 		r.negative(m)
 	}
 	return true
@@ -80,7 +80,7 @@ func (t *Table) mayBeClients(label string) bool {
 		return false
 	}
 	m := t.match(&n)
-	return m.node < 0 && m.cut < 0 && m.dname == 0
+	return m.node == nil && m.cut < 0 && m.dname == 0
 }
 
 // leaseName answers for the reverse name of an address of the lab.
@@ -101,7 +101,7 @@ func (r *request) leaseName(m match, leases Leases, addr netip.Addr) bool {
 	switch {
 	case err == nil && (r.q.qtype == typePTR || r.q.qtype == typeANY):
 		r.w.rr(answers, r.owner, typePTR, leaseTTL, target)
-	case m.zone >= 0:
+	case m.zone != nil:
 		r.negative(m)
 	}
 	return true

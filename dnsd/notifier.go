@@ -116,7 +116,7 @@ func (s *Server) notifyDue(ctx context.Context, t *Table, places chan struct{}, 
 // notifyOne notifies one secondary of one zone, and waits for its reply.
 func (s *Server) notifyOne(ctx context.Context, t *Table, k notifyKey) {
 	z := t.zoneNamed(k.origin)
-	if z < 0 || t.zones[z].broken || !t.notifies(k.to) {
+	if z == nil || z.broken || !t.notifies(k.to) {
 		s.notifier.forget(k)
 		return
 	}
@@ -129,7 +129,7 @@ func (s *Server) notifyOne(ctx context.Context, t *Table, k notifyKey) {
 	if k.to.Key != "" && sig == nil {
 		why = "secondary is not notified: its key cannot be read"
 	} else {
-		replied = t.replied(ctx, t.notifyMessage(z), sig, k.to.Addr, time.Now().Add(notifyWait))
+		replied = t.replied(ctx, z.notifyMessage(), sig, k.to.Addr, time.Now().Add(notifyWait))
 	}
 	if ctx.Err() != nil {
 		return

@@ -68,17 +68,14 @@ func (s *Server) notify(t *Table, origins []string) {
 func (t *Table) notifies(to lab.Secondary) bool { return slices.Contains(t.notify, to) }
 
 // notifyMessage returns the message that says that a zone has changed (RFC 1996 section 3.7).
-func (t *Table) notifyMessage(z int) []byte {
-	apex := &t.nodes[t.zones[z].apex]
-	set := t.set(apex, typeSOA)
-	rdata, _ := t.next(set.data)
+func (z *zone) notifyMessage() []byte {
 	var id [2]byte
 	_, _ = rand.Read(id[:]) // never fails
 	b := binary.BigEndian.AppendUint16(id[:], opcodeNotify|flagAA)
 	b = append(b, 0, 1, 0, 1, 0, 0, 0, 0)
-	b = append(b, t.nameOf(apex)...)
+	b = append(b, z.origin...)
 	b = append(b, 0, typeSOA, 0, classIN)
-	return appendRecord(b, t.nameOf(apex), set, rdata)
+	return append(b, z.soaRecord()...)
 }
 
 // replied sends a NOTIFY, signed with sig if it is not nil, and reports whether its reply came until a deadline.

@@ -3,136 +3,131 @@ package dnsd
 import (
 	"bytes"
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
 )
 
 // makeRRSets gives every node its RRsets.
-func (b *builder) makeRRSets() {
-	b.t.sets = make([]rrset, 0, len(b.recs))
+func (z *zoneBuilder) makeRRSets() {
+	z.sets = make([]rrset, 0, len(z.recs))
 	var of []int32
-	for nd := range b.t.nodes {
-		if b.t.nodes[nd].zone == originZone {
-			continue
-		}
+	for nd := range z.nodes {
 		of = of[:0]
-		for r := b.heads[nd]; r >= 0; r = b.recs[r].next {
+		for r := z.heads[nd]; r >= 0; r = z.recs[r].next {
 			of = append(of, r)
 		}
-		b.t.nodes[nd].first = uint32(len(b.t.sets))
+		z.nodes[nd].first = uint32(len(z.sets))
 		if len(of) > 1 {
-			slices.SortStableFunc(of, func(x, y int32) int { return cmp.Compare(b.recs[x].rtype, b.recs[y].rtype) })
+			slices.SortStableFunc(of, func(x, y int32) int { return cmp.Compare(z.recs[x].rtype, z.recs[y].rtype) })
 		}
 		for len(of) > 0 {
-			n := b.makeRRSet(nd, of)
+			n := z.makeRRSet(nd, of)
 			of = of[n:]
 		}
-		b.checkNode(nd)
+		z.checkNode(nd)
 	}
-	b.checkBelowDNAMEs()
+	if z.dnames {
+		z.checkBelowDNAMEs()
+	}
 }
 
 // makeRRSet makes one RRset of the leading records of one type and returns how many those are.
-func (b *builder) makeRRSet(nd int, of []int32) int {
-	first := b.recs[of[0]]
+func (z *zoneBuilder) makeRRSet(nd int, of []int32) int {
+	first := z.recs[of[0]]
 	n := 1
-	for n < len(of) && b.recs[of[n]].rtype == first.rtype {
+	for n < len(of) && z.recs[of[n]].rtype == first.rtype {
 		n++
 	}
 	set := rrset{data: first.data, ttl: first.ttl, rtype: first.rtype, n: 1}
 	if n > 1 {
-		set = b.mergeRRSet(of[:n])
+		set = z.mergeRRSet(of[:n])
 	}
-	if b.t.nodes[nd].sets == math.MaxUint8 {
-		b.problemAt(nd, "more than 255 types of records")
+	if z.nodes[nd].sets == math.MaxUint8 {
+		z.problemAt(nd, "more than 255 types of records")
 		return len(of)
 	}
-	b.t.sets = append(b.t.sets, set)
-	b.t.nodes[nd].sets++
+	z.sets = append(z.sets, set)
+	z.nodes[nd].sets++
 	return n
 }
 
 // join puts the data of several records of one type side by side, each once. An RRset has one TTL, the smallest
 // (RFC 2181 section 5.2).
-func (b *builder) mergeRRSet(of []int32) rrset {
-	set := rrset{data: uint32(len(b.t.blob)), ttl: math.MaxUint32, rtype: b.recs[of[0]].rtype}
+func (z *zoneBuilder) mergeRRSet(of []int32) rrset {
+	set := rrset{data: uint32(len(z.blob)), ttl: math.MaxUint32, rtype: z.recs[of[0]].rtype}
 	for i, r := range of {
-		rdata, _ := b.t.next(b.recs[r].data)
+		rdata, _ := z.next(z.recs[r].data)
 		twice := slices.ContainsFunc(of[:i], func(o int32) bool {
-			other, _ := b.t.next(b.recs[o].data)
+			other, _ := z.next(z.recs[o].data)
 			return bytes.Equal(other, rdata)
 		})
-		set.ttl = min(set.ttl, b.recs[r].ttl)
+		set.ttl = min(set.ttl, z.recs[r].ttl)
 		if twice || set.n == math.MaxUint16 {
 			continue
 		}
-		b.t.blob = binary.BigEndian.AppendUint16(b.t.blob, uint16(len(rdata)))
-		b.t.blob = append(b.t.blob, rdata...)
+		z.appendData(rdata)
 		set.n++
 	}
 	return set
 }
 
 // checkNode finds what may not stand together at one name.
-func (b *builder) checkNode(i int) {
-	nd := &b.t.nodes[i]
-	z := &b.t.zones[nd.zone]
-	if cname := b.t.set(nd, typeCNAME); cname != nil && (nd.sets > 1 || cname.n > 1) {
-		b.problemAt(i, "a name with a CNAME has no other record (RFC 1034 section 3.6.2)")
+func (z *zoneBuilder) checkNode(i int) {
+	nd := &z.nodes[i]
+	if cname := z.set(nd, typeCNAME); cname != nil && (nd.sets > 1 || cname.n > 1) {
+		z.problemAt(i, "a name with a CNAME has no other record (RFC 1034 section 3.6.2)")
 	}
-	if soa := b.t.set(nd, typeSOA); soa != nil && (uint32(i) != z.apex || soa.n > 1) {
-		b.problemAt(i, "a zone has one SOA, at its origin %s", z.text)
+	if soa := z.set(nd, typeSOA); soa != nil && (i != 0 || soa.n > 1) {
+		z.problemAt(i, "a zone has one SOA, at its origin %s", z.text)
 	}
-	if dname := b.t.set(nd, typeDNAME); dname != nil {
+	if dname := z.set(nd, typeDNAME); dname != nil {
 		if dname.n > 1 {
-			b.problemAt(i, "a name has one DNAME (RFC 6672 section 2.4)")
+			z.problemAt(i, "a name has one DNAME (RFC 6672 section 2.4)")
 		}
 		nd.dname, z.dnames = true, true
 	}
-	if b.t.set(nd, typeNS) == nil || uint32(i) == z.apex {
+	if z.set(nd, typeNS) == nil || i == 0 {
 		return
 	}
-	if bytes.HasPrefix(b.t.blob[nd.name:], []byte(wildcardLabel)) {
-		b.problemAt(i, "a wildcard cannot be delegated (RFC 4592 section 4.2)")
+	if bytes.HasPrefix(z.blob[nd.name:], []byte(wildcardLabel)) {
+		z.problemAt(i, "a wildcard cannot be delegated (RFC 4592 section 4.2)")
 	}
 	nd.cut, z.cuts = true, true
-	b.setOwner(b.t.nameOf(nd))
-	if _, at := b.t.zoneOf(&b.n, 0); at > 0 {
+	z.b.setOwner(z.nameOf(nd))
+	if _, at := z.b.t.zoneOf(&z.b.n, 0); at > 0 {
 		z.delegates = true
 	}
 }
 
 // checkBelowDNAMEs finds names below a DNAME, which would never be seen (RFC 6672 section 2.4).
-func (b *builder) checkBelowDNAMEs() {
-	for i := range b.t.nodes {
-		nd := b.t.nodes[i]
-		if nd.zone == originZone || !b.t.zones[nd.zone].dnames || b.heads[i] < 0 {
+func (z *zoneBuilder) checkBelowDNAMEs() {
+	n := &z.b.n
+	for i := range z.nodes {
+		if z.heads[i] < 0 {
 			continue
 		}
-		b.setOwner(b.t.nameOf(&nd))
-		for label := 1; label <= b.n.labels-int(b.t.zones[nd.zone].labels); label++ {
-			if up := b.t.find(int(nd.zone), b.n.hash[label], b.n.suffix(label)); up >= 0 && b.t.nodes[up].dname {
-				b.problemAt(i, "is below the DNAME of %s (RFC 6672 section 2.4)", nameText(b.n.suffix(label)))
+		z.b.setOwner(z.nameOf(&z.nodes[i]))
+		for label := 1; label <= n.labels-z.labels; label++ {
+			if up := z.zone.node(n, label); up != nil && up.dname {
+				z.problemAt(i, "is below the DNAME of %s (RFC 6672 section 2.4)", nameText(n.suffix(label)))
 			}
 		}
 	}
 }
 
 // problemAt reports a problem at the last authored line of a node.
-func (b *builder) problemAt(nd int, format string, args ...any) {
-	z := b.t.zones[b.t.nodes[nd].zone]
+func (z *zoneBuilder) problemAt(nd int, format string, args ...any) {
 	pos := z.source.Pos
-	for r := b.heads[nd]; r >= 0; r = b.recs[r].next {
-		if line := b.recs[r].line; line >= 0 {
-			pos = b.lines[line].Pos
+	for r := z.heads[nd]; r >= 0; r = z.recs[r].next {
+		if line := z.recs[r].line; line >= 0 {
+			pos = z.b.lines[line].Pos
 		}
 	}
-	text := nameText(b.t.nameOf(&b.t.nodes[nd])) + ": " + fmt.Sprintf(format, args...)
+	text := nameText(z.nameOf(&z.nodes[nd])) + ": " + fmt.Sprintf(format, args...)
 	if pos.File == z.source.File && pos.File != "" {
-		b.brokenFile(int(b.t.nodes[nd].zone), pos, text)
+		z.brokenFile(pos, text)
 		return
 	}
-	b.probs.Addf(pos, "zone "+z.text, "%s", text)
+	z.b.probs.Addf(pos, "zone "+z.text, "%s", text)
 }

@@ -3,62 +3,75 @@ package dnsd
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
+	"sync"
 )
 
 // A ZoneContent identifies what a zone holds, so that its serial moves when, and only when, that does.
 type ZoneContent struct {
-	Origin string // lower case, with a final dot
-	Hash   uint64 // of all records but for the serial, in whatever order; the same in every process
-	Serial uint32 // as authored; 0: none
+	Origin   string // lower case, with a final dot
+	Hash     uint64 // of all records but for the serial, in whatever order; the same in every process
+	Authored uint32 // the serial in the lab file; 0: none
+	Serial   uint32 // that the table has
 }
 
 // Contents returns the content of every zone. Zones whose file cannot be read have none.
 func (t *Table) Contents() []ZoneContent {
 	all := make([]ZoneContent, 0, len(t.zones))
-	for i := range t.zones {
-		if z := &t.zones[i]; !z.broken {
-			all = append(all, ZoneContent{Origin: z.text, Hash: t.hashZone(i), Serial: t.serialOf(z)})
+	for _, z := range t.zones {
+		if !z.broken {
+			all = append(all, ZoneContent{Origin: z.text, Hash: z.hash(), Authored: z.authored, Serial: z.serial()})
 		}
 	}
 	return all
 }
 
-// serialOf returns the serial of a zone's SOA.
-func (t *Table) serialOf(z *zone) uint32 {
-	rdata, _ := t.next(t.set(&t.nodes[z.apex], typeSOA).data)
+// serial returns the serial of a zone's SOA.
+func (z *zone) serial() uint32 {
+	rdata, _ := z.next(z.set(z.apex(), typeSOA).data)
 	return binary.BigEndian.Uint32(rdata[len(rdata)-soaNumbers:])
 }
 
 // soaNumbers is the length of what follows the two names of a SOA: serial, refresh, retry, expire, minimum.
 const soaNumbers = 20
 
-// hashZone adds up the hashes of a zone's records.
-func (t *Table) hashZone(zone int) (sum uint64) {
-	t.eachRecord(zone, func(rr []byte, soa bool) {
-		if soa {
-			clear(rr[len(rr)-soaNumbers:][:4])
-		}
-		sum += stableHash(rr)
+// A contentHash is computed once for zones that differ in nothing but their serial.
+type contentHash struct {
+	once sync.Once
+	sum  uint64
+}
+
+// hash adds up the hashes of a zone's records.
+func (z *zone) hash() uint64 {
+	z.content.once.Do(func() {
+		z.eachRecord(func(rr []byte, soa bool) {
+			if soa {
+				clear(rr[len(rr)-soaNumbers:][:4])
+			}
+			z.content.sum += stableHash(rr)
+		})
 	})
-	return sum
+	return z.content.sum
 }
 
 // WithSerials returns a table whose zones have these serials, by origin. A zone that is missing there keeps its own.
 func (t *Table) WithSerials(serials map[string]uint32) *Table {
 	c := *t
-	if c.base == nil && c.Learns() {
-		c.base = t
-	}
-	c.blob = bytes.Clone(t.blob)
-	for i := range c.zones {
-		z := &c.zones[i]
-		serial, ok := serials[z.text]
-		if z.broken || !ok {
-			continue
+	c.zones = slices.Clone(t.zones)
+	for i, z := range c.zones {
+		if serial, ok := serials[z.text]; ok && !z.broken && z.serial() != serial {
+			c.zones[i] = z.withSerial(serial)
 		}
-		rdata, _ := c.next(c.set(&c.nodes[z.apex], typeSOA).data)
-		binary.BigEndian.PutUint32(rdata[len(rdata)-soaNumbers:], serial)
 	}
+	return &c
+}
+
+// withSerial returns a zone that differs in nothing but its serial.
+func (z *zone) withSerial(serial uint32) *zone {
+	c := *z
+	c.blob = bytes.Clone(z.blob)
+	rdata, _ := c.next(c.set(c.apex(), typeSOA).data)
+	binary.BigEndian.PutUint32(rdata[len(rdata)-soaNumbers:], serial)
 	return &c
 }
 

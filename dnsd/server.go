@@ -237,7 +237,7 @@ func (s *Server) forwardOrRefuse(r *request, out lookupResult) result {
 		return pending
 	}
 	r.flags &^= flagAA
-	r.kind, r.zone = kindForward, -1
+	r.kind, r.zone = kindForward, nil
 	if r.trace != nil || !s.forward.cached(r) || r.delegated && r.lastCNAME() > 0 {
 		r.w.rewind(r.chainEnd)
 		return pending
@@ -307,8 +307,8 @@ func (s *Server) finish(r *request) result {
 	}
 	if r.trace == nil {
 		s.metrics.count(r.kind, r.q.qtype, r.code)
-		if r.zone >= 0 {
-			s.metrics.zones.count(r.t, r.zone, r.code)
+		if r.zone != nil {
+			s.metrics.zones.count(r.t, r.zone.index, r.code)
 		}
 	}
 	if s.queries.readers.Load() > 0 {

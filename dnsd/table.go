@@ -3,7 +3,6 @@ package dnsd
 import (
 	"bytes"
 	"crypto/x509"
-	"encoding/binary"
 	"net/netip"
 	"slices"
 
@@ -11,15 +10,11 @@ import (
 )
 
 // A Table is everything that dnsd answers from: the zones, and who may use the forwarder and transfer zones. It is
-// immutable and safe for concurrent use.
+// immutable and safe for concurrent use. What changes between two loads of the lab file (dynamic updates, members of balancers, leases,
+// serials) makes a new table that shares all zones that it does not concern.
 type Table struct {
-	blob  []byte // names, and record data as (length, data) pairs
-	zones []zone
-	index map[string]int // of zones, by origin as text
-	nodes []node
-	sets  []rrset
-	slots []uint32 // open-addressed hash of nodes: index + 1, or 0
-	depth int      // labels of the longest origin
+	zones   []*zone
+	origins *origins
 
 	domain      []byte // of DHCP clients, in wire form; nil: they get no names
 	domainText  string
@@ -38,50 +33,17 @@ type Table struct {
 	roots                    map[string]*x509.CertPool // by file
 
 	lab      *lab.Lab
-	base     *Table            // without what was learned; nil: itself
-	followed []followedSet     // RRsets whose records follow the members of a balancer
-	updated  map[setKey]*RRSet // what dynamic updates have made
+	homeless map[string]updateSize // what dynamic updates made of zones that the lab does not have, by origin
 	warnings lab.Problems
 	badFiles lab.Problems
 	files    []string
 }
 
-// A zone is one DNS zone.
-type zone struct {
-	origin  uint32 // in Table.blob
-	labels  uint8
-	derived bool
-	// forwardMissing says that others have names below the origin too: a name that the zone does not hold is forwarded.
-	forwardMissing bool
-	broken         bool // its file could not be read: SERVFAIL
-	cuts           bool // holds delegations
-	delegates      bool // to others: the delegated zone is not here
-	dnames         bool // holds DNAMEs
-	apex           uint32
-	members        []uint32 // its nodes
-	leases         []string // records of DHCP clients, in wire form: only transfers have them
-	text           string
-	source         *lab.Zone
-}
-
-// A node is a name of a zone. A node without RRsets is an empty non-terminal (RFC 4592 section 2.2.2).
-type node struct {
-	hash    uint32
-	name    uint32 // in Table.blob
-	first   uint32 // in Table.sets
-	zone    uint16
-	sets    uint8
-	cut     bool // NS below the apex
-	dname   bool
-	derived bool // has records that follow from hosts and clusters
-}
-
-// An rrset is what a node holds of one type: n pairs of length (two octets) and data from data on.
-type rrset struct {
-	data  uint32
-	ttl   uint32
-	rtype uint16
-	n     uint16
+// origins find zones by their origins. All tables of one lab share it, as the order of their zones is the same.
+type origins struct {
+	slots []uint32 // open-addressed hash: index in Table.zones + 1, or 0
+	index map[string]int
+	depth int // labels of the longest origin
 }
 
 // A forwardZone sends what lies below domain to servers.
@@ -92,7 +54,7 @@ type forwardZone struct {
 }
 
 // Warnings returns what is wrong without being an error, such as a zone file that is not there.
-func (t *Table) Warnings() lab.Problems { return t.warnings }
+func (t *Table) Warnings() lab.Problems { return append(slices.Clone(t.warnings), t.unserved()...) }
 
 // BadFiles returns the errors in zone files. Their zones answer SERVFAIL; all others are served.
 func (t *Table) BadFiles() lab.Problems { return t.badFiles }
@@ -101,147 +63,52 @@ func (t *Table) BadFiles() lab.Problems { return t.badFiles }
 // those of dns.forward.
 func (t *Table) Files() []string { return t.files }
 
-// slotHash is the hash of a name inside a zone.
-func slotHash(zone int, h uint64) uint32 {
-	return uint32((h ^ uint64(zone+1)*hashSeed) * hashPrime >> 32)
-}
-
-// find returns the index of a node, or -1. h is the hash of the name.
-func (t *Table) find(zone int, h uint64, wire []byte) int {
-	want, mask := slotHash(zone, h), uint32(len(t.slots)-1)
-	for i := want & mask; t.slots[i] != 0; i = (i + 1) & mask {
-		nd := &t.nodes[t.slots[i]-1]
-		if nd.hash == want && int(nd.zone) == zone && bytes.HasPrefix(t.blob[nd.name:], wire) {
-			return int(t.slots[i] - 1)
-		}
-	}
-	return -1
-}
-
-// findWithLabel is find for a label in front of a parent, as "*" in front of the closest encloser.
-func (t *Table) findWithLabel(zone int, label string, h uint64, parent []byte) int {
-	want, mask := slotHash(zone, h), uint32(len(t.slots)-1)
-	for i := want & mask; t.slots[i] != 0; i = (i + 1) & mask {
-		nd := &t.nodes[t.slots[i]-1]
-		if nd.hash != want || int(nd.zone) != zone {
-			continue
-		}
-		name := t.blob[nd.name:]
-		if string(name[:min(len(label), len(name))]) == label && bytes.HasPrefix(name[len(label):], parent) {
-			return int(t.slots[i] - 1)
-		}
-	}
-	return -1
-}
-
-// zoneOf returns the zone with the longest origin that n without its first labels ends in, and the label of n where that starts, or
-// -1.
-func (t *Table) zoneOf(n *name, first int) (zone, at int) {
-	for i := max(first, n.labels-t.depth); i <= n.labels; i++ {
-		h, suffix := n.hash[i], n.suffix(i)
-		want, mask := slotHash(-1, h), uint32(len(t.slots)-1)
-		for s := want & mask; t.slots[s] != 0; s = (s + 1) & mask {
-			nd := &t.nodes[t.slots[s]-1]
-			if nd.hash == want && nd.zone == originZone && bytes.HasPrefix(t.blob[nd.name:], suffix) {
-				return int(nd.first), i
+// zoneOf returns the zone with the longest origin that n without its first labels ends in, and the label of n where that starts; nil: there
+// is none.
+func (t *Table) zoneOf(n *name, first int) (z *zone, at int) {
+	slots := t.origins.slots
+	mask := uint32(len(slots) - 1)
+	for i := max(first, n.labels-t.origins.depth); i <= n.labels; i++ {
+		want, suffix := slotHash(n.hash[i]), n.suffix(i)
+		for s := want & mask; slots[s] != 0; s = (s + 1) & mask {
+			if z := t.zones[slots[s]-1]; z.nodes[0].hash == want && bytes.Equal(z.origin, suffix) {
+				return z, i
 			}
 		}
 	}
-	return -1, 0
+	return nil, 0
 }
 
-// originZone marks a node that is no name of a zone but says which zone has this origin: its index is in first.
-const originZone = 0xffff
-
-// set returns the RRset of a type, or nil.
-func (t *Table) set(nd *node, rtype uint16) *rrset {
-	sets := t.sets[nd.first : nd.first+uint32(nd.sets)]
-	for i := range sets {
-		if sets[i].rtype == rtype {
-			return &sets[i]
-		}
+// zoneNamed returns the zone of an origin, or nil.
+func (t *Table) zoneNamed(origin string) *zone {
+	if i, ok := t.origins.index[origin]; ok {
+		return t.zones[i]
 	}
 	return nil
 }
 
-// next returns the record data at off and the offset of the one behind it.
-func (t *Table) next(off uint32) (rdata []byte, behind uint32) {
-	n := uint32(binary.BigEndian.Uint16(t.blob[off:]))
-	return t.blob[off+2 : off+2+n], off + 2 + n
-}
-
-// nameOf returns the name of a node in wire form.
-func (t *Table) nameOf(nd *node) []byte {
-	b := t.blob[nd.name:]
-	return b[:wireLen(b)]
-}
-
 // A match is where a name leads.
 type match struct {
-	zone  int // -1: to no zone of the table
-	at    int // the label of the name where the zone's origin starts
-	dname int // the label where the owner of the DNAME starts that the name is below; 0: none
-	node  int // its own node, or the wildcard that it is synthesised from; -1: no such name
-	cut   int // the label where a delegated zone starts; -1: not delegated
+	zone  *zone // nil: to no zone of the table
+	at    int   // the label of the name where the zone's origin starts
+	dname int   // the label where the owner of the DNAME starts that the name is below; 0: none
+	node  *node // its own node, or the wildcard that it is synthesised from; nil: no such name
+	cut   int   // the label where a delegated zone starts; -1: not delegated
 }
 
 // match finds the place of n: RFC 1034 section 4.3.2, with the wildcards of RFC 4592 section 3.3.
 func (t *Table) match(n *name) match {
 	z, at := t.zoneOf(n, 0)
-	return t.matchIn(z, at, n)
+	return z.match(n, at)
 }
 
 // matchForDS finds the place of a DS record: in the zone above, where that is here too (RFC 4035 section 3.1.4.1).
 func (t *Table) matchForDS(n *name) match {
 	z, at := t.zoneOf(n, 0)
-	if above, up := t.zoneOf(n, 1); at == 0 && above >= 0 {
+	if above, up := t.zoneOf(n, 1); at == 0 && above != nil {
 		z, at = above, up
 	}
-	return t.matchIn(z, at, n)
-}
-
-// matchIn is match within one zone, whose origin is the name from label at on.
-func (t *Table) matchIn(z, at int, n *name) match {
-	m := match{zone: z, at: at, node: -1, cut: -1}
-	if z < 0 || t.zones[z].broken {
-		return m
-	}
-	if t.zones[z].cuts {
-		if m.cut = t.cutAbove(z, at, n); m.cut >= 0 {
-			return m
-		}
-	}
-	if m.node = t.find(z, n.hash[0], n.bytes()); m.node >= 0 {
-		return m
-	}
-	for i := 1; i <= at; i++ {
-		encloser := t.find(z, n.hash[i], n.suffix(i))
-		if encloser < 0 {
-			continue
-		}
-		if t.nodes[encloser].dname {
-			m.dname = i
-			return m
-		}
-		h := hashLabel(n.hash[i], []byte(wildcardLabel))
-		m.node = t.findWithLabel(z, wildcardLabel, h, n.suffix(i))
-		return m
-	}
-	return m
-}
-
-// cutAbove returns the label of n, seen from the apex, where the zone delegates, or -1.
-func (t *Table) cutAbove(z, at int, n *name) int {
-	for i := at - 1; i >= 0; i-- {
-		nd := t.find(z, n.hash[i], n.suffix(i))
-		if nd < 0 {
-			return -1
-		}
-		if t.nodes[nd].cut {
-			return i
-		}
-	}
-	return -1
+	return z.match(n, at)
 }
 
 // isOwn reports whether a name that no zone holds is the lab's all the same: that of a host without an address, or the reverse name

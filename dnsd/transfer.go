@@ -2,7 +2,6 @@ package dnsd
 
 import (
 	"bytes"
-	"slices"
 
 	"github.com/miekg/dns"
 )
@@ -41,9 +40,9 @@ func (s *Server) transfer(r *request, send func([]byte) error) error {
 		r.code = failed
 	case !r.t.mayTransfer(r.from, r.sig):
 		r.code = refused
-	case z < 0 || at != 0:
+	case z == nil || at != 0:
 		r.code = notAuth
-	case r.t.zones[z].broken:
+	case z.broken:
 		r.code = servFail
 	}
 	if r.code != noError {
@@ -53,56 +52,51 @@ func (s *Server) transfer(r *request, send func([]byte) error) error {
 		return send(r.w.b)
 	}
 	r.flags = flagAA
-	t := transferWriter{s: s, r: r, send: send}
-	zone := &r.t.zones[z]
-	if hasSerial && t.changes(zone, serial) {
+	t := transferWriter{s: s, r: r, zone: z, send: send}
+	if hasSerial && t.changes(serial) {
 		t.flush()
 		return t.err
 	}
 	s.metrics.sent.Inc()
-	s.log.Info("zone transfer", keyAddr, r.from, keyZone, zone.text)
-	t.whole(z)
+	s.log.Info("zone transfer", keyAddr, r.from, keyZone, z.text)
+	t.whole()
 	t.flush()
 	return t.err
 }
 
 // whole writes a whole zone, its SOA first and last.
-func (t *transferWriter) whole(z int) {
-	table := t.r.t
-	apex := &table.nodes[table.zones[z].apex]
-	soa := table.set(apex, typeSOA)
-	t.set(table.nameOf(apex), soa)
-	for _, i := range table.sorted(z) {
-		nd := &table.nodes[i]
-		for j := range table.sets[nd.first : nd.first+uint32(nd.sets)] {
-			if set := &table.sets[nd.first+uint32(j)]; set.rtype != typeSOA {
-				t.set(table.nameOf(nd), set)
+func (t *transferWriter) whole() {
+	soa := t.zone.soaRecord()
+	t.record(soa)
+	for _, nd := range t.zone.sorted() {
+		for _, set := range t.zone.setsOf(nd) {
+			if set.rtype != typeSOA {
+				t.set(t.zone.nameOf(nd), &set)
 			}
 		}
 	}
-	for _, rr := range table.zones[z].leases {
+	for _, rr := range t.zone.leases {
 		t.record([]byte(rr))
 	}
-	t.set(table.nameOf(apex), soa)
+	t.record(soa)
 }
 
 // changes writes what has changed since a serial. It reports false if that is not known.
-func (t *transferWriter) changes(z *zone, serial uint32) bool {
-	table := t.r.t
-	apex := &table.nodes[z.apex]
-	soa := table.set(apex, typeSOA)
-	if current := table.serialOf(z); !later(current, serial) {
-		t.set(table.nameOf(apex), soa) // the client has it all: RFC 1995 section 2
+func (t *transferWriter) changes(serial uint32) bool {
+	z := t.zone
+	soa := z.soaRecord()
+	if !later(z.serial(), serial) {
+		t.record(soa) // the client has it all: RFC 1995 section 2
 		return true
 	}
 	t.s.changes.see(t.s.deps.Table) // an update may be newer than the last look
-	all, known := t.s.changes.since(table, z, serial)
+	all, known := t.s.changes.since(t.r.t, z, serial)
 	if !known {
 		return false
 	}
 	t.s.metrics.incremental.Inc()
 	t.s.log.Info("incremental zone transfer", keyAddr, t.r.from, keyZone, z.text)
-	t.set(table.nameOf(apex), soa)
+	t.record(soa)
 	for i := range all {
 		t.record(all[i].from)
 		for _, rr := range all[i].removed {
@@ -113,7 +107,7 @@ func (t *transferWriter) changes(z *zone, serial uint32) bool {
 			t.record([]byte(rr))
 		}
 	}
-	t.set(table.nameOf(apex), soa)
+	t.record(soa)
 	return true
 }
 
@@ -121,6 +115,7 @@ func (t *transferWriter) changes(z *zone, serial uint32) bool {
 type transferWriter struct {
 	s    *Server
 	r    *request
+	zone *zone
 	send func([]byte) error
 	buf  []byte
 	err  error
@@ -131,7 +126,7 @@ func (t *transferWriter) set(owner []byte, set *rrset) {
 	off := set.data
 	for range set.n {
 		var rdata []byte
-		rdata, off = t.r.t.next(off)
+		rdata, off = t.zone.next(off)
 		t.buf = appendRecord(t.buf[:0], owner, set, rdata)
 		t.record(t.buf)
 	}
@@ -154,13 +149,6 @@ func (t *transferWriter) flush() {
 	t.s.finish(t.r)
 	t.err = t.send(t.r.w.b)
 	t.r.w.rewind(mark{n: t.r.q.end})
-}
-
-// sorted returns the nodes of a zone in canonical order (RFC 4034 section 6.1).
-func (t *Table) sorted(z int) []uint32 {
-	order := slices.Clone(t.zones[z].members)
-	slices.SortFunc(order, func(x, y uint32) int { return compareNames(t.nameOf(&t.nodes[x]), t.nameOf(&t.nodes[y])) })
-	return order
 }
 
 // compareNames compares two names label by label, from the root.

@@ -11,12 +11,14 @@ import (
 
 // Limits of what dynamic updates may put into a zone. A set that is larger would not fit into one reply.
 const (
-	maxSetRecords  = 500 // of one RRset
-	maxSetOctets   = 32 << 10
-	maxZoneUpdates = 10_000  // RRsets of one zone
-	maxZoneOctets  = 4 << 20 // of their data
-	maxNodeTypes   = 64      // types at one name
-	maxUpdateTTL   = 1<<31 - 1
+	maxSetRecords   = 500 // of one RRset
+	maxSetOctets    = 32 << 10
+	maxNodeTypes    = 64       // types at one name
+	maxZoneUpdates  = 10_000   // RRsets of one zone
+	maxZoneOctets   = 4 << 20  // of their data
+	maxUpdates      = 50_000   // RRsets of all zones
+	maxUpdateOctets = 16 << 20 // of their data
+	maxUpdateTTL    = 1<<31 - 1
 )
 
 // The response codes of RFC 2136 section 2.2.
@@ -56,11 +58,11 @@ func (s *Server) acceptUpdate(r *request, msg []byte) result {
 	switch {
 	case r.q.qtype != typeSOA:
 		r.code = formErr
-	case r.q.qclass != classIN || z < 0 || at != 0:
+	case r.q.qclass != classIN || z == nil || at != 0:
 		r.code = notAuth
-	case s.deps.Updates == nil || !allows(r.t.zones[z].source.Update, r.from, r.sig):
+	case s.deps.Updates == nil || !allows(z.source.Update, r.from, r.sig):
 		r.code = refused
-	case r.t.zones[z].broken:
+	case z.broken:
 		r.code = servFail
 	default:
 		r.update = bytes.Clone(msg)

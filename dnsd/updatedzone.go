@@ -1,6 +1,7 @@
 package dnsd
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -10,75 +11,231 @@ import (
 	"github.com/miekg/dns"
 )
 
-// updatedLine marks a record that is neither the lab's nor authored.
-const updatedLine = -2
+// An updateSize is how much dynamic updates have made.
+type updateSize struct{ sets, octets int }
 
-// addUpdates adds what dynamic updates made. The lab file takes precedence: what it has now, or hides, or no longer lets be updated, is
-// kept, not served, with a warning.
-func (b *builder) addUpdates(sets []RRSet) {
-	b.t.updated = make(map[setKey]*RRSet, len(sets))
-	zones, hidden := map[string]int{}, map[string]int{}
-	for i := range b.t.zones {
-		zones[b.t.zones[i].text] = i
-	}
+func sizeOf(sets []RRSet) updateSize {
+	size := updateSize{sets: len(sets)}
 	for i := range sets {
-		if z, ok := zones[sets[i].Zone]; !ok || !b.addUpdate(z, &sets[i]) {
-			hidden[sets[i].Zone]++
-		}
+		size.octets += length(sets[i].Data)
 	}
-	for _, origin := range slices.Sorted(maps.Keys(hidden)) {
+	return size
+}
+
+func (s updateSize) plus(o updateSize) updateSize {
+	return updateSize{s.sets + o.sets, s.octets + o.octets}
+}
+
+func (s updateSize) minus(o updateSize) updateSize {
+	return updateSize{s.sets - o.sets, s.octets - o.octets}
+}
+
+// updateSize returns how much is kept of all zones, whether it is served or not.
+func (t *Table) updateSize() (all updateSize) {
+	for _, z := range t.zones {
+		all = all.plus(z.kept)
+	}
+	for _, size := range t.homeless {
+		all = all.plus(size)
+	}
+	return all
+}
+
+// An UpdateRoom is how much dynamic updates may still make. It is for what was stored by others, as in a backup: an update itself is refused
+// if there is no room for it.
+type UpdateRoom struct {
+	all   updateSize
+	zones map[string]updateSize
+}
+
+// NewUpdateRoom returns all the room that there is.
+func NewUpdateRoom() *UpdateRoom { return &UpdateRoom{zones: map[string]updateSize{}} }
+
+// Take reports whether there is room for an RRset, and takes it.
+func (r *UpdateRoom) Take(s *RRSet) bool {
+	one := updateSize{1, length(s.Data)}
+	zone, all := r.zones[s.Zone].plus(one), r.all.plus(one)
+	if s.tooLarge() || zone.sets > maxZoneUpdates || zone.octets > maxZoneOctets || all.sets > maxUpdates || all.octets > maxUpdateOctets {
+		return false
+	}
+	r.zones[s.Zone], r.all = zone, all
+	return true
+}
+
+// withAllUpdates returns a table that was just compiled with what dynamic updates made. The lab file takes precedence: what it has now, or
+// hides, or no longer lets be updated, is kept, not served, with a warning.
+func (t *Table) withAllUpdates(sets []RRSet) *Table {
+	byZone := map[string][]RRSet{}
+	for _, set := range sets {
+		byZone[set.Zone] = append(byZone[set.Zone], set)
+	}
+	t.homeless = map[string]updateSize{}
+	for _, origin := range slices.Sorted(maps.Keys(byZone)) {
+		z := t.zoneNamed(origin)
+		if z == nil {
+			t.homeless[origin] = sizeOf(byZone[origin])
+			continue
+		}
+		t.zones[z.index] = z.withUpdates(t, byZone[origin])
+	}
+	return t
+}
+
+// WithUpdates returns a table whose zone of that origin has what dynamic updates made of it, which is sets and nothing else, and what was
+// learned of it. All other zones are those of t. The zone has the serial of the lab file: see WithSerials.
+func (t *Table) WithUpdates(origin string, sets []RRSet, l Learned) *Table {
+	c := *t
+	old := t.zoneNamed(origin)
+	if old == nil {
+		c.homeless = maps.Clone(t.homeless)
+		c.homeless[origin] = sizeOf(sets)
+		return &c
+	}
+	constant := cmp.Or(old.constant, old)
+	z := cmp.Or(constant.plain, constant).withUpdates(t, sets)
+	c.zones = slices.Clone(t.zones)
+	c.zones[z.index] = z
+	leases := old.leases
+	if l.Leases != nil {
+		leases = c.leaseRecords(l)[z.index]
+	}
+	c.zones[z.index] = z.withLearned(l.Usable, leases)
+	return &c
+}
+
+// unserved returns warnings about what dynamic updates made and is not served.
+func (t *Table) unserved() (warnings lab.Problems) {
+	all := map[string]int{}
+	for origin, size := range t.homeless {
+		all[origin] = size.sets
+	}
+	for _, z := range t.zones {
+		all[z.text] = z.kept.sets - len(z.updated)
+	}
+	for _, origin := range slices.Sorted(maps.Keys(all)) {
 		var pos lab.Pos
-		if z, ok := zones[origin]; ok {
-			pos = b.t.zones[z].source.Pos
+		if z := t.zoneNamed(origin); z != nil {
+			pos = z.source.Pos
 		}
-		b.t.warnings.Addf(pos, "dns.zones."+strings.TrimSuffix(origin, "."),
-			"%d RRsets of dynamic updates are kept, but not served: the lab file has or hides their names, or allows no updates of the zone; bootlab dns updates lists them", hidden[origin])
+		if all[origin] > 0 {
+			warnings.Addf(pos, "dns.zones."+strings.TrimSuffix(origin, "."),
+				"%d RRsets of dynamic updates are kept, but not served: the lab file has or hides their names, or allows no updates of the zone; bootlab dns updates lists them", all[origin])
+		}
+	}
+	return warnings
+}
+
+// withUpdates returns a zone, which is as it was compiled, with what dynamic updates made of it, as far as the lab file lets it.
+func (z *zone) withUpdates(t *Table, sets []RRSet) *zone {
+	if len(sets) == 0 {
+		return z
+	}
+	sets = slices.Clone(sets)
+	slices.SortFunc(sets, RRSet.Compare)
+	size := sizeOf(sets)
+	u := zoneUpdater{t: t, zone: z.clone(2*len(sets), 96*len(sets)+size.octets)}
+	u.plain, u.kept, u.updated = z, size, make(map[setKey]*RRSet, len(sets))
+	for first := 0; first < len(sets); {
+		last := first + 1
+		for last < len(sets) && sets[last].Name == sets[first].Name {
+			last++
+		}
+		u.addName(sets[first:last])
+		first = last
+	}
+	return u.zone
+}
+
+// A zoneUpdater adds to a copy of a zone what dynamic updates made.
+type zoneUpdater struct {
+	*zone
+	t    *Table
+	n    name
+	wire [maxName + 1]byte
+}
+
+// addName adds all RRsets of one name.
+func (u *zoneUpdater) addName(sets []RRSet) {
+	end, err := dns.PackDomainName(sets[0].Name, u.wire[:], 0, nil, false)
+	if err == nil {
+		_, err = u.n.parse(u.wire[:end])
+	}
+	if err != nil || !u.isOpen() {
+		return
+	}
+	var made []rrset
+	if nd := u.zone.node(&u.n, 0); nd != nil {
+		made = slices.Clone(u.setsOf(nd))
+	}
+	before := len(made)
+	for i := range sets {
+		if set, ok := u.addSet(&sets[i], made); ok {
+			made = append(made, set)
+		}
+	}
+	if len(made) > before {
+		u.replaceSets(u.ensure(&u.n, 0, 0), made)
 	}
 }
 
-// addUpdate adds one RRset. It reports false if the lab file is against it.
-func (b *builder) addUpdate(z int, set *RRSet) bool {
-	var wire [maxName + 1]byte
-	rtype, known := typeNumber(set.Type)
-	n, err := dns.PackDomainName(set.Name, wire[:], 0, nil, false)
-	if err != nil || !known || len(b.t.zones[z].source.Update) == 0 || b.t.zones[z].broken {
+// isOpen reports whether updates may have records at u.n: the name is in the zone, and the lab file neither has nor hides it.
+func (u *zoneUpdater) isOpen() bool {
+	if in, _ := u.t.zoneOf(&u.n, 0); in == nil || in.index != u.index || len(u.source.Update) == 0 || u.broken {
 		return false
 	}
-	if _, err = b.n.parse(wire[:n]); err != nil {
+	if u.t.pooled[string(u.n.bytes())] != nil || u.reserved(&u.n) {
 		return false
 	}
-	if in, _ := b.t.zoneOf(&b.n, 0); in != z || b.t.pooled[string(b.n.bytes())] != nil {
-		return false
+	for label := 0; label < u.n.labels-u.labels; label++ {
+		if nd := u.zone.node(&u.n, label); nd != nil && (nd.cut || nd.dname || label == 0 && nd.derived) {
+			return false
+		}
 	}
-	if b.t.reserved(z, &b.n) || !b.fits(z, rtype) {
-		return false
-	}
-	for _, data := range set.Data {
-		b.add(z, updatedLine, b.t.zones[z].source.Pos, rtype, set.TTL, data)
-	}
-	b.t.updated[setKey{z, string(b.n.bytes()), rtype}] = set
 	return true
 }
 
-// fits reports whether an RRset at b.n goes together with what the lab file has there and above.
-func (b *builder) fits(z int, rtype uint16) bool {
-	apex := b.n.labels == int(b.t.zones[z].labels)
-	for label := 0; label < b.n.labels-int(b.t.zones[z].labels); label++ {
-		nd := b.t.find(z, b.n.hash[label], b.n.suffix(label))
-		if nd >= 0 && (b.first(uint32(nd), typeDNAME) != nil || b.first(uint32(nd), typeNS) != nil) {
-			return false
-		}
+// addSet adds the data of an RRset of u.n, which has others already. It reports false if it does not go together with those.
+func (u *zoneUpdater) addSet(s *RRSet, others []rrset) (rrset, bool) {
+	rtype, known := typeNumber(s.Type)
+	switch {
+	case !known || !updatable(rtype) || len(s.Data) == 0 || len(others) >= maxNodeTypes:
+		return rrset{}, false
+	case slices.ContainsFunc(others, func(o rrset) bool { return o.rtype == rtype || o.rtype == typeCNAME || rtype == typeCNAME }):
+		return rrset{}, false
 	}
-	nd := b.t.find(z, b.n.hash[0], b.n.bytes())
-	if nd < 0 {
-		return true
+	set := rrset{data: uint32(len(u.blob)), ttl: s.TTL, rtype: rtype, n: uint16(len(s.Data))}
+	for _, rdata := range s.Data {
+		u.appendData(rdata)
 	}
-	for r := b.heads[nd]; r >= 0; r = b.recs[r].next {
-		rec := &b.recs[r]
-		other := rec.rtype != rtype && (rec.rtype == typeCNAME || rtype == typeCNAME)
-		if other || rec.line != updatedLine && (rec.rtype == rtype || rec.line == -1 && !apex) {
-			return false
-		}
-	}
-	return true
+	u.updated[setKey{string(u.n.bytes()), rtype}] = s
+	return set, true
 }
+
+// replaceSets gives a node other RRsets, in the order of their types.
+func (u *zoneUpdater) replaceSets(nd int, sets []rrset) {
+	old := &u.nodes[nd]
+	first := uint32(len(u.sets))
+	slices.SortFunc(sets, func(x, y rrset) int { return cmp.Compare(x.rtype, y.rtype) })
+	for i := range u.followed { // at the apex: other names that follow members are the lab's alone
+		f := &u.followed[i]
+		if f.set < old.first || f.set >= old.first+uint32(old.sets) {
+			continue
+		}
+		rtype := u.sets[f.set].rtype
+		f.set = first + uint32(slices.IndexFunc(sets, func(s rrset) bool { return s.rtype == rtype }))
+	}
+	u.sets = append(u.sets, sets...)
+	old.first, old.sets = first, uint8(len(sets))
+}
+
+// updatable reports whether updates may add records of a type. A SOA, NS, DS or DNAME changes the zone for other names.
+func updatable(rtype uint16) bool {
+	switch rtype {
+	case typeSOA, typeNS, typeDS, typeDNAME:
+		return false
+	}
+	return !isMeta(rtype)
+}
+
+// tooLarge reports whether an RRset would not fit into a reply.
+func (s *RRSet) tooLarge() bool { return len(s.Data) > maxSetRecords || length(s.Data) > maxSetOctets }

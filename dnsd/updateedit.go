@@ -14,7 +14,7 @@ import (
 // A zoneEdit is a zone and what one update makes of it.
 type zoneEdit struct {
 	t    *Table
-	zone int
+	zone *zone
 	key  string
 	now  time.Time
 	n    name                // scratch: the owner that is looked at
@@ -23,7 +23,6 @@ type zoneEdit struct {
 
 // A setKey names an RRset.
 type setKey struct {
-	zone  int
 	owner string // in wire form
 	rtype uint16
 }
@@ -36,7 +35,7 @@ type editSet struct {
 // planUpdate returns what an update changes (RFC 2136 sections 3.2 and 3.4).
 func (t *Table) planUpdate(m *dns.Msg, r *request, now time.Time) ([]RRSet, error) {
 	z, at := t.zoneOf(&r.q.name, 0)
-	if z < 0 || at != 0 || t.zones[z].broken || !allows(t.zones[z].source.Update, r.from, r.sig) {
+	if z == nil || at != 0 || z.broken || !allows(z.source.Update, r.from, r.sig) {
 		return nil, refuse(refused, "the zone takes no updates any more")
 	}
 	e := &zoneEdit{t: t, zone: z, key: r.sig.by(), now: now, sets: map[setKey]*editSet{}}
@@ -98,7 +97,7 @@ func (e *zoneEdit) prerequisites(rrs []dns.RR) error {
 			if err != nil {
 				return err
 			}
-			k := setKey{e.zone, string(e.n.bytes()), h.Rrtype}
+			k := setKey{string(e.n.bytes()), h.Rrtype}
 			if !containsData(wanted[k], data) {
 				wanted[k] = append(wanted[k], data)
 			}
@@ -142,7 +141,7 @@ func (e *zoneEdit) apply(rr dns.RR) error {
 		return err
 	}
 	h := rr.Header()
-	atApex := e.n.labels == int(e.t.zones[e.zone].labels)
+	atApex := e.n.labels == e.zone.labels
 	if atApex && h.Class != classIN && (h.Rrtype == typeSOA || h.Rrtype == typeNS) {
 		return nil // they stay: sections 3.4.2.3 and 3.4.2.4
 	}
@@ -199,46 +198,44 @@ func (e *zoneEdit) change(rtype uint16, h *dns.RR_Header, data []byte) {
 // mayChange reports why the RRset of e.n cannot be changed: it is the lab file's, or would hide something that is.
 func (e *zoneEdit) mayChange(rtype uint16, adding bool) error {
 	t, text := e.t, nameText(e.n.bytes())
-	nd := t.find(e.zone, e.n.hash[0], e.n.bytes())
+	nd := e.zone.node(&e.n, 0)
 	if _, ok := t.pooled[string(e.n.bytes())]; ok {
 		return refuse(refused, "%s is the name of a host", text)
 	}
-	if nd >= 0 && t.nodes[nd].derived {
+	if nd != nil && nd.derived {
 		return refuse(refused, "%s is a name of the lab file's hosts and clusters", text)
 	}
-	if nd >= 0 && t.set(&t.nodes[nd], rtype) != nil && t.updated[setKey{e.zone, string(e.n.bytes()), rtype}] == nil {
+	if nd != nil && e.zone.set(nd, rtype) != nil && e.zone.updated[setKey{string(e.n.bytes()), rtype}] == nil {
 		return refuse(refused, "the %s of %s are in the lab file", typeText(rtype), text)
 	}
 	if !adding {
 		return nil
 	}
-	if t.reserved(e.zone, &e.n) {
+	if e.zone.reserved(&e.n) {
 		return refuse(refused, "%s is reserved, as programs trust such names unasked: dns.zones.NAME.update_reserved may list it", text)
 	}
-	switch rtype {
-	case typeSOA, typeNS, typeDS, typeDNAME:
+	if !updatable(rtype) {
 		return refuse(refused, "%s: a %s changes the zone for other names: only the lab file can have it", text, typeText(rtype))
 	}
-	if nd >= 0 && t.set(&t.nodes[nd], typeCNAME) != nil && t.updated[setKey{e.zone, string(e.n.bytes()), typeCNAME}] == nil {
+	if nd != nil && e.zone.set(nd, typeCNAME) != nil && e.zone.updated[setKey{string(e.n.bytes()), typeCNAME}] == nil {
 		return refuse(refused, "the CNAME of %s is in the lab file", text)
 	}
-	if nd >= 0 && rtype == typeCNAME && e.labHas(nd) {
+	if nd != nil && rtype == typeCNAME && e.labHas(nd) {
 		return refuse(refused, "%s has other records in the lab file", text)
 	}
 	_, at := t.zoneOf(&e.n, 0)
-	switch m := t.matchIn(e.zone, at, &e.n); {
+	switch m := e.zone.match(&e.n, at); {
 	case m.cut >= 0 || m.dname > 0:
 		return refuse(notZone, "%s is delegated or redirected", text)
-	case nd < 0 && m.node >= 0 && t.nodes[m.node].derived && !(e.n.wire[1] == '_' && e.n.labels == int(labelCount(t.nameOf(&t.nodes[m.node])))):
+	case nd == nil && m.node != nil && m.node.derived && !(e.n.wire[1] == '_' && e.n.labels == labelCount(e.zone.nameOf(m.node))):
 		return refuse(refused, "%s is a name that the lab file has by a wildcard; only names such as _acme-challenge can be added there", text)
 	}
 	return nil
 }
 
 // reserved reports whether updates may not have a name of a zone.
-func (t *Table) reserved(zone int, n *name) bool {
-	z := &t.zones[zone]
-	labels := n.labels - int(z.labels)
+func (z *zone) reserved(n *name) bool {
+	labels := n.labels - z.labels
 	if labels <= 0 {
 		return false
 	}
@@ -247,10 +244,9 @@ func (t *Table) reserved(zone int, n *name) bool {
 }
 
 // labHas reports whether a node has records of the lab file.
-func (e *zoneEdit) labHas(nd int) bool {
-	n := &e.t.nodes[nd]
-	for _, set := range e.t.sets[n.first : n.first+uint32(n.sets)] {
-		if e.t.updated[setKey{e.zone, string(e.n.bytes()), set.rtype}] == nil {
+func (e *zoneEdit) labHas(nd *node) bool {
+	for _, set := range e.zone.setsOf(nd) {
+		if e.zone.updated[setKey{string(e.n.bytes()), set.rtype}] == nil {
 			return true
 		}
 	}
@@ -259,17 +255,17 @@ func (e *zoneEdit) labHas(nd int) bool {
 
 // get returns the RRset of e.n as it is after what the update has changed so far, or nil.
 func (e *zoneEdit) get(rtype uint16) *editSet {
-	if set, ok := e.sets[setKey{e.zone, string(e.n.bytes()), rtype}]; ok {
+	if set, ok := e.sets[setKey{string(e.n.bytes()), rtype}]; ok {
 		if len(set.data) == 0 {
 			return nil
 		}
 		return set
 	}
-	nd := e.t.find(e.zone, e.n.hash[0], e.n.bytes())
-	if nd < 0 {
+	nd := e.zone.node(&e.n, 0)
+	if nd == nil {
 		return nil
 	}
-	set := e.t.set(&e.t.nodes[nd], rtype)
+	set := e.zone.set(nd, rtype)
 	if set == nil {
 		return nil
 	}
@@ -277,21 +273,20 @@ func (e *zoneEdit) get(rtype uint16) *editSet {
 	off := set.data
 	for range set.n {
 		var rdata []byte
-		rdata, off = e.t.next(off)
+		rdata, off = e.zone.next(off)
 		s.data = append(s.data, rdata)
 	}
 	return s
 }
 
 func (e *zoneEdit) put(rtype uint16, set editSet) {
-	e.sets[setKey{e.zone, string(e.n.bytes()), rtype}] = &set
+	e.sets[setKey{string(e.n.bytes()), rtype}] = &set
 }
 
 // types returns the types of the RRsets of e.n.
 func (e *zoneEdit) types() (types []uint16) {
-	if nd := e.t.find(e.zone, e.n.hash[0], e.n.bytes()); nd >= 0 {
-		n := &e.t.nodes[nd]
-		for _, set := range e.t.sets[n.first : n.first+uint32(n.sets)] {
+	if nd := e.zone.node(&e.n, 0); nd != nil {
+		for _, set := range e.zone.setsOf(nd) {
 			types = append(types, set.rtype)
 		}
 	}
@@ -305,41 +300,51 @@ func (e *zoneEdit) types() (types []uint16) {
 
 func (e *zoneEdit) inUse() bool { return len(e.types()) > 0 }
 
-// changed returns the RRsets that the update has changed, if the zone stays within its limits.
+// changed returns the RRsets that the update has changed, if the zone, and all zones together, stay within their limits.
 func (e *zoneEdit) changed() (sets []RRSet, err error) {
-	total, octets := 0, 0
-	for k, set := range e.t.updated {
-		if k.zone == e.zone {
-			total++
-			octets += length(set.Data)
-		}
-	}
-	before := octets
+	size := e.zone.kept
 	for k, set := range e.sets {
 		_, _ = e.n.parse([]byte(k.owner))
-		old := e.t.updated[k]
-		size := length(set.data)
-		octets += size
-		if old != nil {
-			octets -= length(old.Data)
-		}
+		old := e.zone.updated[k]
 		switch {
 		case old == nil && len(set.data) == 0:
 			continue
-		case old == nil:
-			total++
-		case old.TTL == set.ttl && slices.EqualFunc(old.Data, set.data, bytes.Equal):
+		case old != nil && old.TTL == set.ttl && slices.EqualFunc(old.Data, set.data, bytes.Equal):
 			continue
 		}
-		if len(set.data) > maxSetRecords || size > maxSetOctets || total > maxZoneUpdates || len(e.types()) > maxNodeTypes {
-			return nil, refuse(refused, "%s %s: more than %d records or %d octets of one type, %d types at a name, or %d names and types in a zone",
-				nameText([]byte(k.owner)), typeText(k.rtype), maxSetRecords, maxSetOctets, maxNodeTypes, maxZoneUpdates)
+		if old != nil {
+			size = size.minus(updateSize{1, length(old.Data)})
 		}
-		sets = append(sets, RRSet{Zone: e.t.zones[e.zone].text, Name: nameText([]byte(k.owner)), Type: typeText(k.rtype), TTL: set.ttl, Data: set.data, Key: e.key, At: e.now})
+		if len(set.data) > 0 {
+			size = size.plus(updateSize{1, length(set.data)})
+		}
+		changed := RRSet{Zone: e.zone.text, Name: nameText([]byte(k.owner)), Type: typeText(k.rtype), TTL: set.ttl, Data: set.data, Key: e.key, At: e.now}
+		if changed.tooLarge() || len(e.types()) > maxNodeTypes {
+			return nil, refuse(refused, "%s %s: more than %d records or %d octets of one type, or more than %d types at a name",
+				changed.Name, changed.Type, maxSetRecords, maxSetOctets, maxNodeTypes)
+		}
+		sets = append(sets, changed)
 	}
-	if octets > max(maxZoneOctets, before) {
-		return nil, refuse(refused, "the updates of a zone may have %d octets of data in all", maxZoneOctets)
+	if err := e.withinLimits(size); err != nil {
+		return nil, err
 	}
-	slices.SortFunc(sets, func(a, b RRSet) int { return strings.Compare(a.Name+" "+a.Type, b.Name+" "+b.Type) })
+	slices.SortFunc(sets, RRSet.Compare)
 	return sets, nil
+}
+
+// withinLimits returns an error if a zone gets more data by updates than it may have. One that has too much may always lose some.
+func (e *zoneEdit) withinLimits(zone updateSize) error {
+	before := e.zone.kept
+	all := e.t.updateSize().minus(before).plus(zone)
+	switch {
+	case zone.sets > before.sets && zone.sets > maxZoneUpdates:
+		return refuse(refused, "the updates of a zone may make %d RRsets in all", maxZoneUpdates)
+	case zone.octets > before.octets && zone.octets > maxZoneOctets:
+		return refuse(refused, "the updates of a zone may have %d octets of data in all", maxZoneOctets)
+	case zone.sets > before.sets && all.sets > maxUpdates:
+		return refuse(refused, "the updates of all zones may make %d RRsets in all", maxUpdates)
+	case zone.octets > before.octets && all.octets > maxUpdateOctets:
+		return refuse(refused, "the updates of all zones may have %d octets of data in all", maxUpdateOctets)
+	}
+	return nil
 }

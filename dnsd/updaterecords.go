@@ -22,6 +22,32 @@ type RRSet struct {
 	At   time.Time `json:"at"`   // of the last change
 }
 
+// Compare orders RRsets by zone, name and type.
+func (s RRSet) Compare(o RRSet) int {
+	return cmp.Or(strings.Compare(s.Zone, o.Zone), strings.Compare(s.Name, o.Name), strings.Compare(s.Type, o.Type))
+}
+
+// Check returns an error if an RRset that was stored is none that a dynamic update makes: it could not be answered.
+func (s RRSet) Check() error {
+	rtype, known := typeNumber(s.Type)
+	var wire [maxName + 1]byte
+	n, err := dns.PackDomainName(s.Name, wire[:], 0, nil, false)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%q is not a domain name", s.Name)
+	case !known || !updatable(rtype):
+		return fmt.Errorf("%q is not a type that updates can add", s.Type)
+	case len(s.Data) == 0 || s.TTL > maxUpdateTTL:
+		return fmt.Errorf("%s %s has no data, or a TTL of more than %d", s.Name, s.Type, maxUpdateTTL)
+	}
+	for _, rdata := range s.Data {
+		if _, err := recordText(wire[:n], rtype, s.TTL, rdata); err != nil || len(rdata) > maxSetOctets {
+			return fmt.Errorf("the data of %s %s is malformed", s.Name, s.Type)
+		}
+	}
+	return nil
+}
+
 // rdataOf returns the data of a record without compression.
 func rdataOf(rr dns.RR) ([]byte, error) {
 	buf := make([]byte, dns.Len(rr)+16)
@@ -103,13 +129,13 @@ func (s *RRSet) ParseRecords(lines []string) error {
 
 // Updates returns the RRsets of dynamic updates that the table serves, sorted by zone, name and type.
 func (t *Table) Updates() []RRSet {
-	sets := make([]RRSet, 0, len(t.updated))
-	for _, s := range t.updated {
-		sets = append(sets, *s)
+	sets := []RRSet{}
+	for _, z := range t.zones {
+		for _, s := range z.updated {
+			sets = append(sets, *s)
+		}
 	}
-	slices.SortFunc(sets, func(a, b RRSet) int {
-		return cmp.Or(strings.Compare(a.Zone, b.Zone), strings.Compare(a.Name, b.Name), strings.Compare(a.Type, b.Type))
-	})
+	slices.SortFunc(sets, RRSet.Compare)
 	return sets
 }
 
@@ -119,5 +145,5 @@ func (t *Table) Serves(s RRSet) bool {
 	var wire [maxName + 1]byte
 	n, err := dns.PackDomainName(s.Name, wire[:], 0, nil, false)
 	z := t.zoneNamed(s.Zone)
-	return err == nil && known && z >= 0 && t.updated[setKey{z, string(wire[:n]), rtype}] != nil
+	return err == nil && known && z != nil && z.updated[setKey{string(wire[:n]), rtype}] != nil
 }

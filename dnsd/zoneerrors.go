@@ -25,7 +25,7 @@ func (p *parser) fileErrors(text, path string, line int, err error) {
 	for n := 1; err != nil && line > below && n <= maxZoneErrors && n*len(text) <= maxZoneErrorText+len(text); n++ {
 		first, last := recordLines(text, line)
 		below = last
-		p.b.brokenFile(p.zone, placeIn(path, text, first, last, err), strings.TrimPrefix(explain(err), path+": "))
+		p.zone.brokenFile(placeIn(path, text, first, last, err), strings.TrimPrefix(explain(err), path+": "))
 		text = withoutRecord(text, first, last)
 		p.dry, p.count, p.include.files = true, 0, nil
 		line, err = p.read(text, path)

@@ -7,8 +7,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-
-	"github.com/bootlab/bootlab/internal/lab"
 )
 
 // A ZoneFile is one zone as a file that other name servers read.
@@ -23,8 +21,7 @@ type ZoneFile struct {
 // from follows it as a comment.
 func (t *Table) ZoneFiles() []ZoneFile {
 	files := make([]ZoneFile, 0, len(t.zones))
-	for i := range t.zones {
-		z := &t.zones[i]
+	for _, z := range t.zones {
 		f := ZoneFile{Origin: z.text, Kind: "authored", Broken: z.broken}
 		if z.derived {
 			f.Kind = "derived"
@@ -34,7 +31,7 @@ func (t *Table) ZoneFiles() []ZoneFile {
 		if z.broken {
 			fmt.Fprintf(&b, "; answers SERVFAIL: %s cannot be read\n", z.source.File)
 		} else {
-			t.writeZone(&b, i)
+			z.write(&b)
 		}
 		f.Text = b.String()
 		files = append(files, f)
@@ -56,27 +53,24 @@ func (t *Table) WriteZones(w io.Writer) error {
 	return nil
 }
 
-func (t *Table) writeZone(b *bytes.Buffer, i int) {
-	z := &t.zones[i]
-	sources := t.sources(z.source)
-	apex := &t.nodes[z.apex]
-	t.writeSet(b, apex, t.set(apex, typeSOA), sources)
-	for _, n := range t.sorted(i) {
-		nd := &t.nodes[n]
-		for j := range int(nd.sets) {
-			if set := &t.sets[int(nd.first)+j]; set.rtype != typeSOA {
-				t.writeSet(b, nd, set, sources)
+func (z *zone) write(b *bytes.Buffer) {
+	sources := z.sources()
+	z.writeSet(b, z.apex(), z.set(z.apex(), typeSOA), sources)
+	for _, nd := range z.sorted() {
+		for _, set := range z.setsOf(nd) {
+			if set.rtype != typeSOA {
+				z.writeSet(b, nd, &set, sources)
 			}
 		}
 	}
 }
 
-func (t *Table) writeSet(b *bytes.Buffer, nd *node, set *rrset, sources map[sourceKey]string) {
-	owner := t.nameOf(nd)
+func (z *zone) writeSet(b *bytes.Buffer, nd *node, set *rrset, sources map[sourceKey]string) {
+	owner := z.nameOf(nd)
 	off := set.data
 	for range set.n {
 		var rdata []byte
-		rdata, off = t.next(off)
+		rdata, off = z.next(off)
 		source := sources[sourceKey{string(owner), set.rtype, string(rdata)}]
 		line, err := recordText(owner, set.rtype, set.ttl, rdata)
 		if err != nil {
@@ -98,10 +92,10 @@ type sourceKey struct {
 }
 
 // sources returns what the records of a zone were derived from.
-func (t *Table) sources(z *lab.Zone) map[sourceKey]string {
-	m := make(map[sourceKey]string, len(z.Records))
-	for i := range z.Records {
-		r := &z.Records[i]
+func (z *zone) sources() map[sourceKey]string {
+	m := make(map[sourceKey]string, len(z.source.Records))
+	for i := range z.source.Records {
+		r := &z.source.Records[i]
 		owner, err := appendName(nil, r.Name)
 		if err != nil {
 			continue
@@ -111,11 +105,9 @@ func (t *Table) sources(z *lab.Zone) map[sourceKey]string {
 			m[sourceKey{string(owner), rtype, string(rdata)}] = r.Source
 		}
 	}
-	for k, set := range t.updated {
-		if t.zones[k.zone].source == z {
-			for _, d := range set.Data {
-				m[sourceKey{k.owner, k.rtype, string(d)}] = "dynamic update, key " + strings.TrimSuffix(set.Key, ".")
-			}
+	for k, set := range z.updated {
+		for _, d := range set.Data {
+			m[sourceKey{k.owner, k.rtype, string(d)}] = "dynamic update, key " + strings.TrimSuffix(set.Key, ".")
 		}
 	}
 	return m

@@ -27,16 +27,16 @@ type zoneCounts struct {
 
 type codeCounts [numCodes]atomic.Uint64
 
-// tableCounts are the counts of the zones of one table, by index.
+// tableCounts are the counts of the zones of the tables of one lab, by index.
 type tableCounts struct {
-	table *Table
+	of    *origins // of the tables of one lab
 	zones []*codeCounts
 }
 
 // count counts a reply from a zone of a table.
 func (z *zoneCounts) count(t *Table, zone int, code rcode) {
 	of := z.latest.Load()
-	if of == nil || of.table != t {
+	if of == nil || of.of != t.origins {
 		of = z.countsOf(t)
 	}
 	of.zones[zone][codeClass(code)].Add(1)
@@ -46,16 +46,16 @@ func (z *zoneCounts) count(t *Table, zone int, code rcode) {
 func (z *zoneCounts) countsOf(t *Table) *tableCounts {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	if of := z.latest.Load(); of != nil && of.table == t {
+	if of := z.latest.Load(); of != nil && of.of == t.origins {
 		return of
 	}
-	of := &tableCounts{table: t, zones: make([]*codeCounts, len(t.zones))}
+	of := &tableCounts{of: t.origins, zones: make([]*codeCounts, len(t.zones))}
 	order := make([]int, len(t.zones))
 	for i := range order {
 		order[i] = i
 	}
 	slices.SortFunc(order, func(x, y int) int {
-		return compareNames(t.nameOf(&t.nodes[t.zones[x].apex]), t.nameOf(&t.nodes[t.zones[y].apex]))
+		return compareNames(t.zones[x].origin, t.zones[y].origin)
 	})
 	for _, i := range order {
 		label := t.zones[i].text

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/daemon"
+	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/internal/observe/timeline"
 )
 
@@ -90,13 +93,36 @@ func updatesCommand(o *options) *cobra.Command {
 		Short: "Delete the records that dynamic updates made at a name",
 		Args:  cobra.RangeArgs(1, 2),
 		RunE: ask(o, func(cmd *cobra.Command, c *api.Client, args []string) (api.DNSUpdatesDeleted, error) {
-			return c.DeleteDNSUpdate(cmd.Context(), args[0], strings.Join(args[1:], ""))
+			name, rtype := args[0], strings.Join(args[1:], "")
+			deleted, err := c.DeleteDNSUpdate(cmd.Context(), name, rtype)
+			if errors.Is(err, api.ErrNoDaemon) && o.server == "" {
+				return deleteStoredUpdates(cmd.Context(), o, name, rtype)
+			}
+			return deleted, err
 		}, func(cmd *cobra.Command, d api.DNSUpdatesDeleted) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "RRsets deleted: %d\n", d.Deleted)
+			text := fmt.Sprintf("RRsets deleted: %d", d.Deleted)
+			if d.Kept != "" {
+				text += "; the state before is kept as " + d.Kept
+			}
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), text)
 			return err
 		}),
 	})
 	return cmd
+}
+
+// deleteStoredUpdates deletes from the state of a daemon that does not run.
+func deleteStoredUpdates(ctx context.Context, o *options, name, rtype string) (api.DNSUpdatesDeleted, error) {
+	l, err := load.Lab(o.lab, load.Options{InterfaceAddr: daemon.InterfaceAddr})
+	if err != nil {
+		return api.DNSUpdatesDeleted{}, whichLab(err)
+	}
+	state, err := daemon.OpenState(l.Appliance)
+	if err != nil {
+		return api.DNSUpdatesDeleted{}, err
+	}
+	defer state.Close()
+	return state.DeleteDNSUpdates(ctx, name, rtype)
 }
 
 func updatesText(cmd *cobra.Command, all []api.DNSUpdate) error {

@@ -62,7 +62,8 @@ type DNSUpdate struct {
 
 // DNSUpdatesDeleted is how many RRsets an admin has deleted.
 type DNSUpdatesDeleted struct {
-	Deleted int `json:"deleted"`
+	Deleted int    `json:"deleted"`
+	Kept    string `json:"kept,omitempty"` // the state file before, if the daemon does not run
 }
 
 // DNSUpdates returns what dynamic updates have made, by zone, name and type.

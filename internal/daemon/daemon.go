@@ -231,10 +231,7 @@ func (d *Daemon) buildServers(ctx context.Context) (err error) {
 	if err := d.registry.Register(newConditionCollector(d.conditions)); err != nil {
 		return fmt.Errorf("register metrics of the conditions: %w", err)
 	}
-	if len(d.updates.sets) == 0 {
-		return nil
-	}
-	return d.useUpdates()
+	return d.useUpdates(d.updates.list())
 }
 
 // putInForce opens the listeners of the servers, drops root, and makes the servers answer from the lab. It returns what watches the lab file from now on.

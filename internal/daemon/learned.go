@@ -84,7 +84,7 @@ func (d *Daemon) openLearned(ctx context.Context, s store.Store) (*learned, erro
 	if err != nil {
 		return nil, err
 	}
-	updates, err := openDNSUpdates(ctx, s)
+	updates, err := openDNSUpdates(ctx, s, d.log)
 	if err != nil {
 		return nil, err
 	}

@@ -1,12 +1,11 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"os"
+	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -26,41 +25,94 @@ type dnsUpdates struct {
 	store    store.Store
 	changing sync.Mutex // held while a change is planned and stored
 
-	mu   sync.Mutex
-	sets map[string]dnsd.RRSet // by key in the store
+	mu    sync.Mutex
+	zones map[string][]dnsd.RRSet // by origin, sorted by name and type. A list is replaced, not changed
+	over  map[string]int          // RRsets that the store has beyond the limits, by origin: only the store has them
 }
 
 // openDNSUpdates reads them from the store.
-func openDNSUpdates(ctx context.Context, s store.Store) (*dnsUpdates, error) {
-	u := &dnsUpdates{store: s, sets: map[string]dnsd.RRSet{}}
-	err := readRecords(ctx, s, updatePrefix, func(key string, value []byte) error {
+func openDNSUpdates(ctx context.Context, s store.Store, log *slog.Logger) (*dnsUpdates, error) {
+	u := &dnsUpdates{store: s}
+	return u, u.read(ctx, log)
+}
+
+// read reads what the store has. What is more than updates may make stays there and is not served.
+func (u *dnsUpdates) read(ctx context.Context, log *slog.Logger) error {
+	zones, over := map[string][]dnsd.RRSet{}, map[string]int{}
+	room := dnsd.NewUpdateRoom()
+	err := readRecords(ctx, u.store, updatePrefix, func(key string, value []byte) error {
 		var set dnsd.RRSet
 		err := json.Unmarshal(value, &set)
 		if err == nil {
-			u.sets[updatePrefix+key] = set
+			err = set.Check()
 		}
-		return err
+		switch {
+		case err != nil:
+			return err
+		case updateKey(set) != updatePrefix+key:
+			return fmt.Errorf("the record is that of %s", updateKey(set))
+		case room.Take(&set):
+			zones[set.Zone] = append(zones[set.Zone], set)
+		default:
+			over[set.Zone]++
+		}
+		return nil
 	})
-	return u, err
+	for _, sets := range zones {
+		slices.SortFunc(sets, dnsd.RRSet.Compare)
+	}
+	for _, origin := range slices.Sorted(maps.Keys(over)) {
+		log.Error("the state has more dynamic updates than a zone or all zones may have: some are not served; bootlab dns updates delete removes them",
+			"zone", origin, "rrsets", over[origin])
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.zones, u.over = zones, over
+	return err
 }
 
 func updateKey(s dnsd.RRSet) string { return updatePrefix + s.Zone + "|" + s.Name + "|" + s.Type }
 
+// updateOfKey is the opposite of updateKey. A name may hold a |, a zone of the lab file and a type do not.
+func updateOfKey(key string) (dnsd.RRSet, bool) {
+	rest, ours := strings.CutPrefix(key, updatePrefix)
+	zone, rest, _ := strings.Cut(rest, "|")
+	at := strings.LastIndexByte(rest, '|')
+	if !ours || at < 0 {
+		return dnsd.RRSet{}, false
+	}
+	return dnsd.RRSet{Zone: zone, Name: rest[:at], Type: rest[at+1:]}, true
+}
+
+// warnings returns what is wrong with the updates that the store has.
+func (u *dnsUpdates) warnings() (all []string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, origin := range slices.Sorted(maps.Keys(u.over)) {
+		all = append(all, fmt.Sprintf("dns.zones.%s: %d RRsets of dynamic updates are not served: the state has more than a zone, or all zones, may have; bootlab dns updates delete removes them",
+			strings.TrimSuffix(origin, "."), u.over[origin]))
+	}
+	return all
+}
+
 // list returns all RRsets, sorted by zone, name and type.
-func (u *dnsUpdates) list() []dnsd.RRSet {
+func (u *dnsUpdates) list() (all []dnsd.RRSet) {
 	if u == nil {
 		return nil // before the store is open
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	all := make([]dnsd.RRSet, 0, len(u.sets))
-	for _, set := range u.sets {
-		all = append(all, set)
+	for _, origin := range slices.Sorted(maps.Keys(u.zones)) {
+		all = append(all, u.zones[origin]...)
 	}
-	slices.SortFunc(all, func(a, b dnsd.RRSet) int {
-		return cmp.Or(strings.Compare(a.Zone, b.Zone), strings.Compare(a.Name, b.Name), strings.Compare(a.Type, b.Type))
-	})
 	return all
+}
+
+// of returns the RRsets of a zone, sorted. The caller must not change them.
+func (u *dnsUpdates) of(origin string) []dnsd.RRSet {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.zones[origin]
 }
 
 // keep stores RRsets. Those without data are deleted. The caller holds changing.
@@ -82,14 +134,48 @@ func (u *dnsUpdates) keep(ctx context.Context, changed []dnsd.RRSet) error {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for _, set := range changed {
-		if len(set.Data) == 0 {
-			delete(u.sets, updateKey(set))
-		} else {
-			u.sets[updateKey(set)] = set
-		}
+	for origin, sets := range byZone(changed) {
+		u.zones[origin] = merged(u.zones[origin], sets)
 	}
 	return nil
+}
+
+// byZone groups RRsets by their zone, sorted.
+func byZone(sets []dnsd.RRSet) map[string][]dnsd.RRSet {
+	zones := map[string][]dnsd.RRSet{}
+	for _, set := range sets {
+		zones[set.Zone] = append(zones[set.Zone], set)
+	}
+	for _, sets := range zones {
+		slices.SortFunc(sets, dnsd.RRSet.Compare)
+	}
+	return zones
+}
+
+// merged returns the RRsets of a zone with changed ones in their places. Both are sorted.
+func merged(before, changed []dnsd.RRSet) []dnsd.RRSet {
+	after := make([]dnsd.RRSet, 0, len(before)+len(changed))
+	for len(before)+len(changed) > 0 {
+		order := -1
+		switch {
+		case len(before) == 0:
+			order = 1
+		case len(changed) > 0:
+			order = before[0].Compare(changed[0])
+		}
+		if order < 0 {
+			after, before = append(after, before[0]), before[1:]
+			continue
+		}
+		if order == 0 {
+			before = before[1:]
+		}
+		if len(changed[0].Data) > 0 {
+			after = append(after, changed[0])
+		}
+		changed = changed[1:]
+	}
+	return after
 }
 
 // updater does dynamic updates for dnsd.
@@ -106,19 +192,22 @@ func (u updater) Update(ctx context.Context, plan func(*dnsd.Table) ([]dnsd.RRSe
 	if err := u.d.updates.keep(ctx, changed); err != nil {
 		return err
 	}
-	return u.d.useUpdates()
+	return u.d.useUpdates(changed)
 }
 
-// useUpdates makes dnsd answer with what dynamic updates have stored.
-func (d *Daemon) useUpdates() error {
+// useUpdates makes dnsd answer with what dynamic updates have stored. Only the zones that have changed are compiled again.
+func (d *Daemon) useUpdates(changed []dnsd.RRSet) error {
 	d.reloads.running.Lock()
 	defer d.reloads.running.Unlock()
 	snap := *d.current.Load()
-	table, err := dnsd.CompileUpdated(snap.Lab, os.ReadFile, d.updates.list())
-	if err != nil {
-		return err
+	for origin := range byZone(changed) {
+		learned := dnsd.Learned{Usable: d.usableMembers(snap.Lab)}
+		if snap.DNS.TransfersLeasesOf(origin) {
+			learned.Leases, learned.Leased = leaseNames{d}, d.leasedAddrs
+		}
+		snap.DNS = snap.DNS.WithUpdates(origin, d.updates.of(origin), learned)
 	}
-	snap.DNS = d.dnsTable(snap.Lab, table)
+	snap.DNS = d.serials.assign(snap.DNS)
 	d.current.Store(&snap)
 	return nil
 }
@@ -145,29 +234,4 @@ func CompileUpdated(l *lab.Lab, all []api.DNSUpdate) (*snapshot.Snapshot, error)
 		}
 	}
 	return snapshot.Compile(l, sets...)
-}
-
-// DeleteDNSUpdate implements httpd.Names. The type may be empty: then all types of the name.
-func (c *adminBackend) DeleteDNSUpdate(ctx context.Context, name, rtype string) (api.DNSUpdatesDeleted, error) {
-	if name == "" {
-		return api.DNSUpdatesDeleted{}, &api.Error{Status: http.StatusBadRequest, Message: "name is missing", Hint: "bootlab dns updates lists the names"}
-	}
-	c.updates.changing.Lock()
-	defer c.updates.changing.Unlock()
-	var gone []dnsd.RRSet
-	name = strings.ToLower(strings.TrimSuffix(name, ".")) + "."
-	for _, set := range c.updates.list() {
-		if set.Name == name && (rtype == "" || strings.EqualFold(set.Type, rtype)) {
-			set.Data = nil
-			gone = append(gone, set)
-		}
-	}
-	if len(gone) == 0 {
-		return api.DNSUpdatesDeleted{}, &api.Error{Status: http.StatusNotFound, Message: "no dynamic update made " + strings.TrimSpace(name+" "+rtype), Hint: "bootlab dns updates lists them"}
-	}
-	if err := c.updates.keep(ctx, gone); err != nil {
-		return api.DNSUpdatesDeleted{}, err
-	}
-	c.log.Info("records of dynamic updates deleted by the admin", "name", name, "rrsets", len(gone))
-	return api.DNSUpdatesDeleted{Deleted: len(gone)}, c.useUpdates()
 }
