@@ -15,10 +15,12 @@ type mmsghdr struct {
 	n   uint32
 }
 
-// mmsg calls recvmmsg(2) or sendmmsg(2) without waiting and returns how many messages it received or sent.
+// mmsg calls recvmmsg(2) or sendmmsg(2) without waiting and returns how many messages it received or sent. The raw call is not announced to
+// the scheduler, which would wake its monitor thread for each first message after a pause: on a machine with one CPU that thread then runs
+// before the reply leaves.
 func mmsg(call, fd uintptr, msgs []mmsghdr) (n int, errno syscall.Errno) {
 	for {
-		n, _, errno := unix.Syscall6(call, fd, uintptr(unsafe.Pointer(&msgs[0])), uintptr(len(msgs)), unix.MSG_DONTWAIT, 0, 0)
+		n, _, errno := unix.RawSyscall6(call, fd, uintptr(unsafe.Pointer(&msgs[0])), uintptr(len(msgs)), unix.MSG_DONTWAIT, 0, 0)
 		if errno != unix.EINTR {
 			return int(n), errno
 		}
