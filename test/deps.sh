@@ -16,6 +16,7 @@ test="
 	shim-signed grub-efi-amd64-signed pxelinux qemu-system-arm qemu-efi-aarch64 u-boot-qemu
 	udhcpc isc-dhcp-client dhcpcd-base isc-dhcp-relay iputils-arping dnsmasq-base kea-admin kea-dhcp4-server isc-dhcp-server tcpdump
 	knot knot-dnsutils dnsperf nsd unbound bind9 bind9-utils musl-tools
+	genisoimage
 	atftp tftp-hpa tftpd-hpa nftables haproxy nginx-light wrk nghttp2-client chromium ignition ipmitool openipmi
 	etcd-server etcd-client prometheus
 	python3-sushy

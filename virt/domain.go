@@ -70,6 +70,9 @@ func (m *machine) definition() *libvirtxml.Domain {
 	if m.vm.Firmware == lab.FirmwareUEFISecure {
 		d.Features.SMM = &libvirtxml.DomainFeatureSMM{State: "on"}
 	}
+	if m.hasSeed() {
+		addCD(d, libvirtxml.DomainDiskSource{Volume: &libvirtxml.DomainDiskSourceVolume{Pool: m.pool(), Volume: m.seedVolume()}})
+	}
 	m.addConsoles(d.Devices)
 	if m.vm.TPM {
 		d.Devices.TPMs = []libvirtxml.DomainTPM{{Model: m.tpmModel(), Backend: &libvirtxml.DomainTPMBackend{Emulator: &libvirtxml.DomainTPMBackendEmulator{Version: "2.0"}}}}

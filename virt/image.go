@@ -15,15 +15,20 @@ import (
 
 	"libvirt.org/go/libvirtxml"
 
+	"github.com/bootlab/bootlab/internal/content/iso"
 	"github.com/bootlab/bootlab/internal/lab"
 )
+
+// A Document is a file that a machine's system reads when it starts first.
+type Document = iso.File
 
 // Images provides disk images and config documents.
 type Images interface {
 	// Image opens the image of the host's profile. The caller closes it.
 	Image(ctx context.Context, h *lab.Host) (fs.File, error)
-	// Config returns the rendered config document of the host; nil if its profile has none.
-	Config(ctx context.Context, h *lab.Host) ([]byte, error)
+	// Documents returns what the system of the host reads when it starts first: its config document, or the files of its cloud-init
+	// seed; none if its profile has no config.
+	Documents(ctx context.Context, h *lab.Host) ([]Document, error)
 }
 
 // ignitionEntry is where Ignition finds its config on QEMU, in fw_cfg.
@@ -137,8 +142,24 @@ func (u *ctxReader) Read(p []byte) (int, error) {
 	return u.r.Read(p)
 }
 
-// configVolume returns the name of the volume that holds the host's config document.
-func (m *machine) configVolume() string { return m.host.Name + ".ign" }
+// ignitionVolume returns the name of the volume that holds the host's Ignition config.
+func (m *machine) ignitionVolume() string { return m.host.Name + ".ign" }
+
+// seedVolume returns the name of the volume that holds the host's cloud-init seed.
+func (m *machine) seedVolume() string { return m.host.Name + "-seed.iso" }
+
+// seedLabel is the label by which cloud-init's NoCloud source finds its seed.
+const seedLabel = "cidata"
+
+// hasSeed reports whether the machine has a CD drive with a cloud-init seed.
+func (m *machine) hasSeed() bool {
+	return m.fromImage() && m.host.Profile.OS == lab.OSCloudInit && m.host.Profile.Config != ""
+}
+
+// isConfig reports whether a volume holds documents of the machine, which bootlab renders again where they are needed.
+func (m *machine) isConfig(name string) bool {
+	return name == m.ignitionVolume() || name == m.seedVolume()
+}
 
 // prepare uploads the image and the config document of a machine to its pool. It returns the base volume, adds the document
 // to the domain, and returns the names of the volumes that are this machine's alone.
@@ -146,7 +167,7 @@ func (s *Server) prepare(ctx context.Context, hv Hypervisor, m *machine, d *libv
 	if s.deps.Images == nil {
 		return nil, nil, fmt.Errorf("profile %s makes machines from an image, but there is no source of images (virt.Deps.Images)", m.host.Profile.Name)
 	}
-	config, err := s.deps.Images.Config(ctx, m.host)
+	documents, err := s.deps.Images.Documents(ctx, m.host)
 	if err != nil {
 		return nil, nil, fmt.Errorf("config document: %w", err)
 	}
@@ -167,17 +188,27 @@ func (s *Server) prepare(ctx context.Context, hv Hypervisor, m *machine, d *libv
 		return nil, nil, err
 	}
 	base = &libvirtxml.StorageVolumeBackingStore{Path: file, Format: &libvirtxml.StorageVolumeTargetFormat{Type: i.format}}
-	if config == nil {
+	if len(documents) == 0 {
 		return base, nil, nil
 	}
-	file, err = uploadConfig(ctx, hv, m, config)
-	if err != nil {
+	id, content := m.inPool(m.ignitionVolume()), documents[0].Body
+	if m.hasSeed() {
+		id = m.inPool(m.seedVolume())
+		if content, err = iso.Image(seedLabel, documents); err != nil {
+			return nil, nil, fmt.Errorf("cloud-init seed: %w", err)
+		}
+	}
+	if file, err = uploadConfig(ctx, hv, m, id, content); err != nil {
 		return nil, nil, err
 	}
-	d.SysInfo = append(d.SysInfo, libvirtxml.DomainSysInfo{FWCfg: &libvirtxml.DomainSysInfoFWCfg{
-		Entry: []libvirtxml.DomainSysInfoEntry{{Name: ignitionEntry, File: file}},
-	}})
-	return base, []VolumeID{m.inPool(m.configVolume())}, nil
+	if m.hasSeed() {
+		d.Devices.Disks[len(m.disksOf())].Source = &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: file}}
+	} else {
+		d.SysInfo = append(d.SysInfo, libvirtxml.DomainSysInfo{FWCfg: &libvirtxml.DomainSysInfoFWCfg{
+			Entry: []libvirtxml.DomainSysInfoEntry{{Name: ignitionEntry, File: file}},
+		}})
+	}
+	return base, []VolumeID{id}, nil
 }
 
 // upload uploads the image to the pool of the first disk unless it is there. Where another machine needs the same image there, one
@@ -211,9 +242,8 @@ func (s *Server) upload(ctx context.Context, hv Hypervisor, m *machine, i *image
 	return i.ensure(ctx, hv, pool)
 }
 
-// uploadConfig uploads the config document, readable only by root and the emulator.
-func uploadConfig(ctx context.Context, hv Hypervisor, m *machine, config []byte) (string, error) {
-	id := m.inPool(m.configVolume())
+// uploadConfig uploads documents of the machine, readable only by root and the emulator.
+func uploadConfig(ctx context.Context, hv Hypervisor, m *machine, id VolumeID, config []byte) (string, error) {
 	if _, err := m.findVolume(ctx, hv, id); err != nil {
 		return "", err
 	}

@@ -25,11 +25,11 @@ func (i *images) Image(_ context.Context, h *lab.Host) (fs.File, error) {
 	return i.file.Open(h.Profile.Image)
 }
 
-func (i *images) Config(context.Context, *lab.Host) ([]byte, error) {
+func (i *images) Documents(context.Context, *lab.Host) ([]virt.Document, error) {
 	if i.config == "" {
 		return nil, nil
 	}
-	return []byte(i.config), nil
+	return []virt.Document{{Name: "user-data", Body: []byte(i.config)}, {Name: "meta-data", Body: []byte("instance-id: i-1\nlocal-hostname: master-0\n")}}, nil
 }
 
 func fromImage(h *lab.Host) {

@@ -77,6 +77,7 @@ func hosts() map[string]*lab.Lab {
 			h.VM.Disks = []lab.Disk{{Size: gib}, {Size: gib, Pool: "fast", Format: lab.DiskRaw, Bus: "scsi"}, {Volume: "data", Pool: "slow"}}
 		}),
 		"image":     oneHost(fromImage),
+		"seed":      oneHost(fromImage, func(h *lab.Host) { h.Profile.OS = lab.OSCloudInit }),
 		"cpu-model": oneHost(func(h *lab.Host) { h.VM.CPU, h.VM.Machine, h.VM.Disks[0].Bus = "Westmere", "pc", "ide" }),
 	}
 }

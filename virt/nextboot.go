@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -152,9 +153,11 @@ func prepareBoot(ctx context.Context, hv Hypervisor, m *machine, d *libvirtxml.D
 		if err != nil {
 			return nil, fmt.Errorf("virtual medium %s: %w", next.Media.URL, err)
 		}
-		addCD(d, v.Path)
+		addCD(d, libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: v.Path}})
 	}
-	devices := bootable(d)
+	devices := slices.DeleteFunc(bootable(d), func(b bootDevice) bool { // a seed has no system
+		return b.kind == BootCD && path.Base(fileOf(d, b.key)) == m.seedVolume()
+	})
 	order := map[string]uint{}
 	for _, b := range devices {
 		order[b.key] = 0
@@ -207,7 +210,7 @@ func bootable(d *libvirtxml.Domain) (devices []bootDevice) {
 }
 
 // addCD adds a CD drive with a medium to a definition.
-func addCD(d *libvirtxml.Domain, file string) {
+func addCD(d *libvirtxml.Domain, medium libvirtxml.DomainDiskSource) {
 	bus, prefix := "sata", "sd"
 	if d.OS != nil && d.OS.Type != nil && (strings.HasPrefix(d.OS.Type.Machine, "pc-i440fx") || d.OS.Type.Machine == "pc") {
 		bus, prefix = "ide", "hd"
@@ -225,7 +228,7 @@ func addCD(d *libvirtxml.Domain, file string) {
 	d.Devices.Disks = append(d.Devices.Disks, libvirtxml.DomainDisk{
 		Device:   "cdrom",
 		Driver:   &libvirtxml.DomainDiskDriver{Name: "qemu", Type: "raw"},
-		Source:   &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: file}},
+		Source:   &medium,
 		Target:   &libvirtxml.DomainDiskTarget{Dev: dev, Bus: bus},
 		ReadOnly: &libvirtxml.DomainDiskReadOnly{},
 	})

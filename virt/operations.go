@@ -341,7 +341,7 @@ func remove(ctx context.Context, hv Hypervisor, m *machine, disks Disks) (bool, 
 		return false, err
 	}
 	if disks == KeepDisks {
-		volumes = slices.DeleteFunc(volumes, func(id VolumeID) bool { return id.Name != m.configVolume() })
+		volumes = slices.DeleteFunc(volumes, func(id VolumeID) bool { return !m.isConfig(id.Name) })
 	}
 	if d.State.active() {
 		if err := forceOff(ctx, hv, m); err != nil {
@@ -360,7 +360,7 @@ func remove(ctx context.Context, hv Hypervisor, m *machine, disks Disks) (bool, 
 // removeKept deletes the volumes that are left of a machine without its domain: disks that were kept, and what a create made that
 // did not come to its end. ErrAbsent: there are none.
 func removeKept(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
-	ids := []VolumeID{m.inPool(m.configVolume())}
+	ids := []VolumeID{m.inPool(m.ignitionVolume()), m.inPool(m.seedVolume())}
 	if m.targets != nil { // an orphan has none
 		ids = append(ids, m.volumeIDs()...)
 	}
@@ -415,7 +415,7 @@ func ownFiles(d *libvirtxml.Domain, m *machine) (files []string) {
 			continue
 		}
 		for _, entry := range info.FWCfg.Entry {
-			if path.Base(entry.File) == m.configVolume() {
+			if path.Base(entry.File) == m.ignitionVolume() {
 				files = append(files, entry.File)
 			}
 		}
@@ -427,7 +427,7 @@ func ownFiles(d *libvirtxml.Domain, m *machine) (files []string) {
 		if disk.Source == nil || disk.Source.File == nil || disk.Target == nil {
 			continue
 		}
-		if file := disk.Source.File.File; isDiskName(file, m.host.Name, disk.Target.Dev) {
+		if file := disk.Source.File.File; isDiskName(file, m.host.Name, disk.Target.Dev) || path.Base(file) == m.seedVolume() {
 			files = append(files, file)
 		}
 	}

@@ -102,7 +102,7 @@ func TestCompileErrors(t *testing.T) {
 		{"secure pc", func(h *lab.Host) { h.VM.Firmware, h.VM.Machine = lab.FirmwareUEFISecure, "pc" }, `hosts.master-0.vm.firmware: secure boot needs machine q35, not "pc"`},
 		{"network", func(h *lab.Host) { h.Network = nil }, "hosts.master-0.network: a virtual machine needs a network: give the host an ip, or a network"},
 		{"bridge", func(h *lab.Host) { h.VM.Hypervisor.Bridges = nil }, `hosts.master-0.vm.hypervisor: hypervisor "kvm1" has no bridge for network "baremetal": add "baremetal: BRIDGE" to hypervisors.kvm1.bridges`},
-		{"config beside an image", func(h *lab.Host) { fromImage(h); h.Profile.OS = lab.OSCloudInit }, `hosts.master-0.profile: profile "base" makes the disk from an image and has a config document, which only Ignition (os: coreos, flatcar) reads from the firmware: take config out of the profile, or install over the network (kernel)`},
+		{"config beside an image", func(h *lab.Host) { fromImage(h); h.Profile.OS = lab.OSDebian }, `hosts.master-0.profile: profile "base" makes the disk from an image and has a config document, which only Ignition (os: coreos, flatcar) and cloud-init (os: cloud-init) find without a network boot: set os, take config out of the profile, or install over the network (kernel)`},
 		{"hypervisor", func(h *lab.Host) { h.VM.Hypervisor = nil }, "hosts.master-0.vm.hypervisor: no hypervisor: want the name of one under hypervisors"},
 	}
 	for _, tt := range tests {

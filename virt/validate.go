@@ -108,11 +108,11 @@ func (m *machine) compileFirmware(bad complain) {
 	}
 }
 
-// compileConfig checks that the system in an image reads the config document from the firmware.
+// compileConfig checks that bootlab can hand the config document over to the system in an image.
 func (m *machine) compileConfig(bad complain) {
-	if p := m.host.Profile; m.fromImage() && p.Config != "" && p.OS != lab.OSCoreOS && p.OS != lab.OSFlatcar {
-		bad(".profile", "profile %q makes the disk from an image and has a config document, which only Ignition (os: coreos, flatcar) "+
-			"reads from the firmware: take config out of the profile, or install over the network (kernel)", p.Name)
+	if p := m.host.Profile; m.fromImage() && p.Config != "" && p.OS != lab.OSCoreOS && p.OS != lab.OSFlatcar && p.OS != lab.OSCloudInit {
+		bad(".profile", "profile %q makes the disk from an image and has a config document, which only Ignition (os: coreos, flatcar) and "+
+			"cloud-init (os: cloud-init) find without a network boot: set os, take config out of the profile, or install over the network (kernel)", p.Name)
 	}
 }
 

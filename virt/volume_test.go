@@ -8,8 +8,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/test/support/guest"
 	"github.com/bootlab/bootlab/test/support/libvirtd"
 	"github.com/bootlab/bootlab/test/support/netns"
 	"github.com/bootlab/bootlab/virt"
@@ -110,4 +112,43 @@ func TestDisks(t *testing.T) {
 	if left, err := filepath.Glob(fast + "/*"); err != nil || len(left) != 1 || left[0] != dataFile {
 		t.Errorf("left in pool fast: %v (%v), want only the volume that is not ours", left, err)
 	}
+}
+
+// TestSeedOfCloudInit creates a machine from an image, whose documents are on a CD that goes with it.
+func TestSeedOfCloudInit(t *testing.T) {
+	d, on := startLibvirtd(t)
+	netns.Need(t, "blkid", "isoinfo")
+	seg := netns.NewSegment(t, "10.132.0.1/24")
+	ctx := t.Context()
+	const userData = "#cloud-config\npassword: secret"
+	files := fstest.MapFS{"images/base.qcow2": {Data: guest.Talker("hello\r\n")}}
+	l := oneHost(on, fromImage, func(h *lab.Host) {
+		h.Profile.OS = lab.OSCloudInit
+		h.VM.Hypervisor.Bridges[0].Bridge = seg.Bridge
+	})
+	b := newTestServerWith(t, l, virt.Config{}, virt.Deps{Images: &images{file: files, config: userData}})
+	serve(t, b)
+	check(t, b.Apply(ctx, "master-0"))
+	wantState(t, b, virt.StateRunning)
+	wantPlan(t, b, virt.ConditionOK)
+	seed := filepath.Join(d.Images, "master-0-seed.iso")
+	if info, err := os.Stat(seed); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the seed: %v, %v; want mode 0600", info, err)
+	}
+	if label := netns.Run(t, "blkid", "-p", "-s", "LABEL", "-o", "value", seed); strings.TrimSpace(label) != "cidata" {
+		t.Errorf("label %q", label)
+	}
+	if got := netns.Run(t, "isoinfo", "-i", seed, "-J", "-x", "/user-data;1"); strings.TrimSpace(got) != userData {
+		t.Errorf("user-data %q", got)
+	}
+	if drives := netns.Run(t, "virsh", "-c", d.URI, "domblklist", "master-0", "--details"); !strings.Contains(drives, seed) || !strings.Contains(drives, "cdrom") {
+		t.Errorf("drives %s", drives)
+	}
+	check(t, b.SetBoot(ctx, "master-0", virt.BootCD, false))
+	wantErr(t, b.Restart(ctx, "master-0"), "it is to boot from its cd, and has none: insert a medium")
+	check(t, b.Delete(ctx, "master-0", virt.KeepDisks))
+	if _, err := os.Stat(seed); err == nil {
+		t.Error("the seed, which has a secret, was kept with the disks")
+	}
+	check(t, b.Delete(ctx, "master-0", virt.DeleteDisks))
 }

@@ -26,15 +26,28 @@ func (t *Table) Image(host string) (string, error) {
 	return r.Image(d)
 }
 
-// ImageConfig renders the config document of a virtual machine that is made from an image. Its hypervisor hands the document over:
-// there is no boot to fetch it in, and no token. It is nil if the profile has none.
-func (t *Table) ImageConfig(host string) ([]byte, error) {
+// ImageDocuments renders the config document of a virtual machine that is made from an image, or all files of its cloud-init seed that
+// are not empty. Its hypervisor hands them over: there is no boot to fetch them in, and no token. There are none if the profile has no
+// config.
+func (t *Table) ImageDocuments(host string) (all []recipe.Document, err error) {
 	r, d, err := t.machine(host)
 	if err != nil || !r.HasConfig() {
 		return nil, err
 	}
-	doc, err := r.Config(d, "")
-	return doc.Body, err
+	names := []string{""}
+	if r.IsSeed() {
+		names = r.Names(d)
+	}
+	for _, name := range names {
+		doc, err := r.Config(d, name)
+		if err != nil {
+			return nil, err
+		}
+		if len(doc.Body) > 0 {
+			all = append(all, doc)
+		}
+	}
+	return all, nil
 }
 
 // machine returns what the image of a host is rendered from. It takes a name, because the caller may still work with the lab before

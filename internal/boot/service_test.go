@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/bootlab/bootlab/internal/boot"
 	"github.com/bootlab/bootlab/internal/boot/bootloop"
 	"github.com/bootlab/bootlab/internal/boot/discovered"
@@ -545,6 +547,40 @@ func TestOneHostFails(t *testing.T) {
 	}
 }
 
+// TestSeed: virtual machines with cloud-init get all files of its seed that are not empty.
+func TestSeed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "lab.yaml")
+	write(t, filepath.Join(dir, "files", "worker.yaml"), "#cloud-config\nhostname: {{.Host.Name}}\n")
+	write(t, filepath.Join(dir, "files", "network-config"), "version: 2\n")
+	write(t, path, strings.NewReplacer(`kernel: k, initrd: [i], config: "{{.Host.Role}}.cfg", install_to: /dev/vda`,
+		`os: cloud-init, image: "{{.Host.Role}}.qcow2", config: "{{.Host.Role}}.yaml", documents: [network-config]`).Replace(labFile))
+	l, err := load.Lab(path, load.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := boot.Compile(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs, err := table.ImageDocuments("worker-0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, d := range docs {
+		got[d.Name] = string(d.Body)
+	}
+	want := map[string]string{
+		"user-data": "#cloud-config\nhostname: worker-0\n", "network-config": "version: 2\n",
+		"meta-data": "instance-id: worker-0-52-54-00-00-02-04\nlocal-hostname: worker-0\n",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
 // TestImage: virtual machines that boot an image get the document from their hypervisor.
 func TestImage(t *testing.T) {
 	t.Parallel()
@@ -564,8 +600,8 @@ func TestImage(t *testing.T) {
 	if image, err := table.Image("worker-0"); err != nil || image != "worker.qcow2" {
 		t.Errorf("image %q, %v", image, err)
 	}
-	if doc, err := table.ImageConfig("worker-0"); err != nil || string(doc) != `{"host":"worker-0.lab.test"}` {
-		t.Errorf("document %q, %v", doc, err)
+	if docs, err := table.ImageDocuments("worker-0"); err != nil || len(docs) != 1 || string(docs[0].Body) != `{"host":"worker-0.lab.test"}` {
+		t.Errorf("documents %q, %v", docs, err)
 	}
 	for _, name := range []string{"switch", "gone"} {
 		if _, err := table.Image(name); err == nil {

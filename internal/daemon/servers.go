@@ -165,7 +165,11 @@ func (i images) Image(ctx context.Context, h *lab.Host) (fs.File, error) {
 	return i.unpacked.Open(ctx, name, func() (fs.File, error) { return s.TFTP.Files().Open(name) })
 }
 
-// Config returns the config document of a host, which its hypervisor hands over.
-func (i images) Config(_ context.Context, h *lab.Host) ([]byte, error) {
-	return i.d.current.Load().Boot.ImageConfig(h.Name)
+// Documents returns the documents of a host, which its hypervisor hands over.
+func (i images) Documents(_ context.Context, h *lab.Host) (all []virt.Document, err error) {
+	documents, err := i.d.current.Load().Boot.ImageDocuments(h.Name)
+	for _, doc := range documents {
+		all = append(all, virt.Document{Name: doc.Name, Body: doc.Body})
+	}
+	return all, err
 }

@@ -34,7 +34,7 @@ var rules = []rule{
 	{"httpd", []string{"internal/api", "internal/boot", "internal/boot/files", "internal/content/mirror", "internal/host/connlimit", "internal/host/logins", "internal/lab", "internal/observe/consolelog", "internal/observe/event", "internal/observe/panics"}, "serves what the boot service answers; knows no other server"},
 	{"lbproxy", []string{"internal/host/connlimit", "internal/host/freshfile", "internal/host/pause", "internal/lab", "internal/observe/event", "internal/observe/panics", "lbproxy/h1"}, "knows no other server"},
 	{"lbproxy/h1", nil, "messages as bytes; knows no connection, backend or lab"},
-	{"virt", []string{"internal/host/confine", "internal/host/privilege", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "knows no other server; the process of a hypervisor confines itself"},
+	{"virt", []string{"internal/content/iso", "internal/host/confine", "internal/host/privilege", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "knows no other server; the process of a hypervisor confines itself; iso writes seeds of cloud-init"},
 
 	{"internal/api", []string{"internal/lab", "internal/observe/event"}, "the types of the admin API, shared by server and client"},
 	{"internal/api/leasefile", []string{"internal/api", "internal/lab"}, "formats of lease files; decides nothing"},
@@ -49,6 +49,7 @@ var rules = []rule{
 	{"internal/boot/syntax", []string{"internal/lab/load"}, "validates documents; of the loader only its reader of YAML"},
 
 	{"internal/content/images", []string{"internal/host/pause", "internal/lab"}, "downloads files; of the lab only what an image is"},
+	{"internal/content/iso", nil, "writes images; knows no server"},
 	{"internal/content/openshift", []string{"internal/lab", "internal/lab/load"}, "compares the installer's files with a lab; of the loader only its reader of YAML"},
 	{"internal/content/mirror", []string{"internal/host/pause", "internal/lab", "internal/observe/event"}, "caches files of archives; of the lab only what a mirror is"},
 

@@ -68,6 +68,9 @@ func (r *Recipe) Reads() int {
 // HasConfig reports whether the profile has a config document.
 func (r *Recipe) HasConfig() bool { return r.config != nil }
 
+// IsSeed reports whether the system reads a folder of documents, as cloud-init's NoCloud source does.
+func (r *Recipe) IsSeed() bool { return r.system.seed }
+
 // Image returns the path of the profile's image for one host; empty if it has none.
 func (r *Recipe) Image(d Data) (string, error) { return r.image.render(&d) }
 
