@@ -47,7 +47,7 @@ func TestDeclineCannotExhaustPool(t *testing.T) {
 				}
 				last = addr
 				b.decline(t, bad, addr)
-				b.clock.advance(10 * time.Millisecond)
+				b.clock.Advance(10 * time.Millisecond)
 			}
 			if _, _, free := b.deps.Book.Usage(pool.addrs); free != pool.addrs.Usable()-tt.most-1 {
 				t.Errorf("%d of %d addresses are left, want all but %d", free, pool.addrs.Usable(), tt.most+1)
@@ -61,7 +61,7 @@ func TestDeclineCannotExhaustPool(t *testing.T) {
 			if b.take(t, madeUp(1)) == "" {
 				t.Error("another machine gets no address")
 			}
-			b.clock.advance(quarantineTime)
+			b.clock.Advance(quarantineTime)
 			last = tt.get(b, t, bad)
 			b.decline(t, bad, last)
 			if again := tt.get(b, t, bad); again == last || again == "" {

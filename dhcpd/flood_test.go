@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/test/support/clock"
 )
 
 // TestAskTwiceInAFlood: while made-up machines fill a pool, a new client is answered at its second DISCOVER, and a machine
@@ -26,14 +27,14 @@ func TestAskTwiceInAFlood(t *testing.T) {
 			t.Error("a new client is answered at its first DISCOVER, or at a copy of it")
 		}
 	}
-	b.clock.advance(askAgain)
+	b.clock.Advance(askAgain)
 	if b.take(t, other) == "" {
 		t.Error("a new client gets no address at its second DISCOVER")
 	}
 	if b.ask(t, mac(t, master0)) != "10.77.0.21" {
 		t.Error("a reservation is not served")
 	}
-	b.clock.advance(floodLasts)
+	b.clock.Advance(floodLasts)
 	if b.ask(t, madeUp(3)) == "" {
 		t.Error("the flood is over, and a new client has to ask twice")
 	}
@@ -42,8 +43,8 @@ func TestAskTwiceInAFlood(t *testing.T) {
 // TestAskedBeforeIsBounded: a flood costs bounded memory, and a client is remembered long enough to ask again.
 func TestAskedBeforeIsBounded(t *testing.T) {
 	t.Parallel()
-	c := newClock()
-	f := newFloods(c.now)
+	c := clock.New(time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC))
+	f := newFloods(c.Now)
 	client := func(n int) lab.MAC { return lab.MAC{2, 1, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)} }
 	n := 0
 	flood := func(times int) {
@@ -57,7 +58,7 @@ func TestAskedBeforeIsBounded(t *testing.T) {
 		t.Error("a client that never asked")
 	}
 	flood(maxAsked)
-	c.advance(time.Second)
+	c.Advance(time.Second)
 	if !f.askedBefore(lab.MAC{2}) {
 		t.Error("a client that asked before is forgotten")
 	}

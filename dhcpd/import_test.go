@@ -17,7 +17,7 @@ func imported(t testing.TB, b *bench, m, addr string, d time.Duration) *Import {
 	t.Helper()
 	l := &Import{Lease: leases.Lease{Addr: ip(addr), MAC: mac(t, m), Hostname: "Some.Name"}}
 	if d != 0 {
-		l.Expiry = b.clock.now().Add(d)
+		l.Expiry = b.clock.Now().Add(d)
 	}
 	return l
 }
@@ -83,7 +83,7 @@ func TestImport(t *testing.T) {
 			t.Errorf("%s: the book has %+v", want[i], got)
 		}
 	}
-	if l, _ := b.deps.Book.ByAddr(ip(free)); l.Hostname != "some" || !l.Expiry.Equal(b.clock.now().Add(time.Hour).Truncate(time.Second)) {
+	if l, _ := b.deps.Book.ByAddr(ip(free)); l.Hostname != "some" || !l.Expiry.Equal(b.clock.Now().Add(time.Hour).Truncate(time.Second)) {
 		t.Errorf("%+v", l)
 	}
 	if l, _ := b.deps.Book.ByAddr(ip("10.77.0.130")); l.Expiry.Year() != 2106 {
@@ -143,7 +143,7 @@ func FuzzImport(f *testing.F) {
 		for ; len(data) >= 6 && len(all) < 64; data = data[6:] {
 			l := &Import{Lease: leases.Lease{Addr: netip.AddrFrom4([4]byte(data)), MAC: macs[int(data[4])%len(macs)]}}
 			if d := int8(data[5]); d != 0 {
-				l.Expiry = b.clock.now().Add(time.Duration(d) * time.Minute)
+				l.Expiry = b.clock.Now().Add(time.Duration(d) * time.Minute)
 			}
 			all = append(all, l)
 		}

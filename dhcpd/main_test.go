@@ -19,6 +19,7 @@ import (
 	"github.com/bootlab/bootlab/internal/lab/load"
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/test/support/clock"
 	"github.com/bootlab/bootlab/test/support/netns"
 	"github.com/bootlab/bootlab/test/support/storetest"
 
@@ -54,26 +55,6 @@ func (s *memStore) leases(t *testing.T) (n int) {
 		t.Fatal(err)
 	}
 	return n
-}
-
-// A clock is set by hand.
-type clock struct {
-	mu sync.Mutex
-	t  time.Time
-}
-
-func newClock() *clock { return &clock{t: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)} }
-
-func (c *clock) now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.t
-}
-
-func (c *clock) advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.t = c.t.Add(d)
 }
 
 // events collects what was recorded.
@@ -142,7 +123,7 @@ type bench struct {
 	table  *Table
 	lab    *lab.Lab
 	store  *memStore
-	clock  *clock
+	clock  *clock.Clock
 	events *events
 	wire   *capture
 
@@ -152,7 +133,7 @@ type bench struct {
 func newBench(t testing.TB) *bench {
 	t.Helper()
 	b := &bench{
-		lab: testLab(t), store: newMemStore(), clock: newClock(), events: &events{}, wire: &capture{},
+		lab: testLab(t), store: newMemStore(), clock: clock.New(time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)), events: &events{}, wire: &capture{},
 	}
 	b.table = Compile(b.lab)
 	b.reopen(t)
@@ -162,14 +143,14 @@ func newBench(t testing.TB) *bench {
 // reopen starts over with what is in the store, as after kill -9.
 func (b *bench) reopen(t testing.TB) {
 	t.Helper()
-	book, err := leases.Open(t.Context(), b.store, b.clock.now)
+	book, err := leases.Open(t.Context(), b.store, b.clock.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.registry = prometheus.NewRegistry()
 	b.Server, err = New(Config{}, Deps{
 		Table: func() *Table { return b.table }, Book: book, Events: b.events,
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: b.registry, Now: b.clock.now, Loops: bootloop.New(b.clock.now),
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: b.registry, Now: b.clock.Now, Loops: bootloop.New(b.clock.Now),
 		Listen: func(string) (*segment.Socket, error) { panic("no sockets here") },
 		Report: func(string, error) {},
 	})

@@ -77,7 +77,7 @@ func TestFullPoolNamesItsHolders(t *testing.T) {
 		if b.take(t, madeUp(i)) == "" {
 			t.Fatalf("machine %d of %d gets no address", i, pool.addrs.Usable())
 		}
-		b.clock.advance(time.Minute) // slower than any limit
+		b.clock.Advance(time.Minute) // slower than any limit
 	}
 	b.events.take()
 	if got := b.ask(t, madeUp(999)); got != "" {
@@ -97,7 +97,7 @@ func TestFullPoolNamesItsHolders(t *testing.T) {
 // withBus puts the daemon's bus behind the server, and returns where it counts every event.
 func (b *bench) withBus() *events {
 	all := &events{}
-	b.Server.deps.Events = event.NewBus(event.BusConfig{Now: b.clock.now, Recorders: []event.Recorder{b.events}, Counters: []event.Recorder{all}})
+	b.Server.deps.Events = event.NewBus(event.BusConfig{Now: b.clock.Now, Recorders: []event.Recorder{b.events}, Counters: []event.Recorder{all}})
 	return all
 }
 
@@ -141,7 +141,7 @@ func TestDiscoverFloodLeavesAddresses(t *testing.T) {
 	real := mac(t, "52:5f:00:00:00:01")
 	addr := b.ask(t, real)
 	flood(1000)
-	b.clock.advance(4 * time.Second)
+	b.clock.Advance(4 * time.Second)
 	flood(1000)
 	out := b.exchange("lab0", 67, client0, message(t, dhcpv4.MessageTypeRequest, real, udhcpc, withRequested(addr), withServer("10.77.0.1")))
 	if len(out) != 1 || decode(t, out[0].data).MessageType() != dhcpv4.MessageTypeAck {
@@ -197,7 +197,7 @@ func TestBootLoop(t *testing.T) {
 		}
 		out := b.exchange("lab0", 67, client0, message(t, dhcpv4.MessageTypeRequest, m, ipxe, withRequested("10.77.0.21"), withServer("10.77.0.1"),
 			dhcpv4.WithTransactionID(dhcpv4.TransactionID{1, 2, 3, n})))
-		b.clock.advance(time.Second)
+		b.clock.Advance(time.Second)
 		return decode(t, out[0].data).BootFileName
 	}
 	loop := func(first byte, want string) {
@@ -215,11 +215,11 @@ func TestBootLoop(t *testing.T) {
 				t.Errorf("the loop goes on with %q, want %q", got, want)
 			}
 		}
-		b.clock.advance(bootloop.Hold)
+		b.clock.Advance(bootloop.Hold)
 		if got := round(first + 60); got != script {
 			t.Errorf("after the hold it gets %q", got)
 		}
-		b.clock.advance(bootloop.Window + time.Second)
+		b.clock.Advance(bootloop.Window + time.Second)
 		b.kinds(event.DHCPLoop)
 	}
 	// Nobody knows that it is the machine: it gets the boot program, which has HTTP.
@@ -238,7 +238,7 @@ func TestBootLoopWithProxy(t *testing.T) {
 		b.deps.Loops.ProgramReceived(mac(t, besideH))
 		out := b.exchange("lab1", 67, client0, message(t, dhcpv4.MessageTypeDiscover, mac(t, besideH), who,
 			dhcpv4.WithTransactionID(dhcpv4.TransactionID{1, 2, 3, n})))
-		b.clock.advance(time.Second)
+		b.clock.Advance(time.Second)
 		return len(out)
 	}
 	for i := range 3 * bootloop.MaxLeases {
@@ -264,7 +264,7 @@ func TestBootLoopWithProxy(t *testing.T) {
 	if ask(201, ovmf) != 1 {
 		t.Error("its firmware gets no answer")
 	}
-	b.clock.advance(bootloop.Hold)
+	b.clock.Advance(bootloop.Hold)
 	if ask(202, ipxe) != 1 {
 		t.Error("the loop is held for ever")
 	}

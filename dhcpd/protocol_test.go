@@ -291,7 +291,7 @@ func TestRefusalIsRecordedOnce(t *testing.T) {
 	if n := refused(); n != 1 {
 		t.Errorf("%d events, want 1", n)
 	}
-	b.clock.advance(time.Minute)
+	b.clock.Advance(time.Minute)
 	b.Server.deps.Events.(*event.Bus).Flush()
 	if n := refused(); n != 1 {
 		t.Errorf("%d summaries a minute later, want 1", n)
@@ -352,11 +352,11 @@ func TestRenewal(t *testing.T) {
 		}
 		return decode(t, out[0].data).IPAddressLeaseTime(0), b.store.count() - before
 	}
-	b.clock.advance(time.Hour)
+	b.clock.Advance(time.Hour)
 	if left, commits := renew(); left != 11*time.Hour || commits != 0 {
 		t.Errorf("after 1 h of 12: lease time %s with %d commits, want 11h with none", left, commits)
 	}
-	b.clock.advance(5 * time.Hour)
+	b.clock.Advance(5 * time.Hour)
 	if left, commits := renew(); left != 12*time.Hour || commits != 1 {
 		t.Errorf("after 6 h of 12: lease time %s with %d commits, want 12h with 1", left, commits)
 	}
@@ -384,15 +384,15 @@ func TestExpiryReleaseDecline(t *testing.T) {
 	}
 	b.exchange("lab0", 67, client0, message(t, dhcpv4.MessageTypeDecline, mac(t, m(0)), nil,
 		withRequested(mine.Addr.String()), withServer("10.77.0.1")))
-	b.clock.advance(2 * time.Second) // the pool was found full a moment ago
+	b.clock.Advance(2 * time.Second) // the pool was found full a moment ago
 	if got := b.lease(t, m(0), udhcpc); got != "" {
 		t.Errorf("the declined address, or one in use, was given: %s", got)
 	}
-	b.clock.advance(quarantineTime + time.Second)
+	b.clock.Advance(quarantineTime + time.Second)
 	if got := b.lease(t, m(3), udhcpc); got != mine.Addr.String() {
 		t.Errorf("after the quarantine got %q, want %s", got, mine.Addr)
 	}
-	b.clock.advance(13 * time.Hour)
+	b.clock.Advance(13 * time.Hour)
 	if got := b.lease(t, m(4), udhcpc); got == "" {
 		t.Error("an expired lease was not given to a new client")
 	}
@@ -423,7 +423,7 @@ func TestOffersAreKept(t *testing.T) {
 	}
 	b.exchange("lab0", 67, client0, message(t, dhcpv4.MessageTypeRequest, lab.MAC{2, 0, 0, 0, 1, 0}, udhcpc, // takes another server's
 		withRequested("10.77.0.5"), withServer("10.77.0.66")))
-	b.clock.advance(2 * time.Second)
+	b.clock.Advance(2 * time.Second)
 	if offer(9) == "" {
 		t.Error("a withdrawn offer is still kept")
 	}
@@ -467,7 +467,7 @@ func TestTwoDaemons(t *testing.T) {
 				got[addr] = m
 				break
 			}
-			which.clock.advance(2 * time.Second)
+			which.clock.Advance(2 * time.Second)
 		}
 	}
 	if len(got) != 3 {

@@ -17,7 +17,7 @@ func BenchmarkRefused(b *testing.B) {
 		b.Run(what, func(b *testing.B) {
 			bench := newBench(b)
 			var n atomic.Int64
-			bus := event.NewBus(event.BusConfig{Now: bench.clock.now, Recorders: []event.Recorder{recorderFunc(func(event.Event) { n.Add(1) })}})
+			bus := event.NewBus(event.BusConfig{Now: bench.clock.Now, Recorders: []event.Recorder{recorderFunc(func(event.Event) { n.Add(1) })}})
 			bench.Server.deps.Events = bus
 			if what == "no pool" {
 				bench.lab.Networks[2].Pools = nil

@@ -4,27 +4,18 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/bootlab/bootlab/httpd"
+	"github.com/bootlab/bootlab/test/support/clock"
 )
-
-// A movedClock is a clock that a test sets.
-type movedClock struct {
-	mu  sync.Mutex
-	now time.Time
-}
-
-func (c *movedClock) Now() time.Time          { c.mu.Lock(); defer c.mu.Unlock(); return c.now }
-func (c *movedClock) advance(d time.Duration) { c.mu.Lock(); defer c.mu.Unlock(); c.now = c.now.Add(d) }
 
 // TestLoginsAreLimited: one source has ten wrong tokens, by form and by header together, and then none for a while, not even the right one.
 // Each is logged. Another source, an open session and the Unix socket are not affected.
 func TestLoginsAreLimited(t *testing.T) {
 	t.Parallel()
-	clock := &movedClock{now: noon()}
+	clock := clock.New(noon())
 	h := newAdminServerOf(t, newFakeDaemon(), func(d *httpd.AdminDeps) { d.Now = clock.Now })
 	jar := filepath.Join(t.TempDir(), "jar")
 	curl(t, "-c", jar, "-d", "token="+adminToken, h.url+"/login")
@@ -59,7 +50,7 @@ func TestLoginsAreLimited(t *testing.T) {
 	if got := status(append([]string{"--interface", "127.0.0.9"}, right...)...); got != "200" {
 		t.Errorf("another source: %s", got)
 	}
-	clock.advance(11 * time.Second)
+	clock.Advance(11 * time.Second)
 	if got := status(right...); got != "200" {
 		t.Errorf("after a while: %s", got)
 	}
@@ -80,7 +71,7 @@ func TestLoginsAreLimited(t *testing.T) {
 // TestSessions: a logout ends its session, a revocation all of them, and time those that nobody uses. A stolen cookie is worth nothing then.
 func TestSessions(t *testing.T) {
 	t.Parallel()
-	clock := &movedClock{now: noon()}
+	clock := clock.New(noon())
 	h := newAdminServerOf(t, newFakeDaemon(), func(d *httpd.AdminDeps) { d.Now = clock.Now })
 	login := func() (jar string) {
 		t.Helper()
@@ -114,17 +105,17 @@ func TestSessions(t *testing.T) {
 		t.Error("a session outlives a logout everywhere")
 	}
 	f := login()
-	clock.advance(20 * time.Hour)
+	clock.Advance(20 * time.Hour)
 	if !in(f) {
 		t.Error("a session ends after 20 hours")
 	}
-	clock.advance(25 * time.Hour)
+	clock.Advance(25 * time.Hour)
 	if in(f) {
 		t.Error("a session lives for 25 hours without a request")
 	}
 	first := login()
 	for range 64 {
-		clock.advance(time.Second)
+		clock.Advance(time.Second)
 		login()
 	}
 	if in(first) {

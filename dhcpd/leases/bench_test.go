@@ -17,6 +17,7 @@ import (
 
 	"github.com/bootlab/bootlab/internal/store"
 	"github.com/bootlab/bootlab/internal/store/logfile"
+	"github.com/bootlab/bootlab/test/support/clock"
 	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
@@ -35,9 +36,9 @@ func (s *sink) CommitAll(_ context.Context, txns []store.Txn) []error {
 	return s.errs[:len(txns)]
 }
 
-func benchBook(b testing.TB) (*Book, *clock) {
-	c := &clock{t: time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)}
-	return openBook(b, &sink{Store: storetest.Memory()}, c.now), c
+func benchBook(b testing.TB) (*Book, *clock.Clock) {
+	c := clock.New(time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC))
+	return openBook(b, &sink{Store: storetest.Memory()}, c.Now), c
 }
 
 // fill gives n machines a lease like a real one: a client id of 7 bytes, a host name of 10.
@@ -68,11 +69,11 @@ func benchChange(p *Pool, i int, now time.Time) *Change {
 func benchPool(n int) *Pool { return NewPool(addrOf(10<<24), addrOf(10<<24+uint32(n)-1), nil) }
 
 // benchLeases makes a book that serves a pool of so many addresses, of which the first n are leased.
-func benchLeases(b testing.TB, n, addrs int) (*Book, *Pool, *clock) {
+func benchLeases(b testing.TB, n, addrs int) (*Book, *Pool, *clock.Clock) {
 	book, c := benchBook(b)
 	p := benchPool(addrs)
 	book.Serve(p)
-	fill(b, book, p, n, c.now())
+	fill(b, book, p, n, c.Now())
 	return book, p, c
 }
 
@@ -163,14 +164,14 @@ func BenchmarkCommit(b *testing.B) {
 		book, p, c := benchLeases(b, n, n)
 		changes := make([]*Change, batch)
 		for i := range changes {
-			changes[i] = benchChange(p, i*7919%n, c.now())
+			changes[i] = benchChange(p, i*7919%n, c.Now())
 		}
 		b.ReportAllocs()
 		defer cpu(b, batch)()
 		for b.Loop() {
-			c.add(time.Second)
+			c.Advance(time.Second)
 			for _, x := range changes {
-				x.Start, x.Expiry = c.t, c.t.Add(12*time.Hour)
+				x.Start, x.Expiry = c.Now(), c.Now().Add(12*time.Hour)
 			}
 			book.Commit(context.Background(), changes)
 		}
@@ -194,7 +195,7 @@ func BenchmarkCommitNew(b *testing.B) {
 			book.Serve(p)
 		}
 		for i := range changes {
-			changes[i] = benchChange(p, (n+i)%most, c.now())
+			changes[i] = benchChange(p, (n+i)%most, c.Now())
 		}
 		start := cpuTime()
 		book.Commit(context.Background(), changes)
@@ -253,7 +254,7 @@ func TestMemory(t *testing.T) {
 		book, c := benchBook(t)
 		book.Serve(p)
 		before, rss := heap(), resident()
-		fill(t, book, p, n, c.now())
+		fill(t, book, p, n, c.Now())
 		book.committer = committer{}
 		after, rss2 := heap(), resident()
 		per := float64(after-before) / float64(n)
@@ -304,7 +305,7 @@ func BenchmarkGrow(b *testing.B) {
 		p := benchPool(2 * most)
 		book.Serve(p)
 		for i := range most {
-			x := benchChange(p, i, c.t)
+			x := benchChange(p, i, c.Now())
 			start := cpuTime()
 			a, _, err := book.Offer(Request{MAC: x.MAC, Subnet: big, Pool: p})
 			offered := cpuTime()
@@ -333,7 +334,7 @@ func BenchmarkServe(b *testing.B) {
 			sizes(b, func(b *testing.B, n int) {
 				book, c := benchBook(b)
 				all := benchPool(n)
-				fill(b, book, all, n, c.now())
+				fill(b, book, all, n, c.Now())
 				other := NewPool(addrOf(all.first), addrOf(all.first+uint32(n)-1), func(a netip.Addr) bool { return a == addrOf(all.first) })
 				if kind == "resize" {
 					other = benchPool(n + 1)
@@ -351,10 +352,10 @@ func BenchmarkServe(b *testing.B) {
 func BenchmarkOpen(b *testing.B) {
 	sizes(b, func(b *testing.B, n int) {
 		s := storetest.Memory()
-		c := &clock{t: time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)}
-		fill(b, openBook(b, s, c.now), benchPool(n), n, c.now())
+		c := clock.New(time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC))
+		fill(b, openBook(b, s, c.Now), benchPool(n), n, c.Now())
 		for b.Loop() {
-			openBook(b, s, c.now)
+			openBook(b, s, c.Now)
 		}
 	})
 }
@@ -364,9 +365,9 @@ func BenchmarkClockJump(b *testing.B) {
 	book, c := benchBook(b)
 	p := benchPool(1)
 	for b.Loop() {
-		c.t = c.t.AddDate(56, 0, 0)
+		c.Set(c.Now().AddDate(56, 0, 0))
 		book.Usage(p)
-		c.t = c.t.AddDate(-56, 0, 0)
+		c.Set(c.Now().AddDate(-56, 0, 0))
 		book.Usage(p)
 	}
 }

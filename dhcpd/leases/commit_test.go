@@ -103,7 +103,7 @@ func TestCommitBesides(t *testing.T) {
 			for n := range 6 {
 				c := d.change(1+n%2, "10.0.0.20")
 				c.Reserved = true
-				d.clock.add(time.Second)
+				d.clock.Advance(time.Second)
 				d.commit(c)
 				if l, ok := d.ByMAC(mac(1 + n%2)); c.Err != nil || !ok || l.Addr != c.Addr {
 					d.t.Errorf("turn %d: %v, %v", n, c.Err, ok)
@@ -112,7 +112,7 @@ func TestCommitBesides(t *testing.T) {
 		}, []string{"10.0.0.20 2 active"}},
 		{"an expired address is free", func(d *testBook) {
 			d.lease(1, "10.0.0.20")
-			d.clock.add(time.Hour)
+			d.clock.Advance(time.Hour)
 			d.lease(2, "10.0.0.20")
 		}, []string{"10.0.0.20 2 active"}},
 		{"a declined one is not", func(d *testBook) {
@@ -166,7 +166,7 @@ func TestCommitBesides(t *testing.T) {
 		{"by hand", func(d *testBook) {
 			d.lease(1, "10.0.0.20")
 			d.decline(2, "10.0.0.21", time.Hour)
-			d.Conflict(ip("10.0.0.22"), mac(3), d.clock.now().Add(time.Hour))
+			d.Conflict(ip("10.0.0.22"), mac(3), d.clock.Now().Add(time.Hour))
 			d.lease(4, "10.0.0.23")
 			for _, a := range []string{"10.0.0.20", "10.0.0.21", "10.0.0.22", "10.0.0.99"} {
 				if err := d.Forget(context.Background(), ip(a)); err != nil {
@@ -203,7 +203,7 @@ func TestStoreFails(t *testing.T) {
 func shared(t *testing.T) (one, two *testBook) {
 	one = newTestBook(t)
 	two = &testBook{t: t, clock: one.clock, store: one.store}
-	two.Book = openBook(t, two.store, two.clock.now)
+	two.Book = openBook(t, two.store, two.clock.Now)
 	return one, two
 }
 
@@ -225,21 +225,21 @@ func TestAnotherDaemon(t *testing.T) {
 		}, []string{"10.0.0.20 1 active", "10.0.0.21 3 active"}},
 		{"the same machine", func(one, two *testBook) {
 			one.lease(1, "10.0.0.20")
-			two.clock.add(time.Minute)
+			two.clock.Advance(time.Minute)
 			two.lease(1, "10.0.0.20")
 		}, []string{"10.0.0.20 1 active"}},
 		{"a renewal of what is gone", func(one, two *testBook) {
 			two.lease(1, "10.0.0.20")
-			one.Book = openBook(one.t, one.store, one.clock.now)
+			one.Book = openBook(one.t, one.store, one.clock.Now)
 			if err := one.Forget(context.Background(), ip("10.0.0.20")); err != nil {
 				one.t.Error(err)
 			}
-			two.clock.add(time.Minute)
+			two.clock.Advance(time.Minute)
 			two.lease(1, "10.0.0.20")
 		}, []string{"10.0.0.20 1 active"}},
 		{"the address given up is another's by now", func(one, two *testBook) {
 			two.lease(1, "10.0.0.20")
-			one.Book = openBook(one.t, one.store, one.clock.now)
+			one.Book = openBook(one.t, one.store, one.clock.Now)
 			one.lease(1, "10.0.0.22")
 			one.lease(2, "10.0.0.20")
 			two.lease(1, "10.0.0.21")
@@ -255,8 +255,8 @@ func TestAnotherDaemon(t *testing.T) {
 		}, []string{"10.0.0.20 2 active"}},
 		{"to be forgotten, but renewed", func(one, two *testBook) {
 			one.lease(1, "10.0.0.20")
-			two.Book = openBook(two.t, two.store, two.clock.now)
-			two.clock.add(59 * time.Minute)
+			two.Book = openBook(two.t, two.store, two.clock.Now)
+			two.clock.Advance(59 * time.Minute)
 			one.lease(1, "10.0.0.20")
 			if err := two.Forget(context.Background(), ip("10.0.0.20")); err != nil {
 				two.t.Error(err)
@@ -289,7 +289,7 @@ func (stubborn) CommitAll(_ context.Context, txns []store.Txn) []error {
 func TestStale(t *testing.T) {
 	t.Parallel()
 	d := newTestBook(t)
-	d.Book = openBook(t, stubborn{storetest.Memory()}, d.clock.now)
+	d.Book = openBook(t, stubborn{storetest.Memory()}, d.clock.Now)
 	c := d.change(1, "10.0.0.20")
 	d.commit(c)
 	if !errors.Is(c.Err, ErrStale) || !strings.Contains(c.Err.Error(), "10.0.0.20") {
@@ -319,7 +319,7 @@ func TestCommitAll(t *testing.T) {
 	t.Parallel()
 	d := newTestBook(t)
 	s := &meter{Mem: d.store}
-	d.Book = openBook(t, s, d.clock.now)
+	d.Book = openBook(t, s, d.clock.Now)
 	if err := d.store.Commit(t.Context(), store.Put("lease/10.0.0.25", encode(d.change(9, "10.0.0.25").Lease))); err != nil {
 		t.Fatal(err)
 	}
@@ -346,9 +346,9 @@ func TestTwice(t *testing.T) {
 	t.Parallel()
 	d := newTestBook(t)
 	s := &meter{Mem: d.store}
-	d.Book = openBook(t, s, d.clock.now)
+	d.Book = openBook(t, s, d.clock.Now)
 	d.commit(d.change(1, "10.0.0.20"), d.change(1, "10.0.0.20"), d.change(1, "10.0.0.20"))
-	d.clock.add(time.Second)
+	d.clock.Advance(time.Second)
 	d.lease(1, "10.0.0.20")
 	if s.txns != 2 {
 		t.Errorf("%d transactions, want 2", s.txns)

@@ -48,7 +48,7 @@ func TestTwoClientsNeverGetOneAddress(t *testing.T) {
 			for range rounds {
 				n := id + workers*r.IntN(20) // each machine speaks with one thread, as a switch would have it
 				d.exchange(w, n, p, r)
-				d.clock.add(time.Duration(r.IntN(200)) * time.Millisecond)
+				d.clock.Advance(time.Duration(r.IntN(200)) * time.Millisecond)
 			}
 		})
 	}
@@ -59,7 +59,7 @@ func TestTwoClientsNeverGetOneAddress(t *testing.T) {
 			d.Holders(p, 5)
 			d.CountLive(subnet)
 			d.ByHostname("x")
-			d.Conflict(ip("10.0.0.30"), mac(7), d.clock.now().Add(time.Second))
+			d.Conflict(ip("10.0.0.30"), mac(7), d.clock.Now().Add(time.Second))
 			if _, err := d.Reclaim(ctx, 10); err != nil && ctx.Err() == nil {
 				t.Error(err)
 			}

@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/store"
+	"github.com/bootlab/bootlab/test/support/clock"
 	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
@@ -20,35 +20,17 @@ var subnet = netip.MustParsePrefix("10.0.0.0/16")
 // mac is the n-th machine.
 func mac(n int) lab.MAC { return lab.MAC{2, 0, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)} }
 
-// A clock is set by hand.
-type clock struct {
-	mu sync.Mutex
-	t  time.Time
-}
-
-func (c *clock) now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.t
-}
-
-func (c *clock) add(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.t = c.t.Add(d)
-}
-
 // A testBook is a book with what a test needs beside it.
 type testBook struct {
 	*Book
 	t     testing.TB
-	clock *clock
+	clock *clock.Clock
 	store *storetest.Mem
 }
 
 func newTestBook(t testing.TB) *testBook {
 	t.Helper()
-	d := &testBook{t: t, clock: &clock{t: time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)}, store: storetest.Memory()}
+	d := &testBook{t: t, clock: clock.New(time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)), store: storetest.Memory()}
 	d.reopen()
 	return d
 }
@@ -57,7 +39,7 @@ func newTestBook(t testing.TB) *testBook {
 func (d *testBook) reopen() {
 	d.t.Helper()
 	d.store = d.store.Reopen()
-	d.Book = openBook(d.t, d.store, d.clock.now)
+	d.Book = openBook(d.t, d.store, d.clock.Now)
 }
 
 func openBook(t testing.TB, s store.Store, now func() time.Time) *Book {
@@ -77,7 +59,7 @@ func pool(first, last byte) *Pool {
 // change is machine n leasing addr for an hour.
 func (d *testBook) change(n int, addr string) *Change {
 	return &Change{Subnet: subnet, Lease: Lease{
-		Addr: ip(addr), MAC: mac(n), State: Active, Start: d.clock.now(), Expiry: d.clock.now().Add(time.Hour),
+		Addr: ip(addr), MAC: mac(n), State: Active, Start: d.clock.Now(), Expiry: d.clock.Now().Add(time.Hour),
 	}}
 }
 

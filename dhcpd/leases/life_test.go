@@ -15,7 +15,7 @@ func TestLookups(t *testing.T) {
 	put := func(n int, name string) {
 		c := d.change(n, fmt.Sprintf("10.0.0.%d", n))
 		c.Hostname = name
-		d.clock.add(time.Second)
+		d.clock.Advance(time.Second)
 		d.commit(c)
 	}
 	want := func(name, addr string) {
@@ -47,7 +47,7 @@ func TestLookups(t *testing.T) {
 	}
 	elsewhere := d.change(1, "10.1.0.1")
 	elsewhere.Subnet = netip.MustParsePrefix("10.1.0.0/16")
-	d.clock.add(time.Second)
+	d.clock.Advance(time.Second)
 	d.commit(elsewhere)
 	if l, ok := d.ByMAC(mac(1)); !ok || l.Addr != elsewhere.Addr {
 		t.Errorf("machine 1 is at %s, want its youngest lease", l.Addr)
@@ -58,7 +58,7 @@ func TestLookups(t *testing.T) {
 	if got := d.CountLive(subnet, elsewhere.Subnet, netip.MustParsePrefix("10.2.0.0/16")); !cmp.Equal(got, []int{2, 1, 0}) {
 		t.Errorf("live leases of three networks: %v, want 2, 1, 0", got)
 	}
-	d.clock.add(2 * time.Hour)
+	d.clock.Advance(2 * time.Hour)
 	want("desktop", "")
 	if _, ok := d.ByMAC(mac(1)); ok || d.Has(mac(1), ip("10.0.0.1")) {
 		t.Error("an expired lease is live")
@@ -93,7 +93,7 @@ func TestRenewal(t *testing.T) {
 			t.Parallel()
 			d := newTestBook(t)
 			d.lease(1, "10.0.0.20")
-			d.clock.add(tt.after)
+			d.clock.Advance(tt.after)
 			left, ok := d.Decide(mac(tt.n), nil, ip(tt.addr)).Renewal(tt.want)
 			if left != tt.left || ok != (tt.left > 0) {
 				t.Errorf("left %s, %v; want %s", left, ok, tt.left)
@@ -112,11 +112,11 @@ func TestReclaim(t *testing.T) {
 		d.lease(n, fmt.Sprintf("10.0.0.%d", 10+n))
 		d.lease(1000+n, fmt.Sprintf("10.0.1.%d", n)) // reservations
 	}
-	d.clock.add(remembered / 2)
+	d.clock.Advance(remembered / 2)
 	d.lease(7, "10.0.0.17")
 	d.release(8, "10.0.0.18")
 	d.decline(9, "10.0.0.19", time.Minute)
-	d.clock.add(remembered/2 + time.Hour + time.Minute)
+	d.clock.Advance(remembered/2 + time.Hour + time.Minute)
 	d.lease(6, "10.0.0.16")
 	total := 0
 	for range 100 {
@@ -146,7 +146,7 @@ func TestMemoryIsBounded(t *testing.T) {
 			t.Fatalf("machine %d: %v", n, err)
 		}
 		d.lease(n, a)
-		d.clock.add(time.Minute)
+		d.clock.Advance(time.Minute)
 	}
 	if n := len(d.All()); n != 100 {
 		t.Errorf("%d leases for 100 addresses", n)
@@ -233,7 +233,7 @@ func TestHolders(t *testing.T) {
 	p := pool(20, 29)
 	for n := range 10 {
 		d.lease(n, fmt.Sprintf("10.0.0.%d", 29-n))
-		d.clock.add(time.Minute)
+		d.clock.Advance(time.Minute)
 	}
 	d.lease(20, "10.0.0.99") // not of the pool
 	d.release(3, "10.0.0.26")
@@ -252,7 +252,7 @@ func TestHolders(t *testing.T) {
 	if n := len(d.Holders(p, 100)); n != 9 {
 		t.Errorf("%d holders, want 9", n)
 	}
-	d.clock.add(holdersKept)
+	d.clock.Advance(holdersKept)
 	if l := d.Holders(p, 2); len(l) != 2 || l[1].Addr != ip("10.0.0.28") {
 		t.Errorf("holders are %v", l)
 	}
@@ -294,7 +294,7 @@ func TestManyEndAtOnce(t *testing.T) {
 	d := newTestBook(t)
 	p := d.manyLeases()
 	d.wantUsage(p, 2*sweepBudget, 0, p.Size()-2*sweepBudget)
-	d.clock.add(3 * 7 * 24 * time.Hour)
+	d.clock.Advance(3 * 7 * 24 * time.Hour)
 	live, _, _ := d.Usage(p)
 	if want := sweepBudget - tickBudget; live != want {
 		t.Errorf("one look finds all but %d, want %d", live, want)
@@ -313,7 +313,7 @@ func TestRenewedAsItEnds(t *testing.T) {
 	t.Parallel()
 	d := newTestBook(t)
 	p := d.manyLeases()
-	d.clock.add(2 * time.Hour)
+	d.clock.Advance(2 * time.Hour)
 	d.Usage(p)
 	next := d.wheel.cursor
 	if next == 0 {
@@ -321,7 +321,7 @@ func TestRenewedAsItEnds(t *testing.T) {
 	}
 	l := d.entries.at(next)
 	c := &Change{Subnet: subnet, Lease: Lease{
-		Addr: addrOf(l.addr), MAC: l.mac, State: Active, Start: d.clock.now(), Expiry: d.clock.now().Add(time.Hour),
+		Addr: addrOf(l.addr), MAC: l.mac, State: Active, Start: d.clock.Now(), Expiry: d.clock.Now().Add(time.Hour),
 	}}
 	d.commit(c)
 	d.Usage(p)
@@ -335,11 +335,11 @@ func TestRenewedAsItEnds(t *testing.T) {
 func TestClockJump(t *testing.T) {
 	t.Parallel()
 	d := newTestBook(t)
-	d.clock.t = time.Unix(10, 0)
+	d.clock.Set(time.Unix(10, 0))
 	d.reopen()
 	p := pool(20, 29)
 	d.lease(1, "10.0.0.20")
-	d.clock.add(56 * 365 * 24 * time.Hour)
+	d.clock.Advance(56 * 365 * 24 * time.Hour)
 	d.wantUsage(p, 0, 0, 10)
 	if err := d.check(); err != nil {
 		t.Error(err)

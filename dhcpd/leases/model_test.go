@@ -74,7 +74,7 @@ func (m *model) step() string {
 	case roll < 68:
 		return m.end(n, Declined)
 	case roll < 70:
-		m.Conflict(addr, mac(100), m.clock.now().Add(time.Duration(m.rand.IntN(3000))*time.Second))
+		m.Conflict(addr, mac(100), m.clock.Now().Add(time.Duration(m.rand.IntN(3000))*time.Second))
 		return "conflict"
 	case roll < 72:
 		m.reserved(n, addr)
@@ -94,13 +94,13 @@ func (m *model) step() string {
 		}
 		return "reload"
 	case roll < 77:
-		m.clock.add(remembered / 10)
+		m.clock.Advance(remembered / 10)
 		return "some days"
 	case roll < 79:
 		m.reclaim()
 		return "reclaim"
 	}
-	m.clock.add(time.Duration(m.rand.IntN(60_000)) * time.Millisecond)
+	m.clock.Advance(time.Duration(m.rand.IntN(60_000)) * time.Millisecond)
 	return "time"
 }
 
@@ -117,7 +117,7 @@ func (m *model) discover(n int, p *Pool, requested netip.Addr) {
 	}
 	old := m.offered[a]
 	shared := old.shared && old.to == mac(n)
-	if other := old.valid(m.clock.now()) && old.to != mac(n); other {
+	if other := old.valid(m.clock.Now()) && old.to != mac(n); other {
 		if free := m.free(p); len(free) > 0 {
 			m.t.Errorf("%s is offered to machine %d, and was to %s, while %s is free", a, n, old.to, free[0])
 		}
@@ -128,7 +128,7 @@ func (m *model) discover(n int, p *Pool, requested netip.Addr) {
 
 // free returns the addresses of a pool that nobody has or is offered.
 func (m *model) free(p *Pool) (all []netip.Addr) {
-	now := m.clock.now()
+	now := m.clock.Now()
 	for i := range p.size {
 		a := addrOf(p.first + uint32(i))
 		l, leased := m.leases[a]
@@ -142,7 +142,7 @@ func (m *model) free(p *Pool) (all []netip.Addr) {
 
 // noteOffer records an offer, and checks that no other machine has the address.
 func (m *model) noteOffer(n int, a netip.Addr, shared bool) {
-	now := m.clock.now()
+	now := m.clock.Now()
 	if l, ok := m.leases[a]; ok && l.Live(now) && l.MAC != mac(n) {
 		m.t.Errorf("%s is offered to machine %d, and leased to %s", a, n, l.MAC)
 	} else if ok && l.State == Declined && now.Before(l.Expiry) {
@@ -160,7 +160,7 @@ func (m *model) request(n int, p *Pool, requested netip.Addr) {
 	if !m.Decide(mac(n), p, a).Free {
 		return
 	}
-	if old := m.offered[a]; old.valid(m.clock.now()) && old.to != mac(n) && !old.shared {
+	if old := m.offered[a]; old.valid(m.clock.Now()) && old.to != mac(n) && !old.shared {
 		m.t.Errorf("machine %d may have %s, which is offered to %s alone", n, a, old.to)
 	}
 	m.noteOffer(n, a, false)
@@ -203,7 +203,7 @@ func (m *model) store1(c *Change, want error) {
 // end is a machine that gives its address back, or finds it in use.
 func (m *model) end(n int, state State) string {
 	for a, l := range m.leases {
-		if l.MAC == mac(n) && (l.Live(m.clock.now()) || l.State == Declined && state == Released) {
+		if l.MAC == mac(n) && (l.Live(m.clock.Now()) || l.State == Declined && state == Released) {
 			c := m.change(n, a.String())
 			c.State, c.Expiry = state, c.Start
 			if state == Declined {
@@ -228,7 +228,7 @@ func (m *model) reclaim() {
 	}
 	for a, l := range m.leases {
 		if _, ok := m.known(a); !ok {
-			if age := m.clock.now().Sub(l.Expiry); age < remembered {
+			if age := m.clock.Now().Sub(l.Expiry); age < remembered {
 				m.t.Errorf("%s is forgotten %s after its end", a, age)
 			}
 			delete(m.leases, a)
@@ -238,7 +238,7 @@ func (m *model) reclaim() {
 
 // compare holds the book against the model.
 func (m *model) compare(step int) {
-	now := m.clock.now()
+	now := m.clock.Now()
 	for a, want := range m.leases {
 		got, ok := m.known(a)
 		if !ok || got.MAC != want.MAC || got.State != want.State || got.Hostname != want.Hostname || got.RelayPort != want.RelayPort ||

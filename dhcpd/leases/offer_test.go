@@ -22,9 +22,9 @@ func TestOffer(t *testing.T) {
 			if err != nil || !fresh {
 				d.t.Fatalf("%s, fresh %v, %v", first, fresh, err)
 			}
-			d.clock.add(30 * time.Second)
+			d.clock.Advance(30 * time.Second)
 			d.wantOffer(1, p, "10.0.0.77", first, false)
-			d.clock.add(offerHold - time.Second) // counted from the last request
+			d.clock.Advance(offerHold - time.Second) // counted from the last request
 			d.wantOffer(1, p, "", first, false)
 		}, nil},
 		{"the requested", func(d *testBook) {
@@ -43,7 +43,7 @@ func TestOffer(t *testing.T) {
 		}, nil},
 		{"an expired lease too", func(d *testBook) {
 			d.lease(1, "10.0.0.20")
-			d.clock.add(48 * time.Hour)
+			d.clock.Advance(48 * time.Hour)
 			d.wantOffer(1, pool(10, 200), "10.0.0.77", "10.0.0.20", false)
 		}, nil},
 		{"a released one too, whatever others do", func(d *testBook) {
@@ -73,9 +73,9 @@ func (d *testBook) expired() *Pool {
 	d.t.Helper()
 	for n, addr := range []string{"10.0.0.21", "10.0.0.22", "10.0.0.20"} {
 		d.lease(n+1, addr)
-		d.clock.add(time.Minute)
+		d.clock.Advance(time.Minute)
 	}
-	d.clock.add(2 * time.Hour)
+	d.clock.Advance(2 * time.Hour)
 	return pool(20, 22)
 }
 
@@ -104,22 +104,22 @@ func TestOfferWhenScarce(t *testing.T) {
 		}, nil},
 		{"one conflict after the other ends", func(d *testBook) {
 			p := pool(20, 21)
-			d.Conflict(ip("10.0.0.20"), mac(9), d.clock.now().Add(time.Minute))
-			d.Conflict(ip("10.0.0.21"), mac(9), d.clock.now().Add(2*time.Minute))
+			d.Conflict(ip("10.0.0.20"), mac(9), d.clock.Now().Add(time.Minute))
+			d.Conflict(ip("10.0.0.21"), mac(9), d.clock.Now().Add(2*time.Minute))
 			for n := range 3 {
 				d.wantUsage(p, 0, 0, n)
-				d.clock.add(time.Minute)
+				d.clock.Advance(time.Minute)
 			}
 		}, nil},
 		{"full", func(d *testBook) {
 			p := pool(20, 21)
 			d.lease(1, "10.0.0.20")
-			d.clock.add(time.Second)
+			d.clock.Advance(time.Second)
 			d.lease(2, "10.0.0.21")
 			if got, _, err := d.ask(3, p, ""); !errors.Is(err, ErrFull) {
 				d.t.Errorf("offered %s, %v; want ErrFull", got, err)
 			}
-			d.clock.add(time.Hour)
+			d.clock.Advance(time.Hour)
 			d.wantOffer(3, p, "", "10.0.0.20", true)
 		}, nil},
 	})
@@ -147,14 +147,14 @@ func TestOfferNever(t *testing.T) {
 			if _, _, err := d.ask(2, p, "10.0.0.20"); !errors.Is(err, ErrFull) {
 				d.t.Errorf("error is %v, want ErrFull", err)
 			}
-			d.clock.add(10 * time.Minute)
+			d.clock.Advance(10 * time.Minute)
 			d.wantOffer(2, p, "", "10.0.0.21", true) // that of machine 1 was kept 90 s
 			d.wantOffer(3, p, "", "10.0.0.20", true)
 		}, nil},
 		{"in conflict", func(d *testBook) {
 			p := pool(20, 21)
 			d.wantOffer(1, p, "10.0.0.20", "10.0.0.20", true)
-			d.Conflict(ip("10.0.0.20"), mac(9), d.clock.now().Add(time.Hour))
+			d.Conflict(ip("10.0.0.20"), mac(9), d.clock.Now().Add(time.Hour))
 			d.wantOffer(1, p, "10.0.0.20", "10.0.0.21", true)
 			d.wantUsage(p, 0, 1, 0)
 			if d.Decide(mac(2), p, ip("10.0.0.20")).Free {
@@ -162,14 +162,14 @@ func TestOfferNever(t *testing.T) {
 			}
 			d.wantOffer(9, p, "10.0.0.20", "10.0.0.20", true) // it has it anyway
 			d.Withdraw(mac(9))
-			d.clock.add(time.Hour)
+			d.clock.Advance(time.Hour)
 			d.wantUsage(p, 0, 0, 2)
 			d.wantOffer(2, p, "10.0.0.20", "10.0.0.20", true)
 		}, nil},
 		{"seen in use", func(d *testBook) {
 			p := pool(20, 22)
 			d.lease(3, "10.0.0.21")
-			d.clock.add(2 * time.Hour)
+			d.clock.Advance(2 * time.Hour)
 			seen := func(addrs ...string) func(netip.Addr) bool {
 				return func(a netip.Addr) bool {
 					for _, s := range addrs {
@@ -207,9 +207,9 @@ func TestOfferNever(t *testing.T) {
 		{"the clock is set back", func(d *testBook) {
 			p := pool(20, 20)
 			d.lease(1, "10.0.0.20")
-			d.clock.add(2 * time.Hour)
+			d.clock.Advance(2 * time.Hour)
 			d.wantUsage(p, 0, 0, 1)
-			d.clock.add(-90 * time.Minute)
+			d.clock.Advance(-90 * time.Minute)
 			if got, _, err := d.ask(2, p, ""); !errors.Is(err, ErrFull) {
 				d.t.Errorf("offered %s, %v; want ErrFull: machine 1 has it", got, err)
 			}
@@ -257,7 +257,7 @@ func TestFlood(t *testing.T) {
 			t.Fatalf("real machine %d is offered %q, fresh %v, %v", i, a, fresh, err)
 		}
 		flood(1000)
-		d.clock.add(4 * time.Second) // as long as firmware collects offers
+		d.clock.Advance(4 * time.Second) // as long as firmware collects offers
 		flood(1000)
 		if !d.Decide(mac(real), p, ip(a)).Free {
 			t.Fatalf("real machine %d requests %s, which it was offered, and may not have it", i, a)
@@ -290,7 +290,7 @@ func TestFirstRequestGetsASharedAddress(t *testing.T) {
 	if a, _, err := d.ask(3, p, ""); !errors.Is(err, ErrFull) {
 		t.Errorf("machine 3 is offered %s, %v, while a commit is under way", a, err)
 	}
-	d.clock.add(commitHold) // it failed
+	d.clock.Advance(commitHold) // it failed
 	d.wantOffer(3, p, "", "10.0.0.20", true)
 }
 
@@ -302,7 +302,7 @@ func TestAskedOnce(t *testing.T) {
 	want := func(addrs ...string) {
 		t.Helper()
 		var got []string
-		for _, a := range d.AskedOnce(p, d.clock.now().Add(-10*time.Second), 3) {
+		for _, a := range d.AskedOnce(p, d.clock.Now().Add(-10*time.Second), 3) {
 			got = append(got, a.String())
 		}
 		if !slices.Equal(got, addrs) {
@@ -314,7 +314,7 @@ func TestAskedOnce(t *testing.T) {
 		want()
 	}
 	d.lease(8, "10.1.0.20")
-	d.clock.add(10 * time.Second)
+	d.clock.Advance(10 * time.Second)
 	d.lease(9, "10.0.0.29")
 	d.lease(8, "10.0.0.28") // had an address before
 	want("10.0.0.21", "10.0.0.22", "10.0.0.23")
@@ -345,10 +345,10 @@ func TestOldestPromiseFirst(t *testing.T) {
 	p := pool(20, 22)
 	for n, addr := range []string{"10.0.0.20", "10.0.0.21", "10.0.0.22"} {
 		d.wantOffer(n+1, p, addr, addr, true)
-		d.clock.add(2 * time.Second)
+		d.clock.Advance(2 * time.Second)
 	}
 	d.wantOffer(1, p, "", "10.0.0.20", false)
-	d.clock.add(3 * time.Second)
+	d.clock.Advance(3 * time.Second)
 	d.wantOffer(4, p, "", "10.0.0.21", true)
 	if a, ok := d.OfferTo(mac(2)); ok {
 		t.Errorf("machine 2 is still offered %s", a)
@@ -408,7 +408,7 @@ func TestOfferTo(t *testing.T) {
 	if a, ok := d.OfferTo(mac(1)); ok || d.Remembers(mac(1), subnet) {
 		t.Errorf("held %s after it was withdrawn", a)
 	}
-	d.clock.add(offerHold)
+	d.clock.Advance(offerHold)
 	if a, ok := d.OfferTo(mac(2)); ok {
 		t.Errorf("held %s after %s", a, offerHold)
 	}
@@ -426,11 +426,11 @@ func TestConflictsAreShownAndBounded(t *testing.T) {
 	d.lease(1, "10.0.0.1")
 	d.lease(2, "10.0.0.2")
 	d.release(2, "10.0.0.2")
-	end := d.clock.now().Add(time.Minute)
+	end := d.clock.Now().Add(time.Minute)
 	for _, a := range []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"} {
 		d.Conflict(ip(a), mac(9), end)
 	}
-	d.Conflict(ip("10.0.0.4"), mac(9), d.clock.now()) // over already
+	d.Conflict(ip("10.0.0.4"), mac(9), d.clock.Now()) // over already
 	type row struct {
 		addr  string
 		state State
@@ -449,7 +449,7 @@ func TestConflictsAreShownAndBounded(t *testing.T) {
 	if n := len(d.conflicts); n > maxConflicts {
 		t.Errorf("%d conflicts are kept, want at most %d", n, maxConflicts)
 	}
-	d.clock.add(2 * time.Hour)
+	d.clock.Advance(2 * time.Hour)
 	d.Usage(p)
 	d.wantUsage(p, 0, 0, p.Size())
 	if n := len(d.conflicts); n != 0 {

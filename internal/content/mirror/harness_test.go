@@ -25,27 +25,10 @@ import (
 	"github.com/bootlab/bootlab/internal/content/mirror"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/test/support/clock"
 )
 
 const patience = 20 * time.Second // for what happens at once unless the machine is busy
-
-// A clock is set by hand.
-type clock struct {
-	mu sync.Mutex
-	at time.Time
-}
-
-func (c *clock) now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.at
-}
-
-func (c *clock) pass(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.at = c.at.Add(d)
-}
 
 // An archive is an upstream that answers as a test wants, and remembers what it was asked.
 type archive struct {
@@ -149,7 +132,7 @@ func (t *tape) answered() []string {
 // A world is a cache with one mirror, and the time.
 type world struct {
 	dir    string
-	clock  *clock
+	clock  *clock.Clock
 	events *tape
 	reg    *prometheus.Registry
 	cache  *mirror.Cache
@@ -172,10 +155,10 @@ func newPatientWorld(t testing.TB, dir string, idle time.Duration, m lab.Mirror)
 	if m.Fresh == 0 {
 		m.Fresh = 30 * time.Second
 	}
-	w := &world{dir: dir, clock: &clock{at: time.Now()}, events: &tape{}, reg: prometheus.NewRegistry(), mirror: &m}
+	w := &world{dir: dir, clock: clock.New(time.Now()), events: &tape{}, reg: prometheus.NewRegistry(), mirror: &m}
 	c, err := mirror.New(mirror.Config{Dir: dir, Idle: idle}, mirror.Deps{
 		Mirrors: func() []*lab.Mirror { return []*lab.Mirror{&m} }, Events: w.events, Metrics: w.reg,
-		Log: slog.New(slog.DiscardHandler), Now: w.clock.now,
+		Log: slog.New(slog.DiscardHandler), Now: w.clock.Now,
 	})
 	if err != nil {
 		t.Fatal(err)

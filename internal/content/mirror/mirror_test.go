@@ -35,7 +35,7 @@ func TestPackageIsFetchedOnce(t *testing.T) {
 	w := newWorld(t, t.TempDir(), lab.Mirror{URLs: []string{up.URL + "/debian"}})
 	w.want(t, deb, body, mirror.Miss)
 	w.settle(t, 1)
-	w.clock.pass(1000 * time.Hour)
+	w.clock.Advance(1000 * time.Hour)
 	w.want(t, deb, body, mirror.Hit)
 	w.stop()
 	revalidated := newWorld(t, w.dir, lab.Mirror{URLs: []string{up.URL + "/debian"}})
@@ -55,11 +55,11 @@ func TestIndexIsAskedForAgain(t *testing.T) {
 	w.want(t, index, []byte("one"), mirror.Miss)
 	w.settle(t, 1)
 	w.want(t, index, []byte("one"), mirror.Hit)
-	w.clock.pass(2 * time.Minute)
+	w.clock.Advance(2 * time.Minute)
 	w.want(t, index, []byte("one"), mirror.Revalidated)
 	w.want(t, index, []byte("one"), mirror.Hit)
 	up.becomes(content([]byte("second"), `"v2"`))
-	w.clock.pass(2 * time.Minute)
+	w.clock.Advance(2 * time.Minute)
 	w.want(t, index, []byte("second"), mirror.Miss)
 	conditions := " If-None-Match: \"v1\" If-Modified-Since: Tue, 14 Nov 2023 22:13:20 GMT"
 	want := []string{"GET /" + index, "GET /" + index + conditions, "GET /" + index + conditions}
@@ -77,7 +77,7 @@ func TestStale(t *testing.T) {
 	w.settle(t, 1)
 	broken := func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusBadGateway) }
 	up.becomes(broken)
-	w.clock.pass(time.Hour)
+	w.clock.Advance(time.Hour)
 	w.want(t, index, []byte("one"), mirror.Stale)
 	w.want(t, index, []byte("one"), mirror.Stale)
 	if _, _, err := w.get(t, deb); statusOf(err) != http.StatusServiceUnavailable {
@@ -88,7 +88,7 @@ func TestStale(t *testing.T) {
 		t.Errorf("%d questions", n)
 	}
 	up.becomes(content([]byte("second"), `"v2"`))
-	w.clock.pass(time.Hour)
+	w.clock.Advance(time.Hour)
 	w.want(t, index, []byte("second"), mirror.Miss)
 	if diff := cmp.Diff([]string{"mirror_down debian", "mirror_up debian"}, w.events.answered()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)

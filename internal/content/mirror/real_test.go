@@ -53,10 +53,10 @@ func TestNginx(t *testing.T) {
 
 	w.want(t, index, []byte("one"), mirror.Miss)
 	w.settle(t, 2)
-	w.clock.pass(2 * time.Minute)
+	w.clock.Advance(2 * time.Minute)
 	w.want(t, index, []byte("one"), mirror.Revalidated)
 	write(index, []byte("second"), time.Unix(1700000100, 0))
-	w.clock.pass(2 * time.Minute)
+	w.clock.Advance(2 * time.Minute)
 	w.want(t, index, []byte("second"), mirror.Miss)
 	w.settle(t, 2)
 
@@ -65,7 +65,7 @@ func TestNginx(t *testing.T) {
 		t.Errorf("a folder: %v", err)
 	}
 	cut.Close()
-	w.clock.pass(2 * time.Minute)
+	w.clock.Advance(2 * time.Minute)
 	w.want(t, index, []byte("second"), mirror.Stale)
 	w.want(t, deb, body, mirror.Hit)
 }
