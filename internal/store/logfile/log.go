@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -335,29 +336,38 @@ func (w location) check(key string, value []byte) error {
 	return nil
 }
 
-// A window is a part of a log's file. Values that are near each other are read at once.
+// A window is a few parts of a log's file, so that values that are near each other are read at once. Keys in order, such as addresses as
+// text, are seldom in the order of the file, but near it.
 type window struct {
-	log *log
-	buf []byte
-	at  int64
+	log   *log
+	parts [windowParts]struct {
+		at  int64
+		buf []byte
+	}
 }
 
-// windowSize is what one read costs hardly more than the value alone.
-const windowSize = 4 << 10
+const (
+	windowParts = 16
+	windowSize  = 4 << 10 // of a part: what one read costs hardly more than the value alone
+	windowMore  = 256     // a part has these bytes of the next one: a small value at its end is in one of the two
+)
 
 // value returns the value of key, valid until the next call.
 func (w *window) value(key string, where location) ([]byte, error) {
-	from := where.at - w.at
-	if from < 0 || from+int64(where.size) > int64(len(w.buf)) {
-		if cap(w.buf) < max(windowSize, int(where.size)) {
-			w.buf = make([]byte, max(windowSize, int(where.size)))
+	p := &w.parts[where.at/windowSize%windowParts]
+	from := where.at - p.at
+	if from < 0 || from+int64(where.size) > int64(len(p.buf)) {
+		p.at = where.at - where.at%windowSize
+		if from = where.at - p.at; from+int64(where.size) > windowSize+windowMore {
+			p.at, from = where.at, 0
 		}
-		n, err := w.log.ReadAt(w.buf[:cap(w.buf)], where.at)
-		if w.buf, w.at, from = w.buf[:n], where.at, 0; n < int(where.size) {
+		p.buf = slices.Grow(p.buf[:0], max(windowSize+windowMore, int(where.size)))
+		n, err := w.log.ReadAt(p.buf[:cap(p.buf)], p.at)
+		if p.buf = p.buf[:n]; n < int(from)+int(where.size) {
 			return nil, fmt.Errorf("read %q: %w", key, err)
 		}
 	}
-	value := w.buf[from : from+int64(where.size) : from+int64(where.size)]
+	value := p.buf[from : from+int64(where.size) : from+int64(where.size)]
 	if err := where.check(key, value); err != nil {
 		return nil, err
 	}

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/bootlab/bootlab/internal/store"
 	"github.com/bootlab/bootlab/test/support/storetest"
 )
@@ -194,4 +196,47 @@ func TestConcurrent(t *testing.T) {
 	}
 	wg.Wait()
 	wantContent(t, begin(t, crashed(t, s), small, openFile), content(t, s, ""))
+}
+
+// A countingDisk counts reads.
+type countingDisk struct {
+	disk
+	reads *int
+}
+
+func (d countingDisk) ReadAt(b []byte, at int64) (int, error) {
+	*d.reads++
+	return d.disk.ReadAt(b, at)
+}
+
+// TestScanReadsFewParts: values whose keys have nearly the order of the file, as leases have, are not read one by one; values that are
+// longer than what is read at once are whole.
+func TestScanReadsFewParts(t *testing.T) {
+	t.Parallel()
+	var reads int
+	s := begin(t, filepath.Join(t.TempDir(), "store.db"), never, func(path string, flag int) (disk, error) {
+		d, err := openFile(path, flag)
+		return countingDisk{d, &reads}, err
+	})
+	want := map[string]string{}
+	var txns []store.Txn
+	for i := range 8192 {
+		size := 30 + i%11
+		if i%1000 == 999 {
+			size = i * 2
+		}
+		key := fmt.Sprintf("lease/10.0.%d.%d", i>>8, i&255)
+		want[key] = strings.Repeat(string(rune('a'+i%26)), size)
+		txns = append(txns, store.Put(key, []byte(want[key])))
+	}
+	if err := errors.Join(s.CommitAll(t.Context(), txns)...); err != nil {
+		t.Fatal(err)
+	}
+	reads = 0
+	if diff := cmp.Diff(want, content(t, s, "lease/")); diff != "" {
+		t.Errorf("content (-want +got):\n%s", diff)
+	}
+	if most := len(want) / 20; reads > most {
+		t.Errorf("%d reads for %d values, want %d at most", reads, len(want), most)
+	}
 }
