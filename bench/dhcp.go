@@ -27,6 +27,7 @@ func dhcpTests() []dhcpTest {
 		{"perfdhcp", perfRows, 3 * time.Minute, perfRate},
 		{"mixed", mixedRows, time.Minute, perfMixed},
 		{"avalanche", avalancheRows, time.Minute, avalanche},
+		{"fill", fillRows, 2 * time.Minute, fill},
 	}
 }
 
@@ -84,7 +85,7 @@ var loopRows = []row{
 
 // closedLoop measures new leases, then renewals. Then bootlab is killed, and its leases are checked after a restart.
 func closedLoop(ctx context.Context, r *rig, c *dhcpServer) (v values, err error) {
-	s, err := r.start(ctx, c, time.Hour)
+	s, err := r.start(ctx, c, serverOptions{lease: time.Hour})
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +169,7 @@ const (
 
 // writtenRenewals renews each lease once, when so much of it has passed that every server must store the renewal.
 func writtenRenewals(ctx context.Context, r *rig, c *dhcpServer) (v values, err error) {
-	s, err := r.start(ctx, c, shortLease)
+	s, err := r.start(ctx, c, serverOptions{lease: shortLease})
 	if err != nil {
 		return nil, err
 	}
@@ -204,7 +205,7 @@ var growthRows = []row{
 // growth measures twice the loop's machines at a time while the lease book grows: long enough that each window
 // includes work that is done now and then, such as a checkpoint.
 func growth(ctx context.Context, r *rig, c *dhcpServer) (v values, err error) {
-	s, err := r.start(ctx, c, 6*time.Hour)
+	s, err := r.start(ctx, c, serverOptions{lease: 6 * time.Hour})
 	if err != nil {
 		return nil, err
 	}

@@ -36,7 +36,7 @@ const (
 func perfRate(ctx context.Context, r *rig, c *dhcpServer) (values, error) {
 	v := values{}
 	try := func(rate int) (bool, error) {
-		p, err := r.perf(ctx, c, "-r", strconv.Itoa(rate), "-R", perfClients, "-p", strconv.Itoa(perfPeriod), "-x", "t")
+		p, err := r.perf(ctx, c, serverOptions{}, "-r", strconv.Itoa(rate), "-R", perfClients, "-p", strconv.Itoa(perfPeriod), "-x", "t")
 		if err != nil || !p.clean(rate) {
 			return false, err
 		}
@@ -81,7 +81,7 @@ var mixedRows = []row{
 
 // perfMixed is what a quiet day looks like, at a rate that all candidates can do.
 func perfMixed(ctx context.Context, r *rig, c *dhcpServer) (values, error) {
-	p, err := r.perf(ctx, c, "-r", "400", "-R", perfClients, "-p", "4", "-f", "150", "-F", "50", "-o", "82,0104deadbeef")
+	p, err := r.perf(ctx, c, serverOptions{}, "-r", "400", "-R", perfClients, "-p", "4", "-f", "150", "-F", "50", "-o", "82,0104deadbeef")
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ const storms = 5
 func avalanche(ctx context.Context, r *rig, c *dhcpServer) (values, error) {
 	var took, again sample
 	for range storms {
-		p, err := r.perf(ctx, c, "--scenario", "avalanche", "-R", strconv.Itoa(r.size.storm))
+		p, err := r.perf(ctx, c, serverOptions{}, "--scenario", "avalanche", "-R", strconv.Itoa(r.size.storm))
 		if err != nil {
 			return nil, err
 		}
@@ -141,9 +141,30 @@ func (p *perfOutput) provisioned() (took, again float64, err error) {
 	return took, again, nil
 }
 
+var fillRows = []row{
+	{"fill", "perfdhcp, 50,000 machines, 2,500 a second, from a pool of 65,024: ACKs", false},
+	{"fill-offers", "of these machines, DISCOVERs without an offer", true},
+}
+
+const (
+	fillClients = "50000"
+	fillRate    = "2500" // a second: far below what every candidate but dnsmasq and ISC dhcpd can do
+	fillLast    = "10.65.253.255"
+)
+
+// fill: each of many machines asks once, until three quarters of a pool are leased. A server that takes them for a flood gives fewer.
+func fill(ctx context.Context, r *rig, c *dhcpServer) (values, error) {
+	p, err := r.perf(ctx, c, serverOptions{last: fillLast}, "-r", fillRate, "-R", fillClients, "-n", fillClients)
+	if err != nil {
+		return nil, err
+	}
+	return values{"fill": float64(p.leg("REQUEST-ACK").received), "fill-offers": float64(p.leg("DISCOVER-OFFER").drops())}, nil
+}
+
 // perf runs perfdhcp against a candidate that has no leases. As a relay it always is.
-func (r *rig) perf(ctx context.Context, c *dhcpServer, args ...string) (p *perfOutput, err error) {
-	s, err := r.start(ctx, c, 6*time.Hour)
+func (r *rig) perf(ctx context.Context, c *dhcpServer, o serverOptions, args ...string) (p *perfOutput, err error) {
+	o.lease = 6 * time.Hour
+	s, err := r.start(ctx, c, o)
 	if err != nil {
 		return nil, err
 	}

@@ -81,12 +81,13 @@ type server struct {
 }
 
 // start starts a candidate without leases and waits until it offers an address.
-func (r *rig) start(ctx context.Context, c *dhcpServer, lease time.Duration) (*server, error) {
+func (r *rig) start(ctx context.Context, c *dhcpServer, o serverOptions) (*server, error) {
 	dir, err := r.scratch(c.name)
 	if err != nil {
 		return nil, err
 	}
-	args, env, err := c.args(r.binary, dir, serverOptions{lease: lease, probe: r.probe, quiet: !r.logLeases})
+	o.probe, o.quiet = r.probe, !r.logLeases
+	args, env, err := c.args(r.binary, dir, o)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -58,9 +59,12 @@ func runFake(ctx context.Context) error {
 // serverOptions are what differs between tests.
 type serverOptions struct {
 	lease time.Duration
-	probe bool // other servers probe an address before they offer it, which is their default
-	quiet bool // servers log errors only
+	last  string // the last address of the pool; empty: poolLast
+	probe bool   // other servers probe an address before they offer it, which is their default
+	quiet bool   // servers log errors only
 }
+
+func (o serverOptions) poolLast() string { return cmp.Or(o.last, poolLast) }
 
 func (o serverOptions) seconds() int { return int(o.lease / time.Second) }
 
@@ -82,7 +86,7 @@ domain: test
 appliance: {state: state, admin_socket: admin.sock, user: root, http: "127.0.0.1:8080", tftp: "127.0.0.1:69", dns: "127.0.0.1:53"}
 networks:
   n: {subnet: %s, address: %s, lease: %ds, pools: {guests: {range: %s-%s}}}
-`, dhcpSubnet, dhcpAddress, o.seconds(), poolFirst, poolLast)
+`, dhcpSubnet, dhcpAddress, o.seconds(), poolFirst, o.poolLast())
 	path := filepath.Join(dir, "lab.yaml")
 	args = []string{binary, "serve", "--lab", path}
 	if o.quiet {
@@ -122,7 +126,7 @@ func keaDHCP(_, dir string, o serverOptions) (args, env []string, err error) {
  "valid-lifetime": %d,
  "subnet4": [{"subnet": %q, "pools": [{"pool": "%s - %s"}]}],
  "loggers": [{"name": "kea-dhcp4", "severity": %q, "output_options": [{"output": %q}]}]}}
-`, serverNIC, filepath.Join(dir, "leases.csv"), o.seconds(), dhcpSubnet, poolFirst, poolLast, severity, filepath.Join(dir, "kea.log"))
+`, serverNIC, filepath.Join(dir, "leases.csv"), o.seconds(), dhcpSubnet, poolFirst, o.poolLast(), severity, filepath.Join(dir, "kea.log"))
 	path := filepath.Join(dir, "kea.conf")
 	return []string{"kea-dhcp4", "-c", path}, []string{"KEA_PIDFILE_DIR=" + dir, "KEA_LOCKFILE_DIR=" + dir},
 		os.WriteFile(path, []byte(text), 0o644)
@@ -134,7 +138,7 @@ const iscPoolLast = "10.65.255.255"
 
 func iscDHCP(_, dir string, o serverOptions) (args, env []string, err error) {
 	text := fmt.Sprintf("authoritative;\ndefault-lease-time %[1]d;\nmax-lease-time %[1]d;\nmin-lease-time %[1]d;\nping-check %[2]t;\nsubnet %[3]s netmask %[4]s { range %[5]s %[6]s; }\n",
-		o.seconds(), o.probe, strings.TrimSuffix(dhcpSubnet, "/12"), dhcpMask, poolFirst, iscPoolLast)
+		o.seconds(), o.probe, strings.TrimSuffix(dhcpSubnet, "/12"), dhcpMask, poolFirst, cmp.Or(o.last, iscPoolLast))
 	conf, leases := filepath.Join(dir, "dhcpd.conf"), filepath.Join(dir, "dhcpd.leases")
 	if _, err := os.Stat(leases); err != nil { // dhcpd insists on it
 		if err := os.WriteFile(leases, nil, 0o644); err != nil {
@@ -155,7 +159,7 @@ const dnsmasqShortest = 2 * time.Minute
 func dnsmasqDHCP(_, dir string, o serverOptions) (args, env []string, err error) {
 	args = []string{
 		"dnsmasq", "-k", "-C", "/dev/null", "--user=root", "--pid-file=", "--port=0", "--interface=" + serverNIC, "--dhcp-authoritative",
-		fmt.Sprintf("--dhcp-range=%s,%s,%s,%d", poolFirst, poolLast, dhcpMask, int(max(o.lease, dnsmasqShortest).Seconds())),
+		fmt.Sprintf("--dhcp-range=%s,%s,%s,%d", poolFirst, o.poolLast(), dhcpMask, int(max(o.lease, dnsmasqShortest).Seconds())),
 		fmt.Sprintf("--dhcp-lease-max=%d", poolSize), "--dhcp-leasefile=" + filepath.Join(dir, "dnsmasq.leases"),
 		"--log-facility=" + filepath.Join(dir, "dnsmasq.log"),
 	}
