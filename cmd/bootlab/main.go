@@ -70,6 +70,7 @@ func root() *cobra.Command {
 		checkCommand(o),
 		planCommand(o),
 		schemaCommand(),
+		importLabCommand(o),
 		firmwareCommand(o),
 		imagesCommand(o),
 		openshiftCommand(o),

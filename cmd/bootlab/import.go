@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bootlab/bootlab/internal/daemon"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab/importer"
+	"github.com/bootlab/bootlab/internal/lab/load"
+)
+
+func importLabCommand(o *options) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "import",
+		Short: "Print a lab file made from the configuration of other servers",
+		Long: `Print a lab file made from the configuration of other servers. It is printed to stdout and loads as it is; what could not
+be carried is listed on stderr, with file and line.`,
+		Args: subcommand,
+		RunE: help,
+	}
+	for _, f := range importer.Formats() {
+		cmd.AddCommand(importFormat(o, importer.Format(f[0]), f[1]))
+	}
+	return cmd
+}
+
+func importFormat(o *options, format importer.Format, about string) *cobra.Command {
+	var root string
+	cmd := &cobra.Command{
+		Use:   string(format) + " FILE...",
+		Short: "Read " + about,
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, files []string) error {
+			r, err := importer.Import(format, files, importer.Options{Root: root, Interface: interfaceWith, Lookup: lookup(cmd.Context()), Check: importProblems})
+			if err != nil {
+				return err
+			}
+			return o.print(cmd, importResult{string(r.Lab), append([]importer.Note{}, r.Notes...)}, func() error { return printImport(cmd, r) })
+		},
+	}
+	cmd.Flags().StringVar(&root, "root", "", "`folder` that absolute paths inside of the files begin at, for files of another machine")
+	return cmd
+}
+
+// An importResult is the result of import as JSON.
+type importResult struct {
+	Lab   string          `json:"lab"`   // the lab file
+	Notes []importer.Note `json:"notes"` // what could not be carried as it is
+}
+
+func printImport(cmd *cobra.Command, r *importer.Result) error {
+	for _, n := range r.Notes {
+		fmt.Fprintln(cmd.ErrOrStderr(), n)
+	}
+	_, err := cmd.OutOrStdout().Write(r.Lab)
+	return err
+}
+
+// importProblems returns what keeps a lab from being served: errors of the loader, and of the servers' tables.
+func importProblems(name string, text []byte) lab.Problems {
+	l, err := load.Parse(name, text, load.Options{InterfaceAddr: daemon.InterfaceAddr})
+	if err == nil {
+		_, err = daemon.CompileUpdated(l, nil)
+	}
+	return problemsOf(err)
+}
+
+// lookup returns a function that looks names up as this machine does.
+func lookup(ctx context.Context) func(string) netip.Addr {
+	return func(name string) netip.Addr {
+		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+		defer cancel()
+		addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip4", name)
+		if err != nil || len(addrs) == 0 {
+			return netip.Addr{}
+		}
+		return addrs[0]
+	}
+}
+
+// interfaceWith returns the interface of this machine whose network contains an address.
+func interfaceWith(a netip.Addr) (string, netip.Prefix) {
+	all, err := net.Interfaces()
+	if err != nil {
+		return "", netip.Prefix{}
+	}
+	for _, i := range all {
+		addrs, err := i.Addrs()
+		if err != nil {
+			continue
+		}
+		for _, own := range addrs {
+			if p, err := netip.ParsePrefix(own.String()); err == nil && p.Contains(a) && !p.Addr().IsLoopback() {
+				return i.Name, p
+			}
+		}
+	}
+	return "", netip.Prefix{}
+}

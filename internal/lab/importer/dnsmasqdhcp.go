@@ -1,0 +1,486 @@
+package importer
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// A dhcpRange is a dhcp-range.
+type dhcpRange struct {
+	st          statement
+	sets, needs []string
+	first, last netip.Addr
+	mask        int // bits; 0: not in the file
+	mode        string
+	lease       string
+	network     *network
+	pool        *pool // nil: static or proxy
+}
+
+// A reservation is a dhcp-host.
+type reservation struct {
+	*host
+	sets    []string
+	ignored bool
+}
+
+// dhcpRanges makes networks and pools.
+func (q *dnsmasq) dhcpRanges() {
+	q.reservations()
+	for _, st := range q.take("dhcp-range") {
+		if r, ok := q.parseRange(st); ok {
+			q.ranges = append(q.ranges, r)
+		}
+	}
+	for _, r := range q.ranges {
+		r.network = q.rangeNetwork(r)
+		switch {
+		case r.mode == "proxy":
+			r.network.set("dhcp", r.st.at, "proxy")
+		case r.last.IsValid():
+			q.rangePool(r)
+		}
+		if r.lease == "" {
+			r.lease = "1h" // dnsmasq's default
+		}
+		if r.pool != nil && r.network.value("lease") != "" {
+			q.lease(r.st.at, &r.pool.mapping, r.lease)
+			if r.pool.value("lease") == r.network.value("lease") {
+				r.pool.prune(map[*entry]bool{r.pool.get("lease"): true})
+			}
+		} else if r.mode != "proxy" {
+			q.lease(r.st.at, &r.network.mapping, r.lease)
+		}
+	}
+}
+
+func (q *dnsmasq) parseRange(st statement) (*dhcpRange, bool) {
+	r := &dhcpRange{st: st}
+	var rest []string
+	r.sets, r.needs, rest = tagsOf(st.words)
+	if len(rest) > 1 {
+		if _, err := netip.ParseAddr(rest[0]); err != nil && !strings.Contains(rest[0], ":") {
+			r.sets, rest = append(r.sets, rest[0]), rest[1:] // the tag of older files
+		}
+	}
+	if len(rest) == 0 || strings.Contains(rest[0], ":") {
+		q.note(st.at, "DHCPv6 and router advertisements are not sent: it is left out")
+		return nil, false
+	}
+	var err error
+	if r.first, err = netip.ParseAddr(rest[0]); err != nil || !r.first.Is4() {
+		q.note(st.at, "%q is not an IPv4 address: it is left out", rest[0])
+		return nil, false
+	}
+	for _, w := range rest[1:] {
+		a, err := netip.ParseAddr(w)
+		switch bits := maskBits(a); {
+		case err == nil && bits > 0:
+			r.mask = bits
+		case err == nil && !r.last.IsValid() && a.Is4():
+			r.last = a
+		case err == nil: // the broadcast address
+		case w == "static" || w == "proxy":
+			r.mode = w
+		case w != "":
+			r.lease = w
+		}
+	}
+	return r, true
+}
+
+// maskBits returns the length of a netmask, or 0.
+func maskBits(a netip.Addr) int {
+	if !a.Is4() {
+		return 0
+	}
+	b := a.As4()
+	n := binary.BigEndian.Uint32(b[:])
+	bits := 0
+	for n&(1<<31) != 0 {
+		n <<= 1
+		bits++
+	}
+	if n != 0 {
+		return 0
+	}
+	return bits
+}
+
+// rangeNetwork returns the network of a range.
+func (q *dnsmasq) rangeNetwork(r *dhcpRange) *network {
+	if n := q.networkOf(r.first); n != nil {
+		return n
+	}
+	name := ""
+	for _, t := range append(slices.Clone(r.sets), r.needs...) {
+		if q.tags[t] == nil && t != "known" && t[0:min(1, len(t))] != "!" {
+			name = t
+		}
+	}
+	return q.dnsmasqNetwork(r.st.at, name, r.first, r.mask, r.needs)
+}
+
+// dnsmasqNetwork makes the network of an address. dnsmasq takes the netmask from the interface; where that is not on this machine, it
+// is /24.
+func (q *dnsmasq) dnsmasqNetwork(at place, name string, a netip.Addr, bits int, tags []string) *network {
+	iface, own := "", netip.Prefix{}
+	if q.o.Interface != nil {
+		iface, own = q.o.Interface(a)
+	}
+	switch {
+	case bits > 0:
+	case iface != "":
+		bits = own.Bits()
+	default:
+		bits = 24
+		q.note(at, "the netmask is not in the file: subnet %s is assumed", netip.PrefixFrom(a, bits).Masked())
+	}
+	subnet := netip.PrefixFrom(a, bits).Masked()
+	n := q.addNetwork(at, name, subnet)
+	for _, t := range tags {
+		if slices.Contains(q.interfaces, t) {
+			iface = t
+		}
+	}
+	if only := q.onlyInterface(); iface == "" && only != "" {
+		iface = only
+	}
+	if iface != "" {
+		n.set("interface", at, iface)
+	}
+	n.address = own.Addr()
+	for _, listen := range q.addresses {
+		if subnet.Contains(listen) {
+			n.address = listen
+		}
+	}
+	return n
+}
+
+// onlyInterface returns the interface that dnsmasq serves, if it is one.
+func (q *dnsmasq) onlyInterface() string {
+	served := slices.DeleteFunc(slices.Clone(q.interfaces), func(i string) bool { return i == "lo" || i == "" || strings.Contains(i, "*") })
+	if len(served) == 1 {
+		return served[0]
+	}
+	return ""
+}
+
+// rangePool makes the pool of a range.
+func (q *dnsmasq) rangePool(r *dhcpRange) {
+	criteria, ok := q.criteria(r.st, r.needs)
+	if !ok {
+		return
+	}
+	name := "guests"
+	for _, t := range append(slices.Clone(r.needs), r.sets...) {
+		if t != "" && t[0] != '!' && !slices.Contains(q.interfaces, t) && t != r.network.name {
+			name = t
+			break
+		}
+	}
+	r.pool = r.network.addPool(r.st.at, name, r.first, r.last)
+	for key, patterns := range criteria {
+		r.pool.needList(key, r.st.at, patterns...)
+	}
+}
+
+// reservations reads dhcp-host. Those whose MAC has an asterisk set tags only.
+func (q *dnsmasq) reservations() {
+	for _, st := range q.take("dhcp-host") {
+		h := &reservation{host: &host{at: st.at}}
+		lease, wild := "", ""
+		for _, w := range st.words {
+			form, rest, tagged := strings.Cut(w, ":")
+			a, notAddress := netip.ParseAddr(strings.Trim(w, "[]"))
+			switch _, hardware, _ := strings.Cut(w, "-"); {
+			case w == "":
+			case w == "ignore":
+				h.ignored = true
+			case tagged && (form == "set" || form == "net"):
+				h.sets = append(h.sets, rest)
+			case tagged && form == "tag":
+				q.note(st.at, "tag:%s is left out: a host has one address", rest)
+			case tagged && form == "id":
+				if rest != "*" {
+					q.note(st.at, "machines are known by MAC: the client identifier is left out")
+				}
+			case notAddress == nil && a.Is4():
+				h.ip = a
+			case notAddress == nil || strings.HasPrefix(w, "["):
+				q.note(st.at, "DHCPv6 is not served: %s is left out", w)
+			case strings.Contains(w, "*") && isMACPattern(w):
+				wild = fullMAC(w)
+			case isMAC(fullMAC(w)):
+				h.macs = append(h.macs, fullMAC(w))
+			case strings.Contains(hardware, ":") && isMAC(fullMAC(hardware)):
+				h.macs = append(h.macs, fullMAC(hardware))
+			case isLease(w):
+				lease = w
+			default:
+				h.name = w
+			}
+		}
+		q.reserve(st, h, lease, wild)
+	}
+}
+
+func (q *dnsmasq) reserve(st statement, h *reservation, lease, wild string) {
+	if lease != "" {
+		q.lease(st.at, &h.mapping, lease)
+	}
+	for _, s := range h.sets {
+		q.tag(s)
+	}
+	switch {
+	case wild != "":
+		for _, s := range h.sets {
+			q.criterion(st, s, "mac", wild)
+		}
+		if h.ip.IsValid() || h.name != "" || h.ignored {
+			q.note(st.at, "a reservation needs a whole MAC address: only its tags are used")
+		}
+	case len(h.macs) == 0 && h.name != "" && h.ip.IsValid():
+		q.note(st.at, "machines are known by MAC, not by the name that they send: the host has no mac")
+		q.names = append(q.names, address{st.at, h.name, h.ip})
+	case len(h.macs) == 0:
+		q.note(st.at, "there is no MAC address: it is left out")
+	default:
+		if h.ignored {
+			h.need("dhcp", st.at, "off")
+		}
+		for _, s := range h.sets {
+			q.tag(s).criteria["mac"] = append(q.tag(s).criteria["mac"], h.macs...)
+		}
+		q.reserved = append(q.reserved, h)
+	}
+}
+
+func isMAC(s string) bool {
+	_, err := lab.ParseMAC(s)
+	return err == nil
+}
+
+func isMACPattern(s string) bool {
+	_, err := lab.ParseMACPattern(fullMAC(s))
+	return err == nil
+}
+
+// isLease reports whether a word of dhcp-host is a lease time and not a name.
+func isLease(w string) bool {
+	return w == "infinite" || w[0] >= '0' && w[0] <= '9' && strings.Trim(strings.ToLower(w[:len(w)-1]), "0123456789") == "" && strings.Contains("0123456789smhdw", strings.ToLower(w[len(w)-1:]))
+}
+
+// dhcpHosts gives every reservation a network.
+func (q *dnsmasq) dhcpHosts() {
+	for _, h := range q.reserved {
+		q.hosts = append(q.hosts, h.host)
+		switch {
+		case h.ip.IsValid() && q.networkOf(h.ip) == nil:
+			q.dnsmasqNetwork(h.at, "", h.ip, 0, nil)
+		case !h.ip.IsValid() && len(q.networks) > 0:
+			if h.network = q.networks[0].name; len(q.networks) > 1 && !h.ignored {
+				q.note(h.at, "its network is not in the file: %s is assumed", h.network)
+			}
+		case !h.ip.IsValid() && h.ignored:
+		}
+	}
+}
+
+// dhcpDefaults sets what dnsmasq sends without being told: itself as router.
+func (q *dnsmasq) dhcpDefaults() {
+	for _, n := range q.networks {
+		if n.address.IsValid() && n.value("dhcp") != "proxy" {
+			n.set("router", n.at, n.address.String())
+		}
+	}
+}
+
+// dhcpOptions reads dhcp-option, and dhcp-boot where it names another server.
+func (q *dnsmasq) dhcpOptions() {
+	options := q.take("dhcp-option")
+	forced := q.take("dhcp-option-force")
+	// Those without tags first, routers before routes: a route to 0.0.0.0/0 by the router is left out.
+	for _, untagged := range []bool{true, false} {
+		for i, st := range slices.Concat(options, forced) {
+			_, need, rest := tagsOf(st.words)
+			if len(rest) == 0 || (len(need) == 0) != untagged {
+				continue
+			}
+			q.dhcpOption(st, need, rest, i >= len(options))
+		}
+	}
+	var kept []statement
+	for _, st := range q.take("dhcp-boot") {
+		_, need, rest := tagsOf(st.words)
+		if len(rest) < 3 || q.isOwn(rest[2]) {
+			kept = append(kept, st)
+			continue
+		}
+		for _, t := range q.targets(st, need) {
+			t.scope.set(st.at, 66, "text:"+rest[2], false)
+			t.scope.set(st.at, 67, "text:"+rest[0], false)
+		}
+	}
+	if len(kept) > 0 {
+		q.statements["dhcp-boot"] = kept
+	}
+}
+
+// isOwn reports whether a text is an address of dnsmasq itself.
+func (q *dnsmasq) isOwn(s string) bool {
+	a, err := netip.ParseAddr(s)
+	return s == "" || err == nil && slices.ContainsFunc(q.networks, func(n *network) bool { return n.address == a })
+}
+
+func (q *dnsmasq) dhcpOption(st statement, need, rest []string, force bool) {
+	form, _, _ := strings.Cut(rest[0], ":")
+	switch form {
+	case "option6":
+		q.note(st.at, "DHCPv6 is not served: it is left out")
+		return
+	case "vendor", "encap", "vi-encap":
+		if !slices.ContainsFunc(need, func(n string) bool {
+			return q.tags[strings.TrimPrefix(n, "!")] != nil && q.tags[strings.TrimPrefix(n, "!")].boots
+		}) && rest[0] != "vendor:PXEClient" {
+			q.note(st.at, "options inside of others are written as bytes: options: {\"43\": \"hex:…\"}")
+		}
+		return
+	}
+	code, ok := optionCode(rest[0])
+	if !ok {
+		q.note(st.at, "%q is not an option that is known here: set it by its number", rest[0])
+		return
+	}
+	words := slices.DeleteFunc(slices.Clone(rest[1:]), func(w string) bool { return w == "" })
+	for _, t := range q.targets(st, need) {
+		q.option(st.at, t, code, words, force)
+	}
+}
+
+// targets returns what a statement with tags is for. It notes a statement that is for nothing.
+func (q *dnsmasq) targets(st statement, need []string) (all []target) {
+	for _, name := range need {
+		bare, negated := strings.CutPrefix(name, "!")
+		switch t := q.tags[bare]; {
+		case t != nil && t.boots:
+			q.note(st.at, "%s", profileHint)
+			return nil
+		case negated:
+			q.note(st.at, "tag:%s is not carried: it is left out", name)
+			return nil
+		}
+	}
+	for _, n := range q.networks {
+		if q.all(need, func(t string) bool { return q.networkHas(n, t) }) {
+			all = append(all, n.target())
+			continue
+		}
+		for _, p := range n.pools {
+			if q.all(need, func(t string) bool { return q.networkHas(n, t) || q.poolHas(p, t) }) {
+				all = append(all, p.target())
+			}
+		}
+		for _, h := range q.reserved {
+			if q.hostIn(h, n) && q.all(need, func(t string) bool { return q.networkHas(n, t) || q.hostHas(h, t) }) {
+				all = append(all, h.target())
+			}
+		}
+	}
+	if len(all) == 0 && len(q.networks) > 0 {
+		q.note(st.at, "no network, pool or host is all that has the tag %s: it is left out", strings.Join(need, ", "))
+	}
+	return all
+}
+
+func (q *dnsmasq) all(tags []string, has func(string) bool) bool {
+	return !slices.ContainsFunc(tags, func(t string) bool { return !has(t) })
+}
+
+func (q *dnsmasq) hostIn(h *reservation, n *network) bool {
+	return n.subnet.Contains(h.ip) || !h.ip.IsValid() && h.network == n.name
+}
+
+// networkHas reports whether every client of n has a tag.
+func (q *dnsmasq) networkHas(n *network, name string) bool {
+	if slices.Contains(q.interfaces, name) {
+		return n.value("interface") == name
+	}
+	of := slices.DeleteFunc(slices.Clone(q.ranges), func(r *dhcpRange) bool { return r.network != n })
+	return len(of) > 0 && !slices.ContainsFunc(of, func(r *dhcpRange) bool { return !slices.Contains(r.sets, name) })
+}
+
+// poolHas reports whether every client of p has a tag: by the range, or because what the pool matches sets the tag.
+func (q *dnsmasq) poolHas(p *pool, name string) bool {
+	if slices.ContainsFunc(q.ranges, func(r *dhcpRange) bool {
+		return r.pool == p && (slices.Contains(r.sets, name) || slices.Contains(r.needs, name))
+	}) {
+		return true
+	}
+	t := q.tags[name]
+	if t == nil {
+		return false
+	}
+	for key, patterns := range t.criteria {
+		of := p.get(key)
+		if of != nil && !slices.ContainsFunc(of.list, func(e *entry) bool { return !slices.Contains(patterns, e.text) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// hostHas reports whether a machine has a tag by its reservation or its MAC.
+func (q *dnsmasq) hostHas(h *reservation, name string) bool {
+	if name == "known" || slices.Contains(h.sets, name) {
+		return true
+	}
+	t := q.tags[name]
+	return t != nil && len(h.macs) > 0 && slices.ContainsFunc(t.criteria["mac"], func(p string) bool {
+		pattern, err := lab.ParseMACPattern(p)
+		mac, err2 := lab.ParseMAC(h.macs[0])
+		return err == nil && err2 == nil && pattern.Match(mac)
+	})
+}
+
+// dhcpIgnore reads which clients get no answer.
+func (q *dnsmasq) dhcpIgnore() {
+	for _, st := range q.take("dhcp-ignore") {
+		_, need, _ := tagsOf(st.words)
+		if slices.Equal(need, []string{"!known"}) || slices.Equal(need, []string{"#known"}) {
+			q.knownOnly(st)
+			continue
+		}
+		found := false
+		for _, h := range q.reserved {
+			if len(need) > 0 && q.all(need, func(t string) bool { return q.hostHas(h, t) }) {
+				h.need("dhcp", st.at, "off")
+				found = true
+			}
+		}
+		if !found {
+			q.note(st.at, "machines without a line of their own cannot be ignored: give pools criteria that leave them out")
+		}
+	}
+	for _, key := range []string{"dhcp-ignore-names", "dhcp-generate-names", "dhcp-reply-delay", "dhcp-broadcast", "bootp-dynamic"} {
+		q.take(key)
+	}
+}
+
+// knownOnly restricts all pools to the hosts without a reserved address.
+func (q *dnsmasq) knownOnly(st statement) {
+	known := q.knownMACs()
+	for _, n := range q.networks {
+		n.pools = slices.DeleteFunc(n.pools, func(p *pool) bool {
+			if p.get("mac") == nil && len(known) > 0 {
+				p.needList("mac", st.at, known...)
+			}
+			return len(known) == 0
+		})
+	}
+}

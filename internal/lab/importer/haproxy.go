@@ -1,0 +1,258 @@
+package importer
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// haproxy reads a configuration of HAProxy. A balancer is made for each address that a frontend binds, and each backend that it uses
+// there.
+type haproxy struct {
+	*draft
+	sections []*proxySection
+	looked   map[string]string // addresses of names
+}
+
+// A proxySection is a section of the file, with the defaults that apply to it.
+type proxySection struct {
+	at       place
+	kind     string // defaults, frontend, backend, listen …
+	name     string
+	lines    []proxyLine
+	defaults *proxySection
+}
+
+// A proxyLine is one line of a section.
+type proxyLine struct {
+	at    place
+	words []string // one at least
+}
+
+func readHAProxy(d *draft, s *sources, names []string) error {
+	h := &haproxy{draft: d, looked: map[string]string{}}
+	for _, name := range names {
+		data, err := s.read(name)
+		if err != nil {
+			return err
+		}
+		if err := h.parse(name, string(data)); err != nil {
+			return err
+		}
+	}
+	for _, s := range h.sections {
+		h.unread(s)
+		switch s.kind {
+		case "frontend", "listen":
+			h.frontend(s)
+		case "backend":
+			if !h.used(s.name) {
+				h.note(s.at, "no frontend uses this backend: it is left out")
+			}
+		}
+	}
+	return nil
+}
+
+// proxyKinds are the sections of HAProxy. Only the first line is about what bootlab has.
+var proxyKinds = strings.Fields(`global defaults frontend backend listen
+	peers resolvers userlist mailers program http-errors ring log-forward cache fcgi-app crt-store traces acme`)
+
+func (h *haproxy) parse(name, data string) error {
+	var section, defaults *proxySection
+	number := 0
+	for text := range strings.Lines(data) {
+		number++
+		words := proxyWords(text)
+		if len(words) == 0 {
+			continue
+		}
+		at := place{name, number, strings.Join(words, " ")}
+		switch kind := words[0]; {
+		case slices.Contains(proxyKinds, kind):
+			section = &proxySection{at: at, kind: kind, defaults: defaults}
+			if len(words) > 1 {
+				section.name = words[1]
+			}
+			if i := slices.Index(words, "from"); i > 0 && i+1 < len(words) {
+				section.defaults = h.named("defaults", words[i+1])
+			}
+			if kind == "defaults" {
+				defaults = section
+			}
+			h.sections = append(h.sections, section)
+		case section == nil:
+			return fmt.Errorf("%s:%d: %q is not a section of haproxy.cfg", name, number, clip(kind))
+		default:
+			section.lines = append(section.lines, proxyLine{at, words})
+		}
+	}
+	return nil
+}
+
+// proxyWords splits a line as HAProxy does: at blanks, with quotes, backslashes and comments.
+func proxyWords(s string) (words []string) {
+	var b strings.Builder
+	var quote byte
+	started := false
+	end := func() {
+		if started {
+			words = append(words, b.String())
+		}
+		b.Reset()
+		started = false
+	}
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case quote == 0 && c == '#':
+			end()
+			return words
+		case quote == 0 && (c == ' ' || c == '\t' || c == '\n' || c == '\r'):
+			end()
+		case quote == 0 && (c == '"' || c == '\''):
+			quote, started = c, true
+		case c == quote && quote != 0:
+			quote = 0
+		case c == '\\' && quote != '\'' && i+1 < len(s):
+			i++
+			b.WriteByte(s[i])
+			started = true
+		default:
+			b.WriteByte(c)
+			started = true
+		}
+	}
+	end()
+	return words
+}
+
+// named returns the section of a kind with that name, or nil.
+func (h *haproxy) named(kind, name string) *proxySection {
+	for _, s := range h.sections {
+		if s.kind == kind && s.name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// all returns the lines of a section that begin with the words; none: those of its defaults.
+func (s *proxySection) all(words ...string) (found []proxyLine) {
+	for ; s != nil && len(found) == 0; s = s.defaults {
+		for _, l := range s.lines {
+			if len(l.words) >= len(words) && slices.Equal(l.words[:len(words)], words) {
+				found = append(found, l)
+			}
+		}
+		if s.kind == "defaults" {
+			break
+		}
+	}
+	return found
+}
+
+// value returns the last line that begins with the words, and what follows them.
+func (s *proxySection) value(words ...string) (proxyLine, []string, bool) {
+	all := s.all(words...)
+	if len(all) == 0 {
+		return proxyLine{}, nil, false
+	}
+	l := all[len(all)-1]
+	return l, l.words[len(words):], true
+}
+
+func (s *proxySection) has(words ...string) bool { return len(s.all(words...)) > 0 }
+
+// backendOf returns the section with the servers of a backend.
+func (h *haproxy) backendOf(name string) *proxySection {
+	if s := h.named("backend", name); s != nil {
+		return s
+	}
+	return h.named("listen", name)
+}
+
+// used reports whether a frontend uses a backend.
+func (h *haproxy) used(name string) bool {
+	return slices.ContainsFunc(h.sections, func(s *proxySection) bool {
+		return slices.ContainsFunc(s.lines, func(l proxyLine) bool {
+			return len(l.words) > 1 && (l.words[0] == "default_backend" || l.words[0] == "use_backend") && l.words[1] == name
+		})
+	})
+}
+
+// proxySilent are directives that bootlab does by itself, or that do not matter, and those that other functions read.
+var proxySilent = strings.Fields(`mode bind server default-server balance timeout maxconn default_backend use_backend acl redirect cookie
+	description id log log-tag log-format log-format-sd unique-id-format unique-id-header retries retry-on fullconn monitor-uri hash-type
+	tcp-check http-check backlog grace rate-limit load-server-state-from-file server-state-file-name source-keepalive email-alert max-keep-alive-queue`)
+
+// proxyOptions are options that bootlab does by itself, or that other functions read.
+var proxyOptions = strings.Fields(`httplog tcplog dontlognull dontlog-normal log-health-checks log-separate-errors logasap httpslog
+	http-server-close httpclose forceclose http-keep-alive http-tunnel http-pretend-keepalive prefer-last-server redispatch forwardfor tcpka clitcpka srvtcpka
+	httpchk tcp-check ssl-hello-chk splice-auto splice-request splice-response tcp-smart-accept tcp-smart-connect contstats nolinger checkcache
+	http-buffer-request http-ignore-probes http-no-delay http-use-htx idle-close-on-response socket-stats accept-invalid-http-request abortonclose allbackups`)
+
+// unread notes the lines of a section that have no equivalent.
+func (h *haproxy) unread(s *proxySection) {
+	switch s.kind {
+	case "global":
+		for _, l := range s.lines {
+			if strings.HasPrefix(l.words[0], "lua") {
+				h.note(l.at, "there is no Lua: it is left out")
+			}
+		}
+		return
+	case "defaults", "frontend", "backend", "listen":
+	default:
+		h.note(s.at, "there is no equivalent: the section is left out")
+		return
+	}
+	if s.isStats() {
+		h.note(s.at, "the dashboard and /metrics have the statistics: the section is left out")
+		return
+	}
+	for _, l := range s.lines {
+		if reason := proxyReason(l.words); reason != "" {
+			h.note(l.at, "%s", reason)
+		}
+	}
+}
+
+func (s *proxySection) isStats() bool {
+	own := func(word string) bool {
+		return slices.ContainsFunc(s.lines, func(l proxyLine) bool { return l.words[0] == word })
+	}
+	return own("stats") && !own("server") && !own("default_backend") && !own("use_backend")
+}
+
+// proxyReason says why a line is not carried, or "".
+func proxyReason(w []string) string {
+	second := ""
+	if len(w) > 1 {
+		second = w[1]
+	}
+	switch {
+	case slices.Contains(proxySilent, w[0]):
+		return ""
+	case w[0] == "option" && slices.Contains(proxyOptions, second), w[0] == "no" && second == "option":
+		return ""
+	case w[0] == "option":
+		return "there is no equivalent: it is left out"
+	case w[0] == "tcp-request" && (second == "inspect-delay" || second == "content" && len(w) > 2 && w[2] == "accept"):
+		return "" // waits for the server name
+	case w[0] == "http-request" && len(w) > 2 && (second == "set-header" || second == "add-header") && strings.HasPrefix(strings.ToLower(w[2]), "x-forwarded-"):
+		return "" // always set
+	case w[0] == "http-request" && second == "redirect":
+		return ""
+	case w[0] == "stats":
+		return "the dashboard and /metrics have the statistics"
+	case w[0] == "stick" || w[0] == "stick-table":
+		return "there are no stick tables: balance: source, or sticky, keeps a client at its backend"
+	case w[0] == "server-template":
+		return "backends are not found by DNS: write each one, or add them with bootlab backend add"
+	case w[0] == "use-server":
+		return "a rule chooses a balancer, not a server: it is left out"
+	case strings.HasPrefix(w[0], "http-request") || strings.HasPrefix(w[0], "http-response"):
+		return "requests and responses are not rewritten or refused: it is left out"
+	}
+	return "there is no equivalent: it is left out"
+}

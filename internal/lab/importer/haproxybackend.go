@@ -1,0 +1,424 @@
+package importer
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// balancer returns the balancer of a frontend's address and one of its backends, which is nil for a redirect alone.
+func (h *haproxy) balancer(f *proxySection, b proxyBind, r proxyRoute) *mapping {
+	m := &mapping{}
+	m.need("listen", b.at, b.listen)
+	mode, http := f.at, false
+	if l, v, ok := f.value("mode"); ok && len(v) > 0 && v[0] == "http" {
+		mode, http = l.at, true
+		m.need("mode", mode, "http")
+	}
+	h.bindParams(m, b)
+	if len(r.match.entries) > 0 {
+		match := m.under("match", r.at)
+		m.get("match").needed = true
+		for _, e := range r.match.entries {
+			match.needList(e.key, r.at, texts(e.list)...)
+		}
+	}
+	if l, v, ok := f.value("maxconn"); ok && len(v) > 0 {
+		m.set("max_connections", l.at, v[0])
+	}
+	if http {
+		switch {
+		case f.has("option", "dontlog-normal"):
+			m.set("log", f.all("option", "dontlog-normal")[0].at, "errors")
+		case f.has("option", "httplog"):
+			m.set("log", f.all("option", "httplog")[0].at, "requests")
+		}
+	}
+	if r.backend == nil {
+		return m
+	}
+	h.algorithm(m, r.backend)
+	h.timeouts(m, f, r.backend, http)
+	if l, v, ok := r.backend.value("cookie"); ok && http && len(v) > 0 {
+		m.set("sticky", l.at, v[0])
+	}
+	h.servers(m, b, r.backend, http)
+	return m
+}
+
+func texts(list []*entry) (all []string) {
+	for _, e := range list {
+		all = append(all, e.text)
+	}
+	return all
+}
+
+func (h *haproxy) bindParams(m *mapping, b proxyBind) {
+	var certificates []string
+	for i := 0; i < len(b.params); i++ {
+		next := ""
+		if i+1 < len(b.params) {
+			next = b.params[i+1]
+		}
+		switch w := b.params[i]; w {
+		case "crt":
+			certificates = append(certificates, next)
+			i++
+		case "accept-proxy":
+			h.note(b.at, "accept_proxy needs the addresses of the peers: a PROXY header is not accepted until it is set")
+		case "ca-file", "crt-list", "verify", "ca-verify-file":
+			h.note(b.at, "%s is left out: clients' certificates are not verified", w)
+			i++
+		case "alpn", "name", "interface", "ciphers", "ciphersuites", "ssl-min-ver", "ssl-max-ver", "maxconn", "backlog", "mode", "user", "group", "process", "thread", "tfo", "npn", "curves":
+			if w != "tfo" {
+				i++
+			}
+		}
+	}
+	if slices.Contains(b.params, "ssl") {
+		tls := m.under("tls", b.at)
+		m.get("tls").needed = true
+		if len(certificates) == 0 {
+			h.note(b.at, "tls needs certificates")
+		} else {
+			tls.needList("certificates", b.at, certificates...)
+		}
+	}
+}
+
+func (h *haproxy) algorithm(m *mapping, s *proxySection) {
+	l, v, ok := s.value("balance")
+	switch {
+	case !ok || len(v) == 0 || v[0] == "static-rr":
+	case slices.Contains([]string{"roundrobin", "leastconn", "source"}, v[0]):
+		if v[0] != "roundrobin" {
+			m.set("balance", l.at, v[0])
+		}
+	default:
+		h.note(l.at, "there is roundrobin, leastconn and source: roundrobin is used")
+	}
+}
+
+// timeouts reads those of the client from the frontend, and the others from the backend.
+func (h *haproxy) timeouts(m *mapping, f, b *proxySection, http bool) {
+	read := func(s *proxySection, name string) (proxyLine, time.Duration) {
+		l, v, ok := s.value("timeout", name)
+		if !ok || len(v) == 0 {
+			return l, 0
+		}
+		return l, proxyTime(v[0])
+	}
+	set := func(key string, l proxyLine, d time.Duration) {
+		if d > 0 {
+			m.under("timeouts", l.at).set(key, l.at, shortSpan(d))
+		}
+	}
+	l, connect := read(b, "connect")
+	set("connect", l, connect)
+	l, queue := read(b, "queue")
+	set("queue", l, queue)
+	client, c := read(f, "client")
+	server, s := read(b, "server")
+	tunnel, t := read(b, "tunnel")
+	switch {
+	case t > 0:
+		set("idle", tunnel, t)
+	case !http && c > s:
+		set("idle", client, c)
+	case !http:
+		set("idle", server, s)
+	}
+	if http {
+		set("server", server, s)
+		l, d := read(f, "http-request")
+		set("request", l, d)
+		l, d = read(f, "http-keep-alive")
+		set("keepalive", l, d)
+	}
+}
+
+// proxyTime reads a time of HAProxy: milliseconds, or a number with us, ms, s, m, h or d. 0: it is none.
+func proxyTime(s string) time.Duration {
+	digits := strings.TrimRight(s, "usmhd")
+	n, err := strconv.ParseUint(digits, 10, 31)
+	unit := map[string]time.Duration{"": time.Millisecond, "us": time.Microsecond, "ms": time.Millisecond, "s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour}[s[len(digits):]]
+	if err != nil {
+		return 0
+	}
+	return time.Duration(n) * unit
+}
+
+// shortSpan writes a duration without units that are zero.
+func shortSpan(d time.Duration) string {
+	text := d.Truncate(time.Millisecond).String()
+	text = strings.TrimSuffix(text, "0s")
+	if text == "" || text[len(text)-1] < 'a' {
+		return d.String()
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+// A proxyServer is one server of a backend, with the parameters of default-server.
+type proxyServer struct {
+	at      place
+	address string
+	port    string
+	params  map[string]string // by word; "" for those without a value
+}
+
+// flags are parameters of a server without a value.
+var proxyFlags = strings.Fields(`check backup disabled enabled send-proxy send-proxy-v2 send-proxy-v2-ssl send-proxy-v2-ssl-cn ssl check-ssl no-check no-backup
+	check-send-proxy no-check-ssl no-ssl no-ssl-reuse no-sslv3 no-tlsv10 no-tlsv11 no-tlsv12 no-tlsv13 tfo allow-0rtt non-stick no-verifyhost stick agent-check force-tlsv12 force-tlsv13 check-via-socks4`)
+
+func proxyParams(words []string, into map[string]string) {
+	for i := 0; i < len(words); i++ {
+		if slices.Contains(proxyFlags, words[i]) || i+1 == len(words) {
+			into[words[i]] = ""
+			continue
+		}
+		into[words[i]] = words[i+1]
+		i++
+	}
+}
+
+// servers adds the backends, and what HAProxy says of each server and bootlab of all.
+func (h *haproxy) servers(m *mapping, b proxyBind, s *proxySection, http bool) {
+	var all []proxyServer
+	for _, l := range s.lines {
+		if l.words[0] != "server" {
+			continue
+		}
+		if server, ok := h.server(l, s, b.port); ok {
+			all = append(all, server)
+		}
+	}
+	for _, server := range all {
+		h.backendEntry(m, server)
+	}
+	if len(all) == 0 {
+		m.setList("backends", s.at)
+		m.get("backends").needed = true
+		return
+	}
+	h.shared(m, all, http)
+	h.check(m, s, all)
+}
+
+func (h *haproxy) server(l proxyLine, s *proxySection, port string) (proxyServer, bool) {
+	if len(l.words) < 3 {
+		h.note(l.at, "the address is missing: it is left out")
+		return proxyServer{}, false
+	}
+	host, own := l.words[2], ""
+	if a, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
+		host = a.String()
+	} else if i := strings.LastIndexByte(host, ':'); i >= 0 {
+		host, own = strings.Trim(host[:i], "[]"), host[i+1:]
+	}
+	if own != "" {
+		port = own
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || strings.ContainsAny(host, "/@") {
+		h.note(l.at, "%s is not an address with a port: it is left out", l.words[2])
+		return proxyServer{}, false
+	}
+	if _, err := netip.ParseAddr(host); err != nil {
+		address, ok := h.lookup(l.at, host)
+		if !ok {
+			return proxyServer{}, false
+		}
+		host = address
+	}
+	p := proxyServer{at: l.at, address: host, port: port, params: map[string]string{}}
+	for _, d := range s.all("default-server") {
+		proxyParams(d.words[1:], p.params)
+	}
+	proxyParams(l.words[3:], p.params)
+	return p, true
+}
+
+// backendEntry adds one backend.
+func (h *haproxy) backendEntry(m *mapping, s proxyServer) {
+	has := func(name string) bool { _, ok := s.params[name]; return ok }
+	item := &mapping{}
+	address := joinPort(s.address, s.port)
+	item.need("address", s.at, address)
+	switch w := s.params["weight"]; w {
+	case "", "1":
+	case "0":
+		h.note(s.at, "weight 0 is no weight: bootlab backend drain takes a backend out")
+	default:
+		item.set("weight", s.at, w)
+	}
+	if n := s.params["maxconn"]; n != "" {
+		item.set("max_connections", s.at, n)
+	}
+	if has("backup") {
+		item.set("backup", s.at, "true")
+	}
+	for _, name := range []string{"disabled", "slowstart", "agent-check", "track", "observe", "source", "resolvers"} {
+		if has(name) {
+			h.note(s.at, "%s is left out", name)
+		}
+	}
+	if len(item.entries) == 1 {
+		m.append("backends", s.at, address)
+		return
+	}
+	m.appendMap("backends", s.at, item)
+}
+
+// shared sets what is one value of a balancer: the first server's.
+func (h *haproxy) shared(m *mapping, all []proxyServer, http bool) {
+	first := all[0]
+	for _, s := range all[1:] {
+		for _, name := range []string{"send-proxy", "send-proxy-v2", "ssl", "port", "inter", "rise", "fall", "check"} {
+			a, ok := first.params[name]
+			b, ok2 := s.params[name]
+			if a != b || ok != ok2 {
+				h.note(s.at, "%s is one for all backends of a balancer: that of the first is used", name)
+			}
+		}
+	}
+	has := func(name string) bool { _, ok := first.params[name]; return ok }
+	switch {
+	case has("send-proxy"):
+		m.need("send_proxy", first.at, "v1")
+	case has("send-proxy-v2"), has("send-proxy-v2-ssl"), has("send-proxy-v2-ssl-cn"):
+		m.need("send_proxy", first.at, "v2")
+	}
+	if first.params["on-marked-down"] == "shutdown-sessions" {
+		m.set("on_down", first.at, "close")
+	}
+	h2 := first.params["proto"] == "h2" || strings.HasPrefix(first.params["alpn"], "h2")
+	switch {
+	case has("ssl"):
+		h.backendTLS(m, first, h2)
+	case h2 && http:
+		m.need("backend_protocol", first.at, "h2c")
+	}
+}
+
+func (h *haproxy) backendTLS(m *mapping, s proxyServer, h2 bool) {
+	tls := m.under("backend_tls", s.at)
+	m.get("backend_tls").needed = true
+	if h2 {
+		m.need("backend_protocol", s.at, "h2")
+	}
+	name := s.params["verifyhost"]
+	if sni, ok := strings.CutPrefix(s.params["sni"], "str("); name == "" && ok {
+		name = strings.TrimSuffix(sni, ")")
+	} else if s.params["sni"] != "" && !ok {
+		h.note(s.at, "sni %s is left out: the server name is one for all", s.params["sni"])
+	}
+	if name != "" {
+		tls.set("name", s.at, name)
+	}
+	if file := s.params["ca-file"]; file != "" && file != "@system-ca" && s.params["verify"] != "none" {
+		tls.need("ca_file", s.at, file)
+	} else if s.params["verify"] != "required" {
+		tls.set("verify", s.at, "off")
+	}
+}
+
+// check sets the health check.
+func (h *haproxy) check(m *mapping, s *proxySection, all []proxyServer) {
+	server := all[0]
+	if i := slices.IndexFunc(all, func(s proxyServer) bool { _, ok := s.params["check"]; return ok }); i >= 0 {
+		server = all[i]
+	} else {
+		m.under("check", server.at).set("kind", server.at, "none")
+		return
+	}
+	c := &mapping{}
+	_, secure := server.params["check-ssl"]
+	if _, tls := server.params["ssl"]; tls && server.params["port"] == "" {
+		secure = true
+	}
+	kind := "tcp"
+	if secure || s.has("option", "ssl-hello-chk") {
+		kind = "tls"
+	}
+	if l, v, ok := s.value("option", "httpchk"); ok {
+		if kind = "http"; secure {
+			kind = "https"
+		}
+		h.httpCheck(c, s, l, v)
+	} else if s.has("tcp-check") {
+		h.note(s.all("tcp-check")[0].at, "a check connects, and sends nothing of its own: the rules are left out")
+	}
+	if kind != "tcp" {
+		c.need("kind", server.at, kind)
+	}
+	for name, key := range map[string]string{"port": "port", "rise": "rise", "fall": "fall"} {
+		if v := server.params[name]; v != "" {
+			c.set(key, server.at, v)
+		}
+	}
+	for name, key := range map[string]string{"inter": "interval", "fastinter": "fast_interval"} {
+		if d := proxyTime(server.params[name]); server.params[name] != "" && d > 0 {
+			c.set(key, server.at, shortSpan(d))
+		}
+	}
+	if l, v, ok := s.value("timeout", "check"); ok && len(v) > 0 && proxyTime(v[0]) > 0 {
+		c.set("timeout", l.at, shortSpan(proxyTime(v[0])))
+	}
+	if name := server.params["check-sni"]; name != "" && secure {
+		c.set("sni", server.at, name)
+	}
+	if len(c.entries) > 0 {
+		m.add(&entry{key: "check", at: server.at, sub: c})
+	}
+}
+
+// httpCheck reads option httpchk and http-check.
+func (h *haproxy) httpCheck(c *mapping, s *proxySection, l proxyLine, v []string) {
+	method, path := "OPTIONS", "/"
+	switch {
+	case len(v) == 1:
+		path = v[0]
+	case len(v) > 1:
+		method, path = v[0], v[1]
+	}
+	at := l.at
+	if l, send, ok := s.value("http-check", "send"); ok {
+		params := map[string]string{}
+		proxyParams(send, params)
+		at = l.at
+		if params["uri"] != "" {
+			path = params["uri"]
+		}
+		if params["meth"] != "" {
+			method = params["meth"]
+		}
+		if i := slices.Index(send, "hdr"); i >= 0 && i+2 < len(send) && strings.EqualFold(send[i+1], "host") {
+			c.set("host", l.at, send[i+2])
+		}
+	}
+	if len(v) > 2 {
+		if _, host, ok := strings.Cut(strings.ToLower(strings.Join(v[2:], " ")), "host:"); ok && len(strings.Fields(host)) > 0 {
+			c.set("host", l.at, strings.Fields(host)[0])
+		}
+	}
+	if method != "GET" {
+		h.note(at, "a check requests with GET, not %s", method)
+	}
+	c.set("path", at, path)
+	l, expect, ok := s.value("http-check", "expect")
+	switch {
+	case !ok:
+	case len(expect) > 1 && expect[0] == "status":
+		c.setList("expect", l.at, strings.Split(expect[1], ",")...)
+		if e := c.get("expect"); len(e.list) == 1 {
+			c.set("expect", l.at, expect[1])
+		}
+	default:
+		h.note(l.at, "a check expects a status: %s is left out", fmt.Sprint(strings.Join(expect, " ")))
+	}
+}

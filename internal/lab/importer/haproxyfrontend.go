@@ -1,0 +1,299 @@
+package importer
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A proxyBind is one address of a frontend.
+type proxyBind struct {
+	at     place
+	listen string
+	port   string
+	params []string
+}
+
+// A proxyRoute is a backend that a frontend uses, and for which connections.
+type proxyRoute struct {
+	at      place
+	backend *proxySection
+	match   mapping
+}
+
+// frontend makes the balancers of a frontend.
+func (h *haproxy) frontend(f *proxySection) {
+	if f.isStats() {
+		return
+	}
+	binds := h.binds(f)
+	routes := h.routesOf(f)
+	redirect := h.redirects(f)
+	switch {
+	case len(binds) == 0:
+		h.note(f.at, "it binds no address: it is left out")
+	case len(routes) == 0 && redirect == nil:
+		h.note(f.at, "it has no server and no backend: it is left out")
+	}
+	for _, b := range binds {
+		if b.port == "22623" {
+			h.note(f.at, "a cluster of kind openshift with an address has the balancers of 6443, 22623, 443 and 80 by itself")
+		}
+		name := f.name
+		if len(binds) > 1 {
+			name += "-" + b.port
+		}
+		for _, r := range routes {
+			m := h.balancer(f, b, r)
+			if redirect != nil {
+				m.need("redirect", redirect.at, "https")
+			}
+			own := name
+			if len(r.match.entries) > 0 {
+				own += "-" + r.backend.name
+			}
+			h.addBalancer(own, f.at, m)
+		}
+		if len(routes) == 0 && redirect != nil {
+			m := h.balancer(f, b, proxyRoute{})
+			m.need("redirect", redirect.at, "https")
+			h.addBalancer(name, f.at, m)
+		}
+	}
+}
+
+func (h *haproxy) addBalancer(name string, at place, m *mapping) {
+	name = ident(name, "balancer")
+	for i, try := 2, name; ; i, try = i+1, name+"-"+strconv.Itoa(i) {
+		if h.balancers.get(try) == nil {
+			h.balancers.add(&entry{key: try, at: at, sub: m})
+			return
+		}
+	}
+}
+
+// binds reads the addresses of a frontend: those of bind, and of older files in the line of the section.
+func (h *haproxy) binds(f *proxySection) (all []proxyBind) {
+	add := func(at place, addresses string, params []string) {
+		for a := range strings.SplitSeq(addresses, ",") {
+			if b, ok := h.bind(at, a); ok {
+				b.params = params
+				all = append(all, b)
+			}
+		}
+	}
+	if w := strings.Fields(f.at.text); len(w) > 2 && strings.Contains(w[2], ":") {
+		add(f.at, w[2], nil)
+	}
+	for _, l := range f.lines {
+		if l.words[0] == "bind" && len(l.words) > 1 {
+			add(l.at, l.words[1], l.words[2:])
+		}
+	}
+	return all
+}
+
+func (h *haproxy) bind(at place, a string) (proxyBind, bool) {
+	a = strings.TrimPrefix(strings.TrimPrefix(a, "ipv4@"), "ipv6@")
+	i := strings.LastIndexByte(a, ':')
+	if i < 0 || strings.HasPrefix(a, "/") || strings.Contains(a, "@") {
+		h.note(at, "%s is not an address with a port: it is left out", a)
+		return proxyBind{}, false
+	}
+	host, port := strings.Trim(a[:i], "[]"), a[i+1:]
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		h.note(at, "%q is not a port: want a balancer for each one", port)
+		return proxyBind{}, false
+	}
+	b := proxyBind{at: at, port: port}
+	switch ip, err := netip.ParseAddr(host); {
+	case host == "" || host == "*":
+		b.listen = ":" + port
+	case err != nil:
+		address, ok := h.lookup(at, host)
+		if !ok {
+			return b, false
+		}
+		b.listen = joinPort(address, port)
+	default:
+		b.listen = joinPort(ip.String(), port)
+	}
+	return b, true
+}
+
+func joinPort(host, port string) string {
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	return host + ":" + port
+}
+
+// lookup returns an address of a name, as HAProxy looks it up when it starts.
+func (h *haproxy) lookup(at place, name string) (string, bool) {
+	if _, known := h.looked[name]; !known {
+		h.looked[name] = ""
+		if h.o.Lookup != nil {
+			if a := h.o.Lookup(name); a.IsValid() {
+				h.looked[name] = a.Unmap().String()
+			}
+		}
+	}
+	h.seen = append(h.seen, name)
+	if h.looked[name] == "" {
+		h.note(at, "%s has no address here, and balancers do not look up names: it is left out; write its address, or a host of the lab", name)
+		return "", false
+	}
+	h.note(at, "balancers do not look up names: %s is its address now, %s", name, h.looked[name])
+	return h.looked[name], true
+}
+
+// routesOf returns the backends of a frontend: those with a rule first.
+func (h *haproxy) routesOf(f *proxySection) (all []proxyRoute) {
+	for _, l := range f.lines {
+		if l.words[0] != "use_backend" || len(l.words) < 2 {
+			continue
+		}
+		b := h.backendOf(l.words[1])
+		if b == nil {
+			h.note(l.at, "there is no backend of that name: the rule is left out")
+			continue
+		}
+		r := proxyRoute{at: l.at, backend: b}
+		if len(l.words) > 2 && !h.condition(f, l, l.words[2:], &r.match) {
+			continue
+		}
+		all = append(all, r)
+	}
+	if l, name, ok := f.value("default_backend"); ok && len(name) > 0 {
+		if b := h.backendOf(name[0]); b != nil {
+			all = append(all, proxyRoute{at: l.at, backend: b})
+		} else {
+			h.note(l.at, "there is no backend of that name: it is left out")
+		}
+	}
+	if f.kind == "listen" && slices.ContainsFunc(f.lines, func(l proxyLine) bool { return l.words[0] == "server" }) {
+		all = append(all, proxyRoute{at: f.at, backend: f})
+	}
+	return all
+}
+
+// redirects returns the line that redirects to https, if all of the frontend is.
+func (h *haproxy) redirects(f *proxySection) (found *proxyLine) {
+	for i, l := range f.lines {
+		w := l.words
+		if w[0] == "http-request" {
+			w = w[1:]
+		}
+		if w[0] != "redirect" {
+			continue
+		}
+		rest := strings.Join(w[min(len(w), 3):], " ")
+		if len(w) > 2 && w[1] == "scheme" && w[2] == "https" && (!strings.Contains(rest, "if ") && !strings.Contains(rest, "unless ") || strings.Contains(rest, "ssl_fc")) {
+			found = &f.lines[i]
+			continue
+		}
+		h.note(l.at, "the only redirect is to https: it is left out")
+	}
+	return found
+}
+
+// condition reads what follows use_backend, if it is about the server name, the host or the path alone. False: it is noted.
+func (h *haproxy) condition(f *proxySection, l proxyLine, words []string, match *mapping) bool {
+	give := func(why string) bool {
+		h.note(l.at, "%s: the rule is left out", why)
+		return false
+	}
+	if words[0] != "if" {
+		return give("rules are about the server name, the host and the path of a connection")
+	}
+	or := slices.Contains(words, "or") || slices.Contains(words, "||")
+	for words = words[1:]; len(words) > 0; words = words[1:] {
+		var test []string
+		switch w := words[0]; {
+		case w == "or" || w == "||":
+			continue
+		case w == "{":
+			end := slices.Index(words, "}")
+			if end < 0 {
+				return give("a brace is missing")
+			}
+			test, words = words[1:end], words[end:]
+			if !h.test(test, match, or) {
+				return give("rules are about the server name, the host and the path of a connection")
+			}
+		case strings.HasPrefix(w, "!"):
+			return give("a rule cannot be that something is not so")
+		default:
+			found := false
+			for _, acl := range f.all("acl", w) {
+				found = true
+				if !h.test(acl.words[2:], match, true) {
+					return give("acl " + w + " is not about the server name, the host or the path")
+				}
+			}
+			if !found {
+				return give("there is no acl " + w)
+			}
+		}
+	}
+	if or && len(match.entries) > 1 {
+		return give("a balancer matches one of hosts and one of paths, not one or the other")
+	}
+	return len(match.entries) > 0 || give("there is no condition")
+}
+
+// test adds one test of an acl to match. Another test of the same key is an alternative, which or allows.
+func (h *haproxy) test(w []string, match *mapping, or bool) bool {
+	if len(w) < 2 {
+		return false
+	}
+	fetch, form, values := strings.ToLower(w[0]), "str", w[1:]
+	for len(values) > 0 && strings.HasPrefix(values[0], "-") {
+		switch flag := values[0]; {
+		case flag == "-m" && len(values) > 1:
+			form, values = values[1], values[1:]
+		case flag == "--", flag == "-i":
+		default:
+			return false
+		}
+		values = values[1:]
+	}
+	key := ""
+	switch strings.TrimSuffix(fetch, ",lower") {
+	case "req_ssl_sni", "req.ssl_sni", "ssl_fc_sni", "req_ssl_sni,lower":
+		key = "sni"
+	case "ssl_fc_sni_end":
+		key, form = "sni", "end"
+	case "hdr(host)", "req.hdr(host)", "hdr(host),field(1,:)", "req.hdr(host),field(1,:)":
+		key = "host"
+	case "hdr_end(host)":
+		key, form = "host", "end"
+	case "path_beg":
+		key, form = "path", "beg"
+	case "path", "path_dir":
+		key = "path"
+		if fetch == "path_dir" || form != "beg" {
+			return false
+		}
+	}
+	if key == "" || len(values) == 0 || match.get(key) != nil && !or {
+		return false
+	}
+	for _, v := range values {
+		switch {
+		case key == "path" && form == "beg":
+		case form == "str":
+		case form == "end" && strings.HasPrefix(v, "."):
+			v = "*" + v
+		default:
+			return false
+		}
+		if e := match.get(key); e == nil {
+			match.needList(key, place{}, v)
+		} else {
+			match.append(key, place{}, v)
+		}
+	}
+	return true
+}

@@ -1,0 +1,176 @@
+package importer_test
+
+import (
+	"errors"
+	"flag"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/bootlab/bootlab/internal/daemon/snapshot"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab/importer"
+	"github.com/bootlab/bootlab/internal/lab/load"
+	"github.com/bootlab/bootlab/test/support/golden"
+)
+
+var update = flag.Bool("update", false, "rewrite golden files")
+
+// check is what bootlab check reports as errors.
+func check(name string, text []byte) lab.Problems {
+	l, err := load.Parse(name, text, load.Options{})
+	if err == nil {
+		_, err = snapshot.Compile(l)
+	}
+	var problems lab.Problems
+	if err != nil && !errors.As(err, &problems) {
+		problems = lab.Problems{{Message: err.Error()}}
+	}
+	return problems
+}
+
+// TestExamples imports every example, and compares the lab and the notes. A folder NAME.root has the files that an example names.
+func TestExamples(t *testing.T) {
+	t.Parallel()
+	for _, f := range importer.Formats() {
+		files, err := filepath.Glob("testdata/" + f[0] + "/*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		count := 0
+		for _, name := range files {
+			ext := filepath.Ext(name)
+			if ext == ".golden" || ext == ".root" {
+				continue
+			}
+			count++
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				o := importer.Options{Check: check, Root: strings.TrimSuffix(name, ext) + ".root"}
+				o.Lookup = hostsFile(filepath.Join(o.Root, "etc/hosts"))
+				r, err := importer.Import(importer.Format(f[0]), []string{name}, o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				text := string(r.Lab) + "--- notes\n"
+				for _, n := range r.Notes {
+					text += strings.TrimPrefix(n.String(), filepath.Dir(name)+"/") + "\n"
+				}
+				golden.Check(t, update, strings.TrimSuffix(name, ext)+".golden", text)
+			})
+		}
+		if count == 0 {
+			t.Errorf("%s has no example", f[0])
+		}
+	}
+}
+
+// hostsFile looks names up in a file.
+func hostsFile(file string) func(string) netip.Addr {
+	text, _ := os.ReadFile(file) // without it no name has an address
+	return func(name string) netip.Addr {
+		for line := range strings.Lines(string(text)) {
+			if f := strings.Fields(line); len(f) == 2 && f[1] == name {
+				return netip.MustParseAddr(f[0])
+			}
+		}
+		return netip.Addr{}
+	}
+}
+
+// TestInterfacesOfThisMachine says that a network that an interface of this machine has is served on it.
+func TestInterfacesOfThisMachine(t *testing.T) {
+	t.Parallel()
+	o := importer.Options{Check: check, Interface: func(a netip.Addr) (string, netip.Prefix) {
+		own := netip.MustParsePrefix("10.30.4.1/22")
+		if own.Contains(a) {
+			return "br7", own
+		}
+		return "", netip.Prefix{}
+	}}
+	r, err := importer.Text(importer.Dnsmasq, "dnsmasq.conf", []byte("dhcp-range=10.30.5.10,10.30.5.20\n"), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := load.Parse("lab.yaml", r.Lab, load.Options{})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, r.Lab)
+	}
+	n := l.Networks[0]
+	if n.Interface != "br7" || n.Address.String() != "10.30.4.1" || n.Subnet.String() != "10.30.4.0/22" || n.Router != n.Address || len(n.Pools) != 1 {
+		t.Errorf("network %+v of\n%s", n, r.Lab)
+	}
+	if len(r.Notes) > 0 {
+		t.Errorf("notes: %v", r.Notes)
+	}
+}
+
+func TestUnreadable(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		format importer.Format
+		text   string
+		want   string
+	}{
+		"another format":  {"bind", "", `"bind" is not a format`},
+		"not for HAProxy": {importer.HAProxy, "# a comment\nserver a 10.0.0.1:80\n", `x:2: "server" is not a section of haproxy.cfg`},
+		"not for dnsmasq": {importer.Dnsmasq, "domain=a.example\nlisten_addresses = '*'\n", `x:2: "listen_addresses" is not an option of dnsmasq`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := importer.Text(tt.format, "x", []byte(tt.text), importer.Options{Check: check})
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error %v, want %s", err, tt.want)
+			}
+		})
+	}
+	if _, err := importer.Import(importer.Dnsmasq, []string{"testdata/none.conf"}, importer.Options{Check: check}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("missing file: %v", err)
+	}
+}
+
+// FuzzDnsmasq holds that any text is refused, or becomes a lab that loads.
+func FuzzDnsmasq(f *testing.F) { loads(f, importer.Dnsmasq) }
+
+// FuzzHAProxy is FuzzDnsmasq for HAProxy.
+func FuzzHAProxy(f *testing.F) { loads(f, importer.HAProxy) }
+
+func loads(f *testing.F, format importer.Format) {
+	files, err := filepath.Glob("testdata/" + string(format) + "/*")
+	if err != nil || len(files) == 0 {
+		f.Fatalf("no seeds: %v", err)
+	}
+	for _, name := range files {
+		if text, err := os.ReadFile(name); err == nil {
+			f.Add(text)
+		}
+	}
+	o := importer.Options{Check: func(name string, text []byte) lab.Problems {
+		_, err := load.Parse(name, text, load.Options{})
+		var problems lab.Problems
+		if err != nil && !errors.As(err, &problems) {
+			problems = lab.Problems{{Message: err.Error()}}
+		}
+		return problems
+	}}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		r, err := importer.Text(format, "x", text, o)
+		if err != nil {
+			if strings.Contains(err.Error(), "imported") {
+				t.Fatal(err)
+			}
+			return
+		}
+		if _, err := load.Parse("lab.yaml", r.Lab, load.Options{}); err != nil {
+			t.Fatalf("%v\n%s", err, r.Lab)
+		}
+	})
+}
+
+// FuzzKea is FuzzDnsmasq for Kea.
+func FuzzKea(f *testing.F) { loads(f, importer.Kea) }
+
+// FuzzLibvirtNet is FuzzDnsmasq for networks of libvirt.
+func FuzzLibvirtNet(f *testing.F) { loads(f, importer.LibvirtNet) }

@@ -1,0 +1,81 @@
+package importer
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+const checked = "imported.yaml" // the name of the lab file in errors of Options.Check
+
+// settle returns the draft as a lab file that loads. What the loader refuses is left out, with a note.
+func (d *draft) settle(header string) ([]byte, error) {
+	root := d.tree()
+	root.sort(topOrder)
+	for {
+		w := &writer{}
+		w.mapping(root, nil, 0)
+		problems := d.o.Check(checked, []byte(w.b.String()))
+		if len(problems) == 0 {
+			break
+		}
+		if err := d.leaveOut(root, w.lines, problems); err != nil {
+			return nil, err
+		}
+	}
+	w := &writer{flow: true}
+	w.mapping(root, nil, 0)
+	text := []byte(header + w.b.String())
+	return text, d.o.Check(checked, text).Err()
+}
+
+// leaveOut removes the entries that problems are about. It removes at least one, or returns an error.
+func (d *draft) leaveOut(root *mapping, lines []*entry, problems lab.Problems) error {
+	removed := map[*entry]bool{}
+	for _, p := range problems {
+		if p.Pos.Line < 1 || p.Pos.Line > len(lines) {
+			return fmt.Errorf("the imported lab is not valid: %w", p)
+		}
+		e := lines[p.Pos.Line-1]
+		for e.needed && e.parent != nil {
+			e = e.parent
+		}
+		if e.parent == nil {
+			return fmt.Errorf("the imported lab is not valid: %w", p)
+		}
+		if !removed[e] {
+			removed[e] = true
+			d.note(e.at, "%s is left out: %s", strings.TrimPrefix(p.Key, "."), withoutPlaces(p.Message))
+		}
+	}
+	root.prune(removed)
+	return nil
+}
+
+// prune removes entries, and mappings and lists that become empty by it.
+func (m *mapping) prune(removed map[*entry]bool) {
+	m.entries = slices.DeleteFunc(m.entries, func(e *entry) bool { return e.prune(removed) })
+}
+
+// prune reports whether nothing is left of e.
+func (e *entry) prune(removed map[*entry]bool) bool {
+	if removed[e] {
+		return true
+	}
+	before := len(e.list)
+	e.list = slices.DeleteFunc(e.list, func(i *entry) bool { return i.prune(removed) })
+	if e.sub != nil {
+		n := len(e.sub.entries)
+		e.sub.prune(removed)
+		return n > 0 && len(e.sub.entries) == 0
+	}
+	return before > 0 && len(e.list) == 0
+}
+
+var places = regexp.MustCompile(` \(` + regexp.QuoteMeta(checked) + `:[0-9:]+\)`)
+
+// withoutPlaces removes the places in the lab file that was tried, which nobody sees.
+func withoutPlaces(message string) string { return places.ReplaceAllString(message, "") }

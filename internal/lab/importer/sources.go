@@ -1,0 +1,76 @@
+package importer
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Limits of what is read. A configuration that includes itself ends there.
+const (
+	maxFile     = 16 << 20
+	maxFiles    = 4096
+	maxIncludes = 16
+)
+
+// sources reads files, and those that they name.
+type sources struct {
+	root   string
+	count  int
+	memory map[string][]byte // files of tests, in place of the file system
+}
+
+// read returns a file that the command line names, or one that another names.
+func (s *sources) read(name string) ([]byte, error) {
+	if s.count++; s.count > maxFiles {
+		return nil, fmt.Errorf("read %s: more than %d files", name, maxFiles)
+	}
+	if s.memory != nil {
+		data, ok := s.memory[name]
+		if !ok {
+			return nil, fmt.Errorf("read %s: %w", name, os.ErrNotExist)
+		}
+		return data, nil
+	}
+	info, err := os.Stat(name)
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("read %s: is no file", name)
+	case info.Size() > maxFile:
+		return nil, fmt.Errorf("read %s: is larger than %d MiB", name, maxFile>>20)
+	}
+	data, err := os.ReadFile(name)
+	return bytes.TrimPrefix(data, []byte("\ufeff")), err
+}
+
+// path returns where a file that another names is: absolute ones below the root, relative ones beside the other.
+func (s *sources) path(name, beside string) string {
+	if filepath.IsAbs(name) {
+		return filepath.Join(s.root, name)
+	}
+	return filepath.Join(filepath.Dir(beside), name)
+}
+
+// folder returns the files of a folder that keep accepts, by name. Editors' copies and hidden files are left out.
+func (s *sources) folder(name string, keep func(string) bool) ([]string, error) {
+	if s.memory != nil {
+		return nil, os.ErrNotExist
+	}
+	entries, err := os.ReadDir(name)
+	if err != nil {
+		return nil, err
+	}
+	var files []string
+	for _, e := range entries {
+		n := e.Name()
+		if e.IsDir() || n[0] == '.' || strings.HasSuffix(n, "~") || n[0] == '#' || !keep(n) {
+			continue
+		}
+		files = append(files, filepath.Join(name, n))
+	}
+	return files, nil
+}

@@ -1,0 +1,239 @@
+package importer
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A place is where a statement stands in a file that is imported.
+type place struct {
+	file string
+	line int
+	text string // the statement, or its first words
+}
+
+// A mapping is a mapping of the lab file. Its keys are in the order of keyOrder, then in that of insertion.
+type mapping struct{ entries []*entry }
+
+// An entry is a key with its value: text, a list of texts or mappings, or a mapping.
+type entry struct {
+	key    string // empty: an item of a list
+	at     place
+	text   string
+	list   []*entry
+	sub    *mapping
+	quoted bool // of a key: an option's number
+	// needed says that the mapping means something else without the entry, so that both are left out together.
+	needed bool
+	// isList tells an empty list from a text.
+	isList bool
+	parent *entry // of the mapping or list that the entry is in
+}
+
+// keyOrder is the order of keys within a mapping, as docs/lab-file.md has it; topOrder that of the whole file.
+var (
+	topOrder = strings.Fields("version domain appliance networks profiles hosts clusters dns balancers hypervisors")
+	keyOrder = strings.Fields(`subnet interface address router dns search ntp mtu lease dhcp range mac arch vendor_class user_class
+		circuit_id remote_id ip ip6 network cluster aliases listen mode balance kind path port expect interval timeout rise fall
+		weight backup forward forward_zones cache domain routes options pools zones backends match check send_proxy accept_proxy
+		max_connections timeouts`)
+)
+
+// set puts a text, and replaces one of that key.
+func (m *mapping) set(key string, at place, text string) *entry {
+	return m.add(&entry{key: key, at: at, text: text})
+}
+
+// setList puts a list of texts.
+func (m *mapping) setList(key string, at place, items ...string) *entry {
+	e := &entry{key: key, at: at, isList: true}
+	for _, text := range items {
+		e.list = append(e.list, &entry{at: at, text: text})
+	}
+	return m.add(e)
+}
+
+// append adds a text to a list, which it makes, unless it is there.
+func (m *mapping) append(key string, at place, text string) {
+	e := m.get(key)
+	if e == nil {
+		e = m.add(&entry{key: key, at: at, isList: true})
+	}
+	if !slices.ContainsFunc(e.list, func(i *entry) bool { return i.text == text && i.sub == nil }) {
+		e.list = append(e.list, &entry{at: at, text: text})
+	}
+}
+
+// appendMap adds a mapping to a list.
+func (m *mapping) appendMap(key string, at place, item *mapping) {
+	e := m.get(key)
+	if e == nil {
+		e = m.add(&entry{key: key, at: at, isList: true})
+	}
+	e.list = append(e.list, &entry{at: at, sub: item})
+}
+
+// under returns the mapping of a key, which it makes.
+func (m *mapping) under(key string, at place) *mapping {
+	if e := m.get(key); e != nil {
+		return e.sub
+	}
+	return m.add(&entry{key: key, at: at, sub: &mapping{}}).sub
+}
+
+// need puts a text without which the mapping means something else.
+func (m *mapping) need(key string, at place, text string) { m.set(key, at, text).needed = true }
+
+// needList puts a list without which the mapping means something else.
+func (m *mapping) needList(key string, at place, items ...string) {
+	m.setList(key, at, items...).needed = true
+}
+
+func (m *mapping) add(e *entry) *entry {
+	for i, old := range m.entries {
+		if old.key == e.key {
+			m.entries[i] = e
+			return e
+		}
+	}
+	m.entries = append(m.entries, e)
+	return e
+}
+
+func (m *mapping) get(key string) *entry {
+	for _, e := range m.entries {
+		if e.key == key {
+			return e
+		}
+	}
+	return nil
+}
+
+// value returns the text of a key, or "".
+func (m *mapping) value(key string) string {
+	if e := m.get(key); e != nil {
+		return e.text
+	}
+	return ""
+}
+
+// A writer prints a mapping as YAML, and remembers which entry each line is of.
+type writer struct {
+	b     strings.Builder
+	lines []*entry // lines[0] is line 1
+	// flow prints short mappings and lists on one line. Without it each value has a line of its own.
+	flow bool
+}
+
+const maxFlow = 120 // columns of a line in flow style
+
+func (w *writer) line(e *entry, indent int, text string) {
+	w.b.WriteString(strings.Repeat(" ", indent) + text + "\n")
+	w.lines = append(w.lines, e)
+}
+
+func (w *writer) mapping(m *mapping, parent *entry, indent int) {
+	for _, e := range m.entries {
+		e.parent = parent
+		w.entry(e, indent)
+	}
+}
+
+// sort puts the keys of m, and of what is in it, in order.
+func (m *mapping) sort(order []string) {
+	rank := func(e *entry) int {
+		if i := slices.Index(order, e.key); i >= 0 {
+			return i
+		}
+		return len(order)
+	}
+	slices.SortStableFunc(m.entries, func(a, b *entry) int { return rank(a) - rank(b) })
+	for _, e := range m.entries {
+		if e.sub != nil {
+			e.sub.sort(keyOrder)
+		}
+		for _, i := range e.list {
+			if i.sub != nil {
+				i.sub.sort(keyOrder)
+			}
+		}
+	}
+}
+
+func (w *writer) entry(e *entry, indent int) {
+	lead := "- "
+	if e.key != "" {
+		lead = scalar(e.key) + ": "
+		if e.quoted {
+			lead = `"` + e.key + `": `
+		}
+	}
+	empty := e.sub != nil && len(e.sub.entries) == 0 || e.isList && len(e.list) == 0
+	if text := lead + flowText(e); e.sub == nil && !e.isList || empty || w.flow && indent > 0 && e.parent != nil && indent+len(text) <= maxFlow && simple(e) {
+		w.line(e, indent, text)
+		return
+	}
+	w.line(e, indent, strings.TrimRight(lead, " "))
+	if e.sub != nil {
+		w.mapping(e.sub, e, indent+2)
+	}
+	for _, item := range e.list {
+		item.parent = e
+		w.entry(item, indent+2)
+	}
+}
+
+// simple reports whether e fits on one line: texts, lists of texts, and mappings of those.
+func simple(e *entry) bool {
+	deep := func(e *entry) bool { return e.sub != nil || len(e.list) > 0 }
+	if e.sub == nil {
+		return !slices.ContainsFunc(e.list, func(i *entry) bool { return i.sub != nil && slices.ContainsFunc(i.sub.entries, deep) })
+	}
+	return !slices.ContainsFunc(e.sub.entries, func(i *entry) bool { return i.sub != nil || slices.ContainsFunc(i.list, deep) })
+}
+
+func flowText(e *entry) string {
+	var parts []string
+	switch {
+	case e.sub != nil:
+		for _, i := range e.sub.entries {
+			key := scalar(i.key)
+			if i.quoted {
+				key = `"` + i.key + `"`
+			}
+			parts = append(parts, key+": "+flowText(i))
+		}
+		return "{" + strings.Join(parts, ", ") + "}"
+	case e.isList:
+		for _, i := range e.list {
+			parts = append(parts, flowText(i))
+		}
+		return "[" + strings.Join(parts, ", ") + "]"
+	}
+	return scalar(e.text)
+}
+
+// plain is text that means itself in YAML, within [] and {} too.
+var plain = regexp.MustCompile(`^[A-Za-z0-9_./](?:[A-Za-z0-9_./@+=-]|:[A-Za-z0-9_./@+=-])*$`)
+
+// scalar returns a text as YAML. Unlike Go's escapes, those of YAML have no \x7f-like forms beyond these: \uXXXX is of both.
+func scalar(text string) string {
+	if plain.MatchString(text) && text != "null" && text != "Null" && text != "NULL" {
+		return text
+	}
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, r := range text {
+		switch {
+		case r == '"' || r == '\\':
+			b.WriteString(`\` + string(r))
+		case r < ' ' || r == 0x7f || r > 0x7e && r < 0xa0 || r == 0xfeff || r >= 0x2028 && r <= 0x2029 || r >= 0xfffe && r <= 0xffff:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String() + `"`
+}
