@@ -19,6 +19,7 @@ const (
 	HAProxy    Format = "haproxy"
 	Kea        Format = "kea"
 	LibvirtNet Format = "libvirt-net"
+	DHCPD      Format = "dhcpd"
 )
 
 type reader struct {
@@ -31,6 +32,7 @@ type reader struct {
 var readers = []reader{
 	{Dnsmasq, "dnsmasq's configuration, with the files that it includes", readDnsmasq},
 	{HAProxy, "HAProxy's configuration", readHAProxy},
+	{DHCPD, "dhcpd.conf of ISC dhcpd", readDHCPD},
 	{Kea, "Kea's configuration of DHCPv4, or the answer of config-get", readKea},
 	{LibvirtNet, "networks of libvirt, as virsh net-dumpxml prints them", readLibvirtNet},
 }

@@ -169,6 +169,9 @@ func loads(f *testing.F, format importer.Format) {
 	})
 }
 
+// FuzzDHCPD is FuzzDnsmasq for ISC dhcpd.
+func FuzzDHCPD(f *testing.F) { loads(f, importer.DHCPD) }
+
 // FuzzKea is FuzzDnsmasq for Kea.
 func FuzzKea(f *testing.F) { loads(f, importer.Kea) }
 

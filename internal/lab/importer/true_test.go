@@ -22,6 +22,7 @@ import (
 var servers = map[importer.Format]func(file string) *exec.Cmd{
 	importer.Dnsmasq: func(file string) *exec.Cmd { return exec.Command("dnsmasq", "--test", "-C", file) },
 	importer.HAProxy: func(file string) *exec.Cmd { return exec.Command("haproxy", "-c", "-f", file) },
+	importer.DHCPD:   func(file string) *exec.Cmd { return exec.Command("dhcpd", "-t", "-cf", file) },
 	importer.Kea:     func(file string) *exec.Cmd { return exec.Command("kea-dhcp4", "-t", file) },
 	// The driver for tests needs no daemon, and reads definitions as the others do.
 	importer.LibvirtNet: func(file string) *exec.Cmd { return exec.Command("virsh", "-c", "test:///default", "net-define", file) },
