@@ -46,6 +46,12 @@ func TestUsage(t *testing.T) {
 		{args: "serve --log-format xml", err: "want text or json"},
 		{args: "serve --firmware NOWHERE --lab " + contract, err: "no such file or directory: want a folder of network boot programs"},
 		{args: "firmware --firmware NOWHERE", err: "--firmware: open"},
+		{args: "import dnsmasq", err: "an argument is missing; usage: bootlab import dnsmasq FILE..."},
+		{args: "import bind named.conf", err: `unknown command "bind" for "bootlab import"`},
+		{args: "import dnsmasq NOWHERE", err: "nowhere.yaml: no such file or directory"},
+		{args: "import haproxy --json ../../internal/lab/importer/testdata/haproxy/shared.cfg", out: []string{`"lab": "# Made by`, `"line": 24`, `"statement": "use_backend green-apps`}},
+		{args: "doctor --lab NOWHERE", err: "1 error found", out: []string{"fail", "nowhere.yaml: no such file or directory"}},
+		{args: "doctor --json --lab NOWHERE", err: "1 error found", out: []string{`"level": "fail"`, `"serving": false`}},
 		{args: "check lab.yaml", err: "bootlab check --lab lab.yaml"},
 		{args: "serve " + contract, err: "bootlab serve --lab " + contract},
 	} {

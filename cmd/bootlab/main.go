@@ -68,6 +68,7 @@ func root() *cobra.Command {
 	cmd.AddCommand(
 		// The lab file.
 		checkCommand(o),
+		doctorCommand(o),
 		planCommand(o),
 		schemaCommand(),
 		importLabCommand(o),

@@ -115,7 +115,7 @@ func discoverUntil(t *testing.T, iface string) (found []Rogue) {
 	t.Helper()
 	netns.WaitFor(t, "a server", func() bool {
 		var err error
-		if found, err = discover(t.Context(), iface, 500*time.Millisecond); err != nil {
+		if found, err = Discover(t.Context(), iface, 500*time.Millisecond); err != nil {
 			t.Fatal(err)
 		}
 		return len(found) > 0

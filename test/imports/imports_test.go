@@ -23,7 +23,7 @@ const anything = "*"
 
 // rules are in the order of the folders.
 var rules = []rule{
-	{"cmd/bootlab", []string{"internal/api", "internal/api/leasefile", "internal/content/images", "internal/content/openshift", "internal/daemon", "internal/daemon/plan", "internal/daemon/snapshot", "internal/firmware", "internal/lab", "internal/lab/importer", "internal/lab/load", "internal/observe/consolelog", "internal/observe/event", "internal/observe/logs", "internal/observe/timeline", "internal/store/backup"}, "the command line asks the daemon or the lab, never a server"},
+	{"cmd/bootlab", []string{"internal/api", "internal/api/leasefile", "internal/content/images", "internal/content/openshift", "internal/daemon", "internal/daemon/doctor", "internal/daemon/plan", "internal/daemon/snapshot", "internal/firmware", "internal/lab", "internal/lab/importer", "internal/lab/load", "internal/observe/consolelog", "internal/observe/event", "internal/observe/logs", "internal/observe/timeline", "internal/store/backup"}, "the command line asks the daemon or the lab, never a server"},
 
 	{"dhcpd", []string{"dhcpd/leases", "dhcpd/segment", "dhcpd/wire", "internal/boot/bootloop", "internal/host/datagram", "internal/host/pause", "internal/lab", "internal/observe/event", "internal/observe/panics"}, "assigns addresses; knows no other server"},
 	{"dhcpd/leases", []string{"internal/lab", "internal/store"}, "who has which address, durably; of the lab only what a MAC is"},
@@ -57,6 +57,7 @@ var rules = []rule{
 
 	{"internal/daemon", []string{anything}, "the composition: alone in knowing all servers"},
 	{"internal/daemon/cluster", []string{"internal/boot/install", "internal/lab"}, "decides how a cluster comes up; observes nothing and does nothing"},
+	{"internal/daemon/doctor", []string{"dhcpd/segment", "internal/host/portowner", "internal/lab"}, "looks at this machine and changes nothing; knows no server, and of DHCP only how to find another one"},
 	{"internal/daemon/plan", []string{"dhcpd", "internal/daemon/snapshot", "internal/lab"}, "prints what the servers answer from; dhcpd says which boot file goes to which firmware"},
 	{"internal/daemon/snapshot", []string{"dhcpd", "dnsd", "httpd", "internal/boot", "internal/boot/files", "internal/lab", "lbproxy", "tftpd", "virt"}, "compiles the lab for every server"},
 

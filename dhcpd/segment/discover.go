@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// discover sends a DHCPDISCOVER of an unknown machine on an interface and returns the servers that send an offer before the
+// Discover sends a DHCPDISCOVER of an unknown machine on an interface and returns the servers that send an offer before the
 // timeout; a server of this machine on the same interface does not receive it. The interface is promiscuous meanwhile, so that
 // a Watch on it receives the offers too. Nothing is leased, but each server holds an address for a while.
-func discover(ctx context.Context, iface string, timeout time.Duration) ([]Rogue, error) {
+func Discover(ctx context.Context, iface string, timeout time.Duration) ([]Rogue, error) {
 	ifi, err := net.InterfaceByName(iface)
 	if err != nil {
 		return nil, err

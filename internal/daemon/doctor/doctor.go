@@ -1,0 +1,101 @@
+package doctor
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// A Level says how bad a finding is.
+type Level string
+
+// The levels, from good to bad. Fail: machines do not boot, or names do not resolve. Warn: they may, or not all of them.
+const (
+	OK   Level = "ok"
+	Warn Level = "warn"
+	Fail Level = "fail"
+)
+
+// A Finding is what a check found about one thing.
+type Finding struct {
+	Check   string `json:"check"`
+	Subject string `json:"subject"` // what was looked at: an interface, a port, a file
+	Level   Level  `json:"level"`
+	Text    string `json:"text"`          // what was found
+	Fix     string `json:"fix,omitempty"` // what to do; empty: nothing
+}
+
+// An Endpoint is where a server of the appliance listens.
+type Endpoint struct {
+	Key     string // of the lab file
+	Network string // tcp or udp
+	Addr    netip.AddrPort
+}
+
+// A Machine is the lab and the machine that the checks look at.
+type Machine struct {
+	Lab       *lab.Lab
+	Endpoints []Endpoint
+	// Serving says that the daemon runs here: it has the ports, and reports itself what it measures of interfaces, hypervisors and
+	// other DHCP servers.
+	Serving bool
+	// Warnings are what the loader says of the lab.
+	Warnings lab.Problems
+	// OffersWithin is how long other DHCP servers may take to answer. 0: 3s.
+	OffersWithin time.Duration
+}
+
+// A check looks at one kind of thing.
+type check struct {
+	name string
+	run  func(context.Context, *Machine) []Finding
+}
+
+// checks are in the order in which they are shown.
+var checks = []check{
+	{"files", files}, {"ports", ports}, {"interfaces", interfaces}, {"mtu", mtu}, {"dhcp", otherServers}, {"reverse path", reversePath},
+	{"firewall", firewall}, {"state", state}, {"clock", clock}, {"dns", upstreams}, {"hypervisors", hypervisors},
+}
+
+// Run runs all checks at once and returns their findings in the order of the checks. A check has 10s.
+func Run(ctx context.Context, m *Machine) (all []Finding) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	found := make([][]Finding, len(checks))
+	var wg sync.WaitGroup
+	for i, c := range checks {
+		wg.Go(func() { found[i] = c.run(ctx, m) })
+	}
+	wg.Wait()
+	for i, fs := range found {
+		for _, f := range fs {
+			f.Check = checks[i].name
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// Worst returns the worst level of findings.
+func Worst(fs []Finding) Level {
+	worst := OK
+	for _, f := range fs {
+		if f.Level == Fail || f.Level == Warn && worst == OK {
+			worst = f.Level
+		}
+	}
+	return worst
+}
+
+func ok(subject, text string) Finding { return Finding{Subject: subject, Level: OK, Text: text} }
+
+func warn(subject, text, fix string) Finding {
+	return Finding{Subject: subject, Level: Warn, Text: text, Fix: fix}
+}
+
+func fail(subject, text, fix string) Finding {
+	return Finding{Subject: subject, Level: Fail, Text: text, Fix: fix}
+}

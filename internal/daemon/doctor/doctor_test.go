@@ -1,0 +1,204 @@
+package doctor_test
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bootlab/bootlab/internal/daemon/doctor"
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/lab/load"
+	"github.com/bootlab/bootlab/test/support/netns"
+)
+
+func TestMain(m *testing.M) { netns.Main(m) }
+
+// machine returns what doctor looks at for a lab with one network, on an interface.
+func machine(t *testing.T, iface, network, more string) *doctor.Machine {
+	t.Helper()
+	dir := t.TempDir()
+	text := fmt.Sprintf("version: 1\ndomain: lab.example\nappliance: {user: root, state: %s, files: %s}\nnetworks:\n  lan: {subnet: 10.132.1.0/24, interface: %s, address: 10.132.1.1%s}\n%s",
+		filepath.Join(dir, "state"), filepath.Join(dir, "files"), iface, network, more)
+	l, err := load.Parse(filepath.Join(dir, "lab.yaml"), []byte(text), load.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &doctor.Machine{Lab: l, Warnings: l.Warnings, OffersWithin: 300 * time.Millisecond}
+}
+
+// found fails the test unless a check found something of that level, subject and text.
+func found(t *testing.T, m *doctor.Machine, check, subject string, level doctor.Level, text string) {
+	t.Helper()
+	all := doctor.Run(t.Context(), m)
+	for _, f := range all {
+		if f.Check == check && strings.Contains(f.Subject, subject) && f.Level == level && strings.Contains(f.Text+" "+f.Fix, text) {
+			return
+		}
+	}
+	t.Errorf("no finding %s %s of %s with %q in %+v", level, check, subject, text, all)
+}
+
+// TestSegment looks at one interface: with its address, beside another DHCP server, with another MTU, without an address, down, and gone.
+func TestSegment(t *testing.T) {
+	netns.Need(t, "root", "ip", "dnsmasq")
+	seg := netns.NewSegment(t, "10.132.1.1/24")
+	client := seg.NewClient(t)
+	m := machine(t, seg.Bridge, "", "")
+	found(t, m, "interfaces", seg.Bridge, doctor.OK, "up, with 10.132.1.1/24")
+	found(t, m, "dhcp", seg.Bridge, doctor.OK, "no other DHCP server")
+	found(t, m, "mtu", seg.Bridge, doctor.OK, "1500")
+	found(t, machine(t, seg.Bridge, ", dhcp: proxy", ""), "dhcp", seg.Bridge, doctor.Fail, "no DHCP server answers")
+	found(t, machine(t, seg.Bridge, ", mtu: 9000", ""), "mtu", seg.Bridge, doctor.Fail, "large packets are lost")
+	found(t, machine(t, seg.Bridge, ", mtu: 1400", ""), "mtu", seg.Bridge, doctor.Warn, "ip link set")
+
+	netns.Run(t, "ip", "-n", client.Name, "addr", "add", "10.132.1.7/24", "dev", "eth0")
+	rogue(t, client)
+	// A slow server may answer the next DISCOVER in time.
+	for m, want := range map[*doctor.Machine]string{m: "answers DHCP too", machine(t, seg.Bridge, ", dhcp: proxy", ""): "as dhcp: proxy wants"} {
+		netns.WaitFor(t, "10.132.1.7 "+want, func() bool {
+			return slices.ContainsFunc(doctor.Run(t.Context(), m), func(f doctor.Finding) bool {
+				return f.Check == "dhcp" && strings.HasPrefix(f.Text, "10.132.1.7 (") && strings.Contains(f.Text, want) && (f.Level == doctor.Fail) == (m.Lab.Networks[0].DHCP == lab.DHCPServer)
+			})
+		})
+	}
+
+	netns.Run(t, "ip", "addr", "flush", "dev", seg.Bridge)
+	found(t, m, "interfaces", seg.Bridge, doctor.Fail, "ip addr add 10.132.1.1/24 dev "+seg.Bridge)
+	netns.Run(t, "ip", "link", "set", seg.Bridge, "down")
+	found(t, m, "interfaces", seg.Bridge, doctor.Fail, "ip link set "+seg.Bridge+" up")
+	found(t, machine(t, "none0", "", ""), "interfaces", "none0", doctor.Fail, "no such interface")
+}
+
+// rogue starts a DHCP server in the namespace of a client.
+func rogue(t *testing.T, c *netns.Client) {
+	t.Helper()
+	dir := t.TempDir()
+	cmd := c.Command(t.Context(), "dnsmasq", "-k", "--conf-file=/dev/null", "--port=0", "--interface=eth0", "--bind-interfaces", "--except-interface=lo", "--user=root", "--no-ping",
+		"--dhcp-range=10.132.1.100,10.132.1.110", "--pid-file=", "--dhcp-leasefile="+filepath.Join(dir, "leases"), "--log-facility="+filepath.Join(dir, "log"))
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+}
+
+// TestPorts names the process that has a port, and says what to do about it.
+func TestPorts(t *testing.T) {
+	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer udp.Close()
+	addr := netip.MustParseAddrPort(udp.LocalAddr().String())
+	m := machine(t, "lo", ", dhcp: off", "")
+	m.Endpoints = []doctor.Endpoint{
+		{Key: "appliance.dns", Network: "udp", Addr: addr},
+		{Key: "appliance.dns", Network: "tcp", Addr: addr},
+		{Key: "appliance.http", Network: "tcp", Addr: netip.MustParseAddrPort("192.0.2.1:80")},
+	}
+	found(t, m, "ports", "udp "+addr.String(), doctor.Fail, fmt.Sprintf("(pid %d)", os.Getpid()))
+	found(t, m, "ports", "tcp "+addr.String(), doctor.OK, "free (appliance.dns)")
+	found(t, m, "ports", "192.0.2.1:80", doctor.Warn, "no interface of this machine has the address")
+	m.Serving = true
+	found(t, m, "ports", "all", doctor.OK, "the daemon has them")
+}
+
+// TestState: a folder that is made later, one that can be written, and one on a read-only file system.
+func TestState(t *testing.T) {
+	netns.Need(t, "root")
+	m := machine(t, "lo", ", dhcp: off", "")
+	dir := m.Lab.Appliance.State
+	found(t, m, "state", dir, doctor.OK, "made at the first start")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	found(t, m, "state", dir, doctor.OK, "MiB free")
+	found(t, m, "state", dir, doctor.OK, "a synced write took")
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		t.Errorf("doctor left %v in the state folder, %v", entries, err)
+	}
+	if err := unix.Mount("none", dir, "tmpfs", unix.MS_RDONLY, ""); err != nil {
+		t.Skip("no mount here: ", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, 0) })
+	found(t, m, "state", dir, doctor.Fail, "read-only")
+}
+
+// TestFiles: a file that is missing, and one that the daemon's user cannot read.
+func TestFiles(t *testing.T) {
+	netns.Need(t, "root")
+	m := machine(t, "lo", ", dhcp: off", "profiles: {rescue: {kernel: k, initrd: [i]}}\n")
+	files := m.Lab.Appliance.Files
+	found(t, m, "files", filepath.Join(files, "k"), doctor.Warn, "")
+	if err := os.MkdirAll(files, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"k", "i"} {
+		if err := os.WriteFile(filepath.Join(files, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.Warnings, m.Lab.Appliance.User = nil, "nobody"
+	found(t, m, "files", filepath.Join(files, "k"), doctor.Fail, "nobody cannot read it")
+	m.Lab.Appliance.User = "root"
+	found(t, m, "files", files, doctor.OK, "can be read")
+}
+
+// TestUpstreams: a server that answers, and one that does not.
+func TestUpstreams(t *testing.T) {
+	server, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	go func() {
+		b := make([]byte, 512)
+		for {
+			n, from, err := server.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			b[2] |= 0x80
+			_, _ = server.WriteTo(b[:n], from)
+		}
+	}()
+	closed, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := closed.LocalAddr().String()
+	closed.Close()
+	m := machine(t, "lo", ", dhcp: off", "")
+	m.Lab.DNS.Forward = []lab.NameServer{{Addr: netip.MustParseAddrPort(server.LocalAddr().String())}, {Addr: netip.MustParseAddrPort(nobody)}}
+	found(t, m, "dns", server.LocalAddr().String(), doctor.OK, "answers")
+	found(t, m, "dns", nobody, doctor.Fail, "does not answer")
+}
+
+// TestFirewall: a chain that drops by policy, and a relayed network behind a strict reverse path filter.
+func TestFirewall(t *testing.T) {
+	netns.Need(t, "root", "nft")
+	m := machine(t, "lo", "", "  far: {subnet: 10.132.2.0/24}\n")
+	found(t, m, "firewall", "nftables", doctor.OK, "no chain drops")
+	netns.Run(t, "nft", "add table inet doctor; add chain inet doctor in { type filter hook input priority 0; policy drop; }")
+	t.Cleanup(func() { _ = exec.Command("nft", "delete", "table", "inet", "doctor").Run() })
+	found(t, m, "firewall", "nftables", doctor.Warn, "udp 67")
+	if err := os.WriteFile("/proc/sys/net/ipv4/conf/lo/rp_filter", []byte("1"), 0o644); err != nil {
+		t.Skip("rp_filter cannot be set here: ", err)
+	}
+	found(t, m, "reverse path", "lo", doctor.Warn, "rp_filter=2")
+}
+
+// TestHypervisors: one that cannot be reached, and the driver for tests.
+func TestHypervisors(t *testing.T) {
+	m := machine(t, "lo", ", dhcp: off", "hypervisors: {far: {uri: \"qemu+tcp://127.0.0.1:1/system\"}, near: {uri: \"test:///default\"}}\n")
+	found(t, m, "hypervisors", "far", doctor.Fail, "cannot be reached")
+	found(t, m, "hypervisors", "near", doctor.OK, "")
+}

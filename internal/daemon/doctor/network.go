@@ -1,0 +1,268 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/bootlab/bootlab/dhcpd/segment"
+	"github.com/bootlab/bootlab/internal/host/portowner"
+	"github.com/bootlab/bootlab/internal/lab"
+)
+
+// ports looks whether the servers could listen. It binds each port and closes it at once.
+func ports(ctx context.Context, m *Machine) (all []Finding) {
+	if m.Serving {
+		return []Finding{ok("all", "the daemon has them")}
+	}
+	for _, e := range m.Endpoints {
+		all = append(all, port(ctx, e))
+	}
+	for _, n := range m.Lab.Networks {
+		if n.DHCP == lab.DHCPOff || n.Interface == "" {
+			continue
+		}
+		const dhcp = "0.0.0.0:67"
+		if holders := portowner.Holders("udp", dhcp); len(holders) > 0 {
+			all = append(all, taken("udp "+dhcp, portowner.Explain(syscall.EADDRINUSE, "udp", dhcp)))
+		} else {
+			all = append(all, ok("udp "+dhcp, "free (DHCP)"))
+		}
+		break
+	}
+	return all
+}
+
+func port(ctx context.Context, e Endpoint) Finding {
+	address := e.Addr.String()
+	subject := e.Network + " " + address
+	var closer interface{ Close() error }
+	var err error
+	var config net.ListenConfig
+	if e.Network == "udp" {
+		closer, err = config.ListenPacket(ctx, e.Network, address)
+	} else {
+		closer, err = config.Listen(ctx, e.Network, address)
+	}
+	switch {
+	case err == nil:
+		_ = closer.Close()
+		return ok(subject, "free ("+e.Key+")")
+	case errors.Is(err, syscall.EADDRINUSE):
+		return taken(subject, portowner.Explain(err, e.Network, address))
+	case errors.Is(err, syscall.EADDRNOTAVAIL) && e.Addr.Addr().IsLoopback():
+		return ok(subject, "is not on this machine, and is left out ("+e.Key+")")
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return warn(subject, "no interface of this machine has the address", "add it to the interface, or change "+e.Key)
+	case errors.Is(err, os.ErrPermission):
+		return warn(subject, "only root may listen there, so it was not tried", "run bootlab doctor as root")
+	}
+	return fail(subject, err.Error(), "")
+}
+
+// taken splits what portowner says of a port into what was found and what to do.
+func taken(subject string, err error) Finding {
+	text := err.Error()
+	if _, after, found := strings.Cut(text, "address already in use"); found {
+		text = "in use" + after
+	}
+	text, fix, _ := strings.Cut(text, ": ")
+	return fail(subject, text, fix)
+}
+
+// interfaces looks at those that networks are served on.
+func interfaces(_ context.Context, m *Machine) (all []Finding) {
+	for _, n := range m.Lab.Networks {
+		if n.Interface == "" {
+			continue
+		}
+		i, err := net.InterfaceByName(n.Interface)
+		switch {
+		case err != nil:
+			all = append(all, fail(n.Interface, "there is no such interface, which network "+n.Name+" is served on", "make it, or set networks."+n.Name+".interface"))
+			continue
+		case i.Flags&net.FlagUp == 0:
+			all = append(all, fail(n.Interface, "is down, and network "+n.Name+" is served on it", "ip link set "+n.Interface+" up"))
+			continue
+		case i.Flags&net.FlagRunning == 0:
+			all = append(all, warn(n.Interface, "has no carrier: a cable is not connected, or a bridge has no port", "look at ip link show "+n.Interface))
+		}
+		all = append(all, interfaceAddress(n, i))
+	}
+	return all
+}
+
+// interfaceAddress looks for the appliance's address of n on its interface.
+func interfaceAddress(n *lab.Network, i *net.Interface) Finding {
+	addrs, err := i.Addrs()
+	if err != nil {
+		return fail(n.Interface, err.Error(), "")
+	}
+	var inside []string
+	for _, a := range addrs {
+		p, err := netip.ParsePrefix(a.String())
+		if err != nil || !n.Subnet.Contains(p.Addr()) {
+			continue
+		}
+		if p.Addr() == n.Address {
+			return ok(n.Interface, fmt.Sprintf("up, with %s of network %s", p, n.Name))
+		}
+		inside = append(inside, p.Addr().String())
+	}
+	if len(inside) > 0 {
+		return fail(n.Interface, fmt.Sprintf("has %s and not %s, from which machines of network %s boot", strings.Join(inside, ", "), n.Address, n.Name), "set networks."+n.Name+".address")
+	}
+	add := n.Address
+	if !add.IsValid() {
+		add = n.Subnet.Addr().Next()
+	}
+	return fail(n.Interface, fmt.Sprintf("has no address in %s (network %s)", n.Subnet, n.Name), fmt.Sprintf("ip addr add %s/%d dev %s", add, n.Subnet.Bits(), n.Interface))
+}
+
+// mtu compares the MTU that machines are told with that of the interface.
+func mtu(_ context.Context, m *Machine) (all []Finding) {
+	for _, n := range m.Lab.Networks {
+		i, err := net.InterfaceByName(n.Interface)
+		if n.Interface == "" || err != nil {
+			continue
+		}
+		told := n.MTU
+		if told == 0 {
+			told = 1500 // Ethernet's, which machines use without option 26
+		}
+		switch {
+		case told > i.MTU:
+			all = append(all, fail(n.Interface, fmt.Sprintf("has an MTU of %d, and machines of network %s use %d: large packets are lost", i.MTU, n.Name, told),
+				fmt.Sprintf("ip link set %s mtu %d, and its bridge and switch too; or networks.%s.mtu: %d", n.Interface, told, n.Name, i.MTU)))
+		case told < i.MTU:
+			all = append(all, warn(n.Interface, fmt.Sprintf("has an MTU of %d, and machines of network %s use %d: TFTP and DNS answers of more than that may be lost", i.MTU, n.Name, told),
+				fmt.Sprintf("networks.%s.mtu: %d, or ip link set %s mtu %d", n.Name, i.MTU, n.Interface, told)))
+		default:
+			all = append(all, ok(n.Interface, fmt.Sprintf("%d, as machines of network %s use", i.MTU, n.Name)))
+		}
+	}
+	return all
+}
+
+// otherServers sends a DHCPDISCOVER on each served interface. Nothing is leased; a server may hold an address for a minute.
+func otherServers(ctx context.Context, m *Machine) (all []Finding) {
+	within := m.OffersWithin
+	if within == 0 {
+		within = 3 * time.Second
+	}
+	done := map[string]bool{}
+	for _, n := range m.Lab.Networks {
+		if n.Interface == "" || n.DHCP == lab.DHCPOff || done[n.Interface] {
+			continue
+		}
+		done[n.Interface] = true
+		if _, err := net.InterfaceByName(n.Interface); err != nil {
+			continue // interfaces reports it
+		}
+		if m.Serving {
+			all = append(all, ok(n.Interface, "the daemon watches for other DHCP servers"))
+			continue
+		}
+		offers, err := segment.Discover(ctx, n.Interface, within)
+		switch {
+		case errors.Is(err, os.ErrPermission):
+			all = append(all, warn(n.Interface, "only root may send a DHCPDISCOVER, so it was not tried", "run bootlab doctor as root"))
+		case err != nil:
+			all = append(all, warn(n.Interface, "a DHCPDISCOVER cannot be sent: "+err.Error(), ""))
+		default:
+			all = append(all, offersOf(n, offers))
+		}
+	}
+	return all
+}
+
+// offersOf says what the answers of other servers mean in n.
+func offersOf(n *lab.Network, offers []segment.Rogue) Finding {
+	var servers []string
+	for _, o := range offers {
+		server := o.ServerID
+		if !server.IsValid() {
+			server = o.SourceIP
+		}
+		if text := fmt.Sprintf("%s (%s)", server, o.SourceMAC); !slices.Contains(servers, text) {
+			servers = append(servers, text)
+		}
+	}
+	who := strings.Join(servers, ", ")
+	switch {
+	case n.DHCP == lab.DHCPProxy && len(servers) == 0:
+		return fail(n.Interface, "no DHCP server answers, and network "+n.Name+" is dhcp: proxy: machines get no address", "start the other server, or set dhcp: server")
+	case n.DHCP == lab.DHCPProxy:
+		return ok(n.Interface, who+" assigns addresses, as dhcp: proxy wants")
+	case len(servers) == 0:
+		return ok(n.Interface, "no other DHCP server answers")
+	}
+	return fail(n.Interface, who+" answers DHCP too: machines get its addresses or ours, by chance", "stop it, or set networks."+n.Name+".dhcp: proxy")
+}
+
+// reversePath looks for a filter that drops packets of machines behind a relay or another router.
+func reversePath(_ context.Context, m *Machine) (all []Finding) {
+	remote := slices.ContainsFunc(m.Lab.Networks, func(n *lab.Network) bool { return n.Interface == "" && n.DHCP != lab.DHCPOff })
+	for _, n := range m.Lab.Networks {
+		if n.Interface == "" {
+			continue
+		}
+		strict := max(sysctl("net/ipv4/conf/all/rp_filter"), sysctl("net/ipv4/conf/"+n.Interface+"/rp_filter")) == 1
+		if strict && remote {
+			all = append(all, warn(n.Interface, "the reverse path filter is strict: packets of relayed networks are dropped if the way back is another interface",
+				"sysctl net.ipv4.conf."+n.Interface+".rp_filter=2"))
+		} else {
+			all = append(all, ok(n.Interface, "drops nothing that the lab needs"))
+		}
+	}
+	return all
+}
+
+// sysctl returns a number below /proc/sys, or 0.
+func sysctl(name string) int {
+	b, _ := os.ReadFile("/proc/sys/" + name)
+	n, _ := strconv.Atoi(strings.TrimSpace(string(b)))
+	return n
+}
+
+// firewall looks for a firewall whose policy is to drop what comes in. Whether its rules permit the servers is not decided here.
+func firewall(ctx context.Context, m *Machine) []Finding {
+	out, err := exec.CommandContext(ctx, "nft", "list", "ruleset").Output()
+	if err != nil {
+		return []Finding{warn("nftables", "the rules cannot be read", "as root: nft list ruleset")}
+	}
+	if !dropsInput(string(out)) {
+		return []Finding{ok("nftables", "no chain drops incoming packets by policy")}
+	}
+	return []Finding{warn("nftables", "a chain drops incoming packets by policy: rules must permit the servers of the lab", "permit "+strings.Join(servedPorts(m), ", "))}
+}
+
+// dropsInput reports whether a chain at the input hook has the policy drop.
+func dropsInput(rules string) bool {
+	for line := range strings.Lines(rules) {
+		if strings.Contains(line, "hook input") && strings.Contains(line, "policy drop") {
+			return true
+		}
+	}
+	return false
+}
+
+// servedPorts are the ports that machines and clients use, such as "udp 67".
+func servedPorts(m *Machine) (all []string) {
+	all = []string{"udp 67", "udp 4011"}
+	for _, e := range m.Endpoints {
+		if p := fmt.Sprintf("%s %d", e.Network, e.Addr.Port()); e.Key != "appliance.admin" && !slices.Contains(all, p) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
