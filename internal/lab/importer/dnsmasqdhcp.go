@@ -441,7 +441,7 @@ func (q *dnsmasq) hostHas(h *reservation, name string) bool {
 		return true
 	}
 	t := q.tags[name]
-	return t != nil && len(h.macs) > 0 && slices.ContainsFunc(t.criteria["mac"], func(p string) bool {
+	return t != nil && len(h.macs) > 0 && slices.ContainsFunc(t.macs, func(p string) bool {
 		pattern, err := lab.ParseMACPattern(p)
 		mac, err2 := lab.ParseMAC(h.macs[0])
 		return err == nil && err2 == nil && pattern.Match(mac)

@@ -9,6 +9,9 @@ import (
 type tag struct {
 	// criteria are keys and patterns of a pool: a client that matches one of them has the tag.
 	criteria map[string][]string
+	// macs are the patterns of dhcp-mac, which set the tag for machines with a reservation too. Those of dhcp-host do not: a machine has one
+	// dhcp-host, and its own comes first.
+	macs []string
 	// boots says that the tag tells boot programs apart, such as iPXE: bootlab does so by itself.
 	boots bool
 	// other is a statement that sets the tag and has no equivalent.
@@ -51,6 +54,9 @@ func (q *dnsmasq) readTags() {
 				continue
 			}
 			q.criterion(st, set, c.criterion, pattern)
+			if c.criterion == "mac" {
+				q.tag(set).macs = slices.Clone(q.tag(set).criteria["mac"])
+			}
 		}
 	}
 	for _, st := range q.statements["dhcp-match"] {
