@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/bootlab/bootlab/dhcpd/leases"
@@ -50,7 +52,12 @@ func openStore(a lab.Appliance, log *slog.Logger) (*logfile.Store, error) {
 	}
 	path := filepath.Join(a.State, stateFile)
 	s, losses, err := logfile.Open(path)
-	if err != nil {
+	switch {
+	case errors.Is(err, syscall.ENOSPC):
+		return nil, fmt.Errorf("%w: free space and inodes there, or set appliance.state to a folder on another disk", err)
+	case errors.Is(err, syscall.EROFS):
+		return nil, fmt.Errorf("%w: the first start creates it: remount the file system writable, or set appliance.state to another folder", err)
+	case err != nil:
 		return nil, err
 	}
 	for _, l := range losses {

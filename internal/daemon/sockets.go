@@ -315,10 +315,10 @@ func openSockets(ctx context.Context, h *health, l *lab.Lab) (*sockets, error) {
 // makeFolders makes the folders of learned state and of the admin socket.
 func makeFolders(a lab.Appliance) error {
 	if err := os.MkdirAll(a.State, 0o750); err != nil {
-		return fmt.Errorf("appliance.state: %w", err)
+		return fmt.Errorf("appliance.state: %w: want a folder, or a path at which one can be made", err)
 	}
 	if err := os.MkdirAll(filepath.Dir(a.AdminSocket), 0o755); err != nil {
-		return fmt.Errorf("appliance.admin_socket: %w", err)
+		return fmt.Errorf("appliance.admin_socket: %w: want its folder, or a path at which one can be made", err)
 	}
 	return nil
 }

@@ -2,6 +2,8 @@ package daemon_test
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -18,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/daemon"
 	"github.com/bootlab/bootlab/test/support/faultfs"
 	"github.com/bootlab/bootlab/test/support/netns"
 )
@@ -166,6 +169,47 @@ func TestFailingDisk(t *testing.T) {
 	r.untilStore(addr, "ok\n")
 	if err := arm(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestUnusableState: a state folder that cannot be used ends the start at once, with the file, the cause and what to do.
+func TestUnusableState(t *testing.T) {
+	netns.Need(t, "root", "ip")
+	r := newRig(t, "10.126.4.1")
+	dir := filepath.Join(filepath.Dir(r.lab), "state")
+	file := filepath.Join(dir, "state.db")
+	mount := func(options string) error { return unix.Mount("tmpfs", dir, "tmpfs", 0, options) }
+	tests := []struct {
+		name string
+		make func() error
+		want []string
+	}{
+		{"no inodes", func() error { return mount("size=1m,nr_inodes=1") }, []string{file, "no space left on device: free space and inodes"}},
+		{"read-only", func() error { return unix.Mount("tmpfs", dir, "tmpfs", unix.MS_RDONLY, "") }, []string{file, "read-only file system: the first start creates it"}},
+		{"endless device", func() error { return os.Symlink("/dev/zero", file) }, []string{file, "it is no regular file"}},
+		{"pipe", func() error { return unix.Mkfifo(file, 0o600) }, []string{file, "it is no regular file"}},
+		{"folder", func() error { return os.Mkdir(file, 0o700) }, []string{file, "is a directory"}},
+		{"a file as folder", func() error { return errors.Join(os.Remove(dir), os.WriteFile(dir, nil, 0o600)) }, []string{"appliance.state: ", dir, "want a folder"}},
+		{"dangling link", func() error { return errors.Join(os.Remove(dir), os.Symlink("/nowhere/x", dir)) }, []string{"appliance.state: ", dir, "want a folder"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if err := os.Mkdir(dir, 0o750); err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = unix.Unmount(dir, unix.MNT_DETACH); _ = os.RemoveAll(dir) }()
+			if err := tt.make(); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			err := daemon.Run(ctx, daemon.Config{Lab: r.lab, Version: "test", Log: slog.New(slog.DiscardHandler)})
+			for _, want := range tt.want {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("the start ended with: %v, want %q", err, want)
+				}
+			}
+		})
 	}
 }
 

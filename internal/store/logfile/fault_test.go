@@ -154,3 +154,21 @@ func TestValueDamagedOnDisk(t *testing.T) {
 		t.Errorf("%v, or still in doubt", got)
 	}
 }
+
+// An unlockable disk is on a file system that locks no files, such as NFS without its lock service: flock(2) fails.
+type unlockable struct{ disk }
+
+// Fd returns no file.
+func (unlockable) Fd() uintptr { return ^uintptr(0) }
+
+// TestNoLocks: that files cannot be locked is not taken for another process that has locked this one.
+func TestNoLocks(t *testing.T) {
+	t.Parallel()
+	_, _, err := openWith(filepath.Join(t.TempDir(), "store.db"), testConfig(never, func(path string, flag int) (disk, error) {
+		d, err := openFile(path, flag)
+		return unlockable{d}, err
+	}))
+	if !errors.Is(err, syscall.EBADF) || !strings.Contains(err.Error(), "locks no files") || strings.Contains(err.Error(), "in use") {
+		t.Errorf("open: %v", err)
+	}
+}

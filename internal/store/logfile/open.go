@@ -89,11 +89,16 @@ func openLocked(path string, open func(string, int) (disk, error)) (disk, error)
 		if err != nil {
 			return nil, err
 		}
+		if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+			return nil, errors.Join(errors.New("it is no regular file: remove it, or set appliance.state to another folder"), d.Close())
+		}
 		err = lock(d)
 		now, statErr := os.Stat(path)
 		switch {
 		case err == nil && statErr == nil && (&log{disk: d}).is(now):
 			return d, nil
+		case err != nil && !errors.Is(err, syscall.EWOULDBLOCK):
+			return nil, errors.Join(fmt.Errorf("its file system locks no files: put appliance.state on another one, or on NFS with a lock service: %w", err), d.Close())
 		case err != nil && time.Now().After(until):
 			return nil, errors.Join(fmt.Errorf("in use by %s: stop it, or give this one its own appliance.state: %w", holder(path), err), d.Close())
 		}
