@@ -189,9 +189,9 @@ func (r *request) answerMissing(m match, leases Leases) lookupResult {
 	return answered
 }
 
-// followCNAME writes the CNAME of a node, if it has one and was not asked for it, and goes on with its target.
+// followCNAME writes the CNAME of a node, if it has one and was not asked for it or for what may be beside it, and goes on with its target.
 func (r *request) followCNAME(m match) bool {
-	if r.q.qtype == typeCNAME || r.q.qtype == typeANY {
+	if r.q.qtype == typeCNAME || r.q.qtype == typeANY || mayBeBesideCNAME(r.q.qtype) {
 		return false
 	}
 	set := m.zone.set(m.node, typeCNAME)

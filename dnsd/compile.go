@@ -40,6 +40,9 @@ const (
 	typeDNAME  = 39
 	typeOPT    = 41
 	typeDS     = 43
+	typeKEY    = 25
+	typeRRSIG  = 46
+	typeNSEC   = 47
 	typeDNSKEY = 48
 	typeHTTPS  = 65
 	typeTSIG   = 250

@@ -60,7 +60,7 @@ func (z *zoneBuilder) mergeRRSet(of []int32) rrset {
 		rdata, _ := z.next(z.recs[r].data)
 		twice := slices.ContainsFunc(of[:i], func(o int32) bool {
 			other, _ := z.next(z.recs[o].data)
-			return bytes.Equal(other, rdata)
+			return sameData(set.rtype, other, rdata)
 		})
 		set.ttl = min(set.ttl, z.recs[r].ttl)
 		if twice || set.n == math.MaxUint16 {
@@ -72,10 +72,26 @@ func (z *zoneBuilder) mergeRRSet(of []int32) rrset {
 	return set
 }
 
+// sameData reports whether two records of a type are the same: names in the data are, in whatever case (RFC 4034 section 6.2), where the data is
+// one name.
+func sameData(rtype uint16, a, b []byte) bool {
+	switch rtype {
+	case typeNS, typeCNAME, typePTR, typeDNAME:
+		return slices.EqualFunc(a, b, func(x, y byte) bool { return lower(x) == lower(y) }) // no length of a label is a letter
+	}
+	return bytes.Equal(a, b)
+}
+
+// mayBeBesideCNAME reports whether a type is of DNSSEC and may stand beside a CNAME (RFC 4034 sections 3 and 4, RFC 3007 section 4.3).
+func mayBeBesideCNAME(rtype uint16) bool {
+	return rtype == typeRRSIG || rtype == typeNSEC || rtype == typeKEY
+}
+
 // checkNode finds what may not stand together at one name.
 func (z *zoneBuilder) checkNode(i int) {
 	nd := &z.nodes[i]
-	if cname := z.set(nd, typeCNAME); cname != nil && (nd.sets > 1 || cname.n > 1) {
+	beside := func(s rrset) bool { return s.rtype != typeCNAME && !mayBeBesideCNAME(s.rtype) }
+	if cname := z.set(nd, typeCNAME); cname != nil && (cname.n > 1 || slices.ContainsFunc(z.setsOf(nd), beside)) {
 		z.problemAt(i, "a name with a CNAME has no other record (RFC 1034 section 3.6.2)")
 	}
 	if soa := z.set(nd, typeSOA); soa != nil && (i != 0 || soa.n > 1) {

@@ -383,3 +383,18 @@ func TestSubnet6(t *testing.T) {
 		}
 	}
 }
+
+// TestBesideCNAME: a zone file may have a CNAME more than once, in another case, and records of DNSSEC beside it, which are answered as they are.
+func TestBesideCNAME(t *testing.T) {
+	t.Parallel()
+	table := compile(t, &lab.Lab{Zones: []*lab.Zone{zoneOfLines("z.test.", "a CNAME www", "A CNAME WWW.Z.test.", "a NSEC www CNAME NSEC", "www A 192.0.2.1", "www NSEC a A NSEC")}})
+	wantAnswers(t, newServer(t, table, nil), outside, []dialogue{
+		{"a.z.test. A", "NOERROR aa\nan a.z.test. CNAME www.z.test.\nan www.z.test. A 192.0.2.1"},
+		{"a.z.test. NSEC", "NOERROR aa\nan a.z.test. NSEC www.z.test. CNAME NSEC"},
+		{"a.z.test. CNAME", "NOERROR aa\nan a.z.test. CNAME www.z.test."},
+		{"a.z.test. KEY", "NOERROR aa\nns z.test. SOA z.test."},
+	})
+	if _, err := Compile(&lab.Lab{Zones: []*lab.Zone{zoneOfLines("z.test.", "a CNAME www", "a CNAME www2")}}); err == nil {
+		t.Error("two CNAMEs at a name are taken")
+	}
+}
