@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"errors"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -42,7 +41,7 @@ func Compile(l *lab.Lab, updates ...dnsd.RRSet) (*Snapshot, error) {
 	files, err := files.Compile(l) // the same for TFTP and HTTP
 	errs[0] = err
 	s.TFTP, s.HTTP = tftpd.NewTable(l, files), httpd.NewTable(l, files)
-	s.DNS, errs[1] = dnsd.CompileUpdated(l, os.ReadFile, updates)
+	s.DNS, errs[1] = dnsd.CompileUpdated(l, readDNSFile, updates)
 	s.LB = lbproxy.Compile(l)
 	s.Virt, errs[2] = virt.Compile(l)
 	s.Boot, errs[3] = boot.Compile(l)
