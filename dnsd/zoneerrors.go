@@ -60,14 +60,28 @@ func withoutRecord(text string, first, last int) string {
 func placeIn(path, text string, first, last int, err error) lab.Pos {
 	lines := strings.SplitAfter(text, "\n")
 	if _, token := parserSays(err); token != "" {
-		word := regexp.MustCompile(`(^|[\s("])` + regexp.QuoteMeta(token) + `($|[\s)";])`)
 		for i := first; i <= min(last, len(lines)); i++ {
-			if at := word.FindStringSubmatchIndex(lines[i-1]); at != nil {
-				return lab.Pos{File: path, Line: i, Column: at[3] + 1}
+			if at := wordIn(lines[i-1], token); at >= 0 {
+				return lab.Pos{File: path, Line: i, Column: at + 1}
 			}
 		}
 	}
 	return lab.Pos{File: path, Line: first, Column: 1}
+}
+
+// wordIn returns where a word stands in a line, or -1. Either may be any bytes.
+func wordIn(line, word string) int {
+	for from := 0; ; from++ {
+		at := strings.Index(line[from:], word)
+		if at < 0 {
+			return -1
+		}
+		from += at
+		before, behind := line[:from], line[from+len(word):]
+		if (before == "" || strings.ContainsRune(" \t\r(\"", rune(before[len(before)-1]))) && (behind == "" || strings.ContainsRune(" \t\r\n)\";", rune(behind[0]))) {
+			return from
+		}
+	}
 }
 
 var parseError = regexp.MustCompile(`^((?s:.*)): ("(?:[^"\\]|\\.)*")$`)

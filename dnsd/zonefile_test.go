@@ -254,3 +254,15 @@ func TestZoneFilesOnDisk(t *testing.T) {
 	}
 	wantAnswers(t, newServer(t, table, nil), outside, []dialogue{{"www.z.test. A", "NOERROR aa\nan www.z.test. A 192.0.2.2"}})
 }
+
+// TestZoneFileOfAnyBytes: a zone file with an error in a word that is no UTF-8 is an error of that zone, and has its place.
+func TestZoneFileOfAnyBytes(t *testing.T) {
+	t.Parallel()
+	table, err := CompileWith(&lab.Lab{Zones: []*lab.Zone{{Origin: "z.test.", File: "/z"}}}, func(string) ([]byte, error) { return []byte("@ NS ns\nwww A \xa3\n"), nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := table.BadFiles(); len(got) != 1 || got[0].Pos != (lab.Pos{File: "/z", Line: 2, Column: 7}) {
+		t.Errorf("%+v", got)
+	}
+}
