@@ -1,9 +1,13 @@
 package dnsd
 
 import (
+	"net"
 	"net/netip"
+	"os/exec"
 	"testing"
 	"time"
+
+	"github.com/bootlab/bootlab/test/support/netns"
 
 	"github.com/miekg/dns"
 )
@@ -86,4 +90,40 @@ func TestRateLimit(t *testing.T) {
 	table := compile(t, l)
 	s.deps.Table = func() *Table { return table }
 	want("without a limit", 100, 0, 0, outside)
+}
+
+// TestRateLimitOfUDP: the limit holds for what comes from a socket. The client is at an address that is no loopback address.
+func TestRateLimitOfUDP(t *testing.T) {
+	netns.Need(t, "root", "ip")
+	t.Parallel()
+	const stranger = "203.0.113.250"
+	if out, err := exec.Command("ip", "addr", "add", stranger+"/32", "dev", "lo").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	l := openshift()
+	l.DNS.RateLimit = 1
+	ap := serve(t, newServer(t, compile(t, l), nil), "127.0.0.1")
+	truncated := func(from string) (n int) {
+		conn, err := net.DialUDP("udp4", net.UDPAddrFromAddrPort(netip.MustParseAddrPort(from+":0")), net.UDPAddrFromAddrPort(ap))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		packed, _ := new(dns.Msg).SetQuestion("api.mycluster.example.com.", dns.TypeA).Pack()
+		b := make([]byte, 512)
+		for range 40 {
+			_, _ = conn.Write(packed)
+			_ = conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+			if _, err := conn.Read(b); err == nil && b[2]&(flagTC>>8) != 0 {
+				n++
+			}
+		}
+		return n
+	}
+	if truncated(stranger) == 0 {
+		t.Error("none of 40 replies to a stranger was truncated")
+	}
+	if n := truncated("127.0.0.1"); n > 0 {
+		t.Errorf("%d replies to the appliance itself were truncated", n)
+	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/bootlab/bootlab/internal/host/connlimit"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/panics"
+	"github.com/bootlab/bootlab/test/support/netns"
 	"github.com/prometheus/client_golang/prometheus"
 	"log/slog"
 )
@@ -292,8 +293,36 @@ func TestLargestFrame(t *testing.T) {
 	if _, err := conn.Write(append(frame, make([]byte, 65535-len(packed))...)); err != nil {
 		t.Fatal(err)
 	}
-	m, err := (&dns.Conn{Conn: conn}).ReadMsg()
+	c := &dns.Conn{Conn: conn}
+	m, err := c.ReadMsg()
 	if err != nil || m.Rcode != dns.RcodeFormatError {
 		t.Errorf("%v, %v; want FORMERR", m, err)
+	}
+	question := new(dns.Msg).SetQuestion("www.z.test.", dns.TypeA)
+	if err := c.WriteMsg(question); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := c.ReadMsg(); err != nil || m.Id != question.Id || m.Rcode != dns.RcodeSuccess {
+		t.Errorf("the next question: %v, %v", m, err)
+	}
+}
+
+// TestClientThatDoesNotRead: a client that asks for more than the buffers between hold, and reads none of it, does not keep its connection.
+func TestClientThatDoesNotRead(t *testing.T) {
+	t.Parallel()
+	l := &lab.Lab{Zones: []*lab.Zone{zoneOfLines("z.test.", "$GENERATE 1-60000 h$ A 192.0.2.1")}}
+	l.DNS.Transfer = []lab.Access{{From: netip.MustParsePrefix("127.0.0.0/8")}}
+	s := newServer(t, compile(t, l), nil)
+	s.cfg.IdleTimeout = 500 * time.Millisecond
+	c := &dns.Conn{Conn: dial(t, serve(t, s, "127.0.0.1"))}
+	for range 8 {
+		if err := c.WriteMsg(new(dns.Msg).SetAxfr("z.test.")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	netns.WaitFor(t, "a transfer to begin", func() bool { return testutil.ToFloat64(s.metrics.sent) > 0 })
+	netns.WaitFor(t, "the connection to be closed", func() bool { return testutil.ToFloat64(s.metrics.tcp) == 0 })
+	if n := testutil.ToFloat64(s.metrics.sent); n == 8 {
+		t.Error("the buffers held everything: the test shows nothing")
 	}
 }
