@@ -123,6 +123,9 @@ func (z *zoneBuilder) brokenFile(pos lab.Pos, text string) {
 // an error of the text.
 func (p *parser) read(text, file string) (line int, err error) {
 	in := &zoneText{text: withGeneratedTTL(text, p.ttl)}
+	if file != "" && !p.dry {
+		p.takeSimpleLines(in, file)
+	}
 	defer func() {
 		if r := recover(); r != nil {
 			line, err = in.at(), fmt.Errorf("cannot be read: %v", r)

@@ -17,33 +17,77 @@ type zoneText struct {
 	text string
 	off  int
 
+	simple     func(line string, number int) bool // takes a line that is a whole record, if it can; nil: it takes none
+	directives func(line string)                  // is shown each directive
+	owner      []byte                             // of the last record that was taken so, in wire form; empty: the parser has read a record since
+	insert     string                             // what is read before the rest of the text
+
 	line      int  // of the next byte, from 1
 	record    int  // the line on which the record begins; 0: not seen yet
 	directive int  // the line of the last directive: what $GENERATE makes has no line of its own
 	skip      bool // the rest of this line is a comment or a directive
+	blank     bool // the line has begun with a blank, and no record since
 }
 
 // ReadByte implements io.ByteReader, which keeps the parser from reading ahead.
 func (z *zoneText) ReadByte() (byte, error) {
+	if z.insert != "" {
+		c := z.insert[0]
+		z.insert = z.insert[1:]
+		return c, nil
+	}
+	start := z.off == 0 || z.off < len(z.text) && z.text[z.off-1] == '\n'
+	if start {
+		z.line++
+		z.skip = false
+		if z.simple != nil && z.record == 0 {
+			z.takeLines()
+		}
+		if z.insert != "" {
+			return z.ReadByte()
+		}
+	}
 	if z.off == len(z.text) {
 		return 0, io.EOF
 	}
 	c := z.text[z.off]
-	start := z.off == 0 || z.text[z.off-1] == '\n'
-	if start {
-		z.line++
-		z.skip = false
-	}
 	switch {
 	case start && c == '$':
 		z.directive, z.skip = z.line, true
 	case c == ';' && z.record == 0:
 		z.skip = true
 	case z.record == 0 && !z.skip && c != ' ' && c != '\t' && c != '\r' && c != '\n':
-		z.record = z.line
+		z.record, z.blank = z.line, false
+	}
+	if start && (c == ' ' || c == '\t') {
+		z.blank = true
 	}
 	z.off++
 	return c, nil
+}
+
+// takeLines takes the lines from here on that simple takes. The parser does not see them, so the owner of the last is inserted where a line
+// goes on with it.
+func (z *zoneText) takeLines() {
+	for !z.blank && z.off < len(z.text) {
+		end := strings.IndexByte(z.text[z.off:], '\n')
+		if end < 0 || !z.simple(z.text[z.off:z.off+end], z.line) {
+			break
+		}
+		z.off += end + 1
+		z.line++
+	}
+	line, _, _ := strings.Cut(z.text[z.off:], "\n")
+	rest := strings.TrimLeft(line, " \t")
+	switch {
+	case rest == "" || rest[0] == ';' || rest[0] == '\r':
+	case line[0] == '$':
+		z.directives(line)
+	case len(rest) == len(line):
+		z.owner = z.owner[:0]
+	case len(z.owner) > 0:
+		z.insert, z.record, z.blank = nameText(z.owner), z.line, false
+	}
 }
 
 // Read implements io.Reader.
