@@ -150,6 +150,10 @@ bench-http: build bin/bench deps ## HTTP beside nginx and plain net/http, then 5
 bench-dns: build bin/bench deps ## DNS beside Knot, dnsmasq and BIND, in one run of some ten minutes
 	bin/bench -only dns -candidates bootlab,knot,dnsmasq,named
 
+.PHONY: bench-lb
+bench-lb: build bin/bench deps ## the load balancer beside HAProxy and nginx, in one run of some ten minutes
+	bin/bench -only lb
+
 .PHONY: bench-tftp
 bench-tftp: build bin/bench deps ## TFTP beside dnsmasq, tftpd-hpa and atftpd, in one run of some ten minutes
 	@test/deps.sh unpack

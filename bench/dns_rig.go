@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"time"
-
-	"github.com/bootlab/bootlab/internal/host/pause"
 )
 
 // The veth pair between server and load. The load's side has the server that is forwarded to.
@@ -37,12 +34,7 @@ func newDNSRig(ctx context.Context, b *bench) (*dnsRig, error) {
 	if r.cpus, err = twoCPUs(); err != nil {
 		return nil, err
 	}
-	err = ip(ctx, [][]string{
-		{"netns", "add", dnsSpace}, {"-n", dnsSpace, "link", "set", "lo", "up"},
-		{"link", "add", "dns0", "type", "veth", "peer", "name", "dns1", "netns", dnsSpace},
-		{"addr", "add", dnsLoadAddr + "/16", "dev", "dns0"}, {"link", "set", "dns0", "up"},
-		{"-n", dnsSpace, "addr", "add", dnsAddr + "/16", "dev", "dns1"}, {"-n", dnsSpace, "link", "set", "dns1", "up"},
-	})
+	err = veth(ctx, dnsSpace, "dns", dnsAddr, dnsLoadAddr)
 	if err == nil {
 		err = r.startUpstream()
 	}
@@ -57,22 +49,7 @@ func newDNSRig(ctx context.Context, b *bench) (*dnsRig, error) {
 const upstreamCommand = "dns-upstream"
 
 func (r *dnsRig) startUpstream() error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	log, err := os.Create(filepath.Join(r.dir, "upstream.log"))
-	if err != nil {
-		return err
-	}
-	cmd := exec.Command(self, upstreamCommand)
-	cmd.Stdout, cmd.Stderr = log, log
-	r.upstream = process{cmd: cmd, log: log}
-	if err := cmd.Start(); err != nil {
-		r.upstream = process{}
-		return errors.Join(err, log.Close())
-	}
-	return nil
+	return r.upstream.beginSelf(nil, filepath.Join(r.dir, "upstream.log"), upstreamCommand)
 }
 
 func (r *dnsRig) close() {
@@ -106,19 +83,17 @@ func (r *dnsRig) start(ctx context.Context, c *dnsServer) (*dnsRunning, error) {
 	if err := s.begin(favored(r.cpus[0]), dnsSpace, args, nil, log); err != nil {
 		return nil, err
 	}
-	for range 200 {
-		if _, err = r.ask(ctx, dnsOrder{Names: "mix", Once: true}); err == nil {
-			_, err = r.ask(ctx, dnsOrder{Names: "last", Once: true})
+	err = s.await(ctx, func() error {
+		if _, err := r.ask(ctx, dnsOrder{Names: "mix", Once: true}); err != nil {
+			return err
 		}
-		if err == nil {
-			return s, nil
-		}
-		if err := pause.For(ctx, 50*time.Millisecond); err != nil {
-			return nil, err
-		}
+		_, err := r.ask(ctx, dnsOrder{Names: "last", Once: true})
+		return err
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s does not answer: %w", c.name, err), s.stop())
 	}
-	text, _ := os.ReadFile(log)
-	return nil, errors.Join(fmt.Errorf("%s does not answer: %w: %.600s", c.name, err, text), s.stop())
+	return s, nil
 }
 
 func (s *dnsRunning) stop() error { return s.rig.leave(&s.process, s.dir) }

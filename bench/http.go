@@ -2,12 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"regexp"
-	"strconv"
 	"time"
 )
 
@@ -54,7 +49,7 @@ func bulk(ctx context.Context, s *httpRunning) (values, error) {
 		var bytes int64
 		var took time.Duration
 		for range load.times {
-			got, err := s.rig.load(ctx, httpOrder{Path: s.files + "/" + imageName, Clients: load.clients})
+			got, err := httpOrder{httpAddr + ":80", s.files + "/" + imageName, load.clients}.fetch(ctx, s.rig.cpus[1], &s.rig.noise)
 			if err != nil {
 				return nil, err
 			}
@@ -101,54 +96,7 @@ func connections(ctx context.Context, s *httpRunning) (values, error) {
 	return s.requests(ctx, "connections", s.files+"/"+smallName, "-H", "Connection: close")
 }
 
-// reusePorts lets the load open tens of thousands of connections a second: the side that closes first keeps the port for a
-// minute (TIME_WAIT), and a search for a free one among 28,000 takes the kernel up to 30 ms.
-func reusePorts() error {
-	const ipv4 = "/proc/sys/net/ipv4/"
-	return errors.Join(
-		os.WriteFile(ipv4+"ip_local_port_range", []byte("1024 65535"), 0),
-		os.WriteFile(ipv4+"tcp_tw_reuse", []byte("1"), 0),
-	)
-}
-
-var (
-	wrkRequests = regexp.MustCompile(`(\d+) requests in ([\d.]+)(ms|s|m)`)
-	wrkP99      = regexp.MustCompile(`99%\s+([\d.]+)(us|ms|s)`)
-	wrkErrors   = regexp.MustCompile(`(?m)^\s*(Socket errors|Non-2xx).*$`)
-)
-
 // requests has wrk request one path from 32 clients, over persistent connections unless the options say otherwise.
 func (s *httpRunning) requests(ctx context.Context, key, path string, options ...string) (values, error) {
-	args := append(favored(s.rig.cpus[1]), "wrk", "-t1", "-c32", "-d", s.rig.size.asking.String(), "--latency")
-	args = append(append(args, options...), s.url(path))
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	before := s.cpu()
-	var out []byte
-	var err error
-	s.rig.noise.during(func() { out, err = cmd.CombinedOutput() })
-	used := s.cpu() - before
-	if err != nil {
-		return nil, fmt.Errorf("wrk: %w: %s", err, out)
-	}
-	if bad := wrkErrors.Find(out); bad != nil {
-		return nil, fmt.Errorf("wrk: %s", bad)
-	}
-	requests, p99 := wrkRequests.FindSubmatch(out), wrkP99.FindSubmatch(out)
-	if requests == nil || p99 == nil {
-		return nil, fmt.Errorf("wrk says %s", out)
-	}
-	n, took := number(requests[1]), duration(requests[2], requests[3])
-	return values{
-		key: n / took.Seconds(), key + "-p99": ms(duration(p99[1], p99[2])), key + "-cpu": float64(used.Microseconds()) / n,
-	}, nil
-}
-
-func number(b []byte) float64 {
-	x, _ := strconv.ParseFloat(string(b), 64) // it matched digits
-	return x
-}
-
-func duration(value, unit []byte) time.Duration {
-	d, _ := time.ParseDuration(string(value) + string(unit)) // it matched a number and a unit
-	return d
+	return wrk(ctx, wrkOrder{&s.process, &s.rig.noise, s.rig.cpus[1], s.rig.size.asking}, key, s.url(path), options...)
 }

@@ -17,8 +17,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bootlab/bootlab/internal/host/pause"
-
 	"golang.org/x/sys/unix"
 )
 
@@ -59,12 +57,10 @@ func newHTTPRig(ctx context.Context, b *bench) (*httpRig, error) {
 	if err := r.files(); err != nil {
 		return nil, err
 	}
-	err = ip(ctx, [][]string{
-		{"netns", "add", httpSpace}, {"-n", httpSpace, "link", "set", "lo", "up"},
-		{"link", "add", "http0", "address", strings.ReplaceAll(benchMAC, "-", ":"), "type", "veth", "peer", "name", "http1", "netns", httpSpace},
-		{"addr", "add", httpLoadAddr + "/24", "dev", "http0"}, {"link", "set", "http0", "up"},
-		{"-n", httpSpace, "addr", "add", httpAddr + "/24", "dev", "http1"}, {"-n", httpSpace, "link", "set", "http1", "up"},
-	})
+	err = veth(ctx, httpSpace, "http", httpAddr, httpLoadAddr)
+	if err == nil {
+		err = ip(ctx, [][]string{{"link", "set", "http0", "address", strings.ReplaceAll(benchMAC, "-", ":")}})
+	}
 	if err == nil {
 		err = reusePorts()
 	}
@@ -135,20 +131,14 @@ func (r *httpRig) start(ctx context.Context, c *httpServer) (*httpRunning, error
 	if err := s.begin(favored(r.cpus[0]), httpSpace, args, nil, log); err != nil {
 		return nil, err
 	}
-	for range 200 {
-		var got []byte
-		if got, err = s.get(ctx, s.script); err == nil {
-			if r.started > 1 { // the first is asked what it renders
-				err = r.sameScript(got)
-			}
-			return s, err
-		}
-		if err := pause.For(ctx, 50*time.Millisecond); err != nil {
-			return nil, err
-		}
+	var got []byte
+	if err := s.await(ctx, func() (err error) { got, err = s.get(ctx, s.script); return err }); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s serves nothing: %w", c.name, err), s.stop())
 	}
-	text, _ := os.ReadFile(log)
-	return nil, errors.Join(fmt.Errorf("%s serves nothing: %w: %.600s", c.name, err, text), s.stop())
+	if r.started > 1 { // the first is asked what it renders
+		err = r.sameScript(got)
+	}
+	return s, err
 }
 
 func (s *httpRunning) url(path string) string { return "http://" + httpAddr + path }
@@ -177,8 +167,8 @@ const httpLoadCommand = "http-load"
 
 // An httpOrder is a command to the load: a line of JSON.
 type httpOrder struct {
-	Path    string
-	Clients int
+	Addr, Path string
+	Clients    int
 }
 
 // An httpResult is what it answers.
@@ -187,9 +177,9 @@ type httpResult struct {
 	Took  time.Duration
 }
 
-// load has a path fetched by several clients at once.
-func (r *httpRig) load(ctx context.Context, o httpOrder) (got httpResult, err error) {
-	r.noise.during(func() { err = carryOut(ctx, favored(r.cpus[1]), httpLoadCommand, o, &got) })
+// fetch has a path fetched by several clients at once, from a CPU.
+func (o httpOrder) fetch(ctx context.Context, cpu string, n *noise) (got httpResult, err error) {
+	n.during(func() { err = carryOut(ctx, favored(cpu), httpLoadCommand, o, &got) })
 	return got, err
 }
 
@@ -203,7 +193,7 @@ func runHTTPLoad(ctx context.Context, in io.Reader, out io.Writer) error {
 	start := time.Now()
 	var clients sync.WaitGroup
 	for i := range o.Clients {
-		clients.Go(func() { bodies[i], errs[i] = download(ctx, o.Path) })
+		clients.Go(func() { bodies[i], errs[i] = download(ctx, o) })
 	}
 	clients.Wait()
 	got := httpResult{Took: time.Since(start)}
@@ -217,14 +207,14 @@ func runHTTPLoad(ctx context.Context, in io.Reader, out io.Writer) error {
 }
 
 // download fetches a path and returns the length of the body, which it does not look at.
-func download(ctx context.Context, path string) (int64, error) {
+func download(ctx context.Context, o httpOrder) (int64, error) {
 	var d net.Dialer
-	c, err := d.DialContext(ctx, "tcp", httpAddr+":80")
+	c, err := d.DialContext(ctx, "tcp", o.Addr)
 	if err != nil {
 		return 0, err
 	}
 	defer c.Close()
-	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", path, httpAddr); err != nil {
+	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", o.Path, o.Addr); err != nil {
 		return 0, err
 	}
 	header, body, err := readHeader(c)

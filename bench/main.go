@@ -7,6 +7,7 @@
 //	bin/bench -only dhcp -tests loop,growth -candidates bootlab,kea -rounds 5
 //	bin/bench -only http               # HTTP beside nginx and plain net/http, which takes some five minutes
 //	bin/bench -only dns                # DNS beside Knot and dnsmasq, which takes some five minutes
+//	bin/bench -only lb                 # the load balancer beside HAProxy and nginx, which takes some ten minutes
 //	bin/bench -only tftp               # TFTP beside its peers, which takes some ten minutes
 //
 // It needs root, bin/bootlab, and dnsmasq, haproxy, nginx, knot, bind9, tftpd-hpa, atftpd, Kea and ISC dhcpd from Debian. "Ready" is when every port
@@ -33,17 +34,17 @@ import (
 
 func main() {
 	b := &bench{}
-	only := flag.String("only", "footprint,reload", "measure only `these`, with commas between: footprint, reload, dhcp, dns, tftp, http, storm")
-	flag.IntVar(&b.rounds, "rounds", 0, "rounds of each measurement, of which the median is shown with the range; 0: 5, of dhcp, dns, tftp, http and storm 3")
+	only := flag.String("only", "footprint,reload", "measure only `these`, with commas between: footprint, reload, dhcp, dns, tftp, http, lb, storm")
+	flag.IntVar(&b.rounds, "rounds", 0, "rounds of each measurement, of which the median is shown with the range; 0: 5, of dhcp, dns, tftp, http, lb and storm 3")
 	flag.StringVar(&b.binary, "bootlab", "bin/bootlab", "the daemon")
-	flag.IntVar(&b.retakes, "retakes", 3, "dhcp, dns, tftp: how often a sample is taken again because other processes used the machine meanwhile")
-	flag.BoolVar(&b.quick, "quick", false, "dhcp, tftp: one short round, to see that it works")
+	flag.IntVar(&b.retakes, "retakes", 3, "dhcp, dns, tftp, http, lb: how often a sample is taken again because other processes used the machine meanwhile")
+	flag.BoolVar(&b.quick, "quick", false, "dhcp, dns, tftp, http, lb: one short round, to see that it works")
 	flag.BoolVar(&b.json, "json", false, "dhcp, tftp: write all samples as JSON")
 	flag.BoolVar(&b.probe, "probe", false, "dhcp: other servers probe an address before they offer it, which is their default and slow")
 	flag.BoolVar(&b.logLeases, "log-leases", false, "dhcp: every candidate logs each lease, Kea with the four lines that it ships with; by default all log errors only")
 	flag.BoolVar(&b.keep, "keep", false, "dhcp, tftp: keep the files of servers and perfdhcp")
-	flag.Var((*names)(&b.only), "candidates", "dhcp, tftp: only `these`, with commas between: bootlab, kea, isc, dnsmasq; and fake, which answers without state, for the most that can be measured; of tftp: bootlab, dnsmasq, hpa, atftpd; of http: bootlab, nginx, net/http, template; of dns: bootlab, knot, dnsmasq, named; of storm: bootlab, bootlab-10k, dnsmasq+nginx")
-	flag.Var((*names)(&b.tests), "tests", "dhcp, tftp: only `these`, with commas between: loop, written, growth, perfdhcp, mixed, avalanche, fill; of tftp: lockstep, window, far, storm, loss; of http: bulk, document, small, connections; of dns: mix, steady, cached, large")
+	flag.Var((*names)(&b.only), "candidates", "dhcp, tftp: only `these`, with commas between: bootlab, kea, isc, dnsmasq; and fake, which answers without state, for the most that can be measured; of tftp: bootlab, dnsmasq, hpa, atftpd; of http: bootlab, nginx, net/http, template; of dns: bootlab, knot, dnsmasq, named; of lb: bootlab, haproxy, haproxy-splice, nginx; of storm: bootlab, bootlab-10k, dnsmasq+nginx")
+	flag.Var((*names)(&b.tests), "tests", "dhcp, tftp: only `these`, with commas between: loop, written, growth, perfdhcp, mixed, avalanche, fill; of tftp: lockstep, window, far, storm, loss; of http: bulk, document, small, connections; of dns: mix, steady, cached, large; of lb: lb-tcp, lb-new, lb-bulk, lb-http, lb-http-new, lb-idle")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -64,6 +65,8 @@ func main() {
 		err = runDNSLoad(ctx, os.Stdin, os.Stdout)
 	case flag.Arg(0) == upstreamCommand:
 		err = runDNSUpstream(ctx)
+	case flag.Arg(0) == lbBackendCommand:
+		err = runLBBackends(ctx)
 	case flag.Arg(0) == plainCommand:
 		err = runPlain(ctx)
 	case flag.Arg(0) == wireCommand:
@@ -96,7 +99,7 @@ type measurement struct {
 }
 
 func measurements() []measurement {
-	return []measurement{{"footprint", footprint}, {"reload", reload}, {"dhcp", dhcp}, {"tftp", tftp}, {"http", web}, {"dns", domainNames}, {"storm", bootStorm}}
+	return []measurement{{"footprint", footprint}, {"reload", reload}, {"dhcp", dhcp}, {"tftp", tftp}, {"http", web}, {"dns", domainNames}, {"lb", balancers}, {"storm", bootStorm}}
 }
 
 func run(ctx context.Context, b *bench, only string) error {
@@ -151,7 +154,7 @@ type bench struct {
 
 // check finds misspelled tests before anything is started.
 func (b *bench) check() error {
-	known := slices.Concat(dhcpTestNames(), testNames(tftpTests()), testNames(httpTests()), testNames(dnsTests()))
+	known := slices.Concat(dhcpTestNames(), testNames(tftpTests()), testNames(httpTests()), testNames(dnsTests()), testNames(lbTests()))
 	for _, t := range b.tests {
 		if !slices.Contains(known, t) {
 			return fmt.Errorf("there is no test %q", t)
@@ -169,7 +172,7 @@ func (b bench) of(m measurement) *bench {
 	case b.rounds > 0:
 	case b.quick:
 		b.rounds = 1
-	case m.name == "dhcp", m.name == "tftp", m.name == "http", m.name == "dns", m.name == "storm":
+	case m.name == "dhcp", m.name == "tftp", m.name == "http", m.name == "dns", m.name == "lb", m.name == "storm":
 		b.rounds = 3
 	default:
 		b.rounds = 5

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/bootlab/bootlab/internal/host/pause"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -52,12 +54,15 @@ func onCPU(cpu string) []string { return []string{"taskset", "-c", cpu} }
 func pinned(cpu string) []string { return append(onCPU(cpu), "chrt", "--rr", "10") }
 
 // begin starts a server behind a prefix, in a namespace. Its output is appended to the file log.
-func (p *process) begin(front []string, space string, args, env []string, log string) (err error) {
+func (p *process) begin(front []string, space string, args, env []string, log string) error {
+	return p.run(slices.Concat(front, []string{"ip", "netns", "exec", space}, args), env, log)
+}
+
+func (p *process) run(args, env []string, log string) (err error) {
 	p.log, err = os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
-	args = slices.Concat(front, []string{"ip", "netns", "exec", space}, args)
 	p.cmd = exec.Command(args[0], args[1:]...)
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
@@ -67,6 +72,29 @@ func (p *process) begin(front []string, space string, args, env []string, log st
 		return errors.Join(err, p.log.Close())
 	}
 	return nil
+}
+
+// beginSelf starts this program with a command, behind a prefix, in the load's namespace.
+func (p *process) beginSelf(front []string, log string, command ...string) (err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	return p.run(slices.Concat(front, []string{self}, command), nil, log)
+}
+
+// await waits until a server that was begun is ready.
+func (p *process) await(ctx context.Context, ready func() error) (err error) {
+	for range 200 {
+		if err = ready(); err == nil {
+			return nil
+		}
+		if err := pause.For(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	text, _ := os.ReadFile(p.log.Name())
+	return fmt.Errorf("%w: %.600s", err, text)
 }
 
 // cpu returns the CPU time that the server has used.
