@@ -49,14 +49,14 @@ func (s *Server) handle(ctx context.Context, sock *socket, conn net.Conn, limit 
 		c.release()
 	case l.direct() && l.only.Mode == lab.ModeTCP:
 		l.only.state.add()
-		s.conns.Go(func() { s.guard(c, func() { s.proxyTCP(ctx, l.only, c) }) })
+		s.work(func() { s.guard(c, func() { s.proxyTCP(ctx, l.only, c) }) })
 	case l.isHTTP() && !l.trusts(c.src.Addr()):
 		if l.only != nil {
 			l.only.state.add()
 		}
 		s.http.serveConn(l, l.only, c)
 	default:
-		s.conns.Go(func() { s.guard(c, func() { s.route(ctx, l, c) }) })
+		s.work(func() { s.guard(c, func() { s.route(ctx, l, c) }) })
 	}
 }
 

@@ -23,6 +23,7 @@ type httpProxy struct {
 	s            *Server
 	deadlines    deadlines
 	buffers      copyBuffers
+	memory       sync.Pool // of *httpMemory
 	h2           *http2
 	certificates certificates
 	members      *memberTLS
@@ -138,7 +139,7 @@ func (p *httpProxy) serveConn(l *activeListener, f *frontend, client *clientConn
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.open[c] = struct{}{}
-	go c.serve()
+	p.s.workers.run(c.serve)
 }
 
 func (p *httpProxy) isDraining() bool {

@@ -39,7 +39,7 @@ func (c *httpConn) serve() {
 	if c.listener.endsTLS && !c.handshake() {
 		return
 	}
-	c.in = bufio.NewReaderSize(reading{c}, clientBuffer)
+	memory := c.borrow()
 	if c.http2() {
 		c.serveHTTP2()
 		return
@@ -47,6 +47,13 @@ func (c *httpConn) serve() {
 	if secure, ok := c.conn.(*tls.Conn); ok && secure.ConnectionState().NegotiatedProtocol == "h2" {
 		return // RFC 9113 section 3.4
 	}
+	c.serveHTTP1()
+	if c.x.stream == nil { // else a body may still be read from the connection
+		c.giveBack(memory)
+	}
+}
+
+func (c *httpConn) serveHTTP1() {
 	for first := true; c.await(first); first = false {
 		if !c.request() {
 			return

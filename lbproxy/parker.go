@@ -13,7 +13,7 @@ import (
 // A parker waits for bytes on behalf of idle directions, which have no goroutine meanwhile: an idle connection costs some
 // two KiB, and the stacks of two goroutines would be another twelve.
 type parker struct {
-	resume func(*direction) // called in a goroutine of its own
+	resume func(*direction) // does not block
 
 	tasks  sync.WaitGroup
 	mu     sync.Mutex
@@ -92,7 +92,7 @@ func (p *parker) wake(src net.Conn) {
 	p.removeLocked(d)
 	p.mu.Unlock()
 	if d != nil {
-		go p.resume(d)
+		p.resume(d)
 	}
 }
 
@@ -128,7 +128,7 @@ func (p *parker) run(raw syscall.RawConn) {
 			p.removeLocked(d)
 			p.mu.Unlock()
 			if d != nil {
-				go p.resume(d)
+				p.resume(d)
 			}
 		}
 	}

@@ -49,7 +49,7 @@ func (r *relay) run() {
 	r.left.Store(2)
 	r.s.conns.Add(1)
 	r.s.sessions.add(r.session)
-	go r.s.move(&r.down)
+	r.s.workers.run(func() { r.s.move(&r.down) })
 	r.s.move(&r.up)
 }
 
@@ -120,6 +120,7 @@ func (d *direction) ended(err error) {
 	r := d.relay
 	d.running.Store(false)
 	switch {
+	case err == nil && r.left.Load() == 1: // end closes both
 	case err == nil:
 		if half, ok := d.dst.(interface{ CloseWrite() error }); ok {
 			_ = half.CloseWrite()

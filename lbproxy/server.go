@@ -117,6 +117,7 @@ type Server struct {
 	before, during atomic.Int64 // connections that were accepted before and during the drain
 	pipes          pipePool
 	parker         *parker
+	workers        *workers
 
 	changing   sync.Mutex // one change of members at a time, so that the store has what is in force
 	announcing sync.Mutex // conditions are recorded in the order in which they change
@@ -180,7 +181,8 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	s.logLimit.Interval = time.Minute
 	m.limit.Set(float64(s.cfg.Connections))
 	s.active.Store(&activeTable{})
-	s.parker = newParker(s.move)
+	s.workers = newWorkers()
+	s.parker = newParker(func(d *direction) { s.workers.run(func() { s.move(d) }) })
 	s.http = newHTTPProxy(s)
 	return s, nil
 }
@@ -223,6 +225,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	tasks.Wait() // nothing accepts any more, so the number of connections can only fall
 	s.drain(end, abort)
 	s.parker.close()
+	s.workers.close()
 	http.Wait()
 	return nil
 }
@@ -327,6 +330,15 @@ func (r *running) stop() {
 	for _, cancel := range r.checks {
 		cancel()
 	}
+}
+
+// work calls f on a goroutine that the end of Serve waits for.
+func (s *Server) work(f func()) {
+	s.conns.Add(1)
+	s.workers.run(func() {
+		defer s.conns.Done()
+		f()
+	})
 }
 
 // reject counts and logs a connection or request that is rejected.

@@ -51,12 +51,18 @@ type Head struct {
 	Protocol  []byte // Upgrade
 }
 
+// Size returns how many bytes the head's memory has for lines, which the next message uses again.
+func (h *Head) Size() int { return cap(h.raw) }
+
 // limits are how large a head may be.
 type limits struct{ bytes, fields int }
 
+// Reset forgets the message, and keeps the memory for the next.
+func (h *Head) Reset() { *h = Head{raw: h.raw[:0], Fields: h.Fields[:0], Length: -1} }
+
 // read reads a head up to its empty line. io.EOF: the connection ended before its first byte.
 func (h *Head) read(in *bufio.Reader, l limits) error {
-	*h = Head{raw: h.raw[:0], Fields: h.Fields[:0], Length: -1}
+	h.Reset()
 	lines, empty := 0, 0
 	for {
 		start := len(h.raw)
