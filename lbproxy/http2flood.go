@@ -11,8 +11,9 @@ import (
 
 // net/http answers SETTINGS and PING, and opens and ends streams, as fast as a client asks for it. Frames that carry no
 // content are counted here, for each client address: those beyond a rate end the connection with ENHANCE_YOUR_CALM
-// (RFC 9113 section 10.5). Content earns some back, because a client acknowledges and measures what it gets. The burst is below
-// the 10,000 answers that net/http queues before it closes a connection without a GOAWAY.
+// (RFC 9113 section 10.5). Content earns some back, because a client acknowledges and measures what it gets: every DATA frame by
+// up to two WINDOW_UPDATE frames. The burst is below the 10,000 answers that net/http queues before it closes a connection without
+// a GOAWAY.
 const (
 	controlBurst = 5_000 // frames
 	controlRate  = 1_000 // frames a second
@@ -21,12 +22,13 @@ const (
 
 // Frame types and the error of RFC 9113.
 const (
-	frameHead         = 9 // octets
-	frameData         = 0
-	frameHeaders      = 1
-	frameGoAway       = 7
-	frameWindowUpdate = 8
-	enhanceYourCalm   = 11
+	frameHead       = 9 // octets
+	frameData       = 0
+	frameHeaders    = 1
+	frameGoAway     = 7
+	flagPadded      = 8   // of DATA
+	maxPadding      = 256 // octets, with that of their number
+	enhanceYourCalm = 11
 )
 
 // floodLinger is how many octets of a flood are read and dropped after GOAWAY, in which its client may notice it.
@@ -41,8 +43,8 @@ type frameScanner struct {
 	left int // octets of the frame's payload, or before the first frame, that are still to come
 }
 
-// scan looks at the next octets. It calls frame with the type and the payload's length of each frame whose head ends in them.
-func (f *frameScanner) scan(p []byte, frame func(kind byte, length int)) {
+// scan looks at the next octets. It calls frame with the type, the flags and the payload's length of each frame whose head ends in them.
+func (f *frameScanner) scan(p []byte, frame func(kind, flags byte, length int)) {
 	for {
 		skip := min(f.left, len(p))
 		f.left -= skip
@@ -56,7 +58,7 @@ func (f *frameScanner) scan(p []byte, frame func(kind byte, length int)) {
 		}
 		f.have = 0
 		f.left = int(f.head[0])<<16 | int(binary.BigEndian.Uint16(f.head[1:]))
-		frame(f.head[3], f.left)
+		frame(f.head[3], f.head[4], f.left)
 	}
 }
 
@@ -153,14 +155,18 @@ func newHTTP2Conn(c *httpConn) *http2Conn {
 func (h *http2Conn) Read(b []byte) (int, error) {
 	n, err := h.c.in.Read(b)
 	control, content := 0, 0
-	h.in.scan(b[:n], func(kind byte, length int) {
-		switch {
-		case kind == frameData && length > 0:
-			content += length
-		case kind == frameHeaders || kind == frameWindowUpdate: // limited by streams and by what was sent
-		default:
-			control++
+	h.in.scan(b[:n], func(kind, flags byte, length int) {
+		if kind == frameHeaders {
+			return // the limit of streams counts
 		}
+		if kind == frameData && flags&flagPadded != 0 {
+			length = max(length-maxPadding, 0) // what is content for sure
+		}
+		if kind == frameData && length > 0 {
+			content += length
+			return
+		}
+		control++
 	})
 	if control+content > 0 && !h.budget.spend(control, content) {
 		h.goAway()
@@ -201,9 +207,9 @@ func (h *http2Conn) Write(b []byte) (int, error) {
 	}
 	n, err := h.Conn.Write(b)
 	content := 0
-	h.out.scan(b[:n], func(kind byte, length int) {
-		if kind == frameData {
-			content += length
+	h.out.scan(b[:n], func(kind, _ byte, length int) {
+		if kind == frameData && length > 0 {
+			content += max(length, 2*controlBytes)
 		}
 	})
 	if content > 0 {

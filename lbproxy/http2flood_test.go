@@ -36,6 +36,14 @@ func TestHTTP2Floods(t *testing.T) {
 			}
 			return f.WriteData(1, false, nil)
 		},
+		"padded DATA without content": func(f *framer, n uint32) error {
+			if n == 0 {
+				return f.WriteHeaders(http2frame.HeadersFrameParam{StreamID: 1, BlockFragment: block("/"), EndHeaders: true})
+			}
+			return f.WriteDataPadded(1, false, nil, make([]byte, 1))
+		},
+		"WINDOW_UPDATE": func(f *framer, _ uint32) error { return f.WriteWindowUpdate(0, 1) },
+		"unknown frame": func(f *framer, _ uint32) error { return f.WriteRawFrame(0xfa, 0, 0, nil) },
 		"PRIORITY": func(f *framer, _ uint32) error {
 			return f.WritePriority(1, http2frame.PriorityParam{Weight: 1, StreamDep: 3})
 		},
@@ -62,6 +70,38 @@ func TestHTTP2Floods(t *testing.T) {
 				t.Errorf("another connection of the client: status %d", status)
 			}
 		})
+	}
+}
+
+// TestHTTP2ManyWindowUpdates holds that a client that answers each small DATA frame of a long stream with two WINDOW_UPDATE frames is
+// no flood.
+func TestHTTP2ManyWindowUpdates(t *testing.T) {
+	t.Parallel()
+	back := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+		for r.Context().Err() == nil {
+			_, _ = io.WriteString(w, "message\n")
+			_ = http.NewResponseController(w).Flush()
+		}
+	})
+	b := httpBalancer("web", addr(t), back)
+	newTestServer(t, Config{}, b)
+	f := rawHTTP2(t, b.Listen)
+	if err := f.WriteHeaders(http2frame.HeadersFrameParam{StreamID: 1, BlockFragment: block("/"), EndHeaders: true, EndStream: true}); err != nil {
+		t.Fatal(err)
+	}
+	for updates := 0; updates < 2*controlBurst; {
+		frame, err := f.ReadFrame()
+		if err != nil {
+			t.Fatalf("after %d WINDOW_UPDATE frames: %v", updates, err)
+		}
+		switch frame := frame.(type) {
+		case *http2frame.GoAwayFrame:
+			t.Fatalf("GOAWAY after %d WINDOW_UPDATE frames: %v", updates, frame.ErrCode)
+		case *http2frame.DataFrame:
+			_ = f.WriteWindowUpdate(0, frame.Length)
+			_ = f.WriteWindowUpdate(1, frame.Length)
+			updates += 2
+		}
 	}
 }
 
@@ -144,7 +184,7 @@ func FuzzFrameScanner(f *testing.F) {
 		scan := func(step int) (frames []int, between bool) {
 			var s frameScanner
 			for p := range slices.Chunk(data, step) {
-				s.scan(p, func(kind byte, length int) { frames = append(frames, int(kind)<<24|length) })
+				s.scan(p, func(kind, flags byte, length int) { frames = append(frames, int(flags)<<32|int(kind)<<24|length) })
 			}
 			return frames, s.between()
 		}
