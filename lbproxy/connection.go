@@ -146,29 +146,34 @@ func (s *Server) matchFirstBytes(ctx context.Context, l *activeListener, c *clie
 	if l.only != nil || l.isHTTP() {
 		return l.only, "", nil
 	}
-	name, err := peek.serverName()
+	hello, err := peek.clientHello()
 	if err != nil && !errors.Is(err, errUnknownProtocol) {
 		return nil, rejectTimeout, err
 	}
-	if name == "" {
-		s.metrics.unnamed.WithLabelValues(unnamedReason(err)).Inc()
+	if why := l.unnamed(hello, err); why != "" {
+		s.metrics.unnamed.WithLabelValues(why).Inc()
 	}
-	f := l.byName(name)
+	f := l.byName(hello.name)
 	if f == nil {
-		return nil, rejectNoMatch, fmt.Errorf("no balancer of this address matches the name %q", name)
+		return nil, rejectNoMatch, fmt.Errorf("no balancer of this address matches the name %q", hello.name)
 	}
 	return l.frontend(f), "", nil
 }
 
-// unnamedReason returns why the server name of a connection is not known; err is of serverName.
-func unnamedReason(err error) string {
+// unnamed returns why the server name of a connection is not known; empty: it is. err is of clientHello. Browsers send an extension
+// for ECH to every server, so it means nothing if a balancer matches the outer name.
+func (l *listener) unnamed(hello clientHello, err error) string {
 	switch {
 	case errors.Is(err, errHelloTooLong):
 		return "too_long"
 	case err != nil:
 		return "no_tls"
+	case hello.encrypted && l.names.find(hello.name, nil) == nil:
+		return "ech"
+	case hello.name == "":
+		return "no_name"
 	}
-	return "no_name"
+	return ""
 }
 
 // addrPort returns the address of a TCP connection, an IPv4 one as such.

@@ -82,7 +82,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		requests:       counter(MetricRequests, "Requests in HTTP mode by class of status.", "balancer", "code"),
 		retries:        counter(MetricRetries, "Connection attempts to another backend after the first did not answer.", "balancer"),
 		rejected:       counter(MetricRejected, "Rejected connections and requests by reason.", "balancer", "reason"),
-		unnamed:        counter(MetricUnnamed, "Connections to an address that balancers share by server name which have none, by reason: too_long, a ClientHello over 16 KiB; no_name; no_tls. They go to the balancer without a match.", "reason"),
+		unnamed:        counter(MetricUnnamed, "Connections to an address that balancers share by server name which have none, by reason: too_long, a ClientHello over 16 KiB; ech, an encrypted one whose outer name matches none; no_name; no_tls. They go to the balancer without a match.", "reason"),
 		memberRequests: counter(MetricMember, "Requests in HTTP mode by backend and class of status.", "balancer", "backend", "code"),
 		memberErrors:   counter(MetricMemberErr, "Requests in HTTP mode that ended early, by backend and reason.", "balancer", "backend", "reason"),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/pires/go-proxyproto"
@@ -86,35 +87,43 @@ func (p peeker) proxyHeader() (src, dst netip.AddrPort, err error) {
 	return src, dst, nil
 }
 
-// serverName returns the canonical server name of the TLS ClientHello that the connection starts with, empty if it has
-// none. crypto/tls parses it: its handshake gets the bytes, and ends once it has the hello. errUnknownProtocol means that
+// A clientHello is what a TLS ClientHello says about where its connection belongs.
+type clientHello struct {
+	name      string // canonical server name, of ECH the outer; empty: none
+	encrypted bool   // it has the extension encrypted_client_hello (RFC 9849), whose inner name only its server can read
+}
+
+// extensionECH is the number of the extension encrypted_client_hello.
+const extensionECH = 0xfe0d
+
+// clientHello returns the TLS ClientHello that the connection starts with. crypto/tls parses it: its handshake gets the bytes, and ends once it has the hello. errUnknownProtocol means that
 // it is no hello, or too long; another error, that the client sent too little.
-func (p peeker) serverName() (string, error) {
+func (p peeker) clientHello() (clientHello, error) {
 	const recordHandshake = 22 // RFC 8446 section 5.1
 	if err := p.more(); p.Buffered() == 0 {
-		return "", err
+		return clientHello{}, err
 	}
 	if p.buffered()[0] != recordHandshake {
-		return "", errUnknownProtocol
+		return clientHello{}, errUnknownProtocol
 	}
 	c := &helloConn{peeker: p}
 	err := tls.Server(c, helloConfig).Handshake()
 	switch {
 	case errors.Is(err, errHelloRead):
-		return canonical(c.name), nil
+		return c.hello, nil
 	case errors.Is(c.err, bufio.ErrBufferFull):
-		return "", errHelloTooLong
+		return clientHello{}, errHelloTooLong
 	case c.err != nil:
-		return "", c.err
+		return clientHello{}, c.err
 	}
-	return "", errUnknownProtocol
+	return clientHello{}, errUnknownProtocol
 }
 
 // errHelloRead ends a handshake whose ClientHello was read.
 var errHelloRead = errors.New("client hello read")
 
 var helloConfig = &tls.Config{GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
-	h.Conn.(*helloConn).name = h.ServerName
+	h.Conn.(*helloConn).hello = clientHello{canonical(h.ServerName), slices.Contains(h.Extensions, extensionECH)}
 	return nil, errHelloRead
 }}
 
@@ -122,9 +131,9 @@ var helloConfig = &tls.Config{GetConfigForClient: func(h *tls.ClientHelloInfo) (
 type helloConn struct {
 	net.Conn // nil: crypto/tls needs no other method up to the ClientHello
 	peeker   peeker
-	read     int    // bytes read by crypto/tls
-	name     string // of the ClientHello
-	err      error  // that ended reading
+	read     int // bytes read by crypto/tls
+	hello    clientHello
+	err      error // that ended reading
 }
 
 // Read implements net.Conn.

@@ -2,16 +2,25 @@ package lbproxy
 
 import (
 	"bytes"
+	"crypto/ecdh"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"io"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/test/support/netns"
+
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
 // hello returns the ClientHello that crypto/tls sends for a name.
@@ -91,9 +100,9 @@ func TestServerName(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			for _, segment := range []int{1, 50, maxPeek} {
 				p := newPeeker(&chunks{b: test.in, n: segment})
-				got, err := p.serverName()
-				if got != test.want || !errors.Is(err, test.err) {
-					t.Errorf("in segments of %d: serverName = %q, %v, want %q, %v", segment, got, err, test.want, test.err)
+				got, err := p.clientHello()
+				if got.name != test.want || !errors.Is(err, test.err) {
+					t.Errorf("in segments of %d: clientHello = %v, %v, want %q, %v", segment, got, err, test.want, test.err)
 				}
 				if rest := p.close(); !bytes.HasPrefix(test.in, rest) {
 					t.Errorf("in segments of %d: the backend gets %d bytes that are not the start of the hello", segment, len(rest))
@@ -127,7 +136,8 @@ func TestHelloSeeds(t *testing.T) {
 	got := map[string]int{}
 	for _, seed := range helloSeeds(t) {
 		p := newPeeker(&chunks{b: seed, n: maxPeek})
-		name, err := p.serverName()
+		hello, err := p.clientHello()
+		name := hello.name
 		switch {
 		case errors.Is(err, errUnknownProtocol):
 			name = "unknown protocol"
@@ -151,10 +161,10 @@ func FuzzClientHello(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte, segment int) {
 		whole, cut := newPeeker(&chunks{b: b, n: maxPeek}), newPeeker(&chunks{b: b, n: max(segment, 1)})
-		name, err := whole.serverName()
-		again, errAgain := cut.serverName()
+		name, err := whole.clientHello()
+		again, errAgain := cut.clientHello()
 		if name != again || (err == nil) != (errAgain == nil) {
-			t.Fatalf("%q, %v; in segments of %d bytes %q, %v", name, err, segment, again, errAgain)
+			t.Fatalf("%v, %v; in segments of %d bytes %v, %v", name, err, segment, again, errAgain)
 		}
 		if rest := cut.close(); !bytes.HasPrefix(b, rest) || err == nil && len(rest) == 0 {
 			t.Fatalf("the backend gets %q of %q", rest, b)
@@ -169,7 +179,7 @@ func BenchmarkServerName(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		p := newPeeker(&chunks{b: in, n: maxPeek})
-		if name, err := p.serverName(); name == "" {
+		if hello, err := p.clientHello(); hello.name == "" {
 			b.Fatal(err)
 		}
 		p.close()
@@ -291,4 +301,60 @@ func FuzzProxyHeader(f *testing.F) {
 		}
 		cut.close()
 	})
+}
+
+// TestEncryptedClientHello sends real ECH through balancers that share an address: the outer name decides, and what matches no outer
+// name goes to the balancer without a match, where the backend reads the inner name.
+func TestEncryptedClientHello(t *testing.T) {
+	t.Parallel()
+	netns.Need(t, "openssl")
+	pem := filepath.Join(t.TempDir(), "pem")
+	writeCertificate(t, pem, "inner.lab", false)
+	certificate, err := tls.LoadX509KeyPair(pem, pem)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(certificate.Leaf)
+	for _, test := range []struct {
+		outer string
+		want  string
+		count float64
+	}{{"outer.lab", "named", 0}, {"other.lab", "rest", 1}} {
+		key, err := ecdh.X25519().GenerateKey(rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config := echConfig(key.PublicKey().Bytes(), test.outer)
+		serve := func(name string) netip.AddrPort {
+			return serveTCP(t, func(c net.Conn) {
+				s := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{certificate}, EncryptedClientHelloKeys: []tls.EncryptedClientHelloKey{{Config: config, PrivateKey: key.Bytes()}}})
+				_, _ = io.WriteString(s, name+" "+s.ConnectionState().ServerName+"\n")
+				_ = s.Close()
+			})
+		}
+		at := addr(t)
+		named := with(balancer("named", at, serve("named")), func(b *lab.Balancer) { b.Match = lab.Match{SNI: []string{"outer.lab"}} })
+		r := newTestServer(t, Config{}, named, balancer("rest", at, serve("rest")))
+		list := binary.BigEndian.AppendUint16(nil, uint16(len(config)))
+		c := tls.Client(dial(t, at), &tls.Config{ServerName: "inner.lab", RootCAs: roots, EncryptedClientHelloConfigList: append(list, config...)})
+		got, err := io.ReadAll(c)
+		if !strings.HasPrefix(string(got), test.want+" ") || err != nil || !c.ConnectionState().ECHAccepted || c.ConnectionState().ServerName != "inner.lab" {
+			t.Errorf("outer name %s: %q, %v, want the balancer %s", test.outer, got, err, test.want)
+		}
+		if got := testutil.ToFloat64(r.metrics.unnamed.WithLabelValues("ech")); got != test.count {
+			t.Errorf("outer name %s: %v connections counted, want %v", test.outer, got, test.count)
+		}
+	}
+}
+
+// echConfig returns an ECHConfig (RFC 9849 section 4) of a public key of X25519.
+func echConfig(public []byte, name string) []byte {
+	contents := []byte{1, 0, 0x20} // config_id, kem_id DHKEM(X25519, HKDF-SHA256)
+	contents = append(binary.BigEndian.AppendUint16(contents, uint16(len(public))), public...)
+	contents = append(contents, 0, 4, 0, 1, 0, 1, 0) // one cipher suite: HKDF-SHA256, AES-128-GCM; maximum_name_length
+	contents = append(append(contents, byte(len(name))), name...)
+	contents = append(contents, 0, 0) // no extensions
+	out := binary.BigEndian.AppendUint16([]byte{0xfe, 0x0d}, uint16(len(contents)))
+	return append(out, contents...)
 }
