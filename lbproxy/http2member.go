@@ -36,7 +36,7 @@ func (h *http2) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 		return nil, &dialError{balancer: to.frontend.Name, err: err}
 	}
 	h.proxy.s.dialed(to.endpoint, time.Since(start))
-	setMemberOptions(conn)
+	setMemberOptions(conn, h.proxy.s.cfg.Unacked)
 	secure, err := h.proxy.secure(ctx, conn, to.frontend, to.endpoint)
 	if err != nil {
 		return nil, &dialError{balancer: to.frontend.Name, err: err}

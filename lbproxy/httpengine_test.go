@@ -470,6 +470,31 @@ func TestHTTPTruncated(t *testing.T) {
 }
 
 // TestHTTPLargeBodies sends and gets bodies of several framings and lengths.
+// TestHTTPSlowUpload sends a large body to a backend that reads nothing for longer than it may leave data unacknowledged: its kernel
+// says so by a window of zero, which is no sign that it is gone.
+func TestHTTPSlowUpload(t *testing.T) {
+	t.Parallel()
+	body := bytes.Repeat([]byte("0123456789abcdef"), 1<<20)
+	back := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(3 * time.Second)
+		got, err := io.ReadAll(r.Body)
+		_, _ = fmt.Fprint(w, len(got), err)
+	})
+	b := httpBalancer("web", addr(t), back)
+	newTestServer(t, Config{Unacked: time.Second}, b)
+	for range 2 { // the second on the same connection
+		resp, err := httpClient(t).Post("http://"+b.Listen.String()+"/", "application/octet-stream", bytes.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if want := fmt.Sprint(len(body), nil); string(got) != want {
+			t.Errorf("%s: %q, want %q", resp.Status, got, want)
+		}
+	}
+}
+
 func TestHTTPLargeBodies(t *testing.T) {
 	t.Parallel()
 	back := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {

@@ -283,6 +283,7 @@ func (x *exchange) keepMember(framing h1.Framing) {
 			<-u.done
 			m.deadline.clear()
 			reusable = u.sent
+			control(m.socket, func(fd int) { setUserTimeout(fd, x.proxy.s.cfg.Unacked) })
 		}
 	}
 	if !reusable {

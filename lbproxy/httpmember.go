@@ -234,16 +234,20 @@ func (p *connPool) end() {
 }
 
 // setMemberOptions lets the kernel notice that a backend is gone.
-func setMemberOptions(conn net.Conn) {
+func setMemberOptions(conn net.Conn, unacked time.Duration) {
 	control(conn, func(fd int) {
 		_ = keepAlive(fd)
-		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(userTimeout.Milliseconds()))
+		setUserTimeout(fd, unacked)
 	})
+}
+
+func setUserTimeout(fd int, limit time.Duration) {
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(limit.Milliseconds()))
 }
 
 // newMember makes a connection to a backend one that requests are sent on: it sends the PROXY header that the balancer wants.
 func (x *exchange) newMember(conn net.Conn, e *endpoint) (*memberConn, error) {
-	setMemberOptions(conn)
+	setMemberOptions(conn, x.proxy.s.cfg.Unacked)
 	if version := x.frontend.SendProxy; version != 0 {
 		if err := writeProxyHeader(conn, version, x.src, x.dst); err != nil {
 			_ = conn.Close()

@@ -35,6 +35,8 @@ func (x *exchange) appendBuffered(out []byte) (_ []byte, complete bool) {
 func (x *exchange) startUpload() {
 	u := &upload{done: make(chan struct{})}
 	x.upload = u
+	// A backend that reads slowly closes its window, and the kernel counts that as unacknowledged, too (Linux 6.18).
+	control(x.member.socket, func(fd int) { setUserTimeout(fd, x.frontend.Timeouts.Server) })
 	go func() {
 		defer close(u.done)
 		defer x.proxy.contain(func() { x.member.close() })
