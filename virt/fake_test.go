@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -265,6 +266,28 @@ func (f *fake) takeCalls() []string {
 	calls := f.calls
 	f.calls = nil
 	return calls
+}
+
+// A memory is a virt.Store that outlives a Server.
+type memory[T comparable] struct {
+	mu     sync.Mutex
+	byHost map[string]T
+}
+
+func (m *memory[T]) Load(context.Context) (map[string]T, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.byHost), nil
+}
+
+func (m *memory[T]) Put(_ context.Context, host string, v T) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.byHost[host] = v
+	if v == *new(T) {
+		delete(m.byHost, host)
+	}
+	return nil
 }
 
 // A recorder keeps events.

@@ -40,7 +40,7 @@ func (s *Server) InsertMedia(ctx context.Context, host, url string, content io.R
 			if err != nil {
 				return false, err
 			}
-			return true, s.nextBoots.change(ctx, host, func(next *NextBoot) { next.Media = Media{URL: url, Volume: name, Bytes: n, At: s.deps.Now()} })
+			return true, s.changeNextBoot(ctx, host, func(next *NextBoot) { next.Media = Media{URL: url, Volume: name, Bytes: n, At: s.deps.Now()} })
 		},
 	})
 }
@@ -61,7 +61,7 @@ func (s *Server) EjectMedia(ctx context.Context, host string) error {
 
 // removeMedia deletes the volume of the virtual medium, and what refers to it first.
 func (s *Server) removeMedia(ctx context.Context, hv Hypervisor, m *machine) error {
-	if err := s.nextBoots.change(ctx, m.host.Name, func(next *NextBoot) { next.Media = Media{} }); err != nil {
+	if err := s.changeNextBoot(ctx, m.host.Name, func(next *NextBoot) { next.Media = Media{} }); err != nil {
 		return err
 	}
 	id := m.inPool(m.mediaVolume())
@@ -80,5 +80,5 @@ func (s *Server) forgetNextBoot(ctx context.Context, hv Hypervisor, m *machine) 
 	if err != nil {
 		err = fmt.Errorf("delete the virtual medium: %w", err)
 	}
-	return errors.Join(err, s.nextBoots.change(ctx, m.host.Name, func(next *NextBoot) { *next = NextBoot{} }))
+	return errors.Join(err, s.changeNextBoot(ctx, m.host.Name, func(next *NextBoot) { *next = NextBoot{} }))
 }

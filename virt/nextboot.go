@@ -9,7 +9,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"libvirt.org/go/libvirtxml"
@@ -42,46 +41,10 @@ type Media struct {
 	At     time.Time `json:"at"` // when it was inserted
 }
 
-// NextBoots keeps the NextBoot of each host across restarts.
-type NextBoots interface {
-	// Load returns all, by host.
-	Load(ctx context.Context) (map[string]NextBoot, error)
-	// Put stores that of a host; the zero value removes it.
-	Put(ctx context.Context, host string, n NextBoot) error
-}
-
-// nextBoots are the NextBoots that are known.
-type nextBoots struct {
-	store NextBoots // nil: memory only
-
-	mu     sync.Mutex
-	byHost map[string]NextBoot
-}
-
-func (n *nextBoots) of(host string) NextBoot {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.byHost[host]
-}
-
-// change stores what fn makes of a host's NextBoot.
-func (n *nextBoots) change(ctx context.Context, host string, fn func(*NextBoot)) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	next := n.byHost[host]
-	fn(&next)
-	if next == n.byHost[host] {
-		return nil
-	}
-	if n.store != nil {
-		if err := n.store.Put(ctx, host, next); err != nil {
-			return fmt.Errorf("store the next boot of %s: %w", host, err)
-		}
-	}
-	if next == (NextBoot{}) {
-		delete(n.byHost, host)
-	} else {
-		n.byHost[host] = next
+// changeNextBoot stores what fn makes of a host's NextBoot.
+func (s *Server) changeNextBoot(ctx context.Context, host string, fn func(*NextBoot)) error {
+	if err := s.nextBoots.change(ctx, host, fn); err != nil {
+		return fmt.Errorf("store the next boot of %s: %w", host, err)
 	}
 	return nil
 }
@@ -102,7 +65,7 @@ func (s *Server) SetBoot(ctx context.Context, host string, device BootDevice, al
 	case device == BootDisk && len(m.disksOf()) == 0:
 		return fmt.Errorf("VM %s has no disk to boot from", host)
 	}
-	return s.nextBoots.change(ctx, host, func(n *NextBoot) { n.Device, n.Always = device, always && device != BootDefault })
+	return s.changeNextBoot(ctx, host, func(n *NextBoot) { n.Device, n.Always = device, always && device != BootDefault })
 }
 
 // powerOn starts a machine that is off, as its NextBoot says. The definition stays as it is: a start with another is one of the
@@ -137,7 +100,7 @@ func (s *Server) powerOn(ctx context.Context, hv Hypervisor, m *machine) error {
 	if err := hv.SetBootOrder(ctx, m.uuid, order); err != nil && !errors.As(err, new(unreachable)) {
 		s.deps.Log.Warn("the boot device of one boot stays first until the machine is off", "host", m.host.Name, "device", string(next.Device), "err", err)
 	}
-	return s.nextBoots.change(context.WithoutCancel(ctx), m.host.Name, func(n *NextBoot) { n.Device, n.Always = BootDefault, false })
+	return s.changeNextBoot(context.WithoutCancel(ctx), m.host.Name, func(n *NextBoot) { n.Device, n.Always = BootDefault, false })
 }
 
 // prepareBoot changes a definition for one start, and returns the boot order that it had, by MAC or device of a disk; 0: none.

@@ -1,10 +1,7 @@
 package virt_test
 
 import (
-	"context"
-	"maps"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -13,25 +10,6 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/virt"
 )
-
-// kept is a store of next boots.
-type kept struct {
-	mu  sync.Mutex
-	all map[string]virt.NextBoot
-}
-
-func (k *kept) Load(context.Context) (map[string]virt.NextBoot, error) { return maps.Clone(k.all), nil }
-
-func (k *kept) Put(_ context.Context, host string, n virt.NextBoot) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if n == (virt.NextBoot{}) {
-		delete(k.all, host)
-	} else {
-		k.all[host] = n
-	}
-	return nil
-}
 
 // orders returns the boot order of a definition, as "1 network, 2 vda".
 func orders(d *libvirtxml.Domain) map[string]uint {
@@ -54,7 +32,7 @@ func orders(d *libvirtxml.Domain) map[string]uint {
 func TestABootDeviceOfOneBoot(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	f, store := newFake(), &kept{all: map[string]virt.NextBoot{}}
+	f, store := newFake(), &memory[virt.NextBoot]{byHost: map[string]virt.NextBoot{}}
 	b := newTestServerWith(t, oneHost(), virt.Config{}, virt.Deps{Driver: f, NextBoots: store})
 	check(t, b.Create(ctx, "master-0"))
 	check(t, b.SetBoot(ctx, "master-0", virt.BootDisk, false))
@@ -85,7 +63,7 @@ func TestABootDeviceOfOneBoot(t *testing.T) {
 func TestAVirtualMedium(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	f, store := newFake(), &kept{all: map[string]virt.NextBoot{}}
+	f, store := newFake(), &memory[virt.NextBoot]{byHost: map[string]virt.NextBoot{}}
 	b := newTestServerWith(t, oneHost(), virt.Config{}, virt.Deps{Driver: f, NextBoots: store})
 	wantErr(t, b.InsertMedia(ctx, "master-0", "http://x/a.iso", strings.NewReader("iso"), 3), "create it first")
 	check(t, b.Create(ctx, "master-0"))
@@ -110,8 +88,8 @@ func TestAVirtualMedium(t *testing.T) {
 
 	check(t, b.InsertMedia(ctx, "master-0", "http://x/a.iso", strings.NewReader("iso"), 3))
 	check(t, b.Delete(ctx, "master-0", virt.KeepDisks))
-	if f.volumes["master-0-cd.iso"] || len(store.all) != 0 {
-		t.Errorf("left after the machine was deleted: volumes %v, next boots %v", f.volumes, store.all)
+	if f.volumes["master-0-cd.iso"] || len(store.byHost) != 0 {
+		t.Errorf("left after the machine was deleted: volumes %v, next boots %v", f.volumes, store.byHost)
 	}
 	// A volume of that name without a mark is somebody else's.
 	check(t, b.Create(ctx, "master-0"))

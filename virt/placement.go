@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/lab"
@@ -22,21 +21,8 @@ type Placement struct {
 	At         time.Time `json:"at"` // when the state was seen first
 }
 
-// Placements keeps the placement of each host across restarts.
-type Placements interface {
-	// Load returns all, by host.
-	Load(ctx context.Context) (map[string]Placement, error)
-	// Put stores that of a host; the zero value removes it.
-	Put(ctx context.Context, host string, p Placement) error
-}
-
-// placements are the placements that are known. The zero value has no store.
-type placements struct {
-	store Placements // nil: memory only
-
-	mu     sync.Mutex
-	byHost map[string]Placement
-}
+// placements are the placements that are known.
+type placements struct{ kept[Placement] }
 
 // see notes the domains of a hypervisor, as far as they are of the lab.
 func (ps *placements) see(ctx context.Context, labName string, hv *lab.Hypervisor, domains []Domain, now time.Time) error {
@@ -64,23 +50,10 @@ func (ps *placements) see(ctx context.Context, labName string, hv *lab.Hyperviso
 	return errors.Join(errs...)
 }
 
+// putLocked notes a placement, which holds even if it cannot be stored: it was seen.
 func (ps *placements) putLocked(ctx context.Context, host string, p Placement) error {
-	if p.URI == "" {
-		delete(ps.byHost, host)
-	} else {
-		ps.byHost[host] = p
-	}
-	if ps.store == nil {
-		return nil
-	}
-	return ps.store.Put(ctx, host, p)
-}
-
-// of returns the placement of a host; the zero value if there is none.
-func (ps *placements) of(host string) Placement {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	return ps.byHost[host]
+	ps.setLocked(host, p)
+	return ps.storeLocked(ctx, host, p)
 }
 
 // outside returns the placements on hypervisors that the table does not have, by host.

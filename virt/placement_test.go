@@ -3,10 +3,7 @@
 package virt_test
 
 import (
-	"context"
-	"maps"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,28 +11,6 @@ import (
 	"github.com/bootlab/bootlab/test/support/netns"
 	"github.com/bootlab/bootlab/virt"
 )
-
-// memory keeps placements.
-type memory struct {
-	mu     sync.Mutex
-	byHost map[string]virt.Placement
-}
-
-func (m *memory) Load(context.Context) (map[string]virt.Placement, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return maps.Clone(m.byHost), nil
-}
-
-func (m *memory) Put(_ context.Context, host string, p virt.Placement) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.byHost[host] = p
-	if p.URI == "" {
-		delete(m.byHost, host)
-	}
-	return nil
-}
 
 // TestMovedMachine changes the hypervisor of a machine that runs: it is never created twice, whether its hypervisor answers, is
 // down, or was taken out of the lab file, and it stays in the list.
@@ -61,7 +36,7 @@ func TestMovedMachine(t *testing.T) {
 		}
 		return l
 	}
-	kept := &memory{byHost: map[string]virt.Placement{}}
+	kept := &memory[virt.Placement]{byHost: map[string]virt.Placement{}}
 	start := func(l *lab.Lab) *testServer {
 		b := newTestServerWith(t, l, virt.Config{ListWait: 10 * time.Second}, virt.Deps{Placements: kept})
 		serve(t, b)

@@ -32,11 +32,11 @@ type Deps struct {
 	Registerer prometheus.Registerer
 	Panics     *panics.Server // counts contained panics; nil: they are only logged
 	Now        func() time.Time
-	Driver     Driver     // nil: one that has no program for its processes, so that every operation fails
-	Images     Images     // nil: machines with an image cannot be created
-	Placements Placements // nil: kept in memory only
-	NextBoots  NextBoots  // nil: kept in memory only
-	Consoles   ConsoleLog // nil: serial consoles are not opened
+	Driver     Driver           // nil: one that has no program for its processes, so that every operation fails
+	Images     Images           // nil: machines with an image cannot be created
+	Placements Store[Placement] // nil: kept in memory only
+	NextBoots  Store[NextBoot]  // nil: kept in memory only
+	Consoles   ConsoleLog       // nil: serial consoles are not opened
 }
 
 // MetricOperationSeconds is the histogram of operations, by operation and result ("ok" or "failed").
@@ -54,7 +54,7 @@ type Server struct {
 	seconds     *prometheus.HistogramVec
 
 	placements placements
-	nextBoots  nextBoots
+	nextBoots  kept[NextBoot]
 	consoles   *consoles
 
 	mu   sync.Mutex
@@ -98,19 +98,11 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		}, []string{"operation", "result"}),
 	}
 	s.consoles = newConsoles(s)
-	s.placements = placements{store: deps.Placements, byHost: map[string]Placement{}}
-	if deps.Placements != nil {
-		var err error
-		if s.placements.byHost, err = deps.Placements.Load(context.Background()); err != nil {
-			return nil, fmt.Errorf("load where virtual machines are: %w", err)
-		}
+	if err := s.placements.load(context.Background(), deps.Placements); err != nil {
+		return nil, fmt.Errorf("load where virtual machines are: %w", err)
 	}
-	s.nextBoots = nextBoots{store: deps.NextBoots, byHost: map[string]NextBoot{}}
-	if deps.NextBoots != nil {
-		var err error
-		if s.nextBoots.byHost, err = deps.NextBoots.Load(context.Background()); err != nil {
-			return nil, fmt.Errorf("load the next boots of virtual machines: %w", err)
-		}
+	if err := s.nextBoots.load(context.Background(), deps.NextBoots); err != nil {
+		return nil, fmt.Errorf("load the next boots of virtual machines: %w", err)
 	}
 	metrics := []prometheus.Collector{s.seconds}
 	for _, state := range []string{"up", "down", "unknown"} {

@@ -148,8 +148,7 @@ func (s drains) Delete(ctx context.Context, d lbproxy.Drain) error {
 	return s.store.Commit(ctx, store.Delete(drainKey(d)))
 }
 
-// byHost stores one value for each host, as JSON below a prefix: where virtual machines are (virt.Placements) and what changes their
-// next start (virt.NextBoots).
+// byHost is a virt.Store: one value for each host, as JSON below a prefix.
 type byHost[T comparable] struct {
 	store  store.Store
 	prefix string
