@@ -35,15 +35,6 @@ func (r *remote) Domains(ctx context.Context) ([]Domain, error) {
 	return resp.Domains, nil
 }
 
-// Memory implements Hypervisor.
-func (r *remote) Memory(ctx context.Context) (uint64, error) {
-	resp, err := r.call(ctx, request{Method: methodMemory})
-	if err != nil {
-		return 0, err
-	}
-	return resp.Bytes, nil
-}
-
 // Find implements Hypervisor.
 func (r *remote) Find(ctx context.Context, uuid, name string) ([]Domain, error) {
 	resp, err := r.call(ctx, request{Method: methodFind, UUID: uuid, Name: name})

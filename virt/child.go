@@ -166,8 +166,10 @@ func (c *libvirtConn) serve(req request) (resp response) {
 	switch req.Method {
 	case methodDomains:
 		resp.Domains, err = c.domains()
-	case methodMemory:
-		resp.Bytes, err = c.memory()
+	case methodNode:
+		resp.Node, err = c.node()
+	case methodPools:
+		resp.Pools, err = c.pools()
 	case methodFind:
 		resp.Domains, err = c.find(req.UUID, req.Name)
 	case methodXML:

@@ -447,12 +447,15 @@ func (h *hypervisorConsoles) stateOf(host string, take bool) string {
 
 // consolesOf returns the consoles of the hypervisor that has a host's machine.
 func (s *Server) consolesOf(host string) (*hypervisorConsoles, error) {
-	t := s.deps.Table()
+	t := s.table()
 	m, err := t.machine(host)
 	if err != nil {
 		return nil, err
 	}
-	h := s.consoles.of(s.where(t, m).vm.Hypervisor)
+	if m = s.where(t, m); !m.isPlaced() {
+		return nil, ErrAbsent
+	}
+	h := s.consoles.of(m.vm.Hypervisor)
 	if h == nil {
 		return nil, ErrNoConsoles
 	}

@@ -313,19 +313,19 @@ func spec(d *libvirtxml.Domain) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// macsOf returns the MACs of the interfaces in a domain XML, lower case.
-func macsOf(domain string) ([]string, error) {
+// hardwareOf returns the MACs of the interfaces in a domain XML, lower case, and the memory in bytes. libvirt writes it in KiB.
+func hardwareOf(domain string) (macs []string, memory uint64, err error) {
 	var d struct {
-		MACs []struct {
+		Memory uint64 `xml:"memory"`
+		MACs   []struct {
 			Address string `xml:"address,attr"`
 		} `xml:"devices>interface>mac"`
 	}
 	if err := xml.Unmarshal([]byte(domain), &d); err != nil {
-		return nil, fmt.Errorf("read domain: %w", err)
+		return nil, 0, fmt.Errorf("read domain: %w", err)
 	}
-	var macs []string
 	for _, mac := range d.MACs {
 		macs = append(macs, strings.ToLower(mac.Address))
 	}
-	return macs, nil
+	return macs, d.Memory << 10, nil
 }

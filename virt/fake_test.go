@@ -36,9 +36,10 @@ type fake struct {
 	calls      []string
 	hang       chan struct{} // not nil: Domains blocks until it is closed
 	fail       map[string]error
-	ignore     bool // machines ignore Shutdown
-	left       int  // calls that change something until nothing answers any more; 0: no limit
-	silent     bool // nothing answers
+	ignore     bool   // machines ignore Shutdown
+	left       int    // calls that change something until nothing answers any more; 0: no limit
+	silent     bool   // nothing answers
+	memory     uint64 // bytes
 }
 
 type fakeDomain struct {
@@ -49,7 +50,7 @@ type fakeDomain struct {
 var errSilent = errors.New("no answer")
 
 func newFake() *fake {
-	return &fake{domains: map[string]*fakeDomain{}, volumes: map[string]bool{}, lengths: map[string]uint64{}, capacities: map[string]uint64{}, fail: map[string]error{}}
+	return &fake{domains: map[string]*fakeDomain{}, volumes: map[string]bool{}, lengths: map[string]uint64{}, capacities: map[string]uint64{}, fail: map[string]error{}, memory: 64 << 30}
 }
 
 func (f *fake) Open(string) virt.Hypervisor { return f }
@@ -68,7 +69,15 @@ func (f *fake) Consoles(context.Context, virt.ConsoleSink) (virt.Consoles, error
 	return nil, errors.New("a fake has no consoles")
 }
 
-func (f *fake) Memory(context.Context) (uint64, error) { return 64 << 30, nil }
+func (f *fake) Node(context.Context) (virt.Node, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return virt.Node{CPUs: 8, Memory: f.memory}, f.fail["dial"]
+}
+
+func (f *fake) Pools(context.Context) ([]virt.Pool, error) {
+	return []virt.Pool{{Name: "default", Active: true, Capacity: 100 << 30, Free: 40 << 30}}, nil
+}
 
 func (f *fake) Find(ctx context.Context, uuid, name string) ([]virt.Domain, error) {
 	all, err := f.Domains(ctx)
@@ -99,6 +108,9 @@ func (f *fake) Domains(ctx context.Context) ([]virt.Domain, error) {
 			element = x.Metadata.XML
 		}
 		dom := virt.Domain{Name: d.name, UUID: uuid, State: d.state, Metadata: element}
+		if x.Memory != nil {
+			dom.Memory = uint64(x.Memory.Value) << 10
+		}
 		for _, nic := range interfaces(&x) {
 			dom.MACs = append(dom.MACs, nic.MAC.Address)
 		}

@@ -17,8 +17,10 @@ type Driver interface {
 type Hypervisor interface {
 	// Domains returns all domains, also those of others.
 	Domains(ctx context.Context) ([]Domain, error)
-	// Memory returns the size of the memory of the machine that the hypervisor runs on, in bytes.
-	Memory(ctx context.Context) (uint64, error)
+	// Node returns what the machine has that the hypervisor runs on.
+	Node(ctx context.Context) (Node, error)
+	// Pools returns the storage pools.
+	Pools(ctx context.Context) ([]Pool, error)
 	// Find returns the domains that have this UUID or this name.
 	Find(ctx context.Context, uuid, name string) ([]Domain, error)
 	// XML returns the inactive definition of a domain: the one of its next start.
@@ -100,6 +102,21 @@ type unreachable struct{ error }
 // Unwrap returns the cause.
 func (u unreachable) Unwrap() error { return u.error }
 
+// A Node is the machine that a hypervisor runs on.
+type Node struct {
+	CPUs   int    // threads
+	Memory uint64 // bytes
+	Free   uint64 // bytes of memory that programs can have: unused, and caches; 0: not known
+}
+
+// A Pool is a storage pool.
+type Pool struct {
+	Name     string
+	Active   bool
+	Capacity uint64 // bytes
+	Free     uint64 // bytes
+}
+
 // A Domain is one virtual machine on a hypervisor.
 type Domain struct {
 	Name     string
@@ -108,6 +125,7 @@ type Domain struct {
 	Metadata string   // our element; empty: the domain is not ours
 	Next     string   // our element of the definition for the next start, where the domain runs with another
 	MACs     []string // of its interfaces, lower case
+	Memory   uint64   // bytes
 	Run      int      // libvirt's number of this run, until the domain is off; 0: it does not run
 }
 

@@ -2,6 +2,7 @@ package virt
 
 import (
 	"context"
+	"maps"
 	"sync"
 )
 
@@ -36,6 +37,20 @@ func (k *kept[T]) of(host string) T {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.byHost[host]
+}
+
+// all returns the values of all hosts, and the number of changes that made them.
+func (k *kept[T]) all() (map[string]T, uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return maps.Clone(k.byHost), k.changes
+}
+
+// count returns the number of changes.
+func (k *kept[T]) count() uint64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.changes
 }
 
 // change stores what fn makes of a host's value. On an error nothing has changed.

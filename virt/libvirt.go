@@ -68,15 +68,6 @@ func (c *libvirtConn) domains() ([]Domain, error) {
 	return domains, failed
 }
 
-// memory is Hypervisor.Memory.
-func (c *libvirtConn) memory() (uint64, error) {
-	info, err := c.c.GetNodeInfo()
-	if err != nil {
-		return 0, plain(err)
-	}
-	return info.Memory << 10, nil
-}
-
 // find is Hypervisor.Find.
 func (c *libvirtConn) find(uuid, name string) (domains []Domain, err error) {
 	for _, look := range []func() (*libvirt.Domain, error){
@@ -128,7 +119,7 @@ func describe(d *libvirt.Domain) (Domain, error) {
 	if err != nil {
 		return Domain{}, err
 	}
-	dom.MACs, err = macsOf(text)
+	dom.MACs, dom.Memory, err = hardwareOf(text)
 	return dom, err
 }
 

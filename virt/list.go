@@ -29,11 +29,16 @@ type Status struct {
 // each hypervisor answered last, and waits for that at most Config.ListWait, and not at all for a hypervisor that is down: the
 // state of its machines is unknown.
 func (s *Server) List(ctx context.Context) []Status {
-	t := s.deps.Table()
+	t := s.table()
 	s.refreshSoon(ctx, t, 0)
 	var all []Status
 	for _, hv := range t.hypervisors {
 		all = append(all, s.listOn(t, hv)...)
+	}
+	for _, m := range t.machines {
+		if !m.isPlaced() {
+			all = append(all, s.unplacedStatus(m))
+		}
 	}
 	for host, p := range s.placements.outside(t) {
 		all = append(all, Status{Host: host, Hypervisor: p.Hypervisor, UUID: domainUUID(t.lab, host), State: StateUnknown, Orphan: true, At: p.At,
@@ -42,6 +47,15 @@ func (s *Server) List(ctx context.Context) []Status {
 	}
 	slices.SortStableFunc(all, func(a, b Status) int { return cmp.Compare(a.Host, b.Host) })
 	return all
+}
+
+// unplacedStatus is the status of a machine that has no hypervisor yet.
+func (s *Server) unplacedStatus(m *machine) Status {
+	st := Status{Host: m.host.Name, UUID: m.uuid, State: StateAbsent}
+	if err := s.unseen(m); err != nil {
+		st.State, st.Err = StateUnknown, err.Error()
+	}
+	return st
 }
 
 // refreshSoon refreshes what the hypervisors answered last, unless it is younger than an age, and waits for that at most
@@ -120,8 +134,8 @@ func statuses(t *Table, hv *lab.Hypervisor, mine []*machine, domains []Domain) [
 		if m := t.byHost[k.Host]; k.Lab == t.lab && (m == nil || m.vm.Hypervisor != hv) {
 			st := Status{Host: k.Host, Hypervisor: hv.Name, UUID: d.UUID, State: d.State, Orphan: true}
 			if m != nil {
-				st.Err = fmt.Sprintf("the lab file has it on hypervisor %s: set hypervisor: %s again, or delete it there (bootlab vm delete %s)",
-					m.vm.Hypervisor.Name, hv.Name, k.Host)
+				st.Err = fmt.Sprintf("the lab file has it on another hypervisor%s: set hypervisor: %s again, or delete it there (bootlab vm delete %s)",
+					map[bool]string{true: " (" + m.first().vm.Hypervisor.Name + ")"}[m.isPlaced()], hv.Name, k.Host)
 			}
 			all = append(all, st)
 		}

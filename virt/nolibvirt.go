@@ -19,7 +19,8 @@ var errNotBuilt = errors.New("built without libvirt")
 
 func (*libvirtConn) alive() bool                                  { return false }
 func (*libvirtConn) domains() ([]Domain, error)                   { return nil, errNotBuilt }
-func (*libvirtConn) memory() (uint64, error)                      { return 0, errNotBuilt }
+func (*libvirtConn) node() (Node, error)                          { return Node{}, errNotBuilt }
+func (*libvirtConn) pools() ([]Pool, error)                       { return nil, errNotBuilt }
 func (*libvirtConn) find(_, _ string) ([]Domain, error)           { return nil, errNotBuilt }
 func (*libvirtConn) xml(string) (string, error)                   { return "", errNotBuilt }
 func (*libvirtConn) define(string) error                          { return errNotBuilt }

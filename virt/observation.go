@@ -21,6 +21,7 @@ type observation struct {
 	backoff  time.Duration // until the next refresh, after failures
 	next     time.Time     // no refresh before
 	running  chan struct{} // closed at the end of the refresh in progress; nil: none
+	node     Node          // what it has; the zero value: not asked yet
 	calls    uint64        // number of calls that read domains, in the order of their start
 	accepted uint64        // call that domains are from
 }
@@ -104,6 +105,13 @@ func (o *observation) last() (domains []Domain, at, down time.Time) {
 	return o.domains, o.at, down
 }
 
+// measured returns what the hypervisor has; the zero value: it was not asked yet.
+func (o *observation) measured() Node {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.node
+}
+
 // look reads the domains of a hypervisor, and notes which machines are there.
 func (s *Server) look(ctx context.Context, hv *lab.Hypervisor, h Hypervisor) error {
 	o := s.observe(hv)
@@ -141,7 +149,7 @@ func (s *Server) lookAt(ctx context.Context, hv *lab.Hypervisor, h Hypervisor, m
 func (s *Server) place(ctx context.Context, hv *lab.Hypervisor) {
 	domains, _, _ := s.observe(hv).last()
 	s.consoles.see(hv, domains)
-	if err := s.placements.see(ctx, s.deps.Table().lab, hv, domains, s.deps.Now()); err != nil {
+	if err := s.placements.see(ctx, s.deps.Table(), hv, domains, s.deps.Now()); err != nil {
 		s.deps.Log.Warn("where virtual machines are was not stored", "err", err)
 	}
 }

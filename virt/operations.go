@@ -18,7 +18,7 @@ import (
 // Create creates the volumes and the domain of a host. An existing domain that differs from the lab file is redefined if it
 // is off; existing volumes are never changed. A domain or volume that bootlab did not create is an error.
 func (s *Server) Create(ctx context.Context, host string) error {
-	return s.run(ctx, host, operation{name: "create", kind: event.VMCreated, do: s.create, timeout: s.createTime})
+	return s.run(ctx, host, operation{name: "create", kind: event.VMCreated, places: true, do: s.create, timeout: s.createTime})
 }
 
 func (s *Server) createTime(m *machine) time.Duration {
@@ -29,7 +29,7 @@ func (s *Server) createTime(m *machine) time.Duration {
 }
 
 func (s *Server) create(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
-	if err := s.alone(ctx, s.deps.Table(), m); err != nil {
+	if err := s.alone(ctx, s.table(), m); err != nil {
 		return false, err
 	}
 	old, err := find(ctx, hv, m)
@@ -94,11 +94,11 @@ func definitionOf(ctx context.Context, hv Hypervisor, dom Domain) (*libvirtxml.D
 // fits returns an error if the hypervisor has less memory than the machine is to have. libvirt defines such a machine, and its
 // emulator fails when it starts. More machines than fit at the same time are no error: they need not run at the same time.
 func fits(ctx context.Context, hv Hypervisor, m *machine) error {
-	has, err := hv.Memory(ctx)
+	node, err := hv.Node(ctx)
 	if err != nil {
 		return err
 	}
-	return m.fitsIn(has)
+	return m.fitsIn(node.Memory)
 }
 
 // fitsIn is fits for a size of memory in bytes; 0: not known.
@@ -147,7 +147,7 @@ func (s *Server) Start(ctx context.Context, host string) error {
 }
 
 func (s *Server) start(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
-	if err := s.alone(ctx, s.deps.Table(), m); err != nil {
+	if err := s.alone(ctx, s.table(), m); err != nil {
 		return false, err
 	}
 	d, err := find(ctx, hv, m)
@@ -178,12 +178,10 @@ func (s *Server) Stop(ctx context.Context, host string, mode StopMode, wait time
 	if wait == 0 {
 		wait = s.cfg.ShutdownWait
 	}
-	t := s.deps.Table()
-	m, err := t.machine(host)
+	m, err := s.placedMachine(ctx, host, s.where)
 	if err != nil {
-		return err
+		return fmt.Errorf("stop VM %s: %w", host, err)
 	}
-	m = s.where(t, m)
 	return s.runOn(ctx, m, m.vm.Hypervisor, operation{
 		name: "stop", kind: event.VMStopped,
 		timeout: func(*machine) time.Duration { return s.cfg.Timeout + wait },
@@ -276,14 +274,26 @@ func (s *Server) Delete(ctx context.Context, host string, disks Disks) error {
 	t := s.deps.Table()
 	op := operation{name: "delete", kind: event.VMDeleted, do: func(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
 		changed, err := remove(ctx, hv, m, disks)
+		if errors.Is(err, ErrAbsent) && s.placements.of(host).State == StateAbsent && (disks == DeleteDisks || len(m.targets) == 0) {
+			err = nil // only its place was kept
+		}
 		if err == nil {
 			err = s.forgetNextBoot(ctx, hv, m)
 		}
 		return changed, err
 	}}
-	if m := t.byHost[host]; m != nil {
-		m = s.where(t, m)
-		return s.runOn(ctx, m, m.vm.Hypervisor, op)
+	if t.byHost[host] != nil {
+		m, err := s.placedMachine(ctx, host, s.where)
+		if err != nil {
+			return fmt.Errorf("delete VM %s: %w", host, err)
+		}
+		if err := s.runOn(ctx, m, m.vm.Hypervisor, op); err != nil {
+			return err
+		}
+		if disks == DeleteDisks || len(m.targets) == 0 {
+			return s.unplace(ctx, host)
+		}
+		return nil // its disks are there: so is the next machine
 	}
 	// Its UUID and metadata follow from lab and host name alone.
 	orphan := &machine{lab: t.lab, host: &lab.Host{Name: host}, uuid: domainUUID(t.lab, host)}
@@ -299,15 +309,10 @@ func (s *Server) Delete(ctx context.Context, host string, disks Disks) error {
 func (s *Server) where(t *Table, m *machine) *machine {
 	p := s.placements.of(m.host.Name)
 	i := slices.IndexFunc(t.hypervisors, func(h *lab.Hypervisor) bool { return h.URI == p.URI })
-	if i < 0 || p.URI == m.vm.Hypervisor.URI {
+	if i < 0 || p.State == StateAbsent || m.vm.Hypervisor == t.hypervisors[i] {
 		return m
 	}
-	vm := *m.vm
-	vm.Hypervisor = t.hypervisors[i]
-	there := *m
-	there.vm = &vm
-	there.markOnce()
-	return &there
+	return m.on(t.hypervisors[i])
 }
 
 // locate returns the hypervisor that has the machine.

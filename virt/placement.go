@@ -12,8 +12,8 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-// A Placement is where a machine of the lab was when its hypervisor answered last. It outlives the hypervisor's entry in the lab
-// file, so that the machine is not forgotten, and never exists twice.
+// A Placement is where a machine of the lab was when its hypervisor answered last, or, while its State is StateAbsent, where it is to
+// be created. It outlives the hypervisor's entry in the lab file, so that the machine is not forgotten, and never exists twice.
 type Placement struct {
 	Hypervisor string    `json:"hypervisor"` // name
 	URI        string    `json:"uri"`
@@ -25,27 +25,35 @@ type Placement struct {
 type placements struct{ kept[Placement] }
 
 // see notes the domains of a hypervisor, as far as they are of the lab.
-func (ps *placements) see(ctx context.Context, labName string, hv *lab.Hypervisor, domains []Domain, now time.Time) error {
+func (ps *placements) see(ctx context.Context, t *Table, hv *lab.Hypervisor, domains []Domain, now time.Time) error {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	there := map[string]Placement{}
 	for _, d := range domains {
-		if k := parseMetadata(d.Metadata); k.Lab == labName && d.UUID == domainUUID(labName, k.Host) {
+		if k := parseMetadata(d.Metadata); k.Lab == t.lab && d.UUID == domainUUID(t.lab, k.Host) {
 			there[k.Host] = Placement{Hypervisor: hv.Name, URI: hv.URI, State: d.State, At: now}
 		}
 	}
 	var errs []error
 	for host, p := range there {
-		if old := ps.byHost[host]; old.URI != p.URI && old.State.active() && old.URI != "" && !p.State.active() {
-			continue // it is defined here too, and may run there: that counts
+		old := ps.byHost[host]
+		there := old.State != StateAbsent && old.URI != "" && old.URI != p.URI && old.Hypervisor != p.Hypervisor
+		if there && (old.State.active() || !p.State.active()) {
+			continue // it is defined here too: where it was first counts, unless it runs here alone
 		} else if old.URI != p.URI || old.State != p.State || old.Hypervisor != p.Hypervisor {
 			errs = append(errs, ps.putLocked(ctx, host, p))
 		}
 	}
 	for host, p := range maps.Clone(ps.byHost) {
-		if _, ok := there[host]; !ok && p.URI == hv.URI {
-			errs = append(errs, ps.putLocked(ctx, host, Placement{}))
+		if _, ok := there[host]; ok || p.URI != hv.URI || p.State == StateAbsent {
+			continue
 		}
+		if m := t.byHost[host]; m == nil || m.host.VM.Candidates == nil {
+			p = Placement{}
+		} else {
+			p.State, p.At = StateAbsent, now // it stays the choice
+		}
+		errs = append(errs, ps.putLocked(ctx, host, p))
 	}
 	return errors.Join(errs...)
 }
@@ -62,7 +70,7 @@ func (ps *placements) outside(t *Table) map[string]Placement {
 	defer ps.mu.Unlock()
 	out := map[string]Placement{}
 	for host, p := range ps.byHost {
-		if !slices.ContainsFunc(t.hypervisors, func(h *lab.Hypervisor) bool { return h.URI == p.URI }) {
+		if p.State != StateAbsent && !slices.ContainsFunc(t.hypervisors, func(h *lab.Hypervisor) bool { return h.URI == p.URI }) {
 			out[host] = p
 		}
 	}
@@ -77,7 +85,7 @@ func (s *Server) Forget(ctx context.Context, host string) error {
 		return fmt.Errorf("forget VM %s: no hypervisor had it when it answered last", host)
 	}
 	for _, hv := range s.deps.Table().hypervisors {
-		if _, _, _, err := s.observe(hv).state(hv); hv.URI == p.URI && err == nil {
+		if _, _, _, err := s.observe(hv).state(hv); hv.URI == p.URI && err == nil && p.State != StateAbsent {
 			return fmt.Errorf("forget VM %s: hypervisor %s answers and has it: delete it (bootlab vm delete %s)", host, hv.Name, host)
 		}
 	}
@@ -112,7 +120,7 @@ func (s *Server) alone(ctx context.Context, t *Table, m *machine) error {
 		}
 	}
 	p := s.placements.of(m.host.Name)
-	if p.URI == "" || p.URI == m.vm.Hypervisor.URI {
+	if p.URI == "" || p.State == StateAbsent || m.isPlaced() && p.URI == m.vm.Hypervisor.URI {
 		return nil
 	}
 	for _, hv := range t.hypervisors {
@@ -128,11 +136,15 @@ func (s *Server) alone(ctx context.Context, t *Table, m *machine) error {
 // conflict says why the machine must not exist beside a domain; "": it may.
 func conflict(t *Table, m *machine, hv *lab.Hypervisor, d Domain) string {
 	if d.UUID == m.uuid {
-		if hv.URI == m.vm.Hypervisor.URI {
+		on := "another hypervisor"
+		if m.isPlaced() {
+			on = m.vm.Hypervisor.Name
+		}
+		if m.isPlaced() && hv.URI == m.vm.Hypervisor.URI {
 			return ""
 		}
 		return fmt.Sprintf("it is %s on hypervisor %s, and two machines must not have one MAC: set hypervisor: %[2]s again, or delete it there "+
-			"(bootlab vm delete %[3]s) before it is created on %[4]s", stateText(d.State), hv.Name, m.host.Name, m.vm.Hypervisor.Name)
+			"(bootlab vm delete %[3]s) before it is created on %[4]s", stateText(d.State), hv.Name, m.host.Name, on)
 	}
 	i := slices.IndexFunc(m.host.MACs, func(mac lab.MAC) bool { return slices.Contains(d.MACs, strings.ToLower(mac.String())) })
 	if i < 0 {

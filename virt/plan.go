@@ -46,7 +46,7 @@ const planWait = 15 * time.Second
 // Plan compares machines with the lab file, all hypervisors at the same time; nil: those of all hosts, and those of no host. It
 // changes nothing. It is an error if a host is no virtual machine.
 func (s *Server) Plan(ctx context.Context, hosts []string) ([]Comparison, error) {
-	t := s.deps.Table()
+	t := s.table()
 	for _, host := range hosts {
 		if _, err := t.machine(host); err != nil {
 			return nil, err
@@ -64,6 +64,7 @@ func (s *Server) Plan(ctx context.Context, hosts []string) ([]Comparison, error)
 		})
 	}
 	hypervisors.Wait()
+	all = append(all, s.unplaced(t, hosts)...)
 	for host, p := range s.placements.outside(t) {
 		if hosts == nil || slices.Contains(hosts, host) {
 			all = append(all, Comparison{host, p.Hypervisor, StateUnknown, ConditionOrphaned, []string{fmt.Sprintf(
@@ -77,6 +78,30 @@ func (s *Server) Plan(ctx context.Context, hosts []string) ([]Comparison, error)
 	return all, nil
 }
 
+// unplaced returns the machines that have no hypervisor yet, each with the one that would be chosen now.
+func (s *Server) unplaced(t *Table, hosts []string) (all []Comparison) {
+	loads := s.loads(t)
+	for _, m := range t.machines {
+		if m.isPlaced() || hosts != nil && !slices.Contains(hosts, m.host.Name) {
+			continue
+		}
+		c := Comparison{Host: m.host.Name, State: StateAbsent, Condition: ConditionMissing}
+		err := s.unseen(m)
+		if err != nil {
+			c.State, c.Condition = StateUnknown, ConditionUnknown
+		} else if there, none := loads.pick(m); none == nil {
+			c.Details = []string{fmt.Sprintf("one of %s is chosen when it is created; now that would be %s", m.names(), there.vm.Hypervisor.Name)}
+		} else {
+			err = none
+		}
+		if err != nil {
+			c.Details = []string{err.Error()}
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
 // planOn compares the machines of one hypervisor.
 func (s *Server) planOn(ctx context.Context, t *Table, hv *lab.Hypervisor, hosts []string) (all []Comparison) {
 	ctx, cancel := context.WithTimeout(ctx, planWait)
@@ -84,14 +109,14 @@ func (s *Server) planOn(ctx context.Context, t *Table, hv *lab.Hypervisor, hosts
 	var statuses []Status
 	xmls, problems := map[string]string{}, map[string]string{}
 	var volumes map[string][]Volume
-	err := s.connections.use(hv, func(h Hypervisor) error {
+	err := s.connections.use(hv, func(h Hypervisor) (err error) {
 		if err := s.look(ctx, hv, h); err != nil {
 			return err
 		}
-		memory, err := h.Memory(ctx)
-		if err != nil {
+		if err := s.measure(ctx, hv, h); err != nil {
 			return err
 		}
+		memory := s.observe(hv).measured().Memory
 		for _, st := range s.listOn(t, hv) {
 			if hosts != nil && !slices.Contains(hosts, st.Host) {
 				continue
@@ -231,9 +256,9 @@ func (s *Server) markDuplicates(t *Table, all []Comparison) {
 // Apply makes a machine as it is in the lab file: it creates and starts it if it is missing, makes its disks larger, and redefines it
 // if its definition differs, also while it runs: that holds from its next start on. Called again after any interruption, it does the rest.
 func (s *Server) Apply(ctx context.Context, host string) error {
-	return s.run(ctx, host, operation{name: "apply", kind: event.VMCreated, timeout: s.createTime,
+	return s.run(ctx, host, operation{name: "apply", kind: event.VMCreated, places: true, timeout: s.createTime,
 		do: func(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {
-			if err := s.alone(ctx, s.deps.Table(), m); err != nil {
+			if err := s.alone(ctx, s.table(), m); err != nil {
 				return false, err
 			}
 			old, err := find(ctx, hv, m)

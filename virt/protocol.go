@@ -19,7 +19,8 @@ type method string
 const (
 	methodConnect      method = "connect"
 	methodDomains      method = "domains"
-	methodMemory       method = "memory"
+	methodNode         method = "node"
+	methodPools        method = "pools"
 	methodFind         method = "find"
 	methodXML          method = "xml"
 	methodDefine       method = "define"
@@ -78,6 +79,8 @@ type response struct {
 	Domains []Domain `json:",omitempty"`
 	Volumes []Volume `json:",omitempty"`
 
+	Node      Node          `json:",omitzero"`
+	Pools     []Pool        `json:",omitempty"`
 	Snapshots []Snapshot    `json:",omitempty"`
 	Console   *consoleFrame `json:",omitempty"` // not an answer: a console wrote
 }

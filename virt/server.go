@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -56,6 +57,9 @@ type Server struct {
 	placements placements
 	nextBoots  kept[NextBoot]
 	consoles   *consoles
+
+	placed   atomic.Pointer[placedTable]
+	choosing sync.Mutex // held while a hypervisor is chosen
 
 	mu   sync.Mutex
 	busy map[string]string // operation in progress, by host
@@ -155,6 +159,8 @@ func (s *Server) Serve(ctx context.Context) error {
 type operation struct {
 	name string
 	kind event.Kind // recorded when it changed something
+	// places lets it choose the hypervisor of a machine that has none yet.
+	places bool
 	// timeout returns how long it may take; nil: Config.Timeout.
 	timeout func(*machine) time.Duration
 	// do works on the machine and reports whether it changed anything.
@@ -163,9 +169,18 @@ type operation struct {
 
 // run runs op on the machine of a host, with a timeout, a metric and an event. One operation runs on a host at a time.
 func (s *Server) run(ctx context.Context, host string, op operation) error {
-	t := s.deps.Table()
-	m, err := t.machine(host)
+	m, err := s.seek(ctx, host, asInLab)
+	switch {
+	case err != nil:
+		return err
+	case !m.isPlaced() && op.places:
+		m, err = s.choose(ctx, host)
+	case !m.isPlaced():
+		m, err = s.placedMachine(ctx, host, asInLab)
+	}
 	if err != nil {
+		err = fmt.Errorf("%s VM %s: %w", op.name, host, err)
+		s.deps.Events.Record(event.Event{Kind: event.VMFailed, Host: host, Detail: op.name, Err: err.Error()})
 		return err
 	}
 	return s.runOn(ctx, m, m.vm.Hypervisor, op)

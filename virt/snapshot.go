@@ -108,12 +108,10 @@ func (s *Server) DeleteSnapshot(ctx context.Context, host, name string) error {
 
 // onSnapshots runs an operation on a machine that exists, where it is.
 func (s *Server) onSnapshots(ctx context.Context, host, name string, kind event.Kind, do func(context.Context, Hypervisor, *machine) (bool, error)) error {
-	t := s.deps.Table()
-	m, err := t.machine(host)
+	m, err := s.placedMachine(ctx, host, s.where)
 	if err != nil {
-		return err
+		return fmt.Errorf("%s of VM %s: %w", name, host, err)
 	}
-	m = s.where(t, m)
 	return s.runOn(ctx, m, m.vm.Hypervisor, operation{
 		name: name, kind: kind, timeout: func(*machine) time.Duration { return snapshotWait },
 		do: func(ctx context.Context, hv Hypervisor, m *machine) (bool, error) {

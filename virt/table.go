@@ -14,6 +14,7 @@ type Table struct {
 	machines    []*machine // sorted by host name
 	byHost      map[string]*machine
 	hypervisors []*lab.Hypervisor
+	open        bool // for some machines bootlab chooses the hypervisor
 }
 
 // A machine is one host with a vm, ready to be written as XML.
@@ -24,6 +25,9 @@ type machine struct {
 	attach  []lab.Attachment // bridge or network of each NIC, in the order of Host.Interfaces
 	uuid    string
 	targets []string // device name of each disk, such as vda
+
+	// candidates are the machine on each hypervisor that may have it. vm.Hypervisor is nil then: none was chosen yet.
+	candidates []*machine
 
 	marked func() metadata // see mark; nil: not kept
 }
@@ -38,6 +42,7 @@ func Compile(l *lab.Lab) (*Table, error) {
 			continue
 		}
 		m := compileMachine(l.Name, h, &problems)
+		t.open = t.open || m.candidates != nil
 		t.machines = append(t.machines, m)
 		t.byHost[h.Name] = m
 	}
@@ -57,14 +62,14 @@ func (t *Table) Hosts() []string {
 	return names
 }
 
-// XML returns the domain XML of a host. Its disks are given as pool and volume, because the path of a volume is known only
-// after its creation. It is an error if the host has no vm.
+// XML returns the domain XML of a host, on its first candidate if no hypervisor was chosen yet. Its disks are given as pool and
+// volume, because the path of a volume is known only after its creation. It is an error if the host has no vm.
 func (t *Table) XML(host string) (string, error) {
 	m, err := t.machine(host)
 	if err != nil {
 		return "", err
 	}
-	return m.domain().Marshal()
+	return m.first().domain().Marshal()
 }
 
 // VolumeXML returns the XML of the volumes that are created for a host, in the order of its disks.
@@ -73,6 +78,7 @@ func (t *Table) VolumeXML(host string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	m = m.first()
 	var xmls []string
 	for i, d := range m.disksOf() {
 		if d.Volume != "" {

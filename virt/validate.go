@@ -25,9 +25,27 @@ func compileMachine(labName string, h *lab.Host, problems *lab.Problems) *machin
 	m.compileDisks(bad)
 	m.compileConfig(bad)
 	m.compileFirmware(bad)
-	m.compileAttachment(bad)
-	m.markOnce()
+	if h.VM.Hypervisor != nil || h.VM.Candidates == nil {
+		m.compileAttachment(bad)
+		m.markOnce()
+		return m
+	}
+	for _, hv := range h.VM.Candidates {
+		there := m.on(hv)
+		there.compileAttachment(bad)
+		m.candidates = append(m.candidates, there)
+	}
 	return m
+}
+
+// on returns a copy of the machine on another hypervisor.
+func (m *machine) on(hv *lab.Hypervisor) *machine {
+	vm := *m.vm
+	vm.Hypervisor = hv
+	there := *m
+	there.vm, there.candidates = &vm, nil
+	there.markOnce()
+	return &there
 }
 
 type complain func(key, format string, args ...any)

@@ -121,6 +121,9 @@ func membersOf(ctx context.Context, c *api.Client, names []string, fits func(api
 	return hosts, nil
 }
 
+// maxUnplaced is how many machines without a hypervisor are worked on at the same time.
+const maxUnplaced = 4
+
 // onHypervisors does something to machines: one after the other on each hypervisor, on all hypervisors at the same time. A failure
 // keeps no other machine from its turn. Without --json each is printed when it is done.
 func onHypervisors(cmd *cobra.Command, o *options, c *api.Client, hosts []string, action api.VMAction, opts api.VMOptions) (done []api.VM, failed error) {
@@ -135,8 +138,12 @@ func onHypervisors(cmd *cobra.Command, o *options, c *api.Client, hosts []string
 		}
 	}
 	byHypervisor := map[string][]string{}
-	for _, host := range hosts {
-		byHypervisor[at[host]] = append(byHypervisor[at[host]], host)
+	for i, host := range hosts {
+		on := at[host]
+		if on == "" { // none was chosen yet: those may go to several
+			on = fmt.Sprint(" ", i%maxUnplaced)
+		}
+		byHypervisor[on] = append(byHypervisor[on], host)
 	}
 	var mu sync.Mutex
 	var hypervisors sync.WaitGroup

@@ -129,7 +129,9 @@ func installState(s install.Status) string {
 
 // Plan implements httpd.Inventory.
 func (c *adminBackend) Plan(_ context.Context, host string, secrets api.Secrets) (string, error) {
-	p, err := plan.Of(c.current.Load(), host)
+	s := *c.current.Load()
+	s.Virt = c.servers.virt.Placed(s.Virt)
+	p, err := plan.Of(&s, host)
 	if err != nil {
 		return "", &api.Error{Status: http.StatusNotFound, Message: err.Error()}
 	}

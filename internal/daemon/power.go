@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/api"
@@ -91,7 +92,7 @@ func (c *adminBackend) SetBoot(ctx context.Context, name string, device api.Boot
 	case h == nil:
 		return n, errNoHost(l, name)
 	case h.VM != nil:
-		n.By = "libvirt " + h.VM.Hypervisor.Name
+		n.By = strings.TrimSpace("libvirt " + c.servers.virt.HypervisorOf(name))
 		err = c.servers.virt.SetBoot(ctx, name, bootDevices[device], always)
 	case h.BMC != nil:
 		n.By = controllerOf(h.BMC)

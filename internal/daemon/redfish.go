@@ -50,7 +50,7 @@ func (m *metal) Get(ctx context.Context, name string) (redfish.Machine, bool) {
 	if h == nil || h.VM == nil {
 		return redfish.Machine{}, false
 	}
-	status := virt.Status{Host: name, Hypervisor: h.VM.Hypervisor.Name, State: virt.StateUnknown, Err: "its hypervisor has not answered yet"}
+	status := virt.Status{Host: name, State: virt.StateUnknown, Err: "its hypervisor has not answered yet"}
 	for _, s := range m.virt.List(ctx) {
 		if s.Host == name && !s.Orphan {
 			status = s

@@ -3,6 +3,7 @@ package lab
 import (
 	"cmp"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -130,7 +131,8 @@ func (h *Host) WrittenRole() string {
 
 // A VM is what a host needs to be a virtual machine.
 type VM struct {
-	Hypervisor *Hypervisor
+	Hypervisor *Hypervisor   // nil: bootlab chooses one of Candidates
+	Candidates []*Hypervisor // sorted by name; nil: Hypervisor is set
 	CPUs       int
 	Memory     Size
 	Disks      []Disk
@@ -141,6 +143,11 @@ type VM struct {
 	TPM        bool   // an emulated TPM 2.0
 	Video      string // vga (also if empty), virtio, qxl or none; none: no VNC either
 	HugePages  Size   // size of the pages that back its memory; 0: ordinary ones
+}
+
+// MayRunOn reports whether the lab file lets the VM run on h.
+func (vm *VM) MayRunOn(h *Hypervisor) bool {
+	return vm.Hypervisor == h || slices.Contains(vm.Candidates, h)
 }
 
 // ArchARM64 is the VM.Arch of 64-bit ARM.

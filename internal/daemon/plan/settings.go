@@ -49,7 +49,7 @@ func (p *Plan) settings(l *lab.Lab, hosts []*lab.Host) {
 		}
 	}
 	for _, h := range l.Hypervisors {
-		if p.Host == "" || hosts[0].VM != nil && hosts[0].VM.Hypervisor == h {
+		if p.Host == "" || hosts[0].VM != nil && hosts[0].VM.MayRunOn(h) {
 			p.set("hypervisor "+h.Name, "uri", h.URI)
 		}
 	}

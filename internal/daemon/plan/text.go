@@ -146,7 +146,7 @@ func (w *printer) machine(m Machine) {
 	if m.ConfigNote != "" {
 		w.block(configSection+m.Host, m.ConfigNote)
 	}
-	w.block("DOMAIN "+m.Host, m.DomainXML)
+	w.block(strings.TrimSpace("DOMAIN "+m.Host+" "+m.Placement), m.DomainXML)
 }
 
 // block writes a section of verbatim, indented text, or nothing.

@@ -3,7 +3,6 @@ package load
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -260,14 +259,7 @@ func (r *resolver) vm(e *entry[rawHost], h *lab.Host) *lab.VM {
 	for i := range raw.Disks.Items {
 		vm.Disks = append(vm.Disks, r.disk(&raw.Disks.Items[i], fmt.Sprintf("%s.disks[%d]", key, i)))
 	}
-	if missing(r, &raw.Hypervisor, e.V.VM.spot, key+".hypervisor", "the hypervisor that it runs on") {
-		name := string(raw.Hypervisor.V)
-		if vm.Hypervisor = r.hypervisors[name]; vm.Hypervisor == nil {
-			r.unknownName(raw.Hypervisor.spot, key+".hypervisor", "hypervisor", name, r.raw.Hypervisors.names())
-		} else {
-			r.attached(h, vm.Hypervisor, raw.Hypervisor.spot, key+".hypervisor")
-		}
-	}
+	r.vmHypervisors(&raw.Hypervisor, h, vm, e.V.VM.spot, key+".hypervisor")
 	return vm
 }
 
@@ -280,18 +272,6 @@ func (r *resolver) arm64(raw *rawVM, vm *lab.VM, key string) {
 	}
 	if vm.Video == "vga" || vm.Video == "qxl" {
 		r.fail(raw.Video.spot, key+".video", "%s is not possible with arch: aarch64: want virtio or none", vm.Video)
-	}
-}
-
-// attached reports a hypervisor that does not reach the network of its VM.
-func (r *resolver) attached(h *lab.Host, hv *lab.Hypervisor, s spot, key string) {
-	if h.Network == nil {
-		return // reported already, or a lab without networks
-	}
-	for _, as := range h.Interfaces() {
-		if n := as.Network; n != nil && !slices.ContainsFunc(hv.Bridges, func(a lab.Attachment) bool { return a.Network == n }) {
-			r.fail(s, key, "hypervisor %s (%s) has no bridge for network %s: want bridges: {%s: …} there", hv.Name, hv.Pos, n.Name, n.Name)
-		}
 	}
 }
 
@@ -364,69 +344,4 @@ func (r *resolver) claimName(name string, s spot, key string, h *lab.Host) {
 		return
 	}
 	r.names[name] = h
-}
-
-func (r *resolver) hypervisorList() {
-	slab := make([]lab.Hypervisor, len(r.raw.Hypervisors.Entries))
-	for i, e := range r.raw.Hypervisors.Entries {
-		key := "hypervisors." + e.Name
-		r.identName(e.spot, key, e.Name)
-		missing(r, &e.V.URI, e.spot, key+".uri", "a libvirt URI such as qemu:///system")
-		h := &slab[i]
-		*h = lab.Hypervisor{
-			Pos: r.pos(e.spot), Name: e.Name, URI: string(e.V.URI.V), Pool: string(e.V.Pool.or(defaultPool)),
-			DomainType: string(e.V.DomainType.or(defaultDomainType)), Bridges: r.attachments(e, key),
-		}
-		if h.URI != "" && !strings.Contains(h.URI, ":") {
-			r.fail(e.V.URI.spot, key+".uri", "%q is not a libvirt URI: want one like qemu:///system or qemu+ssh://root@kvm1/system", h.URI)
-		}
-		r.hypervisors[e.Name] = h
-		r.lab.Hypervisors = append(r.lab.Hypervisors, h)
-	}
-}
-
-func (r *resolver) attachments(e *entry[rawHypervisor], key string) []lab.Attachment {
-	var out []lab.Attachment
-	for _, b := range e.V.Bridges.Entries {
-		n := r.networks[b.Name]
-		if n == nil {
-			r.unknownName(b.spot, key+".bridges."+b.Name, "network", b.Name, r.raw.Networks.names())
-			continue
-		}
-		a := lab.Attachment{Network: n, Bridge: string(b.V.Short.or(""))}
-		if long := b.V.Long; long != nil {
-			r.attachment(&a, long, b.spot, key+".bridges."+b.Name)
-		}
-		out = append(out, a)
-	}
-	return out
-}
-
-// attachment resolves the long form of what carries a network.
-func (r *resolver) attachment(a *lab.Attachment, raw *rawAttachment, s spot, key string) {
-	a.LibvirtNetwork, a.OVS, a.Macvtap = string(raw.Network.V), string(raw.OVS.V), string(raw.Macvtap.V)
-	a.PortGroup, a.VLAN = string(raw.PortGroup.V), int(raw.VLAN.V)
-	var first spot
-	for _, k := range [...]struct {
-		name string
-		s    spot
-	}{{"network", raw.Network.spot}, {"ovs", raw.OVS.spot}, {"macvtap", raw.Macvtap.spot}} {
-		switch {
-		case !k.s.set():
-		case first.set():
-			r.fail(k.s, key+"."+k.name, "excludes the one before (%s): want one of network, ovs and macvtap", r.pos(first))
-		default:
-			first = k.s
-		}
-	}
-	switch {
-	case !first.set():
-		r.failMissing(s, key+".network", "is missing: want the name of a libvirt network, or ovs: BRIDGE, or macvtap: INTERFACE")
-	case raw.PortGroup.set() && a.LibvirtNetwork == "":
-		r.fail(raw.PortGroup.spot, key+".portgroup", "is of a libvirt network only: want network too")
-	case raw.VLAN.set() && a.Macvtap != "":
-		r.fail(raw.VLAN.spot, key+".vlan", "is not possible with macvtap: want an interface of that VLAN")
-	case a.VLAN > 4094:
-		r.fail(raw.VLAN.spot, key+".vlan", "%d is no VLAN tag: want 1 to 4094", a.VLAN)
-	}
 }

@@ -155,7 +155,7 @@ type rawNIC struct {
 }
 
 type rawVM struct {
-	Hypervisor scalar[ident]                   `yaml:"hypervisor" req:"yes" doc:"Hypervisor that the VM runs on."`
+	Hypervisor oneOrMore[ident]                `yaml:"hypervisor" req:"yes" doc:"Hypervisor that the VM runs on. A list, or any: bootlab vm create chooses one of these, or of all, with enough memory, few VMs of the same role and cluster, and the most free memory. The choice stays."`
 	CPUs       scalar[count]                   `yaml:"cpus" def:"2" doc:"Virtual CPUs."`
 	Memory     scalar[lab.Size]                `yaml:"memory" def:"4GiB" doc:"Memory."`
 	Disks      list[either[lab.Size, rawDisk]] `yaml:"disks" def:"none" doc:"Disks: a size, or details."`

@@ -1,0 +1,54 @@
+//go:build cgo && libvirt_dlopen
+
+package virt
+
+import "libvirt.org/go/libvirt"
+
+// node is Hypervisor.Node.
+func (c *libvirtConn) node() (Node, error) {
+	info, err := c.c.GetNodeInfo()
+	if err != nil {
+		return Node{}, plain(err)
+	}
+	n := Node{CPUs: int(info.Cpus), Memory: info.Memory << 10}
+	if stats, err := c.c.GetMemoryStats(libvirt.NODE_MEMORY_STATS_ALL_CELLS, 0); err == nil { // not every driver has it
+		n.Free = (stats.Free + stats.Buffers + stats.Cached) << 10
+	} else if free, err := c.c.GetFreeMemory(); err == nil {
+		n.Free = free
+	}
+	return n, nil
+}
+
+// pools is Hypervisor.Pools.
+func (c *libvirtConn) pools() ([]Pool, error) {
+	list, err := c.c.ListAllStoragePools(0)
+	if err != nil {
+		return nil, plain(err)
+	}
+	var pools []Pool
+	var failed error
+	for i := range list {
+		p, err := describePool(&list[i])
+		_ = list[i].Free()
+		switch {
+		case code(err) == libvirt.ERR_NO_STORAGE_POOL: // undefined since the list was made
+		case err != nil:
+			failed = plain(err)
+		default:
+			pools = append(pools, p)
+		}
+	}
+	return pools, failed
+}
+
+func describePool(p *libvirt.StoragePool) (Pool, error) {
+	name, err := p.GetName()
+	if err != nil {
+		return Pool{}, err
+	}
+	info, err := p.GetInfo()
+	if err != nil {
+		return Pool{}, err
+	}
+	return Pool{Name: name, Active: info.State == libvirt.STORAGE_POOL_RUNNING, Capacity: info.Capacity, Free: info.Available}, nil
+}
