@@ -78,6 +78,8 @@ type Machines interface {
 	VMs(ctx context.Context) ([]api.VM, error)
 	// VMPlan compares the machines of hosts with the lab file; nil: all. It asks the hypervisors.
 	VMPlan(ctx context.Context, hosts []string) ([]api.VMPlan, error)
+	// Hypervisors returns those of the lab, and what of them is taken. It asks them.
+	Hypervisors(ctx context.Context) ([]api.Hypervisor, error)
 	// VM does action to the machine of host and returns how it is afterwards.
 	VM(ctx context.Context, host string, action api.VMAction, opts api.VMOptions) (api.VM, error)
 	// Snapshots returns the snapshots of the machine of host, the oldest first.

@@ -37,6 +37,7 @@ func (a *Admin) apiRoutes(mux *http.ServeMux, why trust, changes map[string]endp
 	ask("pools", func(r *http.Request) (any, error) { return list(a.deps.Leases.Pools(r.Context())), nil })
 	ask("balancers", func(r *http.Request) (any, error) { return list(a.deps.Balancers.Balancers(r.Context())), nil })
 	ask("clusters", func(r *http.Request) (any, error) { return list(a.deps.Clusters.Clusters(r.Context())), nil })
+	ask("hypervisors", func(r *http.Request) (any, error) { return a.deps.Machines.Hypervisors(r.Context()) })
 	ask("vms", a.getVMs)
 	ask("vms/plan", a.getVMPlan)
 	mux.HandleFunc(api.Prefix+"vms/{host}/console", a.console)

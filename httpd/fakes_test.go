@@ -86,6 +86,10 @@ func (h *fakeDaemon) VMPlan(_ context.Context, hosts []string) (plan []api.VMPla
 	}
 	return plan, nil
 }
+func (h *fakeDaemon) Hypervisors(context.Context) (all []api.Hypervisor, _ error) {
+	return []api.Hypervisor{}, nil
+}
+
 func (h *fakeDaemon) VMs(context.Context) (vms []api.VM, _ error) { return vms, nil }
 
 func (h *fakeDaemon) Leases(_ context.Context, q api.LeaseQuery) (p api.LeasePage) {

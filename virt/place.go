@@ -48,12 +48,6 @@ func (s *Server) HypervisorOf(host string) string {
 	return ""
 }
 
-// Placed returns the table with each machine on the hypervisor that it was placed on.
-func (s *Server) Placed(t *Table) *Table {
-	byHost, _ := s.placements.all()
-	return t.placed(byHost)
-}
-
 func (t *Table) placed(byHost map[string]Placement) *Table {
 	if !t.open {
 		return t
@@ -98,15 +92,11 @@ func (m *machine) first() *machine {
 	return m.candidates[0]
 }
 
-// Where says where the table has a machine for which the lab file leaves the choice; "": the lab file names its hypervisor, or there is
-// no such machine.
-func (t *Table) Where(host string) string {
+// Choice says what the lab file lets bootlab choose for a host's machine, and where XML has it; "": it names the hypervisor.
+func (t *Table) Choice(host string) string {
 	m := t.byHost[host]
-	switch {
-	case m == nil || m.host.VM.Candidates == nil:
+	if m == nil || m.candidates == nil {
 		return ""
-	case m.isPlaced():
-		return "on " + m.vm.Hypervisor.Name + ", which was chosen"
 	}
 	return fmt.Sprintf("as on %s: vm create chooses one of %s", m.first().vm.Hypervisor.Name, m.names())
 }

@@ -17,7 +17,7 @@ import (
 func vmCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{Use: "vm", Short: "Manage virtual machines", Args: subcommand, RunE: help}
 	cmd.AddCommand(
-		vmPlan(o), vmApply(o),
+		vmPlan(o), vmApply(o), vmCapacity(o),
 		vmBoot(o, api.VMCreate, "Create virtual machines and start them: they boot from the network until they are installed"),
 		vmBoot(o, api.VMStart, "Start virtual machines"),
 		vmStop(o), vmDelete(o), vmConsole(o), vmLog(o), vmSnapshot(o),

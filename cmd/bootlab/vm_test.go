@@ -95,4 +95,17 @@ func TestVMCommands(t *testing.T) {
 		step{args: "vm delete prod --disks --yes", out: []string{"m1 is absent", "m3 is absent"}},
 		step{args: "vm plan", out: []string{"m1 one absent missing"}},
 	)
+	h.edit("vm: {hypervisor: one, cpus: 2", "vm: {hypervisor: any, cpus: 2")
+	h.until("any", func() bool { return strings.Contains(h.run("vm", "plan", "m2").out, "now that would be one") })
+	h.steps(
+		step{args: "vm list", out: []string{"m2 - absent"}},
+		step{args: "plan m2", out: []string{"DOMAIN m2 as on one: vm create chooses one of one, two"}},
+		step{args: "vm start m2", err: "create it first"},
+		step{args: "vm capacity", out: []string{"HYPERVISOR CPUS MEMORY FREE PROMISED OTHERS RUNNING POOLS", "0.1GiB - 0/1 default: "}},
+		step{args: "vm create m2", out: []string{"m2 is running on one"}},
+		step{args: "vm capacity --json", json: true, out: []string{`"running": 1`, `"vms": 2`, `"name": "default"`}},
+		step{args: "hosts --json", json: true, out: []string{`"hypervisor": "one"`}},
+		step{args: "vm plan m2", out: []string{"m2 one running ok"}},
+		step{args: "vm delete m2 --disks --yes", out: []string{"m2 is absent"}, not: []string{" on one"}},
+	)
 }

@@ -126,6 +126,8 @@ type Host struct {
 	Failed  bool         `json:"failed,omitempty"`          // its last boot stopped with an error
 	Last    *event.Event `json:"last,omitempty"`            // nil: never seen
 	VM      string       `json:"vm,omitempty"`              // running, stopped, absent, unknown; empty: bare metal
+
+	Hypervisor string `json:"hypervisor,omitempty"` // that has the VM, or is to have it; empty: none was chosen yet
 }
 
 // A NIC is one that a host does not boot from.

@@ -101,7 +101,7 @@ func (c *adminBackend) host(h *lab.Host, vms map[string]virt.State) api.Host {
 		a.IP, _ = addresses{c.Daemon}.AddrOf(h.MACs[0])
 	}
 	if h.VM != nil {
-		a.VM = string(vmState(vms[h.Name]))
+		a.VM, a.Hypervisor = string(vmState(vms[h.Name])), c.servers.virt.HypervisorOf(h.Name)
 	}
 	c.lastSeen(&a)
 	return a
@@ -129,9 +129,7 @@ func installState(s install.Status) string {
 
 // Plan implements httpd.Inventory.
 func (c *adminBackend) Plan(_ context.Context, host string, secrets api.Secrets) (string, error) {
-	s := *c.current.Load()
-	s.Virt = c.servers.virt.Placed(s.Virt)
-	p, err := plan.Of(&s, host)
+	p, err := plan.Of(c.current.Load(), host)
 	if err != nil {
 		return "", &api.Error{Status: http.StatusNotFound, Message: err.Error()}
 	}

@@ -96,7 +96,7 @@ type Machine struct {
 	ConfigNote string     `json:"config_note,omitempty"` // why there is no config document here
 	Refused    string     `json:"refused,omitempty"`     // why it would get nothing at all
 	DomainXML  string     `json:"domain_xml,omitempty"`
-	Placement  string     `json:"placement,omitempty"` // where the machine is or may be; empty: where the lab file says
+	Placement  string     `json:"placement,omitempty"` // what vm create chooses from, and where DomainXML has it; empty: the lab file names the hypervisor
 }
 
 // A BootFile is what one kind of firmware fetches, by DHCP options.
@@ -340,7 +340,7 @@ func machine(s *snapshot.Snapshot, h *lab.Host) (Machine, error) {
 		if m.DomainXML, err = s.Virt.XML(h.Name); err != nil {
 			return m, err
 		}
-		m.Placement = s.Virt.Where(h.Name)
+		m.Placement = s.Virt.Choice(h.Name)
 	}
 	return m, nil
 }

@@ -1,0 +1,26 @@
+package daemon
+
+import (
+	"context"
+
+	"github.com/bootlab/bootlab/internal/api"
+)
+
+// Hypervisors implements httpd.Machines.
+func (c *adminBackend) Hypervisors(ctx context.Context) ([]api.Hypervisor, error) {
+	all := []api.Hypervisor{}
+	for _, v := range c.servers.virt.Capacities(ctx) {
+		h := api.Hypervisor{
+			Name: v.Hypervisor, CPUs: v.Node.CPUs, Memory: v.Node.Memory, Free: v.Node.Free, Promised: v.Promised, Others: v.Others,
+			VMs: v.Machines, Running: v.Running, Pools: []api.StoragePool{},
+		}
+		if v.Err != nil {
+			h.Err = v.Err.Error()
+		}
+		for _, p := range v.Pools {
+			h.Pools = append(h.Pools, api.StoragePool(p))
+		}
+		all = append(all, h)
+	}
+	return all, nil
+}
