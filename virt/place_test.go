@@ -222,3 +222,20 @@ func TestPlacementAtTheSameTime(t *testing.T) {
 		}
 	}
 }
+
+// TestPlacementOfASharedVolume: two machines that may be on one hypervisor must not name one volume.
+func TestPlacementOfASharedVolume(t *testing.T) {
+	t.Parallel()
+	l := openLab("a", "b", "c")
+	for _, h := range l.Hosts {
+		h.VM.Disks = []lab.Disk{{Volume: "data.qcow2"}}
+	}
+	l.Hosts[0].VM.Candidates = l.Hypervisors[:1]
+	l.Hosts[1].VM.Candidates = l.Hypervisors[1:2]
+	l.Hosts[2].VM.Candidates = l.Hypervisors[1:]
+	_, err := virt.Compile(l)
+	wantErr(t, err, "hosts.c.vm.disks: volume data.qcow2 in pool default is a disk of host b")
+	if strings.Contains(err.Error(), "host a") {
+		t.Errorf("a is on no hypervisor of the others: %v", err)
+	}
+}

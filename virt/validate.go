@@ -1,6 +1,7 @@
 package virt
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -170,19 +171,30 @@ func checkShared(machines []*machine, problems *lab.Problems) {
 	owner := map[place]*machine{}
 	named := map[place]*machine{} // with volume in the lab file
 	for _, m := range machines {
-		if m.vm.Hypervisor == nil {
-			continue // reported already
+		problem := ""
+		for _, on := range m.everywhere() {
+			for i, d := range on.disksOf() {
+				at := place{on.vm.Hypervisor.URI, on.volumeID(i)}
+				if other := owner[at]; other != nil && (d.Volume != "" || named[at] != nil) {
+					problem = fmt.Sprintf("volume %s in pool %s is a disk of host %s (%s) too: a volume is of one machine",
+						at.Name, at.Pool, other.host.Name, other.host.Pos)
+				}
+				owner[at] = m
+				if d.Volume != "" {
+					named[at] = m
+				}
+			}
 		}
-		for i, d := range m.disksOf() {
-			at := place{m.vm.Hypervisor.URI, m.volumeID(i)}
-			if other := owner[at]; other != nil && (d.Volume != "" || named[at] != nil) {
-				problems.Addf(m.host.Pos, "hosts."+m.host.Name+".vm.disks", "volume %s in pool %s is a disk of host %s (%s) too: a volume is of one machine",
-					at.Name, at.Pool, other.host.Name, other.host.Pos)
-			}
-			owner[at] = m
-			if d.Volume != "" {
-				named[at] = m
-			}
+		if problem != "" {
+			problems.Addf(m.host.Pos, "hosts."+m.host.Name+".vm.disks", "%s", problem)
 		}
 	}
+}
+
+// everywhere returns the machine on each hypervisor that it may be on; nil: none, which is reported already.
+func (m *machine) everywhere() []*machine {
+	if m.isPlaced() {
+		return []*machine{m}
+	}
+	return m.candidates
 }
