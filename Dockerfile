@@ -33,7 +33,8 @@ RUN apt-get update \
  && apt-get install --yes --no-install-recommends ca-certificates libcap2-bin libvirt0 openssh-client netcat-openbsd \
  && rm -rf /var/lib/apt/lists/* \
  && groupadd --system --gid "$LIBVIRT_GID" libvirt \
- && useradd --system --uid 64098 --user-group --groups libvirt --home-dir /var/lib/bootlab --shell /usr/sbin/nologin bootlab \
+ && groupadd --system --gid 64098 bootlab \
+ && useradd --system --uid 64098 --gid bootlab --groups libvirt --home-dir /var/lib/bootlab --shell /usr/sbin/nologin bootlab \
  && install --directory --owner bootlab --group bootlab --mode 0750 /var/lib/bootlab /run/bootlab \
  && install --directory /etc/bootlab
 # In one step: a file that gets its capabilities in a later layer is stored twice. A feature that needs another capability

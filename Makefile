@@ -187,6 +187,10 @@ check: lint vulncheck generated test ## all that CI runs
 image: ## the container image
 	docker build -t bootlab:$(VERSION) .
 
+.PHONY: image-test
+image-test: ## the container image, built by buildah without an engine, serves as a user with two capabilities (root, ten minutes)
+	test/image.sh
+
 .PHONY: lab-up
 lab-up: ## a bridge lab0 with 10.77.0.1/24 in the network namespace bootlab, to try things in by hand
 	ip netns add bootlab
