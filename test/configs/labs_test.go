@@ -70,6 +70,11 @@ func TestUnitVerifies(t *testing.T) {
 		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 	}
 	// The exposure that systemd rates, from 0 to 10, times ten.
+	for _, want := range []string{"\nLimitCORE=0\n", "\nWatchdogSec=", "\nMemoryMax="} { // systemd-analyze does not ask for these
+		if !strings.Contains(text, want) {
+			t.Errorf("the unit lacks %q", strings.TrimSpace(want))
+		}
+	}
 	if out, err := exec.Command("systemd-analyze", "security", "--offline=true", "--threshold=20", file).CombinedOutput(); err != nil {
 		t.Errorf("systemd-analyze security: want 2.0 at most: %v\n%s", err, out)
 	}
