@@ -24,6 +24,8 @@ import (
 
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/test/support/netns"
+
+	"github.com/miekg/dns"
 )
 
 // certificate writes a certificate for a name that is its own authority, and its key, and returns their files.
@@ -190,5 +192,19 @@ func wantExplained(t *testing.T, s *Server, question, want string) {
 	t.Helper()
 	if got := explained(t, s, question, inside); !strings.Contains(got, want) {
 		t.Errorf("%s: %s\nwant %s", question, got, want)
+	}
+}
+
+// TestPadding: over TLS the length of a query says little about its name (RFC 8467).
+func TestPadding(t *testing.T) {
+	t.Parallel()
+	for length := range 60 {
+		n := nameOf(t, strings.Repeat("x", length+1)+".example.")
+		q := upstreamQuery{name: &n, qtype: typeA}
+		msg := q.message(queryStyle{edns: true, pad: true})
+		var m dns.Msg
+		if err := m.Unpack(msg); err != nil || len(msg)%paddedTo != 0 {
+			t.Fatalf("a name of %d octets: a query of %d, %v", length, len(msg), err)
+		}
 	}
 }

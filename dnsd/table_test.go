@@ -398,3 +398,14 @@ func TestBesideCNAME(t *testing.T) {
 		t.Error("two CNAMEs at a name are taken")
 	}
 }
+
+// TestWildcardBesideEmptyName: a name below an empty non-terminal is not synthesized from a wildcard beside that (RFC 4592 section 2.2.2).
+func TestWildcardBesideEmptyName(t *testing.T) {
+	t.Parallel()
+	table := compile(t, &lab.Lab{Zones: []*lab.Zone{zoneOfLines("z.test.", "* A 192.0.2.1", "a.empty A 192.0.2.2")}})
+	wantAnswers(t, newServer(t, table, nil), outside, []dialogue{
+		{"b.z.test. A", "NOERROR aa\nan b.z.test. A 192.0.2.1"},
+		{"empty.z.test. A", "NOERROR aa\nns z.test. SOA z.test."},
+		{"b.empty.z.test. A", "NXDOMAIN aa\nns z.test. SOA z.test."},
+	})
+}
