@@ -216,7 +216,7 @@ func (s *Server) committed(p *pending, out sender) {
 	case c.State == leases.Active && c.Err == nil:
 		s.ack(x, &x.reply, p.frame)
 	case c.State == leases.Active && errors.Is(c.Err, leases.ErrTaken):
-		s.nak(x, c.Addr, "address was leased to another machine")
+		s.nak(x, c.Addr, event.AddressTaken, "address was leased to another machine")
 	case c.Err != nil:
 		s.dropped(dropCommit)
 	case c.State == leases.Released:

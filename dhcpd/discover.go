@@ -17,7 +17,7 @@ func (s *Server) discover(x *exchange) dropReason {
 	case x.host.reserved():
 		return s.offer(x, x.host.IP)
 	case x.pool == nil:
-		return s.refuse(x, x.noAddress())
+		return s.refuseNoAddress(x)
 	}
 	if why := s.admit(x); why != dropNone {
 		return why
@@ -43,7 +43,7 @@ func (s *Server) offerFromPool(x *exchange) dropReason {
 	switch {
 	case err != nil:
 		s.noticeFull(x)
-		return s.refuse(x, s.poolFull(x))
+		return s.refuse(x, event.PoolFull, s.poolFull(x))
 	case !fresh || !s.needsProbe(x, addr):
 		return s.offer(x, addr)
 	case s.probes.take(s.deps.Now()):
@@ -65,7 +65,7 @@ func (s *Server) admit(x *exchange) dropReason {
 	port := relayPort(&x.req)
 	if most := x.pool.PerPort; most > 0 && port != "" {
 		if have := book.LiveOnRelayPort(addrs, port); have >= most {
-			return s.refuse(x, fmt.Sprintf("the machines behind relay port %s have %d addresses of pool %s, the limit of a port (per_port)", port, have, x.pool.Name))
+			return s.refuse(x, event.PortLimit, fmt.Sprintf("the machines behind relay port %s have %d addresses of pool %s, the limit of a port (per_port)", port, have, x.pool.Name))
 		}
 	}
 	if s.floods.on(x.pool.Pool) && !s.floods.askedBefore(x.req.MAC) {

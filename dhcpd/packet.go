@@ -175,11 +175,11 @@ func (s *Server) dispatch(x *exchange) dropReason {
 }
 
 // noAddress says why the machine has no address in this network.
-func (x *exchange) noAddress() string {
+func (x *exchange) noAddress() (event.Reason, string) {
 	if h := x.t.hosts[x.req.MAC]; h.reserved() && h.scope != x.scope {
-		return fmt.Sprintf("reservation is in network %s, the machine is in %s", h.scope.network.Name, x.scope.network.Name)
+		return event.OtherNetwork, fmt.Sprintf("reservation is in network %s, the machine is in %s", h.scope.network.Name, x.scope.network.Name)
 	}
-	return "no reservation, and no pool of network " + x.scope.network.Name + " takes this machine"
+	return event.NoReservation, "no reservation, and no pool of network " + x.scope.network.Name + " takes this machine"
 }
 
 // clientDetail is the client and its architecture, if it sends one: "pxe arch 7".
@@ -198,8 +198,14 @@ func (s *Server) record(x *exchange, e event.Event) {
 	s.deps.Events.Record(e)
 }
 
+// refuseNoAddress refuses a machine that has no address in this network.
+func (s *Server) refuseNoAddress(x *exchange) dropReason {
+	reason, why := x.noAddress()
+	return s.refuse(x, reason, why)
+}
+
 // refuse records that the machine gets no address. The client is not answered.
-func (s *Server) refuse(x *exchange, why string) dropReason {
-	s.record(x, event.Event{Kind: event.DHCPRefused, Addr: x.req.Requested, Detail: x.clientDetail(), Err: why})
+func (s *Server) refuse(x *exchange, reason event.Reason, why string) dropReason {
+	s.record(x, event.Event{Kind: event.DHCPRefused, Addr: x.req.Requested, Detail: x.clientDetail(), Err: why, Reason: reason})
 	return dropRefused
 }

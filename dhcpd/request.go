@@ -57,17 +57,18 @@ func (s *Server) grant(x *exchange, addr netip.Addr, selecting bool) dropReason 
 	found := book.Decide(mac, pool, addr)
 	switch {
 	case !x.scope.network.Subnet.Contains(addr):
-		return s.nak(x, addr, "address is not of network "+x.scope.network.Name)
+		return s.nak(x, addr, event.OtherSubnet, "address is not of network "+x.scope.network.Name)
 	case x.host.reserved():
 		if addr != x.host.IP {
-			return s.nak(x, addr, "address reserved for this machine is "+x.host.IP.String())
+			return s.nak(x, addr, event.OtherReservation, "address reserved for this machine is "+x.host.IP.String())
 		}
 	case pool == nil && !selecting && !found.Leased:
-		return s.refuse(x, x.noAddress())
+		return s.refuseNoAddress(x)
 	case pool == nil:
-		return s.nak(x, addr, x.noAddress())
+		reason, why := x.noAddress()
+		return s.nak(x, addr, reason, why)
 	case !found.Free:
-		return s.nak(x, addr, "address is not free for this machine")
+		return s.nak(x, addr, event.AddressTaken, "address is not free for this machine")
 	}
 	lease := s.leaseTime(x)
 	if s.endings.pending(mac) { // what it has now is about to end: the new lease is one to store, after that
@@ -132,11 +133,11 @@ func (s *Server) watchBootLoop(x *exchange, a *wire.Reply) {
 	}
 }
 
-func (s *Server) nak(x *exchange, addr netip.Addr, message string) dropReason {
+func (s *Server) nak(x *exchange, addr netip.Addr, reason event.Reason, message string) dropReason {
 	s.deps.Book.Withdraw(x.req.MAC)
 	x.reply = wire.Reply{Req: &x.req, Type: wire.Nak, ServerID: x.serverID, Message: message}
 	s.send(x, &x.reply)
-	s.record(x, event.Event{Kind: event.DHCPNak, Addr: addr, Err: message})
+	s.record(x, event.Event{Kind: event.DHCPNak, Addr: addr, Err: message, Reason: reason})
 	return dropNone
 }
 

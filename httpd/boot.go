@@ -363,7 +363,7 @@ func (b *Boot) whole(w *reply, q *request, size int) bool {
 	if q.target.route == routeScript {
 		kind = event.ScriptRefused
 	}
-	b.record(q, event.Event{Kind: kind, Err: fmt.Sprintf("a part was requested (Range: %.100q): only the whole document is sent", redact(part, q.target.token))})
+	b.record(q, event.Event{Kind: kind, Reason: event.BadRequest, Err: fmt.Sprintf("a part was requested (Range: %.100q): only the whole document is sent", redact(part, q.target.token))})
 	return false
 }
 

@@ -88,7 +88,7 @@ func (b *Boot) transfer(w *reply, q *request, content io.ReadSeeker, info fs.Fil
 	}
 	err := w.finish()
 	if err == nil && strconv.FormatInt(w.sent, 10) != h.Get("Content-Length") {
-		err = errors.New("the file changed while it was sent")
+		err = errChanged
 	}
 	switch {
 	case err != nil:
@@ -139,15 +139,23 @@ func (b *Boot) missing(w *reply, q *request, err error) {
 		code, why = http.StatusInternalServerError, err.Error()
 	}
 	refuse(w, code)
-	b.record(q, event.Event{Kind: event.FileMissing, Err: why})
+	b.record(q, event.Event{Kind: event.FileMissing, Err: why, Reason: files.ReasonOf(err)})
 }
 
+// errChanged is why a file was not sent whole.
+var errChanged = errors.New("the file changed while it was sent")
+
+// aborted records that an answer did not leave whole.
 func (b *Boot) aborted(w *reply, q *request, err error) {
-	why := err.Error()
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		why = "the client accepted no data for " + b.limits.Stall.String()
+	e := event.Event{Kind: event.FileAborted, Bytes: w.sent, Err: err.Error(), Reason: event.Closed}
+	e.Size, _ = strconv.ParseInt(w.Header().Get("Content-Length"), 10, 64) // 0: not known
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		e.Err, e.Reason = "the client accepted no data for "+b.limits.Stall.String(), event.Stalled
+	case errors.Is(err, errChanged):
+		e.Reason = event.FileChanged
 	}
-	b.record(q, event.Event{Kind: event.FileAborted, Bytes: w.sent, Err: why})
+	b.record(q, e)
 }
 
 // record records e with the machine, the path and the duration.
@@ -209,7 +217,7 @@ func setIf(h http.Header, name, value string) {
 func (b *Boot) noMirror(w *reply, q *request, err error) {
 	code := statusOf(err)
 	if code == http.StatusForbidden {
-		b.record(q, event.Event{Kind: event.FileMissing, Err: "not to be served"})
+		b.record(q, event.Event{Kind: event.FileMissing, Err: "not to be served", Reason: event.NotServed})
 	}
 	b.deps.Log.Debug("mirror", keyPath, q.target.String(), keyStatus, code, keyErr, err)
 	refuse(w, code)

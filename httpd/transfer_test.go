@@ -51,7 +51,7 @@ func TestStalledReader(t *testing.T) {
 	w := newBootServer(t, httpd.Limits{Stall: time.Second}, map[string][]byte{"images/vmlinuz": image(big)})
 	w.ask(t, "/files/images/vmlinuz")
 	e := w.events.next(t)
-	if e.Kind != event.FileAborted || e.Err != "the client accepted no data for 1s" || e.Bytes == 0 || e.Bytes == big {
+	if e.Kind != event.FileAborted || e.Err != "the client accepted no data for 1s" || e.Reason != event.Stalled || e.Bytes == 0 || e.Bytes == big || e.Size != big {
 		t.Errorf("event %+v", e)
 	}
 }

@@ -9,7 +9,9 @@ import (
 	"path"
 	"strings"
 
+	"github.com/bootlab/bootlab/internal/boot/files"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 // A refusal is why a request is answered with an ERROR packet. The message goes to the client and says nothing about this
@@ -17,6 +19,7 @@ import (
 type refusal struct {
 	code     ErrorCode
 	message  string
+	reason   event.Reason
 	err      error
 	reported bool // the boot service has recorded an event: no second one
 }
@@ -39,11 +42,11 @@ func refuse(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
-		return &refusal{code: CodeNotFound, message: "file not found", err: err}
+		return &refusal{code: CodeNotFound, reason: files.ReasonOf(err), message: "file not found", err: err}
 	case errors.Is(err, fs.ErrPermission):
-		return &refusal{code: CodeAccess, message: "access violation", err: err}
+		return &refusal{code: CodeAccess, reason: files.ReasonOf(err), message: "access violation", err: err}
 	}
-	return &refusal{code: CodeUndefined, message: "cannot read file", err: err}
+	return &refusal{code: CodeUndefined, reason: event.Unreadable, message: "cannot read file", err: err}
 }
 
 // open opens what t names. The error is always a *refusal.
@@ -87,7 +90,7 @@ func (s *Server) openScript(ctx context.Context, t target, from netip.Addr) (con
 		if mac, ok = s.deps.Leases.MACOf(from); !ok && t.name == lab.GRUBName {
 			return inMemory([]byte(grubByMAC)), nil
 		} else if !ok {
-			return content{}, &refusal{code: CodeNotFound, message: "file not found", err: errNoLease}
+			return content{}, &refusal{code: CodeNotFound, reason: event.UnknownMachine, message: "file not found", err: errNoLease}
 		}
 	}
 	script, err := s.deps.Scripts.Script(ctx, mac, from, t.name)

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 // readAheadBytes is how many bytes of packets a transfer reads at once when its client has answered.
@@ -66,7 +68,7 @@ func (r *readAhead) fill(first int64) error {
 		if err == nil || errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
-		return &refusal{code: CodeUndefined, message: "cannot read file", err: fmt.Errorf("read block %d: %w", first, err)}
+		return &refusal{code: CodeUndefined, reason: event.Unreadable, message: "cannot read file", err: fmt.Errorf("read block %d: %w", first, err)}
 	}
 	for i := range n {
 		packet := r.buf[i*size:]

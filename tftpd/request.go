@@ -188,17 +188,17 @@ func (s *Server) received(ctx context.Context, t *transfer) {
 // prepare opens what was asked for and negotiates the options. The error is a *refusal.
 func (s *Server) prepare(ctx context.Context, table *Table, t *transfer, r Request) error {
 	if !table.answers(t.client.Addr()) {
-		return &refusal{code: CodeAccess, message: "not in the lab", err: errOutside}
+		return &refusal{code: CodeAccess, reason: event.Outside, message: "not in the lab", err: errOutside}
 	}
 	if r.Write {
-		return &refusal{code: CodeAccess, message: "read-only server", err: errors.New("a write request: the server is read-only")}
+		return &refusal{code: CodeAccess, reason: event.BadRequest, message: "read-only server", err: errors.New("a write request: the server is read-only")}
 	}
 	if r.Mode != "octet" && r.Mode != "netascii" {
-		return &refusal{code: CodeIllegal, message: "unknown mode", err: fmt.Errorf("mode %q: want octet or netascii", printable(r.Mode))}
+		return &refusal{code: CodeIllegal, reason: event.BadRequest, message: "unknown mode", err: fmt.Errorf("mode %q: want octet or netascii", printable(r.Mode))}
 	}
 	target, ok := resolve(r.Name)
 	if !ok {
-		return &refusal{code: CodeAccess, message: "access violation", err: errNoSuchPath}
+		return &refusal{code: CodeAccess, reason: event.NotServed, message: "access violation", err: errNoSuchPath}
 	}
 	c, err := s.open(ctx, table, target, t.client.Addr())
 	if err != nil {
@@ -236,9 +236,9 @@ func (s *Server) finish(t *transfer, r Request, err error, took time.Duration) {
 	case errors.Is(err, errProbe):
 		result, e.Kind = resultProbe, event.TFTPProbe
 	case errors.As(err, &refused) && t.base == 0:
-		result, e.Kind, e.Err = resultRefused, event.TFTPRefused, redact(withoutPath(refused.err, e.Detail))
+		result, e.Kind, e.Err, e.Reason = resultRefused, event.TFTPRefused, redact(withoutPath(refused.err, e.Detail)), refused.reason
 	default:
-		e.Kind, e.Bytes, e.Err = event.TFTPFailed, t.acked(), err.Error()
+		e.Kind, e.Bytes, e.Size, e.Err, e.Reason = event.TFTPFailed, t.acked(), t.readAhead.content.size, err.Error(), reasonOf(err)
 	}
 	s.stats.results[result].Inc()
 	s.stats.bytes.Add(float64(e.Bytes))
@@ -251,6 +251,21 @@ func (s *Server) finish(t *transfer, r Request, err error, took time.Duration) {
 	case result == resultFailed && !sentError && !errors.Is(err, errReplaced): // then the client's next transfer is in progress
 		s.sendError(t, CodeUndefined, "transfer aborted")
 	}
+}
+
+// reasonOf returns why a transfer failed; empty: for none of the known reasons.
+func reasonOf(err error) event.Reason {
+	_, sentError := errors.AsType[*clientError](err)
+	refused, unread := errors.AsType[*refusal](err)
+	switch {
+	case unread:
+		return refused.reason
+	case errors.Is(err, errSilent):
+		return event.Stalled
+	case sentError, errors.Is(err, errGone), errors.Is(err, errReplaced):
+		return event.Closed
+	}
+	return ""
 }
 
 // withoutPath leaves out of err the path, where the name that was asked for ends with it.

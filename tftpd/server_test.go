@@ -256,7 +256,7 @@ func testRetransmission(t *testing.T, single bool) {
 	if got := c.errorPacket(); got != "0 transfer aborted" {
 		t.Errorf("error %q", got)
 	}
-	if e := s.events.next(t); e.Kind != event.TFTPFailed || e.Err != "the client stopped answering" {
+	if e := s.events.next(t); e.Kind != event.TFTPFailed || e.Err != "the client stopped answering" || e.Reason != event.Stalled || e.Size == 0 || e.Bytes >= e.Size {
 		t.Errorf("event %+v", e)
 	}
 	if n := testutil.ToFloat64(counter(t, s, tftpd.MetricResent, "")); n != 3 {

@@ -154,10 +154,11 @@ type Boot struct {
 // A Diagnosis says where the last boot of a host stopped, and why.
 type Diagnosis struct {
 	Host     string        `json:"host"`
-	State    string        `json:"state"`           // done, booting, stopped, or unknown: nothing that bootlab sees can tell
-	Stage    event.Stage   `json:"stage,omitempty"` // where it is, or stopped
-	Since    time.Time     `json:"since,omitzero"`  // of the last event that State is about; zero: none
-	Cause    string        `json:"cause"`           // one sentence
+	State    string        `json:"state"`            // done, booting, stopped, or unknown: nothing that bootlab sees can tell
+	Stage    event.Stage   `json:"stage,omitempty"`  // where it is, or stopped
+	Since    time.Time     `json:"since,omitzero"`   // of the last event that State is about; zero: none
+	Reason   event.Reason  `json:"reason,omitempty"` // why a request was refused or a transfer ended; empty: Cause is about none
+	Cause    string        `json:"cause"`            // one sentence
 	Evidence []event.Event `json:"evidence,omitempty"`
 	Facts    []string      `json:"facts,omitempty"` // measured now, beside the events: a server that does not serve, a full pool
 	Do       []string      `json:"do,omitempty"`    // what to do about it, with commands

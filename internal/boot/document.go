@@ -72,8 +72,8 @@ func (s *Service) Answer(ctx context.Context, macs []lab.MAC, from netip.Addr) (
 		}
 		return doc, err
 	}
-	err := forbidden("no machine of the lab that asks for an answer has one of these NICs and this address", nil)
-	e := event.Event{Kind: event.ConfigRefused, Addr: from, Detail: lab.PathAnswer, Err: err.Error()}
+	err := forbidden(event.UnknownMachine, "no machine of the lab that asks for an answer has one of these NICs and this address", nil)
+	e := event.Event{Kind: event.ConfigRefused, Addr: from, Detail: lab.PathAnswer}
 	if len(macs) > 0 {
 		e.MAC = macs[0]
 	}
@@ -84,15 +84,15 @@ func (s *Service) Answer(ctx context.Context, macs []lab.MAC, from netip.Addr) (
 func (s *Service) answer(ctx context.Context, t *Table, a asker) (*Document, error) {
 	token, err := s.deps.Installs.Token(ctx, a.host)
 	if err != nil {
-		return nil, forbidden("not for "+a.host.Name+" now", err)
+		return nil, forbidden(notThisBoot(err), "not for "+a.host.Name+" now", err)
 	}
 	data, err := a.recipe.Data(t.lab, a.host, a.mac, token)
 	if err != nil {
-		return nil, unavailable("render the config document of "+a.host.Name, err)
+		return nil, unrendered("the config document of "+a.host.Name, err)
 	}
 	name, err := a.recipe.ConfigName(data)
 	if err != nil {
-		return nil, unavailable("render the config document of "+a.host.Name, err)
+		return nil, unrendered("the config document of "+a.host.Name, err)
 	}
 	return s.document(ctx, t, a, token, name)
 }
@@ -110,17 +110,17 @@ func (s *Service) config(ctx context.Context, t *Table, mac lab.MAC, token, name
 func (s *Service) document(ctx context.Context, t *Table, a asker, token, name string) (*Document, error) {
 	h, r := a.host, a.recipe
 	if a.silent {
-		return nil, unavailable("asked from "+a.addr.String()+", where "+h.Name+" does not answer ARP", nil)
+		return nil, unavailable(event.Silent, "asked from "+a.addr.String()+", where "+h.Name+" does not answer ARP", nil)
 	}
 	if err := s.deps.Installs.Confirm(ctx, h, token); err != nil {
-		return nil, unavailable("keep the state of this boot", err)
+		return nil, unavailable(event.NotStored, "keep the state of this boot", err)
 	}
 	data, err := r.Data(t.lab, h, a.mac, token)
 	if err != nil {
 		if _, wrong := s.authorize(h, r, token, false); wrong != nil {
 			return nil, wrong
 		}
-		return nil, unavailable("render the config document of "+h.Name, err)
+		return nil, unrendered("the config document of "+h.Name, err)
 	}
 	counts := r.Counts(data, name)
 	release, err := s.authorize(h, r, token, counts)
@@ -152,9 +152,9 @@ func (s *Service) authorize(h *lab.Host, r *recipe.Recipe, token string, counts 
 	}
 	switch {
 	case errors.Is(err, install.ErrBusy):
-		return nil, unavailable("not for this boot of "+h.Name+" yet", err)
+		return nil, unavailable(notThisBoot(err), "not for this boot of "+h.Name+" yet", err)
 	case err != nil:
-		return nil, forbidden("not for this boot of "+h.Name, err)
+		return nil, forbidden(notThisBoot(err), "not for this boot of "+h.Name, err)
 	}
 	return release, nil
 }
@@ -166,9 +166,9 @@ func render(r *recipe.Recipe, data recipe.Data, name string) (recipe.Document, e
 	case err == nil:
 		return doc, nil
 	case errors.Is(err, fs.ErrNotExist) && name != "" && !r.Knows(data, name):
-		return recipe.Document{}, &Refusal{http.StatusNotFound, "no such document", err}
+		return recipe.Document{}, &Refusal{http.StatusNotFound, event.NotFound, "no such document", err}
 	default:
-		return recipe.Document{}, unavailable("render the config document of "+data.Host.Name, err)
+		return recipe.Document{}, unrendered("the config document of "+data.Host.Name, err)
 	}
 }
 
@@ -176,16 +176,17 @@ func render(r *recipe.Recipe, data recipe.Data, name string) (recipe.Document, e
 // only.
 type Refusal struct {
 	Status int // HTTP
-	Reason string
+	Reason event.Reason
+	Text   string
 	Err    error // may be nil
 }
 
 // Error implements error.
 func (r *Refusal) Error() string {
 	if r.Err == nil {
-		return r.Reason
+		return r.Text
 	}
-	return fmt.Sprintf("%s: %v", r.Reason, r.Err)
+	return fmt.Sprintf("%s: %v", r.Text, r.Err)
 }
 
 // Unwrap returns the cause.
@@ -195,7 +196,40 @@ func (r *Refusal) Unwrap() error { return r.Err }
 // any status below 500.
 func (r *Refusal) HTTPStatus() int { return r.Status }
 
-func forbidden(reason string, err error) *Refusal { return &Refusal{http.StatusForbidden, reason, err} }
-func unavailable(reason string, err error) *Refusal {
-	return &Refusal{http.StatusServiceUnavailable, reason, err}
+func forbidden(reason event.Reason, text string, err error) *Refusal {
+	return &Refusal{http.StatusForbidden, reason, text, err}
+}
+
+func unavailable(reason event.Reason, text string, err error) *Refusal {
+	return &Refusal{http.StatusServiceUnavailable, reason, text, err}
+}
+
+// unrendered is the refusal of what has an error, or does not exist yet: 503, so that the machine asks again.
+func unrendered(what string, err error) *Refusal {
+	reason := event.NotRendered
+	if errors.Is(err, fs.ErrNotExist) {
+		reason = event.NotFound
+	}
+	return unavailable(reason, "render "+what, err)
+}
+
+// reasonOf returns why err refuses a request; empty: it does not say.
+func reasonOf(err error) event.Reason {
+	if refusal, ok := errors.AsType[*Refusal](err); ok {
+		return refusal.Reason
+	}
+	return ""
+}
+
+// notThisBoot returns why an installation does not allow what a machine asks for.
+func notThisBoot(err error) event.Reason {
+	switch {
+	case errors.Is(err, install.ErrBusy):
+		return event.BeingRead
+	case errors.Is(err, install.ErrReads):
+		return event.AlreadyRead
+	case errors.Is(err, install.ErrToken):
+		return event.WrongToken
+	}
+	return event.NoBoot
 }

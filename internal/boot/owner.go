@@ -29,7 +29,7 @@ type asker struct {
 func (s *Service) owner(t *Table, mac lab.MAC, from netip.Addr) (asker, error) {
 	h := s.machine(t, mac, from)
 	if h == nil || h.Profile == nil {
-		return asker{}, forbidden("no machine of the lab has this MAC", nil)
+		return asker{}, forbidden(event.UnknownMachine, "no machine of the lab has this MAC", nil)
 	}
 	silent, err := s.mayAsk(t, h, mac, from)
 	if err != nil {
@@ -86,9 +86,9 @@ func (s *Service) fromOwnAddress(t *Table, h *lab.Host, mac lab.MAC, from netip.
 	case from == holds || h.Has(from):
 		return nil
 	case !ok:
-		return forbidden("asked from "+from.String()+", but "+h.Name+" holds no address", nil)
+		return forbidden(event.WrongAddress, "asked from "+from.String()+", but "+h.Name+" holds no address", nil)
 	default:
-		return forbidden("asked from "+from.String()+", but "+h.Name+" holds "+holds.String(), nil)
+		return forbidden(event.WrongAddress, "asked from "+from.String()+", but "+h.Name+" holds "+holds.String(), nil)
 	}
 }
 
@@ -103,14 +103,14 @@ func (s *Service) sentBy(name string, own []lab.MAC, from netip.Addr, conflict e
 func refusalOf(found neighbour.Found, err error, name string, from netip.Addr, conflict error) error {
 	switch {
 	case err != nil:
-		return unavailable("find out which machine uses "+from.String(), err)
+		return unavailable("", "find out which machine uses "+from.String(), err)
 	case found.User == neighbour.Foreign && found.Both:
 		// The machine is there: if this is its own request, it should ask again once the answer goes to it.
-		return unavailable("asked from "+from.String()+", which "+found.MAC.String()+" uses beside "+name, conflict)
+		return unavailable(event.OtherMachine, "asked from "+from.String()+", which "+found.MAC.String()+" uses beside "+name, conflict)
 	case found.User == neighbour.Foreign:
-		return forbidden("asked from "+from.String()+" by "+found.MAC.String()+", which is no NIC of "+name, conflict)
+		return forbidden(event.OtherMachine, "asked from "+from.String()+" by "+found.MAC.String()+", which is no NIC of "+name, conflict)
 	case found.User == neighbour.None:
-		return unavailable("asked from "+from.String()+", but no machine answers ARP there", nil)
+		return unavailable(event.Silent, "asked from "+from.String()+", but no machine answers ARP there", nil)
 	}
 	return nil
 }
@@ -131,13 +131,13 @@ func (s *Service) mayReport(t *Table, mac lab.MAC, from netip.Addr) error {
 func (s *Service) fromReportedAddress(t *Table, mac lab.MAC, from netip.Addr) error {
 	n := t.lab.NetworkOf(from)
 	if n == nil {
-		return forbidden("asked from "+from.String()+", which is in no network of the lab", nil)
+		return forbidden(event.Outside, "asked from "+from.String()+", which is in no network of the lab", nil)
 	}
 	if !leasedHere(n) {
 		return nil
 	}
 	if holds, ok := s.addrOf(t, mac); !ok || holds != from {
-		return forbidden("asked from "+from.String()+", which "+mac.String()+" does not hold", nil)
+		return forbidden(event.WrongAddress, "asked from "+from.String()+", which "+mac.String()+" does not hold", nil)
 	}
 	return nil
 }
@@ -155,11 +155,15 @@ func (s *Service) claimed(t *Table, mac lab.MAC, from netip.Addr) bool {
 	return s.fromReportedAddress(t, mac, from) != nil
 }
 
-// recordRefusal records that a request was refused with err, and whether another machine may have made it.
+// recordRefusal records that a request was refused with err, and whether another machine may have made it. Without e.Err it is err's text.
 func (s *Service) recordRefusal(t *Table, e event.Event, err error) {
 	conflict := errors.Is(err, errConflict)
 	if conflict {
 		e.Kind = event.AddressConflict
+	}
+	e.Reason = reasonOf(err)
+	if e.Err == "" {
+		e.Err = err.Error()
 	}
 	e.Claimed = conflict || errors.Is(err, errOther) || s.claimed(t, e.MAC, e.Addr)
 	s.deps.Events.Record(e)

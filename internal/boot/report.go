@@ -34,9 +34,9 @@ func (s *Service) done(ctx context.Context, h *lab.Host, token string) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, install.ErrToken), errors.Is(err, install.ErrState):
-		return forbidden("not for this boot of "+h.Name, err)
+		return forbidden(notThisBoot(err), "not for this boot of "+h.Name, err)
 	default:
-		return unavailable("keep the state of "+h.Name, err)
+		return unavailable(event.NotStored, "keep the state of "+h.Name, err)
 	}
 }
 
@@ -45,14 +45,14 @@ func (s *Service) done(ctx context.Context, h *lab.Host, token string) error {
 func (s *Service) Report(ctx context.Context, mac lab.MAC, query string, from netip.Addr) error {
 	t := s.deps.Table()
 	if err := s.mayReport(t, mac, from); err != nil {
-		s.recordRefusal(t, event.Event{Kind: event.ScriptRefused, MAC: mac, Addr: from, Detail: "report", Err: err.Error()}, err)
+		s.recordRefusal(t, event.Event{Kind: event.ScriptRefused, MAC: mac, Addr: from, Detail: "report"}, err)
 		return err
 	}
 	facts := discovered.ParseFacts(query)
 	changed, err := s.deps.Discovered.Report(ctx, mac, from, facts)
 	switch {
 	case err != nil:
-		return unavailable("keep the report of "+mac.String(), err)
+		return unavailable(event.NotStored, "keep the report of "+mac.String(), err)
 	case changed:
 		s.deps.Events.Record(event.Event{Kind: event.MachineReported, MAC: mac, Addr: from, Detail: summary(facts)})
 	}

@@ -40,7 +40,7 @@ func (s *Service) Script(ctx context.Context, mac lab.MAC, from netip.Addr, name
 	t := s.deps.Table()
 	d, err := s.script(ctx, t, mac, from, loaderOf(name))
 	if err != nil {
-		s.recordRefusal(t, event.Event{Kind: event.ScriptRefused, MAC: mac, Addr: from, Detail: name, Err: err.Error()}, err)
+		s.recordRefusal(t, event.Event{Kind: event.ScriptRefused, MAC: mac, Addr: from, Detail: name}, err)
 		return nil, err
 	}
 	e := event.Event{Kind: event.ScriptServed, MAC: mac, Addr: from, Detail: name + ": " + d.what, Bytes: int64(len(d.body))}
@@ -51,7 +51,7 @@ func (s *Service) Script(ctx context.Context, mac lab.MAC, from netip.Addr, name
 	return NewScript(d.body, func(ctx context.Context) error {
 		// By TFTP the script may have gone to a machine that took the address since.
 		if err := s.stillOwn(t, d.host, mac, from); err != nil {
-			s.recordRefusal(t, event.Event{Kind: event.ScriptRefused, MAC: mac, Addr: from, Detail: name, Err: err.Error()}, err)
+			s.recordRefusal(t, event.Event{Kind: event.ScriptRefused, MAC: mac, Addr: from, Detail: name}, err)
 			return err
 		}
 		s.deps.Events.Record(e)
@@ -110,7 +110,7 @@ func (s *Service) install(ctx context.Context, t *Table, h *lab.Host, mac lab.MA
 	case errors.As(err, &refusal):
 		return d, ticket, refusal
 	case err != nil:
-		return d, ticket, unavailable("keep the state of this boot", err)
+		return d, ticket, unavailable(event.NotStored, "keep the state of this boot", err)
 	case ticket.Held:
 		return decision{body: l.local(h, "is held, not installed (bootlab install "+h.Name+")"), what: "local boot, held"}, ticket, nil
 	case ticket.Unknown != "":
@@ -133,7 +133,7 @@ func (t *Table) prepare(h *lab.Host, mac lab.MAC) (install.Signals, error) {
 		err = firstFault(r, data)
 	}
 	if err != nil {
-		return 0, unavailable("render what "+h.Name+" boots", err)
+		return 0, unrendered("what "+h.Name+" boots", err)
 	}
 	return r.Signals(data), nil
 }
@@ -155,11 +155,11 @@ func (s *Service) render(t *Table, h *lab.Host, mac lab.MAC, token string, l loa
 	r := t.recipes[h.Profile]
 	data, err := r.Data(t.lab, h, mac, token)
 	if err != nil {
-		return nil, unavailable("render the script of "+h.Name, err)
+		return nil, unrendered("the script of "+h.Name, err)
 	}
 	body, err := l.script(r, data)
 	if err != nil {
-		return nil, unavailable("render the script of "+h.Name, err)
+		return nil, unrendered("the script of "+h.Name, err)
 	}
 	if h.Profile.IPXE == "" {
 		s.scripts.keep(t, key, token, body)

@@ -9,6 +9,7 @@ import (
 	"github.com/bootlab/bootlab/internal/daemon/cluster"
 	"github.com/bootlab/bootlab/internal/lab"
 	"github.com/bootlab/bootlab/internal/observe/diagnosis"
+	"github.com/bootlab/bootlab/internal/power"
 	"github.com/bootlab/bootlab/lbproxy"
 )
 
@@ -30,8 +31,26 @@ func (c *adminBackend) Why(ctx context.Context, machine string) (api.Diagnosis, 
 	if h != nil {
 		m = c.clusters.machine(h, c.clusters.look(ctx))
 		m.Cluster = c.waits(ctx, h)
+		m.BMC, m.BMCProblem = powerOfMetal(ctx, h)
 	}
 	return c.diagnose(ctx, m)
+}
+
+// powerWait is how long a controller may take to say whether its machine is on: somebody waits for the answer.
+const powerWait = 3 * time.Second
+
+// powerOfMetal returns what the controller of h says of its power, or why it does not; empty: h has none.
+func powerOfMetal(ctx context.Context, h *lab.Host) (state, problem string) {
+	if h.VM != nil || h.BMC == nil {
+		return "", ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, powerWait)
+	defer cancel()
+	s, err := power.Do(ctx, h.BMC, power.Status)
+	if err != nil {
+		return "unknown", err.Error()
+	}
+	return string(s), ""
 }
 
 // waits returns what the cluster of h waits for; empty: nothing, or it has none that can be brought up.
@@ -59,7 +78,7 @@ func (d *Daemon) diagnose(ctx context.Context, m diagnosis.Machine) (api.Diagnos
 // machine returns what is known of h beside its boots and the servers.
 func (c *clusters) machine(h *lab.Host, seen seen) diagnosis.Machine {
 	m := diagnosis.Machine{
-		Host: h.Name, Known: true, Reserved: h.IP.IsValid(), Install: installState(c.installs.Status(h)), Power: h.VM != nil || h.BMC != nil,
+		Host: h.Name, Known: true, Reserved: h.IP.IsValid(), Install: installState(c.installs.Status(h)),
 	}
 	if p := h.Profile; p != nil && p.NetBoots() {
 		m.Profile, m.OwnScript, m.Document = p.Name, p.IPXE != "", p.Config != ""

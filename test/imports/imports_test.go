@@ -43,7 +43,7 @@ var rules = []rule{
 	{"internal/boot", []string{"internal/boot/bootloop", "internal/boot/discovered", "internal/boot/install", "internal/boot/recipe", "internal/host/neighbour", "internal/lab", "internal/observe/event"}, "decides what a machine boots; knows no server"},
 	{"internal/boot/bootloop", []string{"internal/lab"}, "counts; of the lab only what a MAC is"},
 	{"internal/boot/discovered", []string{"internal/lab", "internal/store"}, "what unknown machines reported; of the lab only what a MAC is"},
-	{"internal/boot/files", []string{"internal/boot/recipe", "internal/lab"}, "which files may be fetched, for TFTP and HTTP; paths are rendered as the boot script renders them"},
+	{"internal/boot/files", []string{"internal/boot/recipe", "internal/lab", "internal/observe/event"}, "which files may be fetched, for TFTP and HTTP; paths are rendered as the boot script renders them"},
 	{"internal/boot/install", []string{"internal/lab", "internal/observe/event", "internal/store"}, "a state machine; renders nothing"},
 	{"internal/boot/recipe", []string{"internal/boot/install", "internal/boot/syntax", "internal/lab"}, "renders scripts and documents; of install only the completion signals"},
 	{"internal/boot/syntax", []string{"internal/lab/load"}, "validates documents; of the loader only its reader of YAML"},

@@ -1,12 +1,18 @@
 package interop
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
-	"github.com/bootlab/bootlab/internal/api"
 	"github.com/insomniacslk/dhcp/dhcpv4"
+
+	"github.com/bootlab/bootlab/internal/api"
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 // why returns what bootlab why says of a machine; it must exit with 1 if the machine stopped.
@@ -80,5 +86,105 @@ func TestWhyPoolFull(t *testing.T) {
 	})
 	if a := d.why(t, "52:54:00:00:00:22"); a.Host != "late" {
 		t.Errorf("by its MAC it is %q", a.Host)
+	}
+}
+
+// TestUpCauses: while a cluster is brought up, each of its machines stops for another reason. The cluster names the cause of each, why has it
+// as a word, and bootlab up, which gives up, says all of them.
+func TestUpCauses(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "10.127.3")
+	l.lan = "    pools: {few: {range: NET.100-NET.100}}\n"
+	l.profiles = "  broken: {kernel: images/nosuch, initrd: [images/i], install: never}\n"
+	l.hosts, l.more = "", "clusters:\n  prod: {kind: kubernetes, address: NET.5}\n"
+	for i, profile := range []string{"broken", "install", "install", "install", "install"} {
+		ip := fmt.Sprintf("ip: NET.%d, ", 20+i)
+		if i == 4 { // it needs an address of the pool, which is full
+			ip = ""
+		}
+		l.hosts += fmt.Sprintf("  cp%d: {mac: \"52:54:00:00:00:%d\", %scluster: prod, role: control-plane, profile: %s}\n", i, 20+i, ip, profile)
+	}
+	l.file("files/ignition/control-plane.ign", []byte(`{"ignition":{"version":"3.3.0"}}`))
+	l.file("files/images/k", bytes.Repeat([]byte("kernel\n"), 8<<20))
+	l.write()
+	d := start(t, l)
+	d.machine(t, "02:00:00:00:ff:71").wire(t).bind(mac("52:54:00:99:00:01"))
+	if out, err := d.bootlab("up", "--yes", "--detach", "prod"); err != nil {
+		t.Fatalf("up: %v\n%s", err, out)
+	}
+
+	boot := func(i int) (m *machine, addr, name string) {
+		name, addr = fmt.Sprintf("52:54:00:00:00:%d", 20+i), fmt.Sprintf("10.127.3.%d", 20+i)
+		m = d.machine(t, name)
+		m.wire(t).bind(mac(name), with(60, "PXEClient:Arch:00007:UNDI:003010"), with(93, "\x00\x07"), with(77, "iPXE"), with(175, "\xb1\x01\x01"))
+		m.run("ip", "addr", "add", addr+"/24", "dev", "eth0")
+		if _, _, err := m.script(addr, strings.ReplaceAll(name, ":", "-")); i > 0 && i < 3 && err != nil {
+			t.Fatal(err)
+		}
+		return m, addr, name
+	}
+	m, addr, _ := boot(0)
+	m.get(addr, "/boot/52-54-00-00-00-20/boot.ipxe")
+	m.get(addr, "/files/images/nosuch")
+	m, addr, _ = boot(1) // it takes a part of its kernel, and ends
+	m.run("sh", "-c", "curl -s --limit-rate 1M --interface "+addr+" http://"+d.addr+":8080/files/images/k | head -c 100000 > /dev/null")
+	m, addr, _ = boot(2)
+	m.get(addr, "/config/52-54-00-00-00-22/AAAAAAAAAAAAAAAAAAAAAAAAAA/ignition")
+	m, _, _ = boot(3)
+	m.run("curl", "-s", "-m", "10", "tftp://"+d.addr+"/nosuch.efi")
+	d.machine(t, "52:54:00:00:00:24").wire(t).silent(discover(mac("52:54:00:00:00:24")), discover(mac("52:54:00:00:00:10"), dhcpv4.WithRequestedOptions(dhcpv4.OptionSubnetMask)))
+
+	want := []struct {
+		cause  string
+		reason event.Reason
+	}{
+		{"images/nosuch: it does not exist", event.NotFound},
+		{"the transfer of a file broke off at", event.Closed},
+		{"its token is of no boot", event.WrongToken},
+		{"nosuch.efi: it is not to be served", event.NotServed},
+		{"got no offer: the pool is full", event.PoolFull},
+	}
+	for i, w := range want {
+		host := fmt.Sprintf("cp%d", i)
+		d.until(host+" is stuck, and why", func() bool {
+			machine := d.cluster().Machines[i]
+			return machine.Host == host && strings.Contains(machine.Cause, w.cause)
+		})
+		if a := d.why(t, host); a.State != "stopped" || a.Reason != w.reason || !strings.Contains(a.Cause, w.cause) {
+			t.Errorf("%s: reason %q, cause %q", host, a.Reason, a.Cause)
+		}
+	}
+	out, err := d.bootlab("up", "--yes", "--timeout", "1s", "prod")
+	for i, w := range want {
+		if err == nil || !strings.Contains(out, w.cause) || !strings.Contains(out, fmt.Sprintf("bootlab why cp%d", i)) {
+			t.Errorf("up does not say why cp%d stopped (%q): %v\n%s", i, w.cause, err, out)
+		}
+	}
+}
+
+// TestWhyPower: a machine that stopped in the middle of a boot and is off is off, not stuck; one whose controller is silent is what its boot
+// shows, and why says that the controller is silent.
+func TestWhyPower(t *testing.T) {
+	t.Parallel()
+	controller := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/Systems") {
+			_, _ = w.Write([]byte(`{"Members": [{"@odata.id": "/redfish/v1/Systems/1"}]}`))
+			return
+		}
+		_, _ = w.Write([]byte(`{"PowerState": "Off", "Systems": {"@odata.id": "/redfish/v1/Systems"}}`))
+	}))
+	t.Cleanup(controller.Close)
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	t.Cleanup(silent.Close)
+	l := newLab(t, "10.127.4")
+	l.hosts = "  off: {mac: \"52:54:00:00:00:21\", ip: NET.21, profile: install, bmc: {redfish: \"" + controller.URL + "\"}}\n" +
+		"  hung: {mac: \"52:54:00:00:00:22\", ip: NET.22, profile: install, bmc: {redfish: \"" + silent.URL + "\"}}\n"
+	l.write()
+	d := start(t, l)
+	if a := d.why(t, "off"); a.State != "stopped" || a.Stage != event.StageVM || !strings.Contains(a.Cause, "off") || !strings.Contains(strings.Join(a.Do, " "), "bootlab power on off") {
+		t.Errorf("a machine that is off: %+v", a)
+	}
+	if a := d.why(t, "hung"); a.State != "unknown" || !strings.Contains(strings.Join(a.Facts, " "), "BMC does not answer") {
+		t.Errorf("a machine whose controller is silent: %+v", a)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/bootlab/bootlab/internal/observe/event"
 )
 
 // Public is the folder below the lab's files whose content anyone may fetch.
@@ -52,6 +54,21 @@ const (
 // ErrAwaited means that the file is one of the lab's images and not pulled yet: the client should ask again. It is wrapped
 // together with fs.ErrNotExist.
 var ErrAwaited = errors.New("not pulled yet: bootlab images pull")
+
+// ReasonOf returns why err, of Open, says that a file is not served.
+func ReasonOf(err error) event.Reason {
+	switch {
+	case errors.Is(err, ErrAwaited):
+		return event.NotPulled
+	case errors.Is(err, fs.ErrNotExist):
+		return event.NotFound
+	case errors.Is(err, ErrUnreadable):
+		return event.Unreadable
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrInvalid):
+		return event.NotServed
+	}
+	return event.Unreadable
+}
 
 // Error implements error.
 func (r Refusal) Error() string { return string(r) }

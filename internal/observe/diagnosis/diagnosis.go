@@ -18,17 +18,18 @@ const (
 
 // A Machine is what is known of a machine beside its boots.
 type Machine struct {
-	Host      string // its name, or the MAC of an unknown machine
-	Known     bool   // it is in the lab, or of a pool with a profile
-	Network   string // that it boots from
-	Reserved  bool   // it has an address of its own; else it needs one of a pool
-	Profile   string // empty: nothing to boot
-	OwnScript bool   // the profile is an iPXE script of the admin's own: what it loads need not come from bootlab
-	Document  bool   // the profile has a config document
-	Install   string // armed, booting, installing, installed, held, unknown; empty: nothing to install
-	VM        string // running, stopped, absent, unknown; empty: no virtual machine
-	VMProblem string // why VM is unknown
-	Power     bool   // bootlab can switch it: a virtual machine, or a BMC
+	Host       string // its name, or the MAC of an unknown machine
+	Known      bool   // it is in the lab, or of a pool with a profile
+	Network    string // that it boots from
+	Reserved   bool   // it has an address of its own; else it needs one of a pool
+	Profile    string // empty: nothing to boot
+	OwnScript  bool   // the profile is an iPXE script of the admin's own: what it loads need not come from bootlab
+	Document   bool   // the profile has a config document
+	Install    string // armed, booting, installing, installed, held, unknown; empty: nothing to install
+	VM         string // running, stopped, absent, unknown; empty: no virtual machine
+	VMProblem  string // why VM is unknown
+	BMC        string // on, off, or what else its controller says; unknown: the controller does not answer; empty: it has none
+	BMCProblem string // why BMC is unknown
 
 	Servers   []Server // that do not serve
 	FullPools []string // of its network, without a free address
@@ -51,8 +52,9 @@ type Diagnosis struct {
 	Host     string
 	State    string // Done, Booting, Stopped, Unknown
 	Stage    event.Stage
-	Since    time.Time // of the event that State is about; zero: no event
-	Cause    string    // one sentence
+	Since    time.Time    // of the event that State is about; zero: no event
+	Reason   event.Reason // of the refusal or the transfer that Cause is about; empty: it is about none
+	Cause    string       // one sentence
 	Evidence []event.Event
 	Facts    []string // measured beside the events
 	Do       []string // what to do about it
@@ -96,8 +98,13 @@ func (m Machine) facts() (facts []string) {
 		}
 		facts = append(facts, text)
 	}
-	for _, p := range m.FullPools {
-		facts = append(facts, "pool "+p+" is full")
+	if !m.Reserved {
+		for _, p := range m.FullPools {
+			facts = append(facts, "pool "+p+" is full")
+		}
+	}
+	if m.BMCProblem != "" {
+		facts = append(facts, "its BMC does not answer: "+m.BMCProblem)
 	}
 	facts = append(facts, m.Problems...)
 	if m.Cluster != "" {

@@ -1,6 +1,7 @@
 package diagnosis_test
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,11 @@ func ev(k event.Kind, more ...string) event.Event {
 		e.Err = more[1]
 	}
 	return e
+}
+
+// because is an event that failed for that reason.
+func because(k event.Kind, r event.Reason, detail, err string) event.Event {
+	return event.Event{Kind: k, Reason: r, Detail: detail, Err: err}
 }
 
 func dhcp(k event.Kind, c event.Client) event.Event { return event.Event{Kind: k, Client: c} }
@@ -61,7 +67,7 @@ func TestOf(t *testing.T) {
 	host := diagnosis.Machine{Host: "a", Known: true, Reserved: true, Network: "lan", Profile: "p", Document: true, Install: "armed"}
 	with := func(change func(*diagnosis.Machine)) diagnosis.Machine { m := host; change(&m); return m }
 	vm := func(state string) diagnosis.Machine {
-		return with(func(m *diagnosis.Machine) { m.VM, m.Power = state, true })
+		return with(func(m *diagnosis.Machine) { m.VM = state })
 	}
 	live := with(func(m *diagnosis.Machine) { m.Install = "" })
 	for _, tt := range []struct {
@@ -80,17 +86,20 @@ func TestOf(t *testing.T) {
 		{name: "never created", machine: vm("absent"), state: diagnosis.Stopped, stage: event.StageVM, cause: "does not exist", do: "bootlab vm create a"},
 		{name: "hypervisor silent", machine: with(func(m *diagnosis.Machine) { m.VM, m.VMProblem = "unknown", "no route" }), state: diagnosis.Stopped, stage: event.StageVM, cause: "hypervisor does not answer: no route", do: "bootlab status"},
 		{name: "runs, no packet", machine: vm("running"), events: []event.Event{ev(event.VMStarted)}, state: diagnosis.Stopped, stage: event.StageAddress, cause: "runs, and no DHCP packet", do: "bridge of network lan"},
-		{name: "armed, no packet", machine: with(func(m *diagnosis.Machine) { m.Power = true }), events: []event.Event{ev(event.InstallArmed)}, state: diagnosis.Unknown, stage: event.StageVM, cause: "since it was armed", do: "bootlab install a --now"},
-		{name: "never seen, with a BMC", machine: with(func(m *diagnosis.Machine) { m.Power = true }), state: diagnosis.Unknown, stage: event.StageAddress, cause: "whether it is on is not known", do: "bootlab power status a"},
+		{name: "armed, no packet", machine: host, events: []event.Event{ev(event.InstallArmed)}, state: diagnosis.Unknown, stage: event.StageVM, cause: "since it was armed", do: "bootlab install a --now"},
+		{name: "never seen, off", machine: with(func(m *diagnosis.Machine) { m.BMC = "off" }), state: diagnosis.Stopped, stage: event.StageVM, cause: "it is off, its BMC says", do: "bootlab power on a"},
+		{name: "stopped at its kernel, and off", machine: with(func(m *diagnosis.Machine) { m.BMC = "off" }), events: toScript(ev(event.FileServed, "k")), state: diagnosis.Stopped, stage: event.StageVM, cause: "it is off, its BMC says", do: "bootlab power on a"},
+		{name: "never seen, on", machine: with(func(m *diagnosis.Machine) { m.BMC = "on" }), state: diagnosis.Stopped, stage: event.StageAddress, cause: "it is on, its BMC says", do: "boot order"},
+		{name: "never seen, the BMC is silent", machine: with(func(m *diagnosis.Machine) { m.BMC, m.BMCProblem = "unknown", "no route" }), state: diagnosis.Unknown, fact: "its BMC does not answer: no route", stage: event.StageAddress, cause: "whether it is on is not known", do: "bootlab power status a"},
 		{name: "power-cycled, no packet", machine: host, events: []event.Event{ev(event.InstallArmed), ev(event.PowerCycled)}, state: diagnosis.Stopped, stage: event.StageAddress, cause: "it was power-cycled, and no packet", do: "boot order"},
 		{name: "BMC failed", machine: host, outcome: timeline.Failed, events: []event.Event{ev(event.InstallArmed), ev(event.PowerCycleFailed, "ipmi 10.0.0.9", "timeout")}, state: diagnosis.Stopped, stage: event.StageVM, cause: "BMC did not power-cycle it: ipmi 10.0.0.9: timeout", do: "bootlab power status a"},
 		{name: "DHCP server down", machine: with(func(m *diagnosis.Machine) { m.Servers = []diagnosis.Server{{Name: "dhcpd", Err: "port 67 in use"}} }), state: diagnosis.Stopped, stage: event.StageAddress, cause: "DHCP server does not serve", fact: "port 67 in use"},
 		{name: "no offer", machine: host, events: leased(event.ClientPXE)[:1], state: diagnosis.Stopped, stage: event.StageAddress, cause: "got no offer, and no reason was recorded", do: "another DHCP server"},
 		{name: "pool full", machine: with(func(m *diagnosis.Machine) { m.Reserved, m.FullPools = false, []string{"lan/p"} }), outcome: timeline.Failed,
-			events: []event.Event{dhcp(event.DHCPDiscover, event.ClientPXE), ev(event.DHCPRefused, "pxe", "the pool is full"), dhcp(event.DHCPDiscover, event.ClientPXE)},
+			events: []event.Event{dhcp(event.DHCPDiscover, event.ClientPXE), because(event.DHCPRefused, event.PoolFull, "pxe", "pool p of network lan is full: of its 2 addresses 2 are leased"), dhcp(event.DHCPDiscover, event.ClientPXE)},
 			state:  diagnosis.Stopped, stage: event.StageAddress, cause: "got no offer: the pool is full", do: "release leases", fact: "pool lan/p is full"},
 		{name: "unknown machine", machine: diagnosis.Machine{Host: "02:00:00:00:00:01"}, outcome: timeline.Failed,
-			events: []event.Event{ev(event.DHCPRefused, "pxe", "no reservation")}, state: diagnosis.Stopped, stage: event.StageAddress, cause: "no reservation", do: "bootlab adopt 02:00:00:00:00:01"},
+			events: []event.Event{because(event.DHCPRefused, event.NoReservation, "pxe", "no reservation, and no pool of network lan takes this machine")}, state: diagnosis.Stopped, stage: event.StageAddress, cause: "got no offer: it has no reservation", do: "bootlab adopt 02:00:00:00:00:01"},
 		{name: "offer not taken", machine: host, events: leased(event.ClientPXE)[:2], state: diagnosis.Stopped, stage: event.StageAddress, cause: "did not take its offer: the answer does not reach it"},
 		{name: "offer not taken, rogue", machine: host, events: append(leased(event.ClientPXE)[:2:2], ev(event.DHCPRogue, "10.0.0.7 on br0")), state: diagnosis.Stopped, stage: event.StageAddress, cause: "another DHCP server answers in its network: 10.0.0.7", do: "dhcp: proxy"},
 		{name: "another server chosen", machine: host, outcome: timeline.Failed, events: append(leased(event.ClientPXE)[:2:2], ev(event.DHCPOtherServerChosen)), state: diagnosis.Stopped, stage: event.StageAddress, cause: "accepted the offer of another"},
@@ -99,20 +108,25 @@ func TestOf(t *testing.T) {
 		{name: "no boot program fetched, TFTP down", machine: with(func(m *diagnosis.Machine) { m.Servers = []diagnosis.Server{{Name: "tftpd"}} }), events: leased(event.ClientPXE), state: diagnosis.Stopped, stage: event.StageAddress, cause: "server tftpd does not serve", do: "bootlab status"},
 		{name: "no profile", machine: with(func(m *diagnosis.Machine) { m.Profile = "" }), events: leased(event.ClientPXE), state: diagnosis.Stopped, stage: event.StageAddress, cause: "no profile"},
 		{name: "size asked only", machine: host, events: append(leased(event.ClientPXE), ev(event.TFTPProbe)), state: diagnosis.Stopped, stage: event.StageFirmware, cause: "never transferred", do: "tftp_single_port"},
-		{name: "TFTP refused", machine: host, outcome: timeline.Failed, events: append(leased(event.ClientPXE), ev(event.TFTPRefused, "x.efi", "no such file")), state: diagnosis.Stopped, stage: event.StageFirmware, cause: "x.efi: no such file", do: "bootlab plan a"},
+		{name: "TFTP refused", machine: host, outcome: timeline.Failed, events: append(leased(event.ClientPXE), because(event.TFTPRefused, event.NotFound, "x.efi", "no such file")), state: diagnosis.Stopped, stage: event.StageFirmware, cause: "x.efi: it does not exist", do: "bootlab plan a"},
 		{name: "boot program does not start", machine: host, events: append(leased(event.ClientPXE), ev(event.TFTPRefused, "probe"), ev(event.TFTPServed)), state: diagnosis.Stopped, stage: event.StageFirmware, cause: "Secure Boot"},
 		{name: "iPXE without a script", machine: host, events: toScript()[:7], state: diagnosis.Stopped, stage: event.StageFirmware, cause: "iPXE has an address and has not fetched", do: "appliance.http"},
-		{name: "script refused", machine: host, outcome: timeline.Failed, events: append(toScript()[:7:7], ev(event.ScriptRefused, "boot.ipxe", "template: x")), state: diagnosis.Stopped, stage: event.StageScript, cause: "template: x"},
-		{name: "kernel missing", machine: host, outcome: timeline.Failed, events: toScript(ev(event.FileMissing, "files/k", "file not found")), state: diagnosis.Stopped, stage: event.StageFiles, cause: "files/k: file not found", do: "bootlab images pull"},
+		{name: "script refused", machine: host, outcome: timeline.Failed, events: append(toScript()[:7:7], because(event.ScriptRefused, event.NotRendered, "boot.ipxe", "template: x")), state: diagnosis.Stopped, stage: event.StageScript, cause: "boot.ipxe: a template or a document has an error: template: x", do: "fix the error"},
+		{name: "kernel missing", machine: host, outcome: timeline.Failed, events: toScript(because(event.FileMissing, event.NotFound, "files/k", "file not found")), state: diagnosis.Stopped, stage: event.StageFiles, cause: "files/k: it does not exist", do: "bootlab check"},
+		{name: "kernel not pulled", machine: host, outcome: timeline.Failed, events: toScript(because(event.FileMissing, event.NotPulled, "files/k", "x")), state: diagnosis.Stopped, stage: event.StageFiles, cause: "files/k: it is an image that is not pulled yet", do: "bootlab images pull"},
+		{name: "a failure of another version", machine: host, outcome: timeline.Failed, events: toScript(because(event.FileMissing, "moved_to_mars", "files/k", "it is on Mars")), state: diagnosis.Stopped, stage: event.StageFiles, cause: "files/k: it is on Mars", do: "bootlab images pull"},
 		{name: "kernel missing, then the firmware again", machine: host, outcome: timeline.Failed, events: toScript(ev(event.FileMissing, "files/k", "file not found"), dhcp(event.DHCPDiscover, event.ClientPXE)), state: diagnosis.Stopped, stage: event.StageFiles, cause: "files/k"},
-		{name: "initrd broken off", machine: host, outcome: timeline.Failed, events: toScript(ev(event.FileServed, "k"), ev(event.FileAborted, "i", "the client accepted no data for 1m0s")), state: diagnosis.Stopped, stage: event.StageFiles, cause: "i: the client accepted no data", do: "memory"},
+		{name: "initrd broken off", machine: host, outcome: timeline.Failed, events: toScript(ev(event.FileServed, "k"), event.Event{Kind: event.FileAborted, Reason: event.Closed, Detail: "i", Bytes: 3 << 20, Size: 8 << 20, Err: "connection reset by peer"}), state: diagnosis.Stopped, stage: event.StageFiles, cause: "the transfer of a file broke off at 37 % of 8.0 MiB: i: the client ended it", do: "memory"},
+		{name: "initrd stalled", machine: host, outcome: timeline.Failed, events: toScript(ev(event.FileServed, "k"), event.Event{Kind: event.FileAborted, Reason: event.Stalled, Detail: "i", Bytes: 3 << 20, Size: 8 << 20, Err: "the client accepted no data for 1m0s"}), state: diagnosis.Stopped, stage: event.StageFiles, cause: "the transfer of a file stalled at 37 % of 8.0 MiB: i", do: "its screen"},
+		{name: "boot program stalled", machine: host, outcome: timeline.Failed, events: append(leased(event.ClientPXE), event.Event{Kind: event.TFTPFailed, Reason: event.Stalled, Detail: "x.efi", Bytes: 0, Size: 1 << 20}), state: diagnosis.Stopped, stage: event.StageFirmware, cause: "boot program stalled at 0 % of 1.0 MiB: x.efi", do: "MTU"},
 		{name: "initrd broken off and repeated", machine: host, events: toScript(ev(event.FileAborted, "i", "reset"), ev(event.FileServed, "i")), state: diagnosis.Stopped, stage: event.StageFiles, cause: "kernel did not start"},
 		{name: "initrd missing, the rest fetched", machine: host, events: toScript(ev(event.FileServed, "k"), ev(event.FileMissing, "i", "file not found"), ev(event.FileServed, "r")), state: diagnosis.Stopped, stage: event.StageFiles, cause: "cannot be had: i: file not found"},
 		{name: "iPXE tries autoexec.ipxe in passing", machine: host, events: append(append(leased(event.ClientPXE), ev(event.TFTPServed), ev(event.TFTPRefused, "autoexec.ipxe")), leased(event.ClientIPXE)...), state: diagnosis.Stopped, stage: event.StageFirmware, cause: "has not fetched its script"},
 		{name: "no file", machine: host, events: toScript(), state: diagnosis.Stopped, stage: event.StageScript, cause: "finished no file"},
 		{name: "own script", machine: with(func(m *diagnosis.Machine) { m.OwnScript, m.Install = true, "" }), events: toScript()[:8], state: diagnosis.Unknown, stage: event.StageScript, cause: "not seen here"},
 		{name: "no document", machine: host, events: toKernel(), state: diagnosis.Stopped, stage: event.StageFiles, cause: "for no config document", do: "kernel's arguments"},
-		{name: "document refused", machine: host, outcome: timeline.Failed, events: toKernel(ev(event.ConfigRefused, "config", "the token was used")), state: diagnosis.Stopped, stage: event.StageConfig, cause: "the token was used", do: "bootlab install a"},
+		{name: "document refused", machine: host, outcome: timeline.Failed, events: toKernel(because(event.ConfigRefused, event.AlreadyRead, "config", "not for this boot of a: x")), state: diagnosis.Stopped, stage: event.StageConfig, cause: "config: this boot has read the document as often", do: "config_reads"},
+		{name: "document does not exist", machine: host, outcome: timeline.Failed, events: toKernel(because(event.ConfigRefused, event.NotFound, "config", "x")), state: diagnosis.Stopped, stage: event.StageConfig, cause: "config: it does not exist", do: "write the document"},
 		{name: "address conflict", machine: host, outcome: timeline.Failed, events: toKernel(event.Event{Kind: event.AddressConflict, Claimed: true, Err: "02:00:00:00:00:09 uses it"}), state: diagnosis.Stopped, stage: event.StageConfig, cause: "another machine uses its address: 02:00:00:00:00:09"},
 		{name: "others in its name", machine: host, events: toKernel(ev(event.ConfigServed), event.Event{Kind: event.ConfigRefused, Claimed: true, Err: "wrong address"}), state: diagnosis.Stopped, stage: event.StageConfig, cause: "has not reported that it is done"},
 		{name: "held", machine: with(func(m *diagnosis.Machine) { m.Install = "held" }), outcome: timeline.Failed, events: toScript(ev(event.InstallLoop)), state: diagnosis.Stopped, stage: event.StageInstall, cause: "is held", do: "bootlab install a"},
@@ -131,6 +145,10 @@ func TestOf(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
+			reason := event.Reason("")
+			for _, e := range tt.events {
+				reason = cmp.Or(e.Reason, reason)
+			}
 			var boots []timeline.Boot
 			if tt.events != nil {
 				if tt.outcome == "" {
@@ -141,6 +159,9 @@ func TestOf(t *testing.T) {
 			d := diagnosis.Of(boots, tt.machine, start.Add(3*time.Hour))
 			if d.State != tt.state || tt.stage != "" && d.Stage != tt.stage || !strings.Contains(d.Cause, tt.cause) {
 				t.Errorf("%s at %q: %s; want %s at %q: %s", d.State, d.Stage, d.Cause, tt.state, tt.stage, tt.cause)
+			}
+			if tt.outcome == timeline.Failed && d.Stage != event.StageVM && d.Reason != reason {
+				t.Errorf("reason %q, want %q", d.Reason, reason)
 			}
 			if do := strings.Join(d.Do, "\n"); !strings.Contains(do, tt.do) || strings.Contains(do, "HOST") || d.State == diagnosis.Stopped && do == "" {
 				t.Errorf("to do: %q, want %q", do, tt.do)

@@ -1,7 +1,7 @@
 // Package diagnosis says where the boot of a machine stopped, and why.
 //
 // Of is a pure function of the boots that the timeline has and of what the daemon measured beside them: the power of a virtual machine,
-// servers, pools, checks. It reads kinds, clients and times of events, never their texts, which it quotes. What no event shows it does not
+// servers, pools, checks. It reads kinds, reasons, clients and times of events, never their texts. What no event shows it does not
 // claim: a machine that sends nothing gets a list of what that can mean. It opens no file and no connection.
 //
 //	d := diagnosis.Of(boots, diagnosis.Machine{Host: "master-0", Known: true, Install: "armed"}, time.Now())

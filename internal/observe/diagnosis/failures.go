@@ -1,36 +1,69 @@
 package diagnosis
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/bootlab/bootlab/internal/observe/event"
+	"github.com/bootlab/bootlab/internal/observe/timeline"
 )
 
 // A failing kind of event: what it means for the boot, and what to do. HOST stands for the machine.
 type failing struct {
 	cause string
 	do    []string
+	by    map[event.Reason]string // what to do where the reason is known
 }
 
 var failings = map[event.Kind]failing{
-	event.DHCPRefused:           {"its DHCPDISCOVER got no offer", []string{"bootlab leases shows who holds addresses; reserve one for this machine: bootlab leases reserve, or a line in the lab file"}},
-	event.DHCPOtherServerChosen: {"it accepted the offer of another DHCP server", []string{"switch the other DHCP server off, or set dhcp: proxy for this network"}},
-	event.DHCPDecline:           {"it declined its address, because another machine answers at it", []string{"find the other machine by its MAC, or give this host another ip"}},
-	event.DHCPNak:               {"it asked for an address that it may not have, and was refused", []string{"restart its network client: it must ask for a new address"}},
-	event.DHCPLoop:              {"its iPXE leases an address again and again and never fetches its script", []string{"check that it reaches appliance.http: a firewall, a route, an iPXE without HTTP"}},
-	event.TFTPFailed:            {"the TFTP transfer of its boot program broke off", []string{"compare the MTU on the way; UDP from a high port may be filtered: appliance.tftp_single_port"}},
-	event.TFTPRefused:           {"it asked for a file by TFTP that it cannot get, and for nothing since", []string{"bootlab plan HOST shows the boot file that it should ask for"}},
-	event.ScriptRefused:         {"its request for a boot script was refused", []string{"bootlab plan HOST renders the script and shows an error in it"}},
-	event.ScriptLoop:            {"it fetches its boot script again and again and no system starts", []string{"check kernel, initrd and their order, then: bootlab install HOST"}},
-	event.FileMissing:           {"a file that it loads cannot be had", []string{"bootlab images pull, if an image is not pulled yet; bootlab check lists files that do not exist"}},
-	event.FileAborted:           {"it broke the transfer of a file off", []string{"check its memory (kernel and initrd must fit) and the link; compare the MTU on the way"}},
-	event.ConfigRefused:         {"its request for a config document was refused", []string{"bootlab plan HOST renders the document and shows an error in it; bootlab install HOST begins a new boot with a new token"}},
-	event.AddressConflict:       {"another machine uses its address", []string{"the event has the MAC: switch that machine off, or add the MAC to the host's line if it is a NIC of it"}},
-	event.InstallTimeout:        {"its installer sent no signal within install_timeout; it counts as installed", []string{"look at its console, then: bootlab install HOST"}},
-	event.VMFailed:              {"its hypervisor refused an operation", []string{"bootlab vm plan HOST"}},
-	event.PowerCycleFailed:      {"its BMC did not power-cycle it", []string{"bootlab power status HOST; check bmc in the lab file"}},
+	event.DHCPRefused: {"its DHCPDISCOVER got no offer", []string{"bootlab leases shows who holds addresses; reserve one for this machine: bootlab leases reserve, or a line in the lab file"}, map[event.Reason]string{
+		event.PoolFull:     "widen the pool, or release leases: bootlab leases release ADDRESS",
+		event.PortLimit:    "bootlab leases shows who holds addresses behind that port; per_port of the pool is the limit",
+		event.OtherNetwork: "connect it to the network of its reservation, or move its line to this network",
+	}},
+	event.DHCPOtherServerChosen: {"it accepted the offer of another DHCP server", []string{"switch the other DHCP server off, or set dhcp: proxy for this network"}, nil},
+	event.DHCPDecline:           {"it declined its address, because another machine answers at it", []string{"find the other machine by its MAC, or give this host another ip"}, nil},
+	event.DHCPNak:               {"it asked for an address that it may not have, and was refused", []string{"restart its network client: it must ask for a new address"}, nil},
+	event.DHCPLoop:              {"its iPXE leases an address again and again and never fetches its script", []string{"check that it reaches appliance.http: a firewall, a route, an iPXE without HTTP"}, nil},
+	event.TFTPFailed:            {"the TFTP transfer of its boot program", []string{"compare the MTU on the way; UDP from a high port may be filtered: appliance.tftp_single_port"}, transferAdvice},
+	event.TFTPRefused:           {"it asked for a file by TFTP that it cannot get, and for nothing since", []string{"bootlab plan HOST shows the boot file that it should ask for"}, fileAdvice},
+	event.ScriptRefused:         {"its request for a boot script was refused", []string{"bootlab plan HOST renders the script and shows an error in it"}, documentAdvice},
+	event.ScriptLoop:            {"it fetches its boot script again and again and no system starts", []string{"check kernel, initrd and their order, then: bootlab install HOST"}, nil},
+	event.FileMissing:           {"a file that it loads cannot be had", []string{"bootlab images pull, if an image is not pulled yet; bootlab check lists files that do not exist"}, fileAdvice},
+	event.FileAborted:           {"the transfer of a file", []string{"check its memory (kernel and initrd must fit) and the link; compare the MTU on the way"}, transferAdvice},
+	event.ConfigRefused:         {"its request for a config document was refused", []string{"bootlab plan HOST renders the document and shows an error in it; bootlab install HOST begins a new boot with a new token"}, documentAdvice},
+	event.AddressConflict:       {"another machine uses its address", []string{"the event has the MAC: switch that machine off, or add the MAC to the host's line if it is a NIC of it"}, nil},
+	event.InstallTimeout:        {"its installer sent no signal within install_timeout; it counts as installed", []string{"look at its console, then: bootlab install HOST"}, nil},
+	event.VMFailed:              {"its hypervisor refused an operation", []string{"bootlab vm plan HOST"}, nil},
+	event.PowerCycleFailed:      {"its BMC did not power-cycle it", []string{"bootlab power status HOST; check bmc in the lab file"}, nil},
 }
+
+// What to do by the reason, where several kinds have it.
+var (
+	fileAdvice = map[event.Reason]string{
+		event.NotFound:   "put the file there: bootlab check lists files that do not exist, bootlab plan HOST names those that it loads",
+		event.NotPulled:  "bootlab images pull",
+		event.NotServed:  "name the file in the profile, or put it below files/public/",
+		event.Unreadable: "let the daemon's user read the file; bootlab status shows what is wrong with a disk",
+	}
+	transferAdvice = map[event.Reason]string{
+		event.Stalled:     "look at its screen; check its link and the MTU on the way",
+		event.FileChanged: "restart it; do not replace a file while machines load it",
+		event.Unreadable:  fileAdvice[event.Unreadable],
+	}
+	documentAdvice = map[event.Reason]string{
+		event.NotFound:     "write the document: bootlab plan HOST names it; the machine asks until it exists",
+		event.NotRendered:  "fix the error; bootlab plan HOST renders script and document",
+		event.AlreadyRead:  "bootlab install HOST begins a new boot; config_reads of the profile says how often one boot may read it",
+		event.WrongToken:   "bootlab install HOST, then restart it: its script is of an older boot",
+		event.NoBoot:       "bootlab install HOST, then restart it: only a boot that began with a script may read its document",
+		event.WrongAddress: "bootlab leases shows the address that it holds; if another NIC of it asks, add the MAC to the host's line",
+		event.OtherMachine: "the event has the MAC: switch that machine off, or add the MAC to the host's line if it is a NIC of it",
+		event.Silent:       "check that it answers ARP, and that nothing between it and the appliance answers in its place",
+		event.NotStored:    "bootlab status shows what is wrong with the disk",
+	}
+)
 
 // commands puts the machine into advice.
 func (c *boot) commands(do ...string) []string {
@@ -49,36 +82,52 @@ func (c *boot) failure() (Diagnosis, bool) {
 		if !ok || slices.ContainsFunc(c.own[i+1:], func(later event.Event) bool { return makesGood(e, later) }) {
 			continue
 		}
-		if e.Kind == event.DHCPRefused {
-			return c.refused(e), true
-		}
-		evidence := append(c.leadingTo(i), e)
-		return stopped(quoting(f.cause, e), c.commands(f.do...), evidence...), true
+		d := stopped(causeOf(f.cause, e), c.advice(f, e.Reason), append(c.leadingTo(i), e)...)
+		d.Reason = e.Reason
+		return d, true
 	}
 	return Diagnosis{}, false
 }
 
-// quoting adds to a cause what the event says, as it is.
-func quoting(cause string, e event.Event) string {
+// advice returns what to do about a failure.
+func (c *boot) advice(f failing, why event.Reason) []string {
+	if !c.m.Known && why == event.NoReservation {
+		return c.commands("bootlab adopt HOST prints the lab-file lines for this machine")
+	}
+	if do, ok := f.by[why]; ok {
+		return c.commands(do)
+	}
+	return c.commands(f.do...)
+}
+
+// causeOf adds to a cause how far a transfer came, what the event is about, and why. What the reason does not say, such as which line of a
+// template is wrong or what a hypervisor answered, the event's text does.
+func causeOf(cause string, e event.Event) string {
+	if e.Kind == event.FileAborted || e.Kind == event.TFTPFailed {
+		cause += howFar(e)
+	}
 	if e.Detail != "" && e.Kind.Stage() != event.StageAddress { // there it is the client
 		cause += ": " + e.Detail
 	}
-	if e.Err != "" {
+	if why := e.Reason.Help(); why != "" {
+		cause += ": " + why
+	}
+	if e.Err != "" && (e.Reason.Help() == "" || e.Reason == event.NotRendered) {
 		cause += ": " + e.Err
 	}
 	return cause
 }
 
-// refused is the diagnosis of a DHCPDISCOVER without an offer.
-func (c *boot) refused(e event.Event) Diagnosis {
-	do := failings[event.DHCPRefused].do
-	switch {
-	case !c.m.Known:
-		do = []string{"bootlab adopt HOST prints the lab-file lines for this machine"}
-	case !c.m.Reserved && len(c.m.FullPools) > 0:
-		do = []string{"widen the pool, or release leases: bootlab leases release ADDRESS"}
+// howFar says where a transfer ended.
+func howFar(e event.Event) string {
+	how := " broke off"
+	if e.Reason == event.Stalled {
+		how = " stalled"
 	}
-	return stopped(quoting(failings[event.DHCPRefused].cause, e), c.commands(do...), e)
+	if e.Size > 0 {
+		how += fmt.Sprintf(" at %d %% of %s", 100*e.Bytes/e.Size, timeline.Size(e.Size))
+	}
+	return how
 }
 
 // leadingTo returns the last good step before an event.
@@ -129,13 +178,13 @@ func (c *boot) console() (Diagnosis, bool) {
 	}
 	e := c.own[len(c.own)-1]
 	causes := map[event.Kind]failing{
-		event.ConsolePanic:        {"its kernel panicked", []string{"bootlab vm log HOST shows the console; check the memory of the machine, root= and the initrd"}},
-		event.ConsoleEmergency:    {"its system stopped in an emergency shell", []string{"bootlab vm log HOST shows the console; bootlab vm console HOST opens it"}},
-		event.ConsoleNoBootDevice: {"its firmware found nothing to boot", []string{"bootlab vm plan HOST shows disks and boot order; bootlab install HOST installs it"}},
+		event.ConsolePanic:        {"its kernel panicked", []string{"bootlab vm log HOST shows the console; check the memory of the machine, root= and the initrd"}, nil},
+		event.ConsoleEmergency:    {"its system stopped in an emergency shell", []string{"bootlab vm log HOST shows the console; bootlab vm console HOST opens it"}, nil},
+		event.ConsoleNoBootDevice: {"its firmware found nothing to boot", []string{"bootlab vm plan HOST shows disks and boot order; bootlab install HOST installs it"}, nil},
 	}
 	f, ok := causes[e.Kind]
 	if !ok {
 		return Diagnosis{}, false
 	}
-	return stopped(quoting(f.cause, e), c.commands(f.do...), append(c.leadingTo(len(c.own)-1), e)...), true
+	return stopped(causeOf(f.cause, e), c.commands(f.do...), append(c.leadingTo(len(c.own)-1), e)...), true
 }

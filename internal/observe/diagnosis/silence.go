@@ -9,10 +9,15 @@ import (
 	"github.com/bootlab/bootlab/internal/observe/timeline"
 )
 
-// power is a virtual machine that cannot boot because it does not run.
+// power is a machine that cannot boot because it is off, or does not exist.
 func (c *boot) power() (Diagnosis, bool) {
 	var cause, do string
 	switch c.m.VM {
+	case "":
+		if c.m.BMC != "off" {
+			return Diagnosis{}, false
+		}
+		cause, do = "it is off, its BMC says", "bootlab power on HOST"
 	case "absent":
 		cause, do = "its virtual machine does not exist", "bootlab vm create HOST"
 	case "stopped":
@@ -131,7 +136,10 @@ func (c *boot) unseen() (Diagnosis, bool) {
 	case c.m.VM == "running":
 		d.Cause = "its virtual machine runs, and no DHCP packet of it was received"
 		d.Do = c.commands("check that its NIC is on the bridge of network " + c.m.Network + " and boots first: bootlab vm plan HOST")
-	case c.m.Power:
+	case c.m.BMC == "on":
+		d.Cause = "it is on, its BMC says, and no packet of it was received"
+		d.Do = c.commands("check boot order, cable, VLAN, and the MAC in the lab file (bootlab hosts --unknown lists others)")
+	case c.m.BMC != "":
 		d.State = Unknown
 		d.Cause = "no packet of it was received: whether it is on is not known here"
 		d.Do = c.commands("bootlab power status HOST; then boot order, cable, VLAN, and the MAC in the lab file (bootlab hosts --unknown lists others)")

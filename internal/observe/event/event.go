@@ -20,8 +20,10 @@ type Event struct {
 	Addr   netip.Addr    `json:"addr,omitzero"`
 	Host   string        `json:"host,omitempty"`   // its name in the lab; empty: an unknown machine, or none
 	Detail string        `json:"detail,omitempty"` // for people: a file name, an address offered, a backend
-	Err    string        `json:"err,omitempty"`    // why it failed; empty: it did not
+	Err    string        `json:"err,omitempty"`    // why it failed, for people; empty: it did not
+	Reason Reason        `json:"reason,omitempty"` // why it failed
 	Bytes  int64         `json:"bytes,omitempty"`  // sent
+	Size   int64         `json:"size,omitempty"`   // of a transfer that ended early: what was to be sent, in bytes; 0: not known
 	Dur    time.Duration `json:"dur,omitempty"`    // nanoseconds
 	Client Client        `json:"client,omitempty"` // of DHCP events: the program that asks; empty: of any other event
 	// Claimed marks a request in the machine's name from an address that is not known to be the machine's.

@@ -174,6 +174,31 @@ func TestEveryKindIsEmitted(t *testing.T) {
 	}
 }
 
+// TestReasons: each reason is a word, is described, and is given by something that emits events.
+func TestReasons(t *testing.T) {
+	t.Parallel()
+	source, err := os.ReadFile("reason.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	constants := regexp.MustCompile(`(?m)^\t(\w+) +Reason = "(\w+)"`).FindAllStringSubmatch(string(source), -1)
+	if len(constants) != len(event.Reasons()) {
+		t.Errorf("%d constants, %d reasons in the table", len(constants), len(event.Reasons()))
+	}
+	code := emitters(t, "../../..")
+	for _, c := range constants {
+		if help := event.Reason(c[2]).Help(); help == "" || strings.HasSuffix(help, ".") {
+			t.Errorf("%s: help %q", c[2], help)
+		}
+		if !regexp.MustCompile(`\bevent\.` + c[1] + `\b`).MatchString(code) {
+			t.Errorf("nothing gives event.%s", c[1])
+		}
+	}
+	if help := event.Reason("of_another_version").Help(); help != "" {
+		t.Errorf("an unknown reason is %q", help)
+	}
+}
+
 // emitters returns the source of all packages below root that may emit events.
 func emitters(t *testing.T, root string) string {
 	t.Helper()

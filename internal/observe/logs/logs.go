@@ -16,6 +16,8 @@ const (
 	KeyGen    = "gen"
 	KeyDetail = "detail"
 	KeyBytes  = "bytes"
+	KeySize   = "size" // of a transfer that ended early: what was to be sent
+	KeyReason = "reason"
 	KeyErr    = "err"
 	KeyDur    = "dur"
 	KeyMore   = "more" // of a summary: how many lines like this one were not written
@@ -65,8 +67,14 @@ func attrs(e event.Event) []slog.Attr {
 	if e.Bytes != 0 {
 		as = append(as, slog.Int64(KeyBytes, e.Bytes))
 	}
+	if e.Size != 0 {
+		as = append(as, slog.Int64(KeySize, e.Size))
+	}
 	if e.Dur != 0 {
 		as = append(as, slog.Duration(KeyDur, e.Dur))
+	}
+	if e.Reason != "" {
+		as = append(as, slog.String(KeyReason, string(e.Reason)))
 	}
 	if e.Err != "" {
 		as = append(as, slog.String(KeyErr, e.Err))

@@ -23,9 +23,9 @@ func TestRecord(t *testing.T) {
 		want  string
 	}{
 		{"everything", event.Event{At: at, Gen: 3, Kind: event.TFTPFailed, MAC: lab.MAC{0x52, 0x54, 0, 0, 2, 1}, Addr: netip.MustParseAddr("192.168.16.21"),
-			Host: "master-0", Detail: "ipxe.efi", Err: "the client stopped answering", Bytes: 512, Dur: 2 * time.Second},
+			Host: "master-0", Detail: "ipxe.efi", Err: "the client stopped answering", Reason: event.Stalled, Bytes: 512, Size: 1024, Dur: 2 * time.Second},
 			"time=2026-11-21T10:00:00.000Z level=WARN msg=tftp_failed host=master-0 mac=52:54:00:00:02:01 addr=192.168.16.21 " +
-				"detail=ipxe.efi bytes=512 dur=2s err=\"the client stopped answering\" gen=3\n"},
+				"detail=ipxe.efi bytes=512 size=1024 dur=2s reason=stalled err=\"the client stopped answering\" gen=3\n"},
 		{"next to nothing", event.Event{At: at, Kind: event.LabApplied}, "time=2026-11-21T10:00:00.000Z level=INFO msg=lab_applied gen=0\n"},
 		{"a summary", event.Event{At: at, Kind: event.FileMissing, Err: "file not found", More: 312, Over: 10 * time.Second},
 			"time=2026-11-21T10:00:00.000Z level=WARN msg=file_missing err=\"file not found\" more=312 over=10s gen=0\n"},

@@ -43,6 +43,11 @@ func Doc(w io.Writer, r *prometheus.Registry) error {
 	for _, k := range event.Kinds() {
 		fmt.Fprintf(&out, "| `%s` | %s | %s | %s |\n", k, k.Stage(), strings.ToLower(k.Level().String()), k.Help())
 	}
+	out.WriteString("\n## Reasons\n\nThe field `reason` of an event that says that a request was refused or a transfer ended early, and of `bootlab why --json`.\n\n")
+	out.WriteString("| reason | meaning |\n| --- | --- |\n")
+	for _, r := range event.Reasons() {
+		fmt.Fprintf(&out, "| `%s` | %s |\n", r, r.Help())
+	}
 	_, err = io.WriteString(w, out.String())
 	return err
 }
