@@ -64,7 +64,6 @@ func writeDiagnosis(w io.Writer, d api.Diagnosis) error {
 		fmt.Fprintln(w, "evidence")
 	}
 	for _, e := range d.Evidence {
-		fmt.Fprint(w, "  ")
 		if err := timeline.FormatEvent(w, e, formatOptions()); err != nil {
 			return err
 		}
