@@ -34,6 +34,9 @@ func (a *ages) note(name, is string, now time.Time) {
 	a.current[name] = s
 }
 
+// forget makes what name was at before the restart count no more: an admin has asked for something else.
+func (a *ages) forget(name string) { delete(a.stored, name) }
+
 // toStore returns what a restart should find of name. A stage that began with the daemon may be one on the way to that before.
 func (a *ages) toStore(name string, now time.Time) cluster.Since {
 	s, before := a.current[name], a.stored[name]

@@ -207,7 +207,7 @@ func (c *clusters) observe(cl *lab.Cluster, seen seen) map[string]cluster.Observ
 		}
 		c.mu.Lock()
 		if a := c.actions[h.Name]; a != nil {
-			o.Failed = a.err
+			o.Acting, o.Failed = a.busy, a.err
 		}
 		c.mu.Unlock()
 		all[h.Name] = o
@@ -249,12 +249,15 @@ func (c *clusters) begin(ctx context.Context, doing *sync.WaitGroup, cl *lab.Clu
 		return
 	}
 	now := &action{verb: a.Verb, busy: true}
+	if last != nil && last.verb == a.Verb {
+		now.err = last.err // it stands until a try succeeds: a dead controller takes a minute to say nothing
+	}
 	c.actions[a.Host.Name] = now
 	doing.Go(func() {
 		err := c.do(ctx, cl, a)
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		now.busy = false
+		now.busy, now.err = false, ""
 		if err != nil {
 			now.err, now.after = err.Error(), time.Now().Add(clusterRetry)
 			c.serverLog.Warn("cluster: "+string(a.Verb)+" failed", "cluster", cl.Name, "host", a.Host.Name, "err", err)
@@ -277,8 +280,14 @@ func (c *clusters) do(ctx context.Context, cl *lab.Cluster, a cluster.Action) er
 }
 
 // switchOn starts a machine: a virtual one is made if it is not there, one of metal boots from the network. That it was switched on is stored
-// before: a daemon that is killed must not power-cycle an installer.
+// before: a daemon that is killed must not power-cycle an installer. One of metal is not power-cycled again either where the first try failed
+// after all that its controller had to do, and it is on.
 func (c *clusters) switchOn(ctx context.Context, cl *lab.Cluster, h *lab.Host) error {
+	if _, again := c.record(cl.Name).Switched[h.Name]; again && h.VM == nil {
+		if state, err := power.Do(ctx, h.BMC, power.Status); err != nil || state == power.StateOn {
+			return err
+		}
+	}
 	if err := c.noteSwitched(cl.Name, h.Name, time.Now()); err != nil {
 		return err
 	}
@@ -436,7 +445,9 @@ func (c *clusters) ask(ctx context.Context, name string, up time.Time) (api.Clus
 		return api.Cluster{}, &api.Error{Status: http.StatusServiceUnavailable, Message: "not stored: " + err.Error(), Hint: "bootlab status says what is wrong with the disk"}
 	}
 	c.mu.Lock()
+	c.phases.forget(name)
 	for _, h := range cl.Hosts {
+		c.stages.forget(h.Name)
 		if a := c.actions[h.Name]; a != nil && !a.busy {
 			delete(c.actions, h.Name) // it is tried again at once
 		}

@@ -8,11 +8,13 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/bootlab/bootlab/internal/daemon/cluster"
 	"github.com/bootlab/bootlab/internal/lab"
+	"github.com/bootlab/bootlab/internal/observe/event"
 	"github.com/bootlab/bootlab/test/support/storetest"
 )
 
@@ -53,6 +55,66 @@ func TestClusterRecord(t *testing.T) {
 	for where, r := range map[string]cluster.Record{"memory": c.record("prod"), "store": again.record("prod")} {
 		if len(r.Switched) != len(hosts) || r.Left.IsZero() {
 			t.Errorf("in %s: %d of %d machines, left %s", where, len(r.Switched), len(hosts), r.Left)
+		}
+	}
+}
+
+// TestAges: who was at something before a restart, and is again a moment after it, was there all the time; but not if an admin asked for
+// something else in between, as down and up do.
+func TestAges(t *testing.T) {
+	t.Parallel()
+	started := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	old := cluster.Since{Is: "bootstrapping", At: started.Add(-time.Hour)}
+	for _, asked := range []bool{false, true} {
+		a := newAges(started)
+		a.stored["prod"] = old
+		a.note("prod", "down", started.Add(time.Second))
+		want := old
+		if asked {
+			a.forget("prod")
+			want.At = started.Add(2 * time.Second)
+		}
+		a.note("prod", "bootstrapping", started.Add(2*time.Second))
+		if got := a.current["prod"]; got != want {
+			t.Errorf("asked %v: %+v, want %+v", asked, got, want)
+		}
+		if got := a.toStore("prod", started.Add(3*time.Second)); got != want {
+			t.Errorf("asked %v: stored is %+v, want %+v", asked, got, want)
+		}
+	}
+}
+
+// TestSwitchOnMetal: a controller that is dead makes a failed action; once it answers, a machine that is off is switched on, and one that is on
+// meanwhile is left alone.
+func TestSwitchOnMetal(t *testing.T) {
+	t.Parallel()
+	for state, want := range map[string]int{"Off": 1, "On": 0} {
+		var dead atomic.Bool
+		var resets atomic.Int32
+		dead.Store(true)
+		controller := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case dead.Load():
+				w.WriteHeader(http.StatusInternalServerError)
+			case r.Method == http.MethodPost:
+				resets.Add(1)
+			case strings.HasSuffix(r.URL.Path, "/Systems"):
+				_, _ = io.WriteString(w, `{"Members": [{"@odata.id": "/redfish/v1/Systems/1"}]}`)
+			default:
+				_, _ = io.WriteString(w, `{"PowerState": "`+state+`", "Systems": {"@odata.id": "/redfish/v1/Systems"}}`)
+			}
+		}))
+		t.Cleanup(controller.Close)
+		c := newClusters(t)
+		c.bus = event.NewBus(event.BusConfig{Now: time.Now})
+		h := &lab.Host{Name: "cp0", Role: lab.RoleControlPlane, BMC: &lab.BMC{Redfish: controller.URL}}
+		prod := &lab.Cluster{Name: "prod", Kind: lab.OpenShift, Hosts: []*lab.Host{h}}
+		if err := c.do(t.Context(), prod, cluster.Action{Verb: cluster.SwitchOn, Host: h}); err == nil {
+			t.Error("a dead controller switched the machine on")
+		}
+		dead.Store(false)
+		if err := c.do(t.Context(), prod, cluster.Action{Verb: cluster.SwitchOn, Host: h}); err != nil || int(resets.Load()) != want {
+			t.Errorf("the machine is %s: %v, %d resets, want %d", state, err, resets.Load(), want)
 		}
 	}
 }

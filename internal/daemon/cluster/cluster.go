@@ -13,7 +13,7 @@ type Phase string
 
 // The phases of a cluster, in their order.
 const (
-	PhaseDown      Phase = "down"          // no machine of it was seen
+	PhaseDown      Phase = "down"          // no machine of it runs, as far as is known
 	PhaseBootstrap Phase = "bootstrapping" // the control plane does not serve
 	PhaseWorkers   Phase = "joining"       // the control plane serves; the bootstrap or other machines are under way
 	PhaseReady     Phase = "ready"
@@ -54,6 +54,7 @@ type Observed struct {
 	Since   time.Time      // API has been so since
 	Check   string         // why the check of API fails
 	Ingress Health
+	Acting  bool   // an action is under way
 	Failed  string // why the last action failed; empty: it did not
 }
 
@@ -152,7 +153,7 @@ type assessment struct {
 func (a *assessment) count() {
 	running := 0
 	for _, h := range a.c.Hosts {
-		o := a.observed[h.Name]
+		o := a.see(h)
 		a.ingress[o.Ingress]++
 		if h.Role != lab.RoleControlPlane {
 			continue
@@ -172,6 +173,18 @@ func (a *assessment) count() {
 		a.state.Serving = running // nothing else can be known
 	}
 }
+
+// see returns what is known of h. A virtual machine that is off serves nothing, whatever its last check said.
+func (a *assessment) see(h *lab.Host) Observed {
+	o := a.observed[h.Name]
+	if o.off() {
+		o.API, o.Ingress = min(o.API, Failing), min(o.Ingress, Failing)
+	}
+	return o
+}
+
+// off reports whether a virtual machine does not run.
+func (o Observed) off() bool { return o.VM == "stopped" || o.VM == "absent" }
 
 // hasBalancer reports whether a balancer of the daemon serves the cluster's API.
 func (a *assessment) hasBalancer() bool { return a.checked > 0 }
@@ -197,7 +210,7 @@ func ran(o Observed) bool {
 }
 
 func (a *assessment) machine(h *lab.Host) {
-	o := a.observed[h.Name]
+	o := a.see(h)
 	m := Machine{Host: h}
 	switch {
 	case h.Role == lab.RoleBootstrap && a.bootstrapDone(h, o):
@@ -210,7 +223,8 @@ func (a *assessment) machine(h *lab.Host) {
 	default:
 		m.Stage, m.Waits, m.Stuck = a.under(h, o)
 	}
-	if o.Failed != "" && !m.done() { // of the last action
+	boots := o.VM == "" && m.Stage != StageGone && a.seen(h, o) // whatever its controller answered
+	if o.Failed != "" && !m.done() && !boots {                  // of the last action
 		m.Waits, m.Stuck = o.Failed, true
 	}
 	a.state.Machines = append(a.state.Machines, m)
@@ -226,8 +240,7 @@ func (a *assessment) bootstrapDone(h *lab.Host, o Observed) bool {
 		}
 		return true
 	}
-	off := o.VM == "stopped" || o.VM == "absent"
-	return !reinstalls(o) && a.serves() && a.hasBalancer() && (off || o.API == Failing && a.now.Sub(o.Since) >= settle)
+	return !reinstalls(o) && a.serves() && a.hasBalancer() && (o.off() || o.API == Failing && a.now.Sub(o.Since) >= settle)
 }
 
 // leave takes the bootstrap machine out, and switches it off while the daemon brings the cluster up. It returns what is still to be done.
@@ -249,7 +262,7 @@ func (a *assessment) act(v Verb, h *lab.Host) {
 
 // under returns the stage of a machine that is not where it should be.
 func (a *assessment) under(h *lab.Host, o Observed) (stage Stage, waits string, stuck bool) {
-	seen := !o.Boot.Started.IsZero() && (a.record.Up.IsZero() || o.Boot.Started.After(a.switched(h)))
+	seen := a.seen(h, o)
 	switch {
 	case o.Install.Held:
 		return StageBooting, "held after too many attempts: bootlab install " + h.Name, true
@@ -257,7 +270,7 @@ func (a *assessment) under(h *lab.Host, o Observed) (stage Stage, waits string, 
 		return StageOff, "its install state was lost: bootlab install " + h.Name + ", or --done if it is installed", true
 	case o.VM == "unknown":
 		return StageOff, "its hypervisor does not answer", true
-	case o.VM == "stopped" || o.VM == "absent" || o.VM == "" && !seen && !installing(o):
+	case o.off() || o.VM == "" && !seen && !installing(o):
 		return a.off(h, o)
 	case o.Boot.Failed && seen:
 		return StageBooting, o.Boot.Reason, true
@@ -273,6 +286,11 @@ func (a *assessment) under(h *lab.Host, o Observed) (stage Stage, waits string, 
 		return StageBooting, "its network boot", false
 	}
 	return StageBooting, o.Boot.Stage, false
+}
+
+// seen reports whether h booted since it was switched on.
+func (a *assessment) seen(h *lab.Host, o Observed) bool {
+	return !o.Boot.Started.IsZero() && (a.record.Up.IsZero() || o.Boot.Started.After(a.switched(h)))
 }
 
 func installing(o Observed) bool {
@@ -304,6 +322,11 @@ func (a *assessment) off(h *lab.Host, o Observed) (stage Stage, waits string, st
 		return StageStarting, "its check: nothing else says whether it is on", false
 	case !o.Control:
 		return StageOff, "an admin who switches it on: it has no bmc and is no virtual machine", true
+	case o.VM == "" && switched && o.Failed != "": // its controller did not
+		a.act(SwitchOn, h)
+		return StageOff, o.Failed, true
+	case o.VM == "" && switched && o.Acting:
+		return StageBooting, "to be switched on", false
 	case o.VM == "" && switched:
 		return StageBooting, "its first request: it was switched on", false
 	}
@@ -317,7 +340,7 @@ func (a *assessment) phase() {
 	seen, all := false, true
 	var first Machine // that Waits is about
 	for _, m := range s.Machines {
-		seen = seen || m.Stage != StageOff && m.Stage != StageWaiting
+		seen = seen || m.Stage != StageOff && m.Stage != StageWaiting && m.Stage != StageGone
 		if m.done() {
 			continue
 		}

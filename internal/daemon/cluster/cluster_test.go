@@ -161,6 +161,45 @@ func TestStuck(t *testing.T) {
 	}
 }
 
+// TestDown: a cluster whose machines were shut down is down, though its bootstrap machine left long ago, and though the last checks passed.
+func TestDown(t *testing.T) {
+	t.Parallel()
+	off := cluster.Observed{VM: "stopped", Control: true, Install: install.Status{State: install.Installed}, Boot: cluster.Boot{Started: now.Add(-time.Hour), Stage: "install"}}
+	passed := off
+	passed.API, passed.Ingress = cluster.Passing, cluster.Passing
+	for name, o := range map[string]cluster.Observed{"checks have failed": off, "the last checks passed": passed} {
+		s := cluster.Assess(prod(), observe(o, nil), cluster.Record{Left: now.Add(-time.Hour)}, now)
+		if want := "boot gone, cp0 off, cp1 off, cp2 off, w0 off"; s.Phase != cluster.PhaseDown || stages(s) != want || s.Serving != 0 || len(s.Actions) > 0 {
+			t.Errorf("%s: %s, %d serve: %s; %s", name, s.Phase, s.Serving, stages(s), actions(s))
+		}
+	}
+}
+
+// TestDeadController: a machine of metal whose controller did not switch it on is off, not booting, and is tried again; once it was seen to
+// boot, or its controller did, it is not.
+func TestDeadController(t *testing.T) {
+	t.Parallel()
+	at := now.Add(-time.Minute)
+	record := cluster.Record{Up: asked.Up, Switched: map[string]time.Time{"cp0": at}}
+	dead := cluster.Observed{Control: true, Install: install.Status{State: install.Armed}, Failed: "controller https://10.0.0.9: no route to host"}
+	boots, switched := dead, dead
+	boots.Boot = cluster.Boot{Started: now, Stage: "script"}
+	switched.Failed = ""
+	for _, tt := range []struct {
+		name   string
+		o      cluster.Observed
+		stage  cluster.Stage
+		stuck  bool
+		action bool
+	}{{"dead", dead, cluster.StageOff, true, true}, {"it boots all the same", boots, cluster.StageBooting, false, false}, {"switched on", switched, cluster.StageBooting, false, false}} {
+		s := cluster.Assess(prod(), map[string]cluster.Observed{"cp0": tt.o}, record, now)
+		m := s.Machines[1]
+		if m.Stage != tt.stage || m.Stuck != tt.stuck || strings.Contains(actions(s), "switch on cp0") != tt.action || tt.stuck != strings.Contains(m.Waits, "no route") {
+			t.Errorf("%s: %+v; %s", tt.name, m, actions(s))
+		}
+	}
+}
+
 // TestRouter: a cluster whose router serves on no machine is not ready; one machine is enough.
 func TestRouter(t *testing.T) {
 	t.Parallel()
