@@ -381,7 +381,46 @@ func (c *clusters) overwrites(h *lab.Host) string {
 
 // Up implements httpd.Clusters.
 func (c *clusters) Up(ctx context.Context, name string) (api.Cluster, error) {
+	if err := c.mayComeUp(c.current.Load().Lab.Cluster(name)); err != nil {
+		return api.Cluster{}, err
+	}
 	return c.ask(ctx, name, time.Now())
+}
+
+// mayComeUp returns why an OpenShift cluster, all of whose control plane is to be installed, cannot come up: it has no bootstrap machine, or
+// that has left and would start from its own disk. cl may be nil.
+func (c *clusters) mayComeUp(cl *lab.Cluster) error {
+	if cl == nil || cl.Kind != lab.OpenShift || cl.Names {
+		return nil
+	}
+	r, conflict := c.record(cl.Name), &api.Error{Status: http.StatusConflict, Message: cl.Name + " has no bootstrap machine, and its control plane is to be installed: it would wait for ever"}
+	if !r.Up.IsZero() || !c.installsAll(cl, lab.RoleControlPlane) {
+		return nil
+	}
+	if cl.LacksBootstrap() {
+		conflict.Hint = "add a host with cluster: " + cl.Name + " and role: bootstrap to the lab file"
+		return conflict
+	}
+	if !r.Left.IsZero() && !c.installsAll(cl, lab.RoleBootstrap) {
+		conflict.Message = "the bootstrap machine of " + cl.Name + " has left and starts from its own disk, and the control plane is to be installed: it would wait for ever"
+		conflict.Hint = "bootlab up " + cl.Name + " --install installs all its machines; bootlab install HOST --done says that one is installed"
+		return conflict
+	}
+	return nil
+}
+
+// installsAll reports whether the next network boot of each machine of a cluster with that role installs it. Without such machines it is false.
+func (c *clusters) installsAll(cl *lab.Cluster, role string) bool {
+	n := 0
+	for _, h := range cl.Hosts {
+		if h.Role != role {
+			continue
+		}
+		if n++; h.Profile == nil || !h.Profile.NetBoots() || !c.installs.WouldInstall(h) {
+			return false
+		}
+	}
+	return n > 0
 }
 
 // Down implements httpd.Clusters: the cluster is no longer brought up. The machines are shut down, those of the control plane last.

@@ -210,6 +210,31 @@ func TestClusterUp(t *testing.T) {
 	})
 }
 
+// TestUpWithoutBootstrap: up refuses an OpenShift cluster whose control plane would wait for a bootstrap machine for ever: there is none, or it
+// has left. With the machines armed, or installed, it goes on.
+func TestUpWithoutBootstrap(t *testing.T) {
+	t.Parallel()
+	l := newCluster(t, "10.127.5", false)
+	with := l.hosts
+	_, l.hosts, _ = strings.Cut(with, "\n")
+	l.write()
+	d := start(t, l)
+	if out, _ := d.bootlab("check"); !strings.Contains(out, "no host has role bootstrap") {
+		t.Errorf("check:\n%s", out)
+	}
+	if out, err := d.bootlab("up", "--yes", "--detach", "prod"); err == nil || !strings.Contains(out, "no bootstrap machine") || !strings.Contains(out, "role: bootstrap") || !d.cluster().Up.IsZero() {
+		t.Errorf("up: %v\n%s", err, out)
+	}
+	d.done("cp0", "cp1", "cp2")
+	if out, err := d.bootlab("up", "--yes", "--detach", "prod"); err != nil {
+		t.Errorf("up of installed machines: %v\n%s", err, out)
+	}
+	before := d.cluster()
+	if out, err := d.bootlab("down", "--yes", "prod"); err != nil || before.Up.IsZero() || !d.cluster().Up.IsZero() {
+		t.Errorf("down: %v\n%s", err, out)
+	}
+}
+
 // TestSingleNodeUp: api and api-int of a single-node cluster, whose address is the node's own, lead to the bootstrap machine while it serves,
 // and to the node once the bootstrap has left by itself, over a restart too; no line of the lab file changes.
 func TestSingleNodeUp(t *testing.T) {

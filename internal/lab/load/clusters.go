@@ -175,6 +175,9 @@ func (r *resolver) controlPlane(c *lab.Cluster) {
 	case members%2 == 0:
 		r.lab.Warnings.Addf(c.Pos, key, "%d hosts have role control-plane: etcd with %[1]d members survives no more failures than with %d; want 1, 3 or 5", members, members-1)
 	}
+	if c.LacksBootstrap() {
+		r.lab.Warnings.Addf(c.Pos, key, "no host has role bootstrap: until the cluster is installed, its machines wait for https://api-int.%s:22623, which nothing serves; want one more host, with role bootstrap and the profile of the others", c.Domain)
+	}
 	if bootstraps > 1 {
 		r.lab.Warnings.Addf(c.Pos, key, "%d hosts have role bootstrap: want one", bootstraps)
 	}

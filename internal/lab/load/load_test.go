@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -365,6 +366,38 @@ func TestClusterWarnings(t *testing.T) {
 				"clusters: {c: {kind: openshift, address: 10.1.2.3, etcd_srv: true}}\nhosts:\n  "+tt.hosts+"\n")
 			if len(l.Warnings) != 1 || !strings.Contains(l.Warnings[0].Error(), tt.want) {
 				t.Errorf("warnings %v, want %s", l.Warnings, tt.want)
+			}
+		})
+	}
+}
+
+// TestWithoutBootstrap: machines of a control plane that install themselves with a document of openshift-install wait for a bootstrap machine.
+// Which of them need none: a single node, those whose cluster balances itself, and those that boot without a document.
+func TestWithoutBootstrap(t *testing.T) {
+	t.Parallel()
+	const three = "\n  a: {mac: 52:54:00:00:00:03, ip: 10.1.2.13, cluster: c, role: master, profile: p}\n  b: {mac: 52:54:00:00:00:04, ip: 10.1.2.14, cluster: c, role: master, profile: p}" +
+		"\n  d: {mac: 52:54:00:00:00:05, ip: 10.1.2.15, cluster: c, role: master, profile: p}"
+	for _, tt := range []struct {
+		name, cluster, profile, hosts string
+		warns                         bool
+	}{
+		{"none", "kind: openshift", "config: c.ign, ", three, true},
+		{"it has one", "kind: openshift", "config: c.ign, ", three + "\n  z: {mac: 52:54:00:00:00:06, ip: 10.1.2.16, cluster: c, role: bootstrap, profile: p}", false},
+		{"kubernetes", "kind: kubernetes", "config: c.ign, ", three, false},
+		{"it balances itself", "kind: openshift, balancer: off", "config: c.ign, ", three, false},
+		{"a single node", "kind: openshift", "config: c.ign, ", "\n  a: {mac: 52:54:00:00:00:03, ip: 10.1.2.13, cluster: c, role: master, profile: p}", false},
+		{"no document", "kind: openshift", "", three, false},
+		{"never installed", "kind: openshift", "config: c.ign, install: never, ", three, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			l := parse(t, "networks: {lan: {subnet: 10.1.2.0/24, address: 10.1.2.1}}\nprofiles: {p: {os: coreos, kernel: k, initrd: [i], "+tt.profile+"install_to: /dev/vda}}\n"+
+				"clusters: {c: {address: 10.1.2.3, "+tt.cluster+"}}\nhosts:"+tt.hosts+"\n")
+			warns := slices.ContainsFunc(l.Warnings, func(w *lab.Problem) bool {
+				return strings.Contains(w.Error(), "clusters.c: no host has role bootstrap: ") && strings.Contains(w.Error(), "https://api-int.c.lab.example:22623")
+			})
+			if warns != tt.warns {
+				t.Errorf("warnings %v", l.Warnings)
 			}
 		})
 	}

@@ -1,0 +1,63 @@
+package lab
+
+import "net/netip"
+
+// ClusterKind says which names and balancers a cluster brings along.
+type ClusterKind string
+
+// The kinds of cluster.
+const (
+	OpenShift  ClusterKind = "openshift"  // api, api-int, *.apps; 6443, 22623, 443, 80
+	Kubernetes ClusterKind = "kubernetes" // api; 6443
+	Plain      ClusterKind = "plain"      // a domain for its hosts, no more
+)
+
+// A Cluster groups hosts under one domain.
+type Cluster struct {
+	Pos     Pos
+	Name    string
+	Kind    ClusterKind
+	Base    string     // the domain as written
+	Domain  string     // <Name>.<Base>
+	Address netip.Addr // invalid: the cluster has no balancers and no api names
+	API     netip.Addr // what api and api-int answer: Address, or the appliance's while a single node with that address has a bootstrap machine
+	Ingress netip.Addr // *.apps; Address by default
+	EtcdSRV bool
+	Names   bool    // names only: another load balancer owns Address and Ingress
+	SNI     bool    // shares Address with other clusters, distinguished by TLS server name and HTTP host
+	Health  bool    // has no Address: its names have the addresses of its healthy members
+	Hosts   []*Host // sorted by name
+}
+
+// The services of a cluster that have a derived balancer, as in its name.
+const (
+	ServiceAPI     = "api"
+	ServiceIngress = "ingress-https"
+)
+
+// BalancerOf returns the name of the derived balancer of a service.
+func (c *Cluster) BalancerOf(service string) string { return c.Name + "-" + service }
+
+// SingleNode reports whether the cluster's address is that of its only control-plane host, and a bootstrap machine serves first: api and
+// api-int are then at API, an address of the appliance, until the bootstrap machine has left, and at Address afterwards.
+func (c *Cluster) SingleNode() bool { return c.API.IsValid() && c.API != c.Address }
+
+// LacksBootstrap reports whether the control plane of an OpenShift cluster, of several machines, would install itself from the network with a
+// document, and the lab has no bootstrap machine: each then waits at port 22623 of api-int for its configuration. An installed cluster needs
+// none; neither does a single node, nor a cluster that owns its addresses itself.
+func (c *Cluster) LacksBootstrap() bool {
+	if c.Kind != OpenShift || c.Names {
+		return false
+	}
+	members, installs := 0, false
+	for _, h := range c.Hosts {
+		switch p := h.Profile; h.Role {
+		case RoleBootstrap:
+			return false
+		case RoleControlPlane:
+			members++
+			installs = installs || p != nil && p.NetBoots() && p.Config != "" && p.Install != InstallNever
+		}
+	}
+	return installs && members > 1
+}
