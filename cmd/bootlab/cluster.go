@@ -230,11 +230,11 @@ func changes(old, now api.Cluster) (lines []string) {
 			continue
 		}
 		line := m.Host + " " + m.Stage
-		switch {
-		case m.Cause != "": // says more than Waits
-			line += ", stopped: " + timeline.Printable(m.Cause)
-		case m.Waits != "":
+		if m.Waits != "" {
 			line += ", waits for " + timeline.Printable(m.Waits)
+		}
+		if m.Cause != "" {
+			line += "; stopped: " + timeline.Printable(m.Cause)
 		}
 		lines = append(lines, line)
 	}
@@ -252,10 +252,7 @@ func clusterText(cl api.Cluster) string {
 	var rows [][]string
 	for _, m := range cl.Machines {
 		waits := m.Waits
-		switch {
-		case m.Cause != "":
-			waits = "! stopped, see below"
-		case m.Stuck:
+		if m.Stuck {
 			waits = "! " + waits
 		}
 		rows = append(rows, []string{m.Host, m.Role, m.Stage, forHow(m.Since), waits})

@@ -14,7 +14,7 @@ func TestClusterCause(t *testing.T) {
 	before := api.Cluster{Name: "prod", Phase: "bootstrapping", Waits: "m0: files", Machines: []api.ClusterMachine{{Host: "m0", Stage: "booting", Waits: "files"}, {Host: "m1", Stage: "serving"}}}
 	after := before
 	after.Machines = []api.ClusterMachine{{Host: "m0", Stage: "booting", Waits: "files", Cause: "a file is missing: k"}, before.Machines[1]}
-	if lines := changes(before, after); len(lines) != 1 || lines[0] != "m0 booting, stopped: a file is missing: k" {
+	if lines := changes(before, after); len(lines) != 1 || lines[0] != "m0 booting, waits for files; stopped: a file is missing: k" {
 		t.Errorf("news %q", lines)
 	}
 	if lines := changes(after, after); len(lines) != 0 {
