@@ -11,7 +11,7 @@ LDFLAGS     = -X main.version=$(VERSION) -X main.commit=$(COMMIT) -X main.date=$
 FUZZTIME    = 30s
 
 # Most tests wait for peers and timers, so more of them run at a time than there are processors; emulated machines compute.
-PARALLEL       = -parallel 8
+PARALLEL       = -parallel 4
 PARALLEL_BOOTS = -parallel 3
 
 # What runs programs, the daemon above all, is never taken from the test cache, which does not know them. What boots real machines comes
