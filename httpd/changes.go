@@ -39,6 +39,8 @@ func (a *Admin) changes() map[string]endpoint {
 		"install/{host}":                a.changing(a.postInstall, "done", "now"),
 		"vms/{host}":                    a.changing(a.postVM, "action", "timeout", "force", "disks"),
 		"vms/{host}/snapshots/{name}":   a.changing(a.postSnapshot, "action"),
+		"vms/{host}/console/input":      a.withBody(a.postConsoleInput),
+		"vms/{host}/console/take":       a.changing(a.postConsoleTake),
 		"power/{host}":                  a.changing(a.postPower, "action"),
 		"power/{host}/boot":             a.changing(a.postBoot, "device", "always"),
 		"backends/{balancer}/{backend}": a.changing(a.postBackend, "action", "weight", "backup"),

@@ -13,8 +13,10 @@ import (
 
 // Consoles are the serial consoles of virtual machines.
 type Consoles interface {
-	// Console returns what happens on a host's console from now on. The channel is closed when ctx ends, or when the reader is too slow.
-	Console(ctx context.Context, host string, take api.Take) (<-chan api.ConsoleOutput, error)
+	// Console returns what happens on a host's console from now on. The channel is closed when ctx ends.
+	Console(ctx context.Context, host string) (<-chan api.ConsoleOutput, error)
+	// TakeConsole takes it from another program that has it.
+	TakeConsole(ctx context.Context, host string) error
 	// TypeConsole types on it.
 	TypeConsole(ctx context.Context, host string, input []byte) error
 	// ConsoleBoots returns the boots of a host whose output is kept, the oldest first.
@@ -23,35 +25,42 @@ type Consoles interface {
 	ConsoleLog(ctx context.Context, host string, started time.Time) ([]byte, error)
 }
 
-// console streams a console, or takes what is typed on it.
-func (a *Admin) console(w http.ResponseWriter, r *http.Request) {
+// getConsole streams a console.
+func (a *Admin) getConsole(w http.ResponseWriter, r *http.Request) {
 	host, err := hostOf(r)
-	switch {
-	case err != nil:
-		a.refuse(w, r, err)
-	case r.Method == http.MethodPost:
-		a.json(func(r *http.Request) (any, error) { return struct{}{}, a.typeConsole(r, host) })(w, r)
-	case r.Method != http.MethodGet:
-		w.Header().Set("Allow", "GET, POST")
-		a.refuse(w, r, &api.Error{Status: http.StatusMethodNotAllowed, Message: r.Method + " is not for " + r.URL.Path, Hint: "want GET or POST"})
-	default:
-		take := api.TakeFree
-		if r.FormValue("take") == "1" {
-			take = api.TakeAlways
-		}
-		ctx, cancel := context.WithCancel(r.Context())
-		defer cancel()
-		output, err := a.deps.Consoles.Console(ctx, host, take)
-		stream(a, w, r, output, err)
+	if err == nil && r.URL.RawQuery != "" {
+		err = &api.Error{Status: http.StatusBadRequest, Message: "a console has no parameters", Hint: "POST vms/HOST/console/take takes it from another program"}
 	}
+	if err != nil {
+		a.refuse(w, r, err)
+		return
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	output, err := a.deps.Consoles.Console(ctx, host)
+	stream(a, w, r, output, err)
 }
 
-func (a *Admin) typeConsole(r *http.Request, host string) error {
+// postConsoleInput types on a console.
+func (a *Admin) postConsoleInput(r *http.Request, _ params) (any, error) {
+	host, err := hostOf(r)
+	if err != nil {
+		return nil, err
+	}
 	var in api.ConsoleInput
 	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
-		return &api.Error{Status: http.StatusBadRequest, Message: "the body is not what is typed: " + err.Error(), Hint: `want {"input": "BASE64"}`}
+		return nil, &api.Error{Status: http.StatusBadRequest, Message: "the body is not what is typed: " + err.Error(), Hint: `want {"input": "BASE64"}`}
 	}
-	return a.deps.Consoles.TypeConsole(r.Context(), host, in.Input)
+	return struct{}{}, a.deps.Consoles.TypeConsole(r.Context(), host, in.Input)
+}
+
+// postConsoleTake takes a console from another program.
+func (a *Admin) postConsoleTake(r *http.Request, _ params) (any, error) {
+	host, err := hostOf(r)
+	if err != nil {
+		return nil, err
+	}
+	return struct{}{}, a.deps.Consoles.TakeConsole(r.Context(), host)
 }
 
 // getConsoleLog answers the boots whose output is kept, or with boot= the output of one as text.

@@ -16,15 +16,21 @@ func TestConsoleAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	err = c.Console(t.Context(), "a", api.TakeAlways, func(o api.ConsoleOutput) error {
+	err = c.Console(t.Context(), "a", func(o api.ConsoleOutput) error {
 		got = append(got, fmt.Sprintf("%s%q", o.State, o.Output))
 		return nil
 	})
-	if diff := cmp.Diff([]string{`taken 1""`, `"\x1b[1mlogin:\xff"`}, got); err != nil || diff != "" {
+	if diff := cmp.Diff([]string{`connected""`, `"\x1b[1mlogin:\xff"`}, got); err != nil || diff != "" {
 		t.Errorf("console: %v (-want +got)\n%s", err, diff)
 	}
-	if err := c.Console(t.Context(), "metal", api.TakeFree, nil); err == nil {
+	if err := c.Console(t.Context(), "metal", nil); err == nil {
 		t.Error("a console of bare metal")
+	}
+	if err := c.TakeConsole(t.Context(), "a"); err != nil {
+		t.Error(err)
+	}
+	if err := c.TakeConsole(t.Context(), "metal"); err == nil {
+		t.Error("the console of bare metal was taken")
 	}
 	if err := c.TypeConsole(t.Context(), "a", []byte("root\r")); err != nil {
 		t.Error(err)

@@ -40,7 +40,7 @@ func (a *Admin) apiRoutes(mux *http.ServeMux, why trust, changes map[string]endp
 	ask("hypervisors", func(r *http.Request) (any, error) { return a.deps.Machines.Hypervisors(r.Context()) })
 	ask("vms", a.getVMs)
 	ask("vms/plan", a.getVMPlan)
-	mux.HandleFunc(api.Prefix+"vms/{host}/console", a.console)
+	handle("vms/{host}/console", http.MethodGet, a.getConsole)
 	ask("vms/{host}/snapshots", a.getSnapshots)
 	handle("vms/{host}/log", http.MethodGet, a.getConsoleLog)
 	handle("unknown", http.MethodGet, a.getUnknown)

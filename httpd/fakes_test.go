@@ -418,15 +418,22 @@ func (h *fakeDaemon) FollowDNS(_ context.Context, client string) (<-chan api.DNS
 // started is when the boot of the fake's console started.
 var started = time.Date(2026, 3, 1, 11, 59, 0, 123, time.UTC)
 
-func (h *fakeDaemon) Console(_ context.Context, host string, take api.Take) (<-chan api.ConsoleOutput, error) {
+func (h *fakeDaemon) Console(_ context.Context, host string) (<-chan api.ConsoleOutput, error) {
 	if host == "metal" {
 		return nil, &api.Error{Status: http.StatusConflict, Message: "no console"}
 	}
 	out := make(chan api.ConsoleOutput, 2)
-	out <- api.ConsoleOutput{State: fmt.Sprintf("taken %d", take)}
+	out <- api.ConsoleOutput{State: "connected"}
 	out <- api.ConsoleOutput{Output: []byte("\x1b[1mlogin:\xff")}
 	close(out)
 	return out, nil
+}
+
+func (h *fakeDaemon) TakeConsole(_ context.Context, host string) error {
+	if host != "a" {
+		return &api.Error{Status: http.StatusConflict, Message: "no console"}
+	}
+	return nil
 }
 
 func (h *fakeDaemon) TypeConsole(_ context.Context, host string, input []byte) error {

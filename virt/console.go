@@ -34,7 +34,7 @@ const (
 	consolePauseMost  = time.Minute
 	// A console that is silent for so long is opened again: libvirt does not say that virsh console --force took it.
 	consoleQuiet     = time.Minute
-	consoleFollowers = 512 // parts of output that wait for a reader
+	consoleFollowers = 512 // parts of output that wait for a reader; then some are skipped, until half of them are read
 )
 
 // consoles are the serial consoles of all running machines of the lab. There is a goroutine for each hypervisor.
@@ -45,7 +45,7 @@ type consoles struct {
 	mu        sync.Mutex
 	ctx       context.Context // of the goroutines; nil: Serve does not run
 	byURI     map[string]*hypervisorConsoles
-	followers map[string]map[chan ConsoleOutput]struct{} // by host
+	followers map[string]map[chan ConsoleOutput]*follower // by host
 	running   sync.WaitGroup
 }
 
@@ -77,7 +77,7 @@ type machineConsole struct {
 }
 
 func newConsoles(s *Server) *consoles {
-	return &consoles{server: s, log: s.deps.Consoles, byURI: map[string]*hypervisorConsoles{}, followers: map[string]map[chan ConsoleOutput]struct{}{}}
+	return &consoles{server: s, log: s.deps.Consoles, byURI: map[string]*hypervisorConsoles{}, followers: map[string]map[chan ConsoleOutput]*follower{}}
 }
 
 // start lets consoles be opened until ctx ends.
@@ -374,15 +374,32 @@ func (h *hypervisorConsoles) Ended(uuid, reason string) {
 	}
 }
 
-// tell sends to the followers of a host. One that is too slow is dropped.
+// A follower is a reader of a console.
+type follower struct {
+	skipped int  // bytes that were skipped, because it is too slow
+	behind  bool // what the console writes is skipped
+}
+
+// consoleSkips is the state of a console whose reader is too slow.
+const consoleSkips = "the reader is too slow: output is skipped"
+
+// tell sends to the followers of a host. One that is too slow misses output, and is sent a state that says so; it delays no other.
 func (c *consoles) tell(host string, out ConsoleOutput) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for f := range c.followers[host] {
-		select {
-		case f <- out:
+	for to, f := range c.followers[host] {
+		if f.behind && len(to) <= cap(to)/2 {
+			to <- ConsoleOutput{State: fmt.Sprintf("%d bytes of output were skipped", f.skipped)}
+			*f = follower{}
+		}
+		switch {
+		case f.behind && out.State == "", len(to) == cap(to):
+			f.skipped += len(out.Output)
+		case len(to) >= cap(to)-consoleReserve && out.State == "":
+			f.behind, f.skipped = true, len(out.Output)
+			to <- ConsoleOutput{State: consoleSkips}
 		default:
-			c.dropLocked(host, f)
+			to <- out
 		}
 	}
 }
@@ -397,12 +414,15 @@ func (c *consoles) dropLocked(host string, f chan ConsoleOutput) {
 	}
 }
 
+// consoleReserve is how many of consoleFollowers are for states.
+const consoleReserve = 16
+
 // ErrNoConsoles is returned by a Server without a ConsoleLog.
 var ErrNoConsoles = errors.New("this daemon opens no consoles")
 
-// Console returns what happens on the console of a host's machine from now on, until ctx ends or the reader is too slow; then the
-// channel is closed. The first is the state. With take it takes the console from another program that has it, such as virsh console.
-func (s *Server) Console(ctx context.Context, host string, take bool) (<-chan ConsoleOutput, error) {
+// Console returns what happens on the console of a host's machine from now on, until ctx ends; then the channel is closed. The first is
+// the state. A reader that is too slow misses output.
+func (s *Server) Console(ctx context.Context, host string) (<-chan ConsoleOutput, error) {
 	h, err := s.consolesOf(host)
 	if err != nil {
 		return nil, err
@@ -411,10 +431,10 @@ func (s *Server) Console(ctx context.Context, host string, take bool) (<-chan Co
 	c := s.consoles
 	c.mu.Lock()
 	if c.followers[host] == nil {
-		c.followers[host] = map[chan ConsoleOutput]struct{}{}
+		c.followers[host] = map[chan ConsoleOutput]*follower{}
 	}
-	c.followers[host][f] = struct{}{}
-	f <- ConsoleOutput{State: h.stateOf(host, take)}
+	c.followers[host][f] = &follower{}
+	f <- ConsoleOutput{State: h.stateOf(host)}
 	c.mu.Unlock()
 	context.AfterFunc(ctx, func() {
 		c.mu.Lock()
@@ -424,8 +444,25 @@ func (s *Server) Console(ctx context.Context, host string, take bool) (<-chan Co
 	return f, nil
 }
 
+// TakeConsole takes the console of a host's machine from another program that has it, such as virsh console, as soon as it runs.
+func (s *Server) TakeConsole(host string) error {
+	h, err := s.consolesOf(host)
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, mc := range h.want {
+		if mc.host == host && !mc.open {
+			mc.next, mc.take = time.Time{}, true
+			h.poke()
+		}
+	}
+	return nil
+}
+
 // stateOf returns the state of a host's console, and lets the next attempt to open it be now.
-func (h *hypervisorConsoles) stateOf(host string, take bool) string {
+func (h *hypervisorConsoles) stateOf(host string) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, mc := range h.want {
@@ -435,7 +472,7 @@ func (h *hypervisorConsoles) stateOf(host string, take bool) string {
 		if mc.open {
 			return consoleConnected
 		}
-		mc.next, mc.take = time.Time{}, take
+		mc.next = time.Time{}
 		h.poke()
 		if mc.state == "" {
 			return "connecting"

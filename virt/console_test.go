@@ -78,9 +78,9 @@ type follower struct {
 	closed bool
 }
 
-func (r *consoleRig) follow(t *testing.T, take bool) *follower {
+func (r *consoleRig) follow(t *testing.T) *follower {
 	t.Helper()
-	out, err := r.Console(t.Context(), "master-0", take)
+	out, err := r.Console(t.Context(), "master-0")
 	check(t, err)
 	f := &follower{}
 	go func() {
@@ -156,7 +156,7 @@ func TestConsole(t *testing.T) {
 	const panicLine = "Kernel panic - not syncing: Attempted to kill init!"
 	r := newConsoleRig(t, "hello\r\n"+panicLine+"\r\n")
 	check(t, r.Create(t.Context(), "master-0"))
-	f := r.follow(t, false)
+	f := r.follow(t)
 	f.wantState(t, "does not run")
 	wantErr(t, r.Type(t.Context(), "master-0", []byte("x")), "the console of master-0 is not open: the machine does not run")
 	check(t, r.Start(t.Context(), "master-0"))
@@ -192,7 +192,7 @@ func TestConsoleIsTaken(t *testing.T) {
 	r := newConsoleRig(t, "hello\r\n")
 	check(t, r.Create(t.Context(), "master-0"))
 	check(t, r.Start(t.Context(), "master-0"))
-	f := r.follow(t, false)
+	f := r.follow(t)
 	f.wantState(t, "connected")
 	f.wantOutput(t, "hello")
 	virsh := exec.Command("script", "-qec", "virsh -c '"+r.libvirt.URI+"' console --force master-0", "/dev/null")
@@ -219,7 +219,8 @@ func TestConsoleIsTaken(t *testing.T) {
 		err := r.Type(t.Context(), "master-0", []byte("x"))
 		return err != nil && strings.Contains(err.Error(), "Active console session exists")
 	})
-	back := r.follow(t, true)
+	back := r.follow(t)
+	check(t, r.TakeConsole("master-0"))
 	back.wantState(t, "connected")
 	check(t, r.Type(t.Context(), "master-0", []byte("mine")))
 	back.wantOutput(t, "mine")
@@ -230,7 +231,7 @@ func TestConsoleOutlivesItsProcess(t *testing.T) {
 	r := newConsoleRig(t, "hello\r\n")
 	check(t, r.Create(t.Context(), "master-0"))
 	check(t, r.Start(t.Context(), "master-0"))
-	f := r.follow(t, false)
+	f := r.follow(t)
 	f.wantState(t, "connected")
 	f.wantOutput(t, "hello")
 	processes := append(childrenNamed(t, "consoles"), children(t)...)

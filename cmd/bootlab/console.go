@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/bootlab/bootlab/internal/api"
@@ -20,7 +21,7 @@ import (
 const escapeKey = 0x1d
 
 func vmConsole(o *options) *cobra.Command {
-	var take bool
+	var take, raw bool
 	cmd := &cobra.Command{
 		Use:   "console HOST",
 		Short: "Connect to the serial console of a virtual machine; Ctrl-] leaves it",
@@ -32,14 +33,20 @@ func vmConsole(o *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			how := api.TakeFree
 			if take {
-				how = api.TakeAlways
+				if err := c.TakeConsole(cmd.Context(), args[0]); err != nil {
+					return err
+				}
 			}
-			return (&console{client: c, host: args[0], out: cmd.OutOrStdout(), notes: cmd.ErrOrStderr()}).run(cmd.Context(), cmd.InOrStdin(), how)
+			con := &console{client: c, host: args[0], out: cmd.OutOrStdout(), notes: cmd.ErrOrStderr()}
+			if f, ok := con.out.(*os.File); ok && term.IsTerminal(int(f.Fd())) && !raw {
+				con.filter = &consolelog.Filter{}
+			}
+			return con.run(cmd.Context(), cmd.InOrStdin())
 		},
 	}
 	cmd.Flags().BoolVar(&take, "force", false, "take the console from another program that has it, such as virsh console")
+	cmd.Flags().BoolVar(&raw, "raw", false, "let the machine send any control sequence to the terminal: clipboard, titles, and what makes it answer")
 	return cmd
 }
 
@@ -48,10 +55,11 @@ type console struct {
 	client     *api.Client
 	host       string
 	out, notes io.Writer
+	filter     *consolelog.Filter // nil: out is no terminal, or may get anything
 }
 
 // run connects until the escape key, the end of ctx or of the daemon.
-func (c *console) run(ctx context.Context, in io.Reader, take api.Take) error {
+func (c *console) run(ctx context.Context, in io.Reader) error {
 	if f, ok := in.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		fmt.Fprintf(c.notes, "console of %s; Ctrl-] leaves it\r\n", c.host)
 		state, err := term.MakeRaw(int(f.Fd()))
@@ -59,6 +67,7 @@ func (c *console) run(ctx context.Context, in io.Reader, take api.Take) error {
 			return fmt.Errorf("set the terminal to raw mode: %w", err)
 		}
 		defer func() {
+			_ = unix.IoctlSetInt(int(f.Fd()), unix.TCFLSH, unix.TCIFLUSH) // what the terminal answered to the machine is not for the shell
 			_ = term.Restore(int(f.Fd()), state)
 			fmt.Fprintln(c.notes)
 		}()
@@ -66,19 +75,28 @@ func (c *console) run(ctx context.Context, in io.Reader, take api.Take) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go c.send(ctx, in, cancel) // a Read in progress ends with the process
-	err := c.client.Console(ctx, c.host, take, func(o api.ConsoleOutput) error {
-		if o.State != "" {
-			fmt.Fprintf(c.notes, "[%s: %s]\r\n", c.host, o.State)
-		}
-		_, err := c.out.Write(o.Output)
-		return err
-	})
+	err := c.client.Console(ctx, c.host, c.show)
+	if c.filter != nil {
+		_, _ = c.out.Write(c.filter.Reset())
+	}
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		err = cause
 	}
 	if errors.Is(err, errLeft) || errors.Is(err, context.Canceled) {
 		return nil
 	}
+	return err
+}
+
+// show prints what happens on the console.
+func (c *console) show(o api.ConsoleOutput) error {
+	if o.State != "" {
+		fmt.Fprintf(c.notes, "[%s: %s]\r\n", c.host, o.State)
+	}
+	if c.filter != nil {
+		o.Output = c.filter.Filter(o.Output)
+	}
+	_, err := c.out.Write(o.Output)
 	return err
 }
 

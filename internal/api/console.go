@@ -28,23 +28,16 @@ type ConsoleBoot struct {
 	Dropped int64     `json:"dropped,omitempty"`
 }
 
-// Take says whether a console is taken from another program that has it.
-type Take int
-
-// The values of Take.
-const (
-	TakeFree Take = iota
-	TakeAlways
-)
-
 // Console calls fn for what happens on the console of a host's virtual machine, until ctx ends, the daemon stops (nil) or fn returns an
 // error, which is returned.
-func (c *Client) Console(ctx context.Context, host string, take Take, fn func(ConsoleOutput) error) error {
-	q := url.Values{}
-	if take == TakeAlways {
-		q.Set("take", "1")
-	}
-	return followLines(ctx, c, "vms/"+url.PathEscape(host)+"/console", q, fn)
+func (c *Client) Console(ctx context.Context, host string, fn func(ConsoleOutput) error) error {
+	return followLines(ctx, c, "vms/"+url.PathEscape(host)+"/console", nil, fn)
+}
+
+// TakeConsole takes the console of a host's virtual machine from another program that has it, such as virsh console.
+func (c *Client) TakeConsole(ctx context.Context, host string) error {
+	var done struct{}
+	return c.callWith(ctx, http.MethodPost, "vms/"+url.PathEscape(host)+"/console/take", nil, nil, &done)
 }
 
 // TypeConsole types on the console of a host's virtual machine.
@@ -54,7 +47,7 @@ func (c *Client) TypeConsole(ctx context.Context, host string, input []byte) err
 		return err
 	}
 	var done struct{}
-	return c.callWith(ctx, http.MethodPost, "vms/"+url.PathEscape(host)+"/console", nil, body, &done)
+	return c.callWith(ctx, http.MethodPost, "vms/"+url.PathEscape(host)+"/console/input", nil, body, &done)
 }
 
 // ConsoleBoots returns the boots of a host's virtual machine whose console output is kept, the oldest first.

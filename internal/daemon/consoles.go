@@ -27,8 +27,8 @@ func (d *Daemon) openConsoles() (*consolelog.Log, error) {
 }
 
 // Console implements httpd.Consoles.
-func (c *adminBackend) Console(ctx context.Context, host string, take api.Take) (<-chan api.ConsoleOutput, error) {
-	from, err := c.servers.virt.Console(ctx, host, take == api.TakeAlways)
+func (c *adminBackend) Console(ctx context.Context, host string) (<-chan api.ConsoleOutput, error) {
+	from, err := c.servers.virt.Console(ctx, host)
 	if err != nil {
 		return nil, &api.Error{Status: http.StatusConflict, Message: err.Error()}
 	}
@@ -44,6 +44,14 @@ func (c *adminBackend) Console(ctx context.Context, host string, take api.Take) 
 		}
 	}()
 	return to, nil
+}
+
+// TakeConsole implements httpd.Consoles.
+func (c *adminBackend) TakeConsole(_ context.Context, host string) error {
+	if err := c.servers.virt.TakeConsole(host); err != nil {
+		return &api.Error{Status: http.StatusConflict, Message: err.Error()}
+	}
+	return nil
 }
 
 // TypeConsole implements httpd.Consoles.

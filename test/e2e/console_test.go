@@ -85,6 +85,26 @@ func (term *terminal) await(t *testing.T, what string, has func(output string, e
 	})
 }
 
+// snapshots creates a snapshot of a machine that runs, reverts to it and deletes it. The console's log has no boot for that.
+func snapshots(t *testing.T, r *rig) {
+	t.Helper()
+	r.bootlab(t, "vm", "snapshot", "create", "node", "up")
+	if _, err := r.try("vm", "snapshot", "revert", "node", "up"); err == nil || !strings.Contains(err.Error(), "--yes") {
+		t.Errorf("a revert that nobody confirmed: %v", err)
+	}
+	r.bootlab(t, "vm", "stop", "node", "--force")
+	r.bootlab(t, "vm", "snapshot", "revert", "node", "up", "--yes")
+	if vms := ask[[]api.VM](t, r, "vm", "list"); len(vms) != 1 || vms[0].State != "running" {
+		t.Errorf("after the revert: %+v", vms)
+	}
+	if all := ask[[]api.Snapshot](t, r, "vm", "snapshot", "list", "node"); len(all) != 1 || all[0].Name != "up" || all[0].State != "running" || !all[0].Current {
+		t.Errorf("snapshots: %+v", all)
+	}
+	if all := ask[[]api.Snapshot](t, r, "vm", "snapshot", "delete", "node", "up", "--yes"); len(all) != 0 {
+		t.Errorf("snapshots after the deletion: %+v", all)
+	}
+}
+
 // TestConsole types on a machine's console from a terminal, leaves it, and finds its last line on the timeline, in the log and on the
 // dashboard.
 func TestConsole(t *testing.T) {
@@ -93,15 +113,16 @@ func TestConsole(t *testing.T) {
 	netns.Enter(t)
 	libvirt := startLibvirt(t)
 	const last = "Kernel panic - not syncing: <no> init found"
-	r := newRigHere(t, consoleLab(libvirt.URI), map[string]string{"images/talker.img": string(guest.Talker("ready\r\n" + last + "\r\n"))})
+	r := newRigHere(t, consoleLab(libvirt.URI), map[string]string{"images/talker.img": string(guest.Talker("ready\r\n\x1b]0;title\x07\x1b[6n" + last + "\r\n"))})
 	term := r.terminal(t, "vm", "console", "node")
 	term.await(t, "state", func(out string, _ bool) bool { return strings.Contains(out, "[node: the machine does not run]") })
 	r.bootlab(t, "vm", "create", "node")
 	term.await(t, "output", func(out string, _ bool) bool { return strings.Contains(out, last) })
+	term.await(t, "no title, and no question to the terminal", func(out string, _ bool) bool { return !strings.Contains(out, "title") && !strings.Contains(out, "\x1b[6n") })
 	if _, err := io.WriteString(term.in, "ls\x03"); err != nil { // Ctrl-C goes to the machine
 		t.Fatal(err)
 	}
-	term.await(t, "echo", func(out string, _ bool) bool { return strings.HasSuffix(out, "ls\x03") })
+	term.await(t, "echo", func(out string, _ bool) bool { return strings.HasSuffix(out, "ls") })
 	if _, err := io.WriteString(term.in, "\x1d"); err != nil {
 		t.Fatal(err)
 	}
@@ -115,6 +136,10 @@ func TestConsole(t *testing.T) {
 		}
 		return errors.New("no panic on the timeline")
 	})
+	if text := string(r.bootlab(t, "vm", "log", "node", "--raw")); !strings.Contains(text, "ls\x03") || !strings.Contains(text, "\x1b]0;title") {
+		t.Errorf("vm log --raw: %q", text)
+	}
+	snapshots(t, r)
 	if text := string(r.bootlab(t, "vm", "log", "node")); !strings.Contains(text, "ready\n"+last+"\n") || strings.Contains(text, "\x1b") {
 		t.Errorf("vm log: %q", text)
 	}

@@ -216,6 +216,11 @@ func (l *Log) beginLocked(name string, h *host, key string) error {
 		return nil // SeaBIOS resets a machine once more after its reset
 	}
 	h.found, h.scanner = map[Meaning]bool{}, Scanner{}
+	if n := len(h.boots); n > 0 && h.boots[n-1].size() == 0 { // it wrote nothing: no boot, or a return to a snapshot
+		h.boots[n-1].close()
+		h.boots[n-1].remove()
+		h.boots = h.boots[:n-1]
+	}
 	if n := len(h.boots); n > 0 {
 		if key == "reset" { // the machine is the same
 			key = h.boots[n-1].key
@@ -286,7 +291,7 @@ type Boot struct {
 	Dropped int64     // from its middle
 }
 
-// Boots returns the boots of a host, the oldest first.
+// Boots returns the boots of a host in which it wrote something, the oldest first.
 func (l *Log) Boots(host string) (boots []Boot) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -295,6 +300,9 @@ func (l *Log) Boots(host string) (boots []Boot) {
 		return nil
 	}
 	for _, b := range h.boots {
+		if b.size() == 0 {
+			continue
+		}
 		boots = append(boots, Boot{Started: b.started, Last: b.last, Bytes: b.size(), Dropped: b.dropped()})
 	}
 	return boots

@@ -3,6 +3,7 @@ package consolelog_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -90,6 +91,25 @@ func TestBootsOutliveTheDaemon(t *testing.T) {
 		if info, err := os.Stat(f); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s has mode %v (%v), want 0600", f, info.Mode(), err)
 		}
+	}
+}
+
+// TestSilentBoot: a machine that wrote nothing, as one that was reverted to a snapshot, has no boot of its own.
+func TestSilentBoot(t *testing.T) {
+	dir := t.TempDir()
+	l, _ := open(t, consolelog.Config{Dir: dir, Boots: 3}, nil)
+	for i := range 6 {
+		l.Begin("h", fmt.Sprint("run ", i))
+		if i%3 == 0 {
+			l.Write("h", fmt.Appendf(nil, "boot %d\n", i))
+		}
+	}
+	if diff := cmp.Diff([]string{"boot 0\n", "boot 3\n"}, texts(t, l, "h")); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	l.Write("h", []byte("boot 5\n"))
+	if diff := cmp.Diff([]string{"boot 3\n", "boot 5\n"}, texts(t, l, "h")); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
 

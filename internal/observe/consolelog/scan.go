@@ -70,7 +70,7 @@ const (
 func (s *Scanner) Scan(output []byte, fn func(line string)) {
 	for _, b := range output {
 		if s.state != inText {
-			s.control(b)
+			s.state = s.state.next(b)
 			continue
 		}
 		switch {
@@ -88,35 +88,34 @@ func (s *Scanner) Scan(output []byte, fn func(line string)) {
 	}
 }
 
-// control takes a byte of a control sequence.
-func (s *Scanner) control(b byte) {
-	switch s.state {
+// next returns where the output is after a byte of a control sequence.
+func (s scanState) next(b byte) scanState {
+	switch s {
 	case inEscape:
-		s.state = inText
 		switch b {
 		case '[':
-			s.state = inControl
+			return inControl
 		case ']', 'P', 'X', '^', '_':
-			s.state = inString
+			return inString
 		case '(', ')', '*', '+', '#', '%', ' ':
-			s.state = inCharset
+			return inCharset
 		case 0x1b:
-			s.state = inEscape
+			return inEscape
 		}
 	case inControl:
-		if b >= '@' && b <= '~' || b == '\n' {
-			s.state = inText
+		if (b < '@' || b > '~') && b != '\n' {
+			return inControl
 		}
 	case inString:
 		switch b {
 		case 0x07, '\n':
-			s.state = inText
 		case 0x1b:
-			s.state = inStringEscape
+			return inStringEscape
+		default:
+			return inString
 		}
-	default: // the end of a string, or a charset
-		s.state = inText
 	}
+	return inText // also after the end of a string, or a charset
 }
 
 func (s *Scanner) end(fn func(string)) {
