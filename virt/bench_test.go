@@ -66,7 +66,7 @@ func (s *static) XML(_ context.Context, uuid string) (string, error) { return s.
 // statics are static hypervisors, by URI.
 type statics map[string]*static
 
-func (s statics) Open(uri string) virt.Hypervisor { return s[uri] }
+func (s statics) Open(uri string, _ func([]string)) virt.Hypervisor { return s[uri] }
 
 func benchServer(b *testing.B) *virt.Server {
 	b.Helper()

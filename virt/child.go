@@ -19,7 +19,7 @@ import (
 // File descriptors of the process of a hypervisor.
 const (
 	fdDaemon  = 3 // the socket
-	fdContent = 4 // the pipe with what is uploaded
+	fdContent = 4 // the pipe with what is uploaded, or for the UUIDs of domains that have changed
 )
 
 // Limits of the process of a hypervisor. libvirt and Go take some 30 MiB.
@@ -102,6 +102,9 @@ func (a *answerer) answer(req request) (resp response) {
 		return response{Err: err.Error(), Broken: true}
 	}
 	a.c = conn
+	if req.Changes {
+		conn.watch(fdContent)
+	}
 	if req.Consoles {
 		a.consoles = conn.consoles(func(f consoleFrame) {
 			if err := a.write(response{Console: &f}); err != nil {

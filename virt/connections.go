@@ -10,7 +10,8 @@ import (
 
 // connections are the hypervisors of a Server, by URI: each has one connection for all that is done on it.
 type connections struct {
-	driver Driver
+	driver  Driver
+	changed func(hv *lab.Hypervisor, uuids []string)
 
 	mu     sync.Mutex
 	byURI  map[string]Hypervisor
@@ -29,7 +30,7 @@ func (cs *connections) use(h *lab.Hypervisor, fn func(Hypervisor) error) error {
 	}
 	hv := cs.byURI[h.URI]
 	if hv == nil {
-		hv = cs.driver.Open(h.URI)
+		hv = cs.driver.Open(h.URI, func(uuids []string) { cs.changed(h, uuids) })
 		cs.byURI[h.URI] = hv
 	}
 	cs.calls.Add(1)

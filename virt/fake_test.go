@@ -53,7 +53,7 @@ func newFake() *fake {
 	return &fake{domains: map[string]*fakeDomain{}, volumes: map[string]bool{}, lengths: map[string]uint64{}, capacities: map[string]uint64{}, fail: map[string]error{}, memory: 64 << 30}
 }
 
-func (f *fake) Open(string) virt.Hypervisor { return f }
+func (f *fake) Open(string, func([]string)) virt.Hypervisor { return f }
 
 func (f *fake) Close() {}
 

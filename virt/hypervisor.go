@@ -8,8 +8,9 @@ import (
 
 // A Driver opens connections to hypervisors. The default runs a process with libvirt's library for each; see Processes.
 type Driver interface {
-	// Open returns the hypervisor at a libvirt URI. It does not block: the first call connects.
-	Open(uri string) Hypervisor
+	// Open returns the hypervisor at a libvirt URI. It does not block: the first call connects. While it is connected, changed is
+	// called with the UUIDs of domains that were defined, started, stopped or undefined, by whomever; it may block.
+	Open(uri string, changed func(uuids []string)) Hypervisor
 }
 
 // A Hypervisor is one hypervisor. Its methods connect where that is needed, and return when it has answered, the connection broke

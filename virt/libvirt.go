@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"golang.org/x/sys/unix"
 	"libvirt.org/go/libvirt"
 )
 
@@ -38,6 +39,19 @@ func dial(uri string) (*libvirtConn, error) {
 		}
 	}()
 	return &libvirtConn{c: c}, nil
+}
+
+// watch writes the UUIDs of domains that are defined, started, stopped or undefined to a pipe, one in a line. It does not wait for
+// the reader: if the pipe is full, what is in it leads to a refresh anyway. A driver without events leaves changes to refreshes.
+func (c *libvirtConn) watch(pipe int) {
+	if err := unix.SetNonblock(pipe, true); err != nil {
+		return
+	}
+	_, _ = c.c.DomainEventLifecycleRegister(nil, func(_ *libvirt.Connect, d *libvirt.Domain, _ *libvirt.DomainEventLifecycle) {
+		if uuid, err := d.GetUUIDString(); err == nil {
+			_, _ = unix.Write(pipe, []byte(uuid+"\n"))
+		}
+	})
 }
 
 // alive reports whether the connection is not known to be broken.

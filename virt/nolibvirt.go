@@ -17,6 +17,7 @@ func dial(string) (*libvirtConn, error) {
 
 var errNotBuilt = errors.New("built without libvirt")
 
+func (*libvirtConn) watch(int)                                    {}
 func (*libvirtConn) alive() bool                                  { return false }
 func (*libvirtConn) domains() ([]Domain, error)                   { return nil, errNotBuilt }
 func (*libvirtConn) node() (Node, error)                          { return Node{}, errNotBuilt }

@@ -29,7 +29,6 @@ type observation struct {
 // Refreshes of observations.
 const (
 	refreshWait  = 10 * time.Second // deadline of one
-	refreshEvery = 15 * time.Second // while there are no requests
 	backoffFirst = 2 * time.Second  // after the first failure; doubles
 	backoffMost  = time.Minute
 )
@@ -122,8 +121,49 @@ func (s *Server) look(ctx context.Context, hv *lab.Hypervisor, h Hypervisor) err
 	return nil
 }
 
-// lookAt is look for one machine: on a hypervisor with many, each operation would read all.
-func (s *Server) lookAt(ctx context.Context, hv *lab.Hypervisor, h Hypervisor, m *machine) error {
+// changed reads domains that have changed on a hypervisor. Those that this server works on are read at the end of that.
+func (s *Server) changed(hv *lab.Hypervisor, uuids []string) {
+	t := s.deps.Table()
+	ctx, cancel := context.WithTimeout(context.Background(), min(refreshWait, s.cfg.Timeout))
+	defer cancel()
+	err := s.connections.use(hv, func(h Hypervisor) error {
+		return s.deps.Panics.Run(func() error {
+			if len(uuids) > maxChanged {
+				return s.look(ctx, hv, h)
+			}
+			for _, uuid := range uuids {
+				if s.worksOn(t, uuid) {
+					continue
+				}
+				if err := s.lookAt(ctx, hv, h, uuid, uuid); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+	if err != nil { // the next refresh notices what this has missed
+		s.deps.Log.Debug("changed machines were not read", "hypervisor", hv.Name, "err", err)
+	}
+}
+
+// maxChanged is up to how many changed domains are read one by one.
+const maxChanged = 16
+
+// worksOn reports whether an operation on the machine with this UUID is in progress.
+func (s *Server) worksOn(t *Table, uuid string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for host := range s.busy {
+		if m := t.byHost[host]; m != nil && m.uuid == uuid {
+			return true
+		}
+	}
+	return false
+}
+
+// lookAt is look for one domain: on a hypervisor with many, each operation would read all.
+func (s *Server) lookAt(ctx context.Context, hv *lab.Hypervisor, h Hypervisor, uuid, name string) error {
 	o := s.observe(hv)
 	if _, at, _ := o.last(); at.IsZero() {
 		return s.look(ctx, hv, h)
@@ -132,13 +172,13 @@ func (s *Server) lookAt(ctx context.Context, hv *lab.Hypervisor, h Hypervisor, m
 	o.calls++
 	call := o.calls
 	o.mu.Unlock()
-	found, err := h.Find(ctx, m.uuid, m.host.Name)
+	found, err := h.Find(ctx, uuid, name)
 	if err != nil {
 		return err
 	}
 	o.mu.Lock()
-	o.domains = slices.Concat(slices.DeleteFunc(slices.Clone(o.domains), func(d Domain) bool { return d.UUID == m.uuid }),
-		slices.DeleteFunc(found, func(d Domain) bool { return d.UUID != m.uuid }))
+	o.domains = slices.Concat(slices.DeleteFunc(slices.Clone(o.domains), func(d Domain) bool { return d.UUID == uuid }),
+		slices.DeleteFunc(found, func(d Domain) bool { return d.UUID != uuid }))
 	o.accepted = max(o.accepted, call) // answers to earlier calls lack the change
 	o.mu.Unlock()
 	s.place(ctx, hv)
@@ -181,7 +221,7 @@ func (o *observation) state(hv *lab.Hypervisor) (domains []Domain, at, since tim
 
 // refreshAll refreshes every hypervisor until ctx ends.
 func (s *Server) refreshAll(ctx context.Context) {
-	tick := time.NewTicker(refreshEvery)
+	tick := time.NewTicker(s.cfg.Refresh)
 	defer tick.Stop()
 	for {
 		hypervisors := s.deps.Table().hypervisors

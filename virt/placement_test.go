@@ -90,3 +90,33 @@ func TestMovedMachine(t *testing.T) {
 	check(t, b.Create(ctx, "master-9"))
 	check(t, b.Delete(ctx, "master-9", virt.DeleteDisks))
 }
+
+// TestChangesByVirsh has virsh define, start, stop and undefine a machine: the server sees it without asking for all of them.
+func TestChangesByVirsh(t *testing.T) {
+	d, on := startLibvirtd(t)
+	seg := netns.NewSegment(t, "10.133.0.1/24")
+	ctx := t.Context()
+	kept := &memory{byHost: map[string]virt.Placement{}}
+	l := oneHost(on, func(h *lab.Host) { h.VM.Hypervisor.Bridges[0].Bridge = seg.Bridge })
+	b := newTestServerWith(t, l, virt.Config{Refresh: 24 * time.Hour}, virt.Deps{Placements: kept})
+	serve(t, b)
+	check(t, b.Create(ctx, "master-0"))
+	seen := func(want virt.State) {
+		t.Helper()
+		netns.WaitFor(t, "state "+string(want), func() bool {
+			kept.mu.Lock()
+			defer kept.mu.Unlock()
+			return kept.byHost["master-0"].State == want
+		})
+	}
+	virsh := func(args ...string) { t.Helper(); netns.Run(t, "virsh", append([]string{"-c", d.URI}, args...)...) }
+	seen(virt.StateOff)
+	virsh("start", "master-0")
+	seen(virt.StateRunning)
+	virsh("suspend", "master-0")
+	seen(virt.StatePaused)
+	virsh("destroy", "master-0")
+	seen(virt.StateOff)
+	virsh("undefine", "master-0")
+	seen("")
+}

@@ -46,14 +46,15 @@ const (
 const hypervisorProcess = "BOOTLAB_HYPERVISOR"
 
 // Open implements Driver.
-func (p *Processes) Open(uri string) Hypervisor {
-	return &remote{driver: p, uri: uri, turn: make(chan struct{}, 1), uploads: make(chan struct{}, maxUploads)}
+func (p *Processes) Open(uri string, changed func([]string)) Hypervisor {
+	return &remote{driver: p, uri: uri, changed: changed, turn: make(chan struct{}, 1), uploads: make(chan struct{}, maxUploads)}
 }
 
 // A remote is a Hypervisor that has its own process.
 type remote struct {
 	driver  *Processes
 	uri     string
+	changed func(uuids []string)
 	turn    chan struct{} // holds a value during a call
 	uploads chan struct{} // holds one for each large upload
 
@@ -109,21 +110,48 @@ func (r *remote) connected(ctx context.Context) (*process, error) {
 	if wait := time.Until(r.next); wait > 0 {
 		return nil, fmt.Errorf("%w; a new process is started in %s", r.why, max(wait, time.Second).Round(time.Second))
 	}
-	p, err := r.connect(ctx, nil, request{})
+	changes, theirs, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
+	p, err := r.connect(ctx, theirs, request{Changes: true})
+	_ = theirs.Close()
+	if err != nil {
+		_ = changes.Close()
+		return nil, err
+	}
+	go r.watch(changes)
 	r.process = p
 	return p, nil
 }
 
-// connect starts a process and connects it to the hypervisor. content is what it uploads; nil: nothing. req may have details.
-func (r *remote) connect(ctx context.Context, content *os.File, req request) (*process, error) {
+// watch reads which domains have changed, a UUID in each line, until the process ends.
+func (r *remote) watch(changes *os.File) {
+	defer func() { _ = changes.Close() }()
+	buf := make([]byte, 64<<10) // all that the pipe holds
+	for {
+		n, err := changes.Read(buf)
+		if err != nil {
+			return
+		}
+		var uuids []string
+		for line := range strings.Lines(string(buf[:n])) {
+			if uuid := strings.TrimSpace(line); !slices.Contains(uuids, uuid) {
+				uuids = append(uuids, uuid)
+			}
+		}
+		r.changed(uuids)
+	}
+}
+
+// connect starts a process and connects it to the hypervisor. pipe is what it uploads, or, with Changes, where it writes which domains
+// have changed; nil: nothing. req may have details.
+func (r *remote) connect(ctx context.Context, pipe *os.File, req request) (*process, error) {
 	name := "hypervisor"
 	if req.Consoles {
 		name = "consoles"
 	}
-	p, err := r.start(name, content)
+	p, err := r.start(name, pipe)
 	if err != nil {
 		return nil, err
 	}

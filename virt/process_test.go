@@ -160,7 +160,7 @@ func (g *gate) Read(p []byte) (int, error) {
 // TestLargeUploadDelaysNothing lists domains while an upload waits for its content, and ends an upload whose content ends early.
 func TestLargeUploadDelaysNothing(t *testing.T) {
 	d, _ := startLibvirtd(t)
-	hv := (&virt.Processes{Program: "/proc/self/exe"}).Open(d.URI)
+	hv := (&virt.Processes{Program: "/proc/self/exe"}).Open(d.URI, func([]string) {})
 	t.Cleanup(hv.Close)
 	const n = 4 << 20
 	const volume = `<volume><name>big</name><capacity>0</capacity><target><format type="raw"/></target></volume>`

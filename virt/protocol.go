@@ -66,6 +66,7 @@ type request struct {
 	Volumes []VolumeID      `json:",omitempty"`
 	Content []byte          `json:",omitempty"` // of a small upload; that of others comes from a pipe; what is typed
 
+	Changes  bool `json:",omitempty"` // with connect: write the UUIDs of domains that have changed to the pipe
 	Consoles bool `json:",omitempty"` // with connect: the process is for consoles
 	Take     bool `json:",omitempty"` // take the console from another program
 }

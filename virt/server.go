@@ -22,6 +22,7 @@ type Config struct {
 	Timeout      time.Duration // of an operation; default 1 minute
 	ShutdownWait time.Duration // how long Stop waits for a guest to shut down; default 1 minute
 	UploadWait   time.Duration // timeout of Create with an image, which may have to be uploaded; default 30 minutes
+	Refresh      time.Duration // interval at which hypervisors are asked for all machines, as changes may be missed; default 15 seconds
 	ListWait     time.Duration // how long List waits for hypervisors that are not known to be down; default 1 second
 }
 
@@ -101,6 +102,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 			Buckets: []float64{.05, .25, 1, 5, 15, 60},
 		}, []string{"operation", "result"}),
 	}
+	s.connections.changed = s.changed
 	s.consoles = newConsoles(s)
 	if err := s.placements.load(context.Background(), deps.Placements); err != nil {
 		return nil, fmt.Errorf("load where virtual machines are: %w", err)
@@ -132,6 +134,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.UploadWait == 0 {
 		c.UploadWait = 30 * time.Minute
+	}
+	if c.Refresh == 0 {
+		c.Refresh = 15 * time.Second
 	}
 	if c.ListWait == 0 {
 		c.ListWait = time.Second
@@ -204,7 +209,7 @@ func (s *Server) runOn(ctx context.Context, m *machine, hv *lab.Hypervisor, op o
 	err := s.connections.use(hv, func(h Hypervisor) error {
 		err := s.deps.Panics.Run(func() (err error) { changed, err = op.do(ctx, h, m); return err })
 		if changed && ctx.Err() == nil { // List shows the change at once
-			_ = s.lookAt(ctx, hv, h, m)
+			_ = s.lookAt(ctx, hv, h, m.uuid, m.host.Name)
 		}
 		if errors.As(err, new(unreachable)) { // no request waits for it from now on
 			s.observe(hv).failed(err, s.deps.Now())

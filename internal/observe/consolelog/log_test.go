@@ -108,7 +108,7 @@ func TestSilentBoot(t *testing.T) {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	l.Write("h", []byte("boot 5\n"))
-	if diff := cmp.Diff([]string{"boot 3\n", "boot 5\n"}, texts(t, l, "h")); diff != "" {
+	if diff := cmp.Diff([]string{"boot 0\n", "boot 3\n", "boot 5\n"}, texts(t, l, "h")); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
