@@ -118,7 +118,9 @@ func TestConsole(t *testing.T) {
 	term.await(t, "state", func(out string, _ bool) bool { return strings.Contains(out, "[node: the machine does not run]") })
 	r.bootlab(t, "vm", "create", "node")
 	term.await(t, "output", func(out string, _ bool) bool { return strings.Contains(out, last) })
-	term.await(t, "no title, and no question to the terminal", func(out string, _ bool) bool { return !strings.Contains(out, "title") && !strings.Contains(out, "\x1b[6n") })
+	term.await(t, "no title, and no question to the terminal", func(out string, _ bool) bool {
+		return !strings.Contains(out, "title") && !strings.Contains(out, "\x1b[6n")
+	})
 	if _, err := io.WriteString(term.in, "ls\x03"); err != nil { // Ctrl-C goes to the machine
 		t.Fatal(err)
 	}
