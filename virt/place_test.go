@@ -18,7 +18,7 @@ import (
 // fakes is a driver of several hypervisors, by URI.
 type fakes map[string]*fake
 
-func (f fakes) Open(uri string) virt.Hypervisor { return f[uri] }
+func (f fakes) Open(uri string, _ func([]string)) virt.Hypervisor { return f[uri] }
 
 // openLab returns a lab of three hypervisors, kvm1 to kvm3, that may all have any of its machines: names are host=role.
 func openLab(hosts ...string) *lab.Lab {
