@@ -96,7 +96,7 @@ func TestChangesByVirsh(t *testing.T) {
 	d, on := startLibvirtd(t)
 	seg := netns.NewSegment(t, "10.133.0.1/24")
 	ctx := t.Context()
-	kept := &memory{byHost: map[string]virt.Placement{}}
+	kept := &memory[virt.Placement]{byHost: map[string]virt.Placement{}}
 	l := oneHost(on, func(h *lab.Host) { h.VM.Hypervisor.Bridges[0].Bridge = seg.Bridge })
 	b := newTestServerWith(t, l, virt.Config{Refresh: 24 * time.Hour}, virt.Deps{Placements: kept})
 	serve(t, b)
