@@ -13,6 +13,7 @@ type activeTable struct {
 	table     *Table
 	frontends []*frontend // one for each of Table.Frontends
 	listeners map[netip.AddrPort]*activeListener
+	udp       map[netip.AddrPort]*frontend // of mode udp
 }
 
 // An activeListener is a listener of the active table.
@@ -39,6 +40,7 @@ type Staged struct {
 	s      *Server
 	table  *Table
 	opened map[netip.AddrPort]net.Listener
+	udp    map[netip.AddrPort]*udpSocket
 	done   bool
 }
 
@@ -51,7 +53,7 @@ func (s *Server) Stage(t *Table) (*Staged, error) {
 	if s.staged {
 		return nil, errors.New("stage balancers: another table is already staged")
 	}
-	st := &Staged{s: s, table: t, opened: make(map[netip.AddrPort]net.Listener)}
+	st := &Staged{s: s, table: t, opened: make(map[netip.AddrPort]net.Listener), udp: make(map[netip.AddrPort]*udpSocket)}
 	var errs []error
 	for _, l := range t.listeners {
 		if s.sockets[l.addr] != nil {
@@ -64,6 +66,7 @@ func (s *Server) Stage(t *Table) (*Staged, error) {
 		}
 		st.opened[l.addr] = opened
 	}
+	errs = append(errs, st.openUDP()...)
 	if len(errs) > 0 {
 		st.close()
 		return nil, errors.Join(errs...)
@@ -72,10 +75,34 @@ func (s *Server) Stage(t *Table) (*Staged, error) {
 	return st, nil
 }
 
+// openUDP opens the sockets of mode udp that are not open yet.
+func (st *Staged) openUDP() (errs []error) {
+	for addr, f := range st.table.udp {
+		if st.s.udp.has(addr) {
+			continue
+		}
+		conn, err := st.s.deps.ListenPacket(context.Background(), addr)
+		if err == nil {
+			if st.udp[addr], err = newUDPSocket(conn, addr); err != nil {
+				_ = conn.Close()
+			}
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("balancer %s: listen on %s/udp: %w", f.Name, addr, err))
+		}
+	}
+	return errs
+}
+
 // close closes the sockets that Stage opened.
 func (st *Staged) close() {
 	for _, l := range st.opened {
 		_ = l.Close()
+	}
+	for _, sock := range st.udp {
+		if sock != nil {
+			_ = sock.conn.Close()
+		}
 	}
 }
 
@@ -118,6 +145,7 @@ func (st *Staged) Commit() {
 			delete(s.sockets, addr)
 		}
 	}
+	s.udp.commit(st.udp, next.udp)
 	s.forgetLocked(next)
 	for _, f := range s.frontendStates {
 		f.notify() // max_connections may have changed
@@ -127,7 +155,7 @@ func (st *Staged) Commit() {
 
 // joinLocked returns t joined with what was learned; what is new starts empty.
 func (s *Server) joinLocked(t *Table) *activeTable {
-	active := &activeTable{table: t, frontends: make([]*frontend, len(t.Frontends)), listeners: make(map[netip.AddrPort]*activeListener, len(t.listeners))}
+	active := &activeTable{table: t, frontends: make([]*frontend, len(t.Frontends)), listeners: make(map[netip.AddrPort]*activeListener, len(t.listeners)), udp: make(map[netip.AddrPort]*frontend, len(t.udp))}
 	for i, f := range t.Frontends {
 		active.frontends[i] = s.frontendLocked(f)
 	}
@@ -136,13 +164,16 @@ func (s *Server) joinLocked(t *Table) *activeTable {
 		a.only = a.frontend(l.only())
 		active.listeners[l.addr] = a
 	}
+	for addr, f := range t.udp {
+		active.udp[addr] = active.frontends[f.index]
+	}
 	return active
 }
 
 func (s *Server) frontendLocked(f *Frontend) *frontend {
 	state := s.frontendStates[f.Name]
 	if state == nil {
-		state = &frontendState{freed: make(chan struct{}, 1), metrics: s.metrics.frontend(f.Name)}
+		state = &frontendState{freed: make(chan struct{}, 1), metrics: s.metrics.frontend(f.Name, f.Mode)}
 		s.frontendStates[f.Name] = state
 	}
 	f = s.withMembersLocked(f)

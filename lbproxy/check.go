@@ -33,6 +33,9 @@ func (s *Server) runCheck(ctx context.Context, k healthKey) (connected time.Dura
 	if k.check.Port != 0 {
 		target = netip.AddrPortFrom(k.addr.Addr(), k.check.Port)
 	}
+	if k.check.Kind == lab.CheckDNS {
+		return 0, checkDNS(ctx, target, k.check.Name, k.check.Timeout)
+	}
 	start := time.Now()
 	conn, err := s.deps.Dial(ctx, target)
 	if err != nil {

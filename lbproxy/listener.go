@@ -42,11 +42,15 @@ func ListenFree(ctx context.Context, addr netip.AddrPort) (net.Listener, error) 
 }
 
 func listenOptions(fd int, network string) error {
-	free := unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_FREEBIND, 1)
-	if network == "tcp6" {
-		free = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_FREEBIND, 1)
+	return errors.Join(freeBind(fd, network == "tcp6"), keepAlive(fd))
+}
+
+// freeBind lets a socket bind to an address that no interface has.
+func freeBind(fd int, ipv6 bool) error {
+	if ipv6 {
+		return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_FREEBIND, 1)
 	}
-	return errors.Join(free, keepAlive(fd))
+	return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_FREEBIND, 1)
 }
 
 func keepAlive(fd int) error {

@@ -1,6 +1,10 @@
 package lbproxy
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/bootlab/bootlab/internal/lab"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // Names of the metrics.
 const (
@@ -11,6 +15,7 @@ const (
 	MetricEvicted     = "bootlab_lbproxy_connections_evicted_total"
 	MetricQueued      = "bootlab_lbproxy_queue_clients"
 	MetricBytes       = "bootlab_lbproxy_bytes_total"
+	MetricDatagrams   = "bootlab_lbproxy_datagrams_total"
 	MetricRequests    = "bootlab_lbproxy_requests_total"
 	MetricRetries     = "bootlab_lbproxy_retries_total"
 	MetricRejected    = "bootlab_lbproxy_rejected_total"
@@ -52,6 +57,7 @@ const (
 
 type metrics struct {
 	connections, bytes, requests, retries, rejected, unnamed *prometheus.CounterVec
+	datagrams                                                *prometheus.CounterVec
 	memberRequests, memberErrors                             *prometheus.CounterVec
 	active, up, queued                                       *prometheus.GaugeVec
 	checks, latency                                          *prometheus.HistogramVec
@@ -62,6 +68,7 @@ type metrics struct {
 // frontendMetrics are the handles of one balancer.
 type frontendMetrics struct {
 	connections, in, out, retries prometheus.Counter
+	datagramsIn, datagramsOut     prometheus.Counter // nil: not of mode udp
 	active, queued                prometheus.Gauge
 }
 
@@ -79,6 +86,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 
 		connections:    counter(MetricConnections, "Accepted connections.", "balancer"),
 		bytes:          counter(MetricBytes, "Bytes received from clients (in) and sent to clients (out).", "balancer", "direction"),
+		datagrams:      counter(MetricDatagrams, "Datagrams of mode udp received from clients (in) and sent to clients (out).", "balancer", "direction"),
 		requests:       counter(MetricRequests, "Requests in HTTP mode by class of status.", "balancer", "code"),
 		retries:        counter(MetricRetries, "Connection attempts to another backend after the first did not answer.", "balancer"),
 		rejected:       counter(MetricRejected, "Rejected connections and requests by reason.", "balancer", "reason"),
@@ -96,7 +104,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: MetricCheck, Help: "Duration of health checks.", Buckets: []float64{.001, .005, .02, .1, .5, 2, 10},
 		}, []string{"kind"}),
 	}
-	for _, c := range []prometheus.Collector{m.connections, m.bytes, m.requests, m.retries, m.rejected, m.unnamed, m.active, m.queued, m.up, m.checks, m.memberRequests, m.memberErrors, m.latency, m.limit, m.delayed, m.evicted} {
+	for _, c := range []prometheus.Collector{m.connections, m.bytes, m.datagrams, m.requests, m.retries, m.rejected, m.unnamed, m.active, m.queued, m.up, m.checks, m.memberRequests, m.memberErrors, m.latency, m.limit, m.delayed, m.evicted} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -104,8 +112,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-func (m *metrics) frontend(name string) frontendMetrics {
-	return frontendMetrics{
+func (m *metrics) frontend(name string, mode lab.BalanceMode) frontendMetrics {
+	of := frontendMetrics{
 		connections: m.connections.WithLabelValues(name),
 		in:          m.bytes.WithLabelValues(name, "in"),
 		out:         m.bytes.WithLabelValues(name, "out"),
@@ -113,12 +121,16 @@ func (m *metrics) frontend(name string) frontendMetrics {
 		active:      m.active.WithLabelValues(name),
 		queued:      m.queued.WithLabelValues(name),
 	}
+	if mode == lab.ModeUDP {
+		of.datagramsIn, of.datagramsOut = m.datagrams.WithLabelValues(name, "in"), m.datagrams.WithLabelValues(name, "out")
+	}
+	return of
 }
 
 // forget drops every series of a balancer.
 func (m *metrics) forget(balancer string) {
 	of := prometheus.Labels{"balancer": balancer}
-	for _, c := range []*prometheus.CounterVec{m.connections, m.bytes, m.requests, m.retries, m.rejected, m.memberRequests, m.memberErrors} {
+	for _, c := range []*prometheus.CounterVec{m.connections, m.bytes, m.datagrams, m.requests, m.retries, m.rejected, m.memberRequests, m.memberErrors} {
 		c.DeletePartialMatch(of)
 	}
 	m.active.DeletePartialMatch(of)

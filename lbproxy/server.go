@@ -40,6 +40,7 @@ type Config struct {
 	Waiting  int           // clients that may wait for a backend at one time, after the first has failed; 0: a sixteenth of Connections
 
 	Connections int // of all balancers at one time, at two file descriptors each; 0: 4096
+	Sessions    int // of all balancers of mode udp at one time, at one file descriptor each; 0: 4096
 	Checks      int // health checks at one time; 0: 256
 
 	ACME string // folder of certificates from ACME servers and their accounts; empty: they are lost at the end
@@ -55,6 +56,7 @@ func (c Config) withDefaults() Config {
 	c.Silence = cmp.Or(c.Silence, 750*time.Millisecond)
 	c.Pending = cmp.Or(c.Pending, 4096)
 	c.Connections = cmp.Or(c.Connections, 4096)
+	c.Sessions = cmp.Or(c.Sessions, 4096)
 	c.Checks = cmp.Or(c.Checks, 256)
 	c.Waiting = cmp.Or(c.Waiting, max(c.Connections/16, 1))
 	return c
@@ -72,6 +74,8 @@ type Deps struct {
 	// Listen opens a listening socket, which the server closes; nil: ListenFree. Connections that are not TCP are
 	// neither spliced nor closed when idle.
 	Listen func(context.Context, netip.AddrPort) (net.Listener, error)
+	// ListenPacket opens a UDP socket, which the server closes; nil: ListenPacketFree.
+	ListenPacket func(context.Context, netip.AddrPort) (PacketConn, error)
 	// Dial connects to a backend; nil: TCP.
 	Dial func(context.Context, netip.AddrPort) (net.Conn, error)
 	// Drains stores drains across restarts; nil: they are lost.
@@ -103,6 +107,7 @@ type Server struct {
 	panics     *panics.Server
 	metrics    *metrics
 	http       *httpProxy
+	udp        *udpProxy
 	checkSlots chan struct{} // one token for each check in progress
 
 	waiting chan struct{} // one token for each client that waits for a backend
@@ -157,6 +162,9 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	if deps.Listen == nil {
 		deps.Listen = ListenFree
 	}
+	if deps.ListenPacket == nil {
+		deps.ListenPacket = func(ctx context.Context, addr netip.AddrPort) (PacketConn, error) { return ListenPacketFree(ctx, addr) }
+	}
 	if deps.Dial == nil {
 		deps.Dial = dialTCP
 	}
@@ -186,6 +194,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	s.workers = newWorkers()
 	s.parker = newParker(func(d *direction) { s.workers.run(func() { s.move(d) }) })
 	s.http = newHTTPProxy(s)
+	s.udp = newUDPProxy(s)
 	return s, nil
 }
 
@@ -209,6 +218,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	defer abort()
 	tasks.Go(func() { s.panics.Loop(accepting, func() { s.sweep(accepting) }) })
 	tasks.Go(func() { s.panics.Loop(accepting, func() { s.watchAnswers(accepting) }) })
+	tasks.Go(func() { s.panics.Loop(accepting, func() { s.udp.run(accepting) }) })
 	http.Go(s.http.serve)
 	running := newRunning(s, &tasks, handling)
 	for ctx.Err() == nil {

@@ -14,6 +14,7 @@ type Table struct {
 	Frontends []*Frontend // sorted by Name
 
 	listeners []*listener // sorted by address
+	udp       map[netip.AddrPort]*Frontend
 }
 
 // A Frontend is one balancer.
@@ -36,6 +37,7 @@ type Frontend struct {
 	TrustedProxies []netip.Prefix
 	Sticky         string // cookie name
 	OnDown         lab.OnDown
+	Responses      int // of mode udp: datagrams that a backend answers to each of a client's; below 0: any number
 
 	index int // of this frontend in Table.Frontends
 }
@@ -72,7 +74,7 @@ type listener struct {
 
 // Compile returns the table of a lab.
 func Compile(l *lab.Lab) *Table {
-	t := &Table{Frontends: make([]*Frontend, 0, len(l.Balancers))}
+	t := &Table{Frontends: make([]*Frontend, 0, len(l.Balancers)), udp: make(map[netip.AddrPort]*Frontend)}
 	listeners := make(map[netip.AddrPort]*listener)
 	byName := func(a, b *lab.Balancer) int { return cmp.Compare(a.Name, b.Name) }
 	for _, b := range slices.SortedStableFunc(slices.Values(l.Balancers), byName) {
@@ -80,6 +82,10 @@ func Compile(l *lab.Lab) *Table {
 		f.index = len(t.Frontends)
 		t.Frontends = append(t.Frontends, f)
 		for addr := range f.Listen.All() {
+			if f.Mode == lab.ModeUDP {
+				t.udp[addr] = f
+				continue
+			}
 			at := listeners[addr]
 			if at == nil {
 				at = &listener{addr: addr}
@@ -97,7 +103,7 @@ func newFrontend(b *lab.Balancer) *Frontend {
 	f := &Frontend{
 		Name: b.Name, Listen: b.Listen, Mode: b.Mode, Balance: b.Balance, Check: b.Check, SendProxy: b.SendProxy,
 		MaxConnections: b.MaxConnections, Queue: b.Queue, Timeouts: b.Timeouts.WithDefaults(), Log: b.Log, Protocol: b.Protocol, BackendTLS: b.BackendTLS, ACME: b.ACME, Redirect: b.Redirect,
-		TrustedProxies: b.TrustedProxies, Sticky: b.Sticky, OnDown: b.OnDown, Backends: make([]Backend, len(b.Backends)),
+		TrustedProxies: b.TrustedProxies, Sticky: b.Sticky, OnDown: b.OnDown, Responses: b.Responses, Backends: make([]Backend, len(b.Backends)),
 	}
 	names, addrs := map[string]int{}, map[netip.Addr]int{}
 	for _, m := range b.Backends {

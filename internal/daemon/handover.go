@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"syscall"
 
 	"github.com/coreos/go-systemd/v22/activation"
 	"golang.org/x/sys/unix"
@@ -22,18 +23,29 @@ type handover struct {
 
 	mu        sync.Mutex
 	inherited map[netip.AddrPort]*net.TCPListener // not yet taken
+	packets   map[netip.AddrPort]*net.UDPConn     // not yet taken
 	stopping  bool
 }
 
 // newHandover takes the sockets that this process was started with.
 func newHandover(log *slog.Logger) *handover {
-	h := &handover{log: log, inherited: make(map[netip.AddrPort]*net.TCPListener)}
+	h := &handover{log: log, inherited: make(map[netip.AddrPort]*net.TCPListener), packets: make(map[netip.AddrPort]*net.UDPConn)}
 	for _, f := range activation.Files(true) {
+		if conn, err := net.FilePacketConn(f); err == nil {
+			_ = f.Close()
+			if udp, ok := conn.(*net.UDPConn); ok {
+				addr := udp.LocalAddr().(*net.UDPAddr).AddrPort()
+				h.packets[netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())] = udp
+			} else {
+				_ = conn.Close()
+			}
+			continue
+		}
 		l, err := net.FileListener(f)
 		_ = f.Close() // l has its own copy
 		tcp, ok := l.(*net.TCPListener)
 		if !ok {
-			log.Warn("a file descriptor of systemd is no TCP socket that listens", "name", f.Name(), "err", err)
+			log.Warn("a file descriptor of systemd is no socket that listens", "name", f.Name(), "err", err)
 			if l != nil {
 				_ = l.Close()
 			}
@@ -61,28 +73,45 @@ func (h *handover) take(addr netip.AddrPort) net.Listener {
 	return l
 }
 
+// takePacket returns the inherited UDP socket of addr; nil: there is none.
+func (h *handover) takePacket(addr netip.AddrPort) *net.UDPConn {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	conn := h.packets[addr]
+	delete(h.packets, addr)
+	return conn
+}
+
 // closeOthers closes the sockets that were not taken.
 func (h *handover) closeOthers() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for addr, l := range h.inherited {
-		h.notify("FDSTOREREMOVE=1\nFDNAME=" + storedName(addr))
+		h.notify("FDSTOREREMOVE=1\nFDNAME=" + storedName(tcpSocketName, addr))
 		_ = l.Close()
 	}
+	for addr, conn := range h.packets {
+		h.notify("FDSTOREREMOVE=1\nFDNAME=" + storedName(udpSocketName, addr))
+		_ = conn.Close()
+	}
 	clear(h.inherited)
+	clear(h.packets)
+}
+
+// keepListener is keep for a listener of TCP.
+func (h *handover) keepListener(addr netip.AddrPort, l net.Listener) {
+	if tcp, ok := l.(*net.TCPListener); ok {
+		h.keep(tcpSocketName, addr, tcp)
+	}
 }
 
 // keep gives systemd a copy of a socket.
-func (h *handover) keep(addr netip.AddrPort, l net.Listener) {
-	tcp, ok := l.(*net.TCPListener)
-	if !ok {
-		return
-	}
-	raw, err := tcp.SyscallConn()
+func (h *handover) keep(name string, addr netip.AddrPort, socket syscall.Conn) {
+	raw, err := socket.SyscallConn()
 	if err != nil {
 		return // closed
 	}
-	_ = raw.Control(func(fd uintptr) { h.notify("FDSTORE=1\nFDNAME="+storedName(addr), int(fd)) })
+	_ = raw.Control(func(fd uintptr) { h.notify("FDSTORE=1\nFDNAME="+storedName(name, addr), int(fd)) })
 }
 
 // stop makes closed keep the sockets for the next process.
@@ -100,23 +129,29 @@ func (h *handover) stops() bool {
 }
 
 // closed has systemd drop its copy of a socket, unless the process stops.
-func (h *handover) closed(addr netip.AddrPort) {
+func (h *handover) closed(name string, addr netip.AddrPort) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.stopping {
-		h.notify("FDSTOREREMOVE=1\nFDNAME=" + storedName(addr))
+		h.notify("FDSTOREREMOVE=1\nFDNAME=" + storedName(name, addr))
 	}
 }
 
+// What names of sockets begin with.
+const (
+	tcpSocketName = "lb-"
+	udpSocketName = "lu-"
+)
+
 // storedName returns the FDNAME of a socket. It is short: the names of all are in one environment variable of the next process
 // (LISTEN_FDNAMES), which the kernel limits to 128 KiB, and a range of ports has thousands of sockets.
-func storedName(addr netip.AddrPort) string {
+func storedName(name string, addr netip.AddrPort) string {
 	host := addr.Addr().As16()
 	sum := binary.BigEndian.Uint32(host[12:])
 	if addr.Addr().Is6() {
 		sum = crc32.ChecksumIEEE(host[:])
 	}
-	return "lb-" + strconv.FormatUint(uint64(sum)<<16|uint64(addr.Port()), 36)
+	return name + strconv.FormatUint(uint64(sum)<<16|uint64(addr.Port()), 36)
 }
 
 // notify is sd_notify with file descriptors.

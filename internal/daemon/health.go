@@ -262,16 +262,23 @@ func (d *Daemon) serverStates() []api.Server {
 
 // balancerSockets returns the sockets of all balancers, each once.
 func balancerSockets(l *lab.Lab) (sockets []string) {
-	seen := map[netip.AddrPort]bool{}
+	seen := map[string]bool{}
 	for _, b := range l.Balancers {
 		for a := range b.Listen.All() {
-			if !seen[a] {
-				seen[a] = true
-				sockets = append(sockets, a.String())
+			if text := a.String() + suffixOf(b); !seen[text] {
+				seen[text] = true
+				sockets = append(sockets, text)
 			}
 		}
 	}
 	return sockets
+}
+
+func suffixOf(b *lab.Balancer) string {
+	if b.Mode == lab.ModeUDP {
+		return udpSuffix
+	}
+	return ""
 }
 
 // withRanges returns the sockets of balancers with those of a range of ports as one, if all are among them.
@@ -286,11 +293,11 @@ func withRanges(sockets []string, l *lab.Lab) []string {
 	for _, b := range l.Balancers {
 		for _, bind := range b.Listen {
 			all := slices.Collect(lab.Binds{bind}.All())
-			if len(all) == 1 || slices.ContainsFunc(all, func(a netip.AddrPort) bool { return open[a.String()] == "" }) {
+			if len(all) == 1 || slices.ContainsFunc(all, func(a netip.AddrPort) bool { return open[a.String()+suffixOf(b)] == "" }) {
 				continue
 			}
 			for _, a := range all {
-				open[a.String()] = bind.String()
+				open[a.String()+suffixOf(b)] = bind.String() + suffixOf(b)
 			}
 		}
 	}
@@ -332,10 +339,42 @@ func (d *Daemon) listenBalancer(ctx context.Context, addr netip.AddrPort) (net.L
 		if l, err = lbproxy.ListenFree(ctx, addr); err != nil {
 			return nil, portowner.Explain(err, "tcp", addr.String())
 		}
-		d.handover.keep(addr, l)
+		d.handover.keepListener(addr, l)
 	}
 	d.health.opened(serverLB, addr.String(), nil)
-	return &observedListener{Listener: l, health: d.health, addr: addr.String(), closed: func() { d.handover.closed(addr) }}, nil
+	return &observedListener{Listener: l, health: d.health, addr: addr.String(), closed: func() { d.handover.closed(tcpSocketName, addr) }}, nil
+}
+
+// listenPacketBalancer is lbproxy.ListenPacketFree; the error of a taken port names who holds it.
+func (d *Daemon) listenPacketBalancer(ctx context.Context, addr netip.AddrPort) (lbproxy.PacketConn, error) {
+	conn := d.handover.takePacket(addr)
+	if conn == nil {
+		var err error
+		if conn, err = lbproxy.ListenPacketFree(ctx, addr); err != nil {
+			return nil, portowner.Explain(err, "udp", addr.String())
+		}
+		d.handover.keep(udpSocketName, addr, conn)
+	}
+	d.health.opened(serverLB, addr.String()+udpSuffix, nil)
+	return &observedPacketConn{conn, func() {
+		d.health.closed(serverLB, addr.String()+udpSuffix)
+		d.handover.closed(udpSocketName, addr)
+	}}, nil
+}
+
+// udpSuffix follows the address of a socket for UDP, of a server whose others are for TCP.
+const udpSuffix = "/udp"
+
+// An observedPacketConn notes when it is closed.
+type observedPacketConn struct {
+	*net.UDPConn
+	closed func() // called by Close
+}
+
+// Close implements lbproxy.PacketConn.
+func (c *observedPacketConn) Close() error {
+	c.closed()
+	return c.UDPConn.Close()
 }
 
 // An observedListener notes when it fails and when it is closed.

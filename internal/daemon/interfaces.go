@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/bootlab/bootlab/dhcpd/segment"
 	"github.com/bootlab/bootlab/internal/daemon/snapshot"
@@ -192,7 +193,7 @@ func thisMachine() (m machine) {
 
 // addressError returns errNoAddress for an address and port that clients do not reach: no interface has the address.
 func (m machine) addressError(socket string) error {
-	at, err := netip.ParseAddrPort(socket)
+	at, err := netip.ParseAddrPort(strings.TrimSuffix(socket, udpSuffix))
 	if err != nil || m.unknown || at.Addr().IsUnspecified() || at.Addr().IsLoopback() || slices.Contains(m.addrs, at.Addr().WithZone("")) {
 		return nil
 	}
@@ -218,7 +219,7 @@ func (m machine) interfaceError(name string) error {
 func (m machine) missing(sockets []string, reported func(netip.Addr) bool) (warnings []string) {
 	for _, socket := range sockets {
 		err := m.addressError(socket)
-		if at, _ := netip.ParseAddrPort(socket); err == nil || reported(at.Addr()) {
+		if at, _ := netip.ParseAddrPort(strings.TrimSuffix(socket, udpSuffix)); err == nil || reported(at.Addr()) {
 			continue
 		} else if text := at.Addr().String() + ": " + err.Error(); !slices.Contains(warnings, text) {
 			warnings = append(warnings, text)

@@ -85,11 +85,11 @@ func (d *Daemon) build() (*servers, error) {
 		Boot:   d.boot, Firmware: nbps, Leases: addresses{d}, Mirrors: s.mirrors, Events: d.bus, Metrics: d.registry, Log: d.serverLog, Now: time.Now,
 	})
 	s.lb, errs[5] = lbproxy.New(lbproxy.Config{
-		Connections: d.shares.Balanced, Checks: d.shares.Checks, ACME: filepath.Join(d.current.Load().Lab.Appliance.State, "acme"),
+		Connections: d.shares.Balanced, Sessions: d.shares.Sessions, Checks: d.shares.Checks, ACME: filepath.Join(d.current.Load().Lab.Appliance.State, "acme"),
 	}, lbproxy.Deps{
 		Panics: d.panics.Server(serverLB),
 		Table:  table(d, func(s *snapshot.Snapshot) *lbproxy.Table { return s.LB }),
-		Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: time.Now, Listen: d.listenBalancer, Drains: drains{d.store}, Members: members{d.store},
+		Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: time.Now, Listen: d.listenBalancer, ListenPacket: d.listenPacketBalancer, Drains: drains{d.store}, Members: members{d.store},
 	})
 	s.virt, errs[6] = virt.New(virt.Config{ShutdownWait: shutdownWait}, virt.Deps{
 		Panics: d.panics.Server(serverVirt),

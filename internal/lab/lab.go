@@ -315,6 +315,7 @@ type BalanceMode string
 const (
 	ModeTCP  BalanceMode = "tcp"
 	ModeHTTP BalanceMode = "http"
+	ModeUDP  BalanceMode = "udp"
 )
 
 // Algorithm is how a balancer picks a backend.
@@ -353,8 +354,12 @@ type Balancer struct {
 	TrustedProxies []netip.Prefix // peers whose Forwarded and X-Forwarded fields are kept
 	Sticky         string         // name of the cookie that keeps a client at its backend; empty: none
 	Names          []string       // in DNS, without a final dot
+	Responses      int            // of mode udp: datagrams that a member answers to each of a client's; AnyResponses: not known
 	Health         bool           // Names have the addresses of healthy members, not that of Listen
 }
+
+// AnyResponses is the Balancer.Responses of a protocol whose sessions end when they are idle.
+const AnyResponses = -1
 
 // A Backend is one member of a balancer.
 type Backend struct {
@@ -400,6 +405,7 @@ const (
 	CheckTLS   CheckKind = "tls" // a handshake, certificate not verified
 	CheckHTTP  CheckKind = "http"
 	CheckHTTPS CheckKind = "https"
+	CheckDNS   CheckKind = "dns" // a query over UDP
 )
 
 // Statuses are HTTP statuses, as "200,301-302"; empty: any 2xx or 3xx. They are text so that checks can be compared.
@@ -438,6 +444,7 @@ type Check struct {
 	Path         string
 	Port         uint16 // 0: the backend's own
 	Expect       Statuses
+	Name         string // whose SOA record is asked for, in lower case, without a final dot; empty: the root, with any answer
 	Host         string // of the request; empty: the address
 	SNI          string // TLS server name; empty: none
 	CAFile       string // absolute file that certificates are verified with; empty: any certificate passes

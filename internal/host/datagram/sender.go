@@ -45,6 +45,12 @@ func (s *Sender) Add(data []byte, to netip.AddrPort, source netip.Addr) {
 	s.AddSegments(data, 0, to, source)
 }
 
+// AddConnected queues a datagram for the peer of a connected socket.
+func (s *Sender) AddConnected(data []byte) {
+	s.add(data).Namelen = 0
+	s.queued++
+}
+
 // AddSegments is like Add, but the kernel splits data into datagrams of that many bytes (UDP_SEGMENT).
 func (s *Sender) AddSegments(data []byte, size int, to netip.AddrPort, source netip.Addr) {
 	h := s.add(data)

@@ -14,6 +14,7 @@ type Shares struct {
 	HTTPRequests   int // connections of machines, each with the file that it gets
 	Admin          int // connections
 	Checks         int // health checks of backends in progress
+	Sessions       int // of clients of balancers of mode udp
 	Balanced       int // connections of clients of balancers
 }
 
@@ -55,7 +56,8 @@ func Divide(limit, sockets int) Shares {
 	s.HTTPRequests = percent(24, perRequest, 4096)
 	s.Admin = percent(8, 1, 512)
 	s.Checks = percent(8, 1, 256)
-	rest -= s.DNSConnections + s.DNSForwards + s.TFTP() + s.HTTP() + s.Admin + s.Checks
+	s.Sessions = percent(8, 1, 16384)
+	rest -= s.DNSConnections + s.DNSForwards + s.TFTP() + s.HTTP() + s.Admin + s.Checks + s.Sessions
 	s.Balanced = max(7*rest/perSevenBalanced, 1)
 	return s
 }
@@ -70,4 +72,4 @@ func (s Shares) TFTP() int { return perTransfer * (s.TFTPTransfers + max(1, s.TF
 func (s Shares) HTTP() int { return perRequest * s.HTTPRequests }
 
 // Balancers returns the descriptors of the balancers.
-func (s Shares) Balancers() int { return s.Checks + perSevenBalanced*s.Balanced/7 }
+func (s Shares) Balancers() int { return s.Checks + s.Sessions + perSevenBalanced*s.Balanced/7 }

@@ -10,9 +10,13 @@ import (
 	"github.com/bootlab/bootlab/internal/lab"
 )
 
-func (r *resolver) check(raw *rawCheck, key string) lab.Check {
+func (r *resolver) check(raw *rawCheck, mode lab.BalanceMode, key string) lab.Check {
+	kind := lab.CheckTCP
+	if mode == lab.ModeUDP { // most servers of UDP do not listen on the same port of TCP
+		kind = lab.CheckNone
+	}
 	c := lab.Check{
-		Kind: raw.Kind.or(lab.CheckTCP), Path: string(raw.Path.V), Port: uint16(raw.Port.V),
+		Kind: raw.Kind.or(kind), Name: strings.TrimSuffix(string(raw.Name.V), "."), Path: string(raw.Path.V), Port: uint16(raw.Port.V),
 		Expect: lab.Statuses(strings.Join(values(raw.Expect.scalars, func(s statuses) string { return string(s) }), ",")),
 		Host:   string(raw.Host.V), SNI: strings.TrimSuffix(string(raw.SNI.V), "."), CAFile: r.optionalPath(raw.CAFile),
 		Interval: time.Duration(raw.Interval.or(span(checkInterval))), Timeout: time.Duration(raw.Timeout.or(span(checkTimeout))),
@@ -33,6 +37,8 @@ func (r *resolver) check(raw *rawCheck, key string) lab.Check {
 		r.fail(raw.Path.spot, key+".path", "%q is not a path: want one like /healthz", c.Path)
 	case strings.ContainsFunc(c.Path, func(r rune) bool { return r <= ' ' || r == 0x7f }):
 		r.fail(raw.Path.spot, key+".path", "%q has a space or a control character: want them encoded, as %%20", c.Path)
+	case raw.Name.set() && c.Kind != lab.CheckDNS:
+		r.fail(raw.Name.spot, key+".name", "is for checks of kind dns: this one is %s", c.Kind)
 	case raw.Host.set() && !http:
 		r.fail(raw.Host.spot, key+".host", "is for checks of kind http and https: this one is %s", c.Kind)
 	case raw.SNI.set() && !secure:

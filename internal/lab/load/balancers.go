@@ -21,42 +21,43 @@ func (r *resolver) balancer(e *entry[rawBalancer]) *lab.Balancer {
 	r.identName(e.spot, key, e.Name)
 	b := &lab.Balancer{
 		Pos: r.pos(e.spot), Name: e.Name, Listen: r.binds(&raw.Listen, key+".listen"), Mode: raw.Mode.or(lab.ModeTCP), Balance: raw.Balance.or(lab.RoundRobin),
-		Check: r.check(&raw.Check, key+".check"), SendProxy: raw.SendProxy.V.number(),
+		Check: r.check(&raw.Check, raw.Mode.V, key+".check"), SendProxy: raw.SendProxy.V.number(),
 		Match: lab.Match{
 			SNI: r.patterns(raw.Match.SNI), Host: r.patterns(raw.Match.Host), Path: r.matchPaths(raw.Match.Path, key+".match.path"),
 		},
 		AcceptProxy:    values(raw.AcceptProxy, func(s source) netip.Prefix { return s.Prefix }),
 		MaxConnections: int(raw.MaxConnections.V),
 		Queue:          int(raw.Queue.or(defaultQueue)),
-		Timeouts:       timeouts(&raw.Timeouts),
+		Timeouts:       timeouts(&raw.Timeouts, raw.Mode.V),
 		Log:            raw.Log.or(lab.LogNone), OnDown: raw.OnDown.or(lab.OnDownKeep), Protocol: raw.Protocol.or(lab.BackendHTTP1),
-		Redirect: raw.Redirect.or(lab.RedirectOff), Sticky: string(raw.Sticky.V),
+		Responses: lab.AnyResponses, Redirect: raw.Redirect.or(lab.RedirectOff), Sticky: string(raw.Sticky.V),
 		TrustedProxies: values(raw.TrustedProxies, func(s source) netip.Prefix { return s.Prefix }),
 	}
 	if !bool(raw.Health.V) && !raw.Listen.set() {
 		r.failMissing(e.spot, key+".listen", "is missing: want an address such as 192.168.16.10:80")
+	}
+	if raw.Responses.ok() {
+		b.Responses = int(raw.Responses.V)
 	}
 	b.Health = bool(raw.Health.V)
 	b.Backends = r.backends(e, b, key)
 	r.balancerNames(e, b, key)
 	r.tls(raw, b, key)
 	r.backendTLS(raw, b, key)
-	if b.Mode == lab.ModeTCP {
-		r.onlyHTTP(raw, key)
-	}
+	r.modeKeys(raw, b.Mode, key)
 	switch {
 	case b.Mode == lab.ModeHTTP: // in HTTP mode a server name is a host
 		b.Match = lab.Match{Host: append(b.Match.Host, b.Match.SNI...), Path: b.Match.Path}
 	case len(b.Match.Host) > 0:
-		r.fail(raw.Match.Host.spot, key+".match.host", "is read from HTTP, which mode tcp does not see: want mode: http, or sni")
+		r.fail(raw.Match.Host.spot, key+".match.host", "is read from HTTP, which mode %s does not see: want mode: http, or sni in mode tcp", b.Mode)
 	case len(b.Match.Path) > 0:
-		r.fail(raw.Match.Path.spot, key+".match.path", "is read from HTTP, which mode tcp does not see: add mode: http")
+		r.fail(raw.Match.Path.spot, key+".match.path", "is read from HTTP, which mode %s does not see: want mode: http", b.Mode)
 	}
 	return b
 }
 
 // maxPorts is how many ports one balancer may listen on: each has a socket.
-const maxPorts = 4096
+const maxPorts = 8192
 
 // binds returns where a balancer listens.
 func (r *resolver) binds(raw *oneOrMore[bind], key string) lab.Binds {
@@ -105,36 +106,15 @@ func (r *resolver) balancerNames(e *entry[rawBalancer], b *lab.Balancer, key str
 }
 
 // timeouts returns the timeouts of a balancer.
-func timeouts(raw *rawTimeouts) lab.Timeouts {
+func timeouts(raw *rawTimeouts, mode lab.BalanceMode) lab.Timeouts {
+	idleTimeout := idleTimeout
+	if mode == lab.ModeUDP {
+		idleTimeout = sessionTimeout
+	}
 	return lab.Timeouts{
 		Connect: time.Duration(raw.Connect.or(span(connectTimeout))), Idle: time.Duration(raw.Idle.or(span(idleTimeout))), Queue: time.Duration(raw.Queue.V),
 		Server: time.Duration(raw.Server.V), Request: time.Duration(raw.Request.V), Body: time.Duration(raw.Body.V), KeepAlive: time.Duration(raw.Keep.V),
 	}.WithDefaults()
-}
-
-// onlyHTTP reports keys that mode tcp does not have.
-func (r *resolver) onlyHTTP(raw *rawBalancer, key string) {
-	t, has := &raw.Timeouts, "no mode, which means tcp"
-	if raw.Mode.set() {
-		has = "mode tcp"
-	}
-	for _, k := range []struct {
-		name string
-		set  bool
-		at   spot
-	}{
-		{"timeouts.server", t.Server.ok(), t.Server.spot}, {"timeouts.request", t.Request.ok(), t.Request.spot},
-		{"timeouts.body", t.Body.ok(), t.Body.spot}, {"timeouts.keepalive", t.Keep.ok(), t.Keep.spot},
-		{"tls", raw.TLS.V != nil, raw.TLS.spot}, {"backend_protocol", raw.Protocol.ok(), raw.Protocol.spot},
-		{"backend_tls", raw.BackendTLS.V != nil, raw.BackendTLS.spot},
-		{"redirect", raw.Redirect.ok(), raw.Redirect.spot}, {"sticky", raw.Sticky.ok(), raw.Sticky.spot},
-		{"trusted_proxies", raw.TrustedProxies.set(), raw.TrustedProxies.spot},
-		{"log", raw.Log.ok(), raw.Log.spot},
-	} {
-		if k.set {
-			r.fail(k.at, key+"."+k.name, "is for mode http, and this balancer has %s: add mode: http", has)
-		}
-	}
 }
 
 // matchPaths returns paths without the "/" at their end.

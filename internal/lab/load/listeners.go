@@ -46,9 +46,13 @@ func (r *resolver) applianceListens(b *lab.Balancer) {
 	a := &r.lab.Appliance
 	own := r.lab.OwnAddresses()
 	for _, server := range []struct {
-		key    string
-		listen lab.Listen
-	}{{"http", a.HTTP}, {"dns", a.DNS}, {"admin", a.Admin}} {
+		key      string
+		listen   lab.Listen
+		udp, tcp bool
+	}{{"http", a.HTTP, false, true}, {"dns", a.DNS, true, true}, {"tftp", a.TFTP, true, false}, {"admin", a.Admin, false, true}} {
+		if b.Mode == lab.ModeUDP && !server.udp || b.Mode != lab.ModeUDP && !server.tcp {
+			continue
+		}
 		for _, l := range server.listen.Addrs(own) {
 			at := lab.BindTo(l)[0]
 			i := slices.IndexFunc(b.Listen, func(bind lab.Bind) bool { return bind.SharesPort(at) && sameAddr(bind.Addr, at.Addr) })
@@ -99,8 +103,11 @@ func balancerKey(b *lab.Balancer, key string) string {
 // sameAddr reports whether two sockets of one port conflict.
 func sameAddr(a, b netip.Addr) bool { return a == b || a.IsUnspecified() || b.IsUnspecified() }
 
-// sideBySide reports two balancers that conflict on a port, once.
+// sideBySide reports two balancers that conflict on a port, once. Ports of TCP and UDP have nothing to do with each other.
 func (r *resolver) sideBySide(a, b *lab.Balancer) {
+	if (a.Mode == lab.ModeUDP) != (b.Mode == lab.ModeUDP) {
+		return
+	}
 	for _, at := range a.Listen {
 		for _, on := range b.Listen {
 			if at.SharesPort(on) && sameAddr(at.Addr, on.Addr) && r.conflict(a, b, at, on) {
@@ -125,6 +132,8 @@ func (r *resolver) conflict(a, b *lab.Balancer, at, on lab.Bind) (reported bool)
 		return fail("listen", "%s is shared with %s, which has mode %s: want one mode on one address", shared, where, a.Mode)
 	case a.EndsTLS() != b.EndsTLS():
 		return fail("listen", "%s is shared with %s, and only one of the two has tls: want tls in both or none", shared, where)
+	case a.Mode == lab.ModeUDP:
+		return fail("listen", "%s is taken by %s: want another address", shared, where)
 	case empty(a.Match) && empty(b.Match):
 		return fail("listen", "%s is taken by %s: want another address, or match to distinguish them", shared, where)
 	}

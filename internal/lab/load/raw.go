@@ -237,7 +237,7 @@ type rawZone struct {
 
 type rawBalancer struct {
 	Listen         oneOrMore[bind]                  `yaml:"listen" def:"none; required without health" doc:"Address and port to listen on, or a list of them; a port may be a range, as in 192.168.16.10:30000-32767. Several balancers may share one if match distinguishes them."`
-	Mode           scalar[lab.BalanceMode]          `yaml:"mode" def:"tcp" doc:"Mode of the frontend."`
+	Mode           scalar[lab.BalanceMode]          `yaml:"mode" def:"tcp" doc:"tcp: connections; http: requests; udp: datagrams, in sessions by client address and port."`
 	Balance        scalar[lab.Algorithm]            `yaml:"balance" def:"roundrobin" doc:"Algorithm that selects a backend."`
 	Check          rawCheck                         `yaml:"check" doc:"Health check."`
 	Backends       list[either[member, rawBackend]] `yaml:"backends" def:"none; required without redirect" doc:"Backends: a host (name, FQDN or alias) or an address, and a port; or these as address, with further keys. Without a port it is the one that the client connected to; then checks need check.port if listen has several."`
@@ -256,6 +256,7 @@ type rawBalancer struct {
 	Sticky         scalar[ident]                    `yaml:"sticky" def:"none" doc:"Name of a cookie that keeps a client at the backend that answered it first (mode http)."`
 	Names          scalars[domain]                  `yaml:"names" def:"none" doc:"Names in DNS, in the lab's domain; a name with a dot at the end is absolute. They have the address of listen."`
 	Health         scalar[flag]                     `yaml:"health" def:"false" doc:"The names have the addresses of the backends whose health checks pass; those of all if no check passes. listen may be missing: then backends are checked, and nothing is balanced."`
+	Responses      scalar[count]                    `yaml:"responses" def:"any number, until timeouts.idle" doc:"Datagrams that a backend answers to each of a client's (mode udp). 1, as in DNS: a session ends with its answer, and a client that gets none in a second is sent to another backend. 0, as in syslog: none; each datagram goes to the next backend."`
 	OnDown         scalar[lab.OnDown]               `yaml:"on_down" def:"keep" doc:"Open connections and requests of a backend that its checks find down: keep or close. In mode http idle ones are closed anyway, and requests without an answer are sent to another backend if they may be."`
 }
 
@@ -285,7 +286,8 @@ type rawBackendTLS struct {
 }
 
 type rawCheck struct {
-	Kind     scalar[lab.CheckKind] `yaml:"kind" def:"tcp" doc:"none; tcp: a connect; tls: a handshake, certificate not verified; http and https: a request."`
+	Kind     scalar[lab.CheckKind] `yaml:"kind" def:"tcp; in mode udp none" doc:"none; tcp: a connect; dns: a query over UDP (mode udp); tls: a handshake, certificate not verified; http and https: a request."`
+	Name     scalar[domain]        `yaml:"name" def:"the root, with any answer" doc:"Name whose SOA record is asked for (dns): the server must know its zone, or resolve it."`
 	Path     scalar[text]          `yaml:"path" def:"/" doc:"Path to request (http, https)."`
 	Port     scalar[port]          `yaml:"port" def:"the backend's" doc:"Port to check."`
 	Expect   oneOrMore[statuses]   `yaml:"expect" def:"any 2xx or 3xx" doc:"Status that means healthy, or a list of statuses and ranges such as [200, 300-302] (http, https)."`
@@ -307,7 +309,7 @@ type rawMatch struct {
 
 type rawTimeouts struct {
 	Connect scalar[span] `yaml:"connect" def:"5s" doc:"Time to reach a backend."`
-	Idle    scalar[span] `yaml:"idle" def:"4h" doc:"A connection is closed after this time without a byte in either direction. The default is long, for logs and watches."`
+	Idle    scalar[span] `yaml:"idle" def:"4h; 30s in mode udp" doc:"A connection is closed, a session of mode udp forgotten, after this time without a byte in either direction. The default is long, for logs and watches."`
 	Queue   scalar[span] `yaml:"queue" def:"that of connect" doc:"Time that a client may wait while every backend has its max_connections."`
 	Server  scalar[span] `yaml:"server" def:"60s" doc:"Time that a backend may take to begin its answer (mode http)."`
 	Request scalar[span] `yaml:"request" def:"10s" doc:"Time for a request's first line and header fields (mode http)."`

@@ -41,6 +41,8 @@ const (
 
 	defaultQueue = 1024 // clients
 
+	sessionTimeout = 30 * time.Second // of mode udp, as conntrack has for UDP
+
 	idleTimeout = 4 * time.Hour // logs, exec and watches may be silent for long
 )
 

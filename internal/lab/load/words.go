@@ -43,7 +43,7 @@ func textOf(p any) textual {
 	case *lab.ClusterKind:
 		return word(v, lab.OpenShift, lab.Kubernetes, lab.Plain)
 	case *lab.BalanceMode:
-		return balanceMode{word(v, lab.ModeTCP, lab.ModeHTTP)}
+		return balanceMode{word(v, lab.ModeTCP, lab.ModeHTTP, lab.ModeUDP)}
 	case *lab.Algorithm:
 		return word(v, lab.RoundRobin, lab.LeastConn, lab.SourceHash)
 	case *lab.AccessLog:
@@ -55,7 +55,7 @@ func textOf(p any) textual {
 	case *lab.OnDown:
 		return word(v, lab.OnDownKeep, lab.OnDownClose)
 	case *lab.CheckKind:
-		return word(v, lab.CheckNone, lab.CheckTCP, lab.CheckTLS, lab.CheckHTTP, lab.CheckHTTPS)
+		return word(v, lab.CheckNone, lab.CheckTCP, lab.CheckTLS, lab.CheckHTTP, lab.CheckHTTPS, lab.CheckDNS)
 	case *proxyVersion:
 		return word(v, "off", "v1", "v2")
 	case *zoneForward:
@@ -176,7 +176,7 @@ var otherWords = map[string]string{
 	"ocp": "openshift", "okd": "openshift", "ocp4": "openshift", "k8s": "kubernetes", "kube": "kubernetes", "kubeadm": "kubernetes", "k3s": "kubernetes", "rke2": "kubernetes",
 	"none": "plain", "efi": "uefi", "ovmf": "uefi", "secureboot": "uefi-secure", "secure": "uefi-secure", "legacy": "bios", "seabios": "bios",
 	"yes": "server", "true": "server", "on": "server", "no": "off", "false": "off", "disabled": "off", "proxydhcp": "proxy",
-	"layer4": "tcp", "l4": "tcp", "https": "tcp", "l7": "http", "layer7": "http", "rr": "roundrobin", "leastconns": "leastconn", "source-ip": "source", "sticky": "source",
+	"layer4": "tcp", "datagram": "udp", "dgram": "udp", "l4": "tcp", "https": "tcp", "l7": "http", "layer7": "http", "rr": "roundrobin", "leastconns": "leastconn", "source-ip": "source", "sticky": "source",
 	"1": "v1", "2": "v2", "tcg": "qemu", "virtio-scsi": "scsi", "virtio-blk": "virtio",
 }
 

@@ -1,0 +1,281 @@
+package lbproxy
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/bootlab/bootlab/internal/host/connlimit"
+	"github.com/bootlab/bootlab/internal/host/datagram"
+)
+
+const (
+	// udpRetry is how long the first answer may take before a client's next datagram goes to another backend.
+	udpRetry = time.Second
+	// udpSilence is how long an answer may take until its absence counts against the backend.
+	udpSilence = 3 * time.Second
+	// udpKept is the size of a datagram that is kept until its answer, to be sent to another backend if the first refuses it.
+	udpKept = 2048
+)
+
+// A udpKey names a session: a client's address and port, and where it sends. Of one-way sessions, which all clients share, it has
+// the backend instead.
+type udpKey struct {
+	socket *udpSocket
+	client netip.AddrPort
+	local  netip.Addr // to which the client has sent: answers leave from it
+	to     *endpointState
+}
+
+// A udpSession is what a client exchanges with one backend. It has a connected socket, so that nobody else's datagrams reach the
+// client, and the kernel reports a backend that does not listen (ICMP port unreachable).
+type udpSession struct {
+	key      udpKey
+	fd       fileDescriptor
+	table    *activeTable // that frontend and endpoint are of
+	frontend *frontend
+	endpoint *endpoint
+	limit    *connlimit.Conn
+	used     time.Time // the last datagram
+	asked    int       // datagrams of the client
+	answered int
+	silent   bool        // was counted against the backend
+	ended    bool        // the socket is closed
+	first    []byte      // the client's first datagram, while it has no answer; empty: it is too long
+	tried    []*endpoint // backends that have refused it
+}
+
+// oneWay reports whether backends send nothing back.
+func (s *udpSession) oneWay() bool { return s.key.to != nil }
+
+// awaits reports whether an answer is missing, where it is known how many there are.
+func (s *udpSession) awaits() bool {
+	return s.frontend.Responses > 0 && s.answered < s.asked*s.frontend.Responses
+}
+
+// follow makes the session part of the active table, where its balancer is f. It returns false if that does not have its backend.
+func (s *udpSession) follow(t *activeTable, f *frontend) bool {
+	if s.table == t {
+		return true
+	}
+	e := f.endpointOf(s.endpoint.state)
+	if e == nil {
+		return false
+	}
+	s.table, s.frontend, s.endpoint = t, f, e
+	return true
+}
+
+// touch notes a datagram.
+func (s *udpSession) touch(now time.Time) {
+	if now.Sub(s.used) >= time.Second && s.limit != nil {
+		s.limit.Touch() // at the limit the longest-idle one ends first
+	}
+	s.used = now
+}
+
+// A udpOutbox holds the datagrams for one session that are sent together.
+type udpOutbox struct {
+	sender  *datagram.Sender
+	session *udpSession
+	data    [udpBatch][]byte
+}
+
+// forward sends a client's datagram to the backend of its session.
+func (p *udpProxy) forward(t *activeTable, f *frontend, sock *udpSocket, m datagram.Message) {
+	client := m.From.Addr().Unmap()
+	key := udpKey{socket: sock, client: m.From, local: m.Local}
+	var ses *udpSession
+	if f.Responses == 0 {
+		ses = p.oneWay(t, f, sock, client, nil)
+	} else if ses = p.keep(t, f, p.sessions[key], client); ses == nil {
+		ses = p.begin(t, f, key, client, nil)
+	}
+	if ses == nil {
+		return
+	}
+	ses.asked++
+	ses.touch(p.now)
+	if ses.asked == 1 && !ses.oneWay() && len(m.Data) <= udpKept {
+		ses.first = append(ses.first[:0], m.Data...)
+	}
+	p.queue(ses, m.Data)
+}
+
+// keep returns a session if it still has a backend that serves; it ends one that has not.
+func (p *udpProxy) keep(t *activeTable, f *frontend, ses *udpSession, client netip.Addr) *udpSession {
+	if ses == nil {
+		return nil
+	}
+	if !ses.follow(t, f) {
+		p.end(ses)
+		return nil
+	}
+	e := ses.endpoint
+	var tried []*endpoint
+	switch waits := f.Responses > 0 && ses.answered == 0 && ses.asked > 0 && p.now.Sub(ses.used) >= udpRetry; {
+	case waits:
+		tried = slices.Concat(ses.tried, []*endpoint{e})
+	case !e.health.down.Load() && !e.state.ejected.Load():
+		return ses
+	}
+	other := f.pick(client, tried)
+	if other == nil {
+		return ses // there is none that is better
+	}
+	other.state.release()
+	if other.state == e.state {
+		return ses
+	}
+	p.end(ses)
+	return p.begin(t, f, ses.key, client, tried)
+}
+
+// oneWay returns the session, shared by all clients, of the backend whose turn it is and that is not in tried; nil: there is none.
+func (p *udpProxy) oneWay(t *activeTable, f *frontend, sock *udpSocket, client netip.Addr, tried []*endpoint) *udpSession {
+	e, full := f.pickOrFull(client, tried)
+	if e == nil {
+		p.reject(f, client, full)
+		return nil
+	}
+	key := udpKey{socket: sock, to: e.state}
+	if ses := p.sessions[key]; ses != nil && ses.endpoint.at(sock.addr.Port()) == e.at(sock.addr.Port()) {
+		e.state.release()
+		ses.table, ses.frontend, ses.endpoint = t, f, e
+		return ses
+	}
+	return p.connect(t, f, key, client, e)
+}
+
+// begin returns a new session with a backend that is not in tried; nil: there is none.
+func (p *udpProxy) begin(t *activeTable, f *frontend, key udpKey, client netip.Addr, tried []*endpoint) *udpSession {
+	if f.full() {
+		p.s.reject(f.Name, rejectLimit, key.client, fmt.Errorf("max_connections (%d)", f.MaxConnections))
+		return nil
+	}
+	tried = slices.Clone(tried)
+	for {
+		e, full := f.pickOrFull(client, tried)
+		if e == nil {
+			p.reject(f, client, full)
+			return nil
+		}
+		tried = append(tried, e)
+		if ses := p.connect(t, f, key, client, e); ses != nil {
+			ses.tried = tried[:len(tried)-1]
+			return ses
+		}
+	}
+}
+
+// reject counts a datagram that no backend gets.
+func (p *udpProxy) reject(f *frontend, client netip.Addr, full bool) {
+	why, err := rejectNoBackend, errNoBackend
+	if full {
+		why, err = rejectQueueFull, errQueueFull
+	}
+	p.s.reject(f.Name, why, netip.AddrPortFrom(client, 0), err)
+}
+
+// connect returns a session with a backend, which pick has chosen; nil: it has no route.
+func (p *udpProxy) connect(t *activeTable, f *frontend, key udpKey, client netip.Addr, e *endpoint) *udpSession {
+	fd, err := connectUDP(e.at(key.socket.addr.Port()))
+	if err == nil {
+		if err = p.watch(fd); err != nil {
+			fd.close()
+		}
+	}
+	if err != nil {
+		p.s.dialFailed(e, err)
+		return nil
+	}
+	ses := &udpSession{key: key, fd: fd, table: t, frontend: f, endpoint: e, used: p.now}
+	if !ses.oneWay() {
+		ses.limit = p.limit.Add(client, func() { // on this goroutine, by the next Add
+			p.s.metrics.evicted.Inc()
+			p.end(ses)
+		})
+	}
+	p.sessions[key], p.byFD[fd] = ses, ses
+	f.state.add()
+	return ses
+}
+
+// end closes a session.
+func (p *udpProxy) end(ses *udpSession) {
+	if p.outbox.session == ses {
+		p.flush()
+	}
+	if ses.ended {
+		return
+	}
+	ses.ended = true
+	ses.fd.close()
+	delete(p.byFD, ses.fd)
+	delete(p.sessions, ses.key)
+	if ses.limit != nil {
+		ses.limit.Remove()
+	}
+	ses.endpoint.state.release()
+	ses.frontend.state.remove()
+}
+
+// queue sends a datagram with the next flush.
+func (p *udpProxy) queue(ses *udpSession, data []byte) {
+	if p.outbox.session != ses || p.outbox.sender.Len() == udpBatch {
+		p.flush()
+	}
+	p.outbox.session = ses
+	p.outbox.data[p.outbox.sender.Len()] = data
+	p.outbox.sender.AddConnected(data)
+}
+
+// flush sends what is queued. What a backend refuses, by the answer to an earlier datagram, is sent to another.
+func (p *udpProxy) flush() {
+	ses := p.outbox.session
+	if ses == nil {
+		return
+	}
+	p.outbox.session = nil
+	var unsent [][]byte
+	var refusal error
+	p.outbox.sender.Send(ses.fd, func(i int, err error) {
+		if !errors.Is(err, errWouldBlock) { // else it is lost, as in a full buffer of any router
+			unsent, refusal = append(unsent, p.outbox.data[i]), err
+		}
+	})
+	if refusal != nil {
+		p.refused(ses, refusal, unsent)
+	}
+}
+
+// refused ends a session whose backend does not listen, and counts that against it. What the backend has not got, and the client's
+// first datagram as long as it has no answer, go to another backend.
+func (p *udpProxy) refused(ses *udpSession, err error, unsent [][]byte) {
+	if ses.answered == 0 && len(ses.first) > 0 && ses.asked > len(unsent) {
+		unsent = slices.Insert(unsent, 0, ses.first)
+	}
+	p.s.connectFailed(ses.endpoint, err)
+	p.end(ses)
+	if len(unsent) == 0 {
+		return
+	}
+	tried := slices.Concat(ses.tried, []*endpoint{ses.endpoint})
+	var next *udpSession
+	if ses.oneWay() {
+		next = p.oneWay(ses.table, ses.frontend, ses.key.socket, netip.Addr{}, tried)
+	} else {
+		next = p.begin(ses.table, ses.frontend, ses.key, ses.key.client.Addr().Unmap(), tried)
+	}
+	if next == nil {
+		return
+	}
+	next.asked, next.first, next.tried = len(unsent), ses.first, tried
+	ses.frontend.state.metrics.retries.Inc()
+	for _, data := range unsent {
+		p.queue(next, data)
+	}
+	p.flush()
+}
