@@ -176,8 +176,8 @@ func (s *Server) frontendLocked(f *Frontend) *frontend {
 		state = &frontendState{freed: make(chan struct{}, 1), metrics: s.metrics.frontend(f.Name, f.Mode)}
 		s.frontendStates[f.Name] = state
 	}
-	f = s.withMembersLocked(f)
-	out := &frontend{Frontend: f, state: state, endpoints: make([]endpoint, len(f.Backends))}
+	f, missing := s.withAddressesLocked(s.withMembersLocked(f))
+	out := &frontend{Frontend: f, missing: missing, state: state, endpoints: make([]endpoint, len(f.Backends))}
 	for i := range f.Backends {
 		b := &f.Backends[i]
 		health := s.healthLocked(f, b)

@@ -57,7 +57,7 @@ func (b *Backend) at(port uint16) netip.AddrPort {
 }
 
 // hasClientPort reports whether clients reach the backend at the port to which they have connected.
-func (b *Backend) hasClientPort() bool { return b.Addr.IsValid() && b.Addr.Port() == 0 }
+func (b *Backend) hasClientPort() bool { return b.Addr.Addr().IsValid() && b.Addr.Port() == 0 }
 
 func (s *Server) connectPort(ctx context.Context, f *frontend, e *endpoint, client netip.Addr, port uint16) (net.Conn, *endpoint, error) {
 	start := time.Now()

@@ -160,6 +160,11 @@ func (s *Server) States() []BalancerState {
 		for j := range f.endpoints {
 			out[i].Backends[j] = f.endpoints[j].current()
 		}
+		for _, b := range f.missing {
+			out[i].Backends = append(out[i].Backends, BackendState{
+				Name: b.Name, Host: b.Host, Backup: b.Backup, Weight: max(b.Weight, 1), Check: f.Check.Kind, Condition: Unchecked, Reason: s.whyMissing(b.source()),
+			})
+		}
 	}
 	return out
 }

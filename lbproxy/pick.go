@@ -79,6 +79,7 @@ type frontend struct {
 	*Frontend
 	state     *frontendState
 	endpoints []endpoint // one for each of Frontend.Backends
+	missing   []Backend  // have no address at present
 }
 
 // An endpoint is one backend of a frontend.

@@ -78,6 +78,8 @@ type Deps struct {
 	ListenPacket func(context.Context, netip.AddrPort) (PacketConn, error)
 	// Dial connects to a backend; nil: TCP.
 	Dial func(context.Context, netip.AddrPort) (net.Conn, error)
+	// Addresses finds the addresses of backends that have a name or a lease; nil: these never get any.
+	Addresses Addresses
 	// Drains stores drains across restarts; nil: they are lost.
 	Drains Drains
 	// Members stores what is set at run time across restarts; nil: it is lost.
@@ -139,6 +141,7 @@ type Server struct {
 	members        map[string]map[netip.AddrPort]Member // set at run time, by balancer
 	superseded     []Member                             // by the lab file; to be deleted from the store
 	healths        map[healthKey]*Health
+	found          map[source]*found // addresses of backends that the lab file gives none
 }
 
 // containedDial returns dial, whose panics become errors: it is called on goroutines of net/http, too.
@@ -219,6 +222,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	tasks.Go(func() { s.panics.Loop(accepting, func() { s.sweep(accepting) }) })
 	tasks.Go(func() { s.panics.Loop(accepting, func() { s.watchAnswers(accepting) }) })
 	tasks.Go(func() { s.panics.Loop(accepting, func() { s.udp.run(accepting) }) })
+	tasks.Go(func() { s.panics.Loop(accepting, func() { s.lookUp(accepting) }) })
 	http.Go(s.http.serve)
 	running := newRunning(s, &tasks, handling)
 	for ctx.Err() == nil {

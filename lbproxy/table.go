@@ -39,15 +39,17 @@ type Frontend struct {
 	OnDown         lab.OnDown
 	Responses      int // of mode udp: datagrams that a backend answers to each of a client's; below 0: any number
 
-	index int // of this frontend in Table.Frontends
+	own   []netip.Addr // addresses of this machine
+	index int          // of this frontend in Table.Frontends
 }
 
 // A Backend is one server of a frontend. Its stable key is the frontend's name and Addr.
 type Backend struct {
-	Name  string         // the host's name, else the address
-	Label string         // Name, with the port if the frontend has several backends of this name; for metrics
-	Host  string         // of the lab; empty: an external address
-	Addr  netip.AddrPort // port 0: the port that the client has connected to
+	Name  string // the host's name, else the address
+	Label string // Name, with the port if the frontend has several backends of this name; for metrics
+	Host  string // of the lab; empty: an external address
+	// Port 0: the port that the client has connected to. Without an address it is looked up: that of Host's lease, else of Name in DNS.
+	Addr netip.AddrPort
 	// ServerName is the name that its certificate has, where the balancer does not say another.
 	ServerName string
 	Weight     int          // share of new connections, relative to the others; at least 1
@@ -75,11 +77,12 @@ type listener struct {
 // Compile returns the table of a lab.
 func Compile(l *lab.Lab) *Table {
 	t := &Table{Frontends: make([]*Frontend, 0, len(l.Balancers)), udp: make(map[netip.AddrPort]*Frontend)}
+	own := l.OwnAddresses()
 	listeners := make(map[netip.AddrPort]*listener)
 	byName := func(a, b *lab.Balancer) int { return cmp.Compare(a.Name, b.Name) }
 	for _, b := range slices.SortedStableFunc(slices.Values(l.Balancers), byName) {
 		f := newFrontend(b)
-		f.index = len(t.Frontends)
+		f.index, f.own = len(t.Frontends), own
 		t.Frontends = append(t.Frontends, f)
 		for addr := range f.Listen.All() {
 			if f.Mode == lab.ModeUDP {
@@ -113,6 +116,9 @@ func newFrontend(b *lab.Balancer) *Frontend {
 	for i, m := range b.Backends {
 		out := Backend{Name: m.Name, Addr: m.Addr, Weight: max(m.Weight, 1), Limit: m.MaxConnections, Backup: m.Backup, NotFor: m.NotFor}
 		out.ServerName = m.Addr.Addr().String()
+		if m.Dynamic() {
+			out.ServerName = m.Name
+		}
 		if m.Host != nil {
 			out.Host, out.ServerName = m.Host.Name, m.Host.FQDN
 		}

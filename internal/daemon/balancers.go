@@ -113,6 +113,8 @@ func (s *served) balancers() (all []api.BalancerHealth) {
 			switch {
 			case m.Drained:
 				h.Drained++
+			case !m.Addr.Addr().IsValid(): // it has no address yet
+				h.New++
 			case m.Condition == lbproxy.Up, m.Condition == lbproxy.Unchecked && !b.Checked: // nothing says that it does not work
 				h.Up++
 			case ever:

@@ -89,7 +89,7 @@ func (d *Daemon) build() (*servers, error) {
 	}, lbproxy.Deps{
 		Panics: d.panics.Server(serverLB),
 		Table:  table(d, func(s *snapshot.Snapshot) *lbproxy.Table { return s.LB }),
-		Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: time.Now, Listen: d.listenBalancer, ListenPacket: d.listenPacketBalancer, Drains: drains{d.store}, Members: members{d.store},
+		Events: d.bus, Log: d.serverLog, Registerer: d.registry, Now: time.Now, Listen: d.listenBalancer, ListenPacket: d.listenPacketBalancer, Addresses: backendAddresses{d}, Drains: drains{d.store}, Members: members{d.store},
 	})
 	s.virt, errs[6] = virt.New(virt.Config{ShutdownWait: shutdownWait}, virt.Deps{
 		Panics: d.panics.Server(serverVirt),

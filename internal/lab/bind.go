@@ -99,3 +99,11 @@ func (b Binds) Addrs() (addrs []netip.Addr) {
 	}
 	return addrs
 }
+
+// LeadsTo reports whether a connection to a member would come to a bind; own are the addresses of this machine.
+func LeadsTo(at Bind, m netip.AddrPort, own []netip.Addr) bool {
+	if port := m.Port(); port != 0 && (port < at.First || at.Last < port) {
+		return false
+	}
+	return m.Addr() == at.Addr || at.Addr.IsUnspecified() && (m.Addr().IsLoopback() || slices.Contains(own, m.Addr()))
+}

@@ -363,23 +363,37 @@ const AnyResponses = -1
 
 // A Backend is one member of a balancer.
 type Backend struct {
-	Name   string         // the host's name where it is a host, else the address
-	Host   *Host          // nil: an address from outside the lab
-	Addr   netip.AddrPort // with port 0: the port that the client has connected to
-	Backup bool           // used only while every other member is down
-	Weight int            // share of new connections, relative to the others; 0: 1
+	Name string // the host's name where it is a host, else the address
+	Host *Host  // nil: an address from outside the lab
+	// With port 0: the port that the client has connected to. Without an address: that of Host's lease, else those of Name in DNS.
+	Addr   netip.AddrPort
+	Backup bool // used only while every other member is down
+	Weight int  // share of new connections, relative to the others; 0: 1
 
 	MaxConnections int // at one time; 0: no limit
 
 	NotFor []netip.Addr // clients that it never gets, sorted
 }
 
-// AddrText returns the address of a member, without a port if it has the client's.
-func (b *Backend) AddrText() string { return MemberText(b.Addr) }
+// Dynamic reports whether the address of a member is learned at run time.
+func (b *Backend) Dynamic() bool { return !b.Addr.Addr().IsValid() }
 
-// MemberText returns the address of a member, without a port if it has the client's.
+// AddrText returns the address of a member, or its name if it is dynamic, without a port if it has the client's.
+func (b *Backend) AddrText() string {
+	if b.Dynamic() && b.Addr.Port() != 0 {
+		return b.Name + ":" + strconv.Itoa(int(b.Addr.Port()))
+	} else if b.Dynamic() {
+		return b.Name
+	}
+	return MemberText(b.Addr)
+}
+
+// MemberText returns the address of a member, without a port if it has the client's; empty: it has none.
 func MemberText(a netip.AddrPort) string {
-	if a.Port() == 0 {
+	switch {
+	case !a.Addr().IsValid():
+		return ""
+	case a.Port() == 0:
 		return a.Addr().String()
 	}
 	return a.String()

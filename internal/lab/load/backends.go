@@ -3,6 +3,7 @@ package load
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -78,10 +79,10 @@ func (r *resolver) backends(e *entry[rawBalancer], of *lab.Balancer, key string)
 			continue
 		}
 		for _, other := range out {
-			if other.Addr == b.Addr {
+			if other.Addr == b.Addr && (!b.Dynamic() || other.Name == b.Name) {
 				r.fail(m.spot, at, "%s is listed twice", b.AddrText())
 			}
-			if other.Name == b.Name {
+			if other.Name == b.Name && !b.Dynamic() {
 				b.Name = b.AddrText()
 			}
 		}
@@ -105,14 +106,19 @@ func (r *resolver) backendPort(m *lab.Backend, b *lab.Balancer, s spot, at strin
 	}
 	port := b.Listen.Port()
 	m.Addr = netip.AddrPortFrom(m.Addr.Addr(), port)
+	with := func(port uint16) string {
+		example := *m
+		example.Addr = netip.AddrPortFrom(m.Addr.Addr(), port)
+		return example.AddrText()
+	}
 	switch {
 	case port != 0 || b.Check.Kind == lab.CheckNone && b.Mode != lab.ModeHTTP || b.Check.Port != 0 && b.Mode != lab.ModeHTTP:
 		return true
 	case len(b.Listen) == 0 && !b.Health: // reported
 	case len(b.Listen) == 0:
-		r.fail(s, at, "has no port: want one, as in %s", netip.AddrPortFrom(m.Addr.Addr(), 443))
+		r.fail(s, at, "has no port: want one, as in %s", with(443))
 	case b.Mode == lab.ModeHTTP:
-		r.fail(s, at, "has no port, and the balancer listens on several: want one, as in %s, in mode http", netip.AddrPortFrom(m.Addr.Addr(), 80))
+		r.fail(s, at, "has no port, and the balancer listens on several: want one, as in %s, in mode http", with(80))
 	default:
 		r.fail(s, at, "has no port, and the balancer listens on several: want one to check, as in check: {kind: http, port: 10256, path: /healthz}, or check: {kind: none}")
 	}
@@ -142,6 +148,17 @@ func (r *resolver) backendItem(m *either[member, rawBackend], at string) (lab.Ba
 	return b, ok
 }
 
+// inDNS reports whether a name of a member is looked up in DNS: it has a dot and is in no domain of the lab, or it is absolute. That a
+// name in the lab's domains is none of a host is probably a mistake.
+func (r *resolver) inDNS(name string) bool {
+	plain, absolute := strings.CutSuffix(strings.ToLower(name), ".")
+	if !strings.Contains(plain, ".") || checkDomain(plain) != nil || strings.HasPrefix(plain, "*") || strings.Trim(plain, "0123456789.") == "" {
+		return false
+	}
+	in := func(domain string) bool { return plain == domain || strings.HasSuffix(plain, "."+domain) }
+	return absolute || !in(r.lab.Domain) && !slices.ContainsFunc(r.lab.Clusters, func(c *lab.Cluster) bool { return in(c.Domain) })
+}
+
 // backend finds the host or address of a member.
 func (r *resolver) backend(m *scalar[member], key string) (lab.Backend, bool) {
 	number, _ := strconv.ParseUint(m.V.port, 10, 16) // member.parse checks it; 0: none
@@ -168,12 +185,16 @@ func (r *resolver) backend(m *scalar[member], key string) (lab.Backend, bool) {
 		named4, named6 = h.NamedAddrs()
 	}
 	switch {
+	case h == nil && r.inDNS(m.V.host):
+		return lab.Backend{Name: name, Addr: netip.AddrPortFrom(netip.Addr{}, uint16(number))}, true
 	case h == nil:
 		r.unknownName(m.spot, key, "host", m.V.host, r.raw.Hosts.names())
 		return lab.Backend{}, false
-	case !named4.IsValid() && !named6.IsValid():
-		r.fail(m.spot, key, "host %s (%s) has no ip: want one there, or an address here", h.Name, h.Pos)
+	case !named4.IsValid() && !named6.IsValid() && len(h.MACs) == 0:
+		r.fail(m.spot, key, "host %s (%s) has no ip, and no mac that could get a lease: want one there, or an address here", h.Name, h.Pos)
 		return lab.Backend{}, false
+	case !named4.IsValid() && !named6.IsValid():
+		return lab.Backend{Name: h.Name, Host: h, Addr: netip.AddrPortFrom(netip.Addr{}, uint16(number))}, true
 	}
 	a := named4
 	if !a.IsValid() {

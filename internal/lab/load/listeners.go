@@ -79,18 +79,10 @@ func (r *resolver) ownBackend(b *lab.Balancer) {
 	own := r.lab.OwnAddresses()
 	for i := range b.Backends {
 		m := &b.Backends[i]
-		if slices.ContainsFunc(b.Listen, func(at lab.Bind) bool { return leadsTo(at, m.Addr, own) }) {
+		if slices.ContainsFunc(b.Listen, func(at lab.Bind) bool { return lab.LeadsTo(at, m.Addr, own) }) {
 			r.failAt(b.Pos, balancerKey(b, fmt.Sprintf("backends[%d]", i)), "%s is where the balancer itself listens: want the address of a server", m.AddrText())
 		}
 	}
-}
-
-// leadsTo reports whether a connection to a member would come to a bind; own are the addresses of this machine.
-func leadsTo(at lab.Bind, m netip.AddrPort, own []netip.Addr) bool {
-	if port := m.Port(); port != 0 && (port < at.First || at.Last < port) {
-		return false
-	}
-	return m.Addr() == at.Addr || at.Addr.IsUnspecified() && (m.Addr().IsLoopback() || slices.Contains(own, m.Addr()))
 }
 
 func balancerKey(b *lab.Balancer, key string) string {

@@ -240,7 +240,7 @@ type rawBalancer struct {
 	Mode           scalar[lab.BalanceMode]          `yaml:"mode" def:"tcp" doc:"tcp: connections; http: requests; udp: datagrams, in sessions by client address and port."`
 	Balance        scalar[lab.Algorithm]            `yaml:"balance" def:"roundrobin" doc:"Algorithm that selects a backend."`
 	Check          rawCheck                         `yaml:"check" doc:"Health check."`
-	Backends       list[either[member, rawBackend]] `yaml:"backends" def:"none; required without redirect" doc:"Backends: a host (name, FQDN or alias) or an address, and a port; or these as address, with further keys. Without a port it is the one that the client connected to; then checks need check.port if listen has several."`
+	Backends       list[either[member, rawBackend]] `yaml:"backends" def:"none; required without redirect" doc:"Backends: a host (name, FQDN or alias), an address or a name in DNS, and a port; or these as address, with further keys. Without a port it is the one that the client connected to; then checks need check.port if listen has several."`
 	Match          rawMatch                         `yaml:"match" doc:"Connections of a shared listen address that belong to this balancer; none: those that match no other balancer."`
 	SendProxy      scalar[proxyVersion]             `yaml:"send_proxy" def:"off" doc:"PROXY protocol header sent to backends."`
 	AcceptProxy    scalars[source]                  `yaml:"accept_proxy" def:"none" doc:"Peers whose PROXY header is accepted."`
@@ -261,7 +261,7 @@ type rawBalancer struct {
 }
 
 type rawBackend struct {
-	Address        scalar[member] `yaml:"address" req:"yes" doc:"A host (name, FQDN or alias) or an address, and a port, as in the short form."`
+	Address        scalar[member] `yaml:"address" req:"yes" doc:"A host (name, FQDN or alias), an address or a name in DNS, and a port, as in the short form."`
 	Weight         scalar[count]  `yaml:"weight" def:"1" doc:"Share of new connections, relative to the other backends: 1 to 256."`
 	Backup         scalar[flag]   `yaml:"backup" def:"false" doc:"Use it only while no other backend is up."`
 	MaxConnections scalar[count]  `yaml:"max_connections" def:"0: no limit" doc:"Limit of concurrent connections, in mode http of requests. Further clients wait."`

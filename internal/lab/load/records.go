@@ -308,7 +308,7 @@ func (r *resolver) memberRecords(pos lab.Pos, name, source string, b *lab.Balanc
 	seen := map[netip.Addr]bool{}
 	for _, m := range b.Backends {
 		a := m.Addr.Addr()
-		if seen[a] {
+		if seen[a] || m.Dynamic() {
 			continue
 		}
 		seen[a] = true
